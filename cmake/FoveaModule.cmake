@@ -1,0 +1,94 @@
+# Flags that every target of the project has, and fovea_module(): one folder of src/ = one static library,
+# with the unit tests that lie beside the code (*_test.cc) in one program.
+
+add_library(fovea_flags INTERFACE)
+target_compile_options(fovea_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror>
+  # No fused multiply-add behind our back: kernels say where they fuse, so that every path rounds alike.
+  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
+target_compile_definitions(fovea_flags INTERFACE $<$<CONFIG:Release>:_FORTIFY_SOURCE=2>)
+if(FOVEA_SANITIZE)
+  target_compile_options(fovea_flags INTERFACE -fsanitize=${FOVEA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(fovea_flags INTERFACE -fsanitize=${FOVEA_SANITIZE})
+endif()
+
+# Sources named *_avx2.cc and *_avx512.cc hold kernels for one instruction set; only code reached through the
+# run-time dispatch may be in them (an inline function of a header compiled there could be the copy that the
+# linker keeps for everyone).
+set(FOVEA_AVX2_FLAGS -mavx2 -mfma -mf16c)
+set(FOVEA_AVX512_FLAGS -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c)
+
+function(fovea_isa_flags)
+  foreach(source IN LISTS ARGN)
+    if(source MATCHES "_avx2\\.cc$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${FOVEA_AVX2_FLAGS}")
+    elseif(source MATCHES "_avx512\\.cc$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${FOVEA_AVX512_FLAGS}")
+    endif()
+  endforeach()
+endfunction()
+
+# fovea_module(name [FOLDERS dir...] [DEPENDS target...] [PRIVATE_LIBRARIES lib...])
+function(fovea_module name)
+  cmake_parse_arguments(ARG "" "" "FOLDERS;DEPENDS;PRIVATE_LIBRARIES" ${ARGN})
+  if(NOT ARG_FOLDERS)
+    set(ARG_FOLDERS ${name})
+  endif()
+  set(sources "")
+  foreach(folder IN LISTS ARG_FOLDERS)
+    file(GLOB found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/*.cc)
+    list(APPEND sources ${found})
+  endforeach()
+  set(tests ${sources})
+  list(FILTER sources EXCLUDE REGEX "_(test|bench|fuzz)\\.cc$")
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  fovea_isa_flags(${sources})
+  if(sources)
+    add_library(fovea_${name} STATIC ${sources})
+    add_library(fovea::${name} ALIAS fovea_${name})
+    target_link_libraries(fovea_${name} PRIVATE $<BUILD_INTERFACE:fovea_flags> ${ARG_PRIVATE_LIBRARIES})
+    target_link_libraries(fovea_${name} PUBLIC ${ARG_DEPENDS})
+    set(scope PUBLIC)
+  else()
+    add_library(fovea_${name} INTERFACE)
+    add_library(fovea::${name} ALIAS fovea_${name})
+    target_link_libraries(fovea_${name} INTERFACE ${ARG_DEPENDS})
+    set(scope INTERFACE)
+  endif()
+  set_target_properties(fovea_${name} PROPERTIES EXPORT_NAME ${name})
+  target_compile_features(fovea_${name} ${scope} cxx_std_20)
+  target_include_directories(fovea_${name} ${scope}
+    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src>
+    $<INSTALL_INTERFACE:include>)
+  set_property(GLOBAL APPEND PROPERTY FOVEA_MODULES fovea_${name})
+  if(FOVEA_TESTS AND tests)
+    fovea_test(${name}_test SOURCES ${tests} LIBRARIES fovea_${name})
+  endif()
+endfunction()
+
+# fovea_test(name SOURCES file... LIBRARIES target... [TIMEOUT seconds]): a GoogleTest program.
+function(fovea_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  fovea_isa_flags(${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE fovea_flags ${ARG_LIBRARIES} GTest::gtest_main GTest::gmock)
+  target_compile_definitions(${name} PRIVATE FOVEA_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+endfunction()
+
+# fovea_fuzzer(name SOURCE file LIBRARIES target... CORPUS dir): a libFuzzer program; its ctest runs the corpus.
+function(fovea_fuzzer name)
+  cmake_parse_arguments(ARG "" "SOURCE;CORPUS" "LIBRARIES" ${ARGN})
+  if(NOT FOVEA_FUZZ)
+    return()
+  endif()
+  add_executable(${name} ${ARG_SOURCE})
+  target_link_libraries(${name} PRIVATE fovea_flags ${ARG_LIBRARIES})
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  add_test(NAME ${name} COMMAND ${name} -runs=0 ${CMAKE_SOURCE_DIR}/${ARG_CORPUS})
+  set_property(GLOBAL APPEND PROPERTY FOVEA_FUZZERS ${name})
+endfunction()

@@ -1,0 +1,129 @@
+#pragma once
+// The contract of an attention backend: plan once a step, forward once a layer. See docs/architecture.md.
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "fovea/attention.h"
+
+namespace fovea {
+
+class Stream;
+
+/// One inclusive range [first, last] of absolute positions that see each other (multimodal span).
+struct Span {
+  int32_t first = 0, last = 0;
+};
+
+/// What a step looks like. Host memory; valid until the plan made from it is dropped. B sequences, their
+/// query rows ragged in one tensor of Tq rows. Decode rows, when a step is mixed, come first.
+struct BatchMeta {
+  std::span<const int32_t>
+      q_offsets;                     ///< [B + 1], first 0, non-decreasing; sequence b owns rows [b], [b + 1)
+  std::span<const int32_t> kv_lens;  ///< [B] keys of each sequence, its new tokens included; >= 0
+  std::span<const int32_t>
+      page_table;  ///< [B, page_table_stride]; entries past ceil(kv_len / page) are garbage
+  int64_t page_table_stride = 0;
+
+  std::span<const Span> spans;              ///< all sequences' spans, sequence b's at [span_offsets[b], ...)
+  std::span<const int32_t> span_offsets;    ///< [B + 1]
+  std::span<const uint8_t> packed_mask;     ///< bit i * n_k + j of sequence b at byte packed_offsets[b] on
+  std::span<const int64_t> packed_offsets;  ///< [B + 1] bytes
+  std::span<const float> tree_bias;  ///< [tree_size, tree_size]: added for keys n_k - n_q + c, c < tree_size
+  int tree_size = 0;
+
+  int num_seqs() const { return static_cast<int>(kv_lens.size()); }
+  int num_tokens() const { return q_offsets.empty() ? 0 : q_offsets.back(); }
+};
+
+/// Upper bounds that hold for every step; workspace_bytes is a pure function of them.
+struct AttentionLimits {
+  int max_seqs = 0;
+  int max_tokens = 0;         ///< query rows of one step
+  int64_t max_kv_tokens = 0;  ///< sum of kv_lens of one step
+  int max_kv_len = 0;         ///< longest sequence
+};
+
+/// One layer's keys and values by pages; strides in elements. The element (page, kv head, slot, d) of K is
+/// k[page * k_page_stride + head * k_head_stride + slot * k_slot_stride + d]. A ragged tensor is the view
+/// with page_size 1 whose page ids are its rows.
+struct KvView {
+  const void* k = nullptr;
+  const void* v = nullptr;
+  DType dtype = DType::f32;
+  int page_size = 1;
+  int64_t k_page_stride = 0, k_head_stride = 0, k_slot_stride = 0;
+  int64_t v_page_stride = 0, v_head_stride = 0, v_slot_stride = 0;
+};
+
+/// One layer's tensors. Q [Tq, Hq, D] and O [Tq, Hq, Dv] in spec.dtype, the last two dimensions contiguous.
+struct AttentionArgs {
+  const void* q = nullptr;
+  int64_t q_row_stride = 0;  ///< elements between query rows (>= Hq * D)
+  void* out = nullptr;
+  int64_t out_row_stride = 0;  ///< elements between output rows (>= Hq * Dv)
+  float* lse = nullptr;        ///< [Tq, Hq] natural log, without the sink unless asked; null = not wanted
+  KvView kv;
+  const float* sinks = nullptr;         ///< [Hq]
+  const float* alibi_slopes = nullptr;  ///< [Hq]
+};
+
+/// Caller-owned scratch, 64-byte aligned.
+using Workspace = std::span<std::byte>;
+
+/// One step's schedule; made by plan(), read by forward_*.
+class Plan {
+ public:
+  virtual ~Plan() = default;
+};
+
+class AttentionBackend {
+ public:
+  virtual ~AttentionBackend() = default;
+
+  virtual const BackendInfo& info() const noexcept = 0;
+
+  /// Bytes of workspace that any step within `limits` needs.
+  virtual Result<size_t> workspace_bytes(const AttentionSpec& spec, const AttentionLimits& limits) const = 0;
+
+  /// Once a step. Refuses what exceeds `limits` or the workspace; may allocate. The plan keeps references to
+  /// `meta`'s arrays and to `workspace`.
+  virtual Result<std::unique_ptr<Plan>> plan(const AttentionSpec& spec, const AttentionLimits& limits,
+                                             const BatchMeta& meta, Workspace workspace, Stream& stream) = 0;
+
+  /// Once a layer: prefill, cached prefill, mixed, target verify. Allocates nothing.
+  virtual void forward_extend(const Plan& plan, const AttentionArgs& args, Stream& stream) = 0;
+
+  /// Once a layer: decode and draft decode (one query row a sequence, or a few). Allocates nothing.
+  virtual void forward_decode(const Plan& plan, const AttentionArgs& args, Stream& stream) = 0;
+};
+
+/// Backends by name. Built explicitly; nothing registers itself.
+class BackendRegistry {
+ public:
+  using Factory = std::function<std::unique_ptr<AttentionBackend>()>;
+  struct Entry {
+    const BackendInfo* info;
+    Factory create;  ///< empty when info->absent is not
+  };
+
+  /// The order of registration is the order of automatic choice.
+  void add(const BackendInfo& info, Factory create);
+  const std::vector<Entry>& entries() const { return entries_; }
+  /// Exact names in any letter case, and aliases; null when unknown.
+  const Entry* find(std::string_view name) const;
+  /// The known name nearest to `name` (for "did you mean"); empty when none is near.
+  std::string_view nearest(std::string_view name) const;
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+/// Every backend that this program knows, built or not.
+const BackendRegistry& builtin_backends();
+
+}  // namespace fovea

@@ -1,0 +1,125 @@
+#pragma once
+// The engine: requests in, tokens out. One thread owns all scheduler state; the offline commands and a server
+// use the same one. src/engine/README.md is its contract.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fovea/attention.h"
+#include "fovea/dtype.h"
+#include "fovea/result.h"
+
+namespace fovea {
+
+struct EngineConfig {
+  std::string model;  ///< a directory in Hugging Face format, or a hub id found in the local cache
+  std::optional<DType> dtype;
+  KvCacheDType kv_cache_dtype = KvCacheDType::auto_;
+  AttentionConfig attention;
+  int max_running_requests = 64;
+  int max_batched_tokens = 512;      ///< tokens of one step: the chunk of a prefill
+  std::optional<int> max_seq_len;    ///< overrides the model's context length
+  std::optional<int64_t> num_pages;  ///< of the KV cache; nullopt = from memory_share
+  double memory_share = 0.5;         ///< of the memory that is free after the weights
+  bool prefix_cache = true;
+  int threads = 0;    ///< 0 = one per usable CPU
+  uint64_t seed = 0;  ///< of requests that give none, and of dummy weights
+  bool dummy_weights = false;
+};
+
+struct SamplingParams {
+  float temperature = 1.0f;  ///< below 1e-5 = greedy: the true argmax, lowest id on a tie
+  int top_k = 0;             ///< 0 or -1 = off
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  std::optional<uint64_t> seed;
+  std::optional<int> max_tokens;  ///< nullopt = up to the context length
+  std::vector<std::string> stop;
+  std::vector<int32_t> stop_token_ids;
+  bool ignore_eos = false;
+  bool skip_special_tokens = true;
+  bool include_stop_str_in_output = false;
+};
+
+struct GenerateRequest {
+  std::vector<int32_t> prompt_ids;
+  SamplingParams sampling;
+  bool prompt_logprobs = false;  ///< log p of each prompt token after the first given its past
+  bool last_logits = false;      ///< the whole logits row of the last prompt token
+};
+
+enum class FinishReason { none, stop, length, cancelled, error };
+std::string_view to_string(FinishReason reason);
+
+/// What a request produced since its last output. Called on the engine's thread: keep it short.
+struct RequestOutput {
+  uint64_t id = 0;
+  std::string text;                ///< new text; never half a character
+  std::vector<int32_t> token_ids;  ///< new ids (an end token is not among them unless ignore_eos)
+  FinishReason finish = FinishReason::none;
+  std::string stop_reason;  ///< the stop string or end token that ended it
+  Error error;              ///< when finish == error
+  int prompt_tokens = 0;
+  int cached_tokens = 0;               ///< prompt tokens found in the prefix cache
+  int completion_tokens = 0;           ///< so far
+  std::vector<float> prompt_logprobs;  ///< with the last output, when asked
+  std::vector<float> last_logits;      ///< likewise
+};
+using OutputSink = std::function<void(const RequestOutput&)>;
+
+struct EngineStats {
+  int64_t steps = 0, prefill_tokens = 0, decode_tokens = 0;
+  double busy_seconds = 0;
+  int running = 0, waiting = 0;
+  int64_t pages_total = 0, pages_free = 0, pages_cached = 0, pages_in_use = 0;
+  int64_t prefix_queries = 0, prefix_hits = 0;  ///< tokens looked up, tokens found
+};
+
+/// What was decided at start, for people and for logs.
+struct EngineInfo {
+  std::string model_dir, architecture;
+  DType dtype = DType::f32;
+  DType kv_dtype = DType::f32;
+  int64_t weight_bytes = 0, weight_bytes_per_token = 0, kv_bytes = 0, kv_bytes_per_token = 0;
+  int64_t kv_tokens = 0;  ///< capacity
+  int max_seq_len = 0, vocab_size = 0, threads = 0;
+  Selection selection;
+  AttentionSpec spec;
+};
+
+struct ChatTurn {
+  std::string role, content;
+};
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  /// Selects the backends first (a refusal costs nothing), then reads the weights and sizes the KV cache.
+  static Result<std::unique_ptr<Engine>> create(const EngineConfig& config);
+
+  virtual const EngineInfo& info() const = 0;
+  virtual EngineStats stats() const = 0;
+
+  /// Queues a request; refuses one that can never run (empty, too long, bad parameters). Thread-safe.
+  virtual Result<uint64_t> submit(GenerateRequest request, OutputSink sink) = 0;
+  /// Ends a request within one step; its sink gets a last output with FinishReason::cancelled. Thread-safe.
+  virtual void cancel(uint64_t id) = 0;
+  /// Blocks until nothing is running or waiting.
+  virtual void wait_idle() = 0;
+
+  virtual Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens) const = 0;
+  virtual std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens) const = 0;
+  virtual bool has_chat_template() const = 0;
+  /// The prompt of a conversation, ready to tokenise with add_special_tokens = false.
+  virtual Result<std::string> apply_chat_template(const std::vector<ChatTurn>& turns,
+                                                  bool add_generation_prompt) const = 0;
+  /// Request defaults: generation_config.json over the library's.
+  virtual SamplingParams default_sampling() const = 0;
+};
+
+}  // namespace fovea

@@ -1,0 +1,45 @@
+#include "fovea/dtype.h"
+
+#include <iterator>
+
+namespace fovea {
+namespace {
+constexpr std::string_view kKvNames[] = {"auto",
+                                         "float32",
+                                         "float16",
+                                         "bfloat16",
+                                         "fp8_e4m3",
+                                         "fp8_e5m2",
+                                         "fp8_ds_mla",
+                                         "nvfp4_ds_mla",
+                                         "int8_per_token_head",
+                                         "fp8_per_token_head",
+                                         "int4_per_token_head",
+                                         "int2_per_token_head",
+                                         "nvfp4",
+                                         "turboquant_k8v4",
+                                         "turboquant_4bit_nc",
+                                         "turboquant_k3v4_nc",
+                                         "turboquant_3bit_nc"};
+static_assert(std::size(kKvNames) == static_cast<size_t>(KvCacheDType::count_));
+}  // namespace
+
+std::optional<DType> parse_dtype(std::string_view name) {
+  if (name == "float32" || name == "fp32" || name == "f32" || name == "float") return DType::f32;
+  if (name == "float16" || name == "fp16" || name == "f16" || name == "half") return DType::f16;
+  if (name == "bfloat16" || name == "bf16") return DType::bf16;
+  return std::nullopt;
+}
+
+std::string_view to_string(KvCacheDType dtype) {
+  return kKvNames[static_cast<size_t>(dtype)];
+}
+
+std::optional<KvCacheDType> parse_kv_cache_dtype(std::string_view name) {
+  if (name == "fp8") return KvCacheDType::fp8_e4m3;
+  for (size_t i = 0; i < std::size(kKvNames); ++i)
+    if (name == kKvNames[i]) return static_cast<KvCacheDType>(i);
+  return std::nullopt;
+}
+
+}  // namespace fovea

@@ -1,0 +1,44 @@
+#pragma once
+// y = x W^T + b. Weights are packed once, in their 16-bit form; activations and sums are fp32. Each output is
+// one chain of fused multiply-adds over k = 0 .. K - 1, whatever M, the tiles and the threads are (those
+// split N only): a row's result never depends on the other rows.
+#include <cstdint>
+
+#include "base/aligned.h"
+#include "base/thread_pool.h"
+#include "fovea/dtype.h"
+
+namespace fovea {
+
+class PackedMatrix {
+ public:
+  PackedMatrix() = default;
+  PackedMatrix(PackedMatrix&&) = default;
+  PackedMatrix& operator=(PackedMatrix&&) = default;
+
+  /// Allocates for W [n, k] stored as `storage`; rows are added by pack_rows().
+  PackedMatrix(int64_t n, int64_t k, DType storage);
+  /// Packs `rows` rows of `source` [rows, k] (dtype `dtype`, contiguous, any alignment) as outputs
+  /// [first, first + rows). Several calls build fused matrices (q, k, v in one).
+  void pack_rows(int64_t first, int64_t rows, const void* source, DType dtype, ThreadPool& pool);
+
+  int64_t n() const { return n_; }
+  int64_t k() const { return k_; }
+  DType storage() const { return storage_; }
+  const std::byte* data() const { return data_.data(); }
+  int64_t bytes() const { return static_cast<int64_t>(data_.size()); }
+  /// Reads row `row` back as fp32 [k] (embedding look-up from a tied matrix).
+  void unpack_row(int64_t row, float* out) const;
+
+ private:
+  int64_t n_ = 0, k_ = 0;
+  DType storage_ = DType::f32;
+  AlignedArray<std::byte> data_;
+};
+
+/// y[m][n] = sum_k x[m][k] W[n][k] (+ bias[n]). x [m, k] and y [m, n] fp32 with row strides in elements; bias
+/// [n] or null. y must not overlap x.
+void linear(const PackedMatrix& weight, const float* x, int64_t x_stride, int64_t m, float* y,
+            int64_t y_stride, const float* bias, ThreadPool& pool);
+
+}  // namespace fovea

@@ -1,0 +1,33 @@
+#pragma once
+// Row-wise operations of a transformer layer, fp32, vectorised. Rows are independent: a row's bits never
+// depend on the others or on the threads.
+#include <cstdint>
+#include <span>
+
+#include "base/thread_pool.h"
+
+namespace fovea {
+
+/// y = x / sqrt(mean(x^2) + eps) * weight, for `rows` rows of `dim`. In place (y == x) is allowed.
+void rms_norm(const float* x, int64_t x_stride, const float* weight, float eps, float* y, int64_t y_stride,
+              int64_t rows, int64_t dim, ThreadPool& pool);
+
+/// x += y, for rows of `dim`.
+void add_rows(float* x, int64_t x_stride, const float* y, int64_t y_stride, int64_t rows, int64_t dim,
+              ThreadPool& pool);
+
+/// out = silu(gate) * up, silu(z) = z / (1 + e^-z).
+void silu_mul(const float* gate, const float* up, int64_t in_stride, float* out, int64_t out_stride,
+              int64_t rows, int64_t dim, ThreadPool& pool);
+
+/// Rotates the first `rotary_dim` elements of each head in place, NeoX style (pairs t, t + rotary_dim / 2),
+/// by positions[row]; cos and sin are tables [max_position, rotary_dim / 2].
+void rope_neox(float* x, int64_t row_stride, int heads, int head_dim, int rotary_dim,
+               std::span<const int32_t> positions, const float* cos, const float* sin, ThreadPool& pool);
+
+/// log of the sum of e^x over [0, n), and the index of the largest x (lowest on a tie; NaN is never largest,
+/// -1 when every x is NaN).
+double log_sum_exp(const float* x, int64_t n);
+int64_t argmax(const float* x, int64_t n);
+
+}  // namespace fovea

@@ -1,0 +1,72 @@
+#pragma once
+// Text to token ids and back, from a Hugging Face tokenizer.json.
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fovea/result.h"
+
+namespace fovea {
+
+struct EncodeOptions {
+  bool add_special_tokens = true;    ///< the post-processor's BOS / EOS
+  bool parse_special_tokens = true;  ///< special tokens written in the text become their ids
+};
+
+class Tokenizer {
+ public:
+  /// Reads DIR/tokenizer.json and DIR/tokenizer_config.json (optional).
+  static Result<std::unique_ptr<Tokenizer>> load(const std::string& dir);
+  /// From the text of tokenizer.json and tokenizer_config.json ("" = none).
+  static Result<std::unique_ptr<Tokenizer>> parse(std::string_view tokenizer_json,
+                                                  std::string_view tokenizer_config_json);
+  ~Tokenizer();
+
+  /// Invalid UTF-8 is replaced by U+FFFD first. The error is a pattern that exceeds its match limits.
+  Result<std::vector<int32_t>> encode(std::string_view text, const EncodeOptions& options = {}) const;
+  /// Whole text of ids, invalid UTF-8 as U+FFFD; unknown ids decode to "".
+  std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = true) const;
+  /// The raw bytes that one id stands for (special tokens: their text).
+  std::string_view token_bytes(int32_t id) const;
+
+  /// One past the largest id.
+  int vocab_size() const;
+  std::optional<int32_t> token_to_id(std::string_view token) const;
+  /// The vocabulary's own spelling of an id (byte-level alphabet); empty when unknown.
+  std::string_view id_to_token(int32_t id) const;
+  bool is_special(int32_t id) const;
+
+  std::optional<int32_t> bos_token_id() const;
+  std::optional<int32_t> eos_token_id() const;
+  /// Text of the special token that tokenizer_config.json names ("bos_token", "eos_token", ...); "" = none.
+  std::string_view special_token(std::string_view name) const;
+  /// tokenizer_config.json's chat_template; "" = none.
+  std::string_view chat_template() const;
+
+  /// Streaming detokeniser: text of ids pushed one by one, never half a UTF-8 character.
+  class Stream {
+   public:
+    explicit Stream(const Tokenizer& tokenizer, bool skip_special_tokens = true)
+        : tokenizer_(&tokenizer), skip_special_(skip_special_tokens) {}
+    /// Appends the complete characters that `id` finishes to `out`.
+    void push(int32_t id, std::string& out);
+    /// Flushes an unfinished character as U+FFFD.
+    void finish(std::string& out);
+
+   private:
+    const Tokenizer* tokenizer_;
+    bool skip_special_;
+    std::string pending_;  // an incomplete UTF-8 sequence, at most 3 bytes
+  };
+
+ private:
+  Tokenizer();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace fovea
