@@ -73,7 +73,10 @@ const std::vector<BackendInfo>& absent_backends() {
   static const std::vector<BackendInfo> infos = [] {
     std::vector<BackendInfo> out;
     for (const Row& row : rows()) {
-      BackendInfo info{.name = row.name, .aliases = row.aliases, .absent = row.absent};
+      BackendInfo info;
+      info.name = row.name;
+      info.aliases = row.aliases;
+      info.absent = row.absent;
       info.capability.device = row.device;
       info.capability.min_compute_capability = row.min_cc;
       info.capability.max_compute_capability = row.max_cc;
