@@ -48,7 +48,7 @@ Status run_bench_model(const BenchModelFlags& flags) {
   FOVEA_TRY(whole, timed_batch(*engine, 2, flags, flags.new_tokens));
   (void)warm_up;
   ThreadPool pool(info.threads);
-  const double bandwidth = measure_dram_bandwidth(pool);
+  const double bandwidth = measure_machine(pool).dram_gbps() * 1e9;
 
   const double step = (whole - prefill) / (flags.new_tokens - 1);
   const double context = flags.prompt_tokens + flags.new_tokens / 2.0;
