@@ -102,7 +102,7 @@ class BadInput(unittest.TestCase):
     def test_page_size_and_kv_dtype_that_the_backend_lacks(self):
         self.refuse(["block_size not supported", "CPU_ATTN"], "generate", "--attn", "CPU_ATTN", "--page-size", "4096", "x")
         self.refuse(["kv_cache_dtype not supported"], "generate", "--attn", "CPU_ATTN", "--kv-cache-dtype", "nvfp4", "x")
-        self.refuse(["block_size not supported"], "generate", "--page-size", "0", "x")
+        self.refuse(["--page-size 0"], "generate", "--page-size", "0", "x")
 
     # Models.
     def test_model_that_is_not_there(self):
