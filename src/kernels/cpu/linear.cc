@@ -4,12 +4,15 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/cpu_features.h"
 #include "base/float16.h"
+#include "kernels/cpu/linear_kernels.h"
 
 namespace fovea {
-namespace {
 
-constexpr int64_t kPanel = 32;  // outputs of a panel: one 64-byte line of 16-bit weights for each k
+using namespace linear_detail;
+
+namespace {
 
 /// Place of output `column` in a panel's row. bf16 pairs columns c and c + 16 in one 32-bit word, so that a
 /// shift and a mask widen a loaded vector into two.
@@ -73,24 +76,106 @@ void PackedMatrix::unpack_row(int64_t row, float* out) const {
     out[k] = read_element(src + static_cast<size_t>(k * kPanel) * size, storage_);
 }
 
+namespace {
+
+const LinearKernels& kernels() {
+  switch (current_isa()) {
+    case Isa::avx512: return kLinearAvx512;
+    case Isa::avx2: return kLinearAvx2;
+    case Isa::generic: break;
+  }
+  return kLinearGeneric;
+}
+
+// A block of x is kept in L2 (1 MiB on recent cores) while panels go by: 512 x 256 x 4 bytes is half of it,
+// and a panel's 256 steps are 16 KiB, half of L1.
+constexpr int64_t kBlockRows = 512;
+constexpr int64_t kBlockDepth = 256;
+
+/// Rows [first, first + count) of x cut into tiles of nearly equal height.
+struct Tiles {
+  int64_t first, count, tiles;
+  int64_t begin(int64_t tile) const { return count * tile / tiles; }
+  int64_t rows(int64_t tile) const { return begin(tile + 1) - begin(tile); }
+};
+
+/// x as [depth block][tile][depth][rows of the tile], so that a tile reads it in one stream.
+void pack_x(const float* x, int64_t stride, const Tiles& tiles, int64_t k, int64_t depth, float* packed,
+            ThreadPool& pool) {
+  const auto pack_tile = [&](int64_t tile, int) {
+    const int64_t begin = tiles.begin(tile), rows = tiles.rows(tile);
+    const float* src = x + (tiles.first + begin) * stride;
+    for (int64_t k0 = 0; k0 < k; k0 += depth) {
+      const int64_t steps = std::min(depth, k - k0);
+      float* dst = packed + k0 * tiles.count + begin * steps;
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t i = 0; i < steps; ++i)
+          dst[i * rows + r] = src[r * stride + k0 + i];
+    }
+  };
+  // Waking the others costs more than copying 256 KiB.
+  if (tiles.count * k < (1 << 16))
+    for (int64_t t = 0; t < tiles.tiles; ++t)
+      pack_tile(t, 0);
+  else
+    pool.parallel_tasks(tiles.tiles, pack_tile);
+}
+
+float* scratch(size_t elements) {
+  thread_local AlignedArray<float> buffer;
+  if (buffer.size() < elements) buffer = AlignedArray<float>(elements);
+  return buffer.data();
+}
+
+/// Panels of a task: a few tasks a thread (a late or slow one is made up for), at most 8, a group of the
+/// one-row kernel's streams.
+int64_t panels_of_task(int64_t panels, int threads) {
+  int64_t size = 8;
+  while (size > 1 && panels < 4 * size * threads)
+    size /= 2;
+  return size;
+}
+
+}  // namespace
+
 void linear(const PackedMatrix& weight, const float* x, int64_t x_stride, int64_t m, float* y,
             int64_t y_stride, const float* bias, ThreadPool& pool) {
-  const int64_t n = weight.n(), k = weight.k();
-  const size_t size = size_of(weight.storage());
-  pool.parallel_tasks((n + kPanel - 1) / kPanel, [&](int64_t panel, int) {
-    const std::byte* w = weight.data() + static_cast<size_t>(panel * kPanel * k) * size;
-    const int64_t columns = std::min(kPanel, n - panel * kPanel);
-    for (int64_t row = 0; row < m; ++row) {
-      float sum[kPanel] = {};
-      for (int64_t i = 0; i < k; ++i)
-        for (int64_t c = 0; c < kPanel; ++c)
-          sum[c] += x[row * x_stride + i] *
-                    read_element(w + static_cast<size_t>(i * kPanel + place(weight.storage(), c)) * size,
-                                 weight.storage());
-      for (int64_t c = 0; c < columns; ++c)
-        y[row * y_stride + panel * kPanel + c] = sum[c] + (bias ? bias[panel * kPanel + c] : 0.0f);
+  const LinearKernels& isa = kernels();
+  const int64_t n = weight.n(), k = weight.k(), size = static_cast<int64_t>(size_of(weight.storage()));
+  const int64_t panels = (n + kPanel - 1) / kPanel;
+  const int64_t task_panels = panels_of_task(panels, pool.size());
+  const int64_t blocks = (m + kBlockRows - 1) / kBlockRows;
+  for (int64_t b = 0; b < blocks; ++b) {
+    const int64_t first = m * b / blocks, count = m * (b + 1) / blocks - first;
+    const Tiles tiles{first, count, (count + isa.max_rows - 1) / isa.max_rows};
+    const int64_t depth = tiles.tiles == 1 ? std::max<int64_t>(k, 1) : kBlockDepth;
+    const float* packed = x + first * x_stride;
+    if (count > 1) {
+      float* buffer = scratch(static_cast<size_t>(count * k));
+      pack_x(x, x_stride, tiles, k, depth, buffer, pool);
+      packed = buffer;
     }
-  });
+    pool.parallel_tasks((panels + task_panels - 1) / task_panels, [&](int64_t task, int) {
+      const int64_t begin = task * task_panels, end = std::min(begin + task_panels, panels);
+      const int64_t step = tiles.tiles == 1 ? end - begin : 1;
+      for (int64_t k0 = 0; k0 == 0 || k0 < k; k0 += depth)
+        for (int64_t panel = begin; panel < end; panel += step)
+          for (int64_t t = 0; t < tiles.tiles; ++t) {
+            Block block;
+            block.weight = weight.data() + (panel * k + k0) * kPanel * size;
+            block.panel_stride = k * kPanel * size;
+            block.columns = std::min(step * kPanel, n - panel * kPanel);
+            block.rows = static_cast<int>(tiles.rows(t));
+            block.depth = std::min(depth, k - k0);
+            block.x = packed + k0 * count + tiles.begin(t) * block.depth;
+            block.y = y + (first + tiles.begin(t)) * y_stride + panel * kPanel;
+            block.y_stride = y_stride;
+            block.bias = bias && k0 + depth >= k ? bias + panel * kPanel : nullptr;
+            block.first = k0 == 0;
+            isa.multiply(block, weight.storage());
+          }
+    });
+  }
 }
 
 }  // namespace fovea
