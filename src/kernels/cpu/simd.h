@@ -50,6 +50,12 @@ FOVEA_INLINE Vec load(const bf16* p) {
 FOVEA_INLINE Vec load(const fp16* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
+/// Widens kLanes 32-bit words, each of two bf16: the low halves into `low`, the high ones into `high`.
+FOVEA_INLINE void load_pairs(const bf16* p, Vec& low, Vec& high) {
+  const __m512i words = _mm512_loadu_si512(p);
+  low.v = _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+  high.v = _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32(-65536)));
+}
 FOVEA_INLINE void store(float* p, Vec a) {
   _mm512_storeu_ps(p, a.v);
 }
@@ -143,6 +149,11 @@ FOVEA_INLINE Vec load(const bf16* p) {
 }
 FOVEA_INLINE Vec load(const fp16* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+}
+FOVEA_INLINE void load_pairs(const bf16* p, Vec& low, Vec& high) {
+  const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  low.v = _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
+  high.v = _mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32(-65536)));
 }
 FOVEA_INLINE void store(float* p, Vec a) {
   _mm256_storeu_ps(p, a.v);
@@ -259,6 +270,12 @@ FOVEA_INLINE Vec load(const bf16* p) {
 }
 FOVEA_INLINE Vec load(const fp16* p) {
   FOVEA_LANES(fp16_to_float(p[i].bits));
+}
+FOVEA_INLINE void load_pairs(const bf16* p, Vec& low, Vec& high) {
+  for (int i = 0; i < 8; ++i) {
+    low.v[i] = bf16_to_float(p[2 * i].bits);
+    high.v[i] = bf16_to_float(p[2 * i + 1].bits);
+  }
 }
 FOVEA_INLINE void store(float* p, Vec a) {
   for (int i = 0; i < 8; ++i)
