@@ -132,9 +132,9 @@ class Validation {
       needs += " to " + capability_text(c_.max_compute_capability);
     else if (c_.min_compute_capability > 0)
       needs += " or later";
-    std::string has = std::string(to_string(device_.kind));
-    if (cc > 0) has += " " + capability_text(cc);
-    add("compute capability not supported", needs + ", this one is " + has);
+    needs.append(", this one is ").append(to_string(device_.kind));
+    if (cc > 0) needs.append(" ").append(capability_text(cc));
+    add("compute capability not supported", needs);
   }
 
   void check_beyond_vllm() {
