@@ -109,9 +109,11 @@ class Batch {
 
 /// What a backend wrote.
 struct Output {
-  std::string error;                           ///< why there is none, or which guard was overwritten
-  std::vector<float> o;                        ///< [Tq, Hq, Dv] widened
-  std::vector<float> lse;                      ///< [Tq, Hq]
+  std::string error;       ///< why there is none, or which guard was overwritten
+  std::vector<float> o;    ///< [Tq, Hq, Dv] widened
+  std::vector<float> lse;  ///< [Tq, Hq]
+  /// [B] the largest scale * sum |q_d k_d|: what fp32 rounding of scores is relative to; of naive() only.
+  std::vector<float> score_size;
   bool operator==(const Output& other) const;  ///< bit for bit
 };
 
