@@ -145,10 +145,11 @@ struct BackendInfo {
 
 /// What the user set; empty strings and nullopt mean "not set".
 struct AttentionConfig {
-  std::string backend;          ///< a name, "auto", or "prefill,decode"
-  std::string prefill_backend;  ///< wins over `backend` for its phase; both set and different is an error
-  std::string decode_backend;
-  std::optional<int> page_size;
+  std::string backend = {};  ///< a name, "auto", or "prefill,decode"
+  /// Wins over a single name in `backend` for its phase; contradicting a pair there is an error.
+  std::string prefill_backend = {};
+  std::string decode_backend = {};
+  std::optional<int> page_size = {};
 };
 
 struct RejectedBackend {

@@ -19,11 +19,8 @@ class Decoder final : public Model {
       : config_(config),
         weights_(std::move(weights)),
         frequencies_(rope_frequencies(config.rope, config.head_dim)),
+        spec_(attention_spec_of(config)),
         valid_vocab_(config.vocab_size) {
-    spec_.num_heads = config.num_heads;
-    spec_.num_kv_heads = config.num_kv_heads;
-    spec_.head_dim = spec_.v_head_dim = config.head_dim;
-    spec_.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)));
     layer_bytes_ = vector_bytes(weights_.final_norm);
     for (const DecoderLayer& layer : weights_.layers)
       layer_bytes_ += vector_bytes(layer.attention_input_norm) + layer.attention.qkv.bytes() +
@@ -59,8 +56,8 @@ class Decoder final : public Model {
 
   ModelConfig config_;
   DecoderWeights weights_;
-  AttentionSpec spec_;
   std::vector<double> frequencies_;
+  AttentionSpec spec_;
   int valid_vocab_;
   int64_t layer_bytes_ = 0;
 
@@ -176,6 +173,15 @@ void Decoder::write_logits(int64_t rows, float* logits, ThreadPool& pool) {
 }
 
 }  // namespace
+
+AttentionSpec attention_spec_of(const ModelConfig& config) {
+  AttentionSpec spec;
+  spec.num_heads = config.num_heads;
+  spec.num_kv_heads = config.num_kv_heads;
+  spec.head_dim = spec.v_head_dim = config.head_dim;
+  spec.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)));
+  return spec;
+}
 
 DecoderWeights read_decoder(const ModelConfig& c, WeightReader& reader) {
   DecoderWeights weights;

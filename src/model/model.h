@@ -37,6 +37,9 @@ struct ModelLoadOptions {
   uint64_t seed = 0;           ///< of dummy weights
 };
 
+/// What the attention layers of `config` need, before any weight is read: every layer's attention_spec().
+AttentionSpec attention_spec_of(const ModelConfig& config);
+
 class Model {
  public:
   virtual ~Model() = default;

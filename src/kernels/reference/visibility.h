@@ -15,7 +15,7 @@ namespace fovea {
 /// One sequence as masks see it.
 struct SequenceMask {
   int64_t n_q = 0, n_k = 0;
-  std::span<const Span> spans;       ///< bidirectional multimodal spans; used when MaskSpec::spans
+  std::span<const Span> spans = {};  ///< bidirectional multimodal spans; used when MaskSpec::spans
   const uint8_t* packed = nullptr;   ///< bit i * n_k + j, lowest bit of a byte first; MaskSpec::packed
   const float* tree_bias = nullptr;  ///< [tree_size, tree_size]; null = no tree for this sequence
   int64_t tree_size = 0;
