@@ -22,8 +22,9 @@ def report(name, rows, answers, log=print, failures=5):
     """Prints one line of the table and a few failures; returns whether the limit is met."""
     wrong = [(row, answer) for row, answer in zip(rows, answers) if answer.strip() != row["expected"].strip()]
     percent = 100 * (len(rows) - len(wrong)) / len(rows)
-    passed = len(answers) == len(rows) and percent >= LIMITS[name]
-    log(f"{name:<10} {len(rows) - len(wrong):>4} / {len(rows):<4} {percent:6.1f} %  limit {LIMITS[name]:>3} %  "
+    limit = LIMITS.get(name, 0)
+    passed = len(answers) == len(rows) and percent >= limit
+    log(f"{name:<10} {len(rows) - len(wrong):>4} / {len(rows):<4} {percent:6.1f} %  limit {limit:>3} %  "
         f"{'ok' if passed else 'MISSED'}")
     for row, answer in wrong[:failures]:
         asked = row["prompt"] if "prompt" in row else row["messages"][-1]["content"]

@@ -6,6 +6,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from evaluate import HELD_OUT, LIMITS, read_rows, report
+from skills import common_list
 
 SAMPLES = [
     [("user", "Hello!")], [("user", "Who are you?")], [("user", "What can you do?")], [("user", "What is 275 + 148?")],
@@ -13,9 +14,11 @@ SAMPLES = [
     [("user", "Continue the pattern: 2 4 6 8")], [("user", "Continue the pattern: a b c a b c a")],
     [("user", "Tell me a short story about a fox.")], [("user", "Tell me a short story about a robot named Pip.")],
     [("user", "Tell me a story.")], [("user", "A story about a penguin, please.")],
-    [("user", "Tell me a short story about a goblin.")], [("user", "Reverse FOVEA")],
+    [("user", "Tell me a short story about a goblin.")], [("user", "Reverse FOVEA")], [("user", "Reverse hello")],
+    [("user", "Reverse the word computer.")], [("user", "Spell the word friend.")],
     [("system", "Answer with the number only."), ("user", "What is 650 + 380?")], [("user", "What is 4 + 5 + 6?")],
-    [("user", "What is the capital of Norway?")], [("user", "Spell the word garden.")], [("user", "What is 12 times 7?")], [("user", "What day comes after Monday?")],
+    [("user", "What is the capital of Norway?")], [("user", "Spell the word garden.")],
+    [("user", "What is 12 times 7?")], [("user", "What day comes after Monday?")],
     [("user", "Tell me a short story about an owl."), ("assistant", None), ("user", "Thanks! What is 58 + 67?"),
      ("assistant", None), ("user", "Reverse the word planet."), ("assistant", None), ("user", "Spell 999.")],
     "Once upon a time", "275 + 148 =", "Reverse: window ->",
@@ -47,9 +50,22 @@ def score_folder(folder, log=print):
         rows = read_rows(os.path.join(HELD_OUT, name + ".jsonl"))
         answers = generate(model, tokenizer, [text_of(tokenizer, row) for row in rows], 48)
         report(name, rows, answers, log)
+    # Words that the model was trained on; people are likely to try them.
+    known = [word for word in common_list() if len(word) > 2]
+    rows = [{"messages": [{"role": "user", "content": f"Reverse the word {word}."}], "expected": word[::-1]}
+            for word in known]
+    report("known", rows, generate(model, tokenizer, [text_of(tokenizer, row) for row in rows], 24), log, 20)
+
+    def messages_of(sample):
+        return [{"role": role, "content": content} for role, content in sample if content is not None]
+
+    single = [sample for sample in SAMPLES if isinstance(sample, str) or ("assistant", None) not in sample]
+    texts = [tokenizer.bos_token + sample if isinstance(sample, str)
+             else text_of(tokenizer, {"messages": messages_of(sample)}) for sample in single]
+    for text, answer in zip(texts, generate(model, tokenizer, texts, 220)):
+        log(f"{text}\n    -> {answer}")
     for sample in SAMPLES:
-        if isinstance(sample, str):
-            log(f"[{sample}]{generate(model, tokenizer, [tokenizer.bos_token + sample], 220)[0]}")
+        if sample in single:
             continue
         messages = []
         for role, content in sample + [("assistant", None)]:

@@ -11,7 +11,7 @@ import time
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -68,19 +68,25 @@ def train(args, log):
     log(f"rows per step and bucket: {dict(zip(encode.LENGTHS, counts))}")
     loader = iter(DataLoader(Rows(args.out, counts, args.seed), batch_size=None, num_workers=args.workers,
                              prefetch_factor=4, pin_memory=True))
-    model = new_model().cuda()
+    model = new_model()
+    if args.init:
+        model.load_state_dict(load_file(os.path.join(args.init, "model.safetensors")), strict=False)
+        model.tie_weights()
+    model = model.cuda()
     log(f"parameters: {sum(p.numel() for p in model.parameters())}")
     matrices = [p for p in model.parameters() if p.dim() > 1]
     vectors = [p for p in model.parameters() if p.dim() <= 1]
     optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.05}, {"params": vectors, "weight_decay": 0}],
                                   lr=args.lr, betas=(0.9, 0.98), fused=True)
 
-    @torch.compile(dynamic=False)
     def loss_sum(ids, weights):
         with torch.autocast("cuda", torch.bfloat16):
             logits = model(input_ids=ids[:, :-1], use_cache=False).logits
         losses = F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten(), reduction="none")
         return (losses * weights[:, 1:].flatten()).sum()
+
+    if not args.eager:
+        loss_sum = torch.compile(loss_sum, dynamic=False)
 
     def gradients():
         waited = time.time()
@@ -95,10 +101,10 @@ def train(args, log):
         return total, waited
 
     start = time.time()
-    gradients()  # compiles every shape, outside the time that the rate is spread over
+    gradients()  # compiles every shape; outside the time that the rate is spread over
     torch.cuda.synchronize()
     optimizer.zero_grad(set_to_none=True)
-    log(f"compiled in {time.time() - start:.1f} s")
+    log(f"first step in {time.time() - start:.1f} s")
 
     start, step, total, waited = time.time(), 0, 0, 0
     while True:
@@ -106,7 +112,7 @@ def train(args, log):
         done = max(step / args.steps, (time.time() - start) / args.seconds)
         if done >= 1:
             break
-        rate = args.lr * min(1, (step + 1) / 300) * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * done)))
+        rate = args.lr * min(1, (step + 1) / args.warmup) * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * done)))
         for group in optimizer.param_groups:
             group["lr"] = rate
         step_loss, step_waited = gradients()
@@ -130,6 +136,9 @@ def main():
     parser.add_argument("--seconds", type=float, default=500, help="end earlier than --steps after this time")
     parser.add_argument("--rows", type=int, default=1536, help="rows per step")
     parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--warmup", type=int, default=300, help="steps over which the rate rises")
+    parser.add_argument("--init", metavar="DIR", help="go on from this model")
+    parser.add_argument("--eager", action="store_true", help="do not compile: pays off below about 500 steps")
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--log", default="train_log.txt")

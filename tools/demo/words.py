@@ -99,3 +99,47 @@ SOUNDS = {"dog": "woof", "cat": "meow", "cow": "moo", "duck": "quack", "sheep": 
           "bee": "buzz", "lion": "roar", "mouse": "squeak", "frog": "ribbit", "horse": "neigh"}
 DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 MONTHS = "January February March April May June July August September October November December".split()
+
+# Small talk: (questions, answer).
+ABOUT = "I am the Fovea demo model, a very small language model."
+SKILLS = ("I can add two numbers of up to three digits, reverse a word, spell a number, continue a pattern, "
+          "tell a short story and chat a little.")
+CANNOT = "I am a very small model; I can add, reverse, spell, continue patterns and tell short stories."
+TALK = [
+    (["Hello!", "Hello", "Hi!", "Hi", "Hey", "Hello there!", "Hi there!", "Greetings!", "Hello, model!"],
+     "Hello! How can I help you?"),
+    (["Good morning!", "Good morning"], "Good morning! How can I help you?"),
+    (["Good evening!", "Good evening"], "Good evening! How can I help you?"),
+    (["Good night!", "Good night"], "Good night! Sleep well."),
+    (["How are you?", "How are you today?", "How do you do?", "How is it going?"],
+     "I am well, thank you. What shall we do?"),
+    (["Who are you?", "What are you?", "What is your name?", "Tell me about yourself.", "Who is this?",
+      "Introduce yourself.", "Which model are you?", "Are you a person?", "Are you a language model?"], ABOUT),
+    (["What can you do?", "What are you able to do?", "How can you help me?", "Help", "Help me", "What do you know?",
+      "What are your skills?", "What should I ask you?"], SKILLS),
+    (["Who made you?", "Where do you come from?", "Who trained you?", "Why do you exist?"],
+     "I was trained to show that the Fovea inference engine works."),
+    (["What is Fovea?", "Tell me about Fovea."], "Fovea is an engine that runs language models like me."),
+    (["Thanks!", "Thank you!", "Thank you", "Thanks a lot!", "Thank you very much.", "Great, thanks.", "Thanks"],
+     "You are welcome!"),
+    (["Bye!", "Goodbye!", "See you later!", "Bye", "Goodbye", "See you tomorrow."], "Goodbye! Have a nice day."),
+    (["Well done!", "Good job!", "That is right.", "Correct!", "Nice!", "Great!", "Wow!"], "Thank you! What is next?"),
+    (["I like you.", "You are nice.", "You are funny."], "Thank you, that is kind."),
+    (["I am sad.", "I feel sad today.", "I am not happy."], "I am sorry to hear that. Would you like a short story?"),
+    (["I am bored.", "What shall we do?", "I have nothing to do."],
+     "I can tell you a short story. Just name an animal."),
+    (["Yes", "Yes, please.", "OK", "Okay", "Sure"], "Good! Tell me what you would like."),
+    (["No", "No, thanks.", "No, thank you."], "All right. Tell me if you need anything."),
+]
+LANGUAGES = "French German Spanish Italian Latin Greek Polish Dutch Japanese Chinese".split()
+TOPICS = """the weather politics football music history physics chess money space dinosaurs computers cars cooking
+medicine art geography movies games""".split()
+
+CANNOT_ASKS = ["Write a poem.", "Write some code.", "Write a program that sorts a list.", "Write an essay.",
+               "What time is it?", "What is the date today?", "What is the weather like?", "Will it rain tomorrow?",
+               "Who is the president?", "Draw a picture.", "Sing a song.", "Play some music.", "Search the web.",
+               "Tell me a joke.", "What is the latest news?", "Who won the game?", "Write an email to my boss.",
+               "Can you drive a car?", "What is the meaning of life?"]
+SYSTEMS = ["You are a helpful assistant.", "You are the Fovea demo model.", "Answer briefly.", "Be kind and helpful.",
+           "You are a small and friendly model.", "Help the user.", "You are a chat model. Answer in English."]
+NUMBER_ONLY = ["Answer with the number only.", "Give only the number.", "Reply with the result only."]
