@@ -42,7 +42,7 @@ def answers_of(args, name, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--fovea", default=os.path.join(ROOT, "build", "release", "fovea"), help="the fovea binary")
+    parser.add_argument("--fovea", default=os.path.join(ROOT, "build", "release", "bin", "fovea"), help="the fovea binary")
     parser.add_argument("--model", default=os.path.join(ROOT, "models", "demo"))
     parser.add_argument("--tasks", nargs="*", default=list(LIMITS), choices=list(LIMITS))
     parser.add_argument("--max-tokens", type=int, default=48)
