@@ -20,6 +20,7 @@ enum class DeviceKind : uint8_t { cpu, cuda, rocm, ascend };
 
 std::string_view to_string(Phase phase);
 std::string_view to_string(AttentionType type);
+std::string_view to_string(DeviceKind kind);
 
 /// Which keys j a query at absolute position p = i + n_k - n_q sees; every set test must hold, except that a
 /// span adds keys after the others (bidirectional multimodal spans) and a packed mask stands alone with them.
@@ -118,15 +119,6 @@ struct Capability {
   int max_compute_capability = 0;  ///< 0 = no upper bound
 };
 
-/// Name, aliases and capability of one backend; `absent` says why this build has no kernel for it.
-struct BackendInfo {
-  std::string_view name;                  ///< vLLM's upper-case name
-  std::vector<std::string_view> aliases;  ///< SGLang's and Mini-SGLang's lower-case names
-  std::string_view version;
-  Capability capability;
-  std::string_view absent;  ///< empty = built; else the tail of "not in this build: ..."
-};
-
 /// The device that kernels would run on.
 struct DeviceInfo {
   DeviceKind kind = DeviceKind::cpu;
@@ -140,12 +132,24 @@ struct Reason {
   std::string fix;
 };
 
+/// Name, aliases and capability of one backend; `absent` says why this build has no kernel for it.
+struct BackendInfo {
+  std::string_view name;                  ///< vLLM's upper-case name
+  std::vector<std::string_view> aliases;  ///< SGLang's and Mini-SGLang's lower-case names
+  std::string_view version;
+  Capability capability;
+  std::string_view absent;  ///< empty = built; else the tail of "not in this build: ..."
+  /// Refusals that no single column of the table can express (two features that don't go together).
+  std::optional<Reason> (*supports_combination)(const AttentionSpec&, const DeviceInfo&) = nullptr;
+};
+
 /// What the user set; empty strings and nullopt mean "not set".
 struct AttentionConfig {
-  std::string backend;          ///< a name, "auto", or "prefill,decode"
-  std::string prefill_backend;  ///< wins over `backend` for its phase; both set and different is an error
-  std::string decode_backend;
-  std::optional<int> page_size;
+  std::string backend = {};  ///< a name, "auto", or "prefill,decode"
+  /// Wins over a single name in `backend` for its phase; contradicting a pair there is an error.
+  std::string prefill_backend = {};
+  std::string decode_backend = {};
+  std::optional<int> page_size = {};
 };
 
 struct RejectedBackend {

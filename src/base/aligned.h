@@ -1,5 +1,6 @@
 #pragma once
-// 64-byte aligned arrays (one cache line, one AVX-512 vector) of trivial elements, not initialised.
+// 64-byte aligned arrays (one cache line, one AVX-512 vector) of trivial elements, not initialised. From 4
+// MiB they lie in huge pages where the system gives them.
 #include <cstddef>
 #include <cstdlib>
 #include <memory>
@@ -9,17 +10,19 @@
 
 namespace fovea {
 
+namespace detail {
+/// Freed by std::free; throws std::bad_alloc.
+void* allocate_aligned(size_t count, size_t size);
+}  // namespace detail
+
 template <class T>
 class AlignedArray {
   static_assert(std::is_trivially_copyable_v<T>);
 
  public:
   AlignedArray() = default;
-  explicit AlignedArray(size_t count) : size_(count) {
-    const size_t bytes = (count * sizeof(T) + 63) / 64 * 64;
-    data_.reset(static_cast<T*>(std::aligned_alloc(64, bytes ? bytes : 64)));
-    if (!data_) throw std::bad_alloc();
-  }
+  explicit AlignedArray(size_t count)
+      : data_(static_cast<T*>(detail::allocate_aligned(count, sizeof(T)))), size_(count) {}
   T* data() { return data_.get(); }
   const T* data() const { return data_.get(); }
   size_t size() const { return size_; }

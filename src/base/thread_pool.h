@@ -38,7 +38,8 @@ class ThreadPool {
   int size() const { return size_; }
 
   /// Calls fn(worker) once on every worker, worker in [0, size()), and returns when all are done.
-  /// Not reentrant: only one thread may call it at a time, and fn must not call back into the pool.
+  /// Neither this nor the two below is reentrant: only one thread may be in the pool at a time, and fn must
+  /// not call back into it (checked: either is an internal error). fn must not throw.
   void run(FunctionRef<void(int)> fn);
 
   /// Calls fn(task, worker) for every task in [0, tasks), handed out one at a time in ascending order.
@@ -49,14 +50,17 @@ class ThreadPool {
   void parallel_ranges(int64_t n, int64_t align, FunctionRef<void(int64_t, int64_t, int)> fn);
 
  private:
+  class Exclusive;
   void worker_loop(int worker);
+  void share(FunctionRef<void(int)> fn);
 
-  int size_;
+  int size_, spins_;
   std::vector<std::thread> threads_;
   const FunctionRef<void(int)>* task_ = nullptr;
   alignas(64) std::atomic<uint32_t> epoch_{0};  // bumped to start a task
   alignas(64) std::atomic<int> pending_{0};     // workers that have not finished it
   alignas(64) std::atomic<bool> stop_{false};
+  std::atomic<bool> busy_{false};
 };
 
 }  // namespace fovea

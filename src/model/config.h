@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fovea/dtype.h"
@@ -52,9 +53,13 @@ struct ModelConfig {
 /// numbers out of range are errors that name the file, the key, the value and what is allowed.
 Result<ModelConfig> load_model_config(const std::string& dir);
 
+/// The same from the files' text; `generation` is empty when there is none. `dir` is for messages.
+Result<ModelConfig> parse_model_config(std::string_view config, std::string_view generation,
+                                       const std::string& dir);
+
 /// A directory as it is, or a hub id ("Qwen/Qwen3-0.6B") looked up in the local Hugging Face cache
-/// (HF_HUB_CACHE, HF_HOME, ~/.cache/huggingface/hub). Nothing is downloaded; the error says how to get the
-/// files.
+/// (HF_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub: the first that is
+/// set). Nothing is downloaded; the error says how to get the files.
 Result<std::string> resolve_model_dir(const std::string& name_or_path);
 
 }  // namespace fovea

@@ -25,7 +25,7 @@ struct ForwardInput {
   std::span<const int32_t> token_ids;   ///< [T]
   std::span<const int32_t> positions;   ///< [T] absolute, for RoPE
   std::span<const int64_t> slots;       ///< [T] where each row's K and V go
-  std::span<const int32_t> logit_rows;  ///< rows in [0, T) whose logits are wanted, ascending
+  std::span<const int32_t> logit_rows;  ///< rows in [0, T) whose logits are wanted, strictly ascending
   StepAttention* attention = nullptr;
   KvCache* kv = nullptr;
 };
@@ -36,6 +36,9 @@ struct ModelLoadOptions {
   bool dummy_weights = false;  ///< random weights from the config alone
   uint64_t seed = 0;           ///< of dummy weights
 };
+
+/// What the attention layers of `config` need, before any weight is read: every layer's attention_spec().
+AttentionSpec attention_spec_of(const ModelConfig& config);
 
 class Model {
  public:
@@ -54,6 +57,10 @@ class Model {
 
   /// Activations are sized for this many rows once; forward() allocates nothing beyond it.
   virtual void reserve(int max_tokens, int max_logit_rows) = 0;
+
+  /// Logits of ids >= n (rows that pad the vocabulary, no token of the tokenizer) become -inf; n > vocab_size
+  /// means all are valid, as before the first call.
+  virtual void set_valid_vocab(int n) = 0;
 
   /// logits [logit_rows.size(), vocab_size] fp32; entries of padded vocabulary rows are -inf.
   virtual void forward(const ForwardInput& input, float* logits, Stream& stream) = 0;

@@ -8,7 +8,14 @@
 #include "base/float16.h"
 
 #if defined(__AVX512F__) || defined(__AVX2__)
+// g++-12 takes the deliberately undefined sources of some AVX-512 intrinsics for mistakes of ours.
+#pragma GCC diagnostic push
+#if !defined(__clang__)  // which has no such warning
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #include <immintrin.h>
+#pragma GCC diagnostic pop
 #endif
 
 #if defined(__AVX512F__)
@@ -44,6 +51,12 @@ FOVEA_INLINE Vec load(const bf16* p) {
 }
 FOVEA_INLINE Vec load(const fp16* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+}
+/// Widens kLanes 32-bit words, each of two bf16: the low halves into `low`, the high ones into `high`.
+FOVEA_INLINE void load_pairs(const bf16* p, Vec& low, Vec& high) {
+  const __m512i words = _mm512_loadu_si512(p);
+  low.v = _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+  high.v = _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32(-65536)));
 }
 FOVEA_INLINE void store(float* p, Vec a) {
   _mm512_storeu_ps(p, a.v);
@@ -88,6 +101,34 @@ FOVEA_INLINE Vec load_n(const float* p, int n) {
 FOVEA_INLINE void store_n(float* p, Vec a, int n) {
   _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << n) - 1u), a.v);
 }
+FOVEA_INLINE Vec load_n(const bf16* p, int n) {
+  const __m256i half = _mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << n) - 1u), p);
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
+}
+FOVEA_INLINE Vec load_n(const fp16* p, int n) {
+  return {_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << n) - 1u), p))};
+}
+/// The first n lanes rounded to nearest even; writes nothing past p + n.
+FOVEA_INLINE void store_n(bf16* p, Vec a, int n) {
+  const __m512i bits = _mm512_castps_si512(a.v);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+  const __mmask16 nan = _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q);
+  rounded = _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x400000));  // quiet
+  const __m256i half = _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+  _mm256_mask_storeu_epi16(p, static_cast<__mmask16>((1u << n) - 1u), half);
+}
+FOVEA_INLINE void store_n(fp16* p, Vec a, int n) {
+  const __m256i half = _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  _mm256_mask_storeu_epi16(p, static_cast<__mmask16>((1u << n) - 1u), half);
+}
+/// Bit i of `bits` set ? x : y in lane i.
+FOVEA_INLINE Vec select_bits(uint32_t bits, Vec x, Vec y) {
+  return {_mm512_mask_blend_ps(static_cast<__mmask16>(bits), y.v, x.v)};
+}
+FOVEA_INLINE Vec lane_index() {
+  return {_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)};
+}
 
 #elif defined(__AVX2__)
 
@@ -110,6 +151,11 @@ FOVEA_INLINE Vec load(const bf16* p) {
 }
 FOVEA_INLINE Vec load(const fp16* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+}
+FOVEA_INLINE void load_pairs(const bf16* p, Vec& low, Vec& high) {
+  const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  low.v = _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
+  high.v = _mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32(-65536)));
 }
 FOVEA_INLINE void store(float* p, Vec a) {
   _mm256_storeu_ps(p, a.v);
@@ -160,12 +206,54 @@ FOVEA_INLINE Vec load_n(const float* p, int n) {
 FOVEA_INLINE void store_n(float* p, Vec a, int n) {
   _mm256_maskstore_ps(p, first_lanes(n), a.v);
 }
+FOVEA_INLINE __m128i load_halves(const void* p, int n) {
+  if (n == 8) return _mm_loadu_si128(static_cast<const __m128i*>(p));
+  alignas(16) uint16_t lanes[8] = {};
+  for (int i = 0; i < n; ++i)
+    lanes[i] = static_cast<const uint16_t*>(p)[i];
+  return _mm_load_si128(reinterpret_cast<const __m128i*>(lanes));
+}
+FOVEA_INLINE void store_halves(void* p, __m128i half, int n) {
+  if (n == 8) return _mm_storeu_si128(static_cast<__m128i*>(p), half);
+  alignas(16) uint16_t lanes[8];
+  _mm_store_si128(reinterpret_cast<__m128i*>(lanes), half);
+  for (int i = 0; i < n; ++i)
+    static_cast<uint16_t*>(p)[i] = lanes[i];
+}
+FOVEA_INLINE Vec load_n(const bf16* p, int n) {
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_halves(p, n)), 16))};
+}
+FOVEA_INLINE Vec load_n(const fp16* p, int n) {
+  return {_mm256_cvtph_ps(load_halves(p, n))};
+}
+FOVEA_INLINE void store_n(bf16* p, Vec a, int n) {
+  const __m256i bits = _mm256_castps_si256(a.v);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a.v, a.v, _CMP_UNORD_Q));
+  const __m256i high = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+  store_halves(p, _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1)), n);
+}
+FOVEA_INLINE void store_n(fp16* p, Vec a, int n) {
+  store_halves(p, _mm256_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), n);
+}
+FOVEA_INLINE Vec select_bits(uint32_t bits, Vec x, Vec y) {
+  const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  const __m256i set = _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), lane);
+  return {_mm256_blendv_ps(y.v, x.v, _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, lane)))};
+}
+FOVEA_INLINE Vec lane_index() {
+  return {_mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7)};
+}
 
 #else
 
 struct Vec {
   static constexpr int kLanes = 8;
-  float v[8];
+  // A pair of SSE registers on plain x86-64 (and so aligned as one).
+  typedef float Lanes __attribute__((vector_size(32), aligned(16)));
+  Lanes v;
 };
 #define FOVEA_LANES(expr)     \
   Vec r;                      \
@@ -179,7 +267,9 @@ FOVEA_INLINE Vec set1(float x) {
   FOVEA_LANES(x);
 }
 FOVEA_INLINE Vec load(const float* p) {
-  FOVEA_LANES(p[i]);
+  Vec r;
+  __builtin_memcpy(&r.v, p, sizeof r.v);
+  return r;
 }
 FOVEA_INLINE Vec load(const bf16* p) {
   FOVEA_LANES(bf16_to_float(p[i].bits));
@@ -187,40 +277,46 @@ FOVEA_INLINE Vec load(const bf16* p) {
 FOVEA_INLINE Vec load(const fp16* p) {
   FOVEA_LANES(fp16_to_float(p[i].bits));
 }
+FOVEA_INLINE void load_pairs(const bf16* p, Vec& low, Vec& high) {
+  uint32_t words __attribute__((vector_size(32)));
+  __builtin_memcpy(&words, p, sizeof words);
+  const auto shifted = words << 16, masked = words & 0xffff0000u;
+  __builtin_memcpy(&low.v, &shifted, sizeof words);
+  __builtin_memcpy(&high.v, &masked, sizeof words);
+}
 FOVEA_INLINE void store(float* p, Vec a) {
-  for (int i = 0; i < 8; ++i)
-    p[i] = a.v[i];
+  __builtin_memcpy(p, &a.v, sizeof a.v);
 }
 FOVEA_INLINE Vec operator+(Vec a, Vec b) {
-  FOVEA_LANES(a.v[i] + b.v[i]);
+  return {a.v + b.v};
 }
 FOVEA_INLINE Vec operator-(Vec a, Vec b) {
-  FOVEA_LANES(a.v[i] - b.v[i]);
+  return {a.v - b.v};
 }
 FOVEA_INLINE Vec operator*(Vec a, Vec b) {
-  FOVEA_LANES(a.v[i] * b.v[i]);
+  return {a.v * b.v};
 }
 FOVEA_INLINE Vec operator/(Vec a, Vec b) {
-  FOVEA_LANES(a.v[i] / b.v[i]);
+  return {a.v / b.v};
 }
 FOVEA_INLINE Vec max(Vec a, Vec b) {
-  FOVEA_LANES(a.v[i] > b.v[i] ? a.v[i] : b.v[i]);
+  return {a.v > b.v ? a.v : b.v};
 }
 FOVEA_INLINE Vec min(Vec a, Vec b) {
-  FOVEA_LANES(a.v[i] < b.v[i] ? a.v[i] : b.v[i]);
+  return {a.v < b.v ? a.v : b.v};
 }
 /// Rounded twice: a CPU without FMA would take microseconds for an exact one.
 FOVEA_INLINE Vec fma(Vec a, Vec b, Vec c) {
-  FOVEA_LANES(a.v[i] * b.v[i] + c.v[i]);
+  return {a.v * b.v + c.v};
 }
 FOVEA_INLINE Vec round(Vec a) {
   FOVEA_LANES(__builtin_rintf(a.v[i]));
 }
 FOVEA_INLINE Vec scale2(Vec a, Vec n) {
-  FOVEA_LANES(__builtin_ldexpf(a.v[i], static_cast<int>(n.v[i])));
+  FOVEA_LANES(n.v[i] == n.v[i] ? __builtin_ldexpf(a.v[i], static_cast<int>(n.v[i])) : a.v[i]);
 }
 FOVEA_INLINE Vec select_less(Vec a, Vec b, Vec x, Vec y) {
-  FOVEA_LANES(a.v[i] < b.v[i] ? x.v[i] : y.v[i]);
+  return {a.v < b.v ? x.v : y.v};
 }
 FOVEA_INLINE Vec load_n(const float* p, int n) {
   FOVEA_LANES(i < n ? p[i] : 0.0f);
@@ -228,6 +324,26 @@ FOVEA_INLINE Vec load_n(const float* p, int n) {
 FOVEA_INLINE void store_n(float* p, Vec a, int n) {
   for (int i = 0; i < n; ++i)
     p[i] = a.v[i];
+}
+FOVEA_INLINE Vec load_n(const bf16* p, int n) {
+  FOVEA_LANES(i < n ? bf16_to_float(p[i].bits) : 0.0f);
+}
+FOVEA_INLINE Vec load_n(const fp16* p, int n) {
+  FOVEA_LANES(i < n ? fp16_to_float(p[i].bits) : 0.0f);
+}
+FOVEA_INLINE void store_n(bf16* p, Vec a, int n) {
+  for (int i = 0; i < n; ++i)
+    p[i].bits = float_to_bf16(a.v[i]);
+}
+FOVEA_INLINE void store_n(fp16* p, Vec a, int n) {
+  for (int i = 0; i < n; ++i)
+    p[i].bits = float_to_fp16(a.v[i]);
+}
+FOVEA_INLINE Vec select_bits(uint32_t bits, Vec x, Vec y) {
+  FOVEA_LANES((bits >> i) & 1u ? x.v[i] : y.v[i]);
+}
+FOVEA_INLINE Vec lane_index() {
+  FOVEA_LANES(static_cast<float>(i));
 }
 #undef FOVEA_LANES
 
@@ -243,20 +359,70 @@ FOVEA_INLINE float reduce_add(Vec a) {
   return lanes[0];
 }
 
+/// Lane i = reduce_add(a[i]), bit for bit: the same tree, run on kLanes vectors at once.
+FOVEA_INLINE Vec reduce_add_all(const Vec (&a)[Vec::kLanes]) {
+#if defined(__AVX512F__)
+  // Each step adds the upper to the lower half of what is left of every vector and packs two results into
+  // one.
+  __m512 h[8], q[4];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {  // inputs in the order that the two in-lane steps below undo
+    const __m512 x = a[8 * (i % 2) + i / 2].v, y = a[8 * (i % 2) + 4 + i / 2].v;
+    h[i] = _mm512_add_ps(_mm512_mask_blend_ps(0xff00, x, y), _mm512_shuffle_f32x4(x, y, 0x4e));
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i)
+    q[i] = _mm512_add_ps(_mm512_shuffle_f32x4(h[2 * i], h[2 * i + 1], 0x88),
+                         _mm512_shuffle_f32x4(h[2 * i], h[2 * i + 1], 0xdd));
+  const auto pair = [](__m512 x, __m512 y) __attribute__((always_inline)) {
+    const __m512d dx = _mm512_castps_pd(x), dy = _mm512_castps_pd(y);
+    return _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(dx, dy)),
+                         _mm512_castpd_ps(_mm512_unpackhi_pd(dx, dy)));
+  };
+  const __m512 x = pair(q[0], q[1]), y = pair(q[2], q[3]);
+  return {_mm512_add_ps(_mm512_shuffle_ps(x, y, 0x88), _mm512_shuffle_ps(x, y, 0xdd))};
+#elif defined(__AVX2__)
+  __m256 h[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const __m256 x = a[i].v, y = a[i + 4].v;
+    h[i] = _mm256_add_ps(_mm256_blend_ps(x, y, 0xf0), _mm256_permute2f128_ps(x, y, 0x21));
+  }
+  const auto pair = [](__m256 x, __m256 y) __attribute__((always_inline)) {
+    const __m256d dx = _mm256_castps_pd(x), dy = _mm256_castps_pd(y);
+    return _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(dx, dy)),
+                         _mm256_castpd_ps(_mm256_unpackhi_pd(dx, dy)));
+  };
+  const __m256 x = pair(h[0], h[1]), y = pair(h[2], h[3]);
+  return {_mm256_add_ps(_mm256_shuffle_ps(x, y, 0x88), _mm256_shuffle_ps(x, y, 0xdd))};
+#else
+  Vec r;
+  for (int i = 0; i < Vec::kLanes; ++i)
+    r.v[i] = reduce_add(a[i]);
+  return r;
+#endif
+}
+
 FOVEA_INLINE float reduce_max(Vec a) {
-  float lanes[Vec::kLanes];
-  store(lanes, a);
-  for (int half = Vec::kLanes / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i)
-      lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
-  return lanes[0];
+#if defined(__AVX512F__)
+  return _mm512_reduce_max_ps(a.v);
+#elif defined(__AVX2__)
+  __m128 m = _mm_max_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
+  m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+  return _mm_cvtss_f32(_mm_max_ss(m, _mm_shuffle_ps(m, m, 1)));
+#else
+  float m = a.v[0];
+  for (int i = 1; i < Vec::kLanes; ++i)
+    m = m > a.v[i] ? m : a.v[i];
+  return m;
+#endif
 }
 
 /// e^x. Cephes' expf: x = n ln 2 + r with |r| <= ln 2 / 2, ln 2 split in two so that r is exact to 1 ulp,
-/// then a degree-5 polynomial for (e^r - 1 - r) / r^2; about 1 ulp. Below -104 the result is 0; NaN is not
-/// kept.
+/// then a degree-5 polynomial for (e^r - 1 - r) / r^2; about 1 ulp. Below -104 the result is 0; NaN
+/// stays NaN (min and max return their second operand then).
 FOVEA_INLINE Vec exp(Vec x) {
-  const Vec clamped = max(min(x, set1(88.72f)), set1(-104.0f));
+  const Vec clamped = max(set1(-104.0f), min(set1(88.72f), x));
   const Vec n = round(clamped * set1(1.44269504088896341f));
   Vec r = fma(n, set1(-0.693359375f), clamped);
   r = fma(n, set1(2.12194440e-4f), r);

@@ -1,0 +1,119 @@
+#include "attention/batch_check.h"
+
+#include <cmath>
+#include <string>
+
+namespace fovea {
+namespace {
+
+std::string str(int64_t v) {
+  return std::to_string(v);
+}
+
+/// offsets [B + 1], non-decreasing, within [0, size].
+template <class T>
+Status check_offsets(std::span<const T> offsets, size_t seqs, size_t size, const char* name) {
+  if (offsets.size() != seqs + 1)
+    return invalid(std::string(name) + " has " + str(static_cast<int64_t>(offsets.size())) +
+                   " entries; a batch of " + str(static_cast<int64_t>(seqs)) + " needs one more than that");
+  for (size_t b = 0; b < seqs; ++b)
+    if (offsets[b] > offsets[b + 1]) return invalid(std::string(name) + " decreases after entry " + str(b));
+  if (offsets.front() < 0 || static_cast<uint64_t>(offsets.back()) > size)
+    return invalid(std::string(name) + " points outside its array of " + str(size) + " entries");
+  return {};
+}
+
+Status check_masks(const MaskSpec& mask, const BatchMeta& meta) {
+  const size_t seqs = meta.kv_lens.size();
+  if (mask.spans)
+    FOVEA_RETURN_IF_ERROR(check_offsets(meta.span_offsets, seqs, meta.spans.size(), "span_offsets"));
+  if (mask.tree) {
+    if (meta.tree_size < 1)
+      return invalid("tree_size is " + str(meta.tree_size) + "; a tree needs 1 or more");
+    if (meta.tree_bias.size() < static_cast<size_t>(int64_t{meta.tree_size} * meta.tree_size))
+      return invalid("tree_bias has " + str(meta.tree_bias.size()) + " entries; tree_size " +
+                     str(meta.tree_size) + " needs its square");
+  }
+  if (!mask.packed) return {};
+  FOVEA_RETURN_IF_ERROR(check_offsets(meta.packed_offsets, seqs, meta.packed_mask.size(), "packed_offsets"));
+  for (size_t b = 0; b < seqs; ++b) {
+    const int64_t bits = int64_t{meta.q_offsets[b + 1] - meta.q_offsets[b]} * meta.kv_lens[b];
+    if (meta.packed_offsets[b + 1] - meta.packed_offsets[b] < (bits + 7) / 8)
+      return invalid("packed_mask of sequence " + str(b) + " is shorter than its " + str(bits) + " bits");
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_spec(const AttentionSpec& spec) {
+  if (spec.num_heads < 1 || spec.num_kv_heads < 1 || spec.num_heads % spec.num_kv_heads != 0)
+    return invalid("num_heads " + str(spec.num_heads) + " must be a positive multiple of num_kv_heads " +
+                   str(spec.num_kv_heads));
+  if (spec.head_dim < 1 || spec.v_head_dim < 1)
+    return invalid("head sizes " + str(spec.head_dim) + " (QK) and " + str(spec.v_head_dim) +
+                   " (V) must be positive");
+  if (!(spec.scale != 0.0f) || !std::isfinite(spec.scale))
+    return invalid("attention scale " + std::to_string(spec.scale) +
+                   " must be finite and not 0; it has no default (1 / sqrt(head size) is usual)");
+  if (!(spec.softcap >= 0.0f) || !std::isfinite(spec.softcap))
+    return invalid("softcap " + std::to_string(spec.softcap) + " must be 0 (off) or a positive number");
+  const MaskSpec& mask = spec.mask;
+  if (mask.window_left < -1 || mask.window_right < -1 || mask.chunk < 0 || mask.sink_tokens < 0)
+    return invalid("windows must be -1 (unbounded) or more; chunk and sink_tokens 0 (off) or more");
+  if (mask.packed && mask.causal) return invalid("a packed mask replaces the causal one: set causal = false");
+  if (spec.page_size < 0) return invalid("page size " + str(spec.page_size) + " must be positive");
+  return {};
+}
+
+Status check_limits(const AttentionLimits& limits) {
+  if (limits.max_seqs < 0 || limits.max_tokens < 0 || limits.max_kv_tokens < 0 || limits.max_kv_len < 0)
+    return invalid("attention limits must not be negative");
+  return {};
+}
+
+Status check_supported(const BackendInfo& info, const AttentionSpec& spec) {
+  FOVEA_RETURN_IF_ERROR(check_spec(spec));
+  DeviceInfo device;
+  device.kind = info.capability.device;
+  device.compute_capability = info.capability.min_compute_capability;
+  const Phase phase = info.capability.phases.has(Phase::decode) ? Phase::decode : Phase::prefill;
+  std::string text;
+  for (const Reason& reason : validate(info, spec, device, phase))
+    text += (text.empty() ? "" : "; ") + reason.text + " (" + reason.fix + ")";
+  if (text.empty()) return {};
+  return unsupported(std::string(info.name) + ": " + text);
+}
+
+int page_size_of(const BackendInfo& info, const AttentionSpec& spec) {
+  return spec.page_size > 0 ? spec.page_size : info.capability.preferred_page_size;
+}
+
+Status check_batch(const AttentionSpec& spec, const AttentionLimits& limits, const BatchMeta& meta,
+                   int page_size) {
+  const size_t seqs = meta.kv_lens.size();
+  if (seqs == 0 && meta.q_offsets.empty()) return {};
+  FOVEA_RETURN_IF_ERROR(
+      check_offsets(meta.q_offsets, seqs, static_cast<size_t>(limits.max_tokens), "q_offsets"));
+  if (meta.q_offsets.front() != 0) return invalid("q_offsets must begin with 0");
+  if (seqs > static_cast<size_t>(limits.max_seqs))
+    return invalid("a step of " + str(seqs) + " sequences exceeds the limit of " + str(limits.max_seqs));
+  int64_t kv_tokens = 0;
+  for (size_t b = 0; b < seqs; ++b) {
+    const int64_t n_k = meta.kv_lens[b];
+    if (n_k < 0 || n_k > limits.max_kv_len)
+      return invalid("sequence " + str(b) + " has " + str(n_k) + " keys; the limit is " +
+                     str(limits.max_kv_len));
+    kv_tokens += n_k;
+    const int64_t pages = (n_k + page_size - 1) / page_size;
+    if (pages > meta.page_table_stride || static_cast<int64_t>(b) * meta.page_table_stride + pages >
+                                              static_cast<int64_t>(meta.page_table.size()))
+      return invalid("the page table has no room for the " + str(pages) + " pages of sequence " + str(b));
+  }
+  if (kv_tokens > limits.max_kv_tokens)
+    return invalid("a step with " + str(kv_tokens) + " keys exceeds the limit of " +
+                   str(limits.max_kv_tokens));
+  return check_masks(spec.mask, meta);
+}
+
+}  // namespace fovea

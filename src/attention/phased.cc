@@ -1,0 +1,116 @@
+#include "attention/phased.h"
+
+#include "base/check.h"
+
+namespace fovea {
+namespace {
+
+constexpr size_t kAlign = 64;  // what Workspace promises
+
+size_t align_up(size_t bytes) {
+  return (bytes + kAlign - 1) / kAlign * kAlign;
+}
+
+/// Sequences [first, last) of `meta`; rows still count from the whole batch's first (see rebase).
+BatchMeta slice(const BatchMeta& meta, int first, int last) {
+  const size_t n = static_cast<size_t>(last - first);
+  BatchMeta part = meta;
+  part.q_offsets = meta.q_offsets.subspan(first, n + 1);
+  part.kv_lens = meta.kv_lens.subspan(first, n);
+  part.page_table = meta.page_table.subspan(first * meta.page_table_stride);
+  if (!meta.span_offsets.empty()) part.span_offsets = meta.span_offsets.subspan(first, n + 1);
+  if (!meta.packed_offsets.empty()) part.packed_offsets = meta.packed_offsets.subspan(first, n + 1);
+  return part;
+}
+
+/// The tensors from query row `row` on.
+AttentionArgs rows_from(const AttentionArgs& args, const AttentionSpec& spec, int64_t row) {
+  const int64_t size = static_cast<int64_t>(size_of(spec.dtype));
+  AttentionArgs part = args;
+  part.q = static_cast<const std::byte*>(args.q) + row * args.q_row_stride * size;
+  part.out = static_cast<std::byte*>(args.out) + row * args.out_row_stride * size;
+  if (args.lse != nullptr) part.lse = args.lse + row * spec.num_heads;
+  return part;
+}
+
+}  // namespace
+
+Result<PhasedAttention> PhasedAttention::create(const Selection& selection, const BackendRegistry& registry) {
+  const auto make = [&](const PhaseSelection& phase) -> Result<std::unique_ptr<AttentionBackend>> {
+    const BackendRegistry::Entry* entry = registry.find(phase.backend->name);
+    if (entry == nullptr || !entry->create)
+      return unsupported("attention backend " + std::string(phase.backend->name) + " is not in this build");
+    return entry->create();
+  };
+  FOVEA_TRY(prefill, make(selection.prefill));
+  if (selection.prefill.backend == selection.decode.backend) return PhasedAttention(std::move(prefill));
+  FOVEA_TRY(decode, make(selection.decode));
+  return PhasedAttention(std::move(prefill), std::move(decode));
+}
+
+PhasedAttention::PhasedAttention(std::unique_ptr<AttentionBackend> prefill,
+                                 std::unique_ptr<AttentionBackend> decode)
+    : prefill_(std::move(prefill)), decode_(std::move(decode)) {
+  FOVEA_CHECK(prefill_ != nullptr);
+}
+
+Result<size_t> PhasedAttention::decode_workspace_offset(const AttentionSpec& spec,
+                                                        const AttentionLimits& limits) const {
+  if (!decode_) return size_t{0};
+  FOVEA_TRY(bytes, prefill_->workspace_bytes(spec, limits));
+  return align_up(bytes);
+}
+
+Result<size_t> PhasedAttention::workspace_bytes(const AttentionSpec& spec,
+                                                const AttentionLimits& limits) const {
+  if (!decode_) return prefill_->workspace_bytes(spec, limits);
+  FOVEA_TRY(offset, decode_workspace_offset(spec, limits));
+  FOVEA_TRY(bytes, decode_->workspace_bytes(spec, limits));
+  return offset + align_up(bytes);
+}
+
+Status PhasedAttention::plan(const AttentionSpec& spec, const AttentionLimits& limits, const BatchMeta& meta,
+                             int num_decodes, Workspace workspace, Stream& stream) {
+  const int seqs = meta.num_seqs();
+  FOVEA_CHECK(0 <= num_decodes && num_decodes <= seqs);
+  extend_plan_.reset();
+  decode_plan_.reset();
+  decode_rows_ = 0;
+  spec_ = spec;
+  const bool mixed = num_decodes > 0 && num_decodes < seqs;
+  if (mixed && !decode_) {
+    FOVEA_TRY(plan, prefill_->plan(spec, limits, meta, workspace, stream));
+    extend_plan_ = std::move(plan);
+    return {};
+  }
+  FOVEA_TRY(offset, decode_workspace_offset(spec, limits));
+  if (workspace.size() < offset)
+    return invalid("the attention workspace has " + std::to_string(workspace.size()) +
+                   " bytes; the prefill " + "backend alone needs " + std::to_string(offset));
+  if (num_decodes > 0) {
+    const BatchMeta part = slice(meta, 0, num_decodes);
+    FOVEA_TRY(plan, decode_backend().plan(spec, limits, part, workspace.subspan(offset), stream));
+    decode_plan_ = std::move(plan);
+  }
+  if (num_decodes < seqs) {
+    BatchMeta part = slice(meta, num_decodes, seqs);
+    decode_rows_ = part.q_offsets.front();
+    q_offsets_.assign(part.q_offsets.begin(), part.q_offsets.end());
+    for (int32_t& row : q_offsets_)
+      row -= static_cast<int32_t>(decode_rows_);
+    part.q_offsets = q_offsets_;
+    FOVEA_TRY(plan,
+              prefill_->plan(spec, limits, part, decode_ ? workspace.first(offset) : workspace, stream));
+    extend_plan_ = std::move(plan);
+  }
+  return {};
+}
+
+void PhasedAttention::forward(const AttentionArgs& args, Stream& stream) {
+  if (decode_plan_) decode_backend().forward_decode(*decode_plan_, args, stream);
+  if (extend_plan_)
+    prefill_->forward_extend(*extend_plan_, decode_rows_ > 0 ? rows_from(args, spec_, decode_rows_) : args,
+                             stream);
+}
+
+}  // namespace fovea

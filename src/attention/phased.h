@@ -1,0 +1,49 @@
+#pragma once
+// The prefill and the decode backend of a Selection, used as one: planned once a step, run once a layer.
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "fovea/attention_backend.h"
+
+namespace fovea {
+
+class PhasedAttention {
+ public:
+  /// The backends that `selection` names, created from `registry`.
+  static Result<PhasedAttention> create(const Selection& selection, const BackendRegistry& registry);
+
+  /// `decode` null = `prefill` serves both phases.
+  explicit PhasedAttention(std::unique_ptr<AttentionBackend> prefill,
+                           std::unique_ptr<AttentionBackend> decode = nullptr);
+
+  AttentionBackend& prefill_backend() { return *prefill_; }
+  AttentionBackend& decode_backend() { return decode_ ? *decode_ : *prefill_; }
+
+  /// What both backends need at the same time.
+  Result<size_t> workspace_bytes(const AttentionSpec& spec, const AttentionLimits& limits) const;
+
+  /// Once a step, for the layers of one spec. The first `num_decodes` sequences of `meta` decode (usually one
+  /// row each), the others are prefills or chunks of them. A step of one kind goes to that phase's backend; a
+  /// mixed one is split when the backends differ, else planned as one extend. `meta` and `workspace` are kept
+  /// by reference until the next plan().
+  Status plan(const AttentionSpec& spec, const AttentionLimits& limits, const BatchMeta& meta,
+              int num_decodes, Workspace workspace, Stream& stream);
+
+  /// Once a layer, after plan(). Rows and tensors as in the meta that was planned.
+  void forward(const AttentionArgs& args, Stream& stream);
+
+ private:
+  Result<size_t> decode_workspace_offset(const AttentionSpec& spec, const AttentionLimits& limits) const;
+
+  std::unique_ptr<AttentionBackend> prefill_;
+  std::unique_ptr<AttentionBackend> decode_;
+
+  AttentionSpec spec_;
+  std::unique_ptr<Plan> extend_plan_;
+  std::unique_ptr<Plan> decode_plan_;
+  int64_t decode_rows_ = 0;         // rows before the extend's when both plans are set
+  std::vector<int32_t> q_offsets_;  // of the split-off extend, from 0
+};
+
+}  // namespace fovea

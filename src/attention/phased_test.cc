@@ -1,0 +1,177 @@
+#include "attention/phased.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "device/stream.h"
+
+namespace fovea {
+namespace {
+
+/// What a fake backend was asked to do.
+struct Call {
+  std::string what;
+  std::vector<int32_t> q_offsets, kv_lens;
+  const void* q = nullptr;
+  float* lse = nullptr;
+};
+
+struct FakePlan : Plan {
+  std::vector<int32_t> q_offsets;
+};
+
+class FakeBackend : public AttentionBackend {
+ public:
+  FakeBackend(std::string name, size_t bytes, std::vector<Call>& calls)
+      : name_(std::move(name)), bytes_(bytes), calls_(calls) {}
+  const BackendInfo& info() const noexcept override { return info_; }
+  Result<size_t> workspace_bytes(const AttentionSpec&, const AttentionLimits&) const override {
+    return bytes_;
+  }
+  Result<std::unique_ptr<Plan>> plan(const AttentionSpec&, const AttentionLimits&, const BatchMeta& meta,
+                                     Workspace workspace, Stream&) override {
+    EXPECT_GE(workspace.size(), bytes_);
+    std::fill_n(workspace.data(), bytes_, std::byte{static_cast<uint8_t>(name_[0])});
+    workspace_ = workspace.first(bytes_);
+    calls_.push_back({name_ + " plan",
+                      {meta.q_offsets.begin(), meta.q_offsets.end()},
+                      {meta.kv_lens.begin(), meta.kv_lens.end()}});
+    return std::unique_ptr<Plan>(std::make_unique<FakePlan>());
+  }
+  void forward_extend(const Plan&, const AttentionArgs& args, Stream&) override { forward(" extend", args); }
+  void forward_decode(const Plan&, const AttentionArgs& args, Stream&) override { forward(" decode", args); }
+
+ private:
+  void forward(const char* kind, const AttentionArgs& args) {
+    for (std::byte b : workspace_)
+      EXPECT_EQ(b, std::byte{static_cast<uint8_t>(name_[0])}) << "the other backend wrote here";
+    calls_.push_back({name_ + kind, {}, {}, args.q, args.lse});
+  }
+  BackendInfo info_;
+  std::string name_;
+  size_t bytes_;
+  std::vector<Call>& calls_;
+  Workspace workspace_;
+};
+
+class Phased : public ::testing::Test {
+ protected:
+  Phased() {
+    spec_.num_heads = 2;
+    spec_.num_kv_heads = 1;
+    spec_.head_dim = spec_.v_head_dim = 4;
+    spec_.scale = 0.5f;
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> out;
+    for (const Call& c : calls_)
+      out.push_back(c.what);
+    return out;
+  }
+  /// One step of three layers over sequences of these query lengths, the first `decodes` of them decodes.
+  void step(PhasedAttention& attention, std::vector<int> q_lens, int decodes) {
+    q_offsets_ = {0};
+    kv_lens_.clear();
+    for (int n : q_lens) {
+      q_offsets_.push_back(q_offsets_.back() + n);
+      kv_lens_.push_back(n + 10 * static_cast<int>(kv_lens_.size() + 1));
+    }
+    page_table_.assign(q_lens.size(), 0);
+    BatchMeta meta;
+    meta.q_offsets = q_offsets_;
+    meta.kv_lens = kv_lens_;
+    meta.page_table = page_table_;
+    meta.page_table_stride = 1;
+    workspace_.assign(*attention.workspace_bytes(spec_, {}), std::byte{0});
+    ASSERT_TRUE(attention.plan(spec_, {}, meta, decodes, workspace_, stream_).ok());
+    AttentionArgs args;
+    args.q = q_;
+    args.q_row_stride = 8;
+    args.out = out_;
+    args.out_row_stride = 8;
+    args.lse = lse_;
+    for (int layer = 0; layer < 3; ++layer)
+      attention.forward(args, stream_);
+  }
+  PhasedAttention two() {
+    return PhasedAttention(std::make_unique<FakeBackend>("P", 100, calls_),
+                           std::make_unique<FakeBackend>("D", 40, calls_));
+  }
+
+  AttentionSpec spec_;
+  std::vector<Call> calls_;
+  std::vector<int32_t> q_offsets_, kv_lens_, page_table_;
+  std::vector<std::byte> workspace_;
+  float q_[800] = {}, out_[800] = {}, lse_[200] = {};
+  ThreadPool pool_{1};
+  Stream stream_{pool_};
+};
+
+TEST_F(Phased, PlansOnceAStepAndRunsOnceALayer) {
+  PhasedAttention attention = two();
+  step(attention, {1, 1, 1}, 3);
+  EXPECT_THAT(names(), ::testing::ElementsAre("D plan", "D decode", "D decode", "D decode"));
+  calls_.clear();
+  step(attention, {5, 1}, 0);
+  EXPECT_THAT(names(), ::testing::ElementsAre("P plan", "P extend", "P extend", "P extend"));
+}
+
+TEST_F(Phased, AMixedStepIsSplitWhenTheBackendsDiffer) {
+  PhasedAttention attention = two();
+  step(attention, {1, 1, 5, 3}, 2);
+  EXPECT_THAT(names(), ::testing::ElementsAre("D plan", "P plan", "D decode", "P extend", "D decode",
+                                              "P extend", "D decode", "P extend"));
+  EXPECT_THAT(calls_[0].q_offsets, ::testing::ElementsAre(0, 1, 2));
+  EXPECT_THAT(calls_[0].kv_lens, ::testing::ElementsAre(11, 21));
+  EXPECT_THAT(calls_[1].q_offsets, ::testing::ElementsAre(0, 5, 8));
+  EXPECT_THAT(calls_[1].kv_lens, ::testing::ElementsAre(35, 43));
+  EXPECT_EQ(calls_[2].q, q_);
+  EXPECT_EQ(calls_[3].q, q_ + 2 * 8);
+  EXPECT_EQ(calls_[3].lse, lse_ + 2 * 2);
+}
+
+TEST_F(Phased, AMixedStepOfOneBackendIsOneExtend) {
+  PhasedAttention attention(std::make_unique<FakeBackend>("P", 100, calls_));
+  step(attention, {1, 1, 5, 3}, 2);
+  EXPECT_THAT(names(), ::testing::ElementsAre("P plan", "P extend", "P extend", "P extend"));
+  EXPECT_THAT(calls_[0].q_offsets, ::testing::ElementsAre(0, 1, 2, 7, 10));
+  calls_.clear();
+  step(attention, {1, 1}, 2);
+  EXPECT_THAT(names(), ::testing::ElementsAre("P plan", "P decode", "P decode", "P decode"));
+}
+
+TEST_F(Phased, AnEmptyStepDoesNothing) {
+  PhasedAttention attention = two();
+  step(attention, {}, 0);
+  EXPECT_THAT(names(), ::testing::IsEmpty());
+}
+
+TEST_F(Phased, WorkspaceHoldsBothAligned) {
+  PhasedAttention attention = two();
+  EXPECT_EQ(*attention.workspace_bytes(spec_, {}), 128u + 64u);
+  std::vector<std::byte> small(64);
+  const int32_t offsets[] = {0, 1}, lens[] = {1}, table[] = {0};
+  BatchMeta meta;
+  meta.q_offsets = offsets;
+  meta.kv_lens = lens;
+  meta.page_table = table;
+  meta.page_table_stride = 1;
+  EXPECT_FALSE(attention.plan(spec_, {}, meta, 1, small, stream_).ok());
+}
+
+TEST_F(Phased, CreatesWhatWasSelected) {
+  spec_.head_dim = spec_.v_head_dim = 64;
+  AttentionConfig config;
+  config.backend = "torch_native";
+  const auto selection = select(config, spec_, {}, builtin_backends());
+  ASSERT_TRUE(selection.ok());
+  auto attention = PhasedAttention::create(*selection, builtin_backends());
+  ASSERT_TRUE(attention.ok());
+  EXPECT_EQ(attention->prefill_backend().info().name, "TORCH_NATIVE");
+  EXPECT_EQ(&attention->prefill_backend(), &attention->decode_backend());
+}
+
+}  // namespace
+}  // namespace fovea

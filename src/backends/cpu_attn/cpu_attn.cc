@@ -1,0 +1,182 @@
+#include "backends/cpu_attn/cpu_attn.h"
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+
+#include "attention/batch_check.h"
+#include "backends/cpu_attn/schedule.h"
+#include "base/check.h"
+#include "device/stream.h"
+#include "kernels/cpu/attn_params.h"
+
+namespace fovea {
+namespace {
+
+constexpr Capability capability() {
+  Capability c;
+  c.dtypes = {DType::f32, DType::f16, DType::bf16};
+  c.kv_dtypes = {KvCacheDType::auto_, KvCacheDType::float32, KvCacheDType::float16, KvCacheDType::bfloat16};
+  c.page_sizes = {1, 1024, 1};
+  c.preferred_page_size = 16;
+  c.head_dims = {16, 512, 8};
+  c.v_head_dims = {16, 512, 8};
+  c.types = {AttentionType::decoder, AttentionType::encoder, AttentionType::encoder_only,
+             AttentionType::encoder_decoder};
+  c.features = {Feature::window,      Feature::chunk, Feature::softcap,   Feature::sink,
+                Feature::sink_tokens, Feature::alibi, Feature::spans,     Feature::packed_mask,
+                Feature::tree_mask,   Feature::lse,   Feature::non_causal};
+  c.phases = {Phase::prefill, Phase::decode};
+  c.invariance = {Invariance::run, Invariance::batch, Invariance::page_size, Invariance::chunking,
+                  Invariance::threads};
+  c.device = DeviceKind::cpu;
+  return c;
+}
+constexpr Capability kCapability = capability();
+
+constexpr size_t kWorkspaceAlignment = 64;
+
+struct CpuAttnPlan : Plan {
+  AttentionSpec spec;
+  int page_size = 0;
+  AttentionSchedule schedule;
+  attn::ScratchLayout layout;
+  float* scratch = nullptr;   // [kMaxSlots, layout.size]
+  float* partials = nullptr;  // [max_partial_records, record_floats]
+};
+
+size_t scratch_floats(const attn::ScratchLayout& layout) {
+  return static_cast<size_t>(attn::kMaxSlots) * static_cast<size_t>(layout.size);
+}
+
+size_t workspace_size(const AttentionSpec& spec, const AttentionLimits& limits) {
+  const attn::ScratchLayout layout = attn::scratch_layout(spec.head_dim, spec.v_head_dim);
+  const size_t partial_floats =
+      static_cast<size_t>(max_partial_records(spec, limits) * attn::record_floats(layout));
+  return (scratch_floats(layout) + partial_floats) * sizeof(float);
+}
+
+attn::Params make_params(const CpuAttnPlan& plan, const AttentionArgs& args) {
+  const AttentionSpec& spec = plan.spec;
+  attn::Params p;
+  p.layout = plan.layout;
+  p.num_heads = spec.num_heads;
+  p.num_kv_heads = spec.num_kv_heads;
+  p.group = spec.num_heads / spec.num_kv_heads;
+  p.d = spec.head_dim;
+  p.dv = spec.v_head_dim;
+  p.scale = spec.scale;
+  p.softcap = spec.softcap;
+  p.dtype = spec.dtype;
+  p.q = args.q;
+  p.q_stride = args.q_row_stride;
+  p.out = args.out;
+  p.out_stride = args.out_row_stride;
+  p.lse = args.lse;
+  p.lse_includes_sink = spec.has_sink && spec.lse_includes_sink;
+  p.sinks = spec.has_sink ? args.sinks : nullptr;
+  p.alibi_slopes = spec.has_alibi ? args.alibi_slopes : nullptr;
+  const KvView& kv = args.kv;
+  p.kv = {kv.k,
+          kv.v,
+          kv.dtype,
+          kv.page_size,
+          kv.k_page_stride,
+          kv.k_head_stride,
+          kv.k_slot_stride,
+          kv.v_page_stride,
+          kv.v_head_stride,
+          kv.v_slot_stride};
+  p.seqs = plan.schedule.seqs.data();
+  p.row_keys = plan.schedule.row_keys.data();
+  p.partials = plan.partials;
+  return p;
+}
+
+/// Calls run(i, scratch) for i in [0, n), in ascending order of start, at most one at a time on a slot.
+template <class Run>
+void for_each_item(const CpuAttnPlan& plan, size_t n, ThreadPool& pool, const Run& run) {
+  std::atomic<size_t> next{0};
+  const int slots = std::min(pool.size(), attn::kMaxSlots);
+  pool.parallel_tasks(slots, [&](int64_t slot, int) {
+    float* scratch = plan.scratch + slot * plan.layout.size;
+    for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;)
+      run(i, scratch);
+  });
+}
+
+class CpuAttn : public AttentionBackend {
+ public:
+  const BackendInfo& info() const noexcept override { return cpu_attn_info(); }
+
+  Result<size_t> workspace_bytes(const AttentionSpec& spec, const AttentionLimits& limits) const override {
+    FOVEA_RETURN_IF_ERROR(check_supported(info(), spec));
+    FOVEA_RETURN_IF_ERROR(check_limits(limits));
+    return workspace_size(spec, limits);
+  }
+
+  Result<std::unique_ptr<Plan>> plan(const AttentionSpec& spec, const AttentionLimits& limits,
+                                     const BatchMeta& meta, Workspace workspace, Stream& stream) override {
+    FOVEA_RETURN_IF_ERROR(check_supported(info(), spec));
+    FOVEA_RETURN_IF_ERROR(check_limits(limits));
+    const size_t needed = workspace_size(spec, limits);
+    if (workspace.size() < needed)
+      return invalid("CPU_ATTN got a workspace of " + std::to_string(workspace.size()) +
+                     " bytes; these limits need " + std::to_string(needed) +
+                     ": allocate what workspace_bytes() says");
+    if (reinterpret_cast<uintptr_t>(workspace.data()) % kWorkspaceAlignment != 0)
+      return invalid("CPU_ATTN got a workspace that is not aligned to 64 bytes");
+    auto plan = std::make_unique<CpuAttnPlan>();
+    plan->page_size = page_size_of(info(), spec);
+    FOVEA_RETURN_IF_ERROR(check_batch(spec, limits, meta, plan->page_size));
+    plan->spec = spec;
+    plan->layout = attn::scratch_layout(spec.head_dim, spec.v_head_dim);
+    plan->scratch = reinterpret_cast<float*>(workspace.data());
+    plan->partials = plan->scratch + scratch_floats(plan->layout);
+    const int threads = std::min(stream.pool().size(), attn::kMaxSlots);
+    if (meta.num_tokens() > 0)
+      plan->schedule = make_schedule(spec, meta, threads, max_partial_records(spec, limits));
+    return std::unique_ptr<Plan>(std::move(plan));
+  }
+
+  void forward_extend(const Plan& base, const AttentionArgs& args, Stream& stream) override {
+    const auto& plan = static_cast<const CpuAttnPlan&>(base);
+    const AttentionSchedule& schedule = plan.schedule;
+    if (schedule.items.empty()) return;
+    FOVEA_CHECK(args.kv.page_size == plan.page_size);
+    FOVEA_CHECK(!plan.spec.has_sink || args.sinks != nullptr);
+    FOVEA_CHECK(!plan.spec.has_alibi || args.alibi_slopes != nullptr);
+    const attn::Params params = make_params(plan, args);
+    const attn::Kernels& kernels = attn::current_kernels();
+    for_each_item(plan, schedule.items.size(), stream.pool(),
+                  [&](size_t i, float* scratch) { kernels.run_item(params, schedule.items[i], scratch); });
+    if (schedule.merges.empty()) return;
+    for_each_item(plan, schedule.merges.size(), stream.pool(),
+                  [&](size_t i, float* scratch) { kernels.run_merge(params, schedule.merges[i], scratch); });
+  }
+
+  /// The same kernels: a row's bits do not depend on how many rows come with it.
+  void forward_decode(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
+    forward_extend(plan, args, stream);
+  }
+};
+
+}  // namespace
+
+const BackendInfo& cpu_attn_info() {
+  static const BackendInfo info = [] {
+    BackendInfo i;
+    i.name = "CPU_ATTN";
+    i.aliases = {"cpu", "intel_amx"};
+    i.version = "1";
+    i.capability = kCapability;
+    return i;
+  }();
+  return info;
+}
+
+std::unique_ptr<AttentionBackend> make_cpu_attn() {
+  return std::make_unique<CpuAttn>();
+}
+
+}  // namespace fovea

@@ -1,0 +1,12 @@
+#pragma once
+// CPU_ATTN: vectorised, threaded, paged attention for x86-64 with run-time dispatch.
+#include <memory>
+
+#include "fovea/attention_backend.h"
+
+namespace fovea {
+
+const BackendInfo& cpu_attn_info();
+std::unique_ptr<AttentionBackend> make_cpu_attn();
+
+}  // namespace fovea

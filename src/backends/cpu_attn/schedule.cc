@@ -1,0 +1,168 @@
+#include "backends/cpu_attn/schedule.h"
+
+#include <algorithm>
+
+#include "kernels/reference/visibility.h"
+
+namespace fovea {
+namespace {
+
+using attn::Item;
+using attn::kBlockRows;
+using attn::kTileKeys;
+using attn::kTilesPerSplit;
+
+// Items for each thread below which sequences are split: with four, the last one to end idles the others for
+// an eighth of the time at most.
+constexpr int64_t kItemsPerThread = 4;
+
+int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+/// Tiles times packed rows: what an item's time is proportional to.
+int64_t cost(const Item& item) {
+  return int64_t{item.rows} * (item.tile_end - item.tile + item.sink_tile_end - item.sink_tile);
+}
+
+class Scheduler {
+ public:
+  Scheduler(const AttentionSpec& spec, const BatchMeta& meta, int threads, int64_t max_records)
+      : spec_(spec),
+        meta_(meta),
+        threads_(threads),
+        max_records_(max_records),
+        group_(spec.num_heads / spec.num_kv_heads) {}
+
+  AttentionSchedule run() {
+    out_.seqs.reserve(meta_.kv_lens.size());
+    out_.row_keys.reserve(static_cast<size_t>(meta_.num_tokens()));
+    for (int b = 0; b < meta_.num_seqs(); ++b)
+      add_sequence(b);
+    split_items();
+    std::stable_sort(out_.items.begin(), out_.items.end(),
+                     [](const Item& a, const Item& b) { return cost(a) > cost(b); });
+    return std::move(out_);
+  }
+
+ private:
+  void add_sequence(int b) {
+    const SequenceMask mask = sequence_mask(spec_.mask, meta_, b);
+    attn::Sequence seq;
+    seq.n_q = static_cast<int32_t>(mask.n_q);
+    seq.n_k = static_cast<int32_t>(mask.n_k);
+    seq.first_row = meta_.q_offsets[b];
+    seq.pages = meta_.page_table.data() + b * meta_.page_table_stride;
+    seq.packed = mask.packed;
+    seq.tree_bias = mask.tree_bias;
+    seq.tree_size = static_cast<int32_t>(mask.tree_size);
+    out_.seqs.push_back(seq);
+    for (int64_t i = 0; i < mask.n_q; ++i) {
+      // For a single row the ranges are exact: a window, a chunk and a span that hold the row's own position
+      // join to one range.
+      const KeyRanges keys = key_ranges(spec_.mask, mask, i, i + 1);
+      out_.row_keys.push_back({static_cast<int32_t>(keys.sinks.first), static_cast<int32_t>(keys.sinks.last),
+                               static_cast<int32_t>(keys.body.first), static_cast<int32_t>(keys.body.last)});
+    }
+    for (int head = 0; head < spec_.num_kv_heads; ++head)
+      for (int64_t row = 0; row < mask.n_q * group_; row += kBlockRows)
+        add_block(b, head, row, std::min<int64_t>(kBlockRows, mask.n_q * group_ - row));
+  }
+
+  /// Rows [row, row + rows) with all tiles in which one of them may see a key.
+  void add_block(int b, int head, int64_t row, int64_t rows) {
+    Item item;
+    item.seq = b;
+    item.kv_head = head;
+    item.row = static_cast<int32_t>(row);
+    item.rows = static_cast<int32_t>(rows);
+    int32_t first = INT32_MAX, last = 0, sink_last = 0;
+    const int64_t base = out_.seqs.back().first_row;
+    for (int64_t i = row / group_; i <= (row + rows - 1) / group_; ++i) {
+      const attn::RowKeys& keys = out_.row_keys[static_cast<size_t>(base + i)];
+      if (keys.first < keys.last) {
+        first = std::min(first, keys.first);
+        last = std::max(last, keys.last);
+      }
+      if (keys.sink_first < keys.sink_last) sink_last = std::max(sink_last, keys.sink_last);
+    }
+    if (first < last) {
+      item.tile = first / kTileKeys;
+      item.tile_end = static_cast<int32_t>(ceil_div(last, kTileKeys));
+    }
+    // Sinks lie before the body; the tiles that both reach belong to the body.
+    item.sink_tile_end = static_cast<int32_t>(ceil_div(sink_last, kTileKeys));
+    if (item.tile < item.tile_end) item.sink_tile_end = std::min(item.sink_tile_end, item.tile);
+    out_.items.push_back(item);
+  }
+
+  void split_items() {
+    int64_t total = 0;
+    for (const Item& item : out_.items)
+      total += cost(item);
+    if (threads_ < 2 || static_cast<int64_t>(out_.items.size()) == 0) return;
+    const int64_t target = std::max<int64_t>(1, total / (threads_ * kItemsPerThread));
+    std::vector<Item> cut;
+    for (const Item& item : out_.items)
+      if (!split(item, target, cut)) cut.push_back(item);
+    out_.items = std::move(cut);
+  }
+
+  /// Cuts an item into pieces of about `target` cost at borders of splits; false = left whole.
+  bool split(const Item& item, int64_t target, std::vector<Item>& cut) {
+    if (cost(item) <= target || out_.seqs[item.seq].n_q > attn::kMaxSplitTokens) return false;
+    const int32_t first = (item.sink_tile_end > 0 ? 0 : item.tile) / kTilesPerSplit;
+    const int32_t last = static_cast<int32_t>(ceil_div(item.tile_end, kTilesPerSplit));
+    const int32_t splits = last - first;
+    const int64_t records = int64_t{splits} * item.rows;
+    if (splits < 2 || item.tile_end <= item.tile || out_.partial_records + records > max_records_)
+      return false;
+    const int32_t each =
+        static_cast<int32_t>(std::max<int64_t>(1, target / (int64_t{item.rows} * kTilesPerSplit)));
+    for (int32_t s = first; s < last; s += each)
+      cut.push_back(piece(item, first, s, std::min(s + each, last)));
+    out_.merges.push_back({item.seq, item.kv_head, item.row, item.rows, out_.partial_records, splits});
+    out_.partial_records += records;
+    return true;
+  }
+
+  /// The splits [from, to) of an item whose records begin with those of split `first`.
+  Item piece(Item item, int32_t first, int32_t from, int32_t to) const {
+    const int32_t begin = from * kTilesPerSplit, end = to * kTilesPerSplit;
+    item.tile = std::clamp(item.tile, begin, end);
+    item.tile_end = std::clamp(item.tile_end, begin, end);
+    item.sink_tile = std::clamp(item.sink_tile, begin, end);
+    item.sink_tile_end = std::clamp(item.sink_tile_end, begin, end);
+    item.first_split = from;
+    item.splits = to - from;
+    item.partial = out_.partial_records + int64_t{from - first} * item.rows;
+    return item;
+  }
+
+  const AttentionSpec& spec_;
+  const BatchMeta& meta_;
+  const int threads_;
+  const int64_t max_records_;
+  const int64_t group_;
+  AttentionSchedule out_;
+};
+
+}  // namespace
+
+AttentionSchedule make_schedule(const AttentionSpec& spec, const BatchMeta& meta, int threads,
+                                int64_t max_partial_records) {
+  return Scheduler(spec, meta, threads, max_partial_records).run();
+}
+
+int64_t max_partial_records(const AttentionSpec& spec, const AttentionLimits& limits) {
+  const attn::ScratchLayout layout = attn::scratch_layout(spec.head_dim, spec.v_head_dim);
+  const int64_t bytes = attn::record_floats(layout) * static_cast<int64_t>(sizeof(float));
+  const int64_t most = attn::kMaxPartialBytes / bytes;
+  // Each split sequence has at most kMaxSplitTokens rows a head, and a record for each of its splits.
+  const int64_t rows = int64_t{std::min(limits.max_tokens, attn::kMaxSplitTokens)} * spec.num_heads;
+  const int64_t splits = limits.max_kv_tokens / attn::kSplitKeys + limits.max_seqs;
+  if (rows == 0 || splits > most / rows) return rows == 0 ? 0 : most;  // without overflow
+  return rows * splits;
+}
+
+}  // namespace fovea

@@ -1,0 +1,28 @@
+#pragma once
+// A step cut into items for the CPU attention kernels. Nothing here changes a bit of a result: tiles and
+// splits lie where kernels/cpu/attn_policy.h puts them, whatever item computes them.
+#include <cstdint>
+#include <vector>
+
+#include "fovea/attention_backend.h"
+#include "kernels/cpu/attn_params.h"
+
+namespace fovea {
+
+struct AttentionSchedule {
+  std::vector<attn::Sequence> seqs;     // [B]
+  std::vector<attn::RowKeys> row_keys;  // [Tq]
+  std::vector<attn::Item> items;        // most expensive first
+  std::vector<attn::MergeItem> merges;
+  int64_t partial_records = 0;  // used by split items; <= max_partial_records
+};
+
+/// Cuts a checked step for `threads` threads. A sequence of few rows is split over its keys when there are
+/// too few items to keep all threads busy, as far as `max_partial_records` allows.
+AttentionSchedule make_schedule(const AttentionSpec& spec, const BatchMeta& meta, int threads,
+                                int64_t max_partial_records);
+
+/// The most partial records that any step within `limits` can use; bounded by kMaxPartialBytes.
+int64_t max_partial_records(const AttentionSpec& spec, const AttentionLimits& limits);
+
+}  // namespace fovea

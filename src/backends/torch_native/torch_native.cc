@@ -1,0 +1,89 @@
+#include "backends/torch_native/torch_native.h"
+
+#include "attention/batch_check.h"
+#include "base/check.h"
+#include "device/stream.h"
+#include "kernels/reference/attention.h"
+
+namespace fovea {
+namespace {
+
+constexpr Capability capability() {
+  Capability c;
+  c.dtypes = {DType::f32, DType::f16, DType::bf16};
+  c.kv_dtypes = {KvCacheDType::auto_, KvCacheDType::float32, KvCacheDType::float16, KvCacheDType::bfloat16};
+  c.page_sizes = {1, 1 << 20, 1};
+  c.preferred_page_size = 16;
+  c.head_dims = {1, kReferenceMaxHeadDim, 1};
+  c.v_head_dims = {1, kReferenceMaxHeadDim, 1};
+  c.types = {AttentionType::decoder, AttentionType::encoder, AttentionType::encoder_only,
+             AttentionType::encoder_decoder};
+  c.features = {Feature::window,      Feature::chunk,      Feature::softcap, Feature::sink,
+                Feature::sink_tokens, Feature::alibi,      Feature::spans,   Feature::packed_mask,
+                Feature::tree_mask,   Feature::non_causal, Feature::lse,     Feature::fp64_accumulate};
+  c.phases = {Phase::prefill, Phase::decode};
+  c.invariance = {Invariance::run, Invariance::batch, Invariance::page_size, Invariance::chunking,
+                  Invariance::threads};
+  c.device = DeviceKind::cpu;
+  return c;
+}
+constexpr Capability kCapability = capability();
+
+struct TorchNativePlan : Plan {
+  AttentionSpec spec;
+  BatchMeta meta;
+  int page_size = 0;
+};
+
+class TorchNative : public AttentionBackend {
+ public:
+  const BackendInfo& info() const noexcept override { return torch_native_info(); }
+
+  /// None: a row's whole state lies on its thread's stack.
+  Result<size_t> workspace_bytes(const AttentionSpec& spec, const AttentionLimits& limits) const override {
+    FOVEA_RETURN_IF_ERROR(check_supported(info(), spec));
+    FOVEA_RETURN_IF_ERROR(check_limits(limits));
+    return size_t{0};
+  }
+
+  Result<std::unique_ptr<Plan>> plan(const AttentionSpec& spec, const AttentionLimits& limits,
+                                     const BatchMeta& meta, Workspace, Stream&) override {
+    FOVEA_RETURN_IF_ERROR(check_supported(info(), spec));
+    auto plan = std::make_unique<TorchNativePlan>();
+    plan->spec = spec;
+    plan->meta = meta;
+    plan->page_size = page_size_of(info(), spec);
+    FOVEA_RETURN_IF_ERROR(check_batch(spec, limits, meta, plan->page_size));
+    return std::unique_ptr<Plan>(std::move(plan));
+  }
+
+  void forward_extend(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
+    const auto& p = static_cast<const TorchNativePlan&>(plan);
+    FOVEA_CHECK(args.kv.page_size == p.page_size || p.meta.num_tokens() == 0);
+    reference_attention(p.spec, p.meta, args, stream.pool());
+  }
+
+  void forward_decode(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
+    forward_extend(plan, args, stream);
+  }
+};
+
+}  // namespace
+
+const BackendInfo& torch_native_info() {
+  static const BackendInfo info = [] {
+    BackendInfo i;
+    i.name = "TORCH_NATIVE";
+    i.aliases = {"torch_sdpa"};
+    i.version = "1";
+    i.capability = kCapability;
+    return i;
+  }();
+  return info;
+}
+
+std::unique_ptr<AttentionBackend> make_torch_native() {
+  return std::make_unique<TorchNative>();
+}
+
+}  // namespace fovea

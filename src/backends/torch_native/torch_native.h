@@ -1,0 +1,13 @@
+#pragma once
+// TORCH_NATIVE: plain loops, one visible key at a time in ascending order. The oracle of every test (with
+// AttentionSpec::fp64_accumulate) and the backend that serves what the fast ones don't.
+#include <memory>
+
+#include "fovea/attention_backend.h"
+
+namespace fovea {
+
+const BackendInfo& torch_native_info();
+std::unique_ptr<AttentionBackend> make_torch_native();
+
+}  // namespace fovea

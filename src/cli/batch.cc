@@ -1,0 +1,65 @@
+#include "cli/batch.h"
+
+namespace fovea::cli {
+
+Result<std::vector<int32_t>> prompt_ids(const Engine& engine, const InputRow& row, bool as_chat,
+                                        const std::string& system) {
+  if (row.ids) return *row.ids;
+  std::vector<ChatTurn> turns = row.messages;
+  if (turns.empty() && !as_chat) return engine.tokenize(*row.text, true);
+  if (!engine.has_chat_template())
+    return invalid("this model has no chat template; give plain prompts without --chat");
+  if (turns.empty()) turns.push_back({"user", *row.text});
+  if (!system.empty() && turns.front().role != "system") turns.insert(turns.begin(), {"system", system});
+  FOVEA_TRY(text, engine.apply_chat_template(turns, true));
+  return engine.tokenize(text, false);
+}
+
+Status BatchRunner::submit(size_t row, GenerateRequest request, const std::string& name) {
+  auto sink = [this, row](const RequestOutput& output) {
+    const std::lock_guard lock(mutex_);
+    RowResult& result = results_[row];
+    result.text += output.text;
+    result.token_ids.insert(result.token_ids.end(), output.token_ids.begin(), output.token_ids.end());
+    if (output.finish == FinishReason::none) return;
+    result.last = output;
+    result.done = true;
+    ++done_;
+    changed_.notify_all();
+  };
+  auto id = engine_.submit(std::move(request), std::move(sink));
+  if (!id) {
+    cancel_all();
+    Error error = std::move(id).error();
+    if (!name.empty()) error.message = name + ": " + error.message;
+    return error;
+  }
+  ids_.push_back(*id);
+  return {};
+}
+
+void BatchRunner::cancel_all() {
+  for (const uint64_t id : ids_)
+    engine_.cancel(id);
+}
+
+Status BatchRunner::drain(const std::function<Status(size_t, RowResult&)>& write) {
+  for (size_t row = 0; row < results_.size(); ++row) {
+    std::unique_lock lock(mutex_);
+    while (!results_[row].done) {
+      changed_.wait_for(lock, std::chrono::milliseconds(200));
+      progress_.update(done_);
+    }
+    RowResult result = std::move(results_[row]);
+    lock.unlock();
+    Status status =
+        result.last.finish == FinishReason::error ? Status{result.last.error} : write(row, result);
+    if (!status) {
+      cancel_all();
+      return status;
+    }
+  }
+  return {};
+}
+
+}  // namespace fovea::cli

@@ -1,0 +1,88 @@
+// fovea bench model: prefill and decode rates of a model, and how near a decode step is to the machine's
+// limit: at batch B it must read every weight once and each sequence's KV once.
+#include <cstdio>
+
+#include "cli/batch.h"
+#include "kernels/cpu/machine.h"
+
+namespace fovea::cli {
+namespace {
+
+/// Prompts of distinct random ids, so that no prefix is shared.
+GenerateRequest random_request(int sequence, int tokens, int vocab, int new_tokens) {
+  GenerateRequest request;
+  uint64_t state = 0x9e3779b97f4a7c15ull * static_cast<uint64_t>(sequence + 1);
+  for (int i = 0; i < tokens; ++i) {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    request.prompt_ids.push_back(static_cast<int32_t>((state >> 33) % static_cast<uint64_t>(vocab)));
+  }
+  request.sampling.temperature = 0;
+  request.sampling.max_tokens = new_tokens;
+  request.sampling.ignore_eos = true;
+  return request;
+}
+
+/// Seconds until all of a batch of requests are done.
+Result<double> timed_batch(Engine& engine, int round, const BenchModelFlags& flags, int new_tokens) {
+  const auto start = Clock::now();
+  BatchRunner runner(engine, "bench", static_cast<size_t>(flags.batch));
+  for (int i = 0; i < flags.batch; ++i)
+    FOVEA_RETURN_IF_ERROR(runner.submit(
+        static_cast<size_t>(i),
+        random_request(round * flags.batch + i, flags.prompt_tokens, engine.info().vocab_size, new_tokens),
+        ""));
+  FOVEA_RETURN_IF_ERROR(runner.drain([](size_t, RowResult&) -> Status { return {}; }));
+  return seconds_since(start);
+}
+
+}  // namespace
+
+Status run_bench_model(const BenchModelFlags& flags) {
+  ModelFlags model = flags.model;
+  model.max_running_requests = std::max(model.max_running_requests, flags.batch);
+  FOVEA_TRY(engine, make_engine(model));
+  const EngineInfo& info = engine->info();
+  std::fputs(describe_start(info).c_str(), stderr);
+  FOVEA_TRY(warm_up, timed_batch(*engine, 0, flags, 2));
+  FOVEA_TRY(prefill, timed_batch(*engine, 1, flags, 1));
+  FOVEA_TRY(whole, timed_batch(*engine, 2, flags, flags.new_tokens));
+  (void)warm_up;
+  ThreadPool pool(info.threads);
+  const double bandwidth = measure_machine(pool).dram_gbps() * 1e9;
+
+  const double step = (whole - prefill) / (flags.new_tokens - 1);
+  const double context = flags.prompt_tokens + flags.new_tokens / 2.0;
+  const double step_bytes = static_cast<double>(info.weight_bytes_per_token) +
+                            flags.batch * context * static_cast<double>(info.kv_bytes_per_token);
+  const double share = step_bytes / step / bandwidth;
+  if (flags.model.json) {
+    JsonRow row;
+    row.add("model", info.model_dir).add("dtype", to_string(info.dtype)).add("threads", info.threads);
+    row.add("batch", flags.batch)
+        .add("prompt_tokens", flags.prompt_tokens)
+        .add("new_tokens", flags.new_tokens);
+    row.add("prefill_tokens_per_s", flags.batch * flags.prompt_tokens / prefill);
+    row.add("decode_tokens_per_s", flags.batch / step).add("decode_step_ms", step * 1e3);
+    row.add("bytes_per_step", step_bytes).add("bytes_per_token", step_bytes / flags.batch);
+    row.add("read_bandwidth_gb_s", bandwidth / 1e9).add("share_of_bandwidth", share);
+    std::puts(row.str().c_str());
+    return {};
+  }
+  std::printf("%s, %s, %d threads, batch %d, %d + %d tokens\n", info.model_dir.c_str(),
+              std::string(to_string(info.dtype)).c_str(), info.threads, flags.batch, flags.prompt_tokens,
+              flags.new_tokens);
+  std::printf("prefill   %10.1f tokens/s\n", flags.batch * flags.prompt_tokens / prefill);
+  std::printf("decode    %10.1f tokens/s   %.3f ms a step\n", flags.batch / step, step * 1e3);
+  std::printf("bytes     %10s a token   (%s of weights a step, %s of KV a token of context)\n",
+              human(step_bytes / flags.batch).c_str(),
+              human(static_cast<double>(info.weight_bytes_per_token)).c_str(),
+              human(static_cast<double>(info.kv_bytes_per_token)).c_str());
+  std::printf(
+      "bandwidth %10.2f GB/s read by decode, %.0f %% of the %.2f GB/s that this machine reads from memory\n",
+      step_bytes / step / 1e9, share * 100, bandwidth / 1e9);
+  if (info.weight_bytes < (64 << 20))
+    std::puts("          (weights of this size stay in the caches: the share can pass 100 %)");
+  return {};
+}
+
+}  // namespace fovea::cli

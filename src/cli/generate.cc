@@ -1,0 +1,117 @@
+// fovea generate: prompts from flags, a file or JSON lines; answers streamed to a person or written as JSON
+// lines.
+#include <cstdio>
+#include <iostream>
+#include <sstream>
+
+#include "cli/batch.h"
+
+namespace fovea::cli {
+namespace {
+
+Result<std::string> read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return io_error("cannot read " + path + ": no such file, or no permission");
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+Result<std::vector<InputRow>> rows_of_flags(const GenerateFlags& flags) {
+  if (!flags.input.empty()) return read_rows(flags.input);
+  std::vector<InputRow> rows;
+  for (const std::string& prompt : flags.prompts) {
+    rows.emplace_back();
+    rows.back().text = prompt;
+  }
+  if (!flags.prompt_file.empty()) {
+    FOVEA_TRY(text, read_file(flags.prompt_file));
+    rows.emplace_back();
+    rows.back().text = std::move(text);
+  }
+  if (rows.empty())
+    return invalid("no prompt: give it as an argument, --prompt-file FILE or --input FILE.jsonl");
+  return rows;
+}
+
+Result<GenerateRequest> make_request(const Engine& engine, const InputRow& row, const GenerateFlags& flags) {
+  GenerateRequest request;
+  FOVEA_TRY(ids, prompt_ids(engine, row, flags.chat, flags.system));
+  request.prompt_ids = std::move(ids);
+  request.sampling = merge_sampling(engine.default_sampling(), flags.sampling, flags.model.seed);
+  request.sampling = merge_sampling(request.sampling, row.sampling, row.seed.value_or(flags.model.seed));
+  return request;
+}
+
+std::string to_row(size_t index, const InputRow& row, const RowResult& result) {
+  JsonRow out;
+  out.add("index", static_cast<int64_t>(index));
+  if (!row.id_json.empty()) out.add_raw("id", row.id_json);
+  out.add("text", result.text).add("token_ids", result.token_ids);
+  out.add("finish_reason", to_string(result.last.finish));
+  if (!result.last.stop_reason.empty()) out.add("stop_reason", result.last.stop_reason);
+  out.add("prompt_tokens", result.last.prompt_tokens).add("cached_tokens", result.last.cached_tokens);
+  return out.add("completion_tokens", result.last.completion_tokens).str();
+}
+
+Status run_rows(Engine& engine, const GenerateFlags& flags, const std::vector<InputRow>& rows) {
+  FOVEA_TRY(output, OutputFile::open(flags.output));
+  BatchRunner runner(engine, "generate", rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const std::string name = rows[i].line ? flags.input + " line " + std::to_string(rows[i].line) : "";
+    auto request = make_request(engine, rows[i], flags);
+    if (!request)
+      return Error{request.error().code, (name.empty() ? "" : name + ": ") + request.error().message};
+    FOVEA_RETURN_IF_ERROR(runner.submit(i, std::move(*request), name));
+  }
+  FOVEA_RETURN_IF_ERROR(runner.drain([&](size_t i, RowResult& result) -> Status {
+    output.line(to_row(i, rows[i], result));
+    return {};
+  }));
+  return output.commit();
+}
+
+/// One prompt, streamed; Ctrl-C stops the answer.
+Status stream_prompt(Engine& engine, const InputRow& row, const GenerateFlags& flags) {
+  FOVEA_TRY(request, make_request(engine, row, flags));
+  const auto start = Clock::now();
+  double first_token = 0;
+  RequestOutput last;
+  InterruptFlag interrupt;
+  auto submitted = engine.submit(std::move(request), [&](const RequestOutput& output) {
+    if (first_token == 0 && output.completion_tokens > 0) first_token = seconds_since(start);
+    std::fwrite(output.text.data(), 1, output.text.size(), stdout);
+    std::fflush(stdout);
+    if (interrupt.take()) engine.cancel(output.id);
+    if (output.finish != FinishReason::none) last = output;
+  });
+  if (!submitted) return std::move(submitted).error();
+  engine.wait_idle();
+  std::fputc('\n', stdout);
+  std::fflush(stdout);
+  if (last.finish == FinishReason::error) return last.error;
+  const double total = seconds_since(start);
+  const double decode = total - first_token;
+  std::fprintf(stderr,
+               "%d prompt tokens (%d cached), first token after %.1f ms; %d tokens, %.1f tokens/s (%s)\n",
+               last.prompt_tokens, last.cached_tokens, first_token * 1e3, last.completion_tokens,
+               last.completion_tokens > 1 && decode > 0 ? (last.completion_tokens - 1) / decode
+                                                        : last.completion_tokens / std::max(total, 1e-9),
+               std::string(to_string(last.finish)).c_str());
+  return {};
+}
+
+}  // namespace
+
+Status run_generate(const GenerateFlags& flags) {
+  FOVEA_TRY(rows, rows_of_flags(flags));
+  FOVEA_TRY(engine, make_engine(flags.model));
+  std::fputs(describe_start(engine->info()).c_str(), stderr);
+  if (!flags.input.empty() || !flags.output.empty() || flags.model.json)
+    return run_rows(*engine, flags, rows);
+  for (const InputRow& row : rows)
+    FOVEA_RETURN_IF_ERROR(stream_prompt(*engine, row, flags));
+  return {};
+}
+
+}  // namespace fovea::cli

@@ -1,0 +1,67 @@
+#pragma once
+// JSON lines in and out. The JSON library stays inside json_io.cc.
+#include <cstdint>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cli/options.h"
+
+namespace fovea::cli {
+
+/// One row of an input file: a prompt in one of three forms, and what overrides the flags.
+struct InputRow {
+  int64_t line = 0;                         ///< of the file, from 1
+  std::string id_json;                      ///< the row's own "id", as JSON; empty = none
+  std::optional<std::string> text;          ///< "prompt" or "text"
+  std::vector<ChatTurn> messages;           ///< "messages"
+  std::optional<std::vector<int32_t>> ids;  ///< "ids" or "prompt_ids"
+  SamplingFlags sampling;  ///< max_tokens, temperature, top_p, top_k, min_p, stop, ignore_eos
+  std::optional<uint64_t> seed;
+};
+
+/// Reads every row of a JSONL file before anything runs; an error names the line. Empty lines are skipped.
+Result<std::vector<InputRow>> read_rows(const std::string& path);
+
+/// A JSON object built field by field, in order.
+class JsonRow {
+ public:
+  JsonRow& add(std::string_view key, std::string_view text);
+  JsonRow& add(std::string_view key, const char* text) { return add(key, std::string_view(text)); }
+  JsonRow& add(std::string_view key, int64_t value);
+  JsonRow& add(std::string_view key, int value) { return add(key, static_cast<int64_t>(value)); }
+  JsonRow& add(std::string_view key, double value);
+  JsonRow& add(std::string_view key, const std::vector<int32_t>& values);
+  /// The shortest decimals that read back as the same fp32; infinities and NaN become null.
+  JsonRow& add(std::string_view key, const std::vector<float>& values);
+  JsonRow& add_raw(std::string_view key, std::string_view json);
+  std::string str() const { return text_ + "}"; }
+
+ private:
+  JsonRow& begin(std::string_view key);
+  std::string text_ = "{";
+};
+
+/// A text file that appears under its name only when commit() succeeds; dropped otherwise. "" = standard
+/// output.
+class OutputFile {
+ public:
+  static Result<OutputFile> open(const std::string& path);
+  OutputFile(OutputFile&& other) noexcept
+      : path_(std::exchange(other.path_, {})),
+        temporary_(std::exchange(other.temporary_, {})),
+        file_(std::move(other.file_)) {}
+  ~OutputFile();
+  void line(const std::string& text);
+  Status commit();
+
+ private:
+  OutputFile() = default;
+  std::string path_, temporary_;
+  std::ofstream file_;
+};
+
+}  // namespace fovea::cli

@@ -1,0 +1,252 @@
+// The fovea program: flags in, one command run, errors on one line with exit code 2 (bad input) or 1.
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "base/edit_distance.h"
+#include "base/log.h"
+#include "cli/options.h"
+
+namespace fovea::cli {
+namespace {
+
+constexpr int kBadInput = 2;
+
+void add_model_flags(CLI::App& app, ModelFlags& f) {
+  app.add_option(
+      "--model,--model-path", f.model,
+      "Folder in Hugging Face format, or a hub id found in the local cache (default: the demo model)");
+  app.add_option("--attention-backend,--attn", f.attention.backend,
+                 "Backend by name, \"auto\", or a pair \"prefill,decode\" (default: auto)");
+  app.add_option("--prefill-attention-backend", f.attention.prefill_backend, "Backend of the prefill phase");
+  app.add_option("--decode-attention-backend", f.attention.decode_backend, "Backend of the decode phase");
+  app.add_option("--page-size,--block-size", f.page_size,
+                 "Tokens of a KV page (default: the backend's preferred)");
+  app.add_option("--kv-cache-dtype", f.kv_cache_dtype, "auto, float32, float16 or bfloat16 (default: auto)");
+  app.add_option("--dtype", f.dtype, "auto, float32, bfloat16 or float16: weights, and the KV cache on auto");
+  app.add_option("--max-running-requests,--max-num-seqs", f.max_running_requests,
+                 "Sequences that run together")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  app.add_option("--max-num-batched-tokens,--chunked-prefill-size", f.max_batched_tokens,
+                 "Tokens of one step")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--max-seq-len-override,--max-model-len,--context-length", f.max_seq_len,
+                 "Longest sequence in tokens (default: the model's)")
+      ->check(CLI::Range(1, 1 << 30));
+  app.add_option("--num-pages,--num-gpu-blocks-override", f.num_pages,
+                 "Pages of the KV cache (default: by memory)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--memory-share,--mem-fraction-static", f.memory_share,
+                 "Share of the free memory that the KV cache may take")
+      ->check(CLI::Range(0.01, 1.0))
+      ->capture_default_str();
+  app.add_flag("--disable-radix-cache,--no-enable-prefix-caching", f.no_prefix_cache, "Reuse no prefixes");
+  app.add_option("--threads", f.threads, "Threads (default: one per usable CPU)")->check(CLI::Range(1, 1024));
+  app.add_option("--seed", f.seed, "Seed of sampling and of dummy weights")->capture_default_str();
+  app.add_flag("--dummy-weights", f.dummy_weights, "Random weights from config.json alone");
+  app.add_flag("--json", f.json, "Results as JSON");
+}
+
+void add_sampling_flags(CLI::App& app, SamplingFlags& f) {
+  app.add_option("--temperature", f.temperature, "0 = greedy (default: the model's, else 1)")
+      ->check(CLI::Range(0.0, 100.0));
+  app.add_option("--top-p", f.top_p, "Nucleus")->check(CLI::Range(0.0, 1.0));
+  app.add_option("--top-k", f.top_k, "Most probable tokens kept; 0 or -1 = all")
+      ->check(CLI::Range(-1, 1 << 30));
+  app.add_option("--min-p", f.min_p, "Least probability, relative to the largest")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--max-tokens,--max-new-tokens,-n", f.max_tokens,
+                 "New tokens at most (default: the context)")
+      ->check(CLI::Range(1, 1 << 30));
+  app.add_option("--stop", f.stop, "Text that ends the answer (repeatable)")->allow_extra_args(false);
+  app.add_option("--stop-token-id", f.stop_token_ids, "Token id that ends the answer (repeatable)")
+      ->allow_extra_args(false);
+  app.add_flag("--ignore-eos", f.ignore_eos, "Go on past end tokens");
+}
+
+/// What a command line can select.
+struct Flags {
+  GenerateFlags generate;
+  ChatFlags chat;
+  ScoreFlags score;
+  BenchModelFlags bench_model;
+  BenchAttentionFlags bench_attention;
+  BenchMachineFlags bench_machine;
+};
+
+void add_generate(CLI::App& root, GenerateFlags& f) {
+  auto& app = *root.add_subcommand("generate", "Complete prompts");
+  app.add_option("prompt,--prompt,-p", f.prompts, "Prompt text (repeatable)")->allow_extra_args(false);
+  app.add_option("--prompt-file", f.prompt_file, "A file that is one prompt");
+  app.add_option(
+      "--input", f.input,
+      "JSON lines, each with \"prompt\", \"messages\" or \"ids\", and optional \"id\", \"max_tokens\", "
+      "\"temperature\", \"top_p\", \"top_k\", \"min_p\", \"seed\", \"stop\", \"ignore_eos\"");
+  app.add_option("--output", f.output, "JSON lines, in the order of the input (default: standard output)");
+  app.add_flag("--chat", f.chat, "Prompts are user turns of the chat template");
+  app.add_option("--system", f.system, "System message before a chat");
+  add_model_flags(app, f.model);
+  add_sampling_flags(app, f.sampling);
+}
+
+void add_chat(CLI::App& root, ChatFlags& f) {
+  auto& app = *root.add_subcommand("chat", "Talk to the model");
+  app.add_option("--system", f.system, "System message");
+  add_model_flags(app, f.model);
+  add_sampling_flags(app, f.sampling);
+}
+
+void add_score(CLI::App& root, ScoreFlags& f) {
+  auto& app = *root.add_subcommand("score", "Log probabilities of given texts");
+  app.add_option("--input", f.input, "JSON lines, each with \"text\" or \"ids\"")->required();
+  app.add_option("--output", f.output, "JSON lines (default: standard output)");
+  app.add_flag("--last-logits", f.last_logits, "Also the whole logits row after the last token");
+  add_model_flags(app, f.model);
+}
+
+void add_bench(CLI::App& root, Flags& f) {
+  auto& bench = *root.add_subcommand("bench", "Measure");
+  bench.require_subcommand(1);
+  auto& model =
+      *bench.add_subcommand("model", "Tokens/s and bytes per token, as a share of the read bandwidth");
+  model.add_option("--prompt-tokens", f.bench_model.prompt_tokens)
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
+  model.add_option("--new-tokens", f.bench_model.new_tokens)
+      ->check(CLI::Range(2, 1 << 24))
+      ->capture_default_str();
+  model.add_option("--batch", f.bench_model.batch)->check(CLI::Range(1, 4096))->capture_default_str();
+  add_model_flags(model, f.bench_model.model);
+  auto& attention =
+      *bench.add_subcommand("attention", "CPU_ATTN against the FMA peak and the read bandwidth");
+  attention.add_option("--phase", f.bench_attention.phase)
+      ->check(CLI::IsMember({"prefill", "decode", "both"}))
+      ->capture_default_str();
+  attention.add_option("--seq-len", f.bench_attention.seq_len, "Keys (default: 2048 prefill, 16384 decode)")
+      ->check(CLI::Range(1, 1 << 24));
+  attention.add_option("--batch", f.bench_attention.batch, "Sequences (default: 1 prefill, 8 decode)")
+      ->check(CLI::Range(1, 4096));
+  attention.add_option("--heads", f.bench_attention.num_heads)
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  attention.add_option("--kv-heads", f.bench_attention.num_kv_heads)
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  attention.add_option("--head-dim", f.bench_attention.head_dim)
+      ->check(CLI::Range(16, 512))
+      ->capture_default_str();
+  attention.add_option("--page-size", f.bench_attention.page_size)
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  attention.add_option("--kv-cache-dtype", f.bench_attention.kv_cache_dtype)->capture_default_str();
+  attention.add_option("--threads", f.bench_attention.threads)->check(CLI::Range(1, 1024));
+  attention.add_flag("--json", f.bench_attention.json);
+  auto& machine = *bench.add_subcommand("machine", "FMA rates, and the read bandwidth of each memory level");
+  machine.add_option("--threads", f.bench_machine.threads)->check(CLI::Range(1, 1024));
+  machine.add_flag("--json", f.bench_machine.json);
+}
+
+/// The deepest command that was named.
+const CLI::App* active(const CLI::App* app) {
+  for (;;) {
+    const auto chosen = app->get_subcommands();
+    if (chosen.empty()) return app;
+    app = chosen.front();
+  }
+}
+
+std::string command_name(const CLI::App* app) {
+  return app->get_parent() ? command_name(app->get_parent()) + " " + app->get_name() : app->get_name();
+}
+
+int report(const std::string& message) {
+  std::cerr << "fovea: " << message << '\n';
+  return kBadInput;
+}
+
+int report_unknown(const CLI::App& root) {
+  const CLI::App* app = active(&root);
+  const auto extras = root.remaining(true);
+  std::string given = extras.empty() ? "argument" : extras.front();
+  given = given.substr(0, given.find('='));
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app->get_options())
+    for (const std::string& name : option->get_lnames())
+      names.push_back("--" + name);
+  for (const CLI::App* sub : app->get_subcommands({}))
+    names.push_back(sub->get_name());
+  const std::string_view near = nearest_name(given, {names.begin(), names.end()});
+  return report(std::string(given.front() == '-' ? "unknown flag " : "unknown argument ") + given +
+                (near.empty() ? "" : "; did you mean " + std::string(near) + "?") + " (" + command_name(app) +
+                " --help lists what is allowed)");
+}
+
+int report_parse_error(const CLI::App& root, const CLI::ParseError& error) {
+  std::string text = error.what();
+  for (char& c : text)
+    if (c == '\n') c = ' ';
+  return report(text + " (" + command_name(active(&root)) + " --help lists what is allowed)");
+}
+
+int finish(const Status& status) {
+  if (status) return 0;
+  std::string message = status.error().message;
+  for (char& c : message)
+    if (c == '\n') c = ' ';
+  report(message);
+  const ErrorCode code = status.error().code;
+  return code == ErrorCode::internal || code == ErrorCode::cancelled ? 1 : kBadInput;
+}
+
+Status run_chosen(const CLI::App& root, const Flags& flags) {
+  const std::string name = command_name(active(&root));
+  if (name == "fovea generate") return run_generate(flags.generate);
+  if (name == "fovea chat") return run_chat(flags.chat);
+  if (name == "fovea score") return run_score(flags.score);
+  if (name == "fovea bench model") return run_bench_model(flags.bench_model);
+  if (name == "fovea bench attention") return run_bench_attention(flags.bench_attention);
+  return run_bench_machine(flags.bench_machine);
+}
+
+int run(int argc, char** argv) {
+  CLI::App root("LLM inference with a pluggable, proven attention layer", "fovea");
+  root.set_version_flag("--version", "fovea " FOVEA_VERSION);
+  root.require_subcommand(1);
+  root.fallthrough();
+  std::string log = "warning";
+  root.add_option("--log-level", log, "debug, info, warning, error or off")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
+      ->capture_default_str();
+  Flags flags;
+  add_generate(root, flags.generate);
+  add_chat(root, flags.chat);
+  add_score(root, flags.score);
+  add_bench(root, flags);
+  try {
+    root.parse(argc, argv);
+  } catch (const CLI::ExtrasError&) {
+    return report_unknown(root);
+  } catch (const CLI::Success& done) {  // --help, --version
+    return root.exit(done);
+  } catch (const CLI::ParseError& error) {
+    if (argc > 1 && active(&root) == &root && argv[1][0] != '-') return report_unknown(root);
+    return report_parse_error(root, error);
+  }
+  set_log_level(*parse_log_level(log));
+  return finish(run_chosen(root, flags));
+}
+
+}  // namespace
+}  // namespace fovea::cli
+
+int main(int argc, char** argv) {
+  try {
+    return fovea::cli::run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    std::cerr << "fovea: out of memory; use a smaller model, --num-pages or --max-running-requests\n";
+  } catch (const std::exception& error) {
+    std::cerr << "fovea: internal error: " << error.what() << '\n';
+  }
+  return 1;
+}

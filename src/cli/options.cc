@@ -1,0 +1,76 @@
+#include "cli/options.h"
+
+#include <unistd.h>
+
+#include <climits>
+#include <filesystem>
+
+namespace fovea::cli {
+
+namespace fs = std::filesystem;
+
+Result<std::string> demo_model_dir() {
+  char path[PATH_MAX];
+  const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path);
+  if (length <= 0 || length == sizeof path)
+    return io_error("cannot find the demo model: /proc/self/exe is not readable; give --model DIR");
+  std::error_code ignored;
+  fs::path folder = fs::path(std::string(path, static_cast<size_t>(length))).parent_path();
+  const fs::path program_folder = folder;
+  const fs::path installed = folder.parent_path() / "share/fovea/models/demo";
+  if (fs::exists(installed / "config.json", ignored)) return installed.string();
+  for (int level = 0; level < 4; ++level, folder = folder.parent_path()) {
+    const fs::path candidate = folder / "models/demo";
+    if (fs::exists(candidate / "config.json", ignored)) return candidate.string();
+  }
+  return not_found("the demo model (models/demo) is not beside or above " + program_folder.string() +
+                   "; give --model DIR, a folder in Hugging Face format");
+}
+
+Result<std::unique_ptr<Engine>> make_engine(const ModelFlags& flags) {
+  EngineConfig config;
+  if (flags.model.empty()) {
+    FOVEA_TRY(demo, demo_model_dir());
+    config.model = demo;
+  } else {
+    config.model = flags.model;
+  }
+  if (flags.dtype != "auto") {
+    config.dtype = parse_dtype(flags.dtype);
+    if (!config.dtype)
+      return invalid("--dtype " + flags.dtype + ": allowed are auto, float32, bfloat16, float16");
+  }
+  const auto kv_dtype = parse_kv_cache_dtype(flags.kv_cache_dtype);
+  if (!kv_dtype)
+    return invalid("--kv-cache-dtype " + flags.kv_cache_dtype +
+                   ": unknown; this build stores auto, float32, float16, bfloat16");
+  config.kv_cache_dtype = *kv_dtype;
+  config.attention = flags.attention;
+  config.attention.page_size = flags.page_size;
+  config.max_running_requests = flags.max_running_requests;
+  config.max_batched_tokens = flags.max_batched_tokens;
+  config.max_seq_len = flags.max_seq_len;
+  config.num_pages = flags.num_pages;
+  config.memory_share = flags.memory_share;
+  config.prefix_cache = !flags.no_prefix_cache;
+  config.threads = flags.threads;
+  config.seed = flags.seed;
+  config.dummy_weights = flags.dummy_weights;
+  return Engine::create(config);
+}
+
+SamplingParams merge_sampling(SamplingParams params, const SamplingFlags& flags, uint64_t seed) {
+  if (flags.temperature) params.temperature = *flags.temperature;
+  if (flags.top_p) params.top_p = *flags.top_p;
+  if (flags.min_p) params.min_p = *flags.min_p;
+  if (flags.top_k) params.top_k = *flags.top_k;
+  if (flags.max_tokens) params.max_tokens = *flags.max_tokens;
+  if (!flags.stop.empty()) params.stop = flags.stop;
+  params.stop_token_ids.insert(params.stop_token_ids.end(), flags.stop_token_ids.begin(),
+                               flags.stop_token_ids.end());
+  params.ignore_eos |= flags.ignore_eos;
+  params.seed = seed;
+  return params;
+}
+
+}  // namespace fovea::cli

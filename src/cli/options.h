@@ -1,0 +1,97 @@
+#pragma once
+// What the flags say, in one place; main.cc fills it, the commands read it.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fovea/engine.h"
+
+namespace fovea::cli {
+
+/// Flags that every command which loads a model takes.
+struct ModelFlags {
+  std::string model;  ///< empty = the demo model
+  std::string dtype = "auto";
+  std::string kv_cache_dtype = "auto";
+  AttentionConfig attention;
+  std::optional<int> page_size;
+  int max_running_requests = 64;
+  int max_batched_tokens = 512;
+  std::optional<int> max_seq_len;
+  std::optional<int64_t> num_pages;
+  double memory_share = 0.5;
+  int threads = 0;
+  uint64_t seed = 0;
+  bool no_prefix_cache = false;
+  bool dummy_weights = false;
+  bool json = false;
+};
+
+/// Flags that override a request's defaults; nullopt = the model's default.
+struct SamplingFlags {
+  std::optional<float> temperature, top_p, min_p;
+  std::optional<int> top_k, max_tokens;
+  std::vector<std::string> stop;
+  std::vector<int> stop_token_ids;
+  bool ignore_eos = false;
+};
+
+struct GenerateFlags {
+  ModelFlags model;
+  SamplingFlags sampling;
+  std::vector<std::string> prompts;
+  std::string prompt_file, input, output, system;
+  bool chat = false;
+};
+
+struct ChatFlags {
+  ModelFlags model;
+  SamplingFlags sampling;
+  std::string system;
+};
+
+struct ScoreFlags {
+  ModelFlags model;
+  std::string input, output;
+  bool last_logits = false;
+};
+
+struct BenchModelFlags {
+  ModelFlags model;
+  int prompt_tokens = 512;
+  int new_tokens = 64;
+  int batch = 1;
+};
+
+struct BenchAttentionFlags {
+  std::string phase = "both";
+  int threads = 0;
+  int seq_len = 0;  ///< 0 = 2048 for prefill, 16384 for decode
+  int batch = 0;    ///< 0 = 1 for prefill, 8 for decode
+  int num_heads = 32, num_kv_heads = 8, head_dim = 128, page_size = 16;
+  std::string kv_cache_dtype = "bfloat16";
+  bool json = false;
+};
+
+struct BenchMachineFlags {
+  int threads = 0;
+  bool json = false;
+};
+
+/// Checks the names and makes an engine.
+Result<std::unique_ptr<Engine>> make_engine(const ModelFlags& flags);
+
+/// The model's request defaults with the flags over them.
+SamplingParams merge_sampling(SamplingParams defaults, const SamplingFlags& flags, uint64_t seed);
+
+/// models/demo beside the program, above it (a build tree) or under its prefix's share/fovea.
+Result<std::string> demo_model_dir();
+
+Status run_generate(const GenerateFlags& flags);
+Status run_chat(const ChatFlags& flags);
+Status run_score(const ScoreFlags& flags);
+Status run_bench_model(const BenchModelFlags& flags);
+Status run_bench_attention(const BenchAttentionFlags& flags);
+Status run_bench_machine(const BenchMachineFlags& flags);
+
+}  // namespace fovea::cli

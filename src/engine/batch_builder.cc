@@ -1,0 +1,46 @@
+#include "engine/batch_builder.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace fovea {
+
+void BatchBuilder::build(std::span<const ScheduledChunk> chunks, int page_size) {
+  for (auto* v : {&token_ids_, &positions_, &logit_rows_, &q_offsets_, &kv_lens_})
+    v->clear();
+  slots_.clear();
+  num_decodes_ = 0;
+  q_offsets_.push_back(0);
+  size_t stride = 1;
+  for (const ScheduledChunk& chunk : chunks) {
+    const Sequence& sequence = *chunk.sequence;
+    FOVEA_CHECK(!chunk.decode || num_decodes_ == static_cast<int>(kv_lens_.size()));
+    num_decodes_ += chunk.decode;
+    for (int position = chunk.first; position < chunk.end(); ++position) {
+      if (position >= chunk.logits_first) logit_rows_.push_back(static_cast<int32_t>(token_ids_.size()));
+      token_ids_.push_back(sequence.tokens[static_cast<size_t>(position)]);
+      positions_.push_back(position);
+      const int64_t page = sequence.pages[static_cast<size_t>(position / page_size)];
+      slots_.push_back(page * page_size + position % page_size);
+    }
+    q_offsets_.push_back(static_cast<int32_t>(token_ids_.size()));
+    kv_lens_.push_back(chunk.end());
+    stride = std::max(stride, static_cast<size_t>((chunk.end() + page_size - 1) / page_size));
+  }
+  // Entries past a sequence's end keep what an earlier step left: nobody reads them.
+  page_table_.resize(std::max(page_table_.size(), stride * chunks.size()));
+  for (size_t b = 0; b < chunks.size(); ++b) {
+    const std::vector<int32_t>& pages = chunks[b].sequence->pages;
+    const auto used = static_cast<std::ptrdiff_t>((chunks[b].end() + page_size - 1) / page_size);
+    std::copy(pages.begin(), pages.begin() + used,
+              page_table_.begin() + static_cast<std::ptrdiff_t>(b * stride));
+  }
+  meta_ = {};
+  meta_.q_offsets = q_offsets_;
+  meta_.kv_lens = kv_lens_;
+  meta_.page_table = std::span(page_table_).first(stride * chunks.size());
+  meta_.page_table_stride = static_cast<int64_t>(stride);
+}
+
+}  // namespace fovea

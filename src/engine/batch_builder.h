@@ -1,0 +1,31 @@
+#pragma once
+// A step's arrays for the model and the attention backends; its buffers are used again and never shrink.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/sequence.h"
+#include "fovea/attention_backend.h"
+#include "model/model.h"
+
+namespace fovea {
+
+class BatchBuilder {
+ public:
+  /// `chunks`: decodes first. The arrays stay valid until the next build().
+  void build(std::span<const ScheduledChunk> chunks, int page_size);
+
+  const BatchMeta& meta() const { return meta_; }
+  int num_decodes() const { return num_decodes_; }
+  int num_logit_rows() const { return static_cast<int>(logit_rows_.size()); }
+  /// All but `attention` and `kv`.
+  ForwardInput input() const { return {token_ids_, positions_, slots_, logit_rows_}; }
+
+ private:
+  std::vector<int32_t> token_ids_, positions_, logit_rows_, q_offsets_, kv_lens_, page_table_;
+  std::vector<int64_t> slots_;
+  BatchMeta meta_;
+  int num_decodes_ = 0;
+};
+
+}  // namespace fovea

@@ -1,0 +1,70 @@
+#pragma once
+// The engine without its thread: requests, scheduler, executor and sampler, one step at a time. Everything
+// here belongs to one thread.
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/batch_builder.h"
+#include "engine/executor.h"
+#include "engine/request.h"
+#include "engine/sampler.h"
+#include "engine/scheduler.h"
+
+namespace fovea {
+
+class EngineCore {
+ public:
+  /// Executor and stream must outlive the core.
+  EngineCore(const SchedulerConfig& config, Executor& executor, Stream& stream);
+
+  void add(std::unique_ptr<Request> request);
+  /// Ends a request with FinishReason::cancelled; an id that is not (or no longer) here is ignored.
+  void cancel(uint64_t id);
+  void cancel_all();
+
+  /// Computes one step and hands out what it produced. Nothing happens when idle().
+  void step();
+
+  bool idle() const { return scheduler_.idle(); }
+  size_t live() const { return requests_.size(); }
+  EngineStats stats() const;
+  const Scheduler& scheduler() const { return scheduler_; }
+
+ private:
+  /// What one logit row gave; a pure function of the row.
+  struct RowResult {
+    bool valid = false;
+    float logprob = 0;  // of the next prompt token
+    std::optional<int32_t> sampled;
+  };
+  /// One logit row of the step.
+  struct Row {
+    Request* request = nullptr;
+    int position = 0;      // of the row's token
+    bool samples = false;  // gives the next token
+    RowResult result;
+  };
+
+  void collect_rows(std::span<const ScheduledChunk> chunks);
+  void evaluate_rows();
+  void evaluate(int index, Sampler& sampler);
+  void deliver(Row& row, std::span<const float> logits);
+  void retire(Request& request);
+  Request& request_of(const Sequence& sequence);
+
+  Executor& executor_;
+  Stream& stream_;
+  Scheduler scheduler_;
+  BatchBuilder batch_;
+  std::vector<Sampler> samplers_;  // one a thread
+  std::vector<Row> rows_;
+  std::vector<Request*> touched_;  // of this step, in batch order
+  std::unordered_map<uint64_t, std::unique_ptr<Request>> requests_;
+  EngineStats stats_;
+};
+
+}  // namespace fovea

@@ -1,0 +1,377 @@
+#include <algorithm>
+#include <condition_variable>
+#include <filesystem>
+#include <iomanip>
+#include <mutex>
+#include <thread>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "engine/chat_prompt.h"
+#include "engine/core.h"
+#include "engine/engine_impl.h"
+#include "engine/kv_sizing.h"
+#include "model/model.h"
+#include "text/tokenizer.h"
+
+namespace fovea {
+namespace {
+
+// Logits of a step that scores prompts: enough rows to keep the last matrix product busy, a bounded buffer.
+constexpr int64_t kMaxLogitsBytes = int64_t{64} << 20;
+
+constexpr int kMaxThreads = 1024;
+
+Status check_range(const char* name, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return {};
+  return invalid(std::string(name) + " is " + std::to_string(value) + "; it must be " + std::to_string(low) +
+                 " to " + std::to_string(high));
+}
+
+KvCacheDType as_kv_dtype(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return KvCacheDType::float32;
+    case DType::f16: return KvCacheDType::float16;
+    case DType::bf16: return KvCacheDType::bfloat16;
+  }
+  return KvCacheDType::auto_;
+}
+
+std::optional<DType> as_storage(KvCacheDType dtype) {
+  switch (dtype) {
+    case KvCacheDType::float32: return DType::f32;
+    case KvCacheDType::float16: return DType::f16;
+    case KvCacheDType::bfloat16: return DType::bf16;
+    default: return std::nullopt;
+  }
+}
+
+/// A thread-safe front, and one thread that owns the core.
+class EngineImpl final : public Engine {
+ public:
+  ~EngineImpl() override;
+
+  /// The order is the contract: what can be refused cheaply is refused before anything large is read.
+  Status open(const EngineConfig& config, const BackendRegistry& registry);
+
+  const EngineInfo& info() const override { return info_; }
+  EngineStats stats() const override;
+  Result<uint64_t> submit(GenerateRequest request, OutputSink sink) override;
+  void cancel(uint64_t id) override;
+  void wait_idle() override;
+
+  Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens) const override;
+  std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens) const override;
+  bool has_chat_template() const override { return chat_.exists(); }
+  Result<std::string> apply_chat_template(const std::vector<ChatTurn>& turns,
+                                          bool add_generation_prompt) const override {
+    return chat_.render(turns, add_generation_prompt);
+  }
+  SamplingParams default_sampling() const override;
+
+ private:
+  Status check_config(const EngineConfig& config);
+  Status choose_lengths(const EngineConfig& config);
+  Status select_backends(const EngineConfig& config, const BackendRegistry& registry);
+  Status load_text(const EngineConfig& config);
+  Status load_model(const EngineConfig& config, const BackendRegistry& registry);
+  Status make_kv_cache(const EngineConfig& config);
+  void log_start() const;
+  void start(const EngineConfig& config);
+  void run();
+
+  EngineInfo info_;
+  ModelConfig model_config_;
+  RequestContext context_;
+  KvCacheDType kv_dtype_ = KvCacheDType::auto_;
+  int max_seqs_ = 0, max_logit_rows_ = 0;
+
+  // Made in this order, so that each is gone before what it uses.
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  ChatPrompt chat_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<KvCache> kv_;
+  std::unique_ptr<EngineCore> core_;  // the engine thread's
+
+  // The mailbox: everything that other threads and the engine thread share.
+  mutable std::mutex mutex_;
+  std::condition_variable work_, idle_;
+  std::vector<std::unique_ptr<Request>> arrived_;
+  std::vector<uint64_t> cancelled_;
+  bool stop_ = false;
+  size_t live_ = 0;  // submitted and without a last output
+  uint64_t next_id_ = 1;
+  EngineStats stats_;
+  std::thread thread_;
+};
+
+Status EngineImpl::open(const EngineConfig& config, const BackendRegistry& registry) {
+  FOVEA_RETURN_IF_ERROR(check_config(config));
+  FOVEA_TRY(dir, resolve_model_dir(config.model));
+  info_.model_dir = dir;
+  FOVEA_TRY(model_config, load_model_config(dir));
+  model_config_ = std::move(model_config);
+  FOVEA_RETURN_IF_ERROR(choose_lengths(config));
+  FOVEA_RETURN_IF_ERROR(select_backends(config, registry));
+  FOVEA_RETURN_IF_ERROR(load_text(config));
+  pool_ = std::make_unique<ThreadPool>(config.threads);
+  stream_ = std::make_unique<Stream>(*pool_);
+  info_.threads = pool_->size();
+  FOVEA_RETURN_IF_ERROR(load_model(config, registry));
+  FOVEA_RETURN_IF_ERROR(make_kv_cache(config));
+  log_start();
+  start(config);
+  return {};
+}
+
+Status EngineImpl::check_config(const EngineConfig& config) {
+  FOVEA_RETURN_IF_ERROR(check_range("the number of threads", config.threads, 0, kMaxThreads));
+  FOVEA_RETURN_IF_ERROR(check_range("max_running_requests", config.max_running_requests, 1, 1 << 16));
+  FOVEA_RETURN_IF_ERROR(check_range("max_batched_tokens", config.max_batched_tokens, 1, 1 << 20));
+  return {};
+}
+
+Status EngineImpl::choose_lengths(const EngineConfig& config) {
+  const int64_t longest = std::min<int64_t>(model_config_.max_position, 1 << 30);
+  if (config.max_seq_len && *config.max_seq_len > longest)
+    return invalid("the maximum sequence length is " + std::to_string(*config.max_seq_len) +
+                   "; this model's maximum context length is " + std::to_string(longest) + " tokens");
+  info_.max_seq_len = config.max_seq_len.value_or(static_cast<int>(longest));
+  FOVEA_RETURN_IF_ERROR(check_range("the maximum sequence length", info_.max_seq_len, 1, longest));
+  info_.architecture = model_config_.architecture;
+  info_.dtype = config.dtype.value_or(model_config_.dtype);
+  info_.vocab_size = model_config_.vocab_size;
+  max_seqs_ = std::min(config.max_running_requests, config.max_batched_tokens);
+  const int64_t rows = kMaxLogitsBytes / (int64_t{info_.vocab_size} * static_cast<int64_t>(sizeof(float)));
+  max_logit_rows_ = static_cast<int>(std::clamp<int64_t>(rows, max_seqs_, config.max_batched_tokens));
+  return {};
+}
+
+Status EngineImpl::select_backends(const EngineConfig& config, const BackendRegistry& registry) {
+  kv_dtype_ = config.kv_cache_dtype == KvCacheDType::auto_ ? as_kv_dtype(info_.dtype) : config.kv_cache_dtype;
+  info_.spec = attention_spec_of(model_config_);
+  info_.spec.kv_dtype = kv_dtype_;
+  FOVEA_TRY(selection, select(config.attention, info_.spec, DeviceInfo{}, registry));
+  const auto storage = as_storage(kv_dtype_);
+  if (!storage)
+    return unsupported("KV cache dtype " + std::string(to_string(kv_dtype_)) +
+                       " can't be stored by this build; use auto, float32, float16 or bfloat16");
+  info_.kv_dtype = *storage;
+  info_.spec.page_size = selection.page_size;
+  info_.selection = std::move(selection);
+  return {};
+}
+
+Status EngineImpl::load_text(const EngineConfig& config) {
+  std::error_code ignored;
+  const std::string path = info_.model_dir + "/tokenizer.json";
+  if (std::filesystem::exists(path, ignored)) {
+    FOVEA_TRY(tokenizer, Tokenizer::load(info_.model_dir));
+    tokenizer_ = std::move(tokenizer);
+  } else {
+    FOVEA_LOG(warning) << path << " is missing: prompts must be token ids, and answers have no text";
+  }
+  chat_ = ChatPrompt::load(info_.model_dir, tokenizer_.get());
+  context_.tokenizer = tokenizer_.get();
+  context_.eos_token_ids = model_config_.eos_token_ids;
+  if (tokenizer_ && tokenizer_->eos_token_id()) {
+    const int32_t id = *tokenizer_->eos_token_id();
+    auto& ids = context_.eos_token_ids;
+    if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+  }
+  context_.vocab_size = info_.vocab_size;
+  context_.max_seq_len = info_.max_seq_len;
+  context_.seed = config.seed;
+  return {};
+}
+
+Status EngineImpl::load_model(const EngineConfig& config, const BackendRegistry& registry) {
+  ModelLoadOptions options;
+  options.dir = info_.model_dir;
+  options.dtype = config.dtype;
+  options.dummy_weights = config.dummy_weights;
+  options.seed = config.seed;
+  FOVEA_TRY(model, Model::load(model_config_, options, *stream_));
+  model_ = std::move(model);
+  if (tokenizer_) model_->set_valid_vocab(tokenizer_->vocab_size());
+  info_.weight_bytes = model_->weight_bytes();
+  info_.weight_bytes_per_token = model_->weight_bytes_per_token();
+
+  Executor::Options executor_options;
+  executor_options.limits = {max_seqs_, config.max_batched_tokens, int64_t{max_seqs_} * info_.max_seq_len,
+                             info_.max_seq_len};
+  executor_options.kv_dtype = kv_dtype_;
+  executor_options.max_logit_rows = max_logit_rows_;
+  FOVEA_TRY(executor, Executor::create(*model_, info_.selection, registry, executor_options));
+  executor_ = std::move(executor);
+  return {};
+}
+
+Status EngineImpl::make_kv_cache(const EngineConfig& config) {
+  KvCacheConfig kv;
+  kv.num_layers = model_config_.num_layers;
+  kv.num_kv_heads = info_.spec.num_kv_heads;
+  kv.head_dim = info_.spec.head_dim;
+  kv.v_head_dim = info_.spec.v_head_dim;
+  kv.page_size = info_.selection.page_size;
+  kv.dtype = info_.kv_dtype;
+
+  KvSizing sizing;
+  sizing.bytes_per_page = KvCache::bytes_per_page(kv);
+  sizing.page_size = kv.page_size;
+  sizing.max_seq_len = info_.max_seq_len;
+  sizing.max_running = max_seqs_;
+  sizing.num_pages = config.num_pages;
+  sizing.memory_share = config.memory_share;
+  // The scratch is reserved but not touched yet: the system still counts it as free.
+  sizing.available = std::max<int64_t>(0, available_memory() - executor_->scratch_bytes());
+  FOVEA_TRY(pages, choose_num_pages(sizing));
+  kv.num_pages = pages;
+  FOVEA_TRY(cache, KvCache::create(kv));
+  kv_ = std::make_unique<KvCache>(std::move(cache));
+  executor_->set_kv_cache(*kv_);
+  info_.kv_tokens = pages * kv.page_size;
+  info_.kv_bytes = pages * sizing.bytes_per_page;
+  info_.kv_bytes_per_token = sizing.bytes_per_page / kv.page_size;
+  return {};
+}
+
+void EngineImpl::log_start() const {
+  const std::string lines = explain(info_.selection);
+  for (size_t at = 0; at < lines.size();) {
+    const size_t end = std::min(lines.find('\n', at), lines.size());
+    FOVEA_LOG(info) << lines.substr(at, end - at);
+    at = end + 1;
+  }
+  FOVEA_LOG(info) << "KV cache: " << info_.kv_tokens << " tokens, " << std::fixed << std::setprecision(2)
+                  << static_cast<double>(info_.kv_tokens) / info_.max_seq_len
+                  << " sequences of the longest length (" << info_.max_seq_len << ")";
+}
+
+void EngineImpl::start(const EngineConfig& config) {
+  SchedulerConfig scheduler;
+  scheduler.max_running = config.max_running_requests;
+  scheduler.max_batched_tokens = config.max_batched_tokens;
+  scheduler.max_logit_rows = max_logit_rows_;
+  scheduler.page_size = info_.selection.page_size;
+  scheduler.num_pages = kv_->config().num_pages;
+  scheduler.prefix_cache = config.prefix_cache;
+  core_ = std::make_unique<EngineCore>(scheduler, *executor_, *stream_);
+  stats_ = core_->stats();
+  thread_ = std::thread([this] { run(); });
+}
+
+EngineImpl::~EngineImpl() {
+  if (!thread_.joinable()) return;
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  work_.notify_one();
+  thread_.join();
+}
+
+void EngineImpl::run() {
+  std::vector<std::unique_ptr<Request>> arrived;
+  std::vector<uint64_t> cancelled;
+  for (bool stop = false; !stop;) {
+    {
+      std::unique_lock lock(mutex_);
+      work_.wait(lock, [&] { return stop_ || !arrived_.empty() || !cancelled_.empty() || !core_->idle(); });
+      arrived.swap(arrived_);
+      cancelled.swap(cancelled_);
+      stop = stop_;
+    }
+    size_t handled = core_->live() + arrived.size();
+    for (auto& request : arrived)
+      core_->add(std::move(request));
+    for (uint64_t id : cancelled)
+      core_->cancel(id);
+    arrived.clear();
+    cancelled.clear();
+    if (stop)
+      core_->cancel_all();
+    else
+      core_->step();
+    handled -= core_->live();
+    std::lock_guard lock(mutex_);
+    stats_ = core_->stats();
+    live_ -= handled;
+    if (live_ == 0) idle_.notify_all();
+  }
+  // Requests that a sink submitted while the rest was cancelled never ran.
+  std::lock_guard lock(mutex_);
+  FOVEA_DCHECK(core_->idle());
+}
+
+EngineStats EngineImpl::stats() const {
+  std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+Result<uint64_t> EngineImpl::submit(GenerateRequest request, OutputSink sink) {
+  FOVEA_RETURN_IF_ERROR(validate_request(request, context_));
+  uint64_t id = 0;
+  {
+    std::lock_guard lock(mutex_);
+    if (stop_) return Error{ErrorCode::cancelled, "the engine is shutting down"};
+    id = next_id_++;
+    arrived_.push_back(std::make_unique<Request>(id, std::move(request), std::move(sink), context_));
+    ++live_;
+  }
+  work_.notify_one();
+  return id;
+}
+
+void EngineImpl::cancel(uint64_t id) {
+  {
+    std::lock_guard lock(mutex_);
+    cancelled_.push_back(id);
+  }
+  work_.notify_one();
+}
+
+void EngineImpl::wait_idle() {
+  FOVEA_CHECK(std::this_thread::get_id() != thread_.get_id());  // a sink would wait for itself
+  std::unique_lock lock(mutex_);
+  idle_.wait(lock, [&] { return live_ == 0; });
+}
+
+Result<std::vector<int32_t>> EngineImpl::tokenize(std::string_view text, bool add_special_tokens) const {
+  if (!tokenizer_) return not_found(info_.model_dir + "/tokenizer.json is missing; add it or give token ids");
+  EncodeOptions options;
+  options.add_special_tokens = add_special_tokens;
+  return tokenizer_->encode(text, options);
+}
+
+std::string EngineImpl::detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens) const {
+  return tokenizer_ ? tokenizer_->decode(ids, skip_special_tokens) : std::string();
+}
+
+SamplingParams EngineImpl::default_sampling() const {
+  SamplingParams p;
+  const ModelConfig& c = model_config_;
+  if (c.temperature) p.temperature = *c.temperature;
+  if (c.top_p) p.top_p = *c.top_p;
+  if (c.min_p) p.min_p = *c.min_p;
+  if (c.top_k) p.top_k = *c.top_k;
+  if (c.do_sample && !*c.do_sample) p.temperature = 0;  // the file says greedy
+  return p;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> create_engine(const EngineConfig& config, const BackendRegistry& registry) {
+  auto engine = std::make_unique<EngineImpl>();
+  FOVEA_RETURN_IF_ERROR(engine->open(config, registry));
+  return std::unique_ptr<Engine>(std::move(engine));
+}
+
+Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config) {
+  return create_engine(config, builtin_backends());
+}
+
+}  // namespace fovea

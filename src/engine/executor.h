@@ -1,0 +1,59 @@
+#pragma once
+// Runs one step: plans the attention once for each distinct spec, then the model's forward pass, which calls
+// it once a layer.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "attention/phased.h"
+#include "base/aligned.h"
+#include "engine/batch_builder.h"
+#include "kv/kv_cache.h"
+#include "model/model.h"
+
+namespace fovea {
+
+class Executor final : public StepAttention {
+ public:
+  struct Options {
+    AttentionLimits limits;
+    KvCacheDType kv_dtype = KvCacheDType::auto_;
+    int max_logit_rows = 1;
+  };
+
+  /// Everything is sized here; run() allocates what plans need and nothing else. The model, and the KV cache
+  /// set before the first run(), must outlive the executor.
+  static Result<std::unique_ptr<Executor>> create(Model& model, const Selection& selection,
+                                                  const BackendRegistry& registry, const Options& options);
+
+  /// Bytes of attention workspace and logits.
+  int64_t scratch_bytes() const;
+  void set_kv_cache(KvCache& kv) { kv_ = &kv; }
+
+  /// An error comes from a plan and leaves the KV cache as it was.
+  Status run(const BatchBuilder& batch, Stream& stream);
+  /// [vocab] of the last run's logit row `row`.
+  std::span<const float> logits(int row) const;
+
+  void forward(int layer, const AttentionArgs& args, Stream& stream) override;
+
+ private:
+  /// The layers of one spec.
+  struct Group {
+    AttentionSpec spec;
+    PhasedAttention attention;
+    AlignedArray<std::byte> workspace;
+  };
+
+  Executor(Model& model, const Options& options) : model_(model), options_(options) {}
+
+  Model& model_;
+  Options options_;
+  KvCache* kv_ = nullptr;
+  std::vector<Group> groups_;
+  std::vector<size_t> group_of_layer_;
+  AlignedArray<float> logits_;  // [max_logit_rows, vocab]
+};
+
+}  // namespace fovea

@@ -1,0 +1,140 @@
+#include "engine/request.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "engine/philox.h"
+#include "engine/sampler.h"
+
+namespace fovea {
+
+std::string_view to_string(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::none: return "none";
+    case FinishReason::stop: return "stop";
+    case FinishReason::length: return "length";
+    case FinishReason::cancelled: return "cancelled";
+    case FinishReason::error: return "error";
+  }
+  return "?";
+}
+
+Status validate_request(const GenerateRequest& request, const RequestContext& context) {
+  const auto prompt = static_cast<int64_t>(request.prompt_ids.size());
+  if (prompt == 0) return invalid("prompt has no tokens; give at least one (a BOS token will do)");
+  for (size_t i = 0; i < request.prompt_ids.size(); ++i)
+    if (const int32_t id = request.prompt_ids[i]; id < 0 || id >= context.vocab_size)
+      return invalid("prompt token " + std::to_string(i) + " is " + std::to_string(id) +
+                     "; this model's ids are 0 to " + std::to_string(context.vocab_size - 1));
+  FOVEA_RETURN_IF_ERROR(validate_sampling(request.sampling, context.vocab_size));
+  const bool scores = request.prompt_logprobs || request.last_logits;
+  const bool generates = request.sampling.max_tokens.value_or(1) > 0;
+  if (!generates && !scores)
+    return invalid(
+        "max_tokens is 0; it must be 1 or more unless prompt_logprobs or last_logits are asked for");
+  if (!request.sampling.stop.empty() && !context.tokenizer)
+    return invalid("stop strings need a tokenizer, which this model lacks; use stop_token_ids");
+  const std::string limit =
+      "this model's maximum context length is " + std::to_string(context.max_seq_len) + " tokens";
+  if (prompt > context.max_seq_len)
+    return invalid("prompt has " + std::to_string(prompt) + " tokens; " + limit + "; shorten the prompt");
+  if (generates && prompt == context.max_seq_len)
+    return invalid("prompt has " + std::to_string(prompt) + " tokens; " + limit +
+                   ", which leaves none to generate; shorten the prompt");
+  return {};
+}
+
+Request::Request(uint64_t id, GenerateRequest request, OutputSink sink, const RequestContext& context)
+    : context_(context),
+      sampling_(std::move(request.sampling)),
+      sink_(std::move(sink)),
+      seed_(sampling_.seed ? *sampling_.seed : derive_seed(context.seed, id)),
+      wants_last_logits_(request.last_logits),
+      stops_(sampling_.stop, sampling_.include_stop_str_in_output) {
+  sequence.id = id;
+  sequence.tokens = std::move(request.prompt_ids);
+  sequence.prompt_len = sequence.num_tokens();
+  sequence.logits_from = request.prompt_logprobs ? 0 : sequence.prompt_len - 1;
+  if (request.prompt_logprobs) prompt_logprobs_.resize(sequence.tokens.size() - 1);
+  const int room = context.max_seq_len - sequence.prompt_len;
+  max_new_tokens_ = std::min(sampling_.max_tokens.value_or(room), room);
+  if (context.tokenizer) text_.emplace(*context.tokenizer, sampling_.skip_special_tokens);
+  output_.id = id;
+  output_.prompt_tokens = sequence.prompt_len;
+}
+
+void Request::set_prompt_logprob(int position, float logprob) {
+  prompt_logprobs_[static_cast<size_t>(position)] = logprob;
+}
+
+void Request::set_last_logits(std::span<const float> logits) {
+  last_logits_.assign(logits.begin(), logits.end());
+  wants_last_logits_ = false;
+}
+
+bool Request::ends_at(int32_t token) const {
+  const auto has = [token](const std::vector<int32_t>& ids) {
+    return std::find(ids.begin(), ids.end(), token) != ids.end();
+  };
+  return (!sampling_.ignore_eos && has(context_.eos_token_ids)) || has(sampling_.stop_token_ids);
+}
+
+void Request::push_text(std::string_view text) {
+  if (finished() || !stops_.push(text, output_.text)) return;
+  output_.finish = FinishReason::stop;
+  output_.stop_reason = stops_.matched();
+}
+
+void Request::flush_text() {
+  if (!text_ || finished()) return;
+  std::string rest;
+  text_->finish(rest);
+  push_text(rest);  // may complete a stop string: then that is what ended the request
+  if (!finished()) stops_.finish(output_.text);
+}
+
+void Request::accept(int32_t token) {
+  FOVEA_CHECK(!finished());
+  ++output_.completion_tokens;
+  if (ends_at(token)) {
+    flush_text();
+    if (finished()) return;
+    output_.finish = FinishReason::stop;
+    output_.stop_reason = context_.tokenizer ? std::string(context_.tokenizer->id_to_token(token)) : "";
+    if (output_.stop_reason.empty()) output_.stop_reason = std::to_string(token);
+    return;
+  }
+  sequence.tokens.push_back(token);
+  output_.token_ids.push_back(token);
+  if (text_) {
+    std::string text;
+    text_->push(token, text);
+    push_text(text);
+  }
+  if (!finished() && output_.completion_tokens >= max_new_tokens_) finish(FinishReason::length);
+}
+
+void Request::finish(FinishReason reason, Error error) {
+  FOVEA_CHECK(!finished());
+  if (reason == FinishReason::length)
+    flush_text();
+  else
+    stops_.finish(output_.text);  // cut off from outside: half a character is not the model's last word
+  if (finished()) return;
+  output_.finish = reason;
+  output_.error = std::move(error);
+}
+
+void Request::emit() {
+  if (output_.token_ids.empty() && output_.text.empty() && !finished()) return;
+  output_.cached_tokens = sequence.cached_tokens;
+  if (finished()) {
+    output_.prompt_logprobs = std::move(prompt_logprobs_);
+    output_.last_logits = std::move(last_logits_);
+  }
+  if (sink_) sink_(output_);
+  output_.text.clear();
+  output_.token_ids.clear();
+}
+
+}  // namespace fovea

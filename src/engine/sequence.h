@@ -1,0 +1,46 @@
+#pragma once
+// One request as the scheduler sees it: tokens, how many of them are in the KV cache, and the pages they own.
+#include <cstdint>
+#include <vector>
+
+#include "kv/radix_tree.h"
+
+namespace fovea {
+
+struct Sequence {
+  uint64_t id = 0;
+  std::vector<int32_t> tokens;  ///< prompt, then what was generated
+  int prompt_len = 0;
+  /// Prompt positions [logits_from, prompt_len - 1) whose logits are wanted too (prompt_logprobs); moves up
+  /// as they are delivered. prompt_len - 1 when none are.
+  int logits_from = 0;
+
+  // The scheduler's own.
+  int computed = 0;                 ///< tokens [0, computed) have their keys and values in `pages`
+  std::vector<int32_t> pages;       ///< page table; enough for every token but the one being sampled
+  int shared_pages = 0;             ///< the first ones belong to the prefix tree, locked by `lock`
+  RadixTree::Node* lock = nullptr;  ///< null without a prefix cache, and while waiting
+  int cached_tokens = 0;            ///< found in the prefix cache when first admitted
+  bool admitted_before = false;
+  int preemptions = 0;
+
+  int num_tokens() const { return static_cast<int>(tokens.size()); }
+  int remaining() const { return num_tokens() - computed; }
+  /// Only its newest, generated token is left to compute.
+  bool decoding() const { return remaining() == 1 && num_tokens() > prompt_len; }
+};
+
+/// Tokens [first, first + count) of a sequence, to be computed in one step.
+struct ScheduledChunk {
+  Sequence* sequence = nullptr;
+  int first = 0;
+  int count = 0;
+  int logits_first = 0;  ///< positions [logits_first, first + count) need logits; none when equal to the end
+  bool decode = false;   ///< a generated token's row; false = (part of) a prefill
+  bool samples = false;  ///< the chunk ends with the newest token: its last row's logits give the next one
+
+  int end() const { return first + count; }
+  int logit_rows() const { return end() - logits_first; }
+};
+
+}  // namespace fovea

@@ -1,0 +1,7 @@
+#include "kernels/cpu/attn_item-inl.h"
+
+namespace fovea::attn {
+
+const Kernels kAvx2Kernels = {&FOVEA_SIMD_NAMESPACE::run_item, &FOVEA_SIMD_NAMESPACE::run_merge};
+
+}  // namespace fovea::attn

@@ -1,0 +1,166 @@
+// A tile of keys as an item sees it: where the keys and values are, which row sees which, and the copy
+// widened to fp32.
+#include "kernels/cpu/attn_params.h"
+#include "kernels/cpu/simd.h"
+
+namespace fovea::FOVEA_SIMD_NAMESPACE {
+
+/// Bits of the keys [first, last) in the tile that begins at key `start`.
+FOVEA_INLINE uint64_t range_bits(int64_t first, int64_t last, int64_t start) {
+  const int64_t a = first - start < 0 ? 0 : first - start;
+  const int64_t b = last - start > attn::kTileKeys ? attn::kTileKeys : last - start;
+  if (a >= b) return 0;
+  return (~uint64_t{0} >> (attn::kTileKeys - (b - a))) << a;
+}
+
+/// Bits [start, start + count) of row `row` of a packed mask with n_k columns; count <= 64.
+inline uint64_t packed_bits(const uint8_t* packed, int64_t row, int64_t n_k, int64_t start, int count) {
+  const int64_t bit = row * n_k + start;
+  const int64_t byte = bit / 8;
+  const int shift = static_cast<int>(bit % 8);
+  const int bytes = (shift + count + 7) / 8;  // up to 9, all inside the mask
+  uint64_t word = 0;
+  for (int i = 0; i < bytes && i < 8; ++i)
+    word |= static_cast<uint64_t>(packed[byte + i]) << (8 * i);
+  word >>= shift;
+  if (bytes == 9) word |= static_cast<uint64_t>(packed[byte + 8]) << (64 - shift);
+  return word;
+}
+
+/// Keys of the tile at `start` that query row `row` of `seq` sees.
+inline uint64_t row_bits(const attn::Params& a, const attn::Sequence& seq, int64_t row, int64_t start) {
+  const attn::RowKeys& keys = a.row_keys[seq.first_row + row];
+  uint64_t bits =
+      range_bits(keys.first, keys.last, start) | range_bits(keys.sink_first, keys.sink_last, start);
+  if (bits == 0) return 0;
+  if (seq.packed != nullptr) {
+    const int64_t left = seq.n_k - start;
+    const int count = left < attn::kTileKeys ? static_cast<int>(left) : attn::kTileKeys;
+    bits &= packed_bits(seq.packed, row, seq.n_k, start, count);
+  }
+  if (seq.tree_bias != nullptr) {  // -inf hides a key, and so its value
+    const int64_t context = seq.n_k - seq.n_q;
+    const uint64_t in_tree = range_bits(context, context + seq.tree_size, start) & bits;
+    for (uint64_t left = in_tree; left != 0; left &= left - 1) {
+      const int64_t key = start + __builtin_ctzll(left);
+      if (seq.tree_bias[row * seq.tree_size + key - context] == -__builtin_inff())
+        bits &= ~(left & (~left + 1));
+    }
+  }
+  return bits;
+}
+
+template <class T>
+struct Tile {
+  int64_t start = 0;     // first key
+  uint64_t any = 0;      // keys that some row sees; 0 = no tile
+  bool uniform = false;  // every row sees `any`
+  uint64_t seen[attn::kBlockRows];
+  const T* k[attn::kTileKeys];  // unseen keys point to zeros: their page may be gone
+  const T* v[attn::kTileKeys];
+};
+
+/// Fills `seen`, `any` and `uniform` of the tile that begins at `start`.
+template <class T>
+void find_seen(const attn::Params& a, const attn::Item& item, int64_t start, Tile<T>& tile) {
+  const attn::Sequence& seq = a.seqs[item.seq];
+  uint64_t any = 0, all = ~uint64_t{0}, bits = 0;
+  int64_t last_row = -1;
+  for (int r = 0; r < item.rows; ++r) {
+    const int64_t row = (item.row + r) / a.group;
+    if (row != last_row) bits = row_bits(a, seq, row, start);
+    last_row = row;
+    tile.seen[r] = bits;
+    any |= bits;
+    all &= bits;
+  }
+  for (int r = item.rows; r < attn::kBlockRows; ++r)
+    tile.seen[r] = 0;
+  tile.start = start;
+  tile.any = any;
+  tile.uniform = any == all;
+}
+
+/// Points k and v of a tile at its keys, reading the table entries of seen keys only.
+template <class T>
+void find_keys(const attn::Params& a, const attn::Item& item, const T* zeros, Tile<T>& tile) {
+  const attn::Pages& kv = a.kv;
+  const int32_t* pages = a.seqs[item.seq].pages;
+  const T* k = static_cast<const T*>(kv.k) + item.kv_head * kv.k_head;
+  const T* v = static_cast<const T*>(kv.v) + item.kv_head * kv.v_head;
+  int64_t entry = tile.start / kv.page_size;
+  int64_t slot = tile.start % kv.page_size;
+  for (int j = 0; j < attn::kTileKeys;) {
+    const int64_t left = kv.page_size - slot;
+    const int end = left < attn::kTileKeys - j ? j + static_cast<int>(left) : attn::kTileKeys;
+    if (range_bits(j, end, 0) & tile.any) {
+      const int64_t page = pages[entry];
+      const T* k_row = k + page * kv.k_page + slot * kv.k_slot;
+      const T* v_row = v + page * kv.v_page + slot * kv.v_slot;
+      for (int64_t i = 0; j < end; ++i, ++j) {
+        const bool seen = (tile.any >> j) & 1;
+        tile.k[j] = seen ? k_row + i * kv.k_slot : zeros;
+        tile.v[j] = seen ? v_row + i * kv.v_slot : zeros;
+      }
+    } else {
+      for (; j < end; ++j)
+        tile.k[j] = tile.v[j] = zeros;
+    }
+    ++entry;
+    slot = 0;
+  }
+}
+
+/// Tiles of an item in ascending order, those without a seen key left out.
+struct TileCursor {
+  int64_t next, end, body, body_end;
+
+  explicit TileCursor(const attn::Item& item)
+      : next(item.sink_tile), end(item.sink_tile_end), body(item.tile), body_end(item.tile_end) {}
+};
+
+/// The next tile, with its keys; tile.any == 0 when there is none.
+template <class T>
+void next_tile(const attn::Params& a, const attn::Item& item, TileCursor& cursor, const T* zeros,
+               Tile<T>& tile) {
+  tile.any = 0;
+  for (;;) {
+    if (cursor.next >= cursor.end) {
+      if (cursor.body >= cursor.body_end) return;
+      cursor.next = cursor.body;
+      cursor.end = cursor.body = cursor.body_end;
+      continue;
+    }
+    find_seen(a, item, cursor.next * attn::kTileKeys, tile);
+    ++cursor.next;
+    if (tile.any != 0) return find_keys(a, item, zeros, tile);
+  }
+}
+
+/// Keys and values of a tile widened to scratch: k [kTileKeys, dp] padded with zeros, v in panels
+/// [dvp / width, kTileKeys, width]; `rows` receives the pointers.
+template <class T>
+void widen_tile(const attn::Params& a, const Tile<T>& tile, float* k, float* v, const float** k_rows,
+                const float** v_rows) {
+  constexpr int kLanes = Vec::kLanes;
+  constexpr int kWidth = attn::kPanelVecs<kLanes> * kLanes;
+  for (int j = 0; j < attn::kTileKeys; ++j) {
+    float* row = k + j * a.layout.dp;
+    k_rows[j] = row;
+    v_rows[j] = v + j * kWidth;
+    if (!((tile.any >> j) & 1)) {
+      for (int c = 0; c < a.d; c += kLanes)
+        store(row + c, zero());
+      for (int c = 0; c < a.dv; c += kLanes)
+        store(v + j * kWidth + c / kWidth * (attn::kTileKeys * kWidth) + c % kWidth, zero());
+      continue;
+    }
+    for (int c = 0; c < a.d; c += kLanes)
+      store(row + c, load_n(tile.k[j] + c, a.d - c < kLanes ? a.d - c : kLanes));
+    for (int c = 0; c < a.dv; c += kLanes)
+      store(v + j * kWidth + c / kWidth * (attn::kTileKeys * kWidth) + c % kWidth,
+            load_n(tile.v[j] + c, a.dv - c < kLanes ? a.dv - c : kLanes));
+  }
+}
+
+}  // namespace fovea::FOVEA_SIMD_NAMESPACE

@@ -1,0 +1,123 @@
+// The register tiles of linear(), for the instruction set of the including file. A tile is Rows rows of x by
+// Pairs pairs of vectors of outputs; each lane of each accumulator is one output's chain.
+#include "kernels/cpu/linear_kernels.h"
+#include "kernels/cpu/simd.h"
+
+namespace fovea::linear_detail::FOVEA_SIMD_NAMESPACE {
+
+using namespace fovea::FOVEA_SIMD_NAMESPACE;
+
+constexpr int kLanes = Vec::kLanes;
+constexpr int kPairsOfPanel = static_cast<int>(kPanel) / (2 * kLanes);
+
+// Rows that fit: 14 x 2 sums + 2 weights + 1 x of 32 registers (AVX-512), 6 x 2 + 2 + 1 of 16 (AVX2); the
+// generic vector takes two registers each, 3 x 2 x 2 + 2.
+#if defined(__AVX512F__)
+constexpr int kMaxRows = 14;
+#elif defined(__AVX2__)
+constexpr int kMaxRows = 6;
+#else
+constexpr int kMaxRows = 3;
+#endif
+
+/// Pairs of a tile of `rows` rows: at least 8 independent chains, which hide an FMA's latency of 4 cycles on
+/// two pipes.
+constexpr int pairs_for(int rows) {
+  return rows == 1 ? 4 : rows <= 3 && 2 * rows <= kMaxRows ? 2 : 1;
+}
+
+// How the 2 kLanes weights of a pair are widened, and the output that is lane 0 of vector j (0, 1).
+template <class T>
+struct Weight {
+  static int column(int pair, int j) { return (2 * pair + j) * kLanes; }
+  static FOVEA_INLINE void load_pair(const T* p, Vec& a, Vec& b) {
+    a = load(p);
+    b = load(p + kLanes);
+  }
+};
+template <>
+struct Weight<bf16> {
+  static int column(int pair, int j) { return pair * kLanes + j * static_cast<int>(kPanel) / 2; }
+  static FOVEA_INLINE void load_pair(const bf16* p, Vec& a, Vec& b) { load_pairs(p, a, b); }
+};
+
+FOVEA_INLINE int valid_lanes(int64_t left) {
+  return left <= 0 ? 0 : left < kLanes ? static_cast<int>(left) : kLanes;
+}
+
+/// Far enough ahead to cover memory's latency, near enough to stay in L1: see bench_linear.
+constexpr int64_t kPrefetchBytes = 1024;
+
+template <class T, int Rows, int Pairs>
+void tile(const Block& block, int64_t first_pair) {
+  const T* weight[Pairs];
+  int64_t column[Pairs][2];
+  for (int p = 0; p < Pairs; ++p) {
+    const int64_t panel = (first_pair + p) / kPairsOfPanel;
+    const int half = static_cast<int>((first_pair + p) % kPairsOfPanel);
+    weight[p] = reinterpret_cast<const T*>(block.weight + panel * block.panel_stride) + 2 * kLanes * half;
+    for (int j = 0; j < 2; ++j)
+      column[p][j] = panel * kPanel + Weight<T>::column(half, j);
+  }
+
+  Vec sum[Rows][Pairs][2];
+  for (int r = 0; r < Rows; ++r)
+    for (int p = 0; p < Pairs; ++p)
+      for (int j = 0; j < 2; ++j)
+        sum[r][p][j] = block.first ? zero()
+                                   : load_n(block.y + r * block.y_stride + column[p][j],
+                                            valid_lanes(block.columns - column[p][j]));
+
+  const float* x = block.x;
+  for (int64_t k = 0; k < block.depth; ++k, x += Rows) {
+    for (int p = 0; p < Pairs; ++p) {
+      const T* row = weight[p] + k * kPanel;
+      if (p % kPairsOfPanel == 0) __builtin_prefetch(reinterpret_cast<const char*>(row) + kPrefetchBytes);
+      Vec a, b;
+      Weight<T>::load_pair(row, a, b);
+      for (int r = 0; r < Rows; ++r) {
+        const Vec value = set1(x[r]);
+        sum[r][p][0] = fma(value, a, sum[r][p][0]);
+        sum[r][p][1] = fma(value, b, sum[r][p][1]);
+      }
+    }
+  }
+
+  for (int p = 0; p < Pairs; ++p)
+    for (int j = 0; j < 2; ++j) {
+      const int lanes = valid_lanes(block.columns - column[p][j]);
+      if (lanes == 0) continue;
+      const Vec bias = block.bias ? load_n(block.bias + column[p][j], lanes) : zero();
+      for (int r = 0; r < Rows; ++r)
+        store_n(block.y + r * block.y_stride + column[p][j], block.bias ? sum[r][p][j] + bias : sum[r][p][j],
+                lanes);
+    }
+}
+
+template <class T, int Rows>
+void multiply_rows(const Block& block) {
+  const int64_t pairs = (block.columns + kPanel - 1) / kPanel * kPairsOfPanel;
+  constexpr int kGroup = pairs_for(Rows);
+  int64_t pair = 0;
+  for (; pair + kGroup <= pairs; pair += kGroup)
+    tile<T, Rows, kGroup>(block, pair);
+  if constexpr (kGroup > 1)
+    for (; pair < pairs; ++pair)
+      tile<T, Rows, 1>(block, pair);
+}
+
+template <class T, int Rows = kMaxRows>
+void multiply_typed(const Block& block) {
+  if (block.rows == Rows) return multiply_rows<T, Rows>(block);
+  if constexpr (Rows > 1) multiply_typed<T, Rows - 1>(block);
+}
+
+inline void multiply(const Block& block, DType storage) {
+  switch (storage) {
+    case DType::f32: return multiply_typed<float>(block);
+    case DType::f16: return multiply_typed<fp16>(block);
+    case DType::bf16: return multiply_typed<bf16>(block);
+  }
+}
+
+}  // namespace fovea::linear_detail::FOVEA_SIMD_NAMESPACE

@@ -1,0 +1,181 @@
+#include "kernels/cpu/linear.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/cpu_features.h"
+#include "base/float16.h"
+#include "kernels/cpu/linear_kernels.h"
+
+namespace fovea {
+
+using namespace linear_detail;
+
+namespace {
+
+/// Place of output `column` in a panel's row. bf16 pairs columns c and c + 16 in one 32-bit word, so that a
+/// shift and a mask widen a loaded vector into two.
+int64_t place(DType storage, int64_t column) {
+  return storage == DType::bf16 ? column % 16 * 2 + column / 16 : column;
+}
+
+float read_element(const std::byte* p, DType dtype) {
+  if (dtype == DType::f32) {
+    float value;
+    std::memcpy(&value, p, sizeof value);
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, p, sizeof bits);
+  return dtype == DType::bf16 ? bf16_to_float(bits) : fp16_to_float(bits);
+}
+
+void write_element(std::byte* p, DType dtype, float value) {
+  if (dtype == DType::f32) {
+    std::memcpy(p, &value, sizeof value);
+    return;
+  }
+  const uint16_t bits = dtype == DType::bf16 ? float_to_bf16(value) : float_to_fp16(value);
+  std::memcpy(p, &bits, sizeof bits);
+}
+
+}  // namespace
+
+PackedMatrix::PackedMatrix(int64_t n, int64_t k, DType storage)
+    : n_(n),
+      k_(k),
+      storage_(storage),
+      data_(static_cast<size_t>((n + kPanel - 1) / kPanel * kPanel * k) * size_of(storage)) {
+  const size_t panel_bytes = static_cast<size_t>(kPanel * k) * size_of(storage);
+  if (n % kPanel != 0) std::memset(data_.data() + data_.size() - panel_bytes, 0, panel_bytes);
+}
+
+void PackedMatrix::pack_rows(int64_t first, int64_t rows, const void* source, DType dtype, ThreadPool& pool) {
+  FOVEA_CHECK(first >= 0 && rows >= 0 && first + rows <= n_);
+  const auto* src = static_cast<const std::byte*>(source);
+  const size_t in = size_of(dtype), out = size_of(storage_);
+  pool.parallel_ranges(rows, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      const int64_t n = first + r;
+      std::byte* dst =
+          data_.data() + static_cast<size_t>(n / kPanel * kPanel * k_ + place(storage_, n % kPanel)) * out;
+      for (int64_t k = 0; k < k_; ++k)
+        write_element(dst + static_cast<size_t>(k * kPanel) * out, storage_,
+                      read_element(src + static_cast<size_t>(r * k_ + k) * in, dtype));
+    }
+  });
+}
+
+void PackedMatrix::unpack_row(int64_t row, float* out) const {
+  FOVEA_CHECK(row >= 0 && row < n_);
+  const size_t size = size_of(storage_);
+  const std::byte* src =
+      data_.data() + static_cast<size_t>(row / kPanel * kPanel * k_ + place(storage_, row % kPanel)) * size;
+  for (int64_t k = 0; k < k_; ++k)
+    out[k] = read_element(src + static_cast<size_t>(k * kPanel) * size, storage_);
+}
+
+namespace {
+
+const LinearKernels& kernels() {
+  switch (current_isa()) {
+    case Isa::avx512: return kLinearAvx512;
+    case Isa::avx2: return kLinearAvx2;
+    case Isa::generic: break;
+  }
+  return kLinearGeneric;
+}
+
+// A block of x is kept in L2 (1 MiB on recent cores) while panels go by: 512 x 256 x 4 bytes is half of it,
+// and a panel's 256 steps are 16 KiB, half of L1.
+constexpr int64_t kBlockRows = 512;
+constexpr int64_t kBlockDepth = 256;
+
+/// Rows [first, first + count) of x cut into tiles of nearly equal height.
+struct Tiles {
+  int64_t first, count, tiles;
+  int64_t begin(int64_t tile) const { return count * tile / tiles; }
+  int64_t rows(int64_t tile) const { return begin(tile + 1) - begin(tile); }
+};
+
+/// x as [depth block][tile][depth][rows of the tile], so that a tile reads it in one stream.
+void pack_x(const float* x, int64_t stride, const Tiles& tiles, int64_t k, int64_t depth, float* packed,
+            ThreadPool& pool) {
+  const auto pack_tile = [&](int64_t tile, int) {
+    const int64_t begin = tiles.begin(tile), rows = tiles.rows(tile);
+    const float* src = x + (tiles.first + begin) * stride;
+    for (int64_t k0 = 0; k0 < k; k0 += depth) {
+      const int64_t steps = std::min(depth, k - k0);
+      float* dst = packed + k0 * tiles.count + begin * steps;
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t i = 0; i < steps; ++i)
+          dst[i * rows + r] = src[r * stride + k0 + i];
+    }
+  };
+  // Waking the others costs more than copying 256 KiB.
+  if (tiles.count * k < (1 << 16))
+    for (int64_t t = 0; t < tiles.tiles; ++t)
+      pack_tile(t, 0);
+  else
+    pool.parallel_tasks(tiles.tiles, pack_tile);
+}
+
+float* scratch(size_t elements) {
+  thread_local AlignedArray<float> buffer;
+  if (buffer.size() < elements) buffer = AlignedArray<float>(elements);
+  return buffer.data();
+}
+
+/// Panels of a task: a few tasks a thread (a late or slow one is made up for), at most 8, a group of the
+/// one-row kernel's streams.
+int64_t panels_of_task(int64_t panels, int threads) {
+  int64_t size = 8;
+  while (size > 1 && panels < 4 * size * threads)
+    size /= 2;
+  return size;
+}
+
+}  // namespace
+
+void linear(const PackedMatrix& weight, const float* x, int64_t x_stride, int64_t m, float* y,
+            int64_t y_stride, const float* bias, ThreadPool& pool) {
+  const LinearKernels& isa = kernels();
+  const int64_t n = weight.n(), k = weight.k(), size = static_cast<int64_t>(size_of(weight.storage()));
+  const int64_t panels = (n + kPanel - 1) / kPanel;
+  const int64_t task_panels = panels_of_task(panels, pool.size());
+  const int64_t blocks = (m + kBlockRows - 1) / kBlockRows;
+  for (int64_t b = 0; b < blocks; ++b) {
+    const int64_t first = m * b / blocks, count = m * (b + 1) / blocks - first;
+    const Tiles tiles{first, count, (count + isa.max_rows - 1) / isa.max_rows};
+    const int64_t depth = tiles.tiles == 1 ? std::max<int64_t>(k, 1) : kBlockDepth;
+    const float* packed = x + first * x_stride;
+    if (count > 1) {
+      float* buffer = scratch(static_cast<size_t>(count * k));
+      pack_x(x, x_stride, tiles, k, depth, buffer, pool);
+      packed = buffer;
+    }
+    pool.parallel_tasks((panels + task_panels - 1) / task_panels, [&](int64_t task, int) {
+      const int64_t begin = task * task_panels, end = std::min(begin + task_panels, panels);
+      const int64_t step = tiles.tiles == 1 ? end - begin : 1;
+      for (int64_t k0 = 0; k0 == 0 || k0 < k; k0 += depth)
+        for (int64_t panel = begin; panel < end; panel += step)
+          for (int64_t t = 0; t < tiles.tiles; ++t) {
+            Block block;
+            block.weight = weight.data() + (panel * k + k0) * kPanel * size;
+            block.panel_stride = k * kPanel * size;
+            block.columns = std::min(step * kPanel, n - panel * kPanel);
+            block.rows = static_cast<int>(tiles.rows(t));
+            block.depth = std::min(depth, k - k0);
+            block.x = packed + k0 * count + tiles.begin(t) * block.depth;
+            block.y = y + (first + tiles.begin(t)) * y_stride + panel * kPanel;
+            block.y_stride = y_stride;
+            block.bias = bias && k0 + depth >= k ? bias + panel * kPanel : nullptr;
+            block.first = k0 == 0;
+            isa.multiply(block, weight.storage());
+          }
+    });
+  }
+}
+
+}  // namespace fovea

@@ -1,0 +1,125 @@
+#include "kernels/cpu/machine.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "base/aligned.h"
+#include "kernels/cpu/machine_kernels.h"
+
+namespace fovea {
+namespace {
+
+using namespace machine_detail;
+using Clock = std::chrono::steady_clock;
+
+struct alignas(64) Sink {
+  volatile float value = 0;
+};
+
+const MachineKernels& kernels(Isa isa) {
+  switch (isa) {
+    case Isa::avx512: return kMachineAvx512;
+    case Isa::avx2: return kMachineAvx2;
+    case Isa::generic: break;
+  }
+  return kMachineGeneric;
+}
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// The best rate in 1e9 units/s of `attempts` calls of work(worker) -> units, on one thread or on all.
+template <class Work>
+double best_rate(ThreadPool& pool, bool all, int attempts, const Work& work) {
+  std::vector<double> units(static_cast<size_t>(pool.size()));
+  double best = 0;
+  for (int a = 0; a < attempts; ++a) {
+    const auto start = Clock::now();
+    if (all)
+      pool.run([&](int worker) { units[static_cast<size_t>(worker)] = work(worker); });
+    else
+      units[0] = work(0);
+    const double seconds = seconds_since(start);
+    double sum = units[0];
+    for (size_t w = 1; all && w < units.size(); ++w)
+      sum += units[w];
+    best = std::max(best, sum / seconds * 1e-9);
+  }
+  return best;
+}
+
+MachineRates::Fma measure_fma(Isa isa, ThreadPool& pool, std::vector<Sink>& sinks) {
+  const MachineKernels& k = kernels(isa);
+  // Rounds of about 15 ms, found by doubling.
+  int64_t rounds = 1 << 12;
+  for (;; rounds *= 2) {
+    const auto start = Clock::now();
+    k.fma(rounds, &sinks[0].value);
+    if (seconds_since(start) > 8e-3) break;
+  }
+  const auto work = [&](int worker) { return k.fma(rounds, &sinks[static_cast<size_t>(worker)].value); };
+  return {isa, best_rate(pool, false, 5, work), best_rate(pool, true, 5, work)};
+}
+
+/// Each thread reads its own `bytes`, `repeats` times.
+double measure_read(ThreadPool& pool, bool all, int attempts, const float* data, size_t bytes,
+                    int64_t repeats, std::vector<Sink>& sinks) {
+  const MachineKernels& k = kernels(detect_isa());
+  return best_rate(pool, all, attempts, [&](int worker) {
+    const auto w = static_cast<size_t>(worker);
+    for (int64_t r = 0; r < repeats; ++r)
+      k.read(data + w * bytes / sizeof(float), bytes, &sinks[w].value);
+    return static_cast<double>(bytes) * static_cast<double>(repeats);
+  });
+}
+
+size_t cache_bytes(int name, size_t fallback) {
+  const long bytes = sysconf(name);
+  return bytes > 0 ? static_cast<size_t>(bytes) : fallback;
+}
+
+size_t whole_pages(size_t bytes) {
+  return std::max<size_t>(bytes / 4096, 1) * 4096;
+}
+
+}  // namespace
+
+MachineRates measure_machine(ThreadPool& pool) {
+  MachineRates rates;
+  rates.threads = pool.size();
+  std::vector<Sink> sinks(static_cast<size_t>(pool.size()));
+  for (Isa isa : {Isa::generic, Isa::avx2, Isa::avx512})
+    if (isa <= detect_isa()) rates.fma.push_back(measure_fma(isa, pool, sinks));
+
+  const size_t threads = static_cast<size_t>(pool.size());
+  const size_t l1 = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, 32 << 10);
+  const size_t l2 = cache_bytes(_SC_LEVEL2_CACHE_SIZE, 1 << 20);
+  const size_t l3 = cache_bytes(_SC_LEVEL3_CACHE_SIZE, 0);
+  const size_t dram = std::max(size_t{512} << 20, 4 * l3);
+  AlignedArray<float> data(dram / sizeof(float));
+  pool.parallel_ranges(static_cast<int64_t>(dram), 4096, [&](int64_t begin, int64_t end, int) {
+    std::memset(reinterpret_cast<char*>(data.data()) + begin, 0, static_cast<size_t>(end - begin));
+  });
+
+  const auto level = [&](std::string_view name, size_t bytes_one, size_t bytes_all) {
+    constexpr size_t kVolume = size_t{256} << 20;  // of an attempt: 2 to 30 ms
+    const bool memory = bytes_one == dram;
+    const auto rate = [&](bool all, size_t bytes) {
+      const auto repeats = static_cast<int64_t>(std::max<size_t>(kVolume / bytes, 1));
+      return measure_read(pool, all, memory ? 4 : 5, data.data(), bytes, repeats, sinks);
+    };
+    rates.read.push_back({name, bytes_one, rate(false, bytes_one), rate(true, bytes_all)});
+  };
+  // Half a cache, so that what else lives there does not push the data out; the last level is shared.
+  level("L1", whole_pages(l1 / 2), whole_pages(l1 / 2));
+  level("L2", whole_pages(l2 / 2), whole_pages(l2 / 2));
+  if (l3 / 2 / threads > 2 * l2) level("L3", whole_pages(l3 / 2), whole_pages(l3 / 2 / threads));
+  level("DRAM", dram, whole_pages(dram / threads));
+  return rates;
+}
+
+}  // namespace fovea

@@ -1,0 +1,33 @@
+#pragma once
+// What this machine can do at best: the floors that benchmarks are compared with.
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+#include "base/cpu_features.h"
+#include "base/thread_pool.h"
+
+namespace fovea {
+
+struct MachineRates {
+  struct Fma {
+    Isa isa;
+    double one_thread, all_threads;  // fp32 GFLOP/s; an FMA is two
+  };
+  struct Read {
+    std::string_view level;  // "L1", "L2", "L3", "DRAM"
+    size_t bytes;            // read by each thread again and again (one_thread; DRAM: shared by all threads)
+    double one_thread, all_threads;  // GB/s, 1e9 bytes
+  };
+  int threads = 0;
+  std::vector<Fma> fma;    // every instruction set that this CPU has, best last
+  std::vector<Read> read;  // nearest level first, DRAM last
+
+  double peak_gflops() const { return fma.back().all_threads; }
+  double dram_gbps() const { return read.back().all_threads; }
+};
+
+/// Takes 2 to 3 s; the DRAM level allocates at least 512 MiB. Each figure is the best of several attempts.
+MachineRates measure_machine(ThreadPool& pool);
+
+}  // namespace fovea

@@ -1,0 +1,111 @@
+#include "kernels/cpu/ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/cpu_features.h"
+#include "kernels/cpu/ops_kernels.h"
+
+namespace fovea {
+namespace {
+
+using namespace ops_detail;
+
+const OpsKernels& kernels() {
+  switch (current_isa()) {
+    case Isa::avx512: return kOpsAvx512;
+    case Isa::avx2: return kOpsAvx2;
+    case Isa::generic: break;
+  }
+  return kOpsGeneric;
+}
+
+// One core does about 4 elements a nanosecond in cache, and sharing a task costs a few microseconds.
+constexpr int64_t kSharedElements = 1 << 15;
+
+/// f(row) for all rows, on one thread or on all. `work`: elements, or as many as cost the same.
+template <class F>
+void for_rows(int64_t rows, int64_t work, ThreadPool& pool, const F& f) {
+  if (work < kSharedElements) {
+    for (int64_t r = 0; r < rows; ++r)
+      f(r);
+    return;
+  }
+  pool.parallel_ranges(rows, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r)
+      f(r);
+  });
+}
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr int64_t kBlock = 1024;  // of a long row: fp32 inside a block, fp64 or an index across
+
+}  // namespace
+
+void rms_norm(const float* x, int64_t x_stride, const float* weight, float eps, float* y, int64_t y_stride,
+              int64_t rows, int64_t dim, ThreadPool& pool) {
+  const OpsKernels& isa = kernels();
+  for_rows(rows, rows * dim, pool, [&](int64_t r) {
+    const float mean = isa.sum_of_squares(x + r * x_stride, dim) / static_cast<float>(dim);
+    isa.scale_by(x + r * x_stride, 1.0f / std::sqrt(mean + eps), weight, y + r * y_stride, dim);
+  });
+}
+
+void add_rows(float* x, int64_t x_stride, const float* y, int64_t y_stride, int64_t rows, int64_t dim,
+              ThreadPool& pool) {
+  const OpsKernels& isa = kernels();
+  for_rows(rows, rows * dim, pool, [&](int64_t r) { isa.add(x + r * x_stride, y + r * y_stride, dim); });
+}
+
+void silu_mul(const float* gate, const float* up, int64_t in_stride, float* out, int64_t out_stride,
+              int64_t rows, int64_t dim, ThreadPool& pool) {
+  const OpsKernels& isa = kernels();
+  constexpr int64_t kCost = 4;  // an exp and a division
+  for_rows(rows, rows * dim * kCost, pool, [&](int64_t r) {
+    isa.silu_mul(gate + r * in_stride, up + r * in_stride, out + r * out_stride, dim);
+  });
+}
+
+void rope_neox(float* x, int64_t row_stride, int heads, int head_dim, int rotary_dim,
+               std::span<const int32_t> positions, const float* cos, const float* sin, ThreadPool& pool) {
+  const OpsKernels& isa = kernels();
+  const int64_t half = rotary_dim / 2, rows = static_cast<int64_t>(positions.size());
+  for_rows(rows, rows * heads * rotary_dim, pool, [&](int64_t r) {
+    const int64_t table = positions[static_cast<size_t>(r)] * half;
+    for (int64_t h = 0; h < heads; ++h) {
+      float* head = x + r * row_stride + h * head_dim;
+      isa.rotate(head, head + half, cos + table, sin + table, half);
+    }
+  });
+}
+
+double log_sum_exp(const float* x, int64_t n) {
+  const OpsKernels& isa = kernels();
+  float top = isa.max(x, n);
+  // -inf: nothing but -inf and NaN. Any other shift shows which, without inf - inf.
+  if (top == -kInfinity || top == kInfinity) top = 0.0f;
+  double sum = 0;
+  for (int64_t i = 0; i < n; i += kBlock)
+    sum += static_cast<double>(isa.sum_exp(x + i, top, std::min(kBlock, n - i)));
+  return static_cast<double>(top) + std::log(sum);
+}
+
+int64_t argmax(const float* x, int64_t n) {
+  const OpsKernels& isa = kernels();
+  float best = -kInfinity;
+  int64_t first = 0, end = n;  // where `best` appears first; everywhere while it is -inf
+  for (int64_t i = 0; i < n; i += kBlock) {
+    const float top = isa.max(x + i, std::min(kBlock, n - i));
+    if (top > best) {
+      best = top;
+      first = i;
+      end = std::min(i + kBlock, n);
+    }
+  }
+  for (int64_t i = first; i < end; ++i)
+    if (x[i] == best) return i;
+  return -1;
+}
+
+}  // namespace fovea

@@ -1,0 +1,18 @@
+#pragma once
+// Attention by its definition: for each (row, head), the visible keys one at a time, in ascending order.
+// Nothing but the row's own visible keys and values decides a bit of its output, so that the result depends
+// on no neighbour, page size, chunking or thread count.
+#include "base/thread_pool.h"
+#include "fovea/attention_backend.h"
+
+namespace fovea {
+
+/// The largest head size of K and of V.
+inline constexpr int kReferenceMaxHeadDim = 1024;
+
+/// Computes one layer; accumulates in fp64 when spec.fp64_accumulate, else in fp32. Tensors as AttentionArgs
+/// says; `spec` and `meta` have been checked (attention/batch_check.h).
+void reference_attention(const AttentionSpec& spec, const BatchMeta& meta, const AttentionArgs& args,
+                         ThreadPool& pool);
+
+}  // namespace fovea

@@ -1,0 +1,54 @@
+#pragma once
+// The weights of a model directory: model.safetensors, or the shards that model.safetensors.index.json names.
+#include <deque>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fovea/result.h"
+#include "model/mapped_file.h"
+#include "model/safetensors.h"
+
+namespace fovea {
+
+/// One tensor in the file's own bytes: row-major, little-endian, at any alignment.
+struct Tensor {
+  const SafetensorsEntry* entry = nullptr;
+  const std::string* file = nullptr;  ///< for messages
+  const std::byte* data = nullptr;
+
+  std::string_view name() const { return entry->name; }
+  size_t bytes() const { return static_cast<size_t>(entry->end - entry->begin); }
+};
+
+class Checkpoint {
+ public:
+  /// Maps and checks every file. Missing shards, shards that lack a tensor of the index, names that aren't
+  /// plain file names, and directories with pickled weights only are errors.
+  static Result<Checkpoint> open(const std::string& dir);
+
+  /// Null when there is no such tensor.
+  const Tensor* find(std::string_view name) const;
+  std::span<const Tensor> tensors() const { return tensors_; }  ///< sorted by name
+  const std::string& source() const { return source_; }  ///< the file that says which tensors there are
+
+  /// Asks the system to read all files ahead.
+  void prefetch() const;
+
+ private:
+  struct File {
+    std::string path;
+    MappedFile map;
+    std::vector<SafetensorsEntry> entries;
+  };
+
+  Result<const File*> add_file(const std::string& path);
+  Status add_shards(const std::string& dir, const std::string& index_path);
+
+  std::string source_;
+  std::deque<File> files_;  // tensors point into them: addresses stay
+  std::vector<Tensor> tensors_;
+};
+
+}  // namespace fovea

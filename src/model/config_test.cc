@@ -1,0 +1,236 @@
+#include "model/config.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "../tests/support/temp_dir.h"
+
+namespace fovea {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json base(const std::string& architecture = "LlamaForCausalLM") {
+  return Json{{"architectures", {architecture}},
+              {"vocab_size", 128},
+              {"hidden_size", 64},
+              {"intermediate_size", 96},
+              {"num_hidden_layers", 2},
+              {"num_attention_heads", 4},
+              {"num_key_value_heads", 2},
+              {"max_position_embeddings", 512}};
+}
+
+Json with(Json config, const std::string& patch) {
+  config.merge_patch(Json::parse(patch));  // null removes a key
+  return config;
+}
+
+ModelConfig good(const Json& config, const std::string& generation = "") {
+  auto result = parse_model_config(config.dump(), generation, "/m");
+  EXPECT_TRUE(result.ok()) << result.error().message;
+  return result.ok() ? *result : ModelConfig{};
+}
+
+TEST(Config, FillsWhatIsAbsent) {
+  const ModelConfig c = good(base());
+  EXPECT_EQ(c.architecture, "LlamaForCausalLM");
+  EXPECT_EQ(c.model_type, "llama");
+  EXPECT_EQ(c.head_dim, 16);
+  EXPECT_EQ(c.dtype, DType::f32);
+  EXPECT_EQ(c.rope.theta, 10000.0);
+  EXPECT_EQ(c.rope.scaling, RopeScaling::none);
+  EXPECT_FLOAT_EQ(c.rms_norm_eps, 1e-6f);
+  EXPECT_FALSE(c.tie_word_embeddings || c.attention_bias || c.mlp_bias || c.qk_norm);
+  EXPECT_FALSE(c.bos_token_id.has_value());
+  EXPECT_TRUE(c.eos_token_ids.empty());
+  EXPECT_EQ(good(with(base(), R"({"num_key_value_heads":null})")).num_kv_heads, 4);
+}
+
+TEST(Config, ReadsTransformers4) {
+  const ModelConfig c = good(with(base(), R"({"torch_dtype":"bfloat16","rope_theta":500000,"rope_scaling":{
+      "rope_type":"llama3","factor":32.0,"low_freq_factor":1.0,"high_freq_factor":4.0,
+      "original_max_position_embeddings":8192},"head_dim":24,"tie_word_embeddings":true,"attention_bias":true,
+      "mlp_bias":true,"rms_norm_eps":1e-5,"bos_token_id":1,"eos_token_id":[2,3],"sliding_window":null,
+      "hidden_act":"silu","quantization_config":null,"use_cache":true})"));
+  EXPECT_EQ(c.dtype, DType::bf16);
+  EXPECT_EQ(c.rope.theta, 500000.0);
+  EXPECT_EQ(c.rope.scaling, RopeScaling::llama3);
+  EXPECT_EQ(c.rope.factor, 32.0);
+  EXPECT_EQ(c.rope.low_freq_factor, 1.0);
+  EXPECT_EQ(c.rope.high_freq_factor, 4.0);
+  EXPECT_EQ(c.rope.original_max_position, 8192);
+  EXPECT_EQ(c.head_dim, 24);
+  EXPECT_TRUE(c.tie_word_embeddings && c.attention_bias && c.mlp_bias);
+  EXPECT_FLOAT_EQ(c.rms_norm_eps, 1e-5f);
+  EXPECT_EQ(c.bos_token_id, 1);
+  EXPECT_EQ(c.eos_token_ids, (std::vector<int32_t>{2, 3}));
+  const ModelConfig linear = good(with(base(), R"({"rope_scaling":{"type":"linear","factor":4}})"));
+  EXPECT_EQ(linear.rope.scaling, RopeScaling::linear);
+  EXPECT_EQ(linear.rope.factor, 4.0);
+}
+
+TEST(Config, ReadsTransformers5) {
+  const ModelConfig c = good(with(base("Qwen3ForCausalLM"), R"({"dtype":"float16","torch_dtype":"float32",
+      "rope_parameters":{"rope_theta":1000000,"rope_type":"default"},"layer_types":["full_attention",
+      "full_attention"],"eos_token_id":7})"));
+  EXPECT_EQ(c.dtype, DType::f16);
+  EXPECT_EQ(c.rope.theta, 1000000.0);
+  EXPECT_EQ(c.rope.scaling, RopeScaling::none);
+  EXPECT_EQ(c.eos_token_ids, (std::vector<int32_t>{7}));
+  const ModelConfig scaled =
+      good(with(base(), R"({"rope_parameters":{"rope_theta":500000.0,"rope_type":"llama3",
+      "factor":8,"low_freq_factor":1,"high_freq_factor":4,"original_max_position_embeddings":8192}})"));
+  EXPECT_EQ(scaled.rope.scaling, RopeScaling::llama3);
+  EXPECT_EQ(scaled.rope.factor, 8.0);
+}
+
+TEST(Config, Qwen3HasItsOwnHeadSizeAndHeadNorms) {
+  EXPECT_EQ(good(base("Qwen3ForCausalLM")).head_dim, 128);
+  EXPECT_EQ(good(with(base("Qwen3ForCausalLM"), R"({"head_dim":32})")).head_dim, 32);
+  EXPECT_TRUE(good(base("Qwen3ForCausalLM")).qk_norm);
+  // A window that use_sliding_window or max_window_layers switches off.
+  good(with(base("Qwen3ForCausalLM"), R"({"sliding_window":4096,"use_sliding_window":false})"));
+  good(with(base("Qwen3ForCausalLM"),
+            R"({"sliding_window":4096,"use_sliding_window":true,"max_window_layers":2})"));
+}
+
+TEST(Config, ABareConfigIsKnownByItsModelType) {
+  const ModelConfig c = good(with(base(), R"({"architectures":null,"model_type":"qwen3"})"));
+  EXPECT_EQ(c.architecture, "Qwen3ForCausalLM");
+}
+
+TEST(Config, EndTokensAreTheUnion) {
+  const ModelConfig c =
+      good(with(base(), R"({"eos_token_id":5})"),
+           R"({"eos_token_id":[6,5],"bos_token_id":1,"temperature":0.6,"top_p":0.95,"top_k":20,
+                                 "min_p":0.1,"do_sample":true})");
+  EXPECT_EQ(c.eos_token_ids, (std::vector<int32_t>{5, 6}));
+  EXPECT_EQ(c.bos_token_id, 1);
+  EXPECT_FLOAT_EQ(c.temperature.value(), 0.6f);
+  EXPECT_FLOAT_EQ(c.top_p.value(), 0.95f);
+  EXPECT_FLOAT_EQ(c.min_p.value(), 0.1f);
+  EXPECT_EQ(c.top_k, 20);
+  EXPECT_EQ(c.do_sample, true);
+  const ModelConfig plain =
+      good(with(base(), R"({"bos_token_id":3})"), R"({"bos_token_id":1,"temperature":null})");
+  EXPECT_EQ(plain.bos_token_id, 3);  // config.json's wins
+  EXPECT_FALSE(plain.temperature.has_value() || plain.top_p.has_value() || plain.top_k.has_value());
+}
+
+struct Bad {
+  const char* patch;
+  std::vector<std::string> parts;  ///< of the message
+};
+
+TEST(Config, RefusesByKeyAndValue) {
+  const Bad cases[] = {
+      {R"({"architectures":["GemmaForCausalLM"]})",
+       {"architectures", "GemmaForCausalLM", "LlamaForCausalLM, Qwen3ForCausalLM"}},
+      {R"({"architectures":[]})", {"architectures", "LlamaForCausalLM"}},
+      {R"({"architectures":"LlamaForCausalLM"})", {"architectures", "LlamaForCausalLM"}},
+      {R"({"architectures":null})", {"architectures is missing"}},
+      {R"({"vocab_size":null})", {"vocab_size is missing", "from 1 to 10000000"}},
+      {R"({"vocab_size":0})", {"vocab_size is 0"}},
+      {R"({"vocab_size":10000001})", {"vocab_size is 10000001"}},
+      {R"({"vocab_size":"128"})", {"vocab_size is \"128\""}},
+      {R"({"vocab_size":128.0})", {"vocab_size is 128.0"}},
+      {R"({"vocab_size":true})", {"vocab_size is true"}},
+      {R"({"hidden_size":-64})", {"hidden_size is -64"}},
+      {R"({"hidden_size":18446744073709551615})", {"hidden_size is 18446744073709551615"}},
+      {R"({"hidden_size":1e300})", {"hidden_size is 1e+300"}},
+      {R"({"intermediate_size":null})", {"intermediate_size is missing"}},
+      {R"({"num_hidden_layers":10001})", {"num_hidden_layers is 10001", "10000"}},
+      {R"({"num_attention_heads":0})", {"num_attention_heads is 0"}},
+      {R"({"num_key_value_heads":3})", {"num_key_value_heads is 3", "num_attention_heads = 4"}},
+      {R"({"num_key_value_heads":8})", {"num_key_value_heads is 8"}},
+      {R"({"num_attention_heads":6})", {"head_dim is missing", "6 must divide hidden_size = 64"}},
+      {R"({"head_dim":15})", {"head_dim is 15", "even"}},
+      {R"({"head_dim":0})", {"head_dim is 0"}},
+      {R"({"num_attention_heads":65536,"head_dim":65536})", {"head_dim", "at most"}},
+      {R"({"max_position_embeddings":null})", {"max_position_embeddings is missing"}},
+      {R"({"rms_norm_eps":-1})", {"rms_norm_eps is -1"}},
+      {R"({"tie_word_embeddings":"yes"})", {"tie_word_embeddings is \"yes\"", "true or false"}},
+      {R"({"torch_dtype":"int8"})", {"torch_dtype is \"int8\"", "bfloat16"}},
+      {R"({"dtype":7})", {"dtype is 7"}},
+      {R"({"hidden_act":"gelu"})", {"hidden_act is \"gelu\"", "silu"}},
+      {R"({"quantization_config":{"quant_method":"gptq"}})", {"quantization_config", "gptq", "bfloat16"}},
+      {R"({"sliding_window":8,"use_sliding_window":true})", {"sliding_window is 8"}},
+      {R"({"sliding_window":8,"use_sliding_window":true,"max_window_layers":1})", {"sliding_window is 8"}},
+      {R"({"layer_types":["full_attention","sliding_attention"]})", {"layer_types", "sliding_attention"}},
+      {R"({"layer_types":"full_attention"})", {"layer_types"}},
+      {R"({"rope_theta":0})", {"rope_theta is 0"}},
+      {R"({"rope_scaling":3})", {"rope_scaling is 3", "object"}},
+      {R"({"rope_scaling":{"rope_type":"yarn","factor":4}})",
+       {"rope_scaling: rope_type is \"yarn\"", "llama3"}},
+      {R"({"rope_scaling":{"type":"dynamic"}})", {"type is \"dynamic\""}},
+      {R"({"rope_scaling":{"rope_type":"linear"}})", {"factor is missing"}},
+      {R"({"rope_scaling":{"rope_type":"linear","factor":0}})", {"factor is 0"}},
+      {R"({"rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":4,
+          "original_max_position_embeddings":8192}})",
+       {"high_freq_factor is 4", "above low_freq_factor"}},
+      {R"({"rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4}})",
+       {"original_max_position_embeddings is missing"}},
+      {R"({"rope_parameters":{"full_attention":{"rope_theta":1e6},"rope_type":"default"}})", {"layer type"}},
+      {R"({"rope_parameters":{"rope_theta":1e6,"partial_rotary_factor":0.5}})",
+       {"partial_rotary_factor is 0.5"}},
+      {R"({"eos_token_id":-1})", {"eos_token_id is -1"}},
+      {R"({"eos_token_id":[1,"2"]})", {"eos_token_id is [1,\"2\"]"}},
+      {R"({"eos_token_id":4294967296})", {"eos_token_id is 4294967296"}},
+      {R"({"bos_token_id":{}})", {"bos_token_id is {}"}},
+  };
+  for (const Bad& bad : cases) {
+    const auto result = parse_model_config(with(base(), bad.patch).dump(), "", "/m");
+    ASSERT_FALSE(result.ok()) << bad.patch;
+    const std::string& message = result.error().message;
+    EXPECT_EQ(message.rfind("/m/config.json: ", 0), 0u) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos);
+    for (const auto& part : bad.parts)
+      EXPECT_NE(message.find(part), std::string::npos) << bad.patch << " gave " << message;
+  }
+}
+
+TEST(Config, RefusesABadGenerationConfig) {
+  for (const Bad& bad :
+       {Bad{R"({"temperature":-1})", {"temperature is -1"}}, Bad{R"({"top_p":1.5})", {"top_p is 1.5"}},
+        Bad{R"({"top_k":-2})", {"top_k is -2"}}, Bad{R"({"do_sample":1})", {"do_sample is 1"}},
+        Bad{R"({"eos_token_id":"x"})", {"eos_token_id is \"x\""}}, Bad{"[]", {"JSON object"}},
+        Bad{"{", {"not valid JSON"}}}) {
+    const auto result = parse_model_config(base().dump(), bad.patch, "/m");
+    ASSERT_FALSE(result.ok()) << bad.patch;
+    EXPECT_EQ(result.error().message.rfind("/m/generation_config.json: ", 0), 0u) << result.error().message;
+    for (const auto& part : bad.parts)
+      EXPECT_NE(result.error().message.find(part), std::string::npos) << result.error().message;
+  }
+}
+
+TEST(Config, RefusesWhatIsNoJsonObject) {
+  for (const std::string text : {"", "[]", "null", "{", "{\"a\":1e999}", "{\"a\":\"\xff\"}", "{} x"}) {
+    const auto result = parse_model_config(text, "", "/m");
+    ASSERT_FALSE(result.ok()) << text;
+    EXPECT_EQ(result.error().message.rfind("/m/config.json: ", 0), 0u) << result.error().message;
+    EXPECT_EQ(result.error().message.find('\n'), std::string::npos);
+  }
+  const std::string deep(1 << 20, '[');
+  EXPECT_FALSE(parse_model_config(deep, "", "/m").ok());
+  EXPECT_FALSE(parse_model_config("{\"a\":" + deep + std::string(deep.size(), ']') + "}", "", "/m").ok());
+}
+
+TEST(Config, ReadsADirectory) {
+  test::TempDir dir;
+  const auto missing = load_model_config(dir.path());
+  ASSERT_FALSE(missing.ok());
+  EXPECT_NE(missing.error().message.find("config.json: missing"), std::string::npos);
+  dir.write("config.json", base().dump());
+  EXPECT_TRUE(load_model_config(dir.path()).ok());
+  dir.write("generation_config.json", R"({"eos_token_id":9})");
+  const auto result = load_model_config(dir.path());
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(result->eos_token_ids, (std::vector<int32_t>{9}));
+  dir.write("generation_config.json", "");
+  EXPECT_FALSE(load_model_config(dir.path()).ok());
+}
+
+}  // namespace
+}  // namespace fovea

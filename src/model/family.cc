@@ -1,0 +1,18 @@
+#include "model/family.h"
+
+namespace fovea {
+namespace {
+constexpr const Family* kFamilies[] = {&kLlamaFamily, &kQwen3Family};
+}
+
+std::span<const Family* const> families() {
+  return kFamilies;
+}
+
+const Family* find_family(std::string_view architecture) {
+  for (const Family* family : kFamilies)
+    if (family->architecture == architecture) return family;
+  return nullptr;
+}
+
+}  // namespace fovea

@@ -1,0 +1,84 @@
+// Finds a model by its hub id in the cache that huggingface_hub keeps:
+// ROOT/models--ORG--NAME/{refs/main, snapshots/COMMIT/...}.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "model/config.h"
+#include "model/mapped_file.h"
+
+namespace fovea {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+/// The first of the variables that is set, as huggingface_hub reads them; empty without a home directory.
+std::string cache_root() {
+  if (const auto hub = variable("HF_HUB_CACHE"); !hub.empty()) return hub;
+  if (const auto home = variable("HF_HOME"); !home.empty()) return home + "/hub";
+  if (const auto xdg = variable("XDG_CACHE_HOME"); !xdg.empty()) return xdg + "/huggingface/hub";
+  if (const auto home = variable("HOME"); !home.empty()) return home + "/.cache/huggingface/hub";
+  return "";
+}
+
+bool is_plain_name(std::string_view name) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.';
+  };
+  return !name.empty() && name.size() <= 96 && name.front() != '.' && name.front() != '-' &&
+         name.find("..") == std::string_view::npos && std::ranges::all_of(name, allowed);
+}
+
+bool is_directory(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+}  // namespace
+
+Result<std::string> resolve_model_dir(const std::string& name) {
+  if (is_directory(name)) return name;
+  std::error_code ignored;
+  if (fs::exists(name, ignored))
+    return invalid(printable(name, 400) +
+                   ": not a directory; give the model's directory (config.json, "
+                   "tokenizer.json, *.safetensors)");
+  const size_t slash = name.find('/');
+  if (slash == std::string::npos || !is_plain_name(std::string_view(name).substr(0, slash)) ||
+      !is_plain_name(std::string_view(name).substr(slash + 1)))
+    return not_found("model \"" + printable(name, 400) +
+                     "\": no such directory, and not a hub id (ORG/NAME); give one of the two");
+
+  const std::string root = cache_root();
+  const std::string download = "; get the files with: huggingface-cli download " + name;
+  if (root.empty())
+    return not_found("model " + name +
+                     ": none of HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and HOME is set, so "
+                     "there is no Hugging Face cache to look in; give the model's directory");
+  const std::string repo = root + "/models--" + name.substr(0, slash) + "--" + name.substr(slash + 1);
+  if (!is_directory(repo))
+    return not_found("model " + name + ": no such directory, and not in the local Hugging Face cache (" +
+                     root + ")" + download);
+  auto ref = read_text_file(repo + "/refs/main", 4096);
+  if (!ref)
+    return not_found("model " + name + ": " + repo + " has no refs/main" + download +
+                     " (or give a directory under " + repo + "/snapshots)");
+  std::string commit = *std::move(ref);
+  while (!commit.empty() && (commit.back() == '\n' || commit.back() == '\r' || commit.back() == ' '))
+    commit.pop_back();
+  if (!is_plain_name(commit))
+    return invalid(repo + "/refs/main: \"" + printable(commit) + "\" is no commit name" + download);
+  const std::string snapshot = repo + "/snapshots/" + commit;
+  if (!is_directory(snapshot) || !fs::exists(snapshot + "/config.json", ignored))
+    return not_found("model " + name + ": " + snapshot + " has no config.json; the download is incomplete" +
+                     download);
+  return snapshot;
+}
+
+}  // namespace fovea

@@ -1,0 +1,79 @@
+#include "model/model.h"
+
+#include <unistd.h>
+
+#include <new>
+#include <optional>
+
+#include "base/log.h"
+#include "model/checkpoint.h"
+#include "model/family.h"
+
+namespace fovea {
+namespace {
+
+int64_t physical_memory() {
+  const int64_t pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGE_SIZE);
+  return pages > 0 && page > 0 ? pages * page : INT64_MAX;
+}
+
+Error too_large(int64_t bytes, const ModelLoadOptions& options) {
+  constexpr int64_t kMiB = 1 << 20;
+  return {ErrorCode::out_of_memory, options.dir + ": the weights need " + std::to_string(bytes / kMiB) +
+                                        " MiB and this machine has " +
+                                        std::to_string(physical_memory() / kMiB) +
+                                        " MiB of memory; use a smaller model or a machine with more memory"};
+}
+
+/// Tensors that no code reads point at a mistaken config; those known to be harmless are passed over.
+void warn_unused(const WeightReader& reader, const std::string& source, bool tied) {
+  size_t count = 0;
+  std::string first;
+  for (const std::string_view name : reader.unused()) {
+    if (name.ends_with("rotary_emb.inv_freq") || (tied && name == "lm_head.weight")) continue;
+    if (count++ < 3) first += (first.empty() ? "" : ", ") + printable(name);
+  }
+  if (count > 0) {
+    FOVEA_LOG(warning) << source << ": " << count
+                       << " tensors that this architecture doesn't use are ignored (" << first
+                       << (count > 3 ? ", ..." : "") << ")";
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> Model::load(const ModelConfig& config, const ModelLoadOptions& options,
+                                           Stream& stream) {
+  const Family* family = find_family(config.architecture);
+  if (!family) return unsupported("architecture " + printable(config.architecture) + " isn't supported");
+
+  ModelConfig effective = config;
+  if (options.dtype) effective.dtype = *options.dtype;
+  std::optional<Checkpoint> checkpoint;
+  std::optional<DummyWeights> dummy;
+  if (options.dummy_weights) {
+    dummy.emplace(options.seed, effective.dtype);
+  } else {
+    FOVEA_TRY(opened, Checkpoint::open(options.dir));
+    checkpoint.emplace(std::move(opened));
+  }
+  WeightReader reader(checkpoint ? &*checkpoint : nullptr, dummy ? &*dummy : nullptr, options.dtype,
+                      stream.pool());
+  family->read(effective, reader);
+  FOVEA_RETURN_IF_ERROR(reader.status());
+  if (reader.planned_bytes() > physical_memory()) return too_large(reader.planned_bytes(), options);
+  if (checkpoint) {
+    warn_unused(reader, checkpoint->source(), config.tie_word_embeddings);
+    checkpoint->prefetch();
+  }
+  reader.set_mode(WeightReader::Mode::load);
+  try {
+    DecoderWeights weights = family->read(effective, reader);
+    FOVEA_RETURN_IF_ERROR(reader.status());
+    return make_decoder(effective, std::move(weights));
+  } catch (const std::bad_alloc&) {
+    return too_large(reader.planned_bytes(), options);
+  }
+}
+
+}  // namespace fovea

@@ -1,0 +1,48 @@
+#include "model/rope.h"
+
+#include <cmath>
+#include <numbers>
+
+namespace fovea {
+namespace {
+
+/// Wavelengths shorter than L0 / high keep their frequency f, those longer than L0 / low get f / s.
+double scale_llama3(double f, const RopeConfig& rope) {
+  const auto original = static_cast<double>(rope.original_max_position);
+  const double wavelength = 2 * std::numbers::pi / f;
+  if (wavelength < original / rope.high_freq_factor) return f;
+  if (wavelength > original / rope.low_freq_factor) return f / rope.factor;
+  const double blend =
+      (original / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+  return (1 - blend) * f / rope.factor + blend * f;
+}
+
+}  // namespace
+
+std::vector<double> rope_frequencies(const RopeConfig& rope, int rotary_dim) {
+  std::vector<double> frequencies(static_cast<size_t>(rotary_dim / 2));
+  for (size_t t = 0; t < frequencies.size(); ++t) {
+    const double f = std::pow(rope.theta, -2.0 * static_cast<double>(t) / rotary_dim);
+    switch (rope.scaling) {
+      case RopeScaling::none: frequencies[t] = f; break;
+      case RopeScaling::linear: frequencies[t] = f / rope.factor; break;
+      case RopeScaling::llama3: frequencies[t] = scale_llama3(f, rope); break;
+    }
+  }
+  return frequencies;
+}
+
+void rope_rows(std::span<const double> frequencies, std::span<const int32_t> positions, float* cos,
+               float* sin, ThreadPool& pool) {
+  const size_t pairs = frequencies.size();
+  pool.parallel_ranges(static_cast<int64_t>(positions.size()), 1, [&](int64_t begin, int64_t end, int) {
+    for (auto row = static_cast<size_t>(begin); row < static_cast<size_t>(end); ++row)
+      for (size_t t = 0; t < pairs; ++t) {
+        const double angle = positions[row] * frequencies[t];
+        cos[row * pairs + t] = static_cast<float>(std::cos(angle));
+        sin[row * pairs + t] = static_cast<float>(std::sin(angle));
+      }
+  });
+}
+
+}  // namespace fovea

@@ -1,0 +1,21 @@
+#pragma once
+// Rotary position embedding: frequencies and the cos/sin rows of one step.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "model/config.h"
+
+namespace fovea {
+
+/// Radians a position for each pair t in [0, rotary_dim / 2): theta^(-2t / rotary_dim), scaled as `rope` says
+/// (linear: f / s; llama3: low frequencies / s, high ones kept, a smooth blend between).
+std::vector<double> rope_frequencies(const RopeConfig& rope, int rotary_dim);
+
+/// cos and sin [T, frequencies.size()] of positions[T] x frequencies, in fp64 rounded once to fp32. A row
+/// depends on its position only.
+void rope_rows(std::span<const double> frequencies, std::span<const int32_t> positions, float* cos,
+               float* sin, ThreadPool& pool);
+
+}  // namespace fovea

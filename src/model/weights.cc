@@ -1,0 +1,199 @@
+#include "model/weights.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "base/float16.h"
+
+namespace fovea {
+namespace {
+
+// Dummy weights are made in blocks of about 1 MiB of elements: they stay in the L2 cache until packed, and
+// waking the threads for each costs nothing beside it.
+constexpr int64_t kDummyBlock = 1 << 20;
+
+float read_float(const std::byte* data, size_t index, DType dtype) {
+  if (dtype == DType::f32) {
+    float value;
+    std::memcpy(&value, data + index * 4, 4);
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, data + index * 2, 2);
+  return dtype == DType::bf16 ? bf16_to_float(bits) : fp16_to_float(bits);
+}
+
+float round_to(float value, DType dtype) {
+  switch (dtype) {
+    case DType::f32: return value;
+    case DType::f16: return fp16_to_float(float_to_fp16(value));
+    case DType::bf16: return bf16_to_float(float_to_bf16(value));
+  }
+  return value;
+}
+
+/// The smallest magnitude that rounds to infinity: half an ulp above the largest finite number.
+float overflow_limit(DType dtype) {
+  return dtype == DType::f16 ? 65520.0f : dtype == DType::bf16 ? 0x1.ffp127f : INFINITY;
+}
+
+}  // namespace
+
+const Tensor* WeightReader::require(const std::string& name, std::initializer_list<int64_t> shape) {
+  const std::string& source = checkpoint_->source();
+  const Tensor* tensor = checkpoint_->find(name);
+  if (!tensor) {
+    fail(invalid(
+        source + ": tensor \"" + name + "\" is missing; the config asks for it, with shape " +
+        shape_string(std::vector<uint64_t>(shape.begin(), shape.end())) +
+        (name == "lm_head.weight" ? " (tie_word_embeddings = true takes the embedding instead)" : "")));
+    return nullptr;
+  }
+  if (!std::ranges::equal(tensor->entry->shape, shape,
+                          [](uint64_t a, int64_t b) { return std::cmp_equal(a, b); })) {
+    fail(invalid(*tensor->file + ": tensor \"" + name + "\" has shape " + shape_string(tensor->entry->shape) +
+                 ", but config.json asks for " +
+                 shape_string(std::vector<uint64_t>(shape.begin(), shape.end())) +
+                 "; the two must come from the same model"));
+    return nullptr;
+  }
+  if (!tensor->entry->type.dtype()) {
+    fail(unsupported(*tensor->file + ": tensor \"" + name + "\" has dtype " +
+                     std::string(tensor->entry->type.name) + "; supported are F32, F16, BF16"));
+    return nullptr;
+  }
+  if (mode_ == Mode::check) used_.push_back(tensor);
+  return tensor;
+}
+
+/// The form that a (fused) matrix is kept in.
+DType WeightReader::stored_as(const std::vector<const Tensor*>& tensors) const {
+  if (dummy_) return dummy_->dtype();
+  if (dtype_ && *dtype_ != DType::f32) return *dtype_;
+  const DType first = *tensors.front()->entry->type.dtype();
+  for (const Tensor* tensor : tensors)
+    if (*tensor->entry->type.dtype() != first) return DType::f32;  // holds every form exactly
+  return first;
+}
+
+/// False, with an error, when a finite value of the tensor is infinite in `to`.
+bool WeightReader::fits(const Tensor& tensor, DType to) {
+  const DType from = *tensor.entry->type.dtype();
+  if (from == to || from == DType::f16 || to == DType::f32) return true;
+  const float limit = overflow_limit(to);
+  std::atomic<int64_t> bad{-1};
+  pool_.parallel_ranges(static_cast<int64_t>(tensor.bytes() / size_of(from)), 1024,
+                        [&](int64_t begin, int64_t end, int) {
+                          for (int64_t i = begin; i < end; ++i) {
+                            const float x = std::fabs(read_float(tensor.data, static_cast<size_t>(i), from));
+                            if (x >= limit && x < INFINITY) bad.store(i, std::memory_order_relaxed);
+                          }
+                        });
+  const int64_t index = bad.load();
+  if (index < 0) return true;
+  fail(invalid(*tensor.file + ": tensor \"" + printable(tensor.name()) + "\" holds " +
+               std::to_string(read_float(tensor.data, static_cast<size_t>(index), from)) +
+               ", which is infinite in " + std::string(to_string(to)) + "; use --dtype " +
+               (to == DType::f16 ? "bfloat16 or " : "") + "float32"));
+  return false;
+}
+
+void WeightReader::pack_dummy(PackedMatrix& out, int64_t first, int64_t rows, const std::string& name) {
+  const int64_t columns = out.k();
+  // Whole panels of rows, so that a block begins at a multiple of 4 elements.
+  const int64_t block = std::clamp<int64_t>(kDummyBlock / columns / 32 * 32, 32, (rows + 31) / 32 * 32);
+  AlignedArray<std::byte> buffer(static_cast<size_t>(block * columns) * size_of(dummy_->dtype()));
+  for (int64_t row = 0; row < rows; row += block) {
+    const int64_t count = std::min(block, rows - row);
+    dummy_->fill(name, row * columns, count * columns, buffer.data(), pool_);
+    out.pack_rows(first + row, count, buffer.data(), dummy_->dtype(), pool_);
+  }
+}
+
+PackedMatrix WeightReader::stack(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns) {
+  std::vector<const Tensor*> tensors;
+  int64_t rows = 0;
+  for (const auto& [name, part_rows] : parts) {
+    if (!status_) return {};
+    rows += part_rows;
+    if (checkpoint_) tensors.push_back(require(name, {part_rows, columns}));
+  }
+  if (!status_) return {};
+  const DType storage = stored_as(tensors);
+  if (mode_ == Mode::check) {
+    planned_bytes_ += rows * columns * static_cast<int64_t>(size_of(storage));
+    return {};
+  }
+  PackedMatrix out(rows, columns, storage);
+  int64_t first = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (dummy_) {
+      pack_dummy(out, first, parts[i].second, parts[i].first);
+    } else {
+      if (!fits(*tensors[i], storage)) return {};
+      out.pack_rows(first, parts[i].second, tensors[i]->data, *tensors[i]->entry->type.dtype(), pool_);
+    }
+    first += parts[i].second;
+  }
+  return out;
+}
+
+PackedMatrix WeightReader::matrix(const std::string& name, int64_t rows, int64_t columns) {
+  return stack({{name, rows}}, columns);
+}
+
+Linear WeightReader::fused(const std::string& prefix, std::initializer_list<Part> parts, int64_t columns,
+                           bool bias) {
+  std::vector<std::pair<std::string, int64_t>> names;
+  int64_t rows = 0;
+  for (const Part& part : parts) {
+    names.emplace_back(prefix + std::string(part.name) + ".weight", part.rows);
+    rows += part.rows;
+  }
+  Linear out;
+  out.weight = stack(names, columns);
+  if (!bias) return out;
+  if (mode_ == Mode::load) out.bias = AlignedArray<float>(static_cast<size_t>(rows));
+  int64_t first = 0;
+  for (const Part& part : parts) {
+    const AlignedArray<float> piece = vector(prefix + std::string(part.name) + ".bias", part.rows, 0.0f);
+    if (piece.size()) std::copy_n(piece.data(), piece.size(), out.bias.data() + first);
+    first += part.rows;
+  }
+  return out;
+}
+
+AlignedArray<float> WeightReader::vector(const std::string& name, int64_t size, float dummy_mean) {
+  if (!status_) return {};
+  const Tensor* tensor = checkpoint_ ? require(name, {size}) : nullptr;
+  if (!status_) return {};
+  if (mode_ == Mode::check) {
+    planned_bytes_ += size * static_cast<int64_t>(sizeof(float));
+    return {};
+  }
+  AlignedArray<float> out(static_cast<size_t>(size));
+  if (dummy_) {
+    dummy_->fill_vector(name, dummy_mean, size, out.data());
+    return out;
+  }
+  const DType from = *tensor->entry->type.dtype(), to = dtype_.value_or(from);
+  if (!fits(*tensor, to)) return {};
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = round_to(read_float(tensor->data, i, from), to);
+  return out;
+}
+
+std::vector<std::string_view> WeightReader::unused() const {
+  std::vector<std::string_view> names;
+  if (!checkpoint_) return names;
+  auto used = used_;
+  std::ranges::sort(used);
+  for (const Tensor& tensor : checkpoint_->tensors())
+    if (!std::ranges::binary_search(used, &tensor)) names.push_back(tensor.name());
+  return names;
+}
+
+}  // namespace fovea

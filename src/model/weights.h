@@ -1,0 +1,89 @@
+#pragma once
+// How a family gets its weights: by name and shape, from a checkpoint or made at random.
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/aligned.h"
+#include "base/thread_pool.h"
+#include "fovea/dtype.h"
+#include "fovea/result.h"
+#include "kernels/cpu/linear.h"
+#include "model/checkpoint.h"
+#include "model/dummy.h"
+
+namespace fovea {
+
+/// y = x W^T + b, b absent when empty.
+struct Linear {
+  PackedMatrix weight;
+  AlignedArray<float> bias;
+
+  /// x [m, k] and y [m, n], row strides in elements.
+  void forward(const float* x, int64_t x_stride, int64_t m, float* y, int64_t y_stride,
+               ThreadPool& pool) const {
+    linear(weight, x, x_stride, m, y, y_stride, bias.size() ? bias.data() : nullptr, pool);
+  }
+  int64_t bytes() const { return weight.bytes() + static_cast<int64_t>(bias.size() * sizeof(float)); }
+};
+
+/// Reads the weights that a family asks for, in one of two modes. `check` looks up names, types and shapes,
+/// adds up sizes, and returns empty weights: nothing is allocated for a checkpoint that doesn't fit its
+/// config. `load` allocates and packs. After the first error both return empty weights; see status().
+///
+/// Matrices keep the checkpoint's 16-bit form where `dtype` is absent or float32 (exact), and are rounded
+/// once to a 16-bit `dtype` otherwise; a value that becomes infinite by it is an error. Vectors (norms,
+/// biases) are rounded likewise and kept in fp32.
+class WeightReader {
+ public:
+  enum class Mode { check, load };
+  struct Part {
+    std::string_view name;  ///< "q_proj": tensor PREFIX + name + ".weight", and ".bias" when asked for
+    int64_t rows = 0;
+  };
+
+  /// Exactly one of `checkpoint` and `dummy` is given.
+  WeightReader(const Checkpoint* checkpoint, const DummyWeights* dummy, std::optional<DType> dtype,
+               ThreadPool& pool)
+      : checkpoint_(checkpoint), dummy_(dummy), dtype_(dtype), pool_(pool) {}
+  void set_mode(Mode mode) { mode_ = mode; }
+
+  /// A tensor [rows, columns].
+  PackedMatrix matrix(const std::string& name, int64_t rows, int64_t columns);
+  /// Linear layers with the same input stacked into one, in order.
+  Linear fused(const std::string& prefix, std::initializer_list<Part> parts, int64_t columns, bool bias);
+  /// The weight of a norm, [size]; at random it is near 1.
+  AlignedArray<float> norm(const std::string& name, int64_t size) { return vector(name, size, 1.0f); }
+
+  const Status& status() const { return status_; }
+  /// Bytes of the weights that the check mode saw.
+  int64_t planned_bytes() const { return planned_bytes_; }
+  /// Tensors of the checkpoint that the check mode did not ask for.
+  std::vector<std::string_view> unused() const;
+
+ private:
+  AlignedArray<float> vector(const std::string& name, int64_t size, float dummy_mean);
+  PackedMatrix stack(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns);
+  DType stored_as(const std::vector<const Tensor*>& tensors) const;
+  const Tensor* require(const std::string& name, std::initializer_list<int64_t> shape);
+  bool fits(const Tensor& tensor, DType to);
+  void pack_dummy(PackedMatrix& out, int64_t first, int64_t rows, const std::string& name);
+  void fail(Error error) {
+    if (status_) status_ = std::move(error);
+  }
+
+  const Checkpoint* checkpoint_;
+  const DummyWeights* dummy_;
+  std::optional<DType> dtype_;
+  ThreadPool& pool_;
+  Mode mode_ = Mode::check;
+  Status status_;
+  int64_t planned_bytes_ = 0;
+  std::vector<const Tensor*> used_;
+};
+
+}  // namespace fovea

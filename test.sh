@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Builds and runs the release tests. --ci adds the format and shell checks, the sanitizers, the fuzzers on their
+# corpora and the compilation of all CUDA. Each stage prints its time; the last thing printed is ctest's summary.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cd "$root"
+# shellcheck source=tools/setup.sh
+. tools/setup.sh
+
+case "${1:-}" in
+  "") ci=0 ;;
+  --ci) ci=1 ;;
+  *)
+    echo "test.sh: unknown argument $1; allowed is --ci" >&2
+    exit 2
+    ;;
+esac
+jobs=$(nproc)
+
+# stage NAME COMMAND...: runs it and prints how long it took.
+stage() {
+  local name=$1 start=$SECONDS
+  shift
+  echo "== $name"
+  "$@"
+  echo "== $name: $((SECONDS - start)) s"
+}
+
+# build FOLDER TARGETS OPTION...: TARGETS is a space-separated list, "all" for everything.
+build() {
+  local folder=$1 targets=$2
+  shift 2
+  configure "$folder" "$@"
+  # shellcheck disable=SC2086 # a list of targets
+  cmake --build "$folder" --parallel "$jobs" --target $targets
+}
+
+run_tests() {
+  local folder=$1
+  shift
+  ctest --test-dir "$folder" --output-on-failure --parallel "$jobs" "$@"
+}
+
+# The npm oracles of the text tests; without them those tests say that they are skipped.
+install_npm_oracles() {
+  npm ci --prefix tests/text --no-audit --no-fund --loglevel=error ||
+    echo "npm could not install the text oracles: their tests will be skipped"
+}
+
+check_format() {
+  # Every C++ source of the tree, whether there is a git history or not.
+  find src include tests examples -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' | grep -v node_modules |
+    xargs clang-format-19 --dry-run -Werror
+  shellcheck run.sh test.sh tools/*.sh .ci/run
+}
+
+compile_cuda() {
+  if ! command -v nvcc >/dev/null; then
+    echo "SKIPPED: nvcc is not installed, so no CUDA is compiled"
+    return
+  fi
+  build build/cuda fovea -DCMAKE_BUILD_TYPE=Release -DFOVEA_CUDA=ON -DFOVEA_TESTS=OFF
+}
+
+# sanitize NAME SANITIZERS TARGET CTEST_OPTION...
+sanitize() {
+  local name=$1 sanitizers=$2 target=$3
+  shift 3
+  build "build/$name" "$target" -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1" -DFOVEA_SANITIZE="$sanitizers"
+  run_tests "build/$name" "$@"
+}
+
+run_fuzzers() {
+  CXX=clang++-19 build build/fuzz fuzzers -DCMAKE_BUILD_TYPE=Debug -DFOVEA_FUZZ=ON -DFOVEA_SANITIZE=address,undefined \
+    "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1 -fsanitize=fuzzer-no-link"
+  run_tests build/fuzz -L fuzz
+}
+
+if [ "$ci" = 1 ]; then
+  stage "packages" install_packages "${build_packages[@]}" "${test_packages[@]}" "${ci_packages[@]}"
+  stage "format and shell" check_format
+else
+  stage "packages" install_packages "${build_packages[@]}" "${test_packages[@]}"
+fi
+stage "npm oracles" install_npm_oracles
+stage "build" build build/release all -DCMAKE_BUILD_TYPE=Release -DFOVEA_CUDA="$(cuda_wanted)" -DFOVEA_TESTS=ON
+if [ "$ci" = 1 ]; then
+  stage "CUDA compiles" compile_cuda
+  stage "fuzzers on their corpora" run_fuzzers
+  stage "address and undefined behaviour" sanitize asan address,undefined all
+  stage "threads" sanitize tsan thread thread_tests -L threads
+fi
+stage "tests" run_tests build/release

@@ -1,0 +1,272 @@
+#include "attention_case.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numbers>
+#include <numeric>
+#include <sstream>
+
+#include "base/check.h"
+#include "base/float16.h"
+#include "kernels/reference/visibility.h"
+
+namespace fovea::test {
+namespace {
+
+void put(std::byte* data, DType dtype, int64_t index, float value) {
+  if (dtype == DType::f32) {
+    std::memcpy(data + index * 4, &value, 4);
+    return;
+  }
+  const uint16_t bits = dtype == DType::f16 ? float_to_fp16(value) : float_to_bf16(value);
+  std::memcpy(data + index * 2, &bits, 2);
+}
+
+AlignedArray<std::byte> nan_array(DType dtype, int64_t elements) {
+  AlignedArray<std::byte> a(static_cast<size_t>(elements) * size_of(dtype));
+  for (int64_t i = 0; i < elements; ++i)
+    put(a.data(), dtype, i, std::numeric_limits<float>::quiet_NaN());
+  return a;
+}
+
+/// True for keys that some row of the sequence may read, by the masks that are known before the values.
+std::vector<bool> seen_keys(const MaskSpec& mask, const SequenceMask& seq) {
+  std::vector<bool> seen(static_cast<size_t>(seq.n_k));
+  for (int64_t i = 0; i < seq.n_q; ++i)
+    for (int64_t j = 0; j < seq.n_k; ++j)
+      if (!seen[j] && visible(mask, seq, i, j)) seen[j] = true;
+  return seen;
+}
+
+}  // namespace
+
+uint64_t Random::bits() {  // splitmix64
+  uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+float Random::normal() {
+  // Four uniform 16-bit numbers: a sum of variance 4 * 2^32 / 12, near enough to normal and much faster.
+  const uint64_t z = bits();
+  const auto sum = static_cast<int>((z & 0xffff) + (z >> 16 & 0xffff) + (z >> 32 & 0xffff) + (z >> 48));
+  return static_cast<float>(sum - 2 * 0xffff) * (std::numbers::sqrt3_v<float> / 65536.0f);
+}
+
+DType kv_dtype_of(const AttentionSpec& spec) {
+  switch (spec.kv_dtype) {
+    case KvCacheDType::float32: return DType::f32;
+    case KvCacheDType::float16: return DType::f16;
+    case KvCacheDType::bfloat16: return DType::bf16;
+    default: return spec.dtype;
+  }
+}
+
+float round_to(DType dtype, float value) {
+  switch (dtype) {
+    case DType::f32: return value;
+    case DType::f16: return fp16_to_float(float_to_fp16(value));
+    case DType::bf16: return bf16_to_float(float_to_bf16(value));
+  }
+  return value;
+}
+
+Sequence make_sequence(const AttentionSpec& spec, int n_q, int n_k, uint64_t seed, Values values) {
+  Random random(seed);
+  const DType kv = kv_dtype_of(spec);
+  Sequence s;
+  s.n_q = n_q;
+  s.n_k = n_k;
+  s.q.resize(int64_t{n_q} * spec.num_heads * spec.head_dim);
+  s.k.resize(int64_t{n_k} * spec.num_kv_heads * spec.head_dim);
+  s.v.resize(int64_t{n_k} * spec.num_kv_heads * spec.v_head_dim);
+  for (float& x : s.q)
+    x = round_to(spec.dtype, values.qk_gain * random.normal());
+  for (float& x : s.k)
+    x = round_to(kv, values.qk_gain * random.normal());
+  for (float& x : s.v)
+    x = round_to(kv, random.normal());
+  if (values.coded_v)
+    for (size_t i = 0; i < s.v.size(); ++i) {
+      const size_t head = i / static_cast<size_t>(spec.v_head_dim);  // row * Hkv + head
+      s.v[i] = static_cast<float>(
+                   (head / spec.num_kv_heads + head % spec.num_kv_heads + i % spec.v_head_dim) % 7) -
+               3.0f;
+    }
+  return s;
+}
+
+Problem alone(const Problem& problem, int s) {
+  Problem one = problem;
+  one.seqs = {problem.seqs[s]};
+  return one;
+}
+
+Problem chunk_of(const Problem& problem, int s, int first, int last) {
+  Problem part = alone(problem, s);
+  Sequence& seq = part.seqs[0];
+  const AttentionSpec& spec = problem.spec;
+  const int64_t q_row = int64_t{spec.num_heads} * spec.head_dim;
+  seq.q.assign(seq.q.begin() + first * q_row, seq.q.begin() + last * q_row);
+  seq.n_k -= seq.n_q - last;
+  seq.n_q = last - first;
+  seq.k.resize(int64_t{seq.n_k} * spec.num_kv_heads * spec.head_dim);
+  seq.v.resize(int64_t{seq.n_k} * spec.num_kv_heads * spec.v_head_dim);
+  return part;
+}
+
+std::string Problem::describe() const {
+  std::ostringstream out;
+  out << to_string(phase) << " " << to_string(spec.type) << " heads " << spec.num_heads << "/"
+      << spec.num_kv_heads << " D " << spec.head_dim << "/" << spec.v_head_dim << " " << to_string(spec.dtype)
+      << " kv " << to_string(spec.kv_dtype) << " page " << spec.page_size << " scale " << spec.scale;
+  const MaskSpec& m = spec.mask;
+  if (m.causal) out << " causal";
+  if (m.window_left >= 0 || m.window_right >= 0) out << " window " << m.window_left << "," << m.window_right;
+  if (m.chunk) out << " chunk " << m.chunk;
+  if (m.sink_tokens) out << " sink_tokens " << m.sink_tokens;
+  if (m.spans) out << " spans";
+  if (m.packed) out << " packed";
+  if (m.tree) out << " tree " << tree_size;
+  if (spec.softcap > 0) out << " softcap " << spec.softcap;
+  if (spec.has_sink) out << (spec.lse_includes_sink ? " sink(in lse)" : " sink");
+  if (spec.has_alibi) out << " alibi";
+  out << " lengths";
+  for (const Sequence& s : seqs)
+    out << " " << s.n_q << ":" << s.n_k;
+  return out.str();
+}
+
+Batch::Batch(const Problem& problem, const Layout& layout) {
+  lay_out_masks(problem);
+  lay_out_queries(problem, layout);
+  lay_out_cache(problem, layout);
+  sinks_ = problem.sinks;
+  slopes_ = problem.slopes;
+  args_.sinks = sinks_.empty() ? nullptr : sinks_.data();
+  args_.alibi_slopes = slopes_.empty() ? nullptr : slopes_.data();
+}
+
+void Batch::lay_out_masks(const Problem& problem) {
+  const MaskSpec& mask = problem.spec.mask;
+  q_offsets_ = {0};
+  span_offsets_ = {0};
+  packed_offsets_ = {0};
+  for (const Sequence& s : problem.seqs) {
+    q_offsets_.push_back(q_offsets_.back() + s.n_q);
+    kv_lens_.push_back(s.n_k);
+    spans_.insert(spans_.end(), s.spans.begin(), s.spans.end());
+    span_offsets_.push_back(static_cast<int32_t>(spans_.size()));
+    packed_.insert(packed_.end(), s.packed.begin(), s.packed.end());
+    packed_offsets_.push_back(static_cast<int64_t>(packed_.size()));
+  }
+  tree_bias_ = problem.tree_bias;
+  meta_.q_offsets = q_offsets_;
+  meta_.kv_lens = kv_lens_;
+  if (mask.spans) {
+    meta_.spans = spans_;
+    meta_.span_offsets = span_offsets_;
+  }
+  if (mask.packed) {
+    meta_.packed_mask = packed_;
+    meta_.packed_offsets = packed_offsets_;
+  }
+  if (mask.tree) {
+    meta_.tree_bias = tree_bias_;
+    meta_.tree_size = problem.tree_size;
+  }
+}
+
+void Batch::lay_out_queries(const Problem& problem, const Layout& layout) {
+  const AttentionSpec& spec = problem.spec;
+  const int64_t width = int64_t{spec.num_heads} * spec.head_dim;
+  args_.q_row_stride = width + layout.row_padding;
+  q_ = nan_array(spec.dtype, std::max<int64_t>(1, q_offsets_.back() * args_.q_row_stride));
+  int64_t row = 0;
+  for (const Sequence& s : problem.seqs)
+    for (int i = 0; i < s.n_q; ++i, ++row)
+      for (int64_t e = 0; e < width; ++e)
+        put(q_.data(), spec.dtype, row * args_.q_row_stride + e, s.q[i * width + e]);
+  args_.q = q_.data();
+}
+
+void Batch::lay_out_cache(const Problem& problem, const Layout& layout) {
+  const AttentionSpec& spec = problem.spec;
+  const int page_size = spec.page_size;
+  FOVEA_CHECK(page_size > 0);
+  const DType dtype = kv_dtype_of(spec);
+  int64_t pages = 3;  // that nobody owns
+  int64_t stride = 0;
+  for (const Sequence& s : problem.seqs) {
+    const int64_t n = (s.n_k + page_size - 1) / page_size;
+    pages += n;
+    stride = std::max(stride, n);
+  }
+  stride += 2;
+  KvView& kv = args_.kv;
+  kv.dtype = dtype;
+  kv.page_size = page_size;
+  const int64_t heads = spec.num_kv_heads;
+  kv.k_page_stride = heads * page_size * spec.head_dim;
+  kv.v_page_stride = heads * page_size * spec.v_head_dim;
+  kv.k_head_stride = layout.tokens_major ? spec.head_dim : int64_t{page_size} * spec.head_dim;
+  kv.v_head_stride = layout.tokens_major ? spec.v_head_dim : int64_t{page_size} * spec.v_head_dim;
+  kv.k_slot_stride = layout.tokens_major ? heads * spec.head_dim : spec.head_dim;
+  kv.v_slot_stride = layout.tokens_major ? heads * spec.v_head_dim : spec.v_head_dim;
+  k_ = nan_array(dtype, pages * kv.k_page_stride);
+  v_ = nan_array(dtype, pages * kv.v_page_stride);
+  kv.k = k_.data();
+  kv.v = v_.data();
+
+  std::vector<int32_t> order(static_cast<size_t>(pages));
+  std::iota(order.begin(), order.end(), 0);
+  Random random(layout.shuffle);
+  for (size_t i = order.size() - 1; i > 0; --i)
+    std::swap(order[i], order[random.below(static_cast<int>(i) + 1)]);
+
+  const int32_t garbage[] = {std::numeric_limits<int32_t>::max(), -1, 0x3fffffff,
+                             std::numeric_limits<int32_t>::min()};
+  page_table_.resize(problem.seqs.size() * static_cast<size_t>(stride));
+  for (int32_t& id : page_table_)
+    id = garbage[random.below(4)];
+  size_t next = 0;
+  for (int b = 0; b < static_cast<int>(problem.seqs.size()); ++b) {
+    const Sequence& s = problem.seqs[b];
+    std::vector<bool> seen(static_cast<size_t>(s.n_k), true);
+    if (layout.poison_invisible) seen = seen_keys(spec.mask, sequence_mask(spec.mask, meta_, b));
+    for (int64_t j = 0; j < s.n_k; ++j) {
+      if (j % page_size == 0) ++next;
+      if (!seen[j]) continue;
+      const int64_t page = order[next - 1];
+      page_table_[b * stride + j / page_size] = static_cast<int32_t>(page);
+      for (int64_t h = 0; h < heads; ++h) {
+        const int64_t k_at =
+            page * kv.k_page_stride + h * kv.k_head_stride + j % page_size * kv.k_slot_stride;
+        const int64_t v_at =
+            page * kv.v_page_stride + h * kv.v_head_stride + j % page_size * kv.v_slot_stride;
+        for (int d = 0; d < spec.head_dim; ++d)
+          put(k_.data(), dtype, k_at + d, s.k[(j * heads + h) * spec.head_dim + d]);
+        for (int d = 0; d < spec.v_head_dim; ++d)
+          put(v_.data(), dtype, v_at + d, s.v[(j * heads + h) * spec.v_head_dim + d]);
+      }
+    }
+  }
+  meta_.page_table = page_table_;
+  meta_.page_table_stride = stride;
+}
+
+AttentionLimits Batch::limits() const {
+  AttentionLimits limits;
+  limits.max_seqs = meta_.num_seqs();
+  limits.max_tokens = meta_.num_tokens();
+  for (int32_t n : kv_lens_) {
+    limits.max_kv_tokens += n;
+    limits.max_kv_len = std::max(limits.max_kv_len, n);
+  }
+  return limits;
+}
+
+}  // namespace fovea::test

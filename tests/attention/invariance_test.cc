@@ -1,0 +1,196 @@
+// What a sequence's bits must not depend on, for every level that a backend claims.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "attention_case.h"
+
+namespace fovea::test {
+namespace {
+
+/// Rows [first, last) of an output; for comparing a sequence with the part of a batch that it was.
+Output rows_of(const Output& all, const AttentionSpec& spec, int64_t first, int64_t last) {
+  Output out;
+  out.error = all.error;
+  if (!out.error.empty()) return out;
+  const int64_t width = int64_t{spec.num_heads} * spec.v_head_dim;
+  out.o.assign(all.o.begin() + first * width, all.o.begin() + last * width);
+  out.lse.assign(all.lse.begin() + first * spec.num_heads, all.lse.begin() + last * spec.num_heads);
+  return out;
+}
+
+void append(Output& all, const Output& more) {
+  if (!more.error.empty()) all.error = more.error;
+  all.o.insert(all.o.end(), more.o.begin(), more.o.end());
+  all.lse.insert(all.lse.end(), more.lse.begin(), more.lse.end());
+}
+
+/// A prompt of `n` tokens whose masks look only backwards, so that it can be computed in chunks.
+Problem prompt(uint64_t seed, int n) {
+  Random random(seed);
+  Problem p;
+  AttentionSpec& spec = p.spec;
+  spec.num_kv_heads = random.pick(std::vector<int>{1, 2});
+  spec.num_heads = spec.num_kv_heads * random.pick(std::vector<int>{1, 4, 5, 7});
+  spec.head_dim = spec.v_head_dim = random.pick(std::vector<int>{64, 80, 128});
+  spec.scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
+  spec.dtype = random.pick(std::vector<DType>{DType::f32, DType::bf16, DType::f16});
+  spec.page_size = 16;
+  switch (random.below(6)) {
+    case 0: spec.mask.window_left = 100; break;
+    case 1: spec.mask.window_left = 33, spec.mask.sink_tokens = 4; break;
+    case 2: spec.mask.chunk = 48; break;
+    case 3: spec.softcap = 5.0f; break;
+    default: break;
+  }
+  if (random.chance(30)) {
+    spec.has_sink = true;
+    for (int h = 0; h < spec.num_heads; ++h)
+      p.sinks.push_back(random.normal());
+  }
+  if (spec.softcap == 0 && random.chance(30)) {
+    spec.has_alibi = true;
+    for (int h = 0; h < spec.num_heads; ++h)
+      p.slopes.push_back(std::exp2(-static_cast<float>(h + 1)));
+  }
+  p.seqs = {make_sequence(spec, n, n, random.bits(), {.qk_gain = random.chance(50) ? 4.0f : 1.0f})};
+  return p;
+}
+
+/// The prompt in chunks of `chunk` rows; single rows go through forward_decode.
+Output in_chunks(AttentionBackend& backend, const Problem& whole, int chunk, ThreadPool& pool) {
+  Output out;
+  const int n = whole.seqs[0].n_q;
+  for (int at = 0; at < n; at += chunk) {
+    Problem part = chunk_of(whole, 0, at, std::min(n, at + chunk));
+    part.phase = chunk == 1 ? Phase::decode : Phase::prefill;
+    append(out, run(backend, part, {.shuffle = static_cast<uint64_t>(at) + 7}, pool));
+  }
+  return out;
+}
+
+class Invariant : public ::testing::Test {
+ protected:
+  /// Calls check(backend) for each that claims `level` and serves the spec of `problem`.
+  template <class Check>
+  void each_backend(Invariance level, const Problem& problem, Check check) {
+    for (const auto* entry : cpu_backends()) {
+      if (!entry->info->capability.invariance.has(level)) continue;
+      if (!validate(*entry->info, problem.spec, {}, Phase::prefill).empty()) continue;
+      SCOPED_TRACE(std::string(entry->info->name) + " " + problem.describe());
+      const auto backend = entry->create();
+      check(*backend);
+    }
+  }
+  ThreadPool one_{1};
+};
+
+TEST_F(Invariant, RunsAgain) {
+  for (uint64_t seed = 0; seed < 6; ++seed) {
+    const Problem problem = prompt(seed, 150);
+    ThreadPool pool(2);
+    each_backend(Invariance::run, problem, [&](AttentionBackend& backend) {
+      const Output first = run(backend, problem, {}, pool);
+      EXPECT_EQ(first.error, "");
+      for (int again = 0; again < 3; ++again)
+        EXPECT_TRUE(run(backend, problem, {}, pool) == first);
+    });
+  }
+}
+
+TEST_F(Invariant, AloneOrInCompany) {
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    for (const bool decode : {false, true}) {
+      Problem batch = prompt(seed, 130);
+      Random random(seed);
+      for (int more = 0; more < 4; ++more) {
+        const int n_k = 1 + random.below(1200);
+        const int n_q = std::min(n_k, random.pick(std::vector<int>{1, 2, 17, 40}));
+        batch.seqs.push_back(make_sequence(batch.spec, n_q, n_k, random.bits()));
+      }
+      if (decode) {
+        batch.phase = Phase::decode;
+        for (Sequence& s : batch.seqs)
+          s = make_sequence(batch.spec, 1, s.n_k, random.bits());
+      }
+      std::swap(batch.seqs[0], batch.seqs[2]);
+      each_backend(Invariance::batch, batch, [&](AttentionBackend& backend) {
+        const Output all = run(backend, batch, {}, one_);
+        ASSERT_EQ(all.error, "");
+        int64_t row = 0;
+        for (int s = 0; s < static_cast<int>(batch.seqs.size()); ++s) {
+          const int n_q = batch.seqs[s].n_q;
+          EXPECT_TRUE(run(backend, alone(batch, s), {.shuffle = 5}, one_) ==
+                      rows_of(all, batch.spec, row, row + n_q))
+              << "sequence " << s;
+          row += n_q;
+        }
+      });
+    }
+  }
+}
+
+TEST_F(Invariant, PageSizesAndLayouts) {
+  for (uint64_t seed = 0; seed < 6; ++seed) {
+    Problem problem = prompt(seed, 170);
+    problem.seqs.push_back(make_sequence(problem.spec, 3, 1100, seed));
+    each_backend(Invariance::page_size, problem, [&](AttentionBackend& backend) {
+      const Output first = run(backend, problem, {}, one_);
+      ASSERT_EQ(first.error, "");
+      for (const int page : {1, 3, 16, 64, 544}) {
+        if (!backend.info().capability.page_sizes.has(page)) continue;
+        Problem other = problem;
+        other.spec.page_size = page;
+        EXPECT_TRUE(run(backend, other, {.shuffle = 3}, one_) == first) << "page " << page;
+        EXPECT_TRUE(run(backend, other, {.tokens_major = true, .row_padding = 8}, one_) == first)
+            << "token-major, page " << page;
+      }
+    });
+  }
+}
+
+TEST_F(Invariant, Chunking) {
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    const Problem problem = prompt(seed, 190);
+    each_backend(Invariance::chunking, problem, [&](AttentionBackend& backend) {
+      const Output whole = run(backend, problem, {}, one_);
+      ASSERT_EQ(whole.error, "");
+      for (const int chunk : {1, 7, 64})
+        EXPECT_TRUE(in_chunks(backend, problem, chunk, one_) == whole) << "chunks of " << chunk;
+    });
+  }
+}
+
+TEST_F(Invariant, LongContextInChunksThatCrossEveryTile) {
+  Problem problem = prompt(4, 1);
+  problem.seqs = {make_sequence(problem.spec, 40, 2100, 11)};
+  each_backend(Invariance::chunking, problem, [&](AttentionBackend& backend) {
+    const Output whole = run(backend, problem, {}, one_);
+    ASSERT_EQ(whole.error, "");
+    for (const int chunk : {1, 7, 33})
+      EXPECT_TRUE(in_chunks(backend, problem, chunk, one_) == whole) << "chunks of " << chunk;
+  });
+}
+
+TEST_F(Invariant, Threads) {
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    Problem problem = prompt(seed, 150);
+    problem.seqs.push_back(make_sequence(problem.spec, 1, 1500, seed));
+    each_backend(Invariance::threads, problem, [&](AttentionBackend& backend) {
+      const Output first = run(backend, problem, {}, one_);
+      ASSERT_EQ(first.error, "");
+      for (const int threads : {2, 3, 4}) {
+        ThreadPool pool(threads);
+        EXPECT_TRUE(run(backend, problem, {}, pool) == first) << threads << " threads";
+        Problem decode = alone(problem, 1);
+        decode.phase = Phase::decode;
+        EXPECT_TRUE(run(backend, decode, {}, pool) == run(backend, decode, {}, one_))
+            << "decode with " << threads << " threads";
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace fovea::test

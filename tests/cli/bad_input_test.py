@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Every bad input gives one line that names what was given, exit code 2, and no output file.
+
+Usage: bad_input_test.py PROGRAM DEMO_MODEL_DIR
+"""
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM, DEMO = sys.argv[1], sys.argv[2]
+
+
+def run(*args, stdin=""):
+    return subprocess.run([PROGRAM, *args], input=stdin, capture_output=True, text=True, timeout=120)
+
+
+class BadInput(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def model(self, **edits):
+        """A copy of the demo model with files replaced: NAME=bytes, or NAME=None to drop one."""
+        path = os.path.join(self.folder, "model")
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(DEMO, path)
+        for name, content in edits.items():
+            file = os.path.join(path, name.replace("__", "."))
+            if content is None:
+                os.remove(file)
+            else:
+                with open(file, "wb") as out:
+                    out.write(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def config(self, **changes):
+        with open(os.path.join(DEMO, "config.json")) as file:
+            config = json.load(file)
+        config.update(changes)
+        return json.dumps(config)
+
+    def weights(self):
+        with open(os.path.join(DEMO, "model.safetensors"), "rb") as file:
+            return file.read()
+
+    def reheader(self, edit):
+        """The demo weights with their safetensors header changed by edit(dict)."""
+        data = self.weights()
+        (length,) = struct.unpack("<Q", data[:8])
+        header = json.loads(data[8 : 8 + length])
+        edit(header)
+        text = json.dumps(header).encode()
+        return struct.pack("<Q", len(text)) + text + data[8 + length :]
+
+    def refuse(self, words, *args, stdin=""):
+        """Runs it and checks exit code 2, one line on standard error that holds every word, nothing on stdout."""
+        result = run(*args, stdin=stdin)
+        lines = [line for line in result.stderr.splitlines() if line.startswith("fovea: ")]
+        self.assertEqual(result.returncode, 2, f"{args}: {result.returncode} {result.stderr}")
+        self.assertEqual(len(lines), 1, result.stderr)
+        self.assertEqual(result.stdout, "")
+        for word in words:
+            self.assertIn(word, lines[0])
+
+    def refuse_model(self, words, **edits):
+        self.refuse(words, "generate", "--model", self.model(**edits), "hello")
+
+    # Flags.
+    def test_unknown_flag(self):
+        self.refuse(["--temprature", "did you mean --temperature?"], "generate", "--temprature", "0", "x")
+
+    def test_unknown_command(self):
+        self.refuse(["generat", "did you mean generate?"], "generat", "x")
+
+    def test_no_command(self):
+        self.refuse(["--help"])
+
+    def test_values_of_flags(self):
+        self.refuse(["--threads"], "generate", "--threads", "0", "x")
+        self.refuse(["--temperature"], "generate", "--temperature", "warm", "x")
+        self.refuse(["--dtype", "float8", "bfloat16"], "generate", "--dtype", "float8", "x")
+        self.refuse(["int3", "float16"], "generate", "--kv-cache-dtype", "int3", "x")
+
+    def test_no_prompt(self):
+        self.refuse(["prompt"], "generate")
+
+    # Backends.
+    def test_unknown_backend(self):
+        self.refuse(["CPU_ATN", "CPU_ATTN"], "generate", "--attention-backend", "CPU_ATN", "x")
+
+    def test_absent_backend(self):
+        self.refuse(["FLASH_ATTN", "compute capability not supported"], "generate", "--attn", "fa3", "x")
+
+    def test_three_backends(self):
+        self.refuse(["comma"], "generate", "--attn", "CPU_ATTN,CPU_ATTN,CPU_ATTN", "x")
+
+    def test_page_size_and_kv_dtype_that_the_backend_lacks(self):
+        self.refuse(["block_size not supported", "CPU_ATTN"], "generate", "--attn", "CPU_ATTN", "--page-size", "4096", "x")
+        self.refuse(["kv_cache_dtype not supported"], "generate", "--attn", "CPU_ATTN", "--kv-cache-dtype", "nvfp4", "x")
+        self.refuse(["--page-size 0"], "generate", "--page-size", "0", "x")
+
+    # Models.
+    def test_model_that_is_not_there(self):
+        self.refuse(["/no/such/model"], "generate", "--model", "/no/such/model", "x")
+        self.refuse(["nobody/nothing", "download"], "generate", "--model", "nobody/nothing", "x")
+
+    def test_missing_files(self):
+        self.refuse_model(["config.json"], config__json=None)
+        self.refuse_model(["model.safetensors"], model__safetensors=None)
+        self.refuse_model(["tokenizer.json"], tokenizer__json=None)
+
+    def test_config(self):
+        self.refuse_model(["config.json"], config__json="{")
+        self.refuse_model(["FooForCausalLM", "LlamaForCausalLM"], config__json=self.config(architectures=["FooForCausalLM"]))
+        self.refuse_model(["num_hidden_layers"], config__json=self.config(num_hidden_layers=-1))
+        self.refuse_model(["num_key_value_heads"], config__json=self.config(num_key_value_heads=7))
+        self.refuse_model(["vocab_size"], config__json=self.config(vocab_size=10**12))
+
+    def test_shape_that_disagrees_with_the_config(self):
+        self.refuse_model(["mlp", "shape"], config__json=self.config(intermediate_size=64))
+        self.refuse_model(["layers"], config__json=self.config(num_hidden_layers=50))
+
+    def test_safetensors(self):
+        data = self.weights()
+        self.refuse_model(["model.safetensors"], model__safetensors=data[: len(data) // 2])
+        self.refuse_model(["model.safetensors"], model__safetensors=data + b"x")
+        self.refuse_model(["model.safetensors"], model__safetensors=b"")
+        self.refuse_model(["model.safetensors"], model__safetensors=struct.pack("<Q", 1 << 60) + data[8:])
+
+        def overlap(header):
+            names = [name for name in header if name != "__metadata__"]
+            header[names[1]]["data_offsets"] = header[names[0]]["data_offsets"]
+
+        self.refuse_model(["model.safetensors"], model__safetensors=self.reheader(overlap))
+
+        def oversize(header):
+            name = next(name for name in header if name != "__metadata__")
+            header[name]["shape"] = [1 << 40, 1 << 40]
+
+        self.refuse_model(["model.safetensors"], model__safetensors=self.reheader(oversize))
+
+    def test_tokenizer(self):
+        with open(os.path.join(DEMO, "tokenizer.json")) as file:
+            tokenizer = json.load(file)
+        self.refuse_model(["tokenizer.json"], tokenizer__json="[]")
+        broken = json.loads(json.dumps(tokenizer))
+        broken["model"]["merges"].append(["no-such-token", "either"])
+        self.refuse_model(["tokenizer.json", "no-such-token"], tokenizer__json=json.dumps(broken))
+        broken["model"] = {"type": "Unigram", "vocab": []}
+        self.refuse_model(["tokenizer.json", "Unigram"], tokenizer__json=json.dumps(broken))
+
+    def test_template_that_loops(self):
+        template = "{% for a in range(10000) %}{% for b in range(10000) %}{% for c in range(10000) %}x{% endfor %}{% endfor %}{% endfor %}"
+        model = self.model(chat_template__jinja=template)
+        self.refuse(["template"], "generate", "--model", model, "--chat", "hello")
+        model = self.model(chat_template__jinja="{% if %}")
+        self.refuse(["template"], "generate", "--model", model, "--chat", "hello")
+
+    # Requests.
+    def test_prompt_longer_than_the_context(self):
+        self.refuse(["maximum context length"], "generate", "--max-seq-len-override", "64", "word " * 500)
+
+    def test_rows(self):
+        source = os.path.join(self.folder, "in.jsonl")
+        target = os.path.join(self.folder, "out.jsonl")
+        rows = {
+            '{"prompt": 3}': "prompt",
+            "{": "not a JSON object",
+            '{"prompt": "x", "ids": [1]}': "exactly one",
+            '{"ids": [99999999]}': "99999999",
+            '{"ids": []}': "empty",
+            '{"prompt": "x", "max_tokens": -4}': "max_tokens",
+            '{"messages": [{"role": "wizard", "content": "x"}]}': "wizard",
+        }
+        for row, word in rows.items():
+            with open(source, "w") as file:
+                file.write('{"prompt": "fine"}\n' + row + "\n")
+            self.refuse([word, "line 2"], "generate", "--input", source, "--output", target)
+            self.assertEqual(os.listdir(self.folder), ["in.jsonl"], "something half-written")
+
+    def test_files(self):
+        self.refuse(["/no/such.jsonl"], "generate", "--input", "/no/such.jsonl")
+        source = os.path.join(self.folder, "in.jsonl")
+        with open(source, "w") as file:
+            file.write('{"prompt": "x"}\n')
+        self.refuse(["/no/folder"], "generate", "--input", source, "--output", "/no/folder/out.jsonl")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""The commands as a user runs them: generate, chat and score with the demo model.
+
+Usage: commands_test.py PROGRAM
+"""
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = sys.argv[1]
+
+
+def run(*args, stdin=""):
+    result = subprocess.run([PROGRAM, *args], input=stdin, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, f"{args}: {result.returncode} {result.stderr}"
+    return result
+
+
+class Commands(unittest.TestCase):
+    def rows(self, command, rows, *flags):
+        with tempfile.TemporaryDirectory() as folder:
+            source, target = os.path.join(folder, "in.jsonl"), os.path.join(folder, "out.jsonl")
+            with open(source, "w") as file:
+                file.writelines(json.dumps(row) + "\n" for row in rows)
+            run(command, "--input", source, "--output", target, *flags)
+            with open(target) as file:
+                return [json.loads(line) for line in file]
+
+    def test_a_prompt_and_its_selection(self):
+        result = run("generate", "--chat", "--temperature", "0", "What is 275 + 148?")
+        self.assertIn("423", result.stdout)
+        self.assertRegex(result.stderr, r"prefill: CPU_ATTN .*\n")
+        self.assertRegex(result.stderr, r"decode: CPU_ATTN .*\n")
+        self.assertIn("tokens/s", result.stderr)
+
+    def test_named_pair_is_what_runs(self):
+        result = run("generate", "--attn", "CPU_ATTN,TORCH_NATIVE", "--temperature", "0", "-n", "4", "1 + 2 =")
+        self.assertRegex(result.stderr, r"prefill: CPU_ATTN .*\n")
+        self.assertRegex(result.stderr, r"decode: TORCH_NATIVE .*\n")
+
+    def test_rows_keep_their_order_and_ids(self):
+        rows = [{"prompt": f"{n} + 1 =", "id": f"row-{n}", "max_tokens": 3 + n % 5} for n in range(20)]
+        out = self.rows("generate", rows, "--temperature", "0", "--ignore-eos")
+        self.assertEqual([row["index"] for row in out], list(range(20)))
+        self.assertEqual([row["id"] for row in out], [row["id"] for row in rows])
+        self.assertEqual([row["completion_tokens"] for row in out], [row["max_tokens"] for row in rows])
+        self.assertTrue(all(row["finish_reason"] == "length" for row in out))
+
+    def test_seed_decides_and_company_does_not(self):
+        row = {"prompt": "Once", "seed": 7, "max_tokens": 12}
+        flags = ["--temperature", "1.5"]
+        alone = self.rows("generate", [row], *flags)[0]
+        company = self.rows("generate", [{**row, "seed": n} for n in range(7)] + [row], *flags)
+        self.assertEqual(alone["token_ids"], company[-1]["token_ids"])
+        self.assertGreater(len({str(row["token_ids"]) for row in company}), 2)
+
+    def test_stop_string_is_cut_off(self):
+        free = self.rows("generate", [{"prompt": "Once", "max_tokens": 20}], "--temperature", "0")[0]
+        stop = free["text"][3:5]
+        cut = self.rows("generate", [{"prompt": "Once", "max_tokens": 20, "stop": stop}], "--temperature", "0")[0]
+        self.assertEqual(cut["text"], free["text"][: free["text"].index(stop)])
+        self.assertEqual(cut["finish_reason"], "stop")
+
+    def test_score_agrees_with_itself(self):
+        rows = [{"text": "12 + 30 = 42"}]
+        whole = self.rows("score", rows, "--last-logits")[0]
+        self.assertEqual(len(whole["token_logprobs"]), len(whole["ids"]) - 1)
+        self.assertTrue(all(value <= 0 for value in whole["token_logprobs"]))
+        # The logits after a prefix give the log probability of the token that follows it.
+        prefix = self.rows("score", [{"ids": whole["ids"][:-1]}], "--last-logits")[0]
+        logits = prefix["last_logits"]
+        top = max(logits)
+        log_sum = top + math.log(sum(math.exp(x - top) for x in logits))
+        self.assertAlmostEqual(logits[whole["ids"][-1]] - log_sum, whole["token_logprobs"][-1], places=5)
+        chunked = self.rows("score", rows, "--last-logits", "--chunked-prefill-size", "3", "--threads", "1")[0]
+        self.assertEqual(whole, chunked)
+
+    def test_chat_remembers_until_reset(self):
+        result = run("chat", "--temperature", "0", stdin="What is 1 + 2?\n/reset\n/nonsense\nhi\n/exit\n")
+        self.assertIn("3", result.stdout)
+        self.assertIn("forgotten", result.stderr)
+        self.assertIn("/nonsense", result.stderr)
+
+    def test_help_and_version(self):
+        self.assertRegex(run("--version").stdout, r"^fovea \d+\.\d+\.\d+")
+        for command in ["generate", "chat", "score", "bench"]:
+            self.assertIn(command, run("--help").stdout)
+            self.assertIn("--help", run(command, "--help").stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

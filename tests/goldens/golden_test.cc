@@ -1,0 +1,296 @@
+// The whole engine against transformers' eager fp32: last-row logits, log-probabilities of the prompt and
+// greedy tokens of the tiny models that tools/goldens/make.py made.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fovea/engine.h"
+#include "gtest/gtest.h"
+
+namespace fovea {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr double kTolerance = 1e-3;   // fp32 logits and log-probabilities
+constexpr double kDecidedGap = 2e-3;  // twice that: both of the top two may move by the tolerance
+
+const fs::path kFixtures = fs::path(FOVEA_SOURCE_DIR) / "tests/goldens";
+
+json read_json(const fs::path& path) {
+  std::ifstream file(path);
+  return json::parse(file, nullptr, /*allow_exceptions=*/false);
+}
+
+struct Prompt {
+  std::vector<int32_t> ids, greedy;
+  std::vector<float> last_logits, logprobs, gaps;
+};
+
+struct Golden {
+  std::string name, family, checkpoint_dtype;
+  int tokenizer_size = 0, vocab_size = 0;
+  std::vector<Prompt> prompts;
+};
+
+Golden load_golden(const std::string& name) {
+  const json file = read_json(kFixtures / name / "golden.json");
+  Golden golden{
+      name, file.at("family"), file.at("checkpoint_dtype"), file.at("tokenizer_size"), file.at("vocab_size"),
+      {}};
+  for (const json& p : file.at("prompts"))
+    golden.prompts.push_back(
+        {p.at("ids"), p.at("greedy"), p.at("last_logits"), p.at("logprobs"), p.at("gaps")});
+  return golden;
+}
+
+std::vector<std::string> fixture_names() {
+  std::vector<std::string> names;
+  const json manifest = read_json(kFixtures / "MANIFEST.json");
+  if (manifest.is_object())
+    for (const auto& [name, files] : manifest.at("files").items())
+      names.push_back(name);
+  return names;
+}
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs, last_logits;
+};
+
+struct Setting {
+  std::string backend;
+  int page_size = 16;
+  int chunk = 512;
+  DType dtype = DType::f32;
+  std::string model = {};  // empty = the fixture's folder
+};
+
+std::string to_text(const Setting& setting) {
+  return setting.backend + " page " + std::to_string(setting.page_size) + " chunk " +
+         std::to_string(setting.chunk) + " " + std::string(to_string(setting.dtype));
+}
+
+/// Every prompt of `golden` in one engine at once, with 16 greedy tokens each; empty when the engine refuses.
+std::vector<Answer> answers(const Golden& golden, const Setting& setting) {
+  EngineConfig config;
+  config.model = setting.model.empty() ? (kFixtures / golden.name).string() : setting.model;
+  config.dtype = setting.dtype;
+  config.attention.backend = setting.backend;
+  config.attention.page_size = setting.page_size;
+  config.max_batched_tokens = setting.chunk;
+  config.num_pages = 4096 / setting.page_size;  // all prompts and answers of a fixture fit together
+  config.threads = 2;
+  auto engine = Engine::create(config);
+  if (!engine) {
+    ADD_FAILURE() << engine.error().message;
+    return {};
+  }
+  std::mutex mutex;  // sinks run on the engine's thread
+  std::vector<Answer> result(golden.prompts.size());
+  for (size_t i = 0; i < golden.prompts.size(); ++i) {
+    GenerateRequest request;
+    request.prompt_ids = golden.prompts[i].ids;
+    request.sampling.temperature = 0.0f;
+    request.sampling.ignore_eos = true;
+    request.sampling.max_tokens = static_cast<int>(golden.prompts[i].greedy.size());
+    request.prompt_logprobs = true;
+    request.last_logits = true;
+    auto id =
+        (*engine)->submit(std::move(request), [&mutex, &answer = result[i]](const RequestOutput& output) {
+          const std::lock_guard lock(mutex);
+          answer.tokens.insert(answer.tokens.end(), output.token_ids.begin(), output.token_ids.end());
+          EXPECT_NE(output.finish, FinishReason::error) << output.error.message;
+          if (output.finish == FinishReason::none) return;
+          answer.logprobs = output.prompt_logprobs;
+          answer.last_logits = output.last_logits;
+        });
+    if (!id) ADD_FAILURE() << id.error().message;
+  }
+  (*engine)->wait_idle();
+  const std::lock_guard lock(mutex);
+  return result;
+}
+
+/// Worst differences of one or many answers from transformers'.
+struct Score {
+  double logit_error = 0, logprob_error = 0, squared_logit_error = 0;
+  int64_t logits = 0;
+  int greedy_right = 0, greedy_decided = 0;
+};
+
+/// NaN counts as infinitely wrong.
+double difference(float a, float b) {
+  const double d = std::abs(static_cast<double>(a) - static_cast<double>(b));
+  return std::isnan(d) ? std::numeric_limits<double>::infinity() : d;
+}
+
+void compare(const Golden& golden, const Prompt& want, const Answer& got, Score& score) {
+  ASSERT_EQ(got.last_logits.size(), static_cast<size_t>(golden.vocab_size));
+  ASSERT_EQ(got.logprobs.size(), want.logprobs.size());
+  ASSERT_EQ(got.tokens.size(), want.greedy.size());
+  for (int i = 0; i < golden.tokenizer_size; ++i) {
+    const double error = difference(got.last_logits[i], want.last_logits[i]);
+    score.logit_error = std::max(score.logit_error, error);
+    score.squared_logit_error += error * error;
+    ++score.logits;
+  }
+  for (int i = golden.tokenizer_size; i < golden.vocab_size; ++i)
+    EXPECT_EQ(got.last_logits[i], -std::numeric_limits<float>::infinity()) << "padding row " << i;
+  for (size_t i = 0; i < want.logprobs.size(); ++i)
+    score.logprob_error = std::max(score.logprob_error, difference(got.logprobs[i], want.logprobs[i]));
+  for (size_t i = 0; i < want.greedy.size() && want.gaps[i] > kDecidedGap; ++i) {
+    ++score.greedy_decided;
+    if (got.tokens[i] != want.greedy[i]) break;  // what follows continues another text
+    ++score.greedy_right;
+  }
+}
+
+void compare_all(const Golden& golden, const std::vector<Answer>& got, Score& score) {
+  ASSERT_EQ(got.size(), golden.prompts.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    SCOPED_TRACE("prompt of " + std::to_string(golden.prompts[i].ids.size()) + " tokens");
+    compare(golden, golden.prompts[i], got[i], score);
+  }
+}
+
+void expect_exact(const Score& score) {
+  EXPECT_LE(score.logit_error, kTolerance);
+  EXPECT_LE(score.logprob_error, kTolerance);
+  EXPECT_EQ(score.greedy_right, score.greedy_decided);
+  EXPECT_GT(score.greedy_decided, 0);
+}
+
+/// One line a fixture, printed when all tests have run.
+class Table : public testing::Environment {
+ public:
+  static void add(const Golden& golden, const char* dtype, const Score& score) {
+    char line[160];
+    std::snprintf(line, sizeof line, "%-36s %-6s %-9s %-9s %12.2e %12.2e %7d/%d\n", golden.name.c_str(),
+                  golden.family.c_str(), golden.checkpoint_dtype.c_str(), dtype, score.logit_error,
+                  score.logprob_error, score.greedy_right, score.greedy_decided);
+    lines() += line;
+  }
+  void TearDown() override {
+    if (lines().empty()) return;
+    std::printf("%-36s %-6s %-9s %-9s %12s %12s %10s\n%s", "fixture", "family", "stored", "run",
+                "logit error", "logprob err", "greedy", lines().c_str());
+  }
+
+ private:
+  static std::string& lines() {
+    static std::string text;
+    return text;
+  }
+};
+[[maybe_unused]] testing::Environment* const table = testing::AddGlobalTestEnvironment(new Table);
+
+class GoldenTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { golden_ = load_golden(GetParam()); }
+  Golden golden_;
+};
+
+TEST_P(GoldenTest, Float32MatchesTransformers) {
+  Score score;
+  for (const std::string backend : {"CPU_ATTN", "TORCH_NATIVE"}) {
+    std::vector<Answer> first;
+    for (const int page_size : {16, 3}) {
+      for (const int chunk : {16, 512}) {
+        const Setting setting{backend, page_size, chunk};
+        SCOPED_TRACE(to_text(setting));
+        const std::vector<Answer> got = answers(golden_, setting);
+        compare_all(golden_, got, score);
+        if (first.empty()) first = got;
+        ASSERT_EQ(first.size(), got.size());
+        for (size_t i = 0; i < got.size(); ++i)
+          EXPECT_TRUE(got[i].last_logits == first[i].last_logits) << "bits depend on the page or chunk size";
+      }
+    }
+  }
+  expect_exact(score);
+  Table::add(golden_, "float32", score);
+}
+
+TEST_P(GoldenTest, Version4ConfigMeansTheSame) {
+  const fs::path dir = fs::path(testing::TempDir()) / ("fovea_golden_v4_" + golden_.name);
+  fs::remove_all(dir);
+  fs::copy(kFixtures / golden_.name, dir);
+  fs::rename(dir / "config.v4.json", dir / "config.json");
+  Score score;
+  compare_all(golden_, answers(golden_, {"CPU_ATTN", 16, 512, DType::f32, dir.string()}), score);
+  expect_exact(score);
+  fs::remove_all(dir);
+}
+
+// In bfloat16 (8 significant bits) each stored value is off by up to u = 2^-9 of itself, u / sqrt(3) in the
+// mean square. A logit of std 3 is a sum of products of such values. About ten roundings lie one after
+// another on its way (embedding; per layer the weights before and after attention, K, V, and the MLP's; the
+// head), each of which moves the residual stream by about u of its own size, and attention doubles or triples
+// what reaches it through the scores (std 2, so exp() turns an error of e in a score into one of 2e in a
+// weight). Independent roundings add in the mean square: 3 * 2^-9 / sqrt(3) * sqrt(10) * 3 = 0.032; we allow
+// 4 times as much. A mistake (a lost norm, a wrong rotation) moves logits by their own size, 3.
+TEST_P(GoldenTest, BFloat16StaysClose) {
+  constexpr double kRms = 0.1;
+  Score score;
+  for (const std::string backend : {"CPU_ATTN", "TORCH_NATIVE"}) {
+    const Setting setting{backend, 16, 512, DType::bf16};
+    SCOPED_TRACE(to_text(setting));
+    compare_all(golden_, answers(golden_, setting), score);
+  }
+  EXPECT_LE(std::sqrt(score.squared_logit_error / static_cast<double>(score.logits)), kRms);
+  EXPECT_LE(score.logit_error, 6 * kRms);  // the largest of some 4000
+  Table::add(golden_, "bfloat16", score);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, GoldenTest, testing::ValuesIn(fixture_names()),
+                         [](const auto& fixture) { return fixture.param; });
+
+TEST(GoldenFixtures, CoverWhatTheyAreFor) {
+  std::set<std::string> families, dtypes;
+  std::set<int> head_dims, ratios;
+  std::set<size_t> lengths;
+  std::set<std::string> rope_types;
+  std::set<bool> tied, biased, sharded, padded;
+  for (const std::string& name : fixture_names()) {
+    const Golden golden = load_golden(name);
+    const json config = read_json(kFixtures / name / "config.json");
+    families.insert(golden.family);
+    dtypes.insert(golden.checkpoint_dtype);
+    head_dims.insert(config.at("head_dim").get<int>());
+    ratios.insert(config.at("num_attention_heads").get<int>() / config.at("num_key_value_heads").get<int>());
+    rope_types.insert(config.at("rope_parameters").at("rope_type"));
+    tied.insert(config.at("tie_word_embeddings").get<bool>());
+    biased.insert(config.at("attention_bias").get<bool>());
+    sharded.insert(fs::exists(kFixtures / name / "model.safetensors.index.json"));
+    padded.insert(golden.vocab_size > golden.tokenizer_size);
+    for (const Prompt& prompt : golden.prompts)
+      lengths.insert(prompt.ids.size());
+  }
+  EXPECT_EQ(families, (std::set<std::string>{"llama", "qwen3"}));
+  EXPECT_EQ(dtypes, (std::set<std::string>{"bfloat16", "float16", "float32"}));
+  EXPECT_EQ(rope_types, (std::set<std::string>{"default", "linear", "llama3"}));
+  for (const int d : {16, 24, 32, 64, 80, 128})
+    EXPECT_TRUE(head_dims.count(d)) << d;
+  for (const int r : {1, 2, 3, 4, 5, 7})
+    EXPECT_TRUE(ratios.count(r)) << r;
+  for (const size_t n : {1, 15, 16, 17, 31, 33, 100, 200, 700})
+    EXPECT_TRUE(lengths.count(n)) << n;
+  for (const auto& both : {tied, biased, sharded, padded})
+    EXPECT_EQ(both.size(), 2u);
+}
+
+}  // namespace
+}  // namespace fovea

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# The program must need nothing but glibc, and be at most 40 MiB when stripped.
+#   needed_test.sh PROGRAM [STRIP]
+set -euo pipefail
+program=$1 strip=${2:-strip}
+limit=$((40 * 1024 * 1024))
+
+needed=$(readelf -d "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
+[ -n "$needed" ] || { echo "no NEEDED entry in $program"; exit 1; }
+echo "$needed"
+for library in $needed; do
+  case $library in
+    libc.so.6 | libm.so.6 | ld-linux-x86-64.so.2 | libpthread.so.0 | libdl.so.2 | librt.so.1) ;;
+    *) echo "$program needs $library, which is not part of glibc: link it statically or open it with dlopen"; exit 1 ;;
+  esac
+done
+# A library that is absent at run time may not be hidden in a search path either.
+if readelf -d "$program" | grep -E 'RPATH|RUNPATH'; then
+  echo "$program has a library search path"
+  exit 1
+fi
+
+stripped=$(mktemp)
+trap 'rm -f "$stripped"' EXIT
+"$strip" -o "$stripped" "$program"
+size=$(stat -c %s "$stripped")
+echo "stripped: $size bytes"
+[ "$size" -le "$limit" ] || { echo "$program: $size bytes stripped, at most $limit allowed"; exit 1; }

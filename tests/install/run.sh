@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Installs a build, then configures, builds and runs examples/embed against what was installed.
+#   run.sh BUILD_DIR SOURCE_DIR CXX
+# CPU_ATTN and TORCH_NATIVE must agree within 1e-4; an unknown backend must be refused.
+set -euo pipefail
+build=$1 source=$2 cxx=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+cmake --install "$build" --prefix "$work/prefix" >"$work/install.log"
+# Only what was installed may be seen: headers that lean on the source tree must fail here.
+cp -r "$source/examples/embed" "$work/embed"
+cmake -S "$work/embed" -B "$work/build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER="$cxx" \
+  -DCMAKE_PREFIX_PATH="$work/prefix" >"$work/configure.log" || { cat "$work/configure.log"; exit 1; }
+cmake --build "$work/build" >"$work/build.log" || { cat "$work/build.log"; exit 1; }
+
+for backend in CPU_ATTN TORCH_NATIVE; do
+  "$work/build/embed" "$backend" | tee "$work/$backend.txt"
+  grep -q "$backend" "$work/$backend.txt"
+  grep '^row' "$work/$backend.txt" | grep -oE -- '-?[0-9]+\.[0-9]{5}' >"$work/$backend.numbers"
+  [ "$(wc -l <"$work/$backend.numbers")" = 25 ]
+done
+paste "$work/CPU_ATTN.numbers" "$work/TORCH_NATIVE.numbers" |
+  awk '($1 - $2) ^ 2 > 1e-8 { print "the backends differ: " $0; bad = 1 } END { exit bad }'
+
+status=0
+"$work/build/embed" NO_SUCH_BACKEND 2>"$work/refusal.txt" || status=$?
+[ "$status" = 2 ]
+grep NO_SUCH_BACKEND "$work/refusal.txt"

@@ -1,0 +1,53 @@
+# Shared by run.sh and test.sh: what the project needs of a Debian machine, and how it is configured.
+# shellcheck shell=bash
+
+build_packages=(g++-12 cmake ninja-build libcli11-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev)
+test_packages=(libgtest-dev libgmock-dev binutils nodejs npm python3 python3-jinja2 shellcheck)
+ci_packages=(ccache clang-19 clang-format-19 libclang-rt-19-dev)
+export build_packages test_packages ci_packages
+
+# install_packages NAME...: installs the Debian packages that are missing, as root or with sudo.
+install_packages() {
+  local missing=() package
+  for package in "$@"; do
+    case $package in # a tool that is there already, from wherever, is not installed again
+      nodejs) command -v node >/dev/null && continue ;;
+      npm) command -v npm >/dev/null && continue ;;
+    esac
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  echo "installing ${missing[*]}"
+  local sudo=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || {
+      echo "fovea: needs the packages ${missing[*]}; run as root, or install sudo" >&2
+      return 2
+    }
+    sudo=(sudo)
+  fi
+  "${sudo[@]}" apt-get update -qq
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+}
+
+# cuda_wanted: ON or OFF, by FOVEA_BUILD_CUDA or by what the machine has.
+cuda_wanted() {
+  if [ -n "${FOVEA_BUILD_CUDA:-}" ]; then
+    [ "$FOVEA_BUILD_CUDA" = 1 ] && echo ON || echo OFF
+  elif command -v nvcc >/dev/null && [ -e /dev/nvidia0 ]; then
+    echo ON
+  else
+    echo OFF
+  fi
+}
+
+# configure BUILD_DIR OPTION...: only when the folder has no build yet or its options changed.
+configure() {
+  local build=$1
+  shift
+  local options="$*"
+  if [ ! -f "$build/build.ninja" ] || [ "$(cat "$build/.options" 2>/dev/null)" != "$options" ]; then
+    cmake -S "$root" -B "$build" -G Ninja -DCMAKE_CXX_COMPILER="${CXX:-g++-12}" "$@"
+    echo "$options" >"$build/.options"
+  fi
+}
