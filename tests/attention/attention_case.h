@@ -21,7 +21,7 @@ class Random {
   bool chance(int percent) { return below(100) < percent; }
   /// In [0, 1).
   double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
-  float normal();
+  float normal();  ///< about N(0, 1), within 3.5
   template <class T>
   const T& pick(const std::vector<T>& from) {
     return from[bits() % from.size()];

@@ -120,4 +120,31 @@ inline void multiply(const Block& block, DType storage) {
   }
 }
 
+template <class From, class To>
+void convert_typed(const void* from, void* to, int64_t n) {
+  const From* in = static_cast<const From*>(from);
+  To* out = static_cast<To*>(to);
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const int lanes = valid_lanes(n - i);
+    store_n(out + i, load_n(in + i, lanes), lanes);
+  }
+}
+
+template <class From>
+void convert_from(const void* from, void* to, DType to_type, int64_t n) {
+  switch (to_type) {
+    case DType::f32: return convert_typed<From, float>(from, to, n);
+    case DType::f16: return convert_typed<From, fp16>(from, to, n);
+    case DType::bf16: return convert_typed<From, bf16>(from, to, n);
+  }
+}
+
+inline void convert(const void* from, DType from_type, void* to, DType to_type, int64_t n) {
+  switch (from_type) {
+    case DType::f32: return convert_from<float>(from, to, to_type, n);
+    case DType::f16: return convert_from<fp16>(from, to, to_type, n);
+    case DType::bf16: return convert_from<bf16>(from, to, to_type, n);
+  }
+}
+
 }  // namespace fovea::linear_detail::FOVEA_SIMD_NAMESPACE

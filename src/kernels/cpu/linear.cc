@@ -20,24 +20,53 @@ int64_t place(DType storage, int64_t column) {
   return storage == DType::bf16 ? column % 16 * 2 + column / 16 : column;
 }
 
-float read_element(const std::byte* p, DType dtype) {
-  if (dtype == DType::f32) {
-    float value;
-    std::memcpy(&value, p, sizeof value);
-    return value;
+const LinearKernels& kernels() {
+  switch (current_isa()) {
+    case Isa::avx512: return kLinearAvx512;
+    case Isa::avx2: return kLinearAvx2;
+    case Isa::generic: break;
   }
-  uint16_t bits;
-  std::memcpy(&bits, p, sizeof bits);
-  return dtype == DType::bf16 ? bf16_to_float(bits) : fp16_to_float(bits);
+  return kLinearGeneric;
 }
 
-void write_element(std::byte* p, DType dtype, float value) {
-  if (dtype == DType::f32) {
-    std::memcpy(p, &value, sizeof value);
-    return;
+// Rows [begin, end) of one panel, which is `k` steps long, from `rows` in the source.
+struct PanelRows {
+  const std::byte* source;  // row `begin`, at any address
+  DType dtype;
+  int64_t begin, end, k;
+  DType storage;
+  std::byte* panel;
+};
+
+/// Transposes in strips of kSteps elements of each row, converted into a buffer that fits in L1.
+template <class Word>
+void pack_panel(const PanelRows& rows) {
+  constexpr int64_t kSteps = 64;
+  alignas(64) Word strip[kPanel][kSteps];
+  alignas(64) std::byte aligned[kSteps * sizeof(float)];
+  const LinearKernels& isa = kernels();
+  const int64_t size = static_cast<int64_t>(size_of(rows.dtype));
+  for (int64_t k0 = 0; k0 < rows.k; k0 += kSteps) {
+    const int64_t steps = std::min(kSteps, rows.k - k0);
+    for (int64_t r = rows.begin; r < rows.end; ++r) {
+      const std::byte* source = rows.source + ((r - rows.begin) * rows.k + k0) * size;
+      if (rows.dtype == rows.storage) {
+        std::memcpy(strip[r], source, static_cast<size_t>(steps * size));
+      } else {
+        std::memcpy(aligned, source, static_cast<size_t>(steps * size));
+        isa.convert(aligned, rows.dtype, strip[r], rows.storage, steps);
+      }
+    }
+    Word* out = reinterpret_cast<Word*>(rows.panel) + k0 * kPanel;
+    if (rows.begin == 0 && rows.end == kPanel)
+      for (int64_t i = 0; i < steps; ++i)
+        for (int64_t r = 0; r < kPanel; ++r)
+          out[i * kPanel + place(rows.storage, r)] = strip[r][i];
+    else
+      for (int64_t r = rows.begin; r < rows.end; ++r)
+        for (int64_t i = 0; i < steps; ++i)
+          out[i * kPanel + place(rows.storage, r)] = strip[r][i];
   }
-  const uint16_t bits = dtype == DType::bf16 ? float_to_bf16(value) : float_to_fp16(value);
-  std::memcpy(p, &bits, sizeof bits);
 }
 
 }  // namespace
@@ -52,40 +81,42 @@ PackedMatrix::PackedMatrix(int64_t n, int64_t k, DType storage)
 }
 
 void PackedMatrix::pack_rows(int64_t first, int64_t rows, const void* source, DType dtype, ThreadPool& pool) {
-  FOVEA_CHECK(first >= 0 && rows >= 0 && first + rows <= n_);
+  FOVEA_CHECK(first >= 0 && rows >= 0 && first <= n_ && rows <= n_ - first);
   const auto* src = static_cast<const std::byte*>(source);
-  const size_t in = size_of(dtype), out = size_of(storage_);
-  pool.parallel_ranges(rows, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) {
-      const int64_t n = first + r;
-      std::byte* dst =
-          data_.data() + static_cast<size_t>(n / kPanel * kPanel * k_ + place(storage_, n % kPanel)) * out;
-      for (int64_t k = 0; k < k_; ++k)
-        write_element(dst + static_cast<size_t>(k * kPanel) * out, storage_,
-                      read_element(src + static_cast<size_t>(r * k_ + k) * in, dtype));
-    }
+  const int64_t end = first + rows, panel_bytes = kPanel * k_ * static_cast<int64_t>(size_of(storage_));
+  const int64_t first_panel = first / kPanel, panels = (end + kPanel - 1) / kPanel - first_panel;
+  pool.parallel_tasks(panels, [&](int64_t task, int) {
+    const int64_t panel = first_panel + task, row = std::max(panel * kPanel, first);
+    PanelRows part;
+    part.source = src + (row - first) * k_ * static_cast<int64_t>(size_of(dtype));
+    part.dtype = dtype;
+    part.begin = row - panel * kPanel;
+    part.end = std::min(end - panel * kPanel, kPanel);
+    part.k = k_;
+    part.storage = storage_;
+    part.panel = data_.data() + panel * panel_bytes;
+    if (storage_ == DType::f32)
+      pack_panel<uint32_t>(part);
+    else
+      pack_panel<uint16_t>(part);
   });
 }
 
 void PackedMatrix::unpack_row(int64_t row, float* out) const {
   FOVEA_CHECK(row >= 0 && row < n_);
-  const size_t size = size_of(storage_);
-  const std::byte* src =
-      data_.data() + static_cast<size_t>(row / kPanel * kPanel * k_ + place(storage_, row % kPanel)) * size;
-  for (int64_t k = 0; k < k_; ++k)
-    out[k] = read_element(src + static_cast<size_t>(k * kPanel) * size, storage_);
+  const auto read = [&](const auto* word, const auto& widen) {
+    word += row / kPanel * kPanel * k_ + place(storage_, row % kPanel);
+    for (int64_t k = 0; k < k_; ++k)
+      out[k] = widen(word[k * kPanel]);
+  };
+  switch (storage_) {
+    case DType::f32: return read(reinterpret_cast<const float*>(data()), [](float v) { return v; });
+    case DType::f16: return read(reinterpret_cast<const uint16_t*>(data()), fp16_to_float);
+    case DType::bf16: return read(reinterpret_cast<const uint16_t*>(data()), bf16_to_float);
+  }
 }
 
 namespace {
-
-const LinearKernels& kernels() {
-  switch (current_isa()) {
-    case Isa::avx512: return kLinearAvx512;
-    case Isa::avx2: return kLinearAvx2;
-    case Isa::generic: break;
-  }
-  return kLinearGeneric;
-}
 
 // A block of x is kept in L2 (1 MiB on recent cores) while panels go by: 512 x 256 x 4 bytes is half of it,
 // and a panel's 256 steps are 16 KiB, half of L1.
