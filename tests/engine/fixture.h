@@ -14,7 +14,8 @@
 
 namespace fovea::test {
 
-inline constexpr char kLlama[] = "llama3_gqa4_d16_bf16";  // bf16, byte-level BPE of 256 + <s> </s>, 1024 tokens
+inline constexpr char kLlama[] =
+    "llama3_gqa4_d16_bf16";  // bf16, byte-level BPE of 256 + <s> </s>, 1024 tokens
 inline constexpr char kQwen[] = "qwen3_gqa7_d128_bf16";
 
 inline std::string fixture_dir(const std::string& name) {

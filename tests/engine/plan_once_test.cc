@@ -67,7 +67,7 @@ TEST(PlanOnce, OneBackendPlansOnceAStepAndRunsOnceALayer) {
   config.max_batched_tokens = 16;  // chunked prefills, and mixed steps
   auto engine = test::make_engine(config, registry);
   ASSERT_NE(engine, nullptr);
-  run_all(*engine, requests());
+  test::run_all(*engine, requests());
   const auto steps = static_cast<int>(engine->stats().steps);
   engine.reset();
   EXPECT_GT(steps, 10);
@@ -88,7 +88,7 @@ TEST(PlanOnce, APairPlansOncePerPhaseOfAStep) {
   config.max_batched_tokens = 16;
   auto engine = test::make_engine(config, registry);
   ASSERT_NE(engine, nullptr);
-  const auto answers = run_all(*engine, requests());
+  const auto answers = test::run_all(*engine, requests());
   const auto steps = static_cast<int>(engine->stats().steps);
   engine.reset();
   EXPECT_EQ(prefill.decodes + decode.extends, 0);
@@ -101,7 +101,7 @@ TEST(PlanOnce, APairPlansOncePerPhaseOfAStep) {
   EXPECT_EQ(decode.most_plans_in_a_row, 1);
 
   auto plain = test::make_engine(test::fixture_config());
-  const auto expected = run_all(*plain, requests());
+  const auto expected = test::run_all(*plain, requests());
   for (size_t i = 0; i < answers.size(); ++i)
     EXPECT_EQ(answers[i].ids, expected[i].ids);
 }

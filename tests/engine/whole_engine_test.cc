@@ -90,8 +90,10 @@ TEST_F(EngineTest, StopStringsCutTheTextExactlyBeforeThem) {
   for (size_t from = 0; from + 4 < whole.text.size(); from += 3) {
     size_t begin = from, end = from + 1 + from % 7;
     auto inside = [&](size_t at) { return at < whole.text.size() && (whole.text[at] & 0xC0) == 0x80; };
-    while (inside(begin)) ++begin;
-    while (inside(end)) ++end;
+    while (inside(begin))
+      ++begin;
+    while (inside(end))
+      ++end;
     if (end <= begin || end > whole.text.size()) continue;
     GenerateRequest request = greedy(prompt_of(9, 5), 60);
     request.sampling.stop = {whole.text.substr(begin, end - begin), "never in there"};
@@ -202,7 +204,8 @@ TEST_F(EngineTest, PromptLogprobsAreThoseOfThePrefixesLastLogits) {
   const Answer scored = run_one(*engine_, whole);
   ASSERT_EQ(scored.last.prompt_logprobs.size(), prompt.size() - 1);
   for (size_t n = 1; n < prompt.size(); ++n) {
-    GenerateRequest prefix = greedy(std::vector(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(n)), 0);
+    GenerateRequest prefix =
+        greedy(std::vector(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(n)), 0);
     prefix.last_logits = true;
     const std::vector<float> logits = run_one(*engine_, prefix).last.last_logits;
     const double logprob = static_cast<double>(logits[static_cast<size_t>(prompt[n])]) -
@@ -411,10 +414,10 @@ TEST(EngineThreads, SubmitCancelAndStatsFromManyThreads) {
   for (uint32_t t = 0; t < 3; ++t)
     threads.emplace_back([&, t] {
       for (uint32_t i = 0; i < 12; ++i) {
-        const auto id =
-            engine->submit(greedy(prompt_of(1 + static_cast<int>((t * 7 + i) % 30), i), 20), [&](const RequestOutput& o) {
-              if (o.finish != FinishReason::none) ++finished;
-            });
+        const auto id = engine->submit(greedy(prompt_of(1 + static_cast<int>((t * 7 + i) % 30), i), 20),
+                                       [&](const RequestOutput& o) {
+                                         if (o.finish != FinishReason::none) ++finished;
+                                       });
         ASSERT_TRUE(id.ok());
         ++submitted;
         if (i % 3 == 0) engine->cancel(*id);
