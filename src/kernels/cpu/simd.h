@@ -251,7 +251,9 @@ FOVEA_INLINE Vec lane_index() {
 
 struct Vec {
   static constexpr int kLanes = 8;
-  float v[8];
+  // A pair of SSE registers on plain x86-64 (and so aligned as one).
+  typedef float Lanes __attribute__((vector_size(32), aligned(16)));
+  Lanes v;
 };
 #define FOVEA_LANES(expr)     \
   Vec r;                      \
@@ -265,7 +267,9 @@ FOVEA_INLINE Vec set1(float x) {
   FOVEA_LANES(x);
 }
 FOVEA_INLINE Vec load(const float* p) {
-  FOVEA_LANES(p[i]);
+  Vec r;
+  __builtin_memcpy(&r.v, p, sizeof r.v);
+  return r;
 }
 FOVEA_INLINE Vec load(const bf16* p) {
   FOVEA_LANES(bf16_to_float(p[i].bits));
@@ -274,36 +278,36 @@ FOVEA_INLINE Vec load(const fp16* p) {
   FOVEA_LANES(fp16_to_float(p[i].bits));
 }
 FOVEA_INLINE void load_pairs(const bf16* p, Vec& low, Vec& high) {
-  for (int i = 0; i < 8; ++i) {
-    low.v[i] = bf16_to_float(p[2 * i].bits);
-    high.v[i] = bf16_to_float(p[2 * i + 1].bits);
-  }
+  uint32_t words __attribute__((vector_size(32)));
+  __builtin_memcpy(&words, p, sizeof words);
+  const auto shifted = words << 16, masked = words & 0xffff0000u;
+  __builtin_memcpy(&low.v, &shifted, sizeof words);
+  __builtin_memcpy(&high.v, &masked, sizeof words);
 }
 FOVEA_INLINE void store(float* p, Vec a) {
-  for (int i = 0; i < 8; ++i)
-    p[i] = a.v[i];
+  __builtin_memcpy(p, &a.v, sizeof a.v);
 }
 FOVEA_INLINE Vec operator+(Vec a, Vec b) {
-  FOVEA_LANES(a.v[i] + b.v[i]);
+  return {a.v + b.v};
 }
 FOVEA_INLINE Vec operator-(Vec a, Vec b) {
-  FOVEA_LANES(a.v[i] - b.v[i]);
+  return {a.v - b.v};
 }
 FOVEA_INLINE Vec operator*(Vec a, Vec b) {
-  FOVEA_LANES(a.v[i] * b.v[i]);
+  return {a.v * b.v};
 }
 FOVEA_INLINE Vec operator/(Vec a, Vec b) {
-  FOVEA_LANES(a.v[i] / b.v[i]);
+  return {a.v / b.v};
 }
 FOVEA_INLINE Vec max(Vec a, Vec b) {
-  FOVEA_LANES(a.v[i] > b.v[i] ? a.v[i] : b.v[i]);
+  return {a.v > b.v ? a.v : b.v};
 }
 FOVEA_INLINE Vec min(Vec a, Vec b) {
-  FOVEA_LANES(a.v[i] < b.v[i] ? a.v[i] : b.v[i]);
+  return {a.v < b.v ? a.v : b.v};
 }
 /// Rounded twice: a CPU without FMA would take microseconds for an exact one.
 FOVEA_INLINE Vec fma(Vec a, Vec b, Vec c) {
-  FOVEA_LANES(a.v[i] * b.v[i] + c.v[i]);
+  return {a.v * b.v + c.v};
 }
 FOVEA_INLINE Vec round(Vec a) {
   FOVEA_LANES(__builtin_rintf(a.v[i]));
@@ -312,7 +316,7 @@ FOVEA_INLINE Vec scale2(Vec a, Vec n) {
   FOVEA_LANES(n.v[i] == n.v[i] ? __builtin_ldexpf(a.v[i], static_cast<int>(n.v[i])) : a.v[i]);
 }
 FOVEA_INLINE Vec select_less(Vec a, Vec b, Vec x, Vec y) {
-  FOVEA_LANES(a.v[i] < b.v[i] ? x.v[i] : y.v[i]);
+  return {a.v < b.v ? x.v : y.v};
 }
 FOVEA_INLINE Vec load_n(const float* p, int n) {
   FOVEA_LANES(i < n ? p[i] : 0.0f);
