@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <numeric>
 
 #include "base/check.h"
@@ -19,8 +18,7 @@ class Decoder final : public Model {
       : config_(config),
         weights_(std::move(weights)),
         frequencies_(rope_frequencies(config.rope, config.head_dim)),
-        spec_(attention_spec_of(config)),
-        valid_vocab_(config.vocab_size) {
+        spec_(attention_spec_of(config)) {
     layer_bytes_ = vector_bytes(weights_.final_norm);
     for (const DecoderLayer& layer : weights_.layers)
       layer_bytes_ += vector_bytes(layer.attention_input_norm) + layer.attention.qkv.bytes() +
@@ -38,7 +36,6 @@ class Decoder final : public Model {
     return layer_bytes_ + head().bytes() +
            config_.hidden_size * static_cast<int64_t>(size_of(weights_.embedding.storage()));
   }
-  void set_valid_vocab(int n) override { valid_vocab_ = std::clamp(n, 0, config_.vocab_size); }
 
   void reserve(int max_tokens, int max_logit_rows) override;
   void forward(const ForwardInput& input, float* logits, Stream& stream) override;
@@ -58,7 +55,6 @@ class Decoder final : public Model {
   DecoderWeights weights_;
   std::vector<double> frequencies_;
   AttentionSpec spec_;
-  int valid_vocab_;
   int64_t layer_bytes_ = 0;
 
   int max_tokens_ = 0, max_logit_rows_ = 0;
@@ -168,9 +164,6 @@ void Decoder::write_logits(int64_t rows, float* logits, ThreadPool& pool) {
   const int64_t vocab = config_.vocab_size;
   norm(weights_.final_norm, rows, pool);
   linear(head(), normed_, config_.hidden_size, rows, logits, vocab, nullptr, pool);
-  for (int64_t row = 0; row < rows; ++row)
-    std::fill(logits + row * vocab + valid_vocab_, logits + (row + 1) * vocab,
-              -std::numeric_limits<float>::infinity());
 }
 
 }  // namespace
