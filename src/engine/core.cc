@@ -135,6 +135,7 @@ EngineStats EngineCore::stats() const {
   stats.pages_in_use = scheduler_.pages_in_use();
   stats.prefix_queries = scheduler_.stats().prefix_queries;
   stats.prefix_hits = scheduler_.stats().prefix_hits;
+  stats.preemptions = scheduler_.stats().preemptions;
   return stats;
 }
 

@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <iomanip>
 #include <mutex>
+#include <new>
+#include <system_error>
 #include <thread>
 
 #include "base/check.h"
@@ -302,9 +304,7 @@ void EngineImpl::run() {
     live_ -= handled;
     if (live_ == 0) idle_.notify_all();
   }
-  // Requests that a sink submitted while the rest was cancelled never ran.
-  std::lock_guard lock(mutex_);
-  FOVEA_DCHECK(core_->idle());
+  FOVEA_CHECK(core_->idle());  // submit() has refused everything since stop_ was set
 }
 
 EngineStats EngineImpl::stats() const {
@@ -365,9 +365,15 @@ SamplingParams EngineImpl::default_sampling() const {
 }  // namespace
 
 Result<std::unique_ptr<Engine>> create_engine(const EngineConfig& config, const BackendRegistry& registry) {
-  auto engine = std::make_unique<EngineImpl>();
-  FOVEA_RETURN_IF_ERROR(engine->open(config, registry));
-  return std::unique_ptr<Engine>(std::move(engine));
+  try {
+    auto engine = std::make_unique<EngineImpl>();
+    FOVEA_RETURN_IF_ERROR(engine->open(config, registry));
+    return std::unique_ptr<Engine>(std::move(engine));
+  } catch (const std::bad_alloc&) {
+    return Error{ErrorCode::out_of_memory, "out of memory while loading " + config.model};
+  } catch (const std::system_error& error) {  // the system has no more threads
+    return Error{ErrorCode::internal, std::string("can't start the engine: ") + error.what()};
+  }
 }
 
 Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config) {

@@ -49,7 +49,7 @@ class Decoder final : public Model {
   }
   const PackedMatrix& head() const { return weights_.lm_head ? *weights_.lm_head : weights_.embedding; }
   void embed(std::span<const int32_t> ids, ThreadPool& pool);
-  int64_t keep_rows(std::span<const int32_t> rows);
+  int64_t keep_rows(std::span<const int32_t> kept, int64_t rows);
   void norm(const AlignedArray<float>& weight, int64_t rows, ThreadPool& pool);
   void add_branch(int64_t rows, ThreadPool& pool);
   void write_logits(int64_t rows, float* logits, ThreadPool& pool);
@@ -117,7 +117,7 @@ void Decoder::forward(const ForwardInput& input, float* logits, Stream& stream) 
     norm(layer.attention_input_norm, rows, pool);
     layer.attention.attend(config_, static_cast<int>(i), normed_, input, scratch_, serial_, stream);
     // After the last attention, rows without wanted logits have no use.
-    if (i + 1 == weights_.layers.size()) rows = keep_rows(input.logit_rows);
+    if (i + 1 == weights_.layers.size()) rows = keep_rows(input.logit_rows, rows);
     layer.attention.out.forward(scratch_.heads, layer.attention.out.weight.k(), rows, branch_,
                                 config_.hidden_size, pool);
     add_branch(rows, pool);
@@ -137,13 +137,14 @@ void Decoder::embed(std::span<const int32_t> ids, ThreadPool& pool) {
   });
 }
 
-/// Moves the residual and attention rows that go on to the front, in order; returns how many there are.
-int64_t Decoder::keep_rows(std::span<const int32_t> rows) {
+/// Moves the residual and attention rows `kept` (of `rows`) to the front, in order; returns how many there
+/// are.
+int64_t Decoder::keep_rows(std::span<const int32_t> kept, int64_t rows) {
   const int64_t hidden = config_.hidden_size,
                 heads = static_cast<int64_t>(config_.num_heads) * config_.head_dim;
   int64_t to = 0;
-  for (const int32_t from : rows) {
-    FOVEA_CHECK(from >= to && from < max_tokens_);  // strictly ascending: a row never moves backwards
+  for (const int32_t from : kept) {
+    FOVEA_CHECK(from >= to && from < rows);  // strictly ascending: a row never moves backwards
     if (from != to) {
       std::memcpy(x_ + to * hidden, x_ + from * hidden, static_cast<size_t>(hidden) * sizeof(float));
       std::memcpy(scratch_.heads + to * heads, scratch_.heads + from * heads,

@@ -44,7 +44,8 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  /// Reads config.json and the weights; every error names the file and what to change.
+  /// Reads the weights from `options.dir`, or makes them at random. Names, types and shapes are checked
+  /// against `config` before anything is allocated; every error names the file and tensor and what to change.
   static Result<std::unique_ptr<Model>> load(const ModelConfig& config, const ModelLoadOptions& options,
                                              Stream& stream);
 

@@ -1,9 +1,18 @@
+#pragma once
 // A tile of keys as an item sees it: where the keys and values are, which row sees which, and the copy
 // widened to fp32.
 #include "kernels/cpu/attn_params.h"
 #include "kernels/cpu/simd.h"
 
 namespace fovea::FOVEA_SIMD_NAMESPACE {
+
+/// Asks for `n` elements at `p`, one cache line after the other. To level 2: a tile ahead is as large as
+/// level 1. Calls are spread over the products, because the queue of misses is short.
+template <class T>
+FOVEA_INLINE void prefetch(const T* p, int n) {
+  for (int at = 0; at < n; at += 64 / static_cast<int>(sizeof(T)))
+    __builtin_prefetch(p + at, 0, 2);
+}
 
 /// Bits of the keys [first, last) in the tile that begins at key `start`.
 FOVEA_INLINE uint64_t range_bits(int64_t first, int64_t last, int64_t start) {

@@ -10,7 +10,9 @@
 #if defined(__AVX512F__) || defined(__AVX2__)
 // g++-12 takes the deliberately undefined sources of some AVX-512 intrinsics for mistakes of ours.
 #pragma GCC diagnostic push
+#if !defined(__clang__)  // which has no such warning
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #include <immintrin.h>
 #pragma GCC diagnostic pop

@@ -1,0 +1,151 @@
+#include "backends/cpu_attn/bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "backends/cpu_attn/cpu_attn.h"
+#include "base/aligned.h"
+#include "base/check.h"
+#include "base/float16.h"
+#include "device/stream.h"
+
+namespace fovea {
+namespace {
+
+void store(void* data, DType dtype, size_t i, float value) {
+  switch (dtype) {
+    case DType::f32: static_cast<float*>(data)[i] = value; break;
+    case DType::f16: static_cast<uint16_t*>(data)[i] = float_to_fp16(value); break;
+    case DType::bf16: static_cast<uint16_t*>(data)[i] = float_to_bf16(value); break;
+  }
+}
+
+/// About normal values; a period of 4099 (a prime) elements costs less than the random numbers would.
+void fill(void* data, DType dtype, size_t count) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(4099);
+  for (float& v : values)
+    v = normal(random);
+  for (size_t i = 0, at = 0; i < count; ++i, at = at + 1 == values.size() ? 0 : at + 1)
+    store(data, dtype, i, values[at]);
+}
+
+/// K and V pages [num_pages, Hkv, page_size, D] and a table that visits them in random order.
+struct Cache {
+  AlignedArray<std::byte> k, v;
+  std::vector<int32_t> table;
+
+  Cache(const AttentionBenchCase& c, int64_t pages_each) {
+    const size_t tokens = static_cast<size_t>(c.batch * pages_each) * static_cast<size_t>(c.page_size) *
+                          static_cast<size_t>(c.num_kv_heads);
+    k = AlignedArray<std::byte>(tokens * static_cast<size_t>(c.head_dim) * size_of(c.kv_dtype));
+    v = AlignedArray<std::byte>(tokens * static_cast<size_t>(c.v_head_dim) * size_of(c.kv_dtype));
+    fill(k.data(), c.kv_dtype, tokens * static_cast<size_t>(c.head_dim));
+    fill(v.data(), c.kv_dtype, tokens * static_cast<size_t>(c.v_head_dim));
+    table.resize(static_cast<size_t>(c.batch * pages_each));
+    std::iota(table.begin(), table.end(), 0);
+    std::shuffle(table.begin(), table.end(), std::mt19937(2));
+  }
+
+  KvView view(const AttentionBenchCase& c) const {
+    KvView view;
+    view.k = k.data();
+    view.v = v.data();
+    view.dtype = c.kv_dtype;
+    view.page_size = c.page_size;
+    view.k_slot_stride = c.head_dim;
+    view.k_head_stride = int64_t{c.page_size} * c.head_dim;
+    view.k_page_stride = view.k_head_stride * c.num_kv_heads;
+    view.v_slot_stride = c.v_head_dim;
+    view.v_head_stride = int64_t{c.page_size} * c.v_head_dim;
+    view.v_page_stride = view.v_head_stride * c.num_kv_heads;
+    return view;
+  }
+};
+
+AttentionSpec spec_of(const AttentionBenchCase& c) {
+  AttentionSpec spec;
+  spec.num_heads = c.num_heads;
+  spec.num_kv_heads = c.num_kv_heads;
+  spec.head_dim = c.head_dim;
+  spec.v_head_dim = c.v_head_dim;
+  spec.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+  spec.dtype = c.dtype;
+  spec.page_size = c.page_size;
+  return spec;
+}
+
+double median(std::vector<double> v) {
+  std::nth_element(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2), v.end());
+  return v[v.size() / 2];
+}
+
+}  // namespace
+
+AttentionBenchResult bench_cpu_attention(const AttentionBenchCase& c, ThreadPool& pool, double min_seconds) {
+  using Clock = std::chrono::steady_clock;
+  const int64_t pages_each = (c.kv_len + c.page_size - 1) / c.page_size;
+  AttentionBenchResult result;
+  result.kv_bytes = static_cast<double>(c.batch) * c.kv_len * c.num_kv_heads * (c.head_dim + c.v_head_dim) *
+                    static_cast<double>(size_of(c.kv_dtype));
+  const double seen = static_cast<double>(c.q_len) * (c.kv_len - 0.5 * (c.q_len - 1));  // keys of all rows
+  result.flops = 2.0 * c.batch * c.num_heads * (c.head_dim + c.v_head_dim) * seen;
+
+  const int copies = 1 + static_cast<int>(static_cast<double>(c.rotate_bytes) / result.kv_bytes);
+  std::vector<Cache> caches;
+  for (int i = 0; i < copies; ++i)
+    caches.emplace_back(c, pages_each);
+
+  const AttentionSpec spec = spec_of(c);
+  const size_t rows = static_cast<size_t>(c.batch) * static_cast<size_t>(c.q_len);
+  AlignedArray<std::byte> q(rows * static_cast<size_t>(c.num_heads * c.head_dim) * size_of(c.dtype));
+  AlignedArray<std::byte> out(rows * static_cast<size_t>(c.num_heads * c.v_head_dim) * size_of(c.dtype));
+  fill(q.data(), c.dtype, rows * static_cast<size_t>(c.num_heads * c.head_dim));
+
+  std::vector<int32_t> q_offsets, kv_lens(static_cast<size_t>(c.batch), c.kv_len);
+  for (int b = 0; b <= c.batch; ++b)
+    q_offsets.push_back(b * c.q_len);
+  AttentionLimits limits{c.batch, c.batch * c.q_len, int64_t{c.batch} * c.kv_len, c.kv_len};
+  const auto backend = make_cpu_attn();
+  const auto bytes = backend->workspace_bytes(spec, limits);
+  FOVEA_CHECK(bytes.ok());
+  AlignedArray<std::byte> workspace(*bytes);
+  Stream stream(pool);
+  BatchMeta meta;
+  meta.q_offsets = q_offsets;
+  meta.kv_lens = kv_lens;
+  meta.page_table = caches[0].table;  // the same order in each copy
+  meta.page_table_stride = pages_each;
+  const auto plan = backend->plan(spec, limits, meta, workspace, stream);
+  FOVEA_CHECK(plan.ok());
+
+  std::vector<double> times;
+  double total = 0;
+  for (int i = 0; times.size() < 2 || total < min_seconds; ++i) {
+    AttentionArgs args;
+    args.q = q.data();
+    args.q_row_stride = int64_t{c.num_heads} * c.head_dim;
+    args.out = out.data();
+    args.out_row_stride = int64_t{c.num_heads} * c.v_head_dim;
+    args.kv = caches[static_cast<size_t>(i % copies)].view(c);
+    const auto start = Clock::now();
+    if (c.q_len == 1)
+      backend->forward_decode(**plan, args, stream);
+    else
+      backend->forward_extend(**plan, args, stream);
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    if (i == 0) continue;  // page faults, cold threads
+    times.push_back(seconds);
+    total += seconds;
+  }
+  result.seconds = median(times);
+  result.runs = static_cast<int>(times.size());
+  return result;
+}
+
+}  // namespace fovea

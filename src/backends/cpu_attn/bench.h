@@ -1,0 +1,34 @@
+#pragma once
+// Times CPU_ATTN on one layer's worth of attention at a time.
+#include <cstdint>
+
+#include "base/thread_pool.h"
+#include "fovea/attention.h"
+
+namespace fovea {
+
+struct AttentionBenchCase {
+  int num_heads = 32, num_kv_heads = 8;
+  int head_dim = 128, v_head_dim = 128;
+  DType dtype = DType::f32;      // Q and O
+  DType kv_dtype = DType::bf16;  // the cache
+  int batch = 1;
+  int q_len = 2048;   // new tokens of each sequence; 1 = decode
+  int kv_len = 2048;  // keys of each sequence, the new ones included
+  int page_size = 16;
+  int64_t rotate_bytes = 0;  // K and V are copied until they fill this many bytes, and runs take turns
+};
+
+struct AttentionBenchResult {
+  double seconds = 0;   // of one forward call, the median; planning is not in it
+  double flops = 0;     // 2 x Hq x (D + Dv) for each visible (query, key): what a causal mask leaves
+  double kv_bytes = 0;  // K and V of all sequences, each byte once
+  int runs = 0;
+};
+
+/// Causal attention over pages in shuffled order, page layout [Hkv, page_size, D]. Runs at least twice and
+/// for about `min_seconds`, after one run that is not counted.
+AttentionBenchResult bench_cpu_attention(const AttentionBenchCase& c, ThreadPool& pool,
+                                         double min_seconds = 0.5);
+
+}  // namespace fovea

@@ -1,0 +1,81 @@
+// fovea bench attention: CPU_ATTN against the two floors. Prefill must do its products: share of the fp32 FMA
+// peak. Decode must read K and V once: share of the read bandwidth from memory.
+#include <cstdio>
+
+#include "backends/cpu_attn/bench.h"
+#include "cli/json_io.h"
+#include "cli/options.h"
+#include "kernels/cpu/machine.h"
+
+namespace fovea::cli {
+namespace {
+
+// Decode takes turns over this much KV, as a model of many layers does; less would stay in the last-level
+// cache.
+constexpr int64_t kRotateBytes = int64_t{512} << 20;
+
+AttentionBenchCase make_case(const BenchAttentionFlags& flags, bool decode, DType kv_dtype) {
+  AttentionBenchCase c;
+  c.num_heads = flags.num_heads;
+  c.num_kv_heads = flags.num_kv_heads;
+  c.head_dim = c.v_head_dim = flags.head_dim;
+  c.page_size = flags.page_size;
+  c.kv_dtype = kv_dtype;
+  c.kv_len = flags.seq_len > 0 ? flags.seq_len : decode ? 16384 : 2048;
+  c.q_len = decode ? 1 : c.kv_len;
+  c.batch = flags.batch > 0 ? flags.batch : decode ? 8 : 1;
+  c.rotate_bytes = decode ? kRotateBytes : 0;
+  return c;
+}
+
+void run_phase(const BenchAttentionFlags& flags, bool decode, DType kv_dtype, const MachineRates& machine,
+               ThreadPool& pool) {
+  const AttentionBenchCase c = make_case(flags, decode, kv_dtype);
+  const AttentionBenchResult result = bench_cpu_attention(c, pool, 2.0);
+  const double gflops = result.flops / result.seconds * 1e-9;
+  const double gbps = result.kv_bytes / result.seconds * 1e-9;
+  const double share = decode ? gbps / machine.dram_gbps() : gflops / machine.peak_gflops();
+  const char* phase = decode ? "decode" : "prefill";
+  if (flags.json) {
+    JsonRow row;
+    row.add("phase", phase).add("threads", pool.size()).add("isa", to_string(current_isa()));
+    row.add("heads", c.num_heads).add("kv_heads", c.num_kv_heads).add("head_dim", c.head_dim);
+    row.add("kv_len", c.kv_len).add("q_len", c.q_len).add("batch", c.batch).add("page_size", c.page_size);
+    row.add("kv_dtype", to_string(kv_dtype)).add("runs", result.runs).add("ms", result.seconds * 1e3);
+    row.add("gflops", gflops).add("kv_gb_s", gbps).add("fma_peak_gflops", machine.peak_gflops());
+    row.add("read_bandwidth_gb_s", machine.dram_gbps()).add("share_of_limit", share);
+    std::puts(row.str().c_str());
+    return;
+  }
+  std::printf(
+      "%-8s %d/%d heads, D %d, %d keys, batch %d, page %d, %s: %9.3f ms  %7.1f GFLOP/s  %6.2f GB/s of KV\n",
+      phase, c.num_heads, c.num_kv_heads, c.head_dim, c.kv_len, c.batch, c.page_size,
+      std::string(to_string(kv_dtype)).c_str(), result.seconds * 1e3, gflops, gbps);
+  std::printf("         %.0f %% of the %s\n", share * 100,
+              decode ? "read bandwidth from memory" : "fp32 FMA peak");
+}
+
+}  // namespace
+
+Status run_bench_attention(const BenchAttentionFlags& flags) {
+  const auto kv_dtype = parse_dtype(flags.kv_cache_dtype);
+  if (!kv_dtype)
+    return invalid("--kv-cache-dtype " + flags.kv_cache_dtype + ": allowed are float32, bfloat16, float16");
+  if (flags.num_heads % flags.num_kv_heads != 0)
+    return invalid("--heads " + std::to_string(flags.num_heads) + " must be a multiple of --kv-heads " +
+                   std::to_string(flags.num_kv_heads));
+  if (flags.head_dim % 8 != 0)
+    return invalid("--head-dim " + std::to_string(flags.head_dim) +
+                   ": allowed are multiples of 8 from 16 to 512");
+  ThreadPool pool(flags.threads);
+  const MachineRates machine = measure_machine(pool);
+  if (!flags.json)
+    std::printf("%d threads, %s: fp32 FMA peak %.1f GFLOP/s, read bandwidth from memory %.1f GB/s\n",
+                pool.size(), std::string(to_string(current_isa())).c_str(), machine.peak_gflops(),
+                machine.dram_gbps());
+  if (flags.phase != "decode") run_phase(flags, false, *kv_dtype, machine, pool);
+  if (flags.phase != "prefill") run_phase(flags, true, *kv_dtype, machine, pool);
+  return {};
+}
+
+}  // namespace fovea::cli

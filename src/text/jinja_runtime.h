@@ -1,0 +1,94 @@
+#pragma once
+// What filters, tests, methods and operators share while a template runs: its budgets and its errors.
+#include <deque>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/jinja_ast.h"
+#include "text/jinja_value.h"
+
+namespace fovea::text::jinja {
+
+struct Limits {
+  uint64_t steps = 1'000'000;         ///< statements, loop turns and calls
+  uint64_t work = uint64_t{1} << 28;  ///< bytes of strings and elements of containers made or read
+  uint64_t output_bytes = 16u << 20;  ///< of the result, and of any string or container on the way
+  int evaluation_depth = 800;         ///< nested evaluations, through macros too
+  int macro_depth = 60;               ///< nested macro calls and recursive loops
+  int value_nesting = 100;            ///< containers in containers
+};
+
+class Runtime {
+ public:
+  explicit Runtime(const Limits& limits) : limits_(limits) {}
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  /// Where errors are reported; the interpreter moves it along.
+  int64_t offset = 0;
+
+  [[noreturn]] void fail(std::string message) const { throw Failure{std::move(message), offset}; }
+  /// One statement, loop turn or call.
+  void step();
+  /// `amount` bytes or elements are read or made.
+  void charge(uint64_t amount);
+  const Limits& limits() const { return limits_; }
+
+  // Values made under the limits.
+  Value string(std::string text);
+  Value list(std::vector<Value> items);
+  Value tuple(std::vector<Value> items);
+  Value dict(Dict items);
+  Value new_namespace();
+
+  /// What a for loop over `value` goes through; an error for values that Python can't iterate.
+  std::vector<Value> iterate(const Value& value);
+
+ private:
+  Value check(Value value);
+
+  Limits limits_;
+  uint64_t steps_ = 0;
+  uint64_t work_ = 0;
+  // Namespaces may point to each other in circles, so values only refer to them.
+  std::deque<Namespace> namespaces_;
+};
+
+/// Arguments by parameter name, null where absent; an error for unknown, repeated or too many arguments.
+/// `what` names the callee in errors.
+std::vector<const Value*> bind(const Runtime& rt, std::string_view what, const Arguments& arguments,
+                               std::initializer_list<std::string_view> parameters);
+
+int64_t want_int(const Runtime& rt, const Value& value, std::string_view what);
+const std::string& want_string(const Runtime& rt, const Value& value, std::string_view what);
+
+// jinja_operators.cc
+Value get_attribute(Runtime& rt, const Value& object, std::string_view name);
+Value get_item(Runtime& rt, const Value& object, const Value& key);
+Value get_slice(Runtime& rt, const Value& object, const Value* start, const Value* stop, const Value* step);
+Value binary(Runtime& rt, std::string_view op, const Value& a, const Value& b);
+Value negate(Runtime& rt, const Value& value);
+bool compare(Runtime& rt, std::string_view op, const Value& a, const Value& b);
+bool less(Runtime& rt, const Value& a, const Value& b);
+bool contains(Runtime& rt, const Value& container, const Value& item);
+int64_t length(Runtime& rt, const Value& value);
+
+// jinja_methods.cc
+bool is_method(const Value& object, std::string_view name);
+Value call_method(Runtime& rt, const Value& object, std::string_view name, const Arguments& arguments);
+std::string strip(std::string_view text, const Value* chars, bool left, bool right);
+std::string replace_all(Runtime& rt, const std::string& text, const std::string& from, const std::string& to,
+                        int64_t count);
+std::vector<std::string> split_lines(std::string_view text);
+
+// jinja_filters.cc, jinja_predicates.cc, jinja_globals.cc
+Value apply_filter(Runtime& rt, std::string_view name, const Value& input, const Arguments& arguments);
+bool apply_test(Runtime& rt, std::string_view name, const Value& input, const std::vector<Value>& arguments);
+bool is_filter(std::string_view name);
+bool is_test(std::string_view name);
+bool is_global(std::string_view name);
+Value call_global(Runtime& rt, std::string_view name, const Arguments& arguments);
+
+}  // namespace fovea::text::jinja

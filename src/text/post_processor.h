@@ -1,0 +1,21 @@
+#pragma once
+// Stage 5 of tokenizing: ids that are put around one text (BOS, EOS).
+#include <cstdint>
+#include <vector>
+
+#include "fovea/result.h"
+#include "text/json_value.h"
+
+namespace fovea::text {
+
+/// What surrounds the ids of a single text.
+struct PostProcessor {
+  std::vector<int32_t> prefix;
+  std::vector<int32_t> suffix;
+};
+
+/// From tokenizer.json's "post_processor": null, ByteLevel (offsets only), TemplateProcessing (its "single"
+/// template, which must hold the text A exactly once), or a Sequence of those, applied in order.
+Result<PostProcessor> parse_post_processor(const Json* spec);
+
+}  // namespace fovea::text

@@ -1,0 +1,360 @@
+#include "text/tokenizer.h"
+
+#include <algorithm>
+#include <deque>
+#include <fstream>
+#include <sstream>
+
+#include "base/log.h"
+#include "text/added_tokens.h"
+#include "text/byte_level.h"
+#include "text/normalizer.h"
+#include "text/post_processor.h"
+#include "text/pre_tokenizer.h"
+#include "text/token_decoder.h"
+#include "text/token_model.h"
+#include "text/tokenizer_config.h"
+#include "text/utf8.h"
+
+namespace fovea {
+
+using namespace text;
+
+struct Tokenizer::Impl {
+  std::unique_ptr<Normalizer> normalizer;  // null: none
+  std::unique_ptr<PreTokenizer> pre_tokenizer;
+  std::unique_ptr<TokenModel> model;
+  PostProcessor post_processor;
+  TokenizerConfig config;
+
+  std::deque<AddedToken> added;  // the finders and tables point into it
+  std::unordered_map<std::string_view, const AddedToken*> added_by_text;
+  std::vector<const AddedToken*> added_by_id;  // size = vocab_size
+  AddedTokenFinder raw_finder, normalized_finder;
+
+  // Bytes of id i: bytes[byte_offsets[i], byte_offsets[i + 1]).
+  std::string bytes;
+  std::vector<size_t> byte_offsets;
+
+  Status add_token(AddedToken token);
+  Status add_all_tokens(const Json* list);
+  Status apply_config_flags();
+  Status check_post_processor() const;
+  void fill_byte_table();
+  std::optional<int32_t> find(std::string_view token) const;
+  std::optional<int32_t> special_id(std::string_view name) const;
+
+  Status encode_section(std::string_view section, bool parse_special, std::vector<int32_t>& out) const;
+  Status encode_plain(std::string text, std::vector<int32_t>& out) const;
+};
+
+namespace {
+
+constexpr size_t kMaxFileBytes = size_t{1} << 30;
+
+// The whole of a file; nullopt when it can't be opened.
+Result<std::optional<std::string>> read_optional(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return std::optional<std::string>();
+  const std::streamoff size = file.tellg();
+  if (size < 0 || static_cast<uint64_t>(size) > kMaxFileBytes) {
+    return io_error(path + " is not a regular file of at most 1 GiB");
+  }
+  std::string content(static_cast<size_t>(size), '\0');
+  file.seekg(0);
+  if (!file.read(content.data(), size)) return io_error(path + " could not be read");
+  return std::optional<std::string>(std::move(content));
+}
+
+// Bytes that occur in UTF-8 but that the vocabulary can't spell would vanish from every prompt.
+void warn_about_missing_bytes(const Vocabulary& vocabulary) {
+  int missing = 0;
+  for (int byte = 0; byte < 0xF5; ++byte) {
+    if (byte == 0xC0 || byte == 0xC1) continue;
+    missing += !vocabulary.find(byte_to_char(static_cast<uint8_t>(byte)));
+  }
+  if (missing > 0) {
+    FOVEA_LOG(warning) << "tokenizer.json: the vocabulary has no token for " << missing
+                       << " of the bytes of UTF-8; text with them loses them";
+  }
+}
+
+}  // namespace
+
+std::optional<int32_t> Tokenizer::Impl::find(std::string_view token) const {
+  if (const auto it = added_by_text.find(token); it != added_by_text.end()) return it->second->id;
+  return model->vocabulary().find(token);
+}
+
+std::optional<int32_t> Tokenizer::Impl::special_id(std::string_view name) const {
+  const auto it = config.special_tokens.find(name);
+  return it == config.special_tokens.end() ? std::nullopt : find(it->second);
+}
+
+Status Tokenizer::Impl::add_token(AddedToken token) {
+  const auto clash = [&](std::string_view other, int32_t other_id) {
+    return invalid("tokenizer.json: added token " + Json(token.content).describe() + " has id " +
+                   std::to_string(token.id) + ", but " + Json(std::string(other)).describe() + " has id " +
+                   std::to_string(other_id));
+  };
+  const Vocabulary& vocabulary = model->vocabulary();
+  if (vocabulary.has(token.id) && vocabulary.token(token.id) != token.content) {
+    return clash(vocabulary.token(token.id), token.id);
+  }
+  if (const auto id = vocabulary.find(token.content); id && *id != token.id) return clash(token.content, *id);
+  if (const auto it = added_by_text.find(token.content); it != added_by_text.end()) {
+    if (it->second->id != token.id) return clash(token.content, it->second->id);
+    return {};  // said twice
+  }
+  const auto index = static_cast<size_t>(token.id);
+  if (index >= added_by_id.size()) added_by_id.resize(index + 1);
+  if (added_by_id[index]) return clash(added_by_id[index]->content, token.id);
+  const AddedToken& kept = added.emplace_back(std::move(token));
+  added_by_id[index] = &kept;
+  added_by_text.emplace(kept.content, &kept);
+  if (kept.normalized && normalizer) {
+    const std::string text = normalizer->apply(kept.content);
+    if (!text.empty()) normalized_finder.add(text, kept);
+  } else if (kept.normalized) {
+    normalized_finder.add(kept.content, kept);
+  } else {
+    raw_finder.add(kept.content, kept);
+  }
+  return {};
+}
+
+Status Tokenizer::Impl::add_all_tokens(const Json* list) {
+  added_by_id.resize(static_cast<size_t>(model->vocabulary().size()));
+  if (list && !list->is_null()) {
+    if (!list->array()) return invalid("tokenizer.json: added_tokens must be a list");
+    for (size_t i = 0; i < list->array()->size(); ++i) {
+      FOVEA_TRY(token, parse_added_token((*list->array())[i],
+                                         "tokenizer.json: added_tokens[" + std::to_string(i) + "]"));
+      FOVEA_RETURN_IF_ERROR(add_token(std::move(token)));
+    }
+  }
+  // tokenizer_config.json repeats the list; only what tokenizer.json lacks counts.
+  for (AddedToken& token : config.added_tokens) {
+    const auto index = static_cast<size_t>(token.id);
+    const bool known = find(token.content) || model->vocabulary().has(token.id) ||
+                       (index < added_by_id.size() && added_by_id[index]);
+    if (!known) FOVEA_RETURN_IF_ERROR(add_token(std::move(token)));
+  }
+  config.added_tokens.clear();
+  return {};
+}
+
+Status Tokenizer::Impl::apply_config_flags() {
+  const auto id_for = [&](const char* flag, const char* name) -> Result<int32_t> {
+    if (const auto id = special_id(name)) return *id;
+    return invalid(std::string("tokenizer_config.json: ") + flag + " is true, but " + name +
+                   " is missing or not in the vocabulary");
+  };
+  std::vector<int32_t>& prefix = post_processor.prefix;
+  std::vector<int32_t>& suffix = post_processor.suffix;
+  if (config.add_bos_token == true) {
+    FOVEA_TRY(bos, id_for("add_bos_token", "bos_token"));
+    if (prefix.empty() || prefix.front() != bos) prefix.insert(prefix.begin(), bos);
+  } else if (config.add_bos_token == false && !prefix.empty() && prefix.front() == special_id("bos_token")) {
+    prefix.erase(prefix.begin());
+  }
+  if (config.add_eos_token == true) {
+    FOVEA_TRY(eos, id_for("add_eos_token", "eos_token"));
+    if (suffix.empty() || suffix.back() != eos) suffix.push_back(eos);
+  } else if (config.add_eos_token == false && !suffix.empty() && suffix.back() == special_id("eos_token")) {
+    suffix.pop_back();
+  }
+  return {};
+}
+
+Status Tokenizer::Impl::check_post_processor() const {
+  for (const auto* ids : {&post_processor.prefix, &post_processor.suffix}) {
+    for (const int32_t id : *ids) {
+      const auto index = static_cast<size_t>(id);
+      if (!model->vocabulary().has(id) && (index >= added_by_id.size() || !added_by_id[index])) {
+        return invalid("tokenizer.json: the post_processor adds id " + std::to_string(id) +
+                       ", which no token has");
+      }
+    }
+  }
+  return {};
+}
+
+void Tokenizer::Impl::fill_byte_table() {
+  byte_offsets.reserve(added_by_id.size() + 1);
+  for (size_t id = 0; id < added_by_id.size(); ++id) {
+    byte_offsets.push_back(bytes.size());
+    bytes += added_by_id[id] ? added_by_id[id]->content
+                             : decode_byte_level(model->vocabulary().token(static_cast<int32_t>(id)));
+  }
+  byte_offsets.push_back(bytes.size());
+}
+
+Status Tokenizer::Impl::encode_plain(std::string text, std::vector<int32_t>& out) const {
+  Pieces pieces;
+  pieces.spans.push_back({0, text.size()});
+  pieces.text = std::move(text);
+  FOVEA_RETURN_IF_ERROR(pre_tokenizer->apply(pieces));
+  for (const Span& span : pieces.spans) {
+    model->encode(std::string_view(pieces.text).substr(span.begin, span.size()), out);
+  }
+  return {};
+}
+
+Status Tokenizer::Impl::encode_section(std::string_view section, bool parse_special,
+                                       std::vector<int32_t>& out) const {
+  std::string normalized(section);
+  if (normalizer) normalized = normalizer->apply(std::move(normalized));
+  if (normalized_finder.empty()) return encode_plain(std::move(normalized), out);
+  std::vector<AddedTokenFinder::Section> parts;
+  normalized_finder.split(normalized, parse_special, parts);
+  for (const auto& part : parts) {
+    if (part.token) {
+      out.push_back(part.token->id);
+    } else {
+      FOVEA_RETURN_IF_ERROR(encode_plain(normalized.substr(part.span.begin, part.span.size()), out));
+    }
+  }
+  return {};
+}
+
+Tokenizer::Tokenizer() : impl_(std::make_unique<Impl>()) {}
+Tokenizer::~Tokenizer() = default;
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& dir) {
+  FOVEA_TRY(json, read_optional(dir + "/tokenizer.json"));
+  if (!json) return not_found(dir + "/tokenizer.json does not exist or can't be read; a tokenizer needs it");
+  FOVEA_TRY(config, read_optional(dir + "/tokenizer_config.json"));
+  FOVEA_TRY(chat_template, read_optional(dir + "/chat_template.jinja"));
+  auto tokenizer = parse(*json, config.value_or(""));
+  if (!tokenizer) return Error{tokenizer.error().code, dir + "/" + tokenizer.error().message};
+  if (chat_template) (*tokenizer)->impl_->config.chat_template = *std::move(chat_template);
+  return tokenizer;
+}
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::parse(std::string_view tokenizer_json,
+                                                    std::string_view tokenizer_config_json) {
+  FOVEA_TRY(root, parse_json(tokenizer_json, "tokenizer.json"));
+  if (!root.object()) return invalid("tokenizer.json must hold an object");
+  std::unique_ptr<Tokenizer> tokenizer(new Tokenizer());
+  Impl& impl = *tokenizer->impl_;
+  FOVEA_TRY(config, parse_tokenizer_config(tokenizer_config_json));
+  impl.config = std::move(config);
+  FOVEA_TRY(model, parse_token_model(root.find("model")));
+  impl.model = std::move(model);
+  FOVEA_TRY(normalizer, parse_normalizer(root.find("normalizer")));
+  impl.normalizer = std::move(normalizer);
+  FOVEA_TRY(pre_tokenizer, parse_pre_tokenizer(root.find("pre_tokenizer")));
+  impl.pre_tokenizer = std::move(pre_tokenizer);
+  if (const int stages = impl.pre_tokenizer->byte_level_stages(); stages != 1) {
+    return unsupported("tokenizer.json: pre_tokenizer has " + std::to_string(stages) +
+                       " ByteLevel stages; exactly one is supported");
+  }
+  FOVEA_RETURN_IF_ERROR(check_decoder(root.find("decoder")));
+  FOVEA_TRY(post_processor, parse_post_processor(root.find("post_processor")));
+  impl.post_processor = std::move(post_processor);
+  FOVEA_RETURN_IF_ERROR(impl.add_all_tokens(root.find("added_tokens")));
+  FOVEA_RETURN_IF_ERROR(impl.apply_config_flags());
+  FOVEA_RETURN_IF_ERROR(impl.check_post_processor());
+  warn_about_missing_bytes(impl.model->vocabulary());
+  impl.fill_byte_table();
+  return tokenizer;
+}
+
+Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  std::string repaired;
+  if (!is_valid_utf8(text)) {
+    repaired = to_valid_utf8(text);
+    text = repaired;
+  }
+  std::vector<int32_t> ids;
+  ids.reserve(text.size() / 3 + 8);
+  if (options.add_special_tokens) ids = impl_->post_processor.prefix;
+  std::vector<AddedTokenFinder::Section> sections;
+  impl_->raw_finder.split(text, options.parse_special_tokens, sections);
+  for (const auto& section : sections) {
+    if (section.token) {
+      ids.push_back(section.token->id);
+    } else {
+      FOVEA_RETURN_IF_ERROR(impl_->encode_section(text.substr(section.span.begin, section.span.size()),
+                                                  options.parse_special_tokens, ids));
+    }
+  }
+  if (options.add_special_tokens) {
+    const std::vector<int32_t>& suffix = impl_->post_processor.suffix;
+    ids.insert(ids.end(), suffix.begin(), suffix.end());
+  }
+  return ids;
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
+  Stream stream(*this, skip_special_tokens);
+  std::string out;
+  for (const int32_t id : ids)
+    stream.push(id, out);
+  stream.finish(out);
+  return out;
+}
+
+std::string_view Tokenizer::token_bytes(int32_t id) const {
+  if (id < 0 || id >= vocab_size()) return {};
+  const size_t begin = impl_->byte_offsets[static_cast<size_t>(id)];
+  const size_t end = impl_->byte_offsets[static_cast<size_t>(id) + 1];
+  return std::string_view(impl_->bytes).substr(begin, end - begin);
+}
+
+int Tokenizer::vocab_size() const {
+  return static_cast<int>(impl_->added_by_id.size());
+}
+
+std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const {
+  return impl_->find(token);
+}
+
+std::string_view Tokenizer::id_to_token(int32_t id) const {
+  if (id < 0 || id >= vocab_size()) return {};
+  const AddedToken* added = impl_->added_by_id[static_cast<size_t>(id)];
+  return added ? std::string_view(added->content) : impl_->model->vocabulary().token(id);
+}
+
+bool Tokenizer::is_special(int32_t id) const {
+  if (id < 0 || id >= vocab_size()) return false;
+  const AddedToken* added = impl_->added_by_id[static_cast<size_t>(id)];
+  return added && added->special;
+}
+
+std::optional<int32_t> Tokenizer::bos_token_id() const {
+  return impl_->special_id("bos_token");
+}
+
+std::optional<int32_t> Tokenizer::eos_token_id() const {
+  return impl_->special_id("eos_token");
+}
+
+std::string_view Tokenizer::special_token(std::string_view name) const {
+  const auto it = impl_->config.special_tokens.find(name);
+  return it == impl_->config.special_tokens.end() ? std::string_view() : std::string_view(it->second);
+}
+
+std::string_view Tokenizer::chat_template() const {
+  return impl_->config.chat_template;
+}
+
+void Tokenizer::Stream::push(int32_t id, std::string& out) {
+  if (skip_special_ && tokenizer_->is_special(id)) return;
+  const std::string_view bytes = tokenizer_->token_bytes(id);
+  if (pending_.empty()) {
+    const size_t used = append_complete_utf8(bytes, out);
+    pending_ = bytes.substr(used);
+  } else {
+    pending_ += bytes;
+    pending_.erase(0, append_complete_utf8(pending_, out));
+  }
+}
+
+void Tokenizer::Stream::finish(std::string& out) {
+  if (!pending_.empty()) out += kReplacementUtf8;
+  pending_.clear();
+}
+
+}  // namespace fovea

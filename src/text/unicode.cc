@@ -1,0 +1,176 @@
+#include "text/unicode.h"
+
+#define UTF8PROC_STATIC
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "text/utf8.h"
+
+namespace fovea::text {
+namespace {
+
+int category(uint32_t code_point) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(code_point));
+}
+
+// Characters that NFC leaves alone whatever stands beside them: all below U+0300, and CJK ideographs.
+bool is_inert(uint32_t code_point) {
+  return code_point < 0x300 || (code_point >= 0x3400 && code_point < 0xA000);
+}
+
+bool all_inert(std::string_view text) {
+  while (!text.empty()) {
+    const Utf8Char c = decode_utf8(text);
+    if (!is_inert(c.code_point)) return false;
+    text.remove_prefix(c.length);
+  }
+  return true;
+}
+
+struct Decomposed {
+  utf8proc_int32_t code_point;
+  utf8proc_propval_t combining_class;
+};
+
+// utf8proc orders marks by swapping neighbours, which is quadratic in the length of a run of marks; a stable
+// sort of each run gives the same order.
+void order_marks(std::vector<Decomposed>& chars) {
+  for (size_t begin = 0; begin < chars.size();) {
+    size_t end = begin + 1;
+    if (chars[begin].combining_class != 0) {
+      while (end < chars.size() && chars[end].combining_class != 0)
+        ++end;
+      std::stable_sort(
+          chars.begin() + static_cast<std::ptrdiff_t>(begin),
+          chars.begin() + static_cast<std::ptrdiff_t>(end),
+          [](const Decomposed& a, const Decomposed& b) { return a.combining_class < b.combining_class; });
+    }
+    begin = end;
+  }
+}
+
+}  // namespace
+
+bool is_white_space(uint32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
+}
+
+bool is_numeric(uint32_t code_point) {
+  const int c = category(code_point);
+  return c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_NL || c == UTF8PROC_CATEGORY_NO;
+}
+
+bool is_word(uint32_t code_point) {
+  const int c = category(code_point);
+  return (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_ND) || c == UTF8PROC_CATEGORY_NL ||
+         c == UTF8PROC_CATEGORY_PC;
+}
+
+bool is_printable(uint32_t code_point) {
+  const int c = category(code_point);
+  return code_point == ' ' || (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_SO);
+}
+
+bool is_alphabetic(uint32_t code_point) {
+  const int c = category(code_point);
+  return c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO;
+}
+
+bool is_upper(uint32_t code_point) {
+  return category(code_point) == UTF8PROC_CATEGORY_LU;
+}
+
+bool is_lower(uint32_t code_point) {
+  return category(code_point) == UTF8PROC_CATEGORY_LL;
+}
+
+bool is_cased(uint32_t code_point) {
+  const int c = category(code_point);
+  return c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LL || c == UTF8PROC_CATEGORY_LT;
+}
+
+namespace {
+
+enum class Case { upper, lower, title };
+
+void append_cased(uint32_t code_point, Case form, std::string& out) {
+  const auto c = static_cast<utf8proc_int32_t>(code_point);
+  if (code_point == 0xDF && form != Case::lower) {
+    out += form == Case::upper ? "SS" : "Ss";
+    return;
+  }
+  const utf8proc_int32_t mapped = form == Case::upper   ? utf8proc_toupper(c)
+                                  : form == Case::lower ? utf8proc_tolower(c)
+                                                        : utf8proc_totitle(c);
+  append_utf8(static_cast<uint32_t>(mapped), out);
+}
+
+// `form_of(code_point, is_first)` chooses the case of each character.
+template <class FormOf>
+std::string map_case(std::string_view text, FormOf form_of) {
+  std::string out;
+  out.reserve(text.size());
+  for (bool first = true; !text.empty(); first = false) {
+    const Utf8Char c = decode_utf8(text);
+    append_cased(c.code_point, form_of(c.code_point, first), out);
+    text.remove_prefix(c.length);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string to_upper(std::string_view text) {
+  return map_case(text, [](uint32_t, bool) { return Case::upper; });
+}
+
+std::string to_lower(std::string_view text) {
+  return map_case(text, [](uint32_t, bool) { return Case::lower; });
+}
+
+std::string to_title(std::string_view text) {
+  bool in_word = false;
+  return map_case(text, [&](uint32_t c, bool) {
+    const Case form = in_word ? Case::lower : Case::title;
+    in_word = is_cased(c);
+    return form;
+  });
+}
+
+std::string to_capitalized(std::string_view text) {
+  return map_case(text, [](uint32_t, bool first) { return first ? Case::title : Case::lower; });
+}
+
+std::string to_nfc(std::string_view text) {
+  if (all_inert(text)) return std::string(text);
+  constexpr auto kOptions = static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE);
+  std::vector<Decomposed> chars;
+  chars.reserve(text.size());
+  int boundary = 0;
+  while (!text.empty()) {
+    const Utf8Char c = decode_utf8(text);
+    utf8proc_int32_t parts[32];  // the longest canonical decomposition has 4
+    const utf8proc_ssize_t n = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c.code_point), parts,
+                                                       std::size(parts), kOptions, &boundary);
+    for (utf8proc_ssize_t i = 0; i < n; ++i) {
+      chars.push_back({parts[i], utf8proc_get_property(parts[i])->combining_class});
+    }
+    text.remove_prefix(c.length);
+  }
+  order_marks(chars);
+  std::vector<utf8proc_int32_t> code_points(chars.size());
+  std::transform(chars.begin(), chars.end(), code_points.begin(),
+                 [](const Decomposed& d) { return d.code_point; });
+  const utf8proc_ssize_t n = utf8proc_normalize_utf32(
+      code_points.data(), static_cast<utf8proc_ssize_t>(code_points.size()), kOptions);
+  std::string out;
+  for (utf8proc_ssize_t i = 0; i < n; ++i)
+    append_utf8(static_cast<uint32_t>(code_points[i]), out);
+  return out;
+}
+
+}  // namespace fovea::text

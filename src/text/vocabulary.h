@@ -1,0 +1,47 @@
+#pragma once
+// Token spellings and their ids, both ways.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "fovea/result.h"
+#include "text/json_value.h"
+
+namespace fovea::text {
+
+class Vocabulary {
+ public:
+  /// Ids above this are refused: the largest real vocabularies have about a million entries, and the id table
+  /// grows with the largest id.
+  static constexpr int64_t kMaxId = (1 << 22) - 1;
+
+  /// From {"token": id, ...}. Ids may have gaps; two tokens with one id, or one token twice, are errors.
+  static Result<Vocabulary> parse(const Json& vocab, std::string_view path);
+
+  std::optional<int32_t> find(std::string_view token) const {
+    const auto it = ids_.find(token);
+    return it == ids_.end() ? std::nullopt : std::optional<int32_t>(it->second);
+  }
+  /// Empty where no token has this id.
+  std::string_view token(int32_t id) const {
+    return has(id) ? tokens_[static_cast<size_t>(id)] : std::string_view();
+  }
+  bool has(int32_t id) const {
+    return id >= 0 && static_cast<size_t>(id) < tokens_.size() && tokens_[static_cast<size_t>(id)].data();
+  }
+  /// One past the largest id.
+  int size() const { return static_cast<int>(tokens_.size()); }
+
+ private:
+  std::vector<char> storage_;             // all spellings, one after the other
+  std::vector<std::string_view> tokens_;  // by id; data() is null in gaps
+  std::unordered_map<std::string_view, int32_t> ids_;
+};
+
+/// An integer of `value` in [0, Vocabulary::kMaxId], or an error that names `path`.
+Result<int32_t> parse_token_id(const Json& value, const std::string& path);
+
+}  // namespace fovea::text
