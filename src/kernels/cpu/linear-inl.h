@@ -11,19 +11,19 @@ constexpr int kLanes = Vec::kLanes;
 constexpr int kPairsOfPanel = static_cast<int>(kPanel) / (2 * kLanes);
 
 // Rows that fit: 14 x 2 sums + 2 weights + 1 x of 32 registers (AVX-512), 6 x 2 + 2 + 1 of 16 (AVX2); the
-// generic vector takes two registers each, 3 x 2 x 2 + 2.
+// generic code needs one more for the product.
 #if defined(__AVX512F__)
 constexpr int kMaxRows = 14;
 #elif defined(__AVX2__)
 constexpr int kMaxRows = 6;
 #else
-constexpr int kMaxRows = 3;
+constexpr int kMaxRows = 4;
 #endif
 
 /// Pairs of a tile of `rows` rows: at least 8 independent chains, which hide an FMA's latency of 4 cycles on
 /// two pipes.
 constexpr int pairs_for(int rows) {
-  return rows == 1 ? 4 : rows <= 3 && 2 * rows <= kMaxRows ? 2 : 1;
+  return rows == 1 ? 4 : rows <= 3 ? 2 : 1;
 }
 
 // How the 2 kLanes weights of a pair are widened, and the output that is lane 0 of vector j (0, 1).
