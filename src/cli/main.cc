@@ -77,7 +77,8 @@ struct Flags {
 
 void add_generate(CLI::App& root, GenerateFlags& f) {
   auto& app = *root.add_subcommand("generate", "Complete prompts");
-  app.add_option("prompt,--prompt,-p", f.prompts, "Prompt text (repeatable)")->allow_extra_args(false);
+  app.add_option("prompts", f.prompts, "Prompts");
+  app.add_option("--prompt,-p", f.prompts, "A prompt (repeatable)")->allow_extra_args(false);
   app.add_option("--prompt-file", f.prompt_file, "A file that is one prompt");
   app.add_option(
       "--input", f.input,

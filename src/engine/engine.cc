@@ -185,6 +185,8 @@ Status EngineImpl::load_text(const EngineConfig& config) {
     if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
   }
   context_.vocab_size = info_.vocab_size;
+  context_.sampled_vocab =
+      tokenizer_ ? std::min(tokenizer_->vocab_size(), info_.vocab_size) : info_.vocab_size;
   context_.max_seq_len = info_.max_seq_len;
   context_.seed = config.seed;
   return {};
@@ -198,7 +200,6 @@ Status EngineImpl::load_model(const EngineConfig& config, const BackendRegistry&
   options.seed = config.seed;
   FOVEA_TRY(model, Model::load(model_config_, options, *stream_));
   model_ = std::move(model);
-  if (tokenizer_) model_->set_valid_vocab(tokenizer_->vocab_size());
   info_.weight_bytes = model_->weight_bytes();
   info_.weight_bytes_per_token = model_->weight_bytes_per_token();
 

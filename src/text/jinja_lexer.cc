@@ -3,6 +3,7 @@
 #include <array>
 
 #include "text/jinja_ast.h"
+#include "text/unicode.h"
 #include "text/utf8.h"
 
 namespace fovea::text::jinja {
@@ -10,8 +11,19 @@ namespace {
 
 using Type = Token::Type;
 
-bool is_space(char c) {
-  return c == ' ' || (c >= '\t' && c <= '\r') || (c >= '\x1c' && c <= '\x1f');
+// Bytes of the white-space character (Python's \s) that starts at, or ends before, a position; 0 if none
+// does.
+size_t space_at(std::string_view text, size_t pos) {
+  if (pos >= text.size()) return 0;
+  const Utf8Char c = decode_utf8(text.substr(pos));
+  const bool space = is_white_space(c.code_point) || (c.code_point >= 0x1C && c.code_point <= 0x1F);
+  return space ? c.length : 0;
+}
+size_t space_before(std::string_view text, size_t pos) {
+  for (size_t length = 1; length <= 3 && length <= pos; ++length) {
+    if (space_at(text, pos - length) == length) return length;
+  }
+  return 0;
 }
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
@@ -82,15 +94,19 @@ class Lexer {
   // otherwise (lstrip_blocks) the blanks of its line when only they stand before a block or comment.
   size_t strip_before(size_t begin, size_t end, char sign, bool lstrip) const {
     if (sign == '-') {
-      while (end > begin && is_space(source_[end - 1]))
-        --end;
+      while (end > begin) {
+        const size_t length = space_before(source_, end);
+        if (length == 0) break;
+        end -= length;
+      }
       return end;
     }
     if (sign == '+' || !lstrip) return end;
     size_t line = end;
     while (line > begin && source_[line - 1] != '\n') {
-      if (!is_space(source_[line - 1])) return end;
-      --line;
+      const size_t length = space_before(source_, line);
+      if (length == 0) return end;
+      line -= length;
     }
     const bool line_start = line > begin || begin == 0 || source_[begin - 1] == '\n';
     return line_start ? line : end;
@@ -100,8 +116,7 @@ class Lexer {
   // (trim_blocks) one newline.
   size_t strip_after(size_t end, char sign, bool trim) const {
     if (sign == '-') {
-      while (end < source_.size() && is_space(source_[end]))
-        ++end;
+      end = skip_space(end);
     } else if (sign != '+' && trim && peek(end) == '\n') {
       ++end;
     }
@@ -116,8 +131,8 @@ class Lexer {
   }
 
   size_t skip_space(size_t pos) const {
-    while (pos < source_.size() && is_space(source_[pos]))
-      ++pos;
+    while (const size_t length = space_at(source_, pos))
+      pos += length;
     return pos;
   }
 

@@ -50,9 +50,7 @@ std::vector<std::string_view> split_at_space(std::string_view text, int64_t limi
       pos += length;
     if (pos == text.size()) return parts;
     if (limit >= 0 && static_cast<int64_t>(parts.size()) == limit) {
-      size_t end = text.size();
-      const std::string rest = strip(text.substr(pos, end - pos), nullptr, false, true);
-      parts.push_back(text.substr(pos, rest.size()));
+      parts.push_back(text.substr(pos));
       return parts;
     }
     const size_t begin = pos;

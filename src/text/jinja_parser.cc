@@ -443,6 +443,7 @@ class Parser {
     const bool negated = take_word("not");
     auto node = make(Ex::test, offset, parse_dotted_name());
     adopt(*node, std::move(input));
+    if (is_word("is")) fail(now().offset, "tests can't be chained with 'is'");
     if (is_op("(")) {
       parse_arguments(*node);
       if (!node->named.empty()) fail(offset, "tests take no named arguments");

@@ -177,11 +177,11 @@ def logits_of(model, ids):
 
 
 def golden_of(model, ids):
-    """One prompt's record. Log-probabilities and greedy tokens are over the tokenizer's ids: the rows that pad the
-    vocabulary stand for no text. `last_logits` keeps them."""
+    """One prompt's record. Logits and log-probabilities are over the whole vocabulary; greedy tokens over the
+    tokenizer's ids, because the rows that pad the vocabulary stand for no text."""
     rows = logits_of(model, ids)
     last = rows[-1]
-    logprobs = torch.log_softmax(rows[:, :TOKENIZER_SIZE], dim=-1)
+    logprobs = torch.log_softmax(rows, dim=-1)
     record = dict(ids=ids, last_logits=[round(x, 6) for x in last.tolist()],
                   logprobs=[round(logprobs[i, t].item(), 6) for i, t in enumerate(ids[1:])], greedy=[], gaps=[])
     sequence = list(ids)

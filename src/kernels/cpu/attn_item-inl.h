@@ -147,7 +147,7 @@ class ItemRun {
     if (item_.rows >= attn::kWidenRows) {
       const float* k_rows[attn::kTileKeys];
       const float* v_rows[attn::kTileKeys];
-      widen_tile(a_, tile, k_, v_, k_rows, v_rows);
+      widen_tile(a_, tile, next, k_, v_, k_rows, v_rows);
       constexpr int kWidth = attn::kPanelVecs<Vec::kLanes> * Vec::kLanes;
       products<float>(tile, k_rows, {v_rows, nullptr, int64_t{attn::kTileKeys} * kWidth}, nullptr);
     } else {

@@ -2,6 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
+
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
 
 #include "base/check.h"
 #include "base/cpu_features.h"
@@ -16,7 +21,7 @@ namespace {
 
 /// Place of output `column` in a panel's row. bf16 pairs columns c and c + 16 in one 32-bit word, so that a
 /// shift and a mask widen a loaded vector into two.
-int64_t place(DType storage, int64_t column) {
+constexpr int64_t place(DType storage, int64_t column) {
   return storage == DType::bf16 ? column % 16 * 2 + column / 16 : column;
 }
 
@@ -34,14 +39,32 @@ struct PanelRows {
   const std::byte* source;  // row `begin`, at any address
   DType dtype;
   int64_t begin, end, k;
-  DType storage;
   std::byte* panel;
 };
 
-/// Transposes in strips of kSteps elements of each row, converted into a buffer that fits in L1.
-template <class Word>
+constexpr int64_t kSteps = 64;  // of a strip: 32 rows of them fit in L1
+
+template <DType kStorage, class Word>
+void transpose_strip(const Word (&strip)[kPanel][kSteps], int64_t steps, Word* out) {
+  for (int64_t i = 0; i < steps; ++i, out += kPanel)
+    if constexpr (kStorage == DType::f32) {
+      for (int64_t c = 0; c < kPanel; ++c)
+        out[c] = strip[c][i];
+    } else {
+      for (int64_t c = 0; c < kPanel / 2; ++c) {  // two neighbours a store
+        constexpr bool kPaired = kStorage == DType::bf16;
+        const uint32_t low = strip[kPaired ? c : 2 * c][i],
+                       high = strip[kPaired ? c + kPanel / 2 : 2 * c + 1][i];
+        const uint32_t both = low | high << 16;
+        std::memcpy(out + 2 * c, &both, sizeof both);
+      }
+    }
+}
+
+/// In strips of kSteps elements of each row, converted into a buffer and then transposed.
+template <DType kStorage>
 void pack_panel(const PanelRows& rows) {
-  constexpr int64_t kSteps = 64;
+  using Word = std::conditional_t<kStorage == DType::f32, uint32_t, uint16_t>;
   alignas(64) Word strip[kPanel][kSteps];
   alignas(64) std::byte aligned[kSteps * sizeof(float)];
   const LinearKernels& isa = kernels();
@@ -50,22 +73,20 @@ void pack_panel(const PanelRows& rows) {
     const int64_t steps = std::min(kSteps, rows.k - k0);
     for (int64_t r = rows.begin; r < rows.end; ++r) {
       const std::byte* source = rows.source + ((r - rows.begin) * rows.k + k0) * size;
-      if (rows.dtype == rows.storage) {
+      if (rows.dtype == kStorage) {
         std::memcpy(strip[r], source, static_cast<size_t>(steps * size));
       } else {
         std::memcpy(aligned, source, static_cast<size_t>(steps * size));
-        isa.convert(aligned, rows.dtype, strip[r], rows.storage, steps);
+        isa.convert(aligned, rows.dtype, strip[r], kStorage, steps);
       }
     }
     Word* out = reinterpret_cast<Word*>(rows.panel) + k0 * kPanel;
     if (rows.begin == 0 && rows.end == kPanel)
-      for (int64_t i = 0; i < steps; ++i)
-        for (int64_t r = 0; r < kPanel; ++r)
-          out[i * kPanel + place(rows.storage, r)] = strip[r][i];
+      transpose_strip<kStorage>(strip, steps, out);
     else
       for (int64_t r = rows.begin; r < rows.end; ++r)
         for (int64_t i = 0; i < steps; ++i)
-          out[i * kPanel + place(rows.storage, r)] = strip[r][i];
+          out[i * kPanel + place(kStorage, r)] = strip[r][i];
   }
 }
 
@@ -93,12 +114,12 @@ void PackedMatrix::pack_rows(int64_t first, int64_t rows, const void* source, DT
     part.begin = row - panel * kPanel;
     part.end = std::min(end - panel * kPanel, kPanel);
     part.k = k_;
-    part.storage = storage_;
     part.panel = data_.data() + panel * panel_bytes;
-    if (storage_ == DType::f32)
-      pack_panel<uint32_t>(part);
-    else
-      pack_panel<uint16_t>(part);
+    switch (storage_) {
+      case DType::f32: return pack_panel<DType::f32>(part);
+      case DType::f16: return pack_panel<DType::f16>(part);
+      case DType::bf16: return pack_panel<DType::bf16>(part);
+    }
   });
 }
 
@@ -118,10 +139,10 @@ void PackedMatrix::unpack_row(int64_t row, float* out) const {
 
 namespace {
 
-// A block of x is kept in L2 (1 MiB on recent cores) while panels go by: 512 x 256 x 4 bytes is half of it,
-// and a panel's 256 steps are 16 KiB, half of L1.
-constexpr int64_t kBlockRows = 512;
-constexpr int64_t kBlockDepth = 256;
+// A block of x is kept in L2 (1 MiB on recent cores) while panels go by: 256 x 512 x 4 bytes is half of it.
+// The sums are reloaded once in 512 steps, and each row of tiles reads the panel's 32 KiB again, from L2 too.
+constexpr int64_t kBlockRows = 256;
+constexpr int64_t kBlockDepth = 512;
 
 /// Rows [first, first + count) of x cut into tiles of nearly equal height.
 struct Tiles {
@@ -129,6 +150,32 @@ struct Tiles {
   int64_t begin(int64_t tile) const { return count * tile / tiles; }
   int64_t rows(int64_t tile) const { return begin(tile + 1) - begin(tile); }
 };
+
+/// to[i][r] = from[r][i], i < steps, r < rows.
+void transpose(const float* from, int64_t stride, int64_t rows, int64_t steps, float* to) {
+  int64_t r = 0;
+#if defined(__SSE2__)
+  for (; r + 4 <= rows; r += 4) {
+    const float* row = from + r * stride;
+    int64_t i = 0;
+    for (; i + 4 <= steps; i += 4) {
+      __m128 a = _mm_loadu_ps(row + i), b = _mm_loadu_ps(row + stride + i);
+      __m128 c = _mm_loadu_ps(row + 2 * stride + i), d = _mm_loadu_ps(row + 3 * stride + i);
+      _MM_TRANSPOSE4_PS(a, b, c, d);
+      _mm_storeu_ps(to + i * rows + r, a);
+      _mm_storeu_ps(to + (i + 1) * rows + r, b);
+      _mm_storeu_ps(to + (i + 2) * rows + r, c);
+      _mm_storeu_ps(to + (i + 3) * rows + r, d);
+    }
+    for (; i < steps; ++i)
+      for (int64_t q = 0; q < 4; ++q)
+        to[i * rows + r + q] = row[q * stride + i];
+  }
+#endif
+  for (; r < rows; ++r)
+    for (int64_t i = 0; i < steps; ++i)
+      to[i * rows + r] = from[r * stride + i];
+}
 
 /// x as [depth block][tile][depth][rows of the tile], so that a tile reads it in one stream.
 void pack_x(const float* x, int64_t stride, const Tiles& tiles, int64_t k, int64_t depth, float* packed,
@@ -139,9 +186,7 @@ void pack_x(const float* x, int64_t stride, const Tiles& tiles, int64_t k, int64
     for (int64_t k0 = 0; k0 < k; k0 += depth) {
       const int64_t steps = std::min(depth, k - k0);
       float* dst = packed + k0 * tiles.count + begin * steps;
-      for (int64_t r = 0; r < rows; ++r)
-        for (int64_t i = 0; i < steps; ++i)
-          dst[i * rows + r] = src[r * stride + k0 + i];
+      transpose(src + k0, stride, rows, steps, dst);
     }
   };
   // Waking the others costs more than copying 256 KiB.

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Compares our tokenizers and templates with other implementations of them.
+
+differential_test.py TEXT_PROBE [--large]: TEXT_PROBE is our helper program. The oracles are npm packages beside this
+file (npm ci) and python3-jinja2; what is not installed is skipped and said. --large adds a real vocabulary of 100,000
+tokens (npm tiktoken).
+"""
+import importlib.util
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import template_cases
+import tokenizer_cases
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def ask(command, questions):
+    result = subprocess.run(command, input=json.dumps(questions), capture_output=True, text=True, check=False, cwd=HERE)
+    if result.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))} failed:\n{result.stderr[-4000:]}")
+    return json.loads(result.stdout)
+
+
+def tokenizer_jobs():
+    jobs = []
+    for seed, folder in enumerate(sorted((HERE / "tokenizers").iterdir())):
+        document = json.loads((folder / "tokenizer.json").read_text())
+        size = len(set(document["model"]["vocab"]) | {token["content"] for token in document["added_tokens"]})
+        jobs.append({"dir": str(folder), "encode": tokenizer_cases.encode_items(seed, 600),
+                     "decode": tokenizer_cases.decode_items(seed, 300, size)})
+    return jobs
+
+
+class Report:
+    def __init__(self):
+        self.compared = 0
+        self.failed = 0
+
+    def check(self, what, question, ours, theirs):
+        self.compared += 1
+        if ours == theirs:
+            return
+        self.failed += 1
+        if self.failed <= 20:
+            print(f"DIFFERENT {what}\n  question {str(question)[:600]}\n  ours     {str(ours)[:600]!r}\n"
+                  f"  theirs   {str(theirs)[:600]!r}")
+
+
+def compare_tokenizers(report, jobs, ours, theirs):
+    for job, our, their in zip(jobs, ours, theirs):
+        name = pathlib.Path(job["dir"]).name
+        if "error" in our:
+            report.check(name, "load", our, None)
+            continue
+        for kind in ("encode", "decode"):
+            for question, a, b in zip(job[kind], our[kind], their[kind]):
+                report.check(f"{name} {kind}", question, a, b)
+
+
+def outcome(answer):
+    """Texts are compared; of errors only that there is one."""
+    return "an error" if isinstance(answer, dict) else answer
+
+
+def compare_templates(report, name, jobs, ours, theirs, is_known_difference=lambda job: False):
+    for job, our, their in zip(jobs, ours, theirs):
+        if is_known_difference(job):
+            continue
+        if outcome(our) != outcome(their):
+            report.check(f"template, {name}", job, our, their)
+        else:
+            report.compared += 1
+
+
+def large_vocabulary(report, probe):
+    with tempfile.TemporaryDirectory() as folder:
+        questions = {"dir": folder, "encode": tokenizer_cases.encode_items(99, 300), "decode": []}
+        theirs = ask(["node", HERE / "tiktoken_oracle.mjs"], questions)
+        ours = ask([probe], {"tokenizers": [questions], "templates": []})["tokenizers"]
+        compare_tokenizers(report, [questions], ours, [theirs])
+
+
+def main():
+    probe = sys.argv[1]
+    report = Report()
+    questions = {"tokenizers": tokenizer_jobs(), "templates": template_cases.cases()}
+    ours = ask([probe], questions)
+    skipped = []
+    if shutil.which("node") and (HERE / "node_modules" / "@huggingface").is_dir():
+        theirs = ask(["node", HERE / "oracle.mjs"], questions)
+        compare_tokenizers(report, questions["tokenizers"], ours["tokenizers"], theirs["tokenizers"])
+        compare_templates(report, "@huggingface/jinja", questions["templates"], ours["templates"], theirs["templates"],
+                          lambda job: not job["javascript"])
+        if "--large" in sys.argv:
+            large_vocabulary(report, probe)
+    else:
+        skipped.append("npm oracles (run npm ci in tests/text)")
+    if importlib.util.find_spec("jinja2"):
+        theirs = ask([sys.executable, HERE / "jinja_oracle.py"], questions)
+        compare_templates(report, "jinja2", questions["templates"], ours["templates"], theirs["templates"])
+    else:
+        skipped.append("jinja2 (install python3-jinja2)")
+    print(f"{report.compared} answers compared, {report.failed} differ")
+    for name in skipped:
+        print(f"SKIPPED: {name}")
+    sys.exit(1 if report.failed else 0)
+
+
+if __name__ == "__main__":
+    main()
