@@ -135,10 +135,12 @@ TEST(KvCacheTest, RefusesWhatCantBeHad) {
   auto r = KvCache::create(c);
   ASSERT_FALSE(r.ok());
   EXPECT_EQ(r.error().code, ErrorCode::out_of_memory);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their allocators end the program
   c.num_pages = int64_t{1} << 44;  // in range for 64 bits, beyond any address space
   r = KvCache::create(c);
   ASSERT_FALSE(r.ok());
   EXPECT_EQ(r.error().code, ErrorCode::out_of_memory);
+#endif
   EXPECT_EQ(r.error().message.find('\n'), std::string::npos);
   c.num_pages = 0;
   r = KvCache::create(c);
