@@ -17,7 +17,11 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   auto tokenizer = fovea::Tokenizer::parse(bytes, "");
-  if (!tokenizer) return 0;
+  if (!tokenizer) {
+    const std::string& message = tokenizer.error().message;
+    if (message.find('\n') != message.npos || !fovea::text::is_valid_utf8(message)) std::abort();
+    return 0;
+  }
   for (const std::string_view text :
        {std::string_view("The 12 quick  brown\n\nfox's <s> caf\xC3\xA9 \xF0\x9F\x99\x82"),
         std::string_view("a\xFF\xC3 e\xCC\x81"), bytes.substr(0, 200)}) {
