@@ -129,7 +129,7 @@ TEST_F(EngineTest, StopTokensEndWithoutBeingPartOfTheAnswer) {
 class ChangedModel {
  public:
   explicit ChangedModel(const std::string& name = test::kLlama) {
-    fs::copy(test::fixture_dir(name), dir_.path(), fs::copy_options::overwrite_existing);
+    fs::copy(test::fixture_dir(name), dir_.path(), fs::copy_options::recursive);
   }
   EngineConfig config() const {
     EngineConfig c = test::fixture_config();
