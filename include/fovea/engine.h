@@ -77,6 +77,7 @@ struct EngineStats {
   int running = 0, waiting = 0;
   int64_t pages_total = 0, pages_free = 0, pages_cached = 0, pages_in_use = 0;
   int64_t prefix_queries = 0, prefix_hits = 0;  ///< tokens looked up, tokens found
+  int64_t preemptions = 0;                      ///< requests put back because pages ran out
 };
 
 /// What was decided at start, for people and for logs.

@@ -2,6 +2,7 @@
 #include <cctype>
 
 #include "attention/absent_backends.h"
+#include "backends/cpu_attn/cpu_attn.h"
 #include "backends/torch_native/torch_native.h"
 #include "base/check.h"
 #include "base/edit_distance.h"
@@ -46,6 +47,7 @@ std::string_view BackendRegistry::nearest(std::string_view name) const {
 const BackendRegistry& builtin_backends() {
   static const BackendRegistry registry = [] {
     BackendRegistry r;
+    r.add(cpu_attn_info(), make_cpu_attn);
     r.add(torch_native_info(), make_torch_native);
     for (const BackendInfo& info : absent_backends())
       r.add(info, nullptr);

@@ -319,6 +319,15 @@ TEST(Validate, ComputeCapabilityBounds) {
             "it needs a cuda device of compute capability 9.0 to 9.9, this one is cuda 8.0");
 }
 
+TEST(Builtin, AutomaticChoiceOnACpu) {
+  const auto s = select({}, llama(), {}, builtin_backends());
+  ASSERT_TRUE(s.ok());
+  EXPECT_EQ(explain(*s),
+            "prefill: CPU_ATTN (automatic: first of CPU_ATTN, TORCH_NATIVE that serves this model on cpu)\n"
+            "decode: CPU_ATTN (automatic: first of CPU_ATTN, TORCH_NATIVE that serves this model on cpu)");
+  EXPECT_EQ(s->page_size, 16);
+}
+
 TEST(Builtin, NamesOfThreeEngines) {
   const BackendRegistry& r = builtin_backends();
   const std::pair<const char*, const char*> expected[] = {

@@ -83,8 +83,8 @@ void EngineCore::evaluate(int index, Sampler& sampler) {
   const Request& request = *row.request;
   const Sequence& sequence = request.sequence;
   if (row.samples && request.generates()) {
-    row.result.sampled = sampler.sample(logits, request.sampling(), request.seed(),
-                                        static_cast<uint64_t>(sequence.num_tokens()));
+    row.result.sampled = sampler.sample(logits.first(request.sampled_vocab()), request.sampling(),
+                                        request.seed(), static_cast<uint64_t>(sequence.num_tokens()));
     row.result.valid = row.result.sampled.has_value();
   } else {
     row.result.valid = logits_valid(logits);
@@ -135,6 +135,7 @@ EngineStats EngineCore::stats() const {
   stats.pages_in_use = scheduler_.pages_in_use();
   stats.prefix_queries = scheduler_.stats().prefix_queries;
   stats.prefix_hits = scheduler_.stats().prefix_hits;
+  stats.preemptions = scheduler_.stats().preemptions;
   return stats;
 }
 

@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <iomanip>
 #include <mutex>
+#include <new>
+#include <system_error>
 #include <thread>
 
 #include "base/check.h"
@@ -183,6 +185,8 @@ Status EngineImpl::load_text(const EngineConfig& config) {
     if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
   }
   context_.vocab_size = info_.vocab_size;
+  context_.sampled_vocab =
+      tokenizer_ ? std::min(tokenizer_->vocab_size(), info_.vocab_size) : info_.vocab_size;
   context_.max_seq_len = info_.max_seq_len;
   context_.seed = config.seed;
   return {};
@@ -196,7 +200,6 @@ Status EngineImpl::load_model(const EngineConfig& config, const BackendRegistry&
   options.seed = config.seed;
   FOVEA_TRY(model, Model::load(model_config_, options, *stream_));
   model_ = std::move(model);
-  if (tokenizer_) model_->set_valid_vocab(tokenizer_->vocab_size());
   info_.weight_bytes = model_->weight_bytes();
   info_.weight_bytes_per_token = model_->weight_bytes_per_token();
 
@@ -302,9 +305,7 @@ void EngineImpl::run() {
     live_ -= handled;
     if (live_ == 0) idle_.notify_all();
   }
-  // Requests that a sink submitted while the rest was cancelled never ran.
-  std::lock_guard lock(mutex_);
-  FOVEA_DCHECK(core_->idle());
+  FOVEA_CHECK(core_->idle());  // submit() has refused everything since stop_ was set
 }
 
 EngineStats EngineImpl::stats() const {
@@ -365,9 +366,15 @@ SamplingParams EngineImpl::default_sampling() const {
 }  // namespace
 
 Result<std::unique_ptr<Engine>> create_engine(const EngineConfig& config, const BackendRegistry& registry) {
-  auto engine = std::make_unique<EngineImpl>();
-  FOVEA_RETURN_IF_ERROR(engine->open(config, registry));
-  return std::unique_ptr<Engine>(std::move(engine));
+  try {
+    auto engine = std::make_unique<EngineImpl>();
+    FOVEA_RETURN_IF_ERROR(engine->open(config, registry));
+    return std::unique_ptr<Engine>(std::move(engine));
+  } catch (const std::bad_alloc&) {
+    return Error{ErrorCode::out_of_memory, "out of memory while loading " + config.model};
+  } catch (const std::system_error& error) {  // the system has no more threads
+    return Error{ErrorCode::internal, std::string("can't start the engine: ") + error.what()};
+  }
 }
 
 Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config) {

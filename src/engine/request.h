@@ -16,7 +16,8 @@ namespace fovea {
 struct RequestContext {
   const Tokenizer* tokenizer = nullptr;  ///< null: ids only, no text
   std::vector<int32_t> eos_token_ids;
-  int vocab_size = 0;
+  int vocab_size = 0;     ///< rows of the logits
+  int sampled_vocab = 0;  ///< ids below are the tokenizer's; rows from here on pad the vocabulary
   int max_seq_len = 0;
   uint64_t seed = 0;
 };
@@ -37,6 +38,9 @@ class Request {
   /// False = scoring only: nothing is generated after the prompt.
   bool generates() const { return max_new_tokens_ > 0; }
   bool finished() const { return output_.finish != FinishReason::none; }
+
+  /// How many of a row's logits can be sampled: the tokenizer's ids.
+  size_t sampled_vocab() const { return static_cast<size_t>(context_.sampled_vocab); }
 
   /// Log p of the prompt token after `position` given the tokens up to it.
   void set_prompt_logprob(int position, float logprob);

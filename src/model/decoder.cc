@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <numeric>
 
 #include "base/check.h"
@@ -19,8 +18,7 @@ class Decoder final : public Model {
       : config_(config),
         weights_(std::move(weights)),
         frequencies_(rope_frequencies(config.rope, config.head_dim)),
-        spec_(attention_spec_of(config)),
-        valid_vocab_(config.vocab_size) {
+        spec_(attention_spec_of(config)) {
     layer_bytes_ = vector_bytes(weights_.final_norm);
     for (const DecoderLayer& layer : weights_.layers)
       layer_bytes_ += vector_bytes(layer.attention_input_norm) + layer.attention.qkv.bytes() +
@@ -38,7 +36,6 @@ class Decoder final : public Model {
     return layer_bytes_ + head().bytes() +
            config_.hidden_size * static_cast<int64_t>(size_of(weights_.embedding.storage()));
   }
-  void set_valid_vocab(int n) override { valid_vocab_ = std::clamp(n, 0, config_.vocab_size); }
 
   void reserve(int max_tokens, int max_logit_rows) override;
   void forward(const ForwardInput& input, float* logits, Stream& stream) override;
@@ -49,7 +46,7 @@ class Decoder final : public Model {
   }
   const PackedMatrix& head() const { return weights_.lm_head ? *weights_.lm_head : weights_.embedding; }
   void embed(std::span<const int32_t> ids, ThreadPool& pool);
-  int64_t keep_rows(std::span<const int32_t> rows);
+  int64_t keep_rows(std::span<const int32_t> kept, int64_t rows);
   void norm(const AlignedArray<float>& weight, int64_t rows, ThreadPool& pool);
   void add_branch(int64_t rows, ThreadPool& pool);
   void write_logits(int64_t rows, float* logits, ThreadPool& pool);
@@ -58,7 +55,6 @@ class Decoder final : public Model {
   DecoderWeights weights_;
   std::vector<double> frequencies_;
   AttentionSpec spec_;
-  int valid_vocab_;
   int64_t layer_bytes_ = 0;
 
   int max_tokens_ = 0, max_logit_rows_ = 0;
@@ -117,7 +113,7 @@ void Decoder::forward(const ForwardInput& input, float* logits, Stream& stream) 
     norm(layer.attention_input_norm, rows, pool);
     layer.attention.attend(config_, static_cast<int>(i), normed_, input, scratch_, serial_, stream);
     // After the last attention, rows without wanted logits have no use.
-    if (i + 1 == weights_.layers.size()) rows = keep_rows(input.logit_rows);
+    if (i + 1 == weights_.layers.size()) rows = keep_rows(input.logit_rows, rows);
     layer.attention.out.forward(scratch_.heads, layer.attention.out.weight.k(), rows, branch_,
                                 config_.hidden_size, pool);
     add_branch(rows, pool);
@@ -137,13 +133,14 @@ void Decoder::embed(std::span<const int32_t> ids, ThreadPool& pool) {
   });
 }
 
-/// Moves the residual and attention rows that go on to the front, in order; returns how many there are.
-int64_t Decoder::keep_rows(std::span<const int32_t> rows) {
+/// Moves the residual and attention rows `kept` (of `rows`) to the front, in order; returns how many there
+/// are.
+int64_t Decoder::keep_rows(std::span<const int32_t> kept, int64_t rows) {
   const int64_t hidden = config_.hidden_size,
                 heads = static_cast<int64_t>(config_.num_heads) * config_.head_dim;
   int64_t to = 0;
-  for (const int32_t from : rows) {
-    FOVEA_CHECK(from >= to && from < max_tokens_);  // strictly ascending: a row never moves backwards
+  for (const int32_t from : kept) {
+    FOVEA_CHECK(from >= to && from < rows);  // strictly ascending: a row never moves backwards
     if (from != to) {
       std::memcpy(x_ + to * hidden, x_ + from * hidden, static_cast<size_t>(hidden) * sizeof(float));
       std::memcpy(scratch_.heads + to * heads, scratch_.heads + from * heads,
@@ -167,9 +164,6 @@ void Decoder::write_logits(int64_t rows, float* logits, ThreadPool& pool) {
   const int64_t vocab = config_.vocab_size;
   norm(weights_.final_norm, rows, pool);
   linear(head(), normed_, config_.hidden_size, rows, logits, vocab, nullptr, pool);
-  for (int64_t row = 0; row < rows; ++row)
-    std::fill(logits + row * vocab + valid_vocab_, logits + (row + 1) * vocab,
-              -std::numeric_limits<float>::infinity());
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "model/family.h"
 
 namespace fovea {
+
 const Family kLlamaFamily = {
     .architecture = "LlamaForCausalLM",
     .model_type = "llama",

@@ -44,7 +44,8 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  /// Reads config.json and the weights; every error names the file and what to change.
+  /// Reads the weights from `options.dir`, or makes them at random. Names, types and shapes are checked
+  /// against `config` before anything is allocated; every error names the file and tensor and what to change.
   static Result<std::unique_ptr<Model>> load(const ModelConfig& config, const ModelLoadOptions& options,
                                              Stream& stream);
 
@@ -58,11 +59,7 @@ class Model {
   /// Activations are sized for this many rows once; forward() allocates nothing beyond it.
   virtual void reserve(int max_tokens, int max_logit_rows) = 0;
 
-  /// Logits of ids >= n (rows that pad the vocabulary, no token of the tokenizer) become -inf; n > vocab_size
-  /// means all are valid, as before the first call.
-  virtual void set_valid_vocab(int n) = 0;
-
-  /// logits [logit_rows.size(), vocab_size] fp32; entries of padded vocabulary rows are -inf.
+  /// logits [logit_rows.size(), vocab_size] fp32; rows that pad the vocabulary are logits like the others.
   virtual void forward(const ForwardInput& input, float* logits, Stream& stream) = 0;
 };
 

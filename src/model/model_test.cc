@@ -173,18 +173,6 @@ class ModelLoad : public testing::Test {
   test::Weights weights_;
 };
 
-TEST_F(ModelLoad, PaddedVocabularyIsMinusInfinity) {
-  test::write_weights(dir_, weights_, DType::bf16);
-  const auto model = load(config_, dir_.path());
-  const auto all = logits(*model);
-  model->set_valid_vocab(70);
-  const auto masked = logits(*model);
-  for (size_t i = 0; i < all.size(); ++i)
-    ASSERT_EQ(masked[i], i % 77 < 70 ? all[i] : -INFINITY);
-  model->set_valid_vocab(1000);
-  EXPECT_EQ(logits(*model), all);
-}
-
 TEST_F(ModelLoad, NoLogitRowsMeansNoLogits) {
   test::write_weights(dir_, weights_, DType::bf16);
   const auto model = load(config_, dir_.path());

@@ -3,6 +3,7 @@
 #include "model/family.h"
 
 namespace fovea {
+
 const Family kQwen3Family = {
     .architecture = "Qwen3ForCausalLM",
     .model_type = "qwen3",

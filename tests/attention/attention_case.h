@@ -2,6 +2,7 @@
 // The conformance library: attention problems as plain fp32 arrays, laid out in paged memory full of traps,
 // run through any backend, and judged against TORCH_NATIVE in fp64.
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -138,6 +139,10 @@ std::string conform(AttentionBackend& backend, const Problem& problem, const Lay
 
 /// A layout drawn from `seed`.
 Layout random_layout(uint64_t seed);
+
+/// Calls fn() under every instruction set that this CPU has and `backend` has code for, the best one last
+/// (and left set).
+void each_isa(const BackendInfo& backend, const std::function<void()>& fn);
 
 /// The built backends that run on a CPU.
 std::vector<const BackendRegistry::Entry*> cpu_backends();

@@ -10,6 +10,7 @@
 #include <map>
 
 #include "attention_case.h"
+#include "base/cpu_features.h"
 
 namespace fovea::test {
 namespace {
@@ -23,7 +24,7 @@ std::pair<uint64_t, uint64_t> seeds(uint64_t count) {
   return {0, count};
 }
 
-constexpr uint64_t kSeeds = 500;
+constexpr uint64_t kSeeds = 400;
 
 AttentionSpec plain_spec(int heads, int kv_heads, int head_dim) {
   AttentionSpec spec;
@@ -56,6 +57,21 @@ TEST(AttentionProperty, RandomProblemsMatchTheReference) {
           conform(*backend, problem, random_layout(seed), seed % 4 == 0 ? three : one);
       EXPECT_EQ(failure, "") << "FOVEA_SEED=" << seed;
     }
+  }
+}
+
+TEST(AttentionProperty, OnEveryInstructionSet) {
+  ThreadPool pool(1);
+  for (const auto* entry : cpu_backends()) {
+    const auto backend = entry->create();
+    each_isa(*entry->info, [&] {
+      const auto [first, last] = seeds(100);
+      for (uint64_t seed = first; seed < last; ++seed) {
+        const Problem problem = random_problem(seed, entry->info->capability);
+        EXPECT_EQ(conform(*backend, problem, random_layout(seed), pool), "")
+            << "FOVEA_SEED=" << seed << " on " << to_string(current_isa());
+      }
+    });
   }
 }
 

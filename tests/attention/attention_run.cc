@@ -7,6 +7,7 @@
 
 #include "attention_case.h"
 #include "backends/torch_native/torch_native.h"
+#include "base/cpu_features.h"
 #include "base/float16.h"
 #include "device/stream.h"
 #include "kernels/reference/visibility.h"
@@ -279,6 +280,12 @@ std::string conform(AttentionBackend& backend, const Problem& problem, const Lay
       judge(problem, run(backend, problem, layout, pool), reference(problem, pool), naive(problem));
   if (failure.empty()) return {};
   return std::string(backend.info().name) + ": " + failure + "in " + problem.describe();
+}
+
+void each_isa(const BackendInfo& backend, const std::function<void()>& fn) {
+  if (backend.name == "TORCH_NATIVE") return fn();  // plain loops
+  for (const Isa isa : {Isa::generic, Isa::avx2, Isa::avx512})
+    if (set_isa(isa)) fn();
 }
 
 std::vector<const BackendRegistry::Entry*> cpu_backends() {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "attention_case.h"
+#include "base/cpu_features.h"
 
 namespace fovea::test {
 namespace {
@@ -72,15 +73,19 @@ Output in_chunks(AttentionBackend& backend, const Problem& whole, int chunk, Thr
 
 class Invariant : public ::testing::Test {
  protected:
-  /// Calls check(backend) for each that claims `level` and serves the spec of `problem`.
+  /// Calls check(backend), on every instruction set, for each that claims `level` and serves `problem`'s
+  /// spec.
   template <class Check>
   void each_backend(Invariance level, const Problem& problem, Check check) {
     for (const auto* entry : cpu_backends()) {
       if (!entry->info->capability.invariance.has(level)) continue;
       if (!validate(*entry->info, problem.spec, {}, Phase::prefill).empty()) continue;
-      SCOPED_TRACE(std::string(entry->info->name) + " " + problem.describe());
       const auto backend = entry->create();
-      check(*backend);
+      each_isa(*entry->info, [&] {
+        SCOPED_TRACE(std::string(entry->info->name) + " on " + std::string(to_string(current_isa())) + " " +
+                     problem.describe());
+        check(*backend);
+      });
     }
   }
   ThreadPool one_{1};

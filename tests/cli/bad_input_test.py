@@ -173,7 +173,7 @@ class BadInput(unittest.TestCase):
             "{": "not a JSON object",
             '{"prompt": "x", "ids": [1]}': "exactly one",
             '{"ids": [99999999]}': "99999999",
-            '{"ids": []}': "empty",
+            '{"ids": []}': "no tokens",
             '{"prompt": "x", "max_tokens": -4}': "max_tokens",
             '{"messages": [{"role": "wizard", "content": "x"}]}': "wizard",
         }

@@ -1,3 +1,4 @@
+#pragma once
 // The main loop: the rows of one item over its tiles, split by split. Included by attn_<isa>.cc.
 #include "kernels/cpu/attn_merge-inl.h"
 #include "kernels/cpu/attn_params.h"
@@ -146,19 +147,19 @@ class ItemRun {
     if (item_.rows >= attn::kWidenRows) {
       const float* k_rows[attn::kTileKeys];
       const float* v_rows[attn::kTileKeys];
-      widen_tile(a_, tile, k_, v_, k_rows, v_rows);
+      widen_tile(a_, tile, next, k_, v_, k_rows, v_rows);
       constexpr int kWidth = attn::kPanelVecs<Vec::kLanes> * Vec::kLanes;
-      products<float>(tile, k_rows, {v_rows, int64_t{attn::kTileKeys} * kWidth}, nullptr, nullptr);
+      products<float>(tile, k_rows, {v_rows, nullptr, int64_t{attn::kTileKeys} * kWidth}, nullptr);
     } else {
       constexpr int kWidth = attn::kPanelVecs<Vec::kLanes> * Vec::kLanes;
-      products<T>(tile, tile.k, {tile.v, kWidth}, next != nullptr ? next->k : nullptr,
-                  next != nullptr ? next->v : nullptr);
+      products<T>(tile, tile.k, {tile.v, next != nullptr ? next->v : nullptr, kWidth},
+                  next != nullptr ? next->k : nullptr);
     }
   }
 
   template <class E>
   void products(const Tile<T>& tile, const E* const* keys, const TileValues<E>& values,
-                const E* const* next_k, const E* const* next_v) {
+                const E* const* next_k) {
     score_tile<E>(tile, keys, next_k);
     for (int r = 0; r < item_.rows; ++r)
       softmax(tile, r);
@@ -166,9 +167,6 @@ class ItemRun {
       alpha_[r] = 1.0f;
       __builtin_memset(scores_ + r * attn::kTileKeys, 0, sizeof(float) * attn::kTileKeys);
     }
-    if (next_v != nullptr)
-      for (int j = 0; j < attn::kTileKeys; ++j)
-        prefetch_row(next_v[j], a_.dv);
     // A masked value counts 0 x V: only where it is finite is that 0.
     if (tile.uniform || all_finite(values, a_.dv, tile.any)) return add_values<E>(tile, values);
     for (int r = 0; r < item_.rows; ++r)
@@ -252,11 +250,14 @@ class ItemRun {
         float* o = now_.o + r * a_.layout.dvp;
         const int64_t stride = a_.layout.dvp;
         if (width == 4)
-          accumulate_rows<E, 4>(p, values, panel, a_.dv, first, last, alpha_ + r, o, stride);
+          accumulate_rows<E, 4>(p, values, r == 0 ? values.next : nullptr, panel, a_.dv, first, last,
+                                alpha_ + r, o, stride);
         else if (width == 2)
-          accumulate_rows<E, 2>(p, values, panel, a_.dv, first, last, alpha_ + r, o, stride);
+          accumulate_rows<E, 2>(p, values, r == 0 ? values.next : nullptr, panel, a_.dv, first, last,
+                                alpha_ + r, o, stride);
         else
-          accumulate_rows<E, 1>(p, values, panel, a_.dv, first, last, alpha_ + r, o, stride);
+          accumulate_rows<E, 1>(p, values, r == 0 ? values.next : nullptr, panel, a_.dv, first, last,
+                                alpha_ + r, o, stride);
       }
     }
   }

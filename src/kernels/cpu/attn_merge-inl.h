@@ -1,3 +1,4 @@
+#pragma once
 // States (m, l, O) of rows: merging those of two splits, and the final O and LSE. O is not divided by l until
 // the end.
 #include "kernels/cpu/attn_params.h"

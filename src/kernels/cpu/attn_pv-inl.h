@@ -1,15 +1,17 @@
+#pragma once
 // O = alpha O + P V of a tile: one chain of fused multiply-adds a (row, column), over the keys in ascending
 // order. A key that a row does not see has P = 0, which leaves the chain as it is (but for the sign of a 0).
 #include "kernels/cpu/attn_params.h"
+#include "kernels/cpu/attn_tile-inl.h"
 #include "kernels/cpu/simd.h"
 
 namespace fovea::FOVEA_SIMD_NAMESPACE {
 
 /// Columns [0, kVecs x kLanes) of kRows rows (the last vector cut to `last_lanes`). p [kRows, kTileKeys],
-/// values[j] + offset -> the columns, out [kRows, stride].
+/// values[j] + offset -> the columns, out [kRows, stride]. `next` (null = none): values to prefetch.
 template <class T, int kRows, int kVecs>
-void accumulate_panel(const float* p, const T* const* values, int64_t offset, int last_lanes, int first,
-                      int last, const float* alpha, float* out, int64_t stride) {
+void accumulate_panel(const float* p, const T* const* values, const T* const* next, int64_t offset,
+                      int last_lanes, int first, int last, const float* alpha, float* out, int64_t stride) {
   constexpr int kLanes = Vec::kLanes;
   Vec sum[kRows][kVecs];
 #pragma GCC unroll 4
@@ -21,6 +23,7 @@ void accumulate_panel(const float* p, const T* const* values, int64_t offset, in
   }
   for (int j = first; j < last; ++j) {
     const T* row = values[j] + offset;
+    if (kVecs > 1 && next != nullptr) prefetch(next[j] + offset, kVecs * kLanes);
     Vec v[kVecs];
 #pragma GCC unroll 8
     for (int c = 0; c < kVecs; ++c)
@@ -44,24 +47,26 @@ void accumulate_panel(const float* p, const T* const* values, int64_t offset, in
 template <class T>
 struct TileValues {
   const T* const* rows;
-  int64_t panel_step;  // panel width for rows as stored, kTileKeys x panel width for widened panels
+  const T* const* next;  // rows to prefetch, or null
+  int64_t panel_step;    // panel width for rows as stored, kTileKeys x panel width for widened panels
 };
 
 /// Columns of one panel of width kPanelVecs x kLanes; the last panel may be narrower.
 template <class T, int kRows>
-FOVEA_INLINE void accumulate_rows(const float* p, const TileValues<T>& values, int panel, int dv, int first,
-                                  int last, const float* alpha, float* out, int64_t stride) {
+FOVEA_INLINE void accumulate_rows(const float* p, const TileValues<T>& values, const T* const* next,
+                                  int panel, int dv, int first, int last, const float* alpha, float* out,
+                                  int64_t stride) {
   constexpr int kLanes = Vec::kLanes;
   constexpr int kVecs = attn::kPanelVecs<kLanes>;
   const int64_t offset = panel * values.panel_step;
   const int column = panel * kVecs * kLanes;
   if (column + kVecs * kLanes <= dv)
-    return accumulate_panel<T, kRows, kVecs>(p, values.rows, offset, kLanes, first, last, alpha, out + column,
-                                             stride);
+    return accumulate_panel<T, kRows, kVecs>(p, values.rows, next, offset, kLanes, first, last, alpha,
+                                             out + column, stride);
   for (int c = 0; column + c < dv; c += kLanes) {
     const int lanes = dv - column - c < kLanes ? dv - column - c : kLanes;
-    accumulate_panel<T, kRows, 1>(p, values.rows, offset + c, lanes, first, last, alpha, out + column + c,
-                                  stride);
+    accumulate_panel<T, kRows, 1>(p, values.rows, nullptr, offset + c, lanes, first, last, alpha,
+                                  out + column + c, stride);
   }
 }
 

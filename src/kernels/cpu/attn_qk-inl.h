@@ -1,8 +1,10 @@
+#pragma once
 // Scores of a tile: S[row][key] = q . k, unscaled.
 //
 // Each (row, key) has its own accumulator: lane l adds d = l, l + W, l + 2W, ... in order, and the lanes are
 // added by the tree of reduce_add. No register tile, page size or row count changes a bit of it.
 #include "kernels/cpu/attn_params.h"
+#include "kernels/cpu/attn_tile-inl.h"
 #include "kernels/cpu/simd.h"
 
 namespace fovea::FOVEA_SIMD_NAMESPACE {
@@ -21,14 +23,6 @@ FOVEA_INLINE void store_rows(float* p, int64_t stride, Vec v) {
   }
 }
 
-/// Asks for the cache lines of one row of `n` elements; level 2, because a tile ahead is as large as level 1.
-template <class T>
-FOVEA_INLINE void prefetch_row(const T* row, int n) {
-  const char* p = reinterpret_cast<const char*>(row);
-  for (int64_t at = 0; at < n * static_cast<int64_t>(sizeof(T)); at += 64)
-    __builtin_prefetch(p + at, 0, 2);
-}
-
 /// Scores of kRows rows q [kRows, dp] with the keys whose group of kLanes / kRows holds a bit of `seen`;
 /// scores [kRows, kTileKeys]. keys[j] -> d elements. `next` (null = none): keys to prefetch, one for one.
 template <class T, int kRows>
@@ -39,9 +33,6 @@ void score_rows(const float* q, int64_t dp, int d, const T* const* keys, uint64_
   const int full = d / kLanes * kLanes;
   const int tail = d - full;
   for (int j0 = 0; j0 < attn::kTileKeys; j0 += kKeys) {
-    if (next != nullptr)
-      for (int j = 0; j < kKeys; ++j)
-        prefetch_row(next[j0 + j], d);
     if (((seen >> j0) & ((1u << kKeys) - 1u)) == 0) continue;
     Vec sum[kLanes];
 #pragma GCC unroll 16
@@ -57,6 +48,9 @@ void score_rows(const float* q, int64_t dp, int d, const T* const* keys, uint64_
       }
     };
     for (int c = 0; c < full; c += kLanes) {
+      if (next != nullptr && c * sizeof(T) % 64 == 0)
+        for (int j = 0; j < kKeys; ++j)
+          prefetch(next[j0 + j] + c, 1);
       Vec k[kKeys];
 #pragma GCC unroll 16
       for (int j = 0; j < kKeys; ++j)

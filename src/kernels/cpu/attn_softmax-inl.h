@@ -1,3 +1,4 @@
+#pragma once
 // Mask and online softmax of one row of a tile: scores become weights e^(s - m) in place.
 #include "kernels/cpu/attn_params.h"
 #include "kernels/cpu/simd.h"

@@ -1,9 +1,18 @@
+#pragma once
 // A tile of keys as an item sees it: where the keys and values are, which row sees which, and the copy
 // widened to fp32.
 #include "kernels/cpu/attn_params.h"
 #include "kernels/cpu/simd.h"
 
 namespace fovea::FOVEA_SIMD_NAMESPACE {
+
+/// Asks for `n` elements at `p`, one cache line after the other. To level 2: a tile ahead is as large as
+/// level 1. Calls are spread over the products, because the queue of misses is short.
+template <class T>
+FOVEA_INLINE void prefetch(const T* p, int n) {
+  for (int at = 0; at < n; at += 64 / static_cast<int>(sizeof(T)))
+    __builtin_prefetch(p + at, 0, 2);
+}
 
 /// Bits of the keys [first, last) in the tile that begins at key `start`.
 FOVEA_INLINE uint64_t range_bits(int64_t first, int64_t last, int64_t start) {
@@ -137,29 +146,32 @@ void next_tile(const attn::Params& a, const attn::Item& item, TileCursor& cursor
   }
 }
 
-/// Keys and values of a tile widened to scratch: k [kTileKeys, dp] padded with zeros, v in panels
-/// [dvp / width, kTileKeys, width]; `rows` receives the pointers.
+/// Copies n elements widened to `out`, whose length is n rounded up to whole vectors; the rest is 0.
 template <class T>
-void widen_tile(const attn::Params& a, const Tile<T>& tile, float* k, float* v, const float** k_rows,
-                const float** v_rows) {
-  constexpr int kLanes = Vec::kLanes;
-  constexpr int kWidth = attn::kPanelVecs<kLanes> * kLanes;
+FOVEA_INLINE void widen(const T* in, int n, float* out) {
+  int c = 0;
+  for (; c + Vec::kLanes <= n; c += Vec::kLanes)
+    store(out + c, load(in + c));
+  if (c < n) store(out + c, load_n(in + c, n - c));
+}
+
+/// Keys and values of a tile widened to scratch: k [kTileKeys, dp] padded with zeros, v in panels
+/// [dvp / width, kTileKeys, width]; k_rows and v_rows receive the pointers. `next` (null = none) is
+/// prefetched.
+template <class T>
+void widen_tile(const attn::Params& a, const Tile<T>& tile, const Tile<T>* next, float* k, float* v,
+                const float** k_rows, const float** v_rows) {
+  constexpr int kWidth = attn::kPanelVecs<Vec::kLanes> * Vec::kLanes;
   for (int j = 0; j < attn::kTileKeys; ++j) {
-    float* row = k + j * a.layout.dp;
-    k_rows[j] = row;
-    v_rows[j] = v + j * kWidth;
-    if (!((tile.any >> j) & 1)) {
-      for (int c = 0; c < a.d; c += kLanes)
-        store(row + c, zero());
-      for (int c = 0; c < a.dv; c += kLanes)
-        store(v + j * kWidth + c / kWidth * (attn::kTileKeys * kWidth) + c % kWidth, zero());
-      continue;
+    if (next != nullptr) {
+      prefetch(next->k[j], a.d);
+      prefetch(next->v[j], a.dv);
     }
-    for (int c = 0; c < a.d; c += kLanes)
-      store(row + c, load_n(tile.k[j] + c, a.d - c < kLanes ? a.d - c : kLanes));
-    for (int c = 0; c < a.dv; c += kLanes)
-      store(v + j * kWidth + c / kWidth * (attn::kTileKeys * kWidth) + c % kWidth,
-            load_n(tile.v[j] + c, a.dv - c < kLanes ? a.dv - c : kLanes));
+    k_rows[j] = k + j * a.layout.dp;
+    v_rows[j] = v + j * kWidth;
+    widen(tile.k[j], a.d, k + j * a.layout.dp);
+    for (int c = 0; c < a.dv; c += kWidth)
+      widen(tile.v[j] + c, a.dv - c < kWidth ? a.dv - c : kWidth, v + c * attn::kTileKeys + j * kWidth);
   }
 }
 

@@ -23,18 +23,21 @@ LinearTiming bench_linear(int64_t m, int64_t n, int64_t k, DType storage, Thread
 
   std::vector<float> x(static_cast<size_t>(m * k), 0.5f), y(static_cast<size_t>(m * n));
   using Clock = std::chrono::steady_clock;
-  std::vector<double> seconds;
-  double total = 0;
-  for (size_t i = 0; total < min_seconds || seconds.size() < 5; ++i) {
+  constexpr double kBatchSeconds = 0.01;  // many calls of a small problem: one call could be lucky
+  double total = 0, best = 1e30;
+  for (size_t next = 0, batches = 0; total < min_seconds || batches < 3; ++batches) {
     const auto start = Clock::now();
-    linear(weights[i % weights.size()], x.data(), k, m, y.data(), n, nullptr, pool);
-    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
-    total += seconds.back();
+    double seconds = 0;
+    int calls = 0;
+    for (; seconds < kBatchSeconds; ++calls) {
+      linear(weights[next++ % weights.size()], x.data(), k, m, y.data(), n, nullptr, pool);
+      seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    }
+    total += seconds;
+    best = std::min(best, seconds / calls);
   }
-  std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2),
-                   seconds.end());
   LinearTiming timing;
-  timing.seconds = seconds[seconds.size() / 2];
+  timing.seconds = best;
   timing.bytes = static_cast<double>(weights[0].bytes() + 4 * m * (k + n));
   timing.flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   return timing;

@@ -8,7 +8,7 @@
 namespace fovea {
 
 struct LinearTiming {
-  double seconds = 0;  // of one call, the median
+  double seconds = 0;  // of one call, in the best of the batches of at least 10 ms
   double bytes = 0;    // weights, read once, and x and y
   double flops = 0;    // 2 m n k
 };

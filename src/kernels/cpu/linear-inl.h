@@ -11,19 +11,19 @@ constexpr int kLanes = Vec::kLanes;
 constexpr int kPairsOfPanel = static_cast<int>(kPanel) / (2 * kLanes);
 
 // Rows that fit: 14 x 2 sums + 2 weights + 1 x of 32 registers (AVX-512), 6 x 2 + 2 + 1 of 16 (AVX2); the
-// generic vector takes two registers each, 3 x 2 x 2 + 2.
+// generic code needs one more for the product.
 #if defined(__AVX512F__)
 constexpr int kMaxRows = 14;
 #elif defined(__AVX2__)
 constexpr int kMaxRows = 6;
 #else
-constexpr int kMaxRows = 3;
+constexpr int kMaxRows = 4;
 #endif
 
 /// Pairs of a tile of `rows` rows: at least 8 independent chains, which hide an FMA's latency of 4 cycles on
 /// two pipes.
 constexpr int pairs_for(int rows) {
-  return rows == 1 ? 4 : rows <= 3 && 2 * rows <= kMaxRows ? 2 : 1;
+  return rows == 1 ? 4 : rows <= 3 ? 2 : 1;
 }
 
 // How the 2 kLanes weights of a pair are widened, and the output that is lane 0 of vector j (0, 1).
@@ -48,6 +48,21 @@ FOVEA_INLINE int valid_lanes(int64_t left) {
 /// Far enough ahead to cover memory's latency, near enough to stay in L1: see bench_linear.
 constexpr int64_t kPrefetchBytes = 1024;
 
+/// f(row, pair, j, y, lanes) for each vector of a tile, unrolled so that they stay in registers.
+template <int Rows, int Pairs, class F>
+FOVEA_INLINE void for_vectors(const Block& block, const int64_t (&column)[Pairs][2], const F& f) {
+  const bool full = column[Pairs - 1][1] + kLanes <= block.columns;
+#pragma GCC unroll 14
+  for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 4
+    for (int p = 0; p < Pairs; ++p)
+#pragma GCC unroll 2
+      for (int j = 0; j < 2; ++j) {
+        const int64_t c = column[p][j];
+        f(r, p, j, block.y + r * block.y_stride + c, full ? kLanes : valid_lanes(block.columns - c));
+      }
+}
+
 template <class T, int Rows, int Pairs>
 void tile(const Block& block, int64_t first_pair) {
   const T* weight[Pairs];
@@ -61,12 +76,14 @@ void tile(const Block& block, int64_t first_pair) {
   }
 
   Vec sum[Rows][Pairs][2];
-  for (int r = 0; r < Rows; ++r)
-    for (int p = 0; p < Pairs; ++p)
-      for (int j = 0; j < 2; ++j)
-        sum[r][p][j] = block.first ? zero()
-                                   : load_n(block.y + r * block.y_stride + column[p][j],
-                                            valid_lanes(block.columns - column[p][j]));
+  if (block.first)
+    for (int r = 0; r < Rows; ++r)
+      for (int p = 0; p < Pairs; ++p)
+        sum[r][p][0] = sum[r][p][1] = zero();
+  else
+    for_vectors<Rows, Pairs>(block, column, [&](int r, int p, int j, const float* y, int lanes) {
+      sum[r][p][j] = lanes == kLanes ? load(y) : load_n(y, lanes);
+    });
 
   const float* x = block.x;
   for (int64_t k = 0; k < block.depth; ++k, x += Rows) {
@@ -83,15 +100,19 @@ void tile(const Block& block, int64_t first_pair) {
     }
   }
 
-  for (int p = 0; p < Pairs; ++p)
-    for (int j = 0; j < 2; ++j) {
-      const int lanes = valid_lanes(block.columns - column[p][j]);
-      if (lanes == 0) continue;
-      const Vec bias = block.bias ? load_n(block.bias + column[p][j], lanes) : zero();
-      for (int r = 0; r < Rows; ++r)
-        store_n(block.y + r * block.y_stride + column[p][j], block.bias ? sum[r][p][j] + bias : sum[r][p][j],
-                lanes);
-    }
+  if (block.bias)
+    for (int p = 0; p < Pairs; ++p)
+      for (int j = 0; j < 2; ++j) {
+        const Vec bias = load_n(block.bias + column[p][j], valid_lanes(block.columns - column[p][j]));
+        for (int r = 0; r < Rows; ++r)
+          sum[r][p][j] = sum[r][p][j] + bias;
+      }
+  for_vectors<Rows, Pairs>(block, column, [&](int r, int p, int j, float* y, int lanes) {
+    if (lanes == kLanes)
+      store(y, sum[r][p][j]);
+    else
+      store_n(y, sum[r][p][j], lanes);
+  });
 }
 
 template <class T, int Rows>
@@ -117,6 +138,33 @@ inline void multiply(const Block& block, DType storage) {
     case DType::f32: return multiply_typed<float>(block);
     case DType::f16: return multiply_typed<fp16>(block);
     case DType::bf16: return multiply_typed<bf16>(block);
+  }
+}
+
+template <class From, class To>
+void convert_typed(const void* from, void* to, int64_t n) {
+  const From* in = static_cast<const From*>(from);
+  To* out = static_cast<To*>(to);
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const int lanes = valid_lanes(n - i);
+    store_n(out + i, load_n(in + i, lanes), lanes);
+  }
+}
+
+template <class From>
+void convert_from(const void* from, void* to, DType to_type, int64_t n) {
+  switch (to_type) {
+    case DType::f32: return convert_typed<From, float>(from, to, n);
+    case DType::f16: return convert_typed<From, fp16>(from, to, n);
+    case DType::bf16: return convert_typed<From, bf16>(from, to, n);
+  }
+}
+
+inline void convert(const void* from, DType from_type, void* to, DType to_type, int64_t n) {
+  switch (from_type) {
+    case DType::f32: return convert_from<float>(from, to, to_type, n);
+    case DType::f16: return convert_from<fp16>(from, to, to_type, n);
+    case DType::bf16: return convert_from<bf16>(from, to, to_type, n);
   }
 }
 

@@ -2,6 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
+
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
 
 #include "base/check.h"
 #include "base/cpu_features.h"
@@ -16,28 +21,73 @@ namespace {
 
 /// Place of output `column` in a panel's row. bf16 pairs columns c and c + 16 in one 32-bit word, so that a
 /// shift and a mask widen a loaded vector into two.
-int64_t place(DType storage, int64_t column) {
+constexpr int64_t place(DType storage, int64_t column) {
   return storage == DType::bf16 ? column % 16 * 2 + column / 16 : column;
 }
 
-float read_element(const std::byte* p, DType dtype) {
-  if (dtype == DType::f32) {
-    float value;
-    std::memcpy(&value, p, sizeof value);
-    return value;
+const LinearKernels& kernels() {
+  switch (current_isa()) {
+    case Isa::avx512: return kLinearAvx512;
+    case Isa::avx2: return kLinearAvx2;
+    case Isa::generic: break;
   }
-  uint16_t bits;
-  std::memcpy(&bits, p, sizeof bits);
-  return dtype == DType::bf16 ? bf16_to_float(bits) : fp16_to_float(bits);
+  return kLinearGeneric;
 }
 
-void write_element(std::byte* p, DType dtype, float value) {
-  if (dtype == DType::f32) {
-    std::memcpy(p, &value, sizeof value);
-    return;
+// Rows [begin, end) of one panel, which is `k` steps long, from `rows` in the source.
+struct PanelRows {
+  const std::byte* source;  // row `begin`, at any address
+  DType dtype;
+  int64_t begin, end, k;
+  std::byte* panel;
+};
+
+constexpr int64_t kSteps = 64;  // of a strip: 32 rows of them fit in L1
+
+template <DType kStorage, class Word>
+void transpose_strip(const Word (&strip)[kPanel][kSteps], int64_t steps, Word* out) {
+  for (int64_t i = 0; i < steps; ++i, out += kPanel)
+    if constexpr (kStorage == DType::f32) {
+      for (int64_t c = 0; c < kPanel; ++c)
+        out[c] = strip[c][i];
+    } else {
+      for (int64_t c = 0; c < kPanel / 2; ++c) {  // two neighbours a store
+        constexpr bool kPaired = kStorage == DType::bf16;
+        const uint32_t low = strip[kPaired ? c : 2 * c][i],
+                       high = strip[kPaired ? c + kPanel / 2 : 2 * c + 1][i];
+        const uint32_t both = low | high << 16;
+        std::memcpy(out + 2 * c, &both, sizeof both);
+      }
+    }
+}
+
+/// In strips of kSteps elements of each row, converted into a buffer and then transposed.
+template <DType kStorage>
+void pack_panel(const PanelRows& rows) {
+  using Word = std::conditional_t<kStorage == DType::f32, uint32_t, uint16_t>;
+  alignas(64) Word strip[kPanel][kSteps];
+  alignas(64) std::byte aligned[kSteps * sizeof(float)];
+  const LinearKernels& isa = kernels();
+  const int64_t size = static_cast<int64_t>(size_of(rows.dtype));
+  for (int64_t k0 = 0; k0 < rows.k; k0 += kSteps) {
+    const int64_t steps = std::min(kSteps, rows.k - k0);
+    for (int64_t r = rows.begin; r < rows.end; ++r) {
+      const std::byte* source = rows.source + ((r - rows.begin) * rows.k + k0) * size;
+      if (rows.dtype == kStorage) {
+        std::memcpy(strip[r], source, static_cast<size_t>(steps * size));
+      } else {
+        std::memcpy(aligned, source, static_cast<size_t>(steps * size));
+        isa.convert(aligned, rows.dtype, strip[r], kStorage, steps);
+      }
+    }
+    Word* out = reinterpret_cast<Word*>(rows.panel) + k0 * kPanel;
+    if (rows.begin == 0 && rows.end == kPanel)
+      transpose_strip<kStorage>(strip, steps, out);
+    else
+      for (int64_t r = rows.begin; r < rows.end; ++r)
+        for (int64_t i = 0; i < steps; ++i)
+          out[i * kPanel + place(kStorage, r)] = strip[r][i];
   }
-  const uint16_t bits = dtype == DType::bf16 ? float_to_bf16(value) : float_to_fp16(value);
-  std::memcpy(p, &bits, sizeof bits);
 }
 
 }  // namespace
@@ -52,45 +102,47 @@ PackedMatrix::PackedMatrix(int64_t n, int64_t k, DType storage)
 }
 
 void PackedMatrix::pack_rows(int64_t first, int64_t rows, const void* source, DType dtype, ThreadPool& pool) {
-  FOVEA_CHECK(first >= 0 && rows >= 0 && first + rows <= n_);
+  FOVEA_CHECK(first >= 0 && rows >= 0 && first <= n_ && rows <= n_ - first);
   const auto* src = static_cast<const std::byte*>(source);
-  const size_t in = size_of(dtype), out = size_of(storage_);
-  pool.parallel_ranges(rows, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) {
-      const int64_t n = first + r;
-      std::byte* dst =
-          data_.data() + static_cast<size_t>(n / kPanel * kPanel * k_ + place(storage_, n % kPanel)) * out;
-      for (int64_t k = 0; k < k_; ++k)
-        write_element(dst + static_cast<size_t>(k * kPanel) * out, storage_,
-                      read_element(src + static_cast<size_t>(r * k_ + k) * in, dtype));
+  const int64_t end = first + rows, panel_bytes = kPanel * k_ * static_cast<int64_t>(size_of(storage_));
+  const int64_t first_panel = first / kPanel, panels = (end + kPanel - 1) / kPanel - first_panel;
+  pool.parallel_tasks(panels, [&](int64_t task, int) {
+    const int64_t panel = first_panel + task, row = std::max(panel * kPanel, first);
+    PanelRows part;
+    part.source = src + (row - first) * k_ * static_cast<int64_t>(size_of(dtype));
+    part.dtype = dtype;
+    part.begin = row - panel * kPanel;
+    part.end = std::min(end - panel * kPanel, kPanel);
+    part.k = k_;
+    part.panel = data_.data() + panel * panel_bytes;
+    switch (storage_) {
+      case DType::f32: return pack_panel<DType::f32>(part);
+      case DType::f16: return pack_panel<DType::f16>(part);
+      case DType::bf16: return pack_panel<DType::bf16>(part);
     }
   });
 }
 
 void PackedMatrix::unpack_row(int64_t row, float* out) const {
   FOVEA_CHECK(row >= 0 && row < n_);
-  const size_t size = size_of(storage_);
-  const std::byte* src =
-      data_.data() + static_cast<size_t>(row / kPanel * kPanel * k_ + place(storage_, row % kPanel)) * size;
-  for (int64_t k = 0; k < k_; ++k)
-    out[k] = read_element(src + static_cast<size_t>(k * kPanel) * size, storage_);
+  const auto read = [&](const auto* word, const auto& widen) {
+    word += row / kPanel * kPanel * k_ + place(storage_, row % kPanel);
+    for (int64_t k = 0; k < k_; ++k)
+      out[k] = widen(word[k * kPanel]);
+  };
+  switch (storage_) {
+    case DType::f32: return read(reinterpret_cast<const float*>(data()), [](float v) { return v; });
+    case DType::f16: return read(reinterpret_cast<const uint16_t*>(data()), fp16_to_float);
+    case DType::bf16: return read(reinterpret_cast<const uint16_t*>(data()), bf16_to_float);
+  }
 }
 
 namespace {
 
-const LinearKernels& kernels() {
-  switch (current_isa()) {
-    case Isa::avx512: return kLinearAvx512;
-    case Isa::avx2: return kLinearAvx2;
-    case Isa::generic: break;
-  }
-  return kLinearGeneric;
-}
-
-// A block of x is kept in L2 (1 MiB on recent cores) while panels go by: 512 x 256 x 4 bytes is half of it,
-// and a panel's 256 steps are 16 KiB, half of L1.
-constexpr int64_t kBlockRows = 512;
-constexpr int64_t kBlockDepth = 256;
+// A block of x is kept in L2 (1 MiB on recent cores) while panels go by: 256 x 512 x 4 bytes is half of it.
+// The sums are reloaded once in 512 steps, and each row of tiles reads the panel's 32 KiB again, from L2 too.
+constexpr int64_t kBlockRows = 256;
+constexpr int64_t kBlockDepth = 512;
 
 /// Rows [first, first + count) of x cut into tiles of nearly equal height.
 struct Tiles {
@@ -98,6 +150,32 @@ struct Tiles {
   int64_t begin(int64_t tile) const { return count * tile / tiles; }
   int64_t rows(int64_t tile) const { return begin(tile + 1) - begin(tile); }
 };
+
+/// to[i][r] = from[r][i], i < steps, r < rows.
+void transpose(const float* from, int64_t stride, int64_t rows, int64_t steps, float* to) {
+  int64_t r = 0;
+#if defined(__SSE2__)
+  for (; r + 4 <= rows; r += 4) {
+    const float* row = from + r * stride;
+    int64_t i = 0;
+    for (; i + 4 <= steps; i += 4) {
+      __m128 a = _mm_loadu_ps(row + i), b = _mm_loadu_ps(row + stride + i);
+      __m128 c = _mm_loadu_ps(row + 2 * stride + i), d = _mm_loadu_ps(row + 3 * stride + i);
+      _MM_TRANSPOSE4_PS(a, b, c, d);
+      _mm_storeu_ps(to + i * rows + r, a);
+      _mm_storeu_ps(to + (i + 1) * rows + r, b);
+      _mm_storeu_ps(to + (i + 2) * rows + r, c);
+      _mm_storeu_ps(to + (i + 3) * rows + r, d);
+    }
+    for (; i < steps; ++i)
+      for (int64_t q = 0; q < 4; ++q)
+        to[i * rows + r + q] = row[q * stride + i];
+  }
+#endif
+  for (; r < rows; ++r)
+    for (int64_t i = 0; i < steps; ++i)
+      to[i * rows + r] = from[r * stride + i];
+}
 
 /// x as [depth block][tile][depth][rows of the tile], so that a tile reads it in one stream.
 void pack_x(const float* x, int64_t stride, const Tiles& tiles, int64_t k, int64_t depth, float* packed,
@@ -108,9 +186,7 @@ void pack_x(const float* x, int64_t stride, const Tiles& tiles, int64_t k, int64
     for (int64_t k0 = 0; k0 < k; k0 += depth) {
       const int64_t steps = std::min(depth, k - k0);
       float* dst = packed + k0 * tiles.count + begin * steps;
-      for (int64_t r = 0; r < rows; ++r)
-        for (int64_t i = 0; i < steps; ++i)
-          dst[i * rows + r] = src[r * stride + k0 + i];
+      transpose(src + k0, stride, rows, steps, dst);
     }
   };
   // Waking the others costs more than copying 256 KiB.

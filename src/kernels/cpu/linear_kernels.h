@@ -27,6 +27,8 @@ struct Block {
 struct LinearKernels {
   int max_rows;
   void (*multiply)(const Block& block, DType storage);
+  /// n elements, aligned to their size, rounded to nearest even.
+  void (*convert)(const void* from, DType from_type, void* to, DType to_type, int64_t n);
 };
 
 extern const LinearKernels kLinearGeneric;

@@ -1,10 +1,10 @@
 #include "kernels/cpu/machine.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
+#include <string>
 
 #include "base/aligned.h"
 #include "kernels/cpu/machine_kernels.h"
@@ -77,9 +77,16 @@ double measure_read(ThreadPool& pool, bool all, int attempts, const float* data,
   });
 }
 
-size_t cache_bytes(int name, size_t fallback) {
-  const long bytes = sysconf(name);
-  return bytes > 0 ? static_cast<size_t>(bytes) : fallback;
+/// Of the kernel's cache `index` of CPU 0 (0: L1 data, 2: L2, 3: L3). glibc's sysconf() counts the L3 caches
+/// of cores that a virtual machine does not have.
+size_t cache_bytes(int index, size_t fallback) {
+  const std::string path = "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/size";
+  size_t kib = 0;
+  if (std::FILE* file = std::fopen(path.c_str(), "r")) {
+    if (std::fscanf(file, "%zuK", &kib) != 1) kib = 0;
+    std::fclose(file);
+  }
+  return kib > 0 && kib < (size_t{1} << 24) ? kib << 10 : fallback;
 }
 
 size_t whole_pages(size_t bytes) {
@@ -96,9 +103,9 @@ MachineRates measure_machine(ThreadPool& pool) {
     if (isa <= detect_isa()) rates.fma.push_back(measure_fma(isa, pool, sinks));
 
   const size_t threads = static_cast<size_t>(pool.size());
-  const size_t l1 = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, 32 << 10);
-  const size_t l2 = cache_bytes(_SC_LEVEL2_CACHE_SIZE, 1 << 20);
-  const size_t l3 = cache_bytes(_SC_LEVEL3_CACHE_SIZE, 0);
+  const size_t l1 = cache_bytes(0, 32 << 10);
+  const size_t l2 = cache_bytes(2, 1 << 20);
+  const size_t l3 = cache_bytes(3, 0);
   const size_t dram = std::max(size_t{512} << 20, 4 * l3);
   AlignedArray<float> data(dram / sizeof(float));
   pool.parallel_ranges(static_cast<int64_t>(dram), 4096, [&](int64_t begin, int64_t end, int) {

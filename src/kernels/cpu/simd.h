@@ -250,14 +250,12 @@ FOVEA_INLINE Vec lane_index() {
 #else
 
 struct Vec {
-  static constexpr int kLanes = 8;
-  // A pair of SSE registers on plain x86-64 (and so aligned as one).
-  typedef float Lanes __attribute__((vector_size(32), aligned(16)));
-  Lanes v;
+  static constexpr int kLanes = 4;
+  float v __attribute__((vector_size(16)));  // an SSE register on plain x86-64
 };
 #define FOVEA_LANES(expr)     \
   Vec r;                      \
-  for (int i = 0; i < 8; ++i) \
+  for (int i = 0; i < 4; ++i) \
     r.v[i] = (expr);          \
   return r
 FOVEA_INLINE Vec zero() {
@@ -278,7 +276,7 @@ FOVEA_INLINE Vec load(const fp16* p) {
   FOVEA_LANES(fp16_to_float(p[i].bits));
 }
 FOVEA_INLINE void load_pairs(const bf16* p, Vec& low, Vec& high) {
-  uint32_t words __attribute__((vector_size(32)));
+  uint32_t words __attribute__((vector_size(16)));
   __builtin_memcpy(&words, p, sizeof words);
   const auto shifted = words << 16, masked = words & 0xffff0000u;
   __builtin_memcpy(&low.v, &shifted, sizeof words);

@@ -1,0 +1,102 @@
+#pragma once
+// The tiny models of tests/goldens as engines, and requests run to their end.
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/engine_impl.h"
+#include "fovea/engine.h"
+#include "gtest/gtest.h"
+
+namespace fovea::test {
+
+inline constexpr char kLlama[] =
+    "llama3_gqa4_d16_bf16";  // bf16, byte-level BPE of 256 + <s> </s>, 1024 tokens
+inline constexpr char kQwen[] = "qwen3_gqa7_d128_bf16";
+
+inline std::string fixture_dir(const std::string& name) {
+  return std::string(FOVEA_SOURCE_DIR) + "/tests/goldens/" + name;
+}
+
+inline EngineConfig fixture_config(const std::string& name = kLlama,
+                                   const std::string& backend = "TORCH_NATIVE") {
+  EngineConfig config;
+  config.model = fixture_dir(name);
+  config.attention.backend = backend;
+  config.attention.page_size = 4;
+  config.num_pages = 1024;
+  config.threads = 2;
+  return config;
+}
+
+inline std::unique_ptr<Engine> make_engine(const EngineConfig& config,
+                                           const BackendRegistry& registry = builtin_backends()) {
+  auto engine = create_engine(config, registry);
+  if (!engine) {
+    ADD_FAILURE() << engine.error().message;
+    return nullptr;
+  }
+  return *std::move(engine);
+}
+
+/// All outputs of one request, joined.
+struct Answer {
+  RequestOutput last;
+  std::string text;
+  std::vector<int32_t> ids;
+  int outputs = 0;
+};
+
+inline OutputSink collect(std::shared_ptr<Answer> answer) {
+  return [answer](const RequestOutput& output) {
+    answer->text += output.text;
+    answer->ids.insert(answer->ids.end(), output.token_ids.begin(), output.token_ids.end());
+    answer->last = output;
+    ++answer->outputs;
+  };
+}
+
+/// Submits all at once and waits for all.
+inline std::vector<Answer> run_all(Engine& engine, const std::vector<GenerateRequest>& requests) {
+  std::vector<std::shared_ptr<Answer>> answers;
+  for (const GenerateRequest& request : requests) {
+    answers.push_back(std::make_shared<Answer>());
+    const auto id = engine.submit(request, collect(answers.back()));
+    if (!id) ADD_FAILURE() << id.error().message;
+  }
+  engine.wait_idle();
+  std::vector<Answer> out;
+  for (const auto& answer : answers)
+    out.push_back(*answer);
+  return out;
+}
+
+inline Answer run_one(Engine& engine, const GenerateRequest& request) {
+  return run_all(engine, {request})[0];
+}
+
+/// `n` ids of the byte vocabulary, different for each `salt`.
+inline std::vector<int32_t> prompt_of(int n, uint32_t salt = 1) {
+  std::vector<int32_t> ids;
+  uint32_t state = salt * 2654435761u;
+  for (int i = 0; i < n; ++i) {
+    state = state * 1664525u + 1013904223u;
+    ids.push_back(static_cast<int32_t>(state >> 24));
+  }
+  return ids;
+}
+
+inline GenerateRequest greedy(std::vector<int32_t> prompt, int max_tokens) {
+  GenerateRequest request;
+  request.prompt_ids = std::move(prompt);
+  request.sampling.temperature = 0;
+  request.sampling.ignore_eos = true;
+  request.sampling.max_tokens = max_tokens;
+  return request;
+}
+
+}  // namespace fovea::test
