@@ -6,6 +6,8 @@ target_compile_options(fovea_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror>
   # g++ 12 reports overlaps inside std::string's operator+ that are not there (its bug 105651).
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-restrict>
+  # clang takes what libstdc++'s std::stable_sort uses inside for a use of ours.
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:Clang>>:-Wno-deprecated-declarations>
   # No fused multiply-add behind our back: kernels say where they fuse, so that every path rounds alike.
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fstack-protector-strong>)
 target_compile_definitions(fovea_flags INTERFACE $<$<CONFIG:Release>:_FORTIFY_SOURCE=2>)

@@ -72,6 +72,7 @@ struct Flags {
   ScoreFlags score;
   BenchModelFlags bench_model;
   BenchAttentionFlags bench_attention;
+  BenchLinearFlags bench_linear;
   BenchMachineFlags bench_machine;
 };
 
@@ -143,6 +144,13 @@ void add_bench(CLI::App& root, Flags& f) {
   attention.add_option("--kv-cache-dtype", f.bench_attention.kv_cache_dtype)->capture_default_str();
   attention.add_option("--threads", f.bench_attention.threads)->check(CLI::Range(1, 1024));
   attention.add_flag("--json", f.bench_attention.json);
+  auto& linear = *bench.add_subcommand("linear", "Linear layers against the read bandwidth and the FMA peak");
+  linear.add_option("--rows", f.bench_linear.rows, "Rows M")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  linear.add_option("--dtype", f.bench_linear.dtype, "Of the weights")->capture_default_str();
+  linear.add_option("--threads", f.bench_linear.threads)->check(CLI::Range(1, 1024));
+  linear.add_flag("--json", f.bench_linear.json);
   auto& machine = *bench.add_subcommand("machine", "FMA rates, and the read bandwidth of each memory level");
   machine.add_option("--threads", f.bench_machine.threads)->check(CLI::Range(1, 1024));
   machine.add_flag("--json", f.bench_machine.json);
@@ -207,6 +215,7 @@ Status run_chosen(const CLI::App& root, const Flags& flags) {
   if (name == "fovea score") return run_score(flags.score);
   if (name == "fovea bench model") return run_bench_model(flags.bench_model);
   if (name == "fovea bench attention") return run_bench_attention(flags.bench_attention);
+  if (name == "fovea bench linear") return run_bench_linear(flags.bench_linear);
   return run_bench_machine(flags.bench_machine);
 }
 

@@ -73,6 +73,13 @@ struct BenchAttentionFlags {
   bool json = false;
 };
 
+struct BenchLinearFlags {
+  std::vector<int> rows = {1, 8, 512};
+  std::string dtype = "bfloat16";
+  int threads = 0;
+  bool json = false;
+};
+
 struct BenchMachineFlags {
   int threads = 0;
   bool json = false;
@@ -92,6 +99,7 @@ Status run_chat(const ChatFlags& flags);
 Status run_score(const ScoreFlags& flags);
 Status run_bench_model(const BenchModelFlags& flags);
 Status run_bench_attention(const BenchAttentionFlags& flags);
+Status run_bench_linear(const BenchLinearFlags& flags);
 Status run_bench_machine(const BenchMachineFlags& flags);
 
 }  // namespace fovea::cli

@@ -28,7 +28,7 @@ Error ChatTemplate::Impl::describe(const jinja::Failure& failure) const {
   const size_t newline = before.rfind('\n');
   const size_t line_start = newline == std::string_view::npos ? 0 : newline + 1;
   const auto line = std::count(before.begin(), before.end(), '\n') + 1;
-  std::string message = failure.message;
+  std::string message = to_valid_utf8(failure.message);  // a shortened name may end inside a character
   std::replace(message.begin(), message.end(), '\n', ' ');
   return invalid("chat template, line " + std::to_string(line) + ", column " +
                  std::to_string(count_code_points(before.substr(line_start)) + 1) + ": " + message);

@@ -42,7 +42,8 @@ TEST(ChatTemplate, ScopesAndNamespaces) {
 
 TEST(ChatTemplate, ErrorsNameLineAndColumn) {
   EXPECT_EQ(render("a\nb {{ x.y }}"), "error: chat template, line 2, column 7: 'x' is undefined");
-  EXPECT_NE(render("é\n\n é{% oops %}").find("line 3, column 6: unknown statement 'oops'"), std::string::npos);
+  EXPECT_NE(render("é\n\n é{% oops %}").find("line 3, column 6: unknown statement 'oops'"),
+            std::string::npos);
   EXPECT_EQ(render("{{ raise_exception('no\nway') }}"),
             "error: chat template, line 1, column 19: the template refuses: no way");
   EXPECT_NE(render("{% if %}").find("line 1, column 7"), std::string::npos);

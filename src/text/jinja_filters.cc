@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
+#include <list>
 #include <map>
 
 #include "text/jinja_json.h"
@@ -62,10 +64,13 @@ std::vector<Keyed> with_keys(Runtime& rt, const Value& input, const Value* attri
 }
 
 void sort_keyed(Runtime& rt, std::vector<Keyed>& items, bool reverse) {
-  // Python's reverse keeps equal items in their order.
-  std::stable_sort(items.begin(), items.end(), [&](const Keyed& a, const Keyed& b) {
+  // A list's merge sort stands an order that is none (NaN) and an error half way, and is stable; Python's
+  // reverse keeps equal items in their order too.
+  std::list<Keyed> sorted(std::make_move_iterator(items.begin()), std::make_move_iterator(items.end()));
+  sorted.sort([&](const Keyed& a, const Keyed& b) {
     return reverse ? less(rt, b.key, a.key) : less(rt, a.key, b.key);
   });
+  items.assign(std::make_move_iterator(sorted.begin()), std::make_move_iterator(sorted.end()));
 }
 
 Value items_of(Runtime& rt, std::vector<Keyed> keyed) {

@@ -1,8 +1,8 @@
 #include "text/jinja_json.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <list>
 
 #include "text/utf8.h"
 
@@ -104,9 +104,8 @@ class Writer {
       write(item.second, level + 1);
     };
     if (!style_.sort_keys) return write_items(dict.items(), '{', '}', level, write_one);
-    std::vector<Dict::Item> sorted = dict.items();
-    std::stable_sort(sorted.begin(), sorted.end(),
-                     [&](const Dict::Item& a, const Dict::Item& b) { return less(rt_, a.first, b.first); });
+    std::list<Dict::Item> sorted(dict.items().begin(), dict.items().end());
+    sorted.sort([&](const Dict::Item& x, const Dict::Item& y) { return less(rt_, x.first, y.first); });
     write_items(sorted, '{', '}', level, write_one);
   }
 

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "text/json_value.h"
 #include "text/utf8.h"
 
 namespace fovea::text {
@@ -84,7 +85,7 @@ struct Scratch {
 
 struct Regex::Impl {
   pcre2_code* code = nullptr;
-  std::string pattern;
+  std::string pattern;  // as error messages show it
 
   Impl() = default;
   Impl(const Impl&) = delete;
@@ -99,7 +100,7 @@ Result<Regex> Regex::compile(std::string_view pattern) {
   }
   FOVEA_TRY(translated, translate(pattern));
   auto impl = std::make_shared<Impl>();
-  impl->pattern = to_valid_utf8(pattern.substr(0, 80));
+  impl->pattern = Json(to_valid_utf8(pattern)).describe();
   int code = 0;
   PCRE2_SIZE offset = 0;
   impl->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
@@ -125,10 +126,10 @@ Status Regex::find_all(std::string_view text, std::vector<Span>& matches) const 
     const int rc = pcre2_match(impl_->code, subject, text.size(), start, PCRE2_NO_UTF_CHECK, scratch.data,
                                scratch.context);
     if (rc == PCRE2_ERROR_NOMATCH) break;
-    if (rc < 0) return invalid("pattern '" + impl_->pattern + "' gave up on the text: " + message_of(rc));
+    if (rc < 0) return invalid("pattern " + impl_->pattern + " gave up on the text: " + message_of(rc));
     // \K can move the reported start anywhere; such patterns are not meant for splitting.
     if (bounds[0] > bounds[1] || bounds[0] < start) {
-      return unsupported("pattern '" + impl_->pattern + "' moves the start of its match (\\K)");
+      return unsupported("pattern " + impl_->pattern + " moves the start of its match (\\K)");
     }
     const Span match{bounds[0], bounds[1]};
     if (match.size() > 0 || match.begin != last_end) {

@@ -32,20 +32,22 @@ bool all_inert(std::string_view text) {
 struct Decomposed {
   utf8proc_int32_t code_point;
   utf8proc_propval_t combining_class;
+  size_t position;
 };
 
-// utf8proc orders marks by swapping neighbours, which is quadratic in the length of a run of marks; a stable
-// sort of each run gives the same order.
+// utf8proc orders marks by swapping neighbours, which is quadratic in the length of a run of marks; sorting
+// each run by class and position gives the same order.
 void order_marks(std::vector<Decomposed>& chars) {
   for (size_t begin = 0; begin < chars.size();) {
     size_t end = begin + 1;
     if (chars[begin].combining_class != 0) {
       while (end < chars.size() && chars[end].combining_class != 0)
         ++end;
-      std::stable_sort(
-          chars.begin() + static_cast<std::ptrdiff_t>(begin),
-          chars.begin() + static_cast<std::ptrdiff_t>(end),
-          [](const Decomposed& a, const Decomposed& b) { return a.combining_class < b.combining_class; });
+      std::sort(chars.begin() + static_cast<std::ptrdiff_t>(begin),
+                chars.begin() + static_cast<std::ptrdiff_t>(end),
+                [](const Decomposed& a, const Decomposed& b) {
+                  return std::pair(a.combining_class, a.position) < std::pair(b.combining_class, b.position);
+                });
     }
     begin = end;
   }
@@ -157,7 +159,7 @@ std::string to_nfc(std::string_view text) {
     const utf8proc_ssize_t n = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c.code_point), parts,
                                                        std::size(parts), kOptions, &boundary);
     for (utf8proc_ssize_t i = 0; i < n; ++i) {
-      chars.push_back({parts[i], utf8proc_get_property(parts[i])->combining_class});
+      chars.push_back({parts[i], utf8proc_get_property(parts[i])->combining_class, chars.size()});
     }
     text.remove_prefix(c.length);
   }

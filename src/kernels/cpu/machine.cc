@@ -77,8 +77,8 @@ double measure_read(ThreadPool& pool, bool all, int attempts, const float* data,
   });
 }
 
-/// Of the kernel's cache `index` of CPU 0 (0: L1 data, 2: L2, 3: L3). glibc's sysconf() counts the L3 caches of
-/// cores that a virtual machine does not have.
+/// Of the kernel's cache `index` of CPU 0 (0: L1 data, 2: L2, 3: L3). glibc's sysconf() counts the L3 caches
+/// of cores that a virtual machine does not have.
 size_t cache_bytes(int index, size_t fallback) {
   const std::string path = "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/size";
   size_t kib = 0;
