@@ -117,7 +117,7 @@ MachineRates measure_machine(ThreadPool& pool) {
     const bool memory = bytes_one == dram;
     const auto rate = [&](bool all, size_t bytes) {
       const auto repeats = static_cast<int64_t>(std::max<size_t>(kVolume / bytes, 1));
-      return measure_read(pool, all, memory ? 4 : 5, data.data(), bytes, repeats, sinks);
+      return measure_read(pool, all, memory ? 10 : 5, data.data(), bytes, repeats, sinks);
     };
     rates.read.push_back({name, bytes_one, rate(false, bytes_one), rate(true, bytes_all)});
   };
