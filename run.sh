@@ -3,9 +3,8 @@
 # arguments the demo model answers a prompt. FOVEA_BUILD_CUDA=1 or 0 decides about CUDA; unset, it is built when
 # nvcc and a driver are there.
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=tools/setup.sh
-. "$root/tools/setup.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/tools/setup.sh"
 
 build=$root/build/release
 program=$build/bin/fovea

@@ -2,10 +2,9 @@
 # Builds and runs the release tests. --ci adds the format and shell checks, the sanitizers, the fuzzers on their
 # corpora and the compilation of all CUDA. Each stage prints its time; the last thing printed is ctest's summary.
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-cd "$root"
 # shellcheck source=tools/setup.sh
-. tools/setup.sh
+. "$(dirname "${BASH_SOURCE[0]}")/tools/setup.sh"
+cd "$root"
 
 case "${1:-}" in
   "") ci=0 ;;

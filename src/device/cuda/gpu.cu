@@ -29,11 +29,14 @@ __global__ void read_kernel(const uint4* __restrict__ data, int64_t count, unsig
   for (; i + 3 * stride < count; i += 4 * stride) {
     uint4 word[4];
 #pragma unroll
-    for (int u = 0; u < 4; ++u) word[u] = __ldcs(data + i + u * stride);
+    for (int u = 0; u < 4; ++u)
+      word[u] = __ldcs(data + i + u * stride);
 #pragma unroll
-    for (int u = 0; u < 4; ++u) sum |= word[u].x | word[u].y | word[u].z | word[u].w;
+    for (int u = 0; u < 4; ++u)
+      sum |= word[u].x | word[u].y | word[u].z | word[u].w;
   }
-  for (; i < count; i += stride) sum |= data[i].x | data[i].y | data[i].z | data[i].w;
+  for (; i < count; i += stride)
+    sum |= data[i].x | data[i].y | data[i].z | data[i].w;
   if (sum != 0) *sink = sum;
 }
 
@@ -42,7 +45,9 @@ __global__ void read_kernel(const uint4* __restrict__ data, int64_t count, unsig
 
 }  // namespace
 
-bool cuda_built() { return true; }
+bool cuda_built() {
+  return true;
+}
 
 std::vector<GpuInfo> list_gpus() {
   int count = 0;

@@ -2,9 +2,13 @@
 
 namespace fovea {
 
-bool cuda_built() { return false; }
+bool cuda_built() {
+  return false;
+}
 
-std::vector<GpuInfo> list_gpus() { return {}; }
+std::vector<GpuInfo> list_gpus() {
+  return {};
+}
 
 Result<double> measure_gpu_read_bandwidth(int, int64_t, int) {
   return unsupported("not in this build: CUDA; build with FOVEA_BUILD_CUDA=1 ./run.sh");
