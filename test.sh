@@ -48,7 +48,7 @@ install_npm_oracles() {
 
 check_format() {
   # Every C++ source of the tree, whether there is a git history or not.
-  find src include tests examples -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' | grep -v node_modules |
+  find src include tests examples bench -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' | grep -v node_modules |
     xargs clang-format-19 --dry-run -Werror
   shellcheck run.sh test.sh tools/*.sh .ci/run
 }
