@@ -8,6 +8,7 @@
 #include "base/aligned.h"
 #include "base/cpu_features.h"
 #include "base/edit_distance.h"
+#include "base/json_depth.h"
 #include "base/log.h"
 #include "fovea/dtype.h"
 
@@ -104,6 +105,15 @@ TEST_F(LogTest, ParsesLevels) {
   EXPECT_EQ(parse_log_level("warning"), LogLevel::warning);
   EXPECT_EQ(parse_log_level("off"), LogLevel::off);
   EXPECT_EQ(parse_log_level("loud"), std::nullopt);
+}
+
+TEST(JsonDepth, CountsBracketsOutsideStrings) {
+  EXPECT_FALSE(json_nests_deeper("", 0));
+  EXPECT_TRUE(json_nests_deeper("[]", 0));
+  EXPECT_FALSE(json_nests_deeper(R"({"a": [1], "b": [[], {}]})", 3));
+  EXPECT_TRUE(json_nests_deeper(R"({"a": [1], "b": [[], {}]})", 2));
+  EXPECT_FALSE(json_nests_deeper(R"(["[[[", "\\", "\"[[["])", 1));
+  EXPECT_TRUE(json_nests_deeper(R"(["\\", [[]]])", 2));
 }
 
 TEST(AlignedArray, IsAlignedAndWritable) {

@@ -5,6 +5,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/json_depth.h"
+
 namespace fovea {
 namespace {
 
@@ -44,6 +46,8 @@ Error no_weights(const std::string& dir) {
 /// weight_map of an index: tensor -> file.
 Result<std::map<std::string, std::string>> read_index(const std::string& path) {
   FOVEA_TRY(text, read_text_file(path, kMaxIndexBytes));
+  if (json_nests_deeper(text))
+    return invalid(path + ": nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
   const auto root = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!root.is_object() || !root.contains("weight_map") || !root["weight_map"].is_object())
     return invalid(path + ": must be a JSON object with \"weight_map\": {tensor: file}");

@@ -1,6 +1,7 @@
 #include "model/checkpoint.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 
@@ -99,9 +100,19 @@ TEST(Checkpoint, RefusesAMalformedIndex) {
   }
 }
 
-TEST(Checkpoint, RefusesADirectoryInPlaceOfAFile) {
+TEST(Checkpoint, RefusesAnIndexNestedTooDeep) {
   test::TempDir dir;
-  std::filesystem::create_directory(dir.path() + "/model.safetensors");
+  dir.write(kIndex, R"({"weight_map":{"a":)" + std::string(1 << 20, '[') + std::string(1 << 20, ']') + "}}");
+  expect_error(dir.path(), {kIndex, "nested deeper than 100 levels"});
+}
+
+TEST(Checkpoint, RefusesWhatIsNoRegularFile) {
+  test::TempDir dir;
+  const std::string path = dir.path() + "/model.safetensors";
+  std::filesystem::create_directory(path);
+  expect_error(dir.path(), {"not a regular file"});
+  std::filesystem::remove(path);
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);  // nobody will ever write to it
   expect_error(dir.path(), {"not a regular file"});
 }
 

@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/json_depth.h"
 #include "model/family.h"
 #include "model/mapped_file.h"
 
@@ -245,6 +246,8 @@ void read_sampling(Fields& fields, ModelConfig& c) {
 }
 
 Result<Json> parse_object(std::string_view text, const std::string& file) {
+  if (json_nests_deeper(text))
+    return invalid(file + ": nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
   Json root;
   size_t at = 0;
   try {

@@ -214,7 +214,10 @@ TEST(Config, RefusesWhatIsNoJsonObject) {
   }
   const std::string deep(1 << 20, '[');
   EXPECT_FALSE(parse_model_config(deep, "", "/m").ok());
-  EXPECT_FALSE(parse_model_config("{\"a\":" + deep + std::string(deep.size(), ']') + "}", "", "/m").ok());
+  const std::string ids = R"({"eos_token_id":)" + deep + std::string(deep.size(), ']') + "}";
+  const auto nested = parse_model_config(base().dump(), ids, "/m");
+  ASSERT_FALSE(nested.ok());
+  EXPECT_EQ(nested.error().message, "/m/generation_config.json: nested deeper than 100 levels");
 }
 
 TEST(Config, ReadsADirectory) {
