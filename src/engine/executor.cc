@@ -27,7 +27,7 @@ Result<std::unique_ptr<Executor>> Executor::create(Model& model, const Selection
     }
     executor->logits_ = AlignedArray<float>(static_cast<size_t>(options.max_logit_rows) *
                                             static_cast<size_t>(config.vocab_size));
-    model.reserve(options.limits.max_tokens, options.max_logit_rows);
+    executor->activation_bytes_ = model.reserve(options.limits.max_tokens, options.max_logit_rows);
   } catch (const std::bad_alloc&) {
     return Error{ErrorCode::out_of_memory, "no memory for the activations and the attention workspace of " +
                                                std::to_string(options.limits.max_seqs) + " requests and " +
@@ -41,7 +41,7 @@ int64_t Executor::scratch_bytes() const {
   size_t bytes = logits_.size() * sizeof(float);
   for (const Group& group : groups_)
     bytes += group.workspace.size();
-  return static_cast<int64_t>(bytes);
+  return static_cast<int64_t>(bytes) + activation_bytes_;
 }
 
 Status Executor::run(const BatchBuilder& batch, Stream& stream) {

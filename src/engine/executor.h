@@ -27,7 +27,7 @@ class Executor final : public StepAttention {
   static Result<std::unique_ptr<Executor>> create(Model& model, const Selection& selection,
                                                   const BackendRegistry& registry, const Options& options);
 
-  /// Bytes of attention workspace and logits.
+  /// Bytes of attention workspace, activations and logits.
   int64_t scratch_bytes() const;
   void set_kv_cache(KvCache& kv) { kv_ = &kv; }
 
@@ -54,6 +54,7 @@ class Executor final : public StepAttention {
   std::vector<Group> groups_;
   std::vector<size_t> group_of_layer_;
   AlignedArray<float> logits_;  // [max_logit_rows, vocab]
+  int64_t activation_bytes_ = 0;
 };
 
 }  // namespace fovea

@@ -37,7 +37,7 @@ class Decoder final : public Model {
            config_.hidden_size * static_cast<int64_t>(size_of(weights_.embedding.storage()));
   }
 
-  void reserve(int max_tokens, int max_logit_rows) override;
+  int64_t reserve(int max_tokens, int max_logit_rows) override;
   void forward(const ForwardInput& input, float* logits, Stream& stream) override;
 
  private:
@@ -69,7 +69,7 @@ class Decoder final : public Model {
   ThreadPool serial_{1};  // for row operations called from inside a parallel region
 };
 
-void Decoder::reserve(int max_tokens, int max_logit_rows) {
+int64_t Decoder::reserve(int max_tokens, int max_logit_rows) {
   FOVEA_CHECK(max_tokens > 0 && max_logit_rows > 0);
   const auto rows = static_cast<size_t>(max_tokens);
   // 16 floats = one cache line: buffers begin on one.
@@ -96,6 +96,7 @@ void Decoder::reserve(int max_tokens, int max_logit_rows) {
   std::iota(row_ids_.begin(), row_ids_.end(), 0);
   max_tokens_ = max_tokens;
   max_logit_rows_ = max_logit_rows;
+  return vector_bytes(arena_);
 }
 
 void Decoder::forward(const ForwardInput& input, float* logits, Stream& stream) {

@@ -56,8 +56,9 @@ class Model {
   /// Bytes of weights read to make one token (what a decode step at batch 1 streams).
   virtual int64_t weight_bytes_per_token() const = 0;
 
-  /// Activations are sized for this many rows once; forward() allocates nothing beyond it.
-  virtual void reserve(int max_tokens, int max_logit_rows) = 0;
+  /// Activations are sized for this many rows once; forward() allocates nothing beyond it. Returns their
+  /// bytes.
+  virtual int64_t reserve(int max_tokens, int max_logit_rows) = 0;
 
   /// logits [logit_rows.size(), vocab_size] fp32; rows that pad the vocabulary are logits like the others.
   virtual void forward(const ForwardInput& input, float* logits, Stream& stream) = 0;
