@@ -1,12 +1,13 @@
 #include "engine/chat_prompt.h"
 
 #include <filesystem>
-#include <fstream>
+
+#include "model/mapped_file.h"
 
 namespace fovea {
 namespace {
 
-constexpr uintmax_t kMaxTemplateBytes = 4u << 20;
+constexpr size_t kMaxTemplateBytes = 4u << 20;
 
 void append_json_string(std::string_view text, std::string& out) {
   constexpr char kHex[] = "0123456789abcdef";
@@ -40,19 +41,6 @@ std::string special_tokens_json(const Tokenizer& tokenizer) {
   return json + "}";
 }
 
-Result<std::string> read_template(const std::string& path) {
-  std::error_code error;
-  const uintmax_t size = std::filesystem::file_size(path, error);
-  if (error) return io_error(path + ": can't be read: " + error.message());
-  if (size > kMaxTemplateBytes)
-    return invalid(path + " has " + std::to_string(size) + " bytes; a chat template has at most " +
-                   std::to_string(kMaxTemplateBytes));
-  std::string text(size, '\0');
-  std::ifstream file(path, std::ios::binary);
-  if (!file.read(text.data(), static_cast<std::streamsize>(size))) return io_error(path + ": can't be read");
-  return text;
-}
-
 }  // namespace
 
 ChatPrompt ChatPrompt::load(const std::string& dir, const Tokenizer* tokenizer) {
@@ -61,7 +49,7 @@ ChatPrompt ChatPrompt::load(const std::string& dir, const Tokenizer* tokenizer) 
   const std::string path = dir + "/chat_template.jinja";
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored)) {
-    auto text = read_template(path);
+    auto text = read_text_file(path, kMaxTemplateBytes);
     if (!text) {
       prompt.failure_ = text.error();
       return prompt;

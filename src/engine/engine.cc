@@ -345,7 +345,12 @@ Result<std::vector<int32_t>> EngineImpl::tokenize(std::string_view text, bool ad
   if (!tokenizer_) return not_found(info_.model_dir + "/tokenizer.json is missing; add it or give token ids");
   EncodeOptions options;
   options.add_special_tokens = add_special_tokens;
-  return tokenizer_->encode(text, options);
+  auto ids = tokenizer_->encode(text, options);
+  // A text that was rendered elsewhere may begin with the BOS token that the tokenizer adds.
+  if (add_special_tokens && ids && ids->size() > 1 && (*ids)[0] == (*ids)[1] &&
+      (*ids)[0] == tokenizer_->bos_token_id())
+    ids->erase(ids->begin());
+  return ids;
 }
 
 std::string EngineImpl::detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens) const {
