@@ -1,6 +1,14 @@
 #include "cli/batch.h"
 
 namespace fovea::cli {
+namespace {
+
+Error named(const std::string& name, Error error) {
+  if (!name.empty()) error.message = name + ": " + error.message;
+  return error;
+}
+
+}  // namespace
 
 Result<std::vector<int32_t>> prompt_ids(const Engine& engine, const InputRow& row, bool as_chat,
                                         const std::string& system) {
@@ -27,20 +35,17 @@ Status BatchRunner::submit(size_t row, GenerateRequest request, const std::strin
     ++done_;
     changed_.notify_all();
   };
+  results_[row].name = name;
   auto id = engine_.submit(std::move(request), std::move(sink));
-  if (!id) {
-    cancel_all();
-    Error error = std::move(id).error();
-    if (!name.empty()) error.message = name + ": " + error.message;
-    return error;
-  }
+  if (!id) return named(name, std::move(id).error());
   ids_.push_back(*id);
   return {};
 }
 
-void BatchRunner::cancel_all() {
+BatchRunner::~BatchRunner() {
   for (const uint64_t id : ids_)
-    engine_.cancel(id);
+    engine_.cancel(id);  // does nothing to one that is done
+  engine_.wait_idle();
 }
 
 Status BatchRunner::drain(const std::function<Status(size_t, RowResult&)>& write) {
@@ -52,12 +57,8 @@ Status BatchRunner::drain(const std::function<Status(size_t, RowResult&)>& write
     }
     RowResult result = std::move(results_[row]);
     lock.unlock();
-    Status status =
-        result.last.finish == FinishReason::error ? Status{result.last.error} : write(row, result);
-    if (!status) {
-      cancel_all();
-      return status;
-    }
+    if (result.last.finish == FinishReason::error) return named(result.name, std::move(result.last.error));
+    FOVEA_RETURN_IF_ERROR(write(row, result));
   }
   return {};
 }

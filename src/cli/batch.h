@@ -9,6 +9,7 @@
 namespace fovea::cli {
 
 struct RowResult {
+  std::string name;  ///< for messages
   std::string text;
   std::vector<int32_t> token_ids;
   RequestOutput last;  ///< finish reason, counts, logprobs and logits
@@ -24,17 +25,16 @@ class BatchRunner {
  public:
   BatchRunner(Engine& engine, std::string what, size_t rows)
       : engine_(engine), progress_(std::move(what), static_cast<int64_t>(rows)), results_(rows) {}
-  ~BatchRunner() { engine_.wait_idle(); }
+  /// Whatever still runs is cancelled: nobody will ask for it.
+  ~BatchRunner();
 
-  /// `name` stands before the engine's refusal ("FILE line N").
+  /// `name` stands before an error of the row ("FILE line N").
   Status submit(size_t row, GenerateRequest request, const std::string& name);
 
   /// Waits for each row in turn and hands it to `write`; an error of a row or of `write` ends the run.
   Status drain(const std::function<Status(size_t, RowResult&)>& write);
 
  private:
-  void cancel_all();
-
   Engine& engine_;
   Progress progress_;
   std::mutex mutex_;

@@ -35,14 +35,33 @@ Result<double> timed_batch(Engine& engine, int round, const BenchModelFlags& fla
   return seconds_since(start);
 }
 
+/// Shorter answers, or sequences that wait for each other, would be measured as something else.
+Status check_fits(const BenchModelFlags& flags, const EngineInfo& info) {
+  const int64_t tokens = int64_t{flags.prompt_tokens} + flags.new_tokens;
+  const std::string given = "--prompt-tokens " + std::to_string(flags.prompt_tokens) + " and --new-tokens " +
+                            std::to_string(flags.new_tokens);
+  if (tokens > info.max_seq_len)
+    return invalid(given + " are " + std::to_string(tokens) + " tokens; a sequence has at most " +
+                   std::to_string(info.max_seq_len));
+  const int64_t page_size = info.selection.page_size;
+  const int64_t needed = flags.batch * ((tokens + page_size - 1) / page_size * page_size);
+  if (needed > info.kv_tokens)
+    return invalid(given + " with --batch " + std::to_string(flags.batch) + " need " +
+                   std::to_string(needed) + " tokens of KV cache; there are " +
+                   std::to_string(info.kv_tokens));
+  return {};
+}
+
 }  // namespace
 
 Status run_bench_model(const BenchModelFlags& flags) {
   ModelFlags model = flags.model;
   model.max_running_requests = std::max(model.max_running_requests, flags.batch);
+  model.max_batched_tokens = std::max(model.max_batched_tokens, flags.batch);
   FOVEA_TRY(engine, make_engine(model));
   const EngineInfo& info = engine->info();
   std::fputs(describe_start(info).c_str(), stderr);
+  FOVEA_RETURN_IF_ERROR(check_fits(flags, info));
   FOVEA_TRY(warm_up, timed_batch(*engine, 0, flags, 2));
   FOVEA_TRY(prefill, timed_batch(*engine, 1, flags, 1));
   FOVEA_TRY(whole, timed_batch(*engine, 2, flags, flags.new_tokens));

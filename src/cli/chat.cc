@@ -1,11 +1,13 @@
 // fovea chat: a conversation on the terminal. /reset forgets it, /exit or Ctrl-D leaves, Ctrl-C stops an
 // answer.
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 
-#include "cli/batch.h"
+#include "cli/options.h"
+#include "cli/stream_answer.h"
 
 namespace fovea::cli {
 namespace {
@@ -14,14 +16,17 @@ namespace {
 std::optional<std::string> read_line(InterruptFlag& interrupt) {
   std::string line;
   for (;;) {
-    char c;
-    const ssize_t got = ::read(0, &c, 1);
-    if (got == 0) return line.empty() ? std::nullopt : std::optional(line);
-    if (got < 0 && errno == EINTR) {
-      interrupt.take();
+    // Not a blocking read: a signal just before it, or on another thread, would not end it.
+    pollfd input = {0, POLLIN, 0};
+    const int ready = ::poll(&input, 1, 100);
+    if (interrupt.take()) {
       std::fputs("\n(/exit or Ctrl-D leaves)\n", stderr);
       return "";
     }
+    if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
+    char c;
+    const ssize_t got = ::read(0, &c, 1);
+    if (got == 0) return line.empty() ? std::nullopt : std::optional(line);
     if (got < 0) return std::nullopt;
     if (c == '\n') return line;
     line += c;
@@ -55,21 +60,8 @@ class Conversation {
     GenerateRequest request;
     request.prompt_ids = std::move(ids);
     request.sampling = merge_sampling(engine_.default_sampling(), flags_.sampling, flags_.model.seed);
-    std::string answer;
-    Status ended;
-    FOVEA_TRY(id, engine_.submit(std::move(request), [&](const RequestOutput& output) {
-      std::fwrite(output.text.data(), 1, output.text.size(), stdout);
-      std::fflush(stdout);
-      answer += output.text;
-      if (interrupt.take()) engine_.cancel(output.id);
-      if (output.finish == FinishReason::error) ended = output.error;
-    }));
-    (void)id;
-    engine_.wait_idle();
-    std::fputc('\n', stdout);
-    std::fflush(stdout);
-    if (!ended) return std::move(ended).error();
-    return answer;
+    FOVEA_TRY(answer, stream_answer(engine_, std::move(request), interrupt));
+    return std::move(answer.text);
   }
 
   Engine& engine_;

@@ -1,24 +1,30 @@
 // fovea generate: prompts from flags, a file or JSON lines; answers streamed to a person or written as JSON
 // lines.
 #include <cstdio>
-#include <iostream>
 #include <sstream>
 
 #include "cli/batch.h"
+#include "cli/output_file.h"
+#include "cli/stream_answer.h"
 
 namespace fovea::cli {
 namespace {
 
 Result<std::string> read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return io_error("cannot read " + path + ": no such file, or no permission");
+  FOVEA_TRY(file, open_input(path));
   std::ostringstream text;
   text << file.rdbuf();
+  if (file.bad()) return io_error("cannot read " + path + " to its end");
   return text.str();
 }
 
 Result<std::vector<InputRow>> rows_of_flags(const GenerateFlags& flags) {
-  if (!flags.input.empty()) return read_rows(flags.input);
+  if (!flags.input.empty()) {
+    if (!flags.prompts.empty() || !flags.prompt_file.empty())
+      return invalid("--input " + flags.input + " has the prompts already; give no others");
+    return read_rows(flags.input);
+  }
+  if (!flags.system.empty() && !flags.chat) return invalid("--system is part of a chat; give --chat too");
   std::vector<InputRow> rows;
   for (const std::string& prompt : flags.prompts) {
     rows.emplace_back();
@@ -54,8 +60,8 @@ std::string to_row(size_t index, const InputRow& row, const RowResult& result) {
   return out.add("completion_tokens", result.last.completion_tokens).str();
 }
 
-Status run_rows(Engine& engine, const GenerateFlags& flags, const std::vector<InputRow>& rows) {
-  FOVEA_TRY(output, OutputFile::open(flags.output));
+Status run_rows(Engine& engine, const GenerateFlags& flags, const std::vector<InputRow>& rows,
+                OutputFile& output) {
   BatchRunner runner(engine, "generate", rows.size());
   for (size_t i = 0; i < rows.size(); ++i) {
     const std::string name = rows[i].line ? flags.input + " line " + std::to_string(rows[i].line) : "";
@@ -71,33 +77,19 @@ Status run_rows(Engine& engine, const GenerateFlags& flags, const std::vector<In
   return output.commit();
 }
 
-/// One prompt, streamed; Ctrl-C stops the answer.
-Status stream_prompt(Engine& engine, const InputRow& row, const GenerateFlags& flags) {
+Status stream_prompt(Engine& engine, const InputRow& row, const GenerateFlags& flags,
+                     InterruptFlag& interrupt) {
   FOVEA_TRY(request, make_request(engine, row, flags));
-  const auto start = Clock::now();
-  double first_token = 0;
-  RequestOutput last;
-  InterruptFlag interrupt;
-  auto submitted = engine.submit(std::move(request), [&](const RequestOutput& output) {
-    if (first_token == 0 && output.completion_tokens > 0) first_token = seconds_since(start);
-    std::fwrite(output.text.data(), 1, output.text.size(), stdout);
-    std::fflush(stdout);
-    if (interrupt.take()) engine.cancel(output.id);
-    if (output.finish != FinishReason::none) last = output;
-  });
-  if (!submitted) return std::move(submitted).error();
-  engine.wait_idle();
-  std::fputc('\n', stdout);
-  std::fflush(stdout);
-  if (last.finish == FinishReason::error) return last.error;
-  const double total = seconds_since(start);
-  const double decode = total - first_token;
-  std::fprintf(stderr,
-               "%d prompt tokens (%d cached), first token after %.1f ms; %d tokens, %.1f tokens/s (%s)\n",
-               last.prompt_tokens, last.cached_tokens, first_token * 1e3, last.completion_tokens,
-               last.completion_tokens > 1 && decode > 0 ? (last.completion_tokens - 1) / decode
-                                                        : last.completion_tokens / std::max(total, 1e-9),
-               std::string(to_string(last.finish)).c_str());
+  FOVEA_TRY(answer, stream_answer(engine, std::move(request), interrupt));
+  const RequestOutput& last = answer.last;
+  const double decode = answer.seconds - answer.first_token_seconds;
+  std::fprintf(
+      stderr, "%d prompt tokens (%d cached), first token after %.1f ms; %d tokens, %.1f tokens/s (%s)\n",
+      last.prompt_tokens, last.cached_tokens, answer.first_token_seconds * 1e3, last.completion_tokens,
+      last.completion_tokens > 1 && decode > 0 ? (last.completion_tokens - 1) / decode
+                                               : last.completion_tokens / std::max(answer.seconds, 1e-9),
+      std::string(to_string(last.finish)).c_str());
+  if (last.finish == FinishReason::cancelled) return Error{ErrorCode::cancelled, "interrupted"};
   return {};
 }
 
@@ -105,12 +97,14 @@ Status stream_prompt(Engine& engine, const InputRow& row, const GenerateFlags& f
 
 Status run_generate(const GenerateFlags& flags) {
   FOVEA_TRY(rows, rows_of_flags(flags));
+  FOVEA_TRY(output, OutputFile::open(flags.output));
   FOVEA_TRY(engine, make_engine(flags.model));
   std::fputs(describe_start(engine->info()).c_str(), stderr);
   if (!flags.input.empty() || !flags.output.empty() || flags.model.json)
-    return run_rows(*engine, flags, rows);
+    return run_rows(*engine, flags, rows, output);
+  InterruptFlag interrupt;
   for (const InputRow& row : rows)
-    FOVEA_RETURN_IF_ERROR(stream_prompt(*engine, row, flags));
+    FOVEA_RETURN_IF_ERROR(stream_prompt(*engine, row, flags, interrupt));
   return {};
 }
 

@@ -1,18 +1,20 @@
 #include "cli/json_io.h"
 
-#include <unistd.h>
-
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <iostream>
+#include <limits>
 #include <nlohmann/json.hpp>
+
+#include "base/json_depth.h"
 
 namespace fovea::cli {
 namespace {
 
 using nlohmann::json;
+
+constexpr size_t kMaxQuoted = 40;  // characters of a value in a message
 
 Error bad(const std::string& where, std::string_view what) {
   return invalid(where + ": " + std::string(what));
@@ -28,21 +30,32 @@ Status read_string(const json& row, const char* key, const std::string& where,
 }
 
 template <class T>
-Status read_number(const json& row, const char* key, const std::string& where, std::optional<T>& out) {
+bool is_integer_from(const json& value, T low) {
+  const auto fits = [low](auto x) {
+    return std::cmp_greater_equal(x, low) && std::cmp_less_equal(x, std::numeric_limits<T>::max());
+  };
+  return value.is_number_unsigned() ? fits(value.get<uint64_t>())
+                                    : value.is_number_integer() && fits(value.get<int64_t>());
+}
+
+template <class T>
+Status read_integer(const json& row, const char* key, const std::string& where, T low,
+                    std::optional<T>& out) {
   const auto it = row.find(key);
   if (it == row.end() || it->is_null()) return {};
-  const bool fits = std::is_integral_v<T> ? it->is_number_integer() : it->is_number();
-  if (!fits)
-    return bad(where,
-               std::string("\"") + key + "\" must be " + (std::is_integral_v<T> ? "an integer" : "a number"));
-  if constexpr (std::is_integral_v<T>) {
-    const auto value = it->get<int64_t>();
-    if (value < 0 || value > static_cast<int64_t>(INT32_MAX))
-      return bad(where, std::string("\"") + key + "\" is " + it->dump() + "; allowed are 0 to 2147483647");
-    out = static_cast<T>(value);
-  } else {
-    out = it->get<T>();
-  }
+  if (!is_integer_from(*it, low))
+    return bad(where, std::string("\"") + key + "\" is " + it->dump().substr(0, kMaxQuoted) +
+                          "; allowed are integers from " + std::to_string(low) + " to " +
+                          std::to_string(std::numeric_limits<T>::max()));
+  out = it->get<T>();
+  return {};
+}
+
+Status read_number(const json& row, const char* key, const std::string& where, std::optional<float>& out) {
+  const auto it = row.find(key);
+  if (it == row.end() || it->is_null()) return {};
+  if (!it->is_number()) return bad(where, std::string("\"") + key + "\" must be a number");
+  out = it->get<float>();
   return {};
 }
 
@@ -51,8 +64,9 @@ Result<std::vector<int32_t>> read_ids(const json& value, const std::string& wher
   std::vector<int32_t> ids;
   ids.reserve(value.size());
   for (const json& id : value) {
-    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > INT32_MAX)
-      return bad(where, "token id " + id.dump().substr(0, 40) + ": must be an integer of the vocabulary");
+    if (!is_integer_from<int32_t>(id, 0))
+      return bad(where,
+                 "token id " + id.dump().substr(0, kMaxQuoted) + ": must be an integer of the vocabulary");
     ids.push_back(id.get<int32_t>());
   }
   return ids;
@@ -87,11 +101,17 @@ Status read_stop(const json& row, const std::string& where, std::vector<std::str
 }
 
 Result<InputRow> parse_row(const std::string& line, int64_t number, const std::string& where) {
+  if (json_nests_deeper(line))
+    return bad(where, "nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
   const json row = json::parse(line, nullptr, false);
   if (row.is_discarded() || !row.is_object()) return bad(where, "not a JSON object");
   InputRow out;
   out.line = number;
   if (row.contains("id")) out.id_json = row["id"].dump(-1, ' ', false, json::error_handler_t::replace);
+  int forms = 0;
+  for (const char* key : {"prompt", "text", "ids", "prompt_ids", "messages"})
+    forms += row.contains(key);
+  if (forms != 1) return bad(where, "needs exactly one of \"prompt\", \"text\", \"ids\" or \"messages\"");
   FOVEA_RETURN_IF_ERROR(read_string(row, "prompt", where, out.text));
   FOVEA_RETURN_IF_ERROR(read_string(row, "text", where, out.text));
   for (const char* key : {"ids", "prompt_ids"}) {
@@ -103,14 +123,12 @@ Result<InputRow> parse_row(const std::string& line, int64_t number, const std::s
     FOVEA_TRY(turns, read_messages(row["messages"], where));
     out.messages = std::move(turns);
   }
-  const int forms = int(out.text.has_value()) + int(out.ids.has_value()) + int(!out.messages.empty());
-  if (forms != 1) return bad(where, "needs exactly one of \"prompt\", \"text\", \"ids\" or \"messages\"");
-  FOVEA_RETURN_IF_ERROR(read_number(row, "max_tokens", where, out.sampling.max_tokens));
+  FOVEA_RETURN_IF_ERROR(read_integer(row, "max_tokens", where, 1, out.sampling.max_tokens));
+  FOVEA_RETURN_IF_ERROR(read_integer(row, "top_k", where, -1, out.sampling.top_k));
+  FOVEA_RETURN_IF_ERROR(read_integer<uint64_t>(row, "seed", where, 0, out.seed));
   FOVEA_RETURN_IF_ERROR(read_number(row, "temperature", where, out.sampling.temperature));
   FOVEA_RETURN_IF_ERROR(read_number(row, "top_p", where, out.sampling.top_p));
   FOVEA_RETURN_IF_ERROR(read_number(row, "min_p", where, out.sampling.min_p));
-  FOVEA_RETURN_IF_ERROR(read_number(row, "top_k", where, out.sampling.top_k));
-  FOVEA_RETURN_IF_ERROR(read_number(row, "seed", where, out.seed));
   FOVEA_RETURN_IF_ERROR(read_stop(row, where, out.sampling.stop));
   if (row.contains("ignore_eos")) {
     if (!row["ignore_eos"].is_boolean()) return bad(where, "\"ignore_eos\" must be true or false");
@@ -128,9 +146,17 @@ std::string number_text(float value) {
 
 }  // namespace
 
+Result<std::ifstream> open_input(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    return io_error("cannot read " + path + ": it is a folder; give a file");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return io_error("cannot read " + path + ": no such file, or no permission");
+  return file;
+}
+
 Result<std::vector<InputRow>> read_rows(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return io_error("cannot read " + path + ": no such file, or no permission; give a JSONL file");
+  FOVEA_TRY(file, open_input(path));
   std::vector<InputRow> rows;
   std::string line;
   for (int64_t number = 1; std::getline(file, line); ++number) {
@@ -138,6 +164,7 @@ Result<std::vector<InputRow>> read_rows(const std::string& path) {
     FOVEA_TRY(row, parse_row(line, number, path + " line " + std::to_string(number)));
     rows.push_back(std::move(row));
   }
+  if (file.bad()) return io_error("cannot read " + path + " to its end");
   if (rows.empty()) return invalid(path + " has no rows; each line must be one JSON object");
   return rows;
 }
@@ -190,47 +217,6 @@ JsonRow& JsonRow::add_raw(std::string_view key, std::string_view raw) {
   begin(key);
   text_ += raw;
   return *this;
-}
-
-Result<OutputFile> OutputFile::open(const std::string& path) {
-  OutputFile out;
-  if (path.empty() || path == "-") return out;
-  out.path_ = path;
-  out.temporary_ = path + ".partial." + std::to_string(::getpid());
-  out.file_.open(out.temporary_, std::ios::trunc);
-  if (!out.file_) {
-    const std::string name = std::exchange(out.temporary_, {});
-    return io_error("cannot write " + name + ": give --output a folder that exists and is writable");
-  }
-  return out;
-}
-
-OutputFile::~OutputFile() {
-  if (temporary_.empty()) return;
-  file_.close();
-  std::error_code ignored;
-  std::filesystem::remove(temporary_, ignored);
-}
-
-void OutputFile::line(const std::string& text) {
-  if (path_.empty())
-    std::cout << text << '\n';
-  else
-    file_ << text << '\n';
-}
-
-Status OutputFile::commit() {
-  if (path_.empty()) {
-    std::cout.flush();
-    return std::cout ? Status{} : Status{io_error("cannot write to standard output")};
-  }
-  file_.close();
-  if (!file_) return io_error("cannot write " + path_ + ": is the disk full?");
-  std::error_code error;
-  std::filesystem::rename(temporary_, path_, error);
-  if (error) return io_error("cannot write " + path_ + ": " + error.message());
-  temporary_.clear();
-  return {};
 }
 
 }  // namespace fovea::cli

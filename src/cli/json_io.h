@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "cli/options.h"
@@ -22,6 +21,9 @@ struct InputRow {
   SamplingFlags sampling;  ///< max_tokens, temperature, top_p, top_k, min_p, stop, ignore_eos
   std::optional<uint64_t> seed;
 };
+
+/// A file to read; a folder, or one that can't be read, is an error.
+Result<std::ifstream> open_input(const std::string& path);
 
 /// Reads every row of a JSONL file before anything runs; an error names the line. Empty lines are skipped.
 Result<std::vector<InputRow>> read_rows(const std::string& path);
@@ -43,25 +45,6 @@ class JsonRow {
  private:
   JsonRow& begin(std::string_view key);
   std::string text_ = "{";
-};
-
-/// A text file that appears under its name only when commit() succeeds; dropped otherwise. "" = standard
-/// output.
-class OutputFile {
- public:
-  static Result<OutputFile> open(const std::string& path);
-  OutputFile(OutputFile&& other) noexcept
-      : path_(std::exchange(other.path_, {})),
-        temporary_(std::exchange(other.temporary_, {})),
-        file_(std::move(other.file_)) {}
-  ~OutputFile();
-  void line(const std::string& text);
-  Status commit();
-
- private:
-  OutputFile() = default;
-  std::string path_, temporary_;
-  std::ofstream file_;
 };
 
 }  // namespace fovea::cli

@@ -1,5 +1,9 @@
 // The fovea program: flags in, one command run, errors on one line with exit code 2 (bad input) or 1.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <iostream>
 
 #include "base/edit_distance.h"
@@ -43,7 +47,9 @@ void add_model_flags(CLI::App& app, ModelFlags& f) {
       ->capture_default_str();
   app.add_flag("--disable-radix-cache,--no-enable-prefix-caching", f.no_prefix_cache, "Reuse no prefixes");
   app.add_option("--threads", f.threads, "Threads (default: one per usable CPU)")->check(CLI::Range(1, 1024));
-  app.add_option("--seed", f.seed, "Seed of sampling and of dummy weights")->capture_default_str();
+  app.add_option("--seed", f.seed, "Seed of sampling and of dummy weights")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_flag("--dummy-weights", f.dummy_weights, "Random weights from config.json alone");
   app.add_flag("--json", f.json, "Results as JSON");
 }
@@ -208,6 +214,19 @@ int finish(const Status& status) {
   return code == ErrorCode::internal || code == ErrorCode::cancelled ? 1 : kBadInput;
 }
 
+/// A descriptor that the caller closed would be given to the next file that is opened, and messages would go
+/// into it. Read-only: what is written to it fails.
+void open_standard_streams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(fd, F_GETFD) < 0) (void)::open("/dev/null", O_RDONLY);
+}
+
+Status check_output(Status status) {
+  if (status && (std::fflush(stdout) != 0 || std::ferror(stdout)))
+    return io_error("cannot write to standard output: is it closed, or the disk full?");
+  return status;
+}
+
 Status run_chosen(const CLI::App& root, const Flags& flags) {
   const std::string name = command_name(active(&root));
   if (name == "fovea generate") return run_generate(flags.generate);
@@ -244,7 +263,7 @@ int run(int argc, char** argv) {
     return report_parse_error(root, error);
   }
   set_log_level(*parse_log_level(log));
-  return finish(run_chosen(root, flags));
+  return finish(check_output(run_chosen(root, flags)));
 }
 
 }  // namespace
@@ -252,6 +271,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
+    fovea::cli::open_standard_streams();
     return fovea::cli::run(argc, argv);
   } catch (const std::bad_alloc&) {
     std::cerr << "fovea: out of memory; use a smaller model, --num-pages or --max-running-requests\n";

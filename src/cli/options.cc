@@ -68,7 +68,7 @@ SamplingParams merge_sampling(SamplingParams params, const SamplingFlags& flags,
   if (!flags.stop.empty()) params.stop = flags.stop;
   params.stop_token_ids.insert(params.stop_token_ids.end(), flags.stop_token_ids.begin(),
                                flags.stop_token_ids.end());
-  params.ignore_eos |= flags.ignore_eos;
+  if (flags.ignore_eos) params.ignore_eos = *flags.ignore_eos;
   params.seed = seed;
   return params;
 }

@@ -33,7 +33,7 @@ struct SamplingFlags {
   std::optional<int> top_k, max_tokens;
   std::vector<std::string> stop;
   std::vector<int> stop_token_ids;
-  bool ignore_eos = false;
+  std::optional<bool> ignore_eos;
 };
 
 struct GenerateFlags {

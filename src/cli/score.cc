@@ -1,13 +1,14 @@
 // fovea score: the log probability of every token of a text given its past, and the logits that follow it.
 #include "cli/batch.h"
+#include "cli/output_file.h"
 
 namespace fovea::cli {
 
 Status run_score(const ScoreFlags& flags) {
   FOVEA_TRY(rows, read_rows(flags.input));
+  FOVEA_TRY(output, OutputFile::open(flags.output));
   FOVEA_TRY(engine, make_engine(flags.model));
   std::fputs(describe_start(engine->info()).c_str(), stderr);
-  FOVEA_TRY(output, OutputFile::open(flags.output));
   BatchRunner runner(*engine, "score", rows.size());
   std::vector<std::vector<int32_t>> all_ids(rows.size());
   for (size_t i = 0; i < rows.size(); ++i) {

@@ -69,7 +69,7 @@ void on_interrupt(int) {
 
 InterruptFlag::InterruptFlag() {
   struct sigaction action = {};
-  action.sa_handler = on_interrupt;  // no SA_RESTART: a read at the prompt returns
+  action.sa_handler = on_interrupt;
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, &g_previous);
 }

@@ -82,6 +82,7 @@ class BadInput(unittest.TestCase):
 
     def test_values_of_flags(self):
         self.refuse(["--threads"], "generate", "--threads", "0", "x")
+        self.refuse(["--seed"], "generate", "--seed", "-1", "x")
         self.refuse(["--temperature"], "generate", "--temperature", "warm", "x")
         self.refuse(["--dtype", "float8", "bfloat16"], "generate", "--dtype", "float8", "x")
         self.refuse(["int3", "float16"], "generate", "--kv-cache-dtype", "int3", "x")
@@ -174,11 +175,21 @@ class BadInput(unittest.TestCase):
             '{"prompt": "x", "ids": [1]}': "exactly one",
             '{"ids": [99999999]}': "99999999",
             '{"ids": []}': "no tokens",
+            '{"prompt": "x", "text": "x"}': "exactly one",
+            '{"ids": [1], "prompt_ids": [1]}': "exactly one",
             '{"prompt": "x", "max_tokens": -4}': "max_tokens",
+            '{"prompt": "x", "max_tokens": 18446744073709551615}': "18446744073709551615",
+            '{"prompt": "x", "max_tokens": 1.5}': "max_tokens",
+            '{"prompt": "x", "top_k": -2}': "top_k",
+            '{"prompt": "x", "seed": -1}': "seed",
+            '{"prompt": "x", "temperature": 1e300}': "temperature",
+            '{"prompt": "x", "temperature": 1e999}': "not a JSON object",
+            '{"prompt": "x", "id": ' + "[" * 500000 + "]" * 500000 + "}": "nested deeper",
+            '{"prompt": "\udcff"}': "not a JSON object",  # the byte 0xff
             '{"messages": [{"role": "wizard", "content": "x"}]}': "wizard",
         }
         for row, word in rows.items():
-            with open(source, "w") as file:
+            with open(source, "w", errors="surrogateescape") as file:
                 file.write('{"prompt": "fine"}\n' + row + "\n")
             self.refuse([word, "line 2"], "generate", "--input", source, "--output", target)
             self.assertEqual(os.listdir(self.folder), ["in.jsonl"], "something half-written")
@@ -189,6 +200,29 @@ class BadInput(unittest.TestCase):
         with open(source, "w") as file:
             file.write('{"prompt": "x"}\n')
         self.refuse(["/no/folder"], "generate", "--input", source, "--output", "/no/folder/out.jsonl")
+        self.refuse(["folder"], "generate", "--input", self.folder)
+        self.refuse(["folder"], "generate", "--prompt-file", self.folder)
+        self.refuse(["--input"], "generate", "--input", source, "and a prompt")
+        self.refuse(["--chat"], "generate", "--system", "Be brief.", "x")
+        # Before the model is looked at.
+        self.refuse(["it is a folder"], "score", "--model", "/no/model", "--input", source, "--output", self.folder)
+        self.assertEqual(os.listdir(self.folder), ["in.jsonl"], "something half-written")
+
+    def test_standard_output_that_takes_nothing(self):
+        for args in [["generate", "-n", "2", "x"], ["generate", "-n", "2", "--json", "x"]]:
+            with open("/dev/full", "w") as full:
+                result = subprocess.run([PROGRAM, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn("cannot write", result.stderr.splitlines()[-1])
+
+    def test_a_benchmark_that_does_not_fit(self):
+        self.refuse(["1500", "1024"], "bench", "model", "--prompt-tokens", "1000", "--new-tokens", "500")
+        self.refuse(["--batch 9", "KV cache"], "bench", "model", "--num-pages", "64", "--batch", "9", "--new-tokens", "2")
+
+    def test_weights_that_are_a_pipe(self):
+        model = self.model(model__safetensors=None)
+        os.mkfifo(os.path.join(model, "model.safetensors"))
+        self.refuse(["model.safetensors", "not a regular file"], "generate", "--model", model, "x")
 
 
 if __name__ == "__main__":

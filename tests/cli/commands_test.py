@@ -6,6 +6,10 @@ Usage: commands_test.py PROGRAM
 import json
 import math
 import os
+import pty
+import select
+import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -84,6 +88,98 @@ class Commands(unittest.TestCase):
         self.assertIn("3", result.stdout)
         self.assertIn("forgotten", result.stderr)
         self.assertIn("/nonsense", result.stderr)
+
+    def test_a_row_overrides_the_flags(self):
+        row = {"prompt": "Once", "max_tokens": 8, "top_k": -1, "seed": 2**64 - 1, "ignore_eos": False}
+        free = self.rows("generate", [row], "--temperature", "0")[0]
+        self.assertEqual(free, self.rows("generate", [row], "--temperature", "0", "--ignore-eos", "--top-k", "3")[0])
+
+    def test_a_text_with_its_own_bos_gets_no_second(self):
+        plain, marked = self.rows("score", [{"text": "12 + 3"}, {"text": "<|begin_of_text|>12 + 3"}])
+        self.assertEqual(plain["ids"], marked["ids"])
+        self.assertEqual(plain["ids"].count(plain["ids"][0]), 1)
+
+    def test_outputs_that_are_no_plain_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source, target, link = (os.path.join(folder, name) for name in ["in", "target", "link"])
+            with open(source, "w") as file:
+                file.write('{"prompt": "x", "max_tokens": 2}\n')
+            open(target, "w").close()
+            os.symlink("target", link)
+            run("generate", "--input", source, "--output", link)
+            self.assertTrue(os.path.islink(link))
+            with open(target) as file:
+                self.assertEqual(json.loads(file.read())["completion_tokens"], 2)
+            # A device or a pipe is written, not replaced.
+            run("generate", "--input", source, "--output", "/dev/null")
+            self.assertTrue(stat.S_ISCHR(os.stat("/dev/null").st_mode))
+            self.assertIn("completion_tokens", run("generate", "--input", source, "--output", "/dev/stdout").stdout)
+            run("generate", "--input", source, "--output", source)  # was read before
+            self.assertEqual(sorted(os.listdir(folder)), ["in", "link", "target"])
+
+    def test_signals_leave_nothing_half_written(self):
+        for number in [signal.SIGINT, signal.SIGTERM]:
+            with tempfile.TemporaryDirectory() as folder:
+                source, target = os.path.join(folder, "in"), os.path.join(folder, "out")
+                with open(source, "w") as file:
+                    file.write('{"prompt": "x", "ignore_eos": true}\n' * 20000)  # minutes
+                process = subprocess.Popen(
+                    [PROGRAM, "generate", "--input", source, "--output", target],
+                    stderr=subprocess.PIPE,
+                    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+                )
+                process.stderr.readline()  # the selection: rows are next, and the output is open
+                self.assertEqual(len(os.listdir(folder)), 2)
+                process.send_signal(number)
+                process.stderr.read()
+                process.stderr.close()
+                self.assertEqual(process.wait(timeout=60), -number)
+                self.assertEqual(os.listdir(folder), ["in"])
+
+    def test_a_late_bad_row_does_not_wait_for_the_others(self):
+        rows = ['{"prompt": "x", "ignore_eos": true}\n'] * 5000 + ['{"prompt": "x", "temperature": -1}\n']
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as source:
+            source.writelines(rows)
+            source.flush()
+            result = subprocess.run(
+                [PROGRAM, "generate", "--input", source.name, "--attn", "TORCH_NATIVE"],
+                capture_output=True, text=True, timeout=60,
+            )
+        self.assertEqual((result.returncode, result.stdout), (2, ""))
+        self.assertIn("line 5001", result.stderr)
+
+    def test_ctrl_c_stops_the_answer_and_not_the_chat(self):
+        # Slow enough to be interrupted: one thread of plain loops.
+        flags = ["--attn", "TORCH_NATIVE", "--threads", "1", "--temperature", "0", "--ignore-eos"]
+        child, terminal = pty.fork()
+        if child == 0:
+            os.execv(PROGRAM, [PROGRAM, "chat", *flags])
+        seen = b""
+
+        def until(word):
+            nonlocal seen
+            while word not in seen:
+                self.assertTrue(select.select([terminal], [], [], 60)[0], seen)
+                seen += os.read(terminal, 65536)
+            before, seen = seen.split(word, 1)
+            return before
+
+        until(b"> ")
+        os.write(terminal, b"\x03")  # at the prompt: nothing to stop
+        until(b"leaves)")
+        until(b"> ")
+        os.write(terminal, b"Tell me a story.\n")
+        until(b"story.\r\n")
+        while len(seen) < 20:
+            seen += os.read(terminal, 65536)
+        os.write(terminal, b"\x03")
+        answer = until(b"> ")
+        self.assertLess(len(answer), 1200)  # the whole context is more than 2000 characters
+        os.write(terminal, b"/reset\n")
+        until(b"(forgotten)")
+        os.write(terminal, b"/exit\n")
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        os.close(terminal)
 
     def test_help_and_version(self):
         self.assertRegex(run("--version").stdout, r"^fovea \d+\.\d+\.\d+")
