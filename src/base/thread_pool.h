@@ -29,7 +29,8 @@ class FunctionRef<R(Args...)> {
 
 class ThreadPool {
  public:
-  /// `threads` >= 1, the caller included; 0 = one per CPU that this process may use.
+  /// `threads` >= 1, the caller included; 0 = one per CPU that this process may use. Throws std::system_error
+  /// when the system has no more threads.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -52,6 +53,7 @@ class ThreadPool {
  private:
   class Exclusive;
   void worker_loop(int worker);
+  void stop();
   void share(FunctionRef<void(int)> fn);
 
   int size_, spins_;
