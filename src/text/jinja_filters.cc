@@ -197,7 +197,8 @@ Value map(Runtime& rt, const Value& input, const Arguments& arguments) {
     for (const Value& item : rt.iterate(input)) {
       rt.step();
       Value value = attribute_path(rt, item, *args[0]);
-      items.push_back(value.is(Kind::undefined) && args[1] ? *args[1] : std::move(value));
+      if (value.is(Kind::undefined) && args[1]) value = *args[1];
+      items.push_back(std::move(value));
     }
     return rt.list(std::move(items));
   }
