@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/float16.h"
 #include "device/stream.h"
+#include "kernels/cpu/machine.h"
 
 namespace fovea {
 namespace {
@@ -124,7 +125,7 @@ AttentionBenchResult bench_cpu_attention(const AttentionBenchCase& c, ThreadPool
   const auto plan = backend->plan(spec, limits, meta, workspace, stream);
   FOVEA_CHECK(plan.ok());
 
-  std::vector<double> times;
+  std::vector<double> times, reads;
   double total = 0;
   for (int i = 0; times.size() < 2 || total < min_seconds; ++i) {
     AttentionArgs args;
@@ -132,7 +133,8 @@ AttentionBenchResult bench_cpu_attention(const AttentionBenchCase& c, ThreadPool
     args.q_row_stride = int64_t{c.num_heads} * c.head_dim;
     args.out = out.data();
     args.out_row_stride = int64_t{c.num_heads} * c.v_head_dim;
-    args.kv = caches[static_cast<size_t>(i % copies)].view(c);
+    const Cache& cache = caches[static_cast<size_t>(i % copies)];
+    args.kv = cache.view(c);
     const auto start = Clock::now();
     if (c.q_len == 1)
       backend->forward_decode(**plan, args, stream);
@@ -142,8 +144,11 @@ AttentionBenchResult bench_cpu_attention(const AttentionBenchCase& c, ThreadPool
     if (i == 0) continue;  // page faults, cold threads
     times.push_back(seconds);
     total += seconds;
+    reads.push_back(plain_read_seconds(cache.k.data(), cache.k.size(), pool) +
+                    plain_read_seconds(cache.v.data(), cache.v.size(), pool));
   }
   result.seconds = median(times);
+  result.read_seconds = median(reads);
   result.runs = static_cast<int>(times.size());
   return result;
 }

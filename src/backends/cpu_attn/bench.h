@@ -20,9 +20,10 @@ struct AttentionBenchCase {
 };
 
 struct AttentionBenchResult {
-  double seconds = 0;   // of one forward call, the median; planning is not in it
-  double flops = 0;     // 2 x Hq x (D + Dv) for each visible (query, key): what a causal mask leaves
-  double kv_bytes = 0;  // K and V of all sequences, each byte once
+  double seconds = 0;       // of one forward call, the median; planning is not in it
+  double flops = 0;         // 2 x Hq x (D + Dv) for each visible (query, key): what a causal mask leaves
+  double kv_bytes = 0;      // K and V of all sequences, each byte once
+  double read_seconds = 0;  // of a plain read of the same K and V, taking turns with the calls; the median
   int runs = 0;
 };
 

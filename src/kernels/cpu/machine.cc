@@ -95,6 +95,18 @@ size_t whole_pages(size_t bytes) {
 
 }  // namespace
 
+double plain_read_seconds(const void* data, size_t bytes, ThreadPool& pool) {
+  const MachineKernels& k = kernels(detect_isa());
+  std::vector<Sink> sinks(static_cast<size_t>(pool.size()));
+  const auto start = Clock::now();
+  pool.parallel_ranges(static_cast<int64_t>(bytes / 4096), 1, [&](int64_t first, int64_t last, int worker) {
+    const char* begin = static_cast<const char*>(data) + first * 4096;
+    k.read(reinterpret_cast<const float*>(begin), static_cast<size_t>(last - first) * 4096,
+           &sinks[static_cast<size_t>(worker)].value);
+  });
+  return seconds_since(start);
+}
+
 MachineRates measure_machine(ThreadPool& pool) {
   MachineRates rates;
   rates.threads = pool.size();

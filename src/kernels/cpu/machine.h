@@ -27,6 +27,11 @@ struct MachineRates {
   double dram_gbps() const { return read.back().all_threads; }
 };
 
+/// Seconds of a plain read of `bytes` (rounded down to 4 KiB pages) at `data`, a contiguous part a thread:
+/// what streaming the same memory costs at least. Where memory lies can halve its bandwidth (a virtual
+/// machine spans memory nodes), so a benchmark compares with its own buffers.
+double plain_read_seconds(const void* data, size_t bytes, ThreadPool& pool);
+
 /// Takes 2 to 3 s; the DRAM level allocates at least 512 MiB. Each figure is the best of several attempts.
 MachineRates measure_machine(ThreadPool& pool);
 
