@@ -13,4 +13,4 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/foveaConfig.cmake.in ${C
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/fovea)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/foveaConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/foveaConfig.cmake ${CMAKE_BINARY_DIR}/foveaConfigVersion.cmake
-  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/fovea)
+  ${CMAKE_CURRENT_LIST_DIR}/FoveaStaticLibraries.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/fovea)

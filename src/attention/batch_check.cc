@@ -98,6 +98,9 @@ Status check_batch(const AttentionSpec& spec, const AttentionLimits& limits, con
   if (meta.q_offsets.front() != 0) return invalid("q_offsets must begin with 0");
   if (seqs > static_cast<size_t>(limits.max_seqs))
     return invalid("a step of " + str(seqs) + " sequences exceeds the limit of " + str(limits.max_seqs));
+  const auto entries = static_cast<int64_t>(meta.page_table.size());
+  if (meta.page_table_stride < 0)
+    return invalid("page_table_stride is " + str(meta.page_table_stride) + "; it must be 0 or more");
   int64_t kv_tokens = 0;
   for (size_t b = 0; b < seqs; ++b) {
     const int64_t n_k = meta.kv_lens[b];
@@ -106,8 +109,10 @@ Status check_batch(const AttentionSpec& spec, const AttentionLimits& limits, con
                      str(limits.max_kv_len));
     kv_tokens += n_k;
     const int64_t pages = (n_k + page_size - 1) / page_size;
-    if (pages > meta.page_table_stride || static_cast<int64_t>(b) * meta.page_table_stride + pages >
-                                              static_cast<int64_t>(meta.page_table.size()))
+    if (pages == 0) continue;
+    // A stride beyond the table is refused before it is multiplied; sequence 0 does not need the stride.
+    const int64_t stride = meta.page_table_stride;
+    if (pages > stride || (b > 0 && stride > entries) || static_cast<int64_t>(b) * stride + pages > entries)
       return invalid("the page table has no room for the " + str(pages) + " pages of sequence " + str(b));
   }
   if (kv_tokens > limits.max_kv_tokens)

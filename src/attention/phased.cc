@@ -1,5 +1,7 @@
 #include "attention/phased.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace fovea {
@@ -11,15 +13,23 @@ size_t align_up(size_t bytes) {
   return (bytes + kAlign - 1) / kAlign * kAlign;
 }
 
+/// Entries [first, first + count), or nothing when there are fewer: the backend refuses that.
+template <class T>
+std::span<const T> part_of(std::span<const T> all, size_t first, size_t count) {
+  return first + count <= all.size() ? all.subspan(first, count) : std::span<const T>();
+}
+
 /// Sequences [first, last) of `meta`; rows still count from the whole batch's first (see rebase).
 BatchMeta slice(const BatchMeta& meta, int first, int last) {
-  const size_t n = static_cast<size_t>(last - first);
+  const size_t begin = static_cast<size_t>(first), n = static_cast<size_t>(last - first);
   BatchMeta part = meta;
-  part.q_offsets = meta.q_offsets.subspan(first, n + 1);
-  part.kv_lens = meta.kv_lens.subspan(first, n);
-  part.page_table = meta.page_table.subspan(first * meta.page_table_stride);
-  if (!meta.span_offsets.empty()) part.span_offsets = meta.span_offsets.subspan(first, n + 1);
-  if (!meta.packed_offsets.empty()) part.packed_offsets = meta.packed_offsets.subspan(first, n + 1);
+  part.q_offsets = part_of(meta.q_offsets, begin, n + 1);
+  part.kv_lens = part_of(meta.kv_lens, begin, n);
+  const size_t stride = static_cast<size_t>(std::max<int64_t>(meta.page_table_stride, 0));
+  const bool inside = begin == 0 || stride <= meta.page_table.size() / begin;
+  part.page_table = inside ? meta.page_table.subspan(begin * stride) : std::span<const int32_t>();
+  part.span_offsets = part_of(meta.span_offsets, begin, n + 1);
+  part.packed_offsets = part_of(meta.packed_offsets, begin, n + 1);
   return part;
 }
 
@@ -77,6 +87,10 @@ Status PhasedAttention::plan(const AttentionSpec& spec, const AttentionLimits& l
   decode_plan_.reset();
   decode_rows_ = 0;
   spec_ = spec;
+  if (!meta.q_offsets.empty() || seqs > 0)
+    if (meta.q_offsets.size() != static_cast<size_t>(seqs) + 1)
+      return invalid("q_offsets has " + std::to_string(meta.q_offsets.size()) + " entries; a batch of " +
+                     std::to_string(seqs) + " needs one more than that");
   const bool mixed = num_decodes > 0 && num_decodes < seqs;
   if (mixed && !decode_) {
     FOVEA_TRY(plan, prefill_->plan(spec, limits, meta, workspace, stream));
@@ -86,7 +100,7 @@ Status PhasedAttention::plan(const AttentionSpec& spec, const AttentionLimits& l
   FOVEA_TRY(offset, decode_workspace_offset(spec, limits));
   if (workspace.size() < offset)
     return invalid("the attention workspace has " + std::to_string(workspace.size()) +
-                   " bytes; the prefill " + "backend alone needs " + std::to_string(offset));
+                   " bytes; the prefill backend alone needs " + std::to_string(offset));
   if (num_decodes > 0) {
     const BatchMeta part = slice(meta, 0, num_decodes);
     FOVEA_TRY(plan, decode_backend().plan(spec, limits, part, workspace.subspan(offset), stream));

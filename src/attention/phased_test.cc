@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "backends/torch_native/torch_native.h"
 #include "device/stream.h"
 
 namespace fovea {
@@ -159,6 +160,40 @@ TEST_F(Phased, WorkspaceHoldsBothAligned) {
   meta.page_table = table;
   meta.page_table_stride = 1;
   EXPECT_FALSE(attention.plan(spec_, {}, meta, 1, small, stream_).ok());
+}
+
+TEST_F(Phased, ArraysThatAreTooShortAreRefused) {
+  PhasedAttention attention(make_torch_native(), make_torch_native());
+  spec_.num_heads = spec_.num_kv_heads = 1;
+  spec_.head_dim = spec_.v_head_dim = 8;
+  spec_.scale = 1;
+  spec_.mask.spans = true;
+  const AttentionLimits limits{.max_seqs = 8, .max_tokens = 64, .max_kv_tokens = 64, .max_kv_len = 64};
+  const std::vector<int32_t> offsets{0, 1, 3}, lens{5, 6}, table{0, 1}, no_spans{0, 0, 0};
+  BatchMeta good;
+  good.q_offsets = offsets;
+  good.kv_lens = lens;
+  good.page_table = table;
+  good.page_table_stride = 1;
+  good.span_offsets = no_spans;
+  ASSERT_TRUE(attention.plan(spec_, limits, good, 1, {}, stream_).ok());
+  const auto refused = [&](auto change) {
+    BatchMeta meta = good;
+    change(meta);
+    const Status status = attention.plan(spec_, limits, meta, 1, {}, stream_);
+    return status.ok() ? std::string() : status.error().message;
+  };
+  EXPECT_THAT(refused([](BatchMeta& m) { m.q_offsets = m.q_offsets.first(2); }),
+              ::testing::HasSubstr("q_offsets"));
+  EXPECT_THAT(refused([](BatchMeta& m) { m.page_table = m.page_table.first(1); }),
+              ::testing::HasSubstr("page table"));
+  EXPECT_THAT(refused([](BatchMeta& m) { m.page_table = {}; }), ::testing::HasSubstr("page table"));
+  EXPECT_THAT(refused([](BatchMeta& m) { m.page_table_stride = INT64_MAX / 2; }),
+              ::testing::HasSubstr("page table"));
+  EXPECT_THAT(refused([](BatchMeta& m) { m.page_table_stride = -1; }),
+              ::testing::HasSubstr("page_table_stride"));
+  EXPECT_THAT(refused([](BatchMeta& m) { m.span_offsets = m.span_offsets.first(2); }),
+              ::testing::HasSubstr("span_offsets"));
 }
 
 TEST_F(Phased, CreatesWhatWasSelected) {

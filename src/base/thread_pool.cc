@@ -45,11 +45,20 @@ class ThreadPool::Exclusive {
 
 ThreadPool::ThreadPool(int threads)
     : size_(threads > 0 ? threads : usable_cpus()), spins_(size_ <= usable_cpus() ? kSpins : 0) {
-  for (int w = 1; w < size_; ++w)
-    threads_.emplace_back([this, w] { worker_loop(w); });
+  try {
+    for (int w = 1; w < size_; ++w)
+      threads_.emplace_back([this, w] { worker_loop(w); });
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
 ThreadPool::~ThreadPool() {
+  stop();
+}
+
+void ThreadPool::stop() {
   stop_.store(true, std::memory_order_relaxed);
   epoch_.fetch_add(1, std::memory_order_release);
   epoch_.notify_all();

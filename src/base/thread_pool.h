@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace fovea {
@@ -16,6 +17,7 @@ template <class R, class... Args>
 class FunctionRef<R(Args...)> {
  public:
   template <class F>
+    requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>)
   FunctionRef(F&& f)
       : object_(const_cast<void*>(static_cast<const void*>(&f))), call_([](void* o, Args... args) -> R {
           return (*static_cast<std::remove_reference_t<F>*>(o))(args...);
@@ -29,7 +31,8 @@ class FunctionRef<R(Args...)> {
 
 class ThreadPool {
  public:
-  /// `threads` >= 1, the caller included; 0 = one per CPU that this process may use.
+  /// `threads` >= 1, the caller included; 0 = one per CPU that this process may use. Throws std::system_error
+  /// when the system has no more threads.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -52,6 +55,7 @@ class ThreadPool {
  private:
   class Exclusive;
   void worker_loop(int worker);
+  void stop();
   void share(FunctionRef<void(int)> fn);
 
   int size_, spins_;

@@ -1,5 +1,6 @@
 #include "device/stream.h"
 
+#include <system_error>
 #include <utility>
 
 #include "fovea/stream.h"
@@ -22,8 +23,13 @@ Result<std::shared_ptr<Stream>> make_cpu_stream(int threads) {
   if (threads < 0 || threads > kMaxThreads)
     return invalid("threads: " + std::to_string(threads) + " given, 0 (one per CPU) to " +
                    std::to_string(kMaxThreads) + " allowed");
-  auto owned = std::make_shared<OwnedStream>(threads);
-  return std::shared_ptr<Stream>(owned, &owned->stream);
+  try {
+    auto owned = std::make_shared<OwnedStream>(threads);
+    return std::shared_ptr<Stream>(owned, &owned->stream);
+  } catch (const std::system_error& error) {
+    return Error{ErrorCode::out_of_memory, "the system refuses to start " + std::to_string(threads) +
+                                               " threads (" + error.what() + "); give a smaller number"};
+  }
 }
 
 }  // namespace fovea

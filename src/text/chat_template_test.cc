@@ -105,11 +105,44 @@ TEST(ChatTemplate, ObjectsThatHoldEachOtherAreFreed) {
       "1");
 }
 
+TEST(ChatTemplate, LongChainsOfScopesAreFreedWithoutRecursion) {
+  EXPECT_EQ(render("{% set n = namespace(x=none) %}{% for i in range(90000) %}{% set before = n.x %}"
+                   "{% for j in [1] recursive %}{% set n.x = loop %}{% endfor %}{% endfor %}done"),
+            "done");
+}
+
+TEST(ChatTemplate, RecursiveLoopsSeeTheScopeTheyWereWrittenIn) {
+  EXPECT_EQ(render("{% for tree in [[1, [2, [3]]]] %}{% set mark = '!' %}{% for x in tree recursive %}"
+                   "{{ loop(x) if x is not number else x ~ mark }}{% endfor %}{% endfor %}"),
+            "1!2!3!");
+}
+
+TEST(ChatTemplate, MissingNamesOfAnySizeStaySmall) {
+  EXPECT_NE(render("{% set name = 'x' * 1000000 %}{% set n = namespace(all=[]) %}{% for i in range(9000) %}"
+                   "{% set n.all = n.all + [n[name]] %}{% endfor %}")
+                .find("256 MiB"),
+            std::string::npos);
+  EXPECT_NE(
+      render("{% set name = 'x' * 1000000 %}{{ range(9000) | map(attribute=name) | list }}").find("256 MiB"),
+      std::string::npos);
+  EXPECT_LT(render("{{ missing['x' * 1000000] }}").size(), 1000u);
+}
+
+TEST(ChatTemplate, PaddingIsOneCharacter) {
+  EXPECT_EQ(render("{{ 'ab'.ljust(4, '-') }}{{ 'ab'.rjust(4, '\u00e9') }}{{ 'abc'.center(6) }}"),
+            "ab--\u00e9\u00e9ab abc  ");
+  EXPECT_NE(render("{{ 'x'.ljust(1000000, 'y' * 1000000) }}").find("one character"), std::string::npos);
+  EXPECT_NE(render("{{ 'x'.ljust(1000000, '') }}").find("one character"), std::string::npos);
+  EXPECT_EQ(render("{{ 'x'.ljust(-9223372036854775807 - 1) }}"), "x");
+  EXPECT_NE(render("{{ [[[[[1]]]]] | tojson(indent='x' * 9000000) }}").find("too large"), std::string::npos);
+}
+
 TEST(ChatTemplate, IntegersDoNotWrap) {
   EXPECT_EQ(render("{{ 9223372036854775807 }}"), "9223372036854775807");
-  for (const char* expression : {"9223372036854775807 + 1", "-9223372036854775807 - 2",
-                                 "9223372036854775807 * 2", "2 ** 63", "(-9223372036854775807 - 1) // -1",
-                                 "-(-9223372036854775807 - 1)", "(-9223372036854775807 - 1) | abs"}) {
+  for (const char* expression :
+       {"9223372036854775807 + 1", "-9223372036854775807 - 2", "9223372036854775807 * 2", "2 ** 63",
+        "(-9223372036854775807 - 1) // -1", "-(-9223372036854775807 - 1)", "(-9223372036854775807 - 1) | abs",
+        "9223372036854775807 | round(-19)"}) {
     EXPECT_NE(render("{{ " + std::string(expression) + " }}").find("64 bits"), std::string::npos)
         << expression;
   }

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <list>
 #include <map>
+#include <optional>
 
 #include "text/jinja_json.h"
 #include "text/jinja_runtime.h"
@@ -31,6 +32,7 @@ bool flag(const Value* value, bool fallback) {
 Value attribute_path(Runtime& rt, const Value& item, const Value& path) {
   if (path.is(Kind::integer)) return get_item(rt, item, path);
   const std::string& text = want_string(rt, path, "attribute");
+  rt.charge(text.size());
   Value value = item;
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find('.', begin), text.size());
@@ -195,7 +197,8 @@ Value map(Runtime& rt, const Value& input, const Arguments& arguments) {
     for (const Value& item : rt.iterate(input)) {
       rt.step();
       Value value = attribute_path(rt, item, *args[0]);
-      items.push_back(value.is(Kind::undefined) && args[1] ? *args[1] : std::move(value));
+      if (value.is(Kind::undefined) && args[1]) value = *args[1];
+      items.push_back(std::move(value));
     }
     return rt.list(std::move(items));
   }
@@ -441,7 +444,10 @@ Value round_filter(Runtime& rt, const Value& input, const Arguments& arguments) 
   if (!std::isfinite(value)) return input;
   if (precision < 0) {
     const double rounded = std::nearbyint(value * scale) / scale;
-    return input.is_integral() ? Value::integer(static_cast<int64_t>(rounded)) : Value::real(rounded);
+    if (!input.is_integral()) return Value::real(rounded);
+    const std::optional<int64_t> whole = truncated(rounded);
+    if (!whole) rt.fail("round: the result does not fit in 64 bits");
+    return Value::integer(*whole);
   }
   // Decimal rounding of the exact value, half to even, is what both printf and Python do.
   std::string text(

@@ -57,6 +57,7 @@ class Interpreter {
     }
     if (const Value* value = variables_.find(name)) return *value;
     if (is_global(name)) return Value::callable({name, Value(), nullptr});
+    rt_.charge(name.size());
     return Value::undefined(std::string("'") + name + "' is undefined");
   }
 
@@ -222,7 +223,8 @@ class Interpreter {
       state->nesting = std::max(state->nesting, item.nesting() + 1);
     if (statement.recursive) {
       state->statement = &statement;
-      state->scope = scope;
+      state->scope = recursive_scopes_.size();
+      recursive_scopes_.push_back(scope);
     }
     for (; state->index < state->items.size(); ++state->index) {
       rt_.step();
@@ -317,7 +319,8 @@ class Interpreter {
     const Deeper deeper(rt_, macro_depth_, rt_.limits().macro_depth);
     std::string outer;
     outer.swap(out_);
-    loop(*state.statement, state.scope, *args[0], state.depth + 1);
+    const ScopePtr scope = recursive_scopes_[state.scope];
+    loop(*state.statement, scope, *args[0], state.depth + 1);
     Value text = rt_.string(std::move(out_));
     out_ = std::move(outer);
     return text;
@@ -511,6 +514,7 @@ class Interpreter {
   Runtime rt_;
   const Dict& variables_;
   std::deque<Closure> closures_;
+  std::vector<ScopePtr> recursive_scopes_;  // of loops that can be called
   std::string out_;
   int depth_ = 0;
   int macro_depth_ = 0;

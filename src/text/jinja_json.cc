@@ -27,9 +27,10 @@ class Writer {
   void new_line(int level) {
     if (!style_.indent) return;
     out_ += '\n';
-    for (int i = 0; i < level; ++i)
+    for (int i = 0; i < level; ++i) {
       out_ += *style_.indent;
-    check();
+      check();
+    }
   }
 
   void escape(uint32_t code_unit) {

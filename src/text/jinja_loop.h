@@ -7,7 +7,6 @@
 
 namespace fovea::text::jinja {
 
-struct Scope;
 struct Statement;
 
 struct LoopState {
@@ -15,9 +14,10 @@ struct LoopState {
   size_t index = 0;  ///< of the current item
   int depth = 0;     ///< nesting of recursive loops
   int nesting = 1;   ///< as Value::nesting
-  // For recursive loops: what calling the loop runs, and where.
+  // For recursive loops: what calling the loop runs, and the place of its scope among those that the
+  // interpreter keeps. Scopes hold loops, so owning one here could make a chain of owners of any length.
   const Statement* statement = nullptr;
-  std::shared_ptr<Scope> scope;
+  size_t scope = 0;
 };
 
 }  // namespace fovea::text::jinja

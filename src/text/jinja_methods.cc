@@ -180,13 +180,15 @@ Value pad(Runtime& rt, const std::string& text, std::string_view name, const Arg
   const auto args = bind(rt, name, arguments, {"width", "fillchar"});
   if (!args[0]) rt.fail(std::string(name) + " needs a width");
   const std::string fill = args[1] ? want_string(rt, *args[1], "fillchar") : name == "zfill" ? "0" : " ";
-  const int64_t missing = want_int(rt, *args[0], "width") - static_cast<int64_t>(count_code_points(text));
+  if (count_code_points(fill) != 1) rt.fail("fillchar must be one character");
+  const int64_t width = std::max<int64_t>(want_int(rt, *args[0], "width"), 0);
+  const int64_t missing = width - static_cast<int64_t>(count_code_points(text));
   if (missing <= 0) return rt.string(text);
   if (static_cast<uint64_t>(missing) > rt.limits().output_bytes) rt.fail("the padded text is too large");
   int64_t left = name == "ljust" ? 0 : name == "center" ? missing / 2 : missing;
   if (name == "center" && missing % 2 == 1) {
     // Python puts the odd blank left when the width is odd too.
-    left = missing / 2 + (args[0]->as_int() & 1);
+    left = missing / 2 + (width & 1);
   }
   std::string out;
   size_t sign = name == "zfill" && (text.starts_with('-') || text.starts_with('+')) ? 1 : 0;

@@ -206,6 +206,7 @@ std::vector<size_t> slice_indices(Runtime& rt, int64_t size, const Value* start,
 }  // namespace
 
 Value get_attribute(Runtime& rt, const Value& object, std::string_view name) {
+  rt.charge(name.size());
   switch (object.kind()) {
     case Kind::undefined: rt.fail(object.undefined_message());
     case Kind::name_space: {
@@ -236,6 +237,7 @@ Value get_item(Runtime& rt, const Value& object, const Value& key) {
   }
   if (key.is(Kind::undefined)) return Value::undefined(key.undefined_message());
   if (key.is(Kind::string)) return get_attribute(rt, object, key.as_string());
+  rt.charge(key.weight());
   return Value::undefined(std::string(type_name(object)) + " object has no element " + to_repr(key));
 }
 

@@ -173,6 +173,9 @@ bool equal_dicts(const Dict& a, const Dict& b) {
 }  // namespace
 
 Value Value::undefined(std::string what) {
+  // Messages name what a template looked for, which may be any text, and undefined values count as small.
+  constexpr size_t kMaxMessage = 200;
+  if (what.size() > kMaxMessage) what = what.substr(0, kMaxMessage) + "...";
   Value value(Kind::undefined);
   value.object_ = share(std::move(what));
   return value;

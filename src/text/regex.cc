@@ -11,7 +11,7 @@
 namespace fovea::text {
 namespace {
 
-constexpr size_t kMaxPatternBytes = 64 * 1024;
+constexpr size_t kMaxPatternBytes = size_t{64} << 10;
 // One step of a pre-tokenizer pattern backtracks at most once per character of a whitespace run, so 10 M
 // steps cover runs of that many bytes; what needs more is a pattern that explodes.
 constexpr uint32_t kMatchLimit = 10'000'000;
@@ -64,7 +64,7 @@ std::string message_of(int code) {
 struct Scratch {
   pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
-  pcre2_jit_stack* stack = pcre2_jit_stack_create(32 * 1024, kJitStackBytes, nullptr);
+  pcre2_jit_stack* stack = pcre2_jit_stack_create(size_t{32} << 10, kJitStackBytes, nullptr);
 
   Scratch() {
     if (!context) return;

@@ -149,6 +149,7 @@ std::string to_capitalized(std::string_view text) {
 
 std::string to_nfc(std::string_view text) {
   if (all_inert(text)) return std::string(text);
+  // utf8proc wants a set of flags as one of its enumerators.  NOLINTNEXTLINE(*EnumCastOutOfRange)
   constexpr auto kOptions = static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE);
   std::vector<Decomposed> chars;
   chars.reserve(text.size());

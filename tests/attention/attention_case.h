@@ -113,8 +113,8 @@ struct Output {
   std::string error;       ///< why there is none, or which guard was overwritten
   std::vector<float> o;    ///< [Tq, Hq, Dv] widened
   std::vector<float> lse;  ///< [Tq, Hq]
-  /// [B] the largest scale * sum |q_d k_d|: what fp32 rounding of scores is relative to; of naive() only.
-  std::vector<float> score_size;
+  // Of naive() only: how far rounding scores to fp32 may move O [Tq, Hq, Dv] and the LSE [Tq, Hq].
+  std::vector<float> o_noise, lse_noise;
   bool operator==(const Output& other) const;  ///< bit for bit
 };
 
@@ -129,8 +129,8 @@ Output reference(const Problem& problem, ThreadPool& pool);
 Output naive(const Problem& problem);
 
 /// Empty when `got` is as near to the reference as it must be: max error <= 2x the naive one (3x with a soft
-/// cap) + 2 ulp, mean error <= 1.5x, LSE within 1e-5 + 2e-6 |LSE|, empty rows exact. Both maxima also allow
-/// for the rounding of fp32 scores, which near-equal large scores turn into an error of O.
+/// cap) + 2 ulp, mean error <= 1.5x, LSE within 1e-5 + 2e-6 |LSE|, empty rows exact. All of them also allow
+/// for the rounding of fp32 scores, which near-equal large scores turn into an error of O (see ScoreNoise).
 std::string judge(const Problem& problem, const Output& got, const Output& reference, const Output& naive);
 
 /// run + reference + naive + judge; empty = accepted, else the failure with the problem's description.

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs a build, then configures, builds and runs examples/embed against what was installed.
+# Installs a build, then configures, builds and runs examples/embed, and a program that links the whole engine, against
+# what was installed.
 #   run.sh BUILD_DIR SOURCE_DIR CXX
 # CPU_ATTN and TORCH_NATIVE must agree within 1e-4; an unknown backend must be refused.
 set -euo pipefail
@@ -27,3 +28,34 @@ status=0
 "$work/build/embed" NO_SUCH_BACKEND 2>"$work/refusal.txt" || status=$?
 [ "$status" = 2 ]
 grep NO_SUCH_BACKEND "$work/refusal.txt"
+
+# The engine with all that it stands on: the link shows whether the package names every library.
+mkdir "$work/engine"
+cat >"$work/engine/CMakeLists.txt" <<'EOF'
+cmake_minimum_required(VERSION 3.25)
+project(whole LANGUAGES CXX)
+find_package(fovea 0.1 REQUIRED)
+add_executable(whole whole.cc)
+target_link_libraries(whole PRIVATE fovea::engine)
+EOF
+cat >"$work/engine/whole.cc" <<'EOF'
+#include <fovea/engine.h>
+
+#include <cstdio>
+
+int main() {
+  fovea::EngineConfig config;
+  config.model = "/no/such/model";
+  const auto engine = fovea::Engine::create(config);
+  if (engine) return 1;
+  std::puts(engine.error().message.c_str());
+  return 0;
+}
+EOF
+cmake -S "$work/engine" -B "$work/engine/build" -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$work/prefix" \
+  >"$work/configure.log" || { cat "$work/configure.log"; exit 1; }
+if grep -r "$source\|libpcre2\|libutf8proc" "$work/prefix/lib/cmake/fovea/"foveaTargets*; then
+  echo "the package names paths of this machine" && exit 1
+fi
+cmake --build "$work/engine/build" >"$work/build.log" || { cat "$work/build.log"; exit 1; }
+"$work/engine/build/whole" | grep /no/such/model

@@ -129,6 +129,11 @@ class CpuAttn : public AttentionBackend {
     auto plan = std::make_unique<CpuAttnPlan>();
     plan->page_size = page_size_of(info(), spec);
     FOVEA_RETURN_IF_ERROR(check_batch(spec, limits, meta, plan->page_size));
+    const int64_t packed_rows = int64_t{meta.num_tokens()} * (spec.num_heads / spec.num_kv_heads);
+    if (packed_rows > INT32_MAX)
+      return invalid("CPU_ATTN got " + std::to_string(packed_rows) +
+                     " rows x heads of a KV group in one step; at most " + std::to_string(INT32_MAX) +
+                     " are possible: use smaller chunks");
     plan->spec = spec;
     plan->layout = attn::scratch_layout(spec.head_dim, spec.v_head_dim);
     plan->scratch = reinterpret_cast<float*>(workspace.data());

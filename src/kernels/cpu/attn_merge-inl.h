@@ -48,7 +48,7 @@ inline void finish_row(const attn::Params& a, int64_t token, int head, float m, 
   if (a.sinks != nullptr) {
     const float sink = a.sinks[head];
     const float high = m > sink ? m : sink;
-    if (l != 0.0f && high > -inf) {
+    if (l != 0.0f && high != -inf) {  // a NaN goes on to O
       // Both relative to the larger: neither overflows. sink = +inf leaves a weight of 0.
       const float mine = sink == inf ? 0.0f : exp_one(m - high);
       const float total = l * mine + (sink == inf ? 1.0f : exp_one(sink - high));
