@@ -54,7 +54,7 @@ def main():
         "results": {},
     }
     for name, command in BENCHMARKS.items():
-        rows = output_of(args.program, *command, *threads, "--json").splitlines()
+        rows = output_of(args.program, *command, *threads, "--json").replace(ROOT + os.sep, "").splitlines()
         record["results"][name] = {"command": "fovea " + " ".join(os.path.relpath(part, ROOT) if part.startswith(ROOT) else part
                                                                  for part in command),
                                    "rows": [json.loads(row) for row in rows]}
