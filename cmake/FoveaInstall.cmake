@@ -1,4 +1,5 @@
-# cmake --install: the program, the libraries, the public headers and the package find_package(fovea) reads.
+# cmake --install: the program with its demo model, the libraries, the public headers and the package that
+# find_package(fovea) reads.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -6,6 +7,7 @@ get_property(modules GLOBAL PROPERTY FOVEA_MODULES)
 install(TARGETS ${modules} EXPORT foveaTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET fovea)
   install(TARGETS fovea RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(DIRECTORY ${CMAKE_SOURCE_DIR}/models/demo DESTINATION ${CMAKE_INSTALL_DATADIR}/fovea/models)
 endif()
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/fovea DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT foveaTargets NAMESPACE fovea:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/fovea)

@@ -9,6 +9,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 cmake --install "$build" --prefix "$work/prefix" >"$work/install.log"
+"$work/prefix/bin/fovea" generate --chat --temperature 0 "What is 275 + 148?" | grep 423  # finds its demo model
 # Only what was installed may be seen: headers that lean on the source tree must fail here.
 cp -r "$source/examples/embed" "$work/embed"
 cmake -S "$work/embed" -B "$work/build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER="$cxx" \
