@@ -12,7 +12,7 @@ cmake --install "$build" --prefix "$work/prefix" >"$work/install.log"
 "$work/prefix/bin/fovea" generate --chat --temperature 0 "What is 275 + 148?" | grep 423  # finds its demo model
 # Only what was installed may be seen: headers that lean on the source tree must fail here.
 cp -r "$source/examples/embed" "$work/embed"
-cmake -S "$work/embed" -B "$work/build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER="$cxx" \
+cmake -G Ninja -S "$work/embed" -B "$work/build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER="$cxx" \
   -DCMAKE_PREFIX_PATH="$work/prefix" >"$work/configure.log" || { cat "$work/configure.log"; exit 1; }
 cmake --build "$work/build" >"$work/build.log" || { cat "$work/build.log"; exit 1; }
 
@@ -53,7 +53,7 @@ int main() {
   return 0;
 }
 EOF
-cmake -S "$work/engine" -B "$work/engine/build" -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$work/prefix" \
+cmake -G Ninja -S "$work/engine" -B "$work/engine/build" -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$work/prefix" \
   >"$work/configure.log" || { cat "$work/configure.log"; exit 1; }
 if grep -r "$source\|libpcre2\|libutf8proc" "$work/prefix/lib/cmake/fovea/"foveaTargets*; then
   echo "the package names paths of this machine" && exit 1
