@@ -42,7 +42,7 @@ run_tests() {
 
 # The npm oracles of the text tests; without them those tests say that they are skipped.
 install_npm_oracles() {
-  npm ci --prefix tests/text --no-audit --no-fund --loglevel=error ||
+  npm ci --prefix tests/text --no-audit --no-fund --loglevel=error --fetch-retries=1 ||
     echo "npm could not install the text oracles: their tests will be skipped"
 }
 
