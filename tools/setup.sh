@@ -49,6 +49,7 @@ configure() {
   shift
   local options="$*"
   if [ ! -f "$build/build.ninja" ] || [ "$(cat "$build/.options" 2>/dev/null)" != "$options" ]; then
+    rm -f "$build/CMakeCache.txt" # else a changed compiler makes CMake forget the other options
     cmake -S "$root" -B "$build" -G Ninja -DCMAKE_CXX_COMPILER="${CXX:-g++-12}" "$@"
     echo "$options" >"$build/.options"
   fi
