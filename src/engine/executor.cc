@@ -15,6 +15,7 @@ Result<std::unique_ptr<Executor>> Executor::create(Model& model, const Selection
     for (int layer = 0; layer < config.num_layers; ++layer) {
       AttentionSpec spec = model.attention_spec(layer);
       spec.kv_dtype = options.kv_dtype;
+      spec.kv_x_packed = options.kv_x_packed;
       spec.page_size = selection.page_size;
       auto& groups = executor->groups_;
       const auto same =

@@ -9,6 +9,7 @@
 
 #include "base/json_depth.h"
 #include "model/family.h"
+#include "model/kv_scales.h"
 #include "model/mapped_file.h"
 
 namespace fovea {
@@ -198,15 +199,21 @@ void read_rope(Fields& fields, const std::string& file, Status& status, RopeConf
 }
 
 /// Refuses what the keys ask for and no code of the families does.
-void refuse_unsupported(Fields& fields, const ModelConfig& c) {
+void refuse_unsupported(Fields& fields, ModelConfig& c) {
   const std::string act = fields.string("hidden_act", "silu");
   if (act != "silu" && act != "swish")
     fields.refuse("hidden_act", "only silu (swish) is supported by this architecture",
                   ErrorCode::unsupported);
-  if (fields.find("quantization_config"))
-    fields.refuse("quantization_config",
-                  "quantised checkpoints aren't supported; use the float32, float16 or bfloat16 one",
-                  ErrorCode::unsupported);
+  if (const Json* quantization = fields.find("quantization_config")) {
+    const KvCacheScheme scheme = kv_cache_scheme(*quantization);
+    if (!scheme.only)
+      fields.refuse("quantization_config",
+                    "quantised weights aren't supported; use the float32, float16 or bfloat16 checkpoint",
+                    ErrorCode::unsupported);
+    else if (!scheme.problem.empty())
+      fields.refuse("quantization_config", scheme.problem, ErrorCode::unsupported);
+    c.has_kv_scales = scheme.scales;
+  }
   if (const Json* types = fields.find("layer_types")) {
     if (!types->is_array()) return fields.refuse("layer_types", "a list of strings is needed");
     for (const Json& type : *types)

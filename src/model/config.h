@@ -39,6 +39,7 @@ struct ModelConfig {
   bool mlp_bias = false;
   bool qk_norm = false;  ///< RMSNorm over each head of Q and K before RoPE (Qwen3)
   DType dtype = DType::f32;
+  bool has_kv_scales = false;  ///< quantization_config says that the checkpoint has scales of an fp8 KV cache
   RopeConfig rope;
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;  ///< union of config.json and generation_config.json

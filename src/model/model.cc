@@ -62,7 +62,12 @@ Result<std::unique_ptr<Model>> Model::load(const ModelConfig& config, const Mode
   family->read(effective, reader);
   FOVEA_RETURN_IF_ERROR(reader.status());
   if (reader.planned_bytes() > physical_memory()) return too_large(reader.planned_bytes(), options);
+  KvScales kv_scales;
   if (checkpoint) {
+    std::vector<const Tensor*> used;
+    FOVEA_TRY(scales, read_kv_scales(*checkpoint, effective.num_layers, effective.has_kv_scales, used));
+    kv_scales = std::move(scales);
+    reader.mark_used(used);
     warn_unused(reader, checkpoint->source(), config.tie_word_embeddings);
     checkpoint->prefetch();
   }
@@ -70,7 +75,9 @@ Result<std::unique_ptr<Model>> Model::load(const ModelConfig& config, const Mode
   try {
     DecoderWeights weights = family->read(effective, reader);
     FOVEA_RETURN_IF_ERROR(reader.status());
-    return make_decoder(effective, std::move(weights));
+    std::unique_ptr<Model> model = make_decoder(effective, std::move(weights));
+    model->kv_scales_ = std::move(kv_scales);
+    return model;
   } catch (const std::bad_alloc&) {
     return too_large(reader.planned_bytes(), options);
   }

@@ -9,6 +9,7 @@
 #include "fovea/attention_backend.h"
 #include "kv/kv_cache.h"
 #include "model/config.h"
+#include "model/kv_scales.h"
 
 namespace fovea {
 
@@ -62,6 +63,12 @@ class Model {
 
   /// logits [logit_rows.size(), vocab_size] fp32; rows that pad the vocabulary are logits like the others.
   virtual void forward(const ForwardInput& input, float* logits, Stream& stream) = 0;
+
+  /// Those that the checkpoint brought; none with dummy weights.
+  const KvScales& kv_scales() const { return kv_scales_; }
+
+ private:
+  KvScales kv_scales_;
 };
 
 }  // namespace fovea

@@ -67,6 +67,8 @@ struct Tile {
   uint64_t seen[attn::kBlockRows];
   const T* k[attn::kTileKeys];  // unseen keys point to zeros: their page may be gone
   const T* v[attn::kTileKeys];
+  // Only where the cache has scales of its own for each token and head; 0 for unseen keys.
+  float k_scale[attn::kTileKeys], v_scale[attn::kTileKeys];
 };
 
 /// Fills `seen`, `any` and `uniform` of the tile that begins at `start`.
@@ -97,6 +99,7 @@ void find_keys(const attn::Params& a, const attn::Item& item, const T* zeros, Ti
   const int32_t* pages = a.seqs[item.seq].pages;
   const T* k = static_cast<const T*>(kv.k) + item.kv_head * kv.k_head;
   const T* v = static_cast<const T*>(kv.v) + item.kv_head * kv.v_head;
+  const int64_t scale_base = item.kv_head * kv.scale_head;
   int64_t entry = tile.start / kv.page_size;
   int64_t slot = tile.start % kv.page_size;
   for (int j = 0; j < attn::kTileKeys;) {
@@ -106,14 +109,20 @@ void find_keys(const attn::Params& a, const attn::Item& item, const T* zeros, Ti
       const int64_t page = pages[entry];
       const T* k_row = k + page * kv.k_page + slot * kv.k_slot;
       const T* v_row = v + page * kv.v_page + slot * kv.v_slot;
+      const int64_t scale = scale_base + page * kv.scale_page + slot * kv.scale_slot;
       for (int64_t i = 0; j < end; ++i, ++j) {
         const bool seen = (tile.any >> j) & 1;
         tile.k[j] = seen ? k_row + i * kv.k_slot : zeros;
         tile.v[j] = seen ? v_row + i * kv.v_slot : zeros;
+        if (kv.k_scales == nullptr) continue;
+        tile.k_scale[j] = seen ? kv.k_scales[scale + i * kv.scale_slot] : 0.0f;
+        tile.v_scale[j] = seen ? kv.v_scales[scale + i * kv.scale_slot] : 0.0f;
       }
     } else {
-      for (; j < end; ++j)
+      for (; j < end; ++j) {
         tile.k[j] = tile.v[j] = zeros;
+        tile.k_scale[j] = tile.v_scale[j] = 0.0f;
+      }
     }
     ++entry;
     slot = 0;
@@ -155,6 +164,31 @@ FOVEA_INLINE void widen(const T* in, int n, float* out) {
   if (c < n) store(out + c, load_n(in + c, n - c));
 }
 
+/// A key of the x-packed layout, whose chunks of x elements are k_chunk apart, widened like widen(). x is 4,
+/// 8 or 16 elements and divides d.
+template <class T>
+FOVEA_INLINE void widen_chunks(const T* in, int64_t chunk, int d, float* out) {
+  constexpr int kX = 16 / static_cast<int>(sizeof(T));
+  constexpr int kStep = kX < Vec::kLanes ? kX : Vec::kLanes;
+  for (int c = 0; c < d; c += kStep)
+    store_n(out + c, load_n(in + c / kX * chunk + c % kX, kStep), kStep);
+  for (int c = d; c % Vec::kLanes != 0; ++c)
+    out[c] = 0.0f;
+}
+
+/// A value whose elements are `stride` apart, widened into panels of `width` that are `panel` floats apart.
+template <class T>
+FOVEA_INLINE void widen_strided(const T* in, int64_t stride, int dv, int width, int64_t panel, float* out) {
+  constexpr int kLanes = Vec::kLanes;
+  for (int c = 0; c < dv; c += kLanes) {
+    const int n = dv - c < kLanes ? dv - c : kLanes;
+    T row[kLanes] = {};
+    for (int i = 0; i < n; ++i)
+      row[i] = in[(c + i) * stride];
+    store(out + c / width * panel + c % width, load_n(row, n));
+  }
+}
+
 /// Keys and values of a tile widened to scratch: k [kTileKeys, dp] padded with zeros, v in panels
 /// [dvp / width, kTileKeys, width]; k_rows and v_rows receive the pointers. `next` (null = none) is
 /// prefetched.
@@ -163,12 +197,17 @@ void widen_tile(const attn::Params& a, const Tile<T>& tile, const Tile<T>* next,
                 const float** k_rows, const float** v_rows) {
   constexpr int kWidth = attn::kPanelVecs<Vec::kLanes> * Vec::kLanes;
   for (int j = 0; j < attn::kTileKeys; ++j) {
-    if (next != nullptr) {
+    if (next != nullptr && !a.kv.x_packed) {
       prefetch(next->k[j], a.d);
       prefetch(next->v[j], a.dv);
     }
     k_rows[j] = k + j * a.layout.dp;
     v_rows[j] = v + j * kWidth;
+    if (a.kv.x_packed && (tile.any >> j & 1)) {  // keys that no row sees point to plain zeros
+      widen_chunks(tile.k[j], a.kv.k_chunk, a.d, k + j * a.layout.dp);
+      widen_strided(tile.v[j], a.kv.v_dim, a.dv, kWidth, int64_t{kWidth} * attn::kTileKeys, v + j * kWidth);
+      continue;
+    }
     widen(tile.k[j], a.d, k + j * a.layout.dp);
     for (int c = 0; c < a.dv; c += kWidth)
       widen(tile.v[j] + c, a.dv - c < kWidth ? a.dv - c : kWidth, v + c * attn::kTileKeys + j * kWidth);
