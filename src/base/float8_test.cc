@@ -65,7 +65,7 @@ TEST_P(Float8, RoundsToNearestEvenAtEveryBoundary) {
   for (int i = 0; i < f.max; ++i) {  // between code i and i + 1
     const auto low = static_cast<uint8_t>(i), high = static_cast<uint8_t>(i + 1);
     const auto middle = static_cast<float>((f.value(low) + f.value(high)) / 2);  // exact
-    for (const uint8_t sign : {0, 0x80}) {
+    for (const int sign : {0, 0x80}) {
       const float s = sign ? -1.0f : 1.0f;
       EXPECT_EQ(f.write(s * std::nextafter(middle, 0.0f)), sign | low) << i;
       EXPECT_EQ(f.write(s * middle), sign | (low % 2 == 0 ? low : high)) << i;

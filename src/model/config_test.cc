@@ -48,6 +48,13 @@ TEST(Config, FillsWhatIsAbsent) {
   EXPECT_EQ(good(with(base(), R"({"num_key_value_heads":null})")).num_kv_heads, 4);
 }
 
+TEST(Config, ACheckpointWithScalesOfTheKvCacheAlone) {
+  EXPECT_FALSE(good(base()).has_kv_scales);
+  EXPECT_TRUE(good(with(base(), R"({"quantization_config":{"quant_method":"compressed-tensors",
+      "config_groups":{},"kv_cache_scheme":{"num_bits":8,"type":"float","strategy":"tensor","dynamic":false}}})"))
+                  .has_kv_scales);
+}
+
 TEST(Config, ReadsTransformers4) {
   const ModelConfig c = good(with(base(), R"({"torch_dtype":"bfloat16","rope_theta":500000,"rope_scaling":{
       "rope_type":"llama3","factor":32.0,"low_freq_factor":1.0,"high_freq_factor":4.0,
@@ -156,6 +163,11 @@ TEST(Config, RefusesByKeyAndValue) {
       {R"({"dtype":7})", {"dtype is 7"}},
       {R"({"hidden_act":"gelu"})", {"hidden_act is \"gelu\"", "silu"}},
       {R"({"quantization_config":{"quant_method":"gptq"}})", {"quantization_config", "gptq", "bfloat16"}},
+      {R"({"quantization_config":{"quant_method":"compressed-tensors","config_groups":{"group_0":{}},
+          "kv_cache_scheme":{"num_bits":8,"type":"float"}}})",
+       {"quantization_config", "quantised weights"}},
+      {R"({"quantization_config":{"quant_method":"compressed-tensors","kv_cache_scheme":{"num_bits":4}}})",
+       {"quantization_config", "num_bits 8"}},
       {R"({"sliding_window":8,"use_sliding_window":true})", {"sliding_window is 8"}},
       {R"({"sliding_window":8,"use_sliding_window":true,"max_window_layers":1})", {"sliding_window is 8"}},
       {R"({"layer_types":["full_attention","sliding_attention"]})", {"layer_types", "sliding_attention"}},

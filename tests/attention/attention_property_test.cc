@@ -218,26 +218,30 @@ constexpr KvCacheDType kStored[] = {KvCacheDType::float32,  KvCacheDType::float1
 
 TEST(AttentionProperty, CacheDtypesLayoutsAndPageSizes) {
   ThreadPool pool(1);
-  for (const auto* entry : cpu_backends()) {
-    const auto backend = entry->create();
-    each_isa(*entry->info, [&] {
-      for (const KvCacheDType kv : kStored)
-        for (const int page : {1, 3, 16, 544}) {
-          Problem p;
-          p.spec = plain_spec(6, 2, 80);
-          p.spec.v_head_dim = 72;
-          p.spec.kv_dtype = kv;
-          p.spec.page_size = page;
-          p.spec.mask.window_left = 130;
-          // Widened in registers, widened in scratch, and a decode whose rows end within a tile.
-          p.seqs = {make_sequence(p.spec, 2, 150, 1, {.qk_gain = 3}), make_sequence(p.spec, 20, 90, 2),
-                    make_sequence(p.spec, 1, 200, 3, {.coded_v = true})};
+  for (const KvCacheDType kv : kStored) {
+    Problem p;
+    p.spec = plain_spec(6, 2, 80);
+    p.spec.v_head_dim = 72;
+    p.spec.kv_dtype = kv;
+    p.spec.mask.window_left = 130;
+    // Widened in registers, widened in scratch, and a decode whose rows end within a tile.
+    p.seqs = {make_sequence(p.spec, 2, 150, 1, {.qk_gain = 3}), make_sequence(p.spec, 20, 90, 2),
+              make_sequence(p.spec, 1, 200, 3, {.coded_v = true})};
+    const Output want = reference(p, pool), textbook = naive(p);
+    for (const auto* entry : cpu_backends()) {
+      const auto backend = entry->create();
+      each_isa(*entry->info, [&] {
+        for (const int page : {1, 3, 16, 544})
           for (const KvLayout layout : {KvLayout::hnd, KvLayout::nhd, KvLayout::x_packed})
-            for (const bool lists : {false, true})
-              EXPECT_EQ(conform(*backend, p, {.shuffle = 3, .kv = layout, .page_lists = lists}, pool), "")
-                  << to_string(layout) << (lists ? " lists" : " table") << " on " << to_string(current_isa());
-        }
-    });
+            for (const bool lists : {false, true}) {
+              p.spec.page_size = page;
+              const Output got = run(*backend, p, {.shuffle = 3, .kv = layout, .page_lists = lists}, pool);
+              EXPECT_EQ(judge(p, got, want, textbook), "")
+                  << p.describe() << ' ' << to_string(layout) << (lists ? " lists" : " table") << " on "
+                  << to_string(current_isa());
+            }
+      });
+    }
   }
 }
 

@@ -92,6 +92,31 @@ void find_seen(const attn::Params& a, const attn::Item& item, int64_t start, Til
   tile.uniform = any == all;
 }
 
+/// Asks for the scales of the kTileKeys keys from `start` on, which are not of this tile but of the one
+/// after: they are read when a tile is found, and each line would be a miss. Addresses are only asked for:
+/// the pages of keys that nobody sees may be no pages.
+inline void prefetch_scales(const attn::Params& a, const attn::Item& item, int64_t start) {
+  const attn::Pages& kv = a.kv;
+  const attn::Sequence& seq = a.seqs[item.seq];
+  const int64_t end = start + attn::kTileKeys < seq.n_k ? start + attn::kTileKeys : seq.n_k;
+  const int64_t line = kv.scale_slot > 0 && kv.scale_slot < 16 ? 16 / kv.scale_slot : 1;  // keys a line
+  for (int64_t j = start; j < end;) {
+    const int64_t slot = j % kv.page_size;
+    const int64_t count = kv.page_size - slot < end - j ? kv.page_size - slot : end - j;
+    const auto page = static_cast<uint64_t>(seq.pages[j / kv.page_size]);
+    const uint64_t at = page * static_cast<uint64_t>(kv.scale_page) +
+                        static_cast<uint64_t>(item.kv_head * kv.scale_head + slot * kv.scale_slot);
+    for (int64_t i = 0; i < count; i += line) {
+      const uint64_t bytes = (at + static_cast<uint64_t>(i * kv.scale_slot)) * sizeof(float);
+      __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uint64_t>(kv.k_scales) + bytes), 0,
+                         2);
+      __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uint64_t>(kv.v_scales) + bytes), 0,
+                         2);
+    }
+    j += count;
+  }
+}
+
 /// Points k and v of a tile at its keys, reading the table entries of seen keys only.
 template <class T>
 void find_keys(const attn::Params& a, const attn::Item& item, const T* zeros, Tile<T>& tile) {
@@ -100,6 +125,7 @@ void find_keys(const attn::Params& a, const attn::Item& item, const T* zeros, Ti
   const T* k = static_cast<const T*>(kv.k) + item.kv_head * kv.k_head;
   const T* v = static_cast<const T*>(kv.v) + item.kv_head * kv.v_head;
   const int64_t scale_base = item.kv_head * kv.scale_head;
+  if (kv.k_scales != nullptr) prefetch_scales(a, item, tile.start + attn::kTileKeys);
   int64_t entry = tile.start / kv.page_size;
   int64_t slot = tile.start % kv.page_size;
   for (int j = 0; j < attn::kTileKeys;) {

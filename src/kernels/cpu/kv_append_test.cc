@@ -34,7 +34,7 @@ std::vector<float> hard_values() {
                                448.0f, 61440.0f, 65519.0f, 65520.0f};
   std::mt19937 random(1);
   for (int i = 0; i < 200'000; ++i)
-    values.push_back(std::bit_cast<float>(random()));
+    values.push_back(std::bit_cast<float>(static_cast<uint32_t>(random())));
   for (int i = 0; i < 255; ++i)
     for (float (*read)(uint8_t) : {e4m3_to_float, e5m2_to_float}) {
       const float middle = (read(static_cast<uint8_t>(i)) + read(static_cast<uint8_t>(i + 1))) / 2;
