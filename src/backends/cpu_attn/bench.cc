@@ -47,14 +47,17 @@ void fill(void* data, DType dtype, size_t count) {
 /// matter here.
 struct Cache {
   AlignedArray<std::byte> k, v;
-  std::vector<float> scales;  // of K, then of V, for each token and head; or none
+  AlignedArray<float> scales;  // of K, then of V, for each token and head; or none
   std::vector<int32_t> table;
 
   Cache(const AttentionBenchCase& c, int64_t pages_each) {
     const int64_t tokens = c.batch * pages_each * c.page_size * c.num_kv_heads;
     k = stored(c.kv_dtype, tokens * c.head_dim);
     v = stored(c.kv_dtype, tokens * c.v_head_dim);
-    if (has_token_scales(c.kv_dtype)) scales.assign(static_cast<size_t>(2 * tokens), kInt8Scale);
+    if (has_token_scales(c.kv_dtype)) {
+      scales = AlignedArray<float>(static_cast<size_t>(2 * tokens));
+      std::fill_n(scales.data(), scales.size(), kInt8Scale);
+    }
     table.resize(static_cast<size_t>(c.batch * pages_each));
     std::iota(table.begin(), table.end(), 0);
     std::shuffle(table.begin(), table.end(), std::mt19937(2));
@@ -64,7 +67,7 @@ struct Cache {
     KvView view = paged_view(c.kv_layout, c.kv_dtype, c.num_kv_heads, c.page_size, c.head_dim, c.v_head_dim);
     view.k = k.data();
     view.v = v.data();
-    if (!scales.empty()) {
+    if (scales.size() > 0) {
       view.k_scales = scales.data();
       view.v_scales = scales.data() + scales.size() / 2;
     }

@@ -94,8 +94,9 @@ void find_seen(const attn::Params& a, const attn::Item& item, int64_t start, Til
 
 /// Asks for the scales of the kTileKeys keys from `start` on, which are not of this tile but of the one
 /// after: they are read when a tile is found, and each line would be a miss. Addresses are only asked for:
-/// the pages of keys that nobody sees may be no pages.
-inline void prefetch_scales(const attn::Params& a, const attn::Item& item, int64_t start) {
+/// the pages of keys that nobody sees may be no pages. Inlined by force: the compiler drops calls of a
+/// function that does nothing but prefetch.
+FOVEA_INLINE void prefetch_scales(const attn::Params& a, const attn::Item& item, int64_t start) {
   const attn::Pages& kv = a.kv;
   const attn::Sequence& seq = a.seqs[item.seq];
   const int64_t end = start + attn::kTileKeys < seq.n_k ? start + attn::kTileKeys : seq.n_k;
@@ -202,16 +203,46 @@ FOVEA_INLINE void widen_chunks(const T* in, int64_t chunk, int d, float* out) {
     out[c] = 0.0f;
 }
 
-/// A value whose elements are `stride` apart, widened into panels of `width` that are `panel` floats apart.
+/// The values of `count` keys whose slots lie side by side, with elements `stride` apart, widened into the
+/// panels of key 0 on: whole vectors of slots are read and transposed.
 template <class T>
-FOVEA_INLINE void widen_strided(const T* in, int64_t stride, int dv, int width, int64_t panel, float* out) {
+void widen_columns(const T* in, int count, int64_t stride, int dv, float* out) {
   constexpr int kLanes = Vec::kLanes;
+  constexpr int kWidth = attn::kPanelVecs<kLanes> * kLanes;
   for (int c = 0; c < dv; c += kLanes) {
-    const int n = dv - c < kLanes ? dv - c : kLanes;
-    T row[kLanes] = {};
-    for (int i = 0; i < n; ++i)
-      row[i] = in[(c + i) * stride];
-    store(out + c / width * panel + c % width, load_n(row, n));
+    Vec rows[kLanes];
+    for (int i = 0; i < kLanes; ++i)
+      rows[i] = c + i < dv ? load_n(in + (c + i) * stride, count) : zero();
+    transpose(rows);
+    for (int j = 0; j < count; ++j)
+      store(out + c / kWidth * kWidth * attn::kTileKeys + j * kWidth + c % kWidth, rows[j]);
+  }
+}
+
+/// widen_tile() for the x-packed layout. Unseen keys point to plain zeros, not to a page.
+template <class T>
+void widen_packed_tile(const attn::Params& a, const Tile<T>& tile, float* k, float* v) {
+  constexpr int kLanes = Vec::kLanes;
+  constexpr int kWidth = attn::kPanelVecs<kLanes> * kLanes;
+  const auto seen = [&](int j) { return (tile.any >> j & 1) != 0; };
+  for (int j = 0; j < attn::kTileKeys; ++j) {
+    if (seen(j))
+      widen_chunks(tile.k[j], a.kv.k_chunk, a.d, k + j * a.layout.dp);
+    else
+      widen(tile.k[j], a.d, k + j * a.layout.dp);
+  }
+  for (int j = 0; j < attn::kTileKeys;) {
+    int count = 1;
+    if (seen(j)) {
+      while (count < kLanes && j + count < attn::kTileKeys && seen(j + count) &&
+             tile.v[j + count] == tile.v[j] + count)
+        ++count;
+      widen_columns(tile.v[j], count, a.kv.v_dim, a.dv, v + j * kWidth);
+    } else {
+      for (int c = 0; c < a.dv; c += kWidth)
+        widen(tile.v[j] + c, a.dv - c < kWidth ? a.dv - c : kWidth, v + c * attn::kTileKeys + j * kWidth);
+    }
+    j += count;
   }
 }
 
@@ -223,21 +254,22 @@ void widen_tile(const attn::Params& a, const Tile<T>& tile, const Tile<T>* next,
                 const float** k_rows, const float** v_rows) {
   constexpr int kWidth = attn::kPanelVecs<Vec::kLanes> * Vec::kLanes;
   for (int j = 0; j < attn::kTileKeys; ++j) {
-    if (next != nullptr && !a.kv.x_packed) {
-      prefetch(next->k[j], a.d);
-      prefetch(next->v[j], a.dv);
+    if (next != nullptr) {
+      // A head's elements of an x-packed page lie together as well, if in another order: slot s asks for the
+      // s-th part of them.
+      const bool packed = a.kv.x_packed && (next->any >> j & 1) != 0;
+      const int64_t slot = packed ? (next->start + j) % a.kv.page_size : 0;
+      prefetch(next->k[j] + slot * (a.d - 16 / static_cast<int>(sizeof(T))), a.d);
+      prefetch(next->v[j] + slot * (a.dv - 1), a.dv);
     }
     k_rows[j] = k + j * a.layout.dp;
     v_rows[j] = v + j * kWidth;
-    if (a.kv.x_packed && (tile.any >> j & 1)) {  // keys that no row sees point to plain zeros
-      widen_chunks(tile.k[j], a.kv.k_chunk, a.d, k + j * a.layout.dp);
-      widen_strided(tile.v[j], a.kv.v_dim, a.dv, kWidth, int64_t{kWidth} * attn::kTileKeys, v + j * kWidth);
-      continue;
-    }
+    if (a.kv.x_packed) continue;
     widen(tile.k[j], a.d, k + j * a.layout.dp);
     for (int c = 0; c < a.dv; c += kWidth)
       widen(tile.v[j] + c, a.dv - c < kWidth ? a.dv - c : kWidth, v + c * attn::kTileKeys + j * kWidth);
   }
+  if (a.kv.x_packed) widen_packed_tile(a, tile, k, v);
 }
 
 }  // namespace fovea::FOVEA_SIMD_NAMESPACE

@@ -565,6 +565,61 @@ FOVEA_INLINE Vec reduce_add_all(const Vec (&a)[Vec::kLanes]) {
 #endif
 }
 
+/// Row i, lane j <-> row j, lane i.
+FOVEA_INLINE void transpose(Vec (&a)[Vec::kLanes]) {
+#if defined(__AVX512F__) || defined(__AVX2__)
+#if defined(__AVX512F__)
+  using Register = __m512;
+#define FOVEA_MM(name) _mm512_##name
+#else
+  using Register = __m256;
+#define FOVEA_MM(name) _mm256_##name
+#endif
+  // In each 128-bit lane the 4 x 4 blocks of four rows are transposed: q[4 i + k], lane l = column 4 l + k of
+  // the rows 4 i .. 4 i + 3. Then lanes go to their places.
+  Register q[Vec::kLanes];
+  const auto pair = [](Register x, Register y, bool high) __attribute__((always_inline)) {
+    const auto dx = FOVEA_MM(castps_pd)(x), dy = FOVEA_MM(castps_pd)(y);
+    return FOVEA_MM(castpd_ps)(high ? FOVEA_MM(unpackhi_pd)(dx, dy) : FOVEA_MM(unpacklo_pd)(dx, dy));
+  };
+#pragma GCC unroll 4
+  for (int i = 0; i < Vec::kLanes; i += 4) {
+    const Register low0 = FOVEA_MM(unpacklo_ps)(a[i].v, a[i + 1].v);
+    const Register high0 = FOVEA_MM(unpackhi_ps)(a[i].v, a[i + 1].v);
+    const Register low1 = FOVEA_MM(unpacklo_ps)(a[i + 2].v, a[i + 3].v);
+    const Register high1 = FOVEA_MM(unpackhi_ps)(a[i + 2].v, a[i + 3].v);
+    q[i] = pair(low0, low1, false);
+    q[i + 1] = pair(low0, low1, true);
+    q[i + 2] = pair(high0, high1, false);
+    q[i + 3] = pair(high0, high1, true);
+  }
+#undef FOVEA_MM
+#pragma GCC unroll 4
+  for (int k = 0; k < 4; ++k) {
+#if defined(__AVX512F__)
+    const __m512 even0 = _mm512_shuffle_f32x4(q[k], q[4 + k], 0x88);
+    const __m512 odd0 = _mm512_shuffle_f32x4(q[k], q[4 + k], 0xdd);
+    const __m512 even1 = _mm512_shuffle_f32x4(q[8 + k], q[12 + k], 0x88);
+    const __m512 odd1 = _mm512_shuffle_f32x4(q[8 + k], q[12 + k], 0xdd);
+    a[k].v = _mm512_shuffle_f32x4(even0, even1, 0x88);
+    a[4 + k].v = _mm512_shuffle_f32x4(odd0, odd1, 0x88);
+    a[8 + k].v = _mm512_shuffle_f32x4(even0, even1, 0xdd);
+    a[12 + k].v = _mm512_shuffle_f32x4(odd0, odd1, 0xdd);
+#else
+    a[k].v = _mm256_permute2f128_ps(q[k], q[4 + k], 0x20);
+    a[4 + k].v = _mm256_permute2f128_ps(q[k], q[4 + k], 0x31);
+#endif
+  }
+#else
+  for (int i = 0; i < Vec::kLanes; ++i)
+    for (int j = 0; j < i; ++j) {
+      const float x = a[i].v[j];
+      a[i].v[j] = a[j].v[i];
+      a[j].v[i] = x;
+    }
+#endif
+}
+
 FOVEA_INLINE float reduce_max(Vec a) {
 #if defined(__AVX512F__)
   return _mm512_reduce_max_ps(a.v);
