@@ -138,14 +138,17 @@ Status EngineImpl::choose_lengths(const EngineConfig& config) {
 Status EngineImpl::select_backends(const EngineConfig& config, const BackendRegistry& registry) {
   info_.kv_dtype = resolve(config.kv_cache_dtype, info_.dtype);
   info_.kv_layout = config.kv_layout == KvLayout::auto_ ? KvLayout::hnd : config.kv_layout;
-  info_.spec = attention_spec_of(model_config_);
-  info_.spec.kv_dtype = info_.kv_dtype;
-  info_.spec.kv_x_packed = info_.kv_layout == KvLayout::x_packed;
-  FOVEA_TRY(selection, select(config.attention, info_.spec, DeviceInfo{}, registry));
+  for (AttentionSpec spec : attention_specs(model_config_)) {
+    spec.kv_dtype = info_.kv_dtype;
+    spec.kv_x_packed = info_.kv_layout == KvLayout::x_packed;
+    if (std::ranges::find(info_.specs, spec) == info_.specs.end()) info_.specs.push_back(spec);
+  }
+  FOVEA_TRY(selection, select(config.attention, info_.specs, DeviceInfo{}, registry));
   if (size_of(info_.kv_dtype) == 0)  // a backend reads it, but nothing writes it
     return unsupported("--kv-cache-dtype " + std::string(to_string(info_.kv_dtype)) +
                        " can't be stored by this build; allowed are " + stored_kv_cache_dtypes());
-  info_.spec.page_size = selection.page_size;
+  for (AttentionSpec& spec : info_.specs)
+    spec.page_size = selection.page_size;
   info_.selection = std::move(selection);
   return {};
 }
@@ -190,7 +193,7 @@ Status EngineImpl::load_model(const EngineConfig& config, const BackendRegistry&
   executor_options.limits = {max_seqs_, config.max_batched_tokens, int64_t{max_seqs_} * info_.max_seq_len,
                              info_.max_seq_len};
   executor_options.kv_dtype = info_.kv_dtype;
-  executor_options.kv_x_packed = info_.spec.kv_x_packed;
+  executor_options.kv_x_packed = info_.kv_layout == KvLayout::x_packed;
   executor_options.max_logit_rows = max_logit_rows_;
   FOVEA_TRY(executor, Executor::create(*model_, info_.selection, registry, executor_options));
   executor_ = std::move(executor);
@@ -200,9 +203,8 @@ Status EngineImpl::load_model(const EngineConfig& config, const BackendRegistry&
 Status EngineImpl::make_kv_cache(const EngineConfig& config) {
   KvCacheConfig kv;
   kv.num_layers = model_config_.num_layers;
-  kv.num_kv_heads = info_.spec.num_kv_heads;
-  kv.head_dim = info_.spec.head_dim;
-  kv.v_head_dim = info_.spec.v_head_dim;
+  kv.num_kv_heads = model_config_.num_kv_heads;
+  kv.head_dim = kv.v_head_dim = model_config_.head_dim;
   kv.page_size = info_.selection.page_size;
   kv.dtype = info_.kv_dtype;
   kv.layout = info_.kv_layout;
