@@ -46,6 +46,7 @@ Result<GenerateRequest> make_request(const Engine& engine, const InputRow& row, 
   request.sampling = merge_sampling(engine.default_sampling(), flags.sampling);
   request.sampling.seed = flags.model.seed;
   request.sampling = merge_sampling(request.sampling, row.sampling);
+  if (row.no_logprobs) request.sampling.logprobs.reset();
   request.prompt_logprobs =
       row.sampling.prompt_logprobs ? row.sampling.prompt_logprobs : flags.sampling.prompt_logprobs;
   return request;

@@ -45,6 +45,13 @@ constexpr std::string_view kRequestFields[] = {"temperature",
                                                "top_logprobs",
                                                "prompt_logprobs"};
 
+/// The start of a text or a value as printable ASCII, whatever it holds.
+std::string shown(const json& value) {
+  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
+  if (text.size() > kMaxQuoted) text.replace(kMaxQuoted, std::string::npos, "...");
+  return text;
+}
+
 Error bad(const std::string& where, std::string_view what) {
   return invalid(where + ": " + std::string(what));
 }
@@ -73,9 +80,8 @@ Status read_integer(const json& row, const char* key, const std::string& where, 
   const auto it = row.find(key);
   if (it == row.end() || it->is_null()) return {};
   if (!is_integer_from(*it, low))
-    return bad(where, std::string("\"") + key + "\" is " + it->dump().substr(0, kMaxQuoted) +
-                          "; allowed are integers from " + std::to_string(low) + " to " +
-                          std::to_string(std::numeric_limits<T>::max()));
+    return bad(where, std::string("\"") + key + "\" is " + shown(*it) + "; allowed are integers from " +
+                          std::to_string(low) + " to " + std::to_string(std::numeric_limits<T>::max()));
   out = it->get<T>();
   return {};
 }
@@ -84,8 +90,7 @@ Status read_number(const json& row, const char* key, const std::string& where, s
   const auto it = row.find(key);
   if (it == row.end() || it->is_null()) return {};
   if (!it->is_number())
-    return bad(where, std::string("\"") + key + "\" is " + it->dump(-1, ' ', true).substr(0, kMaxQuoted) +
-                          "; it must be a number");
+    return bad(where, std::string("\"") + key + "\" is " + shown(*it) + "; it must be a number");
   out = it->get<float>();
   return {};
 }
@@ -96,8 +101,7 @@ Result<std::vector<int32_t>> read_ids(const json& value, const std::string& wher
   ids.reserve(value.size());
   for (const json& id : value) {
     if (!is_integer_from<int32_t>(id, 0))
-      return bad(where,
-                 "token id " + id.dump().substr(0, kMaxQuoted) + ": must be an integer of the vocabulary");
+      return bad(where, "token id " + shown(id) + ": must be an integer of the vocabulary");
     ids.push_back(id.get<int32_t>());
   }
   return ids;
@@ -155,10 +159,9 @@ Result<std::vector<LogitBias>> read_bias(const json& value, const std::string& w
     LogitBias b;
     const auto end = std::from_chars(key.data(), key.data() + key.size(), b.token_id);
     if (key.empty() || end.ec != std::errc() || end.ptr != key.data() + key.size())
-      return bad(where,
-                 "the key \"" + key.substr(0, kMaxQuoted) + "\" must be a token id, as {\"13\": -100}");
+      return bad(where, "the key " + shown(key) + " must be a token id, as {\"13\": -100}");
     if (!bias.is_number())
-      return bad(where, "the bias of token " + key + " is " + bias.dump(-1, ' ', true).substr(0, kMaxQuoted) +
+      return bad(where, "the bias of token " + std::to_string(b.token_id) + " is " + shown(bias) +
                             "; it must be a number from -100 to 100");
     b.bias = bias.get<float>();
     biases.push_back(b);
@@ -167,14 +170,16 @@ Result<std::vector<LogitBias>> read_bias(const json& value, const std::string& w
 }
 
 /// Chat style: "logprobs" true and "top_logprobs" K. Completion style: "logprobs" K.
-Status read_logprobs(const json& row, const std::string& where, SamplingFlags& out) {
+Status read_logprobs(const json& row, const std::string& where, InputRow& out) {
   std::optional<int> top;
   FOVEA_RETURN_IF_ERROR(read_integer(row, "top_logprobs", where, -1, top));
   const auto it = row.find("logprobs");
-  const bool flag = it != row.end() && it->is_boolean();
-  if (flag && it->get<bool>()) out.logprobs = top.value_or(0);
-  if (top && !out.logprobs) return bad(where, "\"top_logprobs\" needs \"logprobs\": true beside it");
-  return flag ? Status{} : read_integer(row, "logprobs", where, -1, out.logprobs);
+  const bool is_switch = it != row.end() && it->is_boolean();
+  const bool on = is_switch && it->get<bool>();
+  if (top && !on) return bad(where, "\"top_logprobs\" needs \"logprobs\": true beside it");
+  if (on) out.sampling.logprobs = top.value_or(0);
+  out.no_logprobs = is_switch && !on;
+  return is_switch ? Status{} : read_integer(row, "logprobs", where, -1, out.sampling.logprobs);
 }
 
 Status read_max_tokens(const json& row, const std::string& where, SamplingFlags& out) {
@@ -210,7 +215,6 @@ Status read_sampling(const json& row, const std::string& where, SamplingFlags& o
   FOVEA_RETURN_IF_ERROR(read_bool(row, "ignore_eos", where, out.ignore_eos));
   FOVEA_RETURN_IF_ERROR(read_bool(row, "skip_special_tokens", where, out.skip_special_tokens));
   FOVEA_RETURN_IF_ERROR(read_bool(row, "include_stop_str_in_output", where, out.include_stop_str_in_output));
-  FOVEA_RETURN_IF_ERROR(read_logprobs(row, where, out));
   return read_integer(row, "prompt_logprobs", where, -1, out.prompt_logprobs);
 }
 
@@ -248,10 +252,7 @@ Status check_fields(const json& row, const std::string& where, RowKind kind) {
         help += (help.empty() ? "known are " : ", ") + std::string(name);
     else
       help = "did you mean \"" + std::string(near) + "\"?";
-    return bad(where,
-               "unknown field " +
-                   json(key.substr(0, kMaxQuoted)).dump(-1, ' ', true, json::error_handler_t::replace) +
-                   "; " + help);
+    return bad(where, "unknown field " + shown(key) + "; " + help);
   }
   return {};
 }
@@ -295,11 +296,11 @@ std::string request_fields() {
 }
 
 Result<std::vector<LogitBias>> parse_logit_bias(const std::string& text) {
-  const std::string where = "--logit-bias " + text.substr(0, kMaxQuoted);
+  const std::string where = "--logit-bias";
   std::optional<std::string> twice;
   if (json_nests_deeper(text)) return bad(where, "must be an object of token ids and numbers");
   const json value = parse_strictly(text, twice);
-  if (twice) return bad(where, "token " + *twice + " is given twice");
+  if (twice) return bad(where, "the field " + shown(*twice) + " is given twice");
   return read_bias(value, where);
 }
 
@@ -309,12 +310,13 @@ Result<InputRow> parse_row(const std::string& line, const std::string& where, Ro
   std::optional<std::string> twice;
   const json row = parse_strictly(line, twice);
   if (row.is_discarded() || !row.is_object()) return bad(where, "not a JSON object");
-  if (twice) return bad(where, "the field " + json(*twice).dump().substr(0, kMaxQuoted) + " is given twice");
+  if (twice) return bad(where, "the field " + shown(*twice) + " is given twice");
   FOVEA_RETURN_IF_ERROR(check_fields(row, where, kind));
   InputRow out;
   if (row.contains("id")) out.id_json = row["id"].dump(-1, ' ', false, json::error_handler_t::replace);
   FOVEA_RETURN_IF_ERROR(read_prompt(row, where, out));
   FOVEA_RETURN_IF_ERROR(read_sampling(row, where, out.sampling));
+  FOVEA_RETURN_IF_ERROR(read_logprobs(row, where, out));
   return out;
 }
 

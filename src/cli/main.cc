@@ -97,7 +97,8 @@ void add_sampling_flags(CLI::App& app, SamplingFlags& f, ModelFlags& model) {
   app.add_flag("--include-stop-str-in-output", f.include_stop_str_in_output,
                "The answer ends with the stop text");
   app.add_flag_callback(
-      "--no-skip-special-tokens", [&f] { f.skip_special_tokens = false; }, "Special tokens appear in the text");
+      "--no-skip-special-tokens", [&f] { f.skip_special_tokens = false; },
+      "Special tokens appear in the text");
   app.add_flag("--ignore-eos", f.ignore_eos, "Go on past end tokens");
 }
 

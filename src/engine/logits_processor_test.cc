@@ -99,7 +99,7 @@ Case random_case(std::mt19937& rng) {
   }
   if (rng() % 2) {
     p.allowed_token_ids.emplace();
-    for (size_t i = 1 + rng() % 20; i > 0; --i)
+    for (size_t i = 1 + rng() % 9; i > 0; --i)
       p.allowed_token_ids->push_back(id());
   }
   for (size_t i = 1 + rng() % 20; i > 0; --i)
