@@ -112,7 +112,10 @@ void EngineCore::evaluate(int index, Sampler& sampler) {
       return;
     }
     row.result.sampled = *sampled;
-    if (const auto top = request.sampling().logprobs)
+    const auto top = request.sampling().logprobs;
+    if (top && !logits_valid(logits))  // rows that pad the vocabulary are not drawn from, but counted here
+      row.result.status = Error{ErrorCode::internal, kBadLogits};
+    else if (top)
       row.result.logprobs = token_logprobs(logits, *sampled, *top);
   } else if (!logits_valid(logits)) {
     row.result.status = Error{ErrorCode::internal, kBadLogits};
