@@ -25,7 +25,8 @@ constexpr Capability capability() {
              AttentionType::encoder_decoder};
   c.features = {Feature::window,      Feature::chunk,      Feature::softcap, Feature::sink,
                 Feature::sink_tokens, Feature::alibi,      Feature::spans,   Feature::packed_mask,
-                Feature::tree_mask,   Feature::non_causal, Feature::lse,     Feature::fp64_accumulate, Feature::kv_x_packed};
+                Feature::tree_mask,   Feature::non_causal, Feature::lse,     Feature::fp64_accumulate,
+                Feature::kv_x_packed};
   c.phases = {Phase::prefill, Phase::decode};
   c.invariance = {Invariance::run, Invariance::batch, Invariance::page_size, Invariance::chunking,
                   Invariance::threads};

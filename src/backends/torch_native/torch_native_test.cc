@@ -348,8 +348,8 @@ TEST(TorchNative, ReadsScalesAndPackedPages) {
   meta.kv_indices = indices;
   // Page 1, slot 0: K [D / 16, 3, 16] and V [2, 3] of a page.
   std::vector<int8_t> k(2 * 3 * 32, 99), v(2 * 3 * 2, 99);
-  k[96 + 5] = 2;        // d = 5
-  k[96 + 48 + 1] = 3;   // d = 17
+  k[96 + 5] = 2;       // d = 5
+  k[96 + 48 + 1] = 3;  // d = 17
   for (int d = 0; d < 32; ++d)
     if (d != 5 && d != 17) k[static_cast<size_t>(96 + d / 16 * 48 + d % 16)] = 0;
   v[6] = 7;
