@@ -58,7 +58,7 @@ Request::Request(uint64_t id, GenerateRequest request, OutputSink sink, const Re
   if (request.prompt_logprobs) prompt_logprobs_.resize(sequence.tokens.size() - 1);
   const int room = context.max_seq_len - sequence.prompt_len;
   max_new_tokens_ = std::min(sampling_.max_tokens.value_or(room), room);
-  if (context.tokenizer) text_.emplace(*context.tokenizer, sampling_.skip_special_tokens);
+  if (context.tokenizer) text_.emplace(*context.tokenizer, sampling_.skip_special_tokens, sequence.tokens);
   output_.id = id;
   output_.prompt_tokens = sequence.prompt_len;
 }

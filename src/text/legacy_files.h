@@ -10,7 +10,7 @@ namespace fovea::text {
 
 /// What a model's folder has; nullopt where there is no such file.
 struct LegacyFiles {
-  std::optional<std::string> vocab_txt, vocab_json, merges_txt;
+  std::optional<std::string> vocab_txt{}, vocab_json{}, merges_txt{};
   bool has_sentencepiece_model = false;  ///< tokenizer.model
 };
 
