@@ -89,7 +89,7 @@ struct EngineInfo {
   int64_t kv_tokens = 0;  ///< capacity
   int max_seq_len = 0, vocab_size = 0, threads = 0;
   Selection selection;
-  AttentionSpec spec;
+  std::vector<AttentionSpec> specs;  ///< the distinct attentions of the model
 };
 
 struct ChatTurn {

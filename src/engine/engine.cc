@@ -154,15 +154,18 @@ Status EngineImpl::choose_lengths(const EngineConfig& config) {
 
 Status EngineImpl::select_backends(const EngineConfig& config, const BackendRegistry& registry) {
   kv_dtype_ = config.kv_cache_dtype == KvCacheDType::auto_ ? as_kv_dtype(info_.dtype) : config.kv_cache_dtype;
-  info_.spec = attention_spec_of(model_config_);
-  info_.spec.kv_dtype = kv_dtype_;
-  FOVEA_TRY(selection, select(config.attention, info_.spec, DeviceInfo{}, registry));
+  for (AttentionSpec spec : attention_specs(model_config_)) {
+    spec.kv_dtype = kv_dtype_;
+    if (std::ranges::find(info_.specs, spec) == info_.specs.end()) info_.specs.push_back(spec);
+  }
+  FOVEA_TRY(selection, select(config.attention, info_.specs, DeviceInfo{}, registry));
   const auto storage = as_storage(kv_dtype_);
   if (!storage)
     return unsupported("KV cache dtype " + std::string(to_string(kv_dtype_)) +
                        " can't be stored by this build; use auto, float32, float16 or bfloat16");
   info_.kv_dtype = *storage;
-  info_.spec.page_size = selection.page_size;
+  for (AttentionSpec& spec : info_.specs)
+    spec.page_size = selection.page_size;
   info_.selection = std::move(selection);
   return {};
 }
@@ -216,9 +219,8 @@ Status EngineImpl::load_model(const EngineConfig& config, const BackendRegistry&
 Status EngineImpl::make_kv_cache(const EngineConfig& config) {
   KvCacheConfig kv;
   kv.num_layers = model_config_.num_layers;
-  kv.num_kv_heads = info_.spec.num_kv_heads;
-  kv.head_dim = info_.spec.head_dim;
-  kv.v_head_dim = info_.spec.v_head_dim;
+  kv.num_kv_heads = model_config_.num_kv_heads;
+  kv.head_dim = kv.v_head_dim = model_config_.head_dim;
   kv.page_size = info_.selection.page_size;
   kv.dtype = info_.kv_dtype;
 

@@ -67,7 +67,7 @@ TEST_F(EngineTest, InfoSaysWhatWasDecided) {
   EXPECT_EQ(info.kv_bytes_per_token, 2 * 2 * 1 * 16 * 2);
   EXPECT_EQ(info.kv_bytes, info.kv_tokens * info.kv_bytes_per_token);
   EXPECT_EQ(info.selection.page_size, 4);
-  EXPECT_EQ(info.spec.page_size, 4);
+  EXPECT_EQ(info.specs.front().page_size, 4);
 }
 
 /// Where the first of `stops` is complete in `text`, and the longest that ends there; npos = nowhere.
