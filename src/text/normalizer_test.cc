@@ -173,7 +173,7 @@ TEST(Precompiled, HostileMapsAreRefusedOrHarmless) {
   // Offsets and values beyond the ends, and into the middle of a character.
   for (const uint32_t root : {0x100u << 10, 0x3FFFFFu << 10, 0x3FFFFFu << 10 | 0x200u}) {
     for (const uint32_t unit :
-         {'x' | 0x100u, 'x' | 0x100u | 0x3FFFFFu << 10, 'x' | 0x300u | 0x3FFFFFu << 10}) {
+         {'x' | 0x100u, 'x' | 0x100u | 0x1FFFFFu << 10, 'x' | 0x300u | 0x1FFFFFu << 10}) {
       for (const uint32_t value : {0u, 1u, 2u, 0x7FFFFFFFu, 0xFFFFFFFFu}) {
         Map map;
         std::fill(map.units.begin(), map.units.end(), value);
