@@ -68,12 +68,23 @@ enum class MoeRouter : uint8_t {
   sigmoid_top,  ///< the k largest logits, each through a sigmoid that scales the expert's input (Llama 4)
 };
 
+/// How a family's checkpoints name and lay out the experts; E experts, H hidden, I intermediate.
+enum class MoeLayout : uint8_t {
+  mixtral,  ///< block_sparse_moe.experts.N.{w1,w3,w2}, or mlp.experts.{gate_up_proj [E,2I,H], down_proj
+            ///< [E,H,I]}
+  qwen3,    ///< mlp.experts.N.{gate,up,down}_proj, or fused as Mixtral's
+  gpt_oss,  ///< mlp.experts.{gate_up_proj [E,H,2I] (gate even, up odd), down_proj [E,I,H]}, or as MXFP4
+            ///< blocks
+  llama4,   ///< feed_forward.experts.{gate_up_proj [E,H,2I] (gate, then up), down_proj [E,I,H]}
+};
+
 struct MoeConfig {
   int num_experts = 0;  ///< 0 = no layer has experts
   int experts_per_token = 0;
   int intermediate_size = 0;         ///< of one expert
   int shared_intermediate_size = 0;  ///< of the expert that every token takes; 0 = none
   MoeRouter router = MoeRouter::softmax_then_top;
+  MoeLayout layout = MoeLayout::mixtral;
   bool renormalize = true;   ///< softmax_then_top: the k weights are divided by their sum
   bool router_bias = false;  ///< gpt-oss
   bool expert_bias = false;  ///< gpt-oss
