@@ -2,7 +2,10 @@
 
 namespace fovea {
 namespace {
-constexpr const Family* kFamilies[] = {&kLlamaFamily, &kQwen3Family};
+constexpr const Family* kFamilies[] = {
+    &kLlamaFamily,  &kLlama4Family, &kMistralFamily, &kQwen2Family,   &kQwen3Family,
+    &kGemma2Family, &kGemma3Family, &kOlmo2Family,   &kGraniteFamily, &kPhi3Family,
+};
 }
 
 std::span<const Family* const> families() {

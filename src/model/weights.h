@@ -18,6 +18,9 @@
 
 namespace fovea {
 
+/// `value` as `dtype` holds it (to nearest even).
+float round_to(float value, DType dtype);
+
 /// y = x W^T + b, b absent when empty.
 struct Linear {
   PackedMatrix weight;
@@ -56,8 +59,8 @@ class WeightReader {
   PackedMatrix matrix(const std::string& name, int64_t rows, int64_t columns);
   /// Linear layers with the same input stacked into one, in order.
   Linear fused(const std::string& prefix, std::initializer_list<Part> parts, int64_t columns, bool bias);
-  /// The weight of a norm, [size]; at random it is near 1.
-  AlignedArray<float> norm(const std::string& name, int64_t size) { return vector(name, size, 1.0f); }
+  /// A tensor [size]; at random it is near `dummy_mean` (1 for what multiplies, 0 for what is added).
+  AlignedArray<float> vector(const std::string& name, int64_t size, float dummy_mean);
 
   const Status& status() const { return status_; }
   /// Bytes of the weights that the check mode saw.
@@ -66,7 +69,6 @@ class WeightReader {
   std::vector<std::string_view> unused() const;
 
  private:
-  AlignedArray<float> vector(const std::string& name, int64_t size, float dummy_mean);
   PackedMatrix stack(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns);
   DType stored_as(const std::vector<const Tensor*>& tensors) const;
   const Tensor* require(const std::string& name, std::initializer_list<int64_t> shape);
