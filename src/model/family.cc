@@ -2,7 +2,8 @@
 
 namespace fovea {
 namespace {
-constexpr const Family* kFamilies[] = {&kLlamaFamily, &kQwen3Family};
+constexpr const Family* kFamilies[] = {&kLlamaFamily, &kQwen3Family, &kMixtralFamily, &kQwen3MoeFamily,
+                                       &kGptOssFamily};
 }
 
 std::span<const Family* const> families() {

@@ -25,8 +25,11 @@ struct Family {
   std::unique_ptr<Model> (*read)(const ModelConfig& config, WeightReader& reader);
 };
 
+extern const Family kGptOssFamily;
 extern const Family kLlamaFamily;
+extern const Family kMixtralFamily;
 extern const Family kQwen3Family;
+extern const Family kQwen3MoeFamily;
 
 std::span<const Family* const> families();
 /// Null when unknown.
