@@ -108,6 +108,7 @@ Result<ModelConfig> parse_model_config(std::string_view config, std::string_view
   c.kind = family->kind;
   c.dtype = read_dtype(fields);
   family->configure(fields, c);
+  fit_to_length(c, c.max_position);
   refuse_unsupported(fields, c);
   read_token_ids(fields, c);
   FOVEA_RETURN_IF_ERROR(std::move(status));
@@ -121,6 +122,11 @@ Result<ModelConfig> parse_model_config(std::string_view config, std::string_view
     FOVEA_RETURN_IF_ERROR(std::move(generation_status));
   }
   return c;
+}
+
+void fit_to_length(ModelConfig& config, int64_t max_seq_len) {
+  for (RopeConfig& rope : config.ropes)
+    rope.long_context = rope.scaling == RopeScaling::longrope && max_seq_len > rope.original_max_position;
 }
 
 Result<ModelConfig> load_model_config(const std::string& dir) {

@@ -8,6 +8,7 @@
 
 #include "fovea/dtype.h"
 #include "fovea/result.h"
+#include "kernels/cpu/activation.h"
 
 namespace fovea {
 
@@ -28,11 +29,11 @@ struct RopeConfig {
   int64_t original_max_position = 8192;
   double beta_fast = 32.0, beta_slow = 1.0;  ///< yarn
   bool truncate = true;                      ///< yarn: the ramp's ends are whole dimensions
-  std::vector<double> divisors = {};         ///< longrope, [rotary_dim / 2]: short or long factors
-  double attention_factor = 1.0;             ///< multiplies cos and sin
+  /// longrope: what divides each frequency, [rotary_dim / 2]; fit_to_length() chooses which.
+  std::vector<double> short_divisors = {}, long_divisors = {};
+  bool long_context = false;
+  double attention_factor = 1.0;  ///< multiplies cos and sin
 };
-
-enum class Activation : uint8_t { silu, gelu, gelu_tanh, relu };
 
 enum class NormKind : uint8_t {
   rms,           ///< w * x / rms(x)
@@ -157,6 +158,11 @@ Result<ModelConfig> load_model_config(const std::string& dir);
 /// The same from the files' text; `generation` is empty when there is none. `dir` is for messages.
 Result<ModelConfig> parse_model_config(std::string_view config, std::string_view generation,
                                        const std::string& dir);
+
+/// Chooses what depends on the longest sequence that will be served: longrope takes its long factors when
+/// that is beyond the original context, its short ones else, for every sequence. (A choice by each sequence's
+/// own length would change keys that are cached already.) Parsing chooses for max_position.
+void fit_to_length(ModelConfig& config, int64_t max_seq_len);
 
 /// A directory as it is, or a hub id ("Qwen/Qwen3-0.6B") looked up in the local Hugging Face cache
 /// (HF_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub: the first that is

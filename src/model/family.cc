@@ -2,8 +2,11 @@
 
 namespace fovea {
 namespace {
-constexpr const Family* kFamilies[] = {&kLlamaFamily, &kQwen3Family, &kMixtralFamily, &kQwen3MoeFamily,
-                                       &kGptOssFamily};
+constexpr const Family* kFamilies[] = {
+    &kLlamaFamily, &kLlama4Family,   &kMistralFamily, &kMixtralFamily, &kQwen2Family,
+    &kQwen3Family, &kQwen3MoeFamily, &kGemma2Family,  &kGemma3Family,  &kGptOssFamily,
+    &kOlmo2Family, &kGraniteFamily,  &kPhi3Family,
+};
 }
 
 std::span<const Family* const> families() {

@@ -6,25 +6,17 @@
 namespace fovea {
 namespace {
 
-/// layer_types, or a window in layers 0, 2, 4, ...
-void read_windows(Fields& fields, ModelConfig& c) {
-  if (fields.find("layer_types")) return read_layer_types(fields, c);
-  const int window = fields.small("sliding_window", 1, 1 << 30, 128);
-  for (size_t i = 0; i < c.layers.size(); i += 2)
-    c.layers[i].window = window;
-}
-
 void configure(Fields& fields, ModelConfig& c) {
   constexpr double kAlpha = 1.702;  // clamped_swiglu's
   read_sizes(fields, c, /*default_head_dim=*/64);
   if (!fields.find("rope_parameters") && !fields.find("rope_scaling"))
     fields.refuse("rope_parameters", "gpt-oss needs it (or rope_scaling): positions are scaled by YaRN");
-  read_rope_with_theta(fields, c, 150000.0);
+  read_rope(fields, c, {.theta = 150000.0});
   c.norm_eps = static_cast<float>(fields.number("rms_norm_eps", 0, 1, 1e-5));
   c.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
   c.qkv_bias = c.o_bias = fields.boolean("attention_bias", true);
   c.sinks = true;
-  read_windows(fields, c);
+  read_layer_types(fields, c, {.window = 128, .pattern = 2});
   read_expert_counts(fields, c, /*default_top=*/4);
   c.moe.layout = MoeLayout::gpt_oss;
   c.moe.router = MoeRouter::top_then_softmax;
@@ -33,6 +25,8 @@ void configure(Fields& fields, ModelConfig& c) {
   c.moe.swiglu_limit = static_cast<float>(fields.number("swiglu_limit", 1e-3, 1e6, 7.0));
   if (fields.number("swiglu_alpha", 0, 1e6, kAlpha) != kAlpha)
     fields.refuse("swiglu_alpha", "only 1.702 is supported", ErrorCode::unsupported);
+  if (read_activation(fields, "hidden_act", Activation::silu) != Activation::silu)
+    fields.refuse("hidden_act", "gpt-oss's experts have silu only", ErrorCode::unsupported);
   read_mxfp4(fields, c);
   for (LayerConfig& layer : c.layers)
     layer.moe = true;

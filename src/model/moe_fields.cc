@@ -16,8 +16,6 @@ void read_expert_counts(Fields& fields, ModelConfig& c, int default_top) {
   if (c.moe.experts_per_token > c.moe.num_experts)
     fields.refuse("num_experts_per_tok",
                   "it may be at most " + std::string(key) + " = " + std::to_string(c.moe.num_experts));
-  if (read_activation(fields, "hidden_act", Activation::silu) != Activation::silu)
-    fields.refuse("hidden_act", "this architecture's experts have silu", ErrorCode::unsupported);
 }
 
 void read_mxfp4(Fields& fields, ModelConfig& c) {
@@ -33,14 +31,6 @@ void read_mxfp4(Fields& fields, ModelConfig& c) {
   for (const char* key : {"hidden_size", "intermediate_size"})
     if (fields.integer(key, 1, 1 << 22) % kMxfp4BlockValues != 0)
       fields.refuse(key, "MXFP4 blocks hold 32 values of a row: a multiple of 32 is needed");
-}
-
-void read_rope_with_theta(Fields& fields, ModelConfig& c, double theta) {
-  read_rope(fields, c);
-  const nlohmann::json* parameters = fields.find("rope_parameters");
-  const bool given = fields.find("rope_theta") ||
-                     (parameters && parameters->is_object() && parameters->contains("rope_theta"));
-  if (!given) c.ropes.front().theta = theta;
 }
 
 }  // namespace fovea

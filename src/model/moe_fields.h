@@ -5,14 +5,11 @@
 namespace fovea {
 
 /// num_experts or num_local_experts (transformers has both names for one number) and num_experts_per_tok
-/// (absent: `default_top`) as config.moe; the experts' activation is refused unless it is SiLU.
+/// (absent: `default_top`) as config.moe.
 void read_expert_counts(Fields& fields, ModelConfig& config, int default_top);
 
 /// quantization_config, where its method is mxfp4, as config.moe.mxfp4; other methods are left to those who
 /// refuse them. Hidden and intermediate sizes must be whole blocks.
 void read_mxfp4(Fields& fields, ModelConfig& config);
-
-/// RoPE as read_rope(), with a family's own theta where the config has none.
-void read_rope_with_theta(Fields& fields, ModelConfig& config, double theta);
 
 }  // namespace fovea

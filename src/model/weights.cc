@@ -26,6 +26,13 @@ float read_float(const std::byte* data, size_t index, DType dtype) {
   return dtype == DType::bf16 ? bf16_to_float(bits) : fp16_to_float(bits);
 }
 
+/// The smallest magnitude that rounds to infinity: half an ulp above the largest finite number.
+float overflow_limit(DType dtype) {
+  return dtype == DType::f16 ? 65520.0f : dtype == DType::bf16 ? 0x1.ffp127f : INFINITY;
+}
+
+}  // namespace
+
 float round_to(float value, DType dtype) {
   switch (dtype) {
     case DType::f32: return value;
@@ -34,13 +41,6 @@ float round_to(float value, DType dtype) {
   }
   return value;
 }
-
-/// The smallest magnitude that rounds to infinity: half an ulp above the largest finite number.
-float overflow_limit(DType dtype) {
-  return dtype == DType::f16 ? 65520.0f : dtype == DType::bf16 ? 0x1.ffp127f : INFINITY;
-}
-
-}  // namespace
 
 void WeightReader::plan(int64_t bytes) {
   // A config may ask for more than 64 bits hold; no machine has a tenth of this.

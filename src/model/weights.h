@@ -19,6 +19,9 @@
 
 namespace fovea {
 
+/// `value` as `dtype` holds it (to nearest even).
+float round_to(float value, DType dtype);
+
 /// y = x W^T + b, b absent when empty.
 struct Linear {
   PackedMatrix weight;
@@ -69,8 +72,8 @@ class WeightReader {
   Linear expert(const ExpertTensor& tensor, int64_t index, bool bias);
   /// False for random weights.
   bool has(const std::string& name) const { return checkpoint_ && checkpoint_->find(name); }
-  /// The weight of a norm, [size]; at random it is near 1.
-  AlignedArray<float> norm(const std::string& name, int64_t size) { return vector(name, size, 1.0f); }
+  /// A tensor [size]; at random it is near `dummy_mean` (1 for what multiplies, 0 for what is added).
+  AlignedArray<float> vector(const std::string& name, int64_t size, float dummy_mean);
 
   const Status& status() const { return status_; }
   /// Bytes of the weights that the check mode saw.
@@ -79,7 +82,6 @@ class WeightReader {
   std::vector<std::string_view> unused() const;
 
  private:
-  AlignedArray<float> vector(const std::string& name, int64_t size, float dummy_mean);
   PackedMatrix stack(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns);
   DType stored_as(const std::vector<const Tensor*>& tensors) const;
   /// `type` empty: one that read_float knows.
