@@ -4,7 +4,7 @@ namespace fovea {
 namespace {
 constexpr const Family* kFamilies[] = {
     &kLlamaFamily, &kLlama4Family,   &kMistralFamily, &kMixtralFamily, &kQwen2Family,
-    &kQwen3Family, &kQwen3MoeFamily, &kGemma2Family,  &kGemma3Family,  &kGptOssFamily,
+    &kQwen3Family, &kQwen3MoeFamily, &kGptOssFamily,  &kGemma2Family,  &kGemma3Family,
     &kOlmo2Family, &kGraniteFamily,  &kPhi3Family,
 };
 }

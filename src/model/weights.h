@@ -68,12 +68,12 @@ class WeightReader {
   PackedMatrix matrix(const std::string& name, int64_t rows, int64_t columns);
   /// Linear layers with the same input stacked into one, in order.
   Linear fused(const std::string& prefix, std::initializer_list<Part> parts, int64_t columns, bool bias);
+  /// A tensor [size]; at random it is near `dummy_mean` (1 for what multiplies, 0 for what is added).
+  AlignedArray<float> vector(const std::string& name, int64_t size, float dummy_mean);
   /// Expert `index` of a tensor that holds all; `bias` adds NAME_bias [experts, rows].
   Linear expert(const ExpertTensor& tensor, int64_t index, bool bias);
   /// False for random weights.
   bool has(const std::string& name) const { return checkpoint_ && checkpoint_->find(name); }
-  /// A tensor [size]; at random it is near `dummy_mean` (1 for what multiplies, 0 for what is added).
-  AlignedArray<float> vector(const std::string& name, int64_t size, float dummy_mean);
 
   const Status& status() const { return status_; }
   /// Bytes of the weights that the check mode saw.
