@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/batch_builder.h"
+#include "engine/duration_histogram.h"
 #include "engine/executor.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
@@ -49,6 +50,7 @@ class EngineCore {
     RowResult result;
   };
 
+  void count_step(std::span<const ScheduledChunk> chunks, std::chrono::steady_clock::time_point start);
   void collect_rows(std::span<const ScheduledChunk> chunks);
   void evaluate_rows();
   void evaluate(int index, Sampler& sampler);
@@ -65,6 +67,8 @@ class EngineCore {
   std::vector<Request*> touched_;  // of this step, in batch order
   std::unordered_map<uint64_t, std::unique_ptr<Request>> requests_;
   EngineStats stats_;
+  DurationHistogram token_gaps_;
+  std::chrono::steady_clock::time_point last_step_end_;
 };
 
 }  // namespace fovea
