@@ -31,7 +31,7 @@ class EncoderBatch {
   std::vector<int32_t> ids_, offsets_;
   std::vector<float> features_;
   std::vector<int64_t> cross_slots_;
-  std::vector<int32_t> lens_, rows_;             // of the encoder's attention: lengths, row ids [B, longest]
+  std::vector<int32_t> lens_, rows_;  // of the encoder's attention: lengths, row ids [B, longest]
   std::vector<int32_t> cross_lens_, cross_table_;
   BatchMeta self_, cross_;
 };

@@ -51,8 +51,9 @@ Result<std::shared_ptr<const EncoderInput>> take_encoder_input(GenerateRequest& 
                                                                const ModelConfig& config) {
   if (!config.encoder) {
     if (!request.encoder_ids.empty() || !request.encoder_features.empty())
-      return invalid("this model (" + config.architecture +
-                     ") has no encoder; give encoder_ids and encoder_features to encoder-decoder models only");
+      return invalid(
+          "this model (" + config.architecture +
+          ") has no encoder; give encoder_ids and encoder_features to encoder-decoder models only");
     return std::shared_ptr<const EncoderInput>();
   }
   const bool audio = config.encoder->mel_bins > 0;
@@ -66,9 +67,9 @@ Result<std::shared_ptr<const EncoderInput>> take_encoder_input(GenerateRequest& 
   auto input = std::make_shared<EncoderInput>();
   input->ids = std::move(request.encoder_ids);
   input->features = std::move(request.encoder_features);
-  const size_t rows = audio
-                          ? input->features.size() / static_cast<size_t>(config.encoder->mel_bins) / kFramesPerRow
-                          : input->ids.size();
+  const size_t rows =
+      audio ? input->features.size() / static_cast<size_t>(config.encoder->mel_bins) / kFramesPerRow
+            : input->ids.size();
   input->rows = static_cast<int>(rows);
   return std::shared_ptr<const EncoderInput>(std::move(input));
 }

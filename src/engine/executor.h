@@ -1,6 +1,6 @@
 #pragma once
-// Runs one step: plans the attention once for each distinct spec, then the encoder for what was admitted, then
-// the model's forward pass; both call the attention once a layer.
+// Runs one step: plans the attention once for each distinct spec, then the encoder for what was admitted,
+// then the model's forward pass; both call the attention once a layer.
 #include <cstdint>
 #include <memory>
 #include <span>

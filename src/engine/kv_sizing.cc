@@ -100,10 +100,10 @@ Result<int64_t> choose_num_pages(const KvSizing& s) {
   const bool by_length = s.sequence_pages == (int64_t{s.max_seq_len} + s.page_size - 1) / s.page_size;
   const int64_t affordable = s.available / s.bytes_per_page;
   auto too_small = [&](int64_t pages, const std::string& what, const std::string& more) {
-    std::string message = what + " holds " + str(pages * s.page_size) +
-                          " tokens, less than one sequence of the longest length (" + str(s.max_seq_len) +
-                          (by_length ? ")" : ") holds at a time (" + str(s.sequence_pages * s.page_size) + ")") +
-                          "; ";
+    std::string message =
+        what + " holds " + str(pages * s.page_size) +
+        " tokens, less than one sequence of the longest length (" + str(s.max_seq_len) +
+        (by_length ? ")" : ") holds at a time (" + str(s.sequence_pages * s.page_size) + ")") + "; ";
     if (pages > 0 && by_length)
       message += "set the maximum sequence length to " + str(pages * s.page_size) + " or less, or ";
     return Error{ErrorCode::out_of_memory, message + more};

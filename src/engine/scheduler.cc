@@ -125,7 +125,8 @@ void Scheduler::admit() {
     if (sequence->encoder_len() > encoder_budget_) return;
     if (!try_admit(*sequence)) return;  // nobody overtakes the first in line
     waiting_.erase(waiting_.begin());
-    running_.insert(std::upper_bound(running_.begin(), running_.end(), sequence, waiting_.key_comp()), sequence);
+    running_.insert(std::upper_bound(running_.begin(), running_.end(), sequence, waiting_.key_comp()),
+                    sequence);
     schedule_chunk(*sequence, false);  // even if only its newest token is left: decodes come first
   }
 }
@@ -173,7 +174,8 @@ bool Scheduler::try_admit(Sequence& sequence) {
 }
 
 int64_t Scheduler::headroom(const Sequence& sequence) const {
-  const int64_t length = std::min(sequence.num_tokens() + std::max(1, config_.watermark), config_.max_seq_len);
+  const int64_t length =
+      std::min(sequence.num_tokens() + std::max(1, config_.watermark), config_.max_seq_len);
   const auto held = static_cast<int64_t>(sequence.pages.size());
   const int64_t room_in_window = own_limit_ - (held - sequence.first_own());
   return std::max<int64_t>(0, std::min(config_.pages_for(length) - held, room_in_window));
@@ -235,8 +237,7 @@ void Scheduler::drop_old_pages(Sequence& sequence) {
   const int first = sequence.first_own();
   const int own = std::max(0, dropped - first);
   if (own > 0) {
-    const auto old =
-        std::span(sequence.pages).subspan(static_cast<size_t>(first), static_cast<size_t>(own));
+    const auto old = std::span(sequence.pages).subspan(static_cast<size_t>(first), static_cast<size_t>(own));
     RadixTree::Node* stored = nullptr;
     if (config_.prefix_cache) {
       const auto end = static_cast<size_t>(dropped) * static_cast<size_t>(config_.page_size);

@@ -21,8 +21,8 @@ struct SchedulerConfig {
   int64_t num_pages = 0;     ///< at least longest_sequence_pages()
   bool prefix_cache = true;  ///< not with an encoder
   SchedulingPolicy policy = SchedulingPolicy::fcfs;
-  int max_seq_len = 0;      ///< tokens of the longest sequence
-  int window = 0;           ///< keys that a query sees in every layer, its own included; 0 = all, in some layer
+  int max_seq_len = 0;  ///< tokens of the longest sequence
+  int window = 0;       ///< keys that a query sees in every layer, its own included; 0 = all, in some layer
   int max_encoder_len = 0;  ///< rows of the longest encoder input; 0 = no encoder
   /// Tokens for which every running sequence has room after an admission: so many decode steps pass at least
   /// before somebody is preempted.
@@ -80,7 +80,8 @@ class Scheduler {
   struct Before {
     SchedulingPolicy policy;
     bool operator()(const Sequence* a, const Sequence* b) const {
-      if (policy == SchedulingPolicy::priority && a->priority != b->priority) return a->priority < b->priority;
+      if (policy == SchedulingPolicy::priority && a->priority != b->priority)
+        return a->priority < b->priority;
       return a->arrival < b->arrival;
     }
   };

@@ -227,7 +227,8 @@ class Harness {
     const Sequence* first = nullptr;
     for (const auto& job : jobs_) {
       const Sequence& s = job->sequence;
-      const bool sooner = first && config_.policy == SchedulingPolicy::priority && s.priority < first->priority;
+      const bool sooner =
+          first && config_.policy == SchedulingPolicy::priority && s.priority < first->priority;
       if (!first || sooner) first = &s;
     }
     return first;
@@ -238,9 +239,7 @@ class Harness {
     EXPECT_EQ(s.tokens, job->expected);
     if (job->scores) {
       for (size_t p = 0; p < static_cast<size_t>(s.prompt_len); ++p)
-        EXPECT_EQ(
-            job->prompt_next[p],
-            next_token(std::span(s.tokens).first(p + 1), job->sight));
+        EXPECT_EQ(job->prompt_next[p], next_token(std::span(s.tokens).first(p + 1), job->sight));
     }
     last_ = s;
     ++finished_;

@@ -22,12 +22,12 @@ struct Sequence {
   std::shared_ptr<const EncoderInput> encoder;  ///< null = none
 
   // The scheduler's own.
-  uint64_t arrival = 0;             ///< its place among all that were ever added
-  int computed = 0;                 ///< tokens [0, computed) have had their keys and values in `pages`
-  std::vector<int32_t> pages;       ///< page table; enough for the next chunk. Entries [0, dropped) are 0
-  int dropped = 0;                  ///< pages wholly older than the window: no row sees them any more
-  int shared_pages = 0;             ///< the first ones belong to the prefix tree, locked by `lock`
-  RadixTree::Node* lock = nullptr;  ///< null without a prefix cache, while waiting, and when all are dropped
+  uint64_t arrival = 0;              ///< its place among all that were ever added
+  int computed = 0;                  ///< tokens [0, computed) have had their keys and values in `pages`
+  std::vector<int32_t> pages;        ///< page table; enough for the next chunk. Entries [0, dropped) are 0
+  int dropped = 0;                   ///< pages wholly older than the window: no row sees them any more
+  int shared_pages = 0;              ///< the first ones belong to the prefix tree, locked by `lock`
+  RadixTree::Node* lock = nullptr;   ///< null without a prefix cache, while waiting, and when all are dropped
   std::vector<int32_t> cross_pages;  ///< the encoder's keys and values, of every decoder layer
   bool encoded = false;              ///< and they are in there
   int cached_tokens = 0;             ///< found in the prefix cache when first admitted

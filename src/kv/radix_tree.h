@@ -35,10 +35,10 @@ class RadixTree {
   /// The longest cached prefix of `tokens` in whole pages, locked for the caller: unlock(match.node) later.
   Match match(std::span<const int32_t> tokens);
 
-  /// Stores `tokens` (whole pages), the keys and values of whose last pages.size() pages are in `pages`. Every
-  /// page that the tree did not have becomes the tree's; where it had the tokens in another page, the caller's
-  /// page is released and `pages` is changed to name the tree's. Returns the path's end, locked for the
-  /// caller; null, and nothing stored, when the tree lacks one of the tokens before `pages`.
+  /// Stores `tokens` (whole pages), the keys and values of whose last pages.size() pages are in `pages`.
+  /// Every page that the tree did not have becomes the tree's; where it had the tokens in another page, the
+  /// caller's page is released and `pages` is changed to name the tree's. Returns the path's end, locked for
+  /// the caller; null, and nothing stored, when the tree lacks one of the tokens before `pages`.
   Node* insert(std::span<const int32_t> tokens, std::span<int32_t> pages);
 
   /// Undoes one match() or insert().
