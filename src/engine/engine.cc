@@ -71,11 +71,15 @@ class EngineImpl final : public Engine {
   const EngineInfo& info() const override { return info_; }
   EngineStats stats() const override;
   Result<uint64_t> submit(GenerateRequest request, OutputSink sink) override;
+  Status check(const GenerateRequest& request) const override;
   void cancel(uint64_t id) override;
   void wait_idle() override;
 
   Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens) const override;
   std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens) const override;
+  std::string token_bytes(int32_t id) const override {
+    return tokenizer_ ? std::string(tokenizer_->token_bytes(id)) : std::string();
+  }
   bool has_chat_template() const override { return chat_.exists(); }
   Result<std::string> apply_chat_template(const std::vector<ChatTurn>& turns,
                                           bool add_generation_prompt) const override {
@@ -91,6 +95,9 @@ class EngineImpl final : public Engine {
   Status load_model(const EngineConfig& config, const BackendRegistry& registry);
   Status make_kv_cache(const EngineConfig& config);
   void log_start() const;
+  /// The answers that `request` asks for, not numbered yet.
+  Result<std::vector<std::unique_ptr<Request>>> make_answers(GenerateRequest request,
+                                                             const OutputSink& sink) const;
   void start();
   void run();
 
@@ -127,7 +134,7 @@ Status EngineImpl::open(const EngineConfig& config, const BackendRegistry& regis
   FOVEA_RETURN_IF_ERROR(check_config(config));
   FOVEA_TRY(dir, resolve_model_dir(config.model));
   info_.model_dir = dir;
-  FOVEA_TRY(model_config, load_model_config(dir));
+  FOVEA_TRY(model_config, load_model_config(dir, config.generation_config));
   model_config_ = std::move(model_config);
   if (model_config_.kind == ModelKind::encoder)
     return unsupported(dir + ": " + model_config_.architecture +
@@ -149,6 +156,7 @@ Status EngineImpl::check_config(const EngineConfig& config) {
   FOVEA_RETURN_IF_ERROR(check_range("the number of threads", config.threads, 0, kMaxThreads));
   FOVEA_RETURN_IF_ERROR(check_range("max_running_requests", config.max_running_requests, 1, 1 << 16));
   FOVEA_RETURN_IF_ERROR(check_range("max_batched_tokens", config.max_batched_tokens, 1, 1 << 20));
+  FOVEA_RETURN_IF_ERROR(check_range("max_logprobs", config.max_logprobs, -1, 1 << 30));
   return {};
 }
 
@@ -219,6 +227,7 @@ Status EngineImpl::load_text(const EngineConfig& config) {
   context_.sampled_vocab =
       tokenizer_ ? std::min(tokenizer_->vocab_size(), info_.vocab_size) : info_.vocab_size;
   context_.max_seq_len = info_.max_seq_len;
+  context_.max_logprobs = config.max_logprobs;
   context_.seed = config.seed;
   return {};
 }
@@ -346,25 +355,42 @@ EngineStats EngineImpl::stats() const {
   return stats_;
 }
 
-Result<uint64_t> EngineImpl::submit(GenerateRequest request, OutputSink sink) {
-  FOVEA_TRY(encoder, take_encoder_input(request, model_config_));
-  FOVEA_RETURN_IF_ERROR(validate_request(request, context_));
+Result<std::vector<std::unique_ptr<Request>>> EngineImpl::make_answers(GenerateRequest request,
+                                                                       const OutputSink& sink) const {
   const int priority = request.priority;
   if (priority != 0 && scheduler_config_.policy != SchedulingPolicy::priority)
     return invalid("priority is " + std::to_string(priority) +
                    ", and requests are served as they come; start with --scheduling-policy priority");
+  FOVEA_TRY(encoder, take_encoder_input(request, model_config_));
+  FOVEA_TRY(answers, Request::create(std::move(request), sink, context_));
+  for (auto& answer : answers) {
+    answer->sequence.priority = priority;
+    answer->sequence.encoder = encoder;
+  }
+  return answers;
+}
+
+Result<uint64_t> EngineImpl::submit(GenerateRequest request, OutputSink sink) {
+  FOVEA_TRY(answers, make_answers(std::move(request), sink));
   uint64_t id = 0;
   {
     std::lock_guard lock(mutex_);
     if (stop_) return Error{ErrorCode::cancelled, "the engine is shutting down"};
-    id = next_id_++;
-    arrived_.push_back(std::make_unique<Request>(id, std::move(request), std::move(sink), context_));
-    arrived_.back()->sequence.encoder = std::move(encoder);
-    arrived_.back()->sequence.priority = priority;
-    ++live_;
+    id = next_id_;
+    next_id_ += answers.size();
+    live_ += answers.size();
+    for (auto& answer : answers) {
+      answer->set_id(id);
+      arrived_.push_back(std::move(answer));
+    }
   }
   work_.notify_one();
   return id;
+}
+
+Status EngineImpl::check(const GenerateRequest& request) const {
+  FOVEA_TRY(answers, make_answers(request, nullptr));
+  return {};
 }
 
 void EngineImpl::cancel(uint64_t id) {
@@ -404,6 +430,8 @@ SamplingParams EngineImpl::default_sampling() const {
   if (c.top_p) p.top_p = *c.top_p;
   if (c.min_p) p.min_p = *c.min_p;
   if (c.top_k) p.top_k = *c.top_k;
+  if (c.repetition_penalty) p.repetition_penalty = *c.repetition_penalty;
+  if (c.max_new_tokens) p.max_tokens = *c.max_new_tokens;
   if (c.do_sample && !*c.do_sample) p.temperature = 0;  // the file says greedy
   return p;
 }

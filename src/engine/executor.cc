@@ -91,7 +91,7 @@ Status Executor::run(const BatchBuilder& batch, Stream& stream) {
   return {};
 }
 
-std::span<const float> Executor::logits(int row) const {
+std::span<float> Executor::logits(int row) {
   const auto vocab = static_cast<size_t>(model_.config().vocab_size);
   return {logits_.data() + static_cast<size_t>(row) * vocab, vocab};
 }

@@ -39,8 +39,8 @@ class Executor final : public StepAttention {
 
   /// An error comes from a plan and leaves the KV cache as it was.
   Status run(const BatchBuilder& batch, Stream& stream);
-  /// [vocab] of the last run's logit row `row`.
-  std::span<const float> logits(int row) const;
+  /// [vocab] of the last run's logit row `row`; the caller may change it.
+  std::span<float> logits(int row);
 
   void forward(int index, const AttentionArgs& args, Stream& stream) override;
 
