@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "cli/batch.h"
+#include "cli/engine_stats.h"
 #include "cli/stream_answer.h"
 
 namespace fovea::cli {
@@ -44,6 +45,7 @@ Result<GenerateRequest> make_request(const Engine& engine, const InputRow& row, 
   FOVEA_TRY(ids, prompt_ids(engine, row, flags.chat, flags.system));
   request.prompt_ids = std::move(ids);
   request.sampling = merge_sampling(engine.default_sampling(), flags.sampling);
+  request.priority = row.priority.value_or(0);
   request.sampling.seed = flags.model.seed;
   request.sampling = merge_sampling(request.sampling, row.sampling);
   if (row.no_logprobs) request.sampling.logprobs.reset();
@@ -122,6 +124,25 @@ Status print_answers(Engine& engine, RowSource& source, const GenerateFlags& fla
   }
 }
 
+Status run_rows(Engine& engine, RowSource& source, const GenerateFlags& flags, OutputFile& output) {
+  Batch batch;
+  batch.what = "generate";
+  batch.max_running = flags.model.max_running_requests;
+  batch.request = [&](const InputRow& row) { return make_request(engine, row, flags); };
+  batch.line = [&](const RowResult& result) { return to_row(engine, result); };
+  return run_batch(engine, source, batch, output);
+}
+
+/// For a person, each answer as it comes.
+Status stream_prompts(Engine& engine, RowSource& source, const GenerateFlags& flags) {
+  InterruptFlag interrupt;
+  for (;;) {
+    FOVEA_TRY(row, source.next());
+    if (!row) return {};
+    FOVEA_RETURN_IF_ERROR(stream_prompt(engine, *row, flags, interrupt));
+  }
+}
+
 }  // namespace
 
 Status run_generate(const GenerateFlags& flags) {
@@ -132,21 +153,11 @@ Status run_generate(const GenerateFlags& flags) {
   FOVEA_TRY(output, OutputFile::open(flags.output));
   FOVEA_TRY(engine, make_engine(flags.model));
   std::fputs(describe_start(engine->info()).c_str(), stderr);
-  if (rows) {
-    Batch batch;
-    batch.what = "generate";
-    batch.max_running = flags.model.max_running_requests;
-    batch.request = [&](const InputRow& row) { return make_request(*engine, row, flags); };
-    batch.line = [&](const RowResult& result) { return to_row(*engine, result); };
-    return run_batch(*engine, source, batch, output);
-  }
-  if (flags.sampling.n.value_or(1) > 1) return print_answers(*engine, source, flags);
-  InterruptFlag interrupt;
-  for (;;) {
-    FOVEA_TRY(row, source.next());
-    if (!row) return {};
-    FOVEA_RETURN_IF_ERROR(stream_prompt(*engine, *row, flags, interrupt));
-  }
+  const Status status = rows                               ? run_rows(*engine, source, flags, output)
+                        : flags.sampling.n.value_or(1) > 1 ? print_answers(*engine, source, flags)
+                                                           : stream_prompts(*engine, source, flags);
+  if (flags.stats) std::fputs(describe_stats(engine->stats()).c_str(), stderr);
+  return status;
 }
 
 }  // namespace fovea::cli

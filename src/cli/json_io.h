@@ -19,7 +19,8 @@ struct InputRow {
   std::vector<ChatTurn> messages;           ///< "messages"
   std::optional<std::vector<int32_t>> ids;  ///< "ids" or "prompt_ids"
   SamplingFlags sampling;                   ///< request_fields()
-  bool no_logprobs = false;                 ///< "logprobs" is false, whatever the flags say
+  std::optional<int> priority;
+  bool no_logprobs = false;  ///< "logprobs" is false, whatever the flags say
 };
 
 /// A file to read; a folder, or one that can't be read, is an error.

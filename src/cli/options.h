@@ -23,6 +23,7 @@ struct ModelFlags {
   int threads = 0;
   uint64_t seed = 0;
   bool no_prefix_cache = false;
+  std::string scheduling_policy = "fcfs";
   bool dummy_weights = false;
   std::string generation_config = "auto";
   int max_logprobs = 20;
@@ -47,6 +48,7 @@ struct GenerateFlags {
   std::vector<std::string> prompts;
   std::string prompt_file, input, output, system;
   bool chat = false;
+  bool stats = false;  ///< what the engine did, on standard error, at the end
 };
 
 struct ChatFlags {
