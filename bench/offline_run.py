@@ -20,17 +20,17 @@ import threading
 import time
 
 
-def rows(count, longest):
+def rows(count, longest, vocab):
     """Prompt ids and answer lengths: half of the prompts begin like one of eight others."""
     rng = random.Random(1)
-    shared = [[rng.randrange(10, 700) for _ in range(longest // 2)] for _ in range(8)]
+    shared = [[rng.randrange(10, vocab) for _ in range(longest // 2)] for _ in range(8)]
     for index in range(count):
         begin = shared[rng.randrange(8)][: rng.randrange(longest // 2)] if rng.random() < 0.5 else []
-        own = [rng.randrange(10, 700) for _ in range(rng.randrange(1, longest // 4))]
+        own = [rng.randrange(10, vocab) for _ in range(rng.randrange(1, longest // 4))]
         yield {
             "id": index,
             "prompt_ids": begin + own,
-            "max_tokens": rng.randrange(1, longest // 4),
+            "max_tokens": rng.randrange(1, longest * 3 // 4 if index % 2 else longest // 8),
             "ignore_eos": True,
             "temperature": 1.0 if index % 3 else 0.0,
             "seed": index,
@@ -50,10 +50,12 @@ def main():
     parser.add_argument("--program", default="build/release/bin/fovea")
     parser.add_argument("--requests", type=int, default=10000)
     parser.add_argument("--longest", type=int, default=160, help="tokens of the longest request, about")
+    parser.add_argument("--vocab", type=int, default=700, help="prompts are of ids below this")
     parser.add_argument("--output", help="JSON with the figures")
     parser.add_argument("flags", nargs="*", default=[])
     args = parser.parse_args()
-    flags = args.flags or ["--num-pages", "48", "--max-seq-len-override", "256", "--max-running-requests", "16"]
+    flags = args.flags or ["--page-size", "4", "--num-pages", "80", "--max-seq-len-override", "256",
+                           "--max-running-requests", "32"]
 
     with tempfile.TemporaryDirectory() as folder:
         answers = os.path.join(folder, "answers.jsonl")
@@ -65,7 +67,7 @@ def main():
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors, text=True)
             marks = {args.requests * tenth // 10 for tenth in range(1, 11)}
             try:
-                for index, row in enumerate(rows(args.requests, args.longest), 1):
+                for index, row in enumerate(rows(args.requests, args.longest, args.vocab), 1):
                     process.stdin.write(json.dumps(row) + "\n")
                     if index in marks:
                         process.stdin.flush()

@@ -42,12 +42,12 @@ TEST(Endurance, HundredsOfRequestsLeaveNothingBehind) {
   std::condition_variable changed;
   std::mt19937 rng(5);
   for (int i = 0; i < kRequests; ++i) {
-    std::vector<int32_t> prompt = prompt_of(40, rng() % 4);  // beginnings that others have
-    prompt.resize(rng() % 40);
-    const auto own = prompt_of(1 + static_cast<int>(rng() % 20), static_cast<uint32_t>(i) + 100);
+    std::vector<int32_t> prompt = prompt_of(24, rng() % 4);  // beginnings that others have
+    prompt.resize(rng() % 24);
+    const auto own = prompt_of(1 + static_cast<int>(rng() % 12), static_cast<uint32_t>(i) + 100);
     prompt.insert(prompt.end(), own.begin(), own.end());
     const auto token = std::make_shared<Live>(live);
-    const auto id = engine->submit(greedy(prompt, 1 + static_cast<int>(rng() % 36)),
+    const auto id = engine->submit(greedy(prompt, 1 + static_cast<int>(rng() % 60)),
                                    [&, token](const RequestOutput& output) {
                                      if (output.finish == FinishReason::none) return;
                                      const std::lock_guard lock(mutex);
