@@ -8,6 +8,7 @@
 
 #include "fovea/dtype.h"
 #include "fovea/result.h"
+#include "kernels/cpu/activation.h"
 
 namespace fovea {
 
@@ -31,8 +32,6 @@ struct RopeConfig {
   std::vector<double> divisors = {};         ///< longrope, [rotary_dim / 2]: short or long factors
   double attention_factor = 1.0;             ///< multiplies cos and sin
 };
-
-enum class Activation : uint8_t { silu, gelu, gelu_tanh, relu };
 
 enum class NormKind : uint8_t {
   rms,           ///< w * x / rms(x)

@@ -155,7 +155,8 @@ void Decoder::norm(const AlignedArray<float>& weight, int64_t rows, ThreadPool& 
 }
 
 void Decoder::add_branch(int64_t rows, ThreadPool& pool) {
-  add_rows(x_, config_.hidden_size, branch_, config_.hidden_size, rows, config_.hidden_size, pool);
+  add_rows(x_, config_.hidden_size, branch_, config_.hidden_size, config_.residual_scale, rows,
+           config_.hidden_size, pool);
 }
 
 void Decoder::write_logits(int64_t rows, float* logits, ThreadPool& pool) {

@@ -41,8 +41,8 @@ void GatedMlp::forward(const float* x, int64_t rows, float* out, const LayerScra
                        ThreadPool& pool) const {
   const int64_t hidden = gate_up.weight.k(), intermediate = down.weight.k();
   gate_up.forward(x, hidden, rows, scratch.gate_up, 2 * intermediate, pool);
-  silu_mul(scratch.gate_up, scratch.gate_up + intermediate, 2 * intermediate, scratch.act, intermediate, rows,
-           intermediate, pool);
+  activate_mul(activation, scratch.gate_up, scratch.gate_up + intermediate, 2 * intermediate, scratch.act,
+               intermediate, rows, intermediate, pool);
   down.forward(scratch.act, intermediate, rows, out, hidden, pool);
 }
 
@@ -63,6 +63,7 @@ AttentionBlock read_attention(const std::string& prefix, const ModelConfig& conf
 GatedMlp read_gated_mlp(const std::string& prefix, const ModelConfig& config, WeightReader& reader) {
   const int64_t intermediate = config.intermediate_size;
   GatedMlp mlp;
+  mlp.activation = config.activation;
   mlp.gate_up = reader.fused(prefix, {{"gate_proj", intermediate}, {"up_proj", intermediate}},
                              config.hidden_size, config.mlp_bias);
   mlp.down = reader.fused(prefix, {{"down_proj", config.hidden_size}}, intermediate, config.mlp_bias);

@@ -33,8 +33,9 @@ struct AttentionBlock {
               const LayerScratch& scratch, ThreadPool& serial, Stream& stream) const;
 };
 
-/// down(silu(gate(x)) * up(x))
+/// down(activation(gate(x)) * up(x))
 struct GatedMlp {
+  Activation activation = Activation::silu;
   Linear gate_up;  ///< outputs: gate, then up
   Linear down;
 
