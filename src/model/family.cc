@@ -2,7 +2,9 @@
 
 namespace fovea {
 namespace {
-constexpr const Family* kFamilies[] = {&kLlamaFamily, &kQwen3Family};
+constexpr const Family* kFamilies[] = {&kLlamaFamily,   &kQwen3Family,      &kBertFamily,      &kDistilBertFamily,
+                                       &kRobertaFamily, &kXlmRobertaFamily, &kCamembertFamily, &kBartFamily,
+                                       &kWhisperFamily};
 }
 
 std::span<const Family* const> families() {

@@ -27,6 +27,13 @@ struct Family {
 
 extern const Family kLlamaFamily;
 extern const Family kQwen3Family;
+extern const Family kBertFamily;
+extern const Family kDistilBertFamily;
+extern const Family kRobertaFamily;
+extern const Family kXlmRobertaFamily;
+extern const Family kCamembertFamily;
+extern const Family kBartFamily;
+extern const Family kWhisperFamily;
 
 std::span<const Family* const> families();
 /// Null when unknown.
