@@ -35,8 +35,8 @@ std::unique_ptr<Model> read(const ModelConfig& c, WeightReader& reader) {
   for (const std::string& same : {encoder + "embed_tokens.", decoder + "embed_tokens."})
     reader.ignore(same);
   w.embedding = reader.matrix(shared, c.vocab_size, hidden);
-  w.encoder_positions = reader.matrix(encoder + "embed_positions.weight",
-                                      kPositionOffset + c.encoder->max_position, hidden);
+  w.encoder_positions =
+      reader.matrix(encoder + "embed_positions.weight", kPositionOffset + c.encoder->max_position, hidden);
   w.decoder_positions =
       reader.matrix(decoder + "embed_positions.weight", kPositionOffset + c.max_position, hidden);
   w.encoder_embedding_norm = read_biased_norm(encoder + "layernorm_embedding", hidden, reader);
@@ -44,7 +44,7 @@ std::unique_ptr<Model> read(const ModelConfig& c, WeightReader& reader) {
   read_encoder_decoder_layers(prefix, c, /*key_bias=*/true, reader, w);
   if (!c.tie_word_embeddings) w.lm_head = reader.matrix("lm_head.weight", c.vocab_size, hidden);
   if (reader.has("final_logits_bias"))
-    w.logit_bias = reader.bias("final_logits_bias", c.vocab_size, /*row=*/true);
+    w.logit_bias = reader.vector("final_logits_bias", c.vocab_size, 0.0f, /*row=*/true);
   return make_encoder_decoder(c, std::move(w));
 }
 

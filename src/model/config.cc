@@ -60,7 +60,8 @@ void read_token_ids(Fields& fields, ModelConfig& c) {
     if (std::ranges::find(c.eos_token_ids, id) == c.eos_token_ids.end()) c.eos_token_ids.push_back(id);
 }
 
-/// forced_decoder_ids: [[place, id or null], ...]; null leaves the place to the caller (a language to detect).
+/// forced_decoder_ids: [[place, id or null], ...]; null leaves the place to the caller (a language to
+/// detect).
 void read_forced_prompt(Fields& fields, std::vector<std::pair<int, int32_t>>& out) {
   const Json* list = fields.find("forced_decoder_ids");
   if (!list) return;
@@ -133,6 +134,7 @@ Result<ModelConfig> parse_model_config(std::string_view config, std::string_view
   c.kind = family->kind;
   c.dtype = read_dtype(fields);
   family->configure(fields, c);
+  fit_to_length(c, c.max_position);
   refuse_unsupported(fields);
   read_token_ids(fields, c);
   if (c.kind == ModelKind::encoder_decoder) read_forcing(fields, c);
@@ -148,6 +150,11 @@ Result<ModelConfig> parse_model_config(std::string_view config, std::string_view
     FOVEA_RETURN_IF_ERROR(std::move(generation_status));
   }
   return c;
+}
+
+void fit_to_length(ModelConfig& config, int64_t max_seq_len) {
+  for (RopeConfig& rope : config.ropes)
+    rope.long_context = rope.scaling == RopeScaling::longrope && max_seq_len > rope.original_max_position;
 }
 
 Result<ModelConfig> load_model_config(const std::string& dir) {

@@ -111,8 +111,8 @@ void BlockRunner::feed_forward(const FeedForward& block, int64_t rows) {
 BiasedNorm read_biased_norm(const std::string& name, int64_t size, WeightReader& reader) {
   const bool old = !reader.has(name + ".weight") && reader.has(name + ".gamma");
   BiasedNorm norm;
-  norm.weight = reader.norm(name + (old ? ".gamma" : ".weight"), size);
-  norm.bias = reader.bias(name + (old ? ".beta" : ".bias"), size);
+  norm.weight = reader.vector(name + (old ? ".gamma" : ".weight"), size, 1.0f);
+  norm.bias = reader.vector(name + (old ? ".beta" : ".bias"), size, 0.0f);
   return norm;
 }
 

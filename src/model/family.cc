@@ -2,9 +2,12 @@
 
 namespace fovea {
 namespace {
-constexpr const Family* kFamilies[] = {&kLlamaFamily,   &kQwen3Family,      &kBertFamily,      &kDistilBertFamily,
-                                       &kRobertaFamily, &kXlmRobertaFamily, &kCamembertFamily, &kBartFamily,
-                                       &kWhisperFamily};
+constexpr const Family* kFamilies[] = {
+    &kLlamaFamily,  &kLlama4Family,     &kMistralFamily, &kQwen2Family,      &kQwen3Family,
+    &kGemma2Family, &kGemma3Family,     &kOlmo2Family,   &kGraniteFamily,    &kPhi3Family,
+    &kBertFamily,   &kDistilBertFamily, &kRobertaFamily, &kXlmRobertaFamily, &kCamembertFamily,
+    &kBartFamily,   &kWhisperFamily,
+};
 }
 
 std::span<const Family* const> families() {

@@ -45,8 +45,8 @@ TEST(Rope, RowsAreExactAtFarPositionsAndIndependentOfOrder) {
   const int32_t alone[] = {7};
   float cos[12], sin[12], cos7[4], sin7[4];
   ThreadPool three(3), one(1);
-  rope_rows(f, positions, cos, sin, three);
-  rope_rows(f, alone, cos7, sin7, one);
+  rope_rows(f, 1.0, positions, cos, sin, three);
+  rope_rows(f, 1.0, alone, cos7, sin7, one);
   for (size_t t = 0; t < 4; ++t) {
     EXPECT_EQ(cos[t], static_cast<float>(std::cos(1e6 * f[t])));
     EXPECT_EQ(sin[t], static_cast<float>(std::sin(1e6 * f[t])));

@@ -26,6 +26,13 @@ float read_float(const std::byte* data, size_t index, DType dtype) {
   return dtype == DType::bf16 ? bf16_to_float(bits) : fp16_to_float(bits);
 }
 
+/// The smallest magnitude that rounds to infinity: half an ulp above the largest finite number.
+float overflow_limit(DType dtype) {
+  return dtype == DType::f16 ? 65520.0f : dtype == DType::bf16 ? 0x1.ffp127f : INFINITY;
+}
+
+}  // namespace
+
 float round_to(float value, DType dtype) {
   switch (dtype) {
     case DType::f32: return value;
@@ -34,13 +41,6 @@ float round_to(float value, DType dtype) {
   }
   return value;
 }
-
-/// The smallest magnitude that rounds to infinity: half an ulp above the largest finite number.
-float overflow_limit(DType dtype) {
-  return dtype == DType::f16 ? 65520.0f : dtype == DType::bf16 ? 0x1.ffp127f : INFINITY;
-}
-
-}  // namespace
 
 const Tensor* WeightReader::require(const std::string& name, std::initializer_list<int64_t> shape) {
   const std::string& source = checkpoint_->source();
@@ -177,7 +177,7 @@ Linear WeightReader::fused(const std::string& prefix, std::initializer_list<Part
 Linear WeightReader::convolution(const std::string& prefix, int64_t rows, int64_t channels, int64_t width) {
   Linear out;
   out.weight = stack({{prefix + ".weight", rows}}, channels * width, width);
-  out.bias = bias(prefix + ".bias", rows);
+  out.bias = vector(prefix + ".bias", rows, 0.0f);
   return out;
 }
 

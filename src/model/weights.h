@@ -18,6 +18,9 @@
 
 namespace fovea {
 
+/// `value` as `dtype` holds it (to nearest even).
+float round_to(float value, DType dtype);
+
 /// y = x W^T + b, b absent when empty.
 struct Linear {
   PackedMatrix weight;
@@ -57,15 +60,12 @@ class WeightReader {
   PackedMatrix matrix(const std::string& name, int64_t rows, int64_t columns);
   /// Linear layers with the same input stacked into one, in order.
   Linear fused(const std::string& prefix, std::initializer_list<Part> parts, int64_t columns, bool bias);
-  /// A one-dimensional convolution PREFIX.weight [rows, channels, width] with PREFIX.bias, as the linear layer
-  /// of inputs [channels, width].
+  /// A one-dimensional convolution PREFIX.weight [rows, channels, width] with PREFIX.bias, as the linear
+  /// layer of inputs [channels, width].
   Linear convolution(const std::string& prefix, int64_t rows, int64_t channels, int64_t width);
-  /// A vector around 0, [size], or [1, size] where `row`.
-  AlignedArray<float> bias(const std::string& name, int64_t size, bool row = false) {
-    return vector(name, size, 0.0f, row);
-  }
-  /// The weight of a norm, [size]; at random it is near 1.
-  AlignedArray<float> norm(const std::string& name, int64_t size) { return vector(name, size, 1.0f); }
+  /// A tensor [size], or [1, size] where `row`; at random it is near `dummy_mean` (1 for what multiplies, 0
+  /// for what is added).
+  AlignedArray<float> vector(const std::string& name, int64_t size, float dummy_mean, bool row = false);
 
   /// Whether the checkpoint has this tensor; false for dummy weights.
   bool has(const std::string& name) const { return checkpoint_ && checkpoint_->find(name) != nullptr; }
@@ -81,7 +81,6 @@ class WeightReader {
   std::vector<std::string_view> unused() const;
 
  private:
-  AlignedArray<float> vector(const std::string& name, int64_t size, float dummy_mean, bool row = false);
   PackedMatrix stack(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns,
                      int64_t width = 0);
   DType stored_as(const std::vector<const Tensor*>& tensors) const;

@@ -24,11 +24,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FOVEA_CHECK(c.vocab_size > 0 && c.vocab_size <= 10'000'000);
   FOVEA_CHECK(c.num_layers > 0 && c.num_layers <= 10'000);
   FOVEA_CHECK(c.num_kv_heads > 0 && c.num_heads % c.num_kv_heads == 0);
-  FOVEA_CHECK(c.head_dim > 0 && c.head_dim % 2 == 0);
+  FOVEA_CHECK(c.head_dim > 0 && (c.head_dim % 2 == 0 || c.ropes.empty()));
   FOVEA_CHECK(static_cast<int64_t>(c.num_heads) * c.head_dim <= 1 << 22);
   FOVEA_CHECK(c.max_position > 0 && c.norm_eps >= 0);
-  for (const double f : fovea::rope_frequencies(c.ropes[0], c.head_dim))
-    FOVEA_CHECK(std::isfinite(f) && f >= 0);
+  FOVEA_CHECK(static_cast<int>(c.layers.size()) == c.num_layers);
+  FOVEA_CHECK((c.kind == fovea::ModelKind::encoder_decoder) == c.encoder.has_value());
+  if (c.encoder)
+    FOVEA_CHECK(c.encoder->num_heads > 0 && c.encoder->num_layers > 0 && c.encoder->max_position > 0 &&
+                c.encoder->intermediate_size > 0 && c.encoder->mel_bins >= 0);
+  for (const fovea::RopeConfig& rope : c.ropes)
+    for (const double f : fovea::rope_frequencies(rope, c.head_dim))
+      FOVEA_CHECK(std::isfinite(f) && f >= 0);
   for (const int32_t id : c.eos_token_ids)
     FOVEA_CHECK(id >= 0);
   return 0;

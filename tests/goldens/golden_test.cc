@@ -56,12 +56,13 @@ Golden load_golden(const std::string& name) {
   return golden;
 }
 
+/// The decoders; encoder_golden_test has the others.
 std::vector<std::string> fixture_names() {
   std::vector<std::string> names;
   const json manifest = read_json(kFixtures / "MANIFEST.json");
   if (manifest.is_object())
     for (const auto& [name, files] : manifest.at("files").items())
-      names.push_back(name);
+      if (read_json(kFixtures / name / "golden.json").contains("tokenizer_size")) names.push_back(name);
   return names;
 }
 
