@@ -63,9 +63,11 @@ Result<LogMelConfig> parse_log_mel_config(std::string_view text, const std::stri
   c.hop_length = fields.small("hop_length", 1, kMaxFft, c.hop_length);
   c.chunk_length = fields.small("chunk_length", 1, 600, c.chunk_length);
   FOVEA_RETURN_IF_ERROR(std::move(status));
-  if (c.n_fft % 2 != 0) return unsupported(file + ": n_fft is " + std::to_string(c.n_fft) + "; it must be even");
+  if (c.n_fft % 2 != 0)
+    return unsupported(file + ": n_fft is " + std::to_string(c.n_fft) + "; it must be even");
   if (!model.encoder || model.encoder->mel_bins != c.mel_bins)
-    return invalid(file + ": feature_size is " + std::to_string(c.mel_bins) + ", but config.json's num_mel_bins is " +
+    return invalid(file + ": feature_size is " + std::to_string(c.mel_bins) +
+                   ", but config.json's num_mel_bins is " +
                    std::to_string(model.encoder ? model.encoder->mel_bins : 0) +
                    "; the two must come from the same model");
   if (c.frames() != 2 * int64_t{model.encoder->max_position})
@@ -106,11 +108,13 @@ Result<std::vector<float>> log_mel(const LogMelConfig& c, std::span<const float>
     return invalid("the audio is " + std::to_string(samples.size() / static_cast<size_t>(c.sample_rate)) +
                    " seconds long (" + std::to_string(samples.size()) + " samples); this model hears " +
                    std::to_string(c.chunk_length) + " seconds: cut it into pieces");
-  const auto n_fft = static_cast<size_t>(c.n_fft), bins = n_fft / 2 + 1, mels = static_cast<size_t>(c.mel_bins);
+  const auto n_fft = static_cast<size_t>(c.n_fft), bins = n_fft / 2 + 1,
+             mels = static_cast<size_t>(c.mel_bins);
   const std::vector<double> x = padded_window(c, samples), filters = slaney_mel_filters(c);
   std::vector<double> hann(n_fft), frame(n_fft), power(bins);
   for (size_t i = 0; i < n_fft; ++i)  // periodic
-    hann[i] = 0.5 - 0.5 * std::cos(2 * std::numbers::pi * static_cast<double>(i) / static_cast<double>(n_fft));
+    hann[i] =
+        0.5 - 0.5 * std::cos(2 * std::numbers::pi * static_cast<double>(i) / static_cast<double>(n_fft));
   Dft dft(c.n_fft);
   std::vector<float> out(static_cast<size_t>(c.frames()) * mels);
   for (size_t t = 0; t < static_cast<size_t>(c.frames()); ++t) {

@@ -133,7 +133,8 @@ ModelConfig whisper(int mel_bins, int positions) {
 }
 
 TEST(LogMelConfig, IsReadAndMustFitTheModel) {
-  const char* text = R"({"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 128, "n_fft": 400,
+  const char* text =
+      R"({"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 128, "n_fft": 400,
                          "hop_length": 160, "chunk_length": 30, "sampling_rate": 16000, "dither": 0.0})";
   const auto config = parse_log_mel_config(text, "m/preprocessor_config.json", whisper(128, 1500));
   ASSERT_TRUE(config.ok()) << config.error().message;
@@ -155,7 +156,8 @@ TEST(LogMelConfig, IsReadAndMustFitTheModel) {
            {R"({"n_fft": 100000})", "n_fft is 100000"},
            {R"({"hop_length": 0})", "hop_length is 0"},
            {"[]", "must hold a JSON object"}})
-    EXPECT_NE(error(json, whisper(80, 1500)).find(part), std::string::npos) << json << error(json, whisper(80, 1500));
+    EXPECT_NE(error(json, whisper(80, 1500)).find(part), std::string::npos)
+        << json << error(json, whisper(80, 1500));
 }
 
 }  // namespace

@@ -11,7 +11,8 @@
 namespace fovea {
 namespace {
 
-constexpr char kConvert[] = "; convert it, for instance with ffmpeg -i IN -ar 16000 -ac 1 -c:a pcm_s16le OUT.wav";
+constexpr char kConvert[] =
+    "; convert it, for instance with ffmpeg -i IN -ar 16000 -ac 1 -c:a pcm_s16le OUT.wav";
 constexpr uint16_t kPcm = 1, kFloat = 3, kExtensible = 0xfffe;
 constexpr uint32_t kUnknownSize = 0xffffffff;  // what a program that writes to a pipe leaves there
 
@@ -49,10 +50,9 @@ Result<Format> read_format(Bytes chunk, const std::string& name) {
   const bool pcm = f.tag == kPcm && (f.bits == 8 || f.bits == 16 || f.bits == 24 || f.bits == 32);
   const bool real = f.tag == kFloat && (f.bits == 32 || f.bits == 64);
   if (!pcm && !real)
-    return unsupported(name + ": its samples are of format " + std::to_string(f.tag) + " with " +
-                       std::to_string(f.bits) +
-                       " bits; supported are PCM (1) with 8, 16, 24 or 32 and float (3) with 32 or 64" +
-                       kConvert);
+    return unsupported(
+        name + ": its samples are of format " + std::to_string(f.tag) + " with " + std::to_string(f.bits) +
+        " bits; supported are PCM (1) with 8, 16, 24 or 32 and float (3) with 32 or 64" + kConvert);
   if (f.channels < 1 || f.channels > 2)
     return unsupported(name + ": it has " + std::to_string(f.channels) +
                        " channels; supported are 1 and 2 (mixed down)" + kConvert);

@@ -103,7 +103,8 @@ TEST(Wav, EveryFormatReadsTheSameSamples) {
 }
 
 TEST(Wav, StereoIsMixedDownAndOtherChunksAreSkipped) {
-  const File file = {.channels = 2, .rate = 44100, .data = words({16384, 0, -8192, -8192}, 2), .other_chunk = true};
+  const File file = {
+      .channels = 2, .rate = 44100, .data = words({16384, 0, -8192, -8192}, 2), .other_chunk = true};
   EXPECT_EQ(samples(file), (std::vector<float>{0.25f, -0.25f}));
   EXPECT_EQ(parse_wav(make(file), "a.wav")->sample_rate, 44100);
 }
@@ -124,7 +125,8 @@ TEST(Wav, BrokenFilesAreRefusedByName) {
   EXPECT_TRUE(says(error_of(make({.data = data, .block = 3})), "block size is 3"));
   EXPECT_TRUE(says(error_of(make({.data = words({1, 2, 3}, 1)})), "3 bytes isn't a whole number of 2-byte"));
   EXPECT_TRUE(says(error_of(make({.data = data, .data_size = 9})), "claims 9 bytes and the file has 8 left"));
-  EXPECT_TRUE(says(error_of(make({.tag = 3, .bits = 32, .data = words({0x7fc00000}, 4)})), "sample 0 is not"));
+  EXPECT_TRUE(
+      says(error_of(make({.tag = 3, .bits = 32, .data = words({0x7fc00000}, 4)})), "sample 0 is not"));
   Bytes no_format = make({.data = data});
   no_format.erase(no_format.begin() + 12, no_format.begin() + 36);
   EXPECT_TRUE(says(error_of(no_format), "before any fmt chunk"));

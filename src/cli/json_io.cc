@@ -109,12 +109,13 @@ Result<InputRow> parse_row(const std::string& line, int64_t number, const std::s
   out.line = number;
   if (row.contains("id")) out.id_json = row["id"].dump(-1, ' ', false, json::error_handler_t::replace);
   int forms = 0;
-  for (const char* key : {"prompt", "text", "ids", "prompt_ids", "messages"})
+  for (const char* key : {"prompt", "text", "input", "ids", "prompt_ids", "token_ids", "messages"})
     forms += row.contains(key);
-  if (forms != 1) return bad(where, "needs exactly one of \"prompt\", \"text\", \"ids\" or \"messages\"");
-  FOVEA_RETURN_IF_ERROR(read_string(row, "prompt", where, out.text));
-  FOVEA_RETURN_IF_ERROR(read_string(row, "text", where, out.text));
-  for (const char* key : {"ids", "prompt_ids"}) {
+  if (forms != 1)
+    return bad(where, "needs exactly one of \"prompt\", \"text\", \"input\", \"ids\" or \"messages\"");
+  for (const char* key : {"prompt", "text", "input"})
+    FOVEA_RETURN_IF_ERROR(read_string(row, key, where, out.text));
+  for (const char* key : {"ids", "prompt_ids", "token_ids"}) {
     if (!row.contains(key)) continue;
     FOVEA_TRY(ids, read_ids(row[key], where));
     out.ids = std::move(ids);

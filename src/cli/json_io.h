@@ -15,9 +15,9 @@ namespace fovea::cli {
 struct InputRow {
   int64_t line = 0;                         ///< of the file, from 1
   std::string id_json;                      ///< the row's own "id", as JSON; empty = none
-  std::optional<std::string> text;          ///< "prompt" or "text"
+  std::optional<std::string> text;          ///< "prompt", "text" or "input"
   std::vector<ChatTurn> messages;           ///< "messages"
-  std::optional<std::vector<int32_t>> ids;  ///< "ids" or "prompt_ids"
+  std::optional<std::vector<int32_t>> ids;  ///< "ids", "prompt_ids" or "token_ids"
   SamplingFlags sampling;  ///< max_tokens, temperature, top_p, top_k, min_p, stop, ignore_eos
   std::optional<uint64_t> seed;
 };

@@ -56,6 +56,14 @@ struct ScoreFlags {
   bool last_logits = false;
 };
 
+struct EmbedFlags {
+  ModelFlags model;  ///< what concerns a KV cache is not used
+  std::vector<std::string> texts;
+  std::string input, output, pooling;
+  std::optional<bool> normalize;
+  bool truncate = false;
+};
+
 struct BenchModelFlags {
   ModelFlags model;
   int prompt_tokens = 512;
@@ -97,6 +105,7 @@ Result<std::string> demo_model_dir();
 Status run_generate(const GenerateFlags& flags);
 Status run_chat(const ChatFlags& flags);
 Status run_score(const ScoreFlags& flags);
+Status run_embed(const EmbedFlags& flags);
 Status run_bench_model(const BenchModelFlags& flags);
 Status run_bench_attention(const BenchAttentionFlags& flags);
 Status run_bench_linear(const BenchLinearFlags& flags);

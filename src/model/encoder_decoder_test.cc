@@ -1,4 +1,5 @@
-// BART and Whisper against their definition in fp64, and their bits against company, chunks, pages and threads.
+// BART and Whisper against their definition in fp64, and their bits against company, chunks, pages and
+// threads.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +10,9 @@ namespace fovea {
 namespace {
 
 using test::PlainLayers;
+using test::Request;
 using test::Rows;
+using Runner = test::EncoderDecoderRunner;
 
 constexpr int kHidden = 48, kVocab = 77, kEncoderLayers = 2, kDecoderLayers = 3, kEncoderHeads = 2,
               kHeads = 3, kTextPositions = 30, kMel = 7, kFrames = 22, kAudioPositions = 13;
@@ -33,16 +36,6 @@ std::string config_json(const Variant& v) {
              "max_target_positions": 30, "num_mel_bins": 7, "decoder_start_token_id": 2, "scale_embedding": )" +
          (v.scaled ? "true" : "false") + ", \"tie_word_embeddings\": " + (v.tied ? "true}" : "false}");
 }
-
-/// A request: what is encoded, and the decoder's tokens.
-struct Request {
-  std::vector<int32_t> text;
-  std::vector<float> features;  ///< [frames, mel]
-  std::vector<int32_t> tokens;
-  int encoder_rows() const {
-    return static_cast<int>(features.empty() ? text.size() : features.size() / kMel / 2);
-  }
-};
 
 class EncoderDecoderTest : public testing::TestWithParam<Variant> {
  protected:
@@ -119,9 +112,9 @@ class EncoderDecoderTest : public testing::TestWithParam<Variant> {
           for (int k = 0; k < 3; ++k)
             if (t + k >= 1 && t + k - 1 < static_cast<int>(x.size()))
               for (size_t c = 0; c < x[0].size(); ++c)
-                sum += static_cast<double>(
-                           weight.values[(n * x[0].size() + c) * 3 + static_cast<size_t>(k)]) *
-                       x[static_cast<size_t>(t + k - 1)][c];
+                sum +=
+                    static_cast<double>(weight.values[(n * x[0].size() + c) * 3 + static_cast<size_t>(k)]) *
+                    x[static_cast<size_t>(t + k - 1)][c];
           row.push_back(PlainLayers::gelu(sum));
         }
         y.push_back(row);
@@ -207,115 +200,6 @@ class EncoderDecoderTest : public testing::TestWithParam<Variant> {
   std::unique_ptr<Model> model_;
 };
 
-/// Requests with own and cross pages in one cache: encode() once, then steps of any chunks.
-class Runner {
- public:
-  static constexpr int kPagesEach = 32;  // own ones; as many again for the encoder's rows
-
-  Runner(Model& model, const std::vector<Request>& requests, bool cpu_attn, int page_size, int threads)
-      : model_(model), requests_(requests), cpu_attn_(cpu_attn), page_size_(page_size), pool_(threads),
-        stream_(pool_), done_(requests.size()) {
-    const ModelConfig& c = model.config();
-    auto cache = KvCache::create({c.num_layers, c.num_kv_heads, c.head_dim, c.head_dim, page_size,
-                                  static_cast<int64_t>(requests.size()) * 2 * kPagesEach, DType::f32});
-    FOVEA_CHECK(cache.ok());
-    cache_ = std::make_unique<KvCache>(*std::move(cache));
-    poison();
-  }
-
-  void encode() {
-    std::vector<int> lengths;
-    std::vector<int32_t> ids;
-    std::vector<float> features;
-    std::vector<int64_t> slots;
-    for (size_t b = 0; b < requests_.size(); ++b) {
-      const Request& r = requests_[b];
-      lengths.push_back(r.encoder_rows());
-      ids.insert(ids.end(), r.text.begin(), r.text.end());
-      features.insert(features.end(), r.features.begin(), r.features.end());
-      for (int i = 0; i < r.encoder_rows(); ++i)
-        slots.push_back(slot(b, i, /*cross=*/true));
-    }
-    const test::RaggedBatch batch(lengths);
-    test::PlannedAttention attention(
-        model_.config(), cpu_attn_, page_size_,
-        [&](AttentionType type) { return type == AttentionType::encoder ? &batch.meta : nullptr; }, stream_);
-    EncodeInput input;
-    input.token_ids = ids;
-    input.features = features;
-    input.offsets = batch.offsets;
-    input.attention = &attention;
-    input.cross_slots = slots;
-    input.kv = cache_.get();
-    model_.encode(input, stream_);
-  }
-
-  /// The next counts[b] tokens of each request; logits [rows, vocab] of all of them.
-  std::vector<float> step(const std::vector<int>& counts, bool last_only = false) {
-    std::vector<int32_t> ids, positions, rows, q_offsets = {0}, kv_lens, cross_lens, pages, cross_pages;
-    std::vector<int64_t> slots;
-    for (size_t b = 0; b < counts.size(); ++b) {
-      for (int i = 0; i < counts[b]; ++i, ++done_[b]) {
-        ids.push_back(requests_[b].tokens[static_cast<size_t>(done_[b])]);
-        positions.push_back(done_[b]);
-        slots.push_back(slot(b, done_[b], false));
-        if (!last_only || i + 1 == counts[b]) rows.push_back(static_cast<int32_t>(ids.size()) - 1);
-      }
-      q_offsets.push_back(static_cast<int32_t>(ids.size()));
-      kv_lens.push_back(done_[b]);
-      cross_lens.push_back(requests_[b].encoder_rows());
-      for (int p = 0; p < kPagesEach; ++p) {
-        pages.push_back(page(b, p, false));
-        cross_pages.push_back(page(b, p, true));
-      }
-    }
-    BatchMeta own, cross;
-    own.q_offsets = cross.q_offsets = q_offsets;
-    own.kv_lens = kv_lens;
-    own.page_table = pages;
-    cross.kv_lens = cross_lens;
-    cross.page_table = cross_pages;
-    own.page_table_stride = cross.page_table_stride = kPagesEach;
-    test::PlannedAttention attention(
-        model_.config(), cpu_attn_, page_size_,
-        [&](AttentionType type) -> const BatchMeta* {
-          return type == AttentionType::decoder           ? &own
-                 : type == AttentionType::encoder_decoder ? &cross
-                                                          : nullptr;
-        },
-        stream_);
-    std::vector<float> logits(rows.size() * kVocab, NAN);
-    model_.forward({ids, positions, slots, rows, &attention, cache_.get()}, logits.data(), stream_);
-    return logits;
-  }
-
- private:
-  /// Everything NaN: a row that nobody wrote shows.
-  void poison() {
-    const std::vector<float> nan(static_cast<size_t>(kHidden), NAN);
-    for (int64_t s = 0; s < cache_->config().num_pages * page_size_; ++s)
-      for (int layer = 0; layer < kDecoderLayers; ++layer)
-        cache_->append(layer, std::span(&s, 1), nan.data(), kHidden, nan.data(), kHidden, stream_);
-  }
-  /// Own and cross pages of all requests are interleaved and run backwards.
-  int32_t page(size_t request, int index, bool cross) const {
-    return static_cast<int32_t>(static_cast<size_t>(2 * (kPagesEach - 1 - index) + cross) * requests_.size() +
-                                request);
-  }
-  int64_t slot(size_t request, int row, bool cross) const {
-    return int64_t{page(request, row / page_size_, cross)} * page_size_ + row % page_size_;
-  }
-
-  Model& model_;
-  const std::vector<Request>& requests_;
-  bool cpu_attn_;
-  int page_size_;
-  ThreadPool pool_;
-  Stream stream_;
-  std::unique_ptr<KvCache> cache_;
-  std::vector<int> done_;
-};
-
 std::vector<float> rows_of(const std::vector<float>& logits, size_t first, size_t count) {
   return {logits.begin() + static_cast<std::ptrdiff_t>(first * kVocab),
           logits.begin() + static_cast<std::ptrdiff_t>((first + count) * kVocab)};
@@ -357,7 +241,8 @@ TEST_P(EncoderDecoderTest, ARowsBitsDependOnItsRequestOnly) {
 TEST_P(EncoderDecoderTest, DummyWeightsMakeNumbers) {
   ThreadPool pool(2);
   Stream stream(pool);
-  auto model = Model::load(config_, {.dir = "/nowhere", .dtype = {}, .dummy_weights = true, .seed = 3}, stream);
+  auto model =
+      Model::load(config_, {.dir = "/nowhere", .dtype = {}, .dummy_weights = true, .seed = 3}, stream);
   ASSERT_TRUE(model.ok()) << model.error().message;
   (*model)->reserve(128, 128);
   const std::vector<Request> requests = {request(5, 4, 5)};
@@ -368,7 +253,8 @@ TEST_P(EncoderDecoderTest, DummyWeightsMakeNumbers) {
 }
 
 TEST_P(EncoderDecoderTest, MissingTensorsAreNamed) {
-  for (const std::string name : {"decoder.layers.2.encoder_attn.v_proj.bias", "encoder.embed_positions.weight"}) {
+  for (const std::string name :
+       {"decoder.layers.2.encoder_attn.v_proj.bias", "encoder.embed_positions.weight"}) {
     test::Weights weights = maker_.weights;
     ASSERT_EQ(weights.erase(prefix_ + name), 1u);
     test::write_weights(dir_, weights, DType::f32);
@@ -409,8 +295,9 @@ TEST(EncoderDecoderConfig, ReadsWhatGenerateForces) {
   EXPECT_EQ(config->forcing.prompt, (std::vector<std::pair<int, int32_t>>{{2, 9}}));
   EXPECT_EQ(config->forcing.first, 6);
   EXPECT_EQ(config->forcing.last, 4);
-  for (const char* bad : {R"({"forced_decoder_ids": 7})", R"({"forced_decoder_ids": [[1]]})",
-                          R"({"forced_decoder_ids": [[-1, 2]]})", R"({"forced_decoder_ids": {"a": [1, 2]}})"}) {
+  for (const char* bad :
+       {R"({"forced_decoder_ids": 7})", R"({"forced_decoder_ids": [[1]]})",
+        R"({"forced_decoder_ids": [[-1, 2]]})", R"({"forced_decoder_ids": {"a": [1, 2]}})"}) {
     const auto refused = parse_model_config(whisper, bad, "m");
     ASSERT_FALSE(refused.ok()) << bad;
     EXPECT_NE(refused.error().message.find("m/generation_config.json: forced_decoder_ids is"),
@@ -435,8 +322,9 @@ TEST(EncoderDecoderConfig, RefusesByNameWhatItLacks) {
   EXPECT_NE(error_with(kVariants[3], R"("scale_embedding": false)", R"("scale_embedding": true)")
                 .find("scale_embedding is true"),
             std::string::npos);
-  EXPECT_NE(error_with(kVariants[3], R"("num_mel_bins": 7)", R"("num_mel_bins": 0)").find("num_mel_bins is 0"),
-            std::string::npos);
+  EXPECT_NE(
+      error_with(kVariants[3], R"("num_mel_bins": 7)", R"("num_mel_bins": 0)").find("num_mel_bins is 0"),
+      std::string::npos);
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ constexpr int kHidden = 48, kIntermediate = 51, kLayers = 2, kVocab = 77, kPosit
 /// How one architecture spells its tensors.
 struct Spelling {
   const char* architecture;
-  std::string prefix;   ///< of every tensor
-  std::string layers;   ///< before the number of a layer
+  std::string prefix;                    ///< of every tensor
+  std::string layers;                    ///< before the number of a layer
   std::array<std::string, 4> attention;  ///< q, k, v, out
   std::string attention_norm, in, out, mlp_norm;
   int offset;  ///< of positions
@@ -27,22 +27,57 @@ struct Spelling {
 };
 
 const Spelling kSpellings[] = {
-    {"BertModel", "", "encoder.layer.",
+    {"BertModel",
+     "",
+     "encoder.layer.",
      {"attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"},
-     "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm", 0, true, 1e-12},
-    {"BertForMaskedLM", "bert.", "encoder.layer.",
+     "attention.output.LayerNorm",
+     "intermediate.dense",
+     "output.dense",
+     "output.LayerNorm",
+     0,
+     true,
+     1e-12},
+    {"BertForMaskedLM",
+     "bert.",
+     "encoder.layer.",
      {"attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"},
-     "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm", 0, true, 1e-3, "1e-3"},
-    {"XLMRobertaModel", "", "encoder.layer.",
+     "attention.output.LayerNorm",
+     "intermediate.dense",
+     "output.dense",
+     "output.LayerNorm",
+     0,
+     true,
+     1e-3,
+     "1e-3"},
+    {"XLMRobertaModel",
+     "",
+     "encoder.layer.",
      {"attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"},
-     "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm", 4, true, 1e-5, "1e-5"},
-    {"DistilBertModel", "distilbert.", "transformer.layer.",
+     "attention.output.LayerNorm",
+     "intermediate.dense",
+     "output.dense",
+     "output.LayerNorm",
+     4,
+     true,
+     1e-5,
+     "1e-5"},
+    {"DistilBertModel",
+     "distilbert.",
+     "transformer.layer.",
      {"attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin"},
-     "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm", 0, false, 1e-12},
+     "sa_layer_norm",
+     "ffn.lin1",
+     "ffn.lin2",
+     "output_layer_norm",
+     0,
+     false,
+     1e-12},
 };
 
 std::string config_json(const Spelling& s) {
-  const std::string head = std::string("{\"architectures\": [\"") + s.architecture + "\"], \"vocab_size\": 77, ";
+  const std::string head =
+      std::string("{\"architectures\": [\"") + s.architecture + "\"], \"vocab_size\": 77, ";
   const std::string positions = "\"max_position_embeddings\": " + std::to_string(kPositions + s.offset);
   if (s.layers == "transformer.layer.")
     return head + positions + R"(, "dim": 48, "hidden_dim": 51, "n_layers": 2, "n_heads": 3})";
@@ -94,7 +129,7 @@ class EncoderModelTest : public testing::TestWithParam<Spelling> {
       lengths.push_back(static_cast<int>(text.size()));
       ids.insert(ids.end(), text.begin(), text.end());
     }
-    const test::RaggedBatch batch(lengths);
+    const test::RaggedRows batch(lengths);
     ThreadPool pool(threads);
     Stream stream(pool);
     test::PlannedAttention attention(

@@ -181,8 +181,8 @@ class PlannedAttention final : public StepAttention {
 };
 
 /// Ragged rows as pages of one row each.
-struct RaggedBatch {
-  explicit RaggedBatch(const std::vector<int>& lengths) {
+struct RaggedRows {
+  explicit RaggedRows(const std::vector<int>& lengths) {
     int longest = 0;
     for (const int n : lengths) {
       offsets.push_back(offsets.back() + n);
@@ -197,9 +197,136 @@ struct RaggedBatch {
     meta.page_table = pages;
     meta.page_table_stride = longest;
   }
-  RaggedBatch(const RaggedBatch&) = delete;
+  RaggedRows(const RaggedRows&) = delete;
   std::vector<int32_t> offsets = {0}, kv_lens, pages;
   BatchMeta meta;
+};
+
+/// A request: what is encoded, and the decoder's tokens.
+struct Request {
+  std::vector<int32_t> text;
+  std::vector<float> features;  ///< [frames, mel]
+  std::vector<int32_t> tokens;
+  int encoder_rows(const ModelConfig& c) const {
+    return static_cast<int>(
+        features.empty() ? text.size() : features.size() / static_cast<size_t>(c.encoder->mel_bins) / 2);
+  }
+};
+
+/// Requests with own and cross pages in one cache: encode() once, then steps of any chunks.
+class EncoderDecoderRunner {
+ public:
+  static constexpr int kPagesEach = 32;  // own ones; as many again for the encoder's rows
+
+  EncoderDecoderRunner(Model& model, const std::vector<Request>& requests, bool cpu_attn, int page_size,
+                       int threads)
+      : model_(model),
+        requests_(requests),
+        cpu_attn_(cpu_attn),
+        page_size_(page_size),
+        pool_(threads),
+        stream_(pool_),
+        done_(requests.size()) {
+    const ModelConfig& c = model.config();
+    auto cache = KvCache::create({c.num_layers, c.num_kv_heads, c.head_dim, c.head_dim, page_size,
+                                  static_cast<int64_t>(requests.size()) * 2 * kPagesEach, DType::f32});
+    FOVEA_CHECK(cache.ok());
+    cache_ = std::make_unique<KvCache>(*std::move(cache));
+    poison();
+  }
+
+  void encode() {
+    std::vector<int> lengths;
+    std::vector<int32_t> ids;
+    std::vector<float> features;
+    std::vector<int64_t> slots;
+    for (size_t b = 0; b < requests_.size(); ++b) {
+      const Request& r = requests_[b];
+      lengths.push_back(r.encoder_rows(model_.config()));
+      ids.insert(ids.end(), r.text.begin(), r.text.end());
+      features.insert(features.end(), r.features.begin(), r.features.end());
+      for (int i = 0; i < r.encoder_rows(model_.config()); ++i)
+        slots.push_back(slot(b, i, /*cross=*/true));
+    }
+    const RaggedRows batch(lengths);
+    PlannedAttention attention(
+        model_.config(), cpu_attn_, page_size_,
+        [&](AttentionType type) { return type == AttentionType::encoder ? &batch.meta : nullptr; }, stream_);
+    EncodeInput input;
+    input.token_ids = ids;
+    input.features = features;
+    input.offsets = batch.offsets;
+    input.attention = &attention;
+    input.cross_slots = slots;
+    input.kv = cache_.get();
+    model_.encode(input, stream_);
+  }
+
+  /// The next counts[b] tokens of each request; logits [rows, vocab] of all of them.
+  std::vector<float> step(const std::vector<int>& counts, bool last_only = false) {
+    std::vector<int32_t> ids, positions, rows, q_offsets = {0}, kv_lens, cross_lens, pages, cross_pages;
+    std::vector<int64_t> slots;
+    for (size_t b = 0; b < counts.size(); ++b) {
+      for (int i = 0; i < counts[b]; ++i, ++done_[b]) {
+        ids.push_back(requests_[b].tokens[static_cast<size_t>(done_[b])]);
+        positions.push_back(done_[b]);
+        slots.push_back(slot(b, done_[b], false));
+        if (!last_only || i + 1 == counts[b]) rows.push_back(static_cast<int32_t>(ids.size()) - 1);
+      }
+      q_offsets.push_back(static_cast<int32_t>(ids.size()));
+      kv_lens.push_back(done_[b]);
+      cross_lens.push_back(requests_[b].encoder_rows(model_.config()));
+      for (int p = 0; p < kPagesEach; ++p) {
+        pages.push_back(page(b, p, false));
+        cross_pages.push_back(page(b, p, true));
+      }
+    }
+    BatchMeta own, cross;
+    own.q_offsets = cross.q_offsets = q_offsets;
+    own.kv_lens = kv_lens;
+    own.page_table = pages;
+    cross.kv_lens = cross_lens;
+    cross.page_table = cross_pages;
+    own.page_table_stride = cross.page_table_stride = kPagesEach;
+    PlannedAttention attention(
+        model_.config(), cpu_attn_, page_size_,
+        [&](AttentionType type) -> const BatchMeta* {
+          return type == AttentionType::decoder           ? &own
+                 : type == AttentionType::encoder_decoder ? &cross
+                                                          : nullptr;
+        },
+        stream_);
+    std::vector<float> logits(rows.size() * static_cast<size_t>(model_.config().vocab_size), NAN);
+    model_.forward({ids, positions, slots, rows, &attention, cache_.get()}, logits.data(), stream_);
+    return logits;
+  }
+
+ private:
+  /// Everything NaN: a row that nobody wrote shows.
+  void poison() {
+    const int64_t hidden = model_.config().hidden_size;
+    const std::vector<float> nan(static_cast<size_t>(hidden), NAN);
+    for (int64_t s = 0; s < cache_->config().num_pages * page_size_; ++s)
+      for (int layer = 0; layer < model_.config().num_layers; ++layer)
+        cache_->append(layer, std::span(&s, 1), nan.data(), hidden, nan.data(), hidden, stream_);
+  }
+  /// Own and cross pages of all requests are interleaved and run backwards.
+  int32_t page(size_t request, int index, bool cross) const {
+    return static_cast<int32_t>(static_cast<size_t>(2 * (kPagesEach - 1 - index) + cross) * requests_.size() +
+                                request);
+  }
+  int64_t slot(size_t request, int row, bool cross) const {
+    return int64_t{page(request, row / page_size_, cross)} * page_size_ + row % page_size_;
+  }
+
+  Model& model_;
+  const std::vector<Request>& requests_;
+  bool cpu_attn_;
+  int page_size_;
+  ThreadPool pool_;
+  Stream stream_;
+  std::unique_ptr<KvCache> cache_;
+  std::vector<int> done_;
 };
 
 }  // namespace fovea::test
