@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "model/decoder_prompt.h"
 #include "model/encoder_test_support.h"
 
 namespace fovea {
@@ -268,7 +269,7 @@ TEST_P(EncoderDecoderTest, MissingTensorsAreNamed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, EncoderDecoderTest, testing::ValuesIn(kVariants),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& variant) { return std::string(variant.param.name); });
 
 TEST(EncoderDecoderConfig, ListsItsAttentionsInOrder) {
   const auto config = parse_model_config(config_json(kVariants[0]), "", "m");
@@ -295,6 +296,7 @@ TEST(EncoderDecoderConfig, ReadsWhatGenerateForces) {
   EXPECT_EQ(config->forcing.prompt, (std::vector<std::pair<int, int32_t>>{{2, 9}}));
   EXPECT_EQ(config->forcing.first, 6);
   EXPECT_EQ(config->forcing.last, 4);
+  EXPECT_EQ(*default_decoder_prompt(*config), (std::vector<int32_t>{5, 6, 9}));
   for (const char* bad :
        {R"({"forced_decoder_ids": 7})", R"({"forced_decoder_ids": [[1]]})",
         R"({"forced_decoder_ids": [[-1, 2]]})", R"({"forced_decoder_ids": {"a": [1, 2]}})"}) {
@@ -304,6 +306,17 @@ TEST(EncoderDecoderConfig, ReadsWhatGenerateForces) {
               std::string::npos)
         << refused.error().message;
   }
+}
+
+TEST(EncoderDecoderConfig, TheDecodersPromptIsTheFilesOrAnError) {
+  ModelConfig config;
+  EXPECT_NE(default_decoder_prompt(config).error().message.find("decoder_start_token_id"), std::string::npos);
+  config.decoder_start_token_id = 7;
+  EXPECT_EQ(*default_decoder_prompt(config), std::vector<int32_t>{7});
+  config.forcing.prompt = {{1, 8}, {2, 9}};
+  EXPECT_EQ(*default_decoder_prompt(config), (std::vector<int32_t>{7, 8, 9}));
+  config.forcing.prompt = {{2, 9}};
+  EXPECT_NE(default_decoder_prompt(config).error().message.find("place 1"), std::string::npos);
 }
 
 TEST(EncoderDecoderConfig, RefusesByNameWhatItLacks) {

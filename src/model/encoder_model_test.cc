@@ -232,7 +232,7 @@ TEST_P(EncoderModelTest, KnowsTensorFlowsNormNamesAndHeads) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Architectures, EncoderModelTest, testing::ValuesIn(kSpellings),
-                         [](const auto& info) { return std::string(info.param.architecture); });
+                         [](const auto& variant) { return std::string(variant.param.architecture); });
 
 std::string config_error(const std::string& extra) {
   const auto config = parse_model_config(

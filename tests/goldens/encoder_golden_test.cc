@@ -151,7 +151,7 @@ TEST_P(EncoderGolden, EmbeddingsMatchTransformers) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, EncoderGolden,
                          testing::ValuesIn(fixtures_of({"bert", "roberta", "xlm_roberta", "distilbert"})),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& fixture) { return fixture.param; });
 
 class EncoderDecoderGolden : public ModelOfFixture {
  protected:
@@ -204,7 +204,7 @@ TEST_P(EncoderDecoderGolden, LogitsAndGreedyTokensMatchTransformers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, EncoderDecoderGolden, testing::ValuesIn(fixtures_of({"bart", "whisper"})),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& fixture) { return fixture.param; });
 
 TEST(LogMelGolden, MatchesWhisperFeatureExtractor) {
   const fs::path dir = kFixtures / "log_mel";
