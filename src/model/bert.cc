@@ -1,7 +1,7 @@
 // BERT, RoBERTa with XLM-RoBERTa and CamemBERT, and DistilBERT (transformers' BertModel, RobertaModel,
 // DistilBertModel, and models that hold one as "bert.", "roberta." or "distilbert."): post-norm encoders with
-// learned positions. Their heads (masked language model, pooler, classifier) are not used: what they make here
-// is hidden states.
+// learned positions. Their heads (masked language model, pooler, classifier) are not used: what they make
+// here is hidden states.
 #include "model/encoder_model.h"
 #include "model/family.h"
 
@@ -36,6 +36,7 @@ void set_blocks(ModelConfig& c) {
 void configure(Fields& fields, ModelConfig& c) {
   set_blocks(c);
   read_sizes(fields, c);
+  c.layers.assign(c.layers.size(), {.rope = -1});
   if (fields.string("position_embedding_type", "absolute") != "absolute")
     fields.refuse("position_embedding_type", "supported is absolute", ErrorCode::unsupported);
   if (fields.boolean("is_decoder", false))
@@ -62,7 +63,7 @@ void configure_distilbert(Fields& fields, ModelConfig& c) {
   c.max_position = fields.integer("max_position_embeddings", 1, 1 << 30);
   c.norm_eps = 1e-12f;
   c.activation = read_activation(fields, "activation", Activation::gelu);
-  c.layers.assign(static_cast<size_t>(c.num_layers), {});
+  c.layers.assign(static_cast<size_t>(c.num_layers), {.rope = -1});
 }
 
 /// Positions begin after the padding's row: max_position_embeddings counts those before too.
@@ -93,9 +94,8 @@ std::unique_ptr<Model> read_as(std::string_view name, const std::string& layers,
   w.embedding_norm = read_biased_norm(embeddings + "LayerNorm", c.hidden_size, reader);
   for (int i = 0; i < c.num_layers && reader.status(); ++i) {
     const std::string layer = prefix + layers + std::to_string(i) + ".";
-    w.layers.push_back(
-        {read_self_attention(layer, names, c.hidden_size, /*key_bias=*/true, reader),
-         read_feed_forward(layer, names, c.hidden_size, c.intermediate_size, reader)});
+    w.layers.push_back({read_self_attention(layer, names, c.hidden_size, /*key_bias=*/true, reader),
+                        read_feed_forward(layer, names, c.hidden_size, c.intermediate_size, reader)});
   }
   return make_encoder_model(c, std::move(w));
 }

@@ -37,11 +37,17 @@ const Family* choose_family(Fields& fields) {
 }
 
 /// Refuses what the keys ask for and no code of the families does.
-void refuse_unsupported(Fields& fields) {
-  if (fields.find("quantization_config"))
-    fields.refuse("quantization_config",
-                  "quantised checkpoints aren't supported; use the float32, float16 or bfloat16 one",
-                  ErrorCode::unsupported);
+void refuse_unsupported(Fields& fields, const ModelConfig& c) {
+  const Json* quantization = fields.find("quantization_config");
+  if (!quantization || c.moe.mxfp4) return;
+  constexpr const char* kHelp = "use the float32, float16 or bfloat16 checkpoint";
+  if (!quantization->is_object() || !quantization->contains("quant_method"))
+    return fields.refuse("quantization_config",
+                         std::string("quantised checkpoints aren't supported; ") + kHelp,
+                         ErrorCode::unsupported);
+  fields.nested("quantization_config")
+      .refuse("quant_method", std::string("supported is mxfp4 for gpt-oss only; ") + kHelp,
+              ErrorCode::unsupported);
 }
 
 DType read_dtype(Fields& fields) {
@@ -135,7 +141,7 @@ Result<ModelConfig> parse_model_config(std::string_view config, std::string_view
   c.dtype = read_dtype(fields);
   family->configure(fields, c);
   fit_to_length(c, c.max_position);
-  refuse_unsupported(fields);
+  refuse_unsupported(fields, c);
   read_token_ids(fields, c);
   if (c.kind == ModelKind::encoder_decoder) read_forcing(fields, c);
   FOVEA_RETURN_IF_ERROR(std::move(status));

@@ -117,8 +117,8 @@ void EncoderDecoder::encode(const EncodeInput& input, Stream& stream) {
 void EncoderDecoder::embed_input(const EncodeInput& input, ThreadPool& pool) {
   const int64_t rows = input.offsets.back();
   if (weights_.audio) {
-    FOVEA_CHECK(std::cmp_equal(input.features.size(),
-                               rows * AudioConvolutions::kStride * config_.encoder->mel_bins));
+    FOVEA_CHECK(
+        std::cmp_equal(input.features.size(), rows * AudioConvolutions::kStride * config_.encoder->mel_bins));
     // wide holds [2 T, hidden]: it has 4 hidden a row.
     weights_.audio->forward(input.features.data(), input.offsets, scratch_.wide, window_, scratch_.x, pool);
   } else {
@@ -242,7 +242,7 @@ void read_encoder_decoder_sizes(Fields& fields, ModelConfig& c) {
   if (c.hidden_size % c.num_heads != 0) fields.refuse("decoder_attention_heads", divide);
   if (c.hidden_size % encoder.num_heads != 0) fields.refuse("encoder_attention_heads", divide);
   c.head_dim = c.hidden_size / c.num_heads;
-  c.layers.assign(static_cast<size_t>(c.num_layers), {});
+  c.layers.assign(static_cast<size_t>(c.num_layers), {.rope = -1});
   c.norm = NormKind::layer;
   c.norm_eps = 1e-5f;  // no key: what torch's LayerNorm takes
   c.activation = read_activation(fields, "activation_function", Activation::gelu);

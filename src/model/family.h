@@ -27,10 +27,12 @@ struct Family {
 
 extern const Family kGemma2Family;
 extern const Family kGemma3Family;
+extern const Family kGptOssFamily;
 extern const Family kGraniteFamily;
 extern const Family kLlama4Family;
 extern const Family kLlamaFamily;
 extern const Family kMistralFamily;
+extern const Family kMixtralFamily;
 extern const Family kOlmo2Family;
 extern const Family kPhi3Family;
 extern const Family kQwen2Family;
@@ -42,6 +44,7 @@ extern const Family kXlmRobertaFamily;
 extern const Family kCamembertFamily;
 extern const Family kBartFamily;
 extern const Family kWhisperFamily;
+extern const Family kQwen3MoeFamily;
 
 std::span<const Family* const> families();
 /// Null when unknown.

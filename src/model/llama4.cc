@@ -4,6 +4,7 @@
 #include <string>
 
 #include "model/family.h"
+#include "model/moe_fields.h"
 
 namespace fovea {
 namespace {
@@ -68,8 +69,7 @@ void read_experts(Fields& fields, ModelConfig& c) {
   read_expert_layers(fields, c);
   c.moe.intermediate_size = c.moe.shared_intermediate_size = c.intermediate_size;
   c.intermediate_size = fields.small("intermediate_size_mlp", 1, 1 << 22, 16384);
-  c.moe.num_experts = fields.small("num_local_experts", 1, 1024, 16);
-  c.moe.experts_per_token = fields.small("num_experts_per_tok", 1, c.moe.num_experts, 1);
+  read_expert_counts(fields, c, /*default_top=*/1);
   c.moe.router = MoeRouter::sigmoid_top;
   c.moe.layout = MoeLayout::llama4;
 }

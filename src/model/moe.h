@@ -26,7 +26,7 @@ class MoeScratch {
   AlignedArray<float> logits_;     // [max_rows, experts]
   AlignedArray<int32_t> experts_;  // [max_rows, k] ids of each row's experts
   AlignedArray<float> weights_;    // [max_rows, k] of each row's experts
-  AlignedArray<int64_t> starts_;   // [experts + 1] where an expert's rows begin in the two below
+  AlignedArray<int64_t> starts_;   // [experts + 2] where an expert's rows begin in the two below
   AlignedArray<int32_t> rows_;     // [max_rows * k] by expert, ascending
   AlignedArray<float> scales_;     // [max_rows * k] their weights
   AlignedArray<float> in_;         // [block_rows, hidden]
@@ -39,6 +39,7 @@ class MoeScratch {
 struct Expert {
   Linear gate_up;  ///< outputs: gate, then up (a checkpoint's interleaved rows are sorted when loaded)
   Linear down;
+  int64_t bytes() const { return gate_up.bytes() + down.bytes(); }
 };
 
 /// The MLP of a layer with LayerConfig::moe.

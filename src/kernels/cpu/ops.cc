@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/cpu_features.h"
+#include "kernels/cpu/for_rows.h"
 #include "kernels/cpu/ops_kernels.h"
 
 namespace fovea {
@@ -21,23 +22,7 @@ const OpsKernels& kernels() {
   return kOpsGeneric;
 }
 
-// One core does about 4 elements a nanosecond in cache, and sharing a task costs a few microseconds.
-constexpr int64_t kSharedElements = 1 << 15;
 constexpr int64_t kActivationCost = 4;  // an exp and a division, in elements
-
-/// f(row) for all rows, on one thread or on all. `work`: elements, or as many as cost the same.
-template <class F>
-void for_rows(int64_t rows, int64_t work, ThreadPool& pool, const F& f) {
-  if (work < kSharedElements) {
-    for (int64_t r = 0; r < rows; ++r)
-      f(r);
-    return;
-  }
-  pool.parallel_ranges(rows, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r)
-      f(r);
-  });
-}
 
 /// f(head, offset of its position's row in the tables) for every head of every row.
 template <class F>
