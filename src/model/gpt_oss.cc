@@ -25,6 +25,8 @@ void configure(Fields& fields, ModelConfig& c) {
   c.moe.swiglu_limit = static_cast<float>(fields.number("swiglu_limit", 1e-3, 1e6, 7.0));
   if (fields.number("swiglu_alpha", 0, 1e6, kAlpha) != kAlpha)
     fields.refuse("swiglu_alpha", "only 1.702 is supported", ErrorCode::unsupported);
+  if (read_activation(fields, "hidden_act", Activation::silu) != Activation::silu)
+    fields.refuse("hidden_act", "gpt-oss's experts have silu only", ErrorCode::unsupported);
   read_mxfp4(fields, c);
   for (LayerConfig& layer : c.layers)
     layer.moe = true;

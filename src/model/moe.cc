@@ -114,8 +114,8 @@ void MoeBlock::run(const Expert& expert, const float* in, int64_t rows, float* o
     clamped_swiglu(gate, gate + intermediate, 2 * intermediate, config.swiglu_limit, s.act_.data(),
                    intermediate, rows, intermediate, pool);
   else
-    activate_mul(Activation::silu, gate, gate + intermediate, 2 * intermediate, s.act_.data(), intermediate,
-                 rows, intermediate, pool);
+    activate_mul(activation, gate, gate + intermediate, 2 * intermediate, s.act_.data(), intermediate, rows,
+                 intermediate, pool);
   expert.down.forward(s.act_.data(), intermediate, rows, out, hidden, pool);
 }
 
@@ -211,6 +211,7 @@ MoeBlock read_moe(const std::string& layer_prefix, const ModelConfig& c, WeightR
   const std::string_view router = mixtral || moe.layout == MoeLayout::qwen3 ? "gate" : "router";
   MoeBlock block;
   block.config = moe;
+  block.activation = c.activation;
   block.router = reader.fused(prefix, {{router, moe.num_experts}}, c.hidden_size, moe.router_bias);
   if (moe.shared_intermediate_size > 0)
     block.shared = read_gated(prefix + "shared_expert.", "gate_proj", "up_proj", "down_proj",

@@ -45,7 +45,8 @@ struct Expert {
 /// The MLP of a layer with LayerConfig::moe.
 struct MoeBlock {
   MoeConfig config;
-  Linear router;  ///< [experts, hidden]
+  Activation activation = Activation::silu;  ///< where config.swiglu_limit is 0
+  Linear router;                             ///< [experts, hidden]
   std::vector<Expert> experts;
   Expert shared;  ///< every row takes it with weight 1; empty (n() == 0) without one
 

@@ -16,8 +16,6 @@ void read_expert_counts(Fields& fields, ModelConfig& c, int default_top) {
   if (c.moe.experts_per_token > c.moe.num_experts)
     fields.refuse("num_experts_per_tok",
                   "it may be at most " + std::string(key) + " = " + std::to_string(c.moe.num_experts));
-  if (read_activation(fields, "hidden_act", Activation::silu) != Activation::silu)
-    fields.refuse("hidden_act", "this architecture's experts have silu", ErrorCode::unsupported);
 }
 
 void read_mxfp4(Fields& fields, ModelConfig& c) {

@@ -38,6 +38,7 @@ void configure(Fields& fields, ModelConfig& c) {
   read_sizes(fields, c);
   read_rope(fields, c);
   c.norm_eps = static_cast<float>(fields.number("rms_norm_eps", 0, 1, 1e-6));
+  c.activation = read_activation(fields, "hidden_act", Activation::silu);
   c.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
   c.qkv_bias = c.o_bias = fields.boolean("attention_bias", false);
   c.qk_norm = QkNorm::head;

@@ -1,27 +1,10 @@
 // The row kernels of moe.h, for the instruction set of the including file.
 #include "kernels/cpu/moe_kernels.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/simd_rows.h"
 
 namespace fovea::moe_detail::FOVEA_SIMD_NAMESPACE {
 
 using namespace fovea::FOVEA_SIMD_NAMESPACE;
-
-/// f(offset, lanes) for each vector of n elements; only the last may have fewer than all lanes.
-template <class F>
-FOVEA_INLINE void for_each_vector(int64_t n, const F& f) {
-  for (int64_t i = 0; i < n; i += Vec::kLanes)
-    f(i, n - i < Vec::kLanes ? static_cast<int>(n - i) : Vec::kLanes);
-}
-
-FOVEA_INLINE Vec load_part(const float* p, int lanes) {
-  return lanes == Vec::kLanes ? load(p) : load_n(p, lanes);
-}
-FOVEA_INLINE void store_part(float* p, Vec v, int lanes) {
-  if (lanes == Vec::kLanes)
-    store(p, v);
-  else
-    store_n(p, v, lanes);
-}
 
 inline void scale(const float* x, float factor, float* y, int64_t n) {
   const Vec s = set1(factor);

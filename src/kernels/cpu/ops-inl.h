@@ -1,31 +1,12 @@
 // The row kernels of ops.h, for the instruction set of the including file.
 #include "kernels/cpu/ops_kernels.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/simd_rows.h"
 
 namespace fovea::ops_detail::FOVEA_SIMD_NAMESPACE {
 
 using namespace fovea::FOVEA_SIMD_NAMESPACE;
 
 constexpr int kLanes = Vec::kLanes;
-
-/// Calls f(offset, lanes) for each vector of n elements; only the last may have fewer than kLanes.
-template <class F>
-FOVEA_INLINE void for_each_vector(int64_t n, const F& f) {
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    f(i, kLanes);
-  if (i < n) f(i, static_cast<int>(n - i));
-}
-
-FOVEA_INLINE Vec load_part(const float* p, int lanes) {
-  return lanes == kLanes ? load(p) : load_n(p, lanes);
-}
-FOVEA_INLINE void store_part(float* p, Vec v, int lanes) {
-  if (lanes == kLanes)
-    store(p, v);
-  else
-    store_n(p, v, lanes);
-}
 
 inline float sum_of_squares(const float* x, int64_t n) {
   Vec sum[4] = {zero(), zero(), zero(), zero()};
