@@ -59,7 +59,8 @@ class Conversation {
     FOVEA_TRY(ids, engine_.tokenize(text, false));
     GenerateRequest request;
     request.prompt_ids = std::move(ids);
-    request.sampling = merge_sampling(engine_.default_sampling(), flags_.sampling, flags_.model.seed);
+    request.sampling = merge_sampling(engine_.default_sampling(), flags_.sampling);
+    request.sampling.seed = flags_.model.seed;
     FOVEA_TRY(answer, stream_answer(engine_, std::move(request), interrupt));
     return std::move(answer.text);
   }

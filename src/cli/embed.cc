@@ -4,13 +4,12 @@
 
 #include "cli/json_io.h"
 #include "cli/output_file.h"
-#include "cli/terminal.h"
 #include "fovea/embed.h"
 
 namespace fovea::cli {
 namespace {
 
-// Inputs between two updates of the progress bar and the output.
+// Inputs that are embedded at a time: enough to fill passes, few to hold.
 constexpr size_t kSlice = 64;
 
 Result<EmbedConfig> to_config(const EmbedFlags& flags) {
@@ -35,11 +34,11 @@ Result<EmbedConfig> to_config(const EmbedFlags& flags) {
   return config;
 }
 
-Result<std::vector<InputRow>> rows_of(const EmbedFlags& flags) {
+Result<RowSource> rows_of(const EmbedFlags& flags) {
   if (!flags.input.empty()) {
     if (!flags.texts.empty())
       return invalid("--input " + flags.input + " has the texts already; give no others");
-    return read_rows(flags.input == "-" ? "/dev/stdin" : flags.input);
+    return RowSource::open(flags.input == "-" ? "/dev/stdin" : flags.input, RowKind::embed);
   }
   std::vector<InputRow> rows;
   for (const std::string& text : flags.texts) {
@@ -47,12 +46,12 @@ Result<std::vector<InputRow>> rows_of(const EmbedFlags& flags) {
     rows.back().text = text;
   }
   if (rows.empty()) return invalid("no text: give it as an argument or as --input FILE.jsonl");
-  return rows;
+  return RowSource(std::move(rows));
 }
 
 Result<std::vector<int32_t>> ids_of(const Embedder& embedder, const InputRow& row, bool truncate) {
-  if (!row.messages.empty())
-    return invalid("\"messages\" can't be embedded; give \"input\", \"text\" or \"token_ids\"");
+  if (!row.messages.empty() || row.audio)
+    return invalid("\"messages\" and \"audio\" can't be embedded; give \"input\", \"text\" or \"token_ids\"");
   if (!row.ids) return embedder.tokenize(*row.text, truncate);
   std::vector<int32_t> ids = *row.ids;
   if (truncate) ids.resize(std::min(ids.size(), static_cast<size_t>(embedder.info().max_seq_len)));
@@ -69,38 +68,47 @@ void describe(const EmbedInfo& info) {
                info.max_seq_len_why.c_str());
 }
 
+/// The next kSlice rows, or what is left; their ids go to `ids`.
+Result<std::vector<InputRow>> read_slice(const Embedder& embedder, RowSource& source, bool truncate,
+                                         std::vector<std::vector<int32_t>>& ids) {
+  std::vector<InputRow> rows;
+  ids.clear();
+  while (rows.size() < kSlice) {
+    FOVEA_TRY(row, source.next());
+    if (!row) break;
+    auto of_row = ids_of(embedder, *row, truncate);
+    if (!of_row) {
+      const std::string name = source.name(*row);
+      return Error{of_row.error().code,
+                   name.empty() ? of_row.error().message : name + ": " + of_row.error().message};
+    }
+    ids.push_back(*std::move(of_row));
+    rows.push_back(*std::move(row));
+  }
+  return rows;
+}
+
 }  // namespace
 
 Status run_embed(const EmbedFlags& flags) {
   FOVEA_TRY(config, to_config(flags));
-  FOVEA_TRY(rows, rows_of(flags));
+  FOVEA_TRY(source, rows_of(flags));
   FOVEA_TRY(output, OutputFile::open(flags.output));
   FOVEA_TRY(embedder, Embedder::create(config));
   describe(embedder->info());
-  // All are checked before any is computed.
   std::vector<std::vector<int32_t>> ids;
-  for (const InputRow& row : rows) {
-    auto of_row = ids_of(*embedder, row, flags.truncate);
-    if (!of_row) {
-      const std::string name = row.line ? flags.input + " line " + std::to_string(row.line) + ": " : "";
-      return Error{of_row.error().code, name + of_row.error().message};
-    }
-    ids.push_back(*std::move(of_row));
-  }
-  Progress progress("embed", static_cast<int64_t>(rows.size()));
-  for (size_t first = 0; first < rows.size(); first += kSlice) {
-    progress.update(static_cast<int64_t>(first));
-    const size_t count = std::min(kSlice, rows.size() - first);
-    FOVEA_TRY(vectors, embedder->embed(std::span(ids).subspan(first, count)));
-    for (size_t i = 0; i < count; ++i) {
+  for (int64_t index = 0;;) {
+    FOVEA_TRY(rows, read_slice(*embedder, source, flags.truncate, ids));
+    if (rows.empty()) return output.commit();
+    FOVEA_TRY(vectors, embedder->embed(ids));
+    for (size_t i = 0; i < rows.size(); ++i, ++index) {
       JsonRow line;
-      line.add("index", static_cast<int64_t>(first + i));
-      if (!rows[first + i].id_json.empty()) line.add_raw("id", rows[first + i].id_json);
-      line.add("embedding", vectors[i]).add("tokens", static_cast<int64_t>(ids[first + i].size()));
+      line.add("index", index);
+      if (!rows[i].id_json.empty()) line.add_raw("id", rows[i].id_json);
+      line.add("embedding", vectors[i]).add("tokens", static_cast<int64_t>(ids[i].size()));
       output.line(line.str());
     }
   }
-  return output.commit();
 }
 
 }  // namespace fovea::cli

@@ -11,22 +11,63 @@
 
 namespace fovea::cli {
 
-/// One row of an input file: a prompt in one of three forms, and what overrides the flags.
+/// One row of an input file: a prompt in one of four forms, and what overrides the flags.
 struct InputRow {
-  int64_t line = 0;                         ///< of the file, from 1
-  std::string id_json;                      ///< the row's own "id", as JSON; empty = none
-  std::optional<std::string> text;          ///< "prompt", "text" or "input"
-  std::vector<ChatTurn> messages;           ///< "messages"
-  std::optional<std::vector<int32_t>> ids;  ///< "ids", "prompt_ids" or "token_ids"
-  SamplingFlags sampling;  ///< max_tokens, temperature, top_p, top_k, min_p, stop, ignore_eos
-  std::optional<uint64_t> seed;
+  int64_t line = 0;                           ///< of the file, from 1
+  std::string id_json;                        ///< the row's own "id", as JSON; empty = none
+  std::optional<std::string> text;            ///< "prompt", "text" or "input"
+  std::vector<ChatTurn> messages;             ///< "messages"
+  std::optional<std::vector<int32_t>> ids;    ///< "ids", "prompt_ids" or "token_ids"
+  std::optional<std::string> audio;           ///< "audio": a WAV file's path
+  std::optional<std::string> decoder_prompt;  ///< "decoder_prompt", of encoder-decoder models
+  SamplingFlags sampling;                     ///< request_fields()
+  bool no_logprobs = false;                   ///< "logprobs" is false, whatever the flags say
 };
 
 /// A file to read; a folder, or one that can't be read, is an error.
 Result<std::ifstream> open_input(const std::string& path);
 
-/// Reads every row of a JSONL file before anything runs; an error names the line. Empty lines are skipped.
-Result<std::vector<InputRow>> read_rows(const std::string& path);
+/// Which fields a row may have beside its prompt and "id".
+enum class RowKind {
+  generate,  ///< all of request_fields()
+  score,     ///< "prompt_logprobs"
+  embed,     ///< none
+};
+
+/// The fields of a request, for --help: "temperature, top_p, ...".
+std::string request_fields();
+
+/// OpenAI's form of biases, {"TOKEN ID": NUMBER, ...}; nothing but the form is checked.
+Result<std::vector<LogitBias>> parse_logit_bias(const std::string& json);
+
+/// One line of a JSONL file. `where` stands before every error. Fields that are not known, or that occur
+/// twice, are errors.
+Result<InputRow> parse_row(const std::string& line, const std::string& where, RowKind kind);
+
+/// Where rows come from, one at a time.
+class RowSource {
+ public:
+  /// A JSONL file; empty lines are skipped.
+  static Result<RowSource> open(const std::string& path, RowKind kind);
+  explicit RowSource(std::vector<InputRow> rows) : rows_(std::move(rows)) {}
+
+  /// The next row, nullopt after the last. A file without any is an error.
+  Result<std::optional<InputRow>> next();
+  /// "FILE line N" for a row's errors; "" for one that is not of a file.
+  std::string name(const InputRow& row) const;
+  /// Back to the first row; false where that can't be done (a pipe).
+  bool rewind();
+
+ private:
+  std::vector<InputRow> rows_;
+  size_t at_ = 0;
+
+  std::string path_;
+  std::ifstream file_;
+  RowKind kind_ = RowKind::generate;
+  int64_t line_ = 0;
+  bool any_ = false;
+};
 
 /// A JSON object built field by field, in order.
 class JsonRow {
@@ -46,5 +87,9 @@ class JsonRow {
   JsonRow& begin(std::string_view key);
   std::string text_ = "{";
 };
+
+/// OpenAI's entry of one token: token, token_id, logprob, rank, bytes, and top_logprobs with the same. -inf
+/// is written as -9999 (vLLM's), which JSON can hold.
+std::string logprobs_json(const Engine& engine, const TokenLogprobs& logprobs);
 
 }  // namespace fovea::cli

@@ -30,6 +30,18 @@ Status check_range(const char* name, int64_t value, int64_t low, int64_t high) {
                  " to " + std::to_string(high));
 }
 
+/// Keys that a query sees at most in every layer, its own included; 0 = in some layer all.
+int window_of(const ModelConfig& config) {
+  int window = 0;
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.window == 0 && layer.chunk == 0) return 0;
+    const int both = layer.window > 0 && layer.chunk > 0 ? std::min(layer.window, layer.chunk)
+                                                         : std::max(layer.window, layer.chunk);
+    window = std::max(window, both);
+  }
+  return window;
+}
+
 KvCacheDType as_kv_dtype(DType dtype) {
   switch (dtype) {
     case DType::f32: return KvCacheDType::float32;
@@ -59,11 +71,15 @@ class EngineImpl final : public Engine {
   const EngineInfo& info() const override { return info_; }
   EngineStats stats() const override;
   Result<uint64_t> submit(GenerateRequest request, OutputSink sink) override;
+  Status check(const GenerateRequest& request) const override;
   void cancel(uint64_t id) override;
   void wait_idle() override;
 
   Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens) const override;
   std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens) const override;
+  std::string token_bytes(int32_t id) const override {
+    return tokenizer_ ? std::string(tokenizer_->token_bytes(id)) : std::string();
+  }
   bool has_chat_template() const override { return chat_.exists(); }
   Result<std::string> apply_chat_template(const std::vector<ChatTurn>& turns,
                                           bool add_generation_prompt) const override {
@@ -79,7 +95,10 @@ class EngineImpl final : public Engine {
   Status load_model(const EngineConfig& config, const BackendRegistry& registry);
   Status make_kv_cache(const EngineConfig& config);
   void log_start() const;
-  void start(const EngineConfig& config);
+  /// The answers that `request` asks for, not numbered yet.
+  Result<std::vector<std::unique_ptr<Request>>> make_answers(GenerateRequest request,
+                                                             const OutputSink& sink) const;
+  void start();
   void run();
 
   EngineInfo info_;
@@ -87,6 +106,7 @@ class EngineImpl final : public Engine {
   RequestContext context_;
   KvCacheDType kv_dtype_ = KvCacheDType::auto_;
   int max_seqs_ = 0, max_logit_rows_ = 0;
+  SchedulerConfig scheduler_config_;
 
   // Made in this order, so that each is gone before what it uses.
   std::unique_ptr<ThreadPool> pool_;
@@ -114,8 +134,11 @@ Status EngineImpl::open(const EngineConfig& config, const BackendRegistry& regis
   FOVEA_RETURN_IF_ERROR(check_config(config));
   FOVEA_TRY(dir, resolve_model_dir(config.model));
   info_.model_dir = dir;
-  FOVEA_TRY(model_config, load_model_config(dir));
+  FOVEA_TRY(model_config, load_model_config(dir, config.generation_config));
   model_config_ = std::move(model_config);
+  if (model_config_.kind == ModelKind::encoder)
+    return unsupported(dir + ": " + model_config_.architecture +
+                       " is an encoder, which generates nothing; use fovea embed");
   FOVEA_RETURN_IF_ERROR(choose_lengths(config));
   FOVEA_RETURN_IF_ERROR(select_backends(config, registry));
   FOVEA_RETURN_IF_ERROR(load_text(config));
@@ -125,7 +148,7 @@ Status EngineImpl::open(const EngineConfig& config, const BackendRegistry& regis
   FOVEA_RETURN_IF_ERROR(load_model(config, registry));
   FOVEA_RETURN_IF_ERROR(make_kv_cache(config));
   log_start();
-  start(config);
+  start();
   return {};
 }
 
@@ -133,6 +156,7 @@ Status EngineImpl::check_config(const EngineConfig& config) {
   FOVEA_RETURN_IF_ERROR(check_range("the number of threads", config.threads, 0, kMaxThreads));
   FOVEA_RETURN_IF_ERROR(check_range("max_running_requests", config.max_running_requests, 1, 1 << 16));
   FOVEA_RETURN_IF_ERROR(check_range("max_batched_tokens", config.max_batched_tokens, 1, 1 << 20));
+  FOVEA_RETURN_IF_ERROR(check_range("max_logprobs", config.max_logprobs, -1, 1 << 30));
   return {};
 }
 
@@ -150,13 +174,25 @@ Status EngineImpl::choose_lengths(const EngineConfig& config) {
   max_seqs_ = std::min(config.max_running_requests, config.max_batched_tokens);
   const int64_t rows = kMaxLogitsBytes / (int64_t{info_.vocab_size} * static_cast<int64_t>(sizeof(float)));
   max_logit_rows_ = static_cast<int>(std::clamp<int64_t>(rows, max_seqs_, config.max_batched_tokens));
+  scheduler_config_.max_running = config.max_running_requests;
+  scheduler_config_.max_batched_tokens = config.max_batched_tokens;
+  scheduler_config_.max_logit_rows = max_logit_rows_;
+  scheduler_config_.policy = config.scheduling_policy;
+  scheduler_config_.max_seq_len = info_.max_seq_len;
+  if (model_config_.encoder)
+    scheduler_config_.max_encoder_len = model_config_.encoder->max_position;
+  else if (const int window = window_of(model_config_); window < info_.max_seq_len)
+    scheduler_config_.window = window;
+  // A prefix's keys depend on what was encoded, which the tree's tokens don't show.
+  scheduler_config_.prefix_cache = config.prefix_cache && !model_config_.encoder;
   return {};
 }
 
 Status EngineImpl::select_backends(const EngineConfig& config, const BackendRegistry& registry) {
   kv_dtype_ = config.kv_cache_dtype == KvCacheDType::auto_ ? as_kv_dtype(info_.dtype) : config.kv_cache_dtype;
   for (AttentionSpec spec : attention_specs(model_config_)) {
-    spec.kv_dtype = kv_dtype_;
+    spec = Executor::resolve(spec, kv_dtype_, 0);
+    spec.page_size = 0;  // to be chosen
     if (std::ranges::find(info_.specs, spec) == info_.specs.end()) info_.specs.push_back(spec);
   }
   FOVEA_TRY(selection, select(config.attention, info_.specs, DeviceInfo{}, registry));
@@ -166,7 +202,7 @@ Status EngineImpl::select_backends(const EngineConfig& config, const BackendRegi
                        " can't be stored by this build; use auto, float32, float16 or bfloat16");
   info_.kv_dtype = *storage;
   for (AttentionSpec& spec : info_.specs)
-    spec.page_size = selection.page_size;
+    spec = Executor::resolve(spec, kv_dtype_, selection.page_size);
   info_.selection = std::move(selection);
   return {};
 }
@@ -192,6 +228,7 @@ Status EngineImpl::load_text(const EngineConfig& config) {
   context_.sampled_vocab =
       tokenizer_ ? std::min(tokenizer_->vocab_size(), info_.vocab_size) : info_.vocab_size;
   context_.max_seq_len = info_.max_seq_len;
+  context_.max_logprobs = config.max_logprobs;
   context_.seed = config.seed;
   return {};
 }
@@ -212,6 +249,8 @@ Status EngineImpl::load_model(const EngineConfig& config, const BackendRegistry&
                              info_.max_seq_len};
   executor_options.kv_dtype = kv_dtype_;
   executor_options.max_logit_rows = max_logit_rows_;
+  executor_options.max_encoder_len = scheduler_config_.max_encoder_len;
+  executor_options.max_encoder_rows = scheduler_config_.max_encoder_rows();
   FOVEA_TRY(executor, Executor::create(*model_, info_.selection, registry, executor_options));
   executor_ = std::move(executor);
   return {};
@@ -229,6 +268,8 @@ Status EngineImpl::make_kv_cache(const EngineConfig& config) {
   sizing.bytes_per_page = KvCache::bytes_per_page(kv);
   sizing.page_size = kv.page_size;
   sizing.max_seq_len = info_.max_seq_len;
+  scheduler_config_.page_size = kv.page_size;
+  sizing.sequence_pages = longest_sequence_pages(scheduler_config_);
   sizing.max_running = max_seqs_;
   sizing.num_pages = config.num_pages;
   sizing.memory_share = config.memory_share;
@@ -262,17 +303,16 @@ void EngineImpl::log_start() const {
   FOVEA_LOG(info) << "KV cache: " << info_.kv_tokens << " tokens, " << std::fixed << std::setprecision(2)
                   << static_cast<double>(info_.kv_tokens) / info_.max_seq_len
                   << " sequences of the longest length (" << info_.max_seq_len << ")";
+  if (scheduler_config_.window > 0) {
+    FOVEA_LOG(info) << "sliding window of " << scheduler_config_.window
+                    << " tokens in all layers: a sequence holds at most "
+                    << decoder_pages(scheduler_config_) * scheduler_config_.page_size << " tokens at a time";
+  }
 }
 
-void EngineImpl::start(const EngineConfig& config) {
-  SchedulerConfig scheduler;
-  scheduler.max_running = config.max_running_requests;
-  scheduler.max_batched_tokens = config.max_batched_tokens;
-  scheduler.max_logit_rows = max_logit_rows_;
-  scheduler.page_size = info_.selection.page_size;
-  scheduler.num_pages = kv_->config().num_pages;
-  scheduler.prefix_cache = config.prefix_cache;
-  core_ = std::make_unique<EngineCore>(scheduler, *executor_, *stream_);
+void EngineImpl::start() {
+  scheduler_config_.num_pages = kv_->config().num_pages;
+  core_ = std::make_unique<EngineCore>(scheduler_config_, *executor_, *stream_);
   stats_ = core_->stats();
   thread_ = std::thread([this] { run(); });
 }
@@ -323,18 +363,42 @@ EngineStats EngineImpl::stats() const {
   return stats_;
 }
 
+Result<std::vector<std::unique_ptr<Request>>> EngineImpl::make_answers(GenerateRequest request,
+                                                                       const OutputSink& sink) const {
+  const int priority = request.priority;
+  if (priority != 0 && scheduler_config_.policy != SchedulingPolicy::priority)
+    return invalid("priority is " + std::to_string(priority) +
+                   ", and requests are served as they come; start with --scheduling-policy priority");
+  FOVEA_TRY(encoder, take_encoder_input(request, model_config_));
+  FOVEA_TRY(answers, Request::create(std::move(request), sink, context_));
+  for (auto& answer : answers) {
+    answer->sequence.priority = priority;
+    answer->sequence.encoder = encoder;
+  }
+  return answers;
+}
+
 Result<uint64_t> EngineImpl::submit(GenerateRequest request, OutputSink sink) {
-  FOVEA_RETURN_IF_ERROR(validate_request(request, context_));
+  FOVEA_TRY(answers, make_answers(std::move(request), sink));
   uint64_t id = 0;
   {
     std::lock_guard lock(mutex_);
     if (stop_) return Error{ErrorCode::cancelled, "the engine is shutting down"};
-    id = next_id_++;
-    arrived_.push_back(std::make_unique<Request>(id, std::move(request), std::move(sink), context_));
-    ++live_;
+    id = next_id_;
+    next_id_ += answers.size();
+    live_ += answers.size();
+    for (auto& answer : answers) {
+      answer->set_id(id);
+      arrived_.push_back(std::move(answer));
+    }
   }
   work_.notify_one();
   return id;
+}
+
+Status EngineImpl::check(const GenerateRequest& request) const {
+  FOVEA_TRY(answers, make_answers(request, nullptr));
+  return {};
 }
 
 void EngineImpl::cancel(uint64_t id) {
@@ -374,11 +438,23 @@ SamplingParams EngineImpl::default_sampling() const {
   if (c.top_p) p.top_p = *c.top_p;
   if (c.min_p) p.min_p = *c.min_p;
   if (c.top_k) p.top_k = *c.top_k;
+  if (c.repetition_penalty) p.repetition_penalty = *c.repetition_penalty;
+  if (c.max_new_tokens) p.max_tokens = *c.max_new_tokens;
   if (c.do_sample && !*c.do_sample) p.temperature = 0;  // the file says greedy
   return p;
 }
 
 }  // namespace
+
+std::string_view to_string(SchedulingPolicy policy) {
+  return policy == SchedulingPolicy::fcfs ? "fcfs" : "priority";
+}
+
+std::optional<SchedulingPolicy> parse_scheduling_policy(std::string_view name) {
+  for (const SchedulingPolicy policy : {SchedulingPolicy::fcfs, SchedulingPolicy::priority})
+    if (name == to_string(policy)) return policy;
+  return std::nullopt;
+}
 
 Result<std::unique_ptr<Engine>> create_engine(const EngineConfig& config, const BackendRegistry& registry) {
   try {

@@ -16,6 +16,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMaxConfigBytes = 16u << 20;
+constexpr char kGenerationFile[] = "generation_config.json";
 
 const Family* choose_family(Fields& fields) {
   std::string known;
@@ -97,12 +98,39 @@ void read_forcing(Fields& fields, ModelConfig& c) {
   read_forced_prompt(fields, c.forcing.prompt);
 }
 
+/// How generate() would search for an encoder-decoder model's answers; what this program can't do is refused.
+void read_search(Fields& fields, ModelConfig& c) {
+  const std::string help =
+      "it isn't supported; give --generation-config none to go without the file's defaults";
+  if (fields.small("num_beams", 1, 1 << 20, 1) > 1)
+    fields.refuse("num_beams", "beam search: " + help, ErrorCode::unsupported);
+  for (const char* key : {"no_repeat_ngram_size", "encoder_no_repeat_ngram_size"})
+    if (fields.small(key, 0, 1 << 20, 0) > 0) fields.refuse(key, help, ErrorCode::unsupported);
+  c.forcing.min_length = fields.small("min_length", 0, 1 << 30, 0);
+  if (fields.find("max_length")) c.forcing.max_length = fields.small("max_length", 1, 1 << 30);
+}
+
 void read_sampling(Fields& fields, ModelConfig& c) {
   c.temperature = fields.optional_number("temperature", 0, 1e6);
   c.top_p = fields.optional_number("top_p", 0, 1);
   c.min_p = fields.optional_number("min_p", 0, 1);
   if (fields.find("top_k")) c.top_k = fields.small("top_k", -1, 1 << 30);
+  c.repetition_penalty = fields.optional_number("repetition_penalty", 1e-6, 1e6);
+  if (fields.find("max_new_tokens")) c.max_new_tokens = fields.small("max_new_tokens", 1, 1 << 30);
   if (fields.find("do_sample")) c.do_sample = fields.boolean("do_sample", false);
+}
+
+/// The file that `source` names; "" = none.
+Result<std::string> find_generation_config(const std::string& dir, const std::string& source) {
+  std::error_code ignored;
+  if (source == "none" || source == "vllm") return std::string();
+  const std::string folder = source == "auto" ? dir : source;
+  const std::string inside = folder + "/" + kGenerationFile;
+  if (std::filesystem::exists(inside, ignored)) return inside;
+  if (source == "auto") return std::string();
+  if (std::filesystem::is_regular_file(source, ignored)) return source;
+  return not_found("generation config " + source + ": neither a file nor a folder with " + kGenerationFile +
+                   "; allowed are auto (the model's), vllm or none (no defaults), or such a path");
 }
 
 }  // namespace
@@ -126,8 +154,8 @@ Result<nlohmann::json> parse_json_object(std::string_view text, const std::strin
 }
 
 Result<ModelConfig> parse_model_config(std::string_view config, std::string_view generation,
-                                       const std::string& dir) {
-  const std::string file = dir + "/config.json", generation_file = dir + "/generation_config.json";
+                                       const std::string& dir, const std::string& generation_file) {
+  const std::string file = dir + "/config.json";
   FOVEA_TRY(root, parse_json_object(config, file));
   Status status;
   Fields fields(root, file, status);
@@ -147,11 +175,15 @@ Result<ModelConfig> parse_model_config(std::string_view config, std::string_view
   FOVEA_RETURN_IF_ERROR(std::move(status));
 
   if (!generation.empty()) {
-    FOVEA_TRY(generation_root, parse_json_object(generation, generation_file));
+    const std::string name = generation_file.empty() ? dir + "/" + kGenerationFile : generation_file;
+    FOVEA_TRY(generation_root, parse_json_object(generation, name));
     Status generation_status;
-    Fields generation_fields(generation_root, generation_file, generation_status);
+    Fields generation_fields(generation_root, name, generation_status);
     read_token_ids(generation_fields, c);
-    if (c.kind == ModelKind::encoder_decoder) read_forcing(generation_fields, c);
+    if (c.kind == ModelKind::encoder_decoder) {
+      read_forcing(generation_fields, c);
+      read_search(generation_fields, c);
+    }
     read_sampling(generation_fields, c);
     FOVEA_RETURN_IF_ERROR(std::move(generation_status));
   }
@@ -163,20 +195,21 @@ void fit_to_length(ModelConfig& config, int64_t max_seq_len) {
     rope.long_context = rope.scaling == RopeScaling::longrope && max_seq_len > rope.original_max_position;
 }
 
-Result<ModelConfig> load_model_config(const std::string& dir) {
-  const std::string file = dir + "/config.json", generation_file = dir + "/generation_config.json";
+Result<ModelConfig> load_model_config(const std::string& dir, const std::string& generation_config) {
+  const std::string file = dir + "/config.json";
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored))
     return not_found(file + ": missing; --model must name a directory in Hugging Face format");
   FOVEA_TRY(config, read_text_file(file, kMaxConfigBytes));
+  FOVEA_TRY(generation_file, find_generation_config(dir, generation_config));
   std::string generation;
-  if (std::filesystem::exists(generation_file, ignored)) {
+  if (!generation_file.empty()) {
     FOVEA_TRY(text, read_text_file(generation_file, kMaxConfigBytes));
     if (text.empty())
       return invalid(generation_file + ": empty; it must hold a JSON object, or not be there");
     generation = std::move(text);
   }
-  return parse_model_config(config, generation, dir);
+  return parse_model_config(config, generation, dir, generation_file);
 }
 
 }  // namespace fovea

@@ -115,6 +115,8 @@ struct DecoderForcing {
   std::vector<int32_t> suppressed_first;  ///< begin_suppress_tokens: not drawn as the answer's first
   /// forced_decoder_ids (older Whisper): places of the decoder's input, from 1, and their tokens.
   std::vector<std::pair<int, int32_t>> prompt;
+  int min_length = 0;             ///< of the decoder's tokens, the prompt included: no end token before
+  std::optional<int> max_length;  ///< likewise: where the answer ends at the latest
 };
 
 struct ModelConfig {
@@ -165,18 +167,20 @@ struct ModelConfig {
   std::vector<int32_t> eos_token_ids;  ///< union of config.json and generation_config.json
 
   /// generation_config.json's sampling defaults, where given.
-  std::optional<float> temperature, top_p, min_p;
-  std::optional<int> top_k;
+  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int> top_k, max_new_tokens;
   std::optional<bool> do_sample;
 };
 
-/// Reads DIR/config.json and DIR/generation_config.json (optional). Unknown architectures, missing keys and
+/// Reads DIR/config.json and the generation config: "auto" = DIR/generation_config.json if it is there,
+/// "vllm" or "none" = none, else a folder that has one, or the file. Unknown architectures, missing keys and
 /// numbers out of range are errors that name the file, the key, the value and what is allowed.
-Result<ModelConfig> load_model_config(const std::string& dir);
+Result<ModelConfig> load_model_config(const std::string& dir, const std::string& generation_config = "auto");
 
-/// The same from the files' text; `generation` is empty when there is none. `dir` is for messages.
+/// The same from the files' text; `generation` is empty when there is none. `dir` and `generation_file` ("" =
+/// in `dir`) are for messages.
 Result<ModelConfig> parse_model_config(std::string_view config, std::string_view generation,
-                                       const std::string& dir);
+                                       const std::string& dir, const std::string& generation_file = "");
 
 /// Chooses what depends on the longest sequence that will be served: longrope takes its long factors when
 /// that is beyond the original context, its short ones else, for every sequence. (A choice by each sequence's

@@ -190,7 +190,9 @@ TEST(Config, RefusesByKeyAndValue) {
 TEST(Config, RefusesABadGenerationConfig) {
   for (const Bad& bad :
        {Bad{R"({"temperature":-1})", {"temperature is -1"}}, Bad{R"({"top_p":1.5})", {"top_p is 1.5"}},
-        Bad{R"({"top_k":-2})", {"top_k is -2"}}, Bad{R"({"do_sample":1})", {"do_sample is 1"}},
+        Bad{R"({"repetition_penalty":0})", {"repetition_penalty is 0"}},
+        Bad{R"({"max_new_tokens":0})", {"max_new_tokens is 0"}}, Bad{R"({"top_k":-2})", {"top_k is -2"}},
+        Bad{R"({"do_sample":1})", {"do_sample is 1"}},
         Bad{R"({"eos_token_id":"x"})", {"eos_token_id is \"x\""}}, Bad{"[]", {"JSON object"}},
         Bad{"{", {"not valid JSON"}}}) {
     const auto result = parse_model_config(base().dump(), bad.patch, "/m");
@@ -227,6 +229,22 @@ TEST(Config, ReadsADirectory) {
   const auto result = load_model_config(dir.path());
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(result->eos_token_ids, (std::vector<int32_t>{9}));
+  test::TempDir other;
+  other.write("generation_config.json", R"({"repetition_penalty":1.5,"max_new_tokens":7})");
+  other.write("broken.json", "[]");
+  for (const char* none : {"none", "vllm"})
+    EXPECT_TRUE(load_model_config(dir.path(), none)->eos_token_ids.empty());
+  for (const std::string& source : {other.path(), other.path() + "/generation_config.json"}) {
+    const auto given = load_model_config(dir.path(), source);
+    ASSERT_TRUE(given.ok());
+    EXPECT_TRUE(given->eos_token_ids.empty());
+    EXPECT_EQ(given->repetition_penalty, 1.5f);
+    EXPECT_EQ(given->max_new_tokens, 7);
+  }
+  const auto broken = load_model_config(dir.path(), other.path() + "/broken.json");
+  ASSERT_FALSE(broken.ok());
+  EXPECT_EQ(broken.error().message.rfind(other.path() + "/broken.json: ", 0), 0u);
+  EXPECT_FALSE(load_model_config(dir.path(), "/no/such/place").ok());
   dir.write("generation_config.json", "");
   EXPECT_FALSE(load_model_config(dir.path()).ok());
 }

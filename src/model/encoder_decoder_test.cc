@@ -308,6 +308,22 @@ TEST(EncoderDecoderConfig, ReadsWhatGenerateForces) {
   }
 }
 
+TEST(EncoderDecoderConfig, RefusesSearchesThatItLacks) {
+  const std::string bart = config_json(kVariants[0]);
+  for (const char* key : {"num_beams", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size"}) {
+    const auto config = parse_model_config(bart, std::string("{\"") + key + "\": 3}", "m");
+    ASSERT_FALSE(config.ok());
+    EXPECT_NE(config.error().message.find(std::string("m/generation_config.json: ") + key + " is 3"),
+              std::string::npos)
+        << config.error().message;
+  }
+  const auto config = parse_model_config(
+      bart, R"({"num_beams": 1, "no_repeat_ngram_size": 0, "min_length": 5, "max_length": 20})", "m");
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->forcing.min_length, 5);
+  EXPECT_EQ(config->forcing.max_length, 20);
+}
+
 TEST(EncoderDecoderConfig, TheDecodersPromptIsTheFilesOrAnError) {
   ModelConfig config;
   EXPECT_NE(default_decoder_prompt(config).error().message.find("decoder_start_token_id"), std::string::npos);
