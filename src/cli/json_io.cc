@@ -20,7 +20,8 @@ using nlohmann::json;
 constexpr size_t kMaxQuoted = 40;   // characters of a value in a message
 constexpr float kExcluded = -9999;  // stands for a log probability of -inf
 
-constexpr std::string_view kPromptFields[] = {"prompt", "text", "ids", "prompt_ids", "messages"};
+constexpr std::string_view kPromptFields[] = {"prompt",     "text",      "input",    "ids",
+                                              "prompt_ids", "token_ids", "messages", "audio"};
 constexpr std::string_view kRequestFields[] = {"temperature",
                                                "top_p",
                                                "top_k",
@@ -223,10 +224,14 @@ Status read_prompt(const json& row, const std::string& where, InputRow& out) {
   int forms = 0;
   for (const std::string_view key : kPromptFields)
     forms += row.contains(key);
-  if (forms != 1) return bad(where, "needs exactly one of \"prompt\", \"text\", \"ids\" or \"messages\"");
-  FOVEA_RETURN_IF_ERROR(read_string(row, "prompt", where, out.text));
-  FOVEA_RETURN_IF_ERROR(read_string(row, "text", where, out.text));
-  for (const char* key : {"ids", "prompt_ids"}) {
+  if (forms != 1)
+    return bad(where,
+               "needs exactly one of \"prompt\", \"text\", \"input\", \"ids\", \"messages\" or \"audio\"");
+  for (const char* key : {"prompt", "text", "input"})
+    FOVEA_RETURN_IF_ERROR(read_string(row, key, where, out.text));
+  FOVEA_RETURN_IF_ERROR(read_string(row, "audio", where, out.audio));
+  FOVEA_RETURN_IF_ERROR(read_string(row, "decoder_prompt", where, out.decoder_prompt));
+  for (const char* key : {"ids", "prompt_ids", "token_ids"}) {
     if (!row.contains(key)) continue;
     FOVEA_TRY(ids, read_ids(row[key], where));
     out.ids = std::move(ids);
@@ -240,10 +245,12 @@ Status read_prompt(const json& row, const std::string& where, InputRow& out) {
 Status check_fields(const json& row, const std::string& where, RowKind kind) {
   std::vector<std::string_view> known(std::begin(kPromptFields), std::end(kPromptFields));
   known.push_back("id");
-  if (kind == RowKind::generate)
+  if (kind == RowKind::generate) {
+    known.push_back("decoder_prompt");
     known.insert(known.end(), std::begin(kRequestFields), std::end(kRequestFields));
-  else
+  } else if (kind == RowKind::score) {
     known.push_back("prompt_logprobs");
+  }
   for (const auto& [key, value] : row.items()) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
     const std::string_view near = nearest_name(key, known);

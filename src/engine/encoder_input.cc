@@ -2,6 +2,9 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
+
+#include "model/decoder_prompt.h"
 
 namespace fovea {
 namespace {
@@ -62,8 +65,10 @@ Result<std::shared_ptr<const EncoderInput>> take_encoder_input(GenerateRequest& 
                          : "this model's encoder reads text: give encoder_ids, not encoder_features");
   FOVEA_RETURN_IF_ERROR(audio ? check_audio(request.encoder_features, *config.encoder)
                               : check_text(request.encoder_ids, config));
-  if (request.prompt_ids.empty() && config.decoder_start_token_id)
-    request.prompt_ids.push_back(*config.decoder_start_token_id);
+  if (request.prompt_ids.empty()) {
+    FOVEA_TRY(prompt, default_decoder_prompt(config));
+    request.prompt_ids = std::move(prompt);
+  }
   auto input = std::make_shared<EncoderInput>();
   input->ids = std::move(request.encoder_ids);
   input->features = std::move(request.encoder_features);

@@ -4,10 +4,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "fovea/dtype.h"
 #include "fovea/result.h"
+#include "kernels/cpu/activation.h"
 
 namespace fovea {
 
@@ -28,11 +30,11 @@ struct RopeConfig {
   int64_t original_max_position = 8192;
   double beta_fast = 32.0, beta_slow = 1.0;  ///< yarn
   bool truncate = true;                      ///< yarn: the ramp's ends are whole dimensions
-  std::vector<double> divisors = {};         ///< longrope, [rotary_dim / 2]: short or long factors
-  double attention_factor = 1.0;             ///< multiplies cos and sin
+  /// longrope: what divides each frequency, [rotary_dim / 2]; fit_to_length() chooses which.
+  std::vector<double> short_divisors = {}, long_divisors = {};
+  bool long_context = false;
+  double attention_factor = 1.0;  ///< multiplies cos and sin
 };
-
-enum class Activation : uint8_t { silu, gelu, gelu_tanh, relu };
 
 enum class NormKind : uint8_t {
   rms,           ///< w * x / rms(x)
@@ -69,12 +71,23 @@ enum class MoeRouter : uint8_t {
   sigmoid_top,  ///< the k largest logits, each through a sigmoid that scales the expert's input (Llama 4)
 };
 
+/// How a family's checkpoints name and lay out the experts; E experts, H hidden, I intermediate.
+enum class MoeLayout : uint8_t {
+  mixtral,  ///< block_sparse_moe.experts.N.{w1,w3,w2}, or mlp.experts.{gate_up_proj [E,2I,H], down_proj
+            ///< [E,H,I]}
+  qwen3,    ///< mlp.experts.N.{gate,up,down}_proj, or fused as Mixtral's
+  gpt_oss,  ///< mlp.experts.{gate_up_proj [E,H,2I] (gate even, up odd), down_proj [E,I,H]}, or as MXFP4
+            ///< blocks
+  llama4,   ///< feed_forward.experts.{gate_up_proj [E,H,2I] (gate, then up), down_proj [E,I,H]}
+};
+
 struct MoeConfig {
   int num_experts = 0;  ///< 0 = no layer has experts
   int experts_per_token = 0;
   int intermediate_size = 0;         ///< of one expert
   int shared_intermediate_size = 0;  ///< of the expert that every token takes; 0 = none
   MoeRouter router = MoeRouter::softmax_then_top;
+  MoeLayout layout = MoeLayout::mixtral;
   bool renormalize = true;   ///< softmax_then_top: the k weights are divided by their sum
   bool router_bias = false;  ///< gpt-oss
   bool expert_bias = false;  ///< gpt-oss
@@ -91,6 +104,19 @@ struct EncoderConfig {
   int intermediate_size = 0;
   int max_position = 0;  ///< of its output: tokens, or frames after the convolutions
   int mel_bins = 0;      ///< > 0: the input is audio (Whisper), [frames, mel_bins]
+};
+
+/// Tokens that an encoder-decoder model's answer must or must not hold, as transformers' generate() reads
+/// them from config.json and, winning, generation_config.json.
+struct DecoderForcing {
+  std::optional<int32_t> first;           ///< forced_bos_token_id: right after decoder_start_token_id
+  std::optional<int32_t> last;            ///< forced_eos_token_id: in the last place that max_tokens leaves
+  std::vector<int32_t> suppressed;        ///< suppress_tokens: never drawn
+  std::vector<int32_t> suppressed_first;  ///< begin_suppress_tokens: not drawn as the answer's first
+  /// forced_decoder_ids (older Whisper): places of the decoder's input, from 1, and their tokens.
+  std::vector<std::pair<int, int32_t>> prompt;
+  int min_length = 0;             ///< of the decoder's tokens, the prompt included: no end token before
+  std::optional<int> max_length;  ///< likewise: where the answer ends at the latest
 };
 
 struct ModelConfig {
@@ -129,9 +155,16 @@ struct ModelConfig {
   MoeConfig moe;
   std::optional<EncoderConfig> encoder;
 
+  int token_types = 0;      ///< BERT: rows of the segment embedding; 0 = none
+  int position_offset = 0;  ///< learned positions: rows of the table before position 0 (RoBERTa, BART)
+
   std::optional<int32_t> bos_token_id;
-  std::optional<int32_t> decoder_start_token_id;  ///< encoder-decoder models
-  std::vector<int32_t> eos_token_ids;             ///< union of config.json and generation_config.json
+  std::optional<int32_t> pad_token_id;  ///< RoBERTa: has no position of its own
+  /// Encoder-decoder models: what the decoder's input begins with; config.json's, or
+  /// generation_config.json's.
+  std::optional<int32_t> decoder_start_token_id;
+  DecoderForcing forcing;
+  std::vector<int32_t> eos_token_ids;  ///< union of config.json and generation_config.json
 
   /// generation_config.json's sampling defaults, where given.
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
@@ -148,6 +181,11 @@ Result<ModelConfig> load_model_config(const std::string& dir, const std::string&
 /// in `dir`) are for messages.
 Result<ModelConfig> parse_model_config(std::string_view config, std::string_view generation,
                                        const std::string& dir, const std::string& generation_file = "");
+
+/// Chooses what depends on the longest sequence that will be served: longrope takes its long factors when
+/// that is beyond the original context, its short ones else, for every sequence. (A choice by each sequence's
+/// own length would change keys that are cached already.) Parsing chooses for max_position.
+void fit_to_length(ModelConfig& config, int64_t max_seq_len);
 
 /// A directory as it is, or a hub id ("Qwen/Qwen3-0.6B") looked up in the local Hugging Face cache
 /// (HF_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub: the first that is

@@ -25,8 +25,26 @@ struct Family {
   std::unique_ptr<Model> (*read)(const ModelConfig& config, WeightReader& reader);
 };
 
+extern const Family kGemma2Family;
+extern const Family kGemma3Family;
+extern const Family kGptOssFamily;
+extern const Family kGraniteFamily;
+extern const Family kLlama4Family;
 extern const Family kLlamaFamily;
+extern const Family kMistralFamily;
+extern const Family kMixtralFamily;
+extern const Family kOlmo2Family;
+extern const Family kPhi3Family;
+extern const Family kQwen2Family;
 extern const Family kQwen3Family;
+extern const Family kBertFamily;
+extern const Family kDistilBertFamily;
+extern const Family kRobertaFamily;
+extern const Family kXlmRobertaFamily;
+extern const Family kCamembertFamily;
+extern const Family kBartFamily;
+extern const Family kWhisperFamily;
+extern const Family kQwen3MoeFamily;
 
 std::span<const Family* const> families();
 /// Null when unknown.

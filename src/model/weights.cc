@@ -26,6 +26,13 @@ float read_float(const std::byte* data, size_t index, DType dtype) {
   return dtype == DType::bf16 ? bf16_to_float(bits) : fp16_to_float(bits);
 }
 
+/// The smallest magnitude that rounds to infinity: half an ulp above the largest finite number.
+float overflow_limit(DType dtype) {
+  return dtype == DType::f16 ? 65520.0f : dtype == DType::bf16 ? 0x1.ffp127f : INFINITY;
+}
+
+}  // namespace
+
 float round_to(float value, DType dtype) {
   switch (dtype) {
     case DType::f32: return value;
@@ -35,14 +42,14 @@ float round_to(float value, DType dtype) {
   return value;
 }
 
-/// The smallest magnitude that rounds to infinity: half an ulp above the largest finite number.
-float overflow_limit(DType dtype) {
-  return dtype == DType::f16 ? 65520.0f : dtype == DType::bf16 ? 0x1.ffp127f : INFINITY;
+void WeightReader::plan(int64_t bytes) {
+  // A config may ask for more than 64 bits hold; no machine has a tenth of this.
+  constexpr int64_t kMost = int64_t{1} << 61;
+  planned_bytes_ = std::min(planned_bytes_ + std::min(bytes, kMost), kMost);
 }
 
-}  // namespace
-
-const Tensor* WeightReader::require(const std::string& name, std::initializer_list<int64_t> shape) {
+const Tensor* WeightReader::require(const std::string& name, std::initializer_list<int64_t> shape,
+                                    std::string_view type) {
   const std::string& source = checkpoint_->source();
   const Tensor* tensor = checkpoint_->find(name);
   if (!tensor) {
@@ -60,9 +67,10 @@ const Tensor* WeightReader::require(const std::string& name, std::initializer_li
                  "; the two must come from the same model"));
     return nullptr;
   }
-  if (!tensor->entry->type.dtype()) {
+  if (type.empty() ? !tensor->entry->type.dtype().has_value() : tensor->entry->type.name != type) {
     fail(unsupported(*tensor->file + ": tensor \"" + name + "\" has dtype " +
-                     std::string(tensor->entry->type.name) + "; supported are F32, F16, BF16"));
+                     std::string(tensor->entry->type.name) + "; " +
+                     (type.empty() ? "supported are F32, F16, BF16" : std::string(type) + " is needed")));
     return nullptr;
   }
   if (mode_ == Mode::check) used_.push_back(tensor);
@@ -79,19 +87,19 @@ DType WeightReader::stored_as(const std::vector<const Tensor*>& tensors) const {
   return first;
 }
 
-/// False, with an error, when a finite value of the tensor is infinite in `to`.
-bool WeightReader::fits(const Tensor& tensor, DType to) {
+/// False, with an error, when a finite value is infinite in `to`.
+bool WeightReader::fits(const Tensor& tensor, DType to, int64_t first, int64_t count) {
   const DType from = *tensor.entry->type.dtype();
   if (from == to || from == DType::f16 || to == DType::f32) return true;
   const float limit = overflow_limit(to);
+  if (count < 0) count = static_cast<int64_t>(tensor.bytes() / size_of(from)) - first;
   std::atomic<int64_t> bad{-1};
-  pool_.parallel_ranges(static_cast<int64_t>(tensor.bytes() / size_of(from)), 1024,
-                        [&](int64_t begin, int64_t end, int) {
-                          for (int64_t i = begin; i < end; ++i) {
-                            const float x = std::fabs(read_float(tensor.data, static_cast<size_t>(i), from));
-                            if (x >= limit && x < INFINITY) bad.store(i, std::memory_order_relaxed);
-                          }
-                        });
+  pool_.parallel_ranges(count, 1024, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = first + begin; i < first + end; ++i) {
+      const float x = std::fabs(read_float(tensor.data, static_cast<size_t>(i), from));
+      if (x >= limit && x < INFINITY) bad.store(i, std::memory_order_relaxed);
+    }
+  });
   const int64_t index = bad.load();
   if (index < 0) return true;
   fail(invalid(*tensor.file + ": tensor \"" + printable(tensor.name()) + "\" holds " +
@@ -113,18 +121,22 @@ void WeightReader::pack_dummy(PackedMatrix& out, int64_t first, int64_t rows, co
   }
 }
 
-PackedMatrix WeightReader::stack(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns) {
+/// `width` > 0: each tensor is [rows, columns / width, width].
+PackedMatrix WeightReader::stack(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns,
+                                 int64_t width) {
   std::vector<const Tensor*> tensors;
   int64_t rows = 0;
   for (const auto& [name, part_rows] : parts) {
     if (!status_) return {};
     rows += part_rows;
-    if (checkpoint_) tensors.push_back(require(name, {part_rows, columns}));
+    if (checkpoint_)
+      tensors.push_back(width > 0 ? require(name, {part_rows, columns / width, width})
+                                  : require(name, {part_rows, columns}));
   }
   if (!status_) return {};
   const DType storage = stored_as(tensors);
   if (mode_ == Mode::check) {
-    planned_bytes_ += rows * columns * static_cast<int64_t>(size_of(storage));
+    plan(rows * columns * static_cast<int64_t>(size_of(storage)));
     return {};
   }
   PackedMatrix out(rows, columns, storage);
@@ -156,33 +168,54 @@ Linear WeightReader::fused(const std::string& prefix, std::initializer_list<Part
   Linear out;
   out.weight = stack(names, columns);
   if (!bias) return out;
-  if (mode_ == Mode::load) out.bias = AlignedArray<float>(static_cast<size_t>(rows));
+  if (mode_ == Mode::load) {
+    out.bias = AlignedArray<float>(static_cast<size_t>(rows));
+    std::fill_n(out.bias.data(), rows, 0.0f);
+  }
   int64_t first = 0;
   for (const Part& part : parts) {
-    const AlignedArray<float> piece = vector(prefix + std::string(part.name) + ".bias", part.rows, 0.0f);
+    AlignedArray<float> piece;
+    if (part.bias) piece = vector(prefix + std::string(part.name) + ".bias", part.rows, 0.0f);
     if (piece.size()) std::copy_n(piece.data(), piece.size(), out.bias.data() + first);
     first += part.rows;
   }
   return out;
 }
 
-AlignedArray<float> WeightReader::vector(const std::string& name, int64_t size, float dummy_mean) {
+Linear WeightReader::convolution(const std::string& prefix, int64_t rows, int64_t channels, int64_t width) {
+  Linear out;
+  out.weight = stack({{prefix + ".weight", rows}}, channels * width, width);
+  out.bias = vector(prefix + ".bias", rows, 0.0f);
+  return out;
+}
+
+std::string WeightReader::first_of(std::initializer_list<std::string> candidates) const {
+  const auto found = std::ranges::find_if(candidates, [&](const std::string& name) { return has(name); });
+  return found == candidates.end() ? *candidates.begin() : *found;
+}
+
+AlignedArray<float> WeightReader::vector(const std::string& name, int64_t size, float dummy_mean, bool row) {
   if (!status_) return {};
-  const Tensor* tensor = checkpoint_ ? require(name, {size}) : nullptr;
+  const Tensor* tensor = nullptr;
+  if (checkpoint_) tensor = row ? require(name, {1, size}) : require(name, {size});
   if (!status_) return {};
   if (mode_ == Mode::check) {
-    planned_bytes_ += size * static_cast<int64_t>(sizeof(float));
+    plan(size * static_cast<int64_t>(sizeof(float)));
     return {};
   }
+  if (!dummy_) return values(*tensor, 0, size);
   AlignedArray<float> out(static_cast<size_t>(size));
-  if (dummy_) {
-    dummy_->fill_vector(name, dummy_mean, size, out.data());
-    return out;
-  }
-  const DType from = *tensor->entry->type.dtype(), to = dtype_.value_or(from);
-  if (!fits(*tensor, to)) return {};
+  dummy_->fill_vector(name, dummy_mean, size, out.data());
+  return out;
+}
+
+/// Elements [first, first + count), rounded; empty after an error.
+AlignedArray<float> WeightReader::values(const Tensor& tensor, int64_t first, int64_t count) {
+  const DType from = *tensor.entry->type.dtype(), to = dtype_.value_or(from);
+  if (!fits(tensor, to, first, count)) return {};
+  AlignedArray<float> out(static_cast<size_t>(count));
   for (size_t i = 0; i < out.size(); ++i)
-    out[i] = round_to(read_float(tensor->data, i, from), to);
+    out[i] = round_to(read_float(tensor.data, static_cast<size_t>(first) + i, from), to);
   return out;
 }
 
@@ -191,8 +224,11 @@ std::vector<std::string_view> WeightReader::unused() const {
   if (!checkpoint_) return names;
   auto used = used_;
   std::ranges::sort(used);
-  for (const Tensor& tensor : checkpoint_->tensors())
-    if (!std::ranges::binary_search(used, &tensor)) names.push_back(tensor.name());
+  for (const Tensor& tensor : checkpoint_->tensors()) {
+    const bool known = std::ranges::any_of(
+        ignored_, [&](const std::string& prefix) { return tensor.name().starts_with(prefix); });
+    if (!known && !std::ranges::binary_search(used, &tensor)) names.push_back(tensor.name());
+  }
   return names;
 }
 

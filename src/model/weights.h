@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/aligned.h"
@@ -17,6 +18,9 @@
 #include "model/dummy.h"
 
 namespace fovea {
+
+/// `value` as `dtype` holds it (to nearest even).
+float round_to(float value, DType dtype);
 
 /// y = x W^T + b, b absent when empty.
 struct Linear {
@@ -44,6 +48,15 @@ class WeightReader {
   struct Part {
     std::string_view name;  ///< "q_proj": tensor PREFIX + name + ".weight", and ".bias" when asked for
     int64_t rows = 0;
+    bool bias = true;  ///< false: this part has none though the others do
+  };
+  /// Where one tensor holds a matrix of every expert.
+  struct ExpertTensor {
+    std::string name;
+    int64_t experts = 0, rows = 0, columns = 0;  ///< [experts, rows, columns]
+    bool transposed = false;                     ///< stored as [experts, columns, rows]
+    bool interleaved = false;  ///< rows 2i and 2i + 1 become rows i and rows / 2 + i, in `bias` too
+    bool mxfp4 = false;  ///< NAME_blocks U8 [experts, rows, columns / 32, 16], NAME_scales U8 without the 16
   };
 
   /// Exactly one of `checkpoint` and `dummy` is given.
@@ -56,8 +69,21 @@ class WeightReader {
   PackedMatrix matrix(const std::string& name, int64_t rows, int64_t columns);
   /// Linear layers with the same input stacked into one, in order.
   Linear fused(const std::string& prefix, std::initializer_list<Part> parts, int64_t columns, bool bias);
-  /// The weight of a norm, [size]; at random it is near 1.
-  AlignedArray<float> norm(const std::string& name, int64_t size) { return vector(name, size, 1.0f); }
+  /// A one-dimensional convolution PREFIX.weight [rows, channels, width] with PREFIX.bias, as the linear
+  /// layer of inputs [channels, width].
+  Linear convolution(const std::string& prefix, int64_t rows, int64_t channels, int64_t width);
+  /// A tensor [size], or [1, size] where `row`; at random it is near `dummy_mean` (1 for what multiplies, 0
+  /// for what is added).
+  AlignedArray<float> vector(const std::string& name, int64_t size, float dummy_mean, bool row = false);
+  /// Expert `index` of a tensor that holds all; `bias` adds NAME_bias [experts, rows].
+  Linear expert(const ExpertTensor& tensor, int64_t index, bool bias);
+
+  /// Whether the checkpoint has this tensor; false for dummy weights.
+  bool has(const std::string& name) const { return checkpoint_ && checkpoint_->find(name) != nullptr; }
+  /// The first of `candidates` that the checkpoint has; the first of all when it has none.
+  std::string first_of(std::initializer_list<std::string> candidates) const;
+  /// Tensors whose names begin so are known and not needed: no warning.
+  void ignore(std::string prefix) { ignored_.push_back(std::move(prefix)); }
 
   const Status& status() const { return status_; }
   /// Bytes of the weights that the check mode saw.
@@ -66,11 +92,19 @@ class WeightReader {
   std::vector<std::string_view> unused() const;
 
  private:
-  AlignedArray<float> vector(const std::string& name, int64_t size, float dummy_mean);
-  PackedMatrix stack(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns);
+  PackedMatrix stack(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns,
+                     int64_t width = 0);
   DType stored_as(const std::vector<const Tensor*>& tensors) const;
-  const Tensor* require(const std::string& name, std::initializer_list<int64_t> shape);
-  bool fits(const Tensor& tensor, DType to);
+  /// `type` empty: one that read_float knows.
+  const Tensor* require(const std::string& name, std::initializer_list<int64_t> shape,
+                        std::string_view type = {});
+  /// Elements [first, first + count) of the tensor, or all.
+  bool fits(const Tensor& tensor, DType to, int64_t first = 0, int64_t count = -1);
+  AlignedArray<float> values(const Tensor& tensor, int64_t first, int64_t count);
+  PackedMatrix expert_matrix(const ExpertTensor& tensor, int64_t index);
+  PackedMatrix mxfp4_matrix(const ExpertTensor& tensor, int64_t index);
+  AlignedArray<float> expert_bias(const ExpertTensor& tensor, int64_t index);
+  void plan(int64_t bytes);
   void pack_dummy(PackedMatrix& out, int64_t first, int64_t rows, const std::string& name);
   void fail(Error error) {
     if (status_) status_ = std::move(error);
@@ -84,6 +118,7 @@ class WeightReader {
   Status status_;
   int64_t planned_bytes_ = 0;
   std::vector<const Tensor*> used_;
+  std::vector<std::string> ignored_;
 };
 
 }  // namespace fovea

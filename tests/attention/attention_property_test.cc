@@ -193,6 +193,50 @@ TEST(AttentionProperty, HeadSizes) {
   }
 }
 
+// Head sizes, groups, masks, caps and sinks together as published models have them; windows and chunks are
+// shorter, so that the lengths below cross them (W - 1, W, W + 1, 2 W keys).
+TEST(AttentionProperty, ShapesOfModels) {
+  struct Shape {
+    const char* model;
+    int heads, kv_heads, head_dim, window, chunk;
+    float softcap;
+    bool sink;
+  };
+  constexpr int kReach = 48;
+  const Shape shapes[] = {
+      {"gemma-2-9b, sliding", 4, 2, 256, kReach, 0, 50.0f, false},
+      {"gemma-2-9b, full", 4, 2, 256, 0, 0, 50.0f, false},
+      {"gemma-3-1b, sliding", 4, 1, 256, kReach, 0, 0, false},
+      {"gpt-oss-20b, sliding", 8, 1, 64, kReach, 0, 0, true},
+      {"gpt-oss-20b, full", 8, 1, 64, 0, 0, 0, true},
+      {"llama-4-scout, chunked", 5, 1, 128, 0, kReach, 0, false},
+      {"phi-3-mini, sliding", 2, 2, 96, kReach, 0, 0, false},
+      {"mistral-7b-v0.1", 4, 1, 128, kReach, 0, 0, false},
+      {"all at once", 6, 2, 72, kReach - 7, kReach, 3.0f, true},
+  };
+  uint64_t seed = 20;
+  for (const Shape& shape : shapes) {
+    SCOPED_TRACE(shape.model);
+    Problem p;
+    p.spec = plain_spec(shape.heads, shape.kv_heads, shape.head_dim);
+    p.spec.mask.window_left = shape.window > 0 ? shape.window - 1 : -1;
+    p.spec.mask.chunk = shape.chunk;
+    p.spec.softcap = shape.softcap;
+    p.spec.has_sink = shape.sink;
+    for (int h = 0; shape.sink && h < shape.heads; ++h)
+      p.sinks.push_back(0.5f * static_cast<float>(h) - 1.0f);
+    for (const int n_k : {kReach - 1, kReach, kReach + 1, 2 * kReach})
+      p.seqs.push_back(make_sequence(p.spec, n_k, n_k, ++seed));
+    p.seqs.push_back(make_sequence(p.spec, 5, 3 * kReach + 2, ++seed));
+    expect_conforming(p, ++seed);
+    p.phase = Phase::decode;
+    p.seqs.clear();
+    for (const int n_k : {kReach - 1, kReach, kReach + 1, 2 * kReach, 5 * kReach})
+      p.seqs.push_back(make_sequence(p.spec, 1, n_k, ++seed));
+    expect_conforming(p, ++seed);
+  }
+}
+
 TEST(AttentionProperty, PageSizes) {
   for (const int page : {1, 2, 3, 5, 16, 31, 64, 100, 544, 1024}) {
     Problem p;
