@@ -34,6 +34,7 @@ TEST(Endurance, HundredsOfRequestsLeaveNothingBehind) {
   config.num_pages = 60;  // of 4 tokens: two and a half longest sequences
   config.max_running_requests = 12;
   config.max_batched_tokens = 64;
+  config.threads = 1;
   auto engine = make_engine(config);
   ASSERT_NE(engine, nullptr);
   constexpr int kRequests = 400, kInFlight = 40;
