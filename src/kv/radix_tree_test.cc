@@ -187,12 +187,12 @@ void random_use(int page_size, uint32_t seed) {
         Pages pages = match.pages;
         // Sometimes as if it had not looked: then all are duplicates or new.
         if (rng() % 2) pages.clear();
+        const size_t first =
+            rng() % (pages.size() + 1);  // what is before is the tree's, so need not be given
         if (pool.allocate(static_cast<int64_t>(want - pages.size()), pages)) {
           const Pages known = expected_match(tokens);
           Pages expected = pages;
           std::copy(known.begin(), known.end(), expected.begin());
-          // Only the last pages, down to those that the lock keeps.
-          const size_t first = rng() % (match.pages.size() + 1);
           RadixTree::Node* node = tree.insert(prefix(tokens, want), std::span(pages).subspan(first));
           ASSERT_EQ(pages, expected);
           for (size_t n = 1; n <= want; ++n)

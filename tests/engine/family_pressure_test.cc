@@ -2,6 +2,7 @@
 // (BART, Whisper) answer in the smallest pool as in an ample one, bit for bit.
 #include <string>
 
+#include "model/config.h"
 #include "tests/engine/fixture.h"
 
 namespace fovea {
