@@ -246,7 +246,8 @@ Status check_fields(const json& row, const std::string& where, RowKind kind) {
   known.push_back("id");
   if (kind == RowKind::generate) {
     known.push_back("decoder_prompt");
-    known.insert(known.end(), std::begin(kRequestFields), std::end(kRequestFields));
+    for (const std::string_view name : kRequestFields)
+      known.push_back(name);
   } else if (kind == RowKind::score) {
     known.push_back("prompt_logprobs");
   }

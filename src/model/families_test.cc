@@ -128,7 +128,7 @@ class FamilyTest : public testing::TestWithParam<FamilyCase> {
       ids_.push_back(static_cast<int32_t>(rng() % 77));
     ThreadPool pool(2);
     Stream stream(pool);
-    auto model = Model::load(config_, {.dir = dir_.path()}, stream);
+    auto model = Model::load(config_, {.dir = dir_.path(), .dtype = {}}, stream);
     EXPECT_TRUE(model.ok()) << model.error().message;
     model_ = *std::move(model);
   }
@@ -220,7 +220,7 @@ TEST(AttentionBlockTest, SinksTakeTheirShare) {
   test::write_weights(dir, weights, DType::f32);
   ThreadPool pool(2);
   Stream stream(pool);
-  auto model = Model::load(config, {.dir = dir.path()}, stream);
+  auto model = Model::load(config, {.dir = dir.path(), .dtype = {}}, stream);
   ASSERT_TRUE(model.ok()) << model.error().message;
   const std::vector<int32_t> ids = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9};
   const auto expected = test::ReferenceModel(config, weights).logits(ids);
