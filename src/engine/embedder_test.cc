@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "../tests/support/temp_dir.h"
+#include "base/log.h"
 #include "fovea/embed.h"
 
 namespace fovea {
@@ -32,12 +33,14 @@ constexpr char kTokenizer[] = R"({"version": "1.0", "added_tokens": [
 class EmbedderTest : public testing::Test {
  protected:
   EmbedderTest() {
+    set_log_level(LogLevel::error);  // the tokenizer knows seven letters, and says so
     dir_.write("config.json", kConfig);
     dir_.write("tokenizer.json", kTokenizer);
     config_.model = dir_.path();
     config_.dummy_weights = true;
     config_.threads = 2;
   }
+  ~EmbedderTest() override { set_log_level(LogLevel::warning); }
   std::unique_ptr<Embedder> make() {
     auto embedder = Embedder::create(config_);
     EXPECT_TRUE(embedder.ok()) << embedder.error().message;
