@@ -293,13 +293,13 @@ void EngineImpl::log_start() const {
     FOVEA_LOG(info) << lines.substr(at, end - at);
     at = end + 1;
   }
-  for (const RopeConfig& rope : model_config_.ropes)
-    if (rope.scaling == RopeScaling::longrope) {
-      FOVEA_LOG(info) << "rope: longrope's " << (rope.long_context ? "long" : "short")
-                      << " factors, because the maximum sequence length " << info_.max_seq_len << " is "
-                      << (rope.long_context ? "beyond" : "within") << " the original context of "
-                      << rope.original_max_position;
-    }
+  for (const RopeConfig& rope : model_config_.ropes) {
+    if (rope.scaling != RopeScaling::longrope) continue;
+    FOVEA_LOG(info) << "rope: longrope's " << (rope.long_context ? "long" : "short")
+                    << " factors, because the maximum sequence length " << info_.max_seq_len << " is "
+                    << (rope.long_context ? "beyond" : "within") << " the original context of "
+                    << rope.original_max_position;
+  }
   FOVEA_LOG(info) << "KV cache: " << info_.kv_tokens << " tokens, " << std::fixed << std::setprecision(2)
                   << static_cast<double>(info_.kv_tokens) / info_.max_seq_len
                   << " sequences of the longest length (" << info_.max_seq_len << ")";

@@ -206,7 +206,7 @@ TEST(ConfigFamilies, Llama4InBothGenerations) {
     EXPECT_DOUBLE_EQ(c.temperature_floor, 8192.0);
   }
   const ModelConfig off = good(base("Llama4ForCausalLM", R"({"attn_temperature_tuning":false,
-      "use_qk_norm":false,"num_local_experts":1,"moe_layers":[],"no_rope_layer_interval":2})"));
+      "use_qk_norm":false,"moe_layers":[],"no_rope_layer_interval":2})"));
   EXPECT_EQ(off.temperature_scale, 0.0);
   EXPECT_EQ(off.qk_norm, QkNorm::none);
   EXPECT_EQ(expert_layers(off), (Ints{0, 0, 0, 0}));

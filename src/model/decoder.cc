@@ -90,7 +90,8 @@ int64_t Decoder::reserve(int max_tokens, int max_logit_rows) {
   const int64_t hidden = config_.hidden_size;
   const int64_t heads = static_cast<int64_t>(config_.num_heads) * config_.head_dim;
   const int64_t qkv = heads + 2 * static_cast<int64_t>(config_.num_kv_heads) * config_.head_dim;
-  const int64_t intermediate = config_.intermediate_size;
+  const bool dense = !std::ranges::all_of(config_.layers, &LayerConfig::moe);
+  const int64_t intermediate = dense ? config_.intermediate_size : 0;
   // Attention's and the MLP's scratch are never alive together and share their place.
   const size_t shared =
       std::max(padded(qkv) + padded(heads), padded(2 * intermediate) + padded(intermediate));

@@ -15,7 +15,7 @@ using test::Runner;
 
 constexpr int kWindow = 12;               // also the chunk of Llama 4
 constexpr int kTokens = 2 * kWindow + 3;  // one more than 2 W, and a second decoded token
-constexpr double kTolerance = 3e-5;       // relative to logits of 1 and more: fp32 sums of some 100 terms
+constexpr double kTolerance = 1e-4;       // relative to logits of 1 and more: fp32 sums of some 100 terms
 
 struct Change {
   const char* name;
@@ -50,9 +50,9 @@ const FamilyCase kCases[] = {
       other_layers_slide(),
       {"no factor on cos and sin", [](ModelConfig& c) { c.ropes[0].attention_factor = 1; }},
       {"plain frequencies", [](ModelConfig& c) { c.ropes[0].scaling = RopeScaling::none; }}}},
-    {"mistral", R"({"architectures":["MistralForCausalLM"],"sliding_window":12,"head_dim":24})", {widen()}},
+    {"mistral", R"({"architectures":["MistralForCausalLM"],"sliding_window":12})", {widen()}},
     {"gemma2",
-     R"({"architectures":["Gemma2ForCausalLM"],"head_dim":24,"sliding_window":12,
+     R"({"architectures":["Gemma2ForCausalLM"],"sliding_window":12,
          "query_pre_attn_scalar":10,"attn_logit_softcapping":2.0,"final_logit_softcapping":4.0})",
      {widen(),
       other_layers_slide(),
@@ -64,7 +64,7 @@ const FamilyCase kCases[] = {
       {"silu", [](ModelConfig& c) { c.activation = Activation::silu; }},
       {"erf instead of tanh", [](ModelConfig& c) { c.activation = Activation::gelu; }}}},
     {"gemma3",
-     R"({"architectures":["Gemma3ForCausalLM"],"head_dim":24,"sliding_window":12,"sliding_window_pattern":2,
+     R"({"architectures":["Gemma3ForCausalLM"],"sliding_window":12,"sliding_window_pattern":2,
          "query_pre_attn_scalar":30,"rope_theta":1000000,"rope_scaling":{"rope_type":"linear","factor":8},
          "rope_local_base_freq":10000})",
      {widen(),
@@ -82,7 +82,7 @@ const FamilyCase kCases[] = {
       {"attention", [](ModelConfig& c) { c.attention_scale = 0; }},
       {"logits", [](ModelConfig& c) { c.logit_scale = 1; }}}},
     {"phi3_long",
-     R"({"architectures":["Phi3ForCausalLM"],"head_dim":24,"partial_rotary_factor":0.5,"sliding_window":12,
+     R"({"architectures":["Phi3ForCausalLM"],"partial_rotary_factor":0.5,"sliding_window":12,
          "original_max_position_embeddings":16,"rope_scaling":{"type":"longrope",
          "short_factor":[1,1.1,1.2,1.3,1.4,1.5],"long_factor":[1,2,3,4,5,6]}})",
      {widen(),
@@ -94,7 +94,7 @@ const FamilyCase kCases[] = {
        }},
       {"no factor on cos and sin", [](ModelConfig& c) { c.ropes[0].attention_factor = 1; }}}},
     {"llama4",
-     R"({"architectures":["Llama4ForCausalLM"],"head_dim":24,"attention_chunk_size":12,"moe_layers":[],
+     R"({"architectures":["Llama4ForCausalLM"],"attention_chunk_size":12,"moe_layers":[],
          "no_rope_layer_interval":2,"attn_scale":0.7,"floor_scale":5,"intermediate_size_mlp":51})",
      {{"a larger chunk",
        [](ModelConfig& c) {
@@ -115,7 +115,7 @@ class FamilyTest : public testing::TestWithParam<FamilyCase> {
  protected:
   FamilyTest() {
     auto json = nlohmann::json::parse(R"({"vocab_size":77,"hidden_size":40,"intermediate_size":51,
-        "num_hidden_layers":4,"num_attention_heads":4,"num_key_value_heads":2,
+        "num_hidden_layers":4,"num_attention_heads":4,"head_dim":24,"num_key_value_heads":2,
         "max_position_embeddings":4096,"tie_word_embeddings":true})");
     json.update(nlohmann::json::parse(GetParam().config));
     auto config = parse_model_config(json.dump(), "", "/m");

@@ -1,6 +1,7 @@
 // The text models of Llama 4 (transformers' Llama4ForCausalLM): most layers rotate q and k in adjacent pairs,
 // norm them without a weight, and see their own chunk of positions only; every fourth does not rotate, sees
 // all keys, and sharpens the queries of far positions. Some or all layers have experts.
+#include <algorithm>
 #include <string>
 
 #include "model/family.h"
@@ -67,8 +68,10 @@ void read_expert_layers(Fields& fields, ModelConfig& c) {
 
 void read_experts(Fields& fields, ModelConfig& c) {
   read_expert_layers(fields, c);
-  c.moe.intermediate_size = c.moe.shared_intermediate_size = c.intermediate_size;
+  const int of_experts = c.intermediate_size;
   c.intermediate_size = fields.small("intermediate_size_mlp", 1, 1 << 22, 16384);
+  if (std::ranges::none_of(c.layers, &LayerConfig::moe)) return;
+  c.moe.intermediate_size = c.moe.shared_intermediate_size = of_experts;
   read_expert_counts(fields, c, /*default_top=*/1);
   c.moe.router = MoeRouter::sigmoid_top;
   c.moe.layout = MoeLayout::llama4;

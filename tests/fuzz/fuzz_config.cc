@@ -43,6 +43,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     FOVEA_CHECK(layer.rope >= -1 && layer.rope < static_cast<int>(c.ropes.size()));
     FOVEA_CHECK(!layer.moe || c.moe.num_experts > 0);
   }
+  if (c.moe.num_experts > 0) {
+    FOVEA_CHECK(c.moe.experts_per_token > 0 && c.moe.experts_per_token <= c.moe.num_experts);
+    FOVEA_CHECK(c.moe.intermediate_size > 0 && c.moe.shared_intermediate_size >= 0);
+    FOVEA_CHECK(!c.moe.mxfp4 || (c.hidden_size % 32 == 0 && c.moe.intermediate_size % 32 == 0));
+  }
   FOVEA_CHECK(std::isfinite(c.attention_scale) && std::isfinite(c.embedding_scale));
   FOVEA_CHECK(std::isfinite(c.residual_scale) && std::isfinite(c.logit_scale));
   FOVEA_CHECK(c.attention_softcap >= 0 && c.logit_softcap >= 0 && c.temperature_floor >= 1);
