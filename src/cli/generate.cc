@@ -5,6 +5,7 @@
 
 #include "cli/batch.h"
 #include "cli/encoder_rows.h"
+#include "cli/engine_stats.h"
 #include "cli/stream_answer.h"
 
 namespace fovea::cli {
@@ -60,6 +61,7 @@ Result<GenerateRequest> make_request(const Engine& engine, const EncoderRows& en
     request.prompt_ids = std::move(ids);
   }
   request.sampling = merge_sampling(engine.default_sampling(), flags.sampling);
+  request.priority = row.priority.value_or(0);
   request.sampling.seed = flags.model.seed;
   request.sampling = merge_sampling(request.sampling, row.sampling);
   if (encoder.active()) encoder.force(request);
@@ -140,6 +142,27 @@ Status print_answers(Engine& engine, const EncoderRows& encoder, RowSource& sour
   }
 }
 
+Status run_rows(Engine& engine, const EncoderRows& encoder, RowSource& source, const GenerateFlags& flags,
+                OutputFile& output) {
+  Batch batch;
+  batch.what = "generate";
+  batch.max_running = flags.model.max_running_requests;
+  batch.request = [&](const InputRow& row) { return make_request(engine, encoder, row, flags); };
+  batch.line = [&](const RowResult& result) { return to_row(engine, result); };
+  return run_batch(engine, source, batch, output);
+}
+
+/// For a person, each answer as it comes.
+Status stream_prompts(Engine& engine, const EncoderRows& encoder, RowSource& source,
+                      const GenerateFlags& flags) {
+  InterruptFlag interrupt;
+  for (;;) {
+    FOVEA_TRY(row, source.next());
+    if (!row) return {};
+    FOVEA_RETURN_IF_ERROR(stream_prompt(engine, encoder, *row, flags, interrupt));
+  }
+}
+
 }  // namespace
 
 Status run_generate(const GenerateFlags& flags) {
@@ -151,21 +174,11 @@ Status run_generate(const GenerateFlags& flags) {
   FOVEA_TRY(engine, make_engine(flags.model));
   FOVEA_TRY(encoder, EncoderRows::create(*engine, flags.model.generation_config));
   std::fputs(describe_start(engine->info()).c_str(), stderr);
-  if (rows) {
-    Batch batch;
-    batch.what = "generate";
-    batch.max_running = flags.model.max_running_requests;
-    batch.request = [&](const InputRow& row) { return make_request(*engine, encoder, row, flags); };
-    batch.line = [&](const RowResult& result) { return to_row(*engine, result); };
-    return run_batch(*engine, source, batch, output);
-  }
-  if (flags.sampling.n.value_or(1) > 1) return print_answers(*engine, encoder, source, flags);
-  InterruptFlag interrupt;
-  for (;;) {
-    FOVEA_TRY(row, source.next());
-    if (!row) return {};
-    FOVEA_RETURN_IF_ERROR(stream_prompt(*engine, encoder, *row, flags, interrupt));
-  }
+  const Status status = rows                               ? run_rows(*engine, encoder, source, flags, output)
+                        : flags.sampling.n.value_or(1) > 1 ? print_answers(*engine, encoder, source, flags)
+                                                           : stream_prompts(*engine, encoder, source, flags);
+  if (flags.stats) std::fputs(describe_stats(engine->stats()).c_str(), stderr);
+  return status;
 }
 
 }  // namespace fovea::cli

@@ -44,7 +44,8 @@ constexpr std::string_view kRequestFields[] = {"temperature",
                                                "include_stop_str_in_output",
                                                "logprobs",
                                                "top_logprobs",
-                                               "prompt_logprobs"};
+                                               "prompt_logprobs",
+                                               "priority"};
 
 /// The start of a text or a value as printable ASCII, whatever it holds.
 std::string shown(const json& value) {
@@ -324,6 +325,7 @@ Result<InputRow> parse_row(const std::string& line, const std::string& where, Ro
   if (row.contains("id")) out.id_json = row["id"].dump(-1, ' ', false, json::error_handler_t::replace);
   FOVEA_RETURN_IF_ERROR(read_prompt(row, where, out));
   FOVEA_RETURN_IF_ERROR(read_sampling(row, where, out.sampling));
+  FOVEA_RETURN_IF_ERROR(read_integer(row, "priority", where, std::numeric_limits<int>::min(), out.priority));
   FOVEA_RETURN_IF_ERROR(read_logprobs(row, where, out));
   return out;
 }

@@ -21,7 +21,8 @@ struct InputRow {
   std::optional<std::string> audio;           ///< "audio": a WAV file's path
   std::optional<std::string> decoder_prompt;  ///< "decoder_prompt", of encoder-decoder models
   SamplingFlags sampling;                     ///< request_fields()
-  bool no_logprobs = false;                   ///< "logprobs" is false, whatever the flags say
+  std::optional<int> priority;
+  bool no_logprobs = false;  ///< "logprobs" is false, whatever the flags say
 };
 
 /// A file to read; a folder, or one that can't be read, is an error.

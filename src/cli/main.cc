@@ -45,6 +45,10 @@ void add_model_flags(CLI::App& app, ModelFlags& f) {
                  "Share of the free memory that the KV cache may take")
       ->check(CLI::Range(0.01, 1.0))
       ->capture_default_str();
+  app.add_option(
+         "--scheduling-policy", f.scheduling_policy,
+         "Who is served first: fcfs (who came first) or priority (the lowest \"priority\" of the rows)")
+      ->capture_default_str();
   app.add_flag("--disable-radix-cache,--no-enable-prefix-caching", f.no_prefix_cache, "Reuse no prefixes");
   app.add_option("--threads", f.threads, "Threads (default: one per usable CPU)")->check(CLI::Range(1, 1024));
   app.add_option("--seed", f.seed, "Seed of sampling and of dummy weights")
@@ -138,6 +142,7 @@ void add_generate(CLI::App& root, GenerateFlags& f) {
                  "model's)");
   app.add_flag("--chat", f.chat, "Prompts are user turns of the chat template");
   app.add_option("--system", f.system, "System message before a chat");
+  app.add_flag("--stats", f.stats, "Say at the end what the engine did, on standard error");
   app.add_option("--n", f.sampling.n, "Answers to each prompt")->check(CLI::Range(1, 128));
   app.add_option("--logprobs", f.sampling.logprobs,
                  "Log probability of each new token, and of so many most probable ones; -1 = all (JSON only)")

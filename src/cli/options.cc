@@ -45,6 +45,10 @@ Result<std::unique_ptr<Engine>> make_engine(const ModelFlags& flags) {
     return invalid("--kv-cache-dtype " + flags.kv_cache_dtype +
                    ": unknown; this build stores auto, float32, float16, bfloat16");
   config.kv_cache_dtype = *kv_dtype;
+  const auto policy = parse_scheduling_policy(flags.scheduling_policy);
+  if (!policy)
+    return invalid("--scheduling-policy " + flags.scheduling_policy + ": allowed are fcfs, priority");
+  config.scheduling_policy = *policy;
   config.attention = flags.attention;
   config.attention.page_size = flags.page_size;
   config.max_running_requests = flags.max_running_requests;

@@ -23,6 +23,7 @@ struct ModelFlags {
   int threads = 0;
   uint64_t seed = 0;
   bool no_prefix_cache = false;
+  std::string scheduling_policy = "fcfs";
   bool dummy_weights = false;
   std::string generation_config = "auto";
   int max_logprobs = 20;
@@ -48,6 +49,7 @@ struct GenerateFlags {
   std::string prompt_file, input, output, system, decoder_prompt;
   std::vector<std::string> audio;
   bool chat = false;
+  bool stats = false;  ///< what the engine did, on standard error, at the end
 };
 
 struct ChatFlags {

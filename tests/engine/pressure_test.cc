@@ -61,7 +61,7 @@ std::vector<Request> requests(uint32_t seed) {
 
 class Pressure : public testing::TestWithParam<const char*> {
  protected:
-  test::RunnerOptions options(int threads = 2) const { return {GetParam(), threads}; }
+  test::RunnerOptions options(int threads = 1) const { return {GetParam(), threads}; }
 
   /// Each request alone, in an ample pool that keeps every page.
   std::vector<std::unique_ptr<Runner>> alone(const std::vector<Request>& all, std::array<int, 2> windows) {
@@ -79,7 +79,7 @@ class Pressure : public testing::TestWithParam<const char*> {
                std::array<int, 2> windows, const SchedulerConfig& config, uint32_t seed,
                int64_t* preemptions) {
     std::mt19937 rng(seed);
-    Runner runner(windowed_model(windows), config, options());
+    Runner runner(windowed_model(windows), config, options(seed % 3 == 1 ? 2 : 1));
     size_t next = 0;
     while (next < all.size() || !runner.scheduler().idle()) {
       for (; next < all.size() && rng() % 3 == 0; ++next)
