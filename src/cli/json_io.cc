@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
@@ -247,8 +248,7 @@ Status check_fields(const json& row, const std::string& where, RowKind kind) {
   known.push_back("id");
   if (kind == RowKind::generate) {
     known.push_back("decoder_prompt");
-    for (const std::string_view name : kRequestFields)
-      known.push_back(name);
+    std::copy(std::begin(kRequestFields), std::end(kRequestFields), std::back_inserter(known));
   } else if (kind == RowKind::score) {
     known.push_back("prompt_logprobs");
   }
