@@ -149,6 +149,18 @@ TEST_F(EmbedderTest, TooLongTextsAreRefusedOrCutBetweenTheSpecialTokens) {
   EXPECT_EQ(*embedder->tokenize("dcba[SEP]aaa", true), (std::vector<int32_t>{1, 6, 5, 4, 2}));
 }
 
+TEST_F(EmbedderTest, WithoutATokenizerInputsAreIds) {
+  std::filesystem::remove(dir_.path() + "/tokenizer.json");
+  const auto embedder = make();
+  EXPECT_EQ(one(*embedder, {3, 4}).size(), 48u);
+  EXPECT_NE(embedder->tokenize("ab", false).error().message.find("no tokenizer.json"), std::string::npos);
+  dir_.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\nab\n");
+  dir_.write("tokenizer_config.json", R"({"tokenizer_class": "BertTokenizer"})");
+  EXPECT_EQ(*make()->tokenize("ab", false), (std::vector<int32_t>{2, 4, 3}));
+  dir_.write("tokenizer.json", "nonsense");
+  EXPECT_NE(create_error().find("tokenizer.json"), std::string::npos);
+}
+
 TEST_F(EmbedderTest, BadInputsAreRefused) {
   const auto embedder = make();
   for (const auto& [ids, part] : std::vector<std::pair<std::vector<int32_t>, std::string>>{

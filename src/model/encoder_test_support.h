@@ -229,7 +229,7 @@ class EncoderDecoderRunner {
         done_(requests.size()) {
     const ModelConfig& c = model.config();
     auto cache = KvCache::create({c.num_layers, c.num_kv_heads, c.head_dim, c.head_dim, page_size,
-                                  static_cast<int64_t>(requests.size()) * 2 * kPagesEach, DType::f32});
+                                  static_cast<int64_t>(requests.size()) * 2 * kPagesEach, KvCacheDType::float32});
     FOVEA_CHECK(cache.ok());
     cache_ = std::make_unique<KvCache>(*std::move(cache));
     poison();
