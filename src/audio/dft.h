@@ -13,7 +13,8 @@ class Dft {
  public:
   explicit Dft(int n);  ///< n >= 1; time n times the sum of n's prime factors
 
-  /// X[k] = sum over t of x[t] e^(-2 pi i k t / n), for k in [0, n). The pointer is valid until the next call.
+  /// X[k] = sum over t of x[t] e^(-2 pi i k t / n), for k in [0, n). The pointer is valid until the next
+  /// call.
   const Complex* transform(const double* x);
 
  private:

@@ -1,5 +1,6 @@
 #pragma once
-// Whisper's input: log-mel spectra of one 30-second window, as transformers' WhisperFeatureExtractor makes them.
+// Whisper's input: log-mel spectra of one 30-second window, as transformers' WhisperFeatureExtractor makes
+// them.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -35,8 +36,8 @@ Result<LogMelConfig> parse_log_mel_config(std::string_view text, const std::stri
 std::vector<double> slaney_mel_filters(const LogMelConfig& config);
 
 /// [frames, mel_bins]: power spectra of Hann-windowed frames, centred (reflected at both ends of the padded
-/// window), through the mel filters, as log10 no lower than -10 and no lower than the window's largest less 8,
-/// then (x + 4) / 4. `samples` at config.sample_rate; more than the window holds are refused.
+/// window), through the mel filters, as log10 no lower than -10 and no lower than the window's largest less
+/// 8, then (x + 4) / 4. `samples` at config.sample_rate; more than the window holds are refused.
 Result<std::vector<float>> log_mel(const LogMelConfig& config, std::span<const float> samples);
 
 }  // namespace fovea

@@ -46,7 +46,9 @@ TEST(LogMel, FiltersAreSlaneys) {
     double area = 0;
     for (size_t k = 0; k < kBins; ++k)
       area += 40 * filters[m * kBins + k];
-    if (m >= 40) EXPECT_NEAR(area, 1.0, 0.05) << m;
+    if (m >= 40) {
+      EXPECT_NEAR(area, 1.0, 0.1) << m;
+    }
     EXPECT_GT(area, 0) << m;
   }
 }

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <mutex>
 #include <new>
 #include <system_error>
@@ -134,13 +133,13 @@ Status EmbedderImpl::choose_length(const EmbedConfig& config, std::optional<int>
 }
 
 Status EmbedderImpl::load_tokenizer() {
-  const std::string path = info_.model_dir + "/tokenizer.json";
-  std::error_code ignored;
-  if (std::filesystem::exists(path, ignored)) {
-    FOVEA_TRY(tokenizer, Tokenizer::load(info_.model_dir));
-    tokenizer_ = std::move(tokenizer);
+  auto tokenizer = Tokenizer::load(info_.model_dir);
+  if (tokenizer) {
+    tokenizer_ = *std::move(tokenizer);
+  } else if (tokenizer.error().code == ErrorCode::not_found) {
+    FOVEA_LOG(warning) << tokenizer.error().message << ": inputs must be token ids";
   } else {
-    FOVEA_LOG(warning) << path << " is missing: inputs must be token ids";
+    return tokenizer.error();
   }
   return {};
 }
@@ -170,7 +169,7 @@ Status EmbedderImpl::load_model(const EmbedConfig& config) {
 }
 
 Result<std::vector<int32_t>> EmbedderImpl::tokenize(std::string_view text, bool truncate) const {
-  if (!tokenizer_) return not_found(info_.model_dir + "/tokenizer.json is missing; add it or give token ids");
+  if (!tokenizer_) return not_found(info_.model_dir + " has no tokenizer.json; add it or give token ids");
   FOVEA_TRY(ids, tokenizer_->encode(text));
   const auto limit = static_cast<size_t>(info_.max_seq_len);
   if (ids.size() <= limit) return ids;

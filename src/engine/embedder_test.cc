@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "../tests/support/temp_dir.h"
+#include "base/log.h"
 #include "fovea/embed.h"
 
 namespace fovea {
@@ -32,12 +33,14 @@ constexpr char kTokenizer[] = R"({"version": "1.0", "added_tokens": [
 class EmbedderTest : public testing::Test {
  protected:
   EmbedderTest() {
+    set_log_level(LogLevel::error);  // the tokenizer knows seven letters, and says so
     dir_.write("config.json", kConfig);
     dir_.write("tokenizer.json", kTokenizer);
     config_.model = dir_.path();
     config_.dummy_weights = true;
     config_.threads = 2;
   }
+  ~EmbedderTest() override { set_log_level(LogLevel::warning); }
   std::unique_ptr<Embedder> make() {
     auto embedder = Embedder::create(config_);
     EXPECT_TRUE(embedder.ok()) << embedder.error().message;
@@ -144,6 +147,18 @@ TEST_F(EmbedderTest, TooLongTextsAreRefusedOrCutBetweenTheSpecialTokens) {
   EXPECT_NE(refused.error().message.find("--truncate"), std::string::npos);
   EXPECT_EQ(*embedder->tokenize("abcd", true), (std::vector<int32_t>{1, 3, 4, 5, 2}));
   EXPECT_EQ(*embedder->tokenize("dcba[SEP]aaa", true), (std::vector<int32_t>{1, 6, 5, 4, 2}));
+}
+
+TEST_F(EmbedderTest, WithoutATokenizerInputsAreIds) {
+  std::filesystem::remove(dir_.path() + "/tokenizer.json");
+  const auto embedder = make();
+  EXPECT_EQ(one(*embedder, {3, 4}).size(), 48u);
+  EXPECT_NE(embedder->tokenize("ab", false).error().message.find("no tokenizer.json"), std::string::npos);
+  dir_.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\nab\n");
+  dir_.write("tokenizer_config.json", R"({"tokenizer_class": "BertTokenizer"})");
+  EXPECT_EQ(*make()->tokenize("ab", false), (std::vector<int32_t>{2, 4, 3}));
+  dir_.write("tokenizer.json", "nonsense");
+  EXPECT_NE(create_error().find("tokenizer.json"), std::string::npos);
 }
 
 TEST_F(EmbedderTest, BadInputsAreRefused) {

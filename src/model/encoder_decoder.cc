@@ -25,9 +25,14 @@ class EncoderDecoder final : public Model {
 
   const ModelConfig& config() const override { return config_; }
   int64_t weight_bytes() const override { return encoder_bytes_ + decoder_bytes_ + embedding_bytes(); }
-  /// The decoder's, and the head.
+  /// Of the decoder: its layers but for what makes cross keys and values, the head, and two embedding rows.
   int64_t weight_bytes_per_token() const override {
-    return decoder_bytes_ + head().bytes() + (weights_.lm_head ? 0 : weights_.decoder_positions.bytes());
+    int64_t bytes = decoder_bytes_ + head().bytes() +
+                    config_.hidden_size * static_cast<int64_t>(size_of(weights_.embedding.storage()) +
+                                                               size_of(weights_.decoder_positions.storage()));
+    for (const CrossDecoderLayer& layer : weights_.decoder)
+      bytes -= layer.cross.kv.bytes();
+    return bytes;
   }
 
   int64_t reserve(int max_tokens, int max_logit_rows) override;

@@ -228,8 +228,16 @@ class EncoderDecoderRunner {
         stream_(pool_),
         done_(requests.size()) {
     const ModelConfig& c = model.config();
-    auto cache = KvCache::create({c.num_layers, c.num_kv_heads, c.head_dim, c.head_dim, page_size,
-                                  static_cast<int64_t>(requests.size()) * 2 * kPagesEach, DType::f32});
+    auto cache = KvCache::create({c.num_layers,
+                                  c.num_kv_heads,
+                                  c.head_dim,
+                                  c.head_dim,
+                                  page_size,
+                                  static_cast<int64_t>(requests.size()) * 2 * kPagesEach,
+                                  KvCacheDType::float32,
+                                  KvLayout::hnd,
+                                  {},
+                                  {}});
     FOVEA_CHECK(cache.ok());
     cache_ = std::make_unique<KvCache>(*std::move(cache));
     poison();
