@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/dtype_names.h"
 #include "base/log.h"
 #include "engine/chat_prompt.h"
 #include "engine/core.h"
@@ -28,24 +29,6 @@ Status check_range(const char* name, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return {};
   return invalid(std::string(name) + " is " + std::to_string(value) + "; it must be " + std::to_string(low) +
                  " to " + std::to_string(high));
-}
-
-KvCacheDType as_kv_dtype(DType dtype) {
-  switch (dtype) {
-    case DType::f32: return KvCacheDType::float32;
-    case DType::f16: return KvCacheDType::float16;
-    case DType::bf16: return KvCacheDType::bfloat16;
-  }
-  return KvCacheDType::auto_;
-}
-
-std::optional<DType> as_storage(KvCacheDType dtype) {
-  switch (dtype) {
-    case KvCacheDType::float32: return DType::f32;
-    case KvCacheDType::float16: return DType::f16;
-    case KvCacheDType::bfloat16: return DType::bf16;
-    default: return std::nullopt;
-  }
 }
 
 std::string describe_rope_choice(const ModelConfig& config, int max_seq_len) {
@@ -93,13 +76,13 @@ class EngineImpl final : public Engine {
   Status load_model(const EngineConfig& config, const BackendRegistry& registry);
   Status make_kv_cache(const EngineConfig& config);
   void log_start() const;
+  void log_kv_scales() const;
   void start(const EngineConfig& config);
   void run();
 
   EngineInfo info_;
   ModelConfig model_config_;
   RequestContext context_;
-  KvCacheDType kv_dtype_ = KvCacheDType::auto_;
   int max_seqs_ = 0, max_logit_rows_ = 0;
 
   // Made in this order, so that each is gone before what it uses.
@@ -170,17 +153,17 @@ Status EngineImpl::choose_lengths(const EngineConfig& config) {
 }
 
 Status EngineImpl::select_backends(const EngineConfig& config, const BackendRegistry& registry) {
-  kv_dtype_ = config.kv_cache_dtype == KvCacheDType::auto_ ? as_kv_dtype(info_.dtype) : config.kv_cache_dtype;
+  info_.kv_dtype = resolve(config.kv_cache_dtype, info_.dtype);
+  info_.kv_layout = config.kv_layout == KvLayout::auto_ ? KvLayout::hnd : config.kv_layout;
   for (AttentionSpec spec : attention_specs(model_config_)) {
-    spec.kv_dtype = kv_dtype_;
+    spec.kv_dtype = info_.kv_dtype;
+    spec.kv_x_packed = info_.kv_layout == KvLayout::x_packed;
     if (std::ranges::find(info_.specs, spec) == info_.specs.end()) info_.specs.push_back(spec);
   }
   FOVEA_TRY(selection, select(config.attention, info_.specs, DeviceInfo{}, registry));
-  const auto storage = as_storage(kv_dtype_);
-  if (!storage)
-    return unsupported("KV cache dtype " + std::string(to_string(kv_dtype_)) +
-                       " can't be stored by this build; use auto, float32, float16 or bfloat16");
-  info_.kv_dtype = *storage;
+  if (size_of(info_.kv_dtype) == 0)  // a backend reads it, but nothing writes it
+    return unsupported("--kv-cache-dtype " + std::string(to_string(info_.kv_dtype)) +
+                       " can't be stored by this build; allowed are " + stored_kv_cache_dtypes());
   for (AttentionSpec& spec : info_.specs)
     spec.page_size = selection.page_size;
   info_.selection = std::move(selection);
@@ -227,7 +210,8 @@ Status EngineImpl::load_model(const EngineConfig& config, const BackendRegistry&
   Executor::Options executor_options;
   executor_options.limits = {max_seqs_, config.max_batched_tokens, int64_t{max_seqs_} * info_.max_seq_len,
                              info_.max_seq_len};
-  executor_options.kv_dtype = kv_dtype_;
+  executor_options.kv_dtype = info_.kv_dtype;
+  executor_options.kv_x_packed = info_.kv_layout == KvLayout::x_packed;
   executor_options.max_logit_rows = max_logit_rows_;
   FOVEA_TRY(executor, Executor::create(*model_, info_.selection, registry, executor_options));
   executor_ = std::move(executor);
@@ -241,6 +225,11 @@ Status EngineImpl::make_kv_cache(const EngineConfig& config) {
   kv.head_dim = kv.v_head_dim = model_config_.head_dim;
   kv.page_size = info_.selection.page_size;
   kv.dtype = info_.kv_dtype;
+  kv.layout = info_.kv_layout;
+  if (is_fp8(kv.dtype)) {
+    kv.k_scales = model_->kv_scales().k;
+    kv.v_scales = model_->kv_scales().v;
+  }
 
   KvSizing sizing;
   sizing.bytes_per_page = KvCache::bytes_per_page(kv);
@@ -270,9 +259,24 @@ void EngineImpl::log_start() const {
     at = end + 1;
   }
   if (!info_.rope_choice.empty()) FOVEA_LOG(info) << info_.rope_choice;
+  log_kv_scales();
   FOVEA_LOG(info) << "KV cache: " << info_.kv_tokens << " tokens, " << std::fixed << std::setprecision(2)
                   << static_cast<double>(info_.kv_tokens) / info_.max_seq_len
                   << " sequences of the longest length (" << info_.max_seq_len << ")";
+}
+
+void EngineImpl::log_kv_scales() const {
+  const KvScales& scales = model_->kv_scales();
+  const std::string_view dtype = to_string(info_.kv_dtype);
+  const bool fp8 = is_fp8(info_.kv_dtype);
+  if (fp8 && scales.empty()) {
+    FOVEA_LOG(warning) << "KV scales: the checkpoint has none, so that 1.0 is used with " << dtype
+                       << "; keys and values beyond its range are cut off";
+  } else if (fp8) {
+    FOVEA_LOG(info) << "KV scales: checkpoint, " << scales.summary();
+  } else if (!scales.empty()) {
+    FOVEA_LOG(info) << "KV scales: the checkpoint's are for an fp8 cache; " << dtype << " doesn't use them";
+  }
 }
 
 void EngineImpl::start(const EngineConfig& config) {

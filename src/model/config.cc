@@ -7,6 +7,7 @@
 #include "base/json_depth.h"
 #include "model/config_fields.h"
 #include "model/family.h"
+#include "model/kv_scales.h"
 #include "model/mapped_file.h"
 
 namespace fovea {
@@ -37,17 +38,18 @@ const Family* choose_family(Fields& fields) {
 }
 
 /// Refuses what the keys ask for and no code of the families does.
-void refuse_unsupported(Fields& fields, const ModelConfig& c) {
+void refuse_unsupported(Fields& fields, ModelConfig& c) {
   const Json* quantization = fields.find("quantization_config");
   if (!quantization || c.moe.mxfp4) return;
-  constexpr const char* kHelp = "use the float32, float16 or bfloat16 checkpoint";
-  if (!quantization->is_object() || !quantization->contains("quant_method"))
-    return fields.refuse("quantization_config",
-                         std::string("quantised checkpoints aren't supported; ") + kHelp,
-                         ErrorCode::unsupported);
-  fields.nested("quantization_config")
-      .refuse("quant_method", std::string("supported is mxfp4 for gpt-oss only; ") + kHelp,
-              ErrorCode::unsupported);
+  const KvCacheScheme scheme = kv_cache_scheme(*quantization);
+  if (!scheme.only)
+    fields.refuse("quantization_config",
+                  "quantised weights aren't supported but for gpt-oss's mxfp4; use the float32, float16 or "
+                  "bfloat16 checkpoint",
+                  ErrorCode::unsupported);
+  else if (!scheme.problem.empty())
+    fields.refuse("quantization_config", scheme.problem, ErrorCode::unsupported);
+  c.has_kv_scales = scheme.scales;
 }
 
 DType read_dtype(Fields& fields) {

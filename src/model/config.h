@@ -119,6 +119,7 @@ struct ModelConfig {
   int64_t max_position = 0;
   bool tie_word_embeddings = false;
   DType dtype = DType::f32;
+  bool has_kv_scales = false;  ///< quantization_config says that the checkpoint has scales of an fp8 KV cache
 
   NormKind norm = NormKind::rms;
   NormPlacement norm_placement = NormPlacement::pre;

@@ -80,6 +80,10 @@ class WeightReader {
   int64_t planned_bytes() const { return planned_bytes_; }
   /// Tensors of the checkpoint that the check mode did not ask for.
   std::vector<std::string_view> unused() const;
+  /// Tensors that something else reads.
+  void mark_used(const std::vector<const Tensor*>& tensors) {
+    used_.insert(used_.end(), tensors.begin(), tensors.end());
+  }
 
  private:
   PackedMatrix stack(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns);

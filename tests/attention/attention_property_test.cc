@@ -42,7 +42,7 @@ void expect_conforming(const Problem& problem, uint64_t seed) {
   for (const auto* entry : cpu_backends()) {
     if (!validate(*entry->info, problem.spec, {}, problem.phase).empty()) continue;
     const auto backend = entry->create();
-    EXPECT_EQ(conform(*backend, problem, random_layout(seed), pool), "");
+    EXPECT_EQ(conform(*backend, problem, random_layout(seed, problem.spec), pool), "");
   }
 }
 
@@ -54,7 +54,7 @@ TEST(AttentionProperty, RandomProblemsMatchTheReference) {
     for (uint64_t seed = first; seed < last; ++seed) {
       const Problem problem = random_problem(seed, entry->info->capability);
       const std::string failure =
-          conform(*backend, problem, random_layout(seed), seed % 4 == 0 ? three : one);
+          conform(*backend, problem, random_layout(seed, problem.spec), seed % 4 == 0 ? three : one);
       EXPECT_EQ(failure, "") << "FOVEA_SEED=" << seed;
     }
   }
@@ -68,7 +68,7 @@ TEST(AttentionProperty, OnEveryInstructionSet) {
       const auto [first, last] = seeds(100);
       for (uint64_t seed = first; seed < last; ++seed) {
         const Problem problem = random_problem(seed, entry->info->capability);
-        EXPECT_EQ(conform(*backend, problem, random_layout(seed), pool), "")
+        EXPECT_EQ(conform(*backend, problem, random_layout(seed, problem.spec), pool), "")
             << "FOVEA_SEED=" << seed << " on " << to_string(current_isa());
       }
     });
@@ -103,7 +103,13 @@ TEST(AttentionProperty, RandomProblemsReachEveryFeature) {
         {"f32", p.spec.dtype == DType::f32},
         {"f16", p.spec.dtype == DType::f16},
         {"bf16", p.spec.dtype == DType::bf16},
-        {"mixed dtypes", kv_dtype_of(p.spec) != p.spec.dtype},
+        {"mixed dtypes", kv_dtype_of(p.spec) != resolve(KvCacheDType::auto_, p.spec.dtype)},
+        {"e4m3", p.spec.kv_dtype == KvCacheDType::fp8_e4m3},
+        {"e5m2", p.spec.kv_dtype == KvCacheDType::fp8_e5m2},
+        {"int8", p.spec.kv_dtype == KvCacheDType::int8_per_token_head},
+        {"x_packed", random_layout(seed, p.spec).kv == KvLayout::x_packed},
+        {"nhd", random_layout(seed, p.spec).kv == KvLayout::nhd},
+        {"page lists", random_layout(seed, p.spec).page_lists},
         {"D != Dv", p.spec.head_dim != p.spec.v_head_dim},
         {"page 3", p.spec.page_size == 3},
         {"page 544", p.spec.page_size == 544},
@@ -247,6 +253,39 @@ TEST(AttentionProperty, PageSizes) {
     for (const int n_k : {page - 1, page, page + 1, 700})
       p.seqs.push_back(make_sequence(p.spec, std::min(n_k, 20), n_k, 12, {.coded_v = true}));
     expect_conforming(p, 13);
+  }
+}
+
+constexpr KvCacheDType kStored[] = {KvCacheDType::float32,  KvCacheDType::float16,
+                                    KvCacheDType::bfloat16, KvCacheDType::fp8_e4m3,
+                                    KvCacheDType::fp8_e5m2, KvCacheDType::int8_per_token_head};
+
+TEST(AttentionProperty, CacheDtypesLayoutsAndPageSizes) {
+  ThreadPool pool(1);
+  for (const KvCacheDType kv : kStored) {
+    Problem p;
+    p.spec = plain_spec(6, 2, 80);
+    p.spec.v_head_dim = 72;
+    p.spec.kv_dtype = kv;
+    p.spec.mask.window_left = 130;
+    // Widened in registers, widened in scratch, and a decode whose rows end within a tile.
+    p.seqs = {make_sequence(p.spec, 2, 150, 1, {.qk_gain = 3}), make_sequence(p.spec, 20, 90, 2),
+              make_sequence(p.spec, 1, 200, 3, {.coded_v = true})};
+    const Output want = reference(p, pool), textbook = naive(p);
+    for (const auto* entry : cpu_backends()) {
+      const auto backend = entry->create();
+      each_isa(*entry->info, [&] {
+        for (const int page : {1, 3, 16, 544})
+          for (const KvLayout layout : {KvLayout::hnd, KvLayout::nhd, KvLayout::x_packed})
+            for (const bool lists : {false, true}) {
+              p.spec.page_size = page;
+              const Output got = run(*backend, p, {.shuffle = 3, .kv = layout, .page_lists = lists}, pool);
+              EXPECT_EQ(judge(p, got, want, textbook), "")
+                  << p.describe() << ' ' << to_string(layout) << (lists ? " lists" : " table") << " on "
+                  << to_string(current_isa());
+            }
+      });
+    }
   }
 }
 
