@@ -43,6 +43,16 @@ int window_of(const ModelConfig& config) {
   return window;
 }
 
+std::string describe_rope_choice(const ModelConfig& config, int max_seq_len) {
+  for (const RopeConfig& rope : config.ropes)
+    if (rope.scaling == RopeScaling::longrope)
+      return std::string("rope: longrope's ") + (rope.long_context ? "long" : "short") +
+             " factors, because the longest length " + std::to_string(max_seq_len) + " is " +
+             (rope.long_context ? "beyond" : "within") + " the original context of " +
+             std::to_string(rope.original_max_position);
+  return "";
+}
+
 /// A thread-safe front, and one thread that owns the core.
 class EngineImpl final : public Engine {
  public:
@@ -151,6 +161,7 @@ Status EngineImpl::choose_lengths(const EngineConfig& config) {
   info_.max_seq_len = config.max_seq_len.value_or(static_cast<int>(longest));
   FOVEA_RETURN_IF_ERROR(check_range("the maximum sequence length", info_.max_seq_len, 1, longest));
   fit_to_length(model_config_, info_.max_seq_len);
+  info_.rope_choice = describe_rope_choice(model_config_, info_.max_seq_len);
   info_.architecture = model_config_.architecture;
   info_.dtype = config.dtype.value_or(model_config_.dtype);
   info_.vocab_size = model_config_.vocab_size;
@@ -281,14 +292,8 @@ void EngineImpl::log_start() const {
     FOVEA_LOG(info) << lines.substr(at, end - at);
     at = end + 1;
   }
+  if (!info_.rope_choice.empty()) FOVEA_LOG(info) << info_.rope_choice;
   log_kv_scales();
-  for (const RopeConfig& rope : model_config_.ropes) {
-    if (rope.scaling != RopeScaling::longrope) continue;
-    FOVEA_LOG(info) << "rope: longrope's " << (rope.long_context ? "long" : "short")
-                    << " factors, because the maximum sequence length " << info_.max_seq_len << " is "
-                    << (rope.long_context ? "beyond" : "within") << " the original context of "
-                    << rope.original_max_position;
-  }
   FOVEA_LOG(info) << "KV cache: " << info_.kv_tokens << " tokens, " << std::fixed << std::setprecision(2)
                   << static_cast<double>(info_.kv_tokens) / info_.max_seq_len
                   << " sequences of the longest length (" << info_.max_seq_len << ")";
