@@ -59,9 +59,10 @@ bool is_kind(std::string_view name, const Value& v) {
   if (name == "number") return v.is_number();
   if (name == "string") return v.is(Kind::string);
   if (name == "mapping") return v.is(Kind::dict);
-  if (name == "callable") return v.is(Kind::callable);
+  if (name == "callable") return v.is(Kind::callable) || v.is(Kind::joiner) || v.is(Kind::loop);
   const bool sequence = v.is_sequence() || v.is(Kind::string) || v.is(Kind::dict) || v.is(Kind::undefined);
-  if (name == "sequence" || name == "iterable") return sequence || (name == "iterable" && v.is(Kind::loop));
+  if (name == "sequence" || name == "iterable")
+    return sequence || (name == "iterable" && (v.is(Kind::loop) || v.is(Kind::generator)));
   return false;  // escaped: nothing is marked as safe
 }
 
@@ -83,7 +84,7 @@ bool apply_test(Runtime& rt, std::string_view name, const Value& input, const st
   if (name == "divisibleby") return divides(rt, input, arguments[0]);
   if (name == "sameas") return same(input, arguments[0]);
   if (name == "even") return divides(rt, input, Value::integer(2));
-  if (name == "odd") return !divides(rt, input, Value::integer(2));
+  if (name == "odd") return equal(binary(rt, "%", input, Value::integer(2)), Value::integer(1));
   if (name == "upper" || name == "lower") {
     const std::string text = to_str(input);
     rt.charge(text.size());

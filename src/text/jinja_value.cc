@@ -19,14 +19,18 @@ std::shared_ptr<const void> share(T object) {
   return std::make_shared<const T>(std::move(object));
 }
 
-std::shared_ptr<const void> share_items(std::vector<Value> items) {
+Sequence measured(std::vector<Value> items) {
   Sequence sequence;
   for (const Value& item : items) {
     sequence.nesting = std::max(sequence.nesting, item.nesting() + 1);
     sequence.weight += item.weight();
   }
   sequence.items = std::move(items);
-  return share(std::move(sequence));
+  return sequence;
+}
+
+std::shared_ptr<const void> share_items(std::vector<Value> items) {
+  return share(measured(std::move(items)));
 }
 
 void append_quoted(std::string_view text, std::string& out) {
@@ -130,6 +134,9 @@ void append_repr(const Value& value, int depth, std::string& out) {
       out += std::string("<LoopContext ") + std::to_string(value.as_loop().index + 1) + "/" +
              std::to_string(value.as_loop().items.size()) + ">";
       break;
+    case Kind::generator:
+    case Kind::cycler:
+    case Kind::joiner: out.append("<").append(type_name(value)).append(">"); break;
     case Kind::callable: out += "<function " + value.as_callable().name + ">"; break;
   }
 }
@@ -215,6 +222,18 @@ Value Value::dict(Dict items) {
   value.object_ = share(std::move(items));
   return value;
 }
+Value Value::group(Value grouper, Value list) {
+  Value value(Kind::tuple);
+  Sequence sequence = measured({std::move(grouper), std::move(list)});
+  sequence.group = true;
+  value.object_ = share(std::move(sequence));
+  return value;
+}
+Value Value::progress(Kind kind, std::vector<Value> items) {
+  Value value(kind);
+  value.object_ = std::make_shared<Progress>(Progress{measured(std::move(items)), 0});
+  return value;
+}
 Value Value::name_space(Namespace* object) {
   Value value(Kind::name_space);
   value.scalar_.space = object;
@@ -237,6 +256,12 @@ const std::vector<Value>& Value::as_items() const {
 LoopState& Value::as_loop() const {
   return *const_cast<LoopState*>(static_cast<const LoopState*>(object_.get()));
 }
+Progress& Value::as_progress() const {
+  return *const_cast<Progress*>(static_cast<const Progress*>(object_.get()));
+}
+bool Value::is_group() const {
+  return is(Kind::tuple) && static_cast<const Sequence*>(object_.get())->group;
+}
 const Callable& Value::as_callable() const {
   return *static_cast<const Callable*>(object_.get());
 }
@@ -249,6 +274,9 @@ int Value::nesting() const {
     case Kind::list:
     case Kind::tuple: return static_cast<const Sequence*>(object_.get())->nesting;
     case Kind::dict: return as_dict().nesting();
+    case Kind::generator:
+    case Kind::cycler:
+    case Kind::joiner: return as_progress().sequence.nesting;
     case Kind::callable: return as_callable().self.nesting() + 1;
     case Kind::loop: return as_loop().nesting;
     default: return 0;
@@ -262,6 +290,9 @@ uint64_t Value::weight() const {
     case Kind::tuple: return static_cast<const Sequence*>(object_.get())->weight;
     case Kind::dict: return as_dict().weight();
     case Kind::callable: return as_callable().self.weight() + 1;
+    case Kind::generator:
+    case Kind::cycler:
+    case Kind::joiner: return as_progress().sequence.weight;
     default: return 1;
   }
 }
@@ -340,6 +371,9 @@ bool equal(const Value& a, const Value& b) {
     case Kind::dict: return equal_dicts(a.as_dict(), b.as_dict());
     case Kind::name_space: return &a.as_namespace() == &b.as_namespace();
     case Kind::loop: return &a.as_loop() == &b.as_loop();
+    case Kind::generator:
+    case Kind::cycler:
+    case Kind::joiner: return &a.as_progress() == &b.as_progress();
     case Kind::callable: return &a.as_callable() == &b.as_callable();
     default: return true;  // undefined, none
   }
@@ -358,6 +392,9 @@ std::string_view type_name(const Value& value) {
     case Kind::dict: return "dict";
     case Kind::name_space: return "Namespace";
     case Kind::loop: return "LoopContext";
+    case Kind::generator: return "generator";
+    case Kind::cycler: return "Cycler";
+    case Kind::joiner: return "Joiner";
     case Kind::callable: return "function";
   }
   return "";
