@@ -1,7 +1,6 @@
 // fovea generate: prompts from flags, a file or JSON lines; answers streamed to a person or written as JSON
 // lines.
 #include <cstdio>
-#include <sstream>
 
 #include "cli/batch.h"
 #include "cli/output_file.h"
@@ -10,14 +9,6 @@
 namespace fovea::cli {
 namespace {
 
-Result<std::string> read_file(const std::string& path) {
-  FOVEA_TRY(file, open_input(path));
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (file.bad()) return io_error("cannot read " + path + " to its end");
-  return text.str();
-}
-
 Result<std::vector<InputRow>> rows_of_flags(const GenerateFlags& flags) {
   if (!flags.input.empty()) {
     if (!flags.prompts.empty() || !flags.prompt_file.empty())
@@ -25,6 +16,9 @@ Result<std::vector<InputRow>> rows_of_flags(const GenerateFlags& flags) {
     return read_rows(flags.input);
   }
   if (!flags.system.empty() && !flags.chat) return invalid("--system is part of a chat; give --chat too");
+  const TemplateFlags& given = flags.chat_template;
+  if (!flags.chat && !(given.tools.empty() && given.documents.empty() && given.kwargs.empty()))
+    return invalid("--tools, --documents and --template-kwargs are part of a chat; give --chat too");
   std::vector<InputRow> rows;
   for (const std::string& prompt : flags.prompts) {
     rows.emplace_back();
@@ -40,9 +34,10 @@ Result<std::vector<InputRow>> rows_of_flags(const GenerateFlags& flags) {
   return rows;
 }
 
-Result<GenerateRequest> make_request(const Engine& engine, const InputRow& row, const GenerateFlags& flags) {
+Result<GenerateRequest> make_request(const Engine& engine, const InputRow& row, const GenerateFlags& flags,
+                                     const ChatRequest& chat) {
   GenerateRequest request;
-  FOVEA_TRY(ids, prompt_ids(engine, row, flags.chat, flags.system));
+  FOVEA_TRY(ids, prompt_ids(engine, row, flags.chat, chat, flags.system));
   request.prompt_ids = std::move(ids);
   request.sampling = merge_sampling(engine.default_sampling(), flags.sampling, flags.model.seed);
   request.sampling = merge_sampling(request.sampling, row.sampling, row.seed.value_or(flags.model.seed));
@@ -60,12 +55,12 @@ std::string to_row(size_t index, const InputRow& row, const RowResult& result) {
   return out.add("completion_tokens", result.last.completion_tokens).str();
 }
 
-Status run_rows(Engine& engine, const GenerateFlags& flags, const std::vector<InputRow>& rows,
-                OutputFile& output) {
+Status run_rows(Engine& engine, const GenerateFlags& flags, const ChatRequest& chat,
+                const std::vector<InputRow>& rows, OutputFile& output) {
   BatchRunner runner(engine, "generate", rows.size());
   for (size_t i = 0; i < rows.size(); ++i) {
     const std::string name = rows[i].line ? flags.input + " line " + std::to_string(rows[i].line) : "";
-    auto request = make_request(engine, rows[i], flags);
+    auto request = make_request(engine, rows[i], flags, chat);
     if (!request)
       return Error{request.error().code, (name.empty() ? "" : name + ": ") + request.error().message};
     FOVEA_RETURN_IF_ERROR(runner.submit(i, std::move(*request), name));
@@ -77,9 +72,9 @@ Status run_rows(Engine& engine, const GenerateFlags& flags, const std::vector<In
   return output.commit();
 }
 
-Status stream_prompt(Engine& engine, const InputRow& row, const GenerateFlags& flags,
+Status stream_prompt(Engine& engine, const InputRow& row, const GenerateFlags& flags, const ChatRequest& chat,
                      InterruptFlag& interrupt) {
-  FOVEA_TRY(request, make_request(engine, row, flags));
+  FOVEA_TRY(request, make_request(engine, row, flags, chat));
   FOVEA_TRY(answer, stream_answer(engine, std::move(request), interrupt));
   const RequestOutput& last = answer.last;
   const double decode = answer.seconds - answer.first_token_seconds;
@@ -97,14 +92,15 @@ Status stream_prompt(Engine& engine, const InputRow& row, const GenerateFlags& f
 
 Status run_generate(const GenerateFlags& flags) {
   FOVEA_TRY(rows, rows_of_flags(flags));
+  FOVEA_TRY(chat, chat_request(flags.chat_template));
   FOVEA_TRY(output, OutputFile::open(flags.output));
   FOVEA_TRY(engine, make_engine(flags.model));
   std::fputs(describe_start(engine->info()).c_str(), stderr);
   if (!flags.input.empty() || !flags.output.empty() || flags.model.json)
-    return run_rows(*engine, flags, rows, output);
+    return run_rows(*engine, flags, chat, rows, output);
   InterruptFlag interrupt;
   for (const InputRow& row : rows)
-    FOVEA_RETURN_IF_ERROR(stream_prompt(*engine, row, flags, interrupt));
+    FOVEA_RETURN_IF_ERROR(stream_prompt(*engine, row, flags, chat, interrupt));
   return {};
 }
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/json_depth.h"
 
@@ -72,17 +73,22 @@ Result<std::vector<int32_t>> read_ids(const json& value, const std::string& wher
   return ids;
 }
 
-Result<std::vector<ChatTurn>> read_messages(const json& value, const std::string& where) {
-  if (!value.is_array() || value.empty())
+/// The row's conversation with its members in their order, which templates print.
+Result<ChatRequest> read_chat(const std::string& line, const std::string& where) {
+  const auto row = nlohmann::ordered_json::parse(line);
+  const auto& messages = row["messages"];
+  if (!messages.is_array() || messages.empty())
     return bad(where, "\"messages\" must be a non-empty array of {\"role\", \"content\"}");
-  std::vector<ChatTurn> turns;
-  for (const json& message : value) {
-    if (!message.is_object() || !message.contains("role") || !message["role"].is_string() ||
-        !message.contains("content") || !message["content"].is_string())
-      return bad(where, "each message needs a string \"role\" and a string \"content\"");
-    turns.push_back({message["role"].get<std::string>(), message["content"].get<std::string>()});
+  for (const auto& message : messages) {
+    if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
+      return bad(where, "each message needs a string \"role\"");
   }
-  return turns;
+  ChatRequest chat;
+  chat.messages = messages.dump();
+  if (row.contains("tools")) chat.tools = row["tools"].dump();
+  if (row.contains("documents")) chat.documents = row["documents"].dump();
+  if (row.contains("chat_template_kwargs")) chat.template_kwargs = row["chat_template_kwargs"].dump();
+  return chat;
 }
 
 Status read_stop(const json& row, const std::string& where, std::vector<std::string>& out) {
@@ -120,8 +126,8 @@ Result<InputRow> parse_row(const std::string& line, int64_t number, const std::s
     out.ids = std::move(ids);
   }
   if (row.contains("messages")) {
-    FOVEA_TRY(turns, read_messages(row["messages"], where));
-    out.messages = std::move(turns);
+    FOVEA_TRY(chat, read_chat(line, where));
+    out.chat = std::move(chat);
   }
   FOVEA_RETURN_IF_ERROR(read_integer(row, "max_tokens", where, 1, out.sampling.max_tokens));
   FOVEA_RETURN_IF_ERROR(read_integer(row, "top_k", where, -1, out.sampling.top_k));
@@ -153,6 +159,42 @@ Result<std::ifstream> open_input(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return io_error("cannot read " + path + ": no such file, or no permission");
   return file;
+}
+
+Result<std::string> read_file(const std::string& path) {
+  FOVEA_TRY(file, open_input(path));
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (file.bad()) return io_error("cannot read " + path + " to its end");
+  return text.str();
+}
+
+Result<ChatRequest> chat_request(const TemplateFlags& flags) {
+  ChatRequest chat;
+  if (!flags.tools.empty()) {
+    FOVEA_TRY(tools, read_file(flags.tools));
+    chat.tools = std::move(tools);
+  }
+  if (!flags.documents.empty()) {
+    FOVEA_TRY(documents, read_file(flags.documents));
+    chat.documents = std::move(documents);
+  }
+  chat.template_kwargs = flags.kwargs;
+  return chat;
+}
+
+std::string message_json(std::string_view role, std::string_view content) {
+  return JsonRow().add("role", role).add("content", content).str();
+}
+
+std::string with_system(const std::string& messages, const std::string& system) {
+  if (system.empty() || json_nests_deeper(messages)) return messages;
+  auto list = nlohmann::ordered_json::parse(messages, nullptr, false);
+  if (!list.is_array() || list.empty()) return messages;  // the template's caller says what is wrong
+  const auto& first = list[0];
+  if (first.is_object() && first.contains("role") && first["role"] == "system") return messages;
+  list.insert(list.begin(), {{"role", "system"}, {"content", system}});
+  return list.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 Result<std::vector<InputRow>> read_rows(const std::string& path) {

@@ -16,7 +16,7 @@ struct InputRow {
   int64_t line = 0;                         ///< of the file, from 1
   std::string id_json;                      ///< the row's own "id", as JSON; empty = none
   std::optional<std::string> text;          ///< "prompt" or "text"
-  std::vector<ChatTurn> messages;           ///< "messages"
+  std::optional<ChatRequest> chat;          ///< "messages", "tools", "documents", "chat_template_kwargs"
   std::optional<std::vector<int32_t>> ids;  ///< "ids" or "prompt_ids"
   SamplingFlags sampling;  ///< max_tokens, temperature, top_p, top_k, min_p, stop, ignore_eos
   std::optional<uint64_t> seed;
@@ -24,6 +24,17 @@ struct InputRow {
 
 /// A file to read; a folder, or one that can't be read, is an error.
 Result<std::ifstream> open_input(const std::string& path);
+
+Result<std::string> read_file(const std::string& path);
+
+/// The files and text of the flags; messages stay empty.
+Result<ChatRequest> chat_request(const TemplateFlags& flags);
+
+/// {"role", "content"} as JSON.
+std::string message_json(std::string_view role, std::string_view content);
+
+/// `messages`, a JSON list, with a system message first unless it has one; "" adds none.
+std::string with_system(const std::string& messages, const std::string& system);
 
 /// Reads every row of a JSONL file before anything runs; an error names the line. Empty lines are skipped.
 Result<std::vector<InputRow>> read_rows(const std::string& path);

@@ -71,6 +71,17 @@ void add_sampling_flags(CLI::App& app, SamplingFlags& f) {
   app.add_flag("--ignore-eos", f.ignore_eos, "Go on past end tokens");
 }
 
+void add_template_flags(CLI::App& app, ModelFlags& model, TemplateFlags& f) {
+  app.add_option("--chat-template", model.chat_template,
+                 "Jinja file or text instead of the model's template");
+  app.add_option("--chat-template-name", model.chat_template_name,
+                 "One of the model's templates (default: tool_use with tools, else default)");
+  app.add_option("--tools", f.tools, "File with a JSON list of tools for the template");
+  app.add_option("--documents", f.documents, "File with a JSON list of documents for the template");
+  app.add_option("--template-kwargs", f.kwargs,
+                 "JSON object of variables for the template, such as {\"enable_thinking\": false}");
+}
+
 /// What a command line can select.
 struct Flags {
   GenerateFlags generate;
@@ -94,6 +105,7 @@ void add_generate(CLI::App& root, GenerateFlags& f) {
   app.add_option("--output", f.output, "JSON lines, in the order of the input (default: standard output)");
   app.add_flag("--chat", f.chat, "Prompts are user turns of the chat template");
   app.add_option("--system", f.system, "System message before a chat");
+  add_template_flags(app, f.model, f.chat_template);
   add_model_flags(app, f.model);
   add_sampling_flags(app, f.sampling);
 }
@@ -101,6 +113,11 @@ void add_generate(CLI::App& root, GenerateFlags& f) {
 void add_chat(CLI::App& root, ChatFlags& f) {
   auto& app = *root.add_subcommand("chat", "Talk to the model");
   app.add_option("--system", f.system, "System message");
+  app.add_option("--messages", f.messages, "File with a JSON list of messages: answer it and leave");
+  app.add_flag("--print-prompt", f.print_prompt, "Print the prompt of --messages instead of an answer");
+  app.add_flag("--no-generation-prompt", f.no_generation_prompt, "End --messages without opening an answer");
+  app.add_flag("--continue-final-message", f.continue_final_message, "Go on with the last of --messages");
+  add_template_flags(app, f.model, f.chat_template);
   add_model_flags(app, f.model);
   add_sampling_flags(app, f.sampling);
 }

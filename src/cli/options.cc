@@ -27,7 +27,7 @@ Result<std::string> demo_model_dir() {
                    "; give --model DIR, a folder in Hugging Face format");
 }
 
-Result<std::unique_ptr<Engine>> make_engine(const ModelFlags& flags) {
+Result<EngineConfig> engine_config(const ModelFlags& flags) {
   EngineConfig config;
   if (flags.model.empty()) {
     FOVEA_TRY(demo, demo_model_dir());
@@ -56,6 +56,13 @@ Result<std::unique_ptr<Engine>> make_engine(const ModelFlags& flags) {
   config.threads = flags.threads;
   config.seed = flags.seed;
   config.dummy_weights = flags.dummy_weights;
+  config.chat_template = flags.chat_template;
+  config.chat_template_name = flags.chat_template_name;
+  return config;
+}
+
+Result<std::unique_ptr<Engine>> make_engine(const ModelFlags& flags) {
+  FOVEA_TRY(config, engine_config(flags));
   return Engine::create(config);
 }
 

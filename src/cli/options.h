@@ -25,6 +25,13 @@ struct ModelFlags {
   bool no_prefix_cache = false;
   bool dummy_weights = false;
   bool json = false;
+  std::string chat_template, chat_template_name;
+};
+
+/// What a chat template is given beside the messages.
+struct TemplateFlags {
+  std::string tools, documents;  ///< files of JSON
+  std::string kwargs;            ///< JSON
 };
 
 /// Flags that override a request's defaults; nullopt = the model's default.
@@ -41,13 +48,16 @@ struct GenerateFlags {
   SamplingFlags sampling;
   std::vector<std::string> prompts;
   std::string prompt_file, input, output, system;
+  TemplateFlags chat_template;
   bool chat = false;
 };
 
 struct ChatFlags {
   ModelFlags model;
   SamplingFlags sampling;
-  std::string system;
+  TemplateFlags chat_template;
+  std::string system, messages;
+  bool print_prompt = false, no_generation_prompt = false, continue_final_message = false;
 };
 
 struct ScoreFlags {
@@ -85,7 +95,8 @@ struct BenchMachineFlags {
   bool json = false;
 };
 
-/// Checks the names and makes an engine.
+/// Checks the names of types and finds the demo model.
+Result<EngineConfig> engine_config(const ModelFlags& flags);
 Result<std::unique_ptr<Engine>> make_engine(const ModelFlags& flags);
 
 /// The model's request defaults with the flags over them.

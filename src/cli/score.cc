@@ -13,7 +13,7 @@ Status run_score(const ScoreFlags& flags) {
   std::vector<std::vector<int32_t>> all_ids(rows.size());
   for (size_t i = 0; i < rows.size(); ++i) {
     const std::string name = flags.input + " line " + std::to_string(rows[i].line);
-    auto ids = prompt_ids(*engine, rows[i], false, "");
+    auto ids = prompt_ids(*engine, rows[i], false, {}, "");
     if (!ids) return Error{ids.error().code, name + ": " + ids.error().message};
     all_ids[i] = *ids;
     GenerateRequest request;

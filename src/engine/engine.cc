@@ -65,9 +65,8 @@ class EngineImpl final : public Engine {
   Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens) const override;
   std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens) const override;
   bool has_chat_template() const override { return chat_.exists(); }
-  Result<std::string> apply_chat_template(const std::vector<ChatTurn>& turns,
-                                          bool add_generation_prompt) const override {
-    return chat_.render(turns, add_generation_prompt);
+  Result<std::string> apply_chat_template(const ChatRequest& request) const override {
+    return chat_.render(request);
   }
   SamplingParams default_sampling() const override;
 
@@ -176,7 +175,8 @@ Status EngineImpl::load_text(const EngineConfig& config) {
   } else {
     FOVEA_LOG(warning) << path << " is missing: prompts must be token ids, and answers have no text";
   }
-  chat_ = ChatPrompt::load(info_.model_dir, tokenizer_.get());
+  FOVEA_TRY(chat, ChatPrompt::load(info_.model_dir, tokenizer_.get(), config));
+  chat_ = std::move(chat);
   context_.tokenizer = tokenizer_.get();
   context_.eos_token_ids = model_config_.eos_token_ids;
   if (tokenizer_ && tokenizer_->eos_token_id()) {

@@ -2,9 +2,8 @@
 #include <algorithm>
 #include <array>
 
+#include "text/jinja_characters.h"
 #include "text/jinja_runtime.h"
-#include "text/unicode.h"
-#include "text/utf8.h"
 
 namespace fovea::text::jinja {
 namespace {
@@ -34,17 +33,6 @@ bool same(const Value& a, const Value& b) {
 bool divides(Runtime& rt, const Value& value, const Value& divisor) {
   const Value rest = binary(rt, "%", value, divisor);
   return rest.is_number() && rest.as_real() == 0;
-}
-
-bool has_case(const std::string& text, bool upper) {
-  bool any = false;
-  for (std::string_view rest = text; !rest.empty(); rest.remove_prefix(decode_utf8(rest).length)) {
-    const uint32_t c = decode_utf8(rest).code_point;
-    if (!is_cased(c)) continue;
-    if (upper != is_upper(c)) return false;
-    any = true;
-  }
-  return any;
 }
 
 bool is_kind(std::string_view name, const Value& v) {
@@ -88,7 +76,7 @@ bool apply_test(Runtime& rt, std::string_view name, const Value& input, const st
   if (name == "upper" || name == "lower") {
     const std::string text = to_str(input);
     rt.charge(text.size());
-    return has_case(text, name == "upper");
+    return in_class(text, name == "upper" ? "isupper" : "islower");
   }
   return is_kind(name, input);
 }

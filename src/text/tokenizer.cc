@@ -225,10 +225,8 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& dir) {
   FOVEA_TRY(json, read_optional(dir + "/tokenizer.json"));
   if (!json) return not_found(dir + "/tokenizer.json does not exist or can't be read; a tokenizer needs it");
   FOVEA_TRY(config, read_optional(dir + "/tokenizer_config.json"));
-  FOVEA_TRY(chat_template, read_optional(dir + "/chat_template.jinja"));
   auto tokenizer = parse(*json, config.value_or(""));
   if (!tokenizer) return Error{tokenizer.error().code, dir + "/" + tokenizer.error().message};
-  if (chat_template) (*tokenizer)->impl_->config.chat_template = *std::move(chat_template);
   return tokenizer;
 }
 
@@ -334,10 +332,6 @@ std::optional<int32_t> Tokenizer::eos_token_id() const {
 std::string_view Tokenizer::special_token(std::string_view name) const {
   const auto it = impl_->config.special_tokens.find(name);
   return it == impl_->config.special_tokens.end() ? std::string_view() : std::string_view(it->second);
-}
-
-std::string_view Tokenizer::chat_template() const {
-  return impl_->config.chat_template;
 }
 
 void Tokenizer::Stream::push(int32_t id, std::string& out) {

@@ -44,8 +44,6 @@ class Tokenizer {
   std::optional<int32_t> eos_token_id() const;
   /// Text of the special token that tokenizer_config.json names ("bos_token", "eos_token", ...); "" = none.
   std::string_view special_token(std::string_view name) const;
-  /// tokenizer_config.json's chat_template; "" = none.
-  std::string_view chat_template() const;
 
   /// Streaming detokeniser: text of ids pushed one by one, never half a UTF-8 character.
   class Stream {

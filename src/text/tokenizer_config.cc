@@ -17,26 +17,6 @@ const std::string* token_text(const Json& value) {
   return content ? content->string() : nullptr;
 }
 
-Result<std::string> parse_chat_template(const Json& value) {
-  if (value.is_null()) return std::string();
-  if (value.string()) return *value.string();
-  const Json::Array* list = value.array();
-  if (!list) {
-    return invalid("tokenizer_config.json: chat_template is " + value.describe() +
-                   "; a string or a list of {name, template} is needed");
-  }
-  for (const Json& entry : *list) {
-    const Json* name = entry.find("name");
-    const Json* source = entry.find("template");
-    if (!name || !name->string() || !source || !source->string()) {
-      return invalid(
-          "tokenizer_config.json: every entry of chat_template needs the strings name and template");
-    }
-    if (*name->string() == "default") return *source->string();
-  }
-  return std::string();
-}
-
 Result<std::optional<bool>> optional_flag(const Json& root, const char* key) {
   const Json* value = root.find(key);
   if (!value || value->is_null()) return std::optional<bool>();
@@ -74,10 +54,6 @@ Result<TokenizerConfig> parse_tokenizer_config(std::string_view json) {
   FOVEA_TRY(add_eos, optional_flag(root, "add_eos_token"));
   config.add_bos_token = add_bos;
   config.add_eos_token = add_eos;
-  if (const Json* value = root.find("chat_template")) {
-    FOVEA_TRY(source, parse_chat_template(*value));
-    config.chat_template = std::move(source);
-  }
   if (const Json* table = root.find("added_tokens_decoder")) {
     FOVEA_RETURN_IF_ERROR(parse_added(*table, config.added_tokens));
   }

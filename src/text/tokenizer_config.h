@@ -15,11 +15,9 @@ struct TokenizerConfig {
   std::map<std::string, std::string, std::less<>> special_tokens;  ///< "bos_token" -> "<s>", ...
   std::vector<AddedToken> added_tokens;                            ///< added_tokens_decoder
   std::optional<bool> add_bos_token, add_eos_token;  ///< where given, they overrule the post-processor
-  std::string chat_template;                         ///< "" = none
 };
 
-/// "" gives the defaults. Special tokens may be strings or {"content": string}; chat_template a string or a
-/// list of {"name", "template"}, of which "default" is taken.
+/// "" gives the defaults. Special tokens may be strings or {"content": string}.
 Result<TokenizerConfig> parse_tokenizer_config(std::string_view json);
 
 }  // namespace fovea::text
