@@ -151,18 +151,54 @@ def top_level_parts(line):
     return parts + [line[begin:].strip()]
 
 
-def javascript_can(name, conversation):
-    return True
+# Where @huggingface/jinja answers unlike jinja2, which is what transformers runs, and so unlike us: by template, the
+# numbers of conversations. It takes lists, null and missing members as text where Python refuses or writes None
+# (10, 19 to 22, 28, 32), goes on from [][0] (11), writes 1.0 as 1 (13, 14), compares objects by identity, lacks methods
+# such as isdigit and filters such as map("trim"), and refuses string, items and "in" for some kinds of values.
+JAVASCRIPT_DIFFERS = {
+    "chatml_strict": {32},
+    "command_rag": {11, 13, 14, 15, 20, 21, 22, 24},
+    "deepseek_tools": {10, 13, 14, 19, 20, 21, 22, 32},
+    "gemma2": {10, 11, 19, 21, 22},
+    "gemma3": {11},
+    "glm_xml": {13, 14, 28},
+    "granite": {7, 10, 11, 19, 20, 21, 22, 28, 32},
+    "harmony": {10, 11, 13, 14, 15, 19, 20, 21, 22, 24},
+    "hermes_signatures": {10, 13, 14, 15, 19, 20, 21, 22, 24, 32},
+    "kimi_names": {13, 14},
+    "llama3": {7, 10, 19, 20, 21, 22, 28, 32},
+    "llama31_tools": {10, 19, 20, 21, 22, 28},
+    "llama4_parts": {11, 13, 14, 20},
+    "magistral_think": {11, 13, 14, 32},
+    "minimax_blocks": {13, 14, 32},
+    "mistral_images": {11},
+    "mistral_tools": {6, 10, 11, 13, 14, 19, 21, 22, 32},
+    "nemotron_budget": {11, 13, 14, 16, 17, 32},
+    "olmo": {10, 19, 20, 21, 22},
+    "phi": {10, 19, 20, 21, 22},
+    "pythonic_calls": {13, 14, 32},
+    "qwen25": {10, 11, 13, 14, 19, 20, 21, 22, 32},
+    "qwen3": {11, 13, 14, 20},
+    "qwen3_coder_xml": {6, 8, 10, 11, 13, 14, 19, 20, 21, 22, 32},
+    "smollm_modes": {5, 6, 8, 10, 11, 13, 14, 15, 19, 24, 29},
+    "vision_counters": {32},
+    "zephyr": {10, 19, 20, 21, 22},
+}
+
+
+def javascript_can(name, index):
+    """macros.jinja has filters that it lacks throughout."""
+    return name != "macros" and index not in JAVASCRIPT_DIFFERS.get(name, ())
 
 
 def cases():
     """[{"template", "variables": JSON text, "javascript": whether @huggingface/jinja is asked too}]"""
     out = []
     for path in sorted((HERE / "templates").glob("*.jinja")):
-        for conversation in CONVERSATIONS:
+        for index, conversation in enumerate(CONVERSATIONS):
             # A template that asks for the date would differ around midnight.
             variables = {"bos_token": "<s>", "eos_token": "</s>", "date_string": "3 Mar 2025", **conversation}
-            out.append((path.read_text(), variables, javascript_can(path.name, conversation)))
+            out.append((path.read_text(), variables, javascript_can(path.stem, index)))
     expressions = [part for line in EXPRESSIONS for part in top_level_parts(line)]
     expressions += [part.strip() for part in template_features.EXPRESSIONS.replace("\n", "@@").split("@@")]
     for expression in expressions:
