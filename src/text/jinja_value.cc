@@ -110,7 +110,7 @@ void append_repr(const Value& value, int depth, std::string& out) {
     case Kind::none: out += "None"; break;
     case Kind::boolean: out += value.as_bool() ? "True" : "False"; break;
     case Kind::integer: out += std::to_string(value.as_int()); break;
-    case Kind::real: out += real_to_str(value.as_real()); break;
+    case Kind::real: out += value.digits() ? *value.digits() : real_to_str(value.as_real()); break;
     case Kind::string: append_quoted(value.as_string(), out); break;
     case Kind::list:
       out += '[';
@@ -202,6 +202,11 @@ Value Value::real(double real) {
   value.scalar_.real = real;
   return value;
 }
+Value Value::large_integer(double real, std::string digits) {
+  Value value = Value::real(real);
+  value.object_ = share(std::move(digits));
+  return value;
+}
 Value Value::string(std::string text) {
   Value value(Kind::string);
   value.object_ = share(std::move(text));
@@ -250,6 +255,9 @@ Value Value::callable(Callable object) {
   return value;
 }
 
+const std::string* Value::digits() const {
+  return is(Kind::real) ? static_cast<const std::string*>(object_.get()) : nullptr;
+}
 const std::vector<Value>& Value::as_items() const {
   return static_cast<const Sequence*>(object_.get())->items;
 }
@@ -286,6 +294,7 @@ int Value::nesting() const {
 uint64_t Value::weight() const {
   switch (kind_) {
     case Kind::string: return as_string().size() + 1;
+    case Kind::real: return digits() ? digits()->size() + 1 : 1;
     case Kind::list:
     case Kind::tuple: return static_cast<const Sequence*>(object_.get())->weight;
     case Kind::dict: return as_dict().weight();

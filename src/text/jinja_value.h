@@ -47,6 +47,8 @@ class Value {
   static Value boolean(bool value);
   static Value integer(int64_t value);
   static Value real(double value);
+  /// An integer that has no place in 64 bits: it is written as `digits` and counts as `value`.
+  static Value large_integer(double value, std::string digits);
   static Value string(std::string value);
   static Value list(std::vector<Value> items);
   static Value tuple(std::vector<Value> items);
@@ -68,6 +70,7 @@ class Value {
   // Only for the kind that the name says.
   bool as_bool() const { return scalar_.boolean; }
   int64_t as_int() const { return is(Kind::boolean) ? scalar_.boolean : scalar_.integer; }
+  const std::string* digits() const;  ///< of a large integer, else null
   double as_real() const { return is(Kind::real) ? scalar_.real : static_cast<double>(as_int()); }
   const std::string& as_string() const { return *static_cast<const std::string*>(object_.get()); }
   const std::vector<Value>& as_items() const;  ///< list and tuple

@@ -9,7 +9,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 VALUES = {
     "text": "Hello, World", "empty": "", "space": "  a b  c \n", "uni": "Ünïcödé 中文 🙂 straße", "n": 7, "neg": -7, "zero": 0, "f": 2.5,
-    "big": 1e20, "small": 1.5e-7, "yes": True, "no": False, "nothing": None, "list": [3, 1, 2], "words": ["b", "A", "c", "a"],
+    "big": 1e20, "small": 1.5e-7, "huge": 2 ** 64 - 1, "tiny": -(2 ** 70), "yes": True, "no": False, "nothing": None, "list": [3, 1, 2], "words": ["b", "A", "c", "a"],
     "nested": {"a": {"b": [10, {"c": "deep"}]}, "items": "shadow"}, "dict": {"x": 1, "y": 2.0, "z": [True, None, "q'\"\n"]},
     "people": [{"name": "Eve", "age": 30, "tags": ["x"]}, {"name": "bob", "age": 25}, {"name": "Al", "age": 30, "tags": []}],
     "mixed": [1, "1", 1.0, True, None, [1], {"a": 1}], "lines": "one\ntwo\n\nthree\r\nfour", "html": "<b>\"x\" & 'y'</b>",
@@ -21,6 +21,7 @@ EXPRESSIONS = r"""
 1 + 2 * 3 - 4
 7 // 2, -7 // 2, 7 % 3, -7 % 3, 7 % -3, 7 / 2, 2 ** 10, 2 ** -1, -2 ** 2
 7.5 // 2, -7.5 % 2, 7.5 % -2, 1e3, 1_000, 0.1 + 0.2, 1.0, 100.0, 1e16, 1e15, 123456789.125, 1e-4, 1e-5
+huge, huge ~ "", [huge, tiny], huge | tojson, {"a": tiny} | tojson(indent=2), huge | string, huge > n, huge | length
 n + f, n * f, n - f, big, small, -f, +n, f * 1e300 * 1e10
 "a" ~ 1 ~ none ~ true ~ 1.5 ~ [1, "x"] ~ {"k": (1,)}
 "ab" * 3, 3 * "ab", [1] * 3, "ab" * 0, "ab" * -1
