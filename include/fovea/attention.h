@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -176,9 +177,14 @@ class BackendRegistry;
 std::vector<Reason> validate(const BackendInfo& backend, const AttentionSpec& spec, const DeviceInfo& device,
                              Phase phase);
 
-/// Chooses a backend for each phase. A named backend that can't serve is an error with every reason.
-Result<Selection> select(const AttentionConfig& config, const AttentionSpec& spec, const DeviceInfo& device,
-                         const BackendRegistry& registry);
+/// Chooses a backend for each phase that serves every spec of `specs` (a model's distinct attentions; at
+/// least one). A named backend that can't serve is an error with every reason.
+Result<Selection> select(const AttentionConfig& config, std::span<const AttentionSpec> specs,
+                         const DeviceInfo& device, const BackendRegistry& registry);
+inline Result<Selection> select(const AttentionConfig& config, const AttentionSpec& spec,
+                                const DeviceInfo& device, const BackendRegistry& registry) {
+  return select(config, std::span(&spec, 1), device, registry);
+}
 
 /// One line for each phase: the backend and why it was chosen.
 std::string explain(const Selection& selection);

@@ -29,29 +29,75 @@ struct EngineConfig {
   int threads = 0;    ///< 0 = one per usable CPU
   uint64_t seed = 0;  ///< of requests that give none, and of dummy weights
   bool dummy_weights = false;
-  std::string chat_template;       ///< a file or the text itself, instead of the model's; "" = the model's
+  /// Where request defaults come from: "auto" = the model's generation_config.json if it has one, "vllm" or
+  /// "none" = nowhere (the file's end tokens are not read either), else a folder with one, or the file.
+  std::string generation_config = "auto";
+  int max_logprobs = 20;      ///< the most that `logprobs` and `prompt_logprobs` may ask for; -1 = no limit
+  std::string chat_template;  ///< a file or the text itself, instead of the model's; "" = the model's
   std::string chat_template_name;  ///< of those that the model has; "" = chosen for each request
 };
 
+/// The most answers to one prompt (OpenAI's limit): each is a sequence of its own.
+inline constexpr int kMaxChoices = 128;
+
+/// A number added to the logit of one token.
+struct LogitBias {
+  int32_t token_id = 0;
+  float bias = 0;  ///< -100 to 100
+  bool operator==(const LogitBias&) const = default;
+};
+
+/// Names, meanings and limits are vLLM's. What changes logits is applied in the order of this list:
+/// allowed_token_ids, bad_words, min_tokens, logit_bias, the penalties, temperature, min_p, top_k, top_p.
 struct SamplingParams {
   float temperature = 1.0f;  ///< below 1e-5 = greedy: the true argmax, lowest id on a tie
   int top_k = 0;             ///< 0 or -1 = off
   float top_p = 1.0f;
   float min_p = 0.0f;
+  /// Positive logits of tokens of the prompt and the answer are divided by it, others multiplied; above 0,
+  /// 1 = off.
+  float repetition_penalty = 1.0f;
+  float frequency_penalty = 0.0f;     ///< times the token's count in the answer, subtracted; -2 to 2
+  float presence_penalty = 0.0f;      ///< subtracted once from tokens of the answer; -2 to 2
+  std::vector<LogitBias> logit_bias;  ///< at most 1024, each token once
+  /// The only tokens that may be drawn; nullopt = all. An end token ends the answer only if it is among them.
+  std::optional<std::vector<int32_t>> allowed_token_ids;
+  /// Texts whose token sequence the answer may not complete, as they are and with a space before.
+  std::vector<std::string> bad_words;
   std::optional<uint64_t> seed;
+  int n = 1;  ///< answers to the prompt, up to kMaxChoices; more than 1 only with a temperature
   std::optional<int> max_tokens;  ///< nullopt = up to the context length
+  int min_tokens = 0;             ///< before so many, no end token is drawn and no stop string looked for
   std::vector<std::string> stop;
   std::vector<int32_t> stop_token_ids;
   bool ignore_eos = false;
   bool skip_special_tokens = true;
   bool include_stop_str_in_output = false;
+  /// How many of the most probable tokens to report beside each token of the answer: 0 = that token's log
+  /// probability only, -1 = all, nullopt = nothing. Of the model's distribution, before anything above.
+  std::optional<int> logprobs;
+};
+
+struct TokenLogprob {
+  int32_t token_id = 0;
+  float logprob = 0;  ///< natural logarithm; -inf for a token that the model excludes
+  int rank = 0;       ///< from 1, in descending order of the logit, lower ids first on a tie
+  bool operator==(const TokenLogprob&) const = default;
+};
+
+/// A token's log probability, and the most probable tokens in its place, best first.
+struct TokenLogprobs {
+  TokenLogprob token;
+  std::vector<TokenLogprob> top;
+  bool operator==(const TokenLogprobs&) const = default;
 };
 
 struct GenerateRequest {
   std::vector<int32_t> prompt_ids;
   SamplingParams sampling;
-  bool prompt_logprobs = false;  ///< log p of each prompt token after the first given its past
-  bool last_logits = false;      ///< the whole logits row of the last prompt token
+  /// For each prompt token after the first, given its past: as SamplingParams::logprobs.
+  std::optional<int> prompt_logprobs;
+  bool last_logits = false;  ///< the whole logits row of the last prompt token
 };
 
 enum class FinishReason { none, stop, length, cancelled, error };
@@ -60,16 +106,18 @@ std::string_view to_string(FinishReason reason);
 /// What a request produced since its last output. Called on the engine's thread: keep it short.
 struct RequestOutput {
   uint64_t id = 0;
-  std::string text;                ///< new text; never half a character
-  std::vector<int32_t> token_ids;  ///< new ids (an end token is not among them unless ignore_eos)
+  int index = 0;                        ///< which of the n answers
+  std::string text;                     ///< new text; never half a character
+  std::vector<int32_t> token_ids;       ///< new ids (an end token is not among them unless ignore_eos)
+  std::vector<TokenLogprobs> logprobs;  ///< of token_ids, when asked
   FinishReason finish = FinishReason::none;
   std::string stop_reason;  ///< the stop string or end token that ended it
   Error error;              ///< when finish == error
   int prompt_tokens = 0;
-  int cached_tokens = 0;               ///< prompt tokens found in the prefix cache
-  int completion_tokens = 0;           ///< so far
-  std::vector<float> prompt_logprobs;  ///< with the last output, when asked
-  std::vector<float> last_logits;      ///< likewise
+  int cached_tokens = 0;                       ///< prompt tokens found in the prefix cache
+  int completion_tokens = 0;                   ///< so far
+  std::vector<TokenLogprobs> prompt_logprobs;  ///< with the last output of answer 0, when asked
+  std::vector<float> last_logits;              ///< likewise
 };
 using OutputSink = std::function<void(const RequestOutput&)>;
 
@@ -91,7 +139,7 @@ struct EngineInfo {
   int64_t kv_tokens = 0;  ///< capacity
   int max_seq_len = 0, vocab_size = 0, threads = 0;
   Selection selection;
-  AttentionSpec spec;
+  std::vector<AttentionSpec> specs;  ///< the distinct attentions of the model
 };
 
 /// A conversation for the model's chat template; lists and objects are JSON text.
@@ -120,15 +168,21 @@ class Engine {
   virtual const EngineInfo& info() const = 0;
   virtual EngineStats stats() const = 0;
 
-  /// Queues a request; refuses one that can never run (empty, too long, bad parameters). Thread-safe.
+  /// Queues a request; refuses one that can never run (empty, too long, bad parameters). Each of its
+  /// sampling.n answers gets outputs of its own, the last with a finish reason. Thread-safe.
   virtual Result<uint64_t> submit(GenerateRequest request, OutputSink sink) = 0;
-  /// Ends a request within one step; its sink gets a last output with FinishReason::cancelled. Thread-safe.
+  /// Whether submit() would take `request`. Thread-safe.
+  virtual Status check(const GenerateRequest& request) const = 0;
+  /// Ends a request within one step; its sink gets a last output with FinishReason::cancelled for each answer
+  /// that was not done. Thread-safe.
   virtual void cancel(uint64_t id) = 0;
   /// Blocks until nothing is running or waiting.
   virtual void wait_idle() = 0;
 
   virtual Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens) const = 0;
   virtual std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens) const = 0;
+  /// The bytes that one id stands for, which may be part of a character; "" when unknown.
+  virtual std::string token_bytes(int32_t id) const = 0;
   virtual bool has_chat_template() const = 0;
   /// The prompt of a conversation, ready to tokenise with add_special_tokens = false.
   virtual Result<std::string> apply_chat_template(const ChatRequest& request) const = 0;

@@ -156,7 +156,17 @@ Error none_valid(const AttentionSpec& spec, const DeviceInfo& device,
                      "}.");
 }
 
-Result<PhaseSelection> select_phase(const Request& request, const AttentionSpec& spec,
+/// Every spec's reasons, each once.
+std::vector<Reason> validate_all(const BackendInfo& backend, std::span<const AttentionSpec> specs,
+                                 const DeviceInfo& device, Phase phase) {
+  std::vector<Reason> all;
+  for (const AttentionSpec& spec : specs)
+    for (Reason& reason : validate(backend, spec, device, phase))
+      if (std::ranges::find(all, reason.text, &Reason::text) == all.end()) all.push_back(std::move(reason));
+  return all;
+}
+
+Result<PhaseSelection> select_phase(const Request& request, std::span<const AttentionSpec> specs,
                                     const DeviceInfo& device, Phase phase, const BackendRegistry& registry) {
   const Entry* named = nullptr;
   if (!request.name.empty()) {
@@ -166,7 +176,7 @@ Result<PhaseSelection> select_phase(const Request& request, const AttentionSpec&
   PhaseSelection selection;
   std::vector<std::string> valid;
   for (const Entry& entry : registry.entries()) {
-    std::vector<Reason> reasons = validate(*entry.info, spec, device, phase);
+    std::vector<Reason> reasons = validate_all(*entry.info, specs, device, phase);
     if (&entry == named && !reasons.empty()) return not_valid(*entry.info, reasons, registry);
     if (!reasons.empty()) {
       selection.rejected.push_back({entry.info->name, std::move(reasons)});
@@ -180,7 +190,7 @@ Result<PhaseSelection> select_phase(const Request& request, const AttentionSpec&
     selection.why = "given: " + request.from + " " + request.name;
     return selection;
   }
-  if (selection.backend == nullptr) return none_valid(spec, device, selection.rejected);
+  if (selection.backend == nullptr) return none_valid(specs.front(), device, selection.rejected);
   const std::string on = std::string(" this model on ").append(to_string(device.kind));
   selection.why = valid.size() == 1 ? "automatic: the only one that serves" + on
                                     : "automatic: first of " + join(valid, ", ") + " that serves" + on;
@@ -211,23 +221,28 @@ Status choose_page_size(Selection& s) {
 
 }  // namespace
 
-Result<Selection> select(const AttentionConfig& config, const AttentionSpec& spec, const DeviceInfo& device,
-                         const BackendRegistry& registry) {
-  FOVEA_RETURN_IF_ERROR(check_spec(spec));
+Result<Selection> select(const AttentionConfig& config, std::span<const AttentionSpec> specs,
+                         const DeviceInfo& device, const BackendRegistry& registry) {
+  if (specs.empty()) return invalid("there is no attention to select a backend for");
+  for (const AttentionSpec& spec : specs)
+    FOVEA_RETURN_IF_ERROR(check_spec(spec));
   if (config.page_size && *config.page_size < 1)
     return invalid("--page-size " + std::to_string(*config.page_size) + " must be 1 or more");
   FOVEA_TRY(requests, read_requests(config, registry));
-  AttentionSpec wanted = spec;
-  if (config.page_size) wanted.page_size = *config.page_size;
+  std::vector<AttentionSpec> wanted(specs.begin(), specs.end());
+  if (config.page_size)
+    for (AttentionSpec& spec : wanted)
+      spec.page_size = *config.page_size;
   Selection selection;
   FOVEA_TRY(prefill, select_phase(requests.prefill, wanted, device, Phase::prefill, registry));
   FOVEA_TRY(decode, select_phase(requests.decode, wanted, device, Phase::decode, registry));
   selection.prefill = std::move(prefill);
   selection.decode = std::move(decode);
-  if (wanted.page_size == 0) {
+  const int page_size = wanted.front().page_size;
+  if (page_size == 0) {
     FOVEA_RETURN_IF_ERROR(choose_page_size(selection));
   } else {
-    selection.page_size = wanted.page_size;
+    selection.page_size = page_size;
     selection.page_size_why = config.page_size ? "given: --page-size" : "required by the model";
   }
   return selection;

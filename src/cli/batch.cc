@@ -1,11 +1,28 @@
 #include "cli/batch.h"
 
+#include <algorithm>
+
 namespace fovea::cli {
 namespace {
+
+// Answers that are under way or waiting for their turn, for each that can run: enough that one long answer
+// at the head of the line does not leave the engine without work.
+constexpr size_t kWindowFactor = 4;
 
 Error named(const std::string& name, Error error) {
   if (!name.empty()) error.message = name + ": " + error.message;
   return error;
+}
+
+/// The number of rows, all of which the engine would take.
+Result<int64_t> check_rows(const Engine& engine, RowSource& source, const Batch& batch) {
+  for (int64_t rows = 0;; ++rows) {
+    FOVEA_TRY(row, source.next());
+    if (!row) return rows;
+    auto request = batch.request(*row);
+    if (!request) return named(source.name(*row), std::move(request).error());
+    if (auto status = engine.check(*request); !status) return named(source.name(*row), status.error());
+  }
 }
 
 }  // namespace
@@ -26,44 +43,95 @@ Result<std::vector<int32_t>> prompt_ids(const Engine& engine, const InputRow& ro
   return engine.tokenize(text, false);
 }
 
-Status BatchRunner::submit(size_t row, GenerateRequest request, const std::string& name) {
-  auto sink = [this, row](const RequestOutput& output) {
+Status BatchRunner::submit(GenerateRequest request, std::string name, std::string id_json) {
+  const auto answers = static_cast<size_t>(std::clamp(request.sampling.n, 1, kMaxChoices));
+  FOVEA_RETURN_IF_ERROR(write_down_to(window_ > answers ? window_ - answers : 0));
+  auto row = std::make_unique<RowResult>();
+  row->index = submitted_;
+  row->name = std::move(name);
+  row->id_json = std::move(id_json);
+  if (request.prompt_logprobs) row->prompt_ids = request.prompt_ids;
+  row->logprobs = request.sampling.logprobs.has_value();
+  auto sink = [this, result = row.get()](const RequestOutput& output) {
     const std::lock_guard lock(mutex_);
-    RowResult& result = results_[row];
-    result.text += output.text;
-    result.token_ids.insert(result.token_ids.end(), output.token_ids.begin(), output.token_ids.end());
+    Choice& choice = result->choices[static_cast<size_t>(output.index)];
+    choice.text += output.text;
+    choice.token_ids.insert(choice.token_ids.end(), output.token_ids.begin(), output.token_ids.end());
+    choice.logprobs.insert(choice.logprobs.end(), output.logprobs.begin(), output.logprobs.end());
     if (output.finish == FinishReason::none) return;
-    result.last = output;
-    result.done = true;
-    ++done_;
-    changed_.notify_all();
+    choice.last = output;
+    if (--result->unfinished == 0) changed_.notify_all();
   };
-  results_[row].name = name;
+  row->choices.resize(answers);
+  row->unfinished = answers;
   auto id = engine_.submit(std::move(request), std::move(sink));
-  if (!id) return named(name, std::move(id).error());
-  ids_.push_back(*id);
+  if (!id) return named(row->name, std::move(id).error());
+  row->request = *id;
+  rows_.push_back(std::move(row));
+  held_ += answers;
+  ++submitted_;
   return {};
 }
 
 BatchRunner::~BatchRunner() {
-  for (const uint64_t id : ids_)
-    engine_.cancel(id);  // does nothing to one that is done
+  for (const auto& row : rows_)
+    engine_.cancel(row->request);  // does nothing to one that is done
   engine_.wait_idle();
 }
 
-Status BatchRunner::drain(const std::function<Status(size_t, RowResult&)>& write) {
-  for (size_t row = 0; row < results_.size(); ++row) {
-    std::unique_lock lock(mutex_);
-    while (!results_[row].done) {
-      changed_.wait_for(lock, std::chrono::milliseconds(200));
-      progress_.update(done_);
+bool BatchRunner::first_done() {
+  const std::lock_guard lock(mutex_);
+  return !rows_.empty() && rows_.front()->unfinished == 0;
+}
+
+Status BatchRunner::write_down_to(size_t most) {
+  while (held_ > most || first_done()) {
+    {
+      std::unique_lock lock(mutex_);
+      while (rows_.front()->unfinished > 0) {
+        changed_.wait_for(lock, std::chrono::milliseconds(200));
+        progress_.update(written_);
+      }
     }
-    RowResult result = std::move(results_[row]);
-    lock.unlock();
-    if (result.last.finish == FinishReason::error) return named(result.name, std::move(result.last.error));
-    FOVEA_RETURN_IF_ERROR(write(row, result));
+    const std::unique_ptr<RowResult> row = std::move(rows_.front());
+    rows_.pop_front();
+    held_ -= row->choices.size();
+    ++written_;
+    for (Choice& choice : row->choices)
+      if (choice.last.finish == FinishReason::error) return named(row->name, std::move(choice.last.error));
+    FOVEA_RETURN_IF_ERROR(write_(*row));
   }
   return {};
+}
+
+Status run_batch(Engine& engine, RowSource& source, const Batch& batch, OutputFile& output) {
+  int64_t rows = 0;
+  if (source.rewind()) {
+    FOVEA_TRY(counted, check_rows(engine, source, batch));
+    rows = counted;
+    if (!source.rewind()) return io_error("cannot read the input again from its start");
+  }
+  BatchRunner runner(engine, batch.what, rows, kWindowFactor * static_cast<size_t>(batch.max_running),
+                     [&](RowResult& result) -> Status {
+                       output.line(batch.line(result));
+                       return {};
+                     });
+  for (;;) {
+    FOVEA_TRY(row, source.next());
+    if (!row) break;
+    auto request = batch.request(*row);
+    if (!request) return named(source.name(*row), std::move(request).error());
+    FOVEA_RETURN_IF_ERROR(runner.submit(std::move(*request), source.name(*row), std::move(row->id_json)));
+  }
+  FOVEA_RETURN_IF_ERROR(runner.drain());
+  return output.commit();
+}
+
+std::string prompt_logprobs_json(const Engine& engine, const RowResult& result) {
+  std::string json = "[null";
+  for (const TokenLogprobs& token : result.choices.front().last.prompt_logprobs)
+    json += ", " + logprobs_json(engine, token);
+  return json + "]";
 }
 
 }  // namespace fovea::cli

@@ -1,19 +1,34 @@
 #pragma once
-// Runs rows through an engine and gathers what they produced, in the order of the rows.
+// Runs rows through an engine and hands out what they produced, in the order of the rows, while later ones
+// are still read: what is in memory does not grow with the number of rows.
 #include <condition_variable>
+#include <deque>
+#include <memory>
 #include <mutex>
 
 #include "cli/json_io.h"
+#include "cli/output_file.h"
 #include "cli/terminal.h"
 
 namespace fovea::cli {
 
-struct RowResult {
-  std::string name;  ///< for messages
+/// One answer.
+struct Choice {
   std::string text;
   std::vector<int32_t> token_ids;
-  RequestOutput last;  ///< finish reason, counts, logprobs and logits
-  bool done = false;
+  std::vector<TokenLogprobs> logprobs;
+  RequestOutput last;  ///< finish reason, counts, the prompt's log probabilities and logits
+};
+
+struct RowResult {
+  int64_t index = 0;
+  std::string name;                 ///< for messages
+  std::string id_json;              ///< InputRow's
+  std::vector<int32_t> prompt_ids;  ///< when its log probabilities were asked for
+  bool logprobs = false;            ///< asked for
+  std::vector<Choice> choices;      ///< by index
+  size_t unfinished = 0;            ///< of the choices
+  uint64_t request = 0;
 };
 
 /// The prompt of a row as token ids: `as_chat` puts "prompt" and "text" through the chat template as a user
@@ -23,25 +38,48 @@ Result<std::vector<int32_t>> prompt_ids(const Engine& engine, const InputRow& ro
 
 class BatchRunner {
  public:
-  BatchRunner(Engine& engine, std::string what, size_t rows)
-      : engine_(engine), progress_(std::move(what), static_cast<int64_t>(rows)), results_(rows) {}
+  using Write = std::function<Status(RowResult&)>;
+
+  /// `rows`: how many come, for the progress bar; 0 = unknown. At most `window` answers are waited for or
+  /// held back for their turn (more if a single row has more).
+  BatchRunner(Engine& engine, std::string what, int64_t rows, size_t window, Write write)
+      : engine_(engine), progress_(std::move(what), rows), window_(window), write_(std::move(write)) {}
   /// Whatever still runs is cancelled: nobody will ask for it.
   ~BatchRunner();
 
-  /// `name` stands before an error of the row ("FILE line N").
-  Status submit(size_t row, GenerateRequest request, const std::string& name);
-
-  /// Waits for each row in turn and hands it to `write`; an error of a row or of `write` ends the run.
-  Status drain(const std::function<Status(size_t, RowResult&)>& write);
+  /// Submits a row; waits for earlier ones and writes them where the window is full. `name` stands before an
+  /// error of the row ("FILE line N"). An error of a row or of `write` ends the run.
+  Status submit(GenerateRequest request, std::string name = {}, std::string id_json = {});
+  /// Waits for all that is left.
+  Status drain() { return write_down_to(0); }
 
  private:
+  /// Writes rows that are done, and waits for the first in line while more than `most` answers are held.
+  Status write_down_to(size_t most);
+  bool first_done();
+
   Engine& engine_;
   Progress progress_;
-  std::mutex mutex_;
+  const size_t window_;
+  const Write write_;
+  std::deque<std::unique_ptr<RowResult>> rows_;  // submitted and not written, in order
+  size_t held_ = 0;                              // their answers
+  int64_t submitted_ = 0, written_ = 0;
+  std::mutex mutex_;  // of what sinks write: the results, until they are done
   std::condition_variable changed_;
-  std::vector<RowResult> results_;
-  std::vector<uint64_t> ids_;
-  int64_t done_ = 0;
 };
+
+/// Runs every row of `source` and writes a line for each. Where the source can be read twice, a first pass
+/// looks for bad rows before anything runs.
+struct Batch {
+  std::string what;
+  std::function<Result<GenerateRequest>(const InputRow&)> request;
+  std::function<std::string(const RowResult&)> line;
+  int max_running = 64;
+};
+Status run_batch(Engine& engine, RowSource& source, const Batch& batch, OutputFile& output);
+
+/// A result's "prompt_logprobs": null for the first token, which has no past, then logprobs_json().
+std::string prompt_logprobs_json(const Engine& engine, const RowResult& result);
 
 }  // namespace fovea::cli

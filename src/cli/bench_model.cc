@@ -25,13 +25,12 @@ GenerateRequest random_request(int sequence, int tokens, int vocab, int new_toke
 /// Seconds until all of a batch of requests are done.
 Result<double> timed_batch(Engine& engine, int round, const BenchModelFlags& flags, int new_tokens) {
   const auto start = Clock::now();
-  BatchRunner runner(engine, "bench", static_cast<size_t>(flags.batch));
+  BatchRunner runner(engine, "bench", flags.batch, static_cast<size_t>(flags.batch),
+                     [](RowResult&) -> Status { return {}; });
   for (int i = 0; i < flags.batch; ++i)
     FOVEA_RETURN_IF_ERROR(runner.submit(
-        static_cast<size_t>(i),
-        random_request(round * flags.batch + i, flags.prompt_tokens, engine.info().vocab_size, new_tokens),
-        ""));
-  FOVEA_RETURN_IF_ERROR(runner.drain([](size_t, RowResult&) -> Status { return {}; }));
+        random_request(round * flags.batch + i, flags.prompt_tokens, engine.info().vocab_size, new_tokens)));
+  FOVEA_RETURN_IF_ERROR(runner.drain());
   return seconds_since(start);
 }
 

@@ -67,7 +67,8 @@ class Conversation {
     FOVEA_TRY(ids, engine.tokenize(text, false));
     GenerateRequest request;
     request.prompt_ids = std::move(ids);
-    request.sampling = merge_sampling(engine.default_sampling(), flags.sampling, flags.model.seed);
+    request.sampling = merge_sampling(engine.default_sampling(), flags.sampling);
+    request.sampling.seed = flags.model.seed;
     FOVEA_TRY(answer, stream_answer(engine, std::move(request), interrupt));
     if (answer.last.finish == FinishReason::cancelled && !flags.messages.empty())
       return Error{ErrorCode::cancelled, "interrupted"};

@@ -3,17 +3,16 @@
 #include <cstdio>
 
 #include "cli/batch.h"
-#include "cli/output_file.h"
 #include "cli/stream_answer.h"
 
 namespace fovea::cli {
 namespace {
 
-Result<std::vector<InputRow>> rows_of_flags(const GenerateFlags& flags) {
+Result<RowSource> rows_of_flags(const GenerateFlags& flags) {
   if (!flags.input.empty()) {
     if (!flags.prompts.empty() || !flags.prompt_file.empty())
       return invalid("--input " + flags.input + " has the prompts already; give no others");
-    return read_rows(flags.input);
+    return RowSource::open(flags.input, RowKind::generate);
   }
   if (!flags.system.empty() && !flags.chat) return invalid("--system is part of a chat; give --chat too");
   const TemplateFlags& given = flags.chat_template;
@@ -31,7 +30,7 @@ Result<std::vector<InputRow>> rows_of_flags(const GenerateFlags& flags) {
   }
   if (rows.empty())
     return invalid("no prompt: give it as an argument, --prompt-file FILE or --input FILE.jsonl");
-  return rows;
+  return RowSource(std::move(rows));
 }
 
 Result<GenerateRequest> make_request(const Engine& engine, const InputRow& row, const GenerateFlags& flags,
@@ -39,37 +38,51 @@ Result<GenerateRequest> make_request(const Engine& engine, const InputRow& row, 
   GenerateRequest request;
   FOVEA_TRY(ids, prompt_ids(engine, row, flags.chat, chat, flags.system));
   request.prompt_ids = std::move(ids);
-  request.sampling = merge_sampling(engine.default_sampling(), flags.sampling, flags.model.seed);
-  request.sampling = merge_sampling(request.sampling, row.sampling, row.seed.value_or(flags.model.seed));
+  request.sampling = merge_sampling(engine.default_sampling(), flags.sampling);
+  request.sampling.seed = flags.model.seed;
+  request.sampling = merge_sampling(request.sampling, row.sampling);
+  if (row.no_logprobs) request.sampling.logprobs.reset();
+  request.prompt_logprobs =
+      row.sampling.prompt_logprobs ? row.sampling.prompt_logprobs : flags.sampling.prompt_logprobs;
   return request;
 }
 
-std::string to_row(size_t index, const InputRow& row, const RowResult& result) {
-  JsonRow out;
-  out.add("index", static_cast<int64_t>(index));
-  if (!row.id_json.empty()) out.add_raw("id", row.id_json);
-  out.add("text", result.text).add("token_ids", result.token_ids);
-  out.add("finish_reason", to_string(result.last.finish));
-  if (!result.last.stop_reason.empty()) out.add("stop_reason", result.last.stop_reason);
-  out.add("prompt_tokens", result.last.prompt_tokens).add("cached_tokens", result.last.cached_tokens);
-  return out.add("completion_tokens", result.last.completion_tokens).str();
+void add_answer(JsonRow& out, const Engine& engine, const Choice& choice, bool logprobs) {
+  out.add("text", choice.text).add("token_ids", choice.token_ids);
+  out.add("finish_reason", to_string(choice.last.finish));
+  if (!choice.last.stop_reason.empty()) out.add("stop_reason", choice.last.stop_reason);
+  if (!logprobs) return;
+  std::string content = "[";
+  for (size_t i = 0; i < choice.logprobs.size(); ++i)
+    content += (i ? ", " : "") + logprobs_json(engine, choice.logprobs[i]);
+  out.add_raw("logprobs", "{\"content\": " + content + "]}");
 }
 
-Status run_rows(Engine& engine, const GenerateFlags& flags, const ChatRequest& chat,
-                const std::vector<InputRow>& rows, OutputFile& output) {
-  BatchRunner runner(engine, "generate", rows.size());
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const std::string name = rows[i].line ? flags.input + " line " + std::to_string(rows[i].line) : "";
-    auto request = make_request(engine, rows[i], flags, chat);
-    if (!request)
-      return Error{request.error().code, (name.empty() ? "" : name + ": ") + request.error().message};
-    FOVEA_RETURN_IF_ERROR(runner.submit(i, std::move(*request), name));
+/// One answer's fields are the row's own; several are an array "choices".
+std::string to_row(const Engine& engine, const RowResult& result) {
+  const RequestOutput& first = result.choices.front().last;
+  JsonRow out;
+  out.add("index", result.index);
+  if (!result.id_json.empty()) out.add_raw("id", result.id_json);
+  int64_t completion_tokens = first.completion_tokens;
+  if (result.choices.size() == 1) {
+    add_answer(out, engine, result.choices.front(), result.logprobs);
+  } else {
+    std::string choices = "[";
+    completion_tokens = 0;
+    for (const Choice& choice : result.choices) {
+      JsonRow one;
+      one.add("index", choice.last.index);
+      add_answer(one, engine, choice, result.logprobs);
+      one.add("completion_tokens", choice.last.completion_tokens);
+      choices += (choices.size() > 1 ? ", " : "") + one.str();
+      completion_tokens += choice.last.completion_tokens;
+    }
+    out.add_raw("choices", choices + "]");
   }
-  FOVEA_RETURN_IF_ERROR(runner.drain([&](size_t i, RowResult& result) -> Status {
-    output.line(to_row(i, rows[i], result));
-    return {};
-  }));
-  return output.commit();
+  if (!result.prompt_ids.empty()) out.add_raw("prompt_logprobs", prompt_logprobs_json(engine, result));
+  out.add("prompt_tokens", first.prompt_tokens).add("cached_tokens", first.cached_tokens);
+  return out.add("completion_tokens", completion_tokens).str();
 }
 
 Status stream_prompt(Engine& engine, const InputRow& row, const GenerateFlags& flags, const ChatRequest& chat,
@@ -88,20 +101,48 @@ Status stream_prompt(Engine& engine, const InputRow& row, const GenerateFlags& f
   return {};
 }
 
+/// Several answers for a person, one after the other.
+Status print_answers(Engine& engine, RowSource& source, const GenerateFlags& flags, const ChatRequest& chat) {
+  BatchRunner runner(engine, "generate", 0, 1, [](RowResult& result) -> Status {
+    for (const Choice& choice : result.choices)
+      std::printf("[%d] %s\n", choice.last.index, choice.text.c_str());
+    std::fflush(stdout);
+    return {};
+  });
+  for (;;) {
+    FOVEA_TRY(row, source.next());
+    if (!row) return runner.drain();
+    FOVEA_TRY(request, make_request(engine, *row, flags, chat));
+    FOVEA_RETURN_IF_ERROR(runner.submit(std::move(request)));
+  }
+}
+
 }  // namespace
 
 Status run_generate(const GenerateFlags& flags) {
-  FOVEA_TRY(rows, rows_of_flags(flags));
+  const bool rows = !flags.input.empty() || !flags.output.empty() || flags.model.json;
+  if (!rows && (flags.sampling.logprobs || flags.sampling.prompt_logprobs))
+    return invalid("--logprobs and --prompt-logprobs are part of JSON rows; give --json or --output too");
+  FOVEA_TRY(source, rows_of_flags(flags));
   FOVEA_TRY(chat, chat_request(flags.chat_template));
   FOVEA_TRY(output, OutputFile::open(flags.output));
   FOVEA_TRY(engine, make_engine(flags.model));
   std::fputs(describe_start(engine->info()).c_str(), stderr);
-  if (!flags.input.empty() || !flags.output.empty() || flags.model.json)
-    return run_rows(*engine, flags, chat, rows, output);
+  if (rows) {
+    Batch batch;
+    batch.what = "generate";
+    batch.max_running = flags.model.max_running_requests;
+    batch.request = [&](const InputRow& row) { return make_request(*engine, row, flags, chat); };
+    batch.line = [&](const RowResult& result) { return to_row(*engine, result); };
+    return run_batch(*engine, source, batch, output);
+  }
+  if (flags.sampling.n.value_or(1) > 1) return print_answers(*engine, source, flags, chat);
   InterruptFlag interrupt;
-  for (const InputRow& row : rows)
-    FOVEA_RETURN_IF_ERROR(stream_prompt(*engine, row, flags, chat, interrupt));
-  return {};
+  for (;;) {
+    FOVEA_TRY(row, source.next());
+    if (!row) return {};
+    FOVEA_RETURN_IF_ERROR(stream_prompt(*engine, *row, flags, chat, interrupt));
+  }
 }
 
 }  // namespace fovea::cli

@@ -1,5 +1,6 @@
 #include "cli/json_io.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -7,7 +8,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <unordered_set>
 
+#include "base/edit_distance.h"
 #include "base/json_depth.h"
 
 namespace fovea::cli {
@@ -15,7 +18,42 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxQuoted = 40;  // characters of a value in a message
+constexpr size_t kMaxQuoted = 40;   // characters of a value in a message
+constexpr float kExcluded = -9999;  // stands for a log probability of -inf
+
+constexpr std::string_view kPromptFields[] = {"prompt", "text", "ids", "prompt_ids", "messages"};
+// Beside "messages", for the chat template.
+constexpr std::string_view kChatFields[] = {"tools", "documents", "chat_template_kwargs"};
+constexpr std::string_view kRequestFields[] = {"temperature",
+                                               "top_p",
+                                               "top_k",
+                                               "min_p",
+                                               "repetition_penalty",
+                                               "frequency_penalty",
+                                               "presence_penalty",
+                                               "logit_bias",
+                                               "bad_words",
+                                               "allowed_token_ids",
+                                               "seed",
+                                               "n",
+                                               "max_tokens",
+                                               "max_completion_tokens",
+                                               "min_tokens",
+                                               "stop",
+                                               "stop_token_ids",
+                                               "ignore_eos",
+                                               "skip_special_tokens",
+                                               "include_stop_str_in_output",
+                                               "logprobs",
+                                               "top_logprobs",
+                                               "prompt_logprobs"};
+
+/// The start of a text or a value as printable ASCII, whatever it holds.
+std::string shown(const json& value) {
+  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
+  if (text.size() > kMaxQuoted) text.replace(kMaxQuoted, std::string::npos, "...");
+  return text;
+}
 
 Error bad(const std::string& where, std::string_view what) {
   return invalid(where + ": " + std::string(what));
@@ -45,9 +83,8 @@ Status read_integer(const json& row, const char* key, const std::string& where, 
   const auto it = row.find(key);
   if (it == row.end() || it->is_null()) return {};
   if (!is_integer_from(*it, low))
-    return bad(where, std::string("\"") + key + "\" is " + it->dump().substr(0, kMaxQuoted) +
-                          "; allowed are integers from " + std::to_string(low) + " to " +
-                          std::to_string(std::numeric_limits<T>::max()));
+    return bad(where, std::string("\"") + key + "\" is " + shown(*it) + "; allowed are integers from " +
+                          std::to_string(low) + " to " + std::to_string(std::numeric_limits<T>::max()));
   out = it->get<T>();
   return {};
 }
@@ -55,7 +92,8 @@ Status read_integer(const json& row, const char* key, const std::string& where, 
 Status read_number(const json& row, const char* key, const std::string& where, std::optional<float>& out) {
   const auto it = row.find(key);
   if (it == row.end() || it->is_null()) return {};
-  if (!it->is_number()) return bad(where, std::string("\"") + key + "\" must be a number");
+  if (!it->is_number())
+    return bad(where, std::string("\"") + key + "\" is " + shown(*it) + "; it must be a number");
   out = it->get<float>();
   return {};
 }
@@ -66,8 +104,7 @@ Result<std::vector<int32_t>> read_ids(const json& value, const std::string& wher
   ids.reserve(value.size());
   for (const json& id : value) {
     if (!is_integer_from<int32_t>(id, 0))
-      return bad(where,
-                 "token id " + id.dump().substr(0, kMaxQuoted) + ": must be an integer of the vocabulary");
+      return bad(where, "token id " + shown(id) + ": must be an integer of the vocabulary");
     ids.push_back(id.get<int32_t>());
   }
   return ids;
@@ -91,31 +128,107 @@ Result<ChatRequest> read_chat(const std::string& line, const std::string& where)
   return chat;
 }
 
-Status read_stop(const json& row, const std::string& where, std::vector<std::string>& out) {
-  const auto it = row.find("stop");
+/// A string or an array of them, as OpenAI's "stop" is.
+Status read_strings(const json& row, const char* key, const std::string& where,
+                    std::optional<std::vector<std::string>>& out) {
+  const auto it = row.find(key);
   if (it == row.end() || it->is_null()) return {};
-  if (it->is_string()) {
-    out.push_back(it->get<std::string>());
-    return {};
-  }
-  if (!it->is_array()) return bad(where, "\"stop\" must be a string or an array of strings");
-  for (const json& text : *it) {
-    if (!text.is_string()) return bad(where, "\"stop\" must be a string or an array of strings");
-    out.push_back(text.get<std::string>());
+  const json list = it->is_array() ? *it : json::array({*it});
+  out.emplace();
+  for (const json& text : list) {
+    if (!text.is_string())
+      return bad(where, std::string("\"") + key + "\" must be a string or an array of strings");
+    out->push_back(text.get<std::string>());
   }
   return {};
 }
 
-Result<InputRow> parse_row(const std::string& line, int64_t number, const std::string& where) {
-  if (json_nests_deeper(line))
-    return bad(where, "nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
-  const json row = json::parse(line, nullptr, false);
-  if (row.is_discarded() || !row.is_object()) return bad(where, "not a JSON object");
-  InputRow out;
-  out.line = number;
-  if (row.contains("id")) out.id_json = row["id"].dump(-1, ' ', false, json::error_handler_t::replace);
+Status read_id_list(const json& row, const char* key, const std::string& where,
+                    std::optional<std::vector<int32_t>>& out) {
+  const auto it = row.find(key);
+  if (it == row.end() || it->is_null()) return {};
+  FOVEA_TRY(ids, read_ids(*it, where + ": \"" + key + "\""));
+  out = std::move(ids);
+  return {};
+}
+
+Status read_bool(const json& row, const char* key, const std::string& where, std::optional<bool>& out) {
+  const auto it = row.find(key);
+  if (it == row.end() || it->is_null()) return {};
+  if (!it->is_boolean()) return bad(where, std::string("\"") + key + "\" must be true or false");
+  out = it->get<bool>();
+  return {};
+}
+
+Result<std::vector<LogitBias>> read_bias(const json& value, const std::string& where) {
+  if (!value.is_object()) return bad(where, "must be an object of token ids and numbers, as {\"13\": -100}");
+  std::vector<LogitBias> biases;
+  for (const auto& [key, bias] : value.items()) {
+    LogitBias b;
+    const auto end = std::from_chars(key.data(), key.data() + key.size(), b.token_id);
+    if (key.empty() || end.ec != std::errc() || end.ptr != key.data() + key.size())
+      return bad(where, "the key " + shown(key) + " must be a token id, as {\"13\": -100}");
+    if (!bias.is_number())
+      return bad(where, "the bias of token " + std::to_string(b.token_id) + " is " + shown(bias) +
+                            "; it must be a number from -100 to 100");
+    b.bias = bias.get<float>();
+    biases.push_back(b);
+  }
+  return biases;
+}
+
+/// Chat style: "logprobs" true and "top_logprobs" K. Completion style: "logprobs" K.
+Status read_logprobs(const json& row, const std::string& where, InputRow& out) {
+  std::optional<int> top;
+  FOVEA_RETURN_IF_ERROR(read_integer(row, "top_logprobs", where, -1, top));
+  const auto it = row.find("logprobs");
+  const bool is_switch = it != row.end() && it->is_boolean();
+  const bool on = is_switch && it->get<bool>();
+  if (top && !on) return bad(where, "\"top_logprobs\" needs \"logprobs\": true beside it");
+  if (on) out.sampling.logprobs = top.value_or(0);
+  out.no_logprobs = is_switch && !on;
+  return is_switch ? Status{} : read_integer(row, "logprobs", where, -1, out.sampling.logprobs);
+}
+
+Status read_max_tokens(const json& row, const std::string& where, SamplingFlags& out) {
+  FOVEA_RETURN_IF_ERROR(read_integer(row, "max_tokens", where, 1, out.max_tokens));
+  std::optional<int> same;
+  FOVEA_RETURN_IF_ERROR(read_integer(row, "max_completion_tokens", where, 1, same));
+  if (same && out.max_tokens)
+    return bad(where, "\"max_tokens\" and \"max_completion_tokens\" are the same; give one of them");
+  if (same) out.max_tokens = same;
+  return {};
+}
+
+Status read_sampling(const json& row, const std::string& where, SamplingFlags& out) {
+  FOVEA_RETURN_IF_ERROR(read_number(row, "temperature", where, out.temperature));
+  FOVEA_RETURN_IF_ERROR(read_number(row, "top_p", where, out.top_p));
+  FOVEA_RETURN_IF_ERROR(read_number(row, "min_p", where, out.min_p));
+  FOVEA_RETURN_IF_ERROR(read_integer(row, "top_k", where, -1, out.top_k));
+  FOVEA_RETURN_IF_ERROR(read_number(row, "repetition_penalty", where, out.repetition_penalty));
+  FOVEA_RETURN_IF_ERROR(read_number(row, "frequency_penalty", where, out.frequency_penalty));
+  FOVEA_RETURN_IF_ERROR(read_number(row, "presence_penalty", where, out.presence_penalty));
+  if (const auto it = row.find("logit_bias"); it != row.end() && !it->is_null()) {
+    FOVEA_TRY(bias, read_bias(*it, where + ": \"logit_bias\""));
+    out.logit_bias = std::move(bias);
+  }
+  FOVEA_RETURN_IF_ERROR(read_strings(row, "bad_words", where, out.bad_words));
+  FOVEA_RETURN_IF_ERROR(read_id_list(row, "allowed_token_ids", where, out.allowed_token_ids));
+  FOVEA_RETURN_IF_ERROR(read_integer<uint64_t>(row, "seed", where, 0, out.seed));
+  FOVEA_RETURN_IF_ERROR(read_integer(row, "n", where, 1, out.n));
+  FOVEA_RETURN_IF_ERROR(read_max_tokens(row, where, out));
+  FOVEA_RETURN_IF_ERROR(read_integer(row, "min_tokens", where, 0, out.min_tokens));
+  FOVEA_RETURN_IF_ERROR(read_strings(row, "stop", where, out.stop));
+  FOVEA_RETURN_IF_ERROR(read_id_list(row, "stop_token_ids", where, out.stop_token_ids));
+  FOVEA_RETURN_IF_ERROR(read_bool(row, "ignore_eos", where, out.ignore_eos));
+  FOVEA_RETURN_IF_ERROR(read_bool(row, "skip_special_tokens", where, out.skip_special_tokens));
+  FOVEA_RETURN_IF_ERROR(read_bool(row, "include_stop_str_in_output", where, out.include_stop_str_in_output));
+  return read_integer(row, "prompt_logprobs", where, -1, out.prompt_logprobs);
+}
+
+Status read_prompt(const json& row, const std::string& line, const std::string& where, InputRow& out) {
   int forms = 0;
-  for (const char* key : {"prompt", "text", "ids", "prompt_ids", "messages"})
+  for (const std::string_view key : kPromptFields)
     forms += row.contains(key);
   if (forms != 1) return bad(where, "needs exactly one of \"prompt\", \"text\", \"ids\" or \"messages\"");
   FOVEA_RETURN_IF_ERROR(read_string(row, "prompt", where, out.text));
@@ -125,22 +238,50 @@ Result<InputRow> parse_row(const std::string& line, int64_t number, const std::s
     FOVEA_TRY(ids, read_ids(row[key], where));
     out.ids = std::move(ids);
   }
-  if (row.contains("messages")) {
-    FOVEA_TRY(chat, read_chat(line, where));
-    out.chat = std::move(chat);
+  if (!row.contains("messages")) {
+    for (const std::string_view key : kChatFields)
+      if (row.contains(key))
+        return bad(where, "\"" + std::string(key) + "\" is part of a chat; give \"messages\" too");
+    return {};
   }
-  FOVEA_RETURN_IF_ERROR(read_integer(row, "max_tokens", where, 1, out.sampling.max_tokens));
-  FOVEA_RETURN_IF_ERROR(read_integer(row, "top_k", where, -1, out.sampling.top_k));
-  FOVEA_RETURN_IF_ERROR(read_integer<uint64_t>(row, "seed", where, 0, out.seed));
-  FOVEA_RETURN_IF_ERROR(read_number(row, "temperature", where, out.sampling.temperature));
-  FOVEA_RETURN_IF_ERROR(read_number(row, "top_p", where, out.sampling.top_p));
-  FOVEA_RETURN_IF_ERROR(read_number(row, "min_p", where, out.sampling.min_p));
-  FOVEA_RETURN_IF_ERROR(read_stop(row, where, out.sampling.stop));
-  if (row.contains("ignore_eos")) {
-    if (!row["ignore_eos"].is_boolean()) return bad(where, "\"ignore_eos\" must be true or false");
-    out.sampling.ignore_eos = row["ignore_eos"].get<bool>();
+  FOVEA_TRY(chat, read_chat(line, where));
+  out.chat = std::move(chat);
+  return {};
+}
+
+Status check_fields(const json& row, const std::string& where, RowKind kind) {
+  std::vector<std::string_view> known(std::begin(kPromptFields), std::end(kPromptFields));
+  known.push_back("id");
+  known.insert(known.end(), std::begin(kChatFields), std::end(kChatFields));
+  if (kind == RowKind::generate)
+    known.insert(known.end(), std::begin(kRequestFields), std::end(kRequestFields));
+  else
+    known.push_back("prompt_logprobs");
+  for (const auto& [key, value] : row.items()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    const std::string_view near = nearest_name(key, known);
+    std::string help;
+    if (near.empty())
+      for (const std::string_view name : known)
+        help += (help.empty() ? "known are " : ", ") + std::string(name);
+    else
+      help = "did you mean \"" + std::string(near) + "\"?";
+    return bad(where, "unknown field " + shown(key) + "; " + help);
   }
-  return out;
+  return {};
+}
+
+/// The library keeps one of two equal keys; which one was meant nobody knows. `twice` gets such a key.
+json parse_strictly(const std::string& text, std::optional<std::string>& twice) {
+  std::vector<std::unordered_set<std::string>> keys;  // of the objects that are open
+  const auto look = [&](int, json::parse_event_t event, json& value) {
+    if (event == json::parse_event_t::object_start) keys.emplace_back();
+    if (event == json::parse_event_t::object_end) keys.pop_back();
+    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second && !twice)
+      twice = value.get<std::string>();
+    return true;
+  };
+  return json::parse(text, look, false);
 }
 
 std::string number_text(float value) {
@@ -193,22 +334,81 @@ std::string with_system(const std::string& messages, const std::string& system) 
   if (!list.is_array() || list.empty()) return messages;  // the template's caller says what is wrong
   const auto& first = list[0];
   if (first.is_object() && first.contains("role") && first["role"] == "system") return messages;
-  list.insert(list.begin(), {{"role", "system"}, {"content", system}});
+  const nlohmann::ordered_json message = {{"role", "system"}, {"content", system}};
+  list.insert(list.begin(), message);
   return list.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-Result<std::vector<InputRow>> read_rows(const std::string& path) {
+std::string request_fields() {
+  std::string names;
+  for (const std::string_view name : kRequestFields)
+    names += (names.empty() ? "" : ", ") + std::string(name);
+  return names;
+}
+
+Result<std::vector<LogitBias>> parse_logit_bias(const std::string& text) {
+  const std::string where = "--logit-bias";
+  std::optional<std::string> twice;
+  if (json_nests_deeper(text)) return bad(where, "must be an object of token ids and numbers");
+  const json value = parse_strictly(text, twice);
+  if (twice) return bad(where, "the field " + shown(*twice) + " is given twice");
+  return read_bias(value, where);
+}
+
+Result<InputRow> parse_row(const std::string& line, const std::string& where, RowKind kind) {
+  if (json_nests_deeper(line))
+    return bad(where, "nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
+  std::optional<std::string> twice;
+  const json row = parse_strictly(line, twice);
+  if (row.is_discarded() || !row.is_object()) return bad(where, "not a JSON object");
+  if (twice) return bad(where, "the field " + shown(*twice) + " is given twice");
+  FOVEA_RETURN_IF_ERROR(check_fields(row, where, kind));
+  InputRow out;
+  if (row.contains("id")) out.id_json = row["id"].dump(-1, ' ', false, json::error_handler_t::replace);
+  FOVEA_RETURN_IF_ERROR(read_prompt(row, line, where, out));
+  FOVEA_RETURN_IF_ERROR(read_sampling(row, where, out.sampling));
+  FOVEA_RETURN_IF_ERROR(read_logprobs(row, where, out));
+  return out;
+}
+
+Result<RowSource> RowSource::open(const std::string& path, RowKind kind) {
+  RowSource source({});
   FOVEA_TRY(file, open_input(path));
-  std::vector<InputRow> rows;
+  source.file_ = std::move(file);
+  source.path_ = path;
+  source.kind_ = kind;
+  return source;
+}
+
+std::string RowSource::name(const InputRow& row) const {
+  return row.line ? path_ + " line " + std::to_string(row.line) : "";
+}
+
+Result<std::optional<InputRow>> RowSource::next() {
+  if (path_.empty()) return at_ < rows_.size() ? std::optional(rows_[at_++]) : std::nullopt;
   std::string line;
-  for (int64_t number = 1; std::getline(file, line); ++number) {
+  while (std::getline(file_, line)) {
+    ++line_;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    FOVEA_TRY(row, parse_row(line, number, path + " line " + std::to_string(number)));
-    rows.push_back(std::move(row));
+    FOVEA_TRY(row, parse_row(line, path_ + " line " + std::to_string(line_), kind_));
+    row.line = line_;
+    any_ = true;
+    return std::optional(std::move(row));
   }
-  if (file.bad()) return io_error("cannot read " + path + " to its end");
-  if (rows.empty()) return invalid(path + " has no rows; each line must be one JSON object");
-  return rows;
+  if (file_.bad()) return io_error("cannot read " + path_ + " to its end");
+  if (!any_) return invalid(path_ + " has no rows; each line must be one JSON object");
+  return std::optional<InputRow>();
+}
+
+bool RowSource::rewind() {
+  at_ = 0;
+  if (path_.empty()) return true;
+  line_ = 0;
+  file_.clear();
+  file_.seekg(0);
+  const bool moved = !file_.fail();
+  file_.clear();  // a pipe can be read on
+  return moved;
 }
 
 JsonRow& JsonRow::begin(std::string_view key) {
@@ -259,6 +459,31 @@ JsonRow& JsonRow::add_raw(std::string_view key, std::string_view raw) {
   begin(key);
   text_ += raw;
   return *this;
+}
+
+namespace {
+
+std::string entry_json(const Engine& engine, const TokenLogprob& entry, const std::string* top) {
+  const std::string bytes = engine.token_bytes(entry.token_id);
+  JsonRow row;
+  row.add("token", bytes).add("token_id", static_cast<int64_t>(entry.token_id));
+  row.add_raw("logprob", number_text(std::max(entry.logprob, kExcluded))).add("rank", entry.rank);
+  std::vector<int32_t> values;
+  for (const char c : bytes)
+    values.push_back(static_cast<unsigned char>(c));
+  row.add("bytes", values);
+  if (top) row.add_raw("top_logprobs", *top);
+  return row.str();
+}
+
+}  // namespace
+
+std::string logprobs_json(const Engine& engine, const TokenLogprobs& logprobs) {
+  std::string top = "[";
+  for (size_t i = 0; i < logprobs.top.size(); ++i)
+    top += (i ? ", " : "") + entry_json(engine, logprobs.top[i], nullptr);
+  top += ']';
+  return entry_json(engine, logprobs.token, &top);
 }
 
 }  // namespace fovea::cli

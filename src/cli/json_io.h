@@ -18,8 +18,8 @@ struct InputRow {
   std::optional<std::string> text;          ///< "prompt" or "text"
   std::optional<ChatRequest> chat;          ///< "messages", "tools", "documents", "chat_template_kwargs"
   std::optional<std::vector<int32_t>> ids;  ///< "ids" or "prompt_ids"
-  SamplingFlags sampling;  ///< max_tokens, temperature, top_p, top_k, min_p, stop, ignore_eos
-  std::optional<uint64_t> seed;
+  SamplingFlags sampling;                   ///< request_fields()
+  bool no_logprobs = false;                 ///< "logprobs" is false, whatever the flags say
 };
 
 /// A file to read; a folder, or one that can't be read, is an error.
@@ -36,8 +36,46 @@ std::string message_json(std::string_view role, std::string_view content);
 /// `messages`, a JSON list, with a system message first unless it has one; "" adds none.
 std::string with_system(const std::string& messages, const std::string& system);
 
-/// Reads every row of a JSONL file before anything runs; an error names the line. Empty lines are skipped.
-Result<std::vector<InputRow>> read_rows(const std::string& path);
+/// Which fields a row may have beside its prompt and "id".
+enum class RowKind {
+  generate,  ///< all of request_fields()
+  score,     ///< "prompt_logprobs"
+};
+
+/// The fields of a request, for --help: "temperature, top_p, ...".
+std::string request_fields();
+
+/// OpenAI's form of biases, {"TOKEN ID": NUMBER, ...}; nothing but the form is checked.
+Result<std::vector<LogitBias>> parse_logit_bias(const std::string& json);
+
+/// One line of a JSONL file. `where` stands before every error. Fields that are not known, or that occur
+/// twice, are errors.
+Result<InputRow> parse_row(const std::string& line, const std::string& where, RowKind kind);
+
+/// Where rows come from, one at a time.
+class RowSource {
+ public:
+  /// A JSONL file; empty lines are skipped.
+  static Result<RowSource> open(const std::string& path, RowKind kind);
+  explicit RowSource(std::vector<InputRow> rows) : rows_(std::move(rows)) {}
+
+  /// The next row, nullopt after the last. A file without any is an error.
+  Result<std::optional<InputRow>> next();
+  /// "FILE line N" for a row's errors; "" for one that is not of a file.
+  std::string name(const InputRow& row) const;
+  /// Back to the first row; false where that can't be done (a pipe).
+  bool rewind();
+
+ private:
+  std::vector<InputRow> rows_;
+  size_t at_ = 0;
+
+  std::string path_;
+  std::ifstream file_;
+  RowKind kind_ = RowKind::generate;
+  int64_t line_ = 0;
+  bool any_ = false;
+};
 
 /// A JSON object built field by field, in order.
 class JsonRow {
@@ -57,5 +95,9 @@ class JsonRow {
   JsonRow& begin(std::string_view key);
   std::string text_ = "{";
 };
+
+/// OpenAI's entry of one token: token, token_id, logprob, rank, bytes, and top_logprobs with the same. -inf
+/// is written as -9999 (vLLM's), which JSON can hold.
+std::string logprobs_json(const Engine& engine, const TokenLogprobs& logprobs);
 
 }  // namespace fovea::cli

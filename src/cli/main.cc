@@ -8,7 +8,7 @@
 
 #include "base/edit_distance.h"
 #include "base/log.h"
-#include "cli/options.h"
+#include "cli/json_io.h"
 
 namespace fovea::cli {
 namespace {
@@ -54,7 +54,12 @@ void add_model_flags(CLI::App& app, ModelFlags& f) {
   app.add_flag("--json", f.json, "Results as JSON");
 }
 
-void add_sampling_flags(CLI::App& app, SamplingFlags& f) {
+void add_sampling_flags(CLI::App& app, SamplingFlags& f, ModelFlags& model) {
+  app.add_option(
+         "--generation-config", model.generation_config,
+         "Where defaults come from: auto (the model's generation_config.json), vllm or none (nowhere), "
+         "or a folder or file")
+      ->capture_default_str();
   app.add_option("--temperature", f.temperature, "0 = greedy (default: the model's, else 1)")
       ->check(CLI::Range(0.0, 100.0));
   app.add_option("--top-p", f.top_p, "Nucleus")->check(CLI::Range(0.0, 1.0));
@@ -65,9 +70,35 @@ void add_sampling_flags(CLI::App& app, SamplingFlags& f) {
   app.add_option("--max-tokens,--max-new-tokens,-n", f.max_tokens,
                  "New tokens at most (default: the context)")
       ->check(CLI::Range(1, 1 << 30));
+  app.add_option("--min-tokens", f.min_tokens, "No end before so many new tokens")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--repetition-penalty", f.repetition_penalty,
+                 "Divides positive logits of tokens of prompt and answer, multiplies others; 1 = off")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--frequency-penalty", f.frequency_penalty, "Subtracted for each time a token was answered")
+      ->check(CLI::Range(-2.0, 2.0));
+  app.add_option("--presence-penalty", f.presence_penalty, "Subtracted once from tokens that were answered")
+      ->check(CLI::Range(-2.0, 2.0));
+  app.add_option_function<std::string>(
+      "--logit-bias",
+      [&f](const std::string& text) {
+        auto bias = parse_logit_bias(text);
+        if (!bias) throw CLI::ValidationError(bias.error().message);
+        f.logit_bias = *std::move(bias);
+      },
+      "Added to logits: a JSON object of token ids and -100 to 100, {\"13\": -100}");
+  app.add_option("--bad-word", f.bad_words, "Text that is not answered (repeatable)")
+      ->allow_extra_args(false);
+  app.add_option("--allowed-token-id", f.allowed_token_ids, "The only token ids that are drawn (repeatable)")
+      ->allow_extra_args(false);
   app.add_option("--stop", f.stop, "Text that ends the answer (repeatable)")->allow_extra_args(false);
   app.add_option("--stop-token-id", f.stop_token_ids, "Token id that ends the answer (repeatable)")
       ->allow_extra_args(false);
+  app.add_flag("--include-stop-str-in-output", f.include_stop_str_in_output,
+               "The answer ends with the stop text");
+  app.add_flag_callback(
+      "--no-skip-special-tokens", [&f] { f.skip_special_tokens = false; },
+      "Special tokens appear in the text");
   app.add_flag("--ignore-eos", f.ignore_eos, "Go on past end tokens");
 }
 
@@ -80,6 +111,12 @@ void add_template_flags(CLI::App& app, ModelFlags& model, TemplateFlags& f) {
   app.add_option("--documents", f.documents, "File with a JSON list of documents for the template");
   app.add_option("--template-kwargs", f.kwargs,
                  "JSON object of variables for the template, such as {\"enable_thinking\": false}");
+}
+
+void add_max_logprobs(CLI::App& app, ModelFlags& f) {
+  app.add_option("--max-logprobs", f.max_logprobs, "Most that a row may ask for; -1 = no limit")
+      ->check(CLI::Range(-1, 1 << 30))
+      ->capture_default_str();
 }
 
 /// What a command line can select.
@@ -100,14 +137,23 @@ void add_generate(CLI::App& root, GenerateFlags& f) {
   app.add_option("--prompt-file", f.prompt_file, "A file that is one prompt");
   app.add_option(
       "--input", f.input,
-      "JSON lines, each with \"prompt\", \"messages\" or \"ids\", and optional \"id\", \"max_tokens\", "
-      "\"temperature\", \"top_p\", \"top_k\", \"min_p\", \"seed\", \"stop\", \"ignore_eos\"");
+      "JSON lines, each with \"prompt\", \"messages\" or \"ids\", optionally \"id\", and what else "
+      "a request has: tools, documents, chat_template_kwargs, " +
+          request_fields());
   app.add_option("--output", f.output, "JSON lines, in the order of the input (default: standard output)");
   app.add_flag("--chat", f.chat, "Prompts are user turns of the chat template");
   app.add_option("--system", f.system, "System message before a chat");
+  app.add_option("--n", f.sampling.n, "Answers to each prompt")->check(CLI::Range(1, 128));
+  app.add_option("--logprobs", f.sampling.logprobs,
+                 "Log probability of each new token, and of so many most probable ones; -1 = all (JSON only)")
+      ->check(CLI::Range(-1, 1 << 30));
+  app.add_option("--prompt-logprobs", f.sampling.prompt_logprobs,
+                 "The same of the prompt's tokens (JSON only)")
+      ->check(CLI::Range(-1, 1 << 30));
   add_template_flags(app, f.model, f.chat_template);
+  add_max_logprobs(app, f.model);
   add_model_flags(app, f.model);
-  add_sampling_flags(app, f.sampling);
+  add_sampling_flags(app, f.sampling, f.model);
 }
 
 void add_chat(CLI::App& root, ChatFlags& f) {
@@ -119,13 +165,16 @@ void add_chat(CLI::App& root, ChatFlags& f) {
   app.add_flag("--continue-final-message", f.continue_final_message, "Go on with the last of --messages");
   add_template_flags(app, f.model, f.chat_template);
   add_model_flags(app, f.model);
-  add_sampling_flags(app, f.sampling);
+  add_sampling_flags(app, f.sampling, f.model);
 }
 
 void add_score(CLI::App& root, ScoreFlags& f) {
   auto& app = *root.add_subcommand("score", "Log probabilities of given texts");
   app.add_option("--input", f.input, "JSON lines, each with \"text\" or \"ids\"")->required();
   app.add_option("--output", f.output, "JSON lines (default: standard output)");
+  app.add_option("--prompt-logprobs", f.prompt_logprobs, "Also so many most probable tokens; -1 = all")
+      ->check(CLI::Range(-1, 1 << 30));
+  add_max_logprobs(app, f.model);
   app.add_flag("--last-logits", f.last_logits, "Also the whole logits row after the last token");
   add_model_flags(app, f.model);
 }

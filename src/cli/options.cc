@@ -56,6 +56,8 @@ Result<EngineConfig> engine_config(const ModelFlags& flags) {
   config.threads = flags.threads;
   config.seed = flags.seed;
   config.dummy_weights = flags.dummy_weights;
+  config.generation_config = flags.generation_config;
+  config.max_logprobs = flags.max_logprobs;
   config.chat_template = flags.chat_template;
   config.chat_template_name = flags.chat_template_name;
   return config;
@@ -66,17 +68,30 @@ Result<std::unique_ptr<Engine>> make_engine(const ModelFlags& flags) {
   return Engine::create(config);
 }
 
-SamplingParams merge_sampling(SamplingParams params, const SamplingFlags& flags, uint64_t seed) {
-  if (flags.temperature) params.temperature = *flags.temperature;
-  if (flags.top_p) params.top_p = *flags.top_p;
-  if (flags.min_p) params.min_p = *flags.min_p;
-  if (flags.top_k) params.top_k = *flags.top_k;
-  if (flags.max_tokens) params.max_tokens = *flags.max_tokens;
-  if (!flags.stop.empty()) params.stop = flags.stop;
-  params.stop_token_ids.insert(params.stop_token_ids.end(), flags.stop_token_ids.begin(),
-                               flags.stop_token_ids.end());
-  if (flags.ignore_eos) params.ignore_eos = *flags.ignore_eos;
-  params.seed = seed;
+SamplingParams merge_sampling(SamplingParams params, const SamplingFlags& flags) {
+  const auto take = [](auto& value, const auto& given) {
+    if (given) value = *given;
+  };
+  take(params.temperature, flags.temperature);
+  take(params.top_p, flags.top_p);
+  take(params.min_p, flags.min_p);
+  take(params.top_k, flags.top_k);
+  take(params.repetition_penalty, flags.repetition_penalty);
+  take(params.frequency_penalty, flags.frequency_penalty);
+  take(params.presence_penalty, flags.presence_penalty);
+  take(params.max_tokens, flags.max_tokens);
+  take(params.min_tokens, flags.min_tokens);
+  take(params.n, flags.n);
+  take(params.seed, flags.seed);
+  take(params.logprobs, flags.logprobs);
+  take(params.stop, flags.stop);
+  take(params.bad_words, flags.bad_words);
+  take(params.stop_token_ids, flags.stop_token_ids);
+  take(params.allowed_token_ids, flags.allowed_token_ids);
+  take(params.logit_bias, flags.logit_bias);
+  take(params.ignore_eos, flags.ignore_eos);
+  take(params.skip_special_tokens, flags.skip_special_tokens);
+  take(params.include_stop_str_in_output, flags.include_stop_str_in_output);
   return params;
 }
 

@@ -24,6 +24,8 @@ struct ModelFlags {
   uint64_t seed = 0;
   bool no_prefix_cache = false;
   bool dummy_weights = false;
+  std::string generation_config = "auto";
+  int max_logprobs = 20;
   bool json = false;
   std::string chat_template, chat_template_name;
 };
@@ -34,13 +36,16 @@ struct TemplateFlags {
   std::string kwargs;            ///< JSON
 };
 
-/// Flags that override a request's defaults; nullopt = the model's default.
+/// What flags or a row say of a request; nullopt = what it was before.
 struct SamplingFlags {
   std::optional<float> temperature, top_p, min_p;
-  std::optional<int> top_k, max_tokens;
-  std::vector<std::string> stop;
-  std::vector<int> stop_token_ids;
-  std::optional<bool> ignore_eos;
+  std::optional<float> repetition_penalty, frequency_penalty, presence_penalty;
+  std::optional<int> top_k, max_tokens, min_tokens, n, logprobs, prompt_logprobs;
+  std::optional<uint64_t> seed;
+  std::optional<std::vector<std::string>> stop, bad_words;
+  std::optional<std::vector<int32_t>> stop_token_ids, allowed_token_ids;
+  std::optional<std::vector<LogitBias>> logit_bias;
+  std::optional<bool> ignore_eos, skip_special_tokens, include_stop_str_in_output;
 };
 
 struct GenerateFlags {
@@ -63,6 +68,7 @@ struct ChatFlags {
 struct ScoreFlags {
   ModelFlags model;
   std::string input, output;
+  std::optional<int> prompt_logprobs;
   bool last_logits = false;
 };
 
@@ -99,8 +105,8 @@ struct BenchMachineFlags {
 Result<EngineConfig> engine_config(const ModelFlags& flags);
 Result<std::unique_ptr<Engine>> make_engine(const ModelFlags& flags);
 
-/// The model's request defaults with the flags over them.
-SamplingParams merge_sampling(SamplingParams defaults, const SamplingFlags& flags, uint64_t seed);
+/// `params` with `flags` over them; those about the prompt (prompt_logprobs) are the caller's.
+SamplingParams merge_sampling(SamplingParams params, const SamplingFlags& flags);
 
 /// models/demo beside the program, above it (a build tree) or under its prefix's share/fovea.
 Result<std::string> demo_model_dir();

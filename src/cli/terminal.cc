@@ -51,7 +51,11 @@ void Progress::update(int64_t done, const std::string& note) {
   if (!terminal_ || elapsed < 1.0 || now - last_ < std::chrono::milliseconds(100)) return;
   last_ = now;
   drawn_ = true;
-  const double share = static_cast<double>(done) / static_cast<double>(std::max<int64_t>(1, total_));
+  if (total_ <= 0) {
+    std::fprintf(stderr, "\r\033[K%s: %lld  %s", what_.c_str(), static_cast<long long>(done), note.c_str());
+    return;
+  }
+  const double share = std::min(1.0, static_cast<double>(done) / static_cast<double>(total_));
   std::string bar(30, '.');
   std::fill_n(bar.begin(), static_cast<long>(share * 30), '#');
   const double left = share > 0 ? elapsed * (1 - share) / share : 0;

@@ -23,7 +23,7 @@ std::string describe_start(const EngineInfo& info);
 /// A bar on standard error, redrawn at most ten times a second and only on a terminal.
 class Progress {
  public:
-  Progress(std::string what, int64_t total);
+  Progress(std::string what, int64_t total);  ///< 0 = unknown: a count in place of the bar
   ~Progress();
   void update(int64_t done, const std::string& note = {});
 

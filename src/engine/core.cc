@@ -1,7 +1,7 @@
 #include "engine/core.h"
 
 #include "base/check.h"
-#include "kernels/cpu/ops.h"
+#include "engine/logprobs.h"
 
 namespace fovea {
 
@@ -12,20 +12,38 @@ EngineCore::EngineCore(const SchedulerConfig& config, Executor& executor, Stream
       samplers_(static_cast<size_t>(stream.pool().size())) {}
 
 void EngineCore::add(std::unique_ptr<Request> request) {
-  scheduler_.add(&request->sequence);
+  if (request->index() > 0 && scheduler_.config().prefix_cache)
+    held_[request->group()].push_back(request.get());
+  else
+    scheduler_.add(&request->sequence);
   requests_.emplace(request->id(), std::move(request));
 }
 
+void EngineCore::release_siblings(const Request& first) {
+  if (first.index() > 0) return;
+  const auto held = held_.extract(first.group());
+  if (held.empty()) return;
+  for (Request* request : held.mapped())
+    scheduler_.add(&request->sequence);
+}
+
 void EngineCore::cancel(uint64_t id) {
-  const auto found = requests_.find(id);
-  if (found == requests_.end()) return;
-  found->second->finish(FinishReason::cancelled);
-  retire(*found->second);
+  // The sequences of a request are numbered on from its id.
+  for (uint64_t at = id; at < id + kMaxChoices; ++at) {
+    const auto found = requests_.find(at);
+    if (found != requests_.end() && found->second->group() == id) cancel_one(*found->second);
+  }
+}
+
+void EngineCore::cancel_one(Request& request) {
+  request.finish(FinishReason::cancelled);
+  release_siblings(request);
+  retire(request);
 }
 
 void EngineCore::cancel_all() {
   while (!requests_.empty())
-    cancel(requests_.begin()->first);
+    cancel(requests_.begin()->second->group());
 }
 
 Request& EngineCore::request_of(const Sequence& sequence) {
@@ -56,6 +74,8 @@ void EngineCore::step() {
   ++stats_.steps;
   stats_.busy_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   for (Request* request : touched_) {
+    if (request->finished() || request->sequence.num_tokens() > request->sequence.prompt_len)
+      release_siblings(*request);
     if (request->finished())
       retire(*request);
     else
@@ -79,42 +99,51 @@ void EngineCore::evaluate_rows() {
 
 void EngineCore::evaluate(int index, Sampler& sampler) {
   Row& row = rows_[static_cast<size_t>(index)];
-  const std::span<const float> logits = executor_.logits(index);
-  const Request& request = *row.request;
+  const std::span<float> logits = executor_.logits(index);
+  Request& request = *row.request;
   const Sequence& sequence = request.sequence;
   if (row.samples && request.generates()) {
-    row.result.sampled = sampler.sample(logits.first(request.sampled_vocab()), request.sampling(),
-                                        request.seed(), static_cast<uint64_t>(sequence.num_tokens()));
-    row.result.valid = row.result.sampled.has_value();
-  } else {
-    row.result.valid = logits_valid(logits);
+    const auto sampled =
+        sampler.sample(logits.first(request.sampled_vocab()), request.sampling(), request.seed(),
+                       static_cast<uint64_t>(sequence.num_tokens()), &request.logits_processor(),
+                       sequence.tokens, static_cast<size_t>(sequence.prompt_len));
+    if (!sampled) {
+      row.result.status = sampled.error();
+      return;
+    }
+    row.result.sampled = *sampled;
+    const auto top = request.sampling().logprobs;
+    if (top && !logits_valid(logits))  // rows that pad the vocabulary are not drawn from, but counted here
+      row.result.status = Error{ErrorCode::internal, kBadLogits};
+    else if (top)
+      row.result.logprobs = token_logprobs(logits, *sampled, *top);
+  } else if (!logits_valid(logits)) {
+    row.result.status = Error{ErrorCode::internal, kBadLogits};
+  } else if (row.position + 1 < sequence.prompt_len) {
+    row.result.logprobs = token_logprobs(logits, sequence.tokens[static_cast<size_t>(row.position) + 1],
+                                         request.prompt_logprobs());
   }
-  if (!row.result.valid || row.position + 1 >= sequence.prompt_len) return;
-  const auto next = static_cast<size_t>(sequence.tokens[static_cast<size_t>(row.position) + 1]);
-  row.result.logprob = static_cast<float>(static_cast<double>(logits[next]) -
-                                          log_sum_exp(logits.data(), static_cast<int64_t>(logits.size())));
 }
 
 void EngineCore::deliver(Row& row, std::span<const float> logits) {
   Request& request = *row.request;
   Sequence& sequence = request.sequence;
   if (request.finished()) return;
-  if (!row.result.valid) {
+  if (!row.result.status) {
+    const Error& error = row.result.status.error();
     request.finish(FinishReason::error,
-                   {ErrorCode::internal, "the model's logits after token " + std::to_string(row.position) +
-                                             " are not numbers (NaN or infinite); the weights or the dtype's "
-                                             "range may be at fault: try --dtype float32"});
+                   {error.code, "after token " + std::to_string(row.position) + " " + error.message});
     return;
   }
   if (row.position + 1 < sequence.prompt_len) {
-    request.set_prompt_logprob(row.position, row.result.logprob);
+    request.set_prompt_logprobs(row.position, *std::move(row.result.logprobs));
     sequence.logits_from = row.position + 1;
     return;
   }
   if (row.position + 1 == sequence.prompt_len && request.wants_last_logits()) request.set_last_logits(logits);
   if (!row.samples) return;
   if (request.generates())
-    request.accept(*row.result.sampled);
+    request.accept(*row.result.sampled, std::move(row.result.logprobs));
   else
     request.finish(FinishReason::length);
 }
@@ -129,6 +158,8 @@ EngineStats EngineCore::stats() const {
   EngineStats stats = stats_;
   stats.running = scheduler_.running();
   stats.waiting = scheduler_.waiting();
+  for (const auto& [group, answers] : held_)
+    stats.waiting += static_cast<int>(answers.size());
   stats.pages_total = scheduler_.pages_total();
   stats.pages_free = scheduler_.pages_free();
   stats.pages_cached = scheduler_.pages_cached();

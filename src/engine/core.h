@@ -21,8 +21,11 @@ class EngineCore {
   /// Executor and stream must outlive the core.
   EngineCore(const SchedulerConfig& config, Executor& executor, Stream& stream);
 
+  /// Answers of one request come in order of their index. With a prefix cache the others wait until the first
+  /// has computed the prompt, whose pages they then share.
   void add(std::unique_ptr<Request> request);
-  /// Ends a request with FinishReason::cancelled; an id that is not (or no longer) here is ignored.
+  /// Ends all answers of a request with FinishReason::cancelled; an id that is not (or no longer) here is
+  /// ignored.
   void cancel(uint64_t id);
   void cancel_all();
 
@@ -37,9 +40,9 @@ class EngineCore {
  private:
   /// What one logit row gave; a pure function of the row.
   struct RowResult {
-    bool valid = false;
-    float logprob = 0;  // of the next prompt token
+    Status status;
     std::optional<int32_t> sampled;
+    std::optional<TokenLogprobs> logprobs;  // of the sampled, or of the next prompt token
   };
   /// One logit row of the step.
   struct Row {
@@ -54,6 +57,9 @@ class EngineCore {
   void evaluate(int index, Sampler& sampler);
   void deliver(Row& row, std::span<const float> logits);
   void retire(Request& request);
+  /// Lets the other answers of a request into the queue, once its first has no more to give them.
+  void release_siblings(const Request& first);
+  void cancel_one(Request& request);
   Request& request_of(const Sequence& sequence);
 
   Executor& executor_;
@@ -64,6 +70,7 @@ class EngineCore {
   std::vector<Row> rows_;
   std::vector<Request*> touched_;  // of this step, in batch order
   std::unordered_map<uint64_t, std::unique_ptr<Request>> requests_;
+  std::unordered_map<uint64_t, std::vector<Request*>> held_;  // by group: answers not in the queue yet
   EngineStats stats_;
 };
 

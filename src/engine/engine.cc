@@ -59,11 +59,15 @@ class EngineImpl final : public Engine {
   const EngineInfo& info() const override { return info_; }
   EngineStats stats() const override;
   Result<uint64_t> submit(GenerateRequest request, OutputSink sink) override;
+  Status check(const GenerateRequest& request) const override;
   void cancel(uint64_t id) override;
   void wait_idle() override;
 
   Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens) const override;
   std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens) const override;
+  std::string token_bytes(int32_t id) const override {
+    return tokenizer_ ? std::string(tokenizer_->token_bytes(id)) : std::string();
+  }
   bool has_chat_template() const override { return chat_.exists(); }
   Result<std::string> apply_chat_template(const ChatRequest& request) const override {
     return chat_.render(request);
@@ -113,7 +117,7 @@ Status EngineImpl::open(const EngineConfig& config, const BackendRegistry& regis
   FOVEA_RETURN_IF_ERROR(check_config(config));
   FOVEA_TRY(dir, resolve_model_dir(config.model));
   info_.model_dir = dir;
-  FOVEA_TRY(model_config, load_model_config(dir));
+  FOVEA_TRY(model_config, load_model_config(dir, config.generation_config));
   model_config_ = std::move(model_config);
   FOVEA_RETURN_IF_ERROR(choose_lengths(config));
   FOVEA_RETURN_IF_ERROR(select_backends(config, registry));
@@ -132,6 +136,7 @@ Status EngineImpl::check_config(const EngineConfig& config) {
   FOVEA_RETURN_IF_ERROR(check_range("the number of threads", config.threads, 0, kMaxThreads));
   FOVEA_RETURN_IF_ERROR(check_range("max_running_requests", config.max_running_requests, 1, 1 << 16));
   FOVEA_RETURN_IF_ERROR(check_range("max_batched_tokens", config.max_batched_tokens, 1, 1 << 20));
+  FOVEA_RETURN_IF_ERROR(check_range("max_logprobs", config.max_logprobs, -1, 1 << 30));
   return {};
 }
 
@@ -153,15 +158,18 @@ Status EngineImpl::choose_lengths(const EngineConfig& config) {
 
 Status EngineImpl::select_backends(const EngineConfig& config, const BackendRegistry& registry) {
   kv_dtype_ = config.kv_cache_dtype == KvCacheDType::auto_ ? as_kv_dtype(info_.dtype) : config.kv_cache_dtype;
-  info_.spec = attention_spec_of(model_config_);
-  info_.spec.kv_dtype = kv_dtype_;
-  FOVEA_TRY(selection, select(config.attention, info_.spec, DeviceInfo{}, registry));
+  for (AttentionSpec spec : attention_specs(model_config_)) {
+    spec.kv_dtype = kv_dtype_;
+    if (std::ranges::find(info_.specs, spec) == info_.specs.end()) info_.specs.push_back(spec);
+  }
+  FOVEA_TRY(selection, select(config.attention, info_.specs, DeviceInfo{}, registry));
   const auto storage = as_storage(kv_dtype_);
   if (!storage)
     return unsupported("KV cache dtype " + std::string(to_string(kv_dtype_)) +
                        " can't be stored by this build; use auto, float32, float16 or bfloat16");
   info_.kv_dtype = *storage;
-  info_.spec.page_size = selection.page_size;
+  for (AttentionSpec& spec : info_.specs)
+    spec.page_size = selection.page_size;
   info_.selection = std::move(selection);
   return {};
 }
@@ -188,6 +196,7 @@ Status EngineImpl::load_text(const EngineConfig& config) {
   context_.sampled_vocab =
       tokenizer_ ? std::min(tokenizer_->vocab_size(), info_.vocab_size) : info_.vocab_size;
   context_.max_seq_len = info_.max_seq_len;
+  context_.max_logprobs = config.max_logprobs;
   context_.seed = config.seed;
   return {};
 }
@@ -216,9 +225,8 @@ Status EngineImpl::load_model(const EngineConfig& config, const BackendRegistry&
 Status EngineImpl::make_kv_cache(const EngineConfig& config) {
   KvCacheConfig kv;
   kv.num_layers = model_config_.num_layers;
-  kv.num_kv_heads = info_.spec.num_kv_heads;
-  kv.head_dim = info_.spec.head_dim;
-  kv.v_head_dim = info_.spec.v_head_dim;
+  kv.num_kv_heads = model_config_.num_kv_heads;
+  kv.head_dim = kv.v_head_dim = model_config_.head_dim;
   kv.page_size = info_.selection.page_size;
   kv.dtype = info_.kv_dtype;
 
@@ -314,17 +322,26 @@ EngineStats EngineImpl::stats() const {
 }
 
 Result<uint64_t> EngineImpl::submit(GenerateRequest request, OutputSink sink) {
-  FOVEA_RETURN_IF_ERROR(validate_request(request, context_));
+  FOVEA_TRY(answers, Request::create(std::move(request), sink, context_));
   uint64_t id = 0;
   {
     std::lock_guard lock(mutex_);
     if (stop_) return Error{ErrorCode::cancelled, "the engine is shutting down"};
-    id = next_id_++;
-    arrived_.push_back(std::make_unique<Request>(id, std::move(request), std::move(sink), context_));
-    ++live_;
+    id = next_id_;
+    next_id_ += answers.size();
+    live_ += answers.size();
+    for (auto& answer : answers) {
+      answer->set_id(id);
+      arrived_.push_back(std::move(answer));
+    }
   }
   work_.notify_one();
   return id;
+}
+
+Status EngineImpl::check(const GenerateRequest& request) const {
+  FOVEA_TRY(answers, Request::create(request, nullptr, context_));
+  return {};
 }
 
 void EngineImpl::cancel(uint64_t id) {
@@ -364,6 +381,8 @@ SamplingParams EngineImpl::default_sampling() const {
   if (c.top_p) p.top_p = *c.top_p;
   if (c.min_p) p.min_p = *c.min_p;
   if (c.top_k) p.top_k = *c.top_k;
+  if (c.repetition_penalty) p.repetition_penalty = *c.repetition_penalty;
+  if (c.max_new_tokens) p.max_tokens = *c.max_new_tokens;
   if (c.do_sample && !*c.do_sample) p.temperature = 0;  // the file says greedy
   return p;
 }

@@ -10,23 +10,21 @@ namespace fovea {
 Result<std::unique_ptr<Executor>> Executor::create(Model& model, const Selection& selection,
                                                    const BackendRegistry& registry, const Options& options) {
   std::unique_ptr<Executor> executor(new Executor(model, options));
-  const ModelConfig& config = model.config();
+  const auto vocab = static_cast<size_t>(model.config().vocab_size);
   try {
-    for (int layer = 0; layer < config.num_layers; ++layer) {
-      AttentionSpec spec = model.attention_spec(layer);
+    for (AttentionSpec spec : attention_specs(model.config())) {
       spec.kv_dtype = options.kv_dtype;
       spec.page_size = selection.page_size;
       auto& groups = executor->groups_;
       const auto same =
           std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.spec == spec; });
-      executor->group_of_layer_.push_back(static_cast<size_t>(same - groups.begin()));
+      executor->group_of_.push_back(static_cast<size_t>(same - groups.begin()));
       if (same != groups.end()) continue;
       FOVEA_TRY(attention, PhasedAttention::create(selection, registry));
       FOVEA_TRY(bytes, attention.workspace_bytes(spec, options.limits));
       groups.push_back({spec, std::move(attention), AlignedArray<std::byte>(bytes)});
     }
-    executor->logits_ = AlignedArray<float>(static_cast<size_t>(options.max_logit_rows) *
-                                            static_cast<size_t>(config.vocab_size));
+    executor->logits_ = AlignedArray<float>(static_cast<size_t>(options.max_logit_rows) * vocab);
     executor->activation_bytes_ = model.reserve(options.limits.max_tokens, options.max_logit_rows);
   } catch (const std::bad_alloc&) {
     return Error{ErrorCode::out_of_memory, "no memory for the activations and the attention workspace of " +
@@ -56,13 +54,13 @@ Status Executor::run(const BatchBuilder& batch, Stream& stream) {
   return {};
 }
 
-std::span<const float> Executor::logits(int row) const {
+std::span<float> Executor::logits(int row) {
   const auto vocab = static_cast<size_t>(model_.config().vocab_size);
   return {logits_.data() + static_cast<size_t>(row) * vocab, vocab};
 }
 
-void Executor::forward(int layer, const AttentionArgs& args, Stream& stream) {
-  groups_[group_of_layer_[static_cast<size_t>(layer)]].attention.forward(args, stream);
+void Executor::forward(int index, const AttentionArgs& args, Stream& stream) {
+  groups_[group_of_[static_cast<size_t>(index)]].attention.forward(args, stream);
 }
 
 }  // namespace fovea

@@ -33,13 +33,13 @@ class Executor final : public StepAttention {
 
   /// An error comes from a plan and leaves the KV cache as it was.
   Status run(const BatchBuilder& batch, Stream& stream);
-  /// [vocab] of the last run's logit row `row`.
-  std::span<const float> logits(int row) const;
+  /// [vocab] of the last run's logit row `row`; the caller may change it.
+  std::span<float> logits(int row);
 
-  void forward(int layer, const AttentionArgs& args, Stream& stream) override;
+  void forward(int index, const AttentionArgs& args, Stream& stream) override;
 
  private:
-  /// The layers of one spec.
+  /// The attentions of one spec.
   struct Group {
     AttentionSpec spec;
     PhasedAttention attention;
@@ -52,8 +52,8 @@ class Executor final : public StepAttention {
   Options options_;
   KvCache* kv_ = nullptr;
   std::vector<Group> groups_;
-  std::vector<size_t> group_of_layer_;
-  AlignedArray<float> logits_;  // [max_logit_rows, vocab]
+  std::vector<size_t> group_of_;  // of each of attention_specs()
+  AlignedArray<float> logits_;    // [max_logit_rows, vocab]
   int64_t activation_bytes_ = 0;
 };
 

@@ -41,4 +41,13 @@ inline uint64_t derive_seed(uint64_t engine_seed, uint64_t request_id) {
   return uint64_t{block[1]} << 32 | block[0];
 }
 
+/// The seed of answer `index` of a request: its own for the first, so that asking for more answers leaves
+/// that one as it is.
+inline uint64_t choice_seed(uint64_t seed, int index) {
+  if (index == 0) return seed;
+  const PhiloxBlock block = philox4x32_10({static_cast<uint32_t>(index), 0, 0, 2},
+                                          {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+  return uint64_t{block[1]} << 32 | block[0];
+}
+
 }  // namespace fovea

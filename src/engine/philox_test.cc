@@ -47,5 +47,15 @@ TEST(PhiloxTest, SeedsAndPositionsBothMatterInAllTheirBits) {
   EXPECT_EQ(seeds.size(), 128u);
 }
 
+TEST(PhiloxTest, AnswersHaveSeedsOfTheirOwnAndTheFirstKeepsTheRequests) {
+  std::set<uint64_t> seeds;
+  for (uint64_t seed : {uint64_t{0}, uint64_t{7}, ~uint64_t{0}}) {
+    EXPECT_EQ(choice_seed(seed, 0), seed);
+    for (int index = 0; index < 128; ++index)
+      seeds.insert(choice_seed(seed, index));
+  }
+  EXPECT_EQ(seeds.size(), 3u * 128u);
+}
+
 }  // namespace
 }  // namespace fovea

@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "engine/philox.h"
-#include "engine/sampler.h"
+#include "engine/validate_sampling.h"
 
 namespace fovea {
 
@@ -26,7 +26,9 @@ Status validate_request(const GenerateRequest& request, const RequestContext& co
     if (const int32_t id = request.prompt_ids[i]; id < 0 || id >= context.vocab_size)
       return invalid("prompt token " + std::to_string(i) + " is " + std::to_string(id) +
                      "; this model's ids are 0 to " + std::to_string(context.vocab_size - 1));
-  FOVEA_RETURN_IF_ERROR(validate_sampling(request.sampling, context.vocab_size));
+  const SamplingLimits limits{context.vocab_size, context.sampled_vocab, context.max_logprobs};
+  FOVEA_RETURN_IF_ERROR(validate_sampling(request.sampling, limits));
+  FOVEA_RETURN_IF_ERROR(validate_logprobs("prompt_logprobs", request.prompt_logprobs, limits));
   const bool scores = request.prompt_logprobs || request.last_logits;
   const bool generates = request.sampling.max_tokens.value_or(1) > 0;
   if (!generates && !scores)
@@ -34,6 +36,8 @@ Status validate_request(const GenerateRequest& request, const RequestContext& co
         "max_tokens is 0; it must be 1 or more unless prompt_logprobs or last_logits are asked for");
   if (!request.sampling.stop.empty() && !context.tokenizer)
     return invalid("stop strings need a tokenizer, which this model lacks; use stop_token_ids");
+  if (!request.sampling.bad_words.empty() && !context.tokenizer)
+    return invalid("bad_words need a tokenizer, which this model lacks; use logit_bias or allowed_token_ids");
   const std::string limit =
       "this model's maximum context length is " + std::to_string(context.max_seq_len) + " tokens";
   if (prompt > context.max_seq_len)
@@ -44,27 +48,52 @@ Status validate_request(const GenerateRequest& request, const RequestContext& co
   return {};
 }
 
-Request::Request(uint64_t id, GenerateRequest request, OutputSink sink, const RequestContext& context)
+Result<std::vector<std::unique_ptr<Request>>> Request::create(GenerateRequest request, const OutputSink& sink,
+                                                              const RequestContext& context) {
+  FOVEA_RETURN_IF_ERROR(validate_request(request, context));
+  std::vector<std::vector<int32_t>> bad_words;
+  if (!request.sampling.bad_words.empty()) {
+    FOVEA_TRY(sequences, tokenize_bad_words(request.sampling.bad_words, *context.tokenizer));
+    bad_words = std::move(sequences);
+  }
+  std::vector<std::unique_ptr<Request>> answers;
+  for (int index = 0; index < request.sampling.n; ++index) {
+    answers.emplace_back(new Request(request, index, bad_words, sink, context));
+    request.prompt_logprobs.reset();
+    request.last_logits = false;
+  }
+  return answers;
+}
+
+Request::Request(const GenerateRequest& request, int index,
+                 const std::vector<std::vector<int32_t>>& bad_words, OutputSink sink,
+                 const RequestContext& context)
     : context_(context),
-      sampling_(std::move(request.sampling)),
+      sampling_(request.sampling),
       sink_(std::move(sink)),
-      seed_(sampling_.seed ? *sampling_.seed : derive_seed(context.seed, id)),
+      processor_(sampling_, bad_words, context.eos_token_ids),
+      prompt_logprobs_wanted_(request.prompt_logprobs.value_or(0)),
       wants_last_logits_(request.last_logits),
       stops_(sampling_.stop, sampling_.include_stop_str_in_output) {
-  sequence.id = id;
-  sequence.tokens = std::move(request.prompt_ids);
+  sequence.tokens = request.prompt_ids;
   sequence.prompt_len = sequence.num_tokens();
   sequence.logits_from = request.prompt_logprobs ? 0 : sequence.prompt_len - 1;
   if (request.prompt_logprobs) prompt_logprobs_.resize(sequence.tokens.size() - 1);
   const int room = context.max_seq_len - sequence.prompt_len;
   max_new_tokens_ = std::min(sampling_.max_tokens.value_or(room), room);
   if (context.tokenizer) text_.emplace(*context.tokenizer, sampling_.skip_special_tokens);
-  output_.id = id;
+  output_.index = index;
   output_.prompt_tokens = sequence.prompt_len;
 }
 
-void Request::set_prompt_logprob(int position, float logprob) {
-  prompt_logprobs_[static_cast<size_t>(position)] = logprob;
+void Request::set_id(uint64_t id) {
+  output_.id = id;
+  sequence.id = id + static_cast<uint64_t>(index());
+  seed_ = choice_seed(sampling_.seed ? *sampling_.seed : derive_seed(context_.seed, id), index());
+}
+
+void Request::set_prompt_logprobs(int position, TokenLogprobs logprobs) {
+  prompt_logprobs_[static_cast<size_t>(position)] = std::move(logprobs);
 }
 
 void Request::set_last_logits(std::span<const float> logits) {
@@ -80,7 +109,8 @@ bool Request::ends_at(int32_t token) const {
 }
 
 void Request::push_text(std::string_view text) {
-  if (finished() || !stops_.push(text, output_.text)) return;
+  const bool may_stop = output_.completion_tokens > sampling_.min_tokens;
+  if (finished() || !stops_.push(text, output_.text, may_stop)) return;
   output_.finish = FinishReason::stop;
   output_.stop_reason = stops_.matched();
 }
@@ -93,7 +123,7 @@ void Request::flush_text() {
   if (!finished()) stops_.finish(output_.text);
 }
 
-void Request::accept(int32_t token) {
+void Request::accept(int32_t token, std::optional<TokenLogprobs> logprobs) {
   FOVEA_CHECK(!finished());
   ++output_.completion_tokens;
   if (ends_at(token)) {
@@ -106,6 +136,7 @@ void Request::accept(int32_t token) {
   }
   sequence.tokens.push_back(token);
   output_.token_ids.push_back(token);
+  if (logprobs) output_.logprobs.push_back(*std::move(logprobs));
   if (text_) {
     std::string text;
     text_->push(token, text);
@@ -135,6 +166,7 @@ void Request::emit() {
   if (sink_) sink_(output_);
   output_.text.clear();
   output_.token_ids.clear();
+  output_.logprobs.clear();
 }
 
 }  // namespace fovea

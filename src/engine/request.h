@@ -1,10 +1,12 @@
 #pragma once
 // One request on the engine's thread: what it asked, what it has, and the rules that end it.
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "engine/logits_processor.h"
 #include "engine/sequence.h"
 #include "engine/stop_matcher.h"
 #include "fovea/engine.h"
@@ -19,21 +21,33 @@ struct RequestContext {
   int vocab_size = 0;     ///< rows of the logits
   int sampled_vocab = 0;  ///< ids below are the tokenizer's; rows from here on pad the vocabulary
   int max_seq_len = 0;
+  int max_logprobs = 20;  ///< -1 = no limit
   uint64_t seed = 0;
 };
 
 /// Why `request` can never run, as one line for the caller; ok when it can.
 Status validate_request(const GenerateRequest& request, const RequestContext& context);
 
+/// One answer to a prompt: a sequence of its own.
 class Request {
  public:
-  /// `request` has passed validate_request().
-  Request(uint64_t id, GenerateRequest request, OutputSink sink, const RequestContext& context);
+  /// The sampling.n answers to `request`, in order of their index; an error when it can never run. The first
+  /// one alone carries prompt_logprobs and last_logits: they are the same for all.
+  static Result<std::vector<std::unique_ptr<Request>>> create(GenerateRequest request, const OutputSink& sink,
+                                                              const RequestContext& context);
 
   Sequence sequence;
 
+  /// Numbers the answer: `id` is the caller's name for all n, whose sequences are id, id + 1, ... To be
+  /// called once, before anything below.
+  void set_id(uint64_t id);
+
   uint64_t id() const { return sequence.id; }
+  /// What all n answers have in common.
+  uint64_t group() const { return output_.id; }
+  int index() const { return output_.index; }
   const SamplingParams& sampling() const { return sampling_; }
+  LogitsProcessor& logits_processor() { return processor_; }
   uint64_t seed() const { return seed_; }
   /// False = scoring only: nothing is generated after the prompt.
   bool generates() const { return max_new_tokens_ > 0; }
@@ -42,13 +56,15 @@ class Request {
   /// How many of a row's logits can be sampled: the tokenizer's ids.
   size_t sampled_vocab() const { return static_cast<size_t>(context_.sampled_vocab); }
 
-  /// Log p of the prompt token after `position` given the tokens up to it.
-  void set_prompt_logprob(int position, float logprob);
+  /// How many of the most probable tokens each prompt token's log probability comes with.
+  int prompt_logprobs() const { return prompt_logprobs_wanted_; }
+  /// Of the prompt token after `position`, given the tokens up to it.
+  void set_prompt_logprobs(int position, TokenLogprobs logprobs);
   bool wants_last_logits() const { return wants_last_logits_; }
   void set_last_logits(std::span<const float> logits);
 
-  /// One sampled token: appends it to the sequence or ends the request.
-  void accept(int32_t token);
+  /// One sampled token: appends it to the sequence or ends the request. `logprobs` when they are wanted.
+  void accept(int32_t token, std::optional<TokenLogprobs> logprobs = {});
   /// Ends it for a reason that is not a token's. Text held back is released.
   void finish(FinishReason reason, Error error = {});
 
@@ -56,6 +72,8 @@ class Request {
   void emit();
 
  private:
+  Request(const GenerateRequest& request, int index, const std::vector<std::vector<int32_t>>& bad_words,
+          OutputSink sink, const RequestContext& context);
   void push_text(std::string_view text);
   void flush_text();
   bool ends_at(int32_t token) const;
@@ -63,12 +81,15 @@ class Request {
   const RequestContext& context_;
   SamplingParams sampling_;
   OutputSink sink_;
-  uint64_t seed_;
+  LogitsProcessor processor_;
+  uint64_t seed_ = 0;
   int max_new_tokens_;
+  int prompt_logprobs_wanted_;
   bool wants_last_logits_;
   std::optional<Tokenizer::Stream> text_;
   StopMatcher stops_;
-  std::vector<float> prompt_logprobs_, last_logits_;
+  std::vector<TokenLogprobs> prompt_logprobs_;
+  std::vector<float> last_logits_;
   RequestOutput output_;  // since the last emit()
 };
 

@@ -9,14 +9,10 @@
 #include <numeric>
 
 #include "engine/philox.h"
-
 #include "kernels/cpu/ops.h"
-#include "text/utf8.h"
 
 namespace fovea {
 namespace {
-
-constexpr float kGreedyTemperature = 1e-5f;
 
 // e^-87 = 1.6e-38 is the end of normal floats: a million tokens below it weigh less than 2^-53 of the largest
 // one together, which a 53-bit uniform number can't see.
@@ -28,8 +24,6 @@ constexpr size_t kBuckets = 87 * 8 + 1;
 
 // Up to here one pass with a heap of k beats nth_element over a copy.
 constexpr size_t kMaxHeap = 256;
-
-constexpr size_t kMaxStops = 64, kMaxStopBytes = 1024, kMaxStopTokens = 1024;
 
 struct Scan {
   bool valid;
@@ -68,55 +62,44 @@ float kth_largest(std::vector<float>& values, size_t k, std::vector<float>& heap
   return heap.front();
 }
 
-std::string number(double x) {
-  std::string text = std::to_string(x);
-  return text;
-}
-
 }  // namespace
 
 bool logits_valid(std::span<const float> logits) {
   return scan(logits).valid;
 }
 
-Status validate_sampling(const SamplingParams& p, int vocab_size) {
-  if (!std::isfinite(p.temperature) || p.temperature < 0)
-    return invalid("temperature is " + number(p.temperature) + "; it must be a finite number, 0 or more");
-  if (!(p.top_p > 0 && p.top_p <= 1))
-    return invalid("top_p is " + number(p.top_p) + "; it must be above 0 and at most 1 (1 = off)");
-  if (!(p.min_p >= 0 && p.min_p <= 1))
-    return invalid("min_p is " + number(p.min_p) + "; it must be 0 (off) to 1");
-  if (p.top_k < -1)
-    return invalid("top_k is " + std::to_string(p.top_k) + "; it must be 1 or more, or 0 or -1 for off");
-  if (p.max_tokens && *p.max_tokens < 0)
-    return invalid("max_tokens is " + std::to_string(*p.max_tokens) + "; it must be 1 or more");
-  if (p.stop.size() > kMaxStops)
-    return invalid("stop has " + std::to_string(p.stop.size()) + " strings; at most " +
-                   std::to_string(kMaxStops) + " are allowed");
-  for (const std::string& stop : p.stop) {
-    if (stop.empty()) return invalid("stop has an empty string; remove it");
-    if (stop.size() > kMaxStopBytes)
-      return invalid("stop has a string of " + std::to_string(stop.size()) + " bytes; at most " +
-                     std::to_string(kMaxStopBytes) + " are allowed");
-    if (!text::is_valid_utf8(stop)) return invalid("stop has a string that is not valid UTF-8");
+Result<int32_t> Sampler::sample(std::span<float> logits, const SamplingParams& params, uint64_t seed,
+                                uint64_t position, LogitsProcessor* processor,
+                                std::span<const int32_t> tokens, size_t prompt_len) {
+  Scan found = scan(logits);
+  if (!found.valid) return Error{ErrorCode::internal, kBadLogits};
+  const bool changes = processor && processor->active();
+  const auto allowed = processor ? processor->allowed() : std::span<const int32_t>();
+  if (changes) processor->apply(tokens, prompt_len, logits, edits_);
+  const std::span<const float> row = allowed.empty() ? logits : gather(logits, allowed);
+  if (changes || !allowed.empty()) found = scan(row);
+  size_t pick = 0;
+  if (found.valid) {
+    pick = params.temperature < kGreedyTemperature
+               ? static_cast<size_t>(argmax(row.data(), static_cast<int64_t>(row.size())))
+               : draw(row, found.max, params, philox_uniform(seed, position));
   }
-  if (p.stop_token_ids.size() > kMaxStopTokens)
-    return invalid("stop_token_ids has " + std::to_string(p.stop_token_ids.size()) + " ids; at most " +
-                   std::to_string(kMaxStopTokens) + " are allowed");
-  for (int32_t id : p.stop_token_ids)
-    if (id < 0 || id >= vocab_size)
-      return invalid("stop_token_ids has " + std::to_string(id) + "; this model's ids are 0 to " +
-                     std::to_string(vocab_size - 1));
-  return {};
+  LogitsProcessor::undo(logits, edits_);
+  if (!found.valid)
+    return invalid(
+        "no token is left to draw after the request's masks; loosen allowed_token_ids, bad_words or "
+        "min_tokens");
+  return allowed.empty() ? static_cast<int32_t>(pick) : allowed[pick];
 }
 
-std::optional<int32_t> Sampler::sample(std::span<const float> logits, const SamplingParams& params,
-                                       uint64_t seed, uint64_t position) {
-  const Scan found = scan(logits);
-  if (!found.valid) return std::nullopt;
-  if (params.temperature < kGreedyTemperature)
-    return static_cast<int32_t>(argmax(logits.data(), static_cast<int64_t>(logits.size())));
+std::span<const float> Sampler::gather(std::span<const float> logits, std::span<const int32_t> ids) {
+  gathered_.resize(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i)
+    gathered_[i] = logits[static_cast<size_t>(ids[i])];
+  return gathered_;
+}
 
+size_t Sampler::draw(std::span<const float> logits, float max, const SamplingParams& params, double uniform) {
   const float scale = 1.0f / params.temperature;
   const float floor = params.min_p > 0 ? std::max(kLowestZ, std::log(params.min_p)) : kLowestZ;
   id_.resize(logits.size());
@@ -124,7 +107,7 @@ std::optional<int32_t> Sampler::sample(std::span<const float> logits, const Samp
   size_t kept = 0;
   for (size_t i = 0; i < logits.size();
        ++i) {  // no branch: most tokens of a flat row are kept, few of a sharp
-    const float z = (logits[i] - found.max) * scale;
+    const float z = (logits[i] - max) * scale;
     id_[kept] = static_cast<int32_t>(i);
     z_[kept] = z;
     kept += z >= floor;
@@ -138,12 +121,12 @@ std::optional<int32_t> Sampler::sample(std::span<const float> logits, const Samp
     keep_top_p(static_cast<double>(params.top_p) * total);
     total = std::accumulate(weight_.begin(), weight_.end(), 0.0);
   }
-  const double target = philox_uniform(seed, position) * total;
+  const double target = uniform * total;
   double sum = 0;
   size_t pick = 0;
   while (pick + 1 < weight_.size() && (sum += static_cast<double>(weight_[pick])) <= target)
     ++pick;
-  return id_[pick];
+  return static_cast<size_t>(id_[pick]);
 }
 
 double Sampler::weigh() {

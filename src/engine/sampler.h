@@ -1,34 +1,44 @@
 #pragma once
-// Logits to a token: greedy, or temperature -> min_p -> top_k -> top_p -> draw, in this order (vLLM's). A
-// token is a pure function of (logits, parameters, seed, position): it never depends on the batch.
+// Logits to a token: what the request changes in them, then greedy, or temperature -> min_p -> top_k -> top_p
+// -> draw, in this order (vLLM's). A token is a pure function of (logits, parameters, tokens so far, seed,
+// position): it never depends on the batch.
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
+#include "engine/logits_processor.h"
 #include "fovea/engine.h"
 
 namespace fovea {
 
+inline constexpr float kGreedyTemperature = 1e-5f;  ///< below: the argmax
+
 /// True when a row of logits can be sampled: no NaN, no +inf, and not all -inf.
 bool logits_valid(std::span<const float> logits);
-
-/// What is wrong with sampling parameters, as one line for the caller; ok when nothing is.
-Status validate_sampling(const SamplingParams& params, int vocab_size);
+/// What to say of a row that is not.
+inline constexpr char kBadLogits[] =
+    "the model's logits are not numbers (NaN or infinite); the weights or the dtype's range may be at fault: "
+    "try --dtype float32";
 
 class Sampler {
  public:
-  /// `logits` [vocab]; -inf masks a token. `position`: tokens before the one drawn. Nothing is returned when
-  /// the logits are not valid.
+  /// `logits` [vocab]; -inf masks a token; they are changed while this runs, and as before when it returns.
+  /// `position`: tokens before the one drawn. `tokens` are those, `prompt_len` of them the prompt; only
+  /// `processor` looks at them. Errors: ErrorCode::internal when the logits are not valid, invalid_argument
+  /// when the request's own masks leave nothing to draw.
   ///
   /// With z = (logits - max) / temperature, w = e^z: min_p keeps w >= min_p; top_k keeps what is at least the
   /// k-th largest (all of a tie); top_p keeps, of the rest in descending order (lower id first on a tie),
   /// each token that has less than top_p of the mass before it. The draw is the inverse of the distribution
   /// function in id order at one uniform number.
-  std::optional<int32_t> sample(std::span<const float> logits, const SamplingParams& params, uint64_t seed,
-                                uint64_t position);
+  Result<int32_t> sample(std::span<float> logits, const SamplingParams& params, uint64_t seed,
+                         uint64_t position, LogitsProcessor* processor = nullptr,
+                         std::span<const int32_t> tokens = {}, size_t prompt_len = 0);
 
  private:
+  std::span<const float> gather(std::span<const float> logits, std::span<const int32_t> ids);
+  /// The index drawn from a valid row with this largest value.
+  size_t draw(std::span<const float> logits, float max, const SamplingParams& params, double uniform);
   void keep_top_k(size_t k);
   void keep_top_p(double top_p);
   double weigh();
@@ -38,6 +48,8 @@ class Sampler {
   std::vector<int32_t> id_;
   std::vector<float> z_, weight_, scratch_;
   std::vector<size_t> order_;
+  std::vector<float> gathered_;  // logits of the allowed tokens, when not all are
+  std::vector<LogitsProcessor::Edit> edits_;
 };
 
 }  // namespace fovea

@@ -23,7 +23,7 @@ size_t StopMatcher::Automaton::step(char byte) const {
   return pattern[k] == byte ? k + 1 : 0;
 }
 
-bool StopMatcher::push(std::string_view text, std::string& out) {
+bool StopMatcher::push(std::string_view text, std::string& out, bool may_stop) {
   if (automata_.empty()) {
     out += text;
     return false;
@@ -34,6 +34,7 @@ bool StopMatcher::push(std::string_view text, std::string& out) {
     size_t hold = 0;
     for (Automaton& a : automata_) {
       a.state = a.step(byte);
+      if (!may_stop && a.state == a.pattern.size()) a.state = a.failure[a.state];
       hold = std::max(hold, a.state);
       if (a.state == a.pattern.size() && (!found || found->pattern.size() < a.state)) found = &a;
     }

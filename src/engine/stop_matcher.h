@@ -15,8 +15,9 @@ class StopMatcher {
   explicit StopMatcher(const std::vector<std::string>& stops, bool include = false);
 
   /// Appends to `out` what can't be part of a match any more. True when a stop string is complete: the text
-  /// ends exactly before it (or with it), and nothing may be pushed after.
-  bool push(std::string_view text, std::string& out);
+  /// ends exactly before it (or with it), and nothing may be pushed after. One that is complete within text
+  /// with `may_stop` false is only text; one that merely begins there counts.
+  bool push(std::string_view text, std::string& out, bool may_stop = true);
   /// No more text comes: appends what was held back.
   void finish(std::string& out);
 

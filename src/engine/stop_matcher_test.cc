@@ -88,8 +88,17 @@ TEST(StopMatcherTest, NeverHalfACharacter) {
   EXPECT_EQ(out, "\xC3\xA8x");
 }
 
-/// However a text is cut into pieces: the same cut as a search of the whole text, and after each piece
-/// everything is out that no continuation could make part of a match.
+TEST(StopMatcherTest, WhatIsCompleteBeforeItMayStopIsText) {
+  StopMatcher m({"ab"});
+  std::string out;
+  EXPECT_FALSE(m.push("xab a", out, false));
+  EXPECT_EQ(out, "xab ");
+  EXPECT_TRUE(m.push("b", out));
+  EXPECT_EQ(out, "xab ");
+}
+
+/// However a text is cut into pieces, and however much of it may not stop: the same cut as a search of the
+/// whole text, and after each piece everything is out that no continuation could make part of a match.
 TEST(StopMatcherProperty, PiecesDontMatter) {
   std::mt19937 rng(5);
   int matches = 0;
@@ -104,10 +113,11 @@ TEST(StopMatcherProperty, PiecesDontMatter) {
     for (size_t i = rng() % 3 + 1; i > 0; --i)
       stops.push_back(word(6));
     const std::string text = word(24);
+    const size_t quiet = rng() % 2 ? 0 : rng() % (text.size() + 1);  // first bytes that may not stop
 
     // The first end of any stop, then the longest stop that ends there.
     size_t end = std::string::npos, length = 0;
-    for (size_t e = 1; e <= text.size() && end == std::string::npos; ++e)
+    for (size_t e = quiet + 1; e <= text.size() && end == std::string::npos; ++e)
       for (const std::string& s : stops)
         if (s.size() <= e && text.compare(e - s.size(), s.size(), s) == 0) {
           end = e;
@@ -117,8 +127,8 @@ TEST(StopMatcherProperty, PiecesDontMatter) {
     std::string out;
     bool stopped = false;
     for (size_t at = 0; at < text.size() && !stopped;) {
-      const size_t n = std::min(text.size() - at, static_cast<size_t>(rng() % 4 + 1));
-      stopped = m.push(std::string_view(text).substr(at, n), out);
+      const size_t n = std::min((at < quiet ? quiet : text.size()) - at, static_cast<size_t>(rng() % 4 + 1));
+      stopped = m.push(std::string_view(text).substr(at, n), out, at >= quiet);
       at += n;
       if (stopped) break;
       // Held back: the longest suffix that is a prefix of a stop.

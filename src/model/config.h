@@ -11,51 +11,143 @@
 
 namespace fovea {
 
-enum class RopeScaling { none, linear, llama3 };
+/// What a model turns tokens into: the next token's logits; hidden states that are pooled; or the next
+/// token's logits given an encoded input.
+enum class ModelKind : uint8_t { decoder, encoder, encoder_decoder };
 
+enum class RopeScaling : uint8_t { none, linear, llama3, yarn, longrope };
+
+/// Rotary positions of some of the layers.
 struct RopeConfig {
   double theta = 10000.0;
+  int rotary_dim = 0;        ///< the first elements of a head that rotate, even; 0 = all
+  bool interleaved = false;  ///< pairs (2t, 2t + 1) instead of (t, t + rotary_dim / 2)
   RopeScaling scaling = RopeScaling::none;
   double factor = 1.0;
-  double low_freq_factor = 1.0;
-  double high_freq_factor = 4.0;
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;  ///< llama3
   int64_t original_max_position = 8192;
+  double beta_fast = 32.0, beta_slow = 1.0;  ///< yarn
+  bool truncate = true;                      ///< yarn: the ramp's ends are whole dimensions
+  std::vector<double> divisors = {};         ///< longrope, [rotary_dim / 2]: short or long factors
+  double attention_factor = 1.0;             ///< multiplies cos and sin
+};
+
+enum class Activation : uint8_t { silu, gelu, gelu_tanh, relu };
+
+enum class NormKind : uint8_t {
+  rms,           ///< w * x / rms(x)
+  rms_plus_one,  ///< (1 + w) * x / rms(x)
+  layer,         ///< LayerNorm with weight and bias
+};
+
+/// Where a block's norms stand.
+enum class NormPlacement : uint8_t {
+  pre,       ///< x += f(norm(x))
+  post,      ///< x += norm(f(x))
+  sandwich,  ///< x += norm(f(norm(x)))
+  residual,  ///< x = norm(x + f(x)), as BERT
+};
+
+enum class QkNorm : uint8_t {
+  none,
+  head,          ///< over each head of Q and K, one weight [D], before RoPE
+  row,           ///< over all heads of a row jointly, weight [heads * D], before RoPE
+  l2_after_rope  ///< x / rms(x) over each head, no weight, after RoPE and only in layers that rotate
+};
+
+/// What one decoder layer has that others may not.
+struct LayerConfig {
+  int window = 0;    ///< keys that a query sees, itself included; 0 = all
+  int chunk = 0;     ///< a query sees the keys of its own chunk of positions only; 0 = off
+  int rope = 0;      ///< index into ModelConfig::ropes; -1 = no rotation
+  bool moe = false;  ///< experts instead of the dense MLP
+};
+
+enum class MoeRouter : uint8_t {
+  softmax_then_top,  ///< probabilities over all experts, the k largest taken (Mixtral, Qwen3-MoE)
+  top_then_softmax,  ///< the k largest logits, softmax over them (gpt-oss)
+  sigmoid_top,  ///< the k largest logits, each through a sigmoid that scales the expert's input (Llama 4)
+};
+
+struct MoeConfig {
+  int num_experts = 0;  ///< 0 = no layer has experts
+  int experts_per_token = 0;
+  int intermediate_size = 0;         ///< of one expert
+  int shared_intermediate_size = 0;  ///< of the expert that every token takes; 0 = none
+  MoeRouter router = MoeRouter::softmax_then_top;
+  bool renormalize = true;   ///< softmax_then_top: the k weights are divided by their sum
+  bool router_bias = false;  ///< gpt-oss
+  bool expert_bias = false;  ///< gpt-oss
+  /// gpt-oss: gate = min(gate, limit), up = clamp(up, -limit, limit), (up + 1) * gate * sigmoid(1.702 gate).
+  /// 0 = the ordinary gated activation.
+  float swiglu_limit = 0.0f;
+  bool mxfp4 = false;  ///< the checkpoint's experts are 4-bit blocks (decoded when loaded)
+};
+
+/// The encoder of an encoder-decoder model; an encoder-only model uses the fields of ModelConfig.
+struct EncoderConfig {
+  int num_layers = 0;
+  int num_heads = 0;
+  int intermediate_size = 0;
+  int max_position = 0;  ///< of its output: tokens, or frames after the convolutions
+  int mel_bins = 0;      ///< > 0: the input is audio (Whisper), [frames, mel_bins]
 };
 
 struct ModelConfig {
   std::string architecture;  ///< "LlamaForCausalLM", ...
   std::string model_type;
+  ModelKind kind = ModelKind::decoder;
   int vocab_size = 0;
   int hidden_size = 0;
-  int intermediate_size = 0;
-  int num_layers = 0;
+  int intermediate_size = 0;  ///< of the dense MLP
+  int num_layers = 0;         ///< of the decoder, or of an encoder-only model
   int num_heads = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
   int64_t max_position = 0;
-  float rms_norm_eps = 1e-6f;
   bool tie_word_embeddings = false;
-  bool attention_bias = false;
-  bool mlp_bias = false;
-  bool qk_norm = false;  ///< RMSNorm over each head of Q and K before RoPE (Qwen3)
   DType dtype = DType::f32;
-  RopeConfig rope;
+
+  NormKind norm = NormKind::rms;
+  NormPlacement norm_placement = NormPlacement::pre;
+  float norm_eps = 1e-6f;
+  QkNorm qk_norm = QkNorm::none;
+  Activation activation = Activation::silu;
+  bool qkv_bias = false, o_bias = false, mlp_bias = false;
+  bool sinks = false;              ///< a learned sink logit for each head (gpt-oss)
+  double attention_scale = 0.0;    ///< multiplies q.k; 0 = 1 / sqrt(head_dim)
+  float attention_softcap = 0.0f;  ///< cap * tanh(score / cap); 0 = off
+  float logit_softcap = 0.0f;      ///< the same for the final logits
+  float embedding_scale = 1.0f;    ///< multiplies embedding rows (Gemma: rounded to the model's dtype)
+  float residual_scale = 1.0f;     ///< multiplies what a block adds (Granite)
+  float logit_scale = 1.0f;        ///< multiplies the logits (Granite: 1 / logits_scaling)
+  /// Llama 4, layers without rotation: q *= 1 + scale * log(1 + floor((p + 1) / floor)); 0 = off.
+  double temperature_scale = 0.0, temperature_floor = 8192.0;
+
+  std::vector<RopeConfig> ropes;    ///< empty = no rotary positions at all
+  std::vector<LayerConfig> layers;  ///< [num_layers]
+  MoeConfig moe;
+  std::optional<EncoderConfig> encoder;
+
   std::optional<int32_t> bos_token_id;
-  std::vector<int32_t> eos_token_ids;  ///< union of config.json and generation_config.json
+  std::optional<int32_t> decoder_start_token_id;  ///< encoder-decoder models
+  std::vector<int32_t> eos_token_ids;             ///< union of config.json and generation_config.json
 
   /// generation_config.json's sampling defaults, where given.
-  std::optional<float> temperature, top_p, min_p;
-  std::optional<int> top_k;
+  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int> top_k, max_new_tokens;
   std::optional<bool> do_sample;
 };
 
-/// Reads DIR/config.json and DIR/generation_config.json (optional). Unknown architectures, missing keys and
+/// Reads DIR/config.json and the generation config: "auto" = DIR/generation_config.json if it is there,
+/// "vllm" or "none" = none, else a folder that has one, or the file. Unknown architectures, missing keys and
 /// numbers out of range are errors that name the file, the key, the value and what is allowed.
-Result<ModelConfig> load_model_config(const std::string& dir);
+Result<ModelConfig> load_model_config(const std::string& dir, const std::string& generation_config = "auto");
 
-/// The same from the files' text; `generation` is empty when there is none. `dir` is for messages.
+/// The same from the files' text; `generation` is empty when there is none. `dir` and `generation_file` ("" =
+/// in `dir`) are for messages.
 Result<ModelConfig> parse_model_config(std::string_view config, std::string_view generation,
-                                       const std::string& dir);
+                                       const std::string& dir, const std::string& generation_file = "");
 
 /// A directory as it is, or a hub id ("Qwen/Qwen3-0.6B") looked up in the local Hugging Face cache
 /// (HF_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub: the first that is

@@ -39,10 +39,10 @@ TEST(Config, FillsWhatIsAbsent) {
   EXPECT_EQ(c.model_type, "llama");
   EXPECT_EQ(c.head_dim, 16);
   EXPECT_EQ(c.dtype, DType::f32);
-  EXPECT_EQ(c.rope.theta, 10000.0);
-  EXPECT_EQ(c.rope.scaling, RopeScaling::none);
-  EXPECT_FLOAT_EQ(c.rms_norm_eps, 1e-6f);
-  EXPECT_FALSE(c.tie_word_embeddings || c.attention_bias || c.mlp_bias || c.qk_norm);
+  EXPECT_EQ(c.ropes[0].theta, 10000.0);
+  EXPECT_EQ(c.ropes[0].scaling, RopeScaling::none);
+  EXPECT_FLOAT_EQ(c.norm_eps, 1e-6f);
+  EXPECT_FALSE(c.tie_word_embeddings || c.qkv_bias || c.o_bias || c.mlp_bias);
   EXPECT_FALSE(c.bos_token_id.has_value());
   EXPECT_TRUE(c.eos_token_ids.empty());
   EXPECT_EQ(good(with(base(), R"({"num_key_value_heads":null})")).num_kv_heads, 4);
@@ -55,20 +55,20 @@ TEST(Config, ReadsTransformers4) {
       "mlp_bias":true,"rms_norm_eps":1e-5,"bos_token_id":1,"eos_token_id":[2,3],"sliding_window":null,
       "hidden_act":"silu","quantization_config":null,"use_cache":true})"));
   EXPECT_EQ(c.dtype, DType::bf16);
-  EXPECT_EQ(c.rope.theta, 500000.0);
-  EXPECT_EQ(c.rope.scaling, RopeScaling::llama3);
-  EXPECT_EQ(c.rope.factor, 32.0);
-  EXPECT_EQ(c.rope.low_freq_factor, 1.0);
-  EXPECT_EQ(c.rope.high_freq_factor, 4.0);
-  EXPECT_EQ(c.rope.original_max_position, 8192);
+  EXPECT_EQ(c.ropes[0].theta, 500000.0);
+  EXPECT_EQ(c.ropes[0].scaling, RopeScaling::llama3);
+  EXPECT_EQ(c.ropes[0].factor, 32.0);
+  EXPECT_EQ(c.ropes[0].low_freq_factor, 1.0);
+  EXPECT_EQ(c.ropes[0].high_freq_factor, 4.0);
+  EXPECT_EQ(c.ropes[0].original_max_position, 8192);
   EXPECT_EQ(c.head_dim, 24);
-  EXPECT_TRUE(c.tie_word_embeddings && c.attention_bias && c.mlp_bias);
-  EXPECT_FLOAT_EQ(c.rms_norm_eps, 1e-5f);
+  EXPECT_TRUE(c.tie_word_embeddings && c.qkv_bias && c.mlp_bias);
+  EXPECT_FLOAT_EQ(c.norm_eps, 1e-5f);
   EXPECT_EQ(c.bos_token_id, 1);
   EXPECT_EQ(c.eos_token_ids, (std::vector<int32_t>{2, 3}));
   const ModelConfig linear = good(with(base(), R"({"rope_scaling":{"type":"linear","factor":4}})"));
-  EXPECT_EQ(linear.rope.scaling, RopeScaling::linear);
-  EXPECT_EQ(linear.rope.factor, 4.0);
+  EXPECT_EQ(linear.ropes[0].scaling, RopeScaling::linear);
+  EXPECT_EQ(linear.ropes[0].factor, 4.0);
 }
 
 TEST(Config, ReadsTransformers5) {
@@ -76,20 +76,20 @@ TEST(Config, ReadsTransformers5) {
       "rope_parameters":{"rope_theta":1000000,"rope_type":"default"},"layer_types":["full_attention",
       "full_attention"],"eos_token_id":7})"));
   EXPECT_EQ(c.dtype, DType::f16);
-  EXPECT_EQ(c.rope.theta, 1000000.0);
-  EXPECT_EQ(c.rope.scaling, RopeScaling::none);
+  EXPECT_EQ(c.ropes[0].theta, 1000000.0);
+  EXPECT_EQ(c.ropes[0].scaling, RopeScaling::none);
   EXPECT_EQ(c.eos_token_ids, (std::vector<int32_t>{7}));
   const ModelConfig scaled =
       good(with(base(), R"({"rope_parameters":{"rope_theta":500000.0,"rope_type":"llama3",
       "factor":8,"low_freq_factor":1,"high_freq_factor":4,"original_max_position_embeddings":8192}})"));
-  EXPECT_EQ(scaled.rope.scaling, RopeScaling::llama3);
-  EXPECT_EQ(scaled.rope.factor, 8.0);
+  EXPECT_EQ(scaled.ropes[0].scaling, RopeScaling::llama3);
+  EXPECT_EQ(scaled.ropes[0].factor, 8.0);
 }
 
 TEST(Config, Qwen3HasItsOwnHeadSizeAndHeadNorms) {
   EXPECT_EQ(good(base("Qwen3ForCausalLM")).head_dim, 128);
   EXPECT_EQ(good(with(base("Qwen3ForCausalLM"), R"({"head_dim":32})")).head_dim, 32);
-  EXPECT_TRUE(good(base("Qwen3ForCausalLM")).qk_norm);
+  EXPECT_EQ(good(base("Qwen3ForCausalLM")).qk_norm, QkNorm::head);
   // A window that use_sliding_window or max_window_layers switches off.
   good(with(base("Qwen3ForCausalLM"), R"({"sliding_window":4096,"use_sliding_window":false})"));
   good(with(base("Qwen3ForCausalLM"),
@@ -154,7 +154,7 @@ TEST(Config, RefusesByKeyAndValue) {
       {R"({"tie_word_embeddings":"yes"})", {"tie_word_embeddings is \"yes\"", "true or false"}},
       {R"({"torch_dtype":"int8"})", {"torch_dtype is \"int8\"", "bfloat16"}},
       {R"({"dtype":7})", {"dtype is 7"}},
-      {R"({"hidden_act":"gelu"})", {"hidden_act is \"gelu\"", "silu"}},
+      {R"({"hidden_act":"selu"})", {"hidden_act is \"selu\"", "silu"}},
       {R"({"quantization_config":{"quant_method":"gptq"}})", {"quantization_config", "gptq", "bfloat16"}},
       {R"({"sliding_window":8,"use_sliding_window":true})", {"sliding_window is 8"}},
       {R"({"sliding_window":8,"use_sliding_window":true,"max_window_layers":1})", {"sliding_window is 8"}},
@@ -194,7 +194,9 @@ TEST(Config, RefusesByKeyAndValue) {
 TEST(Config, RefusesABadGenerationConfig) {
   for (const Bad& bad :
        {Bad{R"({"temperature":-1})", {"temperature is -1"}}, Bad{R"({"top_p":1.5})", {"top_p is 1.5"}},
-        Bad{R"({"top_k":-2})", {"top_k is -2"}}, Bad{R"({"do_sample":1})", {"do_sample is 1"}},
+        Bad{R"({"repetition_penalty":0})", {"repetition_penalty is 0"}},
+        Bad{R"({"max_new_tokens":0})", {"max_new_tokens is 0"}}, Bad{R"({"top_k":-2})", {"top_k is -2"}},
+        Bad{R"({"do_sample":1})", {"do_sample is 1"}},
         Bad{R"({"eos_token_id":"x"})", {"eos_token_id is \"x\""}}, Bad{"[]", {"JSON object"}},
         Bad{"{", {"not valid JSON"}}}) {
     const auto result = parse_model_config(base().dump(), bad.patch, "/m");
@@ -231,6 +233,22 @@ TEST(Config, ReadsADirectory) {
   const auto result = load_model_config(dir.path());
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(result->eos_token_ids, (std::vector<int32_t>{9}));
+  test::TempDir other;
+  other.write("generation_config.json", R"({"repetition_penalty":1.5,"max_new_tokens":7})");
+  other.write("broken.json", "[]");
+  for (const char* none : {"none", "vllm"})
+    EXPECT_TRUE(load_model_config(dir.path(), none)->eos_token_ids.empty());
+  for (const std::string& source : {other.path(), other.path() + "/generation_config.json"}) {
+    const auto given = load_model_config(dir.path(), source);
+    ASSERT_TRUE(given.ok());
+    EXPECT_TRUE(given->eos_token_ids.empty());
+    EXPECT_EQ(given->repetition_penalty, 1.5f);
+    EXPECT_EQ(given->max_new_tokens, 7);
+  }
+  const auto broken = load_model_config(dir.path(), other.path() + "/broken.json");
+  ASSERT_FALSE(broken.ok());
+  EXPECT_EQ(broken.error().message.rfind(other.path() + "/broken.json: ", 0), 0u);
+  EXPECT_FALSE(load_model_config(dir.path(), "/no/such/place").ok());
   dir.write("generation_config.json", "");
   EXPECT_FALSE(load_model_config(dir.path()).ok());
 }

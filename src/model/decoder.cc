@@ -17,8 +17,7 @@ class Decoder final : public Model {
   Decoder(const ModelConfig& config, DecoderWeights weights)
       : config_(config),
         weights_(std::move(weights)),
-        frequencies_(rope_frequencies(config.rope, config.head_dim)),
-        spec_(attention_spec_of(config)) {
+        frequencies_(rope_frequencies(config.ropes.front(), config.head_dim)) {
     layer_bytes_ = vector_bytes(weights_.final_norm);
     for (const DecoderLayer& layer : weights_.layers)
       layer_bytes_ += vector_bytes(layer.attention_input_norm) + layer.attention.qkv.bytes() +
@@ -28,7 +27,6 @@ class Decoder final : public Model {
   }
 
   const ModelConfig& config() const override { return config_; }
-  const AttentionSpec& attention_spec(int) const override { return spec_; }
   int64_t weight_bytes() const override {
     return layer_bytes_ + weights_.embedding.bytes() + (weights_.lm_head ? weights_.lm_head->bytes() : 0);
   }
@@ -54,7 +52,6 @@ class Decoder final : public Model {
   ModelConfig config_;
   DecoderWeights weights_;
   std::vector<double> frequencies_;
-  AttentionSpec spec_;
   int64_t layer_bytes_ = 0;
 
   int max_tokens_ = 0, max_logit_rows_ = 0;
@@ -154,7 +151,7 @@ int64_t Decoder::keep_rows(std::span<const int32_t> kept, int64_t rows) {
 
 void Decoder::norm(const AlignedArray<float>& weight, int64_t rows, ThreadPool& pool) {
   const int64_t hidden = config_.hidden_size;
-  rms_norm(x_, hidden, weight.data(), config_.rms_norm_eps, normed_, hidden, rows, hidden, pool);
+  rms_norm(x_, hidden, weight.data(), config_.norm_eps, normed_, hidden, rows, hidden, pool);
 }
 
 void Decoder::add_branch(int64_t rows, ThreadPool& pool) {
@@ -168,15 +165,6 @@ void Decoder::write_logits(int64_t rows, float* logits, ThreadPool& pool) {
 }
 
 }  // namespace
-
-AttentionSpec attention_spec_of(const ModelConfig& config) {
-  AttentionSpec spec;
-  spec.num_heads = config.num_heads;
-  spec.num_kv_heads = config.num_kv_heads;
-  spec.head_dim = spec.v_head_dim = config.head_dim;
-  spec.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)));
-  return spec;
-}
 
 DecoderWeights read_decoder(const ModelConfig& c, WeightReader& reader) {
   DecoderWeights weights;
@@ -196,6 +184,10 @@ DecoderWeights read_decoder(const ModelConfig& c, WeightReader& reader) {
 
 std::unique_ptr<Model> make_decoder(const ModelConfig& config, DecoderWeights weights) {
   return std::make_unique<Decoder>(config, std::move(weights));
+}
+
+std::unique_ptr<Model> read_decoder_model(const ModelConfig& config, WeightReader& reader) {
+  return make_decoder(config, read_decoder(config, reader));
 }
 
 }  // namespace fovea

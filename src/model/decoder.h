@@ -30,4 +30,7 @@ DecoderWeights read_decoder(const ModelConfig& config, WeightReader& reader);
 
 std::unique_ptr<Model> make_decoder(const ModelConfig& config, DecoderWeights weights);
 
+/// Both: what most families name as Family::read.
+std::unique_ptr<Model> read_decoder_model(const ModelConfig& config, WeightReader& reader);
+
 }  // namespace fovea

@@ -11,7 +11,8 @@ std::span<const Family* const> families() {
 
 const Family* find_family(std::string_view architecture) {
   for (const Family* family : kFamilies)
-    if (family->architecture == architecture) return family;
+    for (const std::string_view name : family->architectures)
+      if (!name.empty() && name == architecture) return family;
   return nullptr;
 }
 

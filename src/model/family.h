@@ -1,24 +1,28 @@
 #pragma once
 // The model families that this program knows: what config.json's architecture names.
+#include <array>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "model/config_fields.h"
 #include "model/decoder.h"
 #include "model/weights.h"
 
 namespace fovea {
 
-/// What one family adds to the common decoder. A family file fills one of these; family.cc lists them.
+/// One family: how its config is read and how its weights become a model. A family file fills one of these;
+/// family.cc lists them. docs/adding-a-model.md leads through it.
 struct Family {
-  std::string_view architecture;  ///< as in config.json's "architectures"
+  std::array<std::string_view, 4> architectures;  ///< as in config.json's "architectures"; unused ones empty
   std::string_view model_type;
-  int default_head_dim = 0;  ///< where config.json has no head_dim; 0 = hidden_size / num_attention_heads
-  bool qk_norm = false;
+  ModelKind kind = ModelKind::decoder;
+  /// Fills everything but what all families share (architecture, model_type, dtype, token ids, sampling).
+  void (*configure)(Fields& fields, ModelConfig& config);
   /// Reads every weight through `reader`. Called twice, first to check names and shapes and to add up sizes
-  /// (the reader then returns empty weights), then to load.
-  DecoderWeights (*read)(const ModelConfig& config, WeightReader& reader);
+  /// (the reader then returns empty weights, and the model is dropped unused), then to load.
+  std::unique_ptr<Model> (*read)(const ModelConfig& config, WeightReader& reader);
 };
 
 extern const Family kLlamaFamily;

@@ -18,8 +18,8 @@ void AttentionBlock::attend(const ModelConfig& config, int layer, const float* x
       for (int64_t row = begin; row < end; ++row) {
         float* q = scratch.qkv + row * width;
         float* k = q + heads * dim;
-        rms_norm(q, dim, q_norm.data(), config.rms_norm_eps, q, dim, heads, dim, serial);
-        rms_norm(k, dim, k_norm.data(), config.rms_norm_eps, k, dim, kv_heads, dim, serial);
+        rms_norm(q, dim, q_norm.data(), config.norm_eps, q, dim, heads, dim, serial);
+        rms_norm(k, dim, k_norm.data(), config.norm_eps, k, dim, kv_heads, dim, serial);
       }
     });
   }
@@ -49,12 +49,11 @@ void GatedMlp::forward(const float* x, int64_t rows, float* out, const LayerScra
 AttentionBlock read_attention(const std::string& prefix, const ModelConfig& config, WeightReader& reader) {
   const int64_t q_size = static_cast<int64_t>(config.num_heads) * config.head_dim;
   const int64_t kv_size = static_cast<int64_t>(config.num_kv_heads) * config.head_dim;
-  const bool bias = config.attention_bias;
   AttentionBlock block;
   block.qkv = reader.fused(prefix, {{"q_proj", q_size}, {"k_proj", kv_size}, {"v_proj", kv_size}},
-                           config.hidden_size, bias);
-  block.out = reader.fused(prefix, {{"o_proj", config.hidden_size}}, q_size, bias);
-  if (config.qk_norm) {
+                           config.hidden_size, config.qkv_bias);
+  block.out = reader.fused(prefix, {{"o_proj", config.hidden_size}}, q_size, config.o_bias);
+  if (config.qk_norm == QkNorm::head) {
     block.q_norm = reader.norm(prefix + "q_norm.weight", config.head_dim);
     block.k_norm = reader.norm(prefix + "k_norm.weight", config.head_dim);
   }

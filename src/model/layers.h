@@ -42,7 +42,7 @@ struct GatedMlp {
   void forward(const float* x, int64_t rows, float* out, const LayerScratch& scratch, ThreadPool& pool) const;
 };
 
-/// Tensors PREFIX + {q,k,v,o}_proj, and {q,k}_norm.weight when config.qk_norm.
+/// Tensors PREFIX + {q,k,v,o}_proj, and {q,k}_norm.weight when config.qk_norm is head.
 AttentionBlock read_attention(const std::string& prefix, const ModelConfig& config, WeightReader& reader);
 /// Tensors PREFIX + {gate,up,down}_proj.
 GatedMlp read_gated_mlp(const std::string& prefix, const ModelConfig& config, WeightReader& reader);

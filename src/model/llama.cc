@@ -3,13 +3,26 @@
 #include "model/family.h"
 
 namespace fovea {
+namespace {
+
+void configure(Fields& fields, ModelConfig& c) {
+  read_sizes(fields, c);
+  read_rope(fields, c);
+  c.norm_eps = static_cast<float>(fields.number("rms_norm_eps", 0, 1, 1e-6));
+  c.activation = read_activation(fields, "hidden_act", Activation::silu);
+  c.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
+  c.qkv_bias = c.o_bias = fields.boolean("attention_bias", false);
+  c.mlp_bias = fields.boolean("mlp_bias", false);
+}
+
+}  // namespace
 
 const Family kLlamaFamily = {
-    .architecture = "LlamaForCausalLM",
+    .architectures = {"LlamaForCausalLM"},
     .model_type = "llama",
-    .default_head_dim = 0,
-    .qk_norm = false,
-    .read = read_decoder,
+    .kind = ModelKind::decoder,
+    .configure = configure,
+    .read = read_decoder_model,
 };
 
 }  // namespace fovea

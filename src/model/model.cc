@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <cmath>
 #include <new>
 #include <optional>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "model/checkpoint.h"
 #include "model/family.h"
@@ -40,7 +42,50 @@ void warn_unused(const WeightReader& reader, const std::string& source, bool tie
   }
 }
 
+AttentionSpec decoder_spec(const ModelConfig& config, const LayerConfig& layer) {
+  AttentionSpec spec;
+  spec.num_heads = config.num_heads;
+  spec.num_kv_heads = config.num_kv_heads;
+  spec.head_dim = spec.v_head_dim = config.head_dim;
+  spec.scale =
+      static_cast<float>(config.attention_scale != 0 ? config.attention_scale
+                                                     : 1.0 / std::sqrt(static_cast<double>(config.head_dim)));
+  spec.softcap = config.attention_softcap;
+  spec.mask.window_left = layer.window > 0 ? layer.window - 1 : -1;
+  spec.mask.chunk = layer.chunk;
+  spec.has_sink = config.sinks;
+  return spec;
+}
+
+/// Every row of a sequence sees every other.
+AttentionSpec bidirectional(AttentionSpec spec, AttentionType type) {
+  spec.type = type;
+  spec.mask = {};
+  spec.mask.causal = false;
+  return spec;
+}
+
 }  // namespace
+
+std::vector<AttentionSpec> attention_specs(const ModelConfig& config) {
+  std::vector<AttentionSpec> specs;
+  const AttentionSpec plain = decoder_spec(config, {});
+  for (const LayerConfig& layer : config.layers)
+    specs.push_back(config.kind == ModelKind::encoder ? bidirectional(plain, AttentionType::encoder_only)
+                                                      : decoder_spec(config, layer));
+  if (!config.encoder) return specs;
+  specs.insert(specs.end(), config.layers.size(), bidirectional(plain, AttentionType::encoder_decoder));
+  AttentionSpec encoder = bidirectional(plain, AttentionType::encoder);
+  encoder.num_heads = encoder.num_kv_heads = config.encoder->num_heads;
+  encoder.head_dim = encoder.v_head_dim = config.hidden_size / config.encoder->num_heads;
+  encoder.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(encoder.head_dim)));
+  specs.insert(specs.end(), static_cast<size_t>(config.encoder->num_layers), encoder);
+  return specs;
+}
+
+void Model::encode(const EncodeInput&, Stream&) {
+  FOVEA_CHECK(!"this model has no encoder");
+}
 
 Result<std::unique_ptr<Model>> Model::load(const ModelConfig& config, const ModelLoadOptions& options,
                                            Stream& stream) {
@@ -68,9 +113,9 @@ Result<std::unique_ptr<Model>> Model::load(const ModelConfig& config, const Mode
   }
   reader.set_mode(WeightReader::Mode::load);
   try {
-    DecoderWeights weights = family->read(effective, reader);
+    std::unique_ptr<Model> model = family->read(effective, reader);
     FOVEA_RETURN_IF_ERROR(reader.status());
-    return make_decoder(effective, std::move(weights));
+    return model;
   } catch (const std::bad_alloc&) {
     return too_large(reader.planned_bytes(), options);
   }

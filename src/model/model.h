@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "device/stream.h"
 #include "fovea/attention_backend.h"
@@ -12,12 +13,14 @@
 
 namespace fovea {
 
-/// The attention of one planned step, called by the model once a layer. Hides which backends serve the step.
+/// The attention of one planned step, called by the model once for each of its attentions. Hides which
+/// backends serve the step.
 class StepAttention {
  public:
   virtual ~StepAttention() = default;
-  /// q [T, Hq, D] and out [T, Hq, Dv] of the step's rows, fp32 unless the spec says otherwise.
-  virtual void forward(int layer, const AttentionArgs& args, Stream& stream) = 0;
+  /// `index` into attention_specs(). q [T, Hq, D] and out [T, Hq, Dv] of the step's rows, fp32 unless the
+  /// spec says otherwise.
+  virtual void forward(int index, const AttentionArgs& args, Stream& stream) = 0;
 };
 
 /// One step's rows, all sequences concatenated; T = token_ids.size().
@@ -30,6 +33,20 @@ struct ForwardInput {
   KvCache* kv = nullptr;
 };
 
+/// Whole inputs of an encoder, all sequences concatenated; nothing is chunked, because every row sees every
+/// other of its sequence. T = rows after the embedding (tokens, or frames after Whisper's convolutions).
+struct EncodeInput {
+  std::span<const int32_t> token_ids;    ///< [T]; empty for audio
+  std::span<const int32_t> token_types;  ///< [T] BERT's segments; empty = all 0
+  std::span<const float> features;       ///< audio: log-mel [frames of all sequences, mel_bins]
+  std::span<const int32_t> offsets;      ///< [B + 1] rows; sequence b owns [b], [b + 1)
+  StepAttention* attention = nullptr;
+  /// Encoder-decoder: where each row's cross keys and values go, in every decoder layer; [T].
+  std::span<const int64_t> cross_slots;
+  KvCache* kv = nullptr;
+  float* hidden = nullptr;  ///< encoder-only: receives [T, hidden]
+};
+
 struct ModelLoadOptions {
   std::string dir;
   std::optional<DType> dtype;  ///< nullopt = the checkpoint's ("auto")
@@ -37,8 +54,10 @@ struct ModelLoadOptions {
   uint64_t seed = 0;           ///< of dummy weights
 };
 
-/// What the attention layers of `config` need, before any weight is read: every layer's attention_spec().
-AttentionSpec attention_spec_of(const ModelConfig& config);
+/// What the attentions of `config` need, before any weight is read, in the order of StepAttention's index. A
+/// decoder has one for each layer; an encoder-decoder model the decoder layers' own, then their cross
+/// attentions, then the encoder layers'; an encoder one for each layer. Equal specs share one plan.
+std::vector<AttentionSpec> attention_specs(const ModelConfig& config);
 
 class Model {
  public:
@@ -50,8 +69,6 @@ class Model {
                                              Stream& stream);
 
   virtual const ModelConfig& config() const = 0;
-  /// What each layer's attention needs; layers with equal specs share one plan.
-  virtual const AttentionSpec& attention_spec(int layer) const = 0;
   virtual int64_t weight_bytes() const = 0;
   /// Bytes of weights read to make one token (what a decode step at batch 1 streams).
   virtual int64_t weight_bytes_per_token() const = 0;
@@ -62,6 +79,10 @@ class Model {
 
   /// logits [logit_rows.size(), vocab_size] fp32; rows that pad the vocabulary are logits like the others.
   virtual void forward(const ForwardInput& input, float* logits, Stream& stream) = 0;
+
+  /// Encoders and encoder-decoder models only; `input.offsets.back()` rows at most reserve()'s max_tokens or
+  /// config().encoder's max_position, whichever is more.
+  virtual void encode(const EncodeInput& input, Stream& stream);
 };
 
 }  // namespace fovea

@@ -77,8 +77,8 @@ class ModelVariant : public testing::TestWithParam<Variant> {
     const Variant& v = GetParam();
     config_ = test::tiny_config(v.architecture);
     config_.tie_word_embeddings = v.tied;
-    config_.attention_bias = config_.mlp_bias = v.bias;
-    config_.rope = v.rope;
+    config_.qkv_bias = config_.o_bias = config_.mlp_bias = v.bias;
+    config_.ropes = {v.rope};
     weights_ = test::random_weights(config_, v.dtype, 1);
     test::write_weights(dir_, weights_, v.dtype);
     model_ = load(config_, dir_.path());
@@ -136,7 +136,7 @@ TEST_P(ModelVariant, ARowsBitsDependOnItsSequenceOnly) {
 
 TEST_P(ModelVariant, DescribesItself) {
   EXPECT_EQ(model_->config().vocab_size, config_.vocab_size);
-  const AttentionSpec& spec = model_->attention_spec(0);
+  const AttentionSpec spec = attention_specs(model_->config()).front();
   EXPECT_EQ(spec.num_heads, 4);
   EXPECT_EQ(spec.num_kv_heads, 2);
   EXPECT_EQ(spec.head_dim, 24);

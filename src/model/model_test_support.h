@@ -30,8 +30,10 @@ inline ModelConfig tiny_config(const std::string& architecture) {
   c.num_kv_heads = 2;
   c.head_dim = 24;
   c.max_position = 4096;
-  c.rms_norm_eps = 1e-5f;
-  c.qk_norm = architecture == "Qwen3ForCausalLM";
+  c.norm_eps = 1e-5f;
+  c.qk_norm = architecture == "Qwen3ForCausalLM" ? QkNorm::head : QkNorm::none;
+  c.ropes.resize(1);
+  c.layers.resize(3);
   return c;
 }
 
@@ -70,11 +72,11 @@ inline Weights random_weights(const ModelConfig& c, DType dtype, uint32_t seed) 
     const std::string layer = "model.layers." + std::to_string(i) + ".";
     add(layer + "input_layernorm.weight", {c.hidden_size}, 1, 0.3f);
     add(layer + "post_attention_layernorm.weight", {c.hidden_size}, 1, 0.3f);
-    linear(layer + "self_attn.q_proj", q, c.hidden_size, c.attention_bias);
-    linear(layer + "self_attn.k_proj", kv, c.hidden_size, c.attention_bias);
-    linear(layer + "self_attn.v_proj", kv, c.hidden_size, c.attention_bias);
-    linear(layer + "self_attn.o_proj", c.hidden_size, q, c.attention_bias);
-    if (c.qk_norm) {
+    linear(layer + "self_attn.q_proj", q, c.hidden_size, c.qkv_bias);
+    linear(layer + "self_attn.k_proj", kv, c.hidden_size, c.qkv_bias);
+    linear(layer + "self_attn.v_proj", kv, c.hidden_size, c.qkv_bias);
+    linear(layer + "self_attn.o_proj", c.hidden_size, q, c.o_bias);
+    if (c.qk_norm == QkNorm::head) {
       add(layer + "self_attn.q_norm.weight", {c.head_dim}, 1.2f, 0.3f);
       add(layer + "self_attn.k_norm.weight", {c.head_dim}, 1.2f, 0.3f);
     }
@@ -138,7 +140,7 @@ class ReferenceModel {
     Row y;
     for (int i = 0; i < size; ++i)
       y.push_back(x[static_cast<size_t>(first + i)] /
-                  std::sqrt(squares / size + static_cast<double>(c_.rms_norm_eps)) *
+                  std::sqrt(squares / size + static_cast<double>(c_.norm_eps)) *
                   weight[static_cast<size_t>(i)]);
     return y;
   }
@@ -146,8 +148,8 @@ class ReferenceModel {
   Row head(const std::string& norm_name, const Row& x, int h, size_t p) const {
     const auto d = static_cast<size_t>(c_.head_dim);
     Row y(x.begin() + h * c_.head_dim, x.begin() + (h + 1) * c_.head_dim);
-    if (c_.qk_norm) y = norm(norm_name, x, h * c_.head_dim, c_.head_dim);
-    const auto f = rope_frequencies(c_.rope, c_.head_dim);
+    if (c_.qk_norm == QkNorm::head) y = norm(norm_name, x, h * c_.head_dim, c_.head_dim);
+    const auto f = rope_frequencies(c_.ropes[0], c_.head_dim);
     Row out(d);
     for (size_t t = 0; t < d / 2; ++t) {
       const double cos = std::cos(static_cast<double>(p) * f[t]),
@@ -270,7 +272,7 @@ class Runner {
     meta.kv_lens = kv_lens;
     meta.page_table = pages;
     meta.page_table_stride = kPagesEach;
-    AttentionSpec spec = model_.attention_spec(0);
+    AttentionSpec spec = attention_specs(model_.config()).front();
     spec.page_size = page_size_;
     NativeStep attention(spec, {16, 256, 4096, 1024}, meta, stream_);
     std::vector<float> logits(rows.size() * static_cast<size_t>(model_.config().vocab_size), NAN);

@@ -3,13 +3,27 @@
 #include "model/family.h"
 
 namespace fovea {
+namespace {
+
+void configure(Fields& fields, ModelConfig& c) {
+  read_sizes(fields, c, /*default_head_dim=*/128);
+  read_rope(fields, c);
+  c.norm_eps = static_cast<float>(fields.number("rms_norm_eps", 0, 1, 1e-6));
+  c.activation = read_activation(fields, "hidden_act", Activation::silu);
+  c.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
+  c.qkv_bias = c.o_bias = fields.boolean("attention_bias", false);
+  c.qk_norm = QkNorm::head;
+  read_layer_types(fields, c);
+}
+
+}  // namespace
 
 const Family kQwen3Family = {
-    .architecture = "Qwen3ForCausalLM",
+    .architectures = {"Qwen3ForCausalLM"},
     .model_type = "qwen3",
-    .default_head_dim = 128,
-    .qk_norm = true,
-    .read = read_decoder,
+    .kind = ModelKind::decoder,
+    .configure = configure,
+    .read = read_decoder_model,
 };
 
 }  // namespace fovea

@@ -1,5 +1,6 @@
 #include "model/rope.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -17,6 +18,23 @@ double scale_llama3(double f, const RopeConfig& rope) {
   return (1 - blend) * f / rope.factor + blend * f;
 }
 
+/// NTK by parts (YaRN): dimensions that turn more than beta_fast times in the original context keep their
+/// frequency, those that turn less than beta_slow times get f / s, a linear ramp between.
+double scale_yarn(double f, size_t t, int rotary_dim, const RopeConfig& rope) {
+  const auto dimension = [&](double rotations) {
+    return rotary_dim *
+           std::log(static_cast<double>(rope.original_max_position) / (rotations * 2 * std::numbers::pi)) /
+           (2 * std::log(rope.theta));
+  };
+  double low = dimension(rope.beta_fast), high = dimension(rope.beta_slow);
+  if (rope.truncate) low = std::floor(low), high = std::ceil(high);
+  low = std::max(low, 0.0);
+  high = std::min(high, static_cast<double>(rotary_dim - 1));
+  if (low == high) high += 0.001;
+  const double ramp = std::clamp((static_cast<double>(t) - low) / (high - low), 0.0, 1.0);
+  return f / rope.factor * ramp + f * (1 - ramp);
+}
+
 }  // namespace
 
 std::vector<double> rope_frequencies(const RopeConfig& rope, int rotary_dim) {
@@ -27,6 +45,8 @@ std::vector<double> rope_frequencies(const RopeConfig& rope, int rotary_dim) {
       case RopeScaling::none: frequencies[t] = f; break;
       case RopeScaling::linear: frequencies[t] = f / rope.factor; break;
       case RopeScaling::llama3: frequencies[t] = scale_llama3(f, rope); break;
+      case RopeScaling::yarn: frequencies[t] = scale_yarn(f, t, rotary_dim, rope); break;
+      case RopeScaling::longrope: frequencies[t] = f / rope.divisors[t]; break;
     }
   }
   return frequencies;

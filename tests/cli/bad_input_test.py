@@ -213,12 +213,109 @@ class BadInput(unittest.TestCase):
             '{"prompt": "x", "id": ' + "[" * 500000 + "]" * 500000 + "}": "nested deeper",
             '{"prompt": "\udcff"}': "not a JSON object",  # the byte 0xff
             '{"messages": [{"role": "wizard", "content": "x"}]}': "wizard",
+            # Fields.
+            '{"prompt": "x", "temprature": 1}': 'did you mean "temperature"?',
+            '{"prompt": "x", "best_of": 4}': 'unknown field "best_of"; known are prompt,',
+            '{"prompt": "x", "\\u0000": 4}': "unknown field",
+            '{"prompt": "x", "n": 1, "n": 2}': 'the field "n" is given twice',
+            '{"prompt": "x", "id": {"a": 1, "a": 2}}': 'the field "a" is given twice',
+            '{"prompt": "x", "max_tokens": 4, "max_completion_tokens": 4}': "give one of them",
+            # Numbers.
+            '{"prompt": "x", "temperature": "warm"}': '"temperature" is "warm"; it must be a number',
+            '{"prompt": "x", "repetition_penalty": 0}': "repetition_penalty is 0; it must be a finite number above 0",
+            '{"prompt": "x", "repetition_penalty": 1e39}': "repetition_penalty is inf",
+            '{"prompt": "x", "frequency_penalty": 2.5}': "frequency_penalty is 2.5; it must be -2 to 2",
+            '{"prompt": "x", "presence_penalty": -3}': "presence_penalty is -3; it must be -2 to 2",
+            '{"prompt": "x", "min_tokens": -1}': '"min_tokens" is -1',
+            '{"prompt": "x", "min_tokens": 9, "max_tokens": 8}': "min_tokens is 9; it must be at most max_tokens, which is 8",
+            '{"prompt": "x", "n": 0}': '"n" is 0',
+            '{"prompt": "x", "n": 1000000000, "temperature": 1}': "n is 1000000000; it must be 1 to 128",
+            '{"prompt": "x", "n": 2, "temperature": 0}': "give a temperature above 0, or n = 1",
+            '{"prompt": "x", "logprobs": 21}': "logprobs is 21; it must be at most 20 (--max-logprobs raises this)",
+            '{"prompt": "x", "logprobs": -1}': "logprobs is -1",
+            '{"prompt": "x", "logprobs": -2}': '"logprobs" is -2',
+            '{"prompt": "x", "logprobs": "yes"}': '"logprobs" is "yes"',
+            '{"prompt": "x", "top_logprobs": 2}': '"top_logprobs" needs "logprobs": true',
+            '{"prompt": "x", "top_logprobs": 2, "logprobs": 3}': '"top_logprobs" needs "logprobs": true',
+            '{"prompt": "x", "prompt_logprobs": 99}': "prompt_logprobs is 99",
+            # Tokens and texts.
+            '{"prompt": "x", "logit_bias": [1]}': "must be an object of token ids and numbers",
+            '{"prompt": "x", "logit_bias": {"a": 1}}': 'the key "a" must be a token id',
+            '{"prompt": "x", "logit_bias": {"5x": 1}}': 'the key "5x" must be a token id',
+            '{"prompt": "x", "logit_bias": {"99999999999": 1}}': "must be a token id",
+            '{"prompt": "x", "logit_bias": {"-1": 1}}': "logit_bias has -1; this model's ids are 0 to",
+            '{"prompt": "x", "logit_bias": {"768": 1}}': "logit_bias has 768; this model's ids are 0 to 767",
+            '{"prompt": "x", "logit_bias": {"5": 101}}': "logit_bias of token 5 is 101; it must be -100 to 100",
+            '{"prompt": "x", "logit_bias": {"5": null}}': "the bias of token 5 is null",
+            '{"prompt": "x", "logit_bias": {"5": 1, "5": 2}}': 'the field "5" is given twice',
+            '{"prompt": "x", "logit_bias": {"5": 1, "05": 2}}': "logit_bias of token 5 is given twice",
+            json.dumps({"prompt": "x", "logit_bias": {"0" * i + "5": 1 for i in range(1025)}}): "1025 tokens; at most 1024",
+            '{"prompt": "x", "allowed_token_ids": []}': "allowed_token_ids is empty",
+            '{"prompt": "x", "allowed_token_ids": 5}': '"allowed_token_ids": token ids must be an array',
+            '{"prompt": "x", "allowed_token_ids": [768]}': "allowed_token_ids has 768",
+            '{"prompt": "x", "stop_token_ids": [-1]}': '"stop_token_ids": token id -1',
+            '{"prompt": "x", "bad_words": [""]}': "bad_words has an empty string",
+            '{"prompt": "x", "bad_words": [3]}': '"bad_words" must be a string or an array of strings',
+            '{"prompt": "x", "stop": [null]}': '"stop" must be a string or an array of strings',
+            '{"prompt": "x", "stop": [""]}': "stop has an empty string",
+            json.dumps({"prompt": "x", "stop": ["x" * 1025]}): "1025 bytes; at most 1024",
+            '{"prompt": "x", "ignore_eos": 1}': '"ignore_eos" must be true or false',
+            '{"prompt": "x", "skip_special_tokens": "no"}': '"skip_special_tokens" must be true or false',
         }
         for row, word in rows.items():
             with open(source, "w", errors="surrogateescape") as file:
                 file.write('{"prompt": "fine"}\n' + row + "\n")
             self.refuse([word, "line 2"], "generate", "--input", source, "--output", target)
             self.assertEqual(os.listdir(self.folder), ["in.jsonl"], "something half-written")
+
+    def test_rows_of_score(self):
+        source = os.path.join(self.folder, "in.jsonl")
+        rows = {
+            '{"text": "x", "temperature": 1}': 'unknown field "temperature"; known are',
+            '{"text": "x", "prompt_logprob": 1}': 'did you mean "prompt_logprobs"?',
+            '{"text": "x", "prompt_logprobs": 21}': "prompt_logprobs is 21",
+        }
+        for row, word in rows.items():
+            with open(source, "w") as file:
+                file.write('{"text": "fine"}\n' + row + "\n")
+            self.refuse([word, "line 2"], "score", "--input", source)
+
+    def test_a_bad_row_from_a_pipe(self):
+        self.refuse(["/dev/stdin line 2", "not a JSON object"], "generate", "--input", "/dev/stdin", stdin='{"prompt": "x"}\n{\n')
+        self.refuse(["/dev/stdin has no rows"], "generate", "--input", "/dev/stdin", stdin="\n\n")
+
+    def test_sampling_flags(self):
+        self.refuse(["--frequency-penalty"], "generate", "--frequency-penalty", "3", "x")
+        self.refuse(["frequency_penalty is nan"], "generate", "--frequency-penalty", "nan", "x")
+        self.refuse(["temperature is nan"], "generate", "--temperature", "nan", "x")
+        self.refuse(["--repetition-penalty"], "generate", "--repetition-penalty", "0", "x")
+        self.refuse(["--n"], "generate", "--n", "129", "x")
+        self.refuse(["temperature"], "generate", "--n", "2", "--temperature", "0", "x")
+        self.refuse(["--logit-bias", "token id"], "generate", "--logit-bias", '{"five": 1}', "x")
+        self.refuse(["--logit-bias", "object"], "generate", "--logit-bias", "[" * 100000, "x")
+        self.refuse(["-100 to 100"], "generate", "--logit-bias", '{"5": 1e9}', "x")
+        self.refuse(["--json"], "generate", "--logprobs", "2", "x")
+        self.refuse(["min_tokens is 9"], "generate", "--min-tokens", "9", "-n", "4", "x")
+        self.refuse(["bad_words"], "generate", "--bad-word", " ", "x")
+        self.refuse(["allowed_token_ids has 5000"], "generate", "--allowed-token-id", "5000", "x")
+        # Found only while it runs: nothing is left after the masks.
+        self.refuse(["no token is left", "min_tokens"], "generate", "--json", "--allowed-token-id", str(self.end_token()),
+                    "--min-tokens", "2", "x")
+
+    def end_token(self):
+        with open(os.path.join(DEMO, "config.json")) as file:
+            end = json.load(file)["eos_token_id"]
+        return end if isinstance(end, int) else end[0]
+
+    def test_generation_config(self):
+        self.refuse(["/no/such", "auto"], "generate", "--generation-config", "/no/such", "x")
+        self.refuse(["neither a file nor a folder"], "generate", "--generation-config", self.folder, "x")
+        mine = os.path.join(self.folder, "mine.json")
+        for text, word in {"[]": "mine.json", '{"repetition_penalty": -1}': "repetition_penalty is -1",
+                           '{"max_new_tokens": 0}': "max_new_tokens is 0"}.items():
+            with open(mine, "w") as file:
+                file.write(text)
+            self.refuse([mine, word], "generate", "--generation-config", mine, "x")
 
     def test_files(self):
         self.refuse(["/no/such.jsonl"], "generate", "--input", "/no/such.jsonl")

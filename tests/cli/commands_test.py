@@ -69,6 +69,126 @@ class Commands(unittest.TestCase):
         self.assertEqual(cut["text"], free["text"][: free["text"].index(stop)])
         self.assertEqual(cut["finish_reason"], "stop")
 
+    def test_several_answers(self):
+        row = {"prompt": "Once upon", "max_tokens": 12, "seed": 5, "id": "a", "temperature": 1.5}
+        one = self.rows("generate", [row])[0]
+        self.assertNotIn("choices", one)
+        several = self.rows("generate", [{**row, "n": 4}, row])
+        self.assertEqual([several[1][key] for key in ["text", "token_ids"]], [one[key] for key in ["text", "token_ids"]])
+        choices = several[0]["choices"]
+        self.assertEqual([choice["index"] for choice in choices], [0, 1, 2, 3])
+        self.assertEqual(choices[0]["token_ids"], one["token_ids"])
+        self.assertEqual(choices[0]["text"], one["text"])
+        self.assertGreater(len({str(choice["token_ids"]) for choice in choices}), 2)
+        self.assertEqual(several[0]["completion_tokens"], sum(choice["completion_tokens"] for choice in choices))
+        self.assertEqual(several[0]["id"], "a")
+        again = self.rows("generate", [row], "--n", "4")[0]
+        self.assertEqual(again["choices"], choices)
+        printed = run("generate", "--n", "4", "--seed", "5", "-n", "12", "--temperature", "1.5", "Once upon").stdout
+        self.assertEqual(printed, "".join(f"[{choice['index']}] {choice['text']}\n" for choice in choices))
+
+    def test_logprobs(self):
+        row = {"prompt": "12 + 30 =", "max_tokens": 6, "seed": 5, "temperature": 1.5, "ignore_eos": True, "prompt_logprobs": 2,
+               "skip_special_tokens": False}
+        out, same, plain, off = self.rows(
+            "generate",
+            [{**row, "logprobs": True, "top_logprobs": 3}, {**row, "logprobs": 3}, row, {**row, "logprobs": False}],
+        )
+        self.assertEqual(out["logprobs"], same["logprobs"])
+        self.assertNotIn("logprobs", plain)
+        entries = out["logprobs"]["content"]
+        self.assertEqual([entry["token_id"] for entry in entries], out["token_ids"])
+        self.assertEqual(bytes(sum((entry["bytes"] for entry in entries), [])).decode(errors="replace"), out["text"])
+        for entry in entries:
+            top = entry["top_logprobs"]
+            self.assertEqual([other["rank"] for other in top], [1, 2, 3])
+            self.assertEqual(sorted(top, key=lambda other: -other["logprob"]), top)
+            self.assertLess(sum(math.exp(other["logprob"]) for other in top), 1.0001)
+            if entry["rank"] <= 3:
+                self.assertEqual(entry["logprob"], top[entry["rank"] - 1]["logprob"])
+        # The same numbers as scoring the text gives.
+        prompt = [entry["token_id"] for entry in out["prompt_logprobs"][1:]]
+        scored = self.rows("score", [{"text": row["prompt"]}], "--prompt-logprobs", "2")[0]
+        self.assertIsNone(out["prompt_logprobs"][0])
+        self.assertEqual(scored["ids"][1:], prompt)
+        self.assertEqual(scored["prompt_logprobs"], out["prompt_logprobs"])
+        self.assertEqual(scored["token_logprobs"], [entry["logprob"] for entry in out["prompt_logprobs"][1:]])
+        answered = self.rows("score", [{"ids": scored["ids"] + out["token_ids"]}])[0]["token_logprobs"][-6:]
+        self.assertEqual(answered, [entry["logprob"] for entry in entries])
+        # What a row says goes before the flags.
+        off, on = self.rows("generate", [{**row, "logprobs": False}, row], "--logprobs", "0")
+        self.assertNotIn("logprobs", off)
+        self.assertEqual([entry["top_logprobs"] for entry in on["logprobs"]["content"]], [[]] * 6)
+        self.assertEqual(len(self.rows("generate", [{**row, "logprobs": -1}], "--max-logprobs", "-1")[0]["logprobs"]["content"][0]["top_logprobs"]), 768)
+
+    def test_biases_bad_words_and_lengths(self):
+        a = self.rows("score", [{"text": "and"}])[0]["ids"][-1]
+        base = {"prompt": "Once", "max_tokens": 5, "temperature": 0}
+        forced = self.rows("generate", [{**base, "logit_bias": {str(a): 100}}])[0]
+        self.assertEqual(forced["token_ids"], [a] * 5)
+        self.assertEqual(forced["text"], "and" * 5)
+        flagged = self.rows("generate", [base], "--logit-bias", json.dumps({str(a): 100}))[0]
+        self.assertEqual(flagged["token_ids"], [a] * 5)
+        allowed = self.rows("generate", [{**base, "allowed_token_ids": [a]}])[0]
+        self.assertEqual(allowed["token_ids"], [a] * 5)
+        free = self.rows("generate", [{**base, "max_tokens": 30}])[0]
+        word = free["text"].split()[1]
+        cleaned = self.rows("generate", [{**base, "max_tokens": 30, "bad_words": [word]}])[0]
+        self.assertNotIn(word, cleaned["text"].split())
+        penalised = self.rows("generate", [{**base, "max_tokens": 30, "repetition_penalty": 30}])[0]
+        self.assertNotEqual(penalised["token_ids"], free["token_ids"])
+        early = self.rows("generate", [{"prompt": "1 + 1 =", "temperature": 0, "max_tokens": 20}])[0]
+        self.assertEqual(early["finish_reason"], "stop")
+        later = self.rows("generate", [{"prompt": "1 + 1 =", "temperature": 0, "max_tokens": 20, "min_tokens": 15}])[0]
+        self.assertGreaterEqual(len(later["token_ids"]), 15)
+        ended = self.rows("generate", [{**base, "max_tokens": 30, "stop_token_ids": [free["token_ids"][4]]}])[0]
+        self.assertEqual(ended["finish_reason"], "stop")
+        self.assertNotIn(free["token_ids"][4], ended["token_ids"])
+        stop = free["text"][3:5]
+        kept = self.rows("generate", [{**base, "max_tokens": 30, "stop": [stop], "include_stop_str_in_output": True}])[0]
+        self.assertEqual(kept["text"], free["text"][: free["text"].index(stop) + len(stop)])
+        self.assertEqual(self.rows("generate", [{**base, "max_tokens": None, "max_completion_tokens": 3, "stop": None}])[0]["completion_tokens"], 3)
+
+    def test_generation_config(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "generation_config.json"), "w") as file:
+                json.dump({"max_new_tokens": 3, "do_sample": False}, file)
+            for source in [folder, os.path.join(folder, "generation_config.json")]:
+                out = self.rows("generate", [{"prompt": "Once", "ignore_eos": True}], "--generation-config", source)[0]
+                self.assertEqual(out["completion_tokens"], 3)
+        self.rows("generate", [{"prompt": "Once", "max_tokens": 3}], "--generation-config", "none")
+
+    def test_rows_are_read_as_they_run(self):
+        """The first answer is written while the input is still open, and memory does not grow with the input."""
+
+        def peak(rows, pipe):
+            with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as source:
+                for index in range(rows):
+                    source.write(json.dumps({"prompt": f"{index} +", "max_tokens": 1, "id": "x" * 50000}) + "\n")
+                source.flush()
+                path = "/dev/stdin" if pipe else source.name
+                command = [PROGRAM, "generate", "--input", path, "--output", "/dev/null", "--max-running-requests", "8"]
+                feed = subprocess.Popen(["cat", source.name], stdout=subprocess.PIPE) if pipe else None
+                process = subprocess.Popen(command, stdin=feed.stdout if feed else None, stderr=subprocess.DEVNULL)
+                _, status, usage = os.wait4(process.pid, 0)
+                process.returncode = os.waitstatus_to_exitcode(status)
+                if feed:
+                    feed.stdout.close()
+                    feed.wait()
+                self.assertEqual(process.returncode, 0)
+                return usage.ru_maxrss
+
+        for pipe in [False, True]:
+            few, many = peak(50, pipe), peak(1500, pipe)  # 75 MB of rows
+            self.assertLess(many - few, 20000, "KiB")
+
+    def test_rows_stay_in_order_when_few_may_wait(self):
+        rows = [{"prompt": f"{n} + 1 =", "id": n, "max_tokens": 1 + (n * 7) % 13, "n": 1 + n % 3} for n in range(60)]
+        out = self.rows("generate", rows, "--temperature", "1", "--ignore-eos", "--max-running-requests", "2")
+        self.assertEqual([row["id"] for row in out], list(range(60)))
+        self.assertEqual([row["index"] for row in out], list(range(60)))
+        self.assertEqual([row["completion_tokens"] for row in out], [row["max_tokens"] * row["n"] for row in rows])
+
     def test_score_agrees_with_itself(self):
         rows = [{"text": "12 + 30 = 42"}]
         whole = self.rows("score", rows, "--last-logits")[0]

@@ -34,7 +34,7 @@ class Stepper {
     AttentionConfig attention;
     attention.backend = backend;
     attention.page_size = page_size_;
-    AttentionSpec spec = attention_spec_of(config);
+    AttentionSpec spec = attention_specs(config).front();
     spec.kv_dtype = KvCacheDType::bfloat16;  // the fixtures' dtype
     auto selection = select(attention, spec, DeviceInfo{}, builtin_backends());
     if (!selection) throw std::runtime_error(selection.error().message);

@@ -67,7 +67,7 @@ TEST_F(EngineTest, InfoSaysWhatWasDecided) {
   EXPECT_EQ(info.kv_bytes_per_token, 2 * 2 * 1 * 16 * 2);
   EXPECT_EQ(info.kv_bytes, info.kv_tokens * info.kv_bytes_per_token);
   EXPECT_EQ(info.selection.page_size, 4);
-  EXPECT_EQ(info.spec.page_size, 4);
+  EXPECT_EQ(info.specs.front().page_size, 4);
 }
 
 /// Where the first of `stops` is complete in `text`, and the longest that ends there; npos = nowhere.
@@ -189,7 +189,8 @@ TEST_F(EngineTest, RefusesWhatCanNeverRun) {
 
 TEST_F(EngineTest, ScoresWithoutGenerating) {
   GenerateRequest request = greedy(prompt_of(1024), 0);  // the whole context
-  request.prompt_logprobs = request.last_logits = true;
+  request.prompt_logprobs = 0;
+  request.last_logits = true;
   const Answer a = run_one(*engine_, request);
   EXPECT_EQ(a.last.finish, FinishReason::length);
   EXPECT_TRUE(a.ids.empty());
@@ -200,7 +201,7 @@ TEST_F(EngineTest, ScoresWithoutGenerating) {
 TEST_F(EngineTest, PromptLogprobsAreThoseOfThePrefixesLastLogits) {
   const auto prompt = prompt_of(23);
   GenerateRequest whole = greedy(prompt, 0);
-  whole.prompt_logprobs = true;
+  whole.prompt_logprobs = 0;
   const Answer scored = run_one(*engine_, whole);
   ASSERT_EQ(scored.last.prompt_logprobs.size(), prompt.size() - 1);
   for (size_t n = 1; n < prompt.size(); ++n) {
@@ -210,7 +211,7 @@ TEST_F(EngineTest, PromptLogprobsAreThoseOfThePrefixesLastLogits) {
     const std::vector<float> logits = run_one(*engine_, prefix).last.last_logits;
     const double logprob = static_cast<double>(logits[static_cast<size_t>(prompt[n])]) -
                            log_sum_exp(logits.data(), static_cast<int64_t>(logits.size()));
-    EXPECT_EQ(scored.last.prompt_logprobs[n - 1], static_cast<float>(logprob));
+    EXPECT_EQ(scored.last.prompt_logprobs[n - 1].token.logprob, static_cast<float>(logprob));
   }
 }
 
@@ -277,7 +278,7 @@ TEST_F(EngineTest, PreemptedRequestsGetTheSameTokens) {
     requests.push_back(greedy(prompt_of(18 + static_cast<int>(i), i), 36));
     if (i % 2) requests.back().sampling.temperature = 1;
     requests.back().sampling.seed = i;
-    requests.back().prompt_logprobs = i == 3;
+    if (i == 3) requests.back().prompt_logprobs = 2;
   }
   const std::vector<Answer> ample = run_all(*engine_, requests);
   EXPECT_EQ(engine_->stats().preemptions, 0);
@@ -324,7 +325,7 @@ TEST_F(EngineTest, LogitsThatAreNotNumbersEndOnlyTheirRequest) {
   std::replace(good.begin(), good.end(), 100, 101);
   bad[4] = 100;
   GenerateRequest scored = greedy(bad, 0);
-  scored.prompt_logprobs = true;
+  scored.prompt_logprobs = 0;
   const auto answers = run_all(*engine, {greedy(good, 4), greedy(bad, 4), scored, greedy(good, 4)});
   EXPECT_EQ(answers[0].last.finish, FinishReason::length);
   EXPECT_EQ(answers[3].ids, answers[0].ids);

@@ -26,8 +26,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FOVEA_CHECK(c.num_kv_heads > 0 && c.num_heads % c.num_kv_heads == 0);
   FOVEA_CHECK(c.head_dim > 0 && c.head_dim % 2 == 0);
   FOVEA_CHECK(static_cast<int64_t>(c.num_heads) * c.head_dim <= 1 << 22);
-  FOVEA_CHECK(c.max_position > 0 && c.rms_norm_eps >= 0);
-  for (const double f : fovea::rope_frequencies(c.rope, c.head_dim))
+  FOVEA_CHECK(c.max_position > 0 && c.norm_eps >= 0);
+  for (const double f : fovea::rope_frequencies(c.ropes[0], c.head_dim))
     FOVEA_CHECK(std::isfinite(f) && f >= 0);
   for (const int32_t id : c.eos_token_ids)
     FOVEA_CHECK(id >= 0);

@@ -106,7 +106,7 @@ std::vector<Answer> answers(const Golden& golden, const Setting& setting) {
     request.sampling.temperature = 0.0f;
     request.sampling.ignore_eos = true;
     request.sampling.max_tokens = static_cast<int>(golden.prompts[i].greedy.size());
-    request.prompt_logprobs = true;
+    request.prompt_logprobs = 0;
     request.last_logits = true;
     auto id =
         (*engine)->submit(std::move(request), [&mutex, &answer = result[i]](const RequestOutput& output) {
@@ -114,7 +114,8 @@ std::vector<Answer> answers(const Golden& golden, const Setting& setting) {
           answer.tokens.insert(answer.tokens.end(), output.token_ids.begin(), output.token_ids.end());
           EXPECT_NE(output.finish, FinishReason::error) << output.error.message;
           if (output.finish == FinishReason::none) return;
-          answer.logprobs = output.prompt_logprobs;
+          for (const TokenLogprobs& token : output.prompt_logprobs)
+            answer.logprobs.push_back(token.token.logprob);
           answer.last_logits = output.last_logits;
         });
     if (!id) ADD_FAILURE() << id.error().message;

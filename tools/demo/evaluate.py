@@ -32,9 +32,12 @@ def report(name, rows, answers, log=print, failures=5):
     return passed
 
 
-def answers_of(args, name, folder):
-    output = os.path.join(folder, name + ".jsonl")
-    command = [args.fovea, "generate", "--model", args.model, "--input", os.path.join(HELD_OUT, name + ".jsonl"),
+def answers_of(args, rows, name, folder):
+    prompts, output = (os.path.join(folder, f"{name}.{end}.jsonl") for end in ["prompts", "answers"])
+    with open(prompts, "w", encoding="utf-8") as f:
+        for row in rows:
+            f.write(json.dumps({key: row[key] for key in ["prompt", "messages"] if key in row}) + "\n")
+    command = [args.fovea, "generate", "--model", args.model, "--input", prompts,
                "--output", output, "--temperature", "0", "--max-tokens", str(args.max_tokens), *args.extra]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return [row["text"] for row in sorted(read_rows(output), key=lambda row: row["index"])]
@@ -52,7 +55,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for name in args.tasks:
             rows = read_rows(os.path.join(HELD_OUT, name + ".jsonl"))
-            passed &= report(name, rows, answers_of(args, name, folder))
+            passed &= report(name, rows, answers_of(args, rows, name, folder))
     return 0 if passed else 1
 
 

@@ -13,128 +13,97 @@ import math
 import random
 import shutil
 import sys
-from dataclasses import dataclass, field
+import traceback
 from pathlib import Path
 
 import safetensors
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config
+from transformers import AutoModelForCausalLM
+
+import encoders
+import mxfp4
+from decoders import BOS, EOS, MODELS, TOKENIZER_SIZE
 
 SEED = 20251120
-BOS, EOS = 256, 257
-TOKENIZER_SIZE = 258  # the 256 bytes, <s> and </s>
-LENGTHS = [1, 15, 16, 17, 31, 33, 100, 200]  # one token; a page of 16 +-1, two +-1; many chunks of 16
-LONG = LENGTHS + [700]  # also more than one chunk of 512
 GREEDY_TOKENS = 16
-LARGE_EPS = 1e-3  # changes logits by more than the test's 1e-3; the usual 1e-5 and 1e-6 do not
 LOGIT_STD = 3.0  # like a trained model's; the gaps between logits are then far above fp32 noise
-
-
-@dataclass
-class Spec:
-    """One fixture; `config` goes to the transformers config class as it is."""
-
-    name: str
-    family: str  # "llama" or "qwen3"
-    dtype: torch.dtype
-    config: dict
-    lengths: list = field(default_factory=lambda: LENGTHS)
-    max_shard_size: str = "1GB"
-
-
-def shape(hidden, inter, layers, heads, kv_heads, head_dim, vocab=TOKENIZER_SIZE, **more):
-    return dict(
-        hidden_size=hidden, intermediate_size=inter, num_hidden_layers=layers, num_attention_heads=heads,
-        num_key_value_heads=kv_heads, head_dim=head_dim, vocab_size=vocab, max_position_embeddings=1024,
-        bos_token_id=BOS, eos_token_id=EOS, pad_token_id=None, **more)
-
-
-def rope(theta, kind="default", **more):
-    return dict(rope_theta=theta, rope_type=kind, **more)
-
-
-def llama3_rope(factor, original):
-    return rope(500000.0, "llama3", factor=factor, low_freq_factor=1.0, high_freq_factor=4.0,
-                original_max_position_embeddings=original)
-
-
-F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
-MODELS = [
-    Spec("llama2_mha_d16_fp32", "llama", F32,
-         shape(32, 72, 2, 2, 2, 16, rms_norm_eps=1e-5, rope_parameters=rope(10000.0))),
-    Spec("llama3_gqa4_d16_bf16", "llama", BF16,
-         shape(64, 96, 2, 4, 1, 16, rms_norm_eps=1e-5, rope_parameters=llama3_rope(8.0, 64)), lengths=LONG),
-    Spec("llama32_gqa4_d64_fp16", "llama", F16,
-         shape(32, 64, 2, 4, 1, 64, rms_norm_eps=1e-5, rope_parameters=llama3_rope(32.0, 128),
-               tie_word_embeddings=True)),
-    Spec("llama_linear_gqa3_d24_fp16", "llama", F16,
-         shape(48, 80, 3, 3, 1, 24, rms_norm_eps=1e-6, rope_parameters=rope(10000.0, "linear", factor=4.0),
-               tie_word_embeddings=True)),
-    Spec("llama_bias_gqa2_d16_fp32", "llama", F32,
-         shape(32, 64, 2, 4, 2, 16, rms_norm_eps=LARGE_EPS, rope_parameters=rope(10000.0), attention_bias=True,
-               mlp_bias=True, tie_word_embeddings=True)),
-    Spec("llama_padded_gqa5_d16_bf16_sharded", "llama", BF16,
-         shape(40, 56, 3, 5, 1, 16, vocab=320, rms_norm_eps=1e-5, rope_parameters=rope(500000.0)),
-         max_shard_size="40KB"),
-    Spec("qwen3_gqa2_d32_bf16", "qwen3", BF16,
-         shape(48, 64, 3, 4, 2, 32, rms_norm_eps=1e-6, rope_parameters=rope(1000000.0), tie_word_embeddings=True),
-         lengths=LONG),
-    Spec("qwen3_gqa3_d64_bf16", "qwen3", BF16,
-         shape(32, 48, 2, 3, 1, 64, rms_norm_eps=1e-6, rope_parameters=rope(1000000.0))),
-    Spec("qwen3_gqa5_d80_bf16", "qwen3", BF16,
-         shape(32, 40, 2, 5, 1, 80, rms_norm_eps=1e-6, rope_parameters=rope(1000000.0), tie_word_embeddings=True)),
-    Spec("qwen3_gqa7_d128_bf16", "qwen3", BF16,
-         shape(24, 40, 2, 7, 1, 128, rms_norm_eps=1e-6, rope_parameters=rope(1000000.0),
-               tie_word_embeddings=True)),
-    Spec("qwen3_bias_gqa4_d16_fp32_sharded", "qwen3", F32,
-         shape(32, 56, 2, 4, 1, 16, rms_norm_eps=LARGE_EPS, rope_parameters=rope(1000000.0), attention_bias=True),
-         max_shard_size="50KB"),
-    Spec("qwen3_padded_gqa7_d16_fp16", "qwen3", F16,
-         shape(32, 56, 3, 14, 2, 16, vocab=288, rms_norm_eps=1e-6, rope_parameters=rope(1000000.0),
-               tie_word_embeddings=True)),
-]
+CONFIGS = {
+    "llama": "LlamaConfig", "qwen2": "Qwen2Config", "qwen3": "Qwen3Config", "mistral": "MistralConfig",
+    "gemma2": "Gemma2Config", "gemma3": "Gemma3TextConfig", "olmo2": "Olmo2Config", "granite": "GraniteConfig",
+    "phi3": "Phi3Config", "llama4": "Llama4TextConfig", "mixtral": "MixtralConfig", "qwen3_moe": "Qwen3MoeConfig",
+    "gpt_oss": "GptOssConfig",
+}
+NORMS_FROM_ZERO = ("gemma2", "gemma3")  # their norms multiply by 1 + w
 
 
 @torch.no_grad()
-def perturb(model, generator):
+def perturb(model, generator, family):
     """Gives every parameter values that matter: a norm of ones or a bias of zeros would hide its absence."""
-    hidden = model.config.hidden_size
-    tied = model.config.tie_word_embeddings
+    config = model.config
+    hidden, tied = config.hidden_size, config.tie_word_embeddings
+    expert_size = getattr(config, "moe_intermediate_size", None) or config.intermediate_size
+    # What the model multiplies its logits and its embeddings by is divided out, so that both keep their size.
+    logit_std = LOGIT_STD * getattr(config, "logits_scaling", 1.0) / math.sqrt(hidden)
+    shift = -1.0 if family in NORMS_FROM_ZERO else 0.0
     for name, p in sorted(model.named_parameters()):
         noise = torch.randn(p.shape, generator=generator)
-        if name.endswith("bias"):
+        last = name.split(".")[-1]
+        if last.endswith("bias"):
             p.copy_(0.3 * noise)
         elif "q_norm" in name or "k_norm" in name:
-            p.copy_(1.4 + 0.3 * noise)  # scores of std 1.4^2: attention that is not nearly uniform
+            p.copy_(1.4 + shift + 0.3 * noise)  # scores of std 1.4^2: attention that is not nearly uniform
         elif "norm" in name:
-            p.copy_(1.0 + 0.3 * noise)
+            p.copy_(1.0 + shift + 0.3 * noise)
+        elif last == "sinks":
+            p.copy_(1.5 * noise)
         elif "lm_head" in name or ("embed_tokens" in name and tied):
-            p.copy_(LOGIT_STD / math.sqrt(hidden) * noise)
+            p.copy_(logit_std * noise)
         elif "embed_tokens" in name:
             p.copy_(noise)
-        else:
+        elif p.dim() == 3:  # [experts, in, out], or [experts, out, in] where transformers keeps them so
+            fan_in = hidden if "gate_up" in name else expert_size
+            p.copy_((2.0 if "down" in name else 1.2) / math.sqrt(fan_in) * noise)
+        elif p.dim() == 2:
             # q and k as above; o and down so that the layers outweigh the embedding in the residual stream.
-            gain = {"q_proj": 1.5, "k_proj": 1.5, "o_proj": 2.0, "down_proj": 2.0}.get(name.split(".")[-2], 1.2)
-            p.copy_(gain / math.sqrt(p.shape[1]) * noise)
+            gains = {"q_proj": 1.5, "k_proj": 1.5, "qkv_proj": 1.5, "o_proj": 2.0, "down_proj": 2.0, "router": 2.0,
+                     "gate": 2.0}
+            p.copy_(gains.get(name.split(".")[-2], 1.2) / math.sqrt(p.shape[1]) * noise)
+        else:
+            raise ValueError(f"no rule for {name} {tuple(p.shape)}")
+
+
+def v4_rope(parameters, old):
+    """rope_parameters as the rope_theta and rope_scaling of transformers 4."""
+    parameters = dict(parameters)
+    old["rope_theta"] = parameters.pop("rope_theta")
+    parameters.pop("partial_rotary_factor", None)
+    kind = parameters.pop("rope_type")
+    if kind == "default":
+        old["rope_scaling"] = None
+    elif kind in ("linear", "longrope"):
+        old["rope_scaling"] = {"type": kind, **parameters}  # the spelling before rope_type
+    else:
+        old["rope_scaling"] = {**parameters, "rope_type": kind}
 
 
 def v4_config(config):
     """The v5 config.json respelled as v4 wrote it: rope_theta, rope_scaling, torch_dtype, defaults left out."""
     old = dict(config)
-    parameters = dict(old.pop("rope_parameters"))
-    old["rope_theta"] = parameters.pop("rope_theta")
-    kind = parameters.pop("rope_type")
-    if kind == "default":
-        old["rope_scaling"] = None
-    elif kind == "linear":
-        old["rope_scaling"] = {"type": "linear", **parameters}  # the spelling before rope_type
+    parameters = old.pop("rope_parameters")
+    if "full_attention" in parameters:  # Gemma 3: two bases
+        old["rope_local_base_freq"] = parameters["sliding_attention"]["rope_theta"]
+        old["sliding_window_pattern"] = old["layer_types"].index("full_attention") + 1
+        v4_rope(parameters["full_attention"], old)
     else:
-        old["rope_scaling"] = {**parameters, "rope_type": kind}
+        v4_rope(parameters, old)
     old["torch_dtype"] = old.pop("dtype")
     old["transformers_version"] = "4.51.0"
-    old.pop("layer_types", None)
-    if old["head_dim"] * old["num_attention_heads"] == old["hidden_size"]:
+    if old["model_type"] != "gpt_oss":
+        old.pop("layer_types", None)
+    if old["model_type"] in ("gemma2", "gemma3_text"):
+        old.pop("tie_word_embeddings", None)
+    if old.get("head_dim", 0) * old["num_attention_heads"] == old["hidden_size"]:
         old.pop("head_dim")
     if old["num_key_value_heads"] == old["num_attention_heads"] and old["model_type"] == "llama":
         old.pop("num_key_value_heads")
@@ -194,18 +163,23 @@ def golden_of(model, ids):
 
 
 def make(spec, out, index):
-    config_class = {"llama": LlamaConfig, "qwen3": Qwen3Config}[spec.family]
+    config = getattr(transformers, CONFIGS[spec.family])(**spec.config)
     generator = torch.Generator().manual_seed(SEED + index)
     random_ids = random.Random(SEED + index)
-    model = AutoModelForCausalLM.from_config(config_class(**spec.config))
-    perturb(model, generator)
-    model.to(spec.dtype).save_pretrained(out, max_shard_size=spec.max_shard_size)
+    model = AutoModelForCausalLM.from_config(config)
+    perturb(model, generator, spec.family)
+    model.to(spec.dtype)
+    if spec.mxfp4:
+        mxfp4.round_experts(model)
+    model.save_pretrained(out, max_shard_size=spec.max_shard_size)
     write_json(out / "config.v4.json", v4_config(json.loads((out / "config.json").read_text())))
     write_tokenizer(out)
 
     model = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32, attn_implementation="eager").eval()
     assert model.config._attn_implementation == "eager"
     assert all(p.dtype == torch.float32 for p in model.parameters())
+    if spec.mxfp4:
+        mxfp4.store_experts_as_blocks(out)
     prompts = [golden_of(model, [random_ids.randrange(TOKENIZER_SIZE) for _ in range(n)]) for n in spec.lengths]
     head = dict(name=spec.name, family=spec.family, checkpoint_dtype=str(spec.dtype).removeprefix("torch."),
                 tokenizer_size=TOKENIZER_SIZE, vocab_size=model.config.vocab_size)
@@ -218,7 +192,6 @@ def make(spec, out, index):
     size = sum(f.stat().st_size for f in out.iterdir())
     print(f"{spec.name:36} logit std {logits.std():.2f}  gaps under 2e-3: {(gaps <= 2e-3).sum()} of {gaps.numel()}"
           f"  distinct greedy tokens {distinct}  {size} bytes", flush=True)
-    return {f.name: f.stat().st_size for f in sorted(out.iterdir())}
 
 
 def check_tokenizer(directory):
@@ -237,15 +210,24 @@ def main():
     versions = dict(transformers=transformers.__version__, torch=torch.__version__,
                     safetensors=safetensors.__version__, python=sys.version.split()[0])
     print(versions, flush=True)
-    files = {}
-    for index, spec in enumerate(MODELS):
-        out = root / spec.name
+    failed = []
+    jobs = [(spec.name, lambda out, spec=spec, index=index: make(spec, out, index)) for index, spec in enumerate(MODELS)]
+    for name, job in jobs + encoders.jobs(write_tokenizer):
+        out = root / name
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
-        files[spec.name] = make(spec, out, index)
+        try:
+            job(out)
+        except Exception:  # the others are still worth having; the exit code says that one is missing
+            traceback.print_exc()
+            shutil.rmtree(out)
+            failed.append(name)
+    files = {d.name: {f.name: f.stat().st_size for f in sorted(d.iterdir())} for d in sorted(root.iterdir()) if d.is_dir()}
     check_tokenizer(root / MODELS[0].name)
     write_json(root / "MANIFEST.json", dict(made_by="tools/goldens/make.py", seed=SEED, versions=versions,
                                             attention="eager, fp32, CPU", files=files))
+    if failed:
+        sys.exit("failed: " + ", ".join(failed))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,111 @@
+#include "engine/logits_processor.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace fovea {
+namespace {
+
+constexpr float kMasked = -std::numeric_limits<float>::infinity();
+constexpr std::string_view kSpace = " \t\n\v\f\r";
+
+std::vector<int32_t> distinct(std::vector<int32_t> ids) {
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+/// Ids from `logits.size()` on pad the vocabulary: they are never drawn, so nothing is to be changed.
+void write(std::span<float> logits, int32_t token, float value, std::vector<LogitsProcessor::Edit>& edits) {
+  const auto at = static_cast<size_t>(token);
+  if (at >= logits.size()) return;
+  edits.push_back({token, logits[at]});
+  logits[at] = value;
+}
+
+}  // namespace
+
+Result<std::vector<std::vector<int32_t>>> tokenize_bad_words(const std::vector<std::string>& words,
+                                                             const Tokenizer& tokenizer) {
+  std::vector<std::vector<int32_t>> sequences;
+  EncodeOptions options;
+  options.add_special_tokens = false;
+  for (const std::string& word : words) {
+    const std::string bare = word.substr(std::min(word.find_first_not_of(kSpace), word.size()));
+    FOVEA_TRY(plain, tokenizer.encode(bare, options));
+    FOVEA_TRY(spaced, tokenizer.encode(" " + bare, options));
+    if (plain.empty())
+      return invalid("bad_words has \"" + word + "\", which has no tokens in this model; remove it");
+    const bool other = spaced.size() == plain.size() && spaced.front() != plain.front();
+    sequences.push_back(std::move(plain));
+    if (other) sequences.push_back(std::move(spaced));
+  }
+  return sequences;
+}
+
+LogitsProcessor::LogitsProcessor(const SamplingParams& params, std::vector<std::vector<int32_t>> bad_words,
+                                 std::span<const int32_t> end_tokens)
+    : penalises_(params.repetition_penalty != 1 || params.frequency_penalty != 0 ||
+                 params.presence_penalty != 0),
+      min_tokens_(static_cast<size_t>(params.min_tokens)),
+      repetition_(params.repetition_penalty),
+      frequency_(params.frequency_penalty),
+      presence_(params.presence_penalty),
+      bias_(params.logit_bias),
+      bad_words_(std::move(bad_words)),
+      counts_(params.repetition_penalty != 1) {
+  if (params.allowed_token_ids) allowed_ = distinct(*params.allowed_token_ids);
+  if (min_tokens_ > 0) {
+    ends_ = params.stop_token_ids;
+    ends_.insert(ends_.end(), end_tokens.begin(), end_tokens.end());
+    ends_ = distinct(std::move(ends_));
+  }
+  active_ = penalises_ || !ends_.empty() || !bias_.empty() || !bad_words_.empty();
+}
+
+void LogitsProcessor::apply(std::span<const int32_t> tokens, size_t prompt_len, std::span<float> logits,
+                            std::vector<Edit>& edits) {
+  const auto answer = tokens.subspan(prompt_len);
+  apply_bad_words(answer, logits, edits);
+  if (answer.size() < min_tokens_)
+    for (const int32_t token : ends_)
+      write(logits, token, kMasked, edits);
+  for (const LogitBias& b : bias_)
+    if (const auto at = static_cast<size_t>(b.token_id); at < logits.size())
+      write(logits, b.token_id, logits[at] + b.bias, edits);
+  if (!penalises_) return;
+  counts_.update(tokens, prompt_len);
+  apply_penalties(logits, edits);
+}
+
+void LogitsProcessor::apply_bad_words(std::span<const int32_t> answer, std::span<float> logits,
+                                      std::vector<Edit>& edits) const {
+  for (const std::vector<int32_t>& word : bad_words_) {
+    const size_t before = word.size() - 1;
+    if (before <= answer.size() && std::equal(word.begin(), word.end() - 1, answer.last(before).begin()))
+      write(logits, word.back(), kMasked, edits);
+  }
+}
+
+void LogitsProcessor::apply_penalties(std::span<float> logits, std::vector<Edit>& edits) const {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  for (const auto& [token, answered] : counts_.entries()) {
+    if (static_cast<size_t>(token) >= logits.size()) continue;
+    float x = logits[static_cast<size_t>(token)];
+    if (x == kMasked) continue;
+    x = x > 0 ? x / repetition_ : x * repetition_;
+    if (answered > 0) {
+      x -= frequency_ * static_cast<float>(answered);
+      x -= presence_;
+    }
+    write(logits, token, std::clamp(x, -kMax, kMax), edits);  // a tiny divisor would make it infinite
+  }
+}
+
+void LogitsProcessor::undo(std::span<float> logits, std::vector<Edit>& edits) {
+  for (; !edits.empty(); edits.pop_back())  // last to first: a token may have been written more than once
+    logits[static_cast<size_t>(edits.back().token)] = edits.back().before;
+}
+
+}  // namespace fovea

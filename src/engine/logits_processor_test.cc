@@ -1,0 +1,220 @@
+#include "engine/logits_processor.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "engine/sampler.h"
+
+namespace fovea {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+using Ids = std::vector<int32_t>;
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+/// The documented rules over the whole vocabulary, each operation in double and rounded to float (which is
+/// what a float operation is: double has more than twice its digits).
+std::vector<float> expected(std::vector<float> logits, const SamplingParams& p,
+                            const std::vector<Ids>& bad_words, const Ids& ends, const Ids& prompt,
+                            const Ids& answer) {
+  const auto round = [](double x) { return static_cast<float>(x); };
+  for (const Ids& word : bad_words) {
+    const size_t n = word.size() - 1;
+    if (n > answer.size()) continue;
+    const Ids tail(answer.end() - static_cast<std::ptrdiff_t>(n), answer.end());
+    if (tail == Ids(word.begin(), word.end() - 1)) logits[static_cast<size_t>(word.back())] = -kInf;
+  }
+  if (static_cast<int>(answer.size()) < p.min_tokens) {
+    for (int32_t id : ends)
+      logits[static_cast<size_t>(id)] = -kInf;
+    for (int32_t id : p.stop_token_ids)
+      logits[static_cast<size_t>(id)] = -kInf;
+  }
+  for (size_t id = 0; id < logits.size(); ++id) {
+    float& x = logits[id];
+    for (const LogitBias& b : p.logit_bias)
+      if (b.token_id == static_cast<int32_t>(id))
+        x = round(static_cast<double>(x) + static_cast<double>(b.bias));
+    const auto count = std::count(answer.begin(), answer.end(), static_cast<int32_t>(id));
+    const bool seen = count > 0 || std::count(prompt.begin(), prompt.end(), static_cast<int32_t>(id)) > 0;
+    const double penalty = static_cast<double>(p.repetition_penalty);
+    if (seen && x > 0)
+      x = round(static_cast<double>(x) / penalty);
+    else if (seen)
+      x = round(static_cast<double>(x) * penalty);
+    const float frequency = round(static_cast<double>(p.frequency_penalty) * static_cast<double>(count));
+    if (count > 0) {
+      x = round(static_cast<double>(x) - static_cast<double>(frequency));
+      x = round(static_cast<double>(x) - static_cast<double>(p.presence_penalty));
+    }
+  }
+  return logits;
+}
+
+struct Case {
+  SamplingParams params;
+  std::vector<Ids> bad_words;
+  Ids ends, prompt;
+  int vocab = 0;
+};
+
+Case random_case(std::mt19937& rng) {
+  Case c;
+  c.vocab = 5 + static_cast<int>(rng() % 60);
+  const auto id = [&] { return static_cast<int32_t>(rng() % static_cast<uint32_t>(c.vocab)); };
+  const auto value = [&](float low, float high) {
+    return std::uniform_real_distribution<float>(low, high)(rng);
+  };
+  SamplingParams& p = c.params;
+  p.temperature = rng() % 3 == 0 ? 0.0f : value(0.3f, 2);
+  p.top_k = rng() % 2 ? static_cast<int>(rng() % 20) : 0;
+  p.top_p = rng() % 2 ? value(0.3f, 1) : 1;
+  p.min_p = rng() % 3 == 0 ? value(0, 0.2f) : 0;
+  if (rng() % 2) p.repetition_penalty = value(0.5f, 2);
+  if (rng() % 2) p.frequency_penalty = value(-2, 2);
+  if (rng() % 2) p.presence_penalty = value(-2, 2);
+  p.min_tokens = static_cast<int>(rng() % 6);
+  for (size_t i = rng() % 3; i > 0; --i)
+    p.stop_token_ids.push_back(id());
+  for (size_t i = rng() % 3; i > 0; --i)
+    c.ends.push_back(id());
+  Ids biased(static_cast<size_t>(c.vocab));
+  for (size_t i = 0; i < biased.size(); ++i)
+    biased[i] = static_cast<int32_t>(i);
+  std::shuffle(biased.begin(), biased.end(), rng);
+  for (size_t i = rng() % 4; i > 0; --i)
+    p.logit_bias.push_back({biased[i], value(-5, 5)});
+  for (size_t i = rng() % 4; i > 0; --i) {
+    Ids word;
+    for (size_t n = 1 + rng() % 3; n > 0; --n)
+      word.push_back(id() % 5);  // few tokens: words do occur
+    c.bad_words.push_back(word);
+  }
+  if (rng() % 2) {
+    p.allowed_token_ids.emplace();
+    for (size_t i = 1 + rng() % 9; i > 0; --i)
+      p.allowed_token_ids->push_back(id());
+  }
+  for (size_t i = 1 + rng() % 20; i > 0; --i)
+    c.prompt.push_back(id());
+  return c;
+}
+
+std::vector<float> random_logits(int vocab, std::mt19937& rng) {
+  std::normal_distribution<float> normal(0, 3);
+  std::vector<float> logits(static_cast<size_t>(vocab));
+  for (float& x : logits)
+    x = rng() % 20 == 0 ? -kInf : normal(rng);
+  logits[rng() % logits.size()] = 1;
+  return logits;
+}
+
+/// Growing answers of random requests: the changed logits are the reference's, bit for bit, they are put
+/// back, and the token is the one drawn from a row that was changed and masked beforehand.
+TEST(LogitsProcessorTest, EqualsThePlainRulesOnRandomRequests) {
+  std::mt19937 rng(5);
+  int drawn = 0, refused = 0, changed = 0;
+  for (int round = 0; round < 400; ++round) {
+    SCOPED_TRACE(round);
+    const Case c = random_case(rng);
+    LogitsProcessor direct(c.params, c.bad_words, c.ends), sampled(c.params, c.bad_words, c.ends);
+    Sampler sampler, plain;
+    Ids tokens = c.prompt;
+    for (int step = 0; step < 12; ++step) {
+      const std::vector<float> raw = random_logits(c.vocab, rng);
+      const Ids answer(tokens.begin() + static_cast<std::ptrdiff_t>(c.prompt.size()), tokens.end());
+      std::vector<float> want = expected(raw, c.params, c.bad_words, c.ends, c.prompt, answer);
+      std::vector<float> got = raw;
+      std::vector<LogitsProcessor::Edit> edits;
+      if (direct.active()) direct.apply(tokens, c.prompt.size(), got, edits);
+      ASSERT_TRUE(same_bits(got, want));
+      changed += !same_bits(got, raw);
+      LogitsProcessor::undo(got, edits);
+      ASSERT_TRUE(same_bits(got, raw));
+
+      if (c.params.allowed_token_ids)
+        for (int32_t id = 0; id < c.vocab; ++id)
+          if (!std::count(c.params.allowed_token_ids->begin(), c.params.allowed_token_ids->end(), id))
+            want[static_cast<size_t>(id)] = -kInf;
+      const auto token = sampler.sample(got, c.params, 3, tokens.size(), &sampled, tokens, c.prompt.size());
+      ASSERT_TRUE(same_bits(got, raw));
+      const auto reference = plain.sample(want, c.params, 3, tokens.size());
+      ASSERT_EQ(token.ok(), reference.ok());
+      if (token) {
+        ASSERT_EQ(*token, *reference);
+      }
+      ++(token ? drawn : refused);
+      tokens.push_back(token ? *token : static_cast<int32_t>(rng() % static_cast<uint32_t>(c.vocab)));
+    }
+  }
+  EXPECT_GT(drawn, 3000);
+  EXPECT_GT(refused, 10);
+  EXPECT_GT(changed, 2000);
+}
+
+/// A request that was put back and starts again with all of its tokens gives the same as one that saw each
+/// come.
+TEST(LogitsProcessorTest, CountsAreAFunctionOfTheTokens) {
+  SamplingParams p;
+  p.repetition_penalty = 1.3f;
+  p.frequency_penalty = 0.5f;
+  std::mt19937 rng(6);
+  constexpr int32_t kVocab = 20000;  // so many distinct ones that the table grows
+  Ids tokens;
+  LogitsProcessor stepwise(p, {}, {});
+  std::vector<float> logits(kVocab, 1.0f), other = logits;
+  std::vector<LogitsProcessor::Edit> edits;
+  for (int i = 0; i < 6000; ++i) {
+    tokens.push_back(static_cast<int32_t>(rng() % kVocab));
+    if (i % 97 != 0 || i < 1000) continue;
+    stepwise.apply(tokens, 1000, logits, edits);
+    LogitsProcessor::undo(logits, edits);
+  }
+  stepwise.apply(tokens, 1000, logits, edits);
+  edits.clear();
+  LogitsProcessor afresh(p, {}, {});
+  afresh.apply(tokens, 1000, other, edits);
+  EXPECT_TRUE(same_bits(logits, other));
+  EXPECT_TRUE(same_bits(
+      other, expected(std::vector<float>(kVocab, 1.0f), p, {}, {}, Ids(tokens.begin(), tokens.begin() + 1000),
+                      Ids(tokens.begin() + 1000, tokens.end()))));
+}
+
+TEST(LogitsProcessorTest, IdsThatPadTheVocabularyAreLeftAlone) {
+  SamplingParams p;
+  p.repetition_penalty = 2;
+  p.min_tokens = 5;
+  LogitsProcessor processor(p, {{9}}, Ids{8});
+  std::vector<float> logits = {4, 4, 4};
+  std::vector<LogitsProcessor::Edit> edits;
+  processor.apply(Ids{1, 7}, 2, logits, edits);
+  EXPECT_EQ(logits, (std::vector<float>{4, 2, 4}));
+}
+
+TEST(LogitsProcessorTest, NothingToDoIsSaidSo) {
+  EXPECT_FALSE(LogitsProcessor(SamplingParams(), {}, Ids{1}).active());
+  SamplingParams p;
+  p.allowed_token_ids = {3, 1, 3};
+  const LogitsProcessor allowed(p, {}, {});
+  EXPECT_FALSE(allowed.active());
+  EXPECT_EQ(Ids(allowed.allowed().begin(), allowed.allowed().end()), (Ids{1, 3}));
+}
+
+TEST(LogitsProcessorTest, ATinyRepetitionPenaltyStaysFinite) {
+  SamplingParams p;
+  p.repetition_penalty = std::numeric_limits<float>::denorm_min();
+  p.temperature = 0;
+  LogitsProcessor processor(p, {}, {});
+  std::vector<float> logits = {1, 5};
+  EXPECT_EQ(*Sampler().sample(logits, p, 1, 1, &processor, Ids{0}, 1), 0);
+}
+
+}  // namespace
+}  // namespace fovea

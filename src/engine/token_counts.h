@@ -1,0 +1,36 @@
+#pragma once
+// How often each token occurs in a sequence, counted as it grows: what penalties look at.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace fovea {
+
+/// A function of the tokens alone: whatever happens to the sequence's pages, the counts are the same.
+class TokenCounts {
+ public:
+  struct Entry {
+    int32_t token = 0;
+    int32_t answered = 0;  ///< occurrences after the prompt; 0 = in the prompt only
+  };
+
+  /// `with_prompt`: tokens of the prompt get entries too.
+  explicit TokenCounts(bool with_prompt = false) : with_prompt_(with_prompt) {}
+
+  /// Counts the tokens that are new since the last call; `tokens` only ever grows at its end.
+  void update(std::span<const int32_t> tokens, size_t prompt_len);
+
+  /// One a distinct token, in order of first occurrence.
+  std::span<const Entry> entries() const { return entries_; }
+
+ private:
+  Entry& entry_of(int32_t token);
+  void grow();
+
+  bool with_prompt_;
+  size_t seen_ = 0;
+  std::vector<Entry> entries_;
+  std::vector<int32_t> slots_;  // open addressing, a power of two: index into entries_, -1 = free
+};
+
+}  // namespace fovea

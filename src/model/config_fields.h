@@ -1,0 +1,126 @@
+#pragma once
+// Reading config.json: keys of one JSON object with their checks, and what most decoder families have in
+// common.
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+#include "model/mapped_file.h"
+
+namespace fovea {
+
+/// Reads keys of one JSON object. The first problem is kept; later reads return their fallback.
+class Fields {
+ public:
+  Fields(const nlohmann::json& object, std::string file, Status& status)
+      : object_(object), file_(std::move(file)), status_(status) {}
+
+  const std::string& file() const { return file_; }
+  bool ok() const { return status_.ok(); }
+  /// Keys of an object inside this one; errors go to the same place.
+  Fields nested(const char* key) const { return Fields(*find(key), file_ + ": " + key, status_); }
+
+  /// Null when the key is absent or null.
+  const nlohmann::json* find(const char* key) const {
+    const auto it = object_.find(key);
+    return it == object_.end() || it->is_null() ? nullptr : &*it;
+  }
+  bool has(const char* key) const { return object_.contains(key); }
+
+  /// "FILE: KEY is VALUE; HELP"
+  void refuse(const char* key, const std::string& help, ErrorCode code = ErrorCode::invalid_argument) {
+    if (!status_) return;
+    const nlohmann::json* value = find(key);
+    const std::string text = value ? printable(value->dump(-1, ' ', true)) : has(key) ? "null" : "missing";
+    status_ = Error{code, file_ + ": " + key + " is " + text + "; " + help};
+  }
+
+  int64_t integer(const char* key, int64_t low, int64_t high, std::optional<int64_t> fallback = {}) {
+    const nlohmann::json* value = find(key);
+    if (!value && fallback) return *fallback;
+    if (value && fits(*value, low, high)) return value->get<int64_t>();
+    refuse(key, "an integer from " + std::to_string(low) + " to " + std::to_string(high) + " is needed");
+    return low;
+  }
+  int small(const char* key, int64_t low, int64_t high, std::optional<int64_t> fallback = {}) {
+    return static_cast<int>(integer(key, low, high, fallback));
+  }
+  double number(const char* key, double low, double high, std::optional<double> fallback = {}) {
+    const nlohmann::json* value = find(key);
+    if (!value && fallback) return *fallback;
+    if (value && value->is_number()) {
+      const double x = value->get<double>();
+      if (x >= low && x <= high) return x;
+    }
+    refuse(key, "a number from " + short_number(low) + " to " + short_number(high) + " is needed");
+    return low;
+  }
+  bool boolean(const char* key, bool fallback) {
+    const nlohmann::json* value = find(key);
+    if (!value) return fallback;
+    if (value->is_boolean()) return value->get<bool>();
+    refuse(key, "true or false is needed");
+    return fallback;
+  }
+  std::string string(const char* key, const std::string& fallback) {
+    const nlohmann::json* value = find(key);
+    if (!value) return fallback;
+    if (value->is_string()) return value->get<std::string>();
+    refuse(key, "a string is needed");
+    return fallback;
+  }
+  /// An id or a list of ids; empty when absent.
+  std::vector<int32_t> token_ids(const char* key) {
+    const nlohmann::json* value = find(key);
+    std::vector<int32_t> ids;
+    if (!value) return ids;
+    const nlohmann::json list = value->is_array() ? *value : nlohmann::json::array({*value});
+    for (const nlohmann::json& id : list) {
+      if (!fits(id, 0, kMaxTokenId)) {
+        refuse(key, "a token id (0 or more) or a list of them is needed");
+        return {};
+      }
+      ids.push_back(id.get<int32_t>());
+    }
+    return ids;
+  }
+  std::optional<float> optional_number(const char* key, double low, double high) {
+    if (!find(key)) return std::nullopt;
+    return static_cast<float>(number(key, low, high));
+  }
+
+ private:
+  static bool fits(const nlohmann::json& value, int64_t low, int64_t high) {
+    if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(kMaxInt64)) return false;
+    return value.is_number_integer() && value.get<int64_t>() >= low && value.get<int64_t>() <= high;
+  }
+  static constexpr int64_t kMaxTokenId = std::numeric_limits<int32_t>::max();
+  static std::string short_number(double x) { return nlohmann::json(x).dump(); }
+  static constexpr int64_t kMaxInt64 = std::numeric_limits<int64_t>::max();
+
+  const nlohmann::json& object_;
+  std::string file_;
+  Status& status_;
+};
+
+/// Sizes by the keys that Llama gave them: vocab_size, hidden_size, intermediate_size, num_hidden_layers,
+/// num_attention_heads, num_key_value_heads (absent: as many), head_dim (absent: `default_head_dim`, or
+/// hidden_size / num_attention_heads where that is 0), max_position_embeddings. config.layers gets its
+/// entries.
+void read_sizes(Fields& fields, ModelConfig& config, int default_head_dim = 0);
+
+/// layer_types, sliding_window, use_sliding_window and max_window_layers as config.layers[].window: a list
+/// wins, else layers from max_window_layers on slide where use_sliding_window (absent: `slides`) is true.
+void read_layer_types(Fields& fields, ModelConfig& config, bool slides = false);
+
+/// rope_theta with rope_scaling (transformers 4) or rope_parameters (5) as config.ropes[0].
+void read_rope(Fields& fields, ModelConfig& config);
+
+/// hidden_act (or hidden_activation): a name of Activation; anything else is refused.
+Activation read_activation(Fields& fields, const char* key, Activation fallback);
+
+}  // namespace fovea

@@ -1,0 +1,31 @@
+// A line of an input file from anywhere: a row, or one line of printable words about it.
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "cli/json_io.h"
+
+namespace {
+
+void check_message(const std::string& message) {
+  const auto printable = [](unsigned char c) { return c >= 0x20 && c < 0x7f; };
+  if (message.empty() || !std::all_of(message.begin(), message.end(), printable)) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using fovea::cli::RowKind;
+  const std::string line(reinterpret_cast<const char*>(data), size);
+  for (const RowKind kind : {RowKind::generate, RowKind::score}) {
+    const auto row = fovea::cli::parse_row(line, "line 1", kind);
+    if (!row) {
+      check_message(row.error().message);
+    } else if (row->text.has_value() + row->ids.has_value() + !row->messages.empty() != 1) {
+      std::abort();
+    }
+  }
+  if (const auto bias = fovea::cli::parse_logit_bias(line); !bias) check_message(bias.error().message);
+  return 0;
+}
