@@ -223,7 +223,10 @@ Result<std::string> ChatPrompt::render(const ChatRequest& request) const {
 Result<std::string> render_chat_prompt(const EngineConfig& config, const ChatRequest& request) {
   FOVEA_TRY(dir, resolve_model_dir(config.model));
   std::unique_ptr<Tokenizer> tokenizer;
-  if (auto loaded = Tokenizer::load(dir)) tokenizer = *std::move(loaded);
+  if (auto loaded = Tokenizer::load(dir))
+    tokenizer = *std::move(loaded);
+  else if (loaded.error().code != ErrorCode::not_found)
+    return loaded.error();
   FOVEA_TRY(prompt, ChatPrompt::load(dir, tokenizer.get(), config));
   return prompt.render(request);
 }

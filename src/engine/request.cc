@@ -81,7 +81,7 @@ Request::Request(const GenerateRequest& request, int index,
   if (request.prompt_logprobs) prompt_logprobs_.resize(sequence.tokens.size() - 1);
   const int room = context.max_seq_len - sequence.prompt_len;
   max_new_tokens_ = std::min(sampling_.max_tokens.value_or(room), room);
-  if (context.tokenizer) text_.emplace(*context.tokenizer, sampling_.skip_special_tokens);
+  if (context.tokenizer) text_.emplace(*context.tokenizer, sampling_.skip_special_tokens, sequence.tokens);
   output_.index = index;
   output_.prompt_tokens = sequence.prompt_len;
 }

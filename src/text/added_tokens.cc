@@ -9,37 +9,12 @@
 namespace fovea::text {
 namespace {
 
-// The character that ends right before `pos`.
-uint32_t character_before(std::string_view text, size_t pos, size_t& length) {
-  size_t begin = pos - 1;
-  while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80)
-    --begin;
-  length = pos - begin;
-  return decode_utf8(text.substr(begin, length)).code_point;
-}
-
 bool stands_alone(std::string_view text, Span span) {
-  size_t length = 0;
-  if (span.begin > 0 && is_word(character_before(text, span.begin, length))) return false;
+  if (span.begin > 0) {
+    const size_t before = previous_character(text, span.begin);
+    if (is_word(decode_utf8(text.substr(before)).code_point)) return false;
+  }
   return span.end == text.size() || !is_word(decode_utf8(text.substr(span.end)).code_point);
-}
-
-size_t strip_left(std::string_view text, size_t pos, size_t floor) {
-  while (pos > floor) {
-    size_t length = 0;
-    if (!is_white_space(character_before(text, pos, length))) break;
-    pos -= length;
-  }
-  return pos;
-}
-
-size_t strip_right(std::string_view text, size_t pos) {
-  while (pos < text.size()) {
-    const Utf8Char c = decode_utf8(text.substr(pos));
-    if (!is_white_space(c.code_point)) break;
-    pos += c.length;
-  }
-  return pos;
 }
 
 }  // namespace
@@ -114,8 +89,8 @@ void AddedTokenFinder::split(std::string_view text, bool parse_special, std::vec
     pos = span.end;  // a match that does not count is passed over whole
     if (token->special && !parse_special) continue;
     if (token->single_word && !stands_alone(text, span)) continue;
-    if (token->lstrip) span.begin = strip_left(text, span.begin, done);
-    if (token->rstrip) span.end = strip_right(text, span.end);
+    if (token->lstrip) span.begin -= trailing_white_space(text.substr(done, span.begin - done));
+    if (token->rstrip) span.end += leading_white_space(text.substr(span.end));
     if (done < span.begin) out.push_back({{done, span.begin}, nullptr});
     out.push_back({span, token});
     done = pos = span.end;

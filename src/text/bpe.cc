@@ -31,8 +31,12 @@ struct Node {
 
 }  // namespace
 
-Bpe::Bpe(Vocabulary vocabulary, MergeTable merges, const BpeOptions& options)
-    : TokenModel(std::move(vocabulary)), direct_(kDirect, -1), merges_(std::move(merges)), options_(options) {
+Bpe::Bpe(Vocabulary vocabulary, MergeTable merges, BpeOptions options)
+    : TokenModel(std::move(vocabulary)),
+      direct_(kDirect, -1),
+      byte_ids_(this->vocabulary().byte_token_ids()),
+      merges_(std::move(merges)),
+      options_(std::move(options)) {
   for (uint32_t c = 0; c < kDirect; ++c) {
     std::string character;
     append_utf8(c, character);
@@ -40,24 +44,50 @@ Bpe::Bpe(Vocabulary vocabulary, MergeTable merges, const BpeOptions& options)
   }
 }
 
-int32_t Bpe::symbol_of(std::string_view character, uint32_t code_point) const {
+int32_t Bpe::plain_symbol(std::string_view character, uint32_t code_point) const {
   if (code_point < kDirect) return direct_[code_point];
   return vocabulary().find(character).value_or(-1);
 }
 
+bool Bpe::add_byte_tokens(std::string_view symbol, std::vector<int32_t>& symbols) const {
+  const size_t before = symbols.size();
+  for (const char byte : symbol) {
+    const int32_t id = byte_ids_[static_cast<uint8_t>(byte)];
+    if (id < 0) {
+      symbols.resize(before);
+      return false;
+    }
+    symbols.push_back(id);
+  }
+  return true;
+}
+
 void Bpe::split_into_symbols(std::string_view piece, std::vector<int32_t>& symbols) const {
+  const std::string& prefix = options_.continuing_subword_prefix;
+  const std::string& suffix = options_.end_of_word_suffix;
+  std::string affixed;
   bool after_unk = false;
-  while (!piece.empty()) {
+  for (bool first = true; !piece.empty(); first = false) {
     const Utf8Char c = decode_utf8(piece);
-    const int32_t id = symbol_of(piece.substr(0, c.length), c.code_point);
+    std::string_view symbol = piece.substr(0, c.length);
+    piece.remove_prefix(c.length);
+    int32_t id = -1;
+    if ((first || prefix.empty()) && (!piece.empty() || suffix.empty())) {
+      id = plain_symbol(symbol, c.code_point);
+    } else {
+      affixed.assign(first ? "" : prefix).append(symbol).append(piece.empty() ? suffix : "");
+      symbol = affixed;
+      id = vocabulary().find(symbol).value_or(-1);
+    }
     if (id >= 0) {
       symbols.push_back(id);
+      after_unk = false;
+    } else if (options_.byte_fallback && add_byte_tokens(symbol, symbols)) {
       after_unk = false;
     } else if (options_.unk_id) {
       if (!after_unk || !options_.fuse_unk) symbols.push_back(*options_.unk_id);
       after_unk = true;
     }
-    piece.remove_prefix(c.length);
   }
 }
 
@@ -164,15 +194,20 @@ Result<MergeParts> merge_parts(const Json& entry, size_t index) {
   return parts;
 }
 
-// A merged token is longer than its parts, so merges can't form a cycle once every result is the
-// concatenation of its parts and is in the vocabulary.
-Result<MergeTable> parse_merges(const Json::Array& list, const Vocabulary& vocabulary) {
+// The right part continues a word, so it is spelled with `prefix`, which the merged token has only in front.
+Result<MergeTable> parse_merges(const Json::Array& list, const Vocabulary& vocabulary,
+                                std::string_view prefix) {
   MergeTable table;
   table.reserve(list.size());
   std::string merged;
   for (size_t i = 0; i < list.size(); ++i) {
     FOVEA_TRY(parts, merge_parts(list[i], i));
-    merged.assign(parts.left).append(parts.right);
+    if (!parts.right.starts_with(prefix)) {
+      return invalid("tokenizer.json: model.merges[" + std::to_string(i) + "] has the right part " +
+                     Json(std::string(parts.right)).describe() + "; with continuing_subword_prefix " +
+                     Json(std::string(prefix)).describe() + " it must start with that");
+    }
+    merged.assign(parts.left).append(parts.right.substr(prefix.size()));
     const auto left = vocabulary.find(parts.left), right = vocabulary.find(parts.right);
     const auto result = vocabulary.find(merged);
     if (!left || !right || !result) {
@@ -185,18 +220,8 @@ Result<MergeTable> parse_merges(const Json::Array& list, const Vocabulary& vocab
   return table;
 }
 
-// Settings of other tokenizer kinds, accepted only at the value that means "off".
-Status refuse_other_settings(const Json& spec) {
-  FOVEA_TRY(byte_fallback, bool_field(spec, "tokenizer.json: model", "byte_fallback", false));
-  if (byte_fallback)
-    return unsupported("tokenizer.json: model.byte_fallback is true; only false is supported");
-  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    FOVEA_TRY(text, string_field(spec, "tokenizer.json: model", key, ""));
-    if (!text.empty()) {
-      return unsupported(std::string("tokenizer.json: model.") + key + " is " + Json(text).describe() +
-                         "; only null and \"\" are supported");
-    }
-  }
+// Dropout makes the ids of a text random; it is for training.
+Status refuse_dropout(const Json& spec) {
   const Json* dropout = spec.find("dropout");
   const bool off = !dropout || dropout->is_null() || (dropout->real() && *dropout->real() == 0.0) ||
                    (dropout->integer() && *dropout->integer() == 0);
@@ -211,27 +236,25 @@ Status refuse_other_settings(const Json& spec) {
 
 Result<std::unique_ptr<TokenModel>> parse_bpe(const Json& spec) {
   constexpr std::string_view kPath = "tokenizer.json: model";
-  FOVEA_RETURN_IF_ERROR(refuse_other_settings(spec));
-  const Json* vocab = spec.find("vocab");
+  FOVEA_RETURN_IF_ERROR(refuse_dropout(spec));
   const Json* merge_list = spec.find("merges");
-  if (!vocab) return invalid("tokenizer.json: model.vocab is missing");
   if (!merge_list || !merge_list->array()) return invalid("tokenizer.json: model.merges must be a list");
-  FOVEA_TRY(vocabulary, Vocabulary::parse(*vocab, "tokenizer.json: model.vocab"));
-  FOVEA_TRY(merges, parse_merges(*merge_list->array(), vocabulary));
-  BpeOptions options;
+  FOVEA_TRY(vocabulary, parse_vocab_object(spec));
   FOVEA_TRY(ignore_merges, bool_field(spec, kPath, "ignore_merges", false));
   FOVEA_TRY(fuse_unk, bool_field(spec, kPath, "fuse_unk", false));
-  FOVEA_TRY(unk, string_field(spec, kPath, "unk_token", ""));
-  options.ignore_merges = ignore_merges;
-  options.fuse_unk = fuse_unk;
-  options.unk_id = vocabulary.find(unk);
-  if (!unk.empty() && !options.unk_id) {
-    return invalid("tokenizer.json: model.unk_token is " + Json(unk).describe() +
-                   ", which model.vocab does not have");
-  }
-  if (unk.empty()) options.unk_id.reset();
+  FOVEA_TRY(byte_fallback, bool_field(spec, kPath, "byte_fallback", false));
+  FOVEA_TRY(prefix, string_field(spec, kPath, "continuing_subword_prefix", ""));
+  FOVEA_TRY(suffix, string_field(spec, kPath, "end_of_word_suffix", ""));
+  FOVEA_TRY(unk_id, parse_unk_token(spec, vocabulary));
+  FOVEA_TRY(merges, parse_merges(*merge_list->array(), vocabulary, prefix));
+  BpeOptions options{.ignore_merges = ignore_merges,
+                     .unk_id = unk_id,
+                     .fuse_unk = fuse_unk,
+                     .byte_fallback = byte_fallback,
+                     .continuing_subword_prefix = std::move(prefix),
+                     .end_of_word_suffix = std::move(suffix)};
   return std::unique_ptr<TokenModel>(
-      std::make_unique<Bpe>(std::move(vocabulary), std::move(merges), options));
+      std::make_unique<Bpe>(std::move(vocabulary), std::move(merges), std::move(options)));
 }
 
 }  // namespace fovea::text

@@ -47,6 +47,28 @@ TEST(Bpe, UnknownCharacters) {
             (Ids{0, 1, 0}));
 }
 
+TEST(Bpe, UnknownCharactersFallBackToBytes) {
+  constexpr const char* kRest =
+      R"("vocab": {"?":0,"a":1,"<0xC3>":2,"<0xA9>":3,"<0xC3><0xA9>":4}, "merges": ["<0xC3> <0xA9>"],
+         "unk_token":"?","fuse_unk":true)";
+  const auto with = [&](const std::string& more) { return make("{" + std::string(kRest) + more + "}"); };
+  EXPECT_EQ(encode(*with(""), "a\u00e9b"), (Ids{1, 0}));
+  // Byte tokens take part in merges; a character with a byte that has no token is unknown as a whole.
+  EXPECT_EQ(encode(*with(R"(,"byte_fallback":true)"), "a\u00e9\u00e8ba"), (Ids{1, 4, 0, 1}));
+}
+
+TEST(Bpe, AffixesSpellThePlaceInAWord) {
+  auto suffix = make(R"({"vocab": {"a":0,"b":1,"b</w>":2,"ab</w>":3,"a</w>":4}, "merges": ["a b</w>"],
+                         "end_of_word_suffix":"</w>"})");
+  EXPECT_EQ(encode(*suffix, "ab"), Ids{3});
+  EXPECT_EQ(encode(*suffix, "ba"), (Ids{1, 4}));
+  EXPECT_EQ(encode(*suffix, "a"), Ids{4});
+  auto prefix = make(R"({"vocab": {"a":0,"##a":1,"##b":2,"ab":3,"aba":4}, "merges": ["a ##b", "ab ##a"],
+                         "continuing_subword_prefix":"##"})");
+  EXPECT_EQ(encode(*prefix, "aba"), Ids{4});
+  EXPECT_EQ(encode(*prefix, "aab"), (Ids{0, 1, 2}));
+}
+
 TEST(Bpe, IgnoreMergesTakesWholePieces) {
   constexpr const char* kRest = R"("vocab": {"a":0,"b":1,"ab":2,"bab":3}, "merges": ["a b"])";
   EXPECT_EQ(encode(*make("{" + std::string(kRest) + "}"), "bab"), (Ids{1, 2}));
@@ -119,15 +141,16 @@ TEST(Bpe, BadTablesAreErrors) {
   }
   EXPECT_NE(error_of(R"({"vocab": {}, "merges": []})").find("is empty"), std::string::npos);
   EXPECT_NE(error_of(R"({"merges": []})").find("vocab is missing"), std::string::npos);
-  EXPECT_NE(
-      error_of(R"({"vocab": {"a":0}, "merges": [], "byte_fallback": true})").find("byte_fallback is true"),
-      std::string::npos);
+  EXPECT_NE(error_of(R"({"vocab": {"a":0}, "merges": [], "byte_fallback": 1})").find("byte_fallback is 1"),
+            std::string::npos);
   EXPECT_NE(error_of(R"({"vocab": {"a":0}, "merges": [], "dropout": 0.1})").find("dropout"),
             std::string::npos);
   EXPECT_NE(error_of(R"({"vocab": {"a":0}, "merges": [], "unk_token": "u"})").find("\"u\""),
             std::string::npos);
-  EXPECT_NE(error_of(R"({"vocab": {"a":0}, "merges": [], "end_of_word_suffix": "</w>"})").find("</w>"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of(R"({"vocab": {"a":0,"b":1,"ab":2}, "merges": ["a b"], "continuing_subword_prefix": "##"})")
+          .find("must start with that"),
+      std::string::npos);
 }
 
 }  // namespace

@@ -39,6 +39,11 @@ std::string_view byte_to_char(uint8_t byte) {
   return alphabet().chars[byte];
 }
 
+void append_byte_level(std::string_view bytes, std::string& out) {
+  for (const char byte : bytes)
+    out += byte_to_char(static_cast<uint8_t>(byte));
+}
+
 std::optional<uint8_t> char_to_byte(uint32_t code_point) {
   if (code_point >= kAlphabetEnd || alphabet().bytes[code_point] < 0) return std::nullopt;
   return static_cast<uint8_t>(alphabet().bytes[code_point]);

@@ -12,6 +12,9 @@ namespace fovea::text {
 /// UTF-8 spelling of a byte; one or two bytes.
 std::string_view byte_to_char(uint8_t byte);
 
+/// Appends the spelling of `bytes` to `out`.
+void append_byte_level(std::string_view bytes, std::string& out);
+
 /// The byte that a character of the alphabet spells.
 std::optional<uint8_t> char_to_byte(uint32_t code_point);
 

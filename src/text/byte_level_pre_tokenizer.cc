@@ -18,6 +18,7 @@ class ByteLevel final : public PreTokenizer {
 
   Status apply(Pieces& pieces) const override {
     Pieces out;
+    out.at_start = pieces.first_is_at_start();
     out.text.reserve(pieces.text.size() + pieces.text.size() / 2);
     out.spans.reserve(pieces.spans.size());
     std::vector<Span> matches;
@@ -45,8 +46,7 @@ class ByteLevel final : public PreTokenizer {
  private:
   static void spell(std::string_view piece, Pieces& out) {
     const size_t begin = out.text.size();
-    for (const char byte : piece)
-      out.text += byte_to_char(static_cast<uint8_t>(byte));
+    append_byte_level(piece, out.text);
     out.spans.push_back({begin, out.text.size()});
   }
 

@@ -2,22 +2,27 @@
 
 #include <vector>
 
-#include "text/unicode.h"
-
 namespace fovea::text {
 namespace {
 
-class Nfc final : public Normalizer {
- public:
-  std::string apply(std::string text) const override { return to_nfc(text); }
-};
+// The largest real growth is a compatibility decomposition's: U+FDFA, 3 bytes, becomes 33. A chain of stages
+// that each double the text would fill the memory.
+constexpr size_t kMaxGrowth = 64;
+constexpr size_t kFreeBytes = size_t{64} << 10;
 
 class NormalizerSequence final : public Normalizer {
  public:
   explicit NormalizerSequence(std::vector<std::unique_ptr<Normalizer>> parts) : parts_(std::move(parts)) {}
-  std::string apply(std::string text) const override {
-    for (const auto& part : parts_)
-      text = part->apply(std::move(text));
+  Result<std::string> apply(std::string text) const override {
+    const size_t limit = text.size() * kMaxGrowth + kFreeBytes;
+    for (const auto& part : parts_) {
+      FOVEA_TRY(next, part->apply(std::move(text)));
+      if (next.size() > limit) {
+        return invalid("tokenizer.json: the normalizer makes a text more than " + std::to_string(kMaxGrowth) +
+                       " times longer; its stages multiply each other");
+      }
+      text = std::move(next);
+    }
     return text;
   }
 
@@ -25,17 +30,8 @@ class NormalizerSequence final : public Normalizer {
   std::vector<std::unique_ptr<Normalizer>> parts_;
 };
 
-}  // namespace
-
-Result<std::unique_ptr<Normalizer>> parse_normalizer(const Json* spec) {
-  if (!spec || spec->is_null()) return std::unique_ptr<Normalizer>();
-  FOVEA_TRY(type, string_field(*spec, "tokenizer.json: normalizer", "type", ""));
-  if (type == "NFC") return std::unique_ptr<Normalizer>(std::make_unique<Nfc>());
-  if (type != "Sequence") {
-    return unsupported("tokenizer.json: normalizer " + Json(type).describe() +
-                       " is not supported; supported: null, NFC, Sequence");
-  }
-  const Json* list = spec->find("normalizers");
+Result<std::unique_ptr<Normalizer>> parse_sequence(const Json& spec) {
+  const Json* list = spec.find("normalizers");
   if (!list || !list->array()) return invalid("tokenizer.json: normalizer.normalizers must be a list");
   std::vector<std::unique_ptr<Normalizer>> parts;
   for (const Json& item : *list->array()) {
@@ -44,6 +40,24 @@ Result<std::unique_ptr<Normalizer>> parse_normalizer(const Json* spec) {
   }
   if (parts.empty()) return std::unique_ptr<Normalizer>();
   return std::unique_ptr<Normalizer>(std::make_unique<NormalizerSequence>(std::move(parts)));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Normalizer>> parse_normalizer(const Json* spec) {
+  if (!spec || spec->is_null()) return std::unique_ptr<Normalizer>();
+  FOVEA_TRY(type, string_field(*spec, "tokenizer.json: normalizer", "type", ""));
+  if (type == "Sequence") return parse_sequence(*spec);
+  if (type == "Replace") return parse_replace_normalizer(*spec);
+  if (type == "Prepend") return parse_prepend(*spec);
+  if (type == "Strip") return parse_strip_normalizer(*spec);
+  if (type == "BertNormalizer") return parse_bert_normalizer(*spec);
+  if (type == "Precompiled") return parse_precompiled(*spec);
+  if (auto plain = make_plain_normalizer(type)) return plain;
+  return unsupported(
+      "tokenizer.json: normalizer " + Json(type).describe() +
+      " is not supported; supported: null, NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, "
+      "Replace, Prepend, BertNormalizer, Precompiled, Nmt, ByteLevel, Sequence");
 }
 
 }  // namespace fovea::text

@@ -8,13 +8,29 @@
 
 namespace fovea::text {
 
+/// Longest text that one Replace or Prepend may insert; real ones insert one character.
+constexpr size_t kMaxInsertedBytes = 256;
+
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
-  virtual std::string apply(std::string text) const = 0;
+  /// `text` and what comes back are valid UTF-8. Errors: a pattern exceeds its match limits, or the text
+  /// grows beyond reason.
+  virtual Result<std::string> apply(std::string text) const = 0;
 };
 
-/// From tokenizer.json's "normalizer": null (gives nullptr), NFC, or a Sequence of those.
+/// From tokenizer.json's "normalizer"; null gives nullptr.
 Result<std::unique_ptr<Normalizer>> parse_normalizer(const Json* spec);
+
+// bert_normalizer.cc, precompiled_normalizer.cc, replace_normalizer.cc
+Result<std::unique_ptr<Normalizer>> parse_bert_normalizer(const Json& spec);
+Result<std::unique_ptr<Normalizer>> parse_precompiled(const Json& spec);
+Result<std::unique_ptr<Normalizer>> parse_replace_normalizer(const Json& spec);
+Result<std::unique_ptr<Normalizer>> parse_prepend(const Json& spec);
+
+// simple_normalizers.cc
+Result<std::unique_ptr<Normalizer>> parse_strip_normalizer(const Json& spec);
+/// NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Nmt, ByteLevel; nullptr for another type.
+std::unique_ptr<Normalizer> make_plain_normalizer(std::string_view type);
 
 }  // namespace fovea::text

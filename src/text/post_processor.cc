@@ -19,31 +19,70 @@ Result<std::vector<int32_t>> special_ids(const Json& spec, const std::string& na
   return out;
 }
 
-Status parse_template(const Json& spec, PostProcessor& out) {
-  const Json* single = spec.find("single");
-  if (!single || !single->array()) return invalid("tokenizer.json: TemplateProcessing.single must be a list");
-  PostProcessor wrap;
-  int sequences = 0;
-  for (const Json& item : *single->array()) {
+struct Template {
+  PostProcessor wrap;  // what stands before the first text and after it
+  int texts_a = 0, texts_b = 0;
+};
+
+Result<Template> parse_pieces(const Json& spec, const std::string& key) {
+  const std::string path = "tokenizer.json: TemplateProcessing." + key;
+  const Json* pieces = spec.find(key);
+  if (!pieces || !pieces->array()) return invalid(path + " must be a list");
+  Template out;
+  for (const Json& item : *pieces->array()) {
     const Json* special = item.find("SpecialToken");
-    const Json* name = special ? special->find("id") : nullptr;
-    if (name && name->string()) {
-      FOVEA_TRY(ids, special_ids(spec, *name->string()));
-      std::vector<int32_t>& side = sequences == 0 ? wrap.prefix : wrap.suffix;
+    const Json* special_name = special ? special->find("id") : nullptr;
+    const Json* text = item.find("Sequence");
+    const Json* text_name = text ? text->find("id") : nullptr;
+    if (special_name && special_name->string()) {
+      FOVEA_TRY(ids, special_ids(spec, *special_name->string()));
+      std::vector<int32_t>& side = out.texts_a + out.texts_b == 0 ? out.wrap.prefix : out.wrap.suffix;
       side.insert(side.end(), ids.begin(), ids.end());
-    } else if (item.find("Sequence")) {
-      ++sequences;
+    } else if (text_name && text_name->string() && *text_name->string() == "A") {
+      ++out.texts_a;
+    } else if (text_name && text_name->string() && *text_name->string() == "B") {
+      ++out.texts_b;
     } else {
-      return invalid("tokenizer.json: TemplateProcessing.single holds " + item.describe() +
-                     "; SpecialToken and Sequence are allowed");
+      return invalid(
+          path + " holds " + item.describe() +
+          "; {\"SpecialToken\": {\"id\"}} and {\"Sequence\": {\"id\": \"A\" or \"B\"}} are allowed");
     }
   }
-  if (sequences != 1) {
-    return unsupported("tokenizer.json: TemplateProcessing.single holds " + std::to_string(sequences) +
-                       " sequences; exactly one is supported");
+  return out;
+}
+
+Status parse_template(const Json& spec, PostProcessor& out) {
+  FOVEA_TRY(single, parse_pieces(spec, "single"));
+  if (single.texts_a != 1 || single.texts_b != 0) {
+    return unsupported("tokenizer.json: TemplateProcessing.single holds text A " +
+                       std::to_string(single.texts_a) + " times and text B " +
+                       std::to_string(single.texts_b) + " times; A once and no B is supported");
   }
-  out.prefix.insert(out.prefix.begin(), wrap.prefix.begin(), wrap.prefix.end());
-  out.suffix.insert(out.suffix.end(), wrap.suffix.begin(), wrap.suffix.end());
+  if (const Json* pair = spec.find("pair"); pair && !pair->is_null()) {
+    FOVEA_RETURN_IF_ERROR(parse_pieces(spec, "pair"));
+  }
+  out.prefix.insert(out.prefix.begin(), single.wrap.prefix.begin(), single.wrap.prefix.end());
+  out.suffix.insert(out.suffix.end(), single.wrap.suffix.begin(), single.wrap.suffix.end());
+  return {};
+}
+
+// The id of a ["token", id] pair.
+Result<int32_t> parse_token_pair(const Json& spec, const std::string& path) {
+  const Json::Array* pair = spec.array();
+  if (!pair || pair->size() != 2 || !(*pair)[0].string()) {
+    return invalid(path + " is " + spec.describe() + "; [token, id] is needed");
+  }
+  return parse_token_id((*pair)[1], path + "[1]");
+}
+
+// BertProcessing and RobertaProcessing: cls, text, sep.
+Status parse_cls_and_sep(const Json& spec, const std::string& type, PostProcessor& out) {
+  const Json* cls = spec.find("cls");
+  const Json* sep = spec.find("sep");
+  FOVEA_TRY(cls_id, parse_token_pair(cls ? *cls : Json(), "tokenizer.json: " + type + ".cls"));
+  FOVEA_TRY(sep_id, parse_token_pair(sep ? *sep : Json(), "tokenizer.json: " + type + ".sep"));
+  out.prefix.insert(out.prefix.begin(), cls_id);
+  out.suffix.push_back(sep_id);
   return {};
 }
 
@@ -51,9 +90,11 @@ Status add_stage(const Json& spec, PostProcessor& out) {
   FOVEA_TRY(type, string_field(spec, "tokenizer.json: post_processor", "type", ""));
   if (type == "ByteLevel") return {};
   if (type == "TemplateProcessing") return parse_template(spec, out);
+  if (type == "BertProcessing" || type == "RobertaProcessing") return parse_cls_and_sep(spec, type, out);
   if (type != "Sequence") {
     return unsupported("tokenizer.json: post_processor " + Json(type).describe() +
-                       " is not supported; supported: null, ByteLevel, TemplateProcessing, Sequence");
+                       " is not supported; supported: null, ByteLevel, TemplateProcessing, BertProcessing, "
+                       "RobertaProcessing, Sequence");
   }
   const Json* list = spec.find("processors");
   if (!list || !list->array()) return invalid("tokenizer.json: post_processor.processors must be a list");

@@ -14,8 +14,9 @@ struct PostProcessor {
   std::vector<int32_t> suffix;
 };
 
-/// From tokenizer.json's "post_processor": null, ByteLevel (offsets only), TemplateProcessing (its "single"
-/// template, which must hold the text A exactly once), or a Sequence of those, applied in order.
+/// From tokenizer.json's "post_processor": null, ByteLevel (offsets only), BertProcessing, RobertaProcessing,
+/// TemplateProcessing (its "single" template must hold the text A exactly once; its "pair" template is
+/// checked only), or a Sequence of those, applied in order.
 Result<PostProcessor> parse_post_processor(const Json* spec);
 
 }  // namespace fovea::text

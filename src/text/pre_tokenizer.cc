@@ -29,7 +29,7 @@ Result<std::unique_ptr<PreTokenizer>> parse_sequence(const Json& spec) {
   std::vector<std::unique_ptr<PreTokenizer>> parts;
   for (const Json& item : *list->array()) {
     FOVEA_TRY(part, parse_pre_tokenizer(&item));
-    parts.push_back(std::move(part));
+    if (part) parts.push_back(std::move(part));
   }
   return std::unique_ptr<PreTokenizer>(std::make_unique<PreTokenizerSequence>(std::move(parts)));
 }
@@ -37,17 +37,21 @@ Result<std::unique_ptr<PreTokenizer>> parse_sequence(const Json& spec) {
 }  // namespace
 
 Result<std::unique_ptr<PreTokenizer>> parse_pre_tokenizer(const Json* spec) {
-  constexpr std::string_view kSupported = "supported: Split, ByteLevel, Digits, Sequence";
-  if (!spec || spec->is_null()) {
-    return unsupported("tokenizer.json: pre_tokenizer null is not supported; " + std::string(kSupported));
-  }
+  if (!spec || spec->is_null()) return std::unique_ptr<PreTokenizer>();
   FOVEA_TRY(type, string_field(*spec, "tokenizer.json: pre_tokenizer", "type", ""));
   if (type == "Split") return parse_split(*spec);
   if (type == "ByteLevel") return parse_byte_level(*spec);
+  if (type == "Metaspace") return parse_metaspace(*spec);
   if (type == "Digits") return parse_digits(*spec);
+  if (type == "Punctuation") return parse_punctuation(*spec);
+  if (type == "CharDelimiterSplit") return parse_char_delimiter(*spec);
+  if (type == "WhitespaceSplit") return make_whitespace_split();
+  if (type == "Whitespace") return make_word_split();
+  if (type == "BertPreTokenizer") return make_bert_split();
   if (type == "Sequence") return parse_sequence(*spec);
-  return unsupported("tokenizer.json: pre_tokenizer " + Json(type).describe() + " is not supported; " +
-                     std::string(kSupported));
+  return unsupported("tokenizer.json: pre_tokenizer " + Json(type).describe() +
+                     " is not supported; supported: null, ByteLevel, Split, Metaspace, BertPreTokenizer, "
+                     "Whitespace, WhitespaceSplit, Punctuation, Digits, CharDelimiterSplit, Sequence");
 }
 
 }  // namespace fovea::text

@@ -14,22 +14,33 @@ namespace fovea::text {
 struct Pieces {
   std::string text;
   std::vector<Span> spans;
+  bool at_start = false;  ///< `text` starts where the whole input starts
+
+  bool first_is_at_start() const { return at_start && !spans.empty() && spans.front().begin == 0; }
 };
 
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
   virtual Status apply(Pieces& pieces) const = 0;
-  /// How many ByteLevel stages are inside; the byte-level model needs exactly one.
+  /// How many ByteLevel stages are inside; more than one would spell the spellings.
   virtual int byte_level_stages() const { return 0; }
 };
 
-/// From tokenizer.json's "pre_tokenizer": Split, ByteLevel, Digits, or a Sequence of those.
+/// From tokenizer.json's "pre_tokenizer"; null: the whole text is one piece, and nullptr comes back.
 Result<std::unique_ptr<PreTokenizer>> parse_pre_tokenizer(const Json* spec);
 
-// One file each.
-Result<std::unique_ptr<PreTokenizer>> parse_split(const Json& spec);
+// byte_level_pre_tokenizer.cc, split_pre_tokenizer.cc, metaspace_pre_tokenizer.cc
 Result<std::unique_ptr<PreTokenizer>> parse_byte_level(const Json& spec);
+Result<std::unique_ptr<PreTokenizer>> parse_split(const Json& spec);
+Result<std::unique_ptr<PreTokenizer>> parse_metaspace(const Json& spec);
+
+// character_pre_tokenizer.cc
 Result<std::unique_ptr<PreTokenizer>> parse_digits(const Json& spec);
+Result<std::unique_ptr<PreTokenizer>> parse_punctuation(const Json& spec);
+Result<std::unique_ptr<PreTokenizer>> parse_char_delimiter(const Json& spec);
+std::unique_ptr<PreTokenizer> make_whitespace_split();  ///< WhitespaceSplit
+std::unique_ptr<PreTokenizer> make_word_split();        ///< Whitespace: \w+|[^\w\s]+
+std::unique_ptr<PreTokenizer> make_bert_split();        ///< BertPreTokenizer
 
 }  // namespace fovea::text

@@ -3,6 +3,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
 #include <string>
 
 #include "text/json_value.h"
@@ -22,32 +23,59 @@ constexpr size_t kJitStackBytes = 8 << 20;
 constexpr std::string_view kSpaces =
     R"(\t-\r\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 
+// \w of Oniguruma: alphabetic characters (the circled letters are symbols), marks, Nd, Pc. PCRE2's lacks
+// marks.
+constexpr std::string_view kWord = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24b6}-\x{24e9})";
+constexpr std::string_view kHexDigits = "0-9A-Fa-f";
+
+// The members of a class escape that means something else in PCRE2, or "".
+std::string_view class_members(char letter) {
+  switch (letter) {
+    case 's':
+    case 'S': return kSpaces;
+    case 'w':
+    case 'W': return kWord;
+    case 'h':
+    case 'H': return kHexDigits;
+    default: return "";
+  }
+}
+
 // Oniguruma pattern -> PCRE2 pattern.
 Result<std::string> translate(std::string_view pattern) {
   std::string out;
-  bool in_class = false;
+  int depth = 0;  // of brackets: 0 is outside a class
   size_t class_start = 0;
   for (size_t i = 0; i < pattern.size(); ++i) {
     const char c = pattern[i];
+    const std::string_view rest = pattern.substr(i);
     if (c == '\\' && i + 1 < pattern.size()) {
       const char next = pattern[++i];
-      if (next == 's') {
-        out.append(in_class ? "" : "[").append(kSpaces).append(in_class ? "" : "]");
-      } else if (next == 'S' && !in_class) {
-        out.append("[^").append(kSpaces).append("]");
-      } else {
+      const std::string_view members = class_members(next);
+      const bool negated = next >= 'A' && next <= 'Z';
+      if (members.empty() || (negated && depth > 0 && next == 'S')) {
         out.append(1, c).append(1, next);
+      } else if (depth > 0 && negated) {
+        return unsupported(std::string("\\") + next + " inside a class is not supported");
+      } else {
+        out.append(depth > 0 ? "" : negated ? "[^" : "[").append(members).append(depth > 0 ? "" : "]");
       }
       continue;
     }
-    if (in_class && c == '&' && i + 1 < pattern.size() && pattern[i + 1] == '&') {
-      return unsupported("class intersection (&&) is not supported");
+    if (depth > 0 && rest.starts_with("&&")) return unsupported("class intersection (&&) is not supported");
+    if (depth > 0 && rest.starts_with("[:")) {
+      const size_t end = std::min(rest.find(":]"), rest.size() - 2);
+      out += rest.substr(0, end + 2);
+      i += end + 1;
+      continue;
     }
-    if (!in_class && c == '[') {
-      in_class = true;
-      class_start = i + 1 < pattern.size() && pattern[i + 1] == '^' ? i + 2 : i + 1;
-    } else if (in_class && c == ']' && i != class_start) {
-      in_class = false;
+    if (c == '[') {
+      if (rest.starts_with("[^") && depth > 0)
+        return unsupported("a negated class inside a class is not supported");
+      class_start = i + (rest.starts_with("[^") ? 2 : 1);
+      if (++depth > 1) continue;  // a class inside a class is a union
+    } else if (depth > 0 && c == ']' && i != class_start) {
+      if (--depth > 0) continue;
     }
     out += c;
   }

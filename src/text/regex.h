@@ -11,8 +11,9 @@ namespace fovea::text {
 
 class Regex {
  public:
-  /// Unicode classes, `^` and `$` at line ends, `\s` = White_Space. A pattern that PCRE2 refuses, is longer
-  /// than 64 KiB or uses a class intersection (&&) is an error.
+  /// Unicode classes, `^` and `$` at line ends, `\s` = White_Space, classes inside classes. A pattern that
+  /// PCRE2 refuses, is longer than 64 KiB, uses a class intersection (&&) or a negated class inside a class
+  /// is an error.
   static Result<Regex> compile(std::string_view pattern);
 
   /// All matches of valid UTF-8 `text`, left to right, not overlapping, added to `matches`. An empty match

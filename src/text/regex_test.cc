@@ -58,5 +58,26 @@ TEST(Regex, BadPatternsAreErrors) {
   EXPECT_NE(matches(R"((?=(\Ka)))", "a")[0].find("error"), std::string::npos);
 }
 
+// What Oniguruma understands otherwise than PCRE2.
+TEST(Regex, ClassesAreOnigurumas) {
+  const auto count = [](std::string_view pattern, std::string_view text) {
+    auto regex = Regex::compile(pattern);
+    EXPECT_TRUE(regex) << regex.error().message;
+    std::vector<Span> matches;
+    EXPECT_TRUE(!regex || regex->find_all(text, matches));
+    return matches.size();
+  };
+  EXPECT_EQ(count(R"( ?[^(\s|[.,!?])]+)", "ab, (cd)|e"), 3u) << "a class inside a class";
+  EXPECT_EQ(count(R"([a[bc]d]+)", "abcd[x]"), 1u);
+  EXPECT_EQ(count(R"([[:digit:]x]+)", "1x 2"), 2u);
+  EXPECT_EQ(count(R"(\w+)", "e\u0301_1 \u24b6-"), 2u) << "marks and circled letters are word characters";
+  EXPECT_EQ(count(R"([\w-]+)", "e\u0301-x"), 1u);
+  EXPECT_EQ(count(R"(\W)", "e\u0301-"), 1u);
+  EXPECT_EQ(count(R"(\h+)", "af09 g"), 1u) << "hexadecimal digits";
+  EXPECT_EQ(count(R"([]a]+)", "]a"), 1u);
+  EXPECT_FALSE(Regex::compile(R"([a[^b]])"));
+  EXPECT_FALSE(Regex::compile(R"([a\W])"));
+}
+
 }  // namespace
 }  // namespace fovea::text

@@ -1,17 +1,90 @@
 #pragma once
-// The way back: the bytes that a token's spelling stands for.
+// The way back: token spellings to text, one token at a time.
+#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fovea/result.h"
 #include "text/json_value.h"
 
 namespace fovea::text {
 
-/// Accepts tokenizer.json's "decoder": ByteLevel, or a Sequence of exactly that.
-Status check_decoder(const Json* spec);
+/// One step of a chain. What comes in and goes out is a sequence of pieces (at first the tokens) given in
+/// parts; parts are whole characters. A step hands on what later input can't change, at once.
+class DecoderStage {
+ public:
+  virtual ~DecoderStage() = default;
+  virtual std::unique_ptr<DecoderStage> clone() const = 0;
+  virtual void part(std::string_view text) = 0;
+  virtual void end_piece() = 0;
+  /// The end of the whole sequence: what was held back goes out.
+  virtual void finish() { next_->finish(); }
+  /// What a piece becomes when it neither starts nor ends the sequence.
+  virtual std::string middle(std::string piece) const = 0;
 
-/// Bytes of a byte-level token; a spelling with characters outside the alphabet stands for itself.
-std::string decode_byte_level(std::string_view token);
+  void set_next(DecoderStage* next) { next_ = next; }
+
+ protected:
+  DecoderStage* next_ = nullptr;
+};
+
+/// The decoder of a tokenizer; immutable, shared by all runs.
+class TokenDecoder {
+ public:
+  /// tokenizer.json's "decoder"; null puts a blank between tokens. `clean_up` adds tokenizer_config.json's
+  /// clean_up_tokenization_spaces: no blank before punctuation and English contractions.
+  static Result<TokenDecoder> parse(const Json* spec, bool clean_up);
+
+  /// Byte-level tokens spell bytes, not text.
+  bool is_byte_level() const { return byte_level_; }
+
+  /// Bytes that a token stands for in the middle of a text. `is_added`: an added token, which is its own text
+  /// where the vocabulary is byte-level.
+  std::string token_bytes(std::string_view token, bool is_added) const;
+
+  /// The decoding of one sequence.
+  class Run {
+   public:
+    explicit Run(const TokenDecoder& decoder);
+    /// Appends to `out` what `token` adds and no later token can change: whole characters.
+    void push(std::string_view token, bool is_added, std::string& out);
+    void finish(std::string& out);
+
+   private:
+    class Output;
+    bool byte_level_;
+    std::vector<std::unique_ptr<DecoderStage>> stages_;  // the last one is an Output
+  };
+
+ private:
+  Status add(const Json& spec);
+  Status add_stage(const Json& spec, const std::string& type);
+
+  bool byte_level_ = false;
+  bool whole_text_ = false;  // pieces are fused so far
+  std::vector<std::unique_ptr<DecoderStage>> stages_;
+};
+
+// decoder_stages.cc. Each returns a stage without a successor.
+std::unique_ptr<DecoderStage> make_utf8_stage();  ///< raw bytes, ill-formed ones as U+FFFD, to one piece
+std::unique_ptr<DecoderStage> make_fuse_stage();
+std::unique_ptr<DecoderStage> make_join_stage();           ///< blanks between pieces
+std::unique_ptr<DecoderStage> make_byte_fallback_stage();  ///< tokens <0xNN> to characters
+/// Every `mark` becomes a blank, or nothing in the first piece if `drop_first`.
+std::unique_ptr<DecoderStage> make_metaspace_stage(std::string mark, bool drop_first);
+std::unique_ptr<DecoderStage> make_word_piece_stage(std::string prefix, bool clean_up);
+std::unique_ptr<DecoderStage> make_bpe_suffix_stage(std::string suffix);
+/// Up to `start` and `stop` times `character` off the ends of each piece; `whole_text`: there is one piece
+/// only.
+std::unique_ptr<DecoderStage> make_strip_stage(std::string character, size_t start, size_t stop,
+                                               bool whole_text);
+std::unique_ptr<DecoderStage> make_replace_stage(std::string pattern, std::string content);
+
+/// The pairs of clean_up_tokenization_spaces, in the order in which they are replaced.
+struct CleanUpRule {
+  std::string_view pattern, content;
+};
+extern const std::vector<CleanUpRule> kTextCleanUp;
 
 }  // namespace fovea::text

@@ -1,6 +1,7 @@
 #pragma once
 // Stage 4 of tokenizing: one piece of text to token ids.
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -22,9 +23,18 @@ class TokenModel {
   Vocabulary vocabulary_;
 };
 
-/// From tokenizer.json's "model"; BPE only.
+/// From tokenizer.json's "model": BPE, Unigram, WordPiece or WordLevel.
 Result<std::unique_ptr<TokenModel>> parse_token_model(const Json* spec);
 
+// bpe.cc, unigram.cc, word_piece.cc, word_level.cc
 Result<std::unique_ptr<TokenModel>> parse_bpe(const Json& spec);
+Result<std::unique_ptr<TokenModel>> parse_unigram(const Json& spec);
+Result<std::unique_ptr<TokenModel>> parse_word_piece(const Json& spec);
+Result<std::unique_ptr<TokenModel>> parse_word_level(const Json& spec);
+
+/// The id of model.unk_token, which the vocabulary must have; nullopt when the file names none.
+Result<std::optional<int32_t>> parse_unk_token(const Json& spec, const Vocabulary& vocabulary);
+/// model.vocab as an object.
+Result<Vocabulary> parse_vocab_object(const Json& spec);
 
 }  // namespace fovea::text

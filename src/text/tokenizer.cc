@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "text/added_tokens.h"
 #include "text/byte_level.h"
+#include "text/legacy_files.h"
 #include "text/normalizer.h"
 #include "text/post_processor.h"
 #include "text/pre_tokenizer.h"
@@ -21,10 +22,11 @@ namespace fovea {
 using namespace text;
 
 struct Tokenizer::Impl {
-  std::unique_ptr<Normalizer> normalizer;  // null: none
-  std::unique_ptr<PreTokenizer> pre_tokenizer;
+  std::unique_ptr<Normalizer> normalizer;       // null: none
+  std::unique_ptr<PreTokenizer> pre_tokenizer;  // null: a text is one piece
   std::unique_ptr<TokenModel> model;
   PostProcessor post_processor;
+  TokenDecoder decoder;
   TokenizerConfig config;
 
   std::deque<AddedToken> added;  // the finders and tables point into it
@@ -38,14 +40,16 @@ struct Tokenizer::Impl {
 
   Status add_token(AddedToken token);
   Status add_all_tokens(const Json* list);
-  Status apply_config_flags();
+  Status add_special_tokens();
+  Status apply_config_flags(bool has_post_processor);
   Status check_post_processor() const;
   void fill_byte_table();
   std::optional<int32_t> find(std::string_view token) const;
   std::optional<int32_t> special_id(std::string_view name) const;
 
-  Status encode_section(std::string_view section, bool parse_special, std::vector<int32_t>& out) const;
-  Status encode_plain(std::string text, std::vector<int32_t>& out) const;
+  Status encode_section(std::string_view section, bool at_start, bool parse_special,
+                        std::vector<int32_t>& out) const;
+  Status encode_plain(std::string text, bool at_start, std::vector<int32_t>& out) const;
 };
 
 namespace {
@@ -113,7 +117,7 @@ Status Tokenizer::Impl::add_token(AddedToken token) {
   added_by_id[index] = &kept;
   added_by_text.emplace(kept.content, &kept);
   if (kept.normalized && normalizer) {
-    const std::string text = normalizer->apply(kept.content);
+    FOVEA_TRY(text, normalizer->apply(kept.content));
     if (!text.empty()) normalized_finder.add(text, kept);
   } else if (kept.normalized) {
     normalized_finder.add(kept.content, kept);
@@ -144,7 +148,34 @@ Status Tokenizer::Impl::add_all_tokens(const Json* list) {
   return {};
 }
 
-Status Tokenizer::Impl::apply_config_flags() {
+// Tokens that the configuration calls special are, even where tokenizer.json does not list them.
+Status Tokenizer::Impl::add_special_tokens() {
+  for (const SpecialToken& named : config.named_special_tokens) {
+    const auto id = find(named.content);
+    if (!id || added_by_id[static_cast<size_t>(*id)] || named.content.empty()) continue;
+    AddedToken token;
+    token.id = *id;
+    token.content = named.content;
+    token.single_word = named.single_word;
+    token.lstrip = named.lstrip;
+    token.rstrip = named.rstrip;
+    token.normalized = named.normalized;
+    token.special = true;
+    FOVEA_RETURN_IF_ERROR(add_token(std::move(token)));
+  }
+  config.named_special_tokens.clear();
+  return {};
+}
+
+// add_bos_token and add_eos_token overrule the post-processor. The Llama family's classes begin with BOS
+// unless told otherwise, which matters where the file has no post-processor.
+Status Tokenizer::Impl::apply_config_flags(bool has_post_processor) {
+  constexpr std::string_view kBosByDefault[] = {"LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer",
+                                                "CohereTokenizer"};
+  if (!has_post_processor && !config.add_bos_token && special_id("bos_token") &&
+      std::ranges::find(kBosByDefault, config.tokenizer_class) != std::end(kBosByDefault)) {
+    config.add_bos_token = true;
+  }
   const auto id_for = [&](const char* flag, const char* name) -> Result<int32_t> {
     if (const auto id = special_id(name)) return *id;
     return invalid(std::string("tokenizer_config.json: ") + flag + " is true, but " + name +
@@ -182,37 +213,47 @@ Status Tokenizer::Impl::check_post_processor() const {
 
 void Tokenizer::Impl::fill_byte_table() {
   byte_offsets.reserve(added_by_id.size() + 1);
-  for (size_t id = 0; id < added_by_id.size(); ++id) {
+  for (size_t i = 0; i < added_by_id.size(); ++i) {
     byte_offsets.push_back(bytes.size());
-    bytes += added_by_id[id] ? added_by_id[id]->content
-                             : decode_byte_level(model->vocabulary().token(static_cast<int32_t>(id)));
+    const auto id = static_cast<int32_t>(i);
+    if (added_by_id[i]) {
+      bytes += decoder.token_bytes(added_by_id[i]->content, true);
+    } else if (model->vocabulary().has(id)) {
+      bytes += decoder.token_bytes(model->vocabulary().token(id), false);
+    }
   }
   byte_offsets.push_back(bytes.size());
 }
 
-Status Tokenizer::Impl::encode_plain(std::string text, std::vector<int32_t>& out) const {
+Status Tokenizer::Impl::encode_plain(std::string text, bool at_start, std::vector<int32_t>& out) const {
+  if (text.empty()) return {};
   Pieces pieces;
   pieces.spans.push_back({0, text.size()});
   pieces.text = std::move(text);
-  FOVEA_RETURN_IF_ERROR(pre_tokenizer->apply(pieces));
+  pieces.at_start = at_start;
+  if (pre_tokenizer) FOVEA_RETURN_IF_ERROR(pre_tokenizer->apply(pieces));
   for (const Span& span : pieces.spans) {
     model->encode(std::string_view(pieces.text).substr(span.begin, span.size()), out);
   }
   return {};
 }
 
-Status Tokenizer::Impl::encode_section(std::string_view section, bool parse_special,
+Status Tokenizer::Impl::encode_section(std::string_view section, bool at_start, bool parse_special,
                                        std::vector<int32_t>& out) const {
   std::string normalized(section);
-  if (normalizer) normalized = normalizer->apply(std::move(normalized));
-  if (normalized_finder.empty()) return encode_plain(std::move(normalized), out);
+  if (normalizer) {
+    FOVEA_TRY(rewritten, normalizer->apply(std::move(normalized)));
+    normalized = std::move(rewritten);
+  }
+  if (normalized_finder.empty()) return encode_plain(std::move(normalized), at_start, out);
   std::vector<AddedTokenFinder::Section> parts;
   normalized_finder.split(normalized, parse_special, parts);
   for (const auto& part : parts) {
     if (part.token) {
       out.push_back(part.token->id);
     } else {
-      FOVEA_RETURN_IF_ERROR(encode_plain(normalized.substr(part.span.begin, part.span.size()), out));
+      FOVEA_RETURN_IF_ERROR(encode_plain(normalized.substr(part.span.begin, part.span.size()),
+                                         at_start && part.span.begin == 0, out));
     }
   }
   return {};
@@ -222,21 +263,35 @@ Tokenizer::Tokenizer() : impl_(std::make_unique<Impl>()) {}
 Tokenizer::~Tokenizer() = default;
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& dir) {
-  FOVEA_TRY(json, read_optional(dir + "/tokenizer.json"));
-  if (!json) return not_found(dir + "/tokenizer.json does not exist or can't be read; a tokenizer needs it");
   FOVEA_TRY(config, read_optional(dir + "/tokenizer_config.json"));
-  auto tokenizer = parse(*json, config.value_or(""));
-  if (!tokenizer) return Error{tokenizer.error().code, dir + "/" + tokenizer.error().message};
+  FOVEA_TRY(special_tokens_map, read_optional(dir + "/special_tokens_map.json"));
+  FOVEA_TRY(json, read_optional(dir + "/tokenizer.json"));
+  const auto in_dir = [&](const Error& error) { return Error{error.code, dir + "/" + error.message}; };
+  if (!json) {
+    auto parsed = parse_tokenizer_config(config.value_or(""), special_tokens_map.value_or(""));
+    if (!parsed) return in_dir(parsed.error());
+    FOVEA_TRY(vocab_txt, read_optional(dir + "/vocab.txt"));
+    FOVEA_TRY(vocab_json, read_optional(dir + "/vocab.json"));
+    FOVEA_TRY(merges_txt, read_optional(dir + "/merges.txt"));
+    const LegacyFiles files{std::move(vocab_txt), std::move(vocab_json), std::move(merges_txt),
+                            std::ifstream(dir + "/tokenizer.model").good()};
+    auto converted = tokenizer_json_from(files, *parsed);
+    if (!converted) return in_dir(converted.error());
+    json = *std::move(converted);
+  }
+  auto tokenizer = parse(*json, config.value_or(""), special_tokens_map.value_or(""));
+  if (!tokenizer) return in_dir(tokenizer.error());
   return tokenizer;
 }
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::parse(std::string_view tokenizer_json,
-                                                    std::string_view tokenizer_config_json) {
+                                                    std::string_view tokenizer_config_json,
+                                                    std::string_view special_tokens_map_json) {
   FOVEA_TRY(root, parse_json(tokenizer_json, "tokenizer.json"));
   if (!root.object()) return invalid("tokenizer.json must hold an object");
   std::unique_ptr<Tokenizer> tokenizer(new Tokenizer());
   Impl& impl = *tokenizer->impl_;
-  FOVEA_TRY(config, parse_tokenizer_config(tokenizer_config_json));
+  FOVEA_TRY(config, parse_tokenizer_config(tokenizer_config_json, special_tokens_map_json));
   impl.config = std::move(config);
   FOVEA_TRY(model, parse_token_model(root.find("model")));
   impl.model = std::move(model);
@@ -244,17 +299,27 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::parse(std::string_view tokenizer_j
   impl.normalizer = std::move(normalizer);
   FOVEA_TRY(pre_tokenizer, parse_pre_tokenizer(root.find("pre_tokenizer")));
   impl.pre_tokenizer = std::move(pre_tokenizer);
-  if (const int stages = impl.pre_tokenizer->byte_level_stages(); stages != 1) {
-    return unsupported("tokenizer.json: pre_tokenizer has " + std::to_string(stages) +
-                       " ByteLevel stages; exactly one is supported");
+  const int byte_level_stages = impl.pre_tokenizer ? impl.pre_tokenizer->byte_level_stages() : 0;
+  if (byte_level_stages > 1) {
+    return unsupported("tokenizer.json: pre_tokenizer has " + std::to_string(byte_level_stages) +
+                       " ByteLevel stages; at most one is supported");
   }
-  FOVEA_RETURN_IF_ERROR(check_decoder(root.find("decoder")));
-  FOVEA_TRY(post_processor, parse_post_processor(root.find("post_processor")));
+  // Where blanks are part of the tokens, what looks like a blank too many is text; so transformers cleans up
+  // after the other models only.
+  const Json* model_type = root.find("model")->find("type");
+  const bool is_bpe = root.find("model")->find("merges") != nullptr ||
+                      (model_type && model_type->string() && *model_type->string() == "BPE");
+  FOVEA_TRY(decoder,
+            TokenDecoder::parse(root.find("decoder"), impl.config.clean_up_tokenization_spaces && !is_bpe));
+  impl.decoder = std::move(decoder);
+  const Json* processor = root.find("post_processor");
+  FOVEA_TRY(post_processor, parse_post_processor(processor));
   impl.post_processor = std::move(post_processor);
   FOVEA_RETURN_IF_ERROR(impl.add_all_tokens(root.find("added_tokens")));
-  FOVEA_RETURN_IF_ERROR(impl.apply_config_flags());
+  FOVEA_RETURN_IF_ERROR(impl.add_special_tokens());
+  FOVEA_RETURN_IF_ERROR(impl.apply_config_flags(processor && !processor->is_null()));
   FOVEA_RETURN_IF_ERROR(impl.check_post_processor());
-  warn_about_missing_bytes(impl.model->vocabulary());
+  if (impl.decoder.is_byte_level()) warn_about_missing_bytes(impl.model->vocabulary());
   impl.fill_byte_table();
   return tokenizer;
 }
@@ -275,7 +340,8 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, const Enco
       ids.push_back(section.token->id);
     } else {
       FOVEA_RETURN_IF_ERROR(impl_->encode_section(text.substr(section.span.begin, section.span.size()),
-                                                  options.parse_special_tokens, ids));
+                                                  section.span.begin == 0, options.parse_special_tokens,
+                                                  ids));
     }
   }
   if (options.add_special_tokens) {
@@ -334,21 +400,41 @@ std::string_view Tokenizer::special_token(std::string_view name) const {
   return it == impl_->config.special_tokens.end() ? std::string_view() : std::string_view(it->second);
 }
 
+struct Tokenizer::Stream::State {
+  const Tokenizer* tokenizer;
+  bool skip_special;
+  TokenDecoder::Run run;
+};
+
+Tokenizer::Stream::Stream(const Tokenizer& tokenizer, bool skip_special_tokens,
+                          std::span<const int32_t> context)
+    : state_(new State{&tokenizer, skip_special_tokens, TokenDecoder::Run(tokenizer.impl_->decoder)}) {
+  // The first ids decide whether the text has begun, the last ones what is half said; those between are text.
+  constexpr size_t kEnd = 32;
+  std::string known;
+  for (size_t i = 0; i < context.size(); ++i) {
+    if (i == kEnd && context.size() > 2 * kEnd) i = context.size() - kEnd;
+    push(context[i], known);
+    known.clear();
+  }
+}
+
+Tokenizer::Stream::~Stream() = default;
+Tokenizer::Stream::Stream(Stream&&) noexcept = default;
+Tokenizer::Stream& Tokenizer::Stream::operator=(Stream&&) noexcept = default;
+
 void Tokenizer::Stream::push(int32_t id, std::string& out) {
-  if (skip_special_ && tokenizer_->is_special(id)) return;
-  const std::string_view bytes = tokenizer_->token_bytes(id);
-  if (pending_.empty()) {
-    const size_t used = append_complete_utf8(bytes, out);
-    pending_ = bytes.substr(used);
-  } else {
-    pending_ += bytes;
-    pending_.erase(0, append_complete_utf8(pending_, out));
+  const Impl& impl = *state_->tokenizer->impl_;
+  if (id < 0 || id >= state_->tokenizer->vocab_size()) return;
+  if (const AddedToken* added = impl.added_by_id[static_cast<size_t>(id)]) {
+    if (!added->special || !state_->skip_special) state_->run.push(added->content, true, out);
+  } else if (impl.model->vocabulary().has(id)) {
+    state_->run.push(impl.model->vocabulary().token(id), false, out);
   }
 }
 
 void Tokenizer::Stream::finish(std::string& out) {
-  if (!pending_.empty()) out += kReplacementUtf8;
-  pending_.clear();
+  state_->run.finish(out);
 }
 
 }  // namespace fovea

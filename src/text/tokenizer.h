@@ -19,18 +19,22 @@ struct EncodeOptions {
 
 class Tokenizer {
  public:
-  /// Reads DIR/tokenizer.json and DIR/tokenizer_config.json (optional).
+  /// Reads DIR/tokenizer.json and, where there are any, tokenizer_config.json and special_tokens_map.json.
+  /// Without a tokenizer.json, vocab.txt (BERT's kind) or vocab.json with merges.txt
+  /// (GPT-2's kind) are read when tokenizer_class says which they are.
   static Result<std::unique_ptr<Tokenizer>> load(const std::string& dir);
-  /// From the text of tokenizer.json and tokenizer_config.json ("" = none).
+  /// From the text of tokenizer.json, tokenizer_config.json and special_tokens_map.json ("" = none).
   static Result<std::unique_ptr<Tokenizer>> parse(std::string_view tokenizer_json,
-                                                  std::string_view tokenizer_config_json);
+                                                  std::string_view tokenizer_config_json,
+                                                  std::string_view special_tokens_map_json = {});
   ~Tokenizer();
 
-  /// Invalid UTF-8 is replaced by U+FFFD first. The error is a pattern that exceeds its match limits.
+  /// Invalid UTF-8 is replaced by U+FFFD first. The errors are a pattern that exceeds its match limits and a
+  /// normalizer that makes the text absurdly long.
   Result<std::vector<int32_t>> encode(std::string_view text, const EncodeOptions& options = {}) const;
   /// Whole text of ids, invalid UTF-8 as U+FFFD; unknown ids decode to "".
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = true) const;
-  /// The raw bytes that one id stands for (special tokens: their text).
+  /// The raw bytes that one id stands for in the middle of a text (special tokens: their text).
   std::string_view token_bytes(int32_t id) const;
 
   /// One past the largest id.
@@ -45,20 +49,25 @@ class Tokenizer {
   /// Text of the special token that tokenizer_config.json names ("bos_token", "eos_token", ...); "" = none.
   std::string_view special_token(std::string_view name) const;
 
-  /// Streaming detokeniser: text of ids pushed one by one, never half a UTF-8 character.
+  /// Streaming detokeniser: text of ids pushed one by one, never half a UTF-8 character. All that comes out
+  /// together is decode() of all ids.
   class Stream {
    public:
-    explicit Stream(const Tokenizer& tokenizer, bool skip_special_tokens = true)
-        : tokenizer_(&tokenizer), skip_special_(skip_special_tokens) {}
-    /// Appends the complete characters that `id` finishes to `out`.
+    /// `context`: ids that the text already has; they give no output, but decide how it goes on (whether the
+    /// first word is the text's first, which has no blank in front where the vocabulary is SentencePiece's).
+    explicit Stream(const Tokenizer& tokenizer, bool skip_special_tokens = true,
+                    std::span<const int32_t> context = {});
+    ~Stream();
+    Stream(Stream&&) noexcept;
+    Stream& operator=(Stream&&) noexcept;
+    /// Appends what `id` adds and later ids can't change.
     void push(int32_t id, std::string& out);
-    /// Flushes an unfinished character as U+FFFD.
+    /// Flushes what was held back; an unfinished character becomes U+FFFD. The stream is over then.
     void finish(std::string& out);
 
    private:
-    const Tokenizer* tokenizer_;
-    bool skip_special_;
-    std::string pending_;  // an incomplete UTF-8 sequence, at most 3 bytes
+    struct State;
+    std::unique_ptr<State> state_;
   };
 
  private:

@@ -1,8 +1,14 @@
 #include "text/tokenizer.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
 
 #include "text/byte_level.h"
+#include "text/utf8.h"
 
 namespace fovea {
 namespace {
@@ -237,21 +243,244 @@ TEST(Tokenizer, UnsupportedStagesAreNamed) {
     parts.*member = value;
     return error_of(parts);
   };
-  EXPECT_EQ(with(&Parts::model_type, "Unigram"),
-            "tokenizer.json: model.type \"Unigram\" is not supported; supported: BPE");
-  EXPECT_EQ(with(&Parts::normalizer, R"({"type":"Precompiled"})"),
-            "tokenizer.json: normalizer \"Precompiled\" is not supported; supported: null, NFC, Sequence");
-  EXPECT_EQ(with(&Parts::pre_tokenizer, R"({"type":"Metaspace"})"),
-            "tokenizer.json: pre_tokenizer \"Metaspace\" is not supported; supported: Split, ByteLevel, "
-            "Digits, Sequence");
-  EXPECT_NE(with(&Parts::pre_tokenizer, "null").find("null is not supported"), std::string::npos);
-  EXPECT_NE(with(&Parts::pre_tokenizer, R"({"type":"Digits"})").find("0 ByteLevel"), std::string::npos);
-  EXPECT_NE(with(&Parts::post_processor, R"({"type":"BertProcessing"})").find("\"BertProcessing\""),
+  EXPECT_EQ(
+      with(&Parts::model_type, "Other"),
+      "tokenizer.json: model.type \"Other\" is not supported; supported: BPE, Unigram, WordPiece, WordLevel");
+  EXPECT_NE(with(&Parts::normalizer, R"({"type":"Other"})").find("normalizer \"Other\" is not supported"),
             std::string::npos);
-  EXPECT_NE(with(&Parts::decoder, R"({"type":"Metaspace"})").find("\"Metaspace\""), std::string::npos);
+  EXPECT_NE(
+      with(&Parts::pre_tokenizer, R"({"type":"UnicodeScripts"})").find("\"UnicodeScripts\" is not supported"),
+      std::string::npos);
+  EXPECT_NE(with(&Parts::pre_tokenizer, R"({"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},
+                 {"type":"ByteLevel"}]})")
+                .find("2 ByteLevel"),
+            std::string::npos);
+  EXPECT_NE(with(&Parts::post_processor, R"({"type":"Other"})").find("\"Other\""), std::string::npos);
+  EXPECT_NE(with(&Parts::decoder, R"({"type":"CTC"})").find("\"CTC\""), std::string::npos);
   EXPECT_NE(with(&Parts::pre_tokenizer, R"({"type":"Split","pattern":{"Regex":"("},"behavior":"Isolated"})")
                 .find("does not compile"),
             std::string::npos);
+}
+
+TEST(Tokenizer, PostProcessors) {
+  Parts parts;
+  parts.added = R"([{"id":300,"content":"<s>","special":true},{"id":301,"content":"</s>","special":true}])";
+  for (const char* type : {"BertProcessing", "RobertaProcessing"}) {
+    parts.post_processor = R"({"type":")" + std::string(type) + R"(","cls":["<s>",300],"sep":["</s>",301]})";
+    EXPECT_EQ(encode(*parse(parts), "a"), (Ids{300, 'a', 301}));
+    EXPECT_EQ(encode(*parse(parts), "a", {.add_special_tokens = false}), Ids{'a'});
+  }
+  const auto error = [&](const std::string& processor) {
+    parts.post_processor = processor;
+    return error_of(parts);
+  };
+  EXPECT_NE(error(R"({"type":"BertProcessing","cls":["<s>",300]})").find("BertProcessing.sep"),
+            std::string::npos);
+  EXPECT_NE(error(R"({"type":"BertProcessing","cls":["<s>",999],"sep":["</s>",301]})").find("id 999"),
+            std::string::npos);
+  constexpr const char* kA = R"({"Sequence":{"id":"A","type_id":0}})";
+  constexpr const char* kB = R"({"Sequence":{"id":"B","type_id":1}})";
+  const auto of = [&](const std::string& single, const std::string& pair) {
+    return error(R"({"type":"TemplateProcessing","single":[)" + single + R"(],"pair":[)" + pair +
+                 R"(],"special_tokens":{}})");
+  };
+  EXPECT_EQ(of(kA, std::string(kA) + "," + kB), "no error");
+  EXPECT_NE(of(kB, kA).find("text B 1 times"), std::string::npos);
+  EXPECT_NE(of(std::string(kA) + "," + kA, kA).find("text A 2 times"), std::string::npos);
+  EXPECT_NE(of(kA, R"({"Sequence":{"id":"C"}})").find("TemplateProcessing.pair"), std::string::npos);
+  EXPECT_NE(of(kA, R"({"SpecialToken":{"id":"<x>"}})").find("\"<x>\""), std::string::npos);
+}
+
+// The small SentencePiece model of the tests below.
+std::string spm(const std::string& normalizer, const std::string& pre_tokenizer, const std::string& decoder,
+                const std::string& more_added = "") {
+  std::string vocab = R"("<unk>":0,"<s>":1,"</s>":2,"\u2581":3,"a":4,"b":5,"\u2581a":6,"\u2581\u2581":7)";
+  for (int byte = 0; byte < 256; ++byte) {
+    char token[16];
+    std::snprintf(token, sizeof token, ",\"<0x%02X>\":%d", static_cast<unsigned>(byte), 10 + byte);
+    vocab += token;
+  }
+  return R"({"added_tokens":[{"id":1,"content":"<s>","special":true},{"id":2,"content":"</s>","special":true})" +
+         more_added + R"(],"normalizer":)" + normalizer + R"(,"pre_tokenizer":)" + pre_tokenizer +
+         R"(,"decoder":)" + decoder +
+         R"(,"model":{"type":"BPE","unk_token":"<unk>","fuse_unk":true,"byte_fallback":true,"vocab":{)" +
+         vocab + R"(},"merges":["\u2581 a","\u2581 \u2581"]}})";
+}
+
+constexpr const char* kLlamaNormalizer =
+    R"({"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"\u2581"},
+       {"type":"Replace","pattern":{"String":" "},"content":"\u2581"}]})";
+constexpr const char* kLlamaDecoder =
+    R"({"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"\u2581"},"content":" "},
+       {"type":"ByteFallback"},{"type":"Fuse"},{"type":"Strip","content":" ","start":1,"stop":0}]})";
+
+std::unique_ptr<Tokenizer> parse_text(const std::string& json, const std::string& config = "",
+                                      const std::string& map = "") {
+  auto tokenizer = Tokenizer::parse(json, config, map);
+  EXPECT_TRUE(tokenizer) << tokenizer.error().message;
+  return tokenizer ? *std::move(tokenizer) : nullptr;
+}
+
+TEST(Tokenizer, SentencePieceBpe) {
+  auto tokenizer = parse_text(spm(kLlamaNormalizer, "null", kLlamaDecoder));
+  EXPECT_EQ(encode(*tokenizer, "a b"), (Ids{6, 3, 5}));
+  EXPECT_EQ(encode(*tokenizer, ""), Ids{});
+  EXPECT_EQ(encode(*tokenizer, " a"), (Ids{3, 6})) << "the mark and the letter merge first";
+  EXPECT_EQ(encode(*tokenizer, "  b"), (Ids{7, 3, 5}));
+  EXPECT_EQ(encode(*tokenizer, "a<s>a"), (Ids{6, 1, 6})) << "every section gets a mark";
+  EXPECT_EQ(encode(*tokenizer, "\u00e9"), (Ids{3, 10 + 0xC3, 10 + 0xA9}));
+  EXPECT_EQ(tokenizer->decode(Ids{6, 3, 5}), "a b");
+  EXPECT_EQ(tokenizer->decode(Ids{1, 6}), "a");
+  EXPECT_EQ(tokenizer->decode(Ids{1, 6}, false), "<s> a");
+  EXPECT_EQ(tokenizer->decode(Ids{3, 10 + 0xC3, 10 + 0xA9, 10 + 0xE4, 4}), "\u00e9\ufffda");
+  EXPECT_EQ(tokenizer->decode(Ids{10 + 0xE4, 10 + 0xB8}), "\ufffd\ufffd");
+  EXPECT_EQ(tokenizer->token_bytes(6), " a");
+  EXPECT_EQ(tokenizer->token_bytes(10 + 0xE4), "\xE4");
+  EXPECT_EQ(tokenizer->token_bytes(1), "<s>");
+}
+
+TEST(Tokenizer, MetaspaceFirstMarksTheStartOfTheInputOnly) {
+  const auto with = [](const char* scheme) {
+    return parse_text(spm("null",
+                          R"({"type":"Metaspace","replacement":"\u2581","split":false,"prepend_scheme":")" +
+                              std::string(scheme) + "\"}",
+                          kLlamaDecoder, R"(,{"id":300,"content":"<n>","normalized":true})"));
+  };
+  EXPECT_EQ(encode(*with("first"), "a<s>a"), (Ids{6, 1, 4}));
+  EXPECT_EQ(encode(*with("first"), "<s>a"), (Ids{1, 4}));
+  EXPECT_EQ(encode(*with("first"), "a<n>a"), (Ids{6, 300, 4}));
+  EXPECT_EQ(encode(*with("always"), "a<s>a"), (Ids{6, 1, 6}));
+  EXPECT_EQ(encode(*with("never"), "a<s>a"), (Ids{4, 1, 4}));
+  EXPECT_EQ(encode(*with("always"), " a"), Ids{6});
+}
+
+TEST(Tokenizer, AStreamGoesOnWhereItsContextEnds) {
+  auto tokenizer = parse_text(spm(kLlamaNormalizer, "null", kLlamaDecoder));
+  const auto text = [&](const Ids& context, const Ids& ids) {
+    Tokenizer::Stream stream(*tokenizer, true, context);
+    std::string out;
+    for (const int32_t id : ids)
+      stream.push(id, out);
+    stream.finish(out);
+    return out;
+  };
+  EXPECT_EQ(text({}, {6}), "a");
+  EXPECT_EQ(text({1}, {6}), "a") << "a skipped token begins no text";
+  EXPECT_EQ(text({6}, {6}), " a");
+  EXPECT_EQ(text({6, 10 + 0xC3}, {10 + 0xA9}), "\u00e9");
+  EXPECT_EQ(text(Ids(1000, 6), {6}), " a");
+  Ids long_context(1000, 6);
+  long_context.back() = 10 + 0xC3;
+  EXPECT_EQ(text(long_context, {10 + 0xA9}), "\u00e9");
+}
+
+constexpr const char* kBert =
+    R"({"normalizer":{"type":"BertNormalizer"},"pre_tokenizer":{"type":"BertPreTokenizer"},
+    "decoder":{"type":"WordPiece"},"model":{"type":"WordPiece","unk_token":"[UNK]","vocab":{"[UNK]":0,"it":1,"s":2,
+    "'":3,"##s":4,".":5,"[PAD]":6,"do":7,"not":8}}})";
+
+TEST(Tokenizer, WordPieceDecodingAndCleanUp) {
+  auto plain = parse_text(kBert);
+  EXPECT_EQ(encode(*plain, "It's ITS, \u0162"), (Ids{1, 3, 2, 1, 4, 0, 0}));
+  EXPECT_EQ(plain->decode(Ids{1, 4, 3, 2, 5}), "its ' s.") << "the decoder sees one token at a time";
+  EXPECT_EQ(plain->token_bytes(1), " it");
+  EXPECT_EQ(plain->token_bytes(4), "s");
+  auto cleaned = parse_text(kBert, R"({"clean_up_tokenization_spaces":true})");
+  EXPECT_EQ(cleaned->decode(Ids{1, 3, 2, 5, 7, 8}), "it's. do not");
+  Tokenizer::Stream stream(*cleaned);
+  std::string out;
+  for (const int32_t id : {1, 3, 2})
+    stream.push(id, out);
+  EXPECT_EQ(out, "it's");
+  EXPECT_EQ(parse_text(kBert, R"({"clean_up_tokenization_spaces":false})")->decode(Ids{1, 3}), "it '");
+}
+
+TEST(Tokenizer, CleanUpIsNotForBpe) {
+  Parts parts;
+  auto tokenizer = parse(parts, R"({"clean_up_tokenization_spaces":true})");
+  EXPECT_EQ(tokenizer->decode(encode(*tokenizer, "x != y ; it 's .")), "x != y ; it 's .");
+}
+
+TEST(Tokenizer, ConfiguredSpecialTokensAreSpecial) {
+  EXPECT_FALSE(parse_text(kBert)->is_special(6));
+  auto tokenizer = parse_text(kBert, R"({"pad_token":"[PAD]","bos_token":"nowhere"})");
+  EXPECT_TRUE(tokenizer->is_special(6));
+  EXPECT_EQ(encode(*tokenizer, "it[PAD]it"), (Ids{1, 6, 1}));
+  EXPECT_EQ(tokenizer->decode(Ids{1, 6, 1}), "it it");
+  EXPECT_EQ(tokenizer->bos_token_id(), std::nullopt);
+  EXPECT_TRUE(parse_text(kBert, R"({"additional_special_tokens":["[PAD]"]})")->is_special(6));
+  auto from_map = parse_text(kBert, R"({"unk_token":"[UNK]"})",
+                             R"({"unk_token":"it","pad_token":{"content":"[PAD]","lstrip":true}})");
+  EXPECT_EQ(from_map->special_token("unk_token"), "[UNK]") << "tokenizer_config.json comes first";
+  EXPECT_EQ(encode(*from_map, "it \t[PAD]"), (Ids{1, 6}));
+  EXPECT_FALSE(Tokenizer::parse(kBert, "", "[]"));
+}
+
+TEST(Tokenizer, LlamaClassesBeginWithBosByDefault) {
+  const std::string names = R"({"bos_token":"<s>","eos_token":"</s>","tokenizer_class":)";
+  const auto first = [&](const std::string& config) {
+    return encode(*parse_text(spm("null", "null", kLlamaDecoder), config), "a");
+  };
+  EXPECT_EQ(first(names + R"("LlamaTokenizerFast"})"), (Ids{1, 4}));
+  EXPECT_EQ(first(names + R"("GemmaTokenizer","add_eos_token":true})"), (Ids{1, 4, 2}));
+  EXPECT_EQ(first(names + R"("LlamaTokenizer","add_bos_token":false})"), Ids{4});
+  EXPECT_EQ(first(names + R"("PreTrainedTokenizerFast"})"), Ids{4});
+}
+
+// Any ids, in any order: what is streamed is what decode() gives, and it is UTF-8.
+TEST(Tokenizer, StreamedTextIsTheDecodedText) {
+  const std::string parts[] = {
+      spm(kLlamaNormalizer, "null", kLlamaDecoder),
+      spm("null", "null", R"({"type":"Metaspace"})"),
+      spm("null", "null", R"({"type":"BPEDecoder","suffix":"a"})"),
+      spm("null", "null", R"({"type":"WordPiece","prefix":"\u2581"})"),
+      spm("null", "null", "null"),
+      spm("null", "null", R"({"type":"Sequence","decoders":[{"type":"ByteFallback"},{"type":"Fuse"},
+          {"type":"Replace","pattern":{"String":"aab"},"content":"a"},
+          {"type":"Strip","content":"a","start":2,"stop":2}]})"),
+      kBert,
+      Parts().json()};
+  std::mt19937 rng(7);
+  for (const std::string& json : parts) {
+    auto tokenizer = parse_text(json, R"({"clean_up_tokenization_spaces":true})");
+    for (int round = 0; round < 300; ++round) {
+      Ids ids;
+      for (size_t n = rng() % 12; n > 0; --n) {
+        const auto size = static_cast<uint32_t>(tokenizer->vocab_size());
+        ids.push_back(static_cast<int32_t>(rng() % (rng() % 2 ? 9 : size + 2)));
+      }
+      Tokenizer::Stream stream(*tokenizer, round % 2 == 0);
+      std::string out;
+      for (const int32_t id : ids) {
+        stream.push(id, out);
+        ASSERT_TRUE(text::is_valid_utf8(out));
+      }
+      stream.finish(out);
+      ASSERT_EQ(out, tokenizer->decode(ids, round % 2 == 0)) << json.substr(0, 400);
+    }
+  }
+}
+
+TEST(Tokenizer, MegabytesTakeNoTimeToSpeakOf) {
+  // Anything quadratic would take many minutes here.
+  const std::string words = [] {
+    std::string out;
+    while (out.size() < 300'000)
+      out += "it's not \u00e9\u0301 ";
+    return out;
+  }();
+  constexpr const char* kUnigram = R"({"normalizer":{"type":"NFKC"},"pre_tokenizer":{"type":"Metaspace"},
+      "decoder":{"type":"Metaspace"},"model":{"type":"Unigram","unk_id":0,
+      "vocab":[["?",0],["a",-1],["aa",-1.5],["aaaa",-2],["\u2581",-3]]}})";
+  for (const std::string& json :
+       {spm(kLlamaNormalizer, "null", kLlamaDecoder), std::string(kUnigram), std::string(kBert)}) {
+    auto tokenizer = parse_text(json);
+    for (const std::string& text : {std::string(300'000, 'a'), std::string(300'000, ' '), words}) {
+      auto ids = tokenizer->encode(text);
+      ASSERT_TRUE(ids);
+      EXPECT_TRUE(text::is_valid_utf8(tokenizer->decode(*ids)));
+    }
+  }
 }
 
 TEST(Tokenizer, InconsistentAddedTokensAreErrors) {
@@ -280,6 +509,26 @@ TEST(Tokenizer, MissingFilesAreErrors) {
   ASSERT_FALSE(tokenizer);
   EXPECT_EQ(tokenizer.error().code, ErrorCode::not_found);
   EXPECT_NE(tokenizer.error().message.find("/nonexistent/tokenizer.json"), std::string::npos);
+}
+
+TEST(Tokenizer, LoadsTheFilesOfBeforeTokenizerJson) {
+  const auto dir =
+      std::filesystem::temp_directory_path() / ("fovea_tokenizer_files_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(dir);
+  const auto message = [&] {
+    auto tokenizer = Tokenizer::load(dir.string());
+    return tokenizer ? std::string("no error") : tokenizer.error().message;
+  };
+  std::ofstream(dir / "tokenizer.model") << "not read";
+  EXPECT_NE(message().find("tokenizer.model (SentencePiece) is not read; convert it"), std::string::npos);
+  std::ofstream(dir / "vocab.txt") << "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nit\n##s\n";
+  EXPECT_NE(message().find("tokenizer_class is not given"), std::string::npos);
+  std::ofstream(dir / "tokenizer_config.json") << R"({"tokenizer_class":"BertTokenizer"})";
+  auto bert = Tokenizer::load(dir.string());
+  ASSERT_TRUE(bert) << bert.error().message;
+  EXPECT_EQ(encode(**bert, "ITS [MASK]"), (Ids{2, 5, 6, 4, 3}));
+  EXPECT_EQ((*bert)->decode(Ids{2, 5, 6, 4, 3}), "its");
+  std::filesystem::remove_all(dir);
 }
 
 }  // namespace

@@ -41,6 +41,13 @@ Utf8Char decode_utf8(std::string_view text) {
   return {code_point, first.length, Utf8Status::complete};
 }
 
+size_t previous_character(std::string_view text, size_t pos) {
+  size_t begin = pos - 1;
+  while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80)
+    --begin;
+  return begin;
+}
+
 void append_utf8(uint32_t code_point, std::string& out) {
   if (code_point > 0x10FFFF || (code_point >= 0xD800 && code_point < 0xE000)) code_point = kReplacement;
   const auto put = [&](uint32_t byte) { out.push_back(static_cast<char>(byte)); };

@@ -25,6 +25,9 @@ struct Utf8Char {
 /// The character at the start of `text`, which must not be empty.
 Utf8Char decode_utf8(std::string_view text);
 
+/// Start of the character that ends before byte `pos` of valid UTF-8; `pos` > 0.
+size_t previous_character(std::string_view text, size_t pos);
+
 /// Appends one code point; surrogates and values above U+10FFFF become U+FFFD.
 void append_utf8(uint32_t code_point, std::string& out);
 

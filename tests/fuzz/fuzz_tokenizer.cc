@@ -1,9 +1,11 @@
 // A tokenizer.json from anywhere: it parses or is refused; what parses encodes any text, and its own words
 // survive the way to ids and back as far as its stages let them.
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/log.h"
 #include "text/tokenizer.h"
@@ -16,7 +18,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-  auto tokenizer = fovea::Tokenizer::parse(bytes, "");
+  auto tokenizer = fovea::Tokenizer::parse(bytes, R"({"clean_up_tokenization_spaces":true,"pad_token":"a"})");
   if (!tokenizer) {
     const std::string& message = tokenizer.error().message;
     if (message.find('\n') != message.npos || !fovea::text::is_valid_utf8(message)) std::abort();
@@ -41,5 +43,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     stream.finish(streamed);
     if (streamed != whole) std::abort();
   }
+  // Tokens that no text leads to decode as well.
+  std::vector<int32_t> any_ids;
+  for (size_t i = 0; i < std::min<size_t>(size, 64); ++i)
+    any_ids.push_back(data[i] % (*tokenizer)->vocab_size());
+  if (!fovea::text::is_valid_utf8((*tokenizer)->decode(any_ids, true))) std::abort();
   return 0;
 }

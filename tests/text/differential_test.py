@@ -5,6 +5,7 @@ differential_test.py TEXT_PROBE [--large]: TEXT_PROBE is our helper program. The
 file (npm ci) and python3-jinja2; what is not installed is skipped and said. --large adds a real vocabulary of 100,000
 tokens (npm tiktoken).
 """
+import collections
 import importlib.util
 import json
 import pathlib
@@ -13,8 +14,11 @@ import subprocess
 import sys
 import tempfile
 
+import make_tokenizers
+import oracle_deviations
 import template_cases
 import tokenizer_cases
+import tokenizer_kinds
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -26,13 +30,26 @@ def ask(command, questions):
     return json.loads(result.stdout)
 
 
-def tokenizer_jobs():
+def vocabulary_size(document):
+    vocab = document["model"]["vocab"]
+    tokens = set(vocab) if isinstance(vocab, dict) else {token for token, _ in vocab}
+    return len(tokens | {token["content"] for token in document["added_tokens"]})
+
+
+def tokenizer_jobs(folder):
+    """The committed tokenizers, then those of tokenizer_kinds, which are written into `folder`."""
     jobs = []
-    for seed, folder in enumerate(sorted((HERE / "tokenizers").iterdir())):
-        document = json.loads((folder / "tokenizer.json").read_text())
-        size = len(set(document["model"]["vocab"]) | {token["content"] for token in document["added_tokens"]})
-        jobs.append({"dir": str(folder), "encode": tokenizer_cases.encode_items(seed, 600),
-                     "decode": tokenizer_cases.decode_items(seed, 300, size)})
+    for seed, path in enumerate(sorted((HERE / "tokenizers").iterdir())):
+        document = json.loads((path / "tokenizer.json").read_text())
+        jobs.append({"dir": str(path), "encode": tokenizer_cases.encode_items(seed, 600),
+                     "decode": tokenizer_cases.decode_items(seed, 300, vocabulary_size(document))})
+    for seed, make in enumerate(tokenizer_kinds.KINDS, 100):
+        document, config = make()
+        path = pathlib.Path(folder) / make.__name__
+        make_tokenizers.write(path, document, config)
+        with_long = document["model"]["type"] == "BPE"  # the lattice of the oracle takes minutes for them
+        jobs.append({"dir": str(path), "encode": tokenizer_cases.encode_items(seed, 300, with_long),
+                     "decode": tokenizer_cases.decode_items(seed, 300, vocabulary_size(document))})
     return jobs
 
 
@@ -40,6 +57,7 @@ class Report:
     def __init__(self):
         self.compared = 0
         self.failed = 0
+        self.skipped = collections.Counter()
 
     def check(self, what, question, ours, theirs):
         self.compared += 1
@@ -57,9 +75,14 @@ def compare_tokenizers(report, jobs, ours, theirs):
         if "error" in our:
             report.check(name, "load", our, None)
             continue
+        deviation = oracle_deviations.Deviations(job["dir"])
         for kind in ("encode", "decode"):
             for question, a, b in zip(job[kind], our[kind], their[kind]):
-                report.check(f"{name} {kind}", question, a, b)
+                expected, skip = deviation.of(kind, question)
+                if skip:
+                    report.skipped[f"{name} {kind}"] += 1
+                else:
+                    report.check(f"{name} {kind}", question, a, b if expected is None else expected)
 
 
 def outcome(answer):
@@ -88,7 +111,8 @@ def large_vocabulary(report, probe):
 def main():
     probe = sys.argv[1]
     report = Report()
-    questions = {"tokenizers": tokenizer_jobs(), "templates": template_cases.cases()}
+    folder = tempfile.TemporaryDirectory()
+    questions = {"tokenizers": tokenizer_jobs(folder.name), "templates": template_cases.cases()}
     ours = ask([probe], questions)
     skipped = []
     if shutil.which("node") and (HERE / "node_modules" / "@huggingface").is_dir():
@@ -106,6 +130,8 @@ def main():
     else:
         skipped.append("jinja2 (install python3-jinja2)")
     print(f"{report.compared} answers compared, {report.failed} differ")
+    for name, count in report.skipped.items():
+        print(f"not compared: {count} of {name}, where the oracle is known to be wrong")
     for name in skipped:
         print(f"SKIPPED: {name}")
     sys.exit(1 if report.failed else 0)

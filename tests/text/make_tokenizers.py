@@ -60,11 +60,8 @@ def words_of(text):
     return words + [current]
 
 
-def train(text, merges_wanted):
-    """Merges of byte-level BPE, most frequent pair first, ties by spelling."""
-    spelling = byte_alphabet()
-    counts = collections.Counter(words_of(text))
-    words = [([spelling[b] for b in word.encode()], count) for word, count in sorted(counts.items())]
+def train_on(words, merges_wanted):
+    """Merges of BPE for [(symbols, count)], most frequent pair first, ties by spelling."""
     merges = []
     while len(merges) < merges_wanted:
         pairs = collections.Counter()
@@ -82,6 +79,14 @@ def train(text, merges_wanted):
                     symbols[i:i + 2] = [symbols[i] + symbols[i + 1]]
                 i += 1
     return merges
+
+
+def train(text, merges_wanted):
+    """Merges of byte-level BPE."""
+    spelling = byte_alphabet()
+    counts = collections.Counter(words_of(text))
+    return train_on([([spelling[b] for b in word.encode()], count) for word, count in sorted(counts.items())],
+                    merges_wanted)
 
 
 def vocabulary(merges, extra=()):
@@ -167,15 +172,17 @@ def gpt2(merges):
     return tokenizer, config
 
 
+def write(folder, tokenizer, config):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False, separators=(",", ":")) + "\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1) + "\n")
+
+
 def main():
     here = pathlib.Path(__file__).resolve().parent
     out = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else here / "tokenizers"
     for make, text, count in ((llama3, TEXT, 420), (qwen, TEXT, 380), (gpt2, TEXT, 300)):
-        tokenizer, config = make(train(text, count))
-        folder = out / make.__name__
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False, separators=(",", ":")) + "\n")
-        (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1) + "\n")
+        write(out / make.__name__, *make(train(text, count)))
 
 
 if __name__ == "__main__":

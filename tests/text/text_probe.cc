@@ -7,6 +7,7 @@
 #include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -34,7 +35,19 @@ json answer_tokenizer(const json& job) {
   }
   for (const json& item : job.at("decode")) {
     const auto ids = item.at("ids").get<std::vector<int32_t>>();
-    out["decode"].push_back((*tokenizer)->decode(ids, item.at("skip_special")));
+    const std::string whole = (*tokenizer)->decode(ids, item.at("skip_special"));
+    // A stream that goes on where another part of the text ended must give the rest of it.
+    const size_t cut = ids.size() / 2;
+    const std::span<const int32_t> before(ids.data(), cut);
+    fovea::Tokenizer::Stream first(**tokenizer, item.at("skip_special"));
+    fovea::Tokenizer::Stream second(**tokenizer, item.at("skip_special"), before);
+    std::string streamed;
+    for (const int32_t id : before)
+      first.push(id, streamed);
+    for (size_t i = cut; i < ids.size(); ++i)
+      second.push(ids[i], streamed);
+    second.finish(streamed);
+    out["decode"].push_back(streamed == whole ? json(whole) : json{{"error", "streamed: " + streamed}});
   }
   return out;
 }

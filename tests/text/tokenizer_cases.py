@@ -19,6 +19,14 @@ HARD_TEXTS = [
     "<|reserved|> <|reserved|>x <|reserved|>xx <|reserved", "<think>\n\n</think>\n\n<tool_call>", "a <mask> b  <mask>c<mask>",
     "\n\t <mask>", "x<sep>  y <sep>\n\nz", "both ends, bothends, both, (both) _both both_ both", "cafe\u0301s and caf\u00e9s",
     "<|endoftext|>a<|endoftext|> b <|endoftext|>", "<<|im_end|>>", "<|im_end|><|im_end|>", "<|im_<|im_end|>end|>",
+    "<s>the</s> the<s> the", "[INST] the [/INST]the", "<|user|>\n the <|end|>\n<|assistant|>", "<extra_id_1>the <extra_id_0>",
+    "[CLS] the [MASK] [SEP]", "<start_of_turn>user\nthe<end_of_turn>\n", "the<unk>the <unk><unk>",
+    # Spellings of vocabularies written out.
+    "\u2581the \u2581 the\u2581", "\u2581\u2581the", "<0x41><0xE4>", "##ing ## #", "the</w> </w>", "<0xZZ>",
+    # Compatibility characters and quotes.
+    "\uff21\uff22\uff43 \uff11\uff12 \ufb01ne \u2460 \u2167 \uff5e \uff76\uff9e", "``the'' ''the``", "e\u0301te\u0301 n\u0303 a\u030a",
+    "it is n't . what ? yes ! a , b ' c 'm 's 've 're do not", "qqqq\u05d0\u05d1\u0628\u0628 \u0628", "wxyz" * 40, "a" * 99, "a" * 100, "a" * 101,
+    "the\u200bthe\u00adthe\ufeffthe", "\u30d7\u309a \u304b\u3099", "THE \u0130 \u00c9COLE", "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~",
 ]
 
 HARD_BYTES = [
@@ -32,6 +40,7 @@ PIECES = [
     "é", "e\u0301", "\u0323", "ß", "中", "文字", "の", "한", "\u1100\u1161", "ال", "ע", "\u05b8", "न", "्", "🙂", "👩‍💻", "\u200d",
     "\ufe0f", "\u00a0", "\u3000", "\u2028", "\u0000", "Ġ", "_", "-", "<", "<|", "|>", "<|im_start|>", "<|im_end|>",
     "<|eot_id|>", "<|endoftext|>", "<think>", "<mask>", "<sep>", "both", "cafés", "<|reserved|>", "x",
+    "\u2581", "<s>", "</s>", "[MASK]", "[INST]", "<|user|>", "<|end|>", "<unk>", "##", "</w>", "token", "ing", "Ab", "\u0628",
 ]
 
 
@@ -40,9 +49,9 @@ def long_texts():
             "7" * 30_000, "!?" * 20_000]
 
 
-def encode_items(seed, count):
+def encode_items(seed, count, with_long=True):
     rng = random.Random(seed)
-    texts = [text.encode() for text in HARD_TEXTS + long_texts()] + HARD_BYTES
+    texts = [text.encode() for text in HARD_TEXTS + (long_texts() if with_long else [])] + HARD_BYTES
     for _ in range(count):
         texts.append("".join(rng.choice(PIECES) for _ in range(rng.randint(1, 25))).encode())
     return [{"hex": text.hex(), "add_special": i % 3 != 0, "parse_special": True} for i, text in enumerate(texts)]

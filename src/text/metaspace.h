@@ -1,0 +1,21 @@
+#pragma once
+// Metaspace: blanks are spelled as a visible character, U+2581 of SentencePiece, and words carry theirs in
+// front.
+#include <string>
+
+#include "fovea/result.h"
+#include "text/json_value.h"
+
+namespace fovea::text {
+
+struct Metaspace {
+  enum class Prepend { always, first, never };
+  std::string replacement = "\u2581";  ///< one character
+  Prepend prepend = Prepend::always;   ///< which pieces get one in front: every one, the text's first, none
+  bool split = true;                   ///< pre-tokenizer only: cut in front of every replacement
+};
+
+/// The settings that a pre-tokenizer or decoder of this type has; the old add_prefix_space is read as well.
+Result<Metaspace> parse_metaspace_settings(const Json& spec);
+
+}  // namespace fovea::text

@@ -1,0 +1,34 @@
+#pragma once
+// What becomes of the places where a pre-tokenizer cuts.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fovea/result.h"
+#include "text/json_value.h"
+#include "text/span.h"
+
+namespace fovea::text {
+
+enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
+
+/// `spec`.behavior; `path` names it in errors. Without a fallback it must be there.
+Result<SplitBehavior> parse_split_behavior(const Json& spec, std::string_view path,
+                                           std::optional<SplitBehavior> fallback = {});
+
+/// Turns the segments of one piece, given in order, into pieces.
+class SegmentJoiner {
+ public:
+  SegmentJoiner(SplitBehavior behavior, std::vector<Span>& out) : behavior_(behavior), out_(out) {}
+  /// Segments with nothing in them are passed over.
+  void add(Span segment, bool is_match);
+
+ private:
+  bool glued(bool is_match) const;
+
+  SplitBehavior behavior_;
+  std::vector<Span>& out_;
+  std::optional<bool> previous_is_match_;
+};
+
+}  // namespace fovea::text
