@@ -48,6 +48,7 @@ struct AttentionSpec {
   float softcap = 0.0f;      ///< cap * tanh(s / cap) when > 0
   DType dtype = DType::f32;  ///< Q and O
   KvCacheDType kv_dtype = KvCacheDType::auto_;
+  bool kv_x_packed = false;  ///< the cache has KvForm::x_packed
   AttentionType type = AttentionType::decoder;
   MaskSpec mask;
   int page_size = 0;      ///< tokens a page; 0 = not given, the backend's preferred one is taken
@@ -93,7 +94,8 @@ enum class Feature : uint8_t {
   non_causal,  // for a decoder
   mla,
   sparse,
-  lse,  // returns LSE when asked
+  lse,          // returns LSE when asked
+  kv_x_packed,  // reads the x-packed KV layout
   fp64_accumulate,
 };
 

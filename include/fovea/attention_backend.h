@@ -28,6 +28,10 @@ struct BatchMeta {
   std::span<const int32_t>
       page_table;  ///< [B, page_table_stride]; entries past ceil(kv_len / page) are garbage
   int64_t page_table_stride = 0;
+  /// Instead of page_table: the pages of sequence b are kv_indices[kv_indptr[b], kv_indptr[b + 1]), at least
+  /// ceil(kv_len / page) of them. With page size 1 they are the slots of its tokens.
+  std::span<const int32_t> kv_indptr;  ///< [B + 1], non-decreasing
+  std::span<const int32_t> kv_indices;
 
   std::span<const Span> spans;              ///< all sequences' spans, sequence b's at [span_offsets[b], ...)
   std::span<const int32_t> span_offsets;    ///< [B + 1]
@@ -38,6 +42,11 @@ struct BatchMeta {
 
   int num_seqs() const { return static_cast<int>(kv_lens.size()); }
   int num_tokens() const { return q_offsets.empty() ? 0 : q_offsets.back(); }
+  /// The pages of sequence b in order; only for one that has keys.
+  const int32_t* pages(int b) const {
+    return kv_indptr.empty() ? page_table.data() + b * page_table_stride
+                             : kv_indices.data() + kv_indptr[static_cast<size_t>(b)];
+  }
 };
 
 /// Upper bounds that hold for every step; workspace_bytes is a pure function of them.
@@ -48,16 +57,33 @@ struct AttentionLimits {
   int max_kv_len = 0;         ///< longest sequence
 };
 
+/// Where the elements of a page lie; with x = x_of(dtype):
+enum class KvForm : uint8_t {
+  strided,   ///< D elements of K, and Dv of V, are contiguous
+  x_packed,  ///< x elements of K are contiguous, and V has a stride between elements
+};
+
 /// One layer's keys and values by pages; strides in elements. The element (page, kv head, slot, d) of K is
-/// k[page * k_page_stride + head * k_head_stride + slot * k_slot_stride + d]. A ragged tensor is the view
-/// with page_size 1 whose page ids are its rows.
+///   k[page * k_page_stride + head * k_head_stride + slot * k_slot_stride + d], or with x_packed
+///   k[page * k_page_stride + head * k_head_stride + slot * k_slot_stride + d / x * k_chunk_stride + d % x]
+/// and that of V
+///   v[page * v_page_stride + head * v_head_stride + slot * v_slot_stride + d], or with x_packed d *
+///   v_dim_stride.
+/// A stored element q means q * k_scale * k_scales[page, head, slot] (without the last when it is null). A
+/// ragged tensor is the view with page_size 1 whose page ids are its rows.
 struct KvView {
   const void* k = nullptr;
   const void* v = nullptr;
-  DType dtype = DType::f32;
+  KvCacheDType dtype = KvCacheDType::float32;  ///< one that is stored, not auto
   int page_size = 1;
   int64_t k_page_stride = 0, k_head_stride = 0, k_slot_stride = 0;
   int64_t v_page_stride = 0, v_head_stride = 0, v_slot_stride = 0;
+  KvForm form = KvForm::strided;
+  int64_t k_chunk_stride = 0, v_dim_stride = 0;  ///< of x_packed
+  float k_scale = 1.0f, v_scale = 1.0f;
+  const float* k_scales = nullptr;  ///< at page * scale_page_stride + head * scale_head_stride + slot * ...
+  const float* v_scales = nullptr;
+  int64_t scale_page_stride = 0, scale_head_stride = 0, scale_slot_stride = 0;
 };
 
 /// One layer's tensors. Q [Tq, Hq, D] and O [Tq, Hq, Dv] in spec.dtype, the last two dimensions contiguous.

@@ -34,15 +34,17 @@ enum class KvCacheDType : uint8_t {
   float32,
   float16,
   bfloat16,
-  fp8_e4m3,
-  fp8_e5m2,
+  fp8_e4m3,  // e4m3fn, one scale for K and one for V of a layer
+  fp8_e5m2,  // likewise
+  fp8_inc,
   fp8_ds_mla,
   nvfp4_ds_mla,
-  int8_per_token_head,
+  int8_per_token_head,  // symmetric int8, a scale for each (token, kv head) of K and of V
   fp8_per_token_head,
   int4_per_token_head,
   int2_per_token_head,
   nvfp4,
+  nvfp4_4over6,
   turboquant_k8v4,
   turboquant_4bit_nc,
   turboquant_k3v4_nc,
@@ -53,5 +55,57 @@ enum class KvCacheDType : uint8_t {
 std::string_view to_string(KvCacheDType dtype);
 /// Exact names; "fp8" is an alias of fp8_e4m3.
 std::optional<KvCacheDType> parse_kv_cache_dtype(std::string_view name);
+
+/// `dtype`, with auto resolved for a model of dtype `model`.
+constexpr KvCacheDType resolve(KvCacheDType dtype, DType model) {
+  if (dtype != KvCacheDType::auto_) return dtype;
+  switch (model) {
+    case DType::f32: return KvCacheDType::float32;
+    case DType::f16: return KvCacheDType::float16;
+    case DType::bf16: return KvCacheDType::bfloat16;
+  }
+  return dtype;
+}
+
+/// Bytes of one stored element; 0 = not a type that this library stores (auto among them).
+constexpr size_t size_of(KvCacheDType dtype) {
+  switch (dtype) {
+    case KvCacheDType::float32: return 4;
+    case KvCacheDType::float16:
+    case KvCacheDType::bfloat16: return 2;
+    case KvCacheDType::fp8_e4m3:
+    case KvCacheDType::fp8_e5m2:
+    case KvCacheDType::int8_per_token_head: return 1;
+    default: return 0;
+  }
+}
+
+/// Stored as fp8: quantised by one scale a layer for K and one for V.
+constexpr bool is_fp8(KvCacheDType dtype) {
+  return dtype == KvCacheDType::fp8_e4m3 || dtype == KvCacheDType::fp8_e5m2;
+}
+
+/// Stored with an fp32 scale for each (token, kv head).
+constexpr bool has_token_scales(KvCacheDType dtype) {
+  return dtype == KvCacheDType::int8_per_token_head;
+}
+
+/// How pages lie in memory; x = 16 / bytes of an element.
+enum class KvLayout : uint8_t {
+  auto_,     // hnd
+  nhd,       // K [pages, page size, Hkv, D], V [pages, page size, Hkv, Dv]
+  hnd,       // K [pages, Hkv, page size, D], V [pages, Hkv, page size, Dv]
+  x_packed,  // K [pages, Hkv, D / x, page size, x], V [pages, Hkv, Dv, page size]
+  count_,
+};
+
+std::string_view to_string(KvLayout layout);
+/// "auto", "nhd", "hnd", "x_packed".
+std::optional<KvLayout> parse_kv_layout(std::string_view name);
+
+/// Consecutive dimensions of K that lie together in the x-packed layout; 0 for what is not stored.
+constexpr int x_of(KvCacheDType dtype) {
+  return size_of(dtype) == 0 ? 0 : 16 / static_cast<int>(size_of(dtype));
+}
 
 }  // namespace fovea

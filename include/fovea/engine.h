@@ -19,6 +19,7 @@ struct EngineConfig {
   std::string model;  ///< a directory in Hugging Face format, or a hub id found in the local cache
   std::optional<DType> dtype;
   KvCacheDType kv_cache_dtype = KvCacheDType::auto_;
+  KvLayout kv_layout = KvLayout::auto_;
   AttentionConfig attention;
   int max_running_requests = 64;
   int max_batched_tokens = 512;      ///< tokens of one step: the chunk of a prefill
@@ -134,7 +135,8 @@ struct EngineStats {
 struct EngineInfo {
   std::string model_dir, architecture;
   DType dtype = DType::f32;
-  DType kv_dtype = DType::f32;
+  KvCacheDType kv_dtype = KvCacheDType::auto_;  ///< resolved: never auto
+  KvLayout kv_layout = KvLayout::auto_;         ///< likewise
   int64_t weight_bytes = 0, weight_bytes_per_token = 0, kv_bytes = 0, kv_bytes_per_token = 0;
   int64_t kv_tokens = 0;  ///< capacity
   int max_seq_len = 0, vocab_size = 0, threads = 0;

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <string>
 
+#include "base/check.h"
+
 namespace fovea {
 namespace {
 
@@ -40,6 +42,40 @@ Status check_masks(const MaskSpec& mask, const BatchMeta& meta) {
     const int64_t bits = int64_t{meta.q_offsets[b + 1] - meta.q_offsets[b]} * meta.kv_lens[b];
     if (meta.packed_offsets[b + 1] - meta.packed_offsets[b] < (bits + 7) / 8)
       return invalid("packed_mask of sequence " + str(b) + " is shorter than its " + str(bits) + " bits");
+  }
+  return {};
+}
+
+int64_t pages_of(int64_t n_k, int page_size) {
+  return (n_k + page_size - 1) / page_size;
+}
+
+/// The padded table has room for every sequence's pages.
+Status check_page_table(const BatchMeta& meta, int page_size) {
+  const auto entries = static_cast<int64_t>(meta.page_table.size());
+  const int64_t stride = meta.page_table_stride;
+  if (stride < 0) return invalid("page_table_stride is " + str(stride) + "; it must be 0 or more");
+  for (size_t b = 0; b < meta.kv_lens.size(); ++b) {
+    const int64_t pages = pages_of(meta.kv_lens[b], page_size);
+    if (pages == 0) continue;
+    // A stride beyond the table is refused before it is multiplied; sequence 0 does not need the stride.
+    if (pages > stride || (b > 0 && stride > entries) || static_cast<int64_t>(b) * stride + pages > entries)
+      return invalid("the page table has no room for the " + str(pages) + " pages of sequence " + str(b));
+  }
+  return {};
+}
+
+/// The lists of pages are inside kv_indices, and long enough.
+Status check_page_lists(const BatchMeta& meta, int page_size) {
+  if (!meta.page_table.empty()) return invalid("both a page table and kv_indptr are given; give one of them");
+  FOVEA_RETURN_IF_ERROR(
+      check_offsets(meta.kv_indptr, meta.kv_lens.size(), meta.kv_indices.size(), "kv_indptr"));
+  for (size_t b = 0; b < meta.kv_lens.size(); ++b) {
+    const int64_t pages = pages_of(meta.kv_lens[b], page_size);
+    const int64_t listed = int64_t{meta.kv_indptr[b + 1]} - meta.kv_indptr[b];
+    if (listed < pages)
+      return invalid("kv_indptr lists " + str(listed) + " pages for sequence " + str(b) + "; its " +
+                     str(meta.kv_lens[b]) + " keys need " + str(pages));
   }
   return {};
 }
@@ -98,9 +134,6 @@ Status check_batch(const AttentionSpec& spec, const AttentionLimits& limits, con
   if (meta.q_offsets.front() != 0) return invalid("q_offsets must begin with 0");
   if (seqs > static_cast<size_t>(limits.max_seqs))
     return invalid("a step of " + str(seqs) + " sequences exceeds the limit of " + str(limits.max_seqs));
-  const auto entries = static_cast<int64_t>(meta.page_table.size());
-  if (meta.page_table_stride < 0)
-    return invalid("page_table_stride is " + str(meta.page_table_stride) + "; it must be 0 or more");
   int64_t kv_tokens = 0;
   for (size_t b = 0; b < seqs; ++b) {
     const int64_t n_k = meta.kv_lens[b];
@@ -108,17 +141,20 @@ Status check_batch(const AttentionSpec& spec, const AttentionLimits& limits, con
       return invalid("sequence " + str(b) + " has " + str(n_k) + " keys; the limit is " +
                      str(limits.max_kv_len));
     kv_tokens += n_k;
-    const int64_t pages = (n_k + page_size - 1) / page_size;
-    if (pages == 0) continue;
-    // A stride beyond the table is refused before it is multiplied; sequence 0 does not need the stride.
-    const int64_t stride = meta.page_table_stride;
-    if (pages > stride || (b > 0 && stride > entries) || static_cast<int64_t>(b) * stride + pages > entries)
-      return invalid("the page table has no room for the " + str(pages) + " pages of sequence " + str(b));
   }
   if (kv_tokens > limits.max_kv_tokens)
     return invalid("a step with " + str(kv_tokens) + " keys exceeds the limit of " +
                    str(limits.max_kv_tokens));
+  FOVEA_RETURN_IF_ERROR(meta.kv_indptr.empty() ? check_page_table(meta, page_size)
+                                               : check_page_lists(meta, page_size));
   return check_masks(spec.mask, meta);
+}
+
+void check_kv(const KvView& kv, const AttentionSpec& spec, int page_size) {
+  FOVEA_CHECK(kv.page_size == page_size && size_of(kv.dtype) > 0);
+  FOVEA_CHECK(has_token_scales(kv.dtype) == (kv.k_scales != nullptr));
+  FOVEA_CHECK(has_token_scales(kv.dtype) == (kv.v_scales != nullptr));
+  FOVEA_CHECK(kv.form == KvForm::strided || (spec.kv_x_packed && spec.head_dim % x_of(kv.dtype) == 0));
 }
 
 }  // namespace fovea

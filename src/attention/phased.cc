@@ -28,6 +28,10 @@ BatchMeta slice(const BatchMeta& meta, int first, int last) {
   const size_t stride = static_cast<size_t>(std::max<int64_t>(meta.page_table_stride, 0));
   const bool inside = begin == 0 || stride <= meta.page_table.size() / begin;
   part.page_table = inside ? meta.page_table.subspan(begin * stride) : std::span<const int32_t>();
+  if (!meta.kv_indptr.empty()) {
+    part.kv_indptr = part_of(meta.kv_indptr, begin, n + 1);
+    if (part.kv_indptr.empty()) part.kv_indptr = meta.kv_indptr.first(1);  // too short: refused, not ignored
+  }
   part.span_offsets = part_of(meta.span_offsets, begin, n + 1);
   part.packed_offsets = part_of(meta.packed_offsets, begin, n + 1);
   return part;

@@ -143,6 +143,32 @@ TEST_F(Phased, AMixedStepOfOneBackendIsOneExtend) {
   EXPECT_THAT(names(), ::testing::ElementsAre("P plan", "P decode", "P decode", "P decode"));
 }
 
+/// One mixed step of TORCH_NATIVE for both phases: each gets its own sequences' pages.
+TEST_F(Phased, PageListsAreSplitWithTheStep) {
+  PhasedAttention attention(make_torch_native(), make_torch_native());
+  spec_.num_heads = spec_.num_kv_heads = spec_.head_dim = spec_.v_head_dim = 1;
+  spec_.page_size = 1;
+  const int32_t offsets[] = {0, 1, 2, 4}, lens[] = {1, 1, 2}, indptr[] = {1, 2, 3, 5},
+                indices[] = {99, 3, 0, 1, 2};
+  BatchMeta meta;
+  meta.q_offsets = offsets;
+  meta.kv_lens = lens;
+  meta.kv_indptr = indptr;
+  meta.kv_indices = indices;
+  const AttentionLimits limits{3, 4, 4, 2};
+  ASSERT_TRUE(attention.plan(spec_, limits, meta, 2, {}, stream_).ok());
+  const float k[] = {0, 0, 0, 0}, v[] = {10, 20, 30, 40};
+  AttentionArgs args;
+  args.q = q_;
+  args.q_row_stride = args.out_row_stride = 1;
+  args.out = out_;
+  args.kv = {k, v, KvCacheDType::float32, 1, 1, 1, 1, 1, 1, 1};
+  attention.forward(args, stream_);
+  EXPECT_THAT(std::span(out_).first(4), ::testing::ElementsAre(40, 10, 20, 25));
+  meta.kv_indptr = std::span(indptr).first(2);  // too short for the prefill's part: not taken for a table
+  EXPECT_FALSE(attention.plan(spec_, limits, meta, 2, {}, stream_).ok());
+}
+
 TEST_F(Phased, AnEmptyStepDoesNothing) {
   PhasedAttention attention = two();
   step(attention, {}, 0);

@@ -142,8 +142,22 @@ std::string describe(const DeviceInfo& device) {
   return text;
 }
 
+/// The changes that the built backend with the fewest refusals asks for.
+std::string nearest_fix(const std::vector<RejectedBackend>& rejected, const BackendRegistry& registry) {
+  const RejectedBackend* nearest = nullptr;
+  for (const RejectedBackend& r : rejected)
+    if (registry.find(r.name)->info->absent.empty() &&
+        (nearest == nullptr || r.reasons.size() < nearest->reasons.size()))
+      nearest = &r;
+  if (nearest == nullptr) return {};
+  std::vector<std::string> fixes;
+  for (const Reason& r : nearest->reasons)
+    fixes.push_back(r.fix);
+  return " Fix for " + std::string(nearest->name) + ": " + join(fixes, "; ") + ".";
+}
+
 Error none_valid(const AttentionSpec& spec, const DeviceInfo& device,
-                 const std::vector<RejectedBackend>& rejected) {
+                 const std::vector<RejectedBackend>& rejected, const BackendRegistry& registry) {
   std::vector<std::string> each;
   for (const RejectedBackend& r : rejected)
     each.push_back(std::string(r.name) + ": " + quoted_list(r.reasons));
@@ -153,7 +167,7 @@ Error none_valid(const AttentionSpec& spec, const DeviceInfo& device,
                      ", dtype=" + std::string(to_string(spec.dtype)) +
                      ", kv_cache_dtype=" + std::string(to_string(spec.kv_dtype)) + ", block_size=" + block +
                      ", attn_type=" + std::string(to_string(spec.type)) + "). Reasons: {" + join(each, ", ") +
-                     "}.");
+                     "}." + nearest_fix(rejected, registry));
 }
 
 /// Every spec's reasons, each once.
@@ -190,7 +204,7 @@ Result<PhaseSelection> select_phase(const Request& request, std::span<const Atte
     selection.why = "given: " + request.from + " " + request.name;
     return selection;
   }
-  if (selection.backend == nullptr) return none_valid(specs.front(), device, selection.rejected);
+  if (selection.backend == nullptr) return none_valid(specs.front(), device, selection.rejected, registry);
   const std::string on = std::string(" this model on ").append(to_string(device.kind));
   selection.why = valid.size() == 1 ? "automatic: the only one that serves" + on
                                     : "automatic: first of " + join(valid, ", ") + " that serves" + on;

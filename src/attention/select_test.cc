@@ -195,7 +195,7 @@ TEST_F(Select, NothingValidListsEveryBackend) {
       "kv_cache_dtype=auto, block_size=None, attn_type=decoder). Reasons: {FAST_ATTN: ['dtype not "
       "supported'], PLAIN: ['dtype not supported'], DECODER: ['dtype not supported', 'prefill not "
       "supported'], GPU_ATTN: ['compute capability not supported', 'not in this build: its CUDA kernels "
-      "are not written yet']}.");
+      "are not written yet']}. Fix for FAST_ATTN: --dtype float32|bfloat16.");
 }
 
 TEST_F(Select, AGivenPageSizeIsAConstraintNeverChanged) {

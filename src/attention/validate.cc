@@ -47,15 +47,6 @@ std::string list_kv_dtypes(const Capability& c) {
   return out;
 }
 
-KvCacheDType as_kv_dtype(DType dtype) {
-  switch (dtype) {
-    case DType::f32: return KvCacheDType::float32;
-    case DType::f16: return KvCacheDType::float16;
-    case DType::bf16: return KvCacheDType::bfloat16;
-  }
-  return KvCacheDType::count_;
-}
-
 std::string capability_text(int cc) {
   return str(cc / 10) + "." + str(cc % 10);
 }
@@ -107,7 +98,8 @@ class Validation {
                                          describe(c_.v_head_dims) + "; " + std::string(kOtherBackend));
     if (!c_.dtypes.has(spec_.dtype)) add("dtype not supported", "--dtype " + list_dtypes(c_));
     const bool model_dtype = spec_.kv_dtype == KvCacheDType::auto_;
-    if (!c_.kv_dtypes.has(spec_.kv_dtype) && !(model_dtype && c_.kv_dtypes.has(as_kv_dtype(spec_.dtype))))
+    if (!c_.kv_dtypes.has(spec_.kv_dtype) &&
+        !(model_dtype && c_.kv_dtypes.has(resolve(spec_.kv_dtype, spec_.dtype))))
       add("kv_cache_dtype not supported", "--kv-cache-dtype " + list_kv_dtypes(c_));
     if (spec_.page_size != 0 && !c_.page_sizes.has(spec_.page_size))
       add("block_size not supported", "--page-size " + str(nearest_in(c_.page_sizes, spec_.page_size)) +
@@ -144,6 +136,11 @@ class Validation {
     need(spec_.has_alibi, Feature::alibi, "ALiBi not supported");
     need(spec_.mask.packed, Feature::packed_mask, "packed custom mask not supported");
     need(spec_.mask.tree, Feature::tree_mask, "tree mask not supported");
+    need(spec_.kv_x_packed, Feature::kv_x_packed, "x-packed KV cache layout not supported");
+    if (const int x = x_of(resolve(spec_.kv_dtype, spec_.dtype));
+        spec_.kv_x_packed && x > 0 && spec_.head_dim % x != 0)
+      add("x-packed KV cache layout needs a head_size that is a multiple of " + str(x),
+          "--kv-layout hnd: the model's head size is " + str(spec_.head_dim));
     need(spec_.fp64_accumulate, Feature::fp64_accumulate, "fp64 accumulation not supported");
     if (!c_.phases.has(phase_)) {
       const std::string phase(to_string(phase_));

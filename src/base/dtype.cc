@@ -1,6 +1,10 @@
 #include "fovea/dtype.h"
 
 #include <iterator>
+#include <vector>
+
+#include "base/dtype_names.h"
+#include "base/edit_distance.h"
 
 namespace fovea {
 namespace {
@@ -10,6 +14,7 @@ constexpr std::string_view kKvNames[] = {"auto",
                                          "bfloat16",
                                          "fp8_e4m3",
                                          "fp8_e5m2",
+                                         "fp8_inc",
                                          "fp8_ds_mla",
                                          "nvfp4_ds_mla",
                                          "int8_per_token_head",
@@ -17,11 +22,14 @@ constexpr std::string_view kKvNames[] = {"auto",
                                          "int4_per_token_head",
                                          "int2_per_token_head",
                                          "nvfp4",
+                                         "nvfp4_4over6",
                                          "turboquant_k8v4",
                                          "turboquant_4bit_nc",
                                          "turboquant_k3v4_nc",
                                          "turboquant_3bit_nc"};
 static_assert(std::size(kKvNames) == static_cast<size_t>(KvCacheDType::count_));
+constexpr std::string_view kLayoutNames[] = {"auto", "nhd", "hnd", "x_packed"};
+static_assert(std::size(kLayoutNames) == static_cast<size_t>(KvLayout::count_));
 }  // namespace
 
 std::optional<DType> parse_dtype(std::string_view name) {
@@ -39,6 +47,32 @@ std::optional<KvCacheDType> parse_kv_cache_dtype(std::string_view name) {
   if (name == "fp8") return KvCacheDType::fp8_e4m3;
   for (size_t i = 0; i < std::size(kKvNames); ++i)
     if (name == kKvNames[i]) return static_cast<KvCacheDType>(i);
+  return std::nullopt;
+}
+
+std::string stored_kv_cache_dtypes() {
+  std::string names = "auto, fp8";
+  for (size_t i = 0; i < std::size(kKvNames); ++i)
+    if (size_of(static_cast<KvCacheDType>(i)) > 0) names.append(", ").append(kKvNames[i]);
+  return names;
+}
+
+std::string unknown_kv_cache_dtype(std::string_view name) {
+  std::vector<std::string_view> candidates(std::begin(kKvNames), std::end(kKvNames));
+  candidates.push_back("fp8");
+  std::string text = "unknown; allowed are " + stored_kv_cache_dtypes();
+  if (const std::string_view near = nearest_name(name, candidates); !near.empty())
+    text.append("; did you mean ").append(near).append("?");
+  return text;
+}
+
+std::string_view to_string(KvLayout layout) {
+  return kLayoutNames[static_cast<size_t>(layout)];
+}
+
+std::optional<KvLayout> parse_kv_layout(std::string_view name) {
+  for (size_t i = 0; i < std::size(kLayoutNames); ++i)
+    if (name == kLayoutNames[i]) return static_cast<KvLayout>(i);
   return std::nullopt;
 }
 

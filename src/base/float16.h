@@ -32,7 +32,8 @@ inline uint16_t float_to_fp16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
   const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return sign | 0x7e00u;
+  if (magnitude > 0x7f800000u)  // quiet NaN with the payload's high bits, as the F16C instructions make it
+    return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
   if (magnitude >= 0x477ff000u) return sign | 0x7c00u;  // rounds past 65504
   if (magnitude < 0x38800000u) {                        // below 2^-14: subnormal, a multiple of 2^-24
     const float scaled = std::bit_cast<float>(magnitude) * 0x1p24f;

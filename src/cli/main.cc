@@ -25,7 +25,10 @@ void add_model_flags(CLI::App& app, ModelFlags& f) {
   app.add_option("--decode-attention-backend", f.attention.decode_backend, "Backend of the decode phase");
   app.add_option("--page-size,--block-size", f.page_size,
                  "Tokens of a KV page (default: the backend's preferred)");
-  app.add_option("--kv-cache-dtype", f.kv_cache_dtype, "auto, float32, float16 or bfloat16 (default: auto)");
+  app.add_option("--kv-cache-dtype", f.kv_cache_dtype,
+                 "auto, float32, float16, bfloat16, fp8 (fp8_e4m3), fp8_e5m2 or int8_per_token_head "
+                 "(default: auto, the model's)");
+  app.add_option("--kv-layout", f.kv_layout, "Of KV pages: nhd, hnd, x_packed or auto (default: auto, hnd)");
   app.add_option("--dtype", f.dtype, "auto, float32, bfloat16 or float16: weights, and the KV cache on auto");
   app.add_option("--max-running-requests,--max-num-seqs", f.max_running_requests,
                  "Sequences that run together")
@@ -214,6 +217,8 @@ void add_bench(CLI::App& root, Flags& f) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   attention.add_option("--kv-cache-dtype", f.bench_attention.kv_cache_dtype)->capture_default_str();
+  attention.add_option("--kv-layout", f.bench_attention.kv_layout, "nhd, hnd or x_packed")
+      ->capture_default_str();
   attention.add_option("--threads", f.bench_attention.threads)->check(CLI::Range(1, 1024));
   attention.add_flag("--json", f.bench_attention.json);
   auto& linear = *bench.add_subcommand("linear", "Linear layers against the read bandwidth and the FMA peak");

@@ -5,6 +5,8 @@
 #include <climits>
 #include <filesystem>
 
+#include "base/dtype_names.h"
+
 namespace fovea::cli {
 
 namespace fs = std::filesystem;
@@ -27,6 +29,16 @@ Result<std::string> demo_model_dir() {
                    "; give --model DIR, a folder in Hugging Face format");
 }
 
+Result<KvCacheDType> read_kv_cache_dtype(const std::string& name) {
+  if (const auto dtype = parse_kv_cache_dtype(name)) return *dtype;
+  return invalid("--kv-cache-dtype " + name + ": " + unknown_kv_cache_dtype(name));
+}
+
+Result<KvLayout> read_kv_layout(const std::string& name) {
+  if (const auto layout = parse_kv_layout(name)) return *layout;
+  return invalid("--kv-layout " + name + ": allowed are auto, nhd, hnd, x_packed");
+}
+
 Result<EngineConfig> engine_config(const ModelFlags& flags) {
   EngineConfig config;
   if (flags.model.empty()) {
@@ -40,11 +52,10 @@ Result<EngineConfig> engine_config(const ModelFlags& flags) {
     if (!config.dtype)
       return invalid("--dtype " + flags.dtype + ": allowed are auto, float32, bfloat16, float16");
   }
-  const auto kv_dtype = parse_kv_cache_dtype(flags.kv_cache_dtype);
-  if (!kv_dtype)
-    return invalid("--kv-cache-dtype " + flags.kv_cache_dtype +
-                   ": unknown; this build stores auto, float32, float16, bfloat16");
-  config.kv_cache_dtype = *kv_dtype;
+  FOVEA_TRY(kv_dtype, read_kv_cache_dtype(flags.kv_cache_dtype));
+  config.kv_cache_dtype = kv_dtype;
+  FOVEA_TRY(kv_layout, read_kv_layout(flags.kv_layout));
+  config.kv_layout = kv_layout;
   config.attention = flags.attention;
   config.attention.page_size = flags.page_size;
   config.max_running_requests = flags.max_running_requests;

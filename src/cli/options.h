@@ -13,6 +13,7 @@ struct ModelFlags {
   std::string model;  ///< empty = the demo model
   std::string dtype = "auto";
   std::string kv_cache_dtype = "auto";
+  std::string kv_layout = "auto";
   AttentionConfig attention;
   std::optional<int> page_size;
   int max_running_requests = 64;
@@ -86,6 +87,7 @@ struct BenchAttentionFlags {
   int batch = 0;    ///< 0 = 1 for prefill, 8 for decode
   int num_heads = 32, num_kv_heads = 8, head_dim = 128, page_size = 16;
   std::string kv_cache_dtype = "bfloat16";
+  std::string kv_layout = "hnd";
   bool json = false;
 };
 
@@ -100,6 +102,10 @@ struct BenchMachineFlags {
   int threads = 0;
   bool json = false;
 };
+
+/// A name of --kv-cache-dtype and one of --kv-layout, or what is allowed.
+Result<KvCacheDType> read_kv_cache_dtype(const std::string& name);
+Result<KvLayout> read_kv_layout(const std::string& name);
 
 /// Checks the names of types and finds the demo model.
 Result<EngineConfig> engine_config(const ModelFlags& flags);

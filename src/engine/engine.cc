@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/dtype_names.h"
 #include "base/log.h"
 #include "engine/chat_prompt.h"
 #include "engine/core.h"
@@ -28,24 +29,6 @@ Status check_range(const char* name, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return {};
   return invalid(std::string(name) + " is " + std::to_string(value) + "; it must be " + std::to_string(low) +
                  " to " + std::to_string(high));
-}
-
-KvCacheDType as_kv_dtype(DType dtype) {
-  switch (dtype) {
-    case DType::f32: return KvCacheDType::float32;
-    case DType::f16: return KvCacheDType::float16;
-    case DType::bf16: return KvCacheDType::bfloat16;
-  }
-  return KvCacheDType::auto_;
-}
-
-std::optional<DType> as_storage(KvCacheDType dtype) {
-  switch (dtype) {
-    case KvCacheDType::float32: return DType::f32;
-    case KvCacheDType::float16: return DType::f16;
-    case KvCacheDType::bfloat16: return DType::bf16;
-    default: return std::nullopt;
-  }
 }
 
 /// A thread-safe front, and one thread that owns the core.
@@ -82,13 +65,13 @@ class EngineImpl final : public Engine {
   Status load_model(const EngineConfig& config, const BackendRegistry& registry);
   Status make_kv_cache(const EngineConfig& config);
   void log_start() const;
+  void log_kv_scales() const;
   void start(const EngineConfig& config);
   void run();
 
   EngineInfo info_;
   ModelConfig model_config_;
   RequestContext context_;
-  KvCacheDType kv_dtype_ = KvCacheDType::auto_;
   int max_seqs_ = 0, max_logit_rows_ = 0;
 
   // Made in this order, so that each is gone before what it uses.
@@ -147,6 +130,7 @@ Status EngineImpl::choose_lengths(const EngineConfig& config) {
                    "; this model's maximum context length is " + std::to_string(longest) + " tokens");
   info_.max_seq_len = config.max_seq_len.value_or(static_cast<int>(longest));
   FOVEA_RETURN_IF_ERROR(check_range("the maximum sequence length", info_.max_seq_len, 1, longest));
+  fit_to_length(model_config_, info_.max_seq_len);
   info_.architecture = model_config_.architecture;
   info_.dtype = config.dtype.value_or(model_config_.dtype);
   info_.vocab_size = model_config_.vocab_size;
@@ -157,17 +141,17 @@ Status EngineImpl::choose_lengths(const EngineConfig& config) {
 }
 
 Status EngineImpl::select_backends(const EngineConfig& config, const BackendRegistry& registry) {
-  kv_dtype_ = config.kv_cache_dtype == KvCacheDType::auto_ ? as_kv_dtype(info_.dtype) : config.kv_cache_dtype;
+  info_.kv_dtype = resolve(config.kv_cache_dtype, info_.dtype);
+  info_.kv_layout = config.kv_layout == KvLayout::auto_ ? KvLayout::hnd : config.kv_layout;
   for (AttentionSpec spec : attention_specs(model_config_)) {
-    spec.kv_dtype = kv_dtype_;
+    spec.kv_dtype = info_.kv_dtype;
+    spec.kv_x_packed = info_.kv_layout == KvLayout::x_packed;
     if (std::ranges::find(info_.specs, spec) == info_.specs.end()) info_.specs.push_back(spec);
   }
   FOVEA_TRY(selection, select(config.attention, info_.specs, DeviceInfo{}, registry));
-  const auto storage = as_storage(kv_dtype_);
-  if (!storage)
-    return unsupported("KV cache dtype " + std::string(to_string(kv_dtype_)) +
-                       " can't be stored by this build; use auto, float32, float16 or bfloat16");
-  info_.kv_dtype = *storage;
+  if (size_of(info_.kv_dtype) == 0)  // a backend reads it, but nothing writes it
+    return unsupported("--kv-cache-dtype " + std::string(to_string(info_.kv_dtype)) +
+                       " can't be stored by this build; allowed are " + stored_kv_cache_dtypes());
   for (AttentionSpec& spec : info_.specs)
     spec.page_size = selection.page_size;
   info_.selection = std::move(selection);
@@ -215,7 +199,8 @@ Status EngineImpl::load_model(const EngineConfig& config, const BackendRegistry&
   Executor::Options executor_options;
   executor_options.limits = {max_seqs_, config.max_batched_tokens, int64_t{max_seqs_} * info_.max_seq_len,
                              info_.max_seq_len};
-  executor_options.kv_dtype = kv_dtype_;
+  executor_options.kv_dtype = info_.kv_dtype;
+  executor_options.kv_x_packed = info_.kv_layout == KvLayout::x_packed;
   executor_options.max_logit_rows = max_logit_rows_;
   FOVEA_TRY(executor, Executor::create(*model_, info_.selection, registry, executor_options));
   executor_ = std::move(executor);
@@ -229,6 +214,11 @@ Status EngineImpl::make_kv_cache(const EngineConfig& config) {
   kv.head_dim = kv.v_head_dim = model_config_.head_dim;
   kv.page_size = info_.selection.page_size;
   kv.dtype = info_.kv_dtype;
+  kv.layout = info_.kv_layout;
+  if (is_fp8(kv.dtype)) {
+    kv.k_scales = model_->kv_scales().k;
+    kv.v_scales = model_->kv_scales().v;
+  }
 
   KvSizing sizing;
   sizing.bytes_per_page = KvCache::bytes_per_page(kv);
@@ -257,9 +247,31 @@ void EngineImpl::log_start() const {
     FOVEA_LOG(info) << lines.substr(at, end - at);
     at = end + 1;
   }
+  log_kv_scales();
+  for (const RopeConfig& rope : model_config_.ropes) {
+    if (rope.scaling != RopeScaling::longrope) continue;
+    FOVEA_LOG(info) << "rope: longrope's " << (rope.long_context ? "long" : "short")
+                    << " factors, because the maximum sequence length " << info_.max_seq_len << " is "
+                    << (rope.long_context ? "beyond" : "within") << " the original context of "
+                    << rope.original_max_position;
+  }
   FOVEA_LOG(info) << "KV cache: " << info_.kv_tokens << " tokens, " << std::fixed << std::setprecision(2)
                   << static_cast<double>(info_.kv_tokens) / info_.max_seq_len
                   << " sequences of the longest length (" << info_.max_seq_len << ")";
+}
+
+void EngineImpl::log_kv_scales() const {
+  const KvScales& scales = model_->kv_scales();
+  const std::string_view dtype = to_string(info_.kv_dtype);
+  const bool fp8 = is_fp8(info_.kv_dtype);
+  if (fp8 && scales.empty()) {
+    FOVEA_LOG(warning) << "KV scales: the checkpoint has none, so that 1.0 is used with " << dtype
+                       << "; keys and values beyond its range are cut off";
+  } else if (fp8) {
+    FOVEA_LOG(info) << "KV scales: checkpoint, " << scales.summary();
+  } else if (!scales.empty()) {
+    FOVEA_LOG(info) << "KV scales: the checkpoint's are for an fp8 cache; " << dtype << " doesn't use them";
+  }
 }
 
 void EngineImpl::start(const EngineConfig& config) {

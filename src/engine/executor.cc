@@ -14,6 +14,7 @@ Result<std::unique_ptr<Executor>> Executor::create(Model& model, const Selection
   try {
     for (AttentionSpec spec : attention_specs(model.config())) {
       spec.kv_dtype = options.kv_dtype;
+      spec.kv_x_packed = options.kv_x_packed;
       spec.page_size = selection.page_size;
       auto& groups = executor->groups_;
       const auto same =

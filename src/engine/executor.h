@@ -19,6 +19,7 @@ class Executor final : public StepAttention {
   struct Options {
     AttentionLimits limits;
     KvCacheDType kv_dtype = KvCacheDType::auto_;
+    bool kv_x_packed = false;
     int max_logit_rows = 1;
   };
 

@@ -1,12 +1,16 @@
 #include "kv/kv_cache.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <new>
 
+#include "attention/kv_view.h"
 #include "base/check.h"
-#include "base/float16.h"
+#include "base/dtype_names.h"
 #include "device/stream.h"
+#include "kernels/cpu/kv_append_kernels.h"
 
 namespace fovea {
 namespace {
@@ -16,71 +20,142 @@ constexpr int64_t kBlockAlignment = 64;  // a layer's K and V start on a cache l
 // Below this many elements a parallel region costs more than the copy (about 2 us at 1 element a cycle).
 constexpr int64_t kMinParallelElements = 16384;
 
-/// a * b, or nothing when it doesn't fit 64 bits.
-bool multiply(int64_t a, int64_t b, int64_t& out) {
-  return !__builtin_mul_overflow(a, b, &out);
-}
+// Scales are normal numbers, so that dividing by one loses nothing.
+constexpr float kLeastTokenScale = 0x1p-126f;
 
-bool block_bytes(const KvCacheConfig& c, int head_dim, int64_t& out) {
-  int64_t bytes = static_cast<int64_t>(size_of(c.dtype));
-  if (!multiply(bytes, head_dim, bytes) || !multiply(bytes, c.page_size, bytes) ||
-      !multiply(bytes, c.num_kv_heads, bytes) || !multiply(bytes, c.num_pages, bytes))
-    return false;
-  if (__builtin_add_overflow(bytes, kBlockAlignment - 1, &out)) return false;
-  out = out / kBlockAlignment * kBlockAlignment;
-  return true;
-}
-
-void store_row(const float* source, int n, DType dtype, std::byte* target) {
-  switch (dtype) {
-    case DType::f32: std::memcpy(target, source, static_cast<size_t>(n) * sizeof(float)); return;
-    case DType::bf16: {
-      auto* out = reinterpret_cast<uint16_t*>(target);
-      for (int i = 0; i < n; ++i)
-        out[i] = float_to_bf16(source[i]);
-      return;
-    }
-    case DType::f16: {
-      auto* out = reinterpret_cast<uint16_t*>(target);
-      for (int i = 0; i < n; ++i)
-        out[i] = float_to_fp16(source[i]);
-      return;
-    }
+/// Sizes in bytes; any may be too large for 64 bits.
+class Bytes {
+ public:
+  explicit Bytes(int64_t value) : value_(value) {}
+  Bytes operator*(int64_t by) const {
+    Bytes r(0);
+    r.overflow_ = __builtin_mul_overflow(value_, by, &r.value_) || overflow_;
+    return r;
   }
+  Bytes operator+(Bytes other) const {
+    Bytes r(0);
+    r.overflow_ = __builtin_add_overflow(value_, other.value_, &r.value_) || overflow_ || other.overflow_;
+    return r;
+  }
+  Bytes aligned() const {
+    Bytes r = *this + Bytes(kBlockAlignment - 1);
+    r.value_ = r.value_ / kBlockAlignment * kBlockAlignment;
+    return r;
+  }
+  bool overflow() const { return overflow_; }
+  int64_t value() const { return value_; }
+
+ private:
+  int64_t value_;
+  bool overflow_ = false;
+};
+
+/// Of one layer's pages: where its K, V, K scales and V scales begin, and where it ends.
+struct LayerBlocks {
+  Bytes v, k_scales, v_scales, end;
+};
+
+LayerBlocks layer_blocks(const KvCacheConfig& c) {
+  const Bytes rows = Bytes(c.page_size) * c.num_kv_heads * c.num_pages;
+  const auto item = static_cast<int64_t>(size_of(c.dtype));
+  const Bytes scales =
+      (rows * (has_token_scales(c.dtype) ? static_cast<int64_t>(sizeof(float)) : 0)).aligned();
+  const Bytes v = (rows * c.head_dim * item).aligned();
+  const Bytes k_scales = v + (rows * c.v_head_dim * item).aligned();
+  return {v, k_scales, k_scales + scales, k_scales + scales + scales};
+}
+
+Status check_scales(const std::vector<float>& scales, const KvCacheConfig& c, const char* name) {
+  if (scales.empty()) return {};
+  if (scales.size() != static_cast<size_t>(c.num_layers) || !is_fp8(c.dtype))
+    return invalid("KV cache: " + std::to_string(scales.size()) + " " + name + " scales for " +
+                   std::to_string(c.num_layers) + " layers of " + std::string(to_string(c.dtype)) +
+                   "; an fp8 cache takes one for each layer, the others none");
+  for (const float scale : scales)
+    if (!(scale > 0) || !std::isfinite(scale))
+      return invalid(std::string("KV cache: a ") + name + " scale is " + std::to_string(scale) +
+                     "; it must be a positive number");
+  return {};
+}
+
+Status check_config(const KvCacheConfig& c) {
+  if (c.num_layers < 1 || c.num_kv_heads < 1 || c.head_dim < 1 || c.v_head_dim < 1 || c.page_size < 1 ||
+      c.num_pages < 1)
+    return invalid("KV cache: layers, heads, head sizes, page size and pages must all be at least 1, not " +
+                   std::to_string(c.num_layers) + ", " + std::to_string(c.num_kv_heads) + ", " +
+                   std::to_string(c.head_dim) + "/" + std::to_string(c.v_head_dim) + ", " +
+                   std::to_string(c.page_size) + ", " + std::to_string(c.num_pages));
+  if (size_of(c.dtype) == 0)
+    return unsupported("KV cache dtype " + std::string(to_string(c.dtype)) +
+                       " can't be stored; allowed are " + stored_kv_cache_dtypes() +
+                       (c.dtype == KvCacheDType::auto_ ? " (auto resolved)" : ""));
+  if (c.layout == KvLayout::x_packed && c.head_dim % x_of(c.dtype) != 0)
+    return unsupported("KV layout x_packed with " + std::string(to_string(c.dtype)) +
+                       " needs a head size that is a multiple of " + std::to_string(x_of(c.dtype)) +
+                       ", not " + std::to_string(c.head_dim) + "; use hnd or nhd");
+  FOVEA_RETURN_IF_ERROR(check_scales(c.k_scales, c, "K"));
+  return check_scales(c.v_scales, c, "V");
+}
+
+/// One of K and V as append() writes it.
+struct Target {
+  std::byte* data;
+  KvCacheDType dtype;
+  int n;                     // elements of a row
+  int64_t page, head, slot;  // strides in elements
+  int64_t run, run_stride;   // runs of `run` contiguous elements, `run_stride` apart
+  float scale;               // of the layer
+  float* scales;             // of (token, head), or null
+};
+
+/// The scale of one (token, head).
+float token_scale(const kv_append::Kernels& kernels, const float* x, int n) {
+  const float most = kernels.max_magnitude(x, n);
+  return std::isnan(most) ? most : std::max(most / 127.0f, kLeastTokenScale);
+}
+
+void store_row(const kv_append::Kernels& kernels, const Target& t, const float* x, int64_t at, float scale) {
+  const auto item = static_cast<int64_t>(size_of(t.dtype));
+  std::byte* out = t.data + at * item;
+  if (t.run == 1) {  // single elements: rounded together, then spread
+    constexpr int kBlock = 64;
+    alignas(64) std::byte block[kBlock * sizeof(float)];
+    for (int c = 0; c < t.n; c += kBlock) {
+      const int count = std::min(kBlock, t.n - c);
+      kernels.store(x + c, count, scale, t.dtype, block);
+      for (int i = 0; i < count; ++i)
+        std::memcpy(out + (c + i) * t.run_stride * item, block + i * item, static_cast<size_t>(item));
+    }
+    return;
+  }
+  for (int64_t c = 0, run = 0; c < t.n; c += t.run, ++run)
+    kernels.store(x + c, std::min<int64_t>(t.run, t.n - c), scale, t.dtype, out + run * t.run_stride * item);
 }
 
 }  // namespace
 
 int64_t KvCache::bytes_per_page(const KvCacheConfig& config) {
-  int64_t bytes = static_cast<int64_t>(size_of(config.dtype));
-  const int64_t dims = int64_t{config.head_dim} + config.v_head_dim;
-  if (!multiply(bytes, dims, bytes) || !multiply(bytes, config.page_size, bytes) ||
-      !multiply(bytes, config.num_kv_heads, bytes) || !multiply(bytes, config.num_layers, bytes))
-    return std::numeric_limits<int64_t>::max();
-  return bytes;
+  const int64_t row =
+      static_cast<int64_t>(size_of(config.dtype)) * (int64_t{config.head_dim} + config.v_head_dim) +
+      (has_token_scales(config.dtype) ? 2 * static_cast<int64_t>(sizeof(float)) : 0);
+  const Bytes bytes = Bytes(row) * config.page_size * config.num_kv_heads * config.num_layers;
+  return bytes.overflow() ? std::numeric_limits<int64_t>::max() : bytes.value();
 }
 
 Result<KvCache> KvCache::create(const KvCacheConfig& config) {
-  if (config.num_layers < 1 || config.num_kv_heads < 1 || config.head_dim < 1 || config.v_head_dim < 1 ||
-      config.page_size < 1 || config.num_pages < 1)
-    return invalid("KV cache: layers, heads, head sizes, page size and pages must all be at least 1, not " +
-                   std::to_string(config.num_layers) + ", " + std::to_string(config.num_kv_heads) + ", " +
-                   std::to_string(config.head_dim) + "/" + std::to_string(config.v_head_dim) + ", " +
-                   std::to_string(config.page_size) + ", " + std::to_string(config.num_pages));
+  FOVEA_RETURN_IF_ERROR(check_config(config));
   const std::string what = "KV cache of " + std::to_string(config.num_pages) + " pages of " +
                            std::to_string(config.page_size) + " tokens";
-  int64_t k_bytes = 0, v_bytes = 0, layer_bytes = 0, total = 0;
-  if (!block_bytes(config, config.head_dim, k_bytes) || !block_bytes(config, config.v_head_dim, v_bytes) ||
-      __builtin_add_overflow(k_bytes, v_bytes, &layer_bytes) ||
-      !multiply(layer_bytes, config.num_layers, total) ||
-      total > std::numeric_limits<int64_t>::max() - kBlockAlignment)
+  const Bytes total = layer_blocks(config).end * config.num_layers;
+  if (total.overflow() || total.value() > std::numeric_limits<int64_t>::max() - kBlockAlignment)
     return Error{ErrorCode::out_of_memory, what + " exceeds 64-bit sizes; use fewer pages"};
   KvCache cache;
   cache.config_ = config;
+  if (cache.config_.layout == KvLayout::auto_) cache.config_.layout = KvLayout::hnd;
   try {
-    cache.data_ = AlignedArray<std::byte>(static_cast<size_t>(total));
+    cache.data_ = AlignedArray<std::byte>(static_cast<size_t>(total.value()));
   } catch (const std::bad_alloc&) {
-    return Error{ErrorCode::out_of_memory, what + " needs " + std::to_string(total >> 20) +
+    return Error{ErrorCode::out_of_memory, what + " needs " + std::to_string(total.value() >> 20) +
                                                " MiB, which the system refused; use fewer pages"};
   }
   return cache;
@@ -88,21 +163,21 @@ Result<KvCache> KvCache::create(const KvCacheConfig& config) {
 
 KvView KvCache::layer(int layer) const {
   FOVEA_CHECK(layer >= 0 && layer < config_.num_layers);
-  int64_t k_bytes = 0, v_bytes = 0;
-  block_bytes(config_, config_.head_dim, k_bytes);  // fits: create() checked it
-  block_bytes(config_, config_.v_head_dim, v_bytes);
-  const std::byte* base = data_.data() + layer * (k_bytes + v_bytes);
-  KvView view;
+  const LayerBlocks blocks = layer_blocks(config_);  // fit: create() checked it
+  const std::byte* base = data_.data() + layer * blocks.end.value();
+  KvView view = paged_view(config_.layout, config_.dtype, config_.num_kv_heads, config_.page_size,
+                           config_.head_dim, config_.v_head_dim);
   view.k = base;
-  view.v = base + k_bytes;
-  view.dtype = config_.dtype;
-  view.page_size = config_.page_size;
-  view.k_slot_stride = config_.head_dim;
-  view.k_head_stride = view.k_slot_stride * config_.page_size;
-  view.k_page_stride = view.k_head_stride * config_.num_kv_heads;
-  view.v_slot_stride = config_.v_head_dim;
-  view.v_head_stride = view.v_slot_stride * config_.page_size;
-  view.v_page_stride = view.v_head_stride * config_.num_kv_heads;
+  view.v = base + blocks.v.value();
+  const auto of_layer = [layer](const std::vector<float>& scales) {
+    return scales.empty() ? 1.0f : scales[static_cast<size_t>(layer)];
+  };
+  view.k_scale = of_layer(config_.k_scales);
+  view.v_scale = of_layer(config_.v_scales);
+  if (has_token_scales(config_.dtype)) {
+    view.k_scales = reinterpret_cast<const float*>(base + blocks.k_scales.value());
+    view.v_scales = reinterpret_cast<const float*>(base + blocks.v_scales.value());
+  }
   return view;
 }
 
@@ -110,22 +185,49 @@ void KvCache::append(int layer, std::span<const int64_t> slots, const float* k, 
                      const float* v, int64_t v_row_stride, Stream& stream) {
   const KvView view = this->layer(layer);
   const int64_t capacity = config_.num_pages * config_.page_size;
-  const auto item = static_cast<int64_t>(size_of(config_.dtype));
-  auto* k_base = const_cast<std::byte*>(static_cast<const std::byte*>(view.k));
-  auto* v_base = const_cast<std::byte*>(static_cast<const std::byte*>(view.v));
-  auto write_rows = [&](int64_t begin, int64_t end, int) {
+  const bool packed = view.form == KvForm::x_packed;
+  const auto bytes = [](const void* p) { return const_cast<std::byte*>(static_cast<const std::byte*>(p)); };
+  const Target to_k = {bytes(view.k),
+                       config_.dtype,
+                       config_.head_dim,
+                       view.k_page_stride,
+                       view.k_head_stride,
+                       view.k_slot_stride,
+                       packed ? x_of(config_.dtype) : config_.head_dim,
+                       view.k_chunk_stride,
+                       view.k_scale,
+                       const_cast<float*>(view.k_scales)};
+  const Target to_v = {bytes(view.v),
+                       config_.dtype,
+                       config_.v_head_dim,
+                       view.v_page_stride,
+                       view.v_head_stride,
+                       view.v_slot_stride,
+                       packed ? 1 : config_.v_head_dim,
+                       packed ? view.v_dim_stride : 1,
+                       view.v_scale,
+                       const_cast<float*>(view.v_scales)};
+  const kv_append::Kernels& kernels = kv_append::current_kernels();
+  const auto write = [&](const Target& t, const float* x, int64_t page, int64_t head, int64_t offset) {
+    float scale = t.scale;
+    const int64_t at = page * t.page + head * t.head + offset * t.slot;
+    if (t.scales != nullptr) {
+      scale = token_scale(kernels, x, t.n);
+      t.scales[page * view.scale_page_stride + head * view.scale_head_stride +
+               offset * view.scale_slot_stride] = scale;
+      if (std::isnan(scale)) return;  // whatever the codes are, they mean NaN
+    }
+    store_row(kernels, t, x, at, scale);
+  };
+  const auto write_rows = [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       const int64_t slot = slots[static_cast<size_t>(t)];
       if (slot < 0) continue;
       FOVEA_CHECK(slot < capacity);
       const int64_t page = slot / config_.page_size, offset = slot % config_.page_size;
-      for (int h = 0; h < config_.num_kv_heads; ++h) {
-        const int64_t k_at = page * view.k_page_stride + h * view.k_head_stride + offset * view.k_slot_stride;
-        const int64_t v_at = page * view.v_page_stride + h * view.v_head_stride + offset * view.v_slot_stride;
-        store_row(k + t * k_row_stride + int64_t{h} * config_.head_dim, config_.head_dim, config_.dtype,
-                  k_base + k_at * item);
-        store_row(v + t * v_row_stride + int64_t{h} * config_.v_head_dim, config_.v_head_dim, config_.dtype,
-                  v_base + v_at * item);
+      for (int64_t h = 0; h < config_.num_kv_heads; ++h) {
+        write(to_k, k + t * k_row_stride + h * config_.head_dim, page, h, offset);
+        write(to_v, v + t * v_row_stride + h * config_.v_head_dim, page, h, offset);
       }
     }
   };

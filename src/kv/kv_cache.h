@@ -1,8 +1,10 @@
 #pragma once
-// The paged KV cache: one block a layer, pages [num_pages, Hkv, page_size, D], so that one head's tokens of a
-// page are contiguous. Slot ids: page * page_size + offset; slot < 0 = padding, nothing is written.
+// The paged KV cache: one block a layer. In the layout of its own (hnd) pages are [num_pages, Hkv, page_size,
+// D], so that one head's tokens of a page are contiguous; KvLayout lists the others. Slot ids: page *
+// page_size + offset; slot < 0 = padding, nothing is written.
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/aligned.h"
 #include "fovea/attention_backend.h"
@@ -17,22 +19,28 @@ struct KvCacheConfig {
   int v_head_dim = 0;
   int page_size = 16;
   int64_t num_pages = 0;
-  DType dtype = DType::f32;
+  KvCacheDType dtype = KvCacheDType::float32;  ///< a stored one (size_of > 0)
+  KvLayout layout = KvLayout::hnd;             ///< auto = hnd
+  std::vector<float> k_scales, v_scales;       ///< [num_layers], of an fp8 dtype; empty = all 1
 };
 
 class KvCache {
  public:
-  /// Allocates, touching no page; a size that overflows or can't be had is an error.
+  /// Allocates, touching no page. Errors: a size that overflows or can't be had, a dtype that isn't stored, a
+  /// layout that the head size doesn't suit, scales that aren't positive numbers for each layer.
   static Result<KvCache> create(const KvCacheConfig& config);
 
-  /// Bytes of K and V together of one page over all layers.
+  /// Bytes of K and V together, with the scales of its tokens, of one page over all layers.
   static int64_t bytes_per_page(const KvCacheConfig& config);
 
   const KvCacheConfig& config() const { return config_; }
   KvView layer(int layer) const;
 
-  /// Writes rows of K [T, Hkv, D] and V [T, Hkv, Dv] (fp32, row strides in elements), rounded to the cache's
-  /// dtype, into slots[T] of `layer`.
+  /// Writes rows of K [T, Hkv, D] and V [T, Hkv, Dv] (fp32, row strides in elements), rounded to nearest even
+  /// in the cache's dtype, into slots[T] of `layer`. fp8: divided by the layer's scale in fp32, too large
+  /// values and infinities become the largest number, NaN stays NaN. int8_per_token_head: each (token, head)
+  /// divided by its own scale, its largest magnitude / 127 or at least 2^-126; one that holds NaN or infinity
+  /// gets scale NaN, so that it reads back as NaN and not as something finite.
   void append(int layer, std::span<const int64_t> slots, const float* k, int64_t k_row_stride, const float* v,
               int64_t v_row_stride, Stream& stream);
 

@@ -3,49 +3,97 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <random>
+#include <tuple>
 
-#include "base/float16.h"
+#include "base/float8.h"
 #include "device/stream.h"
 
 namespace fovea {
 namespace {
 
-float load(const void* base, DType dtype, int64_t index) {
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+/// The element at `index`, widened, without any scale.
+float load(const void* base, KvCacheDType dtype, int64_t index) {
   switch (dtype) {
-    case DType::f32: return static_cast<const float*>(base)[index];
-    case DType::f16: return fp16_to_float(static_cast<const uint16_t*>(base)[index]);
-    case DType::bf16: return bf16_to_float(static_cast<const uint16_t*>(base)[index]);
+    case KvCacheDType::float32: return static_cast<const float*>(base)[index];
+    case KvCacheDType::float16: return fp16_to_float(static_cast<const uint16_t*>(base)[index]);
+    case KvCacheDType::bfloat16: return bf16_to_float(static_cast<const uint16_t*>(base)[index]);
+    case KvCacheDType::fp8_e4m3: return e4m3_to_float(static_cast<const uint8_t*>(base)[index]);
+    case KvCacheDType::fp8_e5m2: return e5m2_to_float(static_cast<const uint8_t*>(base)[index]);
+    case KvCacheDType::int8_per_token_head: return static_cast<const int8_t*>(base)[index];
+    default: return 0;
   }
-  return 0;
 }
 
-float rounded(float x, DType dtype) {
-  if (dtype == DType::f16) return fp16_to_float(float_to_fp16(x));
-  if (dtype == DType::bf16) return bf16_to_float(float_to_bf16(x));
-  return x;
+/// What is stored for x, widened.
+float stored(float x, KvCacheDType dtype, float scale) {
+  switch (dtype) {
+    case KvCacheDType::float16: return fp16_to_float(float_to_fp16(x));
+    case KvCacheDType::bfloat16: return bf16_to_float(float_to_bf16(x));
+    case KvCacheDType::fp8_e4m3: return e4m3_to_float(float_to_e4m3(x / scale));
+    case KvCacheDType::fp8_e5m2: return e5m2_to_float(float_to_e5m2(x / scale));
+    case KvCacheDType::int8_per_token_head: return std::nearbyint(x / scale);
+    default: return x;
+  }
 }
 
-KvCacheConfig small(DType dtype) {
+KvCacheConfig small(KvCacheDType dtype, KvLayout layout = KvLayout::hnd) {
   KvCacheConfig c;
   c.num_layers = 2;
   c.num_kv_heads = 3;
-  c.head_dim = 8;
+  c.head_dim = 16;
   c.v_head_dim = 5;
   c.page_size = 3;
   c.num_pages = 7;
   c.dtype = dtype;
+  c.layout = layout;
+  if (is_fp8(dtype)) {
+    c.k_scales = {2.0f, 0.37f};
+    c.v_scales = {3.0f, 0.021f};
+  }
   return c;
 }
 
-class KvCacheAppend : public ::testing::TestWithParam<DType> {};
+/// K or V of one (page, head, slot): its elements' places by the shapes of the layouts, and its scales.
+struct Row {
+  const void* data;
+  std::vector<int64_t> at;
+  float scale, token_scale = 1;
+};
+
+Row row_of(const KvCache& cache, int layer, bool is_v, int64_t page, int64_t h, int64_t slot) {
+  const KvCacheConfig& c = cache.config();
+  const KvView view = cache.layer(layer);
+  const int64_t d = is_v ? c.v_head_dim : c.head_dim, heads = c.num_kv_heads, s = c.page_size;
+  const int64_t x = 16 / static_cast<int64_t>(size_of(c.dtype));
+  Row row{is_v ? view.v : view.k, {}, is_v ? view.v_scale : view.k_scale};
+  for (int64_t e = 0; e < d; ++e)
+    switch (c.layout) {
+      case KvLayout::nhd: row.at.push_back(((page * s + slot) * heads + h) * d + e); break;
+      case KvLayout::x_packed:
+        row.at.push_back(is_v ? ((page * heads + h) * d + e) * s + slot
+                              : (((page * heads + h) * (d / x) + e / x) * s + slot) * x + e % x);
+        break;
+      default: row.at.push_back(((page * heads + h) * s + slot) * d + e);
+    }
+  if (has_token_scales(c.dtype))
+    row.token_scale = (is_v ? view.v_scales : view.k_scales)[(page * heads + h) * s + slot];
+  return row;
+}
+
+class KvCacheAppend : public ::testing::TestWithParam<std::tuple<KvCacheDType, KvLayout>> {};
 
 TEST_P(KvCacheAppend, WritesRoundedRowsAtTheirSlotsAndNothingElse) {
-  const KvCacheConfig c = small(GetParam());
+  const auto [dtype, layout] = GetParam();
+  const KvCacheConfig c = small(dtype, layout);
   auto made = KvCache::create(c);
-  ASSERT_TRUE(made.ok());
+  ASSERT_TRUE(made.ok()) << made.error().message;
   KvCache& cache = *made;
   ThreadPool pool(2);
   Stream stream(pool);
@@ -59,7 +107,8 @@ TEST_P(KvCacheAppend, WritesRoundedRowsAtTheirSlotsAndNothingElse) {
     x = normal(rng);
   for (float& x : v)
     x = normal(rng);
-  const std::vector<int64_t> all = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20};
+  std::vector<int64_t> all(21);
+  std::iota(all.begin(), all.end(), 0);
   std::vector<float> marks(static_cast<size_t>(c.num_kv_heads * c.head_dim), 42.0f);
   for (int layer = 0; layer < c.num_layers; ++layer)
     cache.append(layer, all, marks.data(), 0, marks.data(), 0, stream);
@@ -70,33 +119,91 @@ TEST_P(KvCacheAppend, WritesRoundedRowsAtTheirSlotsAndNothingElse) {
     const KvView view = cache.layer(layer);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(view.k) % 64, 0u);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(view.v) % 64, 0u);
-    for (int64_t slot : all) {
+    for (const int64_t slot : all) {
       const auto found = std::find(slots.begin(), slots.end(), slot);
-      const bool written = layer == 1 && found != slots.end();
-      const int64_t row = found - slots.begin();
-      const int64_t page = slot / c.page_size, offset = slot % c.page_size;
-      for (int h = 0; h < c.num_kv_heads; ++h) {
-        for (int d = 0; d < c.head_dim; ++d) {
-          const int64_t at =
-              page * view.k_page_stride + h * view.k_head_stride + offset * view.k_slot_stride + d;
-          const float want = written ? k[static_cast<size_t>(row * k_row + h * c.head_dim + d)] : 42.0f;
-          EXPECT_EQ(load(view.k, view.dtype, at), rounded(want, c.dtype)) << layer << ' ' << slot;
-        }
-        for (int d = 0; d < c.v_head_dim; ++d) {
-          const int64_t at =
-              page * view.v_page_stride + h * view.v_head_stride + offset * view.v_slot_stride + d;
-          const float want = written ? v[static_cast<size_t>(row * v_row + h * c.v_head_dim + d)] : 42.0f;
-          EXPECT_EQ(load(view.v, view.dtype, at), rounded(want, c.dtype)) << layer << ' ' << slot;
-        }
+      const float* source_k = marks.data();
+      const float* source_v = marks.data();
+      if (layer == 1 && found != slots.end()) {
+        source_k = k.data() + (found - slots.begin()) * k_row;
+        source_v = v.data() + (found - slots.begin()) * v_row;
       }
+      for (int h = 0; h < c.num_kv_heads; ++h)
+        for (const bool is_v : {false, true}) {
+          const Row row = row_of(cache, layer, is_v, slot / c.page_size, h, slot % c.page_size);
+          const auto n = static_cast<int64_t>(row.at.size());
+          const float* source = (is_v ? source_v : source_k) + h * n;
+          float most = 0;
+          for (int64_t e = 0; e < n; ++e)
+            most = std::max(most, std::abs(source[e]));
+          const float scale = has_token_scales(dtype) ? most / 127 : row.scale;
+          if (has_token_scales(dtype)) {
+            EXPECT_EQ(row.token_scale, scale) << layer << ' ' << slot;
+          }
+          for (int64_t e = 0; e < n; ++e)
+            EXPECT_EQ(load(row.data, dtype, row.at[static_cast<size_t>(e)]), stored(source[e], dtype, scale))
+                << layer << ' ' << slot << (is_v ? " v " : " k ") << e;
+        }
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(DTypes, KvCacheAppend, ::testing::Values(DType::f32, DType::f16, DType::bf16));
+INSTANTIATE_TEST_SUITE_P(
+    DTypes, KvCacheAppend,
+    ::testing::Combine(::testing::Values(KvCacheDType::float32, KvCacheDType::float16, KvCacheDType::bfloat16,
+                                         KvCacheDType::fp8_e4m3, KvCacheDType::fp8_e5m2,
+                                         KvCacheDType::int8_per_token_head),
+                       ::testing::Values(KvLayout::nhd, KvLayout::hnd, KvLayout::x_packed)),
+    [](const auto& p) {
+      return std::string(to_string(std::get<0>(p.param))) + "_" +
+             std::string(to_string(std::get<1>(p.param)));
+    });
+
+/// One row of one head in layer 1: what is stored of `k`, and the token's scale.
+std::pair<std::vector<float>, float> append_one(KvCacheDType dtype, std::vector<float> k) {
+  KvCacheConfig c = small(dtype);
+  c.num_kv_heads = 1;
+  if (is_fp8(dtype)) c.k_scales = c.v_scales = {1, 1};
+  k.resize(16);
+  auto cache = KvCache::create(c);
+  EXPECT_TRUE(cache.ok());
+  ThreadPool pool(1);
+  Stream stream(pool);
+  const int64_t slots[] = {4};
+  cache->append(1, slots, k.data(), 16, k.data(), 16, stream);
+  const Row row = row_of(*cache, 1, false, 1, 0, 1);
+  std::vector<float> out;
+  for (const int64_t at : row.at)
+    out.push_back(load(row.data, dtype, at));
+  return {out, row.token_scale};
+}
+
+TEST(KvCacheTest, Fp8SaturatesAndKeepsNan) {
+  for (const auto& [dtype, max] :
+       {std::pair{KvCacheDType::fp8_e4m3, 448.0f}, {KvCacheDType::fp8_e5m2, 57344.0f}}) {
+    const auto [got, scale] = append_one(dtype, {kInf, -kInf, 1e6f, -1e6f, NAN, 1e-20f});
+    EXPECT_EQ(std::vector<float>(got.begin(), got.begin() + 4), (std::vector<float>{max, -max, max, -max}));
+    EXPECT_TRUE(std::isnan(got[4]));
+    EXPECT_EQ(got[5], 0.0f);
+  }
+}
+
+TEST(KvCacheTest, Int8ScalesAreNeverZeroAndNanStaysNan) {
+  const auto dtype = KvCacheDType::int8_per_token_head;
+  auto [zeros, zero_scale] = append_one(dtype, {});
+  EXPECT_EQ(zero_scale, 0x1p-126f);
+  EXPECT_EQ(zeros, std::vector<float>(16));
+  auto [ends, scale] = append_one(dtype, {-3, 3, 1.5f});
+  EXPECT_EQ(scale, 3.0f / 127);
+  EXPECT_EQ(std::vector<float>(ends.begin(), ends.begin() + 3), (std::vector<float>{-127, 127, 64}));
+  auto [tiny, tiny_scale] = append_one(dtype, {1e-40f, -1e-38f});
+  EXPECT_EQ(tiny_scale, 0x1p-126f);
+  EXPECT_EQ(tiny[1], -1.0f);
+  for (const float bad : {kInf, -kInf, std::numeric_limits<float>::quiet_NaN()})
+    EXPECT_TRUE(std::isnan(append_one(dtype, {1, bad, 2}).second)) << bad;
+}
 
 TEST(KvCacheTest, ManyRowsInParallelEqualOneByOne) {
-  KvCacheConfig c = small(DType::bf16);
+  KvCacheConfig c = small(KvCacheDType::bfloat16);
   c.head_dim = c.v_head_dim = 64;
   c.page_size = 16;
   c.num_pages = 32;
@@ -125,12 +232,13 @@ TEST(KvCacheTest, ManyRowsInParallelEqualOneByOne) {
 }
 
 TEST(KvCacheTest, BytesPerPage) {
-  const KvCacheConfig c = small(DType::bf16);
-  EXPECT_EQ(KvCache::bytes_per_page(c), 2 * 3 * 3 * (8 + 5) * 2);
+  EXPECT_EQ(KvCache::bytes_per_page(small(KvCacheDType::bfloat16)), 2 * 3 * 3 * (16 + 5) * 2);
+  EXPECT_EQ(KvCache::bytes_per_page(small(KvCacheDType::fp8_e4m3)), 2 * 3 * 3 * (16 + 5));
+  EXPECT_EQ(KvCache::bytes_per_page(small(KvCacheDType::int8_per_token_head)), 2 * 3 * 3 * (16 + 5 + 8));
 }
 
 TEST(KvCacheTest, RefusesWhatCantBeHad) {
-  KvCacheConfig c = small(DType::f32);
+  KvCacheConfig c = small(KvCacheDType::float32);
   c.num_pages = std::numeric_limits<int64_t>::max() / 8;
   auto r = KvCache::create(c);
   ASSERT_FALSE(r.ok());
@@ -146,6 +254,27 @@ TEST(KvCacheTest, RefusesWhatCantBeHad) {
   r = KvCache::create(c);
   ASSERT_FALSE(r.ok());
   EXPECT_EQ(r.error().code, ErrorCode::invalid_argument);
+}
+
+TEST(KvCacheTest, RefusesDtypesLayoutsAndScalesThatDoNotFit) {
+  const auto refusal = [](auto change) {
+    KvCacheConfig c = small(KvCacheDType::fp8_e4m3);
+    change(c);
+    const auto cache = KvCache::create(c);
+    return cache ? std::string("accepted") : cache.error().message;
+  };
+  EXPECT_EQ(refusal([](auto&) {}), "accepted");
+  EXPECT_NE(refusal([](auto& c) { c.dtype = KvCacheDType::nvfp4; }).find("nvfp4 can't be stored"),
+            std::string::npos);
+  EXPECT_NE(refusal([](auto& c) { c.dtype = KvCacheDType::auto_; }).find("auto resolved"), std::string::npos);
+  const std::string packed = refusal([](auto& c) { c.layout = KvLayout::x_packed, c.head_dim = 24; });
+  EXPECT_NE(packed.find("multiple of 16, not 24; use hnd or nhd"), std::string::npos) << packed;
+  EXPECT_NE(refusal([](auto& c) { c.k_scales = {1.0f}; }).find("1 K scales for 2 layers"), std::string::npos);
+  EXPECT_NE(refusal([](auto& c) { c.dtype = KvCacheDType::bfloat16; }).find("the others none"),
+            std::string::npos);
+  for (const float bad : {0.0f, -1.0f, kInf, std::numeric_limits<float>::quiet_NaN()})
+    EXPECT_NE(refusal([bad](auto& c) { c.v_scales[1] = bad; }).find("positive number"), std::string::npos)
+        << bad;
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "base/json_depth.h"
 #include "model/config_fields.h"
 #include "model/family.h"
+#include "model/kv_scales.h"
 #include "model/mapped_file.h"
 
 namespace fovea {
@@ -37,11 +38,18 @@ const Family* choose_family(Fields& fields) {
 }
 
 /// Refuses what the keys ask for and no code of the families does.
-void refuse_unsupported(Fields& fields) {
-  if (fields.find("quantization_config"))
+void refuse_unsupported(Fields& fields, ModelConfig& c) {
+  const Json* quantization = fields.find("quantization_config");
+  if (!quantization || c.moe.mxfp4) return;
+  const KvCacheScheme scheme = kv_cache_scheme(*quantization);
+  if (!scheme.only)
     fields.refuse("quantization_config",
-                  "quantised checkpoints aren't supported; use the float32, float16 or bfloat16 one",
+                  "quantised weights aren't supported but for gpt-oss's mxfp4; use the float32, float16 or "
+                  "bfloat16 checkpoint",
                   ErrorCode::unsupported);
+  else if (!scheme.problem.empty())
+    fields.refuse("quantization_config", scheme.problem, ErrorCode::unsupported);
+  c.has_kv_scales = scheme.scales;
 }
 
 DType read_dtype(Fields& fields) {
@@ -118,7 +126,8 @@ Result<ModelConfig> parse_model_config(std::string_view config, std::string_view
   c.kind = family->kind;
   c.dtype = read_dtype(fields);
   family->configure(fields, c);
-  refuse_unsupported(fields);
+  fit_to_length(c, c.max_position);
+  refuse_unsupported(fields, c);
   read_token_ids(fields, c);
   FOVEA_RETURN_IF_ERROR(std::move(status));
 
@@ -132,6 +141,11 @@ Result<ModelConfig> parse_model_config(std::string_view config, std::string_view
     FOVEA_RETURN_IF_ERROR(std::move(generation_status));
   }
   return c;
+}
+
+void fit_to_length(ModelConfig& config, int64_t max_seq_len) {
+  for (RopeConfig& rope : config.ropes)
+    rope.long_context = rope.scaling == RopeScaling::longrope && max_seq_len > rope.original_max_position;
 }
 
 Result<ModelConfig> load_model_config(const std::string& dir, const std::string& generation_config) {

@@ -8,6 +8,7 @@
 
 #include "fovea/dtype.h"
 #include "fovea/result.h"
+#include "kernels/cpu/activation.h"
 
 namespace fovea {
 
@@ -28,11 +29,11 @@ struct RopeConfig {
   int64_t original_max_position = 8192;
   double beta_fast = 32.0, beta_slow = 1.0;  ///< yarn
   bool truncate = true;                      ///< yarn: the ramp's ends are whole dimensions
-  std::vector<double> divisors = {};         ///< longrope, [rotary_dim / 2]: short or long factors
-  double attention_factor = 1.0;             ///< multiplies cos and sin
+  /// longrope: what divides each frequency, [rotary_dim / 2]; fit_to_length() chooses which.
+  std::vector<double> short_divisors = {}, long_divisors = {};
+  bool long_context = false;
+  double attention_factor = 1.0;  ///< multiplies cos and sin
 };
-
-enum class Activation : uint8_t { silu, gelu, gelu_tanh, relu };
 
 enum class NormKind : uint8_t {
   rms,           ///< w * x / rms(x)
@@ -69,12 +70,23 @@ enum class MoeRouter : uint8_t {
   sigmoid_top,  ///< the k largest logits, each through a sigmoid that scales the expert's input (Llama 4)
 };
 
+/// How a family's checkpoints name and lay out the experts; E experts, H hidden, I intermediate.
+enum class MoeLayout : uint8_t {
+  mixtral,  ///< block_sparse_moe.experts.N.{w1,w3,w2}, or mlp.experts.{gate_up_proj [E,2I,H], down_proj
+            ///< [E,H,I]}
+  qwen3,    ///< mlp.experts.N.{gate,up,down}_proj, or fused as Mixtral's
+  gpt_oss,  ///< mlp.experts.{gate_up_proj [E,H,2I] (gate even, up odd), down_proj [E,I,H]}, or as MXFP4
+            ///< blocks
+  llama4,   ///< feed_forward.experts.{gate_up_proj [E,H,2I] (gate, then up), down_proj [E,I,H]}
+};
+
 struct MoeConfig {
   int num_experts = 0;  ///< 0 = no layer has experts
   int experts_per_token = 0;
   int intermediate_size = 0;         ///< of one expert
   int shared_intermediate_size = 0;  ///< of the expert that every token takes; 0 = none
   MoeRouter router = MoeRouter::softmax_then_top;
+  MoeLayout layout = MoeLayout::mixtral;
   bool renormalize = true;   ///< softmax_then_top: the k weights are divided by their sum
   bool router_bias = false;  ///< gpt-oss
   bool expert_bias = false;  ///< gpt-oss
@@ -107,6 +119,7 @@ struct ModelConfig {
   int64_t max_position = 0;
   bool tie_word_embeddings = false;
   DType dtype = DType::f32;
+  bool has_kv_scales = false;  ///< quantization_config says that the checkpoint has scales of an fp8 KV cache
 
   NormKind norm = NormKind::rms;
   NormPlacement norm_placement = NormPlacement::pre;
@@ -148,6 +161,11 @@ Result<ModelConfig> load_model_config(const std::string& dir, const std::string&
 /// in `dir`) are for messages.
 Result<ModelConfig> parse_model_config(std::string_view config, std::string_view generation,
                                        const std::string& dir, const std::string& generation_file = "");
+
+/// Chooses what depends on the longest sequence that will be served: longrope takes its long factors when
+/// that is beyond the original context, its short ones else, for every sequence. (A choice by each sequence's
+/// own length would change keys that are cached already.) Parsing chooses for max_position.
+void fit_to_length(ModelConfig& config, int64_t max_seq_len);
 
 /// A directory as it is, or a hub id ("Qwen/Qwen3-0.6B") looked up in the local Hugging Face cache
 /// (HF_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub: the first that is

@@ -113,12 +113,37 @@ class Fields {
 /// entries.
 void read_sizes(Fields& fields, ModelConfig& config, int default_head_dim = 0);
 
-/// layer_types, sliding_window, use_sliding_window and max_window_layers as config.layers[].window: a list
-/// wins, else layers from max_window_layers on slide where use_sliding_window (absent: `slides`) is true.
-void read_layer_types(Fields& fields, ModelConfig& config, bool slides = false);
+/// What a family means by keys about windows that are absent.
+struct LayerTypeDefaults {
+  bool slides = false;  ///< use_sliding_window; where true, max_window_layers is 0 and not 28
+  int window = 0;       ///< sliding_window; 0 = none (as null)
+  int pattern = 0;  ///< > 0: layer i slides unless (i + 1) % pattern == 0, whatever use_sliding_window says
+  int chunk = 0;    ///< what chunked_attention means; 0 = it is refused
+};
 
-/// rope_theta with rope_scaling (transformers 4) or rope_parameters (5) as config.ropes[0].
-void read_rope(Fields& fields, ModelConfig& config);
+/// layer_types, sliding_window, use_sliding_window and max_window_layers as config.layers[].window and
+/// .chunk: a list wins, else the pattern, else layers from max_window_layers on slide where
+/// use_sliding_window is true.
+void read_layer_types(Fields& fields, ModelConfig& config, const LayerTypeDefaults& defaults = {});
+
+/// What a family's rotation can be beside Llama's.
+struct RopeTraits {
+  double theta = 10000.0;    ///< where rope_theta is absent
+  bool partial = false;      ///< partial_rotary_factor below 1 is known
+  bool interleaved = false;  ///< as RopeConfig's
+};
+
+/// Adds to config.ropes: rope_theta with rope_scaling (transformers 4) or rope_parameters (5). The sizes must
+/// have been read. YaRN raises config.max_position to factor * original_max_position_embeddings.
+void read_rope(Fields& fields, ModelConfig& config, const RopeTraits& traits = {});
+
+/// Adds two: [0] for full and [1] for sliding layers, and sets config.layers[].rope. rope_parameters by layer
+/// type (transformers 5), or rope_theta with rope_scaling and rope_local_base_freq (4).
+void read_rope_by_layer_type(Fields& fields, ModelConfig& config, const RopeTraits& full,
+                             const RopeTraits& sliding);
+
+/// A number in (0, 1e4], `fallback` where the key is absent and 0 (off) where it is null.
+float read_softcap(Fields& fields, const char* key, float fallback);
 
 /// hidden_act (or hidden_activation): a name of Activation; anything else is refused.
 Activation read_activation(Fields& fields, const char* key, Activation fallback);

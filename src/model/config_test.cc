@@ -48,6 +48,13 @@ TEST(Config, FillsWhatIsAbsent) {
   EXPECT_EQ(good(with(base(), R"({"num_key_value_heads":null})")).num_kv_heads, 4);
 }
 
+TEST(Config, ACheckpointWithScalesOfTheKvCacheAlone) {
+  EXPECT_FALSE(good(base()).has_kv_scales);
+  EXPECT_TRUE(good(with(base(), R"({"quantization_config":{"quant_method":"compressed-tensors",
+      "config_groups":{},"kv_cache_scheme":{"num_bits":8,"type":"float","strategy":"tensor","dynamic":false}}})"))
+                  .has_kv_scales);
+}
+
 TEST(Config, ReadsTransformers4) {
   const ModelConfig c = good(with(base(), R"({"torch_dtype":"bfloat16","rope_theta":500000,"rope_scaling":{
       "rope_type":"llama3","factor":32.0,"low_freq_factor":1.0,"high_freq_factor":4.0,
@@ -127,7 +134,7 @@ struct Bad {
 TEST(Config, RefusesByKeyAndValue) {
   const Bad cases[] = {
       {R"({"architectures":["GemmaForCausalLM"]})",
-       {"architectures", "GemmaForCausalLM", "LlamaForCausalLM, Qwen3ForCausalLM"}},
+       {"architectures", "GemmaForCausalLM", "LlamaForCausalLM", "Phi3ForCausalLM"}},
       {R"({"architectures":[]})", {"architectures", "LlamaForCausalLM"}},
       {R"({"architectures":"LlamaForCausalLM"})", {"architectures", "LlamaForCausalLM"}},
       {R"({"architectures":null})", {"architectures is missing"}},
@@ -156,15 +163,16 @@ TEST(Config, RefusesByKeyAndValue) {
       {R"({"dtype":7})", {"dtype is 7"}},
       {R"({"hidden_act":"selu"})", {"hidden_act is \"selu\"", "silu"}},
       {R"({"quantization_config":{"quant_method":"gptq"}})", {"quantization_config", "gptq", "bfloat16"}},
-      {R"({"sliding_window":8,"use_sliding_window":true})", {"sliding_window is 8"}},
-      {R"({"sliding_window":8,"use_sliding_window":true,"max_window_layers":1})", {"sliding_window is 8"}},
-      {R"({"layer_types":["full_attention","sliding_attention"]})", {"layer_types", "sliding_attention"}},
-      {R"({"layer_types":"full_attention"})", {"layer_types"}},
+      {R"({"quantization_config":{"quant_method":"compressed-tensors","config_groups":{"group_0":{}},
+          "kv_cache_scheme":{"num_bits":8,"type":"float"}}})",
+       {"quantization_config", "quantised weights"}},
+      {R"({"quantization_config":{"quant_method":"compressed-tensors","kv_cache_scheme":{"num_bits":4}}})",
+       {"quantization_config", "num_bits 8"}},
       {R"({"rope_theta":0})", {"rope_theta is 0"}},
       {R"({"rope_scaling":3})", {"rope_scaling is 3", "object"}},
-      {R"({"rope_scaling":{"rope_type":"yarn","factor":4}})",
-       {"rope_scaling: rope_type is \"yarn\"", "llama3"}},
-      {R"({"rope_scaling":{"type":"dynamic"}})", {"type is \"dynamic\""}},
+      {R"({"rope_scaling":{"rope_type":"mrope","factor":4}})",
+       {"rope_scaling: rope_type is \"mrope\"", "llama3", "longrope"}},
+      {R"({"rope_scaling":{"type":"dynamic"}})", {"type is \"dynamic\"", "cached", "yarn"}},
       {R"({"rope_scaling":{"rope_type":"linear"}})", {"factor is missing"}},
       {R"({"rope_scaling":{"rope_type":"linear","factor":0}})", {"factor is 0"}},
       {R"({"rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":4,

@@ -1,7 +1,6 @@
 #include "model/decoder.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <numeric>
 
@@ -12,18 +11,40 @@
 namespace fovea {
 namespace {
 
+int64_t mlp_bytes(const MlpBlock& mlp) {
+  if (const auto* experts = std::get_if<MoeBlock>(&mlp)) return experts->bytes();
+  const auto& dense = std::get<GatedMlp>(mlp);
+  return dense.gate_up.bytes() + dense.down.bytes();
+}
+
+/// Of what one token reads.
+int64_t mlp_bytes_per_token(const MlpBlock& mlp) {
+  const auto* experts = std::get_if<MoeBlock>(&mlp);
+  return experts ? experts->bytes_per_token() : mlp_bytes(mlp);
+}
+
+/// One of config.ropes, with its rows of the step.
+struct Rope {
+  RopeConfig config;
+  std::vector<double> frequencies;
+  float* cos = nullptr;  // [T, frequencies.size()]
+  float* sin = nullptr;
+};
+
 class Decoder final : public Model {
  public:
-  Decoder(const ModelConfig& config, DecoderWeights weights)
-      : config_(config),
-        weights_(std::move(weights)),
-        frequencies_(rope_frequencies(config.ropes.front(), config.head_dim)) {
-    layer_bytes_ = vector_bytes(weights_.final_norm);
-    for (const DecoderLayer& layer : weights_.layers)
-      layer_bytes_ += vector_bytes(layer.attention_input_norm) + layer.attention.qkv.bytes() +
-                      layer.attention.out.bytes() + vector_bytes(layer.attention.q_norm) +
-                      vector_bytes(layer.attention.k_norm) + vector_bytes(layer.mlp_input_norm) +
-                      layer.mlp.gate_up.bytes() + layer.mlp.down.bytes();
+  Decoder(const ModelConfig& config, DecoderWeights weights) : config_(config), weights_(std::move(weights)) {
+    FOVEA_CHECK(config.norm_placement != NormPlacement::residual);
+    for (const RopeConfig& rope : config.ropes)
+      ropes_.push_back({rope, rope_frequencies(rope, config.head_dim)});
+    layer_bytes_ = layer_bytes_per_token_ = weights_.final_norm.bytes();
+    for (const DecoderLayer& layer : weights_.layers) {
+      const int64_t shared = layer.attention_input_norm.bytes() + layer.attention_output_norm.bytes() +
+                             layer.attention.bytes() + layer.mlp_input_norm.bytes() +
+                             layer.mlp_output_norm.bytes();
+      layer_bytes_ += shared + mlp_bytes(layer.mlp);
+      layer_bytes_per_token_ += shared + mlp_bytes_per_token(layer.mlp);
+    }
   }
 
   const ModelConfig& config() const override { return config_; }
@@ -31,7 +52,7 @@ class Decoder final : public Model {
     return layer_bytes_ + weights_.embedding.bytes() + (weights_.lm_head ? weights_.lm_head->bytes() : 0);
   }
   int64_t weight_bytes_per_token() const override {
-    return layer_bytes_ + head().bytes() +
+    return layer_bytes_per_token_ + head().bytes() +
            config_.hidden_size * static_cast<int64_t>(size_of(weights_.embedding.storage()));
   }
 
@@ -39,28 +60,23 @@ class Decoder final : public Model {
   void forward(const ForwardInput& input, float* logits, Stream& stream) override;
 
  private:
-  static int64_t vector_bytes(const AlignedArray<float>& v) {
-    return static_cast<int64_t>(v.size() * sizeof(float));
-  }
   const PackedMatrix& head() const { return weights_.lm_head ? *weights_.lm_head : weights_.embedding; }
   void embed(std::span<const int32_t> ids, ThreadPool& pool);
   int64_t keep_rows(std::span<const int32_t> kept, int64_t rows);
-  void norm(const AlignedArray<float>& weight, int64_t rows, ThreadPool& pool);
-  void add_branch(int64_t rows, ThreadPool& pool);
+  const float* branch_input(const Norm& norm, int64_t rows, ThreadPool& pool);
+  void add_branch(const Norm& norm, int64_t rows, ThreadPool& pool);
   void write_logits(int64_t rows, float* logits, ThreadPool& pool);
 
   ModelConfig config_;
   DecoderWeights weights_;
-  std::vector<double> frequencies_;
-  int64_t layer_bytes_ = 0;
+  std::vector<Rope> ropes_;
+  int64_t layer_bytes_ = 0, layer_bytes_per_token_ = 0;
 
   int max_tokens_ = 0, max_logit_rows_ = 0;
   AlignedArray<float> arena_;
   float* x_ = nullptr;       // [T, hidden] residual stream
   float* normed_ = nullptr;  // [T, hidden]
   float* branch_ = nullptr;  // [T, hidden] output of attention or MLP
-  float* cos_ = nullptr;
-  float* sin_ = nullptr;
   LayerScratch scratch_;
   std::vector<int32_t> row_ids_;
   ThreadPool serial_{1};  // for row operations called from inside a parallel region
@@ -71,29 +87,41 @@ int64_t Decoder::reserve(int max_tokens, int max_logit_rows) {
   const auto rows = static_cast<size_t>(max_tokens);
   // 16 floats = one cache line: buffers begin on one.
   const auto padded = [&](int64_t width) { return (rows * static_cast<size_t>(width) + 15) / 16 * 16; };
-  const int64_t hidden = config_.hidden_size, pairs = config_.head_dim / 2;
+  const int64_t hidden = config_.hidden_size;
   const int64_t heads = static_cast<int64_t>(config_.num_heads) * config_.head_dim;
   const int64_t qkv = heads + 2 * static_cast<int64_t>(config_.num_kv_heads) * config_.head_dim;
-  const int64_t intermediate = config_.intermediate_size;
+  const bool dense = !std::ranges::all_of(config_.layers, &LayerConfig::moe);
+  const int64_t intermediate = dense ? config_.intermediate_size : 0;
   // Attention's and the MLP's scratch are never alive together and share their place.
   const size_t shared =
       std::max(padded(qkv) + padded(heads), padded(2 * intermediate) + padded(intermediate));
-  arena_ = AlignedArray<float>(3 * padded(hidden) + 2 * padded(pairs) + shared);
+  size_t rotations = 0;
+  for (const Rope& rope : ropes_)
+    rotations += 2 * padded(static_cast<int64_t>(rope.frequencies.size()));
+  arena_ = AlignedArray<float>(3 * padded(hidden) + rotations + shared);
   float* next = arena_.data();
   const auto take = [&](size_t count) { return std::exchange(next, next + count); };
   x_ = take(padded(hidden));
   normed_ = take(padded(hidden));
   branch_ = take(padded(hidden));
-  scratch_.cos = cos_ = take(padded(pairs));
-  scratch_.sin = sin_ = take(padded(pairs));
+  scratch_.ropes.clear();
+  for (Rope& rope : ropes_) {
+    const auto pairs = static_cast<int64_t>(rope.frequencies.size());
+    rope.cos = take(padded(pairs));
+    rope.sin = take(padded(pairs));
+    scratch_.ropes.push_back({rope.cos, rope.sin, static_cast<int>(2 * pairs), rope.config.interleaved});
+  }
   scratch_.qkv = scratch_.gate_up = next;
   scratch_.heads = next + padded(qkv);
   scratch_.act = next + padded(2 * intermediate);
+  int64_t bytes = static_cast<int64_t>(arena_.size() * sizeof(float));
+  if (std::ranges::any_of(config_.layers, &LayerConfig::moe))
+    bytes += scratch_.experts.emplace(config_, max_tokens).bytes();
   row_ids_.resize(rows);
   std::iota(row_ids_.begin(), row_ids_.end(), 0);
   max_tokens_ = max_tokens;
   max_logit_rows_ = max_logit_rows;
-  return vector_bytes(arena_);
+  return bytes;
 }
 
 void Decoder::forward(const ForwardInput& input, float* logits, Stream& stream) {
@@ -105,30 +133,36 @@ void Decoder::forward(const ForwardInput& input, float* logits, Stream& stream) 
   auto rows = static_cast<int64_t>(tokens);
   scratch_.row_ids = std::span(row_ids_).first(tokens);
   embed(input.token_ids, pool);
-  rope_rows(frequencies_, input.positions, cos_, sin_, pool);
+  for (const Rope& rope : ropes_)
+    rope_rows(rope.frequencies, rope.config.attention_factor, input.positions, rope.cos, rope.sin, pool);
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     const DecoderLayer& layer = weights_.layers[i];
-    norm(layer.attention_input_norm, rows, pool);
-    layer.attention.attend(config_, static_cast<int>(i), normed_, input, scratch_, serial_, stream);
+    layer.attention.attend(config_, static_cast<int>(i), branch_input(layer.attention_input_norm, rows, pool),
+                           input, scratch_, serial_, stream);
     // After the last attention, rows without wanted logits have no use.
     if (i + 1 == weights_.layers.size()) rows = keep_rows(input.logit_rows, rows);
     layer.attention.out.forward(scratch_.heads, layer.attention.out.weight.k(), rows, branch_,
                                 config_.hidden_size, pool);
-    add_branch(rows, pool);
-    norm(layer.mlp_input_norm, rows, pool);
-    layer.mlp.forward(normed_, rows, branch_, scratch_, pool);
-    add_branch(rows, pool);
+    add_branch(layer.attention_output_norm, rows, pool);
+    const float* mlp_input = branch_input(layer.mlp_input_norm, rows, pool);
+    if (const auto* dense = std::get_if<GatedMlp>(&layer.mlp))
+      dense->forward(mlp_input, rows, branch_, scratch_, pool);
+    else
+      std::get<MoeBlock>(layer.mlp).forward(mlp_input, rows, branch_, *scratch_.experts, pool);
+    add_branch(layer.mlp_output_norm, rows, pool);
   }
   write_logits(rows, logits, pool);
 }
 
 void Decoder::embed(std::span<const int32_t> ids, ThreadPool& pool) {
+  const int64_t hidden = config_.hidden_size, rows = static_cast<int64_t>(ids.size());
   for (const int32_t id : ids)
     FOVEA_CHECK(id >= 0 && id < config_.vocab_size);
-  pool.parallel_ranges(static_cast<int64_t>(ids.size()), 1, [&](int64_t begin, int64_t end, int) {
+  pool.parallel_ranges(rows, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row)
-      weights_.embedding.unpack_row(ids[static_cast<size_t>(row)], x_ + row * config_.hidden_size);
+      weights_.embedding.unpack_row(ids[static_cast<size_t>(row)], x_ + row * hidden);
   });
+  if (config_.embedding_scale != 1.0f) scale_rows(x_, hidden, config_.embedding_scale, rows, hidden, pool);
 }
 
 /// Moves the residual and attention rows `kept` (of `rows`) to the front, in order; returns how many there
@@ -149,35 +183,48 @@ int64_t Decoder::keep_rows(std::span<const int32_t> kept, int64_t rows) {
   return to;
 }
 
-void Decoder::norm(const AlignedArray<float>& weight, int64_t rows, ThreadPool& pool) {
-  const int64_t hidden = config_.hidden_size;
-  rms_norm(x_, hidden, weight.data(), config_.norm_eps, normed_, hidden, rows, hidden, pool);
+/// What a branch is computed from: the residual stream, normed where the placement says so.
+const float* Decoder::branch_input(const Norm& norm, int64_t rows, ThreadPool& pool) {
+  if (!norm) return x_;
+  norm.apply(x_, config_.hidden_size, normed_, config_.hidden_size, rows, pool);
+  return normed_;
 }
 
-void Decoder::add_branch(int64_t rows, ThreadPool& pool) {
-  add_rows(x_, config_.hidden_size, branch_, config_.hidden_size, rows, config_.hidden_size, pool);
+void Decoder::add_branch(const Norm& norm, int64_t rows, ThreadPool& pool) {
+  const int64_t hidden = config_.hidden_size;
+  if (norm) norm.apply(branch_, hidden, branch_, hidden, rows, pool);
+  add_rows(x_, hidden, branch_, hidden, config_.residual_scale, rows, hidden, pool);
 }
 
 void Decoder::write_logits(int64_t rows, float* logits, ThreadPool& pool) {
   const int64_t vocab = config_.vocab_size;
-  norm(weights_.final_norm, rows, pool);
-  linear(head(), normed_, config_.hidden_size, rows, logits, vocab, nullptr, pool);
+  const float* normed = branch_input(weights_.final_norm, rows, pool);
+  linear(head(), normed, config_.hidden_size, rows, logits, vocab, nullptr, pool);
+  if (config_.logit_scale != 1.0f) scale_rows(logits, vocab, config_.logit_scale, rows, vocab, pool);
+  if (config_.logit_softcap > 0.0f) softcap_rows(logits, vocab, config_.logit_softcap, rows, vocab, pool);
 }
 
 }  // namespace
 
-DecoderWeights read_decoder(const ModelConfig& c, WeightReader& reader) {
+DecoderWeights read_decoder(const ModelConfig& c, WeightReader& reader, const DecoderTensors& tensors) {
+  const bool before = c.norm_placement != NormPlacement::post, after = c.norm_placement != NormPlacement::pre;
   DecoderWeights weights;
   weights.embedding = reader.matrix("model.embed_tokens.weight", c.vocab_size, c.hidden_size);
   for (int i = 0; i < c.num_layers && reader.status(); ++i) {
     const std::string prefix = "model.layers." + std::to_string(i) + ".";
+    const auto norm = [&](const char* name) { return read_norm(prefix + name, c.hidden_size, c, reader); };
     DecoderLayer& layer = weights.layers.emplace_back();
-    layer.attention_input_norm = reader.norm(prefix + "input_layernorm.weight", c.hidden_size);
-    layer.attention = read_attention(prefix + "self_attn.", c, reader);
-    layer.mlp_input_norm = reader.norm(prefix + "post_attention_layernorm.weight", c.hidden_size);
-    layer.mlp = read_gated_mlp(prefix + "mlp.", c, reader);
+    if (before) layer.attention_input_norm = norm("input_layernorm");
+    layer.attention = read_attention(prefix + "self_attn.", c, reader, tensors.stored);
+    if (after) layer.attention_output_norm = norm("post_attention_layernorm");
+    if (before) layer.mlp_input_norm = norm(after ? "pre_feedforward_layernorm" : "post_attention_layernorm");
+    if (c.layers[static_cast<size_t>(i)].moe)
+      layer.mlp = read_moe(prefix, c, reader);
+    else
+      layer.mlp = read_gated_mlp(prefix + std::string(tensors.mlp), c, reader, tensors.stored);
+    if (after) layer.mlp_output_norm = norm("post_feedforward_layernorm");
   }
-  weights.final_norm = reader.norm("model.norm.weight", c.hidden_size);
+  weights.final_norm = read_norm("model.norm", c.hidden_size, c, reader);
   if (!c.tie_word_embeddings) weights.lm_head = reader.matrix("lm_head.weight", c.vocab_size, c.hidden_size);
   return weights;
 }

@@ -2,7 +2,11 @@
 
 namespace fovea {
 namespace {
-constexpr const Family* kFamilies[] = {&kLlamaFamily, &kQwen3Family};
+constexpr const Family* kFamilies[] = {
+    &kLlamaFamily, &kLlama4Family,   &kMistralFamily, &kMixtralFamily, &kQwen2Family,
+    &kQwen3Family, &kQwen3MoeFamily, &kGptOssFamily,  &kGemma2Family,  &kGemma3Family,
+    &kOlmo2Family, &kGraniteFamily,  &kPhi3Family,
+};
 }
 
 std::span<const Family* const> families() {

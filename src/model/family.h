@@ -25,8 +25,19 @@ struct Family {
   std::unique_ptr<Model> (*read)(const ModelConfig& config, WeightReader& reader);
 };
 
+extern const Family kGemma2Family;
+extern const Family kGemma3Family;
+extern const Family kGptOssFamily;
+extern const Family kGraniteFamily;
+extern const Family kLlama4Family;
 extern const Family kLlamaFamily;
+extern const Family kMistralFamily;
+extern const Family kMixtralFamily;
+extern const Family kOlmo2Family;
+extern const Family kPhi3Family;
+extern const Family kQwen2Family;
 extern const Family kQwen3Family;
+extern const Family kQwen3MoeFamily;
 
 std::span<const Family* const> families();
 /// Null when unknown.

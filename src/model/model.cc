@@ -107,7 +107,12 @@ Result<std::unique_ptr<Model>> Model::load(const ModelConfig& config, const Mode
   family->read(effective, reader);
   FOVEA_RETURN_IF_ERROR(reader.status());
   if (reader.planned_bytes() > physical_memory()) return too_large(reader.planned_bytes(), options);
+  KvScales kv_scales;
   if (checkpoint) {
+    std::vector<const Tensor*> used;
+    FOVEA_TRY(scales, read_kv_scales(*checkpoint, effective.num_layers, effective.has_kv_scales, used));
+    kv_scales = std::move(scales);
+    reader.mark_used(used);
     warn_unused(reader, checkpoint->source(), config.tie_word_embeddings);
     checkpoint->prefetch();
   }
@@ -115,6 +120,7 @@ Result<std::unique_ptr<Model>> Model::load(const ModelConfig& config, const Mode
   try {
     std::unique_ptr<Model> model = family->read(effective, reader);
     FOVEA_RETURN_IF_ERROR(reader.status());
+    model->kv_scales_ = std::move(kv_scales);
     return model;
   } catch (const std::bad_alloc&) {
     return too_large(reader.planned_bytes(), options);

@@ -10,6 +10,7 @@
 #include "fovea/attention_backend.h"
 #include "kv/kv_cache.h"
 #include "model/config.h"
+#include "model/kv_scales.h"
 
 namespace fovea {
 
@@ -83,6 +84,12 @@ class Model {
   /// Encoders and encoder-decoder models only; `input.offsets.back()` rows at most reserve()'s max_tokens or
   /// config().encoder's max_position, whichever is more.
   virtual void encode(const EncodeInput& input, Stream& stream);
+
+  /// Those that the checkpoint brought; none with dummy weights.
+  const KvScales& kv_scales() const { return kv_scales_; }
+
+ private:
+  KvScales kv_scales_;
 };
 
 }  // namespace fovea

@@ -182,7 +182,7 @@ TEST_F(ModelLoad, NoLogitRowsMeansNoLogits) {
   } none;
   ThreadPool pool(1);
   Stream stream(pool);
-  auto cache = KvCache::create({3, 2, 24, 24, 4, 4, DType::f32});
+  auto cache = KvCache::create({3, 2, 24, 24, 4, 4, KvCacheDType::float32, KvLayout::hnd, {}, {}});
   ASSERT_TRUE(cache.ok());
   const std::vector<int32_t> positions = {0, 1};
   const std::vector<int64_t> slots = {0, 1};

@@ -1,15 +1,19 @@
 #pragma once
-// For model tests: tiny models on disk, an independent plain fp64 forward, and a runner that steps sequences
-// through a Model with a paged cache and TORCH_NATIVE.
+// For model tests: tiny models on disk, an independent plain fp64 forward of the dense decoders, and a runner
+// that steps sequences through a Model with a paged cache.
+#include <array>
 #include <cmath>
 #include <map>
 #include <memory>
+#include <numbers>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../tests/support/safetensors_writer.h"
 #include "../tests/support/temp_dir.h"
+#include "backends/cpu_attn/cpu_attn.h"
 #include "backends/torch_native/torch_native.h"
 #include "base/check.h"
 #include "kernels/cpu/linear.h"
@@ -43,6 +47,21 @@ struct TensorValues {
 };
 using Weights = std::map<std::string, TensorValues>;
 
+/// The norms before attention, after it, before the MLP and after it; empty where there is none.
+inline std::array<std::string, 4> layer_norms(const ModelConfig& c) {
+  switch (c.norm_placement) {
+    case NormPlacement::post: return {"", "post_attention_layernorm", "", "post_feedforward_layernorm"};
+    case NormPlacement::sandwich:
+      return {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
+              "post_feedforward_layernorm"};
+    default: return {"input_layernorm", "", "post_attention_layernorm", ""};
+  }
+}
+
+inline std::string mlp_name(const ModelConfig& c) {
+  return c.architecture == "Llama4ForCausalLM" ? "feed_forward." : "mlp.";
+}
+
 /// Random weights for every tensor that `c` implies, exact in `dtype`. Norms are near 1, all else has the
 /// scale that keeps activations near 1.
 inline Weights random_weights(const ModelConfig& c, DType dtype, uint32_t seed) {
@@ -66,25 +85,38 @@ inline Weights random_weights(const ModelConfig& c, DType dtype, uint32_t seed) 
     add(name + ".weight", {n, k}, 0, 1.3f / std::sqrt(static_cast<float>(k)));
     if (bias) add(name + ".bias", {n}, 0, 0.3f);
   };
-  const int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
+  const int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim, mlp = c.intermediate_size;
+  const float one = c.norm == NormKind::rms_plus_one ? 0 : 1;  // of a norm that leaves sizes as they are
+  const bool stacked = c.architecture == "Phi3ForCausalLM";
   add("model.embed_tokens.weight", {c.vocab_size, c.hidden_size}, 0, 1);
   for (int i = 0; i < c.num_layers; ++i) {
-    const std::string layer = "model.layers." + std::to_string(i) + ".";
-    add(layer + "input_layernorm.weight", {c.hidden_size}, 1, 0.3f);
-    add(layer + "post_attention_layernorm.weight", {c.hidden_size}, 1, 0.3f);
-    linear(layer + "self_attn.q_proj", q, c.hidden_size, c.qkv_bias);
-    linear(layer + "self_attn.k_proj", kv, c.hidden_size, c.qkv_bias);
-    linear(layer + "self_attn.v_proj", kv, c.hidden_size, c.qkv_bias);
-    linear(layer + "self_attn.o_proj", c.hidden_size, q, c.o_bias);
-    if (c.qk_norm == QkNorm::head) {
-      add(layer + "self_attn.q_norm.weight", {c.head_dim}, 1.2f, 0.3f);
-      add(layer + "self_attn.k_norm.weight", {c.head_dim}, 1.2f, 0.3f);
+    const std::string layer = "model.layers." + std::to_string(i) + ".", attn = layer + "self_attn.";
+    for (const std::string& name : layer_norms(c))
+      if (!name.empty()) add(layer + name + ".weight", {c.hidden_size}, one, 0.3f);
+    if (stacked) {
+      linear(attn + "qkv_proj", q + 2 * kv, c.hidden_size, c.qkv_bias);
+    } else {
+      linear(attn + "q_proj", q, c.hidden_size, c.qkv_bias);
+      linear(attn + "k_proj", kv, c.hidden_size, c.qkv_bias);
+      linear(attn + "v_proj", kv, c.hidden_size, c.qkv_bias);
     }
-    linear(layer + "mlp.gate_proj", c.intermediate_size, c.hidden_size, c.mlp_bias);
-    linear(layer + "mlp.up_proj", c.intermediate_size, c.hidden_size, c.mlp_bias);
-    linear(layer + "mlp.down_proj", c.hidden_size, c.intermediate_size, c.mlp_bias);
+    linear(attn + "o_proj", c.hidden_size, q, c.o_bias);
+    if (c.qk_norm == QkNorm::head || c.qk_norm == QkNorm::row) {
+      const bool row = c.qk_norm == QkNorm::row;
+      add(attn + "q_norm.weight", {row ? q : c.head_dim}, one + 0.2f, 0.3f);
+      add(attn + "k_norm.weight", {row ? kv : c.head_dim}, one + 0.2f, 0.3f);
+    }
+    if (c.sinks) add(attn + "sinks", {c.num_heads}, 0, 1);
+    const std::string block = layer + mlp_name(c);
+    if (stacked) {
+      linear(block + "gate_up_proj", 2 * mlp, c.hidden_size, c.mlp_bias);
+    } else {
+      linear(block + "gate_proj", mlp, c.hidden_size, c.mlp_bias);
+      linear(block + "up_proj", mlp, c.hidden_size, c.mlp_bias);
+    }
+    linear(block + "down_proj", c.hidden_size, mlp, c.mlp_bias);
   }
-  add("model.norm.weight", {c.hidden_size}, 1, 0.3f);
+  add("model.norm.weight", {c.hidden_size}, one, 0.3f);
   if (!c.tie_word_embeddings) linear("lm_head", c.vocab_size, c.hidden_size, false);
   return weights;
 }
@@ -97,29 +129,38 @@ inline void write_weights(const TempDir& dir, const Weights& weights, DType dtyp
   dir.write("model.safetensors", writer.bytes(padding));
 }
 
-/// The definition, in fp64, without a cache: logits [T, vocab] of one sequence.
+/// The definition, in fp64, without a cache: logits [T, vocab] of one sequence. Dense layers only.
 class ReferenceModel {
  public:
-  ReferenceModel(const ModelConfig& c, const Weights& weights) : c_(c), w_(weights) {}
+  ReferenceModel(const ModelConfig& c, const Weights& weights) : c_(c), w_(weights) {
+    for (const RopeConfig& rope : c.ropes)
+      frequencies_.push_back(rope_frequencies(rope, c.head_dim));
+  }
 
   std::vector<double> logits(const std::vector<int32_t>& ids) const {
     std::vector<Row> x;
     for (const int32_t id : ids) {
       const auto& table = w_.at("model.embed_tokens.weight").values;
       x.emplace_back(table.begin() + id * c_.hidden_size, table.begin() + (id + 1) * c_.hidden_size);
+      for (double& v : x.back())
+        v *= static_cast<double>(c_.embedding_scale);
     }
     for (int i = 0; i < c_.num_layers; ++i)
-      layer("model.layers." + std::to_string(i) + ".", x);
+      layer(i, x);
     std::vector<double> out;
     for (const Row& row : x)
-      for (const double y : linear(c_.tie_word_embeddings ? "model.embed_tokens" : "lm_head",
-                                   norm("model.norm.weight", row, 0, c_.hidden_size)))
-        out.push_back(y);
+      for (double y : linear(c_.tie_word_embeddings ? "model.embed_tokens" : "lm_head",
+                             norm("model.norm", row, 0, c_.hidden_size))) {
+        y *= static_cast<double>(c_.logit_scale);
+        out.push_back(capped(y, static_cast<double>(c_.logit_softcap)));
+      }
     return out;
   }
 
  private:
   using Row = std::vector<double>;
+
+  static double capped(double x, double cap) { return cap > 0 ? cap * std::tanh(x / cap) : x; }
 
   Row linear(const std::string& name, const Row& x) const {
     const TensorValues& t = w_.at(name + ".weight");
@@ -132,99 +173,172 @@ class ReferenceModel {
     }
     return y;
   }
-  Row norm(const std::string& name, const Row& x, int first, int size) const {
-    const auto& weight = w_.at(name).values;
-    double squares = 0;
-    for (int i = 0; i < size; ++i)
-      squares += x[static_cast<size_t>(first + i)] * x[static_cast<size_t>(first + i)];
-    Row y;
-    for (int i = 0; i < size; ++i)
-      y.push_back(x[static_cast<size_t>(first + i)] /
-                  std::sqrt(squares / size + static_cast<double>(c_.norm_eps)) *
-                  weight[static_cast<size_t>(i)]);
-    return y;
+  static Row part(const Row& x, int64_t first, int64_t size) {
+    return Row(x.begin() + first, x.begin() + first + size);
   }
-  /// Norm (Qwen3) and rotation of head `h` of x at position p.
-  Row head(const std::string& norm_name, const Row& x, int h, size_t p) const {
-    const auto d = static_cast<size_t>(c_.head_dim);
-    Row y(x.begin() + h * c_.head_dim, x.begin() + (h + 1) * c_.head_dim);
-    if (c_.qk_norm == QkNorm::head) y = norm(norm_name, x, h * c_.head_dim, c_.head_dim);
-    const auto f = rope_frequencies(c_.ropes[0], c_.head_dim);
-    Row out(d);
-    for (size_t t = 0; t < d / 2; ++t) {
-      const double cos = std::cos(static_cast<double>(p) * f[t]),
-                   sin = std::sin(static_cast<double>(p) * f[t]);
-      out[t] = y[t] * cos - y[t + d / 2] * sin;
-      out[t + d / 2] = y[t + d / 2] * cos + y[t] * sin;
+  /// The matrices `names` of x, whether the checkpoint has them apart or stacked as `together`.
+  std::vector<Row> linears(const std::string& prefix, const char* together,
+                           const std::vector<std::pair<const char*, int64_t>>& names, const Row& x) const {
+    std::vector<Row> out;
+    if (w_.count(prefix + together + ".weight")) {
+      const Row all = linear(prefix + together, x);
+      int64_t first = 0;
+      for (const auto& [name, size] : names)
+        out.push_back(part(all, std::exchange(first, first + size), size));
+    } else {
+      for (const auto& [name, size] : names)
+        out.push_back(linear(prefix + name, x));
     }
     return out;
   }
-  void layer(const std::string& name, std::vector<Row>& x) const {
-    std::vector<Row> q, k, v;
-    for (const Row& row : x) {
-      const Row h = norm(name + "input_layernorm.weight", row, 0, c_.hidden_size);
-      q.push_back(linear(name + "self_attn.q_proj", h));
-      k.push_back(linear(name + "self_attn.k_proj", h));
-      v.push_back(linear(name + "self_attn.v_proj", h));
+  /// Of elements [first, first + size) of x; without a weight when there is no such tensor.
+  Row norm(const std::string& name, const Row& x, int first, int size) const {
+    const auto weight = w_.find(name + ".weight");
+    double squares = 0;
+    for (const double v : part(x, first, size))
+      squares += v * v;
+    Row y;
+    for (int i = 0; i < size; ++i) {
+      double w = weight == w_.end() ? 1.0 : weight->second.values[static_cast<size_t>(i)];
+      if (c_.norm == NormKind::rms_plus_one) w += 1;
+      y.push_back(x[static_cast<size_t>(first + i)] /
+                  std::sqrt(squares / size + static_cast<double>(c_.norm_eps)) * w);
+    }
+    return y;
+  }
+  Row normed(const std::string& prefix, const std::string& name, const Row& x) const {
+    return name.empty() ? x : norm(prefix + name, x, 0, c_.hidden_size);
+  }
+  void rotate(int rope, size_t p, Row& y) const {
+    const auto& f = frequencies_[static_cast<size_t>(rope)];
+    const RopeConfig& r = c_.ropes[static_cast<size_t>(rope)];
+    for (size_t t = 0; t < f.size(); ++t) {
+      const size_t a = r.interleaved ? 2 * t : t, b = r.interleaved ? 2 * t + 1 : t + f.size();
+      const double cos = std::cos(static_cast<double>(p) * f[t]) * r.attention_factor,
+                   sin = std::sin(static_cast<double>(p) * f[t]) * r.attention_factor;
+      const double low = y[a], high = y[b];
+      y[a] = low * cos - high * sin;
+      y[b] = high * cos + low * sin;
+    }
+  }
+  /// Heads [count][D] of the row x = W h at position p: norms and rotation.
+  std::vector<Row> heads(const std::string& norm_name, const Row& x, int count, int rope, size_t p) const {
+    const Row whole = c_.qk_norm == QkNorm::row ? norm(norm_name, x, 0, count * c_.head_dim) : x;
+    std::vector<Row> out;
+    for (int h = 0; h < count; ++h) {
+      Row y = part(whole, h * c_.head_dim, c_.head_dim);
+      if (c_.qk_norm == QkNorm::head) y = norm(norm_name, y, 0, c_.head_dim);
+      if (rope >= 0) rotate(rope, p, y);
+      if (rope >= 0 && c_.qk_norm == QkNorm::l2_after_rope) y = norm("", y, 0, c_.head_dim);
+      out.push_back(y);
+    }
+    return out;
+  }
+  bool sees(const LayerConfig& layer, size_t p, size_t j) const {
+    if (layer.window > 0 && j + static_cast<size_t>(layer.window) <= p) return false;
+    return layer.chunk == 0 || p / static_cast<size_t>(layer.chunk) == j / static_cast<size_t>(layer.chunk);
+  }
+  double activation(double z) const {
+    switch (c_.activation) {
+      case Activation::silu: return z / (1 + std::exp(-z));
+      case Activation::gelu: return z / 2 * (1 + std::erf(z / std::sqrt(2.0)));
+      case Activation::gelu_tanh:
+        return z / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (z + 0.044715 * z * z * z)));
+      case Activation::relu: return std::max(z, 0.0);
+    }
+    return NAN;
+  }
+  void add(Row& x, const Row& y) const {
+    for (size_t i = 0; i < x.size(); ++i)
+      x[i] += static_cast<double>(c_.residual_scale) * y[i];
+  }
+
+  void layer(int index, std::vector<Row>& x) const {
+    const LayerConfig& lc = c_.layers[static_cast<size_t>(index)];
+    const std::string name = "model.layers." + std::to_string(index) + ".", attn = name + "self_attn.";
+    const auto norms = layer_norms(c_);
+    const int64_t q_size = c_.num_heads * c_.head_dim, kv_size = c_.num_kv_heads * c_.head_dim;
+    std::vector<std::vector<Row>> q, k, v;  // [T][heads][D]
+    for (size_t p = 0; p < x.size(); ++p) {
+      const auto qkv =
+          linears(attn, "qkv_proj", {{"q_proj", q_size}, {"k_proj", kv_size}, {"v_proj", kv_size}},
+                  normed(name, norms[0], x[p]));
+      q.push_back(heads(attn + "q_norm", qkv[0], c_.num_heads, lc.rope, p));
+      k.push_back(heads(attn + "k_norm", qkv[1], c_.num_kv_heads, lc.rope, p));
+      for (v.emplace_back(); v.back().size() < k.back().size();)
+        v.back().push_back(part(qkv[2], static_cast<int64_t>(v.back().size()) * c_.head_dim, c_.head_dim));
     }
     for (size_t p = 0; p < x.size(); ++p) {
-      Row heads;
-      for (int h = 0; h < c_.num_heads; ++h) {
-        const int kv = h / (c_.num_heads / c_.num_kv_heads);
-        const Row query = head(name + "self_attn.q_norm.weight", q[p], h, p);
-        Row out(static_cast<size_t>(c_.head_dim));
-        double sum = 0;
-        for (size_t j = 0; j <= p; ++j) {
-          const Row key = head(name + "self_attn.k_norm.weight", k[j], kv, j);
-          double score = 0;
-          for (size_t t = 0; t < key.size(); ++t)
-            score += query[t] * key[t];
-          const double e = std::exp(score / std::sqrt(static_cast<double>(c_.head_dim)));
-          sum += e;
-          for (size_t t = 0; t < out.size(); ++t)
-            out[t] += e * v[j][static_cast<size_t>(kv * c_.head_dim) + t];
-        }
-        for (const double o : out)
-          heads.push_back(o / sum);
-      }
-      const Row attention = linear(name + "self_attn.o_proj", heads);
-      for (size_t i = 0; i < x[p].size(); ++i)
-        x[p][i] += attention[i];
-      const Row h = norm(name + "post_attention_layernorm.weight", x[p], 0, c_.hidden_size);
-      Row gate = linear(name + "mlp.gate_proj", h);
-      const Row up = linear(name + "mlp.up_proj", h);
-      for (size_t i = 0; i < gate.size(); ++i)
-        gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
-      const Row mlp = linear(name + "mlp.down_proj", gate);
-      for (size_t i = 0; i < x[p].size(); ++i)
-        x[p][i] += mlp[i];
+      Row joined;
+      for (int h = 0; h < c_.num_heads; ++h)
+        for (const double o : attention(lc, attn, q[p][static_cast<size_t>(h)], k, v, h, p))
+          joined.push_back(o);
+      add(x[p], normed(name, norms[1], linear(attn + "o_proj", joined)));
+      const std::string mlp = name + mlp_name(c_);
+      const int64_t size = c_.intermediate_size;
+      const auto gate_up = linears(mlp, "gate_up_proj", {{"gate_proj", size}, {"up_proj", size}},
+                                   normed(name, norms[2], x[p]));
+      Row product = gate_up[1];
+      for (size_t i = 0; i < product.size(); ++i)
+        product[i] *= activation(gate_up[0][i]);
+      add(x[p], normed(name, norms[3], linear(mlp + "down_proj", product)));
     }
+  }
+  Row attention(const LayerConfig& layer, const std::string& name, const Row& query,
+                const std::vector<std::vector<Row>>& k, const std::vector<std::vector<Row>>& v, int h,
+                size_t p) const {
+    const auto kv = static_cast<size_t>(h / (c_.num_heads / c_.num_kv_heads));
+    double scale =
+        c_.attention_scale != 0 ? c_.attention_scale : 1 / std::sqrt(static_cast<double>(c_.head_dim));
+    if (layer.rope < 0)
+      scale *= 1 + c_.temperature_scale *
+                       std::log(1 + std::floor(static_cast<double>(p + 1) / c_.temperature_floor));
+    Row out(query.size());
+    double sum =
+        c_.sinks ? std::exp(static_cast<double>(w_.at(name + "sinks").values[static_cast<size_t>(h)])) : 0.0;
+    for (size_t j = 0; j <= p; ++j) {
+      if (!sees(layer, p, j)) continue;
+      double score = 0;
+      for (size_t t = 0; t < query.size(); ++t)
+        score += query[t] * k[j][kv][t];
+      const double e = std::exp(capped(score * scale, static_cast<double>(c_.attention_softcap)));
+      sum += e;
+      for (size_t t = 0; t < out.size(); ++t)
+        out[t] += e * v[j][kv][t];
+    }
+    for (double& o : out)
+      o /= sum;
+    return out;
   }
 
   const ModelConfig& c_;
   const Weights& w_;
+  std::vector<std::vector<double>> frequencies_;
 };
 
-/// TORCH_NATIVE planned for one step.
-class NativeStep final : public StepAttention {
+/// One backend planned for one step, each attention by itself.
+class BackendStep final : public StepAttention {
  public:
-  NativeStep(const AttentionSpec& spec, const AttentionLimits& limits, const BatchMeta& meta, Stream& stream)
-      : backend_(make_torch_native()) {
-    const auto bytes = backend_->workspace_bytes(spec, limits);
-    FOVEA_CHECK(bytes.ok());
-    workspace_ = AlignedArray<std::byte>(*bytes);
-    auto plan = backend_->plan(spec, limits, meta, workspace_, stream);
-    FOVEA_CHECK(plan.ok());
-    plan_ = *std::move(plan);
+  BackendStep(std::unique_ptr<AttentionBackend> (*make)(), const std::vector<AttentionSpec>& specs,
+              const AttentionLimits& limits, const BatchMeta& meta, Stream& stream)
+      : backend_(make()), workspaces_(specs.size()) {
+    for (size_t i = 0; i < specs.size(); ++i) {
+      const auto bytes = backend_->workspace_bytes(specs[i], limits);
+      FOVEA_CHECK(bytes.ok());
+      workspaces_[i] = AlignedArray<std::byte>(*bytes);
+      auto plan = backend_->plan(specs[i], limits, meta, workspaces_[i], stream);
+      FOVEA_CHECK(plan.ok());
+      plans_.push_back(*std::move(plan));
+    }
   }
-  void forward(int, const AttentionArgs& args, Stream& stream) override {
-    backend_->forward_extend(*plan_, args, stream);
+  void forward(int index, const AttentionArgs& args, Stream& stream) override {
+    backend_->forward_extend(*plans_[static_cast<size_t>(index)], args, stream);
   }
 
  private:
   std::unique_ptr<AttentionBackend> backend_;
-  AlignedArray<std::byte> workspace_;
-  std::unique_ptr<Plan> plan_;
+  std::vector<AlignedArray<std::byte>> workspaces_;
+  std::vector<std::unique_ptr<Plan>> plans_;
 };
 
 /// Sequences in a paged cache; step() runs some tokens of some of them through the model.
@@ -237,11 +351,21 @@ class Runner {
     std::vector<int32_t> ids;  ///< the sequence's next tokens
   };
 
-  Runner(Model& model, int page_size, int threads, int sequences = 4)
-      : model_(model), pool_(threads), stream_(pool_), page_size_(page_size) {
+  using MakeBackend = std::unique_ptr<AttentionBackend> (*)();
+
+  Runner(Model& model, int page_size, int threads, int sequences = 4, MakeBackend backend = make_torch_native)
+      : model_(model), pool_(threads), stream_(pool_), page_size_(page_size), backend_(backend) {
     const ModelConfig& c = model.config();
-    auto cache = KvCache::create({c.num_layers, c.num_kv_heads, c.head_dim, c.head_dim, page_size,
-                                  static_cast<int64_t>(sequences) * kPagesEach, DType::f32});
+    auto cache = KvCache::create({c.num_layers,
+                                  c.num_kv_heads,
+                                  c.head_dim,
+                                  c.head_dim,
+                                  page_size,
+                                  static_cast<int64_t>(sequences) * kPagesEach,
+                                  KvCacheDType::float32,
+                                  KvLayout::hnd,
+                                  {},
+                                  {}});
     FOVEA_CHECK(cache.ok());
     cache_ = std::make_unique<KvCache>(*std::move(cache));
     lengths_.resize(static_cast<size_t>(sequences));
@@ -272,9 +396,10 @@ class Runner {
     meta.kv_lens = kv_lens;
     meta.page_table = pages;
     meta.page_table_stride = kPagesEach;
-    AttentionSpec spec = attention_specs(model_.config()).front();
-    spec.page_size = page_size_;
-    NativeStep attention(spec, {16, 256, 4096, 1024}, meta, stream_);
+    std::vector<AttentionSpec> specs = attention_specs(model_.config());
+    for (AttentionSpec& spec : specs)
+      spec.page_size = page_size_;
+    BackendStep attention(backend_, specs, {16, 256, 4096, 1024}, meta, stream_);
     std::vector<float> logits(rows.size() * static_cast<size_t>(model_.config().vocab_size), NAN);
     model_.forward({ids, positions, slots, rows, &attention, cache_.get()}, logits.data(), stream_);
     return logits;
@@ -291,6 +416,7 @@ class Runner {
   ThreadPool pool_;
   Stream stream_;
   int page_size_;
+  MakeBackend backend_;
   std::unique_ptr<KvCache> cache_;
   std::vector<int> lengths_;
 };

@@ -13,7 +13,7 @@ void configure(Fields& fields, ModelConfig& c) {
   c.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
   c.qkv_bias = c.o_bias = fields.boolean("attention_bias", false);
   c.qk_norm = QkNorm::head;
-  read_layer_types(fields, c);
+  read_layer_types(fields, c, {.window = 4096});
 }
 
 }  // namespace

@@ -37,7 +37,9 @@ double scale_yarn(double f, size_t t, int rotary_dim, const RopeConfig& rope) {
 
 }  // namespace
 
-std::vector<double> rope_frequencies(const RopeConfig& rope, int rotary_dim) {
+std::vector<double> rope_frequencies(const RopeConfig& rope, int head_dim) {
+  const int rotary_dim = rope.rotary_dim > 0 ? rope.rotary_dim : head_dim;
+  const std::vector<double>& divisors = rope.long_context ? rope.long_divisors : rope.short_divisors;
   std::vector<double> frequencies(static_cast<size_t>(rotary_dim / 2));
   for (size_t t = 0; t < frequencies.size(); ++t) {
     const double f = std::pow(rope.theta, -2.0 * static_cast<double>(t) / rotary_dim);
@@ -46,21 +48,21 @@ std::vector<double> rope_frequencies(const RopeConfig& rope, int rotary_dim) {
       case RopeScaling::linear: frequencies[t] = f / rope.factor; break;
       case RopeScaling::llama3: frequencies[t] = scale_llama3(f, rope); break;
       case RopeScaling::yarn: frequencies[t] = scale_yarn(f, t, rotary_dim, rope); break;
-      case RopeScaling::longrope: frequencies[t] = f / rope.divisors[t]; break;
+      case RopeScaling::longrope: frequencies[t] = f / divisors[t]; break;
     }
   }
   return frequencies;
 }
 
-void rope_rows(std::span<const double> frequencies, std::span<const int32_t> positions, float* cos,
-               float* sin, ThreadPool& pool) {
+void rope_rows(std::span<const double> frequencies, double factor, std::span<const int32_t> positions,
+               float* cos, float* sin, ThreadPool& pool) {
   const size_t pairs = frequencies.size();
   pool.parallel_ranges(static_cast<int64_t>(positions.size()), 1, [&](int64_t begin, int64_t end, int) {
     for (auto row = static_cast<size_t>(begin); row < static_cast<size_t>(end); ++row)
       for (size_t t = 0; t < pairs; ++t) {
         const double angle = positions[row] * frequencies[t];
-        cos[row * pairs + t] = static_cast<float>(std::cos(angle));
-        sin[row * pairs + t] = static_cast<float>(std::sin(angle));
+        cos[row * pairs + t] = static_cast<float>(factor * std::cos(angle));
+        sin[row * pairs + t] = static_cast<float>(factor * std::sin(angle));
       }
   });
 }

@@ -9,13 +9,14 @@
 
 namespace fovea {
 
-/// Radians a position for each pair t in [0, rotary_dim / 2): theta^(-2t / rotary_dim), scaled as `rope` says
-/// (linear: f / s; llama3: low frequencies / s, high ones kept, a smooth blend between).
-std::vector<double> rope_frequencies(const RopeConfig& rope, int rotary_dim);
+/// Radians a position for each pair t in [0, R / 2), R = rope.rotary_dim or else head_dim: theta^(-2t / R),
+/// scaled as `rope` says (linear: f / s; llama3: low frequencies / s, high ones kept, a smooth blend between;
+/// yarn: a linear ramp over t; longrope: f / divisor).
+std::vector<double> rope_frequencies(const RopeConfig& rope, int head_dim);
 
-/// cos and sin [T, frequencies.size()] of positions[T] x frequencies, in fp64 rounded once to fp32. A row
-/// depends on its position only.
-void rope_rows(std::span<const double> frequencies, std::span<const int32_t> positions, float* cos,
-               float* sin, ThreadPool& pool);
+/// cos and sin [T, frequencies.size()] of positions[T] x frequencies, times `factor`, in fp64 rounded once to
+/// fp32. A row depends on its position only.
+void rope_rows(std::span<const double> frequencies, double factor, std::span<const int32_t> positions,
+               float* cos, float* sin, ThreadPool& pool);
 
 }  // namespace fovea

@@ -26,6 +26,13 @@ float read_float(const std::byte* data, size_t index, DType dtype) {
   return dtype == DType::bf16 ? bf16_to_float(bits) : fp16_to_float(bits);
 }
 
+/// The smallest magnitude that rounds to infinity: half an ulp above the largest finite number.
+float overflow_limit(DType dtype) {
+  return dtype == DType::f16 ? 65520.0f : dtype == DType::bf16 ? 0x1.ffp127f : INFINITY;
+}
+
+}  // namespace
+
 float round_to(float value, DType dtype) {
   switch (dtype) {
     case DType::f32: return value;
@@ -35,14 +42,14 @@ float round_to(float value, DType dtype) {
   return value;
 }
 
-/// The smallest magnitude that rounds to infinity: half an ulp above the largest finite number.
-float overflow_limit(DType dtype) {
-  return dtype == DType::f16 ? 65520.0f : dtype == DType::bf16 ? 0x1.ffp127f : INFINITY;
+void WeightReader::plan(int64_t bytes) {
+  // A config may ask for more than 64 bits hold; no machine has a tenth of this.
+  constexpr int64_t kMost = int64_t{1} << 61;
+  planned_bytes_ = std::min(planned_bytes_ + std::min(bytes, kMost), kMost);
 }
 
-}  // namespace
-
-const Tensor* WeightReader::require(const std::string& name, std::initializer_list<int64_t> shape) {
+const Tensor* WeightReader::require(const std::string& name, std::initializer_list<int64_t> shape,
+                                    std::string_view type) {
   const std::string& source = checkpoint_->source();
   const Tensor* tensor = checkpoint_->find(name);
   if (!tensor) {
@@ -60,9 +67,10 @@ const Tensor* WeightReader::require(const std::string& name, std::initializer_li
                  "; the two must come from the same model"));
     return nullptr;
   }
-  if (!tensor->entry->type.dtype()) {
+  if (type.empty() ? !tensor->entry->type.dtype().has_value() : tensor->entry->type.name != type) {
     fail(unsupported(*tensor->file + ": tensor \"" + name + "\" has dtype " +
-                     std::string(tensor->entry->type.name) + "; supported are F32, F16, BF16"));
+                     std::string(tensor->entry->type.name) + "; " +
+                     (type.empty() ? "supported are F32, F16, BF16" : std::string(type) + " is needed")));
     return nullptr;
   }
   if (mode_ == Mode::check) used_.push_back(tensor);
@@ -79,19 +87,19 @@ DType WeightReader::stored_as(const std::vector<const Tensor*>& tensors) const {
   return first;
 }
 
-/// False, with an error, when a finite value of the tensor is infinite in `to`.
-bool WeightReader::fits(const Tensor& tensor, DType to) {
+/// False, with an error, when a finite value is infinite in `to`.
+bool WeightReader::fits(const Tensor& tensor, DType to, int64_t first, int64_t count) {
   const DType from = *tensor.entry->type.dtype();
   if (from == to || from == DType::f16 || to == DType::f32) return true;
   const float limit = overflow_limit(to);
+  if (count < 0) count = static_cast<int64_t>(tensor.bytes() / size_of(from)) - first;
   std::atomic<int64_t> bad{-1};
-  pool_.parallel_ranges(static_cast<int64_t>(tensor.bytes() / size_of(from)), 1024,
-                        [&](int64_t begin, int64_t end, int) {
-                          for (int64_t i = begin; i < end; ++i) {
-                            const float x = std::fabs(read_float(tensor.data, static_cast<size_t>(i), from));
-                            if (x >= limit && x < INFINITY) bad.store(i, std::memory_order_relaxed);
-                          }
-                        });
+  pool_.parallel_ranges(count, 1024, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = first + begin; i < first + end; ++i) {
+      const float x = std::fabs(read_float(tensor.data, static_cast<size_t>(i), from));
+      if (x >= limit && x < INFINITY) bad.store(i, std::memory_order_relaxed);
+    }
+  });
   const int64_t index = bad.load();
   if (index < 0) return true;
   fail(invalid(*tensor.file + ": tensor \"" + printable(tensor.name()) + "\" holds " +
@@ -124,7 +132,7 @@ PackedMatrix WeightReader::stack(const std::vector<std::pair<std::string, int64_
   if (!status_) return {};
   const DType storage = stored_as(tensors);
   if (mode_ == Mode::check) {
-    planned_bytes_ += rows * columns * static_cast<int64_t>(size_of(storage));
+    plan(rows * columns * static_cast<int64_t>(size_of(storage)));
     return {};
   }
   PackedMatrix out(rows, columns, storage);
@@ -171,18 +179,22 @@ AlignedArray<float> WeightReader::vector(const std::string& name, int64_t size, 
   const Tensor* tensor = checkpoint_ ? require(name, {size}) : nullptr;
   if (!status_) return {};
   if (mode_ == Mode::check) {
-    planned_bytes_ += size * static_cast<int64_t>(sizeof(float));
+    plan(size * static_cast<int64_t>(sizeof(float)));
     return {};
   }
+  if (!dummy_) return values(*tensor, 0, size);
   AlignedArray<float> out(static_cast<size_t>(size));
-  if (dummy_) {
-    dummy_->fill_vector(name, dummy_mean, size, out.data());
-    return out;
-  }
-  const DType from = *tensor->entry->type.dtype(), to = dtype_.value_or(from);
-  if (!fits(*tensor, to)) return {};
+  dummy_->fill_vector(name, dummy_mean, size, out.data());
+  return out;
+}
+
+/// Elements [first, first + count), rounded; empty after an error.
+AlignedArray<float> WeightReader::values(const Tensor& tensor, int64_t first, int64_t count) {
+  const DType from = *tensor.entry->type.dtype(), to = dtype_.value_or(from);
+  if (!fits(tensor, to, first, count)) return {};
+  AlignedArray<float> out(static_cast<size_t>(count));
   for (size_t i = 0; i < out.size(); ++i)
-    out[i] = round_to(read_float(tensor->data, i, from), to);
+    out[i] = round_to(read_float(tensor.data, static_cast<size_t>(first) + i, from), to);
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/aligned.h"
@@ -17,6 +18,9 @@
 #include "model/dummy.h"
 
 namespace fovea {
+
+/// `value` as `dtype` holds it (to nearest even).
+float round_to(float value, DType dtype);
 
 /// y = x W^T + b, b absent when empty.
 struct Linear {
@@ -45,6 +49,14 @@ class WeightReader {
     std::string_view name;  ///< "q_proj": tensor PREFIX + name + ".weight", and ".bias" when asked for
     int64_t rows = 0;
   };
+  /// Where one tensor holds a matrix of every expert.
+  struct ExpertTensor {
+    std::string name;
+    int64_t experts = 0, rows = 0, columns = 0;  ///< [experts, rows, columns]
+    bool transposed = false;                     ///< stored as [experts, columns, rows]
+    bool interleaved = false;  ///< rows 2i and 2i + 1 become rows i and rows / 2 + i, in `bias` too
+    bool mxfp4 = false;  ///< NAME_blocks U8 [experts, rows, columns / 32, 16], NAME_scales U8 without the 16
+  };
 
   /// Exactly one of `checkpoint` and `dummy` is given.
   WeightReader(const Checkpoint* checkpoint, const DummyWeights* dummy, std::optional<DType> dtype,
@@ -56,21 +68,36 @@ class WeightReader {
   PackedMatrix matrix(const std::string& name, int64_t rows, int64_t columns);
   /// Linear layers with the same input stacked into one, in order.
   Linear fused(const std::string& prefix, std::initializer_list<Part> parts, int64_t columns, bool bias);
-  /// The weight of a norm, [size]; at random it is near 1.
-  AlignedArray<float> norm(const std::string& name, int64_t size) { return vector(name, size, 1.0f); }
+  /// A tensor [size]; at random it is near `dummy_mean` (1 for what multiplies, 0 for what is added).
+  AlignedArray<float> vector(const std::string& name, int64_t size, float dummy_mean);
+  /// Expert `index` of a tensor that holds all; `bias` adds NAME_bias [experts, rows].
+  Linear expert(const ExpertTensor& tensor, int64_t index, bool bias);
+  /// False for random weights.
+  bool has(const std::string& name) const { return checkpoint_ && checkpoint_->find(name); }
 
   const Status& status() const { return status_; }
   /// Bytes of the weights that the check mode saw.
   int64_t planned_bytes() const { return planned_bytes_; }
   /// Tensors of the checkpoint that the check mode did not ask for.
   std::vector<std::string_view> unused() const;
+  /// Tensors that something else reads.
+  void mark_used(const std::vector<const Tensor*>& tensors) {
+    used_.insert(used_.end(), tensors.begin(), tensors.end());
+  }
 
  private:
-  AlignedArray<float> vector(const std::string& name, int64_t size, float dummy_mean);
   PackedMatrix stack(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns);
   DType stored_as(const std::vector<const Tensor*>& tensors) const;
-  const Tensor* require(const std::string& name, std::initializer_list<int64_t> shape);
-  bool fits(const Tensor& tensor, DType to);
+  /// `type` empty: one that read_float knows.
+  const Tensor* require(const std::string& name, std::initializer_list<int64_t> shape,
+                        std::string_view type = {});
+  /// Elements [first, first + count) of the tensor, or all.
+  bool fits(const Tensor& tensor, DType to, int64_t first = 0, int64_t count = -1);
+  AlignedArray<float> values(const Tensor& tensor, int64_t first, int64_t count);
+  PackedMatrix expert_matrix(const ExpertTensor& tensor, int64_t index);
+  PackedMatrix mxfp4_matrix(const ExpertTensor& tensor, int64_t index);
+  AlignedArray<float> expert_bias(const ExpertTensor& tensor, int64_t index);
+  void plan(int64_t bytes);
   void pack_dummy(PackedMatrix& out, int64_t first, int64_t rows, const std::string& name);
   void fail(Error error) {
     if (status_) status_ = std::move(error);

@@ -1,6 +1,7 @@
 #include "attention_case.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -9,7 +10,7 @@
 #include <sstream>
 
 #include "base/check.h"
-#include "base/float16.h"
+#include "base/float8.h"
 #include "kernels/reference/visibility.h"
 
 namespace fovea::test {
@@ -29,6 +30,59 @@ AlignedArray<std::byte> nan_array(DType dtype, int64_t elements) {
   for (int64_t i = 0; i < elements; ++i)
     put(a.data(), dtype, i, std::numeric_limits<float>::quiet_NaN());
   return a;
+}
+
+/// Writes `value` as the cache stores it, which holds it exactly, or all but for the rounding of code x
+/// scale.
+void put(std::byte* data, KvCacheDType dtype, int64_t index, float value, float scale) {
+  switch (dtype) {
+    case KvCacheDType::float32: return put(data, DType::f32, index, value);
+    case KvCacheDType::float16: return put(data, DType::f16, index, value);
+    case KvCacheDType::bfloat16: return put(data, DType::bf16, index, value);
+    case KvCacheDType::fp8_e4m3: data[index] = std::byte{float_to_e4m3(value / scale)}; return;
+    case KvCacheDType::fp8_e5m2: data[index] = std::byte{float_to_e5m2(value / scale)}; return;
+    case KvCacheDType::int8_per_token_head:
+      data[index] = static_cast<std::byte>(static_cast<int8_t>(std::nearbyint(value / scale)));
+      return;
+    default: FOVEA_CHECK(false);
+  }
+}
+
+/// What must not be read: NaN, and where there is none, -128, which nobody writes.
+AlignedArray<std::byte> nan_array(KvCacheDType dtype, int64_t elements) {
+  AlignedArray<std::byte> a(static_cast<size_t>(elements) * size_of(dtype));
+  if (has_token_scales(dtype)) {
+    std::memset(a.data(), 0x80, a.size());
+    return a;
+  }
+  for (int64_t i = 0; i < elements; ++i)
+    put(a.data(), dtype, i, std::numeric_limits<float>::quiet_NaN(), 1.0f);
+  return a;
+}
+
+/// Rounds `values` (rows of `width`) to what a cache of `dtype` holds; `token_scales` gets one scale a row
+/// where the dtype has them.
+void round_to_cache(KvCacheDType dtype, float scale, int width, std::vector<float>& values,
+                    std::vector<float>& token_scales) {
+  if (has_token_scales(dtype)) {
+    for (auto row = values.begin(); row != values.end(); row += width) {
+      float most = 0;
+      for (int d = 0; d < width; ++d)
+        most = std::max(most, std::abs(row[d]));
+      token_scales.push_back(std::max(most / 127, 0x1p-126f));
+      for (int d = 0; d < width; ++d)
+        row[d] = std::nearbyint(row[d] / token_scales.back()) * token_scales.back();
+    }
+    return;
+  }
+  for (float& x : values)
+    switch (dtype) {
+      case KvCacheDType::float16: x = round_to(DType::f16, x); break;
+      case KvCacheDType::bfloat16: x = round_to(DType::bf16, x); break;
+      case KvCacheDType::fp8_e4m3: x = e4m3_to_float(float_to_e4m3(x / scale)) * scale; break;
+      case KvCacheDType::fp8_e5m2: x = e5m2_to_float(float_to_e5m2(x / scale)) * scale; break;
+      default: break;
+    }
 }
 
 /// True for keys that some row of the sequence may read, by the masks that are known before the values.
@@ -56,13 +110,16 @@ float Random::normal() {
   return static_cast<float>(sum - 2 * 0xffff) * (std::numbers::sqrt3_v<float> / 65536.0f);
 }
 
-DType kv_dtype_of(const AttentionSpec& spec) {
-  switch (spec.kv_dtype) {
-    case KvCacheDType::float32: return DType::f32;
-    case KvCacheDType::float16: return DType::f16;
-    case KvCacheDType::bfloat16: return DType::bf16;
-    default: return spec.dtype;
-  }
+KvCacheDType kv_dtype_of(const AttentionSpec& spec) {
+  return resolve(spec.kv_dtype, spec.dtype);
+}
+
+float k_scale_of(const AttentionSpec& spec) {
+  return is_fp8(kv_dtype_of(spec)) ? 0.37f : 1.0f;
+}
+
+float v_scale_of(const AttentionSpec& spec) {
+  return is_fp8(kv_dtype_of(spec)) ? 0.021f : 1.0f;
 }
 
 float round_to(DType dtype, float value) {
@@ -76,7 +133,7 @@ float round_to(DType dtype, float value) {
 
 Sequence make_sequence(const AttentionSpec& spec, int n_q, int n_k, uint64_t seed, Values values) {
   Random random(seed);
-  const DType kv = kv_dtype_of(spec);
+  const KvCacheDType kv = kv_dtype_of(spec);
   Sequence s;
   s.n_q = n_q;
   s.n_k = n_k;
@@ -86,9 +143,9 @@ Sequence make_sequence(const AttentionSpec& spec, int n_q, int n_k, uint64_t see
   for (float& x : s.q)
     x = round_to(spec.dtype, values.qk_gain * random.normal());
   for (float& x : s.k)
-    x = round_to(kv, values.qk_gain * random.normal());
+    x = values.qk_gain * random.normal();
   for (float& x : s.v)
-    x = round_to(kv, random.normal());
+    x = random.normal();
   if (values.coded_v)
     for (size_t i = 0; i < s.v.size(); ++i) {
       const size_t head = i / static_cast<size_t>(spec.v_head_dim);  // row * Hkv + head
@@ -96,6 +153,12 @@ Sequence make_sequence(const AttentionSpec& spec, int n_q, int n_k, uint64_t see
                    (head / spec.num_kv_heads + head % spec.num_kv_heads + i % spec.v_head_dim) % 7) -
                3.0f;
     }
+  if (has_token_scales(kv))  // tokens of different sizes, some of them all zero
+    for (int j = 0; j < n_k; ++j)
+      for (int64_t e = 0, width = int64_t{spec.num_kv_heads} * spec.v_head_dim; e < width; ++e)
+        s.v[j * width + e] *= std::array{1.0f, 0.25f, 4.0f, 0.0f, 1.0f}[static_cast<size_t>(j) % 5];
+  round_to_cache(kv, k_scale_of(spec), spec.head_dim, s.k, s.k_scales);
+  round_to_cache(kv, v_scale_of(spec), spec.v_head_dim, s.v, s.v_scales);
   return s;
 }
 
@@ -115,6 +178,10 @@ Problem chunk_of(const Problem& problem, int s, int first, int last) {
   seq.n_q = last - first;
   seq.k.resize(int64_t{seq.n_k} * spec.num_kv_heads * spec.head_dim);
   seq.v.resize(int64_t{seq.n_k} * spec.num_kv_heads * spec.v_head_dim);
+  if (!seq.k_scales.empty()) {
+    seq.k_scales.resize(int64_t{seq.n_k} * spec.num_kv_heads);
+    seq.v_scales.resize(int64_t{seq.n_k} * spec.num_kv_heads);
+  }
   return part;
 }
 
@@ -197,7 +264,7 @@ void Batch::lay_out_cache(const Problem& problem, const Layout& layout) {
   const AttentionSpec& spec = problem.spec;
   const int page_size = spec.page_size;
   FOVEA_CHECK(page_size > 0);
-  const DType dtype = kv_dtype_of(spec);
+  const KvCacheDType dtype = kv_dtype_of(spec);
   int64_t pages = 3;  // that nobody owns
   int64_t stride = 0;
   for (const Sequence& s : problem.seqs) {
@@ -209,17 +276,39 @@ void Batch::lay_out_cache(const Problem& problem, const Layout& layout) {
   KvView& kv = args_.kv;
   kv.dtype = dtype;
   kv.page_size = page_size;
-  const int64_t heads = spec.num_kv_heads;
-  kv.k_page_stride = heads * page_size * spec.head_dim;
-  kv.v_page_stride = heads * page_size * spec.v_head_dim;
-  kv.k_head_stride = layout.tokens_major ? spec.head_dim : int64_t{page_size} * spec.head_dim;
-  kv.v_head_stride = layout.tokens_major ? spec.v_head_dim : int64_t{page_size} * spec.v_head_dim;
-  kv.k_slot_stride = layout.tokens_major ? heads * spec.head_dim : spec.head_dim;
-  kv.v_slot_stride = layout.tokens_major ? heads * spec.v_head_dim : spec.v_head_dim;
+  const int64_t heads = spec.num_kv_heads, d = spec.head_dim, dv = spec.v_head_dim;
+  kv.k_page_stride = heads * page_size * d;
+  kv.v_page_stride = heads * page_size * dv;
+  const bool nhd = layout.kv == KvLayout::nhd;
+  kv.k_head_stride = nhd ? d : page_size * d;
+  kv.v_head_stride = nhd ? dv : page_size * dv;
+  kv.k_slot_stride = nhd ? heads * d : d;
+  kv.v_slot_stride = nhd ? heads * dv : dv;
+  const int64_t x = 16 / static_cast<int64_t>(size_of(dtype));
+  const bool packed = layout.kv == KvLayout::x_packed;
+  if (packed) {
+    FOVEA_CHECK(d % x == 0);
+    kv.form = KvForm::x_packed;
+    kv.k_slot_stride = x;
+    kv.k_chunk_stride = page_size * x;
+    kv.v_slot_stride = 1;
+    kv.v_dim_stride = page_size;
+  }
   k_ = nan_array(dtype, pages * kv.k_page_stride);
   v_ = nan_array(dtype, pages * kv.v_page_stride);
   kv.k = k_.data();
   kv.v = v_.data();
+  kv.k_scale = k_scale_of(spec);
+  kv.v_scale = v_scale_of(spec);
+  if (has_token_scales(dtype)) {  // [pages, S, Hkv]
+    k_scales_.assign(static_cast<size_t>(pages * page_size * heads), std::numeric_limits<float>::quiet_NaN());
+    v_scales_ = k_scales_;
+    kv.k_scales = k_scales_.data();
+    kv.v_scales = v_scales_.data();
+    kv.scale_page_stride = page_size * heads;
+    kv.scale_slot_stride = heads;
+    kv.scale_head_stride = 1;
+  }
 
   std::vector<int32_t> order(static_cast<size_t>(pages));
   std::iota(order.begin(), order.end(), 0);
@@ -240,22 +329,42 @@ void Batch::lay_out_cache(const Problem& problem, const Layout& layout) {
     for (int64_t j = 0; j < s.n_k; ++j) {
       if (j % page_size == 0) ++next;
       if (!seen[j]) continue;
-      const int64_t page = order[next - 1];
+      const int64_t page = order[next - 1], slot = j % page_size;
       page_table_[b * stride + j / page_size] = static_cast<int32_t>(page);
       for (int64_t h = 0; h < heads; ++h) {
-        const int64_t k_at =
-            page * kv.k_page_stride + h * kv.k_head_stride + j % page_size * kv.k_slot_stride;
-        const int64_t v_at =
-            page * kv.v_page_stride + h * kv.v_head_stride + j % page_size * kv.v_slot_stride;
-        for (int d = 0; d < spec.head_dim; ++d)
-          put(k_.data(), dtype, k_at + d, s.k[(j * heads + h) * spec.head_dim + d]);
-        for (int d = 0; d < spec.v_head_dim; ++d)
-          put(v_.data(), dtype, v_at + d, s.v[(j * heads + h) * spec.v_head_dim + d]);
+        float k_scale = kv.k_scale, v_scale = kv.v_scale;
+        if (has_token_scales(dtype)) {
+          k_scale = s.k_scales[j * heads + h];
+          v_scale = s.v_scales[j * heads + h];
+          k_scales_[(page * page_size + slot) * heads + h] = k_scale;
+          v_scales_[(page * page_size + slot) * heads + h] = v_scale;
+        }
+        const int64_t k_at = page * kv.k_page_stride + h * kv.k_head_stride + slot * kv.k_slot_stride;
+        const int64_t v_at = page * kv.v_page_stride + h * kv.v_head_stride + slot * kv.v_slot_stride;
+        for (int64_t e = 0; e < d; ++e)
+          put(k_.data(), dtype, k_at + (packed ? e / x * kv.k_chunk_stride + e % x : e),
+              s.k[(j * heads + h) * d + e], k_scale);
+        for (int64_t e = 0; e < dv; ++e)
+          put(v_.data(), dtype, v_at + (packed ? e * kv.v_dim_stride : e), s.v[(j * heads + h) * dv + e],
+              v_scale);
       }
     }
   }
-  meta_.page_table = page_table_;
-  meta_.page_table_stride = stride;
+  if (!layout.page_lists) {
+    meta_.page_table = page_table_;
+    meta_.page_table_stride = stride;
+    return;
+  }
+  kv_indices_ = {garbage[0]};  // the first list need not begin at 0
+  for (int b = 0; b < static_cast<int>(problem.seqs.size()); ++b) {
+    kv_indptr_.push_back(static_cast<int32_t>(kv_indices_.size()));
+    const int64_t n = (problem.seqs[b].n_k + page_size - 1) / page_size + random.below(2);
+    kv_indices_.insert(kv_indices_.end(), page_table_.begin() + b * stride,
+                       page_table_.begin() + b * stride + n);
+  }
+  kv_indptr_.push_back(static_cast<int32_t>(kv_indices_.size()));
+  meta_.kv_indptr = kv_indptr_;
+  meta_.kv_indices = kv_indices_;
 }
 
 AttentionLimits Batch::limits() const {

@@ -38,6 +38,8 @@ struct Sequence {
   std::vector<float> q;  ///< [n_q, Hq, D]
   std::vector<float> k;  ///< [n_k, Hkv, D]
   std::vector<float> v;  ///< [n_k, Hkv, Dv]
+  /// [n_k, Hkv], of a cache with a scale for each token and head: k and v are integers times them.
+  std::vector<float> k_scales, v_scales;
   std::vector<Span> spans;
   std::vector<uint8_t> packed;  ///< bit i * n_k + j
 };
@@ -53,7 +55,11 @@ struct Problem {
 };
 
 /// The dtype that the cache of `spec` stores.
-DType kv_dtype_of(const AttentionSpec& spec);
+KvCacheDType kv_dtype_of(const AttentionSpec& spec);
+
+/// The scales of an fp8 cache, no powers of two; 1 for the others.
+float k_scale_of(const AttentionSpec& spec);
+float v_scale_of(const AttentionSpec& spec);
 
 /// Rounds to `dtype` and back.
 float round_to(DType dtype, float value);
@@ -79,7 +85,8 @@ Problem alone(const Problem& problem, int s);
 /// How a problem lies in memory.
 struct Layout {
   uint64_t shuffle = 1;          ///< seed of the page order
-  bool tokens_major = false;     ///< pages [S, Hkv, D] instead of [Hkv, S, D]
+  KvLayout kv = KvLayout::hnd;   ///< of the pages
+  bool page_lists = false;       ///< kv_indptr and kv_indices instead of the page table
   int row_padding = 0;           ///< elements between rows of Q and of O
   bool poison_invisible = true;  ///< NaN in keys that no row sees; garbage ids for pages without others
 };
@@ -100,11 +107,11 @@ class Batch {
 
   BatchMeta meta_;
   AttentionArgs args_;
-  std::vector<int32_t> q_offsets_, kv_lens_, page_table_, span_offsets_;
+  std::vector<int32_t> q_offsets_, kv_lens_, page_table_, kv_indptr_, kv_indices_, span_offsets_;
   std::vector<Span> spans_;
   std::vector<uint8_t> packed_;
   std::vector<int64_t> packed_offsets_;
-  std::vector<float> tree_bias_, sinks_, slopes_;
+  std::vector<float> tree_bias_, sinks_, slopes_, k_scales_, v_scales_;
   AlignedArray<std::byte> q_, k_, v_;
 };
 
@@ -137,8 +144,8 @@ std::string judge(const Problem& problem, const Output& got, const Output& refer
 std::string conform(AttentionBackend& backend, const Problem& problem, const Layout& layout,
                     ThreadPool& pool);
 
-/// A layout drawn from `seed`.
-Layout random_layout(uint64_t seed);
+/// A layout that `spec` allows, drawn from `seed`.
+Layout random_layout(uint64_t seed, const AttentionSpec& spec);
 
 /// Calls fn() under every instruction set that this CPU has and `backend` has code for, the best one last
 /// (and left set).

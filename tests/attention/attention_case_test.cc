@@ -128,6 +128,37 @@ TEST_P(Defects, ForgetsARow) {
   EXPECT_THAT(verdict(std::move(m)), ::testing::HasSubstr("LSE of sequence 0"));
 }
 
+/// What only the quantised caches and the x-packed pages have.
+TEST(KvDefects, NoneIsAccepted) {
+  ThreadPool pool(1);
+  const auto verdict = [&](KvCacheDType dtype, KvLayout layout, std::function<void(KvView&)> defect) {
+    Problem problem;
+    AttentionSpec& spec = problem.spec;
+    spec.num_heads = 4;
+    spec.num_kv_heads = 2;
+    spec.head_dim = spec.v_head_dim = 32;
+    spec.scale = 1.0f / std::sqrt(32.0f);
+    spec.page_size = 4;
+    spec.kv_dtype = dtype;
+    problem.seqs = {make_sequence(spec, 5, 40, 1)};
+    Mutant mutant;
+    if (defect) mutant.before = [&](AttentionArgs& args) { defect(args.kv); };
+    return conform(mutant, problem, {.kv = layout}, pool);
+  };
+  const auto e4m3 = KvCacheDType::fp8_e4m3, int8 = KvCacheDType::int8_per_token_head;
+  for (const KvCacheDType dtype : {e4m3, KvCacheDType::fp8_e5m2, int8})
+    for (const KvLayout layout : {KvLayout::hnd, KvLayout::nhd, KvLayout::x_packed})
+      EXPECT_EQ(verdict(dtype, layout, nullptr), "");
+  EXPECT_NE(verdict(e4m3, KvLayout::hnd, [](KvView& kv) { kv.k_scale *= 1.01f; }), "");
+  EXPECT_NE(verdict(e4m3, KvLayout::hnd, [](KvView& kv) { kv.v_scale = 1; }), "");
+  EXPECT_NE(verdict(e4m3, KvLayout::hnd, [](KvView& kv) { kv.dtype = KvCacheDType::fp8_e5m2; }), "");
+  EXPECT_NE(verdict(int8, KvLayout::hnd, [](KvView& kv) { std::swap(kv.k_scales, kv.v_scales); }), "");
+  EXPECT_NE(verdict(int8, KvLayout::hnd, [](KvView& kv) { kv.scale_head_stride = 0; }), "");
+  EXPECT_NE(verdict(int8, KvLayout::hnd, [](KvView& kv) { kv.scale_slot_stride = 0; }), "");
+  EXPECT_NE(verdict(e4m3, KvLayout::x_packed, [](KvView& kv) { kv.k_chunk_stride = 16; }), "");
+  EXPECT_NE(verdict(e4m3, KvLayout::x_packed, [](KvView& kv) { kv.v_dim_stride = 1; }), "");
+}
+
 INSTANTIATE_TEST_SUITE_P(Dtypes, Defects, ::testing::Values(DType::f32, DType::f16, DType::bf16),
                          [](const auto& p) { return std::string(to_string(p.param)); });
 

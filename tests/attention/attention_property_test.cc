@@ -42,7 +42,7 @@ void expect_conforming(const Problem& problem, uint64_t seed) {
   for (const auto* entry : cpu_backends()) {
     if (!validate(*entry->info, problem.spec, {}, problem.phase).empty()) continue;
     const auto backend = entry->create();
-    EXPECT_EQ(conform(*backend, problem, random_layout(seed), pool), "");
+    EXPECT_EQ(conform(*backend, problem, random_layout(seed, problem.spec), pool), "");
   }
 }
 
@@ -54,7 +54,7 @@ TEST(AttentionProperty, RandomProblemsMatchTheReference) {
     for (uint64_t seed = first; seed < last; ++seed) {
       const Problem problem = random_problem(seed, entry->info->capability);
       const std::string failure =
-          conform(*backend, problem, random_layout(seed), seed % 4 == 0 ? three : one);
+          conform(*backend, problem, random_layout(seed, problem.spec), seed % 4 == 0 ? three : one);
       EXPECT_EQ(failure, "") << "FOVEA_SEED=" << seed;
     }
   }
@@ -68,7 +68,7 @@ TEST(AttentionProperty, OnEveryInstructionSet) {
       const auto [first, last] = seeds(100);
       for (uint64_t seed = first; seed < last; ++seed) {
         const Problem problem = random_problem(seed, entry->info->capability);
-        EXPECT_EQ(conform(*backend, problem, random_layout(seed), pool), "")
+        EXPECT_EQ(conform(*backend, problem, random_layout(seed, problem.spec), pool), "")
             << "FOVEA_SEED=" << seed << " on " << to_string(current_isa());
       }
     });
@@ -103,7 +103,13 @@ TEST(AttentionProperty, RandomProblemsReachEveryFeature) {
         {"f32", p.spec.dtype == DType::f32},
         {"f16", p.spec.dtype == DType::f16},
         {"bf16", p.spec.dtype == DType::bf16},
-        {"mixed dtypes", kv_dtype_of(p.spec) != p.spec.dtype},
+        {"mixed dtypes", kv_dtype_of(p.spec) != resolve(KvCacheDType::auto_, p.spec.dtype)},
+        {"e4m3", p.spec.kv_dtype == KvCacheDType::fp8_e4m3},
+        {"e5m2", p.spec.kv_dtype == KvCacheDType::fp8_e5m2},
+        {"int8", p.spec.kv_dtype == KvCacheDType::int8_per_token_head},
+        {"x_packed", random_layout(seed, p.spec).kv == KvLayout::x_packed},
+        {"nhd", random_layout(seed, p.spec).kv == KvLayout::nhd},
+        {"page lists", random_layout(seed, p.spec).page_lists},
         {"D != Dv", p.spec.head_dim != p.spec.v_head_dim},
         {"page 3", p.spec.page_size == 3},
         {"page 544", p.spec.page_size == 544},
@@ -193,6 +199,50 @@ TEST(AttentionProperty, HeadSizes) {
   }
 }
 
+// Head sizes, groups, masks, caps and sinks together as published models have them; windows and chunks are
+// shorter, so that the lengths below cross them (W - 1, W, W + 1, 2 W keys).
+TEST(AttentionProperty, ShapesOfModels) {
+  struct Shape {
+    const char* model;
+    int heads, kv_heads, head_dim, window, chunk;
+    float softcap;
+    bool sink;
+  };
+  constexpr int kReach = 48;
+  const Shape shapes[] = {
+      {"gemma-2-9b, sliding", 4, 2, 256, kReach, 0, 50.0f, false},
+      {"gemma-2-9b, full", 4, 2, 256, 0, 0, 50.0f, false},
+      {"gemma-3-1b, sliding", 4, 1, 256, kReach, 0, 0, false},
+      {"gpt-oss-20b, sliding", 8, 1, 64, kReach, 0, 0, true},
+      {"gpt-oss-20b, full", 8, 1, 64, 0, 0, 0, true},
+      {"llama-4-scout, chunked", 5, 1, 128, 0, kReach, 0, false},
+      {"phi-3-mini, sliding", 2, 2, 96, kReach, 0, 0, false},
+      {"mistral-7b-v0.1", 4, 1, 128, kReach, 0, 0, false},
+      {"all at once", 6, 2, 72, kReach - 7, kReach, 3.0f, true},
+  };
+  uint64_t seed = 20;
+  for (const Shape& shape : shapes) {
+    SCOPED_TRACE(shape.model);
+    Problem p;
+    p.spec = plain_spec(shape.heads, shape.kv_heads, shape.head_dim);
+    p.spec.mask.window_left = shape.window > 0 ? shape.window - 1 : -1;
+    p.spec.mask.chunk = shape.chunk;
+    p.spec.softcap = shape.softcap;
+    p.spec.has_sink = shape.sink;
+    for (int h = 0; shape.sink && h < shape.heads; ++h)
+      p.sinks.push_back(0.5f * static_cast<float>(h) - 1.0f);
+    for (const int n_k : {kReach - 1, kReach, kReach + 1, 2 * kReach})
+      p.seqs.push_back(make_sequence(p.spec, n_k, n_k, ++seed));
+    p.seqs.push_back(make_sequence(p.spec, 5, 3 * kReach + 2, ++seed));
+    expect_conforming(p, ++seed);
+    p.phase = Phase::decode;
+    p.seqs.clear();
+    for (const int n_k : {kReach - 1, kReach, kReach + 1, 2 * kReach, 5 * kReach})
+      p.seqs.push_back(make_sequence(p.spec, 1, n_k, ++seed));
+    expect_conforming(p, ++seed);
+  }
+}
+
 TEST(AttentionProperty, PageSizes) {
   for (const int page : {1, 2, 3, 5, 16, 31, 64, 100, 544, 1024}) {
     Problem p;
@@ -203,6 +253,39 @@ TEST(AttentionProperty, PageSizes) {
     for (const int n_k : {page - 1, page, page + 1, 700})
       p.seqs.push_back(make_sequence(p.spec, std::min(n_k, 20), n_k, 12, {.coded_v = true}));
     expect_conforming(p, 13);
+  }
+}
+
+constexpr KvCacheDType kStored[] = {KvCacheDType::float32,  KvCacheDType::float16,
+                                    KvCacheDType::bfloat16, KvCacheDType::fp8_e4m3,
+                                    KvCacheDType::fp8_e5m2, KvCacheDType::int8_per_token_head};
+
+TEST(AttentionProperty, CacheDtypesLayoutsAndPageSizes) {
+  ThreadPool pool(1);
+  for (const KvCacheDType kv : kStored) {
+    Problem p;
+    p.spec = plain_spec(6, 2, 80);
+    p.spec.v_head_dim = 72;
+    p.spec.kv_dtype = kv;
+    p.spec.mask.window_left = 130;
+    // Widened in registers, widened in scratch, and a decode whose rows end within a tile.
+    p.seqs = {make_sequence(p.spec, 2, 150, 1, {.qk_gain = 3}), make_sequence(p.spec, 20, 90, 2),
+              make_sequence(p.spec, 1, 200, 3, {.coded_v = true})};
+    const Output want = reference(p, pool), textbook = naive(p);
+    for (const auto* entry : cpu_backends()) {
+      const auto backend = entry->create();
+      each_isa(*entry->info, [&] {
+        for (const int page : {1, 3, 16, 544})
+          for (const KvLayout layout : {KvLayout::hnd, KvLayout::nhd, KvLayout::x_packed})
+            for (const bool lists : {false, true}) {
+              p.spec.page_size = page;
+              const Output got = run(*backend, p, {.shuffle = 3, .kv = layout, .page_lists = lists}, pool);
+              EXPECT_EQ(judge(p, got, want, textbook), "")
+                  << p.describe() << ' ' << to_string(layout) << (lists ? " lists" : " table") << " on "
+                  << to_string(current_isa());
+            }
+      });
+    }
   }
 }
 

@@ -46,7 +46,7 @@ class Drawer {
         DType::f32);
     using enum KvCacheDType;
     spec().kv_dtype = pick_if<KvCacheDType>(
-        random_, {auto_, auto_, auto_, float32, float16, bfloat16},
+        random_, {auto_, auto_, auto_, float32, float16, bfloat16, fp8_e4m3, fp8_e5m2, int8_per_token_head},
         [&](KvCacheDType d) { return c_.kv_dtypes.has(d); }, auto_);
     spec().page_size = pick_if<int>(
         random_, {1, 2, 3, 7, 16, 16, 16, 64, 128, 544}, [&](int p) { return c_.page_sizes.has(p); },
@@ -195,11 +195,15 @@ Problem random_problem(uint64_t seed, const Capability& capability) {
   return Drawer(seed, capability).draw();
 }
 
-Layout random_layout(uint64_t seed) {
+Layout random_layout(uint64_t seed, const AttentionSpec& spec) {
   Random random(seed ^ 0x6c61796f7574u);
   Layout layout;
   layout.shuffle = random.bits();
-  layout.tokens_major = random.chance(25);
+  layout.kv =
+      random.pick(std::vector<KvLayout>{KvLayout::hnd, KvLayout::hnd, KvLayout::nhd, KvLayout::x_packed});
+  if (spec.head_dim % x_of(kv_dtype_of(spec)) != 0 && layout.kv == KvLayout::x_packed)
+    layout.kv = KvLayout::hnd;
+  layout.page_lists = random.chance(25);
   layout.row_padding = random.chance(30) ? random.pick(std::vector<int>{1, 8, 48}) : 0;
   layout.poison_invisible = random.chance(70);
   return layout;

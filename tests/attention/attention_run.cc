@@ -54,7 +54,8 @@ bool Output::operator==(const Output& other) const {
 }
 
 Output run(AttentionBackend& backend, const Problem& problem, const Layout& layout, ThreadPool& pool) {
-  const AttentionSpec& spec = problem.spec;
+  AttentionSpec spec = problem.spec;
+  spec.kv_x_packed = layout.kv == KvLayout::x_packed;
   const Batch batch(problem, layout);
   Stream stream(pool);
   Output out;

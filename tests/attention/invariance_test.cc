@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "attention_case.h"
@@ -38,6 +39,8 @@ Problem prompt(uint64_t seed, int n) {
   spec.scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
   spec.dtype = random.pick(std::vector<DType>{DType::f32, DType::bf16, DType::f16});
   spec.page_size = 16;
+  using enum KvCacheDType;
+  spec.kv_dtype = std::array{auto_, fp8_e4m3, int8_per_token_head, fp8_e5m2}[seed % 4];
   switch (random.below(6)) {
     case 0: spec.mask.window_left = 100; break;
     case 1: spec.mask.window_left = 33, spec.mask.sink_tokens = 4; break;
@@ -148,8 +151,12 @@ TEST_F(Invariant, PageSizesAndLayouts) {
         Problem other = problem;
         other.spec.page_size = page;
         EXPECT_TRUE(run(backend, other, {.shuffle = 3}, one_) == first) << "page " << page;
-        EXPECT_TRUE(run(backend, other, {.tokens_major = true, .row_padding = 8}, one_) == first)
-            << "token-major, page " << page;
+        EXPECT_TRUE(run(backend, other, {.kv = KvLayout::nhd, .row_padding = 8}, one_) == first)
+            << "nhd, page " << page;
+        EXPECT_TRUE(run(backend, other, {.shuffle = 4, .kv = KvLayout::x_packed}, one_) == first)
+            << "x_packed, page " << page;
+        EXPECT_TRUE(run(backend, other, {.shuffle = 5, .page_lists = true}, one_) == first)
+            << "page lists, page " << page;
       }
     });
   }

@@ -86,6 +86,8 @@ class BadInput(unittest.TestCase):
         self.refuse(["--temperature"], "generate", "--temperature", "warm", "x")
         self.refuse(["--dtype", "float8", "bfloat16"], "generate", "--dtype", "float8", "x")
         self.refuse(["int3", "float16"], "generate", "--kv-cache-dtype", "int3", "x")
+        self.refuse(["fp8_e4m3?", "int8_per_token_head"], "generate", "--kv-cache-dtype", "fp8_e4m", "x")
+        self.refuse(["--kv-layout hdn", "x_packed"], "generate", "--kv-layout", "hdn", "x")
 
     def test_no_prompt(self):
         self.refuse(["prompt"], "generate")
@@ -103,6 +105,9 @@ class BadInput(unittest.TestCase):
     def test_page_size_and_kv_dtype_that_the_backend_lacks(self):
         self.refuse(["block_size not supported", "CPU_ATTN"], "generate", "--attn", "CPU_ATTN", "--page-size", "4096", "x")
         self.refuse(["kv_cache_dtype not supported"], "generate", "--attn", "CPU_ATTN", "--kv-cache-dtype", "nvfp4", "x")
+        for name in ("fp8_inc", "fp8_ds_mla", "int4_per_token_head", "turboquant_k8v4"):
+            self.refuse([name, "kv_cache_dtype not supported", "Fix for CPU_ATTN: --kv-cache-dtype auto|float32|"],
+                        "generate", "--kv-cache-dtype", name, "x")
         self.refuse(["--page-size 0"], "generate", "--page-size", "0", "x")
 
     # Models.

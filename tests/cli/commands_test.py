@@ -46,6 +46,14 @@ class Commands(unittest.TestCase):
         self.assertRegex(result.stderr, r"prefill: CPU_ATTN .*\n")
         self.assertRegex(result.stderr, r"decode: TORCH_NATIVE .*\n")
 
+    def test_kv_cache_dtypes_and_layouts(self):
+        for dtype in ("fp8", "fp8_e4m3", "fp8_e5m2", "int8_per_token_head"):
+            for layout in ("auto", "nhd", "x_packed"):
+                result = run("generate", "--chat", "--temperature", "0", "--kv-cache-dtype", dtype, "--kv-layout", layout,
+                             "What is 275 + 148?")
+                self.assertIn("423", result.stdout, (dtype, layout))
+                self.assertEqual("KV scales: the checkpoint has none" in result.stderr, dtype.startswith("fp8"))
+
     def test_rows_keep_their_order_and_ids(self):
         rows = [{"prompt": f"{n} + 1 =", "id": f"row-{n}", "max_tokens": 3 + n % 5} for n in range(20)]
         out = self.rows("generate", rows, "--temperature", "0", "--ignore-eos")

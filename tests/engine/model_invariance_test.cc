@@ -51,7 +51,7 @@ class Stepper {
     kv.head_dim = kv.v_head_dim = config.head_dim;
     kv.page_size = page_size_;
     kv.num_pages = kMaxSeqs * ((kMaxLength + page_size_ - 1) / page_size_);
-    kv.dtype = DType::bf16;
+    kv.dtype = spec.kv_dtype;
     kv_ = std::make_unique<KvCache>(*KvCache::create(kv));
     executor_->set_kv_cache(*kv_);
 

@@ -61,7 +61,7 @@ TEST_F(EngineTest, InfoSaysWhatWasDecided) {
   const EngineInfo& info = engine_->info();
   EXPECT_EQ(info.architecture, "LlamaForCausalLM");
   EXPECT_EQ(info.dtype, DType::bf16);
-  EXPECT_EQ(info.kv_dtype, DType::bf16);
+  EXPECT_EQ(info.kv_dtype, KvCacheDType::bfloat16);
   EXPECT_EQ(info.max_seq_len, 1024);
   EXPECT_EQ(info.kv_tokens, 4096);
   EXPECT_EQ(info.kv_bytes_per_token, 2 * 2 * 1 * 16 * 2);
@@ -347,7 +347,7 @@ TEST(EngineCreate, BackendsAreSelectedBeforeTheWeightsAreOpened) {
     return engine ? std::string() : engine.error().message;
   };
   EXPECT_NE(message([](auto& c) { c.attention.backend = "nonsense"; }).find("nonsense"), std::string::npos);
-  EXPECT_NE(message([](auto& c) { c.kv_cache_dtype = KvCacheDType::fp8_e4m3; }).find("kv_cache_dtype"),
+  EXPECT_NE(message([](auto& c) { c.kv_cache_dtype = KvCacheDType::nvfp4; }).find("kv_cache_dtype"),
             std::string::npos);
   EXPECT_NE(message([](auto& c) { c.attention.page_size = -3; }).find("-3"), std::string::npos);
   EXPECT_NE(message([](auto&) {}).find("safetensors"), std::string::npos);
@@ -382,12 +382,12 @@ TEST(EngineCreate, KvDtypeIsTheModelsUnlessGiven) {
   config.kv_cache_dtype = KvCacheDType::float32;
   auto engine = make_engine(config);
   ASSERT_NE(engine, nullptr);
-  EXPECT_EQ(engine->info().kv_dtype, DType::f32);
+  EXPECT_EQ(engine->info().kv_dtype, KvCacheDType::float32);
   config.kv_cache_dtype = KvCacheDType::auto_;
   config.dtype = DType::f16;
   engine = make_engine(config);
   ASSERT_NE(engine, nullptr);
-  EXPECT_EQ(engine->info().kv_dtype, DType::f16);
+  EXPECT_EQ(engine->info().kv_dtype, KvCacheDType::float16);
 }
 
 TEST(EngineCreate, AModelWithoutTokenizerTakesIds) {

@@ -27,8 +27,26 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FOVEA_CHECK(c.head_dim > 0 && c.head_dim % 2 == 0);
   FOVEA_CHECK(static_cast<int64_t>(c.num_heads) * c.head_dim <= 1 << 22);
   FOVEA_CHECK(c.max_position > 0 && c.norm_eps >= 0);
-  for (const double f : fovea::rope_frequencies(c.ropes[0], c.head_dim))
-    FOVEA_CHECK(std::isfinite(f) && f >= 0);
+  for (const fovea::RopeConfig& rope : c.ropes) {
+    FOVEA_CHECK(rope.rotary_dim >= 0 && rope.rotary_dim <= c.head_dim && rope.rotary_dim % 2 == 0);
+    FOVEA_CHECK(std::isfinite(rope.attention_factor));
+    for (const double f : fovea::rope_frequencies(rope, c.head_dim))
+      FOVEA_CHECK(std::isfinite(f) && f >= 0);
+  }
+  FOVEA_CHECK(c.layers.size() == static_cast<size_t>(c.num_layers));
+  for (const fovea::LayerConfig& layer : c.layers) {
+    FOVEA_CHECK(layer.window >= 0 && layer.chunk >= 0);
+    FOVEA_CHECK(layer.rope >= -1 && layer.rope < static_cast<int>(c.ropes.size()));
+    FOVEA_CHECK(!layer.moe || c.moe.num_experts > 0);
+  }
+  if (c.moe.num_experts > 0) {
+    FOVEA_CHECK(c.moe.experts_per_token > 0 && c.moe.experts_per_token <= c.moe.num_experts);
+    FOVEA_CHECK(c.moe.intermediate_size > 0 && c.moe.shared_intermediate_size >= 0);
+    FOVEA_CHECK(!c.moe.mxfp4 || (c.hidden_size % 32 == 0 && c.moe.intermediate_size % 32 == 0));
+  }
+  FOVEA_CHECK(std::isfinite(c.attention_scale) && std::isfinite(c.embedding_scale));
+  FOVEA_CHECK(std::isfinite(c.residual_scale) && std::isfinite(c.logit_scale));
+  FOVEA_CHECK(c.attention_softcap >= 0 && c.logit_softcap >= 0 && c.temperature_floor >= 1);
   for (const int32_t id : c.eos_token_ids)
     FOVEA_CHECK(id >= 0);
   return 0;

@@ -56,12 +56,13 @@ Golden load_golden(const std::string& name) {
   return golden;
 }
 
+/// The decoders; encoder_golden_test has the others.
 std::vector<std::string> fixture_names() {
   std::vector<std::string> names;
   const json manifest = read_json(kFixtures / "MANIFEST.json");
   if (manifest.is_object())
     for (const auto& [name, files] : manifest.at("files").items())
-      names.push_back(name);
+      if (read_json(kFixtures / name / "golden.json").contains("tokenizer_size")) names.push_back(name);
   return names;
 }
 
@@ -227,7 +228,16 @@ TEST_P(GoldenTest, Float32MatchesTransformers) {
   Table::add(golden_, "float32", score);
 }
 
-TEST_P(GoldenTest, Version4ConfigMeansTheSame) {
+/// The fixtures that have a config.json as transformers 4 wrote it.
+class Version4Test : public GoldenTest {};
+
+std::vector<std::string> version4_names() {
+  std::vector<std::string> names = fixture_names();
+  std::erase_if(names, [](const auto& name) { return !fs::exists(kFixtures / name / "config.v4.json"); });
+  return names;
+}
+
+TEST_P(Version4Test, MeansTheSame) {
   const fs::path dir = fs::path(testing::TempDir()) / ("fovea_golden_v4_" + golden_.name);
   fs::remove_all(dir);
   fs::copy(kFixtures / golden_.name, dir);
@@ -261,11 +271,14 @@ TEST_P(GoldenTest, BFloat16StaysClose) {
 INSTANTIATE_TEST_SUITE_P(Fixtures, GoldenTest, testing::ValuesIn(fixture_names()),
                          [](const auto& fixture) { return fixture.param; });
 
+INSTANTIATE_TEST_SUITE_P(Fixtures, Version4Test, testing::ValuesIn(version4_names()),
+                         [](const auto& fixture) { return fixture.param; });
+
 TEST(GoldenFixtures, CoverWhatTheyAreFor) {
   std::set<std::string> families, dtypes;
   std::set<int> head_dims, ratios;
   std::set<size_t> lengths;
-  std::set<std::string> rope_types;
+  std::set<std::string> rope_types, layer_types;
   std::set<bool> tied, biased, sharded, padded;
   for (const std::string& name : fixture_names()) {
     const Golden golden = load_golden(name);
@@ -274,22 +287,32 @@ TEST(GoldenFixtures, CoverWhatTheyAreFor) {
     dtypes.insert(golden.checkpoint_dtype);
     head_dims.insert(config.at("head_dim").get<int>());
     ratios.insert(config.at("num_attention_heads").get<int>() / config.at("num_key_value_heads").get<int>());
-    rope_types.insert(config.at("rope_parameters").at("rope_type"));
+    const json& rope = config.at("rope_parameters");
+    for (const json& one : rope.contains("rope_type") ? json::array({rope}) : rope)  // or by layer type
+      rope_types.insert(one.at("rope_type"));
+    for (const json& type : config.value("layer_types", json::array()))
+      layer_types.insert(type);
     tied.insert(config.at("tie_word_embeddings").get<bool>());
-    biased.insert(config.at("attention_bias").get<bool>());
+    biased.insert(config.value("attention_bias", false));
     sharded.insert(fs::exists(kFixtures / name / "model.safetensors.index.json"));
     padded.insert(golden.vocab_size > golden.tokenizer_size);
     for (const Prompt& prompt : golden.prompts)
       lengths.insert(prompt.ids.size());
   }
-  EXPECT_EQ(families, (std::set<std::string>{"llama", "qwen3"}));
+  for (const char* family :
+       {"llama", "qwen3", "qwen2", "mistral", "gemma2", "gemma3", "olmo2", "granite", "phi3", "llama4"})
+    EXPECT_TRUE(families.count(family)) << family;
   EXPECT_EQ(dtypes, (std::set<std::string>{"bfloat16", "float16", "float32"}));
-  EXPECT_EQ(rope_types, (std::set<std::string>{"default", "linear", "llama3"}));
+  for (const char* type : {"default", "linear", "llama3", "yarn", "longrope"})
+    EXPECT_TRUE(rope_types.count(type)) << type;
+  for (const char* type : {"full_attention", "sliding_attention", "chunked_attention"})
+    EXPECT_TRUE(layer_types.count(type)) << type;
   for (const int d : {16, 24, 32, 64, 80, 128})
     EXPECT_TRUE(head_dims.count(d)) << d;
   for (const int r : {1, 2, 3, 4, 5, 7})
     EXPECT_TRUE(ratios.count(r)) << r;
-  for (const size_t n : {1, 15, 16, 17, 31, 33, 100, 200, 700})
+  // Around pages of 16, and around windows and chunks of 24 (W - 1, W, W + 1, 2 W).
+  for (const size_t n : {1, 15, 16, 17, 23, 24, 25, 31, 33, 48, 100, 200, 700})
     EXPECT_TRUE(lengths.count(n)) << n;
   for (const auto& both : {tied, biased, sharded, padded})
     EXPECT_EQ(both.size(), 2u);

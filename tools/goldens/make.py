@@ -103,7 +103,8 @@ def v4_config(config):
         old.pop("layer_types", None)
     if old["model_type"] in ("gemma2", "gemma3_text"):
         old.pop("tie_word_embeddings", None)
-    if old.get("head_dim", 0) * old["num_attention_heads"] == old["hidden_size"]:
+    # Absent means hidden_size / heads for most, but 64 for gpt-oss.
+    if old.get("head_dim", 0) * old["num_attention_heads"] == old["hidden_size"] and old["model_type"] != "gpt_oss":
         old.pop("head_dim")
     if old["num_key_value_heads"] == old["num_attention_heads"] and old["model_type"] == "llama":
         old.pop("num_key_value_heads")

@@ -7,11 +7,13 @@
 #include <random>
 #include <vector>
 
+#include "attention/kv_view.h"
 #include "backends/cpu_attn/cpu_attn.h"
 #include "base/aligned.h"
 #include "base/check.h"
 #include "base/float16.h"
 #include "device/stream.h"
+#include "kernels/cpu/kv_append_kernels.h"
 #include "kernels/cpu/machine.h"
 
 namespace fovea {
@@ -26,46 +28,65 @@ void store(void* data, DType dtype, size_t i, float value) {
 }
 
 /// About normal values; a period of 4099 (a prime) elements costs less than the random numbers would.
-void fill(void* data, DType dtype, size_t count) {
+std::vector<float> normal_values() {
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
   std::vector<float> values(4099);
   for (float& v : values)
     v = normal(random);
+  return values;
+}
+
+void fill(void* data, DType dtype, size_t count) {
+  const std::vector<float> values = normal_values();
   for (size_t i = 0, at = 0; i < count; ++i, at = at + 1 == values.size() ? 0 : at + 1)
     store(data, dtype, i, values[at]);
 }
 
-/// K and V pages [num_pages, Hkv, page_size, D] and a table that visits them in random order.
+/// K and V of pages, and a table that visits them in random order. Where in a page a value lies does not
+/// matter here.
 struct Cache {
   AlignedArray<std::byte> k, v;
+  AlignedArray<float> scales;  // of K, then of V, for each token and head; or none
   std::vector<int32_t> table;
 
   Cache(const AttentionBenchCase& c, int64_t pages_each) {
-    const size_t tokens = static_cast<size_t>(c.batch * pages_each) * static_cast<size_t>(c.page_size) *
-                          static_cast<size_t>(c.num_kv_heads);
-    k = AlignedArray<std::byte>(tokens * static_cast<size_t>(c.head_dim) * size_of(c.kv_dtype));
-    v = AlignedArray<std::byte>(tokens * static_cast<size_t>(c.v_head_dim) * size_of(c.kv_dtype));
-    fill(k.data(), c.kv_dtype, tokens * static_cast<size_t>(c.head_dim));
-    fill(v.data(), c.kv_dtype, tokens * static_cast<size_t>(c.v_head_dim));
+    const int64_t tokens = c.batch * pages_each * c.page_size * c.num_kv_heads;
+    k = stored(c.kv_dtype, tokens * c.head_dim);
+    v = stored(c.kv_dtype, tokens * c.v_head_dim);
+    if (has_token_scales(c.kv_dtype)) {
+      scales = AlignedArray<float>(static_cast<size_t>(2 * tokens));
+      std::fill_n(scales.data(), scales.size(), kInt8Scale);
+    }
     table.resize(static_cast<size_t>(c.batch * pages_each));
     std::iota(table.begin(), table.end(), 0);
     std::shuffle(table.begin(), table.end(), std::mt19937(2));
   }
 
   KvView view(const AttentionBenchCase& c) const {
-    KvView view;
+    KvView view = paged_view(c.kv_layout, c.kv_dtype, c.num_kv_heads, c.page_size, c.head_dim, c.v_head_dim);
     view.k = k.data();
     view.v = v.data();
-    view.dtype = c.kv_dtype;
-    view.page_size = c.page_size;
-    view.k_slot_stride = c.head_dim;
-    view.k_head_stride = int64_t{c.page_size} * c.head_dim;
-    view.k_page_stride = view.k_head_stride * c.num_kv_heads;
-    view.v_slot_stride = c.v_head_dim;
-    view.v_head_stride = int64_t{c.page_size} * c.v_head_dim;
-    view.v_page_stride = view.v_head_stride * c.num_kv_heads;
+    if (scales.size() > 0) {
+      view.k_scales = scales.data();
+      view.v_scales = scales.data() + scales.size() / 2;
+    }
     return view;
+  }
+
+ private:
+  static constexpr float kInt8Scale = 4.0f / 127;  // normal values within 4
+
+  static AlignedArray<std::byte> stored(KvCacheDType dtype, int64_t count) {
+    const auto item = static_cast<int64_t>(size_of(dtype));
+    const std::vector<float> values = normal_values();
+    const float scale = has_token_scales(dtype) ? kInt8Scale : 1.0f;
+    AlignedArray<std::byte> out(static_cast<size_t>(count * item));
+    for (int64_t i = 0; i < count; i += static_cast<int64_t>(values.size()))
+      kv_append::current_kernels().store(values.data(),
+                                         std::min(count - i, static_cast<int64_t>(values.size())), scale,
+                                         dtype, out.data() + i * item);
+    return out;
   }
 };
 
@@ -78,6 +99,8 @@ AttentionSpec spec_of(const AttentionBenchCase& c) {
   spec.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
   spec.dtype = c.dtype;
   spec.page_size = c.page_size;
+  spec.kv_dtype = c.kv_dtype;
+  spec.kv_x_packed = c.kv_layout == KvLayout::x_packed;
   return spec;
 }
 
@@ -92,8 +115,9 @@ AttentionBenchResult bench_cpu_attention(const AttentionBenchCase& c, ThreadPool
   using Clock = std::chrono::steady_clock;
   const int64_t pages_each = (c.kv_len + c.page_size - 1) / c.page_size;
   AttentionBenchResult result;
-  result.kv_bytes = static_cast<double>(c.batch) * c.kv_len * c.num_kv_heads * (c.head_dim + c.v_head_dim) *
-                    static_cast<double>(size_of(c.kv_dtype));
+  const double row_bytes = (c.head_dim + c.v_head_dim) * static_cast<double>(size_of(c.kv_dtype)) +
+                           (has_token_scales(c.kv_dtype) ? 2 * static_cast<double>(sizeof(float)) : 0.0);
+  result.kv_bytes = static_cast<double>(c.batch) * c.kv_len * c.num_kv_heads * row_bytes;
   const double seen = static_cast<double>(c.q_len) * (c.kv_len - 0.5 * (c.q_len - 1));  // keys of all rows
   result.flops = 2.0 * c.batch * c.num_heads * (c.head_dim + c.v_head_dim) * seen;
 

@@ -10,8 +10,9 @@ namespace fovea {
 struct AttentionBenchCase {
   int num_heads = 32, num_kv_heads = 8;
   int head_dim = 128, v_head_dim = 128;
-  DType dtype = DType::f32;      // Q and O
-  DType kv_dtype = DType::bf16;  // the cache
+  DType dtype = DType::f32;                        // Q and O
+  KvCacheDType kv_dtype = KvCacheDType::bfloat16;  // of the cache; a stored one
+  KvLayout kv_layout = KvLayout::hnd;
   int batch = 1;
   int q_len = 2048;   // new tokens of each sequence; 1 = decode
   int kv_len = 2048;  // keys of each sequence, the new ones included
@@ -22,12 +23,12 @@ struct AttentionBenchCase {
 struct AttentionBenchResult {
   double seconds = 0;       // of one forward call, the median; planning is not in it
   double flops = 0;         // 2 x Hq x (D + Dv) for each visible (query, key): what a causal mask leaves
-  double kv_bytes = 0;      // K and V of all sequences, each byte once
+  double kv_bytes = 0;      // K and V of all sequences, with the scales of their tokens, each byte once
   double read_seconds = 0;  // of a plain read of the same K and V, taking turns with the calls; the median
   int runs = 0;
 };
 
-/// Causal attention over pages in shuffled order, page layout [Hkv, page_size, D]. Runs at least twice and
+/// Causal attention over pages in shuffled order, in c.kv_layout. Runs at least twice and
 /// for about `min_seconds`, after one run that is not counted.
 AttentionBenchResult bench_cpu_attention(const AttentionBenchCase& c, ThreadPool& pool,
                                          double min_seconds = 0.5);

@@ -16,16 +16,22 @@ namespace {
 constexpr Capability capability() {
   Capability c;
   c.dtypes = {DType::f32, DType::f16, DType::bf16};
-  c.kv_dtypes = {KvCacheDType::auto_, KvCacheDType::float32, KvCacheDType::float16, KvCacheDType::bfloat16};
+  c.kv_dtypes = {KvCacheDType::auto_,
+                 KvCacheDType::float32,
+                 KvCacheDType::float16,
+                 KvCacheDType::bfloat16,
+                 KvCacheDType::fp8_e4m3,
+                 KvCacheDType::fp8_e5m2,
+                 KvCacheDType::int8_per_token_head};
   c.page_sizes = {1, 1024, 1};
   c.preferred_page_size = 16;
   c.head_dims = {16, 512, 8};
   c.v_head_dims = {16, 512, 8};
   c.types = {AttentionType::decoder, AttentionType::encoder, AttentionType::encoder_only,
              AttentionType::encoder_decoder};
-  c.features = {Feature::window,      Feature::chunk, Feature::softcap,   Feature::sink,
-                Feature::sink_tokens, Feature::alibi, Feature::spans,     Feature::packed_mask,
-                Feature::tree_mask,   Feature::lse,   Feature::non_causal};
+  c.features = {Feature::window,      Feature::chunk, Feature::softcap,    Feature::sink,
+                Feature::sink_tokens, Feature::alibi, Feature::spans,      Feature::packed_mask,
+                Feature::tree_mask,   Feature::lse,   Feature::non_causal, Feature::kv_x_packed};
   c.phases = {Phase::prefill, Phase::decode};
   c.invariance = {Invariance::run, Invariance::batch, Invariance::page_size, Invariance::chunking,
                   Invariance::threads};
@@ -65,7 +71,9 @@ attn::Params make_params(const CpuAttnPlan& plan, const AttentionArgs& args) {
   p.group = spec.num_heads / spec.num_kv_heads;
   p.d = spec.head_dim;
   p.dv = spec.v_head_dim;
-  p.scale = spec.scale;
+  const KvView& kv = args.kv;
+  p.scale = spec.scale * (kv.k_scale * attn::load_factor(kv.dtype));
+  p.v_scale = kv.v_scale * attn::load_factor(kv.dtype);
   p.softcap = spec.softcap;
   p.dtype = spec.dtype;
   p.q = args.q;
@@ -76,7 +84,6 @@ attn::Params make_params(const CpuAttnPlan& plan, const AttentionArgs& args) {
   p.lse_includes_sink = spec.has_sink && spec.lse_includes_sink;
   p.sinks = spec.has_sink ? args.sinks : nullptr;
   p.alibi_slopes = spec.has_alibi ? args.alibi_slopes : nullptr;
-  const KvView& kv = args.kv;
   p.kv = {kv.k,
           kv.v,
           kv.dtype,
@@ -86,7 +93,15 @@ attn::Params make_params(const CpuAttnPlan& plan, const AttentionArgs& args) {
           kv.k_slot_stride,
           kv.v_page_stride,
           kv.v_head_stride,
-          kv.v_slot_stride};
+          kv.v_slot_stride,
+          kv.form == KvForm::x_packed,
+          kv.k_chunk_stride,
+          kv.v_dim_stride,
+          kv.k_scales,
+          kv.v_scales,
+          kv.scale_page_stride,
+          kv.scale_head_stride,
+          kv.scale_slot_stride};
   p.seqs = plan.schedule.seqs.data();
   p.row_keys = plan.schedule.row_keys.data();
   p.partials = plan.partials;
@@ -148,7 +163,7 @@ class CpuAttn : public AttentionBackend {
     const auto& plan = static_cast<const CpuAttnPlan&>(base);
     const AttentionSchedule& schedule = plan.schedule;
     if (schedule.items.empty()) return;
-    FOVEA_CHECK(args.kv.page_size == plan.page_size);
+    check_kv(args.kv, plan.spec, plan.page_size);
     FOVEA_CHECK(!plan.spec.has_sink || args.sinks != nullptr);
     FOVEA_CHECK(!plan.spec.has_alibi || args.alibi_slopes != nullptr);
     const attn::Params params = make_params(plan, args);

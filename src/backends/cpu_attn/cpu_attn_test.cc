@@ -12,9 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "attention/kv_view.h"
 #include "base/aligned.h"
 #include "base/cpu_features.h"
-#include "base/float16.h"
+#include "base/float8.h"
 #include "device/stream.h"
 #include "kernels/cpu/attn_params.h"
 
@@ -56,7 +57,7 @@ struct How {
   int page_size = 16;
   int threads = 1;
   bool tokens_major = false;
-  DType kv = DType::f32;
+  KvCacheDType kv = KvCacheDType::float32;
   int company = 0;  // other sequences before this one
 };
 
@@ -65,12 +66,12 @@ struct Rows {
   bool operator==(const Rows&) const = default;
 };
 
-void put(std::vector<std::byte>& to, DType dtype, size_t at, float value) {
-  if (dtype == DType::f32) {
+void put(std::vector<std::byte>& to, KvCacheDType dtype, size_t at, float value) {
+  if (dtype == KvCacheDType::float32) {
     std::memcpy(to.data() + at * 4, &value, 4);
     return;
   }
-  const uint16_t half = dtype == DType::bf16 ? float_to_bf16(value) : float_to_fp16(value);
+  const uint16_t half = float_to_bf16(value);
   std::memcpy(to.data() + at * 2, &half, 2);
 }
 
@@ -287,7 +288,7 @@ TEST_P(CpuAttn, SixteenBitKeysWidenExactly) {
   // scratch (prefill) must both give the bits of fp32.
   const Case c(4, 1, 40, 24, 150);
   How bf16;
-  bf16.kv = DType::bf16;
+  bf16.kv = KvCacheDType::bfloat16;
   EXPECT_EQ(compute(c, 0, 150, bf16), compute(c, 0, 150));
   EXPECT_EQ(compute(c, 149, 150, bf16), compute(c, 149, 150));
 }
@@ -327,12 +328,146 @@ TEST_P(CpuAttn, RowsWithoutKeysAreZero) {
   args.out = out.data();
   args.out_row_stride = 4 * 32;
   args.lse = lse.data();
-  args.kv = {kv.data(), kv.data(), DType::f32, 16, 1024, 512, 32, 1024, 512, 32};
+  args.kv = {kv.data(), kv.data(), KvCacheDType::float32, 16, 1024, 512, 32, 1024, 512, 32};
   backend->forward_extend(**plan, args, stream);
   for (size_t i = 0; i < out.size(); ++i)  // only the last row sees the only key
     ASSERT_EQ(out[i], i < 4 * 4 * 32 ? 0.0f : 1.0f) << i;
   for (size_t i = 0; i < 16; ++i)
     ASSERT_EQ(lse[i], -kInf);
+}
+
+/// One key whose K and V are the 256 codes of an 8-bit cache, and one query row for each: row i has 1 at i,
+/// so that its score is K's element i; O is V, since the only weight is 1.
+struct Codes {
+  static constexpr int kCodes = 256;
+  std::vector<uint8_t> k, v;
+  float k_scale = 1, v_scale = 1;
+  std::vector<float> o, lse;  // [kCodes, kCodes], [kCodes]
+
+  void run(KvCacheDType dtype, int rows_a_step, KvLayout layout) {
+    AttentionSpec spec;
+    spec.num_heads = spec.num_kv_heads = 1;
+    spec.head_dim = spec.v_head_dim = kCodes;
+    spec.scale = 1;
+    spec.page_size = 1;
+    spec.kv_dtype = dtype;
+    spec.kv_x_packed = layout == KvLayout::x_packed;
+    spec.mask.causal = false;
+    ThreadPool pool(1);
+    Stream stream(pool);
+    const auto backend = make_cpu_attn();
+    const AttentionLimits limits{1, kCodes, 1, 1};
+    AlignedArray<std::byte> workspace(*backend->workspace_bytes(spec, limits));
+    o.assign(kCodes * kCodes, 42.0f);
+    lse.assign(kCodes, 42.0f);
+    const float one = 1.0f;
+    for (int row = 0; row < kCodes; row += rows_a_step) {
+      const int32_t q_offsets[] = {0, rows_a_step}, kv_lens[] = {1}, table[] = {0};
+      BatchMeta meta;
+      meta.q_offsets = q_offsets;
+      meta.kv_lens = kv_lens;
+      meta.page_table = table;
+      meta.page_table_stride = 1;
+      std::vector<float> q(static_cast<size_t>(rows_a_step) * kCodes);
+      for (int i = 0; i < rows_a_step; ++i)
+        q[static_cast<size_t>(i * kCodes + row + i)] = 1.0f;
+      AttentionArgs args;
+      args.q = q.data();
+      args.q_row_stride = args.out_row_stride = kCodes;
+      args.out = o.data() + row * kCodes;
+      args.lse = lse.data() + row;
+      args.kv = paged_view(layout, dtype, 1, 1, kCodes, kCodes);
+      args.kv.k = k.data();
+      args.kv.v = v.data();
+      args.kv.k_scale = k_scale;
+      args.kv.v_scale = v_scale;
+      if (has_token_scales(dtype)) args.kv.k_scales = args.kv.v_scales = &one;
+      const auto plan = backend->plan(spec, limits, meta, workspace, stream);
+      ASSERT_TRUE(plan.ok()) << plan.error().message;
+      backend->forward_extend(**plan, args, stream);
+    }
+  }
+};
+
+TEST_P(CpuAttn, EveryEightBitCodeIsReadExactly) {
+  const struct {
+    KvCacheDType dtype;
+    float (*read)(uint8_t);
+  } formats[] = {{KvCacheDType::fp8_e4m3, e4m3_to_float},
+                 {KvCacheDType::fp8_e5m2, e5m2_to_float},
+                 {KvCacheDType::int8_per_token_head,
+                  [](uint8_t code) { return static_cast<float>(static_cast<int8_t>(code)); }}};
+  for (const auto& f : formats)
+    for (const int rows : {1, 64})  // widened in registers, in scratch
+      for (const KvLayout layout : {KvLayout::hnd, KvLayout::x_packed}) {
+        SCOPED_TRACE(std::string(to_string(f.dtype)) + " rows " + std::to_string(rows) + " " +
+                     std::string(to_string(layout)));
+        Codes c;
+        for (int i = 0; i < Codes::kCodes; ++i) {
+          const auto code = static_cast<uint8_t>(i);
+          c.v.push_back(code);
+          c.k.push_back(std::isfinite(f.read(code)) ? code : 0);  // 0 x NaN would reach every row
+        }
+        c.k_scale = 0.5f;  // powers of two: still exact
+        c.v_scale = 4.0f;
+        c.run(f.dtype, rows, layout);
+        for (int i = 0; i < Codes::kCodes; ++i) {
+          const float v = 4.0f * f.read(static_cast<uint8_t>(i));
+          for (const int row : {0, 77, 255}) {
+            const float got = c.o[static_cast<size_t>(row * Codes::kCodes + i)];
+            if (std::isnan(v))
+              EXPECT_TRUE(std::isnan(got)) << i;
+            else
+              EXPECT_EQ(got, v) << i;
+          }
+          EXPECT_EQ(c.lse[static_cast<size_t>(i)], 0.5f * f.read(c.k[static_cast<size_t>(i)])) << i;
+        }
+      }
+}
+
+TEST_P(CpuAttn, NanScaleOfATokenReachesTheRowsThatSeeIt) {
+  // Two rows, causal: row 0 sees token 0, row 1 both; token 1's scales are NaN, its codes numbers.
+  for (const int heads : {1, 16}) {  // widened in registers, in scratch
+    AttentionSpec spec;
+    spec.num_heads = heads;
+    spec.num_kv_heads = 1;
+    spec.head_dim = spec.v_head_dim = 16;
+    spec.scale = 1;
+    spec.page_size = 2;
+    spec.kv_dtype = KvCacheDType::int8_per_token_head;
+    const int32_t q_offsets[] = {0, 2}, kv_lens[] = {2}, table[] = {0};
+    BatchMeta meta;
+    meta.q_offsets = q_offsets;
+    meta.kv_lens = kv_lens;
+    meta.page_table = table;
+    meta.page_table_stride = 1;
+    const std::vector<int8_t> codes(32, 100);
+    const float k_scales[] = {0.01f, 0.01f}, v_scales[] = {0.01f, kNan};
+    const auto width = static_cast<size_t>(heads * 16);
+    std::vector<float> q(2 * width, 0.1f), o(2 * width, 42.0f);
+    AttentionArgs args;
+    args.q = q.data();
+    args.q_row_stride = args.out_row_stride = heads * 16;
+    args.out = o.data();
+    args.kv = paged_view(KvLayout::hnd, spec.kv_dtype, 1, 2, 16, 16);
+    args.kv.k = args.kv.v = codes.data();
+    ThreadPool pool(1);
+    Stream stream(pool);
+    const auto backend = make_cpu_attn();
+    const AttentionLimits limits{1, 2, 2, 2};
+    AlignedArray<std::byte> workspace(*backend->workspace_bytes(spec, limits));
+    const auto plan = backend->plan(spec, limits, meta, workspace, stream);
+    ASSERT_TRUE(plan.ok());
+    for (const bool in_k : {false, true}) {
+      args.kv.k_scales = in_k ? v_scales : k_scales;
+      args.kv.v_scales = in_k ? k_scales : v_scales;
+      backend->forward_extend(**plan, args, stream);
+      for (size_t i = 0; i < width; ++i) {
+        EXPECT_FLOAT_EQ(o[i], 1.0f) << heads << ' ' << i;
+        EXPECT_TRUE(std::isnan(o[width + i])) << heads << ' ' << i;
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, CpuAttn, testing::Values(Isa::generic, Isa::avx2, Isa::avx512),

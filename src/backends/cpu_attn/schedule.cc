@@ -52,7 +52,7 @@ class Scheduler {
     seq.n_q = static_cast<int32_t>(mask.n_q);
     seq.n_k = static_cast<int32_t>(mask.n_k);
     seq.first_row = meta_.q_offsets[b];
-    if (mask.n_k > 0) seq.pages = meta_.page_table.data() + b * meta_.page_table_stride;
+    if (mask.n_k > 0) seq.pages = meta_.pages(b);
     seq.packed = mask.packed;
     seq.tree_bias = mask.tree_bias;
     seq.tree_size = static_cast<int32_t>(mask.tree_size);

@@ -1,7 +1,6 @@
 #include "backends/torch_native/torch_native.h"
 
 #include "attention/batch_check.h"
-#include "base/check.h"
 #include "device/stream.h"
 #include "kernels/reference/attention.h"
 
@@ -11,7 +10,13 @@ namespace {
 constexpr Capability capability() {
   Capability c;
   c.dtypes = {DType::f32, DType::f16, DType::bf16};
-  c.kv_dtypes = {KvCacheDType::auto_, KvCacheDType::float32, KvCacheDType::float16, KvCacheDType::bfloat16};
+  c.kv_dtypes = {KvCacheDType::auto_,
+                 KvCacheDType::float32,
+                 KvCacheDType::float16,
+                 KvCacheDType::bfloat16,
+                 KvCacheDType::fp8_e4m3,
+                 KvCacheDType::fp8_e5m2,
+                 KvCacheDType::int8_per_token_head};
   c.page_sizes = {1, 1 << 20, 1};
   c.preferred_page_size = 16;
   c.head_dims = {1, kReferenceMaxHeadDim, 1};
@@ -20,7 +25,8 @@ constexpr Capability capability() {
              AttentionType::encoder_decoder};
   c.features = {Feature::window,      Feature::chunk,      Feature::softcap, Feature::sink,
                 Feature::sink_tokens, Feature::alibi,      Feature::spans,   Feature::packed_mask,
-                Feature::tree_mask,   Feature::non_causal, Feature::lse,     Feature::fp64_accumulate};
+                Feature::tree_mask,   Feature::non_causal, Feature::lse,     Feature::fp64_accumulate,
+                Feature::kv_x_packed};
   c.phases = {Phase::prefill, Phase::decode};
   c.invariance = {Invariance::run, Invariance::batch, Invariance::page_size, Invariance::chunking,
                   Invariance::threads};
@@ -59,7 +65,8 @@ class TorchNative : public AttentionBackend {
 
   void forward_extend(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
     const auto& p = static_cast<const TorchNativePlan&>(plan);
-    FOVEA_CHECK(args.kv.page_size == p.page_size || p.meta.num_tokens() == 0);
+    if (p.meta.num_tokens() == 0) return;
+    check_kv(args.kv, p.spec, p.page_size);
     reference_attention(p.spec, p.meta, args, stream.pool());
   }
 

@@ -329,6 +329,71 @@ TEST(TorchNative, Fp64MatchesDenseMasks) {
   }
 }
 
+/// Codes, scales and strides by the definition of KvView, told apart by primes.
+TEST(TorchNative, ReadsScalesAndPackedPages) {
+  AttentionSpec spec;
+  spec.num_heads = spec.num_kv_heads = 1;
+  spec.head_dim = 32;
+  spec.v_head_dim = 2;
+  spec.scale = 1;
+  spec.page_size = 3;
+  spec.kv_dtype = KvCacheDType::int8_per_token_head;
+  spec.kv_x_packed = true;
+  spec.fp64_accumulate = true;
+  const int32_t q_offsets[] = {0, 1}, kv_lens[] = {1}, indptr[] = {1, 2}, indices[] = {77, 1};
+  BatchMeta meta;
+  meta.q_offsets = q_offsets;
+  meta.kv_lens = kv_lens;
+  meta.kv_indptr = indptr;
+  meta.kv_indices = indices;
+  // Page 1, slot 0: K [D / 16, 3, 16] and V [2, 3] of a page.
+  std::vector<int8_t> k(2 * 3 * 32, 99), v(2 * 3 * 2, 99);
+  k[96 + 5] = 2;       // d = 5
+  k[96 + 48 + 1] = 3;  // d = 17
+  for (int d = 0; d < 32; ++d)
+    if (d != 5 && d != 17) k[static_cast<size_t>(96 + d / 16 * 48 + d % 16)] = 0;
+  v[6] = 7;
+  v[9] = -11;
+  std::vector<float> q(32), o(2, kNan), k_scales(6, kNan), v_scales(6, kNan);
+  q[5] = 10;
+  q[17] = 100;
+  k_scales[3] = 0.5f;
+  v_scales[3] = 0.25f;
+  float lse = kNan;
+  AttentionArgs args;
+  args.q = q.data();
+  args.q_row_stride = 32;
+  args.out = o.data();
+  args.out_row_stride = 2;
+  args.lse = &lse;
+  KvView& kv = args.kv;
+  kv.k = k.data();
+  kv.v = v.data();
+  kv.dtype = spec.kv_dtype;
+  kv.page_size = 3;
+  kv.form = KvForm::x_packed;
+  kv.k_page_stride = 96;
+  kv.k_slot_stride = 16;
+  kv.k_chunk_stride = 48;
+  kv.v_page_stride = 6;
+  kv.v_slot_stride = 1;
+  kv.v_dim_stride = 3;
+  kv.k_scale = 2;
+  kv.v_scale = 8;
+  kv.k_scales = k_scales.data();
+  kv.v_scales = v_scales.data();
+  kv.scale_page_stride = 3;
+  kv.scale_slot_stride = 1;
+  ThreadPool pool(1);
+  Stream stream(pool);
+  const auto backend = make_torch_native();
+  const auto plan = backend->plan(spec, {1, 1, 1, 1}, meta, {}, stream);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  backend->forward_extend(**plan, args, stream);
+  EXPECT_EQ(lse, (10 * 2 + 100 * 3) * 2 * 0.5f);
+  EXPECT_EQ(o, (std::vector<float>{7 * 8 * 0.25f, -11 * 8 * 0.25f}));
+}
+
 TEST(TorchNative, PlanRefusesWhatDisagrees) {
   ThreadPool pool(1);
   Stream stream(pool);
@@ -367,6 +432,29 @@ TEST(TorchNative, PlanRefusesWhatDisagrees) {
   EXPECT_THAT(refusal([&](auto&, AttentionSpec& s) { s.mask.tree = true; }), HasSubstr("tree_size"));
   EXPECT_THAT(refusal([&](auto&, AttentionSpec& s) { s.mask.packed = true, s.mask.causal = false; }),
               HasSubstr("packed_offsets"));
+  // Lists of pages: 3 and 1 are needed.
+  const std::vector<int32_t> lists = {1, 4, 6}, falling = {4, 1, 6}, few = {0, 2, 6}, far = {0, 3, 7};
+  const auto listed = [&](const std::vector<int32_t>& indptr, std::span<const int32_t> indices) {
+    return refusal([&](BatchMeta& m, auto&) {
+      m.page_table = {};
+      m.kv_indptr = indptr;
+      m.kv_indices = indices;
+    });
+  };
+  EXPECT_EQ(listed(lists, table), "accepted");
+  EXPECT_THAT(listed(falling, table), HasSubstr("kv_indptr decreases"));
+  EXPECT_THAT(listed(far, table), HasSubstr("kv_indptr points outside"));
+  EXPECT_THAT(listed({-1, 3, 6}, table), HasSubstr("kv_indptr points outside"));
+  EXPECT_THAT(listed(few, table), HasSubstr("kv_indptr lists 2 pages for sequence 0; its 9 keys need 3"));
+  EXPECT_THAT(listed({0, 3}, table), HasSubstr("kv_indptr has 2 entries"));
+  EXPECT_THAT(listed(lists, {}), HasSubstr("kv_indptr points outside"));
+  EXPECT_THAT(refusal([&](BatchMeta& m, auto&) { m.kv_indptr = lists, m.kv_indices = table; }),
+              HasSubstr("give one of them"));
+  EXPECT_THAT(refusal([&](auto&, AttentionSpec& s) { s.kv_x_packed = true, s.head_dim = 6; }),
+              HasSubstr("multiple of 4"));
+  EXPECT_THAT(refusal([&](auto&, AttentionSpec& s) { s.kv_dtype = KvCacheDType::nvfp4; }),
+              HasSubstr("kv_cache_dtype not supported (--kv-cache-dtype auto|float32|float16|bfloat16|"
+                        "fp8_e4m3|fp8_e5m2|int8_per_token_head)"));
   EXPECT_THAT(refusal([&](auto&, AttentionSpec& s) { s.head_dim = 1025; }),
               HasSubstr("head_size not supported"));
 }

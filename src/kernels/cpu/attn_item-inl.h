@@ -144,7 +144,7 @@ class ItemRun {
   }
 
   void add_tile(const Tile<T>& tile, const Tile<T>* next) {
-    if (item_.rows >= attn::kWidenRows) {
+    if (item_.rows >= attn::kWidenRows || a_.kv.x_packed) {
       const float* k_rows[attn::kTileKeys];
       const float* v_rows[attn::kTileKeys];
       widen_tile(a_, tile, next, k_, v_, k_rows, v_rows);
@@ -168,10 +168,25 @@ class ItemRun {
       __builtin_memset(scores_ + r * attn::kTileKeys, 0, sizeof(float) * attn::kTileKeys);
     }
     // A masked value counts 0 x V: only where it is finite is that 0.
-    if (tile.uniform || all_finite(values, a_.dv, tile.any)) return add_values<E>(tile, values);
+    if (tile.uniform || (finite_scales(tile) && all_finite(values, a_.dv, tile.any)))
+      return add_values<E>(tile, values);
     for (int r = 0; r < item_.rows; ++r)
       accumulate_seen(scores_ + r * attn::kTileKeys, values, a_.dv, tile.seen[r], alpha_[r],
                       now_.o + r * a_.layout.dvp);
+  }
+
+  /// The scales of V are in the weights already: those of unseen keys too, as 0 x scale.
+  bool finite_scales(const Tile<T>& tile) const {
+    if (a_.kv.v_scales == nullptr) return true;
+    Vec sum = zero();
+    for (int j = 0; j < attn::kTileKeys; j += Vec::kLanes)
+      sum = fma(zero(), load(tile.v_scale + j), sum);
+    return reduce_add(sum) == 0.0f;
+  }
+
+  static void multiply(float* s, const float* by) {
+    for (int j = 0; j < attn::kTileKeys; j += Vec::kLanes)
+      store(s + j, load(s + j) * load(by + j));
   }
 
   uint64_t group_seen(const Tile<T>& tile, int row, int width) const {
@@ -232,7 +247,9 @@ class ItemRun {
                      score.bias_first - (seq_.n_k - seq_.n_q);
       }
     }
+    if (a_.kv.k_scales != nullptr) multiply(s, tile.k_scale);
     alpha_[r] = softmax_row(s, seen, score, {now_.m + r, lanes_ + r * attn::kPadFloats});
+    if (a_.kv.v_scales != nullptr) multiply(s, tile.v_scale);  // for P V only: the sum of P is taken
   }
 
   template <class E>
@@ -273,9 +290,13 @@ class ItemRun {
 
 inline void run_item(const attn::Params& a, const attn::Item& item, float* scratch) {
   switch (a.kv.dtype) {
-    case DType::f32: return ItemRun<float>(a, item, scratch).run();
-    case DType::f16: return ItemRun<fp16>(a, item, scratch).run();
-    case DType::bf16: return ItemRun<bf16>(a, item, scratch).run();
+    case KvCacheDType::float32: return ItemRun<float>(a, item, scratch).run();
+    case KvCacheDType::float16: return ItemRun<fp16>(a, item, scratch).run();
+    case KvCacheDType::bfloat16: return ItemRun<bf16>(a, item, scratch).run();
+    case KvCacheDType::fp8_e4m3: return ItemRun<e4m3>(a, item, scratch).run();
+    case KvCacheDType::fp8_e5m2: return ItemRun<e5m2>(a, item, scratch).run();
+    case KvCacheDType::int8_per_token_head: return ItemRun<int8_t>(a, item, scratch).run();
+    default: __builtin_unreachable();  // the backend has checked it
   }
 }
 

@@ -58,6 +58,7 @@ inline void finish_row(const attn::Params& a, int64_t token, int head, float m, 
       lse = sink;
     }
   }
+  weight *= a.v_scale;
   const int64_t at = token * a.out_stride + static_cast<int64_t>(head) * a.dv;
   switch (a.dtype) {
     case DType::f32: store_output(static_cast<float*>(a.out) + at, o, weight, a.dv); break;

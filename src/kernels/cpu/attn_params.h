@@ -43,14 +43,19 @@ struct MergeItem {
 };
 
 /// Pages of one layer: element (page, head, slot, d) of K at k[page * k_page + head * k_head + slot * k_slot
-/// + d].
+/// + d]; with x_packed at [... + d / x * k_chunk + d % x] for K and [... + d * v_dim] for V.
 struct Pages {
   const void* k = nullptr;
   const void* v = nullptr;
-  DType dtype = DType::f32;
+  KvCacheDType dtype = KvCacheDType::float32;
   int32_t page_size = 1;
   int64_t k_page = 0, k_head = 0, k_slot = 0;
   int64_t v_page = 0, v_head = 0, v_slot = 0;
+  bool x_packed = false;
+  int64_t k_chunk = 0, v_dim = 0;
+  const float* k_scales = nullptr;  // of each (page, head, slot), or null for both
+  const float* v_scales = nullptr;
+  int64_t scale_page = 0, scale_head = 0, scale_slot = 0;
 };
 
 /// Where the arrays of a scratch slot lie, in floats; all multiples of kPadFloats (one cache line).
@@ -71,7 +76,9 @@ struct Params {
   ScratchLayout layout;
   int32_t num_heads = 0, num_kv_heads = 0, group = 1;  // group = num_heads / num_kv_heads
   int32_t d = 0, dv = 0;                               // multiples of 8
-  float scale = 1.0f, softcap = 0.0f;
+  float scale = 1.0f;    // of q . k as loaded: the spec's, the layer's K scale and the load factor
+  float v_scale = 1.0f;  // of V as loaded
+  float softcap = 0.0f;
   DType dtype = DType::f32;  // Q and O
   const void* q = nullptr;   // [Tq, num_heads, d], rows q_stride apart
   int64_t q_stride = 0;

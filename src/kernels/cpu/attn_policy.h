@@ -3,6 +3,8 @@
 // result; the others only schedule.
 #include <cstdint>
 
+#include "fovea/dtype.h"
+
 namespace fovea::attn {
 
 /// Keys a tile (bits). One 64-bit word is a row's mask; 64 keys x 128 floats of K are one L1 cache (32 KiB)
@@ -47,6 +49,12 @@ inline constexpr int64_t kMaxPartialBytes = int64_t{32} << 20;
 /// Scratch rows are padded to this many floats for every instruction set, so that sizes depend on none.
 inline constexpr int kPadFloats = 16;
 inline constexpr int kPadPanel = 64;  // a whole panel of P V
+
+/// What load() of kernels/cpu/simd.h leaves to be multiplied: it gives e4m3 times 2^-8, which saves a product
+/// an element. A power of two, so that no bit changes; it goes into the softmax scale and into O.
+constexpr float load_factor(KvCacheDType dtype) {
+  return dtype == KvCacheDType::fp8_e4m3 ? 256.0f : 1.0f;
+}
 
 /// Weights below e^-87 of the largest are 0: e^-87.3 is the least normal float, and subnormal factors cost
 /// tens of cycles on some CPUs.

@@ -5,22 +5,6 @@
 
 namespace fovea::FOVEA_SIMD_NAMESPACE {
 
-/// tanh, saturating, about 2 ulp. Below 0.625 Cephes' tanhf: x + x^3 P(x^2); else 1 - 2 / (e^2x + 1), whose
-/// subtraction no longer cancels. NaN stays NaN.
-FOVEA_INLINE Vec tanh(Vec x) {
-  const Vec magnitude = max(zero() - x, x);
-  const Vec z = x * x;
-  Vec p = set1(-5.70498872745e-3f);
-  p = fma(p, z, set1(2.06390887954e-2f));
-  p = fma(p, z, set1(-5.37397155531e-2f));
-  p = fma(p, z, set1(1.33314422036e-1f));
-  p = fma(p, z, set1(-3.33332819422e-1f));
-  const Vec small = fma(p * z, x, x);
-  Vec large = set1(1.0f) - set1(2.0f) / (exp(magnitude + magnitude) + set1(1.0f));
-  large = select_less(x, zero(), zero() - large, large);
-  return select_less(magnitude, set1(0.625f), small, large);
-}
-
 /// What turns a dot product of one row into a score, apart from the mask.
 struct RowScore {
   float scale = 1.0f, softcap = 0.0f;

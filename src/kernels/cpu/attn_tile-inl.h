@@ -67,6 +67,8 @@ struct Tile {
   uint64_t seen[attn::kBlockRows];
   const T* k[attn::kTileKeys];  // unseen keys point to zeros: their page may be gone
   const T* v[attn::kTileKeys];
+  // Only where the cache has scales of its own for each token and head; 0 for unseen keys.
+  float k_scale[attn::kTileKeys], v_scale[attn::kTileKeys];
 };
 
 /// Fills `seen`, `any` and `uniform` of the tile that begins at `start`.
@@ -90,6 +92,32 @@ void find_seen(const attn::Params& a, const attn::Item& item, int64_t start, Til
   tile.uniform = any == all;
 }
 
+/// Asks for the scales of the kTileKeys keys from `start` on, which are not of this tile but of the one
+/// after: they are read when a tile is found, and each line would be a miss. Addresses are only asked for:
+/// the pages of keys that nobody sees may be no pages. Inlined by force: the compiler drops calls of a
+/// function that does nothing but prefetch.
+FOVEA_INLINE void prefetch_scales(const attn::Params& a, const attn::Item& item, int64_t start) {
+  const attn::Pages& kv = a.kv;
+  const attn::Sequence& seq = a.seqs[item.seq];
+  const int64_t end = start + attn::kTileKeys < seq.n_k ? start + attn::kTileKeys : seq.n_k;
+  const int64_t line = kv.scale_slot > 0 && kv.scale_slot < 16 ? 16 / kv.scale_slot : 1;  // keys a line
+  for (int64_t j = start; j < end;) {
+    const int64_t slot = j % kv.page_size;
+    const int64_t count = kv.page_size - slot < end - j ? kv.page_size - slot : end - j;
+    const auto page = static_cast<uint64_t>(seq.pages[j / kv.page_size]);
+    const uint64_t at = page * static_cast<uint64_t>(kv.scale_page) +
+                        static_cast<uint64_t>(item.kv_head * kv.scale_head + slot * kv.scale_slot);
+    for (int64_t i = 0; i < count; i += line) {
+      const uint64_t bytes = (at + static_cast<uint64_t>(i * kv.scale_slot)) * sizeof(float);
+      __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uint64_t>(kv.k_scales) + bytes), 0,
+                         2);
+      __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uint64_t>(kv.v_scales) + bytes), 0,
+                         2);
+    }
+    j += count;
+  }
+}
+
 /// Points k and v of a tile at its keys, reading the table entries of seen keys only.
 template <class T>
 void find_keys(const attn::Params& a, const attn::Item& item, const T* zeros, Tile<T>& tile) {
@@ -97,6 +125,8 @@ void find_keys(const attn::Params& a, const attn::Item& item, const T* zeros, Ti
   const int32_t* pages = a.seqs[item.seq].pages;
   const T* k = static_cast<const T*>(kv.k) + item.kv_head * kv.k_head;
   const T* v = static_cast<const T*>(kv.v) + item.kv_head * kv.v_head;
+  const int64_t scale_base = item.kv_head * kv.scale_head;
+  if (kv.k_scales != nullptr) prefetch_scales(a, item, tile.start + attn::kTileKeys);
   int64_t entry = tile.start / kv.page_size;
   int64_t slot = tile.start % kv.page_size;
   for (int j = 0; j < attn::kTileKeys;) {
@@ -106,14 +136,20 @@ void find_keys(const attn::Params& a, const attn::Item& item, const T* zeros, Ti
       const int64_t page = pages[entry];
       const T* k_row = k + page * kv.k_page + slot * kv.k_slot;
       const T* v_row = v + page * kv.v_page + slot * kv.v_slot;
+      const int64_t scale = scale_base + page * kv.scale_page + slot * kv.scale_slot;
       for (int64_t i = 0; j < end; ++i, ++j) {
         const bool seen = (tile.any >> j) & 1;
         tile.k[j] = seen ? k_row + i * kv.k_slot : zeros;
         tile.v[j] = seen ? v_row + i * kv.v_slot : zeros;
+        if (kv.k_scales == nullptr) continue;
+        tile.k_scale[j] = seen ? kv.k_scales[scale + i * kv.scale_slot] : 0.0f;
+        tile.v_scale[j] = seen ? kv.v_scales[scale + i * kv.scale_slot] : 0.0f;
       }
     } else {
-      for (; j < end; ++j)
+      for (; j < end; ++j) {
         tile.k[j] = tile.v[j] = zeros;
+        tile.k_scale[j] = tile.v_scale[j] = 0.0f;
+      }
     }
     ++entry;
     slot = 0;
@@ -155,6 +191,61 @@ FOVEA_INLINE void widen(const T* in, int n, float* out) {
   if (c < n) store(out + c, load_n(in + c, n - c));
 }
 
+/// A key of the x-packed layout, whose chunks of x elements are k_chunk apart, widened like widen(). x is 4,
+/// 8 or 16 elements and divides d.
+template <class T>
+FOVEA_INLINE void widen_chunks(const T* in, int64_t chunk, int d, float* out) {
+  constexpr int kX = 16 / static_cast<int>(sizeof(T));
+  constexpr int kStep = kX < Vec::kLanes ? kX : Vec::kLanes;
+  for (int c = 0; c < d; c += kStep)
+    store_n(out + c, load_n(in + c / kX * chunk + c % kX, kStep), kStep);
+  for (int c = d; c % Vec::kLanes != 0; ++c)
+    out[c] = 0.0f;
+}
+
+/// The values of `count` keys whose slots lie side by side, with elements `stride` apart, widened into the
+/// panels of key 0 on: whole vectors of slots are read and transposed.
+template <class T>
+void widen_columns(const T* in, int count, int64_t stride, int dv, float* out) {
+  constexpr int kLanes = Vec::kLanes;
+  constexpr int kWidth = attn::kPanelVecs<kLanes> * kLanes;
+  for (int c = 0; c < dv; c += kLanes) {
+    Vec rows[kLanes];
+    for (int i = 0; i < kLanes; ++i)
+      rows[i] = c + i < dv ? load_n(in + (c + i) * stride, count) : zero();
+    transpose(rows);
+    for (int j = 0; j < count; ++j)
+      store(out + c / kWidth * kWidth * attn::kTileKeys + j * kWidth + c % kWidth, rows[j]);
+  }
+}
+
+/// widen_tile() for the x-packed layout. Unseen keys point to plain zeros, not to a page.
+template <class T>
+void widen_packed_tile(const attn::Params& a, const Tile<T>& tile, float* k, float* v) {
+  constexpr int kLanes = Vec::kLanes;
+  constexpr int kWidth = attn::kPanelVecs<kLanes> * kLanes;
+  const auto seen = [&](int j) { return (tile.any >> j & 1) != 0; };
+  for (int j = 0; j < attn::kTileKeys; ++j) {
+    if (seen(j))
+      widen_chunks(tile.k[j], a.kv.k_chunk, a.d, k + j * a.layout.dp);
+    else
+      widen(tile.k[j], a.d, k + j * a.layout.dp);
+  }
+  for (int j = 0; j < attn::kTileKeys;) {
+    int count = 1;
+    if (seen(j)) {
+      while (count < kLanes && j + count < attn::kTileKeys && seen(j + count) &&
+             tile.v[j + count] == tile.v[j] + count)
+        ++count;
+      widen_columns(tile.v[j], count, a.kv.v_dim, a.dv, v + j * kWidth);
+    } else {
+      for (int c = 0; c < a.dv; c += kWidth)
+        widen(tile.v[j] + c, a.dv - c < kWidth ? a.dv - c : kWidth, v + c * attn::kTileKeys + j * kWidth);
+    }
+    j += count;
+  }
+}
+
 /// Keys and values of a tile widened to scratch: k [kTileKeys, dp] padded with zeros, v in panels
 /// [dvp / width, kTileKeys, width]; k_rows and v_rows receive the pointers. `next` (null = none) is
 /// prefetched.
@@ -164,15 +255,21 @@ void widen_tile(const attn::Params& a, const Tile<T>& tile, const Tile<T>* next,
   constexpr int kWidth = attn::kPanelVecs<Vec::kLanes> * Vec::kLanes;
   for (int j = 0; j < attn::kTileKeys; ++j) {
     if (next != nullptr) {
-      prefetch(next->k[j], a.d);
-      prefetch(next->v[j], a.dv);
+      // A head's elements of an x-packed page lie together as well, if in another order: slot s asks for the
+      // s-th part of them.
+      const bool packed = a.kv.x_packed && (next->any >> j & 1) != 0;
+      const int64_t slot = packed ? (next->start + j) % a.kv.page_size : 0;
+      prefetch(next->k[j] + slot * (a.d - 16 / static_cast<int>(sizeof(T))), a.d);
+      prefetch(next->v[j] + slot * (a.dv - 1), a.dv);
     }
     k_rows[j] = k + j * a.layout.dp;
     v_rows[j] = v + j * kWidth;
+    if (a.kv.x_packed) continue;
     widen(tile.k[j], a.d, k + j * a.layout.dp);
     for (int c = 0; c < a.dv; c += kWidth)
       widen(tile.v[j] + c, a.dv - c < kWidth ? a.dv - c : kWidth, v + c * attn::kTileKeys + j * kWidth);
   }
+  if (a.kv.x_packed) widen_packed_tile(a, tile, k, v);
 }
 
 }  // namespace fovea::FOVEA_SIMD_NAMESPACE

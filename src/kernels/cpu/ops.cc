@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/cpu_features.h"
+#include "kernels/cpu/for_rows.h"
 #include "kernels/cpu/ops_kernels.h"
 
 namespace fovea {
@@ -21,20 +22,16 @@ const OpsKernels& kernels() {
   return kOpsGeneric;
 }
 
-// One core does about 4 elements a nanosecond in cache, and sharing a task costs a few microseconds.
-constexpr int64_t kSharedElements = 1 << 15;
+constexpr int64_t kActivationCost = 4;  // an exp and a division, in elements
 
-/// f(row) for all rows, on one thread or on all. `work`: elements, or as many as cost the same.
+/// f(head, offset of its position's row in the tables) for every head of every row.
 template <class F>
-void for_rows(int64_t rows, int64_t work, ThreadPool& pool, const F& f) {
-  if (work < kSharedElements) {
-    for (int64_t r = 0; r < rows; ++r)
-      f(r);
-    return;
-  }
-  pool.parallel_ranges(rows, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r)
-      f(r);
+void for_heads(float* x, int64_t row_stride, int heads, int head_dim, int64_t half,
+               std::span<const int32_t> positions, ThreadPool& pool, const F& f) {
+  const auto rows = static_cast<int64_t>(positions.size());
+  for_rows(rows, rows * heads * 2 * half, pool, [&](int64_t r) {
+    for (int64_t h = 0; h < heads; ++h)
+      f(x + r * row_stride + h * head_dim, positions[static_cast<size_t>(r)] * half);
   });
 }
 
@@ -52,32 +49,65 @@ void rms_norm(const float* x, int64_t x_stride, const float* weight, float eps, 
   });
 }
 
-void add_rows(float* x, int64_t x_stride, const float* y, int64_t y_stride, int64_t rows, int64_t dim,
-              ThreadPool& pool) {
+void layer_norm(const float* x, int64_t x_stride, const float* weight, const float* bias, float eps, float* y,
+                int64_t y_stride, int64_t rows, int64_t dim, ThreadPool& pool) {
   const OpsKernels& isa = kernels();
-  for_rows(rows, rows * dim, pool, [&](int64_t r) { isa.add(x + r * x_stride, y + r * y_stride, dim); });
+  for_rows(rows, rows * dim, pool, [&](int64_t r) {
+    const float* row = x + r * x_stride;
+    const auto size = static_cast<float>(dim);
+    const float mean = isa.sum(row, dim) / size;
+    const float variance = isa.sum_of_squares_about(row, mean, dim) / size;
+    isa.normalise(row, mean, 1.0f / std::sqrt(variance + eps), weight, bias, y + r * y_stride, dim);
+  });
 }
 
-void silu_mul(const float* gate, const float* up, int64_t in_stride, float* out, int64_t out_stride,
-              int64_t rows, int64_t dim, ThreadPool& pool) {
+void add_rows(float* x, int64_t x_stride, const float* y, int64_t y_stride, float scale, int64_t rows,
+              int64_t dim, ThreadPool& pool) {
   const OpsKernels& isa = kernels();
-  constexpr int64_t kCost = 4;  // an exp and a division
-  for_rows(rows, rows * dim * kCost, pool, [&](int64_t r) {
-    isa.silu_mul(gate + r * in_stride, up + r * in_stride, out + r * out_stride, dim);
-  });
+  for_rows(rows, rows * dim, pool,
+           [&](int64_t r) { isa.add_scaled(x + r * x_stride, y + r * y_stride, scale, dim); });
+}
+
+void scale_rows(float* x, int64_t x_stride, float scale, int64_t rows, int64_t dim, ThreadPool& pool) {
+  const OpsKernels& isa = kernels();
+  for_rows(rows, rows * dim, pool, [&](int64_t r) { isa.scale(x + r * x_stride, scale, dim); });
+}
+
+void softcap_rows(float* x, int64_t x_stride, float cap, int64_t rows, int64_t dim, ThreadPool& pool) {
+  const OpsKernels& isa = kernels();
+  for_rows(rows, rows * dim * kActivationCost, pool,
+           [&](int64_t r) { isa.softcap(x + r * x_stride, cap, dim); });
+}
+
+void activate(Activation f, const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t rows,
+              int64_t dim, ThreadPool& pool) {
+  const auto row = kernels().activate[static_cast<size_t>(f)];
+  for_rows(rows, rows * dim * kActivationCost, pool,
+           [&](int64_t r) { row(x + r * x_stride, y + r * y_stride, dim); });
+}
+
+void activate_mul(Activation f, const float* gate, const float* up, int64_t in_stride, float* out,
+                  int64_t out_stride, int64_t rows, int64_t dim, ThreadPool& pool) {
+  const auto row = kernels().activate_mul[static_cast<size_t>(f)];
+  for_rows(rows, rows * dim * kActivationCost, pool,
+           [&](int64_t r) { row(gate + r * in_stride, up + r * in_stride, out + r * out_stride, dim); });
 }
 
 void rope_neox(float* x, int64_t row_stride, int heads, int head_dim, int rotary_dim,
                std::span<const int32_t> positions, const float* cos, const float* sin, ThreadPool& pool) {
-  const OpsKernels& isa = kernels();
-  const int64_t half = rotary_dim / 2, rows = static_cast<int64_t>(positions.size());
-  for_rows(rows, rows * heads * rotary_dim, pool, [&](int64_t r) {
-    const int64_t table = positions[static_cast<size_t>(r)] * half;
-    for (int64_t h = 0; h < heads; ++h) {
-      float* head = x + r * row_stride + h * head_dim;
-      isa.rotate(head, head + half, cos + table, sin + table, half);
-    }
-  });
+  const auto rotate = kernels().rotate;
+  const int64_t half = rotary_dim / 2;
+  for_heads(x, row_stride, heads, head_dim, half, positions, pool,
+            [&](float* head, int64_t table) { rotate(head, head + half, cos + table, sin + table, half); });
+}
+
+void rope_interleaved(float* x, int64_t row_stride, int heads, int head_dim, int rotary_dim,
+                      std::span<const int32_t> positions, const float* cos, const float* sin,
+                      ThreadPool& pool) {
+  const auto rotate = kernels().rotate_interleaved;
+  const int64_t half = rotary_dim / 2;
+  for_heads(x, row_stride, heads, head_dim, half, positions, pool,
+            [&](float* head, int64_t table) { rotate(head, cos + table, sin + table, half); });
 }
 
 double log_sum_exp(const float* x, int64_t n) {

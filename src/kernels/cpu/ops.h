@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/thread_pool.h"
+#include "kernels/cpu/activation.h"
 
 namespace fovea {
 
@@ -12,18 +13,37 @@ namespace fovea {
 void rms_norm(const float* x, int64_t x_stride, const float* weight, float eps, float* y, int64_t y_stride,
               int64_t rows, int64_t dim, ThreadPool& pool);
 
-/// x += y, for rows of `dim`.
-void add_rows(float* x, int64_t x_stride, const float* y, int64_t y_stride, int64_t rows, int64_t dim,
-              ThreadPool& pool);
+/// y = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias, likewise; the variance divides by dim.
+void layer_norm(const float* x, int64_t x_stride, const float* weight, const float* bias, float eps, float* y,
+                int64_t y_stride, int64_t rows, int64_t dim, ThreadPool& pool);
 
-/// out = silu(gate) * up, silu(z) = z / (1 + e^-z).
-void silu_mul(const float* gate, const float* up, int64_t in_stride, float* out, int64_t out_stride,
-              int64_t rows, int64_t dim, ThreadPool& pool);
+/// x += scale * y, for rows of `dim`; the sum is rounded once (also at scale = 1).
+void add_rows(float* x, int64_t x_stride, const float* y, int64_t y_stride, float scale, int64_t rows,
+              int64_t dim, ThreadPool& pool);
+
+/// x *= scale.
+void scale_rows(float* x, int64_t x_stride, float scale, int64_t rows, int64_t dim, ThreadPool& pool);
+
+/// x = cap * tanh(x / cap).
+void softcap_rows(float* x, int64_t x_stride, float cap, int64_t rows, int64_t dim, ThreadPool& pool);
+
+/// y = f(x). In place (y == x) is allowed.
+void activate(Activation f, const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t rows,
+              int64_t dim, ThreadPool& pool);
+
+/// out = f(gate) * up. In place (out == gate or up) is allowed.
+void activate_mul(Activation f, const float* gate, const float* up, int64_t in_stride, float* out,
+                  int64_t out_stride, int64_t rows, int64_t dim, ThreadPool& pool);
 
 /// Rotates the first `rotary_dim` elements of each head in place, NeoX style (pairs t, t + rotary_dim / 2),
 /// by positions[row]; cos and sin are tables [max_position, rotary_dim / 2].
 void rope_neox(float* x, int64_t row_stride, int heads, int head_dim, int rotary_dim,
                std::span<const int32_t> positions, const float* cos, const float* sin, ThreadPool& pool);
+
+/// The same, GPT-J style: pairs (2t, 2t + 1).
+void rope_interleaved(float* x, int64_t row_stride, int heads, int head_dim, int rotary_dim,
+                      std::span<const int32_t> positions, const float* cos, const float* sin,
+                      ThreadPool& pool);
 
 /// log of the sum of e^x over [0, n), and the index of the largest x (lowest on a tie; NaN is never largest,
 /// -1 when every x is NaN).

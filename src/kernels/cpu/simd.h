@@ -5,7 +5,7 @@
 // standard header: an inline function of it, compiled for AVX-512, could be the copy that the linker keeps.
 #include <cstdint>
 
-#include "base/float16.h"
+#include "base/float8.h"
 
 #if defined(__AVX512F__) || defined(__AVX2__)
 // g++-12 takes the deliberately undefined sources of some AVX-512 intrinsics for mistakes of ours.
@@ -29,6 +29,13 @@
 #define FOVEA_INLINE inline __attribute__((always_inline))
 
 namespace fovea::FOVEA_SIMD_NAMESPACE {
+
+/// An fp8 format as its encoder sees it (base/float8.h has the plain one).
+struct Fp8Format {
+  uint32_t drop, bias;      // fp32 mantissa bits dropped; (127 - the format's bias) at its exponent's place
+  float max, least, magic;  // largest number, least normal one, the number whose ulp is the least subnormal
+  uint32_t top;             // code of max
+};
 
 #if defined(__AVX512F__)
 
@@ -121,6 +128,51 @@ FOVEA_INLINE void store_n(bf16* p, Vec a, int n) {
 FOVEA_INLINE void store_n(fp16* p, Vec a, int n) {
   const __m256i half = _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   _mm256_mask_storeu_epi16(p, static_cast<__mmask16>((1u << n) - 1u), half);
+}
+/// The lanes' stored codes widened: e4m3 times 2^-8 (see kLoadFactor), e5m2 and int8 as they are.
+FOVEA_INLINE Vec widen_codes(const e4m3*, __m128i codes) {
+  // Exponent and mantissa moved into an fp16's are the number times 2^-8, subnormals too; 0x7f is not NaN
+  // there.
+  const __m256i words = _mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 7);
+  const __m256i halves = _mm256_and_si256(words, _mm256_set1_epi16(static_cast<int16_t>(0xbf80)));
+  const __mmask16 numbers = _mm_cmpneq_epu8_mask(_mm_or_si128(codes, _mm_set1_epi8(-128)), _mm_set1_epi8(-1));
+  return {_mm512_mask_cvtph_ps(_mm512_set1_ps(__builtin_nanf("")), numbers, halves)};
+}
+FOVEA_INLINE Vec widen_codes(const e5m2*, __m128i codes) {
+  return {_mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(codes), 8))};
+}
+FOVEA_INLINE Vec widen_codes(const int8_t*, __m128i codes) {
+  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes))};
+}
+template <class T>
+FOVEA_INLINE Vec load_codes(const T* p, int n) {
+  if (n == 16) return widen_codes(p, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return widen_codes(p, _mm_maskz_loadu_epi8(static_cast<__mmask16>((1u << n) - 1u), p));
+}
+FOVEA_INLINE __m512i fp8_codes(Vec a, const Fp8Format& f) {
+  const __m512i bits = _mm512_castps_si512(a.v);
+  const __m512i magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
+  const __m512 size = _mm512_castsi512_ps(magnitude);
+  const __m128i drop = _mm_cvtsi32_si128(static_cast<int>(f.drop));
+  const __m512i odd = _mm512_and_si512(_mm512_srl_epi32(magnitude, drop), _mm512_set1_epi32(1));
+  const __m512i half = _mm512_set1_epi32((1 << (f.drop - 1)) - 1);
+  const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(magnitude, half), odd);
+  __m512i code =
+      _mm512_sub_epi32(_mm512_srl_epi32(rounded, drop), _mm512_set1_epi32(static_cast<int>(f.bias)));
+  const __m512 magic = _mm512_set1_ps(f.magic);
+  const __m512i small =
+      _mm512_sub_epi32(_mm512_castps_si512(_mm512_add_ps(size, magic)), _mm512_castps_si512(magic));
+  code = _mm512_mask_mov_epi32(code, _mm512_cmp_ps_mask(size, _mm512_set1_ps(f.least), _CMP_LT_OQ), small);
+  code = _mm512_mask_mov_epi32(code, _mm512_cmp_ps_mask(size, _mm512_set1_ps(f.max), _CMP_GE_OQ),
+                               _mm512_set1_epi32(static_cast<int>(f.top)));
+  code = _mm512_mask_mov_epi32(code, _mm512_cmp_ps_mask(size, size, _CMP_UNORD_Q), _mm512_set1_epi32(0x7f));
+  return _mm512_or_si512(code, _mm512_and_si512(_mm512_srli_epi32(bits, 24), _mm512_set1_epi32(0x80)));
+}
+FOVEA_INLINE void store_codes(void* p, __m512i codes, int n) {
+  _mm512_mask_cvtepi32_storeu_epi8(p, static_cast<__mmask16>((1u << n) - 1u), codes);
+}
+FOVEA_INLINE void store_n(int8_t* p, Vec a, int n) {
+  store_codes(p, _mm512_cvtps_epi32(a.v), n);
 }
 /// Bit i of `bits` set ? x : y in lane i.
 FOVEA_INLINE Vec select_bits(uint32_t bits, Vec x, Vec y) {
@@ -238,6 +290,65 @@ FOVEA_INLINE void store_n(bf16* p, Vec a, int n) {
 FOVEA_INLINE void store_n(fp16* p, Vec a, int n) {
   store_halves(p, _mm256_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), n);
 }
+FOVEA_INLINE Vec widen_codes(const e4m3*, __m128i codes) {
+  const __m128i words = _mm_slli_epi16(_mm_cvtepi8_epi16(codes), 7);
+  const __m128i largest = _mm_set1_epi16(0x3f80);
+  const __m128i nan = _mm_cmpeq_epi16(_mm_and_si128(words, largest), largest);
+  const __m128i halves = _mm_and_si128(words, _mm_set1_epi16(static_cast<int16_t>(0xbf80)));
+  return {_mm256_cvtph_ps(_mm_or_si128(halves, _mm_and_si128(nan, _mm_set1_epi16(0x7e00))))};
+}
+FOVEA_INLINE Vec widen_codes(const e5m2*, __m128i codes) {
+  return {_mm256_cvtph_ps(_mm_slli_epi16(_mm_cvtepu8_epi16(codes), 8))};
+}
+FOVEA_INLINE Vec widen_codes(const int8_t*, __m128i codes) {
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes))};
+}
+template <class T>
+FOVEA_INLINE Vec load_codes(const T* p, int n) {
+  uint64_t codes = 0;
+  if (n == 8) {
+    __builtin_memcpy(&codes, p, 8);
+  } else {
+    for (int i = 0; i < n; ++i)
+      codes |= static_cast<uint64_t>(reinterpret_cast<const uint8_t*>(p)[i]) << (8 * i);
+  }
+  return widen_codes(p, _mm_cvtsi64_si128(static_cast<int64_t>(codes)));
+}
+FOVEA_INLINE __m256i fp8_codes(Vec a, const Fp8Format& f) {
+  const __m256i bits = _mm256_castps_si256(a.v);
+  const __m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
+  const __m256 size = _mm256_castsi256_ps(magnitude);
+  const __m128i drop = _mm_cvtsi32_si128(static_cast<int>(f.drop));
+  const __m256i odd = _mm256_and_si256(_mm256_srl_epi32(magnitude, drop), _mm256_set1_epi32(1));
+  const __m256i half = _mm256_set1_epi32((1 << (f.drop - 1)) - 1);
+  const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(magnitude, half), odd);
+  __m256i code =
+      _mm256_sub_epi32(_mm256_srl_epi32(rounded, drop), _mm256_set1_epi32(static_cast<int>(f.bias)));
+  const __m256 magic = _mm256_set1_ps(f.magic);
+  const __m256i small =
+      _mm256_sub_epi32(_mm256_castps_si256(_mm256_add_ps(size, magic)), _mm256_castps_si256(magic));
+  const auto put = [&code](__m256 where, __m256i what) __attribute__((always_inline)) {
+    code = _mm256_blendv_epi8(code, what, _mm256_castps_si256(where));
+  };
+  put(_mm256_cmp_ps(size, _mm256_set1_ps(f.least), _CMP_LT_OQ), small);
+  put(_mm256_cmp_ps(size, _mm256_set1_ps(f.max), _CMP_GE_OQ), _mm256_set1_epi32(static_cast<int>(f.top)));
+  put(_mm256_cmp_ps(size, size, _CMP_UNORD_Q), _mm256_set1_epi32(0x7f));
+  return _mm256_or_si256(code, _mm256_and_si256(_mm256_srli_epi32(bits, 24), _mm256_set1_epi32(0x80)));
+}
+FOVEA_INLINE void store_codes(void* p, __m256i codes, int n) {
+  const __m256i low = _mm256_and_si256(codes, _mm256_set1_epi32(0xff));
+  const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
+  const auto bytes = static_cast<uint64_t>(_mm_cvtsi128_si64(_mm_packus_epi16(words, words)));
+  if (n == 8) {
+    __builtin_memcpy(p, &bytes, 8);
+  } else {
+    for (int i = 0; i < n; ++i)
+      static_cast<uint8_t*>(p)[i] = static_cast<uint8_t>(bytes >> (8 * i));
+  }
+}
+FOVEA_INLINE void store_n(int8_t* p, Vec a, int n) {
+  store_codes(p, _mm256_cvtps_epi32(a.v), n);
+}
 FOVEA_INLINE Vec select_bits(uint32_t bits, Vec x, Vec y) {
   const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
   const __m256i set = _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), lane);
@@ -337,6 +448,31 @@ FOVEA_INLINE void store_n(fp16* p, Vec a, int n) {
   for (int i = 0; i < n; ++i)
     p[i].bits = float_to_fp16(a.v[i]);
 }
+FOVEA_INLINE float widen_code(e4m3 code) {
+  return e4m3_to_float(code.bits) * 0x1p-8f;
+}
+FOVEA_INLINE float widen_code(e5m2 code) {
+  return e5m2_to_float(code.bits);
+}
+FOVEA_INLINE float widen_code(int8_t code) {
+  return static_cast<float>(code);
+}
+template <class T>
+FOVEA_INLINE Vec load_codes(const T* p, int n) {
+  FOVEA_LANES(i < n ? widen_code(p[i]) : 0.0f);
+}
+FOVEA_INLINE void store_n(e4m3* p, Vec a, int n) {
+  for (int i = 0; i < n; ++i)
+    p[i].bits = float_to_e4m3(a.v[i]);
+}
+FOVEA_INLINE void store_n(e5m2* p, Vec a, int n) {
+  for (int i = 0; i < n; ++i)
+    p[i].bits = float_to_e5m2(a.v[i]);
+}
+FOVEA_INLINE void store_n(int8_t* p, Vec a, int n) {
+  for (int i = 0; i < n; ++i)
+    p[i] = static_cast<int8_t>(__builtin_rintf(a.v[i]));
+}
 FOVEA_INLINE Vec select_bits(uint32_t bits, Vec x, Vec y) {
   FOVEA_LANES((bits >> i) & 1u ? x.v[i] : y.v[i]);
 }
@@ -346,6 +482,34 @@ FOVEA_INLINE Vec lane_index() {
 #undef FOVEA_LANES
 
 #endif
+
+#if defined(__AVX512F__) || defined(__AVX2__)
+/// The first n lanes as base/float8.h writes them.
+FOVEA_INLINE void store_n(e4m3* p, Vec a, int n) {
+  store_codes(p, fp8_codes(a, {20, 120u << 3, kE4m3Max, 0x1p-6f, 0x1p14f, 0x7e}), n);
+}
+FOVEA_INLINE void store_n(e5m2* p, Vec a, int n) {
+  store_codes(p, fp8_codes(a, {21, 112u << 2, kE5m2Max, 0x1p-14f, 0x1p7f, 0x7b}), n);
+}
+#endif
+FOVEA_INLINE Vec load(const e4m3* p) {
+  return load_codes(p, Vec::kLanes);
+}
+FOVEA_INLINE Vec load(const e5m2* p) {
+  return load_codes(p, Vec::kLanes);
+}
+FOVEA_INLINE Vec load(const int8_t* p) {
+  return load_codes(p, Vec::kLanes);
+}
+FOVEA_INLINE Vec load_n(const e4m3* p, int n) {
+  return load_codes(p, n);
+}
+FOVEA_INLINE Vec load_n(const e5m2* p, int n) {
+  return load_codes(p, n);
+}
+FOVEA_INLINE Vec load_n(const int8_t* p, int n) {
+  return load_codes(p, n);
+}
 
 /// Sum of all lanes by halves: lane i + lane i + kLanes / 2, and so on. The order never varies.
 FOVEA_INLINE float reduce_add(Vec a) {
@@ -401,6 +565,61 @@ FOVEA_INLINE Vec reduce_add_all(const Vec (&a)[Vec::kLanes]) {
 #endif
 }
 
+/// Row i, lane j <-> row j, lane i.
+FOVEA_INLINE void transpose(Vec (&a)[Vec::kLanes]) {
+#if defined(__AVX512F__) || defined(__AVX2__)
+#if defined(__AVX512F__)
+  using Register = __m512;
+#define FOVEA_MM(name) _mm512_##name
+#else
+  using Register = __m256;
+#define FOVEA_MM(name) _mm256_##name
+#endif
+  // In each 128-bit lane the 4 x 4 blocks of four rows are transposed: q[4 i + k], lane l = column 4 l + k of
+  // the rows 4 i .. 4 i + 3. Then lanes go to their places.
+  Register q[Vec::kLanes];
+  const auto pair = [](Register x, Register y, bool high) __attribute__((always_inline)) {
+    const auto dx = FOVEA_MM(castps_pd)(x), dy = FOVEA_MM(castps_pd)(y);
+    return FOVEA_MM(castpd_ps)(high ? FOVEA_MM(unpackhi_pd)(dx, dy) : FOVEA_MM(unpacklo_pd)(dx, dy));
+  };
+#pragma GCC unroll 4
+  for (int i = 0; i < Vec::kLanes; i += 4) {
+    const Register low0 = FOVEA_MM(unpacklo_ps)(a[i].v, a[i + 1].v);
+    const Register high0 = FOVEA_MM(unpackhi_ps)(a[i].v, a[i + 1].v);
+    const Register low1 = FOVEA_MM(unpacklo_ps)(a[i + 2].v, a[i + 3].v);
+    const Register high1 = FOVEA_MM(unpackhi_ps)(a[i + 2].v, a[i + 3].v);
+    q[i] = pair(low0, low1, false);
+    q[i + 1] = pair(low0, low1, true);
+    q[i + 2] = pair(high0, high1, false);
+    q[i + 3] = pair(high0, high1, true);
+  }
+#undef FOVEA_MM
+#pragma GCC unroll 4
+  for (int k = 0; k < 4; ++k) {
+#if defined(__AVX512F__)
+    const __m512 even0 = _mm512_shuffle_f32x4(q[k], q[4 + k], 0x88);
+    const __m512 odd0 = _mm512_shuffle_f32x4(q[k], q[4 + k], 0xdd);
+    const __m512 even1 = _mm512_shuffle_f32x4(q[8 + k], q[12 + k], 0x88);
+    const __m512 odd1 = _mm512_shuffle_f32x4(q[8 + k], q[12 + k], 0xdd);
+    a[k].v = _mm512_shuffle_f32x4(even0, even1, 0x88);
+    a[4 + k].v = _mm512_shuffle_f32x4(odd0, odd1, 0x88);
+    a[8 + k].v = _mm512_shuffle_f32x4(even0, even1, 0xdd);
+    a[12 + k].v = _mm512_shuffle_f32x4(odd0, odd1, 0xdd);
+#else
+    a[k].v = _mm256_permute2f128_ps(q[k], q[4 + k], 0x20);
+    a[4 + k].v = _mm256_permute2f128_ps(q[k], q[4 + k], 0x31);
+#endif
+  }
+#else
+  for (int i = 0; i < Vec::kLanes; ++i)
+    for (int j = 0; j < i; ++j) {
+      const float x = a[i].v[j];
+      a[i].v[j] = a[j].v[i];
+      a[j].v[i] = x;
+    }
+#endif
+}
+
 FOVEA_INLINE float reduce_max(Vec a) {
 #if defined(__AVX512F__)
   return _mm512_reduce_max_ps(a.v);
@@ -432,6 +651,22 @@ FOVEA_INLINE Vec exp(Vec x) {
   p = fma(p, r, set1(5.0000001201e-1f));
   p = fma(p, r * r, r + set1(1.0f));
   return select_less(x, set1(-103.97f), zero(), scale2(p, n));
+}
+
+/// tanh, saturating, about 2 ulp. Below 0.625 Cephes' tanhf: x + x^3 P(x^2); else 1 - 2 / (e^2x + 1), whose
+/// subtraction no longer cancels. NaN stays NaN.
+FOVEA_INLINE Vec tanh(Vec x) {
+  const Vec magnitude = max(zero() - x, x);
+  const Vec z = x * x;
+  Vec p = set1(-5.70498872745e-3f);
+  p = fma(p, z, set1(2.06390887954e-2f));
+  p = fma(p, z, set1(-5.37397155531e-2f));
+  p = fma(p, z, set1(1.33314422036e-1f));
+  p = fma(p, z, set1(-3.33332819422e-1f));
+  const Vec small = fma(p * z, x, x);
+  Vec large = set1(1.0f) - set1(2.0f) / (exp(magnitude + magnitude) + set1(1.0f));
+  large = select_less(x, zero(), zero() - large, large);
+  return select_less(magnitude, set1(0.625f), small, large);
 }
 
 }  // namespace fovea::FOVEA_SIMD_NAMESPACE

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "base/check.h"
-#include "base/float16.h"
+#include "base/float8.h"
 #include "kernels/reference/visibility.h"
 
 namespace fovea {
@@ -27,24 +27,66 @@ Acc dot(const Acc* a, const Acc* b, int n) {
   return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
 }
 
+/// One stored element of a tensor or of the cache, widened.
+float code_value(const void* data, KvCacheDType dtype, int64_t at) {
+  switch (dtype) {
+    case KvCacheDType::float32: return static_cast<const float*>(data)[at];
+    case KvCacheDType::float16: return fp16_to_float(static_cast<const uint16_t*>(data)[at]);
+    case KvCacheDType::bfloat16: return bf16_to_float(static_cast<const uint16_t*>(data)[at]);
+    case KvCacheDType::fp8_e4m3: return e4m3_to_float(static_cast<const uint8_t*>(data)[at]);
+    case KvCacheDType::fp8_e5m2: return e5m2_to_float(static_cast<const uint8_t*>(data)[at]);
+    case KvCacheDType::int8_per_token_head: return static_cast<const int8_t*>(data)[at];
+    default: break;
+  }
+  FOVEA_CHECK(false);  // the backend has refused it
+  return 0;
+}
+
 /// Widens n elements that start `offset` elements after `data`.
 template <class Acc>
 void load(const void* data, DType dtype, int64_t offset, int n, Acc* out) {
-  if (dtype == DType::f32) {
-    const float* in = static_cast<const float*>(data) + offset;
-    for (int d = 0; d < n; ++d)
-      out[d] = static_cast<Acc>(in[d]);
-    return;
-  }
-  const uint16_t* in = static_cast<const uint16_t*>(data) + offset;
-  if (dtype == DType::bf16) {
-    for (int d = 0; d < n; ++d)
-      out[d] = static_cast<Acc>(bf16_to_float(in[d]));
-  } else {
-    for (int d = 0; d < n; ++d)
-      out[d] = static_cast<Acc>(fp16_to_float(in[d]));
-  }
+  for (int d = 0; d < n; ++d)
+    out[d] = static_cast<Acc>(code_value(data, resolve(KvCacheDType::auto_, dtype), offset + d));
 }
+
+/// n elements from `at` on, in runs of `run` that are `stride` apart, times `scale`.
+template <class Acc>
+void load_codes(const void* data, KvCacheDType dtype, int64_t at, int64_t run, int64_t stride, Acc scale,
+                int n, Acc* out) {
+  for (int d = 0; d < n; ++d)
+    out[d] = static_cast<Acc>(code_value(data, dtype, at + d / run * stride + d % run)) * scale;
+}
+
+/// What a (page, kv head, slot) of a view means.
+template <class Acc>
+class KvReader {
+ public:
+  explicit KvReader(const KvView& kv) : kv_(kv) {}
+
+  void key(int64_t page, int64_t head, int64_t slot, int n, Acc* out) const {
+    const bool packed = kv_.form == KvForm::x_packed;
+    load_codes(kv_.k, kv_.dtype,
+               page * kv_.k_page_stride + head * kv_.k_head_stride + slot * kv_.k_slot_stride,
+               packed ? x_of(kv_.dtype) : n, kv_.k_chunk_stride,
+               static_cast<Acc>(kv_.k_scale) * token_scale(kv_.k_scales, page, head, slot), n, out);
+  }
+  void value(int64_t page, int64_t head, int64_t slot, int n, Acc* out) const {
+    const bool packed = kv_.form == KvForm::x_packed;
+    load_codes(kv_.v, kv_.dtype,
+               page * kv_.v_page_stride + head * kv_.v_head_stride + slot * kv_.v_slot_stride, packed ? 1 : n,
+               kv_.v_dim_stride, static_cast<Acc>(kv_.v_scale) * token_scale(kv_.v_scales, page, head, slot),
+               n, out);
+  }
+
+ private:
+  Acc token_scale(const float* scales, int64_t page, int64_t head, int64_t slot) const {
+    if (scales == nullptr) return 1;
+    return static_cast<Acc>(
+        scales[page * kv_.scale_page_stride + head * kv_.scale_head_stride + slot * kv_.scale_slot_stride]);
+  }
+
+  const KvView& kv_;
+};
 
 template <class Acc>
 void store(const Acc* in, int n, void* data, DType dtype, int64_t offset) {
@@ -108,18 +150,17 @@ class ReferenceRow {
  private:
   void add_keys(const SequenceMask& seq, int b, int64_t row, int head, KeyRange keys) {
     const int64_t kv_head = head / (spec_.num_heads / spec_.num_kv_heads);
-    const KvView& kv = args_.kv;
+    const KvReader<Acc> kv(args_.kv);
+    const int32_t* pages = keys.first < keys.last ? meta_.pages(b) : nullptr;
     for (int64_t j = keys.first; j < keys.last; ++j) {
       if (!visible(spec_.mask, seq, row, j)) continue;
-      const int64_t page = meta_.page_table[b * meta_.page_table_stride + j / kv.page_size];
-      const int64_t slot = j % kv.page_size;
-      load(kv.k, kv.dtype, page * kv.k_page_stride + kv_head * kv.k_head_stride + slot * kv.k_slot_stride,
-           spec_.head_dim, k_);
+      const int64_t page = pages[j / args_.kv.page_size];
+      const int64_t slot = j % args_.kv.page_size;
+      kv.key(page, kv_head, slot, spec_.head_dim, k_);
       const Acc s = score(seq, row, head, j);
       if (s == -std::numeric_limits<Acc>::infinity()) continue;  // hidden by a bias
       any_ = true;
-      load(kv.v, kv.dtype, page * kv.v_page_stride + kv_head * kv.v_head_stride + slot * kv.v_slot_stride,
-           spec_.v_head_dim, v_);
+      kv.value(page, kv_head, slot, spec_.v_head_dim, v_);
       softmax_.add(s, v_, spec_.v_head_dim);
     }
   }

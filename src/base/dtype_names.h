@@ -1,0 +1,14 @@
+#pragma once
+// What to say of a dtype name that doesn't parse; apart from fovea/dtype.h, which kernels include.
+#include <string>
+#include <string_view>
+
+namespace fovea {
+
+/// "auto, fp8, float32, ...": the names of KV cache dtypes that can be stored.
+std::string stored_kv_cache_dtypes();
+
+/// "unknown; allowed are ...", with the nearest name that parse_kv_cache_dtype() knows.
+std::string unknown_kv_cache_dtype(std::string_view name);
+
+}  // namespace fovea

@@ -1,0 +1,28 @@
+// Qwen2 and Qwen2.5 dense models (transformers' Qwen2ForCausalLM): Llama's decoder with biases of q, k and v.
+// A sliding window is in the configs, but off unless use_sliding_window says otherwise.
+#include "model/family.h"
+
+namespace fovea {
+namespace {
+
+void configure(Fields& fields, ModelConfig& c) {
+  read_sizes(fields, c);
+  read_rope(fields, c);
+  c.norm_eps = static_cast<float>(fields.number("rms_norm_eps", 0, 1, 1e-6));
+  c.activation = read_activation(fields, "hidden_act", Activation::silu);
+  c.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
+  c.qkv_bias = true;
+  read_layer_types(fields, c, {.window = 4096});
+}
+
+}  // namespace
+
+const Family kQwen2Family = {
+    .architectures = {"Qwen2ForCausalLM"},
+    .model_type = "qwen2",
+    .kind = ModelKind::decoder,
+    .configure = configure,
+    .read = read_decoder_model,
+};
+
+}  // namespace fovea
