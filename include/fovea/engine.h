@@ -41,7 +41,9 @@ struct EngineConfig {
   /// Where request defaults come from: "auto" = the model's generation_config.json if it has one, "vllm" or
   /// "none" = nowhere (the file's end tokens are not read either), else a folder with one, or the file.
   std::string generation_config = "auto";
-  int max_logprobs = 20;  ///< the most that `logprobs` and `prompt_logprobs` may ask for; -1 = no limit
+  int max_logprobs = 20;      ///< the most that `logprobs` and `prompt_logprobs` may ask for; -1 = no limit
+  std::string chat_template;  ///< a file or the text itself, instead of the model's; "" = the model's
+  std::string chat_template_name;  ///< of those that the model has; "" = chosen for each request
 };
 
 /// The most answers to one prompt (OpenAI's limit): each is a sequence of its own.
@@ -162,8 +164,20 @@ struct EngineInfo {
   std::string rope_choice;           ///< which of longrope's factors and why; empty for other models
 };
 
-struct ChatTurn {
-  std::string role, content;
+/// A conversation for the model's chat template; lists and objects are JSON text.
+struct ChatRequest {
+  /// A list of objects, each with a string "role". What else they have ("content" as text or as a list of
+  /// parts, "tool_calls", "name", "reasoning_content", ...) is up to the template.
+  std::string messages;
+  std::string tools;            ///< a list of objects; "" = none
+  std::string documents;        ///< a list of objects; "" = none
+  std::string template_kwargs;  ///< an object of further variables (enable_thinking, ...); "" = none
+  /// "" = EngineConfig::chat_template_name, else "tool_use" where there are tools and it exists, else
+  /// "default".
+  std::string template_name;
+  bool add_generation_prompt = true;
+  /// The prompt ends inside the last message, for the model to go on with it.
+  bool continue_final_message = false;
 };
 
 class Engine {
@@ -193,10 +207,13 @@ class Engine {
   virtual std::string token_bytes(int32_t id) const = 0;
   virtual bool has_chat_template() const = 0;
   /// The prompt of a conversation, ready to tokenise with add_special_tokens = false.
-  virtual Result<std::string> apply_chat_template(const std::vector<ChatTurn>& turns,
-                                                  bool add_generation_prompt) const = 0;
+  virtual Result<std::string> apply_chat_template(const ChatRequest& request) const = 0;
   /// Request defaults: generation_config.json over the library's.
   virtual SamplingParams default_sampling() const = 0;
 };
+
+/// What Engine::apply_chat_template gives, without the weights: reads the model's tokenizer and templates
+/// only.
+Result<std::string> render_chat_prompt(const EngineConfig& config, const ChatRequest& request);
 
 }  // namespace fovea

@@ -28,15 +28,18 @@ Result<int64_t> check_rows(const Engine& engine, RowSource& source, const Batch&
 }  // namespace
 
 Result<std::vector<int32_t>> prompt_ids(const Engine& engine, const InputRow& row, bool as_chat,
-                                        const std::string& system) {
+                                        const ChatRequest& defaults, const std::string& system) {
   if (row.ids) return *row.ids;
-  std::vector<ChatTurn> turns = row.messages;
-  if (turns.empty() && !as_chat) return engine.tokenize(*row.text, true);
+  if (!row.chat && !as_chat) return engine.tokenize(*row.text, true);
   if (!engine.has_chat_template())
     return invalid("this model has no chat template; give plain prompts without --chat");
-  if (turns.empty()) turns.push_back({"user", *row.text});
-  if (!system.empty() && turns.front().role != "system") turns.insert(turns.begin(), {"system", system});
-  FOVEA_TRY(text, engine.apply_chat_template(turns, true));
+  ChatRequest request = row.chat ? *row.chat : ChatRequest{};
+  if (request.tools.empty()) request.tools = defaults.tools;
+  if (request.documents.empty()) request.documents = defaults.documents;
+  if (request.template_kwargs.empty()) request.template_kwargs = defaults.template_kwargs;
+  if (!row.chat) request.messages = "[" + message_json("user", *row.text) + "]";
+  request.messages = with_system(request.messages, system);
+  FOVEA_TRY(text, engine.apply_chat_template(request));
   return engine.tokenize(text, false);
 }
 

@@ -32,9 +32,9 @@ struct RowResult {
 };
 
 /// The prompt of a row as token ids: `as_chat` puts "prompt" and "text" through the chat template as a user
-/// turn.
+/// turn. `defaults` stand in for what a conversation has no tools, documents or arguments of its own for.
 Result<std::vector<int32_t>> prompt_ids(const Engine& engine, const InputRow& row, bool as_chat,
-                                        const std::string& system);
+                                        const ChatRequest& defaults, const std::string& system);
 
 class BatchRunner {
  public:

@@ -1,7 +1,6 @@
 // fovea generate: prompts from flags, a file or JSON lines; answers streamed to a person or written as JSON
 // lines.
 #include <cstdio>
-#include <sstream>
 
 #include "cli/batch.h"
 #include "cli/encoder_rows.h"
@@ -11,14 +10,6 @@
 namespace fovea::cli {
 namespace {
 
-Result<std::string> read_file(const std::string& path) {
-  FOVEA_TRY(file, open_input(path));
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (file.bad()) return io_error("cannot read " + path + " to its end");
-  return text.str();
-}
-
 Result<RowSource> rows_of_flags(const GenerateFlags& flags) {
   if (!flags.input.empty()) {
     if (!flags.prompts.empty() || !flags.prompt_file.empty() || !flags.audio.empty())
@@ -26,6 +17,9 @@ Result<RowSource> rows_of_flags(const GenerateFlags& flags) {
     return RowSource::open(flags.input, RowKind::generate);
   }
   if (!flags.system.empty() && !flags.chat) return invalid("--system is part of a chat; give --chat too");
+  const TemplateFlags& given = flags.chat_template;
+  if (!flags.chat && !(given.tools.empty() && given.documents.empty() && given.kwargs.empty()))
+    return invalid("--tools, --documents and --template-kwargs are part of a chat; give --chat too");
   std::vector<InputRow> rows;
   for (const std::string& prompt : flags.prompts) {
     rows.emplace_back();
@@ -46,8 +40,17 @@ Result<RowSource> rows_of_flags(const GenerateFlags& flags) {
   return RowSource(std::move(rows));
 }
 
-Result<GenerateRequest> make_request(const Engine& engine, const EncoderRows& encoder, const InputRow& row,
-                                     const GenerateFlags& flags) {
+/// Turns rows into requests.
+struct RequestMaker {
+  const Engine& engine;
+  const GenerateFlags& flags;
+  const EncoderRows& encoder;
+  const ChatRequest& chat;  ///< of rows that are not messages, with --chat
+
+  Result<GenerateRequest> operator()(const InputRow& row) const;
+};
+
+Result<GenerateRequest> RequestMaker::operator()(const InputRow& row) const {
   GenerateRequest request;
   if (encoder.active()) {
     if (flags.chat) return invalid("--chat: this model reads one text or sound, not a chat");
@@ -57,7 +60,7 @@ Result<GenerateRequest> make_request(const Engine& engine, const EncoderRows& en
     if (row.audio) return invalid(*row.audio + ": this model reads text, not audio");
     if (row.decoder_prompt || !flags.decoder_prompt.empty())
       return invalid("a decoder prompt is for encoder-decoder models; give a plain prompt to this one");
-    FOVEA_TRY(ids, prompt_ids(engine, row, flags.chat, flags.system));
+    FOVEA_TRY(ids, prompt_ids(engine, row, flags.chat, chat, flags.system));
     request.prompt_ids = std::move(ids);
   }
   request.sampling = merge_sampling(engine.default_sampling(), flags.sampling);
@@ -109,9 +112,9 @@ std::string to_row(const Engine& engine, const RowResult& result) {
   return out.add("completion_tokens", completion_tokens).str();
 }
 
-Status stream_prompt(Engine& engine, const EncoderRows& encoder, const InputRow& row,
-                     const GenerateFlags& flags, InterruptFlag& interrupt) {
-  FOVEA_TRY(request, make_request(engine, encoder, row, flags));
+Status stream_prompt(Engine& engine, const RequestMaker& make, const InputRow& row,
+                     InterruptFlag& interrupt) {
+  FOVEA_TRY(request, make(row));
   FOVEA_TRY(answer, stream_answer(engine, std::move(request), interrupt));
   const RequestOutput& last = answer.last;
   const double decode = answer.seconds - answer.first_token_seconds;
@@ -126,8 +129,7 @@ Status stream_prompt(Engine& engine, const EncoderRows& encoder, const InputRow&
 }
 
 /// Several answers for a person, one after the other.
-Status print_answers(Engine& engine, const EncoderRows& encoder, RowSource& source,
-                     const GenerateFlags& flags) {
+Status print_answers(Engine& engine, const RequestMaker& make, RowSource& source) {
   BatchRunner runner(engine, "generate", 0, 1, [](RowResult& result) -> Status {
     for (const Choice& choice : result.choices)
       std::printf("[%d] %s\n", choice.last.index, choice.text.c_str());
@@ -137,29 +139,27 @@ Status print_answers(Engine& engine, const EncoderRows& encoder, RowSource& sour
   for (;;) {
     FOVEA_TRY(row, source.next());
     if (!row) return runner.drain();
-    FOVEA_TRY(request, make_request(engine, encoder, *row, flags));
+    FOVEA_TRY(request, make(*row));
     FOVEA_RETURN_IF_ERROR(runner.submit(std::move(request)));
   }
 }
 
-Status run_rows(Engine& engine, const EncoderRows& encoder, RowSource& source, const GenerateFlags& flags,
-                OutputFile& output) {
+Status run_rows(Engine& engine, const RequestMaker& make, RowSource& source, OutputFile& output) {
   Batch batch;
   batch.what = "generate";
-  batch.max_running = flags.model.max_running_requests;
-  batch.request = [&](const InputRow& row) { return make_request(engine, encoder, row, flags); };
+  batch.max_running = make.flags.model.max_running_requests;
+  batch.request = make;
   batch.line = [&](const RowResult& result) { return to_row(engine, result); };
   return run_batch(engine, source, batch, output);
 }
 
 /// For a person, each answer as it comes.
-Status stream_prompts(Engine& engine, const EncoderRows& encoder, RowSource& source,
-                      const GenerateFlags& flags) {
+Status stream_prompts(Engine& engine, const RequestMaker& make, RowSource& source) {
   InterruptFlag interrupt;
   for (;;) {
     FOVEA_TRY(row, source.next());
     if (!row) return {};
-    FOVEA_RETURN_IF_ERROR(stream_prompt(engine, encoder, *row, flags, interrupt));
+    FOVEA_RETURN_IF_ERROR(stream_prompt(engine, make, *row, interrupt));
   }
 }
 
@@ -170,13 +170,15 @@ Status run_generate(const GenerateFlags& flags) {
   if (!rows && (flags.sampling.logprobs || flags.sampling.prompt_logprobs))
     return invalid("--logprobs and --prompt-logprobs are part of JSON rows; give --json or --output too");
   FOVEA_TRY(source, rows_of_flags(flags));
+  FOVEA_TRY(chat, chat_request(flags.chat_template));
   FOVEA_TRY(output, OutputFile::open(flags.output));
   FOVEA_TRY(engine, make_engine(flags.model));
   FOVEA_TRY(encoder, EncoderRows::create(*engine, flags.model.generation_config));
   std::fputs(describe_start(engine->info()).c_str(), stderr);
-  const Status status = rows                               ? run_rows(*engine, encoder, source, flags, output)
-                        : flags.sampling.n.value_or(1) > 1 ? print_answers(*engine, encoder, source, flags)
-                                                           : stream_prompts(*engine, encoder, source, flags);
+  const RequestMaker make{*engine, flags, encoder, chat};
+  const Status status = rows                               ? run_rows(*engine, make, source, output)
+                        : flags.sampling.n.value_or(1) > 1 ? print_answers(*engine, make, source)
+                                                           : stream_prompts(*engine, make, source);
   if (flags.stats) std::fputs(describe_stats(engine->stats()).c_str(), stderr);
   return status;
 }

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <unordered_set>
 
 #include "base/edit_distance.h"
@@ -23,6 +24,8 @@ constexpr float kExcluded = -9999;  // stands for a log probability of -inf
 
 constexpr std::string_view kPromptFields[] = {"prompt",     "text",      "input",    "ids",
                                               "prompt_ids", "token_ids", "messages", "audio"};
+// Beside "messages", for the chat template.
+constexpr std::string_view kChatFields[] = {"tools", "documents", "chat_template_kwargs"};
 constexpr std::string_view kRequestFields[] = {"temperature",
                                                "top_p",
                                                "top_k",
@@ -110,17 +113,22 @@ Result<std::vector<int32_t>> read_ids(const json& value, const std::string& wher
   return ids;
 }
 
-Result<std::vector<ChatTurn>> read_messages(const json& value, const std::string& where) {
-  if (!value.is_array() || value.empty())
+/// The row's conversation with its members in their order, which templates print.
+Result<ChatRequest> read_chat(const std::string& line, const std::string& where) {
+  const auto row = nlohmann::ordered_json::parse(line);
+  const auto& messages = row["messages"];
+  if (!messages.is_array() || messages.empty())
     return bad(where, "\"messages\" must be a non-empty array of {\"role\", \"content\"}");
-  std::vector<ChatTurn> turns;
-  for (const json& message : value) {
-    if (!message.is_object() || !message.contains("role") || !message["role"].is_string() ||
-        !message.contains("content") || !message["content"].is_string())
-      return bad(where, "each message needs a string \"role\" and a string \"content\"");
-    turns.push_back({message["role"].get<std::string>(), message["content"].get<std::string>()});
+  for (const auto& message : messages) {
+    if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
+      return bad(where, "each message needs a string \"role\"");
   }
-  return turns;
+  ChatRequest chat;
+  chat.messages = messages.dump();
+  if (row.contains("tools")) chat.tools = row["tools"].dump();
+  if (row.contains("documents")) chat.documents = row["documents"].dump();
+  if (row.contains("chat_template_kwargs")) chat.template_kwargs = row["chat_template_kwargs"].dump();
+  return chat;
 }
 
 /// A string or an array of them, as OpenAI's "stop" is.
@@ -221,7 +229,7 @@ Status read_sampling(const json& row, const std::string& where, SamplingFlags& o
   return read_integer(row, "prompt_logprobs", where, -1, out.prompt_logprobs);
 }
 
-Status read_prompt(const json& row, const std::string& where, InputRow& out) {
+Status read_prompt(const json& row, const std::string& line, const std::string& where, InputRow& out) {
   int forms = 0;
   for (const std::string_view key : kPromptFields)
     forms += row.contains(key);
@@ -237,15 +245,21 @@ Status read_prompt(const json& row, const std::string& where, InputRow& out) {
     FOVEA_TRY(ids, read_ids(row[key], where));
     out.ids = std::move(ids);
   }
-  if (!row.contains("messages")) return {};
-  FOVEA_TRY(turns, read_messages(row["messages"], where));
-  out.messages = std::move(turns);
+  if (!row.contains("messages")) {
+    for (const std::string_view key : kChatFields)
+      if (row.contains(key))
+        return bad(where, "\"" + std::string(key) + "\" is part of a chat; give \"messages\" too");
+    return {};
+  }
+  FOVEA_TRY(chat, read_chat(line, where));
+  out.chat = std::move(chat);
   return {};
 }
 
 Status check_fields(const json& row, const std::string& where, RowKind kind) {
   std::vector<std::string_view> known(std::begin(kPromptFields), std::end(kPromptFields));
   known.push_back("id");
+  known.insert(known.end(), std::begin(kChatFields), std::end(kChatFields));
   if (kind == RowKind::generate) {
     known.push_back("decoder_prompt");
     std::copy(std::begin(kRequestFields), std::end(kRequestFields), std::back_inserter(known));
@@ -297,6 +311,43 @@ Result<std::ifstream> open_input(const std::string& path) {
   return file;
 }
 
+Result<std::string> read_file(const std::string& path) {
+  FOVEA_TRY(file, open_input(path));
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (file.bad()) return io_error("cannot read " + path + " to its end");
+  return text.str();
+}
+
+Result<ChatRequest> chat_request(const TemplateFlags& flags) {
+  ChatRequest chat;
+  if (!flags.tools.empty()) {
+    FOVEA_TRY(tools, read_file(flags.tools));
+    chat.tools = std::move(tools);
+  }
+  if (!flags.documents.empty()) {
+    FOVEA_TRY(documents, read_file(flags.documents));
+    chat.documents = std::move(documents);
+  }
+  chat.template_kwargs = flags.kwargs;
+  return chat;
+}
+
+std::string message_json(std::string_view role, std::string_view content) {
+  return JsonRow().add("role", role).add("content", content).str();
+}
+
+std::string with_system(const std::string& messages, const std::string& system) {
+  if (system.empty() || json_nests_deeper(messages)) return messages;
+  auto list = nlohmann::ordered_json::parse(messages, nullptr, false);
+  if (!list.is_array() || list.empty()) return messages;  // the template's caller says what is wrong
+  const auto& first = list[0];
+  if (first.is_object() && first.contains("role") && first["role"] == "system") return messages;
+  const nlohmann::ordered_json message = {{"role", "system"}, {"content", system}};
+  list.insert(list.begin(), message);
+  return list.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 std::string request_fields() {
   std::string names;
   for (const std::string_view name : kRequestFields)
@@ -323,7 +374,7 @@ Result<InputRow> parse_row(const std::string& line, const std::string& where, Ro
   FOVEA_RETURN_IF_ERROR(check_fields(row, where, kind));
   InputRow out;
   if (row.contains("id")) out.id_json = row["id"].dump(-1, ' ', false, json::error_handler_t::replace);
-  FOVEA_RETURN_IF_ERROR(read_prompt(row, where, out));
+  FOVEA_RETURN_IF_ERROR(read_prompt(row, line, where, out));
   FOVEA_RETURN_IF_ERROR(read_sampling(row, where, out.sampling));
   FOVEA_RETURN_IF_ERROR(read_integer(row, "priority", where, std::numeric_limits<int>::min(), out.priority));
   FOVEA_RETURN_IF_ERROR(read_logprobs(row, where, out));

@@ -16,7 +16,7 @@ struct InputRow {
   int64_t line = 0;                           ///< of the file, from 1
   std::string id_json;                        ///< the row's own "id", as JSON; empty = none
   std::optional<std::string> text;            ///< "prompt", "text" or "input"
-  std::vector<ChatTurn> messages;             ///< "messages"
+  std::optional<ChatRequest> chat;            ///< "messages", "tools", "documents", "chat_template_kwargs"
   std::optional<std::vector<int32_t>> ids;    ///< "ids", "prompt_ids" or "token_ids"
   std::optional<std::string> audio;           ///< "audio": a WAV file's path
   std::optional<std::string> decoder_prompt;  ///< "decoder_prompt", of encoder-decoder models
@@ -27,6 +27,17 @@ struct InputRow {
 
 /// A file to read; a folder, or one that can't be read, is an error.
 Result<std::ifstream> open_input(const std::string& path);
+
+Result<std::string> read_file(const std::string& path);
+
+/// The files and text of the flags; messages stay empty.
+Result<ChatRequest> chat_request(const TemplateFlags& flags);
+
+/// {"role", "content"} as JSON.
+std::string message_json(std::string_view role, std::string_view content);
+
+/// `messages`, a JSON list, with a system message first unless it has one; "" adds none.
+std::string with_system(const std::string& messages, const std::string& system);
 
 /// Which fields a row may have beside its prompt and "id".
 enum class RowKind {

@@ -109,6 +109,17 @@ void add_sampling_flags(CLI::App& app, SamplingFlags& f, ModelFlags& model) {
   app.add_flag("--ignore-eos", f.ignore_eos, "Go on past end tokens");
 }
 
+void add_template_flags(CLI::App& app, ModelFlags& model, TemplateFlags& f) {
+  app.add_option("--chat-template", model.chat_template,
+                 "Jinja file or text instead of the model's template");
+  app.add_option("--chat-template-name", model.chat_template_name,
+                 "One of the model's templates (default: tool_use with tools, else default)");
+  app.add_option("--tools", f.tools, "File with a JSON list of tools for the template");
+  app.add_option("--documents", f.documents, "File with a JSON list of documents for the template");
+  app.add_option("--template-kwargs", f.kwargs,
+                 "JSON object of variables for the template, such as {\"enable_thinking\": false}");
+}
+
 void add_max_logprobs(CLI::App& app, ModelFlags& f) {
   app.add_option("--max-logprobs", f.max_logprobs, "Most that a row may ask for; -1 = no limit")
       ->check(CLI::Range(-1, 1 << 30))
@@ -135,7 +146,7 @@ void add_generate(CLI::App& root, GenerateFlags& f) {
   app.add_option(
       "--input", f.input,
       "JSON lines, each with \"prompt\", \"messages\" or \"ids\", optionally \"id\", and what else "
-      "a request has: " +
+      "a request has: tools, documents, chat_template_kwargs, " +
           request_fields());
   app.add_option("--output", f.output, "JSON lines, in the order of the input (default: standard output)");
   app.add_option("--audio", f.audio, "A WAV file that the model hears (Whisper; repeatable)")
@@ -153,6 +164,7 @@ void add_generate(CLI::App& root, GenerateFlags& f) {
   app.add_option("--prompt-logprobs", f.sampling.prompt_logprobs,
                  "The same of the prompt's tokens (JSON only)")
       ->check(CLI::Range(-1, 1 << 30));
+  add_template_flags(app, f.model, f.chat_template);
   add_max_logprobs(app, f.model);
   add_model_flags(app, f.model);
   add_sampling_flags(app, f.sampling, f.model);
@@ -161,6 +173,11 @@ void add_generate(CLI::App& root, GenerateFlags& f) {
 void add_chat(CLI::App& root, ChatFlags& f) {
   auto& app = *root.add_subcommand("chat", "Talk to the model");
   app.add_option("--system", f.system, "System message");
+  app.add_option("--messages", f.messages, "File with a JSON list of messages: answer it and leave");
+  app.add_flag("--print-prompt", f.print_prompt, "Print the prompt of --messages instead of an answer");
+  app.add_flag("--no-generation-prompt", f.no_generation_prompt, "End --messages without opening an answer");
+  app.add_flag("--continue-final-message", f.continue_final_message, "Go on with the last of --messages");
+  add_template_flags(app, f.model, f.chat_template);
   add_model_flags(app, f.model);
   add_sampling_flags(app, f.sampling, f.model);
 }

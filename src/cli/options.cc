@@ -39,7 +39,7 @@ Result<KvLayout> read_kv_layout(const std::string& name) {
   return invalid("--kv-layout " + name + ": allowed are auto, nhd, hnd, x_packed");
 }
 
-Result<std::unique_ptr<Engine>> make_engine(const ModelFlags& flags) {
+Result<EngineConfig> engine_config(const ModelFlags& flags) {
   EngineConfig config;
   if (flags.model.empty()) {
     FOVEA_TRY(demo, demo_model_dir());
@@ -73,6 +73,13 @@ Result<std::unique_ptr<Engine>> make_engine(const ModelFlags& flags) {
   config.dummy_weights = flags.dummy_weights;
   config.generation_config = flags.generation_config;
   config.max_logprobs = flags.max_logprobs;
+  config.chat_template = flags.chat_template;
+  config.chat_template_name = flags.chat_template_name;
+  return config;
+}
+
+Result<std::unique_ptr<Engine>> make_engine(const ModelFlags& flags) {
+  FOVEA_TRY(config, engine_config(flags));
   return Engine::create(config);
 }
 

@@ -29,6 +29,13 @@ struct ModelFlags {
   std::string generation_config = "auto";
   int max_logprobs = 20;
   bool json = false;
+  std::string chat_template, chat_template_name;
+};
+
+/// What a chat template is given beside the messages.
+struct TemplateFlags {
+  std::string tools, documents;  ///< files of JSON
+  std::string kwargs;            ///< JSON
 };
 
 /// What flags or a row say of a request; nullopt = what it was before.
@@ -49,6 +56,7 @@ struct GenerateFlags {
   std::vector<std::string> prompts;
   std::string prompt_file, input, output, system, decoder_prompt;
   std::vector<std::string> audio;
+  TemplateFlags chat_template;
   bool chat = false;
   bool stats = false;  ///< what the engine did, on standard error, at the end
 };
@@ -56,7 +64,9 @@ struct GenerateFlags {
 struct ChatFlags {
   ModelFlags model;
   SamplingFlags sampling;
-  std::string system;
+  TemplateFlags chat_template;
+  std::string system, messages;
+  bool print_prompt = false, no_generation_prompt = false, continue_final_message = false;
 };
 
 struct ScoreFlags {
@@ -108,7 +118,8 @@ struct BenchMachineFlags {
 Result<KvCacheDType> read_kv_cache_dtype(const std::string& name);
 Result<KvLayout> read_kv_layout(const std::string& name);
 
-/// Checks the names and makes an engine.
+/// Checks the names of types and finds the demo model.
+Result<EngineConfig> engine_config(const ModelFlags& flags);
 Result<std::unique_ptr<Engine>> make_engine(const ModelFlags& flags);
 
 /// `params` with `flags` over them; those about the prompt (prompt_logprobs) are the caller's.

@@ -6,7 +6,7 @@ namespace {
 
 Result<GenerateRequest> make_request(const Engine& engine, const InputRow& row, const ScoreFlags& flags) {
   GenerateRequest request;
-  FOVEA_TRY(ids, prompt_ids(engine, row, false, ""));
+  FOVEA_TRY(ids, prompt_ids(engine, row, false, {}, ""));
   request.prompt_ids = std::move(ids);
   request.prompt_logprobs = row.sampling.prompt_logprobs.value_or(flags.prompt_logprobs.value_or(0));
   request.last_logits = flags.last_logits;

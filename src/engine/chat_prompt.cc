@@ -1,82 +1,234 @@
 #include "engine/chat_prompt.h"
 
-#include <filesystem>
+#include <algorithm>
+#include <array>
 
+#include "engine/chat_template_files.h"
+#include "model/config.h"
 #include "model/mapped_file.h"
 
 namespace fovea {
 namespace {
 
-constexpr size_t kMaxTemplateBytes = 4u << 20;
+using text::Json;
 
-void append_json_string(std::string_view text, std::string& out) {
-  constexpr char kHex[] = "0123456789abcdef";
-  out += '"';
-  for (char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      out += "\\u00";
-      out += kHex[c >> 4];
-      out += kHex[c & 15];
-    } else {
-      out += c;
+// The special tokens that templates print by name.
+constexpr std::array<const char*, 15> kSpecialTokens = {
+    "bos_token",   "eos_token",   "unk_token",   "sep_token",        "pad_token",
+    "cls_token",   "mask_token",  "image_token", "boi_token",        "eoi_token",
+    "video_token", "audio_token", "boa_token",   "vision_bos_token", "vision_eos_token"};
+
+// What a request says in fields of its own.
+constexpr std::array<std::string_view, 5> kReserved = {"messages", "tools", "documents",
+                                                       "add_generation_prompt", "continue_final_message"};
+
+bool is_blank(std::string_view json) {
+  return json.find_first_not_of(" \t\r\n") == std::string_view::npos;
+}
+
+Json* find(Json& object, std::string_view key) {
+  Json::Object* members = object.object();
+  if (!members) return nullptr;
+  const auto it = std::find_if(members->rbegin(), members->rend(),
+                               [key](const auto& member) { return member.first == key; });
+  return it == members->rend() ? nullptr : &it->second;
+}
+
+/// A list of objects, or null when it is optional and absent.
+Result<Json> parse_list(const std::string& json, const char* what, bool optional) {
+  if (optional && is_blank(json)) return Json();
+  FOVEA_TRY(list, text::parse_json(json, what));
+  if (optional && list.is_null()) return list;
+  if (!list.array())
+    return invalid(std::string(what) + " is " + list.describe() + "; a list of objects is needed");
+  for (const Json& item : *list.array()) {
+    if (!item.object())
+      return invalid(std::string(what) + " has the item " + item.describe() +
+                     "; every item must be an object");
+  }
+  return list;
+}
+
+Result<Json> parse_messages(const std::string& json) {
+  FOVEA_TRY(messages, parse_list(json, "messages", false));
+  if (messages.array()->empty()) return invalid("messages is []; at least one message is needed");
+  for (const Json& message : *messages.array()) {
+    const Json* role = message.find("role");
+    if (!role || !role->string())
+      return invalid("a message has the role " + (role ? role->describe() : std::string("(none)")) +
+                     "; every message needs a string \"role\", such as \"user\"");
+  }
+  return messages;
+}
+
+Result<Json> parse_kwargs(const std::string& json) {
+  if (is_blank(json)) return Json(Json::Object{});
+  FOVEA_TRY(kwargs, text::parse_json(json, "chat template arguments"));
+  if (kwargs.is_null()) return Json(Json::Object{});
+  if (!kwargs.object())
+    return invalid("chat template arguments are " + kwargs.describe() +
+                   "; an object is needed, such as {\"enable_thinking\": false}");
+  for (const auto& member : *kwargs.object()) {
+    if (std::find(kReserved.begin(), kReserved.end(), member.first) != kReserved.end())
+      return invalid("chat template arguments have \"" + member.first +
+                     "\", which a request has a field of its own for; use that");
+  }
+  return kwargs;
+}
+
+void set(Json::Object& variables, std::string_view name, Json value) {
+  const auto it = std::find_if(variables.begin(), variables.end(),
+                               [name](const auto& member) { return member.first == name; });
+  if (it != variables.end()) {
+    it->second = std::move(value);
+  } else {
+    variables.emplace_back(std::string(name), std::move(value));
+  }
+}
+
+/// Marks where the final message's text ends, and cuts what the template wrote behind the mark: what
+/// transformers does for continue_final_message.
+class FinalMessage {
+ public:
+  /// `text` is the request, in which the mark must not occur.
+  explicit FinalMessage(const std::string& text) {
+    for (int i = 0; text.find(mark_) != std::string::npos; ++i)
+      mark_ = "<final-message-ends-here-" + std::to_string(i) + ">";
+  }
+
+  Status mark(Json& messages) {
+    Json& message = messages.array()->back();
+    Json* content = find(message, "content");
+    if (content && content->array()) content = last_text(*content);
+    if (!content || !content->string())
+      return invalid(
+          "continue_final_message: the last message has no text to go on from; give it a \"content\"");
+    final_ = *content->string();
+    // The blank behind the mark shows whether the template trims.
+    content->set(final_ + mark_ + " ");
+    return {};
+  }
+
+  Result<std::string> cut(std::string prompt) const {
+    const size_t at = prompt.rfind(mark_);
+    if (at == std::string::npos || prompt.find(trimmed(final_)) == std::string::npos)
+      return invalid(
+          "continue_final_message: the chat template does not write the last message's text as it is; "
+          "end with a message that it does write, or set add_generation_prompt instead");
+    const bool trims = prompt.compare(at + mark_.size(), 1, " ") != 0;
+    prompt.resize(at);
+    if (trims) prompt.resize(prompt.find_last_not_of(kSpace) + 1);
+    return prompt;
+  }
+
+ private:
+  static constexpr const char* kSpace = " \t\n\r\v\f";
+
+  static Json* last_text(Json& parts) {
+    for (auto it = parts.array()->rbegin(); it != parts.array()->rend(); ++it) {
+      if (Json* part = find(*it, "text")) return part;
     }
+    return nullptr;
   }
-  out += '"';
-}
 
-/// The special tokens that templates print by name.
-std::string special_tokens_json(const Tokenizer& tokenizer) {
-  std::string json = "{";
-  for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
-    const std::string_view text = tokenizer.special_token(name);
-    if (text.empty()) continue;
-    if (json.size() > 1) json += ',';
-    append_json_string(name, json);
-    json += ':';
-    append_json_string(text, json);
+  static std::string trimmed(const std::string& text) {
+    const size_t begin = text.find_first_not_of(kSpace);
+    if (begin == std::string::npos) return "";
+    return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
   }
-  return json + "}";
-}
+
+  std::string mark_ = "<final-message-ends-here>";
+  std::string final_;
+};
 
 }  // namespace
 
-ChatPrompt ChatPrompt::load(const std::string& dir, const Tokenizer* tokenizer) {
+Result<ChatPrompt> ChatPrompt::load(const std::string& dir, const Tokenizer* tokenizer,
+                                    const EngineConfig& config) {
   ChatPrompt prompt;
-  std::string source;
-  const std::string path = dir + "/chat_template.jinja";
-  std::error_code ignored;
-  if (std::filesystem::exists(path, ignored)) {
-    auto text = read_text_file(path, kMaxTemplateBytes);
-    if (!text) {
-      prompt.failure_ = text.error();
-      return prompt;
-    }
-    source = *std::move(text);
-  } else if (tokenizer) {
-    source = tokenizer->chat_template();
+  std::vector<NamedTemplate> found;
+  if (!config.chat_template.empty()) {
+    FOVEA_TRY(given, read_given_template(config.chat_template));
+    found.push_back(std::move(given));
+  } else if (auto of_model = find_chat_templates(dir)) {
+    found = *std::move(of_model);
+  } else {
+    prompt.failure_ = of_model.error();
   }
-  if (source.empty()) return prompt;
-  if (auto parsed = ChatTemplate::parse(source))
-    prompt.template_ = *std::move(parsed);
-  else
-    prompt.failure_ = parsed.error();
-  if (tokenizer) prompt.variables_ = special_tokens_json(*tokenizer);
+  for (NamedTemplate& entry : found) {
+    auto parsed = ChatTemplate::parse(entry.source, entry.origin);
+    if (!parsed && !config.chat_template.empty()) return parsed.error();
+    Entry& slot = prompt.templates_[entry.name];
+    if (parsed)
+      slot.program = *std::move(parsed);
+    else
+      slot.failure = parsed.error();
+  }
+  prompt.preferred_ = config.chat_template_name;
+  if (!prompt.preferred_.empty()) FOVEA_RETURN_IF_ERROR(prompt.choose(prompt.preferred_, false));
+  for (const char* name : kSpecialTokens) {
+    const std::string_view token = tokenizer ? tokenizer->special_token(name) : std::string_view();
+    if (!token.empty()) prompt.special_tokens_.emplace_back(name, Json(std::string(token)));
+  }
   return prompt;
 }
 
-Result<std::string> ChatPrompt::render(const std::vector<ChatTurn>& turns, bool add_generation_prompt) const {
+std::string ChatPrompt::names() const {
+  std::string out;
+  for (const auto& [name, unused] : templates_)
+    out += (out.empty() ? "'" : ", '") + printable(name) + "'";
+  return out;
+}
+
+Result<const ChatTemplate*> ChatPrompt::choose(const std::string& name, bool has_tools) const {
   if (failure_) return *failure_;
-  if (!template_)
+  if (templates_.empty())
     return not_found(
         "this model has no chat template (chat_template.jinja, or chat_template in "
-        "tokenizer_config.json); give a plain prompt instead");
-  std::vector<ChatMessage> messages;
-  for (const ChatTurn& turn : turns)
-    messages.push_back({turn.role, turn.content});
-  return template_->render(messages, add_generation_prompt, variables_);
+        "tokenizer_config.json); give one, or a plain prompt instead");
+  std::string wanted = !name.empty() ? name : preferred_;
+  if (wanted.empty()) wanted = has_tools && templates_.contains("tool_use") ? "tool_use" : "default";
+  const auto it = templates_.find(wanted);
+  if (it == templates_.end())
+    return not_found("there is no chat template '" + printable(wanted) + "'; there is " + names());
+  if (it->second.failure) return *it->second.failure;
+  return it->second.program.get();
+}
+
+Result<std::string> ChatPrompt::render(const ChatRequest& request) const {
+  FOVEA_TRY(messages, parse_messages(request.messages));
+  FOVEA_TRY(tools, parse_list(request.tools, "tools", true));
+  FOVEA_TRY(documents, parse_list(request.documents, "documents", true));
+  FOVEA_TRY(kwargs, parse_kwargs(request.template_kwargs));
+  if (request.continue_final_message && request.add_generation_prompt)
+    return invalid(
+        "continue_final_message and add_generation_prompt exclude each other: go on with the last message, "
+        "or "
+        "begin a new one");
+  FOVEA_TRY(chosen, choose(request.template_name, !tools.is_null()));
+  FinalMessage final_message(request.messages + request.tools + request.documents);
+  if (request.continue_final_message) FOVEA_RETURN_IF_ERROR(final_message.mark(messages));
+  Json::Object variables = special_tokens_;
+  for (auto& [name, value] : *kwargs.object())
+    set(variables, name, std::move(value));
+  set(variables, "messages", std::move(messages));
+  set(variables, "tools", std::move(tools));
+  set(variables, "documents", std::move(documents));
+  set(variables, "add_generation_prompt", Json(request.add_generation_prompt));
+  FOVEA_TRY(prompt, chosen->render(Json(std::move(variables))));
+  if (request.continue_final_message) return final_message.cut(std::move(prompt));
+  return prompt;
+}
+
+Result<std::string> render_chat_prompt(const EngineConfig& config, const ChatRequest& request) {
+  FOVEA_TRY(dir, resolve_model_dir(config.model));
+  std::unique_ptr<Tokenizer> tokenizer;
+  if (auto loaded = Tokenizer::load(dir))
+    tokenizer = *std::move(loaded);
+  else if (loaded.error().code != ErrorCode::not_found)
+    return loaded.error();
+  FOVEA_TRY(prompt, ChatPrompt::load(dir, tokenizer.get(), config));
+  return prompt.render(request);
 }
 
 }  // namespace fovea

@@ -74,9 +74,8 @@ class EngineImpl final : public Engine {
     return tokenizer_ ? std::string(tokenizer_->token_bytes(id)) : std::string();
   }
   bool has_chat_template() const override { return chat_.exists(); }
-  Result<std::string> apply_chat_template(const std::vector<ChatTurn>& turns,
-                                          bool add_generation_prompt) const override {
-    return chat_.render(turns, add_generation_prompt);
+  Result<std::string> apply_chat_template(const ChatRequest& request) const override {
+    return chat_.render(request);
   }
   SamplingParams default_sampling() const override;
 
@@ -209,7 +208,8 @@ Status EngineImpl::load_text(const EngineConfig& config) {
   } else {
     FOVEA_LOG(warning) << path << " is missing: prompts must be token ids, and answers have no text";
   }
-  chat_ = ChatPrompt::load(info_.model_dir, tokenizer_.get());
+  FOVEA_TRY(chat, ChatPrompt::load(info_.model_dir, tokenizer_.get(), config));
+  chat_ = std::move(chat);
   context_.tokenizer = tokenizer_.get();
   context_.eos_token_ids = model_config_.eos_token_ids;
   if (tokenizer_ && tokenizer_->eos_token_id()) {
@@ -292,7 +292,9 @@ void EngineImpl::log_start() const {
     FOVEA_LOG(info) << lines.substr(at, end - at);
     at = end + 1;
   }
-  if (!info_.rope_choice.empty()) FOVEA_LOG(info) << info_.rope_choice;
+  if (!info_.rope_choice.empty()) {
+    FOVEA_LOG(info) << info_.rope_choice;
+  }
   log_kv_scales();
   FOVEA_LOG(info) << "KV cache: " << info_.kv_tokens << " tokens, " << std::fixed << std::setprecision(2)
                   << static_cast<double>(info_.kv_tokens) / info_.max_seq_len

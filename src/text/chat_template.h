@@ -1,32 +1,29 @@
 #pragma once
-// Chat templates: Jinja as transformers runs it (trim_blocks, lstrip_blocks, loop controls), bounded in
-// steps, depth and output.
+// Chat templates: Jinja as transformers runs it (trim_blocks, lstrip_blocks, loop controls, immutable
+// values), bounded in steps, depth, work and output. Neither files nor the machine are in reach of a
+// template.
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "fovea/result.h"
 
 namespace fovea {
 
-struct ChatMessage {
-  std::string role;
-  std::string content;
-};
+namespace text {
+class Json;
+}
 
 class ChatTemplate {
  public:
-  /// Parses the template; a syntax error names line and column.
-  static Result<std::unique_ptr<ChatTemplate>> parse(std::string_view source);
+  /// Parses the template; errors, of rendering too, name `name`, line and column.
+  static Result<std::unique_ptr<ChatTemplate>> parse(std::string_view source,
+                                                     std::string name = "chat template");
   ~ChatTemplate();
 
-  /// `variables_json`: a JSON object of further variables (bos_token, eos_token, tools, enable_thinking,
-  /// ...).
-  Result<std::string> render(const std::vector<ChatMessage>& messages, bool add_generation_prompt,
-                             std::string_view variables_json = "{}") const;
-  /// All variables from one JSON object, "messages" and "add_generation_prompt" included.
-  Result<std::string> render_json(std::string_view variables_json) const;
+  /// `variables` is a JSON object: messages, tools, add_generation_prompt, bos_token, ... Any thread.
+  Result<std::string> render(const text::Json& variables) const;
+  Result<std::string> render_json(std::string_view variables) const;
 
  private:
   ChatTemplate();

@@ -17,12 +17,12 @@ TEST(ChatTemplate, RendersMessages) {
       "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m['content'] | trim }}\n{% endfor %}"
       "{% if add_generation_prompt %}<assistant>{% endif %}");
   ASSERT_TRUE(chat_template);
-  const std::vector<ChatMessage> messages{{"system", " be kind "}, {"user", "hi\xff"}};
-  EXPECT_EQ(*(*chat_template)->render(messages, true, R"({"bos_token": "<s>"})"),
-            "<s><system>be kind\n<user>hi\ufffd\n<assistant>");
-  EXPECT_EQ(*(*chat_template)->render({}, false), "");
-  EXPECT_FALSE((*chat_template)->render({}, false, "[]"));
-  EXPECT_FALSE((*chat_template)->render({}, false, "{"));
+  EXPECT_EQ(*(*chat_template)->render_json(R"({"messages": [{"role": "system", "content": " be kind "},
+                {"role": "user", "content": "hi"}], "bos_token": "<s>", "add_generation_prompt": true})"),
+            "<s><system>be kind\n<user>hi\n<assistant>");
+  EXPECT_EQ(*(*chat_template)->render_json("{}"), "");
+  EXPECT_FALSE((*chat_template)->render_json("[]"));
+  EXPECT_FALSE((*chat_template)->render_json("{"));
 }
 
 TEST(ChatTemplate, WhiteSpaceControl) {
@@ -73,12 +73,12 @@ TEST(ChatTemplate, SizesAreBounded) {
   EXPECT_NE(render("{% set n = namespace(s=[1]) %}{% for i in range(500) %}{% set n.s = [n.s] %}{% endfor %}")
                 .find("nested deeper"),
             std::string::npos);
-  EXPECT_NE(render("{% for i in range(3000) %}{{ '%8000s' * 1000 }}{% endfor %}").find("larger than 16 MiB"),
+  EXPECT_NE(render("{% for i in range(9000) %}{{ '%8000s' * 1000 }}{% endfor %}").find("larger than 32 MiB"),
             std::string::npos);
   EXPECT_NE(
-      render("{% for i in range(99999) %}{% set x = 'abcdefgh' * 100000 %}{% endfor %}").find("256 MiB"),
+      render("{% for i in range(99999) %}{% set x = 'abcdefgh' * 100000 %}{% endfor %}").find("512 MiB"),
       std::string::npos);
-  EXPECT_NE(render("{{ 'x'.replace('', 'y' * 9000000) }}").find("too large"), std::string::npos);
+  EXPECT_NE(render("{{ 'x'.replace('', 'y' * 20000000) }}").find("too large"), std::string::npos);
 }
 
 TEST(ChatTemplate, NestingIsBounded) {
@@ -120,10 +120,10 @@ TEST(ChatTemplate, RecursiveLoopsSeeTheScopeTheyWereWrittenIn) {
 TEST(ChatTemplate, MissingNamesOfAnySizeStaySmall) {
   EXPECT_NE(render("{% set name = 'x' * 1000000 %}{% set n = namespace(all=[]) %}{% for i in range(9000) %}"
                    "{% set n.all = n.all + [n[name]] %}{% endfor %}")
-                .find("256 MiB"),
+                .find("512 MiB"),
             std::string::npos);
   EXPECT_NE(
-      render("{% set name = 'x' * 1000000 %}{{ range(9000) | map(attribute=name) | list }}").find("256 MiB"),
+      render("{% set name = 'x' * 1000000 %}{{ range(9000) | map(attribute=name) | list }}").find("512 MiB"),
       std::string::npos);
   EXPECT_LT(render("{{ missing['x' * 1000000] }}").size(), 1000u);
 }
@@ -134,7 +134,7 @@ TEST(ChatTemplate, PaddingIsOneCharacter) {
   EXPECT_NE(render("{{ 'x'.ljust(1000000, 'y' * 1000000) }}").find("one character"), std::string::npos);
   EXPECT_NE(render("{{ 'x'.ljust(1000000, '') }}").find("one character"), std::string::npos);
   EXPECT_EQ(render("{{ 'x'.ljust(-9223372036854775807 - 1) }}"), "x");
-  EXPECT_NE(render("{{ [[[[[1]]]]] | tojson(indent='x' * 9000000) }}").find("too large"), std::string::npos);
+  EXPECT_NE(render("{{ [[[[[1]]]]] | tojson(indent='x' * 20000000) }}").find("too large"), std::string::npos);
 }
 
 TEST(ChatTemplate, IntegersDoNotWrap) {
@@ -160,7 +160,7 @@ TEST(ChatTemplate, StrftimeNow) {
 TEST(ChatTemplate, UnknownNamesAreReported) {
   EXPECT_NE(render("{{ x | nofilter }}").find("unknown filter 'nofilter'"), std::string::npos);
   EXPECT_NE(render("{{ x is notest }}").find("unknown test 'notest'"), std::string::npos);
-  EXPECT_NE(render("{% include 'x' %}").find("unknown statement 'include'"), std::string::npos);
+  EXPECT_NE(render("{% include 'x' %}").find("statement 'include' joins templates"), std::string::npos);
   EXPECT_NE(render("{{ d.pop('x') }}", R"({"d": {"x": 1}})").find("error"), std::string::npos);
 }
 

@@ -50,6 +50,7 @@ struct Expression {
   std::vector<ExpressionPtr> operands;
   std::vector<std::string> operators;
   std::vector<std::pair<std::string, ExpressionPtr>> named;
+  ExpressionPtr spread, spread_named;  ///< f(*spread, **spread_named)
 };
 
 /// Left of an assignment: a name, a namespace member, or a tuple of targets.
@@ -79,12 +80,15 @@ struct Statement {
     macro,         ///< text(parameters): body
     call_block,    ///< value is the call; parameters and body are its caller
     filter_block,  ///< value is a chain of filters over body
-    scope,         ///< with: target list in parameters; body
+    scope,         ///< with: names and values in parameters; body
+    evaluate,      ///< value, for its effects
     loop_break,
     loop_continue,
   };
   Type type = Type::text;
   bool recursive = false;
+  // What a macro's body reads, and so what the macro takes beside its parameters.
+  bool catches_positional = false, catches_named = false, takes_caller = false;
   int64_t offset = 0;
   std::string text;
   Target target;

@@ -186,6 +186,9 @@ ExpressionPtr ExpressionParser::parse_name() {
   if (name == "true" || name == "True") return constant(token.offset, Value::boolean(true));
   if (name == "false" || name == "False") return constant(token.offset, Value::boolean(false));
   if (name == "none" || name == "None") return constant(token.offset, Value::none());
+  if (name == "varargs") reads_varargs_ = true;
+  if (name == "kwargs") reads_kwargs_ = true;
+  if (name == "caller") reads_caller_ = true;
   return make(Ex::name, token.offset, name);
 }
 
@@ -200,7 +203,10 @@ ExpressionPtr ExpressionParser::parse_string() {
 ExpressionPtr ExpressionParser::parse_integer() {
   const Token token = take();
   int64_t value = 0;
-  const auto [end, error] = std::from_chars(token.text.data(), token.text.data() + token.text.size(), value);
+  const char kind = token.text.size() > 2 ? token.text[1] : '0';
+  const int base = kind == 'x' ? 16 : kind == 'o' ? 8 : kind == 'b' ? 2 : 10;
+  const char* begin = token.text.data() + (base == 10 ? 0 : 2);
+  const auto [end, error] = std::from_chars(begin, token.text.data() + token.text.size(), value, base);
   if (error != std::errc())
     fail(token.offset, std::string("integer ") + token.text.substr(0, 40) + " is too large");
   return constant(token.offset, Value::integer(value));
@@ -303,21 +309,37 @@ ExpressionPtr ExpressionParser::parse_subscript(ExpressionPtr object) {
 ExpressionPtr ExpressionParser::parse_tuple_in_brackets(int64_t offset) {
   auto first = parse_expression();
   if (!is_op(",")) return first;
-  fail(offset, "subscripts with commas are not supported");
+  auto tuple = make(Ex::tuple, offset);
+  adopt(*tuple, std::move(first));
+  while (take_op(",")) {
+    if (is_op("]")) break;
+    adopt(*tuple, parse_expression());
+  }
+  return tuple;
 }
 
 void ExpressionParser::parse_arguments(Expression& node) {
   expect_op("(");
   while (!is_op(")")) {
-    if (is_op("*") || is_op("**")) fail(now().offset, "'*' arguments are not supported");
-    if (now().type == Type::name && ahead(1).type == Type::op && ahead(1).text == "=") {
+    if (is_op("*") || is_op("**")) {
+      const Token star = take();
+      ExpressionPtr& slot = star.text == "*" ? node.spread : node.spread_named;
+      if (slot || node.spread_named)
+        fail(star.offset, "expected one '*' argument and then one '**' argument");
+      slot = parse_expression();
+      grow(node, slot);
+    } else if (now().type == Type::name && ahead(1).type == Type::op && ahead(1).text == "=") {
       std::string name = take().text;
       take();
+      const auto same = [&](const auto& argument) { return argument.first == name; };
+      if (node.spread_named || std::any_of(node.named.begin(), node.named.end(), same))
+        fail(now().offset, "argument '" + name + "' is given twice, or behind '**'");
       auto value = parse_expression();
       grow(node, value);
       node.named.emplace_back(std::move(name), std::move(value));
     } else {
-      if (!node.named.empty()) fail(now().offset, "positional argument behind a named one");
+      if (!node.named.empty() || node.spread || node.spread_named)
+        fail(now().offset, "positional argument behind a named one");
       adopt(node, parse_expression());
     }
     if (!take_op(",")) break;
@@ -382,7 +404,8 @@ ExpressionPtr ExpressionParser::parse_test(ExpressionPtr input) {
   if (is_word("is")) fail(now().offset, "tests can't be chained with 'is'");
   if (is_op("(")) {
     parse_arguments(*node);
-    if (!node->named.empty()) fail(offset, "tests take no named arguments");
+    if (!node->named.empty() || node->spread || node->spread_named)
+      fail(offset, "tests take no named arguments");
   } else if (starts_test_argument()) {
     adopt(*node, parse_postfix(parse_primary()));
   }

@@ -103,6 +103,9 @@ class ExpressionParser : protected TokenReader {
   ExpressionPtr parse_tuple(int64_t offset, bool with_ternary, bool may_be_empty);
   ExpressionPtr parse_filter(ExpressionPtr input, int64_t offset);
 
+  // Whether the names were read since someone set these to false: they decide what a macro takes.
+  bool reads_varargs_ = false, reads_kwargs_ = false, reads_caller_ = false;
+
  private:
   using Rule = ExpressionPtr (ExpressionParser::*)();
 

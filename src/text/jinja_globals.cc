@@ -9,8 +9,8 @@
 namespace fovea::text::jinja {
 namespace {
 
-constexpr std::array<std::string_view, 5> kGlobals = {"range", "namespace", "dict", "raise_exception",
-                                                      "strftime_now"};
+constexpr std::array<std::string_view, 7> kGlobals = {"range",  "namespace",       "dict",        "cycler",
+                                                      "joiner", "raise_exception", "strftime_now"};
 
 constexpr int64_t kMaxRange = 100'000;  // as in jinja2's sandbox
 
@@ -66,6 +66,18 @@ Value make_namespace(Runtime& rt, const Arguments& arguments) {
   return space;
 }
 
+Value cycler(Runtime& rt, const Arguments& arguments) {
+  if (arguments.positional.empty() || !arguments.named.empty())
+    rt.fail("cycler needs positional arguments, at least one");
+  rt.charge(arguments.positional.size() * 16);
+  return Value::progress(Kind::cycler, arguments.positional);
+}
+
+Value joiner(Runtime& rt, const Arguments& arguments) {
+  const auto args = bind(rt, "joiner", arguments, {"sep"});
+  return Value::progress(Kind::joiner, {args[0] ? *args[0] : rt.string(", ")});
+}
+
 Value strftime_now(Runtime& rt, const Arguments& arguments) {
   const auto args = bind(rt, "strftime_now", arguments, {"format"});
   if (!args[0]) rt.fail("strftime_now needs a format");
@@ -101,9 +113,18 @@ Value call_global(Runtime& rt, std::string_view name, const Arguments& arguments
   if (name == "range") return range(rt, arguments);
   if (name == "namespace") return make_namespace(rt, arguments);
   if (name == "dict") return rt.dict(to_dict(rt, "dict", arguments));
+  if (name == "cycler") return cycler(rt, arguments);
+  if (name == "joiner") return joiner(rt, arguments);
   if (name == "strftime_now") return strftime_now(rt, arguments);
   const auto args = bind(rt, "raise_exception", arguments, {"message"});
   rt.fail("the template refuses: " + (args[0] ? to_str(*args[0]) : std::string()));
+}
+
+// Its separator, but nothing the first time.
+Value call_joiner(Runtime& rt, const Value& joiner, const Arguments& arguments) {
+  bind(rt, "joiner", arguments, {});
+  Progress& state = joiner.as_progress();
+  return state.next++ == 0 ? rt.string("") : state.sequence.items[0];
 }
 
 }  // namespace fovea::text::jinja

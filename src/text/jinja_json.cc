@@ -116,7 +116,7 @@ class Writer {
       case Kind::none: out_ += "null"; break;
       case Kind::boolean: out_ += value.as_bool() ? "true" : "false"; break;
       case Kind::integer: out_ += std::to_string(value.as_int()); break;
-      case Kind::real: out_ += real_text(value.as_real()); break;
+      case Kind::real: out_ += value.digits() ? *value.digits() : real_text(value.as_real()); break;
       case Kind::string: write_string(value.as_string()); break;
       case Kind::list:
       case Kind::tuple:
@@ -142,6 +142,7 @@ Value from_json(const Json& json) {
   if (json.is_null()) return Value::none();
   if (json.boolean()) return Value::boolean(*json.boolean());
   if (json.integer()) return Value::integer(*json.integer());
+  if (const auto* large = json.large_integer()) return Value::large_integer(large->value, large->digits);
   if (json.real()) return Value::real(*json.real());
   if (json.string()) return Value::string(to_valid_utf8(*json.string()));
   if (json.array()) {

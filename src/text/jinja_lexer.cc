@@ -227,7 +227,27 @@ class Lexer {
     }
   }
 
+  // 0x1F, 0o17 and 0b11, kept as written without underscores.
+  bool based_number() {
+    const char base = static_cast<char>(peek(pos_ + 1) | 0x20);
+    const std::string_view allowed = base == 'x'   ? "0123456789abcdefABCDEF"
+                                     : base == 'o' ? "01234567"
+                                     : base == 'b' ? "01"
+                                                   : "";
+    const auto fits = [&](char c) { return c != '\0' && allowed.find(c) != std::string_view::npos; };
+    if (source_[pos_] != '0' || !(fits(peek(pos_ + 2)) || (peek(pos_ + 2) == '_' && fits(peek(pos_ + 3)))))
+      return false;
+    const size_t begin = pos_;
+    std::string text = {'0', base};
+    for (pos_ += 2; fits(peek(pos_)) || (peek(pos_) == '_' && fits(peek(pos_ + 1))); ++pos_) {
+      if (source_[pos_] != '_') text += source_[pos_];
+    }
+    add(Type::integer, begin, std::move(text));
+    return true;
+  }
+
   void number() {
+    if (based_number()) return;
     const size_t begin = pos_;
     std::string text;
     digits(text);
@@ -249,6 +269,8 @@ class Lexer {
         digits(text);
       }
     }
+    if (!real && text.size() > 1 && text[0] == '0' && text.find_first_not_of('0') != std::string::npos)
+      fail(begin, "integer with leading zeros; write it without them");
     add(real ? Type::real : Type::integer, begin, std::move(text));
   }
 

@@ -23,7 +23,7 @@ struct Token {
   };
   Type type;
   int64_t offset = 0;
-  std::string text;  ///< text and strings: decoded content; numbers: digits without underscores
+  std::string text;  ///< text and strings: decoded content; numbers: as written, without underscores
 };
 
 /// Valid UTF-8, line ends as "\n", and without one trailing newline, as jinja2 reads a template.

@@ -2,7 +2,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
+#include <utility>
 
+#include "text/jinja_characters.h"
 #include "text/jinja_runtime.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
@@ -10,23 +13,24 @@
 namespace fovea::text::jinja {
 namespace {
 
-constexpr std::array<std::string_view, 33> kStringMethods = {
-    "strip",    "lstrip",  "rstrip",  "split",        "rsplit",       "splitlines", "startswith",
-    "endswith", "replace", "upper",   "lower",        "title",        "capitalize", "join",
-    "find",     "rfind",   "count",   "index",        "isdigit",      "isalpha",    "isalnum",
-    "isspace",  "isupper", "islower", "removeprefix", "removesuffix", "partition",  "rpartition",
-    "zfill",    "ljust",   "rjust",   "center",       "casefold"};
+constexpr std::array<std::string_view, 44> kStringMethods = {
+    "strip",       "lstrip",     "rstrip",    "split",        "rsplit",       "splitlines",   "startswith",
+    "endswith",    "replace",    "upper",     "lower",        "title",        "capitalize",   "join",
+    "find",        "rfind",      "count",     "index",        "isdigit",      "isalpha",      "isalnum",
+    "isspace",     "isupper",    "islower",   "removeprefix", "removesuffix", "partition",    "rpartition",
+    "zfill",       "ljust",      "rjust",     "center",       "casefold",     "swapcase",     "rindex",
+    "format",      "format_map", "isnumeric", "isdecimal",    "istitle",      "isidentifier", "isascii",
+    "isprintable", "expandtabs"};
 constexpr std::array<std::string_view, 5> kDictMethods = {"items", "keys", "values", "get", "copy"};
 constexpr std::array<std::string_view, 3> kListMethods = {"index", "count", "copy"};
+constexpr std::array<std::string_view, 2> kCyclerMethods = {"next", "reset"};
+constexpr std::array<std::string_view, 5> kDictMutators = {"clear", "pop", "popitem", "setdefault", "update"};
+constexpr std::array<std::string_view, 8> kListMutators = {"append", "clear",  "extend",  "insert",
+                                                           "pop",    "remove", "reverse", "sort"};
 
 template <size_t n>
 bool has(const std::array<std::string_view, n>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-// White space as Python's str methods see it: White_Space and the four information separators.
-bool is_python_space(uint32_t c) {
-  return is_white_space(c) || (c >= 0x1C && c <= 0x1F);
 }
 
 bool is_python_space_at(std::string_view text, size_t pos, size_t& length) {
@@ -84,6 +88,17 @@ std::vector<std::string_view> split_right(std::string_view text, std::string_vie
   return out;
 }
 
+// What is left of the limit keeps the white space before it.
+std::vector<std::string_view> split_right_at_space(std::string_view text, int64_t limit) {
+  std::vector<std::string_view> parts = split_at_space(text, -1);
+  if (limit < 0 || static_cast<int64_t>(parts.size()) <= limit) return parts;
+  const size_t merged = parts.size() - static_cast<size_t>(limit);
+  const char* end = parts[merged - 1].data() + parts[merged - 1].size();
+  std::vector<std::string_view> out{text.substr(0, static_cast<size_t>(end - text.data()))};
+  out.insert(out.end(), parts.begin() + static_cast<std::ptrdiff_t>(merged), parts.end());
+  return out;
+}
+
 Value to_list(Runtime& rt, const std::vector<std::string_view>& parts) {
   std::vector<Value> items;
   items.reserve(parts.size());
@@ -96,8 +111,7 @@ Value split(Runtime& rt, const std::string& text, std::string_view name, const A
   const auto args = bind(rt, name, arguments, {"sep", "maxsplit"});
   const int64_t limit = args[1] ? want_int(rt, *args[1], "maxsplit") : -1;
   if (!args[0] || args[0]->is(Kind::none)) {
-    if (name == "rsplit" && limit >= 0) rt.fail("rsplit by white space with a limit is not supported");
-    return to_list(rt, split_at_space(text, limit));
+    return to_list(rt, name == "split" ? split_at_space(text, limit) : split_right_at_space(text, limit));
   }
   const std::string& separator = want_string(rt, *args[0], "the separator");
   if (separator.empty()) rt.fail("empty separator");
@@ -109,19 +123,51 @@ bool affix_matches(std::string_view text, std::string_view affix, bool at_start)
   return at_start ? text.starts_with(affix) : text.ends_with(affix);
 }
 
-Value has_affix(Runtime& rt, const std::string& text, const Arguments& arguments, bool at_start) {
-  const auto args = bind(rt, at_start ? "startswith" : "endswith", arguments, {"prefix"});
-  if (!args[0]) rt.fail(std::string(at_start ? "startswith" : "endswith") + " needs an argument");
-  if (args[0]->is(Kind::tuple)) {
-    for (const Value& affix : args[0]->as_items()) {
-      if (affix_matches(text, want_string(rt, affix, "the affix"), at_start)) return Value::boolean(true);
-    }
-    return Value::boolean(false);
-  }
-  return Value::boolean(affix_matches(text, want_string(rt, *args[0], "the affix"), at_start));
+// The part of a text that the arguments start and end of a method pick, as Python's slices do.
+struct Window {
+  std::string_view text;
+  int64_t first = 0;   // index of its first character
+  bool exists = true;  // not when it starts behind the end of the text
+};
+
+Window window(Runtime& rt, std::string_view text, const Value* start, const Value* stop) {
+  const auto given = [](const Value* value) { return value && !value->is(Kind::none); };
+  if (!given(start) && !given(stop)) return {text};
+  rt.charge(text.size());
+  const auto size = static_cast<int64_t>(count_code_points(text));
+  const auto bound = [&](const Value* value, int64_t fallback) {
+    if (!given(value)) return fallback;
+    const int64_t at = want_int(rt, *value, "a bound");
+    return at < 0 ? std::max<int64_t>(at + size, 0) : at;
+  };
+  const int64_t first = bound(start, 0), last = std::min(bound(stop, size), size);
+  if (first > size || first > last) return {{}, first, false};
+  const auto byte_of = [&](int64_t index) {
+    size_t at = 0;
+    for (int64_t i = 0; i < index; ++i)
+      at += decode_utf8(text.substr(at)).length;
+    return at;
+  };
+  const size_t begin = byte_of(first);
+  return {text.substr(begin, byte_of(last) - begin), first, true};
 }
 
-int64_t count_in(const std::string& text, const std::string& part) {
+Value has_affix(Runtime& rt, const std::string& text, const Arguments& arguments, bool at_start) {
+  const auto args = bind(rt, at_start ? "startswith" : "endswith", arguments, {"prefix", "start", "end"});
+  if (!args[0]) rt.fail(std::string(at_start ? "startswith" : "endswith") + " needs an argument");
+  const Window part = window(rt, text, args[1], args[2]);
+  const auto matches = [&](const Value& affix) {
+    const std::string& wanted = want_string(rt, affix, "the affix");
+    return part.exists && affix_matches(part.text, wanted, at_start);
+  };
+  if (!args[0]->is(Kind::tuple)) return Value::boolean(matches(*args[0]));
+  for (const Value& affix : args[0]->as_items()) {
+    if (matches(affix)) return Value::boolean(true);
+  }
+  return Value::boolean(false);
+}
+
+int64_t count_in(std::string_view text, const std::string& part) {
   if (part.empty()) return static_cast<int64_t>(count_code_points(text)) + 1;
   int64_t count = 0;
   for (size_t at = 0; (at = find_bytes(text, part, at)) != std::string::npos; at += part.size())
@@ -130,37 +176,24 @@ int64_t count_in(const std::string& text, const std::string& part) {
 }
 
 // Index in characters of the first or last occurrence, -1 when absent.
-int64_t find_in(const std::string& text, const std::string& part, bool last) {
-  size_t at = find_bytes(text, part, 0);
-  if (last && part.empty()) at = text.size();
-  if (last && !part.empty()) {
-    for (size_t next = at; next != std::string::npos; next = find_bytes(text, part, next + 1))
-      at = next;
-  }
+int64_t find_in(std::string_view text, const std::string& part, bool last) {
+  const size_t at = last ? text.rfind(part) : find_bytes(text, part, 0);
   if (at == std::string::npos) return -1;
-  return static_cast<int64_t>(count_code_points(std::string_view(text).substr(0, at)));
+  return static_cast<int64_t>(count_code_points(text.substr(0, at)));
 }
 
-template <class Predicate>
-bool all_characters(std::string_view text, Predicate predicate) {
-  if (text.empty()) return false;
-  for (; !text.empty(); text.remove_prefix(decode_utf8(text).length)) {
-    if (!predicate(decode_utf8(text).code_point)) return false;
-  }
-  return true;
-}
-
-// Some cased character, and all cased ones satisfy the predicate.
-template <class Predicate>
-bool all_cased(std::string_view text, Predicate predicate) {
-  bool any = false;
-  for (; !text.empty(); text.remove_prefix(decode_utf8(text).length)) {
-    const uint32_t c = decode_utf8(text).code_point;
-    if (!is_cased(c)) continue;
-    if (!predicate(c)) return false;
-    any = true;
-  }
-  return any;
+// find, rfind, index, rindex and count.
+Value search(Runtime& rt, const std::string& text, std::string_view name, const Arguments& arguments) {
+  const auto args = bind(rt, name, arguments, {"sub", "start", "end"});
+  if (!args[0]) rt.fail(std::string(name) + " needs an argument");
+  const std::string& part = want_string(rt, *args[0], "sub");
+  const bool last = name.starts_with('r');
+  if (last) rt.charge(text.size() / 8 * part.size());
+  const Window where = window(rt, text, args[1], args[2]);
+  if (name == "count") return Value::integer(where.exists ? count_in(where.text, part) : 0);
+  const int64_t at = where.exists ? find_in(where.text, part, last) : -1;
+  if (at < 0 && name.ends_with("index")) rt.fail("substring not found");
+  return Value::integer(at < 0 ? -1 : at + where.first);
 }
 
 Value partition(Runtime& rt, const std::string& text, const std::string& separator, bool last) {
@@ -201,13 +234,32 @@ Value pad(Runtime& rt, const std::string& text, std::string_view name, const Arg
   return rt.string(std::move(out));
 }
 
-Value string_predicate(const std::string& text, std::string_view name) {
-  if (name == "isdigit") return Value::boolean(all_characters(text, is_numeric));
-  if (name == "isalpha") return Value::boolean(all_characters(text, is_alphabetic));
-  if (name == "isspace") return Value::boolean(all_characters(text, is_python_space));
-  if (name == "isupper") return Value::boolean(all_cased(text, is_upper));
-  if (name == "islower") return Value::boolean(all_cased(text, is_lower));
-  return Value::boolean(all_characters(text, [](uint32_t c) { return is_alphabetic(c) || is_numeric(c); }));
+Value expand_tabs(Runtime& rt, std::string_view text, int64_t size) {
+  if (size > 1000) rt.fail("expandtabs: tabsize must be at most 1000");
+  std::string out;
+  int64_t column = 0;
+  for (; !text.empty(); text.remove_prefix(decode_utf8(text).length)) {
+    if (text[0] == '\t') {
+      const int64_t blanks = size > 0 ? size - column % size : 0;
+      out.append(static_cast<size_t>(blanks), ' ');
+      column += blanks;
+    } else {
+      out += text.substr(0, decode_utf8(text).length);
+      column = text[0] == '\n' || text[0] == '\r' ? 0 : column + 1;
+    }
+    if (out.size() > rt.limits().output_bytes) rt.fail("the expanded text is too large");
+  }
+  return rt.string(std::move(out));
+}
+
+Value format_map(Runtime& rt, const std::string& text, const Value& mapping) {
+  if (!mapping.is(Kind::dict)) rt.fail("format_map needs a dict");
+  Arguments names;
+  rt.charge(mapping.weight());
+  for (const auto& [key, value] : mapping.as_dict().items()) {
+    if (key.is(Kind::string)) names.named.emplace_back(key.as_string(), value);
+  }
+  return rt.string(format_braces(rt, text, names));
 }
 
 Value join(Runtime& rt, const std::string& separator, const Value& items) {
@@ -246,14 +298,8 @@ Value string_method(Runtime& rt, const Value& object, std::string_view name, con
                                  args[2] ? want_int(rt, *args[2], "count") : -1));
   }
   if (name == "join") return join(rt, text, one("iterable"));
-  if (name == "count") return Value::integer(count_in(text, want_string(rt, one("sub"), "sub")));
-  if (name == "find" || name == "rfind" || name == "index") {
-    const std::string& part = want_string(rt, one("sub"), "sub");
-    if (name == "rfind") rt.charge(text.size() / 8 * part.size());
-    const int64_t at = find_in(text, part, name == "rfind");
-    if (at < 0 && name == "index") rt.fail("substring not found");
-    return Value::integer(at);
-  }
+  if (name == "count" || name.ends_with("find") || name.ends_with("index"))
+    return search(rt, text, name, arguments);
   if (name == "removeprefix" || name == "removesuffix") {
     const std::string& affix = want_string(rt, one("affix"), "affix");
     if (!affix_matches(text, affix, name == "removeprefix")) return object;
@@ -269,18 +315,25 @@ Value string_method(Runtime& rt, const Value& object, std::string_view name, con
     return pad(rt, text, name, arguments);
   }
   if (name == "splitlines") {
-    bind(rt, name, arguments, {});
+    const auto args = bind(rt, name, arguments, {"keepends"});
     std::vector<Value> lines;
-    for (std::string& line : split_lines(text))
+    for (std::string& line : split_lines(text, args[0] && truthy(*args[0])))
       lines.push_back(rt.string(std::move(line)));
     return rt.list(std::move(lines));
+  }
+  if (name == "format") return rt.string(format_braces(rt, text, arguments));
+  if (name == "format_map") return format_map(rt, text, one("mapping"));
+  if (name == "expandtabs") {
+    const auto args = bind(rt, name, arguments, {"tabsize"});
+    return expand_tabs(rt, text, args[0] ? want_int(rt, *args[0], "tabsize") : 8);
   }
   bind(rt, name, arguments, {});
   if (name == "upper") return rt.string(to_upper(text));
   if (name == "lower" || name == "casefold") return rt.string(to_lower(text));
   if (name == "title") return rt.string(to_title(text));
   if (name == "capitalize") return rt.string(to_capitalized(text));
-  return string_predicate(text, name);
+  if (name == "swapcase") return rt.string(swap_case(text));
+  return Value::boolean(in_class(text, name));
 }
 
 Value dict_method(Runtime& rt, const Value& object, std::string_view name, const Arguments& arguments) {
@@ -302,6 +355,15 @@ Value dict_method(Runtime& rt, const Value& object, std::string_view name, const
   return rt.list(std::move(items));
 }
 
+Value cycler_method(Runtime& rt, const Value& object, std::string_view name, const Arguments& arguments) {
+  bind(rt, name, arguments, {});
+  Progress& cycle = object.as_progress();
+  const std::vector<Value>& items = cycle.sequence.items;
+  const size_t at = name == "reset" ? 0 : cycle.next;
+  cycle.next = name == "reset" ? 0 : (at + 1) % items.size();
+  return name == "reset" ? Value::none() : items[at];
+}
+
 Value list_method(Runtime& rt, const Value& object, std::string_view name, const Arguments& arguments) {
   if (name == "copy") return object;
   const auto args = bind(rt, name, arguments, {"value"});
@@ -320,12 +382,19 @@ Value list_method(Runtime& rt, const Value& object, std::string_view name, const
 bool is_method(const Value& object, std::string_view name) {
   if (object.is(Kind::string)) return has(kStringMethods, name);
   if (object.is(Kind::dict)) return has(kDictMethods, name);
+  if (object.is(Kind::cycler)) return has(kCyclerMethods, name);
   return object.is_sequence() && has(kListMethods, name);
+}
+
+bool is_mutating_method(const Value& object, std::string_view name) {
+  return (object.is(Kind::dict) && has(kDictMutators, name)) ||
+         (object.is(Kind::list) && has(kListMutators, name));
 }
 
 Value call_method(Runtime& rt, const Value& object, std::string_view name, const Arguments& arguments) {
   if (object.is(Kind::string)) return string_method(rt, object, name, arguments);
   if (object.is(Kind::dict)) return dict_method(rt, object, name, arguments);
+  if (object.is(Kind::cycler)) return cycler_method(rt, object, name, arguments);
   return list_method(rt, object, name, arguments);
 }
 
@@ -384,7 +453,7 @@ std::string replace_all(Runtime& rt, const std::string& text, const std::string&
   return out.append(text, pos);
 }
 
-std::vector<std::string> split_lines(std::string_view text) {
+std::vector<std::string> split_lines(std::string_view text, bool keep_ends) {
   std::vector<std::string> lines;
   size_t begin = 0;
   for (size_t pos = 0; pos < text.size();) {
@@ -395,8 +464,8 @@ std::vector<std::string> split_lines(std::string_view text) {
     const size_t at = pos;
     pos += c.length;
     if (!ends) continue;
-    lines.emplace_back(text.substr(begin, at - begin));
     if (c.code_point == '\r' && pos < text.size() && text[pos] == '\n') ++pos;
+    lines.emplace_back(text.substr(begin, (keep_ends ? pos : at) - begin));
     begin = pos;
   }
   if (begin < text.size()) lines.emplace_back(text.substr(begin));

@@ -136,9 +136,25 @@ Value loop_attribute(Runtime& rt, const Value& object, std::string_view name) {
   if (name == "nextitem") {
     return at + 1 < size ? loop.items[loop.index + 1] : Value::undefined("there is no next item");
   }
-  if (name == "cycle") return Value::callable({"cycle", object, nullptr});
+  if (name == "cycle" || name == "changed") return Value::callable({std::string(name), object, nullptr});
   rt.charge(1);
   return missing(object, name);
+}
+
+// What jinja2's Macro tells about itself.
+Value macro_attribute(Runtime& rt, const Value& object, std::string_view name) {
+  const Callable& function = object.as_callable();
+  const Statement* macro = function.statement;
+  if (!macro) return missing(object, name);
+  if (name == "name") return rt.string(function.name);
+  if (name == "catch_kwargs") return Value::boolean(macro->catches_named);
+  if (name == "catch_varargs") return Value::boolean(macro->catches_positional);
+  if (name == "caller") return Value::boolean(macro->takes_caller);
+  if (name != "arguments") return missing(object, name);
+  std::vector<Value> names;
+  for (const Parameter& parameter : macro->parameters)
+    names.push_back(rt.string(parameter.name));
+  return rt.tuple(std::move(names));
 }
 
 // Byte positions of the characters of text, and its end.
@@ -216,7 +232,19 @@ Value get_attribute(Runtime& rt, const Value& object, std::string_view name) {
     case Kind::loop: return loop_attribute(rt, object, name);
     default: break;
   }
+  if (object.is(Kind::callable)) return macro_attribute(rt, object, name);
+  if (object.is(Kind::cycler) && name == "current") {
+    const Progress& cycle = object.as_progress();
+    return cycle.sequence.items[cycle.next];
+  }
   if (is_method(object, name)) return Value::callable({std::string(name), object, nullptr});
+  if (is_mutating_method(object, name)) {
+    return Value::undefined(std::string("'") + std::string(name) + "' would change a " +
+                            std::string(type_name(object)) +
+                            ", which templates must not; make a new one with +, or use a namespace");
+  }
+  if (object.is_group() && (name == "grouper" || name == "list"))
+    return object.as_items()[name == "grouper" ? 0 : 1];
   if (object.is(Kind::dict)) {
     rt.charge(object.as_dict().size() < 16 ? object.as_dict().size() : 1);
     if (const Value* item = object.as_dict().find(name)) return *item;
@@ -269,6 +297,7 @@ Value binary(Runtime& rt, std::string_view op, const Value& a, const Value& b) {
     text.reserve(a.as_string().size() + b.as_string().size());
     return rt.string(std::move(text.append(a.as_string()).append(b.as_string())));
   }
+  if (op == "%" && a.is(Kind::string)) return rt.string(format_percent(rt, a.as_string(), b));
   if (op == "+" && a.is_sequence() && a.kind() == b.kind()) return join_sequences(rt, a, b);
   if (op == "*") {
     const auto repeatable = [](const Value& value) { return value.is(Kind::string) || value.is_sequence(); };
@@ -329,6 +358,14 @@ bool contains(Runtime& rt, const Value& container, const Value& item) {
       rt.charge(container.weight());
       return std::any_of(container.as_items().begin(), container.as_items().end(),
                          [&](const Value& member) { return equal(member, item); });
+    case Kind::generator: {
+      Progress& rest = container.as_progress();
+      rt.charge(container.weight());
+      while (rest.next < rest.sequence.items.size()) {
+        if (equal(rest.sequence.items[rest.next++], item)) return true;
+      }
+      return false;
+    }
     case Kind::dict:
       rt.charge(container.as_dict().size() + item.weight());
       return container.as_dict().find(item) != nullptr;
@@ -346,6 +383,7 @@ int64_t length(Runtime& rt, const Value& value) {
     case Kind::tuple: return static_cast<int64_t>(value.as_items().size());
     case Kind::dict: return static_cast<int64_t>(value.as_dict().size());
     case Kind::loop: return static_cast<int64_t>(value.as_loop().items.size());
+    case Kind::generator: rt.fail("a generator has no length; put | list before it");
     default: rt.fail(std::string("object of type '") + std::string(type_name(value)) + "' has no length");
   }
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <iterator>
+#include <utility>
 
 #include "text/jinja_expressions.h"
 
@@ -81,19 +83,30 @@ class Parser : ExpressionParser {
       statement.type = word.text == "break" ? St::loop_break : St::loop_continue;
       expect_block_end();
     } else if (word.text == "generation") {
-      // Marks what the model says, for training; rendering ignores it.
+      // Marks what the model says, for training; rendering ignores it but for the names set inside.
       expect_block_end();
-      Block inner = parse_block({"endgeneration"});
-      take_end_tag();
-      for (Statement& part : inner)
-        block.push_back(std::move(part));
-      return;
+      statement.type = St::scope;
+      statement.body = parse_body_outside_loops("endgeneration");
+    } else if (word.text == "do") {
+      statement.type = St::evaluate;
+      statement.value = parse_tuple(statement.offset, true, false);
+      expect_block_end();
     } else {
-      fail(word.offset, std::string("unknown statement '") + word.text +
-                            "'; if, for, set, macro, call, filter, with, break, " +
-                            "continue, generation and raw are supported");
+      refuse_statement(word);
     }
     block.push_back(std::move(statement));
+  }
+
+  [[noreturn]] static void refuse_statement(const Token& word) {
+    constexpr std::string_view kOfFiles[] = {"include", "import", "from", "extends", "block"};
+    const bool of_files =
+        std::find(std::begin(kOfFiles), std::end(kOfFiles), word.text) != std::end(kOfFiles);
+    fail(word.offset,
+         (of_files ? "statement '" + word.text +
+                         "' joins templates, and a chat template is one text; put what it needs into it"
+                   : "unknown statement '" + word.text.substr(0, 40) + "'") +
+             "; supported: if, for, set, macro, call, filter, with, do, break, continue, " +
+             "generation, raw");
   }
 
   void parse_if(Statement& statement) {
@@ -115,6 +128,13 @@ class Parser : ExpressionParser {
     }
   }
 
+  std::string expect_target_name() {
+    for (const char* word : {"true", "false", "none", "True", "False", "None"}) {
+      if (is_word(word)) fail(now().offset, std::string("'") + word + "' is a constant and can't be set");
+    }
+    return expect_name();
+  }
+
   Target parse_target(bool with_member) {
     const int64_t offset = now().offset;
     std::vector<Target> parts;
@@ -127,7 +147,7 @@ class Parser : ExpressionParser {
         part = parse_target(false);
         expect_op(")");
       } else {
-        part.name = expect_name();
+        part.name = expect_target_name();
         if (with_member && take_op(".")) part.member = expect_name();
       }
       parts.push_back(std::move(part));
@@ -144,6 +164,7 @@ class Parser : ExpressionParser {
 
   void parse_for(Statement& statement) {
     statement.type = St::loop;
+    if (is_word("loop")) fail(now().offset, "'loop' is the loop itself; use another name");
     statement.target = parse_target(false);
     if (!take_word("in")) unexpected("'in'");
     statement.value = parse_tuple(statement.offset, false, false);
@@ -182,9 +203,15 @@ class Parser : ExpressionParser {
     expect_op("(");
     while (!is_op(")")) {
       Parameter parameter;
-      parameter.name = expect_name();
+      const int64_t offset = now().offset;
+      parameter.name = expect_target_name();
+      const auto same = [&](const Parameter& other) { return other.name == parameter.name; };
+      if (std::any_of(statement.parameters.begin(), statement.parameters.end(), same))
+        fail(offset, "parameter '" + parameter.name + "' is there twice");
       if (take_op("=")) {
         parameter.fallback = parse_expression();
+      } else if (parameter.name == "caller") {
+        fail(offset, "parameter 'caller' needs a default: it is set by 'call' blocks");
       } else if (!statement.parameters.empty() && statement.parameters.back().fallback) {
         fail(now().offset, "parameter without a default behind one that has it");
       }
@@ -204,12 +231,26 @@ class Parser : ExpressionParser {
     return body;
   }
 
+  // The body of a macro or call block, and which special names it reads.
+  void parse_macro_body(Statement& statement, std::string_view end) {
+    const bool varargs = std::exchange(reads_varargs_, false);
+    const bool kwargs = std::exchange(reads_kwargs_, false);
+    const bool caller = std::exchange(reads_caller_, false);
+    statement.body = parse_body_outside_loops(end);
+    statement.catches_positional = reads_varargs_;
+    statement.catches_named = reads_kwargs_;
+    statement.takes_caller = reads_caller_;
+    reads_varargs_ |= varargs;
+    reads_kwargs_ |= kwargs;
+    reads_caller_ |= caller;
+  }
+
   void parse_macro(Statement& statement) {
     statement.type = St::macro;
-    statement.text = expect_name();
+    statement.text = expect_target_name();
     parse_parameters(statement);
     expect_block_end();
-    statement.body = parse_body_outside_loops("endmacro");
+    parse_macro_body(statement, "endmacro");
   }
 
   void parse_call_block(Statement& statement) {
@@ -218,7 +259,7 @@ class Parser : ExpressionParser {
     statement.value = parse_expression();
     if (statement.value->type != Ex::call) fail(statement.value->offset, "expected a call behind 'call'");
     expect_block_end();
-    statement.body = parse_body_outside_loops("endcall");
+    parse_macro_body(statement, "endcall");
   }
 
   void parse_filter_block(Statement& statement) {

@@ -2,9 +2,8 @@
 #include <algorithm>
 #include <array>
 
+#include "text/jinja_characters.h"
 #include "text/jinja_runtime.h"
-#include "text/unicode.h"
-#include "text/utf8.h"
 
 namespace fovea::text::jinja {
 namespace {
@@ -36,17 +35,6 @@ bool divides(Runtime& rt, const Value& value, const Value& divisor) {
   return rest.is_number() && rest.as_real() == 0;
 }
 
-bool has_case(const std::string& text, bool upper) {
-  bool any = false;
-  for (std::string_view rest = text; !rest.empty(); rest.remove_prefix(decode_utf8(rest).length)) {
-    const uint32_t c = decode_utf8(rest).code_point;
-    if (!is_cased(c)) continue;
-    if (upper != is_upper(c)) return false;
-    any = true;
-  }
-  return any;
-}
-
 bool is_kind(std::string_view name, const Value& v) {
   if (name == "defined") return !v.is(Kind::undefined);
   if (name == "undefined") return v.is(Kind::undefined);
@@ -59,9 +47,10 @@ bool is_kind(std::string_view name, const Value& v) {
   if (name == "number") return v.is_number();
   if (name == "string") return v.is(Kind::string);
   if (name == "mapping") return v.is(Kind::dict);
-  if (name == "callable") return v.is(Kind::callable);
+  if (name == "callable") return v.is(Kind::callable) || v.is(Kind::joiner) || v.is(Kind::loop);
   const bool sequence = v.is_sequence() || v.is(Kind::string) || v.is(Kind::dict) || v.is(Kind::undefined);
-  if (name == "sequence" || name == "iterable") return sequence || (name == "iterable" && v.is(Kind::loop));
+  if (name == "sequence" || name == "iterable")
+    return sequence || (name == "iterable" && (v.is(Kind::loop) || v.is(Kind::generator)));
   return false;  // escaped: nothing is marked as safe
 }
 
@@ -83,11 +72,11 @@ bool apply_test(Runtime& rt, std::string_view name, const Value& input, const st
   if (name == "divisibleby") return divides(rt, input, arguments[0]);
   if (name == "sameas") return same(input, arguments[0]);
   if (name == "even") return divides(rt, input, Value::integer(2));
-  if (name == "odd") return !divides(rt, input, Value::integer(2));
+  if (name == "odd") return equal(binary(rt, "%", input, Value::integer(2)), Value::integer(1));
   if (name == "upper" || name == "lower") {
     const std::string text = to_str(input);
     rt.charge(text.size());
-    return has_case(text, name == "upper");
+    return in_class(text, name == "upper" ? "isupper" : "islower");
   }
   return is_kind(name, input);
 }

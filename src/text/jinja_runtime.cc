@@ -46,6 +46,10 @@ Value Runtime::dict(Dict items) {
   charge(items.size() * 32 + 32);
   return check(Value::dict(std::move(items)));
 }
+Value Runtime::generator(std::vector<Value> items) {
+  charge(items.size() * 16 + 16);
+  return check(Value::progress(Kind::generator, std::move(items)));
+}
 Value Runtime::new_namespace() {
   charge(64);
   return Value::name_space(&namespaces_.emplace_back());
@@ -62,6 +66,14 @@ std::vector<Value> Runtime::iterate(const Value& value) {
       for (const auto& [key, unused] : value.as_dict().items())
         out.push_back(key);
       return out;
+    case Kind::generator: {
+      Progress& rest = value.as_progress();
+      const auto begin = rest.sequence.items.begin() + static_cast<std::ptrdiff_t>(rest.next);
+      out.assign(begin, rest.sequence.items.end());
+      rest.next = rest.sequence.items.size();
+      charge(out.size() * 16);
+      return out;
+    }
     case Kind::string: {
       charge(value.as_string().size() * 32);
       for (std::string_view rest = value.as_string(); !rest.empty();) {

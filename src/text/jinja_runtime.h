@@ -13,8 +13,8 @@ namespace fovea::text::jinja {
 
 struct Limits {
   uint64_t steps = 1'000'000;         ///< statements, loop turns and calls
-  uint64_t work = uint64_t{1} << 28;  ///< bytes of strings and elements of containers made or read
-  uint64_t output_bytes = 16u << 20;  ///< of the result, and of any string or container on the way
+  uint64_t work = uint64_t{1} << 29;  ///< bytes of strings and elements of containers made or read
+  uint64_t output_bytes = 32u << 20;  ///< of the result, and of any string or container on the way
   int evaluation_depth = 800;         ///< nested evaluations, through macros too
   int macro_depth = 60;               ///< nested macro calls and recursive loops
   int value_nesting = 100;            ///< containers in containers
@@ -41,9 +41,11 @@ class Runtime {
   Value list(std::vector<Value> items);
   Value tuple(std::vector<Value> items);
   Value dict(Dict items);
+  Value generator(std::vector<Value> items);
   Value new_namespace();
 
-  /// What a for loop over `value` goes through; an error for values that Python can't iterate.
+  /// What a for loop over `value` goes through, which uses a generator up; an error for values that Python
+  /// can't iterate.
   std::vector<Value> iterate(const Value& value);
 
  private:
@@ -77,11 +79,19 @@ int64_t length(Runtime& rt, const Value& value);
 
 // jinja_methods.cc
 bool is_method(const Value& object, std::string_view name);
+/// Methods that would change a list or dict.
+bool is_mutating_method(const Value& object, std::string_view name);
 Value call_method(Runtime& rt, const Value& object, std::string_view name, const Arguments& arguments);
 std::string strip(std::string_view text, const Value* chars, bool left, bool right);
 std::string replace_all(Runtime& rt, const std::string& text, const std::string& from, const std::string& to,
                         int64_t count);
-std::vector<std::string> split_lines(std::string_view text);
+std::vector<std::string> split_lines(std::string_view text, bool keep_ends = false);
+
+// jinja_format.cc
+/// `text % value`.
+std::string format_percent(Runtime& rt, std::string_view text, const Value& value);
+/// text.format(...).
+std::string format_braces(Runtime& rt, std::string_view text, const Arguments& arguments);
 
 // jinja_filters.cc, jinja_predicates.cc, jinja_globals.cc
 Value apply_filter(Runtime& rt, std::string_view name, const Value& input, const Arguments& arguments);
@@ -90,5 +100,6 @@ bool is_filter(std::string_view name);
 bool is_test(std::string_view name);
 bool is_global(std::string_view name);
 Value call_global(Runtime& rt, std::string_view name, const Arguments& arguments);
+Value call_joiner(Runtime& rt, const Value& joiner, const Arguments& arguments);
 
 }  // namespace fovea::text::jinja

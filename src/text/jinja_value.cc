@@ -19,14 +19,18 @@ std::shared_ptr<const void> share(T object) {
   return std::make_shared<const T>(std::move(object));
 }
 
-std::shared_ptr<const void> share_items(std::vector<Value> items) {
+Sequence measured(std::vector<Value> items) {
   Sequence sequence;
   for (const Value& item : items) {
     sequence.nesting = std::max(sequence.nesting, item.nesting() + 1);
     sequence.weight += item.weight();
   }
   sequence.items = std::move(items);
-  return share(std::move(sequence));
+  return sequence;
+}
+
+std::shared_ptr<const void> share_items(std::vector<Value> items) {
+  return share(measured(std::move(items)));
 }
 
 void append_quoted(std::string_view text, std::string& out) {
@@ -106,7 +110,7 @@ void append_repr(const Value& value, int depth, std::string& out) {
     case Kind::none: out += "None"; break;
     case Kind::boolean: out += value.as_bool() ? "True" : "False"; break;
     case Kind::integer: out += std::to_string(value.as_int()); break;
-    case Kind::real: out += real_to_str(value.as_real()); break;
+    case Kind::real: out += value.digits() ? *value.digits() : real_to_str(value.as_real()); break;
     case Kind::string: append_quoted(value.as_string(), out); break;
     case Kind::list:
       out += '[';
@@ -130,6 +134,9 @@ void append_repr(const Value& value, int depth, std::string& out) {
       out += std::string("<LoopContext ") + std::to_string(value.as_loop().index + 1) + "/" +
              std::to_string(value.as_loop().items.size()) + ">";
       break;
+    case Kind::generator:
+    case Kind::cycler:
+    case Kind::joiner: out.append("<").append(type_name(value)).append(">"); break;
     case Kind::callable: out += "<function " + value.as_callable().name + ">"; break;
   }
 }
@@ -195,6 +202,11 @@ Value Value::real(double real) {
   value.scalar_.real = real;
   return value;
 }
+Value Value::large_integer(double real, std::string digits) {
+  Value value = Value::real(real);
+  value.object_ = share(std::move(digits));
+  return value;
+}
 Value Value::string(std::string text) {
   Value value(Kind::string);
   value.object_ = share(std::move(text));
@@ -215,6 +227,18 @@ Value Value::dict(Dict items) {
   value.object_ = share(std::move(items));
   return value;
 }
+Value Value::group(Value grouper, Value list) {
+  Value value(Kind::tuple);
+  Sequence sequence = measured({std::move(grouper), std::move(list)});
+  sequence.group = true;
+  value.object_ = share(std::move(sequence));
+  return value;
+}
+Value Value::progress(Kind kind, std::vector<Value> items) {
+  Value value(kind);
+  value.object_ = std::make_shared<Progress>(Progress{measured(std::move(items)), 0});
+  return value;
+}
 Value Value::name_space(Namespace* object) {
   Value value(Kind::name_space);
   value.scalar_.space = object;
@@ -231,11 +255,20 @@ Value Value::callable(Callable object) {
   return value;
 }
 
+const std::string* Value::digits() const {
+  return is(Kind::real) ? static_cast<const std::string*>(object_.get()) : nullptr;
+}
 const std::vector<Value>& Value::as_items() const {
   return static_cast<const Sequence*>(object_.get())->items;
 }
 LoopState& Value::as_loop() const {
   return *const_cast<LoopState*>(static_cast<const LoopState*>(object_.get()));
+}
+Progress& Value::as_progress() const {
+  return *const_cast<Progress*>(static_cast<const Progress*>(object_.get()));
+}
+bool Value::is_group() const {
+  return is(Kind::tuple) && static_cast<const Sequence*>(object_.get())->group;
 }
 const Callable& Value::as_callable() const {
   return *static_cast<const Callable*>(object_.get());
@@ -249,6 +282,9 @@ int Value::nesting() const {
     case Kind::list:
     case Kind::tuple: return static_cast<const Sequence*>(object_.get())->nesting;
     case Kind::dict: return as_dict().nesting();
+    case Kind::generator:
+    case Kind::cycler:
+    case Kind::joiner: return as_progress().sequence.nesting;
     case Kind::callable: return as_callable().self.nesting() + 1;
     case Kind::loop: return as_loop().nesting;
     default: return 0;
@@ -258,10 +294,14 @@ int Value::nesting() const {
 uint64_t Value::weight() const {
   switch (kind_) {
     case Kind::string: return as_string().size() + 1;
+    case Kind::real: return digits() ? digits()->size() + 1 : 1;
     case Kind::list:
     case Kind::tuple: return static_cast<const Sequence*>(object_.get())->weight;
     case Kind::dict: return as_dict().weight();
     case Kind::callable: return as_callable().self.weight() + 1;
+    case Kind::generator:
+    case Kind::cycler:
+    case Kind::joiner: return as_progress().sequence.weight;
     default: return 1;
   }
 }
@@ -340,6 +380,9 @@ bool equal(const Value& a, const Value& b) {
     case Kind::dict: return equal_dicts(a.as_dict(), b.as_dict());
     case Kind::name_space: return &a.as_namespace() == &b.as_namespace();
     case Kind::loop: return &a.as_loop() == &b.as_loop();
+    case Kind::generator:
+    case Kind::cycler:
+    case Kind::joiner: return &a.as_progress() == &b.as_progress();
     case Kind::callable: return &a.as_callable() == &b.as_callable();
     default: return true;  // undefined, none
   }
@@ -358,6 +401,9 @@ std::string_view type_name(const Value& value) {
     case Kind::dict: return "dict";
     case Kind::name_space: return "Namespace";
     case Kind::loop: return "LoopContext";
+    case Kind::generator: return "generator";
+    case Kind::cycler: return "Cycler";
+    case Kind::joiner: return "Joiner";
     case Kind::callable: return "function";
   }
   return "";

@@ -1,7 +1,7 @@
 #pragma once
 // Values of the template language: Python's None, bool, int (64 bits), float, str, list, tuple and dict,
 // which are immutable as in transformers' sandbox, and the few objects that templates can reach (namespace,
-// loop, callables). Copies share their contents.
+// loop, generators, cyclers, joiners, callables). Copies share their contents.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -17,7 +17,9 @@ class Dict;
 struct Sequence;
 struct Namespace;
 struct LoopState;
+struct Progress;
 struct Callable;
+struct Statement;
 
 enum class Kind : uint8_t {
   undefined,
@@ -31,6 +33,9 @@ enum class Kind : uint8_t {
   dict,
   name_space,
   loop,
+  generator,  ///< what lazy filters give: read once, without a length
+  cycler,
+  joiner,
   callable,
 };
 
@@ -42,10 +47,16 @@ class Value {
   static Value boolean(bool value);
   static Value integer(int64_t value);
   static Value real(double value);
+  /// An integer that has no place in 64 bits: it is written as `digits` and counts as `value`.
+  static Value large_integer(double value, std::string digits);
   static Value string(std::string value);
   static Value list(std::vector<Value> items);
   static Value tuple(std::vector<Value> items);
   static Value dict(Dict items);
+  /// A pair whose parts also have the names "grouper" and "list".
+  static Value group(Value grouper, Value list);
+  /// `kind`: generator, cycler or joiner.
+  static Value progress(Kind kind, std::vector<Value> items);
   static Value name_space(Namespace* object);  ///< owned by the interpreter
   static Value loop(std::shared_ptr<LoopState> state);
   static Value callable(Callable object);
@@ -59,12 +70,15 @@ class Value {
   // Only for the kind that the name says.
   bool as_bool() const { return scalar_.boolean; }
   int64_t as_int() const { return is(Kind::boolean) ? scalar_.boolean : scalar_.integer; }
+  const std::string* digits() const;  ///< of a large integer, else null
   double as_real() const { return is(Kind::real) ? scalar_.real : static_cast<double>(as_int()); }
   const std::string& as_string() const { return *static_cast<const std::string*>(object_.get()); }
   const std::vector<Value>& as_items() const;  ///< list and tuple
   const Dict& as_dict() const { return *static_cast<const Dict*>(object_.get()); }
   Namespace& as_namespace() const { return *scalar_.space; }
   LoopState& as_loop() const;
+  Progress& as_progress() const;  ///< generator, cycler and joiner
+  bool is_group() const;
   const Callable& as_callable() const;
   std::string undefined_message() const;
 
@@ -91,6 +105,13 @@ struct Sequence {
   std::vector<Value> items;
   int nesting = 1;
   uint64_t weight = 1;
+  bool group = false;
+};
+
+/// Items that are gone through once (generator), in circles (cycler), or the separator of a joiner.
+struct Progress {
+  Sequence sequence;
+  size_t next = 0;
 };
 
 /// Keeps insertion order. Keys compare as Python's do: 1, 1.0 and True are one key.
@@ -119,11 +140,12 @@ struct Namespace {
   const Value* find(std::string_view name) const;
 };
 
-/// What a call needs. `macro` is set for macros and callers, `self` for methods.
+/// What a call needs. `macro` and its `statement` are set for macros and callers, `self` for methods.
 struct Callable {
   std::string name;
   Value self{};
   const void* macro = nullptr;
+  const Statement* statement = nullptr;
 };
 
 struct Arguments {

@@ -20,10 +20,14 @@ class TreeBuilder {
   bool boolean(bool value) { return put(value); }
   bool number_integer(number_integer_t value) { return put(static_cast<int64_t>(value)); }
   bool number_unsigned(number_unsigned_t value) {
-    if (value > static_cast<uint64_t>(INT64_MAX)) return put(static_cast<double>(value));
+    if (value > static_cast<uint64_t>(INT64_MAX))
+      return put(Json::LargeInteger{static_cast<double>(value), std::to_string(value)});
     return put(static_cast<int64_t>(value));
   }
-  bool number_float(number_float_t value, const string_t&) { return put(value); }
+  bool number_float(number_float_t value, const string_t& text) {
+    const bool integer = text.find_first_of(".eE") == std::string::npos;
+    return integer ? put(Json::LargeInteger{value, text}) : put(value);
+  }
   bool string(string_t& value) { return put(std::move(value)); }
   bool binary(binary_t&) { return false; }
   bool start_object(size_t) { return open(Json::Object{}); }

@@ -17,6 +17,11 @@ class Json {
  public:
   using Array = std::vector<Json>;
   using Object = std::vector<std::pair<std::string, Json>>;
+  /// An integer beyond int64: about its value, and exactly its digits.
+  struct LargeInteger {
+    double value = 0;
+    std::string digits;
+  };
 
   Json() = default;
   template <class T>
@@ -29,7 +34,12 @@ class Json {
   bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
   const bool* boolean() const { return std::get_if<bool>(&value_); }
   const int64_t* integer() const { return std::get_if<int64_t>(&value_); }
-  const double* real() const { return std::get_if<double>(&value_); }
+  /// Also of a large integer.
+  const double* real() const {
+    const LargeInteger* large = large_integer();
+    return large ? &large->value : std::get_if<double>(&value_);
+  }
+  const LargeInteger* large_integer() const { return std::get_if<LargeInteger>(&value_); }
   const std::string* string() const { return std::get_if<std::string>(&value_); }
   const Array* array() const { return std::get_if<Array>(&value_); }
   const Object* object() const { return std::get_if<Object>(&value_); }
@@ -43,11 +53,11 @@ class Json {
   std::string describe() const;
 
  private:
-  std::variant<std::monostate, bool, int64_t, double, std::string, Array, Object> value_;
+  std::variant<std::monostate, bool, int64_t, double, LargeInteger, std::string, Array, Object> value_;
 };
 
 /// Parses one JSON text. `what` names it in errors ("tokenizer.json"). Nesting deeper than 100 levels is an
-/// error; integers beyond int64 become real numbers.
+/// error; integers beyond int64 are real numbers that keep their digits.
 Result<Json> parse_json(std::string_view text, std::string_view what);
 
 // Typed members of an object. A missing member or null gives the fallback; another type is an error that

@@ -14,6 +14,9 @@ TEST(Json, KeepsOrderAndTypes) {
   EXPECT_EQ(members[1].first, "a");
   EXPECT_EQ(*json->find("b")->integer(), 2) << "the last of equal keys counts";
   EXPECT_EQ(*json->find("big")->real(), 18446744073709551615.0);
+  EXPECT_EQ(json->find("big")->large_integer()->digits, "18446744073709551615");
+  EXPECT_EQ(parse_json("-9223372036854775809", "t")->large_integer()->digits, "-9223372036854775809");
+  EXPECT_EQ(parse_json("1e30", "t")->large_integer(), nullptr);
   const Json::Array& list = *json->find("a")->array();
   EXPECT_TRUE(*list[0].boolean());
   EXPECT_TRUE(list[1].is_null());

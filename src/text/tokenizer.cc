@@ -265,7 +265,6 @@ Tokenizer::~Tokenizer() = default;
 Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& dir) {
   FOVEA_TRY(config, read_optional(dir + "/tokenizer_config.json"));
   FOVEA_TRY(special_tokens_map, read_optional(dir + "/special_tokens_map.json"));
-  FOVEA_TRY(chat_template, read_optional(dir + "/chat_template.jinja"));
   FOVEA_TRY(json, read_optional(dir + "/tokenizer.json"));
   const auto in_dir = [&](const Error& error) { return Error{error.code, dir + "/" + error.message}; };
   if (!json) {
@@ -282,7 +281,6 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& dir) {
   }
   auto tokenizer = parse(*json, config.value_or(""), special_tokens_map.value_or(""));
   if (!tokenizer) return in_dir(tokenizer.error());
-  if (chat_template) (*tokenizer)->impl_->config.chat_template = *std::move(chat_template);
   return tokenizer;
 }
 
@@ -400,10 +398,6 @@ std::optional<int32_t> Tokenizer::eos_token_id() const {
 std::string_view Tokenizer::special_token(std::string_view name) const {
   const auto it = impl_->config.special_tokens.find(name);
   return it == impl_->config.special_tokens.end() ? std::string_view() : std::string_view(it->second);
-}
-
-std::string_view Tokenizer::chat_template() const {
-  return impl_->config.chat_template;
 }
 
 struct Tokenizer::Stream::State {

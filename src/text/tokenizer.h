@@ -19,8 +19,8 @@ struct EncodeOptions {
 
 class Tokenizer {
  public:
-  /// Reads DIR/tokenizer.json and, where there are any, tokenizer_config.json, special_tokens_map.json and
-  /// chat_template.jinja. Without a tokenizer.json, vocab.txt (BERT's kind) or vocab.json with merges.txt
+  /// Reads DIR/tokenizer.json and, where there are any, tokenizer_config.json and special_tokens_map.json.
+  /// Without a tokenizer.json, vocab.txt (BERT's kind) or vocab.json with merges.txt
   /// (GPT-2's kind) are read when tokenizer_class says which they are.
   static Result<std::unique_ptr<Tokenizer>> load(const std::string& dir);
   /// From the text of tokenizer.json, tokenizer_config.json and special_tokens_map.json ("" = none).
@@ -48,8 +48,6 @@ class Tokenizer {
   std::optional<int32_t> eos_token_id() const;
   /// Text of the special token that tokenizer_config.json names ("bos_token", "eos_token", ...); "" = none.
   std::string_view special_token(std::string_view name) const;
-  /// tokenizer_config.json's chat_template; "" = none.
-  std::string_view chat_template() const;
 
   /// Streaming detokeniser: text of ids pushed one by one, never half a UTF-8 character. All that comes out
   /// together is decode() of all ids.

@@ -57,26 +57,6 @@ Status parse_special_tokens(const Json& root, std::string_view file, TokenizerCo
   return {};
 }
 
-Result<std::string> parse_chat_template(const Json& value) {
-  if (value.is_null()) return std::string();
-  if (value.string()) return *value.string();
-  const Json::Array* list = value.array();
-  if (!list) {
-    return invalid("tokenizer_config.json: chat_template is " + value.describe() +
-                   "; a string or a list of {name, template} is needed");
-  }
-  for (const Json& entry : *list) {
-    const Json* name = entry.find("name");
-    const Json* source = entry.find("template");
-    if (!name || !name->string() || !source || !source->string()) {
-      return invalid(
-          "tokenizer_config.json: every entry of chat_template needs the strings name and template");
-    }
-    if (*name->string() == "default") return *source->string();
-  }
-  return std::string();
-}
-
 Result<std::optional<bool>> optional_flag(const Json& root, const char* key) {
   const Json* value = root.find(key);
   if (!value || value->is_null()) return std::optional<bool>();
@@ -118,10 +98,6 @@ Status parse_fields(const Json& root, TokenizerConfig& config) {
   FOVEA_TRY(name, string_field(root, kFile, "tokenizer_class", ""));
   if (name.ends_with("Fast")) name.resize(name.size() - 4);
   config.tokenizer_class = std::move(name);
-  if (const Json* value = root.find("chat_template")) {
-    FOVEA_TRY(source, parse_chat_template(*value));
-    config.chat_template = std::move(source);
-  }
   if (const Json* table = root.find("added_tokens_decoder")) {
     FOVEA_RETURN_IF_ERROR(parse_added(*table, config.added_tokens));
   }

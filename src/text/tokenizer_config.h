@@ -25,12 +25,10 @@ struct TokenizerConfig {
   std::optional<bool> add_prefix_space, do_lower_case, strip_accents, tokenize_chinese_chars;
   bool clean_up_tokenization_spaces = false;
   std::string tokenizer_class;  ///< without the ending "Fast"; "" = not said
-  std::string chat_template;    ///< "" = none
 };
 
-/// "" gives the defaults. Special tokens may be strings or {"content": string}; chat_template a string or a
-/// list of {"name", "template"}, of which "default" is taken. special_tokens_map.json gives the special
-/// tokens that tokenizer_config.json does not name.
+/// "" gives the defaults. Special tokens may be strings or {"content": string}. special_tokens_map.json gives
+/// the special tokens that tokenizer_config.json does not name.
 Result<TokenizerConfig> parse_tokenizer_config(std::string_view json,
                                                std::string_view special_tokens_map = {});
 

@@ -237,25 +237,6 @@ TEST(Tokenizer, ConfigAddsTokensThatTheFileLacks) {
             std::string::npos);
 }
 
-TEST(Tokenizer, ChatTemplateSources) {
-  EXPECT_EQ(parse(Parts(), R"({"chat_template":"T"})")->chat_template(), "T");
-  EXPECT_EQ(
-      parse(Parts(), R"({"chat_template":[{"name":"rag","template":"R"},{"name":"default","template":"D"}]})")
-          ->chat_template(),
-      "D");
-  EXPECT_EQ(parse(Parts())->chat_template(), "");
-  EXPECT_NE(error_of(Parts(), R"({"chat_template":5})").find("chat_template is 5"), std::string::npos);
-  const auto dir =
-      std::filesystem::temp_directory_path() / ("fovea_tokenizer_test_" + std::to_string(::getpid()));
-  std::filesystem::create_directories(dir);
-  std::ofstream(dir / "tokenizer.json") << Parts().json();
-  std::ofstream(dir / "tokenizer_config.json") << R"({"chat_template":"T"})";
-  EXPECT_EQ((*Tokenizer::load(dir.string()))->chat_template(), "T");
-  std::ofstream(dir / "chat_template.jinja") << "from the file";
-  EXPECT_EQ((*Tokenizer::load(dir.string()))->chat_template(), "from the file");
-  std::filesystem::remove_all(dir);
-}
-
 TEST(Tokenizer, UnsupportedStagesAreNamed) {
   const auto with = [](std::string Parts::* member, const std::string& value) {
     Parts parts;

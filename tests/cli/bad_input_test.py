@@ -167,6 +167,32 @@ class BadInput(unittest.TestCase):
         model = self.model(chat_template__jinja="{% if %}")
         self.refuse(["template"], "generate", "--model", model, "--chat", "hello")
 
+    def test_templates_and_conversations(self):
+        def file(name, content):
+            path = os.path.join(self.folder, name)
+            with open(path, "w") as out:
+                out.write(content)
+            return path
+
+        messages = file("messages.json", '[{"role": "user", "content": "hi"}]')
+        chat = ["chat", "--print-prompt", "--messages"]
+        self.refuse(["'rag'", "there is 'default'"], *chat, messages, "--chat-template-name", "rag")
+        self.refuse(["nofile is no file"], *chat, messages, "--chat-template", "nofile")
+        self.refuse(["line 1, column 22", "no attribute 'x'"], *chat, messages, "--chat-template", "{{ messages[0].role.x.y }}")
+        self.refuse(["statement 'include'"], *chat, messages, "--chat-template", "{% include 'x' %}")
+        self.refuse(["\"tools\"", "field of its own"], *chat, messages, "--template-kwargs", '{"tools": []}')
+        self.refuse(["not valid JSON"], *chat, messages, "--template-kwargs", "{")
+        self.refuse(["messages: not valid JSON"], *chat, file("broken.json", "[{"))
+        self.refuse(["at least one message"], *chat, file("empty.json", "[]"))
+        self.refuse(["string \"role\""], *chat, file("roleless.json", '[{"content": "x"}]'))
+        self.refuse(["tools is"], *chat, messages, "--tools", file("tools.json", "{}"))
+        self.refuse(["no such file"], *chat, messages, "--documents", os.path.join(self.folder, "absent"))
+        self.refuse(["no such file"], *chat, os.path.join(self.folder, "absent"))
+        self.refuse(["--messages"], "chat", "--print-prompt")
+        self.refuse(["--chat"], "generate", "--tools", messages, "x")
+        model = self.model(tokenizer_config__json='{"chat_template": 5}', chat_template__jinja=None)
+        self.refuse(["chat_template is 5"], *chat, messages, "--model", model)
+
     # Requests.
     def test_prompt_longer_than_the_context(self):
         self.refuse(["maximum context length"], "generate", "--max-seq-len-override", "64", "word " * 500)

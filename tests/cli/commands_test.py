@@ -217,6 +217,37 @@ class Commands(unittest.TestCase):
         self.assertIn("forgotten", result.stderr)
         self.assertIn("/nonsense", result.stderr)
 
+    def test_a_given_conversation(self):
+        with tempfile.TemporaryDirectory() as folder:
+            def file(name, content):
+                path = os.path.join(folder, name)
+                with open(path, "w") as out:
+                    out.write(content if isinstance(content, str) else json.dumps(content))
+                return path
+
+            messages = file("messages.json", [{"role": "user", "content": "What is 1 + 2?"}])
+            answer = run("chat", "--messages", messages, "--temperature", "0")
+            self.assertEqual(answer.stdout.strip(), run("generate", "--chat", "--temperature", "0", "What is 1 + 2?").stdout.strip())
+            prompt = run("chat", "--messages", messages, "--print-prompt")
+            self.assertTrue(prompt.stdout.endswith("What is 1 + 2?<|end|><|assistant|>"), prompt.stdout)
+            self.assertEqual(prompt.stderr, "")
+            # Members keep their order, numbers their form, and tools, documents and arguments arrive.
+            template = file("mine.jinja", "{{ tools | tojson }}{{ documents[0].text }}{{ enable_thinking }}{{ messages[-1] | tojson }}{{ eos_token }}")
+            tools = [{"type": "function", "function": {"name": "f", "arguments": {"z": 1.0, "a": 1e20}}}]
+            calls = file("calls.json", [{"role": "assistant", "tool_calls": tools, "content": None}])
+            prompt = run("chat", "--messages", calls, "--print-prompt", "--chat-template", template, "--tools", file("tools.json", tools),
+                         "--documents", file("documents.json", [{"text": "D\u00e9"}]), "--template-kwargs", '{"enable_thinking": false}')
+            self.assertEqual(prompt.stdout, json.dumps(tools) + "D\u00e9False" +
+                             json.dumps({"role": "assistant", "tool_calls": tools, "content": None}) + "<|end|>")
+            final = file("final.json", [{"role": "user", "content": "Count."}, {"role": "assistant", "content": "1, 2, "}])
+            self.assertTrue(run("chat", "--messages", final, "--print-prompt", "--continue-final-message").stdout.endswith("1, 2,"))
+            ended = run("chat", "--messages", messages, "--print-prompt", "--no-generation-prompt", "--system", "Be brief.")
+            self.assertIn("Be brief.", ended.stdout)
+            self.assertFalse(ended.stdout.endswith("<|assistant|>"))
+            rows = self.rows("generate", [{"messages": json.load(open(calls)), "tools": tools, "max_tokens": 1}], "--chat-template",
+                             "{{ messages[0] | tojson }}{{ tools | tojson }}")
+            self.assertGreater(rows[0]["prompt_tokens"], 10)
+
     def test_a_row_overrides_the_flags(self):
         row = {"prompt": "Once", "max_tokens": 8, "top_k": -1, "seed": 2**64 - 1, "ignore_eos": False}
         free = self.rows("generate", [row], "--temperature", "0")[0]
