@@ -50,7 +50,7 @@ Result<RowSource> rows_of(const EmbedFlags& flags) {
 }
 
 Result<std::vector<int32_t>> ids_of(const Embedder& embedder, const InputRow& row, bool truncate) {
-  if (!!row.chat || row.audio)
+  if (row.chat || row.audio)
     return invalid("\"messages\" and \"audio\" can't be embedded; give \"input\", \"text\" or \"token_ids\"");
   if (!row.ids) return embedder.tokenize(*row.text, truncate);
   std::vector<int32_t> ids = *row.ids;

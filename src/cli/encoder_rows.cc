@@ -40,7 +40,7 @@ Result<EncoderRows> EncoderRows::create(const Engine& engine, const std::string&
 
 Status EncoderRows::fill(const Engine& engine, const InputRow& row, const std::string& prompt,
                          GenerateRequest& request) const {
-  if (!row.messages.empty())
+  if (row.chat)
     return invalid("this model reads " + std::string(audio_ ? "audio" : "one text") + ", not messages");
   if (audio_) {
     if (!row.audio) return invalid("this model hears audio: give --audio FILE.wav or rows with \"audio\"");
