@@ -258,7 +258,9 @@ void EngineImpl::log_start() const {
     FOVEA_LOG(info) << lines.substr(at, end - at);
     at = end + 1;
   }
-  if (!info_.rope_choice.empty()) FOVEA_LOG(info) << info_.rope_choice;
+  if (!info_.rope_choice.empty()) {
+    FOVEA_LOG(info) << info_.rope_choice;
+  }
   log_kv_scales();
   FOVEA_LOG(info) << "KV cache: " << info_.kv_tokens << " tokens, " << std::fixed << std::setprecision(2)
                   << static_cast<double>(info_.kv_tokens) / info_.max_seq_len
