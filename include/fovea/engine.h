@@ -15,6 +15,13 @@
 
 namespace fovea {
 
+/// Who is served first when not all can be: fcfs = who came first; priority = the lowest
+/// GenerateRequest::priority, and of equals who came first.
+enum class SchedulingPolicy : uint8_t { fcfs, priority };
+std::string_view to_string(SchedulingPolicy policy);
+/// "fcfs" or "priority" (vLLM's words).
+std::optional<SchedulingPolicy> parse_scheduling_policy(std::string_view name);
+
 struct EngineConfig {
   std::string model;  ///< a directory in Hugging Face format, or a hub id found in the local cache
   std::optional<DType> dtype;
@@ -27,6 +34,7 @@ struct EngineConfig {
   std::optional<int64_t> num_pages;  ///< of the KV cache; nullopt = from memory_share
   double memory_share = 0.5;         ///< of the memory that is free after the weights
   bool prefix_cache = true;
+  SchedulingPolicy scheduling_policy = SchedulingPolicy::fcfs;
   int threads = 0;    ///< 0 = one per usable CPU
   uint64_t seed = 0;  ///< of requests that give none, and of dummy weights
   bool dummy_weights = false;
@@ -92,7 +100,11 @@ struct TokenLogprobs {
 };
 
 struct GenerateRequest {
-  std::vector<int32_t> prompt_ids;
+  std::vector<int32_t> prompt_ids;  ///< of an encoder-decoder model: the decoder's; empty = its start token
+  /// What an encoder-decoder model encodes first: token ids, or log-mel frames [frames, mel_bins] row by row.
+  std::vector<int32_t> encoder_ids;
+  std::vector<float> encoder_features;
+  int priority = 0;  ///< lower = sooner; others than 0 need SchedulingPolicy::priority
   SamplingParams sampling;
   /// For each prompt token after the first, given its past: as SamplingParams::logprobs.
   std::optional<int> prompt_logprobs;
@@ -127,6 +139,13 @@ struct EngineStats {
   int64_t pages_total = 0, pages_free = 0, pages_cached = 0, pages_in_use = 0;
   int64_t prefix_queries = 0, prefix_hits = 0;  ///< tokens looked up, tokens found
   int64_t preemptions = 0;                      ///< requests put back because pages ran out
+  int max_step_tokens = 0;                      ///< rows that a step has at most
+  /// How long running requests waited for their next token: seconds from the end of one step to the end of
+  /// the next, over steps that decode. Quantiles are upper bounds, at most 10 % above the true ones.
+  double token_gap_p50 = 0, token_gap_p99 = 0, token_gap_max = 0;
+  /// Rows and seconds of steps with prefill rows: their quotient is the measured prefill rate.
+  int64_t prefill_step_tokens = 0;
+  double prefill_step_seconds = 0;
 };
 
 /// What was decided at start, for people and for logs.

@@ -4,6 +4,8 @@
 #include <sstream>
 
 #include "cli/batch.h"
+#include "cli/encoder_rows.h"
+#include "cli/engine_stats.h"
 #include "cli/stream_answer.h"
 
 namespace fovea::cli {
@@ -19,7 +21,7 @@ Result<std::string> read_file(const std::string& path) {
 
 Result<RowSource> rows_of_flags(const GenerateFlags& flags) {
   if (!flags.input.empty()) {
-    if (!flags.prompts.empty() || !flags.prompt_file.empty())
+    if (!flags.prompts.empty() || !flags.prompt_file.empty() || !flags.audio.empty())
       return invalid("--input " + flags.input + " has the prompts already; give no others");
     return RowSource::open(flags.input, RowKind::generate);
   }
@@ -34,18 +36,35 @@ Result<RowSource> rows_of_flags(const GenerateFlags& flags) {
     rows.emplace_back();
     rows.back().text = std::move(text);
   }
+  for (const std::string& path : flags.audio) {
+    rows.emplace_back();
+    rows.back().audio = path;
+  }
   if (rows.empty())
-    return invalid("no prompt: give it as an argument, --prompt-file FILE or --input FILE.jsonl");
+    return invalid(
+        "no prompt: give it as an argument, --prompt-file FILE, --audio FILE or --input FILE.jsonl");
   return RowSource(std::move(rows));
 }
 
-Result<GenerateRequest> make_request(const Engine& engine, const InputRow& row, const GenerateFlags& flags) {
+Result<GenerateRequest> make_request(const Engine& engine, const EncoderRows& encoder, const InputRow& row,
+                                     const GenerateFlags& flags) {
   GenerateRequest request;
-  FOVEA_TRY(ids, prompt_ids(engine, row, flags.chat, flags.system));
-  request.prompt_ids = std::move(ids);
+  if (encoder.active()) {
+    if (flags.chat) return invalid("--chat: this model reads one text or sound, not a chat");
+    FOVEA_RETURN_IF_ERROR(
+        encoder.fill(engine, row, row.decoder_prompt.value_or(flags.decoder_prompt), request));
+  } else {
+    if (row.audio) return invalid(*row.audio + ": this model reads text, not audio");
+    if (row.decoder_prompt || !flags.decoder_prompt.empty())
+      return invalid("a decoder prompt is for encoder-decoder models; give a plain prompt to this one");
+    FOVEA_TRY(ids, prompt_ids(engine, row, flags.chat, flags.system));
+    request.prompt_ids = std::move(ids);
+  }
   request.sampling = merge_sampling(engine.default_sampling(), flags.sampling);
+  request.priority = row.priority.value_or(0);
   request.sampling.seed = flags.model.seed;
   request.sampling = merge_sampling(request.sampling, row.sampling);
+  if (encoder.active()) encoder.force(request);
   if (row.no_logprobs) request.sampling.logprobs.reset();
   request.prompt_logprobs =
       row.sampling.prompt_logprobs ? row.sampling.prompt_logprobs : flags.sampling.prompt_logprobs;
@@ -90,9 +109,9 @@ std::string to_row(const Engine& engine, const RowResult& result) {
   return out.add("completion_tokens", completion_tokens).str();
 }
 
-Status stream_prompt(Engine& engine, const InputRow& row, const GenerateFlags& flags,
-                     InterruptFlag& interrupt) {
-  FOVEA_TRY(request, make_request(engine, row, flags));
+Status stream_prompt(Engine& engine, const EncoderRows& encoder, const InputRow& row,
+                     const GenerateFlags& flags, InterruptFlag& interrupt) {
+  FOVEA_TRY(request, make_request(engine, encoder, row, flags));
   FOVEA_TRY(answer, stream_answer(engine, std::move(request), interrupt));
   const RequestOutput& last = answer.last;
   const double decode = answer.seconds - answer.first_token_seconds;
@@ -107,7 +126,8 @@ Status stream_prompt(Engine& engine, const InputRow& row, const GenerateFlags& f
 }
 
 /// Several answers for a person, one after the other.
-Status print_answers(Engine& engine, RowSource& source, const GenerateFlags& flags) {
+Status print_answers(Engine& engine, const EncoderRows& encoder, RowSource& source,
+                     const GenerateFlags& flags) {
   BatchRunner runner(engine, "generate", 0, 1, [](RowResult& result) -> Status {
     for (const Choice& choice : result.choices)
       std::printf("[%d] %s\n", choice.last.index, choice.text.c_str());
@@ -117,8 +137,29 @@ Status print_answers(Engine& engine, RowSource& source, const GenerateFlags& fla
   for (;;) {
     FOVEA_TRY(row, source.next());
     if (!row) return runner.drain();
-    FOVEA_TRY(request, make_request(engine, *row, flags));
+    FOVEA_TRY(request, make_request(engine, encoder, *row, flags));
     FOVEA_RETURN_IF_ERROR(runner.submit(std::move(request)));
+  }
+}
+
+Status run_rows(Engine& engine, const EncoderRows& encoder, RowSource& source, const GenerateFlags& flags,
+                OutputFile& output) {
+  Batch batch;
+  batch.what = "generate";
+  batch.max_running = flags.model.max_running_requests;
+  batch.request = [&](const InputRow& row) { return make_request(engine, encoder, row, flags); };
+  batch.line = [&](const RowResult& result) { return to_row(engine, result); };
+  return run_batch(engine, source, batch, output);
+}
+
+/// For a person, each answer as it comes.
+Status stream_prompts(Engine& engine, const EncoderRows& encoder, RowSource& source,
+                      const GenerateFlags& flags) {
+  InterruptFlag interrupt;
+  for (;;) {
+    FOVEA_TRY(row, source.next());
+    if (!row) return {};
+    FOVEA_RETURN_IF_ERROR(stream_prompt(engine, encoder, *row, flags, interrupt));
   }
 }
 
@@ -131,22 +172,13 @@ Status run_generate(const GenerateFlags& flags) {
   FOVEA_TRY(source, rows_of_flags(flags));
   FOVEA_TRY(output, OutputFile::open(flags.output));
   FOVEA_TRY(engine, make_engine(flags.model));
+  FOVEA_TRY(encoder, EncoderRows::create(*engine, flags.model.generation_config));
   std::fputs(describe_start(engine->info()).c_str(), stderr);
-  if (rows) {
-    Batch batch;
-    batch.what = "generate";
-    batch.max_running = flags.model.max_running_requests;
-    batch.request = [&](const InputRow& row) { return make_request(*engine, row, flags); };
-    batch.line = [&](const RowResult& result) { return to_row(*engine, result); };
-    return run_batch(*engine, source, batch, output);
-  }
-  if (flags.sampling.n.value_or(1) > 1) return print_answers(*engine, source, flags);
-  InterruptFlag interrupt;
-  for (;;) {
-    FOVEA_TRY(row, source.next());
-    if (!row) return {};
-    FOVEA_RETURN_IF_ERROR(stream_prompt(*engine, *row, flags, interrupt));
-  }
+  const Status status = rows                               ? run_rows(*engine, encoder, source, flags, output)
+                        : flags.sampling.n.value_or(1) > 1 ? print_answers(*engine, encoder, source, flags)
+                                                           : stream_prompts(*engine, encoder, source, flags);
+  if (flags.stats) std::fputs(describe_stats(engine->stats()).c_str(), stderr);
+  return status;
 }
 
 }  // namespace fovea::cli

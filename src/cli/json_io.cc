@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
@@ -20,7 +21,8 @@ using nlohmann::json;
 constexpr size_t kMaxQuoted = 40;   // characters of a value in a message
 constexpr float kExcluded = -9999;  // stands for a log probability of -inf
 
-constexpr std::string_view kPromptFields[] = {"prompt", "text", "ids", "prompt_ids", "messages"};
+constexpr std::string_view kPromptFields[] = {"prompt",     "text",      "input",    "ids",
+                                              "prompt_ids", "token_ids", "messages", "audio"};
 constexpr std::string_view kRequestFields[] = {"temperature",
                                                "top_p",
                                                "top_k",
@@ -43,7 +45,8 @@ constexpr std::string_view kRequestFields[] = {"temperature",
                                                "include_stop_str_in_output",
                                                "logprobs",
                                                "top_logprobs",
-                                               "prompt_logprobs"};
+                                               "prompt_logprobs",
+                                               "priority"};
 
 /// The start of a text or a value as printable ASCII, whatever it holds.
 std::string shown(const json& value) {
@@ -222,10 +225,14 @@ Status read_prompt(const json& row, const std::string& where, InputRow& out) {
   int forms = 0;
   for (const std::string_view key : kPromptFields)
     forms += row.contains(key);
-  if (forms != 1) return bad(where, "needs exactly one of \"prompt\", \"text\", \"ids\" or \"messages\"");
-  FOVEA_RETURN_IF_ERROR(read_string(row, "prompt", where, out.text));
-  FOVEA_RETURN_IF_ERROR(read_string(row, "text", where, out.text));
-  for (const char* key : {"ids", "prompt_ids"}) {
+  if (forms != 1)
+    return bad(where,
+               "needs exactly one of \"prompt\", \"text\", \"input\", \"ids\", \"messages\" or \"audio\"");
+  for (const char* key : {"prompt", "text", "input"})
+    FOVEA_RETURN_IF_ERROR(read_string(row, key, where, out.text));
+  FOVEA_RETURN_IF_ERROR(read_string(row, "audio", where, out.audio));
+  FOVEA_RETURN_IF_ERROR(read_string(row, "decoder_prompt", where, out.decoder_prompt));
+  for (const char* key : {"ids", "prompt_ids", "token_ids"}) {
     if (!row.contains(key)) continue;
     FOVEA_TRY(ids, read_ids(row[key], where));
     out.ids = std::move(ids);
@@ -239,10 +246,12 @@ Status read_prompt(const json& row, const std::string& where, InputRow& out) {
 Status check_fields(const json& row, const std::string& where, RowKind kind) {
   std::vector<std::string_view> known(std::begin(kPromptFields), std::end(kPromptFields));
   known.push_back("id");
-  if (kind == RowKind::generate)
-    known.insert(known.end(), std::begin(kRequestFields), std::end(kRequestFields));
-  else
+  if (kind == RowKind::generate) {
+    known.push_back("decoder_prompt");
+    std::copy(std::begin(kRequestFields), std::end(kRequestFields), std::back_inserter(known));
+  } else if (kind == RowKind::score) {
     known.push_back("prompt_logprobs");
+  }
   for (const auto& [key, value] : row.items()) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
     const std::string_view near = nearest_name(key, known);
@@ -316,6 +325,7 @@ Result<InputRow> parse_row(const std::string& line, const std::string& where, Ro
   if (row.contains("id")) out.id_json = row["id"].dump(-1, ' ', false, json::error_handler_t::replace);
   FOVEA_RETURN_IF_ERROR(read_prompt(row, where, out));
   FOVEA_RETURN_IF_ERROR(read_sampling(row, where, out.sampling));
+  FOVEA_RETURN_IF_ERROR(read_integer(row, "priority", where, std::numeric_limits<int>::min(), out.priority));
   FOVEA_RETURN_IF_ERROR(read_logprobs(row, where, out));
   return out;
 }

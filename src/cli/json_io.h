@@ -11,15 +11,18 @@
 
 namespace fovea::cli {
 
-/// One row of an input file: a prompt in one of three forms, and what overrides the flags.
+/// One row of an input file: a prompt in one of four forms, and what overrides the flags.
 struct InputRow {
-  int64_t line = 0;                         ///< of the file, from 1
-  std::string id_json;                      ///< the row's own "id", as JSON; empty = none
-  std::optional<std::string> text;          ///< "prompt" or "text"
-  std::vector<ChatTurn> messages;           ///< "messages"
-  std::optional<std::vector<int32_t>> ids;  ///< "ids" or "prompt_ids"
-  SamplingFlags sampling;                   ///< request_fields()
-  bool no_logprobs = false;                 ///< "logprobs" is false, whatever the flags say
+  int64_t line = 0;                           ///< of the file, from 1
+  std::string id_json;                        ///< the row's own "id", as JSON; empty = none
+  std::optional<std::string> text;            ///< "prompt", "text" or "input"
+  std::vector<ChatTurn> messages;             ///< "messages"
+  std::optional<std::vector<int32_t>> ids;    ///< "ids", "prompt_ids" or "token_ids"
+  std::optional<std::string> audio;           ///< "audio": a WAV file's path
+  std::optional<std::string> decoder_prompt;  ///< "decoder_prompt", of encoder-decoder models
+  SamplingFlags sampling;                     ///< request_fields()
+  std::optional<int> priority;
+  bool no_logprobs = false;  ///< "logprobs" is false, whatever the flags say
 };
 
 /// A file to read; a folder, or one that can't be read, is an error.
@@ -29,6 +32,7 @@ Result<std::ifstream> open_input(const std::string& path);
 enum class RowKind {
   generate,  ///< all of request_fields()
   score,     ///< "prompt_logprobs"
+  embed,     ///< none
 };
 
 /// The fields of a request, for --help: "temperature, top_p, ...".

@@ -48,6 +48,10 @@ void add_model_flags(CLI::App& app, ModelFlags& f) {
                  "Share of the free memory that the KV cache may take")
       ->check(CLI::Range(0.01, 1.0))
       ->capture_default_str();
+  app.add_option(
+         "--scheduling-policy", f.scheduling_policy,
+         "Who is served first: fcfs (who came first) or priority (the lowest \"priority\" of the rows)")
+      ->capture_default_str();
   app.add_flag("--disable-radix-cache,--no-enable-prefix-caching", f.no_prefix_cache, "Reuse no prefixes");
   app.add_option("--threads", f.threads, "Threads (default: one per usable CPU)")->check(CLI::Range(1, 1024));
   app.add_option("--seed", f.seed, "Seed of sampling and of dummy weights")
@@ -116,6 +120,7 @@ struct Flags {
   GenerateFlags generate;
   ChatFlags chat;
   ScoreFlags score;
+  EmbedFlags embed;
   BenchModelFlags bench_model;
   BenchAttentionFlags bench_attention;
   BenchLinearFlags bench_linear;
@@ -133,8 +138,14 @@ void add_generate(CLI::App& root, GenerateFlags& f) {
       "a request has: " +
           request_fields());
   app.add_option("--output", f.output, "JSON lines, in the order of the input (default: standard output)");
+  app.add_option("--audio", f.audio, "A WAV file that the model hears (Whisper; repeatable)")
+      ->allow_extra_args(false);
+  app.add_option("--decoder-prompt", f.decoder_prompt,
+                 "What an encoder-decoder model's answer begins with, special tokens included (default: the "
+                 "model's)");
   app.add_flag("--chat", f.chat, "Prompts are user turns of the chat template");
   app.add_option("--system", f.system, "System message before a chat");
+  app.add_flag("--stats", f.stats, "Say at the end what the engine did, on standard error");
   app.add_option("--n", f.sampling.n, "Answers to each prompt")->check(CLI::Range(1, 128));
   app.add_option("--logprobs", f.sampling.logprobs,
                  "Log probability of each new token, and of so many most probable ones; -1 = all (JSON only)")
@@ -163,6 +174,38 @@ void add_score(CLI::App& root, ScoreFlags& f) {
   add_max_logprobs(app, f.model);
   app.add_flag("--last-logits", f.last_logits, "Also the whole logits row after the last token");
   add_model_flags(app, f.model);
+}
+
+void add_embed(CLI::App& root, EmbedFlags& f) {
+  auto& app = *root.add_subcommand("embed", "Vectors of texts, by an encoder (BERT, RoBERTa, ...)");
+  app.add_option("texts", f.texts, "Texts");
+  app.add_option(
+      "--input", f.input,
+      "JSON lines, each with \"input\", \"text\" or \"token_ids\", and optional \"id\"; - = standard "
+      "input");
+  app.add_option("--output", f.output, "JSON lines, in the order of the input (default: standard output)");
+  app.add_option("--pooling", f.pooling, "mean, cls or last (default: the model's modules.json, else mean)");
+  app.add_flag("--normalize,!--no-normalize", f.normalize,
+               "Vectors of length 1 (default: as the model's modules.json says, else no)");
+  app.add_flag("--truncate", f.truncate, "Cut texts that are too long");
+  app.add_option("--model,--model-path", f.model.model,
+                 "Folder in Hugging Face format, or a hub id found in the local cache")
+      ->required();
+  app.add_option("--attention-backend,--attn", f.model.attention.backend,
+                 "Backend by name, or \"auto\" (default: auto)");
+  app.add_option("--dtype", f.model.dtype, "auto, float32, bfloat16 or float16: the weights");
+  app.add_option("--max-num-batched-tokens", f.model.max_batched_tokens, "Tokens of one pass")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--max-seq-len-override,--max-model-len,--context-length", f.model.max_seq_len,
+                 "Longest text in tokens (default: the model's)")
+      ->check(CLI::Range(1, 1 << 30));
+  app.add_option("--threads", f.model.threads, "Threads (default: one per usable CPU)")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--seed", f.model.seed, "Seed of dummy weights")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_flag("--dummy-weights", f.model.dummy_weights, "Random weights from config.json alone");
 }
 
 void add_bench(CLI::App& root, Flags& f) {
@@ -286,6 +329,7 @@ Status run_chosen(const CLI::App& root, const Flags& flags) {
   if (name == "fovea generate") return run_generate(flags.generate);
   if (name == "fovea chat") return run_chat(flags.chat);
   if (name == "fovea score") return run_score(flags.score);
+  if (name == "fovea embed") return run_embed(flags.embed);
   if (name == "fovea bench model") return run_bench_model(flags.bench_model);
   if (name == "fovea bench attention") return run_bench_attention(flags.bench_attention);
   if (name == "fovea bench linear") return run_bench_linear(flags.bench_linear);
@@ -305,6 +349,7 @@ int run(int argc, char** argv) {
   add_generate(root, flags.generate);
   add_chat(root, flags.chat);
   add_score(root, flags.score);
+  add_embed(root, flags.embed);
   add_bench(root, flags);
   try {
     root.parse(argc, argv);

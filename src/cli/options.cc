@@ -56,6 +56,10 @@ Result<std::unique_ptr<Engine>> make_engine(const ModelFlags& flags) {
   config.kv_cache_dtype = kv_dtype;
   FOVEA_TRY(kv_layout, read_kv_layout(flags.kv_layout));
   config.kv_layout = kv_layout;
+  const auto policy = parse_scheduling_policy(flags.scheduling_policy);
+  if (!policy)
+    return invalid("--scheduling-policy " + flags.scheduling_policy + ": allowed are fcfs, priority");
+  config.scheduling_policy = *policy;
   config.attention = flags.attention;
   config.attention.page_size = flags.page_size;
   config.max_running_requests = flags.max_running_requests;

@@ -24,6 +24,7 @@ struct ModelFlags {
   int threads = 0;
   uint64_t seed = 0;
   bool no_prefix_cache = false;
+  std::string scheduling_policy = "fcfs";
   bool dummy_weights = false;
   std::string generation_config = "auto";
   int max_logprobs = 20;
@@ -46,8 +47,10 @@ struct GenerateFlags {
   ModelFlags model;
   SamplingFlags sampling;
   std::vector<std::string> prompts;
-  std::string prompt_file, input, output, system;
+  std::string prompt_file, input, output, system, decoder_prompt;
+  std::vector<std::string> audio;
   bool chat = false;
+  bool stats = false;  ///< what the engine did, on standard error, at the end
 };
 
 struct ChatFlags {
@@ -61,6 +64,14 @@ struct ScoreFlags {
   std::string input, output;
   std::optional<int> prompt_logprobs;
   bool last_logits = false;
+};
+
+struct EmbedFlags {
+  ModelFlags model;  ///< what concerns a KV cache is not used
+  std::vector<std::string> texts;
+  std::string input, output, pooling;
+  std::optional<bool> normalize;
+  bool truncate = false;
 };
 
 struct BenchModelFlags {
@@ -109,6 +120,7 @@ Result<std::string> demo_model_dir();
 Status run_generate(const GenerateFlags& flags);
 Status run_chat(const ChatFlags& flags);
 Status run_score(const ScoreFlags& flags);
+Status run_embed(const EmbedFlags& flags);
 Status run_bench_model(const BenchModelFlags& flags);
 Status run_bench_attention(const BenchAttentionFlags& flags);
 Status run_bench_linear(const BenchLinearFlags& flags);

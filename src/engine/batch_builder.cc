@@ -41,6 +41,7 @@ void BatchBuilder::build(std::span<const ScheduledChunk> chunks, int page_size) 
   meta_.kv_lens = kv_lens_;
   meta_.page_table = std::span(page_table_).first(stride * chunks.size());
   meta_.page_table_stride = static_cast<int64_t>(stride);
+  if (!chunks.empty() && chunks.front().sequence->encoder) encoder_.build(chunks, page_size, q_offsets_);
 }
 
 }  // namespace fovea

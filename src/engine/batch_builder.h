@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/encoder_batch.h"
 #include "engine/sequence.h"
 #include "fovea/attention_backend.h"
 #include "model/model.h"
@@ -16,6 +17,8 @@ class BatchBuilder {
   void build(std::span<const ScheduledChunk> chunks, int page_size);
 
   const BatchMeta& meta() const { return meta_; }
+  /// Of an encoder-decoder model; else empty.
+  const EncoderBatch& encoder() const { return encoder_; }
   int num_decodes() const { return num_decodes_; }
   int num_logit_rows() const { return static_cast<int>(logit_rows_.size()); }
   /// All but `attention` and `kv`.
@@ -25,6 +28,7 @@ class BatchBuilder {
   std::vector<int32_t> token_ids_, positions_, logit_rows_, q_offsets_, kv_lens_, page_table_;
   std::vector<int64_t> slots_;
   BatchMeta meta_;
+  EncoderBatch encoder_;
   int num_decodes_ = 0;
 };
 

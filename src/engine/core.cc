@@ -56,10 +56,8 @@ void EngineCore::step() {
   const auto chunks = scheduler_.schedule();
   batch_.build(chunks, scheduler_.config().page_size);
   touched_.clear();
-  for (const ScheduledChunk& chunk : chunks) {
+  for (const ScheduledChunk& chunk : chunks)
     touched_.push_back(&request_of(*chunk.sequence));
-    (chunk.decode ? stats_.decode_tokens : stats_.prefill_tokens) += chunk.count;
-  }
   const Status status = executor_.run(batch_, stream_);
   if (status.ok()) {
     collect_rows(chunks);
@@ -71,8 +69,7 @@ void EngineCore::step() {
     for (Request* request : touched_)
       request->finish(FinishReason::error, status.error());
   }
-  ++stats_.steps;
-  stats_.busy_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  count_step(chunks, start);
   for (Request* request : touched_) {
     if (request->finished() || request->sequence.num_tokens() > request->sequence.prompt_len)
       release_siblings(*request);
@@ -82,6 +79,28 @@ void EngineCore::step() {
       request->emit();
   }
   FOVEA_DCHECK(!idle() || (scheduler_.consistent() && scheduler_.pages_in_use() == 0));
+}
+
+void EngineCore::count_step(std::span<const ScheduledChunk> chunks,
+                            std::chrono::steady_clock::time_point start) {
+  const auto end = std::chrono::steady_clock::now();
+  const double seconds = std::chrono::duration<double>(end - start).count();
+  int decodes = 0, rows = 0;
+  for (const ScheduledChunk& chunk : chunks) {
+    rows += chunk.count;
+    if (chunk.decode) ++decodes;
+  }
+  ++stats_.steps;
+  stats_.busy_seconds += seconds;
+  stats_.decode_tokens += decodes;
+  stats_.prefill_tokens += rows - decodes;
+  if (rows > decodes) {
+    stats_.prefill_step_tokens += rows;
+    stats_.prefill_step_seconds += seconds;
+  }
+  // Who decodes now had its last token from an earlier step, so that there is one.
+  if (decodes > 0) token_gaps_.add(std::chrono::duration<double>(end - last_step_end_).count());
+  last_step_end_ = end;
 }
 
 void EngineCore::collect_rows(std::span<const ScheduledChunk> chunks) {
@@ -167,6 +186,10 @@ EngineStats EngineCore::stats() const {
   stats.prefix_queries = scheduler_.stats().prefix_queries;
   stats.prefix_hits = scheduler_.stats().prefix_hits;
   stats.preemptions = scheduler_.stats().preemptions;
+  stats.max_step_tokens = scheduler_.config().max_batched_tokens;
+  stats.token_gap_p50 = token_gaps_.quantile(0.5);
+  stats.token_gap_p99 = token_gaps_.quantile(0.99);
+  stats.token_gap_max = token_gaps_.max();
   return stats;
 }
 

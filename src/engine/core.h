@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/batch_builder.h"
+#include "engine/duration_histogram.h"
 #include "engine/executor.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
@@ -52,6 +53,7 @@ class EngineCore {
     RowResult result;
   };
 
+  void count_step(std::span<const ScheduledChunk> chunks, std::chrono::steady_clock::time_point start);
   void collect_rows(std::span<const ScheduledChunk> chunks);
   void evaluate_rows();
   void evaluate(int index, Sampler& sampler);
@@ -72,6 +74,8 @@ class EngineCore {
   std::unordered_map<uint64_t, std::unique_ptr<Request>> requests_;
   std::unordered_map<uint64_t, std::vector<Request*>> held_;  // by group: answers not in the queue yet
   EngineStats stats_;
+  DurationHistogram token_gaps_;
+  std::chrono::steady_clock::time_point last_step_end_;
 };
 
 }  // namespace fovea

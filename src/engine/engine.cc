@@ -31,6 +31,18 @@ Status check_range(const char* name, int64_t value, int64_t low, int64_t high) {
                  " to " + std::to_string(high));
 }
 
+/// Keys that a query sees at most in every layer, its own included; 0 = in some layer all.
+int window_of(const ModelConfig& config) {
+  int window = 0;
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.window == 0 && layer.chunk == 0) return 0;
+    const int both = layer.window > 0 && layer.chunk > 0 ? std::min(layer.window, layer.chunk)
+                                                         : std::max(layer.window, layer.chunk);
+    window = std::max(window, both);
+  }
+  return window;
+}
+
 std::string describe_rope_choice(const ModelConfig& config, int max_seq_len) {
   for (const RopeConfig& rope : config.ropes)
     if (rope.scaling == RopeScaling::longrope)
@@ -77,13 +89,17 @@ class EngineImpl final : public Engine {
   Status make_kv_cache(const EngineConfig& config);
   void log_start() const;
   void log_kv_scales() const;
-  void start(const EngineConfig& config);
+  /// The answers that `request` asks for, not numbered yet.
+  Result<std::vector<std::unique_ptr<Request>>> make_answers(GenerateRequest request,
+                                                             const OutputSink& sink) const;
+  void start();
   void run();
 
   EngineInfo info_;
   ModelConfig model_config_;
   RequestContext context_;
   int max_seqs_ = 0, max_logit_rows_ = 0;
+  SchedulerConfig scheduler_config_;
 
   // Made in this order, so that each is gone before what it uses.
   std::unique_ptr<ThreadPool> pool_;
@@ -113,6 +129,9 @@ Status EngineImpl::open(const EngineConfig& config, const BackendRegistry& regis
   info_.model_dir = dir;
   FOVEA_TRY(model_config, load_model_config(dir, config.generation_config));
   model_config_ = std::move(model_config);
+  if (model_config_.kind == ModelKind::encoder)
+    return unsupported(dir + ": " + model_config_.architecture +
+                       " is an encoder, which generates nothing; use fovea embed");
   FOVEA_RETURN_IF_ERROR(choose_lengths(config));
   FOVEA_RETURN_IF_ERROR(select_backends(config, registry));
   FOVEA_RETURN_IF_ERROR(load_text(config));
@@ -122,7 +141,7 @@ Status EngineImpl::open(const EngineConfig& config, const BackendRegistry& regis
   FOVEA_RETURN_IF_ERROR(load_model(config, registry));
   FOVEA_RETURN_IF_ERROR(make_kv_cache(config));
   log_start();
-  start(config);
+  start();
   return {};
 }
 
@@ -149,6 +168,17 @@ Status EngineImpl::choose_lengths(const EngineConfig& config) {
   max_seqs_ = std::min(config.max_running_requests, config.max_batched_tokens);
   const int64_t rows = kMaxLogitsBytes / (int64_t{info_.vocab_size} * static_cast<int64_t>(sizeof(float)));
   max_logit_rows_ = static_cast<int>(std::clamp<int64_t>(rows, max_seqs_, config.max_batched_tokens));
+  scheduler_config_.max_running = config.max_running_requests;
+  scheduler_config_.max_batched_tokens = config.max_batched_tokens;
+  scheduler_config_.max_logit_rows = max_logit_rows_;
+  scheduler_config_.policy = config.scheduling_policy;
+  scheduler_config_.max_seq_len = info_.max_seq_len;
+  if (model_config_.encoder)
+    scheduler_config_.max_encoder_len = model_config_.encoder->max_position;
+  else if (const int window = window_of(model_config_); window < info_.max_seq_len)
+    scheduler_config_.window = window;
+  // A prefix's keys depend on what was encoded, which the tree's tokens don't show.
+  scheduler_config_.prefix_cache = config.prefix_cache && !model_config_.encoder;
   return {};
 }
 
@@ -156,8 +186,8 @@ Status EngineImpl::select_backends(const EngineConfig& config, const BackendRegi
   info_.kv_dtype = resolve(config.kv_cache_dtype, info_.dtype);
   info_.kv_layout = config.kv_layout == KvLayout::auto_ ? KvLayout::hnd : config.kv_layout;
   for (AttentionSpec spec : attention_specs(model_config_)) {
-    spec.kv_dtype = info_.kv_dtype;
-    spec.kv_x_packed = info_.kv_layout == KvLayout::x_packed;
+    spec = Executor::resolve(spec, info_.kv_dtype, info_.kv_layout, 0);
+    spec.page_size = 0;  // to be chosen
     if (std::ranges::find(info_.specs, spec) == info_.specs.end()) info_.specs.push_back(spec);
   }
   FOVEA_TRY(selection, select(config.attention, info_.specs, DeviceInfo{}, registry));
@@ -165,7 +195,7 @@ Status EngineImpl::select_backends(const EngineConfig& config, const BackendRegi
     return unsupported("--kv-cache-dtype " + std::string(to_string(info_.kv_dtype)) +
                        " can't be stored by this build; allowed are " + stored_kv_cache_dtypes());
   for (AttentionSpec& spec : info_.specs)
-    spec.page_size = selection.page_size;
+    spec = Executor::resolve(spec, info_.kv_dtype, info_.kv_layout, selection.page_size);
   info_.selection = std::move(selection);
   return {};
 }
@@ -211,8 +241,10 @@ Status EngineImpl::load_model(const EngineConfig& config, const BackendRegistry&
   executor_options.limits = {max_seqs_, config.max_batched_tokens, int64_t{max_seqs_} * info_.max_seq_len,
                              info_.max_seq_len};
   executor_options.kv_dtype = info_.kv_dtype;
-  executor_options.kv_x_packed = info_.kv_layout == KvLayout::x_packed;
+  executor_options.kv_layout = info_.kv_layout;
   executor_options.max_logit_rows = max_logit_rows_;
+  executor_options.max_encoder_len = scheduler_config_.max_encoder_len;
+  executor_options.max_encoder_rows = scheduler_config_.max_encoder_rows();
   FOVEA_TRY(executor, Executor::create(*model_, info_.selection, registry, executor_options));
   executor_ = std::move(executor);
   return {};
@@ -235,6 +267,8 @@ Status EngineImpl::make_kv_cache(const EngineConfig& config) {
   sizing.bytes_per_page = KvCache::bytes_per_page(kv);
   sizing.page_size = kv.page_size;
   sizing.max_seq_len = info_.max_seq_len;
+  scheduler_config_.page_size = kv.page_size;
+  sizing.sequence_pages = longest_sequence_pages(scheduler_config_);
   sizing.max_running = max_seqs_;
   sizing.num_pages = config.num_pages;
   sizing.memory_share = config.memory_share;
@@ -265,6 +299,11 @@ void EngineImpl::log_start() const {
   FOVEA_LOG(info) << "KV cache: " << info_.kv_tokens << " tokens, " << std::fixed << std::setprecision(2)
                   << static_cast<double>(info_.kv_tokens) / info_.max_seq_len
                   << " sequences of the longest length (" << info_.max_seq_len << ")";
+  if (scheduler_config_.window > 0) {
+    FOVEA_LOG(info) << "sliding window of " << scheduler_config_.window
+                    << " tokens in all layers: a sequence holds at most "
+                    << decoder_pages(scheduler_config_) * scheduler_config_.page_size << " tokens at a time";
+  }
 }
 
 void EngineImpl::log_kv_scales() const {
@@ -281,15 +320,9 @@ void EngineImpl::log_kv_scales() const {
   }
 }
 
-void EngineImpl::start(const EngineConfig& config) {
-  SchedulerConfig scheduler;
-  scheduler.max_running = config.max_running_requests;
-  scheduler.max_batched_tokens = config.max_batched_tokens;
-  scheduler.max_logit_rows = max_logit_rows_;
-  scheduler.page_size = info_.selection.page_size;
-  scheduler.num_pages = kv_->config().num_pages;
-  scheduler.prefix_cache = config.prefix_cache;
-  core_ = std::make_unique<EngineCore>(scheduler, *executor_, *stream_);
+void EngineImpl::start() {
+  scheduler_config_.num_pages = kv_->config().num_pages;
+  core_ = std::make_unique<EngineCore>(scheduler_config_, *executor_, *stream_);
   stats_ = core_->stats();
   thread_ = std::thread([this] { run(); });
 }
@@ -340,8 +373,23 @@ EngineStats EngineImpl::stats() const {
   return stats_;
 }
 
-Result<uint64_t> EngineImpl::submit(GenerateRequest request, OutputSink sink) {
+Result<std::vector<std::unique_ptr<Request>>> EngineImpl::make_answers(GenerateRequest request,
+                                                                       const OutputSink& sink) const {
+  const int priority = request.priority;
+  if (priority != 0 && scheduler_config_.policy != SchedulingPolicy::priority)
+    return invalid("priority is " + std::to_string(priority) +
+                   ", and requests are served as they come; start with --scheduling-policy priority");
+  FOVEA_TRY(encoder, take_encoder_input(request, model_config_));
   FOVEA_TRY(answers, Request::create(std::move(request), sink, context_));
+  for (auto& answer : answers) {
+    answer->sequence.priority = priority;
+    answer->sequence.encoder = encoder;
+  }
+  return answers;
+}
+
+Result<uint64_t> EngineImpl::submit(GenerateRequest request, OutputSink sink) {
+  FOVEA_TRY(answers, make_answers(std::move(request), sink));
   uint64_t id = 0;
   {
     std::lock_guard lock(mutex_);
@@ -359,7 +407,7 @@ Result<uint64_t> EngineImpl::submit(GenerateRequest request, OutputSink sink) {
 }
 
 Status EngineImpl::check(const GenerateRequest& request) const {
-  FOVEA_TRY(answers, Request::create(request, nullptr, context_));
+  FOVEA_TRY(answers, make_answers(request, nullptr));
   return {};
 }
 
@@ -407,6 +455,16 @@ SamplingParams EngineImpl::default_sampling() const {
 }
 
 }  // namespace
+
+std::string_view to_string(SchedulingPolicy policy) {
+  return policy == SchedulingPolicy::fcfs ? "fcfs" : "priority";
+}
+
+std::optional<SchedulingPolicy> parse_scheduling_policy(std::string_view name) {
+  for (const SchedulingPolicy policy : {SchedulingPolicy::fcfs, SchedulingPolicy::priority})
+    if (name == to_string(policy)) return policy;
+  return std::nullopt;
+}
 
 Result<std::unique_ptr<Engine>> create_engine(const EngineConfig& config, const BackendRegistry& registry) {
   try {

@@ -13,17 +13,16 @@ Result<std::unique_ptr<Executor>> Executor::create(Model& model, const Selection
   const auto vocab = static_cast<size_t>(model.config().vocab_size);
   try {
     for (AttentionSpec spec : attention_specs(model.config())) {
-      spec.kv_dtype = options.kv_dtype;
-      spec.kv_x_packed = options.kv_x_packed;
-      spec.page_size = selection.page_size;
+      spec = resolve(spec, options.kv_dtype, options.kv_layout, selection.page_size);
       auto& groups = executor->groups_;
       const auto same =
           std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.spec == spec; });
       executor->group_of_.push_back(static_cast<size_t>(same - groups.begin()));
       if (same != groups.end()) continue;
       FOVEA_TRY(attention, PhasedAttention::create(selection, registry));
-      FOVEA_TRY(bytes, attention.workspace_bytes(spec, options.limits));
-      groups.push_back({spec, std::move(attention), AlignedArray<std::byte>(bytes)});
+      const AttentionLimits limits = limits_of(spec.type, options);
+      FOVEA_TRY(bytes, attention.workspace_bytes(spec, limits));
+      groups.push_back({spec, limits, std::move(attention), AlignedArray<std::byte>(bytes)});
     }
     executor->logits_ = AlignedArray<float>(static_cast<size_t>(options.max_logit_rows) * vocab);
     executor->activation_bytes_ = model.reserve(options.limits.max_tokens, options.max_logit_rows);
@@ -36,6 +35,26 @@ Result<std::unique_ptr<Executor>> Executor::create(Model& model, const Selection
   return executor;
 }
 
+AttentionSpec Executor::resolve(AttentionSpec spec, KvCacheDType kv_dtype, KvLayout layout, int page_size) {
+  const bool in_cache = spec.type == AttentionType::decoder || spec.type == AttentionType::encoder_decoder;
+  spec.kv_dtype = in_cache ? kv_dtype : KvCacheDType::float32;
+  spec.kv_x_packed = in_cache && layout == KvLayout::x_packed;
+  spec.page_size = in_cache ? page_size : 1;
+  return spec;
+}
+
+AttentionLimits Executor::limits_of(AttentionType type, const Options& options) {
+  AttentionLimits limits = options.limits;
+  if (type == AttentionType::decoder) return limits;
+  limits.max_kv_len = options.max_encoder_len;
+  limits.max_kv_tokens = int64_t{limits.max_seqs} * options.max_encoder_len;
+  if (type != AttentionType::encoder_decoder) {
+    limits.max_tokens = options.max_encoder_rows;
+    limits.max_kv_tokens = options.max_encoder_rows;
+  }
+  return limits;
+}
+
 int64_t Executor::scratch_bytes() const {
   size_t bytes = logits_.size() * sizeof(float);
   for (const Group& group : groups_)
@@ -43,11 +62,29 @@ int64_t Executor::scratch_bytes() const {
   return static_cast<int64_t>(bytes) + activation_bytes_;
 }
 
+Status Executor::plan(const BatchBuilder& batch, Stream& stream) {
+  for (Group& group : groups_) {
+    const bool cross = group.spec.type == AttentionType::encoder_decoder;
+    const bool self = group.spec.type == AttentionType::encoder;
+    if (self && !batch.encoder().encodes()) continue;
+    const BatchMeta& meta = self    ? batch.encoder().self_meta()
+                            : cross ? batch.encoder().cross_meta()
+                                    : batch.meta();
+    FOVEA_RETURN_IF_ERROR(group.attention.plan(group.spec, group.limits, meta, self ? 0 : batch.num_decodes(),
+                                               group.workspace, stream));
+  }
+  return {};
+}
+
 Status Executor::run(const BatchBuilder& batch, Stream& stream) {
   FOVEA_CHECK(kv_ && batch.num_logit_rows() <= options_.max_logit_rows);
-  for (Group& group : groups_)
-    FOVEA_RETURN_IF_ERROR(group.attention.plan(group.spec, options_.limits, batch.meta(), batch.num_decodes(),
-                                               group.workspace, stream));
+  FOVEA_RETURN_IF_ERROR(plan(batch, stream));
+  if (batch.encoder().encodes()) {
+    EncodeInput input = batch.encoder().input();
+    input.attention = this;
+    input.kv = kv_;
+    model_.encode(input, stream);
+  }
   ForwardInput input = batch.input();
   input.attention = this;
   input.kv = kv_;

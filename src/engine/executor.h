@@ -1,6 +1,6 @@
 #pragma once
-// Runs one step: plans the attention once for each distinct spec, then the model's forward pass, which calls
-// it once a layer.
+// Runs one step: plans the attention once for each distinct spec, then the encoder for what was admitted,
+// then the model's forward pass; both call the attention once a layer.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -19,8 +19,10 @@ class Executor final : public StepAttention {
   struct Options {
     AttentionLimits limits;
     KvCacheDType kv_dtype = KvCacheDType::auto_;
-    bool kv_x_packed = false;
+    KvLayout kv_layout = KvLayout::hnd;
     int max_logit_rows = 1;
+    int max_encoder_len = 0;   ///< rows of the longest encoder input; 0 = no encoder
+    int max_encoder_rows = 0;  ///< of one step
   };
 
   /// Everything is sized here; run() allocates what plans need and nothing else. The model, and the KV cache
@@ -31,6 +33,10 @@ class Executor final : public StepAttention {
   /// Bytes of attention workspace, activations and logits.
   int64_t scratch_bytes() const;
   void set_kv_cache(KvCache& kv) { kv_ = &kv; }
+
+  /// `spec`, one of attention_specs(), with what the engine decides: the encoder's own keys are the step's
+  /// fp32 rows, all others are in the KV cache.
+  static AttentionSpec resolve(AttentionSpec spec, KvCacheDType kv_dtype, KvLayout layout, int page_size);
 
   /// An error comes from a plan and leaves the KV cache as it was.
   Status run(const BatchBuilder& batch, Stream& stream);
@@ -43,11 +49,15 @@ class Executor final : public StepAttention {
   /// The attentions of one spec.
   struct Group {
     AttentionSpec spec;
+    AttentionLimits limits;
     PhasedAttention attention;
     AlignedArray<std::byte> workspace;
   };
 
   Executor(Model& model, const Options& options) : model_(model), options_(options) {}
+
+  static AttentionLimits limits_of(AttentionType type, const Options& options);
+  Status plan(const BatchBuilder& batch, Stream& stream);
 
   Model& model_;
   Options options_;

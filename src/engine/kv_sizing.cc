@@ -95,13 +95,16 @@ int64_t available_memory(const std::string& root) {
 }
 
 Result<int64_t> choose_num_pages(const KvSizing& s) {
-  const int64_t sequence_pages = (int64_t{s.max_seq_len} + s.page_size - 1) / s.page_size;
+  // A sequence that keeps all its tokens gets along with fewer pages when it is shorter; a window or an
+  // encoder's rows set a floor.
+  const bool by_length = s.sequence_pages == (int64_t{s.max_seq_len} + s.page_size - 1) / s.page_size;
   const int64_t affordable = s.available / s.bytes_per_page;
   auto too_small = [&](int64_t pages, const std::string& what, const std::string& more) {
-    std::string message = what + " holds " + str(pages * s.page_size) +
-                          " tokens, less than one sequence of the longest length (" + str(s.max_seq_len) +
-                          "); ";
-    if (pages > 0)
+    std::string message =
+        what + " holds " + str(pages * s.page_size) +
+        " tokens, less than one sequence of the longest length (" + str(s.max_seq_len) +
+        (by_length ? ")" : ") holds at a time (" + str(s.sequence_pages * s.page_size) + ")") + "; ";
+    if (pages > 0 && by_length)
       message += "set the maximum sequence length to " + str(pages * s.page_size) + " or less, or ";
     return Error{ErrorCode::out_of_memory, message + more};
   };
@@ -110,8 +113,8 @@ Result<int64_t> choose_num_pages(const KvSizing& s) {
     const std::string what = "KV cache of " + str(pages) + " pages of " + str(s.page_size) + " tokens";
     if (pages < 1 || pages > kMaxPages)
       return invalid(what + ": the number of pages must be 1 to " + str(kMaxPages));
-    if (pages < sequence_pages)
-      return too_small(pages, what, "raise the number of pages to " + str(sequence_pages));
+    if (pages < s.sequence_pages)
+      return too_small(pages, what, "raise the number of pages to " + str(s.sequence_pages));
     if (pages > affordable)
       return Error{ErrorCode::out_of_memory, what + " exceeds the " + str(s.available >> 20) +
                                                  " MiB of memory that are free; " + str(affordable) +
@@ -124,8 +127,8 @@ Result<int64_t> choose_num_pages(const KvSizing& s) {
   const int64_t held = static_cast<int64_t>(s.memory_share * static_cast<double>(s.available) /
                                             static_cast<double>(s.bytes_per_page));
   // More than this nobody could use at the same time, but prefixes of finished requests would stay cached.
-  const int64_t pages = std::min({held, s.max_running * sequence_pages, kMaxPages});
-  if (pages < sequence_pages)
+  const int64_t pages = std::min({held, s.max_running * s.sequence_pages, kMaxPages});
+  if (pages < s.sequence_pages)
     return too_small(pages,
                      "KV cache in " + std::to_string(s.memory_share).substr(0, 4) + " of the " +
                          str(s.available >> 20) + " MiB of free memory",

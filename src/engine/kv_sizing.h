@@ -14,8 +14,9 @@ int64_t available_memory(const std::string& root = "");
 
 struct KvSizing {
   int64_t bytes_per_page = 0;
-  int page_size = 0;    ///< tokens
-  int max_seq_len = 0;  ///< tokens
+  int page_size = 0;           ///< tokens
+  int max_seq_len = 0;         ///< tokens
+  int64_t sequence_pages = 0;  ///< that one such sequence needs: longest_sequence_pages()
   int max_running = 0;
   std::optional<int64_t> num_pages;  ///< given by the user
   double memory_share = 0.5;         ///< else: of `available`

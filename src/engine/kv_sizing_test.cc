@@ -14,7 +14,8 @@ KvSizing base() {
   KvSizing s;
   s.bytes_per_page = 1000;
   s.page_size = 16;
-  s.max_seq_len = 100;  // 7 pages
+  s.max_seq_len = 100;
+  s.sequence_pages = 7;
   s.max_running = 4;
   s.available = 1'000'000;
   return s;
@@ -56,6 +57,18 @@ TEST(KvSizingTest, ShareAndCap) {
   EXPECT_EQ(*choose_num_pages(s), 10);
   s.available = 1'000'000;
   EXPECT_EQ(*choose_num_pages(s), 4 * 7);
+}
+
+TEST(KvSizingTest, AWindowOrAnEncoderSetsTheFloor) {
+  KvSizing s = base();
+  s.sequence_pages = 3;
+  s.num_pages = 3;
+  EXPECT_EQ(*choose_num_pages(s), 3);
+  s.num_pages = 2;
+  const auto refused = choose_num_pages(s);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("(48)"), std::string::npos);
+  EXPECT_EQ(refused.error().message.find("set the maximum sequence length"), std::string::npos);
 }
 
 TEST(KvSizingTest, RefusesNumbersOutOfRange) {

@@ -7,16 +7,43 @@
 
 namespace fovea {
 
+int64_t decoder_pages(const SchedulerConfig& c) {
+  const int64_t all = c.pages_for(c.max_seq_len);
+  if (c.window == 0) return all;
+  // A step's rows see `tokens` keys, its own included; they begin anywhere in a page.
+  const int64_t tokens = int64_t{c.window} - 1 + c.max_batched_tokens;
+  const int64_t window = (tokens + c.page_size - 2) / c.page_size + 1;
+  return c.max_seq_len > 0 ? std::min(window, all) : window;
+}
+
+int64_t longest_sequence_pages(const SchedulerConfig& c) {
+  return decoder_pages(c) + c.pages_for(c.max_encoder_len);
+}
+
 Scheduler::Scheduler(const SchedulerConfig& config)
-    : config_(config), pool_(config.num_pages), tree_(config.page_size, pool_) {
+    : config_(config),
+      pool_(config.num_pages),
+      tree_(config.page_size, pool_),
+      own_limit_(config.window > 0 ? decoder_pages(config) : config.num_pages),
+      // What the longest sequence needs beside a locked prefix must fit, or it could wait for ever. Without a
+      // window, and in pools that hold a longest sequence whole, the two are parts of the same table.
+      hit_limit_(config.window > 0 && config.num_pages < config.pages_for(config.max_seq_len)
+                     ? std::max<int64_t>(0, config.num_pages - own_limit_)
+                     : config.num_pages),
+      waiting_(Before{config.policy}) {
   FOVEA_CHECK(config.max_running >= 1 && config.max_batched_tokens >= 1);
   FOVEA_CHECK(config.max_logit_rows >= std::min(config.max_running, config.max_batched_tokens));
+  FOVEA_CHECK(config.max_seq_len >= 1 && config.num_pages >= longest_sequence_pages(config));
+  FOVEA_CHECK(config.max_encoder_len == 0 || (!config.prefix_cache && config.window == 0));
   step_.reserve(static_cast<size_t>(std::min(config.max_running, config.max_batched_tokens)));
 }
 
 void Scheduler::add(Sequence* sequence) {
   FOVEA_CHECK(sequence->prompt_len >= 1 && sequence->num_tokens() >= sequence->prompt_len);
-  waiting_.push_back(sequence);
+  FOVEA_CHECK(sequence->num_tokens() <= config_.max_seq_len);
+  FOVEA_CHECK(sequence->encoder_len() <= config_.max_encoder_len);
+  sequence->arrival = arrivals_++;
+  waiting_.insert(sequence);
 }
 
 void Scheduler::remove(Sequence* sequence) {
@@ -26,19 +53,18 @@ void Scheduler::remove(Sequence* sequence) {
     release_pages(*sequence);
     return;
   }
-  const auto at = std::find(waiting_.begin(), waiting_.end(), sequence);
-  FOVEA_CHECK(at != waiting_.end());
-  waiting_.erase(at);
+  FOVEA_CHECK(waiting_.erase(sequence) == 1);
 }
 
 std::span<const ScheduledChunk> Scheduler::schedule() {
   step_.clear();
   budget_ = config_.max_batched_tokens;
   logit_budget_ = config_.max_logit_rows;
+  encoder_budget_ = config_.max_encoder_rows();
   preempted_ = false;
   schedule_decodes();
   schedule_prefills();
-  if (!preempted_) admit();  // who was just preempted would be the first in line: pages are short
+  if (!preempted_) admit();  // pages are short: who was just preempted would take the last ones back
   FOVEA_CHECK(!step_.empty() || idle());
   return step_;
 }
@@ -47,10 +73,10 @@ void Scheduler::schedule_decodes() {
   for (size_t i = 0; i < running_.size() && budget_ > 0; ++i) {
     Sequence& sequence = *running_[i];
     if (!sequence.decoding()) continue;
-    const int64_t pages = pages_for(sequence.num_tokens());
+    const int64_t pages = config_.pages_for(sequence.num_tokens());
     bool fits = grow(sequence, pages);
     while (!fits) {
-      // The last arrived gives way; nobody after i has been scheduled yet. Alone, a sequence always fits.
+      // The last in order gives way; nobody after i has been scheduled yet. Alone, a sequence always fits.
       Sequence& victim = *running_.back();
       FOVEA_CHECK(running_.size() > 1);
       preempt(victim);
@@ -71,6 +97,8 @@ void Scheduler::schedule_chunk(Sequence& sequence, bool decode) {
   chunk.sequence = &sequence;
   chunk.first = sequence.computed;
   chunk.decode = decode;
+  chunk.encode = sequence.encoder && !sequence.encoded;
+  if (chunk.encode && sequence.encoder_len() > encoder_budget_) return;
   chunk.count = std::min(sequence.remaining(), budget_);
   // Rows with logits: prompt positions still owed, and the newest token's.
   const int last_prompt = sequence.prompt_len - 1;
@@ -83,57 +111,85 @@ void Scheduler::schedule_chunk(Sequence& sequence, bool decode) {
     chunk.logits_first = chunk.end() - (chunk.end() == sequence.num_tokens());
   }
   if (chunk.count == 0) return;
+  FOVEA_CHECK(config_.pages_for(chunk.end()) <= static_cast<int64_t>(sequence.pages.size()));
   chunk.samples = chunk.end() == sequence.num_tokens();
   budget_ -= chunk.count;
   logit_budget_ -= chunk.logit_rows();
+  if (chunk.encode) encoder_budget_ -= sequence.encoder_len();
   step_.push_back(chunk);
 }
 
 void Scheduler::admit() {
   while (!waiting_.empty() && running() < config_.max_running && budget_ > 0) {
-    Sequence* sequence = waiting_.front();
-    if (!try_admit(*sequence)) return;  // in order of arrival: nobody overtakes
-    waiting_.pop_front();
-    running_.push_back(sequence);
+    Sequence* sequence = *waiting_.begin();
+    if (sequence->encoder_len() > encoder_budget_) return;
+    if (!try_admit(*sequence)) return;  // nobody overtakes the first in line
+    waiting_.erase(waiting_.begin());
+    running_.insert(std::upper_bound(running_.begin(), running_.end(), sequence, waiting_.key_comp()),
+                    sequence);
     schedule_chunk(*sequence, false);  // even if only its newest token is left: decodes come first
   }
 }
 
-bool Scheduler::try_admit(Sequence& sequence) {
-  FOVEA_CHECK(sequence.pages.empty() && !sequence.lock);
-  const int64_t wanted = pages_for(sequence.num_tokens());
+void Scheduler::match_prefix(Sequence& sequence) {
   // The newest token is always computed (its logits are needed), and so is what owes logits.
-  int reusable = sequence.num_tokens() - 1;
-  if (sequence.logits_from < sequence.prompt_len - 1) reusable = std::min(reusable, sequence.logits_from);
-  if (config_.prefix_cache) {
-    auto match = tree_.match(std::span(sequence.tokens).first(static_cast<size_t>(reusable)));
-    sequence.lock = match.node;
-    sequence.pages = std::move(match.pages);
-    sequence.shared_pages = static_cast<int>(sequence.pages.size());
-    sequence.computed = sequence.shared_pages * config_.page_size;
+  int64_t reusable = sequence.num_tokens() - 1;
+  if (sequence.logits_from < sequence.prompt_len - 1)
+    reusable = std::min<int64_t>(reusable, sequence.logits_from);
+  reusable = std::min(reusable, hit_limit_ * config_.page_size);
+  auto match = tree_.match(std::span(sequence.tokens).first(static_cast<size_t>(reusable)));
+  sequence.lock = match.node;
+  sequence.pages = std::move(match.pages);
+  sequence.shared_pages = static_cast<int>(sequence.pages.size());
+  sequence.computed = sequence.shared_pages * config_.page_size;
+}
+
+bool Scheduler::try_admit(Sequence& sequence) {
+  FOVEA_CHECK(sequence.pages.empty() && sequence.cross_pages.empty() && !sequence.lock);
+  if (config_.prefix_cache) match_prefix(sequence);
+  // All pages of the known tokens at once, or as many as its window ever takes, so that a prefill never waits
+  // half done; and room for everybody's next tokens, or the next decodes would preempt this one right away.
+  const int64_t wanted = config_.pages_for(sequence.num_tokens());
+  const int64_t own = std::min(wanted - sequence.shared_pages, own_limit_);
+  const int64_t cross = config_.pages_for(sequence.encoder_len());
+  int64_t room = 0;
+  if (!running_.empty()) {
+    room = headroom(sequence) - own;
+    for (const Sequence* other : running_)
+      room += headroom(*other);
   }
-  // All pages of the known tokens at once, so that a prefill never waits half done; and one more for each
-  // running sequence, or the next decodes would preempt this one right away.
-  const int64_t needed = wanted - static_cast<int64_t>(sequence.pages.size());
-  if (needed + running() > available_pages() || !grow(sequence, wanted)) {
+  if (own + cross + room > available_pages()) {
     release_pages(sequence);
     return false;
   }
+  FOVEA_CHECK(take(own, sequence.pages) && take(cross, sequence.cross_pages));
   if (config_.prefix_cache) {
     stats_.prefix_queries += sequence.num_tokens();
     stats_.prefix_hits += sequence.computed;
   }
   if (!sequence.admitted_before) sequence.cached_tokens = sequence.computed;
   sequence.admitted_before = true;
+  drop_old_pages(sequence);
   return true;
 }
 
+int64_t Scheduler::headroom(const Sequence& sequence) const {
+  const int64_t length =
+      std::min(sequence.num_tokens() + std::max(1, config_.watermark), config_.max_seq_len);
+  const auto held = static_cast<int64_t>(sequence.pages.size());
+  const int64_t room_in_window = own_limit_ - (held - sequence.first_own());
+  return std::max<int64_t>(0, std::min(config_.pages_for(length) - held, room_in_window));
+}
+
 bool Scheduler::grow(Sequence& sequence, int64_t pages) {
-  const int64_t missing = pages - static_cast<int64_t>(sequence.pages.size());
-  if (missing <= 0) return true;
-  if (missing > available_pages()) return false;
-  if (missing > pool_.free_pages()) tree_.evict(missing - pool_.free_pages());
-  return pool_.allocate(missing, sequence.pages);
+  return take(pages - static_cast<int64_t>(sequence.pages.size()), sequence.pages);
+}
+
+bool Scheduler::take(int64_t count, std::vector<int32_t>& pages) {
+  if (count <= 0) return true;
+  if (count > available_pages()) return false;
+  if (count > pool_.free_pages()) tree_.evict(count - pool_.free_pages());
+  return pool_.allocate(count, pages);
 }
 
 void Scheduler::preempt(Sequence& sequence) {
@@ -141,7 +197,7 @@ void Scheduler::preempt(Sequence& sequence) {
   running_.pop_back();
   store_prefix(sequence);  // as long as nobody needs the pages, resuming costs little
   release_pages(sequence);
-  waiting_.push_front(&sequence);
+  waiting_.insert(&sequence);
   preempted_ = true;
   ++sequence.preemptions;
   ++stats_.preemptions;
@@ -151,44 +207,99 @@ void Scheduler::commit() {
   for (const ScheduledChunk& chunk : step_) {
     Sequence& sequence = *chunk.sequence;
     sequence.computed = chunk.end();
-    // A finished prefill is shared at once: requests that wait with the same prefix find it.
-    if (!chunk.decode && chunk.samples) store_prefix(sequence);
+    sequence.encoded = sequence.encoded || chunk.encode;
+    // A finished prefill is shared at once: requests that wait with the same prefix find it. Not what has
+    // outgrown a window: its path would keep pages locked that nobody sees any more.
+    const bool whole = sequence.dropped == 0 && sequence.computed / config_.page_size <= hit_limit_;
+    if (!chunk.decode && chunk.samples && whole) store_prefix(sequence);
+    drop_old_pages(sequence);
   }
 }
 
 void Scheduler::store_prefix(Sequence& sequence) {
   if (!config_.prefix_cache) return;
-  const int full = sequence.computed / config_.page_size;
-  if (full <= sequence.shared_pages) return;
-  RadixTree::Node* stored =
-      tree_.insert(std::span(sequence.tokens).first(static_cast<size_t>(full * config_.page_size)),
-                   std::span(sequence.pages).first(static_cast<size_t>(full)));
-  tree_.unlock(sequence.lock);
+  const int full = sequence.computed / config_.page_size, first = sequence.first_own();
+  if (full <= first) return;
+  RadixTree::Node* stored = tree_.insert(
+      std::span(sequence.tokens).first(static_cast<size_t>(full) * static_cast<size_t>(config_.page_size)),
+      std::span(sequence.pages).subspan(static_cast<size_t>(first), static_cast<size_t>(full - first)));
+  if (!stored) return;  // what was dropped from the window has been evicted since: no prefix any more
+  if (sequence.lock) tree_.unlock(sequence.lock);
   sequence.lock = stored;
   sequence.shared_pages = full;
 }
 
+void Scheduler::drop_old_pages(Sequence& sequence) {
+  if (config_.window == 0) return;
+  // The next row, at position `computed`, sees computed - window + 1 at the earliest.
+  const int dropped = std::max(0, sequence.computed - config_.window + 1) / config_.page_size;
+  if (dropped <= sequence.dropped) return;
+  const int first = sequence.first_own();
+  const int own = std::max(0, dropped - first);
+  if (own > 0) {
+    const auto old = std::span(sequence.pages).subspan(static_cast<size_t>(first), static_cast<size_t>(own));
+    RadixTree::Node* stored = nullptr;
+    if (config_.prefix_cache) {
+      const auto end = static_cast<size_t>(dropped) * static_cast<size_t>(config_.page_size);
+      stored = tree_.insert(std::span(sequence.tokens).first(end), old);
+    }
+    if (stored)
+      tree_.unlock(stored);  // evictable from now on
+    else
+      pool_.release(old);
+  }
+  std::fill(sequence.pages.begin() + sequence.dropped, sequence.pages.begin() + dropped, 0);
+  sequence.dropped = dropped;
+  if (sequence.lock && dropped >= sequence.shared_pages) {
+    tree_.unlock(sequence.lock);
+    sequence.lock = nullptr;
+  }
+  // A prefill goes on in as many pages as it gave up: they are free or evictable now.
+  const int64_t wanted = config_.pages_for(sequence.num_tokens());
+  FOVEA_CHECK(grow(sequence, std::min(wanted, static_cast<int64_t>(sequence.pages.size()) + own)));
+}
+
 void Scheduler::release_pages(Sequence& sequence) {
-  pool_.release(std::span(sequence.pages).subspan(static_cast<size_t>(sequence.shared_pages)));
+  pool_.release(std::span(sequence.pages).subspan(static_cast<size_t>(sequence.first_own())));
+  pool_.release(sequence.cross_pages);
   if (sequence.lock) tree_.unlock(sequence.lock);
   sequence.lock = nullptr;
   sequence.pages.clear();
-  sequence.shared_pages = 0;
+  sequence.cross_pages.clear();
+  sequence.shared_pages = sequence.dropped = 0;
   sequence.computed = 0;
+  sequence.encoded = false;
+}
+
+bool Scheduler::consistent(const Sequence& s) const {
+  const auto table = static_cast<int64_t>(s.pages.size());
+  if (config_.pages_for(s.computed) > table || s.dropped > table) return false;
+  if (table - s.first_own() > own_limit_) return false;
+  if (static_cast<int64_t>(s.cross_pages.size()) != config_.pages_for(s.encoder_len())) return false;
+  for (int i = 0; i < s.dropped; ++i)
+    if (s.pages[static_cast<size_t>(i)] != 0) return false;
+  // The first key that the next row sees is held.
+  if (config_.window == 0) return s.dropped == 0;
+  return int64_t{s.dropped} * config_.page_size <= std::max(0, s.computed - config_.window + 1);
 }
 
 bool Scheduler::consistent() const {
   if (!pool_.consistent()) return false;
+  if (!std::is_sorted(running_.begin(), running_.end(), waiting_.key_comp())) return false;
   std::vector<RadixTree::Node*> locks;
   std::unordered_set<int32_t> owned;
   for (const Sequence* sequence : running_) {
+    if (!consistent(*sequence)) return false;
     if (sequence->lock) locks.push_back(sequence->lock);
-    if (pages_for(sequence->computed) > static_cast<int64_t>(sequence->pages.size())) return false;
-    for (size_t i = static_cast<size_t>(sequence->shared_pages); i < sequence->pages.size(); ++i)
-      if (!pool_.taken(sequence->pages[i]) || !owned.insert(sequence->pages[i]).second) return false;
+    for (auto page = static_cast<size_t>(sequence->first_own()); page < sequence->pages.size(); ++page)
+      if (!pool_.taken(sequence->pages[page]) || !owned.insert(sequence->pages[page]).second) return false;
+    for (const int32_t page : sequence->cross_pages)
+      if (!pool_.taken(page) || !owned.insert(page).second) return false;
   }
   for (const Sequence* sequence : waiting_)
-    if (sequence->lock || !sequence->pages.empty() || sequence->computed != 0) return false;
+    if (sequence->lock || !sequence->pages.empty() || !sequence->cross_pages.empty() ||
+        sequence->computed != 0 || sequence->encoded)
+      return false;
   if (!tree_.consistent(locks)) return false;
   // Disjoint owners and the right sum: what sequences own, what the tree owns, and what is free.
   return static_cast<int64_t>(owned.size()) + tree_.pages() + pool_.free_pages() == pool_.total();

@@ -2,9 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
+#include <algorithm>
 #include <memory>
 #include <random>
+#include <span>
 
 #include "engine/batch_builder.h"
 
@@ -13,63 +14,113 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-/// The token that follows `history`: any change of any token or of their order changes it.
-int32_t next_token(const Tokens& history) {
+/// What a model sees of a sequence: at most the last `window` tokens (0 = all), and what was encoded.
+struct Sight {
+  int window = 0;
+  Tokens encoded = {};
+};
+
+/// The token that follows `history`: any change of any token that is seen, or of their order, changes it.
+int32_t next_token(std::span<const int32_t> history, const Sight& sight) {
+  if (const auto window = static_cast<size_t>(sight.window); window > 0 && history.size() > window)
+    history = history.last(window);
   uint64_t hash = 1469598103934665603u;
+  for (int32_t t : sight.encoded)
+    hash = (hash ^ static_cast<uint64_t>(t)) * 1099511628211u;
   for (int32_t t : history)
     hash = (hash ^ static_cast<uint64_t>(t)) * 1099511628211u;
   return static_cast<int32_t>(hash >> 33) % 3;  // few symbols: generated text shares prefixes too
 }
 
-Tokens run_alone(Tokens prompt, int new_tokens) {
+Tokens run_alone(Tokens prompt, int new_tokens, const Sight& sight) {
   for (int i = 0; i < new_tokens; ++i)
-    prompt.push_back(next_token(prompt));
+    prompt.push_back(next_token(prompt, sight));
   return prompt;
 }
 
-/// A model whose "keys" are the tokens themselves: it reads its history through the page table only, so a
+/// A model whose "keys" are the tokens themselves: it reads its history through the page tables only, so a
 /// page that is lost, shared wrongly or overwritten changes what it says.
 class PagedFakeModel {
  public:
   explicit PagedFakeModel(const SchedulerConfig& c)
-      : page_size_(c.page_size), slots_(static_cast<size_t>(c.num_pages * c.page_size), -1) {}
+      : config_(c), slots_(static_cast<size_t>(c.num_pages * c.page_size), kPoison) {}
 
   /// The next token after each logit row.
-  std::vector<int32_t> forward(const BatchBuilder& batch) {
+  Tokens forward(const BatchBuilder& batch) {
+    if (config_.max_encoder_len > 0 && batch.encoder().encodes()) encode(batch.encoder());
     const BatchMeta& meta = batch.meta();
     const ForwardInput input = batch.input();
     EXPECT_EQ(meta.num_tokens(), static_cast<int>(input.token_ids.size()));
     for (size_t row = 0; row < input.slots.size(); ++row)
       slots_[static_cast<size_t>(input.slots[row])] = input.token_ids[row];
-    std::vector<int32_t> next;
+    Tokens next;
     size_t logit = 0;
     for (int b = 0; b < meta.num_seqs(); ++b) {
-      Tokens history;
-      for (int p = 0; p < meta.kv_lens[static_cast<size_t>(b)]; ++p) {
-        const auto entry = static_cast<size_t>(b * meta.page_table_stride + p / page_size_);
-        history.push_back(
-            slots_[static_cast<size_t>(meta.page_table[entry]) * static_cast<size_t>(page_size_) +
-                   static_cast<size_t>(p % page_size_)]);
+      Sight sight{config_.window, {}};
+      if (config_.max_encoder_len > 0) {
+        const BatchMeta& cross = batch.encoder().cross_meta();
+        EXPECT_EQ(cross.num_tokens(), meta.num_tokens());
+        sight.encoded = read(cross, b, 0, cross.kv_lens[static_cast<size_t>(b)]);
       }
       const int begin = meta.q_offsets[static_cast<size_t>(b)],
                 end = meta.q_offsets[static_cast<size_t>(b) + 1];
       for (; logit < input.logit_rows.size() && input.logit_rows[logit] < end; ++logit) {
         EXPECT_GE(input.logit_rows[logit], begin);
         const int keep = input.positions[static_cast<size_t>(input.logit_rows[logit])] + 1;
-        next.push_back(next_token(Tokens(history.begin(), history.begin() + keep)));
+        EXPECT_LE(keep, meta.kv_lens[static_cast<size_t>(b)]);
+        const int first = config_.window > 0 ? std::max(0, keep - config_.window) : 0;
+        next.push_back(next_token(read(meta, b, first, keep), sight));
       }
     }
     EXPECT_EQ(logit, input.logit_rows.size());
     return next;
   }
 
+  /// What is in free pages means nothing.
+  void poison(const Scheduler& scheduler) {
+    for (int64_t page = 0; page < config_.num_pages; ++page)
+      if (scheduler.page_free(static_cast<int32_t>(page)))
+        std::fill_n(slots_.begin() + page * config_.page_size, config_.page_size, kPoison);
+  }
+
  private:
-  int page_size_;
-  std::vector<int32_t> slots_;
+  static constexpr int32_t kPoison = -77;
+
+  /// Tokens [first, last) of sequence b.
+  Tokens read(const BatchMeta& meta, int b, int first, int last) const {
+    Tokens tokens;
+    for (int p = first; p < last; ++p) {
+      const auto entry = static_cast<size_t>(b * meta.page_table_stride + p / config_.page_size);
+      tokens.push_back(
+          slots_[static_cast<size_t>(meta.page_table[entry]) * static_cast<size_t>(config_.page_size) +
+                 static_cast<size_t>(p % config_.page_size)]);
+      EXPECT_NE(tokens.back(), kPoison) << "position " << p;
+    }
+    return tokens;
+  }
+
+  /// The rows of the encoder's attention are those of the input, each sequence over its own.
+  void encode(const EncoderBatch& batch) {
+    const EncodeInput input = batch.input();
+    const BatchMeta& meta = batch.self_meta();
+    EXPECT_LE(input.offsets.back(), config_.max_encoder_rows());
+    EXPECT_EQ(input.cross_slots.size(), static_cast<size_t>(input.offsets.back()));
+    EXPECT_EQ(meta.num_seqs() + 1, static_cast<int>(input.offsets.size()));
+    for (int b = 0; b < meta.num_seqs(); ++b)
+      for (int row = 0; row < meta.kv_lens[static_cast<size_t>(b)]; ++row)
+        EXPECT_EQ(meta.page_table[static_cast<size_t>(b * meta.page_table_stride + row)],
+                  input.offsets[static_cast<size_t>(b)] + row);
+    for (size_t row = 0; row < input.cross_slots.size(); ++row)
+      slots_[static_cast<size_t>(input.cross_slots[row])] = input.token_ids[row];
+  }
+
+  SchedulerConfig config_;
+  Tokens slots_;
 };
 
 struct Job {
   Sequence sequence;
+  Sight sight;
   Tokens expected;      // prompt and answer of a run alone
   bool scores = false;  // wants logits of every prompt position
   Tokens prompt_next;   // what the model said after each prompt position
@@ -80,15 +131,24 @@ class Harness {
  public:
   explicit Harness(const SchedulerConfig& config) : config_(config), scheduler_(config), model_(config) {}
 
-  Job& add(Tokens prompt, int new_tokens, bool scores = false) {
+  Job& add(Tokens prompt, int new_tokens, bool scores = false, int priority = 0, Tokens encoded = {}) {
     auto job = std::make_unique<Job>();
     job->sequence.id = next_id_++;
     job->sequence.prompt_len = static_cast<int>(prompt.size());
     job->sequence.tokens = prompt;
     job->sequence.logits_from = scores ? 0 : job->sequence.prompt_len - 1;
+    job->sequence.priority = priority;
     job->scores = scores;
+    job->sight = {config_.window, encoded};
+    if (!encoded.empty()) {
+      auto input = std::make_shared<EncoderInput>();
+      input->rows = static_cast<int>(encoded.size());
+      input->ids = std::move(encoded);
+      job->sequence.encoder = std::move(input);
+    }
     job->prompt_next.assign(prompt.size(), -1);
-    job->expected = run_alone(std::move(prompt), new_tokens);
+    job->expected = run_alone(std::move(prompt), new_tokens, job->sight);
+    tokens_added_ += static_cast<int64_t>(job->expected.size());
     scheduler_.add(&job->sequence);
     jobs_.push_back(std::move(job));
     return *jobs_.back();
@@ -100,7 +160,13 @@ class Harness {
   }
 
   void step() {
+    const Sequence* first = first_in_order();
+    const bool ran = first && !first->pages.empty();
     const auto chunks = scheduler_.schedule();
+    if (!chunks.empty()) ++steps_;
+    if (ran) {
+      ASSERT_FALSE(first->pages.empty()) << "the first in order was preempted";
+    }
     int rows = 0, logits = 0;
     bool prefill_seen = false;
     for (const ScheduledChunk& c : chunks) {
@@ -115,7 +181,8 @@ class Harness {
     ASSERT_LE(scheduler_.running(), config_.max_running);
     builder_.build(chunks, config_.page_size);
     ASSERT_EQ(builder_.num_logit_rows(), logits);
-    const std::vector<int32_t> next = model_.forward(builder_);
+    model_.poison(scheduler_);
+    const Tokens next = model_.forward(builder_);
     scheduler_.commit();
     size_t row = 0;
     std::vector<Sequence*> finished;
@@ -145,6 +212,9 @@ class Harness {
   Scheduler& scheduler() { return scheduler_; }
   size_t live() const { return jobs_.size(); }
   int finished() const { return finished_; }
+  int64_t steps() const { return steps_; }
+  int64_t tokens_added() const { return tokens_added_; }
+  Sequence& sequence(size_t index) { return jobs_[index]->sequence; }
   const Sequence* last() const { return &last_; }
 
  private:
@@ -153,15 +223,23 @@ class Harness {
       if (&job->sequence == &s) return job.get();
     return nullptr;
   }
+  const Sequence* first_in_order() const {
+    const Sequence* first = nullptr;
+    for (const auto& job : jobs_) {
+      const Sequence& s = job->sequence;
+      const bool sooner =
+          first && config_.policy == SchedulingPolicy::priority && s.priority < first->priority;
+      if (!first || sooner) first = &s;
+    }
+    return first;
+  }
   void finish(Sequence& s) {
     scheduler_.remove(&s);
     Job* job = find(s);
     EXPECT_EQ(s.tokens, job->expected);
     if (job->scores) {
       for (size_t p = 0; p < static_cast<size_t>(s.prompt_len); ++p)
-        EXPECT_EQ(
-            job->prompt_next[p],
-            next_token(Tokens(s.tokens.begin(), s.tokens.begin() + static_cast<std::ptrdiff_t>(p) + 1)));
+        EXPECT_EQ(job->prompt_next[p], next_token(std::span(s.tokens).first(p + 1), job->sight));
     }
     last_ = s;
     ++finished_;
@@ -175,6 +253,7 @@ class Harness {
   std::vector<std::unique_ptr<Job>> jobs_;
   Sequence last_;
   uint64_t next_id_ = 0;
+  int64_t steps_ = 0, tokens_added_ = 0;
   int finished_ = 0;
 };
 
@@ -186,6 +265,8 @@ SchedulerConfig config_of(int max_running, int budget, int page_size, int64_t pa
   c.page_size = page_size;
   c.num_pages = pages;
   c.prefix_cache = cache;
+  c.max_seq_len = static_cast<int>(pages) * page_size;
+  c.watermark = 1;
   return c;
 }
 
@@ -275,45 +356,249 @@ TEST(SchedulerTest, NobodyOvertakesTheFirstInLine) {
   EXPECT_EQ(h.finished(), 3);
 }
 
-/// Random arrivals, cancels and lengths in pools that are too small: every answer equals a run alone.
-TEST(SchedulerProperty, EveryRequestGetsTheTokensOfARunAlone) {
-  int64_t preemptions = 0, hits = 0;
+TEST(SchedulerTest, TheWatermarkKeepsRoomForTokensToCome) {
+  // The same with room for 6 tokens each: 2 + 2 pages and 3 + 3 more don't fit into 8.
+  auto config = config_of(4, 16, 2, 8);
+  config.watermark = 6;
+  Harness h(config);
+  h.add({0, 1, 2, 0}, 9);
+  h.add({2, 1, 0, 1}, 9);
+  h.step();
+  EXPECT_EQ(h.scheduler().running(), 1);
+  while (h.live())
+    h.step();
+  EXPECT_EQ(h.finished(), 2);
+  EXPECT_EQ(h.scheduler().stats().preemptions, 0);
+}
+
+TEST(SchedulerTest, AnAdmissionIsFollowedByWatermarkTokensWithoutPreemption) {
+  for (const int watermark : {1, 3, 8, 20}) {
+    auto config = config_of(8, 64, 2, 40, false);
+    config.watermark = watermark;
+    Harness h(config);
+    for (int i = 0; i < 12; ++i)
+      h.add({0, 1, i % 3, 2, 1}, 60);
+    int64_t preempted = 0, admitted_at = -1000;
+    for (int step = 0; h.live(); ++step) {
+      const int before = h.scheduler().waiting();
+      h.step();
+      if (testing::Test::HasFailure()) return;
+      const int64_t preemptions = h.scheduler().stats().preemptions;
+      if (preemptions > preempted) {
+        EXPECT_GE(step - admitted_at, watermark) << watermark;
+      }
+      if (h.scheduler().waiting() < before) admitted_at = step;
+      preempted = preemptions;
+    }
+    EXPECT_EQ(h.finished(), 12);
+    EXPECT_GT(preempted, 0);
+  }
+}
+
+SchedulerConfig windowed(int window, int budget, int page_size, int64_t pages, bool cache) {
+  auto c = config_of(4, budget, page_size, pages, cache);
+  c.window = window;
+  c.max_seq_len = 1000;
+  return c;
+}
+
+TEST(SchedulerTest, AWindowedPromptRunsInAPoolFarSmallerThanItself) {
+  for (const bool cache : {false, true}) {
+    auto config = windowed(8, 4, 2, 1, cache);
+    config.num_pages = longest_sequence_pages(config);  // 8 - 1 + 4 tokens meet at most 7 pages of 2
+    EXPECT_EQ(config.num_pages, 6);
+    Harness h(config);
+    Tokens prompt(200);
+    for (size_t i = 0; i < prompt.size(); ++i)
+      prompt[i] = static_cast<int32_t>(i * i) % 3;
+    h.add(prompt, 50, true);
+    while (h.live()) {
+      h.step();
+      ASSERT_FALSE(testing::Test::HasFailure());
+    }
+    EXPECT_EQ(h.finished(), 1);
+  }
+}
+
+TEST(SchedulerTest, WindowedPagesAreCachedWhenTheyLeaveTheWindow) {
+  Harness h(windowed(8, 16, 2, 100, true));
+  Tokens prompt(60);
+  for (size_t i = 0; i < prompt.size(); ++i)
+    prompt[i] = static_cast<int32_t>(i * i) % 3;
+  h.add(prompt, 10);
+  for (int i = 0; i < 5; ++i)
+    h.step();
+  // 61 tokens computed: those before 61 - 8 + 1 are nobody's, 27 pages of 2; the others are the sequence's.
+  EXPECT_EQ(h.sequence(0).computed, 61);
+  EXPECT_EQ(h.sequence(0).dropped, 27);
+  EXPECT_EQ(h.scheduler().pages_cached(), 27);
+  EXPECT_EQ(h.scheduler().pages_in_use(), 4);
+  while (h.live())
+    h.step();
+  h.add(prompt, 1);
+  h.step();
+  EXPECT_EQ(h.last()->cached_tokens, 58);
+}
+
+TEST(SchedulerTest, AWindowedPrefixThatWasEvictedIsNotContinued) {
+  auto config = windowed(4, 8, 1, 30, true);
+  config.max_seq_len = 60;
+  Harness h(config);
+  Tokens prompt(50);
+  for (size_t i = 0; i < prompt.size(); ++i)
+    prompt[i] = static_cast<int32_t>(i * i) % 3;
+  h.add(prompt, 5);  // more pages than there are: the first ones are evicted while it runs
+  while (h.live())
+    h.step();
+  h.add(prompt, 5);
+  while (h.live()) {
+    h.step();
+    ASSERT_FALSE(testing::Test::HasFailure());
+  }
+  EXPECT_EQ(h.finished(), 2);
+  EXPECT_LE(h.last()->cached_tokens, 30);
+}
+
+TEST(SchedulerTest, PriorityDecidesWhoIsAdmittedAndWhoIsPreempted) {
+  auto config = config_of(2, 16, 2, 8);
+  config.policy = SchedulingPolicy::priority;
+  Harness h(config);
+  h.add({0, 1, 2, 0}, 9, false, 5);
+  h.add({2, 1, 0, 1}, 9, false, 1);
+  h.add({2, 2, 0, 1}, 9, false, 3);
+  h.step();
+  EXPECT_EQ(h.scheduler().running(), 2);
+  EXPECT_TRUE(h.sequence(0).pages.empty());  // arrived first, is served last
+  std::vector<uint64_t> order;
+  while (h.live()) {
+    const int before = h.finished();
+    h.step();
+    if (h.finished() > before) order.push_back(h.last()->id);
+  }
+  EXPECT_EQ(order, (std::vector<uint64_t>{1, 2, 0}));
+  EXPECT_GT(h.scheduler().stats().preemptions, 0);
+}
+
+TEST(SchedulerTest, FcfsIgnoresPriorities) {
+  Harness h(config_of(1, 16, 2, 8));
+  h.add({0, 1, 2, 0}, 2, false, 5);
+  h.add({2, 1, 0, 1}, 2, false, -7);
+  h.step();
+  EXPECT_FALSE(h.sequence(0).pages.empty());
+}
+
+TEST(SchedulerTest, EqualPrioritiesAreServedInOrderOfArrival) {
+  auto config = config_of(1, 16, 2, 8);
+  config.policy = SchedulingPolicy::priority;
+  Harness h(config);
+  for (int i = 0; i < 5; ++i)
+    h.add({0, 1, 2, i % 3}, 2, false, 2);
+  uint64_t next = 0;
+  while (h.live()) {
+    const int before = h.finished();
+    h.step();
+    if (h.finished() > before) {
+      EXPECT_EQ(h.last()->id, next++);
+    }
+  }
+}
+
+SchedulerConfig with_encoder(SchedulerConfig c, int longest) {
+  c.prefix_cache = false;
+  c.max_encoder_len = longest;
+  c.num_pages += c.pages_for(longest);
+  return c;
+}
+
+TEST(SchedulerTest, EncodersRunOnceAtAdmissionWithinTheirBudget) {
+  Harness h(with_encoder(config_of(4, 6, 2, 60), 10));
+  for (int i = 0; i < 3; ++i)
+    h.add({1, 2}, 4, false, 0, {1, 2, 1, 0, i});
+  const auto chunks = h.scheduler().schedule();
+  ASSERT_EQ(chunks.size(), 2u);  // 5 + 5 rows of the 10 that a step encodes
+  EXPECT_TRUE(chunks[0].encode && chunks[1].encode);
+  EXPECT_EQ(h.sequence(0).cross_pages.size(), 3u);
+  h.scheduler().commit();
+  const auto next = h.scheduler().schedule();
+  EXPECT_EQ(std::count_if(next.begin(), next.end(), [](const auto& c) { return c.encode; }), 1);
+}
+
+TEST(SchedulerTest, APreemptedSequenceIsEncodedAgain) {
+  auto config = with_encoder(config_of(4, 16, 2, 8), 3);
+  Harness h(config);  // 10 pages: 2 + 2 are cross pages
+  h.add({0, 1, 2, 0}, 9, false, 0, {1, 2, 0});
+  h.add({2, 1, 0, 1}, 9, false, 0, {0, 0, 1});
+  while (h.live()) {
+    h.step();
+    ASSERT_FALSE(testing::Test::HasFailure());
+  }
+  EXPECT_EQ(h.finished(), 2);
+  EXPECT_GT(h.scheduler().stats().preemptions, 0);
+}
+
+/// Random arrivals, cancels, lengths, priorities, windows and encoders in pools that are as small as may be:
+/// every answer equals a run alone, every page is accounted for at every step, and all of it ends.
+class SchedulerProperty : public testing::TestWithParam<const char*> {};
+
+TEST_P(SchedulerProperty, EveryRequestGetsTheTokensOfARunAlone) {
+  const std::string kind = GetParam();
+  int64_t preemptions = 0, hits = 0, dropped = 0;
   int finished = 0;
-  for (uint32_t seed = 0; seed < 60; ++seed) {
+  for (uint32_t seed = 0; seed < 400; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937 rng(seed);
+    const auto below = [&](int n) { return static_cast<int>(rng() % static_cast<uint32_t>(n)); };
     const int page_size = std::array{1, 2, 3, 16}[seed % 4];
     const int longest = 40;
-    const int64_t least = (longest + page_size - 1) / page_size;
-    const int budget = std::array{1, 3, 7, 64}[rng() % 4];
-    auto config = config_of(static_cast<int>(rng() % 6) + 1, budget, page_size,
-                            least + static_cast<int64_t>(rng() % 20), rng() % 4 != 0);
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    auto config = config_of(below(6) + 1, std::array{1, 3, 7, 64}[below(4)], page_size, 1, below(4) != 0);
+    config.max_seq_len = longest;
+    config.watermark = std::array{1, 4, 32}[below(3)];
+    if (kind == "windowed") config.window = below(12) + 1;
+    if (kind == "encoded") config = with_encoder(config, 9);
+    if (below(2)) config.policy = SchedulingPolicy::priority;
+    config.num_pages = longest_sequence_pages(config) + below(3) * below(10);
     Harness h(config);
     int to_arrive = 25;
     for (int step = 0; h.live() || to_arrive > 0; ++step) {
       ASSERT_LT(step, 20000) << "no progress";
-      while (to_arrive > 0 && rng() % 3 == 0) {
+      while (to_arrive > 0 && below(3) == 0) {
         --to_arrive;
-        Tokens prompt(rng() % 30 + 1);
+        Tokens prompt(static_cast<size_t>(below(30)) + 1);
         for (auto& t : prompt)
-          t = rng() % 10 == 0;
+          t = below(10) == 0;
+        Tokens encoded(config.max_encoder_len > 0 ? static_cast<size_t>(below(9)) + 1 : 0);
+        for (auto& t : encoded)
+          t = below(3);
         const int room = longest - static_cast<int>(prompt.size());
-        h.add(prompt, static_cast<int>(rng() % static_cast<uint32_t>(room)) + 1, rng() % 5 == 0);
+        h.add(prompt, below(room) + 1, below(5) == 0, below(4), encoded);
       }
-      if (h.live() && rng() % 40 == 0) h.cancel(rng() % h.live());
+      if (h.live() && below(40) == 0) h.cancel(static_cast<size_t>(below(static_cast<int>(h.live()))));
       h.step();
       if (testing::Test::HasFailure()) return;
+      for (size_t i = 0; i < h.live(); ++i)
+        dropped += h.sequence(i).dropped;
     }
     EXPECT_TRUE(h.scheduler().idle());
+    if (config.policy == SchedulingPolicy::fcfs) {
+      EXPECT_LE(h.steps(), h.tokens_added());  // each step computes a token that is not computed again
+    }
     preemptions += h.scheduler().stats().preemptions;
     hits += h.scheduler().stats().prefix_hits;
     finished += h.finished();
   }
   // The runs above did meet what they are about.
-  EXPECT_GT(preemptions, 100);
-  EXPECT_GT(hits, 1000);
-  EXPECT_GT(finished, 1000);
+  EXPECT_GT(preemptions, 60);
+  EXPECT_GT(finished, 6500);
+  if (kind != "encoded") {
+    EXPECT_GT(hits, 1000);
+  }
+  if (kind == "windowed") {
+    EXPECT_GT(dropped, 1000);
+  }
 }
+
+INSTANTIATE_TEST_SUITE_P(Kinds, SchedulerProperty, testing::Values("plain", "windowed", "encoded"),
+                         [](const auto& p) { return std::string(p.param); });
 
 }  // namespace
 }  // namespace fovea

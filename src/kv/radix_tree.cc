@@ -127,33 +127,48 @@ RadixTree::Match RadixTree::match(std::span<const int32_t> tokens) {
 }
 
 RadixTree::Node* RadixTree::insert(std::span<const int32_t> tokens, std::span<int32_t> pages) {
-  FOVEA_CHECK(tokens.size() == pages.size() * page_size_);
+  const size_t total = tokens.size() / page_size_;
+  FOVEA_CHECK(tokens.size() == total * page_size_ && pages.size() <= total);
+  const size_t first = total - pages.size();
   const Walk found = walk(tokens);
   size_t end = found.tokens / page_size_;
   const size_t known = end;
+  if (known < first) return nullptr;
   for (Node* n = found.node; n != root_.get(); n = n->parent) {
     end -= n->pages.size();
-    for (size_t i = 0; i < n->pages.size(); ++i) {
-      int32_t& page = pages[end + i];
+    for (size_t i = first > end ? first - end : 0; i < n->pages.size(); ++i) {
+      int32_t& page = pages[end + i - first];
       if (page == n->pages[i]) continue;
       pool_.release({&page, 1});
       page = n->pages[i];
     }
   }
   Node* node = found.node;
-  if (known < pages.size()) {
-    auto leaf = std::make_unique<Node>();
-    leaf->tokens.assign(tokens.begin() + static_cast<std::ptrdiff_t>(found.tokens), tokens.end());
-    leaf->pages.assign(pages.begin() + static_cast<std::ptrdiff_t>(known), pages.end());
-    leaf->parent = node;
-    pages_ += static_cast<int64_t>(leaf->pages.size());
-    clear_evictable(node);
-    Node* made = leaf.get();
-    node->children.emplace(first_page(*made), std::move(leaf));
-    node = made;
-  }
+  if (known < total) node = append(node, tokens.subspan(found.tokens), pages.subspan(known - first));
   lock(node);
   return node;
+}
+
+RadixTree::Node* RadixTree::append(Node* node, std::span<const int32_t> tokens,
+                                   std::span<const int32_t> pages) {
+  pages_ += static_cast<int64_t>(pages.size());
+  clear_evictable(node);
+  if (node != root_.get() && node->locks == 0 && node->children.empty()) {
+    // A sequence whose window moves on stores page after page: one node, not a chain of them.
+    auto entry = node->parent->children.extract(first_page(*node));  // its key points into tokens that move
+    node->tokens.insert(node->tokens.end(), tokens.begin(), tokens.end());
+    node->pages.insert(node->pages.end(), pages.begin(), pages.end());
+    entry.key() = first_page(*node);
+    node->parent->children.insert(std::move(entry));
+    return node;
+  }
+  auto leaf = std::make_unique<Node>();
+  leaf->tokens.assign(tokens.begin(), tokens.end());
+  leaf->pages.assign(pages.begin(), pages.end());
+  leaf->parent = node;
+  Node* made = leaf.get();
+  node->children.emplace(first_page(*made), std::move(leaf));
+  return made;
 }
 
 int64_t RadixTree::evict(int64_t count) {

@@ -35,9 +35,10 @@ class RadixTree {
   /// The longest cached prefix of `tokens` in whole pages, locked for the caller: unlock(match.node) later.
   Match match(std::span<const int32_t> tokens);
 
-  /// Stores tokens [pages.size() * page_size], whose keys and values are in `pages`. Every page that the tree
-  /// did not have becomes the tree's; where it had the tokens in another page, the caller's page is released
-  /// and `pages` is changed to name the tree's. Returns the path's end, locked for the caller.
+  /// Stores `tokens` (whole pages), the keys and values of whose last pages.size() pages are in `pages`.
+  /// Every page that the tree did not have becomes the tree's; where it had the tokens in another page, the
+  /// caller's page is released and `pages` is changed to name the tree's. Returns the path's end, locked for
+  /// the caller; null, and nothing stored, when the tree lacks one of the tokens before `pages`.
   Node* insert(std::span<const int32_t> tokens, std::span<int32_t> pages);
 
   /// Undoes one match() or insert().
@@ -72,6 +73,9 @@ class RadixTree {
   std::span<const int32_t> first_page(const Node& node) const;
   /// Cuts `node` after `pages` pages; the upper half is a new node, `node` keeps its identity as the lower.
   Node* split(Node* node, size_t pages);
+  /// Puts pages and their tokens behind `node`: into it when it is an unlocked leaf, else as a child. Returns
+  /// where they are.
+  Node* append(Node* node, std::span<const int32_t> tokens, std::span<const int32_t> pages);
   void lock(Node* node);
   void set_evictable(Node* node);
   void clear_evictable(Node* node);

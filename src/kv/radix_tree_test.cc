@@ -66,6 +66,32 @@ TEST_F(RadixTreeTest, InsertOfItsOwnPagesChangesNothing) {
   EXPECT_EQ(tree_.pages(), 2);
 }
 
+TEST_F(RadixTreeTest, TheEndOfAPrefixIsStoredBehindItsBeginningOnly) {
+  const Pages begin = store({1, 2, 3, 4});
+  Pages end = take(1);
+  const Pages given = end;
+  tree_.unlock(tree_.insert(Tokens{1, 2, 3, 4, 5, 6}, end));  // grows the leaf: nobody uses it
+  EXPECT_TRUE(tree_.consistent({}));
+  EXPECT_EQ(look_up({1, 2, 3, 4, 5, 6}), (Pages{begin[0], begin[1], given[0]}));
+  Pages again = take(1);
+  tree_.unlock(tree_.insert(Tokens{1, 2, 3, 4, 5, 6}, again));
+  EXPECT_EQ(again, given);
+  Pages other = take(1);
+  EXPECT_EQ(tree_.insert(Tokens{1, 2, 9, 9, 5, 6}, other), nullptr);  // its second page was never stored
+  EXPECT_TRUE(pool_.taken(other[0]));
+  auto match = tree_.match(Tokens{1, 2, 3, 4, 5, 6});
+  Pages beyond = take(1);
+  tree_.unlock(tree_.insert(Tokens{1, 2, 3, 4, 5, 6, 7, 8}, beyond));
+  EXPECT_EQ(tree_.evictable_pages(), 1);  // behind a locked path: a leaf of its own
+  EXPECT_TRUE(tree_.consistent(std::vector{match.node}));
+  tree_.unlock(match.node);
+  EXPECT_EQ(tree_.evict(1), 1);
+  EXPECT_EQ(look_up({1, 2, 3, 4, 5, 6, 7, 8}).size(), 3u);
+  EXPECT_EQ(tree_.evict(2), 2);
+  EXPECT_EQ(tree_.insert(Tokens{1, 2, 3, 4, 5, 6}, other), nullptr);  // its beginning is gone
+  EXPECT_TRUE(tree_.consistent({}));
+}
+
 TEST_F(RadixTreeTest, EvictsTheLeastRecentlyUsedFromItsEnd) {
   const Pages a = store({1, 1, 2, 2, 3, 3});
   const Pages b = store({5, 5, 6, 6});
@@ -161,11 +187,13 @@ void random_use(int page_size, uint32_t seed) {
         Pages pages = match.pages;
         // Sometimes as if it had not looked: then all are duplicates or new.
         if (rng() % 2) pages.clear();
+        const size_t first =
+            rng() % (pages.size() + 1);  // what is before is the tree's, so need not be given
         if (pool.allocate(static_cast<int64_t>(want - pages.size()), pages)) {
           const Pages known = expected_match(tokens);
           Pages expected = pages;
           std::copy(known.begin(), known.end(), expected.begin());
-          RadixTree::Node* node = tree.insert(prefix(tokens, want), pages);
+          RadixTree::Node* node = tree.insert(prefix(tokens, want), std::span(pages).subspan(first));
           ASSERT_EQ(pages, expected);
           for (size_t n = 1; n <= want; ++n)
             model[prefix(tokens, n)] = pages[n - 1];

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/json_depth.h"
@@ -68,6 +69,49 @@ void read_token_ids(Fields& fields, ModelConfig& c) {
     if (std::ranges::find(c.eos_token_ids, id) == c.eos_token_ids.end()) c.eos_token_ids.push_back(id);
 }
 
+/// forced_decoder_ids: [[place, id or null], ...]; null leaves the place to the caller (a language to
+/// detect).
+void read_forced_prompt(Fields& fields, std::vector<std::pair<int, int32_t>>& out) {
+  const Json* list = fields.find("forced_decoder_ids");
+  if (!list) return;
+  out.clear();
+  const auto is_index = [](const Json& value) {
+    return value.is_number_unsigned() && value.get<uint64_t>() <= std::numeric_limits<int32_t>::max();
+  };
+  for (const Json& entry : *list) {
+    if (!list->is_array() || !entry.is_array() || entry.size() != 2 || !is_index(entry[0]) ||
+        !(is_index(entry[1]) || entry[1].is_null()))
+      return fields.refuse("forced_decoder_ids", "a list of [place, token id or null] is needed");
+    if (!entry[1].is_null()) out.emplace_back(entry[0].get<int>(), entry[1].get<int32_t>());
+  }
+}
+
+/// What generate() forces or forbids in an encoder-decoder model's answers.
+void read_forcing(Fields& fields, ModelConfig& c) {
+  const auto one = [&](const char* key, std::optional<int32_t>& id) {
+    if (const auto ids = fields.token_ids(key); !ids.empty()) id = ids.front();
+  };
+  one("decoder_start_token_id", c.decoder_start_token_id);
+  one("forced_bos_token_id", c.forcing.first);
+  one("forced_eos_token_id", c.forcing.last);
+  if (fields.find("suppress_tokens")) c.forcing.suppressed = fields.token_ids("suppress_tokens");
+  if (fields.find("begin_suppress_tokens"))
+    c.forcing.suppressed_first = fields.token_ids("begin_suppress_tokens");
+  read_forced_prompt(fields, c.forcing.prompt);
+}
+
+/// How generate() would search for an encoder-decoder model's answers; what this program can't do is refused.
+void read_search(Fields& fields, ModelConfig& c) {
+  const std::string help =
+      "it isn't supported; give --generation-config none to go without the file's defaults";
+  if (fields.small("num_beams", 1, 1 << 20, 1) > 1)
+    fields.refuse("num_beams", "beam search: " + help, ErrorCode::unsupported);
+  for (const char* key : {"no_repeat_ngram_size", "encoder_no_repeat_ngram_size"})
+    if (fields.small(key, 0, 1 << 20, 0) > 0) fields.refuse(key, help, ErrorCode::unsupported);
+  c.forcing.min_length = fields.small("min_length", 0, 1 << 30, 0);
+  if (fields.find("max_length")) c.forcing.max_length = fields.small("max_length", 1, 1 << 30);
+}
+
 void read_sampling(Fields& fields, ModelConfig& c) {
   c.temperature = fields.optional_number("temperature", 0, 1e6);
   c.top_p = fields.optional_number("top_p", 0, 1);
@@ -76,24 +120,6 @@ void read_sampling(Fields& fields, ModelConfig& c) {
   c.repetition_penalty = fields.optional_number("repetition_penalty", 1e-6, 1e6);
   if (fields.find("max_new_tokens")) c.max_new_tokens = fields.small("max_new_tokens", 1, 1 << 30);
   if (fields.find("do_sample")) c.do_sample = fields.boolean("do_sample", false);
-}
-
-Result<Json> parse_object(std::string_view text, const std::string& file) {
-  if (json_nests_deeper(text))
-    return invalid(file + ": nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
-  Json root;
-  size_t at = 0;
-  try {
-    root = Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    at = error.byte;
-  } catch (const Json::exception&) {  // a number that no double holds
-    return invalid(file + ": holds a number out of range");
-  }
-  if (at != 0)
-    return invalid(file + ": not valid JSON at byte " + std::to_string(at) + "; copy or download it again");
-  if (!root.is_object()) return invalid(file + ": must hold a JSON object, {...}");
-  return root;
 }
 
 /// The file that `source` names; "" = none.
@@ -111,10 +137,28 @@ Result<std::string> find_generation_config(const std::string& dir, const std::st
 
 }  // namespace
 
+Result<nlohmann::json> parse_json_object(std::string_view text, const std::string& file) {
+  if (json_nests_deeper(text))
+    return invalid(file + ": nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
+  Json root;
+  size_t at = 0;
+  try {
+    root = Json::parse(text);
+  } catch (const Json::parse_error& error) {
+    at = error.byte;
+  } catch (const Json::exception&) {  // a number that no double holds
+    return invalid(file + ": holds a number out of range");
+  }
+  if (at != 0)
+    return invalid(file + ": not valid JSON at byte " + std::to_string(at) + "; copy or download it again");
+  if (!root.is_object()) return invalid(file + ": must hold a JSON object, {...}");
+  return root;
+}
+
 Result<ModelConfig> parse_model_config(std::string_view config, std::string_view generation,
                                        const std::string& dir, const std::string& generation_file) {
   const std::string file = dir + "/config.json";
-  FOVEA_TRY(root, parse_object(config, file));
+  FOVEA_TRY(root, parse_json_object(config, file));
   Status status;
   Fields fields(root, file, status);
   const Family* family = choose_family(fields);
@@ -129,14 +173,19 @@ Result<ModelConfig> parse_model_config(std::string_view config, std::string_view
   fit_to_length(c, c.max_position);
   refuse_unsupported(fields, c);
   read_token_ids(fields, c);
+  if (c.kind == ModelKind::encoder_decoder) read_forcing(fields, c);
   FOVEA_RETURN_IF_ERROR(std::move(status));
 
   if (!generation.empty()) {
     const std::string name = generation_file.empty() ? dir + "/" + kGenerationFile : generation_file;
-    FOVEA_TRY(generation_root, parse_object(generation, name));
+    FOVEA_TRY(generation_root, parse_json_object(generation, name));
     Status generation_status;
     Fields generation_fields(generation_root, name, generation_status);
     read_token_ids(generation_fields, c);
+    if (c.kind == ModelKind::encoder_decoder) {
+      read_forcing(generation_fields, c);
+      read_search(generation_fields, c);
+    }
     read_sampling(generation_fields, c);
     FOVEA_RETURN_IF_ERROR(std::move(generation_status));
   }

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "fovea/dtype.h"
@@ -105,6 +106,19 @@ struct EncoderConfig {
   int mel_bins = 0;      ///< > 0: the input is audio (Whisper), [frames, mel_bins]
 };
 
+/// Tokens that an encoder-decoder model's answer must or must not hold, as transformers' generate() reads
+/// them from config.json and, winning, generation_config.json.
+struct DecoderForcing {
+  std::optional<int32_t> first;           ///< forced_bos_token_id: right after decoder_start_token_id
+  std::optional<int32_t> last;            ///< forced_eos_token_id: in the last place that max_tokens leaves
+  std::vector<int32_t> suppressed;        ///< suppress_tokens: never drawn
+  std::vector<int32_t> suppressed_first;  ///< begin_suppress_tokens: not drawn as the answer's first
+  /// forced_decoder_ids (older Whisper): places of the decoder's input, from 1, and their tokens.
+  std::vector<std::pair<int, int32_t>> prompt;
+  int min_length = 0;             ///< of the decoder's tokens, the prompt included: no end token before
+  std::optional<int> max_length;  ///< likewise: where the answer ends at the latest
+};
+
 struct ModelConfig {
   std::string architecture;  ///< "LlamaForCausalLM", ...
   std::string model_type;
@@ -142,9 +156,16 @@ struct ModelConfig {
   MoeConfig moe;
   std::optional<EncoderConfig> encoder;
 
+  int token_types = 0;      ///< BERT: rows of the segment embedding; 0 = none
+  int position_offset = 0;  ///< learned positions: rows of the table before position 0 (RoBERTa, BART)
+
   std::optional<int32_t> bos_token_id;
-  std::optional<int32_t> decoder_start_token_id;  ///< encoder-decoder models
-  std::vector<int32_t> eos_token_ids;             ///< union of config.json and generation_config.json
+  std::optional<int32_t> pad_token_id;  ///< RoBERTa: has no position of its own
+  /// Encoder-decoder models: what the decoder's input begins with; config.json's, or
+  /// generation_config.json's.
+  std::optional<int32_t> decoder_start_token_id;
+  DecoderForcing forcing;
+  std::vector<int32_t> eos_token_ids;  ///< union of config.json and generation_config.json
 
   /// generation_config.json's sampling defaults, where given.
   std::optional<float> temperature, top_p, min_p, repetition_penalty;

@@ -6,12 +6,16 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/config.h"
 #include "model/mapped_file.h"
 
 namespace fovea {
+
+/// The JSON object that `text` is; `file` is for messages.
+Result<nlohmann::json> parse_json_object(std::string_view text, const std::string& file);
 
 /// Reads keys of one JSON object. The first problem is kept; later reads return their fallback.
 class Fields {

@@ -3,9 +3,10 @@
 namespace fovea {
 namespace {
 constexpr const Family* kFamilies[] = {
-    &kLlamaFamily, &kLlama4Family,   &kMistralFamily, &kMixtralFamily, &kQwen2Family,
-    &kQwen3Family, &kQwen3MoeFamily, &kGptOssFamily,  &kGemma2Family,  &kGemma3Family,
-    &kOlmo2Family, &kGraniteFamily,  &kPhi3Family,
+    &kLlamaFamily,   &kLlama4Family,     &kMistralFamily,   &kMixtralFamily, &kQwen2Family,
+    &kQwen3Family,   &kQwen3MoeFamily,   &kGptOssFamily,    &kGemma2Family,  &kGemma3Family,
+    &kOlmo2Family,   &kGraniteFamily,    &kPhi3Family,      &kBertFamily,    &kDistilBertFamily,
+    &kRobertaFamily, &kXlmRobertaFamily, &kCamembertFamily, &kBartFamily,    &kWhisperFamily,
 };
 }
 

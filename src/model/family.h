@@ -37,6 +37,13 @@ extern const Family kOlmo2Family;
 extern const Family kPhi3Family;
 extern const Family kQwen2Family;
 extern const Family kQwen3Family;
+extern const Family kBertFamily;
+extern const Family kDistilBertFamily;
+extern const Family kRobertaFamily;
+extern const Family kXlmRobertaFamily;
+extern const Family kCamembertFamily;
+extern const Family kBartFamily;
+extern const Family kWhisperFamily;
 extern const Family kQwen3MoeFamily;
 
 std::span<const Family* const> families();

@@ -121,13 +121,17 @@ void WeightReader::pack_dummy(PackedMatrix& out, int64_t first, int64_t rows, co
   }
 }
 
-PackedMatrix WeightReader::stack(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns) {
+/// `width` > 0: each tensor is [rows, columns / width, width].
+PackedMatrix WeightReader::stack(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns,
+                                 int64_t width) {
   std::vector<const Tensor*> tensors;
   int64_t rows = 0;
   for (const auto& [name, part_rows] : parts) {
     if (!status_) return {};
     rows += part_rows;
-    if (checkpoint_) tensors.push_back(require(name, {part_rows, columns}));
+    if (checkpoint_)
+      tensors.push_back(width > 0 ? require(name, {part_rows, columns / width, width})
+                                  : require(name, {part_rows, columns}));
   }
   if (!status_) return {};
   const DType storage = stored_as(tensors);
@@ -164,19 +168,36 @@ Linear WeightReader::fused(const std::string& prefix, std::initializer_list<Part
   Linear out;
   out.weight = stack(names, columns);
   if (!bias) return out;
-  if (mode_ == Mode::load) out.bias = AlignedArray<float>(static_cast<size_t>(rows));
+  if (mode_ == Mode::load) {
+    out.bias = AlignedArray<float>(static_cast<size_t>(rows));
+    std::fill_n(out.bias.data(), rows, 0.0f);
+  }
   int64_t first = 0;
   for (const Part& part : parts) {
-    const AlignedArray<float> piece = vector(prefix + std::string(part.name) + ".bias", part.rows, 0.0f);
+    AlignedArray<float> piece;
+    if (part.bias) piece = vector(prefix + std::string(part.name) + ".bias", part.rows, 0.0f);
     if (piece.size()) std::copy_n(piece.data(), piece.size(), out.bias.data() + first);
     first += part.rows;
   }
   return out;
 }
 
-AlignedArray<float> WeightReader::vector(const std::string& name, int64_t size, float dummy_mean) {
+Linear WeightReader::convolution(const std::string& prefix, int64_t rows, int64_t channels, int64_t width) {
+  Linear out;
+  out.weight = stack({{prefix + ".weight", rows}}, channels * width, width);
+  out.bias = vector(prefix + ".bias", rows, 0.0f);
+  return out;
+}
+
+std::string WeightReader::first_of(std::initializer_list<std::string> candidates) const {
+  const auto found = std::ranges::find_if(candidates, [&](const std::string& name) { return has(name); });
+  return found == candidates.end() ? *candidates.begin() : *found;
+}
+
+AlignedArray<float> WeightReader::vector(const std::string& name, int64_t size, float dummy_mean, bool row) {
   if (!status_) return {};
-  const Tensor* tensor = checkpoint_ ? require(name, {size}) : nullptr;
+  const Tensor* tensor = nullptr;
+  if (checkpoint_) tensor = row ? require(name, {1, size}) : require(name, {size});
   if (!status_) return {};
   if (mode_ == Mode::check) {
     plan(size * static_cast<int64_t>(sizeof(float)));
@@ -203,8 +224,11 @@ std::vector<std::string_view> WeightReader::unused() const {
   if (!checkpoint_) return names;
   auto used = used_;
   std::ranges::sort(used);
-  for (const Tensor& tensor : checkpoint_->tensors())
-    if (!std::ranges::binary_search(used, &tensor)) names.push_back(tensor.name());
+  for (const Tensor& tensor : checkpoint_->tensors()) {
+    const bool known = std::ranges::any_of(
+        ignored_, [&](const std::string& prefix) { return tensor.name().starts_with(prefix); });
+    if (!known && !std::ranges::binary_search(used, &tensor)) names.push_back(tensor.name());
+  }
   return names;
 }
 

@@ -48,6 +48,7 @@ class WeightReader {
   struct Part {
     std::string_view name;  ///< "q_proj": tensor PREFIX + name + ".weight", and ".bias" when asked for
     int64_t rows = 0;
+    bool bias = true;  ///< false: this part has none though the others do
   };
   /// Where one tensor holds a matrix of every expert.
   struct ExpertTensor {
@@ -68,12 +69,21 @@ class WeightReader {
   PackedMatrix matrix(const std::string& name, int64_t rows, int64_t columns);
   /// Linear layers with the same input stacked into one, in order.
   Linear fused(const std::string& prefix, std::initializer_list<Part> parts, int64_t columns, bool bias);
-  /// A tensor [size]; at random it is near `dummy_mean` (1 for what multiplies, 0 for what is added).
-  AlignedArray<float> vector(const std::string& name, int64_t size, float dummy_mean);
+  /// A one-dimensional convolution PREFIX.weight [rows, channels, width] with PREFIX.bias, as the linear
+  /// layer of inputs [channels, width].
+  Linear convolution(const std::string& prefix, int64_t rows, int64_t channels, int64_t width);
+  /// A tensor [size], or [1, size] where `row`; at random it is near `dummy_mean` (1 for what multiplies, 0
+  /// for what is added).
+  AlignedArray<float> vector(const std::string& name, int64_t size, float dummy_mean, bool row = false);
   /// Expert `index` of a tensor that holds all; `bias` adds NAME_bias [experts, rows].
   Linear expert(const ExpertTensor& tensor, int64_t index, bool bias);
-  /// False for random weights.
-  bool has(const std::string& name) const { return checkpoint_ && checkpoint_->find(name); }
+
+  /// Whether the checkpoint has this tensor; false for dummy weights.
+  bool has(const std::string& name) const { return checkpoint_ && checkpoint_->find(name) != nullptr; }
+  /// The first of `candidates` that the checkpoint has; the first of all when it has none.
+  std::string first_of(std::initializer_list<std::string> candidates) const;
+  /// Tensors whose names begin so are known and not needed: no warning.
+  void ignore(std::string prefix) { ignored_.push_back(std::move(prefix)); }
 
   const Status& status() const { return status_; }
   /// Bytes of the weights that the check mode saw.
@@ -86,7 +96,8 @@ class WeightReader {
   }
 
  private:
-  PackedMatrix stack(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns);
+  PackedMatrix stack(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns,
+                     int64_t width = 0);
   DType stored_as(const std::vector<const Tensor*>& tensors) const;
   /// `type` empty: one that read_float knows.
   const Tensor* require(const std::string& name, std::initializer_list<int64_t> shape,
@@ -111,6 +122,7 @@ class WeightReader {
   Status status_;
   int64_t planned_bytes_ = 0;
   std::vector<const Tensor*> used_;
+  std::vector<std::string> ignored_;
 };
 
 }  // namespace fovea

@@ -311,7 +311,7 @@ class Commands(unittest.TestCase):
 
     def test_help_and_version(self):
         self.assertRegex(run("--version").stdout, r"^fovea \d+\.\d+\.\d+")
-        for command in ["generate", "chat", "score", "bench"]:
+        for command in ["generate", "chat", "score", "embed", "bench"]:
             self.assertIn(command, run("--help").stdout)
             self.assertIn("--help", run(command, "--help").stdout)
 

@@ -285,7 +285,7 @@ TEST_F(EngineTest, PreemptedRequestsGetTheSameTokens) {
   for (bool prefix_cache : {true, false}) {
     EngineConfig config = test::fixture_config();
     config.max_seq_len = 64;
-    config.num_pages = 20;
+    config.num_pages = 27;  // one request grows to 16 pages
     config.prefix_cache = prefix_cache;
     auto engine = make_engine(config);
     ASSERT_NE(engine, nullptr);

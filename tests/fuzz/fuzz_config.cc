@@ -24,9 +24,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FOVEA_CHECK(c.vocab_size > 0 && c.vocab_size <= 10'000'000);
   FOVEA_CHECK(c.num_layers > 0 && c.num_layers <= 10'000);
   FOVEA_CHECK(c.num_kv_heads > 0 && c.num_heads % c.num_kv_heads == 0);
-  FOVEA_CHECK(c.head_dim > 0 && c.head_dim % 2 == 0);
+  FOVEA_CHECK(c.head_dim > 0 && (c.head_dim % 2 == 0 || c.ropes.empty()));
   FOVEA_CHECK(static_cast<int64_t>(c.num_heads) * c.head_dim <= 1 << 22);
   FOVEA_CHECK(c.max_position > 0 && c.norm_eps >= 0);
+  FOVEA_CHECK((c.kind == fovea::ModelKind::encoder_decoder) == c.encoder.has_value());
+  if (c.encoder)
+    FOVEA_CHECK(c.encoder->num_heads > 0 && c.encoder->num_layers > 0 && c.encoder->max_position > 0 &&
+                c.encoder->intermediate_size > 0 && c.encoder->mel_bins >= 0);
   for (const fovea::RopeConfig& rope : c.ropes) {
     FOVEA_CHECK(rope.rotary_dim >= 0 && rope.rotary_dim <= c.head_dim && rope.rotary_dim % 2 == 0);
     FOVEA_CHECK(std::isfinite(rope.attention_factor));

@@ -1,0 +1,74 @@
+#pragma once
+// Embeddings: a text becomes one vector, pooled from the hidden states of an encoder (BERT, RoBERTa, ...).
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fovea/attention.h"
+#include "fovea/dtype.h"
+#include "fovea/result.h"
+
+namespace fovea {
+
+/// How a text's hidden states become one vector: their mean, the first token's, or the last token's.
+enum class Pooling : uint8_t { mean, cls, last };
+std::string_view to_string(Pooling pooling);
+/// "mean", "cls" or "last".
+std::optional<Pooling> parse_pooling(std::string_view name);
+
+struct EmbedConfig {
+  std::string model;  ///< a directory in Hugging Face format, or a hub id found in the local cache
+  std::optional<DType> dtype;
+  AttentionConfig attention;
+  /// nullopt = what the model's sentence-transformers files say (modules.json, 1_Pooling/config.json);
+  /// without them mean for an encoder, last for a decoder.
+  std::optional<Pooling> pooling;
+  /// Whether vectors are divided by their length. nullopt = whether modules.json has a Normalize module.
+  std::optional<bool> normalize;
+  std::optional<int> max_seq_len;  ///< tokens of a text, the special ones included; at most the model's
+  int max_batched_tokens = 512;    ///< of one pass; a longer text has a pass of its own
+  int threads = 0;                 ///< 0 = one per usable CPU
+  uint64_t seed = 0;               ///< of dummy weights
+  bool dummy_weights = false;
+};
+
+/// What was decided at start, for people and for logs.
+struct EmbedInfo {
+  std::string model_dir, architecture;
+  DType dtype = DType::f32;
+  int64_t weight_bytes = 0;
+  int dimensions = 0;  ///< of an embedding
+  int max_seq_len = 0, vocab_size = 0, threads = 0;
+  Pooling pooling = Pooling::mean;
+  bool normalize = false;
+  std::string pooling_why, max_seq_len_why;  ///< where they came from, one line each
+  Selection selection;
+};
+
+class Embedder {
+ public:
+  virtual ~Embedder() = default;
+
+  /// Selects the backend first, then reads the weights. Models whose sentence-transformers files ask for
+  /// modules that this program lacks (Dense, ...) are refused by name.
+  static Result<std::unique_ptr<Embedder>> create(const EmbedConfig& config);
+
+  virtual const EmbedInfo& info() const = 0;
+
+  /// A text's ids with the special tokens. Longer than info().max_seq_len: an error, or, with `truncate`, the
+  /// text's last tokens are dropped (never the special ones).
+  virtual Result<std::vector<int32_t>> tokenize(std::string_view text, bool truncate) const = 0;
+
+  /// Whether embed() would take these ids: at least one, at most info().max_seq_len, all in the vocabulary.
+  virtual Status check(std::span<const int32_t> ids) const = 0;
+
+  /// One vector [info().dimensions] for each input, in order; the same bits whatever the other inputs are.
+  /// Calls wait for each other.
+  virtual Result<std::vector<std::vector<float>>> embed(std::span<const std::vector<int32_t>> inputs) = 0;
+};
+
+}  // namespace fovea

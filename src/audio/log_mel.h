@@ -1,0 +1,43 @@
+#pragma once
+// Whisper's input: log-mel spectra of one 30-second window, as transformers' WhisperFeatureExtractor makes
+// them.
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fovea/result.h"
+#include "model/config.h"
+
+namespace fovea {
+
+/// preprocessor_config.json's numbers.
+struct LogMelConfig {
+  int mel_bins = 80;        ///< feature_size
+  int sample_rate = 16000;  ///< sampling_rate
+  int n_fft = 400;          ///< samples of a frame
+  int hop_length = 160;     ///< samples from one frame to the next
+  int chunk_length = 30;    ///< seconds of the window, to which audio is padded with silence
+
+  int64_t window_samples() const { return int64_t{chunk_length} * sample_rate; }
+  int64_t frames() const { return window_samples() / hop_length; }
+};
+
+/// Reads DIR/preprocessor_config.json. It must fit the model: feature_size its mel bins, the window's frames
+/// twice its encoder's positions.
+Result<LogMelConfig> load_log_mel_config(const std::string& dir, const ModelConfig& model);
+/// The same from the file's text; `file` is for messages.
+Result<LogMelConfig> parse_log_mel_config(std::string_view text, const std::string& file,
+                                          const ModelConfig& model);
+
+/// Triangular filters [mel_bins, n_fft / 2 + 1] over 0 Hz to half the sample rate, at most 8000 Hz, equally
+/// spaced on Slaney's mel scale (linear below 1000 Hz, logarithmic above) and scaled to equal area.
+std::vector<double> slaney_mel_filters(const LogMelConfig& config);
+
+/// [frames, mel_bins]: power spectra of Hann-windowed frames, centred (reflected at both ends of the padded
+/// window), through the mel filters, as log10 no lower than -10 and no lower than the window's largest less
+/// 8, then (x + 4) / 4. `samples` at config.sample_rate; more than the window holds are refused.
+Result<std::vector<float>> log_mel(const LogMelConfig& config, std::span<const float> samples);
+
+}  // namespace fovea

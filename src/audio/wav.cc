@@ -1,0 +1,144 @@
+#include "audio/wav.h"
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+#include "model/mapped_file.h"
+
+namespace fovea {
+namespace {
+
+constexpr char kConvert[] =
+    "; convert it, for instance with ffmpeg -i IN -ar 16000 -ac 1 -c:a pcm_s16le OUT.wav";
+constexpr uint16_t kPcm = 1, kFloat = 3, kExtensible = 0xfffe;
+constexpr uint32_t kUnknownSize = 0xffffffff;  // what a program that writes to a pipe leaves there
+
+using Bytes = std::span<const std::byte>;
+
+/// Little-endian, `count` bytes at `at`; the caller has checked that they are there.
+uint64_t read_uint(Bytes bytes, size_t at, size_t count) {
+  uint64_t value = 0;
+  for (size_t i = 0; i < count; ++i)
+    value |= std::to_integer<uint64_t>(bytes[at + i]) << (8 * i);
+  return value;
+}
+
+std::string_view tag_at(Bytes bytes, size_t at) {
+  return {reinterpret_cast<const char*>(bytes.data()) + at, 4};
+}
+
+struct Format {
+  uint16_t tag = 0, channels = 0, bits = 0;
+  uint32_t sample_rate = 0;
+  size_t sample_bytes() const { return bits / 8u; }
+};
+
+Result<Format> read_format(Bytes chunk, const std::string& name) {
+  if (chunk.size() < 16)
+    return invalid(name + ": its fmt chunk has " + std::to_string(chunk.size()) +
+                   " bytes; 16 or more are needed");
+  Format f;
+  f.tag = static_cast<uint16_t>(read_uint(chunk, 0, 2));
+  f.channels = static_cast<uint16_t>(read_uint(chunk, 2, 2));
+  f.sample_rate = static_cast<uint32_t>(read_uint(chunk, 4, 4));
+  f.bits = static_cast<uint16_t>(read_uint(chunk, 14, 2));
+  if (f.tag == kExtensible && chunk.size() >= 40)  // the real tag begins its GUID
+    f.tag = static_cast<uint16_t>(read_uint(chunk, 24, 2));
+  const bool pcm = f.tag == kPcm && (f.bits == 8 || f.bits == 16 || f.bits == 24 || f.bits == 32);
+  const bool real = f.tag == kFloat && (f.bits == 32 || f.bits == 64);
+  if (!pcm && !real)
+    return unsupported(
+        name + ": its samples are of format " + std::to_string(f.tag) + " with " + std::to_string(f.bits) +
+        " bits; supported are PCM (1) with 8, 16, 24 or 32 and float (3) with 32 or 64" + kConvert);
+  if (f.channels < 1 || f.channels > 2)
+    return unsupported(name + ": it has " + std::to_string(f.channels) +
+                       " channels; supported are 1 and 2 (mixed down)" + kConvert);
+  if (f.sample_rate < 1 || f.sample_rate > 1'000'000)
+    return invalid(name + ": its sample rate is " + std::to_string(f.sample_rate) +
+                   "; 1 to 1000000 are possible");
+  const auto block = read_uint(chunk, 12, 2);
+  if (block != f.channels * f.sample_bytes())
+    return invalid(name + ": its block size is " + std::to_string(block) + "; its " +
+                   std::to_string(f.channels) + " channels of " + std::to_string(f.bits) + " bits make " +
+                   std::to_string(f.channels * f.sample_bytes()));
+  return f;
+}
+
+double read_sample(Bytes data, size_t at, const Format& f) {
+  const uint64_t raw = read_uint(data, at, f.sample_bytes());
+  if (f.tag == kFloat && f.bits == 32) {
+    const auto bits = static_cast<uint32_t>(raw);
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return static_cast<double>(value);
+  }
+  if (f.tag == kFloat) {
+    double value;
+    std::memcpy(&value, &raw, sizeof value);
+    return value;
+  }
+  if (f.bits == 8) return (static_cast<double>(raw) - 128.0) / 128.0;  // the only unsigned one
+  const int64_t half = int64_t{1} << (f.bits - 1);
+  const auto value = static_cast<int64_t>(raw);
+  return static_cast<double>(value >= half ? value - 2 * half : value) / static_cast<double>(half);
+}
+
+Result<Audio> read_samples(Bytes data, const Format& f, const std::string& name) {
+  const size_t block = f.channels * f.sample_bytes();
+  if (data.size() % block != 0)
+    return invalid(name + ": its data chunk of " + std::to_string(data.size()) +
+                   " bytes isn't a whole number of " + std::to_string(block) + "-byte frames");
+  Audio audio;
+  audio.sample_rate = static_cast<int>(f.sample_rate);
+  audio.samples.resize(data.size() / block);
+  for (size_t i = 0; i < audio.samples.size(); ++i) {
+    double sum = 0;
+    for (size_t c = 0; c < f.channels; ++c)
+      sum += read_sample(data, i * block + c * f.sample_bytes(), f);
+    const auto value = static_cast<float>(sum / f.channels);
+    if (!std::isfinite(value))
+      return invalid(name + ": sample " + std::to_string(i) + " is not a finite number" + kConvert);
+    audio.samples[i] = value;
+  }
+  return audio;
+}
+
+}  // namespace
+
+Result<Audio> parse_wav(Bytes bytes, const std::string& name) {
+  if (bytes.size() < 12 || tag_at(bytes, 0) != "RIFF" || tag_at(bytes, 8) != "WAVE")
+    return unsupported(name + ": not a WAV file (RIFF ... WAVE)" + kConvert);
+  // The RIFF size is not looked at: writers that never came back to it leave 0 or 2^32 - 1 there.
+  std::optional<Format> format;
+  for (size_t at = 12; bytes.size() - at >= 8;) {
+    const std::string_view tag = tag_at(bytes, at);
+    const uint64_t size = read_uint(bytes, at + 4, 4);
+    at += 8;
+    const bool to_the_end = tag == "data" && size == kUnknownSize;
+    if (!to_the_end && size > bytes.size() - at)
+      return invalid(name + ": its chunk \"" + printable(tag) + "\" at byte " + std::to_string(at - 8) +
+                     " claims " + std::to_string(size) + " bytes and the file has " +
+                     std::to_string(bytes.size() - at) + " left; was it cut off?");
+    const Bytes chunk = bytes.subspan(at, to_the_end ? bytes.size() - at : static_cast<size_t>(size));
+    if (tag == "fmt " && !format) {
+      FOVEA_TRY(read, read_format(chunk, name));
+      format = read;
+    } else if (tag == "data") {
+      if (!format) return invalid(name + ": its data chunk comes before any fmt chunk");
+      return read_samples(chunk, *format, name);
+    }
+    at += chunk.size();
+    if (chunk.size() % 2 == 1 && at < bytes.size()) ++at;  // chunks begin at even bytes
+  }
+  return invalid(name + ": it has no data chunk; was it cut off?");
+}
+
+Result<Audio> load_wav(const std::string& path) {
+  FOVEA_TRY(file, MappedFile::open(path));
+  return parse_wav(file.bytes(), path);
+}
+
+}  // namespace fovea

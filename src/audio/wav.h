@@ -1,0 +1,22 @@
+#pragma once
+// WAV files: samples as fp32 in [-1, 1], mixed down to one channel.
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fovea/result.h"
+
+namespace fovea {
+
+struct Audio {
+  int sample_rate = 0;         ///< samples a second
+  std::vector<float> samples;  ///< mono: the mean of a stereo file's channels
+};
+
+/// RIFF WAVE with PCM of 8, 16, 24 or 32 bits or float of 32 or 64, one or two channels. Anything else, and
+/// chunks that don't fit the file, are errors. `name` is for messages.
+Result<Audio> parse_wav(std::span<const std::byte> bytes, const std::string& name);
+Result<Audio> load_wav(const std::string& path);
+
+}  // namespace fovea

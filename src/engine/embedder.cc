@@ -1,0 +1,278 @@
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <new>
+#include <system_error>
+
+#include "attention/phased.h"
+#include "base/log.h"
+#include "engine/ragged_batch.h"
+#include "engine/sentence_transformers.h"
+#include "fovea/attention_backend.h"
+#include "fovea/embed.h"
+#include "model/model.h"
+#include "text/tokenizer.h"
+
+namespace fovea {
+namespace {
+
+constexpr int kMaxThreads = 1024, kMaxBatchedTokens = 1 << 20;
+
+Status check_range(const char* name, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return {};
+  return invalid(std::string(name) + " is " + std::to_string(value) + "; it must be " + std::to_string(low) +
+                 " to " + std::to_string(high));
+}
+
+/// Rows in [first, last) of hidden [rows, dim] as one vector, summed in fp64 in order.
+std::vector<float> pool_rows(const float* hidden, int64_t first, int64_t last, size_t dim, Pooling pooling) {
+  if (pooling != Pooling::mean) {
+    const float* row = hidden + (pooling == Pooling::cls ? first : last - 1) * static_cast<int64_t>(dim);
+    return {row, row + dim};
+  }
+  std::vector<double> sums(dim);
+  for (int64_t row = first; row < last; ++row)
+    for (size_t d = 0; d < dim; ++d)
+      sums[d] += static_cast<double>(hidden[static_cast<size_t>(row) * dim + d]);
+  std::vector<float> mean(dim);
+  for (size_t d = 0; d < dim; ++d)
+    mean[d] = static_cast<float>(sums[d] / static_cast<double>(last - first));
+  return mean;
+}
+
+/// Divides by the Euclidean length; a zero vector stays.
+void normalize_length(std::vector<float>& vector) {
+  double squares = 0;
+  for (const float x : vector)
+    squares += static_cast<double>(x) * static_cast<double>(x);
+  if (squares == 0) return;
+  const double length = std::sqrt(squares);
+  for (float& x : vector)
+    x = static_cast<float>(static_cast<double>(x) / length);
+}
+
+class EmbedderImpl final : public Embedder, StepAttention {
+ public:
+  Status open(const EmbedConfig& config);
+
+  const EmbedInfo& info() const override { return info_; }
+  Result<std::vector<int32_t>> tokenize(std::string_view text, bool truncate) const override;
+  Status check(std::span<const int32_t> ids) const override;
+  Result<std::vector<std::vector<float>>> embed(std::span<const std::vector<int32_t>> inputs) override;
+
+ private:
+  Status choose_outputs(const EmbedConfig& config);
+  Status choose_length(const EmbedConfig& config, std::optional<int> of_files);
+  Status load_tokenizer();
+  Status load_model(const EmbedConfig& config);
+  Status run(std::span<const std::vector<int32_t>> inputs, std::vector<std::vector<float>>& out);
+  void forward(int, const AttentionArgs& args, Stream& stream) override { attention_->forward(args, stream); }
+
+  EmbedInfo info_;
+  ModelConfig model_config_;
+  AttentionSpec spec_;  // every layer's
+  AttentionLimits limits_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<Model> model_;
+  std::optional<PhasedAttention> attention_;
+  AlignedArray<std::byte> workspace_;
+
+  std::mutex mutex_;  // of what follows
+  RaggedBatch batch_;
+  std::vector<int32_t> ids_;
+  AlignedArray<float> hidden_;  // [limits_.max_tokens, dimensions]
+};
+
+Status EmbedderImpl::open(const EmbedConfig& config) {
+  FOVEA_RETURN_IF_ERROR(check_range("the number of threads", config.threads, 0, kMaxThreads));
+  FOVEA_RETURN_IF_ERROR(check_range("max_batched_tokens", config.max_batched_tokens, 1, kMaxBatchedTokens));
+  FOVEA_TRY(dir, resolve_model_dir(config.model));
+  info_.model_dir = dir;
+  FOVEA_TRY(model_config, load_model_config(dir));
+  model_config_ = std::move(model_config);
+  if (model_config_.kind != ModelKind::encoder)
+    return unsupported(dir + ": " + model_config_.architecture +
+                       " isn't an encoder; embeddings are made by BERT, RoBERTa, XLM-RoBERTa, CamemBERT and "
+                       "DistilBERT models");
+  FOVEA_RETURN_IF_ERROR(choose_outputs(config));
+  spec_ = attention_specs(model_config_).front();
+  spec_.page_size = 1;  // K and V are the step's rows
+  FOVEA_TRY(selection, select(config.attention, spec_, DeviceInfo{}, builtin_backends()));
+  info_.selection = std::move(selection);
+  FOVEA_RETURN_IF_ERROR(load_tokenizer());
+  return load_model(config);
+}
+
+Status EmbedderImpl::choose_outputs(const EmbedConfig& config) {
+  FOVEA_TRY(files, load_sentence_transformers(info_.model_dir));
+  info_.architecture = model_config_.architecture;
+  info_.dtype = config.dtype.value_or(model_config_.dtype);
+  info_.vocab_size = model_config_.vocab_size;
+  info_.dimensions = model_config_.hidden_size;
+  info_.pooling = config.pooling.value_or(files.pooling.value_or(Pooling::mean));
+  info_.pooling_why = config.pooling  ? "given: --pooling"
+                      : files.pooling ? "the model's modules.json"
+                                      : "the default of encoders; the model has no modules.json";
+  info_.normalize = config.normalize.value_or(files.normalize);
+  return choose_length(config, files.max_seq_len);
+}
+
+Status EmbedderImpl::choose_length(const EmbedConfig& config, std::optional<int> of_files) {
+  const auto positions = static_cast<int>(std::min<int64_t>(model_config_.max_position, kMaxBatchedTokens));
+  if (config.max_seq_len && *config.max_seq_len > positions)
+    return invalid("the maximum sequence length is " + std::to_string(*config.max_seq_len) +
+                   "; this model's maximum is " + std::to_string(positions) + " tokens");
+  info_.max_seq_len = config.max_seq_len.value_or(std::min(of_files.value_or(positions), positions));
+  info_.max_seq_len_why = config.max_seq_len ? "given: --max-seq-len-override"
+                          : of_files && info_.max_seq_len == *of_files
+                              ? "the model's sentence_bert_config.json"
+                              : "the model's config.json";
+  return check_range("the maximum sequence length", info_.max_seq_len, 1, positions);
+}
+
+Status EmbedderImpl::load_tokenizer() {
+  auto tokenizer = Tokenizer::load(info_.model_dir);
+  if (tokenizer) {
+    tokenizer_ = *std::move(tokenizer);
+  } else if (tokenizer.error().code == ErrorCode::not_found) {
+    FOVEA_LOG(warning) << tokenizer.error().message << ": inputs must be token ids";
+  } else {
+    return tokenizer.error();
+  }
+  return {};
+}
+
+Status EmbedderImpl::load_model(const EmbedConfig& config) {
+  pool_ = std::make_unique<ThreadPool>(config.threads);
+  stream_ = std::make_unique<Stream>(*pool_);
+  info_.threads = pool_->size();
+  ModelLoadOptions options;
+  options.dir = info_.model_dir;
+  options.dtype = config.dtype;
+  options.dummy_weights = config.dummy_weights;
+  options.seed = config.seed;
+  FOVEA_TRY(model, Model::load(model_config_, options, *stream_));
+  model_ = std::move(model);
+  info_.weight_bytes = model_->weight_bytes();
+  // Every row is a key of its own text: as many keys as rows, and as many texts as rows at most.
+  const int rows = std::max(config.max_batched_tokens, info_.max_seq_len);
+  limits_ = {rows, rows, rows, info_.max_seq_len};
+  FOVEA_TRY(attention, PhasedAttention::create(info_.selection, builtin_backends()));
+  attention_.emplace(std::move(attention));
+  FOVEA_TRY(bytes, attention_->workspace_bytes(spec_, limits_));
+  workspace_ = AlignedArray<std::byte>(bytes);
+  model_->reserve(rows, 1);
+  hidden_ = AlignedArray<float>(static_cast<size_t>(rows) * static_cast<size_t>(info_.dimensions));
+  return {};
+}
+
+Result<std::vector<int32_t>> EmbedderImpl::tokenize(std::string_view text, bool truncate) const {
+  if (!tokenizer_) return not_found(info_.model_dir + " has no tokenizer.json; add it or give token ids");
+  FOVEA_TRY(ids, tokenizer_->encode(text));
+  const auto limit = static_cast<size_t>(info_.max_seq_len);
+  if (ids.size() <= limit) return ids;
+  if (!truncate)
+    return invalid("the text is " + std::to_string(ids.size()) + " tokens long; at most " +
+                   std::to_string(limit) + " are possible (" + info_.max_seq_len_why +
+                   "): shorten it, or cut it with --truncate");
+  // What stands before and after the text's own tokens stays.
+  EncodeOptions bare;
+  bare.add_special_tokens = false;
+  FOVEA_TRY(own, tokenizer_->encode(text, bare));
+  const auto found = std::search(ids.begin(), ids.end(), own.begin(), own.end());
+  const size_t special = ids.size() - own.size();
+  if (found == ids.end() || special >= limit)
+    return invalid("the text can't be cut to " + std::to_string(limit) + " tokens; shorten it");
+  const auto keep = static_cast<std::ptrdiff_t>(limit - special);
+  ids.erase(found + keep, found + static_cast<std::ptrdiff_t>(own.size()));
+  return ids;
+}
+
+Status EmbedderImpl::check(std::span<const int32_t> ids) const {
+  if (ids.empty()) return invalid("the input has no tokens; give at least one");
+  if (ids.size() > static_cast<size_t>(info_.max_seq_len))
+    return invalid("the input is " + std::to_string(ids.size()) + " tokens long; at most " +
+                   std::to_string(info_.max_seq_len) + " are possible (" + info_.max_seq_len_why + ")");
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] < 0 || ids[i] >= info_.vocab_size)
+      return invalid("token " + std::to_string(i) + " is " + std::to_string(ids[i]) +
+                     "; this model's ids are 0 to " + std::to_string(info_.vocab_size - 1));
+  return {};
+}
+
+Result<std::vector<std::vector<float>>> EmbedderImpl::embed(std::span<const std::vector<int32_t>> inputs) {
+  for (const auto& ids : inputs)
+    FOVEA_RETURN_IF_ERROR(check(ids));
+  const std::lock_guard lock(mutex_);
+  std::vector<std::vector<float>> out;
+  for (size_t first = 0; first < inputs.size();) {
+    size_t end = first, rows = 0;
+    for (; end < inputs.size() && rows + inputs[end].size() <= static_cast<size_t>(limits_.max_tokens); ++end)
+      rows += inputs[end].size();
+    FOVEA_RETURN_IF_ERROR(run(inputs.subspan(first, end - first), out));
+    first = end;
+  }
+  return out;
+}
+
+/// One pass over inputs that fit into it.
+Status EmbedderImpl::run(std::span<const std::vector<int32_t>> inputs, std::vector<std::vector<float>>& out) {
+  batch_.clear();
+  ids_.clear();
+  for (const auto& ids : inputs) {
+    batch_.add(static_cast<int>(ids.size()));
+    ids_.insert(ids_.end(), ids.begin(), ids.end());
+  }
+  FOVEA_RETURN_IF_ERROR(
+      attention_->plan(spec_, limits_, batch_.meta(), /*num_decodes=*/0, workspace_, *stream_));
+  EncodeInput input;
+  input.token_ids = ids_;
+  input.offsets = batch_.offsets();
+  input.attention = this;
+  input.hidden = hidden_.data();
+  model_->encode(input, *stream_);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    auto vector = pool_rows(hidden_.data(), batch_.offsets()[i], batch_.offsets()[i + 1],
+                            static_cast<size_t>(info_.dimensions), info_.pooling);
+    if (info_.normalize) normalize_length(vector);
+    if (!std::ranges::all_of(vector, [](float x) { return std::isfinite(x); }))
+      return Error{ErrorCode::internal,
+                   "the model made an embedding that isn't finite numbers; are the weights " +
+                       info_.model_dir + " whole? --dtype float32 may help"};
+    out.push_back(std::move(vector));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view to_string(Pooling pooling) {
+  switch (pooling) {
+    case Pooling::mean: return "mean";
+    case Pooling::cls: return "cls";
+    case Pooling::last: return "last";
+  }
+  return "?";
+}
+
+std::optional<Pooling> parse_pooling(std::string_view name) {
+  for (const Pooling pooling : {Pooling::mean, Pooling::cls, Pooling::last})
+    if (name == to_string(pooling)) return pooling;
+  return std::nullopt;
+}
+
+Result<std::unique_ptr<Embedder>> Embedder::create(const EmbedConfig& config) {
+  try {
+    auto embedder = std::make_unique<EmbedderImpl>();
+    FOVEA_RETURN_IF_ERROR(embedder->open(config));
+    return std::unique_ptr<Embedder>(std::move(embedder));
+  } catch (const std::bad_alloc&) {
+    return Error{ErrorCode::out_of_memory, "out of memory while loading " + config.model};
+  } catch (const std::system_error& error) {  // the system has no more threads
+    return Error{ErrorCode::internal, std::string("can't start: ") + error.what()};
+  }
+}
+
+}  // namespace fovea

@@ -1,0 +1,39 @@
+#pragma once
+// A step's arrays for the encoder and for the cross attentions of an encoder-decoder model.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/sequence.h"
+#include "fovea/attention_backend.h"
+#include "model/model.h"
+
+namespace fovea {
+
+class EncoderBatch {
+ public:
+  /// `q_offsets`: the decoder's rows, [chunks.size() + 1]. Everything stays valid until the next build().
+  void build(std::span<const ScheduledChunk> chunks, int page_size, std::span<const int32_t> q_offsets);
+
+  /// Whether a sequence of the step has to be encoded first.
+  bool encodes() const { return offsets_.size() > 1; }
+  /// The encoder's own attention: keys and values are the step's rows, a view with page_size 1.
+  const BatchMeta& self_meta() const { return self_; }
+  /// The decoder's rows over the encoders' keys.
+  const BatchMeta& cross_meta() const { return cross_; }
+  /// All but `attention` and `kv`.
+  EncodeInput input() const;
+
+ private:
+  void add_input(const Sequence& sequence, int page_size);
+  void fill_self();
+
+  std::vector<int32_t> ids_, offsets_;
+  std::vector<float> features_;
+  std::vector<int64_t> cross_slots_;
+  std::vector<int32_t> lens_, rows_;  // of the encoder's attention: lengths, row ids [B, longest]
+  std::vector<int32_t> cross_lens_, cross_table_;
+  BatchMeta self_, cross_;
+};
+
+}  // namespace fovea

@@ -1,0 +1,29 @@
+#pragma once
+// The two convolutions that Whisper's encoder begins with: log-mel frames in, half as many rows out.
+#include <cstdint>
+#include <span>
+
+#include "base/aligned.h"
+#include "model/weights.h"
+
+namespace fovea {
+
+struct AudioConvolutions {
+  static constexpr int kWidth = 3;   ///< frames under a kernel; one frame of zeros stands before and after
+  static constexpr int kStride = 2;  ///< of the second
+
+  Linear first;   ///< [hidden, mel_bins * 3], stride 1
+  Linear second;  ///< [hidden, hidden * 3], stride 2
+
+  int64_t bytes() const { return first.bytes() + second.bytes(); }
+  /// Floats of forward()'s `window`.
+  int64_t window_floats() const;
+
+  /// gelu(second(gelu(first(features)))) of each sequence on its own. features [2 T, mel_bins] and
+  /// out [T, hidden], where T = offsets.back() and sequence b owns rows [offsets[b], offsets[b + 1]) of out.
+  /// between [2 T, hidden] is scratch.
+  void forward(const float* features, std::span<const int32_t> offsets, float* between, float* window,
+               float* out, ThreadPool& pool) const;
+};
+
+}  // namespace fovea

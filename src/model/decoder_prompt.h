@@ -1,0 +1,15 @@
+#pragma once
+// What the decoder of an encoder-decoder model starts from.
+#include <cstdint>
+#include <vector>
+
+#include "fovea/result.h"
+#include "model/config.h"
+
+namespace fovea {
+
+/// decoder_start_token_id and the tokens forced right after it: the decoder's input when nobody gives
+/// another. Errors name what the model's files leave open.
+Result<std::vector<int32_t>> default_decoder_prompt(const ModelConfig& config);
+
+}  // namespace fovea

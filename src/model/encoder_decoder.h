@@ -1,0 +1,38 @@
+#pragma once
+// Encoder-decoder models (BART, Whisper): the encoder's output becomes cross keys and values of every decoder
+// layer once; the decoder then reads them and its own paged cache.
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "model/audio_convolutions.h"
+#include "model/config_fields.h"
+#include "model/encoder_blocks.h"
+#include "model/model.h"
+
+namespace fovea {
+
+struct EncoderDecoderWeights {
+  std::optional<AudioConvolutions> audio;  ///< else the encoder reads tokens
+  PackedMatrix embedding;                  ///< [vocab, hidden], of both sides
+  PackedMatrix encoder_positions;          ///< [position_offset + encoder.max_position, hidden]
+  PackedMatrix decoder_positions;          ///< [position_offset + max_position, hidden]
+  BiasedNorm encoder_embedding_norm, decoder_embedding_norm;  ///< absent = none
+  std::vector<EncoderLayer> encoder;
+  std::vector<CrossDecoderLayer> decoder;
+  BiasedNorm encoder_final_norm, decoder_final_norm;  ///< absent = none
+  std::optional<PackedMatrix> lm_head;                ///< absent = the embedding (tied)
+  AlignedArray<float> logit_bias;                     ///< [vocab]; empty = none
+};
+
+std::unique_ptr<Model> make_encoder_decoder(const ModelConfig& config, EncoderDecoderWeights weights);
+
+/// vocab_size, d_model, and for each side layers, attention heads and ffn_dim, as BART and Whisper name them.
+/// The encoder's and the decoder's positions are the caller's to read.
+void read_encoder_decoder_sizes(Fields& fields, ModelConfig& config);
+
+/// Both sides' layers, PREFIX + {encoder,decoder}.layers.N.
+void read_encoder_decoder_layers(const std::string& prefix, const ModelConfig& config, bool key_bias,
+                                 WeightReader& reader, EncoderDecoderWeights& weights);
+
+}  // namespace fovea

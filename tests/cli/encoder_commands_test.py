@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""fovea embed, and generate with models that read a text or hear a sound first, on the fixtures of tests/goldens.
+
+Usage: encoder_commands_test.py PROGRAM GOLDENS
+"""
+import json
+import math
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM, GOLDENS = sys.argv[1:3]
+XLM_ROBERTA, BART, WHISPER = (os.path.join(GOLDENS, n) for n in ("xlm_roberta_d8_fp32", "bart_d8_fp32", "whisper_d16_bf16"))
+
+
+def run(*args, stdin=""):
+    return subprocess.run([PROGRAM, *args], input=stdin, capture_output=True, text=True, timeout=120)
+
+
+def rows_of(result):
+    assert result.returncode == 0, result.stderr
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def golden(model):
+    with open(os.path.join(model, "golden.json")) as file:
+        return json.load(file)["prompts"]
+
+
+def lines(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def write_wav(path, rate=16000, seconds=0.5):
+    count = int(rate * seconds)
+    data = struct.pack(f"<{count}h", *(int(9000 * math.sin(0.05 * i)) for i in range(count)))
+    with open(path, "wb") as file:
+        file.write(b"RIFF" + struct.pack("<I", 36 + len(data)) + b"WAVEfmt "
+                   + struct.pack("<IHHIIHH", 16, 1, 1, rate, 2 * rate, 2, 16) + b"data" + struct.pack("<I", len(data)) + data)
+
+
+class Embed(unittest.TestCase):
+    def test_rows_match_transformers_in_order_and_whatever_the_pass(self):
+        prompts = golden(XLM_ROBERTA)
+        stdin = lines({"token_ids": p["ids"], "id": f"row {i}"} for i, p in enumerate(prompts))
+        first = None
+        for flags in ([], ["--max-num-batched-tokens", "1", "--threads", "1"]):
+            out = rows_of(run("embed", "--model", XLM_ROBERTA, "--input", "-", "--pooling", "mean", *flags, stdin=stdin))
+            self.assertEqual([row["index"] for row in out], list(range(len(prompts))))
+            self.assertEqual([row["id"] for row in out], [f"row {i}" for i in range(len(prompts))])
+            self.assertEqual([row["tokens"] for row in out], [len(p["ids"]) for p in prompts])
+            for row, prompt in zip(out, prompts):
+                self.assertLess(max(abs(a - b) for a, b in zip(row["embedding"], prompt["mean"], strict=True)), 1e-3)
+            first = first or out
+            self.assertEqual(out, first)
+
+    def test_texts_are_normalised_when_asked(self):
+        result = run("embed", "--model", XLM_ROBERTA, "--normalize", "--pooling", "last", "one text", "another")
+        for row in rows_of(result):
+            self.assertAlmostEqual(sum(x * x for x in row["embedding"]), 1, places=5)
+        self.assertIn("pooling: last (given: --pooling), normalised", result.stderr)
+
+    def test_too_long_is_refused_or_cut(self):
+        long = "x" * 500
+        result = run("embed", "--model", XLM_ROBERTA, long)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("--truncate", result.stderr)
+        [row] = rows_of(run("embed", "--model", XLM_ROBERTA, "--truncate", "--max-seq-len-override", "9", long))
+        self.assertEqual(row["tokens"], 9)
+
+    def test_bad_input_is_named(self):
+        for stdin, part in [('{"input": "a", "text": "b"}\n', "line 1"), ('{"messages": [{"role": "user", "content": "a"}]}\n', "embedded"),
+                            ('{"token_ids": [99999]}\n', "token 0 is 99999"), ('{"inptu": "a"}\n', "input"), ("", "no rows")]:
+            result = run("embed", "--model", XLM_ROBERTA, "--input", "-", stdin=stdin)
+            self.assertEqual(result.returncode, 2, stdin)
+            self.assertIn(part, result.stderr)
+        self.assertIn("isn't an encoder", run("embed", "--model", BART, "a").stderr)
+        self.assertIn("fovea embed", run("generate", "--model", XLM_ROBERTA, "a").stderr)
+        self.assertIn("mean, cls, last", run("embed", "--model", XLM_ROBERTA, "--pooling", "max", "a").stderr)
+
+
+class EncoderDecoder(unittest.TestCase):
+    def test_bart_continues_as_transformers(self):
+        prompts = [p for p in golden(BART) if len(p["ids"]) == 1]
+        stdin = lines({"token_ids": p["encoder_ids"], "max_tokens": len(p["greedy"])} for p in prompts)
+        out = rows_of(run("generate", "--model", BART, "--input", "/dev/stdin", "--temperature", "0", "--ignore-eos", stdin=stdin))
+        compared = 0
+        for row, prompt in zip(out, prompts, strict=True):
+            for got, want, gap in zip(row["token_ids"], prompt["greedy"], prompt["gaps"]):
+                if gap <= 2e-3:
+                    break
+                self.assertEqual(got, want)
+                compared += 1
+        self.assertGreater(compared, 10)
+
+    def test_whisper_hears_wav_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model, sound = os.path.join(folder, "model"), os.path.join(folder, "a.wav")
+            shutil.copytree(WHISPER, model)
+            write_wav(sound)
+            missing = run("generate", "--model", model, "--audio", sound)
+            self.assertIn("preprocessor_config.json: missing", missing.stderr)
+            with open(os.path.join(model, "preprocessor_config.json"), "w") as file:  # one second of 80 frames
+                json.dump({"feature_size": 12, "chunk_length": 1, "hop_length": 200, "n_fft": 400, "sampling_rate": 16000}, file)
+            flags = ["--model", model, "--temperature", "0", "--ignore-eos", "--max-tokens", "6"]
+            [one] = rows_of(run("generate", "--audio", sound, "--json", *flags))
+            self.assertEqual(len(one["token_ids"]), 6)
+            two = rows_of(run("generate", "--input", "/dev/stdin", *flags, stdin=lines([{"audio": sound}] * 2)))
+            self.assertEqual([row["token_ids"] for row in two], [one["token_ids"]] * 2)
+            other = rows_of(run("generate", "--input", "/dev/stdin", *flags, stdin=lines([{"audio": sound, "decoder_prompt": "abc"}])))
+            self.assertEqual(other[0]["prompt_tokens"], 3)
+            for args, part in [(["a text"], "this model hears audio"), (["--audio", __file__], "not a WAV file")]:
+                result = run("generate", *flags, *args)
+                self.assertEqual(result.returncode, 2)
+                self.assertIn(part, result.stderr)
+            write_wav(sound, rate=44100)
+            self.assertIn("44100 Hz; this model hears 16000 Hz", run("generate", "--audio", sound, *flags).stderr)
+            write_wav(sound, seconds=2)
+            self.assertIn("this model hears 1 seconds", run("generate", "--audio", sound, *flags).stderr)
+            self.assertIn("reads text, not audio", run("generate", "--model", BART, "--audio", sound).stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
