@@ -164,7 +164,7 @@ TEST(MoeFields, RefusesByKeyAndValue) {
       {gpt, R"({"sliding_window":null})", {"sliding_window is null"}},
       {gpt,
        R"({"quantization_config":{"quant_method":"gptq"}})",
-       {"quantization_config: quant_method is \"gptq\"", "mxfp4", "bfloat16"}},
+       {"quantization_config is", "gptq", "mxfp4", "bfloat16"}},
       {gpt, R"({"quantization_config":{"quant_method":4}})", {"quant_method is 4"}},
       {gpt, R"({"quantization_config":"mxfp4"})", {"quantization_config is \"mxfp4\""}},
       {gpt, R"({"quantization_config":{}})", {"quantization_config is {}"}},
