@@ -159,6 +159,7 @@ struct EngineInfo {
   int max_seq_len = 0, vocab_size = 0, threads = 0;
   Selection selection;
   std::vector<AttentionSpec> specs;  ///< the distinct attentions of the model
+  std::string rope_choice;           ///< which of longrope's factors and why; empty for other models
 };
 
 struct ChatTurn {

@@ -31,6 +31,7 @@ std::string describe_start(const EngineInfo& info) {
   if (!text.empty() && text.back() != '\n') text += '\n';
   text +=
       "page size: " + std::to_string(info.selection.page_size) + " (" + info.selection.page_size_why + ")\n";
+  if (!info.rope_choice.empty()) text += info.rope_choice + "\n";
   return text + kv + ", " + std::string(to_string(info.kv_dtype)) + "\n";
 }
 

@@ -43,6 +43,16 @@ int window_of(const ModelConfig& config) {
   return window;
 }
 
+std::string describe_rope_choice(const ModelConfig& config, int max_seq_len) {
+  for (const RopeConfig& rope : config.ropes)
+    if (rope.scaling == RopeScaling::longrope)
+      return std::string("rope: longrope's ") + (rope.long_context ? "long" : "short") +
+             " factors, because the longest length " + std::to_string(max_seq_len) + " is " +
+             (rope.long_context ? "beyond" : "within") + " the original context of " +
+             std::to_string(rope.original_max_position);
+  return "";
+}
+
 /// A thread-safe front, and one thread that owns the core.
 class EngineImpl final : public Engine {
  public:
@@ -78,10 +88,10 @@ class EngineImpl final : public Engine {
   Status load_model(const EngineConfig& config, const BackendRegistry& registry);
   Status make_kv_cache(const EngineConfig& config);
   void log_start() const;
+  void log_kv_scales() const;
   /// The answers that `request` asks for, not numbered yet.
   Result<std::vector<std::unique_ptr<Request>>> make_answers(GenerateRequest request,
                                                              const OutputSink& sink) const;
-  void log_kv_scales() const;
   void start();
   void run();
 
@@ -151,6 +161,7 @@ Status EngineImpl::choose_lengths(const EngineConfig& config) {
   info_.max_seq_len = config.max_seq_len.value_or(static_cast<int>(longest));
   FOVEA_RETURN_IF_ERROR(check_range("the maximum sequence length", info_.max_seq_len, 1, longest));
   fit_to_length(model_config_, info_.max_seq_len);
+  info_.rope_choice = describe_rope_choice(model_config_, info_.max_seq_len);
   info_.architecture = model_config_.architecture;
   info_.dtype = config.dtype.value_or(model_config_.dtype);
   info_.vocab_size = model_config_.vocab_size;
@@ -175,7 +186,7 @@ Status EngineImpl::select_backends(const EngineConfig& config, const BackendRegi
   info_.kv_dtype = resolve(config.kv_cache_dtype, info_.dtype);
   info_.kv_layout = config.kv_layout == KvLayout::auto_ ? KvLayout::hnd : config.kv_layout;
   for (AttentionSpec spec : attention_specs(model_config_)) {
-    spec = Executor::resolve(spec, info_.kv_dtype, 0, info_.kv_layout == KvLayout::x_packed);
+    spec = Executor::resolve(spec, info_.kv_dtype, info_.kv_layout, 0);
     spec.page_size = 0;  // to be chosen
     if (std::ranges::find(info_.specs, spec) == info_.specs.end()) info_.specs.push_back(spec);
   }
@@ -184,8 +195,7 @@ Status EngineImpl::select_backends(const EngineConfig& config, const BackendRegi
     return unsupported("--kv-cache-dtype " + std::string(to_string(info_.kv_dtype)) +
                        " can't be stored by this build; allowed are " + stored_kv_cache_dtypes());
   for (AttentionSpec& spec : info_.specs)
-    spec =
-        Executor::resolve(spec, info_.kv_dtype, selection.page_size, info_.kv_layout == KvLayout::x_packed);
+    spec = Executor::resolve(spec, info_.kv_dtype, info_.kv_layout, selection.page_size);
   info_.selection = std::move(selection);
   return {};
 }
@@ -231,7 +241,7 @@ Status EngineImpl::load_model(const EngineConfig& config, const BackendRegistry&
   executor_options.limits = {max_seqs_, config.max_batched_tokens, int64_t{max_seqs_} * info_.max_seq_len,
                              info_.max_seq_len};
   executor_options.kv_dtype = info_.kv_dtype;
-  executor_options.kv_x_packed = info_.kv_layout == KvLayout::x_packed;
+  executor_options.kv_layout = info_.kv_layout;
   executor_options.max_logit_rows = max_logit_rows_;
   executor_options.max_encoder_len = scheduler_config_.max_encoder_len;
   executor_options.max_encoder_rows = scheduler_config_.max_encoder_rows();
@@ -282,14 +292,8 @@ void EngineImpl::log_start() const {
     FOVEA_LOG(info) << lines.substr(at, end - at);
     at = end + 1;
   }
+  if (!info_.rope_choice.empty()) FOVEA_LOG(info) << info_.rope_choice;
   log_kv_scales();
-  for (const RopeConfig& rope : model_config_.ropes) {
-    if (rope.scaling != RopeScaling::longrope) continue;
-    FOVEA_LOG(info) << "rope: longrope's " << (rope.long_context ? "long" : "short")
-                    << " factors, because the maximum sequence length " << info_.max_seq_len << " is "
-                    << (rope.long_context ? "beyond" : "within") << " the original context of "
-                    << rope.original_max_position;
-  }
   FOVEA_LOG(info) << "KV cache: " << info_.kv_tokens << " tokens, " << std::fixed << std::setprecision(2)
                   << static_cast<double>(info_.kv_tokens) / info_.max_seq_len
                   << " sequences of the longest length (" << info_.max_seq_len << ")";

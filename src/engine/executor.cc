@@ -13,7 +13,7 @@ Result<std::unique_ptr<Executor>> Executor::create(Model& model, const Selection
   const auto vocab = static_cast<size_t>(model.config().vocab_size);
   try {
     for (AttentionSpec spec : attention_specs(model.config())) {
-      spec = resolve(spec, options.kv_dtype, selection.page_size, options.kv_x_packed);
+      spec = resolve(spec, options.kv_dtype, options.kv_layout, selection.page_size);
       auto& groups = executor->groups_;
       const auto same =
           std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.spec == spec; });
@@ -35,10 +35,10 @@ Result<std::unique_ptr<Executor>> Executor::create(Model& model, const Selection
   return executor;
 }
 
-AttentionSpec Executor::resolve(AttentionSpec spec, KvCacheDType kv_dtype, int page_size, bool x_packed) {
+AttentionSpec Executor::resolve(AttentionSpec spec, KvCacheDType kv_dtype, KvLayout layout, int page_size) {
   const bool in_cache = spec.type == AttentionType::decoder || spec.type == AttentionType::encoder_decoder;
   spec.kv_dtype = in_cache ? kv_dtype : KvCacheDType::float32;
-  spec.kv_x_packed = in_cache && x_packed;
+  spec.kv_x_packed = in_cache && layout == KvLayout::x_packed;
   spec.page_size = in_cache ? page_size : 1;
   return spec;
 }

@@ -19,7 +19,7 @@ class Executor final : public StepAttention {
   struct Options {
     AttentionLimits limits;
     KvCacheDType kv_dtype = KvCacheDType::auto_;
-    bool kv_x_packed = false;
+    KvLayout kv_layout = KvLayout::hnd;
     int max_logit_rows = 1;
     int max_encoder_len = 0;   ///< rows of the longest encoder input; 0 = no encoder
     int max_encoder_rows = 0;  ///< of one step
@@ -36,8 +36,7 @@ class Executor final : public StepAttention {
 
   /// `spec`, one of attention_specs(), with what the engine decides: the encoder's own keys are the step's
   /// fp32 rows, all others are in the KV cache.
-  static AttentionSpec resolve(AttentionSpec spec, KvCacheDType kv_dtype, int page_size,
-                               bool x_packed = false);
+  static AttentionSpec resolve(AttentionSpec spec, KvCacheDType kv_dtype, KvLayout layout, int page_size);
 
   /// An error comes from a plan and leaves the KV cache as it was.
   Status run(const BatchBuilder& batch, Stream& stream);

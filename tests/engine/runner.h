@@ -41,7 +41,7 @@ class Runner {
     attention.page_size = config.page_size;
     std::vector<AttentionSpec> specs = attention_specs(m);
     for (AttentionSpec& spec : specs) {
-      spec = Executor::resolve(spec, KvCacheDType::bfloat16, 0);
+      spec = Executor::resolve(spec, KvCacheDType::bfloat16, KvLayout::hnd, 0);
       spec.page_size = 0;
     }
     auto selection = select(attention, specs, DeviceInfo{}, builtin_backends());
@@ -60,7 +60,7 @@ class Runner {
     kv.head_dim = kv.v_head_dim = m.head_dim;
     kv.page_size = config.page_size;
     kv.num_pages = config.num_pages;
-    kv.dtype = DType::bf16;
+    kv.dtype = KvCacheDType::bfloat16;
     kv_ = std::make_unique<KvCache>(*KvCache::create(kv));
     executor_->set_kv_cache(*kv_);
   }
