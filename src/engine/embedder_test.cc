@@ -154,9 +154,9 @@ TEST_F(EmbedderTest, WithoutATokenizerInputsAreIds) {
   const auto embedder = make();
   EXPECT_EQ(one(*embedder, {3, 4}).size(), 48u);
   EXPECT_NE(embedder->tokenize("ab", false).error().message.find("no tokenizer.json"), std::string::npos);
-  dir_.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\nab\n");
+  dir_.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nab\n");
   dir_.write("tokenizer_config.json", R"({"tokenizer_class": "BertTokenizer"})");
-  EXPECT_EQ(*make()->tokenize("ab", false), (std::vector<int32_t>{2, 4, 3}));
+  EXPECT_EQ(*make()->tokenize("ab", false), (std::vector<int32_t>{2, 5, 3}));
   dir_.write("tokenizer.json", "nonsense");
   EXPECT_NE(create_error().find("tokenizer.json"), std::string::npos);
 }
