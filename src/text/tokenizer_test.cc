@@ -296,7 +296,7 @@ std::string spm(const std::string& normalizer, const std::string& pre_tokenizer,
                 const std::string& more_added = "") {
   std::string vocab = R"("<unk>":0,"<s>":1,"</s>":2,"\u2581":3,"a":4,"b":5,"\u2581a":6,"\u2581\u2581":7)";
   for (int byte = 0; byte < 256; ++byte) {
-    char token[16];
+    char token[32];
     std::snprintf(token, sizeof token, ",\"<0x%02X>\":%d", static_cast<unsigned>(byte), 10 + byte);
     vocab += token;
   }
