@@ -79,7 +79,6 @@ class Decoder final : public Model {
   float* branch_ = nullptr;  // [T, hidden] output of attention or MLP
   LayerScratch scratch_;
   std::vector<int32_t> row_ids_;
-  ThreadPool serial_{1};  // for row operations called from inside a parallel region
 };
 
 int64_t Decoder::reserve(int max_tokens, int max_logit_rows) {
@@ -138,7 +137,7 @@ void Decoder::forward(const ForwardInput& input, float* logits, Stream& stream) 
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     const DecoderLayer& layer = weights_.layers[i];
     layer.attention.attend(config_, static_cast<int>(i), branch_input(layer.attention_input_norm, rows, pool),
-                           input, scratch_, serial_, stream);
+                           input, scratch_, stream);
     // After the last attention, rows without wanted logits have no use.
     if (i + 1 == weights_.layers.size()) rows = keep_rows(input.logit_rows, rows);
     layer.attention.out.forward(scratch_.heads, layer.attention.out.weight.k(), rows, branch_,
