@@ -107,6 +107,7 @@ Status EmbedderImpl::choose_outputs(const EmbedConfig& config) {
   info_.pooling = config.pooling.value_or(files.pooling.value_or(Pooling::mean));
   info_.pooling_why = config.pooling  ? "given: --pooling"
                       : files.pooling ? "the model's modules.json"
+                      : files.present ? "the default of encoders; the model's modules.json has no Pooling"
                                       : "the default of encoders; the model has no modules.json";
   info_.normalize = config.normalize.value_or(files.normalize);
   return choose_length(config, files.max_seq_len);
