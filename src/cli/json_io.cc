@@ -381,7 +381,8 @@ Result<InputRow> parse_row(const std::string& line, const std::string& where, Ro
   return out;
 }
 
-Result<RowSource> RowSource::open(const std::string& path, RowKind kind) {
+Result<RowSource> RowSource::open(const std::string& given, RowKind kind) {
+  const std::string path = given == "-" ? "/dev/stdin" : given;
   RowSource source({});
   FOVEA_TRY(file, open_input(path));
   source.file_ = std::move(file);
@@ -408,6 +409,10 @@ Result<std::optional<InputRow>> RowSource::next() {
   if (file_.bad()) return io_error("cannot read " + path_ + " to its end");
   if (!any_) return invalid(path_ + " has no rows; each line must be one JSON object");
   return std::optional<InputRow>();
+}
+
+bool RowSource::would_wait() {
+  return !path_.empty() && file_.rdbuf()->in_avail() <= 0;
 }
 
 bool RowSource::rewind() {

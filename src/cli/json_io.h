@@ -59,7 +59,7 @@ Result<InputRow> parse_row(const std::string& line, const std::string& where, Ro
 /// Where rows come from, one at a time.
 class RowSource {
  public:
-  /// A JSONL file; empty lines are skipped.
+  /// A JSONL file, "-" = standard input; empty lines are skipped.
   static Result<RowSource> open(const std::string& path, RowKind kind);
   explicit RowSource(std::vector<InputRow> rows) : rows_(std::move(rows)) {}
 
@@ -67,6 +67,8 @@ class RowSource {
   Result<std::optional<InputRow>> next();
   /// "FILE line N" for a row's errors; "" for one that is not of a file.
   std::string name(const InputRow& row) const;
+  /// True where next() may have to wait for the other end of a pipe; at the end of a file too.
+  bool would_wait();
   /// Back to the first row; false where that can't be done (a pipe).
   bool rewind();
 

@@ -58,6 +58,9 @@ void add_model_flags(CLI::App& app, ModelFlags& f) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_flag("--dummy-weights", f.dummy_weights, "Random weights from config.json alone");
+}
+
+void add_json_flag(CLI::App& app, ModelFlags& f) {
   app.add_flag("--json", f.json, "Results as JSON");
 }
 
@@ -143,11 +146,11 @@ void add_generate(CLI::App& root, GenerateFlags& f) {
   app.add_option("prompts", f.prompts, "Prompts");
   app.add_option("--prompt,-p", f.prompts, "A prompt (repeatable)")->allow_extra_args(false);
   app.add_option("--prompt-file", f.prompt_file, "A file that is one prompt");
-  app.add_option(
-      "--input", f.input,
-      "JSON lines, each with \"prompt\", \"messages\" or \"ids\", optionally \"id\", and what else "
-      "a request has: tools, documents, chat_template_kwargs, " +
-          request_fields());
+  app.add_option("--input", f.input,
+                 "JSON lines, each with \"prompt\", \"messages\", \"ids\" or \"audio\", optionally \"id\", "
+                 "and what else "
+                 "a request has; - = standard input: tools, documents, chat_template_kwargs, " +
+                     request_fields());
   app.add_option("--output", f.output, "JSON lines, in the order of the input (default: standard output)");
   app.add_option("--audio", f.audio, "A WAV file that the model hears (Whisper; repeatable)")
       ->allow_extra_args(false);
@@ -166,6 +169,7 @@ void add_generate(CLI::App& root, GenerateFlags& f) {
       ->check(CLI::Range(-1, 1 << 30));
   add_template_flags(app, f.model, f.chat_template);
   add_max_logprobs(app, f.model);
+  add_json_flag(app, f.model);
   add_model_flags(app, f.model);
   add_sampling_flags(app, f.sampling, f.model);
 }
@@ -184,7 +188,10 @@ void add_chat(CLI::App& root, ChatFlags& f) {
 
 void add_score(CLI::App& root, ScoreFlags& f) {
   auto& app = *root.add_subcommand("score", "Log probabilities of given texts");
-  app.add_option("--input", f.input, "JSON lines, each with \"text\" or \"ids\"")->required();
+  app.add_option(
+         "--input", f.input,
+         "JSON lines, each with \"text\", \"ids\" or \"messages\", and optional \"id\"; - = standard input")
+      ->required();
   app.add_option("--output", f.output, "JSON lines (default: standard output)");
   app.add_option("--prompt-logprobs", f.prompt_logprobs, "Also so many most probable tokens; -1 = all")
       ->check(CLI::Range(-1, 1 << 30));
@@ -237,6 +244,7 @@ void add_bench(CLI::App& root, Flags& f) {
       ->check(CLI::Range(2, 1 << 24))
       ->capture_default_str();
   model.add_option("--batch", f.bench_model.batch)->check(CLI::Range(1, 4096))->capture_default_str();
+  add_json_flag(model, f.bench_model.model);
   add_model_flags(model, f.bench_model.model);
   auto& attention =
       *bench.add_subcommand("attention", "CPU_ATTN against the FMA peak and the read bandwidth");
@@ -297,8 +305,7 @@ int report(const std::string& message) {
 int report_unknown(const CLI::App& root) {
   const CLI::App* app = active(&root);
   const auto extras = root.remaining(true);
-  std::string given = extras.empty() ? "argument" : extras.front();
-  given = given.substr(0, given.find('='));
+  const std::string given = extras.empty() ? "" : extras.front().substr(0, extras.front().find('='));
   std::vector<std::string> names;
   for (const CLI::Option* option : app->get_options())
     for (const std::string& name : option->get_lnames())
@@ -306,7 +313,8 @@ int report_unknown(const CLI::App& root) {
   for (const CLI::App* sub : app->get_subcommands({}))
     names.push_back(sub->get_name());
   const std::string_view near = nearest_name(given, {names.begin(), names.end()});
-  return report(std::string(given.front() == '-' ? "unknown flag " : "unknown argument ") + given +
+  return report(std::string(given.starts_with('-') ? "unknown flag " : "unknown argument ") +
+                (given.empty() ? "\"\"" : given) +
                 (near.empty() ? "" : "; did you mean " + std::string(near) + "?") + " (" + command_name(app) +
                 " --help lists what is allowed)");
 }
