@@ -6,6 +6,7 @@ Usage: encoder_commands_test.py PROGRAM GOLDENS
 import json
 import math
 import os
+import select
 import shutil
 import struct
 import subprocess
@@ -57,6 +58,22 @@ class Embed(unittest.TestCase):
                 self.assertLess(max(abs(a - b) for a, b in zip(row["embedding"], prompt["mean"], strict=True)), 1e-3)
             first = first or out
             self.assertEqual(out, first)
+
+    def test_who_sends_texts_may_wait_for_each_vector(self):
+        process = subprocess.Popen([PROGRAM, "embed", "--model", XLM_ROBERTA, "--input", "-"], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0)
+        try:
+            for index in range(3):
+                process.stdin.write(json.dumps({"input": f"text {index}"}).encode() + b"\n")
+                self.assertTrue(select.select([process.stdout], [], [], 60)[0], "no vector while the input is open")
+                self.assertEqual(json.loads(process.stdout.readline())["index"], index)
+            process.stdin.close()
+            self.assertEqual(process.wait(timeout=60), 0)
+        finally:
+            process.kill()
+            process.wait()
+            process.stdin.close()
+            process.stdout.close()
 
     def test_texts_are_normalised_when_asked(self):
         result = run("embed", "--model", XLM_ROBERTA, "--normalize", "--pooling", "last", "one text", "another")
