@@ -87,7 +87,11 @@ class BadInput(unittest.TestCase):
 
     def test_values_of_flags(self):
         self.refuse(["--threads"], "generate", "--threads", "0", "x")
-        self.refuse(["--seed"], "generate", "--seed", "-1", "x")
+        self.refuse(["--seed", "18446744073709551615"], "generate", "--seed", "-1", "x")
+        self.refuse(["--seed", "18446744073709551616"], "generate", "--seed", "18446744073709551616", "x")
+        for flag in ["--stop", "--bad-word", "--model", "--input", "--output", "--tools", "--stop-token-id", "--temperature", "--page-size"]:
+            self.refuse([flag], "generate", flag, "", "x")
+        self.refuse(["the value is empty"], "generate", "--model", "", "x")
         self.refuse(["--temperature"], "generate", "--temperature", "warm", "x")
         self.refuse(["--dtype", "float8", "bfloat16"], "generate", "--dtype", "float8", "x")
         self.refuse(["int3", "float16"], "generate", "--kv-cache-dtype", "int3", "x")

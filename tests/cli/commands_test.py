@@ -41,6 +41,14 @@ class Commands(unittest.TestCase):
         self.assertRegex(result.stderr, r"decode: CPU_ATTN .*\n")
         self.assertIn("tokens/s", result.stderr)
 
+    def test_prompts_are_taken_as_they_are(self):
+        prompts = ["[1, 2]", "a,b", "", "%d", "-x"]
+        given = run("generate", "--json", "-n", "1", "--system", "", "--", *prompts).stdout.splitlines()
+        rows = self.rows("generate", [{"prompt": prompt, "max_tokens": 1} for prompt in prompts])
+        self.assertEqual([json.loads(line) for line in given], rows)
+        mixed = run("generate", "--json", "-p", prompts[0], "-n", "1", prompts[1], "--prompt", "", "--prompt", "%d", "-p", "-x").stdout.splitlines()
+        self.assertEqual([json.loads(line) for line in mixed], rows)
+
     def test_named_pair_is_what_runs(self):
         result = run("generate", "--attn", "CPU_ATTN,TORCH_NATIVE", "--temperature", "0", "-n", "4", "1 + 2 =")
         self.assertRegex(result.stderr, r"prefill: CPU_ATTN .*\n")
