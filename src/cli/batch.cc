@@ -103,10 +103,15 @@ Status BatchRunner::submit(GenerateRequest request, std::string name, std::strin
   return {};
 }
 
-Status BatchRunner::drain() {
-  join(false);
+Status BatchRunner::status() {
+  const std::lock_guard lock(mutex_);
   if (failure_) return *failure_;
   return {};
+}
+
+Status BatchRunner::drain() {
+  join(false);
+  return status();
 }
 
 void BatchRunner::join(bool abandon) {
@@ -165,6 +170,8 @@ Status run_batch(Engine& engine, RowSource& source, const Batch& batch, OutputFi
                        return {};
                      });
   for (;;) {
+    while (!source.ready(100))  // who sends the rows may wait for one that has failed
+      FOVEA_RETURN_IF_ERROR(runner.status());
     FOVEA_TRY(row, source.next());
     if (!row) break;
     auto request = batch.request(*row);

@@ -53,6 +53,8 @@ class BatchRunner {
   /// Submits a row; waits where the window is full. `name` stands before an error of the row ("FILE line
   /// N"). An error of a row or of `write` ends the run: it comes back from here or from drain().
   Status submit(GenerateRequest request, std::string name = {}, std::string id_json = {});
+  /// What ended the run, if anything did.
+  Status status();
   /// Waits for all that is left. Nothing may be submitted after.
   Status drain();
 

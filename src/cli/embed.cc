@@ -84,7 +84,7 @@ Result<std::vector<InputRow>> read_slice(const Embedder& embedder, RowSource& so
     }
     ids.push_back(*std::move(of_row));
     rows.push_back(*std::move(row));
-    if (source.would_wait()) break;
+    if (!source.ready(0)) break;
   }
   return rows;
 }

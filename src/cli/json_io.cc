@@ -1,5 +1,8 @@
 #include "cli/json_io.h"
 
+#include <fcntl.h>
+#include <poll.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -386,6 +389,9 @@ Result<RowSource> RowSource::open(const std::string& given, RowKind kind) {
   RowSource source({});
   FOVEA_TRY(file, open_input(path));
   source.file_ = std::move(file);
+  // Not blocking: a pipe's writer may be gone by now.
+  if (const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); fd >= 0)
+    source.watched_.reset(::fdopen(fd, "r"));
   source.path_ = path;
   source.kind_ = kind;
   return source;
@@ -411,8 +417,10 @@ Result<std::optional<InputRow>> RowSource::next() {
   return std::optional<InputRow>();
 }
 
-bool RowSource::would_wait() {
-  return !path_.empty() && file_.rdbuf()->in_avail() <= 0;
+bool RowSource::ready(int milliseconds) {
+  if (!watched_ || file_.rdbuf()->in_avail() > 0) return true;
+  pollfd end = {::fileno(watched_.get()), POLLIN, 0};
+  return ::poll(&end, 1, milliseconds) != 0;
 }
 
 bool RowSource::rewind() {

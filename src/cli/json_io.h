@@ -1,7 +1,9 @@
 #pragma once
 // JSON lines in and out. The JSON library stays inside json_io.cc.
 #include <cstdint>
+#include <cstdio>
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -67,8 +69,8 @@ class RowSource {
   Result<std::optional<InputRow>> next();
   /// "FILE line N" for a row's errors; "" for one that is not of a file.
   std::string name(const InputRow& row) const;
-  /// True where next() may have to wait for the other end of a pipe; at the end of a file too.
-  bool would_wait();
+  /// Waits for the other end of a pipe, at most so long; true when next() has something to read, or the end.
+  bool ready(int milliseconds);
   /// Back to the first row; false where that can't be done (a pipe).
   bool rewind();
 
@@ -76,8 +78,14 @@ class RowSource {
   std::vector<InputRow> rows_;
   size_t at_ = 0;
 
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+
   std::string path_;
   std::ifstream file_;
+  std::unique_ptr<std::FILE, Close>
+      watched_;  // the same file, never read; null where it can't be opened twice
   RowKind kind_ = RowKind::generate;
   int64_t line_ = 0;
   bool any_ = false;

@@ -324,6 +324,20 @@ class BadInput(unittest.TestCase):
         self.refuse(["no token is left", "min_tokens"], "generate", "--json", "--allowed-token-id", str(self.end_token()),
                     "--min-tokens", "2", "x")
 
+    def test_a_row_that_fails_ends_the_run_while_its_sender_waits(self):
+        row = {"prompt": "x", "allowed_token_ids": [self.end_token()], "min_tokens": 2}
+        process = subprocess.Popen([PROGRAM, "generate", "--input", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, bufsize=0)
+        try:
+            process.stdin.write(json.dumps(row).encode() + b"\n")  # and stays open
+            self.assertEqual(process.wait(timeout=60), 2)
+            self.assertIn(b"no token is left", process.stderr.read())
+        finally:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                stream.close()
+
     def end_token(self):
         with open(os.path.join(DEMO, "config.json")) as file:
             end = json.load(file)["eos_token_id"]
