@@ -296,6 +296,38 @@ json parse_strictly(const std::string& text, std::optional<std::string>& twice) 
   return json::parse(text, look, false);
 }
 
+/// Behind the string that begins at `at` of valid JSON.
+size_t string_end(std::string_view text, size_t at) {
+  for (++at; text[at] != '"'; ++at)
+    at += text[at] == '\\';
+  return at + 1;
+}
+
+/// A member's value as it is spelled in a valid JSON object: the library would round long numbers and sort
+/// the members of objects. "" when there is none.
+std::string_view raw_member(std::string_view object, std::string_view wanted) {
+  constexpr std::string_view kBetween = " \t\r,:";
+  size_t at = object.find('{') + 1;
+  for (;;) {
+    at = object.find_first_not_of(kBetween, at);
+    if (object[at] == '}') return {};
+    const size_t key_end = string_end(object, at);
+    const bool found = json::parse(object.substr(at, key_end - at)) == wanted;
+    const size_t begin = object.find_first_not_of(kBetween, key_end);
+    int depth = 0;
+    for (at = begin; depth > 0 || (object[at] != ',' && object[at] != '}');) {
+      if (object[at] == '"') {
+        at = string_end(object, at);
+        continue;
+      }
+      depth += object[at] == '[' || object[at] == '{';
+      depth -= object[at] == ']' || object[at] == '}';
+      ++at;
+    }
+    if (found) return object.substr(begin, object.find_last_not_of(" \t\r", at - 1) + 1 - begin);
+  }
+}
+
 std::string number_text(float value) {
   if (!std::isfinite(value)) return "null";
   char buffer[32];
@@ -376,7 +408,7 @@ Result<InputRow> parse_row(const std::string& line, const std::string& where, Ro
   if (twice) return bad(where, "the field " + shown(*twice) + " is given twice");
   FOVEA_RETURN_IF_ERROR(check_fields(row, where, kind));
   InputRow out;
-  if (row.contains("id")) out.id_json = row["id"].dump(-1, ' ', false, json::error_handler_t::replace);
+  if (row.contains("id")) out.id_json = raw_member(line, "id");
   FOVEA_RETURN_IF_ERROR(read_prompt(row, line, where, out));
   FOVEA_RETURN_IF_ERROR(read_sampling(row, where, out.sampling));
   FOVEA_RETURN_IF_ERROR(read_integer(row, "priority", where, std::numeric_limits<int>::min(), out.priority));

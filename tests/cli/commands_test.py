@@ -70,6 +70,14 @@ class Commands(unittest.TestCase):
         self.assertEqual([row["completion_tokens"] for row in out], [row["max_tokens"] for row in rows])
         self.assertTrue(all(row["finish_reason"] == "length" for row in out))
 
+    def test_ids_are_copied_to_the_letter(self):
+        ids = ["12345678901234567890123", "1.00", "1e5", "-0", '{"b": [1, {"a": "}, \\\\\\""}], "a": "\\u00e9\\ud83d\\ude00"}', '"x\\\\"', "null", "[ ]", "true"]
+        forms = ['{"prompt": "x", "max_tokens": 1, "id": %s}', '{"id":%s ,"prompt":"x","max_tokens":1}', ' { "max_tokens" : 1 , "\\u0069d" : %s , "prompt":"\\\\\\"{"} ']
+        rows = [(form % value, value) for form in forms for value in ids]
+        out = subprocess.run([PROGRAM, "generate", "--input", "-"], input="".join(row + "\n" for row, _ in rows), capture_output=True, text=True)
+        for line, (row, value) in zip(out.stdout.splitlines(), rows, strict=True):
+            self.assertIn(f'"id": {value}, "text"', line, row)
+
     def test_seed_decides_and_company_does_not(self):
         row = {"prompt": "Once", "seed": 7, "max_tokens": 12}
         flags = ["--temperature", "1.5"]
