@@ -1,15 +1,10 @@
 #include "cli/encoder_rows.h"
 
-#include <algorithm>
-
 #include "audio/wav.h"
 #include "model/decoder_prompt.h"
 
 namespace fovea::cli {
 namespace {
-
-// The least bias that a request may have: a probability e^-100 times the others'.
-constexpr float kNever = -100.0f;
 
 Result<std::vector<float>> features_of(const std::string& path, const LogMelConfig& config) {
   FOVEA_TRY(audio, load_wav(path));
@@ -62,24 +57,6 @@ Status EncoderRows::fill(const Engine& engine, const InputRow& row, const std::s
     request.prompt_ids = std::move(ids);
   }
   return {};
-}
-
-void EncoderRows::force(GenerateRequest& request) const {
-  const DecoderForcing& forcing = model_->forcing;
-  SamplingParams& sampling = request.sampling;
-  for (const int32_t id : forcing.suppressed) {
-    const bool given =
-        std::ranges::find(sampling.logit_bias, id, &LogitBias::token_id) != sampling.logit_bias.end();
-    if (!given) sampling.logit_bias.push_back({id, kNever});
-  }
-  const auto prompt = static_cast<int>(request.prompt_ids.size());
-  if (!sampling.max_tokens && forcing.max_length)
-    sampling.max_tokens = std::max(1, *forcing.max_length - prompt);
-  int least = std::max(0, forcing.min_length - prompt);
-  // An end token may not come first where the model says so.
-  for (const int32_t id : forcing.suppressed_first)
-    if (std::ranges::count(model_->eos_token_ids, id) > 0) least = std::max(least, 1);
-  if (sampling.min_tokens == 0) sampling.min_tokens = std::min(least, sampling.max_tokens.value_or(least));
 }
 
 }  // namespace fovea::cli

@@ -20,9 +20,6 @@ class EncoderRows {
   /// model's own) of a request. Not in an inactive one.
   Status fill(const Engine& engine, const InputRow& row, const std::string& prompt,
               GenerateRequest& request) const;
-  /// What the model's generation_config.json forbids or bounds, where the request has nothing of its own:
-  /// suppressed tokens, least and most tokens.
-  void force(GenerateRequest& request) const;
 
  private:
   std::optional<ModelConfig> model_;

@@ -72,7 +72,6 @@ Result<GenerateRequest> RequestMaker::operator()(const InputRow& row) const {
   request.priority = row.priority.value_or(0);
   request.sampling.seed = flags.model.seed;
   request.sampling = merge_sampling(request.sampling, row.sampling);
-  if (encoder.active()) encoder.force(request);
   if (row.no_logprobs) request.sampling.logprobs.reset();
   request.prompt_logprobs =
       row.sampling.prompt_logprobs ? row.sampling.prompt_logprobs : flags.sampling.prompt_logprobs;

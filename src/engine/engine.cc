@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <condition_variable>
-#include <filesystem>
 #include <iomanip>
 #include <mutex>
 #include <new>
@@ -200,13 +199,14 @@ Status EngineImpl::select_backends(const EngineConfig& config, const BackendRegi
 }
 
 Status EngineImpl::load_text(const EngineConfig& config) {
-  std::error_code ignored;
-  const std::string path = info_.model_dir + "/tokenizer.json";
-  if (std::filesystem::exists(path, ignored)) {
-    FOVEA_TRY(tokenizer, Tokenizer::load(info_.model_dir));
-    tokenizer_ = std::move(tokenizer);
+  auto tokenizer = Tokenizer::load(info_.model_dir);
+  if (tokenizer) {
+    tokenizer_ = *std::move(tokenizer);
+  } else if (tokenizer.error().code == ErrorCode::not_found) {
+    FOVEA_LOG(warning) << tokenizer.error().message
+                       << ": prompts must be token ids, and answers have no text";
   } else {
-    FOVEA_LOG(warning) << path << " is missing: prompts must be token ids, and answers have no text";
+    return tokenizer.error();
   }
   FOVEA_TRY(chat, ChatPrompt::load(info_.model_dir, tokenizer_.get(), config));
   chat_ = std::move(chat);
@@ -223,6 +223,7 @@ Status EngineImpl::load_text(const EngineConfig& config) {
   context_.max_seq_len = info_.max_seq_len;
   context_.max_logprobs = config.max_logprobs;
   context_.seed = config.seed;
+  if (model_config_.kind == ModelKind::encoder_decoder) context_.forcing = &model_config_.forcing;
   return {};
 }
 

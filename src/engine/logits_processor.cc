@@ -45,10 +45,14 @@ Result<std::vector<std::vector<int32_t>>> tokenize_bad_words(const std::vector<s
 }
 
 LogitsProcessor::LogitsProcessor(const SamplingParams& params, std::vector<std::vector<int32_t>> bad_words,
-                                 std::span<const int32_t> end_tokens)
+                                 std::span<const int32_t> end_tokens, const DecoderForcing* forcing,
+                                 size_t max_tokens)
     : penalises_(params.repetition_penalty != 1 || params.frequency_penalty != 0 ||
                  params.presence_penalty != 0),
       min_tokens_(static_cast<size_t>(params.min_tokens)),
+      max_tokens_(max_tokens),
+      forcing_(forcing),
+      forced_(forcing ? forcing->last : std::nullopt),
       repetition_(params.repetition_penalty),
       frequency_(params.frequency_penalty),
       presence_(params.presence_penalty),
@@ -61,7 +65,8 @@ LogitsProcessor::LogitsProcessor(const SamplingParams& params, std::vector<std::
     ends_.insert(ends_.end(), end_tokens.begin(), end_tokens.end());
     ends_ = distinct(std::move(ends_));
   }
-  active_ = penalises_ || !ends_.empty() || !bias_.empty() || !bad_words_.empty();
+  const bool forces = forcing && !(forcing->suppressed.empty() && forcing->suppressed_first.empty());
+  active_ = forces || penalises_ || !ends_.empty() || !bias_.empty() || !bad_words_.empty();
 }
 
 void LogitsProcessor::apply(std::span<const int32_t> tokens, size_t prompt_len, std::span<float> logits,
@@ -71,6 +76,13 @@ void LogitsProcessor::apply(std::span<const int32_t> tokens, size_t prompt_len, 
   if (answer.size() < min_tokens_)
     for (const int32_t token : ends_)
       write(logits, token, kMasked, edits);
+  if (forcing_) {
+    for (const int32_t token : forcing_->suppressed)
+      write(logits, token, kMasked, edits);
+    if (answer.empty())
+      for (const int32_t token : forcing_->suppressed_first)
+        write(logits, token, kMasked, edits);
+  }
   for (const LogitBias& b : bias_)
     if (const auto at = static_cast<size_t>(b.token_id); at < logits.size())
       write(logits, b.token_id, logits[at] + b.bias, edits);

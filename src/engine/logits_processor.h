@@ -2,12 +2,14 @@
 // What one request changes in its logits before a token is drawn: bad words, end tokens that come too early,
 // biases and penalties, in vLLM's order. Which tokens are allowed at all is Sampler's to look at.
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "engine/token_counts.h"
 #include "fovea/engine.h"
 #include "fovea/result.h"
+#include "model/config.h"
 #include "text/tokenizer.h"
 
 namespace fovea {
@@ -27,12 +29,16 @@ class LogitsProcessor {
   };
 
   LogitsProcessor() = default;
-  /// `end_tokens`: what min_tokens keeps from being drawn beside stop_token_ids.
+  /// `end_tokens`: what min_tokens keeps from being drawn beside stop_token_ids. `forcing`: what the model's
+  /// files say of its answers, of at most `max_tokens` tokens; null = nothing. It must outlive this.
   LogitsProcessor(const SamplingParams& params, std::vector<std::vector<int32_t>> bad_words,
-                  std::span<const int32_t> end_tokens);
+                  std::span<const int32_t> end_tokens, const DecoderForcing* forcing = nullptr,
+                  size_t max_tokens = 0);
 
-  /// The only tokens that may be drawn, ascending and distinct; empty = all.
-  std::span<const int32_t> allowed() const { return allowed_; }
+  /// The only tokens that may follow an answer of `answered` tokens, ascending and distinct; empty = all.
+  std::span<const int32_t> allowed(size_t answered) const {
+    return forced_ && answered + 1 == max_tokens_ ? std::span(&*forced_, 1) : std::span(allowed_);
+  }
   /// False: apply() never changes anything.
   bool active() const { return active_; }
 
@@ -40,6 +46,7 @@ class LogitsProcessor {
   /// appends to `edits` what it overwrote, first to last. With c = a token's count in the answer:
   ///   last token of a bad word whose others end the answer: -inf
   ///   end tokens, while the answer is shorter than min_tokens: -inf
+  ///   the model's suppress_tokens and, for the first token, its begin_suppress_tokens: -inf
   ///   x += bias
   ///   x > 0 ? x /= repetition_penalty : x *= repetition_penalty, for tokens of prompt and answer
   ///   x -= frequency_penalty * c, then x -= presence_penalty, for c > 0
@@ -57,7 +64,9 @@ class LogitsProcessor {
 
   bool active_ = false;
   bool penalises_ = false;
-  size_t min_tokens_ = 0;
+  size_t min_tokens_ = 0, max_tokens_ = 0;
+  const DecoderForcing* forcing_ = nullptr;
+  std::optional<int32_t> forced_;  // in the last place
   float repetition_ = 1, frequency_ = 0, presence_ = 0;
   std::vector<int32_t> allowed_, ends_;
   std::vector<LogitBias> bias_;

@@ -204,7 +204,7 @@ TEST(LogitsProcessorTest, NothingToDoIsSaidSo) {
   p.allowed_token_ids = {3, 1, 3};
   const LogitsProcessor allowed(p, {}, {});
   EXPECT_FALSE(allowed.active());
-  EXPECT_EQ(Ids(allowed.allowed().begin(), allowed.allowed().end()), (Ids{1, 3}));
+  EXPECT_EQ(Ids(allowed.allowed(0).begin(), allowed.allowed(0).end()), (Ids{1, 3}));
 }
 
 TEST(LogitsProcessorTest, ATinyRepetitionPenaltyStaysFinite) {
@@ -214,6 +214,33 @@ TEST(LogitsProcessorTest, ATinyRepetitionPenaltyStaysFinite) {
   LogitsProcessor processor(p, {}, {});
   std::vector<float> logits = {1, 5};
   EXPECT_EQ(*Sampler().sample(logits, p, 1, 1, &processor, Ids{0}, 1), 0);
+}
+
+TEST(LogitsProcessor, AppliesWhatTheModelsFilesForce) {
+  DecoderForcing forcing;
+  forcing.suppressed = {1, 99};  // 99 pads the vocabulary
+  forcing.suppressed_first = {2};
+  forcing.last = 4;
+  SamplingParams params;
+  params.logit_bias = {{1, 100.0f}};
+  LogitsProcessor processor(params, {}, {}, &forcing, 3);
+  EXPECT_TRUE(processor.active());
+  const Ids prompt = {0};
+  const auto after = [&](Ids tokens) {
+    std::vector<float> logits(6, 1.0f);
+    std::vector<LogitsProcessor::Edit> edits;
+    processor.apply(tokens, prompt.size(), logits, edits);
+    const std::vector<float> changed = logits;
+    LogitsProcessor::undo(logits, edits);
+    EXPECT_EQ(logits, std::vector<float>(6, 1.0f));
+    return changed;
+  };
+  constexpr float kOut = -std::numeric_limits<float>::infinity();
+  EXPECT_EQ(after({0}), (std::vector<float>{1, kOut, kOut, 1, 1, 1}));
+  EXPECT_EQ(after({0, 3}), (std::vector<float>{1, kOut, 1, 1, 1, 1}));
+  EXPECT_TRUE(processor.allowed(0).empty() && processor.allowed(1).empty());
+  ASSERT_EQ(processor.allowed(2).size(), 1u);
+  EXPECT_EQ(processor.allowed(2)[0], 4);
 }
 
 }  // namespace

@@ -71,7 +71,6 @@ Request::Request(const GenerateRequest& request, int index,
     : context_(context),
       sampling_(request.sampling),
       sink_(std::move(sink)),
-      processor_(sampling_, bad_words, context.eos_token_ids),
       prompt_logprobs_wanted_(request.prompt_logprobs.value_or(0)),
       wants_last_logits_(request.last_logits),
       stops_(sampling_.stop, sampling_.include_stop_str_in_output) {
@@ -80,7 +79,16 @@ Request::Request(const GenerateRequest& request, int index,
   sequence.logits_from = request.prompt_logprobs ? 0 : sequence.prompt_len - 1;
   if (request.prompt_logprobs) prompt_logprobs_.resize(sequence.tokens.size() - 1);
   const int room = context.max_seq_len - sequence.prompt_len;
-  max_new_tokens_ = std::min(sampling_.max_tokens.value_or(room), room);
+  int most = room, least = 0;
+  if (context.forcing) {
+    // Lengths of the model's files count the prompt. The answer is not empty, whatever they say.
+    if (context.forcing->max_length) most = std::max(1, *context.forcing->max_length - sequence.prompt_len);
+    least = context.forcing->min_length - sequence.prompt_len;
+  }
+  max_new_tokens_ = std::min(sampling_.max_tokens.value_or(most), room);
+  if (sampling_.min_tokens == 0) sampling_.min_tokens = std::clamp(least, 0, max_new_tokens_);
+  processor_ = LogitsProcessor(sampling_, bad_words, context.eos_token_ids, context.forcing,
+                               static_cast<size_t>(max_new_tokens_));
   if (context.tokenizer) text_.emplace(*context.tokenizer, sampling_.skip_special_tokens, sequence.tokens);
   output_.index = index;
   output_.prompt_tokens = sequence.prompt_len;

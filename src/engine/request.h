@@ -21,7 +21,8 @@ struct RequestContext {
   int vocab_size = 0;     ///< rows of the logits
   int sampled_vocab = 0;  ///< ids below are the tokenizer's; rows from here on pad the vocabulary
   int max_seq_len = 0;
-  int max_logprobs = 20;  ///< -1 = no limit
+  int max_logprobs = 20;                    ///< -1 = no limit
+  const DecoderForcing* forcing = nullptr;  ///< what an encoder-decoder model's files say of its answers
   uint64_t seed = 0;
 };
 

@@ -74,7 +74,8 @@ Result<int32_t> Sampler::sample(std::span<float> logits, const SamplingParams& p
   Scan found = scan(logits);
   if (!found.valid) return Error{ErrorCode::internal, kBadLogits};
   const bool changes = processor && processor->active();
-  const auto allowed = processor ? processor->allowed() : std::span<const int32_t>();
+  const auto allowed =
+      processor ? processor->allowed(tokens.size() - prompt_len) : std::span<const int32_t>();
   if (changes) processor->apply(tokens, prompt_len, logits, edits_);
   const std::span<const float> row = allowed.empty() ? logits : gather(logits, allowed);
   if (changes || !allowed.empty()) found = scan(row);

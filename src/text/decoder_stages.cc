@@ -68,6 +68,10 @@ class Utf8Stage final : public Copyable<Utf8Stage> {
     next_->end_piece();
     next_->finish();
   }
+  void drop_unfinished() override {
+    pending_.clear();
+    next_->drop_unfinished();
+  }
   std::string middle(std::string piece) const override { return piece; }
 
  private:
@@ -124,6 +128,10 @@ class ByteFallbackStage final : public PieceStage<ByteFallbackStage> {
   void finish() override {
     emit_characters(true);
     next_->finish();
+  }
+  void drop_unfinished() override {
+    pending_.clear();
+    next_->drop_unfinished();
   }
   std::string middle(std::string piece) const override {
     const auto byte = byte_of_token(piece);

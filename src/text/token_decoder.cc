@@ -142,6 +142,7 @@ class TokenDecoder::Run::Output final : public DecoderStage {
   void part(std::string_view text) override { *out_ += text; }
   void end_piece() override {}
   void finish() override {}
+  void drop_unfinished() override {}
   std::string middle(std::string piece) const override { return piece; }
   void write_to(std::string& out) { out_ = &out; }
 

@@ -20,6 +20,8 @@ class DecoderStage {
   virtual void end_piece() = 0;
   /// The end of the whole sequence: what was held back goes out.
   virtual void finish() { next_->finish(); }
+  /// Forgets bytes that are not a whole character yet.
+  virtual void drop_unfinished() { next_->drop_unfinished(); }
   /// What a piece becomes when it neither starts nor ends the sequence.
   virtual std::string middle(std::string piece) const = 0;
 
@@ -50,6 +52,8 @@ class TokenDecoder {
     /// Appends to `out` what `token` adds and no later token can change: whole characters.
     void push(std::string_view token, bool is_added, std::string& out);
     void finish(std::string& out);
+    /// Forgets what push() has of a character that is not whole yet.
+    void drop_unfinished() { stages_.front()->drop_unfinished(); }
 
    private:
     class Output;

@@ -417,6 +417,7 @@ Tokenizer::Stream::Stream(const Tokenizer& tokenizer, bool skip_special_tokens,
     push(context[i], known);
     known.clear();
   }
+  state_->run.drop_unfinished();  // what the context leaves unsaid is not what comes next
 }
 
 Tokenizer::Stream::~Stream() = default;

@@ -55,6 +55,7 @@ class Tokenizer {
    public:
     /// `context`: ids that the text already has; they give no output, but decide how it goes on (whether the
     /// first word is the text's first, which has no blank in front where the vocabulary is SentencePiece's).
+    /// A character that it leaves unfinished is not completed.
     explicit Stream(const Tokenizer& tokenizer, bool skip_special_tokens = true,
                     std::span<const int32_t> context = {});
     ~Stream();

@@ -270,12 +270,23 @@ TEST_P(ModelInvariance, PrefixHitsAndPreemption) {
   EXPECT_EQ(tight.back().ids, cold.ids);
 }
 
+std::string name_of(const testing::TestParamInfo<ModelInvariance::ParamType>& p) {
+  const std::string model = std::get<0>(p.param);
+  return model.substr(0, model.find('_')) + "_" + std::get<1>(p.param);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, ModelInvariance,
                          testing::Combine(testing::Values(test::kLlama, test::kQwen),
                                           testing::Values("TORCH_NATIVE", "CPU_ATTN")),
-                         [](const auto& p) {
-                           return std::string(std::get<0>(p.param)).substr(0, 5) + "_" + std::get<1>(p.param);
-                         });
+                         name_of);
+
+// Windows beside full layers, soft caps, two rotations, sinks, chunks, layers without positions, experts.
+INSTANTIATE_TEST_SUITE_P(Families, ModelInvariance,
+                         testing::Combine(testing::Values("gemma2_gqa2_d16_bf16", "gemma3_gqa2_d32_bf16",
+                                                          "gptoss_gqa2_d16_bf16", "llama4_gqa2_d16_bf16",
+                                                          "qwen3moe_gqa2_d16_bf16"),
+                                          testing::Values("CPU_ATTN")),
+                         name_of);
 
 }  // namespace
 }  // namespace fovea

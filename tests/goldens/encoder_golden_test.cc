@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -80,11 +81,21 @@ class ModelOfFixture : public testing::TestWithParam<std::string> {
     model_ = *std::move(model);
     model_->reserve(256, 256);
   }
+  void TearDown() override {
+    std::printf("%-24s worst error %.2e%s\n", GetParam().c_str(), worst_, HasFailure() ? "  FAILED" : "");
+  }
+  /// The largest difference, remembered for the line that is printed at the end.
+  double error(std::span<const float> got, const std::vector<float>& want) {
+    const double e = worst(got, want);
+    worst_ = std::max(worst_, e);
+    return e;
+  }
   /// Which backends take the fixture's head sizes: CPU_ATTN those from 16 on.
   std::vector<bool> cpu_attn_or_not() const {
     return config_.head_dim >= 16 ? std::vector<bool>{false, true} : std::vector<bool>{false};
   }
 
+  double worst_ = 0;
   fs::path dir_;
   json golden_;
   ModelConfig config_;
@@ -113,11 +124,11 @@ TEST_P(EncoderGolden, HiddenStatesMatchTransformers) {
       input.hidden = hidden.data();
       model_->encode(input, *stream_);
       if (prompt.contains("hidden") && !prompt.at("hidden").empty()) {
-        EXPECT_LE(worst(hidden, prompt.at("hidden")), kTolerance) << ids.size();
+        EXPECT_LE(error(hidden, prompt.at("hidden")), kTolerance) << ids.size();
         ++compared;
       }
-      EXPECT_LE(worst(std::span(hidden).first(dim), prompt.at("cls")), kTolerance) << ids.size();
-      EXPECT_LE(worst(std::span(hidden).last(dim), prompt.at("last")), kTolerance) << ids.size();
+      EXPECT_LE(error(std::span(hidden).first(dim), prompt.at("cls")), kTolerance) << ids.size();
+      EXPECT_LE(error(std::span(hidden).last(dim), prompt.at("last")), kTolerance) << ids.size();
     }
   }
   EXPECT_GT(compared, 0u);
@@ -145,7 +156,7 @@ TEST_P(EncoderGolden, EmbeddingsMatchTransformers) {
     const auto vectors = (*embedder)->embed(inputs);
     ASSERT_TRUE(vectors.ok()) << vectors.error().message;
     for (size_t i = 0; i < inputs.size(); ++i)
-      EXPECT_LE(worst((*vectors)[i], expected[i]), kTolerance) << key << " " << inputs[i].size();
+      EXPECT_LE(error((*vectors)[i], expected[i]), kTolerance) << key << " " << inputs[i].size();
   }
 }
 
@@ -183,7 +194,7 @@ TEST_P(EncoderDecoderGolden, LogitsAndGreedyTokensMatchTransformers) {
       runner.encode();
       std::vector<float> logits = runner.step({static_cast<int>(length)});
       ASSERT_EQ(logits.size(), length * vocab);
-      EXPECT_LE(worst(std::span(logits).last(vocab), prompt.at("last_logits")), kTolerance);
+      EXPECT_LE(error(std::span(logits).last(vocab), prompt.at("last_logits")), kTolerance);
       ASSERT_EQ(logprobs.size() + 1, length);
       for (size_t i = 0; i + 1 < length; ++i) {
         const float* row = logits.data() + i * vocab;

@@ -181,7 +181,7 @@ class Table : public testing::Environment {
  public:
   static void add(const Golden& golden, const char* dtype, const Score& score) {
     char line[160];
-    std::snprintf(line, sizeof line, "%-36s %-6s %-9s %-9s %12.2e %12.2e %7d/%d%s\n", golden.name.c_str(),
+    std::snprintf(line, sizeof line, "%-36s %-9s %-9s %-9s %12.2e %12.2e %7d/%d%s\n", golden.name.c_str(),
                   golden.family.c_str(), golden.checkpoint_dtype.c_str(), dtype, score.logit_error,
                   score.logprob_error, score.greedy_right, score.greedy_decided,
                   testing::Test::HasFailure() ? "  FAILED" : "");
@@ -189,7 +189,7 @@ class Table : public testing::Environment {
   }
   void TearDown() override {
     if (lines().empty()) return;
-    std::printf("%-36s %-6s %-9s %-9s %12s %12s %10s\n%s", "fixture", "family", "stored", "run",
+    std::printf("%-36s %-9s %-9s %-9s %12s %12s %10s\n%s", "fixture", "family", "stored", "run",
                 "logit error", "logprob err", "greedy", lines().c_str());
   }
 

@@ -53,6 +53,8 @@ def perturb(model, generator, family):
             p.copy_(0.3 * noise)
         elif "q_norm" in name or "k_norm" in name:
             p.copy_(1.4 + shift + 0.3 * noise)  # scores of std 1.4^2: attention that is not nearly uniform
+        elif family in NORMS_FROM_ZERO and ("post_attention" in name or "post_feedforward" in name):
+            p.copy_(3.0 + shift + 0.5 * noise)  # what a block adds is to outweigh the scaled embedding
         elif "norm" in name:
             p.copy_(1.0 + shift + 0.3 * noise)
         elif last == "sinks":
