@@ -35,9 +35,12 @@ class LogitsProcessor {
                   std::span<const int32_t> end_tokens, const DecoderForcing* forcing = nullptr,
                   size_t max_tokens = 0);
 
-  /// The only tokens that may follow an answer of `answered` tokens, ascending and distinct; empty = all.
-  std::span<const int32_t> allowed(size_t answered) const {
-    return forced_ && answered + 1 == max_tokens_ ? std::span(&*forced_, 1) : std::span(allowed_);
+  /// The only tokens that may be drawn, ascending and distinct; empty = all.
+  std::span<const int32_t> allowed() const { return allowed_; }
+  /// The token that follows an answer of `answered` tokens whatever the logits, biases and masks say; nullopt
+  /// = it is drawn.
+  std::optional<int32_t> forced(size_t answered) const {
+    return answered + 1 == max_tokens_ ? forced_ : std::nullopt;
   }
   /// False: apply() never changes anything.
   bool active() const { return active_; }

@@ -204,7 +204,7 @@ TEST(LogitsProcessorTest, NothingToDoIsSaidSo) {
   p.allowed_token_ids = {3, 1, 3};
   const LogitsProcessor allowed(p, {}, {});
   EXPECT_FALSE(allowed.active());
-  EXPECT_EQ(Ids(allowed.allowed(0).begin(), allowed.allowed(0).end()), (Ids{1, 3}));
+  EXPECT_EQ(Ids(allowed.allowed().begin(), allowed.allowed().end()), (Ids{1, 3}));
 }
 
 TEST(LogitsProcessorTest, ATinyRepetitionPenaltyStaysFinite) {
@@ -238,9 +238,22 @@ TEST(LogitsProcessor, AppliesWhatTheModelsFilesForce) {
   constexpr float kOut = -std::numeric_limits<float>::infinity();
   EXPECT_EQ(after({0}), (std::vector<float>{1, kOut, kOut, 1, 1, 1}));
   EXPECT_EQ(after({0, 3}), (std::vector<float>{1, kOut, 1, 1, 1, 1}));
-  EXPECT_TRUE(processor.allowed(0).empty() && processor.allowed(1).empty());
-  ASSERT_EQ(processor.allowed(2).size(), 1u);
-  EXPECT_EQ(processor.allowed(2)[0], 4);
+  EXPECT_FALSE(processor.forced(0) || processor.forced(1));
+  EXPECT_EQ(processor.forced(2), 4);
+}
+
+// transformers forces last of all: over a least length, and over what the request allows.
+TEST(LogitsProcessor, WhatIsForcedGoesBeforeMasks) {
+  DecoderForcing forcing;
+  forcing.last = 1;
+  SamplingParams params;
+  params.min_tokens = 2;
+  params.stop_token_ids = {1};
+  params.allowed_token_ids = {{1, 2}};
+  LogitsProcessor processor(params, {{1}}, {}, &forcing, 2);
+  std::vector<float> logits = {5, 1, 2};
+  EXPECT_EQ(*Sampler().sample(logits, params, 1, 1, &processor, Ids{0}, 1), 2);
+  EXPECT_EQ(*Sampler().sample(logits, params, 1, 2, &processor, Ids{0, 2}, 1), 1);
 }
 
 }  // namespace
