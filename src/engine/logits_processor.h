@@ -38,7 +38,7 @@ class LogitsProcessor {
   /// What follows an answer of `answered` tokens, whatever else is asked for: forced_eos_token_id in the last
   /// place, as in transformers.
   std::optional<int32_t> forced(size_t answered) const {
-    return answered + 1 == max_tokens_ && forcing_ ? forcing_->last : std::nullopt;
+    return answered + 1 == max_tokens_ && force_last_ ? forcing_->last : std::nullopt;
   }
   /// The only tokens that may be drawn, ascending and distinct; empty = all.
   std::span<const int32_t> allowed() const { return allowed_; }
