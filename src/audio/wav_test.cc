@@ -12,8 +12,8 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 void put(Bytes& out, uint64_t value, size_t count) {
-  for (size_t i = 0; i < count; ++i)
-    out.push_back(static_cast<std::byte>(value >> (8 * i)));
+  for (size_t i = 0; i < count; ++i)  // more bytes than the value has: zeros
+    out.push_back(i < sizeof value ? static_cast<std::byte>(value >> (8 * i)) : std::byte{});
 }
 void put(Bytes& out, const char* text) {
   for (; *text; ++text)
