@@ -38,7 +38,7 @@ class LogitsProcessor {
   /// What follows an answer of `answered` tokens, whatever else is asked for: forced_eos_token_id in the last
   /// place, as in transformers.
   std::optional<int32_t> forced(size_t answered) const {
-    return answered + 1 == max_tokens_ && forcing_ ? forcing_->last : std::nullopt;
+    return answered + 1 == max_tokens_ && force_last_ ? forcing_->last : std::nullopt;
   }
   /// The only tokens that may be drawn, ascending and distinct; empty = all.
   std::span<const int32_t> allowed() const { return allowed_; }
@@ -69,6 +69,7 @@ class LogitsProcessor {
   bool penalises_ = false;
   size_t min_tokens_ = 0, max_tokens_ = 0;
   const DecoderForcing* forcing_ = nullptr;
+  bool force_last_ = false;
   float repetition_ = 1, frequency_ = 0, presence_ = 0;
   std::vector<int32_t> allowed_, ends_;
   std::vector<LogitBias> bias_;
