@@ -29,8 +29,16 @@ Result<int64_t> check_rows(const Engine& engine, RowSource& source, const Batch&
 
 Result<std::vector<int32_t>> prompt_ids(const Engine& engine, const InputRow& row, bool as_chat,
                                         const ChatRequest& defaults, const std::string& system) {
-  if (row.ids) return *row.ids;
-  if (!row.chat && !as_chat) return engine.tokenize(*row.text, true);
+  if (row.ids || (!row.chat && !as_chat)) {
+    if (!system.empty())
+      return invalid("a system message is part of a chat; give \"messages\", or --chat and a text");
+    if (!(defaults.tools.empty() && defaults.documents.empty() && defaults.template_kwargs.empty()))
+      return invalid(
+          "--tools, --documents and --template-kwargs are part of a chat; give \"messages\", or --chat and a "
+          "text");
+    if (row.ids) return *row.ids;
+    return engine.tokenize(*row.text, true);
+  }
   if (!engine.has_chat_template())
     return invalid("this model has no chat template; give plain prompts without --chat");
   ChatRequest request = row.chat ? *row.chat : ChatRequest{};
@@ -43,9 +51,27 @@ Result<std::vector<int32_t>> prompt_ids(const Engine& engine, const InputRow& ro
   return engine.tokenize(text, false);
 }
 
+BatchRunner::BatchRunner(Engine& engine, std::string what, int64_t rows, size_t window, Write write)
+    : engine_(engine),
+      progress_(std::move(what), rows),
+      window_(window),
+      write_(std::move(write)),
+      writer_([this] { write_rows(); }) {}
+
+BatchRunner::~BatchRunner() {
+  join(true);
+  for (const auto& row : rows_)
+    engine_.cancel(row->request);  // does nothing to one that is done
+  engine_.wait_idle();
+}
+
 Status BatchRunner::submit(GenerateRequest request, std::string name, std::string id_json) {
   const auto answers = static_cast<size_t>(std::clamp(request.sampling.n, 1, kMaxChoices));
-  FOVEA_RETURN_IF_ERROR(write_down_to(window_ > answers ? window_ - answers : 0));
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return failure_ || held_ == 0 || held_ + answers <= window_; });
+    if (failure_) return *failure_;
+  }
   auto row = std::make_unique<RowResult>();
   row->index = submitted_;
   row->name = std::move(name);
@@ -67,41 +93,68 @@ Status BatchRunner::submit(GenerateRequest request, std::string name, std::strin
   auto id = engine_.submit(std::move(request), std::move(sink));
   if (!id) return named(row->name, std::move(id).error());
   row->request = *id;
-  rows_.push_back(std::move(row));
-  held_ += answers;
   ++submitted_;
-  return {};
-}
-
-BatchRunner::~BatchRunner() {
-  for (const auto& row : rows_)
-    engine_.cancel(row->request);  // does nothing to one that is done
-  engine_.wait_idle();
-}
-
-bool BatchRunner::first_done() {
-  const std::lock_guard lock(mutex_);
-  return !rows_.empty() && rows_.front()->unfinished == 0;
-}
-
-Status BatchRunner::write_down_to(size_t most) {
-  while (held_ > most || first_done()) {
-    {
-      std::unique_lock lock(mutex_);
-      while (rows_.front()->unfinished > 0) {
-        changed_.wait_for(lock, std::chrono::milliseconds(200));
-        progress_.update(written_);
-      }
-    }
-    const std::unique_ptr<RowResult> row = std::move(rows_.front());
-    rows_.pop_front();
-    held_ -= row->choices.size();
-    ++written_;
-    for (Choice& choice : row->choices)
-      if (choice.last.finish == FinishReason::error) return named(row->name, std::move(choice.last.error));
-    FOVEA_RETURN_IF_ERROR(write_(*row));
+  {
+    const std::lock_guard lock(mutex_);
+    rows_.push_back(std::move(row));  // may be done already
+    held_ += answers;
   }
+  changed_.notify_all();
   return {};
+}
+
+Status BatchRunner::status() {
+  const std::lock_guard lock(mutex_);
+  if (failure_) return *failure_;
+  return {};
+}
+
+Status BatchRunner::drain() {
+  join(false);
+  return status();
+}
+
+void BatchRunner::join(bool abandon) {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    abandoned_ = abandon;
+  }
+  changed_.notify_all();
+  if (writer_.joinable()) writer_.join();
+}
+
+std::unique_ptr<RowResult> BatchRunner::next_done() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    if (abandoned_ || (closed_ && rows_.empty())) return nullptr;
+    if (!rows_.empty() && rows_.front()->unfinished == 0) break;
+    changed_.wait_for(lock, std::chrono::milliseconds(200));
+    progress_.update(written_);
+  }
+  std::unique_ptr<RowResult> row = std::move(rows_.front());
+  rows_.pop_front();
+  return row;
+}
+
+Status BatchRunner::write_row(RowResult& row) const {
+  for (Choice& choice : row.choices)
+    if (choice.last.finish == FinishReason::error) return named(row.name, std::move(choice.last.error));
+  return write_(row);
+}
+
+void BatchRunner::write_rows() {
+  while (const auto row = next_done()) {
+    const Status status = write_row(*row);
+    {
+      const std::lock_guard lock(mutex_);
+      held_ -= row->choices.size();
+      ++written_;
+      if (!status) failure_ = status.error();
+    }
+    changed_.notify_all();
+    if (!status) return;
+  }
 }
 
 Status run_batch(Engine& engine, RowSource& source, const Batch& batch, OutputFile& output) {
@@ -117,6 +170,8 @@ Status run_batch(Engine& engine, RowSource& source, const Batch& batch, OutputFi
                        return {};
                      });
   for (;;) {
+    while (!source.ready(100))  // who sends the rows may wait for one that has failed
+      FOVEA_RETURN_IF_ERROR(runner.status());
     FOVEA_TRY(row, source.next());
     if (!row) break;
     auto request = batch.request(*row);

@@ -5,6 +5,8 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <thread>
 
 #include "cli/json_io.h"
 #include "cli/output_file.h"
@@ -32,7 +34,8 @@ struct RowResult {
 };
 
 /// The prompt of a row as token ids: `as_chat` puts "prompt" and "text" through the chat template as a user
-/// turn. `defaults` stand in for what a conversation has no tools, documents or arguments of its own for.
+/// turn. `defaults` stand in for what a conversation has no tools, documents or arguments of its own for;
+/// they and `system` are errors for a row that is no conversation.
 Result<std::vector<int32_t>> prompt_ids(const Engine& engine, const InputRow& row, bool as_chat,
                                         const ChatRequest& defaults, const std::string& system);
 
@@ -41,32 +44,41 @@ class BatchRunner {
   using Write = std::function<Status(RowResult&)>;
 
   /// `rows`: how many come, for the progress bar; 0 = unknown. At most `window` answers are waited for or
-  /// held back for their turn (more if a single row has more).
-  BatchRunner(Engine& engine, std::string what, int64_t rows, size_t window, Write write)
-      : engine_(engine), progress_(std::move(what), rows), window_(window), write_(std::move(write)) {}
+  /// held back for their turn (more if a single row has more). `write` is called on a thread of its own, as
+  /// soon as a row's turn has come: who sends the rows may wait for an answer before sending the next.
+  BatchRunner(Engine& engine, std::string what, int64_t rows, size_t window, Write write);
   /// Whatever still runs is cancelled: nobody will ask for it.
   ~BatchRunner();
 
-  /// Submits a row; waits for earlier ones and writes them where the window is full. `name` stands before an
-  /// error of the row ("FILE line N"). An error of a row or of `write` ends the run.
+  /// Submits a row; waits where the window is full. `name` stands before an error of the row ("FILE line
+  /// N"). An error of a row or of `write` ends the run: it comes back from here or from drain().
   Status submit(GenerateRequest request, std::string name = {}, std::string id_json = {});
-  /// Waits for all that is left.
-  Status drain() { return write_down_to(0); }
+  /// What ended the run, if anything did.
+  Status status();
+  /// Waits for all that is left. Nothing may be submitted after.
+  Status drain();
 
  private:
-  /// Writes rows that are done, and waits for the first in line while more than `most` answers are held.
-  Status write_down_to(size_t most);
-  bool first_done();
+  void write_rows();
+  /// The next row in line, once it is done; null when no more is to be written.
+  std::unique_ptr<RowResult> next_done();
+  Status write_row(RowResult& row) const;
+  void join(bool abandon);
 
   Engine& engine_;
-  Progress progress_;
+  Progress progress_;  // the writer's
   const size_t window_;
   const Write write_;
-  std::deque<std::unique_ptr<RowResult>> rows_;  // submitted and not written, in order
-  size_t held_ = 0;                              // their answers
-  int64_t submitted_ = 0, written_ = 0;
-  std::mutex mutex_;  // of what sinks write: the results, until they are done
+  int64_t submitted_ = 0;
+
+  std::mutex mutex_;  // of all below, and of results until they are done
   std::condition_variable changed_;
+  std::deque<std::unique_ptr<RowResult>> rows_;  // submitted, and their turn has not come
+  size_t held_ = 0;                              // answers that are not written
+  int64_t written_ = 0;                          // rows
+  bool closed_ = false, abandoned_ = false;
+  std::optional<Error> failure_;  // of a row or of `write`
+  std::thread writer_;
 };
 
 /// Runs every row of `source` and writes a line for each. Where the source can be read twice, a first pass

@@ -38,7 +38,7 @@ Result<RowSource> rows_of(const EmbedFlags& flags) {
   if (!flags.input.empty()) {
     if (!flags.texts.empty())
       return invalid("--input " + flags.input + " has the texts already; give no others");
-    return RowSource::open(flags.input == "-" ? "/dev/stdin" : flags.input, RowKind::embed);
+    return RowSource::open(flags.input, RowKind::embed);
   }
   std::vector<InputRow> rows;
   for (const std::string& text : flags.texts) {
@@ -68,7 +68,7 @@ void describe(const EmbedInfo& info) {
                info.max_seq_len_why.c_str());
 }
 
-/// The next kSlice rows, or what is left; their ids go to `ids`.
+/// The next kSlice rows, or what is there: who sends them may wait for the vectors. Their ids go to `ids`.
 Result<std::vector<InputRow>> read_slice(const Embedder& embedder, RowSource& source, bool truncate,
                                          std::vector<std::vector<int32_t>>& ids) {
   std::vector<InputRow> rows;
@@ -84,6 +84,7 @@ Result<std::vector<InputRow>> read_slice(const Embedder& embedder, RowSource& so
     }
     ids.push_back(*std::move(of_row));
     rows.push_back(*std::move(row));
+    if (!source.ready(0)) break;
   }
   return rows;
 }

@@ -53,7 +53,12 @@ struct RequestMaker {
 Result<GenerateRequest> RequestMaker::operator()(const InputRow& row) const {
   GenerateRequest request;
   if (encoder.active()) {
-    if (flags.chat) return invalid("--chat: this model reads one text or sound, not a chat");
+    const TemplateFlags& given = flags.chat_template;
+    if (flags.chat || !flags.system.empty() ||
+        !(given.tools.empty() && given.documents.empty() && given.kwargs.empty()))
+      return invalid(
+          "--chat, --system, --tools, --documents and --template-kwargs: this model reads one text or sound, "
+          "not a chat; leave them out");
     FOVEA_RETURN_IF_ERROR(
         encoder.fill(engine, row, row.decoder_prompt.value_or(flags.decoder_prompt), request));
   } else {
@@ -116,13 +121,14 @@ Status stream_prompt(Engine& engine, const RequestMaker& make, const InputRow& r
   FOVEA_TRY(request, make(row));
   FOVEA_TRY(answer, stream_answer(engine, std::move(request), interrupt));
   const RequestOutput& last = answer.last;
-  const double decode = answer.seconds - answer.first_token_seconds;
-  std::fprintf(
-      stderr, "%d prompt tokens (%d cached), first token after %.1f ms; %d tokens, %.1f tokens/s (%s)\n",
-      last.prompt_tokens, last.cached_tokens, answer.first_token_seconds * 1e3, last.completion_tokens,
-      last.completion_tokens > 1 && decode > 0 ? (last.completion_tokens - 1) / decode
-                                               : last.completion_tokens / std::max(answer.seconds, 1e-9),
-      std::string(to_string(last.finish)).c_str());
+  // One token, or all in one piece, have no time between them.
+  const int later = last.completion_tokens - answer.first_tokens;
+  const double decode = answer.last_token_seconds - answer.first_token_seconds;
+  char rate[48] = "";
+  if (later > 0 && decode > 0) std::snprintf(rate, sizeof rate, ", then %.1f tokens/s", later / decode);
+  std::fprintf(stderr, "%d prompt tokens (%d cached), first token after %.1f ms%s; %d tokens (%s)\n",
+               last.prompt_tokens, last.cached_tokens, answer.first_token_seconds * 1e3, rate,
+               last.completion_tokens, std::string(to_string(last.finish)).c_str());
   if (last.finish == FinishReason::cancelled) return Error{ErrorCode::cancelled, "interrupted"};
   return {};
 }

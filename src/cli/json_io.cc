@@ -1,5 +1,8 @@
 #include "cli/json_io.h"
 
+#include <fcntl.h>
+#include <poll.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -293,6 +296,38 @@ json parse_strictly(const std::string& text, std::optional<std::string>& twice) 
   return json::parse(text, look, false);
 }
 
+/// Behind the string that begins at `at` of valid JSON.
+size_t string_end(std::string_view text, size_t at) {
+  for (++at; text[at] != '"'; ++at)
+    at += text[at] == '\\';
+  return at + 1;
+}
+
+/// A member's value as it is spelled in a valid JSON object: the library would round long numbers and sort
+/// the members of objects. "" when there is none.
+std::string_view raw_member(std::string_view object, std::string_view wanted) {
+  constexpr std::string_view kBetween = " \t\r,:";
+  size_t at = object.find('{') + 1;
+  for (;;) {
+    at = object.find_first_not_of(kBetween, at);
+    if (object[at] == '}') return {};
+    const size_t key_end = string_end(object, at);
+    const bool found = json::parse(object.substr(at, key_end - at)) == wanted;
+    const size_t begin = object.find_first_not_of(kBetween, key_end);
+    int depth = 0;
+    for (at = begin; depth > 0 || (object[at] != ',' && object[at] != '}');) {
+      if (object[at] == '"') {
+        at = string_end(object, at);
+        continue;
+      }
+      depth += object[at] == '[' || object[at] == '{';
+      depth -= object[at] == ']' || object[at] == '}';
+      ++at;
+    }
+    if (found) return object.substr(begin, object.find_last_not_of(" \t\r", at - 1) + 1 - begin);
+  }
+}
+
 std::string number_text(float value) {
   if (!std::isfinite(value)) return "null";
   char buffer[32];
@@ -373,7 +408,7 @@ Result<InputRow> parse_row(const std::string& line, const std::string& where, Ro
   if (twice) return bad(where, "the field " + shown(*twice) + " is given twice");
   FOVEA_RETURN_IF_ERROR(check_fields(row, where, kind));
   InputRow out;
-  if (row.contains("id")) out.id_json = row["id"].dump(-1, ' ', false, json::error_handler_t::replace);
+  if (row.contains("id")) out.id_json = raw_member(line, "id");
   FOVEA_RETURN_IF_ERROR(read_prompt(row, line, where, out));
   FOVEA_RETURN_IF_ERROR(read_sampling(row, where, out.sampling));
   FOVEA_RETURN_IF_ERROR(read_integer(row, "priority", where, std::numeric_limits<int>::min(), out.priority));
@@ -381,10 +416,14 @@ Result<InputRow> parse_row(const std::string& line, const std::string& where, Ro
   return out;
 }
 
-Result<RowSource> RowSource::open(const std::string& path, RowKind kind) {
+Result<RowSource> RowSource::open(const std::string& given, RowKind kind) {
+  const std::string path = given == "-" ? "/dev/stdin" : given;
   RowSource source({});
   FOVEA_TRY(file, open_input(path));
   source.file_ = std::move(file);
+  // Not blocking: a pipe's writer may be gone by now.
+  if (const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); fd >= 0)
+    source.watched_.reset(::fdopen(fd, "r"));
   source.path_ = path;
   source.kind_ = kind;
   return source;
@@ -408,6 +447,12 @@ Result<std::optional<InputRow>> RowSource::next() {
   if (file_.bad()) return io_error("cannot read " + path_ + " to its end");
   if (!any_) return invalid(path_ + " has no rows; each line must be one JSON object");
   return std::optional<InputRow>();
+}
+
+bool RowSource::ready(int milliseconds) {
+  if (!watched_ || file_.rdbuf()->in_avail() > 0) return true;
+  pollfd end = {::fileno(watched_.get()), POLLIN, 0};
+  return ::poll(&end, 1, milliseconds) != 0;
 }
 
 bool RowSource::rewind() {

@@ -1,7 +1,9 @@
 #pragma once
 // JSON lines in and out. The JSON library stays inside json_io.cc.
 #include <cstdint>
+#include <cstdio>
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -59,7 +61,7 @@ Result<InputRow> parse_row(const std::string& line, const std::string& where, Ro
 /// Where rows come from, one at a time.
 class RowSource {
  public:
-  /// A JSONL file; empty lines are skipped.
+  /// A JSONL file, "-" = standard input; empty lines are skipped.
   static Result<RowSource> open(const std::string& path, RowKind kind);
   explicit RowSource(std::vector<InputRow> rows) : rows_(std::move(rows)) {}
 
@@ -67,6 +69,8 @@ class RowSource {
   Result<std::optional<InputRow>> next();
   /// "FILE line N" for a row's errors; "" for one that is not of a file.
   std::string name(const InputRow& row) const;
+  /// Waits for the other end of a pipe, at most so long; true when next() has something to read, or the end.
+  bool ready(int milliseconds);
   /// Back to the first row; false where that can't be done (a pipe).
   bool rewind();
 
@@ -74,8 +78,14 @@ class RowSource {
   std::vector<InputRow> rows_;
   size_t at_ = 0;
 
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+
   std::string path_;
   std::ifstream file_;
+  std::unique_ptr<std::FILE, Close>
+      watched_;  // the same file, never read; null where it can't be opened twice
   RowKind kind_ = RowKind::generate;
   int64_t line_ = 0;
   bool any_ = false;

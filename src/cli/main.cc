@@ -3,6 +3,9 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <cstdio>
 #include <iostream>
 
@@ -14,6 +17,14 @@ namespace fovea::cli {
 namespace {
 
 constexpr int kBadInput = 2;
+
+/// The library takes what does not fit for the largest number.
+std::string check_uint64(const std::string& text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size()) return {};
+  return "Value " + text + " is no integer from 0 to " + std::to_string(UINT64_MAX);
+}
 
 void add_model_flags(CLI::App& app, ModelFlags& f) {
   app.add_option(
@@ -55,9 +66,12 @@ void add_model_flags(CLI::App& app, ModelFlags& f) {
   app.add_flag("--disable-radix-cache,--no-enable-prefix-caching", f.no_prefix_cache, "Reuse no prefixes");
   app.add_option("--threads", f.threads, "Threads (default: one per usable CPU)")->check(CLI::Range(1, 1024));
   app.add_option("--seed", f.seed, "Seed of sampling and of dummy weights")
-      ->check(CLI::NonNegativeNumber)
+      ->check(check_uint64)
       ->capture_default_str();
   app.add_flag("--dummy-weights", f.dummy_weights, "Random weights from config.json alone");
+}
+
+void add_json_flag(CLI::App& app, ModelFlags& f) {
   app.add_flag("--json", f.json, "Results as JSON");
 }
 
@@ -140,14 +154,13 @@ struct Flags {
 
 void add_generate(CLI::App& root, GenerateFlags& f) {
   auto& app = *root.add_subcommand("generate", "Complete prompts");
-  app.add_option("prompts", f.prompts, "Prompts");
-  app.add_option("--prompt,-p", f.prompts, "A prompt (repeatable)")->allow_extra_args(false);
+  // One option: of two with the same variable the later would win.
+  app.add_option("prompts,--prompt,-p", f.prompts, "Prompts (repeatable)");
   app.add_option("--prompt-file", f.prompt_file, "A file that is one prompt");
-  app.add_option(
-      "--input", f.input,
-      "JSON lines, each with \"prompt\", \"messages\" or \"ids\", optionally \"id\", and what else "
-      "a request has: tools, documents, chat_template_kwargs, " +
-          request_fields());
+  app.add_option("--input", f.input,
+                 "JSON lines (- = standard input), each with \"prompt\", \"messages\", \"ids\" or \"audio\", "
+                 "optionally \"id\", and what else a request has: tools, documents, chat_template_kwargs, " +
+                     request_fields());
   app.add_option("--output", f.output, "JSON lines, in the order of the input (default: standard output)");
   app.add_option("--audio", f.audio, "A WAV file that the model hears (Whisper; repeatable)")
       ->allow_extra_args(false);
@@ -166,6 +179,7 @@ void add_generate(CLI::App& root, GenerateFlags& f) {
       ->check(CLI::Range(-1, 1 << 30));
   add_template_flags(app, f.model, f.chat_template);
   add_max_logprobs(app, f.model);
+  add_json_flag(app, f.model);
   add_model_flags(app, f.model);
   add_sampling_flags(app, f.sampling, f.model);
 }
@@ -184,7 +198,10 @@ void add_chat(CLI::App& root, ChatFlags& f) {
 
 void add_score(CLI::App& root, ScoreFlags& f) {
   auto& app = *root.add_subcommand("score", "Log probabilities of given texts");
-  app.add_option("--input", f.input, "JSON lines, each with \"text\" or \"ids\"")->required();
+  app.add_option(
+         "--input", f.input,
+         "JSON lines, each with \"text\", \"ids\" or \"messages\", and optional \"id\"; - = standard input")
+      ->required();
   app.add_option("--output", f.output, "JSON lines (default: standard output)");
   app.add_option("--prompt-logprobs", f.prompt_logprobs, "Also so many most probable tokens; -1 = all")
       ->check(CLI::Range(-1, 1 << 30));
@@ -219,9 +236,7 @@ void add_embed(CLI::App& root, EmbedFlags& f) {
       ->check(CLI::Range(1, 1 << 30));
   app.add_option("--threads", f.model.threads, "Threads (default: one per usable CPU)")
       ->check(CLI::Range(1, 1024));
-  app.add_option("--seed", f.model.seed, "Seed of dummy weights")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  app.add_option("--seed", f.model.seed, "Seed of dummy weights")->check(check_uint64)->capture_default_str();
   app.add_flag("--dummy-weights", f.model.dummy_weights, "Random weights from config.json alone");
 }
 
@@ -237,6 +252,7 @@ void add_bench(CLI::App& root, Flags& f) {
       ->check(CLI::Range(2, 1 << 24))
       ->capture_default_str();
   model.add_option("--batch", f.bench_model.batch)->check(CLI::Range(1, 4096))->capture_default_str();
+  add_json_flag(model, f.bench_model.model);
   add_model_flags(model, f.bench_model.model);
   auto& attention =
       *bench.add_subcommand("attention", "CPU_ATTN against the FMA peak and the read bandwidth");
@@ -276,6 +292,40 @@ void add_bench(CLI::App& root, Flags& f) {
   machine.add_flag("--json", f.bench_machine.json);
 }
 
+/// The library takes a positional "[a,b]" for two; it doesn't where something follows the bracket.
+constexpr char kNoList = '\x1f';
+
+/// Arguments as the library wants them: the last one first.
+std::vector<std::string> arguments(int argc, char** argv) {
+  std::vector<std::string> out(argv + 1, argv + argc);
+  for (std::string& argument : out)
+    if (argument.starts_with('[')) argument += kNoList;
+  std::reverse(out.begin(), out.end());
+  return out;
+}
+
+std::string without_mark(std::string value) {
+  if (value.starts_with('[') && value.ends_with(kNoList)) value.pop_back();
+  return value;
+}
+
+/// Takes values as they were given. An empty one is mostly a shell variable that is not set, and the library
+/// takes it for a flag not given: it is refused.
+void check_values(CLI::App& app) {
+  constexpr std::string_view kMayBeEmpty[] = {"prompts", "--prompt", "texts", "--system"};
+  for (CLI::Option* option : app.get_options()) {
+    option->transform(without_mark);
+    const auto is = [option](std::string_view name) { return option->check_name(std::string(name)); };
+    if (option->get_type_size_max() == 0 || std::any_of(std::begin(kMayBeEmpty), std::end(kMayBeEmpty), is))
+      continue;
+    option->check([](const std::string& value) -> std::string {
+      return value.empty() ? "the value is empty; give one, or leave the flag out" : "";
+    });
+  }
+  for (CLI::App* command : app.get_subcommands({}))
+    check_values(*command);
+}
+
 /// The deepest command that was named.
 const CLI::App* active(const CLI::App* app) {
   for (;;) {
@@ -297,8 +347,8 @@ int report(const std::string& message) {
 int report_unknown(const CLI::App& root) {
   const CLI::App* app = active(&root);
   const auto extras = root.remaining(true);
-  std::string given = extras.empty() ? "argument" : extras.front();
-  given = given.substr(0, given.find('='));
+  const std::string first = extras.empty() ? "" : without_mark(extras.front());
+  const std::string given = first.substr(0, first.find('='));
   std::vector<std::string> names;
   for (const CLI::Option* option : app->get_options())
     for (const std::string& name : option->get_lnames())
@@ -306,7 +356,8 @@ int report_unknown(const CLI::App& root) {
   for (const CLI::App* sub : app->get_subcommands({}))
     names.push_back(sub->get_name());
   const std::string_view near = nearest_name(given, {names.begin(), names.end()});
-  return report(std::string(given.front() == '-' ? "unknown flag " : "unknown argument ") + given +
+  return report(std::string(given.starts_with('-') ? "unknown flag " : "unknown argument ") +
+                (given.empty() ? "\"\"" : given) +
                 (near.empty() ? "" : "; did you mean " + std::string(near) + "?") + " (" + command_name(app) +
                 " --help lists what is allowed)");
 }
@@ -368,8 +419,9 @@ int run(int argc, char** argv) {
   add_score(root, flags.score);
   add_embed(root, flags.embed);
   add_bench(root, flags);
+  check_values(root);
   try {
-    root.parse(argc, argv);
+    root.parse(arguments(argc, argv));
   } catch (const CLI::ExtrasError&) {
     return report_unknown(root);
   } catch (const CLI::Success& done) {  // --help, --version

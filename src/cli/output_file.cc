@@ -73,6 +73,7 @@ OutputFile::~OutputFile() {
 void OutputFile::line(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stream());
   std::fputc('\n', stream());
+  if (temporary_.empty()) std::fflush(stream());  // who reads may wait for the line
 }
 
 Status OutputFile::commit() {

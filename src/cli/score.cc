@@ -5,6 +5,7 @@ namespace fovea::cli {
 namespace {
 
 Result<GenerateRequest> make_request(const Engine& engine, const InputRow& row, const ScoreFlags& flags) {
+  if (row.audio) return invalid("\"audio\" has no tokens to score; give \"text\" or \"ids\"");
   GenerateRequest request;
   FOVEA_TRY(ids, prompt_ids(engine, row, false, {}, ""));
   request.prompt_ids = std::move(ids);

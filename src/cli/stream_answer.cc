@@ -14,11 +14,17 @@ Result<StreamedAnswer> stream_answer(Engine& engine, GenerateRequest request, In
   interrupt.take();  // one that came before is not meant for this answer
   const auto start = Clock::now();
   FOVEA_TRY(id, engine.submit(std::move(request), [&](const RequestOutput& output) {
+    // By tokens and before anything is written: text may be held back, and a terminal may be slow.
+    if (const double now = seconds_since(start); output.completion_tokens > 0) {
+      if (answer.first_tokens == 0) {
+        answer.first_token_seconds = now;
+        answer.first_tokens = output.completion_tokens;
+      }
+      answer.last_token_seconds = now;
+    }
     std::fwrite(output.text.data(), 1, output.text.size(), stdout);
     std::fflush(stdout);
     answer.text += output.text;
-    if (answer.first_token_seconds == 0 && output.completion_tokens > 0)
-      answer.first_token_seconds = seconds_since(start);
     if (output.finish == FinishReason::none) return;
     answer.last = output;
     const std::lock_guard lock(mutex);
@@ -32,7 +38,6 @@ Result<StreamedAnswer> stream_answer(Engine& engine, GenerateRequest request, In
       if (interrupt.take()) engine.cancel(id);
   }
   engine.wait_idle();  // the sink has returned
-  answer.seconds = seconds_since(start);
   std::fputc('\n', stdout);
   std::fflush(stdout);
   if (answer.last.finish == FinishReason::error) return answer.last.error;

@@ -183,8 +183,7 @@ class WordPieceStage final : public PieceStage<WordPieceStage> {
     first_ = false;
   }
   std::string middle(std::string piece) const override {
-    return cleaned(!prefix_.empty() && piece.starts_with(prefix_) ? piece.substr(prefix_.size())
-                                                                  : " " + piece);
+    return cleaned(piece.starts_with(prefix_) ? piece.substr(prefix_.size()) : " " + piece);
   }
 
  private:

@@ -11,6 +11,13 @@
 namespace fovea::text {
 namespace {
 
+// Real stages replace a character by another; one that doubles the text, ten times over, would fill the
+// memory.
+constexpr size_t kMaxGrowth = 256;
+constexpr size_t kMaxStages = 64;  // each calls the next; real chains have five
+
+static_assert(kMaxGrowth >= kMaxInsertedBytes, "one stage alone is allowed");
+
 // What a byte-level token spells; a spelling with characters outside the alphabet stands for itself.
 std::string byte_level_bytes(std::string_view token, bool is_added) {
   if (is_added) return std::string(token);
@@ -30,6 +37,10 @@ Result<size_t> count_field(const Json& spec, std::string_view key) {
 }  // namespace
 
 Status TokenDecoder::add_stage(const Json& spec, const std::string& type) {
+  if (stages_.size() == kMaxStages) {
+    return invalid("tokenizer.json: decoder has more than " + std::to_string(kMaxStages) +
+                   " stages; remove those that do nothing");
+  }
   if (type == "ByteLevel") {
     if (!stages_.empty())
       return unsupported("tokenizer.json: decoder ByteLevel must be the first of a Sequence");
@@ -52,8 +63,15 @@ Status TokenDecoder::add_stage(const Json& spec, const std::string& type) {
       return invalid("tokenizer.json: decoder Replace has a text of " + std::to_string(bytes) +
                      " bytes; at most " + std::to_string(kMaxInsertedBytes) + " are allowed");
     }
-    if (!pattern.literal()->empty())
+    if (const size_t bytes = pattern.literal()->size(); bytes > 0) {
+      growth_ *= std::max<size_t>(1, (content.size() + bytes - 1) / bytes);
+      if (growth_ > kMaxGrowth) {
+        return invalid("tokenizer.json: the decoder's Replace stages make a text up to " +
+                       std::to_string(growth_) + " times longer; at most " + std::to_string(kMaxGrowth) +
+                       " times is allowed, since stages multiply each other");
+      }
       stages_.push_back(make_replace_stage(*pattern.literal(), std::move(content)));
+    }
   } else if (type == "Strip") {
     FOVEA_TRY(character, string_field(spec, "tokenizer.json: decoder Strip", "content", " "));
     if (count_code_points(character) != 1) {

@@ -67,6 +67,7 @@ class TokenDecoder {
 
   bool byte_level_ = false;
   bool whole_text_ = false;  // pieces are fused so far
+  size_t growth_ = 1;        // how many times longer the Replace stages so far can make a text
   std::vector<std::unique_ptr<DecoderStage>> stages_;
 };
 

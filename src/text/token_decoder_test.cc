@@ -53,6 +53,7 @@ TEST(TokenDecoder, Metaspace) {
 TEST(TokenDecoder, WordPiece) {
   EXPECT_EQ(steps(R"({"type":"WordPiece"})", {"##a", "##b", "c", ".", "####"}), "##a|b| c|.|##|");
   EXPECT_EQ(steps(R"({"type":"WordPiece","prefix":"@","cleanup":false})", {"a", "@b", "."}), "a|b| .|");
+  EXPECT_EQ(steps(R"({"type":"WordPiece","prefix":""})", {"a", "b"}), "a|b|") << "every token has it";
 }
 
 TEST(TokenDecoder, BpeSuffix) {
@@ -104,6 +105,21 @@ TEST(TokenDecoder, BytesInTheMiddleOfAText) {
   EXPECT_EQ(bytes(sequence(R"({"type":"Fuse"},)" + std::string(kStrip)), " a"), " a");
   EXPECT_EQ(bytes("null", "a"), " a");
   EXPECT_EQ(parse(R"({"type":"ByteLevel"})")->token_bytes("caf\u00e9", true), "caf\u00e9");
+}
+
+TEST(TokenDecoder, LongOrMultiplyingChainsAreErrors) {
+  const std::string doubling = R"({"type":"Replace","pattern":{"String":"a"},"content":"aa"})";
+  std::string stages = doubling;
+  for (int i = 1; i < 8; ++i)
+    stages += "," + doubling;
+  auto decoder = parse(sequence(stages));
+  ASSERT_TRUE(decoder) << decoder.error().message;
+  EXPECT_EQ(decoder->token_bytes("a", false).size(), 256u);
+  EXPECT_NE(error_of(sequence(stages + "," + doubling)).find("up to 512 times longer"), std::string::npos);
+  std::string many = R"({"type":"Fuse"})";
+  for (int i = 1; i < 300'000; ++i)
+    many += R"(,{"type":"Fuse"})";
+  EXPECT_NE(error_of(sequence(many)).find("more than 64 stages"), std::string::npos);
 }
 
 TEST(TokenDecoder, BadSettingsAreErrors) {

@@ -12,6 +12,8 @@ constexpr double kUnkPenalty = 10.0;
 // Real scores are log probabilities above -100. Sums over a whole text must stay exact enough to compare, and
 // never reach infinity.
 constexpr double kMaxScore = 1e6;
+// A text takes time proportional to its length times the longest token's; real tokens have at most some 50.
+constexpr size_t kMaxTokenBytes = 1024;
 
 ByteTrie trie_of(const Vocabulary& vocabulary) {
   std::vector<std::pair<std::string_view, int32_t>> keys;
@@ -107,6 +109,11 @@ Result<std::unique_ptr<TokenModel>> parse_unigram(const Json& spec) {
     if (!std::isfinite(score) || std::abs(score) > kMaxScore) {
       return invalid(std::string(kPath) + "[" + std::to_string(id) + "] has the score " + value->describe() +
                      "; scores between -1000000 and 1000000 are allowed");
+    }
+    if (token->size() > kMaxTokenBytes) {
+      return invalid(std::string(kPath) + "[" + std::to_string(id) + "] has a token of " +
+                     std::to_string(token->size()) + " bytes; at most " + std::to_string(kMaxTokenBytes) +
+                     " are allowed");
     }
     entries.push_back({*token, static_cast<int32_t>(id)});
     scores.push_back(score);

@@ -117,6 +117,7 @@ TEST(Unigram, BadTablesAreErrors) {
   expect(R"({"unk_id":0,"vocab":[["a",1e300]]})", "scores between");
   expect(R"({"unk_id":0,"vocab":[["a",-1000001]]})", "scores between");
   expect(R"({"unk_id":0,"vocab":[["a",0],["a",1]]})", "appears twice");
+  expect(R"({"unk_id":0,"vocab":[[")" + std::string(1025, 'a') + R"(",0]]})", "a token of 1025 bytes");
   for (const char* id : {"1", "-1", "null", "\"0\"", "0.5", "99999999999"})
     expect(R"({"vocab":[["a",0]],"unk_id":)" + std::string(id) + "}", "an index into model.vocab is needed");
   expect(R"({"vocab":[["a",0]]})", "unk_id is missing");

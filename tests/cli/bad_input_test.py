@@ -80,13 +80,23 @@ class BadInput(unittest.TestCase):
     def test_no_command(self):
         self.refuse(["--help"])
 
+    def test_flags_that_a_command_has_no_use_for(self):
+        self.refuse(["unknown flag --json"], "chat", "--json")
+        self.refuse(["unknown flag --json"], "score", "--input", "/dev/null", "--json")
+        self.refuse(['unknown argument ""'], "chat", "")
+
     def test_values_of_flags(self):
         self.refuse(["--threads"], "generate", "--threads", "0", "x")
-        self.refuse(["--seed"], "generate", "--seed", "-1", "x")
+        self.refuse(["--seed", "18446744073709551615"], "generate", "--seed", "-1", "x")
+        self.refuse(["--seed", "18446744073709551616"], "generate", "--seed", "18446744073709551616", "x")
+        for flag in ["--stop", "--bad-word", "--model", "--input", "--output", "--tools", "--stop-token-id", "--temperature", "--page-size"]:
+            self.refuse([flag], "generate", flag, "", "x")
+        self.refuse(["the value is empty"], "generate", "--model", "", "x")
         self.refuse(["--temperature"], "generate", "--temperature", "warm", "x")
         self.refuse(["--dtype", "float8", "bfloat16"], "generate", "--dtype", "float8", "x")
         self.refuse(["int3", "float16"], "generate", "--kv-cache-dtype", "int3", "x")
         self.refuse(["fp8_e4m3?", "int8_per_token_head"], "generate", "--kv-cache-dtype", "fp8_e4m", "x")
+        self.refuse(["--scheduling-policy lifo", "fcfs, priority"], "generate", "--scheduling-policy", "lifo", "x")
         self.refuse(["--kv-layout hdn", "x_packed"], "generate", "--kv-layout", "hdn", "x")
 
     def test_no_prompt(self):
@@ -157,8 +167,13 @@ class BadInput(unittest.TestCase):
         broken = json.loads(json.dumps(tokenizer))
         broken["model"]["merges"].append(["no-such-token", "either"])
         self.refuse_model(["tokenizer.json", "no-such-token"], tokenizer__json=json.dumps(broken))
+        broken["model"] = {"type": "Bigram", "vocab": {}}
+        self.refuse_model(["tokenizer.json", '"Bigram" is not supported', "Unigram"], tokenizer__json=json.dumps(broken))
         broken["model"] = {"type": "Unigram", "vocab": []}
-        self.refuse_model(["tokenizer.json", "Unigram"], tokenizer__json=json.dumps(broken))
+        self.refuse_model(["tokenizer.json", "model.vocab"], tokenizer__json=json.dumps(broken))
+        bomb = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 256}
+        tokenizer["decoder"] = {"type": "Sequence", "decoders": [tokenizer["decoder"], *[bomb] * 4]}
+        self.refuse_model(["tokenizer.json", "times longer"], tokenizer__json=json.dumps(tokenizer))
 
     def test_template_that_loops(self):
         template = "{% for a in range(10000) %}{% for b in range(10000) %}{% for c in range(10000) %}x{% endfor %}{% endfor %}{% endfor %}"
@@ -234,6 +249,8 @@ class BadInput(unittest.TestCase):
             '{"prompt": "x", "min_tokens": -1}': '"min_tokens" is -1',
             '{"prompt": "x", "min_tokens": 9, "max_tokens": 8}': "min_tokens is 9; it must be at most max_tokens, which is 8",
             '{"prompt": "x", "n": 0}': '"n" is 0',
+            '{"prompt": "x", "priority": 1}': "start with --scheduling-policy priority",
+            '{"prompt": "x", "priority": 1e3}': '"priority" is 1000.0; allowed are integers',
             '{"prompt": "x", "n": 1000000000, "temperature": 1}': "n is 1000000000; it must be 1 to 128",
             '{"prompt": "x", "n": 2, "temperature": 0}': "give a temperature above 0, or n = 1",
             '{"prompt": "x", "logprobs": 21}': "logprobs is 21; it must be at most 20 (--max-logprobs raises this)",
@@ -307,6 +324,20 @@ class BadInput(unittest.TestCase):
         self.refuse(["no token is left", "min_tokens"], "generate", "--json", "--allowed-token-id", str(self.end_token()),
                     "--min-tokens", "2", "x")
 
+    def test_a_row_that_fails_ends_the_run_while_its_sender_waits(self):
+        row = {"prompt": "x", "allowed_token_ids": [self.end_token()], "min_tokens": 2}
+        process = subprocess.Popen([PROGRAM, "generate", "--input", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, bufsize=0)
+        try:
+            process.stdin.write(json.dumps(row).encode() + b"\n")  # and stays open
+            self.assertEqual(process.wait(timeout=60), 2)
+            self.assertIn(b"no token is left", process.stderr.read())
+        finally:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                stream.close()
+
     def end_token(self):
         with open(os.path.join(DEMO, "config.json")) as file:
             end = json.load(file)["eos_token_id"]
@@ -332,6 +363,9 @@ class BadInput(unittest.TestCase):
         self.refuse(["folder"], "generate", "--prompt-file", self.folder)
         self.refuse(["--input"], "generate", "--input", source, "and a prompt")
         self.refuse(["--chat"], "generate", "--system", "Be brief.", "x")
+        self.refuse(["in.jsonl line 1", "part of a chat"], "generate", "--input", source, "--system", "Be brief.")
+        self.refuse(["/dev/stdin line 1", "--tools"], "generate", "--input", "-", "--template-kwargs", "{}", stdin='{"ids": [1]}\n')
+        self.refuse(["line 1", "no tokens to score"], "score", "--input", "-", stdin='{"audio": "a.wav"}\n')
         # Before the model is looked at.
         self.refuse(["it is a folder"], "score", "--model", "/no/model", "--input", source, "--output", self.folder)
         self.assertEqual(os.listdir(self.folder), ["in.jsonl"], "something half-written")

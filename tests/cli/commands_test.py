@@ -41,6 +41,14 @@ class Commands(unittest.TestCase):
         self.assertRegex(result.stderr, r"decode: CPU_ATTN .*\n")
         self.assertIn("tokens/s", result.stderr)
 
+    def test_prompts_are_taken_as_they_are(self):
+        prompts = ["[1, 2]", "a,b", "", "%d", "-x"]
+        given = run("generate", "--json", "-n", "1", "--system", "", "--", *prompts).stdout.splitlines()
+        rows = self.rows("generate", [{"prompt": prompt, "max_tokens": 1} for prompt in prompts])
+        self.assertEqual([json.loads(line) for line in given], rows)
+        mixed = run("generate", "--json", "-p", prompts[0], "-n", "1", prompts[1], "--prompt", "", "--prompt", "%d", "-p", "-x").stdout.splitlines()
+        self.assertEqual([json.loads(line) for line in mixed], rows)
+
     def test_named_pair_is_what_runs(self):
         result = run("generate", "--attn", "CPU_ATTN,TORCH_NATIVE", "--temperature", "0", "-n", "4", "1 + 2 =")
         self.assertRegex(result.stderr, r"prefill: CPU_ATTN .*\n")
@@ -61,6 +69,14 @@ class Commands(unittest.TestCase):
         self.assertEqual([row["id"] for row in out], [row["id"] for row in rows])
         self.assertEqual([row["completion_tokens"] for row in out], [row["max_tokens"] for row in rows])
         self.assertTrue(all(row["finish_reason"] == "length" for row in out))
+
+    def test_ids_are_copied_to_the_letter(self):
+        ids = ["12345678901234567890123", "1.00", "1e5", "-0", '{"b": [1, {"a": "}, \\\\\\""}], "a": "\\u00e9\\ud83d\\ude00"}', '"x\\\\"', "null", "[ ]", "true"]
+        forms = ['{"prompt": "x", "max_tokens": 1, "id": %s}', '{"id":%s ,"prompt":"x","max_tokens":1}', ' { "max_tokens" : 1 , "\\u0069d" : %s , "prompt":"\\\\\\"{"} ']
+        rows = [(form % value, value) for form in forms for value in ids]
+        out = subprocess.run([PROGRAM, "generate", "--input", "-"], input="".join(row + "\n" for row, _ in rows), capture_output=True, text=True)
+        for line, (row, value) in zip(out.stdout.splitlines(), rows, strict=True):
+            self.assertIn(f'"id": {value}, "text"', line, row)
 
     def test_seed_decides_and_company_does_not(self):
         row = {"prompt": "Once", "seed": 7, "max_tokens": 12}
@@ -193,6 +209,50 @@ class Commands(unittest.TestCase):
             few, many = peak(50, pipe), peak(1500, pipe)  # 75 MB of rows
             self.assertLess(many - few, 20000, "KiB")
 
+    def test_who_sends_rows_may_wait_for_each_answer(self):
+        for command in ["generate", "score"]:
+            process = subprocess.Popen([PROGRAM, command, "--input", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                       stderr=subprocess.DEVNULL, bufsize=0)
+            try:
+                for index in range(3):
+                    row = {"ids": [5, 6 + index]} | ({"max_tokens": 2} if command == "generate" else {})
+                    process.stdin.write(json.dumps(row).encode() + b"\n")
+                    self.assertTrue(select.select([process.stdout], [], [], 60)[0], "no answer while the input is open")
+                    self.assertEqual(json.loads(process.stdout.readline())["index"], index)
+                process.stdin.close()
+                self.assertEqual(process.stdout.read(), b"")
+                self.assertEqual(process.wait(timeout=60), 0)
+            finally:
+                process.kill()
+                process.wait()
+                process.stdin.close()
+                process.stdout.close()
+
+    def test_stats_count_what_ran(self):
+        result = run("generate", "--stats", "--json", "--ignore-eos", "-n", "5", "Once upon a time")
+        row = json.loads(result.stdout)
+        self.assertRegex(result.stderr, rf"steps: 5 in .* s; {row['prompt_tokens']} prefill and 4 decode tokens, ")
+        self.assertRegex(result.stderr, r"pages: \d+, of them \d+ cached and \d+ free; 0 preemptions; 0 of "
+                         rf"{row['prompt_tokens']} prompt tokens cached\n")
+        self.assertRegex(result.stderr, r"time to the next token: p50 [\d.]+ ms, p99 [\d.]+ ms, longest [\d.]+ ms\n")
+        self.assertNotIn("steps:", run("generate", "-n", "5", "Once upon a time").stderr)
+
+    def test_priority_decides_who_is_served_first(self):
+        # The first row holds the only place. Of the two that wait, the later one finds the other's prompt in the cache.
+        prompt = {"ids": list(range(10, 90)), "max_tokens": 1}
+        long = {"prompt": "x", "max_tokens": 600, "ignore_eos": True}
+        for policy, priorities, first, last in [("fcfs", (0, 0), 1, 2), ("priority", (5, -5), 2, 1), ("priority", (-5, 5), 1, 2)]:
+            rows = [long, *({**prompt, "priority": priority} for priority in priorities)]
+            out = self.rows("generate", rows, "--max-running-requests", "1", "--scheduling-policy", policy)
+            self.assertEqual(out[first]["cached_tokens"], 0, policy)
+            self.assertGreater(out[last]["cached_tokens"], 0, policy)
+
+    def test_the_rate_is_that_of_tokens_behind_the_first(self):
+        one = run("generate", "--ignore-eos", "-n", "1", "Once").stderr.splitlines()[-1]
+        self.assertRegex(one, r"first token after [\d.]+ ms; 1 tokens \(length\)$")
+        many = run("generate", "--ignore-eos", "-n", "9", "Once").stderr.splitlines()[-1]
+        self.assertRegex(many, r"first token after [\d.]+ ms, then [\d.]+ tokens/s; 9 tokens \(length\)$")
+
     def test_rows_stay_in_order_when_few_may_wait(self):
         rows = [{"prompt": f"{n} + 1 =", "id": n, "max_tokens": 1 + (n * 7) % 13, "n": 1 + n % 3} for n in range(60)]
         out = self.rows("generate", rows, "--temperature", "1", "--ignore-eos", "--max-running-requests", "2")
@@ -247,7 +307,8 @@ class Commands(unittest.TestCase):
             ended = run("chat", "--messages", messages, "--print-prompt", "--no-generation-prompt", "--system", "Be brief.")
             self.assertIn("Be brief.", ended.stdout)
             self.assertFalse(ended.stdout.endswith("<|assistant|>"))
-            rows = self.rows("generate", [{"messages": json.load(open(calls)), "tools": tools, "max_tokens": 1}], "--chat-template",
+            call = {"role": "assistant", "tool_calls": tools, "content": None}
+            rows = self.rows("generate", [{"messages": [call], "tools": tools, "max_tokens": 1}], "--chat-template",
                              "{{ messages[0] | tojson }}{{ tools | tojson }}")
             self.assertGreater(rows[0]["prompt_tokens"], 10)
 

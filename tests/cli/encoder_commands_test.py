@@ -6,6 +6,7 @@ Usage: encoder_commands_test.py PROGRAM GOLDENS
 import json
 import math
 import os
+import select
 import shutil
 import struct
 import subprocess
@@ -58,6 +59,22 @@ class Embed(unittest.TestCase):
             first = first or out
             self.assertEqual(out, first)
 
+    def test_who_sends_texts_may_wait_for_each_vector(self):
+        process = subprocess.Popen([PROGRAM, "embed", "--model", XLM_ROBERTA, "--input", "-"], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0)
+        try:
+            for index in range(3):
+                process.stdin.write(json.dumps({"input": f"text {index}"}).encode() + b"\n")
+                self.assertTrue(select.select([process.stdout], [], [], 60)[0], "no vector while the input is open")
+                self.assertEqual(json.loads(process.stdout.readline())["index"], index)
+            process.stdin.close()
+            self.assertEqual(process.wait(timeout=60), 0)
+        finally:
+            process.kill()
+            process.wait()
+            process.stdin.close()
+            process.stdout.close()
+
     def test_texts_are_normalised_when_asked(self):
         result = run("embed", "--model", XLM_ROBERTA, "--normalize", "--pooling", "last", "one text", "another")
         for row in rows_of(result):
@@ -86,10 +103,15 @@ class Embed(unittest.TestCase):
 class EncoderDecoder(unittest.TestCase):
     def test_bart_continues_as_transformers(self):
         prompts = [p for p in golden(BART) if len(p["ids"]) == 1]
-        stdin = lines({"token_ids": p["encoder_ids"], "max_tokens": len(p["greedy"])} for p in prompts)
+        # One more: the last place is for the end token that the model's files force.
+        stdin = lines({"token_ids": p["encoder_ids"], "max_tokens": len(p["greedy"]) + 1} for p in prompts)
         out = rows_of(run("generate", "--model", BART, "--input", "/dev/stdin", "--temperature", "0", "--ignore-eos", stdin=stdin))
         compared = 0
+        with open(os.path.join(BART, "generation_config.json")) as file:
+            last = json.load(file)["forced_eos_token_id"]
         for row, prompt in zip(out, prompts, strict=True):
+            self.assertEqual(len(row["token_ids"]), len(prompt["greedy"]) + 1)
+            self.assertEqual(row["token_ids"][-1], last)
             for got, want, gap in zip(row["token_ids"], prompt["greedy"], prompt["gaps"]):
                 if gap <= 2e-3:
                     break
