@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "model/mapped_file.h"
 
@@ -86,11 +87,16 @@ double read_sample(Bytes data, size_t at, const Format& f) {
   return static_cast<double>(value >= half ? value - 2 * half : value) / static_cast<double>(half);
 }
 
-Result<Audio> read_samples(Bytes data, const Format& f, const std::string& name) {
+Result<Audio> read_samples(Bytes data, const Format& f, const std::string& name,
+                           std::optional<int> most_seconds) {
   const size_t block = f.channels * f.sample_bytes();
   if (data.size() % block != 0)
     return invalid(name + ": its data chunk of " + std::to_string(data.size()) +
                    " bytes isn't a whole number of " + std::to_string(block) + "-byte frames");
+  const size_t seconds = (data.size() / block + f.sample_rate - 1) / f.sample_rate;
+  if (most_seconds && std::cmp_greater(seconds, *most_seconds))
+    return invalid(name + ": it is " + std::to_string(seconds) + " seconds long; this model hears " +
+                   std::to_string(*most_seconds) + " seconds: cut it into pieces");
   Audio audio;
   audio.sample_rate = static_cast<int>(f.sample_rate);
   audio.samples.resize(data.size() / block);
@@ -108,7 +114,7 @@ Result<Audio> read_samples(Bytes data, const Format& f, const std::string& name)
 
 }  // namespace
 
-Result<Audio> parse_wav(Bytes bytes, const std::string& name) {
+Result<Audio> parse_wav(Bytes bytes, const std::string& name, std::optional<int> most_seconds) {
   if (bytes.size() < 12 || tag_at(bytes, 0) != "RIFF" || tag_at(bytes, 8) != "WAVE")
     return unsupported(name + ": not a WAV file (RIFF ... WAVE)" + kConvert);
   // The RIFF size is not looked at: writers that never came back to it leave 0 or 2^32 - 1 there.
@@ -128,7 +134,7 @@ Result<Audio> parse_wav(Bytes bytes, const std::string& name) {
       format = read;
     } else if (tag == "data") {
       if (!format) return invalid(name + ": its data chunk comes before any fmt chunk");
-      return read_samples(chunk, *format, name);
+      return read_samples(chunk, *format, name, most_seconds);
     }
     at += chunk.size();
     if (chunk.size() % 2 == 1 && at < bytes.size()) ++at;  // chunks begin at even bytes
@@ -136,9 +142,9 @@ Result<Audio> parse_wav(Bytes bytes, const std::string& name) {
   return invalid(name + ": it has no data chunk; was it cut off?");
 }
 
-Result<Audio> load_wav(const std::string& path) {
+Result<Audio> load_wav(const std::string& path, std::optional<int> most_seconds) {
   FOVEA_TRY(file, MappedFile::open(path));
-  return parse_wav(file.bytes(), path);
+  return parse_wav(file.bytes(), path, most_seconds);
 }
 
 }  // namespace fovea

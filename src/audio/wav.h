@@ -1,6 +1,7 @@
 #pragma once
 // WAV files: samples as fp32 in [-1, 1], mixed down to one channel.
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,8 +16,10 @@ struct Audio {
 };
 
 /// RIFF WAVE with PCM of 8, 16, 24 or 32 bits or float of 32 or 64, one or two channels. Anything else, and
-/// chunks that don't fit the file, are errors. `name` is for messages.
-Result<Audio> parse_wav(std::span<const std::byte> bytes, const std::string& name);
-Result<Audio> load_wav(const std::string& path);
+/// chunks that don't fit the file, are errors, and so is sound of more than `most_seconds`: a file of hours
+/// is refused before it is widened. `name` is for messages.
+Result<Audio> parse_wav(std::span<const std::byte> bytes, const std::string& name,
+                        std::optional<int> most_seconds = {});
+Result<Audio> load_wav(const std::string& path, std::optional<int> most_seconds = {});
 
 }  // namespace fovea

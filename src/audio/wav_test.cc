@@ -132,6 +132,14 @@ TEST(Wav, BrokenFilesAreRefusedByName) {
   EXPECT_TRUE(says(error_of(no_format), "before any fmt chunk"));
 }
 
+TEST(Wav, RefusesSoundThatIsTooLong) {
+  const Bytes three_seconds = make({.rate = 2, .data = words({1, 2, 3, 4, 5}, 2)});  // the third one begun
+  EXPECT_TRUE(parse_wav(three_seconds, "a.wav", 3).ok());
+  const auto refused = parse_wav(three_seconds, "a.wav", 2);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_TRUE(says(refused.error().message, "it is 3 seconds long; this model hears 2 seconds: cut it"));
+}
+
 TEST(Wav, EveryCutIsAnErrorOrShorter) {
   const Bytes whole = make({.data = words({1, 2, 3, 4}, 2), .other_chunk = true});
   for (size_t size = 0; size < whole.size(); ++size) {

@@ -7,7 +7,7 @@ namespace fovea::cli {
 namespace {
 
 Result<std::vector<float>> features_of(const std::string& path, const LogMelConfig& config) {
-  FOVEA_TRY(audio, load_wav(path));
+  FOVEA_TRY(audio, load_wav(path, config.chunk_length));
   if (audio.sample_rate != config.sample_rate)
     return unsupported(path + ": its sample rate is " + std::to_string(audio.sample_rate) +
                        " Hz; this model hears " + std::to_string(config.sample_rate) +

@@ -240,6 +240,8 @@ TEST(LogitsProcessor, AppliesWhatTheModelsFilesForce) {
   EXPECT_EQ(after({0, 3}), (std::vector<float>{1, kOut, 1, 1, 1, 1}));
   EXPECT_FALSE(processor.forced(0) || processor.forced(1));
   EXPECT_EQ(processor.forced(2), 4);
+  params.ignore_eos = true;
+  EXPECT_FALSE(LogitsProcessor(params, {}, {}, &forcing, 3).forced(2));
 }
 
 TEST(LogitsProcessor, AForcedEndTokenComesWhateverElseKeepsItOut) {

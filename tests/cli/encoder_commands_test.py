@@ -107,6 +107,7 @@ class EncoderDecoder(unittest.TestCase):
         out = rows_of(run("generate", "--model", BART, "--input", "/dev/stdin", "--temperature", "0", "--ignore-eos", stdin=stdin))
         compared = 0
         for row, prompt in zip(out, prompts, strict=True):
+            self.assertEqual(len(row["token_ids"]), len(prompt["greedy"]))
             for got, want, gap in zip(row["token_ids"], prompt["greedy"], prompt["gaps"]):
                 if gap <= 2e-3:
                     break
