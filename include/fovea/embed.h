@@ -24,8 +24,8 @@ struct EmbedConfig {
   std::string model;  ///< a directory in Hugging Face format, or a hub id found in the local cache
   std::optional<DType> dtype;
   AttentionConfig attention;
-  /// nullopt = what the model's sentence-transformers files say (modules.json, 1_Pooling/config.json);
-  /// without them mean for an encoder, last for a decoder.
+  /// nullopt = what the model's sentence-transformers files say (modules.json, 1_Pooling/config.json), mean
+  /// where they say nothing.
   std::optional<Pooling> pooling;
   /// Whether vectors are divided by their length. nullopt = whether modules.json has a Normalize module.
   std::optional<bool> normalize;

@@ -24,9 +24,7 @@ std::string human(double value) {
 std::string describe_start(const EngineInfo& info) {
   char kv[160];
   std::snprintf(kv, sizeof kv, "KV cache: %lld tokens, %.2f sequences of the longest length (%d)",
-                static_cast<long long>(info.kv_tokens),
-                static_cast<double>(info.kv_tokens) / static_cast<double>(std::max(1, info.max_seq_len)),
-                info.max_seq_len);
+                static_cast<long long>(info.kv_tokens), info.kv_sequences, info.max_seq_len);
   std::string text = explain(info.selection);
   if (!text.empty() && text.back() != '\n') text += '\n';
   text +=

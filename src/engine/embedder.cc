@@ -6,6 +6,7 @@
 
 #include "attention/phased.h"
 #include "base/log.h"
+#include "engine/check_range.h"
 #include "engine/ragged_batch.h"
 #include "engine/sentence_transformers.h"
 #include "fovea/attention_backend.h"
@@ -15,14 +16,6 @@
 
 namespace fovea {
 namespace {
-
-constexpr int kMaxThreads = 1024, kMaxBatchedTokens = 1 << 20;
-
-Status check_range(const char* name, int64_t value, int64_t low, int64_t high) {
-  if (value >= low && value <= high) return {};
-  return invalid(std::string(name) + " is " + std::to_string(value) + "; it must be " + std::to_string(low) +
-                 " to " + std::to_string(high));
-}
 
 /// Rows in [first, last) of hidden [rows, dim] as one vector, summed in fp64 in order.
 std::vector<float> pool_rows(const float* hidden, int64_t first, int64_t last, size_t dim, Pooling pooling) {
@@ -114,6 +107,7 @@ Status EmbedderImpl::choose_outputs(const EmbedConfig& config) {
   info_.pooling = config.pooling.value_or(files.pooling.value_or(Pooling::mean));
   info_.pooling_why = config.pooling  ? "given: --pooling"
                       : files.pooling ? "the model's modules.json"
+                      : files.present ? "the default of encoders; the model's modules.json has no Pooling"
                                       : "the default of encoders; the model has no modules.json";
   info_.normalize = config.normalize.value_or(files.normalize);
   return choose_length(config, files.max_seq_len);

@@ -118,6 +118,9 @@ TEST_F(EmbedderTest, DefaultsComeFromTheModelsFiles) {
   EXPECT_EQ(make()->info().pooling, Pooling::mean);
   EXPECT_FALSE(make()->info().normalize);
   EXPECT_EQ(make()->info().max_seq_len, 20);
+  EXPECT_NE(make()->info().pooling_why.find("the model has no modules.json"), std::string::npos);
+  dir_.write("modules.json", R"([{"path": "", "type": "a.Transformer"}])");
+  EXPECT_NE(make()->info().pooling_why.find("modules.json has no Pooling"), std::string::npos);
   std::filesystem::create_directories(dir_.path() + "/1_Pooling");
   dir_.write("modules.json",
              R"([{"path": "", "type": "a.Transformer"}, {"path": "1_Pooling", "type": "a.Pooling"},

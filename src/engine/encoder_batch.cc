@@ -1,7 +1,6 @@
 #include "engine/encoder_batch.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace fovea {
 
@@ -10,16 +9,14 @@ void EncoderBatch::build(std::span<const ScheduledChunk> chunks, int page_size,
   ids_.clear();
   features_.clear();
   cross_slots_.clear();
-  lens_.clear();
+  rows_.clear();
   cross_lens_.clear();
-  offsets_.assign(1, 0);
   size_t stride = 1;
   for (const ScheduledChunk& chunk : chunks) {
     if (chunk.encode) add_input(*chunk.sequence, page_size);
     cross_lens_.push_back(chunk.sequence->encoder_len());
     stride = std::max(stride, chunk.sequence->cross_pages.size());
   }
-  fill_self();
   // Entries past a sequence's end keep what an earlier step left: nobody reads them.
   cross_table_.resize(std::max(cross_table_.size(), stride * chunks.size()));
   for (size_t b = 0; b < chunks.size(); ++b)
@@ -40,29 +37,14 @@ void EncoderBatch::add_input(const Sequence& sequence, int page_size) {
     const int64_t page = sequence.cross_pages[static_cast<size_t>(row / page_size)];
     cross_slots_.push_back(page * page_size + row % page_size);
   }
-  lens_.push_back(input.rows);
-  offsets_.push_back(offsets_.back() + input.rows);
-}
-
-void EncoderBatch::fill_self() {
-  const auto stride = static_cast<size_t>(lens_.empty() ? 0 : *std::ranges::max_element(lens_));
-  rows_.resize(std::max(rows_.size(), stride * lens_.size()));
-  for (size_t b = 0; b < lens_.size(); ++b) {
-    const auto begin = rows_.begin() + static_cast<std::ptrdiff_t>(b * stride);
-    std::iota(begin, begin + lens_[b], offsets_[b]);
-  }
-  self_ = {};
-  self_.q_offsets = offsets_;
-  self_.kv_lens = lens_;
-  self_.page_table = std::span(rows_).first(stride * lens_.size());
-  self_.page_table_stride = static_cast<int64_t>(stride);
+  rows_.add(input.rows);
 }
 
 EncodeInput EncoderBatch::input() const {
   EncodeInput input;
   input.token_ids = ids_;
   input.features = features_;
-  input.offsets = offsets_;
+  input.offsets = rows_.offsets();
   input.cross_slots = cross_slots_;
   return input;
 }

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/ragged_batch.h"
 #include "engine/sequence.h"
 #include "fovea/attention_backend.h"
 #include "model/model.h"
@@ -16,9 +17,9 @@ class EncoderBatch {
   void build(std::span<const ScheduledChunk> chunks, int page_size, std::span<const int32_t> q_offsets);
 
   /// Whether a sequence of the step has to be encoded first.
-  bool encodes() const { return offsets_.size() > 1; }
+  bool encodes() const { return !rows_.empty(); }
   /// The encoder's own attention: keys and values are the step's rows, a view with page_size 1.
-  const BatchMeta& self_meta() const { return self_; }
+  BatchMeta self_meta() const { return rows_.meta(); }
   /// The decoder's rows over the encoders' keys.
   const BatchMeta& cross_meta() const { return cross_; }
   /// All but `attention` and `kv`.
@@ -26,14 +27,13 @@ class EncoderBatch {
 
  private:
   void add_input(const Sequence& sequence, int page_size);
-  void fill_self();
 
-  std::vector<int32_t> ids_, offsets_;
+  RaggedBatch rows_;  // of the encoder
+  std::vector<int32_t> ids_;
   std::vector<float> features_;
   std::vector<int64_t> cross_slots_;
-  std::vector<int32_t> lens_, rows_;  // of the encoder's attention: lengths, row ids [B, longest]
   std::vector<int32_t> cross_lens_, cross_table_;
-  BatchMeta self_, cross_;
+  BatchMeta cross_;
 };
 
 }  // namespace fovea

@@ -10,6 +10,7 @@
 #include "base/dtype_names.h"
 #include "base/log.h"
 #include "engine/chat_prompt.h"
+#include "engine/check_range.h"
 #include "engine/core.h"
 #include "engine/engine_impl.h"
 #include "engine/kv_sizing.h"
@@ -21,14 +22,6 @@ namespace {
 
 // Logits of a step that scores prompts: enough rows to keep the last matrix product busy, a bounded buffer.
 constexpr int64_t kMaxLogitsBytes = int64_t{64} << 20;
-
-constexpr int kMaxThreads = 1024;
-
-Status check_range(const char* name, int64_t value, int64_t low, int64_t high) {
-  if (value >= low && value <= high) return {};
-  return invalid(std::string(name) + " is " + std::to_string(value) + "; it must be " + std::to_string(low) +
-                 " to " + std::to_string(high));
-}
 
 /// Keys that a query sees at most in every layer, its own included; 0 = in some layer all.
 int window_of(const ModelConfig& config) {
@@ -146,7 +139,7 @@ Status EngineImpl::open(const EngineConfig& config, const BackendRegistry& regis
 Status EngineImpl::check_config(const EngineConfig& config) {
   FOVEA_RETURN_IF_ERROR(check_range("the number of threads", config.threads, 0, kMaxThreads));
   FOVEA_RETURN_IF_ERROR(check_range("max_running_requests", config.max_running_requests, 1, 1 << 16));
-  FOVEA_RETURN_IF_ERROR(check_range("max_batched_tokens", config.max_batched_tokens, 1, 1 << 20));
+  FOVEA_RETURN_IF_ERROR(check_range("max_batched_tokens", config.max_batched_tokens, 1, kMaxBatchedTokens));
   FOVEA_RETURN_IF_ERROR(check_range("max_logprobs", config.max_logprobs, -1, 1 << 30));
   return {};
 }
@@ -281,6 +274,7 @@ Status EngineImpl::make_kv_cache(const EngineConfig& config) {
   kv_ = std::make_unique<KvCache>(std::move(cache));
   executor_->set_kv_cache(*kv_);
   info_.kv_tokens = pages * kv.page_size;
+  info_.kv_sequences = static_cast<double>(pages) / static_cast<double>(sizing.sequence_pages);
   info_.kv_bytes = pages * sizing.bytes_per_page;
   info_.kv_bytes_per_token = sizing.bytes_per_page / kv.page_size;
   return {};
@@ -298,8 +292,7 @@ void EngineImpl::log_start() const {
   }
   log_kv_scales();
   FOVEA_LOG(info) << "KV cache: " << info_.kv_tokens << " tokens, " << std::fixed << std::setprecision(2)
-                  << static_cast<double>(info_.kv_tokens) / info_.max_seq_len
-                  << " sequences of the longest length (" << info_.max_seq_len << ")";
+                  << info_.kv_sequences << " sequences of the longest length (" << info_.max_seq_len << ")";
   if (scheduler_config_.window > 0) {
     FOVEA_LOG(info) << "sliding window of " << scheduler_config_.window
                     << " tokens in all layers: a sequence holds at most "

@@ -67,9 +67,9 @@ Status Executor::plan(const BatchBuilder& batch, Stream& stream) {
     const bool cross = group.spec.type == AttentionType::encoder_decoder;
     const bool self = group.spec.type == AttentionType::encoder;
     if (self && !batch.encoder().encodes()) continue;
-    const BatchMeta& meta = self    ? batch.encoder().self_meta()
-                            : cross ? batch.encoder().cross_meta()
-                                    : batch.meta();
+    const BatchMeta meta = self    ? batch.encoder().self_meta()
+                           : cross ? batch.encoder().cross_meta()
+                                   : batch.meta();
     FOVEA_RETURN_IF_ERROR(group.attention.plan(group.spec, group.limits, meta, self ? 0 : batch.num_decodes(),
                                                group.workspace, stream));
   }

@@ -52,7 +52,7 @@ LogitsProcessor::LogitsProcessor(const SamplingParams& params, std::vector<std::
       min_tokens_(static_cast<size_t>(params.min_tokens)),
       max_tokens_(max_tokens),
       forcing_(forcing),
-      forced_(forcing ? forcing->last : std::nullopt),
+      force_last_(forcing != nullptr && !params.ignore_eos),
       repetition_(params.repetition_penalty),
       frequency_(params.frequency_penalty),
       presence_(params.presence_penalty),

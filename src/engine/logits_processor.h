@@ -35,13 +35,13 @@ class LogitsProcessor {
                   std::span<const int32_t> end_tokens, const DecoderForcing* forcing = nullptr,
                   size_t max_tokens = 0);
 
+  /// What follows an answer of `answered` tokens, whatever else is asked for: forced_eos_token_id in the last
+  /// place, as in transformers.
+  std::optional<int32_t> forced(size_t answered) const {
+    return answered + 1 == max_tokens_ && force_last_ ? forcing_->last : std::nullopt;
+  }
   /// The only tokens that may be drawn, ascending and distinct; empty = all.
   std::span<const int32_t> allowed() const { return allowed_; }
-  /// The token that follows an answer of `answered` tokens whatever the logits, biases and masks say; nullopt
-  /// = it is drawn.
-  std::optional<int32_t> forced(size_t answered) const {
-    return answered + 1 == max_tokens_ ? forced_ : std::nullopt;
-  }
   /// False: apply() never changes anything.
   bool active() const { return active_; }
 
@@ -69,7 +69,7 @@ class LogitsProcessor {
   bool penalises_ = false;
   size_t min_tokens_ = 0, max_tokens_ = 0;
   const DecoderForcing* forcing_ = nullptr;
-  std::optional<int32_t> forced_;  // in the last place
+  bool force_last_ = false;
   float repetition_ = 1, frequency_ = 0, presence_ = 0;
   std::vector<int32_t> allowed_, ends_;
   std::vector<LogitBias> bias_;

@@ -242,18 +242,19 @@ TEST(LogitsProcessor, AppliesWhatTheModelsFilesForce) {
   EXPECT_EQ(processor.forced(2), 4);
 }
 
-// transformers forces last of all: over a least length, and over what the request allows.
-TEST(LogitsProcessor, WhatIsForcedGoesBeforeMasks) {
+TEST(LogitsProcessor, AForcedEndTokenComesWhateverElseKeepsItOut) {
   DecoderForcing forcing;
-  forcing.last = 1;
+  forcing.last = 4;
+  forcing.suppressed = {4};
   SamplingParams params;
-  params.min_tokens = 2;
-  params.stop_token_ids = {1};
-  params.allowed_token_ids = {{1, 2}};
-  LogitsProcessor processor(params, {{1}}, {}, &forcing, 2);
-  std::vector<float> logits = {5, 1, 2};
-  EXPECT_EQ(*Sampler().sample(logits, params, 1, 1, &processor, Ids{0}, 1), 2);
-  EXPECT_EQ(*Sampler().sample(logits, params, 1, 2, &processor, Ids{0, 2}, 1), 1);
+  params.min_tokens = 3;  // as many as there is room for
+  params.allowed_token_ids = {1, 2};
+  LogitsProcessor processor(params, {}, Ids{4}, &forcing, 3);
+  std::vector<float> logits(6, 1.0f);
+  EXPECT_NE(*Sampler().sample(logits, params, 1, 2, &processor, Ids{0, 1}, 1), 4);
+  const auto last = Sampler().sample(logits, params, 1, 3, &processor, Ids{0, 1, 2}, 1);
+  ASSERT_TRUE(last.ok()) << last.error().message;
+  EXPECT_EQ(*last, 4);
 }
 
 }  // namespace

@@ -18,27 +18,24 @@ class RaggedBatch {
   void add(int rows) {
     offsets_.push_back(offsets_.back() + rows);
     lengths_.push_back(rows);
+    while (static_cast<int>(rows_.size()) < offsets_.back())
+      rows_.push_back(static_cast<int32_t>(rows_.size()));
   }
-  int num_rows() const { return offsets_.back(); }
+  bool empty() const { return lengths_.empty(); }
   const std::vector<int32_t>& offsets() const { return offsets_; }
 
-  /// Valid until the next call of anything that isn't const.
-  BatchMeta meta() {
-    const size_t stride = static_cast<size_t>(*std::max_element(lengths_.begin(), lengths_.end()));
-    pages_.resize(std::max(pages_.size(), stride * lengths_.size()));
-    for (size_t b = 0; b < lengths_.size(); ++b)
-      for (int32_t i = 0; i < lengths_[b]; ++i)
-        pages_[b * stride + static_cast<size_t>(i)] = offsets_[b] + i;
+  /// Valid until the next call of clear() or add().
+  BatchMeta meta() const {
     BatchMeta meta;
-    meta.q_offsets = offsets_;
+    meta.q_offsets = meta.kv_indptr = offsets_;
     meta.kv_lens = lengths_;
-    meta.page_table = std::span(pages_).first(stride * lengths_.size());
-    meta.page_table_stride = static_cast<int64_t>(stride);
+    meta.kv_indices = std::span(rows_).first(static_cast<size_t>(offsets_.back()));
     return meta;
   }
 
  private:
-  std::vector<int32_t> offsets_ = {0}, lengths_, pages_;
+  std::vector<int32_t> offsets_ = {0}, lengths_;
+  std::vector<int32_t> rows_;  // 0, 1, ...: a row is a page
 };
 
 }  // namespace fovea

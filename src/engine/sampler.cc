@@ -73,8 +73,8 @@ Result<int32_t> Sampler::sample(std::span<float> logits, const SamplingParams& p
                                 std::span<const int32_t> tokens, size_t prompt_len) {
   Scan found = scan(logits);
   if (!found.valid) return Error{ErrorCode::internal, kBadLogits};
-  if (const auto forced = processor ? processor->forced(tokens.size() - prompt_len) : std::nullopt)
-    return *forced;
+  if (processor)
+    if (const auto forced = processor->forced(tokens.size() - prompt_len)) return *forced;
   const bool changes = processor && processor->active();
   const auto allowed = processor ? processor->allowed() : std::span<const int32_t>();
   if (changes) processor->apply(tokens, prompt_len, logits, edits_);

@@ -102,14 +102,13 @@ class PagedFakeModel {
   /// The rows of the encoder's attention are those of the input, each sequence over its own.
   void encode(const EncoderBatch& batch) {
     const EncodeInput input = batch.input();
-    const BatchMeta& meta = batch.self_meta();
+    const BatchMeta meta = batch.self_meta();
     EXPECT_LE(input.offsets.back(), config_.max_encoder_rows());
     EXPECT_EQ(input.cross_slots.size(), static_cast<size_t>(input.offsets.back()));
     EXPECT_EQ(meta.num_seqs() + 1, static_cast<int>(input.offsets.size()));
     for (int b = 0; b < meta.num_seqs(); ++b)
       for (int row = 0; row < meta.kv_lens[static_cast<size_t>(b)]; ++row)
-        EXPECT_EQ(meta.page_table[static_cast<size_t>(b * meta.page_table_stride + row)],
-                  input.offsets[static_cast<size_t>(b)] + row);
+        EXPECT_EQ(meta.pages(b)[row], input.offsets[static_cast<size_t>(b)] + row);
     for (size_t row = 0; row < input.cross_slots.size(); ++row)
       slots_[static_cast<size_t>(input.cross_slots[row])] = input.token_ids[row];
   }

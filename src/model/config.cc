@@ -89,7 +89,12 @@ void read_forced_prompt(Fields& fields, std::vector<std::pair<int, int32_t>>& ou
 /// What generate() forces or forbids in an encoder-decoder model's answers.
 void read_forcing(Fields& fields, ModelConfig& c) {
   const auto one = [&](const char* key, std::optional<int32_t>& id) {
-    if (const auto ids = fields.token_ids(key); !ids.empty()) id = ids.front();
+    const auto ids = fields.token_ids(key);
+    if (ids.empty()) return;
+    id = ids.front();
+    if (*id >= c.vocab_size)
+      fields.refuse(key,
+                    "the model's ids are 0 to " + std::to_string(c.vocab_size - 1) + " (vocab_size - 1)");
   };
   one("decoder_start_token_id", c.decoder_start_token_id);
   one("forced_bos_token_id", c.forcing.first);

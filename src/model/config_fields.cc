@@ -33,8 +33,8 @@ void read_llama3(Fields& rope, RopeConfig& out) {
   out.low_freq_factor = rope.number("low_freq_factor", 1e-6, 1e6);
   out.high_freq_factor = rope.number("high_freq_factor", 1e-6, 1e6);
   out.original_max_position = rope.integer("original_max_position_embeddings", 1, kMaxLength);
-  if (out.high_freq_factor <= out.low_freq_factor)
-    rope.refuse("high_freq_factor", "it must be above low_freq_factor");
+  if (out.high_freq_factor < out.low_freq_factor)
+    rope.refuse("high_freq_factor", "it must be low_freq_factor or more");
 }
 
 void read_yarn(Fields& rope, ModelConfig& c, RopeConfig& out) {

@@ -1,11 +1,11 @@
 #include "model/decoder.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "base/check.h"
 #include "kernels/cpu/ops.h"
+#include "model/keep_rows.h"
 #include "model/rope.h"
 
 namespace fovea {
@@ -62,7 +62,6 @@ class Decoder final : public Model {
  private:
   const PackedMatrix& head() const { return weights_.lm_head ? *weights_.lm_head : weights_.embedding; }
   void embed(std::span<const int32_t> ids, ThreadPool& pool);
-  int64_t keep_rows(std::span<const int32_t> kept, int64_t rows);
   const float* branch_input(const Norm& norm, int64_t rows, ThreadPool& pool);
   void add_branch(const Norm& norm, int64_t rows, ThreadPool& pool);
   void write_logits(int64_t rows, float* logits, ThreadPool& pool);
@@ -79,7 +78,6 @@ class Decoder final : public Model {
   float* branch_ = nullptr;  // [T, hidden] output of attention or MLP
   LayerScratch scratch_;
   std::vector<int32_t> row_ids_;
-  ThreadPool serial_{1};  // for row operations called from inside a parallel region
 };
 
 int64_t Decoder::reserve(int max_tokens, int max_logit_rows) {
@@ -138,11 +136,11 @@ void Decoder::forward(const ForwardInput& input, float* logits, Stream& stream) 
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     const DecoderLayer& layer = weights_.layers[i];
     layer.attention.attend(config_, static_cast<int>(i), branch_input(layer.attention_input_norm, rows, pool),
-                           input, scratch_, serial_, stream);
-    // After the last attention, rows without wanted logits have no use.
-    if (i + 1 == weights_.layers.size()) rows = keep_rows(input.logit_rows, rows);
-    layer.attention.out.forward(scratch_.heads, layer.attention.out.weight.k(), rows, branch_,
-                                config_.hidden_size, pool);
+                           input, scratch_, stream);
+    const int64_t heads = layer.attention.out.weight.k();
+    if (i + 1 == weights_.layers.size())
+      rows = keep_rows(input.logit_rows, rows, {{x_, config_.hidden_size}, {scratch_.heads, heads}});
+    layer.attention.out.forward(scratch_.heads, heads, rows, branch_, config_.hidden_size, pool);
     add_branch(layer.attention_output_norm, rows, pool);
     const float* mlp_input = branch_input(layer.mlp_input_norm, rows, pool);
     if (const auto* dense = std::get_if<GatedMlp>(&layer.mlp))
@@ -163,24 +161,6 @@ void Decoder::embed(std::span<const int32_t> ids, ThreadPool& pool) {
       weights_.embedding.unpack_row(ids[static_cast<size_t>(row)], x_ + row * hidden);
   });
   if (config_.embedding_scale != 1.0f) scale_rows(x_, hidden, config_.embedding_scale, rows, hidden, pool);
-}
-
-/// Moves the residual and attention rows `kept` (of `rows`) to the front, in order; returns how many there
-/// are.
-int64_t Decoder::keep_rows(std::span<const int32_t> kept, int64_t rows) {
-  const int64_t hidden = config_.hidden_size,
-                heads = static_cast<int64_t>(config_.num_heads) * config_.head_dim;
-  int64_t to = 0;
-  for (const int32_t from : kept) {
-    FOVEA_CHECK(from >= to && from < rows);  // strictly ascending: a row never moves backwards
-    if (from != to) {
-      std::memcpy(x_ + to * hidden, x_ + from * hidden, static_cast<size_t>(hidden) * sizeof(float));
-      std::memcpy(scratch_.heads + to * heads, scratch_.heads + from * heads,
-                  static_cast<size_t>(heads) * sizeof(float));
-    }
-    ++to;
-  }
-  return to;
 }
 
 /// What a branch is computed from: the residual stream, normed where the placement says so.

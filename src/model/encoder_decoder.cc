@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "kernels/cpu/ops.h"
+#include "model/keep_rows.h"
 
 namespace fovea {
 namespace {
@@ -51,7 +52,6 @@ class EncoderDecoder final : public Model {
                      ThreadPool& pool);
   void embed_input(const EncodeInput& input, ThreadPool& pool);
   void write_cross(const EncodeInput& input, int64_t rows, Stream& stream);
-  int64_t keep_rows(std::span<const int32_t> kept, int64_t rows);
   void normalize(const BiasedNorm& norm, int64_t rows, ThreadPool& pool);
 
   ModelConfig config_;
@@ -169,8 +169,7 @@ void EncoderDecoder::forward(const ForwardInput& input, float* logits, Stream& s
     const CrossDecoderLayer& layer = weights_.decoder[static_cast<size_t>(i)];
     runner.self_attention(layer.attention, i, input);
     runner.cross_attention(layer.cross, i, layers + i, input);
-    // After the last attention, rows without wanted logits have no use.
-    if (i + 1 == layers) rows = keep_rows(input.logit_rows, rows);
+    if (i + 1 == layers) rows = keep_rows(input.logit_rows, rows, {{scratch_.x, config_.hidden_size}});
     runner.feed_forward(layer.mlp, rows);
   }
   normalize(weights_.decoder_final_norm, rows, pool);
@@ -207,20 +206,6 @@ void EncoderDecoder::add_positions(const PackedMatrix& table, int64_t rows, cons
         x[i] += position[i];
     }
   });
-}
-
-/// Moves the residual rows `kept` (of `rows`) to the front, in order; returns how many there are.
-int64_t EncoderDecoder::keep_rows(std::span<const int32_t> kept, int64_t rows) {
-  const int64_t hidden = config_.hidden_size;
-  int64_t to = 0;
-  for (const int32_t from : kept) {
-    FOVEA_CHECK(from >= to && from < rows);  // strictly ascending: a row never moves backwards
-    if (from != to)
-      std::memcpy(scratch_.x + to * hidden, scratch_.x + from * hidden,
-                  static_cast<size_t>(hidden) * sizeof(float));
-    ++to;
-  }
-  return to;
 }
 
 void EncoderDecoder::normalize(const BiasedNorm& norm, int64_t rows, ThreadPool& pool) {

@@ -313,6 +313,23 @@ TEST(EncoderDecoderConfig, ReadsWhatGenerateForces) {
       << beyond.error().message;
 }
 
+TEST(EncoderDecoderConfig, RefusesForcedTokensThatTheModelLacks) {
+  const std::string bart = config_json(kVariants[0]);
+  const int vocab = parse_model_config(bart, "", "m")->vocab_size;
+  for (const std::string key : {"decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id"}) {
+    const auto with = [&](int id) {
+      return parse_model_config(bart, "{\"" + key + "\": " + std::to_string(id) + "}", "m");
+    };
+    EXPECT_TRUE(with(vocab - 1).ok());
+    const auto refused = with(vocab);
+    ASSERT_FALSE(refused.ok()) << key;
+    EXPECT_NE(
+        refused.error().message.find("m/generation_config.json: " + key + " is " + std::to_string(vocab)),
+        std::string::npos)
+        << refused.error().message;
+  }
+}
+
 TEST(EncoderDecoderConfig, RefusesSearchesThatItLacks) {
   const std::string bart = config_json(kVariants[0]);
   for (const char* key : {"num_beams", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size"}) {

@@ -32,7 +32,9 @@ class EncoderModel final : public Model {
   }
 
   int64_t reserve(int max_tokens, int max_logit_rows) override;
-  void forward(const ForwardInput&, float*, Stream&) override { FOVEA_CHECK(!"an encoder has no logits"); }
+  void forward(const ForwardInput&, float*, Stream&) override {
+    FOVEA_CHECK(false);  // an encoder has no logits
+  }
   void encode(const EncodeInput& input, Stream& stream) override;
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/check.h"
 #include "kernels/cpu/ops.h"
 
 namespace fovea {
@@ -36,32 +37,31 @@ void Norm::apply(const float* x, int64_t x_stride, float* y, int64_t y_stride, i
     rms_norm(x, x_stride, weight.data(), eps, y, y_stride, rows, dim, pool);
 }
 
+void Norm::apply_to_heads(float* x, int64_t row_stride, int heads, int64_t rows, ThreadPool& pool) const {
+  FOVEA_CHECK(bias.size() == 0);
+  rms_norm_heads(x, row_stride, heads, static_cast<int>(weight.size()), weight.data(), eps, rows, pool);
+}
+
 int64_t AttentionBlock::bytes() const {
   return qkv.bytes() + out.bytes() + q_norm.bytes() + k_norm.bytes() +
          static_cast<int64_t>(sinks.size() * sizeof(float));
 }
 
 /// q [rows, Hq * D] with k behind it in each row.
-void AttentionBlock::norm_heads(const ModelConfig& config, float* q, int64_t rows, ThreadPool& serial,
-                                ThreadPool& pool) const {
-  const int64_t dim = config.head_dim, width = qkv.weight.n(), k = config.num_heads * dim;
+void AttentionBlock::norm_heads(const ModelConfig& config, float* q, int64_t rows, ThreadPool& pool) const {
+  const int64_t width = qkv.weight.n();
+  float* k = q + int64_t{config.num_heads} * config.head_dim;
   if (config.qk_norm == QkNorm::row) {
     q_norm.apply(q, width, q, width, rows, pool);
-    k_norm.apply(q + k, width, q + k, width, rows, pool);
+    k_norm.apply(k, width, k, width, rows, pool);
     return;
   }
-  // A row's heads are the rows of a matrix [heads, D]; the rows of the step are shared out among the threads.
-  pool.parallel_ranges(rows, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t row = begin; row < end; ++row) {
-      float* heads = q + row * width;
-      q_norm.apply(heads, dim, heads, dim, config.num_heads, serial);
-      k_norm.apply(heads + k, dim, heads + k, dim, config.num_kv_heads, serial);
-    }
-  });
+  q_norm.apply_to_heads(q, width, config.num_heads, rows, pool);
+  k_norm.apply_to_heads(k, width, config.num_kv_heads, rows, pool);
 }
 
 void AttentionBlock::attend(const ModelConfig& config, int layer, const float* x, const ForwardInput& input,
-                            const LayerScratch& scratch, ThreadPool& serial, Stream& stream) const {
+                            const LayerScratch& scratch, Stream& stream) const {
   const auto rows = static_cast<int64_t>(input.token_ids.size());
   const int64_t dim = config.head_dim, width = qkv.weight.n();
   const int heads = config.num_heads, kv_heads = config.num_kv_heads;
@@ -69,12 +69,12 @@ void AttentionBlock::attend(const ModelConfig& config, int layer, const float* x
   ThreadPool& pool = stream.pool();
   qkv.forward(x, config.hidden_size, rows, scratch.qkv, width, pool);
   if (config.qk_norm == QkNorm::head || config.qk_norm == QkNorm::row)
-    norm_heads(config, scratch.qkv, rows, serial, pool);
+    norm_heads(config, scratch.qkv, rows, pool);
   if (rope >= 0) {
     // q and k heads lie side by side and rotate alike.
     rotate(scratch.ropes[static_cast<size_t>(rope)], scratch.qkv, width, heads + kv_heads, config.head_dim,
            scratch.row_ids, pool);
-    if (config.qk_norm == QkNorm::l2_after_rope) norm_heads(config, scratch.qkv, rows, serial, pool);
+    if (config.qk_norm == QkNorm::l2_after_rope) norm_heads(config, scratch.qkv, rows, pool);
   } else if (config.temperature_scale != 0) {
     sharpen(config, input.positions, scratch.qkv, width, pool);
   }

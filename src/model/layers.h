@@ -43,6 +43,8 @@ struct Norm {
   /// y = norm(x) for rows of the weight's size; in place (y == x) is allowed.
   void apply(const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t rows,
              ThreadPool& pool) const;
+  /// RMSNorm of each of the heads [rows, heads, D] in place; rows `row_stride` apart.
+  void apply_to_heads(float* x, int64_t row_stride, int heads, int64_t rows, ThreadPool& pool) const;
   int64_t bytes() const { return static_cast<int64_t>((weight.size() + bias.size()) * sizeof(float)); }
 };
 
@@ -57,12 +59,11 @@ struct AttentionBlock {
 
   /// scratch.heads = attention of x [T, hidden] in decoder layer `layer`.
   void attend(const ModelConfig& config, int layer, const float* x, const ForwardInput& input,
-              const LayerScratch& scratch, ThreadPool& serial, Stream& stream) const;
+              const LayerScratch& scratch, Stream& stream) const;
   int64_t bytes() const;
 
  private:
-  void norm_heads(const ModelConfig& config, float* q, int64_t rows, ThreadPool& serial,
-                  ThreadPool& pool) const;
+  void norm_heads(const ModelConfig& config, float* q, int64_t rows, ThreadPool& pool) const;
 };
 
 /// down(activation(gate(x)) * up(x))

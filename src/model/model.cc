@@ -84,7 +84,7 @@ std::vector<AttentionSpec> attention_specs(const ModelConfig& config) {
 }
 
 void Model::encode(const EncodeInput&, Stream&) {
-  FOVEA_CHECK(!"this model has no encoder");
+  FOVEA_CHECK(false);  // this model has no encoder
 }
 
 Result<std::unique_ptr<Model>> Model::load(const ModelConfig& config, const ModelLoadOptions& options,

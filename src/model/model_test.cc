@@ -159,6 +159,27 @@ TEST_P(ModelVariant, DescribesItself) {
 INSTANTIATE_TEST_SUITE_P(Families, ModelVariant, testing::ValuesIn(kVariants),
                          [](const auto& test) { return std::string(test.param.name); });
 
+// One row's heads are as much work as other models' steps: threads share out the rows, and nothing inside.
+TEST(ModelHeads, HundredsAreNormed) {
+  ModelConfig config = test::tiny_config("Qwen3ForCausalLM");
+  config.hidden_size = config.intermediate_size = 8;
+  config.num_heads = 512;
+  config.head_dim = 64;
+  config.num_layers = 1;
+  config.layers.resize(1);
+  const test::TempDir dir;
+  const auto weights = test::random_weights(config, DType::f32, 1);
+  test::write_weights(dir, weights, DType::f32);
+  const auto model = load(config, dir.path());
+  ASSERT_TRUE(model);
+  const auto ids = tokens(9, config.vocab_size, 2);
+  const auto expected = test::ReferenceModel(config, weights).logits(ids);
+  const auto logits = Runner(*model, 4, 3).step({{0, ids}});
+  ASSERT_EQ(logits.size(), expected.size());
+  for (size_t i = 0; i < logits.size(); ++i)
+    ASSERT_NEAR(logits[i], expected[i], 1e-4 * std::max(1.0, std::fabs(expected[i]))) << i;
+}
+
 class ModelLoad : public testing::Test {
  protected:
   ModelLoad() : config_(test::tiny_config("LlamaForCausalLM")) {

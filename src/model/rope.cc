@@ -7,12 +7,14 @@
 namespace fovea {
 namespace {
 
-/// Wavelengths shorter than L0 / high keep their frequency f, those longer than L0 / low get f / s.
+/// Wavelengths shorter than L0 / high keep their frequency f, those longer than L0 / low get f / s, between
+/// them it is blended. Llama 4 Scout has low = high: no blend, and f / s at the border itself (as vLLM).
 double scale_llama3(double f, const RopeConfig& rope) {
   const auto original = static_cast<double>(rope.original_max_position);
   const double wavelength = 2 * std::numbers::pi / f;
   if (wavelength < original / rope.high_freq_factor) return f;
-  if (wavelength > original / rope.low_freq_factor) return f / rope.factor;
+  if (wavelength > original / rope.low_freq_factor || rope.low_freq_factor == rope.high_freq_factor)
+    return f / rope.factor;
   const double blend =
       (original / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
   return (1 - blend) * f / rope.factor + blend * f;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numbers>
 
 namespace fovea {
 namespace {
@@ -37,6 +38,23 @@ TEST(Rope, Llama3MatchesTheGoldenRatios) {
   EXPECT_NEAR(scaled[34] / plain[34], 0.1902107436, 1e-9);
   for (size_t t = 35; t < 64; ++t)
     EXPECT_DOUBLE_EQ(scaled[t] / plain[t], 0.125) << t;
+}
+
+// Llama 4 Scout's numbers: a step instead of a blend, at a wavelength of 8192.
+TEST(Rope, Llama3WithoutABlend) {
+  RopeConfig rope = {.theta = 5e5,
+                     .scaling = RopeScaling::llama3,
+                     .factor = 16,
+                     .low_freq_factor = 1,
+                     .high_freq_factor = 1,
+                     .original_max_position = 8192};
+  const auto plain = rope_frequencies({.theta = 5e5}, 128);
+  const auto scaled = rope_frequencies(rope, 128);
+  for (size_t t = 0; t < 64; ++t)
+    EXPECT_DOUBLE_EQ(scaled[t] / plain[t], t <= 34 ? 1.0 : 1.0 / 16) << t;
+  // 2 pi / 1 is the first wavelength; factors that put the step exactly there must not divide 0 by 0.
+  rope.low_freq_factor = rope.high_freq_factor = 8192 / (2 * std::numbers::pi);
+  EXPECT_DOUBLE_EQ(rope_frequencies(rope, 128)[0], 1.0 / 16);
 }
 
 // Ratios by hand from the published formula: the ramp runs from dimension 23 to 40 (Qwen2.5's numbers), and

@@ -193,7 +193,10 @@ class Commands(unittest.TestCase):
                 path = "/dev/stdin" if pipe else source.name
                 command = [PROGRAM, "generate", "--input", path, "--output", "/dev/null", "--max-running-requests", "8"]
                 feed = subprocess.Popen(["cat", source.name], stdout=subprocess.PIPE) if pipe else None
-                process = subprocess.Popen(command, stdin=feed.stdout if feed else None, stderr=subprocess.DEVNULL)
+                # A sanitizer would keep what was freed for a while.
+                environment = dict(os.environ, ASAN_OPTIONS="quarantine_size_mb=1:thread_local_quarantine_size_kb=64")
+                process = subprocess.Popen(command, stdin=feed.stdout if feed else None, stderr=subprocess.DEVNULL,
+                                           env=environment)
                 _, status, usage = os.wait4(process.pid, 0)
                 process.returncode = os.waitstatus_to_exitcode(status)
                 if feed:

@@ -119,6 +119,13 @@ class EncoderDecoder(unittest.TestCase):
                 compared += 1
         self.assertGreater(compared, 10)
 
+    def test_bart_ends_with_the_forced_token(self):
+        prompt = next(p for p in golden(BART) if len(p["ids"]) == 1)
+        stdin = lines([{"token_ids": prompt["encoder_ids"], "max_tokens": len(prompt["greedy"])}])
+        (row,) = rows_of(run("generate", "--model", BART, "--input", "/dev/stdin", "--temperature", "0", stdin=stdin))
+        forced = json.loads(open(os.path.join(BART, "generation_config.json"), encoding="utf-8").read())["forced_eos_token_id"]
+        self.assertEqual(row["token_ids"], prompt["greedy"][:-1] + [forced])
+
     def test_whisper_hears_wav_files(self):
         with tempfile.TemporaryDirectory() as folder:
             model, sound = os.path.join(folder, "model"), os.path.join(folder, "a.wav")

@@ -64,6 +64,7 @@ TEST_F(EngineTest, InfoSaysWhatWasDecided) {
   EXPECT_EQ(info.kv_dtype, KvCacheDType::bfloat16);
   EXPECT_EQ(info.max_seq_len, 1024);
   EXPECT_EQ(info.kv_tokens, 4096);
+  EXPECT_EQ(info.kv_sequences, 4);
   EXPECT_EQ(info.kv_bytes_per_token, 2 * 2 * 1 * 16 * 2);
   EXPECT_EQ(info.kv_bytes, info.kv_tokens * info.kv_bytes_per_token);
   EXPECT_EQ(info.selection.page_size, 4);

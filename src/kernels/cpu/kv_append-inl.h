@@ -1,37 +1,29 @@
 #pragma once
 // Rounding of K and V rows to the KV cache's dtype. Included by kv_append_<isa>.cc.
 #include "kernels/cpu/kv_append_kernels.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/simd_rows.h"
 
 namespace fovea::FOVEA_SIMD_NAMESPACE {
 
-/// f(offset, vector, lanes) for each vector of x[0, n).
-template <class F>
-FOVEA_INLINE void each_vector(const float* x, int64_t n, const F& f) {
-  int64_t c = 0;
-  for (; c + Vec::kLanes <= n; c += Vec::kLanes)
-    f(c, load(x + c), Vec::kLanes);
-  if (c < n) f(c, load_n(x + c, static_cast<int>(n - c)), static_cast<int>(n - c));
-}
-
 template <class T>
 void store_rounded(const float* x, int64_t n, T* out) {
-  each_vector(
-      x, n, [=](int64_t c, Vec v, int lanes) __attribute__((always_inline)) { store_n(out + c, v, lanes); });
+  for_each_vector(n, [=](int64_t c, int lanes) __attribute__((always_inline)) {
+    store_n(out + c, load_part(x + c, lanes), lanes);
+  });
 }
 
 template <class T>
 void store_fp8(const float* x, int64_t n, float scale, T* out) {
   const Vec by = set1(scale);
-  each_vector(x, n, [=](int64_t c, Vec v, int lanes) __attribute__((always_inline)) {
-    store_n(out + c, v / by, lanes);
+  for_each_vector(n, [=](int64_t c, int lanes) __attribute__((always_inline)) {
+    store_n(out + c, load_part(x + c, lanes) / by, lanes);
   });
 }
 
 inline void store_int8(const float* x, int64_t n, float scale, int8_t* out) {
   const Vec by = set1(scale), most = set1(127.0f), least = set1(-127.0f);
-  each_vector(x, n, [=](int64_t c, Vec v, int lanes) __attribute__((always_inline)) {
-    store_n(out + c, max(least, min(most, v / by)), lanes);
+  for_each_vector(n, [=](int64_t c, int lanes) __attribute__((always_inline)) {
+    store_n(out + c, max(least, min(most, load_part(x + c, lanes) / by)), lanes);
   });
 }
 
@@ -49,7 +41,8 @@ inline void store_elements(const float* x, int64_t n, float scale, KvCacheDType 
 
 inline float max_magnitude(const float* x, int64_t n) {
   Vec most = zero(), sum = zero();  // of 0 x: NaN if one is not finite
-  each_vector(x, n, [&](int64_t, Vec v, int) __attribute__((always_inline)) {
+  for_each_vector(n, [&](int64_t c, int lanes) __attribute__((always_inline)) {
+    const Vec v = load_part(x + c, lanes);
     most = max(most, max(zero() - v, v));
     sum = fma(zero(), v, sum);
   });

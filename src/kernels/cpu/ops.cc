@@ -35,6 +35,12 @@ void for_heads(float* x, int64_t row_stride, int heads, int head_dim, int64_t ha
   });
 }
 
+void rms_norm_row(const OpsKernels& isa, const float* x, const float* weight, float eps, float* y,
+                  int64_t dim) {
+  const float mean = isa.sum_of_squares(x, dim) / static_cast<float>(dim);
+  isa.scale_by(x, 1.0f / std::sqrt(mean + eps), weight, y, dim);
+}
+
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int64_t kBlock = 1024;  // of a long row: fp32 inside a block, fp64 or an index across
 
@@ -43,9 +49,18 @@ constexpr int64_t kBlock = 1024;  // of a long row: fp32 inside a block, fp64 or
 void rms_norm(const float* x, int64_t x_stride, const float* weight, float eps, float* y, int64_t y_stride,
               int64_t rows, int64_t dim, ThreadPool& pool) {
   const OpsKernels& isa = kernels();
-  for_rows(rows, rows * dim, pool, [&](int64_t r) {
-    const float mean = isa.sum_of_squares(x + r * x_stride, dim) / static_cast<float>(dim);
-    isa.scale_by(x + r * x_stride, 1.0f / std::sqrt(mean + eps), weight, y + r * y_stride, dim);
+  for_rows(rows, rows * dim, pool,
+           [&](int64_t r) { rms_norm_row(isa, x + r * x_stride, weight, eps, y + r * y_stride, dim); });
+}
+
+void rms_norm_heads(float* x, int64_t row_stride, int heads, int head_dim, const float* weight, float eps,
+                    int64_t rows, ThreadPool& pool) {
+  const OpsKernels& isa = kernels();
+  for_rows(rows, rows * heads * head_dim, pool, [&](int64_t r) {
+    for (int64_t h = 0; h < heads; ++h) {
+      float* head = x + r * row_stride + h * head_dim;
+      rms_norm_row(isa, head, weight, eps, head, head_dim);
+    }
   });
 }
 

@@ -13,6 +13,10 @@ namespace fovea {
 void rms_norm(const float* x, int64_t x_stride, const float* weight, float eps, float* y, int64_t y_stride,
               int64_t rows, int64_t dim, ThreadPool& pool);
 
+/// rms_norm of each head of x [rows, heads, head_dim] in place, rows `row_stride` apart.
+void rms_norm_heads(float* x, int64_t row_stride, int heads, int head_dim, const float* weight, float eps,
+                    int64_t rows, ThreadPool& pool);
+
 /// y = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias, likewise; the variance divides by dim.
 void layer_norm(const float* x, int64_t x_stride, const float* weight, const float* bias, float eps, float* y,
                 int64_t y_stride, int64_t rows, int64_t dim, ThreadPool& pool);

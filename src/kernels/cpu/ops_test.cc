@@ -76,6 +76,22 @@ TEST_P(OpsTest, RmsNorm) {
     }
 }
 
+TEST_P(OpsTest, RmsNormOfHeadsIsThatOfEachHead) {
+  constexpr int kDim = 19;
+  for (const int heads : {1, 3, 40})
+    for (const int64_t rows : kRows) {
+      const int64_t stride = heads * kDim + static_cast<int64_t>(kGap);
+      const Floats x = random_floats(rows * stride, 1, 3.0f), weight = random_floats(kDim, 2);
+      Floats expected = x, y = x;
+      for (int64_t r = 0; r < rows; ++r) {
+        float* row = expected.data() + r * stride;
+        rms_norm(row, kDim, weight.data(), 1e-5f, row, kDim, heads, kDim, pool_);
+      }
+      rms_norm_heads(y.data(), stride, heads, kDim, weight.data(), 1e-5f, rows, pool_);
+      ASSERT_EQ(y, expected) << heads << " " << rows;
+    }
+}
+
 TEST_P(OpsTest, LayerNorm) {
   for (int64_t dim : kDims)
     for (int64_t rows : kRows) {

@@ -129,7 +129,7 @@ FOVEA_INLINE void store_n(fp16* p, Vec a, int n) {
   const __m256i half = _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   _mm256_mask_storeu_epi16(p, static_cast<__mmask16>((1u << n) - 1u), half);
 }
-/// The lanes' stored codes widened: e4m3 times 2^-8 (see kLoadFactor), e5m2 and int8 as they are.
+/// The lanes' stored codes widened: e4m3 times 2^-8 (see attn::load_factor), e5m2 and int8 as they are.
 FOVEA_INLINE Vec widen_codes(const e4m3*, __m128i codes) {
   // Exponent and mantissa moved into an fp16's are the number times 2^-8, subnormals too; 0x7f is not NaN
   // there.
