@@ -99,8 +99,6 @@ void read_forcing(Fields& fields, ModelConfig& c) {
   one("decoder_start_token_id", c.decoder_start_token_id);
   one("forced_bos_token_id", c.forcing.first);
   one("forced_eos_token_id", c.forcing.last);
-  if (c.forcing.last.value_or(0) >= c.vocab_size)
-    fields.refuse("forced_eos_token_id", "it must be less than vocab_size, " + std::to_string(c.vocab_size));
   if (fields.find("suppress_tokens")) c.forcing.suppressed = fields.token_ids("suppress_tokens");
   if (fields.find("begin_suppress_tokens"))
     c.forcing.suppressed_first = fields.token_ids("begin_suppress_tokens");
