@@ -1,6 +1,7 @@
 #include "cli/batch.h"
 
 #include <algorithm>
+#include <new>
 
 namespace fovea::cli {
 namespace {
@@ -140,7 +141,12 @@ std::unique_ptr<RowResult> BatchRunner::next_done() {
 Status BatchRunner::write_row(RowResult& row) const {
   for (Choice& choice : row.choices)
     if (choice.last.finish == FinishReason::error) return named(row.name, std::move(choice.last.error));
-  return write_(row);
+  try {
+    return write_(row);
+  } catch (const std::bad_alloc&) {  // nobody above this thread would catch it
+    return named(row.name, {ErrorCode::out_of_memory,
+                            "out of memory while writing the result; ask for fewer log probabilities"});
+  }
 }
 
 void BatchRunner::write_rows() {

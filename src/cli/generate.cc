@@ -136,8 +136,10 @@ Status stream_prompt(Engine& engine, const RequestMaker& make, const InputRow& r
 /// Several answers for a person, one after the other.
 Status print_answers(Engine& engine, const RequestMaker& make, RowSource& source) {
   BatchRunner runner(engine, "generate", 0, 1, [](RowResult& result) -> Status {
-    for (const Choice& choice : result.choices)
-      std::printf("[%d] %s\n", choice.last.index, choice.text.c_str());
+    for (const Choice& choice : result.choices) {
+      const std::string line = "[" + std::to_string(choice.last.index) + "] " + choice.text + "\n";
+      std::fwrite(line.data(), 1, line.size(), stdout);  // a text may hold zero bytes
+    }
     std::fflush(stdout);
     return {};
   });

@@ -1,6 +1,6 @@
 #pragma once
-// The blocks of encoders and of the decoders that read them (BERT, BART, Whisper): multi-head attention and an
-// ungated MLP, each with a LayerNorm before it (pre) or after its residual sum (residual). Activations are
+// The blocks of encoders and of the decoders that read them (BERT, BART, Whisper): multi-head attention and
+// an ungated MLP, each with a LayerNorm before it (pre) or after its residual sum (residual). Activations are
 // fp32; every operation works row by row.
 #include <algorithm>
 #include <cstdint>
@@ -101,7 +101,8 @@ struct BlockNames {
   std::string_view in, mlp_out, mlp_norm;
 };
 
-/// NAME.weight and NAME.bias; the names gamma and beta of checkpoints that came from TensorFlow are known too.
+/// NAME.weight and NAME.bias; the names gamma and beta of checkpoints that came from TensorFlow are known
+/// too.
 BiasedNorm read_biased_norm(const std::string& name, int64_t size, WeightReader& reader);
 /// `key_bias` false: the keys' projection has none (Whisper).
 SelfAttention read_self_attention(const std::string& prefix, const BlockNames& names, int64_t hidden,

@@ -67,6 +67,12 @@ class Families(unittest.TestCase):
                 with self.subTest(os.path.basename(path)):
                     self.check_answer("--model", path, "one text")
 
+    def test_a_text_with_zero_bytes_is_printed_whole(self):
+        path = os.path.join(GOLDENS, "phi3_short_gqa2_d24_bf16")  # token n is the byte n
+        flags = ["--model", path, "--allowed-token-id", "0", "--ignore-eos", "--max-tokens", "3", "--temperature", "1", "x"]
+        self.assertEqual(self.run_program("generate", *flags), bytes(3) + b"\n")
+        self.assertEqual(self.run_program("generate", "--n", "2", *flags), b"[0] \0\0\0\n[1] \0\0\0\n")
+
     def test_models_that_hear(self):
         sound = os.path.join(GOLDENS, "log_mel", "audio.wav")  # 1.2 s at 16 kHz
         for path, config, kind in MODELS:

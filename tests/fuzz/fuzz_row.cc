@@ -22,7 +22,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto row = fovea::cli::parse_row(line, "line 1", kind);
     if (!row) {
       check_message(row.error().message);
-    } else if (row->text.has_value() + row->ids.has_value() + !row->messages.empty() != 1) {
+    } else if (row->text.has_value() + row->ids.has_value() + row->chat.has_value() +
+                   row->audio.has_value() !=
+               1) {
       std::abort();
     }
   }

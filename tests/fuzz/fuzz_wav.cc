@@ -1,4 +1,5 @@
-// Any bytes as a WAV file: accepted samples are finite and no more than the file's bytes, a refusal is one line.
+// Any bytes as a WAV file: accepted samples are finite and no more than the file's bytes, a refusal is one
+// line.
 #include <cmath>
 #include <cstdint>
 
