@@ -24,6 +24,16 @@ std::string from_hex(const std::string& hex) {
   return bytes;
 }
 
+/// Whether `ids` end inside a character: what is held back is, or ends with, U+FFFD then.
+bool ends_unfinished(const fovea::Tokenizer& tokenizer, std::span<const int32_t> ids, bool skip_special) {
+  fovea::Tokenizer::Stream stream(tokenizer, skip_special);
+  std::string pushed, held;
+  for (const int32_t id : ids)
+    stream.push(id, pushed);
+  stream.finish(held);
+  return held.ends_with("\xEF\xBF\xBD");
+}
+
 json answer_tokenizer(const json& job) {
   auto tokenizer = fovea::Tokenizer::load(job.at("dir"));
   if (!tokenizer) return {{"error", tokenizer.error().message}};
@@ -36,8 +46,11 @@ json answer_tokenizer(const json& job) {
   for (const json& item : job.at("decode")) {
     const auto ids = item.at("ids").get<std::vector<int32_t>>();
     const std::string whole = (*tokenizer)->decode(ids, item.at("skip_special"));
-    // A stream that goes on where another part of the text ended must give the rest of it.
-    const size_t cut = ids.size() / 2;
+    // A stream that goes on where another part of the text ended must give the rest of it, but for what that
+    // part left of an unfinished character.
+    size_t cut = ids.size() / 2;
+    while (ends_unfinished(**tokenizer, std::span(ids).first(cut), item.at("skip_special")))
+      --cut;
     const std::span<const int32_t> before(ids.data(), cut);
     fovea::Tokenizer::Stream first(**tokenizer, item.at("skip_special"));
     fovea::Tokenizer::Stream second(**tokenizer, item.at("skip_special"), before);
