@@ -216,7 +216,11 @@ Result<ModelConfig> load_model_config(const std::string& dir, const std::string&
       return invalid(generation_file + ": empty; it must hold a JSON object, or not be there");
     generation = std::move(text);
   }
-  return parse_model_config(config, generation, dir, generation_file);
+  FOVEA_TRY(parsed, parse_model_config(config, generation, dir, generation_file));
+  // Models older than generation_config.json say in config.json how they generate.
+  const bool old = generation_config == "auto" && generation_file.empty();
+  if (old && parsed.kind == ModelKind::encoder_decoder) return parse_model_config(config, config, dir, file);
+  return parsed;
 }
 
 }  // namespace fovea

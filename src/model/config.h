@@ -173,9 +173,10 @@ struct ModelConfig {
   std::optional<bool> do_sample;
 };
 
-/// Reads DIR/config.json and the generation config: "auto" = DIR/generation_config.json if it is there,
-/// "vllm" or "none" = none, else a folder that has one, or the file. Unknown architectures, missing keys and
-/// numbers out of range are errors that name the file, the key, the value and what is allowed.
+/// Reads DIR/config.json and the generation config: "auto" = DIR/generation_config.json if it is there (else
+/// an encoder-decoder model's config.json has its keys), "vllm" or "none" = none, else a folder that has one,
+/// or the file. Unknown architectures, missing keys and numbers out of range are errors that name the file,
+/// the key, the value and what is allowed.
 Result<ModelConfig> load_model_config(const std::string& dir, const std::string& generation_config = "auto");
 
 /// The same from the files' text; `generation` is empty when there is none. `dir` and `generation_file` ("" =

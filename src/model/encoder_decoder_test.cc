@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "../tests/support/temp_dir.h"
 #include "model/decoder_prompt.h"
 #include "model/encoder_test_support.h"
 
@@ -339,6 +340,23 @@ TEST(EncoderDecoderConfig, RefusesSearchesThatItLacks) {
   ASSERT_TRUE(config.ok()) << config.error().message;
   EXPECT_EQ(config->forcing.min_length, 5);
   EXPECT_EQ(config->forcing.max_length, 20);
+}
+
+TEST(EncoderDecoderConfig, AnOldConfigSaysHowItGenerates) {
+  const test::TempDir dir;
+  std::string bart = config_json(kVariants[0]);
+  const auto load = [&](const char* keys, const char* source) {
+    dir.write("config.json", bart.substr(0, bart.rfind('}')) + keys);
+    return load_model_config(dir.path(), source);
+  };
+  const auto beams = load(R"(, "num_beams": 4})", "auto");
+  ASSERT_FALSE(beams.ok());
+  EXPECT_NE(beams.error().message.find("/config.json: num_beams is 4"), std::string::npos)
+      << beams.error().message;
+  EXPECT_TRUE(load(R"(, "num_beams": 4})", "none").ok());
+  const auto lengths = load(R"(, "min_length": 3})", "auto");
+  ASSERT_TRUE(lengths.ok()) << lengths.error().message;
+  EXPECT_EQ(lengths->forcing.min_length, 3);
 }
 
 TEST(EncoderDecoderConfig, TheDecodersPromptIsTheFilesOrAnError) {
