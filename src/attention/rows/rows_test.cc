@@ -6,6 +6,7 @@
 #include <set>
 
 #include "attention/columns.h"
+#include "attention/rows/peer_tables.h"
 #include "fovea/attention_backend.h"
 
 namespace fovea {
@@ -223,6 +224,37 @@ TEST(MlaPrefill, FourRowsWithTheirDimsAndSwitches) {
 TEST(Rows, ARowRefusesTheWrongDeviceForItsComputeCapability) {
   EXPECT_THAT(texts(validate(row("TRTLLM_MHA"), spec_of(128, false), *parse_device("sm90"), Phase::decode)),
               Contains("compute capability not supported"));
+}
+
+TEST(PeerTables, RowsHaveACellForEachColumnAndNameOurBackends) {
+  std::set<std::string_view> ids;
+  for (const PeerTable& table : peer_tables()) {
+    EXPECT_TRUE(ids.insert(table.id).second) << table.id;
+    EXPECT_EQ(&peer_table(table.id), &table);
+    for (const PeerRow& r : table.rows) {
+      EXPECT_EQ(r.cells.size(), table.columns.size()) << table.id << " " << r.title;
+      if (r.backend.empty()) continue;
+      const auto* entry = builtin_backends().find(r.backend);
+      ASSERT_NE(entry, nullptr) << r.backend;
+      EXPECT_EQ(entry->info->name, r.backend);
+      if (!r.version.empty()) row(r.backend, r.version);
+    }
+  }
+}
+
+TEST(PeerTables, OurRowsHaveWhatSglangTicks) {
+  const std::pair<std::string_view, Feature> columns[] = {{"Page Size > 1", Feature::native_page},
+                                                          {"Spec top-k = 1", Feature::verify},
+                                                          {"Spec top-k > 1", Feature::tree_mask},
+                                                          {"Sliding Window", Feature::window}};
+  const PeerTable& table = peer_table("sglang_mha");
+  for (const PeerRow& r : table.rows) {
+    const Capability& c = row(r.backend, r.version).capability;
+    for (size_t i = 0; i < table.columns.size(); ++i)
+      for (const auto& [title, feature] : columns)
+        EXPECT_TRUE(table.columns[i] != title || r.cells[i] != "yes" || c.features.has(feature))
+            << r.title << " " << title;
+  }
 }
 
 }  // namespace
