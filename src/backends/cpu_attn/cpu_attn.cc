@@ -188,7 +188,6 @@ const BackendInfo& cpu_attn_info() {
     BackendInfo i;
     i.name = "CPU_ATTN";
     i.aliases = {"cpu", "intel_amx"};
-    i.version = "1";
     i.capability = kCapability;
     return i;
   }();

@@ -82,7 +82,6 @@ const BackendInfo& torch_native_info() {
     BackendInfo i;
     i.name = "TORCH_NATIVE";
     i.aliases = {"torch_sdpa"};
-    i.version = "1";
     i.capability = kCapability;
     return i;
   }();
