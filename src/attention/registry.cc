@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "attention/absent_backends.h"
+#include "attention/rows/rows.h"
 #include "attention/scene.h"
 #include "backends/cpu_attn/cpu_attn.h"
 #include "backends/torch_native/torch_native.h"
@@ -88,8 +88,10 @@ const BackendRegistry& builtin_backends() {
     BackendRegistry r;
     r.add(cpu_attn_info(), make_cpu_attn);
     r.add(torch_native_info(), make_torch_native);
-    for (const BackendInfo& info : absent_backends())
-      r.add(info, nullptr);
+    for (const BackendInfo* info : absent_backends())
+      r.add(*info, nullptr);
+    for (const MlaPrefillRow& row : mla_prefill_rows())
+      r.add_mla_prefill(row.info, nullptr);
     return r;
   }();
   return registry;

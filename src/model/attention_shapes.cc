@@ -93,6 +93,12 @@ Status read_text(Fields& whole, const Json& root, AttentionShapes& out) {
   enter("thinker_config");
   for (const char* key : kTextKeys)
     if (enter(key)) break;
+  if (!where.empty() && !whole.find("dtype") && !whole.find("torch_dtype")) {
+    Status status;
+    Fields part(text, out.file + where, status);
+    out.dtype = read_checkpoint_dtype(part);
+    FOVEA_RETURN_IF_ERROR(std::move(status));
+  }
   const auto type_at = text.find("model_type");
   std::string type = type_at != text.end() && type_at->is_string() ? type_at->get<std::string>() : "";
   if (type.empty() && !where.empty() && out.model_type == "gemma3") type = "gemma3_text";
