@@ -5,10 +5,10 @@
 #include <array>
 #include <cmath>
 
-#include "attention_case.h"
 #include "base/cpu_features.h"
+#include "conformance/run.h"
 
-namespace fovea::test {
+namespace fovea::conformance {
 namespace {
 
 /// Rows [first, last) of an output; for comparing a sequence with the part of a batch that it was.
@@ -205,4 +205,4 @@ TEST_F(Invariant, Threads) {
 }
 
 }  // namespace
-}  // namespace fovea::test
+}  // namespace fovea::conformance

@@ -1,6 +1,4 @@
 // The conformance library must notice defects: each mutant of TORCH_NATIVE has one.
-#include "attention_case.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,9 +6,10 @@
 #include <limits>
 
 #include "backends/torch_native/torch_native.h"
+#include "conformance/run.h"
 #include "device/stream.h"
 
-namespace fovea::test {
+namespace fovea::conformance {
 namespace {
 
 /// TORCH_NATIVE with changes before and after.
@@ -163,4 +162,4 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, Defects, ::testing::Values(DType::f32, DType::f
                          [](const auto& p) { return std::string(to_string(p.param)); });
 
 }  // namespace
-}  // namespace fovea::test
+}  // namespace fovea::conformance

@@ -1,0 +1,47 @@
+#pragma once
+// A problem laid out in paged memory full of traps.
+#include <cstdint>
+#include <vector>
+
+#include "base/aligned.h"
+#include "conformance/problem.h"
+
+namespace fovea::conformance {
+
+/// How a problem lies in memory.
+struct Layout {
+  uint64_t shuffle = 1;          ///< seed of the page order
+  KvLayout kv = KvLayout::hnd;   ///< of the pages
+  bool page_lists = false;       ///< kv_indptr and kv_indices instead of the page table
+  int row_padding = 0;           ///< elements between rows of Q and of O
+  bool poison_invisible = true;  ///< NaN in keys that no row sees; garbage ids for pages without others
+};
+
+/// A problem laid out in memory: NaN in every slot that must not be read, garbage page ids past the end.
+class Batch {
+ public:
+  Batch(const Problem& problem, const Layout& layout);
+  const BatchMeta& meta() const { return meta_; }
+  AttentionLimits limits() const;
+  /// Inputs filled in; outputs not.
+  AttentionArgs args() const { return args_; }
+
+ private:
+  void lay_out_queries(const Problem& problem, const Layout& layout);
+  void lay_out_cache(const Problem& problem, const Layout& layout);
+  void lay_out_masks(const Problem& problem);
+
+  BatchMeta meta_;
+  AttentionArgs args_;
+  std::vector<int32_t> q_offsets_, kv_lens_, page_table_, kv_indptr_, kv_indices_, span_offsets_;
+  std::vector<Span> spans_;
+  std::vector<uint8_t> packed_;
+  std::vector<int64_t> packed_offsets_;
+  std::vector<float> tree_bias_, sinks_, slopes_, k_scales_, v_scales_;
+  AlignedArray<std::byte> q_, k_, v_;
+};
+
+/// A layout that `spec` allows, drawn from `seed`.
+Layout random_layout(uint64_t seed, const AttentionSpec& spec);
+
+}  // namespace fovea::conformance
