@@ -29,9 +29,10 @@ constexpr Capability capability() {
   c.v_head_dims = IntSet::range(16, 512, 8);
   c.types = {AttentionType::decoder, AttentionType::encoder, AttentionType::encoder_only,
              AttentionType::encoder_decoder};
-  c.features = {Feature::window,      Feature::chunk, Feature::softcap,    Feature::sink,
-                Feature::sink_tokens, Feature::alibi, Feature::spans,      Feature::packed_mask,
-                Feature::tree_mask,   Feature::lse,   Feature::non_causal, Feature::kv_x_packed};
+  c.features = {Feature::window,      Feature::chunk,       Feature::softcap,    Feature::sink,
+                Feature::sink_tokens, Feature::alibi,       Feature::spans,      Feature::packed_mask,
+                Feature::tree_mask,   Feature::lse,         Feature::non_causal, Feature::kv_x_packed,
+                Feature::verify,      Feature::native_page, Feature::kv_sharing};
   c.phases = {Phase::prefill, Phase::decode};
   c.invariance = {Invariance::run, Invariance::batch, Invariance::page_size, Invariance::chunking,
                   Invariance::threads};
@@ -188,7 +189,6 @@ const BackendInfo& cpu_attn_info() {
     BackendInfo i;
     i.name = "CPU_ATTN";
     i.aliases = {"cpu", "intel_amx"};
-    i.version = "1";
     i.capability = kCapability;
     return i;
   }();
