@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attention/columns.h"
+#include "attention/rows/rows.h"
 #include "base/check.h"
 #include "docs/markdown.h"
 #include "docs/marks.h"
@@ -42,7 +43,7 @@ std::string cell(const BackendInfo& info, const Column& column, Proofs proofs) {
 std::string documented_cell(const BackendInfo& info, const Column& column) {
   const std::string theirs = cell_text(*info.documented, column);
   if (theirs == cell_text(info.capability, column) || theirs == "-") return {};
-  return theirs == "yes" ? "yes" : theirs == "no" ? "no" : theirs;
+  return theirs == "yes" ? "✅" : theirs == "no" ? "❌" : theirs;
 }
 
 /// Backends of one name stand together in the order of registration; those that run come first.
@@ -58,8 +59,8 @@ std::vector<const BackendInfo*> rows(const BackendRegistry& backends,
   return out;
 }
 
-std::string vllm_table(std::span<const BackendInfo* const> infos,
-                       std::initializer_list<std::string_view> ids, Proofs proofs) {
+std::string vllm_table(std::span<const BackendInfo* const> infos, std::initializer_list<std::string_view> ids,
+                       Proofs proofs) {
   std::vector<std::string> titles = {"Backend", "Version"};
   for (const std::string_view id : ids)
     titles.emplace_back(column(id).title);
@@ -70,7 +71,7 @@ std::string vllm_table(std::span<const BackendInfo* const> infos,
       cells.push_back(cell(*info, column(id), proofs));
     table.row(std::move(cells));
     if (info->documented == nullptr) continue;
-    std::vector<std::string> differs = {"*vLLM's row*", ""};
+    std::vector<std::string> differs = {"*documented*", ""};
     for (const std::string_view id : ids)
       differs.push_back(documented_cell(*info, column(id)));
     table.row(std::move(differs));
@@ -148,6 +149,15 @@ std::string union_table(const BackendRegistry& backends, Proofs proofs) {
       cells.push_back(union_cell(*info, column, proofs));
     table.row(std::move(cells));
   }
+  return table.text();
+}
+
+std::string mla_prefill_table() {
+  Table table({"Backend", "Name", "Description", "Compute Cap.", "Enable", "Disable", "Notes"});
+  for (const MlaPrefillRow& row : mla_prefill_rows())
+    table.row({std::string(row.title), code(row.info.name), std::string(row.info.description),
+               cell_text(row.info.capability, column("compute_capability")), std::string(row.enable),
+               std::string(row.disable), std::string(row.notes)});
   return table.text();
 }
 

@@ -15,7 +15,7 @@ std::string standard_table(const BackendRegistry& backends, Proofs proofs);
 /// vLLM's table of MLA decode backends.
 std::string mla_decode_table(const BackendRegistry& backends, Proofs proofs);
 /// vLLM's table of MLA prefill backends.
-std::string mla_prefill_table(const BackendRegistry& backends);
+std::string mla_prefill_table();
 /// Every column for the backends that are built.
 std::string union_table(const BackendRegistry& backends, Proofs proofs);
 /// What each column means.
