@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "attention/kv_view.h"
 #include "base/check.h"
 #include "base/float16.h"
 #include "base/float8.h"
@@ -13,6 +14,10 @@
 
 namespace fovea::conformance {
 namespace {
+
+/// Page ids past the end of a sequence.
+constexpr int32_t kGarbage[] = {std::numeric_limits<int32_t>::max(), -1, 0x3fffffff,
+                                std::numeric_limits<int32_t>::min()};
 
 void put(std::byte* data, DType dtype, int64_t index, float value) {
   if (dtype == DType::f32) {
@@ -23,11 +28,22 @@ void put(std::byte* data, DType dtype, int64_t index, float value) {
   std::memcpy(data + index * 2, &bits, 2);
 }
 
-AlignedArray<std::byte> nan_array(DType dtype, int64_t elements) {
-  AlignedArray<std::byte> a(static_cast<size_t>(elements) * size_of(dtype));
+template <class T>
+AlignedArray<std::byte> filled(int64_t elements, T pattern) {
+  AlignedArray<std::byte> a(static_cast<size_t>(elements) * sizeof(T));
   for (int64_t i = 0; i < elements; ++i)
-    put(a.data(), dtype, i, std::numeric_limits<float>::quiet_NaN());
+    std::memcpy(a.data() + i * static_cast<int64_t>(sizeof(T)), &pattern, sizeof(T));
   return a;
+}
+
+AlignedArray<std::byte> nan_array(DType dtype, int64_t elements) {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  switch (dtype) {
+    case DType::f32: return filled(elements, kNaN);
+    case DType::f16: return filled(elements, float_to_fp16(kNaN));
+    case DType::bf16: return filled(elements, float_to_bf16(kNaN));
+  }
+  return {};
 }
 
 /// Writes `value` as the cache stores it, which holds it exactly, or all but for the rounding of code x
@@ -48,14 +64,16 @@ void put(std::byte* data, KvCacheDType dtype, int64_t index, float value, float 
 
 /// What must not be read: NaN, and where there is none, -128, which nobody writes.
 AlignedArray<std::byte> nan_array(KvCacheDType dtype, int64_t elements) {
-  AlignedArray<std::byte> a(static_cast<size_t>(elements) * size_of(dtype));
-  if (has_token_scales(dtype)) {
-    std::memset(a.data(), 0x80, a.size());
-    return a;
+  switch (dtype) {
+    case KvCacheDType::float32: return nan_array(DType::f32, elements);
+    case KvCacheDType::float16: return nan_array(DType::f16, elements);
+    case KvCacheDType::bfloat16: return nan_array(DType::bf16, elements);
+    case KvCacheDType::fp8_e4m3: return filled<uint8_t>(elements, 0x7f);
+    case KvCacheDType::fp8_e5m2: return filled<uint8_t>(elements, 0x7f);
+    case KvCacheDType::int8_per_token_head: return filled<uint8_t>(elements, 0x80);
+    default: FOVEA_CHECK(false);
   }
-  for (int64_t i = 0; i < elements; ++i)
-    put(a.data(), dtype, i, std::numeric_limits<float>::quiet_NaN(), 1.0f);
-  return a;
+  return {};
 }
 
 /// True for keys that some row of the sequence may read, by the masks that are known before the values.
@@ -122,109 +140,142 @@ void Batch::lay_out_queries(const Problem& problem, const Layout& layout) {
   args_.q = q_.data();
 }
 
+/// Decides which pages each sequence has; some are nobody's.
+void Batch::place_pages(const Problem& problem, const Layout& layout) {
+  const int page_size = problem.spec.page_size;
+  constexpr int kUnowned = 3;
+  const int shared = layout.share_pages ? problem.shared_prefix / page_size : 0;
+  int64_t longest = 0;
+  std::vector<std::pair<size_t, size_t>> wanted;  // sequence, index of its page; in order of placement
+  std::vector<size_t> counts;
+  for (const Sequence& s : problem.seqs) {
+    counts.push_back(static_cast<size_t>((s.n_k + page_size - 1) / page_size));
+    longest = std::max(longest, static_cast<int64_t>(counts.back()));
+  }
+  if (layout.order == PageOrder::interleaved) {
+    for (size_t i = 0; i < static_cast<size_t>(longest); ++i)
+      for (size_t b = 0; b < counts.size(); ++b)
+        if (i < counts[b]) wanted.emplace_back(b, i);
+  } else {
+    for (size_t b = 0; b < counts.size(); ++b)
+      for (size_t i = 0; i < counts[b]; ++i)
+        wanted.emplace_back(b, i);
+  }
+  num_pages_ = static_cast<int64_t>(wanted.size()) + kUnowned;
+  std::vector<int32_t> order(static_cast<size_t>(num_pages_));
+  std::iota(order.begin(), order.end(), 0);
+  if (layout.null_page) order.erase(order.begin());
+  if (layout.order == PageOrder::descending) std::reverse(order.begin(), order.end());
+  if (layout.order == PageOrder::shuffled) {
+    Random random(layout.shuffle);
+    for (size_t i = order.size() - 1; i > 0; --i)
+      std::swap(order[i], order[random.below(static_cast<int>(i) + 1)]);
+  }
+  pages_.resize(problem.seqs.size());
+  for (size_t b = 0; b < counts.size(); ++b)
+    pages_[b].resize(counts[b]);
+  for (size_t at = 0; at < wanted.size(); ++at)
+    pages_[wanted[at].first][wanted[at].second] = order[at];
+  // A whole page of the prefix is that of the first sequence which has it.
+  for (int i = 0; i < shared; ++i) {
+    int32_t owned = -1;
+    for (size_t b = 0; b < pages_.size(); ++b) {
+      if (problem.seqs[b].n_k < (i + 1) * page_size) continue;
+      if (owned < 0) owned = pages_[b][i];
+      pages_[b][i] = owned;
+    }
+  }
+}
+
 void Batch::lay_out_cache(const Problem& problem, const Layout& layout) {
   const AttentionSpec& spec = problem.spec;
   const int page_size = spec.page_size;
   FOVEA_CHECK(page_size > 0);
+  place_pages(problem, layout);
   const KvCacheDType dtype = kv_dtype_of(spec);
-  int64_t pages = 3;  // that nobody owns
-  int64_t stride = 0;
-  for (const Sequence& s : problem.seqs) {
-    const int64_t n = (s.n_k + page_size - 1) / page_size;
-    pages += n;
-    stride = std::max(stride, n);
-  }
-  stride += 2;
   KvView& kv = args_.kv;
-  kv.dtype = dtype;
-  kv.page_size = page_size;
-  const int64_t heads = spec.num_kv_heads, d = spec.head_dim, dv = spec.v_head_dim;
-  kv.k_page_stride = heads * page_size * d;
-  kv.v_page_stride = heads * page_size * dv;
-  const bool nhd = layout.kv == KvLayout::nhd;
-  kv.k_head_stride = nhd ? d : page_size * d;
-  kv.v_head_stride = nhd ? dv : page_size * dv;
-  kv.k_slot_stride = nhd ? heads * d : d;
-  kv.v_slot_stride = nhd ? heads * dv : dv;
-  const int64_t x = 16 / static_cast<int64_t>(size_of(dtype));
-  const bool packed = layout.kv == KvLayout::x_packed;
-  if (packed) {
-    FOVEA_CHECK(d % x == 0);
-    kv.form = KvForm::x_packed;
-    kv.k_slot_stride = x;
-    kv.k_chunk_stride = page_size * x;
-    kv.v_slot_stride = 1;
-    kv.v_dim_stride = page_size;
-  }
-  k_ = nan_array(dtype, pages * kv.k_page_stride);
-  v_ = nan_array(dtype, pages * kv.v_page_stride);
+  kv = paged_view(layout.kv, dtype, spec.num_kv_heads, page_size, spec.head_dim, spec.v_head_dim);
+  FOVEA_CHECK(layout.kv != KvLayout::x_packed || spec.head_dim % x_of(dtype) == 0);
+  k_ = nan_array(dtype, num_pages_ * kv.k_page_stride);
+  v_ = nan_array(dtype, num_pages_ * kv.v_page_stride);
   kv.k = k_.data();
   kv.v = v_.data();
   kv.k_scale = k_scale_of(spec);
   kv.v_scale = v_scale_of(spec);
   if (has_token_scales(dtype)) {  // [pages, S, Hkv]
-    k_scales_.assign(static_cast<size_t>(pages * page_size * heads), std::numeric_limits<float>::quiet_NaN());
+    k_scales_.assign(static_cast<size_t>(num_pages_ * page_size * spec.num_kv_heads),
+                     std::numeric_limits<float>::quiet_NaN());
     v_scales_ = k_scales_;
     kv.k_scales = k_scales_.data();
     kv.v_scales = v_scales_.data();
-    kv.scale_page_stride = page_size * heads;
-    kv.scale_slot_stride = heads;
+    kv.scale_page_stride = int64_t{page_size} * spec.num_kv_heads;
+    kv.scale_slot_stride = spec.num_kv_heads;
     kv.scale_head_stride = 1;
   }
 
-  std::vector<int32_t> order(static_cast<size_t>(pages));
-  std::iota(order.begin(), order.end(), 0);
+  size_t stride = 2;  // entries past the end
+  for (const auto& pages : pages_)
+    stride = std::max(stride, pages.size() + 2);
   Random random(layout.shuffle);
-  for (size_t i = order.size() - 1; i > 0; --i)
-    std::swap(order[i], order[random.below(static_cast<int>(i) + 1)]);
-
-  const int32_t garbage[] = {std::numeric_limits<int32_t>::max(), -1, 0x3fffffff,
-                             std::numeric_limits<int32_t>::min()};
-  page_table_.resize(problem.seqs.size() * static_cast<size_t>(stride));
+  page_table_.resize(problem.seqs.size() * stride);
   for (int32_t& id : page_table_)
-    id = garbage[random.below(4)];
-  size_t next = 0;
+    id = kGarbage[random.below(4)];
   for (int b = 0; b < static_cast<int>(problem.seqs.size()); ++b) {
     const Sequence& s = problem.seqs[b];
     std::vector<bool> seen(static_cast<size_t>(s.n_k), true);
     if (layout.poison_invisible) seen = seen_keys(spec.mask, sequence_mask(spec.mask, meta_, b));
     for (int64_t j = 0; j < s.n_k; ++j) {
-      if (j % page_size == 0) ++next;
       if (!seen[j]) continue;
-      const int64_t page = order[next - 1], slot = j % page_size;
-      page_table_[b * stride + j / page_size] = static_cast<int32_t>(page);
-      for (int64_t h = 0; h < heads; ++h) {
-        float k_scale = kv.k_scale, v_scale = kv.v_scale;
-        if (has_token_scales(dtype)) {
-          k_scale = s.k_scales[j * heads + h];
-          v_scale = s.v_scales[j * heads + h];
-          k_scales_[(page * page_size + slot) * heads + h] = k_scale;
-          v_scales_[(page * page_size + slot) * heads + h] = v_scale;
-        }
-        const int64_t k_at = page * kv.k_page_stride + h * kv.k_head_stride + slot * kv.k_slot_stride;
-        const int64_t v_at = page * kv.v_page_stride + h * kv.v_head_stride + slot * kv.v_slot_stride;
-        for (int64_t e = 0; e < d; ++e)
-          put(k_.data(), dtype, k_at + (packed ? e / x * kv.k_chunk_stride + e % x : e),
-              s.k[(j * heads + h) * d + e], k_scale);
-        for (int64_t e = 0; e < dv; ++e)
-          put(v_.data(), dtype, v_at + (packed ? e * kv.v_dim_stride : e), s.v[(j * heads + h) * dv + e],
-              v_scale);
-      }
+      const int32_t page = pages_[b][j / page_size];
+      page_table_[static_cast<size_t>(b) * stride + j / page_size] = page;
+      store(s, j, page, spec);
     }
   }
-  if (!layout.page_lists) {
-    meta_.page_table = page_table_;
-    meta_.page_table_stride = stride;
-    return;
+  meta_.page_table = page_table_;
+  meta_.page_table_stride = static_cast<int64_t>(stride);
+  if (layout.page_lists) make_page_lists(problem);
+}
+
+/// Token `j` into its slot.
+void Batch::store(const Sequence& s, int64_t j, int64_t page, const AttentionSpec& spec) {
+  const KvView& kv = args_.kv;
+  const int64_t heads = spec.num_kv_heads, d = spec.head_dim, dv = spec.v_head_dim;
+  const int64_t slot = j % kv.page_size, x = x_of(kv.dtype);
+  const bool packed = kv.form == KvForm::x_packed;
+  for (int64_t h = 0; h < heads; ++h) {
+    float k_scale = kv.k_scale, v_scale = kv.v_scale;
+    if (has_token_scales(kv.dtype)) {
+      k_scale = s.k_scales[j * heads + h];
+      v_scale = s.v_scales[j * heads + h];
+      const int64_t at = (page * kv.page_size + slot) * heads + h;
+      k_scales_[at] = k_scale;
+      v_scales_[at] = v_scale;
+    }
+    const int64_t k_at = page * kv.k_page_stride + h * kv.k_head_stride + slot * kv.k_slot_stride;
+    const int64_t v_at = page * kv.v_page_stride + h * kv.v_head_stride + slot * kv.v_slot_stride;
+    for (int64_t e = 0; e < d; ++e)
+      put(k_.data(), kv.dtype, k_at + (packed ? e / x * kv.k_chunk_stride + e % x : e),
+          s.k[(j * heads + h) * d + e], k_scale);
+    for (int64_t e = 0; e < dv; ++e)
+      put(v_.data(), kv.dtype, v_at + (packed ? e * kv.v_dim_stride : e), s.v[(j * heads + h) * dv + e],
+          v_scale);
   }
-  kv_indices_ = {garbage[0]};  // the first list need not begin at 0
-  for (int b = 0; b < static_cast<int>(problem.seqs.size()); ++b) {
+}
+
+/// The table's rows as lists, some with an entry too many.
+void Batch::make_page_lists(const Problem& problem) {
+  const auto stride = meta_.page_table_stride;
+  Random random(problem.seqs.size());
+  kv_indices_ = {kGarbage[0]};  // the first list need not begin at 0
+  for (int64_t b = 0; b < static_cast<int64_t>(problem.seqs.size()); ++b) {
     kv_indptr_.push_back(static_cast<int32_t>(kv_indices_.size()));
-    const int64_t n = (problem.seqs[b].n_k + page_size - 1) / page_size + random.below(2);
+    const auto n = static_cast<int64_t>(pages_[b].size()) + random.below(2);
     kv_indices_.insert(kv_indices_.end(), page_table_.begin() + b * stride,
                        page_table_.begin() + b * stride + n);
   }
   kv_indptr_.push_back(static_cast<int32_t>(kv_indices_.size()));
+  meta_.page_table = {};
+  meta_.page_table_stride = 0;
   meta_.kv_indptr = kv_indptr_;
   meta_.kv_indices = kv_indices_;
 }

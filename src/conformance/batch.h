@@ -8,6 +8,14 @@
 
 namespace fovea::conformance {
 
+/// Which pages a batch gets, of the sequences in turn.
+enum class PageOrder : uint8_t {
+  shuffled,
+  ascending,    ///< sequence after sequence
+  descending,   ///< likewise, from the last page down
+  interleaved,  ///< ascending, a page for each sequence in turn
+};
+
 /// How a problem lies in memory.
 struct Layout {
   uint64_t shuffle = 1;          ///< seed of the page order
@@ -15,6 +23,9 @@ struct Layout {
   bool page_lists = false;       ///< kv_indptr and kv_indices instead of the page table
   int row_padding = 0;           ///< elements between rows of Q and of O
   bool poison_invisible = true;  ///< NaN in keys that no row sees; garbage ids for pages without others
+  PageOrder order = PageOrder::shuffled;
+  bool null_page = false;    ///< page 0 is nobody's, as in engines that pad page tables with 0
+  bool share_pages = false;  ///< whole pages of Problem::shared_prefix are one page for all sequences
 };
 
 /// A problem laid out in memory: NaN in every slot that must not be read, garbage page ids past the end.
@@ -29,10 +40,15 @@ class Batch {
  private:
   void lay_out_queries(const Problem& problem, const Layout& layout);
   void lay_out_cache(const Problem& problem, const Layout& layout);
+  void place_pages(const Problem& problem, const Layout& layout);
+  void make_page_lists(const Problem& problem);
+  void store(const Sequence& s, int64_t j, int64_t page, const AttentionSpec& spec);
   void lay_out_masks(const Problem& problem);
 
   BatchMeta meta_;
   AttentionArgs args_;
+  std::vector<std::vector<int32_t>> pages_;  // of each sequence
+  int64_t num_pages_ = 0;
   std::vector<int32_t> q_offsets_, kv_lens_, page_table_, kv_indptr_, kv_indices_, span_offsets_;
   std::vector<Span> spans_;
   std::vector<uint8_t> packed_;

@@ -60,7 +60,8 @@ double floor_of(DType dtype) {
 
 }  // namespace
 
-std::string judge(const Problem& problem, const Output& got, const Output& reference, const Output& naive) {
+std::string judge(const Problem& problem, const Output& got, const Output& reference, const Output& naive,
+                  Errors* worst) {
   if (!got.error.empty()) return got.error;
   if (!reference.error.empty()) return "reference: " + reference.error;
   const AttentionSpec& spec = problem.spec;
@@ -72,6 +73,10 @@ std::string judge(const Problem& problem, const Output& got, const Output& refer
     const ErrorStats e = errors(got.o, reference.o, first, last);
     const ErrorStats n = errors(naive.o, reference.o, first, last);
     const ErrorStats l = errors(got.lse, reference.lse, row, row + heads);
+    if (worst != nullptr) {
+      worst->o = std::max(worst->o, e.max);
+      worst->lse = std::max(worst->lse, l.max);
+    }
     const ErrorStats nl = errors(naive.lse, reference.lse, row, row + heads);
     // The allowances below come from the textbook's errors, so they mean nothing where it and the oracle do
     // not compute the same thing. Both have scores of at least fp32, whatever the dtypes.

@@ -27,6 +27,8 @@ struct Problem {
   std::vector<float> sinks, slopes;  ///< [Hq]
   std::vector<float> tree_bias;      ///< [tree_size, tree_size]
   int tree_size = 0;
+  /// The first keys and values of all sequences, as far as they have so many, are the same (a prompt's).
+  int shared_prefix = 0;
   Phase phase = Phase::prefill;
   std::string describe() const;
 };

@@ -1,9 +1,11 @@
 #pragma once
 // Problems run through a backend, and judged against TORCH_NATIVE in fp64.
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "base/cpu_features.h"
 #include "base/thread_pool.h"
 #include "conformance/batch.h"
 
@@ -20,8 +22,14 @@ struct Output {
 };
 
 /// Plans and runs one layer. Outputs, workspace and what surrounds them are poisoned before and checked
-/// after.
-Output run(AttentionBackend& backend, const Problem& problem, const Layout& layout, ThreadPool& pool);
+/// after. Without `want_lse` the backend is not asked for the LSE, and Output::lse is empty.
+Output run(AttentionBackend& backend, const Problem& problem, const Layout& layout, ThreadPool& pool,
+           bool want_lse = true);
+
+/// Layers that share keys and values: `layers` differ in their queries only. One plan and one cache, that of
+/// the first; an output each.
+std::vector<Output> run_layers(AttentionBackend& backend, std::span<const Problem* const> layers,
+                               const Layout& layout, ThreadPool& pool, bool want_lse = true);
 
 /// TORCH_NATIVE in fp64 on the same (rounded) inputs, its output not rounded to spec.dtype.
 Output reference(const Problem& problem, ThreadPool& pool);
@@ -29,17 +37,25 @@ Output reference(const Problem& problem, ThreadPool& pool);
 /// The textbook in fp32 with P and O rounded to spec.dtype: how large an honest error is.
 Output naive(const Problem& problem);
 
+/// How far an output is from the reference where both are finite.
+struct Errors {
+  double o = 0, lse = 0;
+};
+
 /// Empty when `got` is as near to the reference as it must be: max error <= 2x the naive one (3x with a soft
 /// cap) + 2 ulp, mean error <= 1.5x, LSE within 1e-5 + 2e-6 |LSE|, empty rows exact. All of them also allow
 /// for the rounding of fp32 scores, which near-equal large scores turn into an error of O (see ScoreNoise).
-std::string judge(const Problem& problem, const Output& got, const Output& reference, const Output& naive);
+/// `worst` grows to the errors that were found.
+std::string judge(const Problem& problem, const Output& got, const Output& reference, const Output& naive,
+                  Errors* worst = nullptr);
 
 /// run + reference + naive + judge; empty = accepted, else the failure with the problem's description.
 std::string conform(AttentionBackend& backend, const Problem& problem, const Layout& layout,
                     ThreadPool& pool);
 
-/// Calls fn() under every instruction set that this CPU has and `backend` has code for, the best one last
-/// (and left set).
+/// The instruction sets that this CPU has and `backend` has code for, the best one last.
+std::vector<Isa> isas_of(const BackendInfo& backend);
+/// Calls fn() under each of them; the best one is left set.
 void each_isa(const BackendInfo& backend, const std::function<void()>& fn);
 
 /// The built backends that run on a CPU.
