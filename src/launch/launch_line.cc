@@ -62,7 +62,10 @@ class Reader {
         line_.arguments.push_back(arguments_[at_++]);
       return {};
     }
-    if (const ForeignFlag* flag = find_foreign_flag(name_)) return read_foreign(*flag);
+    const ForeignFlag* flag = find_foreign_flag(name_);
+    // Ours under another command, or under a name that this command has not: unknown here.
+    if (flag != nullptr && (flag->ours.empty() || own_(flag->ours)) && flag->verdict != FlagVerdict::same)
+      return read_foreign(*flag);
     line_.arguments.push_back(argument);
     return {};
   }
@@ -87,6 +90,8 @@ class Reader {
   Status read_attention(std::string spelling) {
     AttentionArgument argument;
     if (name_.size() > spelling.size()) argument.path = name_.substr(spelling.size() + 1);
+    if (argument.path.empty() && name_.size() > spelling.size())
+      return invalid(name_ + " names no key; write " + name_ + "KEY VALUE");
     argument.spelling = spelling == "-ac" ? spelling : "--attention-config";
     FOVEA_TRY(text, value());
     argument.value = text;
@@ -107,9 +112,8 @@ class Reader {
         text += (text.empty() ? "" : " ") + arguments_[at_++];
     }
     if (!text.empty()) shown += " " + printable(text);
-    if (flag.verdict == FlagVerdict::alias || flag.verdict == FlagVerdict::same)
-      return replace(flag, text, shown);
-    FlagNote note{flag.verdict, shown, std::string(flag.text), flag.need};
+    if (flag.verdict == FlagVerdict::alias) return replace(flag, text, shown);
+    FlagNote note{flag.verdict, shown, std::string(flag.text), flag.need, flag.verdict == FlagVerdict::noted};
     if (flag.verdict == FlagVerdict::refused &&
         std::ranges::any_of(flag.neutral, [&](std::string_view n) { return same_text(n, text); }))
       note = {FlagVerdict::noted, shown, "asks for what is so already"};
@@ -134,7 +138,7 @@ class Reader {
     }
     const std::string name = ours.substr(0, ours.find('='));
     const auto own = ours.empty() ? std::nullopt : own_(name);
-    if (ours.empty() || !own) {  // what the value asks for is the default, or the command has no such thing
+    if (!own) {  // what the value asks for is the default, or nothing that the command does
       line_.notes.push_back({FlagVerdict::noted, shown, std::string(flag.text)});
       return {};
     }

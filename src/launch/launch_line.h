@@ -1,6 +1,7 @@
 #pragma once
-// A command line as a user of SGLang, vLLM or Mini-SGLang writes it, taken apart: what is ours is left for the
-// command, --attention-config is collected, and what is not ours is answered from the table of foreign flags.
+// A command line as a user of SGLang, vLLM or Mini-SGLang writes it, taken apart: what is ours is left for
+// the command, --attention-config is collected, and what is not ours is answered from the table of foreign
+// flags.
 #include <functional>
 #include <map>
 #include <optional>
@@ -19,6 +20,7 @@ struct FlagNote {
   std::string flag;  ///< as given, with its value: "--tp 8"
   std::string text;
   std::optional<Feature> need = {};  ///< of a refused one: what it would ask of a backend
+  bool warn = false;                 ///< a run says so: it has no effect, or is deprecated
 };
 
 /// One -ac.KEY VALUE, or the whole as JSON (then `path` is empty).
