@@ -3,6 +3,8 @@
 #include <vector>
 
 #include "docs/markdown.h"
+#include "launch/attention_keys.h"
+#include "launch/environment.h"
 
 namespace fovea::docs {
 namespace {
@@ -45,6 +47,30 @@ std::string flag_table(Peer peer) {
         for (const FlagVerdict verdict : verdicts)
           if (flag.verdict == verdict)
             table.row({join(codes(flag.spellings)), here(flag), std::string(flag.text)});
+  return table.text();
+}
+
+std::string key_table() {
+  Table table({"Key", "Takes", "Means"});
+  for (const KeyStatus status : {KeyStatus::acts, KeyStatus::deprecated, KeyStatus::refused})
+    for (const AttentionKey& key : attention_keys()) {
+      if (key.status != status) continue;
+      const char* before = status == KeyStatus::acts         ? ""
+                           : status == KeyStatus::deprecated ? "deprecated: "
+                                                             : "refused: ";
+      table.row({code(key.name), std::string(key.allowed), before + std::string(key.text)});
+    }
+  return table.text();
+}
+
+std::string environment_table() {
+  Table table({"Variable", "Here"});
+  for (const EnvironmentVariable& variable : environment_variables()) {
+    if (variable.use == VariableUse::tool) continue;
+    const bool acts = variable.use == VariableUse::acts;
+    table.row({code(variable.name), acts ? std::string(variable.text)
+                                         : "not applied, with a warning: use " + code(variable.text)});
+  }
   return table.text();
 }
 

@@ -43,6 +43,7 @@ Result<Page> backends_page(const BackendRegistry& backends, Proofs proofs) {
       {"table:priority_mla", priority_table(deepseek_v3())},
       {"table:priority_sparse_mla", priority_table(deepseek_v32())},
       {"table:priority_peers", peer_priority_table()},
+      {"table:keys", key_table()},
       {"example:select", std::string(embedded_text("select.cc"))},
   };
   FOVEA_RETURN_IF_ERROR(add_refusals(values));
@@ -52,6 +53,7 @@ Result<Page> backends_page(const BackendRegistry& backends, Proofs proofs) {
 Result<Page> coming_from_page(const BackendRegistry& backends) {
   FOVEA_TRY(names, name_table(backends));
   return fill("coming_from.md", {{"table:names", names},
+                                 {"table:environment", environment_table()},
                                  {"table:flags_sglang", flag_table(Peer::sglang)},
                                  {"table:flags_vllm", flag_table(Peer::vllm)},
                                  {"table:flags_mini_sglang", flag_table(Peer::mini_sglang)}});
