@@ -142,20 +142,20 @@ std::string_view to_string(Invariance level);
 std::string_view to_string(GraphSupport support);
 
 struct Capability {
-  EnumSet<DType> dtypes;
-  EnumSet<KvCacheDType> kv_dtypes;
-  IntSet page_sizes;
+  EnumSet<DType> dtypes = {};
+  EnumSet<KvCacheDType> kv_dtypes = {};
+  IntSet page_sizes = {};
   int preferred_page_size = 16;
-  IntSet head_dims;                   ///< of Q and K
-  IntSet v_head_dims;                 ///< of V
+  IntSet head_dims = {};              ///< of Q and K
+  IntSet v_head_dims = {};            ///< of V
   IntSet gqa_ratios = IntSet::any();  ///< query heads of one kv head
-  EnumSet<AttentionType> types;
-  FeatureSet features;
+  EnumSet<AttentionType> types = {};
+  FeatureSet features = {};
   /// Columns that the document which this row was taken from says nothing about: shown as "-", never a reason
   /// for a refusal. Empty for a backend that is built.
-  FeatureSet unstated;
-  EnumSet<Phase> phases;
-  EnumSet<Invariance> invariance;
+  FeatureSet unstated = {};
+  EnumSet<Phase> phases = {};
+  EnumSet<Invariance> invariance = {};
   GraphSupport graph = GraphSupport::never;
   DeviceKind device = DeviceKind::cpu;
   int min_compute_capability = 0;  ///< 10 * major + minor; 0 = any, and on other devices than CUDA

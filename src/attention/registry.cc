@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "attention/absent_backends.h"
+#include "attention/rows/rows.h"
 #include "backends/cpu_attn/cpu_attn.h"
 #include "backends/torch_native/torch_native.h"
 #include "base/check.h"
@@ -19,7 +19,8 @@ bool same_name(std::string_view a, std::string_view b) {
 }  // namespace
 
 void BackendRegistry::add(const BackendInfo& info, Factory create) {
-  FOVEA_CHECK(find(info.name) == nullptr);
+  for (const Entry& entry : entries_)
+    FOVEA_CHECK(entry.info->name != info.name || entry.info->version != info.version);
   for (std::string_view alias : info.aliases)
     FOVEA_CHECK(find(alias) == nullptr);
   FOVEA_CHECK(info.absent.empty() == static_cast<bool>(create));
@@ -61,8 +62,10 @@ const BackendRegistry& builtin_backends() {
     BackendRegistry r;
     r.add(cpu_attn_info(), make_cpu_attn);
     r.add(torch_native_info(), make_torch_native);
-    for (const BackendInfo& info : absent_backends())
-      r.add(info, nullptr);
+    for (const BackendInfo* info : absent_backends())
+      r.add(*info, nullptr);
+    for (const MlaPrefillRow& row : mla_prefill_rows())
+      r.add_mla_prefill(row.info, nullptr);
     return r;
   }();
   return registry;

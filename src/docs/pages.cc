@@ -8,7 +8,6 @@
 #include "docs/peers.h"
 #include "docs/priority_tables.h"
 #include "docs/refusals.h"
-#include "docs/scenes.h"
 #include "docs/template.h"
 
 namespace fovea::docs {
@@ -39,10 +38,12 @@ Result<Page> backends_page(const BackendRegistry& backends, Proofs proofs) {
       {"table:union", union_table(backends, proofs)},
       {"table:columns", column_table()},
       {"table:proofs", proof_table(proofs)},
-      {"table:priority_standard", priority_table(llama_8b())},
-      {"table:priority_mla", priority_table(deepseek_v3())},
-      {"table:priority_sparse_mla", priority_table(deepseek_v32())},
-      {"table:priority_peers", peer_priority_table()},
+      {"table:priority_standard", priority_table(false)},
+      {"table:priority_mla", priority_table(true)},
+      {"table:priority_peers", documented_table("orders")},
+      {"table:sglang_mha", documented_table("sglang_mha")},
+      {"table:sglang_mla", documented_table("sglang_mla")},
+      {"table:mini_sglang_code", documented_table("mini_sglang")},
       {"table:keys", key_table()},
       {"example:select", std::string(embedded_text("select.cc"))},
   };

@@ -4,6 +4,8 @@
 #include <set>
 
 #include "attention/columns.h"
+#include "attention/rows/peer_tables.h"
+#include "base/check.h"
 #include "docs/markdown.h"
 #include "docs/marks.h"
 #include "docs/scenes.h"
@@ -11,25 +13,8 @@
 namespace fovea::docs {
 namespace {
 
+/// SGLang's five columns in our terms.
 constexpr std::string_view kFiveColumns[] = {"native_page", "verify", "mla", "window", "spans"};
-
-struct SglangRow {
-  std::string_view title;
-  std::string_view backend, version;  ///< ours
-  std::string_view ticks;             ///< 'y' or 'n' in each of kFiveColumns, of SGLang's later page
-};
-
-/// SGLang's docs/backend/attention_backend.md of summer 2025, whose Wave row is of a later page.
-constexpr SglangRow kSglang[] = {
-    {"FlashInfer", "FLASHINFER", "Native", "nyyyy"},
-    {"FA3", "FLASH_ATTN", "FA3", "yyyyy"},
-    {"Triton", "TRITON_ATTN", "", "nyyyn"},
-    {"Torch Native", "TORCH_NATIVE", "", "nnnnn"},
-    {"FlashMLA", "FLASHMLA", "", "yyynn"},
-    {"TRTLLM MLA", "TRTLLM_MLA", "", "ynyyn"},
-    {"Ascend", "ASCEND", "", "ynnnn"},
-    {"Wave", "WAVE", "", "ynnnn"},
-};
 
 const BackendInfo* find_row(const BackendRegistry& backends, std::string_view name,
                             std::string_view version) {
@@ -46,18 +31,25 @@ const Column& column(std::string_view id) {
   return *std::ranges::find(columns(), id, &Column::id);
 }
 
-/// Our mark, and SGLang's tick where it says something else.
-std::string compared(Mark ours, bool theirs) {
+/// A document's word: a tick where it is one.
+std::string tick(std::string_view text) {
+  if (text == "yes") return "✅";
+  if (text == "no") return "❌";
+  return text == "-" ? "–" : std::string(text);
+}
+
+/// Our mark, and the document's where it says something else.
+std::string compared(Mark ours, std::string_view theirs) {
   const bool claimed = ours == Mark::proven || ours == Mark::declared;
+  const bool same = ours != Mark::unstated && theirs == (claimed ? "yes" : "no");
   const std::string mark(symbol(ours));
-  if (ours != Mark::unstated && claimed == theirs) return mark;
-  return mark + " (SGLang " + (theirs ? "✅" : "❌") + ")";
+  return same || theirs == "-" ? mark : mark + " (SGLang " + tick(theirs) + ")";
 }
 
 /// An MLA model takes another row of the family: its name says yes better than a mark.
-std::string mla_cell(const BackendInfo& info, Mark ours, bool theirs) {
+std::string mla_cell(const BackendInfo& info, Mark ours, std::string_view theirs) {
   if (info.mla_sibling.empty()) return compared(ours, theirs);
-  return "☑ as " + code(info.mla_sibling) + (theirs ? "" : " (SGLang ❌)");
+  return "☑ as " + code(info.mla_sibling) + (theirs == "yes" ? "" : " (SGLang " + tick(theirs) + ")");
 }
 
 struct PeerName {
@@ -114,66 +106,70 @@ void name_row(Table& table, std::string_view name, std::string_view whose) {
 }  // namespace
 
 std::string sglang_table(const BackendRegistry& backends, Proofs proofs) {
-  Table table(
-      {"SGLang's name", "Here", "Page Size > 1", "Spec Decoding", "MLA", "Sliding Window", "MultiModal"});
-  for (const SglangRow& row : kSglang) {
+  const PeerTable& sglang = peer_table("sglang");
+  FOVEA_CHECK(sglang.columns.size() == std::size(kFiveColumns));
+  std::vector<std::string> titles = {"SGLang's name", "Here"};
+  titles.insert(titles.end(), sglang.columns.begin(), sglang.columns.end());
+  Table table(titles);
+  const auto marks = [&](const BackendInfo& info, size_t column_number) {
+    return column_marks(info, column(kFiveColumns[column_number]), proofs).overall();
+  };
+  for (const PeerRow& row : sglang.rows) {
     const BackendInfo* info = find_row(backends, row.backend, row.version);
-    if (info == nullptr) continue;
-    std::vector<std::string> cells = {std::string(row.title), code(info->name)};
-    if (!row.version.empty()) cells.back() += " " + std::string(row.version);
-    for (size_t i = 0; i < std::size(kFiveColumns); ++i) {
-      const Mark ours = column_marks(*info, column(kFiveColumns[i]), proofs).overall();
-      const bool theirs = row.ticks[i] == 'y';
-      cells.push_back(kFiveColumns[i] == "mla" ? mla_cell(*info, ours, theirs) : compared(ours, theirs));
-    }
+    FOVEA_CHECK(info != nullptr);
+    std::vector<std::string> cells = {std::string(row.title), code(info->label())};
+    for (size_t i = 0; i < std::size(kFiveColumns); ++i)
+      cells.push_back(kFiveColumns[i] == "mla" ? mla_cell(*info, marks(*info, i), row.cells[i])
+                                               : compared(marks(*info, i), row.cells[i]));
     table.row(std::move(cells));
   }
-  // Backends of this build that SGLang has no row for.
   for (const BackendRegistry::Entry& entry : backends.entries()) {
     const BackendInfo& info = *entry.info;
     if (!info.absent.empty() ||
-        std::ranges::find(kSglang, info.name, &SglangRow::backend) != std::end(kSglang))
-      continue;
+        std::ranges::find(sglang.rows, info.name, &PeerRow::backend) != sglang.rows.end())
+      continue;  // of this build, and SGLang has no row for it
     std::vector<std::string> cells = {"", code(info.name)};
-    for (const std::string_view id : kFiveColumns)
-      cells.emplace_back(symbol(column_marks(info, column(id), proofs).overall()));
+    for (size_t i = 0; i < std::size(kFiveColumns); ++i)
+      cells.emplace_back(symbol(marks(info, i)));
     table.row(std::move(cells));
   }
   return table.text();
 }
 
 std::string mini_sglang_table(const BackendRegistry& backends) {
-  struct Row {
-    std::string_view name, backend, version, documented;
+  const PeerTable& theirs = peer_table("mini_sglang_pages");
+  std::vector<std::string> titles = {"Mini-SGLang's name"};
+  titles.insert(titles.end(), theirs.columns.begin(), theirs.columns.end());
+  titles.insert(titles.end(), {"Here", "Page sizes here", "Preferred here"});
+  Table table(titles);
+  const auto add = [&](std::vector<std::string> cells, const BackendInfo& info) {
+    cells.insert(cells.end(), {code(info.name), cell_text(info.capability, column("page_sizes")),
+                               std::to_string(info.capability.preferred_page_size)});
+    table.row(std::move(cells));
   };
-  constexpr Row kRows[] = {
-      {"fa", "FLASH_ATTN", "FA3", "any; 1 recommended"},
-      {"fi", "FLASHINFER", "Native", "1 only: the kernel's view; the flag takes any"},
-      {"trtllm", "TRTLLM_MHA", "", "16, 32, 64; another is changed to 64"},
-  };
-  const Column& pages = column("page_sizes");
-  Table table({"Mini-SGLang's name", "It documents", "Here", "Page sizes here", "Preferred"});
-  for (const Row& row : kRows) {
+  for (const PeerRow& row : theirs.rows) {
+    std::vector<std::string> cells = {code(row.title)};
+    cells.insert(cells.end(), row.cells.begin(), row.cells.end());
     const BackendInfo* info = find_row(backends, row.backend, row.version);
-    if (info == nullptr) continue;
-    table.row({code(row.name), std::string(row.documented), code(info->name),
-               cell_text(info->capability, pages), std::to_string(info->capability.preferred_page_size)});
+    FOVEA_CHECK(info != nullptr);
+    add(std::move(cells), *info);
   }
   for (const BackendRegistry::Entry& entry : backends.entries())
-    if (entry.info->absent.empty())
-      table.row({"", "", code(entry.info->name), cell_text(entry.info->capability, pages),
-                 std::to_string(entry.info->capability.preferred_page_size)});
+    if (entry.info->absent.empty()) add(std::vector<std::string>(1 + theirs.columns.size()), *entry.info);
   return table.text();
 }
 
-std::string peer_priority_table() {
-  Table table({"Device", "SGLang, other models", "SGLang, MLA", "Mini-SGLang"});
-  table.row({"Blackwell (sm_10x)", "`trtllm_mha`", "`flashinfer`; `trtllm_mla` for DeepSeek V3", "`trtllm`"});
-  table.row({"Hopper (sm_90)", "`fa3`", "`fa3`", "`fa,fi`"});
-  table.row(
-      {"other NVIDIA GPUs", "`flashinfer`; `triton` with sinks, or without the library", "`triton`", "`fi`"});
-  table.row({"AMD", "`aiter`", "`aiter` with 16 or 128 heads, else `triton`", ""});
-  table.row({"CPU", "`intel_amx`; `torch_native` without AMX", "", ""});
+std::string documented_table(std::string_view id) {
+  const PeerTable& theirs = peer_table(id);
+  std::vector<std::string> titles = {std::string(theirs.rows_are)};
+  titles.insert(titles.end(), theirs.columns.begin(), theirs.columns.end());
+  Table table(titles);
+  for (const PeerRow& row : theirs.rows) {
+    std::vector<std::string> cells = {std::string(row.title)};
+    for (const std::string_view cell : row.cells)
+      cells.push_back(tick(cell));
+    table.row(std::move(cells));
+  }
   return table.text();
 }
 

@@ -1,6 +1,5 @@
 #pragma once
-// What SGLang's and Mini-SGLang's documentation says, kept beside our tables so that the pages can compare.
-#include <span>
+// What SGLang's and Mini-SGLang's documentation says, beside our tables.
 #include <string>
 #include <string_view>
 
@@ -12,8 +11,8 @@ namespace fovea::docs {
 std::string sglang_table(const BackendRegistry& backends, Proofs proofs);
 /// Mini-SGLang's page sizes, and ours.
 std::string mini_sglang_table(const BackendRegistry& backends);
-/// What the two choose where nothing is set.
-std::string peer_priority_table();
+/// One of peer_tables() as it is.
+std::string documented_table(std::string_view id);
 /// Their names of backends, and what each stands for here; an error for one that no backend has.
 Result<std::string> name_table(const BackendRegistry& backends);
 
