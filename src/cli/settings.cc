@@ -34,9 +34,13 @@ Status take_settings(LaunchLine line, const std::vector<std::string>& environmen
 
 Status check_settings(const ModelFlags& flags) {
   for (const FlagNote& note : flags.notes)
-    if (note.warn) FOVEA_LOG(warning) << note.flag << ": " << note.text;
+    if (note.warn) {
+      FOVEA_LOG(warning) << note.flag << ": " << note.text;
+    }
   for (const EnvironmentNote& note : flags.environment)
-    if (!note.applied) FOVEA_LOG(warning) << "environment variable " << note.name << ": " << note.text;
+    if (!note.applied) {
+      FOVEA_LOG(warning) << "environment variable " << note.name << ": " << note.text;
+    }
   return check_refused(flags.notes);
 }
 

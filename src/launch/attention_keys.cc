@@ -20,7 +20,7 @@ constexpr std::string_view kKinds =
     "full (full_attention), swa (sliding_window), chunked_local, mla (mla_attention), sparse_mla, cross "
     "(cross_attention), encoder (encoder_only_attention), linear";
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   return "\"" + printable(text) + "\"";
 }
 
@@ -87,8 +87,8 @@ Result<std::vector<std::pair<std::string, json>>> read_object(const std::string&
   };
   const json parsed = json::parse(text, watch, /*allow_exceptions=*/false);
   if (!parsed.is_object())
-    return invalid(quoted(text) + " is not a JSON object; give {\"KEY\": VALUE, ...}, in single quotes");
-  if (twice) return invalid("the key " + quoted(repeated) + " is given twice; give it once");
+    return invalid(in_quotes(text) + " is not a JSON object; give {\"KEY\": VALUE, ...}, in single quotes");
+  if (twice) return invalid("the key " + in_quotes(repeated) + " is given twice; give it once");
   std::vector<std::pair<std::string, json>> items;
   for (const auto& [key, value] : parsed.items())
     items.emplace_back(key, value);
@@ -105,7 +105,8 @@ std::optional<std::string> as_text(const json& value) {
 Status set_per_kind(AttentionConfig& config, const std::string& value) {
   FOVEA_TRY(items, read_object(value));
   for (const auto& [kind, backend] : items) {
-    if (!backend.is_string()) return invalid("the backend of " + quoted(kind) + " must be a name in quotes");
+    if (!backend.is_string())
+      return invalid("the backend of " + in_quotes(kind) + " must be a name in quotes");
     FOVEA_RETURN_IF_ERROR(set_kind(config, kind, backend.get<std::string>()));
   }
   return {};
@@ -245,7 +246,7 @@ Error unknown_key(std::string_view name) {
     all.append(all.empty() ? "" : ", ").append(key.name);
   }
   const std::string_view near = nearest_name(name, names);
-  return invalid("the key " + quoted(name) + " is unknown" +
+  return invalid("the key " + in_quotes(name) + " is unknown" +
                  (near.empty() ? "" : "; did you mean " + std::string(near) + "?") + " Allowed are " + all);
 }
 
