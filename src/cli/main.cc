@@ -9,6 +9,7 @@
 
 #include "base/edit_distance.h"
 #include "base/log.h"
+#include "cli/docs.h"
 #include "cli/flags.h"
 
 namespace fovea::cli {
@@ -24,6 +25,7 @@ struct Flags {
   EmbedFlags embed;
   ExplainFlags explain;
   BenchFlags bench;
+  DocsFlags docs;
 
   /// Those of the command with that name; null for one that loads no model.
   ModelFlags* model_of(std::string_view command) {
@@ -201,6 +203,7 @@ Status run_chosen(const CLI::App& root, const Flags& flags) {
   if (name == "fovea score") return run_score(flags.score);
   if (name == "fovea embed") return run_embed(flags.embed);
   if (name == "fovea explain") return run_explain(flags.explain);
+  if (name == "fovea docs") return run_docs(flags.docs);
   if (name == "fovea bench model") return run_bench_model(flags.bench.model);
   if (name == "fovea bench attention") return run_bench_attention(flags.bench.attention);
   if (name == "fovea bench linear") return run_bench_linear(flags.bench.linear);
@@ -223,6 +226,7 @@ int run(int argc, char** argv) {
   add_embed(root, flags.embed);
   add_explain(root, flags.explain);
   add_bench(root, flags.bench);
+  add_docs(root, flags.docs);
   check_values(root);
   std::vector<std::string> arguments(argv + 1, argv + argc);
   LaunchLine line;
