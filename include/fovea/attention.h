@@ -123,9 +123,10 @@ struct ResolvedValue {
 };
 
 struct Selection {
+  DeviceInfo device;
   std::vector<KindSelection> kinds;  ///< in ascending order of kind; at least one
-  int page_size = 0;                 ///< 0 only when a phase has no backend
-  std::string page_size_why;
+  int page_size = 0;                 ///< 0 when a phase has no backend, or they have no size in common
+  std::string page_size_why;         ///< where it comes from, or why there is none
   std::vector<ResolvedValue> resolved;
   std::vector<std::string> warnings;
 
@@ -138,9 +139,13 @@ struct Selection {
 class BackendRegistry;
 
 LayerKind kind_of(const AttentionSpec& spec);
+/// vLLM's words for a kind of layers that does not exist, found in the setting `where`.
+Error unknown_layer_kind(std::string_view name, std::string_view where = "backend_per_kind");
 
 /// "cpu", "sm75" to "sm120", "rocm", "npu", "xpu"; the error lists them.
 Result<DeviceInfo> parse_device(std::string_view name);
+/// Those that parse_device() takes.
+std::vector<std::string_view> device_names();
 /// "cpu", "cuda 9.0", ...
 std::string describe(const DeviceInfo& device);
 
@@ -149,8 +154,8 @@ std::vector<Reason> validate(const BackendInfo& backend, const AttentionSpec& sp
                              Phase phase);
 
 /// Considers every backend for each phase of each kind of layers in `specs` (a model's distinct attentions,
-/// at least one). Fails only for what can't be understood: an unknown name, two settings that contradict.
-/// That no backend serves is part of the answer.
+/// at least one). Encoder layers only prefill: their decode is the same. Fails only for what can't be
+/// understood: an unknown name, two settings that contradict. That no backend serves is part of the answer.
 Result<Selection> consider(const AttentionConfig& config, std::span<const AttentionSpec> specs,
                            const DeviceInfo& device, const BackendRegistry& registry);
 
