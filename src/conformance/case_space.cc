@@ -282,11 +282,11 @@ AttentionSpec CaseSpace::spec_of(const Levels& row) const {
   return spec;
 }
 
-std::vector<Levels> CaseSpace::rows(uint64_t seed, const Levels& fixed) const {
+std::vector<Levels> CaseSpace::rows(uint64_t seed, const Levels& fixed, std::vector<Levels>* unmet) const {
   std::vector<int> counts;
   for (const auto& levels : levels_)
     counts.push_back(static_cast<int>(levels.size()));
-  return pairwise_rows(counts, [&](const Levels& row) { return allowed(row); }, seed, fixed);
+  return pairwise_rows(counts, [&](const Levels& row) { return allowed(row); }, seed, fixed, unmet);
 }
 
 std::optional<Levels> CaseSpace::fixed_to(const Cell& cell) const {

@@ -64,8 +64,9 @@ class CaseSpace {
   /// Of a backend that is built; `device` is the one that it runs on.
   CaseSpace(const BackendInfo& backend, const DeviceInfo& device);
 
-  /// Covering rows. Every row is a case that the backend claims to serve.
-  std::vector<Levels> rows(uint64_t seed, const Levels& fixed = {}) const;
+  /// Covering rows. Every row is a case that the backend claims to serve. `unmet` as of pairwise_rows().
+  std::vector<Levels> rows(uint64_t seed, const Levels& fixed = {},
+                           std::vector<Levels>* unmet = nullptr) const;
   bool allowed(const Levels& row) const;
 
   /// The first level of every knob, the plainest.

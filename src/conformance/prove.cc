@@ -11,8 +11,10 @@
 namespace fovea::conformance {
 namespace {
 
-constexpr int kRowBits = 12;  // of a case's number; the others are the seed
-constexpr int kCasesFull = 16, kCasesQuick = 2;
+constexpr int kRowBits = 12;     // of a case's number; the others are the seed
+constexpr uint64_t kArrays = 3;  // that a full run goes through, each with other values
+constexpr uint64_t kArraysPerSeed = 16;
+constexpr int kCasesFull = 48, kCasesQuick = 2;
 constexpr size_t kBatch = 64;   // cases that are held at a time
 constexpr int kMaxShrunk = 12;  // failures whose cause is searched for
 
@@ -73,22 +75,22 @@ class Prover {
     return !options_.only_cell || options_.only_cell->id() == cell.id();
   }
 
-  std::vector<Row> rows_of(const std::optional<Cell>& fixed) const {
+  std::vector<Row> rows_of(uint64_t array, const std::optional<Cell>& fixed) const {
     Levels levels;
     if (fixed)
       if (const auto found = space_.fixed_to(*fixed)) levels = *found;
     std::vector<Row> rows;
-    for (Levels& row : space_.rows(options_.seed, levels))
+    for (Levels& row : space_.rows(array, levels))
       if (const uint64_t index = rows.size() + 1; index < (1u << kRowBits))
-        rows.push_back({options_.seed << kRowBits | index, fixed, std::move(row)});
+        rows.push_back({array << kRowBits | index, fixed, std::move(row)});
     return rows;
   }
 
+  uint64_t array(uint64_t k) const { return options_.seed * kArraysPerSeed + k; }
+
   Status replay() {
-    ProveOptions as_found = options_;
     const uint64_t number = *options_.replay;
-    options_.seed = number >> kRowBits;
-    std::vector<Row> rows = rows_of(options_.only_cell);
+    std::vector<Row> rows = rows_of(number >> kRowBits, options_.only_cell);
     std::erase_if(rows, [&](const Row& row) { return row.number != number; });
     if (rows.empty())
       return invalid("case " + std::to_string(number) + " does not exist for " + std::string(info_.name) +
@@ -99,21 +101,46 @@ class Prover {
   }
 
   void prove_claimed() {
-    std::vector<Row> rows = rows_of(options_.only_cell);
-    if (options_.quick) rows = few_of(rows);
-    evaluate(rows);
+    if (options_.quick) {
+      prove_quickly();
+    } else {
+      for (uint64_t k = 0; k < (options_.only_cell ? 1 : kArrays); ++k)
+        evaluate(rows_of(array(k), options_.only_cell));
+    }
+    for (size_t i = 0; i < cells_.size(); ++i)
+      if (cells_[i].claimed && !options_.only_cell && !enough(i) && space_.fixed_to(cells_[i]))
+        prove_more(i, rows_of(array(0), cells_[i]));
+  }
+
+  /// Each level of each knob, and of the other rows those that cells need.
+  void prove_quickly() {
+    std::vector<Row> rows = rows_of(array(0), options_.only_cell);
+    const std::vector<Row> few = few_of(rows);
+    evaluate(few);
+    for (const Row& row : few)
+      std::erase_if(rows, [&](const Row& other) { return other.number == row.number; });
     for (size_t i = 0; i < cells_.size(); ++i) {
-      if (!cells_[i].claimed || !concerns(cells_[i]) || options_.only_cell || !space_.fixed_to(cells_[i]))
-        continue;
-      // As many again as are lacking, as long as that helps: not every case of a value depends on it.
-      const std::vector<Row> more = enough(i) ? std::vector<Row>{} : rows_of(cells_[i]);
-      for (size_t at = 0; at < more.size() && !enough(i);) {
-        const size_t count =
-            std::min(more.size() - at, static_cast<size_t>(needed() - right_[i] - wrong_[i]));
-        evaluate({more.begin() + static_cast<std::ptrdiff_t>(at),
-                  more.begin() + static_cast<std::ptrdiff_t>(at + count)});
-        at += count;
-      }
+      if (!cells_[i].claimed || !concerns(cells_[i]) || enough(i)) continue;
+      const auto fixed = space_.fixed_to(cells_[i]);
+      if (!fixed) continue;
+      std::vector<Row> with_it = rows;
+      std::erase_if(with_it, [&](const Row& row) {
+        for (size_t k = 0; k < row.levels.size(); ++k)
+          if ((*fixed)[k] != kUnset && (*fixed)[k] != row.levels[k]) return true;
+        return tried_.contains(row.number);
+      });
+      prove_more(i, with_it);
+    }
+  }
+
+  /// As many of `rows` as are lacking, as long as that helps: not every case of a value depends on it.
+  void prove_more(size_t cell, const std::vector<Row>& rows) {
+    for (size_t at = 0; at < rows.size() && !enough(cell);) {
+      const auto lacking = static_cast<size_t>(needed() - right_[cell] - wrong_[cell]);
+      const size_t end = std::min(rows.size(), at + lacking);
+      evaluate(
+          {rows.begin() + static_cast<std::ptrdiff_t>(at), rows.begin() + static_cast<std::ptrdiff_t>(end)});
+      at = end;
     }
   }
 
@@ -176,6 +203,7 @@ class Prover {
 
   void take(const Row& row, const Outcome& outcome) {
     ++report_.cases;
+    if (!row.fixed) tried_.insert(row.number);
     if (!outcome.failure.empty()) {
       ++report_.failed_cases;
       for (size_t i = 0; i < cells_.size(); ++i)
@@ -356,6 +384,7 @@ class Prover {
   std::vector<Errors> worst_;
   std::vector<std::string> blame_;           // why a cell failed
   std::vector<std::vector<size_t>> causes_;  // cells of each failure that was searched
+  std::set<uint64_t> tried_;                 // cases without a fixed cell
   int64_t total_ = 0;
   BackendReport report_;
 };
