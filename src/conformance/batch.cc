@@ -87,8 +87,7 @@ std::vector<bool> seen_keys(const MaskSpec& mask, const SequenceMask& seq) {
 
 }  // namespace
 
-Batch::Batch(const Problem& problem, const Layout& layout) {
-  lay_out_masks(problem);
+Batch::Batch(const Problem& problem, const Layout& layout) : masks_(problem), meta_(masks_.meta()) {
   lay_out_queries(problem, layout);
   lay_out_cache(problem, layout);
   sinks_ = problem.sinks;
@@ -97,7 +96,7 @@ Batch::Batch(const Problem& problem, const Layout& layout) {
   args_.alibi_slopes = slopes_.empty() ? nullptr : slopes_.data();
 }
 
-void Batch::lay_out_masks(const Problem& problem) {
+MaskArrays::MaskArrays(const Problem& problem) {
   const MaskSpec& mask = problem.spec.mask;
   q_offsets_ = {0};
   span_offsets_ = {0};
@@ -131,7 +130,7 @@ void Batch::lay_out_queries(const Problem& problem, const Layout& layout) {
   const AttentionSpec& spec = problem.spec;
   const int64_t width = int64_t{spec.num_heads} * spec.head_dim;
   args_.q_row_stride = width + layout.row_padding;
-  q_ = nan_array(spec.dtype, std::max<int64_t>(1, q_offsets_.back() * args_.q_row_stride));
+  q_ = nan_array(spec.dtype, std::max<int64_t>(1, meta_.num_tokens() * args_.q_row_stride));
   int64_t row = 0;
   for (const Sequence& s : problem.seqs)
     for (int i = 0; i < s.n_q; ++i, ++row)
@@ -284,7 +283,7 @@ AttentionLimits Batch::limits() const {
   AttentionLimits limits;
   limits.max_seqs = meta_.num_seqs();
   limits.max_tokens = meta_.num_tokens();
-  for (int32_t n : kv_lens_) {
+  for (int32_t n : meta_.kv_lens) {
     limits.max_kv_tokens += n;
     limits.max_kv_len = std::max(limits.max_kv_len, n);
   }

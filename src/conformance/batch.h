@@ -28,6 +28,24 @@ struct Layout {
   bool share_pages = false;  ///< whole pages of Problem::shared_prefix are one page for all sequences
 };
 
+/// A problem's lengths and masks, as a step has them; without pages.
+class MaskArrays {
+ public:
+  explicit MaskArrays(const Problem& problem);
+  MaskArrays(const MaskArrays&) = delete;
+  MaskArrays& operator=(const MaskArrays&) = delete;
+  /// Valid as long as this is.
+  const BatchMeta& meta() const { return meta_; }
+
+ private:
+  BatchMeta meta_;
+  std::vector<int32_t> q_offsets_, kv_lens_, span_offsets_;
+  std::vector<Span> spans_;
+  std::vector<uint8_t> packed_;
+  std::vector<int64_t> packed_offsets_;
+  std::vector<float> tree_bias_;
+};
+
 /// A problem laid out in memory: NaN in every slot that must not be read, garbage page ids past the end.
 class Batch {
  public:
@@ -43,17 +61,14 @@ class Batch {
   void place_pages(const Problem& problem, const Layout& layout);
   void make_page_lists(const Problem& problem);
   void store(const Sequence& s, int64_t j, int64_t page, const AttentionSpec& spec);
-  void lay_out_masks(const Problem& problem);
 
+  MaskArrays masks_;
   BatchMeta meta_;
   AttentionArgs args_;
   std::vector<std::vector<int32_t>> pages_;  // of each sequence
   int64_t num_pages_ = 0;
-  std::vector<int32_t> q_offsets_, kv_lens_, page_table_, kv_indptr_, kv_indices_, span_offsets_;
-  std::vector<Span> spans_;
-  std::vector<uint8_t> packed_;
-  std::vector<int64_t> packed_offsets_;
-  std::vector<float> tree_bias_, sinks_, slopes_, k_scales_, v_scales_;
+  std::vector<int32_t> page_table_, kv_indptr_, kv_indices_;
+  std::vector<float> sinks_, slopes_, k_scales_, v_scales_;
   AlignedArray<std::byte> q_, k_, v_;
 };
 

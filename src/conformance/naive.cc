@@ -82,15 +82,16 @@ void naive_row(const Problem& problem, const Sequence& s, const SequenceMask& ma
 
 Output naive(const Problem& problem) {
   const AttentionSpec& spec = problem.spec;
-  const Batch batch(problem, {.poison_invisible = false});
+  const MaskArrays masks(problem);
+  const BatchMeta& meta = masks.meta();
   Output out;
-  out.o.resize(int64_t{batch.meta().num_tokens()} * spec.num_heads * spec.v_head_dim);
-  out.lse.resize(int64_t{batch.meta().num_tokens()} * spec.num_heads);
+  out.o.resize(int64_t{meta.num_tokens()} * spec.num_heads * spec.v_head_dim);
+  out.lse.resize(int64_t{meta.num_tokens()} * spec.num_heads);
   out.o_noise.resize(out.o.size());
   out.lse_noise.resize(out.lse.size());
   int64_t at = 0;
-  for (int b = 0; b < batch.meta().num_seqs(); ++b) {
-    const SequenceMask mask = sequence_mask(spec.mask, batch.meta(), b);
+  for (int b = 0; b < meta.num_seqs(); ++b) {
+    const SequenceMask mask = sequence_mask(spec.mask, meta, b);
     for (int i = 0; i < problem.seqs[b].n_q; ++i)
       for (int h = 0; h < spec.num_heads; ++h, ++at)
         naive_row(problem, problem.seqs[b], mask, i, h, out.o.data() + at * spec.v_head_dim, &out.lse[at],

@@ -117,8 +117,11 @@ std::vector<Output> run_layers(AttentionBackend& backend, std::span<const Proble
   spec.kv_x_packed = layout.kv == KvLayout::x_packed;
   const Batch batch(*layers.front(), layout);
   Stream stream(pool);
+  want_lse = want_lse && backend.info().capability.features.has(Feature::lse);
   const auto failed = [&](std::string error) {
-    return std::vector<Output>(layers.size(), Output{.error = std::move(error)});
+    Output none;
+    none.error = std::move(error);
+    return std::vector<Output>(layers.size(), none);
   };
 
   constexpr size_t kGuardBytes = 256;

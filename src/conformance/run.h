@@ -22,7 +22,7 @@ struct Output {
 };
 
 /// Plans and runs one layer. Outputs, workspace and what surrounds them are poisoned before and checked
-/// after. Without `want_lse` the backend is not asked for the LSE, and Output::lse is empty.
+/// after. The LSE is asked for with `want_lse` of a backend that claims it; else Output::lse is empty.
 Output run(AttentionBackend& backend, const Problem& problem, const Layout& layout, ThreadPool& pool,
            bool want_lse = true);
 
@@ -45,7 +45,7 @@ struct Errors {
 /// Empty when `got` is as near to the reference as it must be: max error <= 2x the naive one (3x with a soft
 /// cap) + 2 ulp, mean error <= 1.5x, LSE within 1e-5 + 2e-6 |LSE|, empty rows exact. All of them also allow
 /// for the rounding of fp32 scores, which near-equal large scores turn into an error of O (see ScoreNoise).
-/// `worst` grows to the errors that were found.
+/// A `got` without LSE is judged by its O alone. `worst` grows to the errors that were found.
 std::string judge(const Problem& problem, const Output& got, const Output& reference, const Output& naive,
                   Errors* worst = nullptr);
 
