@@ -132,7 +132,7 @@ TEST_F(WithoutWeights, OneOfAKindToo) {
 
 TEST_F(WithoutWeights, AnEmbedderToo) {
   EmbedConfig config;
-  config.model = without_weights("bert_d8_fp32");
+  config.model = without_weights("bert_tanh_d16_bf16");
   config.attention.backend = "TRITON_ATTN";
   auto refused = Embedder::create(config);
   ASSERT_FALSE(refused.ok());

@@ -198,10 +198,11 @@ TEST(ExplainModels, ImagesOfGemmaNeedSpans) {
         for (const Reason& reason : candidate.reasons)
           texts.push_back(reason.text);
         const auto refused = Contains("partial multimodal token full attention not supported");
-        if (name == "TRITON_ATTN" || name == "FLEX_ATTENTION")
+        if (name == "TRITON_ATTN" || name == "FLEX_ATTENTION") {
           EXPECT_THAT(texts, Not(refused)) << name << " on " << device;
-        else if (candidate.backend->capability.device == DeviceKind::cuda)
+        } else if (candidate.backend->capability.device == DeviceKind::cuda) {
           EXPECT_THAT(texts, refused) << name << " on " << device;
+        }
       }
   }
   EXPECT_THAT(reasons_against(consider_model("gemma-3-1b", "sm90").kinds[0].prefill, kFa3),
