@@ -110,10 +110,14 @@ std::string union_cell(const BackendInfo& info, const Column& column, Proofs pro
     if (text.size() > kLongest)
       text = mark == Mark::refused
                  ? std::to_string(n) + " others"
-                 : cell_text(info.capability, column) + " (" + std::to_string(n) + " values)";
+                 : cell_text(info.capability, column) + " (" + std::to_string(n) + " cells)";
     parts.push_back(std::string(symbol(mark)) + " " + text);
   }
   return join(parts, "; ");
+}
+
+std::string flag_or_words(std::string_view text) {
+  return text.starts_with('-') ? code(text) : std::string(text);
 }
 
 }  // namespace
@@ -156,8 +160,8 @@ std::string mla_prefill_table() {
   Table table({"Backend", "Name", "Description", "Compute Cap.", "Enable", "Disable", "Notes"});
   for (const MlaPrefillRow& row : mla_prefill_rows())
     table.row({std::string(row.title), code(row.info.name), std::string(row.info.description),
-               cell_text(row.info.capability, column("compute_capability")), std::string(row.enable),
-               std::string(row.disable), std::string(row.notes)});
+               cell_text(row.info.capability, column("compute_capability")), flag_or_words(row.enable),
+               flag_or_words(row.disable), std::string(row.notes)});
   return table.text();
 }
 
@@ -195,6 +199,7 @@ std::string absent_table(const BackendRegistry& backends) {
 }
 
 std::string proof_table(Proofs proofs) {
+  if (proofs.empty()) return "No proof file is committed yet: what is claimed is declared.";
   Table table({"Backend", "Proven on", "Compiler", "Commit", "Date", "Proven", "Refused", "Failed", "Cases",
                "Worst error of O", "of LSE"});
   for (const conformance::Proof& proof : proofs)
