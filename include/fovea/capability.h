@@ -75,6 +75,12 @@ class IntSet {
   }
   constexpr bool empty() const { return count_ == 0 && last_ < first_; }
   constexpr int smallest() const;
+  /// The range's first, last (INT_MAX = unbounded) and step; no range when last < first.
+  constexpr int first() const { return first_; }
+  constexpr int last() const { return last_; }
+  constexpr int step() const { return step_; }
+  /// The members listed beside the range.
+  std::vector<int> listed() const { return {listed_.begin(), listed_.begin() + count_}; }
   /// The member nearest to `wanted`, the smaller of two that are as near; not for an empty set.
   int nearest(int wanted) const;
   /// The smallest member >= `at_least`; nullopt when there is none.

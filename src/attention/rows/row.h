@@ -8,10 +8,10 @@ namespace fovea::rows {
 
 inline constexpr std::string_view kNoCuda = "its CUDA kernels are not written yet";
 inline constexpr std::string_view kNoBlackwell =
-    "its kernels need a Blackwell GPU (compute capability 10.x or later)";
-inline constexpr std::string_view kNoRocm = "it needs an AMD GPU and ROCm";
-inline constexpr std::string_view kNoAscend = "it needs an Ascend NPU";
-inline constexpr std::string_view kNoXpu = "it needs an Intel GPU";
+    "its Blackwell kernels (compute capability 10.x and later) are not written yet";
+inline constexpr std::string_view kNoRocm = "it has no kernels for AMD GPUs";
+inline constexpr std::string_view kNoAscend = "it has no kernels for Ascend NPUs";
+inline constexpr std::string_view kNoXpu = "it has no kernels for Intel GPUs";
 inline constexpr std::string_view kNoLinear = "its linear-attention kernels are not written yet";
 
 using Dtypes = EnumSet<DType>;
