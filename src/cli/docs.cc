@@ -61,8 +61,9 @@ Status run_docs(const DocsFlags& flags) {
       FOVEA_RETURN_IF_ERROR(write_page(path, page));
       continue;
     }
-    FOVEA_TRY(have, read_file(path));
-    FOVEA_RETURN_IF_ERROR(docs::check_page(path, have, page));
+    const auto have = fs::exists(path) ? read_file(path) : Result<std::string>("");
+    if (!have) return have.error();
+    FOVEA_RETURN_IF_ERROR(docs::check_page(path, *have, page));
   }
   return {};
 }
