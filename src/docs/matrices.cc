@@ -198,6 +198,14 @@ std::string absent_table(const BackendRegistry& backends) {
   return table.text();
 }
 
+std::string partner_list(const BackendRegistry& backends) {
+  std::vector<std::string> each;
+  for (const BackendRegistry::Entry& entry : backends.entries())
+    if (!entry.info->prefill_partner.empty())
+      each.push_back(code(entry.info->label()) + " (" + code(entry.info->prefill_partner) + ")");
+  return join(each);
+}
+
 std::string proof_table(Proofs proofs) {
   if (proofs.empty()) return "No proof file is committed yet: what is claimed is declared.";
   Table table({"Backend", "Proven on", "Compiler", "Commit", "Date", "Proven", "Refused", "Failed", "Cases",

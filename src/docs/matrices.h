@@ -25,6 +25,9 @@ std::string column_table();
 std::string built_table(const BackendRegistry& backends);
 std::string absent_table(const BackendRegistry& backends);
 
+/// "`TRTLLM_MLA` (`FLASHINFER_MLA`), ...": those that only decode, with who prefills for them.
+std::string partner_list(const BackendRegistry& backends);
+
 /// A row for each backend of each proof file: where, when, how many cells, the worst errors.
 std::string proof_table(Proofs proofs);
 
