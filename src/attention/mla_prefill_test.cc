@@ -8,9 +8,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-class MlaPrefill : public CudaSelectTest {};
+class MlaPrefillChoice : public CudaSelectTest {};
 
-TEST_F(MlaPrefill, IsNotAbsorbed) {
+TEST_F(MlaPrefillChoice, IsNotAbsorbed) {
   AttentionSpec spec = mla_spec();
   spec.page_size = 64;
   spec.kv_dtype = KvCacheDType::fp8_e4m3;
@@ -24,7 +24,7 @@ TEST_F(MlaPrefill, IsNotAbsorbed) {
   EXPECT_EQ(prefill.needs, FeatureSet{Feature::chunked_prefix});
 }
 
-TEST_F(MlaPrefill, HasARegistryOfItsOwn) {
+TEST_F(MlaPrefillChoice, HasARegistryOfItsOwn) {
   EXPECT_EQ(chosen({}, {mla_spec()}), "FLASH_ATTN (FA3),FLASH_ATTN_MLA");
   device = cuda(100);
   EXPECT_EQ(chosen({}, {mla_spec()}), "TRTLLM_RAGGED,FLASHINFER_MLA");
@@ -43,7 +43,7 @@ TEST_F(MlaPrefill, HasARegistryOfItsOwn) {
               HasSubstr("-ac.mla_prefill_backend=FLASH_ATTN: serves it here"));
 }
 
-TEST_F(MlaPrefill, IsChosenByName) {
+TEST_F(MlaPrefillChoice, IsChosenByName) {
   device = cuda(100);
   for (const char* name : {"CUDNN", "cudnn", "cuDNN"})
     EXPECT_EQ(chosen({.mla_prefill_backend = name}, {mla_spec()}), "CUDNN,FLASHINFER_MLA");
@@ -54,13 +54,13 @@ TEST_F(MlaPrefill, IsChosenByName) {
             "auto, TRTLLM_RAGGED, FLASHINFER, CUDNN, FLASH_ATTN.");
 }
 
-TEST_F(MlaPrefill, AnInvalidChoiceIsAnErrorNotAWarning) {
+TEST_F(MlaPrefillChoice, AnInvalidChoiceIsAnErrorNotAWarning) {
   EXPECT_EQ(refusal({.mla_prefill_backend = "CUDNN"}, {mla_spec()}).substr(0, 113),
             "Selected MLA prefill backend CUDNN is not valid for this configuration. Reason: ['compute "
             "capability not supporte");
 }
 
-TEST_F(MlaPrefill, DeprecatedSwitchesAreAliasesAndWarn) {
+TEST_F(MlaPrefillChoice, DeprecatedSwitchesAreAliasesAndWarn) {
   device = cuda(100);
   EXPECT_EQ(chosen({.use_cudnn_prefill = true}, {mla_spec()}), "CUDNN,FLASHINFER_MLA");
   EXPECT_EQ(chosen({.disable_flashinfer_prefill = false}, {mla_spec()}), "FLASHINFER,FLASHINFER_MLA");
@@ -79,7 +79,7 @@ TEST_F(MlaPrefill, DeprecatedSwitchesAreAliasesAndWarn) {
                                       "with -ac.mla_prefill_backend (CUDNN, ...)"));
 }
 
-TEST_F(MlaPrefill, SwitchesThatContradict) {
+TEST_F(MlaPrefillChoice, SwitchesThatContradict) {
   device = cuda(100);
   EXPECT_EQ(refusal({.disable_flashinfer_prefill = false, .use_cudnn_prefill = true}, {mla_spec()}),
             "AttentionConfig::use_cudnn_prefill=1 contradicts AttentionConfig::disable_flashinfer_prefill=0; "
@@ -92,7 +92,7 @@ TEST_F(MlaPrefill, SwitchesThatContradict) {
               HasSubstr("both name the prefill of MLA layers"));
 }
 
-TEST_F(MlaPrefill, ThePartnerPrefillsForABackendThatOnlyDecodes) {
+TEST_F(MlaPrefillChoice, ThePartnerPrefillsForABackendThatOnlyDecodes) {
   device = cuda(100);
   for (const AttentionConfig& config :
        {AttentionConfig{.backend = "trtllm_mla"}, AttentionConfig{.decode_backend = "TRTLLM_MLA"}}) {
@@ -113,12 +113,12 @@ TEST_F(MlaPrefill, ThePartnerPrefillsForABackendThatOnlyDecodes) {
                         "capability not supported']"));
 }
 
-TEST_F(MlaPrefill, APartnerIsTheVersionThatPrefillsHere) {
+TEST_F(MlaPrefillChoice, APartnerIsTheVersionThatPrefillsHere) {
   EXPECT_EQ(chosen({.backend = "FLASHINFER", .use_trtllm_attention = true}),
             "FLASHINFER (Native),FLASHINFER (XQA)");
 }
 
-TEST_F(MlaPrefill, SparseLayersPrefillByThemselves) {
+TEST_F(MlaPrefillChoice, SparseLayersPrefillByThemselves) {
   BackendInfo info = backend_named("SPARSE", capability("SPARSE_MLA", 90, 0));
   info.capability.features.insert(Feature::sparse);
   registry.add(info);

@@ -131,9 +131,15 @@ TEST_F(Provenance, SettingsThatComeToNothingAreToldOf) {
 }
 
 TEST_F(ProvenanceOnCpu, AnEncoderHasNoCacheAndNoDecode) {
-  EXPECT_THAT(considered({.decode_backend = "plain", .page_size = 16}, {encoder_spec()}).warnings,
-              ElementsAre("AttentionConfig::page_size has no effect: encoder layers have no KV cache",
-                          "AttentionConfig::decode_backend has no effect: encoder layers only prefill"));
+  EXPECT_THAT(
+      considered({.decode_backend = "plain", .page_size = 16}, {encoder_spec()}).warnings,
+      ElementsAre("decode backend 'plain' of AttentionConfig::decode_backend has no effect: encoder layers "
+                  "only prefill",
+                  "AttentionConfig::page_size has no effect: encoder layers have no KV cache"));
+  EXPECT_THAT(
+      considered({.backend = "plain,fast"}, {encoder_spec()}).warnings,
+      ElementsAre("decode backend 'fast' of AttentionConfig::backend has no effect: encoder layers only "
+                  "prefill"));
 }
 
 }  // namespace
