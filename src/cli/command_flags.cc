@@ -71,8 +71,9 @@ void add_embed(CLI::App& root, EmbedFlags& f) {
       "input");
   app.add_option("--output", f.output, "JSON lines, in the order of the input (default: standard output)");
   app.add_option("--pooling", f.pooling, "mean, cls or last (default: the model's modules.json, else mean)");
-  app.add_flag("--normalize,!--no-normalize", f.normalize,
-               "Vectors of length 1 (default: as the model's modules.json says, else no)");
+  app.add_flag_function(
+      "--normalize,!--no-normalize", [&f](int64_t on) { f.normalize = on > 0; },
+      "Vectors of length 1 (default: as the model's modules.json says, else no)");
   app.add_flag("--truncate", f.truncate, "Cut texts that are too long");
   app.add_option("--model,--model-path", f.model.model,
                  "Folder in Hugging Face format, or a hub id found in the local cache")

@@ -95,7 +95,7 @@ const CLI::Option* find_option(const CLI::App* app, const std::string& name) {
 }
 
 bool takes_value(const CLI::Option& option) {
-  return option.get_type_size_max() > 0;
+  return option.get_items_expected_max() > 0;
 }
 
 /// The command that the arguments name, and which of them are its own.

@@ -25,8 +25,10 @@ void add_attention_flags(CLI::App& app, ModelFlags& f) {
       "--attention-config", [](const std::string&) {},
       "Also -ac: a JSON object of keys, or one key as -ac.KEY VALUE (backend, backend_per_kind, "
       "flash_attn_version, ...)");
-  app.add_flag("--batch-invariant", f.attention.batch_invariant,
-               "Refuse backends whose results depend on the batch");
+  // A function: the library would set an optional variable to false where the flag is not given.
+  app.add_flag_callback(
+      "--batch-invariant", [&f] { f.attention.batch_invariant = true; },
+      "Refuse backends whose results depend on the batch");
 }
 
 void add_model_flags(CLI::App& app, ModelFlags& f, const std::string& model_names) {

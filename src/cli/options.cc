@@ -38,6 +38,12 @@ Result<std::optional<DType>> read_dtype(const std::string& name) {
 
 Result<KvCacheDType> read_kv_cache_dtype(const std::string& name) {
   if (const auto dtype = parse_kv_cache_dtype(name)) return *dtype;
+  if (name == "bf16") return KvCacheDType::bfloat16;  // SGLang's short name
+  for (const char* sglangs : {"mxfp8", "fp4_e2m1", "fp4_mx_block16"})
+    if (name == sglangs)
+      return unsupported("--kv-cache-dtype " + name +
+                         ": known to SGLang, but not stored by this build; allowed are " +
+                         stored_kv_cache_dtypes());
   return invalid("--kv-cache-dtype " + name + ": " + unknown_kv_cache_dtype(name));
 }
 

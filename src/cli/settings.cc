@@ -39,7 +39,7 @@ Status check_settings(const ModelFlags& flags) {
     }
   for (const EnvironmentNote& note : flags.environment)
     if (!note.applied) {
-      FOVEA_LOG(warning) << "environment variable " << note.name << ": " << note.text;
+      FOVEA_LOG(warning) << "environment variable " << note.name << "=" << note.value << ": " << note.text;
     }
   return check_refused(flags.notes);
 }

@@ -46,7 +46,6 @@ Result<Page> backends_page(const BackendRegistry& backends, Proofs proofs) {
       {"table:sglang_mla", documented_table("sglang_mla")},
       {"table:mini_sglang_code", documented_table("mini_sglang")},
       {"table:keys", key_table()},
-      {"example:select", std::string(embedded_text("select.cc"))},
   };
   FOVEA_RETURN_IF_ERROR(add_refusals(values));
   return fill("attention_backends.md", std::move(values));

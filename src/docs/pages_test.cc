@@ -28,7 +28,6 @@ std::string check(std::string_view have, const std::string& want) {
 TEST(Embedded, TextsAreTheFiles) {
   EXPECT_EQ(embedded_text("attention_backends.md"), file_text("docs/templates/attention_backends.md"));
   EXPECT_EQ(embedded_text("coming_from.md"), file_text("docs/templates/coming_from.md"));
-  EXPECT_EQ(embedded_text("select.cc"), file_text("examples/select/select.cc"));
 }
 
 TEST(Pages, AreFilledAndTheSameEachTime) {

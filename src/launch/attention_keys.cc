@@ -268,7 +268,7 @@ class Applier {
       if (!text)
         return invalid(where + " is " + printable(value.dump(-1, ' ', true, json::error_handler_t::replace)) +
                        "; give a string, a number or a boolean");
-      FOVEA_RETURN_IF_ERROR(apply(argument.name(), where, key, *text));
+      FOVEA_RETURN_IF_ERROR(apply(where, key, *text));
     }
     return {};
   }
@@ -283,13 +283,12 @@ class Applier {
       config_.sources["backend_per_kind"] = argument.spelling + ".backend_per_kind";
       return {};
     }
-    return apply(name, name, argument.path, argument.value);
+    return apply(name, argument.path, argument.value);
   }
 
  private:
-  /// `source` is what the user wrote; `where` begins an error.
-  Status apply(const std::string& source, const std::string& where, const std::string& name,
-               const std::string& value) {
+  /// `where` is what the user wrote: the key's source, and the beginning of an error.
+  Status apply(const std::string& where, const std::string& name, const std::string& value) {
     const AttentionKey* key = find_key(name);
     if (key == nullptr)
       return invalid(where.substr(0, where.find_first_of(". ")) + ": " + unknown_key(name).message);
@@ -303,7 +302,7 @@ class Applier {
     if (const auto before = config_.sources.find(name); before != config_.sources.end())
       return conflict(*key, before->second, where);
     if (const Status set = key->set(config_, value); !set) return invalid(shown + ": " + set.error().message);
-    config_.sources[name] = source;
+    config_.sources[name] = where;
     if (key->status == KeyStatus::deprecated)
       notes_.push_back(
           {FlagVerdict::alias, shown, "deprecated: " + std::string(key->text), {}, /*warn=*/true});

@@ -74,7 +74,7 @@ TEST(AttentionKeys, JsonSaysTheSame) {
   EXPECT_EQ(all.config.use_trtllm_attention, false);
   EXPECT_EQ(all.config.backend_per_kind.at(LayerKind::sliding_window), "TRITON_ATTN");
   EXPECT_EQ(all.config.use_non_causal, std::nullopt);
-  EXPECT_EQ(all.config.sources.at("backend"), "--attention-config");
+  EXPECT_EQ(all.config.sources.at("backend"), "--attention-config backend");
   EXPECT_EQ(all.config.sources.contains("use_non_causal"), false);
 }
 

@@ -112,7 +112,7 @@ Status check_environment(const std::vector<std::string>& environment) {
     if (std::ranges::find(known, name) != known.end()) continue;
     const std::string_view near = nearest_name(name, known);
     return invalid("environment variable " + printable(name) + " is not known" +
-                   (near.empty() ? "" : "; did you mean " + std::string(near) + "?") + " Known are " + all +
+                   (near.empty() ? ";" : "; did you mean " + std::string(near) + "?") + " known are " + all +
                    "; settings are flags, see --help");
   }
   return {};
@@ -130,7 +130,7 @@ Result<std::vector<EnvironmentNote>> apply_environment(const std::vector<std::st
       notes.push_back(std::move(note));
     } else if (!value->empty()) {
       notes.push_back({std::string(variable.name), *value, false,
-                       "not applied; use " + std::string(variable.text) + " instead"});
+                       "not applied; " + std::string(variable.text) + " replaces it"});
     }
   }
   return notes;

@@ -75,7 +75,7 @@ TEST(Environment, UnknownNamesWithOurPrefixAreErrors) {
     return status ? std::string() : status.error().message;
   };
   EXPECT_THAT(check("FOVEA_BATCH_INVARIAN=1"), HasSubstr("did you mean FOVEA_BATCH_INVARIANT?"));
-  EXPECT_THAT(check("FOVEA_ATTENTION_BACKEND=fa"), HasSubstr("Known are FOVEA_BATCH_INVARIANT, "));
+  EXPECT_THAT(check("FOVEA_ATTENTION_BACKEND=fa"), HasSubstr("known are FOVEA_BATCH_INVARIANT, "));
   EXPECT_EQ(check("FOVEA_SEED=3"), "");
   EXPECT_EQ(check("FOVEA_BATCH_INVARIANT=1"), "");
   EXPECT_EQ(check("NOT_FOVEA_X=1"), "");
