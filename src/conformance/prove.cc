@@ -133,10 +133,11 @@ class Prover {
     }
   }
 
-  /// As many of `rows` as are lacking, as long as that helps: not every case of a value depends on it.
+  /// As many of `rows` as are lacking, as long as that helps: not every case of a value depends on it, and
+  /// some are wrong for the sake of another cell.
   void prove_more(size_t cell, const std::vector<Row>& rows) {
     for (size_t at = 0; at < rows.size() && !enough(cell);) {
-      const auto lacking = static_cast<size_t>(needed() - right_[cell] - wrong_[cell]);
+      const auto lacking = static_cast<size_t>(needed() - right_[cell]);
       const size_t end = std::min(rows.size(), at + lacking);
       evaluate(
           {rows.begin() + static_cast<std::ptrdiff_t>(at), rows.begin() + static_cast<std::ptrdiff_t>(end)});
@@ -145,7 +146,11 @@ class Prover {
   }
 
   int needed() const { return cases_needed(options_.quick); }
-  bool enough(size_t cell) const { return right_[cell] + wrong_[cell] >= needed(); }
+  /// More cases would not help a cell that is blamed, or of which none is right.
+  bool enough(size_t cell) const {
+    return right_[cell] >= needed() || !blame_[cell].empty() ||
+           (right_[cell] == 0 && wrong_[cell] >= 4 * needed());
+  }
 
   /// Rows, in their order, that have each level of each knob twice as far as there are so many.
   std::vector<Row> few_of(const std::vector<Row>& rows) const {
