@@ -10,6 +10,7 @@
 #include "base/edit_distance.h"
 #include "base/log.h"
 #include "cli/backends.h"
+#include "cli/docs.h"
 #include "cli/flags.h"
 
 namespace fovea::cli {
@@ -23,9 +24,10 @@ struct Flags {
   ChatFlags chat;
   ScoreFlags score;
   EmbedFlags embed;
-  BackendsFlags backends;
   ExplainFlags explain;
   BenchFlags bench;
+  BackendsFlags backends;
+  DocsFlags docs;
 
   /// Those of the command with that name; null for one that loads no model.
   ModelFlags* model_of(std::string_view command) {
@@ -204,6 +206,7 @@ Status run_chosen(const CLI::App& root, const Flags& flags) {
   if (name == "fovea embed") return run_embed(flags.embed);
   if (name == "fovea explain") return run_explain(flags.explain);
   if (name == "fovea backends") return run_backends(flags.backends);
+  if (name == "fovea docs") return run_docs(flags.docs);
   if (name == "fovea bench model") return run_bench_model(flags.bench.model);
   if (name == "fovea bench attention") return run_bench_attention(flags.bench.attention);
   if (name == "fovea bench linear") return run_bench_linear(flags.bench.linear);
@@ -227,6 +230,7 @@ int run(int argc, char** argv) {
   add_explain(root, flags.explain);
   add_bench(root, flags.bench);
   add_backends(root, flags.backends);
+  add_docs(root, flags.docs);
   check_values(root);
   std::vector<std::string> arguments(argv + 1, argv + argc);
   LaunchLine line;

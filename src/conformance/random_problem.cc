@@ -3,9 +3,9 @@
 #include <cmath>
 #include <limits>
 
-#include "attention_case.h"
+#include "conformance/problem.h"
 
-namespace fovea::test {
+namespace fovea::conformance {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -195,18 +195,4 @@ Problem random_problem(uint64_t seed, const Capability& capability) {
   return Drawer(seed, capability).draw();
 }
 
-Layout random_layout(uint64_t seed, const AttentionSpec& spec) {
-  Random random(seed ^ 0x6c61796f7574u);
-  Layout layout;
-  layout.shuffle = random.bits();
-  layout.kv =
-      random.pick(std::vector<KvLayout>{KvLayout::hnd, KvLayout::hnd, KvLayout::nhd, KvLayout::x_packed});
-  if (spec.head_dim % x_of(kv_dtype_of(spec)) != 0 && layout.kv == KvLayout::x_packed)
-    layout.kv = KvLayout::hnd;
-  layout.page_lists = random.chance(25);
-  layout.row_padding = random.chance(30) ? random.pick(std::vector<int>{1, 8, 48}) : 0;
-  layout.poison_invisible = random.chance(70);
-  return layout;
-}
-
-}  // namespace fovea::test
+}  // namespace fovea::conformance

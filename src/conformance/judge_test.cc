@@ -1,6 +1,4 @@
 // The conformance library must notice defects: each mutant of TORCH_NATIVE has one.
-#include "attention_case.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,38 +6,15 @@
 #include <limits>
 
 #include "backends/torch_native/torch_native.h"
-#include "device/stream.h"
+#include "conformance/mutant.h"
+#include "conformance/run.h"
 
-namespace fovea::test {
+namespace fovea::conformance {
 namespace {
 
-/// TORCH_NATIVE with changes before and after.
-struct Mutant : AttentionBackend {
-  std::function<void(AttentionSpec&)> spec = [](AttentionSpec&) {};
-  std::function<void(AttentionArgs&)> before = [](AttentionArgs&) {};
-  std::function<void(const AttentionArgs&)> after = [](const AttentionArgs&) {};
-  std::unique_ptr<AttentionBackend> inner = make_torch_native();
-
-  const BackendInfo& info() const noexcept override { return inner->info(); }
-  Result<size_t> workspace_bytes(const AttentionSpec& s, const AttentionLimits& l) const override {
-    return inner->workspace_bytes(s, l);
-  }
-  Result<std::unique_ptr<Plan>> plan(const AttentionSpec& s, const AttentionLimits& limits,
-                                     const BatchMeta& meta, Workspace workspace, Stream& stream) override {
-    AttentionSpec changed = s;
-    spec(changed);
-    return inner->plan(changed, limits, meta, workspace, stream);
-  }
-  void forward_extend(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
-    AttentionArgs changed = args;
-    before(changed);
-    inner->forward_extend(plan, changed, stream);
-    after(args);
-  }
-  void forward_decode(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
-    forward_extend(plan, args, stream);
-  }
-};
+Mutant mutant() {
+  return Mutant(make_torch_native());
+}
 
 class Defects : public ::testing::TestWithParam<DType> {
  protected:
@@ -56,74 +31,74 @@ class Defects : public ::testing::TestWithParam<DType> {
     problem_.sinks = {1, 2, 0, -1};
     problem_.seqs = {make_sequence(spec, 5, 40, 1), make_sequence(spec, 1, 33, 2, {.qk_gain = 4})};
   }
-  std::string verdict(Mutant mutant, Layout layout = {.row_padding = 4}) {
+  std::string verdict(Mutant m, Layout layout = {.row_padding = 4}) {
     ThreadPool pool(1);
-    return conform(mutant, problem_, layout, pool);
+    return conform(m, problem_, layout, pool);
   }
   Problem problem_;
 };
 
 TEST_P(Defects, NoneIsAccepted) {
-  EXPECT_EQ(verdict({}), "");
+  EXPECT_EQ(verdict(mutant()), "");
 }
 
 TEST_P(Defects, WindowWiderByOneReadsPoison) {
-  Mutant m;
+  Mutant m = mutant();
   m.spec = [](AttentionSpec& s) { s.mask.window_left = 31; };
   EXPECT_NE(verdict(std::move(m)), "");
 }
 
 TEST_P(Defects, WindowNarrowerByOne) {
-  Mutant m;
+  Mutant m = mutant();
   m.spec = [](AttentionSpec& s) { s.mask.window_left = 29; };
   EXPECT_NE(verdict(std::move(m)), "");
 }
 
 TEST_P(Defects, ForgottenSink) {
-  Mutant m;
+  Mutant m = mutant();
   m.spec = [](AttentionSpec& s) { s.has_sink = false; };
   EXPECT_THAT(verdict(std::move(m)), ::testing::HasSubstr("O of sequence 0"));
 }
 
 TEST_P(Defects, SinkInTheLse) {
-  Mutant m;
+  Mutant m = mutant();
   m.spec = [](AttentionSpec& s) { s.lse_includes_sink = true; };
   EXPECT_THAT(verdict(std::move(m)), ::testing::HasSubstr("LSE of sequence 0"));
 }
 
 TEST_P(Defects, ScaleOffByAPercent) {
-  Mutant m;
+  Mutant m = mutant();
   m.spec = [](AttentionSpec& s) { s.scale *= 1.01f; };
   EXPECT_THAT(verdict(std::move(m)), ::testing::HasSubstr("LSE"));
 }
 
 TEST_P(Defects, WrongQueryHead) {
-  Mutant m;
+  Mutant m = mutant();
   m.before = [](AttentionArgs& a) { a.kv.v_head_stride = 0; };
   EXPECT_THAT(verdict(std::move(m)), ::testing::HasSubstr("O of sequence"));
 }
 
 TEST_P(Defects, WritesBetweenRows) {
-  Mutant m;
+  Mutant m = mutant();
   const size_t size = size_of(GetParam());
   m.after = [size](const AttentionArgs& a) { static_cast<char*>(a.out)[4 * 32 * size] = 0; };
   EXPECT_THAT(verdict(std::move(m)), ::testing::HasSubstr("wrote between the output's rows"));
 }
 
 TEST_P(Defects, WritesPastTheEnd) {
-  Mutant m;
+  Mutant m = mutant();
   const size_t size = size_of(GetParam());
   m.after = [size](const AttentionArgs& a) {
     static_cast<char*>(a.out)[6 * a.out_row_stride * static_cast<int64_t>(size)] = 0;
   };
   EXPECT_THAT(verdict(std::move(m)), ::testing::HasSubstr("wrote outside the output's rows"));
-  m = {};
+  m = mutant();
   m.after = [](const AttentionArgs& a) { a.lse[6 * 4] = 0; };
   EXPECT_THAT(verdict(std::move(m)), ::testing::HasSubstr("wrote outside the LSE's rows"));
 }
 
 TEST_P(Defects, ForgetsARow) {
-  Mutant m;
+  Mutant m = mutant();
   m.after = [](const AttentionArgs& a) { a.lse[3] = -std::numeric_limits<float>::infinity(); };
   EXPECT_THAT(verdict(std::move(m)), ::testing::HasSubstr("LSE of sequence 0"));
 }
@@ -141,9 +116,9 @@ TEST(KvDefects, NoneIsAccepted) {
     spec.page_size = 4;
     spec.kv_dtype = dtype;
     problem.seqs = {make_sequence(spec, 5, 40, 1)};
-    Mutant mutant;
-    if (defect) mutant.before = [&](AttentionArgs& args) { defect(args.kv); };
-    return conform(mutant, problem, {.kv = layout}, pool);
+    Mutant m = mutant();
+    if (defect) m.before = [&](AttentionArgs& args) { defect(args.kv); };
+    return conform(m, problem, {.kv = layout}, pool);
   };
   const auto e4m3 = KvCacheDType::fp8_e4m3, int8 = KvCacheDType::int8_per_token_head;
   for (const KvCacheDType dtype : {e4m3, KvCacheDType::fp8_e5m2, int8})
@@ -163,4 +138,4 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, Defects, ::testing::Values(DType::f32, DType::f
                          [](const auto& p) { return std::string(to_string(p.param)); });
 
 }  // namespace
-}  // namespace fovea::test
+}  // namespace fovea::conformance
