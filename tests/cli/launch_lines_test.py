@@ -225,9 +225,32 @@ class LaunchLines(unittest.TestCase):
         self.assertEqual(self.resolved("batch_invariant", *cpu, VLLM_BATCH_INVARIANT="1"), ("1", "env VLLM_BATCH_INVARIANT"))
         self.assertEqual(self.resolved("batch_invariant", *cpu, "--enable-deterministic-inference"),
                          ("1", "--enable-deterministic-inference"))
+        self.assertEqual(self.resolved("dtype", *cpu, "--dtype", "bfloat16")[0], "float32")
+        self.assertIn("CPU", self.resolved("dtype", *cpu, "--dtype", "bfloat16")[1])
+        self.assertEqual(self.resolved("dtype", "--device", "sm90", "--dtype", "float16"), ("float16", "--dtype"))
         value, source = self.resolved("page_size", *cpu, "--block-size", "32")
         self.assertEqual(value, "32")
         self.assertIn("--block-size", source)
+
+    def test_keys_of_the_document(self):
+        llama = ["meta-llama/Llama-3-8B", "--attn", "FLASH_ATTN", "--device", "sm90"]
+        for version in ("2", "3"):
+            answer = self.explain(*llama, f"--attention-config.flash_attn_version={version}")
+            self.assertEqual({c["version"] for c in answer["kinds"][0]["decode"]["candidates"]}, {"FA" + version})
+        answer = self.explain(*llama[:1], "--attn", "FLASHINFER", "--device", "sm100", "--attention-config.use_trtllm_attention=0")
+        self.assertEqual(answer["kinds"][0]["decode"]["candidates"][0]["version"], "Native")
+        answer = self.explain(*llama[:1], "--attn", "FLASHINFER", "--device", "sm100")
+        self.assertEqual(answer["kinds"][0]["decode"]["candidates"][0]["version"], "TRTLLM")
+
+        def first(*flags):
+            r1 = ["deepseek-ai/DeepSeek-R1", "--device", "sm100", *flags]
+            return self.explain(*r1)["kinds"][0]["prefill"]["if_built"]["name"]
+
+        self.assertEqual(first(), "TRTLLM_RAGGED")
+        self.assertNotEqual(first("-ac.use_trtllm_ragged_deepseek_prefill=0"), "TRTLLM_RAGGED")
+        self.assertEqual(first("-ac.disable_flashinfer_prefill=0", "-ac.use_trtllm_ragged_deepseek_prefill=0"), "FLASHINFER")
+        self.assertEqual(first("-ac.use_cudnn_prefill=1"), "CUDNN")
+        self.assertNotIn(first("-ac.use_cudnn_prefill=0", "-ac.disable_flashinfer_prefill=1"), ("CUDNN", "FLASHINFER"))
 
     def test_kinds(self):
         gemma = ["--model", os.path.join(CONFIGS, "gemma-3-1b"), "--device", "cpu"]
@@ -255,7 +278,8 @@ class LaunchLines(unittest.TestCase):
 
     def test_deprecated_keys_say_what_to_write(self):
         result = self.run_program("generate", "-ac.use_cudnn_prefill=0", "-n", "1", "x")
-        self.assertIn("deprecated: write mla_prefill_backend", result.stderr)
+        self.assertEqual(result.stderr.count("deprecated"), 1, result.stderr)
+        self.assertIn("mla_prefill_backend", result.stderr)
 
     def test_environment(self):
         result = self.run_program("generate", "-n", "1", "--trust-remote-code", "x", VLLM_ATTENTION_BACKEND="FLASHINFER")
