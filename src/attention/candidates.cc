@@ -17,10 +17,13 @@ std::vector<std::string> built_names(const BackendRegistry& registry) {
   return names;
 }
 
+/// In order, without those that another one says already.
 std::vector<std::string> distinct_fixes(const std::vector<Reason>& reasons) {
   std::vector<std::string> fixes;
-  for (const Reason& r : reasons)
-    if (std::ranges::find(fixes, r.fix) == fixes.end()) fixes.push_back(r.fix);
+  for (const Reason& r : reasons) {
+    const auto says = [&](const std::string& fix) { return fix.find(r.fix) != std::string::npos; };
+    if (std::ranges::none_of(fixes, says)) fixes.push_back(r.fix);
+  }
   return fixes;
 }
 

@@ -1,20 +1,11 @@
 #include "attention/mla_prefill.h"
 
 #include <algorithm>
-#include <cctype>
 
 namespace fovea {
 namespace {
 
 using Entry = BackendRegistry::Entry;
-
-/// Letters and digits in lower case: "TRT-LLM Ragged" and "trtllm_ragged" are the same.
-std::string squash(std::string_view name) {
-  std::string out;
-  for (unsigned char c : name)
-    if (std::isalnum(c) != 0) out += static_cast<char>(std::tolower(c));
-  return out;
-}
 
 bool is_called(const BackendInfo& row, std::string_view name) {
   const std::string wanted = squash(name);
@@ -185,6 +176,14 @@ const BackendInfo* decoder_of(const PhaseSelection& decode, const Request& reque
   return request.name.empty() ? nullptr : decode.candidates.front().backend;
 }
 
+/// Is prefill left to whoever decodes: nobody named for it, or the decoder itself, for both phases?
+Result<bool> is_for_both(const Request& request, const BackendInfo* decoder, const Scene& scene) {
+  if (request.name.empty()) return true;
+  if (request.of_phase) return false;
+  FOVEA_TRY(named, resolve_name(request.name, scene));
+  return named.version.row == decoder;
+}
+
 }  // namespace
 
 AttentionSpec mla_prefill_spec(const AttentionSpec& spec) {
@@ -204,6 +203,16 @@ AttentionSpec mla_prefill_spec(const AttentionSpec& spec) {
   return s;
 }
 
+std::vector<std::string> deprecated_switches(const AttentionConfig& config) {
+  std::vector<std::string> warnings;
+  for (const Switch& s : kSwitches)
+    if (config.*s.value)
+      warnings.push_back(setting(config, s.key) +
+                         " is deprecated: name the backend with -ac.mla_prefill_backend (" +
+                         std::string(s.backend) + ", ...)");
+  return warnings;
+}
+
 bool is_mla_prefill(const BackendInfo& row, const BackendRegistry& registry) {
   return std::ranges::find(registry.mla_prefill(), &row, &Entry::info) != registry.mla_prefill().end();
 }
@@ -211,19 +220,22 @@ bool is_mla_prefill(const BackendInfo& row, const BackendRegistry& registry) {
 Result<PhaseSelection> choose_prefill(const Request& request, const Scene& scene,
                                       const PhaseSelection& decode) {
   const bool mla = scene.kind == LayerKind::mla;
+  const BackendInfo* decoder = decoder_of(decode, request);
   FOVEA_TRY(wish, read_wish(scene.config));
-  if (request.of_phase && !request.name.empty()) {
+  FOVEA_TRY(both, is_for_both(request, decoder, scene));
+  if (!both) {
     if (mla && !wish.name.empty())
       return invalid(request.from + " '" + request.name + "' contradicts " + wish.from +
                      ": both name the prefill of MLA layers; give only one of them");
     return choose(request, scene, Phase::prefill);
   }
   if (mla && !wish.name.empty()) return choose_mla_prefill(wish, scene);
-  if (const BackendInfo* decoder = decoder_of(decode, request);
-      decoder != nullptr && (mla || !request.name.empty()))
-    if (const BackendInfo* partner = partner_of(*decoder, scene))
-      return choose_only({partner}, scene, Phase::prefill,
-                         "prefills for " + decoder->label() + ", which only decodes");
+  if (const BackendInfo* partner = decoder == nullptr ? nullptr : partner_of(*decoder, scene)) {
+    PhaseSelection pair = choose_only({partner}, scene, Phase::prefill,
+                                      "prefills for " + decoder->label() + ", which only decodes");
+    // Layers without MLA have others to choose from where nobody was named.
+    if (mla || !request.name.empty() || pair.backend != nullptr) return pair;
+  }
   if (mla && !scene.registry.mla_prefill().empty()) return choose_mla_prefill(wish, scene);
   return choose(request, scene, Phase::prefill);
 }

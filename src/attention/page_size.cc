@@ -46,7 +46,8 @@ PageSize choose_page_size(const AttentionConfig& config, const std::vector<const
     const std::string permission = setting(config, "allow_page_override");
     return {*nearest, "nearest to " + from + " " + std::to_string(given) + ", as " + permission + " permits",
             from + " " + std::to_string(given) + " is changed to " + std::to_string(*nearest) +
-                ", the nearest that " + names_of(backends) + " take(s), as " + permission + " permits"};
+                ", the nearest that " + names_of(backends) +
+                (backends.size() == 1 ? " takes, as " : " take, as ") + permission + " permits"};
   }
   if (required > 0) return {required, "required by the model"};
   for (const BackendInfo* backend : backends)

@@ -39,6 +39,8 @@ class Provenance {
     add_tensor_cores();
     add_flag("batch_invariant", config_.batch_invariant, true);
     add_flag("use_non_causal", config_.use_non_causal, false);
+    if (any_row([](auto& row) { return row.name == "ROCM_ATTN"; }))
+      add_flag("use_prefill_decode_attention", config_.use_prefill_decode_attention, true);
     add_warnings();
   }
 
@@ -84,10 +86,17 @@ class Provenance {
       }
   }
 
+  /// The row's, or that which MLA's prefill by FlashAttention takes without rows for its versions.
+  std::optional<int> flash_version_of(const Used& u) const {
+    if (u.row->version.empty() && u.row->name == "FLASH_ATTN" && is_mla_prefill(*u.row, u.scene->registry))
+      return config_.flash_attn_version.value_or(default_flash_version(*u.scene));
+    return flash_version(*u.row);
+  }
+
   void add_versions() {
     for (const Used& u : used_) {
       if (u.row == nullptr) continue;
-      if (const auto flash = flash_version(*u.row)) {
+      if (const auto flash = flash_version_of(u)) {
         const auto rows =
             rows_named(is_mla_prefill(*u.row, u.scene->registry) ? u.scene->registry.mla_prefill()
                                                                  : u.scene->registry.entries(),
@@ -126,6 +135,11 @@ class Provenance {
   }
 
   template <class F>
+  bool any_row(F wanted) const {
+    return std::ranges::any_of(used_, [&](const Used& u) { return u.row != nullptr && wanted(*u.row); });
+  }
+
+  template <class F>
   bool any(F wanted) const {
     return std::ranges::any_of(used_, [&](const Used& u) { return wanted(*u.row, u); });
   }
@@ -135,20 +149,12 @@ class Provenance {
   }
 
   void add_warnings() {
-    for (const auto& [key, given, name] :
-         {std::tuple{"use_trtllm_ragged_deepseek_prefill",
-                     config_.use_trtllm_ragged_deepseek_prefill.has_value(), "TRTLLM_RAGGED"},
-          std::tuple{"disable_flashinfer_prefill", config_.disable_flashinfer_prefill.has_value(),
-                     "FLASHINFER"},
-          std::tuple{"use_cudnn_prefill", config_.use_cudnn_prefill.has_value(), "CUDNN"}})
-      if (given)
-        s_.warnings.push_back(setting(config_, key) +
-                              " is deprecated: name the backend with -ac.mla_prefill_backend (" + name +
-                              ", ...)");
+    for (std::string& warning : deprecated_switches(config_))
+      s_.warnings.push_back(std::move(warning));
     // What a refused phase would have used is not known.
     if (std::ranges::any_of(used_, [](const Used& u) { return u.row == nullptr; })) return;
     idle("flash_attn_version", config_.flash_attn_version.has_value(),
-         any([](auto& row, auto&) { return flash_version(row).has_value(); }), "no phase uses FLASH_ATTN");
+         any([&](auto&, auto& u) { return flash_version_of(u).has_value(); }), "no phase uses FLASH_ATTN");
     const auto flashinfer = [](auto& row, auto&) { return row.name == "FLASHINFER"; };
     idle("use_trtllm_attention", config_.use_trtllm_attention.has_value(), any(flashinfer),
          "no phase uses FLASHINFER");
@@ -162,7 +168,6 @@ class Provenance {
          "no layers have an MLA prefill of their own");
     const auto cached = [](auto&, auto& u) { return u.scene->kind != LayerKind::encoder; };
     idle("page_size", config_.page_size.has_value(), any(cached), "encoder layers have no KV cache");
-    idle("decode_backend", !is_auto(config_.decode_backend), any(cached), "encoder layers only prefill");
   }
 
   std::span<const Scene> scenes_;

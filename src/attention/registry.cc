@@ -1,7 +1,6 @@
 #include <algorithm>
-#include <cctype>
 
-#include "attention/absent_backends.h"
+#include "attention/rows/rows.h"
 #include "attention/scene.h"
 #include "backends/cpu_attn/cpu_attn.h"
 #include "backends/torch_native/torch_native.h"
@@ -13,14 +12,6 @@ namespace fovea {
 namespace {
 
 using Entry = BackendRegistry::Entry;
-
-/// Letters and digits: "flash-attn" and "FlashAttn" are FLASH_ATTN but for how they are written.
-std::string squash(std::string_view name) {
-  std::string out;
-  for (unsigned char c : name)
-    if (std::isalnum(c) != 0) out += static_cast<char>(std::tolower(c));
-  return out;
-}
 
 /// What `info` is called is not what another backend is; two versions of one are told apart.
 void check_names(const BackendInfo& info, const std::vector<Entry>& entries) {
@@ -76,6 +67,7 @@ void BackendRegistry::add_mla_prefill(const BackendInfo& info, Factory create) {
 std::string_view BackendRegistry::nearest(std::string_view name) const {
   std::vector<std::string_view> candidates;
   for (const Entry& entry : entries_) {
+    // "flash-attn" and "FlashAttn" are FLASH_ATTN but for how they are written.
     if (squash(entry.info->name) == squash(name)) return entry.info->name;
     candidates.push_back(entry.info->name);
     candidates.insert(candidates.end(), entry.info->aliases.begin(), entry.info->aliases.end());
@@ -88,8 +80,10 @@ const BackendRegistry& builtin_backends() {
     BackendRegistry r;
     r.add(cpu_attn_info(), make_cpu_attn);
     r.add(torch_native_info(), make_torch_native);
-    for (const BackendInfo& info : absent_backends())
-      r.add(info, nullptr);
+    for (const BackendInfo* info : absent_backends())
+      r.add(*info, nullptr);
+    for (const MlaPrefillRow& row : mla_prefill_rows())
+      r.add_mla_prefill(row.info, nullptr);
     return r;
   }();
   return registry;

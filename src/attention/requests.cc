@@ -30,6 +30,7 @@ struct Item {
   std::optional<Phase> phase;
   std::string name;
   std::string from;
+  std::string given;  ///< the setting's value, as written
   std::string note = {};
 
   bool covers(LayerKind k, Phase p) const { return (!kind || *kind == k) && (!phase || *phase == p); }
@@ -83,8 +84,9 @@ class Reader {
 
  private:
   Status add_name_or_pair(std::optional<LayerKind> kind, const std::string& given, const std::string& from) {
+    const std::string shown = kind ? std::string(to_string(*kind)) + "=" + given : given;
     if (given.find(',') == std::string::npos)
-      return add({kind, {}, is_auto(trim(given)) ? "" : trim(given), from});
+      return add({kind, {}, is_auto(trim(given)) ? "" : trim(given), from, shown});
     const std::vector<std::string> names = split(given);
     const std::string quoted = "attention backend '" + given + "'";
     if (names.size() > 2) return invalid(quoted + " has more than one comma; a pair is 'PREFILL,DECODE'");
@@ -98,10 +100,10 @@ class Reader {
     if (same_backend(names[0], names[1], registry_)) {
       const BackendRegistry::Entry* entry = registry_.find(names[0]);
       const std::string name = entry == nullptr ? names[0] : std::string(entry->info->name);
-      return add({kind, {}, names[0], from, "P/D attention backends are the same: " + name});
+      return add({kind, {}, names[0], from, shown, "P/D attention backends are the same: " + name});
     }
-    FOVEA_RETURN_IF_ERROR(add({kind, Phase::prefill, names[0], from}));
-    return add({kind, Phase::decode, names[1], from});
+    FOVEA_RETURN_IF_ERROR(add({kind, Phase::prefill, names[0], from, shown}));
+    return add({kind, Phase::decode, names[1], from, shown});
   }
 
   Status add_list(const std::string& given, const std::string& from) {
@@ -119,24 +121,25 @@ class Reader {
       for (const Item& known : items_)
         if (known.kind == item.kind && known.phase == item.phase)
           return invalid(quoted + " has " + item.key() + " twice; give it once");
+      item.given = given;
       items_.push_back(std::move(item));
     }
     return {};
   }
 
   Result<Item> parse_key(const std::string& key, const std::string& from) const {
-    if (const auto phase = parse_phase(key)) return Item{{}, phase, {}, from};
+    if (const auto phase = parse_phase(key)) return Item{{}, phase, {}, from, {}};
     const size_t dot = key.find('.');
     const std::string name = key.substr(0, dot);
     if (const std::string_view why = why_not(name); !why.empty())
       return invalid(from + " has '" + key + "='; " + std::string(why));
     const auto kind = parse_layer_kind(name);
     if (!kind) return unknown_layer_kind(name, from);
-    if (dot == std::string::npos) return Item{kind, {}, {}, from};
+    if (dot == std::string::npos) return Item{kind, {}, {}, from, {}};
     const auto phase = parse_phase(key.substr(dot + 1));
     if (!phase)
       return invalid(from + " has '" + key + "='; after the dot of a layer kind comes prefill or decode");
-    return Item{kind, phase, {}, from};
+    return Item{kind, phase, {}, from, {}};
   }
 
   Status add_phase(Phase phase, const std::string& given, std::string_view key) {
@@ -144,7 +147,7 @@ class Reader {
     const std::string from = setting(config_, key);
     if (given.find_first_of(",=") != std::string::npos)
       return invalid(from + " '" + given + "' must be one name; pairs and lists go to --attention-backend");
-    return add({{}, phase, is_auto(given) ? "" : trim(given), from});
+    return add({{}, phase, is_auto(given) ? "" : trim(given), from, given});
   }
 
   Status add_kinds() {
@@ -176,16 +179,11 @@ class Reader {
       // A phase's flag may override a name for both phases; a kind has only one place to be set in full.
       const bool same_scope = known.phase == item.phase || (item.kind && phases_meet);
       if (known.kind == item.kind && same_scope && !same_backend(known.name, item.name, registry_))
-        return invalid(item.from + " '" + shown(item) + "' contradicts " + known.from + " '" + shown(known) +
+        return invalid(item.from + " '" + item.given + "' contradicts " + known.from + " '" + known.given +
                        "'; give only one of them");
     }
     items_.push_back(std::move(item));
     return {};
-  }
-
-  static std::string shown(const Item& item) {
-    const std::string name = item.name.empty() ? "auto" : item.name;
-    return item.key().empty() ? name : item.key() + "=" + name;
   }
 
   const AttentionConfig& config_;

@@ -51,14 +51,6 @@ bool has_trtllm_kernels(const BackendInfo& row) {
   return row.name == "FLASHINFER" && !row.version.empty() && !is_native_flashinfer(row);
 }
 
-/// v3 on Hopper, which has no ALiBi; v2 elsewhere.
-int default_flash_version(const Scene& scene) {
-  const int cc = scene.device.compute_capability;
-  const bool hopper = scene.device.kind == DeviceKind::cuda && cc >= 90 && cc < 100;
-  const bool alibi = std::ranges::any_of(scene.specs, &AttentionSpec::has_alibi);
-  return hopper && !alibi ? 3 : 2;
-}
-
 Version choose_flash_version(const std::vector<const BackendInfo*>& rows, const Scene& scene) {
   const std::optional<int>& asked = scene.config.flash_attn_version;
   const int wanted = asked.value_or(default_flash_version(scene));
@@ -74,6 +66,13 @@ Version choose_flash_version(const std::vector<const BackendInfo*>& rows, const 
 }
 
 }  // namespace
+
+int default_flash_version(const Scene& scene) {
+  const int cc = scene.device.compute_capability;
+  const bool hopper = scene.device.kind == DeviceKind::cuda && cc >= 90 && cc < 100;
+  const bool alibi = std::ranges::any_of(scene.specs, &AttentionSpec::has_alibi);
+  return hopper && !alibi ? 3 : 2;
+}
 
 std::optional<int> flash_version(const BackendInfo& row) {
   const std::string_view v = row.version;

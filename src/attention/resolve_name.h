@@ -33,6 +33,9 @@ std::string version_flag(const BackendInfo& row);
 /// 2 for "FA2"; nullopt when the row is no version of FlashAttention.
 std::optional<int> flash_version(const BackendInfo& row);
 
+/// Of FlashAttention, where no flag says otherwise: 3 on compute capability 9.x, 2 elsewhere and with ALiBi.
+int default_flash_version(const Scene& scene);
+
 /// Compute capability and kind of device.
 bool runs_on(const Capability& capability, const DeviceInfo& device);
 

@@ -89,6 +89,14 @@ void warn_of_precluded(const PhaseSelection& phase, const AttentionConfig& confi
     selection.warnings.push_back(std::move(warning));
 }
 
+/// A wish for the decode of a model that has none.
+void warn_of_decode(const Requests& requests, const std::vector<LayerKind>& kinds, Selection& selection) {
+  const Request& decode = requests.of(LayerKind::encoder, Phase::decode);
+  if (kinds.size() == 1 && kinds.front() == LayerKind::encoder && decode.of_phase && !decode.name.empty())
+    selection.warnings.push_back("decode backend '" + decode.name + "' of " + decode.from +
+                                 " has no effect: encoder layers only prefill");
+}
+
 const BackendInfo* chosen(const PhaseSelection& phase) {
   return phase.backend;
 }
@@ -127,6 +135,7 @@ Result<Selection> consider(const AttentionConfig& config, std::span<const Attent
     warn_of_precluded(chosen.decode, config, selection);
     selection.kinds.push_back(std::move(chosen));
   }
+  warn_of_decode(requests, kinds, selection);
   const auto page = page_size_of(scenes, selection, fovea::chosen);
   selection.page_size = page ? page->size : 0;
   selection.page_size_why = page ? page->why : "a phase has no backend";

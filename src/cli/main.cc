@@ -11,6 +11,7 @@
 
 #include "base/edit_distance.h"
 #include "base/log.h"
+#include "cli/backends.h"
 #include "cli/conformance.h"
 #include "cli/json_io.h"
 
@@ -151,6 +152,7 @@ struct Flags {
   BenchAttentionFlags bench_attention;
   BenchLinearFlags bench_linear;
   BenchMachineFlags bench_machine;
+  BackendsFlags backends;
   ConformanceFlags conformance;
 };
 
@@ -400,6 +402,7 @@ Status run_chosen(const CLI::App& root, const Flags& flags) {
   if (name == "fovea chat") return run_chat(flags.chat);
   if (name == "fovea score") return run_score(flags.score);
   if (name == "fovea embed") return run_embed(flags.embed);
+  if (name == "fovea backends") return run_backends(flags.backends);
   if (name == "fovea conformance") return run_conformance(flags.conformance);
   if (name == "fovea bench model") return run_bench_model(flags.bench_model);
   if (name == "fovea bench attention") return run_bench_attention(flags.bench_attention);
@@ -422,6 +425,7 @@ int run(int argc, char** argv) {
   add_score(root, flags.score);
   add_embed(root, flags.embed);
   add_bench(root, flags);
+  add_backends(root, flags.backends);
   add_conformance(root, flags.conformance);
   check_values(root);
   try {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "attention/batch_check.h"
+#include "attention/rows/rows.h"
 #include "backends/cpu_attn/schedule.h"
 #include "base/check.h"
 #include "device/stream.h"
@@ -190,6 +191,8 @@ const BackendInfo& cpu_attn_info() {
     i.name = "CPU_ATTN";
     i.aliases = {"cpu", "intel_amx"};
     i.capability = kCapability;
+    i.description = "Tiled kernels for AVX2 and AVX-512, split over keys and threads";
+    i.documented = &cpu_attn_document();
     return i;
   }();
   return info;

@@ -1,6 +1,7 @@
 #include "backends/torch_native/torch_native.h"
 
 #include "attention/batch_check.h"
+#include "attention/rows/rows.h"
 #include "device/stream.h"
 #include "kernels/reference/attention.h"
 
@@ -81,8 +82,10 @@ const BackendInfo& torch_native_info() {
   static const BackendInfo info = [] {
     BackendInfo i;
     i.name = "TORCH_NATIVE";
-    i.aliases = {"torch_sdpa"};
+    i.aliases = {"torch_native", "torch_sdpa", "sdpa"};
     i.capability = kCapability;
+    i.description = "The definition in plain loops, fp64 if asked: slow, and what others are measured by";
+    i.documented = &torch_native_document();
     return i;
   }();
   return info;
