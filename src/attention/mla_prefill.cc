@@ -184,6 +184,13 @@ Result<bool> is_for_both(const Request& request, const BackendInfo* decoder, con
   return named.version.row == decoder;
 }
 
+/// Where none of the registry runs on this kind of device, MLA's backends prefill by themselves.
+bool has_mla_prefill(const Scene& scene) {
+  return std::ranges::any_of(scene.registry.mla_prefill(), [&](const Entry& entry) {
+    return entry.info->capability.device == scene.device.kind;
+  });
+}
+
 }  // namespace
 
 AttentionSpec mla_prefill_spec(const AttentionSpec& spec) {
@@ -236,7 +243,7 @@ Result<PhaseSelection> choose_prefill(const Request& request, const Scene& scene
     // Layers without MLA have others to choose from where nobody was named.
     if (mla || !request.name.empty() || pair.backend != nullptr) return pair;
   }
-  if (mla && !scene.registry.mla_prefill().empty()) return choose_mla_prefill(wish, scene);
+  if (mla && has_mla_prefill(scene)) return choose_mla_prefill(wish, scene);
   return choose(request, scene, Phase::prefill);
 }
 
