@@ -229,6 +229,26 @@ class LaunchLines(unittest.TestCase):
         self.assertEqual(value, "32")
         self.assertIn("--block-size", source)
 
+    def test_keys_of_the_document(self):
+        llama = ["meta-llama/Llama-3-8B", "--attn", "FLASH_ATTN", "--device", "sm90"]
+        for version in ("2", "3"):
+            answer = self.explain(*llama, f"--attention-config.flash_attn_version={version}")
+            self.assertEqual({c["version"] for c in answer["kinds"][0]["decode"]["candidates"]}, {"FA" + version})
+        answer = self.explain(*llama[:1], "--attn", "FLASHINFER", "--device", "sm100", "--attention-config.use_trtllm_attention=0")
+        self.assertEqual(answer["kinds"][0]["decode"]["candidates"][0]["version"], "Native")
+        answer = self.explain(*llama[:1], "--attn", "FLASHINFER", "--device", "sm100")
+        self.assertEqual(answer["kinds"][0]["decode"]["candidates"][0]["version"], "TRTLLM")
+
+        def first(*flags):
+            r1 = ["deepseek-ai/DeepSeek-R1", "--device", "sm100", *flags]
+            return self.explain(*r1)["kinds"][0]["prefill"]["if_built"]["name"]
+
+        self.assertEqual(first(), "TRTLLM_RAGGED")
+        self.assertNotEqual(first("-ac.use_trtllm_ragged_deepseek_prefill=0"), "TRTLLM_RAGGED")
+        self.assertEqual(first("-ac.disable_flashinfer_prefill=0", "-ac.use_trtllm_ragged_deepseek_prefill=0"), "FLASHINFER")
+        self.assertEqual(first("-ac.use_cudnn_prefill=1"), "CUDNN")
+        self.assertNotIn(first("-ac.use_cudnn_prefill=0", "-ac.disable_flashinfer_prefill=1"), ("CUDNN", "FLASHINFER"))
+
     def test_kinds(self):
         gemma = ["--model", os.path.join(CONFIGS, "gemma-3-1b"), "--device", "cpu"]
         for flags in (["-ac.backend_per_kind", '{"sliding_window": "TORCH_NATIVE"}'], ["-ac.backend_per_kind.swa", "TORCH_NATIVE"],
