@@ -10,6 +10,7 @@
 #include "base/edit_distance.h"
 #include "base/log.h"
 #include "cli/backends.h"
+#include "cli/conformance.h"
 #include "cli/docs.h"
 #include "cli/flags.h"
 
@@ -27,6 +28,7 @@ struct Flags {
   ExplainFlags explain;
   BenchFlags bench;
   BackendsFlags backends;
+  ConformanceFlags conformance;
   DocsFlags docs;
 
   /// Those of the command with that name; null for one that loads no model.
@@ -206,6 +208,7 @@ Status run_chosen(const CLI::App& root, const Flags& flags) {
   if (name == "fovea embed") return run_embed(flags.embed);
   if (name == "fovea explain") return run_explain(flags.explain);
   if (name == "fovea backends") return run_backends(flags.backends);
+  if (name == "fovea conformance") return run_conformance(flags.conformance);
   if (name == "fovea docs") return run_docs(flags.docs);
   if (name == "fovea bench model") return run_bench_model(flags.bench.model);
   if (name == "fovea bench attention") return run_bench_attention(flags.bench.attention);
@@ -230,6 +233,7 @@ int run(int argc, char** argv) {
   add_explain(root, flags.explain);
   add_bench(root, flags.bench);
   add_backends(root, flags.backends);
+  add_conformance(root, flags.conformance);
   add_docs(root, flags.docs);
   check_values(root);
   std::vector<std::string> arguments(argv + 1, argv + argc);

@@ -12,9 +12,9 @@ namespace fovea::conformance {
 namespace {
 
 constexpr int kRowBits = 12;     // of a case's number; the others are the seed
-constexpr uint64_t kArrays = 3;  // that a full run goes through, each with other values
+constexpr uint64_t kArrays = 2;  // that a full run goes through, each with other values
 constexpr uint64_t kArraysPerSeed = 16;
-constexpr int kCasesFull = 48, kCasesQuick = 2;
+constexpr int kCasesFull = 32, kCasesQuick = 2;
 constexpr size_t kBatch = 64;   // cases that are held at a time
 constexpr int kMaxShrunk = 12;  // failures whose cause is searched for
 
