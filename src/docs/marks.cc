@@ -34,7 +34,7 @@ Mark mark_of(const BackendInfo& backend, const Cell& cell, std::span<const Proof
 
 Error stale(const Proof& proof, const std::string& what) {
   return invalid("proof/" + proof.device + ".json is older than the tables: " + what +
-                 "; write it again with fovea conformance --write");
+                 "; write it again with fovea conformance --write FILE");
 }
 
 Status check_row(const Proof& proof, const conformance::BackendProof& row, const BackendInfo& backend) {
