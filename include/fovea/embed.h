@@ -46,7 +46,6 @@ struct EmbedInfo {
   Pooling pooling = Pooling::mean;
   bool normalize = false;
   std::string pooling_why, max_seq_len_why;  ///< where they came from, one line each
-  DeviceInfo device;  ///< that the backend was chosen for
   Selection selection;
 };
 

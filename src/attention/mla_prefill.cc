@@ -1,20 +1,11 @@
 #include "attention/mla_prefill.h"
 
 #include <algorithm>
-#include <cctype>
 
 namespace fovea {
 namespace {
 
 using Entry = BackendRegistry::Entry;
-
-/// Letters and digits in lower case: "TRT-LLM Ragged" and "trtllm_ragged" are the same.
-std::string squash(std::string_view name) {
-  std::string out;
-  for (unsigned char c : name)
-    if (std::isalnum(c) != 0) out += static_cast<char>(std::tolower(c));
-  return out;
-}
 
 bool is_called(const BackendInfo& row, std::string_view name) {
   const std::string wanted = squash(name);
@@ -193,6 +184,13 @@ Result<bool> is_for_both(const Request& request, const BackendInfo* decoder, con
   return named.version.row == decoder;
 }
 
+/// Where none of the registry runs on this kind of device, MLA's backends prefill by themselves.
+bool has_mla_prefill(const Scene& scene) {
+  return std::ranges::any_of(scene.registry.mla_prefill(), [&](const Entry& entry) {
+    return entry.info->capability.device == scene.device.kind;
+  });
+}
+
 }  // namespace
 
 AttentionSpec mla_prefill_spec(const AttentionSpec& spec) {
@@ -210,6 +208,16 @@ AttentionSpec mla_prefill_spec(const AttentionSpec& spec) {
                              Feature::kv_sharing, Feature::native_page, Feature::per_head_scales,
                              Feature::verify, Feature::tree_mask, Feature::adaptive_verification});
   return s;
+}
+
+std::vector<std::string> deprecated_switches(const AttentionConfig& config) {
+  std::vector<std::string> warnings;
+  for (const Switch& s : kSwitches)
+    if (config.*s.value)
+      warnings.push_back(setting(config, s.key) +
+                         " is deprecated: name the backend with -ac.mla_prefill_backend (" +
+                         std::string(s.backend) + ", ...)");
+  return warnings;
 }
 
 bool is_mla_prefill(const BackendInfo& row, const BackendRegistry& registry) {
@@ -235,7 +243,7 @@ Result<PhaseSelection> choose_prefill(const Request& request, const Scene& scene
     // Layers without MLA have others to choose from where nobody was named.
     if (mla || !request.name.empty() || pair.backend != nullptr) return pair;
   }
-  if (mla && !scene.registry.mla_prefill().empty()) return choose_mla_prefill(wish, scene);
+  if (mla && has_mla_prefill(scene)) return choose_mla_prefill(wish, scene);
   return choose(request, scene, Phase::prefill);
 }
 

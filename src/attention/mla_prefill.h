@@ -13,6 +13,9 @@ Result<PhaseSelection> choose_prefill(const Request& request, const Scene& scene
 /// plain tensors.
 AttentionSpec mla_prefill_spec(const AttentionSpec& spec);
 
+/// A warning for each switch in use that mla_prefill_backend replaces.
+std::vector<std::string> deprecated_switches(const AttentionConfig& config);
+
 bool is_mla_prefill(const BackendInfo& row, const BackendRegistry& registry);
 
 }  // namespace fovea

@@ -149,16 +149,8 @@ class Provenance {
   }
 
   void add_warnings() {
-    for (const auto& [key, given, name] :
-         {std::tuple{"use_trtllm_ragged_deepseek_prefill",
-                     config_.use_trtllm_ragged_deepseek_prefill.has_value(), "TRTLLM_RAGGED"},
-          std::tuple{"disable_flashinfer_prefill", config_.disable_flashinfer_prefill.has_value(),
-                     "FLASHINFER"},
-          std::tuple{"use_cudnn_prefill", config_.use_cudnn_prefill.has_value(), "CUDNN"}})
-      if (given)
-        s_.warnings.push_back(setting(config_, key) +
-                              " is deprecated: name the backend with -ac.mla_prefill_backend (" + name +
-                              ", ...)");
+    for (std::string& warning : deprecated_switches(config_))
+      s_.warnings.push_back(std::move(warning));
     // What a refused phase would have used is not known.
     if (std::ranges::any_of(used_, [](const Used& u) { return u.row == nullptr; })) return;
     idle("flash_attn_version", config_.flash_attn_version.has_value(),

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cctype>
 
 #include "attention/rows/rows.h"
 #include "attention/scene.h"
@@ -13,14 +12,6 @@ namespace fovea {
 namespace {
 
 using Entry = BackendRegistry::Entry;
-
-/// Letters and digits: "flash-attn" and "FlashAttn" are FLASH_ATTN but for how they are written.
-std::string squash(std::string_view name) {
-  std::string out;
-  for (unsigned char c : name)
-    if (std::isalnum(c) != 0) out += static_cast<char>(std::tolower(c));
-  return out;
-}
 
 /// What `info` is called is not what another backend is; two versions of one are told apart.
 void check_names(const BackendInfo& info, const std::vector<Entry>& entries) {
@@ -76,6 +67,7 @@ void BackendRegistry::add_mla_prefill(const BackendInfo& info, Factory create) {
 std::string_view BackendRegistry::nearest(std::string_view name) const {
   std::vector<std::string_view> candidates;
   for (const Entry& entry : entries_) {
+    // "flash-attn" and "FlashAttn" are FLASH_ATTN but for how they are written.
     if (squash(entry.info->name) == squash(name)) return entry.info->name;
     candidates.push_back(entry.info->name);
     candidates.insert(candidates.end(), entry.info->aliases.begin(), entry.info->aliases.end());

@@ -24,6 +24,13 @@ bool same_name(std::string_view a, std::string_view b) {
                     [](unsigned char x, unsigned char y) { return std::toupper(x) == std::toupper(y); });
 }
 
+std::string squash(std::string_view name) {
+  std::string out;
+  for (unsigned char c : name)
+    if (std::isalnum(c) != 0) out += static_cast<char>(std::tolower(c));
+  return out;
+}
+
 bool is_auto(std::string_view name) {
   return name.empty() || same_name(name, "auto");
 }

@@ -30,6 +30,8 @@ std::string setting(const AttentionConfig& config, std::string_view key);
 
 std::string join(const std::vector<std::string>& items, std::string_view separator);
 bool same_name(std::string_view a, std::string_view b);  ///< whatever their letter case
-bool is_auto(std::string_view name);                     ///< or empty
+/// Letters and digits in lower case: "TRT-LLM Ragged" and "trtllm_ragged" are the same.
+std::string squash(std::string_view name);
+bool is_auto(std::string_view name);  ///< or empty
 
 }  // namespace fovea

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "attention/resolve_name.h"
-#include "base/check.h"
 
 namespace fovea {
 namespace {

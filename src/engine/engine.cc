@@ -181,7 +181,7 @@ Status EngineImpl::select_backends(const EngineConfig& config, const BackendRegi
     spec.page_size = 0;  // to be chosen
     if (std::ranges::find(info_.specs, spec) == info_.specs.end()) info_.specs.push_back(spec);
   }
-  FOVEA_TRY(selection, select(config.attention, info_.specs, info_.device, registry));
+  FOVEA_TRY(selection, select(config.attention, info_.specs, DeviceInfo{}, registry));
   if (size_of(info_.kv_dtype) == 0)  // a backend reads it, but nothing writes it
     return unsupported("--kv-cache-dtype " + std::string(to_string(info_.kv_dtype)) +
                        " can't be stored by this build; allowed are " + stored_kv_cache_dtypes());

@@ -160,7 +160,7 @@ Heads read_sliding_heads(Fields& f, const Heads& full) {
 Heads read_global_heads(Fields& f, const Heads& sliding) {
   Heads h = sliding;
   if (f.find("global_head_dim")) h.dim = h.v_dim = f.small("global_head_dim", 1, kMaxDim);
-  if (f.find("num_global_key_value_heads")) {
+  if (f.boolean("attention_k_eq_v", false) && f.find("num_global_key_value_heads")) {
     h.kv_heads = f.small("num_global_key_value_heads", 1, kMaxHeads);
     if (h.heads % h.kv_heads != 0)
       f.refuse("num_global_key_value_heads",
@@ -460,7 +460,7 @@ void read_attention_fields(TextPart& part) {
   Fields& f = part.fields;
   const std::string_view type = part.type;
   if (type == "deepseek_v4") return read_deepseek_v4(part);
-  if (f.find("kv_lora_rank")) return read_mla(part);
+  if (f.find("kv_lora_rank") && f.boolean("use_mla", true)) return read_mla(part);
   if (one_of(type, {"t5", "mt5", "umt5", "longt5"})) return read_t5(part);
   if (f.find("decoder_layers") && f.find("encoder_layers")) return read_encoder_decoder(part);
   if (one_of(type, {"mpt", "dbrx"})) return read_attn_config(part);

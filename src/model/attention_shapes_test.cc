@@ -153,6 +153,10 @@ TEST(AttentionShapes, Gemma4HasOtherHeadsInFullLayersAndSharesKeys) {
   EXPECT_THAT(lines(s), ElementsAre("4 x sliding_window 8/4 d256 left 1023 spans",
                                     "1 x sliding_window 8/4 d256 left 1023 spans shared",
                                     "1 x full 8/2 d512 spans shared"));
+  EXPECT_THAT(lines(R"({"model_type":"gemma4_text","num_hidden_layers":2,"num_global_key_value_heads":2,
+    "layer_types":["sliding_attention","sliding_attention"]})"),
+              ElementsAre("1 x sliding_window 8/4 d256 left 511", "1 x full 8/4 d512"))
+      << "transformers' defaults; its kv heads only with attention_k_eq_v; the last layer is full";
   EXPECT_EQ(s.specs[0].scale, 1.0f);
   EXPECT_EQ(s.dtype, DType::bf16) << "of the text part, where the file has none of its own";
 }

@@ -90,7 +90,7 @@ TEST(PerKind, ExplainHasALineForEachKindWhereTheyDiffer) {
       EXPECT_EQ(name_of(engine->info(), LayerKind::full, phase), "CPU_ATTN");
       EXPECT_EQ(name_of(engine->info(), LayerKind::sliding_window, phase), "TORCH_NATIVE");
     }
-    EXPECT_EQ(engine->info().device.kind, DeviceKind::cpu);
+    EXPECT_EQ(engine->info().selection.device.kind, DeviceKind::cpu);
     const std::string text = explain(engine->info().selection);
     for (const char* part : {"full", "sliding_window", "CPU_ATTN", "TORCH_NATIVE"})
       EXPECT_THAT(text, HasSubstr(part)) << fixture;

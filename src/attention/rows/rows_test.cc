@@ -198,7 +198,7 @@ TEST(Rows, CombinationsInVllmsWords) {
               ElementsAre("softmax attention not supported"));
 }
 
-TEST(MlaPrefill, FourRowsWithTheirDimsAndSwitches) {
+TEST(MlaPrefillRows, FourRowsWithTheirDimsAndSwitches) {
   std::vector<std::string_view> names;
   for (const auto& entry : builtin_backends().mla_prefill())
     names.push_back(entry.info->name);
@@ -219,6 +219,30 @@ TEST(MlaPrefill, FourRowsWithTheirDimsAndSwitches) {
     deepseek.mla_v_head_dim = 128;
     EXPECT_THAT(combination(r.info, deepseek, "sm100"), IsEmpty());
   }
+}
+
+TEST(Rows, WhatIsUnstatedIsNoReasonAndTheKernelsAbsenceIsTheLast) {
+  AttentionSpec spec = spec_of(128, false);
+  spec.page_size = 16;
+  spec.softcap = 50;
+  spec.mask.chunk = 8192;
+  spec.mask.window_left = 127;
+  const auto on_hopper = [&](const BackendInfo& info) {
+    return texts(validate(info, spec, *parse_device("sm90"), Phase::decode));
+  };
+  EXPECT_THAT(on_hopper(row("FLASH_ATTN", "FA3")),
+              ElementsAre("not in this build: its CUDA kernels are not written yet"));
+  spec.mask.spans = true;
+  EXPECT_THAT(on_hopper(row("FLASH_ATTN", "FA3")),
+              ElementsAre("partial multimodal token full attention not supported",
+                          "not in this build: its CUDA kernels are not written yet"));
+  EXPECT_THAT(on_hopper(row("TRITON_ATTN")),
+              ElementsAre("not in this build: its CUDA kernels are not written yet"));
+  for (const char* device : {"npu", "cpu"})
+    EXPECT_EQ(validate(row("ASCEND"), spec_of(576, true), *parse_device(device), Phase::decode).front().text,
+              device == std::string("npu") ? "not in this build: it has no kernels for Ascend NPUs"
+                                           : "compute capability not supported")
+        << "one backend for MLA and the others";
 }
 
 TEST(Rows, ARowRefusesTheWrongDeviceForItsComputeCapability) {
