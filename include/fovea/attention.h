@@ -108,6 +108,7 @@ struct PhaseSelection {
   /// Without a backend: the first that would serve if this build had its kernels; null = none would.
   const BackendInfo* if_built = nullptr;
   Error error;
+  bool version_named = false;  ///< the name that was given pins the version ("fa3")
 };
 
 struct KindSelection {

@@ -176,7 +176,9 @@ Result<PhaseSelection> choose(const Request& request, const Scene& scene, Phase 
   std::string why = "given: " + request.from + " " + request.name;
   if (!named.meaning.empty()) why += ", " + named.meaning;
   if (!request.note.empty()) why += "; " + request.note;
-  return choose_only(named.version, scene, phase, std::move(why));
+  PhaseSelection selection = choose_only(named.version, scene, phase, std::move(why));
+  selection.version_named = named.version_named;
+  return selection;
 }
 
 }  // namespace fovea

@@ -101,7 +101,7 @@ class Provenance {
             rows_named(is_mla_prefill(*u.row, u.scene->registry) ? u.scene->registry.mla_prefill()
                                                                  : u.scene->registry.entries(),
                        u.row->name);
-        const bool by_rule = choose_version(rows, *u.scene).row == u.row;
+        const bool by_rule = !u.selection->version_named && choose_version(rows, *u.scene).row == u.row;
         add("flash_attn_version", std::to_string(*flash),
             from("flash_attn_version", config_.flash_attn_version.has_value(),
                  by_rule ? "default: 3 on compute capability 9.x (2 with ALiBi), 2 elsewhere"

@@ -73,6 +73,8 @@ TEST_F(Provenance, FlashAttentionsVersion) {
             "3 from default: 3 on compute capability 9.x (2 with ALiBi), 2 elsewhere");
   EXPECT_EQ(value_of(considered({.backend = "fa2"}), "flash_attn_version"),
             "2 from given: AttentionConfig::backend fa2");
+  EXPECT_EQ(value_of(considered({.backend = "fa3"}), "flash_attn_version"),
+            "3 from given: AttentionConfig::backend fa3");
   EXPECT_EQ(value_of(considered({.backend = "fa",
                                  .flash_attn_version = 2,
                                  .sources = {{"flash_attn_version", "-ac.flash_attn_version"}}}),

@@ -133,7 +133,7 @@ Result<Named> resolve_name(const std::string& given, const Scene& scene) {
     for (const BackendInfo* row : rows)
       if (const auto siblings = rows_named(entries, row->mla_sibling); !siblings.empty())
         return Named{choose_version(siblings, scene),
-                     "on an MLA model that is " + std::string(row->mla_sibling)};
+                     "on an MLA model that is " + std::string(row->mla_sibling), false};
   if (family)
     if (const BackendInfo* pinned = first(rows, [&](auto& row) { return same_name(row.version, given); })) {
       const auto asked = scene.config.flash_attn_version;
@@ -141,9 +141,9 @@ Result<Named> resolve_name(const std::string& given, const Scene& scene) {
         return invalid("attention backend '" + given + "' contradicts " +
                        setting(scene.config, "flash_attn_version") + " " + std::to_string(*asked) +
                        "; give only one of them");
-      return Named{{pinned}, {}};
+      return Named{{pinned}, {}, true};
     }
-  return Named{choose_version(rows, scene), {}};
+  return Named{choose_version(rows, scene), {}, false};
 }
 
 bool same_backend(std::string_view a, std::string_view b, const BackendRegistry& registry) {

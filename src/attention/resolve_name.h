@@ -42,6 +42,7 @@ bool runs_on(const Capability& capability, const DeviceInfo& device);
 struct Named {
   Version version;
   std::string meaning;  ///< what the name stands for here, where that is not plain; else empty
+  bool version_named = false;
 };
 
 /// Lower-case aliases are families: on an MLA model they mean the family's MLA backend. "fa3" pins version 3.

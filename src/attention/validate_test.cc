@@ -189,6 +189,8 @@ TEST(Validate, FixesNameTheNearestValue) {
   spec.page_size = 1500;
   info.capability.page_sizes = {16, 32, 64};
   EXPECT_EQ(fix_of(info, spec), "--page-size 64: it takes 16, 32, 64");
+  info.capability.page_sizes = IntSet::multiples_of(16);
+  EXPECT_EQ(fix_of(info, spec), "--page-size 1504: it takes multiples of 16");
 }
 
 TEST(Validate, ReasonsOfSeveralSpecsKeepTheOrder) {

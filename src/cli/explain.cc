@@ -81,7 +81,9 @@ Result<Explanation> make_explanation(const ExplainFlags& flags) {
   out.environment = flags.model.environment;
   FOVEA_RETURN_IF_ERROR(take_flags(flags.model, out.device, out.shapes));
   if (out.shapes.specs.empty()) return out;
-  FOVEA_TRY(selection, consider(flags.model.attention, out.shapes.specs, out.device, builtin_backends()));
+  AttentionConfig config = flags.model.attention;
+  if (out.device.kind == DeviceKind::cpu) config.sources["dtype"] = "activations on a CPU";
+  FOVEA_TRY(selection, consider(config, out.shapes.specs, out.device, builtin_backends()));
   out.selection = std::move(selection);
   return out;
 }

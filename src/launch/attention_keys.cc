@@ -304,8 +304,7 @@ class Applier {
     if (const Status set = key->set(config_, value); !set) return invalid(shown + ": " + set.error().message);
     config_.sources[name] = where;
     if (key->status == KeyStatus::deprecated)
-      notes_.push_back(
-          {FlagVerdict::alias, shown, "deprecated: " + std::string(key->text), {}, /*warn=*/true});
+      notes_.push_back({FlagVerdict::alias, shown, "deprecated: " + std::string(key->text)});
     return {};
   }
 

@@ -14,7 +14,7 @@ namespace fovea {
 
 enum class KeyStatus : uint8_t {
   acts,
-  deprecated,  ///< acts, with a warning that says what to write instead
+  deprecated,  ///< acts; the selection warns, and says what to write instead
   refused,     ///< no kernel here reads it; its default is accepted
 };
 

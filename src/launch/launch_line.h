@@ -20,7 +20,7 @@ struct FlagNote {
   std::string flag;  ///< as given, with its value: "--tp 8"
   std::string text;
   std::optional<Feature> need = {};  ///< of a refused one: what it would ask of a backend
-  bool warn = false;                 ///< a run says so: it has no effect, or is deprecated
+  bool warn = false;                 ///< a run says so: it has no effect
 };
 
 /// One -ac.KEY VALUE, or the whole as JSON (then `path` is empty).

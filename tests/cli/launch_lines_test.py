@@ -225,6 +225,9 @@ class LaunchLines(unittest.TestCase):
         self.assertEqual(self.resolved("batch_invariant", *cpu, VLLM_BATCH_INVARIANT="1"), ("1", "env VLLM_BATCH_INVARIANT"))
         self.assertEqual(self.resolved("batch_invariant", *cpu, "--enable-deterministic-inference"),
                          ("1", "--enable-deterministic-inference"))
+        self.assertEqual(self.resolved("dtype", *cpu, "--dtype", "bfloat16")[0], "float32")
+        self.assertIn("CPU", self.resolved("dtype", *cpu, "--dtype", "bfloat16")[1])
+        self.assertEqual(self.resolved("dtype", "--device", "sm90", "--dtype", "float16"), ("float16", "--dtype"))
         value, source = self.resolved("page_size", *cpu, "--block-size", "32")
         self.assertEqual(value, "32")
         self.assertIn("--block-size", source)
@@ -275,7 +278,8 @@ class LaunchLines(unittest.TestCase):
 
     def test_deprecated_keys_say_what_to_write(self):
         result = self.run_program("generate", "-ac.use_cudnn_prefill=0", "-n", "1", "x")
-        self.assertIn("deprecated: write mla_prefill_backend", result.stderr)
+        self.assertEqual(result.stderr.count("deprecated"), 1, result.stderr)
+        self.assertIn("mla_prefill_backend", result.stderr)
 
     def test_environment(self):
         result = self.run_program("generate", "-n", "1", "--trust-remote-code", "x", VLLM_ATTENTION_BACKEND="FLASHINFER")
