@@ -84,6 +84,19 @@ Candidate with_fixes(Weighed weighed, Alternatives& alternatives) {
   return candidate;
 }
 
+/// The first without findings, or that lacks its kernels only; every candidate with its fixes.
+PhaseSelection first_that_serves(std::vector<Weighed> weighed, const Scene& scene, Phase phase) {
+  PhaseSelection selection;
+  Alternatives alternatives(scene, phase);
+  for (Weighed& one : weighed) {
+    if (one.findings.empty() && selection.backend == nullptr) selection.backend = one.row;
+    if (only_kernels_missing(one.findings) && selection.if_built == nullptr) selection.if_built = one.row;
+    selection.candidates.push_back(with_fixes(std::move(one), alternatives));
+  }
+  if (selection.backend != nullptr) selection.if_built = nullptr;
+  return selection;
+}
+
 PhaseSelection choose_automatically(const Request& request, const Scene& scene, Phase phase) {
   std::vector<Weighed> weighed;
   for (const Version& version : automatic_order(scene))
@@ -146,18 +159,6 @@ std::vector<Version> automatic_order(const Scene& scene) {
     if (entry.info->absent.empty() && !known(entry.info) && version_is_free(*entry.info, scene.config))
       order.push_back({entry.info});
   return order;
-}
-
-PhaseSelection first_that_serves(std::vector<Weighed> weighed, const Scene& scene, Phase phase) {
-  PhaseSelection selection;
-  Alternatives alternatives(scene, phase);
-  for (Weighed& one : weighed) {
-    if (one.findings.empty() && selection.backend == nullptr) selection.backend = one.row;
-    if (only_kernels_missing(one.findings) && selection.if_built == nullptr) selection.if_built = one.row;
-    selection.candidates.push_back(with_fixes(std::move(one), alternatives));
-  }
-  if (selection.backend != nullptr) selection.if_built = nullptr;
-  return selection;
 }
 
 PhaseSelection choose_only(const Version& version, const Scene& scene, Phase phase, std::string why) {

@@ -24,14 +24,11 @@ std::vector<Version> automatic_order(const Scene& scene);
 
 /// What the user asked for, or the first that serves.
 Result<PhaseSelection> choose(const Request& request, const Scene& scene, Phase phase);
-/// `version` and nothing else; `title` begins the error ("Selected backend").
+/// `version` and nothing else.
 PhaseSelection choose_only(const Version& version, const Scene& scene, Phase phase, std::string why);
 
-/// The choice of `weighed`'s first without findings, with fixes, why and error as far as they don't depend on
-/// how the candidates were named.
-PhaseSelection first_that_serves(std::vector<Weighed> weighed, const Scene& scene, Phase phase);
-
-/// "Selected backend X is not valid for this configuration. Reason: [...]. Fix: ..."
+/// `title` is "Selected backend": "Selected backend X is not valid for this configuration. Reason: [...].
+/// Fix: ..."
 Error not_valid(std::string_view title, const Candidate& candidate, const Scene& scene);
 
 /// ['a', 'b'], as Python prints a list.
