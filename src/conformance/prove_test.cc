@@ -9,6 +9,7 @@
 
 #include "backends/cpu_attn/cpu_attn.h"
 #include "backends/torch_native/torch_native.h"
+#include "conformance/case_space.h"
 #include "conformance/mutant.h"
 
 namespace fovea::conformance {
@@ -100,6 +101,18 @@ TEST(Prove, EveryCellOfABackendThatIsRight) {
   EXPECT_EQ(cell_of(report, "head_dims=80").reason, "head_size not supported");
   EXPECT_EQ(cell_of(report, "gqa_ratios=4").reason, "GQA ratio 4 not supported");
   EXPECT_GT(report.worst.o, 0);
+}
+
+TEST(Prove, CasesMeetEveryPairThatMayBe) {
+  const CaseSpace space(cpu_attn_info(), {});
+  std::vector<Levels> unmet;
+  EXPECT_GT(space.rows(1, {}, &unmet).size(), 400u);
+  for (const Levels& pair : unmet) {
+    if (!space.allowed(pair)) continue;  // the two exclude each other
+    // Spans and trees need a causal mask, which only decoders have: three knobs.
+    const auto set = [&](Knob knob) { return pair[static_cast<size_t>(knob)] > 0; };
+    EXPECT_TRUE(set(Knob::type) && (set(Knob::spans) || set(Knob::tree))) << space.describe(pair);
+  }
 }
 
 TEST(Prove, IsTheSameOnAnyNumberOfThreads) {
