@@ -15,6 +15,9 @@ constexpr size_t kAlignment = 256;
 // Pairs, rows and units are counted in 32 bits.
 constexpr int64_t kMaxCount = std::numeric_limits<int32_t>::max();
 
+// Products of two CTA numbers, and sums of a pair's cost and its blocks, are taken in 32 bits.
+constexpr int kMaxCtas = 1 << 15, kMaxPairCost = 1 << 20;
+
 /// One thread.
 struct HostBlock {
   static constexpr int32_t kScratchSeqs = 0, kScratchTiles = 0;
@@ -42,10 +45,18 @@ Status check_policy(const PlanPolicy& p) {
         "tokens 0; " +
         str(p.num_kv_heads) + ", " + str(p.group) + ", " + str(p.tile_rows) + ", " + str(p.ctas) + ", " +
         str(p.pair_cost) + " and " + str(p.max_split_tokens) + " are given");
+  if (p.ctas > kMaxCtas || p.pair_cost > kMaxPairCost)
+    return invalid("attention plan: " + str(p.ctas) + " CTAs and a cost of " + str(p.pair_cost) +
+                   " for a pair are given; at most " + str(kMaxCtas) + " and " + str(kMaxPairCost) +
+                   " are allowed");
   if (p.block_keys < 1 || p.split_keys < 1 || p.split_keys % p.block_keys != 0)
     return invalid("attention plan: split_keys " + str(p.split_keys) +
                    " must be a positive multiple of block_keys " + str(p.block_keys));
   return {};
+}
+
+int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
 }
 
 /// The most partial results of any step. Rows of a split sequence are at most max_split_tokens tokens, and a

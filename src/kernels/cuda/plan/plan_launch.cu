@@ -43,29 +43,40 @@ class DeviceBlock {
 
   /// The sum of the threads before this one.
   __device__ PlanSums exclusive_scan(const PlanSums& x, PlanSums& total) const {
-    const int lane = rank() % 32, warp = rank() / 32;
-    const PlanSums inclusive = warp_scan(x, lane);
-    __syncthreads();  // the sums of an earlier scan have been read
-    if (lane == 31) shared_.warps[warp] = inclusive;
-    __syncthreads();
-    PlanSums before;
-    total = {};
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      if (w == warp) before = total;
-      total = total + shared_.warps[w];
-    }
-    return {before.a + inclusive.a - x.a, before.b + inclusive.b - x.b};
+    const Scan scan = scanned(shared_, x);
+    total = scan.total;
+    return scan.before;
   }
 
  private:
+  struct Scan {
+    PlanSums before, total;
+  };
+
+  // One copy of the code for all scans.
+  __device__ __noinline__ static Scan scanned(SharedStorage& shared, PlanSums x) {
+    const int lane = rank() % 32, warp = rank() / 32;
+    const PlanSums inclusive = warp_scan(x, lane);
+    __syncthreads();  // the sums of an earlier scan have been read
+    if (lane == 31) shared.warps[warp] = inclusive;
+    __syncthreads();
+    const PlanSums warps = warp_scan(lane < kWarps ? shared.warps[lane] : PlanSums{}, lane);
+    PlanSums before = from_lane(warps, (warp + 31) % 32);
+    if (warp == 0) before = {};
+    return {{before.a + inclusive.a - x.a, before.b + inclusive.b - x.b}, from_lane(warps, kWarps - 1)};
+  }
+
   __device__ static PlanSums warp_scan(PlanSums x, int lane) {
-#pragma unroll
+    FOVEA_ROLLED
     for (int step = 1; step < 32; step *= 2) {
       const int64_t a = __shfl_up_sync(0xffffffffu, x.a, step), b = __shfl_up_sync(0xffffffffu, x.b, step);
       if (lane >= step) x = x + PlanSums{a, b};
     }
     return x;
+  }
+
+  __device__ static PlanSums from_lane(const PlanSums& x, int lane) {
+    return {__shfl_sync(0xffffffffu, x.a, lane), __shfl_sync(0xffffffffu, x.b, lane)};
   }
 
   SharedStorage& shared_;
