@@ -46,7 +46,8 @@ FOVEA_HOST_DEVICE int32_t find_interval(const T* before, int32_t n, int64_t x) {
   return low;
 }
 
-template <class Block>
+/// kPlainMask: the policy's mask has neither spans nor chunks nor sink tokens, whose code is then left out.
+template <class Block, bool kPlainMask>
 class Planner {
  public:
   FOVEA_HOST_DEVICE Planner(Block& block, const PlanPolicy& policy, const PlanLayout& layout,
@@ -62,9 +63,8 @@ class Planner {
     PlanError error = count_tiles();
     if (error == PlanError::none) error = make_tiles();
     if (error != PlanError::none) tiles_ = 0, cost_ = 0, records_ = 0;
-    make_starts();
-    block_.sync();
-    const PlanSums merged = make_merges();
+    PlanSums merged = make_starts();
+    if (!policy_.folds) merged = merge_split_tiles();
     if (block_.rank() == 0)
       *out_.header = {error, tiles_,  static_cast<int32_t>(merged.a), static_cast<int32_t>(merged.b),
                       cost_, records_};
@@ -162,10 +162,12 @@ class Planner {
     SequenceMask mask;
     mask.n_q = tile.n_q;
     mask.n_k = tile.n_k;
-    if (policy_.mask.spans)
+    if (!kPlainMask && policy_.mask.spans)
       mask.spans = {in_.spans + in_.span_offsets[tile.seq],
                     static_cast<size_t>(in_.span_offsets[tile.seq + 1] - in_.span_offsets[tile.seq])};
-    const KeyRanges keys = key_ranges(policy_.mask, mask, quotient(tile.row, policy_.group),
+    MaskSpec spec = policy_.mask;
+    if constexpr (kPlainMask) spec.spans = false, spec.chunk = 0, spec.sink_tokens = 0;
+    const KeyRanges keys = key_ranges(spec, mask, quotient(tile.row, policy_.group),
                                       quotient(tile.row + tile.rows - 1, policy_.group) + 1);
     const int32_t each = policy_.block_keys;
     if (!keys.body.empty()) {
@@ -224,64 +226,75 @@ class Planner {
     return at - before(low) <= before(low + 1) - at ? low : low + 1;
   }
 
-  FOVEA_HOST_DEVICE void make_starts() {
+  /// Fills starts and, where the kernel folds, merges; the sums are entries and units of these.
+  FOVEA_HOST_DEVICE PlanSums make_starts() {
     const int64_t share = long_quotient(cost_, policy_.ctas);
     const auto rest = static_cast<int32_t>(cost_ - share * policy_.ctas);
-    FOVEA_ROLLED
-    for (int32_t i = block_.rank(); i <= policy_.ctas; i += block_.size()) {
-      const int64_t position = share * i + quotient(rest * i, policy_.ctas);  // cost * i / ctas
-      PlanStart start{tiles_ * policy_.num_kv_heads, 0};
-      if (position < cost_) {
-        const int32_t index = find_interval(cost_before_, tiles_, position);
-        const PlanTile& tile = out_.tiles[index];
-        const int32_t each = pair_cost(tile);
-        const int64_t inside = position - cost_before_[index];
-        const auto head = static_cast<int32_t>(long_quotient(inside, each));
-        start.pair = index * policy_.num_kv_heads + head;
-        start.chunk = nearest_chunk(tile, static_cast<int32_t>(inside - int64_t{head} * each));
-        if (start.chunk == tile.chunks) start = {start.pair + 1, 0};
-      }
-      out_.starts[i] = start;
-    }
-  }
-
-  /// Fills merges; the sums are entries and units.
-  FOVEA_HOST_DEVICE PlanSums make_merges() {
-    const int32_t candidates = policy_.folds ? policy_.ctas : tiles_;
+    PlanStart* starts = policy_.ctas < Block::kScratchStarts ? block_.scratch_starts() : out_.starts;
     PlanSums sum;
     FOVEA_ROLLED
-    for (int32_t first = 0; first < candidates; first += block_.size()) {
+    for (int32_t first = 0; first <= policy_.ctas; first += block_.size()) {
+      const int32_t i = first + block_.rank();
+      PlanStart start{tiles_ * policy_.num_kv_heads, 0};
+      PlanMerge merge;
+      if (i <= policy_.ctas) {
+        const int64_t position = share * i + quotient(rest * i, policy_.ctas);  // cost * i / ctas
+        if (position < cost_) start = start_at(position, merge);
+        starts[i] = start;
+        if (starts != out_.starts) out_.starts[i] = start;
+      }
+      if (!policy_.folds) continue;
+      block_.sync();
+      // The pair that the border before CTA i cuts is merged once: at the first border inside it.
+      if (merge.heads > 0) {
+        const PlanStart before = starts[i - 1];
+        if (before.pair == start.pair && before.chunk > 0) merge.heads = 0;
+      }
+      sum = append(sum, merge);
+    }
+    block_.sync();
+    return sum;
+  }
+
+  /// The border of chunks nearest to a position; `merge` is the pair that it cuts, if it does.
+  FOVEA_HOST_DEVICE PlanStart start_at(int64_t position, PlanMerge& merge) const {
+    const int32_t index = find_interval(cost_before_, tiles_, position);
+    const PlanTile tile = out_.tiles[index];
+    const int32_t each = pair_cost(tile);
+    const int64_t inside = position - cost_before_[index];
+    const auto head = static_cast<int32_t>(long_quotient(inside, each));
+    const int32_t pair = index * policy_.num_kv_heads + head;
+    const int32_t chunk = nearest_chunk(tile, static_cast<int32_t>(inside - int64_t{head} * each));
+    if (chunk == tile.chunks) return {pair + 1, 0};
+    if (chunk > 0) merge = merge_of(tile, index, head, 1);
+    return {pair, chunk};
+  }
+
+  FOVEA_HOST_DEVICE PlanSums merge_split_tiles() {
+    PlanSums sum;
+    FOVEA_ROLLED
+    for (int32_t first = 0; first < tiles_; first += block_.size()) {
       const int32_t i = first + block_.rank();
       PlanMerge merge;
-      if (i < candidates) merge = policy_.folds ? shared_pair(i) : split_tile(i);
-      PlanSums mine, total;
-      if (merge.heads > 0) mine = {1, int64_t{merge.heads} * merge.rows};
-      const PlanSums before = sum + block_.exclusive_scan(mine, total);
-      merge.first_unit = static_cast<int32_t>(before.b);
-      if (merge.heads > 0) out_.merges[before.a] = merge;
-      sum = sum + total;
+      if (i < tiles_ && out_.tiles[i].chunks > 1) merge = merge_of(out_.tiles[i], i, 0, policy_.num_kv_heads);
+      sum = append(sum, merge);
     }
     return sum;
   }
 
-  FOVEA_HOST_DEVICE PlanMerge merge_of(int32_t index, int32_t head, int32_t heads) const {
-    const PlanTile& tile = out_.tiles[index];
+  FOVEA_HOST_DEVICE static PlanMerge merge_of(const PlanTile& tile, int32_t index, int32_t head,
+                                              int32_t heads) {
     return {index, head, heads, 0, tile.rows, tile.chunks, tile.q_row, tile.row, tile.record};
   }
 
-  /// The pair that the border before CTA i cuts, at the first border inside it; else no heads.
-  FOVEA_HOST_DEVICE PlanMerge shared_pair(int32_t i) const {
-    const PlanStart start = out_.starts[i];
-    if (start.chunk == 0) return {};  // as that of CTA 0 is
-    const PlanStart before = out_.starts[i - 1];
-    if (before.pair == start.pair && before.chunk > 0) return {};
-    const int32_t tile = quotient(start.pair, policy_.num_kv_heads);
-    return merge_of(tile, start.pair - tile * policy_.num_kv_heads, 1);
-  }
-
-  FOVEA_HOST_DEVICE PlanMerge split_tile(int32_t i) const {
-    if (out_.tiles[i].chunks == 1) return {};
-    return merge_of(i, 0, policy_.num_kv_heads);
+  /// Adds the merges of all threads, those without heads left out.
+  FOVEA_HOST_DEVICE PlanSums append(const PlanSums& sum, PlanMerge merge) {
+    PlanSums mine, total;
+    if (merge.heads > 0) mine = {1, int64_t{merge.heads} * merge.rows};
+    const PlanSums before = sum + block_.exclusive_scan(mine, total);
+    merge.first_unit = static_cast<int32_t>(before.b);
+    if (merge.heads > 0) out_.merges[before.a] = merge;
+    return sum + total;
   }
 
   Block& block_;

@@ -20,9 +20,10 @@ constexpr int kMaxCtas = 1 << 15, kMaxPairCost = 1 << 20;
 
 /// One thread.
 struct HostBlock {
-  static constexpr int32_t kScratchSeqs = 0, kScratchTiles = 0;
+  static constexpr int32_t kScratchSeqs = 0, kScratchTiles = 0, kScratchStarts = 0;
   static int32_t* scratch_seqs() { return nullptr; }
   static int64_t* scratch_tiles() { return nullptr; }
+  static PlanStart* scratch_starts() { return nullptr; }
   static int rank() { return 0; }
   static int size() { return 1; }
   static void sync() {}
@@ -163,7 +164,7 @@ void make_plan_on_host(const PlanPolicy& policy, const PlanLayout& layout, const
                        const PlanView& out) {
   FOVEA_CHECK(input.num_seqs >= 0 && input.num_seqs <= layout.limits.max_seqs);
   HostBlock block;
-  Planner<HostBlock>(block, policy, layout, input, out).run();
+  Planner<HostBlock, false>(block, policy, layout, input, out).run();
 }
 
 Error plan_error(PlanError error, const AttentionLimits& limits) {
