@@ -1,0 +1,238 @@
+#pragma once
+// Extend (prefill): tiles of packed query rows against all keys that they see, key tile by key tile from the first
+// on. One block makes one item under one KV head.
+#include "kernels/cuda/sm80/extend_epilogue.cuh"
+#include "kernels/cuda/sm80/extend_mainloop.cuh"
+#include "kernels/cuda/tiles/ldmatrix.cuh"
+#include "kernels/cuda/tiles/mma.cuh"
+
+namespace fovea::cuda::sm80 {
+
+/// The running state of a warp's rows.
+template <class P>
+struct ExtendState {
+  float o[P::kRowTiles][P::kDv / 8][4];
+  float maximum[P::kRowTiles][2], sum[P::kRowTiles][2];
+
+  __device__ void reset() {
+#pragma unroll
+    for (int t = 0; t < P::kRowTiles; ++t) {
+#pragma unroll
+      for (int j = 0; j < P::kDv / 8; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          o[t][j][i] = 0.0f;
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        maximum[t][h] = -INFINITY, sum[t][h] = 0.0f;
+    }
+  }
+
+  /// Scores of a tile -> probabilities in the same registers, unrounded; O and the sums are brought to the new
+  /// maximum.
+  __device__ void softmax(float (&s)[P::kRowTiles][P::kTileKeys / 8][4], float scale) {
+    float f[P::kRowTiles][2];
+    bool changed = false;
+#pragma unroll
+    for (int t = 0; t < P::kRowTiles; ++t)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        float top = s[t][0][2 * h];
+#pragma unroll
+        for (int n = 0; n < P::kTileKeys / 8; ++n)
+          top = fmaxf(top, fmaxf(s[t][n][2 * h], s[t][n][2 * h + 1]));
+        top = fmaxf(maximum[t][h], quad_max(top) * scale);
+        const float base = finite_max(top);
+        f[t][h] = exp2_approx(maximum[t][h] - base);
+        changed |= f[t][h] != 1.0f;
+        maximum[t][h] = top;
+        float row_sum = 0.0f;
+#pragma unroll
+        for (int n = 0; n < P::kTileKeys / 8; ++n)
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            s[t][n][2 * h + e] = exp2_approx(fmaf(s[t][n][2 * h + e], scale, -base));
+            row_sum += s[t][n][2 * h + e];
+          }
+        sum[t][h] = fmaf(sum[t][h], f[t][h], row_sum);
+      }
+    // Multiplying by 1 changes nothing, so leaving it out when every row's factor is 1 doesn't either.
+    if (__any_sync(~0u, changed)) {
+#pragma unroll
+      for (int t = 0; t < P::kRowTiles; ++t)
+#pragma unroll
+        for (int j = 0; j < P::kDv / 8; ++j)
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            o[t][j][i] *= f[t][i / 2];
+    }
+  }
+};
+
+template <class P>
+__global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(const __grid_constant__
+                                                                               AttentionParams params) {
+  extern __shared__ __align__(128) char shared[];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int g = lane / 4, q = lane % 4;
+  const int index = params.kv_heads.quotient(static_cast<int>(blockIdx.x));
+  if (index >= *params.num_items) return;
+  const int head = static_cast<int>(blockIdx.x) - index * static_cast<int>(params.kv_heads.divisor);
+  const WorkItem item = params.items[index];
+
+  char* const query = shared + warp * P::kQueryBytes;
+  const uint32_t slots = shared_address(shared) + P::kWarps * P::kQueryBytes;
+  const uint32_t barriers = slots + P::kSlots * P::kSlotBytes;
+  if (threadIdx.x == 0)
+    for (int s = 0; s < P::kSlots; ++s) {
+      mbarrier_init(barriers + s * 16, P::kThreads);
+      mbarrier_init(barriers + s * 16 + 8, P::kWarps);
+    }
+  __syncthreads();
+
+  const int warp_row = item.row_first + warp * P::kWarpRows;
+  {
+    const RowContext r = row_context(params, item, warp_row + lane % P::kWarpRows, head);
+    const int64_t offset = (static_cast<int64_t>(item.q_first + r.row) * params.q_row_stride +
+                            static_cast<int64_t>(r.head) * params.head_dim) *
+                           static_cast<int64_t>(sizeof(typename P::Q));
+    copy_rows<typename P::QTile, P::kWarpRows>(shared_address(query), 0, static_cast<const char*>(params.q), offset,
+                                               __ballot_sync(~0u, r.row < item.n_q), params.head_dim * 2);
+    cp_async_commit();
+  }
+  ExtendRing<P> ring(params, item, head, slots, barriers);
+#pragma unroll
+  for (int n = 0; n < P::kAhead; ++n) {
+    if (n % 2 == 0)
+      ring.template issue<false>();
+    else
+      ring.template issue<true>();
+  }
+  cp_async_wait<0>();  // the query's group; K and V are in none
+  __syncwarp();
+
+  const uint32_t q_tile = shared_address(query);
+  // See tiles/mma.h for which lane's row of ldmatrix is which fragment.
+  const unsigned a_row = lane % 16, a_chunk = lane / 16;
+  const unsigned k_row = lane / 16 * 8 + lane % 8, k_chunk = lane / 8 % 2;
+  uint32_t held[P::kRowTiles][P::kQueryRegisterSteps > 0 ? P::kQueryRegisterSteps : 1][4];
+#pragma unroll
+  for (int t = 0; t < P::kRowTiles; ++t)
+#pragma unroll
+    for (int k = 0; k < P::kQueryRegisterSteps; ++k)
+      ldmatrix_x4(held[t][k], q_tile + P::QTile::offset(t * 16 + a_row, 2 * k + a_chunk));
+
+  ExtendState<P> state;
+  state.reset();
+  // Keys from `safe` on are not seen by every row of the warp; from `over` on by none.
+  const int shift = item.n_k - item.n_q;
+  const int warp_last = min(warp_row + P::kWarpRows, item.n_q * static_cast<int>(params.group.divisor)) - 1;
+  int safe = item.key_last, over = warp_last < warp_row ? 0 : item.key_last;
+  if (!P::kGeneral && params.mask.causal) {
+    safe = min(safe, params.group.quotient(warp_row) + shift + 1);
+    if (warp_last >= warp_row) over = min(over, params.group.quotient(warp_last) + shift + 1);
+  }
+  const float scale = P::kGeneral ? 1.0f : params.scale * kLog2e;
+
+  for (int key0 = item.key_first; key0 < item.key_last; key0 += P::kTileKeys) {
+    if constexpr (P::kAhead % 2 == 0)
+      ring.template issue<false>();
+    else
+      ring.template issue<true>();
+    const bool used = key0 < over;
+    float s[P::kRowTiles][P::kTileKeys / 8][4];
+    if (used) {
+      const uint32_t k_tile = ring.wait();
+#pragma unroll
+      for (int t = 0; t < P::kRowTiles; ++t)
+#pragma unroll
+        for (int n = 0; n < P::kTileKeys / 8; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            s[t][n][i] = 0.0f;
+#pragma unroll
+      for (int k = 0; k < P::kD / 16; ++k) {
+        uint32_t a[P::kRowTiles][4];
+#pragma unroll
+        for (int t = 0; t < P::kRowTiles; ++t) {
+          if (k < P::kQueryRegisterSteps) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+              a[t][i] = held[t][k < P::kQueryRegisterSteps ? k : 0][i];
+          } else {
+            ldmatrix_x4(a[t], q_tile + P::QTile::offset(t * 16 + a_row, 2 * k + a_chunk));
+          }
+        }
+#pragma unroll
+        for (int n = 0; n < P::kTileKeys / 16; ++n) {
+          uint32_t b[4];
+          ldmatrix_x4(b, k_tile + P::KTile::offset(n * 16 + k_row, 2 * k + k_chunk));
+#pragma unroll
+          for (int t = 0; t < P::kRowTiles; ++t) {
+            Mma<typename P::Q>::k16(s[t][2 * n], a[t], b[0], b[1]);
+            Mma<typename P::Q>::k16(s[t][2 * n + 1], a[t], b[2], b[3]);
+          }
+        }
+      }
+    }
+    ring.release();
+    if constexpr (P::kAhead % 2 == 0)
+      ring.template issue<true>();
+    else
+      ring.template issue<false>();
+    if (used) {
+      if constexpr (P::kGeneral) {
+#pragma unroll
+        for (int t = 0; t < P::kRowTiles; ++t)
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            const RowContext r = row_context(params, item, warp_row + t * 16 + h * 8 + g, head);
+#pragma unroll
+            for (int i = 0; i < P::kTileKeys / 4; ++i) {
+              float& x = s[t][i / 2][2 * h + i % 2];
+              x = general_score(params, item, r, key0 + i / 2 * 8 + 2 * q + i % 2, x);
+            }
+          }
+      } else if (key0 + P::kTileKeys > safe) {
+#pragma unroll
+        for (int t = 0; t < P::kRowTiles; ++t)
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            int limit = item.key_last;
+            if (params.mask.causal)
+              limit = min(limit, params.group.quotient(warp_row + t * 16 + h * 8 + g) + shift + 1);
+            limit -= key0 + 2 * q;
+#pragma unroll
+            for (int i = 0; i < P::kTileKeys / 4; ++i)
+              if (i / 2 * 8 + i % 2 >= limit) s[t][i / 2][2 * h + i % 2] = -INFINITY;
+          }
+      }
+      state.softmax(s, scale);
+      const uint32_t v_tile = ring.wait();
+#pragma unroll
+      for (int n = 0; n < P::kTileKeys / 16; ++n) {
+        uint32_t p[P::kRowTiles][4];
+#pragma unroll
+        for (int t = 0; t < P::kRowTiles; ++t)
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            p[t][i] = pack<typename P::Q>(s[t][2 * n + i / 2][2 * (i % 2)], s[t][2 * n + i / 2][2 * (i % 2) + 1]);
+#pragma unroll
+        for (int j = 0; j < P::kDv / 16; ++j) {
+          uint32_t b[4];
+          ldmatrix_x4_trans(b, v_tile + P::VTile::offset(n * 16 + a_row, 2 * j + a_chunk));
+#pragma unroll
+          for (int t = 0; t < P::kRowTiles; ++t) {
+            Mma<typename P::Q>::k16(state.o[t][2 * j], p[t], b[0], b[1]);
+            Mma<typename P::Q>::k16(state.o[t][2 * j + 1], p[t], b[2], b[3]);
+          }
+        }
+      }
+    }
+    ring.release();
+  }
+  cp_async_wait_all();  // of tiles that no row of this warp needed
+  extend_epilogue<P>(params, item, head, warp_row, query, state.o, state.maximum, state.sum);
+}
+
+}  // namespace fovea::cuda::sm80
