@@ -101,7 +101,8 @@ inline Schedule schedule_decode(const std::vector<Shape>& seqs, int group, const
   return s;
 }
 
-inline Schedule schedule_extend(const std::vector<Shape>& seqs, int group, const MaskSpec& mask, int rows, int tile) {
+inline Schedule schedule_extend(const std::vector<Shape>& seqs, int group, const MaskSpec& mask, int rows, int tile,
+                                int split, int fan_in) {
   Schedule s;
   for (int b = 0; b < static_cast<int>(seqs.size()); ++b) {
     const Shape& q = seqs[b];
@@ -119,8 +120,15 @@ inline Schedule schedule_extend(const std::vector<Shape>& seqs, int group, const
       w.pages = q.pages;
       w.q_first = q.q_first;
       w.n_q = q.n_q, w.n_k = q.n_k;
-      w.num_splits = 1;
-      s.items.push_back(w);
+      const int first = w.key_first / split * split, last = w.key_last;
+      w.num_splits = std::max(1, (last - first + split - 1) / split);
+      w.partial_first = s.nodes;
+      for (w.split = 0; w.split < w.num_splits; ++w.split) {
+        if (w.split > 0) w.key_first = first + w.split * split;
+        w.key_last = std::min(last, first + (w.split + 1) * split);
+        s.items.push_back(w);
+      }
+      s.nodes += tree_nodes(w.num_splits, fan_in);
     }
   }
   std::stable_sort(s.items.begin(), s.items.end(), [](const WorkItem& x, const WorkItem& y) {
@@ -186,7 +194,7 @@ template <class P>
 struct Extend {
   static constexpr int kRows = P::kRows, kDv = P::kDv;
   static Schedule schedule(const std::vector<Shape>& seqs, int group, const MaskSpec& mask) {
-    return schedule_extend(seqs, group, mask, P::kRows, P::kTileKeys);
+    return schedule_extend(seqs, group, mask, P::kRows, P::kTileKeys, P::kSplitKeys, P::kFanIn);
   }
   static void launch(const AttentionParams& p, int items, cudaStream_t stream) {
     static const bool once = [] {
@@ -242,6 +250,8 @@ Output run_case(const HostCase& c) {
   if (p.sinks) a.sinks = sinks.data;
   a.lse_includes_sink = p.lse_includes_sink;
   KvParams& kv = a.kv;
+  kv.type = p.kv == Element::e4m3 ? KvType::e4m3 : p.kv == Element::e5m2 ? KvType::e5m2
+            : p.kv == Element::int8 ? KvType::int8 : KvType::same;
   kv.k = reinterpret_cast<const char*>(pool.data);
   kv.v = kv.k + c.v_pool;
   const int64_t k_row = static_cast<int64_t>(p.head_dim) * bytes, v_row = static_cast<int64_t>(p.v_head_dim) * bytes;

@@ -1,8 +1,7 @@
 #pragma once
 // The loads of the decode kernel: each warp copies the 16 keys that it takes of every tile into its own ring.
+#include "kernels/cuda/sm80/copy_rows.cuh"
 #include "kernels/cuda/sm80/params.h"
-#include "kernels/cuda/sm80/policy.h"
-#include "kernels/cuda/tiles/cp_async.cuh"
 
 namespace fovea::cuda::sm80 {
 
@@ -17,7 +16,7 @@ struct DecodeLoader {
   const AttentionParams& params;
   const uint32_t ring;  ///< of this warp
   const int lane;
-  const int warp;
+  const int group, part;  ///< which keys of a tile, which columns of V
   const int num_units;
 
   int unit;             ///< the unit of the step prepared; >= num_units = none
@@ -30,7 +29,8 @@ struct DecodeLoader {
   int stage = 0;
 
   __device__ DecodeLoader(const AttentionParams& p, uint32_t warp_ring, int units)
-      : params(p), ring(warp_ring), lane(threadIdx.x % 32), warp(threadIdx.x / 32), num_units(units) {
+      : params(p), ring(warp_ring), lane(threadIdx.x % 32),
+        group(threadIdx.x / 32 / P::kValueParts), part(threadIdx.x / 32 % P::kValueParts), num_units(units) {
     unit = static_cast<int>(blockIdx.x) - static_cast<int>(gridDim.x);
     next_unit();
   }
@@ -45,7 +45,7 @@ struct DecodeLoader {
     } while (item.key_first >= item.key_last);
     const int next = unit + static_cast<int>(gridDim.x);
     if (next < num_units) prefetch_l1(params.items + params.kv_heads.quotient(next));
-    key = item.key_first + warp * P::kWarpKeys + lane % P::kWarpKeys;
+    key = item.key_first + group * P::kWarpKeys + lane % P::kWarpKeys;
     prepare();
   }
 
@@ -71,34 +71,28 @@ struct DecodeLoader {
       const int64_t v_offset = page * kv.v_page_stride + slot * kv.v_slot_stride;
       const uint32_t rows = __ballot_sync(~0u, wanted);
       const uint32_t k_tile = ring + stage * P::kStageBytes;
-      copy<typename P::KTile>(k_tile, kv.k + head * kv.k_head_stride, k_offset, rows,
-                              params.head_dim * static_cast<int>(sizeof(typename P::Kv)));
-      copy<typename P::VTile>(k_tile + P::kKBytes, kv.v + head * kv.v_head_stride, v_offset, rows,
-                              params.v_head_dim * static_cast<int>(sizeof(typename P::Kv)));
+      copy_rows<typename P::KTile, P::kWarpKeys>(k_tile, 0, kv.k + head * kv.k_head_stride, k_offset, rows,
+                                                 params.head_dim * kv_bytes(P::kKv));
+      const int v_begin = part * P::kPartDv * kv_bytes(P::kKv);
+      copy_rows<typename P::VTile, P::kWarpKeys>(k_tile + P::kKBytes, 0, kv.v + head * kv.v_head_stride + v_begin,
+                                                 v_offset, rows, params.v_head_dim * kv_bytes(P::kKv) - v_begin);
+      if constexpr (P::kEightBit) {
+        if (kv.k_scales != nullptr) {
+          const int64_t at = page * kv.scale_page_stride + slot * kv.scale_slot_stride + head * kv.scale_head_stride;
+          const uint32_t to = k_tile + P::kKBytes + P::kVBytes + lane * 4;
+          cp_async_4(to, wanted ? kv.k_scales + at : kv.k_scales, wanted);
+          cp_async_4(to + P::kWarpKeys * 4, wanted ? kv.v_scales + at : kv.v_scales, wanted);
+        }
+      }
       key += P::kTileKeys;
       // The same for all warps: the tile's first key decides.
-      if (key - warp * P::kWarpKeys - lane % P::kWarpKeys < item.key_last)
+      if (key - group * P::kWarpKeys - lane % P::kWarpKeys < item.key_last)
         prepare();
       else
         next_unit();
     }
     cp_async_commit();
     stage = stage + 1 == P::kStages ? 0 : stage + 1;
-  }
-
-  template <class Tile>
-  __device__ void copy(uint32_t tile, const char* base, int64_t offset, uint32_t rows, int row_bytes) const {
-    constexpr int kTotal = P::kWarpKeys * Tile::kChunks;
-#pragma unroll
-    for (int i = 0; i < (kTotal + 31) / 32; ++i) {
-      const int index = i * 32 + lane;
-      const int row = kTotal % 32 == 0 ? index / Tile::kChunks : min(index / Tile::kChunks, P::kWarpKeys - 1);
-      const int chunk = index - row * Tile::kChunks;
-      const int64_t row_offset = __shfl_sync(~0u, offset, row);
-      const bool valid = (rows >> row & 1) != 0 && chunk * 16 < row_bytes;
-      if (kTotal % 32 == 0 || index < kTotal)
-        cp_async_16(tile + Tile::offset(row, chunk), valid ? base + row_offset + chunk * 16 : base, valid);
-    }
   }
 };
 

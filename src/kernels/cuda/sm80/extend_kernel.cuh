@@ -11,14 +11,14 @@ namespace fovea::cuda::sm80 {
 /// The running state of a warp's rows.
 template <class P>
 struct ExtendState {
-  float o[P::kRowTiles][P::kDv / 8][4];
+  float o[P::kRowTiles][P::kPartDv / 8][4];
   float maximum[P::kRowTiles][2], sum[P::kRowTiles][2];
 
   __device__ void reset() {
 #pragma unroll
     for (int t = 0; t < P::kRowTiles; ++t) {
 #pragma unroll
-      for (int j = 0; j < P::kDv / 8; ++j)
+      for (int j = 0; j < P::kPartDv / 8; ++j)
 #pragma unroll
         for (int i = 0; i < 4; ++i)
           o[t][j][i] = 0.0f;
@@ -61,13 +61,29 @@ struct ExtendState {
 #pragma unroll
       for (int t = 0; t < P::kRowTiles; ++t)
 #pragma unroll
-        for (int j = 0; j < P::kDv / 8; ++j)
+        for (int j = 0; j < P::kPartDv / 8; ++j)
 #pragma unroll
           for (int i = 0; i < 4; ++i)
             o[t][j][i] *= f[t][i / 2];
     }
   }
 };
+
+/// Columns of a tile by factors of its keys, fp32 in shared memory.
+template <int M, int N>
+__device__ __forceinline__ void multiply(float (&s)[M][N][4], uint32_t factors) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    float x, y;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                 : "=f"(x), "=f"(y)
+                 : "r"(factors + (n * 8 + threadIdx.x % 4 * 2) * 4)
+                 : "memory");
+#pragma unroll
+    for (int t = 0; t < M; ++t)
+      s[t][n][0] *= x, s[t][n][1] *= y, s[t][n][2] *= x, s[t][n][3] *= y;
+  }
+}
 
 template <class P>
 __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(const __grid_constant__
@@ -80,9 +96,11 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(co
   const int head = static_cast<int>(blockIdx.x) - index * static_cast<int>(params.kv_heads.divisor);
   const WorkItem item = params.items[index];
 
-  char* const query = shared + warp * P::kQueryBytes;
-  const uint32_t slots = shared_address(shared) + P::kWarps * P::kQueryBytes;
+  const int group = warp / P::kValueParts, part = warp % P::kValueParts;
+  char* const query = shared + group * P::kQueryBytes;
+  const uint32_t slots = shared_address(shared) + P::kRowGroups * P::kQueryBytes;
   const uint32_t barriers = slots + P::kSlots * P::kSlotBytes;
+  const uint32_t staging = barriers + P::kSlots * 16 + warp * (P::kStaging * P::kStagingBytes);
   if (threadIdx.x == 0)
     for (int s = 0; s < P::kSlots; ++s) {
       mbarrier_init(barriers + s * 16, P::kThreads);
@@ -90,7 +108,7 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(co
     }
   __syncthreads();
 
-  const int warp_row = item.row_first + warp * P::kWarpRows;
+  const int warp_row = item.row_first + group * P::kWarpRows;
   {
     const RowContext r = row_context(params, item, warp_row + lane % P::kWarpRows, head);
     const int64_t offset = (static_cast<int64_t>(item.q_first + r.row) * params.q_row_stride +
@@ -99,8 +117,12 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(co
     copy_rows<typename P::QTile, P::kWarpRows>(shared_address(query), 0, static_cast<const char*>(params.q), offset,
                                                __ballot_sync(~0u, r.row < item.n_q), params.head_dim * 2);
     cp_async_commit();
+    if constexpr (P::kEightBit || P::kValueParts > 1) {  // groups are the ring's from here on; parts load alike
+      cp_async_wait<0>();
+      __syncthreads();
+    }
   }
-  ExtendRing<P> ring(params, item, head, slots, barriers);
+  ExtendRing<P> ring(params, item, head, slots, barriers, staging);
 #pragma unroll
   for (int n = 0; n < P::kAhead; ++n) {
     if (n % 2 == 0)
@@ -108,7 +130,7 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(co
     else
       ring.template issue<true>();
   }
-  cp_async_wait<0>();  // the query's group; K and V are in none
+  if constexpr (!P::kEightBit) cp_async_wait<0>();  // the query's group; K and V are in none
   __syncwarp();
 
   const uint32_t q_tile = shared_address(query);
@@ -175,6 +197,7 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(co
         }
       }
     }
+    if (P::kEightBit && used && params.kv.k_scales != nullptr) multiply(s, ring.scales());
     ring.release();
     if constexpr (P::kAhead % 2 == 0)
       ring.template issue<true>();
@@ -190,7 +213,8 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(co
 #pragma unroll
             for (int i = 0; i < P::kTileKeys / 4; ++i) {
               float& x = s[t][i / 2][2 * h + i % 2];
-              x = general_score(params, item, r, key0 + i / 2 * 8 + 2 * q + i % 2, x);
+              const int key = key0 + i / 2 * 8 + 2 * q + i % 2;
+              x = key < item.key_last ? general_score(params, item, r, key, x) : -INFINITY;
             }
           }
       } else if (key0 + P::kTileKeys > safe) {
@@ -209,6 +233,7 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(co
       }
       state.softmax(s, scale);
       const uint32_t v_tile = ring.wait();
+      if (P::kEightBit && params.kv.k_scales != nullptr) multiply(s, ring.scales());
 #pragma unroll
       for (int n = 0; n < P::kTileKeys / 16; ++n) {
         uint32_t p[P::kRowTiles][4];
@@ -218,9 +243,9 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(co
           for (int i = 0; i < 4; ++i)
             p[t][i] = pack<typename P::Q>(s[t][2 * n + i / 2][2 * (i % 2)], s[t][2 * n + i / 2][2 * (i % 2) + 1]);
 #pragma unroll
-        for (int j = 0; j < P::kDv / 16; ++j) {
+        for (int j = 0; j < P::kPartDv / 16; ++j) {
           uint32_t b[4];
-          ldmatrix_x4_trans(b, v_tile + P::VTile::offset(n * 16 + a_row, 2 * j + a_chunk));
+          ldmatrix_x4_trans(b, v_tile + P::VTile::offset(n * 16 + a_row, part * (P::kPartDv / 8) + 2 * j + a_chunk));
 #pragma unroll
           for (int t = 0; t < P::kRowTiles; ++t) {
             Mma<typename P::Q>::k16(state.o[t][2 * j], p[t], b[0], b[1]);
@@ -232,7 +257,14 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(co
     ring.release();
   }
   cp_async_wait_all();  // of tiles that no row of this warp needed
-  extend_epilogue<P>(params, item, head, warp_row, query, state.o, state.maximum, state.sum);
+  const ExtendEpilogue<P> epilogue{params, item, head, group * P::kWarpRows, part};
+  if (item.num_splits > 1) {
+    epilogue.leaf(reinterpret_cast<int*>(shared + P::kSharedBytes - 16), state.o, state.maximum, state.sum);
+  } else {
+    if constexpr (P::kValueParts > 1) __syncthreads();  // the group's warps have read its queries
+    __syncwarp();
+    epilogue.output(query, state.o, state.maximum, state.sum);
+  }
 }
 
 }  // namespace fovea::cuda::sm80

@@ -23,10 +23,17 @@ struct FastDivisor {
 #endif
 };
 
+/// Elements of the KV cache: the query's type, or 8 bits that become it in registers.
+enum class KvType : uint8_t { same, e4m3, e5m2, int8 };
+constexpr int kv_bytes(KvType type) {
+  return type == KvType::same ? 2 : 1;
+}
+
 /// Where keys and values lie; strides in bytes. Key j of a sequence whose pages begin at index b of `pages` is
 ///   k + pages[b + j / page_size] * k_page_stride + j % page_size * k_slot_stride + head * k_head_stride
 /// and D elements from there on. With pages == nullptr (ragged) the page id is b + j and page_size is 1.
 struct KvParams {
+  KvType type = KvType::same;
   const char* k = nullptr;
   const char* v = nullptr;
   int64_t k_page_stride = 0, k_slot_stride = 0, k_head_stride = 0;

@@ -1,8 +1,13 @@
 #pragma once
 // The numbers that shape the kernels of this family.
 #include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/sm80/params.h"
 
 namespace fovea::cuda::sm80 {
+
+inline constexpr int kMaxSharedBytes = 227 * 1024;  ///< of a block on sm_90
 
 /// Rows of a tile in shared memory: the pitch, and where 16-byte chunk c of row r lies, such that eight rows of one
 /// chunk (what ldmatrix reads at a time) fall into eight different 16-byte groups of the 128 bytes of banks. Rows of
@@ -18,59 +23,79 @@ struct TileLayout {
   }
 };
 
-/// Few query rows against many keys. A warp streams its own keys through its own ring, so that nothing in the loop
-/// waits for another warp; the warps of a block merge at the end of a split.
-template <int HeadDim, int ValueDim, class Query, class KeyValue, int RowTiles, int Warps, int Stages, bool General_>
+/// Up to 16 packed query rows against many keys. A warp streams its own keys through its own ring, so that nothing in
+/// the loop waits for another warp; the warps of a block merge at the end of a split.
+template <int HeadDim, int ValueDim, class Query, KvType Kv_, int Warps, int ValueParts, int Stages, int SplitKeys, bool General_>
 struct DecodePolicy {
   using Q = Query;
-  using Kv = KeyValue;
+  static constexpr KvType kKv = Kv_;
+  static constexpr bool kEightBit = Kv_ != KvType::same;
   static constexpr bool kGeneral = General_;
   static constexpr int kD = HeadDim, kDv = ValueDim;
-  static constexpr int kRowTiles = RowTiles;  ///< of 16 rows
-  static constexpr int kRows = 16 * RowTiles;
+  static_assert(kD % 32 == 0 && kDv % (32 * ValueParts) == 0);
+  static constexpr int kRows = 16;  ///< of one mma
   static constexpr int kWarps = Warps;
   static constexpr int kThreads = 32 * Warps;
   static constexpr int kStages = Stages;
-  /// Keys that a warp takes at a time: the k of one mma of P V.
-  static constexpr int kWarpKeys = 16;
-  static constexpr int kTileKeys = kWarpKeys * Warps;
+  /// Warps that share keys, each with its part of the columns of V and O, where one warp's registers can't hold
+  /// them: a row tile of O is Dv / 2 registers a thread.
+  static constexpr int kValueParts = ValueParts;
+  static constexpr int kKeyGroups = Warps / ValueParts;
+  static constexpr int kPartDv = ValueDim / ValueParts;
+  /// Queries stay in registers (D / 4 a thread) while they and O leave room for the rest.
+  static constexpr bool kQueryShared = kD / 4 + kPartDv / 2 > 160;
+  /// Keys that a warp takes at a time: 16 are the k of one mma of P V; of 8-bit keys twice as many, for as many bytes
+  /// in flight.
+  static constexpr int kWarpKeys = kEightBit ? 32 : 16;
+  static constexpr int kTileKeys = kWarpKeys * kKeyGroups;
   /// Keys of a split. Constant, so that a sequence's sums have one order whatever else runs. 512 keys of D = 128 are
   /// 256 KiB, 8 us of an H200's SM, against 2 us to start and merge; and 8192 keys of 8 heads give 128 splits for 132
   /// SMs.
-  static constexpr int kSplitKeys = 512;
+  static constexpr int kSplitKeys = SplitKeys;
+  static_assert(kSplitKeys % kTileKeys == 0);
   /// Children of a node of the merge tree: the 16 parts of 8192 keys are merged by one block in one round trip.
   static constexpr int kFanIn = 16;
 
-  using KTile = TileLayout<HeadDim * static_cast<int>(sizeof(KeyValue))>;
-  using VTile = TileLayout<ValueDim * static_cast<int>(sizeof(KeyValue))>;
+  using KTile = TileLayout<kD * kv_bytes(Kv_)>;
+  using VTile = TileLayout<kPartDv * kv_bytes(Kv_)>;
   static constexpr int kKBytes = kWarpKeys * KTile::kPitch;
   static constexpr int kVBytes = kWarpKeys * VTile::kPitch;
-  static constexpr int kStageBytes = kKBytes + kVBytes;
+  static constexpr int kScaleBytes = kEightBit ? kWarpKeys * 8 : 0;  ///< K's scales, then V's
+  static constexpr int kStageBytes = kKBytes + kVBytes + kScaleBytes;
   static constexpr int kRingBytes = kWarps * kStages * kStageBytes;
-  /// fp32 rows of the merge, 8 at a time, padded by 8 floats so that the fragments' stores meet no bank twice.
-  static constexpr int kMergePitch = ValueDim + 8;
-  static constexpr int kMergeBytes = kWarps * 8 * kMergePitch * 4;
-  static constexpr int kStateBytes = 2 * kWarps * kRows * 8;  ///< two copies, used in turn
-  static constexpr int kSharedBytes = kRingBytes + kMergeBytes + kStateBytes + 16;
+  using QTile = TileLayout<kD * 2>;
+  static constexpr int kQueryBytes = kQueryShared ? kRows * QTile::kPitch : 0;
+  /// fp32 rows of the merge, a few at a time, padded by 8 floats so that the fragments' stores meet no bank twice.
+  static constexpr int kMergePitch = kDv + 8;
+  static constexpr int kMergeRows = kKeyGroups * kDv > 512 ? 4 : 8;
+  static constexpr int kMergeBytes = kKeyGroups * kMergeRows * kMergePitch * 4;
+  static constexpr int kStateBytes = 2 * kKeyGroups * kRows * 8;  ///< two copies, used in turn
+  static constexpr int kSharedBytes = kRingBytes + kQueryBytes + kMergeBytes + kStateBytes + 16;
+  static_assert(kSharedBytes <= kMaxSharedBytes);
   /// Blocks of an SM: as many as its shared memory holds (228 KiB, 1 KiB of each block reserved), at most 2.
   static constexpr int kBlocksPerSm = 2 * (kSharedBytes + 1024) <= 233472 ? 2 : 1;
 };
 
 /// Many query rows: each warp has its own rows, all warps of a block share the keys through one ring of slots, K and V
 /// of a tile in slots of their own. Slots pass through mbarriers, so that warps may drift apart and the softmax of one
-/// meet the products of another.
-template <int HeadDim, int ValueDim, class Query, class KeyValue, int RowTiles, int Warps, int TileKeys, int Slots,
-          int Ahead, int QueryRegisterSteps, int Blocks, bool General_>
+/// meet the products of another. Rows, warps and slots change no bit of a row's result; the keys of a tile do.
+template <int HeadDim, int ValueDim, class Query, bool EightBit, int RowTiles, int Warps, int ValueParts, int TileKeys,
+          int Slots, int Ahead, int QueryRegisterSteps, int Blocks, bool General_>
 struct ExtendPolicy {
   using Q = Query;
-  using Kv = KeyValue;
+  static constexpr bool kEightBit = EightBit;  ///< keys and values; which type is said at run time
   static constexpr bool kGeneral = General_;
   static constexpr int kD = HeadDim, kDv = ValueDim;
+  static_assert(kD % 16 == 0 && kDv % (16 * ValueParts) == 0);
   static constexpr int kRowTiles = RowTiles;  ///< of 16 rows, of a warp: each fragment of K and V serves them all
   static constexpr int kWarpRows = 16 * RowTiles;
   static constexpr int kWarps = Warps;
   static constexpr int kThreads = 32 * Warps;
-  static constexpr int kRows = kWarpRows * Warps;
+  /// Warps that share rows, each with its part of the columns of V and O, where one warp's registers can't hold them.
+  static constexpr int kValueParts = ValueParts;
+  static constexpr int kPartDv = ValueDim / ValueParts;
+  static constexpr int kRowGroups = Warps / ValueParts;
+  static constexpr int kRows = kWarpRows * kRowGroups;
   static constexpr int kTileKeys = TileKeys;
   static constexpr int kSlots = Slots;
   /// Slots asked for ahead of the one in use; the other kSlots - kAhead are how far warps may drift apart.
@@ -79,16 +104,26 @@ struct ExtendPolicy {
   /// Steps of 16 of D whose query fragments stay in registers; the others are read again for each tile.
   static constexpr int kQueryRegisterSteps = QueryRegisterSteps;
   static constexpr int kBlocksPerSm = Blocks;
+  /// Keys of a split where a row tile's keys are split at all. Constant, as in DecodePolicy. Writing and merging the
+  /// parts is 1 KiB of a row of D = 128 for 4 MFLOP, 1 % of an H200's time.
+  static constexpr int kSplitKeys = 16384;
+  static constexpr int kFanIn = 16;
 
   static constexpr int kLoadRows = kTileKeys / Warps;  ///< of a tile, by each warp
-  static_assert(kTileKeys % (16) == 0 && kTileKeys % Warps == 0 && kLoadRows <= 32);
+  static_assert(kTileKeys % 16 == 0 && kTileKeys % Warps == 0 && kLoadRows <= 32);
   using QTile = TileLayout<HeadDim * 2>;
   using OTile = TileLayout<ValueDim * 2>;
-  using KTile = TileLayout<HeadDim * static_cast<int>(sizeof(KeyValue))>;
-  using VTile = TileLayout<ValueDim * static_cast<int>(sizeof(KeyValue))>;
-  static constexpr int kQueryBytes = kWarpRows * std::max(QTile::kPitch, OTile::kPitch);  ///< of a warp
-  static constexpr int kSlotBytes = kTileKeys * std::max(KTile::kPitch, VTile::kPitch);
-  static constexpr int kSharedBytes = kWarps * kQueryBytes + kSlots * kSlotBytes + kSlots * 16;
+  using KTile = TileLayout<HeadDim * 2>;  ///< as the products read them
+  using VTile = TileLayout<ValueDim * 2>;
+  static constexpr int kQueryBytes = kWarpRows * std::max(QTile::kPitch, OTile::kPitch);  ///< of a row group
+  static constexpr int kScaleBytes = EightBit ? kTileKeys * 4 : 0;
+  static constexpr int kSlotBytes = kTileKeys * std::max(KTile::kPitch, VTile::kPitch) + kScaleBytes;
+  /// 8-bit rows land in a ring of each warp's own, kStaging slots ahead of where they are widened to.
+  static constexpr int kStaging = EightBit ? 3 : 0;
+  static constexpr int kStagingBytes = kLoadRows * (std::max(HeadDim, ValueDim) + 32);  ///< rows, then scales
+  static constexpr int kSharedBytes =
+      kRowGroups * kQueryBytes + kSlots * kSlotBytes + kSlots * 16 + kWarps * kStaging * kStagingBytes + 16;
+  static_assert(kSharedBytes <= kMaxSharedBytes);
 };
 
 }  // namespace fovea::cuda::sm80
