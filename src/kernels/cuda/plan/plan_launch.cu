@@ -1,0 +1,105 @@
+#include <cstdint>
+#include <string>
+
+#include "device/cuda/cuda_error.h"
+#include "kernels/cuda/plan/plan-inl.h"
+#include "kernels/cuda/plan/plan_launch.h"
+
+namespace fovea::cuda {
+namespace {
+
+// One block: a scan over B = 256 sequences is then two barriers. 512 threads leave registers enough to spill
+// nothing.
+constexpr int kThreads = 512;
+constexpr int kWarps = kThreads / 32;
+constexpr size_t kWorkspaceAlignment = 64;
+
+struct SharedStorage {
+  // Prefix sums that binary searches walk: 30 cycles a step here, several hundred in L2.
+  int64_t tiles[2048];
+  int32_t seqs[4096];
+  PlanSums warps[kWarps];
+  int max;
+};
+
+class DeviceBlock {
+ public:
+  static constexpr int32_t kScratchSeqs = 4096, kScratchTiles = 2048;
+
+  __device__ explicit DeviceBlock(SharedStorage& shared) : shared_(shared) {}
+  __device__ int32_t* scratch_seqs() const { return shared_.seqs; }
+  __device__ int64_t* scratch_tiles() const { return shared_.tiles; }
+  __device__ static int rank() { return static_cast<int>(threadIdx.x); }
+  __device__ static int size() { return kThreads; }
+  __device__ static void sync() { __syncthreads(); }
+
+  __device__ int max(int x) const {
+    if (rank() == 0) shared_.max = 0;
+    __syncthreads();
+    if (x > 0) atomicMax(&shared_.max, x);
+    __syncthreads();
+    return shared_.max;
+  }
+
+  /// The sum of the threads before this one.
+  __device__ PlanSums exclusive_scan(const PlanSums& x, PlanSums& total) const {
+    const int lane = rank() % 32, warp = rank() / 32;
+    const PlanSums inclusive = warp_scan(x, lane);
+    __syncthreads();  // the sums of an earlier scan have been read
+    if (lane == 31) shared_.warps[warp] = inclusive;
+    __syncthreads();
+    PlanSums before;
+    total = {};
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      if (w == warp) before = total;
+      total = total + shared_.warps[w];
+    }
+    return {before.a + inclusive.a - x.a, before.b + inclusive.b - x.b};
+  }
+
+ private:
+  __device__ static PlanSums warp_scan(PlanSums x, int lane) {
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int64_t a = __shfl_up_sync(0xffffffffu, x.a, step), b = __shfl_up_sync(0xffffffffu, x.b, step);
+      if (lane >= step) x = x + PlanSums{a, b};
+    }
+    return x;
+  }
+
+  SharedStorage& shared_;
+};
+
+__global__ void __launch_bounds__(kThreads, 1)
+    plan_kernel(const __grid_constant__ PlanPolicy policy, const __grid_constant__ PlanLayout layout,
+                const __grid_constant__ PlanInput input, const __grid_constant__ PlanView out) {
+  __shared__ SharedStorage shared;
+  DeviceBlock block(shared);
+  Planner<DeviceBlock>(block, policy, layout, input, out).run();
+}
+
+}  // namespace
+
+Status launch_plan(const PlanPolicy& policy, const PlanLayout& layout, const PlanInput& input,
+                   Workspace workspace, CudaStream& stream) {
+  if (input.num_seqs < 0 || input.num_seqs > layout.limits.max_seqs)
+    return invalid("a step of " + std::to_string(input.num_seqs) + " sequences exceeds the limit of " +
+                   std::to_string(layout.limits.max_seqs));
+  if (workspace.size() < layout.bytes)
+    return invalid("the attention workspace has " + std::to_string(workspace.size()) +
+                   " bytes; the limits need " + std::to_string(layout.bytes));
+  if (reinterpret_cast<uintptr_t>(workspace.data()) % kWorkspaceAlignment != 0)
+    return invalid("the attention workspace must be aligned to " + std::to_string(kWorkspaceAlignment) +
+                   " bytes");
+  if (input.num_seqs > 0 &&
+      (input.q_offsets == nullptr || input.kv_lens == nullptr ||
+       (policy.mask.spans && (input.spans == nullptr || input.span_offsets == nullptr))))
+    return invalid("a step needs q_offsets and kv_lens, and with a mask of spans, spans and span_offsets");
+  plan_kernel<<<1, kThreads, 0, stream.handle()>>>(policy, layout, input,
+                                                   plan_view(layout, workspace.data()));
+  FOVEA_CUDA_TRY(cudaGetLastError());
+  return {};
+}
+
+}  // namespace fovea::cuda
