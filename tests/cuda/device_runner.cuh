@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "device_case.h"
-#include "kernels/cuda/sm80/decode_kernel.cuh"
-#include "kernels/cuda/sm80/extend_kernel.cuh"
+#include "kernels/cuda/sm80/kernel_info.h"
+#include "kernels/cuda/sm80/launch.h"
 
 namespace fovea::cuda {
 
@@ -49,22 +49,12 @@ struct Shape {
   int64_t pages;
 };
 
-/// Nodes of the merge tree of `splits` leaves, the root included; 0 for one leaf, which writes the output itself.
-inline int tree_nodes(int splits, int fan_in) {
-  if (splits <= 1) return 0;
-  int nodes = splits;
-  while (splits > 1)
-    nodes += splits = (splits + fan_in - 1) / fan_in;
-  return nodes;
-}
-
 struct Schedule {
   std::vector<WorkItem> items;
-  int nodes = 0;
+  int parts = 0;
 };
 
-inline Schedule schedule_decode(const std::vector<Shape>& seqs, int group, const MaskSpec& mask, int rows, int split,
-                                int fan_in) {
+inline Schedule schedule_decode(const std::vector<Shape>& seqs, int group, const MaskSpec& mask, int rows, int split) {
   Schedule s;
   for (int b = 0; b < static_cast<int>(seqs.size()); ++b) {
     const Shape& q = seqs[b];
@@ -92,17 +82,17 @@ inline Schedule schedule_decode(const std::vector<Shape>& seqs, int group, const
         w.key_low = mask.spans ? 0 : low;
         w.split = i;
         w.num_splits = splits;
-        w.partial_first = s.nodes;
+        w.partial_first = s.parts;
         s.items.push_back(w);
       }
-      s.nodes += tree_nodes(splits, fan_in);
+      s.parts += splits > 1 ? splits : 0;
     }
   }
   return s;
 }
 
 inline Schedule schedule_extend(const std::vector<Shape>& seqs, int group, const MaskSpec& mask, int rows, int tile,
-                                int split, int fan_in) {
+                                int split) {
   Schedule s;
   for (int b = 0; b < static_cast<int>(seqs.size()); ++b) {
     const Shape& q = seqs[b];
@@ -122,13 +112,13 @@ inline Schedule schedule_extend(const std::vector<Shape>& seqs, int group, const
       w.n_q = q.n_q, w.n_k = q.n_k;
       const int first = w.key_first / split * split, last = w.key_last;
       w.num_splits = std::max(1, (last - first + split - 1) / split);
-      w.partial_first = s.nodes;
+      w.partial_first = s.parts;
       for (w.split = 0; w.split < w.num_splits; ++w.split) {
         if (w.split > 0) w.key_first = first + w.split * split;
         w.key_last = std::min(last, first + (w.split + 1) * split);
         s.items.push_back(w);
       }
-      s.nodes += tree_nodes(w.num_splits, fan_in);
+      s.parts += w.num_splits > 1 ? w.num_splits : 0;
     }
   }
   std::stable_sort(s.items.begin(), s.items.end(), [](const WorkItem& x, const WorkItem& y) {
@@ -143,23 +133,20 @@ struct DeviceSchedule {
   DeviceArray<int32_t> count;
   DeviceArray<float> partial_out;
   DeviceArray<PartialState> partial_state;
-  DeviceArray<uint32_t> arrivals;
 
   DeviceSchedule(const Schedule& s, int kv_heads, int rows, int v_dim)
       : items(s.items),
         count(std::vector<int32_t>{static_cast<int32_t>(s.items.size())}),
-        partial_out(static_cast<size_t>(s.nodes) * kv_heads * rows * v_dim),
-        partial_state(static_cast<size_t>(s.nodes) * kv_heads * rows),
-        arrivals(static_cast<size_t>(s.nodes) * kv_heads) {
-    CUDA_CHECK(cudaMemset(arrivals.data, 0, arrivals.count * 4));
+        partial_out(static_cast<size_t>(s.parts) * kv_heads * rows * v_dim),
+        partial_state(static_cast<size_t>(s.parts) * kv_heads * rows) {
     CUDA_CHECK(cudaMemset(partial_out.data, 0xff, partial_out.count * 4));
   }
   void put(AttentionParams& p) const {
     p.items = items.data;
     p.num_items = count.data;
+    if (partial_out.count == 0) return;
     p.partial_out = partial_out.data;
     p.partial_state = partial_state.data;
-    p.arrivals = arrivals.data;
   }
 };
 
@@ -172,43 +159,45 @@ inline int sm_count() {
   return count;
 }
 
-template <class P>
-struct Decode {
-  static constexpr int kRows = P::kRows, kDv = P::kDv;
-  static Schedule schedule(const std::vector<Shape>& seqs, int group, const MaskSpec& mask) {
-    return schedule_decode(seqs, group, mask, P::kRows, P::kSplitKeys, P::kFanIn);
+/// A kernel of the library, or a variant under test with a launch of its own.
+struct Kernel {
+  sm80::KernelInfo info;
+  void (*variant)(const AttentionParams&, int items, cudaStream_t) = nullptr;
+
+  Schedule schedule(const std::vector<Shape>& seqs, int group, const MaskSpec& mask) const {
+    return info.kind == sm80::KernelKind::decode
+               ? schedule_decode(seqs, group, mask, info.rows, info.split_keys)
+               : schedule_extend(seqs, group, mask, info.rows, info.tile_keys, info.split_keys);
   }
-  static void launch(const AttentionParams& p, int, cudaStream_t stream) {
-    static const bool once = [] {
-      CUDA_CHECK(cudaFuncSetAttribute(sm80::decode_kernel<P>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      P::kSharedBytes));
-      return true;
-    }();
-    (void)once;
-    sm80::decode_kernel<P><<<sm_count() * P::kBlocksPerSm, P::kThreads, P::kSharedBytes, stream>>>(p);
-    CUDA_CHECK(cudaGetLastError());
+  void launch(const AttentionParams& p, int items, cudaStream_t stream) const {
+    if (variant != nullptr) {
+      variant(p, items, stream);
+      return;
+    }
+    const Status status = sm80::launch(info, p, items, stream);
+    if (!status.ok()) {
+      std::printf("%s\n", status.error().message.c_str());
+      std::exit(1);
+    }
   }
 };
 
-template <class P>
-struct Extend {
-  static constexpr int kRows = P::kRows, kDv = P::kDv;
-  static Schedule schedule(const std::vector<Shape>& seqs, int group, const MaskSpec& mask) {
-    return schedule_extend(seqs, group, mask, P::kRows, P::kTileKeys, P::kSplitKeys, P::kFanIn);
+/// The library's kernel for these.
+inline Kernel library(sm80::KernelKind kind, Element q, Element kv, int d, int dv, bool general) {
+  sm80::Problem p;
+  p.q = q == Element::f16 ? sm80::QueryType::f16 : sm80::QueryType::bf16;
+  p.kv = kv == Element::e4m3   ? KvType::e4m3
+         : kv == Element::e5m2 ? KvType::e5m2
+         : kv == Element::int8 ? KvType::int8
+                               : KvType::same;
+  p.head_dim = d, p.v_head_dim = dv, p.general = general;
+  const Result<sm80::KernelInfo> info = sm80::select(p, kind);
+  if (!info.ok()) {
+    std::printf("%s\n", info.error().message.c_str());
+    std::exit(1);
   }
-  static void launch(const AttentionParams& p, int items, cudaStream_t stream) {
-    static const bool once = [] {
-      CUDA_CHECK(cudaFuncSetAttribute(sm80::extend_kernel<P>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      P::kSharedBytes));
-      return true;
-    }();
-    (void)once;
-    if (items == 0) return;
-    sm80::extend_kernel<P>
-        <<<items * static_cast<int>(p.kv_heads.divisor), P::kThreads, P::kSharedBytes, stream>>>(p);
-    CUDA_CHECK(cudaGetLastError());
-  }
-};
+  return {*info};
+}
 
 struct Output {
   std::vector<uint16_t> out;
@@ -216,8 +205,7 @@ struct Output {
   bool guards = true;  ///< what surrounds the output is untouched
 };
 
-template <class Kernel>
-Output run_case(const HostCase& c) {
+inline Output run_case(const HostCase& c, const Kernel& kernel) {
   const Problem& p = c.problem;
   const int bytes = element_bytes(p.kv);
   const int page = p.ragged ? 1 : p.page_size;
@@ -287,10 +275,10 @@ Output run_case(const HostCase& c) {
   for (size_t b = 0; b < p.seqs.size(); ++b)
     shapes.push_back({p.seqs[b].n_q, p.seqs[b].n_k, c.q_first[b],
                       p.ragged ? c.ragged_first[b] : static_cast<int64_t>(b) * c.table_stride});
-  const Schedule schedule = Kernel::schedule(shapes, p.group, p.mask);
-  const DeviceSchedule device(schedule, p.kv_heads, Kernel::kRows, Kernel::kDv);
+  const Schedule schedule = kernel.schedule(shapes, p.group, p.mask);
+  const DeviceSchedule device(schedule, p.kv_heads, kernel.info.rows, kernel.info.v_head_dim);
   device.put(a);
-  Kernel::launch(a, static_cast<int>(schedule.items.size()), nullptr);
+  kernel.launch(a, static_cast<int>(schedule.items.size()), nullptr);
   CUDA_CHECK(cudaDeviceSynchronize());
 
   Output o;
@@ -304,8 +292,6 @@ Output run_case(const HostCase& c) {
     std::memcpy(&a1, &all_lse[all_lse.size() - 1 - i], 4);
     o.guards = o.guards && all[i] == 0xffff && all[all.size() - 1 - i] == 0xffff && a0 == ~0u && a1 == ~0u;
   }
-  for (const uint32_t x : device.arrivals.host())
-    o.guards = o.guards && x == 0;
   return o;
 }
 

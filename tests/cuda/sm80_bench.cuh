@@ -6,6 +6,7 @@
 #include <random>
 
 #include "device_runner.cuh"
+#include "kernels/cuda/tiles/convert.cuh"
 
 namespace fovea::cuda {
 
@@ -117,8 +118,7 @@ inline std::vector<DecodeShape> decode_shapes() {
 }
 
 /// One shape, one page size: prints microseconds, GB/s of K and V and the read ratio.
-template <class Kernel>
-void bench_decode(const char* kernel, const DecodeShape& shape, int page, Pool& pool, int element, int head_dim = 128,
+inline void bench_decode(const char* name, const Kernel& kernel, const DecodeShape& shape, int page, Pool& pool, int element, int head_dim = 128,
                   int kv_heads = 8, int group = 4, bool read = true) {
   int64_t tokens = 0, pages_of_set = 0;
   for (const int n : shape.lengths) {
@@ -153,8 +153,8 @@ void bench_decode(const char* kernel, const DecodeShape& shape, int page, Pool& 
       shapes.push_back({1, shape.lengths[b], b, next});
       next += (shape.lengths[b] + page - 1) / page;
     }
-    const Schedule s = Kernel::schedule(shapes, group, {});
-    schedules.emplace_back(s, kv_heads, Kernel::kRows, Kernel::kDv);
+    const Schedule s = kernel.schedule(shapes, group, {});
+    schedules.emplace_back(s, kv_heads, kernel.info.rows, kernel.info.v_head_dim);
     items.push_back(static_cast<int>(s.items.size()));
     AttentionParams a;
     a.q = q.data;
@@ -175,7 +175,7 @@ void bench_decode(const char* kernel, const DecodeShape& shape, int page, Pool& 
     params.push_back(a);
   }
   const double us = graph_time(calls, [&](int i, cudaStream_t stream) {
-    Kernel::launch(params[i % sets], items[i % sets], stream);
+    kernel.launch(params[i % sets], items[i % sets], stream);
   });
   static double read_us = 0;
   if (read) {
@@ -185,14 +185,13 @@ void bench_decode(const char* kernel, const DecodeShape& shape, int page, Pool& 
           reinterpret_cast<const uint4*>(pool.memory.data) + (i % sets) * words, words, pool.memory.data);
     });
   }
-  std::printf("%-26s %-13s p%-3d %9.1f us %6.0f GB/s  read %9.1f us  ratio %.3f\n", kernel, shape.name, page, us,
+  std::printf("%-26s %-13s p%-3d %9.1f us %6.0f GB/s  read %9.1f us  ratio %.3f\n", name, shape.name, page, us,
               bytes / us * 1e-3, read_us, us / read_us);
   std::fflush(stdout);
 }
 
 /// Causal or full prefill of `batch` sequences, keys in pages of `page` (0 = ragged).
-template <class Kernel>
-void bench_extend(const char* kernel, int batch, int length, int page, Pool& pool, int head_dim, bool causal,
+inline void bench_extend(const char* name, const Kernel& kernel, int batch, int length, int page, Pool& pool, int head_dim, bool causal,
                   int kv_heads = 8, int group = 4) {
   const int heads = kv_heads * group;
   const int64_t tokens = static_cast<int64_t>(batch) * length;
@@ -209,8 +208,8 @@ void bench_extend(const char* kernel, int batch, int length, int page, Pool& poo
     shapes.push_back({length, length, b * length, static_cast<int64_t>(b) * length / real_page});
   MaskSpec mask;
   mask.causal = causal;
-  const Schedule s = Kernel::schedule(shapes, group, mask);
-  const DeviceSchedule device(s, kv_heads, Kernel::kRows, Kernel::kDv);
+  const Schedule s = kernel.schedule(shapes, group, mask);
+  const DeviceSchedule device(s, kv_heads, kernel.info.rows, kernel.info.v_head_dim);
   AttentionParams a;
   a.q = q.data;
   a.out = out.data;
@@ -240,7 +239,7 @@ void bench_extend(const char* kernel, int batch, int length, int page, Pool& poo
     double total = 0;
     for (int i = 0; i < 2 || total < 25e3; ++i) {
       CUDA_CHECK(cudaEventRecord(begin));
-      Kernel::launch(a, static_cast<int>(s.items.size()), nullptr);
+      kernel.launch(a, static_cast<int>(s.items.size()), nullptr);
       CUDA_CHECK(cudaEventRecord(end));
       CUDA_CHECK(cudaEventSynchronize(end));
       float ms = 0;
@@ -250,7 +249,7 @@ void bench_extend(const char* kernel, int batch, int length, int page, Pool& poo
   }
   std::sort(times.begin(), times.end());
   const double us = times[times.size() / 2];
-  std::printf("%-34s B%d S%d D%d %s %s%d  %9.1f us  %5.0f TFLOP/s\n", kernel, batch, length, head_dim,
+  std::printf("%-34s B%d S%d D%d %s %s%d  %9.1f us  %5.0f TFLOP/s\n", name, batch, length, head_dim,
               causal ? "causal" : "full", page == 0 ? "ragged" : "p", page, us, flops / us * 1e-6);
   std::fflush(stdout);
   cudaEventDestroy(begin), cudaEventDestroy(end);

@@ -50,10 +50,16 @@ inline bool close(const HostCase& c, const Expected& e, const Output& o) {
   return ok;
 }
 
-template <class Kernel>
-void check(const Problem& problem) {
+/// Of the kernel that the library gives for it.
+inline Kernel kernel_of(const Problem& p, sm80::KernelKind kind) {
+  const bool general = p.mask.window_left >= 0 || p.mask.window_right >= 0 || p.mask.chunk > 0 || p.softcap > 0 ||
+                       p.alibi || p.mask.spans || p.mask.packed || p.mask.tree;
+  return library(kind, p.q, p.kv, p.head_dim, p.v_head_dim, general);
+}
+
+inline void check(const Problem& problem, sm80::KernelKind kind) {
   const HostCase c = make_case(problem);
-  close(c, reference(c), run_case<Kernel>(c));
+  close(c, reference(c), run_case(c, kernel_of(problem, kind)));
 }
 
 inline void expect(bool ok, const char* what, const std::string& name) {
@@ -64,10 +70,10 @@ inline void expect(bool ok, const char* what, const std::string& name) {
 
 /// The bits of sequence `index` of `problem` equal those of the same sequence alone, in other pages of another size,
 /// and with its last `tail` rows only.
-template <class Kernel>
-void check_invariance(Problem problem, int index, int tail) {
+inline void check_invariance(Problem problem, sm80::KernelKind kind, int index, int tail) {
+  const Kernel kernel = kernel_of(problem, kind);
   const HostCase c = make_case(problem);
-  const Output all = run_case<Kernel>(c);
+  const Output all = run_case(c, kernel);
   const size_t row = static_cast<size_t>(problem.heads()) * problem.v_head_dim;
   const Sequence s = problem.seqs[index];
   auto same = [&](const Output& o, int rows) {
@@ -75,17 +81,17 @@ void check_invariance(Problem problem, int index, int tail) {
     return std::equal(o.out.begin(), o.out.end(), all.out.begin() + (last - rows) * row) &&
            std::equal(o.lse.begin(), o.lse.end(), all.lse.begin() + (last - rows) * problem.heads());
   };
-  expect(std::equal(all.out.begin(), all.out.end(), run_case<Kernel>(c).out.begin()), "differs from run to run",
+  expect(std::equal(all.out.begin(), all.out.end(), run_case(c, kernel).out.begin()), "differs from run to run",
          problem.name);
   problem.seqs = {s};
-  expect(same(run_case<Kernel>(make_case(problem, 2)), s.n_q), "differs alone in its batch", problem.name);
+  expect(same(run_case(make_case(problem, 2), kernel), s.n_q), "differs alone in its batch", problem.name);
   for (const int page : {1, 7, 64, 544}) {
     problem.page_size = page;
-    expect(same(run_case<Kernel>(make_case(problem, page)), s.n_q), "differs with the page size", problem.name);
+    expect(same(run_case(make_case(problem, page), kernel), s.n_q), "differs with the page size", problem.name);
   }
   if (tail > 0 && tail < s.n_q) {
     problem.seqs[0].n_q = tail;
-    expect(same(run_case<Kernel>(make_case(problem)), tail), "differs with the chunking", problem.name);
+    expect(same(run_case(make_case(problem), kernel), tail), "differs with the chunking", problem.name);
   }
 }
 

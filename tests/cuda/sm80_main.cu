@@ -3,17 +3,7 @@
 #include "sm80_check.cuh"
 
 using namespace fovea::cuda;
-using namespace fovea::cuda::sm80;
-using bf16 = __nv_bfloat16;
-using f16 = __half;
-template <int D, int Dv, int W, int S, int Split = 512, class T = bf16, KvType Kv = KvType::same, bool General = false,
-          int Parts = 1>
-using Dec = Decode<DecodePolicy<D, Dv, T, Kv, W, Parts, S, Split, General>>;
-template <int W, int S, int Split = 512, class T = bf16>
-using D128 = Dec<128, 128, W, S, Split, T>;
-template <int D, int W, int Keys, int Slots, int Ahead, int Held, int Blocks, class T = bf16, int M = 2, bool Eight = false,
-          bool General = false, int Parts = 1, int Dv = D>
-using E = Extend<ExtendPolicy<D, Dv, T, Eight, M, W, Parts, Keys, Slots, Ahead, Held, Blocks, General>>;
+using fovea::cuda::sm80::KernelKind;
 
 static std::vector<Problem> decode_problems() {
   std::vector<Problem> all;
@@ -84,14 +74,14 @@ static std::vector<Problem> extend_problems(int head_dim) {
   return all;
 }
 
-template <class Kernel>
-static void check_all(std::vector<Problem> problems, const char* kernel, Element type) {
+static void check_all(std::vector<Problem> problems, KernelKind kind, Element type) {
   for (Problem& p : problems) {
-    p.q = p.kv = type;
-    p.name = std::string(kernel) + " " + p.name;
-    check<Kernel>(p);
+    if (p.q == p.kv) p.kv = type;
+    p.q = type;
+    check(p, kind);
   }
-  std::printf("%s: %zu problems, %d failures so far\n", kernel, problems.size(), failures);
+  std::printf("%-28s and %2zu others like it: %d failures so far\n", problems[0].name.c_str(), problems.size() - 1,
+              failures);
   std::fflush(stdout);
 }
 
@@ -163,94 +153,91 @@ static std::vector<Problem> split_problems() {
 }
 
 static void check_program() {
-  check_all<D128<4, 3>>(decode_problems(), "decode 4 warps", Element::bf16);
-  check_all<D128<8, 3>>(decode_problems(), "decode 8 warps", Element::bf16);
-  check_all<D128<4, 3, 256, f16>>(decode_problems(), "decode fp16", Element::f16);
-  check_all<Dec<64, 64, 4, 6>>(with_dims(few(decode_problems()), 64, 64), "decode 64", Element::bf16);
-  check_all<Dec<192, 128, 4, 2>>(with_dims(few(decode_problems()), 192, 128), "decode 192/128", Element::bf16);
-  check_all<Dec<256, 256, 4, 3>>(with_dims(few(decode_problems()), 256, 256), "decode 256", Element::bf16);
-  check_all<Dec<512, 512, 2, 4, 512, bf16, KvType::same, false, 2>>(with_dims(few(decode_problems()), 512, 512),
-                                                                    "decode 512", Element::bf16);
-  check_all<Dec<128, 128, 4, 3, 512, bf16, KvType::e4m3>>(eight_bit(decode_problems(), Element::e4m3, false),
-                                                          "decode bf16", Element::bf16);
-  check_all<Dec<128, 128, 4, 3, 512, bf16, KvType::e5m2>>(eight_bit(decode_problems(), Element::e5m2, false),
-                                                          "decode bf16", Element::bf16);
-  check_all<Dec<128, 128, 4, 3, 512, bf16, KvType::int8>>(eight_bit(decode_problems(), Element::int8, true),
-                                                          "decode bf16", Element::bf16);
-  check_all<Dec<128, 128, 4, 3, 512, f16, KvType::e4m3>>(eight_bit(decode_problems(), Element::e4m3, true),
-                                                         "decode fp16", Element::f16);
-  check_all<Dec<128, 128, 4, 3, 512, bf16, KvType::same, true>>(general_problems(5), "decode", Element::bf16);
-  check_all<E<128, 8, 64, 10, 4, 0, 1>>(extend_problems(128), "extend 128", Element::bf16);
-  check_all<E<128, 4, 64, 5, 3, 0, 2>>(extend_problems(128), "extend 128 x2", Element::bf16);
-  check_all<E<128, 4, 64, 5, 3, 0, 2, bf16, 1>>(extend_problems(128), "extend 128 small", Element::bf16);
-  check_all<E<128, 8, 32, 20, 8, 4, 1>>(extend_problems(128), "extend 128 k32", Element::bf16);
-  check_all<E<64, 8, 64, 16, 6, 4, 1, f16>>(extend_problems(64), "extend 64 fp16", Element::f16);
-  check_all<E<80, 8, 64, 12, 6, 0, 1>>(few(extend_problems(72)), "extend 80", Element::bf16);
-  check_all<E<96, 8, 64, 12, 6, 0, 1>>(few(extend_problems(96)), "extend 96", Element::bf16);
-  check_all<E<192, 8, 64, 5, 3, 0, 1, bf16, 2, false, false, 1, 128>>(with_dims(few(extend_problems(192)), 192, 128),
-                                                                      "extend 192/128", Element::bf16);
-  check_all<E<256, 8, 64, 4, 2, 0, 1, bf16, 1>>(few(extend_problems(256)), "extend 256", Element::bf16);
-  check_all<E<512, 8, 32, 4, 2, 0, 1, bf16, 1, false, false, 2>>(few(extend_problems(512)), "extend 512", Element::bf16);
-  using Eight = E<128, 8, 64, 8, 4, 0, 1, bf16, 2, true>;
-  check_all<Eight>(eight_bit(few(extend_problems(128)), Element::e4m3, false), "extend", Element::bf16);
-  check_all<Eight>(eight_bit(few(extend_problems(128)), Element::e5m2, false), "extend", Element::bf16);
-  check_all<Eight>(eight_bit(extend_problems(128), Element::int8, true), "extend", Element::bf16);
-  check_all<E<128, 4, 64, 5, 3, 0, 2, bf16, 1, false, true>>(general_problems(70), "extend", Element::bf16);
-  check_all<E<128, 8, 64, 10, 4, 0, 1>>(split_problems(), "extend", Element::bf16);
+  for (const Element type : {Element::bf16, Element::f16}) {
+    const bool all = type == Element::bf16;
+    auto some = [&](std::vector<Problem> problems) { return all ? problems : few(problems); };
+    check_all(some(decode_problems()), KernelKind::decode, type);
+    check_all(some(extend_problems(128)), KernelKind::extend, type);
+    check_all(some(extend_problems(128)), KernelKind::extend_small, type);
+    for (const int d : {64, 80, 96, 256, 512}) {
+      check_all(with_dims(few(decode_problems()), d, d), KernelKind::decode, type);
+      check_all(few(extend_problems(d)), KernelKind::extend, type);
+      if (d < 128) check_all(few(extend_problems(d)), KernelKind::extend_small, type);
+    }
+    check_all(with_dims(few(decode_problems()), 192, 128), KernelKind::decode, type);
+    check_all(with_dims(few(extend_problems(192)), 192, 128), KernelKind::extend, type);
+    check_all(few(extend_problems(72)), KernelKind::extend, type);
+    for (const int d : {64, 128, 256, 512}) {
+      const bool fewer = d != 128 || !all;
+      const auto decode = with_dims(general_problems(5), d, d), extend = with_dims(general_problems(70), d, d);
+      check_all(fewer ? few(decode) : decode, KernelKind::decode, type);
+      check_all(fewer ? few(extend) : extend, KernelKind::extend, type);
+    }
+    for (const Element kv : {Element::e4m3, Element::e5m2, Element::int8})
+      for (const int d : {64, 128, 256}) {
+        const bool scales = kv == Element::int8 || d == 64;
+        const auto decode = eight_bit(with_dims(d == 128 ? some(decode_problems()) : few(decode_problems()), d, d), kv, scales);
+        check_all(decode, KernelKind::decode, type);
+        check_all(eight_bit(few(extend_problems(d)), kv, scales), KernelKind::extend, type);
+        check_all(eight_bit(with_dims(few(general_problems(5)), d, d), kv, scales), KernelKind::decode, type);
+        check_all(eight_bit(with_dims(few(general_problems(70)), d, d), kv, scales), KernelKind::extend, type);
+      }
+  }
+  check_all(split_problems(), KernelKind::extend, Element::bf16);
   Problem p;
   p.name = "decode invariance";
   p.seqs = {{1, 300, 3}, {1, 5000, 1}, {1, 9500, 2}, {1, 17, 4}};
-  check_invariance<D128<4, 3>>(p, 1, 0);
-  check_invariance<D128<8, 3>>(p, 2, 0);
+  check_invariance(p, KernelKind::decode, 1, 0);
+  check_invariance(p, KernelKind::decode, 2, 0);
+  p.kv = Element::e4m3;
+  check_invariance(p, KernelKind::decode, 2, 0);
+  p.kv = Element::bf16;
   p.name = "extend invariance";
   p.seqs = {{20, 300, 3}, {700, 1000, 1}, {33, 33, 2}};
-  check_invariance<E<128, 8, 64, 10, 4, 0, 1>>(p, 1, 77);
-  check_invariance<E<128, 4, 64, 5, 3, 0, 2>>(p, 1, 1);
-  {
-    const HostCase c = make_case(p);
-    const Output large = run_case<E<128, 8, 64, 10, 4, 0, 1>>(c);
-    expect(large.out == run_case<E<128, 4, 64, 5, 3, 0, 2>>(c).out, "differs between tiles of 256 and 128 rows", p.name);
-    expect(large.out == run_case<E<128, 4, 64, 5, 3, 0, 2, bf16, 1>>(c).out, "differs between tiles of 256 and 64 rows",
-           p.name);
-  }
+  check_invariance(p, KernelKind::extend, 1, 77);
+  check_invariance(p, KernelKind::extend_small, 1, 1);
+  const HostCase c = make_case(p);
+  expect(run_case(c, kernel_of(p, KernelKind::extend)).out == run_case(c, kernel_of(p, KernelKind::extend_small)).out,
+         "differs between large and small tiles", p.name);
   std::printf("%s: %d failures\n", failures == 0 ? "PASS" : "FAIL", failures);
+}
+
+static Kernel bf16_kernel(KernelKind kind, Element kv, int d) {
+  return library(kind, Element::bf16, kv, d, d, false);
 }
 
 static void bench_program() {
   {
     Pool pool(size_t{9} << 30, 0);
     for (const DecodeShape& shape : decode_shapes()) {
-      bench_decode<D128<4, 3>>("decode 4 warps x2", shape, 16, pool, 2);
-      bench_decode<D128<8, 3>>("decode 8 warps", shape, 16, pool, 2, 128, 8, 4, false);
-      bench_decode<D128<4, 3, 256>>("decode 4 warps split 256", shape, 16, pool, 2, 128, 8, 4, false);
-      bench_decode<D128<4, 2>>("decode 4 warps, 2 stages", shape, 16, pool, 2, 128, 8, 4, false);
-      bench_decode<D128<4, 3>>("decode 4 warps x2", shape, 1, pool, 2, 128, 8, 4, false);
+      const Kernel kernel = bf16_kernel(KernelKind::decode, Element::bf16, 128);
+      bench_decode("decode bf16", kernel, shape, 16, pool, 2);
+      bench_decode("decode bf16", kernel, shape, 64, pool, 2, 128, 8, 4, false);
+      bench_decode("decode bf16", kernel, shape, 1, pool, 2, 128, 8, 4, false);
     }
     for (const DecodeShape& shape : decode_shapes()) {
-      bench_decode<Dec<128, 128, 4, 3, 512, bf16, KvType::e4m3>>("decode e4m3 bf16", shape, 16, pool, 1);
-      bench_decode<Dec<128, 128, 4, 3, 512, f16, KvType::e4m3>>("decode e4m3 fp16", shape, 16, pool, 1, 128, 8, 4, false);
-      bench_decode<Dec<128, 128, 4, 3, 512, bf16, KvType::int8>>("decode int8 bf16", shape, 16, pool, 1, 128, 8, 4, false);
+      bench_decode("decode e4m3", bf16_kernel(KernelKind::decode, Element::e4m3, 128), shape, 16, pool, 1);
+      bench_decode("decode e4m3, fp16 queries", library(KernelKind::decode, Element::f16, Element::e4m3, 128, 128, false),
+                   shape, 16, pool, 1, 128, 8, 4, false);
+      bench_decode("decode int8", bf16_kernel(KernelKind::decode, Element::int8, 128), shape, 16, pool, 1, 128, 8, 4, false);
     }
+    const DecodeShape shape = decode_shapes()[2];
+    bench_decode("decode bf16 D64", bf16_kernel(KernelKind::decode, Element::bf16, 64), shape, 16, pool, 2, 64);
+    bench_decode("decode bf16 D256", bf16_kernel(KernelKind::decode, Element::bf16, 256), shape, 16, pool, 2, 256);
+    bench_decode("decode bf16 D512 4 heads", bf16_kernel(KernelKind::decode, Element::bf16, 512), shape, 16, pool, 2, 512, 4);
   }
   Pool pool(size_t{1} << 30, 0);
   for (const int batch : {16, 4, 1}) {
     const int n = 16384 / batch;
-    bench_extend<E<128, 8, 64, 10, 4, 0, 1>>("8 warps k64 10 slots ahead 4", batch, n, 0, pool, 128, true);
-    bench_extend<E<128, 8, 64, 10, 6, 0, 1>>("8 warps k64 10 slots ahead 6", batch, n, 0, pool, 128, true);
-    bench_extend<E<128, 8, 32, 20, 8, 0, 1>>("8 warps k32 q held 0", batch, n, 0, pool, 128, true);
-    bench_extend<E<128, 8, 32, 20, 8, 4, 1>>("8 warps k32 q held 4", batch, n, 0, pool, 128, true);
-    bench_extend<E<128, 8, 32, 20, 8, 8, 1>>("8 warps k32 q held 8", batch, n, 0, pool, 128, true);
-    bench_extend<E<128, 4, 64, 5, 3, 0, 2>>("4 warps x2 k64 5 slots ahead 3", batch, n, 0, pool, 128, true);
-    bench_extend<E<128, 4, 64, 5, 2, 0, 2>>("4 warps x2 k64 5 slots ahead 2", batch, n, 0, pool, 128, true);
-    bench_extend<E<128, 4, 32, 10, 6, 4, 2>>("4 warps x2 k32 q held 4", batch, n, 0, pool, 128, true);
-    bench_extend<E<128, 8, 64, 10, 4, 0, 1>>("8 warps k64 10 slots ahead 4", batch, n, 16, pool, 128, true);
-    bench_extend<E<64, 8, 64, 16, 6, 4, 1>>("D64 8 warps k64 q held 4", batch, n, 0, pool, 64, true);
-    bench_extend<E<64, 4, 64, 8, 4, 4, 2>>("D64 4 warps x2 q held 4", batch, n, 0, pool, 64, true);
-    bench_extend<E<64, 4, 64, 8, 4, 0, 2>>("D64 4 warps x2 q held 0", batch, n, 0, pool, 64, true);
-    bench_extend<E<64, 8, 64, 12, 5, 0, 2, bf16, 1>>("D64 8 warps of 16 rows x2", batch, n, 0, pool, 64, true);
+    for (const int d : {128, 64}) {
+      bench_extend("extend", bf16_kernel(KernelKind::extend, Element::bf16, d), batch, n, 0, pool, d, true);
+      bench_extend("extend small", bf16_kernel(KernelKind::extend_small, Element::bf16, d), batch, n, 0, pool, d, true);
+    }
+    bench_extend("extend", bf16_kernel(KernelKind::extend, Element::bf16, 128), batch, n, 16, pool, 128, true);
   }
-  bench_extend<E<256, 8, 64, 4, 2, 0, 1, bf16, 1>>("D256 8 warps of 16 rows", 4, 4096, 0, pool, 256, true);
-  bench_extend<E<128, 8, 64, 10, 4, 0, 1>>("8 warps k64 10 slots ahead 4", 1, 16384, 0, pool, 128, false);
+  for (const int d : {80, 96, 256, 512})
+    bench_extend("extend", bf16_kernel(KernelKind::extend, Element::bf16, d), 4, 4096, 0, pool, d, true);
+  bench_extend("extend", bf16_kernel(KernelKind::extend, Element::bf16, 128), 1, 16384, 0, pool, 128, false);
 }
 
 int main(int argc, char** argv) {

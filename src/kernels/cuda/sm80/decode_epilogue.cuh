@@ -1,12 +1,13 @@
 #pragma once
-// The end of a unit: its warps' results become one, the output or a leaf of the row tile's merge tree.
-#include "kernels/cuda/sm80/merge_tree.cuh"
+// The end of a unit: its warps' results become one, the output or a part of it.
+#include "kernels/cuda/sm80/finish.cuh"
+#include "kernels/cuda/sm80/policy.h"
 
 namespace fovea::cuda::sm80 {
 
 template <class P>
 struct DecodeEpilogue {
-  MergeTree<P> tree;
+  const AttentionParams& params;
   float* merge;   ///< shared [kKeyGroups, kMergeRows, kMergePitch]
   float2* state;  ///< shared [2, kKeyGroups, kRows]
   int parity = 0;
@@ -17,7 +18,7 @@ struct DecodeEpilogue {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int group = warp / P::kValueParts, part = warp % P::kValueParts;
     const int g = lane / 4, q = lane % 4;
-    const int rows = min(P::kRows, item.n_q * static_cast<int>(tree.params.group.divisor) - item.row_first);
+    const int rows = min(P::kRows, item.n_q * static_cast<int>(params.group.divisor) - item.row_first);
     parity ^= 1;
     float2* states = state + parity * P::kKeyGroups * P::kRows;
 #pragma unroll
@@ -41,7 +42,6 @@ struct DecodeEpilogue {
       __syncthreads();
       reduce(item, head, states, first, min(P::kMergeRows, rows - first));
     }
-    if (item.num_splits > 1) tree.climb(item, head, rows);
   }
 
   /// This lane's columns of a row, multiplied.
@@ -59,7 +59,7 @@ struct DecodeEpilogue {
     }
   }
 
-  /// Sums the groups' rows [first, first + count) and writes them out, or as a leaf of the tree.
+  /// Sums the groups' rows [first, first + count) and writes them out.
   __device__ void reduce(const WorkItem& item, int head, const float2* states, int first, int count) {
     constexpr int kColumns = P::kDv / 4;
     for (int i = threadIdx.x; i < count * kColumns; i += P::kThreads) {
@@ -78,11 +78,11 @@ struct DecodeEpilogue {
         o = make_float4(o.x + x.x, o.y + x.y, o.z + x.z, o.w + x.w);
       }
       if (item.num_splits == 1) {
-        tree.finish(item, head, first + row, column, o, top, total);
+        finish<typename P::Q>(params, item, head, first + row, column, o, top, total);
       } else {
-        const int64_t at = tree.rows_of(item, item.split, head) + first + row;
-        __stcg(reinterpret_cast<float4*>(tree.params.partial_out + at * P::kDv + column), o);
-        if (column == 0) tree.store_state(at, top, total);
+        const int64_t at = partial_row(params, item.partial_first + item.split, head, first + row);
+        __stcg(reinterpret_cast<float4*>(params.partial_out + at * P::kDv + column), o);
+        if (column == 0) store_state(params, at, top, total);
       }
     }
   }

@@ -5,6 +5,7 @@
 #include "kernels/cuda/sm80/decode_epilogue.cuh"
 #include "kernels/cuda/sm80/decode_mainloop.cuh"
 #include "kernels/cuda/sm80/decode_tile.cuh"
+#include "kernels/cuda/tiles/grid_dependency.cuh"
 
 namespace fovea::cuda::sm80 {
 
@@ -13,12 +14,13 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_kernel(co
                                                                                AttentionParams params) {
   extern __shared__ __align__(128) char shared[];
   const int warp = threadIdx.x / 32;
+  grid_launch_dependents();
+  grid_dependency_wait();
   const int num_units = *params.num_items * static_cast<int>(params.kv_heads.divisor);
   const uint32_t ring = shared_address(shared) + warp * (P::kStages * P::kStageBytes);
   char* const query_tile = shared + P::kRingBytes;
   char* const merge = query_tile + P::kQueryBytes;
-  DecodeEpilogue<P> epilogue{{params, reinterpret_cast<int*>(merge + P::kMergeBytes + P::kStateBytes)},
-                             reinterpret_cast<float*>(merge),
+  DecodeEpilogue<P> epilogue{params, reinterpret_cast<float*>(merge),
                              reinterpret_cast<float2*>(merge + P::kMergeBytes)};
   DecodeLoader<P> loader(params, ring, num_units);
 #pragma unroll
@@ -27,12 +29,15 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_kernel(co
 
   int unit = static_cast<int>(blockIdx.x);
   if (unit < num_units) {
-    DecodeUnit next = decode_unit(params, unit);
-    DecodeQuery<P> query;
-    query.load(params, next, query_tile);
+    DecodeUnit work = decode_unit(params, unit);
+    DecodeQuery<P> query, next_query;
+    query.load(params, work, query_tile);
+    query.finish();
     int stage = 0;
-    while (unit < num_units) {
-      const DecodeUnit work = next;
+    while (true) {
+      unit += static_cast<int>(gridDim.x);
+      const bool more = unit < num_units;
+      const DecodeUnit next = more ? decode_unit(params, unit) : work;
       DecodeTile<P> tile(params, work);
       for (int key = work.item.key_first; key < work.item.key_last; key += P::kTileKeys) {
         cp_async_wait<P::kStages - 2>();
@@ -40,14 +45,20 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_kernel(co
         loader.step();
         tile.step(params, work, query, ring + stage * P::kStageBytes, key);
         stage = stage + 1 == P::kStages ? 0 : stage + 1;
+        // The next unit's queries arrive during this one.
+        if (P::kQueryAhead && key == work.item.key_first && more) next_query.load(params, next, query_tile);
       }
-      unit += static_cast<int>(gridDim.x);
-      // The next queries arrive while this unit is merged.
-      if (unit < num_units) {
-        next = decode_unit(params, unit);
-        query.load(params, next, query_tile);
-      }
+      if (!P::kQueryAhead && more) query.load(params, next, query_tile);
       epilogue.unit(work.item, work.head, tile.o, tile.maximum, tile.sum);
+      if (!more) break;
+      if constexpr (P::kQueryAhead) {
+        if (work.item.key_first < work.item.key_last)
+          query = next_query;
+        else
+          query.load(params, next, query_tile);
+      }
+      query.finish();
+      work = next;
     }
   }
   cp_async_wait<0>();

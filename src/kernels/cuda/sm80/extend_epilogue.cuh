@@ -1,7 +1,8 @@
 #pragma once
-// The end of a row tile of the extend kernel: normalise, convert and write whole rows through shared memory; or write
-// a leaf of the row tile's merge tree.
-#include "kernels/cuda/sm80/merge_tree.cuh"
+// The end of a row tile of the extend kernel: normalise, convert and write whole rows through shared memory; or leave
+// a part for the merge kernel.
+#include "kernels/cuda/sm80/finish.cuh"
+#include "kernels/cuda/sm80/policy.h"
 
 namespace fovea::cuda::sm80 {
 
@@ -53,9 +54,9 @@ struct ExtendEpilogue {
     }
   }
 
-  __device__ void leaf(int* last_arrival, const float (&o)[P::kRowTiles][P::kPartDv / 8][4],
-                       const float (&maximum)[P::kRowTiles][2], const float (&sum)[P::kRowTiles][2]) const {
-    MergeTree<P> tree{p, last_arrival};
+  __device__ void part_of_keys(const float (&o)[P::kRowTiles][P::kPartDv / 8][4],
+                               const float (&maximum)[P::kRowTiles][2],
+                               const float (&sum)[P::kRowTiles][2]) const {
     const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
     const int rows = min(P::kRows, item.n_q * static_cast<int>(p.group.divisor) - item.row_first);
 #pragma unroll
@@ -65,14 +66,13 @@ struct ExtendEpilogue {
         const float total = quad_sum(sum[t][h]);
         const int row = group_row + t * 16 + h * 8 + g;
         if (row >= rows) continue;
-        const int64_t at = tree.rows_of(item, item.split, head) + row;
-        if (q == 0 && part == 0) tree.store_state(at, maximum[t][h], total);
+        const int64_t at = partial_row(p, item.partial_first + item.split, head, row);
+        if (q == 0 && part == 0) store_state(p, at, maximum[t][h], total);
         float* to = p.partial_out + at * P::kDv + part * P::kPartDv + 2 * q;
 #pragma unroll
         for (int j = 0; j < P::kPartDv / 8; ++j)
           __stcg(reinterpret_cast<float2*>(to + 8 * j), make_float2(o[t][j][2 * h], o[t][j][2 * h + 1]));
       }
-    tree.climb(item, head, rows);
   }
 };
 

@@ -3,6 +3,7 @@
 // on. One block makes one item under one KV head.
 #include "kernels/cuda/sm80/extend_epilogue.cuh"
 #include "kernels/cuda/sm80/extend_mainloop.cuh"
+#include "kernels/cuda/tiles/grid_dependency.cuh"
 #include "kernels/cuda/tiles/ldmatrix.cuh"
 #include "kernels/cuda/tiles/mma.cuh"
 
@@ -91,6 +92,8 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(co
   extern __shared__ __align__(128) char shared[];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int g = lane / 4, q = lane % 4;
+  grid_launch_dependents();
+  grid_dependency_wait();
   const int index = params.kv_heads.quotient(static_cast<int>(blockIdx.x));
   if (index >= *params.num_items) return;
   const int head = static_cast<int>(blockIdx.x) - index * static_cast<int>(params.kv_heads.divisor);
@@ -259,7 +262,7 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(co
   cp_async_wait_all();  // of tiles that no row of this warp needed
   const ExtendEpilogue<P> epilogue{params, item, head, group * P::kWarpRows, part};
   if (item.num_splits > 1) {
-    epilogue.leaf(reinterpret_cast<int*>(shared + P::kSharedBytes - 16), state.o, state.maximum, state.sum);
+    epilogue.part_of_keys(state.o, state.maximum, state.sum);
   } else {
     if constexpr (P::kValueParts > 1) __syncthreads();  // the group's warps have read its queries
     __syncwarp();

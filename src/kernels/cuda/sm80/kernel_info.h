@@ -17,7 +17,6 @@ constexpr KernelInfo common_info() {
   info.rows = P::kRows;
   info.tile_keys = P::kTileKeys;
   info.split_keys = P::kSplitKeys;
-  info.fan_in = P::kFanIn;
   info.threads = P::kThreads;
   info.shared_bytes = P::kSharedBytes;
   info.blocks_per_sm = P::kBlocksPerSm;

@@ -14,59 +14,70 @@ struct Launch {
   const AttentionParams& params;
   int max_items;
   cudaStream_t stream;
-  Status status = {};
+  bool programmatic = false;  ///< the device has programmatic dependent launch
+  std::string error = {};  ///< empty = queued
+
+  void check(cudaError_t code, const char* what) {
+    if (code != cudaSuccess) error = std::string(what) + ": " + cudaGetErrorString(code);
+  }
 };
 
-inline Status cuda_status(cudaError_t code, const char* what) {
-  if (code == cudaSuccess) return {};
-  return Error{ErrorCode::internal, std::string(what) + ": " + cudaGetErrorString(code)};
+/// Once for each policy and device: lets a kernel have more shared memory than 48 KiB. Gives the multiprocessors; 0
+/// with an error.
+template <class P>
+int prepare(void (*kernel)(AttentionParams), Launch& l) {
+  constexpr int kDevices = 64;
+  static std::atomic<int> counts[kDevices];  // 0 = not yet
+  int device = 0;
+  l.check(cudaGetDevice(&device), "cudaGetDevice");
+  if (!l.error.empty()) return 0;
+  int count = device < kDevices ? counts[device].load(std::memory_order_acquire) : 0;
+  if (count != 0) return count;
+  l.check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes),
+          "shared memory of an attention kernel");
+  if (l.error.empty())
+    l.check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
+  if (!l.error.empty()) return 0;
+  if (device < kDevices) counts[device].store(count, std::memory_order_release);
+  return count;
 }
 
-/// Once for each policy and device: lets a kernel have more shared memory than 48 KiB. Also gives the multiprocessors.
-template <class P>
-Status prepare(void (*kernel)(AttentionParams), int& multiprocessors) {
-  static std::atomic<int> counts[64];  // 0 = not yet
-  int device = 0;
-  if (const cudaError_t code = cudaGetDevice(&device); code != cudaSuccess) return cuda_status(code, "cudaGetDevice");
-  multiprocessors = device < 64 ? counts[device].load(std::memory_order_acquire) : 0;
-  if (multiprocessors != 0) return {};
-  if (const cudaError_t code =
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes);
-      code != cudaSuccess)
-    return cuda_status(code, "shared memory of an attention kernel");
-  if (const cudaError_t code = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-      code != cudaSuccess)
-    return cuda_status(code, "cudaDeviceGetAttribute");
-  if (device < 64) counts[device].store(multiprocessors, std::memory_order_release);
-  return {};
+/// Queues a kernel that may start while the one before it ends (devices before sm_90: that waits).
+inline cudaError_t queue(void (*kernel)(AttentionParams), int64_t blocks, int threads, int shared_bytes, Launch& l) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+  config.stream = l.stream;
+  config.attrs = &attribute;
+  config.numAttrs = l.programmatic ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, l.params);
 }
 
 template <class P>
 bool launch_decode(Launch& l) {
   if (!(l.kernel == decode_info<P>())) return false;
-  int multiprocessors = 0;
-  l.status = prepare<P>(decode_kernel<P>, multiprocessors);
-  if (!l.status.ok() || l.max_items == 0) return true;
+  const int multiprocessors = prepare<P>(decode_kernel<P>, l);
+  if (multiprocessors == 0 || l.max_items == 0) return true;
   const int64_t units = static_cast<int64_t>(l.max_items) * l.params.kv_heads.divisor;
-  const int blocks = static_cast<int>(std::min<int64_t>(units, multiprocessors * P::kBlocksPerSm));
-  decode_kernel<P><<<blocks, P::kThreads, P::kSharedBytes, l.stream>>>(l.params);
-  l.status = cuda_status(cudaGetLastError(), "launch of a decode kernel");
+  const int64_t blocks = std::min<int64_t>(units, multiprocessors * P::kBlocksPerSm);
+  l.check(queue(decode_kernel<P>, blocks, P::kThreads, P::kSharedBytes, l), "launch of a decode kernel");
   return true;
 }
 
 template <class P, KernelKind Kind>
 bool launch_extend(Launch& l) {
   if (!(l.kernel == extend_info<P>(Kind))) return false;
-  int multiprocessors = 0;
-  l.status = prepare<P>(extend_kernel<P>, multiprocessors);
-  if (!l.status.ok() || l.max_items == 0) return true;
+  if (prepare<P>(extend_kernel<P>, l) == 0 || l.max_items == 0) return true;
   const int64_t units = static_cast<int64_t>(l.max_items) * l.params.kv_heads.divisor;
   if (units > INT32_MAX) {
-    l.status = invalid("a step of " + std::to_string(units) + " attention tiles; at most 2147483647 fit a launch");
+    l.error = "a step of " + std::to_string(units) + " attention tiles; at most 2147483647 fit a launch";
     return true;
   }
-  extend_kernel<P><<<static_cast<unsigned>(units), P::kThreads, P::kSharedBytes, l.stream>>>(l.params);
-  l.status = cuda_status(cudaGetLastError(), "launch of an extend kernel");
+  l.check(queue(extend_kernel<P>, units, P::kThreads, P::kSharedBytes, l), "launch of an extend kernel");
   return true;
 }
 

@@ -2,6 +2,8 @@
 // What the kernels of this family are given: PODs by value, every pointer in device memory.
 #include <cstdint>
 
+#include "base/host_device.h"
+
 namespace fovea::cuda {
 
 /// Division of 0 <= n < 2^31 by a constant of run time: n / d = (n * multiplier) >> 32 >> shift.
@@ -25,7 +27,7 @@ struct FastDivisor {
 
 /// Elements of the KV cache: the query's type, or 8 bits that become it in registers.
 enum class KvType : uint8_t { same, e4m3, e5m2, int8 };
-constexpr int kv_bytes(KvType type) {
+FOVEA_HOST_DEVICE constexpr int kv_bytes(KvType type) {
   return type == KvType::same ? 2 : 1;
 }
 
@@ -59,7 +61,7 @@ struct WorkItem {
   int32_t key_low;        ///< keys below, and not of MaskParams::sink_tokens, are seen by no row and never read
   int32_t split;          ///< of num_splits: which part of the row tile's keys this is
   int32_t num_splits;     ///< 1 = the item writes O itself
-  int32_t partial_first;  ///< first node of the row tile's merge tree
+  int32_t partial_first;  ///< of the row tile's parts
   int32_t unused[3];
 };
 static_assert(sizeof(WorkItem) == 64);
@@ -101,11 +103,11 @@ struct AttentionParams {
 
   const WorkItem* items = nullptr;
   const int32_t* num_items = nullptr;  ///< on the device
-  /// Nodes of the merge trees: O unnormalised [node, Hkv, rows of a tile, Dv] with (maximum in log2 units, sum)
-  /// [node, Hkv, rows of a tile]; arrivals [node, Hkv], all 0 before and after a launch.
+  /// Parts of rows whose keys are split: O unnormalised [part, Hkv, partial_rows, partial_columns] and its state [part,
+  /// Hkv, partial_rows]. Null when no item of the step can have more than one split.
   float* partial_out = nullptr;
   PartialState* partial_state = nullptr;
-  uint32_t* arrivals = nullptr;
+  int partial_rows = 0, partial_columns = 0;  ///< KernelInfo's rows and v_head_dim
 };
 
 }  // namespace fovea::cuda

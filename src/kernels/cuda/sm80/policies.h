@@ -3,9 +3,6 @@
 // served by predication.
 #include "kernels/cuda/sm80/policy.h"
 
-struct __half;  // of cuda_fp16.h and cuda_bf16.h, which host code needn't have
-struct __nv_bfloat16;
-
 namespace fovea::cuda::sm80 {
 
 template <class... P>

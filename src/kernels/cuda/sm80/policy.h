@@ -2,8 +2,12 @@
 // The numbers that shape the kernels of this family.
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/sm80/params.h"
+
+struct __half;  // of cuda_fp16.h and cuda_bf16.h, which host code needn't have
+struct __nv_bfloat16;
 
 namespace fovea::cuda::sm80 {
 
@@ -18,7 +22,7 @@ struct TileLayout {
   static constexpr int kChunks = RowBytes / 16;
   static constexpr bool kSwizzled = RowBytes % 128 == 0;
   static constexpr int kPitch = kSwizzled ? RowBytes : (kChunks % 2 == 0 ? RowBytes + 16 : RowBytes);
-  static constexpr unsigned offset(unsigned row, unsigned chunk) {
+  FOVEA_HOST_DEVICE static constexpr unsigned offset(unsigned row, unsigned chunk) {
     return row * kPitch + ((kSwizzled ? chunk ^ (row & 7) : chunk) << 4);
   }
 };
@@ -28,6 +32,9 @@ struct TileLayout {
 template <int HeadDim, int ValueDim, class Query, KvType Kv_, int Warps, int ValueParts, int Stages, int SplitKeys, bool General_>
 struct DecodePolicy {
   using Q = Query;
+  /// Of the products. All 8-bit types widen to fp16 exactly and in the fewest instructions; bf16 queries follow, each
+  /// row brought into fp16's range by a power of two.
+  using Compute = std::conditional_t<Kv_ == KvType::same, Query, __half>;
   static constexpr KvType kKv = Kv_;
   static constexpr bool kEightBit = Kv_ != KvType::same;
   static constexpr bool kGeneral = General_;
@@ -44,17 +51,17 @@ struct DecodePolicy {
   static constexpr int kPartDv = ValueDim / ValueParts;
   /// Queries stay in registers (D / 4 a thread) while they and O leave room for the rest.
   static constexpr bool kQueryShared = kD / 4 + kPartDv / 2 > 160;
+  /// Whether the next unit's queries may wait in registers too.
+  static constexpr bool kQueryAhead = !kQueryShared && kD / 2 + kPartDv / 2 <= 128;
   /// Keys that a warp takes at a time: 16 are the k of one mma of P V; of 8-bit keys twice as many, for as many bytes
   /// in flight.
   static constexpr int kWarpKeys = kEightBit ? 32 : 16;
   static constexpr int kTileKeys = kWarpKeys * kKeyGroups;
   /// Keys of a split. Constant, so that a sequence's sums have one order whatever else runs. 512 keys of D = 128 are
-  /// 256 KiB, 8 us of an H200's SM, against 2 us to start and merge; and 8192 keys of 8 heads give 128 splits for 132
+  /// 256 KiB, 8 us of an H200's SM, against 1 us to start and end; and 8192 keys of 8 heads give 128 splits for 132
   /// SMs.
   static constexpr int kSplitKeys = SplitKeys;
   static_assert(kSplitKeys % kTileKeys == 0);
-  /// Children of a node of the merge tree: the 16 parts of 8192 keys are merged by one block in one round trip.
-  static constexpr int kFanIn = 16;
 
   using KTile = TileLayout<kD * kv_bytes(Kv_)>;
   using VTile = TileLayout<kPartDv * kv_bytes(Kv_)>;
@@ -64,13 +71,13 @@ struct DecodePolicy {
   static constexpr int kStageBytes = kKBytes + kVBytes + kScaleBytes;
   static constexpr int kRingBytes = kWarps * kStages * kStageBytes;
   using QTile = TileLayout<kD * 2>;
-  static constexpr int kQueryBytes = kQueryShared ? kRows * QTile::kPitch : 0;
+  static constexpr int kQueryBytes = kQueryShared ? kRows * QTile::kPitch + kRows * 4 : 0;  ///< rows, then factors
   /// fp32 rows of the merge, a few at a time, padded by 8 floats so that the fragments' stores meet no bank twice.
   static constexpr int kMergePitch = kDv + 8;
-  static constexpr int kMergeRows = kKeyGroups * kDv > 512 ? 4 : 8;
+  static constexpr int kMergeRows = kKeyGroups * kDv >= 512 ? 4 : 8;
   static constexpr int kMergeBytes = kKeyGroups * kMergeRows * kMergePitch * 4;
   static constexpr int kStateBytes = 2 * kKeyGroups * kRows * 8;  ///< two copies, used in turn
-  static constexpr int kSharedBytes = kRingBytes + kQueryBytes + kMergeBytes + kStateBytes + 16;
+  static constexpr int kSharedBytes = kRingBytes + kQueryBytes + kMergeBytes + kStateBytes;
   static_assert(kSharedBytes <= kMaxSharedBytes);
   /// Blocks of an SM: as many as its shared memory holds (228 KiB, 1 KiB of each block reserved), at most 2.
   static constexpr int kBlocksPerSm = 2 * (kSharedBytes + 1024) <= 233472 ? 2 : 1;
@@ -107,7 +114,6 @@ struct ExtendPolicy {
   /// Keys of a split where a row tile's keys are split at all. Constant, as in DecodePolicy. Writing and merging the
   /// parts is 1 KiB of a row of D = 128 for 4 MFLOP, 1 % of an H200's time.
   static constexpr int kSplitKeys = 16384;
-  static constexpr int kFanIn = 16;
 
   static constexpr int kLoadRows = kTileKeys / Warps;  ///< of a tile, by each warp
   static_assert(kTileKeys % 16 == 0 && kTileKeys % Warps == 0 && kLoadRows <= 32);
@@ -122,7 +128,7 @@ struct ExtendPolicy {
   static constexpr int kStaging = EightBit ? 3 : 0;
   static constexpr int kStagingBytes = kLoadRows * (std::max(HeadDim, ValueDim) + 32);  ///< rows, then scales
   static constexpr int kSharedBytes =
-      kRowGroups * kQueryBytes + kSlots * kSlotBytes + kSlots * 16 + kWarps * kStaging * kStagingBytes + 16;
+      kRowGroups * kQueryBytes + kSlots * kSlotBytes + kSlots * 16 + kWarps * kStaging * kStagingBytes;
   static_assert(kSharedBytes <= kMaxSharedBytes);
 };
 

@@ -69,12 +69,4 @@ Result<KernelInfo> select(const Problem& p, KernelKind kind) {
   return found;
 }
 
-int merge_nodes(int splits, int fan_in) {
-  if (splits <= 1) return 0;
-  int nodes = splits;
-  while (splits > 1)
-    nodes += splits = (splits + fan_in - 1) / fan_in;
-  return nodes;
-}
-
 }  // namespace fovea::cuda::sm80

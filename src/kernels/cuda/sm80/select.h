@@ -29,7 +29,6 @@ struct KernelInfo {
   int rows = 0;        ///< packed rows of a WorkItem
   int tile_keys = 0;   ///< key_first's divisor
   int split_keys = 0;  ///< keys of a split, at absolute multiples
-  int fan_in = 0;      ///< of the merge tree
   int threads = 0, shared_bytes = 0, blocks_per_sm = 0;
 
   bool operator==(const KernelInfo&) const = default;
@@ -37,8 +36,5 @@ struct KernelInfo {
 
 /// Errors: a head size beyond 512 (256 with 8-bit keys), or not a multiple of 8 (16).
 Result<KernelInfo> select(const Problem& problem, KernelKind kind);
-
-/// Nodes of the merge tree of `splits` leaves, its root included; 0 for one leaf, which writes the output itself.
-int merge_nodes(int splits, int fan_in);
 
 }  // namespace fovea::cuda::sm80
