@@ -152,8 +152,9 @@ static std::vector<Problem> split_problems() {
   return {p};
 }
 
-static void check_program() {
-  for (const Element type : {Element::bf16, Element::f16}) {
+/// One query type's, so that two processes may share the work of the reference.
+static void check_type(Element type) {
+  {
     const bool all = type == Element::bf16;
     auto some = [&](std::vector<Problem> problems) { return all ? problems : few(problems); };
     check_all(some(decode_problems()), KernelKind::decode, type);
@@ -183,6 +184,9 @@ static void check_program() {
         check_all(eight_bit(with_dims(few(general_problems(70)), d, d), kv, scales), KernelKind::extend, type);
       }
   }
+}
+
+static void check_invariances() {
   check_all(split_problems(), KernelKind::extend, Element::bf16);
   Problem p;
   p.name = "decode invariance";
@@ -199,7 +203,6 @@ static void check_program() {
   const HostCase c = make_case(p);
   expect(run_case(c, kernel_of(p, KernelKind::extend)).out == run_case(c, kernel_of(p, KernelKind::extend_small)).out,
          "differs between large and small tiles", p.name);
-  std::printf("%s: %d failures\n", failures == 0 ? "PASS" : "FAIL", failures);
 }
 
 static Kernel bf16_kernel(KernelKind kind, Element kv, int d) {
@@ -245,7 +248,15 @@ int main(int argc, char** argv) {
   CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
   std::printf("%s, %d SMs\n", properties.name, properties.multiProcessorCount);
   const std::string what = argc > 1 ? argv[1] : "check";
-  if (what == "check") check_program();
+  if (what == "bf16" || what == "check") check_type(Element::bf16);
+  if (what == "fp16" || what == "check") check_type(Element::f16);
+  if (what == "invariance" || what == "check") check_invariances();
   if (what == "bench") bench_program();
+  if (what == "profile") {
+    Pool pool(size_t{1} << 30, 0);
+    bench_extend("extend", bf16_kernel(KernelKind::extend, Element::bf16, 128), 1, 8192, 0, pool, 128, true);
+  } else if (what != "bench") {
+    std::printf("%s %s: %d failures\n", failures == 0 ? "PASS" : "FAIL", what.c_str(), failures);
+  }
   return failures == 0 ? 0 : 1;
 }

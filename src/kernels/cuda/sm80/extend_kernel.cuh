@@ -106,7 +106,7 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(co
   const uint32_t staging = barriers + P::kSlots * 16 + warp * (P::kStaging * P::kStagingBytes);
   if (threadIdx.x == 0)
     for (int s = 0; s < P::kSlots; ++s) {
-      mbarrier_init(barriers + s * 16, P::kThreads);
+      mbarrier_init(barriers + s * 16, P::kWarps);
       mbarrier_init(barriers + s * 16 + 8, P::kWarps);
     }
   __syncthreads();
@@ -133,7 +133,7 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(co
     else
       ring.template issue<true>();
   }
-  if constexpr (!P::kEightBit) cp_async_wait<0>();  // the query's group; K and V are in none
+  if constexpr (!P::kEightBit) cp_async_wait<P::kAhead>();  // the query's group
   __syncwarp();
 
   const uint32_t q_tile = shared_address(query);

@@ -19,7 +19,7 @@ struct ExtendRing {
   const char *k_base, *v_base;
   const int total;  ///< slots to fill: 2 for each tile
 
-  int issued = 0, fetched = 0;
+  int issued = 0, fetched = 0, groups = 0, publish_slot = 0;
   int issue_slot = 0, issue_parity = 1;  ///< a fresh barrier counts as passed for parity 1
   int use_slot = 0, use_parity = 0;
   int key;
@@ -76,14 +76,27 @@ struct ExtendRing {
       issue_eight_bit<IsV>();
       return;
     }
-    if (issued >= total) return;
-    mbarrier_wait(empty(issue_slot), issue_parity);
-    const int first_row = threadIdx.x / 32 * P::kLoadRows;
-    const uint32_t tile = slots + issue_slot * P::kSlotBytes;
-    copy<typename std::conditional_t<IsV, typename P::VTile, typename P::KTile>, IsV>(tile, first_row);
-    if constexpr (IsV) next_tile();
-    cp_async_mbarrier_arrive(full(issue_slot));
-    issued_one();
+    if (issued < total) {
+      mbarrier_wait(empty(issue_slot), issue_parity);
+      const int first_row = threadIdx.x / 32 * P::kLoadRows;
+      const uint32_t tile = slots + issue_slot * P::kSlotBytes;
+      copy<typename std::conditional_t<IsV, typename P::VTile, typename P::KTile>, IsV>(tile, first_row);
+      if constexpr (IsV) next_tile();
+      issued_one();
+    }
+    cp_async_commit();
+    ++groups;
+    publish();
+  }
+
+  /// One arrival of this warp for the slot that it asked for kLag groups ago. (cp.async.mbarrier.arrive would need no
+  /// wait here, but is an arrival of every thread: 512 for a tile, in a shared memory that is nine tenths busy.)
+  __device__ void publish() {
+    if (groups <= P::kLag || groups - P::kLag > total) return;
+    cp_async_wait<P::kLag>();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(full(publish_slot));
+    if (++publish_slot == P::kSlots) publish_slot = 0;
   }
 
   __device__ void next_tile() {
@@ -128,7 +141,7 @@ struct ExtendRing {
       default: widen_rows<KvType::int8, To, IsV>(to, from); break;
     }
     __syncwarp();
-    mbarrier_arrive(full(issue_slot));
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(full(issue_slot));
     issued_one();
   }
 
