@@ -1,5 +1,6 @@
 // Device program of the sm80 kernels: `sm80_main check` and `sm80_main bench`.
 #include "sm80_bench.cuh"
+#include "schedule_check.cuh"
 #include "sm80_check.cuh"
 
 using namespace fovea::cuda;
@@ -187,6 +188,13 @@ static void check_type(Element type) {
 }
 
 static void check_invariances() {
+  for (const int sequences : {1, 5, 511, 512, 513, 1500}) {
+    fovea::MaskSpec mask;
+    check_schedule(KernelKind::decode, sequences, mask);
+    mask.window_left = 700;
+    mask.sink_tokens = 4;
+    check_schedule(KernelKind::extend, sequences, mask);
+  }
   check_all(split_problems(), KernelKind::extend, Element::bf16);
   Problem p;
   p.name = "decode invariance";
@@ -244,6 +252,11 @@ static void bench_program() {
 }
 
 int main(int argc, char** argv) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::printf("no CUDA device\n");
+    return 77;  // skipped
+  }
   cudaDeviceProp properties;
   CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
   std::printf("%s, %d SMs\n", properties.name, properties.multiProcessorCount);
