@@ -32,31 +32,53 @@ struct ExtendState {
   /// Scores of a tile -> probabilities in the same registers, unrounded; O and the sums are brought to the new
   /// maximum.
   __device__ void softmax(float (&s)[P::kRowTiles][P::kTileKeys / 8][4], float scale) {
-    float f[P::kRowTiles][2];
+    // Loops over keys outside, over rows inside: with two warps to a scheduler it takes four rows' chains side by side
+    // to hide the latency of an addition.
+    float top[P::kRowTiles][2], base[P::kRowTiles][2], f[P::kRowTiles][2], row_sum[P::kRowTiles][2];
+#pragma unroll
+    for (int n = 0; n < P::kTileKeys / 8; ++n)
+#pragma unroll
+      for (int t = 0; t < P::kRowTiles; ++t)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const float larger = fmaxf(s[t][n][2 * h], s[t][n][2 * h + 1]);
+          top[t][h] = n == 0 ? larger : fmaxf(top[t][h], larger);
+        }
+#pragma unroll
+    for (int step = 1; step <= 2; ++step)
+#pragma unroll
+      for (int t = 0; t < P::kRowTiles; ++t)
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+          top[t][h] = fmaxf(top[t][h], __shfl_xor_sync(~0u, top[t][h], step));
     bool changed = false;
 #pragma unroll
     for (int t = 0; t < P::kRowTiles; ++t)
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        float top = s[t][0][2 * h];
-#pragma unroll
-        for (int n = 0; n < P::kTileKeys / 8; ++n)
-          top = fmaxf(top, fmaxf(s[t][n][2 * h], s[t][n][2 * h + 1]));
-        top = fmaxf(maximum[t][h], quad_max(top) * scale);
-        const float base = finite_max(top);
-        f[t][h] = exp2_approx(maximum[t][h] - base);
+        const float new_max = fmaxf(maximum[t][h], top[t][h] * scale);
+        base[t][h] = finite_max(new_max);
+        f[t][h] = exp2_approx(maximum[t][h] - base[t][h]);
         changed |= f[t][h] != 1.0f;
-        maximum[t][h] = top;
-        float row_sum = 0.0f;
-#pragma unroll
-        for (int n = 0; n < P::kTileKeys / 8; ++n)
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            s[t][n][2 * h + e] = exp2_approx(fmaf(s[t][n][2 * h + e], scale, -base));
-            row_sum += s[t][n][2 * h + e];
-          }
-        sum[t][h] = fmaf(sum[t][h], f[t][h], row_sum);
+        maximum[t][h] = new_max;
+        row_sum[t][h] = 0.0f;
       }
+#pragma unroll
+    for (int n = 0; n < P::kTileKeys / 8; ++n)
+#pragma unroll
+      for (int e = 0; e < 2; ++e)
+#pragma unroll
+        for (int t = 0; t < P::kRowTiles; ++t)
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            s[t][n][2 * h + e] = exp2_approx(fmaf(s[t][n][2 * h + e], scale, -base[t][h]));
+            row_sum[t][h] += s[t][n][2 * h + e];
+          }
+#pragma unroll
+    for (int t = 0; t < P::kRowTiles; ++t)
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        sum[t][h] = fmaf(sum[t][h], f[t][h], row_sum[t][h]);
     // Multiplying by 1 changes nothing, so leaving it out when every row's factor is 1 doesn't either.
     if (__any_sync(~0u, changed)) {
 #pragma unroll
@@ -106,7 +128,7 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(co
   const uint32_t staging = barriers + P::kSlots * 16 + warp * (P::kStaging * P::kStagingBytes);
   if (threadIdx.x == 0)
     for (int s = 0; s < P::kSlots; ++s) {
-      mbarrier_init(barriers + s * 16, P::kWarps);
+      mbarrier_init(barriers + s * 16, P::kThreads);
       mbarrier_init(barriers + s * 16 + 8, P::kWarps);
     }
   __syncthreads();
@@ -133,7 +155,7 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(co
     else
       ring.template issue<true>();
   }
-  if constexpr (!P::kEightBit) cp_async_wait<P::kAhead>();  // the query's group
+  if constexpr (!P::kEightBit) cp_async_wait<0>();  // the query's group; K and V are in none
   __syncwarp();
 
   const uint32_t q_tile = shared_address(query);
@@ -169,13 +191,6 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(co
     if (used) {
       const uint32_t k_tile = ring.wait();
 #pragma unroll
-      for (int t = 0; t < P::kRowTiles; ++t)
-#pragma unroll
-        for (int n = 0; n < P::kTileKeys / 8; ++n)
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            s[t][n][i] = 0.0f;
-#pragma unroll
       for (int k = 0; k < P::kD / 16; ++k) {
         uint32_t a[P::kRowTiles][4];
 #pragma unroll
@@ -194,8 +209,13 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(co
           ldmatrix_x4(b, k_tile + P::KTile::offset(n * 16 + k_row, 2 * k + k_chunk));
 #pragma unroll
           for (int t = 0; t < P::kRowTiles; ++t) {
-            Mma<typename P::Q>::k16(s[t][2 * n], a[t], b[0], b[1]);
-            Mma<typename P::Q>::k16(s[t][2 * n + 1], a[t], b[2], b[3]);
+            if (k == 0) {
+              Mma<typename P::Q>::k16_first(s[t][2 * n], a[t], b[0], b[1]);
+              Mma<typename P::Q>::k16_first(s[t][2 * n + 1], a[t], b[2], b[3]);
+            } else {
+              Mma<typename P::Q>::k16(s[t][2 * n], a[t], b[0], b[1]);
+              Mma<typename P::Q>::k16(s[t][2 * n + 1], a[t], b[2], b[3]);
+            }
           }
         }
       }

@@ -17,9 +17,10 @@ struct ExtendRing {
   const uint32_t slots, barriers, staging;
   const int head;
   const char *k_base, *v_base;
+  const bool even_rows;  ///< a warp's rows of a tile lie in one page, or one after the other
   const int total;  ///< slots to fill: 2 for each tile
 
-  int issued = 0, fetched = 0, groups = 0, publish_slot = 0;
+  int issued = 0, fetched = 0;
   int issue_slot = 0, issue_parity = 1;  ///< a fresh barrier counts as passed for parity 1
   int use_slot = 0, use_parity = 0;
   int key;
@@ -41,6 +42,7 @@ struct ExtendRing {
         head(kv_head),
         k_base(p.kv.k + kv_head * p.kv.k_head_stride),
         v_base(p.kv.v + kv_head * p.kv.v_head_stride),
+        even_rows(p.kv.pages == nullptr || p.kv.page_size.divisor % P::kLoadRows == 0),
         total(2 * ((max(work.key_last - work.key_first, 0) + P::kTileKeys - 1) / P::kTileKeys)) {
     key = item.key_first + threadIdx.x / 32 * P::kLoadRows + threadIdx.x % P::kLoadRows;
     prepare();
@@ -76,27 +78,14 @@ struct ExtendRing {
       issue_eight_bit<IsV>();
       return;
     }
-    if (issued < total) {
-      mbarrier_wait(empty(issue_slot), issue_parity);
-      const int first_row = threadIdx.x / 32 * P::kLoadRows;
-      const uint32_t tile = slots + issue_slot * P::kSlotBytes;
-      copy<typename std::conditional_t<IsV, typename P::VTile, typename P::KTile>, IsV>(tile, first_row);
-      if constexpr (IsV) next_tile();
-      issued_one();
-    }
-    cp_async_commit();
-    ++groups;
-    publish();
-  }
-
-  /// One arrival of this warp for the slot that it asked for kLag groups ago. (cp.async.mbarrier.arrive would need no
-  /// wait here, but is an arrival of every thread: 512 for a tile, in a shared memory that is nine tenths busy.)
-  __device__ void publish() {
-    if (groups <= P::kLag || groups - P::kLag > total) return;
-    cp_async_wait<P::kLag>();
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(full(publish_slot));
-    if (++publish_slot == P::kSlots) publish_slot = 0;
+    if (issued >= total) return;
+    mbarrier_wait(empty(issue_slot), issue_parity);
+    const int first_row = threadIdx.x / 32 * P::kLoadRows;
+    const uint32_t tile = slots + issue_slot * P::kSlotBytes;
+    copy<typename std::conditional_t<IsV, typename P::VTile, typename P::KTile>, IsV>(tile, first_row);
+    if constexpr (IsV) next_tile();
+    cp_async_mbarrier_arrive(full(issue_slot));
+    issued_one();
   }
 
   __device__ void next_tile() {
@@ -111,16 +100,18 @@ struct ExtendRing {
   template <class Tile, bool IsV>
   __device__ void copy(uint32_t tile, int first_row) const {
     const KvParams& kv = params.kv;
-    const int bytes = P::kEightBit ? 1 : 2;
+    const int row_bytes = (IsV ? params.v_head_dim : params.head_dim) * (P::kEightBit ? 1 : 2);
     const uint32_t rows = __ballot_sync(~0u, wanted);
-    if constexpr (!IsV)
-      copy_rows<Tile, P::kLoadRows>(tile, first_row, k_base,
-                                    page * kv.k_page_stride + slot_in_page * kv.k_slot_stride, rows,
-                                    params.head_dim * bytes);
+    const char* const base = IsV ? v_base : k_base;
+    const int64_t page_stride = IsV ? kv.v_page_stride : kv.k_page_stride;
+    const int64_t slot_stride = IsV ? kv.v_slot_stride : kv.k_slot_stride;
+    const int64_t offset = page * page_stride + slot_in_page * slot_stride;
+    // The usual case: all rows there, at one distance from each other.
+    if (even_rows && rows == ~0u && row_bytes == Tile::kChunks * 16)
+      copy_even_rows<Tile, P::kLoadRows>(tile, first_row, base + __shfl_sync(~0u, offset, 0),
+                                         kv.pages == nullptr ? page_stride : slot_stride);
     else
-      copy_rows<Tile, P::kLoadRows>(tile, first_row, v_base,
-                                    page * kv.v_page_stride + slot_in_page * kv.v_slot_stride, rows,
-                                    params.v_head_dim * bytes);
+      copy_rows<Tile, P::kLoadRows>(tile, first_row, base, offset, rows, row_bytes);
   }
 
   /// Fetches slot `issued` + kStaging - 1 into this warp's staging, and widens what has come for slot `issued`.
@@ -140,8 +131,7 @@ struct ExtendRing {
       case KvType::e5m2: widen_rows<KvType::e5m2, To, IsV>(to, from); break;
       default: widen_rows<KvType::int8, To, IsV>(to, from); break;
     }
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(full(issue_slot));
+    mbarrier_arrive(full(issue_slot));
     issued_one();
   }
 

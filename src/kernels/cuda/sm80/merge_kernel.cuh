@@ -1,6 +1,6 @@
 #pragma once
 // The end of rows whose keys were split: the parts that the kernels left are merged by a kernel of their own, in an
-// order that depends on their number and on Dv alone. (A merge by the last block to arrive needs a fence and an atomic
+// order that depends on their number alone. (A merge by the last block to arrive needs a fence and an atomic
 // for each part, 5 us beside the loads of a full memory system; this needs a launch.)
 #include "kernels/cuda/sm80/finish.cuh"
 #include "kernels/cuda/tiles/grid_dependency.cuh"
@@ -9,11 +9,14 @@ namespace fovea::cuda::sm80 {
 
 inline constexpr int kMergeThreads = 256;
 
-/// One row: thread (column, lane) sums parts lane, lane + lanes, ...; then lanes are summed in order.
+/// Columns of a task, in groups of four.
+inline constexpr int kMergeColumns = 8;
+
+/// 32 columns of one row: thread (column, lane) sums parts lane, lane + lanes, ...; then lanes are summed in order.
 template <class Q>
-__device__ void merge_row(const AttentionParams& p, const WorkItem& item, int head, int row, float4* sums,
-                          float* totals) {
-  const int columns = p.partial_columns / 4, lanes = kMergeThreads / columns;
+__device__ void merge_row(const AttentionParams& p, const WorkItem& item, int head, int row, int first_column,
+                          float4* sums, float* totals) {
+  constexpr int columns = kMergeColumns, lanes = kMergeThreads / kMergeColumns;
   const int column = static_cast<int>(threadIdx.x) % columns, lane = static_cast<int>(threadIdx.x) / columns;
   const int64_t stride = static_cast<int64_t>(p.kv_heads.divisor) * p.partial_rows;
   const int64_t at = partial_row(p, item.partial_first, head, row);
@@ -26,33 +29,33 @@ __device__ void merge_row(const AttentionParams& p, const WorkItem& item, int he
   const float base = finite_max(top);
   float total = 0;
   float4 o = make_float4(0, 0, 0, 0);
-  if (lane < lanes) {
+  const bool inside = first_column + 4 * column < p.partial_columns;
 #pragma unroll 4
-    for (int s = lane; s < item.num_splits; s += lanes) {
+  for (int s = lane; inside && s < item.num_splits; s += lanes) {
       const float2 state = load_state(p, at + s * stride);
       const float4 x =
-          __ldcg(reinterpret_cast<const float4*>(p.partial_out + (at + s * stride) * p.partial_columns) + column);
+          __ldcg(reinterpret_cast<const float4*>(p.partial_out + (at + s * stride) * p.partial_columns + first_column) +
+                 column);
       const float f = exp2_approx(state.x - base);
       total = fmaf(state.y, f, total);
       o = make_float4(fmaf(x.x, f, o.x), fmaf(x.y, f, o.y), fmaf(x.z, f, o.z), fmaf(x.w, f, o.w));
     }
-    sums[threadIdx.x] = o;
-    if (column == 0) totals[lane] = total;
-  }
+  sums[threadIdx.x] = o;
+  if (column == 0) totals[lane] = total;
   __syncthreads();
-  if (lane == 0) {
+  if (lane == 0 && inside) {
     const int used = min(lanes, item.num_splits);
     for (int l = 1; l < used; ++l) {
       const float4 x = sums[l * columns + column];
       o = make_float4(o.x + x.x, o.y + x.y, o.z + x.z, o.w + x.w);
       total += totals[l];
     }
-    finish<Q>(p, item, head, row, 4 * column, o, top, total);
+    finish<Q>(p, item, head, row, first_column + 4 * column, o, top, total);
   }
   __syncthreads();
 }
 
-/// A row tile of n parts has n items; each merges every n-th row.
+/// A row tile of n parts has n items; each makes every n-th task of it.
 template <class Q>
 __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const __grid_constant__ AttentionParams p) {
   __shared__ float4 sums[kMergeThreads];
@@ -66,8 +69,9 @@ __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const __grid_const
     const WorkItem item = p.items[index];
     if (item.num_splits == 1) continue;
     const int rows = min(p.partial_rows, item.n_q * static_cast<int>(p.group.divisor) - item.row_first);
-    for (int row = item.split; row < rows; row += item.num_splits)
-      merge_row<Q>(p, item, head, row, sums, totals);
+    const int groups = (p.partial_columns + 4 * kMergeColumns - 1) / (4 * kMergeColumns);
+    for (int task = item.split; task < rows * groups; task += item.num_splits)
+      merge_row<Q>(p, item, head, task / groups, task % groups * (4 * kMergeColumns), sums, totals);
   }
 }
 

@@ -108,8 +108,6 @@ struct ExtendPolicy {
   /// Slots asked for ahead of the one in use; the other kSlots - kAhead are how far warps may drift apart.
   static constexpr int kAhead = Ahead;
   static_assert(kAhead < kSlots);
-  /// Groups of copies in flight when a warp says that an older one has come.
-  static constexpr int kLag = kAhead >= 5 ? 3 : kAhead >= 3 ? 2 : 1;
   /// Steps of 16 of D whose query fragments stay in registers; the others are read again for each tile.
   static constexpr int kQueryRegisterSteps = QueryRegisterSteps;
   static constexpr int kBlocksPerSm = Blocks;
