@@ -24,7 +24,7 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_kernel(co
                              reinterpret_cast<float2*>(merge + P::kMergeBytes)};
   DecodeLoader<P> loader(params, ring, num_units);
 #pragma unroll
-  for (int s = 0; s < P::kStages - 1; ++s)
+  for (int s = 0; s < P::kStages; ++s)
     loader.step();
 
   int unit = static_cast<int>(blockIdx.x);
@@ -40,10 +40,11 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_kernel(co
       const DecodeUnit next = more ? decode_unit(params, unit) : work;
       DecodeTile<P> tile(params, work);
       for (int key = work.item.key_first; key < work.item.key_last; key += P::kTileKeys) {
-        cp_async_wait<P::kStages - 2>();
+        cp_async_wait<P::kStages - 1>();
         __syncwarp();
-        loader.step();
         tile.step(params, work, query, ring + stage * P::kStageBytes, key);
+        __syncwarp();
+        loader.step();  // into the stage just read: all stages are under way while a unit ends
         stage = stage + 1 == P::kStages ? 0 : stage + 1;
         // The next unit's queries arrive during this one.
         if (P::kQueryAhead && key == work.item.key_first && more) next_query.load(params, next, query_tile);
