@@ -2,7 +2,6 @@
 // What an attention layer needs (AttentionSpec), what a backend offers (Capability), and how one is chosen
 // for each phase or refused with reasons (select, explain). Units: tokens, elements, bytes where named so.
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -10,18 +9,12 @@
 #include <string_view>
 #include <vector>
 
+#include "fovea/attention_config.h"
+#include "fovea/capability.h"
 #include "fovea/dtype.h"
 #include "fovea/result.h"
 
 namespace fovea {
-
-enum class Phase : uint8_t { prefill, decode };
-enum class AttentionType : uint8_t { decoder, encoder, encoder_only, encoder_decoder };
-enum class DeviceKind : uint8_t { cpu, cuda, rocm, ascend };
-
-std::string_view to_string(Phase phase);
-std::string_view to_string(AttentionType type);
-std::string_view to_string(DeviceKind kind);
 
 /// Which keys j a query at absolute position p = i + n_k - n_q sees; every set test must hold, except that a
 /// span adds keys after the others (bidirectional multimodal spans) and a packed mask stands alone with them.
@@ -55,71 +48,15 @@ struct AttentionSpec {
   bool has_sink = false;  ///< learned per-head sink logits (AttentionArgs::sinks)
   bool lse_includes_sink = false;
   bool has_alibi = false;  ///< AttentionArgs::alibi_slopes
-  bool use_mla = false;
+  bool use_mla = false;    ///< head_dim and v_head_dim are then those of the absorbed form (576 and 512)
   bool use_sparse = false;
+  /// Of MLA prefill, which is not absorbed: a query head's parts without and with RoPE, and V's.
+  int mla_nope_head_dim = 0, mla_rope_head_dim = 0, mla_v_head_dim = 0;
+  /// What the run asks beyond the fields above: dcp, pcp, kv_connector, per_head_scales, verify, ...
+  FeatureSet needs;
   bool fp64_accumulate = false;  ///< TORCH_NATIVE only: the oracle of the tests
 
   bool operator==(const AttentionSpec&) const = default;
-};
-
-/// A set of small enumerators, usable in constexpr tables.
-template <class E>
-struct EnumSet {
-  uint32_t bits = 0;
-  constexpr EnumSet() = default;
-  constexpr EnumSet(std::initializer_list<E> items) {
-    for (E e : items)
-      bits |= 1u << static_cast<unsigned>(e);
-  }
-  constexpr bool has(E e) const { return (bits >> static_cast<unsigned>(e)) & 1u; }
-};
-
-/// Integers first, first + step, ..., last; or nothing when last < first.
-struct IntRange {
-  int first = 1, last = 0, step = 1;
-  constexpr bool has(int v) const { return v >= first && v <= last && (v - first) % step == 0; }
-  constexpr bool empty() const { return last < first; }
-};
-
-enum class Feature : uint8_t {
-  window,  // sliding window, either side
-  chunk,   // chunked-local
-  softcap,
-  sink,         // learned sink logits
-  sink_tokens,  // StreamingLLM
-  alibi,
-  spans,  // bidirectional multimodal spans in a causal sequence
-  packed_mask,
-  tree_mask,
-  non_causal,  // for a decoder
-  mla,
-  sparse,
-  lse,          // returns LSE when asked
-  kv_x_packed,  // reads the x-packed KV layout
-  fp64_accumulate,
-};
-
-/// What a sequence's bits do not depend on; each level claimed is proven by a bitwise test.
-enum class Invariance : uint8_t { run, batch, page_size, chunking, threads };
-
-enum class GraphSupport : uint8_t { never, uniform_single_token_decode, uniform_batch, always };
-
-/// What a backend can do. The only statement of it: validation, help, docs and tests read this.
-struct Capability {
-  EnumSet<DType> dtypes;
-  EnumSet<KvCacheDType> kv_dtypes;
-  IntRange page_sizes;
-  int preferred_page_size = 16;
-  IntRange head_dims;    ///< of Q and K
-  IntRange v_head_dims;  ///< of V
-  EnumSet<AttentionType> types;
-  EnumSet<Feature> features;
-  EnumSet<Phase> phases;
-  EnumSet<Invariance> invariance;
-  GraphSupport graph = GraphSupport::never;
-  DeviceKind device = DeviceKind::cpu;
-  int min_compute_capability = 0;  ///< 10 * major + minor; 0 on a CPU
-  int max_compute_capability = 0;  ///< 0 = no upper bound
 };
 
 /// The device that kernels would run on.
@@ -135,52 +72,90 @@ struct Reason {
   std::string fix;
 };
 
-/// Name, aliases and capability of one backend; `absent` says why this build has no kernel for it.
+/// One backend, or one version of it (FLASH_ATTN has FA2, FA3 and FA4: rows of the same name).
 struct BackendInfo {
-  std::string_view name;                  ///< vLLM's upper-case name
-  std::vector<std::string_view> aliases;  ///< SGLang's and Mini-SGLang's lower-case names
-  std::string_view version;
-  Capability capability;
-  std::string_view absent;  ///< empty = built; else the tail of "not in this build: ..."
+  std::string_view name;  ///< vLLM's upper-case name
+  /// SGLang's and Mini-SGLang's lower-case names. On an MLA model they mean `mla_sibling` where there is one.
+  std::vector<std::string_view> aliases = {};
+  std::string_view version = {};  ///< "FA3", "Native", ...; empty when there is one only
+  Capability capability = {};
+  /// Empty = built; else why this build has no kernel for it, the tail of "not in this build: ...". The
+  /// capability is then the row of the document that knows it.
+  std::string_view absent = {};
+  /// Of a built backend: the row that vLLM's document has for it, where that differs; null = none.
+  const Capability* documented = nullptr;
+  std::string_view mla_sibling = {};
+  std::string_view prefill_partner = {};  ///< of a backend that only decodes: who prefills for it
+  std::string_view description = {};      ///< one line for people
   /// Refusals that no single column of the table can express (two features that don't go together).
   std::optional<Reason> (*supports_combination)(const AttentionSpec&, const DeviceInfo&) = nullptr;
+
+  /// "FLASH_ATTN (FA3)"
+  std::string label() const;
 };
 
-/// What the user set; empty strings and nullopt mean "not set".
-struct AttentionConfig {
-  std::string backend = {};  ///< a name, "auto", or "prefill,decode"
-  /// Wins over a single name in `backend` for its phase; contradicting a pair there is an error.
-  std::string prefill_backend = {};
-  std::string decode_backend = {};
-  std::optional<int> page_size = {};
-};
-
-struct RejectedBackend {
-  std::string_view name;
+/// A backend that was considered, and every reason against it; none = it can serve.
+struct Candidate {
+  const BackendInfo* backend = nullptr;
   std::vector<Reason> reasons;
 };
 
+/// What became of one phase of one kind of layers.
 struct PhaseSelection {
-  const BackendInfo* backend = nullptr;
-  std::string why;  ///< where the choice came from, one line
-  std::vector<RejectedBackend> rejected;
+  const BackendInfo* backend = nullptr;  ///< null = none serves, `error` says why
+  std::string why;                       ///< where the choice came from, one line
+  std::vector<Candidate> candidates;  ///< in the order of preference; the named one alone when one is named
+  /// Without a backend: the first that would serve if this build had its kernels; null = none would.
+  const BackendInfo* if_built = nullptr;
+  Error error;
+};
+
+struct KindSelection {
+  LayerKind kind = LayerKind::full;
+  std::vector<int> specs;  ///< indices of the given specs that are of this kind
+  PhaseSelection prefill, decode;
+  const PhaseSelection& of(Phase phase) const { return phase == Phase::prefill ? prefill : decode; }
+};
+
+/// One value that was decided, and who decided it: a flag, a variable, config.json, a backend, a default.
+struct ResolvedValue {
+  std::string key, value, from;
 };
 
 struct Selection {
-  PhaseSelection prefill;
-  PhaseSelection decode;
-  int page_size = 0;
+  std::vector<KindSelection> kinds;  ///< in ascending order of kind; at least one
+  int page_size = 0;                 ///< 0 only when a phase has no backend
   std::string page_size_why;
+  std::vector<ResolvedValue> resolved;
+  std::vector<std::string> warnings;
+
+  /// The backends of the layers like `spec`.
+  const KindSelection& of(const AttentionSpec& spec) const;
+  /// Every phase has a backend, and they share a page size.
+  bool complete() const;
 };
 
 class BackendRegistry;
+
+LayerKind kind_of(const AttentionSpec& spec);
+
+/// "cpu", "sm75" to "sm120", "rocm", "npu", "xpu"; the error lists them.
+Result<DeviceInfo> parse_device(std::string_view name);
+/// "cpu", "cuda 9.0", ...
+std::string describe(const DeviceInfo& device);
 
 /// Every reason why `backend` can't serve `spec` on `device` in `phase`, in vLLM's order; empty = it can.
 std::vector<Reason> validate(const BackendInfo& backend, const AttentionSpec& spec, const DeviceInfo& device,
                              Phase phase);
 
-/// Chooses a backend for each phase that serves every spec of `specs` (a model's distinct attentions; at
-/// least one). A named backend that can't serve is an error with every reason.
+/// Considers every backend for each phase of each kind of layers in `specs` (a model's distinct attentions,
+/// at least one). Fails only for what can't be understood: an unknown name, two settings that contradict.
+/// That no backend serves is part of the answer.
+Result<Selection> consider(const AttentionConfig& config, std::span<const AttentionSpec> specs,
+                           const DeviceInfo& device, const BackendRegistry& registry);
+
+/// As consider(), and an error where a phase has no backend: for a named one in vLLM's words with every
+/// reason, for an automatic choice with every backend and its reasons.
 Result<Selection> select(const AttentionConfig& config, std::span<const AttentionSpec> specs,
                          const DeviceInfo& device, const BackendRegistry& registry);
 inline Result<Selection> select(const AttentionConfig& config, const AttentionSpec& spec,
@@ -188,7 +163,9 @@ inline Result<Selection> select(const AttentionConfig& config, const AttentionSp
   return select(config, std::span(&spec, 1), device, registry);
 }
 
-/// One line for each phase: the backend and why it was chosen.
+/// A line for each phase (and kind, where kinds differ): the backend and why it was chosen.
 std::string explain(const Selection& selection);
+/// All of it: candidates in order with every reason and fix, the choice, and where each value came from.
+std::string explain_in_full(const Selection& selection);
 
 }  // namespace fovea

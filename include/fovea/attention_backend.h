@@ -137,16 +137,23 @@ class BackendRegistry {
     Factory create;  ///< empty when info->absent is not
   };
 
-  /// The order of registration is the order of automatic choice.
+  /// The order of registration is the order of automatic choice where priorities() names none. Rows of one
+  /// name with different versions are one backend.
   void add(const BackendInfo& info, Factory create);
   const std::vector<Entry>& entries() const { return entries_; }
-  /// Exact names in any letter case, and aliases; null when unknown.
+  /// Exact names in any letter case, and aliases; null when unknown. Of several versions the first.
   const Entry* find(std::string_view name) const;
+  /// The row of `info`; null when it is not from here.
+  const Entry* find(const BackendInfo& info) const;
+
+  /// MLA's prefill is not absorbed and has backends of its own, with names of their own.
+  void add_mla_prefill(const BackendInfo& info, Factory create);
+  const std::vector<Entry>& mla_prefill() const { return mla_prefill_; }
   /// The known name nearest to `name` (for "did you mean"); empty when none is near.
   std::string_view nearest(std::string_view name) const;
 
  private:
-  std::vector<Entry> entries_;
+  std::vector<Entry> entries_, mla_prefill_;
 };
 
 /// Every backend that this program knows, built or not.

@@ -1,5 +1,7 @@
 #include "fovea/attention.h"
 
+#include <utility>
+
 namespace fovea {
 
 std::string_view to_string(Phase phase) {
@@ -22,8 +24,157 @@ std::string_view to_string(DeviceKind kind) {
     case DeviceKind::cuda: return "cuda";
     case DeviceKind::rocm: return "rocm";
     case DeviceKind::ascend: return "ascend";
+    case DeviceKind::xpu: return "xpu";
   }
   return "?";
+}
+
+std::string_view to_string(Feature feature) {
+  switch (feature) {
+    case Feature::window: return "window";
+    case Feature::chunk: return "chunk";
+    case Feature::softcap: return "softcap";
+    case Feature::sink: return "sink";
+    case Feature::sink_tokens: return "sink_tokens";
+    case Feature::alibi: return "alibi";
+    case Feature::spans: return "spans";
+    case Feature::packed_mask: return "packed_mask";
+    case Feature::verify: return "verify";
+    case Feature::tree_mask: return "tree_mask";
+    case Feature::non_causal: return "non_causal";
+    case Feature::mla: return "mla";
+    case Feature::sparse: return "sparse";
+    case Feature::chunked_prefix: return "chunked_prefix";
+    case Feature::dcp: return "dcp";
+    case Feature::non_causal_dcp: return "non_causal_dcp";
+    case Feature::pcp: return "pcp";
+    case Feature::lse: return "lse";
+    case Feature::native_page: return "native_page";
+    case Feature::kv_x_packed: return "kv_x_packed";
+    case Feature::kv_sharing: return "kv_sharing";
+    case Feature::kv_connector: return "kv_connector";
+    case Feature::per_head_scales: return "per_head_scales";
+    case Feature::output_quant: return "output_quant";
+    case Feature::batch_invariance: return "batch_invariance";
+    case Feature::adaptive_verification: return "adaptive_verification";
+    case Feature::fp64_accumulate: return "fp64_accumulate";
+    case Feature::count_: break;
+  }
+  return "?";
+}
+
+std::string_view to_string(Invariance level) {
+  switch (level) {
+    case Invariance::run: return "run";
+    case Invariance::batch: return "batch";
+    case Invariance::page_size: return "page_size";
+    case Invariance::chunking: return "chunking";
+    case Invariance::threads: return "threads";
+    case Invariance::count_: break;
+  }
+  return "?";
+}
+
+std::string_view to_string(GraphSupport support) {
+  switch (support) {
+    case GraphSupport::never: return "NEVER";
+    case GraphSupport::uniform_single_token_decode: return "UNIFORM_SINGLE_TOKEN_DECODE";
+    case GraphSupport::uniform_batch: return "UNIFORM_BATCH";
+    case GraphSupport::always: return "ALWAYS";
+  }
+  return "?";
+}
+
+std::string_view to_string(AttentionBackendEnum backend) {
+  static constexpr std::string_view kNames[] = {
+#define FOVEA_NAME(name) #name,
+      FOVEA_ATTENTION_BACKENDS(FOVEA_NAME)
+#undef FOVEA_NAME
+  };
+  return kNames[static_cast<size_t>(backend)];
+}
+
+std::string_view to_string(LayerKind kind) {
+  switch (kind) {
+    case LayerKind::full: return "full";
+    case LayerKind::sliding_window: return "sliding_window";
+    case LayerKind::chunked_local: return "chunked_local";
+    case LayerKind::mla: return "mla";
+    case LayerKind::sparse_mla: return "sparse_mla";
+    case LayerKind::cross: return "cross";
+    case LayerKind::encoder: return "encoder";
+    case LayerKind::linear: return "linear";
+    case LayerKind::count_: break;
+  }
+  return "?";
+}
+
+std::optional<LayerKind> parse_layer_kind(std::string_view name) {
+  static constexpr std::pair<std::string_view, LayerKind> kNames[] = {
+      {"full_attention", LayerKind::full},
+      {"swa", LayerKind::sliding_window},
+      {"chunked_local_attention", LayerKind::chunked_local},
+      {"mla_attention", LayerKind::mla},
+      {"sparse_mla_attention", LayerKind::sparse_mla},
+      {"cross_attention", LayerKind::cross},
+      {"encoder_only_attention", LayerKind::encoder},
+  };
+  for (const auto& [text, kind] : kNames)
+    if (name == text) return kind;
+  for (unsigned i = 0; i < static_cast<unsigned>(LayerKind::count_); ++i)
+    if (const auto kind = static_cast<LayerKind>(i); name == to_string(kind)) return kind;
+  return std::nullopt;
+}
+
+LayerKind kind_of(const AttentionSpec& spec) {
+  if (spec.type == AttentionType::encoder_decoder) return LayerKind::cross;
+  if (spec.type != AttentionType::decoder) return LayerKind::encoder;
+  if (spec.use_mla) return spec.use_sparse ? LayerKind::sparse_mla : LayerKind::mla;
+  if (spec.mask.chunk > 0) return LayerKind::chunked_local;
+  if (spec.mask.window_left >= 0) return LayerKind::sliding_window;
+  return LayerKind::full;
+}
+
+std::string AttentionConfig::source(std::string_view key) const {
+  const auto at = sources.find(key);
+  return at == sources.end() ? "API" : at->second;
+}
+
+std::string BackendInfo::label() const {
+  return version.empty() ? std::string(name) : std::string(name) + " (" + std::string(version) + ")";
+}
+
+Result<DeviceInfo> parse_device(std::string_view name) {
+  static const std::pair<std::string_view, DeviceInfo> kDevices[] = {
+      {"cpu", {DeviceKind::cpu, 0, ""}},
+      {"sm75", {DeviceKind::cuda, 75, "T4, RTX 20"}},
+      {"sm80", {DeviceKind::cuda, 80, "A100"}},
+      {"sm86", {DeviceKind::cuda, 86, "A40, RTX 30"}},
+      {"sm89", {DeviceKind::cuda, 89, "L4, L40S, RTX 40"}},
+      {"sm90", {DeviceKind::cuda, 90, "H100, H200"}},
+      {"sm100", {DeviceKind::cuda, 100, "B200"}},
+      {"sm103", {DeviceKind::cuda, 103, "B300"}},
+      {"sm120", {DeviceKind::cuda, 120, "RTX 50"}},
+      {"rocm", {DeviceKind::rocm, 0, "AMD Instinct"}},
+      {"npu", {DeviceKind::ascend, 0, "Ascend"}},
+      {"xpu", {DeviceKind::xpu, 0, "Intel GPU"}},
+  };
+  std::string allowed;
+  for (const auto& [text, device] : kDevices) {
+    if (name == text) return device;
+    allowed.append(allowed.empty() ? "" : ", ").append(text);
+  }
+  return invalid("device '" + std::string(name) + "' is not known; allowed are " + allowed);
+}
+
+std::string describe(const DeviceInfo& device) {
+  std::string text(to_string(device.kind));
+  if (device.compute_capability > 0)
+    text.append(" ")
+        .append(std::to_string(device.compute_capability / 10))
+        .append(".")
+        .append(std::to_string(device.compute_capability % 10));
+  return text;
 }
 
 }  // namespace fovea

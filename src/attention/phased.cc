@@ -49,9 +49,10 @@ AttentionArgs rows_from(const AttentionArgs& args, const AttentionSpec& spec, in
 
 }  // namespace
 
-Result<PhasedAttention> PhasedAttention::create(const Selection& selection, const BackendRegistry& registry) {
+Result<PhasedAttention> PhasedAttention::create(const KindSelection& selection,
+                                                const BackendRegistry& registry) {
   const auto make = [&](const PhaseSelection& phase) -> Result<std::unique_ptr<AttentionBackend>> {
-    const BackendRegistry::Entry* entry = registry.find(phase.backend->name);
+    const BackendRegistry::Entry* entry = registry.find(*phase.backend);
     if (entry == nullptr || !entry->create)
       return unsupported("attention backend " + std::string(phase.backend->name) + " is not in this build");
     return entry->create();

@@ -1,5 +1,6 @@
 #pragma once
-// The prefill and the decode backend of a Selection, used as one: planned once a step, run once a layer.
+// The prefill and the decode backend of one kind of layers, used as one: planned once a step, run once a
+// layer.
 #include <memory>
 #include <optional>
 #include <vector>
@@ -11,7 +12,7 @@ namespace fovea {
 class PhasedAttention {
  public:
   /// The backends that `selection` names, created from `registry`.
-  static Result<PhasedAttention> create(const Selection& selection, const BackendRegistry& registry);
+  static Result<PhasedAttention> create(const KindSelection& selection, const BackendRegistry& registry);
 
   /// `decode` null = `prefill` serves both phases.
   explicit PhasedAttention(std::unique_ptr<AttentionBackend> prefill,

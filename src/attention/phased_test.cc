@@ -228,7 +228,7 @@ TEST_F(Phased, CreatesWhatWasSelected) {
   config.backend = "torch_native";
   const auto selection = select(config, spec_, {}, builtin_backends());
   ASSERT_TRUE(selection.ok());
-  auto attention = PhasedAttention::create(*selection, builtin_backends());
+  auto attention = PhasedAttention::create(selection->kinds[0], builtin_backends());
   ASSERT_TRUE(attention.ok());
   EXPECT_EQ(attention->prefill_backend().info().name, "TORCH_NATIVE");
   EXPECT_EQ(&attention->prefill_backend(), &attention->decode_backend());

@@ -35,6 +35,18 @@ const BackendRegistry::Entry* BackendRegistry::find(std::string_view name) const
   return nullptr;
 }
 
+const BackendRegistry::Entry* BackendRegistry::find(const BackendInfo& info) const {
+  for (const auto* entries : {&entries_, &mla_prefill_})
+    for (const Entry& entry : *entries)
+      if (entry.info == &info) return &entry;
+  return nullptr;
+}
+
+void BackendRegistry::add_mla_prefill(const BackendInfo& info, Factory create) {
+  FOVEA_CHECK(info.absent.empty() == static_cast<bool>(create));
+  mla_prefill_.push_back({&info, std::move(create)});
+}
+
 std::string_view BackendRegistry::nearest(std::string_view name) const {
   std::vector<std::string_view> candidates;
   for (const Entry& entry : entries_) {

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "attention/batch_check.h"
+#include "base/check.h"
 #include "fovea/attention.h"
 #include "fovea/attention_backend.h"
 
@@ -132,42 +133,32 @@ Error not_valid(const BackendInfo& info, const std::vector<Reason>& reasons,
   return unsupported(message);
 }
 
-std::string describe(const DeviceInfo& device) {
-  std::string text(to_string(device.kind));
-  if (device.compute_capability > 0)
-    text.append(" ")
-        .append(std::to_string(device.compute_capability / 10))
-        .append(".")
-        .append(std::to_string(device.compute_capability % 10));
-  return text;
-}
-
 /// The changes that the built backend with the fewest refusals asks for.
-std::string nearest_fix(const std::vector<RejectedBackend>& rejected, const BackendRegistry& registry) {
-  const RejectedBackend* nearest = nullptr;
-  for (const RejectedBackend& r : rejected)
-    if (registry.find(r.name)->info->absent.empty() &&
+std::string nearest_fix(const std::vector<Candidate>& rejected) {
+  const Candidate* nearest = nullptr;
+  for (const Candidate& r : rejected)
+    if (!r.reasons.empty() && r.backend->absent.empty() &&
         (nearest == nullptr || r.reasons.size() < nearest->reasons.size()))
       nearest = &r;
   if (nearest == nullptr) return {};
   std::vector<std::string> fixes;
   for (const Reason& r : nearest->reasons)
     fixes.push_back(r.fix);
-  return " Fix for " + std::string(nearest->name) + ": " + join(fixes, "; ") + ".";
+  return " Fix for " + std::string(nearest->backend->name) + ": " + join(fixes, "; ") + ".";
 }
 
 Error none_valid(const AttentionSpec& spec, const DeviceInfo& device,
-                 const std::vector<RejectedBackend>& rejected, const BackendRegistry& registry) {
+                 const std::vector<Candidate>& rejected) {
   std::vector<std::string> each;
-  for (const RejectedBackend& r : rejected)
-    each.push_back(std::string(r.name) + ": " + quoted_list(r.reasons));
+  for (const Candidate& r : rejected)
+    each.push_back(std::string(r.backend->name) + ": " + quoted_list(r.reasons));
   const std::string block = spec.page_size > 0 ? std::to_string(spec.page_size) : "None";
   return unsupported("No valid attention backend found for " + describe(device) +
                      " with AttentionSelectorConfig(head_size=" + std::to_string(spec.head_dim) +
                      ", dtype=" + std::string(to_string(spec.dtype)) +
                      ", kv_cache_dtype=" + std::string(to_string(spec.kv_dtype)) + ", block_size=" + block +
                      ", attn_type=" + std::string(to_string(spec.type)) + "). Reasons: {" + join(each, ", ") +
-                     "}." + nearest_fix(rejected, registry));
+                     "}." + nearest_fix(rejected));
 }
 
 /// Every spec's reasons, each once.
@@ -192,10 +183,8 @@ Result<PhaseSelection> select_phase(const Request& request, std::span<const Atte
   for (const Entry& entry : registry.entries()) {
     std::vector<Reason> reasons = validate_all(*entry.info, specs, device, phase);
     if (&entry == named && !reasons.empty()) return not_valid(*entry.info, reasons, registry);
-    if (!reasons.empty()) {
-      selection.rejected.push_back({entry.info->name, std::move(reasons)});
-      continue;
-    }
+    selection.candidates.push_back({entry.info, std::move(reasons)});
+    if (!selection.candidates.back().reasons.empty()) continue;
     valid.emplace_back(entry.info->name);
     if (selection.backend == nullptr) selection.backend = entry.info;
   }
@@ -204,7 +193,7 @@ Result<PhaseSelection> select_phase(const Request& request, std::span<const Atte
     selection.why = "given: " + request.from + " " + request.name;
     return selection;
   }
-  if (selection.backend == nullptr) return none_valid(specs.front(), device, selection.rejected, registry);
+  if (selection.backend == nullptr) return none_valid(specs.front(), device, selection.candidates);
   const std::string on = std::string(" this model on ").append(to_string(device.kind));
   selection.why = valid.size() == 1 ? "automatic: the only one that serves" + on
                                     : "automatic: first of " + join(valid, ", ") + " that serves" + on;
@@ -212,31 +201,40 @@ Result<PhaseSelection> select_phase(const Request& request, std::span<const Atte
   return selection;
 }
 
-/// The preferred page size that both phases take, else the smallest that both do.
+/// The preferred page size that every backend takes, else the smallest that all do.
 Status choose_page_size(Selection& s) {
-  const Capability& p = s.prefill.backend->capability;
-  const Capability& d = s.decode.backend->capability;
-  for (const auto& [size, of] : {std::pair{p.preferred_page_size, s.prefill.backend},
-                                 std::pair{d.preferred_page_size, s.decode.backend}})
-    if (p.page_sizes.has(size) && d.page_sizes.has(size)) {
+  std::vector<const BackendInfo*> backends;
+  for (const KindSelection& kind : s.kinds)
+    for (const BackendInfo* backend : {kind.prefill.backend, kind.decode.backend})
+      if (std::ranges::find(backends, backend) == backends.end()) backends.push_back(backend);
+  const auto all_take = [&](int size) {
+    return std::ranges::all_of(backends, [&](auto* b) { return b->capability.page_sizes.has(size); });
+  };
+  for (const BackendInfo* backend : backends)
+    if (const int size = backend->capability.preferred_page_size; all_take(size)) {
       s.page_size = size;
-      s.page_size_why = "preferred by " + std::string(of->name);
+      s.page_size_why = "preferred by " + std::string(backend->name);
       return {};
     }
-  for (int size = p.page_sizes.first; size <= p.page_sizes.last; size += p.page_sizes.step)
-    if (d.page_sizes.has(size)) {
-      s.page_size = size;
-      s.page_size_why = "the smallest that both backends take";
+  constexpr int kLargest = 1 << 20;
+  const IntSet& sizes = backends.front()->capability.page_sizes;
+  for (auto size = sizes.next(1); size && *size <= kLargest; size = sizes.next(*size + 1))
+    if (all_take(*size)) {
+      s.page_size = *size;
+      s.page_size_why = "the smallest that all backends take";
       return {};
     }
-  return unsupported("No page size suits both " + std::string(s.prefill.backend->name) + " and " +
-                     std::string(s.decode.backend->name) + "; choose another pair with --attention-backend");
+  std::vector<std::string> names;
+  for (const BackendInfo* backend : backends)
+    names.emplace_back(backend->name);
+  return unsupported("No page size suits all of " + join(names, ", ") +
+                     "; choose others with --attention-backend");
 }
 
 }  // namespace
 
-Result<Selection> select(const AttentionConfig& config, std::span<const AttentionSpec> specs,
-                         const DeviceInfo& device, const BackendRegistry& registry) {
+Result<Selection> consider(const AttentionConfig& config, std::span<const AttentionSpec> specs,
+                           const DeviceInfo& device, const BackendRegistry& registry) {
   if (specs.empty()) return invalid("there is no attention to select a backend for");
   for (const AttentionSpec& spec : specs)
     FOVEA_RETURN_IF_ERROR(check_spec(spec));
@@ -250,8 +248,14 @@ Result<Selection> select(const AttentionConfig& config, std::span<const Attentio
   Selection selection;
   FOVEA_TRY(prefill, select_phase(requests.prefill, wanted, device, Phase::prefill, registry));
   FOVEA_TRY(decode, select_phase(requests.decode, wanted, device, Phase::decode, registry));
-  selection.prefill = std::move(prefill);
-  selection.decode = std::move(decode);
+  for (int i = 0; i < static_cast<int>(specs.size()); ++i) {
+    const LayerKind kind = kind_of(specs[static_cast<size_t>(i)]);
+    auto& kinds = selection.kinds;
+    auto at = std::ranges::find(kinds, kind, &KindSelection::kind);
+    if (at == kinds.end()) at = kinds.insert(kinds.end(), {kind, {}, prefill, decode});
+    at->specs.push_back(i);
+  }
+  std::ranges::sort(selection.kinds, {}, &KindSelection::kind);
   const int page_size = wanted.front().page_size;
   if (page_size == 0) {
     FOVEA_RETURN_IF_ERROR(choose_page_size(selection));
@@ -262,11 +266,33 @@ Result<Selection> select(const AttentionConfig& config, std::span<const Attentio
   return selection;
 }
 
+Result<Selection> select(const AttentionConfig& config, std::span<const AttentionSpec> specs,
+                         const DeviceInfo& device, const BackendRegistry& registry) {
+  return consider(config, specs, device, registry);
+}
+
+const KindSelection& Selection::of(const AttentionSpec& spec) const {
+  const auto at = std::ranges::find(kinds, kind_of(spec), &KindSelection::kind);
+  FOVEA_CHECK(at != kinds.end());
+  return *at;
+}
+
+bool Selection::complete() const {
+  return page_size > 0 && std::ranges::all_of(kinds, [](const KindSelection& k) {
+           return k.prefill.backend != nullptr && k.decode.backend != nullptr;
+         });
+}
+
 std::string explain(const Selection& selection) {
   const auto line = [](Phase phase, const PhaseSelection& s) {
-    return std::string(to_string(phase)) + ": " + std::string(s.backend->name) + " (" + s.why + ")";
+    return std::string(to_string(phase)) + ": " + s.backend->label() + " (" + s.why + ")";
   };
-  return line(Phase::prefill, selection.prefill) + "\n" + line(Phase::decode, selection.decode);
+  const KindSelection& kind = selection.kinds.front();
+  return line(Phase::prefill, kind.prefill) + "\n" + line(Phase::decode, kind.decode);
+}
+
+std::string explain_in_full(const Selection& selection) {
+  return explain(selection);
 }
 
 }  // namespace fovea

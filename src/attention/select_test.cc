@@ -25,8 +25,8 @@ constexpr Capability all_cpu() {
   Capability c;
   c.dtypes = {DType::f32, DType::bf16};
   c.kv_dtypes = {KvCacheDType::auto_, KvCacheDType::float32, KvCacheDType::bfloat16};
-  c.page_sizes = {1, 1024, 1};
-  c.head_dims = c.v_head_dims = {16, 256, 8};
+  c.page_sizes = IntSet::range(1, 1024);
+  c.head_dims = c.v_head_dims = IntSet::range(16, 256, 8);
   c.types = {AttentionType::decoder};
   c.phases = {Phase::prefill, Phase::decode};
   return c;
@@ -47,11 +47,11 @@ std::unique_ptr<AttentionBackend> nothing() {
 /// FAST (pages of 32, no window), PLAIN (anything), DECODER (decode only, pages of 64), GPU (absent).
 struct Fixture : ::testing::Test {
   Fixture() {
-    fast.capability.page_sizes = {32, 1024, 32};
+    fast.capability.page_sizes = IntSet::range(32, 1024, 32);
     fast.capability.preferred_page_size = 32;
     plain.capability.features = {Feature::window, Feature::sink, Feature::non_causal};
     decoder.capability.phases = {Phase::decode};
-    decoder.capability.page_sizes = {64, 64, 1};
+    decoder.capability.page_sizes = {64};
     decoder.capability.preferred_page_size = 64;
     gpu.capability.device = DeviceKind::cuda;
     gpu.capability.min_compute_capability = 90;
@@ -93,8 +93,8 @@ TEST_F(Registry, NearestKnowsTypos) {
 TEST_F(Select, AutomaticTakesTheFirstThatServesEachPhase) {
   const auto s = choose({});
   ASSERT_TRUE(s.ok()) << s.error().message;
-  EXPECT_EQ(s->prefill.backend, &fast);
-  EXPECT_EQ(s->decode.backend, &fast);
+  EXPECT_EQ(s->kinds[0].prefill.backend, &fast);
+  EXPECT_EQ(s->kinds[0].decode.backend, &fast);
   EXPECT_EQ(s->page_size, 32);
   EXPECT_EQ(
       explain(*s),
@@ -108,10 +108,10 @@ TEST_F(Select, AutomaticSkipsWhatCannotServeAndSaysWhy) {
   spec.mask.window_left = 10;
   const auto s = choose({}, spec);
   ASSERT_TRUE(s.ok());
-  EXPECT_EQ(s->prefill.backend, &plain);
-  ASSERT_EQ(s->prefill.rejected.size(), 3u);
-  EXPECT_EQ(s->prefill.rejected[0].name, "FAST_ATTN");
-  EXPECT_EQ(s->prefill.rejected[0].reasons[0].text, "sliding window not supported");
+  EXPECT_EQ(s->kinds[0].prefill.backend, &plain);
+  ASSERT_EQ(s->kinds[0].prefill.candidates.size(), 3u);
+  EXPECT_EQ(s->kinds[0].prefill.candidates[0].backend->name, "FAST_ATTN");
+  EXPECT_EQ(s->kinds[0].prefill.candidates[0].reasons[0].text, "sliding window not supported");
   EXPECT_THAT(explain(*s),
               HasSubstr("prefill: PLAIN (automatic: the only one that serves this model on cpu)"));
 }
@@ -119,27 +119,27 @@ TEST_F(Select, AutomaticSkipsWhatCannotServeAndSaysWhy) {
 TEST_F(Select, NamesAndPairs) {
   auto s = choose({.backend = "torch_PLAIN"});
   ASSERT_TRUE(s.ok());
-  EXPECT_EQ(s->prefill.backend, &plain);
-  EXPECT_EQ(s->decode.backend, &plain);
+  EXPECT_EQ(s->kinds[0].prefill.backend, &plain);
+  EXPECT_EQ(s->kinds[0].decode.backend, &plain);
   EXPECT_EQ(s->page_size, 16);
   EXPECT_THAT(explain(*s), HasSubstr("decode: PLAIN (given: --attention-backend torch_PLAIN)"));
 
   s = choose({.backend = "fa, decoder"});
   ASSERT_TRUE(s.ok()) << s.error().message;
-  EXPECT_EQ(s->prefill.backend, &fast);
-  EXPECT_EQ(s->decode.backend, &decoder);
+  EXPECT_EQ(s->kinds[0].prefill.backend, &fast);
+  EXPECT_EQ(s->kinds[0].decode.backend, &decoder);
   EXPECT_EQ(s->page_size, 64) << "FAST_ATTN prefers 32, which DECODER can't";
 
   s = choose({.backend = "plain", .decode_backend = "fast"});
   ASSERT_TRUE(s.ok());
-  EXPECT_EQ(s->prefill.backend, &plain);
-  EXPECT_EQ(s->decode.backend, &fast);
+  EXPECT_EQ(s->kinds[0].prefill.backend, &plain);
+  EXPECT_EQ(s->kinds[0].decode.backend, &fast);
   EXPECT_EQ(s->page_size, 32) << "PLAIN prefers 16, which FAST_ATTN can't";
 
   s = choose({.prefill_backend = "plain", .decode_backend = "auto"});
   ASSERT_TRUE(s.ok());
-  EXPECT_EQ(s->prefill.backend, &plain);
-  EXPECT_EQ(s->decode.backend, &fast);
+  EXPECT_EQ(s->kinds[0].prefill.backend, &plain);
+  EXPECT_EQ(s->kinds[0].decode.backend, &fast);
 
   s = choose({.backend = "fa,plain", .decode_backend = "torch_plain"});
   EXPECT_TRUE(s.ok()) << "the same backend under another name";
@@ -201,7 +201,7 @@ TEST_F(Select, NothingValidListsEveryBackend) {
 TEST_F(Select, AGivenPageSizeIsAConstraintNeverChanged) {
   auto s = choose({.page_size = 16});
   ASSERT_TRUE(s.ok());
-  EXPECT_EQ(s->prefill.backend, &plain);
+  EXPECT_EQ(s->kinds[0].prefill.backend, &plain);
   EXPECT_EQ(s->page_size, 16);
   EXPECT_EQ(s->page_size_why, "given: --page-size");
   EXPECT_THAT(refusal({.backend = "fa", .page_size = 16}),

@@ -12,22 +12,6 @@ std::string str(int v) {
   return std::to_string(v);
 }
 
-/// The value of `range` nearest to `wanted`.
-int nearest_in(const IntRange& range, int wanted) {
-  const int clamped = std::clamp(wanted, range.first, range.last);
-  const int steps = (clamped - range.first + range.step / 2) / range.step;
-  return range.first + std::min(steps, (range.last - range.first) / range.step) * range.step;
-}
-
-std::string describe(const IntRange& range) {
-  if (range.empty()) return "none";
-  if (range.first == range.last) return str(range.first);
-  const std::string bounds = str(range.first) + " to " + str(range.last);
-  if (range.step == 1) return bounds;
-  if (range.first % range.step == 0) return "multiples of " + str(range.step) + " from " + bounds;
-  return bounds + " in steps of " + str(range.step);
-}
-
 void append(std::string& list, std::string_view name) {
   if (!list.empty()) list += '|';
   list += name;
@@ -94,16 +78,16 @@ class Validation {
     if (!c_.head_dims.has(spec_.head_dim) || !c_.v_head_dims.has(spec_.v_head_dim))
       add("head_size not supported", "the model has " + str(spec_.head_dim) + " (QK) and " +
                                          str(spec_.v_head_dim) + " (V); " + std::string(backend_.name) +
-                                         " takes " + describe(c_.head_dims) + " and " +
-                                         describe(c_.v_head_dims) + "; " + std::string(kOtherBackend));
+                                         " takes " + c_.head_dims.describe() + " and " +
+                                         c_.v_head_dims.describe() + "; " + std::string(kOtherBackend));
     if (!c_.dtypes.has(spec_.dtype)) add("dtype not supported", "--dtype " + list_dtypes(c_));
     const bool model_dtype = spec_.kv_dtype == KvCacheDType::auto_;
     if (!c_.kv_dtypes.has(spec_.kv_dtype) &&
         !(model_dtype && c_.kv_dtypes.has(resolve(spec_.kv_dtype, spec_.dtype))))
       add("kv_cache_dtype not supported", "--kv-cache-dtype " + list_kv_dtypes(c_));
     if (spec_.page_size != 0 && !c_.page_sizes.has(spec_.page_size))
-      add("block_size not supported", "--page-size " + str(nearest_in(c_.page_sizes, spec_.page_size)) +
-                                          ": it takes " + describe(c_.page_sizes));
+      add("block_size not supported", "--page-size " + str(c_.page_sizes.nearest(spec_.page_size)) +
+                                          ": it takes " + c_.page_sizes.describe());
   }
 
   /// A backend is for MLA models or for the others, as in vLLM; so with sparse ones.

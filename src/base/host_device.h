@@ -5,3 +5,10 @@
 #else
 #define FOVEA_HOST_DEVICE
 #endif
+
+/// Before a loop that must stay one on the device: code that runs once a step waits for its instructions.
+#ifdef __CUDA_ARCH__
+#define FOVEA_ROLLED _Pragma("unroll 1")
+#else
+#define FOVEA_ROLLED
+#endif

@@ -153,7 +153,7 @@ Status EmbedderImpl::load_model(const EmbedConfig& config) {
   // Every row is a key of its own text: as many keys as rows, and as many texts as rows at most.
   const int rows = std::max(config.max_batched_tokens, info_.max_seq_len);
   limits_ = {rows, rows, rows, info_.max_seq_len};
-  FOVEA_TRY(attention, PhasedAttention::create(info_.selection, builtin_backends()));
+  FOVEA_TRY(attention, PhasedAttention::create(info_.selection.of(spec_), builtin_backends()));
   attention_.emplace(std::move(attention));
   FOVEA_TRY(bytes, attention_->workspace_bytes(spec_, limits_));
   workspace_ = AlignedArray<std::byte>(bytes);

@@ -19,7 +19,7 @@ Result<std::unique_ptr<Executor>> Executor::create(Model& model, const Selection
           std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.spec == spec; });
       executor->group_of_.push_back(static_cast<size_t>(same - groups.begin()));
       if (same != groups.end()) continue;
-      FOVEA_TRY(attention, PhasedAttention::create(selection, registry));
+      FOVEA_TRY(attention, PhasedAttention::create(selection.of(spec), registry));
       const AttentionLimits limits = limits_of(spec.type, options);
       FOVEA_TRY(bytes, attention.workspace_bytes(spec, limits));
       groups.push_back({spec, limits, std::move(attention), AlignedArray<std::byte>(bytes)});

@@ -63,7 +63,7 @@ class Drawer {
                                     {1, 1},     {5, 3},     {33, 40}};
     const Dims d = pick_if<Dims>(random_, dims,
                                  [&](Dims x) { return c_.head_dims.has(x.qk) && c_.v_head_dims.has(x.v); },
-                                 {c_.head_dims.first, c_.v_head_dims.first});
+                                 {c_.head_dims.smallest(), c_.v_head_dims.smallest()});
     spec().head_dim = d.qk;
     spec().v_head_dim = d.v;
     struct Heads {

@@ -17,10 +17,10 @@ constexpr Capability capability() {
                  KvCacheDType::fp8_e4m3,
                  KvCacheDType::fp8_e5m2,
                  KvCacheDType::int8_per_token_head};
-  c.page_sizes = {1, 1 << 20, 1};
+  c.page_sizes = IntSet::range(1, 1 << 20);
   c.preferred_page_size = 16;
-  c.head_dims = {1, kReferenceMaxHeadDim, 1};
-  c.v_head_dims = {1, kReferenceMaxHeadDim, 1};
+  c.head_dims = IntSet::range(1, kReferenceMaxHeadDim);
+  c.v_head_dims = IntSet::range(1, kReferenceMaxHeadDim);
   c.types = {AttentionType::decoder, AttentionType::encoder, AttentionType::encoder_only,
              AttentionType::encoder_decoder};
   c.features = {Feature::window,      Feature::chunk,      Feature::softcap, Feature::sink,

@@ -44,7 +44,8 @@ FOVEA_HOST_DEVICE inline int64_t position(const SequenceMask& seq, int64_t row) 
 
 /// floor(a / b) for b > 0 and any a (rows before the first key have negative positions).
 FOVEA_HOST_DEVICE inline int64_t floor_div(int64_t a, int64_t b) {
-  return a / b - (a % b < 0 ? 1 : 0);
+  const int64_t q = a / b;
+  return q - (q * b > a ? 1 : 0);
 }
 
 /// Causal, window, sink tokens and chunk, for a query at position p and a key at j.

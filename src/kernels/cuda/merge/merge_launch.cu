@@ -56,84 +56,82 @@ struct Row {
 
 struct SharedStorage {
   float weights[kThreads];
-  float exponents[kThreads / 32];
+  float lses[kThreads / 32];
   int counts[kThreads / 32];
-  float only_lse;
 };
 
-/// The largest exponent, how many parts are not empty, and the LSE of the only one.
+/// The largest LSE and how many parts are not empty.
 template <class T>
-__device__ void survey(const Row<T>& row, SharedStorage& shared, float& exponent, int& parts) {
-  float most = -INFINITY;
-  int count = 0;
+__device__ void survey(const Row<T>& row, SharedStorage& shared, float& lse, int& parts) {
+  lse = -INFINITY;
+  parts = 0;
   for (int i = static_cast<int>(threadIdx.x); i < row.parts; i += kThreads) {
-    const float lse = row.lse_of(i);
-    const PartWeight part = part_weight(lse);
-    if (part.mantissa == 0.0f) continue;
-    most = fmaxf(most, part.exponent);
-    ++count;
-    shared.only_lse = lse;  // read only if no other thread writes
+    const float mine = clean_lse(row.lse_of(i));
+    lse = fmaxf(lse, mine);
+    parts += mine > -INFINITY ? 1 : 0;
   }
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) {
-    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, step));
-    count += __shfl_xor_sync(0xffffffffu, count, step);
+    lse = fmaxf(lse, __shfl_xor_sync(0xffffffffu, lse, step));
+    parts += __shfl_xor_sync(0xffffffffu, parts, step);
   }
   if (threadIdx.x % 32 == 0) {
-    shared.exponents[threadIdx.x / 32] = most;
-    shared.counts[threadIdx.x / 32] = count;
+    shared.lses[threadIdx.x / 32] = lse;
+    shared.counts[threadIdx.x / 32] = parts;
   }
   __syncthreads();
-  exponent = -INFINITY;
+  lse = -INFINITY;
   parts = 0;
 #pragma unroll
   for (int w = 0; w < kThreads / 32; ++w) {
-    exponent = fmaxf(exponent, shared.exponents[w]);
+    lse = fmaxf(lse, shared.lses[w]);
     parts += shared.counts[w];
   }
 }
 
-/// What a sum takes part i with.
+/// What a sum takes a part with.
 __device__ float weight_of(float lse, float exponent, int parts) {
   const PartWeight part = part_weight(lse);
   if (part.mantissa == 0.0f) return 0.0f;
   return parts == 1 ? 1.0f : part.mantissa * power_of_two(part.exponent - exponent);
 }
 
+/// kUnroll parts from `first` on, of those there are; read whatever their weights, so that the reads don't
+/// wait for them.
+template <class T>
+__device__ void load_parts(const Row<T>& row, int first, int d, float (&parts)[kUnroll]) {
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u)
+    parts[u] = first + u < row.parts ? row.o_of(first + u, d) : 0.0f;
+}
+
 template <class T>
 __device__ void merge_row(const Row<T>& row, int slice, int dv, int heads, const MergeOutput& out,
                           SharedStorage& shared) {
-  float exponent;
-  int parts;
-  survey(row, shared, exponent, parts);
-  const int d = slice * kThreads + static_cast<int>(threadIdx.x);
-  float sum = 0.0f, weight = 0.0f;
-  for (int first = 0; first < row.parts; first += kThreads) {
-    const int mine = first + static_cast<int>(threadIdx.x);
-    __syncthreads();  // the weights before these have been read
-    shared.weights[threadIdx.x] = mine < row.parts ? weight_of(row.lse_of(mine), exponent, parts) : 0.0f;
-    __syncthreads();
-    const int count = min(kThreads, row.parts - first);
-    for (int i = 0; i < count; i += kUnroll) {
-      float part[kUnroll];
+  const int d = slice * kThreads + static_cast<int>(threadIdx.x), read = min(d, dv - 1);
+  float parts[kUnroll];
+  load_parts(row, 0, read, parts);
+  MergeState state;
+  survey(row, shared, state.lse, state.parts);
+  // The exponent grows with the LSE; the LSE of the only part is the largest.
+  state.exponent = part_weight(state.lse).exponent;
+  float sum = 0.0f;
+  for (int first = 0; first < row.parts; first += kUnroll) {
+    if (first % kThreads == 0) {
+      const int mine = first + static_cast<int>(threadIdx.x);
+      __syncthreads();  // the weights before these have been read
+      shared.weights[threadIdx.x] =
+          mine < row.parts ? weight_of(row.lse_of(mine), state.exponent, state.parts) : 0.0f;
+      __syncthreads();
+    }
+    if (first > 0) load_parts(row, first, read, parts);
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u)
-        part[u] =
-            i + u < count && d < dv && shared.weights[i + u] != 0.0f ? row.o_of(first + i + u, d) : 0.0f;
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
-        const float w = shared.weights[i + u];  // 0 past the last part
-        if (w == 0.0f) continue;
-        sum = fmaf(part[u], w, sum);
-        weight += w;
-      }
+    for (int u = 0; u < kUnroll; ++u) {
+      const float w = shared.weights[first % kThreads + u];  // 0 past the last part
+      sum = w != 0.0f ? fmaf(parts[u], w, sum) : sum;
+      state.weight += w;
     }
   }
-  MergeState state;
-  state.exponent = exponent;
-  state.weight = weight;
-  state.parts = parts;
-  if (parts == 1) state.lse = shared.only_lse;
   SinkResult sink{1.0f, state.merged_lse()};
   if (out.sinks != nullptr) {
     sink = apply_sink(state.merged_lse(), out.sinks[row.head]);
@@ -147,6 +145,19 @@ __device__ void merge_row(const Row<T>& row, int slice, int dv, int heads, const
   __syncthreads();  // shared memory is the next row's
 }
 
+/// The entry that a unit belongs to: the last that begins at or before it. All threads look at once, because
+/// a search step after step waits for memory each time.
+__device__ int entry_of(const PlanMerge* merges, int count, int unit) {
+  int entry = -1;
+  for (int first = 0; first < count; first += kThreads) {
+    const int i = first + static_cast<int>(threadIdx.x);
+    const int before = __syncthreads_count(i < count && merges[i].first_unit <= unit);
+    entry += before;
+    if (before < kThreads) break;
+  }
+  return entry;
+}
+
 __global__ void __launch_bounds__(kThreads)
     merge_records_kernel(const __grid_constant__ PlanView plan, int num_kv_heads, int group, int dv,
                          const __grid_constant__ MergeOutput out) {
@@ -156,29 +167,21 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t units = static_cast<int64_t>(plan.header->merge_units) * slices;
   for (int64_t i = blockIdx.x; i < units; i += gridDim.x) {
     const int unit = static_cast<int>(i / slices);
-    int low = 0, high = merges;  // the last entry that begins at or before the unit
-    while (high - low > 1) {
-      const int middle = (low + high) / 2;
-      if (plan.merges[middle].first_unit <= unit)
-        low = middle;
-      else
-        high = middle;
-    }
-    const PlanMerge merge = plan.merges[low];
-    const PlanTile tile = plan.tiles[merge.tile];
+    const PlanMerge merge = plan.merges[entry_of(plan.merges, merges, unit)];
     const int inside = unit - merge.first_unit;
-    const int kv_head = merge.head + inside / tile.rows, tile_row = inside % tile.rows;
-    const int packed = tile.row + tile_row;
+    const int kv_head = merge.head + inside / merge.rows, tile_row = inside % merge.rows;
+    const int packed = merge.row + tile_row;
     Row<float> row;
-    const int64_t record = record_of(tile, kv_head, 0, tile_row);
+    const int64_t record =
+        merge.record + static_cast<int64_t>(kv_head) * merge.chunks * merge.rows + tile_row;
     row.o = plan.partial_o + record * dv;
     row.lse = plan.partial_lse + record;
-    row.o_stride = static_cast<int64_t>(tile.rows) * dv;
-    row.lse_stride = tile.rows;
+    row.o_stride = static_cast<int64_t>(merge.rows) * dv;
+    row.lse_stride = merge.rows;
     row.rest_o = row.o + row.o_stride;
     row.rest_lse = row.lse + row.lse_stride;
-    row.parts = tile.chunks;
-    row.row = tile.q_row + packed / group;
+    row.parts = merge.chunks;
+    row.row = merge.q_row + packed / group;
     row.head = kv_head * group + packed % group;
     merge_row(row, static_cast<int>(i % slices), dv, num_kv_heads * group, out, shared);
   }

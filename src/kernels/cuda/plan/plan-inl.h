@@ -13,14 +13,29 @@ struct PlanSums {
   FOVEA_HOST_DEVICE PlanSums operator+(const PlanSums& o) const { return {a + o.a, b + o.b}; }
 };
 
-FOVEA_HOST_DEVICE inline int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
+/// Of numbers from 0 on whose sum is below 2^31; in 32 bits, because 64-bit divisions are long code, and what
+/// a single block waits for is its instructions.
+FOVEA_HOST_DEVICE inline int32_t quotient(int32_t a, int32_t b) {
+  return static_cast<int32_t>(static_cast<uint32_t>(a) / static_cast<uint32_t>(b));
+}
+FOVEA_HOST_DEVICE inline int32_t ceil_quotient(int32_t a, int32_t b) {
+  return quotient(a + b - 1, b);
+}
+
+/// Of any numbers from 0 on; a call on the device.
+#ifdef __CUDACC__
+__host__ __device__ __noinline__
+#endif
+    inline int64_t
+    long_quotient(int64_t a, int64_t b) {
+  return ((a | b) >> 31) == 0 ? quotient(static_cast<int32_t>(a), static_cast<int32_t>(b)) : a / b;
 }
 
 /// The last i in [0, n) with before[i] <= x; before[0] = 0 and x is below before[n].
 template <class T>
 FOVEA_HOST_DEVICE int32_t find_interval(const T* before, int32_t n, int64_t x) {
   int32_t low = 0, high = n;
+  FOVEA_ROLLED
   while (high - low > 1) {
     const int32_t middle = low + (high - low) / 2;
     if (before[middle] <= x)
@@ -31,20 +46,25 @@ FOVEA_HOST_DEVICE int32_t find_interval(const T* before, int32_t n, int64_t x) {
   return low;
 }
 
-template <class Block>
+/// kPlainMask: the policy's mask has neither spans nor chunks nor sink tokens, whose code is then left out.
+template <class Block, bool kPlainMask>
 class Planner {
  public:
   FOVEA_HOST_DEVICE Planner(Block& block, const PlanPolicy& policy, const PlanLayout& layout,
                             const PlanInput& in, const PlanView& out)
-      : block_(block), policy_(policy), layout_(layout), in_(in), out_(out) {}
+      : block_(block),
+        policy_(policy),
+        layout_(layout),
+        in_(in),
+        out_(out),
+        blocks_per_chunk_(quotient(policy.split_keys, policy.block_keys)) {}
 
   FOVEA_HOST_DEVICE void run() {
     PlanError error = count_tiles();
     if (error == PlanError::none) error = make_tiles();
     if (error != PlanError::none) tiles_ = 0, cost_ = 0, records_ = 0;
-    make_starts();
-    block_.sync();
-    const PlanSums merged = policy_.folds ? merge_shared_pairs() : merge_tiles();
+    PlanSums merged = make_starts();
+    if (!policy_.folds) merged = merge_split_tiles();
     if (block_.rank() == 0)
       *out_.header = {error, tiles_,  static_cast<int32_t>(merged.a), static_cast<int32_t>(merged.b),
                       cost_, records_};
@@ -52,7 +72,7 @@ class Planner {
 
  private:
   FOVEA_HOST_DEVICE int32_t tiles_of(int32_t n_q) const {
-    return static_cast<int32_t>(ceil_div(static_cast<int64_t>(n_q) * policy_.group, policy_.tile_rows));
+    return ceil_quotient(n_q * policy_.group, policy_.tile_rows);
   }
 
   /// Checks the arrays against the limits and fills tile_of_seq.
@@ -61,6 +81,7 @@ class Planner {
     tile_of_seq_ = seqs < Block::kScratchSeqs ? block_.scratch_seqs() : out_.tile_of_seq;
     int error = 0;
     PlanSums sum;
+    FOVEA_ROLLED
     for (int32_t first = 0; first < seqs; first += block_.size()) {
       const int32_t b = first + block_.rank();
       PlanSums mine;
@@ -96,13 +117,14 @@ class Planner {
   FOVEA_HOST_DEVICE PlanError make_tiles() {
     cost_before_ = tiles_ < Block::kScratchTiles ? block_.scratch_tiles() : out_.cost_before;
     PlanSums sum;
+    FOVEA_ROLLED
     for (int32_t first = 0; first < tiles_; first += block_.size()) {
       const int32_t i = first + block_.rank();
       PlanTile tile;
       PlanSums mine;
       if (i < tiles_) {
         tile = make_tile(i);
-        mine.a = policy_.num_kv_heads * pair_cost(tile);
+        mine.a = int64_t{policy_.num_kv_heads} * pair_cost(tile);
         if (tile.chunks > 1) mine.b = static_cast<int64_t>(policy_.num_kv_heads) * tile.chunks * tile.rows;
       }
       PlanSums total;
@@ -140,115 +162,135 @@ class Planner {
     SequenceMask mask;
     mask.n_q = tile.n_q;
     mask.n_k = tile.n_k;
-    if (policy_.mask.spans)
+    if (!kPlainMask && policy_.mask.spans)
       mask.spans = {in_.spans + in_.span_offsets[tile.seq],
                     static_cast<size_t>(in_.span_offsets[tile.seq + 1] - in_.span_offsets[tile.seq])};
-    const KeyRanges keys = key_ranges(policy_.mask, mask, tile.row / policy_.group,
-                                      (tile.row + tile.rows - 1) / policy_.group + 1);
-    const int64_t each = policy_.block_keys;
+    MaskSpec spec = policy_.mask;
+    if constexpr (kPlainMask) spec.spans = false, spec.chunk = 0, spec.sink_tokens = 0;
+    const KeyRanges keys = key_ranges(spec, mask, quotient(tile.row, policy_.group),
+                                      quotient(tile.row + tile.rows - 1, policy_.group) + 1);
+    const int32_t each = policy_.block_keys;
     if (!keys.body.empty()) {
-      tile.block = static_cast<int32_t>(keys.body.first / each);
-      tile.block_end = static_cast<int32_t>(ceil_div(keys.body.last, each));
+      tile.block = quotient(static_cast<int32_t>(keys.body.first), each);
+      tile.block_end = ceil_quotient(static_cast<int32_t>(keys.body.last), each);
     }
     if (keys.sinks.empty()) return;
     // Blocks that both reach belong to the body.
-    tile.sink_block_end = static_cast<int32_t>(ceil_div(keys.sinks.last, each));
+    tile.sink_block_end = ceil_quotient(static_cast<int32_t>(keys.sinks.last), each);
     if (!keys.body.empty() && tile.sink_block_end > tile.block) tile.sink_block_end = tile.block;
   }
 
   FOVEA_HOST_DEVICE void set_chunks(PlanTile& tile) const {
     if (tile.n_q > policy_.max_split_tokens) return;
-    const int32_t each = blocks_per_chunk();
+    const int32_t each = blocks_per_chunk_;
+    const int32_t first = quotient(tile.block, each);
     tile.split = 1;
     const bool body = tile.block < tile.block_end;
-    tile.sink_chunks = static_cast<int32_t>(ceil_div(tile.sink_block_end, each));
-    if (body && tile.sink_chunks > tile.block / each) tile.sink_chunks = tile.block / each;
+    tile.sink_chunks = ceil_quotient(tile.sink_block_end, each);
+    if (body && tile.sink_chunks > first) tile.sink_chunks = first;
     tile.chunks = tile.sink_chunks;
-    if (body) tile.chunks += static_cast<int32_t>(ceil_div(tile.block_end, each)) - tile.block / each;
+    if (body) tile.chunks += ceil_quotient(tile.block_end, each) - first;
     if (tile.chunks == 0) tile.chunks = 1;
   }
 
-  FOVEA_HOST_DEVICE int32_t blocks_per_chunk() const { return policy_.split_keys / policy_.block_keys; }
-
-  FOVEA_HOST_DEVICE static int64_t blocks_of(const PlanTile& tile) {
-    return int64_t{tile.sink_block_end} + tile.block_end - tile.block;
+  FOVEA_HOST_DEVICE static int32_t blocks_of(const PlanTile& tile) {
+    return tile.sink_block_end + tile.block_end - tile.block;
   }
 
-  FOVEA_HOST_DEVICE int64_t pair_cost(const PlanTile& tile) const {
+  FOVEA_HOST_DEVICE int32_t pair_cost(const PlanTile& tile) const {
     return policy_.pair_cost + blocks_of(tile);
   }
 
-  /// Blocks of a pair before its chunk k, k in [0, chunks].
-  FOVEA_HOST_DEVICE int64_t blocks_before(const PlanTile& tile, int32_t k) const {
-    if (k == 0) return 0;
-    if (k == tile.chunks) return blocks_of(tile);
-    const int64_t each = blocks_per_chunk();
-    if (k <= tile.sink_chunks) return k * each < tile.sink_block_end ? k * each : tile.sink_block_end;
-    return tile.sink_block_end + (k - tile.sink_chunks) * each - tile.block % each;
-  }
-
   /// The border of chunks that is nearest to a position in a pair.
-  FOVEA_HOST_DEVICE int32_t nearest_chunk(const PlanTile& tile, int64_t position) const {
-    const int64_t at = position > policy_.pair_cost ? position - policy_.pair_cost : 0;
-    int32_t low = 0, high = tile.chunks;  // blocks_before(low) <= at
-    while (high - low > 1) {
-      const int32_t middle = low + (high - low) / 2;
-      if (blocks_before(tile, middle) <= at)
-        low = middle;
-      else
-        high = middle;
-    }
-    return at - blocks_before(tile, low) <= blocks_before(tile, high) - at ? low : high;
+  FOVEA_HOST_DEVICE int32_t nearest_chunk(const PlanTile& tile, int32_t position) const {
+    const int32_t at = position > policy_.pair_cost ? position - policy_.pair_cost : 0;
+    const int32_t each = blocks_per_chunk_, all = blocks_of(tile);
+    if (tile.chunks == 1) return at <= all - at ? 0 : 1;
+    // Before the body's first chunk lie `sinks` blocks, before its chunk k sink_block_end + k * each -
+    // skipped.
+    const int32_t sinks =
+        tile.sink_chunks * each < tile.sink_block_end ? tile.sink_chunks * each : tile.sink_block_end;
+    const int32_t skipped = tile.block - quotient(tile.block, each) * each;
+    const auto before = [&](int32_t k) {
+      if (k == tile.chunks) return all;
+      if (k <= tile.sink_chunks) return k * each < sinks ? k * each : sinks;
+      return tile.sink_block_end + (k - tile.sink_chunks) * each - skipped;
+    };
+    int32_t low;  // the last with before(low) <= at
+    if (at < sinks)
+      low = quotient(at, each);
+    else
+      low = tile.sink_chunks +
+            (at > tile.sink_block_end ? quotient(at - tile.sink_block_end + skipped, each) : 0);
+    if (low >= tile.chunks) low = tile.chunks - 1;
+    return at - before(low) <= before(low + 1) - at ? low : low + 1;
   }
 
-  FOVEA_HOST_DEVICE void make_starts() {
-    for (int32_t i = block_.rank(); i <= policy_.ctas; i += block_.size()) {
-      // cost * i / ctas, without overflow
-      const int64_t position = cost_ / policy_.ctas * i + cost_ % policy_.ctas * i / policy_.ctas;
-      PlanStart start{tiles_ * policy_.num_kv_heads, 0};
-      if (position < cost_) {
-        const int32_t tile = find_interval(cost_before_, tiles_, position);
-        const int64_t each = (cost_before_[tile + 1] - cost_before_[tile]) / policy_.num_kv_heads;
-        const int64_t inside = position - cost_before_[tile];
-        start.pair = tile * policy_.num_kv_heads + static_cast<int32_t>(inside / each);
-        start.chunk = nearest_chunk(out_.tiles[tile], inside % each);
-        if (start.chunk == out_.tiles[tile].chunks) start = {start.pair + 1, 0};
-      }
-      out_.starts[i] = start;
-    }
-  }
-
-  /// Pairs that more than one CTA has a part of: at the first border inside.
-  FOVEA_HOST_DEVICE PlanSums merge_shared_pairs() {
+  /// Fills starts and, where the kernel folds, merges; the sums are entries and units of these.
+  FOVEA_HOST_DEVICE PlanSums make_starts() {
+    const int64_t share = long_quotient(cost_, policy_.ctas);
+    const auto rest = static_cast<int32_t>(cost_ - share * policy_.ctas);
+    PlanStart* starts = policy_.ctas < Block::kScratchStarts ? block_.scratch_starts() : out_.starts;
     PlanSums sum;
-    for (int32_t first = 1; first < policy_.ctas; first += block_.size()) {
+    FOVEA_ROLLED
+    for (int32_t first = 0; first <= policy_.ctas; first += block_.size()) {
       const int32_t i = first + block_.rank();
+      PlanStart start{tiles_ * policy_.num_kv_heads, 0};
       PlanMerge merge;
-      if (i < policy_.ctas) {
-        const PlanStart start = out_.starts[i], before = out_.starts[i - 1];
-        if (start.chunk > 0 && (before.pair < start.pair || before.chunk == 0))
-          merge = {start.pair / policy_.num_kv_heads, start.pair % policy_.num_kv_heads, 1, 0};
+      if (i <= policy_.ctas) {
+        const int64_t position = share * i + quotient(rest * i, policy_.ctas);  // cost * i / ctas
+        if (position < cost_) start = start_at(position, merge);
+        starts[i] = start;
+        if (starts != out_.starts) out_.starts[i] = start;
+      }
+      if (!policy_.folds) continue;
+      block_.sync();
+      // The pair that the border before CTA i cuts is merged once: at the first border inside it.
+      if (merge.heads > 0) {
+        const PlanStart before = starts[i - 1];
+        if (before.pair == start.pair && before.chunk > 0) merge.heads = 0;
       }
       sum = append(sum, merge);
     }
+    block_.sync();
     return sum;
   }
 
-  FOVEA_HOST_DEVICE PlanSums merge_tiles() {
+  /// The border of chunks nearest to a position; `merge` is the pair that it cuts, if it does.
+  FOVEA_HOST_DEVICE PlanStart start_at(int64_t position, PlanMerge& merge) const {
+    const int32_t index = find_interval(cost_before_, tiles_, position);
+    const PlanTile tile = out_.tiles[index];
+    const int32_t each = pair_cost(tile);
+    const int64_t inside = position - cost_before_[index];
+    const auto head = static_cast<int32_t>(long_quotient(inside, each));
+    const int32_t pair = index * policy_.num_kv_heads + head;
+    const int32_t chunk = nearest_chunk(tile, static_cast<int32_t>(inside - int64_t{head} * each));
+    if (chunk == tile.chunks) return {pair + 1, 0};
+    if (chunk > 0) merge = merge_of(tile, index, head, 1);
+    return {pair, chunk};
+  }
+
+  FOVEA_HOST_DEVICE PlanSums merge_split_tiles() {
     PlanSums sum;
+    FOVEA_ROLLED
     for (int32_t first = 0; first < tiles_; first += block_.size()) {
       const int32_t i = first + block_.rank();
       PlanMerge merge;
-      if (i < tiles_ && out_.tiles[i].chunks > 1) merge = {i, 0, policy_.num_kv_heads, 0};
+      if (i < tiles_ && out_.tiles[i].chunks > 1) merge = merge_of(out_.tiles[i], i, 0, policy_.num_kv_heads);
       sum = append(sum, merge);
     }
     return sum;
   }
 
-  /// Adds the merges of all threads, those without heads left out; the sums are entries and units.
+  FOVEA_HOST_DEVICE static PlanMerge merge_of(const PlanTile& tile, int32_t index, int32_t head,
+                                              int32_t heads) {
+    return {index, head, heads, 0, tile.rows, tile.chunks, tile.q_row, tile.row, tile.record};
+  }
+
+  /// Adds the merges of all threads, those without heads left out.
   FOVEA_HOST_DEVICE PlanSums append(const PlanSums& sum, PlanMerge merge) {
     PlanSums mine, total;
-    if (merge.heads > 0) mine = {1, int64_t{merge.heads} * out_.tiles[merge.tile].rows};
+    if (merge.heads > 0) mine = {1, int64_t{merge.heads} * merge.rows};
     const PlanSums before = sum + block_.exclusive_scan(mine, total);
     merge.first_unit = static_cast<int32_t>(before.b);
     if (merge.heads > 0) out_.merges[before.a] = merge;
@@ -260,6 +302,7 @@ class Planner {
   const PlanLayout& layout_;
   const PlanInput& in_;
   const PlanView& out_;
+  const int32_t blocks_per_chunk_;
   int32_t* tile_of_seq_ = nullptr;
   int64_t* cost_before_ = nullptr;
   int32_t tiles_ = 0;

@@ -15,11 +15,15 @@ constexpr size_t kAlignment = 256;
 // Pairs, rows and units are counted in 32 bits.
 constexpr int64_t kMaxCount = std::numeric_limits<int32_t>::max();
 
+// Products of two CTA numbers, and sums of a pair's cost and its blocks, are taken in 32 bits.
+constexpr int kMaxCtas = 1 << 15, kMaxPairCost = 1 << 20;
+
 /// One thread.
 struct HostBlock {
-  static constexpr int32_t kScratchSeqs = 0, kScratchTiles = 0;
+  static constexpr int32_t kScratchSeqs = 0, kScratchTiles = 0, kScratchStarts = 0;
   static int32_t* scratch_seqs() { return nullptr; }
   static int64_t* scratch_tiles() { return nullptr; }
+  static PlanStart* scratch_starts() { return nullptr; }
   static int rank() { return 0; }
   static int size() { return 1; }
   static void sync() {}
@@ -42,10 +46,18 @@ Status check_policy(const PlanPolicy& p) {
         "tokens 0; " +
         str(p.num_kv_heads) + ", " + str(p.group) + ", " + str(p.tile_rows) + ", " + str(p.ctas) + ", " +
         str(p.pair_cost) + " and " + str(p.max_split_tokens) + " are given");
+  if (p.ctas > kMaxCtas || p.pair_cost > kMaxPairCost)
+    return invalid("attention plan: " + str(p.ctas) + " CTAs and a cost of " + str(p.pair_cost) +
+                   " for a pair are given; at most " + str(kMaxCtas) + " and " + str(kMaxPairCost) +
+                   " are allowed");
   if (p.block_keys < 1 || p.split_keys < 1 || p.split_keys % p.block_keys != 0)
     return invalid("attention plan: split_keys " + str(p.split_keys) +
                    " must be a positive multiple of block_keys " + str(p.block_keys));
   return {};
+}
+
+int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
 }
 
 /// The most partial results of any step. Rows of a split sequence are at most max_split_tokens tokens, and a
@@ -152,7 +164,7 @@ void make_plan_on_host(const PlanPolicy& policy, const PlanLayout& layout, const
                        const PlanView& out) {
   FOVEA_CHECK(input.num_seqs >= 0 && input.num_seqs <= layout.limits.max_seqs);
   HostBlock block;
-  Planner<HostBlock>(block, policy, layout, input, out).run();
+  Planner<HostBlock, false>(block, policy, layout, input, out).run();
 }
 
 Error plan_error(PlanError error, const AttentionLimits& limits) {

@@ -78,11 +78,15 @@ struct PlanStart {
   int32_t pair = 0, chunk = 0;
 };
 
-/// Rows [0, tile.rows) of `heads` kv heads of a tile whose partial results are to be merged.
+/// Rows [0, rows) of `heads` kv heads of a tile whose partial results are to be merged. Repeats of the tile
+/// what a merge reads, which saves it a trip to memory.
 struct PlanMerge {
   int32_t tile = 0;
   int32_t head = 0, heads = 0;
   int32_t first_unit = 0;  ///< units before this entry; a unit is one (head, row)
+  int32_t rows = 0, chunks = 0;
+  int32_t q_row = 0, row = 0;
+  int64_t record = 0;
 };
 
 enum class PlanError : int32_t {

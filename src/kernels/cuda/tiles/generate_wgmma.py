@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
-"""Writes wgmma_shapes.cuh beside this file: Wgmma<T, N> for fp16 and bf16, whose operand lists no template can spell."""
+"""Writes wgmma_shapes.cuh beside this file: Wgmma<T, N> for fp16 and bf16, whose operand lists no template can spell.
+With --check it only says whether the file is what it would write.
+"""
 import pathlib
+import sys
 
 COLUMNS = (8, 16, 32, 64, 80, 96, 128, 160, 176, 192, 256)
 TYPES = (("__half", "f16"), ("__nv_bfloat16", "bf16"))
@@ -47,8 +50,8 @@ def function(element, columns, a_in_registers):
 def main():
     out = [
         "#pragma once",
-        "// Written by generate_wgmma.py: wgmma m64 n N k16, fp32 accumulators. ss: A and B by descriptors; rs: A in registers.",
-        "// kTransA, kTransB: that operand is MN-major. Without `accumulate`, d is overwritten.",
+        "// Written by generate_wgmma.py: wgmma m64 n N k16, fp32 accumulators. ss: A and B by descriptors; rs: A in",
+        "// registers. kTransA, kTransB: that operand is MN-major. Without `accumulate`, d is overwritten.",
         "// clang-format off",
         '#include "kernels/cuda/tiles/wgmma.cuh"',
         "",
@@ -63,7 +66,11 @@ def main():
                     function(element, columns, True), "};"]
     out += ["", "}  // namespace fovea::cuda", ""]
     path = pathlib.Path(__file__).with_name("wgmma_shapes.cuh")
-    path.write_text("\n".join(out))
+    text = "\n".join(out)
+    if "--check" not in sys.argv:
+        path.write_text(text)
+    elif path.read_text() != text:
+        sys.exit(f"{path.name} is not what {pathlib.Path(__file__).name} writes; run it")
 
 
 main()

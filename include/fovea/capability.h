@@ -1,0 +1,167 @@
+#pragma once
+// What a backend can do, as data. A Capability is the only statement of it: validation, selection, help, the
+// documents' matrix, the JSON export and the conformance tests all read this.
+#include <array>
+#include <climits>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fovea/dtype.h"
+
+namespace fovea {
+
+enum class Phase : uint8_t { prefill, decode };
+enum class AttentionType : uint8_t { decoder, encoder, encoder_only, encoder_decoder };
+enum class DeviceKind : uint8_t { cpu, cuda, rocm, ascend, xpu };
+
+std::string_view to_string(Phase phase);
+std::string_view to_string(AttentionType type);
+std::string_view to_string(DeviceKind kind);
+
+/// A set of small enumerators, usable in constexpr tables.
+template <class E>
+struct EnumSet {
+  uint64_t bits = 0;
+  constexpr EnumSet() = default;
+  constexpr EnumSet(std::initializer_list<E> items) {
+    for (E e : items)
+      insert(e);
+  }
+  constexpr void insert(E e) { bits |= uint64_t{1} << static_cast<unsigned>(e); }
+  constexpr bool has(E e) const { return (bits >> static_cast<unsigned>(e)) & 1u; }
+  constexpr bool empty() const { return bits == 0; }
+  constexpr EnumSet operator|(EnumSet other) const {
+    EnumSet both = *this;
+    both.bits |= other.bits;
+    return both;
+  }
+  /// What is in this set and not in `other`.
+  constexpr EnumSet without(EnumSet other) const {
+    EnumSet rest = *this;
+    rest.bits &= ~other.bits;
+    return rest;
+  }
+  bool operator==(const EnumSet&) const = default;
+};
+
+/// Positive integers: first, first + step, ..., last; and up to 12 more, listed. Usable in constexpr tables.
+class IntSet {
+ public:
+  static constexpr int kMaxListed = 12;
+  constexpr IntSet() = default;
+  constexpr IntSet(std::initializer_list<int> values) {
+    for (int v : values)
+      listed_.at(static_cast<size_t>(count_++)) = v;
+  }
+  static constexpr IntSet any() { return range(1, INT_MAX); }
+  static constexpr IntSet range(int first, int last, int step = 1) {
+    IntSet s;
+    s.first_ = first;
+    s.last_ = last;
+    s.step_ = step;
+    return s;
+  }
+  /// Without upper bound.
+  static constexpr IntSet multiples_of(int n) { return range(n, INT_MAX, n); }
+
+  constexpr bool has(int v) const {
+    for (int i = 0; i < count_; ++i)
+      if (listed_[static_cast<size_t>(i)] == v) return true;
+    return v >= first_ && v <= last_ && (v - first_) % step_ == 0;
+  }
+  constexpr bool empty() const { return count_ == 0 && last_ < first_; }
+  constexpr int smallest() const;
+  /// The member nearest to `wanted`, the smaller of two that are as near; not for an empty set.
+  int nearest(int wanted) const;
+  /// The smallest member >= `at_least`; nullopt when there is none.
+  std::optional<int> next(int at_least) const;
+  /// "Any", "%16", "32, 64", "16-512 step 8", "none": as the documents' tables say it.
+  std::string to_string() const;
+  /// The same in words, for messages: "multiples of 8 from 16 to 512".
+  std::string describe() const;
+  bool operator==(const IntSet&) const = default;
+
+ private:
+  int first_ = 1, last_ = 0, step_ = 1;
+  std::array<int, kMaxListed> listed_{};
+  int count_ = 0;
+};
+
+constexpr int IntSet::smallest() const {
+  int least = last_ < first_ ? INT_MAX : first_;
+  for (int i = 0; i < count_; ++i)
+    least = listed_[static_cast<size_t>(i)] < least ? listed_[static_cast<size_t>(i)] : least;
+  return least;
+}
+
+/// Columns of the matrix that are answered with yes or no.
+enum class Feature : uint8_t {
+  window,  // sliding window, either side
+  chunk,   // chunked-local
+  softcap,
+  sink,         // learned sink logits (gpt-oss)
+  sink_tokens,  // StreamingLLM: the first keys stay visible
+  alibi,
+  spans,  // bidirectional multimodal spans in a causal sequence ("MM prefix")
+  packed_mask,
+  verify,      // speculative decoding with one chain of drafts (top-k = 1): a few query rows a sequence
+  tree_mask,   // speculative decoding with a tree of drafts (top-k > 1)
+  non_causal,  // for a decoder
+  mla,
+  sparse,
+  chunked_prefix,  // MLA prefill in chunks of the prefix, merged by LSE
+  dcp,             // decode context parallelism
+  non_causal_dcp,  // MLA, both
+  pcp,             // prefill context parallelism
+  lse,             // returns LSE when asked
+  native_page,     // the kernel walks pages of more than one token, rather than a view of single slots
+  kv_x_packed,     // reads the x-packed KV layout
+  kv_sharing,      // a layer reads the keys and values that another one wrote
+  kv_connector,    // its KV pages can be moved to and from other processes
+  per_head_scales,
+  output_quant,           // writes its output quantised
+  batch_invariance,       // asked of a run; claimed by Capability::invariance
+  adaptive_verification,  // device and host may differ on query lengths
+  fp64_accumulate,
+  count_,
+};
+using FeatureSet = EnumSet<Feature>;
+
+/// What a sequence's bits do not depend on; each level claimed is proven by a bitwise test.
+enum class Invariance : uint8_t { run, batch, page_size, chunking, threads, count_ };
+
+enum class GraphSupport : uint8_t { never, uniform_single_token_decode, uniform_batch, always };
+
+std::string_view to_string(Feature feature);
+std::string_view to_string(Invariance level);
+/// vLLM's names: "NEVER", "UNIFORM_SINGLE_TOKEN_DECODE", "UNIFORM_BATCH", "ALWAYS".
+std::string_view to_string(GraphSupport support);
+
+struct Capability {
+  EnumSet<DType> dtypes;
+  EnumSet<KvCacheDType> kv_dtypes;
+  IntSet page_sizes;
+  int preferred_page_size = 16;
+  IntSet head_dims;                   ///< of Q and K
+  IntSet v_head_dims;                 ///< of V
+  IntSet gqa_ratios = IntSet::any();  ///< query heads of one kv head
+  EnumSet<AttentionType> types;
+  FeatureSet features;
+  /// Columns that the document which this row was taken from says nothing about: shown as "-", never a reason
+  /// for a refusal. Empty for a backend that is built.
+  FeatureSet unstated;
+  EnumSet<Phase> phases;
+  EnumSet<Invariance> invariance;
+  GraphSupport graph = GraphSupport::never;
+  DeviceKind device = DeviceKind::cpu;
+  int min_compute_capability = 0;  ///< 10 * major + minor; 0 = any, and on other devices than CUDA
+  int max_compute_capability = 0;  ///< 0 = no upper bound
+
+  bool operator==(const Capability&) const = default;
+};
+
+}  // namespace fovea
