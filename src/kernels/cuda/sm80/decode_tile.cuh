@@ -168,7 +168,7 @@ struct DecodeTile {
     scores(s, query, stage);
     const uint32_t scales = stage + P::kKBytes + P::kVBytes;
     const bool scaled = P::kEightBit && p.kv.k_scales != nullptr;
-    if (scaled) multiply(s, scales);
+    if (scaled) multiply(s, scales, 1.0f);
     if constexpr (P::kGeneral && DecodeQuery<P>::kToHalf) {
 #pragma unroll
       for (int i = 0; i < 4 * kN; ++i)
@@ -177,7 +177,7 @@ struct DecodeTile {
     mask(s, p, unit, key0);
     const float scale = P::kGeneral ? 1.0f : p.scale * kLog2e;
     softmax(s, scale * (P::kGeneral ? 1.0f : query.factor[0]), scale * (P::kGeneral ? 1.0f : query.factor[1]));
-    if (scaled) multiply(s, scales + P::kWarpKeys * 4);
+    if (scaled) multiply(s, scales + P::kWarpKeys * 4, p.kv.v_gain);
     values(s, stage + P::kKBytes);
   }
 
@@ -215,8 +215,8 @@ struct DecodeTile {
     }
   }
 
-  /// By factors of the keys, fp32 in shared memory.
-  __device__ void multiply(float (&s)[kN][4], uint32_t factors) const {
+  /// By `gain` and factors of the keys, fp32 in shared memory.
+  __device__ void multiply(float (&s)[kN][4], uint32_t factors, float gain) const {
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
       float x, y;
@@ -224,6 +224,7 @@ struct DecodeTile {
                    : "=f"(x), "=f"(y)
                    : "r"(factors + (n * 8 + threadIdx.x % 4 * 2) * 4)
                    : "memory");
+      x *= gain, y *= gain;
       s[n][0] *= x, s[n][1] *= y, s[n][2] *= x, s[n][3] *= y;
     }
   }

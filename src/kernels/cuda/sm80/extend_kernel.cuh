@@ -92,9 +92,9 @@ struct ExtendState {
   }
 };
 
-/// Columns of a tile by factors of its keys, fp32 in shared memory.
+/// Columns of a tile by `gain` and factors of its keys, fp32 in shared memory.
 template <int M, int N>
-__device__ __forceinline__ void multiply(float (&s)[M][N][4], uint32_t factors) {
+__device__ __forceinline__ void multiply(float (&s)[M][N][4], uint32_t factors, float gain) {
 #pragma unroll
   for (int n = 0; n < N; ++n) {
     float x, y;
@@ -102,6 +102,7 @@ __device__ __forceinline__ void multiply(float (&s)[M][N][4], uint32_t factors) 
                  : "=f"(x), "=f"(y)
                  : "r"(factors + (n * 8 + threadIdx.x % 4 * 2) * 4)
                  : "memory");
+    x *= gain, y *= gain;
 #pragma unroll
     for (int t = 0; t < M; ++t)
       s[t][n][0] *= x, s[t][n][1] *= y, s[t][n][2] *= x, s[t][n][3] *= y;
@@ -220,7 +221,7 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(co
         }
       }
     }
-    if (P::kEightBit && used && params.kv.k_scales != nullptr) multiply(s, ring.scales());
+    if (P::kEightBit && used && params.kv.k_scales != nullptr) multiply(s, ring.scales(), 1.0f);
     ring.release();
     if constexpr (P::kAhead % 2 == 0)
       ring.template issue<true>();
@@ -256,7 +257,7 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(co
       }
       state.softmax(s, scale);
       const uint32_t v_tile = ring.wait();
-      if (P::kEightBit && params.kv.k_scales != nullptr) multiply(s, ring.scales());
+      if (P::kEightBit && params.kv.k_scales != nullptr) multiply(s, ring.scales(), params.kv.v_gain);
 #pragma unroll
       for (int n = 0; n < P::kTileKeys / 16; ++n) {
         uint32_t p[P::kRowTiles][4];

@@ -29,6 +29,13 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   AttentionParams with_sizes = params;
   with_sizes.partial_rows = kernel.rows;
   with_sizes.partial_columns = kernel.v_head_dim;
+  if (params.kv.v_scales != nullptr) {
+    // The largest elements are 448, 57344 and 127.
+    const KvType type = params.kv.type;
+    const float gain = type == KvType::e4m3 ? 0x1p9f : type == KvType::e5m2 ? 0x1p16f : type == KvType::int8 ? 0x1p7f : 1.0f;
+    with_sizes.kv.v_gain = gain;
+    with_sizes.kv.v_scale /= gain;
+  }
   Launch l{kernel, with_sizes, max_items, stream};
   const DeviceFacts device = device_facts(l);
   if (l.error.empty()) {

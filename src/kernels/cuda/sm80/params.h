@@ -45,6 +45,10 @@ struct KvParams {
   float v_scale = 1.0f;             ///< K's is part of AttentionParams::scale
   const float* k_scales = nullptr;  ///< [page, slot, head] by the strides below, in elements; or null
   const float* v_scales = nullptr;
+  /// A power of two that launch() sets with v_scales: probabilities are multiplied by a value's scale and by this
+  /// before they are rounded to fp16, and O is divided by it. It brings the largest element of the type to about 1, so
+  /// that their product is of the size of the values themselves, not of a scale that fp16 has no room for.
+  float v_gain = 1.0f;
   int64_t scale_page_stride = 0, scale_slot_stride = 0, scale_head_stride = 0;
 };
 
