@@ -9,14 +9,17 @@ namespace fovea::cuda::sm80 {
 
 inline constexpr int kMergeThreads = 256;
 
-/// Columns of a task, in groups of four.
-inline constexpr int kMergeColumns = 8;
+/// Columns of a task, in groups of four: a row of few parts is one task; of many it is cut, for more blocks and for
+/// more lanes over the parts.
+__device__ __forceinline__ int merge_columns(const AttentionParams& p, int num_splits) {
+  return num_splits < 32 ? p.partial_columns / 4 : 8;
+}
 
-/// 32 columns of one row: thread (column, lane) sums parts lane, lane + lanes, ...; then lanes are summed in order.
+/// Some columns of one row: thread (column, lane) sums parts lane, lane + lanes, ...; then lanes are summed in order.
 template <class Q>
 __device__ void merge_row(const AttentionParams& p, const WorkItem& item, int head, int row, int first_column,
-                          float4* sums, float* totals) {
-  constexpr int columns = kMergeColumns, lanes = kMergeThreads / kMergeColumns;
+                          int columns, float4* sums, float* totals) {
+  const int lanes = kMergeThreads / columns;
   const int column = static_cast<int>(threadIdx.x) % columns, lane = static_cast<int>(threadIdx.x) / columns;
   const int64_t stride = static_cast<int64_t>(p.kv_heads.divisor) * p.partial_rows;
   const int64_t at = partial_row(p, item.partial_first, head, row);
@@ -29,7 +32,7 @@ __device__ void merge_row(const AttentionParams& p, const WorkItem& item, int he
   const float base = finite_max(top);
   float total = 0;
   float4 o = make_float4(0, 0, 0, 0);
-  const bool inside = first_column + 4 * column < p.partial_columns;
+  const bool inside = lane < lanes && first_column + 4 * column < p.partial_columns;
 #pragma unroll 4
   for (int s = lane; inside && s < item.num_splits; s += lanes) {
       const float2 state = load_state(p, at + s * stride);
@@ -41,7 +44,7 @@ __device__ void merge_row(const AttentionParams& p, const WorkItem& item, int he
       o = make_float4(fmaf(x.x, f, o.x), fmaf(x.y, f, o.y), fmaf(x.z, f, o.z), fmaf(x.w, f, o.w));
     }
   sums[threadIdx.x] = o;
-  if (column == 0) totals[lane] = total;
+  if (column == 0 && lane < lanes) totals[lane] = total;
   __syncthreads();
   if (lane == 0 && inside) {
     const int used = min(lanes, item.num_splits);
@@ -69,9 +72,10 @@ __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const __grid_const
     const WorkItem item = p.items[index];
     if (item.num_splits == 1) continue;
     const int rows = min(p.partial_rows, item.n_q * static_cast<int>(p.group.divisor) - item.row_first);
-    const int groups = (p.partial_columns + 4 * kMergeColumns - 1) / (4 * kMergeColumns);
+    const int columns = merge_columns(p, item.num_splits);
+    const int groups = (p.partial_columns / 4 + columns - 1) / columns;
     for (int task = item.split; task < rows * groups; task += item.num_splits)
-      merge_row<Q>(p, item, head, task / groups, task % groups * (4 * kMergeColumns), sums, totals);
+      merge_row<Q>(p, item, head, task / groups, task % groups * (4 * columns), columns, sums, totals);
   }
 }
 

@@ -111,7 +111,7 @@ struct ExtendPolicy {
   static constexpr int kBlocksPerSm = Blocks;
   /// Keys of a split where a row tile's keys are split at all. Constant, as in DecodePolicy. Writing and merging the
   /// parts is 1 KiB of a row of D = 128 for 4 MFLOP, 1 % of an H200's time.
-  static constexpr int kSplitKeys = 16384;
+  static constexpr int kSplitKeys = 16384 / TileKeys * TileKeys;
 
   static constexpr int kLoadRows = kTileKeys / Warps;  ///< of a tile, by each warp
   static_assert(kTileKeys % 16 == 0 && kTileKeys % Warps == 0 && kLoadRows <= 32);
