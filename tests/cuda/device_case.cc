@@ -18,14 +18,18 @@ float decode8(Element e, uint8_t x) {
 }
 
 /// Writes a row of the pool and gives what it means.
-void put_row(const Problem& p, uint8_t* to, const std::vector<float>& row, float layer_scale, float* token_scale,
-             float* meaning) {
+void put_row(const Problem& p, uint8_t* to, const std::vector<float>& row, float layer_scale,
+             float* token_scale, float* meaning) {
   float scale = layer_scale;
   if (p.scales_per_token) {
     float top = 1e-6f;
     for (float x : row)
       top = std::max(top, std::fabs(x));
-    *token_scale = top / (p.kv == Element::int8 ? 127.0f : p.kv == Element::e4m3 ? 448.0f : 57344.0f) / layer_scale;
+    *token_scale = top /
+                   (p.kv == Element::int8   ? 127.0f
+                    : p.kv == Element::e4m3 ? 448.0f
+                                            : 57344.0f) /
+                   layer_scale;
     scale *= *token_scale;
   }
   for (size_t d = 0; d < row.size(); ++d) {
@@ -97,7 +101,8 @@ HostCase make_case(const Problem& p, uint64_t shuffle) {
                 k.data() + (static_cast<size_t>(j) * p.kv_heads + h) * p.head_dim);
         values.resize(p.v_head_dim);
         for (int d = 0; d < p.v_head_dim; ++d)
-          values[d] = gaussian(2 * stream + 1, static_cast<uint64_t>(j) * 1024 + d) + static_cast<float>(j % 7) * 0.25f;
+          values[d] = gaussian(2 * stream + 1, static_cast<uint64_t>(j) * 1024 + d) +
+                      static_cast<float>(j % 7) * 0.25f;
         put_row(p, c.pool.data() + c.v_pool + row * p.v_head_dim * bytes, values, p.v_scale,
                 p.scales_per_token ? &c.v_scales[scale_at] : nullptr,
                 v.data() + (static_cast<size_t>(j) * p.kv_heads + h) * p.v_head_dim);
@@ -186,8 +191,10 @@ Expected reference(const HostCase& c) {
           for (int j = 0; j < s.n_k; ++j) {
             const double w = std::exp(score[j] - base);
             if (w == 0) continue;
-            const double rounded = round_to(p.q, static_cast<float>(std::exp(score[j] - top))) * std::exp(top - base);
-            const float* v = c.v[b].data() + (static_cast<size_t>(j) * p.kv_heads + h / p.group) * p.v_head_dim;
+            const double rounded =
+                round_to(p.q, static_cast<float>(std::exp(score[j] - top))) * std::exp(top - base);
+            const float* v =
+                c.v[b].data() + (static_cast<size_t>(j) * p.kv_heads + h / p.group) * p.v_head_dim;
             for (int d = 0; d < p.v_head_dim; ++d) {
               out[d] += w / with_sink * v[d];
               naive[d] += rounded / with_sink * v[d];

@@ -1,6 +1,7 @@
 #pragma once
-// One attention problem for the device tests of the CUDA kernels: made on the host, put into shuffled pages whose
-// unused slots hold NaN, with page ids past a sequence's end that must never be followed; and its reference in fp64.
+// One attention problem for the device tests of the CUDA kernels: made on the host, put into shuffled pages
+// whose unused slots hold NaN, with page ids past a sequence's end that must never be followed; and its
+// reference in fp64.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -71,14 +72,14 @@ struct Problem {
 /// Everything in host memory, as the device sees it.
 struct HostCase {
   Problem problem;
-  std::vector<uint16_t> q;          ///< [Tq, Hq, D]
-  std::vector<uint8_t> pool;        ///< K pool, then V pool
-  int64_t v_pool = 0;               ///< byte offset
+  std::vector<uint16_t> q;    ///< [Tq, Hq, D]
+  std::vector<uint8_t> pool;  ///< K pool, then V pool
+  int64_t v_pool = 0;         ///< byte offset
   std::vector<float> k_scales, v_scales;
   int num_pages = 0;
-  std::vector<int32_t> table;       ///< [B, table_stride]
+  std::vector<int32_t> table;  ///< [B, table_stride]
   int table_stride = 0;
-  std::vector<int> q_first;         ///< [B + 1]
+  std::vector<int> q_first;  ///< [B + 1]
   std::vector<int64_t> ragged_first;
   std::vector<float> sinks, slopes, tree_bias;
   std::vector<Span> spans;

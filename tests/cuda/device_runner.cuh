@@ -12,12 +12,12 @@
 
 namespace fovea::cuda {
 
-#define CUDA_CHECK(expression)                                                                                  \
-  do {                                                                                                          \
-    if (const cudaError_t code = (expression); code != cudaSuccess) {                                           \
-      std::printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #expression, cudaGetErrorString(code));                \
-      std::exit(1);                                                                                             \
-    }                                                                                                           \
+#define CUDA_CHECK(expression)                                                                   \
+  do {                                                                                           \
+    if (const cudaError_t code = (expression); code != cudaSuccess) {                            \
+      std::printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #expression, cudaGetErrorString(code)); \
+      std::exit(1);                                                                              \
+    }                                                                                            \
   } while (0)
 
 template <class T>
@@ -25,7 +25,9 @@ struct DeviceArray {
   T* data = nullptr;
   size_t count = 0;
   DeviceArray() = default;
-  explicit DeviceArray(size_t n) : count(n) { CUDA_CHECK(cudaMalloc(&data, std::max<size_t>(n, 1) * sizeof(T))); }
+  explicit DeviceArray(size_t n) : count(n) {
+    CUDA_CHECK(cudaMalloc(&data, std::max<size_t>(n, 1) * sizeof(T)));
+  }
   explicit DeviceArray(const std::vector<T>& host) : DeviceArray(host.size()) {
     if (count != 0) CUDA_CHECK(cudaMemcpy(data, host.data(), count * sizeof(T), cudaMemcpyHostToDevice));
   }
@@ -54,7 +56,8 @@ struct Schedule {
   int parts = 0;
 };
 
-inline Schedule schedule_decode(const std::vector<Shape>& seqs, int group, const MaskSpec& mask, int rows, int split) {
+inline Schedule schedule_decode(const std::vector<Shape>& seqs, int group, const MaskSpec& mask, int rows,
+                                int split) {
   Schedule s;
   for (int b = 0; b < static_cast<int>(seqs.size()); ++b) {
     const Shape& q = seqs[b];
@@ -91,8 +94,8 @@ inline Schedule schedule_decode(const std::vector<Shape>& seqs, int group, const
   return s;
 }
 
-inline Schedule schedule_extend(const std::vector<Shape>& seqs, int group, const MaskSpec& mask, int rows, int tile,
-                                int split) {
+inline Schedule schedule_extend(const std::vector<Shape>& seqs, int group, const MaskSpec& mask, int rows,
+                                int tile, int split) {
   Schedule s;
   for (int b = 0; b < static_cast<int>(seqs.size()); ++b) {
     const Shape& q = seqs[b];
@@ -212,7 +215,8 @@ inline Output run_case(const HostCase& c, const Kernel& kernel) {
   DeviceArray<uint16_t> q(c.q);
   DeviceArray<uint8_t> pool(c.pool);
   DeviceArray<int32_t> table(c.table);
-  DeviceArray<float> k_scales(c.k_scales), v_scales(c.v_scales), sinks(c.sinks), slopes(c.slopes), tree(c.tree_bias);
+  DeviceArray<float> k_scales(c.k_scales), v_scales(c.v_scales), sinks(c.sinks), slopes(c.slopes),
+      tree(c.tree_bias);
   DeviceArray<Span> spans(c.spans);
   DeviceArray<int32_t> span_offsets(c.span_offsets);
   DeviceArray<uint8_t> packed(c.packed);
@@ -238,11 +242,14 @@ inline Output run_case(const HostCase& c, const Kernel& kernel) {
   if (p.sinks) a.sinks = sinks.data;
   a.lse_includes_sink = p.lse_includes_sink;
   KvParams& kv = a.kv;
-  kv.type = p.kv == Element::e4m3 ? KvType::e4m3 : p.kv == Element::e5m2 ? KvType::e5m2
-            : p.kv == Element::int8 ? KvType::int8 : KvType::same;
+  kv.type = p.kv == Element::e4m3   ? KvType::e4m3
+            : p.kv == Element::e5m2 ? KvType::e5m2
+            : p.kv == Element::int8 ? KvType::int8
+                                    : KvType::same;
   kv.k = reinterpret_cast<const char*>(pool.data);
   kv.v = kv.k + c.v_pool;
-  const int64_t k_row = static_cast<int64_t>(p.head_dim) * bytes, v_row = static_cast<int64_t>(p.v_head_dim) * bytes;
+  const int64_t k_row = static_cast<int64_t>(p.head_dim) * bytes,
+                v_row = static_cast<int64_t>(p.v_head_dim) * bytes;
   kv.k_page_stride = k_row * p.kv_heads * page;
   kv.v_page_stride = v_row * p.kv_heads * page;
   kv.k_slot_stride = p.heads_first ? k_row : k_row * p.kv_heads;
@@ -266,7 +273,8 @@ inline Output run_case(const HostCase& c, const Kernel& kernel) {
   m.chunk = p.mask.chunk;
   m.sink_tokens = p.mask.sink_tokens;
   m.softcap = p.softcap;
-  if (p.mask.spans) m.spans = reinterpret_cast<const int32_t*>(spans.data), m.span_offsets = span_offsets.data;
+  if (p.mask.spans)
+    m.spans = reinterpret_cast<const int32_t*>(spans.data), m.span_offsets = span_offsets.data;
   if (p.mask.packed) m.packed = packed.data, m.packed_offsets = packed_offsets.data;
   if (p.mask.tree) m.tree_bias = tree.data, m.tree_size = p.tree_size;
   if (p.alibi) m.alibi_slopes = slopes.data;

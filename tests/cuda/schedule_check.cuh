@@ -46,13 +46,14 @@ inline void check_schedule(sm80::KernelKind kind, int sequences, const MaskSpec&
   DeviceArray<WorkItem> items(expected.size() + 1);
   CUDA_CHECK(cudaMemset(items.data, 0xff, items.count * sizeof(WorkItem)));
   DeviceArray<int32_t> count(1);
-  const Status status = sm80::launch_schedule(policy, input, plan_view(*layout, device.data), {nullptr, 1000}, items.data,
-                                              count.data, nullptr);
+  const Status status = sm80::launch_schedule(policy, input, plan_view(*layout, device.data), {nullptr, 1000},
+                                              items.data, count.data, nullptr);
   expect(status.ok(), "is not launched", "schedule");
   CUDA_CHECK(cudaDeviceSynchronize());
   expect(count.host()[0] == static_cast<int32_t>(expected.size()), "has another number of items", "schedule");
   const std::vector<WorkItem> got = items.host();
-  expect(std::memcmp(got.data(), expected.data(), expected.size() * sizeof(WorkItem)) == 0, "has other items", "schedule");
+  expect(std::memcmp(got.data(), expected.data(), expected.size() * sizeof(WorkItem)) == 0, "has other items",
+         "schedule");
   expect(got.back().seq == -1, "writes past its items", "schedule");
 }
 

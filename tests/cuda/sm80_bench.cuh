@@ -17,8 +17,8 @@ __global__ void fill_normal(uint32_t* data, size_t count, uint32_t seed, int kin
     float x[4];
     for (float& v : x) {
       h ^= h >> 16, h *= 0x7feb352du, h ^= h >> 15, h *= 0x846ca68bu, h ^= h >> 16;
-      v = (static_cast<float>(h & 0xff) + static_cast<float>(h >> 8 & 0xff) + static_cast<float>(h >> 16 & 0xff) +
-           static_cast<float>(h >> 24) - 510.0f) /
+      v = (static_cast<float>(h & 0xff) + static_cast<float>(h >> 8 & 0xff) +
+           static_cast<float>(h >> 16 & 0xff) + static_cast<float>(h >> 24) - 510.0f) /
           148.0f;
     }
     if (kind == 0) {
@@ -37,7 +37,8 @@ __global__ void fill_normal(uint32_t* data, size_t count, uint32_t seed, int kin
   }
 }
 
-__global__ __launch_bounds__(512) void read_bytes(const uint4* __restrict__ data, size_t words, uint32_t* sink) {
+__global__ __launch_bounds__(512) void read_bytes(const uint4* __restrict__ data, size_t words,
+                                                  uint32_t* sink) {
   const size_t stride = static_cast<size_t>(gridDim.x) * blockDim.x;
   uint32_t sum = 0;
   size_t i = blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x;
@@ -118,8 +119,9 @@ inline std::vector<DecodeShape> decode_shapes() {
 }
 
 /// One shape, one page size: prints microseconds, GB/s of K and V and the read ratio.
-inline void bench_decode(const char* name, const Kernel& kernel, const DecodeShape& shape, int page, Pool& pool, int element, int head_dim = 128,
-                  int kv_heads = 8, int group = 4, bool read = true) {
+inline void bench_decode(const char* name, const Kernel& kernel, const DecodeShape& shape, int page,
+                         Pool& pool, int element, int head_dim = 128, int kv_heads = 8, int group = 4,
+                         bool read = true) {
   int64_t tokens = 0, pages_of_set = 0;
   for (const int n : shape.lengths) {
     tokens += n;
@@ -174,9 +176,8 @@ inline void bench_decode(const char* name, const Kernel& kernel, const DecodeSha
     schedules.back().put(a);
     params.push_back(a);
   }
-  const double us = graph_time(calls, [&](int i, cudaStream_t stream) {
-    kernel.launch(params[i % sets], items[i % sets], stream);
-  });
+  const double us = graph_time(
+      calls, [&](int i, cudaStream_t stream) { kernel.launch(params[i % sets], items[i % sets], stream); });
   static double read_us = 0;
   if (read) {
     const size_t words = bytes / 16;
@@ -185,14 +186,14 @@ inline void bench_decode(const char* name, const Kernel& kernel, const DecodeSha
           reinterpret_cast<const uint4*>(pool.memory.data) + (i % sets) * words, words, pool.memory.data);
     });
   }
-  std::printf("%-26s %-13s p%-3d %9.1f us %6.0f GB/s  read %9.1f us  ratio %.3f\n", name, shape.name, page, us,
-              bytes / us * 1e-3, read_us, us / read_us);
+  std::printf("%-26s %-13s p%-3d %9.1f us %6.0f GB/s  read %9.1f us  ratio %.3f\n", name, shape.name, page,
+              us, bytes / us * 1e-3, read_us, us / read_us);
   std::fflush(stdout);
 }
 
 /// Causal or full prefill of `batch` sequences, keys in pages of `page` (0 = ragged).
-inline void bench_extend(const char* name, const Kernel& kernel, int batch, int length, int page, Pool& pool, int head_dim, bool causal,
-                  int kv_heads = 8, int group = 4) {
+inline void bench_extend(const char* name, const Kernel& kernel, int batch, int length, int page, Pool& pool,
+                         int head_dim, bool causal, int kv_heads = 8, int group = 4) {
   const int heads = kv_heads * group;
   const int64_t tokens = static_cast<int64_t>(batch) * length;
   DeviceArray<uint32_t> q(static_cast<size_t>(tokens) * heads * head_dim / 2);

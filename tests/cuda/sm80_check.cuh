@@ -43,17 +43,17 @@ inline bool close(const HostCase& c, const Expected& e, const Output& o) {
                   lse_worst <= (p.softcap > 0 ? 3 : 1);
   if (!ok) {
     ++failures;
-    std::printf("FAIL %-44s max %.3e (limit %.3e) mean %.3e (naive %.3e) lse %.2f of its limit%s%s\n", p.name.c_str(),
-                worst, limit, mean / n, naive_mean / n, lse_worst, special ? "" : ", special values",
-                o.guards ? "" : ", guards");
+    std::printf("FAIL %-44s max %.3e (limit %.3e) mean %.3e (naive %.3e) lse %.2f of its limit%s%s\n",
+                p.name.c_str(), worst, limit, mean / n, naive_mean / n, lse_worst,
+                special ? "" : ", special values", o.guards ? "" : ", guards");
   }
   return ok;
 }
 
 /// Of the kernel that the library gives for it.
 inline Kernel kernel_of(const Problem& p, sm80::KernelKind kind) {
-  const bool general = p.mask.window_left >= 0 || p.mask.window_right >= 0 || p.mask.chunk > 0 || p.softcap > 0 ||
-                       p.alibi || p.mask.spans || p.mask.packed || p.mask.tree;
+  const bool general = p.mask.window_left >= 0 || p.mask.window_right >= 0 || p.mask.chunk > 0 ||
+                       p.softcap > 0 || p.alibi || p.mask.spans || p.mask.packed || p.mask.tree;
   return library(kind, p.q, p.kv, p.head_dim, p.v_head_dim, general);
 }
 
@@ -68,8 +68,8 @@ inline void expect(bool ok, const char* what, const std::string& name) {
   std::printf("FAIL %-44s %s\n", name.c_str(), what);
 }
 
-/// The bits of sequence `index` of `problem` equal those of the same sequence alone, in other pages of another size,
-/// and with its last `tail` rows only.
+/// The bits of sequence `index` of `problem` equal those of the same sequence alone, in other pages of
+/// another size, and with its last `tail` rows only.
 inline void check_invariance(Problem problem, sm80::KernelKind kind, int index, int tail) {
   const Kernel kernel = kernel_of(problem, kind);
   const HostCase c = make_case(problem);
@@ -81,13 +81,14 @@ inline void check_invariance(Problem problem, sm80::KernelKind kind, int index, 
     return std::equal(o.out.begin(), o.out.end(), all.out.begin() + (last - rows) * row) &&
            std::equal(o.lse.begin(), o.lse.end(), all.lse.begin() + (last - rows) * problem.heads());
   };
-  expect(std::equal(all.out.begin(), all.out.end(), run_case(c, kernel).out.begin()), "differs from run to run",
-         problem.name);
+  expect(std::equal(all.out.begin(), all.out.end(), run_case(c, kernel).out.begin()),
+         "differs from run to run", problem.name);
   problem.seqs = {s};
   expect(same(run_case(make_case(problem, 2), kernel), s.n_q), "differs alone in its batch", problem.name);
   for (const int page : {1, 7, 64, 544}) {
     problem.page_size = page;
-    expect(same(run_case(make_case(problem, page), kernel), s.n_q), "differs with the page size", problem.name);
+    expect(same(run_case(make_case(problem, page), kernel), s.n_q), "differs with the page size",
+           problem.name);
   }
   if (tail > 0 && tail < s.n_q) {
     problem.seqs[0].n_q = tail;

@@ -1,6 +1,6 @@
 // Device program of the sm80 kernels: `sm80_main check` and `sm80_main bench`.
-#include "sm80_bench.cuh"
 #include "schedule_check.cuh"
+#include "sm80_bench.cuh"
 #include "sm80_check.cuh"
 
 using namespace fovea::cuda;
@@ -10,7 +10,8 @@ static std::vector<Problem> decode_problems() {
   std::vector<Problem> all;
   Problem p;
   p.name = "decode lengths";
-  for (const int n : {0, 1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 511, 512, 513, 1000, 1024, 1025, 0, 8191, 9000})
+  for (const int n :
+       {0, 1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 511, 512, 513, 1000, 1024, 1025, 0, 8191, 9000})
     p.seqs.push_back({1, n, static_cast<int>(p.seqs.size())});
   all.push_back(p);
   for (const int g : {1, 2, 3, 5, 7, 8, 12, 16}) {
@@ -46,7 +47,8 @@ static std::vector<Problem> extend_problems(int head_dim) {
   Problem p;
   p.head_dim = p.v_head_dim = head_dim;
   p.name = "extend mixed";
-  p.seqs = {{1, 1, 0}, {7, 7, 1}, {64, 64, 2}, {65, 130, 3}, {0, 40, 4}, {3, 0, 5}, {5, 2, 6}, {129, 400, 7}, {17, 513, 8}};
+  p.seqs = {{1, 1, 0}, {7, 7, 1}, {64, 64, 2},   {65, 130, 3}, {0, 40, 4},
+            {3, 0, 5}, {5, 2, 6}, {129, 400, 7}, {17, 513, 8}};
   for (const int g : {1, 3, 4, 8, 16}) {
     Problem x = p;
     x.group = g;
@@ -81,8 +83,8 @@ static void check_all(std::vector<Problem> problems, KernelKind kind, Element ty
     p.q = type;
     check(p, kind);
   }
-  std::printf("%-28s and %2zu others like it: %d failures so far\n", problems[0].name.c_str(), problems.size() - 1,
-              failures);
+  std::printf("%-28s and %2zu others like it: %d failures so far\n", problems[0].name.c_str(),
+              problems.size() - 1, failures);
   std::fflush(stdout);
 }
 
@@ -128,7 +130,8 @@ static std::vector<Problem> general_problems(int n_q) {
   };
   add("causal", [](Problem&) {});
   add("window 33, 0", [](Problem& x) { x.mask.window_left = 33; });
-  add("window 5, 9", [](Problem& x) { x.mask.causal = false, x.mask.window_left = 5, x.mask.window_right = 9; });
+  add("window 5, 9",
+      [](Problem& x) { x.mask.causal = false, x.mask.window_left = 5, x.mask.window_right = 9; });
   add("window and sink tokens", [](Problem& x) { x.mask.window_left = 40, x.mask.sink_tokens = 4; });
   add("chunk 100", [](Problem& x) { x.mask.chunk = 100; });
   add("softcap", [](Problem& x) { x.softcap = 5, x.sharp = 8; });
@@ -171,18 +174,21 @@ static void check_type(Element type) {
     check_all(few(extend_problems(72)), KernelKind::extend, type);
     for (const int d : {64, 128, 256, 512}) {
       const bool fewer = d != 128 || !all;
-      const auto decode = with_dims(general_problems(5), d, d), extend = with_dims(general_problems(70), d, d);
+      const auto decode = with_dims(general_problems(5), d, d),
+                 extend = with_dims(general_problems(70), d, d);
       check_all(fewer ? few(decode) : decode, KernelKind::decode, type);
       check_all(fewer ? few(extend) : extend, KernelKind::extend, type);
     }
     for (const Element kv : {Element::e4m3, Element::e5m2, Element::int8})
       for (const int d : {64, 128, 256}) {
         const bool scales = kv == Element::int8 || d == 64;
-        const auto decode = eight_bit(with_dims(d == 128 ? some(decode_problems()) : few(decode_problems()), d, d), kv, scales);
+        const auto decode = eight_bit(
+            with_dims(d == 128 ? some(decode_problems()) : few(decode_problems()), d, d), kv, scales);
         check_all(decode, KernelKind::decode, type);
         check_all(eight_bit(few(extend_problems(d)), kv, scales), KernelKind::extend, type);
         check_all(eight_bit(with_dims(few(general_problems(5)), d, d), kv, scales), KernelKind::decode, type);
-        check_all(eight_bit(with_dims(few(general_problems(70)), d, d), kv, scales), KernelKind::extend, type);
+        check_all(eight_bit(with_dims(few(general_problems(70)), d, d), kv, scales), KernelKind::extend,
+                  type);
       }
   }
 }
@@ -209,7 +215,8 @@ static void check_invariances() {
   check_invariance(p, KernelKind::extend, 1, 77);
   check_invariance(p, KernelKind::extend_small, 1, 1);
   const HostCase c = make_case(p);
-  expect(run_case(c, kernel_of(p, KernelKind::extend)).out == run_case(c, kernel_of(p, KernelKind::extend_small)).out,
+  expect(run_case(c, kernel_of(p, KernelKind::extend)).out ==
+             run_case(c, kernel_of(p, KernelKind::extend_small)).out,
          "differs between large and small tiles", p.name);
 }
 
@@ -228,23 +235,30 @@ static void bench_program() {
     }
     for (const DecodeShape& shape : decode_shapes()) {
       bench_decode("decode e4m3", bf16_kernel(KernelKind::decode, Element::e4m3, 128), shape, 16, pool, 1);
-      bench_decode("decode e4m3, fp16 queries", library(KernelKind::decode, Element::f16, Element::e4m3, 128, 128, false),
-                   shape, 16, pool, 1, 128, 8, 4, false);
-      bench_decode("decode int8", bf16_kernel(KernelKind::decode, Element::int8, 128), shape, 16, pool, 1, 128, 8, 4, false);
+      bench_decode("decode e4m3, fp16 queries",
+                   library(KernelKind::decode, Element::f16, Element::e4m3, 128, 128, false), shape, 16, pool,
+                   1, 128, 8, 4, false);
+      bench_decode("decode int8", bf16_kernel(KernelKind::decode, Element::int8, 128), shape, 16, pool, 1,
+                   128, 8, 4, false);
     }
     const DecodeShape shape = decode_shapes()[2];
-    bench_decode("decode bf16 D64", bf16_kernel(KernelKind::decode, Element::bf16, 64), shape, 16, pool, 2, 64);
-    bench_decode("decode bf16 D256", bf16_kernel(KernelKind::decode, Element::bf16, 256), shape, 16, pool, 2, 256);
-    bench_decode("decode bf16 D512 4 heads", bf16_kernel(KernelKind::decode, Element::bf16, 512), shape, 16, pool, 2, 512, 4);
+    bench_decode("decode bf16 D64", bf16_kernel(KernelKind::decode, Element::bf16, 64), shape, 16, pool, 2,
+                 64);
+    bench_decode("decode bf16 D256", bf16_kernel(KernelKind::decode, Element::bf16, 256), shape, 16, pool, 2,
+                 256);
+    bench_decode("decode bf16 D512 4 heads", bf16_kernel(KernelKind::decode, Element::bf16, 512), shape, 16,
+                 pool, 2, 512, 4);
   }
   Pool pool(size_t{1} << 30, 0);
   for (const int batch : {16, 4, 1}) {
     const int n = 16384 / batch;
     for (const int d : {128, 64}) {
       bench_extend("extend", bf16_kernel(KernelKind::extend, Element::bf16, d), batch, n, 0, pool, d, true);
-      bench_extend("extend small", bf16_kernel(KernelKind::extend_small, Element::bf16, d), batch, n, 0, pool, d, true);
+      bench_extend("extend small", bf16_kernel(KernelKind::extend_small, Element::bf16, d), batch, n, 0, pool,
+                   d, true);
     }
-    bench_extend("extend", bf16_kernel(KernelKind::extend, Element::bf16, 128), batch, n, 16, pool, 128, true);
+    bench_extend("extend", bf16_kernel(KernelKind::extend, Element::bf16, 128), batch, n, 16, pool, 128,
+                 true);
   }
   for (const int d : {80, 96, 256, 512})
     bench_extend("extend", bf16_kernel(KernelKind::extend, Element::bf16, d), 4, 4096, 0, pool, d, true);

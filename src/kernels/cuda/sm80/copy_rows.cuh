@@ -5,8 +5,8 @@
 
 namespace fovea::cuda::sm80 {
 
-/// Rows first_row, ... of a tile from `base` + each lane's `offset`: lane r has that of row r < Rows; bits of `rows`
-/// say which exist, the others become 0, like what is past `row_bytes`.
+/// Rows first_row, ... of a tile from `base` + each lane's `offset`: lane r has that of row r < Rows; bits of
+/// `rows` say which exist, the others become 0, like what is past `row_bytes`.
 template <class Tile, int Rows>
 __device__ __forceinline__ void copy_rows(uint32_t tile, int first_row, const char* base, int64_t offset,
                                           uint32_t rows, int row_bytes) {
@@ -27,7 +27,8 @@ __device__ __forceinline__ void copy_rows(uint32_t tile, int first_row, const ch
 
 /// Whole rows at `stride` bytes from each other, the first at `from`.
 template <class Tile, int Rows>
-__device__ __forceinline__ void copy_even_rows(uint32_t tile, int first_row, const char* from, int64_t stride) {
+__device__ __forceinline__ void copy_even_rows(uint32_t tile, int first_row, const char* from,
+                                               int64_t stride) {
   constexpr int kTotal = Rows * Tile::kChunks;
   const int lane = threadIdx.x % 32;
   if constexpr (32 % Tile::kChunks == 0) {
@@ -37,7 +38,8 @@ __device__ __forceinline__ void copy_even_rows(uint32_t tile, int first_row, con
     from += row * stride + chunk * 16;
 #pragma unroll
     for (int i = 0; i < Rows; i += kRowsAtOnce) {
-      if (Rows % kRowsAtOnce == 0 || i + row < Rows) cp_async_16(tile + Tile::offset(first_row + i + row, chunk), from);
+      if (Rows % kRowsAtOnce == 0 || i + row < Rows)
+        cp_async_16(tile + Tile::offset(first_row + i + row, chunk), from);
       from += kRowsAtOnce * stride;
     }
   } else {

@@ -13,8 +13,8 @@ struct DecodeEpilogue {
   int parity = 0;
 
   /// Warps' results -> the unit's. `o` by fragments, `maximum` and `sum` of rows g and g + 8.
-  __device__ void unit(const WorkItem& item, int head, const float (&o)[P::kPartDv / 8][4], const float (&maximum)[2],
-                       const float (&sum)[2]) {
+  __device__ void unit(const WorkItem& item, int head, const float (&o)[P::kPartDv / 8][4],
+                       const float (&maximum)[2], const float (&sum)[2]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int group = warp / P::kValueParts, part = warp % P::kValueParts;
     const int g = lane / 4, q = lane % 4;
@@ -74,7 +74,8 @@ struct DecodeEpilogue {
       for (int w = 0; w < P::kKeyGroups; ++w) {
         const float2 s = states[w * P::kRows + first + row];
         total = fmaf(s.y, exp2_approx(s.x - base), total);
-        const float4 x = *reinterpret_cast<const float4*>(merge + (w * P::kMergeRows + row) * P::kMergePitch + column);
+        const float4 x =
+            *reinterpret_cast<const float4*>(merge + (w * P::kMergeRows + row) * P::kMergePitch + column);
         o = make_float4(o.x + x.x, o.y + x.y, o.z + x.z, o.w + x.w);
       }
       if (item.num_splits == 1) {

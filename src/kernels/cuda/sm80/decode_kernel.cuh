@@ -1,7 +1,7 @@
 #pragma once
 // Decode: up to P::kRows packed query rows of a sequence against its keys, split at absolute multiples of
-// P::kSplitKeys. A persistent block takes unit after unit (an item under one KV head), its loads running ahead into
-// the next.
+// P::kSplitKeys. A persistent block takes unit after unit (an item under one KV head), its loads running
+// ahead into the next.
 #include "kernels/cuda/sm80/decode_epilogue.cuh"
 #include "kernels/cuda/sm80/decode_mainloop.cuh"
 #include "kernels/cuda/sm80/decode_tile.cuh"
@@ -10,8 +10,8 @@
 namespace fovea::cuda::sm80 {
 
 template <class P>
-__global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_kernel(const __grid_constant__
-                                                                               AttentionParams params) {
+__global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_kernel(
+    const __grid_constant__ AttentionParams params) {
   extern __shared__ __align__(128) char shared[];
   const int warp = threadIdx.x / 32;
   grid_launch_dependents();

@@ -9,8 +9,9 @@ __device__ __forceinline__ void prefetch_l1(const void* address) {
   asm volatile("prefetch.global.L1 [%0];" ::"l"(address));
 }
 
-/// Runs ahead of the arithmetic, over tiles and units (an item under one KV head) alike. A step's page ids are asked
-/// for one step before its copies, and a unit's item one unit before, so that no copy waits for an address.
+/// Runs ahead of the arithmetic, over tiles and units (an item under one KV head) alike. A step's page ids
+/// are asked for one step before its copies, and a unit's item one unit before, so that no copy waits for an
+/// address.
 template <class P>
 struct DecodeLoader {
   const AttentionParams& params;
@@ -19,18 +20,22 @@ struct DecodeLoader {
   const int group, part;  ///< which keys of a tile, which columns of V
   const int num_units;
 
-  int unit;             ///< the unit of the step prepared; >= num_units = none
-  WorkItem item;        ///< of `unit`
+  int unit;       ///< the unit of the step prepared; >= num_units = none
+  WorkItem item;  ///< of `unit`
   int head = 0;
-  int key = 0;          ///< of this lane's row in the step prepared
-  int32_t page = 0;     ///< its page id, arriving
+  int key = 0;       ///< of this lane's row in the step prepared
+  int32_t page = 0;  ///< its page id, arriving
   int slot = 0;
   bool wanted = false;
   int stage = 0;
 
   __device__ DecodeLoader(const AttentionParams& p, uint32_t warp_ring, int units)
-      : params(p), ring(warp_ring), lane(threadIdx.x % 32),
-        group(threadIdx.x / 32 / P::kValueParts), part(threadIdx.x / 32 % P::kValueParts), num_units(units) {
+      : params(p),
+        ring(warp_ring),
+        lane(threadIdx.x % 32),
+        group(threadIdx.x / 32 / P::kValueParts),
+        part(threadIdx.x / 32 % P::kValueParts),
+        num_units(units) {
     unit = static_cast<int>(blockIdx.x) - static_cast<int>(gridDim.x);
     next_unit();
   }
@@ -74,11 +79,13 @@ struct DecodeLoader {
       copy_rows<typename P::KTile, P::kWarpKeys>(k_tile, 0, kv.k + head * kv.k_head_stride, k_offset, rows,
                                                  params.head_dim * kv_bytes(P::kKv));
       const int v_begin = part * P::kPartDv * kv_bytes(P::kKv);
-      copy_rows<typename P::VTile, P::kWarpKeys>(k_tile + P::kKBytes, 0, kv.v + head * kv.v_head_stride + v_begin,
-                                                 v_offset, rows, params.v_head_dim * kv_bytes(P::kKv) - v_begin);
+      copy_rows<typename P::VTile, P::kWarpKeys>(k_tile + P::kKBytes, 0,
+                                                 kv.v + head * kv.v_head_stride + v_begin, v_offset, rows,
+                                                 params.v_head_dim * kv_bytes(P::kKv) - v_begin);
       if constexpr (P::kEightBit) {
         if (kv.k_scales != nullptr) {
-          const int64_t at = page * kv.scale_page_stride + slot * kv.scale_slot_stride + head * kv.scale_head_stride;
+          const int64_t at =
+              page * kv.scale_page_stride + slot * kv.scale_slot_stride + head * kv.scale_head_stride;
           const uint32_t to = k_tile + P::kKBytes + P::kVBytes + lane * 4;
           cp_async_4(to, wanted ? kv.k_scales + at : kv.k_scales, wanted);
           cp_async_4(to + P::kWarpKeys * 4, wanted ? kv.v_scales + at : kv.v_scales, wanted);

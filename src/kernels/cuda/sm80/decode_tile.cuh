@@ -17,8 +17,9 @@ __device__ __forceinline__ DecodeUnit decode_unit(const AttentionParams& p, int 
   return {p.items[index], unit - index * static_cast<int>(p.kv_heads.divisor)};
 }
 
-/// 2^(exponent of x) / 2^14, and its inverse: dividing a row by the first brings its largest element, x, to [2^14,
-/// 2^15), whence fp16 is exact for bf16 elements down to 2^-28 of it. 1 for 0, and for NaN and infinity, which stay.
+/// 2^(exponent of x) / 2^14, and its inverse: dividing a row by the first brings its largest element, x, to
+/// [2^14, 2^15), whence fp16 is exact for bf16 elements down to 2^-28 of it. 1 for 0, and for NaN and
+/// infinity, which stay.
 __device__ __forceinline__ float2 fp16_range(float largest) {
   const int exponent = static_cast<int>(__float_as_uint(largest) >> 23 & 0xff);
   if (exponent == 0 || exponent == 0xff) return make_float2(1.0f, 1.0f);
@@ -27,8 +28,9 @@ __device__ __forceinline__ float2 fp16_range(float largest) {
                      __uint_as_float(static_cast<unsigned>(127 - shift) << 23));
 }
 
-/// The query fragments of a unit; rows past the sequence are 0. A lane's register of 8-bit keys holds 4 neighbours of
-/// D, which widen to the two halves of an mma's k; so for them its queries are 4 neighbours too.
+/// The query fragments of a unit; rows past the sequence are 0. A lane's register of 8-bit keys holds 4
+/// neighbours of D, which widen to the two halves of an mma's k; so for them its queries are 4 neighbours
+/// too.
 template <class P>
 struct DecodeQuery {
   static constexpr bool kToHalf = !std::is_same_v<typename P::Q, typename P::Compute>;
@@ -82,7 +84,8 @@ struct DecodeQuery {
 
   static __device__ const typename P::Q* query_row(const AttentionParams& p, const DecodeUnit& unit,
                                                    const RowContext& r) {
-    return static_cast<const typename P::Q*>(p.q) + static_cast<int64_t>(unit.item.q_first + r.row) * p.q_row_stride +
+    return static_cast<const typename P::Q*>(p.q) +
+           static_cast<int64_t>(unit.item.q_first + r.row) * p.q_row_stride +
            static_cast<int64_t>(r.head) * p.head_dim;
   }
   static __device__ float larger(float top, uint32_t pair) {
@@ -94,10 +97,10 @@ struct DecodeQuery {
     return pack<__half>(x.x * by, x.y * by);
   }
 
-  /// Through shared memory [kRows, D], where a query of 8-bit keys has words 2 i and 2 i + 1 of 16 dims at i and
-  /// 4 + i; then the rows' factors.
+  /// Through shared memory [kRows, D], where a query of 8-bit keys has words 2 i and 2 i + 1 of 16 dims at i
+  /// and 4 + i; then the rows' factors.
   __device__ void load_shared(const AttentionParams& p, const DecodeUnit& unit, char* tile) {
-    __syncthreads();  // the last unit's queries have been read
+    __syncthreads();           // the last unit's queries have been read
     constexpr int kLanes = 4;  // of a row, neighbours in a warp
     float* const factors = reinterpret_cast<float*>(tile + P::kRows * P::QTile::kPitch);
     for (int i = threadIdx.x; i < P::kRows * kLanes; i += P::kThreads) {
@@ -161,8 +164,8 @@ struct DecodeTile {
   }
 
   /// This warp's keys of the tile that begins at `tile_key`, in `stage` of its ring.
-  __device__ void step(const AttentionParams& p, const DecodeUnit& unit, const DecodeQuery<P>& query, uint32_t stage,
-                       int tile_key) {
+  __device__ void step(const AttentionParams& p, const DecodeUnit& unit, const DecodeQuery<P>& query,
+                       uint32_t stage, int tile_key) {
     const int key0 = tile_key + static_cast<int>(threadIdx.x) / 32 / P::kValueParts * P::kWarpKeys;
     float s[kN][4] = {};
     scores(s, query, stage);
@@ -176,7 +179,8 @@ struct DecodeTile {
     }
     mask(s, p, unit, key0);
     const float scale = P::kGeneral ? 1.0f : p.scale * kLog2e;
-    softmax(s, scale * (P::kGeneral ? 1.0f : query.factor[0]), scale * (P::kGeneral ? 1.0f : query.factor[1]));
+    softmax(s, scale * (P::kGeneral ? 1.0f : query.factor[0]),
+            scale * (P::kGeneral ? 1.0f : query.factor[1]));
     if (scaled) multiply(s, scales + P::kWarpKeys * 4, p.kv.v_gain);
     values(s, stage + P::kKBytes);
   }
@@ -298,8 +302,8 @@ struct DecodeTile {
           Mma<typename P::Compute>::k16(o[2 * j + 1], a, b[2], b[3]);
         }
       } else {
-        // Transposed pairs of bytes: a register holds dims 2g, 2g + 1 of keys 2q and 2q + 1. Brought together by
-        // dim they are the fragments of the even dims of a chunk and of its odd ones.
+        // Transposed pairs of bytes: a register holds dims 2g, 2g + 1 of keys 2q and 2q + 1. Brought together
+        // by dim they are the fragments of the even dims of a chunk and of its odd ones.
 #pragma unroll
         for (int j = 0; j < P::kPartDv / 32; ++j) {
           uint32_t b[4];

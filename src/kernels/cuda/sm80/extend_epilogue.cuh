@@ -1,6 +1,6 @@
 #pragma once
-// The end of a row tile of the extend kernel: normalise, convert and write whole rows through shared memory; or leave
-// a part for the merge kernel.
+// The end of a row tile of the extend kernel: normalise, convert and write whole rows through shared memory;
+// or leave a part for the merge kernel.
 #include "kernels/cuda/sm80/finish.cuh"
 #include "kernels/cuda/sm80/policy.h"
 
@@ -27,11 +27,13 @@ struct ExtendEpilogue {
         const int row = t * 16 + h * 8 + g;
         const RowContext r = row_context(p, item, first_row + row, head);
         const bool exists = r.row < item.n_q;
-        const RowEnd end = finish_row(maximum[t][h], quad_sum(sum[t][h]),
-                                      p.sinks == nullptr || !exists ? nullptr : p.sinks + r.head, p.lse_includes_sink);
+        const RowEnd end =
+            finish_row(maximum[t][h], quad_sum(sum[t][h]),
+                       p.sinks == nullptr || !exists ? nullptr : p.sinks + r.head, p.lse_includes_sink);
         const float f = end.inverse * p.kv.v_scale;
         if (q == 0 && part == 0 && exists && p.lse != nullptr)
-          p.lse[static_cast<int64_t>(item.q_first + r.row) * p.kv_heads.divisor * p.group.divisor + r.head] = end.lse;
+          p.lse[static_cast<int64_t>(item.q_first + r.row) * p.kv_heads.divisor * p.group.divisor + r.head] =
+              end.lse;
 #pragma unroll
         for (int j = 0; j < kPartChunks; ++j)
           *reinterpret_cast<uint32_t*>(staging + P::OTile::offset(row, part * kPartChunks + j) + 4 * q) =

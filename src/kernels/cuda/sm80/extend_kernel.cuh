@@ -1,6 +1,6 @@
 #pragma once
-// Extend (prefill): tiles of packed query rows against all keys that they see, key tile by key tile from the first
-// on. One block makes one item under one KV head.
+// Extend (prefill): tiles of packed query rows against all keys that they see, key tile by key tile from the
+// first on. One block makes one item under one KV head.
 #include "kernels/cuda/sm80/extend_epilogue.cuh"
 #include "kernels/cuda/sm80/extend_mainloop.cuh"
 #include "kernels/cuda/tiles/grid_dependency.cuh"
@@ -29,11 +29,11 @@ struct ExtendState {
     }
   }
 
-  /// Scores of a tile -> probabilities in the same registers, unrounded; O and the sums are brought to the new
-  /// maximum.
+  /// Scores of a tile -> probabilities in the same registers, unrounded; O and the sums are brought to the
+  /// new maximum.
   __device__ void softmax(float (&s)[P::kRowTiles][P::kTileKeys / 8][4], float scale) {
-    // Loops over keys outside, over rows inside: with two warps to a scheduler it takes four rows' chains side by side
-    // to hide the latency of an addition.
+    // Loops over keys outside, over rows inside: with two warps to a scheduler it takes four rows' chains
+    // side by side to hide the latency of an addition.
     float top[P::kRowTiles][2], base[P::kRowTiles][2], f[P::kRowTiles][2], row_sum[P::kRowTiles][2];
 #pragma unroll
     for (int n = 0; n < P::kTileKeys / 8; ++n)
@@ -110,8 +110,8 @@ __device__ __forceinline__ void multiply(float (&s)[M][N][4], uint32_t factors, 
 }
 
 template <class P>
-__global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(const __grid_constant__
-                                                                               AttentionParams params) {
+__global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(
+    const __grid_constant__ AttentionParams params) {
   extern __shared__ __align__(128) char shared[];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int g = lane / 4, q = lane % 4;
@@ -140,10 +140,12 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(co
     const int64_t offset = (static_cast<int64_t>(item.q_first + r.row) * params.q_row_stride +
                             static_cast<int64_t>(r.head) * params.head_dim) *
                            static_cast<int64_t>(sizeof(typename P::Q));
-    copy_rows<typename P::QTile, P::kWarpRows>(shared_address(query), 0, static_cast<const char*>(params.q), offset,
-                                               __ballot_sync(~0u, r.row < item.n_q), params.head_dim * 2);
+    copy_rows<typename P::QTile, P::kWarpRows>(shared_address(query), 0, static_cast<const char*>(params.q),
+                                               offset, __ballot_sync(~0u, r.row < item.n_q),
+                                               params.head_dim * 2);
     cp_async_commit();
-    if constexpr (P::kEightBit || P::kValueParts > 1) {  // groups are the ring's from here on; parts load alike
+    if constexpr (P::kEightBit ||
+                  P::kValueParts > 1) {  // groups are the ring's from here on; parts load alike
       cp_async_wait<0>();
       __syncthreads();
     }
@@ -265,11 +267,13 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(co
         for (int t = 0; t < P::kRowTiles; ++t)
 #pragma unroll
           for (int i = 0; i < 4; ++i)
-            p[t][i] = pack<typename P::Q>(s[t][2 * n + i / 2][2 * (i % 2)], s[t][2 * n + i / 2][2 * (i % 2) + 1]);
+            p[t][i] =
+                pack<typename P::Q>(s[t][2 * n + i / 2][2 * (i % 2)], s[t][2 * n + i / 2][2 * (i % 2) + 1]);
 #pragma unroll
         for (int j = 0; j < P::kPartDv / 16; ++j) {
           uint32_t b[4];
-          ldmatrix_x4_trans(b, v_tile + P::VTile::offset(n * 16 + a_row, part * (P::kPartDv / 8) + 2 * j + a_chunk));
+          ldmatrix_x4_trans(
+              b, v_tile + P::VTile::offset(n * 16 + a_row, part * (P::kPartDv / 8) + 2 * j + a_chunk));
 #pragma unroll
           for (int t = 0; t < P::kRowTiles; ++t) {
             Mma<typename P::Q>::k16(state.o[t][2 * j], p[t], b[0], b[1]);

@@ -18,7 +18,7 @@ struct ExtendRing {
   const int head;
   const char *k_base, *v_base;
   const bool even_rows;  ///< a warp's rows of a tile lie in one page, or one after the other
-  const int total;  ///< slots to fill: 2 for each tile
+  const int total;       ///< slots to fill: 2 for each tile
 
   int issued = 0, fetched = 0;
   int issue_slot = 0, issue_parity = 1;  ///< a fresh barrier counts as passed for parity 1
@@ -114,7 +114,8 @@ struct ExtendRing {
       copy_rows<Tile, P::kLoadRows>(tile, first_row, base, offset, rows, row_bytes);
   }
 
-  /// Fetches slot `issued` + kStaging - 1 into this warp's staging, and widens what has come for slot `issued`.
+  /// Fetches slot `issued` + kStaging - 1 into this warp's staging, and widens what has come for slot
+  /// `issued`.
   template <bool IsV>
   __device__ void issue_eight_bit() {
     static_assert(!P::kEightBit || P::kStaging % 2 == 1);
@@ -147,7 +148,8 @@ struct ExtendRing {
         const float* scales = IsV ? kv.v_scales : kv.k_scales;
         const int64_t at =
             page * kv.scale_page_stride + slot_in_page * kv.scale_slot_stride + head * kv.scale_head_stride;
-        cp_async_4(to + P::kStagingBytes - P::kLoadRows * 4 + lane * 4, wanted ? scales + at : scales, wanted);
+        cp_async_4(to + P::kStagingBytes - P::kLoadRows * 4 + lane * 4, wanted ? scales + at : scales,
+                   wanted);
       }
       if constexpr (IsV) next_tile();
       ++fetched;
@@ -174,7 +176,8 @@ struct ExtendRing {
         uint32_t low[2], high[2];
         widen<Type, typename P::Q>(low, bytes[2 * half]);
         widen<Type, typename P::Q>(high, bytes[2 * half + 1]);
-        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + To::offset(first_row + row, 2 * chunk + half)),
+        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(
+                         to + To::offset(first_row + row, 2 * chunk + half)),
                      "r"(low[0]), "r"(low[1]), "r"(high[0]), "r"(high[1])
                      : "memory");
       }
@@ -185,9 +188,10 @@ struct ExtendRing {
                    : "=r"(scale)
                    : "r"(from + P::kStagingBytes - P::kLoadRows * 4 + lane * 4)
                    : "memory");
-      asm volatile("st.shared.b32 [%0], %1;" ::"r"(to + P::kSlotBytes - P::kScaleBytes + (first_row + lane) * 4),
-                   "r"(scale)
-                   : "memory");
+      asm volatile(
+          "st.shared.b32 [%0], %1;" ::"r"(to + P::kSlotBytes - P::kScaleBytes + (first_row + lane) * 4),
+          "r"(scale)
+          : "memory");
     }
   }
 

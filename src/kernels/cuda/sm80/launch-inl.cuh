@@ -15,15 +15,15 @@ struct Launch {
   int max_items;
   cudaStream_t stream;
   bool programmatic = false;  ///< the device has programmatic dependent launch
-  std::string error = {};  ///< empty = queued
+  std::string error = {};     ///< empty = queued
 
   void check(cudaError_t code, const char* what) {
     if (code != cudaSuccess) error = std::string(what) + ": " + cudaGetErrorString(code);
   }
 };
 
-/// Once for each policy and device: lets a kernel have more shared memory than 48 KiB. Gives the multiprocessors; 0
-/// with an error.
+/// Once for each policy and device: lets a kernel have more shared memory than 48 KiB. Gives the
+/// multiprocessors; 0 with an error.
 template <class P>
 int prepare(void (*kernel)(AttentionParams), Launch& l) {
   constexpr int kDevices = 64;
@@ -43,7 +43,8 @@ int prepare(void (*kernel)(AttentionParams), Launch& l) {
 }
 
 /// Queues a kernel that may start while the one before it ends (devices before sm_90: that waits).
-inline cudaError_t queue(void (*kernel)(AttentionParams), int64_t blocks, int threads, int shared_bytes, Launch& l) {
+inline cudaError_t queue(void (*kernel)(AttentionParams), int64_t blocks, int threads, int shared_bytes,
+                         Launch& l) {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;

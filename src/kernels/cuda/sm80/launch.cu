@@ -16,7 +16,8 @@ DeviceFacts device_facts(Launch& l) {
   DeviceFacts facts;
   l.check(cudaGetDevice(&device), "cudaGetDevice");
   if (l.error.empty())
-    l.check(cudaDeviceGetAttribute(&facts.major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
+    l.check(cudaDeviceGetAttribute(&facts.major, cudaDevAttrComputeCapabilityMajor, device),
+            "cudaDeviceGetAttribute");
   if (l.error.empty())
     l.check(cudaDeviceGetAttribute(&facts.multiprocessors, cudaDevAttrMultiProcessorCount, device),
             "cudaDeviceGetAttribute");
@@ -32,7 +33,10 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   if (params.kv.v_scales != nullptr) {
     // The largest elements are 448, 57344 and 127.
     const KvType type = params.kv.type;
-    const float gain = type == KvType::e4m3 ? 0x1p9f : type == KvType::e5m2 ? 0x1p16f : type == KvType::int8 ? 0x1p7f : 1.0f;
+    const float gain = type == KvType::e4m3   ? 0x1p9f
+                       : type == KvType::e5m2 ? 0x1p16f
+                       : type == KvType::int8 ? 0x1p7f
+                                              : 1.0f;
     with_sizes.kv.v_gain = gain;
     with_sizes.kv.v_scale /= gain;
   }

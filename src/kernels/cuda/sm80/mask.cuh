@@ -1,6 +1,6 @@
 #pragma once
-// Score of a (query row, key) pair beyond scale * q.k: soft cap, biases and visibility. The plain kernels know the
-// causal limit and the end of the sequence only; the general ones all of it.
+// Score of a (query row, key) pair beyond scale * q.k: soft cap, biases and visibility. The plain kernels
+// know the causal limit and the end of the sequence only; the general ones all of it.
 #include "kernels/cuda/sm80/params.h"
 #include "kernels/cuda/sm80/softmax.cuh"
 
@@ -14,12 +14,13 @@ struct RowContext {
   float slope = 0;   ///< ALiBi
 };
 
-__device__ __forceinline__ RowContext row_context(const AttentionParams& p, const WorkItem& item, int packed_row,
-                                                  int kv_head) {
+__device__ __forceinline__ RowContext row_context(const AttentionParams& p, const WorkItem& item,
+                                                  int packed_row, int kv_head) {
   RowContext r;
   r.row = p.group.quotient(packed_row);
   r.position = r.row + item.n_k - item.n_q;
-  r.head = kv_head * static_cast<int>(p.group.divisor) + packed_row - r.row * static_cast<int>(p.group.divisor);
+  r.head =
+      kv_head * static_cast<int>(p.group.divisor) + packed_row - r.row * static_cast<int>(p.group.divisor);
   if (p.mask.alibi_slopes != nullptr && r.row < item.n_q) r.slope = p.mask.alibi_slopes[r.head];
   return r;
 }
@@ -49,8 +50,8 @@ __device__ inline bool visible(const MaskParams& m, const WorkItem& item, const 
 }
 
 /// The score in log2 units from the raw dot product; -inf = not seen.
-__device__ inline float general_score(const AttentionParams& p, const WorkItem& item, const RowContext& r, int key,
-                                      float dot) {
+__device__ inline float general_score(const AttentionParams& p, const WorkItem& item, const RowContext& r,
+                                      int key, float dot) {
   const MaskParams& m = p.mask;
   float s = dot * p.scale;
   if (m.softcap > 0.0f) {

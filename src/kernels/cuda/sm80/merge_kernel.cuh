@@ -1,7 +1,7 @@
 #pragma once
-// The end of rows whose keys were split: the parts that the kernels left are merged by a kernel of their own, in an
-// order that depends on their number alone. (A merge by the last block to arrive needs a fence and an atomic
-// for each part, 5 us beside the loads of a full memory system; this needs a launch.)
+// The end of rows whose keys were split: the parts that the kernels left are merged by a kernel of their own,
+// in an order that depends on their number alone. (A merge by the last block to arrive needs a fence and an
+// atomic for each part, 5 us beside the loads of a full memory system; this needs a launch.)
 #include "kernels/cuda/sm80/finish.cuh"
 #include "kernels/cuda/tiles/grid_dependency.cuh"
 
@@ -9,13 +9,14 @@ namespace fovea::cuda::sm80 {
 
 inline constexpr int kMergeThreads = 256;
 
-/// Columns of a task, in groups of four: a row of few parts is one task; of many it is cut, for more blocks and for
-/// more lanes over the parts.
+/// Columns of a task, in groups of four: a row of few parts is one task; of many it is cut, for more blocks
+/// and for more lanes over the parts.
 __device__ __forceinline__ int merge_columns(const AttentionParams& p, int num_splits) {
   return num_splits < 32 ? p.partial_columns / 4 : 8;
 }
 
-/// Some columns of one row: thread (column, lane) sums parts lane, lane + lanes, ...; then lanes are summed in order.
+/// Some columns of one row: thread (column, lane) sums parts lane, lane + lanes, ...; then lanes are summed
+/// in order.
 template <class Q>
 __device__ void merge_row(const AttentionParams& p, const WorkItem& item, int head, int row, int first_column,
                           int columns, float4* sums, float* totals) {
@@ -35,14 +36,14 @@ __device__ void merge_row(const AttentionParams& p, const WorkItem& item, int he
   const bool inside = lane < lanes && first_column + 4 * column < p.partial_columns;
 #pragma unroll 4
   for (int s = lane; inside && s < item.num_splits; s += lanes) {
-      const float2 state = load_state(p, at + s * stride);
-      const float4 x =
-          __ldcg(reinterpret_cast<const float4*>(p.partial_out + (at + s * stride) * p.partial_columns + first_column) +
-                 column);
-      const float f = exp2_approx(state.x - base);
-      total = fmaf(state.y, f, total);
-      o = make_float4(fmaf(x.x, f, o.x), fmaf(x.y, f, o.y), fmaf(x.z, f, o.z), fmaf(x.w, f, o.w));
-    }
+    const float2 state = load_state(p, at + s * stride);
+    const float4 x = __ldcg(reinterpret_cast<const float4*>(
+                                p.partial_out + (at + s * stride) * p.partial_columns + first_column) +
+                            column);
+    const float f = exp2_approx(state.x - base);
+    total = fmaf(state.y, f, total);
+    o = make_float4(fmaf(x.x, f, o.x), fmaf(x.y, f, o.y), fmaf(x.z, f, o.z), fmaf(x.w, f, o.w));
+  }
   sums[threadIdx.x] = o;
   if (column == 0 && lane < lanes) totals[lane] = total;
   __syncthreads();

@@ -3,8 +3,8 @@
 namespace fovea::cuda::sm80 {
 
 ScheduleLimits schedule_limits(const PlanPolicy& policy, const PlanLayout& layout) {
-  // A sequence that may be split has up to `tiles` tiles, each of n_k / split_keys chunks and two begun ones (the
-  // first of the window, and the last); sink tokens may add their own.
+  // A sequence that may be split has up to `tiles` tiles, each of n_k / split_keys chunks and two begun ones
+  // (the first of the window, and the last); sink tokens may add their own.
   const int64_t rows = int64_t{policy.max_split_tokens} * policy.group;
   const int64_t tiles = (rows + policy.tile_rows - 1) / policy.tile_rows;
   const int64_t sinks = policy.mask.sink_tokens / policy.split_keys + 1;

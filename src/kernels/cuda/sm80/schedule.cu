@@ -65,11 +65,12 @@ __global__ __launch_bounds__(kThreads) void schedule_kernel(const __grid_constan
 
 }  // namespace
 
-Status launch_schedule(const PlanPolicy& policy, const PlanInput& input, const PlanView& plan, const PageSource& pages,
-                       WorkItem* items, int32_t* num_items, CUstream_st* stream) {
+Status launch_schedule(const PlanPolicy& policy, const PlanInput& input, const PlanView& plan,
+                       const PageSource& pages, WorkItem* items, int32_t* num_items, CUstream_st* stream) {
   schedule_kernel<<<1, kThreads, 0, stream>>>(policy, input, plan, pages, items, num_items);
   if (const cudaError_t code = cudaGetLastError(); code != cudaSuccess)
-    return Error{ErrorCode::internal, std::string("launch of the sm80 schedule: ") + cudaGetErrorString(code)};
+    return Error{ErrorCode::internal,
+                 std::string("launch of the sm80 schedule: ") + cudaGetErrorString(code)};
   return {};
 }
 

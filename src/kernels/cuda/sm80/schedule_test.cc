@@ -55,7 +55,8 @@ std::vector<WorkItem> items_of(const Step& step, const PlanPolicy& policy, Sched
 
 class Sm80Schedule : public testing::TestWithParam<int> {};
 
-// Each key that some row of a tile sees is in exactly one item of it, and items begin at multiples of the kernel's keys.
+// Each key that some row of a tile sees is in exactly one item of it, and items begin at multiples of the
+// kernel's keys.
 TEST_P(Sm80Schedule, CoversWhatRowsSeeOnce) {
   std::mt19937 random(static_cast<unsigned>(GetParam()));
   const int group = 1 + static_cast<int>(random() % 8);
@@ -69,8 +70,8 @@ TEST_P(Sm80Schedule, CoversWhatRowsSeeOnce) {
     const int n_k = static_cast<int>(random() % 3000);
     step.add(random() % 2 != 0 ? 1 : static_cast<int>(random() % 60), random() % 5 == 0 ? 0 : n_k);
   }
-  const auto kernel =
-      select({QueryType::bf16, KvType::same, 128, 128, false}, random() % 2 != 0 ? KernelKind::decode : KernelKind::extend);
+  const auto kernel = select({QueryType::bf16, KvType::same, 128, 128, false},
+                             random() % 2 != 0 ? KernelKind::decode : KernelKind::extend);
   ASSERT_TRUE(kernel.ok());
   const PlanPolicy policy = plan_policy(*kernel, 2, group, 16, mask);
   ScheduleLimits limits;
@@ -84,7 +85,9 @@ TEST_P(Sm80Schedule, CoversWhatRowsSeeOnce) {
         if (!visible(mask, seq, i, j)) continue;
         int found = 0;
         for (const WorkItem& w : items) {
-          if (w.seq != static_cast<int>(b) || i * group < w.row_first || i * group >= w.row_first + kernel->rows) continue;
+          if (w.seq != static_cast<int>(b) || i * group < w.row_first ||
+              i * group >= w.row_first + kernel->rows)
+            continue;
           EXPECT_EQ(w.key_first % kernel->tile_keys, 0);
           found += j >= w.key_first && j < w.key_last && (j >= w.key_low || j < mask.sink_tokens);
         }

@@ -60,12 +60,14 @@ Result<KernelInfo> select(const Problem& p, KernelKind kind) {
                          std::to_string(step) + (step == 16 ? " with 8-bit keys" : ""));
   KernelInfo found;
   const bool half = p.q == QueryType::f16;
-  const bool ok = kind == KernelKind::decode
-                      ? (half ? select_decode<__half>(p, found) : select_decode<__nv_bfloat16>(p, found))
-                      : (half ? select_extend<__half>(p, kind, found) : select_extend<__nv_bfloat16>(p, kind, found));
+  const bool ok =
+      kind == KernelKind::decode
+          ? (half ? select_decode<__half>(p, found) : select_decode<__nv_bfloat16>(p, found))
+          : (half ? select_extend<__half>(p, kind, found) : select_extend<__nv_bfloat16>(p, kind, found));
   if (!ok)
-    return unsupported("head sizes are " + std::to_string(p.head_dim) + " and " + std::to_string(p.v_head_dim) +
-                       "; the sm80 kernels take up to " + (p.kv == KvType::same ? "512" : "256 with 8-bit keys"));
+    return unsupported("head sizes are " + std::to_string(p.head_dim) + " and " +
+                       std::to_string(p.v_head_dim) + "; the sm80 kernels take up to " +
+                       (p.kv == KvType::same ? "512" : "256 with 8-bit keys"));
   return found;
 }
 

@@ -14,8 +14,8 @@ struct Problem {
   QueryType q = QueryType::bf16;
   KvType kv = KvType::same;
   int head_dim = 0, v_head_dim = 0;  ///< multiples of 8; of 16 with 8-bit keys
-  /// Whether anything but the causal limit and the sequence's end decides what a row sees, or changes a score: a
-  /// window, chunk, soft cap, ALiBi, span, packed or tree mask. Learned sinks don't.
+  /// Whether anything but the causal limit and the sequence's end decides what a row sees, or changes a
+  /// score: a window, chunk, soft cap, ALiBi, span, packed or tree mask. Learned sinks don't.
   bool general = false;
 };
 

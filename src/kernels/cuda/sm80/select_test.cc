@@ -13,8 +13,9 @@ TEST(Sm80Select, TakesTheNarrowestKernelThatIsWideEnough) {
   struct Case {
     int d, dv, kernel_d, kernel_dv;
   };
-  for (const Case& c : {Case{64, 64, 64, 64}, Case{8, 8, 64, 64}, Case{72, 72, 80, 80}, Case{112, 112, 128, 128},
-                        Case{192, 128, 192, 128}, Case{192, 192, 256, 256}, Case{264, 264, 512, 512}}) {
+  for (const Case& c :
+       {Case{64, 64, 64, 64}, Case{8, 8, 64, 64}, Case{72, 72, 80, 80}, Case{112, 112, 128, 128},
+        Case{192, 128, 192, 128}, Case{192, 192, 256, 256}, Case{264, 264, 512, 512}}) {
     const auto info = select(problem(c.d, c.dv), KernelKind::extend);
     ASSERT_TRUE(info.ok()) << c.d;
     EXPECT_EQ(info->head_dim, c.kernel_d) << c.d;

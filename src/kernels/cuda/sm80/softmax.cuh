@@ -20,7 +20,8 @@ struct RowEnd {
   float inverse, lse;
 };
 /// `maximum` and `sum` (log2 units) of all its keys; `sink` is null or the head's learned logit.
-__device__ __forceinline__ RowEnd finish_row(float maximum, float sum, const float* sink, bool lse_includes_sink) {
+__device__ __forceinline__ RowEnd finish_row(float maximum, float sum, const float* sink,
+                                             bool lse_includes_sink) {
   RowEnd end;
   if (sink == nullptr) {
     end.inverse = sum > 0.0f ? 1.0f / sum : 0.0f;

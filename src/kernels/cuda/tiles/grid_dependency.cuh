@@ -1,7 +1,7 @@
 #pragma once
-// Programmatic dependent launch (sm_90; nothing on older devices, where a kernel starts when the one before it has
-// ended). A kernel that is launched with cudaLaunchAttributeProgrammaticStreamSerialization must wait before it
-// touches anything that earlier kernels write, or that they still read and it writes.
+// Programmatic dependent launch (sm_90; nothing on older devices, where a kernel starts when the one before
+// it has ended). A kernel that is launched with cudaLaunchAttributeProgrammaticStreamSerialization must wait
+// before it touches anything that earlier kernels write, or that they still read and it writes.
 #include "kernels/cuda/tiles/common.cuh"
 
 namespace fovea::cuda {
