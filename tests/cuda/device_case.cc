@@ -122,7 +122,7 @@ HostCase make_case(const Problem& p, uint64_t shuffle) {
   }
   for (int h = 0; h < p.heads(); ++h) {
     c.sinks.push_back(h % 5 == 4 ? -std::numeric_limits<float>::infinity() : gaussian(5, h) * 2);
-    c.slopes.push_back(std::exp2(-8.0f * (h + 1) / p.heads()));
+    c.slopes.push_back(std::exp2(-8.0f * static_cast<float>(h + 1) / static_cast<float>(p.heads())));
   }
   for (int i = 0; i < p.tree_size; ++i)
     for (int j = 0; j < p.tree_size; ++j)
