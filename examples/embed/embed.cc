@@ -78,7 +78,7 @@ int main(int argc, char** argv) {
 
   auto stream = fovea::make_cpu_stream(2);
   if (!stream) return fail(stream.error());
-  const auto* entry = fovea::builtin_backends().find(selection->prefill.backend->name);
+  const auto* entry = fovea::builtin_backends().find(*selection->of(spec).prefill.backend);
   const std::unique_ptr<fovea::AttentionBackend> backend = entry->create();
   auto bytes = backend->workspace_bytes(spec, limits);
   if (!bytes) return fail(bytes.error());

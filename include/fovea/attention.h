@@ -108,6 +108,7 @@ struct PhaseSelection {
   /// Without a backend: the first that would serve if this build had its kernels; null = none would.
   const BackendInfo* if_built = nullptr;
   Error error;
+  bool version_named = false;  ///< the name that was given pins the version ("fa3")
 };
 
 struct KindSelection {
@@ -123,9 +124,10 @@ struct ResolvedValue {
 };
 
 struct Selection {
+  DeviceInfo device;
   std::vector<KindSelection> kinds;  ///< in ascending order of kind; at least one
-  int page_size = 0;                 ///< 0 only when a phase has no backend
-  std::string page_size_why;
+  int page_size = 0;                 ///< 0 when a phase has no backend, or they have no size in common
+  std::string page_size_why;         ///< where it comes from, or why there is none
   std::vector<ResolvedValue> resolved;
   std::vector<std::string> warnings;
 
@@ -138,9 +140,13 @@ struct Selection {
 class BackendRegistry;
 
 LayerKind kind_of(const AttentionSpec& spec);
+/// vLLM's words for a kind of layers that does not exist, found in the setting `where`.
+Error unknown_layer_kind(std::string_view name, std::string_view where = "backend_per_kind");
 
 /// "cpu", "sm75" to "sm120", "rocm", "npu", "xpu"; the error lists them.
 Result<DeviceInfo> parse_device(std::string_view name);
+/// Those that parse_device() takes.
+std::vector<std::string_view> device_names();
 /// "cpu", "cuda 9.0", ...
 std::string describe(const DeviceInfo& device);
 
@@ -149,8 +155,8 @@ std::vector<Reason> validate(const BackendInfo& backend, const AttentionSpec& sp
                              Phase phase);
 
 /// Considers every backend for each phase of each kind of layers in `specs` (a model's distinct attentions,
-/// at least one). Fails only for what can't be understood: an unknown name, two settings that contradict.
-/// That no backend serves is part of the answer.
+/// at least one). Encoder layers only prefill: their decode is the same. Fails only for what can't be
+/// understood: an unknown name, two settings that contradict. That no backend serves is part of the answer.
 Result<Selection> consider(const AttentionConfig& config, std::span<const AttentionSpec> specs,
                            const DeviceInfo& device, const BackendRegistry& registry);
 

@@ -14,18 +14,20 @@
 namespace fovea {
 
 /// Every backend by its exact name; names of kernels that this build lacks are there to be refused by name.
-#define FOVEA_ATTENTION_BACKENDS(X)                                                                     \
-  X(FLASH_ATTN)                                                                                         \
-  X(FLASHINFER)                                                                                         \
-  X(TRITON_ATTN)                                                                                        \
-  X(FLEX_ATTENTION) X(TREE_ATTN) X(FLASH_ATTN_DIFFKV) X(TRITON_ATTN_DIFFKV) X(TURBOQUANT) X(HPC_ATTN)   \
-      X(DUAL_CHUNK_FLASH_ATTN) X(TRTLLM_MHA) X(CPU_ATTN) X(TORCH_NATIVE) X(FLASH_ATTN_MLA) X(FLASHMLA)  \
-          X(FLASHINFER_MLA) X(TRITON_MLA) X(CUTLASS_MLA) X(TRTLLM_MLA) X(TOKENSPEED_MLA) X(CUTEDSL_MLA) \
-              X(FLASHMLA_SPARSE) X(FLASH_ATTN_MLA_SPARSE) X(FLASHINFER_MLA_SPARSE)                      \
-                  X(FLASHINFER_MLA_SPARSE_SM90) X(FLASHINFER_MLA_SPARSE_SM120) X(FLASHMLA_SPARSE_DSV4)  \
-                      X(MINIMAX_M3_SPARSE) X(LINEAR) X(HSTU) X(GDN_ATTN) X(ROCM_ATTN) X(ROCM_AITER_FA)  \
-                          X(ROCM_AITER_UNIFIED_ATTN) X(ROCM_AITER_MLA) X(ROCM_AITER_MLA_SPARSE)         \
-                              X(ROCM_AITER_TRITON_MLA) X(WAVE) X(ASCEND) X(INTEL_XPU) X(CUSTOM)
+// clang-format off
+#define FOVEA_ATTENTION_BACKENDS(X) \
+  X(FLASH_ATTN) X(FLASHINFER) X(TRITON_ATTN) X(FLEX_ATTENTION) X(TREE_ATTN) \
+  X(FLASH_ATTN_DIFFKV) X(TRITON_ATTN_DIFFKV) X(TURBOQUANT) X(HPC_ATTN) \
+  X(DUAL_CHUNK_FLASH_ATTN) X(TRTLLM_MHA) X(CPU_ATTN) X(TORCH_NATIVE) X(FLASH_ATTN_MLA) \
+  X(FLASHMLA) X(FLASHINFER_MLA) X(TRITON_MLA) X(CUTLASS_MLA) X(TRTLLM_MLA) X(TOKENSPEED_MLA) \
+  X(CUTEDSL_MLA) X(FLASHMLA_SPARSE) X(FLASH_ATTN_MLA_SPARSE) X(FLASHINFER_MLA_SPARSE) \
+  X(FLASHINFER_MLA_SPARSE_SM90) X(FLASHINFER_MLA_SPARSE_SM120) X(FLASHMLA_SPARSE_DSV4) \
+  X(FLASHINFER_MLA_SPARSE_DSV4) X(ROCM_FLASHMLA_SPARSE_DSV4) X(XPU_MLA_SPARSE) \
+  X(MINIMAX_M3_SPARSE) X(LINEAR) X(HSTU) X(GDN_ATTN) X(ROCM_ATTN) X(ROCM_AITER_FA) \
+  X(ROCM_AITER_UNIFIED_ATTN) X(ROCM_AITER_MLA) X(ROCM_AITER_MLA_SPARSE) \
+  X(ROCM_AITER_TRITON_MLA) X(WAVE) X(ASCEND) X(INTEL_XPU) X(MINICPM_FLASHATTN) \
+  X(MINICPM_FLASHINFER) X(CUSTOM)
+// clang-format on
 
 enum class AttentionBackendEnum : uint8_t {
 #define FOVEA_ENUMERATOR(name) name,

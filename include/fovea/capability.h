@@ -75,6 +75,12 @@ class IntSet {
   }
   constexpr bool empty() const { return count_ == 0 && last_ < first_; }
   constexpr int smallest() const;
+  /// The range's first, last (INT_MAX = unbounded) and step; no range when last < first.
+  constexpr int first() const { return first_; }
+  constexpr int last() const { return last_; }
+  constexpr int step() const { return step_; }
+  /// The members listed beside the range.
+  std::vector<int> listed() const { return {listed_.begin(), listed_.begin() + count_}; }
   /// The member nearest to `wanted`, the smaller of two that are as near; not for an empty set.
   int nearest(int wanted) const;
   /// The smallest member >= `at_least`; nullopt when there is none.
@@ -142,20 +148,20 @@ std::string_view to_string(Invariance level);
 std::string_view to_string(GraphSupport support);
 
 struct Capability {
-  EnumSet<DType> dtypes;
-  EnumSet<KvCacheDType> kv_dtypes;
-  IntSet page_sizes;
+  EnumSet<DType> dtypes = {};
+  EnumSet<KvCacheDType> kv_dtypes = {};
+  IntSet page_sizes = {};
   int preferred_page_size = 16;
-  IntSet head_dims;                   ///< of Q and K
-  IntSet v_head_dims;                 ///< of V
+  IntSet head_dims = {};              ///< of Q and K
+  IntSet v_head_dims = {};            ///< of V
   IntSet gqa_ratios = IntSet::any();  ///< query heads of one kv head
-  EnumSet<AttentionType> types;
-  FeatureSet features;
+  EnumSet<AttentionType> types = {};
+  FeatureSet features = {};
   /// Columns that the document which this row was taken from says nothing about: shown as "-", never a reason
   /// for a refusal. Empty for a backend that is built.
-  FeatureSet unstated;
-  EnumSet<Phase> phases;
-  EnumSet<Invariance> invariance;
+  FeatureSet unstated = {};
+  EnumSet<Phase> phases = {};
+  EnumSet<Invariance> invariance = {};
   GraphSupport graph = GraphSupport::never;
   DeviceKind device = DeviceKind::cpu;
   int min_compute_capability = 0;  ///< 10 * major + minor; 0 = any, and on other devices than CUDA

@@ -160,7 +160,7 @@ struct EngineInfo {
   int64_t kv_tokens = 0;    ///< capacity
   double kv_sequences = 0;  ///< of the longest length that it holds at a time
   int max_seq_len = 0, vocab_size = 0, threads = 0;
-  Selection selection;
+  Selection selection;               ///< a backend for each phase of each kind of layers
   std::vector<AttentionSpec> specs;  ///< the distinct attentions of the model
   std::string rope_choice;           ///< which of longrope's factors and why; empty for other models
 };

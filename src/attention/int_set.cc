@@ -67,6 +67,7 @@ std::string IntSet::describe() const {
   const std::string bounds = last_ == INT_MAX ? from + " or more" : from + " to " + std::to_string(last_);
   if (step_ == 1) return last_ == INT_MAX && first_ == 1 ? "any" : bounds;
   const std::string step = std::to_string(step_);
+  if (first_ == step_ && last_ == INT_MAX) return "multiples of " + step;
   if (first_ % step_ == 0) return "multiples of " + step + " from " + bounds;
   return bounds + " in steps of " + step;
 }

@@ -144,8 +144,12 @@ std::string BackendInfo::label() const {
   return version.empty() ? std::string(name) : std::string(name) + " (" + std::string(version) + ")";
 }
 
-Result<DeviceInfo> parse_device(std::string_view name) {
-  static const std::pair<std::string_view, DeviceInfo> kDevices[] = {
+namespace {
+
+using NamedDevice = std::pair<std::string_view, DeviceInfo>;
+
+const std::vector<NamedDevice>& known_devices() {
+  static const std::vector<NamedDevice> devices = {
       {"cpu", {DeviceKind::cpu, 0, ""}},
       {"sm75", {DeviceKind::cuda, 75, "T4, RTX 20"}},
       {"sm80", {DeviceKind::cuda, 80, "A100"}},
@@ -159,8 +163,21 @@ Result<DeviceInfo> parse_device(std::string_view name) {
       {"npu", {DeviceKind::ascend, 0, "Ascend"}},
       {"xpu", {DeviceKind::xpu, 0, "Intel GPU"}},
   };
+  return devices;
+}
+
+}  // namespace
+
+std::vector<std::string_view> device_names() {
+  std::vector<std::string_view> names;
+  for (const NamedDevice& device : known_devices())
+    names.push_back(device.first);
+  return names;
+}
+
+Result<DeviceInfo> parse_device(std::string_view name) {
   std::string allowed;
-  for (const auto& [text, device] : kDevices) {
+  for (const auto& [text, device] : known_devices()) {
     if (name == text) return device;
     allowed.append(allowed.empty() ? "" : ", ").append(text);
   }

@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <cctype>
 
-#include "attention/absent_backends.h"
+#include "attention/rows/rows.h"
+#include "attention/scene.h"
 #include "backends/cpu_attn/cpu_attn.h"
 #include "backends/torch_native/torch_native.h"
 #include "base/check.h"
@@ -11,27 +11,44 @@
 namespace fovea {
 namespace {
 
-bool same_name(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](unsigned char x, unsigned char y) { return std::toupper(x) == std::toupper(y); });
+using Entry = BackendRegistry::Entry;
+
+/// What `info` is called is not what another backend is; two versions of one are told apart.
+void check_names(const BackendInfo& info, const std::vector<Entry>& entries) {
+  for (const Entry& entry : entries) {
+    const BackendInfo& other = *entry.info;
+    if (other.name == info.name) {
+      FOVEA_CHECK(other.version != info.version);
+      continue;
+    }
+    FOVEA_CHECK(!same_name(other.name, info.name));
+    for (std::string_view alias : info.aliases) {
+      FOVEA_CHECK(!same_name(alias, other.name));
+      for (std::string_view taken : other.aliases)
+        FOVEA_CHECK(!same_name(alias, taken));
+    }
+    for (std::string_view taken : other.aliases)
+      FOVEA_CHECK(!same_name(taken, info.name));
+  }
 }
 
 }  // namespace
 
 void BackendRegistry::add(const BackendInfo& info, Factory create) {
-  FOVEA_CHECK(find(info.name) == nullptr);
-  for (std::string_view alias : info.aliases)
-    FOVEA_CHECK(find(alias) == nullptr);
+  FOVEA_CHECK(!info.name.empty());
+  check_names(info, entries_);
   FOVEA_CHECK(info.absent.empty() == static_cast<bool>(create));
   entries_.push_back({&info, std::move(create)});
 }
 
 const BackendRegistry::Entry* BackendRegistry::find(std::string_view name) const {
-  for (const Entry& entry : entries_) {
+  const auto has_alias = [&](const Entry& entry, auto same) {
+    return std::ranges::any_of(entry.info->aliases, [&](auto alias) { return same(alias, name); });
+  };
+  for (const Entry& entry : entries_)
     if (same_name(name, entry.info->name)) return &entry;
-    for (std::string_view alias : entry.info->aliases)
-      if (same_name(name, alias)) return &entry;
-  }
+  for (const Entry& entry : entries_)
+    if (has_alias(entry, same_name)) return &entry;
   return nullptr;
 }
 
@@ -50,6 +67,8 @@ void BackendRegistry::add_mla_prefill(const BackendInfo& info, Factory create) {
 std::string_view BackendRegistry::nearest(std::string_view name) const {
   std::vector<std::string_view> candidates;
   for (const Entry& entry : entries_) {
+    // "flash-attn" and "FlashAttn" are FLASH_ATTN but for how they are written.
+    if (squash(entry.info->name) == squash(name)) return entry.info->name;
     candidates.push_back(entry.info->name);
     candidates.insert(candidates.end(), entry.info->aliases.begin(), entry.info->aliases.end());
   }
@@ -61,8 +80,10 @@ const BackendRegistry& builtin_backends() {
     BackendRegistry r;
     r.add(cpu_attn_info(), make_cpu_attn);
     r.add(torch_native_info(), make_torch_native);
-    for (const BackendInfo& info : absent_backends())
-      r.add(info, nullptr);
+    for (const BackendInfo* info : absent_backends())
+      r.add(*info, nullptr);
+    for (const MlaPrefillRow& row : mla_prefill_rows())
+      r.add_mla_prefill(row.info, nullptr);
     return r;
   }();
   return registry;

@@ -2,233 +2,103 @@
 #include <string>
 
 #include "attention/batch_check.h"
+#include "attention/candidates.h"
+#include "attention/mla_prefill.h"
+#include "attention/page_size.h"
+#include "attention/provenance.h"
 #include "base/check.h"
-#include "fovea/attention.h"
-#include "fovea/attention_backend.h"
 
 namespace fovea {
 namespace {
 
-using Entry = BackendRegistry::Entry;
-
-/// What the user asked of one phase.
-struct Request {
-  std::string name;  ///< empty = automatic
-  std::string from;  ///< the setting it came from
+/// The layers of one kind, and all that is asked of them.
+struct Group {
+  LayerKind kind;
+  std::vector<int> indices;
+  std::vector<AttentionSpec> specs;
 };
 
-struct Requests {
-  Request prefill, decode;
-};
+/// `spec` with what the settings ask of it.
+AttentionSpec asked(AttentionSpec spec, const AttentionConfig& config) {
+  if (config.page_size && kind_of(spec) != LayerKind::encoder)
+    spec.page_size = config.allow_page_override ? 0 : *config.page_size;
+  if (config.batch_invariant.value_or(false)) spec.needs.insert(Feature::batch_invariance);
+  if (config.use_non_causal.value_or(false) && spec.type == AttentionType::decoder) spec.mask.causal = false;
+  return spec;
+}
 
-std::string join(const std::vector<std::string>& items, std::string_view separator) {
-  std::string out;
-  for (const std::string& item : items) {
-    if (!out.empty()) out += separator;
-    out += item;
+std::vector<Group> group_by_kind(std::span<const AttentionSpec> specs, const AttentionConfig& config) {
+  std::vector<Group> groups;
+  for (int i = 0; i < static_cast<int>(specs.size()); ++i) {
+    const AttentionSpec& spec = specs[static_cast<size_t>(i)];
+    auto at = std::ranges::find(groups, kind_of(spec), &Group::kind);
+    if (at == groups.end()) at = groups.insert(groups.end(), {kind_of(spec), {}, {}});
+    at->indices.push_back(i);
+    at->specs.push_back(asked(spec, config));
   }
-  return out;
+  std::ranges::sort(groups, {}, &Group::kind);
+  return groups;
 }
 
-std::string trim(std::string_view text) {
-  while (!text.empty() && text.front() == ' ')
-    text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ')
-    text.remove_suffix(1);
-  return std::string(text);
-}
-
-bool is_auto(std::string_view name) {
-  return name.size() == 4 && (name[0] | 32) == 'a' && (name[1] | 32) == 'u' && (name[2] | 32) == 't' &&
-         (name[3] | 32) == 'o';
-}
-
-Result<Requests> split_pair(const std::string& given) {
-  const size_t comma = given.find(',');
-  const std::string quoted = "attention backend '" + given + "'";
-  if (given.find(',', comma + 1) != std::string::npos)
-    return invalid(quoted + " has more than one comma; a pair is 'PREFILL,DECODE'");
-  Requests r{{trim(given.substr(0, comma)), "--attention-backend"},
-             {trim(given.substr(comma + 1)), "--attention-backend"}};
-  if (r.prefill.name.empty() || r.decode.name.empty())
-    return invalid(quoted + " lacks its " + (r.prefill.name.empty() ? "prefill" : "decode") +
-                   " half; name both as 'PREFILL,DECODE', or give one name for both phases");
-  if (is_auto(r.prefill.name) || is_auto(r.decode.name))
-    return invalid(quoted + " has 'auto' in a pair; to choose one phase and leave the other automatic use " +
-                   "--prefill-attention-backend or --decode-attention-backend alone");
-  return r;
-}
-
-bool same_backend(const std::string& a, const std::string& b, const BackendRegistry& registry) {
-  const Entry* entry = registry.find(a);
-  return a == b || (entry != nullptr && entry == registry.find(b));
-}
-
-Status override_phase(Request& request, const std::string& given, const char* flag, bool pair,
-                      const BackendRegistry& registry) {
-  if (given.empty()) return {};
-  if (given.find(',') != std::string::npos)
-    return invalid(std::string(flag) + " '" + given +
-                   "' must be one name; a pair goes to --attention-backend");
-  if (pair && !same_backend(request.name, given, registry))
-    return invalid(std::string(flag) + " '" + given + "' contradicts '" + request.name +
-                   "' of the pair in --attention-backend; give only one of them");
-  request = {is_auto(given) ? "" : given, flag};
+Status check(const AttentionConfig& config) {
+  if (config.page_size && *config.page_size < 1)
+    return invalid(setting(config, "page_size") + " " + std::to_string(*config.page_size) +
+                   " must be 1 or more");
+  if (const auto version = config.flash_attn_version; version && (*version < 2 || *version > 4))
+    return invalid(setting(config, "flash_attn_version") + " is " + std::to_string(*version) +
+                   "; FlashAttention has the versions 2, 3 and 4");
   return {};
 }
 
-Result<Requests> read_requests(const AttentionConfig& config, const BackendRegistry& registry) {
-  Requests r;
-  const bool pair = config.backend.find(',') != std::string::npos;
-  if (pair) {
-    FOVEA_TRY(both, split_pair(config.backend));
-    r = both;
-  } else if (!config.backend.empty() && !is_auto(config.backend)) {
-    r.prefill = r.decode = {config.backend, "--attention-backend"};
-  }
-  FOVEA_RETURN_IF_ERROR(
-      override_phase(r.prefill, config.prefill_backend, "--prefill-attention-backend", pair, registry));
-  FOVEA_RETURN_IF_ERROR(
-      override_phase(r.decode, config.decode_backend, "--decode-attention-backend", pair, registry));
-  return r;
-}
-
-/// ['a', 'b'], as Python prints a list.
-std::string quoted_list(const std::vector<Reason>& reasons) {
-  std::string out = "[";
-  for (const Reason& r : reasons) {
-    if (out.size() > 1) out += ", ";
-    out.append("'").append(r.text).append("'");
-  }
-  return out + "]";
-}
-
-std::vector<std::string> built_names(const BackendRegistry& registry) {
-  std::vector<std::string> names;
-  for (const Entry& entry : registry.entries())
-    if (entry.info->absent.empty()) names.emplace_back(entry.info->name);
-  return names;
-}
-
-Error unknown_backend(const std::string& name, const BackendRegistry& registry) {
-  std::vector<std::string> names;
-  for (const Entry& entry : registry.entries())
-    names.emplace_back(entry.info->name);
-  std::string message =
-      "Unknown attention backend: '" + name + "'. Valid options are: auto, " + join(names, ", ") + ".";
-  if (const std::string_view near = registry.nearest(name); !near.empty())
-    message += " Did you mean '" + std::string(near) + "'?";
-  return invalid(message);
-}
-
-Error not_valid(const BackendInfo& info, const std::vector<Reason>& reasons,
-                const BackendRegistry& registry) {
-  std::vector<std::string> fixes;
-  for (const Reason& r : reasons)
-    if (std::find(fixes.begin(), fixes.end(), r.fix) == fixes.end()) fixes.push_back(r.fix);
-  std::string message = "Selected backend " + std::string(info.name) +
-                        " is not valid for this configuration. Reason: " + quoted_list(reasons) +
-                        ". Fix: " + join(fixes, "; ") + ".";
-  if (!info.absent.empty()) message += " This build has: " + join(built_names(registry), ", ") + ".";
-  return unsupported(message);
-}
-
-/// The changes that the built backend with the fewest refusals asks for.
-std::string nearest_fix(const std::vector<Candidate>& rejected) {
-  const Candidate* nearest = nullptr;
-  for (const Candidate& r : rejected)
-    if (!r.reasons.empty() && r.backend->absent.empty() &&
-        (nearest == nullptr || r.reasons.size() < nearest->reasons.size()))
-      nearest = &r;
-  if (nearest == nullptr) return {};
-  std::vector<std::string> fixes;
-  for (const Reason& r : nearest->reasons)
-    fixes.push_back(r.fix);
-  return " Fix for " + std::string(nearest->backend->name) + ": " + join(fixes, "; ") + ".";
-}
-
-Error none_valid(const AttentionSpec& spec, const DeviceInfo& device,
-                 const std::vector<Candidate>& rejected) {
-  std::vector<std::string> each;
-  for (const Candidate& r : rejected)
-    each.push_back(std::string(r.backend->name) + ": " + quoted_list(r.reasons));
-  const std::string block = spec.page_size > 0 ? std::to_string(spec.page_size) : "None";
-  return unsupported("No valid attention backend found for " + describe(device) +
-                     " with AttentionSelectorConfig(head_size=" + std::to_string(spec.head_dim) +
-                     ", dtype=" + std::string(to_string(spec.dtype)) +
-                     ", kv_cache_dtype=" + std::string(to_string(spec.kv_dtype)) + ", block_size=" + block +
-                     ", attn_type=" + std::string(to_string(spec.type)) + "). Reasons: {" + join(each, ", ") +
-                     "}." + nearest_fix(rejected));
-}
-
-/// Every spec's reasons, each once.
-std::vector<Reason> validate_all(const BackendInfo& backend, std::span<const AttentionSpec> specs,
-                                 const DeviceInfo& device, Phase phase) {
-  std::vector<Reason> all;
-  for (const AttentionSpec& spec : specs)
-    for (Reason& reason : validate(backend, spec, device, phase))
-      if (std::ranges::find(all, reason.text, &Reason::text) == all.end()) all.push_back(std::move(reason));
-  return all;
-}
-
-Result<PhaseSelection> select_phase(const Request& request, std::span<const AttentionSpec> specs,
-                                    const DeviceInfo& device, Phase phase, const BackendRegistry& registry) {
-  const Entry* named = nullptr;
-  if (!request.name.empty()) {
-    named = registry.find(request.name);
-    if (named == nullptr) return unknown_backend(request.name, registry);
-  }
-  PhaseSelection selection;
-  std::vector<std::string> valid;
-  for (const Entry& entry : registry.entries()) {
-    std::vector<Reason> reasons = validate_all(*entry.info, specs, device, phase);
-    if (&entry == named && !reasons.empty()) return not_valid(*entry.info, reasons, registry);
-    selection.candidates.push_back({entry.info, std::move(reasons)});
-    if (!selection.candidates.back().reasons.empty()) continue;
-    valid.emplace_back(entry.info->name);
-    if (selection.backend == nullptr) selection.backend = entry.info;
-  }
-  if (named != nullptr) {
-    selection.backend = named->info;
-    selection.why = "given: " + request.from + " " + request.name;
-    return selection;
-  }
-  if (selection.backend == nullptr) return none_valid(specs.front(), device, selection.candidates);
-  const std::string on = std::string(" this model on ").append(to_string(device.kind));
-  selection.why = valid.size() == 1 ? "automatic: the only one that serves" + on
-                                    : "automatic: first of " + join(valid, ", ") + " that serves" + on;
-  if (!request.from.empty()) selection.why += ", as " + request.from + " says";
-  return selection;
-}
-
-/// The preferred page size that every backend takes, else the smallest that all do.
-Status choose_page_size(Selection& s) {
-  std::vector<const BackendInfo*> backends;
-  for (const KindSelection& kind : s.kinds)
-    for (const BackendInfo* backend : {kind.prefill.backend, kind.decode.backend})
-      if (std::ranges::find(backends, backend) == backends.end()) backends.push_back(backend);
-  const auto all_take = [&](int size) {
-    return std::ranges::all_of(backends, [&](auto* b) { return b->capability.page_sizes.has(size); });
-  };
-  for (const BackendInfo* backend : backends)
-    if (const int size = backend->capability.preferred_page_size; all_take(size)) {
-      s.page_size = size;
-      s.page_size_why = "preferred by " + std::string(backend->name);
-      return {};
+/// Of the rows that read the cache; nullopt when one is missing.
+std::optional<PageSize> page_size_of(std::span<const Scene> scenes, const Selection& selection,
+                                     const BackendInfo* (*row_of)(const PhaseSelection&)) {
+  std::vector<const BackendInfo*> readers;
+  int required = 0;
+  const bool only_encoder = scenes.size() == 1 && scenes.front().kind == LayerKind::encoder;
+  for (size_t i = 0; i < scenes.size(); ++i) {
+    if (scenes[i].kind == LayerKind::encoder && !only_encoder) continue;
+    if (required == 0) required = scenes[i].spec().page_size;
+    for (Phase phase : {Phase::prefill, Phase::decode}) {
+      const BackendInfo* row = row_of(selection.kinds[i].of(phase));
+      if (row == nullptr) return std::nullopt;
+      if (!is_mla_prefill(*row, scenes[i].registry) && std::ranges::find(readers, row) == readers.end())
+        readers.push_back(row);
     }
-  constexpr int kLargest = 1 << 20;
-  const IntSet& sizes = backends.front()->capability.page_sizes;
-  for (auto size = sizes.next(1); size && *size <= kLargest; size = sizes.next(*size + 1))
-    if (all_take(*size)) {
-      s.page_size = *size;
-      s.page_size_why = "the smallest that all backends take";
-      return {};
-    }
-  std::vector<std::string> names;
-  for (const BackendInfo* backend : backends)
-    names.emplace_back(backend->name);
-  return unsupported("No page size suits all of " + join(names, ", ") +
-                     "; choose others with --attention-backend");
+  }
+  if (readers.empty()) return std::nullopt;
+  AttentionConfig config = scenes.front().config;
+  if (only_encoder) config.page_size.reset();
+  return choose_page_size(config, readers, required);
+}
+
+/// vLLM's warning where a page size that the user gave kept a better backend away.
+void warn_of_precluded(const PhaseSelection& phase, const AttentionConfig& config, Selection& selection) {
+  if (phase.backend == nullptr || !config.page_size || config.allow_page_override) return;
+  std::vector<std::string> precluded;
+  for (const Candidate& c : phase.candidates) {
+    if (c.backend == phase.backend) break;
+    if (c.reasons.size() == 1 && c.reasons.front().text == "block_size not supported")
+      precluded.push_back(c.backend->label());
+  }
+  if (precluded.empty()) return;
+  std::string warning = "--block-size " + std::to_string(*config.page_size) +
+                        " precluded higher-priority backend(s) " + join(precluded, ", ") + ". Using " +
+                        phase.backend->label() + " instead, which may result in reduced performance.";
+  if (std::ranges::find(selection.warnings, warning) == selection.warnings.end())
+    selection.warnings.push_back(std::move(warning));
+}
+
+/// A wish for the decode of a model that has none.
+void warn_of_decode(const Requests& requests, const std::vector<LayerKind>& kinds, Selection& selection) {
+  const Request& decode = requests.of(LayerKind::encoder, Phase::decode);
+  if (kinds.size() == 1 && kinds.front() == LayerKind::encoder && decode.of_phase && !decode.name.empty())
+    selection.warnings.push_back("decode backend '" + decode.name + "' of " + decode.from +
+                                 " has no effect: encoder layers only prefill");
+}
+
+const BackendInfo* chosen(const PhaseSelection& phase) {
+  return phase.backend;
 }
 
 }  // namespace
@@ -238,37 +108,54 @@ Result<Selection> consider(const AttentionConfig& config, std::span<const Attent
   if (specs.empty()) return invalid("there is no attention to select a backend for");
   for (const AttentionSpec& spec : specs)
     FOVEA_RETURN_IF_ERROR(check_spec(spec));
-  if (config.page_size && *config.page_size < 1)
-    return invalid("--page-size " + std::to_string(*config.page_size) + " must be 1 or more");
-  FOVEA_TRY(requests, read_requests(config, registry));
-  std::vector<AttentionSpec> wanted(specs.begin(), specs.end());
-  if (config.page_size)
-    for (AttentionSpec& spec : wanted)
-      spec.page_size = *config.page_size;
+  FOVEA_RETURN_IF_ERROR(check(config));
+  const std::vector<Group> groups = group_by_kind(specs, config);
+  std::vector<LayerKind> kinds;
+  std::vector<Scene> scenes;
+  for (const Group& group : groups) {
+    kinds.push_back(group.kind);
+    scenes.push_back({config, registry, device, group.kind, groups.size() == 1, group.specs});
+  }
+  FOVEA_TRY(requests, Requests::read(config, kinds, registry));
   Selection selection;
-  FOVEA_TRY(prefill, select_phase(requests.prefill, wanted, device, Phase::prefill, registry));
-  FOVEA_TRY(decode, select_phase(requests.decode, wanted, device, Phase::decode, registry));
-  for (int i = 0; i < static_cast<int>(specs.size()); ++i) {
-    const LayerKind kind = kind_of(specs[static_cast<size_t>(i)]);
-    auto& kinds = selection.kinds;
-    auto at = std::ranges::find(kinds, kind, &KindSelection::kind);
-    if (at == kinds.end()) at = kinds.insert(kinds.end(), {kind, {}, prefill, decode});
-    at->specs.push_back(i);
+  selection.device = device;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const LayerKind kind = groups[i].kind;
+    KindSelection chosen{kind, groups[i].indices, {}, {}};
+    if (kind == LayerKind::encoder) {
+      FOVEA_TRY(prefill, choose(requests.of(kind, Phase::prefill), scenes[i], Phase::prefill));
+      chosen.prefill = chosen.decode = std::move(prefill);
+    } else {
+      FOVEA_TRY(decode, choose(requests.of(kind, Phase::decode), scenes[i], Phase::decode));
+      FOVEA_TRY(prefill, choose_prefill(requests.of(kind, Phase::prefill), scenes[i], decode));
+      chosen.prefill = std::move(prefill);
+      chosen.decode = std::move(decode);
+    }
+    warn_of_precluded(chosen.prefill, config, selection);
+    warn_of_precluded(chosen.decode, config, selection);
+    selection.kinds.push_back(std::move(chosen));
   }
-  std::ranges::sort(selection.kinds, {}, &KindSelection::kind);
-  const int page_size = wanted.front().page_size;
-  if (page_size == 0) {
-    FOVEA_RETURN_IF_ERROR(choose_page_size(selection));
-  } else {
-    selection.page_size = page_size;
-    selection.page_size_why = config.page_size ? "given: --page-size" : "required by the model";
-  }
+  warn_of_decode(requests, kinds, selection);
+  const auto page = page_size_of(scenes, selection, fovea::chosen);
+  selection.page_size = page ? page->size : 0;
+  selection.page_size_why = page ? page->why : "a phase has no backend";
+  if (page && !page->warning.empty()) selection.warnings.push_back(page->warning);
+  add_provenance(scenes, page ? *page : page_size_of(scenes, selection, meant).value_or(PageSize{}),
+                 selection);
   return selection;
 }
 
 Result<Selection> select(const AttentionConfig& config, std::span<const AttentionSpec> specs,
                          const DeviceInfo& device, const BackendRegistry& registry) {
-  return consider(config, specs, device, registry);
+  FOVEA_TRY(selection, consider(config, specs, device, registry));
+  for (const KindSelection& kind : selection.kinds) {
+    // MLA's prefill follows its decode.
+    const bool mla = kind.kind == LayerKind::mla || kind.kind == LayerKind::sparse_mla;
+    for (Phase phase : {mla ? Phase::decode : Phase::prefill, mla ? Phase::prefill : Phase::decode})
+      if (kind.of(phase).backend == nullptr) return kind.of(phase).error;
+  }
+  if (selection.page_size == 0) return unsupported(selection.page_size_why);
+  return selection;
 }
 
 const KindSelection& Selection::of(const AttentionSpec& spec) const {
@@ -281,18 +168,6 @@ bool Selection::complete() const {
   return page_size > 0 && std::ranges::all_of(kinds, [](const KindSelection& k) {
            return k.prefill.backend != nullptr && k.decode.backend != nullptr;
          });
-}
-
-std::string explain(const Selection& selection) {
-  const auto line = [](Phase phase, const PhaseSelection& s) {
-    return std::string(to_string(phase)) + ": " + s.backend->label() + " (" + s.why + ")";
-  };
-  const KindSelection& kind = selection.kinds.front();
-  return line(Phase::prefill, kind.prefill) + "\n" + line(Phase::decode, kind.decode);
-}
-
-std::string explain_in_full(const Selection& selection) {
-  return explain(selection);
 }
 
 }  // namespace fovea

@@ -1,9 +1,10 @@
 // vLLM's refusals in vLLM's order and words, then those of features that vLLM has no words for.
+#include "attention/validate.h"
+
 #include <algorithm>
-#include <cmath>
 #include <string>
 
-#include "fovea/attention.h"
+#include "attention/resolve_name.h"
 
 namespace fovea {
 namespace {
@@ -12,23 +13,34 @@ std::string str(int v) {
   return std::to_string(v);
 }
 
-void append(std::string& list, std::string_view name) {
-  if (!list.empty()) list += '|';
-  list += name;
+template <class List, class Has>
+std::string names_of(const List& all, Has has) {
+  std::string out;
+  for (auto item : all)
+    if (has(item)) out.append(out.empty() ? "" : ", ").append(to_string(item));
+  return out.empty() ? "none" : out;
 }
 
-std::string list_dtypes(const Capability& c) {
-  std::string out;
-  for (DType d : {DType::f32, DType::f16, DType::bf16})
-    if (c.dtypes.has(d)) append(out, to_string(d));
-  return out;
+constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
+
+/// The nearest to `wanted`: the other 16-bit one before float32.
+std::optional<DType> nearest_dtype(const Capability& c) {
+  for (DType d : {DType::bf16, DType::f16, DType::f32})
+    if (c.dtypes.has(d)) return d;
+  return std::nullopt;
 }
 
-std::string list_kv_dtypes(const Capability& c) {
-  std::string out;
-  for (unsigned i = 0; i < static_cast<unsigned>(KvCacheDType::count_); ++i)
-    if (const auto d = static_cast<KvCacheDType>(i); c.kv_dtypes.has(d)) append(out, to_string(d));
-  return out;
+/// The nearest to `wanted`: the other fp8 one, then the model's dtype.
+std::optional<KvCacheDType> nearest_kv_dtype(const Capability& c, const AttentionSpec& spec) {
+  using enum KvCacheDType;
+  if (is_fp8(spec.kv_dtype) || has_token_scales(spec.kv_dtype))
+    for (KvCacheDType d : {fp8_e4m3, fp8_e5m2})
+      if (c.kv_dtypes.has(d)) return d;
+  for (KvCacheDType d : {auto_, resolve(auto_, spec.dtype)})
+    if (c.kv_dtypes.has(d)) return d;
+  for (unsigned i = 0; i < static_cast<unsigned>(count_); ++i)
+    if (const auto d = static_cast<KvCacheDType>(i); c.kv_dtypes.has(d)) return d;
+  return std::nullopt;
 }
 
 std::string capability_text(int cc) {
@@ -39,100 +51,185 @@ constexpr std::string_view kOtherBackend = "--attention-backend auto: picks one 
 
 class Validation {
  public:
-  Validation(const BackendInfo& backend, const AttentionSpec& spec, const DeviceInfo& device, Phase phase)
-      : backend_(backend), c_(backend.capability), spec_(spec), device_(device), phase_(phase) {}
+  Validation(const BackendInfo& backend, const AttentionSpec& spec, const DeviceInfo& device, Phase phase,
+             Duty duty)
+      : backend_(backend), c_(backend.capability), spec_(spec), device_(device), phase_(phase), duty_(duty) {}
 
-  std::vector<Reason> run() {
-    if (!backend_.absent.empty()) {
-      check_device();
-      add("not in this build: " + std::string(backend_.absent), std::string(kOtherBackend));
-      return std::move(reasons_);
-    }
+  std::vector<Finding> run() {
+    check_as_vllm();
+    check_beyond_vllm();
+    ++rank_;
+    if (backend_.supports_combination != nullptr)
+      if (auto reason = backend_.supports_combination(spec_, device_))
+        findings_.push_back({rank_, Remedy::flag, *std::move(reason)});
+    ++rank_;
+    if (!backend_.absent.empty() && runs_on(c_, device_))
+      add("not in this build: " + std::string(backend_.absent), std::string(kOtherBackend), Remedy::kernels);
+    return std::move(findings_);
+  }
+
+ private:
+  void add(std::string text, std::string fix, Remedy remedy = Remedy::flag) {
+    findings_.push_back({rank_, remedy, {std::move(text), std::move(fix)}});
+  }
+
+  /// One check: `fix` is the flag that takes the wish back; empty = only another backend helps.
+  void need(bool wanted, Feature feature, std::string_view text, std::string_view fix = {}) {
+    ++rank_;
+    if (!wanted || c_.features.has(feature) || c_.unstated.has(feature)) return;
+    const Remedy remedy = fix.empty() ? Remedy::other_backend : Remedy::flag;
+    add(std::string(text), std::string(fix.empty() ? kOtherBackend : fix), remedy);
+  }
+
+  bool asked(Feature feature) const { return spec_.needs.has(feature); }
+
+  void check_as_vllm() {
     check_sizes();
     need(spec_.mask.spans, Feature::spans, "partial multimodal token full attention not supported");
     need_kind(spec_.use_mla, Feature::mla, "MLA");
     need(spec_.has_sink, Feature::sink, "attention sinks not supported");
     need_kind(spec_.use_sparse, Feature::sparse, "sparse");
+    need(asked(Feature::per_head_scales), Feature::per_head_scales, "per-head quant scales not supported");
     check_device();
+    ++rank_;
     if (!c_.types.has(spec_.type))
       add("attention type " + std::string(to_string(spec_.type)) + " not supported",
-          std::string(kOtherBackend));
+          std::string(kOtherBackend), Remedy::other_backend);
     const bool right = spec_.mask.window_right >= 0 && !spec_.mask.causal;
     need(spec_.mask.window_left >= 0 || right, Feature::window, "sliding window not supported");
-    need(spec_.type == AttentionType::decoder && !spec_.mask.causal && !spec_.mask.packed,
-         Feature::non_causal, "non-causal attention not supported");
-    check_beyond_vllm();
-    if (backend_.supports_combination != nullptr)
-      if (auto reason = backend_.supports_combination(spec_, device_)) reasons_.push_back(*std::move(reason));
-    return std::move(reasons_);
-  }
-
- private:
-  void add(std::string text, std::string fix) { reasons_.push_back({std::move(text), std::move(fix)}); }
-
-  void need(bool wanted, Feature feature, std::string_view text) {
-    if (wanted && !c_.features.has(feature)) add(std::string(text), std::string(kOtherBackend));
+    const bool non_causal = spec_.type == AttentionType::decoder && !spec_.mask.causal && !spec_.mask.packed;
+    need(non_causal, Feature::non_causal, "non-causal attention not supported");
+    need(non_causal && spec_.use_mla && asked(Feature::dcp), Feature::non_causal_dcp,
+         "non-causal MLA attention with DCP not supported", "--decode-context-parallel-size 1: no DCP");
+    check_batch_invariance();
+    need(asked(Feature::kv_connector), Feature::kv_connector, "KV connector not supported",
+         "run without a KV connector (--kv-transfer-config)");
+    need(asked(Feature::pcp), Feature::pcp, "PCP not supported", "--prefill-context-parallel-size 1: no PCP");
+    need(asked(Feature::dcp), Feature::dcp, "DCP not supported", "--decode-context-parallel-size 1: no DCP");
+    need(asked(Feature::adaptive_verification), Feature::adaptive_verification,
+         "device-cpu query lens mismatch not supported, this is needed for adaptive verification",
+         "run without adaptive verification");
   }
 
   void check_sizes() {
+    const std::string name(backend_.name);
+    ++rank_;
     if (!c_.head_dims.has(spec_.head_dim) || !c_.v_head_dims.has(spec_.v_head_dim))
-      add("head_size not supported", "the model has " + str(spec_.head_dim) + " (QK) and " +
-                                         str(spec_.v_head_dim) + " (V); " + std::string(backend_.name) +
-                                         " takes " + c_.head_dims.describe() + " and " +
-                                         c_.v_head_dims.describe() + "; " + std::string(kOtherBackend));
-    if (!c_.dtypes.has(spec_.dtype)) add("dtype not supported", "--dtype " + list_dtypes(c_));
-    const bool model_dtype = spec_.kv_dtype == KvCacheDType::auto_;
-    if (!c_.kv_dtypes.has(spec_.kv_dtype) &&
-        !(model_dtype && c_.kv_dtypes.has(resolve(spec_.kv_dtype, spec_.dtype))))
-      add("kv_cache_dtype not supported", "--kv-cache-dtype " + list_kv_dtypes(c_));
-    if (spec_.page_size != 0 && !c_.page_sizes.has(spec_.page_size))
-      add("block_size not supported", "--page-size " + str(c_.page_sizes.nearest(spec_.page_size)) +
-                                          ": it takes " + c_.page_sizes.describe());
+      add("head_size not supported",
+          "the model has " + str(spec_.head_dim) + " (QK) and " + str(spec_.v_head_dim) + " (V); " + name +
+              " takes " + c_.head_dims.describe() + " and " + c_.v_head_dims.describe(),
+          Remedy::other_backend);
+    ++rank_;
+    if (!c_.dtypes.has(spec_.dtype)) {
+      const auto nearest = nearest_dtype(c_);
+      add("dtype not supported",
+          nearest ? "--dtype " + std::string(to_string(*nearest)) + ": it takes " +
+                        names_of(kDTypes, [&](DType d) { return c_.dtypes.has(d); })
+                  : std::string(kOtherBackend),
+          nearest ? Remedy::flag : Remedy::other_backend);
+    }
+    ++rank_;
+    if (!takes_kv_dtype()) {
+      const auto nearest = nearest_kv_dtype(c_, spec_);
+      add("kv_cache_dtype not supported",
+          nearest ? "--kv-cache-dtype " + std::string(to_string(*nearest)) + ": it takes " + kv_dtypes()
+                  : std::string(kOtherBackend),
+          nearest ? Remedy::flag : Remedy::other_backend);
+    }
+    ++rank_;
+    if (spec_.page_size != 0 && !c_.page_sizes.has(spec_.page_size)) {
+      const bool some = !c_.page_sizes.empty();
+      add("block_size not supported",
+          some ? "--page-size " + str(c_.page_sizes.nearest(spec_.page_size)) + ": it takes " +
+                     c_.page_sizes.describe()
+               : std::string(kOtherBackend),
+          some ? Remedy::flag : Remedy::other_backend);
+    }
   }
 
-  /// A backend is for MLA models or for the others, as in vLLM; so with sparse ones.
+  bool takes_kv_dtype() const {
+    return c_.kv_dtypes.has(spec_.kv_dtype) ||
+           (spec_.kv_dtype == KvCacheDType::auto_ && c_.kv_dtypes.has(resolve(spec_.kv_dtype, spec_.dtype)));
+  }
+
+  std::string kv_dtypes() const {
+    std::vector<KvCacheDType> all;
+    for (unsigned i = 0; i < static_cast<unsigned>(KvCacheDType::count_); ++i)
+      all.push_back(static_cast<KvCacheDType>(i));
+    return names_of(all, [&](KvCacheDType d) { return c_.kv_dtypes.has(d); });
+  }
+
+  /// A backend is for MLA models or for the others, as in vLLM; so with sparse ones. Backends of MLA's
+  /// prefill are for nothing else.
   void need_kind(bool wanted, Feature feature, std::string_view kind) {
-    if (wanted == c_.features.has(feature)) return;
-    add((wanted ? "" : "non-") + std::string(kind) + " not supported", std::string(kOtherBackend));
+    ++rank_;
+    if (duty_ == Duty::mla_prefill || wanted == c_.features.has(feature) || c_.unstated.has(feature)) return;
+    add((wanted ? "" : "non-") + std::string(kind) + " not supported", std::string(kOtherBackend),
+        Remedy::other_backend);
   }
 
   void check_device() {
-    const int cc = device_.compute_capability;
-    const bool in_range = cc >= c_.min_compute_capability &&
-                          (c_.max_compute_capability == 0 || cc <= c_.max_compute_capability);
-    if (device_.kind == c_.device && in_range) return;
-    std::string needs = "it needs a " + std::string(to_string(c_.device)) + " device";
-    if (c_.min_compute_capability > 0)
-      needs += " of compute capability " + capability_text(c_.min_compute_capability);
-    if (c_.max_compute_capability > 0)
-      needs += " to " + capability_text(c_.max_compute_capability);
-    else if (c_.min_compute_capability > 0)
-      needs += " or later";
-    needs.append(", this one is ").append(to_string(device_.kind));
-    if (cc > 0) needs.append(" ").append(capability_text(cc));
-    add("compute capability not supported", needs);
+    ++rank_;
+    if (!runs_on(c_, device_))
+      add("compute capability not supported",
+          "it needs " + describe_needed_device(c_) + ", this one is " + describe(device_),
+          Remedy::other_device);
+  }
+
+  void check_batch_invariance() {
+    ++rank_;
+    if (!asked(Feature::batch_invariance) || c_.invariance.has(Invariance::batch) ||
+        c_.unstated.has(Feature::batch_invariance))
+      return;
+    add("batch invariance not supported",
+        "batch_invariant=0 (-ac.batch_invariant, VLLM_BATCH_INVARIANT): results may depend on the batch");
   }
 
   void check_beyond_vllm() {
+    ++rank_;
+    if (const int ratio = spec_.num_heads / spec_.num_kv_heads;
+        duty_ == Duty::paged && !c_.gqa_ratios.has(ratio))
+      add("GQA ratio " + str(ratio) + " not supported",
+          std::string(backend_.name) + " takes " + c_.gqa_ratios.describe() + " query heads a KV head",
+          Remedy::other_backend);
     need(spec_.mask.chunk > 0, Feature::chunk, "chunked-local attention not supported");
     need(spec_.mask.sink_tokens > 0, Feature::sink_tokens, "StreamingLLM sink tokens not supported");
     need(spec_.softcap > 0, Feature::softcap, "logit soft cap not supported");
     need(spec_.has_alibi, Feature::alibi, "ALiBi not supported");
     need(spec_.mask.packed, Feature::packed_mask, "packed custom mask not supported");
-    need(spec_.mask.tree, Feature::tree_mask, "tree mask not supported");
-    need(spec_.kv_x_packed, Feature::kv_x_packed, "x-packed KV cache layout not supported");
-    if (const int x = x_of(resolve(spec_.kv_dtype, spec_.dtype));
-        spec_.kv_x_packed && x > 0 && spec_.head_dim % x != 0)
-      add("x-packed KV cache layout needs a head_size that is a multiple of " + str(x),
-          "--kv-layout hnd: the model's head size is " + str(spec_.head_dim));
-    need(spec_.fp64_accumulate, Feature::fp64_accumulate, "fp64 accumulation not supported");
+    need(asked(Feature::verify), Feature::verify, "speculative verification not supported",
+         "run without speculative decoding");
+    need(spec_.mask.tree || asked(Feature::tree_mask), Feature::tree_mask, "tree mask not supported",
+         spec_.mask.tree ? std::string_view{} : "--speculative-eagle-topk 1: a chain of drafts, no tree");
+    check_layout();
+    need(asked(Feature::kv_sharing), Feature::kv_sharing, "KV sharing between layers not supported");
+    need(asked(Feature::chunked_prefix), Feature::chunked_prefix, "chunked prefix not supported",
+         "--disable-chunked-prefix-cache: the whole prefix at once");
+    need(asked(Feature::output_quant), Feature::output_quant, "quantised output not supported",
+         "run with an output in the model's dtype");
+    need(asked(Feature::lse), Feature::lse, "LSE output not supported");
+    need(spec_.fp64_accumulate || asked(Feature::fp64_accumulate), Feature::fp64_accumulate,
+         "fp64 accumulation not supported");
+    ++rank_;
     if (!c_.phases.has(phase_)) {
       const std::string phase(to_string(phase_));
-      add(phase + " not supported", "--" + phase + "-attention-backend auto: picks one that can");
+      add(phase + " not supported", "--" + phase + "-attention-backend auto: picks one that can",
+          Remedy::other_phase_backend);
     }
+    ++rank_;
     // Libraries disagree on whether the cap comes before or after the bias, and no model has both.
     if (spec_.has_alibi && spec_.softcap > 0)
       add("ALiBi with a logit soft cap not supported", "drop one of the two; no known model has both");
+  }
+
+  void check_layout() {
+    need(spec_.kv_x_packed, Feature::kv_x_packed, "x-packed KV cache layout not supported",
+         "--kv-layout hnd: the default");
+    ++rank_;
+    const int x = x_of(resolve(spec_.kv_dtype, spec_.dtype));
+    if (spec_.kv_x_packed && x > 0 && spec_.head_dim % x != 0)
+      add("x-packed KV cache layout needs a head_size that is a multiple of " + str(x),
+          "--kv-layout hnd: the model's head size is " + str(spec_.head_dim));
   }
 
   const BackendInfo& backend_;
@@ -140,14 +237,45 @@ class Validation {
   const AttentionSpec& spec_;
   const DeviceInfo& device_;
   Phase phase_;
-  std::vector<Reason> reasons_;
+  Duty duty_;
+  int rank_ = 0;
+  std::vector<Finding> findings_;
 };
 
 }  // namespace
 
+std::string describe_needed_device(const Capability& c) {
+  std::string text = "a " + std::string(to_string(c.device)) + " device";
+  if (c.min_compute_capability > 0)
+    text += " of compute capability " + capability_text(c.min_compute_capability);
+  if (c.max_compute_capability > 0)
+    text += " to " + capability_text(c.max_compute_capability);
+  else if (c.min_compute_capability > 0)
+    text += " or later";
+  return text;
+}
+
+std::vector<Finding> find_reasons(const BackendInfo& backend, std::span<const AttentionSpec> specs,
+                                  const DeviceInfo& device, Phase phase, Duty duty) {
+  std::vector<Finding> all;
+  for (const AttentionSpec& spec : specs)
+    for (Finding& finding : Validation(backend, spec, device, phase, duty).run())
+      if (std::ranges::none_of(all, [&](auto& known) { return known.reason.text == finding.reason.text; }))
+        all.push_back(std::move(finding));
+  std::ranges::stable_sort(all, {}, &Finding::rank);
+  return all;
+}
+
+bool only_kernels_missing(const std::vector<Finding>& findings) {
+  return findings.size() == 1 && findings.front().remedy == Remedy::kernels;
+}
+
 std::vector<Reason> validate(const BackendInfo& backend, const AttentionSpec& spec, const DeviceInfo& device,
                              Phase phase) {
-  return Validation(backend, spec, device, phase).run();
+  std::vector<Reason> reasons;
+  for (Finding& finding : find_reasons(backend, std::span(&spec, 1), device, phase))
+    reasons.push_back(std::move(finding.reason));
+  return reasons;
 }
 
 }  // namespace fovea

@@ -15,11 +15,8 @@ constexpr size_t kSlice = 64;
 Result<EmbedConfig> to_config(const EmbedFlags& flags) {
   EmbedConfig config;
   config.model = flags.model.model;
-  if (flags.model.dtype != "auto") {
-    config.dtype = parse_dtype(flags.model.dtype);
-    if (!config.dtype)
-      return invalid("--dtype " + flags.model.dtype + ": allowed are auto, float32, bfloat16, float16");
-  }
+  FOVEA_TRY(dtype, read_dtype(flags.model.dtype));
+  config.dtype = dtype;
   if (!flags.pooling.empty()) {
     config.pooling = parse_pooling(flags.pooling);
     if (!config.pooling) return invalid("--pooling " + flags.pooling + ": allowed are mean, cls, last");

@@ -29,8 +29,21 @@ Result<std::string> demo_model_dir() {
                    "; give --model DIR, a folder in Hugging Face format");
 }
 
+Result<std::optional<DType>> read_dtype(const std::string& name) {
+  if (name == "auto") return std::optional<DType>();
+  const auto dtype = parse_dtype(name);
+  if (!dtype) return invalid("--dtype " + name + ": allowed are auto, float32, bfloat16, float16");
+  return dtype;
+}
+
 Result<KvCacheDType> read_kv_cache_dtype(const std::string& name) {
   if (const auto dtype = parse_kv_cache_dtype(name)) return *dtype;
+  if (name == "bf16") return KvCacheDType::bfloat16;  // SGLang's short name
+  for (const char* sglangs : {"mxfp8", "fp4_e2m1", "fp4_mx_block16"})
+    if (name == sglangs)
+      return unsupported("--kv-cache-dtype " + name +
+                         ": known to SGLang, but not stored by this build; allowed are " +
+                         stored_kv_cache_dtypes());
   return invalid("--kv-cache-dtype " + name + ": " + unknown_kv_cache_dtype(name));
 }
 
@@ -47,11 +60,8 @@ Result<EngineConfig> engine_config(const ModelFlags& flags) {
   } else {
     config.model = flags.model;
   }
-  if (flags.dtype != "auto") {
-    config.dtype = parse_dtype(flags.dtype);
-    if (!config.dtype)
-      return invalid("--dtype " + flags.dtype + ": allowed are auto, float32, bfloat16, float16");
-  }
+  FOVEA_TRY(dtype, read_dtype(flags.dtype));
+  config.dtype = dtype;
   FOVEA_TRY(kv_dtype, read_kv_cache_dtype(flags.kv_cache_dtype));
   config.kv_cache_dtype = kv_dtype;
   FOVEA_TRY(kv_layout, read_kv_layout(flags.kv_layout));
@@ -61,7 +71,6 @@ Result<EngineConfig> engine_config(const ModelFlags& flags) {
     return invalid("--scheduling-policy " + flags.scheduling_policy + ": allowed are fcfs, priority");
   config.scheduling_policy = *policy;
   config.attention = flags.attention;
-  config.attention.page_size = flags.page_size;
   config.max_running_requests = flags.max_running_requests;
   config.max_batched_tokens = flags.max_batched_tokens;
   config.max_seq_len = flags.max_seq_len;

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "fovea/engine.h"
+#include "launch/environment.h"
+#include "launch/launch_line.h"
 
 namespace fovea::cli {
 
@@ -15,7 +17,6 @@ struct ModelFlags {
   std::string kv_cache_dtype = "auto";
   std::string kv_layout = "auto";
   AttentionConfig attention;
-  std::optional<int> page_size;
   int max_running_requests = 64;
   int max_batched_tokens = 512;
   std::optional<int> max_seq_len;
@@ -30,6 +31,8 @@ struct ModelFlags {
   int max_logprobs = 20;
   bool json = false;
   std::string chat_template, chat_template_name;
+  std::vector<FlagNote> notes;               ///< on flags of other engines, and on deprecated ones
+  std::vector<EnvironmentNote> environment;  ///< variables that concern attention
 };
 
 /// What a chat template is given beside the messages.
@@ -84,6 +87,11 @@ struct EmbedFlags {
   bool truncate = false;
 };
 
+struct ExplainFlags {
+  ModelFlags model;    ///< what does not concern attention is not used
+  std::string device;  ///< empty = this machine's
+};
+
 struct BenchModelFlags {
   ModelFlags model;
   int prompt_tokens = 512;
@@ -114,9 +122,24 @@ struct BenchMachineFlags {
   bool json = false;
 };
 
+struct BenchFlags {
+  BenchModelFlags model;
+  BenchAttentionFlags attention;
+  BenchLinearFlags linear;
+  BenchMachineFlags machine;
+};
+
+/// Puts what `line` and the environment say about attention into `flags`, with the spelling of each setting.
+Status take_settings(LaunchLine line, const std::vector<std::string>& environment, ModelFlags& flags);
+/// For a command that runs: warns of what has no effect, and refuses what is not built, all at once.
+Status check_settings(const ModelFlags& flags);
+
 /// A name of --kv-cache-dtype and one of --kv-layout, or what is allowed.
 Result<KvCacheDType> read_kv_cache_dtype(const std::string& name);
 Result<KvLayout> read_kv_layout(const std::string& name);
+
+/// --dtype; nullopt = auto.
+Result<std::optional<DType>> read_dtype(const std::string& name);
 
 /// Checks the names of types and finds the demo model.
 Result<EngineConfig> engine_config(const ModelFlags& flags);
@@ -132,6 +155,7 @@ Status run_generate(const GenerateFlags& flags);
 Status run_chat(const ChatFlags& flags);
 Status run_score(const ScoreFlags& flags);
 Status run_embed(const EmbedFlags& flags);
+Status run_explain(const ExplainFlags& flags);
 Status run_bench_model(const BenchModelFlags& flags);
 Status run_bench_attention(const BenchAttentionFlags& flags);
 Status run_bench_linear(const BenchLinearFlags& flags);

@@ -93,6 +93,8 @@ Status EmbedderImpl::open(const EmbedConfig& config) {
   spec_ = attention_specs(model_config_).front();
   spec_.page_size = 1;  // K and V are the step's rows
   FOVEA_TRY(selection, select(config.attention, spec_, DeviceInfo{}, builtin_backends()));
+  for (const std::string& warning : selection.warnings)
+    FOVEA_LOG(warning) << warning;
   info_.selection = std::move(selection);
   FOVEA_RETURN_IF_ERROR(load_tokenizer());
   return load_model(config);

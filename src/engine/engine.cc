@@ -185,6 +185,8 @@ Status EngineImpl::select_backends(const EngineConfig& config, const BackendRegi
   if (size_of(info_.kv_dtype) == 0)  // a backend reads it, but nothing writes it
     return unsupported("--kv-cache-dtype " + std::string(to_string(info_.kv_dtype)) +
                        " can't be stored by this build; allowed are " + stored_kv_cache_dtypes());
+  for (const std::string& warning : selection.warnings)
+    FOVEA_LOG(warning) << warning;
   for (AttentionSpec& spec : info_.specs)
     spec = Executor::resolve(spec, info_.kv_dtype, info_.kv_layout, selection.page_size);
   info_.selection = std::move(selection);

@@ -53,15 +53,6 @@ void refuse_unsupported(Fields& fields, ModelConfig& c) {
   c.has_kv_scales = scheme.scales;
 }
 
-DType read_dtype(Fields& fields) {
-  const char* key = fields.find("dtype") ? "dtype" : "torch_dtype";
-  std::string name = fields.string(key, "float32");
-  if (name.starts_with("torch.")) name.erase(0, 6);
-  if (const auto dtype = parse_dtype(name)) return *dtype;
-  fields.refuse(key, "supported are float32, float16, bfloat16", ErrorCode::unsupported);
-  return DType::f32;
-}
-
 void read_token_ids(Fields& fields, ModelConfig& c) {
   const auto bos = fields.token_ids("bos_token_id");
   if (!c.bos_token_id && !bos.empty()) c.bos_token_id = bos.front();
@@ -160,10 +151,16 @@ Result<nlohmann::json> parse_json_object(std::string_view text, const std::strin
   return root;
 }
 
-Result<ModelConfig> parse_model_config(std::string_view config, std::string_view generation,
-                                       const std::string& dir, const std::string& generation_file) {
-  const std::string file = dir + "/config.json";
-  FOVEA_TRY(root, parse_json_object(config, file));
+DType read_checkpoint_dtype(Fields& fields) {
+  const char* key = fields.find("dtype") ? "dtype" : "torch_dtype";
+  std::string name = fields.string(key, "float32");
+  if (name.starts_with("torch.")) name.erase(0, 6);
+  if (const auto dtype = parse_dtype(name)) return *dtype;
+  fields.refuse(key, "supported are float32, float16, bfloat16", ErrorCode::unsupported);
+  return DType::f32;
+}
+
+Result<ModelConfig> parse_model_config(const Json& root, const std::string& file) {
   Status status;
   Fields fields(root, file, status);
   const Family* family = choose_family(fields);
@@ -173,27 +170,33 @@ Result<ModelConfig> parse_model_config(std::string_view config, std::string_view
   c.architecture = family->architectures.front();
   c.model_type = fields.string("model_type", std::string(family->model_type));
   c.kind = family->kind;
-  c.dtype = read_dtype(fields);
+  c.dtype = read_checkpoint_dtype(fields);
   family->configure(fields, c);
   fit_to_length(c, c.max_position);
   refuse_unsupported(fields, c);
   read_token_ids(fields, c);
   if (c.kind == ModelKind::encoder_decoder) read_forcing(fields, c);
   FOVEA_RETURN_IF_ERROR(std::move(status));
+  return c;
+}
 
-  if (!generation.empty()) {
-    const std::string name = generation_file.empty() ? dir + "/" + kGenerationFile : generation_file;
-    FOVEA_TRY(generation_root, parse_json_object(generation, name));
-    Status generation_status;
-    Fields generation_fields(generation_root, name, generation_status);
-    read_token_ids(generation_fields, c);
-    if (c.kind == ModelKind::encoder_decoder) {
-      read_forcing(generation_fields, c);
-      read_search(generation_fields, c);
-    }
-    read_sampling(generation_fields, c);
-    FOVEA_RETURN_IF_ERROR(std::move(generation_status));
+Result<ModelConfig> parse_model_config(std::string_view config, std::string_view generation,
+                                       const std::string& dir, const std::string& generation_file) {
+  const std::string file = dir + "/config.json";
+  FOVEA_TRY(root, parse_json_object(config, file));
+  FOVEA_TRY(c, parse_model_config(root, file));
+  if (generation.empty()) return c;
+  const std::string name = generation_file.empty() ? dir + "/" + kGenerationFile : generation_file;
+  FOVEA_TRY(generation_root, parse_json_object(generation, name));
+  Status status;
+  Fields fields(generation_root, name, status);
+  read_token_ids(fields, c);
+  if (c.kind == ModelKind::encoder_decoder) {
+    read_forcing(fields, c);
+    read_search(fields, c);
   }
+  read_sampling(fields, c);
+  FOVEA_RETURN_IF_ERROR(std::move(status));
   return c;
 }
 

@@ -17,6 +17,9 @@ namespace fovea {
 /// The JSON object that `text` is; `file` is for messages.
 Result<nlohmann::json> parse_json_object(std::string_view text, const std::string& file);
 
+/// parse_model_config() of config.json's object alone; `file` is for messages.
+Result<ModelConfig> parse_model_config(const nlohmann::json& root, const std::string& file);
+
 /// Reads keys of one JSON object. The first problem is kept; later reads return their fallback.
 class Fields {
  public:
@@ -116,6 +119,9 @@ class Fields {
 /// hidden_size / num_attention_heads where that is 0), max_position_embeddings. config.layers gets its
 /// entries.
 void read_sizes(Fields& fields, ModelConfig& config, int default_head_dim = 0);
+
+/// dtype (transformers 5) or torch_dtype (4), float32 where both are absent.
+DType read_checkpoint_dtype(Fields& fields);
 
 /// What a family means by keys about windows that are absent.
 struct LayerTypeDefaults {

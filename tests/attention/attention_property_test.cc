@@ -9,10 +9,10 @@
 #include <limits>
 #include <map>
 
-#include "attention_case.h"
 #include "base/cpu_features.h"
+#include "conformance/run.h"
 
-namespace fovea::test {
+namespace fovea::conformance {
 namespace {
 
 /// FOVEA_SEED=n runs that seed alone.
@@ -370,4 +370,4 @@ TEST(AttentionProperty, NeutralSettingsAreNeutral) {
 }
 
 }  // namespace
-}  // namespace fovea::test
+}  // namespace fovea::conformance

@@ -5,28 +5,11 @@
 #include <array>
 #include <cmath>
 
-#include "attention_case.h"
 #include "base/cpu_features.h"
+#include "conformance/invariance.h"
 
-namespace fovea::test {
+namespace fovea::conformance {
 namespace {
-
-/// Rows [first, last) of an output; for comparing a sequence with the part of a batch that it was.
-Output rows_of(const Output& all, const AttentionSpec& spec, int64_t first, int64_t last) {
-  Output out;
-  out.error = all.error;
-  if (!out.error.empty()) return out;
-  const int64_t width = int64_t{spec.num_heads} * spec.v_head_dim;
-  out.o.assign(all.o.begin() + first * width, all.o.begin() + last * width);
-  out.lse.assign(all.lse.begin() + first * spec.num_heads, all.lse.begin() + last * spec.num_heads);
-  return out;
-}
-
-void append(Output& all, const Output& more) {
-  if (!more.error.empty()) all.error = more.error;
-  all.o.insert(all.o.end(), more.o.begin(), more.o.end());
-  all.lse.insert(all.lse.end(), more.lse.begin(), more.lse.end());
-}
 
 /// A prompt of `n` tokens whose masks look only backwards, so that it can be computed in chunks.
 Problem prompt(uint64_t seed, int n) {
@@ -60,18 +43,6 @@ Problem prompt(uint64_t seed, int n) {
   }
   p.seqs = {make_sequence(spec, n, n, random.bits(), {.qk_gain = random.chance(50) ? 4.0f : 1.0f})};
   return p;
-}
-
-/// The prompt in chunks of `chunk` rows; single rows go through forward_decode.
-Output in_chunks(AttentionBackend& backend, const Problem& whole, int chunk, ThreadPool& pool) {
-  Output out;
-  const int n = whole.seqs[0].n_q;
-  for (int at = 0; at < n; at += chunk) {
-    Problem part = chunk_of(whole, 0, at, std::min(n, at + chunk));
-    part.phase = chunk == 1 ? Phase::decode : Phase::prefill;
-    append(out, run(backend, part, {.shuffle = static_cast<uint64_t>(at) + 7}, pool));
-  }
-  return out;
 }
 
 class Invariant : public ::testing::Test {
@@ -169,7 +140,7 @@ TEST_F(Invariant, Chunking) {
       const Output whole = run(backend, problem, {}, one_);
       ASSERT_EQ(whole.error, "");
       for (const int chunk : {1, 7, 64})
-        EXPECT_TRUE(in_chunks(backend, problem, chunk, one_) == whole) << "chunks of " << chunk;
+        EXPECT_TRUE(in_chunks(backend, problem, 0, chunk, {}, one_) == whole) << "chunks of " << chunk;
     });
   }
 }
@@ -181,7 +152,7 @@ TEST_F(Invariant, LongContextInChunksThatCrossEveryTile) {
     const Output whole = run(backend, problem, {}, one_);
     ASSERT_EQ(whole.error, "");
     for (const int chunk : {1, 7, 33})
-      EXPECT_TRUE(in_chunks(backend, problem, chunk, one_) == whole) << "chunks of " << chunk;
+      EXPECT_TRUE(in_chunks(backend, problem, 0, chunk, {}, one_) == whole) << "chunks of " << chunk;
   });
 }
 
@@ -205,4 +176,4 @@ TEST_F(Invariant, Threads) {
 }
 
 }  // namespace
-}  // namespace fovea::test
+}  // namespace fovea::conformance

@@ -406,7 +406,7 @@ class Commands(unittest.TestCase):
 
     def test_help_and_version(self):
         self.assertRegex(run("--version").stdout, r"^fovea \d+\.\d+\.\d+")
-        for command in ["generate", "chat", "score", "embed", "bench"]:
+        for command in ["generate", "chat", "score", "embed", "backends", "bench"]:
             self.assertIn(command, run("--help").stdout)
             self.assertIn("--help", run(command, "--help").stdout)
 

@@ -81,6 +81,20 @@ class Embed(unittest.TestCase):
             self.assertAlmostEqual(sum(x * x for x in row["embedding"]), 1, places=5)
         self.assertIn("pooling: last (given: --pooling), normalised", result.stderr)
 
+    def test_texts_are_normalised_when_the_model_says_so(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = shutil.copytree(XLM_ROBERTA, os.path.join(folder, "model"))
+            with open(os.path.join(model, "modules.json"), "w") as file:
+                kinds = ["Transformer", "Pooling", "Normalize"]
+                json.dump([{"idx": i, "name": str(i), "path": "" if i == 0 else f"{i}_{kind}",
+                            "type": f"sentence_transformers.models.{kind}"} for i, kind in enumerate(kinds)], file)
+            os.makedirs(os.path.join(model, "1_Pooling"))
+            with open(os.path.join(model, "1_Pooling", "config.json"), "w") as file:
+                json.dump({"pooling_mode_mean_tokens": True}, file)
+            for flags, normalised in ([], True), (["--no-normalize"], False):
+                [row] = rows_of(run("embed", "--model", model, *flags, "one text"))
+                self.assertEqual(abs(sum(x * x for x in row["embedding"]) - 1) < 1e-5, normalised, flags)
+
     def test_too_long_is_refused_or_cut(self):
         long = "x" * 500
         result = run("embed", "--model", XLM_ROBERTA, long)

@@ -34,14 +34,16 @@ class Stepper {
     AttentionConfig attention;
     attention.backend = backend;
     attention.page_size = page_size_;
-    AttentionSpec spec = attention_specs(config).front();
-    spec.kv_dtype = KvCacheDType::bfloat16;  // the fixtures' dtype
-    auto selection = select(attention, spec, DeviceInfo{}, builtin_backends());
+    constexpr KvCacheDType kKvDType = KvCacheDType::bfloat16;  // the fixtures' dtype
+    std::vector<AttentionSpec> specs = attention_specs(config);
+    for (AttentionSpec& spec : specs)
+      spec.kv_dtype = kKvDType;
+    auto selection = select(attention, specs, DeviceInfo{}, builtin_backends());
     if (!selection) throw std::runtime_error(selection.error().message);
 
     Executor::Options options;
     options.limits = {kMaxSeqs, kMaxTokens, int64_t{kMaxSeqs} * kMaxLength, kMaxLength};
-    options.kv_dtype = spec.kv_dtype;
+    options.kv_dtype = kKvDType;
     options.max_logit_rows = kMaxTokens;
     executor_ = *Executor::create(*model_, *selection, builtin_backends(), options);
 
@@ -51,7 +53,7 @@ class Stepper {
     kv.head_dim = kv.v_head_dim = config.head_dim;
     kv.page_size = page_size_;
     kv.num_pages = kMaxSeqs * ((kMaxLength + page_size_ - 1) / page_size_);
-    kv.dtype = spec.kv_dtype;
+    kv.dtype = kKvDType;
     kv_ = std::make_unique<KvCache>(*KvCache::create(kv));
     executor_->set_kv_cache(*kv_);
 

@@ -1,55 +1,15 @@
 // Through the real engine: each backend plans at most once a step, and runs once a layer for each plan.
-#include <atomic>
-
-#include "backends/torch_native/torch_native.h"
+#include "tests/engine/counting_backend.h"
 #include "tests/engine/fixture.h"
 
 namespace fovea {
 namespace {
 
-struct Counts {
-  int plans = 0, extends = 0, decodes = 0;
-  int plans_since_forward = 0;
-  int most_plans_in_a_row = 0;  // more than one = planned twice for one step
-};
-
-class CountingBackend final : public AttentionBackend {
- public:
-  explicit CountingBackend(Counts& counts) : counts_(counts), real_(make_torch_native()) {}
-  const BackendInfo& info() const noexcept override { return real_->info(); }
-  Result<size_t> workspace_bytes(const AttentionSpec& spec, const AttentionLimits& limits) const override {
-    return real_->workspace_bytes(spec, limits);
-  }
-  Result<std::unique_ptr<Plan>> plan(const AttentionSpec& spec, const AttentionLimits& limits,
-                                     const BatchMeta& meta, Workspace workspace, Stream& stream) override {
-    ++counts_.plans;
-    counts_.most_plans_in_a_row = std::max(counts_.most_plans_in_a_row, ++counts_.plans_since_forward);
-    return real_->plan(spec, limits, meta, workspace, stream);
-  }
-  void forward_extend(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
-    ++counts_.extends;
-    counts_.plans_since_forward = 0;
-    real_->forward_extend(plan, args, stream);
-  }
-  void forward_decode(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
-    ++counts_.decodes;
-    counts_.plans_since_forward = 0;
-    real_->forward_decode(plan, args, stream);
-  }
-
- private:
-  Counts& counts_;
-  std::unique_ptr<AttentionBackend> real_;
-};
+using test::CountingBackend;
+using test::Counts;
+using test::info_named;
 
 constexpr int kLayers = 2;
-
-BackendInfo info_named(std::string_view name) {
-  BackendInfo info = torch_native_info();
-  info.name = name;
-  info.aliases = {};
-  return info;
-}
 
 std::vector<GenerateRequest> requests() {
   std::vector<GenerateRequest> out;

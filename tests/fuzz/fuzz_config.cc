@@ -1,12 +1,37 @@
 // Any text as config.json, and after a line "---" as generation_config.json: an accepted pair must be within
-// the ranges that the model code relies on, a refusal must be one line.
+// the ranges that the model code relies on, a refusal must be one line. The attentions that the same text
+// describes for any architecture must be ones that a backend can be chosen for.
 #include <cmath>
 #include <cstdint>
 #include <string_view>
 
+#include "attention/batch_check.h"
 #include "base/check.h"
+#include "model/attention_shapes.h"
 #include "model/config.h"
 #include "model/rope.h"
+
+namespace {
+
+void check_shapes(std::string_view config) {
+  const auto shapes = fovea::parse_attention_shapes(config, "m/config.json");
+  if (!shapes) {
+    FOVEA_CHECK(shapes.error().message.find('\n') == std::string::npos);
+    FOVEA_CHECK(shapes.error().message.size() < 1000);
+    return;
+  }
+  FOVEA_CHECK(shapes->specs.size() == shapes->layers.size());
+  FOVEA_CHECK(!shapes->specs.empty() || shapes->other_layers > 0);
+  FOVEA_CHECK(shapes->runnable == shapes->why_not.empty());
+  for (const fovea::AttentionSpec& spec : shapes->specs)
+    FOVEA_CHECK(fovea::check_spec(spec).ok() && spec.page_size == 0 && spec.dtype == shapes->dtype);
+  for (const int layers : shapes->layers)
+    FOVEA_CHECK(layers > 0 && layers <= 10'000);
+  for (const std::string& note : shapes->notes)
+    FOVEA_CHECK(note.find('\n') == std::string::npos && note.size() < 300);
+}
+
+}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr std::string_view kSeparator = "\n---\n";
@@ -14,6 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t at = text.find(kSeparator);
   const auto config = text.substr(0, at);
   const auto generation = at == text.npos ? std::string_view() : text.substr(at + kSeparator.size());
+  check_shapes(config);
   const auto result = fovea::parse_model_config(config, generation, "m");
   if (!result) {
     FOVEA_CHECK(result.error().message.find('\n') == std::string::npos);

@@ -228,6 +228,35 @@ TEST_P(GoldenTest, Float32MatchesTransformers) {
   Table::add(golden_, "float32", score);
 }
 
+/// The fixtures whose layers are of two kinds.
+class TwoKindsTest : public GoldenTest {};
+
+std::vector<std::string> two_kinds_names() {
+  std::vector<std::string> names = fixture_names();
+  std::erase_if(names, [](const auto& name) {
+    const json types = read_json(kFixtures / name / "config.json").value("layer_types", json::array());
+    return std::set<std::string>(types.begin(), types.end()).size() < 2;
+  });
+  return names;
+}
+
+TEST_P(TwoKindsTest, KindsOnDifferentBackendsMatchTransformers) {
+  const json types = read_json(kFixtures / golden_.name / "config.json").at("layer_types");
+  const bool chunks = std::ranges::find(types, "chunked_attention") != types.end();
+  const std::string local = chunks ? "chunked_local" : "swa";
+  Score score;
+  for (const std::string& backend : {local + "=torch_native", "full=cpu_attn," + local + "=torch_native",
+                                     local + "=cpu_attn,full=torch_native"}) {
+    const Setting setting{backend};
+    SCOPED_TRACE(to_text(setting));
+    compare_all(golden_, answers(golden_, setting), score);
+  }
+  expect_exact(score);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, TwoKindsTest, testing::ValuesIn(two_kinds_names()),
+                         [](const auto& fixture) { return fixture.param; });
+
 /// The fixtures that have a config.json as transformers 4 wrote it.
 class Version4Test : public GoldenTest {};
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs a build, then configures, builds and runs examples/embed, and a program that links the whole engine, against
+# Installs a build, then configures, builds and runs examples/embed and examples/select, and a program that links the whole engine, against
 # what was installed.
 #   run.sh BUILD_DIR SOURCE_DIR CXX
 # CPU_ATTN and TORCH_NATIVE must agree within 1e-4; an unknown backend must be refused.
@@ -29,6 +29,13 @@ status=0
 "$work/build/embed" NO_SUCH_BACKEND 2>"$work/refusal.txt" || status=$?
 [ "$status" = 2 ]
 grep NO_SUCH_BACKEND "$work/refusal.txt"
+
+cp -r "$source/examples/select" "$work/select"
+cmake -G Ninja -S "$work/select" -B "$work/select/build" -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$work/prefix" \
+  >"$work/configure.log" || { cat "$work/configure.log"; exit 1; }
+cmake --build "$work/select/build" >"$work/build.log" || { cat "$work/build.log"; exit 1; }
+"$work/select/build/select" >"$work/select.txt"
+grep 'prefills for TRTLLM_MLA' "$work/select.txt"
 
 # The engine with all that it stands on: the link shows whether the package names every library.
 mkdir "$work/engine"

@@ -112,6 +112,11 @@ double median(std::vector<double> v) {
 }  // namespace
 
 AttentionBenchResult bench_cpu_attention(const AttentionBenchCase& c, ThreadPool& pool, double min_seconds) {
+  return bench_attention(*make_cpu_attn(), c, pool, min_seconds);
+}
+
+AttentionBenchResult bench_attention(AttentionBackend& backend, const AttentionBenchCase& c, ThreadPool& pool,
+                                     double min_seconds) {
   using Clock = std::chrono::steady_clock;
   const int64_t pages_each = (c.kv_len + c.page_size - 1) / c.page_size;
   AttentionBenchResult result;
@@ -136,8 +141,7 @@ AttentionBenchResult bench_cpu_attention(const AttentionBenchCase& c, ThreadPool
   for (int b = 0; b <= c.batch; ++b)
     q_offsets.push_back(b * c.q_len);
   AttentionLimits limits{c.batch, c.batch * c.q_len, int64_t{c.batch} * c.kv_len, c.kv_len};
-  const auto backend = make_cpu_attn();
-  const auto bytes = backend->workspace_bytes(spec, limits);
+  const auto bytes = backend.workspace_bytes(spec, limits);
   FOVEA_CHECK(bytes.ok());
   AlignedArray<std::byte> workspace(*bytes);
   Stream stream(pool);
@@ -146,7 +150,7 @@ AttentionBenchResult bench_cpu_attention(const AttentionBenchCase& c, ThreadPool
   meta.kv_lens = kv_lens;
   meta.page_table = caches[0].table;  // the same order in each copy
   meta.page_table_stride = pages_each;
-  const auto plan = backend->plan(spec, limits, meta, workspace, stream);
+  const auto plan = backend.plan(spec, limits, meta, workspace, stream);
   FOVEA_CHECK(plan.ok());
 
   std::vector<double> times, reads;
@@ -161,9 +165,9 @@ AttentionBenchResult bench_cpu_attention(const AttentionBenchCase& c, ThreadPool
     args.kv = cache.view(c);
     const auto start = Clock::now();
     if (c.q_len == 1)
-      backend->forward_decode(**plan, args, stream);
+      backend.forward_decode(**plan, args, stream);
     else
-      backend->forward_extend(**plan, args, stream);
+      backend.forward_extend(**plan, args, stream);
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     if (i == 0) continue;  // page faults, cold threads
     times.push_back(seconds);

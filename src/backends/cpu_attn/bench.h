@@ -1,9 +1,9 @@
 #pragma once
-// Times CPU_ATTN on one layer's worth of attention at a time.
+// Times backends on one layer's worth of attention at a time.
 #include <cstdint>
 
 #include "base/thread_pool.h"
-#include "fovea/attention.h"
+#include "fovea/attention_backend.h"
 
 namespace fovea {
 
@@ -28,8 +28,11 @@ struct AttentionBenchResult {
   int runs = 0;
 };
 
-/// Causal attention over pages in shuffled order, in c.kv_layout. Runs at least twice and
+/// Causal attention of `backend` over pages in shuffled order, in c.kv_layout. Runs at least twice and
 /// for about `min_seconds`, after one run that is not counted.
+AttentionBenchResult bench_attention(AttentionBackend& backend, const AttentionBenchCase& c, ThreadPool& pool,
+                                     double min_seconds = 0.5);
+/// Of CPU_ATTN.
 AttentionBenchResult bench_cpu_attention(const AttentionBenchCase& c, ThreadPool& pool,
                                          double min_seconds = 0.5);
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "attention/batch_check.h"
+#include "attention/rows/rows.h"
 #include "backends/cpu_attn/schedule.h"
 #include "base/check.h"
 #include "device/stream.h"
@@ -29,9 +30,10 @@ constexpr Capability capability() {
   c.v_head_dims = IntSet::range(16, 512, 8);
   c.types = {AttentionType::decoder, AttentionType::encoder, AttentionType::encoder_only,
              AttentionType::encoder_decoder};
-  c.features = {Feature::window,      Feature::chunk, Feature::softcap,    Feature::sink,
-                Feature::sink_tokens, Feature::alibi, Feature::spans,      Feature::packed_mask,
-                Feature::tree_mask,   Feature::lse,   Feature::non_causal, Feature::kv_x_packed};
+  c.features = {Feature::window,      Feature::chunk,       Feature::softcap,    Feature::sink,
+                Feature::sink_tokens, Feature::alibi,       Feature::spans,      Feature::packed_mask,
+                Feature::tree_mask,   Feature::lse,         Feature::non_causal, Feature::kv_x_packed,
+                Feature::verify,      Feature::native_page, Feature::kv_sharing};
   c.phases = {Phase::prefill, Phase::decode};
   c.invariance = {Invariance::run, Invariance::batch, Invariance::page_size, Invariance::chunking,
                   Invariance::threads};
@@ -188,8 +190,9 @@ const BackendInfo& cpu_attn_info() {
     BackendInfo i;
     i.name = "CPU_ATTN";
     i.aliases = {"cpu", "intel_amx"};
-    i.version = "1";
     i.capability = kCapability;
+    i.description = "Tiled kernels for AVX2 and AVX-512, split over keys and threads";
+    i.documented = &cpu_attn_document();
     return i;
   }();
   return info;

@@ -1,6 +1,7 @@
 #include "backends/torch_native/torch_native.h"
 
 #include "attention/batch_check.h"
+#include "attention/rows/rows.h"
 #include "device/stream.h"
 #include "kernels/reference/attention.h"
 
@@ -23,10 +24,10 @@ constexpr Capability capability() {
   c.v_head_dims = IntSet::range(1, kReferenceMaxHeadDim);
   c.types = {AttentionType::decoder, AttentionType::encoder, AttentionType::encoder_only,
              AttentionType::encoder_decoder};
-  c.features = {Feature::window,      Feature::chunk,      Feature::softcap, Feature::sink,
-                Feature::sink_tokens, Feature::alibi,      Feature::spans,   Feature::packed_mask,
-                Feature::tree_mask,   Feature::non_causal, Feature::lse,     Feature::fp64_accumulate,
-                Feature::kv_x_packed};
+  c.features = {Feature::window,      Feature::chunk,      Feature::softcap,     Feature::sink,
+                Feature::sink_tokens, Feature::alibi,      Feature::spans,       Feature::packed_mask,
+                Feature::tree_mask,   Feature::non_causal, Feature::lse,         Feature::fp64_accumulate,
+                Feature::kv_x_packed, Feature::verify,     Feature::native_page, Feature::kv_sharing};
   c.phases = {Phase::prefill, Phase::decode};
   c.invariance = {Invariance::run, Invariance::batch, Invariance::page_size, Invariance::chunking,
                   Invariance::threads};
@@ -81,9 +82,10 @@ const BackendInfo& torch_native_info() {
   static const BackendInfo info = [] {
     BackendInfo i;
     i.name = "TORCH_NATIVE";
-    i.aliases = {"torch_sdpa"};
-    i.version = "1";
+    i.aliases = {"torch_native", "torch_sdpa", "sdpa"};
     i.capability = kCapability;
+    i.description = "The definition in plain loops, fp64 if asked: slow, and what others are measured by";
+    i.documented = &torch_native_document();
     return i;
   }();
   return info;

@@ -453,8 +453,8 @@ TEST(TorchNative, PlanRefusesWhatDisagrees) {
   EXPECT_THAT(refusal([&](auto&, AttentionSpec& s) { s.kv_x_packed = true, s.head_dim = 6; }),
               HasSubstr("multiple of 4"));
   EXPECT_THAT(refusal([&](auto&, AttentionSpec& s) { s.kv_dtype = KvCacheDType::nvfp4; }),
-              HasSubstr("kv_cache_dtype not supported (--kv-cache-dtype auto|float32|float16|bfloat16|"
-                        "fp8_e4m3|fp8_e5m2|int8_per_token_head)"));
+              HasSubstr("kv_cache_dtype not supported (--kv-cache-dtype auto: it takes auto, float32, "
+                        "float16, bfloat16, fp8_e4m3, fp8_e5m2, int8_per_token_head)"));
   EXPECT_THAT(refusal([&](auto&, AttentionSpec& s) { s.head_dim = 1025; }),
               HasSubstr("head_size not supported"));
 }

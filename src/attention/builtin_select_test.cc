@@ -1,0 +1,178 @@
+// What the program's own rows make of models like those of the documents, on every class of devices.
+#include "attention/select_test_support.h"
+
+namespace fovea {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+AttentionSpec llama_8b() {
+  AttentionSpec spec;
+  spec.num_heads = 32;
+  spec.num_kv_heads = 8;
+  spec.head_dim = spec.v_head_dim = 128;
+  spec.scale = 0.088f;
+  spec.dtype = DType::bf16;
+  return spec;
+}
+
+AttentionSpec gpt_oss() {
+  AttentionSpec spec = llama_8b();
+  spec.num_heads = 64;
+  spec.head_dim = spec.v_head_dim = 64;
+  spec.has_sink = true;
+  return spec;
+}
+
+AttentionSpec deepseek_sparse() {
+  AttentionSpec spec = mla_spec();
+  spec.use_sparse = true;
+  return spec;
+}
+
+Selection on(const char* device, const AttentionSpec& spec, const AttentionConfig& config = {}) {
+  const auto s = consider(config, {&spec, 1}, *parse_device(device), builtin_backends());
+  EXPECT_TRUE(s.ok()) << s.error().message;
+  return s.ok() ? *s : Selection{};
+}
+
+/// "PREFILL,DECODE", of what serves or would with its kernels; "none" where nothing does.
+std::string choice(const char* device, const AttentionSpec& spec, const AttentionConfig& config = {}) {
+  const Selection s = on(device, spec, config);
+  const auto label = [](const PhaseSelection& p) {
+    if (p.backend != nullptr) return p.backend->label();
+    return p.if_built == nullptr ? std::string("none") : p.if_built->label();
+  };
+  return s.kinds.empty() ? "" : label(s.kinds[0].prefill) + "," + label(s.kinds[0].decode);
+}
+
+std::string refusal(const char* device, const AttentionSpec& spec, const AttentionConfig& config) {
+  const auto s = select(config, spec, *parse_device(device), builtin_backends());
+  return s ? "accepted" : s.error().message;
+}
+
+TEST(Builtin, AutomaticChoiceOnACpu) {
+  const auto s = select({}, llama_spec(), {}, builtin_backends());
+  ASSERT_TRUE(s.ok());
+  EXPECT_EQ(explain(*s),
+            "prefill: CPU_ATTN (automatic: first of CPU_ATTN, TORCH_NATIVE that serves this model on cpu)\n"
+            "decode: CPU_ATTN (automatic: first of CPU_ATTN, TORCH_NATIVE that serves this model on cpu)");
+  EXPECT_EQ(s->page_size, 16);
+  EXPECT_EQ(choice("cpu", gpt_oss()), "CPU_ATTN,CPU_ATTN");
+  EXPECT_EQ(choice("cpu", encoder_spec()), "CPU_ATTN,CPU_ATTN");
+}
+
+TEST(Builtin, FirstChoiceByDevice) {
+  EXPECT_EQ(choice("sm90", llama_8b()), "FLASH_ATTN (FA3),FLASH_ATTN (FA3)");
+  EXPECT_EQ(choice("sm100", llama_8b()), "FLASHINFER (TRTLLM),FLASHINFER (TRTLLM)");
+  EXPECT_EQ(choice("sm120", llama_8b()), "FLASH_ATTN (FA2),FLASH_ATTN (FA2)");
+  EXPECT_EQ(choice("sm100", gpt_oss()), "FLASHINFER (TRTLLM),FLASHINFER (TRTLLM)")
+      << "its TRT-LLM kernels have sinks";
+  EXPECT_EQ(choice("rocm", llama_8b()), "ROCM_ATTN,ROCM_ATTN");
+  EXPECT_EQ(choice("sm90", mla_spec()), "FLASH_ATTN,FLASH_ATTN_MLA");
+  EXPECT_EQ(choice("sm100", mla_spec()), "TRTLLM_RAGGED,FLASHINFER_MLA");
+  EXPECT_EQ(choice("sm90", deepseek_sparse()), "FLASHMLA_SPARSE,FLASHMLA_SPARSE");
+}
+
+TEST(Builtin, FamiliesOnAnMlaModel) {
+  EXPECT_EQ(choice("sm90", mla_spec(), {.backend = "fa3"}), "FLASH_ATTN,FLASH_ATTN_MLA");
+  EXPECT_EQ(choice("sm90", mla_spec(), {.backend = "triton"}), "FLASH_ATTN,TRITON_MLA");
+  EXPECT_EQ(choice("sm90", mla_spec(), {.backend = "flashmla"}), "FLASH_ATTN,FLASHMLA");
+  EXPECT_EQ(choice("sm100", mla_spec(), {.backend = "flashinfer"}), "TRTLLM_RAGGED,FLASHINFER_MLA");
+  EXPECT_EQ(choice("sm100", mla_spec(), {.backend = "trtllm_mla"}), "FLASHINFER_MLA,TRTLLM_MLA");
+}
+
+TEST(Builtin, EverySiblingAndPartnerIsRegisteredAndFit) {
+  const BackendRegistry& r = builtin_backends();
+  for (const auto& entry : r.entries()) {
+    const BackendInfo& info = *entry.info;
+    if (!info.mla_sibling.empty()) {
+      ASSERT_NE(r.find(info.mla_sibling), nullptr) << info.label();
+      EXPECT_TRUE(r.find(info.mla_sibling)->info->capability.features.has(Feature::mla)) << info.label();
+    }
+    if (info.prefill_partner.empty()) continue;
+    EXPECT_FALSE(info.capability.phases.has(Phase::prefill)) << info.label();
+    ASSERT_NE(r.find(info.prefill_partner), nullptr) << info.label();
+    EXPECT_TRUE(r.find(info.prefill_partner)->info->capability.phases.has(Phase::prefill)) << info.label();
+  }
+}
+
+TEST(Builtin, EveryExactNameResolvesToItself) {
+  const BackendRegistry& r = builtin_backends();
+  const std::string_view names[] = {
+#define FOVEA_NAME(name) #name,
+      FOVEA_ATTENTION_BACKENDS(FOVEA_NAME)
+#undef FOVEA_NAME
+  };
+  for (std::string_view name : names) {
+    if (name == "CUSTOM") continue;  // registered by users
+    ASSERT_NE(r.find(name), nullptr) << name;
+    EXPECT_EQ(r.find(name)->info->name, name);
+  }
+  EXPECT_THAT(refusal("cpu", llama_8b(), {.backend = AttentionBackendEnum::CUSTOM}),
+              HasSubstr("must be registered before use"));
+}
+
+TEST(Builtin, AWrongDeviceAndARightOneWithoutKernels) {
+  EXPECT_THAT(
+      refusal("cpu", llama_8b(), {.backend = "fa3"}),
+      AllOf(HasSubstr("Selected backend FLASH_ATTN is not valid for this configuration. Reason: ['compute "
+                      "capability not supported']"),
+            HasSubstr("--attention-backend CPU_ATTN: serves it here"), HasSubstr("This build has: "),
+            Not(HasSubstr("not in this build"))));
+  EXPECT_THAT(refusal("cpu", mla_spec(), {.backend = "FLASHMLA"}),
+              HasSubstr("compute capability not supported"));
+  EXPECT_THAT(refusal("rocm", llama_8b(), {.backend = "aiter"}), HasSubstr("['not in this build: "));
+  EXPECT_THAT(refusal("sm100", mla_spec(), {.backend = "cutlass_mla"}), HasSubstr("['not in this build: "));
+}
+
+TEST(Builtin, NamesOfThreeEngines) {
+  const BackendRegistry& r = builtin_backends();
+  const std::pair<const char*, const char*> expected[] = {
+      {"torch_native", "TORCH_NATIVE"},
+      {"torch_sdpa", "TORCH_NATIVE"},
+      {"fa", "FLASH_ATTN"},
+      {"fa2", "FLASH_ATTN"},
+      {"fa3", "FLASH_ATTN"},
+      {"fa4", "FLASH_ATTN"},
+      {"flash_attn", "FLASH_ATTN"},
+      {"fi", "FLASHINFER"},
+      {"flashinfer", "FLASHINFER"},
+      {"triton", "TRITON_ATTN"},
+      {"flex_attention", "FLEX_ATTENTION"},
+      {"trtllm", "TRTLLM_MHA"},
+      {"trtllm_mha", "TRTLLM_MHA"},
+      {"trtllm_mla", "TRTLLM_MLA"},
+      {"flashmla", "FLASHMLA"},
+      {"cutlass_mla", "CUTLASS_MLA"},
+      {"tree_attn", "TREE_ATTN"},
+      {"aiter", "ROCM_AITER_FA"},
+      {"wave", "WAVE"},
+      {"ascend", "ASCEND"},
+  };
+  for (const auto& [given, name] : expected) {
+    ASSERT_NE(r.find(given), nullptr) << given;
+    EXPECT_EQ(r.find(given)->info->name, name);
+  }
+}
+
+TEST(Builtin, EveryRefusalHasAFixAndOneLine) {
+  for (std::string_view device : device_names())
+    for (const AttentionSpec& spec : {llama_8b(), gpt_oss(), mla_spec(), deepseek_sparse(), encoder_spec()})
+      for (const auto& entry : builtin_backends().entries()) {
+        const Selection s =
+            on(std::string(device).c_str(), spec, {.backend = BackendName(std::string(entry.info->name))});
+        ASSERT_FALSE(s.kinds.empty());
+        for (Phase phase : {Phase::prefill, Phase::decode})
+          for (const Candidate& c : s.kinds[0].of(phase).candidates)
+            for (const Reason& r : c.reasons) {
+              EXPECT_FALSE(r.fix.empty()) << r.text;
+              EXPECT_EQ((r.text + r.fix).find('\n'), std::string::npos) << r.text;
+            }
+      }
+}
+
+}  // namespace
+}  // namespace fovea

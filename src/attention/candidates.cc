@@ -1,0 +1,185 @@
+#include "attention/candidates.h"
+
+#include <algorithm>
+
+#include "attention/alternatives.h"
+#include "attention/priorities.h"
+
+namespace fovea {
+namespace {
+
+using Entry = BackendRegistry::Entry;
+
+std::vector<std::string> built_names(const BackendRegistry& registry) {
+  std::vector<std::string> names;
+  for (const Entry& entry : registry.entries())
+    if (entry.info->absent.empty()) names.push_back(entry.info->label());
+  return names;
+}
+
+/// In order, without those that another one says already.
+std::vector<std::string> distinct_fixes(const std::vector<Reason>& reasons) {
+  std::vector<std::string> fixes;
+  for (const Reason& r : reasons) {
+    const auto says = [&](const std::string& fix) { return fix.find(r.fix) != std::string::npos; };
+    if (std::ranges::none_of(fixes, says)) fixes.push_back(r.fix);
+  }
+  return fixes;
+}
+
+/// The layers in words, where a model has several kinds.
+std::string for_kind(const Scene& scene) {
+  return scene.only_kind ? "" : " Layers: " + std::string(to_string(scene.kind)) + ".";
+}
+
+std::string python(bool value) {
+  return value ? "True" : "False";
+}
+
+/// What vLLM's selector is asked with, in its order.
+std::string selector_config(const AttentionSpec& spec) {
+  const auto asked = [&](Feature f) { return python(spec.needs.has(f)); };
+  const bool non_causal = spec.type == AttentionType::decoder && !spec.mask.causal && !spec.mask.packed;
+  return "AttentionSelectorConfig(head_size=" + std::to_string(spec.head_dim) +
+         ", dtype=" + std::string(to_string(spec.dtype)) +
+         ", kv_cache_dtype=" + std::string(to_string(spec.kv_dtype)) +
+         ", block_size=" + (spec.page_size > 0 ? std::to_string(spec.page_size) : "None") +
+         ", use_mla=" + python(spec.use_mla) + ", has_sink=" + python(spec.has_sink) +
+         ", use_sparse=" + python(spec.use_sparse) + ", use_mm_prefix=" + python(spec.mask.spans) +
+         ", use_per_head_quant_scales=" + asked(Feature::per_head_scales) +
+         ", attn_type=" + std::string(to_string(spec.type)) +
+         ", has_sliding_window=" + python(spec.mask.window_left >= 0) +
+         ", use_non_causal=" + python(non_causal) +
+         ", use_batch_invariant=" + asked(Feature::batch_invariance) +
+         ", use_kv_connector=" + asked(Feature::kv_connector) + ", use_pcp=" + asked(Feature::pcp) +
+         ", use_adaptive_verification=" + asked(Feature::adaptive_verification) +
+         ", use_dcp=" + asked(Feature::dcp) + ")";
+}
+
+/// The changes that the backend nearest to serving asks for: a built one of this device before others, then
+/// the one with the fewest reasons.
+std::string nearest_fix(const std::vector<Candidate>& refused, const DeviceInfo& device) {
+  const auto distance = [&](const Candidate& c) {
+    const bool far = !c.backend->absent.empty() || !runs_on(c.backend->capability, device);
+    return c.reasons.size() + (far ? 1000 : 0);
+  };
+  const auto nearest = std::ranges::min_element(refused, {}, distance);
+  if (nearest == refused.end()) return {};
+  return " Fix for " + nearest->backend->label() + ": " + join(distinct_fixes(nearest->reasons), "; ") + ".";
+}
+
+Error none_valid(const Scene& scene, const std::vector<Candidate>& refused) {
+  std::vector<std::string> each;
+  for (const Candidate& r : refused)
+    each.push_back(r.backend->label() + ": " + quoted_list(r.reasons));
+  return unsupported("No valid attention backend found for " + describe(scene.device) + " with " +
+                     selector_config(scene.spec()) + ". Reasons: {" + join(each, ", ") + "}." +
+                     for_kind(scene) + nearest_fix(refused, scene.device));
+}
+
+Candidate with_fixes(Weighed weighed, Alternatives& alternatives) {
+  Candidate candidate{weighed.row, {}};
+  for (Finding& finding : weighed.findings)
+    candidate.reasons.push_back(alternatives.with_fix(*weighed.row, std::move(finding)));
+  return candidate;
+}
+
+/// The first without findings, or that lacks its kernels only; every candidate with its fixes.
+PhaseSelection first_that_serves(std::vector<Weighed> weighed, const Scene& scene, Phase phase) {
+  PhaseSelection selection;
+  Alternatives alternatives(scene, phase);
+  for (Weighed& one : weighed) {
+    if (one.findings.empty() && selection.backend == nullptr) selection.backend = one.row;
+    if (only_kernels_missing(one.findings) && selection.if_built == nullptr) selection.if_built = one.row;
+    selection.candidates.push_back(with_fixes(std::move(one), alternatives));
+  }
+  if (selection.backend != nullptr) selection.if_built = nullptr;
+  return selection;
+}
+
+PhaseSelection choose_automatically(const Request& request, const Scene& scene, Phase phase) {
+  std::vector<Weighed> weighed;
+  for (const Version& version : automatic_order(scene))
+    weighed.push_back(weigh(version, scene, phase));
+  PhaseSelection selection = first_that_serves(std::move(weighed), scene, phase);
+  std::vector<std::string> valid;
+  for (const Candidate& candidate : selection.candidates)
+    if (candidate.reasons.empty()) valid.push_back(candidate.backend->label());
+  const std::string on = "this model on " + describe(scene.device);
+  if (valid.empty()) {
+    selection.why = "automatic: none serves " + on;
+    selection.error = none_valid(scene, selection.candidates);
+  } else {
+    selection.why = valid.size() == 1 ? "automatic: the only one that serves " + on
+                                      : "automatic: first of " + join(valid, ", ") + " that serves " + on;
+  }
+  if (!request.from.empty()) selection.why += ", as " + request.from + " says";
+  return selection;
+}
+
+}  // namespace
+
+std::string quoted_list(const std::vector<Reason>& reasons) {
+  std::string out = "[";
+  for (const Reason& r : reasons) {
+    if (out.size() > 1) out += ", ";
+    out.append("'").append(r.text).append("'");
+  }
+  return out + "]";
+}
+
+Error not_valid(std::string_view title, const Candidate& candidate, const Scene& scene) {
+  const BackendInfo& info = *candidate.backend;
+  std::string message = std::string(title) + " " + std::string(info.name) +
+                        " is not valid for this configuration. Reason: " + quoted_list(candidate.reasons) +
+                        "." + for_kind(scene) + " Fix: " + join(distinct_fixes(candidate.reasons), "; ") +
+                        ".";
+  if (!info.absent.empty()) message += " This build has: " + join(built_names(scene.registry), ", ") + ".";
+  return unsupported(message);
+}
+
+Weighed weigh(const Version& version, const Scene& scene, Phase phase) {
+  Weighed weighed{version.row, find_reasons(*version.row, scene.specs, scene.device, phase)};
+  if (version.reason) weighed.findings.push_back({0, Remedy::flag, *version.reason});
+  return weighed;
+}
+
+std::vector<Version> automatic_order(const Scene& scene) {
+  std::vector<Version> order;
+  const auto known = [&](const BackendInfo* row) {
+    return std::ranges::find(order, row, &Version::row) != order.end();
+  };
+  const auto& entries = scene.registry.entries();
+  for (std::string_view name : priorities(scene.device, scene.spec()))
+    if (const auto rows = rows_named(entries, name); !rows.empty()) {
+      const Version version = choose_version(rows, scene);
+      if (!known(version.row)) order.push_back(version);
+    }
+  for (const Entry& entry : entries)
+    if (entry.info->absent.empty() && !known(entry.info) && version_is_free(*entry.info, scene.config))
+      order.push_back({entry.info});
+  return order;
+}
+
+PhaseSelection choose_only(const Version& version, const Scene& scene, Phase phase, std::string why) {
+  std::vector<Weighed> one;
+  one.push_back(weigh(version, scene, phase));
+  PhaseSelection selection = first_that_serves(std::move(one), scene, phase);
+  selection.why = std::move(why);
+  if (selection.backend == nullptr)
+    selection.error = not_valid("Selected backend", selection.candidates.front(), scene);
+  return selection;
+}
+
+Result<PhaseSelection> choose(const Request& request, const Scene& scene, Phase phase) {
+  if (request.name.empty()) return choose_automatically(request, scene, phase);
+  FOVEA_TRY(named, resolve_name(request.name, scene));
+  std::string why = "given: " + request.from + " " + request.name;
+  if (!named.meaning.empty()) why += ", " + named.meaning;
+  if (!request.note.empty()) why += "; " + request.note;
+  PhaseSelection selection = choose_only(named.version, scene, phase, std::move(why));
+  selection.version_named = named.version_named;
+  return selection;
+}
+
+}  // namespace fovea

@@ -1,0 +1,37 @@
+#pragma once
+// The backends that one phase of one kind of layers may have, the choice among them, and the changes that
+// would let a refused one serve.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "attention/requests.h"
+#include "attention/resolve_name.h"
+#include "attention/validate.h"
+
+namespace fovea {
+
+/// A row with what speaks against it, before fixes name other backends.
+struct Weighed {
+  const BackendInfo* row = nullptr;
+  std::vector<Finding> findings;
+};
+
+Weighed weigh(const Version& version, const Scene& scene, Phase phase);
+
+/// Rows in the order of automatic choice: the device's priorities, then what else is built.
+std::vector<Version> automatic_order(const Scene& scene);
+
+/// What the user asked for, or the first that serves.
+Result<PhaseSelection> choose(const Request& request, const Scene& scene, Phase phase);
+/// `version` and nothing else.
+PhaseSelection choose_only(const Version& version, const Scene& scene, Phase phase, std::string why);
+
+/// `title` is "Selected backend": "Selected backend X is not valid for this configuration. Reason: [...].
+/// Fix: ..."
+Error not_valid(std::string_view title, const Candidate& candidate, const Scene& scene);
+
+/// ['a', 'b'], as Python prints a list.
+std::string quoted_list(const std::vector<Reason>& reasons);
+
+}  // namespace fovea

@@ -1,0 +1,250 @@
+#include "attention/mla_prefill.h"
+
+#include <algorithm>
+
+namespace fovea {
+namespace {
+
+using Entry = BackendRegistry::Entry;
+
+bool is_called(const BackendInfo& row, std::string_view name) {
+  const std::string wanted = squash(name);
+  return squash(row.name) == wanted ||
+         std::ranges::any_of(row.aliases, [&](auto alias) { return squash(alias) == wanted; });
+}
+
+/// One switch of vLLM's that chose among MLA's prefills before there was a name for them.
+struct Switch {
+  std::string_view key;
+  std::optional<bool> AttentionConfig::* value;
+  bool enables;  ///< the value that turns its backend on
+  std::string_view backend;
+};
+constexpr Switch kSwitches[] = {
+    {"use_trtllm_ragged_deepseek_prefill", &AttentionConfig::use_trtllm_ragged_deepseek_prefill, true,
+     "TRTLLM_RAGGED"},
+    {"disable_flashinfer_prefill", &AttentionConfig::disable_flashinfer_prefill, false, "FLASHINFER"},
+    {"use_cudnn_prefill", &AttentionConfig::use_cudnn_prefill, true, "CUDNN"},
+};
+
+/// vLLM takes these only where they are asked for.
+bool off_by_default(const BackendInfo& row) {
+  return is_called(row, "FLASHINFER") || is_called(row, "CUDNN");
+}
+
+struct Wish {
+  std::string name;                  ///< empty = automatic
+  std::string from;                  ///< with the value: "-ac.use_cudnn_prefill 1"
+  std::vector<std::string> off, by;  ///< backends that are switched off, and what did it
+};
+
+std::string shown(const AttentionConfig& config, const Switch& s) {
+  return setting(config, s.key) + "=" + (*(config.*s.value) ? "1" : "0");
+}
+
+Result<Wish> read_wish(const AttentionConfig& config) {
+  Wish wish;
+  if (!is_auto(config.mla_prefill_backend))
+    wish = {config.mla_prefill_backend,
+            setting(config, "mla_prefill_backend") + " " + config.mla_prefill_backend,
+            {},
+            {}};
+  for (const Switch& s : kSwitches) {
+    if (!(config.*s.value)) continue;
+    const bool on = *(config.*s.value) == s.enables;
+    const bool same = squash(wish.name) == squash(s.backend);
+    if (!wish.name.empty() && on != same && (on || same))
+      return invalid(shown(config, s) + " contradicts " + wish.from + "; give mla_prefill_backend alone");
+    if (!on) {
+      wish.off.emplace_back(s.backend);
+      wish.by.push_back(shown(config, s));
+    } else if (wish.name.empty()) {
+      if (const auto at = std::ranges::find(wish.off, s.backend); at != wish.off.end())
+        return invalid(shown(config, s) + " contradicts " +
+                       wish.by[static_cast<size_t>(at - wish.off.begin())]);
+      wish.name = s.backend;
+      wish.from = shown(config, s);
+    }
+  }
+  return wish;
+}
+
+/// Every name once, in the order of the registry.
+std::vector<std::string_view> names_of(const std::vector<Entry>& entries) {
+  std::vector<std::string_view> names;
+  for (const Entry& entry : entries)
+    if (std::ranges::find(names, entry.info->name) == names.end()) names.push_back(entry.info->name);
+  return names;
+}
+
+Error unknown_prefill(const Wish& wish, const std::vector<Entry>& entries) {
+  std::vector<std::string> names;
+  for (std::string_view name : names_of(entries))
+    names.emplace_back(name);
+  return invalid("Unknown MLA prefill backend: '" + wish.name + "' (" + wish.from +
+                 "). Valid options are: auto, " + join(names, ", ") + ".");
+}
+
+std::vector<Weighed> weigh_all(const Wish& wish, const Scene& scene) {
+  std::vector<AttentionSpec> specs;
+  for (const AttentionSpec& spec : scene.specs)
+    specs.push_back(mla_prefill_spec(spec));
+  std::vector<Weighed> all;
+  const auto& entries = scene.registry.mla_prefill();
+  for (std::string_view name : names_of(entries)) {
+    const Version version = choose_version(rows_named(entries, name), scene);
+    const BackendInfo& row = *version.row;
+    if (!wish.name.empty() && !is_called(row, wish.name)) continue;
+    Weighed one{&row, find_reasons(row, specs, scene.device, Phase::prefill, Duty::mla_prefill)};
+    if (version.reason) one.findings.insert(one.findings.begin(), {0, Remedy::flag, *version.reason});
+    const auto off = std::ranges::find_if(wish.off, [&](auto& o) { return is_called(row, o); });
+    const std::string ask = "-ac.mla_prefill_backend=" + std::string(name);
+    if (off != wish.off.end())
+      one.findings.insert(one.findings.begin(),
+                          {0,
+                           Remedy::flag,
+                           {"switched off by " + wish.by[static_cast<size_t>(off - wish.off.begin())], ask}});
+    else if (wish.name.empty() && off_by_default(row))
+      one.findings.insert(one.findings.begin(), {0, Remedy::flag, {"off unless asked for", ask}});
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+/// Another one of MLA's prefills, where only that helps.
+Reason with_fix(Finding finding, const BackendInfo* serves) {
+  Reason reason = std::move(finding.reason);
+  if (finding.remedy == Remedy::flag) return reason;
+  const std::string other =
+      serves != nullptr ? "-ac.mla_prefill_backend=" + std::string(serves->name) + ": serves it here" : "";
+  if (finding.remedy == Remedy::kernels)
+    reason.fix = other.empty() ? "no MLA prefill backend of this build serves it here" : other;
+  else if (reason.fix.starts_with("--"))
+    reason.fix = other.empty() ? "no MLA prefill backend that this program knows takes it here" : other;
+  else if (!other.empty())
+    reason.fix += "; " + other;
+  return reason;
+}
+
+std::string list_refused(const std::vector<Candidate>& candidates) {
+  std::string out;
+  for (const Candidate& c : candidates)
+    out += (out.empty() ? "" : ", ") + c.backend->label() + ": " + quoted_list(c.reasons);
+  return out;
+}
+
+Result<PhaseSelection> choose_mla_prefill(const Wish& wish, const Scene& scene) {
+  std::vector<Weighed> weighed = weigh_all(wish, scene);
+  if (weighed.empty()) return unknown_prefill(wish, scene.registry.mla_prefill());
+  PhaseSelection selection;
+  for (const Weighed& one : weighed) {
+    if (one.findings.empty() && selection.backend == nullptr) selection.backend = one.row;
+    if (only_kernels_missing(one.findings) && selection.if_built == nullptr) selection.if_built = one.row;
+  }
+  if (selection.backend != nullptr) selection.if_built = nullptr;
+  for (Weighed& one : weighed) {
+    Candidate candidate{one.row, {}};
+    for (Finding& finding : one.findings)
+      candidate.reasons.push_back(with_fix(std::move(finding), selection.backend));
+    selection.candidates.push_back(std::move(candidate));
+  }
+  selection.why = "MLA prefill, " + (wish.name.empty() ? std::string("automatic") : "given: " + wish.from);
+  if (selection.backend != nullptr) return selection;
+  if (!wish.name.empty())
+    selection.error = not_valid("Selected MLA prefill backend", selection.candidates.front(), scene);
+  else
+    selection.error = unsupported("No valid MLA prefill backend found for " + describe(scene.device) +
+                                  ". Reasons: {" + list_refused(selection.candidates) + "}.");
+  return selection;
+}
+
+/// The row of `decode`'s partner that prefills on this device; null when there is none to speak of.
+const BackendInfo* partner_of(const BackendInfo& decode, const Scene& scene) {
+  if (decode.capability.phases.has(Phase::prefill)) return nullptr;
+  auto rows = rows_named(scene.registry.entries(), decode.prefill_partner);
+  std::erase_if(rows, [](auto* row) { return !row->capability.phases.has(Phase::prefill); });
+  if (rows.empty()) return nullptr;
+  const auto here = [&](auto* row) { return runs_on(row->capability, scene.device); };
+  const auto at = std::ranges::find_if(rows, here);
+  return at == rows.end() ? rows.front() : *at;
+}
+
+/// Who decodes, would decode, or was asked to.
+const BackendInfo* decoder_of(const PhaseSelection& decode, const Request& request) {
+  if (decode.backend != nullptr) return decode.backend;
+  if (decode.if_built != nullptr) return decode.if_built;
+  return request.name.empty() ? nullptr : decode.candidates.front().backend;
+}
+
+/// Is prefill left to whoever decodes: nobody named for it, or the decoder itself, for both phases?
+Result<bool> is_for_both(const Request& request, const BackendInfo* decoder, const Scene& scene) {
+  if (request.name.empty()) return true;
+  if (request.of_phase) return false;
+  FOVEA_TRY(named, resolve_name(request.name, scene));
+  return named.version.row == decoder;
+}
+
+/// Where none of the registry runs on this kind of device, MLA's backends prefill by themselves.
+bool has_mla_prefill(const Scene& scene) {
+  return std::ranges::any_of(scene.registry.mla_prefill(), [&](const Entry& entry) {
+    return entry.info->capability.device == scene.device.kind;
+  });
+}
+
+}  // namespace
+
+AttentionSpec mla_prefill_spec(const AttentionSpec& spec) {
+  AttentionSpec s = spec;
+  if (spec.mla_nope_head_dim > 0) {
+    s.head_dim = spec.mla_nope_head_dim + spec.mla_rope_head_dim;
+    s.v_head_dim = spec.mla_v_head_dim;
+  }
+  s.num_kv_heads = s.num_heads;
+  s.kv_dtype = KvCacheDType::auto_;
+  s.kv_x_packed = false;
+  s.page_size = 0;
+  // What concerns the cache or decoding is not asked of it.
+  s.needs = s.needs.without({Feature::dcp, Feature::non_causal_dcp, Feature::kv_connector,
+                             Feature::kv_sharing, Feature::native_page, Feature::per_head_scales,
+                             Feature::verify, Feature::tree_mask, Feature::adaptive_verification});
+  return s;
+}
+
+std::vector<std::string> deprecated_switches(const AttentionConfig& config) {
+  std::vector<std::string> warnings;
+  for (const Switch& s : kSwitches)
+    if (config.*s.value)
+      warnings.push_back(setting(config, s.key) +
+                         " is deprecated: name the backend with -ac.mla_prefill_backend (" +
+                         std::string(s.backend) + ", ...)");
+  return warnings;
+}
+
+bool is_mla_prefill(const BackendInfo& row, const BackendRegistry& registry) {
+  return std::ranges::find(registry.mla_prefill(), &row, &Entry::info) != registry.mla_prefill().end();
+}
+
+Result<PhaseSelection> choose_prefill(const Request& request, const Scene& scene,
+                                      const PhaseSelection& decode) {
+  const bool mla = scene.kind == LayerKind::mla;
+  const BackendInfo* decoder = decoder_of(decode, request);
+  FOVEA_TRY(wish, read_wish(scene.config));
+  FOVEA_TRY(both, is_for_both(request, decoder, scene));
+  if (!both) {
+    if (mla && !wish.name.empty())
+      return invalid(request.from + " '" + request.name + "' contradicts " + wish.from +
+                     ": both name the prefill of MLA layers; give only one of them");
+    return choose(request, scene, Phase::prefill);
+  }
+  if (mla && !wish.name.empty()) return choose_mla_prefill(wish, scene);
+  if (const BackendInfo* partner = decoder == nullptr ? nullptr : partner_of(*decoder, scene)) {
+    PhaseSelection pair = choose_only({partner}, scene, Phase::prefill,
+                                      "prefills for " + decoder->label() + ", which only decodes");
+    // Layers without MLA have others to choose from where nobody was named.
+    if (mla || !request.name.empty() || pair.backend != nullptr) return pair;
+  }
+  if (mla && has_mla_prefill(scene)) return choose_mla_prefill(wish, scene);
+  return choose(request, scene, Phase::prefill);
+}
+
+}  // namespace fovea

@@ -1,0 +1,192 @@
+#include "attention/provenance.h"
+
+#include <algorithm>
+
+#include "attention/mla_prefill.h"
+#include "attention/resolve_name.h"
+
+namespace fovea {
+namespace {
+
+constexpr int kTensorCoreRatio = 4;  // query heads a KV head; below, tensor cores are mostly idle at decoding
+
+struct Used {
+  const BackendInfo* row;
+  Phase phase;
+  const Scene* scene;
+  const PhaseSelection* selection;
+};
+
+class Provenance {
+ public:
+  Provenance(std::span<const Scene> scenes, const PageSize& page, Selection& s)
+      : scenes_(scenes), config_(scenes.front().config), page_(page), s_(s) {
+    for (size_t i = 0; i < scenes.size(); ++i)
+      for (Phase phase : phases(scenes[i].kind)) {
+        const PhaseSelection& selection = s.kinds[i].of(phase);
+        used_.push_back({meant(selection), phase, &scenes[i], &selection});
+      }
+  }
+
+  void run() {
+    for (const Used& u : used_)
+      add(std::string(to_string(u.scene->kind)) + "." + std::string(to_string(u.phase)), chosen(*u.selection),
+          u.selection->why);
+    if (page_.size > 0) add("page_size", std::to_string(page_.size), page_.why);
+    add_dtypes();
+    add_versions();
+    add_mla_prefill();
+    add_tensor_cores();
+    add_flag("batch_invariant", config_.batch_invariant, true);
+    add_flag("use_non_causal", config_.use_non_causal, false);
+    if (any_row([](auto& row) { return row.name == "ROCM_ATTN"; }))
+      add_flag("use_prefill_decode_attention", config_.use_prefill_decode_attention, true);
+    add_warnings();
+  }
+
+ private:
+  static std::vector<Phase> phases(LayerKind kind) {
+    if (kind == LayerKind::encoder) return {Phase::prefill};
+    return {Phase::prefill, Phase::decode};
+  }
+
+  static std::string chosen(const PhaseSelection& phase) {
+    if (phase.backend != nullptr) return phase.backend->label();
+    return phase.if_built == nullptr ? "none" : "none (" + phase.if_built->label() + " is not in this build)";
+  }
+
+  void add(std::string key, std::string value, std::string from) {
+    ResolvedValue resolved{std::move(key), std::move(value), std::move(from)};
+    const auto same = [&](const ResolvedValue& r) {
+      return r.key == resolved.key && r.value == resolved.value && r.from == resolved.from;
+    };
+    if (std::ranges::none_of(s_.resolved, same)) s_.resolved.push_back(std::move(resolved));
+  }
+
+  std::string from(std::string_view key, bool given, std::string_view otherwise) const {
+    return given ? config_.source(key) : std::string(otherwise);
+  }
+
+  void add_flag(std::string_view key, const std::optional<bool>& value, bool also_unset) {
+    if (value || also_unset)
+      add(std::string(key), value.value_or(false) ? "1" : "0", from(key, value.has_value(), "default"));
+  }
+
+  void add_dtypes() {
+    const bool dtype_given = config_.sources.contains("dtype");
+    const bool kv_given = config_.sources.contains("kv_cache_dtype");
+    for (const Scene& scene : scenes_)
+      for (const AttentionSpec& spec : scene.specs) {
+        add("dtype", std::string(to_string(spec.dtype)), from("dtype", dtype_given, "config.json"));
+        if (scene.kind == LayerKind::encoder) continue;
+        std::string kv(to_string(spec.kv_dtype));
+        if (spec.kv_dtype == KvCacheDType::auto_)
+          kv.append(" (").append(to_string(resolve(spec.kv_dtype, spec.dtype))).append(")");
+        add("kv_cache_dtype", kv, from("kv_cache_dtype", kv_given, "default"));
+      }
+  }
+
+  /// The row's, or that which MLA's prefill by FlashAttention takes without rows for its versions.
+  std::optional<int> flash_version_of(const Used& u) const {
+    if (u.row->version.empty() && u.row->name == "FLASH_ATTN" && is_mla_prefill(*u.row, u.scene->registry))
+      return config_.flash_attn_version.value_or(default_flash_version(*u.scene));
+    return flash_version(*u.row);
+  }
+
+  void add_versions() {
+    for (const Used& u : used_) {
+      if (u.row == nullptr) continue;
+      if (const auto flash = flash_version_of(u)) {
+        const auto rows =
+            rows_named(is_mla_prefill(*u.row, u.scene->registry) ? u.scene->registry.mla_prefill()
+                                                                 : u.scene->registry.entries(),
+                       u.row->name);
+        const bool by_rule = !u.selection->version_named && choose_version(rows, *u.scene).row == u.row;
+        add("flash_attn_version", std::to_string(*flash),
+            from("flash_attn_version", config_.flash_attn_version.has_value(),
+                 by_rule ? "default: 3 on compute capability 9.x (2 with ALiBi), 2 elsewhere"
+                         : u.selection->why));
+      }
+      if (u.row->name == "FLASHINFER" && !version_flag(*u.row).empty())
+        add("use_trtllm_attention", version_flag(*u.row).ends_with("1") ? "1" : "0",
+            from("use_trtllm_attention", config_.use_trtllm_attention.has_value(),
+                 "default: 1 on compute capability 10.x, 0 elsewhere"));
+    }
+  }
+
+  void add_mla_prefill() {
+    for (const Used& u : used_)
+      if (u.row != nullptr && is_mla_prefill(*u.row, u.scene->registry))
+        add("mla_prefill_backend", u.row->label(), u.selection->why);
+  }
+
+  void add_tensor_cores() {
+    for (const Used& u : used_) {
+      if (u.row == nullptr || u.row->name != "FLASHINFER" || u.phase != Phase::decode) continue;
+      for (const AttentionSpec& spec : u.scene->specs) {
+        const int ratio = spec.num_heads / spec.num_kv_heads;
+        const auto& given = config_.flashinfer_use_tensor_cores;
+        add("flashinfer_use_tensor_cores", given.value_or(ratio >= kTensorCoreRatio) ? "1" : "0",
+            from("flashinfer_use_tensor_cores", given.has_value(),
+                 "default: " + std::to_string(ratio) + " query heads a KV head, tensor cores from " +
+                     std::to_string(kTensorCoreRatio) + " on"));
+      }
+    }
+  }
+
+  template <class F>
+  bool any_row(F wanted) const {
+    return std::ranges::any_of(used_, [&](const Used& u) { return u.row != nullptr && wanted(*u.row); });
+  }
+
+  template <class F>
+  bool any(F wanted) const {
+    return std::ranges::any_of(used_, [&](const Used& u) { return wanted(*u.row, u); });
+  }
+
+  void idle(std::string_view key, bool given, bool used, std::string_view why) {
+    if (given && !used) s_.warnings.push_back(setting(config_, key) + " has no effect: " + std::string(why));
+  }
+
+  void add_warnings() {
+    for (std::string& warning : deprecated_switches(config_))
+      s_.warnings.push_back(std::move(warning));
+    // What a refused phase would have used is not known.
+    if (std::ranges::any_of(used_, [](const Used& u) { return u.row == nullptr; })) return;
+    idle("flash_attn_version", config_.flash_attn_version.has_value(),
+         any([&](auto&, auto& u) { return flash_version_of(u).has_value(); }), "no phase uses FLASH_ATTN");
+    const auto flashinfer = [](auto& row, auto&) { return row.name == "FLASHINFER"; };
+    idle("use_trtllm_attention", config_.use_trtllm_attention.has_value(), any(flashinfer),
+         "no phase uses FLASHINFER");
+    idle("flashinfer_use_tensor_cores", config_.flashinfer_use_tensor_cores.has_value(),
+         any([](auto& row, auto& u) { return row.name == "FLASHINFER" && u.phase == Phase::decode; }),
+         "no decode uses FLASHINFER");
+    idle("use_prefill_decode_attention", config_.use_prefill_decode_attention.has_value(),
+         any([](auto& row, auto&) { return row.name == "ROCM_ATTN"; }), "no phase uses ROCM_ATTN");
+    const auto mla = [](auto& row, const Used& u) { return is_mla_prefill(row, u.scene->registry); };
+    idle("mla_prefill_backend", !is_auto(config_.mla_prefill_backend), any(mla),
+         "no layers have an MLA prefill of their own");
+    const auto cached = [](auto&, auto& u) { return u.scene->kind != LayerKind::encoder; };
+    idle("page_size", config_.page_size.has_value(), any(cached), "encoder layers have no KV cache");
+  }
+
+  std::span<const Scene> scenes_;
+  const AttentionConfig& config_;
+  const PageSize& page_;
+  Selection& s_;
+  std::vector<Used> used_;
+};
+
+}  // namespace
+
+const BackendInfo* meant(const PhaseSelection& phase) {
+  if (phase.backend != nullptr) return phase.backend;
+  if (phase.if_built != nullptr) return phase.if_built;
+  return phase.candidates.size() == 1 ? phase.candidates.front().backend : nullptr;
+}
+
+void add_provenance(std::span<const Scene> scenes, const PageSize& page, Selection& selection) {
+  Provenance(scenes, page, selection).run();
+}
+
+}  // namespace fovea

@@ -1,0 +1,219 @@
+#include "attention/requests.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "attention/resolve_name.h"
+
+namespace fovea {
+namespace {
+
+std::string trim(std::string_view text) {
+  while (!text.empty() && text.front() == ' ')
+    text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ')
+    text.remove_suffix(1);
+  return std::string(text);
+}
+
+std::vector<std::string> split(std::string_view text) {
+  std::vector<std::string> parts;
+  for (size_t comma; (comma = text.find(',')) != std::string_view::npos; text.remove_prefix(comma + 1))
+    parts.push_back(trim(text.substr(0, comma)));
+  parts.push_back(trim(text));
+  return parts;
+}
+
+/// One name, for the phases and kinds of layers that it is meant for.
+struct Item {
+  std::optional<LayerKind> kind;
+  std::optional<Phase> phase;
+  std::string name;
+  std::string from;
+  std::string given;  ///< the setting's value, as written
+  std::string note = {};
+
+  bool covers(LayerKind k, Phase p) const { return (!kind || *kind == k) && (!phase || *phase == p); }
+  /// The more exact wins: KIND.phase over KIND over phase over all.
+  int exactness() const { return (kind ? 2 : 0) + (phase ? 1 : 0); }
+  std::string key() const {
+    std::string key = kind ? std::string(to_string(*kind)) : std::string();
+    if (phase) key.append(key.empty() ? "" : ".").append(to_string(*phase));
+    return key;
+  }
+};
+
+std::string valid_kinds() {
+  std::string out;
+  for (unsigned i = 0; i < static_cast<unsigned>(LayerKind::count_); ++i)
+    out.append(out.empty() ? "" : ", ").append(to_string(static_cast<LayerKind>(i)));
+  return out;
+}
+
+std::optional<Phase> parse_phase(std::string_view name) {
+  for (Phase phase : {Phase::prefill, Phase::decode})
+    if (name == to_string(phase)) return phase;
+  return std::nullopt;
+}
+
+/// Keys of other engines' grammars, for things that this one does not run.
+std::string_view why_not(std::string_view key) {
+  if (key == "verify") return "drafts are verified by no speculative decoding here; leave it out";
+  if (key == "draft") return "no draft model runs here; leave it out";
+  if (key == "vit") return "no vision tower runs here; leave it out";
+  return {};
+}
+
+class Reader {
+ public:
+  Reader(const AttentionConfig& config, std::span<const LayerKind> kinds, const BackendRegistry& registry)
+      : config_(config), kinds_(kinds), registry_(registry) {}
+
+  Result<std::vector<Item>> run() {
+    if (!is_auto(config_.backend)) {
+      const std::string from = setting(config_, "backend");
+      FOVEA_RETURN_IF_ERROR(config_.backend.find('=') == std::string::npos
+                                ? add_name_or_pair(std::nullopt, config_.backend, from)
+                                : add_list(config_.backend, from));
+    }
+    FOVEA_RETURN_IF_ERROR(add_phase(Phase::prefill, config_.prefill_backend, "prefill_backend"));
+    FOVEA_RETURN_IF_ERROR(add_phase(Phase::decode, config_.decode_backend, "decode_backend"));
+    FOVEA_RETURN_IF_ERROR(add_kinds());
+    return std::move(items_);
+  }
+
+ private:
+  Status add_name_or_pair(std::optional<LayerKind> kind, const std::string& given, const std::string& from) {
+    const std::string shown = kind ? std::string(to_string(*kind)) + "=" + given : given;
+    if (given.find(',') == std::string::npos)
+      return add({kind, {}, is_auto(trim(given)) ? "" : trim(given), from, shown});
+    const std::vector<std::string> names = split(given);
+    const std::string quoted = "attention backend '" + given + "'";
+    if (names.size() > 2) return invalid(quoted + " has more than one comma; a pair is 'PREFILL,DECODE'");
+    if (names[0].empty() || names[1].empty())
+      return invalid(quoted + " lacks its " + (names[0].empty() ? "prefill" : "decode") +
+                     " half; name both as 'PREFILL,DECODE', or give one name for both phases");
+    if (is_auto(names[0]) || is_auto(names[1]))
+      return invalid(quoted +
+                     " has 'auto' in a pair; to choose one phase and leave the other automatic use " +
+                     "--prefill-attention-backend or --decode-attention-backend alone");
+    if (same_backend(names[0], names[1], registry_)) {
+      const BackendRegistry::Entry* entry = registry_.find(names[0]);
+      const std::string name = entry == nullptr ? names[0] : std::string(entry->info->name);
+      return add({kind, {}, names[0], from, shown, "P/D attention backends are the same: " + name});
+    }
+    FOVEA_RETURN_IF_ERROR(add({kind, Phase::prefill, names[0], from, shown}));
+    return add({kind, Phase::decode, names[1], from, shown});
+  }
+
+  Status add_list(const std::string& given, const std::string& from) {
+    for (const std::string& part : split(given)) {
+      const size_t equals = part.find('=');
+      const std::string quoted = "attention backend '" + given + "'";
+      if (equals == std::string::npos)
+        return invalid(quoted + " mixes KEY=NAME with '" + part +
+                       "'; give each as prefill=, decode=, KIND=, KIND.prefill= or KIND.decode=");
+      FOVEA_TRY(item, parse_key(trim(part.substr(0, equals)), from));
+      item.name = trim(part.substr(equals + 1));
+      if (item.name.empty() || item.name.find('=') != std::string::npos)
+        return invalid(quoted + " has '" + part + "'; KEY=NAME has one name after one '='");
+      if (is_auto(item.name)) item.name.clear();
+      for (const Item& known : items_)
+        if (known.kind == item.kind && known.phase == item.phase)
+          return invalid(quoted + " has " + item.key() + " twice; give it once");
+      item.given = given;
+      items_.push_back(std::move(item));
+    }
+    return {};
+  }
+
+  Result<Item> parse_key(const std::string& key, const std::string& from) const {
+    if (const auto phase = parse_phase(key)) return Item{{}, phase, {}, from, {}};
+    const size_t dot = key.find('.');
+    const std::string name = key.substr(0, dot);
+    if (const std::string_view why = why_not(name); !why.empty())
+      return invalid(from + " has '" + key + "='; " + std::string(why));
+    const auto kind = parse_layer_kind(name);
+    if (!kind) return unknown_layer_kind(name, from);
+    if (dot == std::string::npos) return Item{kind, {}, {}, from, {}};
+    const auto phase = parse_phase(key.substr(dot + 1));
+    if (!phase)
+      return invalid(from + " has '" + key + "='; after the dot of a layer kind comes prefill or decode");
+    return Item{kind, phase, {}, from, {}};
+  }
+
+  Status add_phase(Phase phase, const std::string& given, std::string_view key) {
+    if (given.empty()) return {};
+    const std::string from = setting(config_, key);
+    if (given.find_first_of(",=") != std::string::npos)
+      return invalid(from + " '" + given + "' must be one name; pairs and lists go to --attention-backend");
+    return add({{}, phase, is_auto(given) ? "" : trim(given), from, given});
+  }
+
+  Status add_kinds() {
+    for (const auto& [kind, given] : config_.backend_per_kind) {
+      if (given.empty()) continue;
+      const std::string from = setting(config_, "backend_per_kind");
+      if (given.find('=') != std::string::npos)
+        return invalid(from + " of " + std::string(to_string(kind)) + " is '" + given +
+                       "'; it must be a name, auto or a pair 'PREFILL,DECODE'");
+      FOVEA_RETURN_IF_ERROR(add_name_or_pair(kind, given, from));
+    }
+    for (const Item& item : items_)
+      if (item.kind && std::ranges::find(kinds_, *item.kind) == kinds_.end()) return lacks(item);
+    return {};
+  }
+
+  Error lacks(const Item& item) const {
+    std::vector<std::string> has;
+    for (LayerKind kind : kinds_)
+      has.emplace_back(to_string(kind));
+    return invalid(item.from + " names a backend for " + std::string(to_string(*item.kind)) +
+                   " layers, which this model has none of; its kinds are: " + join(has, ", "));
+  }
+
+  /// One that says something else about the same phase as exactly is a contradiction.
+  Status add(Item item) {
+    for (const Item& known : items_) {
+      const bool phases_meet = !known.phase || !item.phase || known.phase == item.phase;
+      // A phase's flag may override a name for both phases; a kind has only one place to be set in full.
+      const bool same_scope = known.phase == item.phase || (item.kind && phases_meet);
+      if (known.kind == item.kind && same_scope && !same_backend(known.name, item.name, registry_))
+        return invalid(item.from + " '" + item.given + "' contradicts " + known.from + " '" + known.given +
+                       "'; give only one of them");
+    }
+    items_.push_back(std::move(item));
+    return {};
+  }
+
+  const AttentionConfig& config_;
+  std::span<const LayerKind> kinds_;
+  const BackendRegistry& registry_;
+  std::vector<Item> items_;
+};
+
+}  // namespace
+
+Error unknown_layer_kind(std::string_view name, std::string_view where) {
+  return invalid("Unknown KV cache group kind '" + std::string(name) + "' in " + std::string(where) +
+                 ". Valid kinds are: " + valid_kinds());
+}
+
+Result<Requests> Requests::read(const AttentionConfig& config, std::span<const LayerKind> kinds,
+                                const BackendRegistry& registry) {
+  FOVEA_TRY(items, Reader(config, kinds, registry).run());
+  Requests requests;
+  for (LayerKind kind : kinds)
+    for (Phase phase : {Phase::prefill, Phase::decode}) {
+      const Item* best = nullptr;
+      for (const Item& item : items)  // of two that are as exact the later setting: they agree
+        if (item.covers(kind, phase) && (best == nullptr || item.exactness() >= best->exactness()))
+          best = &item;
+      if (best != nullptr)
+        requests.table_[static_cast<size_t>(kind)][static_cast<size_t>(phase)] = {
+            best->name, best->from, best->phase.has_value(), best->note};
+    }
+  return requests;
+}
+
+}  // namespace fovea

@@ -1,0 +1,36 @@
+#pragma once
+// What the documents of vLLM, SGLang and Mini-SGLang say of their attention backends: the rows of those that
+// this build has no kernels for, and what a built one's namesake does there.
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "fovea/attention.h"
+
+namespace fovea {
+
+/// Every row without a kernel, in the order of the documents.
+const std::vector<const BackendInfo*>& absent_backends();
+
+// Its parts, a file each.
+std::span<const BackendInfo> standard_rows();    ///< vLLM's table of multi-head attention
+std::span<const BackendInfo> mla_rows();         ///< vLLM's and SGLang's of MLA
+std::span<const BackendInfo> sparse_mla_rows();  ///< vLLM's of sparse MLA
+std::span<const BackendInfo> linear_rows();      ///< attention without softmax, state instead of pages
+std::span<const BackendInfo> rocm_rows();        ///< AMD
+std::span<const BackendInfo> other_rows();       ///< what only SGLang and Mini-SGLang have; other vendors
+
+/// One way of MLA prefill, as vLLM tells it.
+struct MlaPrefillRow {
+  BackendInfo info;
+  std::string_view title;            ///< "TRT-LLM Ragged"
+  std::string_view enable, disable;  ///< the flags
+  std::string_view notes;
+};
+std::span<const MlaPrefillRow> mla_prefill_rows();
+
+/// vLLM's row of CPU_ATTN, and SGLang's of its Torch Native backend.
+const Capability& cpu_attn_document();
+const Capability& torch_native_document();
+
+}  // namespace fovea

@@ -1,0 +1,37 @@
+#pragma once
+// What the backends of one kind of layers are chosen by; and how messages name a setting.
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fovea/attention.h"
+#include "fovea/attention_backend.h"
+
+namespace fovea {
+
+struct Scene {
+  const AttentionConfig& config;
+  const BackendRegistry& registry;
+  DeviceInfo device;
+  LayerKind kind = LayerKind::full;
+  bool only_kind = true;                 ///< the model has no other kind
+  std::span<const AttentionSpec> specs;  ///< those of this kind, with all that the run asks; at least one
+  const AttentionSpec& spec() const { return specs.front(); }
+  Scene on(const DeviceInfo& other) const {
+    Scene scene = *this;
+    scene.device = other;
+    return scene;
+  }
+};
+
+/// How the user set `key`: "--page-size", "env X", or "AttentionConfig::page_size" without a source.
+std::string setting(const AttentionConfig& config, std::string_view key);
+
+std::string join(const std::vector<std::string>& items, std::string_view separator);
+bool same_name(std::string_view a, std::string_view b);  ///< whatever their letter case
+/// Letters and digits in lower case: "TRT-LLM Ragged" and "trtllm_ragged" are the same.
+std::string squash(std::string_view name);
+bool is_auto(std::string_view name);  ///< or empty
+
+}  // namespace fovea

@@ -1,0 +1,38 @@
+#pragma once
+// Why a backend can't serve, with what kind of change would help: the part of validate() that selection uses
+// to name the change.
+#include <span>
+#include <vector>
+
+#include "fovea/attention.h"
+
+namespace fovea {
+
+enum class Remedy : uint8_t {
+  flag,                 ///< the reason's fix names it
+  other_backend,        ///< no flag of this backend's helps
+  other_phase_backend,  ///< it does not serve this phase
+  other_device,
+  kernels,  ///< this build lacks them
+};
+
+struct Finding {
+  int rank = 0;  ///< of the check in vLLM's order
+  Remedy remedy = Remedy::flag;
+  Reason reason;
+};
+
+/// What the backend would be used for: pages of a cache, or MLA's prefill over plain tensors.
+enum class Duty : uint8_t { paged, mla_prefill };
+
+/// The reasons of all of `specs`, each once, in vLLM's order.
+std::vector<Finding> find_reasons(const BackendInfo& backend, std::span<const AttentionSpec> specs,
+                                  const DeviceInfo& device, Phase phase, Duty duty = Duty::paged);
+
+/// Nothing but its kernels is missing.
+bool only_kernels_missing(const std::vector<Finding>& findings);
+
+/// "a cuda device of compute capability 9.0 to 9.9"
+std::string describe_needed_device(const Capability& capability);
+
+}  // namespace fovea

@@ -1,0 +1,281 @@
+#include "cli/conformance.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+
+#include "base/edit_distance.h"
+#include "conformance/prove.h"
+
+namespace fovea::cli {
+namespace {
+
+using namespace conformance;
+
+bool same_name(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](unsigned char x, unsigned char y) { return std::toupper(x) == std::toupper(y); });
+}
+
+/// Every version of a name, or the one row that an alias means; all rows for "".
+Result<BackendRows> named_rows(const std::string& name) {
+  const BackendRegistry& registry = builtin_backends();
+  BackendRows rows;
+  for (const auto& entry : registry.entries())
+    if (name.empty() || same_name(entry.info->name, name)) rows.push_back(&entry);
+  if (!rows.empty()) return rows;
+  if (const auto* entry = registry.find(name)) return BackendRows{entry};
+  const std::string_view near = registry.nearest(name);
+  return invalid("--backend " + name + " is not known" +
+                 (near.empty() ? "" : "; did you mean " + std::string(near) + "?") +
+                 " (fovea conformance --list lists them)");
+}
+
+/// Those of them that run here.
+Result<BackendRows> rows_to_prove(const ConformanceFlags& flags, const DeviceInfo& device) {
+  FOVEA_TRY(rows, named_rows(flags.backend));
+  BackendRows built;
+  for (const auto* row : rows)
+    if (row->create && row->info->capability.device == device.kind) built.push_back(row);
+  if (!built.empty()) return built;
+  if (flags.backend.empty())
+    return unsupported("--device " + flags.device +
+                       ": this build has no backend that runs there, so there is nothing to prove; --list "
+                       "shows what is declared");
+  const BackendInfo& info = *rows.front()->info;
+  if (info.absent.empty())
+    return unsupported(info.label() + " does not run on " + flags.device + "; give --device " +
+                       std::string(to_string(info.capability.device)));
+  return unsupported(info.label() + " is not in this build: " + std::string(info.absent) +
+                     "; nothing proves it, and --list shows what is declared");
+}
+
+/// COLUMN=VALUE of the universe.
+Result<Cell> find_cell(const std::string& text, const Capability& capability) {
+  std::string values;
+  const std::string column = text.substr(0, text.find('='));
+  for (const Cell& cell : cells(capability)) {
+    if (cell.id() == text) return cell;
+    if (cell.column == column) values += (values.empty() ? "" : ", ") + cell.value;
+  }
+  if (!values.empty()) return invalid("--cell " + text + ": values of " + column + " are " + values);
+  std::vector<std::string_view> names;
+  for (const Column& c : columns())
+    names.push_back(c.id);
+  const std::string_view near = nearest_name(column, names);
+  return invalid("--cell " + text + ": there is no column " + column +
+                 (near.empty() ? "" : "; did you mean " + std::string(near) + "=...?") +
+                 " (fovea conformance --list lists them)");
+}
+
+/// "": not known.
+std::string first_line_of(const char* command) {
+  std::string line;
+  FILE* pipe = ::popen(command, "r");
+  if (pipe == nullptr) return line;
+  char buffer[256];
+  if (std::fgets(buffer, sizeof buffer, pipe) != nullptr) line = buffer;
+  if (::pclose(pipe) != 0) return "";
+  while (!line.empty() && line.back() == '\n')
+    line.pop_back();
+  return line;
+}
+
+std::string cpu_name() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with("model name")) return line.substr(std::min(line.size(), line.find(':') + 2));
+  return "unknown";
+}
+
+std::string compiler() {
+#if defined(__clang__)
+  return "clang++ " + std::to_string(__clang_major__) + "." + std::to_string(__clang_minor__) + "." +
+         std::to_string(__clang_patchlevel__);
+#else
+  return "g++ " + std::to_string(__GNUC__) + "." + std::to_string(__GNUC_MINOR__) + "." +
+         std::to_string(__GNUC_PATCHLEVEL__);
+#endif
+}
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  char text[16];
+  std::tm utc{};
+  std::strftime(text, sizeof text, "%Y-%m-%d", ::gmtime_r(&now, &utc));
+  return text;
+}
+
+std::string isas(const BackendInfo& info) {
+  std::string text;
+  for (const Isa isa : isas_of(info))
+    text.append(text.empty() ? "" : ", ").append(to_string(isa));
+  return text;
+}
+
+/// What a proof says of where it was made.
+Proof new_proof(const std::string& device, const BackendRows& rows, int threads) {
+  Proof proof;
+  proof.device = device;
+  proof.device_name = cpu_name();
+  for (const auto* row : rows)
+    if (const std::string text = isas(*row->info); text.size() > proof.isa.size()) proof.isa = text;
+  proof.compiler = compiler();
+  proof.commit = first_line_of("git rev-parse HEAD 2>/dev/null");
+  proof.date = today();
+  proof.threads = threads;
+  return proof;
+}
+
+std::string short_number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2g", value);
+  return text;
+}
+
+std::string joined(const std::vector<std::string>& texts, size_t most) {
+  std::string out;
+  for (size_t i = 0; i < std::min(texts.size(), most); ++i)
+    out += (i == 0 ? "" : ", ") + texts[i];
+  return texts.size() > most ? out + " and " + std::to_string(texts.size() - most) + " more" : out;
+}
+
+void print_failures(const BackendInfo& info, const BackendReport& report) {
+  const std::string label = info.label();
+  for (const CaseFailure& failure : report.failures) {
+    std::printf("FAILED %s %s: case %llu on %s: %s\n", label.c_str(), joined(failure.cells, 6).c_str(),
+                static_cast<unsigned long long>(failure.number), failure.isa.c_str(), failure.what.c_str());
+    std::printf("  what it takes: %s\n", failure.levels.c_str());
+    if (failure.number > 0)
+      std::printf("  again: fovea conformance --backend %s%s --case %llu\n", std::string(info.name).c_str(),
+                  failure.fixed ? (" --cell " + failure.fixed->id()).c_str() : "",
+                  static_cast<unsigned long long>(failure.number));
+  }
+  for (const CellProof& cell : report.proof.cells)
+    if (cell.status == CellStatus::failed)
+      std::printf("FAILED %s %s: %s\n", label.c_str(), cell.cell.c_str(), cell.reason.c_str());
+}
+
+void print_summary(const BackendInfo& info, const BackendReport& report) {
+  std::printf("%s: %lld cells proven, %lld refused, %lld failed; %lld cases, %lld failed (%s), in %.1f s",
+              info.label().c_str(), static_cast<long long>(report.count(CellStatus::proven)),
+              static_cast<long long>(report.count(CellStatus::refused)),
+              static_cast<long long>(report.count(CellStatus::failed)), static_cast<long long>(report.cases),
+              static_cast<long long>(report.failed_cases), isas(info).c_str(), report.seconds);
+  if (report.cases > report.failed_cases)
+    std::printf("; worst error of O %s (case %llu), of the LSE %s", short_number(report.worst.o).c_str(),
+                static_cast<unsigned long long>(report.worst_case), short_number(report.worst.lse).c_str());
+  std::putchar('\n');
+}
+
+/// On a terminal only: one line that is written over.
+std::function<void(int64_t, int64_t)> progress_of(const BackendInfo& info) {
+  if (::isatty(STDERR_FILENO) == 0) return {};
+  return [label = info.label()](int64_t done, int64_t total) {
+    std::fprintf(stderr, "\r%s: %lld of %lld cases", label.c_str(), static_cast<long long>(done),
+                 static_cast<long long>(total));
+    if (done == total) std::fputs("\r\033[K", stderr);
+  };
+}
+
+Status check_flags(const ConformanceFlags& flags) {
+  if (flags.list + flags.perf > 1) return invalid("--list and --perf exclude each other; give one of them");
+  if (flags.replay && flags.backend.empty())
+    return invalid("--case " + std::to_string(*flags.replay) +
+                   " needs --backend: cases are numbered for each");
+  if (flags.replay && flags.quick) return invalid("--case and --quick exclude each other; drop --quick");
+  if (!flags.write.empty() &&
+      (!flags.backend.empty() || !flags.cell.empty() || flags.quick || flags.list || flags.perf))
+    return invalid("--write " + flags.write +
+                   " is for a whole run; drop --backend, --cell, --case, --quick, --list and --perf");
+  if (flags.seed >> 44 != 0)
+    return invalid("--seed " + std::to_string(flags.seed) + ": allowed are 0 to " +
+                   std::to_string((uint64_t{1} << 44) - 1));
+  return {};
+}
+
+/// Proves the rows; the proof of all of them.
+Result<Proof> prove_rows(const ConformanceFlags& flags, const DeviceInfo& device, const BackendRows& rows) {
+  ProveOptions options;
+  options.device = device;
+  options.seed = flags.seed;
+  options.quick = flags.quick;
+  options.threads = ThreadPool(flags.threads).size();
+  options.replay = flags.replay;
+  Proof proof = new_proof(flags.device, rows, options.threads);
+  for (const auto* row : rows) {
+    options.only_cell.reset();
+    if (!flags.cell.empty()) {
+      FOVEA_TRY(cell, find_cell(flags.cell, row->info->capability));
+      options.only_cell = cell;
+    }
+    options.progress = progress_of(*row->info);
+    FOVEA_TRY(report, prove(*row->info, row->create, options));
+    proof.seconds += report.seconds;
+    if (!flags.json) {
+      print_failures(*row->info, report);
+      print_summary(*row->info, report);
+      std::fflush(stdout);
+    }
+    if (flags.replay && report.failed_cases > 0) {
+      report.proof.cells = {{"case=" + std::to_string(*flags.replay), CellStatus::failed, 1, 0, 0,
+                             report.failures.front().what}};
+    }
+    proof.backends.push_back(std::move(report.proof));
+  }
+  return proof;
+}
+
+}  // namespace
+
+void add_conformance(CLI::App& root, ConformanceFlags& f) {
+  auto& app = *root.add_subcommand(
+      "conformance", "Prove each cell of the matrix: claims by cases in fp64, the others by their refusal");
+  app.add_option("--backend", f.backend,
+                 "One backend by name or alias (default: all that run on the device)");
+  app.add_option("--device", f.device, "cpu, sm75, sm80, sm90, ...: where it runs")->capture_default_str();
+  app.add_option("--cell", f.cell, "One cell, COLUMN=VALUE, such as kv_dtypes=fp8_e4m3");
+  app.add_option("--case", f.replay, "Run one case again: the number that a failure printed");
+  app.add_option("--seed", f.seed, "Other rows, values and lengths")->capture_default_str();
+  app.add_option("--threads", f.threads, "Cases at a time (default: one per usable CPU)")
+      ->check(CLI::Range(1, 1024));
+  app.add_flag("--quick", f.quick, "Each value twice, rather than each pair of values; seconds");
+  app.add_flag("--list", f.list, "Show what is to prove and what is only declared");
+  app.add_flag("--perf", f.perf, "Time each phase of each backend");
+  app.add_flag("--json", f.json, "As JSON: the proof file, or rows of --list and --perf");
+  app.add_option(
+      "--write", f.write,
+      "Write the proof to this file, proof/cpu.json; run in the source tree, whose commit it names");
+}
+
+Status run_conformance(const ConformanceFlags& flags) {
+  FOVEA_RETURN_IF_ERROR(check_flags(flags));
+  FOVEA_TRY(device, parse_device(flags.device));
+  if (flags.list) {
+    FOVEA_TRY(rows, named_rows(flags.backend));
+    list_cells(rows, flags.json);
+    return {};
+  }
+  FOVEA_TRY(rows, rows_to_prove(flags, device));
+  if (flags.perf) {
+    print_speed(rows, flags.threads, flags.json);
+    return {};
+  }
+  FOVEA_TRY(proof, prove_rows(flags, device, rows));
+  if (flags.json) std::fputs(to_json(proof).c_str(), stdout);
+  int64_t failed = 0;
+  for (const BackendProof& backend : proof.backends)
+    failed += std::count_if(backend.cells.begin(), backend.cells.end(),
+                            [](const CellProof& cell) { return cell.status == CellStatus::failed; });
+  if (!flags.write.empty()) FOVEA_RETURN_IF_ERROR(write_proof(proof, flags.write));
+  if (failed == 0) return {};
+  return Error{
+      ErrorCode::internal,
+      std::to_string(failed) + (flags.replay ? " case failed" : " cells failed; each is named above")};
+}
+
+}  // namespace fovea::cli

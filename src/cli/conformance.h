@@ -1,0 +1,40 @@
+#pragma once
+// fovea conformance: proves what backends claim on the device that this program runs on.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fovea/attention_backend.h"
+#include "fovea/result.h"
+
+namespace CLI {
+class App;
+}
+
+namespace fovea::cli {
+
+struct ConformanceFlags {
+  std::string backend;  ///< a name or an alias; "" = all of the device
+  std::string device = "cpu";
+  std::string cell;   ///< COLUMN=VALUE
+  std::string write;  ///< the proof file
+  std::optional<uint64_t> replay;
+  uint64_t seed = 1;
+  int threads = 0;
+  bool quick = false, list = false, perf = false, json = false;
+};
+
+void add_conformance(CLI::App& root, ConformanceFlags& flags);
+/// An internal error (exit code 1) when a cell failed.
+Status run_conformance(const ConformanceFlags& flags);
+
+/// Rows of the matrix by name.
+using BackendRows = std::vector<const BackendRegistry::Entry*>;
+
+/// What there is to prove, and what is declared only. Proves nothing.
+void list_cells(const BackendRows& rows, bool json);
+/// Times each row's phases.
+void print_speed(const BackendRows& rows, int threads, bool json);
+
+}  // namespace fovea::cli

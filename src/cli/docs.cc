@@ -1,0 +1,71 @@
+#include "cli/docs.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+#include "cli/json_io.h"
+#include "cli/output_file.h"
+#include "docs/pages.h"
+
+namespace fovea::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Every *.json of the folder, by name.
+Result<std::vector<conformance::Proof>> read_proofs(const std::string& folder) {
+  std::error_code error;
+  std::vector<std::string> files;
+  for (auto at = fs::directory_iterator(folder, error); !error && at != fs::directory_iterator();
+       at.increment(error))
+    if (at->path().extension() == ".json") files.push_back(at->path().string());
+  if (error)
+    return io_error("--proof " + folder + " cannot be read (" + error.message() +
+                    "): start in the repository, or name its folder proof");
+  std::ranges::sort(files);
+  std::vector<conformance::Proof> proofs;
+  for (const std::string& file : files) {
+    FOVEA_TRY(proof, conformance::read_proof(file));
+    proofs.push_back(std::move(proof));
+  }
+  return proofs;
+}
+
+Status write_page(const std::string& path, const docs::Page& page) {
+  FOVEA_TRY(file, OutputFile::open(path));
+  file.line(page.text.substr(0, page.text.size() - 1));  // it ends its lines itself
+  FOVEA_RETURN_IF_ERROR(file.commit());
+  std::printf("%s: written\n", path.c_str());
+  return {};
+}
+
+}  // namespace
+
+void add_docs(CLI::App& root, DocsFlags& f) {
+  auto& app = *root.add_subcommand("docs", "Write docs/attention_backends.md and docs/coming_from.md");
+  app.add_option("--out", f.out, "Folder of the pages")->capture_default_str();
+  app.add_option("--proof", f.proof, "Folder of the proof files of fovea conformance")->capture_default_str();
+  app.add_flag("--check", f.check, "Write nothing; exit with 1 where a page differs, and name the line");
+}
+
+Status run_docs(const DocsFlags& flags) {
+  FOVEA_TRY(proofs, read_proofs(flags.proof));
+  FOVEA_TRY(pages, docs::render_pages(builtin_backends(), proofs));
+  for (const docs::Page& page : pages) {
+    const std::string path = (fs::path(flags.out) / page.file).string();
+    if (!flags.check) {
+      FOVEA_RETURN_IF_ERROR(write_page(path, page));
+      continue;
+    }
+    const auto have = fs::exists(path) ? read_file(path) : Result<std::string>("");
+    if (!have) return have.error();
+    FOVEA_RETURN_IF_ERROR(docs::check_page(path, *have, page));
+  }
+  return {};
+}
+
+}  // namespace fovea::cli

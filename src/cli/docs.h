@@ -1,0 +1,22 @@
+#pragma once
+// fovea docs: the pages that are written from the tables.
+#include <string>
+
+#include "fovea/result.h"
+
+namespace CLI {
+class App;
+}
+
+namespace fovea::cli {
+
+struct DocsFlags {
+  std::string out = "docs";
+  std::string proof = "proof";
+  bool check = false;
+};
+
+void add_docs(CLI::App& root, DocsFlags& flags);
+Status run_docs(const DocsFlags& flags);
+
+}  // namespace fovea::cli

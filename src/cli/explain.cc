@@ -1,0 +1,98 @@
+// fovea explain: the choice of attention backends for a model, a device and flags, from config.json alone.
+#include "cli/explain.h"
+
+#include <cstdio>
+
+#include "device/gpu.h"
+#include "fovea/attention_backend.h"
+
+namespace fovea::cli {
+namespace {
+
+DeviceInfo this_machine() {
+  DeviceInfo device;
+  if (!cuda_built()) return device;
+  const std::vector<GpuInfo> gpus = list_gpus();
+  if (gpus.empty()) return device;
+  device.kind = DeviceKind::cuda;
+  device.compute_capability = gpus.front().compute_capability;
+  device.name = gpus.front().name;
+  return device;
+}
+
+/// What the flags change of the model's attentions. On a CPU they are those that the engine runs: fp32
+/// activations, a cache of the resolved type, and an encoder's own keys as they are computed.
+Status take_flags(const ModelFlags& flags, const DeviceInfo& device, AttentionShapes& shapes) {
+  FOVEA_TRY(dtype, read_dtype(flags.dtype));
+  FOVEA_TRY(kv_dtype, read_kv_cache_dtype(flags.kv_cache_dtype));
+  FOVEA_TRY(layout, read_kv_layout(flags.kv_layout));
+  if (dtype) shapes.dtype = *dtype;
+  const bool cpu = device.kind == DeviceKind::cpu;
+  for (AttentionSpec& spec : shapes.specs) {
+    const bool cached = spec.type == AttentionType::decoder || spec.type == AttentionType::encoder_decoder;
+    spec.dtype = cpu ? DType::f32 : shapes.dtype;
+    if (cached) spec.kv_dtype = cpu ? resolve(kv_dtype, shapes.dtype) : kv_dtype;
+    spec.kv_x_packed = cached && layout == KvLayout::x_packed;
+    for (const FlagNote& note : flags.notes)
+      if (note.need && cached) spec.needs.insert(*note.need);
+  }
+  return {};
+}
+
+/// The selection's first error; ok when every phase has a backend.
+Status phase_errors(const Selection& selection) {
+  for (const KindSelection& kind : selection.kinds)
+    for (const PhaseSelection* phase : {&kind.prefill, &kind.decode})
+      if (phase->backend == nullptr) return phase->error;
+  if (!selection.kinds.empty() && selection.page_size == 0)
+    return unsupported("no page size suits all of the backends");
+  return {};
+}
+
+}  // namespace
+
+Status Explanation::status() const {
+  const Status refused = check_refused(notes);
+  const Status phases = phase_errors(selection);
+  if (refused && phases) return {};
+  std::string all = refused ? "" : refused.error().message;
+  if (!phases) all += (all.empty() ? "" : "; ") + phases.error().message;
+  return unsupported(all);
+}
+
+Result<Explanation> make_explanation(const ExplainFlags& flags) {
+  Explanation out;
+  out.model = flags.model.model;
+  if (out.model.empty()) {
+    FOVEA_TRY(demo, demo_model_dir());
+    out.model = demo;
+  }
+  if (flags.device.empty()) {
+    out.device = this_machine();
+    out.device_from = "this machine";
+  } else {
+    FOVEA_TRY(device, parse_device(flags.device));
+    out.device = std::move(device);
+    out.device_from = "--device " + flags.device;
+  }
+  FOVEA_TRY(shapes, read_attention_shapes(out.model));
+  out.shapes = std::move(shapes);
+  out.notes = flags.model.notes;
+  out.environment = flags.model.environment;
+  FOVEA_RETURN_IF_ERROR(take_flags(flags.model, out.device, out.shapes));
+  if (out.shapes.specs.empty()) return out;
+  AttentionConfig config = flags.model.attention;
+  if (out.device.kind == DeviceKind::cpu) config.sources["dtype"] = "activations on a CPU";
+  FOVEA_TRY(selection, consider(config, out.shapes.specs, out.device, builtin_backends()));
+  out.selection = std::move(selection);
+  return out;
+}
+
+Status run_explain(const ExplainFlags& flags) {
+  FOVEA_TRY(explanation, make_explanation(flags));
+  const std::string text = flags.model.json ? explanation_json(explanation) : explanation_text(explanation);
+  std::fputs(text.c_str(), stdout);
+  return explanation.status();
+}
+
+}  // namespace fovea::cli

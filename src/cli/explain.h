@@ -1,0 +1,31 @@
+#pragma once
+// What `fovea explain` finds out, apart from how it is printed.
+#include <string>
+#include <vector>
+
+#include "cli/options.h"
+#include "model/attention_shapes.h"
+
+namespace fovea::cli {
+
+struct Explanation {
+  std::string model;  ///< as given
+  AttentionShapes shapes;
+  DeviceInfo device;
+  std::string device_from;  ///< "--device sm90", "this machine"
+  std::vector<FlagNote> notes;
+  std::vector<EnvironmentNote> environment;
+  Selection selection;  ///< of no kinds when the model has no attention layers
+
+  /// What keeps the command from exiting with 0: refused flags, phases without a backend.
+  Status status() const;
+};
+
+Result<Explanation> make_explanation(const ExplainFlags& flags);
+
+/// For people.
+std::string explanation_text(const Explanation& explanation);
+/// One JSON object; docs/explain.md has its schema.
+std::string explanation_json(const Explanation& explanation);
+
+}  // namespace fovea::cli

@@ -1,0 +1,66 @@
+#include <algorithm>
+
+#include "cli/explain.h"
+
+namespace fovea::cli {
+namespace {
+
+std::string number(int n) {
+  return std::to_string(n);
+}
+
+/// "12 layers: sliding_window, 16 heads, 8 kv heads, head size 256, window 1024"
+std::string layers_line(const AttentionSpec& spec, int layers) {
+  std::string out = "  " + number(layers) + (layers == 1 ? " layer: " : " layers: ");
+  out.append(to_string(kind_of(spec))).append(", ");
+  out += number(spec.num_heads) + " heads, " + number(spec.num_kv_heads) + " kv head" +
+         (spec.num_kv_heads == 1 ? "" : "s") + ", head size " + number(spec.head_dim);
+  if (spec.v_head_dim != spec.head_dim) out += " (V " + number(spec.v_head_dim) + ")";
+  if (spec.mask.window_left >= 0) out += ", window " + number(spec.mask.window_left + 1);
+  if (spec.mask.chunk > 0) out += ", chunks of " + number(spec.mask.chunk);
+  if (spec.has_sink) out += ", learned sinks";
+  if (spec.has_alibi) out += ", ALiBi";
+  if (spec.softcap > 0) out += ", soft cap";
+  if (spec.mask.spans) out += ", bidirectional image spans";
+  return out + "\n";
+}
+
+std::string model_text(const Explanation& e) {
+  const AttentionShapes& s = e.shapes;
+  std::string out = "model: " + e.model + " (" + (s.architecture.empty() ? s.model_type : s.architecture) +
+                    ", " + std::string(to_string(s.dtype)) + ", read from " + s.file + ")\n";
+  for (size_t i = 0; i < s.specs.size(); ++i)
+    out += layers_line(s.specs[i], s.layers[i]);
+  if (s.other_layers > 0)
+    out += "  " + number(s.other_layers) + " layers without attention (linear, state space, convolution)\n";
+  for (const std::string& note : s.notes)
+    out += "  note: " + note + "\n";
+  out += s.runnable ? "  engine: runs this architecture\n" : "  engine: can't run it: " + s.why_not + "\n";
+  return out;
+}
+
+std::string flags_text(const Explanation& e) {
+  std::string out;
+  for (const FlagVerdict verdict : {FlagVerdict::refused, FlagVerdict::noted, FlagVerdict::alias})
+    for (const FlagNote& note : e.notes)
+      if (note.verdict == verdict)
+        out += std::string(to_string(verdict)) + ": " + note.flag + ": " + note.text + "\n";
+  for (const EnvironmentNote& note : e.environment)
+    out += "environment: " + note.name + "=" + note.value + ": " + note.text + "\n";
+  return out;
+}
+
+}  // namespace
+
+std::string explanation_text(const Explanation& e) {
+  std::string out = model_text(e);
+  out += "hardware: " + (e.device.name.empty() ? describe(e.device) : e.device.name) + ", from " +
+         e.device_from + "\n";
+  out += flags_text(e) + "\n";
+  if (e.selection.kinds.empty()) return out + "no layer has attention: there is no backend to choose\n";
+  out += explain_in_full(e.selection);
+  if (!out.ends_with('\n')) out += '\n';
+  return out;
+}
+
+}  // namespace fovea::cli

@@ -1,0 +1,29 @@
+#pragma once
+// Which flags each command has. The table of what they mean to other engines is launch/foreign_flags.h.
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "cli/options.h"
+
+namespace fovea::cli {
+
+/// For an unsigned 64-bit option; the library takes what does not fit for the largest number.
+std::string check_uint64(const std::string& text);
+
+/// Backends by name, phase, kind and key.
+void add_attention_flags(CLI::App& app, ModelFlags& f);
+/// Those and the cache's, the scheduler's and the weights'. `model_names` are the spellings of --model.
+void add_model_flags(CLI::App& app, ModelFlags& f, const std::string& model_names = "--model,--model-path");
+void add_json_flag(CLI::App& app, ModelFlags& f);
+void add_sampling_flags(CLI::App& app, SamplingFlags& f, ModelFlags& model);
+void add_template_flags(CLI::App& app, ModelFlags& model, TemplateFlags& f);
+void add_max_logprobs(CLI::App& app, ModelFlags& f);
+
+void add_generate(CLI::App& root, GenerateFlags& f);
+void add_chat(CLI::App& root, ChatFlags& f);
+void add_score(CLI::App& root, ScoreFlags& f);
+void add_embed(CLI::App& root, EmbedFlags& f);
+void add_explain(CLI::App& root, ExplainFlags& f);
+void add_bench(CLI::App& root, BenchFlags& f);
+
+}  // namespace fovea::cli

@@ -1,0 +1,82 @@
+// Flags of every command that loads a model.
+#include <charconv>
+#include <cstdint>
+
+#include "cli/flags.h"
+
+namespace fovea::cli {
+
+/// The library takes what does not fit for the largest number.
+std::string check_uint64(const std::string& text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size()) return {};
+  return "Value " + text + " is no integer from 0 to " + std::to_string(UINT64_MAX);
+}
+
+void add_attention_flags(CLI::App& app, ModelFlags& f) {
+  app.add_option("--attention-backend,--attn", f.attention.backend,
+                 "Backend by name, \"auto\", a pair \"prefill,decode\", or \"prefill=A,decode=B,swa=C\" by "
+                 "phase and kind of layers (default: auto)");
+  app.add_option("--prefill-attention-backend", f.attention.prefill_backend, "Backend of the prefill phase");
+  app.add_option("--decode-attention-backend", f.attention.decode_backend, "Backend of the decode phase");
+  // read_launch_line() takes all forms of it before the library sees them; here it is for --help.
+  app.add_option_function<std::string>(
+      "--attention-config", [](const std::string&) {},
+      "Also -ac: a JSON object of keys, or one key as -ac.KEY VALUE (backend, backend_per_kind, "
+      "flash_attn_version, ...)");
+  // A function: the library would set an optional variable to false where the flag is not given.
+  app.add_flag_callback(
+      "--batch-invariant", [&f] { f.attention.batch_invariant = true; },
+      "Refuse backends whose results depend on the batch");
+}
+
+void add_model_flags(CLI::App& app, ModelFlags& f, const std::string& model_names) {
+  app.add_option(
+      model_names, f.model,
+      "Folder in Hugging Face format, or a hub id found in the local cache (default: the demo model)");
+  add_attention_flags(app, f);
+  app.add_option("--page-size,--block-size", f.attention.page_size,
+                 "Tokens of a KV page: a constraint on backends (default: the backend's preferred)");
+  app.add_flag("--allow-page-override", f.attention.allow_page_override,
+               "A backend that can't take the page size may change it, which is reported");
+  app.add_option("--kv-cache-dtype", f.kv_cache_dtype,
+                 "auto, float32, float16, bfloat16, fp8 (fp8_e4m3), fp8_e5m2 or int8_per_token_head "
+                 "(default: auto, the model's)");
+  app.add_option("--kv-layout", f.kv_layout, "Of KV pages: nhd, hnd, x_packed or auto (default: auto, hnd)");
+  app.add_option("--dtype", f.dtype, "auto, float32, bfloat16 or float16: weights, and the KV cache on auto");
+  app.add_option("--max-running-requests,--max-num-seqs", f.max_running_requests,
+                 "Sequences that run together")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  app.add_option("--max-num-batched-tokens,--chunked-prefill-size", f.max_batched_tokens,
+                 "Tokens of one step")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--max-seq-len-override,--max-model-len,--context-length", f.max_seq_len,
+                 "Longest sequence in tokens (default: the model's)")
+      ->check(CLI::Range(1, 1 << 30));
+  app.add_option("--num-pages,--num-gpu-blocks-override", f.num_pages,
+                 "Pages of the KV cache (default: by memory)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--memory-share,--mem-fraction-static", f.memory_share,
+                 "Share of the free memory that the KV cache may take")
+      ->check(CLI::Range(0.01, 1.0))
+      ->capture_default_str();
+  app.add_option(
+         "--scheduling-policy", f.scheduling_policy,
+         "Who is served first: fcfs (who came first) or priority (the lowest \"priority\" of the rows)")
+      ->capture_default_str();
+  app.add_flag("--disable-radix-cache,--no-enable-prefix-caching", f.no_prefix_cache, "Reuse no prefixes");
+  app.add_option("--threads", f.threads, "Threads (default: one per usable CPU)")->check(CLI::Range(1, 1024));
+  app.add_option("--seed", f.seed, "Seed of sampling and of dummy weights")
+      ->check(check_uint64)
+      ->capture_default_str();
+  app.add_flag("--dummy-weights", f.dummy_weights, "Random weights from config.json alone");
+}
+
+void add_json_flag(CLI::App& app, ModelFlags& f) {
+  app.add_flag("--json", f.json, "Results as JSON");
+}
+
+}  // namespace fovea::cli

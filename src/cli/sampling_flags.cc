@@ -1,0 +1,72 @@
+// Flags of what a request asks for: sampling, the chat template, log probabilities.
+#include "cli/flags.h"
+#include "cli/json_io.h"
+
+namespace fovea::cli {
+
+void add_sampling_flags(CLI::App& app, SamplingFlags& f, ModelFlags& model) {
+  app.add_option(
+         "--generation-config", model.generation_config,
+         "Where defaults come from: auto (the model's generation_config.json), vllm or none (nowhere), "
+         "or a folder or file")
+      ->capture_default_str();
+  app.add_option("--temperature", f.temperature, "0 = greedy (default: the model's, else 1)")
+      ->check(CLI::Range(0.0, 100.0));
+  app.add_option("--top-p", f.top_p, "Nucleus")->check(CLI::Range(0.0, 1.0));
+  app.add_option("--top-k", f.top_k, "Most probable tokens kept; 0 or -1 = all")
+      ->check(CLI::Range(-1, 1 << 30));
+  app.add_option("--min-p", f.min_p, "Least probability, relative to the largest")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--max-tokens,--max-new-tokens,-n", f.max_tokens,
+                 "New tokens at most (default: the context)")
+      ->check(CLI::Range(1, 1 << 30));
+  app.add_option("--min-tokens", f.min_tokens, "No end before so many new tokens")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--repetition-penalty", f.repetition_penalty,
+                 "Divides positive logits of tokens of prompt and answer, multiplies others; 1 = off")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--frequency-penalty", f.frequency_penalty, "Subtracted for each time a token was answered")
+      ->check(CLI::Range(-2.0, 2.0));
+  app.add_option("--presence-penalty", f.presence_penalty, "Subtracted once from tokens that were answered")
+      ->check(CLI::Range(-2.0, 2.0));
+  app.add_option_function<std::string>(
+      "--logit-bias",
+      [&f](const std::string& text) {
+        auto bias = parse_logit_bias(text);
+        if (!bias) throw CLI::ValidationError(bias.error().message);
+        f.logit_bias = *std::move(bias);
+      },
+      "Added to logits: a JSON object of token ids and -100 to 100, {\"13\": -100}");
+  app.add_option("--bad-word", f.bad_words, "Text that is not answered (repeatable)")
+      ->allow_extra_args(false);
+  app.add_option("--allowed-token-id", f.allowed_token_ids, "The only token ids that are drawn (repeatable)")
+      ->allow_extra_args(false);
+  app.add_option("--stop", f.stop, "Text that ends the answer (repeatable)")->allow_extra_args(false);
+  app.add_option("--stop-token-id", f.stop_token_ids, "Token id that ends the answer (repeatable)")
+      ->allow_extra_args(false);
+  app.add_flag("--include-stop-str-in-output", f.include_stop_str_in_output,
+               "The answer ends with the stop text");
+  app.add_flag_callback(
+      "--no-skip-special-tokens", [&f] { f.skip_special_tokens = false; },
+      "Special tokens appear in the text");
+  app.add_flag("--ignore-eos", f.ignore_eos, "Go on past end tokens");
+}
+
+void add_template_flags(CLI::App& app, ModelFlags& model, TemplateFlags& f) {
+  app.add_option("--chat-template", model.chat_template,
+                 "Jinja file or text instead of the model's template");
+  app.add_option("--chat-template-name", model.chat_template_name,
+                 "One of the model's templates (default: tool_use with tools, else default)");
+  app.add_option("--tools", f.tools, "File with a JSON list of tools for the template");
+  app.add_option("--documents", f.documents, "File with a JSON list of documents for the template");
+  app.add_option("--template-kwargs", f.kwargs,
+                 "JSON object of variables for the template, such as {\"enable_thinking\": false}");
+}
+
+void add_max_logprobs(CLI::App& app, ModelFlags& f) {
+  app.add_option("--max-logprobs", f.max_logprobs, "Most that a row may ask for; -1 = no limit")
+      ->check(CLI::Range(-1, 1 << 30))
+      ->capture_default_str();
+}
+
+}  // namespace fovea::cli

@@ -1,0 +1,307 @@
+#include "conformance/batch.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "attention/kv_view.h"
+#include "base/check.h"
+#include "base/float16.h"
+#include "base/float8.h"
+#include "kernels/reference/visibility.h"
+
+namespace fovea::conformance {
+namespace {
+
+/// Page ids past the end of a sequence.
+constexpr int32_t kGarbage[] = {std::numeric_limits<int32_t>::max(), -1, 0x3fffffff,
+                                std::numeric_limits<int32_t>::min()};
+
+void put(std::byte* data, DType dtype, int64_t index, float value) {
+  if (dtype == DType::f32) {
+    std::memcpy(data + index * 4, &value, 4);
+    return;
+  }
+  const uint16_t bits = dtype == DType::f16 ? float_to_fp16(value) : float_to_bf16(value);
+  std::memcpy(data + index * 2, &bits, 2);
+}
+
+template <class T>
+AlignedArray<std::byte> filled(int64_t elements, T pattern) {
+  AlignedArray<std::byte> a(static_cast<size_t>(elements) * sizeof(T));
+  for (int64_t i = 0; i < elements; ++i)
+    std::memcpy(a.data() + i * static_cast<int64_t>(sizeof(T)), &pattern, sizeof(T));
+  return a;
+}
+
+AlignedArray<std::byte> nan_array(DType dtype, int64_t elements) {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  switch (dtype) {
+    case DType::f32: return filled(elements, kNaN);
+    case DType::f16: return filled(elements, float_to_fp16(kNaN));
+    case DType::bf16: return filled(elements, float_to_bf16(kNaN));
+  }
+  return {};
+}
+
+/// Writes `value` as the cache stores it, which holds it exactly, or all but for the rounding of code x
+/// scale.
+void put(std::byte* data, KvCacheDType dtype, int64_t index, float value, float scale) {
+  switch (dtype) {
+    case KvCacheDType::float32: return put(data, DType::f32, index, value);
+    case KvCacheDType::float16: return put(data, DType::f16, index, value);
+    case KvCacheDType::bfloat16: return put(data, DType::bf16, index, value);
+    case KvCacheDType::fp8_e4m3: data[index] = std::byte{float_to_e4m3(value / scale)}; return;
+    case KvCacheDType::fp8_e5m2: data[index] = std::byte{float_to_e5m2(value / scale)}; return;
+    case KvCacheDType::int8_per_token_head:
+      data[index] = static_cast<std::byte>(static_cast<int8_t>(std::nearbyint(value / scale)));
+      return;
+    default: FOVEA_CHECK(false);
+  }
+}
+
+/// What must not be read: NaN, and where there is none, -128, which nobody writes.
+AlignedArray<std::byte> nan_array(KvCacheDType dtype, int64_t elements) {
+  switch (dtype) {
+    case KvCacheDType::float32: return nan_array(DType::f32, elements);
+    case KvCacheDType::float16: return nan_array(DType::f16, elements);
+    case KvCacheDType::bfloat16: return nan_array(DType::bf16, elements);
+    case KvCacheDType::fp8_e4m3: return filled<uint8_t>(elements, 0x7f);
+    case KvCacheDType::fp8_e5m2: return filled<uint8_t>(elements, 0x7f);
+    case KvCacheDType::int8_per_token_head: return filled<uint8_t>(elements, 0x80);
+    default: FOVEA_CHECK(false);
+  }
+  return {};
+}
+
+/// True for keys that some row of the sequence may read, by the masks that are known before the values.
+std::vector<bool> seen_keys(const MaskSpec& mask, const SequenceMask& seq) {
+  std::vector<bool> seen(static_cast<size_t>(seq.n_k));
+  for (int64_t i = 0; i < seq.n_q; ++i)
+    for (int64_t j = 0; j < seq.n_k; ++j)
+      if (!seen[j] && visible(mask, seq, i, j)) seen[j] = true;
+  return seen;
+}
+
+}  // namespace
+
+Batch::Batch(const Problem& problem, const Layout& layout) : masks_(problem), meta_(masks_.meta()) {
+  lay_out_queries(problem, layout);
+  lay_out_cache(problem, layout);
+  sinks_ = problem.sinks;
+  slopes_ = problem.slopes;
+  args_.sinks = sinks_.empty() ? nullptr : sinks_.data();
+  args_.alibi_slopes = slopes_.empty() ? nullptr : slopes_.data();
+}
+
+MaskArrays::MaskArrays(const Problem& problem) {
+  const MaskSpec& mask = problem.spec.mask;
+  q_offsets_ = {0};
+  span_offsets_ = {0};
+  packed_offsets_ = {0};
+  for (const Sequence& s : problem.seqs) {
+    q_offsets_.push_back(q_offsets_.back() + s.n_q);
+    kv_lens_.push_back(s.n_k);
+    spans_.insert(spans_.end(), s.spans.begin(), s.spans.end());
+    span_offsets_.push_back(static_cast<int32_t>(spans_.size()));
+    packed_.insert(packed_.end(), s.packed.begin(), s.packed.end());
+    packed_offsets_.push_back(static_cast<int64_t>(packed_.size()));
+  }
+  tree_bias_ = problem.tree_bias;
+  meta_.q_offsets = q_offsets_;
+  meta_.kv_lens = kv_lens_;
+  if (mask.spans) {
+    meta_.spans = spans_;
+    meta_.span_offsets = span_offsets_;
+  }
+  if (mask.packed) {
+    meta_.packed_mask = packed_;
+    meta_.packed_offsets = packed_offsets_;
+  }
+  if (mask.tree) {
+    meta_.tree_bias = tree_bias_;
+    meta_.tree_size = problem.tree_size;
+  }
+}
+
+void Batch::lay_out_queries(const Problem& problem, const Layout& layout) {
+  const AttentionSpec& spec = problem.spec;
+  const int64_t width = int64_t{spec.num_heads} * spec.head_dim;
+  args_.q_row_stride = width + layout.row_padding;
+  q_ = nan_array(spec.dtype, std::max<int64_t>(1, meta_.num_tokens() * args_.q_row_stride));
+  int64_t row = 0;
+  for (const Sequence& s : problem.seqs)
+    for (int i = 0; i < s.n_q; ++i, ++row)
+      for (int64_t e = 0; e < width; ++e)
+        put(q_.data(), spec.dtype, row * args_.q_row_stride + e, s.q[i * width + e]);
+  args_.q = q_.data();
+}
+
+/// Decides which pages each sequence has; some are nobody's.
+void Batch::place_pages(const Problem& problem, const Layout& layout) {
+  const int page_size = problem.spec.page_size;
+  constexpr int kUnowned = 3;
+  const int shared = layout.share_pages ? problem.shared_prefix / page_size : 0;
+  int64_t longest = 0;
+  std::vector<std::pair<size_t, size_t>> wanted;  // sequence, index of its page; in order of placement
+  std::vector<size_t> counts;
+  for (const Sequence& s : problem.seqs) {
+    counts.push_back(static_cast<size_t>((s.n_k + page_size - 1) / page_size));
+    longest = std::max(longest, static_cast<int64_t>(counts.back()));
+  }
+  if (layout.order == PageOrder::interleaved) {
+    for (size_t i = 0; i < static_cast<size_t>(longest); ++i)
+      for (size_t b = 0; b < counts.size(); ++b)
+        if (i < counts[b]) wanted.emplace_back(b, i);
+  } else {
+    for (size_t b = 0; b < counts.size(); ++b)
+      for (size_t i = 0; i < counts[b]; ++i)
+        wanted.emplace_back(b, i);
+  }
+  num_pages_ = static_cast<int64_t>(wanted.size()) + kUnowned;
+  std::vector<int32_t> order(static_cast<size_t>(num_pages_));
+  std::iota(order.begin(), order.end(), 0);
+  if (layout.null_page) order.erase(order.begin());
+  if (layout.order == PageOrder::descending) std::reverse(order.begin(), order.end());
+  if (layout.order == PageOrder::shuffled) {
+    Random random(layout.shuffle);
+    for (size_t i = order.size() - 1; i > 0; --i)
+      std::swap(order[i], order[random.below(static_cast<int>(i) + 1)]);
+  }
+  pages_.resize(problem.seqs.size());
+  for (size_t b = 0; b < counts.size(); ++b)
+    pages_[b].resize(counts[b]);
+  for (size_t at = 0; at < wanted.size(); ++at)
+    pages_[wanted[at].first][wanted[at].second] = order[at];
+  // A whole page of the prefix is that of the first sequence which has it.
+  for (int i = 0; i < shared; ++i) {
+    int32_t owned = -1;
+    for (size_t b = 0; b < pages_.size(); ++b) {
+      if (problem.seqs[b].n_k < (i + 1) * page_size) continue;
+      if (owned < 0) owned = pages_[b][i];
+      pages_[b][i] = owned;
+    }
+  }
+}
+
+void Batch::lay_out_cache(const Problem& problem, const Layout& layout) {
+  const AttentionSpec& spec = problem.spec;
+  const int page_size = spec.page_size;
+  FOVEA_CHECK(page_size > 0);
+  place_pages(problem, layout);
+  const KvCacheDType dtype = kv_dtype_of(spec);
+  KvView& kv = args_.kv;
+  kv = paged_view(layout.kv, dtype, spec.num_kv_heads, page_size, spec.head_dim, spec.v_head_dim);
+  FOVEA_CHECK(layout.kv != KvLayout::x_packed || spec.head_dim % x_of(dtype) == 0);
+  k_ = nan_array(dtype, num_pages_ * kv.k_page_stride);
+  v_ = nan_array(dtype, num_pages_ * kv.v_page_stride);
+  kv.k = k_.data();
+  kv.v = v_.data();
+  kv.k_scale = k_scale_of(spec);
+  kv.v_scale = v_scale_of(spec);
+  if (has_token_scales(dtype)) {  // [pages, S, Hkv]
+    k_scales_.assign(static_cast<size_t>(num_pages_ * page_size * spec.num_kv_heads),
+                     std::numeric_limits<float>::quiet_NaN());
+    v_scales_ = k_scales_;
+    kv.k_scales = k_scales_.data();
+    kv.v_scales = v_scales_.data();
+    kv.scale_page_stride = int64_t{page_size} * spec.num_kv_heads;
+    kv.scale_slot_stride = spec.num_kv_heads;
+    kv.scale_head_stride = 1;
+  }
+
+  size_t stride = 2;  // entries past the end
+  for (const auto& pages : pages_)
+    stride = std::max(stride, pages.size() + 2);
+  Random random(layout.shuffle);
+  page_table_.resize(problem.seqs.size() * stride);
+  for (int32_t& id : page_table_)
+    id = kGarbage[random.below(4)];
+  for (int b = 0; b < static_cast<int>(problem.seqs.size()); ++b) {
+    const Sequence& s = problem.seqs[b];
+    std::vector<bool> seen(static_cast<size_t>(s.n_k), true);
+    if (layout.poison_invisible) seen = seen_keys(spec.mask, sequence_mask(spec.mask, meta_, b));
+    for (int64_t j = 0; j < s.n_k; ++j) {
+      if (!seen[j]) continue;
+      const int32_t page = pages_[b][j / page_size];
+      page_table_[static_cast<size_t>(b) * stride + j / page_size] = page;
+      store(s, j, page, spec);
+    }
+  }
+  meta_.page_table = page_table_;
+  meta_.page_table_stride = static_cast<int64_t>(stride);
+  if (layout.page_lists) make_page_lists(problem);
+}
+
+/// Token `j` into its slot.
+void Batch::store(const Sequence& s, int64_t j, int64_t page, const AttentionSpec& spec) {
+  const KvView& kv = args_.kv;
+  const int64_t heads = spec.num_kv_heads, d = spec.head_dim, dv = spec.v_head_dim;
+  const int64_t slot = j % kv.page_size, x = x_of(kv.dtype);
+  const bool packed = kv.form == KvForm::x_packed;
+  for (int64_t h = 0; h < heads; ++h) {
+    float k_scale = kv.k_scale, v_scale = kv.v_scale;
+    if (has_token_scales(kv.dtype)) {
+      k_scale = s.k_scales[j * heads + h];
+      v_scale = s.v_scales[j * heads + h];
+      const int64_t at = (page * kv.page_size + slot) * heads + h;
+      k_scales_[at] = k_scale;
+      v_scales_[at] = v_scale;
+    }
+    const int64_t k_at = page * kv.k_page_stride + h * kv.k_head_stride + slot * kv.k_slot_stride;
+    const int64_t v_at = page * kv.v_page_stride + h * kv.v_head_stride + slot * kv.v_slot_stride;
+    for (int64_t e = 0; e < d; ++e)
+      put(k_.data(), kv.dtype, k_at + (packed ? e / x * kv.k_chunk_stride + e % x : e),
+          s.k[(j * heads + h) * d + e], k_scale);
+    for (int64_t e = 0; e < dv; ++e)
+      put(v_.data(), kv.dtype, v_at + (packed ? e * kv.v_dim_stride : e), s.v[(j * heads + h) * dv + e],
+          v_scale);
+  }
+}
+
+/// The table's rows as lists, some with an entry too many.
+void Batch::make_page_lists(const Problem& problem) {
+  const auto stride = meta_.page_table_stride;
+  Random random(problem.seqs.size());
+  kv_indices_ = {kGarbage[0]};  // the first list need not begin at 0
+  for (int64_t b = 0; b < static_cast<int64_t>(problem.seqs.size()); ++b) {
+    kv_indptr_.push_back(static_cast<int32_t>(kv_indices_.size()));
+    const auto n = static_cast<int64_t>(pages_[b].size()) + random.below(2);
+    kv_indices_.insert(kv_indices_.end(), page_table_.begin() + b * stride,
+                       page_table_.begin() + b * stride + n);
+  }
+  kv_indptr_.push_back(static_cast<int32_t>(kv_indices_.size()));
+  meta_.page_table = {};
+  meta_.page_table_stride = 0;
+  meta_.kv_indptr = kv_indptr_;
+  meta_.kv_indices = kv_indices_;
+}
+
+AttentionLimits Batch::limits() const {
+  AttentionLimits limits;
+  limits.max_seqs = meta_.num_seqs();
+  limits.max_tokens = meta_.num_tokens();
+  for (int32_t n : meta_.kv_lens) {
+    limits.max_kv_tokens += n;
+    limits.max_kv_len = std::max(limits.max_kv_len, n);
+  }
+  return limits;
+}
+
+Layout random_layout(uint64_t seed, const AttentionSpec& spec) {
+  Random random(seed ^ 0x6c61796f7574u);
+  Layout layout;
+  layout.shuffle = random.bits();
+  layout.kv =
+      random.pick(std::vector<KvLayout>{KvLayout::hnd, KvLayout::hnd, KvLayout::nhd, KvLayout::x_packed});
+  if (spec.head_dim % x_of(kv_dtype_of(spec)) != 0 && layout.kv == KvLayout::x_packed)
+    layout.kv = KvLayout::hnd;
+  layout.page_lists = random.chance(25);
+  layout.row_padding = random.chance(30) ? random.pick(std::vector<int>{1, 8, 48}) : 0;
+  layout.poison_invisible = random.chance(70);
+  return layout;
+}
+
+}  // namespace fovea::conformance

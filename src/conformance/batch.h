@@ -1,0 +1,78 @@
+#pragma once
+// A problem laid out in paged memory full of traps.
+#include <cstdint>
+#include <vector>
+
+#include "base/aligned.h"
+#include "conformance/problem.h"
+
+namespace fovea::conformance {
+
+/// Which pages a batch gets, of the sequences in turn.
+enum class PageOrder : uint8_t {
+  shuffled,
+  ascending,    ///< sequence after sequence
+  descending,   ///< likewise, from the last page down
+  interleaved,  ///< ascending, a page for each sequence in turn
+};
+
+/// How a problem lies in memory.
+struct Layout {
+  uint64_t shuffle = 1;          ///< seed of the page order
+  KvLayout kv = KvLayout::hnd;   ///< of the pages
+  bool page_lists = false;       ///< kv_indptr and kv_indices instead of the page table
+  int row_padding = 0;           ///< elements between rows of Q and of O
+  bool poison_invisible = true;  ///< NaN in keys that no row sees; garbage ids for pages without others
+  PageOrder order = PageOrder::shuffled;
+  bool null_page = false;    ///< page 0 is nobody's, as in engines that pad page tables with 0
+  bool share_pages = false;  ///< whole pages of Problem::shared_prefix are one page for all sequences
+};
+
+/// A problem's lengths and masks, as a step has them; without pages.
+class MaskArrays {
+ public:
+  explicit MaskArrays(const Problem& problem);
+  MaskArrays(const MaskArrays&) = delete;
+  MaskArrays& operator=(const MaskArrays&) = delete;
+  /// Valid as long as this is.
+  const BatchMeta& meta() const { return meta_; }
+
+ private:
+  BatchMeta meta_;
+  std::vector<int32_t> q_offsets_, kv_lens_, span_offsets_;
+  std::vector<Span> spans_;
+  std::vector<uint8_t> packed_;
+  std::vector<int64_t> packed_offsets_;
+  std::vector<float> tree_bias_;
+};
+
+/// A problem laid out in memory: NaN in every slot that must not be read, garbage page ids past the end.
+class Batch {
+ public:
+  Batch(const Problem& problem, const Layout& layout);
+  const BatchMeta& meta() const { return meta_; }
+  AttentionLimits limits() const;
+  /// Inputs filled in; outputs not.
+  AttentionArgs args() const { return args_; }
+
+ private:
+  void lay_out_queries(const Problem& problem, const Layout& layout);
+  void lay_out_cache(const Problem& problem, const Layout& layout);
+  void place_pages(const Problem& problem, const Layout& layout);
+  void make_page_lists(const Problem& problem);
+  void store(const Sequence& s, int64_t j, int64_t page, const AttentionSpec& spec);
+
+  MaskArrays masks_;
+  BatchMeta meta_;
+  AttentionArgs args_;
+  std::vector<std::vector<int32_t>> pages_;  // of each sequence
+  int64_t num_pages_ = 0;
+  std::vector<int32_t> page_table_, kv_indptr_, kv_indices_;
+  std::vector<float> sinks_, slopes_, k_scales_, v_scales_;
+  AlignedArray<std::byte> q_, k_, v_;
+};
+
+/// A layout that `spec` allows, drawn from `seed`.
+Layout random_layout(uint64_t seed, const AttentionSpec& spec);
+
+}  // namespace fovea::conformance

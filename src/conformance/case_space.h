@@ -1,0 +1,121 @@
+#pragma once
+// The cases that prove a backend's row: every column that its capability claims is a knob with the claimed
+// values as levels, and so is everything else that kernels trip over (lengths, page orders, poison, threads).
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "attention/columns.h"
+#include "conformance/batch.h"
+#include "conformance/pairwise.h"
+
+namespace fovea::conformance {
+
+/// Those of the first lines are columns; their levels are the claimed values.
+enum class Knob : uint8_t {
+  dtype,
+  kv_dtype,
+  page_size,
+  head_dim,
+  v_head_dim,  ///< that of Q and K, or another one
+  gqa_ratio,
+  type,
+  phase,
+  kv_layout,
+  kv_sharing,
+  fp64,
+  invariance,  ///< what the case is run again for, to the same bits
+  mask,        ///< causal, full, packed
+  window,
+  sink_tokens,
+  chunk,
+  spans,
+  tree,
+  score,  ///< what happens to scores: nothing, a soft cap, ALiBi
+  sink,
+  kv_heads,
+  batch,  ///< the lengths of the sequences
+  values,
+  page_lists,
+  page_order,
+  null_page,
+  poison,
+  shared_pages,
+  padding,
+  threads,
+  lse,
+  count_,
+};
+std::string_view to_string(Knob knob);
+
+/// One problem, and how it is run.
+struct Case {
+  Problem problem;
+  Layout layout;
+  int threads = 1;
+  bool want_lse = true;                  ///< false: run without it, too
+  std::optional<Problem> second;         ///< other queries for the same keys and values
+  std::optional<Invariance> invariance;  ///< is tested on it
+};
+
+class CaseSpace {
+ public:
+  /// Of a backend that is built; `device` is the one that it runs on.
+  CaseSpace(const BackendInfo& backend, const DeviceInfo& device);
+
+  /// Covering rows. Every row is a case that the backend claims to serve. `unmet` as of pairwise_rows().
+  std::vector<Levels> rows(uint64_t seed, const Levels& fixed = {},
+                           std::vector<Levels>* unmet = nullptr) const;
+  bool allowed(const Levels& row) const;
+
+  /// The first level of every knob, the plainest.
+  Levels plain() const { return Levels(levels_.size(), 0); }
+  /// The row with this cell's value and all others free; nullopt when no knob turns it alone.
+  std::optional<Levels> fixed_to(const Cell& cell) const;
+
+  /// The case of `row`, its values and lengths drawn from `seed`.
+  Case make(const Levels& row, uint64_t seed) const;
+  /// What differs from plain(): "dtype bfloat16, window 16".
+  std::string describe(const Levels& row) const;
+
+  int num_levels(Knob knob) const { return static_cast<int>(levels_[static_cast<size_t>(knob)].size()); }
+
+ private:
+  struct Level {
+    std::string name;
+    int value = 0;
+  };
+  friend class CaseDrawer;
+
+  void add_columns(const Capability& c);
+  void add_masks(const Capability& c);
+  void add_memory();
+  std::vector<Level>& levels(Knob knob) { return levels_[static_cast<size_t>(knob)]; }
+  /// The value of `knob` in `row`; nullopt while it is unset.
+  std::optional<int> value(const Levels& row, Knob knob) const;
+  bool allowed_masks(const Levels& row) const;
+  bool allowed_memory(const Levels& row) const;
+  bool allowed_invariance(const Levels& row) const;
+  /// Everything but what the batch holds.
+  AttentionSpec spec_of(const Levels& row) const;
+
+  const BackendInfo& backend_;
+  DeviceInfo device_;
+  std::vector<std::vector<Level>> levels_;
+};
+
+/// Levels of Knob::mask, of Knob::score, of Knob::sink and of Knob::batch.
+enum class MaskLevel { causal, full, packed };
+enum class ScoreLevel { plain, softcap, low_softcap, alibi };
+enum class SinkLevel { none, drawn, extreme, in_lse };
+enum class BatchLevel {
+  edges,      ///< lengths at the edges of pages, windows, chunks and tiles
+  mixed,      ///< decodes, then chunks of prompts
+  holes,      ///< sequences without rows, and without keys
+  long_,      ///< one much longer than the others
+  more_rows,  ///< than keys
+  verify,     ///< 1 + k rows each
+};
+
+}  // namespace fovea::conformance

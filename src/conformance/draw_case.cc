@@ -1,0 +1,257 @@
+// From the levels of a case to its problem: lengths at the edges that its row has, values, and memory.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "conformance/case_space.h"
+
+namespace fovea::conformance {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+/// Multiply-adds of one problem: bounds the time that a case takes.
+constexpr int64_t kBudget = 3'000'000;
+
+}  // namespace
+
+class CaseDrawer {
+ public:
+  CaseDrawer(const CaseSpace& space, const Levels& row, uint64_t seed)
+      : space_(space), row_(row), random_(seed) {
+    problem().spec = space.spec_of(row);
+  }
+
+  Case draw() {
+    problem().phase = static_cast<Phase>(at(Knob::phase));
+    draw_memory();
+    draw_lengths();
+    draw_values();
+    draw_masks();
+    draw_sinks();
+    if (spec().mask.tree) draw_tree();
+    if (at(Knob::kv_sharing) != 0) draw_second();
+    case_.want_lse = at(Knob::lse) != 0;
+    case_.threads = at(Knob::threads);
+    if (const int level = at(Knob::invariance); level >= 0) case_.invariance = static_cast<Invariance>(level);
+    return std::move(case_);
+  }
+
+ private:
+  int at(Knob knob) const { return *space_.value(row_, knob); }
+  Problem& problem() { return case_.problem; }
+  AttentionSpec& spec() { return case_.problem.spec; }
+  bool decode() { return problem().phase == Phase::decode; }
+
+  void draw_memory() {
+    Layout& layout = case_.layout;
+    layout.shuffle = random_.bits();
+    layout.kv = static_cast<KvLayout>(at(Knob::kv_layout));
+    layout.page_lists = at(Knob::page_lists) != 0;
+    layout.row_padding = at(Knob::padding);
+    layout.poison_invisible = at(Knob::poison) != 0;
+    layout.order = static_cast<PageOrder>(at(Knob::page_order));
+    layout.null_page = at(Knob::null_page) != 0;
+    layout.share_pages = at(Knob::shared_pages) != 0;
+  }
+
+  /// Where kernels go wrong: one before, at and after the ends of pages, windows, chunks and tiles.
+  std::vector<int> edges() {
+    const int page = spec().page_size, window = spec().mask.window_left + 1, chunk = spec().mask.chunk;
+    std::vector<int> lengths = {1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 255, 257};
+    for (const int edge : {page, 2 * page, window, 2 * window, chunk, 2 * chunk})
+      if (edge > 0) lengths.insert(lengths.end(), {edge - 1, edge, edge + 1});
+    return lengths;
+  }
+
+  /// Rows x keys that all sequences together may have; 1 each at least.
+  int64_t budget() {
+    return std::max<int64_t>(64,
+                             kBudget / (int64_t{spec().num_heads} * (spec().head_dim + spec().v_head_dim)));
+  }
+
+  void add(int n_q, int n_k) {
+    Sequence s;
+    s.n_q = n_q;
+    s.n_k = n_k;
+    problem().seqs.push_back(s);
+  }
+
+  /// A sequence of at most about `most` rows x keys. Its rows are `wanted`, 0 = as many as may be.
+  void add_bounded(int n_k, int wanted, int64_t most) {
+    n_k = static_cast<int>(std::clamp<int64_t>(n_k, 1, std::max<int64_t>(most, 8)));
+    if (spec().type == AttentionType::encoder || spec().type == AttentionType::encoder_only) {
+      n_k = std::min(n_k, std::max(2, static_cast<int>(std::sqrt(static_cast<double>(most)))));
+      return add(n_k, n_k);
+    }
+    const int64_t fit = std::max<int64_t>(1, most / n_k);
+    const int own = spec().type == AttentionType::decoder ? n_k : 40;  // of cross attention they are others
+    const int n_q = static_cast<int>(std::min<int64_t>(fit, own));
+    add(wanted > 0 ? std::min(wanted, n_q) : n_q, n_k);
+  }
+
+  void draw_lengths() {
+    const std::vector<int> lengths = edges();
+    const int64_t most = budget();
+    const std::vector<int> rows =
+        decode() ? std::vector<int>{1} : std::vector<int>{0, 0, 1, 2, 3, 7, 16, 17, 33, 64, 65};
+    switch (static_cast<BatchLevel>(at(Knob::batch))) {
+      case BatchLevel::edges:
+        for (int i = 0; i < 4; ++i)
+          add_bounded(random_.pick(lengths), random_.pick(rows), most / 4);
+        break;
+      case BatchLevel::mixed:
+        for (int i = 0; i < 2; ++i)
+          add_bounded(random_.pick(lengths), 1, most / 8);
+        for (int i = 0; i < 2; ++i)
+          add_bounded(40 + random_.below(300), decode() ? 1 + random_.below(3) : 3 + random_.below(60),
+                      most / 3);
+        break;
+      case BatchLevel::holes: draw_holes(lengths, rows, most); break;
+      case BatchLevel::long_:
+        add_bounded(3, 1, most / 8);
+        add_bounded(700 + random_.below(1400), decode() ? 1 : 1 + random_.below(5), most);
+        add_bounded(random_.pick(lengths), random_.pick(rows), most / 8);
+        break;
+      case BatchLevel::more_rows:
+        for (const int n_k : {0, 1, 5, 17})
+          add(n_k + 1 + random_.below(most > 1000 ? 20 : 3), n_k);
+        add_bounded(random_.pick(lengths), random_.pick(rows), most / 2);
+        break;
+      case BatchLevel::verify: {
+        const int drafts = 1 + random_.below(7);
+        for (int i = 0; i < 3; ++i)
+          add(drafts + 1,
+              drafts + 1 + std::min(random_.pick(lengths), static_cast<int>(most / 3 / (drafts + 1))));
+        break;
+      }
+    }
+    if (spec().mask.tree) draw_tree_rows();
+    draw_shared_prefix();
+  }
+
+  /// Sequences without rows, without keys, without either, between others.
+  void draw_holes(const std::vector<int>& lengths, const std::vector<int>& rows, int64_t most) {
+    const bool encoder = spec().type == AttentionType::encoder || spec().type == AttentionType::encoder_only;
+    if (!encoder) add(0, 1 + random_.below(40));
+    add_bounded(random_.pick(lengths), random_.pick(rows), most / 2);
+    add(0, 0);
+    if (!encoder) add(decode() ? 1 : 1 + random_.below(3), 0);
+    add_bounded(random_.pick(lengths), random_.pick(rows), most / 2);
+  }
+
+  /// The first sequence's rows are those of the tree; it has the nodes that the cache holds already before
+  /// it.
+  void draw_tree_rows() {
+    problem().tree_size = 2 + random_.below(11);
+    Sequence& s = problem().seqs.front();
+    if (static_cast<BatchLevel>(at(Knob::batch)) == BatchLevel::verify) {
+      problem().tree_size = std::max(problem().tree_size, s.n_q);
+      return;
+    }
+    s.n_q = problem().tree_size;
+    s.n_k = std::max(s.n_k, s.n_q);
+  }
+
+  /// The keys that the two longest sequences have in common, of at least a page where they have one.
+  void draw_shared_prefix() {
+    if (at(Knob::shared_pages) == 0) return;
+    std::vector<int> lengths;
+    for (const Sequence& s : problem().seqs)
+      lengths.push_back(s.n_k);
+    std::sort(lengths.begin(), lengths.end(), std::greater<>());
+    problem().shared_prefix = lengths.size() < 2 ? 0 : lengths[1] - lengths[1] % spec().page_size;
+  }
+
+  Values values() {
+    const int level = at(Knob::values);
+    Values v;
+    v.coded_v = level < 0;
+    v.qk_gain = level < 0 ? 1.0f : static_cast<float>(level);
+    return v;
+  }
+
+  void draw_values() {
+    const Sequence* first = nullptr;  // the longest
+    size_t longest = 0;
+    std::vector<Sequence>& seqs = problem().seqs;
+    for (size_t b = 0; b < seqs.size(); ++b) {
+      seqs[b] = make_sequence(spec(), seqs[b].n_q, seqs[b].n_k, random_.bits(), values());
+      if (seqs[b].n_k > seqs[longest].n_k) longest = b;
+    }
+    if (problem().shared_prefix == 0) return;
+    first = &seqs[longest];
+    const auto copy = [&](std::vector<float>& to, const std::vector<float>& from, int64_t tokens, int width) {
+      if (!from.empty()) std::copy_n(from.begin(), tokens * width, to.begin());
+    };
+    for (Sequence& s : seqs) {
+      if (&s == first) continue;
+      const int64_t tokens = std::min(s.n_k, problem().shared_prefix);
+      copy(s.k, first->k, tokens, spec().num_kv_heads * spec().head_dim);
+      copy(s.v, first->v, tokens, spec().num_kv_heads * spec().v_head_dim);
+      copy(s.k_scales, first->k_scales, tokens, spec().num_kv_heads);
+      copy(s.v_scales, first->v_scales, tokens, spec().num_kv_heads);
+    }
+  }
+
+  void draw_masks() {
+    for (Sequence& s : problem().seqs) {
+      if (spec().mask.spans) {
+        int from = random_.below(20);
+        if (s.n_q > 1 && s.n_q <= s.n_k) from = std::min(from, s.n_k - s.n_q);  // so that some row is in it
+        while (from < s.n_k) {
+          const int length = 2 + random_.below(60);
+          s.spans.push_back({from, std::min(from + length, s.n_k) - 1});
+          from += length + 1 + random_.below(80);
+        }
+      }
+      if (!spec().mask.packed) continue;
+      s.packed.resize(static_cast<size_t>((int64_t{s.n_q} * s.n_k + 7) / 8));
+      const int percent = random_.pick(std::vector<int>{3, 50, 90});
+      for (int64_t bit = 0; bit < int64_t{s.n_q} * s.n_k; ++bit)
+        if (random_.chance(percent))
+          s.packed[static_cast<size_t>(bit / 8)] |= static_cast<uint8_t>(1u << (bit % 8));
+    }
+  }
+
+  void draw_sinks() {
+    const auto level = static_cast<SinkLevel>(at(Knob::sink));
+    for (int h = 0; h < spec().num_heads && level != SinkLevel::none; ++h) {
+      float sink = 2 * random_.normal();
+      if (level == SinkLevel::extreme) sink = random_.pick(std::vector<float>{-kInf, -80, 0, 20, 80, kInf});
+      problem().sinks.push_back(sink);
+    }
+    for (int h = 0; h < spec().num_heads && spec().has_alibi; ++h)
+      problem().slopes.push_back(
+          std::exp2(-8.0f * static_cast<float>(h + 1) / static_cast<float>(spec().num_heads)));
+  }
+
+  /// Every node sees itself and its ancestors; a parent comes before its children.
+  void draw_tree() {
+    const int n = problem().tree_size;
+    std::vector<float>& bias = problem().tree_bias;
+    bias.assign(static_cast<size_t>(n * n), -kInf);
+    for (int node = 0; node < n; ++node) {
+      const auto row = bias.begin() + node * n;
+      if (node > 0) std::copy_n(bias.begin() + random_.below(node) * n, n, row);
+      row[node] = 0.0f;
+    }
+  }
+
+  void draw_second() {
+    case_.second = problem();
+    for (Sequence& s : case_.second->seqs)
+      s.q = make_sequence(spec(), s.n_q, 0, random_.bits(), values()).q;
+  }
+
+  const CaseSpace& space_;
+  const Levels& row_;
+  Random random_;
+  Case case_;
+};
+
+Case CaseSpace::make(const Levels& row, uint64_t seed) const {
+  return CaseDrawer(*this, row, seed).draw();
+}
+
+}  // namespace fovea::conformance

@@ -1,0 +1,138 @@
+#include "conformance/invariance.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace fovea::conformance {
+namespace {
+
+void append(Output& all, const Output& more) {
+  if (!more.error.empty()) all.error = more.error;
+  all.o.insert(all.o.end(), more.o.begin(), more.o.end());
+  all.lse.insert(all.lse.end(), more.lse.begin(), more.lse.end());
+}
+
+std::string difference(const Output& got, const Output& want, const std::string& when) {
+  if (got == want) return {};
+  return (got.error.empty() ? "other bits " : got.error + " ") + when;
+}
+
+/// The first row of each sequence.
+std::vector<int64_t> offsets(const Problem& problem) {
+  std::vector<int64_t> out = {0};
+  for (const Sequence& s : problem.seqs)
+    out.push_back(out.back() + s.n_q);
+  return out;
+}
+
+std::string without_company(AttentionBackend& backend, const Case& c, const Output& first, ThreadPool& pool) {
+  const std::vector<int64_t> at = offsets(c.problem);
+  Layout layout = c.layout;
+  layout.shuffle ^= 1;
+  for (int s = 0; s < static_cast<int>(c.problem.seqs.size()); ++s) {
+    if (c.problem.seqs[s].n_q == 0) continue;
+    const std::string text = difference(run(backend, alone(c.problem, s), layout, pool),
+                                        rows_of(first, c.problem.spec, at[s], at[s + 1]),
+                                        "when sequence " + std::to_string(s) + " is alone");
+    if (!text.empty()) return text;
+  }
+  return {};
+}
+
+/// Other page sizes, and the other plain layout; the latter alone where there is one page size only.
+std::string other_pages(AttentionBackend& backend, const Case& c, const Output& first, ThreadPool& pool) {
+  const Capability& capability = backend.info().capability;
+  std::vector<int> sizes;
+  for (const int page : {1, 16, 3, 64, 128, 32, 544})
+    if (page != c.problem.spec.page_size && capability.page_sizes.has(page) && sizes.size() < 2)
+      sizes.push_back(page);
+  if (sizes.empty()) sizes = {c.problem.spec.page_size};
+  for (const int page : sizes) {
+    Problem other = c.problem;
+    other.spec.page_size = page;
+    Layout layout = c.layout;
+    layout.shuffle += static_cast<uint64_t>(page);
+    layout.page_lists = !layout.page_lists;
+    if (page == sizes.back()) layout.kv = layout.kv == KvLayout::nhd ? KvLayout::hnd : KvLayout::nhd;
+    const std::string text = difference(
+        run(backend, other, layout, pool), first,
+        "with page size " + std::to_string(page) + " and layout " + std::string(to_string(layout.kv)));
+    if (!text.empty()) return text;
+  }
+  return {};
+}
+
+std::string in_pieces(AttentionBackend& backend, const Case& c, const Output& first, ThreadPool& pool) {
+  const std::vector<int64_t> at = offsets(c.problem);
+  for (int s = 0; s < static_cast<int>(c.problem.seqs.size()); ++s) {
+    const Sequence& seq = c.problem.seqs[s];
+    if (seq.n_q < 2 || seq.n_q > seq.n_k) continue;
+    const Output want = rows_of(first, c.problem.spec, at[s], at[s + 1]);
+    for (const int chunk : {seq.n_q > 12 ? 7 : 1, (seq.n_q + 1) / 2}) {
+      const std::string text =
+          difference(in_chunks(backend, c.problem, s, chunk, c.layout, pool), want,
+                     "of sequence " + std::to_string(s) + " in chunks of " + std::to_string(chunk));
+      if (!text.empty()) return text;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+ThreadPool& Pools::of(int threads) {
+  auto& pool = pools_[threads];
+  if (pool == nullptr) pool = std::make_unique<ThreadPool>(threads);
+  return *pool;
+}
+
+Output rows_of(const Output& all, const AttentionSpec& spec, int64_t first, int64_t last) {
+  Output out;
+  out.error = all.error;
+  if (!out.error.empty()) return out;
+  const int64_t width = int64_t{spec.num_heads} * spec.v_head_dim;
+  out.o.assign(all.o.begin() + first * width, all.o.begin() + last * width);
+  if (!all.lse.empty())
+    out.lse.assign(all.lse.begin() + first * spec.num_heads, all.lse.begin() + last * spec.num_heads);
+  return out;
+}
+
+Output in_chunks(AttentionBackend& backend, const Problem& problem, int s, int chunk, const Layout& layout,
+                 ThreadPool& pool) {
+  Output out;
+  const int n = problem.seqs[s].n_q;
+  for (int first = 0; first < n; first += chunk) {
+    Problem part = chunk_of(problem, s, first, std::min(n, first + chunk));
+    part.phase = chunk == 1 ? Phase::decode : Phase::prefill;
+    Layout other = layout;
+    other.shuffle += static_cast<uint64_t>(first) + 7;
+    append(out, run(backend, part, other, pool));
+  }
+  return out;
+}
+
+std::string find_change(Invariance level, AttentionBackend& backend, const Case& c, const Output& first,
+                        Pools& pools) {
+  ThreadPool& pool = pools.of(c.threads);
+  switch (level) {
+    case Invariance::run: {
+      const Output second = run(backend, c.problem, c.layout, pool);
+      return difference(second, first, "in a second run") +
+             difference(run(backend, c.problem, c.layout, pool), first, "in a third run");
+    }
+    case Invariance::batch: return without_company(backend, c, first, pool);
+    case Invariance::page_size: return other_pages(backend, c, first, pool);
+    case Invariance::chunking: return in_pieces(backend, c, first, pool);
+    case Invariance::threads: {
+      const int others = c.threads == 1 ? 3 : 1;
+      return difference(run(backend, c.problem, c.layout, pools.of(others)), first,
+                        "with " + std::to_string(others) + " threads");
+    }
+    case Invariance::count_: break;
+  }
+  FOVEA_CHECK(false);
+  return {};
+}
+
+}  // namespace fovea::conformance

@@ -1,0 +1,34 @@
+#pragma once
+// What a sequence's bits must not depend on.
+#include <map>
+#include <memory>
+#include <string>
+
+#include "conformance/case_space.h"
+#include "conformance/run.h"
+
+namespace fovea::conformance {
+
+/// Thread pools by their size, made when they are first asked for.
+class Pools {
+ public:
+  ThreadPool& of(int threads);
+
+ private:
+  std::map<int, std::unique_ptr<ThreadPool>> pools_;
+};
+
+/// Rows [first, last) of an output; for comparing a sequence with the part of a batch that it was.
+Output rows_of(const Output& all, const AttentionSpec& spec, int64_t first, int64_t last);
+
+/// Sequence `s` of `problem` in chunks of `chunk` rows, put together; single rows go through forward_decode.
+/// For masks that look only backwards.
+Output in_chunks(AttentionBackend& backend, const Problem& problem, int s, int chunk, const Layout& layout,
+                 ThreadPool& pool);
+
+/// Runs `c` again where only what `level` names is another. `first` is what it gave before, with the pool of
+/// c.threads; empty = the same bits, else what changed them.
+std::string find_change(Invariance level, AttentionBackend& backend, const Case& c, const Output& first,
+                        Pools& pools);
+
+}  // namespace fovea::conformance

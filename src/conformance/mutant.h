@@ -1,0 +1,71 @@
+#pragma once
+// For tests: a backend with a defect.
+#include <deque>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "attention/batch_check.h"
+#include "fovea/attention_backend.h"
+
+namespace fovea::conformance {
+
+/// Another backend with changes before and after.
+struct Mutant : AttentionBackend {
+  /// A step's arrays, to be changed; they live as long as the mutant.
+  struct Step {
+    std::vector<int32_t> kv_lens, page_table, kv_indices;
+  };
+
+  explicit Mutant(std::unique_ptr<AttentionBackend> original) : inner(std::move(original)) {}
+
+  std::function<void(AttentionSpec&)> spec = [](AttentionSpec&) {};
+  std::function<void(const AttentionSpec&, BatchMeta&, Step&)> meta;
+  std::function<void(AttentionArgs&)> before = [](AttentionArgs&) {};
+  std::function<void(const AttentionArgs&)> after = [](const AttentionArgs&) {};
+  std::unique_ptr<AttentionBackend> inner;
+  const BackendInfo* claims = nullptr;  ///< instead of the original's; what they lack is refused
+  int num_seqs = 0;                     ///< of the last plan
+
+  const BackendInfo& info() const noexcept override { return claims != nullptr ? *claims : inner->info(); }
+  Result<size_t> workspace_bytes(const AttentionSpec& s, const AttentionLimits& l) const override {
+    FOVEA_RETURN_IF_ERROR(check_supported(info(), s));
+    return inner->workspace_bytes(s, l);
+  }
+  Result<std::unique_ptr<Plan>> plan(const AttentionSpec& s, const AttentionLimits& limits,
+                                     const BatchMeta& given, Workspace workspace, Stream& stream) override {
+    FOVEA_RETURN_IF_ERROR(check_supported(info(), s));
+    AttentionSpec changed = s;
+    spec(changed);
+    num_seqs = given.num_seqs();
+    if (meta == nullptr) return inner->plan(changed, limits, given, workspace, stream);
+    Step& step = steps_.emplace_back();
+    step.kv_lens.assign(given.kv_lens.begin(), given.kv_lens.end());
+    step.page_table.assign(given.page_table.begin(), given.page_table.end());
+    step.kv_indices.assign(given.kv_indices.begin(), given.kv_indices.end());
+    BatchMeta other = given;
+    other.kv_lens = step.kv_lens;
+    other.page_table = step.page_table;
+    other.kv_indices = step.kv_indices;
+    meta(changed, other, step);
+    AttentionLimits more = limits;
+    more.max_kv_len += 1;
+    more.max_kv_tokens += given.num_seqs();
+    return inner->plan(changed, more, other, workspace, stream);
+  }
+  void forward_extend(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
+    AttentionArgs changed = args;
+    before(changed);
+    inner->forward_extend(plan, changed, stream);
+    after(args);
+  }
+  void forward_decode(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
+    forward_extend(plan, args, stream);
+  }
+
+ private:
+  std::deque<Step> steps_;
+};
+
+}  // namespace fovea::conformance

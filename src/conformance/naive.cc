@@ -1,0 +1,103 @@
+// The textbook in fp32: how large an honest error is.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "conformance/run.h"
+#include "kernels/reference/visibility.h"
+
+namespace fovea::conformance {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+/// What rounding of scores does to one row and head. With O = sum p_j v_j and weights p_j = e^s_j / sum e^s,
+/// an error e_j of score j moves O to first order by sum p_j e_j (v_j - O), and the LSE by sum p_j e_j. A
+/// score is a sum of D products and a few terms of its own; each of its roundings is at most u = 2^-24 of a
+/// partial sum, which is seldom as large as the sum of all magnitudes, and they seldom point the same way:
+/// four roundings of that sum, e_j = 4 u (|scale| sum_d |q_d k_d| + |s_j|), bound them with room for every
+/// order of summation. Where no two large weights meet, v_j - O is 0 for the one that counts, and nothing is
+/// allowed.
+struct ScoreNoise {
+  float* o;    ///< [Dv]
+  float* lse;  ///< [1]
+};
+
+/// One row and head by the textbook; scores[j] = -inf where hidden.
+void naive_row(const Problem& problem, const Sequence& s, const SequenceMask& mask, int i, int h, float* o,
+               float* lse, ScoreNoise noise) {
+  const AttentionSpec& spec = problem.spec;
+  const int g = h / (spec.num_heads / spec.num_kv_heads);
+  const float* q = s.q.data() + (int64_t{i} * spec.num_heads + h) * spec.head_dim;
+  std::vector<float> scores(static_cast<size_t>(s.n_k), -kInf), sizes(static_cast<size_t>(s.n_k));
+  float max = -kInf;
+  for (int j = 0; j < s.n_k; ++j) {
+    if (!visible(spec.mask, mask, i, j)) continue;
+    const float* k = s.k.data() + (int64_t{j} * spec.num_kv_heads + g) * spec.head_dim;
+    float sum = 0, size = 0;
+    for (int d = 0; d < spec.head_dim; ++d) {
+      sum += q[d] * k[d];
+      size += std::abs(q[d] * k[d]);
+    }
+    sum *= spec.scale;
+    if (spec.softcap > 0) sum = spec.softcap * std::tanh(sum / spec.softcap);
+    if (spec.has_alibi) sum -= problem.slopes[h] * static_cast<float>(std::abs(position(mask, i) - j));
+    scores[j] = sum + tree_bias(mask, i, j);
+    sizes[j] = size * std::abs(spec.scale) + std::abs(scores[j]);
+    max = std::max(max, scores[j]);
+  }
+  float total = 0;
+  std::fill_n(o, spec.v_head_dim, 0.0f);
+  for (int j = 0; j < s.n_k && max > -kInf; ++j) {
+    if (scores[j] == -kInf) continue;
+    const float p = std::exp(scores[j] - max);
+    total += p;
+    const float* v = s.v.data() + (int64_t{j} * spec.num_kv_heads + g) * spec.v_head_dim;
+    for (int d = 0; d < spec.v_head_dim; ++d)
+      o[d] += round_to(spec.dtype, p) * v[d];
+  }
+  *lse = max > -kInf ? max + std::log(total) : -kInf;
+  const float denominator = total + (spec.has_sink ? std::exp(problem.sinks[h] - max) : 0.0f);
+  for (int d = 0; d < spec.v_head_dim; ++d)
+    o[d] = max > -kInf ? round_to(spec.dtype, o[d] / denominator) : 0.0f;
+  for (int j = 0; j < s.n_k && max > -kInf; ++j) {
+    if (scores[j] == -kInf) continue;
+    const float p = std::exp(scores[j] - max);
+    const float error = 4 * 0x1p-24f * sizes[j];
+    const float* v = s.v.data() + (int64_t{j} * spec.num_kv_heads + g) * spec.v_head_dim;
+    *noise.lse += p / total * error;
+    for (int d = 0; d < spec.v_head_dim; ++d)
+      noise.o[d] += p / denominator * error * std::abs(v[d] - o[d]);
+  }
+  if (spec.has_sink && spec.lse_includes_sink) {
+    const double a = *lse, b = problem.sinks[h], high = std::max(a, b);
+    if (std::isfinite(high))
+      *lse = static_cast<float>(high + std::log(std::exp(a - high) + std::exp(b - high)));
+    else
+      *lse = static_cast<float>(high);
+  }
+}
+
+}  // namespace
+
+Output naive(const Problem& problem) {
+  const AttentionSpec& spec = problem.spec;
+  const MaskArrays masks(problem);
+  const BatchMeta& meta = masks.meta();
+  Output out;
+  out.o.resize(int64_t{meta.num_tokens()} * spec.num_heads * spec.v_head_dim);
+  out.lse.resize(int64_t{meta.num_tokens()} * spec.num_heads);
+  out.o_noise.resize(out.o.size());
+  out.lse_noise.resize(out.lse.size());
+  int64_t at = 0;
+  for (int b = 0; b < meta.num_seqs(); ++b) {
+    const SequenceMask mask = sequence_mask(spec.mask, meta, b);
+    for (int i = 0; i < problem.seqs[b].n_q; ++i)
+      for (int h = 0; h < spec.num_heads; ++h, ++at)
+        naive_row(problem, problem.seqs[b], mask, i, h, out.o.data() + at * spec.v_head_dim, &out.lse[at],
+                  {out.o_noise.data() + at * spec.v_head_dim, &out.lse_noise[at]});
+  }
+  return out;
+}
+
+}  // namespace fovea::conformance

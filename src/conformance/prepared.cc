@@ -1,0 +1,40 @@
+#include "conformance/prepared.h"
+
+namespace fovea::conformance {
+
+Prepared prepare(Case c, ThreadPool& pool) {
+  Prepared p;
+  p.c = std::move(c);
+  p.want = reference(p.c.problem, pool);
+  p.textbook = naive(p.c.problem);
+  p.uses = uses_of(p.c, p.want, p.textbook);
+  if (p.c.second) {
+    p.second_want = reference(*p.c.second, pool);
+    p.second_textbook = naive(*p.c.second);
+  }
+  return p;
+}
+
+std::string attempt(AttentionBackend& backend, const Prepared& prepared, Pools& pools, Errors& worst) {
+  const Case& c = prepared.c;
+  ThreadPool& pool = pools.of(c.threads);
+  std::vector<const Problem*> layers = {&c.problem};
+  if (c.second) layers.push_back(&*c.second);
+  const std::vector<Output> got = run_layers(backend, layers, c.layout, pool);
+  std::string failure = judge(c.problem, got[0], prepared.want, prepared.textbook, &worst);
+  if (!failure.empty()) return failure;
+  if (c.second) {
+    failure = judge(*c.second, got[1], prepared.second_want, prepared.second_textbook, &worst);
+    if (!failure.empty()) return "a second layer with the same keys and values: " + failure;
+  }
+  if (!c.want_lse) {
+    const Output without = run(backend, c.problem, c.layout, pool, false);
+    if (!without.error.empty()) return "without the LSE: " + without.error;
+    Output o = got[0];
+    o.lse.clear();
+    if (!(without == o)) return "O has other bits when the LSE is not wanted";
+  }
+  return c.invariance ? find_change(*c.invariance, backend, c, got[0], pools) : "";
+}
+
+}  // namespace fovea::conformance

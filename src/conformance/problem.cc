@@ -1,0 +1,138 @@
+#include "conformance/problem.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <sstream>
+
+#include "base/float16.h"
+#include "base/float8.h"
+
+namespace fovea::conformance {
+namespace {
+
+/// Rounds `values` (rows of `width`) to what a cache of `dtype` holds; `token_scales` gets one scale a row
+/// where the dtype has them.
+void round_to_cache(KvCacheDType dtype, float scale, int width, std::vector<float>& values,
+                    std::vector<float>& token_scales) {
+  if (has_token_scales(dtype)) {
+    for (auto row = values.begin(); row != values.end(); row += width) {
+      float most = 0;
+      for (int d = 0; d < width; ++d)
+        most = std::max(most, std::abs(row[d]));
+      token_scales.push_back(std::max(most / 127, 0x1p-126f));
+      for (int d = 0; d < width; ++d)
+        row[d] = std::nearbyint(row[d] / token_scales.back()) * token_scales.back();
+    }
+    return;
+  }
+  for (float& x : values)
+    switch (dtype) {
+      case KvCacheDType::float16: x = round_to(DType::f16, x); break;
+      case KvCacheDType::bfloat16: x = round_to(DType::bf16, x); break;
+      case KvCacheDType::fp8_e4m3: x = e4m3_to_float(float_to_e4m3(x / scale)) * scale; break;
+      case KvCacheDType::fp8_e5m2: x = e5m2_to_float(float_to_e5m2(x / scale)) * scale; break;
+      default: break;
+    }
+}
+
+}  // namespace
+
+KvCacheDType kv_dtype_of(const AttentionSpec& spec) {
+  return resolve(spec.kv_dtype, spec.dtype);
+}
+
+float k_scale_of(const AttentionSpec& spec) {
+  return is_fp8(kv_dtype_of(spec)) ? 0.37f : 1.0f;
+}
+
+float v_scale_of(const AttentionSpec& spec) {
+  return is_fp8(kv_dtype_of(spec)) ? 0.021f : 1.0f;
+}
+
+float round_to(DType dtype, float value) {
+  switch (dtype) {
+    case DType::f32: return value;
+    case DType::f16: return fp16_to_float(float_to_fp16(value));
+    case DType::bf16: return bf16_to_float(float_to_bf16(value));
+  }
+  return value;
+}
+
+Sequence make_sequence(const AttentionSpec& spec, int n_q, int n_k, uint64_t seed, Values values) {
+  Random random(seed);
+  const KvCacheDType kv = kv_dtype_of(spec);
+  Sequence s;
+  s.n_q = n_q;
+  s.n_k = n_k;
+  s.q.resize(int64_t{n_q} * spec.num_heads * spec.head_dim);
+  s.k.resize(int64_t{n_k} * spec.num_kv_heads * spec.head_dim);
+  s.v.resize(int64_t{n_k} * spec.num_kv_heads * spec.v_head_dim);
+  for (float& x : s.q)
+    x = round_to(spec.dtype, values.qk_gain * random.normal());
+  for (float& x : s.k)
+    x = values.qk_gain * random.normal();
+  for (float& x : s.v)
+    x = random.normal();
+  if (values.coded_v)
+    for (size_t i = 0; i < s.v.size(); ++i) {
+      const size_t head = i / static_cast<size_t>(spec.v_head_dim);  // row * Hkv + head
+      s.v[i] = static_cast<float>(
+                   (head / spec.num_kv_heads + head % spec.num_kv_heads + i % spec.v_head_dim) % 7) -
+               3.0f;
+    }
+  if (has_token_scales(kv))  // tokens of different sizes, some of them all zero
+    for (int j = 0; j < n_k; ++j)
+      for (int64_t e = 0, width = int64_t{spec.num_kv_heads} * spec.v_head_dim; e < width; ++e)
+        s.v[j * width + e] *= std::array{1.0f, 0.25f, 4.0f, 0.0f, 1.0f}[static_cast<size_t>(j) % 5];
+  round_to_cache(kv, k_scale_of(spec), spec.head_dim, s.k, s.k_scales);
+  round_to_cache(kv, v_scale_of(spec), spec.v_head_dim, s.v, s.v_scales);
+  return s;
+}
+
+Problem alone(const Problem& problem, int s) {
+  Problem one = problem;
+  one.seqs = {problem.seqs[s]};
+  return one;
+}
+
+Problem chunk_of(const Problem& problem, int s, int first, int last) {
+  Problem part = alone(problem, s);
+  Sequence& seq = part.seqs[0];
+  const AttentionSpec& spec = problem.spec;
+  const int64_t q_row = int64_t{spec.num_heads} * spec.head_dim;
+  seq.q.assign(seq.q.begin() + first * q_row, seq.q.begin() + last * q_row);
+  seq.n_k -= seq.n_q - last;
+  seq.n_q = last - first;
+  seq.k.resize(int64_t{seq.n_k} * spec.num_kv_heads * spec.head_dim);
+  seq.v.resize(int64_t{seq.n_k} * spec.num_kv_heads * spec.v_head_dim);
+  if (!seq.k_scales.empty()) {
+    seq.k_scales.resize(int64_t{seq.n_k} * spec.num_kv_heads);
+    seq.v_scales.resize(int64_t{seq.n_k} * spec.num_kv_heads);
+  }
+  return part;
+}
+
+std::string Problem::describe() const {
+  std::ostringstream out;
+  out << to_string(phase) << " " << to_string(spec.type) << " heads " << spec.num_heads << "/"
+      << spec.num_kv_heads << " D " << spec.head_dim << "/" << spec.v_head_dim << " " << to_string(spec.dtype)
+      << " kv " << to_string(spec.kv_dtype) << " page " << spec.page_size << " scale " << spec.scale;
+  const MaskSpec& m = spec.mask;
+  if (m.causal) out << " causal";
+  if (m.window_left >= 0 || m.window_right >= 0) out << " window " << m.window_left << "," << m.window_right;
+  if (m.chunk) out << " chunk " << m.chunk;
+  if (m.sink_tokens) out << " sink_tokens " << m.sink_tokens;
+  if (m.spans) out << " spans";
+  if (m.packed) out << " packed";
+  if (m.tree) out << " tree " << tree_size;
+  if (spec.softcap > 0) out << " softcap " << spec.softcap;
+  if (spec.has_sink) out << (spec.lse_includes_sink ? " sink(in lse)" : " sink");
+  if (spec.has_alibi) out << " alibi";
+  out << " lengths";
+  for (const Sequence& s : seqs)
+    out << " " << s.n_q << ":" << s.n_k;
+  return out.str();
+}
+
+}  // namespace fovea::conformance

@@ -1,0 +1,225 @@
+#include "conformance/proof.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <initializer_list>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "base/json_depth.h"
+
+namespace fovea::conformance {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr CellStatus kStatuses[] = {CellStatus::proven, CellStatus::refused, CellStatus::failed};
+
+std::string json_text(const std::string& text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+/// Three digits: what an error says, and no more noise than that. JSON has no infinity.
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", std::isfinite(value) ? value : 1e300);
+  return text;
+}
+
+std::string line_of(const CellProof& c) {
+  return "{\"cell\": " + json_text(c.cell) + ", \"status\": " + json_text(std::string(to_string(c.status))) +
+         ", \"cases\": " + std::to_string(c.cases) + ", \"worst_error\": " + number(c.worst_error) +
+         ", \"worst_lse_error\": " + number(c.worst_lse_error) + ", \"reason\": " + json_text(c.reason) + "}";
+}
+
+/// Reads the members of one object; the first thing that is wrong is kept in `status`.
+class Members {
+ public:
+  Members(const Json& json, std::string where, Status& status)
+      : json_(json), where_(std::move(where)), status_(status) {
+    if (!json.is_object()) fail("is no object");
+  }
+
+  std::string text(const char* key) {
+    const Json* value = find(key);
+    if (value == nullptr) return {};
+    if (!value->is_string()) return fail(std::string(key) + " is no text"), "";
+    return value->get<std::string>();
+  }
+
+  double number(const char* key) {
+    const Json* value = find(key);
+    if (value == nullptr) return 0;
+    if (!value->is_number() || !(value->get<double>() >= 0) || !std::isfinite(value->get<double>()))
+      return fail(std::string(key) + " is no number of 0 or more"), 0;
+    return value->get<double>();
+  }
+
+  int64_t count(const char* key, int64_t most) {
+    const Json* value = find(key);
+    if (value == nullptr) return 0;
+    if (!value->is_number_unsigned() || value->get<uint64_t>() > static_cast<uint64_t>(most))
+      return fail(std::string(key) + " is no integer from 0 to " + std::to_string(most)), 0;
+    return value->get<int64_t>();
+  }
+
+  const Json& list(const char* key) {
+    static const Json kNone = Json::array();
+    const Json* value = find(key);
+    if (value == nullptr) return kNone;
+    if (!value->is_array()) return fail(std::string(key) + " is no list"), kNone;
+    return *value;
+  }
+
+  /// After all keys were asked for.
+  void no_others() {
+    if (!json_.is_object()) return;
+    for (const auto& [key, value] : json_.items())
+      if (!asked_.contains(key)) return fail("has the key " + json_text(key) + ", which a proof has not");
+  }
+
+  void fail(const std::string& what) {
+    if (status_) status_ = invalid(where_ + " " + what + "; write the file with fovea conformance --write");
+  }
+
+ private:
+  const Json* find(const char* key) {
+    asked_.insert(key);
+    if (!json_.is_object()) return nullptr;
+    const auto at = json_.find(key);
+    if (at == json_.end()) return fail(std::string("has no ") + key), nullptr;
+    return &*at;
+  }
+
+  const Json& json_;
+  std::string where_;
+  Status& status_;
+  std::set<std::string, std::less<>> asked_;
+};
+
+CellProof read_cell(const Json& json, const std::string& where, Status& status) {
+  Members members(json, where, status);
+  CellProof cell;
+  cell.cell = members.text("cell");
+  const std::string given = members.text("status");
+  const auto* known = std::find_if(std::begin(kStatuses), std::end(kStatuses),
+                                   [&](CellStatus s) { return to_string(s) == given; });
+  if (known == std::end(kStatuses))
+    members.fail("status is " + json_text(given) + ", not proven, refused or failed");
+  else
+    cell.status = *known;
+  cell.cases = members.count("cases", int64_t{1} << 53);
+  cell.worst_error = members.number("worst_error");
+  cell.worst_lse_error = members.number("worst_lse_error");
+  cell.reason = members.text("reason");
+  members.no_others();
+  return cell;
+}
+
+BackendProof read_backend(const Json& json, const std::string& where, Status& status) {
+  Members members(json, where, status);
+  BackendProof backend;
+  backend.name = members.text("name");
+  backend.version = members.text("version");
+  std::set<std::string> seen;
+  for (const Json& cell : members.list("cells")) {
+    backend.cells.push_back(
+        read_cell(cell, where + " cell " + std::to_string(backend.cells.size() + 1), status));
+    if (!seen.insert(backend.cells.back().cell).second)
+      members.fail("has the cell " + json_text(backend.cells.back().cell) + " twice");
+  }
+  members.no_others();
+  return backend;
+}
+
+}  // namespace
+
+std::string_view to_string(CellStatus status) {
+  switch (status) {
+    case CellStatus::proven: return "proven";
+    case CellStatus::refused: return "refused";
+    case CellStatus::failed: return "failed";
+  }
+  return "?";
+}
+
+const BackendProof* Proof::find(std::string_view name, std::string_view version) const {
+  const auto at = std::find_if(backends.begin(), backends.end(),
+                               [&](const BackendProof& b) { return b.name == name && b.version == version; });
+  return at == backends.end() ? nullptr : &*at;
+}
+
+std::string to_json(const Proof& p) {
+  std::string out = "{\n  \"device\": " + json_text(p.device) +
+                    ",\n  \"device_name\": " + json_text(p.device_name) +
+                    ",\n  \"isa\": " + json_text(p.isa) + ",\n  \"compiler\": " + json_text(p.compiler) +
+                    ",\n  \"commit\": " + json_text(p.commit) + ",\n  \"date\": " + json_text(p.date) +
+                    ",\n  \"threads\": " + std::to_string(p.threads) +
+                    ",\n  \"seconds\": " + number(p.seconds) + ",\n  \"backends\": [";
+  const char* between_backends = "\n";
+  for (const BackendProof& backend : p.backends) {
+    out.append(between_backends)
+        .append("    {\n      \"name\": ")
+        .append(json_text(backend.name))
+        .append(",\n      \"version\": ")
+        .append(json_text(backend.version))
+        .append(",\n      \"cells\": [");
+    const char* between_cells = "\n        ";
+    for (const CellProof& cell : backend.cells) {
+      out.append(between_cells).append(line_of(cell));
+      between_cells = ",\n        ";
+    }
+    out += "\n      ]\n    }";
+    between_backends = ",\n";
+  }
+  return out + "\n  ]\n}\n";
+}
+
+Result<Proof> parse_proof(std::string_view text, const std::string& file) {
+  if (json_nests_deeper(text)) return invalid(file + " is no proof: it nests too deep");
+  const Json json = Json::parse(text, nullptr, false);
+  if (json.is_discarded()) return invalid(file + " is no JSON; write it with fovea conformance --write");
+  Status status;
+  Members members(json, file, status);
+  Proof proof;
+  proof.device = members.text("device");
+  proof.device_name = members.text("device_name");
+  proof.isa = members.text("isa");
+  proof.compiler = members.text("compiler");
+  proof.commit = members.text("commit");
+  proof.date = members.text("date");
+  proof.threads = static_cast<int>(members.count("threads", 1 << 20));
+  proof.seconds = members.number("seconds");
+  for (const Json& backend : members.list("backends")) {
+    BackendProof read =
+        read_backend(backend, file + " backend " + std::to_string(proof.backends.size() + 1), status);
+    if (proof.find(read.name, read.version) != nullptr)
+      members.fail("has the backend " + json_text(read.name) + " " + json_text(read.version) + " twice");
+    proof.backends.push_back(std::move(read));
+  }
+  members.no_others();
+  if (!status) return status.error();
+  return proof;
+}
+
+Result<Proof> read_proof(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return io_error(path + " cannot be opened; fovea conformance --write writes it");
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (in.bad()) return io_error(path + " cannot be read");
+  return parse_proof(text, path);
+}
+
+Status write_proof(const Proof& proof, const std::string& path) {
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  out << to_json(proof);
+  out.close();
+  if (!out) return io_error(path + " cannot be written: does its folder exist?");
+  return {};
+}
+
+}  // namespace fovea::conformance

@@ -1,0 +1,62 @@
+#pragma once
+// proof/<device>.json: what a run of `fovea conformance` proved, committed, so that the documents can say it.
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fovea/result.h"
+
+namespace fovea::conformance {
+
+enum class CellStatus : uint8_t {
+  proven,   ///< claimed, and every case was right
+  refused,  ///< not claimed, and asking for it gave the documented reason
+  failed,   ///< claimed and wrong, or not claimed and not refused as documented
+};
+std::string_view to_string(CellStatus status);
+
+/// What became of one cell (see Cell in attention/columns.h).
+struct CellProof {
+  std::string cell;  ///< "kv_dtypes=fp8_e4m3"
+  CellStatus status = CellStatus::proven;
+  int64_t cases = 0;           ///< in which the value was used
+  double worst_error = 0;      ///< largest |O - O in fp64| of the cases
+  double worst_lse_error = 0;  ///< likewise of the LSE, where it is finite
+  std::string reason;          ///< of a refused cell the refusal, of a failed one what was wrong
+  bool operator==(const CellProof&) const = default;
+};
+
+/// One row of the matrix.
+struct BackendProof {
+  std::string name, version;
+  std::vector<CellProof> cells;  ///< in the order of the columns
+  bool operator==(const BackendProof&) const = default;
+};
+
+struct Proof {
+  std::string device;       ///< as parse_device() names it: "cpu"
+  std::string device_name;  ///< "AMD EPYC ..."
+  std::string isa;          ///< instruction sets that kernels ran on
+  std::string compiler;     ///< "g++ 12.2.0"
+  std::string commit;       ///< of the code that ran; "" = not known
+  std::string date;         ///< YYYY-MM-DD
+  int threads = 0;
+  double seconds = 0;  ///< of the wall clock
+  std::vector<BackendProof> backends;
+
+  /// Null when it has no such row.
+  const BackendProof* find(std::string_view name, std::string_view version) const;
+  bool operator==(const Proof&) const = default;
+};
+
+/// One line for each cell, so that two proofs can be compared by lines.
+std::string to_json(const Proof& proof);
+/// Refuses what to_json() does not write: other keys, missing ones, other types, a row or a cell twice.
+/// `file` begins the message.
+Result<Proof> parse_proof(std::string_view text, const std::string& file);
+
+Result<Proof> read_proof(const std::string& path);
+Status write_proof(const Proof& proof, const std::string& path);
+
+}  // namespace fovea::conformance

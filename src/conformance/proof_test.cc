@@ -1,0 +1,94 @@
+#include "conformance/proof.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace fovea::conformance {
+namespace {
+
+Proof example() {
+  Proof p;
+  p.device = "cpu";
+  p.device_name = "A \"quoted\" CPU";
+  p.isa = "avx512, avx2, generic";
+  p.compiler = "g++ 12.2.0";
+  p.commit = "0123abc";
+  p.date = "2026-11-21";
+  p.threads = 2;
+  p.seconds = 12.5;
+  p.backends = {{"CPU_ATTN",
+                 "1",
+                 {{"kv_dtypes=fp8_e4m3", CellStatus::proven, 40, 0.00125, 2.5e-06, ""},
+                  {"dcp=yes", CellStatus::refused, 1, 0, 0, "decode context parallelism not supported"},
+                  {"window=yes", CellStatus::failed, 3, 0.5, 0, "case 7: a\nnew line"}}},
+                {"TORCH_NATIVE", "", {}}};
+  return p;
+}
+
+std::string refusal(const std::string& text) {
+  const auto proof = parse_proof(text, "f.json");
+  return proof ? "" : proof.error().message;
+}
+
+std::string replaced(std::string text, const std::string& what, const std::string& by) {
+  const size_t at = text.find(what);
+  EXPECT_NE(at, std::string::npos) << what;
+  return at == std::string::npos ? text : text.replace(at, what.size(), by);
+}
+
+TEST(Proof, IsReadAsItWasWritten) {
+  const auto read = parse_proof(to_json(example()), "f.json");
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_TRUE(*read == example());
+  EXPECT_EQ(to_json(*read), to_json(example()));
+  EXPECT_EQ(read->find("CPU_ATTN", "1")->cells.size(), 3u);
+  EXPECT_EQ(read->find("CPU_ATTN", ""), nullptr);
+  Proof empty = example();
+  empty.backends.clear();
+  EXPECT_EQ(refusal(to_json(empty)), "");
+}
+
+TEST(Proof, InfiniteErrorsAreStillJson) {
+  Proof p = example();
+  p.backends[0].cells[0].worst_error = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(refusal(to_json(p)), "");
+}
+
+TEST(Proof, RefusesWhatIsNoProof) {
+  const std::string good = to_json(example());
+  using ::testing::HasSubstr;
+  EXPECT_THAT(refusal(""), HasSubstr("f.json is no JSON"));
+  EXPECT_THAT(refusal("[]"), HasSubstr("f.json is no object"));
+  EXPECT_THAT(refusal("{}"), HasSubstr("f.json has no device"));
+  EXPECT_THAT(refusal(std::string(1000, '[')), HasSubstr("nests too deep"));
+  EXPECT_THAT(refusal(good + "x"), HasSubstr("is no JSON"));
+  EXPECT_THAT(refusal(replaced(good, "\"isa\"", "\"ISA\"")), HasSubstr("has no isa"));
+  EXPECT_THAT(refusal(replaced(good, "\"isa\":", "\"more\": 1, \"isa\":")),
+              HasSubstr("f.json has the key \"more\""));
+  EXPECT_THAT(refusal(replaced(good, "\"cpu\"", "3")), HasSubstr("device is no text"));
+  EXPECT_THAT(refusal(replaced(good, "\"threads\": 2", "\"threads\": -2")), HasSubstr("threads is no"));
+  EXPECT_THAT(refusal(replaced(good, "\"threads\": 2", "\"threads\": 2.5")), HasSubstr("threads is no"));
+  EXPECT_THAT(refusal(replaced(good, "\"seconds\": 12.5", "\"seconds\": \"12\"")), HasSubstr("seconds is"));
+  EXPECT_THAT(refusal(replaced(good, "\"cases\": 40", "\"cases\": 1e3")),
+              HasSubstr("backend 1 cell 1 cases"));
+  EXPECT_THAT(refusal(replaced(good, "\"proven\"", "\"perhaps\"")), HasSubstr("not proven, refused or"));
+  EXPECT_THAT(refusal(replaced(good, "\"reason\": \"\"", "\"reason\": null")),
+              HasSubstr("reason is no text"));
+  EXPECT_THAT(refusal(replaced(good, "dcp=yes", "window=yes")), HasSubstr("\"window=yes\" twice"));
+  EXPECT_THAT(refusal(replaced(replaced(good, "TORCH_NATIVE", "CPU_ATTN"), "\"version\": \"\"",
+                               "\"version\": \"1\"")),
+              HasSubstr("\"CPU_ATTN\" \"1\" twice"));
+  EXPECT_THAT(refusal(replaced(good, "\"cells\": [", "\"cells\": {}, \"x\": [")),
+              HasSubstr("cells is no list"));
+}
+
+TEST(Proof, FilesThatAreNotThereSayHowToMakeThem) {
+  EXPECT_THAT(read_proof("/nowhere/cpu.json").error().message, ::testing::HasSubstr("--write writes it"));
+  EXPECT_THAT(write_proof(example(), "/nowhere/cpu.json").error().message,
+              ::testing::HasSubstr("cannot be written"));
+}
+
+}  // namespace
+}  // namespace fovea::conformance

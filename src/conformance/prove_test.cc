@@ -1,0 +1,251 @@
+// A prover that finds nothing wrong must not be one that finds nothing: false claims and broken kernels.
+#include "conformance/prove.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "backends/cpu_attn/cpu_attn.h"
+#include "backends/torch_native/torch_native.h"
+#include "conformance/case_space.h"
+#include "conformance/mutant.h"
+
+namespace fovea::conformance {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+/// CPU_ATTN with few sizes, so that a run takes a second.
+const BackendInfo& small_claims() {
+  static const BackendInfo info = [] {
+    BackendInfo small = cpu_attn_info();
+    small.capability.head_dims = small.capability.v_head_dims = {64, 72};
+    small.capability.page_sizes = {7, 16, 64};
+    small.capability.gqa_ratios = {1, 2, 3, 5};
+    return small;
+  }();
+  return info;
+}
+
+/// It, with a defect.
+template <class Break>
+BackendRegistry::Factory broken(Break defect) {
+  return [defect]() -> std::unique_ptr<AttentionBackend> {
+    auto mutant = std::make_unique<Mutant>(make_cpu_attn());
+    mutant->claims = &small_claims();
+    defect(*mutant);
+    return mutant;
+  };
+}
+
+std::unique_ptr<AttentionBackend> make_small() {
+  return broken([](Mutant&) {})();
+}
+
+BackendReport prove_quickly(const BackendInfo& info, const BackendRegistry::Factory& create) {
+  ProveOptions options;
+  options.quick = true;
+  options.threads = 2;
+  auto report = prove(info, create, options);
+  EXPECT_TRUE(report) << report.error().message;
+  return *std::move(report);
+}
+
+std::vector<std::string> cells_with(const BackendReport& report, CellStatus status) {
+  std::vector<std::string> ids;
+  for (const CellProof& cell : report.proof.cells)
+    if (cell.status == status) ids.push_back(cell.cell);
+  return ids;
+}
+
+const CellProof& cell_of(const BackendReport& report, const std::string& id) {
+  const auto at = std::find_if(report.proof.cells.begin(), report.proof.cells.end(),
+                               [&](const CellProof& cell) { return cell.cell == id; });
+  EXPECT_NE(at, report.proof.cells.end()) << id;
+  return *at;
+}
+
+/// The same numbered case fails again, and with the kernel that is not broken it doesn't.
+void expect_replay(const BackendInfo& info, const BackendRegistry::Factory& broken,
+                   const BackendRegistry::Factory& whole, const CaseFailure& failure) {
+  ProveOptions options;
+  options.replay = failure.number;
+  options.only_cell = failure.fixed;
+  const auto again = prove(info, broken, options);
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(again->failed_cases, 1);
+  const auto right = prove(info, whole, options);
+  ASSERT_TRUE(right) << right.error().message;
+  EXPECT_EQ(right->cases, 1);
+  EXPECT_EQ(right->failed_cases, 0);
+}
+
+TEST(Prove, EveryCellOfABackendThatIsRight) {
+  const BackendInfo& info = small_claims();
+  const BackendReport report = prove_quickly(info, make_small);
+  EXPECT_THAT(report.failures, ::testing::IsEmpty());
+  const std::vector<Cell> all = cells(info.capability);
+  ASSERT_EQ(report.proof.cells.size(), all.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const CellProof& cell = report.proof.cells[i];
+    EXPECT_EQ(cell.cell, all[i].id());
+    EXPECT_EQ(cell.status, all[i].claimed ? CellStatus::proven : CellStatus::refused)
+        << cell.cell << cell.reason;
+    EXPECT_GE(cell.cases, all[i].claimed ? cases_needed(true) : 0) << cell.cell;
+    EXPECT_EQ(cell.reason.empty(), all[i].claimed) << cell.cell;
+  }
+  EXPECT_EQ(cell_of(report, "head_dims=80").reason, "head_size not supported");
+  EXPECT_EQ(cell_of(report, "gqa_ratios=4").reason, "GQA ratio 4 not supported");
+  EXPECT_GT(report.worst.o, 0);
+}
+
+TEST(Prove, CasesMeetEveryPairThatMayBe) {
+  const CaseSpace space(cpu_attn_info(), {});
+  std::vector<Levels> unmet;
+  EXPECT_GT(space.rows(1, {}, &unmet).size(), 400u);
+  for (const Levels& pair : unmet) {
+    if (!space.allowed(pair)) continue;  // the two exclude each other
+    // Spans and trees need a causal mask, which only decoders have: three knobs.
+    const auto set = [&](Knob knob) { return pair[static_cast<size_t>(knob)] > 0; };
+    EXPECT_TRUE(set(Knob::type) && (set(Knob::spans) || set(Knob::tree))) << space.describe(pair);
+  }
+}
+
+TEST(Prove, IsTheSameOnAnyNumberOfThreads) {
+  ProveOptions options;
+  options.quick = true;
+  options.only_cell = Cell{"head_dims", "72", true};
+  options.threads = 1;
+  const auto one = prove(small_claims(), make_small, options);
+  options.threads = 3;
+  const auto three = prove(small_claims(), make_small, options);
+  ASSERT_TRUE(one && three);
+  EXPECT_TRUE(one->proof == three->proof);
+  ASSERT_EQ(one->proof.cells.size(), 1u);
+  EXPECT_EQ(one->proof.cells[0].cell, "head_dims=72");
+}
+
+TEST(Prove, ACaseThatDoesNotExistIsBadInput) {
+  ProveOptions options;
+  options.replay = 16 << 12;
+  const auto report = prove(small_claims(), make_small, options);
+  ASSERT_FALSE(report);
+  EXPECT_THAT(report.error().message, HasSubstr("case 65536 does not exist for CPU_ATTN"));
+}
+
+// --- Claims that the kernel does not keep
+
+TEST(WrongTick, AHeadSizeIsNamedWithItsCase) {
+  BackendInfo info = small_claims();
+  info.capability.head_dims = info.capability.v_head_dims = {64, 72, 576};
+  const BackendReport report = prove_quickly(info, make_small);
+  EXPECT_THAT(cells_with(report, CellStatus::failed),
+              ::testing::UnorderedElementsAre("head_dims=576", "v_head_dims=576"));
+  ASSERT_FALSE(report.failures.empty());
+  const CaseFailure& failure = report.failures.front();
+  EXPECT_GT(failure.number, 0u);
+  EXPECT_THAT(failure.cells, Contains("head_dims=576"));
+  EXPECT_THAT(failure.what, HasSubstr("head_size not supported"));
+  EXPECT_EQ(failure.levels, "head size 576");
+  EXPECT_THAT(cell_of(report, "head_dims=576").reason, HasSubstr(std::to_string(failure.number)));
+}
+
+TEST(WrongTick, WhatNoCaseCanHaveIsNamed) {
+  BackendInfo info = small_claims();
+  info.capability.features.insert(Feature::per_head_scales);
+  info.capability.kv_dtypes.insert(KvCacheDType::int4_per_token_head);
+  info.capability.graph = GraphSupport::uniform_single_token_decode;
+  const BackendReport report = prove_quickly(info, make_small);
+  EXPECT_THAT(cells_with(report, CellStatus::failed),
+              ::testing::UnorderedElementsAre("per_head_scales=yes", "kv_dtypes=int4_per_token_head",
+                                              "graph=UNIFORM_SINGLE_TOKEN_DECODE"));
+  EXPECT_THAT(cell_of(report, "per_head_scales=yes").reason,
+              HasSubstr("the backend refuses it: CPU_ATTN: per-head quant scales not supported"));
+  EXPECT_THAT(cell_of(report, "kv_dtypes=int4_per_token_head").reason,
+              HasSubstr("kv_cache_dtype not supported"));
+  EXPECT_THAT(cell_of(report, "graph=UNIFORM_SINGLE_TOKEN_DECODE").reason, HasSubstr("no case"));
+}
+
+TEST(WrongTick, WhatIsNotClaimedMustBeRefusedByTheBackendToo) {
+  BackendInfo info = small_claims();
+  info.capability.features = info.capability.features.without({Feature::alibi, Feature::window});
+  const BackendReport report = prove_quickly(info, make_small);
+  // validate() goes by the row and refuses them; the kernel does not know of it, and plans.
+  EXPECT_THAT(cell_of(report, "alibi=yes").reason, HasSubstr("workspace_bytes() takes it"));
+  EXPECT_THAT(cells_with(report, CellStatus::failed), Contains("window=yes"));
+}
+
+// --- Kernels that are wrong
+
+TEST(BrokenKernel, AWindowThatIsOneKeyShort) {
+  const auto create = broken([](Mutant& m) {
+    m.spec = [](AttentionSpec& s) {
+      if (s.mask.window_left > 0) --s.mask.window_left;
+    };
+  });
+  const BackendReport report = prove_quickly(small_claims(), create);
+  const auto failed = cells_with(report, CellStatus::failed);
+  EXPECT_THAT(failed, Contains("window=yes"));
+  EXPECT_THAT(failed, Not(Contains("softcap=yes")));
+  EXPECT_THAT(failed, Not(Contains("dtypes=bfloat16")));
+  ASSERT_FALSE(report.failures.empty());
+  EXPECT_THAT(report.failures.front().cells, Contains("window=yes"));
+  EXPECT_THAT(report.failures.front().what, HasSubstr("window"));
+  expect_replay(small_claims(), create, make_small, report.failures.front());
+}
+
+TEST(BrokenKernel, AReadOfTheSlotAfterTheLast) {
+  const auto create = broken([](Mutant& m) {
+    m.meta = [](const AttentionSpec& s, BatchMeta&, Mutant::Step& step) {
+      for (int32_t& n : step.kv_lens)
+        if (n % s.page_size != 0) ++n;
+    };
+  });
+  const BackendReport report = prove_quickly(small_claims(), create);
+  ASSERT_FALSE(report.failures.empty());
+  EXPECT_GT(report.count(CellStatus::failed), 10);
+  expect_replay(small_claims(), create, make_small, report.failures.front());
+}
+
+TEST(BrokenKernel, ANeighboursPage) {
+  const auto create = broken([](Mutant& m) {
+    m.meta = [](const AttentionSpec&, BatchMeta& meta, Mutant::Step& step) {
+      const auto stride = static_cast<size_t>(meta.page_table_stride);
+      for (size_t b = 1; b < step.kv_lens.size() && !step.page_table.empty(); ++b) {
+        const int32_t neighbours = step.page_table[(b - 1) * stride];
+        // Ids past the end are no pages.
+        if (step.kv_lens[b] > 0 && neighbours >= 0 && neighbours < (1 << 20))
+          step.page_table[b * stride] = neighbours;
+      }
+    };
+  });
+  const BackendReport report = prove_quickly(small_claims(), create);
+  ASSERT_FALSE(report.failures.empty());
+  EXPECT_GT(report.failures.front().number, 0u);
+  EXPECT_GT(report.count(CellStatus::failed), 10);
+}
+
+TEST(BrokenKernel, ABitThatDependsOnTheBatch) {
+  const auto create = broken([](Mutant& m) {
+    m.after = [&m](const AttentionArgs& args) {
+      if (m.num_seqs == 1 && args.lse != nullptr) args.lse[0] += args.lse[0] * 0x1p-22f;
+    };
+  });
+  const BackendReport report = prove_quickly(small_claims(), create);
+  EXPECT_THAT(cells_with(report, CellStatus::failed), Contains("invariance=batch"));
+  EXPECT_THAT(cells_with(report, CellStatus::failed), Not(Contains("window=yes")));
+  EXPECT_THAT(cells_with(report, CellStatus::failed), Not(Contains("invariance=page_size")));
+}
+
+TEST(BrokenKernel, ASoftCapThatIsIgnored) {
+  const auto create = broken([](Mutant& m) { m.spec = [](AttentionSpec& s) { s.softcap = 0; }; });
+  const BackendReport report = prove_quickly(small_claims(), create);
+  EXPECT_EQ(cells_with(report, CellStatus::failed), std::vector<std::string>{"softcap=yes"});
+}
+
+}  // namespace
+}  // namespace fovea::conformance

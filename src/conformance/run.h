@@ -1,0 +1,64 @@
+#pragma once
+// Problems run through a backend, and judged against TORCH_NATIVE in fp64.
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/cpu_features.h"
+#include "base/thread_pool.h"
+#include "conformance/batch.h"
+
+namespace fovea::conformance {
+
+/// What a backend wrote.
+struct Output {
+  std::string error;       ///< why there is none, or which guard was overwritten
+  std::vector<float> o;    ///< [Tq, Hq, Dv] widened
+  std::vector<float> lse;  ///< [Tq, Hq]
+  // Of naive() only: how far rounding scores to fp32 may move O [Tq, Hq, Dv] and the LSE [Tq, Hq].
+  std::vector<float> o_noise, lse_noise;
+  bool operator==(const Output& other) const;  ///< bit for bit
+};
+
+/// Plans and runs one layer. Outputs, workspace and what surrounds them are poisoned before and checked
+/// after. The LSE is asked for with `want_lse` of a backend that claims it; else Output::lse is empty.
+Output run(AttentionBackend& backend, const Problem& problem, const Layout& layout, ThreadPool& pool,
+           bool want_lse = true);
+
+/// Layers that share keys and values: `layers` differ in their queries only. One plan and one cache, that of
+/// the first; an output each.
+std::vector<Output> run_layers(AttentionBackend& backend, std::span<const Problem* const> layers,
+                               const Layout& layout, ThreadPool& pool, bool want_lse = true);
+
+/// TORCH_NATIVE in fp64 on the same (rounded) inputs, its output not rounded to spec.dtype.
+Output reference(const Problem& problem, ThreadPool& pool);
+
+/// The textbook in fp32 with P and O rounded to spec.dtype: how large an honest error is.
+Output naive(const Problem& problem);
+
+/// How far an output is from the reference where both are finite.
+struct Errors {
+  double o = 0, lse = 0;
+};
+
+/// Empty when `got` is as near to the reference as it must be: max error <= 2x the naive one (3x with a soft
+/// cap) + 2 ulp, mean error <= 1.5x, LSE within 1e-5 + 2e-6 |LSE|, empty rows exact. All of them also allow
+/// for the rounding of fp32 scores, which near-equal large scores turn into an error of O (see ScoreNoise).
+/// A `got` without LSE is judged by its O alone. `worst` grows to the errors that were found.
+std::string judge(const Problem& problem, const Output& got, const Output& reference, const Output& naive,
+                  Errors* worst = nullptr);
+
+/// run + reference + naive + judge; empty = accepted, else the failure with the problem's description.
+std::string conform(AttentionBackend& backend, const Problem& problem, const Layout& layout,
+                    ThreadPool& pool);
+
+/// The instruction sets that this CPU has and `backend` has code for, the best one last.
+std::vector<Isa> isas_of(const BackendInfo& backend);
+/// Calls fn() under each of them; the best one is left set.
+void each_isa(const BackendInfo& backend, const std::function<void()>& fn);
+
+/// The built backends that run on a CPU.
+std::vector<const BackendRegistry::Entry*> cpu_backends();
+
+}  // namespace fovea::conformance

@@ -1,0 +1,234 @@
+#include "docs/matrices.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <vector>
+
+#include "attention/columns.h"
+#include "attention/rows/rows.h"
+#include "base/check.h"
+#include "docs/markdown.h"
+#include "docs/marks.h"
+
+namespace fovea::docs {
+namespace {
+
+const Column& column(std::string_view id) {
+  const auto at = std::ranges::find(columns(), id, &Column::id);
+  FOVEA_CHECK(at != columns().end());
+  return *at;
+}
+
+/// Its one value is "yes".
+bool is_yes_or_no(const ColumnMarks& marks) {
+  return marks.values.size() == 1 && marks.values.front().text == "yes";
+}
+
+bool is_built(const BackendInfo& info) {
+  return info.absent.empty();
+}
+
+/// A claim as one cell: its mark alone, or before what is claimed.
+std::string cell(const BackendInfo& info, const Column& column, Proofs proofs) {
+  const ColumnMarks marks = column_marks(info, column, proofs);
+  const std::string mark(symbol(marks.overall()));
+  if (is_yes_or_no(marks)) return mark;
+  const std::string text = cell_text(info.capability, column);
+  if (!is_built(info)) return text == "-" ? "–" : text;  // all declared: a mark in each cell would be noise
+  return marks.overall() == Mark::refused ? text : mark + " " + text;
+}
+
+/// What the document that knows a built backend says otherwise; empty = the same.
+std::string documented_cell(const BackendInfo& info, const Column& column) {
+  const std::string theirs = cell_text(*info.documented, column);
+  if (theirs == cell_text(info.capability, column) || theirs == "-") return {};
+  return theirs == "yes" ? "✅" : theirs == "no" ? "❌" : theirs;
+}
+
+/// Backends of one name stand together in the order of registration; those that run come first.
+std::vector<const BackendInfo*> rows(const BackendRegistry& backends,
+                                     const std::function<bool(const BackendInfo&)>& wanted) {
+  std::vector<const BackendInfo*> out;
+  for (const BackendRegistry::Entry& entry : backends.entries())
+    if (wanted(*entry.info)) out.push_back(entry.info);
+  std::ranges::stable_sort(out, [](const BackendInfo* a, const BackendInfo* b) {
+    if (is_built(*a) != is_built(*b)) return is_built(*a);
+    return !is_built(*a) && a->name < b->name;
+  });
+  return out;
+}
+
+std::string vllm_table(std::span<const BackendInfo* const> infos, std::initializer_list<std::string_view> ids,
+                       Proofs proofs) {
+  std::vector<std::string> titles = {"Backend", "Version"};
+  for (const std::string_view id : ids)
+    titles.emplace_back(column(id).title);
+  Table table(titles);
+  for (const BackendInfo* info : infos) {
+    std::vector<std::string> cells = {code(info->name), std::string(info->version)};
+    for (const std::string_view id : ids)
+      cells.push_back(cell(*info, column(id), proofs));
+    table.row(std::move(cells));
+    if (info->documented == nullptr) continue;
+    std::vector<std::string> differs = {"*documented*", ""};
+    for (const std::string_view id : ids)
+      differs.push_back(documented_cell(*info, column(id)));
+    table.row(std::move(differs));
+  }
+  return table.text();
+}
+
+/// Softmax over keys of a KV cache: what vLLM's two tables are about.
+bool has_softmax(const BackendInfo& info) {
+  return !info.capability.head_dims.empty();
+}
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1e", value);
+  return text;
+}
+
+std::string list_values(const ColumnMarks& marks, Mark mark) {
+  std::vector<std::string> names;
+  for (const ColumnMarks::Value& value : marks.values)
+    if (value.mark == mark) names.push_back(value.text);
+  return join(names);
+}
+
+/// Each mark with the values that have it. Of long lists, which are samples of a set, the set is told.
+std::string union_cell(const BackendInfo& info, const Column& column, Proofs proofs) {
+  const ColumnMarks marks = column_marks(info, column, proofs);
+  if (is_yes_or_no(marks)) return std::string(symbol(marks.overall()));
+  constexpr size_t kLongest = 60;
+  std::vector<std::string> parts;
+  for (const Mark mark : {Mark::proven, Mark::declared, Mark::failed, Mark::refused}) {
+    const auto n = std::ranges::count(marks.values, mark, &ColumnMarks::Value::mark);
+    if (n == 0) continue;
+    std::string text = list_values(marks, mark);
+    if (text.size() > kLongest)
+      text = mark == Mark::refused
+                 ? std::to_string(n) + " others"
+                 : cell_text(info.capability, column) + " (" + std::to_string(n) + " cells)";
+    parts.push_back(std::string(symbol(mark)) + " " + text);
+  }
+  return join(parts, "; ");
+}
+
+std::string flag_or_words(std::string_view text) {
+  return text.starts_with('-') ? code(text) : std::string(text);
+}
+
+}  // namespace
+
+std::string standard_table(const BackendRegistry& backends, Proofs proofs) {
+  const auto infos = rows(backends, [](const BackendInfo& info) {
+    return has_softmax(info) && !info.capability.features.has(Feature::mla);
+  });
+  return vllm_table(infos,
+                    {"dtypes", "kv_dtypes", "page_sizes", "head_dims", "sink", "sink_tokens", "non_causal",
+                     "spans", "dcp", "types", "compute_capability"},
+                    proofs);
+}
+
+std::string mla_decode_table(const BackendRegistry& backends, Proofs proofs) {
+  const auto infos =
+      rows(backends, [](const BackendInfo& info) { return info.capability.features.has(Feature::mla); });
+  return vllm_table(infos,
+                    {"dtypes", "kv_dtypes", "page_sizes", "head_dims", "sink", "sparse", "spans", "dcp",
+                     "types", "compute_capability"},
+                    proofs);
+}
+
+std::string union_table(const BackendRegistry& backends, Proofs proofs) {
+  const auto infos = rows(backends, is_built);
+  std::vector<std::string> titles = {"Column"};
+  for (const BackendInfo* info : infos)
+    titles.push_back(code(info->name));
+  Table table(titles);
+  for (const Column& column : columns()) {
+    std::vector<std::string> cells = {std::string(column.title)};
+    for (const BackendInfo* info : infos)
+      cells.push_back(union_cell(*info, column, proofs));
+    table.row(std::move(cells));
+  }
+  return table.text();
+}
+
+std::string mla_prefill_table() {
+  Table table({"Backend", "Name", "Description", "Compute Cap.", "Enable", "Disable", "Notes"});
+  for (const MlaPrefillRow& row : mla_prefill_rows())
+    table.row({std::string(row.title), code(row.info.name), std::string(row.info.description),
+               cell_text(row.info.capability, column("compute_capability")), flag_or_words(row.enable),
+               flag_or_words(row.disable), std::string(row.notes)});
+  return table.text();
+}
+
+std::string column_table() {
+  Table table({"Column", "Id", "Meaning"});
+  for (const Column& column : columns())
+    table.row({"**" + std::string(column.title) + "**", code(column.id), std::string(column.description)});
+  return table.text();
+}
+
+std::string built_table(const BackendRegistry& backends) {
+  Table table({"Backend", "Also called", "Device", "What it is"});
+  for (const BackendInfo* info : rows(backends, is_built)) {
+    std::vector<std::string> names;
+    for (const std::string_view alias : info->aliases)
+      names.push_back(code(alias));
+    table.row({code(info->name), join(names), std::string(to_string(info->capability.device)),
+               std::string(info->description)});
+  }
+  return table.text();
+}
+
+std::string absent_table(const BackendRegistry& backends) {
+  Table table({"Backend", "Version", "Also called", "Device", "Not in this build"});
+  for (const BackendInfo* info : rows(backends, [](const BackendInfo& i) { return !is_built(i); })) {
+    std::vector<std::string> names;
+    for (const std::string_view alias : info->aliases)
+      names.push_back(code(alias));
+    std::string device(to_string(info->capability.device));
+    if (info->capability.device == DeviceKind::cuda)
+      device += " " + cell_text(info->capability, column("compute_capability"));
+    table.row({code(info->name), std::string(info->version), join(names), device, std::string(info->absent)});
+  }
+  return table.text();
+}
+
+std::string partner_list(const BackendRegistry& backends) {
+  std::vector<std::string> each;
+  for (const BackendRegistry::Entry& entry : backends.entries())
+    if (!entry.info->prefill_partner.empty())
+      each.push_back(code(entry.info->label()) + " (" + code(entry.info->prefill_partner) + ")");
+  return join(each);
+}
+
+std::string proof_table(Proofs proofs) {
+  if (proofs.empty()) return "No proof file is committed yet: what is claimed is declared.";
+  Table table({"Backend", "Proven on", "Compiler", "Commit", "Date", "Proven", "Refused", "Failed", "Cases",
+               "Worst error of O", "of LSE"});
+  for (const conformance::Proof& proof : proofs)
+    for (const conformance::BackendProof& backend : proof.backends) {
+      const auto count = [&](conformance::CellStatus status) {
+        return std::to_string(std::ranges::count(backend.cells, status, &conformance::CellProof::status));
+      };
+      int64_t cases = 0;
+      double error = 0, lse_error = 0;
+      for (const conformance::CellProof& cell : backend.cells) {
+        cases += cell.cases;
+        error = std::max(error, cell.worst_error);
+        lse_error = std::max(lse_error, cell.worst_lse_error);
+      }
+      const std::string version = backend.version.empty() ? "" : " (" + backend.version + ")";
+      table.row({code(backend.name) + version, proof.device_name + ", " + proof.isa, proof.compiler,
+                 code(proof.commit.substr(0, 12)), proof.date, count(conformance::CellStatus::proven),
+                 count(conformance::CellStatus::refused), count(conformance::CellStatus::failed),
+                 std::to_string(cases), number(error), number(lse_error)});
+    }
+  return table.text();
+}
+
+}  // namespace fovea::docs

@@ -1,0 +1,79 @@
+#include "docs/pages.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "docs/embedded.h"
+
+namespace fovea::docs {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+std::string file_text(const std::string& path) {
+  std::ifstream in(std::string(FOVEA_SOURCE_DIR) + "/" + path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::string check(std::string_view have, const std::string& want) {
+  const Status status = check_page("docs/page.md", have, {"page.md", want});
+  return status ? "" : status.error().message;
+}
+
+// CMake has its own ideas of brackets, semicolons and backslashes.
+TEST(Embedded, TextsAreTheFiles) {
+  EXPECT_EQ(embedded_text("attention_backends.md"), file_text("docs/templates/attention_backends.md"));
+  EXPECT_EQ(embedded_text("coming_from.md"), file_text("docs/templates/coming_from.md"));
+}
+
+TEST(Pages, AreFilledAndTheSameEachTime) {
+  const auto first = render_pages(builtin_backends(), {}), second = render_pages(builtin_backends(), {});
+  ASSERT_TRUE(first) << first.error().message;
+  ASSERT_EQ(first->size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_THAT((*first)[i].text, Not(HasSubstr("{{")));
+    EXPECT_TRUE((*first)[i].text.ends_with('\n'));
+    EXPECT_EQ((*first)[i].text, (*second)[i].text);
+  }
+  for (const BackendRegistry::Entry& entry : builtin_backends().entries())
+    EXPECT_THAT((*first)[0].text, HasSubstr("| `" + std::string(entry.info->name) + "` |"));
+}
+
+TEST(Pages, AProofTurnsDeclaredIntoProven) {
+  conformance::Proof proof;
+  proof.device = "cpu";
+  proof.backends.push_back({"CPU_ATTN", std::string(builtin_backends().find("CPU_ATTN")->info->version), {}});
+  conformance::CellProof window;
+  window.cell = "window=yes";
+  proof.backends[0].cells.push_back(window);
+  const auto without = render_pages(builtin_backends(), {});
+  const auto with = render_pages(builtin_backends(), std::span(&proof, 1));
+  ASSERT_TRUE(without && with);
+  EXPECT_THAT((*without)[0].text, HasSubstr("| Sliding Window | ☑ | ☑ |"));
+  EXPECT_THAT((*with)[0].text, HasSubstr("| Sliding Window | ✅ | ☑ |"));
+}
+
+TEST(Pages, AStaleProofIsAnError) {
+  conformance::Proof proof;
+  proof.device = "cpu";
+  proof.backends.push_back({"NO_SUCH_BACKEND", "", {}});
+  EXPECT_FALSE(render_pages(builtin_backends(), std::span(&proof, 1)));
+}
+
+TEST(CheckPage, NamesTheFirstLineThatDiffers) {
+  EXPECT_EQ(check("a\nb\n", "a\nb\n"), "");
+  EXPECT_THAT(check("a\nb\nc\n", "a\nB\nc\n"),
+              HasSubstr("docs/page.md:2: the page has 'b' where fovea docs writes 'B'"));
+  EXPECT_THAT(check("a\n", "a\nb\n"),
+              HasSubstr("docs/page.md:2: the page has nothing where fovea docs writes 'b'"));
+  EXPECT_THAT(check("a\nb\n", "a\n"),
+              HasSubstr("docs/page.md:2: the page has 'b' where fovea docs writes nothing"));
+  EXPECT_THAT(check("", "a\n"), HasSubstr("docs/page.md:1"));
+}
+
+}  // namespace
+}  // namespace fovea::docs

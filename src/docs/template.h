@@ -1,0 +1,18 @@
+#pragma once
+// The pages' prose with places for what the tables know: "{{table:sglang}}".
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "fovea/result.h"
+
+namespace fovea::docs {
+
+/// What stands for each place, by its name between the braces.
+using Values = std::map<std::string, std::string, std::less<>>;
+
+/// `text` with every place filled. A place without a value, a value without a place and braces that don't
+/// close are errors that name `file` and the line.
+Result<std::string> fill_template(std::string_view file, std::string_view text, const Values& values);
+
+}  // namespace fovea::docs

@@ -1,0 +1,139 @@
+#include "launch/environment.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "base/edit_distance.h"
+#include "launch/attention_keys.h"
+#include "model/mapped_file.h"
+
+namespace fovea {
+namespace {
+
+constexpr std::string_view kPrefix = "FOVEA_";
+constexpr std::string_view kInvariant = "batch_invariant";
+constexpr std::string_view kTensorCores = "flashinfer_use_tensor_cores";
+
+constexpr EnvironmentVariable kVariables[] = {
+    {"FOVEA_BATCH_INVARIANT", VariableUse::acts, kInvariant, "as --batch-invariant"},
+    {"VLLM_BATCH_INVARIANT", VariableUse::acts, kInvariant, "as --batch-invariant"},
+    {"FOVEA_FLASHINFER_USE_TENSOR_CORES", VariableUse::acts, kTensorCores,
+     "as -ac.flashinfer_use_tensor_cores"},
+    {"FLASHINFER_USE_TENSOR_CORES", VariableUse::acts, kTensorCores, "as -ac.flashinfer_use_tensor_cores"},
+    {"MINISGL_FLASHINFER_USE_TENSOR_CORES", VariableUse::acts, kTensorCores,
+     "as -ac.flashinfer_use_tensor_cores"},
+    {"SGLANG_FLASHINFER_USE_TENSOR_CORE", VariableUse::acts, kTensorCores,
+     "as -ac.flashinfer_use_tensor_cores"},
+    {"VLLM_ATTENTION_BACKEND", VariableUse::replaced, "", "--attention-backend"},
+    {"VLLM_FLASH_ATTN_VERSION", VariableUse::replaced, "", "-ac.flash_attn_version"},
+    {"VLLM_USE_TRTLLM_ATTENTION", VariableUse::replaced, "", "-ac.use_trtllm_attention"},
+    {"VLLM_DISABLE_FLASHINFER_PREFILL", VariableUse::replaced, "", "-ac.mla_prefill_backend"},
+    {"VLLM_USE_CUDNN_PREFILL", VariableUse::replaced, "", "-ac.mla_prefill_backend"},
+    {"VLLM_USE_TRTLLM_RAGGED_DEEPSEEK_PREFILL", VariableUse::replaced, "", "-ac.mla_prefill_backend"},
+    {"VLLM_KV_CACHE_LAYOUT", VariableUse::replaced, "", "--kv-layout"},
+    {"FOVEA_BUILD_CUDA", VariableUse::tool, "", "run.sh and test.sh: 1 or 0 decides whether CUDA is built"},
+    {"FOVEA_SEED", VariableUse::tool, "", "attention_property_test: runs that seed alone"},
+};
+
+/// The value of `name`; nullopt when it is not set.
+std::optional<std::string> find(const std::vector<std::string>& environment, std::string_view name) {
+  for (const std::string& entry : environment)
+    if (entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=')
+      return entry.substr(name.size() + 1);
+  return std::nullopt;
+}
+
+/// The values are those of a key of AttentionConfig that is 0 or 1.
+void set(AttentionConfig& config, std::string_view key, bool value) {
+  (key == kInvariant ? config.batch_invariant : config.flashinfer_use_tensor_cores) = value;
+}
+
+class Applier {
+ public:
+  explicit Applier(AttentionConfig& config) : config_(config) {}
+
+  Result<EnvironmentNote> apply(const EnvironmentVariable& variable, const std::string& value) {
+    const std::string shown = std::string(variable.name) + "=" + printable(value);
+    const auto on = parse_switch(value);
+    if (!on) return invalid("environment variable " + shown + ": allowed are 0, 1, true, false; or unset it");
+    EnvironmentNote note{std::string(variable.name), value, false, ""};
+    const std::string key(variable.key);
+    if (const auto mine = set_here_.find(key); mine != set_here_.end()) {
+      if (mine->second.second != *on)
+        return invalid("environment variables " + mine->second.first + " and " + shown +
+                       " contradict each other; unset one of them");
+      note.text = "says the same as " + mine->second.first;
+      return note;
+    }
+    if (const auto flag = config_.sources.find(key); flag != config_.sources.end()) {
+      note.text = "overridden by " + flag->second;
+      return note;
+    }
+    set(config_, variable.key, *on);
+    config_.sources[key] = "env " + note.name;
+    set_here_[key] = {shown, *on};
+    note.applied = true;
+    note.text = std::string(variable.text);
+    return note;
+  }
+
+ private:
+  AttentionConfig& config_;
+  std::map<std::string, std::pair<std::string, bool>> set_here_;
+};
+
+}  // namespace
+
+std::span<const EnvironmentVariable> environment_variables() {
+  return kVariables;
+}
+
+std::vector<std::string> process_environment() {
+  std::vector<std::string> all;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry)
+    all.emplace_back(*entry);
+  return all;
+}
+
+Status check_environment(const std::vector<std::string>& environment) {
+  for (const std::string& entry : environment) {
+    const std::string name = entry.substr(0, entry.find('='));
+    if (!name.starts_with(kPrefix)) continue;
+    std::vector<std::string_view> known;
+    std::string all;
+    for (const EnvironmentVariable& variable : kVariables)
+      if (variable.name.starts_with(kPrefix)) {
+        known.push_back(variable.name);
+        all.append(all.empty() ? "" : ", ").append(variable.name);
+      }
+    if (std::ranges::find(known, name) != known.end()) continue;
+    const std::string_view near = nearest_name(name, known);
+    return invalid("environment variable " + printable(name) + " is not known" +
+                   (near.empty() ? ";" : "; did you mean " + std::string(near) + "?") + " known are " + all +
+                   "; settings are flags, see --help");
+  }
+  return {};
+}
+
+Result<std::vector<EnvironmentNote>> apply_environment(const std::vector<std::string>& environment,
+                                                       AttentionConfig& config) {
+  std::vector<EnvironmentNote> notes;
+  Applier applier(config);
+  for (const EnvironmentVariable& variable : kVariables) {
+    const auto value = find(environment, variable.name);
+    if (!value || variable.use == VariableUse::tool) continue;
+    if (variable.use == VariableUse::acts) {
+      FOVEA_TRY(note, applier.apply(variable, *value));
+      notes.push_back(std::move(note));
+    } else if (!value->empty()) {
+      notes.push_back({std::string(variable.name), *value, false,
+                       "not applied; " + std::string(variable.text) + " replaces it"});
+    }
+  }
+  return notes;
+}
+
+}  // namespace fovea

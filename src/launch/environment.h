@@ -1,0 +1,48 @@
+#pragma once
+// Variables of the environment: those that act, those of other engines that something here replaces, and a
+// check that none with our prefix is misspelt.
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fovea/attention_config.h"
+#include "fovea/result.h"
+
+namespace fovea {
+
+enum class VariableUse : uint8_t {
+  acts,      ///< sets `key` of AttentionConfig
+  replaced,  ///< of another engine: not applied, a warning says what to use
+  tool,      ///< of a script or a test of this repository: the program ignores it
+};
+
+struct EnvironmentVariable {
+  std::string_view name;
+  VariableUse use = VariableUse::acts;
+  std::string_view key = {};  ///< of `acts`
+  std::string_view text;      ///< one line: what it does, what replaces it
+};
+
+/// In the order of precedence where several set one key.
+std::span<const EnvironmentVariable> environment_variables();
+
+/// A variable that was set and known.
+struct EnvironmentNote {
+  std::string name, value;
+  bool applied = false;
+  std::string text;  ///< what it did, or what to use instead
+};
+
+/// This process's, as "NAME=VALUE".
+std::vector<std::string> process_environment();
+
+/// An error for a name that begins with FOVEA_ and is not known, with the nearest one.
+Status check_environment(const std::vector<std::string>& environment);
+
+/// Sets what no flag has set (config.sources), with the source "env NAME". Values that are not allowed, and
+/// two variables that contradict each other, are errors.
+Result<std::vector<EnvironmentNote>> apply_environment(const std::vector<std::string>& environment,
+                                                       AttentionConfig& config);
+
+}  // namespace fovea

@@ -1,0 +1,85 @@
+#include "launch/environment.h"
+
+#include <gmock/gmock.h>
+
+namespace fovea {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::vector<EnvironmentNote> apply(const std::vector<std::string>& environment, AttentionConfig& config) {
+  auto notes = apply_environment(environment, config);
+  EXPECT_TRUE(notes) << (notes ? "" : notes.error().message);
+  return notes ? *std::move(notes) : std::vector<EnvironmentNote>();
+}
+
+std::string error(const std::vector<std::string>& environment) {
+  AttentionConfig config;
+  const auto notes = apply_environment(environment, config);
+  return notes ? "" : notes.error().message;
+}
+
+TEST(Environment, VariablesActWithTheirNameAsSource) {
+  for (const EnvironmentVariable& variable : environment_variables()) {
+    if (variable.use != VariableUse::acts) continue;
+    AttentionConfig config;
+    const auto notes = apply({"PATH=/bin", std::string(variable.name) + "=1"}, config);
+    EXPECT_EQ(config.source(variable.key), "env " + std::string(variable.name));
+    EXPECT_EQ(config.batch_invariant.value_or(false) + config.flashinfer_use_tensor_cores.value_or(false), 1);
+    ASSERT_EQ(notes.size(), 1U);
+    EXPECT_TRUE(notes[0].applied);
+  }
+}
+
+TEST(Environment, ZeroIsAValue) {
+  AttentionConfig config;
+  apply({"FLASHINFER_USE_TENSOR_CORES=0"}, config);
+  EXPECT_EQ(config.flashinfer_use_tensor_cores, false);
+}
+
+TEST(Environment, FlagsWin) {
+  AttentionConfig config;
+  config.flashinfer_use_tensor_cores = false;
+  config.sources["flashinfer_use_tensor_cores"] = "-ac.flashinfer_use_tensor_cores";
+  const auto notes = apply({"FLASHINFER_USE_TENSOR_CORES=1"}, config);
+  EXPECT_EQ(config.flashinfer_use_tensor_cores, false);
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_FALSE(notes[0].applied);
+  EXPECT_THAT(notes[0].text, HasSubstr("-ac.flashinfer_use_tensor_cores"));
+}
+
+TEST(Environment, BadAndContradictingValuesAreErrors) {
+  EXPECT_THAT(error({"VLLM_BATCH_INVARIANT=maybe"}),
+              AllOf(HasSubstr("VLLM_BATCH_INVARIANT=maybe"), HasSubstr("0, 1")));
+  EXPECT_THAT(error({"VLLM_BATCH_INVARIANT="}), HasSubstr("unset it"));
+  EXPECT_THAT(error({"FLASHINFER_USE_TENSOR_CORES=1", "MINISGL_FLASHINFER_USE_TENSOR_CORES=0"}),
+              HasSubstr("contradict"));
+  EXPECT_EQ(error({"FLASHINFER_USE_TENSOR_CORES=1", "MINISGL_FLASHINFER_USE_TENSOR_CORES=true"}), "");
+}
+
+TEST(Environment, ReplacedVariablesAreNotApplied) {
+  AttentionConfig config;
+  const auto notes = apply({"VLLM_ATTENTION_BACKEND=FLASHINFER"}, config);
+  EXPECT_EQ(config.backend, "");
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_FALSE(notes[0].applied);
+  EXPECT_THAT(notes[0].text, HasSubstr("--attention-backend"));
+  EXPECT_THAT(apply({"VLLM_ATTENTION_BACKEND="}, config), IsEmpty());
+}
+
+TEST(Environment, UnknownNamesWithOurPrefixAreErrors) {
+  const auto check = [](const std::string& entry) {
+    const Status status = check_environment({"HOME=/", entry});
+    return status ? std::string() : status.error().message;
+  };
+  EXPECT_THAT(check("FOVEA_BATCH_INVARIAN=1"), HasSubstr("did you mean FOVEA_BATCH_INVARIANT?"));
+  EXPECT_THAT(check("FOVEA_ATTENTION_BACKEND=fa"), HasSubstr("known are FOVEA_BATCH_INVARIANT, "));
+  EXPECT_EQ(check("FOVEA_SEED=3"), "");
+  EXPECT_EQ(check("FOVEA_BATCH_INVARIANT=1"), "");
+  EXPECT_EQ(check("NOT_FOVEA_X=1"), "");
+}
+
+}  // namespace
+}  // namespace fovea

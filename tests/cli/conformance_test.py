@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""fovea conformance as a user runs it; the committed proof is of the columns and claims of this code.
+
+Usage: conformance_test.py PROGRAM SOURCE_DIR
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM, SOURCE = sys.argv[1], sys.argv[2]
+
+
+def run(*args):
+    return subprocess.run([PROGRAM, "conformance", *args], capture_output=True, text=True, timeout=600)
+
+
+def listed(*args):
+    return [json.loads(line) for line in run("--list", "--json", *args).stdout.splitlines()]
+
+
+class Conformance(unittest.TestCase):
+    def test_one_cell(self):
+        for backend in ("CPU_ATTN", "torch_native"):
+            result = run("--quick", "--backend", backend, "--cell", "page_sizes=7")
+            self.assertEqual(result.returncode, 0, result.stderr + result.stdout)
+            self.assertIn("1 cells proven, 0 refused, 0 failed", result.stdout)
+
+    def test_a_refusal(self):
+        result = run("--backend", "CPU_ATTN", "--cell", "dcp=yes", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        proof = json.loads(result.stdout)
+        self.assertEqual([b["cells"] for b in proof["backends"]],
+                         [[{"cell": "dcp=yes", "status": "refused", "cases": 1, "worst_error": 0, "worst_lse_error": 0,
+                            "reason": "DCP not supported"}]])
+
+    def test_a_case_again(self):
+        result = run("--backend", "CPU_ATTN", "--case", str((16 << 12) + 5))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("1 cases, 0 failed", result.stdout)
+
+    def test_list(self):
+        rows = listed()
+        self.assertIn({"backend": "CPU_ATTN", "version": rows[0]["version"], "cell": "window=yes", "duty": "to prove"}, rows)
+        self.assertTrue(any(r["backend"] == "FLASHINFER" and "absent" in r for r in rows))
+        self.assertIn("not in this build", run("--list").stdout)
+
+    def test_bad_input(self):
+        for args, words in [
+            (["--backend", "CPU_ATN"], "did you mean CPU_ATTN?"),
+            (["--backend", "TRTLLM_MHA"], "not in this build"),
+            (["--device", "sm90"], "nothing to prove"),
+            (["--device", "gpu"], "allowed are cpu"),
+            (["--cell", "windw=yes"], "did you mean window=...?"),
+            (["--cell", "window=maybe"], "values of window are yes"),
+            (["--case", "65537"], "needs --backend"),
+            (["--backend", "CPU_ATTN", "--case", "65536"], "does not exist"),
+            (["--list", "--perf"], "exclude each other"),
+            (["--write", "x.json", "--quick"], "whole run"),
+            (["--seed", str(1 << 60)], "--seed"),
+        ]:
+            result = run(*args)
+            self.assertEqual(result.returncode, 2, args)
+            self.assertIn(words, result.stderr, args)
+            self.assertEqual(len(result.stderr.splitlines()), 1, args)
+        self.assertFalse(os.path.exists("x.json"))
+
+    def test_the_committed_proof_is_of_this_code(self):
+        with open(os.path.join(SOURCE, "proof", "cpu.json")) as file:
+            proof = json.load(file)
+        want = {}
+        for row in listed():
+            if "absent" not in row:
+                status = {"to prove": "proven", "to refuse": "refused"}[row["duty"]]
+                want.setdefault((row["backend"], row["version"]), []).append((row["cell"], status))
+        got = {(b["name"], b["version"]): [(c["cell"], c["status"]) for c in b["cells"]] for b in proof["backends"]}
+        self.assertEqual(got, want, "run: fovea conformance --write proof/cpu.json")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,291 @@
+// What the selection says about published models on every class of device, from config.json alone: which
+// backend the documents' order and rows give to each phase of each kind of layers, whether or not this build
+// has its kernels, and why the others are refused.
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "fovea/attention_backend.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "model/attention_shapes.h"
+
+namespace fovea {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr const char* kDevices[] = {"cpu", "sm75", "sm80", "sm89", "sm90", "sm100", "sm120", "rocm", "npu"};
+
+AttentionShapes shapes_of(const std::string& model) {
+  const auto shapes =
+      read_attention_shapes(std::string(FOVEA_SOURCE_DIR) + "/tests/configs/" + model + "/config.json");
+  EXPECT_TRUE(shapes.ok()) << shapes.error().message;
+  return shapes ? *shapes : AttentionShapes{};
+}
+
+Selection consider_model(const std::string& model, const std::string& device,
+                         const AttentionConfig& config = {}) {
+  const auto target = parse_device(device);
+  EXPECT_TRUE(target.ok()) << device;
+  const AttentionShapes shapes = shapes_of(model);
+  auto selection = consider(config, shapes.specs, *target, builtin_backends());
+  EXPECT_TRUE(selection.ok()) << model << " on " << device << ": " << selection.error().message;
+  return selection ? *std::move(selection) : Selection{};
+}
+
+bool only_kernels_missing(const Candidate& candidate) {
+  return std::ranges::all_of(candidate.reasons,
+                             [](const Reason& r) { return r.text.starts_with("not in this build: "); });
+}
+
+/// What the documents choose: the first that nothing but this build's missing kernels speaks against.
+std::string choice(const PhaseSelection& phase) {
+  const auto first = std::ranges::find_if(phase.candidates, only_kernels_missing);
+  return first == phase.candidates.end() ? "none" : first->backend->label();
+}
+
+const KindSelection* kind_in(const Selection& selection, LayerKind kind) {
+  const auto at = std::ranges::find(selection.kinds, kind, &KindSelection::kind);
+  return at == selection.kinds.end() ? nullptr : &*at;
+}
+
+/// "prefill / decode", or one name for both.
+std::string choices(const Selection& selection, LayerKind kind) {
+  const KindSelection* found = kind_in(selection, kind);
+  if (!found) return "no such kind";
+  const std::string prefill = choice(found->prefill), decode = choice(found->decode);
+  return prefill == decode ? decode : prefill + " / " + decode;
+}
+
+std::vector<std::string> reasons_against(const PhaseSelection& phase, const std::string& label) {
+  std::vector<std::string> texts;
+  for (const Candidate& candidate : phase.candidates)
+    if (candidate.backend->label() == label)
+      for (const Reason& reason : candidate.reasons) {
+        EXPECT_FALSE(reason.fix.empty()) << label << ": " << reason.text;
+        texts.push_back(reason.text);
+      }
+  return texts;
+}
+
+struct Expected {
+  std::string model;
+  LayerKind kind;
+  std::vector<std::string> choices;  ///< [kDevices]
+};
+
+const std::string kFa2 = "FLASH_ATTN (FA2)", kFa3 = "FLASH_ATTN (FA3)", kTriton = "TRITON_ATTN",
+                  kNative = "FLASHINFER (Native)", kTrtllm = "FLASHINFER (TRTLLM)",
+                  kTritonRocm = "TRITON_ATTN (ROCm)";
+
+/// From vLLM's tables and lists. FlashInfer's own kernels are for SM 7.x to 9.x; FlashAttention needs 8.0,
+/// and 9.x for sinks; SM 12.x has the list of SM 8.x and 9.x; Triton alone has spans, and alone of those
+/// that run before SM 9.0 sinks. MLA prefill on Blackwell is TRT-LLM's.
+const std::vector<Expected>& expectations() {
+  using enum LayerKind;
+  static const std::vector<std::string> ordinary = {"CPU_ATTN", kNative, kFa2,        kFa2,    kFa3,
+                                                    kTrtllm,    kFa2,    "ROCM_ATTN", "ASCEND"};
+  static const std::vector<std::string> sinks = {"CPU_ATTN", kTriton, kTriton,     kTriton, kFa3,
+                                                 kTrtllm,    kTriton, kTritonRocm, "ASCEND"};
+  static const std::vector<std::string> spans = {"CPU_ATTN", kTriton, kTriton,     kTriton, kTriton,
+                                                 kTriton,    kTriton, kTritonRocm, "ASCEND"};
+  // SGLang's table denies Ascend windows.
+  const auto windowed = [](std::vector<std::string> choices) {
+    choices.back() = "none";
+    return choices;
+  };
+  // Neither is a decoder's: FlashInfer has none, and vLLM's ROCm rows have none but Triton's.
+  static const std::vector<std::string> encoders = {"CPU_ATTN", kTriton, kFa2,        kFa2,  kFa3,
+                                                    kFa2,       kFa2,    kTritonRocm, "none"};
+  static const std::vector<Expected> all = {
+      {"llama-3.1-8b", full, ordinary},
+      {"llama-3-8b", full, ordinary},
+      {"qwen3-0.6b", full, ordinary},
+      {"deepseek-v3",
+       mla,
+       {"none", "FLASH_ATTN / TRITON_MLA", "FLASH_ATTN / TRITON_MLA", "FLASH_ATTN / TRITON_MLA",
+        "FLASH_ATTN / FLASH_ATTN_MLA", "TRTLLM_RAGGED / FLASHINFER_MLA", "FLASH_ATTN / TRITON_MLA",
+        "ROCM_AITER_MLA", "ASCEND"}},
+      {"gpt-oss-20b", full, sinks},
+      {"gpt-oss-20b", sliding_window, windowed(sinks)},
+      {"gemma-3-4b", full, spans},
+      {"gemma-3-4b", sliding_window, windowed(spans)},
+      {"gemma-3-1b", full, ordinary},
+      {"gemma-3-1b", sliding_window, windowed(ordinary)},
+      {"whisper-large-v3", full, ordinary},
+      {"whisper-large-v3", cross, encoders},
+      {"whisper-large-v3", encoder, encoders},
+  };
+  return all;
+}
+
+TEST(ExplainModels, TheChoiceOnEveryDevice) {
+  for (const Expected& expected : expectations())
+    for (size_t d = 0; d < std::size(kDevices); ++d)
+      EXPECT_EQ(choices(consider_model(expected.model, kDevices[d]), expected.kind), expected.choices[d])
+          << expected.model << ", " << to_string(expected.kind) << " layers, on " << kDevices[d];
+}
+
+TEST(ExplainModels, WhatThisBuildLacksIsNeverChosen) {
+  for (const Expected& expected : expectations())
+    for (const char* device : kDevices) {
+      const Selection selection = consider_model(expected.model, device);
+      const KindSelection* kind = kind_in(selection, expected.kind);
+      ASSERT_NE(kind, nullptr);
+      for (const Phase phase : {Phase::prefill, Phase::decode}) {
+        const PhaseSelection& s = kind->of(phase);
+        SCOPED_TRACE(expected.model + " on " + device + ", " + std::string(to_string(phase)));
+        EXPECT_FALSE(s.why.empty());
+        EXPECT_FALSE(s.candidates.empty());
+        if (s.backend != nullptr) {
+          EXPECT_TRUE(s.backend->absent.empty());
+          EXPECT_EQ(s.if_built, nullptr);
+          continue;
+        }
+        EXPECT_EQ(s.if_built ? s.if_built->label() : "none", choice(s));
+        EXPECT_THAT(s.error.message, Not(IsEmpty()));
+        for (const Candidate& candidate : s.candidates)
+          EXPECT_FALSE(candidate.reasons.empty()) << candidate.backend->label();
+      }
+    }
+}
+
+TEST(ExplainModels, ExplanationsNameEveryCandidateReasonAndFix) {
+  for (const Expected& expected : expectations())
+    for (const char* device : kDevices) {
+      const Selection selection = consider_model(expected.model, device);
+      const std::string text = explain_in_full(selection);
+      for (const KindSelection& kind : selection.kinds)
+        for (const Phase phase : {Phase::prefill, Phase::decode})
+          for (const Candidate& candidate : kind.of(phase).candidates) {
+            ASSERT_THAT(text, HasSubstr(candidate.backend->label())) << expected.model << device;
+            for (const Reason& reason : candidate.reasons) {
+              ASSERT_THAT(text, HasSubstr(reason.text)) << expected.model << device;
+              ASSERT_THAT(text, HasSubstr(reason.fix)) << expected.model << device;
+            }
+          }
+      EXPECT_FALSE(explain(selection).empty());
+    }
+}
+
+TEST(ExplainModels, GptOssNeedsSinks) {
+  for (const char* device : {"sm80", "sm89", "sm120"}) {
+    const Selection selection = consider_model("gpt-oss-20b", device);
+    for (const LayerKind kind : {LayerKind::full, LayerKind::sliding_window})
+      EXPECT_THAT(reasons_against(kind_in(selection, kind)->decode, kFa2),
+                  Contains("attention sinks not supported"))
+          << device;
+  }
+  const Selection sm80 = consider_model("gpt-oss-20b", "sm80");
+  EXPECT_THAT(reasons_against(sm80.kinds[0].decode, kNative), Contains("attention sinks not supported"));
+  EXPECT_THAT(reasons_against(sm80.kinds[0].decode, "FLEX_ATTENTION"),
+              Contains("attention sinks not supported"));
+  // A version that the user pins stays pinned.
+  const Selection pinned = consider_model("gpt-oss-20b", "sm90", {.flash_attn_version = 2});
+  EXPECT_NE(choice(pinned.kinds[0].decode), kFa3);
+  EXPECT_NE(choice(pinned.kinds[0].decode), kFa2);
+}
+
+TEST(ExplainModels, ImagesOfGemmaNeedSpans) {
+  for (const char* device : {"sm80", "sm90", "sm100"}) {
+    const Selection selection = consider_model("gemma-3-4b", device);
+    for (const KindSelection& kind : selection.kinds)
+      for (const Candidate& candidate : kind.prefill.candidates) {
+        const std::string name(candidate.backend->name);
+        std::vector<std::string> texts;
+        for (const Reason& reason : candidate.reasons)
+          texts.push_back(reason.text);
+        const auto refused = Contains("partial multimodal token full attention not supported");
+        if (name == "TRITON_ATTN" || name == "FLEX_ATTENTION") {
+          EXPECT_THAT(texts, Not(refused)) << name << " on " << device;
+        } else if (candidate.backend->capability.device == DeviceKind::cuda) {
+          EXPECT_THAT(texts, refused) << name << " on " << device;
+        }
+      }
+  }
+  EXPECT_THAT(reasons_against(consider_model("gemma-3-1b", "sm90").kinds[0].prefill, kFa3),
+              ElementsAre(StartsWith("not in this build: ")))
+      << "the text model has no spans";
+}
+
+TEST(ExplainModels, DeepseekIsMlaOnly) {
+  const Selection sm90 = consider_model("deepseek-v3", "sm90");
+  ASSERT_EQ(sm90.kinds.size(), 1u);
+  EXPECT_THAT(reasons_against(sm90.kinds[0].decode, "FLASHINFER_MLA"),
+              Contains("compute capability not supported"));
+  EXPECT_THAT(reasons_against(sm90.kinds[0].decode, "FLASHMLA"),
+              ElementsAre(StartsWith("not in this build: ")));
+  const Selection named = consider_model("deepseek-v3", "sm90", {.backend = "FLASH_ATTN"});
+  EXPECT_THAT(reasons_against(named.kinds[0].decode, kFa3), Contains("MLA not supported"));
+  // Families name the MLA backend of an MLA model.
+  EXPECT_EQ(choice(consider_model("deepseek-v3", "sm90", {.backend = "fa3"}).kinds[0].decode),
+            "FLASH_ATTN_MLA");
+  EXPECT_EQ(choice(consider_model("deepseek-r1", "sm80", {.backend = "triton"}).kinds[0].decode),
+            "TRITON_MLA");
+  const Selection r1 = consider_model("deepseek-r1", "sm100", {.backend = "trtllm_mla"});
+  EXPECT_EQ(choice(r1.kinds[0].decode), "TRTLLM_MLA");
+  EXPECT_EQ(choice(r1.kinds[0].prefill), "FLASHINFER_MLA") << "its prefill partner";
+  const Selection llama = consider_model("llama-3.1-8b", "sm90", {.backend = "FLASHMLA"});
+  EXPECT_THAT(reasons_against(llama.kinds[0].decode, "FLASHMLA"), Contains("non-MLA not supported"));
+}
+
+TEST(ExplainModels, DeepseekOnACpuIsRefusedInVllmsWords) {
+  const Selection selection = consider_model("deepseek-v3", "cpu");
+  ASSERT_EQ(selection.kinds.size(), 1u);
+  EXPECT_FALSE(selection.complete());
+  const PhaseSelection& decode = selection.kinds[0].decode;
+  EXPECT_EQ(decode.backend, nullptr);
+  EXPECT_EQ(decode.if_built, nullptr);
+  EXPECT_THAT(reasons_against(decode, "CPU_ATTN"), Contains("MLA not supported"));
+  EXPECT_THAT(reasons_against(decode, "TORCH_NATIVE"), Contains("MLA not supported"));
+  const auto chosen = select({}, shapes_of("deepseek-v3").specs, {}, builtin_backends());
+  ASSERT_FALSE(chosen.ok());
+  EXPECT_THAT(
+      chosen.error().message,
+      StartsWith("No valid attention backend found for cpu with AttentionSelectorConfig(head_size=576, "
+                 "dtype=bfloat16, kv_cache_dtype=auto, block_size=None, use_mla=True"));
+  EXPECT_THAT(chosen.error().message, HasSubstr("CPU_ATTN: ["));
+  const auto named = select({.backend = "CPU_ATTN"}, shapes_of("deepseek-v3").specs, {}, builtin_backends());
+  ASSERT_FALSE(named.ok());
+  EXPECT_THAT(named.error().message,
+              StartsWith("Selected backend CPU_ATTN is not valid for this configuration. Reason: ['"));
+}
+
+TEST(ExplainModels, SparseMlaNeedsHopperOrBlackwell) {
+  const auto decode = [](const char* device) {
+    return choice(consider_model("deepseek-v3.2", device).kinds.at(0).decode);
+  };
+  EXPECT_EQ(decode("cpu"), "none");
+  EXPECT_EQ(decode("sm80"), "none");
+  EXPECT_EQ(decode("sm90"), "FLASHMLA_SPARSE");
+  EXPECT_EQ(decode("sm100"), "FLASHMLA_SPARSE");
+  EXPECT_EQ(decode("rocm"), "ROCM_AITER_MLA_SPARSE");
+  EXPECT_THAT(reasons_against(consider_model("deepseek-v3.2", "sm90").kinds[0].decode, "FLASH_ATTN_MLA"),
+              Contains("sparse not supported"));
+  EXPECT_THAT(reasons_against(consider_model("deepseek-v3.2", "sm80").kinds[0].decode, "FLASHMLA_SPARSE"),
+              Contains("compute capability not supported"));
+}
+
+TEST(ExplainModels, APageSizeIsAConstraint) {
+  const Selection selection = consider_model("deepseek-v3", "sm90", {.backend = "FLASHMLA", .page_size = 16});
+  EXPECT_THAT(reasons_against(selection.kinds[0].decode, "FLASHMLA"), Contains("block_size not supported"));
+}
+
+TEST(ExplainModels, EveryConfigCanBeExplained) {
+  for (const char* model : {"kimi-k2", "llama-4-scout", "mimo-v2-flash", "qwen3-next-80b", "deepseek-v3.2"})
+    for (const char* device : kDevices) {
+      const Selection selection = consider_model(model, device);
+      EXPECT_FALSE(selection.kinds.empty()) << model << device;
+      EXPECT_FALSE(explain_in_full(selection).empty()) << model << device;
+    }
+}
+
+}  // namespace
+}  // namespace fovea
