@@ -36,7 +36,7 @@ using Decode8 = PolicyList<DecodeOf<64, 64, T, Kv, General, 6>, DecodeOf<128, 12
 //                       D, Dv, Q, 8-bit, row tiles, warps, parts, keys, slots, ahead, held, blocks, general
 /// Long prefills: 32 rows a warp where O fits, so that a fragment of K or V serves four products.
 template <class T>
-using ExtendLarge = PolicyList<ExtendPolicy<64, 64, T, false, 2, 8, 1, 96, 10, 6, 0, 1, false>,
+using ExtendLarge = PolicyList<ExtendPolicy<64, 64, T, false, 2, 8, 1, 64, 16, 6, 4, 1, false>,
                                ExtendPolicy<80, 80, T, false, 2, 8, 1, 64, 12, 6, 0, 1, false>,
                                ExtendPolicy<96, 96, T, false, 2, 8, 1, 64, 12, 6, 0, 1, false>,
                                ExtendPolicy<128, 128, T, false, 2, 8, 1, 64, 10, 4, 0, 1, false>,
@@ -45,7 +45,7 @@ using ExtendLarge = PolicyList<ExtendPolicy<64, 64, T, false, 2, 8, 1, 96, 10, 6
                                ExtendPolicy<512, 512, T, false, 1, 8, 2, 32, 4, 2, 0, 1, false>>;
 /// The same sums in tiles of 64 rows, for short extends.
 template <class T>
-using ExtendSmall = PolicyList<ExtendPolicy<64, 64, T, false, 1, 4, 1, 96, 6, 4, 0, 2, false>,
+using ExtendSmall = PolicyList<ExtendPolicy<64, 64, T, false, 1, 4, 1, 64, 8, 4, 0, 2, false>,
                                ExtendPolicy<80, 80, T, false, 1, 4, 1, 64, 7, 4, 0, 2, false>,
                                ExtendPolicy<96, 96, T, false, 1, 4, 1, 64, 6, 4, 0, 2, false>,
                                ExtendPolicy<128, 128, T, false, 1, 4, 1, 64, 5, 3, 0, 2, false>>;
