@@ -1,7 +1,7 @@
 #pragma once
 // The end of rows whose keys were split: the parts that the kernels left are merged by a kernel of their own,
-// in an order that depends on their number and Dv alone. (A merge by the last block to arrive would need a fence
-// and an atomic for each part; this needs a launch.)
+// in an order that depends on their number and Dv alone. (A merge by the last block to arrive would need a
+// fence and an atomic for each part; this needs a launch.)
 #include "kernels/cuda/sm80/finish.cuh"
 #include "kernels/cuda/tiles/grid_dependency.cuh"
 
