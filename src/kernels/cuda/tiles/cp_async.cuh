@@ -36,4 +36,9 @@ FOVEA_DEVICE void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+/// Waits for all copies of this thread, in groups or not.
+FOVEA_DEVICE void cp_async_wait_all() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
 }  // namespace fovea::cuda

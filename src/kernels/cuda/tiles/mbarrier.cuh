@@ -1,7 +1,7 @@
 #pragma once
 // mbarrier objects in shared memory (64 bits, 8-byte aligned). A phase ends when its arrivals reach the count
 // and all announced bytes have come. A fresh barrier passes a wait for parity 1 (the phase before the first)
-// and blocks one for parity 0. expect_tx and try_wait need sm_90, the others sm_80.
+// and blocks one for parity 0. expect_tx needs sm_90, the others sm_80.
 #include "kernels/cuda/tiles/common.cuh"
 
 namespace fovea::cuda {
@@ -31,14 +31,21 @@ FOVEA_DEVICE void cp_async_mbarrier_arrive(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-/// Whether the phase of that parity is over, after a bounded suspension (sm_90).
+/// Whether the phase of that parity is over; on sm_90 after a bounded suspension.
 FOVEA_DEVICE bool mbarrier_try_wait(uint32_t barrier, uint32_t parity) {
   uint32_t done;
+#if __CUDA_ARCH__ >= 900
   asm volatile(
       "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
       : "=r"(done)
       : "r"(barrier), "r"(parity)
       : "memory");
+#else
+  asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+               : "=r"(done)
+               : "r"(barrier), "r"(parity)
+               : "memory");
+#endif
   return done != 0;
 }
 

@@ -1,0 +1,92 @@
+#pragma once
+// The end of a unit: its warps' results become one, the output or a part of it.
+#include "kernels/cuda/sm80/finish.cuh"
+#include "kernels/cuda/sm80/policy.h"
+
+namespace fovea::cuda::sm80 {
+
+template <class P>
+struct DecodeEpilogue {
+  const AttentionParams& params;
+  float* merge;   ///< shared [kKeyGroups, kMergeRows, kMergePitch]
+  float2* state;  ///< shared [2, kKeyGroups, kRows]
+  int parity = 0;
+
+  /// Warps' results -> the unit's. `o` by fragments, `maximum` and `sum` of rows g and g + 8.
+  __device__ void unit(const WorkItem& item, int head, const float (&o)[P::kPartDv / 8][4],
+                       const float (&maximum)[2], const float (&sum)[2]) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int group = warp / P::kValueParts, part = warp % P::kValueParts;
+    const int g = lane / 4, q = lane % 4;
+    const int rows = min(P::kRows, item.n_q * static_cast<int>(params.group.divisor) - item.row_first);
+    parity ^= 1;
+    float2* states = state + parity * P::kKeyGroups * P::kRows;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float total = quad_sum(sum[h]);
+      if (q == 0 && part == 0) states[group * P::kRows + h * 8 + g] = make_float2(maximum[h], total);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int first = 0; first < P::kRows; first += P::kMergeRows) {
+      if (first >= rows) break;
+      const int h = first / 8;
+      float top = -INFINITY;
+      for (int w = 0; w < P::kKeyGroups; ++w)
+        top = fmaxf(top, states[w * P::kRows + h * 8 + g].x);
+      const float f = exp2_approx(maximum[h] - finite_max(top));
+      if (first > 0) __syncthreads();  // the rows before have been read
+      const int row = g - first % 8;
+      if (row >= 0 && row < P::kMergeRows)
+        put(merge + (group * P::kMergeRows + row) * P::kMergePitch + part * P::kPartDv, o, h, f);
+      __syncthreads();
+      reduce(item, head, states, first, min(P::kMergeRows, rows - first));
+    }
+  }
+
+  /// This lane's columns of a row, multiplied.
+  __device__ void put(float* row, const float (&o)[P::kPartDv / 8][4], int h, float f) const {
+    const int q = threadIdx.x % 4;
+#pragma unroll
+    for (int j = 0; j < P::kPartDv / 8; ++j) {
+      if constexpr (!P::kEightBit) {
+        *reinterpret_cast<float2*>(row + 8 * j + 2 * q) = make_float2(o[j][2 * h] * f, o[j][2 * h + 1] * f);
+      } else if (j % 2 == 0) {  // even dims in o[j], odd ones in o[j + 1]
+        const float(&odd)[4] = o[j + 1 < P::kPartDv / 8 ? j + 1 : j];
+        *reinterpret_cast<float4*>(row + 8 * j + 4 * q) =
+            make_float4(o[j][2 * h] * f, odd[2 * h] * f, o[j][2 * h + 1] * f, odd[2 * h + 1] * f);
+      }
+    }
+  }
+
+  /// Sums the groups' rows [first, first + count) and writes them out.
+  __device__ void reduce(const WorkItem& item, int head, const float2* states, int first, int count) {
+    constexpr int kColumns = P::kDv / 4;
+    for (int i = threadIdx.x; i < count * kColumns; i += P::kThreads) {
+      const int row = i / kColumns, column = i % kColumns * 4;
+      float top = -INFINITY;
+      for (int w = 0; w < P::kKeyGroups; ++w)
+        top = fmaxf(top, states[w * P::kRows + first + row].x);
+      const float base = finite_max(top);
+      float total = 0;
+      float4 o = make_float4(0, 0, 0, 0);
+#pragma unroll
+      for (int w = 0; w < P::kKeyGroups; ++w) {
+        const float2 s = states[w * P::kRows + first + row];
+        total = fmaf(s.y, exp2_approx(s.x - base), total);
+        const float4 x =
+            *reinterpret_cast<const float4*>(merge + (w * P::kMergeRows + row) * P::kMergePitch + column);
+        o = make_float4(o.x + x.x, o.y + x.y, o.z + x.z, o.w + x.w);
+      }
+      if (item.num_splits == 1) {
+        finish<typename P::Q>(params, item, head, first + row, column, o, top, total);
+      } else {
+        const int64_t at = partial_row(params, item.partial_first + item.split, head, first + row);
+        __stcg(reinterpret_cast<float4*>(params.partial_out + at * P::kDv + column), o);
+        if (column == 0) store_state(params, at, top, total);
+      }
+    }
+  }
+};
+
+}  // namespace fovea::cuda::sm80

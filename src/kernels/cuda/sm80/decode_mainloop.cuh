@@ -1,0 +1,106 @@
+#pragma once
+// The loads of the decode kernel: each warp copies the 16 keys that it takes of every tile into its own ring.
+#include "kernels/cuda/sm80/copy_rows.cuh"
+#include "kernels/cuda/sm80/params.h"
+
+namespace fovea::cuda::sm80 {
+
+__device__ __forceinline__ void prefetch_l1(const void* address) {
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(address));
+}
+
+/// Runs ahead of the arithmetic, over tiles and units (an item under one KV head) alike. A step's page ids
+/// are asked for one step before its copies, and a unit's item one unit before, so that no copy waits for an
+/// address.
+template <class P>
+struct DecodeLoader {
+  const AttentionParams& params;
+  const uint32_t ring;  ///< of this warp
+  const int lane;
+  const int group, part;  ///< which keys of a tile, which columns of V
+  const int num_units;
+
+  int unit;       ///< the unit of the step prepared; >= num_units = none
+  WorkItem item;  ///< of `unit`
+  int head = 0;
+  int key = 0;       ///< of this lane's row in the step prepared
+  int32_t page = 0;  ///< its page id, arriving
+  int slot = 0;
+  bool wanted = false;
+  int stage = 0;
+
+  __device__ DecodeLoader(const AttentionParams& p, uint32_t warp_ring, int units)
+      : params(p),
+        ring(warp_ring),
+        lane(threadIdx.x % 32),
+        group(threadIdx.x / 32 / P::kValueParts),
+        part(threadIdx.x / 32 % P::kValueParts),
+        num_units(units) {
+    unit = static_cast<int>(blockIdx.x) - static_cast<int>(gridDim.x);
+    next_unit();
+  }
+
+  __device__ void next_unit() {
+    do {  // an item without keys has no steps
+      unit += static_cast<int>(gridDim.x);
+      if (unit >= num_units) return;
+      const int index = params.kv_heads.quotient(unit);
+      head = unit - index * static_cast<int>(params.kv_heads.divisor);
+      item = params.items[index];
+    } while (item.key_first >= item.key_last);
+    const int next = unit + static_cast<int>(gridDim.x);
+    if (next < num_units) prefetch_l1(params.items + params.kv_heads.quotient(next));
+    key = item.key_first + group * P::kWarpKeys + lane % P::kWarpKeys;
+    prepare();
+  }
+
+  __device__ void prepare() {
+    wanted = key < item.key_last && (key >= item.key_low || key < params.mask.sink_tokens);
+    if (!wanted) return;
+    const KvParams& kv = params.kv;
+    if (kv.pages == nullptr) {
+      slot = 0;
+      page = static_cast<int32_t>(item.pages) + key;
+    } else {
+      const int index = kv.page_size.quotient(key);
+      slot = key - index * static_cast<int>(kv.page_size.divisor);
+      page = __ldg(kv.pages + item.pages + index);
+    }
+  }
+
+  /// Copies the step prepared, if there is one, closes the group, and prepares the next.
+  __device__ void step() {
+    if (unit < num_units) {
+      const KvParams& kv = params.kv;
+      const int64_t k_offset = page * kv.k_page_stride + slot * kv.k_slot_stride;
+      const int64_t v_offset = page * kv.v_page_stride + slot * kv.v_slot_stride;
+      const uint32_t rows = __ballot_sync(~0u, wanted);
+      const uint32_t k_tile = ring + stage * P::kStageBytes;
+      copy_rows<typename P::KTile, P::kWarpKeys>(k_tile, 0, kv.k + head * kv.k_head_stride, k_offset, rows,
+                                                 params.head_dim * kv_bytes(P::kKv));
+      const int v_begin = part * P::kPartDv * kv_bytes(P::kKv);
+      copy_rows<typename P::VTile, P::kWarpKeys>(k_tile + P::kKBytes, 0,
+                                                 kv.v + head * kv.v_head_stride + v_begin, v_offset, rows,
+                                                 params.v_head_dim * kv_bytes(P::kKv) - v_begin);
+      if constexpr (P::kEightBit) {
+        if (kv.k_scales != nullptr) {
+          const int64_t at =
+              page * kv.scale_page_stride + slot * kv.scale_slot_stride + head * kv.scale_head_stride;
+          const uint32_t to = k_tile + P::kKBytes + P::kVBytes + lane * 4;
+          cp_async_4(to, wanted ? kv.k_scales + at : kv.k_scales, wanted);
+          cp_async_4(to + P::kWarpKeys * 4, wanted ? kv.v_scales + at : kv.v_scales, wanted);
+        }
+      }
+      key += P::kTileKeys;
+      // The same for all warps: the tile's first key decides.
+      if (key - group * P::kWarpKeys - lane % P::kWarpKeys < item.key_last)
+        prepare();
+      else
+        next_unit();
+    }
+    cp_async_commit();
+    stage = stage + 1 == P::kStages ? 0 : stage + 1;
+  }
+};
+
+}  // namespace fovea::cuda::sm80

@@ -1,0 +1,45 @@
+#pragma once
+// The end of a row: normalise, convert and write; or leave a part for the merge kernel.
+#include "kernels/cuda/sm80/mask.cuh"
+#include "kernels/cuda/sm80/softmax.cuh"
+#include "kernels/cuda/tiles/convert.cuh"
+
+namespace fovea::cuda::sm80 {
+
+/// Four neighbours of a finished row, converted.
+template <class T>
+__device__ __forceinline__ void store_out4(const AttentionParams& p, int64_t q_row, int head, int column,
+                                           float4 o) {
+  T* out =
+      static_cast<T*>(p.out) + q_row * p.out_row_stride + static_cast<int64_t>(head) * p.v_head_dim + column;
+  *reinterpret_cast<uint2*>(out) = make_uint2(pack<T>(o.x, o.y), pack<T>(o.z, o.w));
+}
+
+/// Four columns of packed row item.row_first + row; with column 0 the log-sum-exp too.
+template <class Q>
+__device__ __forceinline__ void finish(const AttentionParams& p, const WorkItem& item, int head, int row,
+                                       int column, float4 o, float maximum, float sum) {
+  const RowContext r = row_context(p, item, item.row_first + row, head);
+  if (r.row >= item.n_q) return;
+  const RowEnd end =
+      finish_row(maximum, sum, p.sinks == nullptr ? nullptr : p.sinks + r.head, p.lse_includes_sink);
+  const float f = end.inverse * p.kv.v_scale;
+  if (column < p.v_head_dim)
+    store_out4<Q>(p, item.q_first + r.row, r.head, column, make_float4(o.x * f, o.y * f, o.z * f, o.w * f));
+  if (column == 0 && p.lse != nullptr)
+    p.lse[static_cast<int64_t>(item.q_first + r.row) * p.kv_heads.divisor * p.group.divisor + r.head] =
+        end.lse;
+}
+
+/// Index of a row of a part in AttentionParams::partial_state.
+__device__ __forceinline__ int64_t partial_row(const AttentionParams& p, int part, int head, int row) {
+  return (static_cast<int64_t>(part) * static_cast<int>(p.kv_heads.divisor) + head) * p.partial_rows + row;
+}
+__device__ __forceinline__ float2 load_state(const AttentionParams& p, int64_t at) {
+  return __ldcg(reinterpret_cast<const float2*>(p.partial_state + at));
+}
+__device__ __forceinline__ void store_state(const AttentionParams& p, int64_t at, float maximum, float sum) {
+  __stcg(reinterpret_cast<float2*>(p.partial_state + at), make_float2(maximum, sum));
+}
+
+}  // namespace fovea::cuda::sm80

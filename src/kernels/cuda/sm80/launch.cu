@@ -1,0 +1,63 @@
+#include "kernels/cuda/sm80/launch.h"
+
+#include "kernels/cuda/sm80/launch-inl.cuh"
+#include "kernels/cuda/sm80/merge_kernel.cuh"
+
+namespace fovea::cuda::sm80 {
+namespace {
+
+struct DeviceFacts {
+  int multiprocessors = 0, major = 0;
+};
+
+/// Asked for once of each device; multiprocessors 0 with an error in `l`.
+DeviceFacts device_facts(Launch& l) {
+  int device = 0;
+  DeviceFacts facts;
+  l.check(cudaGetDevice(&device), "cudaGetDevice");
+  if (l.error.empty())
+    l.check(cudaDeviceGetAttribute(&facts.major, cudaDevAttrComputeCapabilityMajor, device),
+            "cudaDeviceGetAttribute");
+  if (l.error.empty())
+    l.check(cudaDeviceGetAttribute(&facts.multiprocessors, cudaDevAttrMultiProcessorCount, device),
+            "cudaDeviceGetAttribute");
+  return facts;
+}
+
+}  // namespace
+
+Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream) {
+  AttentionParams with_sizes = params;
+  with_sizes.partial_rows = kernel.rows;
+  with_sizes.partial_columns = kernel.v_head_dim;
+  if (params.kv.v_scales != nullptr) {
+    // The largest elements are 448, 57344 and 127.
+    const KvType type = params.kv.type;
+    const float gain = type == KvType::e4m3   ? 0x1p9f
+                       : type == KvType::e5m2 ? 0x1p16f
+                       : type == KvType::int8 ? 0x1p7f
+                                              : 1.0f;
+    with_sizes.kv.v_gain = gain;
+    with_sizes.kv.v_scale /= gain;
+  }
+  Launch l{kernel, with_sizes, max_items, stream};
+  const DeviceFacts device = device_facts(l);
+  if (l.error.empty()) {
+    l.programmatic = device.major >= 9;
+    const bool found = kernel.kind == KernelKind::decode
+                           ? launch_decode16(l) || launch_decode_general(l) || launch_decode_e4m3(l) ||
+                                 launch_decode_e5m2(l) || launch_decode_int8(l)
+                           : launch_extend16(l) || launch_extend_general(l) || launch_extend_eight_bit(l);
+    if (!found) return Error{ErrorCode::internal, "an attention kernel that select() doesn't give"};
+  }
+  if (l.error.empty() && params.partial_out != nullptr && max_items > 0) {
+    const int64_t units = static_cast<int64_t>(max_items) * params.kv_heads.divisor;
+    const auto merge = kernel.q == QueryType::f16 ? merge_kernel<__half> : merge_kernel<__nv_bfloat16>;
+    l.check(queue(merge, std::min<int64_t>(units, int64_t{8} * device.multiprocessors), kMergeThreads, 0, l),
+            "launch of the merge kernel");
+  }
+  if (!l.error.empty()) return Error{ErrorCode::internal, std::move(l.error)};
+  return {};
+}
+
+}  // namespace fovea::cuda::sm80

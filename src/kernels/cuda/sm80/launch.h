@@ -1,0 +1,13 @@
+#pragma once
+// Launches the kernels of this family. Nothing here synchronises or allocates, and all of it can be captured.
+#include "kernels/cuda/sm80/select.h"
+
+struct CUstream_st;
+
+namespace fovea::cuda::sm80 {
+
+/// Queues the kernel that `kernel` (of select) names. `params.items` holds *params.num_items items, a number
+/// that only the device knows and that is at most `max_items`. Errors: what the CUDA runtime says.
+Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream);
+
+}  // namespace fovea::cuda::sm80

@@ -1,0 +1,65 @@
+#pragma once
+// The policies that are compiled. A problem takes the first of its kind that is wide enough; head sizes
+// between are served by predication.
+#include "kernels/cuda/sm80/policy.h"
+
+namespace fovea::cuda::sm80 {
+
+template <class... P>
+struct PolicyList {
+  /// Calls f.template operator()<P>() in order until one returns true.
+  template <class F>
+  static bool any(F&& f) {
+    return (f.template operator()<P>() || ...);
+  }
+};
+
+/// Splits of 256 KiB of 16-bit keys and values of D = 128: 8 us of an H200's SM, against 1 us to start and
+/// end. 8192 keys of 8 heads give 128 of them for 132 SMs. Where a key has half the bytes, a split has twice
+/// the keys.
+constexpr int split_keys(int d, int dv, KvType kv) {
+  return (d + dv) * kv_bytes(kv) <= 256 ? 1024 : 512;
+}
+template <int D, int Dv, class T, KvType Kv, bool General, int Stages, int Warps = 4, int Parts = 1>
+using DecodeOf = DecodePolicy<D, Dv, T, Kv, Warps, Parts, Stages, split_keys(D, Dv, Kv), General>;
+
+// Stages fill an SM's shared memory: with two blocks up to D = 192, with one beyond.
+template <class T, bool General>
+using Decode16 = PolicyList<
+    DecodeOf<64, 64, T, KvType::same, General, 6>, DecodeOf<96, 96, T, KvType::same, General, 3>,
+    DecodeOf<128, 128, T, KvType::same, General, 3>, DecodeOf<192, 128, T, KvType::same, General, 2>,
+    DecodeOf<256, 256, T, KvType::same, General, 3>, DecodeOf<512, 512, T, KvType::same, General, 4, 2, 2>>;
+template <class T, KvType Kv, bool General>
+using Decode8 = PolicyList<DecodeOf<64, 64, T, Kv, General, 6>, DecodeOf<128, 128, T, Kv, General, 3>,
+                           DecodeOf<256, 256, T, Kv, General, 3>>;
+
+//                       D, Dv, Q, 8-bit, row tiles, warps, parts, keys, slots, ahead, held, blocks, general
+/// Long prefills: 32 rows a warp where O fits, so that a fragment of K or V serves four products.
+template <class T>
+using ExtendLarge = PolicyList<ExtendPolicy<64, 64, T, false, 2, 8, 1, 64, 16, 6, 4, 1, false>,
+                               ExtendPolicy<80, 80, T, false, 2, 8, 1, 64, 12, 6, 0, 1, false>,
+                               ExtendPolicy<96, 96, T, false, 2, 8, 1, 64, 12, 6, 0, 1, false>,
+                               ExtendPolicy<128, 128, T, false, 2, 8, 1, 64, 10, 4, 0, 1, false>,
+                               ExtendPolicy<192, 128, T, false, 2, 8, 1, 64, 5, 3, 0, 1, false>,
+                               ExtendPolicy<256, 256, T, false, 1, 8, 1, 64, 4, 2, 0, 1, false>,
+                               ExtendPolicy<512, 512, T, false, 1, 8, 2, 32, 4, 2, 0, 1, false>>;
+/// The same sums in tiles of 64 rows, for short extends.
+template <class T>
+using ExtendSmall = PolicyList<ExtendPolicy<64, 64, T, false, 1, 4, 1, 64, 8, 4, 0, 2, false>,
+                               ExtendPolicy<80, 80, T, false, 1, 4, 1, 64, 7, 4, 0, 2, false>,
+                               ExtendPolicy<96, 96, T, false, 1, 4, 1, 64, 6, 4, 0, 2, false>,
+                               ExtendPolicy<128, 128, T, false, 1, 4, 1, 64, 5, 3, 0, 2, false>>;
+template <class T>
+using ExtendGeneral = PolicyList<ExtendPolicy<64, 64, T, false, 1, 4, 1, 64, 8, 4, 0, 2, true>,
+                                 ExtendPolicy<128, 128, T, false, 1, 4, 1, 64, 5, 3, 0, 2, true>,
+                                 ExtendPolicy<256, 256, T, false, 1, 8, 1, 32, 8, 4, 0, 1, true>,
+                                 ExtendPolicy<512, 512, T, false, 1, 8, 2, 16, 8, 4, 0, 1, true>>;
+template <class T>
+using ExtendEightBit = PolicyList<ExtendPolicy<64, 64, T, true, 2, 8, 1, 64, 12, 6, 0, 1, false>,
+                                  ExtendPolicy<128, 128, T, true, 2, 8, 1, 64, 8, 4, 0, 1, false>,
+                                  ExtendPolicy<256, 256, T, true, 1, 8, 1, 32, 6, 4, 0, 1, false>,
+                                  ExtendPolicy<64, 64, T, true, 1, 4, 1, 64, 8, 4, 0, 1, true>,
+                                  ExtendPolicy<128, 128, T, true, 1, 4, 1, 64, 6, 4, 0, 1, true>,
+                                  ExtendPolicy<256, 256, T, true, 1, 8, 1, 32, 6, 4, 0, 1, true>>;
+
+}  // namespace fovea::cuda::sm80

@@ -1,0 +1,140 @@
+#pragma once
+// The numbers that shape the kernels of this family.
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cuda/sm80/params.h"
+
+struct __half;  // of cuda_fp16.h and cuda_bf16.h, which host code needn't have
+struct __nv_bfloat16;
+
+namespace fovea::cuda::sm80 {
+
+inline constexpr int kMaxSharedBytes = 227 * 1024;  ///< of a block on sm_90
+
+/// Rows of a tile in shared memory: the pitch, and where 16-byte chunk c of row r lies, such that eight rows
+/// of one chunk (what ldmatrix reads at a time) fall into eight different 16-byte groups of the 128 bytes of
+/// banks. Rows of whole 128-byte lines have their chunks permuted by r % 8; others are padded to an odd
+/// number of chunks.
+template <int RowBytes>
+struct TileLayout {
+  static_assert(RowBytes % 16 == 0);
+  static constexpr int kChunks = RowBytes / 16;
+  static constexpr bool kSwizzled = RowBytes % 128 == 0;
+  static constexpr int kPitch = kSwizzled ? RowBytes : (kChunks % 2 == 0 ? RowBytes + 16 : RowBytes);
+  FOVEA_HOST_DEVICE static constexpr unsigned offset(unsigned row, unsigned chunk) {
+    return row * kPitch + ((kSwizzled ? chunk ^ (row & 7) : chunk) << 4);
+  }
+};
+
+/// Up to 16 packed query rows against many keys. A warp streams its own keys through its own ring, so that
+/// nothing in the loop waits for another warp; the warps of a block merge at the end of a split.
+template <int HeadDim, int ValueDim, class Query, KvType Kv_, int Warps, int ValueParts, int Stages,
+          int SplitKeys, bool General_>
+struct DecodePolicy {
+  using Q = Query;
+  /// Of the products. All 8-bit types widen to fp16 exactly and in the fewest instructions; bf16 queries
+  /// follow, each row brought into fp16's range by a power of two.
+  using Compute = std::conditional_t<Kv_ == KvType::same, Query, __half>;
+  static constexpr KvType kKv = Kv_;
+  static constexpr bool kEightBit = Kv_ != KvType::same;
+  static constexpr bool kGeneral = General_;
+  static constexpr int kD = HeadDim, kDv = ValueDim;
+  static_assert(kD % 32 == 0 && kDv % (32 * ValueParts) == 0);
+  static constexpr int kRows = 16;  ///< of one mma
+  static constexpr int kWarps = Warps;
+  static constexpr int kThreads = 32 * Warps;
+  static constexpr int kStages = Stages;
+  /// Warps that share keys, each with its part of the columns of V and O, where one warp's registers can't
+  /// hold them: a row tile of O is Dv / 2 registers a thread.
+  static constexpr int kValueParts = ValueParts;
+  static constexpr int kKeyGroups = Warps / ValueParts;
+  static constexpr int kPartDv = ValueDim / ValueParts;
+  /// Queries stay in registers (D / 4 a thread) while they and O leave room for the rest.
+  static constexpr bool kQueryShared = kD / 4 + kPartDv / 2 > 160;
+  /// Whether the next unit's queries may wait in registers too.
+  static constexpr bool kQueryAhead = !kQueryShared && kD / 2 + kPartDv / 2 <= 128;
+  /// Keys that a warp takes at a time: 16 are the k of one mma of P V; of 8-bit keys twice as many, for as
+  /// many bytes in flight.
+  static constexpr int kWarpKeys = kEightBit ? 32 : 16;
+  static constexpr int kTileKeys = kWarpKeys * kKeyGroups;
+  /// Keys of a split. Constant, so that a sequence's sums have one order whatever else runs.
+  static constexpr int kSplitKeys = SplitKeys;
+  static_assert(kSplitKeys % kTileKeys == 0);
+
+  using KTile = TileLayout<kD * kv_bytes(Kv_)>;
+  using VTile = TileLayout<kPartDv * kv_bytes(Kv_)>;
+  static constexpr int kKBytes = kWarpKeys * KTile::kPitch;
+  static constexpr int kVBytes = kWarpKeys * VTile::kPitch;
+  static constexpr int kScaleBytes = kEightBit ? kWarpKeys * 8 : 0;  ///< K's scales, then V's
+  static constexpr int kStageBytes = kKBytes + kVBytes + kScaleBytes;
+  static constexpr int kRingBytes = kWarps * kStages * kStageBytes;
+  using QTile = TileLayout<kD * 2>;
+  static constexpr int kQueryBytes =
+      kQueryShared ? kRows * QTile::kPitch + kRows * 4 : 0;  ///< rows, then factors
+  /// fp32 rows of the merge, a few at a time, padded by 8 floats so that the fragments' stores meet no bank
+  /// twice.
+  static constexpr int kMergePitch = kDv + 8;
+  static constexpr int kMergeRows = kKeyGroups * kDv >= 512 ? 4 : 8;
+  static constexpr int kMergeBytes = kKeyGroups * kMergeRows * kMergePitch * 4;
+  static constexpr int kStateBytes = 2 * kKeyGroups * kRows * 8;  ///< two copies, used in turn
+  static constexpr int kSharedBytes = kRingBytes + kQueryBytes + kMergeBytes + kStateBytes;
+  static_assert(kSharedBytes <= kMaxSharedBytes);
+  /// Blocks of an SM: as many as its shared memory holds (228 KiB, 1 KiB of each block reserved), at most 2.
+  static constexpr int kBlocksPerSm = 2 * (kSharedBytes + 1024) <= 233472 ? 2 : 1;
+};
+
+/// Many query rows: each warp has its own rows, all warps of a block share the keys through one ring of
+/// slots, K and V of a tile in slots of their own. Slots pass through mbarriers, so that warps may drift
+/// apart and the softmax of one meet the products of another. Rows, warps and slots change no bit of a row's
+/// result; the keys of a tile do.
+template <int HeadDim, int ValueDim, class Query, bool EightBit, int RowTiles, int Warps, int ValueParts,
+          int TileKeys, int Slots, int Ahead, int QueryRegisterSteps, int Blocks, bool General_>
+struct ExtendPolicy {
+  using Q = Query;
+  static constexpr bool kEightBit = EightBit;  ///< keys and values; which type is said at run time
+  static constexpr bool kGeneral = General_;
+  static constexpr int kD = HeadDim, kDv = ValueDim;
+  static_assert(kD % 16 == 0 && kDv % (16 * ValueParts) == 0);
+  static constexpr int kRowTiles =
+      RowTiles;  ///< of 16 rows, of a warp: each fragment of K and V serves them all
+  static constexpr int kWarpRows = 16 * RowTiles;
+  static constexpr int kWarps = Warps;
+  static constexpr int kThreads = 32 * Warps;
+  /// Warps that share rows, each with its part of the columns of V and O, where one warp's registers can't
+  /// hold them.
+  static constexpr int kValueParts = ValueParts;
+  static constexpr int kPartDv = ValueDim / ValueParts;
+  static constexpr int kRowGroups = Warps / ValueParts;
+  static constexpr int kRows = kWarpRows * kRowGroups;
+  static constexpr int kTileKeys = TileKeys;
+  static constexpr int kSlots = Slots;
+  /// Slots asked for ahead of the one in use; the other kSlots - kAhead are how far warps may drift apart.
+  static constexpr int kAhead = Ahead;
+  static_assert(kAhead < kSlots);
+  /// Steps of 16 of D whose query fragments stay in registers; the others are read again for each tile.
+  static constexpr int kQueryRegisterSteps = QueryRegisterSteps;
+  static constexpr int kBlocksPerSm = Blocks;
+  /// Keys of a split where a row tile's keys are split at all. Constant, as in DecodePolicy. Writing and
+  /// merging the parts is 1 KiB of a row of D = 128 for 4 MFLOP, 1 % of an H200's time.
+  static constexpr int kSplitKeys = 16384 / TileKeys * TileKeys;
+
+  static constexpr int kLoadRows = kTileKeys / Warps;  ///< of a tile, by each warp
+  static_assert(kTileKeys % 16 == 0 && kTileKeys % Warps == 0 && kLoadRows <= 32);
+  using QTile = TileLayout<HeadDim * 2>;
+  using OTile = TileLayout<ValueDim * 2>;
+  using KTile = TileLayout<HeadDim * 2>;  ///< as the products read them
+  using VTile = TileLayout<ValueDim * 2>;
+  static constexpr int kQueryBytes = kWarpRows * std::max(QTile::kPitch, OTile::kPitch);  ///< of a row group
+  static constexpr int kScaleBytes = EightBit ? kTileKeys * 4 : 0;
+  static constexpr int kSlotBytes = kTileKeys * std::max(KTile::kPitch, VTile::kPitch) + kScaleBytes;
+  /// 8-bit rows land in a ring of each warp's own, kStaging slots ahead of where they are widened to.
+  static constexpr int kStaging = EightBit ? 3 : 0;
+  static constexpr int kStagingBytes = kLoadRows * (std::max(HeadDim, ValueDim) + 32);  ///< rows, then scales
+  static constexpr int kSharedBytes =
+      kRowGroups * kQueryBytes + kSlots * kSlotBytes + kSlots * 16 + kWarps * kStaging * kStagingBytes;
+  static_assert(kSharedBytes <= kMaxSharedBytes);
+};
+
+}  // namespace fovea::cuda::sm80

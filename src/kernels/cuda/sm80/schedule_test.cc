@@ -1,0 +1,117 @@
+#include "kernels/cuda/sm80/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <vector>
+
+namespace fovea::cuda::sm80 {
+namespace {
+
+struct Step {
+  std::vector<int32_t> q_offsets = {0}, kv_lens;
+  void add(int n_q, int n_k) {
+    q_offsets.push_back(q_offsets.back() + n_q);
+    kv_lens.push_back(n_k);
+  }
+};
+
+/// Every item of a step, through the planner's host twin.
+std::vector<WorkItem> items_of(const Step& step, const PlanPolicy& policy, ScheduleLimits& limits) {
+  AttentionLimits bounds;
+  bounds.max_seqs = static_cast<int>(step.kv_lens.size());
+  bounds.max_tokens = step.q_offsets.back();
+  for (const int32_t n : step.kv_lens) {
+    bounds.max_kv_tokens += n;
+    bounds.max_kv_len = std::max(bounds.max_kv_len, n);
+  }
+  const auto layout = plan_layout(policy, bounds, 128);
+  EXPECT_TRUE(layout.ok());
+  std::vector<std::byte> memory(layout->bytes + 64);
+  void* base = memory.data();
+  size_t room = memory.size();
+  const PlanView view = plan_view(*layout, std::align(64, layout->bytes, base, room));
+  PlanInput input;
+  input.q_offsets = step.q_offsets.data();
+  input.kv_lens = step.kv_lens.data();
+  input.num_seqs = bounds.max_seqs;
+  make_plan_on_host(policy, *layout, input, view);
+  EXPECT_EQ(view.header->error, PlanError::none);
+  limits = schedule_limits(policy, *layout);
+  std::vector<WorkItem> items;
+  int32_t parts = 0;
+  for (int t = 0; t < view.header->tiles; ++t) {
+    const PlanTile& tile = view.tiles[t];
+    for (int c = 0; c < tile.chunks; ++c)
+      items.push_back(make_item(policy, input, {nullptr, 1000}, tile, c, parts));
+    if (tile.chunks > 1) parts += tile.chunks;
+  }
+  EXPECT_LE(static_cast<int64_t>(items.size()), limits.max_items);
+  EXPECT_LE(parts, limits.max_parts);
+  return items;
+}
+
+class Sm80Schedule : public testing::TestWithParam<int> {};
+
+// Each key that some row of a tile sees is in exactly one item of it, and items begin at multiples of the
+// kernel's keys.
+TEST_P(Sm80Schedule, CoversWhatRowsSeeOnce) {
+  std::mt19937 random(static_cast<unsigned>(GetParam()));
+  const int group = 1 + static_cast<int>(random() % 8);
+  MaskSpec mask;
+  mask.causal = random() % 4 != 0;
+  if (random() % 2 != 0) mask.window_left = static_cast<int>(random() % 900);
+  if (mask.window_left >= 0 && random() % 2 != 0) mask.sink_tokens = static_cast<int>(random() % 700);
+  if (random() % 3 == 0) mask.chunk = 1 + static_cast<int>(random() % 600);
+  Step step;
+  for (int b = 0; b < 6; ++b) {
+    const int n_k = static_cast<int>(random() % 3000);
+    step.add(random() % 2 != 0 ? 1 : static_cast<int>(random() % 60), random() % 5 == 0 ? 0 : n_k);
+  }
+  const auto kernel = select({QueryType::bf16, KvType::same, 128, 128, false},
+                             random() % 2 != 0 ? KernelKind::decode : KernelKind::extend);
+  ASSERT_TRUE(kernel.ok());
+  const PlanPolicy policy = plan_policy(*kernel, 2, group, 16, mask);
+  ScheduleLimits limits;
+  const std::vector<WorkItem> items = items_of(step, policy, limits);
+  for (size_t b = 0; b < step.kv_lens.size(); ++b) {
+    SequenceMask seq;
+    seq.n_q = step.q_offsets[b + 1] - step.q_offsets[b];
+    seq.n_k = step.kv_lens[b];
+    for (int64_t i = 0; i < seq.n_q; ++i)
+      for (int64_t j = 0; j < seq.n_k; ++j) {
+        if (!visible(mask, seq, i, j)) continue;
+        int found = 0;
+        for (const WorkItem& w : items) {
+          if (w.seq != static_cast<int>(b) || i * group < w.row_first ||
+              i * group >= w.row_first + kernel->rows)
+            continue;
+          EXPECT_EQ(w.key_first % kernel->tile_keys, 0);
+          found += j >= w.key_first && j < w.key_last && (j >= w.key_low || j < mask.sink_tokens);
+        }
+        ASSERT_EQ(found, 1) << "sequence " << b << ", row " << i << ", key " << j;
+      }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Seeds, Sm80Schedule, testing::Range(0, 12));
+
+TEST(Sm80ScheduleItem, SaysWhereItsPagesBegin) {
+  Step step;
+  step.add(1, 600);
+  step.add(1, 10);
+  const auto kernel = select({QueryType::bf16, KvType::same, 128, 128, false}, KernelKind::decode);
+  ScheduleLimits limits;
+  const std::vector<WorkItem> items = items_of(step, plan_policy(*kernel, 1, 4, 16, {}), limits);
+  ASSERT_EQ(items.size(), 3u);
+  EXPECT_EQ(items[0].pages, 0);
+  EXPECT_EQ(items[0].num_splits, 2);
+  EXPECT_EQ(items[1].key_first, 512);
+  EXPECT_EQ(items[1].key_last, 600);
+  EXPECT_EQ(items[2].pages, 1000);
+  EXPECT_EQ(items[2].num_splits, 1);
+}
+
+}  // namespace
+}  // namespace fovea::cuda::sm80

@@ -1,0 +1,74 @@
+#include "kernels/cuda/sm80/select.h"
+
+#include "kernels/cuda/sm80/kernel_info.h"
+
+namespace fovea::cuda::sm80 {
+namespace {
+
+/// The first of a list that is wide enough.
+template <class List, class Info>
+bool first_of(const Problem& p, KernelInfo& found, Info&& info) {
+  return List::any([&]<class P>() {
+    if (P::kD < p.head_dim || P::kDv < p.v_head_dim || P::kGeneral != p.general) return false;
+    found = info.template operator()<P>();
+    return true;
+  });
+}
+
+template <class T>
+bool select_decode(const Problem& p, KernelInfo& found) {
+  const auto info = []<class P>() { return decode_info<P>(); };
+  switch (p.kv) {
+    case KvType::same:
+      return first_of<Decode16<T, false>>(p, found, info) || first_of<Decode16<T, true>>(p, found, info);
+    case KvType::e4m3:
+      return first_of<Decode8<T, KvType::e4m3, false>>(p, found, info) ||
+             first_of<Decode8<T, KvType::e4m3, true>>(p, found, info);
+    case KvType::e5m2:
+      return first_of<Decode8<T, KvType::e5m2, false>>(p, found, info) ||
+             first_of<Decode8<T, KvType::e5m2, true>>(p, found, info);
+    case KvType::int8:
+      return first_of<Decode8<T, KvType::int8, false>>(p, found, info) ||
+             first_of<Decode8<T, KvType::int8, true>>(p, found, info);
+  }
+  return false;
+}
+
+template <class T>
+bool select_extend(const Problem& p, KernelKind kind, KernelInfo& found) {
+  const auto large = []<class P>() { return extend_info<P>(KernelKind::extend); };
+  const auto small = []<class P>() { return extend_info<P>(KernelKind::extend_small); };
+  if (p.kv != KvType::same) return first_of<ExtendEightBit<T>>(p, found, large);
+  if (p.general) return first_of<ExtendGeneral<T>>(p, found, large);
+  if (kind == KernelKind::extend_small && first_of<ExtendSmall<T>>(p, found, small)) {
+    // Only where the large tiles are of the same head size: else its sums would have another order.
+    KernelInfo other;
+    if (first_of<ExtendLarge<T>>(p, other, large) && other.tile_keys == found.tile_keys &&
+        other.head_dim == found.head_dim)
+      return true;
+  }
+  return first_of<ExtendLarge<T>>(p, found, large);
+}
+
+}  // namespace
+
+Result<KernelInfo> select(const Problem& p, KernelKind kind) {
+  const int step = p.kv == KvType::same ? 8 : 16;
+  for (const int size : {p.head_dim, p.v_head_dim})
+    if (size <= 0 || size % step != 0)
+      return unsupported("head size is " + std::to_string(size) + "; the sm80 kernels take multiples of " +
+                         std::to_string(step) + (step == 16 ? " with 8-bit keys" : ""));
+  KernelInfo found;
+  const bool half = p.q == QueryType::f16;
+  const bool ok =
+      kind == KernelKind::decode
+          ? (half ? select_decode<__half>(p, found) : select_decode<__nv_bfloat16>(p, found))
+          : (half ? select_extend<__half>(p, kind, found) : select_extend<__nv_bfloat16>(p, kind, found));
+  if (!ok)
+    return unsupported("head sizes are " + std::to_string(p.head_dim) + " and " +
+                       std::to_string(p.v_head_dim) + "; the sm80 kernels take up to " +
+                       (p.kv == KvType::same ? "512" : "256 with 8-bit keys"));
+  return found;
+}
+
+}  // namespace fovea::cuda::sm80

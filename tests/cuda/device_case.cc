@@ -1,0 +1,214 @@
+#include "device_case.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace fovea::cuda {
+namespace {
+
+uint8_t encode8(Element e, float x) {
+  if (e == Element::e4m3) return float_to_e4m3(x);
+  if (e == Element::e5m2) return float_to_e5m2(x);
+  return static_cast<uint8_t>(static_cast<int8_t>(std::lrint(std::clamp(x, -127.0f, 127.0f))));
+}
+float decode8(Element e, uint8_t x) {
+  if (e == Element::e4m3) return e4m3_to_float(x);
+  if (e == Element::e5m2) return e5m2_to_float(x);
+  return static_cast<float>(static_cast<int8_t>(x));
+}
+
+/// Writes a row of the pool and gives what it means.
+void put_row(const Problem& p, uint8_t* to, const std::vector<float>& row, float layer_scale,
+             float* token_scale, float* meaning) {
+  float scale = layer_scale;
+  if (p.scales_per_token) {
+    float top = 1e-6f;
+    for (float x : row)
+      top = std::max(top, std::fabs(x));
+    *token_scale = top /
+                   (p.kv == Element::int8   ? 127.0f
+                    : p.kv == Element::e4m3 ? 448.0f
+                                            : 57344.0f) /
+                   layer_scale;
+    scale *= *token_scale;
+  }
+  for (size_t d = 0; d < row.size(); ++d) {
+    if (element_bytes(p.kv) == 2) {
+      const uint16_t bits = to16(p.kv, row[d] / scale);
+      reinterpret_cast<uint16_t*>(to)[d] = bits;
+      meaning[d] = from16(p.kv, bits) * scale;
+    } else {
+      to[d] = encode8(p.kv, row[d] / scale);
+      meaning[d] = decode8(p.kv, to[d]) * scale;
+    }
+  }
+}
+
+}  // namespace
+
+HostCase make_case(const Problem& p, uint64_t shuffle) {
+  HostCase c;
+  c.problem = p;
+  const int batch = static_cast<int>(p.seqs.size());
+  const int page = p.ragged ? 1 : p.page_size;
+  int max_pages = 0, used = 0;
+  c.q_first = {0};
+  for (const Sequence& s : p.seqs) {
+    c.q_first.push_back(c.q_first.back() + s.n_q);
+    const int pages = (s.n_k + page - 1) / page;
+    max_pages = std::max(max_pages, pages);
+    used += pages;
+  }
+  c.num_pages = p.ragged ? used + 1 : used + used / 3 + 3;
+  c.table_stride = max_pages + 2;
+  c.table.assign(static_cast<size_t>(batch) * c.table_stride, 0x7ffffff0);
+  std::vector<int32_t> order(c.num_pages);
+  std::iota(order.begin(), order.end(), 0);
+  if (!p.ragged)
+    for (size_t i = order.size(); i > 1; --i)
+      std::swap(order[i - 1], order[static_cast<size_t>((gaussian(shuffle, i) + 8) * 12345) % i]);
+
+  const int bytes = element_bytes(p.kv);
+  const int64_t slots = static_cast<int64_t>(c.num_pages) * page;
+  c.v_pool = slots * p.kv_heads * p.head_dim * bytes;
+  c.pool.assign(static_cast<size_t>(c.v_pool + slots * p.kv_heads * p.v_head_dim * bytes), 0xff);  // NaN
+  if (p.kv == Element::int8) std::fill(c.pool.begin(), c.pool.end(), uint8_t{0x7f});
+  if (p.scales_per_token) {
+    c.k_scales.assign(static_cast<size_t>(slots) * p.kv_heads, std::numeric_limits<float>::quiet_NaN());
+    c.v_scales = c.k_scales;
+  }
+  int next = 0;
+  for (int b = 0; b < batch; ++b) {
+    const Sequence& s = p.seqs[b];
+    c.ragged_first.push_back(next);
+    const int pages = (s.n_k + page - 1) / page;
+    for (int i = 0; i < pages; ++i)
+      c.table[static_cast<size_t>(b) * c.table_stride + i] = order[next++];
+    std::vector<float> k(static_cast<size_t>(s.n_k) * p.kv_heads * p.head_dim);
+    std::vector<float> v(static_cast<size_t>(s.n_k) * p.kv_heads * p.v_head_dim);
+    for (int j = 0; j < s.n_k; ++j) {
+      const int64_t slot_page = c.table[static_cast<size_t>(b) * c.table_stride + j / page];
+      for (int h = 0; h < p.kv_heads; ++h) {
+        const int64_t row = p.heads_first ? (slot_page * p.kv_heads + h) * page + j % page
+                                          : (slot_page * page + j % page) * p.kv_heads + h;
+        const uint64_t stream = static_cast<uint64_t>(s.id) * 1000 + h;
+        std::vector<float> values(p.head_dim);
+        for (int d = 0; d < p.head_dim; ++d)
+          values[d] = gaussian(2 * stream, static_cast<uint64_t>(j) * 1024 + d);
+        const int64_t scale_at = (slot_page * page + j % page) * p.kv_heads + h;
+        put_row(p, c.pool.data() + row * p.head_dim * bytes, values, p.k_scale,
+                p.scales_per_token ? &c.k_scales[scale_at] : nullptr,
+                k.data() + (static_cast<size_t>(j) * p.kv_heads + h) * p.head_dim);
+        values.resize(p.v_head_dim);
+        for (int d = 0; d < p.v_head_dim; ++d)
+          values[d] = gaussian(2 * stream + 1, static_cast<uint64_t>(j) * 1024 + d) +
+                      static_cast<float>(j % 7) * 0.25f;
+        put_row(p, c.pool.data() + c.v_pool + row * p.v_head_dim * bytes, values, p.v_scale,
+                p.scales_per_token ? &c.v_scales[scale_at] : nullptr,
+                v.data() + (static_cast<size_t>(j) * p.kv_heads + h) * p.v_head_dim);
+      }
+    }
+    c.k.push_back(std::move(k));
+    c.v.push_back(std::move(v));
+    // Queries are numbered by position, so that another cut of the same sequence has the same ones.
+    for (int i = 0; i < s.n_q; ++i)
+      for (int h = 0; h < p.heads(); ++h)
+        for (int d = 0; d < p.head_dim; ++d) {
+          const uint64_t position = static_cast<uint64_t>(i + s.n_k - s.n_q + (1 << 20));
+          const uint16_t bits = to16(p.q, p.sharp * gaussian(7777 + s.id, (position * 512 + h) * 1024 + d));
+          c.q.push_back(bits);
+          c.q_float.push_back(from16(p.q, bits));
+        }
+  }
+  for (int h = 0; h < p.heads(); ++h) {
+    c.sinks.push_back(h % 5 == 4 ? -std::numeric_limits<float>::infinity() : gaussian(5, h) * 2);
+    c.slopes.push_back(std::exp2(-8.0f * static_cast<float>(h + 1) / static_cast<float>(p.heads())));
+  }
+  for (int i = 0; i < p.tree_size; ++i)
+    for (int j = 0; j < p.tree_size; ++j)
+      c.tree_bias.push_back(j == 0 || j == i || (j < i && (i + j) % 3 == 0)
+                                ? (j % 4 == 1 ? 0.5f : 0.0f)
+                                : -std::numeric_limits<float>::infinity());
+  c.span_offsets = {0};
+  c.packed_offsets = {0};
+  for (const Sequence& s : p.seqs) {
+    if (p.mask.spans) {
+      for (int first = 3; first < s.n_k; first += 97)
+        c.spans.push_back({first, first + 40});
+    }
+    c.span_offsets.push_back(static_cast<int32_t>(c.spans.size()));
+    if (p.mask.packed) {
+      const size_t begin = c.packed.size();
+      c.packed.resize(begin + (static_cast<size_t>(s.n_q) * s.n_k + 7) / 8);
+      for (size_t i = begin; i < c.packed.size(); ++i)
+        c.packed[i] = static_cast<uint8_t>((gaussian(99, i) + 8) * 4096);
+    }
+    c.packed_offsets.push_back(static_cast<int64_t>(c.packed.size()));
+  }
+  return c;
+}
+
+Expected reference(const HostCase& c) {
+  const Problem& p = c.problem;
+  const int heads = p.heads();
+  Expected e;
+  e.out.assign(static_cast<size_t>(c.tokens()) * heads * p.v_head_dim, 0);
+  e.naive = e.out;
+  e.lse.assign(static_cast<size_t>(c.tokens()) * heads, -std::numeric_limits<double>::infinity());
+  for (int b = 0; b < static_cast<int>(p.seqs.size()); ++b) {
+    const Sequence& s = p.seqs[b];
+    const SequenceMask mask = c.sequence(b);
+    for (int i = 0; i < s.n_q; ++i)
+      for (int h = 0; h < heads; ++h) {
+        const size_t row = (static_cast<size_t>(c.q_first[b] + i)) * heads + h;
+        const float* q = c.q_float.data() + row * p.head_dim;
+        std::vector<double> score(s.n_k, -std::numeric_limits<double>::infinity());
+        double top = -std::numeric_limits<double>::infinity();
+        for (int j = 0; j < s.n_k; ++j) {
+          if (!visible(p.mask, mask, i, j)) continue;
+          const float* k = c.k[b].data() + (static_cast<size_t>(j) * p.kv_heads + h / p.group) * p.head_dim;
+          double x = 0;
+          for (int d = 0; d < p.head_dim; ++d)
+            x += static_cast<double>(q[d]) * k[d];
+          x *= p.real_scale();
+          if (p.softcap > 0) x = p.softcap * std::tanh(x / p.softcap);
+          if (p.alibi) x -= c.slopes[h] * std::fabs(static_cast<double>(position(mask, i) - j));
+          x += tree_bias(mask, i, j);
+          score[j] = x;
+          top = std::max(top, x);
+        }
+        double sum = 0, with_sink = 0;
+        const bool empty = top == -std::numeric_limits<double>::infinity();
+        const double sink = p.sinks ? c.sinks[h] : -std::numeric_limits<double>::infinity();
+        const double base = std::max(top, sink);
+        if (base != -std::numeric_limits<double>::infinity()) with_sink = std::exp(sink - base);
+        if (!empty) {
+          for (int j = 0; j < s.n_k; ++j)
+            sum += std::exp(score[j] - base);
+          with_sink += sum;
+          double* out = e.out.data() + row * p.v_head_dim;
+          double* naive = e.naive.data() + row * p.v_head_dim;
+          for (int j = 0; j < s.n_k; ++j) {
+            const double w = std::exp(score[j] - base);
+            if (w == 0) continue;
+            const double rounded =
+                round_to(p.q, static_cast<float>(std::exp(score[j] - top))) * std::exp(top - base);
+            const float* v =
+                c.v[b].data() + (static_cast<size_t>(j) * p.kv_heads + h / p.group) * p.v_head_dim;
+            for (int d = 0; d < p.v_head_dim; ++d) {
+              out[d] += w / with_sink * v[d];
+              naive[d] += rounded / with_sink * v[d];
+            }
+          }
+          for (int d = 0; d < p.v_head_dim; ++d)
+            naive[d] = round_to(p.q, static_cast<float>(naive[d]));
+          e.lse[row] = base + std::log(sum);
+        }
+        if (p.sinks && p.lse_includes_sink)
+          e.lse[row] = with_sink > 0 ? base + std::log(with_sink) : -std::numeric_limits<double>::infinity();
+      }
+  }
+  return e;
+}
+
+}  // namespace fovea::cuda

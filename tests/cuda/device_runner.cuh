@@ -1,0 +1,306 @@
+#pragma once
+// Puts a HostCase on the device, makes its schedule on the host, and runs the sm80 kernels on it.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "device_case.h"
+#include "kernels/cuda/sm80/kernel_info.h"
+#include "kernels/cuda/sm80/launch.h"
+
+namespace fovea::cuda {
+
+#define CUDA_CHECK(expression)                                                                   \
+  do {                                                                                           \
+    if (const cudaError_t code = (expression); code != cudaSuccess) {                            \
+      std::printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #expression, cudaGetErrorString(code)); \
+      std::exit(1);                                                                              \
+    }                                                                                            \
+  } while (0)
+
+template <class T>
+struct DeviceArray {
+  T* data = nullptr;
+  size_t count = 0;
+  DeviceArray() = default;
+  explicit DeviceArray(size_t n) : count(n) {
+    CUDA_CHECK(cudaMalloc(&data, std::max<size_t>(n, 1) * sizeof(T)));
+  }
+  explicit DeviceArray(const std::vector<T>& host) : DeviceArray(host.size()) {
+    if (count != 0) CUDA_CHECK(cudaMemcpy(data, host.data(), count * sizeof(T), cudaMemcpyHostToDevice));
+  }
+  DeviceArray(DeviceArray&& o) noexcept : data(o.data), count(o.count) { o.data = nullptr; }
+  DeviceArray& operator=(DeviceArray&& o) noexcept {
+    std::swap(data, o.data);
+    std::swap(count, o.count);
+    return *this;
+  }
+  ~DeviceArray() { cudaFree(data); }
+  std::vector<T> host() const {
+    std::vector<T> h(count);
+    if (count != 0) CUDA_CHECK(cudaMemcpy(h.data(), data, count * sizeof(T), cudaMemcpyDeviceToHost));
+    return h;
+  }
+};
+
+/// Sequences as a scheduler sees them.
+struct Shape {
+  int n_q, n_k, q_first;
+  int64_t pages;
+};
+
+struct Schedule {
+  std::vector<WorkItem> items;
+  int parts = 0;
+};
+
+inline Schedule schedule_decode(const std::vector<Shape>& seqs, int group, const MaskSpec& mask, int rows,
+                                int split) {
+  Schedule s;
+  for (int b = 0; b < static_cast<int>(seqs.size()); ++b) {
+    const Shape& q = seqs[b];
+    const int packed = q.n_q * group;
+    for (int row = 0; row < packed; row += rows) {
+      SequenceMask m;
+      m.n_q = q.n_q, m.n_k = q.n_k;
+      const KeyRanges r = key_ranges(mask, m, row / group, (std::min(row + rows, packed) - 1) / group + 1);
+      int first = static_cast<int>(r.body.first), last = static_cast<int>(r.body.last);
+      const int low = first;
+      if (!r.sinks.empty()) first = 0;
+      if (mask.spans) first = 0, last = q.n_k;
+      if (last <= first) first = last = 0;
+      first = first / split * split;
+      const int splits = std::max(1, (last - first + split - 1) / split);
+      for (int i = 0; i < splits; ++i) {
+        WorkItem w{};
+        w.seq = b;
+        w.row_first = row;
+        w.key_first = first + i * split;
+        w.key_last = std::min(last, w.key_first + split);
+        w.pages = q.pages;
+        w.q_first = q.q_first;
+        w.n_q = q.n_q, w.n_k = q.n_k;
+        w.key_low = mask.spans ? 0 : low;
+        w.split = i;
+        w.num_splits = splits;
+        w.partial_first = s.parts;
+        s.items.push_back(w);
+      }
+      s.parts += splits > 1 ? splits : 0;
+    }
+  }
+  return s;
+}
+
+inline Schedule schedule_extend(const std::vector<Shape>& seqs, int group, const MaskSpec& mask, int rows,
+                                int tile, int split) {
+  Schedule s;
+  for (int b = 0; b < static_cast<int>(seqs.size()); ++b) {
+    const Shape& q = seqs[b];
+    const int packed = q.n_q * group;
+    for (int row = 0; row < packed; row += rows) {
+      SequenceMask m;
+      m.n_q = q.n_q, m.n_k = q.n_k;
+      const KeyRanges r = key_ranges(mask, m, row / group, (std::min(row + rows, packed) - 1) / group + 1);
+      WorkItem w{};
+      w.seq = b;
+      w.row_first = row;
+      w.key_low = mask.spans ? 0 : static_cast<int>(r.body.first);
+      w.key_first = static_cast<int>(r.sinks.empty() && !mask.spans ? r.body.first : 0) / tile * tile;
+      w.key_last = mask.spans ? q.n_k : std::max(static_cast<int>(r.body.last), 0);
+      w.pages = q.pages;
+      w.q_first = q.q_first;
+      w.n_q = q.n_q, w.n_k = q.n_k;
+      const int first = w.key_first / split * split, last = w.key_last;
+      w.num_splits = std::max(1, (last - first + split - 1) / split);
+      w.partial_first = s.parts;
+      for (w.split = 0; w.split < w.num_splits; ++w.split) {
+        if (w.split > 0) w.key_first = first + w.split * split;
+        w.key_last = std::min(last, first + (w.split + 1) * split);
+        s.items.push_back(w);
+      }
+      s.parts += w.num_splits > 1 ? w.num_splits : 0;
+    }
+  }
+  std::stable_sort(s.items.begin(), s.items.end(), [](const WorkItem& x, const WorkItem& y) {
+    return x.key_last - x.key_first > y.key_last - y.key_first;
+  });
+  return s;
+}
+
+/// The schedule and the scratch of one launch.
+struct DeviceSchedule {
+  DeviceArray<WorkItem> items;
+  DeviceArray<int32_t> count;
+  DeviceArray<float> partial_out;
+  DeviceArray<PartialState> partial_state;
+
+  DeviceSchedule(const Schedule& s, int kv_heads, int rows, int v_dim)
+      : items(s.items),
+        count(std::vector<int32_t>{static_cast<int32_t>(s.items.size())}),
+        partial_out(static_cast<size_t>(s.parts) * kv_heads * rows * v_dim),
+        partial_state(static_cast<size_t>(s.parts) * kv_heads * rows) {
+    CUDA_CHECK(cudaMemset(partial_out.data, 0xff, partial_out.count * 4));
+  }
+  void put(AttentionParams& p) const {
+    p.items = items.data;
+    p.num_items = count.data;
+    if (partial_out.count == 0) return;
+    p.partial_out = partial_out.data;
+    p.partial_state = partial_state.data;
+  }
+};
+
+inline int sm_count() {
+  static const int count = [] {
+    int n = 0;
+    CUDA_CHECK(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, 0));
+    return n;
+  }();
+  return count;
+}
+
+/// A kernel of the library, or a variant under test with a launch of its own.
+struct Kernel {
+  sm80::KernelInfo info;
+  void (*variant)(const AttentionParams&, int items, cudaStream_t) = nullptr;
+
+  Schedule schedule(const std::vector<Shape>& seqs, int group, const MaskSpec& mask) const {
+    return info.kind == sm80::KernelKind::decode
+               ? schedule_decode(seqs, group, mask, info.rows, info.split_keys)
+               : schedule_extend(seqs, group, mask, info.rows, info.tile_keys, info.split_keys);
+  }
+  void launch(const AttentionParams& p, int items, cudaStream_t stream) const {
+    if (variant != nullptr) {
+      variant(p, items, stream);
+      return;
+    }
+    const Status status = sm80::launch(info, p, items, stream);
+    if (!status.ok()) {
+      std::printf("%s\n", status.error().message.c_str());
+      std::exit(1);
+    }
+  }
+};
+
+/// The library's kernel for these.
+inline Kernel library(sm80::KernelKind kind, Element q, Element kv, int d, int dv, bool general) {
+  sm80::Problem p;
+  p.q = q == Element::f16 ? sm80::QueryType::f16 : sm80::QueryType::bf16;
+  p.kv = kv == Element::e4m3   ? KvType::e4m3
+         : kv == Element::e5m2 ? KvType::e5m2
+         : kv == Element::int8 ? KvType::int8
+                               : KvType::same;
+  p.head_dim = d, p.v_head_dim = dv, p.general = general;
+  const Result<sm80::KernelInfo> info = sm80::select(p, kind);
+  if (!info.ok()) {
+    std::printf("%s\n", info.error().message.c_str());
+    std::exit(1);
+  }
+  return {*info};
+}
+
+struct Output {
+  std::vector<uint16_t> out;
+  std::vector<float> lse;
+  bool guards = true;  ///< what surrounds the output is untouched
+};
+
+inline Output run_case(const HostCase& c, const Kernel& kernel) {
+  const Problem& p = c.problem;
+  const int bytes = element_bytes(p.kv);
+  const int page = p.ragged ? 1 : p.page_size;
+  DeviceArray<uint16_t> q(c.q);
+  DeviceArray<uint8_t> pool(c.pool);
+  DeviceArray<int32_t> table(c.table);
+  DeviceArray<float> k_scales(c.k_scales), v_scales(c.v_scales), sinks(c.sinks), slopes(c.slopes),
+      tree(c.tree_bias);
+  DeviceArray<Span> spans(c.spans);
+  DeviceArray<int32_t> span_offsets(c.span_offsets);
+  DeviceArray<uint8_t> packed(c.packed);
+  DeviceArray<int64_t> packed_offsets(c.packed_offsets);
+  const size_t row = static_cast<size_t>(p.heads()) * p.v_head_dim;
+  const size_t guard = 4096;
+  DeviceArray<uint16_t> out(c.tokens() * row + 2 * guard);
+  DeviceArray<float> lse(static_cast<size_t>(c.tokens()) * p.heads() + 2 * guard);
+  CUDA_CHECK(cudaMemset(out.data, 0xff, out.count * 2));
+  CUDA_CHECK(cudaMemset(lse.data, 0xff, lse.count * 4));
+
+  AttentionParams a;
+  a.q = q.data;
+  a.out = out.data + guard;
+  a.lse = lse.data + guard;
+  a.q_row_stride = static_cast<int64_t>(p.heads()) * p.head_dim;
+  a.out_row_stride = static_cast<int64_t>(row);
+  a.group = FastDivisor(p.group);
+  a.kv_heads = FastDivisor(p.kv_heads);
+  a.head_dim = p.head_dim;
+  a.v_head_dim = p.v_head_dim;
+  a.scale = p.real_scale() * p.k_scale;
+  if (p.sinks) a.sinks = sinks.data;
+  a.lse_includes_sink = p.lse_includes_sink;
+  KvParams& kv = a.kv;
+  kv.type = p.kv == Element::e4m3   ? KvType::e4m3
+            : p.kv == Element::e5m2 ? KvType::e5m2
+            : p.kv == Element::int8 ? KvType::int8
+                                    : KvType::same;
+  kv.k = reinterpret_cast<const char*>(pool.data);
+  kv.v = kv.k + c.v_pool;
+  const int64_t k_row = static_cast<int64_t>(p.head_dim) * bytes,
+                v_row = static_cast<int64_t>(p.v_head_dim) * bytes;
+  kv.k_page_stride = k_row * p.kv_heads * page;
+  kv.v_page_stride = v_row * p.kv_heads * page;
+  kv.k_slot_stride = p.heads_first ? k_row : k_row * p.kv_heads;
+  kv.v_slot_stride = p.heads_first ? v_row : v_row * p.kv_heads;
+  kv.k_head_stride = p.heads_first ? k_row * page : k_row;
+  kv.v_head_stride = p.heads_first ? v_row * page : v_row;
+  kv.page_size = FastDivisor(page);
+  if (!p.ragged) kv.pages = table.data;
+  kv.v_scale = p.v_scale;
+  if (p.scales_per_token) {
+    kv.k_scales = k_scales.data;
+    kv.v_scales = v_scales.data;
+    kv.scale_page_stride = static_cast<int64_t>(page) * p.kv_heads;
+    kv.scale_slot_stride = p.kv_heads;
+    kv.scale_head_stride = 1;
+  }
+  MaskParams& m = a.mask;
+  m.causal = p.mask.causal;
+  m.window_left = p.mask.window_left;
+  m.window_right = p.mask.window_right;
+  m.chunk = p.mask.chunk;
+  m.sink_tokens = p.mask.sink_tokens;
+  m.softcap = p.softcap;
+  if (p.mask.spans)
+    m.spans = reinterpret_cast<const int32_t*>(spans.data), m.span_offsets = span_offsets.data;
+  if (p.mask.packed) m.packed = packed.data, m.packed_offsets = packed_offsets.data;
+  if (p.mask.tree) m.tree_bias = tree.data, m.tree_size = p.tree_size;
+  if (p.alibi) m.alibi_slopes = slopes.data;
+
+  std::vector<Shape> shapes;
+  for (size_t b = 0; b < p.seqs.size(); ++b)
+    shapes.push_back({p.seqs[b].n_q, p.seqs[b].n_k, c.q_first[b],
+                      p.ragged ? c.ragged_first[b] : static_cast<int64_t>(b) * c.table_stride});
+  const Schedule schedule = kernel.schedule(shapes, p.group, p.mask);
+  const DeviceSchedule device(schedule, p.kv_heads, kernel.info.rows, kernel.info.v_head_dim);
+  device.put(a);
+  kernel.launch(a, static_cast<int>(schedule.items.size()), nullptr);
+  CUDA_CHECK(cudaDeviceSynchronize());
+
+  Output o;
+  const std::vector<uint16_t> all = out.host();
+  const std::vector<float> all_lse = lse.host();
+  o.out.assign(all.begin() + guard, all.end() - guard);
+  o.lse.assign(all_lse.begin() + guard, all_lse.end() - guard);
+  for (size_t i = 0; i < guard; ++i) {
+    uint32_t a0, a1;
+    std::memcpy(&a0, &all_lse[i], 4);
+    std::memcpy(&a1, &all_lse[all_lse.size() - 1 - i], 4);
+    o.guards = o.guards && all[i] == 0xffff && all[all.size() - 1 - i] == 0xffff && a0 == ~0u && a1 == ~0u;
+  }
+  return o;
+}
+
+}  // namespace fovea::cuda

@@ -1,0 +1,99 @@
+#pragma once
+// Checks a kernel of src/kernels/cuda/sm80 on the device against the reference in fp64.
+#include "device_runner.cuh"
+
+namespace fovea::cuda {
+
+inline int failures = 0;
+
+/// The bounds of an output in the query's type: twice the error of a naive product that rounds the same
+/// operands, and two units in the last place of the largest output.
+inline bool close(const HostCase& c, const Expected& e, const Output& o) {
+  const Problem& p = c.problem;
+  double worst = 0, naive = 0, top = 0, mean = 0, naive_mean = 0, lse_worst = 0;
+  bool special = true;
+  for (size_t i = 0; i < e.out.size(); ++i) {
+    const double x = from16(p.q, o.out[i]);
+    const double error = std::fabs(x - e.out[i]);
+    if (!(error <= 1e30)) special = false;
+    worst = std::max(worst, error);
+    mean += error;
+    naive = std::max(naive, std::fabs(e.naive[i] - e.out[i]));
+    naive_mean += std::fabs(e.naive[i] - e.out[i]);
+    top = std::max(top, std::fabs(e.out[i]));
+  }
+  for (size_t i = 0; i < e.lse.size(); ++i) {
+    if (std::isinf(e.lse[i])) {
+      special = special && e.lse[i] == o.lse[i];
+      if (!p.sinks || !p.lse_includes_sink)
+        for (int d = 0; d < p.v_head_dim; ++d)
+          special = special && o.out[i * p.v_head_dim + d] == 0;
+    } else {
+      const double error = std::fabs(o.lse[i] - e.lse[i]);
+      lse_worst = std::max(lse_worst, error / (1e-5 + 2e-6 * std::fabs(e.lse[i])));
+      if (!(error <= 1e30)) special = false;
+    }
+  }
+  const double unit = p.q == Element::f16 ? 0x1p-10 : 0x1p-7;
+  const double floor = p.q == Element::f16 ? 2e-4 : 1e-3;
+  const double factor = p.softcap > 0 ? 3 : 2;
+  const double limit = std::max(floor, factor * naive + 2 * unit * top);
+  const double n = std::max<size_t>(e.out.size(), 1);
+  const bool ok = special && o.guards && worst <= limit && mean <= 1.5 * naive_mean + n * floor * 0.1 &&
+                  lse_worst <= (p.softcap > 0 ? 3 : 1);
+  if (!ok) {
+    ++failures;
+    std::printf("FAIL %-44s max %.3e (limit %.3e) mean %.3e (naive %.3e) lse %.2f of its limit%s%s\n",
+                p.name.c_str(), worst, limit, mean / n, naive_mean / n, lse_worst,
+                special ? "" : ", special values", o.guards ? "" : ", guards");
+  }
+  return ok;
+}
+
+/// Of the kernel that the library gives for it.
+inline Kernel kernel_of(const Problem& p, sm80::KernelKind kind) {
+  const bool general = p.mask.window_left >= 0 || p.mask.window_right >= 0 || p.mask.chunk > 0 ||
+                       p.softcap > 0 || p.alibi || p.mask.spans || p.mask.packed || p.mask.tree;
+  return library(kind, p.q, p.kv, p.head_dim, p.v_head_dim, general);
+}
+
+inline void check(const Problem& problem, sm80::KernelKind kind) {
+  const HostCase c = make_case(problem);
+  close(c, reference(c), run_case(c, kernel_of(problem, kind)));
+}
+
+inline void expect(bool ok, const char* what, const std::string& name) {
+  if (ok) return;
+  ++failures;
+  std::printf("FAIL %-44s %s\n", name.c_str(), what);
+}
+
+/// The bits of sequence `index` of `problem` equal those of the same sequence alone, in other pages of
+/// another size, and with its last `tail` rows only.
+inline void check_invariance(Problem problem, sm80::KernelKind kind, int index, int tail) {
+  const Kernel kernel = kernel_of(problem, kind);
+  const HostCase c = make_case(problem);
+  const Output all = run_case(c, kernel);
+  const size_t row = static_cast<size_t>(problem.heads()) * problem.v_head_dim;
+  const Sequence s = problem.seqs[index];
+  auto same = [&](const Output& o, int rows) {
+    const size_t last = c.q_first[index + 1];
+    return std::equal(o.out.begin(), o.out.end(), all.out.begin() + (last - rows) * row) &&
+           std::equal(o.lse.begin(), o.lse.end(), all.lse.begin() + (last - rows) * problem.heads());
+  };
+  expect(std::equal(all.out.begin(), all.out.end(), run_case(c, kernel).out.begin()),
+         "differs from run to run", problem.name);
+  problem.seqs = {s};
+  expect(same(run_case(make_case(problem, 2), kernel), s.n_q), "differs alone in its batch", problem.name);
+  for (const int page : {1, 7, 64, 544}) {
+    problem.page_size = page;
+    expect(same(run_case(make_case(problem, page), kernel), s.n_q), "differs with the page size",
+           problem.name);
+  }
+  if (tail > 0 && tail < s.n_q) {
+    problem.seqs[0].n_q = tail;
+    expect(same(run_case(make_case(problem), kernel), tail), "differs with the chunking", problem.name);
+  }
+}
+
+}  // namespace fovea::cuda
