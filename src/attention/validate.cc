@@ -60,8 +60,11 @@ class Validation {
     check_beyond_vllm();
     ++rank_;
     if (backend_.supports_combination != nullptr)
-      if (auto reason = backend_.supports_combination(spec_, device_))
-        findings_.push_back({rank_, Remedy::flag, *std::move(reason)});
+      if (auto reason = backend_.supports_combination(spec_, device_)) {
+        const bool by_flag = !reason->fix.empty();
+        add(std::move(reason->text), by_flag ? std::move(reason->fix) : std::string(kOtherBackend),
+            by_flag ? Remedy::flag : Remedy::other_backend);
+      }
     ++rank_;
     if (!backend_.absent.empty() && runs_on(c_, device_))
       add("not in this build: " + std::string(backend_.absent), std::string(kOtherBackend), Remedy::kernels);
