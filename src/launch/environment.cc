@@ -113,7 +113,7 @@ Status check_environment(const std::vector<std::string>& environment) {
     if (std::ranges::find(known, name) != known.end()) continue;
     const std::string_view near = nearest_name(name, known);
     return invalid("environment variable " + printable(name) + " is not known" +
-                   (near.empty() ? "" : "; did you mean " + std::string(near) + "?") + ". Known are " + all +
+                   (near.empty() ? "." : "; did you mean " + std::string(near) + "?") + " Known are " + all +
                    "; settings are flags, see --help");
   }
   return {};
