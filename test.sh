@@ -58,7 +58,8 @@ compile_cuda() {
     echo "SKIPPED: nvcc is not installed, so no CUDA is compiled"
     return
   fi
-  build build/cuda fovea -DCMAKE_BUILD_TYPE=Release -DFOVEA_CUDA=ON -DFOVEA_TESTS=OFF
+  build build/cuda "fovea device_test cuda_tiles_test cuda_kernels_test cuda_append_test" \
+    -DCMAKE_BUILD_TYPE=Release -DFOVEA_CUDA=ON -DFOVEA_TESTS=ON
 }
 
 # sanitize NAME SANITIZERS TARGET CTEST_OPTION...

@@ -1,22 +1,25 @@
 #pragma once
-// bf16 and fp16 storage types with conversions that round to nearest even. Plain C++: kernels use intrinsics.
+// bf16 and fp16 storage types with conversions that round to nearest even. Plain C++, for host
+// and device: CPU kernels use intrinsics.
 #include <bit>
 #include <cmath>
 #include <cstdint>
 
+#include "base/host_device.h"
+
 namespace fovea {
 
-inline float bf16_to_float(uint16_t bits) {
+FOVEA_HOST_DEVICE inline float bf16_to_float(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
 
-inline uint16_t float_to_bf16(float value) {
+FOVEA_HOST_DEVICE inline uint16_t float_to_bf16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);  // quiet NaN
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-inline float fp16_to_float(uint16_t bits) {
+FOVEA_HOST_DEVICE inline float fp16_to_float(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
   const uint32_t exponent = (bits >> 10) & 0x1fu;
   const uint32_t mantissa = bits & 0x3ffu;
@@ -28,7 +31,7 @@ inline float fp16_to_float(uint16_t bits) {
   return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
 }
 
-inline uint16_t float_to_fp16(float value) {
+FOVEA_HOST_DEVICE inline uint16_t float_to_fp16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
   const uint32_t magnitude = bits & 0x7fffffffu;

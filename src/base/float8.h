@@ -13,7 +13,7 @@ namespace fovea {
 inline constexpr float kE4m3Max = 448.0f;
 inline constexpr float kE5m2Max = 57344.0f;
 
-inline float e4m3_to_float(uint8_t bits) {
+FOVEA_HOST_DEVICE inline float e4m3_to_float(uint8_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x80u) << 24;
   const uint32_t magnitude = bits & 0x7fu;
   if (magnitude == 0x7f) return std::bit_cast<float>(sign | 0x7fc00000u);
@@ -24,7 +24,7 @@ inline float e4m3_to_float(uint8_t bits) {
   return std::bit_cast<float>(sign | ((magnitude + (120u << 3)) << 20));  // exponent bias 7 to 127
 }
 
-inline uint8_t float_to_e4m3(float value) {
+FOVEA_HOST_DEVICE inline uint8_t float_to_e4m3(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = bits >> 24 & 0x80u;
   const uint32_t magnitude = bits & 0x7fffffffu;
@@ -39,11 +39,11 @@ inline uint8_t float_to_e4m3(float value) {
   return static_cast<uint8_t>(sign | ((rounded >> 20) - (120u << 3)));
 }
 
-inline float e5m2_to_float(uint8_t bits) {
+FOVEA_HOST_DEVICE inline float e5m2_to_float(uint8_t bits) {
   return fp16_to_float(static_cast<uint16_t>(bits << 8));
 }
 
-inline uint8_t float_to_e5m2(float value) {
+FOVEA_HOST_DEVICE inline uint8_t float_to_e5m2(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = bits >> 24 & 0x80u;
   const uint32_t magnitude = bits & 0x7fffffffu;

@@ -1,16 +1,32 @@
 #pragma once
-// Where work runs. On a CPU a stream is a thread team and every call is synchronous.
+// Where work runs. On a CPU a stream is a thread team and every call is synchronous; on a GPU calls queue
+// work.
+#include "base/check.h"
 #include "base/thread_pool.h"
 
 namespace fovea {
 
+class CudaStream;
+
 class Stream {
  public:
   explicit Stream(ThreadPool& pool) : pool_(&pool) {}
-  ThreadPool& pool() const { return *pool_; }
+  explicit Stream(CudaStream& cuda) : cuda_(&cuda) {}
+
+  /// The team of a CPU stream.
+  ThreadPool& pool() const {
+    FOVEA_DCHECK(pool_ != nullptr);
+    return *pool_;
+  }
+  /// The queue of a GPU stream (device/cuda/cuda_stream.h).
+  CudaStream& cuda() const {
+    FOVEA_DCHECK(cuda_ != nullptr);
+    return *cuda_;
+  }
 
  private:
-  ThreadPool* pool_;
+  ThreadPool* pool_ = nullptr;
+  CudaStream* cuda_ = nullptr;
 };
 
 }  // namespace fovea

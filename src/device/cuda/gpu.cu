@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <memory>
 
+#include "device/cuda/cuda_error.h"
 #include "device/gpu.h"
 
 namespace fovea {
 namespace {
-
-Error cuda_error(cudaError_t code, const char* what) {
-  return {ErrorCode::internal, std::string(what) + ": " + cudaGetErrorString(code)};
-}
 
 struct DeviceFree {
   void operator()(void* p) const { cudaFree(p); }
@@ -39,9 +36,6 @@ __global__ void read_kernel(const uint4* __restrict__ data, int64_t count, unsig
     sum |= data[i].x | data[i].y | data[i].z | data[i].w;
   if (sum != 0) *sink = sum;
 }
-
-#define FOVEA_CUDA_TRY(expr) \
-  if (const cudaError_t code = (expr); code != cudaSuccess) return cuda_error(code, #expr)
 
 }  // namespace
 

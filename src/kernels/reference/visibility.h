@@ -1,12 +1,14 @@
 #pragma once
-// Which keys a query sees: the one statement of every mask, on plain structs, for all backends and tests.
-// Query row i of a sequence stands at absolute position p = i + n_k - n_q; key j at position j.
+// Which keys a query sees: the one statement of every mask, on plain structs, for all backends and tests, on
+// the CPU and in CUDA kernels. Query row i of a sequence stands at absolute position p = i + n_k - n_q; key j
+// at position j.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <span>
 
+#include "base/host_device.h"
 #include "fovea/attention.h"
 #include "fovea/attention_backend.h"
 
@@ -36,31 +38,32 @@ inline SequenceMask sequence_mask(const MaskSpec& mask, const BatchMeta& meta, i
   return seq;
 }
 
-inline int64_t position(const SequenceMask& seq, int64_t row) {
+FOVEA_HOST_DEVICE inline int64_t position(const SequenceMask& seq, int64_t row) {
   return row + seq.n_k - seq.n_q;
 }
 
 /// floor(a / b) for b > 0 and any a (rows before the first key have negative positions).
-inline int64_t floor_div(int64_t a, int64_t b) {
-  return a / b - (a % b < 0 ? 1 : 0);
+FOVEA_HOST_DEVICE inline int64_t floor_div(int64_t a, int64_t b) {
+  const int64_t q = a / b;
+  return q - (q * b > a ? 1 : 0);
 }
 
 /// Causal, window, sink tokens and chunk, for a query at position p and a key at j.
-inline bool base_visible(const MaskSpec& mask, int64_t p, int64_t j) {
+FOVEA_HOST_DEVICE inline bool base_visible(const MaskSpec& mask, int64_t p, int64_t j) {
   if (mask.causal && j > p) return false;
   if (mask.window_right >= 0 && j - p > mask.window_right) return false;
   if (mask.window_left >= 0 && p - j > mask.window_left && j >= mask.sink_tokens) return false;
   return mask.chunk == 0 || floor_div(j, mask.chunk) == floor_div(p, mask.chunk);
 }
 
-inline bool same_span(std::span<const Span> spans, int64_t p, int64_t j) {
+FOVEA_HOST_DEVICE inline bool same_span(std::span<const Span> spans, int64_t p, int64_t j) {
   for (const Span& s : spans)
     if (s.first <= p && p <= s.last && s.first <= j && j <= s.last) return true;
   return false;
 }
 
 /// Whether query row i sees key j in [0, n_k); complete except for a tree's bias (see tree_bias).
-inline bool visible(const MaskSpec& mask, const SequenceMask& seq, int64_t i, int64_t j) {
+FOVEA_HOST_DEVICE inline bool visible(const MaskSpec& mask, const SequenceMask& seq, int64_t i, int64_t j) {
   const int64_t p = position(seq, i);
   if (!base_visible(mask, p, j) && !same_span(seq.spans, p, j)) return false;
   if (seq.packed == nullptr) return true;
@@ -69,7 +72,7 @@ inline bool visible(const MaskSpec& mask, const SequenceMask& seq, int64_t i, in
 }
 
 /// The tree's term of the score of (i, j): 0 before the tree, -inf = hidden.
-inline float tree_bias(const SequenceMask& seq, int64_t i, int64_t j) {
+FOVEA_HOST_DEVICE inline float tree_bias(const SequenceMask& seq, int64_t i, int64_t j) {
   const int64_t column = j - (seq.n_k - seq.n_q);
   if (seq.tree_bias == nullptr || column < 0 || column >= seq.tree_size) return 0.0f;
   return seq.tree_bias[i * seq.tree_size + column];
@@ -78,7 +81,7 @@ inline float tree_bias(const SequenceMask& seq, int64_t i, int64_t j) {
 /// Keys [first, last).
 struct KeyRange {
   int64_t first = 0, last = 0;
-  bool empty() const { return last <= first; }
+  FOVEA_HOST_DEVICE bool empty() const { return last <= first; }
 };
 
 /// Where to look for the keys that some row of a block sees: `sinks` (StreamingLLM's first tokens, before
@@ -89,8 +92,8 @@ struct KeyRanges {
 };
 
 /// Ranges of rows [row_first, row_last), row_first < row_last.
-inline KeyRanges key_ranges(const MaskSpec& mask, const SequenceMask& seq, int64_t row_first,
-                            int64_t row_last) {
+FOVEA_HOST_DEVICE inline KeyRanges key_ranges(const MaskSpec& mask, const SequenceMask& seq,
+                                              int64_t row_first, int64_t row_last) {
   const int64_t p_first = position(seq, row_first);
   const int64_t p_last = position(seq, row_last - 1);
   int64_t first = 0;

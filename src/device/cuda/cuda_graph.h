@@ -1,0 +1,32 @@
+#pragma once
+// A CUDA graph: work captured once and replayed.
+#include <cuda_runtime_api.h>
+
+#include <functional>
+#include <memory>
+
+#include "device/cuda/cuda_stream.h"
+#include "fovea/result.h"
+
+namespace fovea {
+
+class CudaGraph {
+ public:
+  /// What `work` queues on a stream that it is given, which runs nothing yet. Errors: those of `work`; work
+  /// that can't be captured (a synchronisation, an allocation outside the stream's order).
+  static Result<CudaGraph> capture(CudaStream& stream, const std::function<Status(CudaStream&)>& work);
+
+  /// Queues the graph. What its kernels were given by value is as it was at the capture; memory is read anew.
+  Status replay(const CudaStream& stream) const;
+
+  size_t nodes() const { return nodes_; }
+
+ private:
+  explicit CudaGraph(cudaGraphExec_t handle, size_t nodes)
+      : handle_(handle, [](cudaGraphExec_t graph) { cudaGraphExecDestroy(graph); }), nodes_(nodes) {}
+
+  std::unique_ptr<CUgraphExec_st, void (*)(cudaGraphExec_t)> handle_;
+  size_t nodes_ = 0;
+};
+
+}  // namespace fovea

@@ -1,0 +1,69 @@
+#pragma once
+// CUDA streams and events.
+#include <cuda_runtime_api.h>
+
+#include "fovea/result.h"
+
+namespace fovea {
+
+class CudaEvent;
+
+/// A queue of work on one device. Moves; not shared by threads without a lock.
+class CudaStream {
+ public:
+  /// One of its own, that does not wait for the default stream.
+  static Result<CudaStream> create(int device);
+  /// A stream of the caller's, who keeps it alive and destroys it.
+  static CudaStream borrow(cudaStream_t handle, int device) { return CudaStream(handle, device, false); }
+
+  CudaStream(CudaStream&& other) noexcept;
+  CudaStream& operator=(CudaStream&& other) noexcept;
+  ~CudaStream();
+
+  cudaStream_t handle() const { return handle_; }
+  int device() const { return device_; }
+
+  /// Work queued from now on starts after `event`.
+  Status wait(const CudaEvent& event);
+  /// Blocks the thread until all work is done; errors of that work show here.
+  Status synchronize() const;
+  /// Bytes from host to device, device to host or within the device. Host memory that is not pinned is read
+  /// or written before the call returns.
+  Status copy(void* to, const void* from, size_t bytes);
+  Status fill(void* to, unsigned char value, size_t bytes);
+
+ private:
+  CudaStream(cudaStream_t handle, int device, bool owned) : handle_(handle), device_(device), owned_(owned) {}
+
+  cudaStream_t handle_ = nullptr;
+  int device_ = 0;
+  bool owned_ = false;
+};
+
+class CudaEvent {
+ public:
+  enum class Timing { off, on };
+
+  static Result<CudaEvent> create(int device, Timing timing = Timing::off);
+
+  CudaEvent(CudaEvent&& other) noexcept;
+  CudaEvent& operator=(CudaEvent&& other) noexcept;
+  ~CudaEvent();
+
+  cudaEvent_t handle() const { return handle_; }
+
+  /// Happens when what the stream has so far is done.
+  Status record(const CudaStream& stream);
+  Status synchronize() const;
+  /// Whether it has happened; does not block.
+  Result<bool> done() const;
+  /// Milliseconds from `begin` to this; both happened, both with Timing::on.
+  Result<float> milliseconds_since(const CudaEvent& begin) const;
+
+ private:
+  explicit CudaEvent(cudaEvent_t handle) : handle_(handle) {}
+
+  cudaEvent_t handle_ = nullptr;
+};
+
+}  // namespace fovea

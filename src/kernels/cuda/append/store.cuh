@@ -1,0 +1,98 @@
+#pragma once
+// Elements of the KV cache: written and read as base/float16.h and base/float8.h define them, on the device.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "base/float16.h"
+#include "base/float8.h"
+#include "fovea/attention_backend.h"
+
+namespace fovea::cuda {
+
+__device__ inline float to_float(float x) {
+  return x;
+}
+__device__ inline float to_float(__half x) {
+  return __half2float(x);
+}
+__device__ inline float to_float(__nv_bfloat16 x) {
+  return __bfloat162float(x);
+}
+
+/// x / scale; a NaN keeps its sign, which the division of this device would drop.
+__device__ inline float divided(float x, float scale) {
+  return x != x ? x : __fdiv_rn(x, scale);
+}
+
+/// The bits of one stored element, in the low bytes.
+__device__ inline uint32_t stored_bits(float x, float scale, KvCacheDType dtype) {
+  switch (dtype) {
+    case KvCacheDType::float32: return __float_as_uint(x);
+    case KvCacheDType::float16: return float_to_fp16(x);
+    case KvCacheDType::bfloat16: return float_to_bf16(x);
+    case KvCacheDType::fp8_e4m3: return float_to_e4m3(divided(x, scale));
+    case KvCacheDType::fp8_e5m2: return float_to_e5m2(divided(x, scale));
+    default:  // int8_per_token_head
+      return static_cast<uint8_t>(__float2int_rn(fmaxf(-127.0f, fminf(127.0f, __fdiv_rn(x, scale)))));
+  }
+}
+
+__device__ inline float stored_value(const void* data, int64_t at, KvCacheDType dtype) {
+  switch (dtype) {
+    case KvCacheDType::float32: return static_cast<const float*>(data)[at];
+    case KvCacheDType::float16: return fp16_to_float(static_cast<const uint16_t*>(data)[at]);
+    case KvCacheDType::bfloat16: return bf16_to_float(static_cast<const uint16_t*>(data)[at]);
+    case KvCacheDType::fp8_e4m3: return e4m3_to_float(static_cast<const uint8_t*>(data)[at]);
+    case KvCacheDType::fp8_e5m2: return e5m2_to_float(static_cast<const uint8_t*>(data)[at]);
+    default: return static_cast<float>(static_cast<const int8_t*>(data)[at]);
+  }
+}
+
+__device__ inline void store_element(void* data, int64_t at, KvCacheDType dtype, uint32_t bits) {
+  switch (size_of(dtype)) {
+    case 4: static_cast<uint32_t*>(data)[at] = bits; return;
+    case 2: static_cast<uint16_t*>(data)[at] = static_cast<uint16_t>(bits); return;
+    default: static_cast<uint8_t*>(data)[at] = static_cast<uint8_t>(bits);
+  }
+}
+
+/// Four neighbouring elements; `at` is a multiple of 4 and the array aligned to four of them.
+__device__ inline void store_four(void* data, int64_t at, KvCacheDType dtype, const uint32_t (&bits)[4]) {
+  switch (size_of(dtype)) {
+    case 4: static_cast<uint4*>(data)[at / 4] = {bits[0], bits[1], bits[2], bits[3]}; return;
+    case 2: static_cast<uint2*>(data)[at / 4] = {bits[0] | bits[1] << 16, bits[2] | bits[3] << 16}; return;
+    default: static_cast<uint32_t*>(data)[at / 4] = bits[0] | bits[1] << 8 | bits[2] << 16 | bits[3] << 24;
+  }
+}
+
+/// Where K or V of one (page, head, slot) begins, and its elements from there.
+struct RowPlace {
+  int64_t at = 0;          ///< element 0
+  int64_t run = 0;         ///< elements that are contiguous
+  int64_t run_stride = 0;  ///< between runs
+  int64_t scale_at = 0;    ///< of the token's scale
+
+  __device__ int64_t element(int d) const { return at + d / run * run_stride + d % run; }
+};
+
+__device__ inline RowPlace k_place(const KvView& kv, int64_t slot, int head, int dim) {
+  const int64_t page = slot / kv.page_size, offset = slot % kv.page_size;
+  const bool packed = kv.form == KvForm::x_packed;
+  return {page * kv.k_page_stride + head * kv.k_head_stride + offset * kv.k_slot_stride,
+          packed ? x_of(kv.dtype) : dim, packed ? kv.k_chunk_stride : 0,
+          page * kv.scale_page_stride + head * kv.scale_head_stride + offset * kv.scale_slot_stride};
+}
+
+__device__ inline RowPlace v_place(const KvView& kv, int64_t slot, int head, int dim) {
+  const int64_t page = slot / kv.page_size, offset = slot % kv.page_size;
+  const bool packed = kv.form == KvForm::x_packed;
+  return {page * kv.v_page_stride + head * kv.v_head_stride + offset * kv.v_slot_stride, packed ? 1 : dim,
+          packed ? kv.v_dim_stride : 0,
+          page * kv.scale_page_stride + head * kv.scale_head_stride + offset * kv.scale_slot_stride};
+}
+
+__device__ inline int64_t slot_of(const void* slots, bool are_32_bit, int64_t i) {
+  return are_32_bit ? static_cast<const int32_t*>(slots)[i] : static_cast<const int64_t*>(slots)[i];
+}
+
+}  // namespace fovea::cuda

@@ -1,0 +1,39 @@
+#pragma once
+// Copies from global to shared memory past the registers (sm_80). A copy with `valid` false reads nothing and
+// writes zeros.
+#include "kernels/cuda/tiles/common.cuh"
+
+namespace fovea::cuda {
+
+/// 16 bytes past L1, with a hint to fetch 128 bytes into L2; both addresses 16-byte aligned.
+FOVEA_DEVICE void cp_async_16(uint32_t to, const void* from, bool valid = true) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(valid ? 16 : 0)
+               : "memory");
+}
+
+/// 8 bytes; both addresses 8-byte aligned.
+FOVEA_DEVICE void cp_async_8(uint32_t to, const void* from, bool valid = true) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(valid ? 8 : 0)
+               : "memory");
+}
+
+/// 4 bytes; both addresses 4-byte aligned.
+FOVEA_DEVICE void cp_async_4(uint32_t to, const void* from, bool valid = true) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(valid ? 4 : 0)
+               : "memory");
+}
+
+/// Ends a group of this thread's copies.
+FOVEA_DEVICE void cp_async_commit() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/// Waits until at most the newest kPending groups of this thread are not done; other threads' copies need a
+/// barrier after.
+template <int kPending>
+FOVEA_DEVICE void cp_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+}  // namespace fovea::cuda

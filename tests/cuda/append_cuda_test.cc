@@ -1,0 +1,364 @@
+// Appending on the device against the CPU's cache, byte for byte, and what surrounds it.
+#include <gmock/gmock.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numbers>
+#include <random>
+
+#include "attention/kv_view.h"
+#include "base/float16.h"
+#include "device/cuda/cuda_test_support.h"
+#include "device/stream.h"
+#include "kernels/cpu/ops.h"
+#include "kernels/cuda/append/append.h"
+#include "kv/kv_cache.h"
+#include "model/rope.h"
+
+namespace fovea::cuda {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr int kTokens = 37, kHeads = 3;
+
+constexpr KvCacheDType kDtypes[] = {KvCacheDType::float32,  KvCacheDType::float16,
+                                    KvCacheDType::bfloat16, KvCacheDType::fp8_e4m3,
+                                    KvCacheDType::fp8_e5m2, KvCacheDType::int8_per_token_head};
+
+class Append : public CudaTest {
+ protected:
+  /// A layer's bytes on the host, as large as the CPU's, and the same view of a copy on the device.
+  struct Mirror {
+    KvView host, device;
+    DeviceBuffer data;
+    size_t bytes = 0;
+  };
+
+  Mirror mirror(KvCache& cache) {
+    Mirror m;
+    m.host = m.device = cache.layer(0);
+    const auto* begin = static_cast<const std::byte*>(m.host.k);
+    const void* last = m.host.v_scales != nullptr ? static_cast<const void*>(m.host.v_scales) : m.host.v;
+    const KvCacheConfig& c = cache.config();
+    const int64_t last_bytes =
+        m.host.v_scales != nullptr
+            ? c.num_pages * m.host.scale_page_stride * static_cast<int64_t>(sizeof(float))
+            : c.num_pages * m.host.v_page_stride * static_cast<int64_t>(size_of(c.dtype));
+    m.bytes = static_cast<size_t>(static_cast<const std::byte*>(last) - begin + last_bytes);
+    std::memset(const_cast<std::byte*>(begin), 0xa5, m.bytes);
+    m.data = upload(std::vector<std::byte>(begin, begin + m.bytes));
+    const auto moved = [&](const void* p) {
+      return m.data.data() + (static_cast<const std::byte*>(p) - begin);
+    };
+    m.device.k = m.data.data();
+    m.device.v = moved(m.host.v);
+    if (m.host.k_scales != nullptr) {
+      m.device.k_scales = reinterpret_cast<const float*>(moved(m.host.k_scales));
+      m.device.v_scales = reinterpret_cast<const float*>(moved(m.host.v_scales));
+    }
+    return m;
+  }
+
+  void expect_same_bytes(const Mirror& m, const std::string& what) {
+    const std::vector<std::byte> got = download<std::byte>(m.data);
+    ASSERT_EQ(std::memcmp(got.data(), m.host.k, m.bytes), 0) << what;
+  }
+
+  ThreadPool pool_{1};
+  Stream cpu_{pool_};
+};
+
+/// Ordinary values, and a row of each kind that is hard: huge, subnormal, NaN, infinite, all zero.
+std::vector<float> hard_rows(std::mt19937& random, int rows, int n) {
+  std::normal_distribution<float> normal;
+  std::vector<float> x;
+  for (int row = 0; row < rows; ++row)
+    for (int i = 0; i < n; ++i) {
+      const float v = normal(random);
+      switch (row % 12) {
+        case 3: x.push_back(v * 1e6f); break;
+        case 4: x.push_back(v * 1e-39f); break;
+        case 5: x.push_back(i == 2 ? -std::numeric_limits<float>::quiet_NaN() : v); break;
+        case 6: x.push_back(i == 1 ? -kInf : v); break;
+        case 7: x.push_back(i % 2 == 0 ? 0.0f : -0.0f); break;
+        case 8: x.push_back(std::bit_cast<float>(static_cast<uint32_t>(random()))); break;
+        default: x.push_back(v);
+      }
+    }
+  return x;
+}
+
+TEST_F(Append, StoresWhatTheCpuStores) {
+  std::mt19937 random(1);
+  for (const KvCacheDType dtype : kDtypes) {
+    for (const KvLayout layout : {KvLayout::nhd, KvLayout::hnd, KvLayout::x_packed}) {
+      for (const auto& [page_size, d, dv] :
+           {std::tuple{1, 64, 64}, {16, 128, 128}, {5, 192, 128}, {7, 48, 30}}) {
+        KvCacheConfig config{1, kHeads, d, dv, page_size, 90 / page_size + 1, dtype, layout, {}, {}};
+        if (is_fp8(dtype)) config.k_scales = {0.37f}, config.v_scales = {1.9f};
+        auto cache = KvCache::create(config);
+        ASSERT_TRUE(cache.ok()) << error_of(cache);
+        const Mirror m = mirror(*cache);
+        const std::vector<float> k = hard_rows(random, kTokens * kHeads, d),
+                                 v = hard_rows(random, kTokens * kHeads, dv);
+        std::vector<int64_t> slots;  // shuffled, one in nine padding
+        for (int t = 0; t < kTokens; ++t)
+          slots.push_back(t % 9 == 4 ? -1 : (t * 31 + 5) % 89);
+        cache->append(0, slots, k.data(), kHeads * d, v.data(), kHeads * dv, cpu_);
+        const DeviceBuffer k_there = upload(k), v_there = upload(v), slots_there = upload(slots);
+        AppendParams p;
+        p.tokens = kTokens, p.num_kv_heads = kHeads, p.head_dim = d, p.v_head_dim = dv;
+        p.dtype = DType::f32;
+        p.k = k_there.data(), p.v = v_there.data();
+        p.k_row_stride = kHeads * d, p.v_row_stride = kHeads * dv;
+        p.kv = m.device;
+        p.slots = slots_there.data();
+        p.num_slots = config.num_pages * page_size;
+        ASSERT_EQ(error_of(launch_append(p, stream())), "");
+        expect_same_bytes(m, std::string(to_string(dtype)) + " " + std::string(to_string(layout)) + " page " +
+                                 std::to_string(page_size));
+      }
+    }
+  }
+}
+
+TEST_F(Append, SixteenBitRowsAnd32BitSlots) {
+  std::mt19937 random(2);
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    KvCacheConfig config{1, kHeads, 80, 80, 16, 8, KvCacheDType::fp8_e4m3, KvLayout::hnd, {0.5f}, {0.25f}};
+    auto cache = KvCache::create(config);
+    ASSERT_TRUE(cache.ok());
+    const Mirror m = mirror(*cache);
+    std::vector<uint16_t> bits;
+    std::vector<float> x;
+    std::normal_distribution<float> normal;
+    // Rows a little apart, as slices of a fused projection are.
+    const int stride = kHeads * 80 + 12;
+    for (int i = 0; i < kTokens * stride; ++i) {
+      const float value = normal(random);
+      bits.push_back(dtype == DType::f16 ? float_to_fp16(value) : float_to_bf16(value));
+      x.push_back(dtype == DType::f16 ? fp16_to_float(bits.back()) : bf16_to_float(bits.back()));
+    }
+    std::vector<int64_t> slots;
+    std::vector<int32_t> short_slots;
+    for (int t = 0; t < kTokens; ++t) {
+      slots.push_back((t * 17) % 128);
+      short_slots.push_back(static_cast<int32_t>(slots.back()));
+    }
+    cache->append(0, slots, x.data(), stride, x.data(), stride, cpu_);
+    const DeviceBuffer rows = upload(bits), slots_there = upload(short_slots);
+    AppendParams p;
+    p.tokens = kTokens, p.num_kv_heads = kHeads, p.head_dim = p.v_head_dim = 80;
+    p.dtype = dtype;
+    p.k = p.v = rows.data();
+    p.k_row_stride = p.v_row_stride = stride;
+    p.kv = m.device;
+    p.slots = slots_there.data();
+    p.slots_are_32_bit = true;
+    p.num_slots = 128;
+    ASSERT_EQ(error_of(launch_append(p, stream())), "");
+    expect_same_bytes(m, std::string(to_string(dtype)));
+  }
+}
+
+TEST_F(Append, RotatesAsTheCpuDoes) {
+  std::mt19937 random(3);
+  constexpr int kDim = 64, kRotary = 48, kRows = 50;
+  std::normal_distribution<float> normal;
+  std::vector<double> frequencies;
+  for (int t = 0; t < kRotary / 2; ++t)
+    frequencies.push_back(std::pow(10000.0, -2.0 * t / kRotary));
+  std::vector<int32_t> table_positions(kRows), positions;
+  for (int i = 0; i < kRows; ++i)
+    table_positions[static_cast<size_t>(i)] = i * 977;
+  for (int t = 0; t < kTokens; ++t)
+    positions.push_back((t * 13) % kRows);
+  std::vector<float> cos(kRows * kRotary / 2), sin(cos.size());
+  rope_rows(frequencies, 1.25, table_positions, cos.data(), sin.data(), pool_);
+  const DeviceBuffer frequencies_there = upload(frequencies), table_there = upload(table_positions);
+  const DeviceBuffer cos_there = poisoned<float>(cos.size()), sin_there = poisoned<float>(cos.size());
+  ASSERT_EQ(
+      error_of(launch_rope_rows(frequencies_there.as<double>(), kRotary / 2, 1.25, table_there.as<int32_t>(),
+                                kRows, cos_there.as<float>(), sin_there.as<float>(), stream())),
+      "");
+  // Both round the fp64 values once; the last bit of a library's sin may differ before that.
+  const std::vector<float> got_cos = download<float>(cos_there), got_sin = download<float>(sin_there);
+  for (size_t i = 0; i < cos.size(); ++i) {
+    EXPECT_NEAR(got_cos[i], cos[i], 1.2e-7f);
+    EXPECT_NEAR(got_sin[i], sin[i], 1.2e-7f);
+  }
+  const DeviceBuffer same_cos = upload(cos), same_sin = upload(sin), positions_there = upload(positions);
+  for (const bool interleaved : {false, true}) {
+    std::vector<float> q(kTokens * kHeads * kDim);
+    for (float& x : q)
+      x = normal(random);
+    const DeviceBuffer q_there = upload(q);
+    AppendParams p;
+    p.tokens = kTokens, p.num_heads = kHeads, p.head_dim = kDim;
+    p.dtype = DType::f32;
+    p.q = p.q_out = q_there.data();
+    p.q_row_stride = p.q_out_row_stride = kHeads * kDim;
+    p.rope = {kRotary, interleaved, same_cos.as<float>(), same_sin.as<float>(),
+              positions_there.as<int32_t>()};
+    ASSERT_EQ(error_of(launch_append(p, stream())), "");
+    const auto rope = interleaved ? rope_interleaved : rope_neox;
+    rope(q.data(), kHeads * kDim, kHeads, kDim, kRotary, positions, cos.data(), sin.data(), pool_);
+    EXPECT_EQ(download<float>(q_there), q) << interleaved;
+  }
+}
+
+TEST_F(Append, NormsHeadsThenRotatesAndStores) {
+  std::mt19937 random(4);
+  constexpr int kDim = 128;
+  std::normal_distribution<float> normal;
+  std::vector<float> x(kTokens * kHeads * kDim), weight(kDim), cos(kTokens * kDim / 2), sin(cos.size());
+  for (float& v : x)
+    v = normal(random);
+  for (float& v : weight)
+    v = 1.0f + 0.1f * normal(random);
+  std::vector<int32_t> positions;
+  std::vector<int64_t> slots;
+  for (int t = 0; t < kTokens; ++t)
+    positions.push_back(t), slots.push_back(t);
+  std::vector<double> frequencies;
+  for (int t = 0; t < kDim / 2; ++t)
+    frequencies.push_back(std::pow(1e6, -2.0 * t / kDim));
+  rope_rows(frequencies, 1.0, positions, cos.data(), sin.data(), pool_);
+  auto cache = KvCache::create({1, kHeads, kDim, kDim, 16, 4, KvCacheDType::float32, KvLayout::hnd, {}, {}});
+  ASSERT_TRUE(cache.ok());
+  const Mirror m = mirror(*cache);
+  const DeviceBuffer x_there = upload(x), weight_there = upload(weight), cos_there = upload(cos),
+                     sin_there = upload(sin), slots_there = upload(slots), q_out = poisoned<float>(x.size());
+  AppendParams p;
+  p.tokens = kTokens, p.num_heads = p.num_kv_heads = kHeads, p.head_dim = p.v_head_dim = kDim;
+  p.dtype = DType::f32;
+  p.q = p.k = p.v = x_there.data();
+  p.q_out = q_out.data();
+  p.q_row_stride = p.k_row_stride = p.v_row_stride = p.q_out_row_stride = kHeads * kDim;
+  p.q_norm = p.k_norm = {weight_there.as<float>(), 1e-6f};
+  p.rope = {kDim, false, cos_there.as<float>(), sin_there.as<float>(), nullptr};
+  p.kv = m.device;
+  p.slots = slots_there.data();
+  p.num_slots = 64;
+  ASSERT_EQ(error_of(launch_append(p, stream())), "");
+  std::vector<float> expected = x;
+  rms_norm_heads(expected.data(), kHeads * kDim, kHeads, kDim, weight.data(), 1e-6f, kTokens, pool_);
+  rope_neox(expected.data(), kHeads * kDim, kHeads, kDim, kDim, positions, cos.data(), sin.data(), pool_);
+  const std::vector<float> got = download<float>(q_out);
+  for (size_t i = 0; i < got.size(); ++i)
+    ASSERT_NEAR(got[i], expected[i], 2e-6f) << i;
+  // Q and K went through the same steps, V through none.
+  cache->append(0, slots, got.data(), kHeads * kDim, x.data(), kHeads * kDim, cpu_);
+  expect_same_bytes(m, "norm and rotation");
+}
+
+TEST_F(Append, SlotsBeyondTheCacheAreNotWrittenAndTold) {
+  auto cache = KvCache::create({1, kHeads, 64, 64, 16, 4, KvCacheDType::float16, KvLayout::nhd, {}, {}});
+  ASSERT_TRUE(cache.ok());
+  const Mirror m = mirror(*cache);
+  const std::vector<float> x(4 * kHeads * 64, 1.5f);
+  const DeviceBuffer x_there = upload(x), slots = upload<int64_t>({64, -5, 1'000'000'000'000, -1});
+  const DeviceBuffer error = upload<int32_t>({0});
+  AppendParams p;
+  p.tokens = 4, p.num_kv_heads = kHeads, p.head_dim = p.v_head_dim = 64;
+  p.dtype = DType::f32;
+  p.k = p.v = x_there.data();
+  p.k_row_stride = p.v_row_stride = kHeads * 64;
+  p.kv = m.device;
+  p.slots = slots.data();
+  p.num_slots = 64;
+  p.error = error.as<int32_t>();
+  ASSERT_EQ(error_of(launch_append(p, stream())), "");
+  EXPECT_EQ(download<int32_t>(error)[0], 3);
+  expect_same_bytes(m, "nothing is written");
+}
+
+TEST_F(Append, PagesCopyAndRowsGather) {
+  std::mt19937 random(5);
+  for (const KvCacheDType dtype : kDtypes) {
+    for (const KvLayout layout : {KvLayout::nhd, KvLayout::hnd, KvLayout::x_packed}) {
+      KvCacheConfig config{1, kHeads, 48, 40, 6, 9, dtype, layout, {}, {}};
+      if (is_fp8(dtype)) config.k_scales = {0.37f}, config.v_scales = {1.9f};
+      auto cache = KvCache::create(config);
+      ASSERT_TRUE(cache.ok()) << error_of(cache);
+      const Mirror empty = mirror(*cache);
+      std::vector<int64_t> slots(54);
+      for (size_t i = 0; i < slots.size(); ++i)
+        slots[i] = static_cast<int64_t>(i);
+      std::normal_distribution<float> normal;
+      std::vector<float> k(54 * kHeads * 48), v(54 * kHeads * 40);
+      for (float& x : k)
+        x = normal(random);
+      for (float& x : v)
+        x = normal(random);
+      cache->append(0, slots, k.data(), kHeads * 48, v.data(), kHeads * 40, cpu_);
+      ASSERT_EQ(error_of(stream().copy(empty.data.data(), empty.host.k, empty.bytes)), "");
+      const DeviceBuffer from = upload<int32_t>({1, 8, 77}),
+                         to = upload<int32_t>({5, 0, 2});  // 77 is not there
+      ASSERT_EQ(error_of(launch_copy_pages(
+                    {empty.device, kHeads, 48, 40, from.as<int32_t>(), to.as<int32_t>(), 3, 9}, stream())),
+                "");
+      const std::vector<int32_t> rows = {33, 6 + 3, -1, 30 + 3, 5, 8 * 6 + 5, 54, 17};
+      const DeviceBuffer rows_there = upload(rows);
+      const DeviceBuffer got_k = poisoned<float>(8 * kHeads * 48), got_v = poisoned<float>(8 * kHeads * 40);
+      GatherRows g{empty.device, kHeads, 48,         40,           rows_there.data(), true,
+                   54,           8,      DType::f32, got_k.data(), got_v.data()};
+      ASSERT_EQ(error_of(launch_gather_rows(g, stream())), "");
+      const auto expect = [&](const std::vector<float>& got, const std::vector<float>& x, int n) {
+        for (size_t r = 0; r < rows.size(); ++r) {
+          // Page 5 (slots 30 to 35) is a copy of page 1, page 0 of page 8.
+          const int slot = rows[r], origin = slot >= 30 && slot < 36 ? slot - 24
+                                             : slot >= 0 && slot < 6 ? slot + 48
+                                                                     : slot;
+          for (int i = 0; i < kHeads * n; ++i) {
+            const float value = got[r * static_cast<size_t>(kHeads * n) + static_cast<size_t>(i)];
+            if (slot < 0 || slot >= 54) {
+              ASSERT_EQ(value, 0.0f);
+            } else {
+              const float original = x[static_cast<size_t>(origin * kHeads * n + i)];
+              // e5m2 has two bits of mantissa; int8 steps are 1/127 of the largest of a row.
+              ASSERT_NEAR(value, original,
+                          dtype == KvCacheDType::float32 ? 0.0f : 0.02f + 0.13f * std::fabs(original))
+                  << to_string(dtype) << " " << to_string(layout) << " " << r << " " << i;
+            }
+          }
+        }
+        EXPECT_TRUE(
+            std::equal(got.begin() + kHeads * n, got.begin() + 2 * kHeads * n, got.begin() + 3 * kHeads * n));
+      };
+      expect(download<float>(got_k), k, 48);
+      expect(download<float>(got_v), v, 40);
+    }
+  }
+}
+
+TEST_F(Append, RefusesWhatDoesNotGoTogether) {
+  const DeviceBuffer x = poisoned<float>(4096);
+  AppendParams p;
+  p.tokens = 1, p.num_heads = p.num_kv_heads = 1, p.head_dim = p.v_head_dim = 64;
+  p.q = p.k = p.v = p.q_out = x.data();
+  p.slots = x.data(), p.kv.k = p.kv.v = x.data(), p.kv.dtype = KvCacheDType::bfloat16;
+  const auto refused = [&](auto change) {
+    AppendParams changed = p;
+    change(changed);
+    return error_of(launch_append(changed, stream()));
+  };
+  EXPECT_THAT(refused([](AppendParams& a) { a.head_dim = 2048; }), HasSubstr("2048/64 exceed 1024"));
+  EXPECT_THAT(refused([](AppendParams& a) { a.v = nullptr; }), HasSubstr("K needs V"));
+  EXPECT_THAT(refused([](AppendParams& a) { a.q_out = nullptr; }), HasSubstr("q_out"));
+  EXPECT_THAT(refused([](AppendParams& a) { a.rope.dim = 66; }), HasSubstr("rotary dim 66"));
+  EXPECT_THAT(refused([](AppendParams& a) { a.rope.dim = 64; }), HasSubstr("cos and sin"));
+  EXPECT_THAT(refused([](AppendParams& a) { a.kv.dtype = KvCacheDType::nvfp4; }), HasSubstr("nvfp4"));
+  EXPECT_THAT(refused([](AppendParams& a) { a.kv.dtype = KvCacheDType::int8_per_token_head; }),
+              HasSubstr("needs scales"));
+  EXPECT_THAT(refused([](AppendParams& a) { a.kv.form = KvForm::x_packed, a.head_dim = 60; }),
+              HasSubstr("multiple of 8"));
+  EXPECT_THAT(refused([](AppendParams& a) { a.tokens = -1; }), HasSubstr("-1 tokens"));
+}
+
+}  // namespace
+}  // namespace fovea::cuda
