@@ -82,12 +82,13 @@ struct BackendInfo {
   /// Empty = built; else why this build has no kernel for it, the tail of "not in this build: ...". The
   /// capability is then the row of the document that knows it.
   std::string_view absent = {};
-  /// Of a built backend: the row that vLLM's document has for it, where that differs; null = none.
+  /// The row that vLLM's or SGLang's table has for it, where `capability` says more; null = the same or none.
   const Capability* documented = nullptr;
   std::string_view mla_sibling = {};
   std::string_view prefill_partner = {};  ///< of a backend that only decodes: who prefills for it
   std::string_view description = {};      ///< one line for people
-  /// Refusals that no single column of the table can express (two features that don't go together).
+  /// Refusals that no single column of the table can express. An empty fix = validation finds another
+  /// backend.
   std::optional<Reason> (*supports_combination)(const AttentionSpec&, const DeviceInfo&) = nullptr;
 
   /// "FLASH_ATTN (FA3)"

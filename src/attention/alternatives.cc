@@ -104,7 +104,10 @@ Reason Alternatives::with_fix(const BackendInfo& refused, Finding finding) {
       for (const BackendInfo* row : rows_named(scene_.registry.entries(), refused.name))
         if (row != &refused && runs_on(row->capability, scene_.device) && !version_flag(*row).empty())
           add(reason.fix, version_flag(*row) + ": " + std::string(row->version) + " is for this device");
-      if (const BackendInfo* here = places().here) add(reason.fix, flag(*here, false) + ": serves it here");
+      if (const BackendInfo* here = places().here)
+        add(reason.fix, flag(*here, false) + ": serves it here");
+      else if (const BackendInfo* absent = places().here_absent)
+        add(reason.fix, flag(*absent, false) + ": takes it here, but is not in this build");
       break;
     }
     case Remedy::kernels: {

@@ -128,6 +128,69 @@ TEST(Builtin, AWrongDeviceAndARightOneWithoutKernels) {
   EXPECT_THAT(refusal("sm100", mla_spec(), {.backend = "cutlass_mla"}), HasSubstr("['not in this build: "));
 }
 
+TEST(Builtin, MiniSglangsPageSizesLackKernelsOnly) {
+  const AttentionConfig configs[] = {{.backend = "fi", .page_size = 1},
+                                     {.backend = "fa", .page_size = 1},
+                                     {.backend = "fa,fi", .page_size = 1},
+                                     {.backend = "fa", .page_size = 16}};
+  for (const AttentionConfig& config : configs)
+    for (const char* device : {"sm80", "sm90"})
+      EXPECT_THAT(refusal(device, llama_8b(), config),
+                  HasSubstr("Reason: ['not in this build: its CUDA kernels are not written yet']"))
+          << device;
+  EXPECT_THAT(refusal("sm100", llama_8b(), {.backend = "trtllm", .page_size = 1}),
+              HasSubstr("['block_size not supported', "));
+}
+
+TEST(Builtin, FlashInfersOwnKernelsOnBlackwellAreForTheAsking) {
+  const std::string own = "FLASHINFER (Native),FLASHINFER (Native)";
+  EXPECT_EQ(choice("sm100", llama_8b(), {.backend = "FLASHINFER", .use_trtllm_attention = false}), own);
+  EXPECT_EQ(choice("sm100", llama_8b(), {.use_trtllm_attention = false}), own);
+  for (const char* name : {"FLASHINFER", "fi", "flashinfer"})
+    EXPECT_EQ(choice("sm100", llama_8b(), {.backend = name}), "FLASHINFER (TRTLLM),FLASHINFER (TRTLLM)");
+  EXPECT_EQ(choice("sm120", llama_8b(), {.backend = "fi"}), own);
+}
+
+TEST(Builtin, SinksBeforeHopperAreOneReason) {
+  EXPECT_THAT(refusal("sm80", gpt_oss(), {.backend = "FLASH_ATTN"}),
+              HasSubstr("Reason: ['attention sinks not supported', 'not in this build: "));
+}
+
+TEST(Builtin, AFixForTheDeviceNamesWhatTheOrderWouldChoose) {
+  EXPECT_THAT(refusal("sm90", llama_8b(), {.backend = "trtllm", .page_size = 16}),
+              HasSubstr("this one is cuda 9.0; --attention-backend FLASH_ATTN: takes it here, but is not in "
+                        "this build."));
+  EXPECT_THAT(refusal("sm80", mla_spec(), {.backend = "FLASHMLA"}),
+              HasSubstr("this one is cuda 8.0; --attention-backend TRITON_MLA: takes it here, but is not in "
+                        "this build."));
+}
+
+TEST(Builtin, AFixOfACombinationIsTrueForTheDevice) {
+  const auto fixes = [](const char* device, const AttentionSpec& spec, const char* backend) {
+    const Selection s = on(device, spec, {.backend = backend});
+    std::string all;
+    for (const Reason& r : s.kinds.at(0).decode.candidates.at(0).reasons)
+      all += r.fix + "\n";
+    return all;
+  };
+  AttentionSpec fp8 = llama_8b();
+  fp8.kv_dtype = KvCacheDType::fp8_e4m3;
+  EXPECT_THAT(fixes("sm90", fp8, "fa2"), HasSubstr("-ac.flash_attn_version=3"));
+  EXPECT_THAT(fixes("sm80", fp8, "fa2"), Not(HasSubstr("-ac.flash_attn_version")));
+  EXPECT_THAT(fixes("sm80", mla_spec(), "FLASH_ATTN_MLA"),
+              HasSubstr("TRITON_MLA: takes it, but is not in this build"));
+}
+
+TEST(Builtin, TheErrorOfAnAutomaticChoiceHasEveryAttentionOfAKind) {
+  AttentionSpec two[] = {llama_8b(), llama_8b()};
+  two[1].head_dim = two[1].v_head_dim = 512;
+  const auto s = select({}, two, *parse_device("sm90"), builtin_backends());
+  ASSERT_FALSE(s);
+  EXPECT_THAT(s.error().message, AllOf(HasSubstr("with AttentionSelectorConfig(head_size=128, "),
+                                       HasSubstr(" and AttentionSelectorConfig(head_size=512, ")));
+  EXPECT_THAT(refusal("sm90", llama_8b(), {}), Not(HasSubstr(" and AttentionSelectorConfig")));
+}
+
 TEST(Builtin, NamesOfThreeEngines) {
   const BackendRegistry& r = builtin_backends();
   const std::pair<const char*, const char*> expected[] = {

@@ -36,7 +36,7 @@ std::string python(bool value) {
   return value ? "True" : "False";
 }
 
-/// What vLLM's selector is asked with, in its order.
+/// What vLLM's selector is asked with for one attention, in its order.
 std::string selector_config(const AttentionSpec& spec) {
   const auto asked = [&](Feature f) { return python(spec.needs.has(f)); };
   const bool non_causal = spec.type == AttentionType::decoder && !spec.mask.causal && !spec.mask.packed;
@@ -56,6 +56,15 @@ std::string selector_config(const AttentionSpec& spec) {
          ", use_dcp=" + asked(Feature::dcp) + ")";
 }
 
+/// Of all attentions of the scene, each once.
+std::string selector_configs(const Scene& scene) {
+  std::vector<std::string> distinct;
+  for (const AttentionSpec& spec : scene.specs)
+    if (std::string config = selector_config(spec); std::ranges::find(distinct, config) == distinct.end())
+      distinct.push_back(std::move(config));
+  return join(distinct, " and ");
+}
+
 /// The changes that the backend nearest to serving asks for: a built one of this device before others, then
 /// the one with the fewest reasons.
 std::string nearest_fix(const std::vector<Candidate>& refused, const DeviceInfo& device) {
@@ -73,8 +82,8 @@ Error none_valid(const Scene& scene, const std::vector<Candidate>& refused) {
   for (const Candidate& r : refused)
     each.push_back(r.backend->label() + ": " + quoted_list(r.reasons));
   return unsupported("No valid attention backend found for " + describe(scene.device) + " with " +
-                     selector_config(scene.spec()) + ". Reasons: {" + join(each, ", ") + "}." +
-                     for_kind(scene) + nearest_fix(refused, scene.device));
+                     selector_configs(scene) + ". Reasons: {" + join(each, ", ") + "}." + for_kind(scene) +
+                     nearest_fix(refused, scene.device));
 }
 
 Candidate with_fixes(Weighed weighed, Alternatives& alternatives) {

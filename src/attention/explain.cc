@@ -57,12 +57,13 @@ std::string explain(const Selection& selection) {
 }
 
 std::string explain_in_full(const Selection& selection) {
-  std::string out = "device: " + describe(selection.device) + "\n";
+  std::string out;
   for (const KindSelection& kind : selection.kinds)
     for (Phase phase : {Phase::prefill, Phase::decode}) {
       if (!has_phase(kind, phase)) continue;
       const PhaseSelection& s = kind.of(phase);
-      out += "\n" + line(std::string(to_string(kind.kind)) + "." + std::string(to_string(phase)), s);
+      out += (out.empty() ? "" : "\n") +
+             line(std::string(to_string(kind.kind)) + "." + std::string(to_string(phase)), s);
       out += candidates(s);
       if (s.backend == nullptr) out += "  error: " + s.error.message + "\n";
     }

@@ -19,9 +19,7 @@ TEST_F(Explain, ALineAPhaseAndAKindOnlyWhereTheyDiffer) {
 
 TEST_F(Explain, InFull) {
   EXPECT_EQ(explain_in_full(considered({.page_size = 16})),
-            R"(device: cpu
-
-full.prefill: PLAIN (automatic: the only one that serves this model on cpu)
+            R"(full.prefill: PLAIN (automatic: the only one that serves this model on cpu)
   1. FAST_ATTN
      - block_size not supported
        fix: --page-size 32: it takes multiples of 32 from 32 to 1024
@@ -57,9 +55,7 @@ warnings
 TEST_F(Explain, WhatIsNotBuilt) {
   device = cuda(90);
   EXPECT_EQ(explain_in_full(considered({.backend = "gpu"})),
-            R"(device: cuda 9.0
-
-full.prefill: none, GPU_ATTN if it were built (given: AttentionConfig::backend gpu)
+            R"(full.prefill: none, GPU_ATTN if it were built (given: AttentionConfig::backend gpu)
   1. GPU_ATTN
      - not in this build: its CUDA kernels are not written yet
        fix: FAST_ATTN serves it on cpu

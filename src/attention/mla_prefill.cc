@@ -111,14 +111,25 @@ std::vector<Weighed> weigh_all(const Wish& wish, const Scene& scene) {
   return all;
 }
 
-/// Another one of MLA's prefills, where only that helps.
-Reason with_fix(Finding finding, const BackendInfo* serves) {
+/// The flag for another one of MLA's prefills, whoever was named; empty = none takes these layers here.
+std::string other_prefill(const Wish& wish, const Scene& scene) {
+  const BackendInfo *serves = nullptr, *if_built = nullptr;
+  for (const Weighed& one : weigh_all({{}, {}, wish.off, wish.by}, scene)) {
+    if (one.findings.empty() && serves == nullptr) serves = one.row;
+    if (only_kernels_missing(one.findings) && if_built == nullptr) if_built = one.row;
+  }
+  const BackendInfo* row = serves != nullptr ? serves : if_built;
+  if (row == nullptr) return {};
+  return "-ac.mla_prefill_backend=" + std::string(row->name) +
+         (serves != nullptr ? ": serves it here" : ": takes it here, but is not in this build");
+}
+
+/// `other` where only that helps.
+Reason with_fix(Finding finding, const std::string& other, bool other_serves) {
   Reason reason = std::move(finding.reason);
   if (finding.remedy == Remedy::flag) return reason;
-  const std::string other =
-      serves != nullptr ? "-ac.mla_prefill_backend=" + std::string(serves->name) + ": serves it here" : "";
   if (finding.remedy == Remedy::kernels)
-    reason.fix = other.empty() ? "no MLA prefill backend of this build serves it here" : other;
+    reason.fix = other_serves ? other : "no MLA prefill backend of this build serves it here";
   else if (reason.fix.starts_with("--"))
     reason.fix = other.empty() ? "no MLA prefill backend that this program knows takes it here" : other;
   else if (!other.empty())
@@ -142,10 +153,12 @@ Result<PhaseSelection> choose_mla_prefill(const Wish& wish, const Scene& scene) 
     if (only_kernels_missing(one.findings) && selection.if_built == nullptr) selection.if_built = one.row;
   }
   if (selection.backend != nullptr) selection.if_built = nullptr;
+  const std::string other = other_prefill(wish, scene);
+  const bool other_serves = other.ends_with(": serves it here");
   for (Weighed& one : weighed) {
     Candidate candidate{one.row, {}};
     for (Finding& finding : one.findings)
-      candidate.reasons.push_back(with_fix(std::move(finding), selection.backend));
+      candidate.reasons.push_back(with_fix(std::move(finding), other, other_serves));
     selection.candidates.push_back(std::move(candidate));
   }
   selection.why = "MLA prefill, " + (wish.name.empty() ? std::string("automatic") : "given: " + wish.from);

@@ -60,6 +60,11 @@ TEST_F(MlaPrefillChoice, AnInvalidChoiceIsAnErrorNotAWarning) {
             "capability not supporte");
 }
 
+TEST_F(MlaPrefillChoice, AFixNamesAnotherWhoeverWasNamed) {
+  EXPECT_THAT(refusal({.mla_prefill_backend = "CUDNN"}, {mla_spec()}),
+              HasSubstr("-ac.mla_prefill_backend=FLASH_ATTN: serves it here"));
+}
+
 TEST_F(MlaPrefillChoice, DeprecatedSwitchesAreAliasesAndWarn) {
   device = cuda(100);
   EXPECT_EQ(chosen({.use_cudnn_prefill = true}, {mla_spec()}), "CUDNN,FLASHINFER_MLA");

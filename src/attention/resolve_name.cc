@@ -47,6 +47,11 @@ bool is_native_flashinfer(const BackendInfo& row) {
   return same_name(row.version, "native");
 }
 
+/// On Blackwell.
+bool trtllm_by_default(const DeviceInfo& device) {
+  return device.kind == DeviceKind::cuda && device.compute_capability / 10 == 10;
+}
+
 bool has_trtllm_kernels(const BackendInfo& row) {
   return row.name == "FLASHINFER" && !row.version.empty() && !is_native_flashinfer(row);
 }
@@ -98,11 +103,13 @@ Version choose_version(const std::vector<const BackendInfo*>& rows, const Scene&
   if (rows.size() == 1) return {rows.front()};
   if (flash_version(*rows.front())) return choose_flash_version(rows, scene);
   const auto here = [&](const BackendInfo& row) { return runs_on(row.capability, scene.device); };
-  if (const auto trtllm = scene.config.use_trtllm_attention; trtllm && first(rows, has_trtllm_kernels)) {
-    const auto wanted = [&](const BackendInfo& row) { return has_trtllm_kernels(row) == *trtllm; };
+  if (first(rows, has_trtllm_kernels) != nullptr) {
+    const auto asked = scene.config.use_trtllm_attention;
+    const bool trtllm = asked.value_or(trtllm_by_default(scene.device));
+    const auto wanted = [&](const BackendInfo& row) { return has_trtllm_kernels(row) == trtllm; };
     const auto wanted_here = [&](const BackendInfo& row) { return wanted(row) && here(row); };
     if (const BackendInfo* row = first(rows, wanted_here)) return {row};
-    if (const BackendInfo* row = first(rows, wanted)) return {row};
+    if (const BackendInfo* row = asked ? first(rows, wanted) : nullptr) return {row};
   }
   const BackendInfo* row = first(rows, here);
   return {row != nullptr ? row : rows.front()};

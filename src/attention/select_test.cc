@@ -96,8 +96,8 @@ TEST_F(Select, ANamedBackendThatCannotServeIsAnErrorWithEveryReason) {
       refusal({.backend = "fast", .page_size = 40}, {spec}),
       "Selected backend FAST_ATTN is not valid for this configuration. Reason: ['head_size not supported', "
       "'dtype not supported', 'block_size not supported', 'attention sinks not supported']. Fix: the model "
-      "has 300 (QK) and 300 (V); FAST_ATTN takes multiples of 8 from 16 to 256 and multiples of 8 from 16 "
-      "to 256; --attention-backend PLAIN --dtype bfloat16: serves it here; --dtype bfloat16: it takes "
+      "has 300; FAST_ATTN takes multiples of 8 from 16 to 256; --attention-backend PLAIN --dtype bfloat16: "
+      "serves it here; --dtype bfloat16: it takes "
       "float32, bfloat16; --page-size 32: it takes multiples of 32 from 32 to 1024.");
 }
 

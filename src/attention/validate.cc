@@ -43,6 +43,11 @@ std::optional<KvCacheDType> nearest_kv_dtype(const Capability& c, const Attentio
   return std::nullopt;
 }
 
+/// Of heads; once where K and V are alike.
+std::string in_both(const std::string& qk, const std::string& v) {
+  return qk == v ? qk : qk + " (QK) and " + v + " (V)";
+}
+
 std::string capability_text(int cc) {
   return str(cc / 10) + "." + str(cc % 10);
 }
@@ -60,8 +65,11 @@ class Validation {
     check_beyond_vllm();
     ++rank_;
     if (backend_.supports_combination != nullptr)
-      if (auto reason = backend_.supports_combination(spec_, device_))
-        findings_.push_back({rank_, Remedy::flag, *std::move(reason)});
+      if (auto reason = backend_.supports_combination(spec_, device_)) {
+        const bool by_flag = !reason->fix.empty();
+        add(std::move(reason->text), by_flag ? std::move(reason->fix) : std::string(kOtherBackend),
+            by_flag ? Remedy::flag : Remedy::other_backend);
+      }
     ++rank_;
     if (!backend_.absent.empty() && runs_on(c_, device_))
       add("not in this build: " + std::string(backend_.absent), std::string(kOtherBackend), Remedy::kernels);
@@ -116,8 +124,8 @@ class Validation {
     ++rank_;
     if (!c_.head_dims.has(spec_.head_dim) || !c_.v_head_dims.has(spec_.v_head_dim))
       add("head_size not supported",
-          "the model has " + str(spec_.head_dim) + " (QK) and " + str(spec_.v_head_dim) + " (V); " + name +
-              " takes " + c_.head_dims.describe() + " and " + c_.v_head_dims.describe(),
+          "the model has " + in_both(str(spec_.head_dim), str(spec_.v_head_dim)) + "; " + name + " takes " +
+              in_both(c_.head_dims.describe(), c_.v_head_dims.describe()),
           Remedy::other_backend);
     ++rank_;
     if (!c_.dtypes.has(spec_.dtype)) {

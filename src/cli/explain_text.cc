@@ -54,8 +54,8 @@ std::string flags_text(const Explanation& e) {
 
 std::string explanation_text(const Explanation& e) {
   std::string out = model_text(e);
-  out += "hardware: " + (e.device.name.empty() ? describe(e.device) : e.device.name) + ", from " +
-         e.device_from + "\n";
+  out += "device: " + describe(e.device) + (e.device.name.empty() ? "" : " (" + e.device.name + ")") +
+         ", from " + e.device_from + "\n";
   out += flags_text(e) + "\n";
   if (e.selection.kinds.empty()) return out + "no layer has attention: there is no backend to choose\n";
   out += explain_in_full(e.selection);

@@ -132,7 +132,9 @@ Result<LaunchLine> read_line(const Command& command, const std::vector<std::stri
     return OwnFlag{"--" + option->get_lnames().front(), takes_value(*option)};
   };
   const auto first = arguments.begin() + static_cast<ptrdiff_t>(command.first);
-  FOVEA_TRY(line, read_launch_line({first, arguments.end()}, own));
+  const bool serves = command.app->get_name() == "explain" && arguments.end() - first > 1 &&
+                      *first == "serve" && !first[1].starts_with('-');  // vllm serve MODEL
+  FOVEA_TRY(line, read_launch_line({first + (serves ? 1 : 0), arguments.end()}, own));
   line.arguments.insert(line.arguments.begin(), arguments.begin(), first);
   return line;
 }

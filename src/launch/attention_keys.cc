@@ -303,8 +303,6 @@ class Applier {
       return conflict(*key, before->second, where);
     if (const Status set = key->set(config_, value); !set) return invalid(shown + ": " + set.error().message);
     config_.sources[name] = where;
-    if (key->status == KeyStatus::deprecated)
-      notes_.push_back({FlagVerdict::alias, shown, "deprecated: " + std::string(key->text)});
     return {};
   }
 

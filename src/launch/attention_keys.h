@@ -32,7 +32,8 @@ struct AttentionKey {
 std::span<const AttentionKey> attention_keys();
 
 /// Applies all of them. They must have one spelling, each key once, and JSON and dot paths don't mix.
-/// `config.sources` gets the spelling of each key. Refused and deprecated keys are noted in `notes`.
+/// `config.sources` gets the spelling of each key. Refused keys are noted in `notes`; of deprecated ones the
+/// selection warns.
 /// A key that `config.sources` names already (it was set by a flag of its own) is an error.
 Status apply_attention_arguments(const std::vector<AttentionArgument>& arguments, AttentionConfig& config,
                                  std::vector<FlagNote>& notes);

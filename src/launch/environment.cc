@@ -65,7 +65,8 @@ class Applier {
       if (mine->second.second != *on)
         return invalid("environment variables " + mine->second.first + " and " + shown +
                        " contradict each other; unset one of them");
-      note.text = "says the same as " + mine->second.first;
+      note.applied = true;
+      note.text = std::string(variable.text);
       return note;
     }
     if (const auto flag = config_.sources.find(key); flag != config_.sources.end()) {
@@ -112,7 +113,7 @@ Status check_environment(const std::vector<std::string>& environment) {
     if (std::ranges::find(known, name) != known.end()) continue;
     const std::string_view near = nearest_name(name, known);
     return invalid("environment variable " + printable(name) + " is not known" +
-                   (near.empty() ? ";" : "; did you mean " + std::string(near) + "?") + " known are " + all +
+                   (near.empty() ? "." : "; did you mean " + std::string(near) + "?") + " Known are " + all +
                    "; settings are flags, see --help");
   }
   return {};

@@ -24,10 +24,10 @@ constexpr std::string_view kNoServer = "explain and the offline commands listen 
 constexpr std::string_view kOneDevice = "one device runs the whole model; leave it out or give 1";
 constexpr std::string_view kNoSpeculation =
     "speculative decoding is not built; leave it out: the answers are the same, one token a step";
-constexpr std::string_view kNoVision = "text models only: there is no vision encoder to set it for";
+constexpr std::string_view kNoVision = "no vision encoder runs here that it could be set for";
 constexpr std::string_view kNoStateLayers = "linear-attention and state-space layers are not built";
 constexpr std::string_view kNoSparse = "kernels of sparse MLA are not built; leave it out";
-constexpr std::string_view kNotAttention = "explain does not look at it: it does not concern attention";
+constexpr std::string_view kGenerates = "generate and chat take it; of no use to a command that does neither";
 
 std::vector<ForeignFlag> attention_flags() {
   return {
@@ -394,9 +394,9 @@ std::vector<ForeignFlag> model_flags() {
       {kSglang, {"--random-seed"}, one, alias, "--seed", "of sampling and of dummy weights"},
       {kSglang, {"--sampling-backend"}, one, noted, "", "one sampler; equal seeds give equal tokens"},
       {kBoth, {"--device"}, one, refused, "", "this command runs on the CPU", {"auto", "cpu"}},
-      {kVllm, {"--generation-config"}, one, noted, "", kNotAttention},
-      {kVllm, {"--max-logprobs"}, one, noted, "", kNotAttention},
-      {kBoth, {"--chat-template"}, one, noted, "", kNotAttention},
+      {kVllm, {"--generation-config"}, one, noted, "", kGenerates},
+      {kVllm, {"--max-logprobs"}, one, noted, "", kGenerates},
+      {kBoth, {"--chat-template"}, one, noted, "", kGenerates},
   };
 }
 

@@ -85,9 +85,9 @@ const std::string kFa2 = "FLASH_ATTN (FA2)", kFa3 = "FLASH_ATTN (FA3)", kTriton 
                   kNative = "FLASHINFER (Native)", kTrtllm = "FLASHINFER (TRTLLM)",
                   kTritonRocm = "TRITON_ATTN (ROCm)";
 
-/// From vLLM's tables and lists. FlashInfer's own kernels are for SM 7.x to 9.x; FlashAttention needs 8.0,
-/// and 9.x for sinks; SM 12.x has the list of SM 8.x and 9.x; Triton alone has spans, and alone of those
-/// that run before SM 9.0 sinks. MLA prefill on Blackwell is TRT-LLM's.
+/// From vLLM's tables and lists. FlashInfer's own kernels are for SM 7.x and later, TRT-LLM's for 10.x;
+/// FlashAttention needs 8.0, and 9.x for sinks; SM 12.x has the list of SM 8.x and 9.x; Triton alone has
+/// spans, and alone of those that run before SM 9.0 sinks. MLA prefill on Blackwell is TRT-LLM's.
 const std::vector<Expected>& expectations() {
   using enum LayerKind;
   static const std::vector<std::string> ordinary = {"CPU_ATTN", kNative, kFa2,        kFa2,    kFa3,

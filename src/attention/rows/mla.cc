@@ -14,21 +14,19 @@ std::optional<Reason> check_flashinfer(const AttentionSpec& spec, const DeviceIn
   if (nope == 0 || nope == 64 || nope == 128 || nope == 192) return {};
   return Reason{
       "FlashInfer MLA kernel requires qk_nope_head_dim in [64, 128, 192], but got " + std::to_string(nope),
-      "--attention-backend TRITON_MLA: it takes any"};
+      {}};
 }
 
 std::optional<Reason> check_flash_attn(const AttentionSpec&, const DeviceInfo& device) {
   if (device.kind == DeviceKind::cuda && device.compute_capability / 10 == 9) return {};
-  return Reason{"FlashAttention MLA not supported on this device",
-                "--attention-backend TRITON_MLA: it runs on every GPU"};
+  return Reason{"FlashAttention MLA not supported on this device", {}};
 }
 
 /// DeepSeek R1's, which the kernel is compiled for; 0 = not known.
 std::optional<Reason> check_r1_dims(const AttentionSpec& spec, const DeviceInfo&) {
   if (spec.mla_nope_head_dim == 0) return {};
   if (spec.mla_nope_head_dim == 128 && spec.mla_rope_head_dim == 64 && spec.mla_v_head_dim == 128) return {};
-  return Reason{"DeepSeek R1 dims only (qk_nope_head_dim 128, qk_rope_head_dim 64, v_head_dim 128)",
-                "--attention-backend TRITON_MLA: it takes any"};
+  return Reason{"DeepSeek R1 dims only (qk_nope_head_dim 128, qk_rope_head_dim 64, v_head_dim 128)", {}};
 }
 
 Capability mla_row(Capability c) {

@@ -15,7 +15,7 @@ std::optional<Reason> check_r1_dims(const AttentionSpec& spec, const DeviceInfo&
   return Reason{
       "DeepSeek R1 dims only (qk_nope_head_dim 128, qk_rope_head_dim 64, v_head_dim 128), but got " +
           std::to_string(nope) + ", " + std::to_string(rope) + ", " + std::to_string(v),
-      "-ac.mla_prefill_backend=FLASH_ATTN: it takes any"};
+      {}};
 }
 
 Capability prefill(int min_cc, int max_cc) {

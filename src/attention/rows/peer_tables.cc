@@ -7,7 +7,8 @@
 namespace fovea {
 namespace {
 
-/// Of five ticks the last three rows are from SGLang's later tables.
+/// The first five rows are those of the page that has these columns. The later page that added the last three
+/// has come down without its ticks; theirs are from the two tables of 2026, "-" where those do not say.
 PeerTable sglang() {
   return {"sglang",
           "SGLang, five columns",
@@ -20,7 +21,7 @@ PeerTable sglang() {
            {"FlashMLA", "FLASHMLA", "", {"yes", "yes", "yes", "no", "no"}},
            {"TRTLLM MLA", "TRTLLM_MLA", "", {"yes", "yes", "yes", "-", "by FlashInfer MLA"}},
            {"Ascend", "ASCEND", "", {"yes", "no", "yes", "no", "yes"}},
-           {"Wave", "WAVE", "", {"yes", "no", "no", "no", "no"}}}};
+           {"Wave", "WAVE", "", {"yes", "no", "-", "no", "no"}}}};
 }
 
 PeerTable sglang_mha() {
@@ -68,8 +69,8 @@ PeerTable mini_sglang_pages() {
           "Backend",
           {"Page Size Support", "Notes"},
           {{"fa", "FLASH_ATTN", "", {"Any size", "Recommended: 1 for flexibility"}},
-           {"fi", "FLASHINFER", "Native", {"1 only", "the kernel's view; the flag takes any"}},
-           {"trtllm", "TRTLLM_MHA", "", {"16, 32, 64 only", "another size is changed to 64"}}}};
+           {"fi", "FLASHINFER", "Native", {"1 only", "Hardcoded constraint"}},
+           {"trtllm", "TRTLLM_MHA", "", {"16, 32, 64 only", "Will override user setting"}}}};
 }
 
 PeerTable mini_sglang() {

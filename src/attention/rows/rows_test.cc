@@ -149,6 +149,22 @@ TEST(Rows, BuiltBackendsKeepTheirDocumentsRow) {
   EXPECT_FALSE(row("TORCH_NATIVE").documented->features.has(Feature::native_page));
 }
 
+TEST(Rows, WhatTheOthersTakeBeyondVllmsTableLeavesItsRow) {
+  const std::tuple<const char*, const char*, IntSet> rows[] = {
+      {"FLASH_ATTN", "FA2", IntSet::multiples_of(16)},
+      {"FLASH_ATTN", "FA3", IntSet::multiples_of(16)},
+      {"FLASHINFER", "Native", IntSet{16, 32, 64}}};
+  for (const auto& [name, version, pages] : rows) {
+    const BackendInfo& info = row(name, version);
+    ASSERT_NE(info.documented, nullptr) << info.label();
+    EXPECT_EQ(info.documented->page_sizes, pages) << info.label();
+    EXPECT_TRUE(info.capability.page_sizes.has(1)) << info.label();
+    EXPECT_EQ(info.capability.preferred_page_size, 16) << info.label();
+  }
+  EXPECT_EQ(row("FLASHINFER", "Native").documented->max_compute_capability, 99);
+  EXPECT_EQ(row("FLASHINFER", "TRTLLM").documented, nullptr);
+}
+
 AttentionSpec spec_of(int head_dim, bool mla) {
   AttentionSpec spec;
   spec.num_heads = 16;
@@ -173,8 +189,6 @@ TEST(Rows, CombinationsInVllmsWords) {
   spec.kv_dtype = KvCacheDType::fp8_e4m3;
   EXPECT_THAT(combination(fa2, spec, "sm80"),
               ElementsAre("FP8 KV cache requires FA3 on SM90 or FA4 on SM100"));
-  spec.has_sink = true;
-  EXPECT_THAT(combination(fa2, spec, "sm80"), ElementsAre("sink not supported on compute capability < 9.0"));
   EXPECT_THAT(combination(fa4, spec_of(128, false), "sm100"), IsEmpty());
   EXPECT_THAT(combination(fa4, spec_of(192, false), "sm100"), IsEmpty());
   EXPECT_THAT(combination(fa4, spec_of(256, false), "sm100"), Contains(::testing::HasSubstr("up to 128")));

@@ -12,8 +12,7 @@ using enum Feature;
 std::optional<Reason> check_flashmla(const AttentionSpec&, const DeviceInfo& device) {
   const int major = device.compute_capability / 10;
   if (device.kind == DeviceKind::cuda && (major == 9 || major == 10)) return {};
-  return Reason{"FlashMLA Sparse is only supported on Hopper and Blackwell DC devices.",
-                "--attention-backend auto: takes one for this device"};
+  return Reason{"FlashMLA Sparse is only supported on Hopper and Blackwell DC devices.", {}};
 }
 
 Capability sparse_row(Capability c) {

@@ -1,5 +1,7 @@
 // vLLM's table of standard attention. What its first release of the table has is from there; versions, rows
 // and columns that came later (FA4, XQA, non-causal, graph levels) are from the later ones.
+#include <deque>
+
 #include "attention/rows/row.h"
 #include "attention/rows/rows.h"
 
@@ -11,6 +13,20 @@ using enum Feature;
 
 constexpr FeatureSet kSpeculative = {verify, tree_mask};  // SGLang's "top-k = 1" and "top-k > 1"
 
+/// `row` of vLLM's table, with what the other documents have beyond it; the table's stays in `documented`.
+template <class F>
+BackendInfo extended(BackendInfo row, F extend) {
+  static std::deque<Capability> documents;  // addresses last
+  row.documented = &documents.emplace_back(row.capability);
+  extend(row.capability);
+  return row;
+}
+
+/// Mini-SGLang's FlashAttention takes any page size; its FlashInfer reads any as a view of single slots.
+void take_any_page(Capability& c) {
+  c.page_sizes = IntSet::any();
+}
+
 /// vLLM takes FA2 for other sizes on Blackwell; 192 is that of DeepSeek's prefill.
 std::optional<Reason> check_fa4(const AttentionSpec& spec, const DeviceInfo& device) {
   if (device.compute_capability / 10 != 10 || spec.head_dim <= 128 || spec.head_dim == 192) return {};
@@ -19,13 +35,10 @@ std::optional<Reason> check_fa4(const AttentionSpec& spec, const DeviceInfo& dev
 }
 
 std::optional<Reason> check_fa2(const AttentionSpec& spec, const DeviceInfo& device) {
-  if (spec.has_sink && device.compute_capability < 90)
-    return Reason{"sink not supported on compute capability < 9.0",
-                  "--attention-backend TRITON_ATTN: it has sinks on every GPU"};
-  if (is_fp8(spec.kv_dtype))
-    return Reason{"FP8 KV cache requires FA3 on SM90 or FA4 on SM100",
-                  "--kv-cache-dtype auto, or -ac.flash_attn_version=3 on compute capability 9.x"};
-  return {};
+  if (!is_fp8(spec.kv_dtype)) return {};
+  const bool hopper = device.compute_capability / 10 == 9;
+  return Reason{"FP8 KV cache requires FA3 on SM90 or FA4 on SM100",
+                hopper ? "-ac.flash_attn_version=3" : "--kv-cache-dtype auto"};
 }
 
 /// FlashAttention: versions share dtypes, pages and types.
@@ -61,7 +74,9 @@ std::vector<BackendInfo> make_rows() {
     return vllm(c);
   };
 
-  add({.name = "FLASHINFER",
+  // vLLM's can be had on Blackwell by switching TRTLLM off; SGLang and Mini-SGLang run it on every later GPU.
+  add(extended(
+      {.name = "FLASHINFER",
        .aliases = {"flashinfer", "fi"},
        .version = "Native",
        .capability = flashinfer({.kv_dtypes = kv_fp8,
@@ -73,7 +88,11 @@ std::vector<BackendInfo> make_rows() {
                                  .min_compute_capability = 70,
                                  .max_compute_capability = 99}),
        .mla_sibling = "FLASHINFER_MLA",
-       .description = "FlashInfer's own kernels: strong at decoding, tensor cores from a GQA ratio of 4 on"});
+       .description = "FlashInfer's own kernels: strong at decoding, tensor cores from a GQA ratio of 4 on"},
+      [](Capability& c) {
+        take_any_page(c);
+        c.max_compute_capability = 0;
+      }));
   add({.name = "FLASHINFER",
        .version = "TRTLLM",
        .capability =
@@ -99,28 +118,30 @@ std::vector<BackendInfo> make_rows() {
        .mla_sibling = "FLASHINFER_MLA",
        .prefill_partner = "FLASHINFER",
        .description = "TensorRT-LLM's decode kernel for Hopper in FlashInfer"});
-  add({.name = "FLASH_ATTN",
-       .aliases = {"fa", "fa2"},
-       .version = "FA2",
-       .capability = flash({.kv_dtypes = kKvBf16,
-                            .features = {alibi},
-                            .invariance = {Invariance::batch},
-                            .graph = GraphSupport::uniform_batch,
-                            .min_compute_capability = 80}),
-       .mla_sibling = "FLASH_ATTN_MLA",
-       .description = "FlashAttention 2: the portable one, every GPU from Ampere on",
-       .supports_combination = check_fa2});
-  add({.name = "FLASH_ATTN",
-       .aliases = {"fa3"},
-       .version = "FA3",
-       .capability = refuses({alibi}, flash({.kv_dtypes = kv_fp8,
-                                             .features = FeatureSet{sink, window} | kSpeculative,
-                                             .invariance = {Invariance::batch},
-                                             .graph = GraphSupport::always,
-                                             .min_compute_capability = 90,
-                                             .max_compute_capability = 99})),
-       .mla_sibling = "FLASH_ATTN_MLA",
-       .description = "FlashAttention 3: Hopper's"});
+  add(extended({.name = "FLASH_ATTN",
+                .aliases = {"fa", "fa2"},
+                .version = "FA2",
+                .capability = flash({.kv_dtypes = kKvBf16,
+                                     .features = {alibi},
+                                     .invariance = {Invariance::batch},
+                                     .graph = GraphSupport::uniform_batch,
+                                     .min_compute_capability = 80}),
+                .mla_sibling = "FLASH_ATTN_MLA",
+                .description = "FlashAttention 2: the portable one, every GPU from Ampere on",
+                .supports_combination = check_fa2},
+               take_any_page));
+  add(extended({.name = "FLASH_ATTN",
+                .aliases = {"fa3"},
+                .version = "FA3",
+                .capability = refuses({alibi}, flash({.kv_dtypes = kv_fp8,
+                                                      .features = FeatureSet{sink, window} | kSpeculative,
+                                                      .invariance = {Invariance::batch},
+                                                      .graph = GraphSupport::always,
+                                                      .min_compute_capability = 90,
+                                                      .max_compute_capability = 99})),
+                .mla_sibling = "FLASH_ATTN_MLA",
+                .description = "FlashAttention 3: Hopper's"},
+               take_any_page));
   add({.name = "FLASH_ATTN",
        .aliases = {"fa4"},
        .version = "FA4",
