@@ -8,18 +8,15 @@
 #include <ctime>
 #include <fstream>
 
+#include "attention/scene.h"
 #include "base/edit_distance.h"
+#include "cli/output_file.h"
 #include "conformance/prove.h"
 
 namespace fovea::cli {
 namespace {
 
 using namespace conformance;
-
-bool same_name(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](unsigned char x, unsigned char y) { return std::toupper(x) == std::toupper(y); });
-}
 
 /// Every version of a name, or the one row that an alias means; all rows for "".
 Result<BackendRows> named_rows(const std::string& name) {
@@ -85,6 +82,14 @@ std::string first_line_of(const char* command) {
   return line;
 }
 
+/// Of the working directory; "-dirty" after it where code differs from it. "": not known.
+std::string commit() {
+  const std::string head = first_line_of("git rev-parse HEAD 2>/dev/null");
+  if (head.empty()) return head;
+  const std::string changed = first_line_of("git status --porcelain -uno -- include src 2>/dev/null");
+  return changed.empty() ? head : head + "-dirty";
+}
+
 std::string cpu_name() {
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);)
@@ -125,7 +130,7 @@ Proof new_proof(const std::string& device, const BackendRows& rows, int threads)
   for (const auto* row : rows)
     if (const std::string text = isas(*row->info); text.size() > proof.isa.size()) proof.isa = text;
   proof.compiler = compiler();
-  proof.commit = first_line_of("git rev-parse HEAD 2>/dev/null");
+  proof.commit = commit();
   proof.date = today();
   proof.threads = threads;
   return proof;
@@ -198,8 +203,10 @@ Status check_flags(const ConformanceFlags& flags) {
   return {};
 }
 
-/// Proves the rows; the proof of all of them.
-Result<Proof> prove_rows(const ConformanceFlags& flags, const DeviceInfo& device, const BackendRows& rows) {
+/// Proves the rows; the proof of all of them. `all_right` says whether nothing failed.
+Result<Proof> prove_rows(const ConformanceFlags& flags, const DeviceInfo& device, const BackendRows& rows,
+                         bool& all_right) {
+  all_right = true;
   ProveOptions options;
   options.device = device;
   options.seed = flags.seed;
@@ -216,6 +223,7 @@ Result<Proof> prove_rows(const ConformanceFlags& flags, const DeviceInfo& device
     options.progress = progress_of(*row->info);
     FOVEA_TRY(report, prove(*row->info, row->create, options));
     proof.seconds += report.seconds;
+    all_right = all_right && report.all_right();
     if (!flags.json) {
       print_failures(*row->info, report);
       print_summary(*row->info, report);
@@ -265,17 +273,26 @@ Status run_conformance(const ConformanceFlags& flags) {
     print_speed(rows, flags.threads, flags.json);
     return {};
   }
-  FOVEA_TRY(proof, prove_rows(flags, device, rows));
-  if (flags.json) std::fputs(to_json(proof).c_str(), stdout);
+  std::optional<OutputFile> file;  // opened first: what can't be written is said before the minutes of a run
+  if (!flags.write.empty()) {
+    FOVEA_TRY(opened, OutputFile::open(flags.write));
+    file.emplace(std::move(opened));
+  }
+  bool all_right = true;
+  FOVEA_TRY(proof, prove_rows(flags, device, rows, all_right));
+  std::string json = to_json(proof);
+  if (flags.json) std::fputs(json.c_str(), stdout);
+  if (file) {
+    json.pop_back();  // line() ends it
+    file->line(json);
+    FOVEA_RETURN_IF_ERROR(file->commit());
+  }
+  if (all_right) return {};
   int64_t failed = 0;
   for (const BackendProof& backend : proof.backends)
-    failed += std::count_if(backend.cells.begin(), backend.cells.end(),
-                            [](const CellProof& cell) { return cell.status == CellStatus::failed; });
-  if (!flags.write.empty()) FOVEA_RETURN_IF_ERROR(write_proof(proof, flags.write));
-  if (failed == 0) return {};
-  return Error{
-      ErrorCode::internal,
-      std::to_string(failed) + (flags.replay ? " case failed" : " cells failed; each is named above")};
+    failed += std::ranges::count(backend.cells, CellStatus::failed, &CellProof::status);
+  const std::string what = flags.replay ? "1 case" : failed > 0 ? std::to_string(failed) + " cells" : "cases";
+  return Error{ErrorCode::internal, what + " failed; each is named above"};
 }
 
 }  // namespace fovea::cli

@@ -40,7 +40,7 @@ Result<OutputFile> OutputFile::open(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (fs::is_directory(status))
-    return io_error("cannot write " + path + ": it is a folder; give --output a file");
+    return io_error("cannot write " + path + ": it is a folder; give a file");
   if (fs::exists(status) && !fs::is_regular_file(status)) {
     out.file_.reset(std::fopen(path.c_str(), "w"));
     if (!out.file_) return io_error("cannot write " + path + ": " + std::strerror(errno));
@@ -61,7 +61,7 @@ Status OutputFile::open_temporary() {
     file_.reset(std::fopen(temporary_.c_str(), "wx"));
   }
   if (file_) return {};
-  return io_error("cannot write " + temporary_ + ": give --output a folder that exists and is writable");
+  return io_error("cannot write " + temporary_ + ": its folder must exist and be writable");
 }
 
 OutputFile::~OutputFile() {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <initializer_list>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -49,6 +48,15 @@ class Members {
     if (value == nullptr) return {};
     if (!value->is_string()) return fail(std::string(key) + " is no text"), "";
     return value->get<std::string>();
+  }
+
+  /// Without control characters: it is shown on one line.
+  std::string line(const char* key) {
+    std::string value = text(key);
+    const auto control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+    if (std::any_of(value.begin(), value.end(), control))
+      fail(std::string(key) + " is more than a line of text");
+    return value;
   }
 
   double number(const char* key) {
@@ -104,7 +112,7 @@ class Members {
 CellProof read_cell(const Json& json, const std::string& where, Status& status) {
   Members members(json, where, status);
   CellProof cell;
-  cell.cell = members.text("cell");
+  cell.cell = members.line("cell");
   const std::string given = members.text("status");
   const auto* known = std::find_if(std::begin(kStatuses), std::end(kStatuses),
                                    [&](CellStatus s) { return to_string(s) == given; });
@@ -123,8 +131,8 @@ CellProof read_cell(const Json& json, const std::string& where, Status& status) 
 BackendProof read_backend(const Json& json, const std::string& where, Status& status) {
   Members members(json, where, status);
   BackendProof backend;
-  backend.name = members.text("name");
-  backend.version = members.text("version");
+  backend.name = members.line("name");
+  backend.version = members.line("version");
   std::set<std::string> seen;
   for (const Json& cell : members.list("cells")) {
     backend.cells.push_back(
@@ -186,12 +194,12 @@ Result<Proof> parse_proof(std::string_view text, const std::string& file) {
   Status status;
   Members members(json, file, status);
   Proof proof;
-  proof.device = members.text("device");
-  proof.device_name = members.text("device_name");
-  proof.isa = members.text("isa");
-  proof.compiler = members.text("compiler");
-  proof.commit = members.text("commit");
-  proof.date = members.text("date");
+  proof.device = members.line("device");
+  proof.device_name = members.line("device_name");
+  proof.isa = members.line("isa");
+  proof.compiler = members.line("compiler");
+  proof.commit = members.line("commit");
+  proof.date = members.line("date");
   proof.threads = static_cast<int>(members.count("threads", 1 << 20));
   proof.seconds = members.number("seconds");
   for (const Json& backend : members.list("backends")) {
@@ -204,22 +212,6 @@ Result<Proof> parse_proof(std::string_view text, const std::string& file) {
   members.no_others();
   if (!status) return status.error();
   return proof;
-}
-
-Result<Proof> read_proof(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return io_error(path + " cannot be opened; fovea conformance --write writes it");
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (in.bad()) return io_error(path + " cannot be read");
-  return parse_proof(text, path);
-}
-
-Status write_proof(const Proof& proof, const std::string& path) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << to_json(proof);
-  out.close();
-  if (!out) return io_error(path + " cannot be written: does its folder exist?");
-  return {};
 }
 
 }  // namespace fovea::conformance

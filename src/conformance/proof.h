@@ -56,7 +56,4 @@ std::string to_json(const Proof& proof);
 /// `file` begins the message.
 Result<Proof> parse_proof(std::string_view text, const std::string& file);
 
-Result<Proof> read_proof(const std::string& path);
-Status write_proof(const Proof& proof, const std::string& path);
-
 }  // namespace fovea::conformance

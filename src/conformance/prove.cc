@@ -268,7 +268,7 @@ class Prover {
       if (std::all_of(cause.begin(), cause.end(), [&](size_t i) { return outcome.proves[i]; })) return;
     CaseFailure failure{row.number, row.fixed, {}, outcome.isa, outcome.failure, space_.describe(row.levels)};
     std::vector<bool> guilty = outcome.proves;
-    if (static_cast<int>(causes_.size()) < kMaxShrunk && !options_.replay) {
+    if (searched_ < kMaxShrunk && !options_.replay) {
       const Row small = shrink(row, outcome.isa);
       std::vector<bool> proves;
       failure.what = failure_of(small, outcome.isa, &proves);
@@ -285,7 +285,9 @@ class Prover {
         failure.cells.push_back(cells_[i].id());
         if (blame_[i].empty()) blame_[i] = "case " + std::to_string(row.number) + ": " + failure.what;
       }
-    causes_.push_back(cause);
+    // One without cells explains no other failure.
+    if (!cause.empty()) causes_.push_back(cause);
+    ++searched_;
     report_.failures.push_back(std::move(failure));
   }
 
@@ -388,7 +390,8 @@ class Prover {
   std::vector<int64_t> right_, wrong_;  // cases of each cell
   std::vector<Errors> worst_;
   std::vector<std::string> blame_;           // why a cell failed
-  std::vector<std::vector<size_t>> causes_;  // cells of each failure that was searched
+  std::vector<std::vector<size_t>> causes_;  // cells of each failure that has some
+  int searched_ = 0;                         // failures
   std::set<uint64_t> tried_;                 // cases without a fixed cell
   int64_t total_ = 0;
   BackendReport report_;

@@ -129,6 +129,19 @@ TEST(Prove, IsTheSameOnAnyNumberOfThreads) {
   EXPECT_EQ(one->proof.cells[0].cell, "head_dims=72");
 }
 
+TEST(Prove, AFailureThatBlamesNoCellIsOne) {  // of a case where no row sees a key
+  BackendReport report;
+  EXPECT_TRUE(report.all_right());
+  report.failed_cases = 1;
+  EXPECT_FALSE(report.all_right());
+  report = {};
+  report.failures.emplace_back();
+  EXPECT_FALSE(report.all_right());
+  report = {};
+  report.proof.cells = {{"window=yes", CellStatus::failed, 1, 0, 0, "wrong"}};
+  EXPECT_FALSE(report.all_right());
+}
+
 TEST(Prove, ACaseThatDoesNotExistIsBadInput) {
   ProveOptions options;
   options.replay = 16 << 12;
@@ -177,6 +190,26 @@ TEST(WrongTick, WhatIsNotClaimedMustBeRefusedByTheBackendToo) {
   // validate() goes by the row and refuses them; the kernel does not know of it, and plans.
   EXPECT_THAT(cell_of(report, "alibi=yes").reason, HasSubstr("workspace_bytes() takes it"));
   EXPECT_THAT(cells_with(report, CellStatus::failed), Contains("window=yes"));
+}
+
+TEST(WrongTick, Fp64ThatIsFp32) {
+  static const BackendInfo info = [] {
+    BackendInfo small = torch_native_info();
+    small.capability.head_dims = small.capability.v_head_dims = {64, 72};
+    small.capability.page_sizes = {7, 16};
+    small.capability.gqa_ratios = {1, 2};
+    return small;
+  }();
+  for (const bool exact : {true, false}) {
+    const BackendReport report = prove_quickly(info, [exact] {
+      auto mutant = std::make_unique<Mutant>(make_torch_native());
+      mutant->claims = &info;
+      if (!exact) mutant->spec = [](AttentionSpec& s) { s.fp64_accumulate = false; };
+      return mutant;
+    });
+    EXPECT_EQ(cells_with(report, CellStatus::failed),
+              exact ? std::vector<std::string>() : std::vector<std::string>{"fp64_accumulate=yes"});
+  }
 }
 
 // --- Kernels that are wrong

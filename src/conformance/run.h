@@ -45,6 +45,7 @@ struct Errors {
 /// Empty when `got` is as near to the reference as it must be: max error <= 2x the naive one (3x with a soft
 /// cap) + 2 ulp, mean error <= 1.5x, LSE within 1e-5 + 2e-6 |LSE|, empty rows exact. All of them also allow
 /// for the rounding of fp32 scores, which near-equal large scores turn into an error of O (see ScoreNoise).
+/// Accumulated in fp64 from a cache without scales, O's error is 1 ulp of its largest value at most.
 /// A `got` without LSE is judged by its O alone. `worst` grows to the errors that were found.
 std::string judge(const Problem& problem, const Output& got, const Output& reference, const Output& naive,
                   Errors* worst = nullptr);

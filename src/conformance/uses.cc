@@ -87,12 +87,12 @@ Uses uses_of(const Case& c, const Output& want, const Output& textbook) {
   count(spec.softcap > 0, Feature::softcap, [](Problem& p) { p.spec.softcap = 0; });
   count(spec.has_alibi, Feature::alibi, [](Problem& p) { p.spec.has_alibi = false; });
   count(spec.has_sink, Feature::sink, [](Problem& p) { p.spec.has_sink = p.spec.lse_includes_sink = false; });
+  count(spec.fp64_accumulate, Feature::fp64_accumulate, [](Problem& p) { p.spec.fp64_accumulate = false; });
   const auto use = [&](bool holds, Feature feature) {
     if (holds) uses.features.insert(feature);
   };
   use(spec.needs.has(Feature::verify), Feature::verify);
   use(c.second.has_value(), Feature::kv_sharing);
-  use(spec.fp64_accumulate, Feature::fp64_accumulate);
   use(true, Feature::lse);
   int with_rows = 0;
   for (const Sequence& s : c.problem.seqs) {

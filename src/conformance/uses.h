@@ -15,8 +15,8 @@ struct Uses {
 };
 
 /// `want` and `textbook` are reference() and naive() of its problem. A mask counts where it hides or shows a
-/// key that would else be seen or hidden, and a soft cap, slopes and sinks where the textbook without them is
-/// judged wrong.
+/// key that would else be seen or hidden; a soft cap, slopes, sinks and fp64 where the textbook in fp32
+/// without them is judged wrong.
 Uses uses_of(const Case& c, const Output& want, const Output& textbook);
 
 /// Whether the case proves `cell` of a backend that runs on `device`.

@@ -7,6 +7,7 @@
 
 #include "base/edit_distance.h"
 #include "base/json_depth.h"
+#include "fovea/attention.h"
 #include "model/mapped_file.h"
 
 namespace fovea {
@@ -16,9 +17,6 @@ using nlohmann::json;
 
 constexpr size_t kMaxText = 1 << 16;  // a configuration has a few hundred characters
 constexpr std::string_view kSwitch = "0, 1, true, false";
-constexpr std::string_view kKinds =
-    "full (full_attention), swa (sliding_window), chunked_local, mla (mla_attention), sparse_mla, cross "
-    "(cross_attention), encoder (encoder_only_attention), linear";
 
 std::string in_quotes(std::string_view text) {
   return "\"" + printable(text) + "\"";
@@ -57,9 +55,7 @@ Status set_page_override(AttentionConfig& config, const std::string& value) {
 
 Status set_kind(AttentionConfig& config, std::string_view name, const std::string& backend) {
   const auto kind = parse_layer_kind(name);
-  if (!kind)
-    return invalid("Unknown KV cache group kind '" + printable(name) +
-                   "' in backend_per_kind. Valid kinds are: " + std::string(kKinds));
+  if (!kind) return unknown_layer_kind(printable(name));
   if (backend.empty()) return invalid("the backend of " + std::string(name) + " is empty; give a name");
   if (!config.backend_per_kind.emplace(*kind, backend).second)
     return invalid("the kind " + std::string(to_string(*kind)) + " is given twice; give it once");

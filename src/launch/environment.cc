@@ -59,7 +59,7 @@ class Applier {
     const std::string shown = std::string(variable.name) + "=" + printable(value);
     const auto on = parse_switch(value);
     if (!on) return invalid("environment variable " + shown + ": allowed are 0, 1, true, false; or unset it");
-    EnvironmentNote note{std::string(variable.name), value, false, ""};
+    EnvironmentNote note{std::string(variable.name), printable(value), false, ""};
     const std::string key(variable.key);
     if (const auto mine = set_here_.find(key); mine != set_here_.end()) {
       if (mine->second.second != *on)
@@ -130,7 +130,7 @@ Result<std::vector<EnvironmentNote>> apply_environment(const std::vector<std::st
       FOVEA_TRY(note, applier.apply(variable, *value));
       notes.push_back(std::move(note));
     } else if (!value->empty()) {
-      notes.push_back({std::string(variable.name), *value, false,
+      notes.push_back({std::string(variable.name), printable(*value), false,
                        "not applied; " + std::string(variable.text) + " replaces it"});
     }
   }

@@ -29,7 +29,7 @@ std::span<const EnvironmentVariable> environment_variables();
 
 /// A variable that was set and known.
 struct EnvironmentNote {
-  std::string name, value;
+  std::string name, value;  ///< the value on one line, cut where it is long
   bool applied = false;
   std::string text;  ///< what it did, or what to use instead
 };

@@ -70,6 +70,7 @@ TEST(Environment, ReplacedVariablesAreNotApplied) {
   EXPECT_FALSE(notes[0].applied);
   EXPECT_THAT(notes[0].text, HasSubstr("--attention-backend"));
   EXPECT_THAT(apply({"VLLM_ATTENTION_BACKEND="}, config), IsEmpty());
+  EXPECT_EQ(apply({"VLLM_ATTENTION_BACKEND=a\nb\x1b"}, config).at(0).value, "a?b?");
 }
 
 TEST(Environment, UnknownNamesWithOurPrefixAreErrors) {

@@ -59,6 +59,7 @@ class Conformance(unittest.TestCase):
             (["--backend", "CPU_ATTN", "--case", "65536"], "does not exist"),
             (["--list", "--perf"], "exclude each other"),
             (["--write", "x.json", "--quick"], "whole run"),
+            (["--write", "/nowhere/x.json"], "cannot write /nowhere/x.json"),  # before the minutes of a run
             (["--seed", str(1 << 60)], "--seed"),
         ]:
             result = run(*args)
