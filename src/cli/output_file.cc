@@ -39,8 +39,7 @@ Result<OutputFile> OutputFile::open(const std::string& path) {
   out.name_ = out.target_ = path;
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  if (fs::is_directory(status))
-    return io_error("cannot write " + path + ": it is a folder; give a file");
+  if (fs::is_directory(status)) return io_error("cannot write " + path + ": it is a folder; give a file");
   if (fs::exists(status) && !fs::is_regular_file(status)) {
     out.file_.reset(std::fopen(path.c_str(), "w"));
     if (!out.file_) return io_error("cannot write " + path + ": " + std::strerror(errno));
