@@ -136,7 +136,7 @@ TEST(Builtin, MiniSglangsPageSizesLackKernelsOnly) {
   for (const AttentionConfig& config : configs)
     for (const char* device : {"sm80", "sm90"})
       EXPECT_THAT(refusal(device, llama_8b(), config),
-                  HasSubstr("Reason: ['not in this build: its CUDA kernels are not written yet']"))
+                  HasSubstr("Reason: ['not in this build: it has no CUDA backend yet']"))
           << device;
   EXPECT_THAT(refusal("sm100", llama_8b(), {.backend = "trtllm", .page_size = 1}),
               HasSubstr("['block_size not supported', "));

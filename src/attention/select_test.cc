@@ -107,10 +107,10 @@ TEST_F(Select, AnAbsentBackendIsRefusedAndOthersNamed) {
             "supported']. Fix: it needs a cuda device of compute capability 9.0 or later, this one is cpu; "
             "--attention-backend FAST_ATTN: serves it here. This build has: FAST_ATTN, PLAIN, DECODER.");
   device = cuda(90);
-  EXPECT_EQ(refusal({.backend = "gpu"}),
-            "Selected backend GPU_ATTN is not valid for this configuration. Reason: ['not in this build: its "
-            "CUDA kernels are not written yet']. Fix: FAST_ATTN serves it on cpu. This build has: FAST_ATTN, "
-            "PLAIN, DECODER.");
+  EXPECT_EQ(
+      refusal({.backend = "gpu"}),
+      "Selected backend GPU_ATTN is not valid for this configuration. Reason: ['not in this build: it has "
+      "no CUDA backend yet']. Fix: FAST_ATTN serves it on cpu. This build has: FAST_ATTN, PLAIN, DECODER.");
   EXPECT_THAT(refusal({.prefill_backend = "decoder"}), HasSubstr("'prefill not supported']"));
 }
 

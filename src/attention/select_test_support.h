@@ -159,7 +159,7 @@ class CpuSelectTest : public SelectTest {
     c.device = DeviceKind::cuda;
     c.min_compute_capability = 90;
     BackendInfo info = backend_named("GPU_ATTN", c, {"gpu"});
-    info.absent = "its CUDA kernels are not written yet";
+    info.absent = "it has no CUDA backend yet";
     gpu = &registry.add(info);
   }
   BackendInfo *fast, *plain, *decoder, *gpu;

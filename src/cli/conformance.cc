@@ -166,11 +166,14 @@ void print_failures(const BackendInfo& info, const BackendReport& report) {
 }
 
 void print_summary(const BackendInfo& info, const BackendReport& report) {
-  std::printf("%s: %lld cells proven, %lld refused, %lld failed; %lld cases, %lld failed (%s), in %.1f s",
-              info.label().c_str(), static_cast<long long>(report.count(CellStatus::proven)),
-              static_cast<long long>(report.count(CellStatus::refused)),
-              static_cast<long long>(report.count(CellStatus::failed)), static_cast<long long>(report.cases),
-              static_cast<long long>(report.failed_cases), isas(info).c_str(), report.seconds);
+  std::printf(
+      "%s: %lld cells proven, %lld refused, %lld unasked, %lld failed; %lld cases, %lld failed (%s), in %.1f "
+      "s",
+      info.label().c_str(), static_cast<long long>(report.count(CellStatus::proven)),
+      static_cast<long long>(report.count(CellStatus::refused)),
+      static_cast<long long>(report.count(CellStatus::unasked)),
+      static_cast<long long>(report.count(CellStatus::failed)), static_cast<long long>(report.cases),
+      static_cast<long long>(report.failed_cases), isas(info).c_str(), report.seconds);
   if (report.cases > report.failed_cases)
     std::printf("; worst error of O %s (case %llu), of the LSE %s", short_number(report.worst.o).c_str(),
                 static_cast<unsigned long long>(report.worst_case), short_number(report.worst.lse).c_str());

@@ -16,7 +16,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr CellStatus kStatuses[] = {CellStatus::proven, CellStatus::refused, CellStatus::failed};
+constexpr CellStatus kStatuses[] = {CellStatus::proven, CellStatus::refused, CellStatus::unasked,
+                                    CellStatus::failed};
 
 std::string json_text(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -117,7 +118,7 @@ CellProof read_cell(const Json& json, const std::string& where, Status& status) 
   const auto* known = std::find_if(std::begin(kStatuses), std::end(kStatuses),
                                    [&](CellStatus s) { return to_string(s) == given; });
   if (known == std::end(kStatuses))
-    members.fail("status is " + json_text(given) + ", not proven, refused or failed");
+    members.fail("status is " + json_text(given) + ", not proven, refused, unasked or failed");
   else
     cell.status = *known;
   cell.cases = members.count("cases", int64_t{1} << 53);
@@ -150,6 +151,7 @@ std::string_view to_string(CellStatus status) {
   switch (status) {
     case CellStatus::proven: return "proven";
     case CellStatus::refused: return "refused";
+    case CellStatus::unasked: return "unasked";
     case CellStatus::failed: return "failed";
   }
   return "?";

@@ -12,6 +12,7 @@ namespace fovea::conformance {
 enum class CellStatus : uint8_t {
   proven,   ///< claimed, and every case was right
   refused,  ///< not claimed, and asking for it gave the documented reason
+  unasked,  ///< not claimed, and nothing in a spec asks for it (a graph level), so there is no refusal to see
   failed,   ///< claimed and wrong, or not claimed and not refused as documented
 };
 std::string_view to_string(CellStatus status);

@@ -366,7 +366,7 @@ class Prover {
   }
 
   CellProof refusal_of(const Cell& cell) {
-    CellProof proof{cell.id(), CellStatus::refused, 0, 0, 0, "nothing asks for it"};
+    CellProof proof{cell.id(), CellStatus::unasked, 0, 0, 0, "nothing asks for it"};
     if (!space_.allowed(space_.plain())) {
       proof.status = CellStatus::failed;
       proof.reason = "there is no plain case that it serves";
@@ -377,7 +377,7 @@ class Prover {
     proof.cases = 1;
     const std::string wrong = find_acceptance(info_, *workers_[0].backend, *request);
     proof.reason = wrong.empty() ? request->expected.front() : wrong;
-    if (!wrong.empty()) proof.status = CellStatus::failed;
+    proof.status = wrong.empty() ? CellStatus::refused : CellStatus::failed;
     return proof;
   }
 

@@ -208,8 +208,8 @@ std::string partner_list(const BackendRegistry& backends) {
 
 std::string proof_table(Proofs proofs) {
   if (proofs.empty()) return "No proof file is committed yet: what is claimed is declared.";
-  Table table({"Backend", "Proven on", "Compiler", "Commit", "Date", "Proven", "Refused", "Failed", "Cases",
-               "Worst error of O", "of LSE"});
+  Table table({"Backend", "Proven on", "Compiler", "Commit", "Date", "Proven", "Refused", "Unasked", "Failed",
+               "Cases", "Worst error of O", "of LSE"});
   for (const conformance::Proof& proof : proofs)
     for (const conformance::BackendProof& backend : proof.backends) {
       const auto count = [&](conformance::CellStatus status) {
@@ -225,8 +225,9 @@ std::string proof_table(Proofs proofs) {
       const std::string version = backend.version.empty() ? "" : " (" + backend.version + ")";
       table.row({code(backend.name) + version, proof.device_name + ", " + proof.isa, proof.compiler,
                  code(proof.commit.substr(0, 12)), proof.date, count(conformance::CellStatus::proven),
-                 count(conformance::CellStatus::refused), count(conformance::CellStatus::failed),
-                 std::to_string(cases), number(error), number(lse_error)});
+                 count(conformance::CellStatus::refused), count(conformance::CellStatus::unasked),
+                 count(conformance::CellStatus::failed), std::to_string(cases), number(error),
+                 number(lse_error)});
     }
   return table.text();
 }
