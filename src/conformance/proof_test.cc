@@ -77,7 +77,8 @@ TEST(Proof, RefusesWhatIsNoProof) {
   EXPECT_THAT(refusal(replaced(good, "\"seconds\": 12.5", "\"seconds\": \"12\"")), HasSubstr("seconds is"));
   EXPECT_THAT(refusal(replaced(good, "\"cases\": 40", "\"cases\": 1e3")),
               HasSubstr("backend 1 cell 1 cases"));
-  EXPECT_THAT(refusal(replaced(good, "\"proven\"", "\"perhaps\"")), HasSubstr("not proven, refused, unasked or"));
+  EXPECT_THAT(refusal(replaced(good, "\"proven\"", "\"perhaps\"")),
+              HasSubstr("not proven, refused, unasked or"));
   EXPECT_THAT(refusal(replaced(good, "\"reason\": \"\"", "\"reason\": null")),
               HasSubstr("reason is no text"));
   EXPECT_THAT(refusal(replaced(good, "dcp=yes", "window=yes")), HasSubstr("\"window=yes\" twice"));
