@@ -98,7 +98,8 @@ int main(int argc, char** argv) {
   args.q_row_stride = args.out_row_stride = kHeads * kHeadDim;
   args.lse = lse.data();
   args.kv = view(k, v);
-  backend->forward_extend(**plan, args, **stream);
+  if (const fovea::Status done = backend->forward_extend(**plan, args, **stream); !done.ok())
+    return fail(done.error());
 
   for (size_t row = 0; row < rows; ++row) {
     const float* o = &out[row * kHeads * kHeadDim];

@@ -19,9 +19,17 @@ struct Span {
   int32_t first = 0, last = 0;
 };
 
-/// What a step looks like. Host memory; valid until the plan made from it is dropped. B sequences, their
-/// query rows ragged in one tensor of Tq rows. Decode rows, when a step is mixed, come first.
+/// What a step looks like. Arrays lie in the memory of the device that the stream belongs to and are valid
+/// until the plan made from them is dropped; on a GPU only their sizes and what stands in plain fields are
+/// read by the host. B sequences, their query rows ragged in one tensor of Tq rows. Decode rows, when a step
+/// is mixed, come first.
 struct BatchMeta {
+  /// Which forward_* will be called with the plan: kernels for one phase cut a step as those for the other
+  /// don't.
+  Phase phase = Phase::prefill;
+  /// Tq. On a CPU q_offsets says it too, and -1 stands for that.
+  int tokens = -1;
+
   std::span<const int32_t>
       q_offsets;                     ///< [B + 1], first 0, non-decreasing; sequence b owns rows [b], [b + 1)
   std::span<const int32_t> kv_lens;  ///< [B] keys of each sequence, its new tokens included; >= 0
@@ -30,6 +38,7 @@ struct BatchMeta {
   int64_t page_table_stride = 0;
   /// Instead of page_table: the pages of sequence b are kv_indices[kv_indptr[b], kv_indptr[b + 1]), at least
   /// ceil(kv_len / page) of them. With page size 1 they are the slots of its tokens.
+  /// Without kv_indices, on a GPU and with page size 1: rows [kv_indptr[b], ...) of one ragged tensor.
   std::span<const int32_t> kv_indptr;  ///< [B + 1], non-decreasing
   std::span<const int32_t> kv_indices;
 
@@ -41,7 +50,8 @@ struct BatchMeta {
   int tree_size = 0;
 
   int num_seqs() const { return static_cast<int>(kv_lens.size()); }
-  int num_tokens() const { return q_offsets.empty() ? 0 : q_offsets.back(); }
+  /// Tq; reads q_offsets when `tokens` is not given.
+  int num_tokens() const { return tokens >= 0 ? tokens : q_offsets.empty() ? 0 : q_offsets.back(); }
   /// The pages of sequence b in order; only for one that has keys.
   const int32_t* pages(int b) const {
     return kv_indptr.empty() ? page_table.data() + b * page_table_stride
@@ -98,7 +108,7 @@ struct AttentionArgs {
   const float* alibi_slopes = nullptr;  ///< [Hq]
 };
 
-/// Caller-owned scratch, 64-byte aligned.
+/// Caller-owned scratch in the device's memory, 64-byte aligned.
 using Workspace = std::span<std::byte>;
 
 /// One step's schedule; made by plan(), read by forward_*.
@@ -116,16 +126,41 @@ class AttentionBackend {
   /// Bytes of workspace that any step within `limits` needs.
   virtual Result<size_t> workspace_bytes(const AttentionSpec& spec, const AttentionLimits& limits) const = 0;
 
-  /// Once a step. Refuses what exceeds `limits` or the workspace; may allocate. The plan keeps references to
-  /// `meta`'s arrays and to `workspace`.
+  /// Once a step. Refuses what exceeds `limits` or the workspace; may allocate host memory. The plan keeps
+  /// references to `meta`'s arrays and to `workspace`. On a GPU the schedule is made there: nothing is
+  /// waited for, what the host can't see (lengths beyond the limits) leaves outputs untouched and shows in
+  /// check_plan(), and the call may be captured with the step's forward_*: a replay then follows what the
+  /// arrays hold.
   virtual Result<std::unique_ptr<Plan>> plan(const AttentionSpec& spec, const AttentionLimits& limits,
                                              const BatchMeta& meta, Workspace workspace, Stream& stream) = 0;
 
-  /// Once a layer: prefill, cached prefill, mixed, target verify. Allocates nothing.
-  virtual void forward_extend(const Plan& plan, const AttentionArgs& args, Stream& stream) = 0;
+  /// Once a layer: prefill, cached prefill, mixed, target verify. Allocates nothing, waits for nothing.
+  /// Errors, before anything runs: a view that is not what was planned for, arrays of `args` missing; on a
+  /// GPU what its runtime says.
+  virtual Status forward_extend(const Plan& plan, const AttentionArgs& args, Stream& stream) = 0;
 
-  /// Once a layer: decode and draft decode (one query row a sequence, or a few). Allocates nothing.
-  virtual void forward_decode(const Plan& plan, const AttentionArgs& args, Stream& stream) = 0;
+  /// Once a layer: decode and draft decode (one query row a sequence, or a few).
+  virtual Status forward_decode(const Plan& plan, const AttentionArgs& args, Stream& stream) = 0;
+
+  /// What only the device could see of a plan: lengths beyond the limits, and with `pages` (the cache has so
+  /// many; -1 = not looked at) page ids that are not of the cache. Waits for the stream. A CPU has said all
+  /// of the former when plan() returned.
+  virtual Status check_plan(const Plan& plan, int64_t pages, Stream& stream);
+
+  // The lifecycle of steps that are captured once and replayed. A backend with capability.graph == never, and
+  // one whose work is done when its calls return, refuses all three.
+
+  /// Once, before the first capture: what the workspace of graphs within `limits` needs.
+  virtual Result<size_t> init_graph_state(const AttentionSpec& spec, const AttentionLimits& limits);
+  /// A plan whose forward_* may be captured: what they queue serves every step within `limits` that has at
+  /// most as many sequences and rows as `meta`. The kernels keep `meta`'s addresses; its lengths don't
+  /// matter.
+  virtual Result<std::unique_ptr<Plan>> plan_for_capture(const AttentionSpec& spec,
+                                                         const AttentionLimits& limits, const BatchMeta& meta,
+                                                         Workspace workspace, Stream& stream);
+  /// Queues the schedule of another step into the plan of a capture, before the graph is replayed. `meta` has
+  /// at most as many sequences and rows, in the same arrays; rows past its own are not written.
+  virtual Status plan_for_replay(Plan& plan, const BatchMeta& meta, Stream& stream);
 };
 
 /// Backends by name. Built explicitly; nothing registers itself.
@@ -134,7 +169,7 @@ class BackendRegistry {
   using Factory = std::function<std::unique_ptr<AttentionBackend>()>;
   struct Entry {
     const BackendInfo* info;
-    Factory create;  ///< empty when info->absent is not
+    Factory create;  ///< empty when missing(*info) is not
   };
 
   /// The order of registration is the order of automatic choice where priorities() names none. Rows of one

@@ -150,11 +150,29 @@ Status check_batch(const AttentionSpec& spec, const AttentionLimits& limits, con
   return check_masks(spec.mask, meta);
 }
 
-void check_kv(const KvView& kv, const AttentionSpec& spec, int page_size) {
-  FOVEA_CHECK(kv.page_size == page_size && size_of(kv.dtype) > 0);
-  FOVEA_CHECK(has_token_scales(kv.dtype) == (kv.k_scales != nullptr));
-  FOVEA_CHECK(has_token_scales(kv.dtype) == (kv.v_scales != nullptr));
-  FOVEA_CHECK(kv.form == KvForm::strided || (spec.kv_x_packed && spec.head_dim % x_of(kv.dtype) == 0));
+Status check_args(const AttentionArgs& args, const AttentionSpec& spec, int page_size) {
+  const KvView& kv = args.kv;
+  if (kv.page_size != page_size)
+    return invalid("the cache has pages of " + str(kv.page_size) + " tokens; the step was planned for " +
+                   str(page_size));
+  if (size_of(kv.dtype) == 0)
+    return invalid("the cache's dtype is " + std::string(to_string(kv.dtype)) +
+                   "; name the one that is stored");
+  if (has_token_scales(kv.dtype) != (kv.k_scales != nullptr) ||
+      has_token_scales(kv.dtype) != (kv.v_scales != nullptr))
+    return invalid(
+        "a cache of " + std::string(to_string(kv.dtype)) +
+        (has_token_scales(kv.dtype) ? " needs k_scales and v_scales" : " has no k_scales and v_scales"));
+  if (kv.form == KvForm::x_packed && !spec.kv_x_packed)
+    return invalid("the cache is x-packed, which AttentionSpec::kv_x_packed does not say");
+  if (kv.form == KvForm::x_packed && spec.head_dim % x_of(kv.dtype) != 0)
+    return invalid("an x-packed cache of " + std::string(to_string(kv.dtype)) + " needs a head size that " +
+                   str(x_of(kv.dtype)) + " divides; it is " + str(spec.head_dim));
+  if (spec.has_sink && args.sinks == nullptr)
+    return invalid("the spec has sinks; AttentionArgs::sinks is null");
+  if (spec.has_alibi && args.alibi_slopes == nullptr)
+    return invalid("the spec has ALiBi; AttentionArgs::alibi_slopes is null");
+  return {};
 }
 
 }  // namespace fovea

@@ -22,8 +22,9 @@ int page_size_of(const BackendInfo& info, const AttentionSpec& spec);
 Status check_batch(const AttentionSpec& spec, const AttentionLimits& limits, const BatchMeta& meta,
                    int page_size);
 
-/// Ends the program when a layer's view is not what the step was planned for (a caller's bug): page size, a
-/// dtype that is stored, its scales, the form that the spec says.
-void check_kv(const KvView& kv, const AttentionSpec& spec, int page_size);
+/// Refuses a layer's arguments that are not what the step was planned for: a view of another page size, a
+/// dtype that is not stored or without its scales, a form that the spec does not say, sinks or slopes
+/// missing.
+Status check_args(const AttentionArgs& args, const AttentionSpec& spec, int page_size);
 
 }  // namespace fovea

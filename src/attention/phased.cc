@@ -23,6 +23,7 @@ std::span<const T> part_of(std::span<const T> all, size_t first, size_t count) {
 BatchMeta slice(const BatchMeta& meta, int first, int last) {
   const size_t begin = static_cast<size_t>(first), n = static_cast<size_t>(last - first);
   BatchMeta part = meta;
+  part.tokens = -1;
   part.q_offsets = part_of(meta.q_offsets, begin, n + 1);
   part.kv_lens = part_of(meta.kv_lens, begin, n);
   const size_t stride = static_cast<size_t>(std::max<int64_t>(meta.page_table_stride, 0));
@@ -107,7 +108,8 @@ Status PhasedAttention::plan(const AttentionSpec& spec, const AttentionLimits& l
     return invalid("the attention workspace has " + std::to_string(workspace.size()) +
                    " bytes; the prefill backend alone needs " + std::to_string(offset));
   if (num_decodes > 0) {
-    const BatchMeta part = slice(meta, 0, num_decodes);
+    BatchMeta part = slice(meta, 0, num_decodes);
+    part.phase = Phase::decode;
     FOVEA_TRY(plan, decode_backend().plan(spec, limits, part, workspace.subspan(offset), stream));
     decode_plan_ = std::move(plan);
   }
@@ -125,11 +127,11 @@ Status PhasedAttention::plan(const AttentionSpec& spec, const AttentionLimits& l
   return {};
 }
 
-void PhasedAttention::forward(const AttentionArgs& args, Stream& stream) {
-  if (decode_plan_) decode_backend().forward_decode(*decode_plan_, args, stream);
-  if (extend_plan_)
-    prefill_->forward_extend(*extend_plan_, decode_rows_ > 0 ? rows_from(args, spec_, decode_rows_) : args,
-                             stream);
+Status PhasedAttention::forward(const AttentionArgs& args, Stream& stream) {
+  if (decode_plan_) FOVEA_RETURN_IF_ERROR(decode_backend().forward_decode(*decode_plan_, args, stream));
+  if (!extend_plan_) return {};
+  return prefill_->forward_extend(*extend_plan_,
+                                  decode_rows_ > 0 ? rows_from(args, spec_, decode_rows_) : args, stream);
 }
 
 }  // namespace fovea

@@ -32,7 +32,7 @@ class PhasedAttention {
               int num_decodes, Workspace workspace, Stream& stream);
 
   /// Once a layer, after plan(). Rows and tensors as in the meta that was planned.
-  void forward(const AttentionArgs& args, Stream& stream);
+  Status forward(const AttentionArgs& args, Stream& stream);
 
  private:
   Result<size_t> decode_workspace_offset(const AttentionSpec& spec, const AttentionLimits& limits) const;

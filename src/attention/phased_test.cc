@@ -41,14 +41,19 @@ class FakeBackend : public AttentionBackend {
                       {meta.kv_lens.begin(), meta.kv_lens.end()}});
     return std::unique_ptr<Plan>(std::make_unique<FakePlan>());
   }
-  void forward_extend(const Plan&, const AttentionArgs& args, Stream&) override { forward(" extend", args); }
-  void forward_decode(const Plan&, const AttentionArgs& args, Stream&) override { forward(" decode", args); }
+  Status forward_extend(const Plan&, const AttentionArgs& args, Stream&) override {
+    return forward(" extend", args);
+  }
+  Status forward_decode(const Plan&, const AttentionArgs& args, Stream&) override {
+    return forward(" decode", args);
+  }
 
  private:
-  void forward(const char* kind, const AttentionArgs& args) {
+  Status forward(const char* kind, const AttentionArgs& args) {
     for (std::byte b : workspace_)
       EXPECT_EQ(b, std::byte{static_cast<uint8_t>(name_[0])}) << "the other backend wrote here";
     calls_.push_back({name_ + kind, {}, {}, args.q, args.lse});
+    return {};
   }
   BackendInfo info_;
   std::string name_;
@@ -94,7 +99,7 @@ class Phased : public ::testing::Test {
     args.out_row_stride = 8;
     args.lse = lse_;
     for (int layer = 0; layer < 3; ++layer)
-      attention.forward(args, stream_);
+      EXPECT_TRUE(attention.forward(args, stream_).ok());
   }
   PhasedAttention two() {
     return PhasedAttention(std::make_unique<FakeBackend>("P", 100, calls_),
@@ -163,7 +168,7 @@ TEST_F(Phased, PageListsAreSplitWithTheStep) {
   args.q_row_stride = args.out_row_stride = 1;
   args.out = out_;
   args.kv = {k, v, KvCacheDType::float32, 1, 1, 1, 1, 1, 1, 1};
-  attention.forward(args, stream_);
+  EXPECT_TRUE(attention.forward(args, stream_).ok());
   EXPECT_THAT(std::span(out_).first(4), ::testing::ElementsAre(40, 10, 20, 25));
   meta.kv_indptr = std::span(indptr).first(2);  // too short for the prefill's part: not taken for a table
   EXPECT_FALSE(attention.plan(spec_, limits, meta, 2, {}, stream_).ok());

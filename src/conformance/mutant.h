@@ -54,14 +54,15 @@ struct Mutant : AttentionBackend {
     more.max_kv_tokens += given.num_seqs();
     return inner->plan(changed, more, other, workspace, stream);
   }
-  void forward_extend(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
+  Status forward_extend(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
     AttentionArgs changed = args;
     before(changed);
-    inner->forward_extend(plan, changed, stream);
+    FOVEA_RETURN_IF_ERROR(inner->forward_extend(plan, changed, stream));
     after(args);
+    return {};
   }
-  void forward_decode(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
-    forward_extend(plan, args, stream);
+  Status forward_decode(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
+    return forward_extend(plan, args, stream);
   }
 
  private:

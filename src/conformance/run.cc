@@ -141,10 +141,9 @@ std::vector<Output> run_layers(AttentionBackend& backend, std::span<const Proble
     }
     Target target(spec, batch.meta().num_tokens(), layout.row_padding);
     target.put_into(args, want_lse);
-    if (layer->phase == Phase::decode)
-      backend.forward_decode(**plan, args, stream);
-    else
-      backend.forward_extend(**plan, args, stream);
+    const Status status = layer->phase == Phase::decode ? backend.forward_decode(**plan, args, stream)
+                                                        : backend.forward_extend(**plan, args, stream);
+    if (!status.ok()) return failed("forward: " + status.error().message);
     outputs.push_back(target.read(want_lse));
     if (!is_poison(workspace.data() + *bytes, kGuardBytes)) outputs.back().error = "wrote past the workspace";
   }

@@ -13,6 +13,8 @@ class Stream {
   explicit Stream(ThreadPool& pool) : pool_(&pool) {}
   explicit Stream(CudaStream& cuda) : cuda_(&cuda) {}
 
+  bool on_cpu() const { return pool_ != nullptr; }
+
   /// The team of a CPU stream.
   ThreadPool& pool() const {
     FOVEA_DCHECK(pool_ != nullptr);

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "attention/phased.h"
+#include "base/check.h"
 #include "base/log.h"
 #include "engine/check_range.h"
 #include "engine/ragged_batch.h"
@@ -59,7 +60,9 @@ class EmbedderImpl final : public Embedder, StepAttention {
   Status load_tokenizer();
   Status load_model(const EmbedConfig& config);
   Status run(std::span<const std::vector<int32_t>> inputs, std::vector<std::vector<float>>& out);
-  void forward(int, const AttentionArgs& args, Stream& stream) override { attention_->forward(args, stream); }
+  void forward(int, const AttentionArgs& args, Stream& stream) override {
+    FOVEA_CHECK(attention_->forward(args, stream).ok());
+  }
 
   EmbedInfo info_;
   ModelConfig model_config_;

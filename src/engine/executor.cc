@@ -98,7 +98,8 @@ std::span<float> Executor::logits(int row) {
 }
 
 void Executor::forward(int index, const AttentionArgs& args, Stream& stream) {
-  groups_[group_of_[static_cast<size_t>(index)]].attention.forward(args, stream);
+  const Status status = groups_[group_of_[static_cast<size_t>(index)]].attention.forward(args, stream);
+  FOVEA_CHECK(status.ok());  // what a request can cause was refused by plan()
 }
 
 }  // namespace fovea

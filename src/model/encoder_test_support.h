@@ -168,7 +168,7 @@ class PlannedAttention final : public StepAttention {
   }
   void forward(int index, const AttentionArgs& args, Stream& stream) override {
     Planned& planned = planned_.at(static_cast<size_t>(index));
-    planned.backend->forward_extend(*planned.plan, args, stream);
+    FOVEA_CHECK(planned.backend->forward_extend(*planned.plan, args, stream).ok());
   }
 
  private:

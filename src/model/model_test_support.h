@@ -332,7 +332,7 @@ class BackendStep final : public StepAttention {
     }
   }
   void forward(int index, const AttentionArgs& args, Stream& stream) override {
-    backend_->forward_extend(*plans_[static_cast<size_t>(index)], args, stream);
+    FOVEA_CHECK(backend_->forward_extend(*plans_[static_cast<size_t>(index)], args, stream).ok());
   }
 
  private:

@@ -27,15 +27,15 @@ class CountingBackend final : public AttentionBackend {
     counts_.most_plans_in_a_row = std::max(counts_.most_plans_in_a_row, ++counts_.plans_since_forward);
     return real_->plan(spec, limits, meta, workspace, stream);
   }
-  void forward_extend(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
+  Status forward_extend(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
     ++counts_.extends;
     counts_.plans_since_forward = 0;
-    real_->forward_extend(plan, args, stream);
+    return real_->forward_extend(plan, args, stream);
   }
-  void forward_decode(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
+  Status forward_decode(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
     ++counts_.decodes;
     counts_.plans_since_forward = 0;
-    real_->forward_decode(plan, args, stream);
+    return real_->forward_decode(plan, args, stream);
   }
 
  private:

@@ -131,11 +131,11 @@ class RefusingBackend final : public AttentionBackend {
       if (keys == kBad) return Error{ErrorCode::internal, "no plan for 37 keys"};
     return real_->plan(spec, limits, meta, workspace, stream);
   }
-  void forward_extend(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
-    real_->forward_extend(plan, args, stream);
+  Status forward_extend(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
+    return real_->forward_extend(plan, args, stream);
   }
-  void forward_decode(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
-    real_->forward_decode(plan, args, stream);
+  Status forward_decode(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
+    return real_->forward_decode(plan, args, stream);
   }
 
  private:

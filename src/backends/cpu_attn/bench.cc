@@ -165,9 +165,9 @@ AttentionBenchResult bench_attention(AttentionBackend& backend, const AttentionB
     args.kv = cache.view(c);
     const auto start = Clock::now();
     if (c.q_len == 1)
-      backend.forward_decode(**plan, args, stream);
+      FOVEA_CHECK(backend.forward_decode(**plan, args, stream).ok());
     else
-      backend.forward_extend(**plan, args, stream);
+      FOVEA_CHECK(backend.forward_extend(**plan, args, stream).ok());
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     if (i == 0) continue;  // page faults, cold threads
     times.push_back(seconds);

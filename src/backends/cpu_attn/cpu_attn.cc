@@ -161,25 +161,24 @@ class CpuAttn : public AttentionBackend {
     return std::unique_ptr<Plan>(std::move(plan));
   }
 
-  void forward_extend(const Plan& base, const AttentionArgs& args, Stream& stream) override {
+  Status forward_extend(const Plan& base, const AttentionArgs& args, Stream& stream) override {
     const auto& plan = static_cast<const CpuAttnPlan&>(base);
     const AttentionSchedule& schedule = plan.schedule;
-    if (schedule.items.empty()) return;
-    check_kv(args.kv, plan.spec, plan.page_size);
-    FOVEA_CHECK(!plan.spec.has_sink || args.sinks != nullptr);
-    FOVEA_CHECK(!plan.spec.has_alibi || args.alibi_slopes != nullptr);
+    if (schedule.items.empty()) return {};
+    FOVEA_RETURN_IF_ERROR(check_args(args, plan.spec, plan.page_size));
     const attn::Params params = make_params(plan, args);
     const attn::Kernels& kernels = attn::current_kernels();
     for_each_item(plan, schedule.items.size(), stream.pool(),
                   [&](size_t i, float* scratch) { kernels.run_item(params, schedule.items[i], scratch); });
-    if (schedule.merges.empty()) return;
+    if (schedule.merges.empty()) return {};
     for_each_item(plan, schedule.merges.size(), stream.pool(),
                   [&](size_t i, float* scratch) { kernels.run_merge(params, schedule.merges[i], scratch); });
+    return {};
   }
 
   /// The same kernels: a row's bits do not depend on how many rows come with it.
-  void forward_decode(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
-    forward_extend(plan, args, stream);
+  Status forward_decode(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
+    return forward_extend(plan, args, stream);
   }
 };
 

@@ -161,9 +161,9 @@ Rows compute(const Case& c, int first, int last, const How& how = {}) {
   args.kv = kv;
   args.sinks = c.sinks.data();
   if (rows == 1)
-    backend->forward_decode(**plan, args, stream);
+    EXPECT_TRUE(backend->forward_decode(**plan, args, stream).ok());
   else
-    backend->forward_extend(**plan, args, stream);
+    EXPECT_TRUE(backend->forward_extend(**plan, args, stream).ok());
   return {{o.begin() + how.company * o_row, o.end()},
           {lse.begin() + how.company * spec.num_heads, lse.end()}};
 }
@@ -329,7 +329,7 @@ TEST_P(CpuAttn, RowsWithoutKeysAreZero) {
   args.out_row_stride = 4 * 32;
   args.lse = lse.data();
   args.kv = {kv.data(), kv.data(), KvCacheDType::float32, 16, 1024, 512, 32, 1024, 512, 32};
-  backend->forward_extend(**plan, args, stream);
+  EXPECT_TRUE(backend->forward_extend(**plan, args, stream).ok());
   for (size_t i = 0; i < out.size(); ++i)  // only the last row sees the only key
     ASSERT_EQ(out[i], i < 4 * 4 * 32 ? 0.0f : 1.0f) << i;
   for (size_t i = 0; i < 16; ++i)
@@ -384,7 +384,7 @@ struct Codes {
       if (has_token_scales(dtype)) args.kv.k_scales = args.kv.v_scales = &one;
       const auto plan = backend->plan(spec, limits, meta, workspace, stream);
       ASSERT_TRUE(plan.ok()) << plan.error().message;
-      backend->forward_extend(**plan, args, stream);
+      EXPECT_TRUE(backend->forward_extend(**plan, args, stream).ok());
     }
   }
 };
@@ -461,7 +461,7 @@ TEST_P(CpuAttn, NanScaleOfATokenReachesTheRowsThatSeeIt) {
     for (const bool in_k : {false, true}) {
       args.kv.k_scales = in_k ? v_scales : k_scales;
       args.kv.v_scales = in_k ? k_scales : v_scales;
-      backend->forward_extend(**plan, args, stream);
+      EXPECT_TRUE(backend->forward_extend(**plan, args, stream).ok());
       for (size_t i = 0; i < width; ++i) {
         EXPECT_FLOAT_EQ(o[i], 1.0f) << heads << ' ' << i;
         EXPECT_TRUE(std::isnan(o[width + i])) << heads << ' ' << i;

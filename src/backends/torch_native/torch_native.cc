@@ -64,15 +64,16 @@ class TorchNative : public AttentionBackend {
     return std::unique_ptr<Plan>(std::move(plan));
   }
 
-  void forward_extend(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
+  Status forward_extend(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
     const auto& p = static_cast<const TorchNativePlan&>(plan);
-    if (p.meta.num_tokens() == 0) return;
-    check_kv(args.kv, p.spec, p.page_size);
+    if (p.meta.num_tokens() == 0) return {};
+    FOVEA_RETURN_IF_ERROR(check_args(args, p.spec, p.page_size));
     reference_attention(p.spec, p.meta, args, stream.pool());
+    return {};
   }
 
-  void forward_decode(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
-    forward_extend(plan, args, stream);
+  Status forward_decode(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
+    return forward_extend(plan, args, stream);
   }
 };
 

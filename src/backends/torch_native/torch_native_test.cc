@@ -78,7 +78,7 @@ struct Tiny {
     const auto backend = make_torch_native();
     const auto plan = backend->plan(spec, {1, n_q, n_k, n_k}, meta, {}, stream);
     if (!plan) return plan.error().message;
-    backend->forward_extend(**plan, args, stream);
+    EXPECT_TRUE(backend->forward_extend(**plan, args, stream).ok());
     return {};
   }
 };
@@ -389,7 +389,7 @@ TEST(TorchNative, ReadsScalesAndPackedPages) {
   const auto backend = make_torch_native();
   const auto plan = backend->plan(spec, {1, 1, 1, 1}, meta, {}, stream);
   ASSERT_TRUE(plan.ok()) << plan.error().message;
-  backend->forward_extend(**plan, args, stream);
+  EXPECT_TRUE(backend->forward_extend(**plan, args, stream).ok());
   EXPECT_EQ(lse, (10 * 2 + 100 * 3) * 2 * 0.5f);
   EXPECT_EQ(o, (std::vector<float>{7 * 8 * 0.25f, -11 * 8 * 0.25f}));
 }

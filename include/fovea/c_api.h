@@ -1,0 +1,228 @@
+/* The C ABI of Fovea's attention: for engines in any language. Header and library agree when
+ * fovea_abi_version() is FOVEA_ABI_VERSION; structs begin with their size, so that fields may be added.
+ *
+ * Tensors are DLPack's DLTensor, field for field: a DLTensor* may be cast to a fovea_tensor*. On a CUDA
+ * device all of them lie in its memory, and calls queue work on the given stream and return: none waits, but
+ * where said. On the CPU calls are synchronous. An object is used by one thread at a time.
+ *
+ * Index tensors (offsets, lengths, tables, slots) are int32 or int64, and may be strided in their first
+ * dimension only. LSE is natural log, fp32. A row that sees no key has O = 0 and LSE = -inf. */
+#ifndef FOVEA_C_API_H_
+#define FOVEA_C_API_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define FOVEA_API __attribute__((visibility("default")))
+#else
+#define FOVEA_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FOVEA_ABI_VERSION 1
+
+typedef enum fovea_status {
+  FOVEA_OK = 0,
+  FOVEA_INVALID_ARGUMENT = 1,
+  FOVEA_NOT_FOUND = 2,
+  FOVEA_UNSUPPORTED = 3,
+  FOVEA_OUT_OF_MEMORY = 4,
+  FOVEA_IO = 5,
+  FOVEA_CANCELLED = 6,
+  FOVEA_INTERNAL = 7
+} fovea_status;
+
+/* One line that says what was given, what is allowed and what to change, of this thread's last call that did
+ * not return FOVEA_OK. Valid until the thread's next call; never null. */
+FOVEA_API const char* fovea_last_error(void);
+
+FOVEA_API uint32_t fovea_abi_version(void);
+FOVEA_API const char* fovea_version(void); /* "0.1.0" */
+FOVEA_API int fovea_cuda_built(void);      /* whether the library has CUDA code */
+
+/* DLPack's DLDeviceType, DLDataTypeCode, DLDevice, DLDataType and DLTensor. */
+enum { FOVEA_CPU = 1, FOVEA_CUDA = 2, FOVEA_CUDA_HOST = 3 };
+enum {
+  FOVEA_INT = 0,
+  FOVEA_UINT = 1,
+  FOVEA_FLOAT = 2,
+  FOVEA_BFLOAT = 4,
+  FOVEA_BOOL = 6,
+  FOVEA_FLOAT8_E4M3FN = 10,
+  FOVEA_FLOAT8_E5M2 = 12
+};
+typedef struct fovea_device {
+  int32_t type;
+  int32_t id;
+} fovea_device;
+typedef struct fovea_dtype {
+  uint8_t code;
+  uint8_t bits;
+  uint16_t lanes;
+} fovea_dtype;
+typedef struct fovea_tensor {
+  void* data;
+  fovea_device device;
+  int32_t ndim;
+  fovea_dtype dtype;
+  int64_t* shape;
+  int64_t* strides; /* in elements; null = contiguous */
+  uint64_t byte_offset;
+} fovea_tensor;
+
+/* Every backend of the library, in the format of `fovea backends --format json`. Lives as long as the
+ * library. */
+FOVEA_API fovea_status fovea_backends_json(const char** json);
+
+/* What a layer needs. fovea_attention_spec_init() fills in the defaults, which are those in brackets. */
+typedef struct fovea_attention_spec {
+  uint32_t size;
+  int32_t num_heads, num_kv_heads;   /* query heads, a multiple of kv heads */
+  int32_t head_dim;                  /* of Q and K */
+  int32_t v_head_dim;                /* of V and O [0 = head_dim] */
+  float scale;                       /* multiplies q.k [0 = head_dim^-0.5] */
+  float softcap;                     /* cap * tanh(s / cap) [0 = off] */
+  fovea_dtype dtype;                 /* of Q and O: float 32, float 16, bfloat 16 */
+  const char* kv_dtype;              /* as --kv-cache-dtype takes it; null = "auto" = dtype */
+  int32_t page_size;                 /* keys of a page; keys in one ragged tensor have 1 [16] */
+  int32_t causal;                    /* bottom-right aligned [1] */
+  int32_t window_left, window_right; /* inclusive; -1 = unbounded [-1] */
+  int32_t chunk, sink_tokens;        /* [0 = off] */
+  int32_t spans, packed_mask, tree;  /* the step has such arrays [0] */
+  int32_t has_sink, lse_includes_sink, has_alibi;
+  int32_t kv_x_packed;
+  int32_t encoder;         /* bidirectional, keys are the step's own [0] */
+  int32_t per_head_scales; /* fp8 caches have k_scales and v_scales [Hkv] in device memory [0] */
+} fovea_attention_spec;
+FOVEA_API void fovea_attention_spec_init(fovea_attention_spec* spec);
+
+/* Upper bounds that hold for every step. Nothing is allocated later. */
+typedef struct fovea_limits {
+  uint32_t size;
+  int32_t max_seqs;
+  int32_t max_tokens;    /* query rows of a step */
+  int64_t max_kv_tokens; /* keys of all sequences of a step */
+  int32_t max_kv_len;    /* of one sequence */
+} fovea_limits;
+
+typedef struct fovea_attention fovea_attention;
+
+enum { FOVEA_PREFILL = 0, FOVEA_DECODE = 1 };
+enum { FOVEA_CHECK_PAGES = 1 }; /* every plan looks at every page id, and waits for that */
+
+/* Chooses backends for `spec` (`backend` as --attention-backend takes it; null = "auto") and makes them.
+ * `workspace_bytes` (may be null) is what fovea_attention_plan() needs to be given. */
+FOVEA_API fovea_status fovea_attention_create(const fovea_attention_spec* spec, const fovea_limits* limits,
+                                              const char* backend, fovea_device device, uint32_t flags,
+                                              size_t* workspace_bytes, fovea_attention** out);
+FOVEA_API void fovea_attention_destroy(fovea_attention* attention);
+/* The name of the phase's backend, and why it was chosen; live as long as the object. */
+FOVEA_API const char* fovea_attention_backend(const fovea_attention* attention, int32_t phase);
+FOVEA_API const char* fovea_attention_explain(const fovea_attention* attention);
+
+/* A step. Null = not there. */
+typedef struct fovea_step {
+  uint32_t size;
+  int32_t phase;                    /* FOVEA_PREFILL or FOVEA_DECODE: how the run's kernels are cut */
+  int32_t num_tokens;               /* Tq = q_offsets[B], which a host can't read on a GPU */
+  const fovea_tensor* q_offsets;    /* [B + 1], from 0 */
+  const fovea_tensor* kv_lens;      /* [B], new tokens included */
+  const fovea_tensor* page_table;   /* [B, pages]; or kv_indptr and kv_indices */
+  const fovea_tensor* kv_indptr;    /* [B + 1] */
+  const fovea_tensor* kv_indices;   /* [nnz]; null with kv_indptr: keys are rows of a ragged tensor */
+  const fovea_tensor* spans;        /* [n, 2] int32 first and last position, inclusive */
+  const fovea_tensor* span_offsets; /* [B + 1] */
+  const fovea_tensor* packed_mask;  /* uint8: bit i * n_k + j of sequence b from byte packed_offsets[b] on */
+  const fovea_tensor* packed_offsets; /* [B + 1] int64, bytes */
+  const fovea_tensor* tree_bias;      /* [n, n] fp32 */
+} fovea_step;
+
+/* Once a step. Keeps references to the tensors' memory and to `workspace` (uint8, contiguous; null = memory
+ * of the object's own, allocated at the first plan). `stream` is a cudaStream_t; null = the default stream.
+ * May be captured in a CUDA graph together with the runs. */
+FOVEA_API fovea_status fovea_attention_plan(fovea_attention* attention, const fovea_step* step,
+                                            const fovea_tensor* workspace, void* stream);
+/* Waits for the stream, then says what only the device could see: lengths beyond the limits, page ids that
+ * the cache of `num_pages` pages (-1 = don't look) does not have. */
+FOVEA_API fovea_status fovea_attention_check(fovea_attention* attention, int64_t num_pages, void* stream);
+
+/* Steps captured once and replayed: prepare at the largest step (kernels of the following runs serve all that
+ * have no more sequences and rows, in the same arrays), capture runs, then update before each replay. */
+FOVEA_API fovea_status fovea_attention_prepare_capture(fovea_attention* attention, const fovea_step* step,
+                                                       const fovea_tensor* workspace, void* stream);
+FOVEA_API fovea_status fovea_attention_update_capture(fovea_attention* attention, const fovea_step* step,
+                                                      void* stream);
+
+/* One layer's tensors. */
+typedef struct fovea_layer {
+  uint32_t size;
+  const fovea_tensor* q;     /* [Tq, Hq, D] */
+  const fovea_tensor* k;     /* [pages, page, Hkv, D] with any strides but the last (HND is a stride); or
+                                ragged [rows, Hkv, D]; x-packed [pages, Hkv, D / x, page, x] */
+  const fovea_tensor* v;     /* [pages, page, Hkv, Dv]; [rows, Hkv, Dv]; x-packed [pages, Hkv, Dv, page] */
+  const fovea_tensor* out;   /* [Tq, Hq, Dv] */
+  const fovea_tensor* lse;   /* [Tq, Hq] fp32, or null */
+  const fovea_tensor* sinks; /* [Hq] fp32 */
+  const fovea_tensor* alibi_slopes; /* [Hq] fp32 */
+  float k_scale, v_scale;           /* a stored element q means q * scale; 0 = 1 */
+  const fovea_tensor* k_scales; /* [pages, page, Hkv] of int8_per_token_head; [Hkv] with per_head_scales */
+  const fovea_tensor* v_scales;
+} fovea_layer;
+/* Once a layer. Allocates nothing. */
+FOVEA_API fovea_status fovea_attention_run(fovea_attention* attention, const fovea_layer* layer,
+                                           void* stream);
+
+/* New rows into the cache, with what a model does to them before. q, k, v in one dtype. */
+typedef struct fovea_append_args {
+  uint32_t size;
+  const fovea_tensor* q;       /* [T, Hq, D], or null: only K and V */
+  const fovea_tensor* q_out;   /* [T, Hq, D] normed and rotated; may be q */
+  const fovea_tensor* k;       /* [T, Hkv, D], or null with v: only Q */
+  const fovea_tensor* v;       /* [T, Hkv, Dv] */
+  const fovea_tensor* k_cache; /* as fovea_layer has them; written */
+  const fovea_tensor* v_cache;
+  const char* kv_dtype; /* null = auto = that of the cache tensors */
+  float k_scale, v_scale;
+  const fovea_tensor* k_scales; /* written, of int8_per_token_head */
+  const fovea_tensor* v_scales;
+  /* Where rows go: slots [T] = page * page_size + offset, below 0 = nowhere; or, when it is null, row i of
+   * sequence b (rows q_offsets[b] on) goes to position kv_lens[b] - n_q + i by its page table. */
+  const fovea_tensor* slots;
+  const fovea_tensor* q_offsets;
+  const fovea_tensor* kv_lens; /* new tokens included */
+  const fovea_tensor* page_table;
+  const fovea_tensor* q_norm; /* [D] fp32 RMS norm weights of a head, or null */
+  const fovea_tensor* k_norm;
+  float norm_eps;
+  const fovea_tensor* cos; /* [positions, rotary_dim / 2] fp32, or null: no rotation */
+  const fovea_tensor* sin;
+  const fovea_tensor* positions; /* [T]; null = as `slots` null says, else row t for token t */
+  int32_t interleaved;           /* pairs (2 t, 2 t + 1), else (t, t + rotary_dim / 2) */
+} fovea_append_args;
+FOVEA_API fovea_status fovea_append(const fovea_append_args* args, void* stream);
+
+/* Whole pages of one layer: page from[i] to to[i], no page in both. */
+FOVEA_API fovea_status fovea_copy_pages(const fovea_tensor* k_cache, const fovea_tensor* v_cache,
+                                        const fovea_tensor* from, const fovea_tensor* to, void* stream);
+/* Rows of the cache by slots [T] into k [T, Hkv, D] and v [T, Hkv, Dv], dequantised. */
+FOVEA_API fovea_status fovea_gather(const fovea_tensor* k_cache, const fovea_tensor* v_cache, float k_scale,
+                                    float v_scale, const fovea_tensor* slots, const fovea_tensor* k,
+                                    const fovea_tensor* v, void* stream);
+
+/* Merges attention over disjoint sets of keys: o [parts, T, Hq, Dv], lse [parts, T, Hq] fp32 into out
+ * [T, Hq, Dv] and out_lse [T, Hq] (or null). */
+FOVEA_API fovea_status fovea_merge_states(const fovea_tensor* o, const fovea_tensor* lse,
+                                          const fovea_tensor* out, const fovea_tensor* out_lse, void* stream);
+/* Of two. */
+FOVEA_API fovea_status fovea_merge_state(const fovea_tensor* o_a, const fovea_tensor* lse_a,
+                                         const fovea_tensor* o_b, const fovea_tensor* lse_b,
+                                         const fovea_tensor* out, const fovea_tensor* out_lse, void* stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
