@@ -9,27 +9,37 @@
 
 namespace fovea::cuda::sm80 {
 
-/// Slot n % kSlots holds K of tile n / 2 for even n, V for odd n.
+/// Slot n % kSlots holds K of tile n / 2 for even n, V for odd n. Each warp loads its rows of every slot: a row is
+/// that of kLoadLanes neighbours, who look up its page themselves, so that nothing is passed between lanes.
 template <class P>
 struct ExtendRing {
+  static constexpr int kLanes = P::kLoadLanes;
+  static constexpr int kRowsAtOnce = 32 / kLanes;
+  static constexpr int kRows = (P::kLoadRows + kRowsAtOnce - 1) / kRowsAtOnce;  ///< of a lane
+
   const AttentionParams& params;
-  const WorkItem& item;
+  const WorkItem& item;  ///< in shared memory
   const uint32_t slots, barriers, staging;
   const int head;
-  const char *k_base, *v_base;
-  const bool even_rows;  ///< a warp's rows of a tile lie in one page, or one after the other
-  const int total;       ///< slots to fill: 2 for each tile
+  const int key_last;
 
-  int issued = 0, fetched = 0;
+  int fetched = 0;
   int issue_slot = 0, issue_parity = 1;  ///< a fresh barrier counts as passed for parity 1
   int use_slot = 0, use_parity = 0;
-  int key;
-  int32_t page = 0;
-  int slot_in_page = 0;
-  bool wanted = false;
+  int issue_key;  ///< first key of the tile to ask for next
+  int32_t page[kRows];  ///< of this lane's rows of that tile; -1 = of no interest
+  int issued = 0;
 
   __device__ uint32_t full(int slot) const { return barriers + slot * 16; }
   __device__ uint32_t empty(int slot) const { return barriers + slot * 16 + 8; }
+
+  /// This lane's row of kRowsAtOnce, and its first chunk. Four lanes of a row take half of the banks, so rows 4
+  /// apart, which meet the other half, go side by side.
+  __device__ static unsigned lane_row() {
+    const unsigned lane = threadIdx.x % 32;
+    return kLanes == 4 ? lane / 4 % 2 * 4 + lane / 8 : lane / kLanes;
+  }
+  __device__ static unsigned lane_chunk() { return threadIdx.x % kLanes; }
 
   /// `staging_address`: of this warp.
   __device__ ExtendRing(const AttentionParams& p, const WorkItem& work, int kv_head, uint32_t slot_address,
@@ -40,11 +50,8 @@ struct ExtendRing {
         barriers(barrier_address),
         staging(staging_address),
         head(kv_head),
-        k_base(p.kv.k + kv_head * p.kv.k_head_stride),
-        v_base(p.kv.v + kv_head * p.kv.v_head_stride),
-        even_rows(p.kv.pages == nullptr || p.kv.page_size.divisor % P::kLoadRows == 0),
-        total(2 * ((max(work.key_last - work.key_first, 0) + P::kTileKeys - 1) / P::kTileKeys)) {
-    key = item.key_first + threadIdx.x / 32 * P::kLoadRows + threadIdx.x % P::kLoadRows;
+        key_last(work.key_last),
+        issue_key(work.key_first) {
     prepare();
     if constexpr (P::kEightBit) {
 #pragma unroll
@@ -57,61 +64,85 @@ struct ExtendRing {
     }
   }
 
+  __device__ int row_key(int i) const {
+    return issue_key + static_cast<int>(threadIdx.x / 32 * P::kLoadRows + i * kRowsAtOnce + lane_row());
+  }
+
+  /// Looks up the pages of the tile at issue_key.
   __device__ void prepare() {
-    wanted = key < item.key_last && (key >= item.key_low || key < params.mask.sink_tokens);
-    if (!wanted) return;
     const KvParams& kv = params.kv;
-    if (kv.pages == nullptr) {
-      slot_in_page = 0;
-      page = static_cast<int32_t>(item.pages) + key;
-    } else {
-      const int index = kv.page_size.quotient(key);
-      slot_in_page = key - index * static_cast<int>(kv.page_size.divisor);
-      page = __ldg(kv.pages + item.pages + index);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int key = row_key(i);
+      page[i] = -1;
+      if (key >= key_last || (P::kGeneral && key < item.key_low && key >= params.mask.sink_tokens)) continue;
+      page[i] = kv.pages == nullptr ? static_cast<int32_t>(item.pages) + key
+                                    : __ldg(kv.pages + item.pages + kv.page_size.quotient(key));
     }
   }
 
-  /// Asks for slot number `issued`, when its place has been left by all warps.
+  /// Asks for the next slot, when its place has been left by all warps.
   template <bool IsV>
   __device__ void issue() {
     if constexpr (P::kEightBit) {
       issue_eight_bit<IsV>();
       return;
     }
-    if (issued >= total) return;
+    if (issue_key >= key_last) return;
     mbarrier_wait(empty(issue_slot), issue_parity);
-    const int first_row = threadIdx.x / 32 * P::kLoadRows;
     const uint32_t tile = slots + issue_slot * P::kSlotBytes;
-    copy<typename std::conditional_t<IsV, typename P::VTile, typename P::KTile>, IsV>(tile, first_row);
+    copy<typename std::conditional_t<IsV, typename P::VTile, typename P::KTile>, IsV>(
+        tile, threadIdx.x / 32 * P::kLoadRows);
     if constexpr (IsV) next_tile();
     cp_async_mbarrier_arrive(full(issue_slot));
     issued_one();
   }
 
   __device__ void next_tile() {
-    key += P::kTileKeys;
+    issue_key += P::kTileKeys;
     prepare();
   }
   __device__ void issued_one() {
-    ++issued;
     if (++issue_slot == P::kSlots) issue_slot = 0, issue_parity ^= 1;
   }
 
   template <class Tile, bool IsV>
-  __device__ void copy(uint32_t tile, int first_row) const {
+  __device__ void copy(uint32_t tile, unsigned first_row) const {
     const KvParams& kv = params.kv;
     const int row_bytes = (IsV ? params.v_head_dim : params.head_dim) * (P::kEightBit ? 1 : 2);
-    const uint32_t rows = __ballot_sync(~0u, wanted);
-    const char* const base = IsV ? v_base : k_base;
+    const char* const base = IsV ? kv.v + head * kv.v_head_stride : kv.k + head * kv.k_head_stride;
     const int64_t page_stride = IsV ? kv.v_page_stride : kv.k_page_stride;
     const int64_t slot_stride = IsV ? kv.v_slot_stride : kv.k_slot_stride;
-    const int64_t offset = page * page_stride + slot_in_page * slot_stride;
-    // The usual case: all rows there, at one distance from each other.
-    if (even_rows && rows == ~0u && row_bytes == Tile::kChunks * 16)
-      copy_even_rows<Tile, P::kLoadRows>(tile, first_row, base + __shfl_sync(~0u, offset, 0),
-                                         kv.pages == nullptr ? page_stride : slot_stride);
-    else
-      copy_rows<Tile, P::kLoadRows>(tile, first_row, base, offset, rows, row_bytes);
+    constexpr int kCopies = (Tile::kChunks + kLanes - 1) / kLanes;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const unsigned row = i * kRowsAtOnce + lane_row();
+      if (P::kLoadRows % kRowsAtOnce != 0 && row >= P::kLoadRows) break;
+      const bool wanted = page[i] >= 0;
+      const char* from = base;
+      if (wanted) {
+        from += page[i] * page_stride;
+        if (kv.pages != nullptr) {
+          const int key = row_key(i);
+          from += (key - kv.page_size.quotient(key) * static_cast<int>(kv.page_size.divisor)) * slot_stride;
+        }
+      }
+      const uint32_t to = tile + Tile::offset(first_row + row, lane_chunk());
+      if (Tile::kChunks % kLanes == 0 && row_bytes == Tile::kChunks * 16) {
+        from += lane_chunk() * 16;
+#pragma unroll
+        for (int c = 0; c < kCopies; ++c)
+          cp_async_16(Tile::moved(to, c * kLanes), from + c * kLanes * 16, wanted);
+      } else {
+#pragma unroll
+        for (int c = 0; c < kCopies; ++c) {
+          const int at = static_cast<int>(lane_chunk() + c * kLanes);
+          const bool valid = wanted && at * 16 < row_bytes;
+          if (Tile::kChunks % kLanes == 0 || at < Tile::kChunks)
+            cp_async_16(Tile::moved(to, c * kLanes), valid ? from + at * 16 : base, valid);
+        }
+      }
+    }
   }
 
   /// Fetches slot `issued` + kStaging - 1 into this warp's staging, and widens what has come for slot
@@ -120,7 +151,7 @@ struct ExtendRing {
   __device__ void issue_eight_bit() {
     static_assert(!P::kEightBit || P::kStaging % 2 == 1);
     fetch<IsV>();
-    if (issued >= total) return;
+    if (issued >= 2 * tiles()) return;
     cp_async_wait<(P::kStaging > 0 ? P::kStaging - 1 : 0)>();
     __syncwarp();
     mbarrier_wait(empty(issue_slot), issue_parity);
@@ -133,23 +164,35 @@ struct ExtendRing {
       default: widen_rows<KvType::int8, To, IsV>(to, from); break;
     }
     mbarrier_arrive(full(issue_slot));
+    ++issued;
     issued_one();
+  }
+
+  __device__ int tiles() const {
+    return (max(key_last - item.key_first, 0) + P::kTileKeys - 1) / P::kTileKeys;
   }
 
   /// The next slot's rows and scales into staging; nothing, but a group, past the last.
   template <bool IsV>
   __device__ void fetch() {
-    if (fetched < total) {
-      const int lane = threadIdx.x % 32;
+    if (fetched < 2 * tiles()) {
       const uint32_t to = staging + fetched % (P::kStaging > 0 ? P::kStaging : 1) * P::kStagingBytes;
       copy<TileLayout<IsV ? P::kDv : P::kD>, IsV>(to, 0);
       const KvParams& kv = params.kv;
-      if (kv.k_scales != nullptr && lane < P::kLoadRows) {
+      if (kv.k_scales != nullptr && lane_chunk() == 0) {
         const float* scales = IsV ? kv.v_scales : kv.k_scales;
-        const int64_t at =
-            page * kv.scale_page_stride + slot_in_page * kv.scale_slot_stride + head * kv.scale_head_stride;
-        cp_async_4(to + P::kStagingBytes - P::kLoadRows * 4 + lane * 4, wanted ? scales + at : scales,
-                   wanted);
+#pragma unroll
+        for (int i = 0; i < kRows; ++i) {
+          const unsigned row = i * kRowsAtOnce + lane_row();
+          if (P::kLoadRows % kRowsAtOnce != 0 && row >= P::kLoadRows) break;
+          const int key = row_key(i);
+          const int slot = key - kv.page_size.quotient(key) * static_cast<int>(kv.page_size.divisor);
+          const int64_t at = page[i] * kv.scale_page_stride +
+                             (kv.pages == nullptr ? 0 : slot) * kv.scale_slot_stride +
+                             head * kv.scale_head_stride;
+          cp_async_4(to + P::kStagingBytes - P::kLoadRows * 4 + row * 4, page[i] >= 0 ? scales + at : scales,
+                     page[i] >= 0);
+        }
       }
       if constexpr (IsV) next_tile();
       ++fetched;
