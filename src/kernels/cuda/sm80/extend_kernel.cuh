@@ -1,6 +1,8 @@
 #pragma once
 // Extend (prefill): tiles of packed query rows against all keys that they see, key tile by key tile from the
 // first on. One block makes one item under one KV head.
+#include <type_traits>
+
 #include "kernels/cuda/sm80/extend_epilogue.cuh"
 #include "kernels/cuda/sm80/extend_mainloop.cuh"
 #include "kernels/cuda/tiles/grid_dependency.cuh"
@@ -264,10 +266,8 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(
 
   const int group = warp / P::kValueParts, part = warp % P::kValueParts;
   char* const query = shared + group * P::kQueryBytes;
-  const uint32_t slots = shared_address(shared) + P::kRowGroups * P::kQueryBytes;
-  const uint32_t barriers = slots + P::kSlots * P::kSlotBytes;
-  const uint32_t staging = barriers + P::kSlots * 16 + sizeof(WorkItem) + warp * (P::kStaging * P::kStagingBytes);
-  if (threadIdx.x == 0)
+  const uint32_t base = shared_address(shared), barriers = base + P::kBarriersOffset;
+  if (!P::kLockstep && threadIdx.x == 0)
     for (int s = 0; s < P::kSlots; ++s) {
       mbarrier_init(barriers + s * 16, P::kThreads);
       mbarrier_init(barriers + s * 16 + 8, P::kWarps);
@@ -290,15 +290,9 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(
       __syncthreads();
     }
   }
-  ExtendRing<P> ring(params, item, head, slots, barriers, staging);
-#pragma unroll
-  for (int n = 0; n < P::kAhead; ++n) {
-    if (n % 2 == 0)
-      ring.template issue<false>();
-    else
-      ring.template issue<true>();
-  }
-  if constexpr (!P::kEightBit) cp_async_wait<0>();  // the query's group; K and V are in none
+  std::conditional_t<P::kLockstep, ExtendPair<P>, ExtendRing<P>> ring(
+      params, item, head, base + P::kSlotsOffset, barriers,
+      base + P::kStagingOffset + warp * (P::kStaging * P::kStagingBytes));
   __syncwarp();
 
   const ExtendScores<P> scores(shared_address(query));
@@ -320,15 +314,11 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(
   const float scale = P::kGeneral ? 1.0f : params.scale * kLog2e;
 
   for (int key0 = item.key_first; key0 < key_last; key0 += P::kTileKeys) {
-    if constexpr (P::kAhead % 2 == 0)
-      ring.template issue<false>();
-    else
-      ring.template issue<true>();
-    const bool used = key0 < over;
-    const bool factors = P::kEightBit && params.kv.k_scales != nullptr;
-    float s[P::kRowTiles][P::kTileKeys / 8][4];
-    if (used) {
-      scores(s, ring.wait());
+    ring.begin();
+    if (key0 < over) {
+      const bool factors = P::kEightBit && params.kv.k_scales != nullptr;
+      float s[P::kRowTiles][P::kTileKeys / 8][4];
+      scores(s, ring.keys());
       if (factors) {
 #pragma unroll
         for (int n = 0; n < P::kTileKeys / 8; ++n) {
@@ -340,23 +330,19 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(
               s[t][n][i] *= i % 2 == 0 ? f.x : f.y;
         }
       }
-    }
-    ring.release();
-    if constexpr (P::kAhead % 2 == 0)
-      ring.template issue<true>();
-    else
-      ring.template issue<false>();
-    if (used) {
+      ring.keys_done();
       if constexpr (P::kGeneral) {
         general_scores<P>(s, params, item, warp_row, key0, head);
       } else if (key0 + P::kTileKeys > safe) {
         mask_last_keys<P>(s, params, item, warp_row, key0);
       }
       state.follow_maximum(s, scale);
-      const uint32_t v_tile = ring.wait();
+      const uint32_t v_tile = ring.values();
       extend_output<P>(state, s, scale, v_tile + v_row, factors ? ring.scales() : 0, params.kv.v_gain);
+    } else {
+      ring.keys_done();
     }
-    ring.release();
+    ring.values_done();
   }
   cp_async_wait_all();  // of tiles that no row of this warp needed
   state.finish();

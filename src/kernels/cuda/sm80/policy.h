@@ -118,7 +118,9 @@ struct ExtendPolicy {
   static constexpr int kSlots = Slots;
   /// Slots asked for ahead of the one in use; the other kSlots - kAhead are how far warps may drift apart.
   static constexpr int kAhead = Ahead;
-  static_assert(kAhead < kSlots);
+  /// See extend_mainloop.cuh.
+  static constexpr bool kLockstep = Blocks > 1;
+  static_assert(kAhead < kSlots && (!EightBit || (kAhead % 2 == 0 && kAhead + 2 <= kSlots)));
   /// Steps of 16 of D whose query fragments stay in registers; the others are read again for each tile.
   static constexpr int kQueryRegisterSteps = QueryRegisterSteps;
   static constexpr int kBlocksPerSm = Blocks;
@@ -140,9 +142,13 @@ struct ExtendPolicy {
   /// 8-bit rows land in a ring of each warp's own, kStaging slots ahead of where they are widened to.
   static constexpr int kStaging = EightBit ? 3 : 0;
   static constexpr int kStagingBytes = kLoadRows * (std::max(HeadDim, ValueDim) + 32);  ///< rows, then scales
-  static constexpr int kItemOffset = kRowGroups * kQueryBytes + kSlots * (kSlotBytes + 16);
-  static constexpr int kSharedBytes =
-      kItemOffset + static_cast<int>(sizeof(WorkItem)) + kWarps * kStaging * kStagingBytes;
+  static constexpr int kSlotsOffset = kRowGroups * kQueryBytes;
+  static constexpr int kStagingOffset = kSlotsOffset + kSlots * kSlotBytes;
+  static constexpr int kBarriersOffset = kStagingOffset + kWarps * kStaging * kStagingBytes;
+  static constexpr int kItemOffset = kBarriersOffset + kSlots * 16;
+  static constexpr int kSharedBytes = kItemOffset + static_cast<int>(sizeof(WorkItem));
+  static_assert(kSlotsOffset % 128 == 0 && kSlotBytes % 128 == 0);  // TileLayout::moved()
+  static_assert(!EightBit || kStagingBytes % 128 == 0);
   static_assert(kSharedBytes <= kMaxSharedBytes);
 };
 
