@@ -36,7 +36,7 @@ using Decode8 = PolicyList<DecodeOf<64, 64, T, Kv, General, 6>, DecodeOf<128, 12
 //                       D, Dv, Q, 8-bit, row tiles, warps, parts, keys, slots, ahead, held, blocks, general
 /// Long prefills: 32 rows a warp where O fits, so that a fragment of K or V serves four products.
 template <class T>
-using ExtendLarge = PolicyList<ExtendPolicy<64, 64, T, false, 2, 8, 1, 64, 16, 6, 4, 1, false>,
+using ExtendLarge = PolicyList<ExtendPolicy<64, 64, T, false, 2, 4, 1, 64, 4, 2, 4, 2, false>,
                                ExtendPolicy<80, 80, T, false, 2, 8, 1, 64, 12, 6, 0, 1, false>,
                                ExtendPolicy<96, 96, T, false, 2, 8, 1, 64, 12, 6, 0, 1, false>,
                                ExtendPolicy<128, 128, T, false, 2, 8, 1, 64, 10, 4, 0, 1, false>,

@@ -131,6 +131,7 @@ struct ExtendPolicy {
   static constexpr int kLoadRows = kTileKeys / Warps;  ///< of a tile, by each warp
   /// Lanes that load a row, each 16 bytes of every 16 * kLoadLanes.
   static constexpr int kLoadLanes = kLoadRows >= 8 ? 4 : 32 / kLoadRows;
+  static_assert(32 % kLoadLanes == 0);
   static_assert(kTileKeys % 16 == 0 && kTileKeys % Warps == 0 && kLoadRows <= 32);
   using QTile = TileLayout<HeadDim * 2>;
   using OTile = TileLayout<ValueDim * 2>;
