@@ -15,13 +15,17 @@ sm80::KernelKind kind_of(KernelUse use) {
   return sm80::KernelKind::extend_small;
 }
 
-/// A tile's worth of tokens: more would double what the workspace holds of partial results. Verifying drafts
-/// takes a few rows of every sequence each step, so these are split as well.
+/// Query rows that fit a tile, under all query heads of a KV head. Sequences of more are not split: each of
+/// their tiles would double what the workspace holds of partial results.
+int tokens_of_tile(const AttentionSpec& spec, int tile_rows) {
+  return std::max(1, tile_rows / (spec.num_heads / spec.num_kv_heads));
+}
+
+/// Verifying drafts takes a few rows of every sequence each step, so these are split as well.
 int decode_split_tokens(const AttentionSpec& spec, int tile_rows) {
   constexpr int kDraftTokens = 16;
-  const int of_tile = std::max(1, tile_rows / (spec.num_heads / spec.num_kv_heads));
   const bool drafts = spec.mask.tree || spec.needs.has(Feature::verify) || spec.needs.has(Feature::tree_mask);
-  return drafts ? std::max(of_tile, kDraftTokens) : of_tile;
+  return std::max(tokens_of_tile(spec, tile_rows), drafts ? kDraftTokens : 1);
 }
 
 Result<sm80::KernelInfo> choose_sm80(const AttentionSpec& spec, KernelUse use) {
@@ -67,8 +71,10 @@ bool needs_general_kernel(const AttentionSpec& spec) {
 
 Result<KernelChoice> choose_kernel(Family family, const AttentionSpec& spec, KernelUse use) {
   FOVEA_TRY(kernel, choose_of(family, spec, use));
-  // Prefills are not split: how one was cut into chunks must not show, and a split sums in another order.
-  return KernelChoice{family, kernel, use == KernelUse::decode ? decode_split_tokens(spec, kernel.rows) : 0};
+  if (use == KernelUse::decode) return KernelChoice{family, kernel, decode_split_tokens(spec, kernel.rows)};
+  // Of both sizes of tiles alike: they give the same bits.
+  FOVEA_TRY(large, choose_of(family, spec, KernelUse::extend));
+  return KernelChoice{family, kernel, tokens_of_tile(spec, large.rows)};
 }
 
 }  // namespace fovea::cuda
