@@ -70,7 +70,6 @@ TEST(Builtin, FirstChoiceByDevice) {
     EXPECT_EQ(choice(device, llama_8b()), "FLASH_ATTN (FA2),FLASH_ATTN (FA2)") << device;
   EXPECT_EQ(choice("sm100", llama_8b()), "FLASHINFER (Native),FLASHINFER (Native)");
   EXPECT_EQ(choice("sm100", gpt_oss()), "FLASHINFER (Native),FLASHINFER (Native)");
-  EXPECT_EQ(choice("sm75", llama_8b()), "none,none");
   EXPECT_EQ(choice("rocm", llama_8b()), "ROCM_ATTN,ROCM_ATTN");
   EXPECT_EQ(choice("sm90", mla_spec()), "FLASH_ATTN,FLASH_ATTN_MLA");
   EXPECT_EQ(choice("sm100", mla_spec()), "TRTLLM_RAGGED,FLASHINFER_MLA");
