@@ -28,7 +28,7 @@ DeviceFacts device_facts(Launch& l) {
 
 Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream) {
   AttentionParams with_sizes = params;
-  with_sizes.partial_rows = kernel.rows;
+  if (with_sizes.partial_rows == 0) with_sizes.partial_rows = kernel.rows;
   with_sizes.partial_columns = kernel.v_head_dim;
   if (params.kv.v_scales != nullptr) {
     // The largest elements are 448, 57344 and 127.

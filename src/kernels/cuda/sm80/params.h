@@ -114,7 +114,9 @@ struct AttentionParams {
   /// state [part, Hkv, partial_rows]. Null when no item of the step can have more than one split.
   float* partial_out = nullptr;
   PartialState* partial_state = nullptr;
-  int partial_rows = 0, partial_columns = 0;  ///< KernelInfo's rows and v_head_dim
+  /// Rows of a part: ScheduleLimits' or, with 0, KernelInfo's; launch() sets the columns, KernelInfo's
+  /// v_head_dim.
+  int partial_rows = 0, partial_columns = 0;
 };
 
 }  // namespace fovea::cuda
