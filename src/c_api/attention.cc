@@ -152,7 +152,7 @@ Status Attention::check(int64_t num_pages, void* handle) {
 }
 
 Result<AttentionArgs> Attention::read_layer(const fovea_layer* given, int64_t& num_pages) const {
-  FOVEA_TRY(layer, read_struct(given, fovea_layer{}, sizeof(fovea_layer), "fovea_layer"));
+  FOVEA_TRY(layer, read_struct(given, fovea_layer{}, kLayerSize1, "fovea_layer"));
   const Element element = element_of(spec_.dtype);
   const Dim rows{"Tq", meta_.tokens}, heads{"Hq", spec_.num_heads};
   FOVEA_TRY(q,

@@ -282,7 +282,7 @@ Status IndexBuffers::check(Stream& stream) const {
 
 Result<BatchMeta> read_step(const fovea_step* given, const AttentionSpec& spec, AttentionLimits& limits,
                             const Arguments& arguments, IndexBuffers& buffers, Stream& stream) {
-  FOVEA_TRY(step, read_struct(given, fovea_step{}, sizeof(fovea_step), "fovea_step"));
+  FOVEA_TRY(step, read_struct(given, fovea_step{}, kStepSize1, "fovea_step"));
   return Reader(step, spec, limits, arguments, buffers, stream).read();
 }
 
