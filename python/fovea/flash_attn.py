@@ -565,17 +565,15 @@ def _append_new(
 def _rotate_q(
     framework: Framework, step: _Step, before: Any, q_out: Any, by_row: bool, common: Dict[str, Any], stream: Any
 ) -> None:
+    """At its own positions, or all rows of a sequence at the first."""
     if not step.tokens:
         return
-    where: Dict[str, Any]
+    rows = framework.arange(0, step.tokens, 1, step.q)
+    sequences = framework.searchsorted(step.offsets[1:], rows)
+    positions = before[sequences]
     if by_row:
-        after = before + step.counts
-        where = {"q_offsets": framework.describe(step.offsets), "kv_lens": framework.describe(after)}
-    else:
-        tokens = framework.arange(0, step.tokens, 1, step.q)
-        positions = before[framework.searchsorted(step.offsets[1:], tokens)]
-        where = {"positions": framework.describe(positions)}
-    append(dict(common, q=step.rows, q_out=framework.describe(q_out), **where), stream)
+        positions = positions + (rows - step.offsets[sequences])
+    append(dict(common, q=step.rows, q_out=framework.describe(q_out), positions=framework.describe(positions)), stream)
 
 
 def flash_attn_qkvpacked_func(
