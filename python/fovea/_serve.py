@@ -5,7 +5,7 @@ from collections import OrderedDict
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 from ._arrays import DTYPE_NAMES, Framework, device_name
-from ._lib import CPU, CUDA_HOST, DECODE, PREFILL, Arg
+from ._lib import CPU, CUDA_HOST, DECODE, INT, PREFILL, Arg
 from .attention import Attention
 from .spec import AttentionSpec, Limits
 
@@ -13,6 +13,7 @@ _KV_DTYPES = {"float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2"}
 _MAX_OBJECTS = 64
 _MAX_CONSTANTS = 512
 _INT32_MAX = 2**31 - 1
+_INT64 = (INT, 64)
 
 
 class Masking(NamedTuple):
@@ -46,6 +47,15 @@ class Keys(NamedTuple):
 class Packed(NamedTuple):
     mask: Any  # uint8
     offsets: Any  # [B + 1] int64
+
+
+def index(framework: Framework, x: Any) -> Any:
+    """An index array as int32 on a GPU: the library would narrow int64 into memory of the object, which calls on other streams
+    and captured graphs share; this is memory of the call's own."""
+    if x is None or isinstance(x, int):
+        return x
+    arg = framework.describe(x)
+    return framework.cast(x, "int32") if arg[3] == _INT64 and not is_cpu(arg[4]) else x
 
 
 def shape_of(arg: Arg, name: str, dims: int, layout: str) -> Tuple[int, ...]:
@@ -202,6 +212,9 @@ def serve(
 ) -> None:
     """Plans and runs one layer. q [Tq, Hq, D], out [Tq, Hq, Dv], lse [Tq, Hq] or None. `like`: any array of q's device."""
     tokens, heads, dim = q[1]
+    if keys.max_total == 0 or not keys.k[0]:
+        # Nothing is read, but an address must be there, which frameworks don't give to empty arrays.
+        keys = keys._replace(k=(q[0],) + keys.k[1:], v=(q[0],) + keys.v[1:])
     kv_heads, v_dim = keys.k[1][-2], keys.v[1][-1]
     dtype = DTYPE_NAMES.get(q[3], "")
     if dtype not in ("float32", "float16", "bfloat16"):

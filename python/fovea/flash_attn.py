@@ -27,7 +27,7 @@ from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
 from . import _hooks
 from ._arrays import DTYPE_NAMES, Framework, describe, framework_of
-from ._serve import Keys, Masking, constants, rows_of_batch, rows_of_sequences, same_device, serve, shape_of
+from ._serve import Keys, Masking, constants, index, rows_of_batch, rows_of_sequences, same_device, serve, shape_of
 from .cache import append
 
 _Window = Sequence[Optional[int]]
@@ -289,9 +289,15 @@ def flash_attn_varlen_func(
     )
     framework = _arithmetic(q)
     framework.refuse_grad(q, k, v)
-    q_arg, k_arg, v_arg, offsets = framework.describe(q), describe(k), describe(v), describe(cu_seqlens_q)
+    q_arg, k_arg, v_arg = framework.describe(q), describe(k), describe(v)
     tokens, heads, _ = shape_of(q_arg, "q", 3, "[Tq, Hq, D]")
-    same_device(q_arg, k=k_arg, v=v_arg, cu_seqlens_q=offsets, cu_seqlens_k=describe(cu_seqlens_k), block_table=describe(block_table))
+    same_device(
+        q_arg, k=k_arg, v=v_arg, cu_seqlens_q=describe(cu_seqlens_q), cu_seqlens_k=describe(cu_seqlens_k),
+        block_table=describe(block_table), seqused_k=describe(seqused_k),
+    )
+    cu_seqlens_q, cu_seqlens_k = index(framework, cu_seqlens_q), index(framework, cu_seqlens_k)
+    block_table, seqused_k = index(framework, block_table), index(framework, seqused_k)
+    offsets = framework.describe(cu_seqlens_q)
     seqs = shape_of(offsets, "cu_seqlens_q", 1, "[B + 1]")[0] - 1
     if cu_seqlens_k is None and (seqused_k is None or block_table is None):
         raise ValueError("cu_seqlens_k is None; pass it, or seqused_k with a block_table")
@@ -407,8 +413,15 @@ def flash_attn_with_kvcache(
     framework = _arithmetic(q)
     framework.refuse_grad(q, k_cache, v_cache, k, v)
     q_arg, k_arg, v_arg = framework.describe(q), describe(k_cache), describe(v_cache)
-    table_arg, index_arg = describe(table), describe(cache_batch_idx)
-    same_device(q_arg, k_cache=k_arg, v_cache=v_arg, k=describe(k), v=describe(v), page_table=table_arg, cache_batch_idx=index_arg)
+    same_device(
+        q_arg, k_cache=k_arg, v_cache=v_arg, k=describe(k), v=describe(v), page_table=describe(table),
+        cache_batch_idx=describe(cache_batch_idx), cu_seqlens_q=describe(cu_seqlens_q),
+        cache_seqlens=None if isinstance(cache_seqlens, int) else describe(cache_seqlens),
+    )
+    same_rows = cu_seqlens_q is cu_seqlens_k_new
+    table, cache_batch_idx, cache_seqlens = (index(framework, x) for x in (table, cache_batch_idx, cache_seqlens))
+    cu_seqlens_q = index(framework, cu_seqlens_q)
+    cu_seqlens_k_new = cu_seqlens_q if same_rows else index(framework, cu_seqlens_k_new)
     stream = framework.stream(q_arg[4]) if q_arg[4][0] != 1 else None
     step = _Step(framework, q, q_arg, cu_seqlens_q, max_seqlen_q, stream)
     cache_shape = shape_of(k_arg, "k_cache", 4, "[Bc, Sc, Hkv, D], or [pages, page_size, Hkv, D] with a page table")
@@ -433,8 +446,8 @@ def flash_attn_with_kvcache(
         before = constants.filled(framework, q_arg[4], stream, step.seqs, value, q)
     else:
         before = cache_seqlens
-    if table is None and cache_batch_idx is not None and tuple(index_arg[1]) != (step.seqs,):
-        raise ValueError(f"cache_batch_idx has shape {tuple(index_arg[1])}; it must be [{step.seqs}]")
+    if cache_batch_idx is not None and tuple(cache_batch_idx.shape) != (step.seqs,):
+        raise ValueError(f"cache_batch_idx has shape {tuple(cache_batch_idx.shape)}; it must be [{step.seqs}]")
     lens = before
     q_run, q_run_arg = q, step.rows
     if k is not None:

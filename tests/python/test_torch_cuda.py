@@ -2,7 +2,7 @@
 
 import unittest
 
-from torch_support import TorchTest, expected, ints, need_cuda, normal, torch
+from torch_support import FLOAT32, TorchTest, expected, ints, need_cuda, normal, torch
 
 need_cuda()
 import torch.nn.functional as functional  # noqa: E402
@@ -23,7 +23,7 @@ def sdpa(q, k, v, causal, dtype=torch.float64):
 
 class Sizes(TorchTest):
     def test_against_torch(self):
-        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        for dtype in [torch.float32] * FLOAT32["cuda"] + [torch.float16, torch.bfloat16]:
             for n_q, n_k, dim in ((1024, 1024, 128), (1, 3000, 128), (200, 1000, 64), (77, 77, 80), (5, 300, 256)):
                 with self.subTest(dtype=dtype, n_q=n_q, n_k=n_k, dim=dim):
                     q, k, v = (normal(2, n, h, dim, dtype=dtype, device="cuda") for n, h in ((n_q, 8), (n_k, 2), (n_k, 2)))

@@ -2,14 +2,14 @@
 
 import unittest
 
-from torch_support import DEVICES, TorchTest, array, expected, ints, normal, skip_line, torch
+from torch_support import DEVICES, FLOAT32, TorchTest, array, expected, ints, normal, skip_line, torch
 from reference import rotate, tables
 
 import fovea
 
 
 def dtypes(device):
-    return [torch.float32, torch.bfloat16] + ([torch.float16] if device == "cuda" else [])
+    return [torch.float32] * FLOAT32[device] + [torch.bfloat16] + [torch.float16] * (device == "cuda")
 
 
 class Functions(TorchTest):
@@ -36,6 +36,14 @@ class Functions(TorchTest):
                         wanted, wanted_lse = expected(q[b], k[b], v[b], **options)
                         self.close(out[b], wanted, dtype, f"{n_q} {n_k} {options}")
                         self.close(lse[b].T, wanted_lse, torch.float16 if device == "cuda" else torch.float32)
+
+    def test_empty(self):
+        for device, dtype in self.each():
+            q, k = normal(2, 3, 4, 64, dtype=dtype, device=device), normal(2, 0, 2, 64, dtype=dtype, device=device)
+            out, lse = fovea.flash_attn_func(q, k, k, return_softmax_lse=True)
+            self.assertTrue(torch.equal(out, torch.zeros_like(q)))
+            self.assertTrue(bool((lse == -float("inf")).all()))
+            self.assertEqual(fovea.flash_attn_func(q[:0], k[:0], k[:0]).shape, (0, 3, 4, 64))
 
     def test_strides_of_models(self):
         """k and v of [B, H, S, D] caches, q of a projection, and slices of longer ones: no copies."""
@@ -152,7 +160,8 @@ class Functions(TorchTest):
 
     def test_requires_grad(self):
         for device in DEVICES:
-            q, k = normal(1, 2, 2, 64, device=device), normal(1, 2, 2, 64, device=device).requires_grad_()
+            q, k = (normal(1, 2, 2, 64, dtype=torch.bfloat16, device=device) for _ in "qk")
+            k.requires_grad_()
             with self.assertRaisesRegex(ValueError, r"requires_grad; .*torch\.no_grad"):
                 fovea.flash_attn_func(q, k, k)
             with torch.no_grad():

@@ -19,6 +19,19 @@ if torch.cuda.is_available() and fovea.has_cuda():
     DEVICES.append("cuda")
 
 
+def has_float32(device):
+    """Whether a backend of the device serves float32."""
+    try:
+        fovea.Attention(fovea.AttentionSpec(2, 2, 64, "float32"), fovea.Limits(1, 1, 16, 16), device=device)
+    except ValueError as error:
+        print(f"SKIPPED: float32 on {device}: {error}")
+        return False
+    return True
+
+
+FLOAT32 = {device: has_float32(device) for device in DEVICES}
+
+
 def skip_line():
     """Why there is no GPU to test on; empty when there is."""
     if "cuda" in DEVICES:
