@@ -178,6 +178,18 @@ class _Cupy(_Numpy):
     def stream(self, device: Device) -> Optional[int]:
         return self.module.cuda.get_current_stream(device[1]).ptr or None
 
+    def empty(self, shape: Sequence[int], dtype: str, like: Any) -> Any:
+        with like.device:
+            return super().empty(shape, dtype, like)
+
+    def arange(self, start: int, stop: int, step: int, like: Any) -> Any:
+        with like.device:
+            return super().arange(start, stop, step, like)
+
+    def full(self, shape: Sequence[int], value: Any, dtype: str, like: Any) -> Any:
+        with like.device:
+            return super().full(shape, value, dtype, like)
+
     def capturing(self) -> bool:
         return bool(self.module.cuda.get_current_stream().is_capturing())
 

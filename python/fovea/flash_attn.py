@@ -75,7 +75,8 @@ def _refuse_unknown(
     if dropout_p:
         raise _refused("dropout_p", dropout_p, "there is no dropout at inference: pass 0.0")
     if return_attn_probs:
-        raise _refused("return_attn_probs", return_attn_probs, "probabilities are never formed; for the LSE pass return_softmax_lse=True")
+        advice = "probabilities are never formed; for the LSE pass return_softmax_lse=True"
+        raise _refused("return_attn_probs", return_attn_probs, advice)
     if num_splits not in (None, 0, 1):
         raise _refused("num_splits", num_splits, "keys are split at constant positions: pass None, 0 or 1")
     if sm_margin:

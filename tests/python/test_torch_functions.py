@@ -76,13 +76,17 @@ class Functions(TorchTest):
                 for paged in (True, False):
                     for n in (1, 3):
                         pages, page = 16, 16
-                        k_cache, v_cache = (torch.full((pages, page, 2, 64), float("nan"), dtype=dtype, device=device) for _ in "kv")
+                        k_cache, v_cache = (
+                            torch.full((pages, page, 2, 64), float("nan"), dtype=dtype, device=device) for _ in "kv"
+                        )
                         table = torch.randperm(pages)[:12].view(3, 4)
                         if not paged:
                             k_cache, v_cache = k_cache.view(4, 64, 2, 64), v_cache.view(4, 64, 2, 64)
                         q, k, v = (normal(3, n, h, 64, dtype=dtype, device=device) for h in (4, 2, 2))
                         old = [[normal(n_k, 2, 64, dtype=dtype, device=device) for _ in "kv"] for n_k in lens]
-                        where = {"page_table": table.to(device, index)} if paged else {"cache_batch_idx": ints([3, 0, 1], device, index)}
+                        where = {"cache_batch_idx": ints([3, 0, 1], device, index)}
+                        if paged:
+                            where = {"page_table": table.to(device, index)}
                         for b, n_k in enumerate(lens):
                             for j in range(n_k):
                                 at = (int(table[b, j // page]), j % page) if paged else ((3, 0, 1)[b], j)

@@ -61,7 +61,8 @@ class Wheel(unittest.TestCase):
             environment["PYTHONPATH"] = str(folder / "target")
             (folder / "target" / "use.py").write_text(USE)
             run = subprocess.run(
-                [sys.executable, str(folder / "target" / "use.py"), version], env=environment, cwd=folder, capture_output=True, text=True
+                [sys.executable, str(folder / "target" / "use.py"), version], env=environment, cwd=folder, capture_output=True,
+                text=True,
             )
             self.assertEqual(run.returncode, 0, run.stderr)
             self.assertIn("ATTN", run.stdout)

@@ -54,7 +54,8 @@ def masked_attention(
     batch, rows, keys = shape[0], shape[1], k_arg[1][1]
     if str(mask.dtype) != "torch.bool":
         raise ValueError(f"the mask has dtype {mask.dtype}; only boolean masks (True = seen) are supported, no additive ones")
-    if mask.dim() != 4 or mask.shape[1] != 1 or mask.shape[0] not in (1, batch) or mask.shape[2] not in (1, rows) or mask.shape[3] != keys:
+    allowed = ((1, batch), (1,), (1, rows), (keys,))
+    if mask.dim() != 4 or any(n not in sizes for n, sizes in zip(mask.shape, allowed)):
         raise ValueError(
             f"the mask has shape {tuple(mask.shape)}; it must be [{batch} or 1, 1, {rows} or 1, {keys}]: the same for all heads"
         )

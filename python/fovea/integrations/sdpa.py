@@ -23,8 +23,8 @@ def scaled_dot_product_attention(
     scale: Optional[float] = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """query [B, Hq, Sq, D], key [B, Hkv, Sk, D], value [B, Hkv, Sk, Dv]; or all [N, S, D]. A boolean attn_mask that is the same for all
-    heads. ValueError for what torch's function takes and this one does not: other masks, dropout, gradients, is_causal with Sq
+    """query [B, Hq, Sq, D], key [B, Hkv, Sk, D], value [B, Hkv, Sk, Dv]; or all [N, S, D]. A boolean attn_mask that is the same
+    for all heads. ValueError for what torch's function takes and this one does not: other masks, dropout, gradients, is_causal with Sq
     != Sk (torch aligns it to the top left), other numbers of dimensions, batches that broadcast."""
     if dropout_p:
         raise ValueError(f"dropout_p is {dropout_p}; there is no dropout at inference: pass 0.0")

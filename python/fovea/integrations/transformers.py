@@ -68,11 +68,15 @@ def attention_forward(
         out = masked_attention(q, k, v, attention_mask, softmax_scale=scaling, softcap=softcap, learnable_sink=s_aux)
         return out, None
     if not causal and sliding_window is not None:
-        raise ValueError("sliding_window is given to bidirectional attention without a mask; pass the mask that create_bidirectional_mask makes")
+        raise ValueError(
+            "sliding_window is given to bidirectional attention without a mask; pass the mask that create_bidirectional_mask makes"
+        )
     left = -1 if sliding_window is None else sliding_window - 1
     if attention_mask is not None:
         if not causal:
-            raise ValueError(f"a padding mask of shape {tuple(attention_mask.shape)} came to bidirectional attention; it must have 4 dimensions")
+            raise ValueError(
+                f"a padding mask of shape {tuple(attention_mask.shape)} came to bidirectional attention; it must have 4 dimensions"
+            )
         out = left_padded_attention(
             q, k, v, attention_mask, softmax_scale=scaling, window_left=left, softcap=softcap, learnable_sink=s_aux
         )
