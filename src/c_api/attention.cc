@@ -90,10 +90,11 @@ void Attention::keep(const BatchMeta& meta, bool for_capture, std::unique_ptr<Pl
 Status Attention::plan(const fovea_step* step, const fovea_tensor* given, void* handle) {
   plan_.reset();
   return on_stream(arguments_.device(), handle, [&](Stream& stream) -> Status {
-    FOVEA_TRY(meta, read_step(step, spec_, limits_, arguments_, indices_, stream));
+    AttentionLimits limits = limits_;
+    FOVEA_TRY(meta, read_step(step, spec_, limits, arguments_, indices_, stream));
     FOVEA_TRY(space, workspace(given, workspace_bytes_));
     ragged_ = step->kv_indptr != nullptr && step->kv_indices == nullptr;
-    FOVEA_TRY(plan, backend(meta.phase).plan(spec_, limits_, meta, space, stream));
+    FOVEA_TRY(plan, backend(meta.phase).plan(spec_, limits, meta, space, stream));
     keep(meta, false, std::move(plan));
     return {};
   });
@@ -102,11 +103,12 @@ Status Attention::plan(const fovea_step* step, const fovea_tensor* given, void* 
 Status Attention::prepare_capture(const fovea_step* step, const fovea_tensor* given, void* handle) {
   plan_.reset();
   return on_stream(arguments_.device(), handle, [&](Stream& stream) -> Status {
-    FOVEA_TRY(meta, read_step(step, spec_, limits_, arguments_, indices_, stream));
+    AttentionLimits limits = limits_;
+    FOVEA_TRY(meta, read_step(step, spec_, limits, arguments_, indices_, stream));
     FOVEA_TRY(needed, backend(meta.phase).init_graph_state(spec_, limits_));
     FOVEA_TRY(space, workspace(given, needed));
     ragged_ = step->kv_indptr != nullptr && step->kv_indices == nullptr;
-    FOVEA_TRY(plan, backend(meta.phase).plan_for_capture(spec_, limits_, meta, space, stream));
+    FOVEA_TRY(plan, backend(meta.phase).plan_for_capture(spec_, limits, meta, space, stream));
     keep(meta, true, std::move(plan));
     return {};
   });
@@ -122,7 +124,8 @@ Status Attention::update_capture(const fovea_step* step, void* handle) {
   if (!for_capture_)
     return invalid("the step was not prepared for capture; call fovea_attention_prepare_capture() first");
   return on_stream(arguments_.device(), handle, [&](Stream& stream) -> Status {
-    FOVEA_TRY(meta, read_step(step, spec_, limits_, arguments_, indices_, stream));
+    AttentionLimits limits = limits_;
+    FOVEA_TRY(meta, read_step(step, spec_, limits, arguments_, indices_, stream));
     if (meta.phase != meta_.phase)
       return invalid("phase is " + std::string(to_string(meta.phase)) + "; the capture was prepared for " +
                      std::string(to_string(meta_.phase)));
@@ -136,6 +139,7 @@ Status Attention::check_pages(int64_t num_pages, Stream& stream) {
     if (num_pages < 0 || (pages_.least >= 0 && pages_.most < num_pages)) return {};
     return page_error(meta_, spec_.page_size, num_pages, ragged_);
   }
+  FOVEA_RETURN_IF_ERROR(indices_.check(stream));
   return backend(meta_.phase).check_plan(*plan_, num_pages, stream);
 }
 
@@ -148,7 +152,7 @@ Status Attention::check(int64_t num_pages, void* handle) {
 }
 
 Result<AttentionArgs> Attention::read_layer(const fovea_layer* given, int64_t& num_pages) const {
-  FOVEA_TRY(layer, read_struct(given, fovea_layer{}, sizeof(fovea_layer), "fovea_layer"));
+  FOVEA_TRY(layer, read_struct(given, fovea_layer{}, kLayerSize1, "fovea_layer"));
   const Element element = element_of(spec_.dtype);
   const Dim rows{"Tq", meta_.tokens}, heads{"Hq", spec_.num_heads};
   FOVEA_TRY(q,

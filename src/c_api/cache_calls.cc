@@ -193,7 +193,7 @@ class Append {
 };
 
 Status append(const fovea_append_args* given, void* handle) {
-  FOVEA_TRY(args, read_struct(given, fovea_append_args{}, sizeof(fovea_append_args), "fovea_append_args"));
+  FOVEA_TRY(args, read_struct(given, fovea_append_args{}, kAppendSize1, "fovea_append_args"));
   FOVEA_TRY(arguments, args.q != nullptr ? arguments_of(args.q, "q") : arguments_of(args.k, "k"));
   FOVEA_TRY(params, Append(args, arguments).read());
   if (params.tokens == 0) return {};

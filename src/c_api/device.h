@@ -2,6 +2,8 @@
 // Where a call runs: the process's thread team, or a CUDA device and the caller's stream.
 #include <cstddef>
 #include <memory>
+#include <span>
+#include <string_view>
 
 #include "base/thread_pool.h"
 #include "c_api/tensor.h"
@@ -30,10 +32,19 @@ Result<Memory> allocate(fovea_device device, size_t bytes);
 Result<DeviceInfo> open_cuda_device_info(int id);
 Status on_cuda_stream(int id, void* handle, FunctionRef<Status(Stream&)> body);
 Result<Memory> allocate_cuda(int id, size_t bytes);
-/// Queues to [rows, columns] int32 from int64 rows `row_stride` apart; what int32 does not have becomes its
-/// nearest, which no offset, length or page is.
-Status narrow_cuda(const int64_t* from, int64_t rows, int64_t columns, int64_t row_stride, int32_t* to,
-                   Stream& stream);
+/// An int64 index array and its int32 copy, dense; device memory.
+struct Narrowing {
+  std::string_view name;
+  const int64_t* from = nullptr;
+  int32_t* to = nullptr;
+  int64_t rows = 1, columns = 0, from_stride = 0;
+  bool checked = true;  ///< whether what int32 does not have is an error, not of page tables
+};
+/// Queues the copies of all. What int32 does not have becomes its nearest, which no offset, length or page
+/// is; *beyond (device memory) then says which array has such a number.
+Status narrow_cuda(std::span<const Narrowing> arrays, uint32_t* beyond, Stream& stream);
+/// Waits for the stream, and reads *beyond.
+Status check_narrowed_cuda(std::span<const Narrowing> arrays, const uint32_t* beyond, Stream& stream);
 Status append_cuda(const AppendParams& params, Stream& stream);
 Status copy_pages_cuda(const CopyPages& params, Stream& stream);
 Status gather_cuda(const GatherRows& params, Stream& stream);

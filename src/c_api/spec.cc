@@ -2,6 +2,7 @@
 
 #include <climits>
 #include <cmath>
+#include <cstring>
 #include <string>
 
 #include "attention/batch_check.h"
@@ -43,8 +44,7 @@ Status check_encoder(const fovea_attention_spec& s) {
 }  // namespace
 
 Result<AttentionSpec> read_spec(const fovea_attention_spec* given) {
-  // Without `per_head_scales` and what came after: none did yet.
-  FOVEA_TRY(s, read_struct(given, defaults(), sizeof(fovea_attention_spec), "fovea_attention_spec"));
+  FOVEA_TRY(s, read_struct(given, defaults(), kSpecSize1, "fovea_attention_spec"));
   FOVEA_RETURN_IF_ERROR(check_between(s.num_heads, "num_heads", 1, kMaxHeads));
   FOVEA_RETURN_IF_ERROR(check_between(s.num_kv_heads, "num_kv_heads", 1, kMaxHeads));
   FOVEA_RETURN_IF_ERROR(check_between(s.head_dim, "head_dim", 1, kMaxHeadDim));
@@ -80,7 +80,7 @@ Result<AttentionSpec> read_spec(const fovea_attention_spec* given) {
 }
 
 Result<AttentionLimits> read_limits(const fovea_limits* given) {
-  FOVEA_TRY(l, read_struct(given, fovea_limits{}, sizeof(fovea_limits), "fovea_limits"));
+  FOVEA_TRY(l, read_struct(given, fovea_limits{}, kLimitsSize1, "fovea_limits"));
   FOVEA_RETURN_IF_ERROR(check_between(l.max_seqs, "max_seqs", 1, kMaxSeqs));
   FOVEA_RETURN_IF_ERROR(check_between(l.max_tokens, "max_tokens", 1, INT_MAX));
   FOVEA_RETURN_IF_ERROR(check_between(l.max_kv_len, "max_kv_len", 1, INT_MAX));
@@ -90,6 +90,11 @@ Result<AttentionLimits> read_limits(const fovea_limits* given) {
 
 }  // namespace fovea::c_api
 
+/// What every program has room for, whichever header it was compiled with: defaults of later fields are zero,
+/// which a newer program sees to itself.
 void fovea_attention_spec_init(fovea_attention_spec* spec) {
-  if (spec != nullptr) *spec = fovea::c_api::defaults();
+  if (spec == nullptr) return;
+  fovea_attention_spec first = fovea::c_api::defaults();
+  first.size = fovea::c_api::kSpecSize1;
+  std::memcpy(spec, &first, fovea::c_api::kSpecSize1);
 }

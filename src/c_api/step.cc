@@ -20,7 +20,7 @@ int64_t pages_of(int64_t keys, int page_size) {
 /// Reads the arrays of one step.
 class Reader {
  public:
-  Reader(const fovea_step& step, const AttentionSpec& spec, const AttentionLimits& limits,
+  Reader(const fovea_step& step, const AttentionSpec& spec, AttentionLimits& limits,
          const Arguments& arguments, IndexBuffers& buffers, Stream& stream)
       : step_(step),
         spec_(spec),
@@ -30,6 +30,7 @@ class Reader {
         stream_(stream) {}
 
   Result<BatchMeta> read() {
+    buffers_.begin_step();
     if (step_.phase != FOVEA_PREFILL && step_.phase != FOVEA_DECODE)
       return invalid("phase is " + str(step_.phase) + "; it must be " + str(FOVEA_PREFILL) +
                      " (prefill) or " + str(FOVEA_DECODE) + " (decode)");
@@ -53,6 +54,7 @@ class Reader {
     FOVEA_RETURN_IF_ERROR(read_spans());
     FOVEA_RETURN_IF_ERROR(read_packed());
     FOVEA_RETURN_IF_ERROR(read_tree());
+    FOVEA_RETURN_IF_ERROR(buffers_.queue(stream_));
     return meta_;
   }
 
@@ -61,7 +63,7 @@ class Reader {
   Result<std::span<const int32_t>> numbers(const Tensor& t, const char* name, IndexBuffers::Which which) {
     const auto n = static_cast<size_t>(t.size(0));
     if (t.element == Element::i32) return std::span<const int32_t>(t.as<int32_t>(), n);
-    FOVEA_TRY(narrow, buffers_.narrow(which, name, t.as<int64_t>(), 1, t.size(0), 0, false, stream_));
+    FOVEA_TRY(narrow, buffers_.narrow(which, {name, t.as<int64_t>(), nullptr, 1, t.size(0), 0}));
     return std::span<const int32_t>(narrow, n);
   }
 
@@ -91,7 +93,8 @@ class Reader {
       return invalid("kv_indices has " + str(t.size(0)) + " int64 entries; the limits have room for " +
                      str(buffers_.capacity(IndexBuffers::kv_indices)) + " copies: give int32, or fewer");
     FOVEA_TRY(indices, numbers(t, "kv_indices", IndexBuffers::kv_indices));
-    meta_.kv_indices = indices;
+    // No memory would mean that there are no lists.
+    meta_.kv_indices = indices.data() == nullptr ? std::span(meta_.kv_lens.data(), 0) : indices;
     return {};
   }
 
@@ -100,16 +103,22 @@ class Reader {
                                  {"page_table", kIndex, {{"B", seqs_}, {"pages"}}, Packing::rows}));
     if (t.element == Element::i32) {
       const int64_t stride = t.step(0);
-      const int64_t size = t.count() == 0 ? 0 : (seqs_ - 1) * stride + t.size(1);
-      meta_.page_table = {t.as<int32_t>(), static_cast<size_t>(size)};
+      if (stride < t.size(1))
+        return invalid("page_table has rows " + str(stride) + " entries apart for shape " +
+                       shape_text(t.shape.data(), 2) + "; they must not overlap: make it contiguous");
+      if (stride > t.size(1))  // what is between rows belongs to none
+        limits_.max_kv_len =
+            static_cast<int>(std::min<int64_t>(limits_.max_kv_len, t.size(1) * spec_.page_size));
+      // The last row's gap counts, and is not read.
+      meta_.page_table = {t.as<int32_t>(), static_cast<size_t>(t.count() == 0 ? 0 : seqs_ * stride)};
       meta_.page_table_stride = stride;
       return {};
     }
     // What is past the longest sequence's pages is never read. Nor is what is past a sequence's own, which
     // may be anything.
     const int64_t columns = std::min(t.size(1), pages_of(limits_.max_kv_len, spec_.page_size));
-    FOVEA_TRY(table, buffers_.narrow(IndexBuffers::page_table, "page_table", t.as<int64_t>(), seqs_, columns,
-                                     t.step(0), true, stream_));
+    FOVEA_TRY(table, buffers_.narrow(IndexBuffers::page_table, {"page_table", t.as<int64_t>(), nullptr, seqs_,
+                                                                columns, t.step(0), false}));
     meta_.page_table = {table, static_cast<size_t>(seqs_ * columns)};
     meta_.page_table_stride = columns;
     return {};
@@ -198,7 +207,7 @@ class Reader {
 
   const fovea_step& step_;
   const AttentionSpec& spec_;
-  const AttentionLimits& limits_;
+  AttentionLimits& limits_;
   const Arguments& arguments_;
   IndexBuffers& buffers_;
   Stream& stream_;
@@ -230,14 +239,12 @@ IndexBuffers::IndexBuffers(fovea_device device, const AttentionLimits& limits, i
   capacity_[kv_indices] = std::min(seqs * pages, limits.max_kv_tokens / page_size + seqs);
 }
 
-Result<const int32_t*> IndexBuffers::narrow(Which which, std::string_view name, const int64_t* from,
-                                            int64_t rows, int64_t columns, int64_t row_stride, bool saturate,
-                                            Stream& stream) {
+Result<const int32_t*> IndexBuffers::narrow(Which which, Narrowing array) {
   if (device_.type == FOVEA_CUDA) {
-    int64_t begin = 0, total = 0;
-    for (int i = 0; i < count_; ++i) {
-      // Arrays begin on 256 bytes.
-      const int64_t size = (capacity_[static_cast<size_t>(i)] + 63) / 64 * 64;
+    constexpr int64_t kAlign = 64;  // int32; arrays begin on 256 bytes
+    int64_t begin = kAlign, total = kAlign;
+    for (size_t i = 0; i < capacity_.size(); ++i) {
+      const int64_t size = (capacity_[i] + kAlign - 1) / kAlign * kAlign;
       if (i < which) begin += size;
       total += size;
     }
@@ -245,26 +252,37 @@ Result<const int32_t*> IndexBuffers::narrow(Which which, std::string_view name, 
       FOVEA_TRY(block, allocate(device_, static_cast<size_t>(total) * sizeof(int32_t)));
       block_ = std::move(block);
     }
-    int32_t* to = reinterpret_cast<int32_t*>(block_.get()) + begin;
-    FOVEA_RETURN_IF_ERROR(narrow_cuda(from, rows, columns, row_stride, to, stream));
-    return to;
+    array.to = reinterpret_cast<int32_t*>(block_.get()) + begin;
+    queued_.push_back(array);
+    return array.to;
   }
   std::vector<int32_t>& to = host_[which];
-  to.resize(static_cast<size_t>(rows * columns));
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < columns; ++c) {
-      const int64_t value = from[r * row_stride + c];
+  to.resize(static_cast<size_t>(array.rows * array.columns));
+  for (int64_t r = 0; r < array.rows; ++r)
+    for (int64_t c = 0; c < array.columns; ++c) {
+      const int64_t value = array.from[r * array.from_stride + c];
       const int64_t near = std::clamp<int64_t>(value, INT32_MIN, INT32_MAX);
-      if (near != value && !saturate)
-        return invalid(std::string(name) + "[" + str(c) + "] is " + str(value) + "; it must fit 32 bits");
-      to[static_cast<size_t>(r * columns + c)] = static_cast<int32_t>(near);
+      if (near != value && array.checked)
+        return invalid(std::string(array.name) + "[" + str(c) + "] is " + str(value) +
+                       "; it must fit 32 bits");
+      to[static_cast<size_t>(r * array.columns + c)] = static_cast<int32_t>(near);
     }
   return to.data();
 }
 
-Result<BatchMeta> read_step(const fovea_step* given, const AttentionSpec& spec, const AttentionLimits& limits,
+Status IndexBuffers::queue(Stream& stream) {
+  if (queued_.empty()) return {};
+  return narrow_cuda(queued_, reinterpret_cast<uint32_t*>(block_.get()), stream);
+}
+
+Status IndexBuffers::check(Stream& stream) const {
+  if (queued_.empty()) return {};
+  return check_narrowed_cuda(queued_, reinterpret_cast<const uint32_t*>(block_.get()), stream);
+}
+
+Result<BatchMeta> read_step(const fovea_step* given, const AttentionSpec& spec, AttentionLimits& limits,
                             const Arguments& arguments, IndexBuffers& buffers, Stream& stream) {
-  FOVEA_TRY(step, read_struct(given, fovea_step{}, sizeof(fovea_step), "fovea_step"));
+  FOVEA_TRY(step, read_struct(given, fovea_step{}, kStepSize1, "fovea_step"));
   return Reader(step, spec, limits, arguments, buffers, stream).read();
 }
 

@@ -19,10 +19,15 @@ class IndexBuffers {
 
   /// The most int32 of an array that fit.
   int64_t capacity(Which which) const { return capacity_[which]; }
-  /// [rows, columns] from rows `row_stride` apart, dense. On the CPU values that int32 does not have become
-  /// its nearest when `saturate`, else an error that names the entry of `name`.
-  Result<const int32_t*> narrow(Which which, std::string_view name, const int64_t* from, int64_t rows,
-                                int64_t columns, int64_t row_stride, bool saturate, Stream& stream);
+  /// Before the arrays of a step.
+  void begin_step() { queued_.clear(); }
+  /// Where `array` is narrowed to, dense, when queue() has been called. On the CPU what int32 does not have
+  /// is an error when `array.checked`.
+  Result<const int32_t*> narrow(Which which, Narrowing array);
+  /// On a GPU: one kernel for all arrays of the step.
+  Status queue(Stream& stream);
+  /// On a GPU: waits, then says which array of the step had numbers that int32 does not have.
+  Status check(Stream& stream) const;
   /// Host memory of an array.
   std::vector<int32_t>& host(Which which) { return host_[which]; }
 
@@ -30,12 +35,14 @@ class IndexBuffers {
   fovea_device device_;
   std::array<int64_t, count_> capacity_ = {};
   std::array<std::vector<int32_t>, count_> host_;
-  Memory block_;
+  std::vector<Narrowing> queued_;
+  Memory block_;  // a word of which arrays had numbers beyond, then the arrays
 };
 
 /// Checks everything that the host can see, and gives what a backend plans from. The step's tensors and
 /// `buffers` are referred to.
-Result<BatchMeta> read_step(const fovea_step* step, const AttentionSpec& spec, const AttentionLimits& limits,
+/// `limits` are lowered to what a row of the page table has room for.
+Result<BatchMeta> read_step(const fovea_step* step, const AttentionSpec& spec, AttentionLimits& limits,
                             const Arguments& arguments, IndexBuffers& buffers, Stream& stream);
 
 /// The page ids that a planned step reads, of a CPU.

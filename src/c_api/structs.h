@@ -12,8 +12,12 @@
 
 namespace fovea::c_api {
 
+/// Sizes of ABI 1: the least that a program can give.
+inline constexpr size_t kSpecSize1 = 104, kLimitsSize1 = 32, kStepSize1 = 96, kLayerSize1 = 88,
+                        kAppendSize1 = 176;
+
 /// `given` as this library knows it: fields that it lacks are those of `defaults`, fields that are not known
-/// here must be zero. `first_size` is what ABI 1 had. Bytes past the size that the struct says are not read.
+/// here must be zero. Bytes past the size that the struct says are not read.
 template <class T>
 Result<T> read_struct(const T* given, const T& defaults, size_t first_size, const std::string& name) {
   static_assert(std::is_trivially_copyable_v<T> && offsetof(T, size) == 0);

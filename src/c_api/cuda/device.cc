@@ -1,9 +1,12 @@
 #include "c_api/device.h"
 
+#include <vector>
+
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/cuda_stream.h"
 #include "kernels/cuda/append/append.h"
+#include "kernels/cuda/check/narrow.h"
 #include "kernels/cuda/merge/merge_launch.h"
 
 namespace fovea::c_api {
@@ -20,6 +23,23 @@ class CaptureAllowsAll {
  private:
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
+
+std::vector<cuda::NarrowArray> narrow_arrays(std::span<const Narrowing> arrays) {
+  std::vector<cuda::NarrowArray> out;
+  for (const Narrowing& a : arrays) {
+    cuda::NarrowArray array;
+    array.name = a.name;
+    array.from = a.from;
+    array.to = a.to;
+    array.rows = a.rows;
+    array.columns = a.columns;
+    array.from_stride = a.from_stride;
+    array.to_stride = a.columns;
+    array.checked = a.checked;
+    out.push_back(array);
+  }
+  return out;
+}
 
 }  // namespace
 
@@ -45,6 +65,17 @@ Result<Memory> allocate_cuda(int id, size_t bytes) {
     const CaptureAllowsAll while_freeing;
     cudaFree(p);
   });
+}
+
+Status narrow_cuda(std::span<const Narrowing> arrays, uint32_t* beyond, Stream& stream) {
+  return cuda::launch_narrow(narrow_arrays(arrays), beyond, stream.cuda().handle());
+}
+
+Status check_narrowed_cuda(std::span<const Narrowing> arrays, const uint32_t* beyond, Stream& stream) {
+  uint32_t found = 0;
+  FOVEA_RETURN_IF_ERROR(stream.cuda().copy(&found, beyond, sizeof(found)));
+  FOVEA_RETURN_IF_ERROR(stream.cuda().synchronize());
+  return cuda::narrow_status(narrow_arrays(arrays), found);
 }
 
 Status append_cuda(const AppendParams& params, Stream& stream) {

@@ -22,7 +22,11 @@ Result<Memory> allocate_cuda(int, size_t) {
   return absent();
 }
 
-Status narrow_cuda(const int64_t*, int64_t, int64_t, int64_t, int32_t*, Stream&) {
+Status narrow_cuda(std::span<const Narrowing>, uint32_t*, Stream&) {
+  return absent();
+}
+
+Status check_narrowed_cuda(std::span<const Narrowing>, const uint32_t*, Stream&) {
   return absent();
 }
 
