@@ -19,7 +19,12 @@ const BackendInfo& claims() {
     BackendInfo small = torch_native_info();
     small.capability.head_dims = small.capability.v_head_dims = {64};
     small.capability.page_sizes = {16, 64};
-    small.capability.gqa_ratios = {1, 2};
+    small.capability.gqa_ratios = {2};
+    small.capability.kv_dtypes = {KvCacheDType::auto_};
+    small.capability.types = {AttentionType::decoder};
+    small.capability.features = {Feature::lse, Feature::verify, Feature::spans, Feature::packed_mask,
+                                 Feature::tree_mask};
+    small.capability.invariance = {};
     small.capability.graph = GraphSupport::always;
     return small;
   }();
