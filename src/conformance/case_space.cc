@@ -167,7 +167,11 @@ void CaseSpace::add_memory() {
   levels(Knob::shared_pages) = {{"no", 0}, {"yes", 1}};
   levels(Knob::padding) = {{"0", 0}, {"1", 1}, {"8", 8}, {"48", 48}};
   levels(Knob::threads) = {{"1", 1}, {"2", 2}, {"3", 3}};
-  if (gpu) levels(Knob::threads).resize(1);  // of the host: they only queue
+  if (gpu) {
+    levels(Knob::threads).resize(1);  // of the host: they only queue
+    // Kernels load 16 bytes at once.
+    std::erase_if(levels(Knob::padding), [](const Level& l) { return l.value % 8 != 0; });
+  }
   levels(Knob::lse) = {{"yes", 1}, {"also without", 0}};
 }
 
