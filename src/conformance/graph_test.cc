@@ -65,9 +65,11 @@ class Graphs : public Mutant {
     captured.current = std::move(current);
     return {};
   }
-  Status forward_extend(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
+
+ protected:
+  Status forward(Forward which, const Plan& plan, const AttentionArgs& args, Stream& stream) override {
     const auto* captured = dynamic_cast<const Captured*>(&plan);
-    return Mutant::forward_extend(captured != nullptr ? *captured->current : plan, args, stream);
+    return Mutant::forward(which, captured != nullptr ? *captured->current : plan, args, stream);
   }
 
  private:

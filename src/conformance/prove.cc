@@ -84,7 +84,7 @@ class Prover {
 
   Status check_machine() const {
     if (!lost()) return {};
-    const Error& fault = options_.machine->fault().error();
+    const Error fault = options_.machine->fault().error();
     const std::string by = lost_by_ ? "case " + std::to_string(lost_by_->number) : "a case";
     return Error{ErrorCode::internal,
                  info_.label() + ": " + by + " made the GPU unusable: " + fault.message +
@@ -234,8 +234,12 @@ class Prover {
   /// The others were not run any more, or failed with it.
   void find_who_lost(const std::vector<Row>& rows, size_t first, const std::vector<Outcome>& outcomes) {
     const std::string fault = options_.machine->fault().error().message;
+    const auto says = [](const Outcome& outcome, std::string_view text) {
+      return outcome.failure.find(text) != std::string::npos;
+    };
+    // It may have shown in a call before the one that the fault is known from.
     for (size_t i = 0; i < outcomes.size() && !lost_by_; ++i)
-      if (outcomes[i].failure.find(fault) != std::string::npos) lost_by_ = rows[first + i];
+      if (says(outcomes[i], fault) || says(outcomes[i], "cudaError")) lost_by_ = rows[first + i];
   }
 
   void take(const Row& row, const Outcome& outcome) {

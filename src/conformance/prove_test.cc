@@ -150,6 +150,39 @@ TEST(Prove, ACaseThatDoesNotExistIsBadInput) {
   EXPECT_THAT(report.error().message, HasSubstr("case 65536 does not exist for CPU_ATTN"));
 }
 
+/// A CPU that is lost in one of its turns.
+class LostMachine : public Machine {
+ public:
+  LostMachine(ThreadPool& pool, int turns) : host_(pool), left_(turns) {}
+  const DeviceInfo& device() const override { return host_.device(); }
+  Result<std::unique_ptr<Turn>> turn() override {
+    if (!fault_) return unsupported("not run");
+    if (--left_ == 0) fault_ = Error{ErrorCode::internal, "illegal address"};
+    if (!fault_) return fault_.error();
+    return host_.turn();
+  }
+  Status fault() const override { return fault_; }
+
+ private:
+  HostMachine host_;
+  int left_;
+  Status fault_;
+};
+
+TEST(Prove, StopsWhenTheDeviceIsLostAndNamesTheCase) {
+  ThreadPool pool(1);
+  LostMachine machine(pool, 20);
+  ProveOptions options;
+  options.quick = true;
+  options.threads = 1;
+  options.machine = &machine;
+  const auto report = prove(small_claims(), make_small, options);
+  ASSERT_FALSE(report);
+  EXPECT_THAT(report.error().message, HasSubstr("CPU_ATTN: case 655"));
+  EXPECT_THAT(report.error().message,
+              HasSubstr("made the GPU unusable: illegal address; run compute-sanitizer"));
+}
+
 // --- Claims that the kernel does not keep
 
 TEST(WrongTick, AHeadSizeIsNamedWithItsCase) {
