@@ -33,7 +33,7 @@ AttentionSpec deepseek_sparse() {
 }
 
 Selection on(const char* device, const AttentionSpec& spec, const AttentionConfig& config = {}) {
-  const auto s = consider(config, {&spec, 1}, *parse_device(device), builtin_backends());
+  const auto s = consider(config, {&spec, 1}, *parse_device(device), project_backends());
   EXPECT_TRUE(s.ok()) << s.error().message;
   return s.ok() ? *s : Selection{};
 }
@@ -49,12 +49,12 @@ std::string choice(const char* device, const AttentionSpec& spec, const Attentio
 }
 
 std::string refusal(const char* device, const AttentionSpec& spec, const AttentionConfig& config) {
-  const auto s = select(config, spec, *parse_device(device), builtin_backends());
+  const auto s = select(config, spec, *parse_device(device), project_backends());
   return s ? "accepted" : s.error().message;
 }
 
 TEST(Builtin, AutomaticChoiceOnACpu) {
-  const auto s = select({}, llama_spec(), {}, builtin_backends());
+  const auto s = select({}, llama_spec(), {}, project_backends());
   ASSERT_TRUE(s.ok());
   EXPECT_EQ(explain(*s),
             "prefill: CPU_ATTN (automatic: first of CPU_ATTN, TORCH_NATIVE that serves this model on cpu)\n"
@@ -85,7 +85,7 @@ TEST(Builtin, FamiliesOnAnMlaModel) {
 }
 
 TEST(Builtin, EverySiblingAndPartnerIsRegisteredAndFit) {
-  const BackendRegistry& r = builtin_backends();
+  const BackendRegistry& r = project_backends();
   for (const auto& entry : r.entries()) {
     const BackendInfo& info = *entry.info;
     if (!info.mla_sibling.empty()) {
@@ -100,7 +100,7 @@ TEST(Builtin, EverySiblingAndPartnerIsRegisteredAndFit) {
 }
 
 TEST(Builtin, EveryExactNameResolvesToItself) {
-  const BackendRegistry& r = builtin_backends();
+  const BackendRegistry& r = project_backends();
   const std::string_view names[] = {
 #define FOVEA_NAME(name) #name,
       FOVEA_ATTENTION_BACKENDS(FOVEA_NAME)
@@ -136,7 +136,7 @@ TEST(Builtin, MiniSglangsPageSizesLackKernelsOnly) {
   for (const AttentionConfig& config : configs)
     for (const char* device : {"sm80", "sm90"})
       EXPECT_THAT(refusal(device, llama_8b(), config),
-                  HasSubstr("Reason: ['not in this build: it has no CUDA backend yet']"))
+                  HasSubstr("Reason: ['not in this build: its CUDA kernels are not written yet']"))
           << device;
   EXPECT_THAT(refusal("sm100", llama_8b(), {.backend = "trtllm", .page_size = 1}),
               HasSubstr("['block_size not supported', "));
@@ -184,7 +184,7 @@ TEST(Builtin, AFixOfACombinationIsTrueForTheDevice) {
 TEST(Builtin, TheErrorOfAnAutomaticChoiceHasEveryAttentionOfAKind) {
   AttentionSpec two[] = {llama_8b(), llama_8b()};
   two[1].head_dim = two[1].v_head_dim = 512;
-  const auto s = select({}, two, *parse_device("sm90"), builtin_backends());
+  const auto s = select({}, two, *parse_device("sm90"), project_backends());
   ASSERT_FALSE(s);
   EXPECT_THAT(s.error().message, AllOf(HasSubstr("with AttentionSelectorConfig(head_size=128, "),
                                        HasSubstr(" and AttentionSelectorConfig(head_size=512, ")));
@@ -192,7 +192,7 @@ TEST(Builtin, TheErrorOfAnAutomaticChoiceHasEveryAttentionOfAKind) {
 }
 
 TEST(Builtin, NamesOfThreeEngines) {
-  const BackendRegistry& r = builtin_backends();
+  const BackendRegistry& r = project_backends();
   const std::pair<const char*, const char*> expected[] = {
       {"torch_native", "TORCH_NATIVE"},
       {"torch_sdpa", "TORCH_NATIVE"},
@@ -224,7 +224,7 @@ TEST(Builtin, NamesOfThreeEngines) {
 TEST(Builtin, EveryRefusalHasAFixAndOneLine) {
   for (std::string_view device : device_names())
     for (const AttentionSpec& spec : {llama_8b(), gpt_oss(), mla_spec(), deepseek_sparse(), encoder_spec()})
-      for (const auto& entry : builtin_backends().entries()) {
+      for (const auto& entry : project_backends().entries()) {
         const Selection s =
             on(std::string(device).c_str(), spec, {.backend = BackendName(std::string(entry.info->name))});
         ASSERT_FALSE(s.kinds.empty());
