@@ -12,6 +12,7 @@
 #include "backends/cuda/step_layout.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/cuda_error.h"
+#include "device/cuda/cuda_stream.h"
 #include "device/stream.h"
 #include "kernels/cuda/check/page_check.h"
 #include "kernels/cuda/sm80/schedule.h"
