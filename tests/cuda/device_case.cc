@@ -170,6 +170,41 @@ HostCase make_case(const Problem& p, uint64_t shuffle) {
   return c;
 }
 
+/// Row `row` under head h of sequence b in fp32, sum after sum; fp32's naive product. `seen`: the exact scores,
+/// -inf where there is none.
+static void naive_float(const HostCase& c, int b, int i, int h, const std::vector<double>& seen, double sink,
+                        double* out) {
+  const Problem& p = c.problem;
+  const size_t row = (static_cast<size_t>(c.q_first[b] + i)) * p.heads() + h;
+  const SequenceMask mask = c.sequence(b);
+  std::vector<float> score(seen.size(), -std::numeric_limits<float>::infinity());
+  float top = static_cast<float>(sink), sum = 0;
+  for (size_t j = 0; j < seen.size(); ++j) {
+    if (std::isinf(seen[j])) continue;
+    const float* k = c.k[b].data() + (j * p.kv_heads + h / p.group) * p.head_dim;
+    float x = 0;
+    for (int d = 0; d < p.head_dim; ++d)
+      x += c.q_float[row * p.head_dim + d] * k[d];
+    x *= p.real_scale();
+    if (p.softcap > 0) x = p.softcap * std::tanh(x / p.softcap);
+    if (p.alibi) x -= c.slopes[h] * std::fabs(static_cast<float>(position(mask, i) - static_cast<int64_t>(j)));
+    score[j] = x + tree_bias(mask, i, static_cast<int64_t>(j));
+    top = std::max(top, score[j]);
+  }
+  std::vector<float> o(p.v_head_dim, 0.0f);
+  for (size_t j = 0; j < seen.size(); ++j) {
+    const float w = std::exp(score[j] - top);
+    if (w == 0) continue;
+    sum += w;
+    const float* v = c.v[b].data() + (j * p.kv_heads + h / p.group) * p.v_head_dim;
+    for (int d = 0; d < p.v_head_dim; ++d)
+      o[d] += w * v[d];
+  }
+  if (!std::isinf(sink)) sum += std::exp(static_cast<float>(sink) - top);
+  for (int d = 0; d < p.v_head_dim; ++d)
+    out[d] = o[d] / sum;
+}
+
 Expected reference(const HostCase& c) {
   const Problem& p = c.problem;
   const int heads = p.heads();
@@ -224,6 +259,7 @@ Expected reference(const HostCase& c) {
           }
           for (int d = 0; d < p.v_head_dim; ++d)
             naive[d] = round_to(p.q, static_cast<float>(naive[d]));
+          if (p.q == Element::f32) naive_float(c, b, i, h, score, sink, naive);
           e.lse[row] = base + std::log(sum);
         }
         if (p.sinks && p.lse_includes_sink)

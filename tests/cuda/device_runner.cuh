@@ -168,11 +168,13 @@ struct Kernel {
   sm80::KernelInfo info;
   void (*variant)(const AttentionParams&, int items, cudaStream_t) = nullptr;
   Status (*family)(const sm80::KernelInfo&, const AttentionParams&, int items, CUstream_st*) = sm80::launch;
+  int split_keys = 0;  ///< of the schedule; 0 = the kernel's
 
   Schedule schedule(const std::vector<Shape>& seqs, int group, const MaskSpec& mask) const {
+    const int split = split_keys > 0 ? split_keys : info.split_keys;
     return info.kind == sm80::KernelKind::decode
-               ? schedule_decode(seqs, group, mask, info.rows, info.split_keys)
-               : schedule_extend(seqs, group, mask, info.rows, info.tile_keys, info.split_keys);
+               ? schedule_decode(seqs, group, mask, info.rows, split)
+               : schedule_extend(seqs, group, mask, info.rows, info.tile_keys, split);
   }
   void launch(const AttentionParams& p, int items, cudaStream_t stream) const {
     if (variant != nullptr) {
