@@ -162,8 +162,8 @@ inline int sm_count() {
   return count;
 }
 
-/// A kernel of the library, of the family that `family` launches, or a variant under test with a launch of its
-/// own.
+/// A kernel of the library, of the family that `family` launches, or a variant under test with a launch of
+/// its own.
 struct Kernel {
   sm80::KernelInfo info;
   void (*variant)(const AttentionParams&, int items, cudaStream_t) = nullptr;
@@ -231,10 +231,10 @@ inline Output run_case(const HostCase& c, const Kernel& kernel) {
   const int64_t q_row = static_cast<int64_t>(p.heads()) * p.head_dim;
   std::vector<uint16_t> q_host((c.tokens() * (q_row + p.skew) + p.skew) * words, 0xffff);
   for (int t = 0; t < c.tokens(); ++t)
-    std::memcpy(q_host.data() + (t * (q_row + p.skew) + p.skew) * words,
-                p.q == Element::f32 ? static_cast<const void*>(c.q_float.data() + t * q_row)
-                                    : c.q.data() + t * q_row,
-                q_row * words * 2);
+    std::memcpy(
+        q_host.data() + (t * (q_row + p.skew) + p.skew) * words,
+        p.q == Element::f32 ? static_cast<const void*>(c.q_float.data() + t * q_row) : c.q.data() + t * q_row,
+        q_row * words * 2);
   DeviceArray<uint16_t> q(q_host);
   DeviceArray<uint8_t> pool(c.pool);
   DeviceArray<int32_t> table(c.table);

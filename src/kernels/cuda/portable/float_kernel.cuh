@@ -103,7 +103,7 @@ struct FloatUnit {
     const float* factors =
         reinterpret_cast<const float*>(reinterpret_cast<const char*>(keys.places) + P::kPlaceBytes) +
         n % 3 * (2 * P::kTileKeys);
-    const auto rescale = [this](const float (&factor)[kRows]) {
+    const auto rescale = [this](const float(&factor)[kRows]) {
 #pragma unroll
       for (int r = 0; r < kRows; ++r)
 #pragma unroll
@@ -213,15 +213,20 @@ struct FloatUnit {
 #pragma unroll 1
     for (int n = 0; key0 < item.key_last; ++n) {
       const int v_slot = slot == 2 ? 0 : slot + 1, next_slot = v_slot == 2 ? 0 : v_slot + 1;
-      cp_async_wait<1>();
+      if (keys.widens()) {
+        cp_async_wait_all();
+        keys.widen(slot, v_slot);
+      } else {
+        cp_async_wait<1>();
+      }
       __syncthreads();  // K of this tile is there, V of the last one has been read
       const int key2 = keys.next(keys.next(key0));
       keys.put(n + 2, key2, page);
       page = keys.page_of(keys.next(key2));
       if (keys.next(key0) < item.key_last) keys.template load<false>(n + 1, next_slot);
       cp_async_commit();
-      const bool used = key0 < sees.any_last &&
-                        (key0 + P::kTileKeys > sees.any_first || key0 < p.mask.sink_tokens);
+      const bool used =
+          key0 < sees.any_last && (key0 + P::kTileKeys > sees.any_first || key0 < p.mask.sink_tokens);
       const uint32_t k_tile = keys.slots + slot * P::kSlotBytes, v_tile = keys.slots + v_slot * P::kSlotBytes;
       float own[kOwnRows][kOwnKeys];
       if (used) {
@@ -270,8 +275,7 @@ struct FloatUnit {
         const float sum = total(r);
         const int row = first_row() + lane / 8 + 4 * r;
         if (row >= rows) continue;
-        const int64_t at =
-            sm80::partial_row(p, item.partial_first + item.split, head, row - item.row_first);
+        const int64_t at = sm80::partial_row(p, item.partial_first + item.split, head, row - item.row_first);
         if (writes_state) sm80::store_state(p, at, state.true_maximum(r), sum);
 #pragma unroll
         for (int c = 0; c < kColumns; ++c)

@@ -1,5 +1,6 @@
 #pragma once
-// Queries and tiles of keys and values, of any type and place, into shared memory as the type of the products.
+// Queries and tiles of keys and values, of any type and place, into shared memory as the type of the
+// products.
 #include "kernels/cuda/portable/elements.cuh"
 #include "kernels/cuda/tiles/cp_async.cuh"
 
@@ -36,14 +37,16 @@ template <class P>
 struct KeyStream {
   static constexpr int kTile = P::kTileKeys;
   static constexpr int64_t kNone = INT64_MIN;
+  static constexpr int kEach = kTile * P::kUnits / P::kThreads;  ///< units of a thread
+  static_assert(kTile * P::kUnits % P::kThreads == 0);
 
   const AttentionParams& p;
   const Access& access;
   const WorkItem& item;
   int head;
   uint32_t slots;
-  int64_t* places;    ///< [2][K, V][kTile] offsets in bytes
-  uint32_t factors;   ///< [3][K, V][kTile] scales of tokens
+  int64_t* places;   ///< [2][K, V][kTile] offsets in bytes
+  uint32_t factors;  ///< [3][K, V][kTile] scales of tokens
 
   /// `shared`: after the queries.
   __device__ KeyStream(const AttentionParams& params, const Access& how, const WorkItem& work, int kv_head,
@@ -108,8 +111,6 @@ struct KeyStream {
     const uint32_t tile = slots + slot * P::kSlotBytes;
     const int dims = IsV ? p.v_head_dim : p.head_dim;
     const Load how = IsV ? access.load_v : access.load_k;
-    static_assert(kTile * P::kUnits % P::kThreads == 0 && P::kThreads % 32 == 0);
-    constexpr int kEach = kTile * P::kUnits / P::kThreads;
     constexpr int kBatch = kEach < 4 ? kEach : 4;  // loads in flight
     static_assert(kEach % kBatch == 0);
     if (how == Load::copy) {
@@ -139,29 +140,26 @@ struct KeyStream {
       if (IsV || kv.k_chunk_stride == 0) return base + at + unit * P::kUnit * stride;
       return base + at + first / 16 * kv.k_chunk_stride + first % 16;
     };
-    if (how == Load::wide) {
-#pragma unroll 1
-      for (int first = static_cast<int>(threadIdx.x); first < kTile * P::kUnits;
-           first += kBatch * P::kThreads) {
-        Unit raw[kBatch];
-#pragma unroll
-        for (int i = 0; i < kBatch; ++i) {
-          const int row = row_of(first + i * P::kThreads), unit = unit_of(first + i * P::kThreads);
-          const int64_t at = offsets[row];
-          raw[i] = Unit{};
-          if (at != kNone && unit * P::kUnit < dims) raw[i] = read_wide<P::kUnit>(place(at, unit), bytes);
-        }
-#pragma unroll
-        for (int i = 0; i < kBatch; ++i) {
-          const int row = row_of(first + i * P::kThreads), unit = unit_of(first + i * P::kThreads);
-          store_shared(tile + P::Tile::offset(row, unit), convert<typename P::C>(access.kv, raw[i]));
-        }
+    if (how == Load::wide) {  // as it is, to where its unit begins; see widen()
+#pragma unroll 2
+      for (int i = static_cast<int>(threadIdx.x); i < kTile * P::kUnits; i += P::kThreads) {
+        const int row = i / P::kUnits, unit = i % P::kUnits;
+        const int64_t at = offsets[row];
+        const bool valid = at != kNone && unit * P::kUnit < dims;
+        const char* from = valid ? place(at, unit) : base;
+        const uint32_t to = tile + P::Tile::offset(row, unit);
+        if (P::kUnit * bytes == 8)
+          cp_async_8(to, from, valid);
+        else
+          cp_async_4(to, from, valid);
       }
       return;
     }
 #pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x); i < kTile * P::kUnits; i += P::kThreads) {
-      const int row = row_of(i), unit = unit_of(i);
+      // Lanes follow what is contiguous in memory.
+      const int row = access.x_packed ? i % kTile : i / P::kUnits;
+      const int unit = access.x_packed ? i / kTile : i % P::kUnits;
       const int64_t at = offsets[row];
       const int count = at == kNone ? 0 : dims - unit * P::kUnit;
       Unit raw{};
@@ -170,10 +168,25 @@ struct KeyStream {
     }
   }
 
+  /// Whether what load() brings is to be widened: then all of a tile must have come before.
+  __device__ bool widens() const { return access.load_k == Load::wide || access.load_v == Load::wide; }
+
+  /// Widens K and V of a tile where they lie, each thread what it has copied itself. A barrier must follow.
+  __device__ void widen(int k_slot, int v_slot) const {
+    if (access.load_k == Load::wide) widen(slots + k_slot * P::kSlotBytes);
+    if (access.load_v == Load::wide) widen(slots + v_slot * P::kSlotBytes);
+  }
+
  private:
-  /// Lanes follow what is contiguous in memory.
-  __device__ int row_of(int index) const { return access.x_packed ? index % kTile : index / P::kUnits; }
-  __device__ int unit_of(int index) const { return access.x_packed ? index / kTile : index % P::kUnits; }
+  __device__ void widen(uint32_t tile) const {
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < kTile * P::kUnits; i += P::kThreads) {
+      const uint32_t at = tile + P::Tile::offset(i / P::kUnits, i % P::kUnits);
+      Unit u{};
+      asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(u.word[0]), "=r"(u.word[1]) : "r"(at) : "memory");
+      store_shared(at, convert<typename P::C>(access.kv, u));
+    }
+  }
 };
 
 }  // namespace fovea::cuda::portable

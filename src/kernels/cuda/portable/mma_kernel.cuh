@@ -22,9 +22,7 @@ struct MmaScores {
   __device__ static int offset(int r) { return r * 8 + static_cast<int>(threadIdx.x) % 32 / 4; }
   __device__ int row(int r) const { return first_row + offset(r); }
   __device__ RowKeys keys(int r) const { return table[offset(r)]; }
-  __device__ static int key(int i) {
-    return i / 2 * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i % 2;
-  }
+  __device__ static int key(int i) { return i / 2 * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i % 2; }
 };
 
 /// Chunk `chunk` + `more` of a row from the address of its chunk `chunk`, whose bits `more` does not share:
@@ -182,7 +180,7 @@ struct MmaUnit {
     const float* factors =
         reinterpret_cast<const float*>(reinterpret_cast<const char*>(keys.places) + P::kPlaceBytes) +
         n % 3 * (2 * P::kTileKeys);
-    const auto rescale = [this](const float (&factor)[Scores::kRows]) {
+    const auto rescale = [this](const float(&factor)[Scores::kRows]) {
 #pragma unroll
       for (int t = 0; t < kTiles; ++t)
 #pragma unroll
@@ -225,15 +223,20 @@ struct MmaUnit {
 #pragma unroll 1
     for (int n = 0; key0 < item.key_last; ++n) {
       const int v_slot = slot == 2 ? 0 : slot + 1, next_slot = v_slot == 2 ? 0 : v_slot + 1;
-      cp_async_wait<1>();
+      if (keys.widens()) {
+        cp_async_wait_all();
+        keys.widen(slot, v_slot);
+      } else {
+        cp_async_wait<1>();
+      }
       __syncthreads();  // K of this tile is there, V of the last one has been read
       const int key2 = keys.next(keys.next(key0));
       keys.put(n + 2, key2, page);
       page = keys.page_of(keys.next(key2));
       if (keys.next(key0) < item.key_last) keys.template load<false>(n + 1, next_slot);
       cp_async_commit();
-      const bool used = key0 < sees.any_last &&
-                        (key0 + P::kTileKeys > sees.any_first || key0 < p.mask.sink_tokens);
+      const bool used =
+          key0 < sees.any_last && (key0 + P::kTileKeys > sees.any_first || key0 < p.mask.sink_tokens);
       const uint32_t k_tile = keys.slots + slot * P::kSlotBytes, v_tile = keys.slots + v_slot * P::kSlotBytes;
       float s[kTiles][kBlocks][4];
       if constexpr (P::kParts == 1) {
@@ -267,8 +270,7 @@ struct MmaUnit {
       const int column = part * P::kPartD + lane % 4 * 2;
       const bool writes_state = part == 0 && lane % 4 == 0;
       if (item.num_splits > 1) {
-        const int64_t at =
-            sm80::partial_row(p, item.partial_first + item.split, head, row - item.row_first);
+        const int64_t at = sm80::partial_row(p, item.partial_first + item.split, head, row - item.row_first);
         if (writes_state) sm80::store_state(p, at, state.true_maximum(r), sum);
 #pragma unroll
         for (int j = 0; j < kColumns; ++j)

@@ -37,7 +37,7 @@ struct Policy {
   static constexpr int kFactorBytes = 3 * 2 * kTileKeys * 4;
   /// Floats of a row of scores: rows of a fragment meet each bank once (mma), rows of a warp don't share one.
   static constexpr int kScorePitch = kTileKeys + (kFloat ? 4 : 8);
-  static constexpr int kScoreBytes = kParts > 1 ? kRows * kScorePitch * 4 : 0;
+  static constexpr int kScoreBytes = kParts > 1 ? kRows* kScorePitch * 4 : 0;
   /// Probabilities, of each warp: on the CUDA cores they pass through shared memory.
   static constexpr int kWeightBytes = kFloat ? GroupRows * kScorePitch * 4 : 0;
   static constexpr int kRowKeyBytes = kRows * 16;

@@ -1,7 +1,7 @@
 #pragma once
 // Dot products -> probabilities: soft cap, biases, visibility, running softmax. The same for both kernels, on
-// fragments of kRows rows by kKeys keys of a lane, with at(r, i), row(r) (packed, of the sequence), keys(r) (what
-// row r sees) and key(i) (of the tile); kLanes neighbouring lanes share a row.
+// fragments of kRows rows by kKeys keys of a lane, with at(r, i), row(r) (packed, of the sequence), keys(r)
+// (what row r sees) and key(i) (of the tile); kLanes neighbouring lanes share a row.
 #include "kernels/cuda/sm80/mask.cuh"
 
 namespace fovea::cuda::portable {
@@ -34,7 +34,8 @@ struct WarpKeys {
   int all_first, all_last;  ///< seen by every row
   int any_first, any_last;  ///< outside, and past the sink tokens, by none
 };
-__device__ inline WarpKeys warp_keys(const AttentionParams& p, const WorkItem& item, int first_row, int rows) {
+__device__ inline WarpKeys warp_keys(const AttentionParams& p, const WorkItem& item, int first_row,
+                                     int rows) {
   const int past = min(first_row + rows, item.n_q * static_cast<int>(p.group.divisor));
   if (first_row >= past) return {0, 0, 0, 0};
   const int shift = item.n_k - item.n_q;
@@ -86,8 +87,7 @@ __device__ __forceinline__ void transform(const AttentionParams& p, const WorkIt
     if (m.alibi_slopes != nullptr) {
 #pragma unroll
       for (int i = 0; i < F::kKeys; ++i)
-        s.at(r, i) =
-            fmaf(-row.slope, fabsf(static_cast<float>(row.position - key0 - s.key(i))), s.at(r, i));
+        s.at(r, i) = fmaf(-row.slope, fabsf(static_cast<float>(row.position - key0 - s.key(i))), s.at(r, i));
     }
     if (m.tree_bias != nullptr && item.n_q <= m.tree_size && row.row < item.n_q) {
       const float* bias = m.tree_bias + static_cast<int64_t>(row.row) * m.tree_size;

@@ -37,7 +37,8 @@ FOVEA_HOST_DEVICE constexpr int kv_bytes(KvType type) {
 /// Where keys and values lie; strides in bytes. Key j of a sequence whose pages begin at index b of `pages`
 /// is
 ///   k + pages[b + j / page_size] * k_page_stride + j % page_size * k_slot_stride + head * k_head_stride
-/// and D elements from there on (but for x-packed pages). With pages == nullptr (ragged) the page id is b + j and page_size is 1.
+/// and D elements from there on (but for x-packed pages). With pages == nullptr (ragged) the page id is b + j
+/// and page_size is 1.
 struct KvParams {
   KvType type = KvType::same;
   const char* k = nullptr;
