@@ -1,15 +1,23 @@
 #include "kernels/cuda/sm80/schedule.h"
 
+#include <algorithm>
+
 namespace fovea::cuda::sm80 {
 
 ScheduleLimits schedule_limits(const PlanPolicy& policy, const PlanLayout& layout) {
-  // A sequence that may be split has up to `tiles` tiles, each of n_k / split_keys chunks and two begun ones
-  // (the first of the window, and the last); sink tokens may add their own.
+  // Chunks lie at absolute multiples, those of sink tokens too: a tile has at most ceil(n_k / split_keys),
+  // and parts when these are 2 or more. A sequence that may be split has up to `tiles` tiles.
+  const AttentionLimits& most = layout.limits;
+  const int64_t split = policy.split_keys;
   const int64_t rows = int64_t{policy.max_split_tokens} * policy.group;
   const int64_t tiles = (rows + policy.tile_rows - 1) / policy.tile_rows;
-  const int64_t sinks = policy.mask.sink_tokens / policy.split_keys + 1;
-  const int64_t chunks =
-      tiles * (layout.limits.max_kv_tokens / policy.split_keys + (2 + sinks) * layout.limits.max_seqs);
+  int64_t chunks = 0;
+  if (most.max_kv_len > split) {
+    const int64_t longest = (most.max_kv_len + split - 1) / split;
+    const int64_t split_seqs = std::min<int64_t>(most.max_seqs, most.max_kv_tokens / (split + 1));
+    const int64_t of_all = most.max_kv_tokens / split + split_seqs;  // chunks of one tile of each sequence
+    chunks = std::min({tiles * of_all, tiles * split_seqs * longest, layout.max_tiles * longest});
+  }
   ScheduleLimits limits;
   limits.max_items = layout.max_tiles + chunks;
   limits.max_parts = chunks;
