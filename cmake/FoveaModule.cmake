@@ -54,11 +54,11 @@ function(fovea_cuda_sources target)
   endif()
 endfunction()
 
-# fovea_module(name [THREADED] [FOLDERS dir...] [DEPENDS target...] [PRIVATE_LIBRARIES lib...])
-# THREADED: its tests also run under the thread sanitizer. Without FOVEA_CUDA, *_cuda.cc and *_cuda_test.cc are left out;
+# fovea_module(name [THREADED] [SANITIZED_FILTER filter] [FOLDERS dir...] [DEPENDS target...] [PRIVATE_LIBRARIES lib...])
+# THREADED: its tests also run under the thread sanitizer. SANITIZED_FILTER: as of fovea_test. Without FOVEA_CUDA, *_cuda.cc and *_cuda_test.cc are left out;
 # *_test.cu hold the kernels of tests, whose expectations stand in *_test.cc (GoogleTest costs nvcc a minute).
 function(fovea_module name)
-  cmake_parse_arguments(ARG "THREADED" "" "FOLDERS;DEPENDS;PRIVATE_LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "THREADED" "SANITIZED_FILTER" "FOLDERS;DEPENDS;PRIVATE_LIBRARIES" ${ARGN})
   if(NOT ARG_FOLDERS)
     set(ARG_FOLDERS ${name})
   endif()
@@ -107,7 +107,7 @@ function(fovea_module name)
     if(ARG_THREADED)
       set(threaded THREADED)
     endif()
-    fovea_test(${name}_test ${threaded} SOURCES ${tests} LIBRARIES fovea_${name})
+    fovea_test(${name}_test ${threaded} SOURCES ${tests} LIBRARIES fovea_${name} SANITIZED_FILTER ${ARG_SANITIZED_FILTER})
   endif()
 endfunction()
 

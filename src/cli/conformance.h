@@ -17,7 +17,8 @@ namespace fovea::cli {
 struct ConformanceFlags {
   std::string backend;  ///< a name or an alias; "" = all of the device
   std::string device = "cpu";
-  std::string cell;   ///< COLUMN=VALUE
+  std::string cell;    ///< COLUMN=VALUE
+  std::string commit;  ///< of the sources, where git does not say it
   std::string write;  ///< the proof file
   std::optional<uint64_t> replay;
   uint64_t seed = 1;

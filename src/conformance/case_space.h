@@ -25,8 +25,10 @@ enum class Knob : uint8_t {
   kv_layout,
   kv_sharing,
   fp64,
-  invariance,  ///< what the case is run again for, to the same bits
-  mask,        ///< causal, full, packed
+  head_scales,  ///< of an fp8 cache
+  graph,        ///< by which graphs the case is run, too
+  invariance,   ///< what the case is run again for, to the same bits
+  mask,         ///< causal, full, packed
   window,
   sink_tokens,
   chunk,
@@ -57,6 +59,7 @@ struct Case {
   bool want_lse = true;                  ///< false: run without it, too
   std::optional<Problem> second;         ///< other queries for the same keys and values
   std::optional<Invariance> invariance;  ///< is tested on it
+  std::optional<GraphSupport> graph;     ///< likewise
 };
 
 class CaseSpace {
@@ -97,6 +100,7 @@ class CaseSpace {
   bool allowed_masks(const Levels& row) const;
   bool allowed_memory(const Levels& row) const;
   bool allowed_invariance(const Levels& row) const;
+  bool allowed_graph(const Levels& row) const;
   /// Everything but what the batch holds.
   AttentionSpec spec_of(const Levels& row) const;
 
@@ -105,10 +109,11 @@ class CaseSpace {
   std::vector<std::vector<Level>> levels_;
 };
 
-/// Levels of Knob::mask, of Knob::score, of Knob::sink and of Knob::batch.
+/// Levels of Knob::mask, of Knob::score, of Knob::sink, of Knob::page_lists and of Knob::batch.
 enum class MaskLevel { causal, full, packed };
 enum class ScoreLevel { plain, softcap, low_softcap, alibi };
 enum class SinkLevel { none, drawn, extreme, in_lse };
+enum class PagesLevel { table, lists, ragged };
 enum class BatchLevel {
   edges,      ///< lengths at the edges of pages, windows, chunks and tiles
   mixed,      ///< decodes, then chunks of prompts

@@ -12,8 +12,9 @@
 namespace fovea::conformance {
 
 struct ProveOptions {
-  DeviceInfo device = {};  ///< that this program runs on
-  uint64_t seed = 1;       ///< below 2^48
+  DeviceInfo device = {};      ///< that this program runs on
+  Machine* machine = nullptr;  ///< where cases run; null = on the CPU
+  uint64_t seed = 1;           ///< below 2^48
   /// Every level of every knob twice, rather than every pair of levels.
   bool quick = false;
   int threads = 0;                 ///< cases at a time; 0 = one per CPU that this process may use
@@ -48,7 +49,8 @@ struct BackendReport {
 /// Cases that each claimed cell needs, all of them right.
 int cases_needed(bool quick);
 
-/// `create` makes the backend that `info` speaks for. Fails for a case that does not exist.
+/// `create` makes the backend that `info` speaks for. Fails for a case that does not exist, and when a case
+/// made the device unusable, by which it names it.
 Result<BackendReport> prove(const BackendInfo& info, const BackendRegistry::Factory& create,
                             const ProveOptions& options);
 

@@ -93,9 +93,7 @@ TEST(Prove, EveryCellOfABackendThatIsRight) {
   for (size_t i = 0; i < all.size(); ++i) {
     const CellProof& cell = report.proof.cells[i];
     EXPECT_EQ(cell.cell, all[i].id());
-    EXPECT_EQ(cell.status, all[i].claimed             ? CellStatus::proven
-                           : all[i].column == "graph" ? CellStatus::unasked
-                                                      : CellStatus::refused)
+    EXPECT_EQ(cell.status, all[i].claimed ? CellStatus::proven : CellStatus::refused)
         << cell.cell << cell.reason;
     EXPECT_GE(cell.cases, all[i].claimed ? cases_needed(true) : 0) << cell.cell;
     EXPECT_EQ(cell.reason.empty(), all[i].claimed) << cell.cell;
@@ -152,6 +150,39 @@ TEST(Prove, ACaseThatDoesNotExistIsBadInput) {
   EXPECT_THAT(report.error().message, HasSubstr("case 65536 does not exist for CPU_ATTN"));
 }
 
+/// A CPU that is lost in one of its turns.
+class LostMachine : public Machine {
+ public:
+  LostMachine(ThreadPool& pool, int turns) : host_(pool), left_(turns) {}
+  const DeviceInfo& device() const override { return host_.device(); }
+  Result<std::unique_ptr<Turn>> turn() override {
+    if (!fault_) return unsupported("not run");
+    if (--left_ == 0) fault_ = Error{ErrorCode::internal, "illegal address"};
+    if (!fault_) return fault_.error();
+    return host_.turn();
+  }
+  Status fault() const override { return fault_; }
+
+ private:
+  HostMachine host_;
+  int left_;
+  Status fault_;
+};
+
+TEST(Prove, StopsWhenTheDeviceIsLostAndNamesTheCase) {
+  ThreadPool pool(1);
+  LostMachine machine(pool, 20);
+  ProveOptions options;
+  options.quick = true;
+  options.threads = 1;
+  options.machine = &machine;
+  const auto report = prove(small_claims(), make_small, options);
+  ASSERT_FALSE(report);
+  EXPECT_THAT(report.error().message, HasSubstr("CPU_ATTN: case 655"));
+  EXPECT_THAT(report.error().message,
+              HasSubstr("made the GPU unusable: illegal address; run compute-sanitizer"));
+}
+
 // --- Claims that the kernel does not keep
 
 TEST(WrongTick, AHeadSizeIsNamedWithItsCase) {
@@ -179,10 +210,11 @@ TEST(WrongTick, WhatNoCaseCanHaveIsNamed) {
               ::testing::UnorderedElementsAre("per_head_scales=yes", "kv_dtypes=int4_per_token_head",
                                               "graph=UNIFORM_SINGLE_TOKEN_DECODE"));
   EXPECT_THAT(cell_of(report, "per_head_scales=yes").reason,
-              HasSubstr("the backend refuses it: CPU_ATTN: per-head quant scales not supported"));
+              HasSubstr("per-head quant scales not supported"));
   EXPECT_THAT(cell_of(report, "kv_dtypes=int4_per_token_head").reason,
               HasSubstr("kv_cache_dtype not supported"));
-  EXPECT_THAT(cell_of(report, "graph=UNIFORM_SINGLE_TOKEN_DECODE").reason, HasSubstr("no case"));
+  EXPECT_THAT(cell_of(report, "graph=UNIFORM_SINGLE_TOKEN_DECODE").reason,
+              HasSubstr("can't be captured in a graph"));
 }
 
 TEST(WrongTick, WhatIsNotClaimedMustBeRefusedByTheBackendToo) {

@@ -55,14 +55,22 @@ TEST(Pages, AProofTurnsDeclaredIntoProven) {
   const auto with = render_pages(project_backends(), std::span(&proof, 1));
   ASSERT_TRUE(without && with);
   EXPECT_THAT((*without)[0].text, HasSubstr("| Sliding Window | ☑ | ☑ |"));
-  EXPECT_THAT((*with)[0].text, HasSubstr("| Sliding Window | ✅ | ☑ |"));
+  EXPECT_THAT((*with)[0].text, HasSubstr("| Sliding Window | ✅ CPU | ☑ |"));
 }
 
-TEST(Pages, AStaleProofIsAnError) {
+TEST(Pages, AStaleProofIsAnErrorOfTheCpuOnly) {
   conformance::Proof proof;
   proof.device = "cpu";
-  proof.backends.push_back({"NO_SUCH_BACKEND", "", {}});
+  proof.backends.push_back(
+      {"NO_SUCH_BACKEND", "", {{"window=yes", conformance::CellStatus::proven, 1, 0, 0, ""}}});
   EXPECT_FALSE(render_pages(project_backends(), std::span(&proof, 1)));
+  proof.device = "sm90";  // not every machine can make it again
+  proof.device_name = "NVIDIA H200";
+  proof.driver = "580.1, CUDA 13.0";
+  const auto pages = render_pages(project_backends(), std::span(&proof, 1));
+  ASSERT_TRUE(pages) << pages.error().message;
+  EXPECT_THAT((*pages)[0].text, HasSubstr("| `NO_SUCH_BACKEND` | NVIDIA H200, driver 580.1, CUDA 13.0 |"));
+  EXPECT_THAT((*pages)[0].text, HasSubstr("| 1 | 0 | 0 | 0 | 1 |"));
 }
 
 TEST(CheckPage, NamesTheFirstLineThatDiffers) {
