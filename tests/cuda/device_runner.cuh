@@ -124,9 +124,6 @@ inline Schedule schedule_extend(const std::vector<Shape>& seqs, int group, const
       s.parts += w.num_splits > 1 ? w.num_splits : 0;
     }
   }
-  std::stable_sort(s.items.begin(), s.items.end(), [](const WorkItem& x, const WorkItem& y) {
-    return x.key_last - x.key_first > y.key_last - y.key_first;
-  });
   return s;
 }
 
