@@ -116,7 +116,7 @@ TEST_F(Append, StoresWhatTheCpuStores) {
         p.k = k_there.data(), p.v = v_there.data();
         p.k_row_stride = kHeads * d, p.v_row_stride = kHeads * dv;
         p.kv = m.device;
-        p.slots = slots_there.data();
+        p.slots = slots_there.as<int64_t>();
         p.num_slots = config.num_pages * page_size;
         ASSERT_EQ(error_of(launch_append(p, stream())), "");
         expect_same_bytes(m, std::string(to_string(dtype)) + " " + std::string(to_string(layout)) + " page " +
@@ -157,8 +157,7 @@ TEST_F(Append, SixteenBitRowsAnd32BitSlots) {
     p.k = p.v = rows.data();
     p.k_row_stride = p.v_row_stride = stride;
     p.kv = m.device;
-    p.slots = slots_there.data();
-    p.slots_are_32_bit = true;
+    p.slots = slots_there.as<int32_t>();
     p.num_slots = 128;
     ASSERT_EQ(error_of(launch_append(p, stream())), "");
     expect_same_bytes(m, std::string(to_string(dtype)));
@@ -242,7 +241,7 @@ TEST_F(Append, NormsHeadsThenRotatesAndStores) {
   p.q_norm = p.k_norm = {weight_there.as<float>(), 1e-6f};
   p.rope = {kDim, false, cos_there.as<float>(), sin_there.as<float>(), nullptr};
   p.kv = m.device;
-  p.slots = slots_there.data();
+  p.slots = slots_there.as<int64_t>();
   p.num_slots = 64;
   ASSERT_EQ(error_of(launch_append(p, stream())), "");
   std::vector<float> expected = x;
@@ -269,7 +268,7 @@ TEST_F(Append, SlotsBeyondTheCacheAreNotWrittenAndTold) {
   p.k = p.v = x_there.data();
   p.k_row_stride = p.v_row_stride = kHeads * 64;
   p.kv = m.device;
-  p.slots = slots.data();
+  p.slots = slots.as<int64_t>();
   p.num_slots = 64;
   p.error = error.as<int32_t>();
   ASSERT_EQ(error_of(launch_append(p, stream())), "");
@@ -341,7 +340,7 @@ TEST_F(Append, RefusesWhatDoesNotGoTogether) {
   AppendParams p;
   p.tokens = 1, p.num_heads = p.num_kv_heads = 1, p.head_dim = p.v_head_dim = 64;
   p.q = p.k = p.v = p.q_out = x.data();
-  p.slots = x.data(), p.kv.k = p.kv.v = x.data(), p.kv.dtype = KvCacheDType::bfloat16;
+  p.slots = x.as<int64_t>(), p.kv.k = p.kv.v = x.data(), p.kv.dtype = KvCacheDType::bfloat16;
   const auto refused = [&](auto change) {
     AppendParams changed = p;
     change(changed);

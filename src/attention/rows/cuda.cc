@@ -31,7 +31,8 @@ Capability sm80_capability() {
                 Feature::verify,      Feature::tree_mask,  Feature::non_causal,     Feature::lse,
                 Feature::native_page, Feature::kv_sharing, Feature::per_head_scales};
   c.phases = kBothPhases;
-  c.invariance = {Invariance::run, Invariance::batch, Invariance::page_size, Invariance::chunking};
+  // Not chunking: how many query rows a sequence has decides whether its keys are split.
+  c.invariance = {Invariance::run, Invariance::batch, Invariance::page_size};
   c.graph = GraphSupport::always;
   c.device = DeviceKind::cuda;
   c.min_compute_capability = 80;

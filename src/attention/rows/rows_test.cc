@@ -45,7 +45,11 @@ TEST(Rows, EveryNameOfTheEnumHasARowButCustom) {
 TEST(Rows, AreWhole) {
   for (const BackendInfo* info : document_rows()) {
     const Capability& c = info->capability;
-    EXPECT_FALSE(info->absent.empty()) << info->label();
+    if (info->absent.empty()) {
+      EXPECT_TRUE(c.unstated.empty()) << info->label();
+      EXPECT_NE(info->documented, nullptr) << info->label();
+      EXPECT_EQ(c.device, DeviceKind::cuda) << info->label();
+    }
     EXPECT_FALSE(info->description.empty()) << info->label();
     EXPECT_FALSE(c.dtypes.empty() || c.kv_dtypes.empty() || c.types.empty() || c.phases.empty())
         << info->label();
@@ -123,7 +127,7 @@ TEST(Rows, VersionsOfOneNameDifferInDeviceOrKernel) {
   EXPECT_EQ(row("FLASH_ATTN", "FA3").capability.min_compute_capability, 90);
   EXPECT_EQ(row("FLASHINFER", "TRTLLM").capability.min_compute_capability, 100);
   EXPECT_EQ(row("TRITON_ATTN", "ROCm").capability.device, DeviceKind::rocm);
-  EXPECT_FALSE(row("FLASH_ATTN", "FA2").capability.features.has(Feature::sink));
+  EXPECT_FALSE(row("FLASH_ATTN", "FA2").documented->features.has(Feature::sink));
   EXPECT_TRUE(row("FLASH_ATTN", "FA3").capability.features.has(Feature::sink));
 }
 
@@ -183,12 +187,7 @@ std::vector<std::string> combination(const BackendInfo& info, const AttentionSpe
 }
 
 TEST(Rows, CombinationsInVllmsWords) {
-  AttentionSpec spec = spec_of(64, false);
-  const BackendInfo &fa2 = row("FLASH_ATTN", "FA2"), &fa4 = row("FLASH_ATTN", "FA4");
-  EXPECT_THAT(combination(fa2, spec, "sm80"), IsEmpty());
-  spec.kv_dtype = KvCacheDType::fp8_e4m3;
-  EXPECT_THAT(combination(fa2, spec, "sm80"),
-              ElementsAre("FP8 KV cache requires FA3 on SM90 or FA4 on SM100"));
+  const BackendInfo& fa4 = row("FLASH_ATTN", "FA4");
   EXPECT_THAT(combination(fa4, spec_of(128, false), "sm100"), IsEmpty());
   EXPECT_THAT(combination(fa4, spec_of(192, false), "sm100"), IsEmpty());
   EXPECT_THAT(combination(fa4, spec_of(256, false), "sm100"), Contains(::testing::HasSubstr("up to 128")));
@@ -210,6 +209,33 @@ TEST(Rows, CombinationsInVllmsWords) {
               ElementsAre("FlashInfer MLA kernel requires qk_nope_head_dim in [64, 128, 192], but got 96"));
   EXPECT_THAT(combination(row("LINEAR"), spec_of(64, false), "sm90"),
               ElementsAre("softmax attention not supported"));
+}
+
+TEST(Rows, CombinationsThatTheSm80KernelsLack) {
+  const BackendInfo& fa2 = row("FLASH_ATTN", "FA2");
+  AttentionSpec spec = spec_of(512, false);
+  EXPECT_THAT(combination(fa2, spec, "sm80"), IsEmpty());
+  spec.kv_dtype = KvCacheDType::bfloat16;
+  EXPECT_THAT(combination(fa2, spec, "sm80"), IsEmpty());
+  spec.kv_dtype = KvCacheDType::float16;
+  EXPECT_THAT(combination(fa2, spec, "sm80"),
+              ElementsAre("a KV cache of float16 beside queries of bfloat16 not supported"));
+  const std::pair<KvCacheDType, const char*> eight_bit[] = {
+      {KvCacheDType::fp8_e4m3, "fp8_e4m3"},
+      {KvCacheDType::fp8_e5m2, "fp8_e5m2"},
+      {KvCacheDType::int8_per_token_head, "int8_per_token_head"}};
+  for (const auto& [dtype, name] : eight_bit)
+    for (const int size : {72, 264, 512}) {
+      spec = spec_of(size, false);
+      spec.kv_dtype = dtype;
+      EXPECT_THAT(
+          combination(fa2, spec, "sm80"),
+          ElementsAre("a KV cache of " + std::string(name) + " with a head size of " + std::to_string(size) +
+                      " not supported: 8-bit kernels take multiples of 16 up to 256"));
+      spec = spec_of(256, false);
+      spec.kv_dtype = dtype;
+      EXPECT_THAT(combination(fa2, spec, "sm80"), IsEmpty());
+    }
 }
 
 TEST(MlaPrefillRows, FourRowsWithTheirDimsAndSwitches) {

@@ -93,7 +93,7 @@ Status check_arrays(const BatchMeta& meta, const MaskSpec& mask, const void* wor
 KernelUse use_of(const AttentionSpec& spec, const BatchMeta& meta, const KernelChoice& large,
                  int multiprocessors) {
   const int64_t packed = int64_t{meta.tokens} * (spec.num_heads / spec.num_kv_heads);
-  const int64_t tiles = packed / large.tile_rows + std::min(meta.num_seqs(), meta.tokens);
+  const int64_t tiles = packed / large.kernel.rows + std::min(meta.num_seqs(), meta.tokens);
   return tiles * spec.num_kv_heads < int64_t{2} * multiprocessors ? KernelUse::extend_small
                                                                   : KernelUse::extend;
 }

@@ -6,16 +6,29 @@
 namespace fovea::cuda {
 namespace {
 
-/// A tile's worth of tokens: more would double what the workspace holds of partial results. Verifying drafts
-/// takes a few rows of every sequence each step, so these are split as well.
-int decode_split_tokens(const AttentionSpec& spec, int tile_rows) {
-  constexpr int kDraftTokens = 16;
-  const int of_tile = std::max(1, tile_rows / (spec.num_heads / spec.num_kv_heads));
-  const bool drafts = spec.mask.tree || spec.needs.has(Feature::verify) || spec.needs.has(Feature::tree_mask);
-  return drafts ? std::max(of_tile, kDraftTokens) : of_tile;
+sm80::KernelKind kind_of(KernelUse use) {
+  switch (use) {
+    case KernelUse::decode: return sm80::KernelKind::decode;
+    case KernelUse::extend: return sm80::KernelKind::extend;
+    case KernelUse::extend_small: break;
+  }
+  return sm80::KernelKind::extend_small;
 }
 
-Result<KernelChoice> choose_sm80(const AttentionSpec& spec, KernelUse use) {
+/// Query rows that fit a tile, under all query heads of a KV head. Sequences of more are not split: each of
+/// their tiles would double what the workspace holds of partial results.
+int tokens_of_tile(const AttentionSpec& spec, int tile_rows) {
+  return std::max(1, tile_rows / (spec.num_heads / spec.num_kv_heads));
+}
+
+/// Verifying drafts takes a few rows of every sequence each step, so these are split as well.
+int decode_split_tokens(const AttentionSpec& spec, int tile_rows) {
+  constexpr int kDraftTokens = 16;
+  const bool drafts = spec.mask.tree || spec.needs.has(Feature::verify) || spec.needs.has(Feature::tree_mask);
+  return std::max(tokens_of_tile(spec, tile_rows), drafts ? kDraftTokens : 1);
+}
+
+Result<sm80::KernelInfo> choose_sm80(const AttentionSpec& spec, KernelUse use) {
   FOVEA_TRY(kv, kv_type(spec));
   if (spec.dtype == DType::f32) return unsupported("the sm80 kernels take 16-bit queries; float32 is given");
   sm80::Problem problem;
@@ -24,18 +37,14 @@ Result<KernelChoice> choose_sm80(const AttentionSpec& spec, KernelUse use) {
   problem.head_dim = spec.head_dim;
   problem.v_head_dim = spec.v_head_dim;
   problem.general = needs_general_kernel(spec);
-  FOVEA_TRY(info, sm80::select(problem, use == KernelUse::decode   ? sm80::KernelKind::decode
-                                        : use == KernelUse::extend ? sm80::KernelKind::extend
-                                                                   : sm80::KernelKind::extend_small));
-  KernelChoice choice;
-  choice.tile_rows = info.rows;
-  choice.tile_keys = info.tile_keys;
-  choice.split_keys = info.split_keys;
-  choice.columns = info.v_head_dim;
-  // Prefills are not split: how one was cut into chunks must not show, and a split sums in another order.
-  choice.max_split_tokens = use == KernelUse::decode ? decode_split_tokens(spec, info.rows) : 0;
-  choice.kernel = info;
-  return choice;
+  return sm80::select(problem, kind_of(use));
+}
+
+Result<sm80::KernelInfo> choose_of(Family family, const AttentionSpec& spec, KernelUse use) {
+  switch (family) {
+    case Family::sm80: return choose_sm80(spec, use);
+  }
+  return Error{ErrorCode::internal, "a family of CUDA kernels that does not exist"};
 }
 
 }  // namespace
@@ -61,10 +70,11 @@ bool needs_general_kernel(const AttentionSpec& spec) {
 }
 
 Result<KernelChoice> choose_kernel(Family family, const AttentionSpec& spec, KernelUse use) {
-  switch (family) {
-    case Family::sm80: return choose_sm80(spec, use);
-  }
-  return Error{ErrorCode::internal, "a family of CUDA kernels that does not exist"};
+  FOVEA_TRY(kernel, choose_of(family, spec, use));
+  if (use == KernelUse::decode) return KernelChoice{family, kernel, decode_split_tokens(spec, kernel.rows)};
+  // Of both sizes of tiles alike: they give the same bits.
+  FOVEA_TRY(large, choose_of(family, spec, KernelUse::extend));
+  return KernelChoice{family, kernel, tokens_of_tile(spec, large.rows)};
 }
 
 }  // namespace fovea::cuda

@@ -1,8 +1,6 @@
 #pragma once
 // Which kernel of which family serves a phase of a layer, as the planner and a launch see it. Host code,
 // without CUDA.
-#include <variant>
-
 #include "fovea/attention.h"
 #include "kernels/cuda/sm80/params.h"
 #include "kernels/cuda/sm80/select.h"
@@ -16,15 +14,12 @@ enum class Family : uint8_t { sm80 };
 /// same bits, where a step has too few large ones for the device.
 enum class KernelUse : uint8_t { decode, extend, extend_small };
 
-/// A compiled kernel, and the numbers that a schedule for it needs.
+/// A compiled kernel; all families say what a schedule must know in the same words.
 struct KernelChoice {
-  int tile_rows = 0;   ///< packed rows of a work item
-  int tile_keys = 0;   ///< what first keys are multiples of
-  int split_keys = 0;  ///< keys of a split, at absolute multiples
-  int columns = 0;     ///< of a part of O
+  Family family = Family::sm80;
+  sm80::KernelInfo kernel;
   /// Sequences with more query rows are never split.
   int max_split_tokens = 0;
-  std::variant<sm80::KernelInfo> kernel;
 };
 
 /// What the elements of `spec`'s cache are to a kernel whose queries have spec.dtype. Error: a type that

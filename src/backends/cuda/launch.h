@@ -8,6 +8,6 @@ namespace fovea::cuda {
 
 /// Queues the kernel, and the one that merges where keys were split (params.partial_out). `max_items` bounds
 /// *params.num_items. Error: what the CUDA runtime says.
-Status launch(const KernelChoice& kernel, const AttentionParams& params, int max_items, CUstream_st* stream);
+Status launch(const KernelChoice& choice, const AttentionParams& params, int max_items, CUstream_st* stream);
 
 }  // namespace fovea::cuda

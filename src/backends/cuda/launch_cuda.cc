@@ -3,18 +3,12 @@
 #include "kernels/cuda/sm80/launch.h"
 
 namespace fovea::cuda {
-namespace {
 
-Status launch_of(const sm80::KernelInfo& kernel, const AttentionParams& params, int max_items,
-                 CUstream_st* stream) {
-  return sm80::launch(kernel, params, max_items, stream);
-}
-
-}  // namespace
-
-Status launch(const KernelChoice& kernel, const AttentionParams& params, int max_items, CUstream_st* stream) {
-  return std::visit([&](const auto& info) { return launch_of(info, params, max_items, stream); },
-                    kernel.kernel);
+Status launch(const KernelChoice& choice, const AttentionParams& params, int max_items, CUstream_st* stream) {
+  switch (choice.family) {
+    case Family::sm80: return sm80::launch(choice.kernel, params, max_items, stream);
+  }
+  return Error{ErrorCode::internal, "a family of CUDA kernels that does not exist"};
 }
 
 }  // namespace fovea::cuda

@@ -15,24 +15,13 @@ size_t aligned(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-PlanPolicy policy_of(const AttentionSpec& spec, const KernelChoice& kernel) {
-  PlanPolicy policy;
-  policy.num_kv_heads = spec.num_kv_heads;
-  policy.group = spec.num_heads / spec.num_kv_heads;
-  policy.tile_rows = kernel.tile_rows;
-  policy.block_keys = kernel.tile_keys;
-  policy.split_keys = kernel.split_keys;
-  policy.max_split_tokens = kernel.max_split_tokens;
-  policy.mask = spec.mask;
-  return policy;
-}
-
 }  // namespace
 
-Result<StepLayout> step_layout(const AttentionSpec& spec, const KernelChoice& kernel,
+Result<StepLayout> step_layout(const AttentionSpec& spec, const KernelChoice& choice,
                                const AttentionLimits& limits) {
   StepLayout out;
-  out.policy = policy_of(spec, kernel);
+  out.policy = sm80::plan_policy(choice.kernel, spec.num_kv_heads, spec.num_heads / spec.num_kv_heads,
+                                 choice.max_split_tokens, spec.mask);
   FOVEA_TRY(plan, plan_layout(out.policy, limits, spec.v_head_dim));
   out.plan = plan;
   const sm80::ScheduleLimits most = sm80::schedule_limits(out.policy, plan);
@@ -47,13 +36,14 @@ Result<StepLayout> step_layout(const AttentionSpec& spec, const KernelChoice& ke
   out.max_items = most.max_items;
   out.max_parts = most.max_parts;
   const auto items = static_cast<size_t>(most.max_items), parts = static_cast<size_t>(most.max_parts);
-  const size_t part_rows = parts * static_cast<size_t>(spec.num_kv_heads * kernel.tile_rows);
+  const size_t part_rows = parts * static_cast<size_t>(spec.num_kv_heads * choice.kernel.rows);
   // The planner's own partial results are its last arrays, and these kernels leave theirs by part instead.
   out.num_items = plan.partial_lse;
   out.items = out.num_items + kAlignment;
   out.partial_state = out.items + aligned(items * sizeof(WorkItem));
   out.partial_out = out.partial_state + aligned(part_rows * sizeof(PartialState));
-  out.bytes = out.partial_out + aligned(part_rows * static_cast<size_t>(kernel.columns) * sizeof(float));
+  out.bytes =
+      out.partial_out + aligned(part_rows * static_cast<size_t>(choice.kernel.v_head_dim) * sizeof(float));
   out.bytes = std::max(out.bytes, plan.bytes);
   return out;
 }

@@ -15,7 +15,7 @@ struct StepLayout {
 };
 
 /// Errors: limits whose step can't be counted in 32 bits, with the numbers.
-Result<StepLayout> step_layout(const AttentionSpec& spec, const KernelChoice& kernel,
+Result<StepLayout> step_layout(const AttentionSpec& spec, const KernelChoice& choice,
                                const AttentionLimits& limits);
 
 }  // namespace fovea::cuda
