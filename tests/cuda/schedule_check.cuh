@@ -7,7 +7,7 @@
 
 namespace fovea::cuda {
 
-/// Both ways to make items on the device, from a plan and at once, give the host's.
+/// The items that the device makes are those that the host makes from a plan.
 inline void check_schedule(sm80::KernelKind kind, int sequences, const MaskSpec& mask, int most_rows = 40) {
   const sm80::KernelInfo kernel = library(kind, Element::bf16, Element::bf16, 128, 128, false).info;
   const PlanPolicy policy = sm80::plan_policy(kernel, 2, 4, 16, mask);

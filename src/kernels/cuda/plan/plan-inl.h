@@ -59,10 +59,20 @@ FOVEA_HOST_DEVICE inline PlanError sequence_error(const AttentionLimits& limits,
   return PlanError::none;
 }
 
+/// The quotients that cut a step, of numbers from 0 on. A kernel that waits for them has its own.
+struct PlanDivide {
+  const PlanPolicy& policy;
+  int32_t blocks_per_chunk;
+  FOVEA_HOST_DEVICE int32_t by_group(int32_t rows) const { return quotient(rows, policy.group); }
+  FOVEA_HOST_DEVICE int32_t by_block(int32_t keys) const { return quotient(keys, policy.block_keys); }
+  FOVEA_HOST_DEVICE int32_t by_chunk(int32_t blocks) const { return quotient(blocks, blocks_per_chunk); }
+};
+
 /// The keys that rows of a tile see. kPlainMask: the policy's mask has neither spans nor chunks nor sink
 /// tokens, whose code is then left out.
-template <bool kPlainMask, class Tile>
-FOVEA_HOST_DEVICE KeyRanges tile_keys(const PlanPolicy& policy, const PlanInput& in, const Tile& tile) {
+template <bool kPlainMask, class Tile, class Divide>
+FOVEA_HOST_DEVICE KeyRanges tile_keys(const PlanPolicy& policy, const Divide& divide, const PlanInput& in,
+                                      const Tile& tile) {
   SequenceMask mask;
   mask.n_q = tile.n_q;
   mask.n_k = tile.n_k;
@@ -71,35 +81,36 @@ FOVEA_HOST_DEVICE KeyRanges tile_keys(const PlanPolicy& policy, const PlanInput&
                   static_cast<size_t>(in.span_offsets[tile.seq + 1] - in.span_offsets[tile.seq])};
   MaskSpec spec = policy.mask;
   if constexpr (kPlainMask) spec.spans = false, spec.chunk = 0, spec.sink_tokens = 0;
-  return key_ranges(spec, mask, quotient(tile.row, policy.group),
-                    quotient(tile.row + tile.rows - 1, policy.group) + 1);
+  return key_ranges(spec, mask, divide.by_group(tile.row), divide.by_group(tile.row + tile.rows - 1) + 1);
 }
 
 /// Fills the blocks that hold `keys`.
-template <class Tile>
-FOVEA_HOST_DEVICE void set_blocks(const PlanPolicy& policy, const KeyRanges& keys, Tile& tile) {
-  const int32_t each = policy.block_keys;
+template <class Tile, class Divide>
+FOVEA_HOST_DEVICE void set_blocks(const PlanPolicy& policy, const Divide& divide, const KeyRanges& keys,
+                                  Tile& tile) {
+  const int32_t last = policy.block_keys - 1;
   if (!keys.body.empty()) {
-    tile.block = quotient(static_cast<int32_t>(keys.body.first), each);
-    tile.block_end = ceil_quotient(static_cast<int32_t>(keys.body.last), each);
+    tile.block = divide.by_block(static_cast<int32_t>(keys.body.first));
+    tile.block_end = divide.by_block(static_cast<int32_t>(keys.body.last) + last);
   }
   if (keys.sinks.empty()) return;
   // Blocks that both reach belong to the body.
-  tile.sink_block_end = ceil_quotient(static_cast<int32_t>(keys.sinks.last), each);
+  tile.sink_block_end = divide.by_block(static_cast<int32_t>(keys.sinks.last) + last);
   if (!keys.body.empty() && tile.sink_block_end > tile.block) tile.sink_block_end = tile.block;
 }
 
 /// Fills the chunks of a tile's blocks.
-template <class Tile>
-FOVEA_HOST_DEVICE void set_chunks(const PlanPolicy& policy, int32_t blocks_per_chunk, Tile& tile) {
+template <class Tile, class Divide>
+FOVEA_HOST_DEVICE void set_chunks(const PlanPolicy& policy, const Divide& divide, int32_t blocks_per_chunk,
+                                  Tile& tile) {
   if (tile.n_q > policy.max_split_tokens) return;
-  const int32_t first = quotient(tile.block, blocks_per_chunk);
+  const int32_t first = divide.by_chunk(tile.block), last = blocks_per_chunk - 1;
   tile.split = 1;
   const bool body = tile.block < tile.block_end;
-  tile.sink_chunks = ceil_quotient(tile.sink_block_end, blocks_per_chunk);
+  tile.sink_chunks = divide.by_chunk(tile.sink_block_end + last);
   if (body && tile.sink_chunks > first) tile.sink_chunks = first;
   tile.chunks = tile.sink_chunks;
-  if (body) tile.chunks += ceil_quotient(tile.block_end, blocks_per_chunk) - first;
+  if (body) tile.chunks += divide.by_chunk(tile.block_end + last) - first;
   if (tile.chunks == 0) tile.chunks = 1;
 }
 
@@ -201,8 +212,9 @@ class Planner {
     const int32_t packed = tile.n_q * policy_.group;
     tile.row = (tile_of_seq_[tile.seq + 1] - 1 - i) * policy_.tile_rows;
     tile.rows = packed - tile.row < policy_.tile_rows ? packed - tile.row : policy_.tile_rows;
-    set_blocks(policy_, tile_keys<kPlainMask>(policy_, in_, tile), tile);
-    set_chunks(policy_, blocks_per_chunk_, tile);
+    const PlanDivide divide{policy_, blocks_per_chunk_};
+    set_blocks(policy_, divide, tile_keys<kPlainMask>(policy_, divide, in_, tile), tile);
+    set_chunks(policy_, divide, blocks_per_chunk_, tile);
     return tile;
   }
 

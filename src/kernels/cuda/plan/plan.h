@@ -179,16 +179,20 @@ struct ChunkBlocks {
   int32_t block = 0, block_end = 0;
 };
 
-/// Chunk k of [0, tile.chunks) of a PlanTile, or of another struct with these fields.
+/// Chunk k of [0, tile.chunks) of a PlanTile, or of another struct with these fields. `each` = blocks of a
+/// chunk, `first` = tile.block / each.
 template <class Tile>
-FOVEA_HOST_DEVICE inline ChunkBlocks chunk_blocks(const PlanPolicy& policy, const Tile& tile, int32_t k) {
+FOVEA_HOST_DEVICE inline ChunkBlocks chunk_blocks(const Tile& tile, int32_t k, int32_t each, int32_t first) {
   ChunkBlocks out{0, tile.sink_block_end, tile.block, tile.block_end};
   if (tile.split == 0) return out;
-  const int32_t each = policy.split_keys / policy.block_keys;
-  const int32_t chunk = k < tile.sink_chunks ? k : tile.block / each + k - tile.sink_chunks;
+  const int32_t chunk = k < tile.sink_chunks ? k : first + k - tile.sink_chunks;
   const int32_t begin = chunk * each, end = begin + each;
   const auto clamp = [=](int32_t x) { return x < begin ? begin : x > end ? end : x; };
   return {clamp(out.sink_block), clamp(out.sink_block_end), clamp(out.block), clamp(out.block_end)};
+}
+FOVEA_HOST_DEVICE inline ChunkBlocks chunk_blocks(const PlanPolicy& policy, const PlanTile& tile, int32_t k) {
+  const int32_t each = policy.split_keys / policy.block_keys;
+  return chunk_blocks(tile, k, each, tile.block / each);
 }
 
 /// The record of row `row` of chunk `k` of a pair.

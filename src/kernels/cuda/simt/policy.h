@@ -5,8 +5,8 @@
 
 #include "kernels/cuda/sm80/select.h"
 
-#ifndef SIMT_GROUP
-#define SIMT_GROUP 4
+#ifndef SIMT_VARIANT
+#define SIMT_VARIANT 0
 #endif
 
 namespace fovea::cuda::simt {
@@ -33,9 +33,9 @@ struct DecodePolicy {
   static constexpr int kLaneChunks = kRowChunks / kLanes;  ///< of a key in a lane
   static constexpr int kLaneDims = kLaneChunks * kChunk;   ///< of D and Dv in a lane
   static constexpr int kGroups = 32 / kLanes;              ///< keys of a load
-  /// Keys of a group of lanes in a step: 2 KiB of K and as many of V, and no more
+  /// Keys of a group of lanes in a step: 4 KiB of K and as many of V, and no more
   /// than there are lanes, so that sums over D can end with one key in each lane.
-  static constexpr int kGroupKeys = std::min(SIMT_GROUP / kLaneChunks, kLanes);
+  static constexpr int kGroupKeys = std::min(8 / kLaneChunks, kLanes);
   static constexpr int kWarpKeys = kGroups * kGroupKeys;
   static constexpr int kSharers = 32 / kWarpKeys;  ///< neighbouring lanes that have the same score
   static constexpr int kTileKeys = kWarpKeys * kWarps;
@@ -47,13 +47,11 @@ struct DecodePolicy {
   static constexpr int kTileBytes = kGroupKeys * kLaneChunks * 512;  ///< of K, and of V
   static constexpr int kScaleBytes = kEightBit ? 256 : 0;            ///< a lane's key's scales of K, of V
   static constexpr int kStageBytes = 2 * kTileBytes + kScaleBytes;
-  /// Blocks of an SM: as many as registers allow (128 of a thread with four, 168 with three).
-#if SIMT_GROUP == 4
-  static constexpr int kBlocksPerSm = kEightBit && (Rows > 1 || kD == 512) ? 2
-                                      : Rows == 1 && kD < 512              ? 4
-                                                                           : 3;
-#else
+  /// Blocks of an SM.
+#if SIMT_VARIANT == 1
   static constexpr int kBlocksPerSm = (Rows == 1 && kD < 512) || (Rows == 2 && !kEightBit) ? 3 : 2;
+#else
+  static constexpr int kBlocksPerSm = 2;
 #endif
   /// 192 KiB of an SM.
   static constexpr int kStages = 49152 / kBlocksPerSm / (2 * kTileBytes);
@@ -112,14 +110,11 @@ constexpr sm80::KernelInfo kernel_info(sm80::QueryType q) {
   return info;
 }
 
-/// The elements that `kv` is for queries of type `q`.
+/// The elements that `kv` is for queries of type `q`, of those that select() takes.
 constexpr Keys keys_of(sm80::QueryType q, KvType kv) {
-  switch (kv) {
-    case KvType::e4m3: return Keys::e4m3;
-    case KvType::e5m2: return Keys::e5m2;
-    case KvType::int8: return Keys::int8;
-    default: break;  // 16 bits of their own are refused before
-  }
+  if (kv == KvType::e4m3) return Keys::e4m3;
+  if (kv == KvType::e5m2) return Keys::e5m2;
+  if (kv == KvType::int8) return Keys::int8;
   return q == sm80::QueryType::f16 ? Keys::f16 : Keys::bf16;
 }
 

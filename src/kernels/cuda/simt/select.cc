@@ -36,6 +36,9 @@ Result<sm80::KernelInfo> select(const Problem& p) {
   if (missing != nullptr)
     return unsupported(std::string("the CUDA-core decode kernel has no ") + missing +
                        "; the tensor-core kernel serves them");
+  if (p.q == sm80::QueryType::f32 || p.kv == KvType::f32 || p.kv == KvType::f16 || p.kv == KvType::bf16)
+    return unsupported(
+        "the CUDA-core decode kernel takes 16-bit queries, and keys of their type, of fp8 or of int8");
   sm80::KernelInfo found;
   switch (keys_of(p.q, p.kv)) {
     case Keys::f16: find<Keys::f16>(p, found); break;

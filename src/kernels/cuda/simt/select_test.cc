@@ -50,6 +50,13 @@ TEST(SimtSelect, SaysWhatItLacks) {
                                     "; the CUDA-core decode kernel takes multiples of 8 up to 512");
   }
   problem.head_dim = 128;
+  problem.kv = KvType::f32;
+  EXPECT_EQ(refusal(problem),
+            "the CUDA-core decode kernel takes 16-bit queries, and keys of their type, of fp8 or of int8");
+  problem.kv = KvType::same;
+  problem.q = QueryType::f32;
+  EXPECT_NE(refusal(problem), "");
+  problem.q = QueryType::bf16;
   problem.rows = 0;
   EXPECT_EQ(refusal(problem), "a decode kernel for 0 rows; at least 1");
 }

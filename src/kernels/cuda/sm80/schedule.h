@@ -24,9 +24,6 @@ struct ScheduleLimits {
   int partial_rows = 0;
 };
 ScheduleLimits schedule_limits(const PlanPolicy& policy, const AttentionLimits& limits);
-inline ScheduleLimits schedule_limits(const PlanPolicy& policy, const PlanLayout& layout) {
-  return schedule_limits(policy, layout.limits);
-}
 
 /// The planner's policy for a kernel: tiles of its rows, blocks of its keys, chunks of its splits.
 PlanPolicy plan_policy(const KernelInfo& kernel, int num_kv_heads, int group, int max_split_tokens,
@@ -39,7 +36,8 @@ struct ItemTile {
   int32_t sink_block_end = 0, block = 0, block_end = 0;
   int32_t chunks = 1, sink_chunks = 0, split = 0;
   int32_t key_low = 0, sinks_last = 0, body_last = 0;
-  int32_t first_page = 0;  ///< PageSource::first[seq]
+  int32_t first_page = 0;   ///< PageSource::first[seq]
+  int32_t first_chunk = 0;  ///< block / blocks of a chunk
 
   FOVEA_HOST_DEVICE void set_keys(const KeyRanges& keys) {
     key_low = static_cast<int32_t>(keys.body.first);
@@ -49,9 +47,10 @@ struct ItemTile {
 };
 
 /// Chunk `chunk` of a tile; `part_first` is the tile's first part.
-FOVEA_HOST_DEVICE inline WorkItem item_of(const PlanPolicy& policy, const PageSource& pages,
-                                          const ItemTile& tile, int chunk, int32_t part_first) {
-  const ChunkBlocks blocks = chunk_blocks(policy, tile, chunk);
+FOVEA_HOST_DEVICE inline WorkItem item_of(const PlanPolicy& policy, int blocks_per_chunk,
+                                          const PageSource& pages, const ItemTile& tile, int chunk,
+                                          int32_t part_first) {
+  const ChunkBlocks blocks = chunk_blocks(tile, chunk, blocks_per_chunk, tile.first_chunk);
   const bool sinks = blocks.sink_block < blocks.sink_block_end, body = blocks.block < blocks.block_end;
   const int32_t first = sinks ? blocks.sink_block : body ? blocks.block : 0;
   const int32_t last = body ? blocks.block_end : sinks ? blocks.sink_block_end : 0;
@@ -80,9 +79,11 @@ FOVEA_HOST_DEVICE inline WorkItem make_item(const PlanPolicy& policy, const Plan
   ItemTile tile{from.seq,         from.q_row,          from.n_q,   from.n_k,       from.row,
                 from.rows,        from.sink_block_end, from.block, from.block_end, from.chunks,
                 from.sink_chunks, from.split};
-  tile.set_keys(tile_keys<false>(policy, in, from));
+  const PlanDivide divide{policy, policy.split_keys / policy.block_keys};
+  tile.set_keys(tile_keys<false>(policy, divide, in, from));
+  tile.first_chunk = divide.by_chunk(tile.block);
   if (pages.first != nullptr) tile.first_page = pages.first[tile.seq];
-  return item_of(policy, pages, tile, chunk, part_first);
+  return item_of(policy, divide.blocks_per_chunk, pages, tile, chunk, part_first);
 }
 
 /// Where a step's schedule goes; device memory.
@@ -92,15 +93,10 @@ struct ScheduleView {
   PlanError* error = nullptr;    ///< of the step's arrays (plan_error says it); or null
 };
 
-/// Makes a step's items from its arrays, in one kernel that can be captured: those that launch_plan and the
-/// function below make, in their order. What exceeds the limits gives no items, and an error. Errors, before
-/// anything is queued: those of check_plan_limits; more sequences than the limits; arrays missing.
+/// Makes a step's items from its arrays, in one kernel that can be captured: those that make_item gives
+/// for the planner's tiles, in their order. What exceeds the limits gives no items, and an error. Errors,
+/// before anything is queued: those of check_plan_limits; more sequences than the limits; arrays missing.
 Status launch_schedule(const PlanPolicy& policy, const AttentionLimits& limits, const PlanInput& input,
                        const PageSource& pages, const ScheduleView& out, CUstream_st* stream);
-
-/// Queues one kernel of one block that writes `items` [max_items] and their number. An empty plan (an error
-/// of the planner) gives none.
-Status launch_schedule(const PlanPolicy& policy, const PlanInput& input, const PlanView& plan,
-                       const PageSource& pages, WorkItem* items, int32_t* num_items, CUstream_st* stream);
 
 }  // namespace fovea::cuda::sm80

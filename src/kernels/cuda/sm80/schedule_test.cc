@@ -39,7 +39,7 @@ std::vector<WorkItem> items_of(const Step& step, const PlanPolicy& policy, Sched
   input.num_seqs = bounds.max_seqs;
   make_plan_on_host(policy, *layout, input, view);
   EXPECT_EQ(view.header->error, PlanError::none);
-  limits = schedule_limits(policy, *layout);
+  limits = schedule_limits(policy, bounds);
   std::vector<WorkItem> items;
   int32_t parts = 0;
   for (int t = 0; t < view.header->tiles; ++t) {
