@@ -35,6 +35,7 @@ struct CudaPlan : Plan {
   KernelChoice kernel;
   StepLayout layout;    ///< for the step, or all that the capture serves
   BatchMeta scheduled;  ///< the step whose schedule was queued last
+  bool has_schedule = false;
   Workspace workspace;
   AttentionParams params;  ///< all but a layer's tensors
 
@@ -264,7 +265,7 @@ class CudaAttention : public AttentionBackend {
   Status check_plan(const Plan& base, int64_t pages, Stream& stream) override {
     const auto& plan = static_cast<const CudaPlan&>(base);
     FOVEA_RETURN_IF_ERROR(check_stream(stream, plan.device));
-    if (plan.empty()) return {};
+    if (plan.empty() || !plan.has_schedule) return {};
     const CurrentDevice current(plan.device);
     FOVEA_TRY(capturing, is_capturing(stream.cuda()));
     if (capturing)
@@ -367,6 +368,7 @@ class CudaAttention : public AttentionBackend {
 
   static Status queue_schedule(CudaPlan& plan, const BatchMeta& meta, Stream& stream) {
     plan.scheduled = meta;
+    plan.has_schedule = true;
     if (plan.empty()) return {};
     const CurrentDevice current(plan.device);
     sm80::PageSource pages;
