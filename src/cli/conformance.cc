@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <fstream>
@@ -190,17 +191,20 @@ std::string joined(const std::vector<std::string>& texts, size_t most) {
   return texts.size() > most ? out + " and " + std::to_string(texts.size() - most) + " more" : out;
 }
 
+void print_failure(const ConformanceFlags& flags, const BackendInfo& info, const CaseFailure& failure) {
+  std::printf("FAILED %s %s: case %llu on %s: %s\n", info.label().c_str(), joined(failure.cells, 6).c_str(),
+              static_cast<unsigned long long>(failure.number), failure.isa.c_str(), failure.what.c_str());
+  std::printf("  what it takes: %s\n", failure.levels.c_str());
+  if (failure.number > 0)
+    std::printf("  again: fovea conformance --device %s --backend %s%s --case %llu\n", flags.device.c_str(),
+                std::string(info.name).c_str(),
+                failure.fixed ? (" --cell " + failure.fixed->id()).c_str() : "",
+                static_cast<unsigned long long>(failure.number));
+  std::fflush(stdout);
+}
+
 void print_failures(const BackendInfo& info, const BackendReport& report) {
   const std::string label = info.label();
-  for (const CaseFailure& failure : report.failures) {
-    std::printf("FAILED %s %s: case %llu on %s: %s\n", label.c_str(), joined(failure.cells, 6).c_str(),
-                static_cast<unsigned long long>(failure.number), failure.isa.c_str(), failure.what.c_str());
-    std::printf("  what it takes: %s\n", failure.levels.c_str());
-    if (failure.number > 0)
-      std::printf("  again: fovea conformance --backend %s%s --case %llu\n", std::string(info.name).c_str(),
-                  failure.fixed ? (" --cell " + failure.fixed->id()).c_str() : "",
-                  static_cast<unsigned long long>(failure.number));
-  }
   for (const CellProof& cell : report.proof.cells)
     if (cell.status == CellStatus::failed)
       std::printf("FAILED %s %s: %s\n", label.c_str(), cell.cell.c_str(), cell.reason.c_str());
@@ -221,8 +225,14 @@ void print_summary(const BackendInfo& info, const BackendReport& report) {
   std::putchar('\n');
 }
 
-/// On a terminal only: one line that is written over.
-std::function<void(int64_t, int64_t)> progress_of(const BackendInfo& info) {
+/// On a terminal one line that is written over; else only what was asked for, a line each.
+std::function<void(int64_t, int64_t)> progress_of(const ConformanceFlags& flags, const BackendInfo& info) {
+  if (flags.progress)
+    return [label = info.label(), start = std::chrono::steady_clock::now()](int64_t done, int64_t total) {
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+      std::fprintf(stderr, "%s: %lld of %lld cases after %.1f s\n", label.c_str(),
+                   static_cast<long long>(done), static_cast<long long>(total), seconds.count());
+    };
   if (::isatty(STDERR_FILENO) == 0) return {};
   return [label = info.label()](int64_t done, int64_t total) {
     std::fprintf(stderr, "\r%s: %lld of %lld cases", label.c_str(), static_cast<long long>(done),
@@ -270,7 +280,9 @@ Result<Proof> prove_rows(const ConformanceFlags& flags, const Place& place, cons
       FOVEA_TRY(cell, find_cell(flags.cell, row->info->capability));
       options.only_cell = cell;
     }
-    options.progress = progress_of(*row->info);
+    options.progress = progress_of(flags, *row->info);
+    if (!flags.json)
+      options.failed = [&](const CaseFailure& failure) { print_failure(flags, *row->info, failure); };
     FOVEA_TRY(report, prove(*row->info, row->create, options));
     proof.seconds += report.seconds;
     all_right = all_right && report.all_right();
@@ -304,6 +316,7 @@ void add_conformance(CLI::App& root, ConformanceFlags& f) {
   app.add_option("--threads", f.threads, "Cases at a time (default: one per usable CPU)")
       ->check(CLI::Range(1, 1024));
   app.add_flag("--quick", f.quick, "Each value twice, rather than each pair of values; seconds");
+  app.add_flag("--progress", f.progress, "Say how far it is, a line at a time (stderr)");
   app.add_flag("--list", f.list, "Show what is to prove and what is only declared");
   app.add_flag("--perf", f.perf, "Time each phase of each backend");
   app.add_flag("--json", f.json, "As JSON: the proof file, or rows of --list and --perf");

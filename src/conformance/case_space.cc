@@ -61,6 +61,51 @@ CaseSpace::CaseSpace(const BackendInfo& backend, const DeviceInfo& device)
   add_memory();
   for (auto& levels : levels_)
     if (levels.empty()) levels.push_back({"none", 0});  // nothing claimed: validate() refuses all
+  find_combinations();
+}
+
+namespace {
+
+constexpr Knob kCombined[] = {Knob::dtype, Knob::kv_dtype, Knob::head_dim, Knob::v_head_dim};
+
+}  // namespace
+
+void CaseSpace::find_combinations() {
+  if (backend_.supports_combination == nullptr) return;
+  constexpr size_t kKnobs = std::size(kCombined);
+  std::vector<int> row(kKnobs, 0);
+  size_t size = 1;
+  for (const Knob knob : kCombined)
+    size *= static_cast<size_t>(num_levels(knob)) + 1;
+  std::vector<bool> found(size, false);
+  Levels whole = plain();
+  for (bool more = true; more;) {
+    for (size_t i = 0; i < kKnobs; ++i)
+      whole[static_cast<size_t>(kCombined[i])] = row[i];
+    if (!backend_.supports_combination(spec_of(whole), device_)) {
+      for (unsigned unset = 0; unset < 1u << kKnobs; ++unset) {
+        size_t at = 0;
+        for (size_t i = 0; i < kKnobs; ++i)
+          at = at * (static_cast<size_t>(num_levels(kCombined[i])) + 1) +
+               ((unset >> i & 1u) != 0 ? 0 : static_cast<size_t>(row[i]) + 1);
+        found[at] = true;
+      }
+    }
+    size_t i = 0;
+    while (i < kKnobs && ++row[i] == num_levels(kCombined[i]))
+      row[i++] = 0;
+    more = i < kKnobs;
+  }
+  if (found.front()) combinations_ = std::move(found);  // else the plain row is refused for something else
+}
+
+bool CaseSpace::allowed_combination(const Levels& row) const {
+  if (combinations_.empty()) return true;
+  size_t at = 0;
+  for (const Knob knob : kCombined)
+    at = at * (static_cast<size_t>(num_levels(knob)) + 1) +
+         static_cast<size_t>(row[static_cast<size_t>(knob)] + 1);
+  return combinations_[at];
 }
 
 void CaseSpace::add_columns(const Capability& c) {
@@ -182,7 +227,8 @@ std::optional<int> CaseSpace::value(const Levels& row, Knob knob) const {
 }
 
 bool CaseSpace::allowed(const Levels& row) const {
-  if (!allowed_masks(row) || !allowed_memory(row) || !allowed_invariance(row) || !allowed_graph(row))
+  if (!allowed_combination(row) || !allowed_masks(row) || !allowed_memory(row) || !allowed_invariance(row) ||
+      !allowed_graph(row))
     return false;
   if (std::find(row.begin(), row.end(), kUnset) != row.end()) return true;
   const auto phase = static_cast<Phase>(*value(row, Knob::phase));

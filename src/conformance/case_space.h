@@ -94,6 +94,8 @@ class CaseSpace {
   void add_columns(const Capability& c);
   void add_masks(const Capability& c);
   void add_memory();
+  void find_combinations();
+  bool allowed_combination(const Levels& row) const;
   std::vector<Level>& levels(Knob knob) { return levels_[static_cast<size_t>(knob)]; }
   /// The value of `knob` in `row`; nullopt while it is unset.
   std::optional<int> value(const Levels& row, Knob knob) const;
@@ -107,6 +109,9 @@ class CaseSpace {
   const BackendInfo& backend_;
   DeviceInfo device_;
   std::vector<std::vector<Level>> levels_;
+  /// Of the knobs that backends restrict together, each level or none: whether some row with them may be.
+  /// Else that would show when a row is whole, after a long search. Empty = no restrictions.
+  std::vector<bool> combinations_;
 };
 
 /// Levels of Knob::mask, of Knob::score, of Knob::sink, of Knob::page_lists and of Knob::batch.

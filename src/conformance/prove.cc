@@ -281,19 +281,22 @@ class Prover {
     return failure;
   }
 
-  /// As many plain levels as still fail.
+  /// As many plain levels as still fail: of many knobs at once first, as most have no part in it.
   Row shrink(Row row, const std::string& isa) {
     const Levels plain = space_.plain();
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (size_t k = 0; k < row.levels.size(); ++k) {
-        if (row.levels[k] == plain[k]) continue;
+    for (size_t width = row.levels.size() / 2; width > 0;) {
+      bool changed = false;
+      for (size_t first = 0; first < row.levels.size(); first += width) {
         Row plainer = row;
-        plainer.levels[k] = plain[k];
-        if (!space_.allowed(plainer.levels) || failure_of(plainer, isa).empty()) continue;
+        for (size_t k = first; k < std::min(first + width, row.levels.size()); ++k)
+          plainer.levels[k] = plain[k];
+        if (plainer.levels == row.levels || !space_.allowed(plainer.levels) ||
+            failure_of(plainer, isa).empty())
+          continue;
         row = plainer;
         changed = true;
       }
+      if (width > 1 || !changed) width /= 2;
     }
     return row;
   }
@@ -325,6 +328,7 @@ class Prover {
     // One without cells explains no other failure.
     if (!cause.empty()) causes_.push_back(cause);
     ++searched_;
+    if (options_.failed) options_.failed(failure);
     report_.failures.push_back(std::move(failure));
   }
 
@@ -370,6 +374,7 @@ class Prover {
         for (size_t i = 0; i < cells_.size(); ++i)
           if (cells_[i].id() == id) blame_[i] = "a step without sequences: " + out.error;
         report_.failures.push_back({0, {}, {id}, place(), out.error, "no sequences"});
+        if (options_.failed) options_.failed(report_.failures.back());
       });
     }
   }

@@ -11,6 +11,16 @@
 
 namespace fovea::conformance {
 
+/// A case that was not right.
+struct CaseFailure {
+  uint64_t number = 0;             ///< what `replay` takes; 0 = of a check that always runs
+  std::optional<Cell> fixed;       ///< the `only_cell` that `replay` needs
+  std::vector<std::string> cells;  ///< ids of those to blame: what is left when all that can is made plain
+  std::string isa;
+  std::string what;    ///< the judgement
+  std::string levels;  ///< what is left, in words
+};
+
 struct ProveOptions {
   DeviceInfo device = {};      ///< that this program runs on
   Machine* machine = nullptr;  ///< where cases run; null = on the CPU
@@ -21,16 +31,7 @@ struct ProveOptions {
   std::optional<Cell> only_cell;   ///< one of cells(); cases have its value
   std::optional<uint64_t> replay;  ///< the case of this number alone; with only_cell as it was found with it
   std::function<void(int64_t done, int64_t total)> progress = {};
-};
-
-/// A case that was not right.
-struct CaseFailure {
-  uint64_t number = 0;             ///< what `replay` takes; 0 = of a check that always runs
-  std::optional<Cell> fixed;       ///< the `only_cell` that `replay` needs
-  std::vector<std::string> cells;  ///< ids of those to blame: what is left when all that can is made plain
-  std::string isa;
-  std::string what;    ///< the judgement
-  std::string levels;  ///< what is left, in words
+  std::function<void(const CaseFailure&)> failed = {};  ///< as each is found
 };
 
 struct BackendReport {

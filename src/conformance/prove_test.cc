@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 
 #include "backends/cpu_attn/cpu_attn.h"
 #include "backends/torch_native/torch_native.h"
@@ -181,6 +182,57 @@ TEST(Prove, StopsWhenTheDeviceIsLostAndNamesTheCase) {
   EXPECT_THAT(report.error().message, HasSubstr("CPU_ATTN: case 655"));
   EXPECT_THAT(report.error().message,
               HasSubstr("made the GPU unusable: illegal address; run compute-sanitizer"));
+}
+
+/// A CPU that cases take turns on, as they do on a GPU.
+class SharedMachine : public Machine {
+ public:
+  explicit SharedMachine(ThreadPool& pool) : host_(pool) {}
+  const DeviceInfo& device() const override { return host_.device(); }
+  Result<std::unique_ptr<Turn>> turn() override {
+    std::unique_lock lock(mutex_);
+    FOVEA_TRY(inner, host_.turn());
+    return std::unique_ptr<Turn>(std::make_unique<Locked>(std::move(inner), std::move(lock)));
+  }
+
+ private:
+  struct Locked : Turn {
+    Locked(std::unique_ptr<Turn> t, std::unique_lock<std::mutex> l)
+        : inner(std::move(t)), lock(std::move(l)) {}
+    Stream& stream() override { return inner->stream(); }
+    Result<std::byte*> room(size_t bytes) override { return inner->room(bytes); }
+    Result<const std::byte*> put(const void* host, size_t bytes) override { return inner->put(host, bytes); }
+    Status write(std::byte* device, const void* host, size_t bytes) override {
+      return inner->write(device, host, bytes);
+    }
+    Result<const std::byte*> get(const std::byte* device, size_t bytes) override {
+      return inner->get(device, bytes);
+    }
+    Status record(std::function<Status(Stream&)> work) override { return inner->record(std::move(work)); }
+    Status replay() override { return inner->replay(); }
+    Status finish() override {
+      lock.unlock();
+      return inner->finish();
+    }
+    std::unique_ptr<Turn> inner;
+    std::unique_lock<std::mutex> lock;
+  };
+  HostMachine host_;
+  std::mutex mutex_;
+};
+
+TEST(Prove, IsTheSameOnOneMachineForAllThreads) {
+  ThreadPool pool(1);
+  SharedMachine machine(pool);
+  ProveOptions options;
+  options.quick = true;
+  options.threads = 4;
+  options.only_cell = Cell{"window", "yes", true};
+  const auto each = prove(small_claims(), make_small, options);
+  options.machine = &machine;
+  const auto shared = prove(small_claims(), make_small, options);
+  ASSERT_TRUE(each && shared);
+  EXPECT_TRUE(each->proof == shared->proof);
 }
 
 // --- Claims that the kernel does not keep
