@@ -30,6 +30,7 @@ bool select_decode(const Problem& p, KernelInfo& found) {
     case KvType::int8:
       return first_of<Decode8<T, KvType::int8, false>>(p, found, info) ||
              first_of<Decode8<T, KvType::int8, true>>(p, found, info);
+    default: break;  // refused before
   }
   return false;
 }
@@ -53,6 +54,12 @@ bool select_extend(const Problem& p, KernelKind kind, KernelInfo& found) {
 }  // namespace
 
 Result<KernelInfo> select(const Problem& p, KernelKind kind) {
+  if (p.q == QueryType::f32)
+    return unsupported("queries are fp32; the sm80 kernels take fp16 and bf16; use the portable kernels");
+  if (p.kv == KvType::f16 || p.kv == KvType::bf16 || p.kv == KvType::f32)
+    return unsupported(
+        "keys and values have a type of their own; the sm80 kernels take the query's or 8 bits; use the "
+        "portable kernels");
   const int step = p.kv == KvType::same ? 8 : 16;
   for (const int size : {p.head_dim, p.v_head_dim})
     if (size <= 0 || size % step != 0)
