@@ -2,8 +2,9 @@
 
     python3 examples/python/transformers_swap.py [MODEL]
 
-MODEL is a name or folder that transformers loads; without it a small Qwen3 with random weights is made."""
+MODEL is a name or folder that transformers loads; without it the demo model of the sources."""
 
+import pathlib
 import sys
 
 import torch
@@ -12,26 +13,20 @@ import transformers
 import fovea.integrations.transformers
 
 fovea.integrations.transformers.register()
+name = sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[2] / "models" / "demo"
 device = "cuda" if torch.cuda.is_available() and fovea.has_cuda() else "cpu"
-torch.manual_seed(0)
-if len(sys.argv) > 1:
-    model = transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.bfloat16)
-else:
-    config = transformers.Qwen3Config(
-        vocab_size=1000, hidden_size=256, intermediate_size=512, num_hidden_layers=4, num_attention_heads=8, num_key_value_heads=2,
-        head_dim=64, initializer_range=0.2, bos_token_id=1, eos_token_id=None, pad_token_id=0,
-    )
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16 if device == "cuda" else torch.float32)
-model = model.to(device).eval()
-prompt = torch.randint(2, 1000, (2, 48), device=device)
-padding = torch.ones_like(prompt)
-padding[1, :20] = 0  # a shorter prompt, padded on its left
+tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+model = transformers.AutoModelForCausalLM.from_pretrained(name, dtype=torch.bfloat16).to(device)
+prompts = ["Once upon a time", "The shortest way through the wood is"]
+inputs = tokenizer(prompts, return_tensors="pt", padding=True, padding_side="left").to(device)
 
 answers = {}
 for implementation in ("sdpa", "fovea"):
     model.set_attn_implementation(implementation)
-    ids = model.generate(input_ids=prompt, attention_mask=padding, max_new_tokens=64, do_sample=False)
-    answers[implementation] = ids[:, prompt.shape[1] :]
-    print(f"{implementation:5} {answers[implementation][0, :16].tolist()} ...")
+    ids = model.generate(**inputs, max_new_tokens=64, do_sample=False, eos_token_id=None, pad_token_id=0)
+    answers[implementation] = ids[:, inputs["input_ids"].shape[1] :]
+    print(f"{implementation}:")
+    for text in tokenizer.batch_decode(answers[implementation]):
+        print(f"  {text!r}")
 same = int((answers["sdpa"] == answers["fovea"]).sum())
 print(f"{same} of {answers['sdpa'].numel()} tokens are the same ({model.dtype}, {device})")

@@ -104,8 +104,8 @@ class Constants:
     def __init__(self) -> None:
         self._kept: Dict[Any, Any] = {}
 
-    def _get(self, framework: Framework, key: Any, make: Any) -> Any:
-        if framework.capturing():
+    def _get(self, framework: Framework, stream: Any, key: Any, make: Any) -> Any:
+        if stream is not None and framework.capturing():  # the default stream can't be captured
             return make()
         found = self._kept.get(key)
         if found is None:
@@ -122,11 +122,12 @@ class Constants:
                 return framework.full((count + 1,), 0, "int32", like)
             return framework.arange(0, count * step + 1, step, like)
 
-        return self._get(framework, (framework.name, device, stream, count, step), make)
+        return self._get(framework, stream, (framework.name, device, stream, count, step), make)
 
     def filled(self, framework: Framework, device: Any, stream: Any, count: int, value: int, like: Any) -> Any:
         return self._get(
             framework,
+            stream,
             (framework.name, device, stream, "filled", count, value),
             lambda: framework.full((count,), value, "int32", like),
         )
@@ -151,6 +152,7 @@ def capacity(n: int) -> int:
 
 
 def _object(framework: Framework, key: Any, device: Tuple[int, int], spec: Any, limits: Tuple[int, int, int, int]) -> Attention:
+    """The object of this key, made now if there is none."""
     kept = _objects.kept
     found = kept.get(key)
     if found is not None:

@@ -85,7 +85,7 @@ class Attention:
                 CHECK_PAGES if check_pages else 0, byref(size), byref(handle),
             )
         )
-        self._handle = handle
+        self._handle, self._destroy = handle, lib.fovea_attention_destroy  # modules may be gone when the last objects die
         self.workspace_bytes: int = size.value
         """What `plan(workspace=)` has to have, as uint8."""
         self._v_dim = spec.v_head_dim or spec.head_dim
@@ -96,7 +96,7 @@ class Attention:
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
-            lib.fovea_attention_destroy(self._handle)
+            self._destroy(self._handle)
             self._handle = None
 
     def backend(self, phase: str = "decode") -> str:

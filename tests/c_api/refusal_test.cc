@@ -127,6 +127,55 @@ TEST(CApi, TakesAGoodStep) {
   EXPECT_EQ(ragged.run(), "accepted");
 }
 
+TEST(CApi, TakesEveryKindOfCacheAndMask) {
+  Step encoder;
+  encoder.spec.encoder = 1, encoder.spec.causal = 0, encoder.spec.page_size = 1;
+  encoder.kv_lens = ints({1, 2});
+  encoder.step.page_table = nullptr, encoder.step.kv_indptr = &encoder.q_offsets.t;
+  encoder.k = HostTensor(kF32, {kTokens, kKvHeads, kDim}),
+  encoder.v = HostTensor(kF32, {kTokens, kKvHeads, kVDim});
+  EXPECT_EQ(encoder.run(), "accepted");
+  Step fp8;
+  fp8.spec.kv_dtype = "fp8_e4m3";
+  fp8.k = HostTensor(kU8, {kPages, kPage, kKvHeads, kDim}),
+  fp8.v = HostTensor(kE4m3, {kPages, kPage, kKvHeads, kVDim});
+  fp8.v.t.dtype = kU8;
+  fp8.layer.k_scale = 0.5f;
+  EXPECT_EQ(fp8.run(), "accepted");
+  Step int8;
+  int8.spec.kv_dtype = "int8_per_token_head";
+  int8.k = HostTensor(kI8, {kPages, kPage, kKvHeads, kDim}),
+  int8.v = HostTensor(kI8, {kPages, kPage, kKvHeads, kVDim});
+  HostTensor scales(kF32, {kPages, kPage, kKvHeads});
+  int8.layer.k_scales = int8.layer.v_scales = scales.get();
+  EXPECT_EQ(int8.run(), "accepted");
+  Step packed;
+  packed.spec.kv_x_packed = 1;
+  packed.k = HostTensor(kF32, {kPages, kKvHeads, kDim / 4, kPage, 4}),
+  packed.v = HostTensor(kF32, {kPages, kKvHeads, kVDim, kPage});
+  EXPECT_EQ(packed.run(), "accepted");
+  Step masks;
+  masks.spec.spans = masks.spec.tree = masks.spec.has_sink = masks.spec.has_alibi = 1;
+  HostTensor spans(kI32, {1, 2}, {0, 1}), span_offsets = longs({0, 1, 1}), bias(kF32, {2, 2});
+  masks.step.spans = spans.get(), masks.step.span_offsets = span_offsets.get(),
+  masks.step.tree_bias = bias.get();
+  masks.layer.sinks = masks.layer.alibi_slopes = &masks.other.t;
+  EXPECT_EQ(masks.run(), "accepted");
+  Step bits;
+  bits.spec.packed_mask = 1, bits.spec.causal = 0;
+  HostTensor mask(kU8, {2}), mask_offsets = longs({0, 1, 2});
+  bits.step.packed_mask = mask.get(), bits.step.packed_offsets = mask_offsets.get();
+  EXPECT_EQ(bits.run(), "accepted");
+  Step none;  // no sequence, no memory
+  none.q_offsets = ints({0}), none.kv_lens = ints({});
+  none.kv_lens.t.data = nullptr;
+  none.page_table = HostTensor(kI32, {0, 2});
+  none.step.num_tokens = 0;
+  none.q.shape[0] = none.out.shape[0] = none.lse.shape[0] = 0;
+  none.q.t.data = nullptr;
+  EXPECT_EQ(none.run(), "accepted");
+}
+
 struct Case {
   const char* text;
   std::function<void(Step&)> spoil;

@@ -103,21 +103,19 @@ HostCase make_case(const Problem& p, uint64_t shuffle) {
           values[d] = gaussian(2 * stream, static_cast<uint64_t>(j) * 1024 + d);
         const int64_t scale_at = (slot_page * page + j % page) * p.kv_heads + h;
         dense.resize(static_cast<size_t>(std::max(p.head_dim, p.v_head_dim)) * bytes);
-        put_row(p, dense.data(), values, p.k_scale,
-                p.scales_per_token ? &c.k_scales[scale_at] : nullptr,
+        put_row(p, dense.data(), values, p.k_scale, p.scales_per_token ? &c.k_scales[scale_at] : nullptr,
                 k.data() + (static_cast<size_t>(j) * p.kv_heads + h) * p.head_dim);
         const int64_t k_first = slot_page * k_at.page + j % page * k_at.slot + h * k_at.head;
         const int64_t x = 16 / bytes;
         for (int d = 0; d < p.head_dim; ++d)
-          std::memcpy(c.pool.data() + skew +
-                          (k_first + (p.x_packed ? d / x * k_at.chunk + d % x : d)) * bytes,
-                      dense.data() + d * bytes, bytes);
+          std::memcpy(
+              c.pool.data() + skew + (k_first + (p.x_packed ? d / x * k_at.chunk + d % x : d)) * bytes,
+              dense.data() + d * bytes, bytes);
         values.resize(p.v_head_dim);
         for (int d = 0; d < p.v_head_dim; ++d)
           values[d] = gaussian(2 * stream + 1, static_cast<uint64_t>(j) * 1024 + d) +
                       static_cast<float>(j % 7) * 0.25f;
-        put_row(p, dense.data(), values, p.v_scale,
-                p.scales_per_token ? &c.v_scales[scale_at] : nullptr,
+        put_row(p, dense.data(), values, p.v_scale, p.scales_per_token ? &c.v_scales[scale_at] : nullptr,
                 v.data() + (static_cast<size_t>(j) * p.kv_heads + h) * p.v_head_dim);
         const int64_t v_first = slot_page * v_at.page + j % page * v_at.slot + h * v_at.head;
         for (int d = 0; d < p.v_head_dim; ++d)
@@ -168,6 +166,42 @@ HostCase make_case(const Problem& p, uint64_t shuffle) {
     c.packed_offsets.push_back(static_cast<int64_t>(c.packed.size()));
   }
   return c;
+}
+
+/// Row `row` under head h of sequence b in fp32, sum after sum; fp32's naive product. `seen`: the exact
+/// scores, -inf where there is none.
+static void naive_float(const HostCase& c, int b, int i, int h, const std::vector<double>& seen, double sink,
+                        double* out) {
+  const Problem& p = c.problem;
+  const size_t row = (static_cast<size_t>(c.q_first[b] + i)) * p.heads() + h;
+  const SequenceMask mask = c.sequence(b);
+  std::vector<float> score(seen.size(), -std::numeric_limits<float>::infinity());
+  float top = static_cast<float>(sink), sum = 0;
+  for (size_t j = 0; j < seen.size(); ++j) {
+    if (std::isinf(seen[j])) continue;
+    const float* k = c.k[b].data() + (j * p.kv_heads + h / p.group) * p.head_dim;
+    float x = 0;
+    for (int d = 0; d < p.head_dim; ++d)
+      x += c.q_float[row * p.head_dim + d] * k[d];
+    x *= p.real_scale();
+    if (p.softcap > 0) x = p.softcap * std::tanh(x / p.softcap);
+    if (p.alibi)
+      x -= c.slopes[h] * std::fabs(static_cast<float>(position(mask, i) - static_cast<int64_t>(j)));
+    score[j] = x + tree_bias(mask, i, static_cast<int64_t>(j));
+    top = std::max(top, score[j]);
+  }
+  std::vector<float> o(p.v_head_dim, 0.0f);
+  for (size_t j = 0; j < seen.size(); ++j) {
+    const float w = std::exp(score[j] - top);
+    if (w == 0) continue;
+    sum += w;
+    const float* v = c.v[b].data() + (j * p.kv_heads + h / p.group) * p.v_head_dim;
+    for (int d = 0; d < p.v_head_dim; ++d)
+      o[d] += w * v[d];
+  }
+  if (!std::isinf(sink)) sum += std::exp(static_cast<float>(sink) - top);
+  for (int d = 0; d < p.v_head_dim; ++d)
+    out[d] = o[d] / sum;
 }
 
 Expected reference(const HostCase& c) {
@@ -224,6 +258,7 @@ Expected reference(const HostCase& c) {
           }
           for (int d = 0; d < p.v_head_dim; ++d)
             naive[d] = round_to(p.q, static_cast<float>(naive[d]));
+          if (p.q == Element::f32) naive_float(c, b, i, h, score, sink, naive);
           e.lse[row] = base + std::log(sum);
         }
         if (p.sinks && p.lse_includes_sink)

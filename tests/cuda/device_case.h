@@ -131,7 +131,7 @@ HostCase make_case(const Problem& problem, uint64_t shuffle = 1);
 
 struct Expected {
   std::vector<double> out;    ///< [Tq, Hq, Dv] exact
-  std::vector<double> naive;  ///< with P and O rounded to the query's type (fp32: not at all)
+  std::vector<double> naive;  ///< with P and O rounded to the query's type; of fp32 queries all in fp32
   std::vector<double> lse;    ///< [Tq, Hq]
 };
 Expected reference(const HostCase& c);

@@ -124,9 +124,6 @@ inline Schedule schedule_extend(const std::vector<Shape>& seqs, int group, const
       s.parts += w.num_splits > 1 ? w.num_splits : 0;
     }
   }
-  std::stable_sort(s.items.begin(), s.items.end(), [](const WorkItem& x, const WorkItem& y) {
-    return x.key_last - x.key_first > y.key_last - y.key_first;
-  });
   return s;
 }
 
@@ -162,17 +159,19 @@ inline int sm_count() {
   return count;
 }
 
-/// A kernel of the library, of the family that `family` launches, or a variant under test with a launch of its
-/// own.
+/// A kernel of the library, of the family that `family` launches, or a variant under test with a launch of
+/// its own.
 struct Kernel {
   sm80::KernelInfo info;
   void (*variant)(const AttentionParams&, int items, cudaStream_t) = nullptr;
   Status (*family)(const sm80::KernelInfo&, const AttentionParams&, int items, CUstream_st*) = sm80::launch;
+  int split_keys = 0;  ///< of the schedule; 0 = the kernel's
 
   Schedule schedule(const std::vector<Shape>& seqs, int group, const MaskSpec& mask) const {
+    const int split = split_keys > 0 ? split_keys : info.split_keys;
     return info.kind == sm80::KernelKind::decode
-               ? schedule_decode(seqs, group, mask, info.rows, info.split_keys)
-               : schedule_extend(seqs, group, mask, info.rows, info.tile_keys, info.split_keys);
+               ? schedule_decode(seqs, group, mask, info.rows, split)
+               : schedule_extend(seqs, group, mask, info.rows, info.tile_keys, split);
   }
   void launch(const AttentionParams& p, int items, cudaStream_t stream) const {
     if (variant != nullptr) {
@@ -229,10 +228,10 @@ inline Output run_case(const HostCase& c, const Kernel& kernel) {
   const int64_t q_row = static_cast<int64_t>(p.heads()) * p.head_dim;
   std::vector<uint16_t> q_host((c.tokens() * (q_row + p.skew) + p.skew) * words, 0xffff);
   for (int t = 0; t < c.tokens(); ++t)
-    std::memcpy(q_host.data() + (t * (q_row + p.skew) + p.skew) * words,
-                p.q == Element::f32 ? static_cast<const void*>(c.q_float.data() + t * q_row)
-                                    : c.q.data() + t * q_row,
-                q_row * words * 2);
+    std::memcpy(
+        q_host.data() + (t * (q_row + p.skew) + p.skew) * words,
+        p.q == Element::f32 ? static_cast<const void*>(c.q_float.data() + t * q_row) : c.q.data() + t * q_row,
+        q_row * words * 2);
   DeviceArray<uint16_t> q(q_host);
   DeviceArray<uint8_t> pool(c.pool);
   DeviceArray<int32_t> table(c.table);

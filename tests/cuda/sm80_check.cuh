@@ -41,10 +41,8 @@ inline bool close(const HostCase& c, const Expected& e, const Output& o) {
       if (!(error <= 1e30)) special = false;
     }
   }
-  // In fp32 the naive product is the exact one: its errors come from scores, which grow with `sharp` and are
-  // rounded to 2^-24 of their size.
   const double unit = p.q == Element::f32 ? 0x1p-23 : p.q == Element::f16 ? 0x1p-10 : 0x1p-7;
-  const double floor = p.q == Element::f32 ? 3e-6 * p.sharp : p.q == Element::f16 ? 2e-4 : 1e-3;
+  const double floor = p.q == Element::f32 ? 1e-6 : p.q == Element::f16 ? 2e-4 : 1e-3;
   const double factor = p.softcap > 0 ? 3 : 2;
   const double limit = std::max(floor, factor * naive + 2 * unit * top);
   const double n = std::max<size_t>(e.out.size(), 1);

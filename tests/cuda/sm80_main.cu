@@ -1,5 +1,6 @@
 // Device program of the sm80 kernels: `sm80_main check` and `sm80_main bench`.
 #include "problems.h"
+#include "schedule_bench.cuh"
 #include "schedule_check.cuh"
 #include "sm80_bench.cuh"
 #include "sm80_check.cuh"
@@ -55,14 +56,18 @@ static void check_type(Element type) {
   }
 }
 
-static void check_invariances() {
+static void check_schedules() {
   for (const int sequences : {1, 5, 511, 512, 513, 1500}) {
     fovea::MaskSpec mask;
     check_schedule(KernelKind::decode, sequences, mask);
     mask.window_left = 700;
     mask.sink_tokens = 4;
-    check_schedule(KernelKind::extend, sequences, mask);
+    check_schedule(KernelKind::extend, sequences, mask, sequences < 600 ? 3000 : 40);
   }
+}
+
+static void check_invariances() {
+  check_schedules();
   check_all(split_problems(), KernelKind::extend, Element::bf16);
   Problem p;
   p.name = "decode invariance";
@@ -140,6 +145,8 @@ int main(int argc, char** argv) {
   if (what == "bf16" || what == "check") check_type(Element::bf16);
   if (what == "fp16" || what == "check") check_type(Element::f16);
   if (what == "invariance" || what == "check") check_invariances();
+  if (what == "schedule") check_schedules();
+  if (what == "bench" || what == "schedule") bench_schedules();
   if (what == "bench") bench_program();
   if (what == "profile") {
     Pool pool(size_t{1} << 30, 0);

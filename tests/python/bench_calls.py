@@ -73,6 +73,11 @@ def main():
             lambda: fovea.flash_attn_with_kvcache(dense[0], pages, pages, cache_seqlens=lens, page_table=table, causal=True),
         ),
     ]
+    if torch is not None and device != "cpu":
+        rows += [
+            ("(of it) torch.empty", lambda: torch.empty((1, 2, 64), dtype=torch.bfloat16, device=q.device)),
+            ("(of it) whether captured", torch.cuda.is_current_stream_capturing),
+        ]
     for name, call in rows:
         print(f"{name:32} {microseconds(call):7.2f}")
         sync()

@@ -39,6 +39,15 @@ Capability sm80_capability() {
   return c;
 }
 
+Capability portable_capability() {
+  Capability c = sm80_capability();
+  c.dtypes = kFloats;
+  c.kv_dtypes.insert(KvCacheDType::float32);
+  c.head_dims = c.v_head_dims = IntSet::range(1, kMaxHeadDim);
+  c.features.insert(Feature::kv_x_packed);
+  return c;
+}
+
 std::optional<Reason> check_sm80(const AttentionSpec& spec, const DeviceInfo&) {
   const KvCacheDType stored = resolve(spec.kv_dtype, spec.dtype);
   const std::string name(to_string(stored));

@@ -9,6 +9,9 @@ namespace fovea::rows {
 /// Of src/kernels/cuda/sm80.
 Capability sm80_capability();
 
+/// Of src/kernels/cuda/portable: all that those of sm80 have, and other dtypes, head sizes and layouts.
+Capability portable_capability();
+
 /// Combinations that the sm80 kernels lack, with what to change.
 std::optional<Reason> check_sm80(const AttentionSpec& spec, const DeviceInfo& device);
 

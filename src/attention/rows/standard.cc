@@ -179,11 +179,12 @@ std::vector<BackendInfo> make_rows() {
                        .types = kAllTypes,
                        .features = FeatureSet{sink, spans, non_causal, alibi, window} | kSpeculative,
                        .graph = GraphSupport::always};
-  add({.name = "TRITON_ATTN",
-       .aliases = {"triton"},
-       .capability = cuda(triton),
-       .mla_sibling = "TRITON_MLA",
-       .description = "Portable kernels: every GPU, sinks and multimodal spans included"});
+  out.push_back(extended({.name = "TRITON_ATTN",
+                          .aliases = {"triton"},
+                          .capability = cuda(triton),
+                          .mla_sibling = "TRITON_MLA",
+                          .description = "Portable kernels: every GPU, sinks and multimodal spans included"},
+                         [](Capability& c) { c = portable_capability(); }));
   triton.device = DeviceKind::rocm;
   add({.name = "TRITON_ATTN",
        .version = "ROCm",

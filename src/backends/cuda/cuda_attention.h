@@ -7,9 +7,6 @@
 
 namespace fovea::cuda {
 
-/// Which family of kernels serves a phase of a layer.
-using FamilyOf = Family (*)(const AttentionSpec& spec, Phase phase);
-
 /// `info` outlives it.
 std::unique_ptr<AttentionBackend> make_cuda_attention(const BackendInfo& info, FamilyOf family);
 

@@ -12,8 +12,9 @@
 #include "backends/cuda/step_layout.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/cuda_error.h"
+#include "device/cuda/cuda_stream.h"
 #include "device/stream.h"
-#include "kernels/cuda/plan/plan_launch.h"
+#include "kernels/cuda/check/page_check.h"
 #include "kernels/cuda/sm80/schedule.h"
 
 namespace fovea::cuda {
@@ -32,7 +33,9 @@ struct CudaPlan : Plan {
   int page_size = 0;
   int device = 0;
   KernelChoice kernel;
-  StepLayout layout;  ///< for the step, or all that the capture serves
+  StepLayout layout;    ///< for the step, or all that the capture serves
+  BatchMeta scheduled;  ///< the step whose schedule was queued last
+  bool has_schedule = false;
   Workspace workspace;
   AttentionParams params;  ///< all but a layer's tensors
 
@@ -141,6 +144,7 @@ AttentionParams params_of(const CudaPlan& plan) {
   p.kv.page_size = FastDivisor(static_cast<uint32_t>(plan.page_size));
   if (!is_ragged(plan.meta))
     p.kv.pages = plan.meta.kv_indptr.empty() ? plan.meta.page_table.data() : plan.meta.kv_indices.data();
+  p.partial_rows = plan.layout.partial_rows;
   p.items = plan.at<WorkItem>(plan.layout.items);
   p.num_items = plan.at<int32_t>(plan.layout.num_items);
   if (plan.layout.max_parts > 0) {
@@ -161,12 +165,49 @@ void put_cache(const KvView& view, KvType type, KvParams& kv) {
   kv.v_page_stride = view.v_page_stride * bytes;
   kv.v_slot_stride = view.v_slot_stride * bytes;
   kv.v_head_stride = view.v_head_stride * bytes;
+  if (view.form == KvForm::x_packed) {
+    kv.k_chunk_stride = view.k_chunk_stride * bytes;
+    kv.v_dim_stride = view.v_dim_stride * bytes;
+  }
   kv.v_scale = view.v_scale;
   kv.k_scales = view.k_scales;
   kv.v_scales = view.v_scales;
   kv.scale_page_stride = view.scale_page_stride;
   kv.scale_slot_stride = view.scale_slot_stride;
   kv.scale_head_stride = view.scale_head_stride;
+}
+
+/// Waits.
+template <class T>
+Status read(const CudaPlan& plan, size_t offset, T& to, CudaStream& stream) {
+  FOVEA_RETURN_IF_ERROR(stream.copy(&to, plan.at<T>(offset), sizeof(T)));
+  return stream.synchronize();
+}
+
+Error lengths_error(const CudaPlan& plan, PlanError error) {
+  Error out = plan_error(error, plan.layout.limits);
+  if (error == PlanError::kv_len && plan.layout.limits.max_kv_len < plan.limits.max_kv_len)
+    out.message += ", as its row of the page table has room for no more pages";
+  return out;
+}
+
+PageCheck page_check_of(const CudaPlan& plan, int64_t pages) {
+  const BatchMeta& meta = plan.scheduled;
+  PageCheck check;
+  check.q_offsets = meta.q_offsets.data();
+  check.kv_lens = meta.kv_lens.data();
+  check.num_seqs = meta.num_seqs();
+  check.table = meta.page_table.data();
+  check.table_stride = meta.page_table_stride;
+  check.table_columns = static_cast<int>(std::min<int64_t>(meta.page_table_stride, INT32_MAX));
+  if (!meta.kv_indptr.empty()) {
+    check.indptr = meta.kv_indptr.data();
+    check.indices = meta.kv_indices.data();
+    check.num_indices = static_cast<int64_t>(meta.kv_indices.size());
+  }
+  check.page_size = plan.page_size;
+  check.num_pages = static_cast<int>(std::min<int64_t>(pages, INT32_MAX));
+  return check;
 }
 
 /// The kernels of a capture keep addresses: a replay's arrays are the same ones.
@@ -221,23 +262,24 @@ class CudaAttention : public AttentionBackend {
     return forward(static_cast<const CudaPlan&>(plan), args, Phase::decode, stream);
   }
 
-  Status check_plan(const Plan& base, int64_t, Stream& stream) override {
+  Status check_plan(const Plan& base, int64_t pages, Stream& stream) override {
     const auto& plan = static_cast<const CudaPlan&>(base);
     FOVEA_RETURN_IF_ERROR(check_stream(stream, plan.device));
-    if (plan.empty()) return {};
+    if (plan.empty() || !plan.has_schedule) return {};
     const CurrentDevice current(plan.device);
     FOVEA_TRY(capturing, is_capturing(stream.cuda()));
     if (capturing)
       return invalid("check_plan() waits for the stream, which is being captured: call it after");
-    PlanHeader header;
+    PlanError error = PlanError::none;
+    FOVEA_RETURN_IF_ERROR(read(plan, plan.layout.error, error, stream.cuda()));
+    if (error != PlanError::none) return lengths_error(plan, error);
+    if (pages < 0 || is_ragged(plan.scheduled) || plan.scheduled.num_seqs() == 0) return {};
+    const PageCheck check = page_check_of(plan, pages);
     FOVEA_RETURN_IF_ERROR(
-        stream.cuda().copy(&header, plan.workspace.data() + plan.layout.plan.header, sizeof(header)));
-    FOVEA_RETURN_IF_ERROR(stream.cuda().synchronize());
-    if (header.error == PlanError::none) return {};
-    Error error = plan_error(header.error, plan.layout.plan.limits);
-    if (header.error == PlanError::kv_len && plan.layout.plan.limits.max_kv_len < plan.limits.max_kv_len)
-      error.message += ", as its row of the page table has room for no more pages";
-    return error;
+        launch_page_check(check, plan.at<PageFault>(plan.layout.page_fault), stream.cuda().handle()));
+    PageFault fault;
+    FOVEA_RETURN_IF_ERROR(read(plan, plan.layout.page_fault, fault, stream.cuda()));
+    return page_fault_status(fault, check);
   }
 
   Result<size_t> init_graph_state(const AttentionSpec& spec, const AttentionLimits& limits) override {
@@ -309,11 +351,12 @@ class CudaAttention : public AttentionBackend {
     FOVEA_RETURN_IF_ERROR(check_arrays(meta, spec.mask, workspace.data(), plan->device));
     if (plan->empty()) return plan;
     const Family family = family_(spec, meta.phase);
-    FOVEA_TRY(kernel, choose_kernel(family, spec,
-                                    meta.phase == Phase::decode ? KernelUse::decode : KernelUse::extend));
+    FOVEA_TRY(kernel,
+              choose_kernel(family, spec, meta.phase == Phase::decode ? KernelUse::decode : KernelUse::extend,
+                            limits));
     if (meta.phase == Phase::prefill &&
         use_of(spec, meta, kernel, facts.multiprocessors) == KernelUse::extend_small) {
-      FOVEA_TRY(small, choose_kernel(family, spec, KernelUse::extend_small));
+      FOVEA_TRY(small, choose_kernel(family, spec, KernelUse::extend_small, limits));
       kernel = small;
     }
     plan->kernel = kernel;
@@ -323,18 +366,19 @@ class CudaAttention : public AttentionBackend {
     return plan;
   }
 
-  static Status queue_schedule(const CudaPlan& plan, const BatchMeta& meta, Stream& stream) {
+  static Status queue_schedule(CudaPlan& plan, const BatchMeta& meta, Stream& stream) {
+    plan.scheduled = meta;
+    plan.has_schedule = true;
     if (plan.empty()) return {};
     const CurrentDevice current(plan.device);
-    const PlanPolicy& policy = plan.layout.policy;
-    const PlanInput input = input_of(meta);
-    FOVEA_RETURN_IF_ERROR(launch_plan(policy, plan.layout.plan, input, plan.workspace, stream.cuda()));
     sm80::PageSource pages;
     pages.first = meta.kv_indptr.empty() ? nullptr : meta.kv_indptr.data();
     pages.stride = meta.page_table_stride;
-    return sm80::launch_schedule(policy, input, plan_view(plan.layout.plan, plan.workspace.data()), pages,
-                                 plan.at<WorkItem>(plan.layout.items),
-                                 plan.at<int32_t>(plan.layout.num_items), stream.cuda().handle());
+    const sm80::ScheduleView out{plan.at<WorkItem>(plan.layout.items),
+                                 plan.at<int32_t>(plan.layout.num_items),
+                                 plan.at<PlanError>(plan.layout.error)};
+    return sm80::launch_schedule(plan.layout.policy, plan.layout.limits, input_of(meta), pages, out,
+                                 stream.cuda().handle());
   }
 
   Status forward(const CudaPlan& plan, const AttentionArgs& args, Phase phase, Stream& stream) const {
@@ -345,7 +389,7 @@ class CudaAttention : public AttentionBackend {
     if (plan.empty()) return {};
     const AttentionSpec& spec = plan.spec;
     FOVEA_RETURN_IF_ERROR(check_args(args, spec, plan.page_size));
-    FOVEA_RETURN_IF_ERROR(check_layer(spec, args));
+    FOVEA_RETURN_IF_ERROR(check_layer(spec, args, plan.kernel.family != Family::portable));
     const KvView& kv = args.kv;
     FOVEA_RETURN_IF_ERROR(
         check_on_device({{"AttentionArgs::q", args.q},

@@ -5,14 +5,15 @@
 namespace fovea {
 namespace {
 
-cuda::Family always_sm80(const AttentionSpec&, Phase) {
-  return cuda::Family::sm80;
+cuda::FamilyOf family_of(const BackendInfo& info) {
+  if (info.name == "TRITON_ATTN") return cuda::always_portable;
+  return info.name == "FLASHINFER" ? cuda::sm80_or_simt : cuda::always_sm80;
 }
 
 }  // namespace
 
 BackendRegistry::Factory cuda_factory(const BackendInfo& info) {
-  return [&info] { return cuda::make_cuda_attention(info, always_sm80); };
+  return [&info] { return cuda::make_cuda_attention(info, family_of(info)); };
 }
 
 }  // namespace fovea

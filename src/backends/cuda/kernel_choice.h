@@ -1,14 +1,27 @@
 #pragma once
-// Which kernel of which family serves a phase of a layer, as the planner and a launch see it. Host code,
+// Which kernel of which family serves a phase of a layer, as its schedule and a launch see it. Host code,
 // without CUDA.
-#include "fovea/attention.h"
+#include "fovea/attention_backend.h"
 #include "kernels/cuda/sm80/params.h"
 #include "kernels/cuda/sm80/select.h"
 
 namespace fovea::cuda {
 
-/// Kernels that are written alike and have a select() of their own.
-enum class Family : uint8_t { sm80 };
+/// Kernels that are written alike and have a select() of their own (src/kernels/cuda).
+enum class Family : uint8_t {
+  sm80,      ///< tensor cores, 16-bit queries
+  simt,      ///< CUDA cores, decode of 16-bit queries of few heads
+  portable,  ///< any dtype, head size, mask and layout
+};
+
+/// Which family serves a phase of a layer.
+using FamilyOf = Family (*)(const AttentionSpec& spec, Phase phase);
+
+Family always_sm80(const AttentionSpec& spec, Phase phase);
+Family always_portable(const AttentionSpec& spec, Phase phase);
+/// As FlashInfer: CUDA cores decode where a KV head has fewer than 4 query heads. Spans, packed masks and
+/// trees are the tensor cores' (prefills always).
+Family sm80_or_simt(const AttentionSpec& spec, Phase phase);
 
 /// Kernels for few query rows against many keys; for many rows; and for many rows in small tiles, with the
 /// same bits, where a step has too few large ones for the device.
@@ -18,12 +31,15 @@ enum class KernelUse : uint8_t { decode, extend, extend_small };
 struct KernelChoice {
   Family family = Family::sm80;
   sm80::KernelInfo kernel;
-  /// Sequences with more query rows are never split.
-  int max_split_tokens = 0;
+  /// Sequences with more query rows are never split. A few at most, and fewer where the limits would let the
+  /// partial results of a step grow beyond kMostPartialBytes; 1 at least.
+  int max_split_tokens = 1;
 };
 
-/// What the elements of `spec`'s cache are to a kernel whose queries have spec.dtype. Error: a type that
-/// kernels don't read beside these queries.
+inline constexpr int64_t kMostPartialBytes = int64_t{128} << 20;
+
+/// What the elements of `spec`'s cache are to a kernel whose queries have spec.dtype. Error: a type that no
+/// kernel reads.
 Result<KvType> kv_type(const AttentionSpec& spec);
 
 /// Anything but the causal limit and the sequence's end decides what a row sees, or changes a score; or the
@@ -31,6 +47,7 @@ Result<KvType> kv_type(const AttentionSpec& spec);
 bool needs_general_kernel(const AttentionSpec& spec);
 
 /// Errors: those of the family's select().
-Result<KernelChoice> choose_kernel(Family family, const AttentionSpec& spec, KernelUse use);
+Result<KernelChoice> choose_kernel(Family family, const AttentionSpec& spec, KernelUse use,
+                                   const AttentionLimits& limits);
 
 }  // namespace fovea::cuda

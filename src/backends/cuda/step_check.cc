@@ -74,12 +74,12 @@ Status check_alignment(const char* name, const void* data, size_t bytes,
 }
 
 /// Rows of all heads that may lie apart.
-Status check_rows(const char* name, const void* data, int64_t stride, int heads, int dim, DType dtype) {
+Status check_rows(const char* name, const void* data, int64_t stride, int heads, int dim) {
   if (data == nullptr) return invalid("AttentionArgs::" + std::string(name) + " is null");
   if (stride < int64_t{heads} * dim)
     return invalid("AttentionArgs::" + std::string(name) + " has a row stride of " + str(stride) +
                    " elements; a row has " + str(int64_t{heads} * dim));
-  return check_alignment(name, data, size_of(dtype), {stride});
+  return {};
 }
 
 }  // namespace
@@ -119,27 +119,26 @@ AttentionLimits step_limits(const AttentionLimits& limits, const BatchMeta& meta
   return out;
 }
 
-Status check_layer(const AttentionSpec& spec, const AttentionArgs& args) {
+Status check_layer(const AttentionSpec& spec, const AttentionArgs& args, bool whole_loads) {
   const KvView& kv = args.kv;
   const KvCacheDType planned = resolve(spec.kv_dtype, spec.dtype);
   if (kv.dtype != planned)
     return invalid("the cache is of " + std::string(to_string(kv.dtype)) + "; the step was planned for " +
                    std::string(to_string(planned)));
-  FOVEA_RETURN_IF_ERROR(
-      check_rows("q", args.q, args.q_row_stride, spec.num_heads, spec.head_dim, spec.dtype));
-  FOVEA_RETURN_IF_ERROR(
-      check_rows("out", args.out, args.out_row_stride, spec.num_heads, spec.v_head_dim, spec.dtype));
+  FOVEA_RETURN_IF_ERROR(check_rows("q", args.q, args.q_row_stride, spec.num_heads, spec.head_dim));
+  FOVEA_RETURN_IF_ERROR(check_rows("out", args.out, args.out_row_stride, spec.num_heads, spec.v_head_dim));
   if (kv.k == nullptr || kv.v == nullptr)
     return invalid(std::string("AttentionArgs::kv.") + (kv.k == nullptr ? "k" : "v") + " is null");
-  const size_t bytes = size_of(kv.dtype);
-  FOVEA_RETURN_IF_ERROR(
-      check_alignment("kv.k", kv.k, bytes, {kv.k_page_stride, kv.k_head_stride, kv.k_slot_stride}));
-  FOVEA_RETURN_IF_ERROR(
-      check_alignment("kv.v", kv.v, bytes, {kv.v_page_stride, kv.v_head_stride, kv.v_slot_stride}));
   if (!(kv.k_scale > 0.0f) || !std::isfinite(kv.k_scale) || !std::isfinite(kv.v_scale))
     return invalid("the cache's k_scale is " + std::to_string(kv.k_scale) + " and its v_scale " +
                    std::to_string(kv.v_scale) + "; they must be finite, and k_scale positive");
-  return {};
+  if (!whole_loads) return {};
+  const size_t row = size_of(spec.dtype), bytes = size_of(kv.dtype);
+  FOVEA_RETURN_IF_ERROR(check_alignment("q", args.q, row, {args.q_row_stride}));
+  FOVEA_RETURN_IF_ERROR(check_alignment("out", args.out, row, {args.out_row_stride}));
+  FOVEA_RETURN_IF_ERROR(
+      check_alignment("kv.k", kv.k, bytes, {kv.k_page_stride, kv.k_head_stride, kv.k_slot_stride}));
+  return check_alignment("kv.v", kv.v, bytes, {kv.v_page_stride, kv.v_head_stride, kv.v_slot_stride});
 }
 
 }  // namespace fovea::cuda

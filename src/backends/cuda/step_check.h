@@ -16,8 +16,8 @@ bool is_ragged(const BatchMeta& meta);
 AttentionLimits step_limits(const AttentionLimits& limits, const BatchMeta& meta, int page_size);
 
 /// Refuses, beyond check_args(): another dtype than was planned for, tensors missing, rows that overlap,
-/// addresses or strides that are not multiples of the 16 bytes that kernels load at once, scales of no
-/// meaning.
-Status check_layer(const AttentionSpec& spec, const AttentionArgs& args);
+/// scales of no meaning; with `whole_loads` addresses or strides that are not multiples of the 16 bytes that
+/// kernels load at once.
+Status check_layer(const AttentionSpec& spec, const AttentionArgs& args, bool whole_loads);
 
 }  // namespace fovea::cuda

@@ -106,7 +106,7 @@ TEST(CudaStepCheck, NoSequenceIsLongerThanItsRowOfThePageTable) {
   EXPECT_EQ(step_limits(c.limits, c.meta, 1).max_kv_len, 1000);
 }
 
-std::string layer_error(void (*change)(AttentionArgs&)) {
+std::string layer_error(void (*change)(AttentionArgs&), bool whole_loads = true) {
   const Case c;
   AttentionArgs args;
   args.q = fake<char>(1).data();
@@ -118,7 +118,7 @@ std::string layer_error(void (*change)(AttentionArgs&)) {
   args.kv.k_slot_stride = args.kv.v_slot_stride = 128;
   args.kv.k_head_stride = args.kv.v_head_stride = 64;
   change(args);
-  const Status status = check_layer(c.spec, args);
+  const Status status = check_layer(c.spec, args, whole_loads);
   return status.ok() ? "" : status.error().message;
 }
 
@@ -134,6 +134,7 @@ TEST(CudaLayerCheck, TensorsOfThePlan) {
               HasSubstr("q is not aligned to 16 bytes"));
   EXPECT_THAT(layer_error([](AttentionArgs& a) { a.kv.k_slot_stride = 132; }),
               HasSubstr("kv.k has a stride of 132 elements"));
+  EXPECT_EQ(layer_error([](AttentionArgs& a) { a.kv.k_slot_stride = 132; }, false), "");
   EXPECT_THAT(layer_error([](AttentionArgs& a) { a.kv.k_scale = -1; }), HasSubstr("k_scale"));
   EXPECT_THAT(layer_error([](AttentionArgs& a) { a.kv.v_scale = NAN; }), HasSubstr("v_scale"));
 }

@@ -12,10 +12,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-Family sm80(const AttentionSpec&, Phase) {
-  return Family::sm80;
-}
-
 AttentionSpec llama() {
   AttentionSpec spec;
   spec.num_heads = 32;
@@ -28,20 +24,31 @@ AttentionSpec llama() {
 }
 
 size_t bytes(const AttentionSpec& spec, const AttentionLimits& limits) {
-  const auto result = cuda_workspace_bytes(*project_backends().find("FLASH_ATTN")->info, sm80, spec, limits);
+  const auto result =
+      cuda_workspace_bytes(*project_backends().find("FLASH_ATTN")->info, always_sm80, spec, limits);
   EXPECT_TRUE(result.ok()) << result.error().message;
   return result.ok() ? *result : 0;
 }
 
 TEST(CudaWorkspace, HoldsPartialResultsOnlyOfWhatMayBeSplit) {
   // A split of decode has 512 keys: sequences that fit one leave none.
-  const size_t short_ones = bytes(llama(), {64, 64, 64 * 512, 512});
-  EXPECT_LT(short_ones, size_t{1} << 17);
-  // 8 heads of 16 rows of 128 columns and a state, for each split of 512 keys.
-  const size_t part = size_t{8} * 16 * (128 * 4 + 8);
-  const size_t long_ones = bytes(llama(), {64, 64, 64 * 16384, 16384});
-  EXPECT_GT(long_ones, size_t{64} * 32 * part / 4);
-  EXPECT_LT(long_ones, size_t{64} * 36 * part);
+  EXPECT_LT(bytes(llama(), {64, 64, 64 * 512, 512}), size_t{1} << 17);
+  // 8 heads of 4 rows of 128 columns and a state, for each split of 512 keys.
+  const size_t part = size_t{8} * 4 * (128 * 4 + 8);
+  EXPECT_GT(bytes(llama(), {64, 64, 64 * 16384, 16384}), size_t{64} * 32 * part);
+  EXPECT_LT(bytes(llama(), {1, 1, 8192, 8192}), size_t{17} * part + 8192);
+}
+
+TEST(CudaWorkspace, LargeLimitsSplitFewerRowsOfASequence) {
+  // 256 sequences and a million keys: rows of drafts would be 16 times the partial results.
+  const AttentionLimits limits = {256, 8192, 1 << 20, 1 << 17};
+  EXPECT_LT(bytes(llama(), limits), size_t(kMostPartialBytes) + (size_t{8} << 20));
+  const auto small = choose_kernel(Family::sm80, llama(), KernelUse::decode, {4, 64, 65536, 16384}),
+             large = choose_kernel(Family::sm80, llama(), KernelUse::decode, limits);
+  ASSERT_TRUE(small.ok() && large.ok());
+  EXPECT_EQ(small->max_split_tokens, 16);
+  EXPECT_LT(large->max_split_tokens, 16);
+  EXPECT_GE(large->max_split_tokens, 1);
 }
 
 TEST(CudaWorkspace, IsEnoughForEveryTighterStep) {
@@ -54,7 +61,7 @@ TEST(CudaWorkspace, IsEnoughForEveryTighterStep) {
       for (const AttentionLimits& step :
            {most, AttentionLimits{1, 1, 200000, 40000}, AttentionLimits{32, 32, 200000, 40000},
             AttentionLimits{3, 4096, 200000, 500}, AttentionLimits{0, 0, 0, 0}}) {
-        const auto kernel = choose_kernel(Family::sm80, spec, use);
+        const auto kernel = choose_kernel(Family::sm80, spec, use, most);
         ASSERT_TRUE(kernel.ok());
         const auto layout = step_layout(spec, *kernel, step);
         ASSERT_TRUE(layout.ok());
@@ -64,13 +71,13 @@ TEST(CudaWorkspace, IsEnoughForEveryTighterStep) {
 }
 
 TEST(CudaWorkspace, LimitsBeyondCountingAreRefusedWithTheNumbers) {
-  const auto huge = cuda_workspace_bytes(*project_backends().find("FLASH_ATTN")->info, sm80, llama(),
+  const auto huge = cuda_workspace_bytes(*project_backends().find("FLASH_ATTN")->info, always_sm80, llama(),
                                          {INT32_MAX, INT32_MAX, INT64_MAX / 2, INT32_MAX});
   ASSERT_FALSE(huge.ok());
   EXPECT_THAT(huge.error().message, HasSubstr("lower the limits"));
   AttentionSpec spec = llama();
   spec.dtype = DType::f32;
-  const auto wide = cuda_workspace_bytes(*project_backends().find("FLASH_ATTN")->info, sm80, spec, {});
+  const auto wide = cuda_workspace_bytes(*project_backends().find("FLASH_ATTN")->info, always_sm80, spec, {});
   ASSERT_FALSE(wide.ok());
   EXPECT_THAT(wide.error().message, HasSubstr("dtype not supported"));
 }
@@ -97,11 +104,12 @@ TEST(CudaKernelChoice, GeneralKernelsAreForMasksAndNegativeScales) {
 }
 
 TEST(CudaKernelChoice, TilesOfBothSizesSplitTheSameSequences) {
+  const AttentionLimits limits = {256, 8192, 1 << 22, 1 << 17};
   for (const int group : {1, 4, 32}) {
     AttentionSpec spec = llama();
     spec.num_kv_heads = 32 / group;
-    const auto large = choose_kernel(Family::sm80, spec, KernelUse::extend),
-               small = choose_kernel(Family::sm80, spec, KernelUse::extend_small);
+    const auto large = choose_kernel(Family::sm80, spec, KernelUse::extend, limits),
+               small = choose_kernel(Family::sm80, spec, KernelUse::extend_small, limits);
     ASSERT_TRUE(large.ok() && small.ok());
     EXPECT_EQ(large->max_split_tokens, small->max_split_tokens);
     EXPECT_EQ(large->kernel.split_keys, small->kernel.split_keys);
@@ -110,11 +118,19 @@ TEST(CudaKernelChoice, TilesOfBothSizesSplitTheSameSequences) {
   }
 }
 
-TEST(CudaKernelChoice, DraftsOfAllSequencesAreSplit) {
-  AttentionSpec spec = llama();
-  EXPECT_EQ(choose_kernel(Family::sm80, spec, KernelUse::decode)->max_split_tokens, 4);
-  spec.needs.insert(Feature::verify);
-  EXPECT_EQ(choose_kernel(Family::sm80, spec, KernelUse::decode)->max_split_tokens, 16);
+TEST(CudaKernelChoice, CudaCoresDecodeBelowFourQueryHeadsOfAKvHead) {
+  for (const int group : {1, 2, 4, 8}) {
+    AttentionSpec spec = llama();
+    spec.num_kv_heads = 32 / group;
+    EXPECT_EQ(sm80_or_simt(spec, Phase::decode), group < 4 ? Family::simt : Family::sm80) << group;
+    EXPECT_EQ(sm80_or_simt(spec, Phase::prefill), Family::sm80);
+    spec.mask.tree = true;
+    EXPECT_EQ(sm80_or_simt(spec, Phase::decode), Family::sm80) << "they have no trees";
+    spec.mask = {};
+    spec.mask.window_left = 100;
+    const auto kernel = choose_kernel(sm80_or_simt(spec, Phase::decode), spec, KernelUse::decode, {});
+    EXPECT_TRUE(kernel.ok()) << kernel.error().message;
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // New rows into the paged KV cache, with what a model does to them before: q/k norm, rotary embedding,
 // quantisation; and pages and rows moved about. What the CPU and a GPU (kernels/cuda/append) are given alike:
 // PODs by value, shapes in elements, pointers to the device's memory.
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 
@@ -20,6 +21,7 @@ struct IndexArray {
   bool is_32_bit = false;
 
   IndexArray() = default;
+  IndexArray(std::nullptr_t) {}
   IndexArray(const int32_t* indices) : data(indices), is_32_bit(true) {}
   IndexArray(const int64_t* indices) : data(indices) {}
 

@@ -24,7 +24,8 @@ Access access_of(const KernelInfo& kernel, const AttentionParams& p) {
   a.q = kernel.q;
   a.kv = kernel.kv;
   const int q_bytes = kernel.q == QueryType::f32 ? 4 : 2;
-  a.load_q = mode(aligned(p.q, unit * q_bytes, {p.q_row_stride * q_bytes, int64_t{p.head_dim} * q_bytes}), q_bytes);
+  a.load_q =
+      mode(aligned(p.q, unit * q_bytes, {p.q_row_stride * q_bytes, int64_t{p.head_dim} * q_bytes}), q_bytes);
   const int bytes = kv_bytes(kernel.kv);
   const KvParams& kv = p.kv;
   a.load_k = mode(aligned(kv.k, unit * bytes,
@@ -32,10 +33,10 @@ Access access_of(const KernelInfo& kernel, const AttentionParams& p) {
                            int64_t{p.head_dim} * bytes}),
                   bytes);
   const bool dense = kv.v_dim_stride == 0 || kv.v_dim_stride == bytes;
-  a.load_v = mode(dense && aligned(kv.v, unit * bytes,
-                                   {kv.v_page_stride, kv.v_slot_stride, kv.v_head_stride,
-                                    int64_t{p.v_head_dim} * bytes}),
-                  bytes);
+  a.load_v = mode(
+      dense && aligned(kv.v, unit * bytes,
+                       {kv.v_page_stride, kv.v_slot_stride, kv.v_head_stride, int64_t{p.v_head_dim} * bytes}),
+      bytes);
   a.x_packed = kv.k_chunk_stride != 0;
   a.wide_out = aligned(p.out, 4 * q_bytes, {p.out_row_stride * q_bytes, int64_t{p.v_head_dim} * q_bytes});
   return a;

@@ -7,7 +7,7 @@ namespace fovea::cuda::portable {
 /// How rows come into shared memory.
 enum class Load : uint8_t {
   copy,    ///< 16 bytes at a time, past the registers: the type is that of the products
-  wide,    ///< a unit (P::kUnit elements) at a time, converted
+  wide,    ///< likewise a unit (P::kUnit elements) at a time, and converted when it has come
   scalar,  ///< element by element
 };
 

@@ -29,18 +29,6 @@ FOVEA_DEVICE float4 load_shared4(uint32_t from) {
   return x;
 }
 
-/// kUnit elements of `bytes`, aligned: eight of 8 bits, or four of 8 or 16.
-template <int kUnit>
-FOVEA_DEVICE Unit read_wide(const char* from, int bytes) {
-  Unit u{};
-  if (kUnit * bytes == 8) {
-    *reinterpret_cast<uint2*>(u.word) = __ldg(reinterpret_cast<const uint2*>(from));
-  } else {
-    u.word[0] = __ldg(reinterpret_cast<const uint32_t*>(from));
-  }
-  return u;
-}
-
 /// `count` elements of `bytes` (1 or 2; 4 where a unit has four) at `stride` bytes from each other; zeros
 /// after them.
 template <int kUnit>

@@ -14,10 +14,13 @@ struct FloatScores {
   static constexpr int kRows = 4, kKeys = P::kTileKeys / 8, kLanes = 8;
   static constexpr bool kPrecise = true;
   float (&s)[kRows][kKeys];
-  int first_row;
+  int first_row;         ///< of the warp
+  const RowKeys* table;  ///< of the warp
 
   __device__ float& at(int r, int i) const { return s[r][i]; }
-  __device__ int row(int r) const { return first_row + static_cast<int>(threadIdx.x) % 32 / 8 + 4 * r; }
+  __device__ static int offset(int r) { return static_cast<int>(threadIdx.x) % 32 / 8 + 4 * r; }
+  __device__ int row(int r) const { return first_row + offset(r); }
+  __device__ RowKeys keys(int r) const { return table[offset(r)]; }
   __device__ static int key(int i) { return static_cast<int>(threadIdx.x) % 8 + 8 * i; }
 };
 
@@ -43,6 +46,9 @@ struct FloatUnit {
   RowState<kRows> state;
   Folded all[kRows];
 
+  __device__ RowKeys* row_keys_of_tile() const {
+    return reinterpret_cast<RowKeys*>(shared + P::kSharedBytes - P::kRowKeyBytes);
+  }
   __device__ int first_row() const { return item.row_first + group * 16; }
   __device__ float* exchange() const {
     return reinterpret_cast<float*>(shared + P::kQueryBytes + P::kSlots * P::kSlotBytes + P::kPlaceBytes +
@@ -93,12 +99,11 @@ struct FloatUnit {
 
   __device__ void tile(const KeyStream<P>& keys, const WarpKeys& sees, int n, int key0, uint32_t v_tile,
                        float (&s)[kRows][kKeys]) {
-    const Scores scores{s, first_row()};
-    float factor[kRows];
+    const Scores scores{s, first_row(), row_keys_of_tile() + group * P::kGroupRows};
     const float* factors =
         reinterpret_cast<const float*>(reinterpret_cast<const char*>(keys.places) + P::kPlaceBytes) +
         n % 3 * (2 * P::kTileKeys);
-    if (probabilities(p, item, head, key0, P::kTileKeys, sees, factors, scores, state, factor)) {
+    const auto rescale = [this](const float(&factor)[kRows]) {
 #pragma unroll
       for (int r = 0; r < kRows; ++r)
 #pragma unroll
@@ -106,6 +111,16 @@ struct FloatUnit {
           o[r][c].x *= factor[r], o[r][c].y *= factor[r];
           o[r][c].z *= factor[r], o[r][c].w *= factor[r];
         }
+    };
+    probabilities(p, item, head, key0, P::kTileKeys, sees, factors, scores, state, rescale);
+    if (p.kv.v_scales != nullptr) {
+#pragma unroll
+      for (int i = 0; i < kKeys; ++i) {
+        const float x = factors[P::kTileKeys + Scores::key(i)] * p.kv.v_gain;
+#pragma unroll
+        for (int r = 0; r < kRows; ++r)
+          s[r][i] *= x;
+      }
     }
     __syncwarp();  // the last tile's have been read
 #pragma unroll
@@ -159,7 +174,7 @@ struct FloatUnit {
   __device__ void end_split() {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const FoldFactors f = fold(all[r], state.maximum[r], total(r));
+      const FoldFactors f = fold(all[r], state.true_maximum(r), total(r));
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) {
         all_o[r][c].x = folded(all_o[r][c].x, o[r][c].x, f);
@@ -173,10 +188,14 @@ struct FloatUnit {
 
   __device__ void run() {
     load_queries<P>(p, access, item, head, shared_address(shared));
+    put_row_keys<P>(p, item, row_keys_of_tile());
     const KeyStream<P> keys(p, access, item, head, shared + P::kQueryBytes);
+    // Offsets are noted two tiles ahead, and pages asked for three.
     int key0 = keys.first(), key1 = keys.next(key0);
-    keys.put(0, keys.find(key0));
-    keys.put(1, keys.find(key1));
+    int32_t page = keys.page_of(key1);
+    keys.put(0, key0, keys.page_of(key0));
+    keys.put(1, key1, page);
+    page = keys.page_of(keys.next(key1));
     __syncthreads();
     int slot = 0;
     keys.template load<false>(0, slot);
@@ -193,16 +212,22 @@ struct FloatUnit {
     }
     const WarpKeys sees = warp_keys(p, item, first_row(), 16);
 #pragma unroll 1
-    for (int n = 0; key0 < item.key_last; ++n) {
+    for (int n = 0; key0 < keys.key_last; ++n) {
       const int v_slot = slot == 2 ? 0 : slot + 1, next_slot = v_slot == 2 ? 0 : v_slot + 1;
-      const int key2 = keys.next(key1);
-      cp_async_wait<1>();
+      if (keys.widens()) {
+        cp_async_wait_all();
+        keys.widen(slot, v_slot);
+      } else {
+        cp_async_wait<1>();
+      }
       __syncthreads();  // K of this tile is there, V of the last one has been read
-      const KeyPlace place = keys.find(key2);
-      if (key1 < item.key_last) keys.template load<false>(n + 1, next_slot);
+      if (key1 < keys.key_last) keys.template load<false>(n + 1, next_slot);
       cp_async_commit();
-      const bool used = key0 < sees.any_last &&
-                        (key0 + P::kTileKeys > sees.any_first || key0 < p.mask.sink_tokens);
+      const int key2 = keys.next(key1);
+      keys.put(n + 2, key2, page);
+      page = keys.page_of(keys.next(key2));
+      const bool used =
+          key0 < sees.any_last && (key0 + P::kTileKeys > sees.any_first || key0 < p.mask.sink_tokens);
       const uint32_t k_tile = keys.slots + slot * P::kSlotBytes, v_tile = keys.slots + v_slot * P::kSlotBytes;
       float own[kOwnRows][kOwnKeys];
       if (used) {
@@ -215,10 +240,9 @@ struct FloatUnit {
               *score(exchange(), own_row() + r, own_key() + i) = own[r][i];
         }
       }
-      keys.put(n + 2, place);
       cp_async_wait<1>();
       __syncthreads();  // V is there, K has been read
-      if (key1 < item.key_last) keys.template load<true>(n + 1, slot);
+      if (key1 < keys.key_last) keys.template load<true>(n + 1, slot);
       cp_async_commit();
       if (used) {
         if constexpr (P::kParts > 1) {
@@ -233,7 +257,7 @@ struct FloatUnit {
           tile(keys, sees, n, key0, v_tile, own);
         }
       }
-      if (item.num_splits == 1 && key1 < item.key_last && key1 / P::kSplitKeys != key0 / P::kSplitKeys)
+      if (item.num_splits == 1 && key1 < keys.key_last && key1 / P::kSplitKeys != key0 / P::kSplitKeys)
         end_split();
       key0 = key1, key1 = key2, slot = next_slot;
     }
@@ -251,9 +275,8 @@ struct FloatUnit {
         const float sum = total(r);
         const int row = first_row() + lane / 8 + 4 * r;
         if (row >= rows) continue;
-        const int64_t at =
-            sm80::partial_row(p, item.partial_first + item.split, head, row - item.row_first);
-        if (writes_state) sm80::store_state(p, at, state.maximum[r], sum);
+        const int64_t at = sm80::partial_row(p, item.partial_first + item.split, head, row - item.row_first);
+        if (writes_state) sm80::store_state(p, at, state.true_maximum(r), sum);
 #pragma unroll
         for (int c = 0; c < kColumns; ++c)
           __stcg(reinterpret_cast<float4*>(p.partial_out + at * P::kD + column + 32 * c), o[r][c]);

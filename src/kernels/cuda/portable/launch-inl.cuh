@@ -38,8 +38,9 @@ bool launch_policy(Launch& l) {
   const int64_t units = int64_t{l.max_items} * l.params.kv_heads.divisor;
   const int64_t most =
       l.kernel.kind == KernelKind::decode ? int64_t{l.multiprocessors} * P::kBlocksPerSm : INT32_MAX;
-  attention_kernel<P><<<static_cast<unsigned>(std::min(units, most)), P::kThreads, P::kSharedBytes,
-                        l.stream>>>(l.params, l.access);
+  attention_kernel<P>
+      <<<static_cast<unsigned>(std::min(units, most)), P::kThreads, P::kSharedBytes, l.stream>>>(l.params,
+                                                                                                 l.access);
   l.check(cudaGetLastError(), "launch of a portable attention kernel");
   return true;
 }

@@ -20,7 +20,7 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
     return Error{ErrorCode::internal, "keys are of another type than the portable kernel was selected for"};
   if (max_items == 0) return {};
   AttentionParams p = params;
-  p.partial_rows = kernel.rows;
+  if (p.partial_rows == 0) p.partial_rows = kernel.rows;
   p.partial_columns = kernel.v_head_dim;
   if (p.kv.v_scales != nullptr && !computes_in_float(kernel.q, kernel.kv)) {
     p.kv.v_gain = gain_of(kernel.kv);

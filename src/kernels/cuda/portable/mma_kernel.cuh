@@ -15,20 +15,26 @@ struct MmaScores {
   static constexpr int kRows = 2 * kTiles, kKeys = 2 * kBlocks, kLanes = 4;
   static constexpr bool kPrecise = false;
   float (&s)[kTiles][kBlocks][4];
-  int first_row;  ///< of the warp
+  int first_row;         ///< of the warp
+  const RowKeys* table;  ///< of the warp
 
   __device__ float& at(int r, int i) const { return s[r / 2][i / 2][2 * (r % 2) + i % 2]; }
-  __device__ int row(int r) const {
-    return first_row + r * 8 + static_cast<int>(threadIdx.x) % 32 / 4;
-  }
-  __device__ static int key(int i) {
-    return i / 2 * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i % 2;
-  }
+  __device__ static int offset(int r) { return r * 8 + static_cast<int>(threadIdx.x) % 32 / 4; }
+  __device__ int row(int r) const { return first_row + offset(r); }
+  __device__ RowKeys keys(int r) const { return table[offset(r)]; }
+  __device__ static int key(int i) { return i / 2 * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i % 2; }
 };
+
+/// Chunk `chunk` + `more` of a row from the address of its chunk `chunk`, whose bits `more` does not share:
+/// what TileLayout::offset gives, without a register for each.
+FOVEA_DEVICE uint32_t further(uint32_t address, unsigned more) {
+  return (address ^ (more & 7) << 4) + (more >> 3 << 7);
+}
 
 /// An item under one KV head, by the warps of a block.
 template <class P>
 struct MmaUnit {
+  static_assert(P::Tile::kSwizzled);
   using C = typename P::C;
   using Scores = MmaScores<P>;
   static constexpr int kTiles = Scores::kTiles, kBlocks = Scores::kBlocks, kColumns = P::kPartD / 8;
@@ -47,6 +53,9 @@ struct MmaUnit {
   float o[kTiles][kColumns][4];
   RowState<Scores::kRows> state;
 
+  __device__ RowKeys* row_keys_of_tile() const {
+    return reinterpret_cast<RowKeys*>(shared + P::kSharedBytes - P::kRowKeyBytes);
+  }
   __device__ int first_row() const { return item.row_first + group * P::kGroupRows; }
   /// This group's scores in shared memory, where several parts make them.
   __device__ float* exchange() const {
@@ -59,7 +68,7 @@ struct MmaUnit {
   __device__ void products(uint32_t k_tile, float (&s)[kTiles][kOwnBlocks][4]) const {
     const uint32_t q_tile = shared_address(shared);
     const int first_key = part * kOwnBlocks * 8;
-    const unsigned a_row = group * P::kGroupRows + lane % 16, a_chunk = lane / 16;
+    const uint32_t a_from = q_tile + P::Tile::offset(group * P::kGroupRows + lane % 16, lane / 16);
     const int steps = kUnrolled ? P::kD / 16 : (p.head_dim + 31) / 32 * 2;
 #pragma unroll
     for (int t = 0; t < kTiles; ++t)
@@ -69,17 +78,17 @@ struct MmaUnit {
         for (int i = 0; i < 4; ++i)
           s[t][n][i] = 0.0f;
     if constexpr (kOwnBlocks % 2 == 0) {
-      const unsigned k_row = first_key + lane / 16 * 8 + lane % 8, k_chunk = lane / 8 % 2;
+      const uint32_t b_from = k_tile + P::Tile::offset(first_key + lane / 16 * 8 + lane % 8, lane / 8 % 2);
 #pragma unroll(kUnrolled ? P::kD / 16 : 4)
       for (int k = 0; k < steps; ++k) {
         uint32_t a[kTiles][4];
 #pragma unroll
         for (int t = 0; t < kTiles; ++t)
-          ldmatrix_x4(a[t], q_tile + P::Tile::offset(t * 16 + a_row, 2 * k + a_chunk));
+          ldmatrix_x4(a[t], further(a_from, 2 * k) + t * 16 * P::Tile::kPitch);
 #pragma unroll
         for (int n = 0; n < kOwnBlocks / 2; ++n) {
           uint32_t b[4];
-          ldmatrix_x4(b, k_tile + P::Tile::offset(n * 16 + k_row, 2 * k + k_chunk));
+          ldmatrix_x4(b, further(b_from, 2 * k) + n * 16 * P::Tile::kPitch);
 #pragma unroll
           for (int t = 0; t < kTiles; ++t) {
             Mma<C>::k16(s[t][2 * n], a[t], b[0], b[1]);
@@ -89,17 +98,17 @@ struct MmaUnit {
       }
     } else {
       static_assert(kOwnBlocks == 1);
-      const unsigned k_row = first_key + lane % 8, k_chunk = lane / 8;
+      const uint32_t b_from = k_tile + P::Tile::offset(first_key + lane % 8, lane / 8);
 #pragma unroll 4
       for (int k = 0; k < steps; k += 2) {
         uint32_t b[4];
-        ldmatrix_x4(b, k_tile + P::Tile::offset(k_row, 2 * k + k_chunk));
+        ldmatrix_x4(b, further(b_from, 2 * k));
 #pragma unroll
         for (int half = 0; half < 2; ++half)
 #pragma unroll
           for (int t = 0; t < kTiles; ++t) {
             uint32_t a[4];
-            ldmatrix_x4(a, q_tile + P::Tile::offset(t * 16 + a_row, 2 * (k + half) + a_chunk));
+            ldmatrix_x4(a, further(a_from, 2 * (k + half)) + t * 16 * P::Tile::kPitch);
             Mma<C>::k16(s[t][0], a, b[2 * half], b[2 * half + 1]);
           }
       }
@@ -133,10 +142,19 @@ struct MmaUnit {
   }
 
   /// O += P V of this part's columns.
-  __device__ void accumulate(uint32_t v_tile, const float (&s)[kTiles][kBlocks][4]) {
-    const unsigned row = lane % 16, chunk = part * kColumns + lane / 16;
+  __device__ void accumulate(uint32_t v_tile, const float* factors, float (&s)[kTiles][kBlocks][4]) {
+    const uint32_t from = v_tile + P::Tile::offset(lane % 16, part * kColumns + lane / 16);
 #pragma unroll
     for (int n = 0; n < kBlocks / 2; ++n) {
+      if (p.kv.v_scales != nullptr) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float x = factors[n * 16 + Scores::key(i)] * p.kv.v_gain;
+#pragma unroll
+          for (int t = 0; t < kTiles; ++t)
+            s[t][2 * n + i / 2][i % 2] *= x, s[t][2 * n + i / 2][2 + i % 2] *= x;
+        }
+      }
       uint32_t a[kTiles][4];
 #pragma unroll
       for (int t = 0; t < kTiles; ++t)
@@ -146,7 +164,7 @@ struct MmaUnit {
 #pragma unroll
       for (int j = 0; j < kColumns / 2; ++j) {
         uint32_t b[4];
-        ldmatrix_x4_trans(b, v_tile + P::Tile::offset(n * 16 + row, 2 * j + chunk));
+        ldmatrix_x4_trans(b, further(from, 2 * j) + n * 16 * P::Tile::kPitch);
 #pragma unroll
         for (int t = 0; t < kTiles; ++t) {
           Mma<C>::k16(o[t][2 * j], a[t], b[0], b[1]);
@@ -158,12 +176,11 @@ struct MmaUnit {
 
   __device__ void tile(const KeyStream<P>& keys, const WarpKeys& warp_sees, int n, int key0, uint32_t v_tile,
                        float (&s)[kTiles][kBlocks][4]) {
-    const Scores scores{s, first_row()};
-    float factor[Scores::kRows];
+    const Scores scores{s, first_row(), row_keys_of_tile() + group * P::kGroupRows};
     const float* factors =
         reinterpret_cast<const float*>(reinterpret_cast<const char*>(keys.places) + P::kPlaceBytes) +
         n % 3 * (2 * P::kTileKeys);
-    if (probabilities(p, item, head, key0, P::kTileKeys, warp_sees, factors, scores, state, factor)) {
+    const auto rescale = [this](const float(&factor)[Scores::kRows]) {
 #pragma unroll
       for (int t = 0; t < kTiles; ++t)
 #pragma unroll
@@ -171,16 +188,21 @@ struct MmaUnit {
 #pragma unroll
           for (int i = 0; i < 4; ++i)
             o[t][j][i] *= factor[2 * t + i / 2];
-    }
-    accumulate(v_tile, s);
+    };
+    probabilities(p, item, head, key0, P::kTileKeys, warp_sees, factors, scores, state, rescale);
+    accumulate(v_tile, factors + P::kTileKeys, s);
   }
 
   __device__ void run() {
     load_queries<P>(p, access, item, head, shared_address(shared));
+    put_row_keys<P>(p, item, row_keys_of_tile());
     const KeyStream<P> keys(p, access, item, head, shared + P::kQueryBytes);
+    // Offsets are noted two tiles ahead, and pages asked for three.
     int key0 = keys.first(), key1 = keys.next(key0);
-    keys.put(0, keys.find(key0));
-    keys.put(1, keys.find(key1));
+    int32_t page = keys.page_of(key1);
+    keys.put(0, key0, keys.page_of(key0));
+    keys.put(1, key1, page);
+    page = keys.page_of(keys.next(key1));
     __syncthreads();
     int slot = 0;
     keys.template load<false>(0, slot);
@@ -195,18 +217,27 @@ struct MmaUnit {
         for (int i = 0; i < 4; ++i)
           o[t][j][i] = 0.0f;
     state.reset();
-    const WarpKeys sees = warp_keys(p, item, first_row(), P::kGroupRows);
+    __shared__ WarpKeys seen_by_warp[P::kThreads / 32];  // rather than in registers
+    WarpKeys& sees = seen_by_warp[warp];
+    sees = warp_keys(p, item, first_row(), P::kGroupRows);
+    __syncwarp();
 #pragma unroll 1
-    for (int n = 0; key0 < item.key_last; ++n) {
+    for (int n = 0; key0 < keys.key_last; ++n) {
       const int v_slot = slot == 2 ? 0 : slot + 1, next_slot = v_slot == 2 ? 0 : v_slot + 1;
-      const int key2 = keys.next(key1);
-      cp_async_wait<1>();
+      if (keys.widens()) {
+        cp_async_wait_all();
+        keys.widen(slot, v_slot);
+      } else {
+        cp_async_wait<1>();
+      }
       __syncthreads();  // K of this tile is there, V of the last one has been read
-      const KeyPlace place = keys.find(key2);
-      if (key1 < item.key_last) keys.template load<false>(n + 1, next_slot);
+      if (key1 < keys.key_last) keys.template load<false>(n + 1, next_slot);
       cp_async_commit();
-      const bool used = key0 < sees.any_last &&
-                        (key0 + P::kTileKeys > sees.any_first || key0 < p.mask.sink_tokens);
+      const int key2 = keys.next(key1);
+      keys.put(n + 2, key2, page);
+      page = keys.page_of(keys.next(key2));
+      const bool used =
+          key0 < sees.any_last && (key0 + P::kTileKeys > sees.any_first || key0 < p.mask.sink_tokens);
       const uint32_t k_tile = keys.slots + slot * P::kSlotBytes, v_tile = keys.slots + v_slot * P::kSlotBytes;
       float s[kTiles][kBlocks][4];
       if constexpr (P::kParts == 1) {
@@ -216,10 +247,9 @@ struct MmaUnit {
         products(k_tile, own);
         put(own);
       }
-      keys.put(n + 2, place);
       cp_async_wait<1>();
       __syncthreads();  // V is there, K has been read
-      if (key1 < item.key_last) keys.template load<true>(n + 1, slot);
+      if (key1 < keys.key_last) keys.template load<true>(n + 1, slot);
       cp_async_commit();
       if (used) {
         if constexpr (P::kParts > 1) get(s);
@@ -241,16 +271,15 @@ struct MmaUnit {
       const int column = part * P::kPartD + lane % 4 * 2;
       const bool writes_state = part == 0 && lane % 4 == 0;
       if (item.num_splits > 1) {
-        const int64_t at =
-            sm80::partial_row(p, item.partial_first + item.split, head, row - item.row_first);
-        if (writes_state) sm80::store_state(p, at, state.maximum[r], sum);
+        const int64_t at = sm80::partial_row(p, item.partial_first + item.split, head, row - item.row_first);
+        if (writes_state) sm80::store_state(p, at, state.true_maximum(r), sum);
 #pragma unroll
         for (int j = 0; j < kColumns; ++j)
           __stcg(reinterpret_cast<float2*>(p.partial_out + at * P::kD + column + 8 * j),
                  make_float2(o[r / 2][j][2 * (r % 2)], o[r / 2][j][2 * (r % 2) + 1]));
       } else {
         const RowContext context = sm80::row_context(p, item, row, head);
-        const float f = end_of_row(p, item, context, state.maximum[r], sum, writes_state);
+        const float f = end_of_row(p, item, context, state.true_maximum(r), sum, writes_state);
 #pragma unroll
         for (int j = 0; j < kColumns; ++j) {
           const float x[2] = {o[r / 2][j][2 * (r % 2)] * f, o[r / 2][j][2 * (r % 2) + 1] * f};

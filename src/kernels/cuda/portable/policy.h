@@ -29,7 +29,7 @@ struct Policy {
   using Tile = sm80::TileLayout<HeadDim * kElementBytes>;
 
   // Shared memory: queries; a ring of three slots, K and V in turn; where the rows of two tiles lie; factors
-  // of keys and values of three tiles; scores.
+  // of keys and values of three tiles; scores; what rows see.
   static constexpr int kQueryBytes = kRows * Tile::kPitch;
   static constexpr int kSlots = 3;
   static constexpr int kSlotBytes = kTileKeys * Tile::kPitch;
@@ -37,12 +37,13 @@ struct Policy {
   static constexpr int kFactorBytes = 3 * 2 * kTileKeys * 4;
   /// Floats of a row of scores: rows of a fragment meet each bank once (mma), rows of a warp don't share one.
   static constexpr int kScorePitch = kTileKeys + (kFloat ? 4 : 8);
-  static constexpr int kScoreBytes = kParts > 1 ? kRows * kScorePitch * 4 : 0;
+  static constexpr int kScoreBytes = kParts > 1 ? kRows* kScorePitch * 4 : 0;
   /// Probabilities, of each warp: on the CUDA cores they pass through shared memory.
   static constexpr int kWeightBytes = kFloat ? GroupRows * kScorePitch * 4 : 0;
+  static constexpr int kRowKeyBytes = kRows * 16;
   static constexpr int kSharedBytes = kQueryBytes + kSlots * kSlotBytes + kPlaceBytes + kFactorBytes +
-                                      kScoreBytes + RowGroups * Parts * kWeightBytes;
-  static_assert(kSharedBytes <= 99 * 1024 - 64);  // what a block may have on sm_86, sm_89 and sm_120
+                                      kScoreBytes + RowGroups * Parts * kWeightBytes + kRowKeyBytes;
+  static_assert(kSharedBytes <= 99 * 1024 - 256);  // what a block may have on sm_86, sm_89 and sm_120
 };
 
 //                    C, D and Dv, row groups, their rows, parts, keys of a tile, blocks of an SM
@@ -50,9 +51,10 @@ struct Policy {
 template <class T>
 using Decode = sm80::PolicyList<Policy<T, 64, 1, 16, 4, 64, 3>, Policy<T, 128, 1, 16, 4, 64, 3>,
                                 Policy<T, 256, 1, 16, 4, 32, 3>, Policy<T, 512, 1, 16, 4, 16, 2>>;
-/// Many rows: 32 a warp where O fits its registers, so that a fragment of K or V serves two products.
+/// Many rows. With 32 a warp a fragment of K or V would serve two products, but O and the scores would leave
+/// no registers to hide latencies with: on an H200 as fast at D = 128, and spilling.
 template <class T>
-using Extend = sm80::PolicyList<Policy<T, 64, 4, 32, 1, 64, 2>, Policy<T, 128, 4, 32, 1, 64, 2>,
+using Extend = sm80::PolicyList<Policy<T, 64, 4, 16, 1, 64, 3>, Policy<T, 128, 4, 16, 1, 64, 3>,
                                 Policy<T, 256, 4, 16, 1, 32, 2>, Policy<T, 512, 2, 16, 2, 16, 2>>;
 using DecodeFloat = sm80::PolicyList<Policy<float, 128, 1, 16, 4, 32, 2>, Policy<float, 256, 1, 16, 4, 16, 2>,
                                      Policy<float, 512, 1, 16, 4, 8, 2>>;

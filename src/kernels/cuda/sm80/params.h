@@ -37,7 +37,8 @@ FOVEA_HOST_DEVICE constexpr int kv_bytes(KvType type) {
 /// Where keys and values lie; strides in bytes. Key j of a sequence whose pages begin at index b of `pages`
 /// is
 ///   k + pages[b + j / page_size] * k_page_stride + j % page_size * k_slot_stride + head * k_head_stride
-/// and D elements from there on (but for x-packed pages). With pages == nullptr (ragged) the page id is b + j and page_size is 1.
+/// and D elements from there on (but for x-packed pages). With pages == nullptr (ragged) the page id is b + j
+/// and page_size is 1.
 struct KvParams {
   KvType type = KvType::same;
   const char* k = nullptr;
@@ -119,7 +120,9 @@ struct AttentionParams {
   /// state [part, Hkv, partial_rows]. Null when no item of the step can have more than one split.
   float* partial_out = nullptr;
   PartialState* partial_state = nullptr;
-  int partial_rows = 0, partial_columns = 0;  ///< KernelInfo's rows and v_head_dim
+  /// Rows of a part: ScheduleLimits' or, with 0, KernelInfo's; launch() sets the columns, KernelInfo's
+  /// v_head_dim.
+  int partial_rows = 0, partial_columns = 0;
 };
 
 }  // namespace fovea::cuda

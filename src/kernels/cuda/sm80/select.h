@@ -34,7 +34,8 @@ struct KernelInfo {
   bool operator==(const KernelInfo&) const = default;
 };
 
-/// Errors: a type that only the portable kernels have; a head size beyond 512 (256 with 8-bit keys), or not a multiple of 8 (16).
+/// Errors: a type that only the portable kernels have; a head size beyond 512 (256 with 8-bit keys), or not a
+/// multiple of 8 (16).
 Result<KernelInfo> select(const Problem& problem, KernelKind kind);
 
 }  // namespace fovea::cuda::sm80

@@ -1,5 +1,7 @@
 #include "c_api/device.h"
 
+#include <map>
+#include <mutex>
 #include <vector>
 
 #include "device/cuda/cuda_device.h"
@@ -43,9 +45,14 @@ std::vector<cuda::NarrowArray> narrow_arrays(std::span<const Narrowing> arrays) 
 
 }  // namespace
 
+/// What was found is kept: asking the driver takes longer than many a call.
 Result<DeviceInfo> open_cuda_device_info(int id) {
+  static std::mutex mutex;
+  static std::map<int, DeviceInfo> found;
+  const std::lock_guard lock(mutex);
+  if (const auto known = found.find(id); known != found.end()) return known->second;
   FOVEA_TRY(device, open_cuda_device(id));
-  return DeviceInfo{DeviceKind::cuda, device.compute_capability, device.name};
+  return found[id] = DeviceInfo{DeviceKind::cuda, device.compute_capability, device.name};
 }
 
 Status on_cuda_stream(int id, void* handle, FunctionRef<Status(Stream&)> body) {
