@@ -65,11 +65,14 @@ Family always_portable(const AttentionSpec&, Phase) {
   return Family::portable;
 }
 
-Family sm80_or_simt(const AttentionSpec& spec, Phase phase) {
+Family simt_where_it_can(const AttentionSpec& spec, Phase phase) {
   const MaskSpec& mask = spec.mask;
-  const bool cuda_cores = phase == Phase::decode && group_of(spec) < simt::kTensorCoreGroup && !mask.spans &&
-                          !mask.packed && !mask.tree;
-  return cuda_cores ? Family::simt : Family::sm80;
+  const bool can = phase == Phase::decode && !mask.spans && !mask.packed && !mask.tree;
+  return can ? Family::simt : Family::sm80;
+}
+
+Family sm80_or_simt(const AttentionSpec& spec, Phase phase) {
+  return group_of(spec) < simt::kTensorCoreGroup ? simt_where_it_can(spec, phase) : Family::sm80;
 }
 
 Result<KvType> kv_type(const AttentionSpec& spec) {

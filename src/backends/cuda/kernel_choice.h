@@ -22,6 +22,8 @@ Family always_portable(const AttentionSpec& spec, Phase phase);
 /// As FlashInfer: CUDA cores decode where a KV head has fewer than 4 query heads. Spans, packed masks and
 /// trees are the tensor cores' (prefills always).
 Family sm80_or_simt(const AttentionSpec& spec, Phase phase);
+/// The same for any number of query heads.
+Family simt_where_it_can(const AttentionSpec& spec, Phase phase);
 
 /// Kernels for few query rows against many keys; for many rows; and for many rows in small tiles, with the
 /// same bits, where a step has too few large ones for the device.
