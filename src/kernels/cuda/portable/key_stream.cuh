@@ -43,7 +43,7 @@ struct KeyStream {
   const AttentionParams& p;
   const Access& access;
   const WorkItem& item;
-  const int key_low, key_last;  ///< the item's
+  const int key_last;  ///< the item's
   int head;
   uint32_t slots;
   int64_t* places;   ///< [2][K, V][kTile] offsets in bytes
@@ -55,7 +55,7 @@ struct KeyStream {
       : p(params),
         access(how),
         item(work),
-        key_low(work.key_low),
+
         key_last(work.key_last),
         head(kv_head),
         slots(shared_address(shared)) {
@@ -68,12 +68,12 @@ struct KeyStream {
   __device__ int first() const { return skip(item.key_first); }
   __device__ int next(int key) const { return skip(key + kTile); }
   __device__ int skip(int key) const {
-    return key >= p.mask.sink_tokens && key + kTile <= key_low ? key_low / kTile * kTile : key;
+    return key >= p.mask.sink_tokens && key + kTile <= item.key_low ? item.key_low / kTile * kTile : key;
   }
 
   /// Whether a key is read at all; those that no row sees are not.
   __device__ bool wanted(int key) const {
-    return threadIdx.x < kTile && key < key_last && (key >= key_low || key < p.mask.sink_tokens);
+    return threadIdx.x < kTile && key < key_last && (key >= item.key_low || key < p.mask.sink_tokens);
   }
 
   /// The page of this thread's key of the tile at `tile_key`; threads past a tile's keys have none.

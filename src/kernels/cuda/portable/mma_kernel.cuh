@@ -233,9 +233,6 @@ struct MmaUnit {
       __syncthreads();  // K of this tile is there, V of the last one has been read
       if (key1 < keys.key_last) keys.template load<false>(n + 1, next_slot);
       cp_async_commit();
-      const int key2 = keys.next(key1);
-      keys.put(n + 2, key2, page);
-      page = keys.page_of(keys.next(key2));
       const bool used =
           key0 < sees.any_last && (key0 + P::kTileKeys > sees.any_first || key0 < p.mask.sink_tokens);
       const uint32_t k_tile = keys.slots + slot * P::kSlotBytes, v_tile = keys.slots + v_slot * P::kSlotBytes;
@@ -255,6 +252,9 @@ struct MmaUnit {
         if constexpr (P::kParts > 1) get(s);
         tile(keys, sees, n, key0, v_tile, s);
       }
+      const int key2 = keys.next(key1);
+      keys.put(n + 2, key2, page);
+      page = keys.page_of(keys.next(key2));
       key0 = key1, key1 = key2, slot = next_slot;
     }
     cp_async_wait_all();
