@@ -29,8 +29,8 @@ struct DecodePolicy {
   static constexpr int kLaneChunks = kRowChunks / kLanes;  ///< of a key in a lane
   static constexpr int kLaneDims = kLaneChunks * kChunk;   ///< of D and Dv in a lane
   static constexpr int kGroups = 32 / kLanes;              ///< keys of a load
-  /// Keys of a group of lanes in a step: 4 KiB of K and as many of V, and no more
-  /// than there are lanes, so that sums over D can end with one key in each lane.
+  /// Keys of a group of lanes in a step: 4 KiB of K and as many of V, and no more than there are lanes, so
+  /// that sums over D can end with one key in each lane.
   static constexpr int kGroupKeys = std::min(8 / kLaneChunks, kLanes);
   static constexpr int kWarpKeys = kGroups * kGroupKeys;
   static constexpr int kSharers = 32 / kWarpKeys;  ///< neighbouring lanes that have the same score
