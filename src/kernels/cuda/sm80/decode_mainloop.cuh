@@ -5,10 +5,6 @@
 
 namespace fovea::cuda::sm80 {
 
-__device__ __forceinline__ void prefetch_l1(const void* address) {
-  asm volatile("prefetch.global.L1 [%0];" ::"l"(address));
-}
-
 /// Runs ahead of the arithmetic, over tiles and units (an item under one KV head) alike. A step's page ids
 /// are asked for one step before its copies, and a unit's item one unit before, so that no copy waits for an
 /// address.

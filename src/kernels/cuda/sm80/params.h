@@ -115,6 +115,9 @@ struct AttentionParams {
   float* partial_out = nullptr;
   PartialState* partial_state = nullptr;
   int partial_rows = 0, partial_columns = 0;  ///< KernelInfo's rows and v_head_dim
+  /// [part, Hkv] counters of the parts that have been written, 0 before and after every launch. With them
+  /// the kernel merges parts itself where it can; null: a second kernel does.
+  uint32_t* arrivals = nullptr;
 };
 
 }  // namespace fovea::cuda

@@ -33,7 +33,8 @@ __global__ __launch_bounds__(kThreads) void schedule_kernel(const __grid_constan
                                                             const __grid_constant__ PlanInput in,
                                                             const __grid_constant__ PlanView plan,
                                                             const __grid_constant__ PageSource pages,
-                                                            WorkItem* items, int32_t* num_items) {
+                                                            WorkItem* items, int32_t* num_items,
+                                                            uint32_t* arrivals) {
   __shared__ int2 warps[kThreads / 32];
   __shared__ int2 before[kThreads];  // items and parts before each tile of a round
   int2 done = make_int2(0, 0);
@@ -61,13 +62,19 @@ __global__ __launch_bounds__(kThreads) void schedule_kernel(const __grid_constan
     __syncthreads();
   }
   if (threadIdx.x == 0) *num_items = done.x;
+  if (arrivals == nullptr) return;
+  const int64_t counters = static_cast<int64_t>(done.y) * policy.num_kv_heads;
+  for (int64_t i = threadIdx.x; i < counters; i += kThreads)
+    arrivals[i] = 0;
 }
 
 }  // namespace
 
 Status launch_schedule(const PlanPolicy& policy, const PlanInput& input, const PlanView& plan,
-                       const PageSource& pages, WorkItem* items, int32_t* num_items, CUstream_st* stream) {
-  schedule_kernel<<<1, kThreads, 0, stream>>>(policy, input, plan, pages, items, num_items);
+                       const PageSource& pages, WorkItem* items, int32_t* num_items, CUstream_st* stream,
+                       uint32_t* arrivals) {
+  schedule_kernel<<<1, kThreads, 0, stream>>>(policy, input, plan, pages, items, num_items,
+                                               arrivals);
   if (const cudaError_t code = cudaGetLastError(); code != cudaSuccess)
     return Error{ErrorCode::internal,
                  std::string("launch of the sm80 schedule: ") + cudaGetErrorString(code)};

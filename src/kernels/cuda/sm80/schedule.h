@@ -60,9 +60,11 @@ FOVEA_HOST_DEVICE inline WorkItem make_item(const PlanPolicy& policy, const Plan
   return item;
 }
 
-/// Queues one kernel of one block that writes `items` [max_items] and their number. An empty plan (an error
-/// of the planner) gives none.
+/// Queues one kernel of one block that writes `items` [max_items] and their number, and zeros to the counters
+/// of the step's parts, `arrivals` [max_parts, Hkv], unless that is null. An empty plan (an error of the
+/// planner) gives none.
 Status launch_schedule(const PlanPolicy& policy, const PlanInput& input, const PlanView& plan,
-                       const PageSource& pages, WorkItem* items, int32_t* num_items, CUstream_st* stream);
+                       const PageSource& pages, WorkItem* items, int32_t* num_items, CUstream_st* stream,
+                       uint32_t* arrivals = nullptr);
 
 }  // namespace fovea::cuda::sm80

@@ -17,6 +17,8 @@ struct Problem {
   /// Whether anything but the causal limit and the sequence's end decides what a row sees, or changes a
   /// score: a window, chunk, soft cap, ALiBi, span, packed or tree mask. Learned sinks don't.
   bool general = false;
+  /// Query heads of a KV head: up to 8 take a decode kernel of 8 rows where there is one.
+  int group = 1;
 };
 
 /// A compiled kernel.
@@ -29,6 +31,7 @@ struct KernelInfo {
   int rows = 0;        ///< packed rows of a WorkItem
   int tile_keys = 0;   ///< key_first's divisor
   int split_keys = 0;  ///< keys of a split, at absolute multiples
+  bool merges = false;  ///< parts itself, given AttentionParams::arrivals
   int threads = 0, shared_bytes = 0, blocks_per_sm = 0;
 
   bool operator==(const KernelInfo&) const = default;
