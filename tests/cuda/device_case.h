@@ -56,6 +56,7 @@ struct Problem {
   int page_size = 16;
   bool ragged = false, heads_first = false;
   bool scales_per_token = false;
+  bool few_sequences = false;  ///< as in sm80::Problem
   float k_scale = 1, v_scale = 1;
   float scale = 0;  ///< 0 = D^-0.5
   float sharp = 1;  ///< factor of q

@@ -190,14 +190,15 @@ struct Kernel {
 };
 
 /// The library's kernel for these.
-inline Kernel library(sm80::KernelKind kind, Element q, Element kv, int d, int dv, bool general) {
+inline Kernel library(sm80::KernelKind kind, Element q, Element kv, int d, int dv, bool general,
+                      bool few_sequences = false) {
   sm80::Problem p;
   p.q = q == Element::f16 ? sm80::QueryType::f16 : sm80::QueryType::bf16;
   p.kv = kv == Element::e4m3   ? KvType::e4m3
          : kv == Element::e5m2 ? KvType::e5m2
          : kv == Element::int8 ? KvType::int8
                                : KvType::same;
-  p.head_dim = d, p.v_head_dim = dv, p.general = general;
+  p.head_dim = d, p.v_head_dim = dv, p.general = general, p.few_sequences = few_sequences;
   const Result<sm80::KernelInfo> info = sm80::select(p, kind);
   if (!info.ok()) {
     std::printf("%s\n", info.error().message.c_str());

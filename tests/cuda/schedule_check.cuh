@@ -46,11 +46,16 @@ inline void check_schedule(sm80::KernelKind kind, int sequences, const MaskSpec&
   DeviceArray<WorkItem> items(expected.size() + 1);
   CUDA_CHECK(cudaMemset(items.data, 0xff, items.count * sizeof(WorkItem)));
   DeviceArray<int32_t> count(1);
+  DeviceArray<uint32_t> arrivals(static_cast<size_t>(parts) * policy.num_kv_heads + 1);
+  CUDA_CHECK(cudaMemset(arrivals.data, 0xff, arrivals.count * 4));
   const Status status = sm80::launch_schedule(policy, input, plan_view(*layout, device.data), {nullptr, 1000},
-                                              items.data, count.data, nullptr);
+                                              items.data, count.data, nullptr, arrivals.data);
   expect(status.ok(), "is not launched", "schedule");
   CUDA_CHECK(cudaDeviceSynchronize());
   expect(count.host()[0] == static_cast<int32_t>(expected.size()), "has another number of items", "schedule");
+  std::vector<uint32_t> counters(arrivals.count, 0);
+  counters.back() = ~0u;
+  expect(arrivals.host() == counters, "has other counters than zeros", "schedule");
   const std::vector<WorkItem> got = items.host();
   expect(std::memcmp(got.data(), expected.data(), expected.size() * sizeof(WorkItem)) == 0, "has other items",
          "schedule");

@@ -59,10 +59,11 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_narrow_ke
       if (loading) loader.load_v();
     }
     if (!more) {
-      epilogue.last_unit(item_of(unit), head_of(unit), tile);
+      // No loads are under way whose registers would be in the way.
+      epilogue.template unit<kMergeFan>(item_of(unit), head_of(unit), tile);
       return;
     }
-    epilogue.unit(item_of(unit), head_of(unit), unit, tile);
+    epilogue.template unit<kMergeStep>(item_of(unit), head_of(unit), tile);
   }
 }
 

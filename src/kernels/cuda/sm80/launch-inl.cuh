@@ -109,10 +109,7 @@ bool launch_extend_list(Launch& l) {
 
 // One for each file of instances.
 bool launch_narrow16(Launch& l);
-bool launch_narrow_general(Launch& l);
-bool launch_narrow_e4m3(Launch& l);
-bool launch_narrow_e5m2(Launch& l);
-bool launch_narrow_int8(Launch& l);
+bool launch_narrow8(Launch& l);
 bool launch_decode16(Launch& l);
 bool launch_decode_general(Launch& l);
 bool launch_decode_e4m3(Launch& l);

@@ -45,8 +45,8 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   if (l.error.empty()) {
     l.programmatic = device.major >= 9;
     const bool found = kernel.kind == KernelKind::decode
-                           ? launch_decode16(l) || launch_decode_general(l) || launch_decode_e4m3(l) ||
-                                 launch_decode_e5m2(l) || launch_decode_int8(l)
+                           ? launch_narrow16(l) || launch_narrow8(l) || launch_decode16(l) || launch_decode_general(l) ||
+                                 launch_decode_e4m3(l) || launch_decode_e5m2(l) || launch_decode_int8(l)
                            : launch_extend16(l) || launch_extend_general(l) || launch_extend_eight_bit(l);
     if (!found) return Error{ErrorCode::internal, "an attention kernel that select() doesn't give"};
   }

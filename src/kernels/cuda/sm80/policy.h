@@ -31,8 +31,9 @@ struct TileLayout {
 /// Up to 16 packed query rows against many keys. A warp streams its own keys through its own ring, so that
 /// nothing in the loop waits for another warp; the warps of a block merge at the end of a split.
 template <int HeadDim, int ValueDim, class Query, KvType Kv_, int Warps, int ValueParts, int Stages,
-          int SplitKeys, bool General_>
+          int SplitKeys, bool General_, bool Even_ = true>
 struct DecodePolicy {
+  static constexpr bool kEven = Even_;
   using Q = Query;
   /// Of the products. All 8-bit types widen to fp16 exactly and in the fewest instructions; bf16 queries
   /// follow, each row brought into fp16's range by a power of two.
@@ -121,11 +122,11 @@ struct NarrowPolicy {
   static constexpr int kVTiles = kVSets * kVDims / 2;  ///< of 16 dims
   static_assert(kDv % kVDims == 0);
 
-  /// fp32 rows of the merge of the warps, two buffers that units use in turn, and their states; barriers.
+  /// fp32 rows of the merge of the warps, two buffers that units use in turn, and their states.
   static constexpr int kMergePitch = kDv + 4;
   static constexpr int kMergeFloats = kWarps * kRows * kMergePitch;
   static constexpr int kStates = kWarps * kRows;
-  static constexpr int kEpilogueBytes = 2 * (kMergeFloats * 4 + kStates * 8) + 4 * 8 + 16;
+  static constexpr int kEpilogueBytes = 2 * (kMergeFloats * 4 + kStates * 8) + 16;
   static constexpr int kQueryChunks = kD / 32;  ///< of 16 bytes, of a lane
   static constexpr int kQueryBytes = kThreads * kQueryChunks * 16;
   static constexpr int kSharedBytes = 2 * kQueryBytes + kEpilogueBytes;
