@@ -14,10 +14,10 @@ struct PolicyList {
   }
 };
 
-/// Splits of 512 KiB of 16-bit keys and values of D = 128: 30 us of one of an H200's 264 blocks under load,
-/// against 1 to 2 us that the end of one costs. A single sequence wants smaller ones: see Narrow16.
+/// Splits of 512 KiB of keys and values of D = 128: 30 us of one of an H200's 264 blocks under load, against
+/// 1 to 2 us that the end of one costs. A single sequence wants smaller ones: see NarrowOf.
 constexpr int split_keys(int d, int dv, KvType kv) {
-  return (d + dv) * kv_bytes(kv) <= 512 ? 1024 : 512;
+  return (d + dv) * kv_bytes(kv) > 512 ? 512 : kv_bytes(kv) == 1 && d + dv <= 256 ? 2048 : 1024;
 }
 template <int D, int Dv, class T, KvType Kv, bool General, int Stages, int Warps = 4, int Parts = 1>
 using DecodeOf = DecodePolicy<D, Dv, T, Kv, Warps, Parts, Stages, split_keys(D, Dv, Kv), General>;
@@ -38,7 +38,7 @@ template <int D, int Dv, class T, KvType Kv, bool General, int WarpKeys>
 using NarrowOf = NarrowPolicy<D, Dv, T, Kv, 8, WarpKeys, 512, 1, General>;
 template <class T, bool General>
 using Narrow16 = PolicyList<NarrowOf<64, 64, T, KvType::same, General, 32>,
-                            NarrowOf<128, 128, T, KvType::same, General, 16>>;
+                            NarrowOf<128, 128, T, KvType::same, General, 32>>;
 template <class T, KvType Kv>
 using Narrow8 = PolicyList<NarrowOf<128, 128, T, Kv, false, 32>>;
 

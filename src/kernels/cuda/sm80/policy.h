@@ -31,9 +31,8 @@ struct TileLayout {
 /// Up to 16 packed query rows against many keys. A warp streams its own keys through its own ring, so that
 /// nothing in the loop waits for another warp; the warps of a block merge at the end of a split.
 template <int HeadDim, int ValueDim, class Query, KvType Kv_, int Warps, int ValueParts, int Stages,
-          int SplitKeys, bool General_, bool Even_ = true>
+          int SplitKeys, bool General_>
 struct DecodePolicy {
-  static constexpr bool kEven = Even_;
   using Q = Query;
   /// Of the products. All 8-bit types widen to fp16 exactly and in the fewest instructions; bf16 queries
   /// follow, each row brought into fp16's range by a power of two.
@@ -54,6 +53,9 @@ struct DecodePolicy {
   static constexpr int kPartDv = ValueDim / ValueParts;
   /// Queries stay in registers (D / 4 a thread) while they and O leave room for the rest.
   static constexpr bool kQueryShared = kD / 4 + kPartDv / 2 > 160;
+  /// Whether rows at equal distances are copied from one address: 1 % faster, where registers are left for
+  /// it.
+  static constexpr bool kEven = !kEightBit && (kQueryShared || kD / 4 + kPartDv / 2 <= 96);
   /// Whether the next unit's queries may wait in registers too.
   static constexpr bool kQueryAhead = !kQueryShared && kD / 2 + kPartDv / 2 <= 128;
   /// Keys that a warp takes at a time: 16 are the k of one mma of P V; of 8-bit keys twice as many, for as
