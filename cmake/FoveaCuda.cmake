@@ -18,3 +18,8 @@ set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_EXTENSIONS OFF)
+# What ptxas says of each kernel is kept for tests/cuda/check_binary.py.
+set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_SOURCE_DIR}/tools/nvcc_logged.sh)
+if(CCACHE)
+  list(APPEND CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
+endif()

@@ -10,7 +10,7 @@ target_compile_options(fovea_flags INTERFACE
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:Clang>>:-Wno-deprecated-declarations>
   # No fused multiply-add behind our back: kernels say where they fuse, so that every path rounds alike.
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fstack-protector-strong>
-  $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -Werror=all-warnings -Xcompiler=-Wall>)
+  $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -Werror=all-warnings -Xptxas=-v -Xcompiler=-Wall>)
 target_compile_definitions(fovea_flags INTERFACE $<$<CONFIG:Release>:_FORTIFY_SOURCE=2>)
 if(FOVEA_SANITIZE)
   target_compile_options(fovea_flags INTERFACE -fsanitize=${FOVEA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -54,11 +54,11 @@ function(fovea_cuda_sources target)
   endif()
 endfunction()
 
-# fovea_module(name [THREADED] [FOLDERS dir...] [DEPENDS target...] [PRIVATE_LIBRARIES lib...])
-# THREADED: its tests also run under the thread sanitizer. Without FOVEA_CUDA, *_cuda.cc and *_cuda_test.cc are left out;
+# fovea_module(name [THREADED] [SANITIZED_FILTER filter] [FOLDERS dir...] [DEPENDS target...] [PRIVATE_LIBRARIES lib...])
+# THREADED: its tests also run under the thread sanitizer. SANITIZED_FILTER: as of fovea_test. Without FOVEA_CUDA, *_cuda.cc and *_cuda_test.cc are left out;
 # *_test.cu hold the kernels of tests, whose expectations stand in *_test.cc (GoogleTest costs nvcc a minute).
 function(fovea_module name)
-  cmake_parse_arguments(ARG "THREADED" "" "FOLDERS;DEPENDS;PRIVATE_LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "THREADED" "SANITIZED_FILTER" "FOLDERS;DEPENDS;PRIVATE_LIBRARIES" ${ARGN})
   if(NOT ARG_FOLDERS)
     set(ARG_FOLDERS ${name})
   endif()
@@ -107,7 +107,7 @@ function(fovea_module name)
     if(ARG_THREADED)
       set(threaded THREADED)
     endif()
-    fovea_test(${name}_test ${threaded} SOURCES ${tests} LIBRARIES fovea_${name})
+    fovea_test(${name}_test ${threaded} SOURCES ${tests} LIBRARIES fovea_${name} SANITIZED_FILTER ${ARG_SANITIZED_FILTER})
   endif()
 endfunction()
 
@@ -123,6 +123,8 @@ function(fovea_test name)
   fovea_cuda_sources(${name} ${cuda_sources})
   fovea_isa_flags(${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE fovea_flags ${ARG_LIBRARIES} GTest::gtest_main GTest::gmock)
+  # A test's own code runs once: a third of its compile time would go into loops that no one waits for.
+  target_compile_options(${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
   target_compile_definitions(${name} PRIVATE FOVEA_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)

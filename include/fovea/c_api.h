@@ -5,8 +5,8 @@
  * device all of them lie in its memory, and calls queue work on the given stream and return: none waits, but
  * where said. On the CPU calls are synchronous. An object is used by one thread at a time.
  *
- * Index tensors (offsets, lengths, tables, slots) are int32 or int64, and may be strided in their first
- * dimension only. LSE is natural log, fp32. A row that sees no key has O = 0 and LSE = -inf. */
+ * Index tensors (offsets, lengths, tables, slots) are int32 or int64 and contiguous, but the rows of a page
+ * table may lie any distance apart. LSE is natural log, fp32. A row that sees no key has O = 0, LSE = -inf. */
 #ifndef FOVEA_C_API_H_
 #define FOVEA_C_API_H_
 
@@ -74,8 +74,7 @@ typedef struct fovea_tensor {
   uint64_t byte_offset;
 } fovea_tensor;
 
-/* Every backend of the library, in the format of `fovea backends --format json`. Lives as long as the
- * library. */
+/* Every backend of the library, in the format of `fovea backends --json`. Lives as long as the library. */
 FOVEA_API fovea_status fovea_backends_json(const char** json);
 
 /* What a layer needs. fovea_attention_spec_init() fills in the defaults, which are those in brackets. */
@@ -112,7 +111,9 @@ typedef struct fovea_limits {
 typedef struct fovea_attention fovea_attention;
 
 enum { FOVEA_PREFILL = 0, FOVEA_DECODE = 1 };
-enum { FOVEA_CHECK_PAGES = 1 }; /* every plan looks at every page id, and waits for that */
+/* Flags. CHECK_PAGES: the first run after a plan looks at every page id of the step, and waits for that; an
+ * id that the cache does not have is an error. On the CPU runs always look. */
+enum { FOVEA_CHECK_PAGES = 1 };
 
 /* Chooses backends for `spec` (`backend` as --attention-backend takes it; null = "auto") and makes them.
  * `workspace_bytes` (may be null) is what fovea_attention_plan() needs to be given. */
@@ -205,10 +206,12 @@ typedef struct fovea_append_args {
 } fovea_append_args;
 FOVEA_API fovea_status fovea_append(const fovea_append_args* args, void* stream);
 
-/* Whole pages of one layer: page from[i] to to[i], no page in both. */
+/* Whole pages of one layer: page from[i] to to[i], no page in both. Any tensors [pages, ...] whose pages are
+ * dense blocks: caches in each layout, and scales. */
 FOVEA_API fovea_status fovea_copy_pages(const fovea_tensor* k_cache, const fovea_tensor* v_cache,
                                         const fovea_tensor* from, const fovea_tensor* to, void* stream);
-/* Rows of the cache by slots [T] into k [T, Hkv, D] and v [T, Hkv, Dv], dequantised. */
+/* Rows of the cache by slots [T] into k [T, Hkv, D] and v [T, Hkv, Dv], dequantised; a slot below 0 gives
+ * zeros. Not of int8_per_token_head. */
 FOVEA_API fovea_status fovea_gather(const fovea_tensor* k_cache, const fovea_tensor* v_cache, float k_scale,
                                     float v_scale, const fovea_tensor* slots, const fovea_tensor* k,
                                     const fovea_tensor* v, void* stream);

@@ -65,7 +65,9 @@ std::string Alternatives::flag(const BackendInfo& row, bool of_phase) const {
     text = "--" + std::string(to_string(phase_)) + "-attention-backend ";
   text += row.name;
   const auto rows = rows_named(scene_.registry.entries(), row.name);
-  if (choose_version(rows, scene_).row != &row) text += " " + version_flag(row);
+  const BackendInfo* by_name = choose_version(rows, scene_).row;
+  if (const BackendInfo* built = built_instead(*by_name, rows, scene_)) by_name = built;
+  if (by_name != &row) text += " " + version_flag(row);
   return text;
 }
 

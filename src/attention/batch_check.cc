@@ -158,11 +158,12 @@ Status check_args(const AttentionArgs& args, const AttentionSpec& spec, int page
   if (size_of(kv.dtype) == 0)
     return invalid("the cache's dtype is " + std::string(to_string(kv.dtype)) +
                    "; name the one that is stored");
-  if (has_token_scales(kv.dtype) != (kv.k_scales != nullptr) ||
-      has_token_scales(kv.dtype) != (kv.v_scales != nullptr))
-    return invalid(
-        "a cache of " + std::string(to_string(kv.dtype)) +
-        (has_token_scales(kv.dtype) ? " needs k_scales and v_scales" : " has no k_scales and v_scales"));
+  const bool per_head = is_fp8(kv.dtype) && spec.needs.has(Feature::per_head_scales);
+  const bool scaled = has_token_scales(kv.dtype) || per_head;
+  if (scaled != (kv.k_scales != nullptr) || scaled != (kv.v_scales != nullptr))
+    return invalid("a cache of " + std::string(to_string(kv.dtype)) +
+                   (per_head ? " with per-head scales" : "") +
+                   (scaled ? " needs k_scales and v_scales" : " has no k_scales and v_scales"));
   if (kv.form == KvForm::x_packed && !spec.kv_x_packed)
     return invalid("the cache is x-packed, which AttentionSpec::kv_x_packed does not say");
   if (kv.form == KvForm::x_packed && spec.head_dim % x_of(kv.dtype) != 0)

@@ -1,5 +1,6 @@
 // What the program's own rows make of models like those of the documents, on every class of devices.
 #include "attention/select_test_support.h"
+#include "device/gpu.h"
 
 namespace fovea {
 namespace {
@@ -33,7 +34,7 @@ AttentionSpec deepseek_sparse() {
 }
 
 Selection on(const char* device, const AttentionSpec& spec, const AttentionConfig& config = {}) {
-  const auto s = consider(config, {&spec, 1}, *parse_device(device), builtin_backends());
+  const auto s = consider(config, {&spec, 1}, *parse_device(device), project_backends());
   EXPECT_TRUE(s.ok()) << s.error().message;
   return s.ok() ? *s : Selection{};
 }
@@ -49,12 +50,12 @@ std::string choice(const char* device, const AttentionSpec& spec, const Attentio
 }
 
 std::string refusal(const char* device, const AttentionSpec& spec, const AttentionConfig& config) {
-  const auto s = select(config, spec, *parse_device(device), builtin_backends());
+  const auto s = select(config, spec, *parse_device(device), project_backends());
   return s ? "accepted" : s.error().message;
 }
 
 TEST(Builtin, AutomaticChoiceOnACpu) {
-  const auto s = select({}, llama_spec(), {}, builtin_backends());
+  const auto s = select({}, llama_spec(), {}, project_backends());
   ASSERT_TRUE(s.ok());
   EXPECT_EQ(explain(*s),
             "prefill: CPU_ATTN (automatic: first of CPU_ATTN, TORCH_NATIVE that serves this model on cpu)\n"
@@ -65,15 +66,43 @@ TEST(Builtin, AutomaticChoiceOnACpu) {
 }
 
 TEST(Builtin, FirstChoiceByDevice) {
-  EXPECT_EQ(choice("sm90", llama_8b()), "FLASH_ATTN (FA3),FLASH_ATTN (FA3)");
-  EXPECT_EQ(choice("sm100", llama_8b()), "FLASHINFER (TRTLLM),FLASHINFER (TRTLLM)");
-  EXPECT_EQ(choice("sm120", llama_8b()), "FLASH_ATTN (FA2),FLASH_ATTN (FA2)");
-  EXPECT_EQ(choice("sm100", gpt_oss()), "FLASHINFER (TRTLLM),FLASHINFER (TRTLLM)")
-      << "its TRT-LLM kernels have sinks";
+  for (const char* device : {"sm80", "sm90", "sm120"})
+    EXPECT_EQ(choice(device, llama_8b()), "FLASH_ATTN (FA2),FLASH_ATTN (FA2)") << device;
+  EXPECT_EQ(choice("sm100", llama_8b()), "FLASHINFER (Native),FLASHINFER (Native)");
+  EXPECT_EQ(choice("sm100", gpt_oss()), "FLASHINFER (Native),FLASHINFER (Native)");
   EXPECT_EQ(choice("rocm", llama_8b()), "ROCM_ATTN,ROCM_ATTN");
   EXPECT_EQ(choice("sm90", mla_spec()), "FLASH_ATTN,FLASH_ATTN_MLA");
   EXPECT_EQ(choice("sm100", mla_spec()), "TRTLLM_RAGGED,FLASHINFER_MLA");
   EXPECT_EQ(choice("sm90", deepseek_sparse()), "FLASHMLA_SPARSE,FLASHMLA_SPARSE");
+}
+
+TEST(Builtin, ABuiltVersionStandsInForOneThatIsNotAndSaysSo) {
+  const Selection automatic = on("sm90", llama_8b());
+  const PhaseSelection& decode = automatic.kinds.at(0).decode;
+  EXPECT_EQ(decode.candidates.at(0).backend->label(), "FLASH_ATTN (FA3)");
+  EXPECT_EQ(decode.candidates.at(0).reasons.at(0).text,
+            "not in this build: its CUDA kernels are not written yet");
+  EXPECT_EQ(decode.candidates.at(1).backend, decode.backend);
+  EXPECT_EQ(decode.backend->label(), "FLASH_ATTN (FA2)");
+  const auto version = [](const Selection& s) {
+    for (const ResolvedValue& value : s.resolved)
+      if (value.key == "flash_attn_version") return value.value + " from " + value.from;
+    return std::string("-");
+  };
+  EXPECT_EQ(version(automatic), "2 from FLASH_ATTN (FA3) is not in this build");
+
+  for (const char* name : {"FLASH_ATTN", "fa"}) {
+    const Selection named = on("sm90", llama_8b(), {.backend = name});
+    EXPECT_EQ(explain(named),
+              "prefill: FLASH_ATTN (FA2) (given: AttentionConfig::backend " + std::string(name) +
+                  ", FLASH_ATTN (FA3) is not in this build)\ndecode: FLASH_ATTN (FA2) (given: "
+                  "AttentionConfig::backend " +
+                  name + ", FLASH_ATTN (FA3) is not in this build)");
+  }
+  const std::string third = "FLASH_ATTN (FA3),FLASH_ATTN (FA3)";
+  EXPECT_EQ(choice("sm90", llama_8b(), {.backend = "fa3"}), third);
+  EXPECT_EQ(choice("sm90", llama_8b(), {.backend = "fa", .flash_attn_version = 3}), third);
+  EXPECT_THAT(refusal("sm90", llama_8b(), {.backend = "fa3"}), HasSubstr("['not in this build: "));
 }
 
 TEST(Builtin, FamiliesOnAnMlaModel) {
@@ -85,7 +114,7 @@ TEST(Builtin, FamiliesOnAnMlaModel) {
 }
 
 TEST(Builtin, EverySiblingAndPartnerIsRegisteredAndFit) {
-  const BackendRegistry& r = builtin_backends();
+  const BackendRegistry& r = project_backends();
   for (const auto& entry : r.entries()) {
     const BackendInfo& info = *entry.info;
     if (!info.mla_sibling.empty()) {
@@ -100,7 +129,7 @@ TEST(Builtin, EverySiblingAndPartnerIsRegisteredAndFit) {
 }
 
 TEST(Builtin, EveryExactNameResolvesToItself) {
-  const BackendRegistry& r = builtin_backends();
+  const BackendRegistry& r = project_backends();
   const std::string_view names[] = {
 #define FOVEA_NAME(name) #name,
       FOVEA_ATTENTION_BACKENDS(FOVEA_NAME)
@@ -128,16 +157,18 @@ TEST(Builtin, AWrongDeviceAndARightOneWithoutKernels) {
   EXPECT_THAT(refusal("sm100", mla_spec(), {.backend = "cutlass_mla"}), HasSubstr("['not in this build: "));
 }
 
-TEST(Builtin, MiniSglangsPageSizesLackKernelsOnly) {
-  const AttentionConfig configs[] = {{.backend = "fi", .page_size = 1},
-                                     {.backend = "fa", .page_size = 1},
-                                     {.backend = "fa,fi", .page_size = 1},
-                                     {.backend = "fa", .page_size = 16}};
-  for (const AttentionConfig& config : configs)
-    for (const char* device : {"sm80", "sm90"})
-      EXPECT_THAT(refusal(device, llama_8b(), config),
-                  HasSubstr("Reason: ['not in this build: it has no CUDA backend yet']"))
-          << device;
+TEST(Builtin, MiniSglangsPageSizesAreServed) {
+  const std::string fa = "FLASH_ATTN (FA2)", fi = "FLASHINFER (Native)";
+  const std::pair<AttentionConfig, std::string> configs[] = {
+      {{.backend = "fi", .page_size = 1}, fi + "," + fi},
+      {{.backend = "fa", .page_size = 1}, fa + "," + fa},
+      {{.backend = "fa,fi", .page_size = 1}, fa + "," + fi},
+      {{.backend = "fa", .page_size = 16}, fa + "," + fa}};
+  for (const auto& [config, backends] : configs)
+    for (const char* device : {"sm80", "sm90"}) {
+      EXPECT_EQ(choice(device, llama_8b(), config), backends) << device;
+      EXPECT_EQ(on(device, llama_8b(), config).page_size, config.page_size) << device;
+    }
   EXPECT_THAT(refusal("sm100", llama_8b(), {.backend = "trtllm", .page_size = 1}),
               HasSubstr("['block_size not supported', "));
 }
@@ -146,20 +177,22 @@ TEST(Builtin, FlashInfersOwnKernelsOnBlackwellAreForTheAsking) {
   const std::string own = "FLASHINFER (Native),FLASHINFER (Native)";
   EXPECT_EQ(choice("sm100", llama_8b(), {.backend = "FLASHINFER", .use_trtllm_attention = false}), own);
   EXPECT_EQ(choice("sm100", llama_8b(), {.use_trtllm_attention = false}), own);
-  for (const char* name : {"FLASHINFER", "fi", "flashinfer"})
-    EXPECT_EQ(choice("sm100", llama_8b(), {.backend = name}), "FLASHINFER (TRTLLM),FLASHINFER (TRTLLM)");
+  for (const char* name : {"FLASHINFER", "fi", "flashinfer"}) {
+    EXPECT_EQ(choice("sm100", llama_8b(), {.backend = name}), own) << "TRT-LLM's are not built";
+    EXPECT_EQ(choice("sm100", llama_8b(), {.backend = name, .use_trtllm_attention = true}),
+              "FLASHINFER (TRTLLM),FLASHINFER (TRTLLM)");
+  }
   EXPECT_EQ(choice("sm120", llama_8b(), {.backend = "fi"}), own);
 }
 
-TEST(Builtin, SinksBeforeHopperAreOneReason) {
-  EXPECT_THAT(refusal("sm80", gpt_oss(), {.backend = "FLASH_ATTN"}),
+TEST(Builtin, WhatABackendLacksComesBeforeItsKernels) {
+  EXPECT_THAT(refusal("sm80", gpt_oss(), {.backend = "FLEX_ATTENTION"}),
               HasSubstr("Reason: ['attention sinks not supported', 'not in this build: "));
 }
 
 TEST(Builtin, AFixForTheDeviceNamesWhatTheOrderWouldChoose) {
   EXPECT_THAT(refusal("sm90", llama_8b(), {.backend = "trtllm", .page_size = 16}),
-              HasSubstr("this one is cuda 9.0; --attention-backend FLASH_ATTN: takes it here, but is not in "
-                        "this build."));
+              HasSubstr("this one is cuda 9.0; --attention-backend FLASH_ATTN: serves it here."));
   EXPECT_THAT(refusal("sm80", mla_spec(), {.backend = "FLASHMLA"}),
               HasSubstr("this one is cuda 8.0; --attention-backend TRITON_MLA: takes it here, but is not in "
                         "this build."));
@@ -173,10 +206,9 @@ TEST(Builtin, AFixOfACombinationIsTrueForTheDevice) {
       all += r.fix + "\n";
     return all;
   };
-  AttentionSpec fp8 = llama_8b();
-  fp8.kv_dtype = KvCacheDType::fp8_e4m3;
-  EXPECT_THAT(fixes("sm90", fp8, "fa2"), HasSubstr("-ac.flash_attn_version=3"));
-  EXPECT_THAT(fixes("sm80", fp8, "fa2"), Not(HasSubstr("-ac.flash_attn_version")));
+  AttentionSpec mixed = llama_8b();
+  mixed.kv_dtype = KvCacheDType::float16;
+  EXPECT_THAT(fixes("sm90", mixed, "fa2"), HasSubstr("--kv-cache-dtype auto"));
   EXPECT_THAT(fixes("sm80", mla_spec(), "FLASH_ATTN_MLA"),
               HasSubstr("TRITON_MLA: takes it, but is not in this build"));
 }
@@ -184,15 +216,15 @@ TEST(Builtin, AFixOfACombinationIsTrueForTheDevice) {
 TEST(Builtin, TheErrorOfAnAutomaticChoiceHasEveryAttentionOfAKind) {
   AttentionSpec two[] = {llama_8b(), llama_8b()};
   two[1].head_dim = two[1].v_head_dim = 512;
-  const auto s = select({}, two, *parse_device("sm90"), builtin_backends());
+  const auto s = select({}, two, *parse_device("rocm"), project_backends());
   ASSERT_FALSE(s);
   EXPECT_THAT(s.error().message, AllOf(HasSubstr("with AttentionSelectorConfig(head_size=128, "),
                                        HasSubstr(" and AttentionSelectorConfig(head_size=512, ")));
-  EXPECT_THAT(refusal("sm90", llama_8b(), {}), Not(HasSubstr(" and AttentionSelectorConfig")));
+  EXPECT_THAT(refusal("rocm", llama_8b(), {}), Not(HasSubstr(" and AttentionSelectorConfig")));
 }
 
 TEST(Builtin, NamesOfThreeEngines) {
-  const BackendRegistry& r = builtin_backends();
+  const BackendRegistry& r = project_backends();
   const std::pair<const char*, const char*> expected[] = {
       {"torch_native", "TORCH_NATIVE"},
       {"torch_sdpa", "TORCH_NATIVE"},
@@ -221,10 +253,21 @@ TEST(Builtin, NamesOfThreeEngines) {
   }
 }
 
+TEST(Builtin, AProgramWithoutCudaNamesWhatItsCudaBackendsNeed) {
+  if (cuda_built()) GTEST_SKIP() << "SKIPPED: this program has CUDA";
+  const auto s = select({.backend = "fa"}, llama_8b(), *parse_device("sm80"), builtin_backends());
+  ASSERT_FALSE(s);
+  EXPECT_THAT(s.error().message,
+              HasSubstr("['not in this build: this program was built without CUDA; build it with "
+                        "FOVEA_BUILD_CUDA=1 ./run.sh']"));
+  for (const auto& entry : builtin_backends().entries())
+    EXPECT_TRUE(entry.info->capability.device != DeviceKind::cuda || !entry.create) << entry.info->label();
+}
+
 TEST(Builtin, EveryRefusalHasAFixAndOneLine) {
   for (std::string_view device : device_names())
     for (const AttentionSpec& spec : {llama_8b(), gpt_oss(), mla_spec(), deepseek_sparse(), encoder_spec()})
-      for (const auto& entry : builtin_backends().entries()) {
+      for (const auto& entry : project_backends().entries()) {
         const Selection s =
             on(std::string(device).c_str(), spec, {.backend = BackendName(std::string(entry.info->name))});
         ASSERT_FALSE(s.kinds.empty());

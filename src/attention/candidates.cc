@@ -163,6 +163,8 @@ std::vector<Version> automatic_order(const Scene& scene) {
     if (const auto rows = rows_named(entries, name); !rows.empty()) {
       const Version version = choose_version(rows, scene);
       if (!known(version.row)) order.push_back(version);
+      if (const BackendInfo* built = built_instead(*version.row, rows, scene); built && !known(built))
+        order.push_back({built});
     }
   for (const Entry& entry : entries)
     if (entry.info->absent.empty() && !known(entry.info) && version_is_free(*entry.info, scene.config))

@@ -19,7 +19,8 @@ struct Weighed {
 
 Weighed weigh(const Version& version, const Scene& scene, Phase phase);
 
-/// Rows in the order of automatic choice: the device's priorities, then what else is built.
+/// Rows in the order of automatic choice: the device's priorities, of which a version that is not built is
+/// followed by one that is, then what else is built.
 std::vector<Version> automatic_order(const Scene& scene);
 
 /// What the user asked for, or the first that serves.

@@ -49,7 +49,7 @@ constexpr Column kColumns[] = {
     {"compute_capability", "Compute Cap.", "CUDA compute capability; N/A on other devices"},
 };
 
-constexpr int kPageSizes[] = {1, 7, 16, 32, 48, 64, 128, 256, 544, 1024, 2048};
+constexpr int kPageSizes[] = {1, 3, 7, 16, 32, 48, 64, 128, 256, 544, 1024, 2048};
 // Multiples of 8 up to 128, those that models have beyond, and neighbours that no kernel's tile divides.
 constexpr int kHeadDims[] = {1,   5,   8,   12,  16,  24,  32,  33,  40,  48,  56,   64,
                              72,  80,  88,  96,  104, 112, 120, 127, 128, 129, 160,  192,

@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "fovea/attention_backend.h"
+#include "attention/project_backends.h"
 
 namespace fovea {
 namespace {
@@ -114,7 +114,7 @@ TEST(Columns, OneNumberIsOneCell) {
 }
 
 TEST(Columns, TheUniverseHoldsClaimedAndUnclaimedValuesOfBuiltBackends) {
-  for (const auto& entry : builtin_backends().entries()) {
+  for (const auto& entry : project_backends().entries()) {
     if (!entry.info->absent.empty()) continue;
     std::map<std::string_view, std::pair<int, int>> counts;
     for (const Cell& cell : cells(entry.info->capability)) {
@@ -142,7 +142,7 @@ std::optional<bool> stated_by(const Capability& c, const Cell& cell) {
 }
 
 TEST(Columns, ClaimedAgreesWithTheCapability) {
-  for (const auto& entry : builtin_backends().entries())
+  for (const auto& entry : project_backends().entries())
     for (const Cell& cell : cells(entry.info->capability)) {
       const std::string where = std::string(entry.info->name) + " " + cell.id();
       const auto expected = stated_by(entry.info->capability, cell);

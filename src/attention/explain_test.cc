@@ -57,15 +57,15 @@ TEST_F(Explain, WhatIsNotBuilt) {
   EXPECT_EQ(explain_in_full(considered({.backend = "gpu"})),
             R"(full.prefill: none, GPU_ATTN if it were built (given: AttentionConfig::backend gpu)
   1. GPU_ATTN
-     - not in this build: it has no CUDA backend yet
+     - not in this build: its CUDA kernels are not written yet
        fix: FAST_ATTN serves it on cpu
-  error: Selected backend GPU_ATTN is not valid for this configuration. Reason: ['not in this build: it has no CUDA backend yet']. Fix: FAST_ATTN serves it on cpu. This build has: FAST_ATTN, PLAIN, DECODER.
+  error: Selected backend GPU_ATTN is not valid for this configuration. Reason: ['not in this build: its CUDA kernels are not written yet']. Fix: FAST_ATTN serves it on cpu. This build has: FAST_ATTN, PLAIN, DECODER.
 
 full.decode: none, GPU_ATTN if it were built (given: AttentionConfig::backend gpu)
   1. GPU_ATTN
-     - not in this build: it has no CUDA backend yet
+     - not in this build: its CUDA kernels are not written yet
        fix: FAST_ATTN serves it on cpu
-  error: Selected backend GPU_ATTN is not valid for this configuration. Reason: ['not in this build: it has no CUDA backend yet']. Fix: FAST_ATTN serves it on cpu. This build has: FAST_ATTN, PLAIN, DECODER.
+  error: Selected backend GPU_ATTN is not valid for this configuration. Reason: ['not in this build: its CUDA kernels are not written yet']. Fix: FAST_ATTN serves it on cpu. This build has: FAST_ATTN, PLAIN, DECODER.
 
 values
   full.prefill = none (GPU_ATTN is not in this build) (given: AttentionConfig::backend gpu)

@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "fovea/attention_backend.h"
+#include "attention/project_backends.h"
 
 namespace fovea {
 namespace {
@@ -88,7 +88,7 @@ TEST(Priorities, EveryNameIsRegisteredAndNoListRepeatsOne) {
     EXPECT_FALSE(list.names.empty()) << list.title;
     for (std::string_view name : list.names) {
       EXPECT_TRUE(seen.insert(name).second) << list.title << " " << name;
-      const auto* entry = builtin_backends().find(name);
+      const auto* entry = project_backends().find(name);
       ASSERT_NE(entry, nullptr) << name;
       EXPECT_EQ(entry->info->name, name) << "an alias";
     }

@@ -101,17 +101,28 @@ class Provenance {
             rows_named(is_mla_prefill(*u.row, u.scene->registry) ? u.scene->registry.mla_prefill()
                                                                  : u.scene->registry.entries(),
                        u.row->name);
-        const bool by_rule = !u.selection->version_named && choose_version(rows, *u.scene).row == u.row;
+        const BackendInfo& usual = *choose_version(rows, *u.scene).row;
+        const bool by_rule = !u.selection->version_named && &usual == u.row;
+        const bool instead = !u.selection->version_named && built_instead(usual, rows, *u.scene) == u.row;
         add("flash_attn_version", std::to_string(*flash),
             from("flash_attn_version", config_.flash_attn_version.has_value(),
-                 by_rule ? "default: 3 on compute capability 9.x (2 with ALiBi), 2 elsewhere"
-                         : u.selection->why));
+                 by_rule   ? "default: 3 on compute capability 9.x (2 with ALiBi), 2 elsewhere"
+                 : instead ? usual.label() + " is not in this build"
+                           : u.selection->why));
       }
       if (u.row->name == "FLASHINFER" && !version_flag(*u.row).empty())
         add("use_trtllm_attention", version_flag(*u.row).ends_with("1") ? "1" : "0",
-            from("use_trtllm_attention", config_.use_trtllm_attention.has_value(),
-                 "default: 1 on compute capability 10.x, 0 elsewhere"));
+            from("use_trtllm_attention", config_.use_trtllm_attention.has_value(), trtllm_rule(u)));
     }
+  }
+
+  /// Why a version of FlashInfer's was taken that no flag asks for.
+  std::string trtllm_rule(const Used& u) const {
+    const auto rows = rows_named(u.scene->registry.entries(), u.row->name);
+    const BackendInfo& usual = *choose_version(rows, *u.scene).row;
+    return &usual != u.row && built_instead(usual, rows, *u.scene) == u.row
+               ? usual.label() + " is not in this build"
+               : "default: 1 on compute capability 10.x, 0 elsewhere";
   }
 
   void add_mla_prefill() {

@@ -115,6 +115,14 @@ Version choose_version(const std::vector<const BackendInfo*>& rows, const Scene&
   return {row != nullptr ? row : rows.front()};
 }
 
+const BackendInfo* built_instead(const BackendInfo& wanted, const std::vector<const BackendInfo*>& rows,
+                                 const Scene& scene) {
+  if (wanted.absent.empty()) return nullptr;
+  return first(rows, [&](const BackendInfo& row) {
+    return row.absent.empty() && runs_on(row.capability, scene.device) && version_is_free(row, scene.config);
+  });
+}
+
 bool version_is_free(const BackendInfo& row, const AttentionConfig& config) {
   if (const auto flash = flash_version(row); flash && config.flash_attn_version)
     return flash == config.flash_attn_version;
@@ -150,7 +158,10 @@ Result<Named> resolve_name(const std::string& given, const Scene& scene) {
                        "; give only one of them");
       return Named{{pinned}, {}, true};
     }
-  return Named{choose_version(rows, scene), {}, false};
+  const Version version = choose_version(rows, scene);
+  if (const BackendInfo* built = built_instead(*version.row, rows, scene))
+    return Named{{built}, version.row->label() + " is not in this build", false};
+  return Named{version, {}, false};
 }
 
 bool same_backend(std::string_view a, std::string_view b, const BackendRegistry& registry) {

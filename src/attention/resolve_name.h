@@ -24,6 +24,11 @@ std::vector<const BackendInfo*> rows_named(const std::vector<BackendRegistry::En
 /// device wants them. `rows` is not empty and of one name.
 Version choose_version(const std::vector<const BackendInfo*>& rows, const Scene& scene);
 
+/// Where `wanted`'s kernels are not built: the first other version that is, that runs on the device and that
+/// no flag rules out; else null.
+const BackendInfo* built_instead(const BackendInfo& wanted, const std::vector<const BackendInfo*>& rows,
+                                 const Scene& scene);
+
 /// May `row` be taken without being asked for: no flag pins another version of it.
 bool version_is_free(const BackendInfo& row, const AttentionConfig& config);
 
@@ -46,6 +51,7 @@ struct Named {
 };
 
 /// Lower-case aliases are families: on an MLA model they mean the family's MLA backend. "fa3" pins version 3.
+/// A name that pins none means a version that is built where the device's own is not.
 Result<Named> resolve_name(const std::string& given, const Scene& scene);
 
 /// Names that mean one backend, versions apart; unknown ones are the same only when they are spelt alike.

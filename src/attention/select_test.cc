@@ -109,8 +109,9 @@ TEST_F(Select, AnAbsentBackendIsRefusedAndOthersNamed) {
   device = cuda(90);
   EXPECT_EQ(
       refusal({.backend = "gpu"}),
-      "Selected backend GPU_ATTN is not valid for this configuration. Reason: ['not in this build: it has "
-      "no CUDA backend yet']. Fix: FAST_ATTN serves it on cpu. This build has: FAST_ATTN, PLAIN, DECODER.");
+      "Selected backend GPU_ATTN is not valid for this configuration. Reason: ['not in this build: its CUDA "
+      "kernels are not written yet']. Fix: FAST_ATTN serves it on cpu. This build has: FAST_ATTN, PLAIN, "
+      "DECODER.");
   EXPECT_THAT(refusal({.prefill_backend = "decoder"}), HasSubstr("'prefill not supported']"));
 }
 

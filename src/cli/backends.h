@@ -17,8 +17,4 @@ struct BackendsFlags {
 void add_backends(CLI::App& root, BackendsFlags& flags);
 Status run_backends(const BackendsFlags& flags);
 
-/// All columns of all rows, their documents' values, MLA prefill, priorities and what SGLang and Mini-SGLang
-/// document, as one JSON object: constraints for programs that choose settings.
-std::string backends_json();
-
 }  // namespace fovea::cli

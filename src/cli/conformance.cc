@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <fstream>
@@ -32,12 +33,50 @@ Result<BackendRows> named_rows(const std::string& name) {
                  " (fovea conformance --list lists them)");
 }
 
+/// Where to prove: the CPU, or the GPU of this machine.
+struct Place {
+  std::string name;  ///< as parse_device() has it
+  DeviceInfo device;
+  Gpu gpu;  ///< empty = on the CPU
+};
+
+Result<Place> open_place(const std::string& flag) {
+  Place place{flag, {}, {}};
+  const bool any_gpu = flag == "cuda";
+  if (!any_gpu) {
+    FOVEA_TRY(device, parse_device(flag));
+    place.device = device;
+    if (device.kind == DeviceKind::cpu) return place;
+    if (device.kind != DeviceKind::cuda)
+      return unsupported("--device " + flag +
+                         ": this build has no backend that runs there, so there is nothing to prove; --list "
+                         "shows what is declared");
+  }
+  auto gpu = open_gpu();
+  if (!gpu) return unsupported("--device " + flag + ": there is no GPU to run on: " + gpu.error().message);
+  const DeviceInfo& found = gpu->machine->device();
+  const std::string name = "sm" + std::to_string(found.compute_capability);
+  if (!any_gpu && found.compute_capability != place.device.compute_capability)
+    return unsupported("--device " + flag + ": the GPU of this machine is " + found.name + ", which is " +
+                       name + "; give --device cuda");
+  place.name = name;
+  place.device = found;
+  place.gpu = *std::move(gpu);
+  return place;
+}
+
+bool runs_on(const Capability& c, const DeviceInfo& device) {
+  const int cc = device.compute_capability;
+  return c.device == device.kind && cc >= c.min_compute_capability &&
+         (c.max_compute_capability == 0 || cc <= c.max_compute_capability);
+}
+
 /// Those of them that run here.
 Result<BackendRows> rows_to_prove(const ConformanceFlags& flags, const DeviceInfo& device) {
   FOVEA_TRY(rows, named_rows(flags.backend));
   BackendRows built;
   for (const auto* row : rows)
-    if (row->create && row->info->capability.device == device.kind) built.push_back(row);
+    if (row->create && runs_on(row->info->capability, device)) built.push_back(row);
   if (!built.empty()) return built;
   if (flags.backend.empty())
     return unsupported("--device " + flags.device +
@@ -45,7 +84,7 @@ Result<BackendRows> rows_to_prove(const ConformanceFlags& flags, const DeviceInf
                        "shows what is declared");
   const BackendInfo& info = *rows.front()->info;
   if (info.absent.empty())
-    return unsupported(info.label() + " does not run on " + flags.device + "; give --device " +
+    return unsupported(info.label() + " does not run on " + describe(device) + "; give --device " +
                        std::string(to_string(info.capability.device)));
   return unsupported(info.label() + " is not in this build: " + std::string(info.absent) +
                      "; nothing proves it, and --list shows what is declared");
@@ -83,7 +122,7 @@ std::string first_line_of(const char* command) {
 }
 
 /// Of the working directory; "-dirty" after it where code differs from it. "": not known.
-std::string commit() {
+std::string commit_here() {
   const std::string head = first_line_of("git rev-parse HEAD 2>/dev/null");
   if (head.empty()) return head;
   const std::string changed = first_line_of("git status --porcelain -uno -- include src 2>/dev/null");
@@ -116,6 +155,7 @@ std::string today() {
 }
 
 std::string isas(const BackendInfo& info) {
+  if (info.capability.device != DeviceKind::cpu) return "GPU";  // new_proof() says which
   std::string text;
   for (const Isa isa : isas_of(info))
     text.append(text.empty() ? "" : ", ").append(to_string(isa));
@@ -123,14 +163,16 @@ std::string isas(const BackendInfo& info) {
 }
 
 /// What a proof says of where it was made.
-Proof new_proof(const std::string& device, const BackendRows& rows, int threads) {
+Proof new_proof(const Place& place, const BackendRows& rows, int threads, const std::string& commit) {
   Proof proof;
-  proof.device = device;
-  proof.device_name = cpu_name();
+  proof.device = place.name;
+  proof.device_name = place.gpu.machine != nullptr ? place.device.name : cpu_name();
   for (const auto* row : rows)
     if (const std::string text = isas(*row->info); text.size() > proof.isa.size()) proof.isa = text;
-  proof.compiler = compiler();
-  proof.commit = commit();
+  if (place.gpu.machine != nullptr) proof.isa = "sm_" + std::to_string(place.device.compute_capability);
+  proof.driver = place.gpu.driver;
+  proof.compiler = compiler() + (place.gpu.compiler.empty() ? "" : ", " + place.gpu.compiler);
+  proof.commit = commit.empty() ? commit_here() : commit;
   proof.date = today();
   proof.threads = threads;
   return proof;
@@ -149,17 +191,20 @@ std::string joined(const std::vector<std::string>& texts, size_t most) {
   return texts.size() > most ? out + " and " + std::to_string(texts.size() - most) + " more" : out;
 }
 
+void print_failure(const ConformanceFlags& flags, const BackendInfo& info, const CaseFailure& failure) {
+  std::printf("FAILED %s %s: case %llu on %s: %s\n", info.label().c_str(), joined(failure.cells, 6).c_str(),
+              static_cast<unsigned long long>(failure.number), failure.isa.c_str(), failure.what.c_str());
+  std::printf("  what it takes: %s\n", failure.levels.c_str());
+  if (failure.number > 0)
+    std::printf("  again: fovea conformance --device %s --backend %s%s --case %llu\n", flags.device.c_str(),
+                std::string(info.name).c_str(),
+                failure.fixed ? (" --cell " + failure.fixed->id()).c_str() : "",
+                static_cast<unsigned long long>(failure.number));
+  std::fflush(stdout);
+}
+
 void print_failures(const BackendInfo& info, const BackendReport& report) {
   const std::string label = info.label();
-  for (const CaseFailure& failure : report.failures) {
-    std::printf("FAILED %s %s: case %llu on %s: %s\n", label.c_str(), joined(failure.cells, 6).c_str(),
-                static_cast<unsigned long long>(failure.number), failure.isa.c_str(), failure.what.c_str());
-    std::printf("  what it takes: %s\n", failure.levels.c_str());
-    if (failure.number > 0)
-      std::printf("  again: fovea conformance --backend %s%s --case %llu\n", std::string(info.name).c_str(),
-                  failure.fixed ? (" --cell " + failure.fixed->id()).c_str() : "",
-                  static_cast<unsigned long long>(failure.number));
-  }
   for (const CellProof& cell : report.proof.cells)
     if (cell.status == CellStatus::failed)
       std::printf("FAILED %s %s: %s\n", label.c_str(), cell.cell.c_str(), cell.reason.c_str());
@@ -180,8 +225,14 @@ void print_summary(const BackendInfo& info, const BackendReport& report) {
   std::putchar('\n');
 }
 
-/// On a terminal only: one line that is written over.
-std::function<void(int64_t, int64_t)> progress_of(const BackendInfo& info) {
+/// On a terminal one line that is written over; else only what was asked for, a line each.
+std::function<void(int64_t, int64_t)> progress_of(const ConformanceFlags& flags, const BackendInfo& info) {
+  if (flags.progress)
+    return [label = info.label(), start = std::chrono::steady_clock::now()](int64_t done, int64_t total) {
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+      std::fprintf(stderr, "%s: %lld of %lld cases after %.1f s\n", label.c_str(),
+                   static_cast<long long>(done), static_cast<long long>(total), seconds.count());
+    };
   if (::isatty(STDERR_FILENO) == 0) return {};
   return [label = info.label()](int64_t done, int64_t total) {
     std::fprintf(stderr, "\r%s: %lld of %lld cases", label.c_str(), static_cast<long long>(done),
@@ -200,6 +251,11 @@ Status check_flags(const ConformanceFlags& flags) {
       (!flags.backend.empty() || !flags.cell.empty() || flags.quick || flags.list || flags.perf))
     return invalid("--write " + flags.write +
                    " is for a whole run; drop --backend, --cell, --case, --quick, --list and --perf");
+  const auto is_hex = [](char c) {
+    return std::string_view("0123456789abcdef").find(c) != std::string_view::npos;
+  };
+  if (!flags.commit.empty() && (flags.commit.size() != 40 || !std::ranges::all_of(flags.commit, is_hex)))
+    return invalid("--commit " + flags.commit + ": it must have 40 digits of 0 to 9 and a to f");
   if (flags.seed >> 44 != 0)
     return invalid("--seed " + std::to_string(flags.seed) + ": allowed are 0 to " +
                    std::to_string((uint64_t{1} << 44) - 1));
@@ -207,23 +263,26 @@ Status check_flags(const ConformanceFlags& flags) {
 }
 
 /// Proves the rows; the proof of all of them. `all_right` says whether nothing failed.
-Result<Proof> prove_rows(const ConformanceFlags& flags, const DeviceInfo& device, const BackendRows& rows,
+Result<Proof> prove_rows(const ConformanceFlags& flags, const Place& place, const BackendRows& rows,
                          bool& all_right) {
   all_right = true;
   ProveOptions options;
-  options.device = device;
+  options.device = place.device;
+  options.machine = place.gpu.machine.get();
   options.seed = flags.seed;
   options.quick = flags.quick;
   options.threads = ThreadPool(flags.threads).size();
   options.replay = flags.replay;
-  Proof proof = new_proof(flags.device, rows, options.threads);
+  Proof proof = new_proof(place, rows, options.threads, flags.commit);
   for (const auto* row : rows) {
     options.only_cell.reset();
     if (!flags.cell.empty()) {
       FOVEA_TRY(cell, find_cell(flags.cell, row->info->capability));
       options.only_cell = cell;
     }
-    options.progress = progress_of(*row->info);
+    options.progress = progress_of(flags, *row->info);
+    if (!flags.json)
+      options.failed = [&](const CaseFailure& failure) { print_failure(flags, *row->info, failure); };
     FOVEA_TRY(report, prove(*row->info, row->create, options));
     proof.seconds += report.seconds;
     all_right = all_right && report.all_right();
@@ -248,31 +307,39 @@ void add_conformance(CLI::App& root, ConformanceFlags& f) {
       "conformance", "Prove each cell of the matrix: claims by cases in fp64, the others by their refusal");
   app.add_option("--backend", f.backend,
                  "One backend by name or alias (default: all that run on the device)");
-  app.add_option("--device", f.device, "cpu, sm75, sm80, sm90, ...: where it runs")->capture_default_str();
+  app.add_option("--device", f.device,
+                 "cpu, cuda (the first GPU of this machine), or what that GPU must be: sm80, sm90, ...")
+      ->capture_default_str();
   app.add_option("--cell", f.cell, "One cell, COLUMN=VALUE, such as kv_dtypes=fp8_e4m3");
   app.add_option("--case", f.replay, "Run one case again: the number that a failure printed");
   app.add_option("--seed", f.seed, "Other rows, values and lengths")->capture_default_str();
   app.add_option("--threads", f.threads, "Cases at a time (default: one per usable CPU)")
       ->check(CLI::Range(1, 1024));
   app.add_flag("--quick", f.quick, "Each value twice, rather than each pair of values; seconds");
+  app.add_flag("--progress", f.progress, "Say how far it is, a line at a time (stderr)");
   app.add_flag("--list", f.list, "Show what is to prove and what is only declared");
   app.add_flag("--perf", f.perf, "Time each phase of each backend");
   app.add_flag("--json", f.json, "As JSON: the proof file, or rows of --list and --perf");
   app.add_option(
       "--write", f.write,
       "Write the proof to this file, proof/cpu.json; run in the source tree, whose commit it names");
+  app.add_option("--commit", f.commit,
+                 "The commit that this program was built from, where git can't tell it");
 }
 
 Status run_conformance(const ConformanceFlags& flags) {
   FOVEA_RETURN_IF_ERROR(check_flags(flags));
-  FOVEA_TRY(device, parse_device(flags.device));
   if (flags.list) {
     FOVEA_TRY(rows, named_rows(flags.backend));
     list_cells(rows, flags.json);
     return {};
   }
-  FOVEA_TRY(rows, rows_to_prove(flags, device));
+  FOVEA_TRY(place, open_place(flags.device));
+  FOVEA_TRY(rows, rows_to_prove(flags, place.device));
   if (flags.perf) {
+    if (place.gpu.machine != nullptr)
+      return unsupported(
+          "--perf times backends of the CPU; the programs of tests/cuda and bench/ time a GPU's");
     print_speed(rows, flags.threads, flags.json);
     return {};
   }
@@ -282,7 +349,7 @@ Status run_conformance(const ConformanceFlags& flags) {
     file.emplace(std::move(opened));
   }
   bool all_right = true;
-  FOVEA_TRY(proof, prove_rows(flags, device, rows, all_right));
+  FOVEA_TRY(proof, prove_rows(flags, place, rows, all_right));
   std::string json = to_json(proof);
   if (flags.json) std::fputs(json.c_str(), stdout);
   if (file) {

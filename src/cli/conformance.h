@@ -17,11 +17,13 @@ namespace fovea::cli {
 struct ConformanceFlags {
   std::string backend;  ///< a name or an alias; "" = all of the device
   std::string device = "cpu";
-  std::string cell;   ///< COLUMN=VALUE
-  std::string write;  ///< the proof file
+  std::string cell;    ///< COLUMN=VALUE
+  std::string commit;  ///< of the sources, where git does not say it
+  std::string write;   ///< the proof file
   std::optional<uint64_t> replay;
   uint64_t seed = 1;
   int threads = 0;
+  bool progress = false;
   bool quick = false, list = false, perf = false, json = false;
 };
 

@@ -21,6 +21,7 @@ void list_as_json(const BackendInfo& info) {
     JsonRow row;
     row.add("backend", info.name)
         .add("version", info.version)
+        .add("device", to_string(info.capability.device))
         .add("cell", cell.id())
         .add("duty", duty(info, cell));
     if (!info.absent.empty()) row.add("absent", info.absent);

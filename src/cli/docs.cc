@@ -7,6 +7,7 @@
 #include <system_error>
 #include <vector>
 
+#include "attention/project_backends.h"
 #include "cli/json_io.h"
 #include "cli/output_file.h"
 #include "docs/pages.h"
@@ -58,7 +59,7 @@ void add_docs(CLI::App& root, DocsFlags& f) {
 
 Status run_docs(const DocsFlags& flags) {
   FOVEA_TRY(proofs, read_proofs(flags.proof));
-  FOVEA_TRY(pages, docs::render_pages(builtin_backends(), proofs));
+  FOVEA_TRY(pages, docs::render_pages(project_backends(), proofs));
   for (const docs::Page& page : pages) {
     const std::string path = (fs::path(flags.out) / page.file).string();
     if (!flags.check) {

@@ -110,6 +110,8 @@ MaskArrays::MaskArrays(const Problem& problem) {
     packed_offsets_.push_back(static_cast<int64_t>(packed_.size()));
   }
   tree_bias_ = problem.tree_bias;
+  meta_.phase = problem.phase;
+  meta_.tokens = q_offsets_.back();
   meta_.q_offsets = q_offsets_;
   meta_.kv_lens = kv_lens_;
   if (mask.spans) {
@@ -137,6 +139,19 @@ void Batch::lay_out_queries(const Problem& problem, const Layout& layout) {
       for (int64_t e = 0; e < width; ++e)
         put(q_.data(), spec.dtype, row * args_.q_row_stride + e, s.q[i * width + e]);
   args_.q = q_.data();
+}
+
+/// Rows of ragged tensors: those of a sequence one after another, with nobody's rows between.
+void Batch::place_rows(const Problem& problem, const Layout& layout) {
+  num_pages_ = layout.null_page ? 1 : 0;
+  for (const Sequence& s : problem.seqs) {
+    kv_indptr_.push_back(static_cast<int32_t>(num_pages_));
+    std::vector<int32_t>& rows = pages_.emplace_back(static_cast<size_t>(s.n_k));
+    std::iota(rows.begin(), rows.end(), static_cast<int32_t>(num_pages_));
+    num_pages_ += s.n_k + static_cast<int64_t>(pages_.size() % 2);
+  }
+  kv_indptr_.push_back(static_cast<int32_t>(num_pages_));
+  num_pages_ = std::max<int64_t>(num_pages_, 1);
 }
 
 /// Decides which pages each sequence has; some are nobody's.
@@ -189,8 +204,11 @@ void Batch::place_pages(const Problem& problem, const Layout& layout) {
 void Batch::lay_out_cache(const Problem& problem, const Layout& layout) {
   const AttentionSpec& spec = problem.spec;
   const int page_size = spec.page_size;
-  FOVEA_CHECK(page_size > 0);
-  place_pages(problem, layout);
+  FOVEA_CHECK(page_size > 0 && (!layout.ragged || page_size == 1));
+  if (layout.ragged)
+    place_rows(problem, layout);
+  else
+    place_pages(problem, layout);
   const KvCacheDType dtype = kv_dtype_of(spec);
   KvView& kv = args_.kv;
   kv = paged_view(layout.kv, dtype, spec.num_kv_heads, page_size, spec.head_dim, spec.v_head_dim);
@@ -209,6 +227,14 @@ void Batch::lay_out_cache(const Problem& problem, const Layout& layout) {
     kv.v_scales = v_scales_.data();
     kv.scale_page_stride = int64_t{page_size} * spec.num_kv_heads;
     kv.scale_slot_stride = spec.num_kv_heads;
+    kv.scale_head_stride = 1;
+  } else if (has_head_scales(spec)) {
+    for (int h = 0; h < spec.num_kv_heads; ++h) {
+      k_scales_.push_back(k_head_scale(spec, h));
+      v_scales_.push_back(v_head_scale(spec, h));
+    }
+    kv.k_scales = k_scales_.data();
+    kv.v_scales = v_scales_.data();
     kv.scale_head_stride = 1;
   }
 
@@ -230,6 +256,10 @@ void Batch::lay_out_cache(const Problem& problem, const Layout& layout) {
       store(s, j, page, spec);
     }
   }
+  if (layout.ragged) {
+    meta_.kv_indptr = kv_indptr_;
+    return;
+  }
   meta_.page_table = page_table_;
   meta_.page_table_stride = static_cast<int64_t>(stride);
   if (layout.page_lists) make_page_lists(problem);
@@ -242,7 +272,8 @@ void Batch::store(const Sequence& s, int64_t j, int64_t page, const AttentionSpe
   const int64_t slot = j % kv.page_size, x = x_of(kv.dtype);
   const bool packed = kv.form == KvForm::x_packed;
   for (int64_t h = 0; h < heads; ++h) {
-    float k_scale = kv.k_scale, v_scale = kv.v_scale;
+    float k_scale = kv.k_scale * k_head_scale(spec, static_cast<int>(h));
+    float v_scale = kv.v_scale * v_head_scale(spec, static_cast<int>(h));
     if (has_token_scales(kv.dtype)) {
       k_scale = s.k_scales[j * heads + h];
       v_scale = s.v_scales[j * heads + h];
@@ -277,6 +308,46 @@ void Batch::make_page_lists(const Problem& problem) {
   meta_.page_table_stride = 0;
   meta_.kv_indptr = kv_indptr_;
   meta_.kv_indices = kv_indices_;
+}
+
+Result<Step> Batch::upload(Turn& turn) const {
+  Status status;
+  Step step;
+  step.meta = with_arrays(meta_, [&](auto array) {
+    const auto device = turn.put(array.data(), array.size_bytes());
+    if (!device && status) status = device.error();
+    return decltype(array)(device ? reinterpret_cast<decltype(array.data())>(*device) : nullptr,
+                           array.size());
+  });
+  FOVEA_RETURN_IF_ERROR(status);
+  FOVEA_TRY(args, upload_args(turn));
+  step.args = args;
+  return step;
+}
+
+Result<const std::byte*> Batch::upload_queries(Turn& turn) const {
+  return turn.put(q_.data(), q_.size());
+}
+
+Result<AttentionArgs> Batch::upload_args(Turn& turn) const {
+  AttentionArgs args = args_;
+  FOVEA_TRY(q, upload_queries(turn));
+  FOVEA_TRY(k, turn.put(k_.data(), k_.size()));
+  FOVEA_TRY(v, turn.put(v_.data(), v_.size()));
+  args.q = q;
+  args.kv.k = k;
+  args.kv.v = v;
+  const auto put = [&](const float*& array, const std::vector<float>& host) -> Status {
+    if (array == nullptr) return {};
+    FOVEA_TRY(device, turn.put(host.data(), host.size() * sizeof(float)));
+    array = reinterpret_cast<const float*>(device);
+    return {};
+  };
+  FOVEA_RETURN_IF_ERROR(put(args.sinks, sinks_));
+  FOVEA_RETURN_IF_ERROR(put(args.alibi_slopes, slopes_));
+  FOVEA_RETURN_IF_ERROR(put(args.kv.k_scales, k_scales_));
+  FOVEA_RETURN_IF_ERROR(put(args.kv.v_scales, v_scales_));
+  return args;
 }
 
 AttentionLimits Batch::limits() const {

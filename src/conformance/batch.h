@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/aligned.h"
+#include "conformance/machine.h"
 #include "conformance/problem.h"
 
 namespace fovea::conformance {
@@ -21,12 +22,38 @@ struct Layout {
   uint64_t shuffle = 1;          ///< seed of the page order
   KvLayout kv = KvLayout::hnd;   ///< of the pages
   bool page_lists = false;       ///< kv_indptr and kv_indices instead of the page table
+  bool ragged = false;           ///< kv_indptr alone, of pages of one token; in order, whatever `order` says
   int row_padding = 0;           ///< elements between rows of Q and of O
   bool poison_invisible = true;  ///< NaN in keys that no row sees; garbage ids for pages without others
   PageOrder order = PageOrder::shuffled;
   bool null_page = false;    ///< page 0 is nobody's, as in engines that pad page tables with 0
   bool share_pages = false;  ///< whole pages of Problem::shared_prefix are one page for all sequences
 };
+
+/// A step and its inputs as a backend takes them; without outputs.
+struct Step {
+  BatchMeta meta;
+  AttentionArgs args;
+};
+
+/// `meta` with place(array) for each of its arrays that is not empty.
+template <class Place>
+BatchMeta with_arrays(BatchMeta meta, const Place& place) {
+  const auto move = [&](auto& array) {
+    if (!array.empty()) array = place(array);
+  };
+  move(meta.q_offsets);
+  move(meta.kv_lens);
+  move(meta.page_table);
+  move(meta.kv_indptr);
+  move(meta.kv_indices);
+  move(meta.spans);
+  move(meta.span_offsets);
+  move(meta.packed_mask);
+  move(meta.packed_offsets);
+  move(meta.tree_bias);
+  return meta;
+}
 
 /// A problem's lengths and masks, as a step has them; without pages.
 class MaskArrays {
@@ -52,13 +79,17 @@ class Batch {
   Batch(const Problem& problem, const Layout& layout);
   const BatchMeta& meta() const { return meta_; }
   AttentionLimits limits() const;
-  /// Inputs filled in; outputs not.
-  AttentionArgs args() const { return args_; }
+  int64_t num_pages() const { return num_pages_; }
+  /// Where the device of `turn` reads it.
+  Result<Step> upload(Turn& turn) const;
+  Result<AttentionArgs> upload_args(Turn& turn) const;
+  Result<const std::byte*> upload_queries(Turn& turn) const;
 
  private:
   void lay_out_queries(const Problem& problem, const Layout& layout);
   void lay_out_cache(const Problem& problem, const Layout& layout);
   void place_pages(const Problem& problem, const Layout& layout);
+  void place_rows(const Problem& problem, const Layout& layout);
   void make_page_lists(const Problem& problem);
   void store(const Sequence& s, int64_t j, int64_t page, const AttentionSpec& spec);
 

@@ -10,11 +10,11 @@ namespace fovea::conformance {
 namespace {
 
 constexpr std::string_view kNames[] = {
-    "dtype",       "KV dtype",  "page size",  "head size",  "V head size", "GQA ratio", "type",
-    "phase",       "KV layout", "KV sharing", "fp64",       "invariance",  "mask",      "window",
-    "sink tokens", "chunk",     "spans",      "tree",       "score",       "sink",      "KV heads",
-    "batch",       "values",    "page lists", "page order", "null page",   "poison",    "shared pages",
-    "padding",     "threads",   "LSE"};
+    "dtype",  "KV dtype",     "page size",   "head size", "V head size", "GQA ratio",  "type",
+    "phase",  "KV layout",    "KV sharing",  "fp64",      "head scales", "graph",      "invariance",
+    "mask",   "window",       "sink tokens", "chunk",     "spans",       "tree",       "score",
+    "sink",   "KV heads",     "batch",       "values",    "page lists",  "page order", "null page",
+    "poison", "shared pages", "padding",     "threads",   "LSE"};
 static_assert(std::size(kNames) == static_cast<size_t>(Knob::count_));
 
 constexpr int kSameHeadDim = 0;  // of Knob::v_head_dim
@@ -61,6 +61,51 @@ CaseSpace::CaseSpace(const BackendInfo& backend, const DeviceInfo& device)
   add_memory();
   for (auto& levels : levels_)
     if (levels.empty()) levels.push_back({"none", 0});  // nothing claimed: validate() refuses all
+  find_combinations();
+}
+
+namespace {
+
+constexpr Knob kCombined[] = {Knob::dtype, Knob::kv_dtype, Knob::head_dim, Knob::v_head_dim};
+
+}  // namespace
+
+void CaseSpace::find_combinations() {
+  if (backend_.supports_combination == nullptr) return;
+  constexpr size_t kKnobs = std::size(kCombined);
+  std::vector<int> row(kKnobs, 0);
+  size_t size = 1;
+  for (const Knob knob : kCombined)
+    size *= static_cast<size_t>(num_levels(knob)) + 1;
+  std::vector<bool> found(size, false);
+  Levels whole = plain();
+  for (bool more = true; more;) {
+    for (size_t i = 0; i < kKnobs; ++i)
+      whole[static_cast<size_t>(kCombined[i])] = row[i];
+    if (!backend_.supports_combination(spec_of(whole), device_)) {
+      for (unsigned unset = 0; unset < 1u << kKnobs; ++unset) {
+        size_t at = 0;
+        for (size_t i = 0; i < kKnobs; ++i)
+          at = at * (static_cast<size_t>(num_levels(kCombined[i])) + 1) +
+               ((unset >> i & 1u) != 0 ? 0 : static_cast<size_t>(row[i]) + 1);
+        found[at] = true;
+      }
+    }
+    size_t i = 0;
+    while (i < kKnobs && ++row[i] == num_levels(kCombined[i]))
+      row[i++] = 0;
+    more = i < kKnobs;
+  }
+  if (found.front()) combinations_ = std::move(found);  // else the plain row is refused for something else
+}
+
+bool CaseSpace::allowed_combination(const Levels& row) const {
+  if (combinations_.empty()) return true;
+  size_t at = 0;
+  for (const Knob knob : kCombined)
+    at = at * (static_cast<size_t>(num_levels(knob)) + 1) +
+         static_cast<size_t>(row[static_cast<size_t>(knob)] + 1);
+  return combinations_[at];
 }
 
 void CaseSpace::add_columns(const Capability& c) {
@@ -85,6 +130,7 @@ void CaseSpace::add_columns(const Capability& c) {
       levels(Knob::kv_layout).push_back({v, index_of<KvLayout>(v, static_cast<int>(KvLayout::count_))});
     if (cell.column == "invariance")
       levels(Knob::invariance).push_back({v, index_of<Invariance>(v, static_cast<int>(Invariance::count_))});
+    if (cell.column == "graph") levels(Knob::graph).push_back({v, index_of<GraphSupport>(v, 4)});
   }
   levels(Knob::v_head_dim) = {{"same", kSameHeadDim}};
   for (const int d : {128, 64, 512, 33, 24, 256})
@@ -93,11 +139,13 @@ void CaseSpace::add_columns(const Capability& c) {
   for (const Cell& cell : cells(c))  // those that cannot be reached as "same"
     if (const int d = to_int(cell.value); cell.column == "v_head_dims" && cell.claimed && !c.head_dims.has(d))
       levels(Knob::v_head_dim).push_back({cell.value, d});
-  for (const auto& [knob, feature] :
-       {std::pair{Knob::kv_sharing, Feature::kv_sharing}, {Knob::fp64, Feature::fp64_accumulate}}) {
+  for (const auto& [knob, feature] : {std::pair{Knob::kv_sharing, Feature::kv_sharing},
+                                      {Knob::fp64, Feature::fp64_accumulate},
+                                      {Knob::head_scales, Feature::per_head_scales}}) {
     levels(knob) = {{"no", 0}};
     if (c.features.has(feature)) levels(knob).push_back({"yes", 1});
   }
+  levels(Knob::graph).insert(levels(Knob::graph).begin(), {"none", 0});
   levels(Knob::invariance).insert(levels(Knob::invariance).begin(), {"not tested", -1});
   move_to_front(levels(Knob::dtype), static_cast<int>(DType::f32));
   move_to_front(levels(Knob::page_size), c.preferred_page_size);
@@ -151,7 +199,10 @@ void CaseSpace::add_memory() {
     levels(Knob::batch).push_back({"verify", level(BatchLevel::verify)});
   levels(Knob::values) = {
       {"normal", 1}, {"sharp", 4}, {"equal scores", 0}, {"very sharp", 30}, {"coded V", -1}};
-  levels(Knob::page_lists) = {{"no", 0}, {"yes", 1}};
+  const bool gpu = device_.kind != DeviceKind::cpu;
+  levels(Knob::page_lists) = {{"no", level(PagesLevel::table)}, {"yes", level(PagesLevel::lists)}};
+  if (gpu && backend_.capability.page_sizes.has(1))
+    levels(Knob::page_lists).push_back({"ragged", level(PagesLevel::ragged)});
   levels(Knob::page_order) = {{"shuffled", level(PageOrder::shuffled)},
                               {"ascending", level(PageOrder::ascending)},
                               {"descending", level(PageOrder::descending)},
@@ -161,6 +212,11 @@ void CaseSpace::add_memory() {
   levels(Knob::shared_pages) = {{"no", 0}, {"yes", 1}};
   levels(Knob::padding) = {{"0", 0}, {"1", 1}, {"8", 8}, {"48", 48}};
   levels(Knob::threads) = {{"1", 1}, {"2", 2}, {"3", 3}};
+  if (gpu) {
+    levels(Knob::threads).resize(1);  // of the host: they only queue
+    // Kernels load 16 bytes at once.
+    std::erase_if(levels(Knob::padding), [](const Level& l) { return l.value % 8 != 0; });
+  }
   levels(Knob::lse) = {{"yes", 1}, {"also without", 0}};
 }
 
@@ -171,7 +227,9 @@ std::optional<int> CaseSpace::value(const Levels& row, Knob knob) const {
 }
 
 bool CaseSpace::allowed(const Levels& row) const {
-  if (!allowed_masks(row) || !allowed_memory(row) || !allowed_invariance(row)) return false;
+  if (!allowed_combination(row) || !allowed_masks(row) || !allowed_memory(row) || !allowed_invariance(row) ||
+      !allowed_graph(row))
+    return false;
   if (std::find(row.begin(), row.end(), kUnset) != row.end()) return true;
   const auto phase = static_cast<Phase>(*value(row, Knob::phase));
   return validate(backend_, spec_of(row), device_, phase).empty();
@@ -225,7 +283,10 @@ bool CaseSpace::allowed_memory(const Levels& row) const {
     if (*v_head_dim == *head_dim) return false;
     if (*v_head_dim == kSameHeadDim && !backend_.capability.v_head_dims.has(*head_dim)) return false;
   }
+  const auto pages = value(row, Knob::page_lists);
+  if (page.value_or(1) != 1 && pages == static_cast<int>(PagesLevel::ragged)) return false;
   const auto kv = value(row, Knob::kv_dtype), dtype = value(row, Knob::dtype);
+  if (kv && value(row, Knob::head_scales) == 1 && !is_fp8(static_cast<KvCacheDType>(*kv))) return false;
   if (!head_dim || !kv || !dtype) return true;
   const int x = x_of(resolve(static_cast<KvCacheDType>(*kv), static_cast<DType>(*dtype)));
   const auto layout = value(row, Knob::kv_layout);
@@ -242,6 +303,20 @@ bool CaseSpace::allowed_invariance(const Levels& row) const {
   return one_of(Knob::type, AttentionType::decoder) && one_of(Knob::mask, MaskLevel::causal) &&
          one_of(Knob::spans, 0) && one_of(Knob::tree, 0) && one_of(Knob::phase, Phase::prefill) &&
          one_of(Knob::batch, BatchLevel::edges, BatchLevel::mixed, BatchLevel::long_, BatchLevel::holes);
+}
+
+/// Uniform batches are those whose sequences have as many rows each.
+bool CaseSpace::allowed_graph(const Levels& row) const {
+  const auto graph = value(row, Knob::graph);
+  if (!graph || *graph == static_cast<int>(GraphSupport::never)) return true;
+  const auto batch = value(row, Knob::batch), phase = value(row, Knob::phase);
+  if (*graph == static_cast<int>(GraphSupport::always)) return true;
+  if (value(row, Knob::tree).value_or(0) != 0) return false;
+  const auto is = [](const std::optional<int>& value, auto... levels) {
+    return !value || ((*value == static_cast<int>(levels)) || ...);
+  };
+  const bool single = is(phase, Phase::decode) && is(batch, BatchLevel::edges, BatchLevel::long_);
+  return single || (*graph == static_cast<int>(GraphSupport::uniform_batch) && is(batch, BatchLevel::verify));
 }
 
 AttentionSpec CaseSpace::spec_of(const Levels& row) const {
@@ -278,6 +353,7 @@ AttentionSpec CaseSpace::spec_of(const Levels& row) const {
   spec.lse_includes_sink = static_cast<SinkLevel>(at(Knob::sink)) == SinkLevel::in_lse;
   if (static_cast<BatchLevel>(at(Knob::batch)) == BatchLevel::verify) spec.needs.insert(Feature::verify);
   if (at(Knob::kv_sharing) != 0) spec.needs.insert(Feature::kv_sharing);
+  if (at(Knob::head_scales) != 0) spec.needs.insert(Feature::per_head_scales);
   if (backend_.capability.features.has(Feature::lse)) spec.needs.insert(Feature::lse);
   return spec;
 }
@@ -294,12 +370,21 @@ std::optional<Levels> CaseSpace::fixed_to(const Cell& cell) const {
     std::string_view id;
     Knob knob;
   };
-  static constexpr Column kColumns[] = {
-      {"dtypes", Knob::dtype},         {"kv_dtypes", Knob::kv_dtype},    {"page_sizes", Knob::page_size},
-      {"head_dims", Knob::head_dim},   {"gqa_ratios", Knob::gqa_ratio},  {"types", Knob::type},
-      {"phases", Knob::phase},         {"kv_layouts", Knob::kv_layout},  {"kv_sharing", Knob::kv_sharing},
-      {"fp64_accumulate", Knob::fp64}, {"invariance", Knob::invariance}, {"spans", Knob::spans},
-      {"tree_mask", Knob::tree}};
+  static constexpr Column kColumns[] = {{"dtypes", Knob::dtype},
+                                        {"kv_dtypes", Knob::kv_dtype},
+                                        {"page_sizes", Knob::page_size},
+                                        {"head_dims", Knob::head_dim},
+                                        {"gqa_ratios", Knob::gqa_ratio},
+                                        {"types", Knob::type},
+                                        {"phases", Knob::phase},
+                                        {"kv_layouts", Knob::kv_layout},
+                                        {"kv_sharing", Knob::kv_sharing},
+                                        {"fp64_accumulate", Knob::fp64},
+                                        {"invariance", Knob::invariance},
+                                        {"graph", Knob::graph},
+                                        {"per_head_scales", Knob::head_scales},
+                                        {"spans", Knob::spans},
+                                        {"tree_mask", Knob::tree}};
   // Columns with one value, and a level that asks for it.
   struct Feature {
     std::string_view id;

@@ -25,8 +25,10 @@ enum class Knob : uint8_t {
   kv_layout,
   kv_sharing,
   fp64,
-  invariance,  ///< what the case is run again for, to the same bits
-  mask,        ///< causal, full, packed
+  head_scales,  ///< of an fp8 cache
+  graph,        ///< by which graphs the case is run, too
+  invariance,   ///< what the case is run again for, to the same bits
+  mask,         ///< causal, full, packed
   window,
   sink_tokens,
   chunk,
@@ -57,6 +59,7 @@ struct Case {
   bool want_lse = true;                  ///< false: run without it, too
   std::optional<Problem> second;         ///< other queries for the same keys and values
   std::optional<Invariance> invariance;  ///< is tested on it
+  std::optional<GraphSupport> graph;     ///< likewise
 };
 
 class CaseSpace {
@@ -91,24 +94,31 @@ class CaseSpace {
   void add_columns(const Capability& c);
   void add_masks(const Capability& c);
   void add_memory();
+  void find_combinations();
+  bool allowed_combination(const Levels& row) const;
   std::vector<Level>& levels(Knob knob) { return levels_[static_cast<size_t>(knob)]; }
   /// The value of `knob` in `row`; nullopt while it is unset.
   std::optional<int> value(const Levels& row, Knob knob) const;
   bool allowed_masks(const Levels& row) const;
   bool allowed_memory(const Levels& row) const;
   bool allowed_invariance(const Levels& row) const;
+  bool allowed_graph(const Levels& row) const;
   /// Everything but what the batch holds.
   AttentionSpec spec_of(const Levels& row) const;
 
   const BackendInfo& backend_;
   DeviceInfo device_;
   std::vector<std::vector<Level>> levels_;
+  /// Of the knobs that backends restrict together, each level or none: whether some row with them may be.
+  /// Else that would show when a row is whole, after a long search. Empty = no restrictions.
+  std::vector<bool> combinations_;
 };
 
-/// Levels of Knob::mask, of Knob::score, of Knob::sink and of Knob::batch.
+/// Levels of Knob::mask, of Knob::score, of Knob::sink, of Knob::page_lists and of Knob::batch.
 enum class MaskLevel { causal, full, packed };
 enum class ScoreLevel { plain, softcap, low_softcap, alibi };
 enum class SinkLevel { none, drawn, extreme, in_lse };
+enum class PagesLevel { table, lists, ragged };
 enum class BatchLevel {
   edges,      ///< lengths at the edges of pages, windows, chunks and tiles
   mixed,      ///< decodes, then chunks of prompts

@@ -33,6 +33,7 @@ class CaseDrawer {
     if (at(Knob::kv_sharing) != 0) draw_second();
     case_.want_lse = at(Knob::lse) != 0;
     case_.threads = at(Knob::threads);
+    if (const int level = at(Knob::graph); level > 0) case_.graph = static_cast<GraphSupport>(level);
     if (const int level = at(Knob::invariance); level >= 0) case_.invariance = static_cast<Invariance>(level);
     return std::move(case_);
   }
@@ -47,7 +48,9 @@ class CaseDrawer {
     Layout& layout = case_.layout;
     layout.shuffle = random_.bits();
     layout.kv = static_cast<KvLayout>(at(Knob::kv_layout));
-    layout.page_lists = at(Knob::page_lists) != 0;
+    const auto pages = static_cast<PagesLevel>(at(Knob::page_lists));
+    layout.page_lists = pages == PagesLevel::lists;
+    layout.ragged = pages == PagesLevel::ragged;
     layout.row_padding = at(Knob::padding);
     layout.poison_invisible = at(Knob::poison) != 0;
     layout.order = static_cast<PageOrder>(at(Knob::page_order));

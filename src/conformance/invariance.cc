@@ -26,13 +26,13 @@ std::vector<int64_t> offsets(const Problem& problem) {
   return out;
 }
 
-std::string without_company(AttentionBackend& backend, const Case& c, const Output& first, ThreadPool& pool) {
+std::string without_company(AttentionBackend& backend, const Case& c, const Output& first, Machine& machine) {
   const std::vector<int64_t> at = offsets(c.problem);
   Layout layout = c.layout;
   layout.shuffle ^= 1;
   for (int s = 0; s < static_cast<int>(c.problem.seqs.size()); ++s) {
     if (c.problem.seqs[s].n_q == 0) continue;
-    const std::string text = difference(run(backend, alone(c.problem, s), layout, pool),
+    const std::string text = difference(run(backend, alone(c.problem, s), layout, machine),
                                         rows_of(first, c.problem.spec, at[s], at[s + 1]),
                                         "when sequence " + std::to_string(s) + " is alone");
     if (!text.empty()) return text;
@@ -41,7 +41,7 @@ std::string without_company(AttentionBackend& backend, const Case& c, const Outp
 }
 
 /// Other page sizes, and the other plain layout; the latter alone where there is one page size only.
-std::string other_pages(AttentionBackend& backend, const Case& c, const Output& first, ThreadPool& pool) {
+std::string other_pages(AttentionBackend& backend, const Case& c, const Output& first, Machine& machine) {
   const Capability& capability = backend.info().capability;
   std::vector<int> sizes;
   for (const int page : {1, 16, 3, 64, 128, 32, 544})
@@ -54,16 +54,18 @@ std::string other_pages(AttentionBackend& backend, const Case& c, const Output& 
     Layout layout = c.layout;
     layout.shuffle += static_cast<uint64_t>(page);
     layout.page_lists = !layout.page_lists;
+    // A GPU's kernels know rows of a ragged tensor, too.
+    layout.ragged = page == 1 && !c.layout.ragged && machine.device().kind != DeviceKind::cpu;
     if (page == sizes.back()) layout.kv = layout.kv == KvLayout::nhd ? KvLayout::hnd : KvLayout::nhd;
     const std::string text = difference(
-        run(backend, other, layout, pool), first,
+        run(backend, other, layout, machine), first,
         "with page size " + std::to_string(page) + " and layout " + std::string(to_string(layout.kv)));
     if (!text.empty()) return text;
   }
   return {};
 }
 
-std::string in_pieces(AttentionBackend& backend, const Case& c, const Output& first, ThreadPool& pool) {
+std::string in_pieces(AttentionBackend& backend, const Case& c, const Output& first, Machine& machine) {
   const std::vector<int64_t> at = offsets(c.problem);
   for (int s = 0; s < static_cast<int>(c.problem.seqs.size()); ++s) {
     const Sequence& seq = c.problem.seqs[s];
@@ -71,7 +73,7 @@ std::string in_pieces(AttentionBackend& backend, const Case& c, const Output& fi
     const Output want = rows_of(first, c.problem.spec, at[s], at[s + 1]);
     for (const int chunk : {seq.n_q > 12 ? 7 : 1, (seq.n_q + 1) / 2}) {
       const std::string text =
-          difference(in_chunks(backend, c.problem, s, chunk, c.layout, pool), want,
+          difference(in_chunks(backend, c.problem, s, chunk, c.layout, machine), want,
                      "of sequence " + std::to_string(s) + " in chunks of " + std::to_string(chunk));
       if (!text.empty()) return text;
     }
@@ -81,10 +83,18 @@ std::string in_pieces(AttentionBackend& backend, const Case& c, const Output& fi
 
 }  // namespace
 
+Pools::Host& Pools::host(int threads) {
+  auto& host = hosts_[threads];
+  if (host == nullptr) host = std::make_unique<Host>(threads);
+  return *host;
+}
+
 ThreadPool& Pools::of(int threads) {
-  auto& pool = pools_[threads];
-  if (pool == nullptr) pool = std::make_unique<ThreadPool>(threads);
-  return *pool;
+  return host(threads).pool;
+}
+
+Machine& Pools::machine(int threads) {
+  return gpu_ != nullptr ? *gpu_ : host(threads).machine;
 }
 
 Output rows_of(const Output& all, const AttentionSpec& spec, int64_t first, int64_t last) {
@@ -99,7 +109,7 @@ Output rows_of(const Output& all, const AttentionSpec& spec, int64_t first, int6
 }
 
 Output in_chunks(AttentionBackend& backend, const Problem& problem, int s, int chunk, const Layout& layout,
-                 ThreadPool& pool) {
+                 Machine& machine) {
   Output out;
   const int n = problem.seqs[s].n_q;
   for (int first = 0; first < n; first += chunk) {
@@ -107,26 +117,26 @@ Output in_chunks(AttentionBackend& backend, const Problem& problem, int s, int c
     part.phase = chunk == 1 ? Phase::decode : Phase::prefill;
     Layout other = layout;
     other.shuffle += static_cast<uint64_t>(first) + 7;
-    append(out, run(backend, part, other, pool));
+    append(out, run(backend, part, other, machine));
   }
   return out;
 }
 
 std::string find_change(Invariance level, AttentionBackend& backend, const Case& c, const Output& first,
                         Pools& pools) {
-  ThreadPool& pool = pools.of(c.threads);
+  Machine& machine = pools.machine(c.threads);
   switch (level) {
     case Invariance::run: {
-      const Output second = run(backend, c.problem, c.layout, pool);
+      const Output second = run(backend, c.problem, c.layout, machine);
       return difference(second, first, "in a second run") +
-             difference(run(backend, c.problem, c.layout, pool), first, "in a third run");
+             difference(run(backend, c.problem, c.layout, machine), first, "in a third run");
     }
-    case Invariance::batch: return without_company(backend, c, first, pool);
-    case Invariance::page_size: return other_pages(backend, c, first, pool);
-    case Invariance::chunking: return in_pieces(backend, c, first, pool);
+    case Invariance::batch: return without_company(backend, c, first, machine);
+    case Invariance::page_size: return other_pages(backend, c, first, machine);
+    case Invariance::chunking: return in_pieces(backend, c, first, machine);
     case Invariance::threads: {
       const int others = c.threads == 1 ? 3 : 1;
-      return difference(run(backend, c.problem, c.layout, pools.of(others)), first,
+      return difference(run(backend, c.problem, c.layout, pools.machine(others)), first,
                         "with " + std::to_string(others) + " threads");
     }
     case Invariance::count_: break;

@@ -55,14 +55,36 @@ struct Mutant : AttentionBackend {
     return inner->plan(changed, more, other, workspace, stream);
   }
   Status forward_extend(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
-    AttentionArgs changed = args;
-    before(changed);
-    FOVEA_RETURN_IF_ERROR(inner->forward_extend(plan, changed, stream));
-    after(args);
-    return {};
+    return forward(&AttentionBackend::forward_extend, plan, args, stream);
   }
   Status forward_decode(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
-    return forward_extend(plan, args, stream);
+    return forward(&AttentionBackend::forward_decode, plan, args, stream);
+  }
+  Status check_plan(const Plan& plan, int64_t pages, Stream& stream) override {
+    return inner->check_plan(plan, pages, stream);
+  }
+  Result<size_t> init_graph_state(const AttentionSpec& s, const AttentionLimits& limits) override {
+    return inner->init_graph_state(s, limits);
+  }
+  Result<std::unique_ptr<Plan>> plan_for_capture(const AttentionSpec& s, const AttentionLimits& limits,
+                                                 const BatchMeta& step, Workspace workspace,
+                                                 Stream& stream) override {
+    AttentionSpec changed = s;
+    spec(changed);
+    return inner->plan_for_capture(changed, limits, step, workspace, stream);
+  }
+  Status plan_for_replay(Plan& plan, const BatchMeta& step, Stream& stream) override {
+    return inner->plan_for_replay(plan, step, stream);
+  }
+
+ protected:
+  using Forward = Status (AttentionBackend::*)(const Plan&, const AttentionArgs&, Stream&);
+  virtual Status forward(Forward which, const Plan& plan, const AttentionArgs& args, Stream& stream) {
+    AttentionArgs changed = args;
+    before(changed);
+    FOVEA_RETURN_IF_ERROR(((*inner).*which)(plan, changed, stream));
+    after(args);
+    return {};
   }
 
  private:

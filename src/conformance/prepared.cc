@@ -1,5 +1,7 @@
 #include "conformance/prepared.h"
 
+#include "conformance/graph.h"
+
 namespace fovea::conformance {
 
 Prepared prepare(Case c, ThreadPool& pool) {
@@ -17,10 +19,10 @@ Prepared prepare(Case c, ThreadPool& pool) {
 
 std::string attempt(AttentionBackend& backend, const Prepared& prepared, Pools& pools, Errors& worst) {
   const Case& c = prepared.c;
-  ThreadPool& pool = pools.of(c.threads);
+  Machine& machine = pools.machine(c.threads);
   std::vector<const Problem*> layers = {&c.problem};
   if (c.second) layers.push_back(&*c.second);
-  const std::vector<Output> got = run_layers(backend, layers, c.layout, pool);
+  const std::vector<Output> got = run_layers(backend, layers, c.layout, machine);
   std::string failure = judge(c.problem, got[0], prepared.want, prepared.textbook, &worst);
   if (!failure.empty()) return failure;
   if (c.second) {
@@ -28,12 +30,14 @@ std::string attempt(AttentionBackend& backend, const Prepared& prepared, Pools& 
     if (!failure.empty()) return "a second layer with the same keys and values: " + failure;
   }
   if (!c.want_lse) {
-    const Output without = run(backend, c.problem, c.layout, pool, false);
+    const Output without = run(backend, c.problem, c.layout, machine, false);
     if (!without.error.empty()) return "without the LSE: " + without.error;
     Output o = got[0];
     o.lse.clear();
     if (!(without == o)) return "O has other bits when the LSE is not wanted";
   }
+  if (c.graph) failure = find_graph_change(backend, c, got[0], machine);
+  if (!failure.empty()) return "by a graph: " + failure;
   return c.invariance ? find_change(*c.invariance, backend, c, got[0], pools) : "";
 }
 

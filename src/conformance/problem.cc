@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 #include <sstream>
 
 #include "base/float16.h"
@@ -11,10 +12,10 @@
 namespace fovea::conformance {
 namespace {
 
-/// Rounds `values` (rows of `width`) to what a cache of `dtype` holds; `token_scales` gets one scale a row
-/// where the dtype has them.
-void round_to_cache(KvCacheDType dtype, float scale, int width, std::vector<float>& values,
-                    std::vector<float>& token_scales) {
+/// Rounds `values` (rows of `width`, one for each head of a token) to what a cache of `dtype` with these
+/// scales holds; `token_scales` gets one scale a row where the dtype has them.
+void round_to_cache(KvCacheDType dtype, std::span<const float> head_scales, int width,
+                    std::vector<float>& values, std::vector<float>& token_scales) {
   if (has_token_scales(dtype)) {
     for (auto row = values.begin(); row != values.end(); row += width) {
       float most = 0;
@@ -26,7 +27,9 @@ void round_to_cache(KvCacheDType dtype, float scale, int width, std::vector<floa
     }
     return;
   }
-  for (float& x : values)
+  for (size_t i = 0; i < values.size(); ++i) {
+    float& x = values[i];
+    const float scale = head_scales[i / static_cast<size_t>(width) % head_scales.size()];
     switch (dtype) {
       case KvCacheDType::float16: x = round_to(DType::f16, x); break;
       case KvCacheDType::bfloat16: x = round_to(DType::bf16, x); break;
@@ -34,6 +37,7 @@ void round_to_cache(KvCacheDType dtype, float scale, int width, std::vector<floa
       case KvCacheDType::fp8_e5m2: x = e5m2_to_float(float_to_e5m2(x / scale)) * scale; break;
       default: break;
     }
+  }
 }
 
 }  // namespace
@@ -48,6 +52,18 @@ float k_scale_of(const AttentionSpec& spec) {
 
 float v_scale_of(const AttentionSpec& spec) {
   return is_fp8(kv_dtype_of(spec)) ? 0.021f : 1.0f;
+}
+
+bool has_head_scales(const AttentionSpec& spec) {
+  return spec.needs.has(Feature::per_head_scales) && is_fp8(kv_dtype_of(spec));
+}
+
+float k_head_scale(const AttentionSpec& spec, int kv_head) {
+  return has_head_scales(spec) ? std::array{0.6f, 2.5f, 0.9f}[static_cast<size_t>(kv_head) % 3] : 1.0f;
+}
+
+float v_head_scale(const AttentionSpec& spec, int kv_head) {
+  return has_head_scales(spec) ? std::array{3.0f, 0.7f, 1.3f}[static_cast<size_t>(kv_head) % 3] : 1.0f;
 }
 
 float round_to(DType dtype, float value) {
@@ -85,8 +101,13 @@ Sequence make_sequence(const AttentionSpec& spec, int n_q, int n_k, uint64_t see
     for (int j = 0; j < n_k; ++j)
       for (int64_t e = 0, width = int64_t{spec.num_kv_heads} * spec.v_head_dim; e < width; ++e)
         s.v[j * width + e] *= std::array{1.0f, 0.25f, 4.0f, 0.0f, 1.0f}[static_cast<size_t>(j) % 5];
-  round_to_cache(kv, k_scale_of(spec), spec.head_dim, s.k, s.k_scales);
-  round_to_cache(kv, v_scale_of(spec), spec.v_head_dim, s.v, s.v_scales);
+  std::vector<float> k_scales, v_scales;
+  for (int h = 0; h < spec.num_kv_heads; ++h) {
+    k_scales.push_back(k_scale_of(spec) * k_head_scale(spec, h));
+    v_scales.push_back(v_scale_of(spec) * v_head_scale(spec, h));
+  }
+  round_to_cache(kv, k_scales, spec.head_dim, s.k, s.k_scales);
+  round_to_cache(kv, v_scales, spec.v_head_dim, s.v, s.v_scales);
   return s;
 }
 

@@ -40,6 +40,11 @@ KvCacheDType kv_dtype_of(const AttentionSpec& spec);
 float k_scale_of(const AttentionSpec& spec);
 float v_scale_of(const AttentionSpec& spec);
 
+/// Whether an fp8 cache has a scale for each head beside those, and which: none is 1 then, and all are else.
+bool has_head_scales(const AttentionSpec& spec);
+float k_head_scale(const AttentionSpec& spec, int kv_head);
+float v_head_scale(const AttentionSpec& spec, int kv_head);
+
 /// Rounds to `dtype` and back.
 float round_to(DType dtype, float value);
 

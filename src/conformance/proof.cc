@@ -164,12 +164,12 @@ const BackendProof* Proof::find(std::string_view name, std::string_view version)
 }
 
 std::string to_json(const Proof& p) {
-  std::string out = "{\n  \"device\": " + json_text(p.device) +
-                    ",\n  \"device_name\": " + json_text(p.device_name) +
-                    ",\n  \"isa\": " + json_text(p.isa) + ",\n  \"compiler\": " + json_text(p.compiler) +
-                    ",\n  \"commit\": " + json_text(p.commit) + ",\n  \"date\": " + json_text(p.date) +
-                    ",\n  \"threads\": " + std::to_string(p.threads) +
-                    ",\n  \"seconds\": " + number(p.seconds) + ",\n  \"backends\": [";
+  std::string out =
+      "{\n  \"device\": " + json_text(p.device) + ",\n  \"device_name\": " + json_text(p.device_name) +
+      ",\n  \"isa\": " + json_text(p.isa) + ",\n  \"driver\": " + json_text(p.driver) +
+      ",\n  \"compiler\": " + json_text(p.compiler) + ",\n  \"commit\": " + json_text(p.commit) +
+      ",\n  \"date\": " + json_text(p.date) + ",\n  \"threads\": " + std::to_string(p.threads) +
+      ",\n  \"seconds\": " + number(p.seconds) + ",\n  \"backends\": [";
   const char* between_backends = "\n";
   for (const BackendProof& backend : p.backends) {
     out.append(between_backends)
@@ -199,6 +199,7 @@ Result<Proof> parse_proof(std::string_view text, const std::string& file) {
   proof.device = members.line("device");
   proof.device_name = members.line("device_name");
   proof.isa = members.line("isa");
+  proof.driver = members.line("driver");
   proof.compiler = members.line("compiler");
   proof.commit = members.line("commit");
   proof.date = members.line("date");

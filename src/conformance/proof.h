@@ -36,10 +36,11 @@ struct BackendProof {
 };
 
 struct Proof {
-  std::string device;       ///< as parse_device() names it: "cpu"
-  std::string device_name;  ///< "AMD EPYC ..."
-  std::string isa;          ///< instruction sets that kernels ran on
-  std::string compiler;     ///< "g++ 12.2.0"
+  std::string device;       ///< as parse_device() names it: "cpu", "sm90"
+  std::string device_name;  ///< "AMD EPYC ...", "NVIDIA H200"
+  std::string isa;          ///< instruction sets that kernels ran on, "sm_90" of a GPU
+  std::string driver;       ///< of a GPU, and the CUDA that it is for: "580.95.05, CUDA 13.0"; else ""
+  std::string compiler;     ///< "g++ 12.2.0", with a GPU "..., CUDA 13.0"
   std::string commit;       ///< of the code that ran; "" = not known
   std::string date;         ///< YYYY-MM-DD
   int threads = 0;

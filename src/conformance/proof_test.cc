@@ -13,6 +13,7 @@ Proof example() {
   p.device = "cpu";
   p.device_name = "A \"quoted\" CPU";
   p.isa = "avx512, avx2, generic";
+  p.driver = "580.95.05, CUDA 13.0";
   p.compiler = "g++ 12.2.0";
   p.commit = "0123abc";
   p.date = "2026-11-21";

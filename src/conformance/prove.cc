@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <map>
 #include <set>
 
@@ -15,7 +16,8 @@ constexpr int kRowBits = 12;     // of a case's number; the others are the seed
 constexpr uint64_t kArrays = 2;  // that a full run goes through, each with other values
 constexpr uint64_t kArraysPerSeed = 16;
 constexpr int kCasesFull = 32, kCasesQuick = 2;
-constexpr size_t kBatch = 64;   // cases that are held at a time
+constexpr size_t kBatch = 64;  // cases that are held at a time, and as many more as keep all threads at work
+constexpr size_t kBatchOfThread = 16;
 constexpr int kMaxShrunk = 12;  // failures whose cause is searched for
 
 /// A row of a covering array.
@@ -34,6 +36,7 @@ struct Outcome {
 
 /// Each thread has its own.
 struct Worker {
+  Worker(std::unique_ptr<AttentionBackend> made, Machine* gpu) : backend(std::move(made)), pools(gpu) {}
   std::unique_ptr<AttentionBackend> backend;
   Pools pools;
 };
@@ -46,13 +49,12 @@ class Prover {
         space_(info, options.device),
         cells_(cells(info.capability)),
         team_(options.threads),
-        workers_(static_cast<size_t>(team_.size())),
         right_(cells_.size(), 0),
         wrong_(cells_.size(), 0),
         worst_(cells_.size()),
         blame_(cells_.size()) {
-    for (Worker& worker : workers_)
-      worker.backend = create();
+    for (int i = 0; i < team_.size(); ++i)
+      workers_.emplace_back(create(), options.machine);
     report_.proof.name = info.name;
     report_.proof.version = info.version;
   }
@@ -66,11 +68,32 @@ class Prover {
       if (!options_.only_cell || options_.only_cell->claimed) prove_claimed();
       conclude();
     }
+    FOVEA_RETURN_IF_ERROR(check_machine());
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return std::move(report_);
   }
 
  private:
+  /// Where a case ran.
+  std::string place() const {
+    return options_.machine != nullptr ? describe(options_.device) : std::string(to_string(current_isa()));
+  }
+
+  /// Once the device is lost, nothing else runs on it.
+  bool lost() const { return options_.machine != nullptr && !options_.machine->fault(); }
+
+  Status check_machine() const {
+    if (!lost()) return {};
+    const Error fault = options_.machine->fault().error();
+    const std::string by = lost_by_ ? "case " + std::to_string(lost_by_->number) : "a case";
+    return Error{ErrorCode::internal,
+                 info_.label() + ": " + by + " made the GPU unusable: " + fault.message +
+                     "; run compute-sanitizer fovea conformance --device cuda --backend " +
+                     std::string(info_.name) +
+                     (lost_by_ && lost_by_->fixed ? " --cell " + lost_by_->fixed->id() : "") +
+                     (lost_by_ ? " --case " + std::to_string(lost_by_->number) : "")};
+  }
+
   bool concerns(const Cell& cell) const {
     return !options_.only_cell || options_.only_cell->id() == cell.id();
   }
@@ -181,8 +204,9 @@ class Prover {
 
   void evaluate(const std::vector<Row>& rows) {
     total_ += static_cast<int64_t>(rows.size());
-    for (size_t first = 0; first < rows.size(); first += kBatch) {
-      const size_t count = std::min(kBatch, rows.size() - first);
+    const size_t batch = std::max(kBatch, kBatchOfThread * workers_.size());
+    for (size_t first = 0; first < rows.size() && !lost(); first += batch) {
+      const size_t count = std::min(batch, rows.size() - first);
       std::vector<Prepared> prepared_cases(count);
       std::vector<Outcome> outcomes(count);
       team_.parallel_tasks(static_cast<int64_t>(count), [&](int64_t i, int worker) {
@@ -200,10 +224,22 @@ class Prover {
           outcome.isa = to_string(current_isa());
         });
       });
+      if (lost()) return find_who_lost(rows, first, outcomes);
       for (size_t i = 0; i < count; ++i)
         take(rows[first + i], outcomes[i]);
       if (options_.progress) options_.progress(report_.cases, total_);
     }
+  }
+
+  /// The others were not run any more, or failed with it.
+  void find_who_lost(const std::vector<Row>& rows, size_t first, const std::vector<Outcome>& outcomes) {
+    const std::string fault = options_.machine->fault().error().message;
+    const auto says = [](const Outcome& outcome, std::string_view text) {
+      return outcome.failure.find(text) != std::string::npos;
+    };
+    // It may have shown in a call before the one that the fault is known from.
+    for (size_t i = 0; i < outcomes.size() && !lost_by_; ++i)
+      if (says(outcomes[i], fault) || says(outcomes[i], "cudaError")) lost_by_ = rows[first + i];
   }
 
   void take(const Row& row, const Outcome& outcome) {
@@ -245,19 +281,22 @@ class Prover {
     return failure;
   }
 
-  /// As many plain levels as still fail.
+  /// As many plain levels as still fail: of many knobs at once first, as most have no part in it.
   Row shrink(Row row, const std::string& isa) {
     const Levels plain = space_.plain();
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (size_t k = 0; k < row.levels.size(); ++k) {
-        if (row.levels[k] == plain[k]) continue;
+    for (size_t width = row.levels.size() / 2; width > 0;) {
+      bool changed = false;
+      for (size_t first = 0; first < row.levels.size(); first += width) {
         Row plainer = row;
-        plainer.levels[k] = plain[k];
-        if (!space_.allowed(plainer.levels) || failure_of(plainer, isa).empty()) continue;
+        for (size_t k = first; k < std::min(first + width, row.levels.size()); ++k)
+          plainer.levels[k] = plain[k];
+        if (plainer.levels == row.levels || !space_.allowed(plainer.levels) ||
+            failure_of(plainer, isa).empty())
+          continue;
         row = plainer;
         changed = true;
       }
+      if (width > 1 || !changed) width /= 2;
     }
     return row;
   }
@@ -266,7 +305,8 @@ class Prover {
     // A failure that an earlier one explains is not searched again.
     for (const std::vector<size_t>& cause : causes_)
       if (std::all_of(cause.begin(), cause.end(), [&](size_t i) { return outcome.proves[i]; })) return;
-    CaseFailure failure{row.number, row.fixed, {}, outcome.isa, outcome.failure, space_.describe(row.levels)};
+    CaseFailure failure{row.number, row.fixed, {}, place(), outcome.failure, space_.describe(row.levels)};
+    if (options_.machine == nullptr) failure.isa = outcome.isa;
     std::vector<bool> guilty = outcome.proves;
     if (searched_ < kMaxShrunk && !options_.replay) {
       const Row small = shrink(row, outcome.isa);
@@ -288,6 +328,7 @@ class Prover {
     // One without cells explains no other failure.
     if (!cause.empty()) causes_.push_back(cause);
     ++searched_;
+    if (options_.failed) options_.failed(failure);
     report_.failures.push_back(std::move(failure));
   }
 
@@ -297,7 +338,20 @@ class Prover {
     if (!space_.allowed(plain) || small.levels == plain) return proves;
     Row row = small;
     row.levels = plain;
-    const std::vector<bool> innocent = proves_of(prepared(row, workers_[0].pools));
+    std::vector<bool> innocent = proves_of(prepared(row, workers_[0].pools));
+    // What cannot do without the one thing that can be made plain is not to blame for it: a graph of decodes
+    // is a decode.
+    std::vector<Row> plainer;
+    for (size_t k = 0; k < plain.size(); ++k) {
+      row.levels = small.levels;
+      row.levels[k] = plain[k];
+      if (row.levels != small.levels && space_.allowed(row.levels)) plainer.push_back(row);
+    }
+    if (plainer.size() == 1) {
+      const std::vector<bool> also = proves_of(prepared(plainer[0], workers_[0].pools));
+      for (size_t i = 0; i < also.size(); ++i)
+        innocent[i] = innocent[i] || also[i];
+    }
     std::vector<bool> guilty = proves;
     for (size_t i = 0; i < guilty.size(); ++i)
       guilty[i] = proves[i] && !innocent[i];
@@ -313,13 +367,14 @@ class Prover {
       if (!info_.capability.phases.has(phase)) continue;
       c.problem.phase = phase;
       each_isa(info_, [&] {
-        const Output out = conformance::run(*workers_[0].backend, c.problem, c.layout, team_);
+        Machine& machine = workers_[0].pools.machine(1);
+        const Output out = conformance::run(*workers_[0].backend, c.problem, c.layout, machine);
         if (out.error.empty()) return;
         const std::string id = "phases=" + std::string(to_string(phase));
         for (size_t i = 0; i < cells_.size(); ++i)
           if (cells_[i].id() == id) blame_[i] = "a step without sequences: " + out.error;
-        report_.failures.push_back(
-            {0, {}, {id}, std::string(to_string(current_isa())), out.error, "no sequences"});
+        report_.failures.push_back({0, {}, {id}, place(), out.error, "no sequences"});
+        if (options_.failed) options_.failed(report_.failures.back());
       });
     }
   }
@@ -367,6 +422,7 @@ class Prover {
 
   CellProof refusal_of(const Cell& cell) {
     CellProof proof{cell.id(), CellStatus::unasked, 0, 0, 0, "nothing asks for it"};
+    Machine& machine = workers_[0].pools.machine(1);
     if (!space_.allowed(space_.plain())) {
       proof.status = CellStatus::failed;
       proof.reason = "there is no plain case that it serves";
@@ -375,7 +431,7 @@ class Prover {
     const auto request = request_for(cell);
     if (!request) return proof;
     proof.cases = 1;
-    const std::string wrong = find_acceptance(info_, *workers_[0].backend, *request);
+    const std::string wrong = find_acceptance(info_, *workers_[0].backend, *request, machine);
     proof.reason = wrong.empty() ? request->expected.front() : wrong;
     proof.status = wrong.empty() ? CellStatus::refused : CellStatus::failed;
     return proof;
@@ -386,7 +442,7 @@ class Prover {
   CaseSpace space_;
   std::vector<Cell> cells_;
   ThreadPool team_;
-  std::vector<Worker> workers_;
+  std::deque<Worker> workers_;
   std::vector<int64_t> right_, wrong_;  // cases of each cell
   std::vector<Errors> worst_;
   std::vector<std::string> blame_;           // why a cell failed
@@ -394,6 +450,7 @@ class Prover {
   int searched_ = 0;                         // failures
   std::set<uint64_t> tried_;                 // cases without a fixed cell
   int64_t total_ = 0;
+  std::optional<Row> lost_by_;  // the case that made the device unusable
   BackendReport report_;
 };
 

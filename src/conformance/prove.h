@@ -11,17 +11,6 @@
 
 namespace fovea::conformance {
 
-struct ProveOptions {
-  DeviceInfo device = {};  ///< that this program runs on
-  uint64_t seed = 1;       ///< below 2^48
-  /// Every level of every knob twice, rather than every pair of levels.
-  bool quick = false;
-  int threads = 0;                 ///< cases at a time; 0 = one per CPU that this process may use
-  std::optional<Cell> only_cell;   ///< one of cells(); cases have its value
-  std::optional<uint64_t> replay;  ///< the case of this number alone; with only_cell as it was found with it
-  std::function<void(int64_t done, int64_t total)> progress = {};
-};
-
 /// A case that was not right.
 struct CaseFailure {
   uint64_t number = 0;             ///< what `replay` takes; 0 = of a check that always runs
@@ -30,6 +19,19 @@ struct CaseFailure {
   std::string isa;
   std::string what;    ///< the judgement
   std::string levels;  ///< what is left, in words
+};
+
+struct ProveOptions {
+  DeviceInfo device = {};      ///< that this program runs on
+  Machine* machine = nullptr;  ///< where cases run; null = on the CPU
+  uint64_t seed = 1;           ///< below 2^48
+  /// Every level of every knob twice, rather than every pair of levels.
+  bool quick = false;
+  int threads = 0;                 ///< cases at a time; 0 = one per CPU that this process may use
+  std::optional<Cell> only_cell;   ///< one of cells(); cases have its value
+  std::optional<uint64_t> replay;  ///< the case of this number alone; with only_cell as it was found with it
+  std::function<void(int64_t done, int64_t total)> progress = {};
+  std::function<void(const CaseFailure&)> failed = {};  ///< as each is found
 };
 
 struct BackendReport {
@@ -48,7 +50,8 @@ struct BackendReport {
 /// Cases that each claimed cell needs, all of them right.
 int cases_needed(bool quick);
 
-/// `create` makes the backend that `info` speaks for. Fails for a case that does not exist.
+/// `create` makes the backend that `info` speaks for. Fails for a case that does not exist, and when a case
+/// made the device unusable, by which it names it.
 Result<BackendReport> prove(const BackendInfo& info, const BackendRegistry::Factory& create,
                             const ProveOptions& options);
 

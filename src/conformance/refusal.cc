@@ -139,8 +139,9 @@ std::string list(const std::vector<std::string>& texts) {
 }
 
 /// What a batch of one token would make of `spec`; empty = refused with one of `expected`.
-std::string find_plan(AttentionBackend& instance, const AttentionSpec& spec,
-                      const std::vector<std::string>& expected) {
+std::string find_plan(AttentionBackend& instance, const Request& request, Machine& machine) {
+  const AttentionSpec& spec = request.spec;
+  const std::vector<std::string>& expected = request.expected;
   const auto named = [&](const Error& error) {
     return std::any_of(expected.begin(), expected.end(), [&](const std::string& text) {
       return error.message.find(text) != std::string::npos;
@@ -150,17 +151,30 @@ std::string find_plan(AttentionBackend& instance, const AttentionSpec& spec,
   const auto bytes = instance.workspace_bytes(spec, limits);
   if (bytes) return "workspace_bytes() takes it";
   if (!named(bytes.error())) return "workspace_bytes() refuses it with: " + bytes.error().message;
-  const std::vector<int32_t> q_offsets = {0, 1}, kv_lens = {1}, table = {0};
+  const auto turn = machine.turn();
+  if (!turn) return turn.error().message;
+  constexpr int32_t kStep[] = {0, 1, 0};  // offsets of one row; the last is also its page
+  const auto there = (*turn)->put(kStep, sizeof kStep);
+  if (!there) return there.error().message;
+  const auto* step = reinterpret_cast<const int32_t*>(*there);
   BatchMeta meta;
-  meta.q_offsets = q_offsets;
-  meta.kv_lens = kv_lens;
-  meta.page_table = table;
+  meta.phase = request.phase;
+  meta.tokens = 1;
+  meta.q_offsets = {step, 2};
+  meta.kv_lens = {step + 1, 1};
+  meta.page_table = {step + 2, 1};
   meta.page_table_stride = 1;
-  ThreadPool pool(1);
-  Stream stream(pool);
-  const auto plan = instance.plan(spec, limits, meta, {}, stream);
+  const auto plan = instance.plan(spec, limits, meta, {}, (*turn)->stream());
   if (plan) return "plan() takes it";
   return named(plan.error()) ? "" : "plan() refuses it with: " + plan.error().message;
+}
+
+/// Likewise of a backend whose work no graph holds.
+std::string find_graphs(AttentionBackend& instance, const Request& request) {
+  const auto bytes = instance.init_graph_state(request.spec, {1, 1, 1, 1});
+  if (bytes) return "init_graph_state() takes it";
+  if (bytes.error().message.find(request.expected.front()) != std::string::npos) return {};
+  return "init_graph_state() refuses it with: " + bytes.error().message;
 }
 
 }  // namespace
@@ -176,6 +190,11 @@ std::optional<Request> request_of(const BackendInfo& backend, const Cell& cell, 
     request.expected = {"batch invariance not supported"};
     return request;
   }
+  if (cell.column == "graph" && backend.capability.graph == GraphSupport::never) {
+    request.of_graph = true;
+    request.expected = {"can't be captured in a graph"};
+    return request;
+  }
   for (const Refusal& refusal : kRefusals) {
     if (refusal.column != cell.column) continue;
     refusal.ask(request.spec, cell);
@@ -186,7 +205,9 @@ std::optional<Request> request_of(const BackendInfo& backend, const Cell& cell, 
   return request_of_place(std::move(request), cell);
 }
 
-std::string find_acceptance(const BackendInfo& backend, AttentionBackend& instance, const Request& request) {
+std::string find_acceptance(const BackendInfo& backend, AttentionBackend& instance, const Request& request,
+                            Machine& machine) {
+  if (request.of_graph) return find_graphs(instance, request);
   std::vector<std::string> texts;
   for (const Reason& reason : validate(backend, request.spec, request.device, request.phase)) {
     texts.push_back(reason.text);
@@ -196,7 +217,7 @@ std::string find_acceptance(const BackendInfo& backend, AttentionBackend& instan
   std::sort(got.begin(), got.end());
   std::sort(want.begin(), want.end());
   if (got != want) return "validate() says " + list(texts) + ", not " + list(request.expected);
-  return request.of_spec ? find_plan(instance, request.spec, request.expected) : "";
+  return request.of_spec ? find_plan(instance, request, machine) : "";
 }
 
 }  // namespace fovea::conformance

@@ -8,28 +8,22 @@
 #include "base/cpu_features.h"
 #include "base/thread_pool.h"
 #include "conformance/batch.h"
+#include "conformance/target.h"
 
 namespace fovea::conformance {
 
-/// What a backend wrote.
-struct Output {
-  std::string error;       ///< why there is none, or which guard was overwritten
-  std::vector<float> o;    ///< [Tq, Hq, Dv] widened
-  std::vector<float> lse;  ///< [Tq, Hq]
-  // Of naive() only: how far rounding scores to fp32 may move O [Tq, Hq, Dv] and the LSE [Tq, Hq].
-  std::vector<float> o_noise, lse_noise;
-  bool operator==(const Output& other) const;  ///< bit for bit
-};
-
 /// Plans and runs one layer. Outputs, workspace and what surrounds them are poisoned before and checked
 /// after. The LSE is asked for with `want_lse` of a backend that claims it; else Output::lse is empty.
+Output run(AttentionBackend& backend, const Problem& problem, const Layout& layout, Machine& machine,
+           bool want_lse = true);
+/// On the CPU with this team.
 Output run(AttentionBackend& backend, const Problem& problem, const Layout& layout, ThreadPool& pool,
            bool want_lse = true);
 
 /// Layers that share keys and values: `layers` differ in their queries only. One plan and one cache, that of
 /// the first; an output each.
 std::vector<Output> run_layers(AttentionBackend& backend, std::span<const Problem* const> layers,
-                               const Layout& layout, ThreadPool& pool, bool want_lse = true);
+                               const Layout& layout, Machine& machine, bool want_lse = true);
 
 /// TORCH_NATIVE in fp64 on the same (rounded) inputs, its output not rounded to spec.dtype.
 Output reference(const Problem& problem, ThreadPool& pool);
@@ -51,10 +45,13 @@ std::string judge(const Problem& problem, const Output& got, const Output& refer
                   Errors* worst = nullptr);
 
 /// run + reference + naive + judge; empty = accepted, else the failure with the problem's description.
+std::string conform(AttentionBackend& backend, const Problem& problem, const Layout& layout, Machine& machine,
+                    ThreadPool& pool);
+/// On the CPU.
 std::string conform(AttentionBackend& backend, const Problem& problem, const Layout& layout,
                     ThreadPool& pool);
 
-/// The instruction sets that this CPU has and `backend` has code for, the best one last.
+/// The instruction sets that this CPU has and `backend` has code for, the best one last; one for a GPU's.
 std::vector<Isa> isas_of(const BackendInfo& backend);
 /// Calls fn() under each of them; the best one is left set.
 void each_isa(const BackendInfo& backend, const std::function<void()>& fn);

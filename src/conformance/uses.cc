@@ -92,6 +92,7 @@ Uses uses_of(const Case& c, const Output& want, const Output& textbook) {
     if (holds) uses.features.insert(feature);
   };
   use(spec.needs.has(Feature::verify), Feature::verify);
+  use(has_head_scales(spec), Feature::per_head_scales);
   use(c.second.has_value(), Feature::kv_sharing);
   use(true, Feature::lse);
   int with_rows = 0;
@@ -131,6 +132,7 @@ bool proves(const Case& c, const Uses& uses, const Cell& cell, const DeviceInfo&
   if (cell.column == "phases") return to_string(c.problem.phase) == v;
   if (cell.column == "types") return to_string(spec.type) == v;
   if (cell.column == "kv_layouts") return to_string(c.layout.kv) == v;
+  if (cell.column == "graph") return c.graph && to_string(*c.graph) == v;
   if (cell.column == "invariance") return proves_invariance(c, uses, v);
   if (cell.column == "device") return to_string(device.kind) == v;
   if (cell.column == "compute_capability") return cc_text(device.compute_capability) == v;

@@ -18,18 +18,18 @@ const CellProof* find_cell(const Proof& proof, const BackendInfo& backend, const
   return at == row->cells.end() ? nullptr : &*at;
 }
 
-/// One device that failed outweighs others that passed.
-Mark mark_of(const BackendInfo& backend, const Cell& cell, std::span<const Proof> proofs) {
-  bool proven = false;
+/// One device that failed outweighs others that passed. `where` gets the places of those.
+Mark mark_of(const BackendInfo& backend, const Cell& cell, std::span<const Proof> proofs,
+             std::string& where) {
   for (const Proof& proof : proofs) {
     const CellProof* found = find_cell(proof, backend, cell.id());
     if (found == nullptr) continue;
     if (found->status == CellStatus::failed) return Mark::failed;
-    proven |= found->status == CellStatus::proven;
+    if (found->status == CellStatus::proven) where.append(where.empty() ? "" : ", ").append(place_of(proof));
   }
   if (!cell.stated) return Mark::unstated;
   if (!cell.claimed) return Mark::refused;
-  return proven ? Mark::proven : Mark::declared;
+  return where.empty() ? Mark::declared : Mark::proven;
 }
 
 Error stale(const Proof& proof, const std::string& what) {
@@ -37,17 +37,13 @@ Error stale(const Proof& proof, const std::string& what) {
                  "; write it again with fovea conformance --write FILE");
 }
 
-Status check_row(const Proof& proof, const conformance::BackendProof& row, const BackendInfo& backend) {
-  const std::vector<Cell> known = cells(backend.capability);
-  for (const CellProof& cell : row.cells) {
-    const std::string where = backend.label() + " " + cell.cell;
-    const auto at = std::ranges::find(known, cell.cell, &Cell::id);
-    if (at == known.end()) return stale(proof, where + " is no cell any more");
-    if (at->claimed && cell.status == CellStatus::refused)
-      return stale(proof, where + " was refused and is claimed now");
-    if (!at->claimed && cell.status == CellStatus::proven)
-      return stale(proof, where + " was proven and is not claimed any more");
-  }
+/// What the tables have otherwise than `cell`; "" = nothing.
+std::string why_stale(const CellProof& cell, const std::vector<Cell>& known) {
+  const auto at = std::ranges::find(known, cell.cell, &Cell::id);
+  if (at == known.end()) return "is no cell any more";
+  if (at->claimed && cell.status != CellStatus::proven && cell.status != CellStatus::failed)
+    return "was refused and is claimed now";
+  if (!at->claimed && cell.status == CellStatus::proven) return "was proven and is not claimed any more";
   return {};
 }
 
@@ -74,22 +70,49 @@ Mark ColumnMarks::overall() const {
 ColumnMarks column_marks(const BackendInfo& backend, const Column& column, std::span<const Proof> proofs) {
   ColumnMarks marks;
   for (const Cell& cell : cells(backend.capability))
-    if (cell.column == column.id) marks.values.push_back({cell.value, mark_of(backend, cell, proofs)});
+    if (cell.column == column.id) {
+      std::string where;
+      const Mark mark = mark_of(backend, cell, proofs, where);
+      marks.values.push_back({cell.value, mark, mark == Mark::proven ? where : ""});
+    }
   return marks;
 }
 
+std::string place_of(const Proof& proof) {
+  if (proof.device == "cpu") return "CPU";
+  constexpr std::string_view kMaker = "NVIDIA ";
+  return proof.device_name.starts_with(kMaker) ? proof.device_name.substr(kMaker.size()) : proof.device_name;
+}
+
+const BackendInfo* row_of(const conformance::BackendProof& proof, const BackendRegistry& backends) {
+  const auto& entries = backends.entries();
+  const auto at = std::ranges::find_if(entries, [&](const BackendRegistry::Entry& e) {
+    return e.info->name == proof.name && e.info->version == proof.version;
+  });
+  return at == entries.end() ? nullptr : at->info;
+}
+
+int64_t count_stale(const conformance::BackendProof& proof, const BackendInfo* backend) {
+  if (backend == nullptr) return static_cast<int64_t>(proof.cells.size());
+  const std::vector<Cell> known = cells(backend->capability);
+  return std::ranges::count_if(proof.cells,
+                               [&](const CellProof& cell) { return !why_stale(cell, known).empty(); });
+}
+
 Status check_proofs(std::span<const Proof> proofs, const BackendRegistry& backends) {
-  for (const Proof& proof : proofs)
+  for (const Proof& proof : proofs) {
+    if (proof.device != "cpu") continue;
     for (const conformance::BackendProof& row : proof.backends) {
-      const auto& entries = backends.entries();
-      const auto at = std::ranges::find_if(entries, [&](const BackendRegistry::Entry& e) {
-        return e.info->name == row.name && e.info->version == row.version;
-      });
-      if (at == entries.end())
+      const BackendInfo* backend = row_of(row, backends);
+      if (backend == nullptr)
         return stale(proof, row.name + (row.version.empty() ? "" : " (" + row.version + ")") +
                                 " is no backend of this program");
-      FOVEA_RETURN_IF_ERROR(check_row(proof, row, *at->info));
+      const std::vector<Cell> known = cells(backend->capability);
+      for (const CellProof& cell : row.cells)
+        if (const std::string why = why_stale(cell, known); !why.empty())
+          return stale(proof, backend->label() + " " + cell.cell + " " + why);
     }
+  }
   return {};
 }
 

@@ -26,6 +26,7 @@ struct ColumnMarks {
   struct Value {
     std::string text;
     Mark mark;
+    std::string where;  ///< it is proven: "CPU", "H200"; else ""
   };
   std::vector<Value> values;
   /// Of the claimed values the worst mark; refused or unstated where none is claimed.
@@ -35,8 +36,19 @@ struct ColumnMarks {
 ColumnMarks column_marks(const BackendInfo& backend, const Column& column,
                          std::span<const conformance::Proof> proofs);
 
-/// That the proof files speak of the tables as they are: no row and no cell that the tables don't have, none
-/// proven that is not claimed, none refused that is. Else an error that names the file's device and the cell.
+/// The machine of a proof in a word: "CPU", "H200".
+std::string place_of(const conformance::Proof& proof);
+
+/// The row that a proof is of; null where it is gone.
+const BackendInfo* row_of(const conformance::BackendProof& proof, const BackendRegistry& backends);
+
+/// How many of a proof's cells the tables have otherwise: not at all, claimed where it saw a refusal, or not
+/// claimed where it saw cases. They prove nothing any more. `backend` is null where the row is gone.
+int64_t count_stale(const conformance::BackendProof& proof, const BackendInfo* backend);
+
+/// That a proof of the CPU, which any machine can make again, speaks of the tables as they are: no row and no
+/// cell that the tables don't have, none proven that is not claimed, none refused that is. Else an error that
+/// names the cell. Of a GPU's proof such cells are stale.
 Status check_proofs(std::span<const conformance::Proof> proofs, const BackendRegistry& backends);
 
 }  // namespace fovea::docs

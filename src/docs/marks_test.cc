@@ -82,7 +82,32 @@ TEST(Marks, AColumnIsAsGoodAsItsWorstClaim) {
   EXPECT_EQ(std::ranges::count(marks.values, Mark::refused, &ColumnMarks::Value::mark), 1);  // float32
 }
 
-TEST(Marks, ProofsOlderThanTheTablesAreErrors) {
+TEST(Marks, AProvenValueSaysWhere) {
+  Proof gpu = proof("sm90", {cell("window=yes", CellStatus::proven), cell("sink=yes", CellStatus::proven)});
+  gpu.device_name = "NVIDIA H200";
+  const Proof cpu = proof("cpu", {cell("window=yes", CellStatus::proven)});
+  const auto where = [&](std::string_view id, const std::vector<Proof>& proofs) {
+    return column_marks(example(), column(id), proofs).values.front().where;
+  };
+  EXPECT_EQ(where("window", {}), "");
+  EXPECT_EQ(where("window", {gpu}), "H200");
+  EXPECT_EQ(where("window", {cpu, gpu}), "CPU, H200");
+  EXPECT_EQ(where("sink", {gpu}), "");  // is not claimed any more
+}
+
+TEST(Marks, StaleCellsOfAGpuProveNothing) {
+  const Proof gpu =
+      proof("sm90", {cell("window=yes", CellStatus::refused), cell("sink=yes", CellStatus::proven),
+                     cell("no_column=yes", CellStatus::proven), cell("dtypes=float16", CellStatus::proven)});
+  EXPECT_EQ(stale(gpu), "");
+  EXPECT_EQ(mark("window", {gpu}), Mark::declared);
+  EXPECT_EQ(mark("sink", {gpu}), Mark::refused);
+  const BackendInfo info = example();
+  EXPECT_EQ(count_stale(gpu.backends[0], &info), 3);
+  EXPECT_EQ(count_stale(gpu.backends[0], nullptr), 4);
+}
+
+TEST(Marks, ProofsOfTheCpuOlderThanTheTablesAreErrors) {
   EXPECT_EQ(stale(proof("cpu", {cell("window=yes", CellStatus::proven), cell("sink=yes", CellStatus::refused),
                                 cell("dtypes=float16", CellStatus::failed)})),
             "");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <map>
 #include <vector>
 
 #include "attention/columns.h"
@@ -90,30 +91,37 @@ std::string number(double value) {
   return text;
 }
 
-std::string list_values(const ColumnMarks& marks, Mark mark) {
-  std::vector<std::string> names;
-  for (const ColumnMarks::Value& value : marks.values)
-    if (value.mark == mark) names.push_back(value.text);
-  return join(names);
+/// The mark, and of what is proven the machines: "✅ CPU".
+std::string mark_and_place(Mark mark, const std::string& where) {
+  return std::string(symbol(mark)) + (where.empty() ? "" : " " + where);
 }
 
-/// Each mark with the values that have it. Of long lists, which are samples of a set, the set is told.
+/// Each mark, and where it is proven, with the values that have it. Of long lists, which are samples of a
+/// set, the set is told.
 std::string union_cell(const BackendInfo& info, const Column& column, Proofs proofs) {
   const ColumnMarks marks = column_marks(info, column, proofs);
-  if (is_yes_or_no(marks)) return std::string(symbol(marks.overall()));
+  if (is_yes_or_no(marks)) return mark_and_place(marks.values.front().mark, marks.values.front().where);
   constexpr size_t kLongest = 60;
+  std::map<std::pair<Mark, std::string>, std::vector<std::string>> groups;
+  for (const ColumnMarks::Value& value : marks.values)
+    groups[{value.mark, value.where}].push_back(value.text);
   std::vector<std::string> parts;
-  for (const Mark mark : {Mark::proven, Mark::declared, Mark::failed, Mark::refused}) {
-    const auto n = std::ranges::count(marks.values, mark, &ColumnMarks::Value::mark);
-    if (n == 0) continue;
-    std::string text = list_values(marks, mark);
-    if (text.size() > kLongest)
-      text = mark == Mark::refused
-                 ? std::to_string(n) + " others"
-                 : cell_text(info.capability, column) + " (" + std::to_string(n) + " cells)";
-    parts.push_back(std::string(symbol(mark)) + " " + text);
-  }
+  for (const Mark mark : {Mark::proven, Mark::declared, Mark::failed, Mark::refused})
+    for (const auto& [key, values] : groups) {
+      if (key.first != mark) continue;
+      const std::string n = std::to_string(values.size());
+      std::string text = join(values);
+      if (text.size() > kLongest)
+        text =
+            mark == Mark::refused ? n + " others" : cell_text(info.capability, column) + " (" + n + " cells)";
+      parts.push_back(mark_and_place(mark, key.second) + (key.second.empty() ? " " : ": ") + text);
+    }
   return join(parts, "; ");
+}
+
+/// "AMD EPYC, avx2, avx512"; "NVIDIA H200, driver 580.95.05, CUDA 13.0".
+std::string place_text(const conformance::Proof& proof) {
+  return proof.device_name + ", " + (proof.driver.empty() ? proof.isa : "driver " + proof.driver);
 }
 
 std::string flag_or_words(std::string_view text) {
@@ -206,10 +214,10 @@ std::string partner_list(const BackendRegistry& backends) {
   return join(each);
 }
 
-std::string proof_table(Proofs proofs) {
+std::string proof_table(const BackendRegistry& backends, Proofs proofs) {
   if (proofs.empty()) return "No proof file is committed yet: what is claimed is declared.";
   Table table({"Backend", "Proven on", "Compiler", "Commit", "Date", "Proven", "Refused", "Unasked", "Failed",
-               "Cases", "Worst error of O", "of LSE"});
+               "Stale", "Cases", "Worst error of O", "of LSE"});
   for (const conformance::Proof& proof : proofs)
     for (const conformance::BackendProof& backend : proof.backends) {
       const auto count = [&](conformance::CellStatus status) {
@@ -223,11 +231,12 @@ std::string proof_table(Proofs proofs) {
         lse_error = std::max(lse_error, cell.worst_lse_error);
       }
       const std::string version = backend.version.empty() ? "" : " (" + backend.version + ")";
-      table.row({code(backend.name) + version, proof.device_name + ", " + proof.isa, proof.compiler,
+      table.row({code(backend.name) + version, place_text(proof), proof.compiler,
                  code(proof.commit.substr(0, 12)), proof.date, count(conformance::CellStatus::proven),
                  count(conformance::CellStatus::refused), count(conformance::CellStatus::unasked),
-                 count(conformance::CellStatus::failed), std::to_string(cases), number(error),
-                 number(lse_error)});
+                 count(conformance::CellStatus::failed),
+                 std::to_string(count_stale(backend, row_of(backend, backends))), std::to_string(cases),
+                 number(error), number(lse_error)});
     }
   return table.text();
 }

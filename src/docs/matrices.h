@@ -29,6 +29,6 @@ std::string absent_table(const BackendRegistry& backends);
 std::string partner_list(const BackendRegistry& backends);
 
 /// A row for each backend of each proof file: where, when, how many cells, the worst errors.
-std::string proof_table(Proofs proofs);
+std::string proof_table(const BackendRegistry& backends, Proofs proofs);
 
 }  // namespace fovea::docs

@@ -38,7 +38,7 @@ Result<Page> backends_page(const BackendRegistry& backends, Proofs proofs) {
       {"table:union", union_table(backends, proofs)},
       {"table:columns", column_table()},
       {"list:partners", partner_list(backends)},
-      {"table:proofs", proof_table(proofs)},
+      {"table:proofs", proof_table(backends, proofs)},
       {"table:priority_standard", priority_table(false)},
       {"table:priority_mla", priority_table(true)},
       {"table:priority_peers", documented_table("orders")},

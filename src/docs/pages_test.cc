@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "attention/project_backends.h"
 #include "docs/embedded.h"
 
 namespace fovea::docs {
@@ -31,7 +32,7 @@ TEST(Embedded, TextsAreTheFiles) {
 }
 
 TEST(Pages, AreFilledAndTheSameEachTime) {
-  const auto first = render_pages(builtin_backends(), {}), second = render_pages(builtin_backends(), {});
+  const auto first = render_pages(project_backends(), {}), second = render_pages(project_backends(), {});
   ASSERT_TRUE(first) << first.error().message;
   ASSERT_EQ(first->size(), 2u);
   for (size_t i = 0; i < 2; ++i) {
@@ -39,29 +40,37 @@ TEST(Pages, AreFilledAndTheSameEachTime) {
     EXPECT_TRUE((*first)[i].text.ends_with('\n'));
     EXPECT_EQ((*first)[i].text, (*second)[i].text);
   }
-  for (const BackendRegistry::Entry& entry : builtin_backends().entries())
+  for (const BackendRegistry::Entry& entry : project_backends().entries())
     EXPECT_THAT((*first)[0].text, HasSubstr("| `" + std::string(entry.info->name) + "` |"));
 }
 
 TEST(Pages, AProofTurnsDeclaredIntoProven) {
   conformance::Proof proof;
   proof.device = "cpu";
-  proof.backends.push_back({"CPU_ATTN", std::string(builtin_backends().find("CPU_ATTN")->info->version), {}});
+  proof.backends.push_back({"CPU_ATTN", std::string(project_backends().find("CPU_ATTN")->info->version), {}});
   conformance::CellProof window;
   window.cell = "window=yes";
   proof.backends[0].cells.push_back(window);
-  const auto without = render_pages(builtin_backends(), {});
-  const auto with = render_pages(builtin_backends(), std::span(&proof, 1));
+  const auto without = render_pages(project_backends(), {});
+  const auto with = render_pages(project_backends(), std::span(&proof, 1));
   ASSERT_TRUE(without && with);
   EXPECT_THAT((*without)[0].text, HasSubstr("| Sliding Window | ☑ | ☑ |"));
-  EXPECT_THAT((*with)[0].text, HasSubstr("| Sliding Window | ✅ | ☑ |"));
+  EXPECT_THAT((*with)[0].text, HasSubstr("| Sliding Window | ✅ CPU | ☑ |"));
 }
 
-TEST(Pages, AStaleProofIsAnError) {
+TEST(Pages, AStaleProofIsAnErrorOfTheCpuOnly) {
   conformance::Proof proof;
   proof.device = "cpu";
-  proof.backends.push_back({"NO_SUCH_BACKEND", "", {}});
-  EXPECT_FALSE(render_pages(builtin_backends(), std::span(&proof, 1)));
+  proof.backends.push_back(
+      {"NO_SUCH_BACKEND", "", {{"window=yes", conformance::CellStatus::proven, 1, 0, 0, ""}}});
+  EXPECT_FALSE(render_pages(project_backends(), std::span(&proof, 1)));
+  proof.device = "sm90";  // not every machine can make it again
+  proof.device_name = "NVIDIA H200";
+  proof.driver = "580.1, CUDA 13.0";
+  const auto pages = render_pages(project_backends(), std::span(&proof, 1));
+  ASSERT_TRUE(pages) << pages.error().message;
+  EXPECT_THAT((*pages)[0].text, HasSubstr("| `NO_SUCH_BACKEND` | NVIDIA H200, driver 580.1, CUDA 13.0 |"));
+  EXPECT_THAT((*pages)[0].text, HasSubstr("| 1 | 0 | 0 | 0 | 1 |"));
 }
 
 TEST(CheckPage, NamesTheFirstLineThatDiffers) {

@@ -39,7 +39,7 @@ std::vector<Example> examples() {
       {"unknown", named("FlashAttn"), llama_8b(), "cpu"},
       {"page_size", with_page(named("CPU_ATTN"), 2048), llama_8b(), "cpu"},
       {"kv_dtype", named("CPU_ATTN"), with_kv(llama_8b(), KvCacheDType::nvfp4), "cpu"},
-      {"sink", named("FLASHINFER"), gpt_oss_window(), "sm90"},
+      {"sink", named("FLEX_ATTENTION"), gpt_oss_window(), "sm90"},
       {"pair", named("auto,fi"), llama_8b(), "cpu"},
       {"mla", named("CPU_ATTN"), deepseek_v3(), "cpu"},
   };

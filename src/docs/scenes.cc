@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "fovea/attention_backend.h"
+#include "attention/project_backends.h"
 
 namespace fovea::docs {
 namespace {
@@ -63,7 +63,7 @@ AttentionSpec deepseek_v32() {
 Result<std::string> refusal(const AttentionConfig& config, const AttentionSpec& spec,
                             std::string_view device) {
   FOVEA_TRY(info, parse_device(device));
-  const auto selection = select(config, spec, info, builtin_backends());
+  const auto selection = select(config, spec, info, project_backends());
   if (selection)
     return invalid("an example of a refusal for docs/attention_backends.md is no refusal any more: " +
                    explain(*selection));
@@ -73,7 +73,7 @@ Result<std::string> refusal(const AttentionConfig& config, const AttentionSpec& 
 std::string resolved(std::string_view name, const AttentionSpec& spec, const DeviceInfo& device) {
   AttentionConfig config;
   config.backend = std::string(name);
-  const auto considered = consider(config, std::span(&spec, 1), device, builtin_backends());
+  const auto considered = consider(config, std::span(&spec, 1), device, project_backends());
   if (!considered) return {};
   const auto& candidates = considered->kinds.front().decode.candidates;
   return candidates.empty() ? "" : candidates.front().backend->label();

@@ -1,8 +1,6 @@
 #include "kv/kv_cache.h"
 
-#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <new>
 
@@ -10,7 +8,7 @@
 #include "base/check.h"
 #include "base/dtype_names.h"
 #include "device/stream.h"
-#include "kernels/cpu/kv_append_kernels.h"
+#include "kernels/cache/kv_writer.h"
 
 namespace fovea {
 namespace {
@@ -19,9 +17,6 @@ constexpr int64_t kBlockAlignment = 64;  // a layer's K and V start on a cache l
 
 // Below this many elements a parallel region costs more than the copy (about 2 us at 1 element a cycle).
 constexpr int64_t kMinParallelElements = 16384;
-
-// Scales are normal numbers, so that dividing by one loses nothing.
-constexpr float kLeastTokenScale = 0x1p-126f;
 
 /// Sizes in bytes; any may be too large for 64 bits.
 class Bytes {
@@ -97,41 +92,6 @@ Status check_config(const KvCacheConfig& c) {
   return check_scales(c.v_scales, c, "V");
 }
 
-/// One of K and V as append() writes it.
-struct Target {
-  std::byte* data;
-  KvCacheDType dtype;
-  int n;                     // elements of a row
-  int64_t page, head, slot;  // strides in elements
-  int64_t run, run_stride;   // runs of `run` contiguous elements, `run_stride` apart
-  float scale;               // of the layer
-  float* scales;             // of (token, head), or null
-};
-
-/// The scale of one (token, head).
-float token_scale(const kv_append::Kernels& kernels, const float* x, int n) {
-  const float most = kernels.max_magnitude(x, n);
-  return std::isnan(most) ? most : std::max(most / 127.0f, kLeastTokenScale);
-}
-
-void store_row(const kv_append::Kernels& kernels, const Target& t, const float* x, int64_t at, float scale) {
-  const auto item = static_cast<int64_t>(size_of(t.dtype));
-  std::byte* out = t.data + at * item;
-  if (t.run == 1) {  // single elements: rounded together, then spread
-    constexpr int kBlock = 64;
-    alignas(64) std::byte block[kBlock * sizeof(float)];
-    for (int c = 0; c < t.n; c += kBlock) {
-      const int count = std::min(kBlock, t.n - c);
-      kernels.store(x + c, count, scale, t.dtype, block);
-      for (int i = 0; i < count; ++i)
-        std::memcpy(out + (c + i) * t.run_stride * item, block + i * item, static_cast<size_t>(item));
-    }
-    return;
-  }
-  for (int64_t c = 0, run = 0; c < t.n; c += t.run, ++run)
-    kernels.store(x + c, std::min<int64_t>(t.run, t.n - c), scale, t.dtype, out + run * t.run_stride * item);
-}
-
 }  // namespace
 
 int64_t KvCache::bytes_per_page(const KvCacheConfig& config) {
@@ -183,51 +143,16 @@ KvView KvCache::layer(int layer) const {
 
 void KvCache::append(int layer, std::span<const int64_t> slots, const float* k, int64_t k_row_stride,
                      const float* v, int64_t v_row_stride, Stream& stream) {
-  const KvView view = this->layer(layer);
+  const KvWriter writer(this->layer(layer), config_.head_dim, config_.v_head_dim);
   const int64_t capacity = config_.num_pages * config_.page_size;
-  const bool packed = view.form == KvForm::x_packed;
-  const auto bytes = [](const void* p) { return const_cast<std::byte*>(static_cast<const std::byte*>(p)); };
-  const Target to_k = {bytes(view.k),
-                       config_.dtype,
-                       config_.head_dim,
-                       view.k_page_stride,
-                       view.k_head_stride,
-                       view.k_slot_stride,
-                       packed ? x_of(config_.dtype) : config_.head_dim,
-                       view.k_chunk_stride,
-                       view.k_scale,
-                       const_cast<float*>(view.k_scales)};
-  const Target to_v = {bytes(view.v),
-                       config_.dtype,
-                       config_.v_head_dim,
-                       view.v_page_stride,
-                       view.v_head_stride,
-                       view.v_slot_stride,
-                       packed ? 1 : config_.v_head_dim,
-                       packed ? view.v_dim_stride : 1,
-                       view.v_scale,
-                       const_cast<float*>(view.v_scales)};
-  const kv_append::Kernels& kernels = kv_append::current_kernels();
-  const auto write = [&](const Target& t, const float* x, int64_t page, int64_t head, int64_t offset) {
-    float scale = t.scale;
-    const int64_t at = page * t.page + head * t.head + offset * t.slot;
-    if (t.scales != nullptr) {
-      scale = token_scale(kernels, x, t.n);
-      t.scales[page * view.scale_page_stride + head * view.scale_head_stride +
-               offset * view.scale_slot_stride] = scale;
-      if (std::isnan(scale)) return;  // whatever the codes are, they mean NaN
-    }
-    store_row(kernels, t, x, at, scale);
-  };
   const auto write_rows = [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       const int64_t slot = slots[static_cast<size_t>(t)];
       if (slot < 0) continue;
       FOVEA_CHECK(slot < capacity);
-      const int64_t page = slot / config_.page_size, offset = slot % config_.page_size;
       for (int64_t h = 0; h < config_.num_kv_heads; ++h) {
-        write(to_k, k + t * k_row_stride + h * config_.head_dim, page, h, offset);
-        write(to_v, v + t * v_row_stride + h * config_.v_head_dim, page, h, offset);
+        writer.k(slot, h, k + t * k_row_stride + h * config_.head_dim);
+        writer.v(slot, h, v + t * v_row_stride + h * config_.v_head_dim);
       }
     }
   };

@@ -36,11 +36,8 @@ class KvCache {
   const KvCacheConfig& config() const { return config_; }
   KvView layer(int layer) const;
 
-  /// Writes rows of K [T, Hkv, D] and V [T, Hkv, Dv] (fp32, row strides in elements), rounded to nearest even
-  /// in the cache's dtype, into slots[T] of `layer`. fp8: divided by the layer's scale in fp32, too large
-  /// values and infinities become the largest number, NaN stays NaN. int8_per_token_head: each (token, head)
-  /// divided by its own scale, its largest magnitude / 127 or at least 2^-126; one that holds NaN or infinity
-  /// gets scale NaN, so that it reads back as NaN and not as something finite.
+  /// Writes rows of K [T, Hkv, D] and V [T, Hkv, Dv] (fp32, row strides in elements) into slots[T] of `layer`
+  /// in the cache's dtype, as KvWriter (kernels/cache/kv_writer.h) says.
   void append(int layer, std::span<const int64_t> slots, const float* k, int64_t k_row_stride, const float* v,
               int64_t v_row_stride, Stream& stream);
 

@@ -63,6 +63,7 @@ class Invariant : public ::testing::Test {
     }
   }
   ThreadPool one_{1};
+  HostMachine machine_{one_};
 };
 
 TEST_F(Invariant, RunsAgain) {
@@ -140,7 +141,7 @@ TEST_F(Invariant, Chunking) {
       const Output whole = run(backend, problem, {}, one_);
       ASSERT_EQ(whole.error, "");
       for (const int chunk : {1, 7, 64})
-        EXPECT_TRUE(in_chunks(backend, problem, 0, chunk, {}, one_) == whole) << "chunks of " << chunk;
+        EXPECT_TRUE(in_chunks(backend, problem, 0, chunk, {}, machine_) == whole) << "chunks of " << chunk;
     });
   }
 }
@@ -152,7 +153,7 @@ TEST_F(Invariant, LongContextInChunksThatCrossEveryTile) {
     const Output whole = run(backend, problem, {}, one_);
     ASSERT_EQ(whole.error, "");
     for (const int chunk : {1, 7, 33})
-      EXPECT_TRUE(in_chunks(backend, problem, 0, chunk, {}, one_) == whole) << "chunks of " << chunk;
+      EXPECT_TRUE(in_chunks(backend, problem, 0, chunk, {}, machine_) == whole) << "chunks of " << chunk;
   });
 }
 

@@ -77,6 +77,8 @@ SGLANG = {
     "Torch Native": "no no no no no",
     "FlashMLA": "yes yes yes no no",
 }
+ON_CPU = [("CPU_ATTN", ""), ("TORCH_NATIVE", "")]
+ON_CUDA = [("FLASHINFER", "Native"), ("FLASH_ATTN", "FA2"), ("FLASH_ATTN_DIFFKV", ""), ("TREE_ATTN", ""), ("TRITON_ATTN", "")]
 MINI_SGLANG_PAGES = {"fa": "Any size", "fi": "1 only", "trtllm": "16, 32, 64 only"}
 
 
@@ -111,7 +113,7 @@ class Backends(unittest.TestCase):
         self.assertIs(self.rows["CPU_ATTN", ""]["columns"]["sink"], True)
         for key in (("FLASH_ATTN", "FA2"), ("FLASH_ATTN", "FA3"), ("FLASHINFER", "Native")):
             self.assertEqual(self.rows[key]["columns"]["page_sizes"]["text"], "Any", key)
-        self.assertEqual(self.rows["FLASHINFER", "Native"]["columns"]["compute_capability"]["text"], "≥7.0")
+        self.assertEqual(self.rows["FLASHINFER", "Native"]["columns"]["compute_capability"]["text"], "≥8.0")
 
     def test_mla_rows(self):
         ids = ["dtypes", "kv_dtypes", "page_sizes", "head_dims", "sink", "sparse", "spans", "dcp", "types", "compute_capability"]
@@ -155,15 +157,21 @@ class Backends(unittest.TestCase):
             self.assertEqual(list(row["columns"]), ids, key)
             self.assertEqual(row["built"], "why_not" not in row, key)
             self.assertTrue(row["description"], key)
-        self.assertEqual([key for key, row in self.rows.items() if row["built"]], [("CPU_ATTN", ""), ("TORCH_NATIVE", "")])
+        built = [key for key, row in self.rows.items() if row["built"]]
+        self.assertIn(built, (ON_CPU, ON_CPU + ON_CUDA))
+        for key in ON_CUDA:
+            self.assertIn("documented", self.rows[key], key)
+            if built == ON_CPU:
+                self.assertIn("built without CUDA", self.rows[key]["why_not"], key)
 
     def test_sets_are_whole_and_what_is_not_said_is_null(self):
         columns = self.rows["FLASH_ATTN", "FA2"]["columns"]
         documented = self.rows["FLASH_ATTN", "FA2"]["documented"]
         self.assertEqual(documented["page_sizes"]["range"], {"first": 16, "last": None, "step": 16})
         self.assertEqual(columns["compute_capability"], {"min": "8.0", "max": None, "text": "≥8.0"})
-        self.assertIsNone(columns["softcap"])
-        self.assertIsNone(columns["kv_layouts"])
+        self.assertTrue(columns["softcap"])
+        self.assertIsNone(self.rows["FLASH_ATTN", "FA4"]["columns"]["softcap"])
+        self.assertIsNone(self.rows["FLASH_ATTN", "FA4"]["columns"]["kv_layouts"])
         cpu = self.rows["CPU_ATTN", ""]["columns"]
         self.assertEqual(cpu["head_dims"]["range"], {"first": 16, "last": 512, "step": 8})
         self.assertEqual(cpu["invariance"]["values"], ["run", "batch", "page_size", "chunking", "threads"])

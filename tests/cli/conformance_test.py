@@ -43,7 +43,7 @@ class Conformance(unittest.TestCase):
 
     def test_list(self):
         rows = listed()
-        self.assertIn({"backend": "CPU_ATTN", "version": rows[0]["version"], "cell": "window=yes", "duty": "to prove"}, rows)
+        self.assertIn({"backend": "CPU_ATTN", "version": rows[0]["version"], "device": "cpu", "cell": "window=yes", "duty": "to prove"}, rows)
         self.assertTrue(any(r["backend"] == "FLASHINFER" and "absent" in r for r in rows))
         self.assertIn("not in this build", run("--list").stdout)
 
@@ -51,7 +51,9 @@ class Conformance(unittest.TestCase):
         for args, words in [
             (["--backend", "CPU_ATN"], "did you mean CPU_ATTN?"),
             (["--backend", "TRTLLM_MHA"], "not in this build"),
-            (["--device", "sm90"], "nothing to prove"),
+            (["--device", "sm75"], "--device sm75: "),  # no build has code for it
+            (["--device", "rocm"], "nothing to prove"),
+            (["--commit", "main"], "40 digits"),
             (["--device", "gpu"], "allowed are cpu"),
             (["--cell", "windw=yes"], "did you mean window=...?"),
             (["--cell", "window=maybe"], "values of window are yes"),
@@ -73,12 +75,26 @@ class Conformance(unittest.TestCase):
             proof = json.load(file)
         want = {}
         for row in listed():
-            if "absent" not in row:
-                unasked = row["cell"].startswith("graph=")  # nothing in a spec asks for a graph level
-                status = "proven" if row["duty"] == "to prove" else "unasked" if unasked else "refused"
+            if "absent" not in row and row["device"] == "cpu":
+                status = "proven" if row["duty"] == "to prove" else "refused"
                 want.setdefault((row["backend"], row["version"]), []).append((row["cell"], status))
         got = {(b["name"], b["version"]): [(c["cell"], c["status"]) for c in b["cells"]] for b in proof["backends"]}
         self.assertEqual(got, want, "run: fovea conformance --write proof/cpu.json")
+
+    def test_committed_proofs_name_a_commit_of_this_history(self):
+        def git(*args):
+            return subprocess.run(["git", "-C", SOURCE, *args], capture_output=True, text=True)
+        try:
+            whole = git("rev-parse", "--is-shallow-repository").stdout.strip() == "false"
+        except FileNotFoundError:
+            whole = False
+        if not whole:
+            self.skipTest("no git, no repository, or not all of its history")
+        for name in sorted(os.listdir(os.path.join(SOURCE, "proof"))):
+            with open(os.path.join(SOURCE, "proof", name)) as file:
+                commit = json.load(file)["commit"]
+            known = git("merge-base", "--is-ancestor", commit, "HEAD")
+            self.assertEqual(known.returncode, 0, f"proof/{name} is of commit '{commit}', which HEAD does not hold: prove it again")
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ class LaunchLines(unittest.TestCase):
         self.assertEqual(self.explain_line(MINI + "--attn auto", "--device", "cpu").returncode, 0)
 
     def test_the_wrong_device_is_told_from_a_kernel_that_is_missing(self):
-        for line, right, wrong in [(LLAMA + "flashinfer", "sm80", "cpu"), (LLAMA + "fa3", "sm90", "rocm"),
+        for line, right, wrong in [(LLAMA + "flex_attention", "sm80", "cpu"), (LLAMA + "fa3", "sm90", "rocm"),
                                    (LLAMA + "ascend", "npu", "sm90"), (LLAMA + "wave", "rocm", "sm90"),
                                    (R1 + "flashmla", "sm90", "sm80"), (R1 + "trtllm_mla", "sm100", "sm90")]:
             self.assertIn(CAPABILITY, self.reasons(line, wrong), line)
@@ -163,9 +163,14 @@ class LaunchLines(unittest.TestCase):
         self.assertIn(text, result.stdout)
 
     def test_page_sizes_of_the_document(self):
+        built = json.loads(self.run_program("backends", "--json").stdout)["backends"]
+        cuda = any(row["built"] for row in built if row["name"] == "FLASH_ATTN")
         for line in [line for line, _, _ in LINES if "--page-size" in line and "trtllm" not in line]:
-            for phase in ("prefill", "decode"):
-                self.assertEqual(self.reasons(line, "sm90", phase), ["not in this build: it has no CUDA backend yet"], line)
+            for device in ("sm80", "sm90"):
+                for phase in ("prefill", "decode"):
+                    reasons = self.reasons(line, device, phase)
+                    self.assertEqual(len(reasons), 0 if cuda else 1, (line, device, reasons))
+                    self.assertTrue(all(reason.startswith("not in this build: ") for reason in reasons), reasons)
         self.assertIn("block_size not supported", self.reasons(MINI + "--attn trtllm --page-size 1", "sm100"))
 
     def test_the_word_before_the_model_of_vllm(self):

@@ -116,7 +116,7 @@ TEST_F(Append, StoresWhatTheCpuStores) {
         p.k = k_there.data(), p.v = v_there.data();
         p.k_row_stride = kHeads * d, p.v_row_stride = kHeads * dv;
         p.kv = m.device;
-        p.slots = slots_there.data();
+        p.slots = slots_there.as<int64_t>();
         p.num_slots = config.num_pages * page_size;
         ASSERT_EQ(error_of(launch_append(p, stream())), "");
         expect_same_bytes(m, std::string(to_string(dtype)) + " " + std::string(to_string(layout)) + " page " +
@@ -157,8 +157,7 @@ TEST_F(Append, SixteenBitRowsAnd32BitSlots) {
     p.k = p.v = rows.data();
     p.k_row_stride = p.v_row_stride = stride;
     p.kv = m.device;
-    p.slots = slots_there.data();
-    p.slots_are_32_bit = true;
+    p.slots = slots_there.as<int32_t>();
     p.num_slots = 128;
     ASSERT_EQ(error_of(launch_append(p, stream())), "");
     expect_same_bytes(m, std::string(to_string(dtype)));
@@ -242,7 +241,7 @@ TEST_F(Append, NormsHeadsThenRotatesAndStores) {
   p.q_norm = p.k_norm = {weight_there.as<float>(), 1e-6f};
   p.rope = {kDim, false, cos_there.as<float>(), sin_there.as<float>(), nullptr};
   p.kv = m.device;
-  p.slots = slots_there.data();
+  p.slots = slots_there.as<int64_t>();
   p.num_slots = 64;
   ASSERT_EQ(error_of(launch_append(p, stream())), "");
   std::vector<float> expected = x;
@@ -269,12 +268,68 @@ TEST_F(Append, SlotsBeyondTheCacheAreNotWrittenAndTold) {
   p.k = p.v = x_there.data();
   p.k_row_stride = p.v_row_stride = kHeads * 64;
   p.kv = m.device;
-  p.slots = slots.data();
+  p.slots = slots.as<int64_t>();
   p.num_slots = 64;
   p.error = error.as<int32_t>();
   ASSERT_EQ(error_of(launch_append(p, stream())), "");
   EXPECT_EQ(download<int32_t>(error)[0], 3);
   expect_same_bytes(m, "nothing is written");
+}
+
+/// Many sequences of no, one and several new rows: each token finds its own, and its position, as on the CPU.
+TEST_F(Append, PlacesRowsBySequences) {
+  constexpr int kSeqs = 1100, kPageSize = 4, kColumns = 4, kDim = 32, kRotary = 16;
+  std::mt19937 random(6);
+  for (const bool one_each : {false, true}) {
+    std::vector<int32_t> q_offsets = {0}, table;
+    std::vector<int64_t> kv_lens;
+    for (int b = 0; b < kSeqs; ++b) {
+      const int rows = one_each ? 1 : static_cast<int>(random() % 4);
+      q_offsets.push_back(q_offsets.back() + rows);
+      kv_lens.push_back(rows + static_cast<int>(random() % 12));
+      for (int c = 0; c <= kColumns; ++c)  // a column more than the step's
+        table.push_back(c < kColumns ? kColumns * b + (c + b) % kColumns : -7);
+    }
+    const int tokens = q_offsets.back() + 3;  // the last are nobody's
+    std::normal_distribution<float> normal;
+    std::vector<float> q, k, v, cos, sin;
+    for (int i = 0; i < tokens * kHeads * kDim; ++i)
+      q.push_back(normal(random)), k.push_back(normal(random)), v.push_back(normal(random));
+    for (int i = 0; i < 16 * kRotary / 2; ++i)
+      cos.push_back(normal(random)), sin.push_back(normal(random));
+    auto cache = KvCache::create(
+        {1, kHeads, kDim, kDim, kPageSize, kColumns * kSeqs, KvCacheDType::bfloat16, KvLayout::hnd, {}, {}});
+    ASSERT_TRUE(cache.ok());
+    const Mirror m = mirror(*cache);
+    std::vector<float> q_out(q.size(), -1.0f);
+    AppendParams host;
+    host.tokens = tokens, host.num_heads = host.num_kv_heads = kHeads, host.head_dim = host.v_head_dim = kDim;
+    host.dtype = DType::f32;
+    host.q = q.data(), host.k = k.data(), host.v = v.data(), host.q_out = q_out.data();
+    host.q_row_stride = host.k_row_stride = host.v_row_stride = host.q_out_row_stride = kHeads * kDim;
+    host.rope = {kRotary, false, cos.data(), sin.data(), nullptr, 16};
+    host.kv = m.host;
+    host.sequences = {q_offsets.data(), kv_lens.data(), table.data(), kSeqs, kColumns, kColumns + 1};
+    host.num_slots = kColumns * kSeqs * kPageSize;
+    const DeviceBuffer q_there = upload(q), k_there = upload(k), v_there = upload(v), cos_there = upload(cos),
+                       sin_there = upload(sin), offsets_there = upload(q_offsets),
+                       lens_there = upload(kv_lens), table_there = upload(table),
+                       error = upload<int32_t>({0}), out_there = upload(q_out);
+    AppendParams p = host;
+    p.q = q_there.data(), p.k = k_there.data(), p.v = v_there.data(), p.q_out = out_there.data();
+    p.rope.cos = cos_there.as<float>(), p.rope.sin = sin_there.as<float>();
+    p.kv = m.device;
+    p.sequences.q_offsets = offsets_there.as<int32_t>();
+    p.sequences.kv_lens = lens_there.as<int64_t>();
+    p.sequences.page_table = table_there.as<int32_t>();
+    p.error = error.as<int32_t>();
+    ASSERT_EQ(error_of(append_rows(host, pool_)), "");
+    ASSERT_EQ(error_of(launch_append(p, stream())), "");
+    EXPECT_EQ(download<int32_t>(error)[0], 0);
+    expect_same_bytes(m, one_each ? "one row each" : "some rows each");
+    EXPECT_EQ(download<float>(out_there), q_out);
+    EXPECT_EQ(q_out.back(), -1.0f);
+  }
 }
 
 TEST_F(Append, PagesCopyAndRowsGather) {
@@ -305,7 +360,7 @@ TEST_F(Append, PagesCopyAndRowsGather) {
       const std::vector<int32_t> rows = {33, 6 + 3, -1, 30 + 3, 5, 8 * 6 + 5, 54, 17};
       const DeviceBuffer rows_there = upload(rows);
       const DeviceBuffer got_k = poisoned<float>(8 * kHeads * 48), got_v = poisoned<float>(8 * kHeads * 40);
-      GatherRows g{empty.device, kHeads, 48,         40,           rows_there.data(), true,
+      GatherRows g{empty.device, kHeads, 48,         40,           rows_there.as<int32_t>(),
                    54,           8,      DType::f32, got_k.data(), got_v.data()};
       ASSERT_EQ(error_of(launch_gather_rows(g, stream())), "");
       const auto expect = [&](const std::vector<float>& got, const std::vector<float>& x, int n) {
@@ -341,7 +396,7 @@ TEST_F(Append, RefusesWhatDoesNotGoTogether) {
   AppendParams p;
   p.tokens = 1, p.num_heads = p.num_kv_heads = 1, p.head_dim = p.v_head_dim = 64;
   p.q = p.k = p.v = p.q_out = x.data();
-  p.slots = x.data(), p.kv.k = p.kv.v = x.data(), p.kv.dtype = KvCacheDType::bfloat16;
+  p.slots = x.as<int64_t>(), p.kv.k = p.kv.v = x.data(), p.kv.dtype = KvCacheDType::bfloat16;
   const auto refused = [&](auto change) {
     AppendParams changed = p;
     change(changed);

@@ -1,6 +1,7 @@
 #include "device_case.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 namespace fovea::cuda {
@@ -17,7 +18,7 @@ float decode8(Element e, uint8_t x) {
   return static_cast<float>(static_cast<int8_t>(x));
 }
 
-/// Writes a row of the pool and gives what it means.
+/// Writes a row, dense, and gives what it means.
 void put_row(const Problem& p, uint8_t* to, const std::vector<float>& row, float layer_scale,
              float* token_scale, float* meaning) {
   float scale = layer_scale;
@@ -33,7 +34,10 @@ void put_row(const Problem& p, uint8_t* to, const std::vector<float>& row, float
     scale *= *token_scale;
   }
   for (size_t d = 0; d < row.size(); ++d) {
-    if (element_bytes(p.kv) == 2) {
+    if (p.kv == Element::f32) {
+      reinterpret_cast<float*>(to)[d] = row[d];
+      meaning[d] = row[d] * scale;
+    } else if (element_bytes(p.kv) == 2) {
       const uint16_t bits = to16(p.kv, row[d] / scale);
       reinterpret_cast<uint16_t*>(to)[d] = bits;
       meaning[d] = from16(p.kv, bits) * scale;
@@ -70,14 +74,18 @@ HostCase make_case(const Problem& p, uint64_t shuffle) {
 
   const int bytes = element_bytes(p.kv);
   const int64_t slots = static_cast<int64_t>(c.num_pages) * page;
-  c.v_pool = slots * p.kv_heads * p.head_dim * bytes;
-  c.pool.assign(static_cast<size_t>(c.v_pool + slots * p.kv_heads * p.v_head_dim * bytes), 0xff);  // NaN
+  const HostCase::Strides k_at = c.strides(false), v_at = c.strides(true);
+  const int64_t skew = int64_t{p.skew} * bytes;
+  c.v_pool = c.num_pages * k_at.page * bytes + skew;
+  c.v_pool += (bytes - c.v_pool % bytes) % bytes;
+  c.pool.assign(static_cast<size_t>(c.v_pool + c.num_pages * v_at.page * bytes + skew), 0xff);  // NaN
   if (p.kv == Element::int8) std::fill(c.pool.begin(), c.pool.end(), uint8_t{0x7f});
   if (p.scales_per_token) {
     c.k_scales.assign(static_cast<size_t>(slots) * p.kv_heads, std::numeric_limits<float>::quiet_NaN());
     c.v_scales = c.k_scales;
   }
   int next = 0;
+  std::vector<uint8_t> dense;
   for (int b = 0; b < batch; ++b) {
     const Sequence& s = p.seqs[b];
     c.ragged_first.push_back(next);
@@ -89,23 +97,30 @@ HostCase make_case(const Problem& p, uint64_t shuffle) {
     for (int j = 0; j < s.n_k; ++j) {
       const int64_t slot_page = c.table[static_cast<size_t>(b) * c.table_stride + j / page];
       for (int h = 0; h < p.kv_heads; ++h) {
-        const int64_t row = p.heads_first ? (slot_page * p.kv_heads + h) * page + j % page
-                                          : (slot_page * page + j % page) * p.kv_heads + h;
         const uint64_t stream = static_cast<uint64_t>(s.id) * 1000 + h;
         std::vector<float> values(p.head_dim);
         for (int d = 0; d < p.head_dim; ++d)
           values[d] = gaussian(2 * stream, static_cast<uint64_t>(j) * 1024 + d);
         const int64_t scale_at = (slot_page * page + j % page) * p.kv_heads + h;
-        put_row(p, c.pool.data() + row * p.head_dim * bytes, values, p.k_scale,
-                p.scales_per_token ? &c.k_scales[scale_at] : nullptr,
+        dense.resize(static_cast<size_t>(std::max(p.head_dim, p.v_head_dim)) * bytes);
+        put_row(p, dense.data(), values, p.k_scale, p.scales_per_token ? &c.k_scales[scale_at] : nullptr,
                 k.data() + (static_cast<size_t>(j) * p.kv_heads + h) * p.head_dim);
+        const int64_t k_first = slot_page * k_at.page + j % page * k_at.slot + h * k_at.head;
+        const int64_t x = 16 / bytes;
+        for (int d = 0; d < p.head_dim; ++d)
+          std::memcpy(
+              c.pool.data() + skew + (k_first + (p.x_packed ? d / x * k_at.chunk + d % x : d)) * bytes,
+              dense.data() + d * bytes, bytes);
         values.resize(p.v_head_dim);
         for (int d = 0; d < p.v_head_dim; ++d)
           values[d] = gaussian(2 * stream + 1, static_cast<uint64_t>(j) * 1024 + d) +
                       static_cast<float>(j % 7) * 0.25f;
-        put_row(p, c.pool.data() + c.v_pool + row * p.v_head_dim * bytes, values, p.v_scale,
-                p.scales_per_token ? &c.v_scales[scale_at] : nullptr,
+        put_row(p, dense.data(), values, p.v_scale, p.scales_per_token ? &c.v_scales[scale_at] : nullptr,
                 v.data() + (static_cast<size_t>(j) * p.kv_heads + h) * p.v_head_dim);
+        const int64_t v_first = slot_page * v_at.page + j % page * v_at.slot + h * v_at.head;
+        for (int d = 0; d < p.v_head_dim; ++d)
+          std::memcpy(c.pool.data() + c.v_pool + (v_first + (p.x_packed ? d * v_at.dim : d)) * bytes,
+                      dense.data() + d * bytes, bytes);
       }
     }
     c.k.push_back(std::move(k));
@@ -115,7 +130,12 @@ HostCase make_case(const Problem& p, uint64_t shuffle) {
       for (int h = 0; h < p.heads(); ++h)
         for (int d = 0; d < p.head_dim; ++d) {
           const uint64_t position = static_cast<uint64_t>(i + s.n_k - s.n_q + (1 << 20));
-          const uint16_t bits = to16(p.q, p.sharp * gaussian(7777 + s.id, (position * 512 + h) * 1024 + d));
+          const float value = p.sharp * gaussian(7777 + s.id, (position * 512 + h) * 1024 + d);
+          if (p.q == Element::f32) {
+            c.q_float.push_back(value);
+            continue;
+          }
+          const uint16_t bits = to16(p.q, value);
           c.q.push_back(bits);
           c.q_float.push_back(from16(p.q, bits));
         }
@@ -146,6 +166,42 @@ HostCase make_case(const Problem& p, uint64_t shuffle) {
     c.packed_offsets.push_back(static_cast<int64_t>(c.packed.size()));
   }
   return c;
+}
+
+/// Row `row` under head h of sequence b in fp32, sum after sum; fp32's naive product. `seen`: the exact
+/// scores, -inf where there is none.
+static void naive_float(const HostCase& c, int b, int i, int h, const std::vector<double>& seen, double sink,
+                        double* out) {
+  const Problem& p = c.problem;
+  const size_t row = (static_cast<size_t>(c.q_first[b] + i)) * p.heads() + h;
+  const SequenceMask mask = c.sequence(b);
+  std::vector<float> score(seen.size(), -std::numeric_limits<float>::infinity());
+  float top = static_cast<float>(sink), sum = 0;
+  for (size_t j = 0; j < seen.size(); ++j) {
+    if (std::isinf(seen[j])) continue;
+    const float* k = c.k[b].data() + (j * p.kv_heads + h / p.group) * p.head_dim;
+    float x = 0;
+    for (int d = 0; d < p.head_dim; ++d)
+      x += c.q_float[row * p.head_dim + d] * k[d];
+    x *= p.real_scale();
+    if (p.softcap > 0) x = p.softcap * std::tanh(x / p.softcap);
+    if (p.alibi)
+      x -= c.slopes[h] * std::fabs(static_cast<float>(position(mask, i) - static_cast<int64_t>(j)));
+    score[j] = x + tree_bias(mask, i, static_cast<int64_t>(j));
+    top = std::max(top, score[j]);
+  }
+  std::vector<float> o(p.v_head_dim, 0.0f);
+  for (size_t j = 0; j < seen.size(); ++j) {
+    const float w = std::exp(score[j] - top);
+    if (w == 0) continue;
+    sum += w;
+    const float* v = c.v[b].data() + (j * p.kv_heads + h / p.group) * p.v_head_dim;
+    for (int d = 0; d < p.v_head_dim; ++d)
+      o[d] += w * v[d];
+  }
+  if (!std::isinf(sink)) sum += std::exp(static_cast<float>(sink) - top);
+  for (int d = 0; d < p.v_head_dim; ++d)
+    out[d] = o[d] / sum;
 }
 
 Expected reference(const HostCase& c) {
@@ -202,6 +258,7 @@ Expected reference(const HostCase& c) {
           }
           for (int d = 0; d < p.v_head_dim; ++d)
             naive[d] = round_to(p.q, static_cast<float>(naive[d]));
+          if (p.q == Element::f32) naive_float(c, b, i, h, score, sink, naive);
           e.lse[row] = base + std::log(sum);
         }
         if (p.sinks && p.lse_includes_sink)

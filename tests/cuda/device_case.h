@@ -17,11 +17,13 @@
 
 namespace fovea::cuda {
 
-enum class Element : uint8_t { f16, bf16, e4m3, e5m2, int8 };
+enum class Element : uint8_t { f16, bf16, e4m3, e5m2, int8, f32 };
 
 inline int element_bytes(Element e) {
+  if (e == Element::f32) return 4;
   return e == Element::f16 || e == Element::bf16 ? 2 : 1;
 }
+/// Of the two types of 16 bits.
 inline uint16_t to16(Element e, float x) {
   return e == Element::f16 ? float_to_fp16(x) : float_to_bf16(x);
 }
@@ -30,7 +32,7 @@ inline float from16(Element e, uint16_t x) {
 }
 /// Rounds through the element.
 inline float round_to(Element e, float x) {
-  return from16(e, to16(e, x));
+  return e == Element::f32 ? x : from16(e, to16(e, x));
 }
 
 /// Normal numbers by a counter: the same for a (stream, index) everywhere.
@@ -55,6 +57,10 @@ struct Problem {
   int head_dim = 128, v_head_dim = 128, kv_heads = 2, group = 4;
   int page_size = 16;
   bool ragged = false, heads_first = false;
+  bool x_packed = false;  ///< pages [head, D / x, slot, x] of K and [head, Dv, slot] of V
+  /// Elements by which tensors are moved and their rows (K and V: of a head) are longer, so that nothing is
+  /// aligned to more than an element.
+  int skew = 0;
   bool scales_per_token = false;
   bool few_sequences = false;  ///< as in sm80::Problem
   float k_scale = 1, v_scale = 1;
@@ -73,7 +79,7 @@ struct Problem {
 /// Everything in host memory, as the device sees it.
 struct HostCase {
   Problem problem;
-  std::vector<uint16_t> q;    ///< [Tq, Hq, D]
+  std::vector<uint16_t> q;    ///< [Tq, Hq, D]; of fp32 queries empty, q_float has them
   std::vector<uint8_t> pool;  ///< K pool, then V pool
   int64_t v_pool = 0;         ///< byte offset
   std::vector<float> k_scales, v_scales;
@@ -92,6 +98,21 @@ struct HostCase {
   std::vector<float> q_float;
 
   int tokens() const { return q_first.back(); }
+  /// Strides of K or V in elements.
+  struct Strides {
+    int64_t page, slot, head, chunk = 0, dim = 0;
+  };
+  Strides strides(bool is_v) const {
+    const Problem& p = problem;
+    const int64_t page = p.ragged ? 1 : p.page_size;
+    const int64_t row = (is_v ? p.v_head_dim : p.head_dim) + p.skew;
+    if (p.x_packed) {
+      const int64_t x = 16 / element_bytes(p.kv), rows = is_v ? row : (row + x - 1) / x * x;
+      return {page * p.kv_heads * rows, is_v ? 1 : x, page * rows, is_v ? 0 : page * x, is_v ? page : 0};
+    }
+    if (p.heads_first) return {page * p.kv_heads * row, row, page * row};
+    return {page * p.kv_heads * row, p.kv_heads * row, row};
+  }
   SequenceMask sequence(int b) const {
     const Sequence& s = problem.seqs[static_cast<size_t>(b)];
     SequenceMask m;
@@ -111,7 +132,7 @@ HostCase make_case(const Problem& problem, uint64_t shuffle = 1);
 
 struct Expected {
   std::vector<double> out;    ///< [Tq, Hq, Dv] exact
-  std::vector<double> naive;  ///< with P and O rounded to the query's type
+  std::vector<double> naive;  ///< with P and O rounded to the query's type; of fp32 queries all in fp32
   std::vector<double> lse;    ///< [Tq, Hq]
 };
 Expected reference(const HostCase& c);

@@ -124,9 +124,6 @@ inline Schedule schedule_extend(const std::vector<Shape>& seqs, int group, const
       s.parts += w.num_splits > 1 ? w.num_splits : 0;
     }
   }
-  std::stable_sort(s.items.begin(), s.items.end(), [](const WorkItem& x, const WorkItem& y) {
-    return x.key_last - x.key_first > y.key_last - y.key_first;
-  });
   return s;
 }
 
@@ -166,22 +163,26 @@ inline int sm_count() {
   return count;
 }
 
-/// A kernel of the library, or a variant under test with a launch of its own.
+/// A kernel of the library, of the family that `family` launches, or a variant under test with a launch of
+/// its own.
 struct Kernel {
   sm80::KernelInfo info;
   void (*variant)(const AttentionParams&, int items, cudaStream_t) = nullptr;
+  Status (*family)(const sm80::KernelInfo&, const AttentionParams&, int items, CUstream_st*) = sm80::launch;
+  int split_keys = 0;  ///< of the schedule; 0 = the kernel's
 
   Schedule schedule(const std::vector<Shape>& seqs, int group, const MaskSpec& mask) const {
+    const int split = split_keys > 0 ? split_keys : info.split_keys;
     return info.kind == sm80::KernelKind::decode
-               ? schedule_decode(seqs, group, mask, info.rows, info.split_keys)
-               : schedule_extend(seqs, group, mask, info.rows, info.tile_keys, info.split_keys);
+               ? schedule_decode(seqs, group, mask, info.rows, split)
+               : schedule_extend(seqs, group, mask, info.rows, info.tile_keys, split);
   }
   void launch(const AttentionParams& p, int items, cudaStream_t stream) const {
     if (variant != nullptr) {
       variant(p, items, stream);
       return;
     }
-    const Status status = sm80::launch(info, p, items, stream);
+    const Status status = family(info, p, items, stream);
     if (!status.ok()) {
       std::printf("%s\n", status.error().message.c_str());
       std::exit(1);
@@ -207,8 +208,19 @@ inline Kernel library(sm80::KernelKind kind, Element q, Element kv, int d, int d
   return {*info};
 }
 
+inline KvType kv_type(Element q, Element kv) {
+  switch (kv) {
+    case Element::e4m3: return KvType::e4m3;
+    case Element::e5m2: return KvType::e5m2;
+    case Element::int8: return KvType::int8;
+    case Element::f16: return q == kv ? KvType::same : KvType::f16;
+    case Element::bf16: return q == kv ? KvType::same : KvType::bf16;
+    default: return q == kv ? KvType::same : KvType::f32;
+  }
+}
+
 struct Output {
-  std::vector<uint16_t> out;
+  std::vector<uint16_t> out;  ///< of fp32 two for each element
   std::vector<float> lse;
   bool guards = true;  ///< what surrounds the output is untouched
 };
@@ -217,7 +229,15 @@ inline Output run_case(const HostCase& c, const Kernel& kernel) {
   const Problem& p = c.problem;
   const int bytes = element_bytes(p.kv);
   const int page = p.ragged ? 1 : p.page_size;
-  DeviceArray<uint16_t> q(c.q);
+  const int words = element_bytes(p.q) / 2;
+  const int64_t q_row = static_cast<int64_t>(p.heads()) * p.head_dim;
+  std::vector<uint16_t> q_host((c.tokens() * (q_row + p.skew) + p.skew) * words, 0xffff);
+  for (int t = 0; t < c.tokens(); ++t)
+    std::memcpy(
+        q_host.data() + (t * (q_row + p.skew) + p.skew) * words,
+        p.q == Element::f32 ? static_cast<const void*>(c.q_float.data() + t * q_row) : c.q.data() + t * q_row,
+        q_row * words * 2);
+  DeviceArray<uint16_t> q(q_host);
   DeviceArray<uint8_t> pool(c.pool);
   DeviceArray<int32_t> table(c.table);
   DeviceArray<float> k_scales(c.k_scales), v_scales(c.v_scales), sinks(c.sinks), slopes(c.slopes),
@@ -228,17 +248,18 @@ inline Output run_case(const HostCase& c, const Kernel& kernel) {
   DeviceArray<int64_t> packed_offsets(c.packed_offsets);
   const size_t row = static_cast<size_t>(p.heads()) * p.v_head_dim;
   const size_t guard = 4096;
-  DeviceArray<uint16_t> out(c.tokens() * row + 2 * guard);
+  const size_t out_row = row + p.skew;
+  DeviceArray<uint16_t> out((c.tokens() * out_row + p.skew) * words + 2 * guard);
   DeviceArray<float> lse(static_cast<size_t>(c.tokens()) * p.heads() + 2 * guard);
   CUDA_CHECK(cudaMemset(out.data, 0xff, out.count * 2));
   CUDA_CHECK(cudaMemset(lse.data, 0xff, lse.count * 4));
 
   AttentionParams a;
-  a.q = q.data;
-  a.out = out.data + guard;
+  a.q = q.data + p.skew * words;
+  a.out = out.data + guard + p.skew * words;
   a.lse = lse.data + guard;
-  a.q_row_stride = static_cast<int64_t>(p.heads()) * p.head_dim;
-  a.out_row_stride = static_cast<int64_t>(row);
+  a.q_row_stride = q_row + p.skew;
+  a.out_row_stride = static_cast<int64_t>(out_row);
   a.group = FastDivisor(p.group);
   a.kv_heads = FastDivisor(p.kv_heads);
   a.head_dim = p.head_dim;
@@ -247,20 +268,14 @@ inline Output run_case(const HostCase& c, const Kernel& kernel) {
   if (p.sinks) a.sinks = sinks.data;
   a.lse_includes_sink = p.lse_includes_sink;
   KvParams& kv = a.kv;
-  kv.type = p.kv == Element::e4m3   ? KvType::e4m3
-            : p.kv == Element::e5m2 ? KvType::e5m2
-            : p.kv == Element::int8 ? KvType::int8
-                                    : KvType::same;
-  kv.k = reinterpret_cast<const char*>(pool.data);
-  kv.v = kv.k + c.v_pool;
-  const int64_t k_row = static_cast<int64_t>(p.head_dim) * bytes,
-                v_row = static_cast<int64_t>(p.v_head_dim) * bytes;
-  kv.k_page_stride = k_row * p.kv_heads * page;
-  kv.v_page_stride = v_row * p.kv_heads * page;
-  kv.k_slot_stride = p.heads_first ? k_row : k_row * p.kv_heads;
-  kv.v_slot_stride = p.heads_first ? v_row : v_row * p.kv_heads;
-  kv.k_head_stride = p.heads_first ? k_row * page : k_row;
-  kv.v_head_stride = p.heads_first ? v_row * page : v_row;
+  kv.type = kv_type(p.q, p.kv);
+  kv.k = reinterpret_cast<const char*>(pool.data) + p.skew * bytes;
+  kv.v = reinterpret_cast<const char*>(pool.data) + c.v_pool;
+  const HostCase::Strides k_at = c.strides(false), v_at = c.strides(true);
+  kv.k_page_stride = k_at.page * bytes, kv.v_page_stride = v_at.page * bytes;
+  kv.k_slot_stride = k_at.slot * bytes, kv.v_slot_stride = v_at.slot * bytes;
+  kv.k_head_stride = k_at.head * bytes, kv.v_head_stride = v_at.head * bytes;
+  kv.k_chunk_stride = k_at.chunk * bytes, kv.v_dim_stride = v_at.dim * bytes;
   kv.page_size = FastDivisor(page);
   if (!p.ragged) kv.pages = table.data;
   kv.v_scale = p.v_scale;
@@ -297,7 +312,13 @@ inline Output run_case(const HostCase& c, const Kernel& kernel) {
   Output o;
   const std::vector<uint16_t> all = out.host();
   const std::vector<float> all_lse = lse.host();
-  o.out.assign(all.begin() + guard, all.end() - guard);
+  o.out.resize(c.tokens() * row * words);
+  for (int t = 0; t < c.tokens(); ++t) {
+    const uint16_t* from = all.data() + guard + (t * out_row + p.skew) * words;
+    std::copy(from, from + row * words, o.out.begin() + t * row * words);
+    for (int i = 1; i <= p.skew * words; ++i)
+      o.guards = o.guards && from[-i] == 0xffff;
+  }
   o.lse.assign(all_lse.begin() + guard, all_lse.end() - guard);
   for (size_t i = 0; i < guard; ++i) {
     uint32_t a0, a1;

@@ -166,6 +166,7 @@ inline void bench_decode(const char* name, const Kernel& kernel, const DecodeSha
     a.kv_heads = FastDivisor(kv_heads);
     a.head_dim = a.v_head_dim = head_dim;
     a.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+    a.kv.type = kernel.info.kv;
     a.kv.k = reinterpret_cast<const char*>(pool.memory.data);
     a.kv.v = a.kv.k + pool_pages * page_bytes;
     a.kv.k_page_stride = a.kv.v_page_stride = page_bytes;
@@ -221,6 +222,7 @@ inline void bench_extend(const char* name, const Kernel& kernel, int batch, int 
   a.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
   a.mask.causal = causal;
   const int64_t row = static_cast<int64_t>(kv_heads) * head_dim * 2;
+  a.kv.type = kernel.info.kv;
   a.kv.k = reinterpret_cast<const char*>(pool.memory.data);
   a.kv.v = a.kv.k + tokens * row;
   a.kv.k_page_stride = a.kv.v_page_stride = row * real_page;

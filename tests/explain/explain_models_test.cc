@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "fovea/attention_backend.h"
+#include "attention/project_backends.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/attention_shapes.h"
@@ -35,7 +35,7 @@ Selection consider_model(const std::string& model, const std::string& device,
   const auto target = parse_device(device);
   EXPECT_TRUE(target.ok()) << device;
   const AttentionShapes shapes = shapes_of(model);
-  auto selection = consider(config, shapes.specs, *target, builtin_backends());
+  auto selection = consider(config, shapes.specs, *target, project_backends());
   EXPECT_TRUE(selection.ok()) << model << " on " << device << ": " << selection.error().message;
   return selection ? *std::move(selection) : Selection{};
 }
@@ -81,29 +81,30 @@ struct Expected {
   std::vector<std::string> choices;  ///< [kDevices]
 };
 
-const std::string kFa2 = "FLASH_ATTN (FA2)", kFa3 = "FLASH_ATTN (FA3)", kTriton = "TRITON_ATTN",
+const std::string kFa2 = "FLASH_ATTN (FA2)", kFa3 = "FLASH_ATTN (FA3)", kFlex = "FLEX_ATTENTION",
                   kNative = "FLASHINFER (Native)", kTrtllm = "FLASHINFER (TRTLLM)",
                   kTritonRocm = "TRITON_ATTN (ROCm)";
 
-/// From vLLM's tables and lists. FlashInfer's own kernels are for SM 7.x and later, TRT-LLM's for 10.x;
-/// FlashAttention needs 8.0, and 9.x for sinks; SM 12.x has the list of SM 8.x and 9.x; Triton alone has
-/// spans, and alone of those that run before SM 9.0 sinks. MLA prefill on Blackwell is TRT-LLM's.
+/// From vLLM's tables and lists, and of what is built from what its kernels do. FlashAttention 2 and
+/// FlashInfer's own kernels are built, need 8.0 and have every mask; FlashAttention 3 has no spans; TRT-LLM's
+/// are for 10.x and have none either; SM 12.x has the list of SM 8.x and 9.x; before 8.0 FlexAttention is
+/// left, without sinks. MLA prefill on Blackwell is TRT-LLM's.
 const std::vector<Expected>& expectations() {
   using enum LayerKind;
-  static const std::vector<std::string> ordinary = {"CPU_ATTN", kNative, kFa2,        kFa2,    kFa3,
-                                                    kTrtllm,    kFa2,    "ROCM_ATTN", "ASCEND"};
-  static const std::vector<std::string> sinks = {"CPU_ATTN", kTriton, kTriton,     kTriton, kFa3,
-                                                 kTrtllm,    kTriton, kTritonRocm, "ASCEND"};
-  static const std::vector<std::string> spans = {"CPU_ATTN", kTriton, kTriton,     kTriton, kTriton,
-                                                 kTriton,    kTriton, kTritonRocm, "ASCEND"};
+  static const std::vector<std::string> ordinary = {"CPU_ATTN", kFlex, kFa2,        kFa2,    kFa3,
+                                                    kTrtllm,    kFa2,  "ROCM_ATTN", "ASCEND"};
+  static const std::vector<std::string> sinks = {"CPU_ATTN", "none", kFa2,        kFa2,    kFa3,
+                                                 kTrtllm,    kFa2,   kTritonRocm, "ASCEND"};
+  static const std::vector<std::string> spans = {"CPU_ATTN", kFlex, kFa2,        kFa2,    kFa2,
+                                                 kNative,    kFa2,  kTritonRocm, "ASCEND"};
   // SGLang's table denies Ascend windows.
   const auto windowed = [](std::vector<std::string> choices) {
     choices.back() = "none";
     return choices;
   };
-  // Neither is a decoder's: FlashInfer has none, and vLLM's ROCm rows have none but Triton's.
-  static const std::vector<std::string> encoders = {"CPU_ATTN", kTriton, kFa2,        kFa2,  kFa3,
-                                                    kFa2,       kFa2,    kTritonRocm, "none"};
+  // Neither is a decoder's: TRT-LLM has none, and vLLM's ROCm rows have none but Triton's.
+  static const std::vector<std::string> encoders = {"CPU_ATTN", "none", kFa2,        kFa2,  kFa3,
+                                                    kNative,    kFa2,   kTritonRocm, "none"};
   static const std::vector<Expected> all = {
       {"llama-3.1-8b", full, ordinary},
       {"llama-3-8b", full, ordinary},
@@ -176,21 +177,27 @@ TEST(ExplainModels, ExplanationsNameEveryCandidateReasonAndFix) {
 }
 
 TEST(ExplainModels, GptOssNeedsSinks) {
-  for (const char* device : {"sm80", "sm89", "sm120"}) {
+  for (const char* device : {"sm80", "sm90", "sm100"}) {
     const Selection selection = consider_model("gpt-oss-20b", device);
     for (const LayerKind kind : {LayerKind::full, LayerKind::sliding_window})
-      EXPECT_THAT(reasons_against(kind_in(selection, kind)->decode, kFa2),
+      EXPECT_THAT(reasons_against(kind_in(selection, kind)->decode, "FLEX_ATTENTION"),
                   Contains("attention sinks not supported"))
           << device;
   }
-  const Selection sm80 = consider_model("gpt-oss-20b", "sm80");
-  EXPECT_THAT(reasons_against(sm80.kinds[0].decode, kNative), Contains("attention sinks not supported"));
-  EXPECT_THAT(reasons_against(sm80.kinds[0].decode, "FLEX_ATTENTION"),
-              Contains("attention sinks not supported"));
   // A version that the user pins stays pinned.
   const Selection pinned = consider_model("gpt-oss-20b", "sm90", {.flash_attn_version = 2});
-  EXPECT_NE(choice(pinned.kinds[0].decode), kFa3);
-  EXPECT_NE(choice(pinned.kinds[0].decode), kFa2);
+  EXPECT_EQ(choice(pinned.kinds[0].decode), kFa2);
+  const Selection third = consider_model("gpt-oss-20b", "sm90", {.flash_attn_version = 3});
+  for (const Candidate& candidate : third.kinds[0].decode.candidates)
+    EXPECT_NE(candidate.backend->label(), kFa2);
+}
+
+TEST(ExplainModels, WhatIsBuiltServesOnEveryGpuFromAmpereOn) {
+  for (const char* model : {"llama-3.1-8b", "gpt-oss-20b", "gemma-3-4b", "gemma-3-1b", "whisper-large-v3"})
+    for (const char* device : {"sm80", "sm89", "sm90", "sm100", "sm120"}) {
+      const Selection selection = consider_model(model, device);
+      EXPECT_TRUE(selection.complete()) << model << " on " << device;
+    }
 }
 
 TEST(ExplainModels, ImagesOfGemmaNeedSpans) {
@@ -198,12 +205,12 @@ TEST(ExplainModels, ImagesOfGemmaNeedSpans) {
     const Selection selection = consider_model("gemma-3-4b", device);
     for (const KindSelection& kind : selection.kinds)
       for (const Candidate& candidate : kind.prefill.candidates) {
-        const std::string name(candidate.backend->name);
+        const std::string name = candidate.backend->label();
         std::vector<std::string> texts;
         for (const Reason& reason : candidate.reasons)
           texts.push_back(reason.text);
         const auto refused = Contains("partial multimodal token full attention not supported");
-        if (name == "TRITON_ATTN" || name == "FLEX_ATTENTION") {
+        if (candidate.backend->absent.empty() || name == kFlex) {
           EXPECT_THAT(texts, Not(refused)) << name << " on " << device;
         } else if (candidate.backend->capability.device == DeviceKind::cuda) {
           EXPECT_THAT(texts, refused) << name << " on " << device;
@@ -223,7 +230,7 @@ TEST(ExplainModels, DeepseekIsMlaOnly) {
   EXPECT_THAT(reasons_against(sm90.kinds[0].decode, "FLASHMLA"),
               ElementsAre(StartsWith("not in this build: ")));
   const Selection named = consider_model("deepseek-v3", "sm90", {.backend = "FLASH_ATTN"});
-  EXPECT_THAT(reasons_against(named.kinds[0].decode, kFa3), Contains("MLA not supported"));
+  EXPECT_THAT(reasons_against(named.kinds[0].decode, kFa2), Contains("MLA not supported"));
   // Families name the MLA backend of an MLA model.
   EXPECT_EQ(choice(consider_model("deepseek-v3", "sm90", {.backend = "fa3"}).kinds[0].decode),
             "FLASH_ATTN_MLA");
@@ -245,14 +252,14 @@ TEST(ExplainModels, DeepseekOnACpuIsRefusedInVllmsWords) {
   EXPECT_EQ(decode.if_built, nullptr);
   EXPECT_THAT(reasons_against(decode, "CPU_ATTN"), Contains("MLA not supported"));
   EXPECT_THAT(reasons_against(decode, "TORCH_NATIVE"), Contains("MLA not supported"));
-  const auto chosen = select({}, shapes_of("deepseek-v3").specs, {}, builtin_backends());
+  const auto chosen = select({}, shapes_of("deepseek-v3").specs, {}, project_backends());
   ASSERT_FALSE(chosen.ok());
   EXPECT_THAT(
       chosen.error().message,
       StartsWith("No valid attention backend found for cpu with AttentionSelectorConfig(head_size=576, "
                  "dtype=bfloat16, kv_cache_dtype=auto, block_size=None, use_mla=True"));
   EXPECT_THAT(chosen.error().message, HasSubstr("CPU_ATTN: ["));
-  const auto named = select({.backend = "CPU_ATTN"}, shapes_of("deepseek-v3").specs, {}, builtin_backends());
+  const auto named = select({.backend = "CPU_ATTN"}, shapes_of("deepseek-v3").specs, {}, project_backends());
   ASSERT_FALSE(named.ok());
   EXPECT_THAT(named.error().message,
               StartsWith("Selected backend CPU_ATTN is not valid for this configuration. Reason: ['"));

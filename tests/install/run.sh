@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs a build, then configures, builds and runs examples/embed and examples/select, and a program that links the whole engine, against
-# what was installed.
+# Installs a build, then configures, builds and runs examples/embed, examples/select and examples/c, and a program that
+# links the whole engine, against what was installed.
 #   run.sh BUILD_DIR SOURCE_DIR CXX
 # CPU_ATTN and TORCH_NATIVE must agree within 1e-4; an unknown backend must be refused.
 set -euo pipefail
@@ -36,6 +36,14 @@ cmake -G Ninja -S "$work/select" -B "$work/select/build" -DCMAKE_CXX_COMPILER="$
 cmake --build "$work/select/build" >"$work/build.log" || { cat "$work/build.log"; exit 1; }
 "$work/select/build/select" >"$work/select.txt"
 grep 'prefills for TRTLLM_MLA' "$work/select.txt"
+
+# A C program against the shared library, with the words of the pkg-config file.
+pc=$(dirname "$(find "$work/prefix" -name libfovea.so)")/pkgconfig/fovea.pc
+flags=$(sed -n "s|\${pcfiledir}|$(dirname "$pc")|; s/^includedir=/-I/p; s/^libdir=/-L/p" "$pc")
+grep -q '^Libs: -L${libdir} -lfovea$' "$pc"
+# shellcheck disable=SC2086
+cc -std=c11 -Wall -Wextra -Werror "$source/examples/c/decode.c" $flags -lfovea -o "$work/decode"
+LD_LIBRARY_PATH=$(dirname "$pc")/.. "$work/decode" | grep 'sequence 1 attends to 5 keys'
 
 # The engine with all that it stands on: the link shows whether the package names every library.
 mkdir "$work/engine"

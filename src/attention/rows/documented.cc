@@ -1,4 +1,4 @@
-// What the namesakes of built backends do where they come from, and the list of absent ones.
+// What the namesakes of built backends do where they come from, and the list of all rows.
 #include "attention/rows/row.h"
 #include "attention/rows/rows.h"
 
@@ -26,7 +26,7 @@ const Capability& torch_native_document() {
   return row;
 }
 
-const std::vector<const BackendInfo*>& absent_backends() {
+const std::vector<const BackendInfo*>& document_rows() {
   static const std::vector<const BackendInfo*> all = [] {
     std::vector<const BackendInfo*> out;
     for (const auto part :

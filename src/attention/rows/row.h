@@ -6,7 +6,7 @@
 
 namespace fovea::rows {
 
-inline constexpr std::string_view kNoCuda = "it has no CUDA backend yet";
+inline constexpr std::string_view kNoCuda = "its CUDA kernels are not written yet";
 inline constexpr std::string_view kNoBlackwell =
     "its Blackwell kernels (compute capability 10.x and later) are not written yet";
 inline constexpr std::string_view kNoRocm = "it has no kernels for AMD GPUs";

@@ -1,6 +1,6 @@
 #pragma once
 // What the documents of vLLM, SGLang and Mini-SGLang say of their attention backends: the rows of those that
-// this build has no kernels for, and what a built one's namesake does there.
+// the project has no CPU kernels for, and what a built one's namesake does there.
 #include <span>
 #include <string_view>
 #include <vector>
@@ -9,8 +9,9 @@
 
 namespace fovea {
 
-/// Every row without a kernel, in the order of the documents.
-const std::vector<const BackendInfo*>& absent_backends();
+/// Every row but the CPU's, in the order of the documents. Those that the project has CUDA kernels for
+/// (`absent` is empty) say what these do.
+const std::vector<const BackendInfo*>& document_rows();
 
 // Its parts, a file each.
 std::span<const BackendInfo> standard_rows();    ///< vLLM's table of multi-head attention

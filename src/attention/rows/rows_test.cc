@@ -6,8 +6,8 @@
 #include <set>
 
 #include "attention/columns.h"
+#include "attention/project_backends.h"
 #include "attention/rows/peer_tables.h"
-#include "fovea/attention_backend.h"
 
 namespace fovea {
 namespace {
@@ -17,10 +17,10 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 const BackendInfo& row(std::string_view name, std::string_view version = "") {
-  for (const auto& entry : builtin_backends().entries())
+  for (const auto& entry : project_backends().entries())
     if (entry.info->name == name && entry.info->version == version) return *entry.info;
   ADD_FAILURE() << "no row " << name << " " << version;
-  return *builtin_backends().entries().front().info;
+  return *project_backends().entries().front().info;
 }
 
 std::vector<std::string> texts(const std::vector<Reason>& reasons) {
@@ -32,7 +32,7 @@ std::vector<std::string> texts(const std::vector<Reason>& reasons) {
 
 TEST(Rows, EveryNameOfTheEnumHasARowButCustom) {
   std::set<std::string_view> registered;
-  for (const auto& entry : builtin_backends().entries())
+  for (const auto& entry : project_backends().entries())
     registered.insert(entry.info->name);
   std::set<std::string_view> named;
 #define FOVEA_NAME(name) named.insert(#name);
@@ -43,9 +43,13 @@ TEST(Rows, EveryNameOfTheEnumHasARowButCustom) {
 }
 
 TEST(Rows, AreWhole) {
-  for (const BackendInfo* info : absent_backends()) {
+  for (const BackendInfo* info : document_rows()) {
     const Capability& c = info->capability;
-    EXPECT_FALSE(info->absent.empty()) << info->label();
+    if (info->absent.empty()) {
+      EXPECT_TRUE(c.unstated.empty()) << info->label();
+      EXPECT_NE(info->documented, nullptr) << info->label();
+      EXPECT_EQ(c.device, DeviceKind::cuda) << info->label();
+    }
     EXPECT_FALSE(info->description.empty()) << info->label();
     EXPECT_FALSE(c.dtypes.empty() || c.kv_dtypes.empty() || c.types.empty() || c.phases.empty())
         << info->label();
@@ -57,16 +61,16 @@ TEST(Rows, AreWhole) {
 }
 
 TEST(Rows, SiblingsAndPartnersAreRowsThatFit) {
-  for (const BackendInfo* info : absent_backends()) {
+  for (const BackendInfo* info : document_rows()) {
     if (!info->mla_sibling.empty()) {
-      const auto* sibling = builtin_backends().find(info->mla_sibling);
+      const auto* sibling = project_backends().find(info->mla_sibling);
       ASSERT_NE(sibling, nullptr) << info->mla_sibling;
       EXPECT_EQ(sibling->info->name, info->mla_sibling);
       EXPECT_TRUE(sibling->info->capability.features.has(Feature::mla));
       EXPECT_FALSE(info->capability.features.has(Feature::mla));
     }
     if (!info->prefill_partner.empty()) {
-      const auto* partner = builtin_backends().find(info->prefill_partner);
+      const auto* partner = project_backends().find(info->prefill_partner);
       ASSERT_NE(partner, nullptr) << info->prefill_partner;
       EXPECT_TRUE(partner->info->capability.phases.has(Phase::prefill));
     }
@@ -111,19 +115,19 @@ TEST(Rows, AFamilyNameIsARow) {
       {"minicpm_flashinfer", "MINICPM_FLASHINFER"},
   };
   for (const auto& [alias, name] : aliases) {
-    const auto* entry = builtin_backends().find(alias);
+    const auto* entry = project_backends().find(alias);
     ASSERT_NE(entry, nullptr) << alias;
     EXPECT_EQ(entry->info->name, name) << alias;
   }
-  EXPECT_EQ(builtin_backends().find("fa3")->info->version, "FA3");
-  EXPECT_EQ(builtin_backends().find("CUSTOM"), nullptr);
+  EXPECT_EQ(project_backends().find("fa3")->info->version, "FA3");
+  EXPECT_EQ(project_backends().find("CUSTOM"), nullptr);
 }
 
 TEST(Rows, VersionsOfOneNameDifferInDeviceOrKernel) {
   EXPECT_EQ(row("FLASH_ATTN", "FA3").capability.min_compute_capability, 90);
   EXPECT_EQ(row("FLASHINFER", "TRTLLM").capability.min_compute_capability, 100);
   EXPECT_EQ(row("TRITON_ATTN", "ROCm").capability.device, DeviceKind::rocm);
-  EXPECT_FALSE(row("FLASH_ATTN", "FA2").capability.features.has(Feature::sink));
+  EXPECT_FALSE(row("FLASH_ATTN", "FA2").documented->features.has(Feature::sink));
   EXPECT_TRUE(row("FLASH_ATTN", "FA3").capability.features.has(Feature::sink));
 }
 
@@ -183,12 +187,7 @@ std::vector<std::string> combination(const BackendInfo& info, const AttentionSpe
 }
 
 TEST(Rows, CombinationsInVllmsWords) {
-  AttentionSpec spec = spec_of(64, false);
-  const BackendInfo &fa2 = row("FLASH_ATTN", "FA2"), &fa4 = row("FLASH_ATTN", "FA4");
-  EXPECT_THAT(combination(fa2, spec, "sm80"), IsEmpty());
-  spec.kv_dtype = KvCacheDType::fp8_e4m3;
-  EXPECT_THAT(combination(fa2, spec, "sm80"),
-              ElementsAre("FP8 KV cache requires FA3 on SM90 or FA4 on SM100"));
+  const BackendInfo& fa4 = row("FLASH_ATTN", "FA4");
   EXPECT_THAT(combination(fa4, spec_of(128, false), "sm100"), IsEmpty());
   EXPECT_THAT(combination(fa4, spec_of(192, false), "sm100"), IsEmpty());
   EXPECT_THAT(combination(fa4, spec_of(256, false), "sm100"), Contains(::testing::HasSubstr("up to 128")));
@@ -212,9 +211,36 @@ TEST(Rows, CombinationsInVllmsWords) {
               ElementsAre("softmax attention not supported"));
 }
 
+TEST(Rows, CombinationsThatTheSm80KernelsLack) {
+  const BackendInfo& fa2 = row("FLASH_ATTN", "FA2");
+  AttentionSpec spec = spec_of(512, false);
+  EXPECT_THAT(combination(fa2, spec, "sm80"), IsEmpty());
+  spec.kv_dtype = KvCacheDType::bfloat16;
+  EXPECT_THAT(combination(fa2, spec, "sm80"), IsEmpty());
+  spec.kv_dtype = KvCacheDType::float16;
+  EXPECT_THAT(combination(fa2, spec, "sm80"),
+              ElementsAre("a KV cache of float16 beside queries of bfloat16 not supported"));
+  const std::pair<KvCacheDType, const char*> eight_bit[] = {
+      {KvCacheDType::fp8_e4m3, "fp8_e4m3"},
+      {KvCacheDType::fp8_e5m2, "fp8_e5m2"},
+      {KvCacheDType::int8_per_token_head, "int8_per_token_head"}};
+  for (const auto& [dtype, name] : eight_bit)
+    for (const int size : {72, 264, 512}) {
+      spec = spec_of(size, false);
+      spec.kv_dtype = dtype;
+      EXPECT_THAT(
+          combination(fa2, spec, "sm80"),
+          ElementsAre("a KV cache of " + std::string(name) + " with a head size of " + std::to_string(size) +
+                      " not supported: 8-bit kernels take multiples of 16 up to 256"));
+      spec = spec_of(256, false);
+      spec.kv_dtype = dtype;
+      EXPECT_THAT(combination(fa2, spec, "sm80"), IsEmpty());
+    }
+}
+
 TEST(MlaPrefillRows, FourRowsWithTheirDimsAndSwitches) {
   std::vector<std::string_view> names;
-  for (const auto& entry : builtin_backends().mla_prefill())
+  for (const auto& entry : project_backends().mla_prefill())
     names.push_back(entry.info->name);
   EXPECT_THAT(names, ElementsAre("TRTLLM_RAGGED", "FLASHINFER", "CUDNN", "FLASH_ATTN"));
   AttentionSpec spec = spec_of(576, true);
@@ -245,12 +271,14 @@ TEST(Rows, WhatIsUnstatedIsNoReasonAndTheKernelsAbsenceIsTheLast) {
     return texts(validate(info, spec, *parse_device("sm90"), Phase::decode));
   };
   EXPECT_THAT(on_hopper(row("FLASH_ATTN", "FA3")),
-              ElementsAre("not in this build: it has no CUDA backend yet"));
+              ElementsAre("not in this build: its CUDA kernels are not written yet"));
   spec.mask.spans = true;
   EXPECT_THAT(on_hopper(row("FLASH_ATTN", "FA3")),
               ElementsAre("partial multimodal token full attention not supported",
-                          "not in this build: it has no CUDA backend yet"));
-  EXPECT_THAT(on_hopper(row("TRITON_ATTN")), ElementsAre("not in this build: it has no CUDA backend yet"));
+                          "not in this build: its CUDA kernels are not written yet"));
+  EXPECT_THAT(on_hopper(row("FLEX_ATTENTION")),
+              ElementsAre("not in this build: its CUDA kernels are not written yet"));
+  EXPECT_THAT(on_hopper(row("TRITON_ATTN")), IsEmpty());
   for (const char* device : {"npu", "cpu"})
     EXPECT_EQ(validate(row("ASCEND"), spec_of(576, true), *parse_device(device), Phase::decode).front().text,
               device == std::string("npu") ? "not in this build: it has no kernels for Ascend NPUs"
@@ -271,7 +299,7 @@ TEST(PeerTables, RowsHaveACellForEachColumnAndNameOurBackends) {
     for (const PeerRow& r : table.rows) {
       EXPECT_EQ(r.cells.size(), table.columns.size()) << table.id << " " << r.title;
       if (r.backend.empty()) continue;
-      const auto* entry = builtin_backends().find(r.backend);
+      const auto* entry = project_backends().find(r.backend);
       ASSERT_NE(entry, nullptr) << r.backend;
       EXPECT_EQ(entry->info->name, r.backend);
       if (!r.version.empty()) row(r.backend, r.version);

@@ -2,6 +2,7 @@
 // and columns that came later (FA4, XQA, non-causal, graph levels) are from the later ones.
 #include <deque>
 
+#include "attention/rows/cuda.h"
 #include "attention/rows/row.h"
 #include "attention/rows/rows.h"
 
@@ -22,7 +23,7 @@ BackendInfo extended(BackendInfo row, F extend) {
   return row;
 }
 
-/// Mini-SGLang's FlashAttention takes any page size; its FlashInfer reads any as a view of single slots.
+/// Mini-SGLang's FlashAttention takes any page size.
 void take_any_page(Capability& c) {
   c.page_sizes = IntSet::any();
 }
@@ -32,13 +33,6 @@ std::optional<Reason> check_fa4(const AttentionSpec& spec, const DeviceInfo& dev
   if (device.compute_capability / 10 != 10 || spec.head_dim <= 128 || spec.head_dim == 192) return {};
   return Reason{"FlashAttention 4 takes head sizes up to 128, and 192, on compute capability 10.x",
                 "-ac.flash_attn_version=2"};
-}
-
-std::optional<Reason> check_fa2(const AttentionSpec& spec, const DeviceInfo& device) {
-  if (!is_fp8(spec.kv_dtype)) return {};
-  const bool hopper = device.compute_capability / 10 == 9;
-  return Reason{"FP8 KV cache requires FA3 on SM90 or FA4 on SM100",
-                hopper ? "-ac.flash_attn_version=3" : "--kv-cache-dtype auto"};
 }
 
 /// FlashAttention: versions share dtypes, pages and types.
@@ -69,13 +63,18 @@ std::vector<BackendInfo> make_rows() {
     if (row.absent.empty()) row.absent = kNoCuda;
     out.push_back(std::move(row));
   };
+  /// What the project's kernels do in the place of the document's.
+  const auto add_built = [&out](BackendInfo row) {
+    out.push_back(extended(std::move(row), [](Capability& c) { c = sm80_capability(); }));
+    out.back().supports_combination = check_sm80;
+  };
   const auto cuda = [](Capability c) {
     c.device = DeviceKind::cuda;
     return vllm(c);
   };
 
   // vLLM's can be had on Blackwell by switching TRTLLM off; SGLang and Mini-SGLang run it on every later GPU.
-  add(extended(
+  add_built(
       {.name = "FLASHINFER",
        .aliases = {"flashinfer", "fi"},
        .version = "Native",
@@ -88,11 +87,7 @@ std::vector<BackendInfo> make_rows() {
                                  .min_compute_capability = 70,
                                  .max_compute_capability = 99}),
        .mla_sibling = "FLASHINFER_MLA",
-       .description = "FlashInfer's own kernels: strong at decoding, tensor cores from a GQA ratio of 4 on"},
-      [](Capability& c) {
-        take_any_page(c);
-        c.max_compute_capability = 0;
-      }));
+       .description = "FlashInfer's own kernels: strong at decoding, tensor cores from a GQA ratio of 4 on"});
   add({.name = "FLASHINFER",
        .version = "TRTLLM",
        .capability =
@@ -118,18 +113,16 @@ std::vector<BackendInfo> make_rows() {
        .mla_sibling = "FLASHINFER_MLA",
        .prefill_partner = "FLASHINFER",
        .description = "TensorRT-LLM's decode kernel for Hopper in FlashInfer"});
-  add(extended({.name = "FLASH_ATTN",
-                .aliases = {"fa", "fa2"},
-                .version = "FA2",
-                .capability = flash({.kv_dtypes = kKvBf16,
-                                     .features = {alibi},
-                                     .invariance = {Invariance::batch},
-                                     .graph = GraphSupport::uniform_batch,
-                                     .min_compute_capability = 80}),
-                .mla_sibling = "FLASH_ATTN_MLA",
-                .description = "FlashAttention 2: the portable one, every GPU from Ampere on",
-                .supports_combination = check_fa2},
-               take_any_page));
+  add_built({.name = "FLASH_ATTN",
+             .aliases = {"fa", "fa2"},
+             .version = "FA2",
+             .capability = flash({.kv_dtypes = kKvBf16,
+                                  .features = {alibi},
+                                  .invariance = {Invariance::batch},
+                                  .graph = GraphSupport::uniform_batch,
+                                  .min_compute_capability = 80}),
+             .mla_sibling = "FLASH_ATTN_MLA",
+             .description = "FlashAttention 2: the portable one, every GPU from Ampere on"});
   add(extended({.name = "FLASH_ATTN",
                 .aliases = {"fa3"},
                 .version = "FA3",
@@ -153,14 +146,14 @@ std::vector<BackendInfo> make_rows() {
        .mla_sibling = "FLASH_ATTN_MLA",
        .description = "FlashAttention 4: Blackwell's",
        .supports_combination = check_fa4});
-  add({.name = "FLASH_ATTN_DIFFKV",
-       .capability = cuda({.dtypes = kHalf,
-                           .kv_dtypes = kKvAuto,
-                           .page_sizes = any,
-                           .head_dims = any,
-                           .types = kDecoder,
-                           .features = {dcp}}),
-       .description = "FlashAttention where heads of K and V differ in size"});
+  add_built({.name = "FLASH_ATTN_DIFFKV",
+             .capability = cuda({.dtypes = kHalf,
+                                 .kv_dtypes = kKvAuto,
+                                 .page_sizes = any,
+                                 .head_dims = any,
+                                 .types = kDecoder,
+                                 .features = {dcp}}),
+             .description = "FlashAttention where heads of K and V differ in size"});
   add({.name = "FLEX_ATTENTION",
        .aliases = {"flex_attention", "flex"},
        .capability = cuda({.dtypes = kFloats,
@@ -170,15 +163,15 @@ std::vector<BackendInfo> make_rows() {
                            .types = {AttentionType::decoder, AttentionType::encoder_only},
                            .features = {spans, non_causal}}),
        .description = "Masks as programs: any of them, at some cost"});
-  add({.name = "TREE_ATTN",
-       .capability = cuda({.dtypes = kHalf,
-                           .kv_dtypes = kKvAuto,
-                           .page_sizes = pages_of_16,
-                           .head_dims = {32, 64, 96, 128, 160, 192, 224, 256},
-                           .types = kDecoder,
-                           .features = {verify, tree_mask},
-                           .unstated = {non_causal}}),
-       .description = "Trees of drafts in speculative decoding"});
+  add_built({.name = "TREE_ATTN",
+             .capability = cuda({.dtypes = kHalf,
+                                 .kv_dtypes = kKvAuto,
+                                 .page_sizes = pages_of_16,
+                                 .head_dims = {32, 64, 96, 128, 160, 192, 224, 256},
+                                 .types = kDecoder,
+                                 .features = {verify, tree_mask},
+                                 .unstated = {non_causal}}),
+             .description = "Trees of drafts in speculative decoding"});
   Capability triton = {.dtypes = kFloats,
                        .kv_dtypes = kv_fp8,
                        .page_sizes = pages_of_16,
@@ -186,11 +179,12 @@ std::vector<BackendInfo> make_rows() {
                        .types = kAllTypes,
                        .features = FeatureSet{sink, spans, non_causal, alibi, window} | kSpeculative,
                        .graph = GraphSupport::always};
-  add({.name = "TRITON_ATTN",
-       .aliases = {"triton"},
-       .capability = cuda(triton),
-       .mla_sibling = "TRITON_MLA",
-       .description = "Portable kernels: every GPU, sinks and multimodal spans included"});
+  out.push_back(extended({.name = "TRITON_ATTN",
+                          .aliases = {"triton"},
+                          .capability = cuda(triton),
+                          .mla_sibling = "TRITON_MLA",
+                          .description = "Portable kernels: every GPU, sinks and multimodal spans included"},
+                         [](Capability& c) { c = portable_capability(); }));
   triton.device = DeviceKind::rocm;
   add({.name = "TRITON_ATTN",
        .version = "ROCm",

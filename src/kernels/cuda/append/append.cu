@@ -51,10 +51,10 @@ __device__ void norm_row(const HeadNorm& norm, int n, float* row, int lane) {
 }
 
 /// Products and sums each rounded, as rope_neox() of the CPU has them.
-__device__ void rotate_row(const RopeParams& rope, int64_t token, float* row, int lane) {
+__device__ void rotate_row(const RopeParams& rope, int64_t position, float* row, int lane) {
   if (rope.dim == 0) return;
   const int half = rope.dim / 2;
-  const int64_t table = (rope.positions == nullptr ? token : rope.positions[token]) * half;
+  const int64_t table = position * half;
   for (int t = lane; t < half; t += 32) {
     const int i = rope.interleaved ? 2 * t : t, j = rope.interleaved ? 2 * t + 1 : t + half;
     const float c = rope.cos[table + t], s = rope.sin[table + t], a = row[i], b = row[j];
@@ -121,6 +121,53 @@ __device__ void store_row(void* data, float* scales, KvCacheDType dtype, const R
     store_element(data, place.element(d), dtype, stored_bits(row[d], scale, dtype));
 }
 
+/// What becomes of a token.
+struct TokenPlace {
+  int64_t slot = -1;     // below 0 = nowhere; from num_slots on = an error
+  int64_t position = 0;  // its row of the rotary tables
+  bool beyond = false;   // the tables have no such row
+  bool of_none = false;  // no sequence has it
+};
+
+/// The last sequence that begins at or before the token: each step looks at 32 places of what is left, so
+/// that 1024 sequences are two reads; a step of one row a sequence has it where the token's number says.
+__device__ int sequence_of(const SequenceRows& s, int64_t token, int lane) {
+  if (token < s.seqs && s.q_offsets[token] == token && s.q_offsets[token + 1] == token + 1)
+    return static_cast<int>(token);
+  int low = 0, high = s.seqs;
+  while (high - low > 1) {
+    const int step = (high - low + 31) / 32, probe = low + step * lane;
+    const unsigned before = __ballot_sync(kAll, probe < high && s.q_offsets[probe] <= token);
+    if (before == 0) return -1;
+    low += step * (31 - __clz(static_cast<int>(before)));
+    high = min(high, low + step);
+  }
+  return low < s.seqs && s.q_offsets[low] <= token && token < s.q_offsets[low + 1] ? low : -1;
+}
+
+__device__ TokenPlace place_of(const AppendParams& p, int64_t token, int lane) {
+  TokenPlace place;
+  place.position = token;
+  if (p.slots.data != nullptr) place.slot = p.slots[token];
+  if (p.sequences.q_offsets.data != nullptr) {
+    const SequenceRows& s = p.sequences;
+    const int b = sequence_of(s, token, lane);
+    place.of_none = b < 0;
+    if (place.of_none) return place;
+    place.position = s.kv_lens[b] - (s.q_offsets[b + 1] - token);
+    if (p.k != nullptr) {
+      const int64_t column = place.position / p.kv.page_size;
+      const bool inside = place.position >= 0 && column < s.columns;
+      const int64_t page = inside ? s.page_table[b * s.page_table_stride + column] : -1;
+      place.slot = page < 0 ? p.num_slots : page * p.kv.page_size + place.position % p.kv.page_size;
+    }
+  }
+  if (p.rope.dim == 0) return place;
+  if (p.rope.positions.data != nullptr) place.position = p.rope.positions[token];
+  place.beyond = place.position < 0 || place.position >= p.rope.rows;
+  return place;
+}
+
 template <class T>
 __global__ void __launch_bounds__(32 * kWarps)
     append_kernel(const __grid_constant__ AppendParams p, bool by_four, int row_floats) {
@@ -133,27 +180,29 @@ __global__ void __launch_bounds__(32 * kWarps)
   if (task >= static_cast<int64_t>(p.tokens) * each) return;
   const int64_t token = task / each;
   int head = static_cast<int>(task % each);
+  const TokenPlace place = place_of(p, token, lane);
+  if (place.of_none) return;
+  if (place.beyond || (head >= q_heads && place.slot >= p.num_slots)) {
+    if (lane == 0 && p.error != nullptr) atomicMax(p.error, static_cast<int32_t>(token) + 1);
+    return;
+  }
   if (head < q_heads) {
     load_row(static_cast<const T*>(p.q) + token * p.q_row_stride + head * p.head_dim, p.head_dim, by_four,
              row, lane);
     norm_row(p.q_norm, p.head_dim, row, lane);
-    rotate_row(p.rope, token, row, lane);
+    rotate_row(p.rope, place.position, row, lane);
     store_activation(static_cast<T*>(p.q_out) + token * p.q_out_row_stride + head * p.head_dim, p.head_dim,
                      row, lane);
     return;
   }
   head -= q_heads;
-  const int64_t slot = slot_of(p.slots, p.slots_are_32_bit, token);
+  const int64_t slot = place.slot;
   if (slot < 0) return;
-  if (slot >= p.num_slots) {
-    if (lane == 0 && p.error != nullptr) atomicMax(p.error, static_cast<int32_t>(token) + 1);
-    return;
-  }
   if (head < kv_heads) {
     load_row(static_cast<const T*>(p.k) + token * p.k_row_stride + head * p.head_dim, p.head_dim, by_four,
              row, lane);
     norm_row(p.k_norm, p.head_dim, row, lane);
-    rotate_row(p.rope, token, row, lane);
+    rotate_row(p.rope, place.position, row, lane);
     store_row(const_cast<void*>(p.kv.k), const_cast<float*>(p.kv.k_scales), p.kv.dtype,
               k_place(p.kv, slot, head, p.head_dim), p.kv.k_scale, p.head_dim, row, lane);
     return;
@@ -185,41 +234,10 @@ bool aligned_by_four(const void* data, int64_t stride, DType dtype) {
          (stride % 4 == 0 && reinterpret_cast<uintptr_t>(data) % (4 * size_of(dtype)) == 0);
 }
 
-Status check(const AppendParams& p) {
-  const bool kv = p.k != nullptr;
-  if (p.tokens < 0 || (p.q != nullptr && p.num_heads < 1) ||
-      (kv && (p.num_kv_heads < 1 || p.v_head_dim < 1)) || p.head_dim < 1)
-    return invalid("append: " + str(p.tokens) + " tokens, " + str(p.num_heads) + " query and " +
-                   str(p.num_kv_heads) + " KV heads of " + str(p.head_dim) + "/" + str(p.v_head_dim) +
-                   " are given; sizes must be positive");
-  if (p.head_dim > kMaxRowElements || (kv && p.v_head_dim > kMaxRowElements))
-    return unsupported("append: head sizes " + str(p.head_dim) + "/" + str(p.v_head_dim) + " exceed " +
-                       str(kMaxRowElements));
-  if (kv != (p.v != nullptr) || (kv && (p.slots == nullptr || p.kv.k == nullptr || p.kv.v == nullptr)))
-    return invalid("append: K needs V, slots and a cache to write to");
-  if (p.q != nullptr && p.q_out == nullptr) return invalid("append: Q is given without q_out");
-  if (p.rope.dim < 0 || p.rope.dim % 2 != 0 || p.rope.dim > p.head_dim)
-    return invalid("append: rotary dim " + str(p.rope.dim) + " must be even and at most the head size " +
-                   str(p.head_dim));
-  if (p.rope.dim > 0 && (p.rope.cos == nullptr || p.rope.sin == nullptr))
-    return invalid("append: a rotation needs cos and sin");
-  if (!kv) return {};
-  if (size_of(p.kv.dtype) == 0)
-    return unsupported("append: KV cache dtype " + std::string(to_string(p.kv.dtype)) + " can't be stored");
-  if (has_token_scales(p.kv.dtype) != (p.kv.k_scales != nullptr) ||
-      has_token_scales(p.kv.dtype) != (p.kv.v_scales != nullptr))
-    return invalid("append: KV cache dtype " + std::string(to_string(p.kv.dtype)) +
-                   (has_token_scales(p.kv.dtype) ? " needs" : " takes no") + " scales for each token");
-  if (p.kv.form == KvForm::x_packed && p.head_dim % x_of(p.kv.dtype) != 0)
-    return unsupported("append: x_packed needs a head size that is a multiple of " + str(x_of(p.kv.dtype)) +
-                       ", not " + str(p.head_dim));
-  return {};
-}
-
 }  // namespace
 
 Status launch_append(const AppendParams& p, CudaStream& stream) {
-  FOVEA_RETURN_IF_ERROR(check(p));
+  FOVEA_RETURN_IF_ERROR(check_append(p));
   const int64_t each = (p.q == nullptr ? 0 : p.num_heads) + (p.k == nullptr ? 0 : 2 * p.num_kv_heads);
   const int64_t blocks = (p.tokens * each + kWarps - 1) / kWarps;
   if (blocks == 0) return {};

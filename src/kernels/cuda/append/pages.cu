@@ -21,8 +21,8 @@ struct PageKinds {
 };
 
 /// Block (i, kind) copies one kind of pair i.
-__global__ void copy_pages_kernel(const __grid_constant__ PageKinds kinds, const int32_t* from,
-                                  const int32_t* to, int64_t num_pages) {
+__global__ void copy_pages_kernel(const __grid_constant__ PageKinds kinds, IndexArray from,
+                                  IndexArray to, int64_t num_pages) {
   const PageBytes kind = kinds.of[blockIdx.y];
   const int64_t source = from[blockIdx.x], target = to[blockIdx.x];
   if (source < 0 || source >= num_pages || target < 0 || target >= num_pages) return;
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(32 * kWarps) gather_kernel(const __grid_consta
   const int n = is_v ? p.v_head_dim : p.head_dim;
   void* out = is_v ? p.v : p.k;
   const int64_t begin = (row * p.num_kv_heads + head) * n;
-  const int64_t slot = slot_of(p.slots, p.slots_are_32_bit, row);
+  const int64_t slot = p.slots[row];
   if (slot < 0 || slot >= p.num_slots) {
     for (int d = lane; d < n; d += 32)
       store_as(out, p.dtype, begin + d, 0.0f);
@@ -81,7 +81,7 @@ std::string str(int64_t x) {
 Status launch_copy_pages(const CopyPages& p, CudaStream& stream) {
   if (p.count < 0 || p.num_kv_heads < 1 || p.head_dim < 1 || p.v_head_dim < 1 || p.kv.page_size < 1 ||
       size_of(p.kv.dtype) == 0 || p.kv.k == nullptr || p.kv.v == nullptr ||
-      (p.count > 0 && (p.from == nullptr || p.to == nullptr)))
+      (p.count > 0 && (p.from.data == nullptr || p.to.data == nullptr)))
     return invalid("copy_pages: " + str(p.count) + " pages of " + str(p.kv.page_size) + " tokens, " +
                    str(p.num_kv_heads) + " heads of " + str(p.head_dim) + "/" + str(p.v_head_dim) +
                    " need a cache and two lists of ids");
@@ -106,7 +106,7 @@ Status launch_copy_pages(const CopyPages& p, CudaStream& stream) {
 Status launch_gather_rows(const GatherRows& p, CudaStream& stream) {
   if (p.rows < 0 || p.num_kv_heads < 1 || p.head_dim < 1 || p.v_head_dim < 1 || size_of(p.kv.dtype) == 0 ||
       (p.rows > 0 &&
-       (p.slots == nullptr || p.k == nullptr || p.v == nullptr || p.kv.k == nullptr || p.kv.v == nullptr)))
+       (p.slots.data == nullptr || p.k == nullptr || p.v == nullptr || p.kv.k == nullptr || p.kv.v == nullptr)))
     return invalid("gather_rows: " + str(p.rows) + " rows of " + str(p.num_kv_heads) + " heads of " +
                    str(p.head_dim) + "/" + str(p.v_head_dim) + " need a cache, slots and two outputs");
   const int64_t blocks = (int64_t{p.rows} * 2 * p.num_kv_heads + kWarps - 1) / kWarps;

@@ -91,8 +91,4 @@ __device__ inline RowPlace v_place(const KvView& kv, int64_t slot, int head, int
           page * kv.scale_page_stride + head * kv.scale_head_stride + offset * kv.scale_slot_stride};
 }
 
-__device__ inline int64_t slot_of(const void* slots, bool are_32_bit, int64_t i) {
-  return are_32_bit ? static_cast<const int32_t*>(slots)[i] : static_cast<const int64_t*>(slots)[i];
-}
-
 }  // namespace fovea::cuda

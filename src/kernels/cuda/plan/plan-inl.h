@@ -46,7 +46,75 @@ FOVEA_HOST_DEVICE int32_t find_interval(const T* before, int32_t n, int64_t x) {
   return low;
 }
 
-/// kPlainMask: the policy's mask has neither spans nor chunks nor sink tokens, whose code is then left out.
+/// What is wrong with sequence b of a step; its keys, of padding 0.
+FOVEA_HOST_DEVICE inline PlanError sequence_error(const AttentionLimits& limits, const PlanInput& in,
+                                                  int32_t b, int32_t& keys) {
+  const int32_t begin = in.q_offsets[b], end = in.q_offsets[b + 1], n_k = in.kv_lens[b];
+  keys = 0;
+  if (begin > end || begin < 0 || (b == 0 && begin != 0)) return PlanError::q_offsets;
+  if (end > limits.max_tokens) return PlanError::too_many_rows;
+  if (begin == end) return PlanError::none;  // padding: its length may be anything
+  if (n_k < 0 || n_k > limits.max_kv_len) return PlanError::kv_len;
+  keys = n_k;
+  return PlanError::none;
+}
+
+/// The quotients that cut a step, of numbers from 0 on. A kernel that waits for them has its own.
+struct PlanDivide {
+  const PlanPolicy& policy;
+  int32_t blocks_per_chunk;
+  FOVEA_HOST_DEVICE int32_t by_group(int32_t rows) const { return quotient(rows, policy.group); }
+  FOVEA_HOST_DEVICE int32_t by_block(int32_t keys) const { return quotient(keys, policy.block_keys); }
+  FOVEA_HOST_DEVICE int32_t by_chunk(int32_t blocks) const { return quotient(blocks, blocks_per_chunk); }
+};
+
+/// The keys that rows of a tile see. kPlainMask: the policy's mask has neither spans nor chunks nor sink
+/// tokens, whose code is then left out.
+template <bool kPlainMask, class Tile, class Divide>
+FOVEA_HOST_DEVICE KeyRanges tile_keys(const PlanPolicy& policy, const Divide& divide, const PlanInput& in,
+                                      const Tile& tile) {
+  SequenceMask mask;
+  mask.n_q = tile.n_q;
+  mask.n_k = tile.n_k;
+  if (!kPlainMask && policy.mask.spans)
+    mask.spans = {in.spans + in.span_offsets[tile.seq],
+                  static_cast<size_t>(in.span_offsets[tile.seq + 1] - in.span_offsets[tile.seq])};
+  MaskSpec spec = policy.mask;
+  if constexpr (kPlainMask) spec.spans = false, spec.chunk = 0, spec.sink_tokens = 0;
+  return key_ranges(spec, mask, divide.by_group(tile.row), divide.by_group(tile.row + tile.rows - 1) + 1);
+}
+
+/// Fills the blocks that hold `keys`.
+template <class Tile, class Divide>
+FOVEA_HOST_DEVICE void set_blocks(const PlanPolicy& policy, const Divide& divide, const KeyRanges& keys,
+                                  Tile& tile) {
+  const int32_t last = policy.block_keys - 1;
+  if (!keys.body.empty()) {
+    tile.block = divide.by_block(static_cast<int32_t>(keys.body.first));
+    tile.block_end = divide.by_block(static_cast<int32_t>(keys.body.last) + last);
+  }
+  if (keys.sinks.empty()) return;
+  // Blocks that both reach belong to the body.
+  tile.sink_block_end = divide.by_block(static_cast<int32_t>(keys.sinks.last) + last);
+  if (!keys.body.empty() && tile.sink_block_end > tile.block) tile.sink_block_end = tile.block;
+}
+
+/// Fills the chunks of a tile's blocks.
+template <class Tile, class Divide>
+FOVEA_HOST_DEVICE void set_chunks(const PlanPolicy& policy, const Divide& divide, int32_t blocks_per_chunk,
+                                  Tile& tile) {
+  if (tile.n_q > policy.max_split_tokens) return;
+  const int32_t first = divide.by_chunk(tile.block), last = blocks_per_chunk - 1;
+  tile.split = 1;
+  const bool body = tile.block < tile.block_end;
+  tile.sink_chunks = divide.by_chunk(tile.sink_block_end + last);
+  if (body && tile.sink_chunks > first) tile.sink_chunks = first;
+  tile.chunks = tile.sink_chunks;
+  if (body) tile.chunks += divide.by_chunk(tile.block_end + last) - first;
+  if (tile.chunks == 0) tile.chunks = 1;
+}
+
+/// kPlainMask: as in tile_keys.
 template <class Block, bool kPlainMask>
 class Planner {
  public:
@@ -86,18 +154,9 @@ class Planner {
       const int32_t b = first + block_.rank();
       PlanSums mine;
       if (b < seqs) {
-        const int32_t begin = in_.q_offsets[b], end = in_.q_offsets[b + 1], n_k = in_.kv_lens[b];
-        PlanError wrong = PlanError::none;
-        if (begin > end || begin < 0 || (b == 0 && begin != 0))
-          wrong = PlanError::q_offsets;
-        else if (end > layout_.limits.max_tokens)
-          wrong = PlanError::too_many_rows;
-        else if (begin == end)
-          mine = {};  // padding: its length may be anything
-        else if (n_k < 0 || n_k > layout_.limits.max_kv_len)
-          wrong = PlanError::kv_len;
-        else
-          mine = {tiles_of(end - begin), n_k};
+        int32_t keys = 0;
+        const PlanError wrong = sequence_error(layout_.limits, in_, b, keys);
+        if (wrong == PlanError::none) mine = {tiles_of(in_.q_offsets[b + 1] - in_.q_offsets[b]), keys};
         error = error > static_cast<int>(wrong) ? error : static_cast<int>(wrong);
       }
       PlanSums total;
@@ -153,44 +212,10 @@ class Planner {
     const int32_t packed = tile.n_q * policy_.group;
     tile.row = (tile_of_seq_[tile.seq + 1] - 1 - i) * policy_.tile_rows;
     tile.rows = packed - tile.row < policy_.tile_rows ? packed - tile.row : policy_.tile_rows;
-    set_blocks(tile);
-    set_chunks(tile);
+    const PlanDivide divide{policy_, blocks_per_chunk_};
+    set_blocks(policy_, divide, tile_keys<kPlainMask>(policy_, divide, in_, tile), tile);
+    set_chunks(policy_, divide, blocks_per_chunk_, tile);
     return tile;
-  }
-
-  FOVEA_HOST_DEVICE void set_blocks(PlanTile& tile) const {
-    SequenceMask mask;
-    mask.n_q = tile.n_q;
-    mask.n_k = tile.n_k;
-    if (!kPlainMask && policy_.mask.spans)
-      mask.spans = {in_.spans + in_.span_offsets[tile.seq],
-                    static_cast<size_t>(in_.span_offsets[tile.seq + 1] - in_.span_offsets[tile.seq])};
-    MaskSpec spec = policy_.mask;
-    if constexpr (kPlainMask) spec.spans = false, spec.chunk = 0, spec.sink_tokens = 0;
-    const KeyRanges keys = key_ranges(spec, mask, quotient(tile.row, policy_.group),
-                                      quotient(tile.row + tile.rows - 1, policy_.group) + 1);
-    const int32_t each = policy_.block_keys;
-    if (!keys.body.empty()) {
-      tile.block = quotient(static_cast<int32_t>(keys.body.first), each);
-      tile.block_end = ceil_quotient(static_cast<int32_t>(keys.body.last), each);
-    }
-    if (keys.sinks.empty()) return;
-    // Blocks that both reach belong to the body.
-    tile.sink_block_end = ceil_quotient(static_cast<int32_t>(keys.sinks.last), each);
-    if (!keys.body.empty() && tile.sink_block_end > tile.block) tile.sink_block_end = tile.block;
-  }
-
-  FOVEA_HOST_DEVICE void set_chunks(PlanTile& tile) const {
-    if (tile.n_q > policy_.max_split_tokens) return;
-    const int32_t each = blocks_per_chunk_;
-    const int32_t first = quotient(tile.block, each);
-    tile.split = 1;
-    const bool body = tile.block < tile.block_end;
-    tile.sink_chunks = ceil_quotient(tile.sink_block_end, each);
-    if (body && tile.sink_chunks > first) tile.sink_chunks = first;
-    tile.chunks = tile.sink_chunks;
-    if (body) tile.chunks += ceil_quotient(tile.block_end, each) - first;
-    if (tile.chunks == 0) tile.chunks = 1;
   }
 
   FOVEA_HOST_DEVICE static int32_t blocks_of(const PlanTile& tile) {

@@ -60,23 +60,37 @@ int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-/// The most partial results of any step. Rows of a split sequence are at most max_split_tokens tokens, and a
-/// row has ceil(n_k / split_keys) results, if those are at least 2. Saturates at the largest 64-bit number.
-int64_t max_records(const PlanPolicy& p, const AttentionLimits& limits) {
-  const int64_t c = p.split_keys;
-  if (limits.max_kv_len <= c) return 0;
-  const int64_t seqs = std::min(limits.max_seqs, limits.max_tokens);
-  const int64_t longest = ceil_div(limits.max_kv_len, c);
-  const int64_t keys = std::min(limits.max_kv_tokens, seqs * limits.max_kv_len);
-  const int64_t chunks = std::min(keys / c + seqs, seqs * longest);  // of all sequences
-  const int64_t of_token = int64_t{p.num_kv_heads} * p.group;
-  int64_t by_seqs = 0, by_tokens = 0;
+/// a * b, or the largest 64-bit number; of numbers from 0 on.
+int64_t saturated_product(int64_t a, int64_t b) {
+  int64_t out = 0;
+  return __builtin_mul_overflow(a, b, &out) ? std::numeric_limits<int64_t>::max() : out;
+}
+
+/// Most keys from the first to the last that a row tile of a split sequence sees, sink tokens apart.
+int64_t longest_span(const PlanPolicy& p, const AttentionLimits& limits) {
+  const MaskSpec& mask = p.mask;
+  int64_t span = limits.max_kv_len;
+  if (mask.spans) return span;
   const int64_t tokens = std::min(p.max_split_tokens, limits.max_tokens);
-  const bool over_seqs = __builtin_mul_overflow(chunks, of_token * tokens, &by_seqs);
-  const bool over_tokens = __builtin_mul_overflow(longest, of_token * limits.max_tokens, &by_tokens);
-  if (over_seqs && over_tokens) return std::numeric_limits<int64_t>::max();
-  if (over_seqs) return by_tokens;
-  return over_tokens ? by_seqs : std::min(by_seqs, by_tokens);
+  if (mask.window_left >= 0 && (mask.causal || mask.window_right >= 0))
+    span = std::min(span, int64_t{mask.window_left} + std::max(mask.window_right, 0) + tokens);
+  if (mask.chunk > 0) span = std::min(span, int64_t{mask.chunk} + tokens - 1);
+  return span;
+}
+
+/// The most partial results of any step: rows of a split sequence are at most max_split_tokens tokens, and
+/// all rows at most max_tokens.
+int64_t max_records(const PlanPolicy& p, const AttentionLimits& limits) {
+  const ChunkBounds chunks = chunk_bounds(p, limits);
+  const int64_t of_token = int64_t{p.num_kv_heads} * p.group;
+  const int64_t tokens = std::min(p.max_split_tokens, limits.max_tokens);
+  return std::min(saturated_product(chunks.of_step, of_token * tokens),
+                  saturated_product(chunks.of_sequence, of_token * limits.max_tokens));
+}
+
+std::string describe(const AttentionLimits& limits) {
+  return "attention plan for " + str(limits.max_seqs) + " sequences, " + str(limits.max_tokens) +
+         " query rows, " + str(limits.max_kv_tokens) + " keys, longest " + str(limits.max_kv_len);
 }
 
 /// Appends arrays to a layout; remembers whether a size did not fit.
@@ -110,21 +124,53 @@ int split_keys_for(int rows, int dv, int64_t key_bytes) {
   return split;
 }
 
-Result<PlanLayout> plan_layout(const PlanPolicy& policy, const AttentionLimits& limits, int dv) {
-  FOVEA_RETURN_IF_ERROR(check_policy(policy));
-  if (limits.max_seqs < 0 || limits.max_tokens < 0 || limits.max_kv_tokens < 0 || limits.max_kv_len < 0 ||
-      dv < 1)
-    return invalid("attention plan: limits must not be negative and Dv at least 1");
-  const std::string what = "attention plan for " + str(limits.max_seqs) + " sequences, " +
-                           str(limits.max_tokens) + " query rows, " + str(limits.max_kv_tokens) +
-                           " keys, longest " + str(limits.max_kv_len);
+int64_t most_tiles(const PlanPolicy& policy, const AttentionLimits& limits) {
   // ceil(a / t) is at most floor(a / t) + 1 for each sequence that has rows.
+  return int64_t{limits.max_tokens} * policy.group / policy.tile_rows +
+         std::min(limits.max_seqs, limits.max_tokens);
+}
+
+ChunkBounds chunk_bounds(const PlanPolicy& p, const AttentionLimits& limits) {
+  const int64_t c = p.split_keys;
+  if (limits.max_kv_len <= c) return {};
+  ChunkBounds out;
+  out.of_sequence = ceil_div(limits.max_kv_len, c);
+  const int64_t span = longest_span(p, limits);
+  if (span < limits.max_kv_len)  // anywhere between borders, and the sink tokens' own
+    out.of_sequence = std::min(
+        out.of_sequence, ceil_div(std::max<int64_t>(span - 1, 0), c) + 1 + ceil_div(p.mask.sink_tokens, c));
+  const int64_t seqs = std::min(limits.max_seqs, limits.max_tokens);
+  const int64_t keys = std::min(limits.max_kv_tokens, seqs * limits.max_kv_len);
+  const int64_t split = std::min(seqs, keys / (c + 1));
+  out.of_step = std::min((keys - split) / c + split, seqs * out.of_sequence);
+  if (split == 0) out.of_step = 0;
+  return out;
+}
+
+int split_tokens_for(const PlanPolicy& policy, const AttentionLimits& limits, int dv, int64_t bytes) {
+  PlanPolicy p = policy;
+  for (p.max_split_tokens = 16; p.max_split_tokens > 1; p.max_split_tokens /= 2)
+    if (saturated_product(max_records(p, limits), int64_t{4} * (dv + 2)) <= bytes) break;
+  return p.max_split_tokens;
+}
+
+Status check_plan_limits(const PlanPolicy& policy, const AttentionLimits& limits) {
+  FOVEA_RETURN_IF_ERROR(check_policy(policy));
+  if (limits.max_seqs < 0 || limits.max_tokens < 0 || limits.max_kv_tokens < 0 || limits.max_kv_len < 0)
+    return invalid("attention plan: limits must not be negative");
   const int64_t packed = int64_t{limits.max_tokens} * policy.group;
-  const int64_t tiles = packed / policy.tile_rows + std::min(limits.max_seqs, limits.max_tokens);
-  const int64_t units = packed * policy.num_kv_heads;
-  if (packed > kMaxCount - policy.tile_rows || units > kMaxCount ||
-      tiles * policy.num_kv_heads >= kMaxCount || int64_t{limits.max_kv_len} + policy.split_keys > kMaxCount)
-    return invalid(what + ": rows times heads and the longest sequence must be below 2^31; lower the limits");
+  if (packed > kMaxCount - policy.tile_rows || packed * policy.num_kv_heads > kMaxCount ||
+      most_tiles(policy, limits) * policy.num_kv_heads >= kMaxCount ||
+      int64_t{limits.max_kv_len} + policy.split_keys > kMaxCount)
+    return invalid(describe(limits) +
+                   ": rows times heads and the longest sequence must be below 2^31; lower the limits");
+  return {};
+}
+
+Result<PlanLayout> plan_layout(const PlanPolicy& policy, const AttentionLimits& limits, int dv) {
+  FOVEA_RETURN_IF_ERROR(check_plan_limits(policy, limits));
+  if (dv < 1) return invalid("attention plan: Dv is " + str(dv) + "; at least 1");
+  const int64_t tiles = most_tiles(policy, limits);
   PlanLayout out;
   out.limits = limits;
   out.dv = dv;
@@ -142,7 +188,8 @@ Result<PlanLayout> plan_layout(const PlanPolicy& policy, const AttentionLimits& 
   out.partial_o = arena.add(out.max_records, dv * static_cast<int64_t>(sizeof(float)));
   out.bytes = arena.bytes();
   if (arena.overflow())
-    return invalid(what + ": its partial results need more bytes than 64 bits count; lower the limits");
+    return invalid(describe(limits) +
+                   ": its partial results need more bytes than 64 bits count; lower the limits");
   return out;
 }
 
@@ -165,6 +212,17 @@ void make_plan_on_host(const PlanPolicy& policy, const PlanLayout& layout, const
   FOVEA_CHECK(input.num_seqs >= 0 && input.num_seqs <= layout.limits.max_seqs);
   HostBlock block;
   Planner<HostBlock, false>(block, policy, layout, input, out).run();
+}
+
+Status check_plan_input(const PlanPolicy& policy, const AttentionLimits& limits, const PlanInput& input) {
+  if (input.num_seqs < 0 || input.num_seqs > limits.max_seqs)
+    return invalid("a step of " + str(input.num_seqs) + " sequences exceeds the limit of " +
+                   str(limits.max_seqs));
+  if (input.num_seqs > 0 &&
+      (input.q_offsets == nullptr || input.kv_lens == nullptr ||
+       (policy.mask.spans && (input.spans == nullptr || input.span_offsets == nullptr))))
+    return invalid("a step needs q_offsets and kv_lens, and with a mask of spans, spans and span_offsets");
+  return {};
 }
 
 Error plan_error(PlanError error, const AttentionLimits& limits) {

@@ -44,6 +44,31 @@ struct PlanPolicy {
 /// and kv head.
 int split_keys_for(int rows, int dv, int64_t key_bytes);
 
+/// Errors: a policy that makes no sense, limits that are negative or whose tiles, rows and heads can't be
+/// counted in 32 bits.
+Status check_plan_limits(const PlanPolicy& policy, const AttentionLimits& limits);
+
+/// Row tiles of any step within limits that check_plan_limits accepts.
+int64_t most_tiles(const PlanPolicy& policy, const AttentionLimits& limits);
+
+/// Bounds of what steps within limits are cut into. A sequence of n_k keys has at most ceil(n_k / split_keys)
+/// chunks, whatever the mask, and only one of more than split_keys keys has partial results.
+struct ChunkBounds {
+  int64_t of_sequence = 0;  ///< chunks of any tile
+  /// The sum over all sequences that are split, a tile of each: with S of them, each of at least split_keys
+  /// + 1 keys, and T keys in all it is at most (T - S) / split_keys + S.
+  int64_t of_step = 0;
+};
+ChunkBounds chunk_bounds(const PlanPolicy& policy, const AttentionLimits& limits);
+
+/// What PlanPolicy::max_split_tokens should be for these limits: the most of 16, 8, 4, 2 and 1 for which
+/// partial results stay within `bytes`; 1 if none does. (Each query row of a sequence that may be split has a
+/// row of Dv + 2 floats under each query head for each chunk: with 32 heads, Dv = 128 and chunks of 512 keys
+/// 1024 sequences of 2M keys in all take 85 MB at 1 and 340 MB at 4.) It depends on limits, never on a step,
+/// so that a row's bits do not either. policy.max_split_tokens is not looked at.
+int split_tokens_for(const PlanPolicy& policy, const AttentionLimits& limits, int dv,
+                     int64_t bytes = int64_t{128} << 20);
+
 /// The step's arrays; device memory for the kernel. Sequences with q_offsets[b] == q_offsets[b + 1] are
 /// padding.
 struct PlanInput {
@@ -142,6 +167,9 @@ PlanView plan_view(const PlanLayout& layout, void* workspace);
 void make_plan_on_host(const PlanPolicy& policy, const PlanLayout& layout, const PlanInput& input,
                        const PlanView& out);
 
+/// What the host sees of a step: no more sequences than the limits, and arrays where they are needed.
+Status check_plan_input(const PlanPolicy& policy, const AttentionLimits& limits, const PlanInput& input);
+
 /// What a PlanError of a step means, with the limits.
 Error plan_error(PlanError error, const AttentionLimits& limits);
 
@@ -151,15 +179,20 @@ struct ChunkBlocks {
   int32_t block = 0, block_end = 0;
 };
 
-/// Chunk k of [0, tile.chunks).
-FOVEA_HOST_DEVICE inline ChunkBlocks chunk_blocks(const PlanPolicy& policy, const PlanTile& tile, int32_t k) {
+/// Chunk k of [0, tile.chunks) of a PlanTile, or of another struct with these fields. `each` = blocks of a
+/// chunk, `first` = tile.block / each.
+template <class Tile>
+FOVEA_HOST_DEVICE inline ChunkBlocks chunk_blocks(const Tile& tile, int32_t k, int32_t each, int32_t first) {
   ChunkBlocks out{0, tile.sink_block_end, tile.block, tile.block_end};
   if (tile.split == 0) return out;
-  const int32_t each = policy.split_keys / policy.block_keys;
-  const int32_t chunk = k < tile.sink_chunks ? k : tile.block / each + k - tile.sink_chunks;
+  const int32_t chunk = k < tile.sink_chunks ? k : first + k - tile.sink_chunks;
   const int32_t begin = chunk * each, end = begin + each;
   const auto clamp = [=](int32_t x) { return x < begin ? begin : x > end ? end : x; };
   return {clamp(out.sink_block), clamp(out.sink_block_end), clamp(out.block), clamp(out.block_end)};
+}
+FOVEA_HOST_DEVICE inline ChunkBlocks chunk_blocks(const PlanPolicy& policy, const PlanTile& tile, int32_t k) {
+  const int32_t each = policy.split_keys / policy.block_keys;
+  return chunk_blocks(tile, k, each, tile.block / each);
 }
 
 /// The record of row `row` of chunk `k` of a pair.

@@ -97,19 +97,13 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 Status launch_plan(const PlanPolicy& policy, const PlanLayout& layout, const PlanInput& input,
                    Workspace workspace, CudaStream& stream) {
-  if (input.num_seqs < 0 || input.num_seqs > layout.limits.max_seqs)
-    return invalid("a step of " + std::to_string(input.num_seqs) + " sequences exceeds the limit of " +
-                   std::to_string(layout.limits.max_seqs));
+  FOVEA_RETURN_IF_ERROR(check_plan_input(policy, layout.limits, input));
   if (workspace.size() < layout.bytes)
     return invalid("the attention workspace has " + std::to_string(workspace.size()) +
                    " bytes; the limits need " + std::to_string(layout.bytes));
   if (reinterpret_cast<uintptr_t>(workspace.data()) % kWorkspaceAlignment != 0)
     return invalid("the attention workspace must be aligned to " + std::to_string(kWorkspaceAlignment) +
                    " bytes");
-  if (input.num_seqs > 0 &&
-      (input.q_offsets == nullptr || input.kv_lens == nullptr ||
-       (policy.mask.spans && (input.spans == nullptr || input.span_offsets == nullptr))))
-    return invalid("a step needs q_offsets and kv_lens, and with a mask of spans, spans and span_offsets");
   const MaskSpec& mask = policy.mask;
   const bool plain = !mask.spans && mask.chunk == 0 && mask.sink_tokens == 0;
   const auto kernel = plain ? plan_kernel<true> : plan_kernel<false>;

@@ -263,6 +263,69 @@ TEST(Plan, RecordsReachButNeverPassTheirBound) {
   EXPECT_EQ(HostPlan(policy_of(9, false), shorter.limits(), shorter).layout.max_records, 0);
 }
 
+// By search over how many sequences have how many chunks.
+TEST(Plan, ChunkBoundsAreWhatSomeStepHas) {
+  PlanPolicy policy = policy_of(1, false);
+  const int64_t c = policy.split_keys;
+  for (const int seqs : {1, 3, 8})
+    for (const int64_t keys : {int64_t{0}, c, c + 1, 2 * c + 1, 2 * c + 2, 5 * c + 3, 40 * c}) {
+      AttentionLimits limits{seqs, 50, keys, 6 * static_cast<int>(c)};
+      int64_t most = 0;
+      for (int split = 0; split <= seqs; ++split) {
+        // All but one key of what is left go to whole chunks; each sequence has at most 6 chunks.
+        const int64_t left = keys - split * (c + 1);
+        if (split == 0 || left < 0) continue;
+        most = std::max<int64_t>(most, 2 * split + std::min<int64_t>(left / c, 4 * split));
+      }
+      const ChunkBounds bounds = chunk_bounds(policy, limits);
+      EXPECT_EQ(bounds.of_sequence, 6);
+      EXPECT_EQ(bounds.of_step, most) << seqs << " sequences, " << keys << " keys";
+    }
+}
+
+TEST(Plan, WindowsBoundChunks) {
+  std::mt19937 random(6);
+  for (int round = 0; round < 40; ++round) {
+    MaskSpec mask;
+    mask.window_left = static_cast<int>(random() % 900);
+    if (round % 3 == 0) mask.sink_tokens = static_cast<int>(random() % 600);
+    if (round % 4 == 0) mask.chunk = 1 + static_cast<int>(random() % 700);
+    if (round % 5 == 0) mask.causal = false, mask.window_right = static_cast<int>(random() % 400);
+    const PlanPolicy policy = policy_of(7, false, mask);
+    const PlanStep step = random_step(random, 6, 6, 9000);
+    const HostPlan plan(policy, step.limits(), step);
+    const ChunkBounds bounds = chunk_bounds(policy, step.limits());
+    int64_t chunks = 0;
+    for (int i = 0; i < plan.view.header->tiles; ++i) {
+      const PlanTile& tile = plan.view.tiles[i];
+      if (tile.chunks == 1) continue;
+      EXPECT_LE(tile.chunks, bounds.of_sequence);
+      if (tile.row == 0) chunks += tile.chunks;
+    }
+    EXPECT_LE(chunks, bounds.of_step);
+    EXPECT_LE(plan.view.header->records, plan.layout.max_records);
+  }
+}
+
+TEST(Plan, SplitTokensKeepPartialResultsSmall) {
+  PlanPolicy policy;
+  policy.num_kv_heads = 8;
+  policy.group = 4;
+  policy.split_keys = 512;
+  const auto tokens = [&](int seqs, int rows, int64_t keys, int longest) {
+    return split_tokens_for(policy, {seqs, rows, keys, longest}, 128);
+  };
+  EXPECT_EQ(tokens(1024, 8192, int64_t{2} << 20, 131072), 1);
+  EXPECT_EQ(tokens(256, 8192, int64_t{1} << 20, 131072), 2);
+  EXPECT_EQ(tokens(64, 8192, int64_t{512} << 10, 131072), 4);
+  EXPECT_EQ(tokens(1, 8192, 131072, 131072), 16);
+  EXPECT_EQ(tokens(64, 64, 64 * 512, 512), 16);  // none is ever split
+  policy.max_split_tokens = tokens(1024, 8192, int64_t{2} << 20, 131072);
+  const auto layout = plan_layout(policy, {1024, 8192, int64_t{2} << 20, 131072}, 128);
+  ASSERT_TRUE(layout.ok());
+  EXPECT_LT(layout->bytes, 150u << 20);
+}
+
 TEST(Plan, ArraysBeyondTheLimitsGiveAnEmptyPlanAndSayWhy) {
   const PlanStep fits{{3, 2}, {700, 900}};
   const AttentionLimits limits = fits.limits();
@@ -300,7 +363,7 @@ TEST(Plan, HugeLimitsAreSizedOrRefused) {
   };
   const auto fits = layout(256, 256, int64_t{1} << 24, 1 << 20);
   ASSERT_TRUE(fits.ok()) << fits.error().message;
-  EXPECT_EQ(fits->max_records, 6 * 6 * ((1 << 16) + 256));  // heads x rows of a sequence x chunks of all keys
+  EXPECT_EQ(fits->max_records, 6 * 6 * ((1 << 16) + 255));  // heads x rows of a sequence x chunks of all keys
   EXPECT_EQ(fits->bytes % 256, 0u);
   EXPECT_GE(fits->bytes, static_cast<size_t>(fits->max_records) * 129 * 4);
   for (const auto& refused : {layout(1, INT32_MAX, 5, 5), layout(1, 1 << 29, 5, 5),

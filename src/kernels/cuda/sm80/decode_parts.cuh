@@ -45,7 +45,7 @@ template <class P, int Loads>
 __device__ void merge_row(const AttentionParams& params, const WorkItem& item, int head, int row, int first,
                           int step, int count, bool done) {
   static_assert(Loads % kMergeStep == 0);
-  const int64_t stride = static_cast<int64_t>(params.kv_heads.divisor) * P::kRows * step;
+  const int64_t stride = static_cast<int64_t>(params.kv_heads.divisor) * params.partial_rows * step;
   const int64_t at = partial_row(params, item.partial_first + first, head, row);
   float2 merged = make_float2(-INFINITY, 0);
   for (int column = threadIdx.x % 32 * 4; column < P::kDv; column += 128) {

@@ -1,6 +1,8 @@
 #pragma once
 // Extend (prefill): tiles of packed query rows against all keys that they see, key tile by key tile from the
 // first on. One block makes one item under one KV head.
+#include <type_traits>
+
 #include "kernels/cuda/sm80/extend_epilogue.cuh"
 #include "kernels/cuda/sm80/extend_mainloop.cuh"
 #include "kernels/cuda/tiles/grid_dependency.cuh"
@@ -9,11 +11,19 @@
 
 namespace fovea::cuda::sm80 {
 
-/// The running state of a warp's rows.
+/// What a row's exponents are taken against may lie this far below its largest score, in log2 units: a step of
+/// 2^8 costs no bit of what is summed, and saves bringing O to a new maximum in nearly every tile. Whether a row
+/// moves depends on its own scores only.
+inline constexpr float kLazy = 8.0f;
+/// Instead of -inf while a row has seen no key: differences with it are never NaN.
+inline constexpr float kNothing = -0x1.fffffep+127f;
+
+/// The running state of a warp's rows. `base` is the maximum of some prefix of a row's keys, `sum` this lane's
+/// share.
 template <class P>
 struct ExtendState {
   float o[P::kRowTiles][P::kPartDv / 8][4];
-  float maximum[P::kRowTiles][2], sum[P::kRowTiles][2];
+  float base[P::kRowTiles][2], sum[P::kRowTiles][2];
 
   __device__ void reset() {
 #pragma unroll
@@ -25,16 +35,15 @@ struct ExtendState {
           o[t][j][i] = 0.0f;
 #pragma unroll
       for (int h = 0; h < 2; ++h)
-        maximum[t][h] = -INFINITY, sum[t][h] = 0.0f;
+        base[t][h] = kNothing, sum[t][h] = 0.0f;
     }
   }
 
-  /// Scores of a tile -> probabilities in the same registers, unrounded; O and the sums are brought to the
-  /// new maximum.
-  __device__ void softmax(float (&s)[P::kRowTiles][P::kTileKeys / 8][4], float scale) {
+  /// Before a tile's scores are used: moves the bases of rows whose maximum has left theirs behind.
+  __device__ void follow_maximum(const float (&s)[P::kRowTiles][P::kTileKeys / 8][4], float scale) {
     // Loops over keys outside, over rows inside: with two warps to a scheduler it takes four rows' chains
-    // side by side to hide the latency of an addition.
-    float top[P::kRowTiles][2], base[P::kRowTiles][2], f[P::kRowTiles][2], row_sum[P::kRowTiles][2];
+    // side by side to hide the latency of an instruction.
+    float top[P::kRowTiles][2];
 #pragma unroll
     for (int n = 0; n < P::kTileKeys / 8; ++n)
 #pragma unroll
@@ -44,90 +53,221 @@ struct ExtendState {
           const float larger = fmaxf(s[t][n][2 * h], s[t][n][2 * h + 1]);
           top[t][h] = n == 0 ? larger : fmaxf(top[t][h], larger);
         }
-#pragma unroll
-    for (int step = 1; step <= 2; ++step)
-#pragma unroll
-      for (int t = 0; t < P::kRowTiles; ++t)
-#pragma unroll
-        for (int h = 0; h < 2; ++h)
-          top[t][h] = fmaxf(top[t][h], __shfl_xor_sync(~0u, top[t][h], step));
-    bool changed = false;
-#pragma unroll
-    for (int t = 0; t < P::kRowTiles; ++t)
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const float new_max = fmaxf(maximum[t][h], top[t][h] * scale);
-        base[t][h] = finite_max(new_max);
-        f[t][h] = exp2_approx(maximum[t][h] - base[t][h]);
-        changed |= f[t][h] != 1.0f;
-        maximum[t][h] = new_max;
-        row_sum[t][h] = 0.0f;
-      }
-#pragma unroll
-    for (int n = 0; n < P::kTileKeys / 8; ++n)
-#pragma unroll
-      for (int e = 0; e < 2; ++e)
-#pragma unroll
-        for (int t = 0; t < P::kRowTiles; ++t)
-#pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            s[t][n][2 * h + e] = exp2_approx(fmaf(s[t][n][2 * h + e], scale, -base[t][h]));
-            row_sum[t][h] += s[t][n][2 * h + e];
-          }
+    bool left = false;
 #pragma unroll
     for (int t = 0; t < P::kRowTiles; ++t)
 #pragma unroll
       for (int h = 0; h < 2; ++h)
-        sum[t][h] = fmaf(sum[t][h], f[t][h], row_sum[t][h]);
-    // Multiplying by 1 changes nothing, so leaving it out when every row's factor is 1 doesn't either.
-    if (__any_sync(~0u, changed)) {
+        left |= fmaf(top[t][h], scale, -kLazy) > base[t][h];
+    if (!__any_sync(~0u, left)) return;
 #pragma unroll
-      for (int t = 0; t < P::kRowTiles; ++t)
+    for (int t = 0; t < P::kRowTiles; ++t)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const float maximum = quad_max(top[t][h]);
+        const float old = base[t][h];
+        if (fmaf(maximum, scale, -kLazy) > old) base[t][h] = maximum * scale;
+        const float f = exp2_approx(old - base[t][h]);
+        sum[t][h] *= f;
 #pragma unroll
         for (int j = 0; j < P::kPartDv / 8; ++j)
 #pragma unroll
+          for (int i = 0; i < 2; ++i)
+            o[t][j][2 * h + i] *= f;
+      }
+  }
+
+  /// Score number `index` of a group of 16 keys -> its probability, unrounded, in the same register. A row's
+  /// are summed in the order of its keys.
+  __device__ __forceinline__ void exponent(float (&s)[P::kRowTiles][P::kTileKeys / 8][4], int group, int index,
+                                           float scale) {
+    const int h = index % 2, t = index / 2 % P::kRowTiles, e = index / (2 * P::kRowTiles);
+    float& x = s[t][2 * group + e / 2][2 * h + e % 2];
+    x = exp2_approx(fmaf(x, scale, -base[t][h]));
+    sum[t][h] += x;
+  }
+  static constexpr int kGroupScores = P::kRowTiles * 8;
+
+  /// For the epilogue, which knows -inf.
+  __device__ void finish() {
+#pragma unroll
+    for (int t = 0; t < P::kRowTiles; ++t)
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        if (base[t][h] == kNothing) base[t][h] = -INFINITY;
+  }
+};
+
+/// Two neighbouring factors of a tile's keys, fp32 in shared memory.
+__device__ __forceinline__ float2 load_factors(uint32_t factors, int key) {
+  float2 f;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+               : "=f"(f.x), "=f"(f.y)
+               : "r"(factors + key * 4)
+               : "memory");
+  return f;
+}
+
+/// S = Q K^T of a warp's rows and a tile's keys.
+template <class P>
+struct ExtendScores {
+  uint32_t q_row, k_row;  ///< this lane's addresses for ldmatrix: in the queries, and in a tile at 0
+  uint32_t held[P::kRowTiles][P::kQueryRegisterSteps > 0 ? P::kQueryRegisterSteps : 1][4];
+
+  __device__ explicit ExtendScores(uint32_t query) {
+    // See tiles/mma.cuh for which lane's row of ldmatrix is which fragment.
+    const unsigned lane = threadIdx.x % 32;
+    q_row = query + P::QTile::offset(lane % 16, lane / 16);
+    k_row = P::KTile::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+#pragma unroll
+    for (int t = 0; t < P::kRowTiles; ++t)
+#pragma unroll
+      for (int k = 0; k < P::kQueryRegisterSteps; ++k)
+        ldmatrix_x4(held[t][k], P::QTile::moved(q_row, 2 * k) + t * 16 * P::QTile::kPitch);
+  }
+
+  __device__ void operator()(float (&s)[P::kRowTiles][P::kTileKeys / 8][4], uint32_t k_tile) const {
+    const uint32_t k_address = k_tile + k_row;
+#pragma unroll
+    for (int k = 0; k < P::kD / 16; ++k) {
+      uint32_t a[P::kRowTiles][4];
+#pragma unroll
+      for (int t = 0; t < P::kRowTiles; ++t) {
+        if (k < P::kQueryRegisterSteps) {
+#pragma unroll
           for (int i = 0; i < 4; ++i)
-            o[t][j][i] *= f[t][i / 2];
+            a[t][i] = held[t][k < P::kQueryRegisterSteps ? k : 0][i];
+        } else {
+          ldmatrix_x4(a[t], P::QTile::moved(q_row, 2 * k) + t * 16 * P::QTile::kPitch);
+        }
+      }
+      const uint32_t address = P::KTile::moved(k_address, 2 * k);
+#pragma unroll
+      for (int n = 0; n < P::kTileKeys / 16; ++n) {
+        uint32_t b[4];
+        ldmatrix_x4(b, address + n * 16 * P::KTile::kPitch);
+#pragma unroll
+        for (int t = 0; t < P::kRowTiles; ++t) {
+          if (k == 0) {
+            Mma<typename P::Q>::k16_first(s[t][2 * n], a[t], b[0], b[1]);
+            Mma<typename P::Q>::k16_first(s[t][2 * n + 1], a[t], b[2], b[3]);
+          } else {
+            Mma<typename P::Q>::k16(s[t][2 * n], a[t], b[0], b[1]);
+            Mma<typename P::Q>::k16(s[t][2 * n + 1], a[t], b[2], b[3]);
+          }
+        }
+      }
     }
   }
 };
 
-/// Columns of a tile by `gain` and factors of its keys, fp32 in shared memory.
-template <int M, int N>
-__device__ __forceinline__ void multiply(float (&s)[M][N][4], uint32_t factors, float gain) {
+/// O += 2^(S - base) V. The exponents of 16 keys go between the products of the 16 before, so that both of a
+/// scheduler's pipes have work from one warp. `factors`: of 8-bit values, or 0.
+template <class P>
+__device__ __forceinline__ void extend_output(ExtendState<P>& state,
+                                              float (&s)[P::kRowTiles][P::kTileKeys / 8][4], float scale,
+                                              uint32_t v_row, uint32_t factors, float gain) {
+  constexpr int kGroups = P::kTileKeys / 16, kSteps = P::kPartDv / 16, kScores = ExtendState<P>::kGroupScores;
 #pragma unroll
-  for (int n = 0; n < N; ++n) {
-    float x, y;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-                 : "=f"(x), "=f"(y)
-                 : "r"(factors + (n * 8 + threadIdx.x % 4 * 2) * 4)
-                 : "memory");
-    x *= gain, y *= gain;
+  for (int i = 0; i < kScores; ++i)
+    state.exponent(s, 0, i, scale);
 #pragma unroll
-    for (int t = 0; t < M; ++t)
-      s[t][n][0] *= x, s[t][n][1] *= y, s[t][n][2] *= x, s[t][n][3] *= y;
+  for (int n = 0; n < kGroups; ++n) {
+    if (P::kEightBit && factors != 0) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float2 f = load_factors(factors, n * 16 + half * 8 + threadIdx.x % 4 * 2);
+#pragma unroll
+        for (int t = 0; t < P::kRowTiles; ++t)
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            s[t][2 * n + half][i] *= (i % 2 == 0 ? f.x : f.y) * gain;
+      }
+    }
+    uint32_t p[P::kRowTiles][4];
+#pragma unroll
+    for (int t = 0; t < P::kRowTiles; ++t)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        p[t][i] = pack<typename P::Q>(s[t][2 * n + i / 2][2 * (i % 2)], s[t][2 * n + i / 2][2 * (i % 2) + 1]);
+#pragma unroll
+    for (int j = 0; j < kSteps; ++j) {
+      uint32_t b[4];
+      ldmatrix_x4_trans(b, P::VTile::moved(v_row, 2 * j) + n * 16 * P::VTile::kPitch);
+#pragma unroll
+      for (int t = 0; t < P::kRowTiles; ++t) {
+        Mma<typename P::Q>::k16(state.o[t][2 * j], p[t], b[0], b[1]);
+        Mma<typename P::Q>::k16(state.o[t][2 * j + 1], p[t], b[2], b[3]);
+      }
+      if (n + 1 < kGroups) {
+#pragma unroll
+        for (int i = j * kScores / kSteps; i < (j + 1) * kScores / kSteps; ++i)
+          state.exponent(s, n + 1, i, scale);
+      }
+    }
   }
+}
+
+/// Scores past a row's last key -> -inf, where that is the causal limit or the end of the keys.
+template <class P>
+__device__ __forceinline__ void mask_last_keys(float (&s)[P::kRowTiles][P::kTileKeys / 8][4],
+                                               const AttentionParams& params, const WorkItem& item,
+                                               int warp_row, int key0) {
+  const int lane = threadIdx.x % 32, shift = item.n_k - item.n_q;
+#pragma unroll
+  for (int t = 0; t < P::kRowTiles; ++t)
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      int limit = item.key_last;
+      if (params.mask.causal)
+        limit = min(limit, params.group.quotient(warp_row + t * 16 + h * 8 + lane / 4) + shift + 1);
+      limit -= key0 + 2 * (lane % 4);
+#pragma unroll
+      for (int i = 0; i < P::kTileKeys / 4; ++i)
+        if (i / 2 * 8 + i % 2 >= limit) s[t][i / 2][2 * h + i % 2] = -INFINITY;
+    }
+}
+
+template <class P>
+__device__ __forceinline__ void general_scores(float (&s)[P::kRowTiles][P::kTileKeys / 8][4],
+                                               const AttentionParams& params, const WorkItem& item,
+                                               int warp_row, int key0, int head) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int t = 0; t < P::kRowTiles; ++t)
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const RowContext r = row_context(params, item, warp_row + t * 16 + h * 8 + lane / 4, head);
+#pragma unroll
+      for (int i = 0; i < P::kTileKeys / 4; ++i) {
+        float& x = s[t][i / 2][2 * h + i % 2];
+        const int key = key0 + i / 2 * 8 + 2 * (lane % 4) + i % 2;
+        x = key < item.key_last ? general_score(params, item, r, key, x) : -INFINITY;
+      }
+    }
 }
 
 template <class P>
 __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(
     const __grid_constant__ AttentionParams params) {
   extern __shared__ __align__(128) char shared[];
+  // In shared memory, not registers: most of it is for masks and the end.
+  WorkItem& item = *reinterpret_cast<WorkItem*>(shared + P::kItemOffset);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int g = lane / 4, q = lane % 4;
   grid_launch_dependents();
   grid_dependency_wait();
-  const int index = params.kv_heads.quotient(static_cast<int>(blockIdx.x));
-  if (index >= *params.num_items) return;
-  const int head = static_cast<int>(blockIdx.x) - index * static_cast<int>(params.kv_heads.divisor);
-  const WorkItem item = params.items[index];
+  // A sequence's tiles go by descending rows, so that the longest of causal ones come first.
+  const int from_end = params.kv_heads.quotient(static_cast<int>(blockIdx.x)), items = *params.num_items;
+  if (from_end >= items) return;
+  const int head = static_cast<int>(blockIdx.x) - from_end * static_cast<int>(params.kv_heads.divisor);
+  if (threadIdx.x < sizeof(WorkItem) / 4)
+    reinterpret_cast<int32_t*>(&item)[threadIdx.x] =
+        reinterpret_cast<const int32_t*>(params.items + (items - 1 - from_end))[threadIdx.x];
 
   const int group = warp / P::kValueParts, part = warp % P::kValueParts;
   char* const query = shared + group * P::kQueryBytes;
-  const uint32_t slots = shared_address(shared) + P::kRowGroups * P::kQueryBytes;
-  const uint32_t barriers = slots + P::kSlots * P::kSlotBytes;
-  const uint32_t staging = barriers + P::kSlots * 16 + warp * (P::kStaging * P::kStagingBytes);
-  if (threadIdx.x == 0)
+  const uint32_t base = shared_address(shared), barriers = base + P::kBarriersOffset;
+  if (!P::kLockstep && threadIdx.x == 0)
     for (int s = 0; s < P::kSlots; ++s) {
       mbarrier_init(barriers + s * 16, P::kThreads);
       mbarrier_init(barriers + s * 16 + 8, P::kWarps);
@@ -150,148 +290,69 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(
       __syncthreads();
     }
   }
-  ExtendRing<P> ring(params, item, head, slots, barriers, staging);
-#pragma unroll
-  for (int n = 0; n < P::kAhead; ++n) {
-    if (n % 2 == 0)
-      ring.template issue<false>();
-    else
-      ring.template issue<true>();
-  }
-  if constexpr (!P::kEightBit) cp_async_wait<0>();  // the query's group; K and V are in none
+  std::conditional_t<P::kLockstep, ExtendPair<P>, ExtendRing<P>> ring(
+      params, item, head, base + P::kSlotsOffset, barriers,
+      base + P::kStagingOffset + warp * (P::kStaging * P::kStagingBytes));
   __syncwarp();
 
-  const uint32_t q_tile = shared_address(query);
-  // See tiles/mma.h for which lane's row of ldmatrix is which fragment.
-  const unsigned a_row = lane % 16, a_chunk = lane / 16;
-  const unsigned k_row = lane / 16 * 8 + lane % 8, k_chunk = lane / 8 % 2;
-  uint32_t held[P::kRowTiles][P::kQueryRegisterSteps > 0 ? P::kQueryRegisterSteps : 1][4];
-#pragma unroll
-  for (int t = 0; t < P::kRowTiles; ++t)
-#pragma unroll
-    for (int k = 0; k < P::kQueryRegisterSteps; ++k)
-      ldmatrix_x4(held[t][k], q_tile + P::QTile::offset(t * 16 + a_row, 2 * k + a_chunk));
-
+  const ExtendScores<P> scores(shared_address(query));
+  const uint32_t v_row = P::VTile::offset(lane % 16, part * (P::kPartDv / 8) + lane / 16);
   ExtendState<P> state;
   state.reset();
   // Keys from `safe` on are not seen by every row of the warp; from `over` on by none.
-  const int shift = item.n_k - item.n_q;
-  const int warp_last = min(warp_row + P::kWarpRows, item.n_q * static_cast<int>(params.group.divisor)) - 1;
-  int safe = item.key_last, over = warp_last < warp_row ? 0 : item.key_last;
-  if (!P::kGeneral && params.mask.causal) {
-    safe = min(safe, params.group.quotient(warp_row) + shift + 1);
-    if (warp_last >= warp_row) over = min(over, params.group.quotient(warp_last) + shift + 1);
+  const int key_last = item.key_last;
+  int safe = key_last, over = key_last;
+  {
+    const int shift = item.n_k - item.n_q;
+    const int warp_last = min(warp_row + P::kWarpRows, item.n_q * static_cast<int>(params.group.divisor)) - 1;
+    if (warp_last < warp_row) over = 0;
+    if (!P::kGeneral && params.mask.causal) {
+      safe = min(safe, params.group.quotient(warp_row) + shift + 1);
+      if (warp_last >= warp_row) over = min(over, params.group.quotient(warp_last) + shift + 1);
+    }
   }
   const float scale = P::kGeneral ? 1.0f : params.scale * kLog2e;
 
-  for (int key0 = item.key_first; key0 < item.key_last; key0 += P::kTileKeys) {
-    if constexpr (P::kAhead % 2 == 0)
-      ring.template issue<false>();
-    else
-      ring.template issue<true>();
-    const bool used = key0 < over;
-    float s[P::kRowTiles][P::kTileKeys / 8][4];
-    if (used) {
-      const uint32_t k_tile = ring.wait();
+  for (int key0 = item.key_first; key0 < key_last; key0 += P::kTileKeys) {
+    ring.begin();
+    if (key0 < over) {
+      const bool factors = P::kEightBit && params.kv.k_scales != nullptr;
+      float s[P::kRowTiles][P::kTileKeys / 8][4];
+      scores(s, ring.keys());
+      if (factors) {
 #pragma unroll
-      for (int k = 0; k < P::kD / 16; ++k) {
-        uint32_t a[P::kRowTiles][4];
+        for (int n = 0; n < P::kTileKeys / 8; ++n) {
+          const float2 f = load_factors(ring.scales(), n * 8 + lane % 4 * 2);
 #pragma unroll
-        for (int t = 0; t < P::kRowTiles; ++t) {
-          if (k < P::kQueryRegisterSteps) {
+          for (int t = 0; t < P::kRowTiles; ++t)
 #pragma unroll
             for (int i = 0; i < 4; ++i)
-              a[t][i] = held[t][k < P::kQueryRegisterSteps ? k : 0][i];
-          } else {
-            ldmatrix_x4(a[t], q_tile + P::QTile::offset(t * 16 + a_row, 2 * k + a_chunk));
-          }
-        }
-#pragma unroll
-        for (int n = 0; n < P::kTileKeys / 16; ++n) {
-          uint32_t b[4];
-          ldmatrix_x4(b, k_tile + P::KTile::offset(n * 16 + k_row, 2 * k + k_chunk));
-#pragma unroll
-          for (int t = 0; t < P::kRowTiles; ++t) {
-            if (k == 0) {
-              Mma<typename P::Q>::k16_first(s[t][2 * n], a[t], b[0], b[1]);
-              Mma<typename P::Q>::k16_first(s[t][2 * n + 1], a[t], b[2], b[3]);
-            } else {
-              Mma<typename P::Q>::k16(s[t][2 * n], a[t], b[0], b[1]);
-              Mma<typename P::Q>::k16(s[t][2 * n + 1], a[t], b[2], b[3]);
-            }
-          }
+              s[t][n][i] *= i % 2 == 0 ? f.x : f.y;
         }
       }
-    }
-    if (P::kEightBit && used && params.kv.k_scales != nullptr) multiply(s, ring.scales(), 1.0f);
-    ring.release();
-    if constexpr (P::kAhead % 2 == 0)
-      ring.template issue<true>();
-    else
-      ring.template issue<false>();
-    if (used) {
+      ring.keys_done();
       if constexpr (P::kGeneral) {
-#pragma unroll
-        for (int t = 0; t < P::kRowTiles; ++t)
-#pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            const RowContext r = row_context(params, item, warp_row + t * 16 + h * 8 + g, head);
-#pragma unroll
-            for (int i = 0; i < P::kTileKeys / 4; ++i) {
-              float& x = s[t][i / 2][2 * h + i % 2];
-              const int key = key0 + i / 2 * 8 + 2 * q + i % 2;
-              x = key < item.key_last ? general_score(params, item, r, key, x) : -INFINITY;
-            }
-          }
+        general_scores<P>(s, params, item, warp_row, key0, head);
       } else if (key0 + P::kTileKeys > safe) {
-#pragma unroll
-        for (int t = 0; t < P::kRowTiles; ++t)
-#pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            int limit = item.key_last;
-            if (params.mask.causal)
-              limit = min(limit, params.group.quotient(warp_row + t * 16 + h * 8 + g) + shift + 1);
-            limit -= key0 + 2 * q;
-#pragma unroll
-            for (int i = 0; i < P::kTileKeys / 4; ++i)
-              if (i / 2 * 8 + i % 2 >= limit) s[t][i / 2][2 * h + i % 2] = -INFINITY;
-          }
+        mask_last_keys<P>(s, params, item, warp_row, key0);
       }
-      state.softmax(s, scale);
-      const uint32_t v_tile = ring.wait();
-      if (P::kEightBit && params.kv.k_scales != nullptr) multiply(s, ring.scales(), params.kv.v_gain);
-#pragma unroll
-      for (int n = 0; n < P::kTileKeys / 16; ++n) {
-        uint32_t p[P::kRowTiles][4];
-#pragma unroll
-        for (int t = 0; t < P::kRowTiles; ++t)
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            p[t][i] =
-                pack<typename P::Q>(s[t][2 * n + i / 2][2 * (i % 2)], s[t][2 * n + i / 2][2 * (i % 2) + 1]);
-#pragma unroll
-        for (int j = 0; j < P::kPartDv / 16; ++j) {
-          uint32_t b[4];
-          ldmatrix_x4_trans(
-              b, v_tile + P::VTile::offset(n * 16 + a_row, part * (P::kPartDv / 8) + 2 * j + a_chunk));
-#pragma unroll
-          for (int t = 0; t < P::kRowTiles; ++t) {
-            Mma<typename P::Q>::k16(state.o[t][2 * j], p[t], b[0], b[1]);
-            Mma<typename P::Q>::k16(state.o[t][2 * j + 1], p[t], b[2], b[3]);
-          }
-        }
-      }
+      state.follow_maximum(s, scale);
+      const uint32_t v_tile = ring.values();
+      extend_output<P>(state, s, scale, v_tile + v_row, factors ? ring.scales() : 0, params.kv.v_gain);
+    } else {
+      ring.keys_done();
     }
-    ring.release();
+    ring.values_done();
   }
   cp_async_wait_all();  // of tiles that no row of this warp needed
+  state.finish();
   const ExtendEpilogue<P> epilogue{params, item, head, group * P::kWarpRows, part};
   if (item.num_splits > 1) {
-    epilogue.part_of_keys(state.o, state.maximum, state.sum);
+    epilogue.part_of_keys(state.o, state.base, state.sum);
   } else {
     if constexpr (P::kValueParts > 1) __syncthreads();  // the group's warps have read its queries
     __syncwarp();
-    epilogue.output(query, state.o, state.maximum, state.sum);
+    epilogue.output(query, state.o, state.base, state.sum);
   }
 }
 

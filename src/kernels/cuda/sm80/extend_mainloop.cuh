@@ -9,24 +9,156 @@
 
 namespace fovea::cuda::sm80 {
 
-/// Slot n % kSlots holds K of tile n / 2 for even n, V for odd n.
+/// Where a warp's rows of K and V lie, and their copies. A row is that of kLoadLanes neighbours, who look up its
+/// page themselves, so that nothing is passed between lanes; no branch depends on the lane.
+template <class P>
+struct ExtendLoader {
+  static constexpr int kLanes = P::kLoadLanes;
+  static constexpr int kRowsAtOnce = 32 / kLanes;
+  static constexpr int kRows = (P::kLoadRows + kRowsAtOnce - 1) / kRowsAtOnce;  ///< of a lane
+
+  const AttentionParams& params;
+  const WorkItem& item;  ///< in shared memory
+  const int head;
+  const int key_last;
+  const int64_t first;  ///< of the sequence's pages; ragged: its first row
+
+  int key;  ///< first of the tile to ask for next
+  int32_t page[kRows], slot[kRows];  ///< of this lane's rows of that tile; page -1 = of no interest
+
+  /// This lane's row of kRowsAtOnce, and its first chunk. Four lanes of a row take half of the banks, so rows 4
+  /// apart, which meet the other half, go side by side.
+  __device__ static unsigned lane_row() {
+    const unsigned lane = threadIdx.x % 32;
+    return kLanes == 4 ? lane / 4 % 2 * 4 + lane / 8 : lane / kLanes;
+  }
+  __device__ static unsigned lane_chunk() { return threadIdx.x % kLanes; }
+  __device__ static int warp_first() { return static_cast<int>(threadIdx.x / 32 * P::kLoadRows); }
+
+  __device__ ExtendLoader(const AttentionParams& p, const WorkItem& work, int kv_head)
+      : params(p),
+        item(work),
+        head(kv_head),
+        key_last(work.key_last),
+        first(work.pages),
+        key(work.key_first) {
+    if (key < key_last) look_up();
+  }
+
+  /// Of the tile at `key`, which may lie past the end.
+  __device__ __forceinline__ void look_up() {
+    const FastDivisor& page_size = params.kv.page_size;  // 1 of ragged keys
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      int at = key + warp_first() + i * kRowsAtOnce + static_cast<int>(lane_row());
+      if constexpr (P::kGeneral) {
+        page[i] = -1;
+        if (at >= key_last || (at < item.key_low && at >= params.mask.sink_tokens)) continue;
+      } else {
+        at = min(at, key_last - 1);
+      }
+      const int index = page_size.quotient(at);
+      slot[i] = at - index * static_cast<int>(page_size.divisor);
+      page[i] = static_cast<int32_t>(first) + at;
+      if (params.kv.pages != nullptr) page[i] = __ldg(params.kv.pages + first + index);
+    }
+  }
+  __device__ __forceinline__ void next_tile() {
+    key += P::kTileKeys;
+    look_up();
+  }
+
+  /// Whether this lane's row i of the tile is to be read.
+  __device__ bool wanted(int i) const {
+    if constexpr (P::kGeneral) return page[i] >= 0;
+    return key + warp_first() + i * kRowsAtOnce + static_cast<int>(lane_row()) < key_last;
+  }
+
+  /// K or V of the warp's rows to rows first_row, ... of a tile.
+  template <class Tile, bool IsV>
+  __device__ __forceinline__ void copy(uint32_t tile, unsigned first_row) const {
+    const KvParams& kv = params.kv;
+    const int row_bytes = (IsV ? params.v_head_dim : params.head_dim) * (P::kEightBit ? 1 : 2);
+    const char* const base = IsV ? kv.v + head * kv.v_head_stride : kv.k + head * kv.k_head_stride;
+    constexpr int kCopies = (Tile::kChunks + kLanes - 1) / kLanes;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const unsigned row = i * kRowsAtOnce + lane_row();
+      if (P::kLoadRows % kRowsAtOnce != 0 && row >= P::kLoadRows) break;
+      // Rows that aren't wanted have a page all the same, but of general kernels: a copy's address must be good
+      // even where it reads nothing.
+      const bool valid = wanted(i);
+      const char* from = base;
+      if (!P::kGeneral || valid)
+        from += static_cast<uint64_t>(static_cast<uint32_t>(page[i])) *
+                    static_cast<uint64_t>(IsV ? kv.v_page_stride : kv.k_page_stride) +
+                static_cast<uint64_t>(static_cast<uint32_t>(slot[i])) *
+                    static_cast<uint64_t>(IsV ? kv.v_slot_stride : kv.k_slot_stride);
+      const uint32_t to = tile + Tile::offset(first_row + row, lane_chunk());
+      if (Tile::kChunks % kLanes == 0 && row_bytes == Tile::kChunks * 16) {
+#pragma unroll
+        for (int c = 0; c < kCopies; ++c)
+          cp_async_16(Tile::moved(to, c * kLanes), from + lane_chunk() * 16 + c * kLanes * 16, valid);
+      } else {
+#pragma unroll
+        for (int c = 0; c < kCopies; ++c) {
+          const int at = static_cast<int>(lane_chunk() + c * kLanes);
+          const bool inside = at * 16 < row_bytes;
+          if (Tile::kChunks % kLanes == 0 || at < Tile::kChunks)
+            cp_async_16(Tile::moved(to, c * kLanes), inside ? from + at * 16 : base, inside && valid);
+        }
+      }
+    }
+  }
+};
+
+/// Two tiles' places: the warps of a block meet once a tile, before which the next one has come and after which
+/// the one after it is asked for. For blocks of which several fill an SM, and keep its pipes busy for each other.
+template <class P>
+struct ExtendPair {
+  static_assert(P::kSlots == 4 && P::kAhead == 2 && !P::kEightBit);
+  ExtendLoader<P> loader;
+  const uint32_t slots;
+  uint32_t place;  ///< of the tile in use; the other one's differs in one bit of the number
+
+  __device__ ExtendPair(const AttentionParams& p, const WorkItem& work, int kv_head, uint32_t slot_address,
+                        uint32_t, uint32_t)
+      : loader(p, work, kv_head), slots(slot_address), place(1) {
+    issue(0);
+    cp_async_wait<0>();  // with the queries
+  }
+
+  __device__ __forceinline__ void issue(uint32_t to) {
+    if (loader.key >= loader.key_last) return;
+    const uint32_t tile = slots + to * (2 * P::kSlotBytes);
+    loader.template copy<typename P::KTile, false>(tile, loader.warp_first());
+    loader.template copy<typename P::VTile, true>(tile + P::kSlotBytes, loader.warp_first());
+    loader.next_tile();
+  }
+
+  __device__ __forceinline__ void begin() {
+    cp_async_wait_all();
+    __syncthreads();
+    issue(place);
+    place ^= 1;
+  }
+  __device__ uint32_t keys() const { return slots + place * (2 * P::kSlotBytes); }
+  __device__ uint32_t values() const { return keys() + P::kSlotBytes; }
+  __device__ uint32_t scales() const { return 0; }
+  __device__ void keys_done() {}
+  __device__ void values_done() {}
+};
+
+/// Slot n % kSlots holds K of tile n / 2 for even n, V for odd n, and slots pass through mbarriers, so that the
+/// warps of an SM's one block may drift apart and the softmax of one meet the products of another.
 template <class P>
 struct ExtendRing {
-  const AttentionParams& params;
-  const WorkItem& item;
+  ExtendLoader<P> loader;
   const uint32_t slots, barriers, staging;
-  const int head;
-  const char *k_base, *v_base;
-  const bool even_rows;  ///< a warp's rows of a tile lie in one page, or one after the other
-  const int total;       ///< slots to fill: 2 for each tile
 
-  int issued = 0, fetched = 0;
   int issue_slot = 0, issue_parity = 1;  ///< a fresh barrier counts as passed for parity 1
   int use_slot = 0, use_parity = 0;
-  int key;
-  int32_t page = 0;
-  int slot_in_page = 0;
-  bool wanted = false;
+  int stage = 0;  ///< where 8-bit keys wait that are to be widened next
 
   __device__ uint32_t full(int slot) const { return barriers + slot * 16; }
   __device__ uint32_t empty(int slot) const { return barriers + slot * 16 + 8; }
@@ -34,126 +166,106 @@ struct ExtendRing {
   /// `staging_address`: of this warp.
   __device__ ExtendRing(const AttentionParams& p, const WorkItem& work, int kv_head, uint32_t slot_address,
                         uint32_t barrier_address, uint32_t staging_address)
-      : params(p),
-        item(work),
+      : loader(p, work, kv_head),
         slots(slot_address),
         barriers(barrier_address),
-        staging(staging_address),
-        head(kv_head),
-        k_base(p.kv.k + kv_head * p.kv.k_head_stride),
-        v_base(p.kv.v + kv_head * p.kv.v_head_stride),
-        even_rows(p.kv.pages == nullptr || p.kv.page_size.divisor % P::kLoadRows == 0),
-        total(2 * ((max(work.key_last - work.key_first, 0) + P::kTileKeys - 1) / P::kTileKeys)) {
-    key = item.key_first + threadIdx.x / 32 * P::kLoadRows + threadIdx.x % P::kLoadRows;
-    prepare();
+        staging(staging_address) {
     if constexpr (P::kEightBit) {
 #pragma unroll
       for (int n = 0; n < P::kStaging - 1; ++n) {
         if (n % 2 == 0)
-          fetch<false>();
+          fetch<false>(n);
         else
-          fetch<true>();
+          fetch<true>(n);
       }
     }
-  }
-
-  __device__ void prepare() {
-    wanted = key < item.key_last && (key >= item.key_low || key < params.mask.sink_tokens);
-    if (!wanted) return;
-    const KvParams& kv = params.kv;
-    if (kv.pages == nullptr) {
-      slot_in_page = 0;
-      page = static_cast<int32_t>(item.pages) + key;
-    } else {
-      const int index = kv.page_size.quotient(key);
-      slot_in_page = key - index * static_cast<int>(kv.page_size.divisor);
-      page = __ldg(kv.pages + item.pages + index);
+#pragma unroll
+    for (int n = 0; n < P::kAhead; ++n) {
+      if (n % 2 == 0)
+        issue<false>();
+      else
+        issue<true>();
     }
+    if constexpr (!P::kEightBit) cp_async_wait<0>();  // the query's group; K and V are in none
   }
 
-  /// Asks for slot number `issued`, when its place has been left by all warps.
+  __device__ __forceinline__ void begin() {
+    issue<P::kAhead % 2 == 1>();
+    // Widening takes registers that are free only while no scores are.
+    if constexpr (P::kEightBit) issue<true>();
+  }
+  __device__ uint32_t keys() const { return wait(); }
+  __device__ void keys_done() {
+    release();
+    if constexpr (!P::kEightBit) issue<P::kAhead % 2 == 0>();
+  }
+  __device__ uint32_t values() const { return wait(); }
+  __device__ void values_done() { release(); }
+
+  /// Asks for the next slot, when its place has been left by all warps.
   template <bool IsV>
-  __device__ void issue() {
+  __device__ __forceinline__ void issue() {
     if constexpr (P::kEightBit) {
       issue_eight_bit<IsV>();
       return;
     }
-    if (issued >= total) return;
+    if (loader.key >= loader.key_last) return;
     mbarrier_wait(empty(issue_slot), issue_parity);
-    const int first_row = threadIdx.x / 32 * P::kLoadRows;
-    const uint32_t tile = slots + issue_slot * P::kSlotBytes;
-    copy<typename std::conditional_t<IsV, typename P::VTile, typename P::KTile>, IsV>(tile, first_row);
-    if constexpr (IsV) next_tile();
+    loader.template copy<typename std::conditional_t<IsV, typename P::VTile, typename P::KTile>, IsV>(
+        slots + issue_slot * P::kSlotBytes, loader.warp_first());
+    if constexpr (IsV) loader.next_tile();
     cp_async_mbarrier_arrive(full(issue_slot));
     issued_one();
   }
 
-  __device__ void next_tile() {
-    key += P::kTileKeys;
-    prepare();
-  }
   __device__ void issued_one() {
-    ++issued;
     if (++issue_slot == P::kSlots) issue_slot = 0, issue_parity ^= 1;
   }
 
-  template <class Tile, bool IsV>
-  __device__ void copy(uint32_t tile, int first_row) const {
-    const KvParams& kv = params.kv;
-    const int row_bytes = (IsV ? params.v_head_dim : params.head_dim) * (P::kEightBit ? 1 : 2);
-    const uint32_t rows = __ballot_sync(~0u, wanted);
-    const char* const base = IsV ? v_base : k_base;
-    const int64_t page_stride = IsV ? kv.v_page_stride : kv.k_page_stride;
-    const int64_t slot_stride = IsV ? kv.v_slot_stride : kv.k_slot_stride;
-    const int64_t offset = page * page_stride + slot_in_page * slot_stride;
-    // The usual case: all rows there, at one distance from each other.
-    if (even_rows && rows == ~0u && row_bytes == Tile::kChunks * 16)
-      copy_even_rows<Tile, P::kLoadRows>(tile, first_row, base + __shfl_sync(~0u, offset, 0),
-                                         kv.pages == nullptr ? page_stride : slot_stride);
-    else
-      copy_rows<Tile, P::kLoadRows>(tile, first_row, base, offset, rows, row_bytes);
-  }
-
-  /// Fetches slot `issued` + kStaging - 1 into this warp's staging, and widens what has come for slot
-  /// `issued`.
+  /// Fetches what comes kStaging - 1 slots later into this warp's staging, and widens what has come for this
+  /// slot.
   template <bool IsV>
   __device__ void issue_eight_bit() {
-    static_assert(!P::kEightBit || P::kStaging % 2 == 1);
-    fetch<IsV>();
-    if (issued >= total) return;
+    static_assert(!P::kEightBit || P::kStaging == 3);  // the tile to widen is the one before that to fetch
+    fetch<IsV>(stage == 0 ? P::kStaging - 1 : stage - 1);
+    if (loader.key - (IsV ? 2 : 1) * P::kTileKeys >= loader.key_last) return;
     cp_async_wait<(P::kStaging > 0 ? P::kStaging - 1 : 0)>();
     __syncwarp();
     mbarrier_wait(empty(issue_slot), issue_parity);
-    const uint32_t to = slots + issue_slot * P::kSlotBytes;
-    const uint32_t from = staging + issued % (P::kStaging > 0 ? P::kStaging : 1) * P::kStagingBytes;
+    const uint32_t to = slots + issue_slot * P::kSlotBytes, from = staging + stage * P::kStagingBytes;
     using To = typename std::conditional_t<IsV, typename P::VTile, typename P::KTile>;
-    switch (params.kv.type) {
+    switch (loader.params.kv.type) {
       case KvType::e4m3: widen_rows<KvType::e4m3, To, IsV>(to, from); break;
       case KvType::e5m2: widen_rows<KvType::e5m2, To, IsV>(to, from); break;
       default: widen_rows<KvType::int8, To, IsV>(to, from); break;
     }
     mbarrier_arrive(full(issue_slot));
+    if (++stage == P::kStaging) stage = 0;
     issued_one();
   }
 
-  /// The next slot's rows and scales into staging; nothing, but a group, past the last.
+  /// The next slot's rows and scales into a place of this warp's staging; nothing, but a group, past the last.
   template <bool IsV>
-  __device__ void fetch() {
-    if (fetched < total) {
-      const int lane = threadIdx.x % 32;
-      const uint32_t to = staging + fetched % (P::kStaging > 0 ? P::kStaging : 1) * P::kStagingBytes;
-      copy<TileLayout<IsV ? P::kDv : P::kD>, IsV>(to, 0);
-      const KvParams& kv = params.kv;
-      if (kv.k_scales != nullptr && lane < P::kLoadRows) {
+  __device__ void fetch(int place) {
+    using Loader = ExtendLoader<P>;
+    if (loader.key < loader.key_last) {
+      const uint32_t to = staging + place * P::kStagingBytes;
+      loader.template copy<TileLayout<IsV ? P::kDv : P::kD>, IsV>(to, 0);
+      const KvParams& kv = loader.params.kv;
+      if (kv.k_scales != nullptr && Loader::lane_chunk() == 0) {
         const float* scales = IsV ? kv.v_scales : kv.k_scales;
-        const int64_t at =
-            page * kv.scale_page_stride + slot_in_page * kv.scale_slot_stride + head * kv.scale_head_stride;
-        cp_async_4(to + P::kStagingBytes - P::kLoadRows * 4 + lane * 4, wanted ? scales + at : scales,
-                   wanted);
+#pragma unroll
+        for (int i = 0; i < Loader::kRows; ++i) {
+          const unsigned row = i * Loader::kRowsAtOnce + Loader::lane_row();
+          if (P::kLoadRows % Loader::kRowsAtOnce != 0 && row >= P::kLoadRows) break;
+          const int64_t at = loader.page[i] * kv.scale_page_stride + loader.slot[i] * kv.scale_slot_stride +
+                             loader.head * kv.scale_head_stride;
+          const bool wanted = loader.wanted(i);
+          cp_async_4(to + P::kStagingBytes - P::kLoadRows * 4 + row * 4, wanted ? scales + at : scales, wanted);
+        }
       }
-      if constexpr (IsV) next_tile();
-      ++fetched;
     }
+    if constexpr (IsV) loader.next_tile();
     cp_async_commit();
   }
 
@@ -182,7 +294,7 @@ struct ExtendRing {
                      : "memory");
       }
     }
-    if (params.kv.k_scales != nullptr && lane < P::kLoadRows) {
+    if (loader.params.kv.k_scales != nullptr && lane < P::kLoadRows) {
       uint32_t scale;
       asm volatile("ld.shared.b32 %0, [%1];"
                    : "=r"(scale)

@@ -27,8 +27,11 @@ DeviceFacts device_facts(Launch& l) {
 }  // namespace
 
 Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream) {
+  if (params.kv.k_chunk_stride != 0 || params.kv.v_dim_stride != 0)
+    return Error{ErrorCode::unsupported,
+                 "pages are x-packed; the sm80 kernels take strided ones; use the portable kernels"};
   AttentionParams with_sizes = params;
-  with_sizes.partial_rows = kernel.rows;
+  if (with_sizes.partial_rows == 0) with_sizes.partial_rows = kernel.rows;
   with_sizes.partial_columns = kernel.v_head_dim;
   if (params.kv.v_scales != nullptr) {
     // The largest elements are 448, 57344 and 127.

@@ -26,22 +26,28 @@ struct FastDivisor {
 #endif
 };
 
-/// Elements of the KV cache: the query's type, or 8 bits that become it in registers.
-enum class KvType : uint8_t { same, e4m3, e5m2, int8 };
+/// Elements of the KV cache: the query's type (of 16 bits, where it is not said), 8 bits that become it in
+/// registers, or a type of their own, which only the portable kernels read.
+enum class KvType : uint8_t { same, e4m3, e5m2, int8, f16, bf16, f32 };
 FOVEA_HOST_DEVICE constexpr int kv_bytes(KvType type) {
-  return type == KvType::same ? 2 : 1;
+  if (type == KvType::f32) return 4;
+  return type == KvType::e4m3 || type == KvType::e5m2 || type == KvType::int8 ? 1 : 2;
 }
 
 /// Where keys and values lie; strides in bytes. Key j of a sequence whose pages begin at index b of `pages`
 /// is
 ///   k + pages[b + j / page_size] * k_page_stride + j % page_size * k_slot_stride + head * k_head_stride
-/// and D elements from there on. With pages == nullptr (ragged) the page id is b + j and page_size is 1.
+/// and D elements from there on (but for x-packed pages). With pages == nullptr (ragged) the page id is b + j
+/// and page_size is 1.
 struct KvParams {
   KvType type = KvType::same;
   const char* k = nullptr;
   const char* v = nullptr;
   int64_t k_page_stride = 0, k_slot_stride = 0, k_head_stride = 0;
   int64_t v_page_stride = 0, v_slot_stride = 0, v_head_stride = 0;
+  /// Not 0: KvForm::x_packed, which only the portable kernels read. Runs of 16 bytes of a key lie at
+  /// k_chunk_stride, elements of a value at v_dim_stride from each other.
+  int64_t k_chunk_stride = 0, v_dim_stride = 0;
   FastDivisor page_size;
   const int32_t* pages = nullptr;
   float v_scale = 1.0f;             ///< K's is part of AttentionParams::scale
@@ -114,7 +120,9 @@ struct AttentionParams {
   /// state [part, Hkv, partial_rows]. Null when no item of the step can have more than one split.
   float* partial_out = nullptr;
   PartialState* partial_state = nullptr;
-  int partial_rows = 0, partial_columns = 0;  ///< KernelInfo's rows and v_head_dim
+  /// Rows of a part: ScheduleLimits' or, with 0, KernelInfo's; launch() sets the columns, KernelInfo's
+  /// v_head_dim.
+  int partial_rows = 0, partial_columns = 0;
   /// [part, Hkv] counters of the parts that have been written, 0 before and after every launch. With them
   /// the kernel merges parts itself where it can; null: a second kernel does.
   uint32_t* arrivals = nullptr;

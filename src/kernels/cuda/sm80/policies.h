@@ -54,13 +54,13 @@ using ExtendLarge = PolicyList<ExtendPolicy<64, 64, T, false, 2, 8, 1, 64, 16, 6
                                ExtendPolicy<512, 512, T, false, 1, 8, 2, 32, 4, 2, 0, 1, false>>;
 /// The same sums in tiles of 64 rows, for short extends.
 template <class T>
-using ExtendSmall = PolicyList<ExtendPolicy<64, 64, T, false, 1, 4, 1, 64, 8, 4, 0, 2, false>,
-                               ExtendPolicy<80, 80, T, false, 1, 4, 1, 64, 7, 4, 0, 2, false>,
-                               ExtendPolicy<96, 96, T, false, 1, 4, 1, 64, 6, 4, 0, 2, false>,
-                               ExtendPolicy<128, 128, T, false, 1, 4, 1, 64, 5, 3, 0, 2, false>>;
+using ExtendSmall = PolicyList<ExtendPolicy<64, 64, T, false, 1, 4, 1, 64, 4, 2, 0, 2, false>,
+                               ExtendPolicy<80, 80, T, false, 1, 4, 1, 64, 4, 2, 0, 2, false>,
+                               ExtendPolicy<96, 96, T, false, 1, 4, 1, 64, 4, 2, 0, 2, false>,
+                               ExtendPolicy<128, 128, T, false, 1, 4, 1, 64, 4, 2, 0, 2, false>>;
 template <class T>
-using ExtendGeneral = PolicyList<ExtendPolicy<64, 64, T, false, 1, 4, 1, 64, 8, 4, 0, 2, true>,
-                                 ExtendPolicy<128, 128, T, false, 1, 4, 1, 64, 5, 3, 0, 2, true>,
+using ExtendGeneral = PolicyList<ExtendPolicy<64, 64, T, false, 1, 4, 1, 64, 4, 2, 0, 2, true>,
+                                 ExtendPolicy<128, 128, T, false, 1, 4, 1, 64, 4, 2, 0, 2, true>,
                                  ExtendPolicy<256, 256, T, false, 1, 8, 1, 32, 8, 4, 0, 1, true>,
                                  ExtendPolicy<512, 512, T, false, 1, 8, 2, 16, 8, 4, 0, 1, true>>;
 template <class T>

@@ -26,6 +26,12 @@ struct TileLayout {
   FOVEA_HOST_DEVICE static constexpr unsigned offset(unsigned row, unsigned chunk) {
     return row * kPitch + ((kSwizzled ? chunk ^ (row & 7) : chunk) << 4);
   }
+  /// The address `chunks` further in the row of `address`, a chunk c of a tile at a multiple of 128, where
+  /// c % 8 + chunks % 8 has no carry between bits: one XOR where the row's number would take a sum, a XOR and
+  /// a shift. Constant chunks only.
+  FOVEA_HOST_DEVICE static constexpr unsigned moved(unsigned address, unsigned chunks) {
+    return kSwizzled ? (address ^ ((chunks & 7) << 4)) + (chunks & ~7u) * 16 : address + chunks * 16;
+  }
 };
 
 /// Up to 16 packed query rows against many keys. A warp streams its own keys through its own ring, so that
@@ -162,7 +168,9 @@ struct ExtendPolicy {
   static constexpr int kSlots = Slots;
   /// Slots asked for ahead of the one in use; the other kSlots - kAhead are how far warps may drift apart.
   static constexpr int kAhead = Ahead;
-  static_assert(kAhead < kSlots);
+  /// See extend_mainloop.cuh.
+  static constexpr bool kLockstep = Blocks > 1;
+  static_assert(kAhead < kSlots && (!EightBit || (kAhead % 2 == 0 && kAhead + 2 <= kSlots)));
   /// Steps of 16 of D whose query fragments stay in registers; the others are read again for each tile.
   static constexpr int kQueryRegisterSteps = QueryRegisterSteps;
   static constexpr int kBlocksPerSm = Blocks;
@@ -171,6 +179,8 @@ struct ExtendPolicy {
   static constexpr int kSplitKeys = 16384 / TileKeys * TileKeys;
 
   static constexpr int kLoadRows = kTileKeys / Warps;  ///< of a tile, by each warp
+  /// Lanes that load a row, each 16 bytes of every 16 * kLoadLanes.
+  static constexpr int kLoadLanes = kLoadRows >= 8 ? 4 : 32 / kLoadRows;
   static_assert(kTileKeys % 16 == 0 && kTileKeys % Warps == 0 && kLoadRows <= 32);
   using QTile = TileLayout<HeadDim * 2>;
   using OTile = TileLayout<ValueDim * 2>;
@@ -182,8 +192,13 @@ struct ExtendPolicy {
   /// 8-bit rows land in a ring of each warp's own, kStaging slots ahead of where they are widened to.
   static constexpr int kStaging = EightBit ? 3 : 0;
   static constexpr int kStagingBytes = kLoadRows * (std::max(HeadDim, ValueDim) + 32);  ///< rows, then scales
-  static constexpr int kSharedBytes =
-      kRowGroups * kQueryBytes + kSlots * kSlotBytes + kSlots * 16 + kWarps * kStaging * kStagingBytes;
+  static constexpr int kSlotsOffset = kRowGroups * kQueryBytes;
+  static constexpr int kStagingOffset = kSlotsOffset + kSlots * kSlotBytes;
+  static constexpr int kBarriersOffset = kStagingOffset + kWarps * kStaging * kStagingBytes;
+  static constexpr int kItemOffset = kBarriersOffset + kSlots * 16;
+  static constexpr int kSharedBytes = kItemOffset + static_cast<int>(sizeof(WorkItem));
+  static_assert(kSlotsOffset % 128 == 0 && kSlotBytes % 128 == 0);  // TileLayout::moved()
+  static_assert(!EightBit || kStagingBytes % 128 == 0);
   static_assert(kSharedBytes <= kMaxSharedBytes);
 };
 

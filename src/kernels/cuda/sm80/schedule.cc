@@ -1,19 +1,24 @@
 #include "kernels/cuda/sm80/schedule.h"
 
+#include <algorithm>
+#include <limits>
+
 namespace fovea::cuda::sm80 {
 
-ScheduleLimits schedule_limits(const PlanPolicy& policy, const PlanLayout& layout) {
-  // A sequence that may be split has up to `tiles` tiles, each of n_k / split_keys chunks and two begun ones
-  // (the first of the window, and the last); sink tokens may add their own.
-  const int64_t rows = int64_t{policy.max_split_tokens} * policy.group;
-  const int64_t tiles = (rows + policy.tile_rows - 1) / policy.tile_rows;
-  const int64_t sinks = policy.mask.sink_tokens / policy.split_keys + 1;
-  const int64_t chunks =
-      tiles * (layout.limits.max_kv_tokens / policy.split_keys + (2 + sinks) * layout.limits.max_seqs);
-  ScheduleLimits limits;
-  limits.max_items = layout.max_tiles + chunks;
-  limits.max_parts = chunks;
-  return limits;
+ScheduleLimits schedule_limits(const PlanPolicy& policy, const AttentionLimits& limits) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  const ChunkBounds chunks = chunk_bounds(policy, limits);
+  const int64_t rows = int64_t{std::min(policy.max_split_tokens, limits.max_tokens)} * policy.group;
+  const int64_t tiles_of_split = (rows + policy.tile_rows - 1) / policy.tile_rows;
+  const int64_t tiles = most_tiles(policy, limits);
+  int64_t by_sequences = 0, by_tiles = 0;
+  if (__builtin_mul_overflow(tiles_of_split, chunks.of_step, &by_sequences)) by_sequences = kMost;
+  if (__builtin_mul_overflow(tiles, chunks.of_sequence, &by_tiles)) by_tiles = kMost;
+  ScheduleLimits out;
+  out.max_parts = std::min(by_sequences, by_tiles);
+  if (__builtin_add_overflow(tiles, out.max_parts, &out.max_items)) out.max_items = kMost;
+  out.partial_rows = static_cast<int>(std::clamp<int64_t>(rows, 1, policy.tile_rows));
+  return out;
 }
 
 PlanPolicy plan_policy(const KernelInfo& kernel, int num_kv_heads, int group, int max_split_tokens,

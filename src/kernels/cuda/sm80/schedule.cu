@@ -2,82 +2,218 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
+#include <cstring>
 #include <string>
+
+#include "kernels/cuda/tiles/grid_dependency.cuh"
 
 namespace fovea::cuda::sm80 {
 namespace {
 
-constexpr int kThreads = 512;
+// Every block goes through the step on its own, in its shared memory, and writes its share
+// of the items: nothing waits for another block, and no prefix sum goes through global memory. 512 sequences,
+// and 512 tiles of theirs, are a round.
+constexpr int kMost = 512;  // threads, sequences of a round, tiles of a round
+constexpr int kMostBlocks = 32;
 
-/// Sums before this thread's, and all; two barriers.
-__device__ int2 exclusive_scan(int2 mine, int2* warps, int2& total) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+/// PlanDivide by multiplications: a division is some 25 instructions that wait for each other.
+struct StepDivide {
+  FastDivisor group, tile_rows, block_keys, chunk_blocks;
+  __device__ int by_group(int rows) const { return group.quotient(rows); }
+  __device__ int by_block(int keys) const { return block_keys.quotient(keys); }
+  __device__ int by_chunk(int blocks) const { return chunk_blocks.quotient(blocks); }
+};
+
+struct StepStorage {
+  ItemTile tiles[kMost];
+  int2 before[kMost];  // items and parts before each tile of a round
+  int32_t tile_before[kMost], q_begin[kMost], n_q[kMost], n_k[kMost];
+  int2 warps[kMost / 32];
+  int64_t keys[kMost / 32];
+  int errors[kMost / 32];
+};
+
+/// Sums before this thread's, and all. One barrier: the sums of an earlier scan have been read when a block
+/// comes here again.
+__device__ int2 step_scan(int2 mine, int2* warps, int2& total) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   int2 sum = mine;
+#pragma unroll
   for (int step = 1; step < 32; step *= 2) {
     const int x = __shfl_up_sync(~0u, sum.x, step), y = __shfl_up_sync(~0u, sum.y, step);
     if (lane >= step) sum.x += x, sum.y += y;
   }
   if (lane == 31) warps[warp] = sum;
   __syncthreads();
-  int2 before = make_int2(0, 0);
+  const int count = static_cast<int>(blockDim.x) / 32;
   total = make_int2(0, 0);
-  for (int w = 0; w < kThreads / 32; ++w) {
-    if (w == warp) before = total;
-    total.x += warps[w].x, total.y += warps[w].y;
+  int2 before = make_int2(sum.x - mine.x, sum.y - mine.y);
+#pragma unroll 4
+  for (int w = 0; w < count; ++w) {
+    const int2 of = warps[w];
+    if (w < warp) before.x += of.x, before.y += of.y;
+    total.x += of.x, total.y += of.y;
   }
-  __syncthreads();
-  return make_int2(before.x + sum.x - mine.x, before.y + sum.y - mine.y);
+  return before;
 }
 
-__global__ __launch_bounds__(kThreads) void schedule_kernel(const __grid_constant__ PlanPolicy policy,
-                                                            const __grid_constant__ PlanInput in,
-                                                            const __grid_constant__ PlanView plan,
-                                                            const __grid_constant__ PageSource pages,
-                                                            WorkItem* items, int32_t* num_items,
-                                                            uint32_t* arrivals) {
-  __shared__ int2 warps[kThreads / 32];
-  __shared__ int2 before[kThreads];  // items and parts before each tile of a round
-  int2 done = make_int2(0, 0);
-  const int tiles = plan.header->tiles;
-  for (int first = 0; first < tiles; first += kThreads) {
-    const int tile = first + static_cast<int>(threadIdx.x);
-    const int chunks = tile < tiles ? plan.tiles[tile].chunks : 0;
-    int2 total;
-    before[threadIdx.x] = exclusive_scan(make_int2(chunks, chunks > 1 ? chunks : 0), warps, total);
-    __syncthreads();
-    const int count = min(kThreads, tiles - first);
-    for (int i = static_cast<int>(threadIdx.x); i < total.x; i += kThreads) {
-      int low = 0, high = count;  // the last tile with before.x <= i
-      while (high - low > 1) {
-        const int middle = (low + high) / 2;
-        if (before[middle].x <= i)
-          low = middle;
-        else
-          high = middle;
-      }
-      items[done.x + i] =
-          make_item(policy, in, pages, plan.tiles[first + low], i - before[low].x, done.y + before[low].y);
-    }
-    done.x += total.x, done.y += total.y;
-    __syncthreads();
+/// What is wrong with the step, in all threads.
+__device__ PlanError step_error(const AttentionLimits& limits, const PlanInput& in, StepStorage& shared) {
+  int error = 0;
+  int64_t keys = 0;
+  for (int b = static_cast<int>(threadIdx.x); b < in.num_seqs; b += static_cast<int>(blockDim.x)) {
+    int32_t n_k = 0;
+    error = max(error, static_cast<int>(sequence_error(limits, in, b, n_k)));
+    keys += n_k;
   }
-  if (threadIdx.x == 0) *num_items = done.x;
-  if (arrivals == nullptr) return;
-  const int64_t counters = static_cast<int64_t>(done.y) * policy.num_kv_heads;
-  for (int64_t i = threadIdx.x; i < counters; i += kThreads)
-    arrivals[i] = 0;
+  error = __reduce_max_sync(~0u, error);
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2)
+    keys += __shfl_xor_sync(~0u, keys, step);
+  if (threadIdx.x % 32 == 0) shared.errors[threadIdx.x / 32] = error, shared.keys[threadIdx.x / 32] = keys;
+  __syncthreads();
+  keys = 0;
+#pragma unroll 4
+  for (int w = 0; w < static_cast<int>(blockDim.x) / 32; ++w)
+    error = max(error, shared.errors[w]), keys += shared.keys[w];
+  if (error == 0 && keys > limits.max_kv_tokens) return PlanError::kv_tokens;
+  return static_cast<PlanError>(error);
+}
+
+__device__ void store_item(WorkItem* to, const WorkItem& item) {
+  static_assert(sizeof(WorkItem) == 4 * sizeof(int4));
+  int4 words[4];
+  memcpy(words, &item, sizeof item);
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    reinterpret_cast<int4*>(to)[i] = words[i];
+}
+
+template <bool kPlainMask>
+__global__ __launch_bounds__(kMost) void step_kernel(const __grid_constant__ PlanPolicy policy,
+                                                     const __grid_constant__ StepDivide divide,
+                                                     const __grid_constant__ AttentionLimits limits,
+                                                     const __grid_constant__ PlanInput in,
+                                                     const __grid_constant__ PageSource pages,
+                                                     const __grid_constant__ ScheduleView out) {
+  __shared__ StepStorage shared;
+  grid_launch_dependents();
+  grid_dependency_wait();
+  const int rank = static_cast<int>(threadIdx.x), size = static_cast<int>(blockDim.x);
+  const PlanError error = step_error(limits, in, shared);
+  const int seqs = error == PlanError::none ? in.num_seqs : 0;
+  const int blocks_per_chunk = static_cast<int>(divide.chunk_blocks.divisor);
+  int2 done = make_int2(0, 0);
+  FOVEA_ROLLED
+  for (int first_seq = 0; first_seq < seqs; first_seq += size) {
+    const int seq = first_seq + rank;
+    int tiles = 0;
+    if (seq < seqs) {
+      const int32_t begin = in.q_offsets[seq], n_q = in.q_offsets[seq + 1] - begin;
+      tiles = divide.tile_rows.quotient(n_q * policy.group + policy.tile_rows - 1);
+      shared.q_begin[rank] = begin, shared.n_q[rank] = n_q, shared.n_k[rank] = in.kv_lens[seq];
+    }
+    int2 total;
+    const int2 before = step_scan(make_int2(tiles, 0), shared.warps, total);
+    shared.tile_before[rank] = before.x;
+    __syncthreads();
+    const int count = min(size, seqs - first_seq);
+    FOVEA_ROLLED
+    for (int first = 0; first < total.x; first += size) {
+      const int index = first + rank;
+      ItemTile tile;
+      if (index < total.x) {
+        // Mostly a tile a sequence.
+        int at = index;
+        if (index >= count || shared.tile_before[index] != index ||
+            (index + 1 < count ? shared.tile_before[index + 1] : total.x) != index + 1)
+          at = find_interval(shared.tile_before, count, index);
+        tile.seq = first_seq + at;
+        tile.q_row = shared.q_begin[at], tile.n_q = shared.n_q[at], tile.n_k = shared.n_k[at];
+        if (pages.first != nullptr) tile.first_page = pages.first[tile.seq];
+        // Last rows first: under a causal mask they see most, and what starts early may take long.
+        const int next = at + 1 < count ? shared.tile_before[at + 1] : total.x;
+        tile.row = (next - 1 - index) * policy.tile_rows;
+        tile.rows = min(tile.n_q * policy.group - tile.row, policy.tile_rows);
+        const KeyRanges keys = tile_keys<kPlainMask>(policy, divide, in, tile);
+        tile.set_keys(keys);
+        set_blocks(policy, divide, keys, tile);
+        set_chunks(policy, divide, blocks_per_chunk, tile);
+        tile.first_chunk = divide.by_chunk(tile.block);
+        shared.tiles[rank] = tile;
+      } else {
+        tile.chunks = 0;
+      }
+      int2 items;
+      shared.before[rank] =
+          step_scan(make_int2(tile.chunks, tile.chunks > 1 ? tile.chunks : 0), shared.warps, items);
+      __syncthreads();
+      const int tiles_here = min(size, total.x - first);
+      const int stride = static_cast<int>(gridDim.x) * size;
+      FOVEA_ROLLED
+      for (int i = static_cast<int>(blockIdx.x) * size + rank; i < items.x; i += stride) {
+        int low = 0, high = tiles_here;  // the last tile with before.x <= i
+        FOVEA_ROLLED
+        while (high - low > 1) {
+          const int middle = (low + high) / 2;
+          if (shared.before[middle].x <= i)
+            low = middle;
+          else
+            high = middle;
+        }
+        const int2 of = shared.before[low];
+        store_item(out.items + done.x + i,
+                   item_of(policy, blocks_per_chunk, pages, shared.tiles[low], i - of.x, done.y + of.y));
+      }
+      done.x += items.x, done.y += items.y;
+      __syncthreads();
+    }
+  }
+  if (blockIdx.x == 0 && rank == 0) {
+    *out.num_items = done.x;
+    if (out.error != nullptr) *out.error = error;
+  }
+  if (out.arrivals == nullptr) return;
+  const int64_t counters = int64_t{done.y} * policy.num_kv_heads, stride = int64_t{gridDim.x} * size;
+  for (int64_t i = int64_t{blockIdx.x} * size + rank; i < counters; i += stride)
+    out.arrivals[i] = 0;
 }
 
 }  // namespace
 
-Status launch_schedule(const PlanPolicy& policy, const PlanInput& input, const PlanView& plan,
-                       const PageSource& pages, WorkItem* items, int32_t* num_items, CUstream_st* stream,
-                       uint32_t* arrivals) {
-  schedule_kernel<<<1, kThreads, 0, stream>>>(policy, input, plan, pages, items, num_items,
-                                               arrivals);
-  if (const cudaError_t code = cudaGetLastError(); code != cudaSuccess)
-    return Error{ErrorCode::internal,
-                 std::string("launch of the sm80 schedule: ") + cudaGetErrorString(code)};
+Status launch_schedule(const PlanPolicy& policy, const AttentionLimits& limits, const PlanInput& input,
+                       const PageSource& pages, const ScheduleView& out, CUstream_st* stream) {
+  FOVEA_RETURN_IF_ERROR(check_plan_limits(policy, limits));
+  FOVEA_RETURN_IF_ERROR(check_plan_input(policy, limits, input));
+  const ScheduleLimits most = schedule_limits(policy, limits);
+  // Sequences or tiles in one round; fewer threads wait less for each other.
+  const int64_t round =
+      std::max<int64_t>(input.num_seqs, int64_t{limits.max_tokens} * policy.group / policy.tile_rows);
+  const int threads = round <= 128 ? 128 : round <= 256 ? 256 : kMost;
+  const auto divisor = [](int d) { return FastDivisor(static_cast<uint32_t>(d)); };
+  const StepDivide divide{divisor(policy.group), divisor(policy.tile_rows), divisor(policy.block_keys),
+                          divisor(policy.split_keys / policy.block_keys)};
+  const auto blocks = std::clamp<int64_t>((most.max_items + threads - 1) / threads, 1, kMostBlocks);
+  const MaskSpec& mask = policy.mask;
+  const bool plain = !mask.spans && mask.chunk == 0 && mask.sink_tokens == 0;
+  int device = 0, major = 0;
+  cudaError_t code = cudaGetDevice(&device);
+  if (code == cudaSuccess) code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = major >= 9 ? 1 : 0;  // others start when the kernel before has ended
+  if (code == cudaSuccess)
+    code = cudaLaunchKernelEx(&config, plain ? step_kernel<true> : step_kernel<false>, policy, divide, limits,
+                              input, pages, out);
+  if (code != cudaSuccess)
+    return Error{ErrorCode::internal, std::string("launch of the schedule: ") + cudaGetErrorString(code)};
   return {};
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // The work items of a step, from the planner's tiles: once a step, on the device, without a host read.
-#include "kernels/cuda/plan/plan.h"
+#include "kernels/cuda/plan/plan-inl.h"
 #include "kernels/cuda/sm80/select.h"
 #include "kernels/reference/visibility.h"
 
@@ -15,56 +15,89 @@ struct PageSource {
   int64_t stride = 0;
 };
 
-/// Upper bounds for a layout, and what they take.
+/// Upper bounds of any step within limits.
 struct ScheduleLimits {
   int64_t max_items = 0;
   int64_t max_parts = 0;  ///< of rows whose keys are split
+  /// Rows of a part: AttentionParams::partial_rows. Sequences that are split may have fewer packed rows than
+  /// a tile.
+  int partial_rows = 0;
 };
-ScheduleLimits schedule_limits(const PlanPolicy& policy, const PlanLayout& layout);
+ScheduleLimits schedule_limits(const PlanPolicy& policy, const AttentionLimits& limits);
 
 /// The planner's policy for a kernel: tiles of its rows, blocks of its keys, chunks of its splits.
 PlanPolicy plan_policy(const KernelInfo& kernel, int num_kv_heads, int group, int max_split_tokens,
                        const MaskSpec& mask);
 
+/// A row tile as its items are made from: PlanTile's fields, and the keys that its rows see.
+struct ItemTile {
+  int32_t seq = 0, q_row = 0, n_q = 0, n_k = 0;
+  int32_t row = 0, rows = 0;
+  int32_t sink_block_end = 0, block = 0, block_end = 0;
+  int32_t chunks = 1, sink_chunks = 0, split = 0;
+  int32_t key_low = 0, sinks_last = 0, body_last = 0;
+  int32_t first_page = 0;   ///< PageSource::first[seq]
+  int32_t first_chunk = 0;  ///< block / blocks of a chunk
+
+  FOVEA_HOST_DEVICE void set_keys(const KeyRanges& keys) {
+    key_low = static_cast<int32_t>(keys.body.first);
+    sinks_last = static_cast<int32_t>(keys.sinks.last);
+    body_last = static_cast<int32_t>(keys.body.last);
+  }
+};
+
 /// Chunk `chunk` of a tile; `part_first` is the tile's first part.
-FOVEA_HOST_DEVICE inline WorkItem make_item(const PlanPolicy& policy, const PlanInput& in,
-                                            const PageSource& pages, const PlanTile& tile, int chunk,
-                                            int32_t part_first) {
-  SequenceMask mask;
-  mask.n_q = tile.n_q;
-  mask.n_k = tile.n_k;
-  if (policy.mask.spans)
-    mask.spans = {in.spans + in.span_offsets[tile.seq],
-                  static_cast<size_t>(in.span_offsets[tile.seq + 1] - in.span_offsets[tile.seq])};
-  const KeyRanges keys =
-      key_ranges(policy.mask, mask, tile.row / policy.group, (tile.row + tile.rows - 1) / policy.group + 1);
-  const ChunkBlocks blocks = chunk_blocks(policy, tile, chunk);
+FOVEA_HOST_DEVICE inline WorkItem item_of(const PlanPolicy& policy, int blocks_per_chunk,
+                                          const PageSource& pages, const ItemTile& tile, int chunk,
+                                          int32_t part_first) {
+  const ChunkBlocks blocks = chunk_blocks(tile, chunk, blocks_per_chunk, tile.first_chunk);
   const bool sinks = blocks.sink_block < blocks.sink_block_end, body = blocks.block < blocks.block_end;
   const int32_t first = sinks ? blocks.sink_block : body ? blocks.block : 0;
   const int32_t last = body ? blocks.block_end : sinks ? blocks.sink_block_end : 0;
-  const int64_t end = body ? keys.body.last : sinks ? keys.sinks.last : 0;
+  const int32_t end = body ? tile.body_last : sinks ? tile.sinks_last : 0;
+  const int64_t past = int64_t{last} * policy.block_keys;
   WorkItem item{};
   item.seq = tile.seq;
   item.row_first = tile.row;
   item.key_first = first * policy.block_keys;
-  item.key_last =
-      static_cast<int32_t>(int64_t{last} * policy.block_keys < end ? int64_t{last} * policy.block_keys : end);
-  item.pages = pages.first == nullptr ? tile.seq * pages.stride : pages.first[tile.seq];
+  item.key_last = past < end ? static_cast<int32_t>(past) : end;
+  item.pages = pages.first == nullptr ? tile.seq * pages.stride : tile.first_page;
   item.q_first = tile.q_row;
   item.n_q = tile.n_q;
   item.n_k = tile.n_k;
-  item.key_low = static_cast<int32_t>(keys.body.first);
+  item.key_low = tile.key_low;
   item.split = chunk;
   item.num_splits = tile.chunks;
   item.partial_first = part_first;
   return item;
 }
 
-/// Queues one kernel of one block that writes `items` [max_items] and their number, and zeros to the counters
-/// of the step's parts, `arrivals` [max_parts, Hkv], unless that is null. An empty plan (an error of the
-/// planner) gives none.
-Status launch_schedule(const PlanPolicy& policy, const PlanInput& input, const PlanView& plan,
-                       const PageSource& pages, WorkItem* items, int32_t* num_items, CUstream_st* stream,
-                       uint32_t* arrivals = nullptr);
+/// The same from the planner's tile.
+FOVEA_HOST_DEVICE inline WorkItem make_item(const PlanPolicy& policy, const PlanInput& in,
+                                            const PageSource& pages, const PlanTile& from, int chunk,
+                                            int32_t part_first) {
+  ItemTile tile{from.seq,         from.q_row,          from.n_q,   from.n_k,       from.row,
+                from.rows,        from.sink_block_end, from.block, from.block_end, from.chunks,
+                from.sink_chunks, from.split};
+  const PlanDivide divide{policy, policy.split_keys / policy.block_keys};
+  tile.set_keys(tile_keys<false>(policy, divide, in, from));
+  tile.first_chunk = divide.by_chunk(tile.block);
+  if (pages.first != nullptr) tile.first_page = pages.first[tile.seq];
+  return item_of(policy, divide.blocks_per_chunk, pages, tile, chunk, part_first);
+}
+
+/// Where a step's schedule goes; device memory.
+struct ScheduleView {
+  WorkItem* items = nullptr;     ///< [max_items], 16-byte aligned
+  int32_t* num_items = nullptr;  ///< 0 with an error
+  PlanError* error = nullptr;    ///< of the step's arrays (plan_error says it); or null
+  uint32_t* arrivals = nullptr;  ///< [max_parts, Hkv] of AttentionParams: zeros for the step's parts; or null
+};
+
+/// Makes a step's items from its arrays, in one kernel that can be captured: those that make_item gives
+/// for the planner's tiles, in their order. What exceeds the limits gives no items, and an error. Errors,
+/// before anything is queued: those of check_plan_limits; more sequences than the limits; arrays missing.
+Status launch_schedule(const PlanPolicy& policy, const AttentionLimits& limits, const PlanInput& input,
+                       const PageSource& pages, const ScheduleView& out, CUstream_st* stream);
 
 }  // namespace fovea::cuda::sm80

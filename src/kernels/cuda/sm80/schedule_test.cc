@@ -39,7 +39,7 @@ std::vector<WorkItem> items_of(const Step& step, const PlanPolicy& policy, Sched
   input.num_seqs = bounds.max_seqs;
   make_plan_on_host(policy, *layout, input, view);
   EXPECT_EQ(view.header->error, PlanError::none);
-  limits = schedule_limits(policy, *layout);
+  limits = schedule_limits(policy, bounds);
   std::vector<WorkItem> items;
   int32_t parts = 0;
   for (int t = 0; t < view.header->tiles; ++t) {
@@ -111,6 +111,20 @@ TEST(Sm80ScheduleItem, SaysWhereItsPagesBegin) {
   EXPECT_EQ(items[1].key_last, 600);
   EXPECT_EQ(items[2].pages, 1000);
   EXPECT_EQ(items[2].num_splits, 1);
+}
+
+TEST(Sm80ScheduleLimits, PartsHaveTheRowsThatSplitSequencesHave) {
+  const auto kernel = select({QueryType::bf16, KvType::same, 128, 128, false}, KernelKind::decode);
+  const AttentionLimits limits{1024, 8192, int64_t{2} << 20, 131072};
+  const ScheduleLimits one = schedule_limits(plan_policy(*kernel, 8, 4, 1, {}), limits);
+  EXPECT_EQ(one.partial_rows, 4);
+  EXPECT_EQ(one.max_parts, ((2 << 20) - 1024) / kernel->split_keys + 1024);
+  // O and a state of 8 bytes
+  EXPECT_LT(one.max_parts * 8 * one.partial_rows * (128 + 2) * 4, int64_t{150} << 20);
+  const ScheduleLimits many = schedule_limits(plan_policy(*kernel, 8, 4, 16, {}), limits);
+  EXPECT_EQ(many.partial_rows, 16);
+  EXPECT_EQ(many.max_parts, 4 * one.max_parts);
+  EXPECT_EQ(schedule_limits(plan_policy(*kernel, 8, 4, 0, {}), limits).max_parts, 0);
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ bool select_narrow(const Problem& p, KernelInfo& found) {
     case KvType::e4m3: return first_of<Narrow8<T, KvType::e4m3>>(p, found, info);
     case KvType::e5m2: return first_of<Narrow8<T, KvType::e5m2>>(p, found, info);
     case KvType::int8: return first_of<Narrow8<T, KvType::int8>>(p, found, info);
+    default: break;  // refused before
   }
   return false;
 }
@@ -36,6 +37,7 @@ bool select_wide(const Problem& p, KernelInfo& found) {
     case KvType::e4m3: return first_of<Decode8<T, KvType::e4m3, General>>(p, found, info);
     case KvType::e5m2: return first_of<Decode8<T, KvType::e5m2, General>>(p, found, info);
     case KvType::int8: return first_of<Decode8<T, KvType::int8, General>>(p, found, info);
+    default: break;  // refused before
   }
   return false;
 }
@@ -65,6 +67,12 @@ bool select_extend(const Problem& p, KernelKind kind, KernelInfo& found) {
 }  // namespace
 
 Result<KernelInfo> select(const Problem& p, KernelKind kind) {
+  if (p.q == QueryType::f32)
+    return unsupported("queries are fp32; the sm80 kernels take fp16 and bf16; use the portable kernels");
+  if (p.kv == KvType::f16 || p.kv == KvType::bf16 || p.kv == KvType::f32)
+    return unsupported(
+        "keys and values have a type of their own; the sm80 kernels take the query's or 8 bits; use the "
+        "portable kernels");
   const int step = p.kv == KvType::same ? 8 : 16;
   for (const int size : {p.head_dim, p.v_head_dim})
     if (size <= 0 || size % step != 0)

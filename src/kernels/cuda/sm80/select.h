@@ -7,7 +7,7 @@
 
 namespace fovea::cuda::sm80 {
 
-enum class QueryType : uint8_t { f16, bf16 };
+enum class QueryType : uint8_t { f16, bf16, f32 };  ///< f32: of the portable kernels
 enum class KernelKind : uint8_t { decode, extend, extend_small };
 
 struct Problem {
@@ -39,7 +39,8 @@ struct KernelInfo {
   bool operator==(const KernelInfo&) const = default;
 };
 
-/// Errors: a head size beyond 512 (256 with 8-bit keys), or not a multiple of 8 (16).
+/// Errors: a type that only the portable kernels have; a head size beyond 512 (256 with 8-bit keys), or not a
+/// multiple of 8 (16).
 Result<KernelInfo> select(const Problem& problem, KernelKind kind);
 
 }  // namespace fovea::cuda::sm80

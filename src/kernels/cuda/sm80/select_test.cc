@@ -75,6 +75,9 @@ TEST(Sm80Select, RefusesWithTheNumbers) {
   EXPECT_EQ(select(problem(520, 512), KernelKind::extend).error().message,
             "head sizes are 520 and 512; the sm80 kernels take up to 512");
   EXPECT_FALSE(select(problem(0, 64), KernelKind::extend).ok());
+  for (const KvType kv : {KvType::f16, KvType::bf16, KvType::f32})
+    EXPECT_FALSE(select(problem(64, 64, kv), KernelKind::decode).ok());
+  EXPECT_FALSE(select({QueryType::f32, KvType::same, 64, 64, false}, KernelKind::extend).ok());
 }
 
 TEST(Sm80Params, FastDivisorIsExact) {

@@ -1,14 +1,15 @@
-// fovea backends --json. Yes-or-no columns are true, false or null (the document does not say).
+// Yes-or-no columns are true, false or null (the document does not say).
+#include "attention/backends_json.h"
+
 #include <nlohmann/json.hpp>
 
 #include "attention/columns.h"
 #include "attention/priorities.h"
 #include "attention/rows/peer_tables.h"
 #include "attention/rows/rows.h"
-#include "cli/backends.h"
 #include "fovea/attention_backend.h"
 
-namespace fovea::cli {
+namespace fovea {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -142,4 +143,4 @@ std::string backends_json() {
   return out.dump(2);
 }
 
-}  // namespace fovea::cli
+}  // namespace fovea

@@ -1,0 +1,134 @@
+"""What peers.py measures with: turns of contenders, CUDA graphs, a plain read, and where it all ran."""
+
+import datetime
+import pathlib
+import statistics
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import Callable
+
+import torch
+import triton
+import triton.language as tl
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+REST_SECONDS = 0.12
+TURN_SECONDS = 0.025
+
+
+@dataclass
+class Contender:
+    name: str
+    make: Callable
+    """Gives the call to time; with `graph` a list of calls on disjoint data, captured together."""
+    graph: bool = False
+    checked: bool = True
+
+
+@triton.jit
+def read_kernel(data, sink, words, BLOCK: tl.constexpr, UNROLL: tl.constexpr):
+    """Loads every 8-byte word once; writes only what no data gives, so that no load can be left out."""
+    step = tl.num_programs(0).to(tl.int64) * BLOCK * UNROLL
+    total = tl.zeros([BLOCK], tl.int64)
+    for first in range(tl.program_id(0).to(tl.int64) * BLOCK * UNROLL, words, step):
+        for u in tl.static_range(UNROLL):
+            at = first + u * BLOCK + tl.arange(0, BLOCK)
+            total |= tl.load(data + at, mask=at < words, other=0, eviction_policy="evict_first")
+    found = tl.max(total, 0)
+    tl.store(sink, found, mask=found == 0x7ead)
+
+
+def plain_read(pool, count, size):
+    """`count` calls that each read `size` bytes of `pool`, disjoint ones."""
+    words = pool.view(-1).view(torch.int64)
+    sink = torch.zeros(1, dtype=torch.int64, device="cuda")
+    processors = torch.cuda.get_device_properties(0).multi_processor_count
+    each = size // 8
+
+    def call(i):
+        read_kernel[(processors * 4,)](words[i * each:(i + 1) * each], sink, each, BLOCK=2048, UNROLL=4, num_warps=16)
+    return [lambda i=i: call(i) for i in range(count)]
+
+
+def captured(calls):
+    """A replay of all `calls` in one CUDA graph; enough of them that a replay takes a while."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for call in calls:
+            call()
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    repeats = max(1, 8 // len(calls))
+    with torch.cuda.graph(graph, stream=stream):
+        for _ in range(repeats):
+            for call in calls:
+                call()
+    return graph.replay, repeats * len(calls)
+
+
+def timed(replay, calls_each):
+    """Seconds of single calls, of one turn."""
+    torch.cuda.synchronize()
+    time.sleep(REST_SECONDS)
+    replay()
+    replay()
+    seconds = []
+    while len(seconds) < 5 or sum(seconds) * calls_each < TURN_SECONDS:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        replay()
+        end.record()
+        end.synchronize()
+        seconds.append(begin.elapsed_time(end) / 1e3 / calls_each)
+    return seconds
+
+
+def take_turns(contenders, rounds, check, tolerance):
+    """{name: {"seconds", "calls", "error"}} or {name: {"why_not"}}. `check(call)` gives the relative error of a call."""
+    ready, results = {}, {}
+    for contender in contenders:
+        try:
+            made = contender.make()
+            error = None
+            if contender.checked:
+                error = check(made[0] if contender.graph else made)
+                if not error < tolerance:
+                    raise ValueError(f"is wrong: relative error {error:.2e}")
+            ready[contender.name] = captured(made) if contender.graph else (made, 1)
+            results[contender.name] = {"error": error}
+        except (ImportError, ValueError, RuntimeError, NotImplementedError, TypeError) as reason:
+            results[contender.name] = {"why_not": " ".join(str(reason).split())[:200]}
+    seconds = {name: [] for name in ready}
+    for turn in range(rounds):
+        order = list(ready) if turn % 2 == 0 else list(ready)[::-1]
+        for name in order:
+            seconds[name] += timed(*ready[name])
+    for name, all_of_them in seconds.items():
+        results[name].update(seconds=statistics.median(all_of_them), calls=len(all_of_them))
+    return results
+
+
+def output_of(*command):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def describe_machine():
+    import fovea
+    smi = output_of("nvidia-smi", "--query-gpu=driver_version,power.limit", "--format=csv,noheader").split(", ")
+    commit = ROOT / "COMMIT"  # of a tree without its history
+    return {
+        "date": datetime.date.today().isoformat(),
+        "commit": commit.read_text().strip() if commit.exists() else output_of("git", "-C", str(ROOT), "describe", "--always", "--dirty"),
+        "device": torch.cuda.get_device_name(),
+        "driver": smi[0],
+        "power_limit": smi[1] if len(smi) > 1 else "",
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "cudnn": torch.backends.cudnn.version(),
+        "fovea": fovea.__version__,
+        "method": "rest 0.12 s, 2 calls or replays, then 0.025 s of them; medians over the rounds",
+    }

@@ -1,0 +1,67 @@
+"""Fovea's attention from Python: paged and ragged attention for LLM inference, on arrays of torch, cupy and numpy.
+
+- Attention: plan a step once, run each of its layers; with AttentionSpec and Limits.
+- flash_attn_func and its family: FlashAttention's functions.
+- BatchDecodeWithPagedKVCache and its family: plan and run over FlashInfer's index arrays.
+- append_kv, append_paged_kv_cache, apply_rope, copy_pages, gather, merge_state, merge_states.
+- fovea.integrations.transformers and fovea.integrations.sdpa: swaps for models of torch.
+
+Inference only. Errors are ValueError with the library's text, MemoryError, RuntimeError."""
+
+from . import _hooks
+from ._dlpack import Tensor
+from ._lib import lib as _lib
+from .attention import Attention
+from .cache import (
+    append_kv,
+    append_paged_kv_cache,
+    apply_rope,
+    apply_rope_with_cos_sin_cache,
+    copy_pages,
+    gather,
+    merge_state,
+    merge_states,
+)
+from .flash_attn import (
+    flash_attn_func,
+    flash_attn_kvpacked_func,
+    flash_attn_qkvpacked_func,
+    flash_attn_varlen_func,
+    flash_attn_varlen_kvpacked_func,
+    flash_attn_varlen_qkvpacked_func,
+    flash_attn_with_kvcache,
+)
+from .flashinfer import BatchDecodeWithPagedKVCache, BatchPrefillWithPagedKVCache, BatchPrefillWithRaggedKVCache
+from .info import backends, has_cuda
+from .spec import AttentionSpec, Limits
+from .torch_ops import register as register_torch_ops
+
+__version__: str = _lib.fovea_version().decode()
+
+__all__ = [
+    "Attention",
+    "AttentionSpec",
+    "BatchDecodeWithPagedKVCache",
+    "BatchPrefillWithPagedKVCache",
+    "BatchPrefillWithRaggedKVCache",
+    "Limits",
+    "Tensor",
+    "append_kv",
+    "append_paged_kv_cache",
+    "apply_rope",
+    "apply_rope_with_cos_sin_cache",
+    "backends",
+    "copy_pages",
+    "flash_attn_func",
+    "flash_attn_kvpacked_func",
+    "flash_attn_qkvpacked_func",
+    "flash_attn_varlen_func",
+    "flash_attn_varlen_kvpacked_func",
+    "flash_attn_varlen_qkvpacked_func",
+    "flash_attn_with_kvcache",
+    "gather",
+    "has_cuda",
+    "merge_state",
+    "merge_states",
+    "register_torch_ops",
+]

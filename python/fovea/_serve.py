@@ -1,0 +1,279 @@
+"""From arrays in anyone's layout to a plan and a run: what the stateless functions have in common."""
+
+import threading
+from collections import OrderedDict
+from typing import Any, Dict, NamedTuple, Optional, Tuple
+
+from ._arrays import DTYPE_NAMES, Framework, device_name
+from ._lib import CPU, CUDA_HOST, DECODE, INT, PREFILL, Arg
+from .attention import Attention
+from .spec import AttentionSpec, Limits
+
+_KV_DTYPES = {"float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2"}
+_MAX_OBJECTS = 64
+_MAX_CONSTANTS = 512
+_INT32_MAX = 2**31 - 1
+_INT64 = (INT, 64)
+
+
+class Masking(NamedTuple):
+    """Of FlashAttention's arguments those that say which keys are seen and how scores become weights."""
+
+    scale: Optional[float] = None
+    causal: bool = False
+    left: int = -1
+    right: int = -1
+    softcap: float = 0.0
+    chunk: int = 0
+    alibi: Any = None  # [Hq] or [B, Hq] of one row
+    sink: Any = None  # [Hq]
+    k_descale: Any = None
+    v_descale: Any = None
+
+
+class Keys(NamedTuple):
+    """Where the keys of a step lie."""
+
+    k: Arg
+    v: Arg
+    page_size: int
+    max_len: int  # of one sequence
+    max_total: int
+    lens: Arg  # [B]
+    page_table: Optional[Arg] = None
+    indptr: Optional[Arg] = None
+
+
+class Packed(NamedTuple):
+    mask: Any  # uint8
+    offsets: Any  # [B + 1] int64
+
+
+def index(framework: Framework, x: Any) -> Any:
+    """An index array as int32 on a GPU: the library would narrow int64 into memory of the object, which calls on other streams
+    and captured graphs share; this is memory of the call's own."""
+    if x is None or isinstance(x, int):
+        return x
+    arg = framework.describe(x)
+    return framework.cast(x, "int32") if arg[3] == _INT64 and not is_cpu(arg[4]) else x
+
+
+def shape_of(arg: Arg, name: str, dims: int, layout: str) -> Tuple[int, ...]:
+    if len(arg[1]) != dims:
+        raise ValueError(f"{name} has shape {tuple(arg[1])}; it must be {layout}")
+    return tuple(arg[1])
+
+
+def rows_of_batch(arg: Arg, name: str) -> Arg:
+    """[B, S, H, D] as [B * S, H, D]."""
+    batch, rows, heads, dim = arg[1]
+    of_batch, of_row, of_head, of_dim = arg[2]
+    if rows == 1:
+        of_row = of_batch
+    elif batch > 1 and of_batch != rows * of_row:
+        raise ValueError(
+            f"{name} of shape {tuple(arg[1])} has strides {tuple(arg[2])}; the rows of all sequences must lie at one distance, "
+            f"and nothing is copied here: pass {name}.contiguous()"
+        )
+    return arg[0], (batch * rows, heads, dim), (of_row, of_head, of_dim), arg[3], arg[4]
+
+
+def rows_of_sequences(arg: Arg) -> Optional[Tuple[Arg, int]]:
+    """[B, S, H, D] as rows of one ragged tensor, sequence b's from row b * m on, and m; None where the distance of
+    sequences is no multiple of that of rows, or 0."""
+    batch, rows, heads, dim = arg[1]
+    of_batch, of_row, of_head, of_dim = arg[2]
+    if batch <= 1:
+        step = rows
+    elif rows <= 1:
+        of_row, step = of_batch, 1
+    elif of_row > 0 and of_batch > 0 and of_batch % of_row == 0:
+        step = of_batch // of_row
+    else:
+        return None
+    total = (batch - 1) * step + rows if batch and rows else 0
+    if step < rows or batch * step > _INT32_MAX:
+        return None
+    return (arg[0], (total, heads, dim), (of_row, of_head, of_dim), arg[3], arg[4]), step
+
+
+class Constants:
+    """Small index arrays that depend on sizes only, made once for each device and stream. Not kept while a graph is
+    captured: they would live in its memory and be written by its replays."""
+
+    def __init__(self) -> None:
+        self._kept: Dict[Any, Any] = {}
+
+    def _get(self, framework: Framework, stream: Any, key: Any, make: Any) -> Any:
+        if stream is not None and framework.capturing():  # the default stream can't be captured
+            return make()
+        found = self._kept.get(key)
+        if found is None:
+            if len(self._kept) >= _MAX_CONSTANTS:
+                self._kept.clear()
+            found = self._kept[key] = make()
+        return found
+
+    def offsets(self, framework: Framework, device: Any, stream: Any, count: int, step: int, like: Any) -> Any:
+        """[0, step, ..., count * step]."""
+
+        def make() -> Any:
+            if step == 0:
+                return framework.full((count + 1,), 0, "int32", like)
+            return framework.arange(0, count * step + 1, step, like)
+
+        return self._get(framework, stream, (framework.name, device, stream, count, step), make)
+
+    def filled(self, framework: Framework, device: Any, stream: Any, count: int, value: int, like: Any) -> Any:
+        return self._get(
+            framework,
+            stream,
+            (framework.name, device, stream, "filled", count, value),
+            lambda: framework.full((count,), value, "int32", like),
+        )
+
+
+constants = Constants()
+
+
+class _Objects(threading.local):
+    """Attention objects by what is fixed about them; of one thread, as an object is used by one at a time."""
+
+    def __init__(self) -> None:
+        self.kept: "OrderedDict[Any, Attention]" = OrderedDict()
+
+
+_objects = _Objects()
+
+
+def capacity(n: int) -> int:
+    """A bound that repeated calls of growing sizes rarely exceed: a power of two."""
+    return 1 << max(n - 1, 15).bit_length()
+
+
+def _object(framework: Framework, key: Any, device: Tuple[int, int], spec: Any, limits: Tuple[int, int, int, int]) -> Attention:
+    """The object of this key, made now if there is none."""
+    kept = _objects.kept
+    found = kept.get(key)
+    if found is not None:
+        kept.move_to_end(key)
+        return found
+    if framework.capturing():
+        raise ValueError(
+            "a CUDA graph is being captured and no call with these shapes, dtypes and options came before it; call the "
+            "function once before the capture (a warm-up), which makes what it needs"
+        )
+    seqs, tokens, kv_tokens, kv_len = limits
+    made = Attention(spec(), Limits(seqs, tokens, kv_tokens, kv_len), device=device)
+    while len(kept) >= _MAX_OBJECTS:
+        kept.popitem(last=False)
+    kept[key] = made
+    return made
+
+
+def heads_vector(framework: Framework, x: Any, heads: int, name: str) -> Any:
+    """[heads] fp32, contiguous, of [heads], or of [B, heads] whose rows are the same memory."""
+    arg = framework.describe(x)
+    shape, strides = tuple(arg[1]), arg[2]
+    if len(shape) == 2 and (shape[0] == 1 or strides[0] == 0):
+        x, shape = x[0], shape[1:]
+    if shape != (heads,):
+        raise ValueError(f"{name} has shape {shape}; allowed is [{heads}], one for each head and the same in all sequences")
+    return framework.contiguous(framework.cast(x, "float32"))
+
+
+def _descale(framework: Framework, x: Any, heads: int, name: str) -> Tuple[float, Any]:
+    """(scale, None), or (1, scales of the kv heads)."""
+    if x is None:
+        return 1.0, None
+    if isinstance(x, (int, float)):
+        return float(x), None
+    arg = framework.describe(x)
+    if heads > 1 and all(n == 1 for n in arg[1]):
+        x = framework.full((heads,), 1.0, "float32", x) * framework.cast(x.reshape(1), "float32")
+    return 1.0, heads_vector(framework, x, heads, name)
+
+
+def is_cpu(device: Tuple[int, int]) -> bool:
+    return device[0] in (CPU, CUDA_HOST)
+
+
+def serve(
+    framework: Framework,
+    like: Any,
+    q: Arg,
+    keys: Keys,
+    q_offsets: Arg,
+    seqs: int,
+    max_q: int,
+    m: Masking,
+    out: Arg,
+    lse: Optional[Arg],
+    stream: Optional[int],
+    packed: Optional[Packed] = None,
+) -> None:
+    """Plans and runs one layer. q [Tq, Hq, D], out [Tq, Hq, Dv], lse [Tq, Hq] or None. `like`: any array of q's device."""
+    tokens, heads, dim = q[1]
+    if keys.max_total == 0 or not keys.k[0]:
+        # Nothing is read, but an address must be there, which frameworks don't give to empty arrays.
+        keys = keys._replace(k=(q[0],) + keys.k[1:], v=(q[0],) + keys.v[1:])
+    kv_heads, v_dim = keys.k[1][-2], keys.v[1][-1]
+    dtype = DTYPE_NAMES.get(q[3], "")
+    if dtype not in ("float32", "float16", "bfloat16"):
+        raise ValueError(f"q has dtype {dtype}; allowed are float32, float16 and bfloat16")
+    if keys.k[3] != keys.v[3]:
+        raise ValueError(f"k has dtype {DTYPE_NAMES.get(keys.k[3])} and v {DTYPE_NAMES.get(keys.v[3])}; they must be the same")
+    if keys.k[1][-1] != dim:
+        raise ValueError(f"q has a head size of {dim} and k of {keys.k[1][-1]}; they must be the same")
+    kv_dtype = "auto"
+    if keys.k[3] != q[3]:
+        name = DTYPE_NAMES.get(keys.k[3], "")
+        kv_dtype = _KV_DTYPES.get(name, name)
+        if kv_dtype not in ("fp8_e4m3", "fp8_e5m2", "float32", "float16", "bfloat16"):
+            raise ValueError(f"k and v have dtype {name}; allowed are that of q ({dtype}), float8_e4m3fn and float8_e5m2")
+    causal, right = m.causal, m.right
+    if max_q == 1 and packed is None:
+        causal, right = True, -1  # the one row is the last: no key comes after it
+    elif causal or (right == 0 and packed is None):
+        causal, right = True, -1
+    k_scale, k_scales = _descale(framework, m.k_descale, kv_heads, "k_descale")
+    v_scale, v_scales = _descale(framework, m.v_descale, kv_heads, "v_descale")
+    if k_scales is not None or v_scales is not None:
+        if k_scales is None:
+            k_scales, k_scale = framework.full((kv_heads,), k_scale, "float32", like), 1.0
+        if v_scales is None:
+            v_scales, v_scale = framework.full((kv_heads,), v_scale, "float32", like), 1.0
+    alibi = None if m.alibi is None else heads_vector(framework, m.alibi, heads, "alibi_slopes")
+    sink = None if m.sink is None else heads_vector(framework, m.sink, heads, "learnable_sink")
+
+    device = q[4]
+    limits = (capacity(seqs), capacity(tokens), capacity(keys.max_total), capacity(keys.max_len))
+    fixed = (
+        heads, kv_heads, dim, dtype, v_dim, m.scale, m.softcap, kv_dtype, keys.page_size, causal, m.left, right, m.chunk, 0,
+        False, packed is not None, False, sink is not None, sink is not None and lse is not None, alibi is not None, False, False,
+        k_scales is not None,
+    )
+    attention = _object(framework, (device, fixed, limits), device, lambda: AttentionSpec(*fixed), limits)
+    workspace = None
+    if not is_cpu(device) and attention.workspace_bytes:
+        # Of the framework's allocator, in the order of the stream: calls on other streams, and graphs, have their own.
+        workspace = framework.empty((attention.workspace_bytes,), "uint8", like)
+    args = {"q_offsets": q_offsets, "kv_lens": keys.lens, "page_table": keys.page_table, "kv_indptr": keys.indptr}
+    if packed is not None:
+        args["packed_mask"] = framework.describe(packed.mask)
+        args["packed_offsets"] = framework.describe(packed.offsets)
+    attention._plan_args(
+        DECODE if max_q == 1 else PREFILL, tokens, args, None if workspace is None else framework.describe(workspace), stream
+    )
+    describe = framework.describe
+    attention._run_args(
+        q, keys.k, keys.v, out, lse, None if sink is None else describe(sink), None if alibi is None else describe(alibi),
+        k_scale, v_scale, None if k_scales is None else describe(k_scales), None if v_scales is None else describe(v_scales),
+        stream,
+    )
+
+
+def same_device(q: Arg, **others: Optional[Arg]) -> None:
+    for name, arg in others.items():
+        if arg is not None and arg[4] != q[4]:
+            raise ValueError(f"{name} lies on {device_name(arg[4])} and q on {device_name(q[4])}; they must be on one device")

@@ -1,0 +1,325 @@
+"""Plan once a step, run once a layer."""
+
+import ctypes
+from ctypes import byref, c_size_t, c_void_p
+from typing import Any, Dict, Optional
+
+from ._arrays import describe, device_name, dtype_code, dtype_name, framework_of, parse_device
+from ._lib import CHECK_PAGES, CPU, CUDA, DECODE, PREFILL, Arg, CDevice, CLayer, CLimits, CSpec, CStep, Fields
+from ._lib import check, fail, lib
+from ._lib import tensor as tensor_pointer
+from .spec import AttentionSpec, Limits
+
+_PHASES = {"prefill": PREFILL, "decode": DECODE}
+_STEP_ARRAYS = (
+    "q_offsets", "kv_lens", "page_table", "kv_indptr", "kv_indices", "spans", "span_offsets", "packed_mask",
+    "packed_offsets", "tree_bias",
+)
+_OF_DTYPE = {"float32", "float16", "bfloat16"}
+
+
+def _phase(phase: str) -> int:
+    if phase not in _PHASES:
+        raise ValueError(f'phase is {phase!r}; allowed are "prefill" and "decode"')
+    return _PHASES[phase]
+
+
+def _c_spec(spec: AttentionSpec) -> CSpec:
+    c = CSpec()
+    c.size = ctypes.sizeof(CSpec)
+    lib.fovea_attention_spec_init(byref(c))
+    name = dtype_name(spec.dtype)
+    if name not in _OF_DTYPE:
+        raise ValueError(f"dtype is {name}; Q and O may be float32, float16 or bfloat16")
+    c.dtype.code, c.dtype.bits = dtype_code(name)
+    c.dtype.lanes = 1
+    c.v_head_dim = spec.v_head_dim or 0
+    c.scale = spec.scale or 0.0
+    c.kv_dtype = spec.kv_dtype.encode()
+    for field in (
+        "num_heads", "num_kv_heads", "head_dim", "softcap", "page_size", "window_left", "window_right", "chunk",
+        "sink_tokens",
+    ):
+        setattr(c, field, getattr(spec, field))
+    for field in (
+        "causal", "spans", "packed_mask", "tree", "has_sink", "lse_includes_sink", "has_alibi", "kv_x_packed", "encoder",
+        "per_head_scales",
+    ):
+        setattr(c, field, int(getattr(spec, field)))
+    return c
+
+
+class Attention:
+    """Attention of one kind of layers on one device: `plan()` a step, then `run()` each of its layers.
+
+    spec: what the layers need. limits: upper bounds of every step. backend: a name as --attention-backend takes it; None
+    = chosen for the device. device: "cpu", "cuda", "cuda:1", a torch.device. check_pages: every plan looks at every page
+    id of the step and waits for that.
+
+    Nothing is copied and, on a GPU, nothing waited for: arrays are read where they lie, on the caller's current stream
+    (torch's, cupy's; `stream=` an address of a cudaStream_t where the framework has none). An object is used by one
+    thread at a time. Errors are ValueError with the library's text, MemoryError and RuntimeError."""
+
+    def __init__(
+        self,
+        spec: AttentionSpec,
+        limits: Limits,
+        *,
+        backend: Optional[str] = None,
+        device: Any = "cpu",
+        check_pages: bool = False,
+    ) -> None:
+        self._handle: Any = None
+        self.spec, self.limits = spec, limits
+        self.device = parse_device(device)
+        if self.device[0] not in (CPU, CUDA):
+            raise ValueError(f"device is {device_name(self.device)}; allowed are cpu and cuda:N")
+        c_spec = _c_spec(spec)
+        c_limits = CLimits(
+            ctypes.sizeof(CLimits), limits.max_seqs, limits.max_tokens, limits.max_kv_tokens, limits.max_kv_len
+        )
+        size, handle = c_size_t(), c_void_p()
+        check(
+            lib.fovea_attention_create(
+                byref(c_spec), byref(c_limits), backend.encode() if backend else None, CDevice(*self.device),
+                CHECK_PAGES if check_pages else 0, byref(size), byref(handle),
+            )
+        )
+        self._handle, self._destroy = handle, lib.fovea_attention_destroy  # modules may be gone when the last objects die
+        self.workspace_bytes: int = size.value
+        """What `plan(workspace=)` has to have, as uint8."""
+        self._v_dim = spec.v_head_dim or spec.head_dim
+        self._dtype = dtype_name(spec.dtype)
+        self._step, self._layer = Fields(CStep), Fields(CLayer)
+        self._kept: Any = None
+        self._run = lib.fovea_attention_run
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._destroy(self._handle)
+            self._handle = None
+
+    def backend(self, phase: str = "decode") -> str:
+        """The name of the phase's backend."""
+        return lib.fovea_attention_backend(self._handle, _phase(phase)).decode()
+
+    def explain(self) -> str:
+        """Which backends were considered and why these were taken."""
+        return lib.fovea_attention_explain(self._handle).decode()
+
+    def _fill_step(self, phase: str, num_tokens: Optional[int], arrays: Dict[str, Any]) -> None:
+        if num_tokens is None:
+            if self.device[0] != CPU:
+                raise ValueError(
+                    "num_tokens is not given; q_offsets lies on a GPU and is not read back: pass the number of query rows"
+                )
+            num_tokens = int(arrays["q_offsets"][-1])
+        self._fill(_phase(phase), num_tokens, {name: describe(x) for name, x in arrays.items()})
+
+    def _fill(self, phase: int, num_tokens: int, args: Dict[str, Optional[Arg]]) -> None:
+        step = self._step
+        step.c.phase, step.c.num_tokens = phase, num_tokens
+        for name in _STEP_ARRAYS:
+            step.put(name, args.get(name))
+
+    def _plan_args(
+        self, phase: int, num_tokens: int, args: Dict[str, Optional[Arg]], workspace: Optional[Arg], stream: Optional[int]
+    ) -> None:
+        """plan() of described arrays, whose owner the caller keeps."""
+        self._fill(phase, num_tokens, args)
+        status = lib.fovea_attention_plan(self._handle, self._step.ref, tensor_pointer(workspace), stream)
+        if status:
+            fail(status)
+
+    def _stream_of(self, stream: Optional[int], x: Any) -> Optional[int]:
+        if stream is not None or self.device[0] == CPU:
+            return stream
+        return framework_of(x).stream(self.device)
+
+    def plan(
+        self,
+        q_offsets: Any,
+        kv_lens: Any,
+        *,
+        page_table: Any = None,
+        kv_indptr: Any = None,
+        kv_indices: Any = None,
+        num_tokens: Optional[int] = None,
+        phase: str = "prefill",
+        spans: Any = None,
+        span_offsets: Any = None,
+        packed_mask: Any = None,
+        packed_offsets: Any = None,
+        tree_bias: Any = None,
+        workspace: Any = None,
+        stream: Optional[int] = None,
+    ) -> None:
+        """Schedules a step; once for all layers. Index arrays are int32 or int64 and lie on the object's device; they
+        and `workspace` must not change or die before the step's last run (the object keeps references).
+
+        q_offsets: [B + 1] from 0, query rows of sequence b are [q_offsets[b], q_offsets[b + 1]). kv_lens: [B] keys of
+        each sequence, its new tokens included. Pages: page_table [B, pages]; or kv_indptr [B + 1] with kv_indices [n];
+        or kv_indptr alone, where keys are rows kv_indptr[b] and on of one ragged tensor. num_tokens: q_offsets[B], which a
+        GPU's host can't see. phase: how the run's kernels are cut: "decode" for few query rows a sequence. spans [n, 2] and
+        span_offsets [B + 1]; packed_mask uint8, bit i * n_k + j of sequence b from byte packed_offsets[b] (int64 [B + 1])
+        on; tree_bias [n, n] fp32. workspace: uint8 of `workspace_bytes` or more; None = memory of the object's own."""
+        self._fill_step(
+            phase, num_tokens,
+            {
+                "q_offsets": q_offsets, "kv_lens": kv_lens, "page_table": page_table, "kv_indptr": kv_indptr,
+                "kv_indices": kv_indices, "spans": spans, "span_offsets": span_offsets, "packed_mask": packed_mask,
+                "packed_offsets": packed_offsets, "tree_bias": tree_bias,
+            },
+        )
+        check(
+            lib.fovea_attention_plan(
+                self._handle, self._step.ref, tensor_pointer(describe(workspace)), self._stream_of(stream, kv_lens)
+            )
+        )
+        self._kept = (
+            q_offsets, kv_lens, page_table, kv_indptr, kv_indices, spans, span_offsets, packed_mask, packed_offsets,
+            tree_bias, workspace,
+        )
+
+    def run(
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        *,
+        out: Any = None,
+        lse: Any = None,
+        return_lse: bool = False,
+        sinks: Any = None,
+        alibi_slopes: Any = None,
+        k_scale: float = 1.0,
+        v_scale: float = 1.0,
+        k_scales: Any = None,
+        v_scales: Any = None,
+        stream: Optional[int] = None,
+    ) -> Any:
+        """One layer of the planned step.
+
+        q: [Tq, Hq, D]. k, v: [pages, page_size, Hkv, D or Dv] with any strides but the last (pages of [Hkv, page_size,
+        D] are a transposed view); or ragged [rows, Hkv, D or Dv]. out: [Tq, Hq, Dv], and lse: [Tq, Hq] fp32, are
+        allocated by q's framework when not given. sinks, alibi_slopes: [Hq] fp32. k_scale, v_scale: a stored element x
+        means x * scale. k_scales, v_scales: [Hkv] fp32 with per_head_scales; [pages, page_size, Hkv] of
+        int8_per_token_head.
+
+        Returns out, or (out, lse) when return_lse or lse is given. LSE is in natural logarithm; a row that sees no key has
+        0 and -inf."""
+        framework = framework_of(q)
+        framework.refuse_grad(q, k, v)
+        q_arg = framework.describe(q)
+        shape = q_arg[1]
+        if len(shape) != 3:
+            raise ValueError(f"q has shape {tuple(shape)}; it must be [Tq, Hq, D]")
+        if out is None:
+            out = framework.empty((shape[0], shape[1], self._v_dim), self._dtype, q)
+        if lse is not None:
+            return_lse = True
+        elif return_lse:
+            lse = framework.empty((shape[0], shape[1]), "float32", q)
+        if stream is None and self.device[0] != CPU:
+            stream = framework.stream(self.device)
+        self._run_args(
+            q_arg, describe(k), describe(v), framework.describe(out), describe(lse), describe(sinks),
+            describe(alibi_slopes), k_scale, v_scale, describe(k_scales), describe(v_scales), stream,
+        )
+        return (out, lse) if return_lse else out
+
+    def _run_args(
+        self,
+        q: Optional[Arg],
+        k: Optional[Arg],
+        v: Optional[Arg],
+        out: Optional[Arg],
+        lse: Optional[Arg],
+        sinks: Optional[Arg],
+        alibi_slopes: Optional[Arg],
+        k_scale: float,
+        v_scale: float,
+        k_scales: Optional[Arg],
+        v_scales: Optional[Arg],
+        stream: Optional[int],
+    ) -> None:
+        """run() of described arrays."""
+        layer = self._layer
+        put = layer.put
+        put("q", q)
+        put("k", k)
+        put("v", v)
+        put("out", out)
+        put("lse", lse)
+        put("sinks", sinks)
+        put("alibi_slopes", alibi_slopes)
+        put("k_scales", k_scales)
+        put("v_scales", v_scales)
+        layer.c.k_scale = k_scale
+        layer.c.v_scale = v_scale
+        status = self._run(self._handle, layer.ref, stream)
+        if status:
+            fail(status)
+
+    def check(self, num_pages: Optional[int] = None, stream: Optional[int] = None) -> None:
+        """Waits for the stream and raises ValueError for what only the GPU could see of the plan: lengths beyond the
+        limits, and with `num_pages` page ids that a cache of so many pages does not have."""
+        if self._kept is None:
+            raise ValueError("nothing is planned; call plan() first")
+        check(
+            lib.fovea_attention_check(
+                self._handle, -1 if num_pages is None else num_pages, self._stream_of(stream, self._kept[1])
+            )
+        )
+
+    def prepare_capture(
+        self,
+        q_offsets: Any,
+        kv_lens: Any,
+        *,
+        page_table: Any = None,
+        kv_indptr: Any = None,
+        kv_indices: Any = None,
+        num_tokens: Optional[int] = None,
+        phase: str = "decode",
+        workspace: Any = None,
+        stream: Optional[int] = None,
+    ) -> None:
+        """As plan(), before a capture of run()s: the kernels that they queue serve every step that has no more
+        sequences and rows than this one, in the same arrays. Give the largest."""
+        self._fill_step(
+            phase, num_tokens,
+            {
+                "q_offsets": q_offsets, "kv_lens": kv_lens, "page_table": page_table, "kv_indptr": kv_indptr,
+                "kv_indices": kv_indices,
+            },
+        )
+        check(
+            lib.fovea_attention_prepare_capture(
+                self._handle, self._step.ref, tensor_pointer(describe(workspace)), self._stream_of(stream, kv_lens)
+            )
+        )
+        self._kept = (q_offsets, kv_lens, page_table, kv_indptr, kv_indices, workspace)
+
+    def update_capture(
+        self,
+        q_offsets: Any,
+        kv_lens: Any,
+        *,
+        page_table: Any = None,
+        kv_indptr: Any = None,
+        kv_indices: Any = None,
+        num_tokens: Optional[int] = None,
+        phase: str = "decode",
+        stream: Optional[int] = None,
+    ) -> None:
+        """Queues the schedule of the next step, before the graph is replayed. The arrays are views of those of
+        prepare_capture(), of this step's sizes."""
+        self._fill_step(
+            phase, num_tokens,
+            {
+                "q_offsets": q_offsets, "kv_lens": kv_lens, "page_table": page_table, "kv_indptr": kv_indptr,
+                "kv_indices": kv_indices,
+            },
+        )
+        check(lib.fovea_attention_update_capture(self._handle, self._step.ref, self._stream_of(stream, kv_lens)))

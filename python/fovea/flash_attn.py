@@ -1,0 +1,683 @@
+"""Functions with FlashAttention's names, arguments and meaning.
+
+What holds for all of them:
+
+- q, k, v: float16, bfloat16 or float32 of torch (CPU or CUDA), cupy or numpy; k and v may be float8_e4m3fn or float8_e5m2.
+  Any strides but for the last dimension, and q's heads of a row must be contiguous. Nothing is copied or waited for; index
+  arrays may be int32 or int64 and stay on the device. Work is queued on the framework's current stream.
+- Query head h reads kv head h // (Hq // Hkv). softmax_scale None = D ** -0.5. `causal` is aligned to the bottom right: row i
+  of n_q sees keys j <= i + n_k - n_q. window_size (left, right), inclusive, -1 = unbounded. A row that sees no key is 0 with
+  LSE -inf.
+- LSE is fp32 in natural logarithm, [B, Hq, S] or [Hq, total]; with `learnable_sink` it includes the sink, as FlashAttention's.
+- alibi_slopes fp32 [Hq]: adds -slope * |i + n_k - n_q - j|. `learnable_sink` (alias `s_aux`) [Hq]: a logit beside the keys'.
+- k_descale, v_descale: a stored element x means x * descale: a number, or fp32 [Hkv] (also [B, Hkv] expanded from it).
+- num_splits: None, 0 and 1. Keys are split at constant positions in any case, and results do not depend on the batch, which
+  is what 1 is set for. pack_gqa has no effect on results and none on speed: heads of a group are always packed.
+- There is no backward: tensors that require grad are refused outside torch.no_grad().
+- out=: where the result goes; else it is allocated by q's framework.
+
+What is not supported raises ValueError that names the argument: dropout_p > 0, return_attn_probs, qv, cache_leftpad, q_descale,
+rotary_seqlens, scheduler_metadata, sm_margin, other num_splits.
+
+The first call with new dtypes, options or (rounded up) sizes makes an object that later calls reuse; inside a CUDA graph's
+capture it must be there already, so call once before.
+"""
+
+from typing import Any, Dict, Optional, Sequence, Tuple, Union
+
+from . import _hooks
+from ._arrays import DTYPE_NAMES, Framework, describe, framework_of
+from ._serve import Keys, Masking, constants, index, rows_of_batch, rows_of_sequences, same_device, serve, shape_of
+from .cache import append
+
+_Window = Sequence[Optional[int]]
+
+
+def _refused(name: str, value: Any, allowed: str) -> ValueError:
+    return ValueError(f"{name} is {value!r}; {allowed}")
+
+
+def _masking(
+    scale: Optional[float],
+    causal: bool,
+    window: _Window,
+    softcap: float,
+    alibi: Any,
+    sink: Any,
+    s_aux: Any,
+    chunk: int,
+    k_descale: Any,
+    v_descale: Any,
+) -> Masking:
+    if window is None or len(window) != 2:
+        raise _refused("window_size", window, "it must be (left, right), -1 = unbounded")
+    left, right = (-1 if w is None else int(w) for w in window)
+    if sink is not None and s_aux is not None:
+        raise ValueError("learnable_sink and s_aux are both given; they are two names of one thing: pass one")
+    return Masking(
+        None if scale is None else float(scale), bool(causal), left, right, float(softcap or 0.0), int(chunk or 0), alibi,
+        sink if sink is not None else s_aux, k_descale, v_descale,
+    )
+
+
+def _refuse_unknown(
+    dropout_p: float = 0.0,
+    return_attn_probs: bool = False,
+    num_splits: Optional[int] = 0,
+    qv: Any = None,
+    q_descale: Any = None,
+    sm_margin: int = 0,
+    cache_leftpad: Any = None,
+    rotary_seqlens: Any = None,
+    scheduler_metadata: Any = None,
+    seqused_q: Any = None,
+) -> None:
+    if dropout_p:
+        raise _refused("dropout_p", dropout_p, "there is no dropout at inference: pass 0.0")
+    if return_attn_probs:
+        advice = "probabilities are never formed; for the LSE pass return_softmax_lse=True"
+        raise _refused("return_attn_probs", return_attn_probs, advice)
+    if num_splits not in (None, 0, 1):
+        raise _refused("num_splits", num_splits, "keys are split at constant positions: pass None, 0 or 1")
+    if sm_margin:
+        raise _refused("sm_margin", sm_margin, "only 0 is supported")
+    for name, value in (
+        ("qv", qv), ("q_descale", q_descale), ("cache_leftpad", cache_leftpad), ("rotary_seqlens", rotary_seqlens),
+        ("scheduler_metadata", scheduler_metadata), ("seqused_q", seqused_q),
+    ):
+        if value is not None:
+            raise ValueError(f"{name} is not supported; leave it None")
+
+
+def _arithmetic(q: Any) -> Framework:
+    framework = framework_of(q)
+    if not framework.has_arithmetic:
+        raise ValueError(
+            f"q is a {type(q).__name__}; this function takes arrays of torch, cupy and numpy. Others: make the index arrays in "
+            "your framework and use fovea.Attention, which takes any DLPack array"
+        )
+    return framework
+
+
+def _padded_result(
+    framework: Framework, q: Any, shape: Tuple[int, ...], v_dim: int, out: Any, want_lse: bool
+) -> Tuple[Any, Any, Any, Any]:
+    """out [B, S, Hq, Dv] and lse [B, S, Hq] or None, and both as rows."""
+    batch, rows, heads, _ = shape
+    if out is None:
+        out = framework.empty((batch, rows, heads, v_dim), _dtype_of(framework, q), q)
+    out_arg = framework.describe(out)
+    if tuple(out_arg[1]) != (batch, rows, heads, v_dim):
+        raise ValueError(f"out has shape {tuple(out_arg[1])}; it must be {(batch, rows, heads, v_dim)}")
+    lse = framework.empty((batch, rows, heads), "float32", q) if want_lse else None
+    lse_arg = None
+    if lse is not None:
+        a = framework.describe(lse)
+        lse_arg = (a[0], (batch * rows, heads), (heads, 1), a[3], a[4])
+    return out, rows_of_batch(out_arg, "out"), lse, lse_arg
+
+
+def _dtype_of(framework: Framework, x: Any) -> str:
+    name = DTYPE_NAMES.get(framework.describe(x)[3], "")
+    return name if name in ("float16", "bfloat16", "float32") else "float32"
+
+
+def _lse_of_padded(lse: Any, framework: Framework) -> Any:
+    return lse.permute(0, 2, 1) if framework.name == "torch" else lse.transpose(0, 2, 1)
+
+
+
+
+def flash_attn_func(
+    q: Any,
+    k: Any,
+    v: Any,
+    dropout_p: float = 0.0,
+    softmax_scale: Optional[float] = None,
+    causal: bool = False,
+    window_size: _Window = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Any = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    *,
+    return_softmax_lse: bool = False,
+    qv: Any = None,
+    q_descale: Any = None,
+    k_descale: Any = None,
+    v_descale: Any = None,
+    attention_chunk: int = 0,
+    num_splits: Optional[int] = 1,
+    pack_gqa: Optional[bool] = None,
+    sm_margin: int = 0,
+    learnable_sink: Any = None,
+    s_aux: Any = None,
+    out: Any = None,
+) -> Any:
+    """Attention of padded sequences: q [B, Sq, Hq, D], k [B, Sk, Hkv, D], v [B, Sk, Hkv, Dv].
+
+    Returns out [B, Sq, Hq, Dv], or (out, lse [B, Hq, Sq]) with return_softmax_lse. attention_chunk C: only keys of the
+    query's own chunk of C positions. Results are always deterministic. See the module for the rest."""
+    _refuse_unknown(dropout_p, return_attn_probs, num_splits, qv=qv, q_descale=q_descale, sm_margin=sm_margin)
+    if _hooks.compiling():
+        result = _hooks.ops.flash_attn(
+            q, k, v, softmax_scale, causal, list(window_size), softcap, alibi_slopes,
+            learnable_sink if learnable_sink is not None else s_aux, k_descale, v_descale, attention_chunk,
+        )
+        return _compiled(result, out, return_softmax_lse)
+    m = _masking(
+        softmax_scale, causal, window_size, softcap, alibi_slopes, learnable_sink, s_aux, attention_chunk, k_descale, v_descale
+    )
+    framework = _arithmetic(q)
+    framework.refuse_grad(q, k, v)
+    q_arg, k_arg, v_arg = framework.describe(q), describe(k), describe(v)
+    shape = shape_of(q_arg, "q", 4, "[B, Sq, Hq, D]")
+    _same_batch(shape, k_arg, v_arg)
+    same_device(q_arg, k=k_arg, v=v_arg)
+    out, out_rows, lse, lse_rows = _padded_result(framework, q, shape, v_arg[1][-1], out, return_softmax_lse)
+    if shape[0] and shape[1]:
+        stream = framework.stream(q_arg[4]) if q_arg[4][0] != 1 else None
+        _padded(framework, q, q_arg, k_arg, v_arg, m, out_rows, lse_rows, stream)
+    return (out, _lse_of_padded(lse, framework)) if return_softmax_lse else out
+
+
+def _same_batch(q_shape: Tuple[int, ...], k_arg: Any, v_arg: Any) -> None:
+    k_shape = shape_of(k_arg, "k", 4, "[B, Sk, Hkv, D]")
+    v_shape = shape_of(v_arg, "v", 4, "[B, Sk, Hkv, Dv]")
+    if k_shape[:3] != v_shape[:3]:
+        raise ValueError(f"k has shape {k_shape} and v {v_shape}; they must agree in all but the head size")
+    if k_shape[0] != q_shape[0]:
+        raise ValueError(f"q has a batch of {q_shape[0]} and k of {k_shape[0]}; they must be the same")
+
+
+def _padded(
+    framework: Framework, q: Any, q_arg: Any, k_arg: Any, v_arg: Any, m: Masking, out: Any, lse: Any, stream: Any,
+    packed: Any = None,
+) -> None:
+    batch, rows = q_arg[1][:2]
+    keys, kept = _padded_keys(framework, q, q_arg[4], k_arg, v_arg, None, stream)
+    offsets = constants.offsets(framework, q_arg[4], stream, batch, rows, q)
+    serve(
+        framework, q, rows_of_batch(q_arg, "q"), keys, framework.describe(offsets), batch, rows, m, out, lse, stream, packed
+    )
+    del kept
+
+
+def _padded_keys(
+    framework: Framework, q: Any, device: Any, k_arg: Any, v_arg: Any, lens: Any, stream: Any
+) -> Tuple[Keys, Any]:
+    """Of k, v [B, S, Hkv, D]: rows of one ragged tensor where their strides allow that, else pages of S keys. Also what
+    must live until the kernels are queued."""
+    batch, rows = k_arg[1][:2]
+    if lens is None:
+        lens = constants.filled(framework, device, stream, batch, rows, q)
+    k_rows, v_rows = rows_of_sequences(k_arg), rows_of_sequences(v_arg)
+    if k_rows is not None and v_rows is not None and k_rows[1] == v_rows[1]:
+        indptr = constants.offsets(framework, device, stream, batch, k_rows[1], q)
+        keys = Keys(
+            k_rows[0], v_rows[0], 1, rows, batch * rows, framework.describe(lens), indptr=framework.describe(indptr)
+        )
+        return keys, (lens, indptr)
+    table = constants.offsets(framework, device, stream, batch, 1, q)
+    return _batch_pages(framework, k_arg, v_arg, lens, table, batch), (lens, table)
+
+
+def _batch_pages(framework: Framework, k_arg: Any, v_arg: Any, lens: Any, ids: Any, batch: int) -> Keys:
+    """Sequence b is page ids[b] of k, v [pages, S, Hkv, D]."""
+    rows = k_arg[1][1]
+    table = framework.describe(ids)
+    table = (table[0], (batch, 1), (1, 1), table[3], table[4])
+    return Keys(k_arg, v_arg, rows, rows, batch * rows, framework.describe(lens), page_table=table)
+
+
+def _compiled(result: Any, out: Any, want_lse: bool) -> Any:
+    if out is not None:
+        raise ValueError("out is given inside torch.compile; results are allocated there: leave it None")
+    return tuple(result) if want_lse else result[0]
+
+
+def flash_attn_varlen_func(
+    q: Any,
+    k: Any,
+    v: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float = 0.0,
+    softmax_scale: Optional[float] = None,
+    causal: bool = False,
+    window_size: _Window = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Any = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    block_table: Any = None,
+    *,
+    return_softmax_lse: bool = False,
+    seqused_q: Any = None,
+    seqused_k: Any = None,
+    qv: Any = None,
+    q_descale: Any = None,
+    k_descale: Any = None,
+    v_descale: Any = None,
+    attention_chunk: int = 0,
+    num_splits: Optional[int] = 1,
+    pack_gqa: Optional[bool] = None,
+    sm_margin: int = 0,
+    learnable_sink: Any = None,
+    s_aux: Any = None,
+    out: Any = None,
+) -> Any:
+    """Attention of ragged sequences: q [Tq, Hq, D], rows cu_seqlens_q[b] to cu_seqlens_q[b + 1] are sequence b's; k [Tk, Hkv,
+    D] and v [Tk, Hkv, Dv] likewise by cu_seqlens_k. With block_table [B, pages] k and v are pages [N, page_size, Hkv, D].
+
+    seqused_k [B]: only so many of a sequence's keys (then, with a block_table, cu_seqlens_k may be None). max_seqlen_q and
+    max_seqlen_k must hold: a step with longer sequences leaves out as it is. Returns out [Tq, Hq, Dv], or (out, lse [Hq, Tq])
+    with return_softmax_lse."""
+    _refuse_unknown(
+        dropout_p, return_attn_probs, num_splits, qv=qv, q_descale=q_descale, sm_margin=sm_margin, seqused_q=seqused_q
+    )
+    if _hooks.compiling():
+        result = _hooks.ops.flash_attn_varlen(
+            q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale, causal, list(window_size), softcap,
+            alibi_slopes, block_table, seqused_k, learnable_sink if learnable_sink is not None else s_aux, k_descale, v_descale,
+            attention_chunk,
+        )
+        return _compiled(result, out, return_softmax_lse)
+    m = _masking(
+        softmax_scale, causal, window_size, softcap, alibi_slopes, learnable_sink, s_aux, attention_chunk, k_descale, v_descale
+    )
+    framework = _arithmetic(q)
+    framework.refuse_grad(q, k, v)
+    q_arg, k_arg, v_arg = framework.describe(q), describe(k), describe(v)
+    tokens, heads, _ = shape_of(q_arg, "q", 3, "[Tq, Hq, D]")
+    same_device(
+        q_arg, k=k_arg, v=v_arg, cu_seqlens_q=describe(cu_seqlens_q), cu_seqlens_k=describe(cu_seqlens_k),
+        block_table=describe(block_table), seqused_k=describe(seqused_k),
+    )
+    cu_seqlens_q, cu_seqlens_k = index(framework, cu_seqlens_q), index(framework, cu_seqlens_k)
+    block_table, seqused_k = index(framework, block_table), index(framework, seqused_k)
+    offsets = framework.describe(cu_seqlens_q)
+    seqs = shape_of(offsets, "cu_seqlens_q", 1, "[B + 1]")[0] - 1
+    if cu_seqlens_k is None and (seqused_k is None or block_table is None):
+        raise ValueError("cu_seqlens_k is None; pass it, or seqused_k with a block_table")
+    lens = seqused_k if seqused_k is not None else cu_seqlens_k[1:] - cu_seqlens_k[:-1]
+    if block_table is not None:
+        keys = _paged_keys(framework, k_arg, v_arg, lens, block_table, seqs)
+    else:
+        shape_of(k_arg, "k", 3, "[Tk, Hkv, D], or pages with a block_table")
+        shape_of(v_arg, "v", 3, "[Tk, Hkv, Dv], or pages with a block_table")
+        keys = Keys(
+            k_arg, v_arg, 1, max_seqlen_k, k_arg[1][0], framework.describe(lens), indptr=framework.describe(cu_seqlens_k)
+        )
+    out, out_arg, lse, lse_arg = _ragged_result(framework, q, tokens, heads, v_arg[1][-1], out, return_softmax_lse)
+    if seqs > 0 and tokens:
+        stream = framework.stream(q_arg[4]) if q_arg[4][0] != 1 else None
+        serve(framework, q, q_arg, keys, offsets, seqs, max(int(max_seqlen_q), 1), m, out_arg, lse_arg, stream)
+    return (out, lse.T) if return_softmax_lse else out
+
+
+def _ragged_result(
+    framework: Framework, q: Any, tokens: int, heads: int, v_dim: int, out: Any, want_lse: bool
+) -> Tuple[Any, Any, Any, Any]:
+    if out is None:
+        out = framework.empty((tokens, heads, v_dim), _dtype_of(framework, q), q)
+    lse = framework.empty((tokens, heads), "float32", q) if want_lse else None
+    return out, framework.describe(out), lse, None if lse is None else framework.describe(lse)
+
+
+def _paged_keys(framework: Framework, k_arg: Any, v_arg: Any, lens: Any, table: Any, seqs: int) -> Keys:
+    shape_of(k_arg, "k", 4, "[pages, page_size, Hkv, D] with a page table")
+    shape_of(v_arg, "v", 4, "[pages, page_size, Hkv, Dv] with a page table")
+    table_arg = framework.describe(table)
+    if shape_of(table_arg, "the page table", 2, "[B, pages]")[0] != seqs:
+        raise ValueError(f"the page table has {table_arg[1][0]} rows; the batch has {seqs} sequences")
+    page = k_arg[1][1]
+    longest = table_arg[1][1] * page
+    return Keys(k_arg, v_arg, page, longest, seqs * longest, framework.describe(lens), page_table=table_arg)
+
+
+def flash_attn_with_kvcache(
+    q: Any,
+    k_cache: Any,
+    v_cache: Any,
+    k: Any = None,
+    v: Any = None,
+    rotary_cos: Any = None,
+    rotary_sin: Any = None,
+    cache_seqlens: Union[int, Any, None] = None,
+    cache_batch_idx: Any = None,
+    cache_leftpad: Any = None,
+    block_table: Any = None,
+    softmax_scale: Optional[float] = None,
+    causal: bool = False,
+    window_size: _Window = (-1, -1),
+    softcap: float = 0.0,
+    rotary_interleaved: bool = True,
+    alibi_slopes: Any = None,
+    num_splits: Optional[int] = 0,
+    return_softmax_lse: bool = False,
+    *,
+    page_table: Any = None,
+    qv: Any = None,
+    cu_seqlens_q: Any = None,
+    cu_seqlens_k_new: Any = None,
+    max_seqlen_q: Optional[int] = None,
+    rotary_seqlens: Any = None,
+    q_descale: Any = None,
+    k_descale: Any = None,
+    v_descale: Any = None,
+    attention_chunk: int = 0,
+    scheduler_metadata: Any = None,
+    pack_gqa: Optional[bool] = None,
+    sm_margin: int = 0,
+    learnable_sink: Any = None,
+    s_aux: Any = None,
+    out: Any = None,
+) -> Any:
+    """Attention over a cache, to which new rows are appended first.
+
+    q [B, Sq, Hq, D]; or ragged [Tq, Hq, D] with cu_seqlens_q [B + 1] and max_seqlen_q. k_cache [Bc, Sc, Hkv, D] and v_cache
+    [Bc, Sc, Hkv, Dv]; or, with page_table (block_table) [B, pages], pages [N, page_size, Hkv, D].
+
+    cache_seqlens: keys of each sequence before this call, a number or [B]; None = Sc. cache_batch_idx [B]: the row of the
+    cache of each sequence. k [B, Sn, Hkv, D], v [B, Sn, Hkv, Dv] (or ragged with cu_seqlens_k_new [B + 1]) are written to the
+    cache at cache_seqlens and on, which must have room for them, and are then seen as the rest is. The caller raises its
+    cache_seqlens.
+
+    rotary_cos, rotary_sin [positions, R / 2] (fp32; others are converted in each call), R <= D: with new k only. New k are
+    rotated at positions cache_seqlens and on; q so too with `causal` or a window, else all of its rows at cache_seqlens.
+    rotary_interleaved: pairs are (2t, 2t + 1), else (t, t + R / 2). q itself is not changed.
+
+    Returns out of q's shape with Dv for D, or (out, lse [B, Hq, Sq]; [Hq, Tq] of ragged q) with return_softmax_lse."""
+    _refuse_unknown(
+        num_splits=num_splits, qv=qv, q_descale=q_descale, sm_margin=sm_margin, cache_leftpad=cache_leftpad,
+        rotary_seqlens=rotary_seqlens, scheduler_metadata=scheduler_metadata,
+    )
+    if block_table is not None and page_table is not None:
+        raise ValueError("block_table and page_table are both given; they are two names of one thing: pass one")
+    table = page_table if page_table is not None else block_table
+    if _hooks.compiling():
+        if cu_seqlens_q is not None or cu_seqlens_k_new is not None:
+            raise ValueError("cu_seqlens_q and cu_seqlens_k_new are not supported inside torch.compile; leave them None")
+        result = _hooks.ops.flash_attn_with_kvcache(
+            q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, None if isinstance(cache_seqlens, int) else cache_seqlens,
+            cache_seqlens if isinstance(cache_seqlens, int) else None, cache_batch_idx, table, softmax_scale, causal,
+            list(window_size), softcap, rotary_interleaved, alibi_slopes,
+            learnable_sink if learnable_sink is not None else s_aux, k_descale, v_descale, attention_chunk,
+        )
+        return _compiled(result, out, return_softmax_lse)
+    m = _masking(
+        softmax_scale, causal, window_size, softcap, alibi_slopes, learnable_sink, s_aux, attention_chunk, k_descale, v_descale
+    )
+    framework = _arithmetic(q)
+    framework.refuse_grad(q, k_cache, v_cache, k, v)
+    q_arg, k_arg, v_arg = framework.describe(q), describe(k_cache), describe(v_cache)
+    same_device(
+        q_arg, k_cache=k_arg, v_cache=v_arg, k=describe(k), v=describe(v), page_table=describe(table),
+        cache_batch_idx=describe(cache_batch_idx), cu_seqlens_q=describe(cu_seqlens_q),
+        cache_seqlens=None if isinstance(cache_seqlens, int) else describe(cache_seqlens),
+    )
+    same_rows = cu_seqlens_q is cu_seqlens_k_new
+    table, cache_batch_idx, cache_seqlens = (index(framework, x) for x in (table, cache_batch_idx, cache_seqlens))
+    cu_seqlens_q = index(framework, cu_seqlens_q)
+    cu_seqlens_k_new = cu_seqlens_q if same_rows else index(framework, cu_seqlens_k_new)
+    stream = framework.stream(q_arg[4]) if q_arg[4][0] != 1 else None
+    step = _Step(framework, q, q_arg, cu_seqlens_q, max_seqlen_q, stream)
+    cache_shape = shape_of(k_arg, "k_cache", 4, "[Bc, Sc, Hkv, D], or [pages, page_size, Hkv, D] with a page table")
+    shape_of(v_arg, "v_cache", 4, "[Bc, Sc, Hkv, Dv], or [pages, page_size, Hkv, Dv] with a page table")
+    if table is not None and cache_batch_idx is not None:
+        raise ValueError("cache_batch_idx and a page table are both given; a page table says where sequences lie: pass one")
+    if table is None and cache_batch_idx is None and cache_shape[0] != step.seqs:
+        raise ValueError(
+            f"q has a batch of {step.seqs} and k_cache of {cache_shape[0]}; they must be the same, or pass cache_batch_idx"
+        )
+    if (k is None) != (v is None):
+        raise ValueError("one of k and v is None; pass both or none")
+    if k is None and (rotary_cos is not None or rotary_sin is not None):
+        raise ValueError("rotary_cos is given without new k and v; rotation is part of the append: pass k and v, or rotate q yourself")
+    if k is not None and cache_seqlens is None:
+        raise ValueError("cache_seqlens is None; new k and v need to know where they go")
+
+    if cache_seqlens is None or isinstance(cache_seqlens, int):
+        value = cache_shape[1] if cache_seqlens is None else cache_seqlens
+        if cache_seqlens is None and table is not None:
+            raise ValueError("cache_seqlens is None; with a page table it must be given")
+        before = constants.filled(framework, q_arg[4], stream, step.seqs, value, q)
+    else:
+        before = cache_seqlens
+    if cache_batch_idx is not None and tuple(cache_batch_idx.shape) != (step.seqs,):
+        raise ValueError(f"cache_batch_idx has shape {tuple(cache_batch_idx.shape)}; it must be [{step.seqs}]")
+    lens = before
+    q_run, q_run_arg = q, step.rows
+    if k is not None:
+        lens, q_run = _append_new(
+            framework, step, k, v, k_cache, v_cache, before, table, cache_batch_idx, cu_seqlens_k_new, rotary_cos, rotary_sin,
+            rotary_interleaved, m, stream,
+        )
+        if q_run is not q:
+            q_run_arg = framework.describe(q_run)
+    kept: Any = None
+    if table is not None:
+        keys = _paged_keys(framework, k_arg, v_arg, lens, table, step.seqs)
+    elif cache_batch_idx is not None:
+        keys = _batch_pages(framework, k_arg, v_arg, lens, cache_batch_idx, step.seqs)
+    else:
+        keys, kept = _padded_keys(framework, q, q_arg[4], k_arg, v_arg, lens, stream)
+    v_dim = v_arg[1][-1]
+    if cu_seqlens_q is None:
+        out, out_arg, lse, lse_arg = _padded_result(framework, q, tuple(q_arg[1]), v_dim, out, return_softmax_lse)
+    else:
+        out, out_arg, lse, lse_arg = _ragged_result(framework, q, step.tokens, q_arg[1][1], v_dim, out, return_softmax_lse)
+    if step.tokens:
+        serve(
+            framework, q, q_run_arg, keys, framework.describe(step.offsets), step.seqs, step.longest, m, out_arg, lse_arg, stream
+        )
+    del kept
+    if not return_softmax_lse:
+        return out
+    return out, (_lse_of_padded(lse, framework) if cu_seqlens_q is None else lse.T)
+
+
+class _Step:
+    """The query rows of flash_attn_with_kvcache."""
+
+    def __init__(self, framework: Framework, q: Any, q_arg: Any, cu_seqlens_q: Any, max_seqlen_q: Optional[int], stream: Any) -> None:
+        self.ragged = cu_seqlens_q is not None
+        self.q = q
+        if self.ragged:
+            if max_seqlen_q is None:
+                raise ValueError("max_seqlen_q is None; with cu_seqlens_q it must be given")
+            self.tokens = shape_of(q_arg, "q", 3, "[Tq, Hq, D] with cu_seqlens_q")[0]
+            self.seqs = describe(cu_seqlens_q)[1][0] - 1
+            self.longest = max(int(max_seqlen_q), 1)
+            self.rows, self.offsets = q_arg, cu_seqlens_q
+            self.counts: Any = cu_seqlens_q[1:] - cu_seqlens_q[:-1]
+        else:
+            self.seqs, self.longest = shape_of(q_arg, "q", 4, "[B, Sq, Hq, D], or [Tq, Hq, D] with cu_seqlens_q")[:2]
+            self.tokens = self.seqs * self.longest
+            self.rows = rows_of_batch(q_arg, "q")
+            self.offsets = constants.offsets(framework, q_arg[4], stream, self.seqs, self.longest, q)
+            self.counts = self.longest
+
+
+def _append_new(
+    framework: Framework,
+    step: _Step,
+    k: Any,
+    v: Any,
+    k_cache: Any,
+    v_cache: Any,
+    before: Any,
+    table: Any,
+    cache_batch_idx: Any,
+    cu_seqlens_k_new: Any,
+    cos: Any,
+    sin: Any,
+    interleaved: bool,
+    m: Masking,
+    stream: Any,
+) -> Tuple[Any, Any]:
+    """Writes k and v, rotated where cos is given, and rotates q: the lengths afterwards, and q [Tq, Hq, D] or `step.q`."""
+    k_arg, v_arg, device = describe(k), describe(v), step.rows[4]
+    if cu_seqlens_k_new is not None:
+        shape_of(k_arg, "k", 3, "[total, Hkv, D] with cu_seqlens_k_new")
+        k_offsets, k_counts = cu_seqlens_k_new, cu_seqlens_k_new[1:] - cu_seqlens_k_new[:-1]
+        k_rows, v_rows = k_arg, v_arg
+    else:
+        k_shape = shape_of(k_arg, "k", 4, "[B, Sn, Hkv, D], or [total, Hkv, D] with cu_seqlens_k_new")
+        shape_of(v_arg, "v", 4, "[B, Sn, Hkv, Dv]")
+        if k_shape[0] != step.seqs:
+            raise ValueError(f"k has a batch of {k_shape[0]} and q of {step.seqs}; they must be the same")
+        k_counts = k_shape[1]
+        k_offsets = constants.offsets(framework, device, stream, step.seqs, k_counts, step.q)
+        k_rows, v_rows = rows_of_batch(k_arg, "k"), rows_of_batch(v_arg, "v")
+    for name, scale in (("k_descale", m.k_descale), ("v_descale", m.v_descale)):
+        if scale is not None and not isinstance(scale, (int, float)):
+            raise ValueError(f"{name} is an array and k and v are appended; new rows are quantised with one number: pass a float")
+    lens = before + k_counts
+    if table is None:
+        ids = cache_batch_idx
+        if ids is None:
+            ids = constants.offsets(framework, device, stream, step.seqs, 1, step.q)
+        a = framework.describe(ids)
+        table_arg = (a[0], (step.seqs, 1), (1, 1), a[3], a[4])
+    else:
+        table_arg = framework.describe(table)
+
+    common: Dict[str, Any] = {}
+    if cos is not None:
+        if sin is None:
+            raise ValueError("rotary_sin is None; pass both of rotary_cos and rotary_sin")
+        cos, sin = framework.cast(cos, "float32"), framework.cast(sin, "float32")
+        common = {"cos": framework.describe(cos), "sin": framework.describe(sin), "interleaved": bool(interleaved)}
+    by_row = m.causal or m.left >= 0 or m.right >= 0 or step.longest == 1
+    q_out: Any = step.q
+    together: Dict[str, Any] = {}
+    if cos is not None:
+        tokens, heads, dim = step.rows[1]
+        q_out = framework.empty((tokens, heads, dim), _dtype_of(framework, step.q), step.q)
+        same_rows = (k_offsets is cu_seqlens_k_new and k_offsets is step.offsets) or (
+            isinstance(k_counts, int) and isinstance(step.counts, int) and k_counts == step.counts
+        )
+        if by_row and same_rows:
+            together = {"q": step.rows, "q_out": framework.describe(q_out)}
+        else:
+            _rotate_q(framework, step, before, q_out, by_row, common, stream)
+    if k_rows[1][0]:
+        append(
+            dict(
+                common, k=k_rows, v=v_rows, k_cache=framework.describe(k_cache), v_cache=framework.describe(v_cache),
+                q_offsets=framework.describe(k_offsets), kv_lens=framework.describe(lens), page_table=table_arg, **together,
+            ),
+            stream, m.k_descale, m.v_descale,
+        )
+    return lens, q_out
+
+
+def _rotate_q(
+    framework: Framework, step: _Step, before: Any, q_out: Any, by_row: bool, common: Dict[str, Any], stream: Any
+) -> None:
+    """At its own positions, or all rows of a sequence at the first."""
+    if not step.tokens:
+        return
+    rows = framework.arange(0, step.tokens, 1, step.q)
+    sequences = framework.searchsorted(step.offsets[1:], rows)
+    positions = before[sequences]
+    if by_row:
+        positions = positions + (rows - step.offsets[sequences])
+    append(dict(common, q=step.rows, q_out=framework.describe(q_out), positions=framework.describe(positions)), stream)
+
+
+def flash_attn_qkvpacked_func(
+    qkv: Any,
+    dropout_p: float = 0.0,
+    softmax_scale: Optional[float] = None,
+    causal: bool = False,
+    window_size: _Window = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Any = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    **more: Any,
+) -> Any:
+    """flash_attn_func of qkv [B, S, 3, H, D]."""
+    _packed_shape(qkv, "qkv", 5, 3, "[B, S, 3, H, D]")
+    return flash_attn_func(
+        qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2], dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes,
+        deterministic, return_attn_probs, **more,
+    )
+
+
+def flash_attn_kvpacked_func(
+    q: Any,
+    kv: Any,
+    dropout_p: float = 0.0,
+    softmax_scale: Optional[float] = None,
+    causal: bool = False,
+    window_size: _Window = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Any = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    **more: Any,
+) -> Any:
+    """flash_attn_func of q [B, Sq, Hq, D] and kv [B, Sk, 2, Hkv, D]."""
+    _packed_shape(kv, "kv", 5, 2, "[B, Sk, 2, Hkv, D]")
+    return flash_attn_func(
+        q, kv[:, :, 0], kv[:, :, 1], dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+        return_attn_probs, **more,
+    )
+
+
+def flash_attn_varlen_qkvpacked_func(
+    qkv: Any,
+    cu_seqlens: Any,
+    max_seqlen: int,
+    dropout_p: float = 0.0,
+    softmax_scale: Optional[float] = None,
+    causal: bool = False,
+    window_size: _Window = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Any = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    **more: Any,
+) -> Any:
+    """flash_attn_varlen_func of qkv [T, 3, H, D]."""
+    _packed_shape(qkv, "qkv", 4, 3, "[T, 3, H, D]")
+    return flash_attn_varlen_func(
+        qkv[:, 0], qkv[:, 1], qkv[:, 2], cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale, causal,
+        window_size, softcap, alibi_slopes, deterministic, return_attn_probs, **more,
+    )
+
+
+def flash_attn_varlen_kvpacked_func(
+    q: Any,
+    kv: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float = 0.0,
+    softmax_scale: Optional[float] = None,
+    causal: bool = False,
+    window_size: _Window = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Any = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    **more: Any,
+) -> Any:
+    """flash_attn_varlen_func of q [Tq, Hq, D] and kv [Tk, 2, Hkv, D]."""
+    _packed_shape(kv, "kv", 4, 2, "[Tk, 2, Hkv, D]")
+    return flash_attn_varlen_func(
+        q, kv[:, 0], kv[:, 1], cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal,
+        window_size, softcap, alibi_slopes, deterministic, return_attn_probs, **more,
+    )
+
+
+def _packed_shape(x: Any, name: str, dims: int, parts: int, layout: str) -> None:
+    if len(x.shape) != dims or x.shape[dims - 3] != parts:
+        raise ValueError(f"{name} has shape {tuple(x.shape)}; it must be {layout}")

@@ -1,0 +1,1 @@
+"""Fovea inside models of other libraries."""

@@ -1,0 +1,10 @@
+#pragma once
+#include <string>
+
+namespace fovea {
+
+/// All columns of all rows, their documents' values, MLA prefill, priorities and what SGLang and Mini-SGLang
+/// document, as one JSON object: constraints for programs that choose settings.
+std::string backends_json();
+
+}  // namespace fovea

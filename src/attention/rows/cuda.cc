@@ -1,0 +1,68 @@
+#include "attention/rows/cuda.h"
+
+#include <string>
+
+#include "attention/rows/row.h"
+
+namespace fovea::rows {
+namespace {
+
+constexpr int kMaxHeadDim = 512;
+constexpr int kMaxEightBitHeadDim = 256;
+
+/// The 16-bit types are read beside queries of the same type only.
+bool is_another_type(KvCacheDType stored, DType dtype) {
+  return size_of(stored) > 1 && stored != resolve(KvCacheDType::auto_, dtype);
+}
+
+}  // namespace
+
+Capability sm80_capability() {
+  Capability c;
+  c.dtypes = kHalf;
+  c.kv_dtypes = kKvHalf | kFp8s | KvDtypes{KvCacheDType::int8_per_token_head};
+  c.page_sizes = IntSet::any();
+  c.preferred_page_size = 16;
+  c.head_dims = IntSet::range(8, kMaxHeadDim, 8);
+  c.v_head_dims = c.head_dims;
+  c.types = kAllTypes;
+  c.features = {Feature::window,      Feature::chunk,      Feature::softcap,        Feature::sink,
+                Feature::sink_tokens, Feature::alibi,      Feature::spans,          Feature::packed_mask,
+                Feature::verify,      Feature::tree_mask,  Feature::non_causal,     Feature::lse,
+                Feature::native_page, Feature::kv_sharing, Feature::per_head_scales};
+  c.phases = kBothPhases;
+  // Not chunking: how many query rows a sequence has decides whether its keys are split.
+  c.invariance = {Invariance::run, Invariance::batch, Invariance::page_size};
+  c.graph = GraphSupport::always;
+  c.device = DeviceKind::cuda;
+  c.min_compute_capability = 80;
+  return c;
+}
+
+Capability portable_capability() {
+  Capability c = sm80_capability();
+  c.dtypes = kFloats;
+  c.kv_dtypes.insert(KvCacheDType::float32);
+  c.head_dims = c.v_head_dims = IntSet::range(1, kMaxHeadDim);
+  c.features.insert(Feature::kv_x_packed);
+  return c;
+}
+
+std::optional<Reason> check_sm80(const AttentionSpec& spec, const DeviceInfo&) {
+  const KvCacheDType stored = resolve(spec.kv_dtype, spec.dtype);
+  const std::string name(to_string(stored));
+  if (is_another_type(stored, spec.dtype))
+    return Reason{"a KV cache of " + name + " beside queries of " + std::string(to_string(spec.dtype)) +
+                      " not supported",
+                  "--kv-cache-dtype auto: the queries' type"};
+  if (size_of(stored) != 1) return {};
+  for (const int size : {spec.head_dim, spec.v_head_dim})
+    if (size % 16 != 0 || size > kMaxEightBitHeadDim)
+      return Reason{"a KV cache of " + name + " with a head size of " + std::to_string(size) +
+                        " not supported: 8-bit kernels take multiples of 16 up to " +
+                        std::to_string(kMaxEightBitHeadDim),
+                    "--kv-cache-dtype auto: the queries' type"};
+  return {};
+}
+
+}  // namespace fovea::rows

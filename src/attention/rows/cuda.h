@@ -1,0 +1,18 @@
+#pragma once
+// What the project's CUDA kernels do, for the rows of all backends that they serve.
+#include <optional>
+
+#include "fovea/attention.h"
+
+namespace fovea::rows {
+
+/// Of src/kernels/cuda/sm80.
+Capability sm80_capability();
+
+/// Of src/kernels/cuda/portable: all that those of sm80 have, and other dtypes, head sizes and layouts.
+Capability portable_capability();
+
+/// Combinations that the sm80 kernels lack, with what to change.
+std::optional<Reason> check_sm80(const AttentionSpec& spec, const DeviceInfo& device);
+
+}  // namespace fovea::rows

@@ -1,0 +1,432 @@
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "attention/batch_check.h"
+#include "backends/cuda/cuda_attention.h"
+#include "backends/cuda/device_check.h"
+#include "backends/cuda/launch.h"
+#include "backends/cuda/step_check.h"
+#include "backends/cuda/step_layout.h"
+#include "device/cuda/cuda_device.h"
+#include "device/cuda/cuda_error.h"
+#include "device/cuda/cuda_stream.h"
+#include "device/stream.h"
+#include "kernels/cuda/check/page_check.h"
+#include "kernels/cuda/sm80/schedule.h"
+
+namespace fovea::cuda {
+namespace {
+
+constexpr size_t kWorkspaceAlignment = 64;
+
+std::string str(int64_t x) {
+  return std::to_string(x);
+}
+
+struct CudaPlan : Plan {
+  AttentionSpec spec;
+  AttentionLimits limits;  ///< that the caller gave
+  BatchMeta meta;          ///< of the plan or the capture
+  int page_size = 0;
+  int device = 0;
+  KernelChoice kernel;
+  StepLayout layout;    ///< for the step, or all that the capture serves
+  BatchMeta scheduled;  ///< the step whose schedule was queued last
+  bool has_schedule = false;
+  Workspace workspace;
+  AttentionParams params;  ///< all but a layer's tensors
+
+  bool empty() const { return meta.tokens == 0 || meta.num_seqs() == 0; }
+  template <class T>
+  T* at(size_t offset) const {
+    return reinterpret_cast<T*>(workspace.data() + offset);
+  }
+};
+
+struct DeviceFacts {
+  int compute_capability = 0, multiprocessors = 0;
+};
+
+Result<DeviceFacts> facts_of(int device) {
+  DeviceFacts facts;
+  int major = 0, minor = 0;
+  FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&facts.multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  facts.compute_capability = 10 * major + minor;
+  return facts;
+}
+
+Status check_device(const BackendInfo& info, const DeviceFacts& facts, int device) {
+  const Capability& c = info.capability;
+  const int cc = facts.compute_capability;
+  if (cc >= std::max(c.min_compute_capability, kMinComputeCapability) &&
+      (c.max_compute_capability == 0 || cc <= c.max_compute_capability))
+    return {};
+  return unsupported(info.label() + ": CUDA device " + str(device) + " has compute capability " +
+                     str(cc / 10) + "." + str(cc % 10) + ", which it has no kernels for");
+}
+
+Result<bool> is_capturing(const CudaStream& stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  FOVEA_CUDA_TRY(cudaStreamIsCapturing(stream.handle(), &status));
+  return status == cudaStreamCaptureStatusActive;
+}
+
+Status check_arrays(const BatchMeta& meta, const MaskSpec& mask, const void* workspace, int device) {
+  const auto only = [](bool used, const void* address) { return used ? address : nullptr; };
+  return check_on_device({{"BatchMeta::q_offsets", meta.q_offsets.data()},
+                          {"BatchMeta::kv_lens", meta.kv_lens.data()},
+                          {"BatchMeta::page_table", meta.page_table.data()},
+                          {"BatchMeta::kv_indptr", meta.kv_indptr.data()},
+                          {"BatchMeta::kv_indices", meta.kv_indices.data()},
+                          {"BatchMeta::spans", only(mask.spans, meta.spans.data())},
+                          {"BatchMeta::span_offsets", only(mask.spans, meta.span_offsets.data())},
+                          {"BatchMeta::packed_mask", only(mask.packed, meta.packed_mask.data())},
+                          {"BatchMeta::packed_offsets", only(mask.packed, meta.packed_offsets.data())},
+                          {"BatchMeta::tree_bias", only(mask.tree, meta.tree_bias.data())},
+                          {"the attention workspace", workspace}},
+                         device);
+}
+
+/// Few query rows leave multiprocessors without a large tile; small ones give the same bits.
+KernelUse use_of(const AttentionSpec& spec, const BatchMeta& meta, const KernelChoice& large,
+                 int multiprocessors) {
+  const int64_t packed = int64_t{meta.tokens} * (spec.num_heads / spec.num_kv_heads);
+  const int64_t tiles = packed / large.kernel.rows + std::min(meta.num_seqs(), meta.tokens);
+  return tiles * spec.num_kv_heads < int64_t{2} * multiprocessors ? KernelUse::extend_small
+                                                                  : KernelUse::extend;
+}
+
+PlanInput input_of(const BatchMeta& meta) {
+  PlanInput input;
+  input.q_offsets = meta.q_offsets.data();
+  input.kv_lens = meta.kv_lens.data();
+  input.spans = meta.spans.data();
+  input.span_offsets = meta.span_offsets.data();
+  input.num_seqs = meta.num_seqs();
+  return input;
+}
+
+MaskParams mask_of(const AttentionSpec& spec, const BatchMeta& meta) {
+  const MaskSpec& mask = spec.mask;
+  MaskParams m;
+  m.causal = mask.causal;
+  m.window_left = mask.window_left;
+  m.window_right = mask.window_right;
+  m.chunk = mask.chunk;
+  m.sink_tokens = mask.window_left >= 0 ? mask.sink_tokens : 0;
+  m.softcap = spec.softcap;
+  if (mask.spans) {
+    static_assert(sizeof(Span) == 2 * sizeof(int32_t));
+    m.spans = &meta.spans.data()->first;
+    m.span_offsets = meta.span_offsets.data();
+  }
+  if (mask.packed) m.packed = meta.packed_mask.data(), m.packed_offsets = meta.packed_offsets.data();
+  if (mask.tree) m.tree_bias = meta.tree_bias.data(), m.tree_size = meta.tree_size;
+  return m;
+}
+
+/// What all layers of the plan have in common.
+AttentionParams params_of(const CudaPlan& plan) {
+  const AttentionSpec& spec = plan.spec;
+  AttentionParams p;
+  p.num_kv_heads = spec.num_kv_heads;
+  p.group = FastDivisor(static_cast<uint32_t>(spec.num_heads / spec.num_kv_heads));
+  p.kv_heads = FastDivisor(static_cast<uint32_t>(spec.num_kv_heads));
+  p.head_dim = spec.head_dim;
+  p.v_head_dim = spec.v_head_dim;
+  p.lse_includes_sink = spec.has_sink && spec.lse_includes_sink;
+  p.mask = mask_of(spec, plan.meta);
+  p.kv.page_size = FastDivisor(static_cast<uint32_t>(plan.page_size));
+  if (!is_ragged(plan.meta))
+    p.kv.pages = plan.meta.kv_indptr.empty() ? plan.meta.page_table.data() : plan.meta.kv_indices.data();
+  p.partial_rows = plan.layout.partial_rows;
+  p.items = plan.at<WorkItem>(plan.layout.items);
+  p.num_items = plan.at<int32_t>(plan.layout.num_items);
+  if (plan.layout.max_parts > 0) {
+    p.partial_out = plan.at<float>(plan.layout.partial_out);
+    p.partial_state = plan.at<PartialState>(plan.layout.partial_state);
+    p.arrivals = plan.at<uint32_t>(plan.layout.arrivals);
+  }
+  return p;
+}
+
+void put_cache(const KvView& view, KvType type, KvParams& kv) {
+  const auto bytes = static_cast<int64_t>(size_of(view.dtype));
+  kv.type = type;
+  kv.k = static_cast<const char*>(view.k);
+  kv.v = static_cast<const char*>(view.v);
+  kv.k_page_stride = view.k_page_stride * bytes;
+  kv.k_slot_stride = view.k_slot_stride * bytes;
+  kv.k_head_stride = view.k_head_stride * bytes;
+  kv.v_page_stride = view.v_page_stride * bytes;
+  kv.v_slot_stride = view.v_slot_stride * bytes;
+  kv.v_head_stride = view.v_head_stride * bytes;
+  if (view.form == KvForm::x_packed) {
+    kv.k_chunk_stride = view.k_chunk_stride * bytes;
+    kv.v_dim_stride = view.v_dim_stride * bytes;
+  }
+  kv.v_scale = view.v_scale;
+  kv.k_scales = view.k_scales;
+  kv.v_scales = view.v_scales;
+  kv.scale_page_stride = view.scale_page_stride;
+  kv.scale_slot_stride = view.scale_slot_stride;
+  kv.scale_head_stride = view.scale_head_stride;
+}
+
+/// Waits.
+template <class T>
+Status read(const CudaPlan& plan, size_t offset, T& to, CudaStream& stream) {
+  FOVEA_RETURN_IF_ERROR(stream.copy(&to, plan.at<T>(offset), sizeof(T)));
+  return stream.synchronize();
+}
+
+Error lengths_error(const CudaPlan& plan, PlanError error) {
+  Error out = plan_error(error, plan.layout.limits);
+  if (error == PlanError::kv_len && plan.layout.limits.max_kv_len < plan.limits.max_kv_len)
+    out.message += ", as its row of the page table has room for no more pages";
+  return out;
+}
+
+PageCheck page_check_of(const CudaPlan& plan, int64_t pages) {
+  const BatchMeta& meta = plan.scheduled;
+  PageCheck check;
+  check.q_offsets = meta.q_offsets.data();
+  check.kv_lens = meta.kv_lens.data();
+  check.num_seqs = meta.num_seqs();
+  check.table = meta.page_table.data();
+  check.table_stride = meta.page_table_stride;
+  check.table_columns = static_cast<int>(std::min<int64_t>(meta.page_table_stride, INT32_MAX));
+  if (!meta.kv_indptr.empty()) {
+    check.indptr = meta.kv_indptr.data();
+    check.indices = meta.kv_indices.data();
+    check.num_indices = static_cast<int64_t>(meta.kv_indices.size());
+  }
+  check.page_size = plan.page_size;
+  check.num_pages = static_cast<int>(std::min<int64_t>(pages, INT32_MAX));
+  return check;
+}
+
+/// The kernels of a capture keep addresses: a replay's arrays are the same ones.
+Status check_same_arrays(const BatchMeta& captured, const BatchMeta& meta) {
+  const auto same = [](const void* a, const void* b, const char* name) -> Status {
+    if (a == b) return {};
+    return invalid("BatchMeta::" + std::string(name) +
+                   " lies elsewhere than when the plan was captured; copy its contents to where it was");
+  };
+  FOVEA_RETURN_IF_ERROR(same(captured.q_offsets.data(), meta.q_offsets.data(), "q_offsets"));
+  FOVEA_RETURN_IF_ERROR(same(captured.kv_lens.data(), meta.kv_lens.data(), "kv_lens"));
+  FOVEA_RETURN_IF_ERROR(same(captured.page_table.data(), meta.page_table.data(), "page_table"));
+  FOVEA_RETURN_IF_ERROR(same(captured.kv_indptr.data(), meta.kv_indptr.data(), "kv_indptr"));
+  FOVEA_RETURN_IF_ERROR(same(captured.kv_indices.data(), meta.kv_indices.data(), "kv_indices"));
+  FOVEA_RETURN_IF_ERROR(same(captured.spans.data(), meta.spans.data(), "spans"));
+  FOVEA_RETURN_IF_ERROR(same(captured.span_offsets.data(), meta.span_offsets.data(), "span_offsets"));
+  FOVEA_RETURN_IF_ERROR(same(captured.packed_mask.data(), meta.packed_mask.data(), "packed_mask"));
+  FOVEA_RETURN_IF_ERROR(same(captured.packed_offsets.data(), meta.packed_offsets.data(), "packed_offsets"));
+  FOVEA_RETURN_IF_ERROR(same(captured.tree_bias.data(), meta.tree_bias.data(), "tree_bias"));
+  if (captured.page_table_stride != meta.page_table_stride || captured.tree_size != meta.tree_size)
+    return invalid("BatchMeta::page_table_stride and tree_size are " + str(meta.page_table_stride) + " and " +
+                   str(meta.tree_size) + "; the plan was captured with " + str(captured.page_table_stride) +
+                   " and " + str(captured.tree_size));
+  if (captured.phase != meta.phase)
+    return invalid("a step of " + std::string(to_string(meta.phase)) + " for a plan that was captured for " +
+                   std::string(to_string(captured.phase)));
+  return {};
+}
+
+class CudaAttention : public AttentionBackend {
+ public:
+  CudaAttention(const BackendInfo& info, FamilyOf family) : info_(info), family_(family) {}
+
+  const BackendInfo& info() const noexcept override { return info_; }
+
+  Result<size_t> workspace_bytes(const AttentionSpec& spec, const AttentionLimits& limits) const override {
+    return cuda_workspace_bytes(info_, family_, spec, limits);
+  }
+
+  Result<std::unique_ptr<Plan>> plan(const AttentionSpec& spec, const AttentionLimits& limits,
+                                     const BatchMeta& meta, Workspace workspace, Stream& stream) override {
+    FOVEA_TRY(plan, make_plan(spec, limits, meta, workspace, stream));
+    FOVEA_RETURN_IF_ERROR(queue_schedule(*plan, meta, stream));
+    return std::unique_ptr<Plan>(std::move(plan));
+  }
+
+  Status forward_extend(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
+    return forward(static_cast<const CudaPlan&>(plan), args, Phase::prefill, stream);
+  }
+
+  Status forward_decode(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
+    return forward(static_cast<const CudaPlan&>(plan), args, Phase::decode, stream);
+  }
+
+  Status check_plan(const Plan& base, int64_t pages, Stream& stream) override {
+    const auto& plan = static_cast<const CudaPlan&>(base);
+    FOVEA_RETURN_IF_ERROR(check_stream(stream, plan.device));
+    if (plan.empty() || !plan.has_schedule) return {};
+    const CurrentDevice current(plan.device);
+    FOVEA_TRY(capturing, is_capturing(stream.cuda()));
+    if (capturing)
+      return invalid("check_plan() waits for the stream, which is being captured: call it after");
+    PlanError error = PlanError::none;
+    FOVEA_RETURN_IF_ERROR(read(plan, plan.layout.error, error, stream.cuda()));
+    if (error != PlanError::none) return lengths_error(plan, error);
+    if (pages < 0 || is_ragged(plan.scheduled) || plan.scheduled.num_seqs() == 0) return {};
+    const PageCheck check = page_check_of(plan, pages);
+    FOVEA_RETURN_IF_ERROR(
+        launch_page_check(check, plan.at<PageFault>(plan.layout.page_fault), stream.cuda().handle()));
+    PageFault fault;
+    FOVEA_RETURN_IF_ERROR(read(plan, plan.layout.page_fault, fault, stream.cuda()));
+    return page_fault_status(fault, check);
+  }
+
+  Result<size_t> init_graph_state(const AttentionSpec& spec, const AttentionLimits& limits) override {
+    return workspace_bytes(spec, limits);
+  }
+
+  /// Queues the schedule of `meta` too, so that the forwards may run before the first replay; not within a
+  /// capture, which would make it anew at each replay over what plan_for_replay() queued.
+  Result<std::unique_ptr<Plan>> plan_for_capture(const AttentionSpec& spec, const AttentionLimits& limits,
+                                                 const BatchMeta& meta, Workspace workspace,
+                                                 Stream& stream) override {
+    FOVEA_TRY(plan, make_plan(spec, limits, meta, workspace, stream));
+    FOVEA_TRY(capturing, is_capturing(stream.cuda()));
+    if (!capturing) FOVEA_RETURN_IF_ERROR(queue_schedule(*plan, meta, stream));
+    return std::unique_ptr<Plan>(std::move(plan));
+  }
+
+  Status plan_for_replay(Plan& base, const BatchMeta& meta, Stream& stream) override {
+    auto& plan = static_cast<CudaPlan&>(base);
+    FOVEA_RETURN_IF_ERROR(check_stream(stream, plan.device));
+    AttentionLimits captured = plan.limits;
+    captured.max_seqs = plan.meta.num_seqs();
+    captured.max_tokens = plan.meta.tokens;
+    FOVEA_RETURN_IF_ERROR(check_step(plan.spec, captured, meta, plan.page_size));
+    FOVEA_RETURN_IF_ERROR(check_same_arrays(plan.meta, meta));
+    return queue_schedule(plan, meta, stream);
+  }
+
+ private:
+  Status check_stream(const Stream& stream, int device) const {
+    if (stream.on_cpu()) return invalid(info_.label() + " needs a stream of a GPU; a CPU's is given");
+    if (device >= 0 && stream.cuda().device() != device)
+      return invalid("the plan was made on CUDA device " + str(device) + "; the stream is of device " +
+                     str(stream.cuda().device()));
+    return {};
+  }
+
+  Status check_workspace(const AttentionSpec& spec, const AttentionLimits& limits,
+                         Workspace workspace) const {
+    FOVEA_TRY(needed, workspace_bytes(spec, limits));
+    if (workspace.size() < needed)
+      return invalid(info_.label() + " got a workspace of " + str(static_cast<int64_t>(workspace.size())) +
+                     " bytes; these limits need " + str(static_cast<int64_t>(needed)) +
+                     ": allocate what workspace_bytes() says");
+    if (reinterpret_cast<uintptr_t>(workspace.data()) % kWorkspaceAlignment != 0)
+      return invalid(info_.label() + " got a workspace that is not aligned to 64 bytes");
+    return {};
+  }
+
+  /// Everything but the schedule.
+  Result<std::unique_ptr<CudaPlan>> make_plan(const AttentionSpec& spec, const AttentionLimits& limits,
+                                              const BatchMeta& meta, Workspace workspace,
+                                              Stream& stream) const {
+    FOVEA_RETURN_IF_ERROR(check_stream(stream, -1));
+    FOVEA_RETURN_IF_ERROR(check_workspace(spec, limits, workspace));
+    if (!info_.capability.phases.has(meta.phase))
+      return unsupported(info_.label() + ": " + std::string(to_string(meta.phase)) + " not supported");
+    auto plan = std::make_unique<CudaPlan>();
+    plan->page_size = page_size_of(info_, spec);
+    FOVEA_RETURN_IF_ERROR(check_step(spec, limits, meta, plan->page_size));
+    plan->spec = spec;
+    plan->limits = limits;
+    plan->meta = meta;
+    plan->workspace = workspace;
+    plan->device = stream.cuda().device();
+    const CurrentDevice current(plan->device);
+    FOVEA_TRY(facts, facts_of(plan->device));
+    FOVEA_RETURN_IF_ERROR(check_device(info_, facts, plan->device));
+    FOVEA_RETURN_IF_ERROR(check_arrays(meta, spec.mask, workspace.data(), plan->device));
+    if (plan->empty()) return plan;
+    const Family family = family_(spec, meta.phase);
+    FOVEA_TRY(kernel,
+              choose_kernel(family, spec, meta.phase == Phase::decode ? KernelUse::decode : KernelUse::extend,
+                            limits));
+    if (meta.phase == Phase::prefill &&
+        use_of(spec, meta, kernel, facts.multiprocessors) == KernelUse::extend_small) {
+      FOVEA_TRY(small, choose_kernel(family, spec, KernelUse::extend_small, limits));
+      kernel = small;
+    }
+    plan->kernel = kernel;
+    FOVEA_TRY(layout, step_layout(spec, kernel, step_limits(limits, meta, plan->page_size)));
+    plan->layout = layout;
+    plan->params = params_of(*plan);
+    return plan;
+  }
+
+  static Status queue_schedule(CudaPlan& plan, const BatchMeta& meta, Stream& stream) {
+    plan.scheduled = meta;
+    plan.has_schedule = true;
+    if (plan.empty()) return {};
+    const CurrentDevice current(plan.device);
+    sm80::PageSource pages;
+    pages.first = meta.kv_indptr.empty() ? nullptr : meta.kv_indptr.data();
+    pages.stride = meta.page_table_stride;
+    const sm80::ScheduleView out{
+        plan.at<WorkItem>(plan.layout.items), plan.at<int32_t>(plan.layout.num_items),
+        plan.at<PlanError>(plan.layout.error),
+        plan.kernel.kernel.merges ? plan.at<uint32_t>(plan.layout.arrivals) : nullptr};
+    return sm80::launch_schedule(plan.layout.policy, plan.layout.limits, input_of(meta), pages, out,
+                                 stream.cuda().handle());
+  }
+
+  Status forward(const CudaPlan& plan, const AttentionArgs& args, Phase phase, Stream& stream) const {
+    FOVEA_RETURN_IF_ERROR(check_stream(stream, plan.device));
+    if (plan.meta.phase != phase)
+      return invalid("the step was planned for " + std::string(to_string(plan.meta.phase)) +
+                     " (BatchMeta::phase); this is the forward of " + std::string(to_string(phase)));
+    if (plan.empty()) return {};
+    const AttentionSpec& spec = plan.spec;
+    FOVEA_RETURN_IF_ERROR(check_args(args, spec, plan.page_size));
+    FOVEA_RETURN_IF_ERROR(check_layer(spec, args, plan.kernel.family != Family::portable));
+    const KvView& kv = args.kv;
+    FOVEA_RETURN_IF_ERROR(
+        check_on_device({{"AttentionArgs::q", args.q},
+                         {"AttentionArgs::out", args.out},
+                         {"AttentionArgs::lse", args.lse},
+                         {"AttentionArgs::kv.k", kv.k},
+                         {"AttentionArgs::kv.v", kv.v},
+                         {"AttentionArgs::kv.k_scales", kv.k_scales},
+                         {"AttentionArgs::kv.v_scales", kv.v_scales},
+                         {"AttentionArgs::sinks", spec.has_sink ? args.sinks : nullptr},
+                         {"AttentionArgs::alibi_slopes", spec.has_alibi ? args.alibi_slopes : nullptr}},
+                        plan.device));
+    FOVEA_TRY(type, kv_type(spec));
+    AttentionParams params = plan.params;
+    params.q = args.q;
+    params.q_row_stride = args.q_row_stride;
+    params.out = args.out;
+    params.out_row_stride = args.out_row_stride;
+    params.lse = args.lse;
+    params.scale = spec.scale * kv.k_scale;
+    params.sinks = spec.has_sink ? args.sinks : nullptr;
+    params.mask.alibi_slopes = spec.has_alibi ? args.alibi_slopes : nullptr;
+    put_cache(kv, type, params.kv);
+    const CurrentDevice current(plan.device);
+    return launch(plan.kernel, params, static_cast<int>(plan.layout.max_items), stream.cuda().handle());
+  }
+
+  const BackendInfo& info_;
+  FamilyOf family_;
+};
+
+}  // namespace
+
+std::unique_ptr<AttentionBackend> make_cuda_attention(const BackendInfo& info, FamilyOf family) {
+  return std::make_unique<CudaAttention>(info, family);
+}
+
+}  // namespace fovea::cuda

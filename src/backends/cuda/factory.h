@@ -1,0 +1,11 @@
+#pragma once
+// Makes the CUDA backends, in programs that have them.
+#include "fovea/attention_backend.h"
+
+namespace fovea {
+
+/// Makes the backend of `info`, a row with CUDA kernels that outlives it. In a program without CUDA
+/// (src/backends/no_cuda) calling it is a bug.
+BackendRegistry::Factory cuda_factory(const BackendInfo& info);
+
+}  // namespace fovea

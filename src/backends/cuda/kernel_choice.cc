@@ -1,0 +1,117 @@
+#include "backends/cuda/kernel_choice.h"
+
+#include <algorithm>
+#include <string>
+
+#include "backends/cuda/step_layout.h"
+#include "kernels/cuda/portable/select.h"
+#include "kernels/cuda/simt/select.h"
+
+namespace fovea::cuda {
+namespace {
+
+sm80::KernelKind kind_of(KernelUse use) {
+  switch (use) {
+    case KernelUse::decode: return sm80::KernelKind::decode;
+    case KernelUse::extend: return sm80::KernelKind::extend;
+    case KernelUse::extend_small: break;
+  }
+  return sm80::KernelKind::extend_small;
+}
+
+sm80::QueryType query_type(DType dtype) {
+  switch (dtype) {
+    case DType::f16: return sm80::QueryType::f16;
+    case DType::bf16: return sm80::QueryType::bf16;
+    case DType::f32: break;
+  }
+  return sm80::QueryType::f32;
+}
+
+int group_of(const AttentionSpec& spec) {
+  return spec.num_heads / spec.num_kv_heads;
+}
+
+bool few_sequences(const AttentionSpec& spec, const AttentionLimits& limits) {
+  const int64_t splits = (int64_t{limits.max_kv_len} + kFewSplitKeys - 1) / kFewSplitKeys;
+  return int64_t{limits.max_seqs} * spec.num_kv_heads <= kFewSplits / std::max<int64_t>(splits, 1);
+}
+
+Result<sm80::KernelInfo> select(Family family, const AttentionSpec& spec, KernelUse use,
+                                const AttentionLimits& limits) {
+  FOVEA_TRY(kv, kv_type(spec));
+  const sm80::QueryType q = query_type(spec.dtype);
+  const int d = spec.head_dim, dv = spec.v_head_dim;
+  switch (family) {
+    case Family::sm80:
+      return sm80::select({q, kv, d, dv, needs_general_kernel(spec), few_sequences(spec, limits)},
+                          kind_of(use));
+    case Family::portable: return portable::select({q, kv, d, dv}, kind_of(use));
+    case Family::simt: {
+      simt::Problem problem{q, kv, d, dv, group_of(spec), spec.mask};
+      if (use != KernelUse::decode) break;
+      return simt::select(problem);
+    }
+  }
+  return Error{ErrorCode::internal, "a use that a family of CUDA kernels does not have"};
+}
+
+/// Verifying drafts takes a few rows of a sequence, which decode kernels split like one; of the others those
+/// are worth it that leave a device idle, a tile of the kernel for large steps at most.
+int most_split_tokens(const AttentionSpec& spec, KernelUse use, const sm80::KernelInfo& large) {
+  constexpr int kDraftTokens = 16;
+  return use == KernelUse::decode ? kDraftTokens : std::max(1, large.rows / group_of(spec));
+}
+
+}  // namespace
+
+Family always_sm80(const AttentionSpec&, Phase) {
+  return Family::sm80;
+}
+
+Family always_portable(const AttentionSpec&, Phase) {
+  return Family::portable;
+}
+
+Family sm80_or_simt(const AttentionSpec& spec, Phase phase) {
+  const MaskSpec& mask = spec.mask;
+  const bool cuda_cores = phase == Phase::decode && group_of(spec) < simt::kTensorCoreGroup && !mask.spans &&
+                          !mask.packed && !mask.tree;
+  return cuda_cores ? Family::simt : Family::sm80;
+}
+
+Result<KvType> kv_type(const AttentionSpec& spec) {
+  const KvCacheDType stored = resolve(spec.kv_dtype, spec.dtype);
+  if (stored == resolve(KvCacheDType::auto_, spec.dtype)) return KvType::same;
+  switch (stored) {
+    case KvCacheDType::float32: return KvType::f32;
+    case KvCacheDType::float16: return KvType::f16;
+    case KvCacheDType::bfloat16: return KvType::bf16;
+    case KvCacheDType::fp8_e4m3: return KvType::e4m3;
+    case KvCacheDType::fp8_e5m2: return KvType::e5m2;
+    case KvCacheDType::int8_per_token_head: return KvType::int8;
+    default: return unsupported("no CUDA kernel reads a KV cache of " + std::string(to_string(stored)));
+  }
+}
+
+bool needs_general_kernel(const AttentionSpec& spec) {
+  const MaskSpec& mask = spec.mask;
+  return mask.window_left >= 0 || (mask.window_right >= 0 && !mask.causal) || mask.chunk > 0 || mask.spans ||
+         mask.packed || mask.tree || spec.softcap > 0.0f || spec.has_alibi || spec.scale < 0.0f;
+}
+
+Result<KernelChoice> choose_kernel(Family family, const AttentionSpec& spec, KernelUse use,
+                                   const AttentionLimits& limits) {
+  // Both sizes of tiles split the same sequences: they give the same bits.
+  FOVEA_TRY(large, select(family, spec, use == KernelUse::extend_small ? KernelUse::extend : use, limits));
+  KernelChoice choice{family, large, most_split_tokens(spec, use, large)};
+  while (choice.max_split_tokens > 1 && partial_bytes(spec, choice, limits) > kMostPartialBytes)
+    choice.max_split_tokens /= 2;
+  if (use == KernelUse::extend_small) {
+    FOVEA_TRY(small, select(family, spec, use, limits));
+    choice.kernel = small;
+  }
+  return choice;
+}
+
+}  // namespace fovea::cuda

@@ -1,0 +1,18 @@
+#include "backends/cuda/launch.h"
+
+#include "kernels/cuda/portable/launch.h"
+#include "kernels/cuda/simt/launch.h"
+#include "kernels/cuda/sm80/launch.h"
+
+namespace fovea::cuda {
+
+Status launch(const KernelChoice& choice, const AttentionParams& params, int max_items, CUstream_st* stream) {
+  switch (choice.family) {
+    case Family::sm80: return sm80::launch(choice.kernel, params, max_items, stream);
+    case Family::simt: return simt::launch(choice.kernel, params, max_items, stream);
+    case Family::portable: return portable::launch(choice.kernel, params, max_items, stream);
+  }
+  return Error{ErrorCode::internal, "a family of CUDA kernels that does not exist"};
+}
+
+}  // namespace fovea::cuda

@@ -1,0 +1,144 @@
+#include "backends/cuda/step_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+namespace fovea::cuda {
+namespace {
+
+constexpr int64_t kLoadBytes = 16;
+
+std::string str(int64_t x) {
+  return std::to_string(x);
+}
+
+/// An array of offsets: one more than sequences.
+template <class T>
+Status check_offsets(std::span<const T> offsets, size_t seqs, const char* name) {
+  if (offsets.size() == seqs + 1) return {};
+  return invalid("BatchMeta::" + std::string(name) + " has " + str(static_cast<int64_t>(offsets.size())) +
+                 " entries; a step of " + str(static_cast<int64_t>(seqs)) +
+                 " sequences needs one more than that");
+}
+
+Status check_pages(const BatchMeta& meta, int page_size) {
+  const size_t seqs = meta.kv_lens.size();
+  if (meta.kv_indptr.empty()) {
+    const auto entries = static_cast<int64_t>(meta.page_table.size());
+    const int64_t stride = meta.page_table_stride, rows = static_cast<int64_t>(seqs);
+    if (stride < 0)
+      return invalid("BatchMeta::page_table_stride is " + str(stride) + "; it must be 0 or more");
+    if (stride > 0 && entries / stride < rows)
+      return invalid("BatchMeta::page_table has " + str(entries) + " entries; " + str(rows) +
+                     " sequences with a page_table_stride of " + str(stride) + " need " + str(rows) + " x " +
+                     str(stride));
+    return {};
+  }
+  if (!meta.page_table.empty()) return invalid("both a page table and kv_indptr are given; give one of them");
+  FOVEA_RETURN_IF_ERROR(check_offsets(meta.kv_indptr, seqs, "kv_indptr"));
+  if (is_ragged(meta) && page_size != 1)
+    return invalid(
+        "kv_indptr without kv_indices means rows of a ragged tensor, which has a page size of 1; "
+        "the page size is " +
+        str(page_size) + ": give kv_indices, or set AttentionSpec::page_size = 1");
+  return {};
+}
+
+Status check_masks(const MaskSpec& mask, const BatchMeta& meta) {
+  const size_t seqs = meta.kv_lens.size();
+  if (mask.spans) FOVEA_RETURN_IF_ERROR(check_offsets(meta.span_offsets, seqs, "span_offsets"));
+  if (mask.packed) FOVEA_RETURN_IF_ERROR(check_offsets(meta.packed_offsets, seqs, "packed_offsets"));
+  if (!mask.tree) return {};
+  if (meta.tree_size < 1)
+    return invalid("BatchMeta::tree_size is " + str(meta.tree_size) + "; a tree needs 1 or more");
+  const int64_t square = int64_t{meta.tree_size} * meta.tree_size;
+  if (static_cast<int64_t>(meta.tree_bias.size()) < square)
+    return invalid("BatchMeta::tree_bias has " + str(static_cast<int64_t>(meta.tree_bias.size())) +
+                   " entries; a tree_size of " + str(meta.tree_size) + " needs " + str(square));
+  return {};
+}
+
+/// An address, and strides in elements of `bytes`.
+Status check_alignment(const char* name, const void* data, size_t bytes,
+                       std::initializer_list<int64_t> strides) {
+  if (reinterpret_cast<uintptr_t>(data) % kLoadBytes != 0)
+    return invalid("AttentionArgs::" + std::string(name) +
+                   " is not aligned to 16 bytes, which kernels load at once");
+  for (const int64_t stride : strides)
+    if (stride % (kLoadBytes / static_cast<int64_t>(bytes)) != 0)
+      return invalid("AttentionArgs::" + std::string(name) + " has a stride of " + str(stride) +
+                     " elements; kernels load 16 bytes at once: it must be a multiple of " +
+                     str(kLoadBytes / static_cast<int64_t>(bytes)));
+  return {};
+}
+
+/// Rows of all heads that may lie apart.
+Status check_rows(const char* name, const void* data, int64_t stride, int heads, int dim) {
+  if (data == nullptr) return invalid("AttentionArgs::" + std::string(name) + " is null");
+  if (stride < int64_t{heads} * dim)
+    return invalid("AttentionArgs::" + std::string(name) + " has a row stride of " + str(stride) +
+                   " elements; a row has " + str(int64_t{heads} * dim));
+  return {};
+}
+
+}  // namespace
+
+bool is_ragged(const BatchMeta& meta) {
+  return !meta.kv_indptr.empty() && meta.kv_indices.data() == nullptr;
+}
+
+Status check_step(const AttentionSpec& spec, const AttentionLimits& limits, const BatchMeta& meta,
+                  int page_size) {
+  const auto seqs = static_cast<int64_t>(meta.kv_lens.size());
+  if (meta.tokens < 0)
+    return invalid(
+        "BatchMeta::tokens is not given; on a GPU, whose arrays the host does not read, it says how "
+        "many query rows the step has");
+  if (seqs > limits.max_seqs)
+    return invalid("a step of " + str(seqs) + " sequences exceeds the limit of " + str(limits.max_seqs));
+  if (meta.tokens > limits.max_tokens)
+    return invalid("a step of " + str(meta.tokens) + " query rows exceeds the limit of " +
+                   str(limits.max_tokens));
+  if (seqs == 0 && meta.tokens == 0) return {};
+  FOVEA_RETURN_IF_ERROR(check_offsets(meta.q_offsets, meta.kv_lens.size(), "q_offsets"));
+  FOVEA_RETURN_IF_ERROR(check_pages(meta, page_size));
+  return check_masks(spec.mask, meta);
+}
+
+AttentionLimits step_limits(const AttentionLimits& limits, const BatchMeta& meta, int page_size) {
+  AttentionLimits out = limits;
+  out.max_seqs = meta.num_seqs();
+  out.max_tokens = meta.tokens;
+  if (is_ragged(meta)) return out;
+  // Lists of pages have different lengths; no sequence has more than all of them.
+  const int64_t pages =
+      meta.kv_indptr.empty() ? meta.page_table_stride : static_cast<int64_t>(meta.kv_indices.size());
+  if (pages < limits.max_kv_len)  // the product can't overflow
+    out.max_kv_len = static_cast<int>(std::min<int64_t>(limits.max_kv_len, pages * page_size));
+  return out;
+}
+
+Status check_layer(const AttentionSpec& spec, const AttentionArgs& args, bool whole_loads) {
+  const KvView& kv = args.kv;
+  const KvCacheDType planned = resolve(spec.kv_dtype, spec.dtype);
+  if (kv.dtype != planned)
+    return invalid("the cache is of " + std::string(to_string(kv.dtype)) + "; the step was planned for " +
+                   std::string(to_string(planned)));
+  FOVEA_RETURN_IF_ERROR(check_rows("q", args.q, args.q_row_stride, spec.num_heads, spec.head_dim));
+  FOVEA_RETURN_IF_ERROR(check_rows("out", args.out, args.out_row_stride, spec.num_heads, spec.v_head_dim));
+  if (kv.k == nullptr || kv.v == nullptr)
+    return invalid(std::string("AttentionArgs::kv.") + (kv.k == nullptr ? "k" : "v") + " is null");
+  if (!(kv.k_scale > 0.0f) || !std::isfinite(kv.k_scale) || !std::isfinite(kv.v_scale))
+    return invalid("the cache's k_scale is " + std::to_string(kv.k_scale) + " and its v_scale " +
+                   std::to_string(kv.v_scale) + "; they must be finite, and k_scale positive");
+  if (!whole_loads) return {};
+  const size_t row = size_of(spec.dtype), bytes = size_of(kv.dtype);
+  FOVEA_RETURN_IF_ERROR(check_alignment("q", args.q, row, {args.q_row_stride}));
+  FOVEA_RETURN_IF_ERROR(check_alignment("out", args.out, row, {args.out_row_stride}));
+  FOVEA_RETURN_IF_ERROR(
+      check_alignment("kv.k", kv.k, bytes, {kv.k_page_stride, kv.k_head_stride, kv.k_slot_stride}));
+  return check_alignment("kv.v", kv.v, bytes, {kv.v_page_stride, kv.v_head_stride, kv.v_slot_stride});
+}
+
+}  // namespace fovea::cuda

@@ -1,0 +1,143 @@
+// What is refused before anything is asked of CUDA. Arrays are never read: their addresses are made up.
+#include "backends/cuda/step_check.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+namespace fovea::cuda {
+namespace {
+
+using ::testing::HasSubstr;
+
+template <class T>
+std::span<const T> fake(size_t count, uintptr_t address = 0x1000) {
+  return {reinterpret_cast<const T*>(address), count};
+}
+
+struct Case {
+  AttentionSpec spec;
+  AttentionLimits limits{4, 8, 4000, 1000};
+  BatchMeta meta;
+  int page_size = 16;
+
+  Case() {
+    spec.num_heads = 8;
+    spec.num_kv_heads = 2;
+    spec.head_dim = spec.v_head_dim = 64;
+    spec.dtype = DType::bf16;
+    meta.tokens = 5;
+    meta.q_offsets = fake<int32_t>(4);
+    meta.kv_lens = fake<int32_t>(3);
+    meta.page_table = fake<int32_t>(30);
+    meta.page_table_stride = 10;
+  }
+  std::string error() const {
+    const Status status = check_step(spec, limits, meta, page_size);
+    return status.ok() ? "" : status.error().message;
+  }
+};
+
+template <class F>
+std::string step_error(F change) {
+  Case c;
+  change(c);
+  return c.error();
+}
+
+TEST(CudaStepCheck, SizesThatTheHostKnows) {
+  EXPECT_EQ(step_error([](Case&) {}), "");
+  EXPECT_EQ(step_error([](Case& c) { c.meta = {}, c.meta.tokens = 0; }), "");
+  EXPECT_THAT(step_error([](Case& c) { c.meta.tokens = -1; }), HasSubstr("BatchMeta::tokens is not given"));
+  EXPECT_THAT(step_error([](Case& c) { c.meta.tokens = 9; }),
+              HasSubstr("9 query rows exceeds the limit of 8"));
+  EXPECT_THAT(step_error([](Case& c) { c.limits.max_seqs = 2; }),
+              HasSubstr("3 sequences exceeds the limit of 2"));
+  EXPECT_THAT(step_error([](Case& c) { c.meta.q_offsets = fake<int32_t>(3); }), HasSubstr("q_offsets has 3"));
+  EXPECT_THAT(step_error([](Case& c) { c.meta.page_table = fake<int32_t>(29); }), HasSubstr("need 3 x 10"));
+  EXPECT_THAT(step_error([](Case& c) { c.meta.page_table_stride = -1; }), HasSubstr("0 or more"));
+  EXPECT_THAT(step_error([](Case& c) { c.meta.kv_indptr = fake<int32_t>(4); }),
+              HasSubstr("give one of them"));
+}
+
+TEST(CudaStepCheck, ListsOfPagesAndRaggedKeys) {
+  const auto lists = [](size_t offsets, std::span<const int32_t> indices, int page_size) {
+    return step_error([&](Case& c) {
+      c.meta.page_table = {};
+      c.meta.page_table_stride = 0;
+      c.meta.kv_indptr = fake<int32_t>(offsets);
+      c.meta.kv_indices = indices;
+      c.page_size = page_size;
+    });
+  };
+  EXPECT_EQ(lists(4, fake<int32_t>(7), 16), "");
+  EXPECT_EQ(lists(4, {}, 1), "");
+  EXPECT_THAT(lists(3, fake<int32_t>(7), 16), HasSubstr("kv_indptr has 3"));
+  EXPECT_THAT(lists(4, {}, 16), HasSubstr("the page size is 16"));
+}
+
+TEST(CudaStepCheck, MasksHaveTheirArrays) {
+  EXPECT_THAT(step_error([](Case& c) { c.spec.mask.spans = true; }), HasSubstr("span_offsets has 0"));
+  EXPECT_THAT(step_error([](Case& c) { c.spec.mask.packed = true; }), HasSubstr("packed_offsets has 0"));
+  EXPECT_THAT(step_error([](Case& c) { c.spec.mask.tree = true; }), HasSubstr("tree_size is 0"));
+  EXPECT_THAT(step_error([](Case& c) {
+                c.spec.mask.tree = true;
+                c.meta.tree_size = 3;
+                c.meta.tree_bias = fake<float>(8);
+              }),
+              HasSubstr("has 8 entries; a tree_size of 3 needs 9"));
+}
+
+TEST(CudaStepCheck, NoSequenceIsLongerThanItsRowOfThePageTable) {
+  Case c;
+  AttentionLimits step = step_limits(c.limits, c.meta, 16);
+  EXPECT_EQ(step.max_kv_len, 160);
+  EXPECT_EQ(step.max_seqs, 3);
+  EXPECT_EQ(step.max_tokens, 5);
+  EXPECT_EQ(step.max_kv_tokens, 4000);
+  c.meta.page_table_stride = int64_t{1} << 40;
+  EXPECT_EQ(step_limits(c.limits, c.meta, 1 << 20).max_kv_len, 1000);
+  c.meta.page_table_stride = 0;
+  EXPECT_EQ(step_limits(c.limits, c.meta, 16).max_kv_len, 0);
+  c.meta.kv_indptr = fake<int32_t>(4);
+  c.meta.kv_indices = fake<int32_t>(7);
+  EXPECT_EQ(step_limits(c.limits, c.meta, 16).max_kv_len, 112);
+  c.meta.kv_indices = {};
+  EXPECT_EQ(step_limits(c.limits, c.meta, 1).max_kv_len, 1000);
+}
+
+std::string layer_error(void (*change)(AttentionArgs&), bool whole_loads = true) {
+  const Case c;
+  AttentionArgs args;
+  args.q = fake<char>(1).data();
+  args.out = reinterpret_cast<void*>(0x2000);
+  args.q_row_stride = args.out_row_stride = 512;
+  args.kv.k = args.kv.v = fake<char>(1).data();
+  args.kv.dtype = KvCacheDType::bfloat16;
+  args.kv.k_page_stride = args.kv.v_page_stride = 2048;
+  args.kv.k_slot_stride = args.kv.v_slot_stride = 128;
+  args.kv.k_head_stride = args.kv.v_head_stride = 64;
+  change(args);
+  const Status status = check_layer(c.spec, args, whole_loads);
+  return status.ok() ? "" : status.error().message;
+}
+
+TEST(CudaLayerCheck, TensorsOfThePlan) {
+  EXPECT_EQ(layer_error([](AttentionArgs&) {}), "");
+  EXPECT_THAT(layer_error([](AttentionArgs& a) { a.kv.dtype = KvCacheDType::fp8_e4m3; }),
+              HasSubstr("the cache is of fp8_e4m3; the step was planned for bfloat16"));
+  EXPECT_THAT(layer_error([](AttentionArgs& a) { a.q = nullptr; }), HasSubstr("AttentionArgs::q is null"));
+  EXPECT_THAT(layer_error([](AttentionArgs& a) { a.kv.v = nullptr; }), HasSubstr("kv.v is null"));
+  EXPECT_THAT(layer_error([](AttentionArgs& a) { a.out_row_stride = 504; }),
+              HasSubstr("out has a row stride of 504 elements; a row has 512"));
+  EXPECT_THAT(layer_error([](AttentionArgs& a) { a.q = static_cast<const char*>(a.q) + 8; }),
+              HasSubstr("q is not aligned to 16 bytes"));
+  EXPECT_THAT(layer_error([](AttentionArgs& a) { a.kv.k_slot_stride = 132; }),
+              HasSubstr("kv.k has a stride of 132 elements"));
+  EXPECT_EQ(layer_error([](AttentionArgs& a) { a.kv.k_slot_stride = 132; }, false), "");
+  EXPECT_THAT(layer_error([](AttentionArgs& a) { a.kv.k_scale = -1; }), HasSubstr("k_scale"));
+  EXPECT_THAT(layer_error([](AttentionArgs& a) { a.kv.v_scale = NAN; }), HasSubstr("v_scale"));
+}
+
+}  // namespace
+}  // namespace fovea::cuda

@@ -1,0 +1,70 @@
+#include "backends/cuda/step_layout.h"
+
+#include <limits>
+#include <string>
+
+#include "kernels/cuda/sm80/schedule.h"
+
+namespace fovea::cuda {
+namespace {
+
+constexpr size_t kAlignment = 256;
+
+size_t aligned(size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+PlanPolicy policy_of(const AttentionSpec& spec, const KernelChoice& choice) {
+  return sm80::plan_policy(choice.kernel, spec.num_kv_heads, spec.num_heads / spec.num_kv_heads,
+                           choice.max_split_tokens, spec.mask);
+}
+
+/// Of one part.
+int64_t part_bytes(const AttentionSpec& spec, const KernelChoice& choice, int partial_rows) {
+  return int64_t{spec.num_kv_heads} * partial_rows *
+         static_cast<int64_t>(sizeof(PartialState) +
+                              static_cast<size_t>(choice.kernel.v_head_dim) * sizeof(float));
+}
+
+}  // namespace
+
+int64_t partial_bytes(const AttentionSpec& spec, const KernelChoice& choice, const AttentionLimits& limits) {
+  const sm80::ScheduleLimits most = sm80::schedule_limits(policy_of(spec, choice), limits);
+  int64_t bytes = 0;
+  return __builtin_mul_overflow(most.max_parts, part_bytes(spec, choice, most.partial_rows), &bytes)
+             ? std::numeric_limits<int64_t>::max()
+             : bytes;
+}
+
+Result<StepLayout> step_layout(const AttentionSpec& spec, const KernelChoice& choice,
+                               const AttentionLimits& limits) {
+  StepLayout out;
+  out.policy = policy_of(spec, choice);
+  out.limits = limits;
+  FOVEA_RETURN_IF_ERROR(check_plan_limits(out.policy, limits));
+  const sm80::ScheduleLimits most = sm80::schedule_limits(out.policy, limits);
+  // Kernels count (item, kv head) in 32 bits.
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  if (most.max_items > kMost / spec.num_kv_heads)
+    return invalid("attention limits of " + std::to_string(limits.max_seqs) + " sequences, " +
+                   std::to_string(limits.max_tokens) + " query rows and " +
+                   std::to_string(limits.max_kv_tokens) + " keys may give " + std::to_string(most.max_items) +
+                   " work items under " + std::to_string(spec.num_kv_heads) +
+                   " KV heads; at most 2147483647 can be counted: lower the limits");
+  out.max_items = most.max_items;
+  out.max_parts = most.max_parts;
+  out.partial_rows = most.partial_rows;
+  const auto parts = static_cast<size_t>(most.max_parts * spec.num_kv_heads * most.partial_rows);
+  out.error = sizeof(int32_t);
+  out.page_fault = 64;
+  out.items = kAlignment;
+  out.arrivals = out.items + aligned(static_cast<size_t>(most.max_items) * sizeof(WorkItem));
+  out.partial_state =
+      out.arrivals + aligned(static_cast<size_t>(most.max_parts * spec.num_kv_heads) * sizeof(uint32_t));
+  out.partial_out = out.partial_state + aligned(parts * sizeof(PartialState));
+  out.bytes =
+      out.partial_out + aligned(parts * static_cast<size_t>(choice.kernel.v_head_dim) * sizeof(float));
+  return out;
+}
+
+}  // namespace fovea::cuda

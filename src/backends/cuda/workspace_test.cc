@@ -1,0 +1,137 @@
+#include <gmock/gmock.h>
+
+#include <climits>
+
+#include "attention/project_backends.h"
+#include "backends/cuda/cuda_attention.h"
+#include "backends/cuda/step_layout.h"
+
+namespace fovea::cuda {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+AttentionSpec llama() {
+  AttentionSpec spec;
+  spec.num_heads = 32;
+  spec.num_kv_heads = 8;
+  spec.head_dim = spec.v_head_dim = 128;
+  spec.scale = 0.088f;
+  spec.dtype = DType::bf16;
+  spec.page_size = 16;
+  return spec;
+}
+
+size_t bytes(const AttentionSpec& spec, const AttentionLimits& limits) {
+  const auto result =
+      cuda_workspace_bytes(*project_backends().find("FLASH_ATTN")->info, always_sm80, spec, limits);
+  EXPECT_TRUE(result.ok()) << result.error().message;
+  return result.ok() ? *result : 0;
+}
+
+TEST(CudaWorkspace, HoldsPartialResultsOnlyOfWhatMayBeSplit) {
+  // A split of decode has 512 keys: sequences that fit one leave none.
+  EXPECT_LT(bytes(llama(), {64, 64, 64 * 512, 512}), size_t{1} << 17);
+  // 8 heads of 4 rows of 128 columns and a state, for each split of 512 keys.
+  const size_t part = size_t{8} * 4 * (128 * 4 + 8);
+  EXPECT_GT(bytes(llama(), {64, 64, 64 * 16384, 16384}), size_t{64} * 32 * part);
+  EXPECT_LT(bytes(llama(), {1, 1, 8192, 8192}), size_t{17} * part + 8192);
+}
+
+TEST(CudaWorkspace, LargeLimitsSplitFewerRowsOfASequence) {
+  // 256 sequences and a million keys: rows of drafts would be 16 times the partial results.
+  const AttentionLimits limits = {256, 8192, 1 << 20, 1 << 17};
+  EXPECT_LT(bytes(llama(), limits), size_t(kMostPartialBytes) + (size_t{8} << 20));
+  const auto small = choose_kernel(Family::sm80, llama(), KernelUse::decode, {4, 64, 65536, 16384}),
+             large = choose_kernel(Family::sm80, llama(), KernelUse::decode, limits);
+  ASSERT_TRUE(small.ok() && large.ok());
+  EXPECT_EQ(small->max_split_tokens, 16);
+  EXPECT_LT(large->max_split_tokens, 16);
+  EXPECT_GE(large->max_split_tokens, 1);
+}
+
+TEST(CudaWorkspace, IsEnoughForEveryTighterStep) {
+  const AttentionLimits most = {32, 4096, 200000, 40000};
+  for (const bool window : {false, true}) {
+    AttentionSpec spec = llama();
+    if (window) spec.mask.window_left = 1000, spec.mask.sink_tokens = 4;
+    const size_t enough = bytes(spec, most);
+    for (const KernelUse use : {KernelUse::decode, KernelUse::extend, KernelUse::extend_small})
+      for (const AttentionLimits& step :
+           {most, AttentionLimits{1, 1, 200000, 40000}, AttentionLimits{32, 32, 200000, 40000},
+            AttentionLimits{3, 4096, 200000, 500}, AttentionLimits{0, 0, 0, 0}}) {
+        const auto kernel = choose_kernel(Family::sm80, spec, use, most);
+        ASSERT_TRUE(kernel.ok());
+        const auto layout = step_layout(spec, *kernel, step);
+        ASSERT_TRUE(layout.ok());
+        EXPECT_LE(layout->bytes, enough);
+      }
+  }
+}
+
+TEST(CudaWorkspace, LimitsBeyondCountingAreRefusedWithTheNumbers) {
+  const auto huge = cuda_workspace_bytes(*project_backends().find("FLASH_ATTN")->info, always_sm80, llama(),
+                                         {INT32_MAX, INT32_MAX, INT64_MAX / 2, INT32_MAX});
+  ASSERT_FALSE(huge.ok());
+  EXPECT_THAT(huge.error().message, HasSubstr("lower the limits"));
+  AttentionSpec spec = llama();
+  spec.dtype = DType::f32;
+  const auto wide = cuda_workspace_bytes(*project_backends().find("FLASH_ATTN")->info, always_sm80, spec, {});
+  ASSERT_FALSE(wide.ok());
+  EXPECT_THAT(wide.error().message, HasSubstr("dtype not supported"));
+}
+
+TEST(CudaKernelChoice, GeneralKernelsAreForMasksAndNegativeScales) {
+  const auto general = [](auto change) {
+    AttentionSpec spec = llama();
+    change(spec);
+    return needs_general_kernel(spec);
+  };
+  EXPECT_FALSE(general([](AttentionSpec&) {}));
+  EXPECT_FALSE(general([](AttentionSpec& s) { s.mask.causal = false; }));
+  EXPECT_FALSE(general([](AttentionSpec& s) { s.has_sink = true; }));
+  EXPECT_TRUE(general([](AttentionSpec& s) { s.scale = -1; }))
+      << "the largest product is not the largest score";
+  EXPECT_TRUE(general([](AttentionSpec& s) { s.mask.window_left = 0; }));
+  EXPECT_TRUE(general([](AttentionSpec& s) { s.mask.causal = false, s.mask.window_right = 0; }));
+  EXPECT_TRUE(general([](AttentionSpec& s) { s.mask.chunk = 1; }));
+  EXPECT_TRUE(general([](AttentionSpec& s) { s.mask.spans = true; }));
+  EXPECT_TRUE(general([](AttentionSpec& s) { s.mask.causal = false, s.mask.packed = true; }));
+  EXPECT_TRUE(general([](AttentionSpec& s) { s.mask.tree = true; }));
+  EXPECT_TRUE(general([](AttentionSpec& s) { s.softcap = 1; }));
+  EXPECT_TRUE(general([](AttentionSpec& s) { s.has_alibi = true; }));
+}
+
+TEST(CudaKernelChoice, TilesOfBothSizesSplitTheSameSequences) {
+  const AttentionLimits limits = {256, 8192, 1 << 22, 1 << 17};
+  for (const int group : {1, 4, 32}) {
+    AttentionSpec spec = llama();
+    spec.num_kv_heads = 32 / group;
+    const auto large = choose_kernel(Family::sm80, spec, KernelUse::extend, limits),
+               small = choose_kernel(Family::sm80, spec, KernelUse::extend_small, limits);
+    ASSERT_TRUE(large.ok() && small.ok());
+    EXPECT_EQ(large->max_split_tokens, small->max_split_tokens);
+    EXPECT_EQ(large->kernel.split_keys, small->kernel.split_keys);
+    EXPECT_EQ(large->kernel.tile_keys, small->kernel.tile_keys);
+    EXPECT_LT(small->kernel.rows, large->kernel.rows);
+  }
+}
+
+TEST(CudaKernelChoice, CudaCoresDecodeBelowFourQueryHeadsOfAKvHead) {
+  for (const int group : {1, 2, 4, 8}) {
+    AttentionSpec spec = llama();
+    spec.num_kv_heads = 32 / group;
+    EXPECT_EQ(sm80_or_simt(spec, Phase::decode), group < 4 ? Family::simt : Family::sm80) << group;
+    EXPECT_EQ(sm80_or_simt(spec, Phase::prefill), Family::sm80);
+    spec.mask.tree = true;
+    EXPECT_EQ(sm80_or_simt(spec, Phase::decode), Family::sm80) << "they have no trees";
+    spec.mask = {};
+    spec.mask.window_left = 100;
+    const auto kernel = choose_kernel(sm80_or_simt(spec, Phase::decode), spec, KernelUse::decode, {});
+    EXPECT_TRUE(kernel.ok()) << kernel.error().message;
+  }
+}
+
+}  // namespace
+}  // namespace fovea::cuda

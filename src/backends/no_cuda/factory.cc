@@ -1,0 +1,14 @@
+#include "backends/cuda/factory.h"
+
+#include "base/check.h"
+
+namespace fovea {
+
+BackendRegistry::Factory cuda_factory(const BackendInfo&) {
+  return []() -> std::unique_ptr<AttentionBackend> {
+    FOVEA_CHECK(false);
+    return nullptr;
+  };
+}
+
+}  // namespace fovea

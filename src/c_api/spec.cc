@@ -1,0 +1,100 @@
+#include "c_api/spec.h"
+
+#include <climits>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "attention/batch_check.h"
+#include "c_api/cache_view.h"
+#include "c_api/structs.h"
+#include "c_api/tensor.h"
+
+namespace fovea::c_api {
+namespace {
+
+// Beyond any model's, and small enough that no product of them overflows.
+constexpr int kMaxHeads = 1 << 16, kMaxHeadDim = 1 << 16;
+constexpr int kMaxSeqs = 1 << 20;
+
+fovea_attention_spec defaults() {
+  fovea_attention_spec spec = {};
+  spec.size = sizeof(spec);
+  spec.page_size = 16;
+  spec.causal = 1;
+  spec.window_left = spec.window_right = -1;
+  return spec;
+}
+
+Status check_between(int64_t value, const char* name, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return {};
+  return invalid(std::string(name) + " is " + std::to_string(value) + "; it must be " +
+                 std::to_string(least) + " to " + std::to_string(most));
+}
+
+Status check_encoder(const fovea_attention_spec& s) {
+  if (s.encoder == 0) return {};
+  if (s.causal != 0) return invalid("causal is 1 with encoder; an encoder is bidirectional: set causal to 0");
+  if (s.page_size != 1)
+    return invalid("page_size is " + std::to_string(s.page_size) +
+                   " with encoder; its keys are rows of a ragged tensor: set page_size to 1");
+  return {};
+}
+
+}  // namespace
+
+Result<AttentionSpec> read_spec(const fovea_attention_spec* given) {
+  FOVEA_TRY(s, read_struct(given, defaults(), kSpecSize1, "fovea_attention_spec"));
+  FOVEA_RETURN_IF_ERROR(check_between(s.num_heads, "num_heads", 1, kMaxHeads));
+  FOVEA_RETURN_IF_ERROR(check_between(s.num_kv_heads, "num_kv_heads", 1, kMaxHeads));
+  FOVEA_RETURN_IF_ERROR(check_between(s.head_dim, "head_dim", 1, kMaxHeadDim));
+  FOVEA_RETURN_IF_ERROR(check_between(s.v_head_dim, "v_head_dim", 0, kMaxHeadDim));
+  FOVEA_RETURN_IF_ERROR(check_between(s.page_size, "page_size", 1, 1 << 20));
+  FOVEA_RETURN_IF_ERROR(check_encoder(s));
+  const Element element = element_of(s.dtype);
+  if (element != Element::f32 && element != Element::f16 && element != Element::bf16)
+    return invalid("dtype has code " + std::to_string(s.dtype.code) + ", " + std::to_string(s.dtype.bits) +
+                   " bits and " + std::to_string(s.dtype.lanes) +
+                   " lanes; it must be float32, float16 or bfloat16 (code 2 or 4) of one lane");
+  FOVEA_TRY(kv_dtype, read_kv_dtype(s.kv_dtype));
+  AttentionSpec spec;
+  spec.num_heads = s.num_heads;
+  spec.num_kv_heads = s.num_kv_heads;
+  spec.head_dim = s.head_dim;
+  spec.v_head_dim = s.v_head_dim == 0 ? s.head_dim : s.v_head_dim;
+  spec.scale = s.scale == 0.0f ? 1.0f / std::sqrt(static_cast<float>(s.head_dim)) : s.scale;
+  spec.softcap = s.softcap;
+  spec.dtype = dtype_of(element);
+  spec.kv_dtype = kv_dtype;
+  spec.kv_x_packed = s.kv_x_packed != 0;
+  spec.type = s.encoder != 0 ? AttentionType::encoder_only : AttentionType::decoder;
+  spec.mask = {s.causal != 0, s.window_left, s.window_right,     s.chunk,
+               s.sink_tokens, s.spans != 0,  s.packed_mask != 0, s.tree != 0};
+  spec.page_size = s.page_size;
+  spec.has_sink = s.has_sink != 0;
+  spec.lse_includes_sink = s.lse_includes_sink != 0;
+  spec.has_alibi = s.has_alibi != 0;
+  if (s.per_head_scales != 0) spec.needs.insert(Feature::per_head_scales);
+  FOVEA_RETURN_IF_ERROR(check_spec(spec));
+  return spec;
+}
+
+Result<AttentionLimits> read_limits(const fovea_limits* given) {
+  FOVEA_TRY(l, read_struct(given, fovea_limits{}, kLimitsSize1, "fovea_limits"));
+  FOVEA_RETURN_IF_ERROR(check_between(l.max_seqs, "max_seqs", 1, kMaxSeqs));
+  FOVEA_RETURN_IF_ERROR(check_between(l.max_tokens, "max_tokens", 1, INT_MAX));
+  FOVEA_RETURN_IF_ERROR(check_between(l.max_kv_len, "max_kv_len", 1, INT_MAX));
+  FOVEA_RETURN_IF_ERROR(check_between(l.max_kv_tokens, "max_kv_tokens", 1, int64_t{1} << 40));
+  return AttentionLimits{l.max_seqs, l.max_tokens, l.max_kv_tokens, l.max_kv_len};
+}
+
+}  // namespace fovea::c_api
+
+/// What every program has room for, whichever header it was compiled with: defaults of later fields are zero,
+/// which a newer program sees to itself.
+void fovea_attention_spec_init(fovea_attention_spec* spec) {
+  if (spec == nullptr) return;
+  fovea_attention_spec first = fovea::c_api::defaults();
+  first.size = fovea::c_api::kSpecSize1;
+  std::memcpy(spec, &first, fovea::c_api::kSpecSize1);
+}

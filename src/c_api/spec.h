@@ -1,0 +1,11 @@
+#pragma once
+// fovea_attention_spec and fovea_limits as the library's own.
+#include "fovea/attention_backend.h"
+#include "fovea/c_api.h"
+
+namespace fovea::c_api {
+
+Result<AttentionSpec> read_spec(const fovea_attention_spec* spec);
+Result<AttentionLimits> read_limits(const fovea_limits* limits);
+
+}  // namespace fovea::c_api

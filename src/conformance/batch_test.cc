@@ -1,0 +1,91 @@
+// How problems lie in memory, where no CPU backend reads it so.
+#include "conformance/batch.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "backends/torch_native/torch_native.h"
+#include "base/float8.h"
+#include "conformance/mutant.h"
+#include "conformance/run.h"
+
+namespace fovea::conformance {
+namespace {
+
+Problem example(KvCacheDType kv, int page_size) {
+  Problem p;
+  AttentionSpec& spec = p.spec;
+  spec.num_heads = 4;
+  spec.num_kv_heads = 2;
+  spec.head_dim = 16;
+  spec.v_head_dim = 24;
+  spec.scale = 0.25f;
+  spec.kv_dtype = kv;
+  spec.page_size = page_size;
+  for (const auto& [n_q, n_k] : {std::pair{3, 40}, {1, 17}, {0, 5}, {2, 0}, {5, 5}})
+    p.seqs.push_back(make_sequence(spec, n_q, n_k, static_cast<uint64_t>(n_k)));
+  return p;
+}
+
+TEST(Batch, RaggedRowsAreThoseOfTheSequences) {
+  const Problem problem = example(KvCacheDType::auto_, 1);
+  ThreadPool pool(1);
+  // Row ids in a list make pages of one token of them.
+  Mutant lists(make_torch_native());
+  lists.meta = [](const AttentionSpec&, BatchMeta& meta, Mutant::Step& step) {
+    ASSERT_TRUE(meta.page_table.empty() && meta.kv_indices.empty());
+    step.kv_indices.resize(static_cast<size_t>(meta.kv_indptr.back()));
+    std::iota(step.kv_indices.begin(), step.kv_indices.end(), 0);
+    meta.kv_indices = step.kv_indices;
+  };
+  const Output want = run(*make_torch_native(), problem, {}, pool);
+  ASSERT_EQ(want.error, "");
+  for (const bool null_page : {false, true}) {
+    Layout layout;
+    layout.ragged = true;
+    layout.null_page = null_page;
+    layout.share_pages = true;
+    const Output got = run(lists, problem, layout, pool);
+    EXPECT_EQ(got.error, "");
+    EXPECT_TRUE(got == want);
+  }
+}
+
+TEST(Batch, ASequenceWithoutTokensAndPhaseSaysBoth) {
+  Problem problem = example(KvCacheDType::auto_, 16);
+  problem.phase = Phase::decode;
+  const Batch batch(problem, {});
+  EXPECT_EQ(batch.meta().phase, Phase::decode);
+  EXPECT_EQ(batch.meta().tokens, 11);
+}
+
+TEST(Batch, ScalesOfHeads) {
+  Problem problem = example(KvCacheDType::fp8_e4m3, 16);
+  problem.spec.needs.insert(Feature::per_head_scales);
+  problem.seqs = {make_sequence(problem.spec, 1, 3, 9)};
+  Layout layout;
+  layout.order = PageOrder::ascending;
+  const Batch batch(problem, layout);
+  ThreadPool pool(1);
+  HostMachine machine(pool);
+  const auto turn = machine.turn();
+  const auto args = batch.upload_args(**turn);
+  const KvView& kv = args->kv;
+  EXPECT_EQ(kv.scale_page_stride, 0);
+  EXPECT_EQ(kv.scale_slot_stride, 0);
+  const auto* k = static_cast<const uint8_t*>(kv.k);
+  for (int j = 0; j < 3; ++j)
+    for (int h = 0; h < 2; ++h)
+      for (int d = 0; d < 16; ++d) {
+        const float code = e4m3_to_float(k[h * kv.k_head_stride + j * kv.k_slot_stride + d]);
+        const float value = code * (kv.k_scale * kv.k_scales[h * kv.scale_head_stride]);
+        EXPECT_FLOAT_EQ(value, problem.seqs[0].k[(j * 2 + h) * 16 + d]);
+      }
+  EXPECT_NE(kv.k_scales[0], kv.k_scales[1]);
+  EXPECT_NE(kv.k_scales[0], kv.v_scales[0]);
+}
+
+}  // namespace
+}  // namespace fovea::conformance

@@ -1,0 +1,36 @@
+#pragma once
+// 64-bit index arrays of callers as the 32-bit ones that kernels read.
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "fovea/result.h"
+
+struct CUstream_st;
+
+namespace fovea::cuda {
+
+/// One array, or the rows of a table; device memory.
+struct NarrowArray {
+  std::string_view name;  ///< for narrow_status
+  const int64_t* from = nullptr;
+  int32_t* to = nullptr;
+  int64_t rows = 1, columns = 0;
+  int64_t from_stride = 0, to_stride = 0;  ///< elements between rows
+  /// Whether a number beyond 32 bits is an error. Not in page tables, whose entries past a sequence's pages
+  /// may be anything.
+  bool checked = true;
+};
+
+inline constexpr int kMostNarrowArrays = 8;
+
+/// Queues one kernel that copies all of `arrays`, at most kMostNarrowArrays. A number beyond 32 bits becomes
+/// the nearest 32-bit one, which no length, row or page can be; in array i it sets bit i of *beyond (device
+/// memory), else that is 0. Can be captured. Errors: too many arrays, arrays missing, negative sizes, rows of
+/// `to` that overlap; what the CUDA runtime says.
+Status launch_narrow(std::span<const NarrowArray> arrays, uint32_t* beyond, CUstream_st* stream);
+
+/// What *beyond, copied to the host, means: the first array whose numbers were cut.
+Status narrow_status(std::span<const NarrowArray> arrays, uint32_t beyond);
+
+}  // namespace fovea::cuda

@@ -1,0 +1,117 @@
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <string>
+
+#include "kernels/cuda/check/page_check.h"
+
+namespace fovea::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kMostBlocks = 1024;
+
+/// Until the last block has finished a fault is (key, kind, blocks done): the least (seq, entry) so far, and
+/// ~0 for none.
+struct Progress {
+  unsigned long long key;
+  unsigned unused, blocks;
+};
+static_assert(sizeof(Progress) == sizeof(PageFault));
+
+/// A sequence's entries and how many of them a step reads.
+struct Entries {
+  const int32_t* ids = nullptr;
+  int count = 0;
+  PageFault fault;  ///< of the sequence as a whole; entry `count` if it comes after those of ids
+
+  __device__ Entries(const PageCheck& c, int seq) {
+    fault.seq = seq;
+    if (c.q_offsets != nullptr && c.q_offsets[seq + 1] <= c.q_offsets[seq]) return;
+    const int n_k = c.kv_lens[seq];
+    if (n_k <= 0) return;
+    const int pages = (n_k - 1) / c.page_size + 1;
+    int64_t room = c.table_columns;
+    if (c.indptr == nullptr) {
+      ids = c.table + seq * c.table_stride;
+    } else {
+      const int begin = c.indptr[seq], end = c.indptr[seq + 1];
+      if (begin < 0 || end < begin || end > c.num_indices) {
+        fault.kind = PageFault::indptr, fault.entry = begin, fault.value = end;
+        return;
+      }
+      ids = c.indices + begin;
+      room = end - begin;
+    }
+    count = static_cast<int>(room < pages ? room : pages);
+    if (count < pages) fault.kind = PageFault::missing, fault.entry = count, fault.value = pages;
+  }
+};
+
+__device__ bool is_page(const PageCheck& c, int32_t id) {
+  return id >= 0 && id < c.num_pages;
+}
+
+__device__ unsigned long long key_of(int seq, int entry) {
+  return static_cast<unsigned long long>(seq) << 32 | static_cast<unsigned>(entry);
+}
+
+/// A block takes sequences b, b + grid, ...; the last one to finish writes the fault.
+__global__ __launch_bounds__(kThreads) void page_check_kernel(const __grid_constant__ PageCheck check,
+                                                              PageFault* out) {
+  Progress* const progress = reinterpret_cast<Progress*>(out);
+  for (int seq = static_cast<int>(blockIdx.x); seq < check.num_seqs; seq += static_cast<int>(gridDim.x)) {
+    const Entries entries(check, seq);
+    for (int i = static_cast<int>(threadIdx.x); i < entries.count; i += kThreads)
+      if (!is_page(check, entries.ids[i])) {
+        atomicMin(&progress->key, key_of(seq, i));
+        break;  // later ones of this thread come after it
+      }
+    if (threadIdx.x == 0 && entries.fault.kind != PageFault::none)
+      atomicMin(&progress->key, key_of(seq, entries.count));
+  }
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x != 0 || atomicAdd(&progress->blocks, 1u) != gridDim.x - 1) return;
+  __threadfence();
+  const unsigned long long key = atomicMin(&progress->key, ~0ull);
+  PageFault fault;
+  if (key != ~0ull) {
+    const int seq = static_cast<int>(key >> 32), entry = static_cast<int>(key & 0xffffffffu);
+    const Entries entries(check, seq);
+    if (entry < entries.count) {
+      fault.kind = PageFault::id;
+      fault.seq = seq, fault.entry = entry, fault.value = entries.ids[entry];
+    } else {
+      fault = entries.fault;
+    }
+  }
+  *out = fault;
+}
+
+}  // namespace
+
+Status launch_page_check(const PageCheck& check, PageFault* fault, CUstream_st* stream) {
+  if (check.num_seqs < 0 || check.page_size < 1 || check.num_pages < 0 || check.table_columns < 0 ||
+      check.num_indices < 0)
+    return invalid("page check: sequences, pages and entries must not be negative, pages of at least 1 key");
+  const bool csr = check.indptr != nullptr;
+  if (fault == nullptr || (check.num_seqs > 0 && (check.kv_lens == nullptr ||
+                                                  (csr ? check.num_indices > 0 && check.indices == nullptr
+                                                       : check.table_columns > 0 && check.table == nullptr))))
+    return invalid(
+        "page check: needs kv_lens, a page table or kv_indptr and kv_indices, and a place for the fault");
+  const int blocks = std::clamp(check.num_seqs, 1, kMostBlocks);
+  // key = ~0, blocks = 0
+  cudaError_t code = cudaMemsetAsync(fault, 0xff, 8, stream);
+  if (code == cudaSuccess) code = cudaMemsetAsync(reinterpret_cast<char*>(fault) + 8, 0, 8, stream);
+  if (code == cudaSuccess) {
+    page_check_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(check, fault);
+    code = cudaGetLastError();
+  }
+  if (code != cudaSuccess)
+    return Error{ErrorCode::internal, std::string("launch of the page check: ") + cudaGetErrorString(code)};
+  return {};
+}
+
+}  // namespace fovea::cuda

@@ -1,0 +1,49 @@
+#pragma once
+// Looks for page ids that a step would read and that the cache does not have: in debug builds and on request,
+// since it reads every id once. An id out of range is otherwise read, and what it leads to is anyone's
+// memory.
+#include <cstdint>
+
+#include "fovea/result.h"
+
+struct CUstream_st;
+
+namespace fovea::cuda {
+
+/// The pages of a step: a table, or with `indptr` the CSR form. Device memory.
+struct PageCheck {
+  const int32_t* q_offsets = nullptr;  ///< [num_seqs + 1]; sequences without rows are not read. Null: all are
+  const int32_t* kv_lens = nullptr;    ///< [num_seqs]
+  int num_seqs = 0;
+  const int32_t* table = nullptr;  ///< [num_seqs, table_columns] by rows of table_stride
+  int64_t table_stride = 0;
+  int table_columns = 0;
+  const int32_t* indptr = nullptr;  ///< [num_seqs + 1] into `indices`
+  const int32_t* indices = nullptr;
+  int64_t num_indices = 0;
+  int page_size = 1;
+  int num_pages = 0;  ///< of the cache
+};
+
+/// What was found: the first by (seq, entry).
+struct PageFault {
+  enum Kind : int32_t {
+    none,
+    id,       ///< `value` at `entry` of the sequence is no page
+    missing,  ///< the sequence has `value` pages and entries for `entry` of them
+    indptr,   ///< entries of the sequence do not lie in `indices`: `entry` is where they begin, `value` where
+              ///< they end
+  };
+  int32_t kind = none, seq = 0, entry = 0, value = 0;
+};
+static_assert(sizeof(PageFault) == 16);
+
+/// Queues the check; `fault` (device memory, 16-byte aligned) says what it found. Lengths below 0 are the
+/// planner's to refuse, and have no pages here. Can be captured. Errors: arrays missing, sizes below 0; what
+/// the CUDA runtime says.
+Status launch_page_check(const PageCheck& check, PageFault* fault, CUstream_st* stream);
+
+/// What a fault, copied to the host, means; nothing for none.
+Status page_fault_status(const PageFault& fault, const PageCheck& check);
+
+}  // namespace fovea::cuda

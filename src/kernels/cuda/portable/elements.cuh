@@ -1,0 +1,132 @@
+#pragma once
+// Stored elements of any type, four or eight at a time, as the type of the products; and rows of the output.
+#include "kernels/cuda/portable/access.h"
+#include "kernels/cuda/portable/policy.h"
+#include "kernels/cuda/sm80/widen.cuh"
+
+namespace fovea::cuda::portable {
+
+FOVEA_DEVICE KvType stored_query(QueryType q) {
+  return q == QueryType::f16 ? KvType::f16 : q == QueryType::bf16 ? KvType::bf16 : KvType::f32;
+}
+
+/// 16 bytes of shared memory: a unit of P::kUnit elements.
+struct alignas(16) Unit {
+  uint32_t word[4];
+};
+
+FOVEA_DEVICE void store_shared(uint32_t to, const Unit& u) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(u.word[0]), "r"(u.word[1]),
+               "r"(u.word[2]), "r"(u.word[3])
+               : "memory");
+}
+FOVEA_DEVICE float4 load_shared4(uint32_t from) {
+  float4 x;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+               : "r"(from)
+               : "memory");
+  return x;
+}
+
+/// `count` elements of `bytes` (1 or 2; 4 where a unit has four) at `stride` bytes from each other; zeros
+/// after them.
+template <int kUnit>
+FOVEA_DEVICE Unit read_scalar(const char* from, int64_t stride, int bytes, int count) {
+  Unit u{};
+  if (kUnit == 4 && bytes == 4) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      if (e < count) u.word[e] = __ldg(reinterpret_cast<const uint32_t*>(from + e * stride));
+  } else if (bytes == 1) {
+#pragma unroll
+    for (int e = 0; e < kUnit; ++e)
+      if (e < count)
+        u.word[e / 4] |= static_cast<uint32_t>(__ldg(reinterpret_cast<const uint8_t*>(from + e * stride)))
+                         << (e % 4 * 8);
+  } else {
+#pragma unroll
+    for (int e = 0; e < kUnit; ++e)
+      if (e < count)
+        u.word[e / 2] |= static_cast<uint32_t>(__ldg(reinterpret_cast<const uint16_t*>(from + e * stride)))
+                         << (e % 2 * 16);
+  }
+  return u;
+}
+
+/// As read -> as C, exact: 8 bits fit both 16-bit types, and all fit fp32.
+template <class C>
+FOVEA_DEVICE Unit convert(KvType type, const Unit& raw) {
+  Unit to = raw;
+  uint32_t low[2], high[2];
+  if constexpr (!std::is_same_v<C, float>) {
+    if (kv_bytes(type) != 1) return to;
+    if (type == KvType::e4m3) {
+      sm80::widen<KvType::e4m3, C>(low, raw.word[0]);
+      sm80::widen<KvType::e4m3, C>(high, raw.word[1]);
+    } else if (type == KvType::e5m2) {
+      sm80::widen<KvType::e5m2, C>(low, raw.word[0]);
+      sm80::widen<KvType::e5m2, C>(high, raw.word[1]);
+    } else {
+      sm80::widen<KvType::int8, C>(low, raw.word[0]);
+      sm80::widen<KvType::int8, C>(high, raw.word[1]);
+    }
+    to.word[0] = low[0], to.word[1] = low[1], to.word[2] = high[0], to.word[3] = high[1];
+  } else {
+    if (type == KvType::f32) return to;
+    if (type == KvType::int8) {
+      float x[4];
+      int8x4_to_float(x, raw.word[0]);
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        to.word[e] = __float_as_uint(x[e]);
+      return to;
+    }
+    low[0] = raw.word[0], low[1] = raw.word[1];
+    if (type == KvType::e4m3) sm80::widen<KvType::e4m3, __half>(low, raw.word[0]);
+    if (type == KvType::e5m2) sm80::widen<KvType::e5m2, __half>(low, raw.word[0]);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float2 x = type == KvType::bf16 ? unpack<__nv_bfloat16>(low[h]) : unpack<__half>(low[h]);
+      to.word[2 * h] = __float_as_uint(x.x), to.word[2 * h + 1] = __float_as_uint(x.y);
+    }
+  }
+  return to;
+}
+
+/// Neighbouring columns of a row of the output, from `column` on. Those past Dv are left out.
+template <int kCount>
+FOVEA_DEVICE void store_row(const AttentionParams& p, const Access& access, int64_t q_row, int head,
+                            int column, const float (&x)[kCount]) {
+  const int64_t at = q_row * p.out_row_stride + static_cast<int64_t>(head) * p.v_head_dim + column;
+  const int count = min(kCount, p.v_head_dim - column);
+  if (access.q == QueryType::f32) {
+    float* out = static_cast<float*>(p.out) + at;
+    if (kCount == 4 && access.wide_out && count == kCount) {
+      *reinterpret_cast<float4*>(out) = make_float4(x[0], x[1], x[kCount - 2], x[kCount - 1]);
+      return;
+    }
+#pragma unroll
+    for (int e = 0; e < kCount; ++e)
+      if (e < count) out[e] = x[e];
+    return;
+  }
+  uint16_t* out = static_cast<uint16_t*>(p.out) + at;
+  uint32_t packed[kCount / 2];
+#pragma unroll
+  for (int e = 0; e < kCount; e += 2)
+    packed[e / 2] =
+        access.q == QueryType::f16 ? pack<__half>(x[e], x[e + 1]) : pack<__nv_bfloat16>(x[e], x[e + 1]);
+  if (access.wide_out && count == kCount) {
+    if constexpr (kCount == 4)
+      *reinterpret_cast<uint2*>(out) = make_uint2(packed[0], packed[1]);
+    else
+      *reinterpret_cast<uint32_t*>(out) = packed[0];
+    return;
+  }
+#pragma unroll
+  for (int e = 0; e < kCount; ++e)
+    if (e < count) out[e] = static_cast<uint16_t>(packed[e / 2] >> (e % 2 * 16));
+}
+
+}  // namespace fovea::cuda::portable

@@ -1,0 +1,214 @@
+#pragma once
+// Queries and tiles of keys and values, of any type and place, into shared memory as the type of the
+// products.
+#include "kernels/cuda/portable/elements.cuh"
+#include "kernels/cuda/tiles/cp_async.cuh"
+
+namespace fovea::cuda::portable {
+
+/// Rows of the item's tile, zeros where there are none. What is copied comes with the next group of copies; a
+/// barrier must follow.
+template <class P>
+__device__ void load_queries(const AttentionParams& p, const Access& access, const WorkItem& item, int head,
+                             uint32_t tile) {
+  const KvType type = stored_query(access.q);
+  const int bytes = kv_bytes(type), group = static_cast<int>(p.group.divisor);
+  const int rows = item.n_q * group - item.row_first;
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < P::kRows * P::kUnits; i += P::kThreads) {
+    const int row = i / P::kUnits, unit = i % P::kUnits;
+    const int packed = item.row_first + row, q_row = p.group.quotient(packed);
+    const int count = row < rows ? p.head_dim - unit * P::kUnit : 0;
+    const int64_t at = static_cast<int64_t>(item.q_first + q_row) * p.q_row_stride +
+                       static_cast<int64_t>(head * group + packed - q_row * group) * p.head_dim +
+                       unit * P::kUnit;
+    const char* from = static_cast<const char*>(p.q) + (count > 0 ? at * bytes : 0);
+    const uint32_t to = tile + P::Tile::offset(row, unit);
+    if (access.load_q == Load::copy) {
+      cp_async_16(to, from, count > 0);
+      continue;
+    }
+    const Unit raw = read_scalar<P::kUnit>(from, bytes, bytes, count);
+    store_shared(to, convert<typename P::C>(type, raw));
+  }
+}
+
+template <class P>
+struct KeyStream {
+  static constexpr int kTile = P::kTileKeys;
+  static constexpr int64_t kNone = INT64_MIN;
+  static constexpr int kEach = kTile * P::kUnits / P::kThreads;  ///< units of a thread
+  static_assert(kTile * P::kUnits % P::kThreads == 0);
+
+  const AttentionParams& p;
+  const Access& access;
+  const WorkItem& item;
+  const int key_low, key_last;  ///< the item's
+  int head;
+  uint32_t slots;
+  int64_t* places;   ///< [2][K, V][kTile] offsets in bytes
+  uint32_t factors;  ///< [3][K, V][kTile] scales of tokens
+
+  /// `shared`: after the queries.
+  __device__ KeyStream(const AttentionParams& params, const Access& how, const WorkItem& work, int kv_head,
+                       char* shared)
+      : p(params),
+        access(how),
+        item(work),
+        key_low(work.key_low),
+        key_last(work.key_last),
+        head(kv_head),
+        slots(shared_address(shared)) {
+    shared += P::kSlots * P::kSlotBytes;
+    places = reinterpret_cast<int64_t*>(shared);
+    factors = shared_address(shared) + P::kPlaceBytes;
+  }
+
+  /// The first tile, and the one after; tiles between the sink tokens and the window are left out.
+  __device__ int first() const { return skip(item.key_first); }
+  __device__ int next(int key) const { return skip(key + kTile); }
+  __device__ int skip(int key) const {
+    return key >= p.mask.sink_tokens && key + kTile <= key_low ? key_low / kTile * kTile : key;
+  }
+
+  /// Whether a key is read at all; those that no row sees are not.
+  __device__ bool wanted(int key) const {
+    return threadIdx.x < kTile && key < key_last && (key >= key_low || key < p.mask.sink_tokens);
+  }
+
+  /// The page of this thread's key of the tile at `tile_key`; threads past a tile's keys have none.
+  __device__ int32_t page_of(int tile_key) const {
+    const int key = tile_key + static_cast<int>(threadIdx.x);
+    if (p.kv.pages == nullptr || !wanted(key)) return 0;
+    return __ldg(p.kv.pages + item.pages + p.kv.page_size.quotient(key));
+  }
+
+  /// Notes where the keys of tile n, at `tile_key`, lie and asks for their scales; those come with the next
+  /// group of copies.
+  __device__ void put(int n, int tile_key, int32_t table_page) const {
+    if (threadIdx.x >= kTile) return;
+    const KvParams& kv = p.kv;
+    const int key = tile_key + static_cast<int>(threadIdx.x);
+    const bool read = wanted(key);
+    int64_t page = table_page;
+    int slot = 0;
+    if (kv.pages == nullptr)
+      page = item.pages + key;
+    else
+      slot = key - kv.page_size.quotient(key) * static_cast<int>(kv.page_size.divisor);
+    int64_t* to = places + n % 2 * (2 * kTile) + threadIdx.x;
+    to[0] = read ? page * kv.k_page_stride + slot * kv.k_slot_stride : kNone;
+    to[kTile] = read ? page * kv.v_page_stride + slot * kv.v_slot_stride : kNone;
+    if (kv.k_scales == nullptr) return;
+    const int64_t at =
+        page * kv.scale_page_stride + slot * kv.scale_slot_stride + head * kv.scale_head_stride;
+    const uint32_t factor = factors_of(n) + threadIdx.x * 4;
+    cp_async_4(factor, kv.k_scales + (read ? at : 0), read);
+    cp_async_4(factor + kTile * 4, kv.v_scales + (read ? at : 0), read);
+  }
+  /// K's of tile n; V's follow.
+  __device__ uint32_t factors_of(int n) const { return factors + n % 3 * (2 * kTile * 4); }
+
+  /// K or V of tile n, put before, into a slot.
+  template <bool IsV>
+  __device__ void load(int n, int slot) const {
+    const KvParams& kv = p.kv;
+    const char* base = IsV ? kv.v + head * kv.v_head_stride : kv.k + head * kv.k_head_stride;
+    const int64_t* offsets = places + n % 2 * (2 * kTile) + (IsV ? kTile : 0);
+    const uint32_t tile = slots + slot * P::kSlotBytes;
+    const int dims = IsV ? p.v_head_dim : p.head_dim;
+    const Load how = IsV ? access.load_v : access.load_k;
+    constexpr int kBatch = kEach < 4 ? kEach : 4;  // loads in flight
+    static_assert(kEach % kBatch == 0);
+    if (how == Load::copy) {
+      const int64_t unit_stride = !IsV && kv.k_chunk_stride != 0 ? kv.k_chunk_stride : 16;
+#pragma unroll 1
+      for (int first = static_cast<int>(threadIdx.x); first < kTile * P::kUnits;
+           first += kBatch * P::kThreads) {
+        int64_t at[kBatch];
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i)
+          at[i] = offsets[(first + i * P::kThreads) / P::kUnits];
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+          const int row = (first + i * P::kThreads) / P::kUnits, unit = (first + i * P::kThreads) % P::kUnits;
+          const bool valid = at[i] != kNone && unit * P::kUnit < dims;
+          cp_async_16(tile + P::Tile::offset(row, unit), valid ? base + at[i] + unit * unit_stride : base,
+                      valid);
+        }
+      }
+      return;
+    }
+    const int bytes = kv_bytes(access.kv);
+    const int64_t stride = IsV && kv.v_dim_stride != 0 ? kv.v_dim_stride : bytes;
+    // Where a unit of a row begins; it is at most 16 bytes, so that one of K lies in one run.
+    const auto place = [&](int64_t at, int unit) {
+      const int first = unit * P::kUnit * bytes;
+      if (IsV || kv.k_chunk_stride == 0) return base + at + unit * P::kUnit * stride;
+      return base + at + first / 16 * kv.k_chunk_stride + first % 16;
+    };
+    if (how == Load::wide) {  // as it is, to where its unit begins; see widen()
+#pragma unroll 2
+      for (int i = static_cast<int>(threadIdx.x); i < kTile * P::kUnits; i += P::kThreads) {
+        const int row = i / P::kUnits, unit = i % P::kUnits;
+        const int64_t at = offsets[row];
+        const bool valid = at != kNone && unit * P::kUnit < dims;
+        const char* from = valid ? place(at, unit) : base;
+        const uint32_t to = tile + P::Tile::offset(row, unit);
+        if (P::kUnit * bytes == 8)
+          cp_async_8(to, from, valid);
+        else
+          cp_async_4(to, from, valid);
+      }
+      return;
+    }
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < kTile * P::kUnits; i += P::kThreads) {
+      // Lanes follow what is contiguous in memory.
+      const int row = access.x_packed ? i % kTile : i / P::kUnits;
+      const int unit = access.x_packed ? i / kTile : i % P::kUnits;
+      const int64_t at = offsets[row];
+      const int count = at == kNone ? 0 : dims - unit * P::kUnit;
+      Unit raw{};
+      if (count > 0) raw = read_scalar<P::kUnit>(place(at, unit), stride, bytes, count);
+      store_shared(tile + P::Tile::offset(row, unit), convert<typename P::C>(access.kv, raw));
+    }
+  }
+
+  /// Whether what load() brings is to be widened: then all of a tile must have come before.
+  __device__ bool widens() const { return access.load_k == Load::wide || access.load_v == Load::wide; }
+
+  /// Widens K and V of a tile where they lie, each thread what it has copied itself. A barrier must follow.
+  __device__ void widen(int k_slot, int v_slot) const {
+    if (access.load_k == Load::wide) widen(slots + k_slot * P::kSlotBytes);
+    if (access.load_v == Load::wide) widen(slots + v_slot * P::kSlotBytes);
+  }
+
+ private:
+  __device__ void widen(uint32_t tile) const {
+    constexpr int kBatch = kEach < 4 ? kEach : 4;  // loads in flight
+#pragma unroll 1
+    for (int first = static_cast<int>(threadIdx.x); first < kTile * P::kUnits;
+         first += kBatch * P::kThreads) {
+      Unit raw[kBatch];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const uint32_t at = tile + place_of(first + i * P::kThreads);
+        raw[i] = Unit{};
+        asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
+                     : "=r"(raw[i].word[0]), "=r"(raw[i].word[1])
+                     : "r"(at)
+                     : "memory");
+      }
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i)
+        store_shared(tile + place_of(first + i * P::kThreads), convert<typename P::C>(access.kv, raw[i]));
+    }
+  }
+  /// Of a thread's unit, row by row.
+  __device__ static uint32_t place_of(int index) {
+    return P::Tile::offset(index / P::kUnits, index % P::kUnits);
+  }
+};
+
+}  // namespace fovea::cuda::portable

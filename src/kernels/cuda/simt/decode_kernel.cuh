@@ -1,0 +1,148 @@
+#pragma once
+// Decode on CUDA cores: up to P::kRows packed query rows of a sequence against its keys, split at absolute
+// multiples of P::kSplitKeys. A persistent block takes unit after unit (an item under one KV head), its loads
+// running ahead into the next; its warps meet at the end of a unit only.
+#include "kernels/cuda/simt/decode_tile.cuh"
+#include "kernels/cuda/tiles/grid_dependency.cuh"
+
+namespace fovea::cuda::simt {
+
+/// The end of a unit: the warps' results become one, the output or a part of it.
+template <class P>
+struct DecodeEpilogue {
+  const AttentionParams& params;
+  const bool half;  ///< queries and outputs are fp16, not bf16
+  float* merge;     ///< shared [kWarps, kMergeRows, kD]
+  float2* states;   ///< shared [kWarps, kRows] maximum and sum
+
+  __device__ void unit(const DecodeUnit& unit, DecodeTile<P>& tile, const LanePlace<P>& place) const {
+    const int warp = threadIdx.x / 32;
+    const int rows =
+        min(P::kRows, unit.item.n_q * static_cast<int>(params.group.divisor) - unit.item.row_first);
+    __syncthreads();  // the last unit's rows have been read
+#pragma unroll
+    for (int r = 0; r < P::kRows; ++r) {
+#pragma unroll
+      for (int step = 16; step >= P::kSharers; step /= 2)
+        tile.sum[r] += __shfl_xor_sync(~0u, tile.sum[r], step);
+      if (place.lane == 0) states[warp * P::kRows + r] = make_float2(tile.maximum[r], tile.sum[r]);
+#pragma unroll
+      for (int step = 16; step >= P::kLanes; step /= 2)
+#pragma unroll
+        for (int d = 0; d < P::kLaneDims; ++d)
+          tile.o[r][d] += __shfl_xor_sync(~0u, tile.o[r][d], step);
+    }
+#pragma unroll
+    for (int first = 0; first < P::kRows; first += P::kMergeRows) {
+      if (first >= rows) break;
+      if (first > 0) __syncthreads();
+      if (place.group == 0)
+#pragma unroll
+        for (int r = 0; r < P::kMergeRows; ++r)
+#pragma unroll
+          for (int d = 0; d < P::kLaneDims; d += 4) {
+            const float(&o)[P::kLaneDims] = tile.o[first + r];
+            const int column = (place.chunk + d / P::kChunk * 32) * P::kChunk + d % P::kChunk;
+            *reinterpret_cast<float4*>(merge + (warp * P::kMergeRows + r) * P::kD + column) =
+                make_float4(o[d], o[d + 1], o[d + 2], o[d + 3]);
+          }
+      __syncthreads();
+      reduce(unit, first, min(P::kMergeRows, rows - first));
+    }
+  }
+
+ private:
+  /// Sums the warps' rows [first, first + count) and writes them out.
+  __device__ void reduce(const DecodeUnit& unit, int first, int count) const {
+    constexpr int kColumns = P::kD / 4;
+    for (int i = threadIdx.x; i < count * kColumns; i += P::kThreads) {
+      const int row = i / kColumns, column = i % kColumns * 4;
+      float top = -INFINITY;
+#pragma unroll
+      for (int w = 0; w < P::kWarps; ++w)
+        top = fmaxf(top, states[w * P::kRows + first + row].x);
+      const float base = finite_max(top);
+      float total = 0;
+      float4 o = make_float4(0, 0, 0, 0);
+#pragma unroll
+      for (int w = 0; w < P::kWarps; ++w) {
+        const float2 state = states[w * P::kRows + first + row];
+        const float f = exp2_approx(state.x - base);
+        const float4 x = *reinterpret_cast<const float4*>(merge + (w * P::kMergeRows + row) * P::kD + column);
+        total = fmaf(state.y, f, total);
+        o = make_float4(fmaf(x.x, f, o.x), fmaf(x.y, f, o.y), fmaf(x.z, f, o.z), fmaf(x.w, f, o.w));
+      }
+      if (unit.item.num_splits == 1) {
+        if (half)
+          sm80::finish<__half>(params, unit.item, unit.head, first + row, column, o, top, total);
+        else
+          sm80::finish<__nv_bfloat16>(params, unit.item, unit.head, first + row, column, o, top, total);
+      } else {
+        const int64_t at =
+            sm80::partial_row(params, unit.item.partial_first + unit.item.split, unit.head, first + row);
+        __stcg(reinterpret_cast<float4*>(params.partial_out + at * P::kD + column), o);
+        if (column == 0) sm80::store_state(params, at, top, total);
+      }
+    }
+  }
+};
+
+template <class P>
+__global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_kernel(
+    const __grid_constant__ AttentionParams params, bool half_queries) {
+  extern __shared__ __align__(128) char shared[];
+  grid_launch_dependents();
+  grid_dependency_wait();
+  const bool half = P::kKeys == Keys::f16 || (P::kEightBit && half_queries);
+  // The first item is asked for along with their number: launch() has no more blocks than there can be units.
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(params.items +
+                                                params.kv_heads.quotient(static_cast<int>(blockIdx.x))));
+  const int num_units = *params.num_items * static_cast<int>(params.kv_heads.divisor);
+  const LanePlace<P> place;
+  const int warp = threadIdx.x / 32;
+  const char* const ring = shared + warp * (P::kStages * P::kStageBytes);
+  char* const merge = shared + P::kRingBytes;
+  const DecodeEpilogue<P> epilogue{params, half, reinterpret_cast<float*>(merge),
+                                   reinterpret_cast<float2*>(merge + P::kMergeBytes)};
+  DecodeLoader<P> loader(params, shared_address(ring), num_units);
+#pragma unroll 1
+  for (int s = 0; s < P::kStages; ++s)
+    loader.step();
+
+  int unit = static_cast<int>(blockIdx.x);
+  if (unit < num_units) {
+    DecodeUnit work = decode_unit(params, unit);
+    DecodeQuery<P> query;
+    query.load(params, work, place);
+    int stage = 0;
+    while (true) {
+      float q[P::kRows][P::kLaneDims];
+      query.to_floats(q, half);
+      unit += static_cast<int>(gridDim.x);
+      const bool more = unit < num_units;
+      const DecodeUnit next = more ? decode_unit(params, unit) : work;
+      // The next unit's queries arrive during this one.
+      if (P::kQueryAhead && more) query.load(params, next, place);
+      DecodeTile<P> tile;
+      RowKeys rows[P::kRows];
+#pragma unroll
+      for (int r = 0; r < P::kRows; ++r)
+        rows[r] = row_keys(params, work.item,
+                           sm80::row_context(params, work.item, work.item.row_first + r, work.head));
+      for (int key = work.item.key_first; key < work.item.key_last; key += P::kTileKeys) {
+        cp_async_wait<P::kStages - 1>();
+        tile.step(params, work, q, rows, place, ring + stage * P::kStageBytes + place.lane * 16,
+                  key + warp * P::kWarpKeys);
+        loader.step();  // into the stage just read
+        stage = stage + 1 == P::kStages ? 0 : stage + 1;
+      }
+      if (!P::kQueryAhead && more) query.load(params, next, place);
+      epilogue.unit(work, tile, place);
+      if (!more) break;
+      work = next;
+    }
+  }
+  cp_async_wait<0>();
+}
+
+}  // namespace fovea::cuda::simt

@@ -1,0 +1,269 @@
+#pragma once
+// The arithmetic of the CUDA-core decode kernel, all in fp32: one warp's queries, scores, running softmax
+// and O.
+#include "kernels/cuda/simt/decode_loader.cuh"
+#include "kernels/cuda/sm80/finish.cuh"
+
+namespace fovea::cuda::simt {
+
+using sm80::finite_max;
+using sm80::kLog2e;
+
+/// An item under one KV head.
+struct DecodeUnit {
+  WorkItem item;
+  int head;
+};
+__device__ __forceinline__ DecodeUnit decode_unit(const AttentionParams& p, int unit) {
+  const int index = p.kv_heads.quotient(unit);
+  return {p.items[index], unit - index * static_cast<int>(p.kv_heads.divisor)};
+}
+
+/// The elements of 16 bytes; exact.
+template <Keys Type, int N>
+__device__ __forceinline__ void to_float(float (&x)[N], const uint4& chunk) {
+  const uint32_t words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+#pragma unroll
+  for (int w = 0; w < 4; ++w) {
+    if constexpr (Type == Keys::f16 || Type == Keys::bf16) {
+      const float2 pair = Type == Keys::f16 ? unpack<__half>(words[w]) : unpack<__nv_bfloat16>(words[w]);
+      x[2 * w] = pair.x, x[2 * w + 1] = pair.y;
+    } else if constexpr (Type == Keys::int8) {
+      float four[4];
+      int8x4_to_float(four, words[w]);
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        x[4 * w + e] = four[e];
+    } else {
+      uint32_t half[2];
+      if constexpr (Type == Keys::e4m3)
+        e4m3x4_to<__half>(half, words[w]);
+      else
+        e5m2x4_to<__half>(half, words[w]);
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const float2 pair = unpack<__half>(half[e]);
+        x[4 * w + 2 * e] = pair.x, x[4 * w + 2 * e + 1] = pair.y;
+      }
+    }
+  }
+}
+
+/// This lane's dims of the queries of a unit; 0 past the sequence's rows and past D.
+template <class P>
+struct DecodeQuery {
+  uint32_t words[P::kRows][P::kLaneDims / 2];
+
+  /// Asks for them.
+  __device__ void load(const AttentionParams& p, const DecodeUnit& unit, const LanePlace<P>& place) {
+#pragma unroll
+    for (int r = 0; r < P::kRows; ++r) {
+      const sm80::RowContext row = sm80::row_context(p, unit.item, unit.item.row_first + r, unit.head);
+      const auto* from = reinterpret_cast<const uint16_t*>(p.q) +
+                         static_cast<int64_t>(unit.item.q_first + row.row) * p.q_row_stride +
+                         static_cast<int64_t>(row.head) * p.head_dim;
+#pragma unroll
+      for (int w = 0; w < P::kLaneDims / 2; ++w) {
+        const int d = (place.chunk + 2 * w / P::kChunk * 32) * P::kChunk + 2 * w % P::kChunk;
+        const bool valid = row.row < unit.item.n_q && d < p.head_dim;
+        words[r][w] = valid ? __ldg(reinterpret_cast<const unsigned*>(from + d)) : 0u;
+      }
+    }
+  }
+
+  __device__ void to_floats(float (&q)[P::kRows][P::kLaneDims], bool half) const {
+#pragma unroll
+    for (int r = 0; r < P::kRows; ++r)
+#pragma unroll
+      for (int w = 0; w < P::kLaneDims / 2; ++w) {
+        const float2 pair = half ? unpack<__half>(words[r][w]) : unpack<__nv_bfloat16>(words[r][w]);
+        q[r][2 * w] = pair.x, q[r][2 * w + 1] = pair.y;
+      }
+  }
+};
+
+/// The keys that a row sees: [low, limit) and [sink_low, sink_limit).
+struct RowKeys {
+  int low, limit, sink_low, sink_limit;
+
+  __device__ bool sees(int key) const {
+    return (key >= low && key < limit) || (key >= sink_low && key < sink_limit);
+  }
+};
+
+__device__ inline RowKeys row_keys(const AttentionParams& p, const WorkItem& item,
+                                   const sm80::RowContext& row) {
+  const MaskParams& m = p.mask;
+  const int64_t at = row.position;
+  int64_t first = 0, last = row.row < item.n_q ? item.key_last : 0;
+  if (m.causal) last = min(last, at + 1);
+  if (m.window_right >= 0) last = min(last, at + m.window_right + 1);
+  if (m.chunk > 0) {
+    first = static_cast<int64_t>(sm80::floor_divide(row.position, m.chunk)) * m.chunk;
+    last = min(last, first + m.chunk);
+  }
+  RowKeys keys;
+  keys.sink_low = static_cast<int>(max(first, int64_t{0}));
+  if (m.window_left >= 0) first = max(first, at - m.window_left);
+  keys.low = static_cast<int>(max(first, int64_t{0}));
+  keys.limit = static_cast<int>(max(last, int64_t{0}));
+  keys.sink_limit = m.window_left >= 0 ? min(m.sink_tokens, keys.limit) : 0;
+  return keys;
+}
+
+template <class P>
+struct DecodeTile {
+  float o[P::kRows][P::kLaneDims] = {};  ///< of this lane's group's keys
+  float maximum[P::kRows];               ///< the warp's, or up to 2^8 below it; log2 units
+  float sum[P::kRows] = {};              ///< of the keys that were this lane's
+
+  __device__ DecodeTile() {
+#pragma unroll
+    for (int r = 0; r < P::kRows; ++r)
+      maximum[r] = -INFINITY;
+  }
+
+  /// This warp's keys from `key` on, in `stage` (this lane's 16 bytes of each load).
+  __device__ void step(const AttentionParams& p, const DecodeUnit& unit,
+                       const float (&q)[P::kRows][P::kLaneDims], const RowKeys (&rows)[P::kRows],
+                       const LanePlace<P>& place, const char* stage, int key) {
+    float s[P::kRows][P::kGroupKeys];
+    products(s, q, stage);
+    float k_scale = 1.0f, v_scale = 1.0f;
+    if (P::kEightBit && p.kv.k_scales != nullptr) {
+      const char* scales = stage + 2 * P::kTileBytes - 12 * place.lane;
+      k_scale = *reinterpret_cast<const float*>(scales);
+      v_scale = *reinterpret_cast<const float*>(scales + 128);
+    }
+    gather(s, place.lane);
+    key += place.key();
+#pragma unroll
+    for (int r = 0; r < P::kRows; ++r) {
+      const float dot = P::kEightBit ? s[r][0] * k_scale : s[r][0];
+      s[r][0] = rows[r].sees(key) ? score_of(p, unit, r, key, dot) : -INFINITY;
+    }
+    softmax(s);
+    if (P::kEightBit) {
+#pragma unroll
+      for (int r = 0; r < P::kRows; ++r)
+        s[r][0] *= v_scale;
+    }
+    values(s, place, stage + P::kTileBytes);
+  }
+
+ private:
+  /// This lane's share of the products of its group's keys with all rows.
+  __device__ static void products(float (&s)[P::kRows][P::kGroupKeys],
+                                  const float (&q)[P::kRows][P::kLaneDims], const char* k_tile) {
+#pragma unroll
+    for (int i = 0; i < P::kGroupKeys; ++i) {
+#pragma unroll
+      for (int r = 0; r < P::kRows; ++r)
+        s[r][i] = 0.0f;
+#pragma unroll
+      for (int c = 0; c < P::kLaneChunks; ++c) {
+        float x[P::kChunk];
+        to_float<P::kKeys>(x, *reinterpret_cast<const uint4*>(k_tile + (i * P::kLaneChunks + c) * 512));
+#pragma unroll
+        for (int r = 0; r < P::kRows; ++r)
+#pragma unroll
+          for (int e = 0; e < P::kChunk; ++e)
+            s[r][i] = fmaf(q[r][c * P::kChunk + e], x[e], s[r][i]);
+      }
+    }
+  }
+
+  /// Sums over the lanes of a group, each lane ending with one key in s[.][0] (LanePlace::key): halves of the
+  /// keys are handed over until one is left, which takes one exchange a key instead of log2(lanes). Rows take
+  /// turns, for one waits for its exchanges.
+  __device__ static void gather(float (&s)[P::kRows][P::kGroupKeys], int lane) {
+    int step = P::kLanes / 2;
+#pragma unroll
+    for (int n = P::kGroupKeys / 2; n > 0; n /= 2, step /= 2) {
+      const bool upper = (lane & step) != 0;
+#pragma unroll
+      for (int r = 0; r < P::kRows; ++r)
+#pragma unroll
+        for (int j = 0; j < n; ++j) {
+          const float give = upper ? s[r][j] : s[r][j + n], keep = upper ? s[r][j + n] : s[r][j];
+          s[r][j] = keep + __shfl_xor_sync(~0u, give, step);
+        }
+    }
+#pragma unroll
+    for (; step > 0; step /= 2)
+#pragma unroll
+      for (int r = 0; r < P::kRows; ++r)
+        s[r][0] += __shfl_xor_sync(~0u, s[r][0], step);
+  }
+
+  /// In log2 units from the product.
+  __device__ static float score_of(const AttentionParams& p, const DecodeUnit& unit, int r, int key,
+                                   float dot) {
+    const MaskParams& m = p.mask;
+    if (m.softcap <= 0.0f && m.alibi_slopes == nullptr) return dot * (p.scale * kLog2e);
+    float s = dot * p.scale;
+    if (m.softcap > 0.0f) {
+      // tanh(x) = 1 - 2 / (e^(2x) + 1): saturates at both ends without an overflow to NaN.
+      const float e = exp2f(s * (2.0f * kLog2e) / m.softcap);
+      s = m.softcap * (1.0f - 2.0f / (e + 1.0f));
+    }
+    if (m.alibi_slopes != nullptr) {
+      const sm80::RowContext row = sm80::row_context(p, unit.item, unit.item.row_first + r, unit.head);
+      s -= row.slope * fabsf(static_cast<float>(row.position - key));
+    }
+    return s * kLog2e;
+  }
+
+  /// Scores -> probabilities against `maximum`, which rises, and O and the sums with it, only when a score
+  /// is more than 2^8 above it: a vote instead of the exchanges that find the largest. (A row's own scores
+  /// alone decide.)
+  __device__ void softmax(float (&s)[P::kRows][P::kGroupKeys]) {
+    constexpr float kRise = 8.0f;
+#pragma unroll
+    for (int r = 0; r < P::kRows; ++r)
+      if (__any_sync(~0u, s[r][0] > maximum[r] + kRise)) raise(r, s[r][0]);
+#pragma unroll
+    for (int r = 0; r < P::kRows; ++r) {
+      s[r][0] = exp2_approx(s[r][0] - finite_max(maximum[r]));
+      sum[r] += s[r][0];
+    }
+  }
+
+  __device__ void raise(int r, float score) {
+    float top = score;
+#pragma unroll
+    for (int step = 16; step >= P::kSharers; step /= 2)
+      top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
+    top = fmaxf(maximum[r], top);
+    const float f = exp2_approx(maximum[r] - top);
+    maximum[r] = top;
+    sum[r] *= f;
+#pragma unroll
+    for (int d = 0; d < P::kLaneDims; ++d)
+      o[r][d] *= f;
+  }
+
+  /// Adds the group's values by their probabilities, s[r][0] of the keys' lanes.
+  __device__ void values(const float (&s)[P::kRows][P::kGroupKeys], const LanePlace<P>& place,
+                         const char* v_tile) {
+#pragma unroll 4
+    for (int i = 0; i < P::kGroupKeys; ++i) {
+      float probability[P::kRows];
+#pragma unroll
+      for (int r = 0; r < P::kRows; ++r)
+        probability[r] = __shfl_sync(~0u, s[r][0], place.owner(i));
+#pragma unroll
+      for (int c = 0; c < P::kLaneChunks; ++c) {
+        float x[P::kChunk];
+        to_float<P::kKeys>(x, *reinterpret_cast<const uint4*>(v_tile + (i * P::kLaneChunks + c) * 512));
+#pragma unroll
+        for (int r = 0; r < P::kRows; ++r)
+#pragma unroll
+          for (int e = 0; e < P::kChunk; ++e)
+            o[r][c * P::kChunk + e] = fmaf(probability[r], x[e], o[r][c * P::kChunk + e]);
+      }
+    }
+  }
+};
+
+}  // namespace fovea::cuda::simt

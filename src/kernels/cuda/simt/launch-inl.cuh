@@ -1,0 +1,67 @@
+#pragma once
+// Launching one policy of the CUDA-core decode kernels.
+#include <atomic>
+
+#include "kernels/cuda/simt/decode_kernel.cuh"
+
+namespace fovea::cuda::simt {
+
+/// A kernel that may start while the one before it ends (devices before sm_90: that waits).
+struct Launch {
+  const sm80::KernelInfo& kernel;
+  const AttentionParams& params;
+  int64_t units;
+  int multiprocessors;
+  bool programmatic;
+  cudaStream_t stream;
+
+  template <class... Args>
+  cudaError_t queue(void (*function)(Args...), int64_t blocks, int threads, int shared_bytes,
+                    Args... args) const {
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(std::min(blocks, units)));
+    config.blockDim = dim3(static_cast<unsigned>(threads));
+    config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = programmatic ? 1 : 0;
+    return cudaLaunchKernelEx(&config, function, args...);
+  }
+};
+
+template <class P>
+cudaError_t launch_policy(const Launch& l) {
+  // Once for each device: more shared memory than 48 KiB.
+  constexpr int kDevices = 64;
+  static std::atomic<bool> prepared[kDevices];
+  int device = 0;
+  if (const cudaError_t code = cudaGetDevice(&device); code != cudaSuccess) return code;
+  if (device >= kDevices || !prepared[device].load(std::memory_order_acquire)) {
+    const cudaError_t code =
+        cudaFuncSetAttribute(decode_kernel<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes);
+    if (code != cudaSuccess) return code;
+    if (device < kDevices) prepared[device].store(true, std::memory_order_release);
+  }
+  return l.queue(decode_kernel<P>, int64_t{l.multiprocessors} * P::kBlocksPerSm, P::kThreads, P::kSharedBytes,
+                 l.params, l.kernel.q == sm80::QueryType::f16);
+}
+
+/// False where the list has no such kernel.
+template <Keys Keys_>
+bool launch_list(const Launch& l, cudaError_t& code) {
+  return any_policy<Keys_>([&]<class P>() {
+    if (P::kKeys != keys_of(l.kernel.q, l.kernel.kv) || !(l.kernel == kernel_info<P>(l.kernel.q)))
+      return false;
+    code = launch_policy<P>(l);
+    return true;
+  });
+}
+
+// One for each file of instances.
+bool launch16(const Launch& l, cudaError_t& code);
+bool launch8(const Launch& l, cudaError_t& code);
+
+}  // namespace fovea::cuda::simt

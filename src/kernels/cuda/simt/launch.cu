@@ -1,0 +1,45 @@
+#include "kernels/cuda/simt/launch.h"
+
+#include <string>
+
+#include "kernels/cuda/simt/launch-inl.cuh"
+#include "kernels/cuda/sm80/merge_kernel.cuh"
+
+namespace fovea::cuda::simt {
+namespace {
+
+cudaError_t launch_all(const sm80::KernelInfo& kernel, const AttentionParams& params, int max_items,
+                       cudaStream_t stream, bool& found) {
+  int device = 0, major = 0, multiprocessors = 0;
+  cudaError_t code = cudaGetDevice(&device);
+  if (code == cudaSuccess) code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  if (code == cudaSuccess)
+    code = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  if (code != cudaSuccess) return code;
+  const Launch l{kernel,          params,     static_cast<int64_t>(max_items) * params.kv_heads.divisor,
+                 multiprocessors, major >= 9, stream};
+  found = kernel.kv == KvType::same ? launch16(l, code) : launch8(l, code);
+  if (!found || code != cudaSuccess || params.partial_out == nullptr) return code;
+  const auto merge =
+      kernel.q == sm80::QueryType::f16 ? sm80::merge_kernel<__half> : sm80::merge_kernel<__nv_bfloat16>;
+  return l.queue(merge, int64_t{8} * multiprocessors, sm80::kMergeThreads, 0, params);
+}
+
+}  // namespace
+
+Status launch(const sm80::KernelInfo& kernel, const AttentionParams& params, int max_items,
+              CUstream_st* stream) {
+  AttentionParams with_sizes = params;
+  if (with_sizes.partial_rows == 0) with_sizes.partial_rows = kernel.rows;
+  with_sizes.partial_columns = kernel.v_head_dim;
+  bool found = true;
+  const cudaError_t code =
+      max_items == 0 ? cudaSuccess : launch_all(kernel, with_sizes, max_items, stream, found);
+  if (!found) return Error{ErrorCode::internal, "a CUDA-core decode kernel that select() doesn't give"};
+  if (code != cudaSuccess)
+    return Error{ErrorCode::internal,
+                 std::string("launch of a CUDA-core decode kernel: ") + cudaGetErrorString(code)};
+  return {};
+}
+
+}  // namespace fovea::cuda::simt

@@ -1,0 +1,28 @@
+#pragma once
+// Which CUDA-core decode kernel serves a problem. Host code, without CUDA. What a planner and a launch must
+// know of it is what they know of a decode kernel of the sm80 family, with whose schedule these run.
+#include "fovea/attention.h"
+#include "kernels/cuda/sm80/select.h"
+
+namespace fovea::cuda::simt {
+
+/// Query heads of a KV head below which these kernels are the better ones: each row is a multiply-add for
+/// each element of K and V, and from here on tensor cores, which take 16 rows at the price of one, win.
+inline constexpr int kTensorCoreGroup = 4;
+
+struct Problem {
+  sm80::QueryType q = sm80::QueryType::bf16;
+  KvType kv = KvType::same;
+  int head_dim = 0, v_head_dim = 0;  ///< multiples of 8
+  /// Packed rows of a sequence: query heads of a KV head times query rows. Any number is served, 4 at a time;
+  /// it changes no bit of a row.
+  int rows = 1;
+  MaskSpec mask;
+};
+
+/// KernelInfo::general is true: one kernel has all masks and scores that this family serves (causal, windows,
+/// chunks, sink tokens, soft cap, ALiBi). Errors: head sizes beyond 512 or not multiples of 8; spans, packed
+/// masks and trees.
+Result<sm80::KernelInfo> select(const Problem& problem);
+
+}  // namespace fovea::cuda::simt

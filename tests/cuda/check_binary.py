@@ -1,0 +1,124 @@
+"""Checks what nvcc made: for which devices a binary has code, and how many registers and spilled bytes each kernel has.
+
+check_binary.py archs BINARY          SASS of sm_80 and sm_90 (and sm_90a, where only Hopper can run it), PTX of compute_80
+check_binary.py budgets FOLDER TABLE  every kernel within its line of TABLE; FOLDER has the *.ptxas files that
+                                      tools/nvcc_logged.sh writes beside objects; --write makes the table anew
+"""
+
+import pathlib
+import re
+import struct
+import subprocess
+import sys
+
+ARCHS = {"sm_80", "sm_90", "compute_80"}
+HOPPER_ONLY = {"sm_90a"}
+FATBIN_MAGIC = struct.pack("<I", 0xBA55ED50)
+PTX, ELF = 1, 2
+
+
+def entries(data):
+    """(kind, architecture, whether it is an architecture's own) of each piece of device code in a binary. A fatbin is
+    {u32 magic, u16 version, u16 header bytes, u64 bytes that follow}, then pieces of {u16 kind, u16 version, u32 header
+    bytes, u64 bytes} with the architecture at byte 28 and flags at byte 40."""
+    at = data.find(FATBIN_MAGIC)
+    while at >= 0:
+        _, _, header, size = struct.unpack_from("<IHHQ", data, at)
+        piece, end = at + header, at + header + size
+        while header == 16 and piece < end <= len(data):
+            kind, _, piece_header, piece_size = struct.unpack_from("<HHIQ", data, piece)
+            (arch,), (flags,) = struct.unpack_from("<I", data, piece + 28), struct.unpack_from("<I", data, piece + 40)
+            yield kind, arch, bool(flags & 0x100000)
+            piece += piece_header + piece_size
+        at = data.find(FATBIN_MAGIC, at + 4)
+
+
+def check_archs(binary):
+    data = pathlib.Path(binary).read_bytes()
+    found = {("compute_" if kind == PTX else "sm_") + str(arch) + ("a" if own else "")
+             for kind, arch, own in entries(data) if kind in (PTX, ELF)}
+    missing, extra = ARCHS - found, found - ARCHS - HOPPER_ONLY
+    if missing or extra:
+        return [f"{binary} has code for {sorted(found)}; missing {sorted(missing)}, not wanted {sorted(extra)}"]
+    return []
+
+
+def short_names(mangled):
+    """Demangled, without the return type, parameters and what every name shares."""
+    names = subprocess.run(["c++filt"], input="\n".join(mangled), check=True, capture_output=True, text=True).stdout
+    short = {}
+    for name, full in zip(mangled, names.splitlines()):
+        full = re.sub(r"\((int|bool|unsigned int|fovea::[\w:]+)\)", "", full)  # casts of template arguments
+        full = full.replace("(anonymous namespace)::", "").replace("fovea::cuda::", "")
+        short[name] = re.sub(r"\(.*\)$", "", re.sub(r"^void ", "", full)).replace(" ", "")
+    return short
+
+
+def usage(folder):
+    """{(kernel, arch): (registers, spilled bytes)}; bytes are those of stores and loads."""
+    found = {}
+    logs = sorted(pathlib.Path(folder).rglob("*.ptxas"))
+    for log in logs:
+        kernel = None
+        for line in log.read_text(encoding="utf-8").splitlines():
+            if match := re.search(r"Compiling entry function '(\w+)' for '(\w+)'", line):
+                kernel, spilled = (match[1], match[2]), 0
+            elif match := re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", line):
+                spilled = int(match[1]) + int(match[2])
+            elif kernel and (match := re.search(r"Used (\d+) registers", line)):
+                found[kernel] = int(match[1]), spilled
+                kernel = None
+    names = short_names(sorted({kernel for kernel, _ in found}))
+    return {(names[kernel], arch): numbers for (kernel, arch), numbers in found.items()}
+
+
+def read_table(path):
+    table = {}
+    for number, line in enumerate(pathlib.Path(path).read_text(encoding="utf-8").splitlines(), 1):
+        fields = line.split("#")[0].split()
+        if not fields:
+            continue
+        if len(fields) != 4:
+            sys.exit(f"{path}:{number}: expected KERNEL ARCH REGISTERS SPILLED")
+        table[fields[0], fields[1]] = int(fields[2]), int(fields[3])
+    return table
+
+
+def check_budgets(folder, path):
+    table, found = read_table(path), usage(folder)
+    if not found:
+        return [f"{folder}: no *.ptxas file names a kernel"]
+    errors = []
+    for key, (registers, spilled) in sorted(found.items()):
+        if key not in table:
+            errors.append(f"{key[0]} on {key[1]} has no budget ({registers} registers, {spilled} bytes spilled)")
+        elif registers > table[key][0] or spilled > table[key][1]:
+            errors.append(f"{key[0]} on {key[1]}: {registers} registers and {spilled} bytes spilled; "
+                          f"allowed are {table[key][0]} and {table[key][1]}")
+    return errors + [f"{name} on {arch} is in the table but was not compiled" for name, arch in table.keys() - found.keys()]
+
+
+def write_table(folder, path):
+    lines = ["# What each kernel may use: KERNEL ARCH REGISTERS SPILLED (bytes a thread, stores and loads).",
+             "# Made by check_binary.py budgets FOLDER TABLE --write; what rises, rises for a reason."]
+    lines += [f"{name} {arch} {registers} {spilled}" for (name, arch), (registers, spilled) in sorted(usage(folder).items())]
+    pathlib.Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def main(arguments):
+    if arguments[:1] == ["archs"] and len(arguments) == 2:
+        errors = check_archs(arguments[1])
+    elif arguments[:1] == ["budgets"] and len(arguments) == 4 and arguments[3] == "--write":
+        write_table(*arguments[1:3])
+        errors = []
+    elif arguments[:1] == ["budgets"] and len(arguments) == 3:
+        errors = check_budgets(*arguments[1:])
+    else:
+        sys.exit(__doc__)
+    for error in errors:
+        print(error)
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

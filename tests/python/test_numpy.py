@@ -1,0 +1,654 @@
+"""The package over numpy on the CPU: every function against the fp64 definition, and what is refused."""
+
+import sys
+import unittest
+
+try:
+    import numpy as np
+except ImportError:
+    print("SKIPPED: numpy is not installed")
+    sys.exit(77)
+from reference import assert_close, attention, rotate, tables, visible
+
+import fovea
+
+RNG = np.random.default_rng(7)
+
+
+def normal(*shape, dtype="float32"):
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def poisoned(shape, dtype="float32"):
+    return np.full(shape, np.nan, dtype)
+
+
+def lse_of(outs):
+    """[n, H] of sequences as [B, H, n]."""
+    return np.stack([x.T for x in outs])
+
+
+class FlashAttnFunc(unittest.TestCase):
+    def check(self, q, k, v, dtype="float32", sink=None, **options):
+        seen = visible(
+            q.shape[1], k.shape[1], options.get("causal", False), options.get("window_size", (-1, -1)),
+            options.get("attention_chunk", 0),
+        )
+        wanted = [
+            attention(
+                q[b], k[b], v[b], seen, options.get("softmax_scale"), options.get("softcap", 0.0), options.get("alibi_slopes"),
+                sink, sink_in_lse=True,
+            )
+            for b in range(q.shape[0])
+        ]
+        out = poisoned(q.shape[:3] + v.shape[3:], dtype)
+        if sink is not None:
+            options["learnable_sink"] = sink
+        result, lse = fovea.flash_attn_func(q, k, v, out=out, return_softmax_lse=True, **options)
+        self.assertIs(result, out)
+        assert_close(self, out, np.stack([o for o, _ in wanted]), dtype)
+        assert_close(self, lse, lse_of([x for _, x in wanted]))
+        again = fovea.flash_attn_func(q, k, v, **options)
+        np.testing.assert_array_equal(again, out)
+
+    def test_masks(self):
+        for n_q, n_k in ((5, 5), (1, 37), (7, 40), (40, 7), (33, 129)):
+            q, k, v = normal(2, n_q, 6, 32), normal(2, n_k, 2, 32), normal(2, n_k, 2, 32)
+            for options in (
+                {}, {"causal": True}, {"window_size": (3, 2)}, {"window_size": (4, -1), "causal": True}, {"window_size": (-1, 3)},
+                {"window_size": (5, 0)}, {"causal": True, "attention_chunk": 8},
+            ):
+                with self.subTest(n_q=n_q, n_k=n_k, **options):
+                    self.check(q, k, v, **options)
+
+    def test_scores(self):
+        q, k, v = normal(2, 9, 4, 16), normal(2, 21, 2, 16), normal(2, 21, 2, 16)
+        for options in (
+            {"softmax_scale": 0.3}, {"softcap": 2.0, "causal": True}, {"alibi_slopes": np.float32([0.5, 0.25, 0.1, 0.02])},
+            {"sink": np.float32([1.0, -2.0, 0.0, 3.0]), "causal": True},
+        ):
+            with self.subTest(**options):
+                self.check(q, k, v, **options)
+
+    def test_float16_and_value_head_size(self):
+        q, k, v = (normal(2, n, h, d, dtype="float16") for n, h, d in ((5, 4, 64), (19, 2, 64), (19, 2, 32)))
+        self.check(q, k, v, dtype="float16", causal=True)
+
+    def test_strided(self):
+        q = normal(2, 9, 4, 3, 32)[:, :, :, 1]  # heads apart: not what the kernels take
+        k, v = normal(2, 4, 21, 32).transpose(0, 2, 1, 3), normal(2, 4, 21, 64).transpose(0, 2, 1, 3)[..., :32]
+        with self.assertRaisesRegex(ValueError, "q has strides"):
+            fovea.flash_attn_func(q, k, v)
+        q = normal(2, 9, 3, 4, 32)[:, :, 1]
+        self.check(q, k, v, causal=True)
+        apart = normal(2, 30, 4, 32)
+        self.check(q, apart[:, :21], apart[:, 5:26], causal=True)
+        self.check(q, k[:1].repeat(2, 0), np.broadcast_to(v[:1], v.shape), causal=True)
+
+    def test_rows_of_q_must_lie_at_one_distance(self):
+        q, k = normal(2, 12, 4, 32)[:, :9], normal(2, 9, 4, 32)
+        with self.assertRaisesRegex(ValueError, r"q of shape \(2, 9, 4, 32\) has strides .*q\.contiguous\(\)"):
+            fovea.flash_attn_func(q, k, k)
+
+    def test_empty(self):
+        q, k = normal(2, 3, 4, 16), normal(2, 0, 2, 16)
+        out, lse = fovea.flash_attn_func(q, k, k, return_softmax_lse=True)
+        np.testing.assert_array_equal(out, np.zeros_like(q))
+        np.testing.assert_array_equal(lse, np.full((2, 4, 3), -np.inf))
+        self.assertEqual(fovea.flash_attn_func(q[:0], k[:0], k[:0]).shape, (0, 3, 4, 16))
+        self.assertEqual(fovea.flash_attn_func(q[:, :0], k, k).shape, (2, 0, 4, 16))
+
+    def test_long_cache_of_one_object(self):
+        """Lengths that round up to the same limits use one object, and its steps do not leak into each other."""
+        for n in (17, 31, 18, 5):
+            q, k = normal(1, n, 2, 16), normal(1, n, 2, 16)
+            self.check(q, k, k, causal=True)
+
+    def test_packed(self):
+        qkv = normal(2, 11, 3, 4, 16)
+        wanted = fovea.flash_attn_func(*(np.ascontiguousarray(qkv[:, :, i]) for i in range(3)), causal=True)
+        np.testing.assert_array_equal(fovea.flash_attn_qkvpacked_func(qkv, causal=True), wanted)
+        q, kv = normal(2, 5, 4, 16), normal(2, 11, 2, 2, 16)
+        wanted = fovea.flash_attn_func(q, kv[:, :, 0].copy(), kv[:, :, 1].copy(), causal=True)
+        np.testing.assert_array_equal(fovea.flash_attn_kvpacked_func(q, kv, causal=True), wanted)
+        with self.assertRaisesRegex(ValueError, r"qkv has shape \(2, 11, 2, 2, 16\)"):
+            fovea.flash_attn_qkvpacked_func(kv)
+
+
+class Varlen(unittest.TestCase):
+    lens_q, lens_k = (3, 0, 7, 1, 4), (9, 4, 7, 33, 0)
+
+    def data(self, dtype=np.int32):
+        cu_q, cu_k = (np.concatenate(([0], np.cumsum(n))).astype(dtype) for n in (self.lens_q, self.lens_k))
+        return normal(15, 4, 16), normal(53, 2, 16), normal(53, 2, 16), cu_q, cu_k
+
+    def wanted(self, q, k, v, cu_q, cu_k, used=None, **options):
+        outs, lses = [], []
+        for b, (n_q, n_k) in enumerate(zip(self.lens_q, self.lens_k)):
+            n_k = n_k if used is None else int(used[b])
+            keys = slice(cu_k[b], cu_k[b] + n_k)
+            out, lse = attention(q[cu_q[b] : cu_q[b + 1]], k[keys], v[keys], visible(n_q, n_k, **options))
+            outs.append(out)
+            lses.append(lse)
+        return np.concatenate(outs), np.concatenate(lses).T
+
+    def test_ragged(self):
+        for dtype in (np.int32, np.int64):
+            q, k, v, cu_q, cu_k = self.data(dtype)
+            for options in ({}, {"causal": True}, {"causal": True, "window": (4, -1)}):
+                with self.subTest(dtype=dtype, **options):
+                    wanted, wanted_lse = self.wanted(q, k, v, cu_q, cu_k, **options)
+                    out = poisoned((15, 4, 16))
+                    _, lse = fovea.flash_attn_varlen_func(
+                        q, k, v, cu_q, cu_k, 7, 33, causal=options.get("causal", False),
+                        window_size=options.get("window", (-1, -1)), return_softmax_lse=True, out=out,
+                    )
+                    assert_close(self, out, wanted)
+                    assert_close(self, lse, wanted_lse)
+
+    def test_seqused(self):
+        q, k, v, cu_q, cu_k = self.data()
+        used = np.int32([5, 0, 7, 20, 0])
+        wanted, _ = self.wanted(q, k, v, cu_q, cu_k, used, causal=True)
+        k[5:9] = np.nan  # not used
+        assert_close(self, fovea.flash_attn_varlen_func(q, k, v, cu_q, cu_k, 7, 33, causal=True, seqused_k=used), wanted)
+
+    def test_paged(self):
+        q, k, v, cu_q, cu_k = self.data()
+        wanted, wanted_lse = self.wanted(q, k, v, cu_q, cu_k, causal=True)
+        for page in (1, 3, 16):
+            for dtype in (np.int32, np.int64):
+                with self.subTest(page=page, dtype=dtype):
+                    k_pages, v_pages, table = paged(k, v, cu_k, page, dtype)
+                    used = np.asarray(self.lens_k, dtype)
+                    out, lse = fovea.flash_attn_varlen_func(
+                        q, k_pages, v_pages, cu_q.astype(dtype), None, 7, 33, causal=True, block_table=table, seqused_k=used,
+                        return_softmax_lse=True,
+                    )
+                    assert_close(self, out, wanted)
+                    assert_close(self, lse, wanted_lse)
+                    again = fovea.flash_attn_varlen_func(q, k_pages, v_pages, cu_q, cu_k, 7, 33, causal=True, block_table=table)
+                    np.testing.assert_array_equal(again, out)
+
+    def test_packed(self):
+        qkv, cu = normal(15, 3, 2, 16), np.int32([0, 3, 10, 15])
+        parts = [np.ascontiguousarray(qkv[:, i]) for i in range(3)]
+        wanted = fovea.flash_attn_varlen_func(*parts, cu, cu, 7, 7, causal=True)
+        np.testing.assert_array_equal(fovea.flash_attn_varlen_qkvpacked_func(qkv, cu, 7, causal=True), wanted)
+        kv = np.ascontiguousarray(qkv[:, 1:])
+        np.testing.assert_array_equal(fovea.flash_attn_varlen_kvpacked_func(parts[0], kv, cu, cu, 7, 7, causal=True), wanted)
+
+
+def paged(k, v, cu, page, dtype=np.int32):
+    """Ragged keys in shuffled pages with NaN in what is not used, and garbage in unused entries of the table."""
+    counts = [-(-int(n) // page) for n in np.diff(cu)]
+    total, width = sum(counts) + 3, max(counts) + 1
+    ids = RNG.permutation(total)
+    k_pages, v_pages = poisoned((total, page) + k.shape[1:], k.dtype), poisoned((total, page) + v.shape[1:], v.dtype)
+    table, next_id = np.full((len(counts), width), -7, dtype), 0
+    for b, count in enumerate(counts):
+        for i in range(count):
+            at = ids[next_id]
+            next_id += 1
+            table[b, i] = at
+            rows = slice(cu[b] + i * page, min(cu[b] + (i + 1) * page, cu[b + 1]))
+            n = rows.stop - rows.start
+            k_pages[at, :n], v_pages[at, :n] = k[rows], v[rows]
+    return k_pages, v_pages, table
+
+
+class WithKvCache(unittest.TestCase):
+    """Caches with NaN where nothing may be read."""
+
+    def setUp(self):
+        self.lens = np.int32([5, 0, 17])
+        self.room = 24
+
+    def caches(self, rows=3):
+        return poisoned((rows, self.room, 2, 16)), poisoned((rows, self.room, 2, 16))
+
+    def fill(self, k_cache, v_cache, where):
+        old = []
+        for b, n in enumerate(self.lens):
+            k, v = normal(n, 2, 16), normal(n, 2, 16)
+            k_cache[where[b], :n], v_cache[where[b], :n] = k, v
+            old.append((k, v))
+        return old
+
+    def check(self, call, n_q, old, k=None, v=None, causal=True, rope=None, window=(-1, -1)):
+        """call(q, k, v) runs; what it wrote and returned is compared."""
+        q = normal(3, n_q, 4, 16)
+        out, lse = call(q)
+        for b, n in enumerate(self.lens):
+            q_b, (k_b, v_b) = q[b], old[b]
+            if k is not None:
+                k_new = k[b]
+                if rope is not None:
+                    cos, sin, interleaved = rope
+                    k_new = rotate(k_new, n + np.arange(k.shape[1]), cos, sin, interleaved)
+                    local = causal or window != (-1, -1)
+                    q_b = rotate(q_b, n + (np.arange(n_q) if local else np.zeros(n_q, int)), cos, sin, interleaved)
+                k_b, v_b = np.concatenate((k_b, k_new)), np.concatenate((v_b, v[b]))
+            wanted, wanted_lse = attention(q_b, k_b, v_b, visible(n_q, len(k_b), causal, window))
+            assert_close(self, out[b], wanted)
+            assert_close(self, lse[b], wanted_lse.T)
+
+    def test_reads(self):
+        k_cache, v_cache = self.caches()
+        old = self.fill(k_cache, v_cache, range(3))
+        for n_q in (1, 4):
+            for dtype in (np.int32, np.int64):
+                self.check(
+                    lambda q: fovea.flash_attn_with_kvcache(
+                        q, k_cache, v_cache, cache_seqlens=self.lens.astype(dtype), causal=True, return_softmax_lse=True
+                    ),
+                    n_q, old,
+                )
+            self.check(
+                lambda q: fovea.flash_attn_with_kvcache(
+                    q, k_cache, v_cache, cache_seqlens=self.lens, window_size=(3, 1), return_softmax_lse=True
+                ),
+                n_q, old, causal=False, window=(3, 1),
+            )
+
+    def test_number_and_none_as_lengths(self):
+        k_cache, v_cache, q = normal(2, 24, 2, 16), normal(2, 24, 2, 16), normal(2, 1, 4, 16)
+        whole = fovea.flash_attn_func(q, k_cache, v_cache)
+        np.testing.assert_array_equal(fovea.flash_attn_with_kvcache(q, k_cache, v_cache), whole)
+        part = fovea.flash_attn_func(q, k_cache[:, :9].copy(), v_cache[:, :9].copy())
+        np.testing.assert_array_equal(fovea.flash_attn_with_kvcache(q, k_cache, v_cache, cache_seqlens=9), part)
+
+    def test_append_with_and_without_rotation(self):
+        cos, sin = tables(64, 6)
+        for n_q, n_new in ((1, 1), (4, 4), (2, 5)):
+            for causal in (True, False):
+                for interleaved in (None, True, False):
+                    with self.subTest(n_q=n_q, n_new=n_new, causal=causal, interleaved=interleaved):
+                        k_cache, v_cache = self.caches()
+                        old = self.fill(k_cache, v_cache, range(3))
+                        k, v = normal(3, n_new, 2, 16), normal(3, n_new, 2, 16)
+                        rope = {} if interleaved is None else {
+                            "rotary_cos": cos, "rotary_sin": sin, "rotary_interleaved": interleaved
+                        }
+                        before = None
+
+                        def call(q):
+                            nonlocal before
+                            before = q.copy()
+                            result = fovea.flash_attn_with_kvcache(
+                                q, k_cache, v_cache, k, v, cache_seqlens=self.lens, causal=causal, return_softmax_lse=True, **rope
+                            )
+                            np.testing.assert_array_equal(q, before)
+                            return result
+
+                        self.check(
+                            call, n_q, old, k, v, causal, None if interleaved is None else (cos, sin, interleaved)
+                        )
+                        for b, n in enumerate(self.lens):
+                            np.testing.assert_array_equal(v_cache[b, n : n + n_new], v[b])
+                            self.assertTrue(np.isnan(k_cache[b, n + n_new :]).all())
+
+    def test_cache_batch_idx(self):
+        for dtype in (np.int32, np.int64):
+            k_cache, v_cache = self.caches(5)
+            where = np.asarray([4, 0, 2], dtype)
+            old = self.fill(k_cache, v_cache, where)
+            k, v = normal(3, 2, 2, 16), normal(3, 2, 2, 16)
+            self.check(
+                lambda q: fovea.flash_attn_with_kvcache(
+                    q, k_cache, v_cache, k, v, cache_seqlens=self.lens, cache_batch_idx=where, causal=True, return_softmax_lse=True
+                ),
+                2, old, k, v,
+            )
+
+    def test_page_table(self):
+        cu = np.concatenate(([0], np.cumsum(self.lens)))
+        cos, sin = tables(64, 8)
+        for name in ("page_table", "block_table"):
+            flat_k, flat_v = normal(cu[-1], 2, 16), normal(cu[-1], 2, 16)
+            room = self.lens + 4
+            grown = np.concatenate(([0], np.cumsum(room)))
+            k_all, v_all = poisoned((grown[-1], 2, 16)), poisoned((grown[-1], 2, 16))
+            old = []
+            for b, n in enumerate(self.lens):
+                k_all[grown[b] : grown[b] + n], v_all[grown[b] : grown[b] + n] = flat_k[cu[b] : cu[b + 1]], flat_v[cu[b] : cu[b + 1]]
+                old.append((flat_k[cu[b] : cu[b + 1]], flat_v[cu[b] : cu[b + 1]]))
+            k_pages, v_pages, table = paged(k_all, v_all, grown, 4)
+            k, v = normal(3, 4, 2, 16), normal(3, 4, 2, 16)
+            self.check(
+                lambda q: fovea.flash_attn_with_kvcache(
+                    q, k_pages, v_pages, k, v, cos, sin, self.lens, causal=True, rotary_interleaved=False,
+                    return_softmax_lse=True, **{name: table},
+                ),
+                4, old, k, v, rope=(cos, sin, False),
+            )
+
+    def test_ragged_queries(self):
+        k_cache, v_cache = self.caches()
+        old = self.fill(k_cache, v_cache, range(3))
+        counts, cu = (2, 0, 3), np.int32([0, 2, 2, 5])
+        q, k, v = normal(5, 4, 16), normal(5, 2, 16), normal(5, 2, 16)
+        cos, sin = tables(64, 8)
+        for causal in (True, False):
+            caches = k_cache.copy(), v_cache.copy()
+            out, lse = fovea.flash_attn_with_kvcache(
+                q, *caches, k, v, cos, sin, self.lens, causal=causal, return_softmax_lse=True, cu_seqlens_q=cu,
+                cu_seqlens_k_new=cu, max_seqlen_q=3,
+            )
+            self.assertEqual(lse.shape, (4, 5))
+            for b, n in enumerate(self.lens):
+                rows, at = slice(cu[b], cu[b + 1]), n + np.arange(counts[b])
+                k_b = np.concatenate((old[b][0], rotate(k[rows], at, cos, sin, True)))
+                v_b = np.concatenate((old[b][1], v[rows]))
+                q_b = rotate(q[rows], at if causal else at * 0 + n, cos, sin, True)
+                wanted, _ = attention(q_b, k_b, v_b, visible(counts[b], len(k_b), causal))
+                assert_close(self, out[rows], wanted)
+
+
+class Refusals(unittest.TestCase):
+    def test_by_name(self):
+        q, k, cache = normal(2, 3, 4, 16), normal(2, 3, 2, 16), normal(2, 8, 2, 16)
+        cu = np.int32([0, 3, 6])
+        func, with_cache = fovea.flash_attn_func, fovea.flash_attn_with_kvcache
+        table = [
+            (lambda: func(q, k, k, dropout_p=0.1), "dropout_p is 0.1"),
+            (lambda: func(q, k, k, return_attn_probs=True), "return_attn_probs is True.*return_softmax_lse"),
+            (lambda: func(q, k, k, num_splits=4), "num_splits is 4.*None, 0 or 1"),
+            (lambda: func(q, k, k, qv=q), "qv is not supported"),
+            (lambda: func(q, k, k, q_descale=q), "q_descale is not supported"),
+            (lambda: func(q, k, k, sm_margin=2), "sm_margin is 2"),
+            (lambda: func(q, k, k, window_size=3 * (1,)), "window_size is"),
+            (lambda: func(q, k, k, alibi_slopes=normal(2, 4)), r"alibi_slopes has shape \(2, 4\); allowed is \[4\]"),
+            (lambda: func(q, k, k, learnable_sink=normal(3)), r"learnable_sink has shape \(3,\); allowed is \[4\]"),
+            (lambda: func(q, k, k, learnable_sink=normal(4), s_aux=normal(4)), "learnable_sink and s_aux"),
+            (lambda: func(q, k[:1], k[:1]), "batch of 2 and k of 1"),
+            (lambda: func(q, k, k[:, :2]), "k has shape .* and v"),
+            (lambda: func(q[0], k, k), r"q has shape \(3, 4, 16\)"),
+            (lambda: func(q.astype(np.float64), k, k), "q has dtype float64"),
+            (lambda: func(q, k.astype(np.int32), k.astype(np.int32)), "k and v have dtype int32"),
+            (lambda: func(q, k, k.astype(np.float16)), "k has dtype float32 and v float16"),
+            (lambda: func(q, k[..., :8], k), "head size of 16 and k of 8"),
+            (lambda: func(normal(2, 3, 3, 16), k, k), "num_heads|heads"),
+            (lambda: func(q, k, k, out=normal(2, 3, 4, 8)), "out has shape"),
+            (lambda: func(q, k, k, softcap=-1.0), "softcap"),
+            (lambda: func(q.tolist(), k, k), "an array is a list"),
+            (lambda: func(q, k, k, k_descale=normal(2)), "per_head_scales|k_scales|head"),
+            (lambda: fovea.flash_attn_varlen_func(q[0], k[0], k[0], cu, None, 3, 3), "cu_seqlens_k is None"),
+            (lambda: fovea.flash_attn_varlen_func(q[0], k[0], k[0], cu, cu, 3, 3, seqused_q=cu), "seqused_q is not supported"),
+            (lambda: with_cache(q, cache, cache, cache_leftpad=cu), "cache_leftpad is not supported"),
+            (lambda: with_cache(q, cache, cache, rotary_seqlens=cu), "rotary_seqlens is not supported"),
+            (lambda: with_cache(q, cache, cache, scheduler_metadata=cu), "scheduler_metadata is not supported"),
+            (lambda: with_cache(q, cache, cache, block_table=cu, page_table=cu), "block_table and page_table"),
+            (lambda: with_cache(q, cache, cache, k, k), "cache_seqlens is None"),
+            (lambda: with_cache(q, cache, cache, k, None, cache_seqlens=1), "one of k and v is None"),
+            (lambda: with_cache(q, cache, cache, rotary_cos=q, rotary_sin=q), "rotary_cos is given without new k"),
+            (lambda: with_cache(q, cache[:1], cache[:1]), "batch of 2 and k_cache of 1"),
+            (lambda: with_cache(q, cache, cache, page_table=np.zeros((2, 1), np.int32)), "cache_seqlens is None; with a page"),
+            (lambda: with_cache(q, cache, cache, page_table=np.zeros((3, 1), np.int32), cache_seqlens=1), "table has 3 rows"),
+            (lambda: fovea.merge_states(q[0], q[0, :, :, 0]), r"\[parts, T, Hq, Dv\]"),
+        ]
+        for i, (call, words) in enumerate(table):
+            with self.subTest(i=i, words=words), self.assertRaisesRegex(ValueError, words):
+                call()
+
+    def test_by_the_library(self):
+        q, k, cache = normal(2, 1, 4, 16), normal(2, 1, 2, 16), normal(6, 4, 2, 16)
+        with self.assertRaisesRegex(ValueError, "page"):
+            fovea.flash_attn_with_kvcache(q, cache, cache, cache_seqlens=3, page_table=np.int32([[0], [6]]))
+        with self.assertRaisesRegex(ValueError, "(?i)backend"):
+            fovea.Attention(fovea.AttentionSpec(4, 2, 16, "float32"), fovea.Limits(1, 1, 1, 1), backend="no such")
+        with self.assertRaisesRegex(ValueError, "device is"):
+            fovea.Attention(fovea.AttentionSpec(4, 2, 16, "float32"), fovea.Limits(1, 1, 1, 1), device="tpu")
+        with self.assertRaisesRegex(ValueError, "num_heads"):
+            fovea.Attention(fovea.AttentionSpec(4, 3, 16, "float32"), fovea.Limits(1, 1, 1, 1))
+        with self.assertRaises(ValueError):
+            fovea.Attention(fovea.AttentionSpec(4, 2, 16, "float32"), fovea.Limits(1, 1, 1, 1), device="cuda:99")
+
+    def test_indices_that_are_no_integers(self):
+        q, k = normal(3, 4, 16), normal(3, 2, 16)
+        cu = np.float32([0, 3])
+        with self.assertRaisesRegex(ValueError, "int32|int64"):
+            fovea.flash_attn_varlen_func(q, k, k, cu, cu, 3, 3)
+
+
+class PlanAndRun(unittest.TestCase):
+    def test_layers_of_a_step(self):
+        spec = fovea.AttentionSpec(4, 2, 16, "float32", page_size=4, has_sink=True)
+        attention_ = fovea.Attention(spec, fovea.Limits(4, 16, 256, 64))
+        self.assertIn(attention_.backend("decode"), attention_.explain())
+        with self.assertRaisesRegex(ValueError, "plan"):
+            attention_.check()
+        lens, counts = np.int32([9, 30, 1]), (1, 4, 1)
+        cu_q, cu_k = np.int32([0, 1, 5, 6]), np.int32([0, 9, 39, 40])
+        k, v = normal(40, 2, 16), normal(40, 2, 16)
+        k_pages, v_pages, table = paged(k, v, cu_k, 4)
+        attention_.plan(cu_q, lens, page_table=table)
+        attention_.check()
+        for _ in range(2):  # layers
+            q, sink = normal(6, 4, 16), normal(4)
+            out, lse = attention_.run(q, k_pages, v_pages, sinks=sink, return_lse=True)
+            for b in range(3):
+                rows, keys = slice(cu_q[b], cu_q[b + 1]), slice(cu_k[b], cu_k[b + 1])
+                wanted, wanted_lse = attention(q[rows], k[keys], v[keys], visible(counts[b], lens[b], True), sink=sink)
+                assert_close(self, out[rows], wanted)
+                assert_close(self, lse[rows], wanted_lse)
+        with self.assertRaisesRegex(ValueError, "sinks"):
+            attention_.run(q, k_pages, v_pages)
+        with self.assertRaisesRegex(ValueError, "q has shape"):
+            attention_.run(q[0], k_pages, v_pages, sinks=sink)
+
+    def test_beyond_the_limits(self):
+        attention_ = fovea.Attention(fovea.AttentionSpec(2, 2, 16, "float32", page_size=1), fovea.Limits(1, 2, 8, 8))
+        with self.assertRaisesRegex(ValueError, "8|limit|max"):
+            attention_.plan(np.int32([0, 1]), np.int32([9]), kv_indptr=np.int32([0, 9]))
+        with self.assertRaisesRegex(ValueError, "max_tokens|limit"):
+            attention_.plan(np.int32([0, 3]), np.int32([3]), kv_indptr=np.int32([0, 3]))
+
+    def test_packed_mask(self):
+        spec = fovea.AttentionSpec(2, 1, 16, "float32", page_size=1, causal=False, packed_mask=True)
+        attention_ = fovea.Attention(spec, fovea.Limits(2, 8, 64, 32))
+        counts, lens = (3, 2), (5, 9)
+        masks = [RNG.random((a, b)) < 0.6 for a, b in zip(counts, lens)]
+        bits = [np.packbits(m.reshape(-1), bitorder="little") for m in masks]
+        q, k, v = normal(5, 2, 16), normal(14, 1, 16), normal(14, 1, 16)
+        attention_.plan(
+            np.int32([0, 3, 5]), np.int32(lens), kv_indptr=np.int32([0, 5, 14]), packed_mask=np.concatenate(bits),
+            packed_offsets=np.int64([0, len(bits[0]), len(bits[0]) + len(bits[1])]),
+        )
+        out = attention_.run(q, k, v)
+        assert_close(self, out[:3], attention(q[:3], k[:5], v[:5], masks[0])[0])
+        assert_close(self, out[3:], attention(q[3:], k[5:], v[5:], masks[1])[0])
+
+    def test_any_dlpack_array(self):
+        """Arrays of no known framework in; fovea.Tensor out, which numpy takes without a copy."""
+
+        class Foreign:
+            def __init__(self, x):
+                self.x = x
+                self.shape = x.shape
+
+            def __dlpack__(self, **_):
+                return self.x.__dlpack__()
+
+            def __dlpack_device__(self):
+                return (1, 0)
+
+            def __getitem__(self, i):
+                return self.x[i]
+
+        attention_ = fovea.Attention(fovea.AttentionSpec(2, 1, 16, "float32", page_size=1), fovea.Limits(2, 8, 64, 32))
+        q, k = normal(4, 2, 16), normal(6, 1, 16)
+        attention_.plan(Foreign(np.int64([0, 4])), Foreign(np.int64([6])), kv_indptr=Foreign(np.int64([0, 6])))
+        out, lse = attention_.run(Foreign(q), Foreign(k), Foreign(k), return_lse=True)
+        self.assertIsInstance(out, fovea.Tensor)
+        self.assertEqual((out.shape, out.dtype, lse.shape), ((4, 2, 16), "float32", (4, 2)))
+        wanted, wanted_lse = attention(q, k, k, visible(4, 6, True))
+        taken = np.from_dlpack(out)
+        assert_close(self, taken, wanted)
+        assert_close(self, np.from_dlpack(lse), wanted_lse)
+        del out  # the memory lives on with numpy's array, and capsules that nobody takes end
+        assert_close(self, taken, wanted)
+        fovea.Tensor((2, 3), "float16").__dlpack__()
+        with self.assertRaisesRegex(ValueError, "fovea.Attention"):
+            fovea.flash_attn_func(Foreign(q[None]), Foreign(k[None]), Foreign(k[None]))
+
+
+class Wrappers(unittest.TestCase):
+    def setUp(self):
+        self.lens = np.int32([9, 0, 16, 3])
+        self.cu = np.concatenate(([0], np.cumsum(self.lens))).astype(np.int32)
+        self.k, self.v = normal(28, 2, 16), normal(28, 2, 16)
+        self.k_pages, self.v_pages, table = paged(self.k, self.v, self.cu, 4)
+        counts = -(-self.lens // 4)
+        self.indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+        self.indices = np.concatenate([table[b, :n] for b, n in enumerate(counts)]).astype(np.int32)
+        self.last = ((self.lens - 1) % 4 + 1).astype(np.int32)
+
+    def wanted(self, q, cu_q, causal, b):
+        rows, keys = slice(cu_q[b], cu_q[b + 1]), slice(self.cu[b], self.cu[b + 1])
+        n_q = cu_q[b + 1] - cu_q[b]
+        return attention(q[rows], self.k[keys], self.v[keys], visible(n_q, self.lens[b], causal))
+
+    def test_decode(self):
+        for layout in ("NHD", "HND"):
+            for dtype in (np.int32, np.int64):
+                wrapper = fovea.BatchDecodeWithPagedKVCache(layout)
+                with self.assertRaisesRegex(ValueError, "plan"):
+                    wrapper.run(normal(4, 4, 16), (self.k_pages, self.v_pages))
+                wrapper.plan(
+                    self.indptr.astype(dtype), self.indices.astype(dtype), self.last.astype(dtype), 4, 2, 16, 4,
+                    q_data_type="float32",
+                )
+                pages = (self.k_pages, self.v_pages)
+                if layout == "HND":
+                    pages = np.stack([np.ascontiguousarray(x.swapaxes(1, 2)) for x in pages], 1)
+                q = normal(4, 4, 16)
+                out, lse = wrapper.run(q, pages, return_lse=True)
+                for b in range(4):
+                    wanted, wanted_lse = self.wanted(q, np.arange(5), True, b)
+                    assert_close(self, out[b : b + 1], wanted)
+                    assert_close(self, lse[b : b + 1], wanted_lse)
+
+    def test_prefill(self):
+        cu_q = np.int32([0, 3, 4, 6, 9])
+        for tokens in (None, 9):
+            wrapper = fovea.BatchPrefillWithPagedKVCache()
+            wrapper.plan(
+                cu_q, self.indptr, self.indices, self.last, 4, 2, 16, 4, causal=True, q_data_type=np.float32, num_tokens=tokens
+            )
+            q = normal(9, 4, 16)
+            out = wrapper.run(q, (self.k_pages, self.v_pages))
+            for b in range(4):
+                assert_close(self, out[cu_q[b] : cu_q[b + 1]], self.wanted(q, cu_q, True, b)[0])
+            with self.assertRaisesRegex(ValueError, "q has 8 rows; the planned step has 9"):
+                wrapper.run(q[:8], (self.k_pages, self.v_pages))
+
+    def test_ragged(self):
+        cu_q = np.int32([0, 3, 4, 6, 9])
+        for causal in (True, False):
+            wrapper = fovea.BatchPrefillWithRaggedKVCache()
+            wrapper.plan(cu_q, self.cu, 4, 2, 16, causal=causal, q_data_type="float32")
+            q = normal(9, 4, 16)
+            out, lse = wrapper.run(q, self.k, self.v, return_lse=True)
+            for b in range(4):
+                wanted, wanted_lse = self.wanted(q, cu_q, causal, b)
+                assert_close(self, out[cu_q[b] : cu_q[b + 1]], wanted)
+                assert_close(self, lse[cu_q[b] : cu_q[b + 1]], wanted_lse)
+
+    def test_refusals(self):
+        with self.assertRaisesRegex(ValueError, "kv_layout"):
+            fovea.BatchDecodeWithPagedKVCache("DHN")
+        with self.assertRaisesRegex(ValueError, "pos_encoding_mode"):
+            fovea.BatchDecodeWithPagedKVCache().plan(
+                self.indptr, self.indices, self.last, 4, 2, 16, 4, pos_encoding_mode="ROPE_LLAMA"
+            )
+
+
+class CacheFunctions(unittest.TestCase):
+    def test_append_and_gather(self):
+        for layout in ("NHD", "HND"):
+            shape = (5, 4, 2, 16) if layout == "NHD" else (5, 2, 4, 16)
+            pages = poisoned(shape), poisoned(shape)
+            k, v = normal(6, 2, 16), normal(6, 2, 16)
+            indptr, indices = np.int32([0, 2, 3]), np.int32([4, 1, 0])
+            fovea.append_paged_kv_cache(
+                k, v, np.int32([0, 0, 0, 0, 1, 1]), np.int32([2, 3, 4, 5, 0, 1]), pages, indices, indptr, kv_layout=layout
+            )
+            nhd = [x if layout == "NHD" else x.swapaxes(1, 2) for x in pages]
+            slots = np.int64([18, 19, 4, 5, 0, 1])
+            np.testing.assert_array_equal(nhd[0].reshape(20, 2, 16)[slots], k)
+            self.assertEqual(int(np.isnan(nhd[0]).sum()), 14 * 2 * 16)
+            k_back, v_back = fovea.gather(*nhd, slots)
+            np.testing.assert_array_equal(k_back, k)
+            np.testing.assert_array_equal(v_back, v)
+
+    def test_slots_below_zero_are_not_written(self):
+        k_pages, v_pages = poisoned((2, 4, 2, 16)), poisoned((2, 4, 2, 16))
+        k, v = normal(2, 2, 16), normal(2, 2, 16)
+        fovea.append_kv(k, v, k_pages, v_pages, slots=np.int32([-1, 6]))
+        self.assertEqual(int(np.isnan(k_pages).sum()), 7 * 2 * 16)
+        np.testing.assert_array_equal(k_pages[1, 2], k[1])
+
+    def test_rope(self):
+        q, k = normal(5, 4, 16), normal(5, 2, 16)
+        positions = np.int64([3, 0, 11, 2, 2])
+        for half in (8, 4):
+            cos, sin = tables(16, half)
+            for interleaved in (False, True):
+                q_out, k_out = fovea.apply_rope(q, k, cos, sin, positions, interleaved=interleaved)
+                assert_close(self, q_out, rotate(q, positions, cos, sin, interleaved))
+                assert_close(self, k_out, rotate(k, positions, cos, sin, interleaved))
+                both = np.concatenate((cos, sin), 1)
+                q_flat, k_flat = fovea.apply_rope_with_cos_sin_cache(
+                    positions, q.reshape(5, 64), k.reshape(5, 32), 16, both, is_neox=not interleaved
+                )
+                np.testing.assert_array_equal(q_flat.reshape(q.shape), q_out)
+                np.testing.assert_array_equal(k_flat.reshape(k.shape), k_out)
+
+    def test_copy_pages(self):
+        k, v = normal(6, 4, 2, 16), normal(6, 4, 2, 16)
+        old_k, old_v = k.copy(), v.copy()
+        fovea.copy_pages(k, v, np.int32([0, 5]), np.int32([3, 1]))
+        for a, b in ((0, 3), (5, 1)):
+            np.testing.assert_array_equal(k[b], old_k[a])
+            np.testing.assert_array_equal(v[b], old_v[a])
+        np.testing.assert_array_equal(k[[0, 2, 4, 5]], old_k[[0, 2, 4, 5]])
+
+    def test_merge(self):
+        q, k, v = normal(3, 4, 16), normal(20, 2, 16), normal(20, 2, 16)
+        cu = np.int32([0, 3])
+
+        def part(rows):
+            out, lse = fovea.flash_attn_varlen_func(
+                q, k[rows].copy(), v[rows].copy(), cu, np.int32([0, rows.stop - rows.start]), 3, 20, return_softmax_lse=True
+            )
+            return out, np.ascontiguousarray(lse.T)
+
+        wanted, wanted_lse = attention(q, k, v, np.ones((3, 20), bool))
+        (o_a, l_a), (o_b, l_b), (o_c, l_c) = part(slice(0, 9)), part(slice(9, 9)), part(slice(9, 20))
+        out, lse = fovea.merge_state(o_a, l_a, o_c, l_c)
+        assert_close(self, out, wanted)
+        assert_close(self, lse, wanted_lse)
+        out, lse = fovea.merge_states(np.stack((o_a, o_b, o_c)), np.stack((l_a, l_b, l_c)))
+        assert_close(self, out, wanted)
+        assert_close(self, lse, wanted_lse)
+        out, lse = fovea.merge_state(o_b, l_b, o_b, l_b)
+        np.testing.assert_array_equal(out, np.zeros_like(out))
+        np.testing.assert_array_equal(lse, np.full_like(lse, -np.inf))
+
+
+class Information(unittest.TestCase):
+    def test_backends(self):
+        names = str(fovea.backends())
+        for name in ("CPU_ATTN", "TORCH_NATIVE", "FLASH_ATTN"):
+            self.assertIn(name, names)
+        self.assertIsInstance(fovea.has_cuda(), bool)
+        self.assertRegex(fovea.__version__, r"^\d+\.\d+\.\d+$")
+
+    def test_names_are_there(self):
+        for name in fovea.__all__:
+            self.assertTrue(getattr(fovea, name).__doc__, name)
+
+
+if __name__ == "__main__":
+    unittest.main()
