@@ -150,6 +150,7 @@ AttentionParams params_of(const CudaPlan& plan) {
   if (plan.layout.max_parts > 0) {
     p.partial_out = plan.at<float>(plan.layout.partial_out);
     p.partial_state = plan.at<PartialState>(plan.layout.partial_state);
+    p.arrivals = plan.at<uint32_t>(plan.layout.arrivals);
   }
   return p;
 }
@@ -374,9 +375,10 @@ class CudaAttention : public AttentionBackend {
     sm80::PageSource pages;
     pages.first = meta.kv_indptr.empty() ? nullptr : meta.kv_indptr.data();
     pages.stride = meta.page_table_stride;
-    const sm80::ScheduleView out{plan.at<WorkItem>(plan.layout.items),
-                                 plan.at<int32_t>(plan.layout.num_items),
-                                 plan.at<PlanError>(plan.layout.error)};
+    const sm80::ScheduleView out{
+        plan.at<WorkItem>(plan.layout.items), plan.at<int32_t>(plan.layout.num_items),
+        plan.at<PlanError>(plan.layout.error),
+        plan.kernel.kernel.merges ? plan.at<uint32_t>(plan.layout.arrivals) : nullptr};
     return sm80::launch_schedule(plan.layout.policy, plan.layout.limits, input_of(meta), pages, out,
                                  stream.cuda().handle());
   }

@@ -38,6 +38,11 @@ struct KernelChoice {
   int max_split_tokens = 1;
 };
 
+/// Decode within limits that give a KV head's splits of kFewSplitKeys keys no more blocks than the largest
+/// device has multiprocessors takes the kernel of few sequences. Of declared limits and no device, as another
+/// kernel sums in another order.
+inline constexpr int64_t kFewSplits = 128, kFewSplitKeys = 1024;
+
 inline constexpr int64_t kMostPartialBytes = int64_t{128} << 20;
 
 /// What the elements of `spec`'s cache are to a kernel whose queries have spec.dtype. Error: a type that no
