@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <climits>
 
+#include "attention/create_backend.h"
+#include "c_api/settings.h"
 #include "c_api/spec.h"
 #include "c_api/structs.h"
 #include "device/stream.h"
@@ -36,13 +38,12 @@ Status Attention::choose_backends(const char* name) {
   AttentionConfig config;
   if (name != nullptr) config.backend = BackendName(name);
   config.sources["backend"] = "backend";
+  FOVEA_RETURN_IF_ERROR(apply_environment(config));
   FOVEA_TRY(selection, select(config, spec_, device, builtin_backends()));
   const KindSelection& kind = selection.kinds.front();
-  const auto make = [](const PhaseSelection& phase) -> Result<std::shared_ptr<AttentionBackend>> {
-    const BackendRegistry::Entry* entry = builtin_backends().find(*phase.backend);
-    if (entry == nullptr || !entry->create)
-      return unsupported("attention backend " + phase.backend->label() + " is not in this build");
-    return std::shared_ptr<AttentionBackend>(entry->create());
+  const auto make = [&](const PhaseSelection& phase) -> Result<std::shared_ptr<AttentionBackend>> {
+    FOVEA_TRY(made, create_backend(*phase.backend, config));
+    return std::shared_ptr<AttentionBackend>(std::move(made));
   };
   FOVEA_TRY(prefill, make(kind.prefill));
   prefill_ = std::move(prefill);

@@ -248,7 +248,11 @@ void Batch::lay_out_cache(const Problem& problem, const Layout& layout) {
   for (int b = 0; b < static_cast<int>(problem.seqs.size()); ++b) {
     const Sequence& s = problem.seqs[b];
     std::vector<bool> seen(static_cast<size_t>(s.n_k), true);
-    if (layout.poison_invisible) seen = seen_keys(spec.mask, sequence_mask(spec.mask, meta_, b));
+    if (layout.poison_invisible) {
+      MaskSpec mask = spec.mask;
+      mask.packed = mask.packed && layout.packed_hides;
+      seen = seen_keys(mask, sequence_mask(mask, meta_, b));
+    }
     for (int64_t j = 0; j < s.n_k; ++j) {
       if (!seen[j]) continue;
       const int32_t page = pages_[b][j / page_size];

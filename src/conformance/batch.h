@@ -25,6 +25,7 @@ struct Layout {
   bool ragged = false;           ///< kv_indptr alone, of pages of one token; in order, whatever `order` says
   int row_padding = 0;           ///< elements between rows of Q and of O
   bool poison_invisible = true;  ///< NaN in keys that no row sees; garbage ids for pages without others
+  bool packed_hides = true;      ///< keys from poison_invisible; a GPU's planner does not read packed masks
   PageOrder order = PageOrder::shuffled;
   bool null_page = false;    ///< page 0 is nobody's, as in engines that pad page tables with 0
   bool share_pages = false;  ///< whole pages of Problem::shared_prefix are one page for all sequences

@@ -53,6 +53,7 @@ class CaseDrawer {
     layout.ragged = pages == PagesLevel::ragged;
     layout.row_padding = at(Knob::padding);
     layout.poison_invisible = at(Knob::poison) != 0;
+    layout.packed_hides = space_.device_.kind == DeviceKind::cpu;
     layout.order = static_cast<PageOrder>(at(Knob::page_order));
     layout.null_page = at(Knob::null_page) != 0;
     layout.share_pages = at(Knob::shared_pages) != 0;

@@ -66,6 +66,7 @@ class Prover {
     } else {
       if (!options_.only_cell) try_no_sequences();
       if (!options_.only_cell || options_.only_cell->claimed) prove_claimed();
+      FOVEA_RETURN_IF_ERROR(check_machine());
       conclude();
     }
     FOVEA_RETURN_IF_ERROR(check_machine());
@@ -127,11 +128,11 @@ class Prover {
     if (options_.quick) {
       prove_quickly();
     } else {
-      for (uint64_t k = 0; k < (options_.only_cell ? 1 : kArrays); ++k)
+      for (uint64_t k = 0; k < (options_.only_cell ? 1 : kArrays) && !lost(); ++k)
         evaluate(rows_of(array(k), options_.only_cell));
     }
     for (size_t i = 0; i < cells_.size(); ++i)
-      if (cells_[i].claimed && !options_.only_cell && !enough(i) && space_.fixed_to(cells_[i]))
+      if (cells_[i].claimed && !options_.only_cell && !enough(i) && !lost() && space_.fixed_to(cells_[i]))
         prove_more(i, rows_of(array(0), cells_[i]));
   }
 

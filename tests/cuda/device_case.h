@@ -62,6 +62,7 @@ struct Problem {
   /// aligned to more than an element.
   int skew = 0;
   bool scales_per_token = false;
+  bool few_sequences = false;  ///< as in sm80::Problem
   float k_scale = 1, v_scale = 1;
   float scale = 0;  ///< 0 = D^-0.5
   float sharp = 1;  ///< factor of q

@@ -133,12 +133,15 @@ struct DeviceSchedule {
   DeviceArray<int32_t> count;
   DeviceArray<float> partial_out;
   DeviceArray<PartialState> partial_state;
+  DeviceArray<uint32_t> arrivals;
 
   DeviceSchedule(const Schedule& s, int kv_heads, int rows, int v_dim)
       : items(s.items),
         count(std::vector<int32_t>{static_cast<int32_t>(s.items.size())}),
         partial_out(static_cast<size_t>(s.parts) * kv_heads * rows * v_dim),
-        partial_state(static_cast<size_t>(s.parts) * kv_heads * rows) {
+        partial_state(static_cast<size_t>(s.parts) * kv_heads * rows),
+        arrivals(static_cast<size_t>(s.parts) * kv_heads) {
+    CUDA_CHECK(cudaMemset(arrivals.data, 0, arrivals.count * 4));
     CUDA_CHECK(cudaMemset(partial_out.data, 0xff, partial_out.count * 4));
   }
   void put(AttentionParams& p) const {
@@ -147,6 +150,7 @@ struct DeviceSchedule {
     if (partial_out.count == 0) return;
     p.partial_out = partial_out.data;
     p.partial_state = partial_state.data;
+    p.arrivals = arrivals.data;
   }
 };
 
@@ -187,14 +191,15 @@ struct Kernel {
 };
 
 /// The library's kernel for these.
-inline Kernel library(sm80::KernelKind kind, Element q, Element kv, int d, int dv, bool general) {
+inline Kernel library(sm80::KernelKind kind, Element q, Element kv, int d, int dv, bool general,
+                      bool few_sequences = false) {
   sm80::Problem p;
   p.q = q == Element::f16 ? sm80::QueryType::f16 : sm80::QueryType::bf16;
   p.kv = kv == Element::e4m3   ? KvType::e4m3
          : kv == Element::e5m2 ? KvType::e5m2
          : kv == Element::int8 ? KvType::int8
                                : KvType::same;
-  p.head_dim = d, p.v_head_dim = dv, p.general = general;
+  p.head_dim = d, p.v_head_dim = dv, p.general = general, p.few_sequences = few_sequences;
   const Result<sm80::KernelInfo> info = sm80::select(p, kind);
   if (!info.ok()) {
     std::printf("%s\n", info.error().message.c_str());

@@ -48,14 +48,17 @@ inline void check_schedule(sm80::KernelKind kind, int sequences, const MaskSpec&
          "exceeds its limits", "schedule");
   DeviceArray<int32_t> offsets(q_offsets), lens(kv_lens), count(1), error(1);
   DeviceArray<WorkItem> items(expected.size() + 1);
+  DeviceArray<uint32_t> arrivals(static_cast<size_t>(parts) * policy.num_kv_heads + 1);
   PlanInput on_device = input;
   on_device.q_offsets = offsets.data, on_device.kv_lens = lens.data;
   const auto run = [&](const AttentionLimits& within, size_t items_expected, PlanError error_expected) {
     CUDA_CHECK(cudaMemset(items.data, 0xff, items.count * sizeof(WorkItem)));
     CUDA_CHECK(cudaMemset(error.data, 0xff, 4));
+    CUDA_CHECK(cudaMemset(arrivals.data, 0xff, arrivals.count * 4));
     const Status status =
         sm80::launch_schedule(policy, within, on_device, pages,
-                              {items.data, count.data, reinterpret_cast<PlanError*>(error.data)}, nullptr);
+                              {items.data, count.data, reinterpret_cast<PlanError*>(error.data), arrivals.data},
+                              nullptr);
     expect(status.ok(), "is not launched", "schedule");
     CUDA_CHECK(cudaDeviceSynchronize());
     expect(count.host()[0] == static_cast<int32_t>(items_expected), "has another number of items",
@@ -64,6 +67,9 @@ inline void check_schedule(sm80::KernelKind kind, int sequences, const MaskSpec&
     const std::vector<WorkItem> got = items.host();
     expect(std::memcmp(got.data(), expected.data(), items_expected * sizeof(WorkItem)) == 0,
            "has other items", "schedule");
+    std::vector<uint32_t> counters(arrivals.count, items_expected == 0 ? ~0u : 0u);
+    counters.back() = ~0u;
+    expect(arrivals.host() == counters, "has other counters", "schedule");
     for (size_t i = items_expected; i < got.size(); ++i)
       expect(got[i].seq == -1, "writes past its items", "schedule");
   };

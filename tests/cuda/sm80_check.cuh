@@ -61,7 +61,7 @@ inline bool close(const HostCase& c, const Expected& e, const Output& o) {
 inline Kernel kernel_of(const Problem& p, sm80::KernelKind kind) {
   const bool general = p.mask.window_left >= 0 || p.mask.window_right >= 0 || p.mask.chunk > 0 ||
                        p.softcap > 0 || p.alibi || p.mask.spans || p.mask.packed || p.mask.tree;
-  return library(kind, p.q, p.kv, p.head_dim, p.v_head_dim, general);
+  return library(kind, p.q, p.kv, p.head_dim, p.v_head_dim, general, p.few_sequences);
 }
 
 inline void check(const Problem& problem, sm80::KernelKind kind) {

@@ -1,4 +1,5 @@
-// Device program of the sm80 kernels: `sm80_main check` and `sm80_main bench`.
+// Device program of the sm80 kernels: `check` (or `bf16`, `fp16`, `invariance` of it), `small` for a sanitizer,
+// `bench` and `profile`.
 #include "problems.h"
 #include "schedule_bench.cuh"
 #include "schedule_check.cuh"
@@ -19,6 +20,22 @@ static void check_all(std::vector<Problem> problems, KernelKind kind, Element ty
   std::fflush(stdout);
 }
 
+static std::vector<Problem> of_few_sequences(std::vector<Problem> all) {
+  for (Problem& p : all) {
+    p.few_sequences = true;
+    p.name += ", few sequences";
+  }
+  return all;
+}
+
+/// Enough splits of a decode kernel for a merge in groups.
+static std::vector<Problem> long_problems() {
+  Problem p;
+  p.name = "decode of long sequences";
+  p.seqs = {{1, 40000, 0}, {2, 16385, 1}, {1, 16384, 2}, {1, 17000, 3}};
+  return {p};
+}
+
 /// One query type's, so that two processes may share the work of the reference.
 static void check_type(Element type) {
   {
@@ -33,6 +50,14 @@ static void check_type(Element type) {
       if (d < 128) check_all(few(extend_problems(d)), KernelKind::extend_small, type);
     }
     check_all(with_dims(few(decode_problems()), 192, 128), KernelKind::decode, type);
+    check_all(of_few_sequences(some(decode_problems())), KernelKind::decode, type);
+    check_all(of_few_sequences(few(long_problems())), KernelKind::decode, type);
+    check_all(of_few_sequences(with_dims(few(decode_problems()), 64, 64)), KernelKind::decode, type);
+    for (const int d : {64, 128})
+      check_all(of_few_sequences(with_dims(few(general_problems(5)), d, d)), KernelKind::decode, type);
+    for (const Element kv : {Element::e4m3, Element::e5m2, Element::int8})
+      check_all(of_few_sequences(eight_bit(few(decode_problems()), kv, kv == Element::int8)), KernelKind::decode,
+                type);
     check_all(with_dims(few(extend_problems(192)), 192, 128), KernelKind::extend, type);
     check_all(few(extend_problems(72)), KernelKind::extend, type);
     for (const int d : {64, 128, 256, 512}) {
@@ -76,7 +101,12 @@ static void check_invariances() {
   check_invariance(p, KernelKind::decode, 2, 0);
   p.kv = Element::e4m3;
   check_invariance(p, KernelKind::decode, 2, 0);
+  p.few_sequences = true;
+  check_invariance(p, KernelKind::decode, 2, 0);
   p.kv = Element::bf16;
+  p.seqs[1].n_k = 20000;
+  check_invariance(p, KernelKind::decode, 1, 0);
+  p.few_sequences = false;
   p.name = "extend invariance";
   p.seqs = {{20, 300, 3}, {700, 1000, 1}, {33, 33, 2}};
   check_invariance(p, KernelKind::extend, 1, 77);
@@ -87,8 +117,25 @@ static void check_invariances() {
          "differs between large and small tiles", p.name);
 }
 
-static Kernel bf16_kernel(KernelKind kind, Element kv, int d) {
-  return library(kind, Element::bf16, kv, d, d, false);
+/// What a sanitizer runs in seconds.
+static void check_small() {
+  Problem p;
+  p.name = "small";
+  p.seqs = {{1, 300, 0}, {1, 3000, 1}, {1, 0, 2}, {3, 40, 3}, {1, 1030, 4}};
+  for (const Element kv : {Element::bf16, Element::e4m3})
+    for (const int page : {1, 16})
+      for (const bool few_sequences : {false, true}) {
+        p.kv = kv, p.page_size = page, p.few_sequences = few_sequences;
+        check(p, KernelKind::decode);
+      }
+  p.kv = Element::bf16;
+  p.seqs = {{70, 200, 0}, {1, 90, 1}, {0, 3, 2}};
+  check(p, KernelKind::extend);
+  check(p, KernelKind::extend_small);
+}
+
+static Kernel bf16_kernel(KernelKind kind, Element kv, int d, bool few_sequences = false) {
+  return library(kind, Element::bf16, kv, d, d, false, few_sequences);
 }
 
 static void bench_program() {
@@ -99,6 +146,10 @@ static void bench_program() {
       bench_decode("decode bf16", kernel, shape, 16, pool, 2);
       bench_decode("decode bf16", kernel, shape, 64, pool, 2, 128, 8, 4, false);
       bench_decode("decode bf16", kernel, shape, 1, pool, 2, 128, 8, 4, false);
+      if (shape.lengths.size() > 1) continue;
+      const Kernel few_sequences = bf16_kernel(KernelKind::decode, Element::bf16, 128, true);
+      bench_decode("decode bf16, few", few_sequences, shape, 16, pool, 2, 128, 8, 4, false);
+      bench_decode("decode bf16, few", few_sequences, shape, 1, pool, 2, 128, 8, 4, false);
     }
     for (const DecodeShape& shape : decode_shapes()) {
       bench_decode("decode e4m3", bf16_kernel(KernelKind::decode, Element::e4m3, 128), shape, 16, pool, 1);
@@ -107,6 +158,9 @@ static void bench_program() {
                    1, 128, 8, 4, false);
       bench_decode("decode int8", bf16_kernel(KernelKind::decode, Element::int8, 128), shape, 16, pool, 1,
                    128, 8, 4, false);
+      if (shape.lengths.size() == 1)
+        bench_decode("decode e4m3, few", bf16_kernel(KernelKind::decode, Element::e4m3, 128, true), shape, 16,
+                     pool, 1, 128, 8, 4, false);
     }
     const DecodeShape shape = decode_shapes()[2];
     bench_decode("decode bf16 D64", bf16_kernel(KernelKind::decode, Element::bf16, 64), shape, 16, pool, 2,
@@ -145,6 +199,7 @@ int main(int argc, char** argv) {
   if (what == "bf16" || what == "check") check_type(Element::bf16);
   if (what == "fp16" || what == "check") check_type(Element::f16);
   if (what == "invariance" || what == "check") check_invariances();
+  if (what == "small") check_small();
   if (what == "schedule") check_schedules();
   if (what == "bench" || what == "schedule") bench_schedules();
   if (what == "bench") bench_program();

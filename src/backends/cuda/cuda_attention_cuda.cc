@@ -35,6 +35,7 @@ struct CudaPlan : Plan {
   KernelChoice kernel;
   StepLayout layout;    ///< for the step, or all that the capture serves
   BatchMeta scheduled;  ///< the step whose schedule was queued last
+  bool has_schedule = false;
   Workspace workspace;
   AttentionParams params;  ///< all but a layer's tensors
 
@@ -149,6 +150,7 @@ AttentionParams params_of(const CudaPlan& plan) {
   if (plan.layout.max_parts > 0) {
     p.partial_out = plan.at<float>(plan.layout.partial_out);
     p.partial_state = plan.at<PartialState>(plan.layout.partial_state);
+    p.arrivals = plan.at<uint32_t>(plan.layout.arrivals);
   }
   return p;
 }
@@ -264,7 +266,7 @@ class CudaAttention : public AttentionBackend {
   Status check_plan(const Plan& base, int64_t pages, Stream& stream) override {
     const auto& plan = static_cast<const CudaPlan&>(base);
     FOVEA_RETURN_IF_ERROR(check_stream(stream, plan.device));
-    if (plan.empty()) return {};
+    if (plan.empty() || !plan.has_schedule) return {};
     const CurrentDevice current(plan.device);
     FOVEA_TRY(capturing, is_capturing(stream.cuda()));
     if (capturing)
@@ -367,14 +369,16 @@ class CudaAttention : public AttentionBackend {
 
   static Status queue_schedule(CudaPlan& plan, const BatchMeta& meta, Stream& stream) {
     plan.scheduled = meta;
+    plan.has_schedule = true;
     if (plan.empty()) return {};
     const CurrentDevice current(plan.device);
     sm80::PageSource pages;
     pages.first = meta.kv_indptr.empty() ? nullptr : meta.kv_indptr.data();
     pages.stride = meta.page_table_stride;
-    const sm80::ScheduleView out{plan.at<WorkItem>(plan.layout.items),
-                                 plan.at<int32_t>(plan.layout.num_items),
-                                 plan.at<PlanError>(plan.layout.error)};
+    const sm80::ScheduleView out{
+        plan.at<WorkItem>(plan.layout.items), plan.at<int32_t>(plan.layout.num_items),
+        plan.at<PlanError>(plan.layout.error),
+        plan.kernel.kernel.merges ? plan.at<uint32_t>(plan.layout.arrivals) : nullptr};
     return sm80::launch_schedule(plan.layout.policy, plan.layout.limits, input_of(meta), pages, out,
                                  stream.cuda().handle());
   }

@@ -5,15 +5,17 @@
 namespace fovea {
 namespace {
 
-cuda::FamilyOf family_of(const BackendInfo& info) {
+cuda::FamilyOf family_of(const BackendInfo& info, std::optional<bool> tensor_cores) {
   if (info.name == "TRITON_ATTN") return cuda::always_portable;
-  return info.name == "FLASHINFER" ? cuda::sm80_or_simt : cuda::always_sm80;
+  if (info.name != "FLASHINFER" || tensor_cores.value_or(false)) return cuda::always_sm80;
+  return tensor_cores ? cuda::simt_where_it_can : cuda::sm80_or_simt;
 }
 
 }  // namespace
 
-BackendRegistry::Factory cuda_factory(const BackendInfo& info) {
-  return [&info] { return cuda::make_cuda_attention(info, family_of(info)); };
+BackendRegistry::Factory cuda_factory(const BackendInfo& info, std::optional<bool> tensor_cores) {
+  const cuda::FamilyOf family = family_of(info, tensor_cores);
+  return [&info, family] { return cuda::make_cuda_attention(info, family); };
 }
 
 }  // namespace fovea

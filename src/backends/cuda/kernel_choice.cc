@@ -32,12 +32,20 @@ int group_of(const AttentionSpec& spec) {
   return spec.num_heads / spec.num_kv_heads;
 }
 
-Result<sm80::KernelInfo> select(Family family, const AttentionSpec& spec, KernelUse use) {
+bool few_sequences(const AttentionSpec& spec, const AttentionLimits& limits) {
+  const int64_t splits = (int64_t{limits.max_kv_len} + kFewSplitKeys - 1) / kFewSplitKeys;
+  return int64_t{limits.max_seqs} * spec.num_kv_heads <= kFewSplits / std::max<int64_t>(splits, 1);
+}
+
+Result<sm80::KernelInfo> select(Family family, const AttentionSpec& spec, KernelUse use,
+                                const AttentionLimits& limits) {
   FOVEA_TRY(kv, kv_type(spec));
   const sm80::QueryType q = query_type(spec.dtype);
   const int d = spec.head_dim, dv = spec.v_head_dim;
   switch (family) {
-    case Family::sm80: return sm80::select({q, kv, d, dv, needs_general_kernel(spec)}, kind_of(use));
+    case Family::sm80:
+      return sm80::select({q, kv, d, dv, needs_general_kernel(spec), few_sequences(spec, limits)},
+                          kind_of(use));
     case Family::portable: return portable::select({q, kv, d, dv}, kind_of(use));
     case Family::simt: {
       simt::Problem problem{q, kv, d, dv, group_of(spec), spec.mask};
@@ -65,11 +73,14 @@ Family always_portable(const AttentionSpec&, Phase) {
   return Family::portable;
 }
 
-Family sm80_or_simt(const AttentionSpec& spec, Phase phase) {
+Family simt_where_it_can(const AttentionSpec& spec, Phase phase) {
   const MaskSpec& mask = spec.mask;
-  const bool cuda_cores = phase == Phase::decode && group_of(spec) < simt::kTensorCoreGroup && !mask.spans &&
-                          !mask.packed && !mask.tree;
-  return cuda_cores ? Family::simt : Family::sm80;
+  const bool can = phase == Phase::decode && !mask.spans && !mask.packed && !mask.tree;
+  return can ? Family::simt : Family::sm80;
+}
+
+Family sm80_or_simt(const AttentionSpec& spec, Phase phase) {
+  return group_of(spec) < simt::kTensorCoreGroup ? simt_where_it_can(spec, phase) : Family::sm80;
 }
 
 Result<KvType> kv_type(const AttentionSpec& spec) {
@@ -95,12 +106,12 @@ bool needs_general_kernel(const AttentionSpec& spec) {
 Result<KernelChoice> choose_kernel(Family family, const AttentionSpec& spec, KernelUse use,
                                    const AttentionLimits& limits) {
   // Both sizes of tiles split the same sequences: they give the same bits.
-  FOVEA_TRY(large, select(family, spec, use == KernelUse::extend_small ? KernelUse::extend : use));
+  FOVEA_TRY(large, select(family, spec, use == KernelUse::extend_small ? KernelUse::extend : use, limits));
   KernelChoice choice{family, large, most_split_tokens(spec, use, large)};
   while (choice.max_split_tokens > 1 && partial_bytes(spec, choice, limits) > kMostPartialBytes)
     choice.max_split_tokens /= 2;
   if (use == KernelUse::extend_small) {
-    FOVEA_TRY(small, select(family, spec, use));
+    FOVEA_TRY(small, select(family, spec, use, limits));
     choice.kernel = small;
   }
   return choice;

@@ -22,6 +22,8 @@ Family always_portable(const AttentionSpec& spec, Phase phase);
 /// As FlashInfer: CUDA cores decode where a KV head has fewer than 4 query heads. Spans, packed masks and
 /// trees are the tensor cores' (prefills always).
 Family sm80_or_simt(const AttentionSpec& spec, Phase phase);
+/// The same for any number of query heads.
+Family simt_where_it_can(const AttentionSpec& spec, Phase phase);
 
 /// Kernels for few query rows against many keys; for many rows; and for many rows in small tiles, with the
 /// same bits, where a step has too few large ones for the device.
@@ -35,6 +37,11 @@ struct KernelChoice {
   /// partial results of a step grow beyond kMostPartialBytes; 1 at least.
   int max_split_tokens = 1;
 };
+
+/// Decode within limits that give a KV head's splits of kFewSplitKeys keys no more blocks than the largest
+/// device has multiprocessors takes the kernel of few sequences. Of declared limits and no device, as another
+/// kernel sums in another order.
+inline constexpr int64_t kFewSplits = 128, kFewSplitKeys = 1024;
 
 inline constexpr int64_t kMostPartialBytes = int64_t{128} << 20;
 

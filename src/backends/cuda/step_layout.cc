@@ -58,7 +58,9 @@ Result<StepLayout> step_layout(const AttentionSpec& spec, const KernelChoice& ch
   out.error = sizeof(int32_t);
   out.page_fault = 64;
   out.items = kAlignment;
-  out.partial_state = out.items + aligned(static_cast<size_t>(most.max_items) * sizeof(WorkItem));
+  out.arrivals = out.items + aligned(static_cast<size_t>(most.max_items) * sizeof(WorkItem));
+  out.partial_state =
+      out.arrivals + aligned(static_cast<size_t>(most.max_parts * spec.num_kv_heads) * sizeof(uint32_t));
   out.partial_out = out.partial_state + aligned(parts * sizeof(PartialState));
   out.bytes =
       out.partial_out + aligned(parts * static_cast<size_t>(choice.kernel.v_head_dim) * sizeof(float));

@@ -124,8 +124,11 @@ TEST(CudaKernelChoice, CudaCoresDecodeBelowFourQueryHeadsOfAKvHead) {
     spec.num_kv_heads = 32 / group;
     EXPECT_EQ(sm80_or_simt(spec, Phase::decode), group < 4 ? Family::simt : Family::sm80) << group;
     EXPECT_EQ(sm80_or_simt(spec, Phase::prefill), Family::sm80);
+    EXPECT_EQ(simt_where_it_can(spec, Phase::decode), Family::simt);
+    EXPECT_EQ(simt_where_it_can(spec, Phase::prefill), Family::sm80);
     spec.mask.tree = true;
     EXPECT_EQ(sm80_or_simt(spec, Phase::decode), Family::sm80) << "they have no trees";
+    EXPECT_EQ(simt_where_it_can(spec, Phase::decode), Family::sm80);
     spec.mask = {};
     spec.mask.window_left = 100;
     const auto kernel = choose_kernel(sm80_or_simt(spec, Phase::decode), spec, KernelUse::decode, {});

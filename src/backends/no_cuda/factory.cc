@@ -4,7 +4,7 @@
 
 namespace fovea {
 
-BackendRegistry::Factory cuda_factory(const BackendInfo&) {
+BackendRegistry::Factory cuda_factory(const BackendInfo&, std::optional<bool>) {
   return []() -> std::unique_ptr<AttentionBackend> {
     FOVEA_CHECK(false);
     return nullptr;

@@ -43,6 +43,7 @@ struct KeyStream {
   const AttentionParams& p;
   const Access& access;
   const WorkItem& item;
+  const int key_last;  ///< the item's
   int head;
   uint32_t slots;
   int64_t* places;   ///< [2][K, V][kTile] offsets in bytes
@@ -51,7 +52,13 @@ struct KeyStream {
   /// `shared`: after the queries.
   __device__ KeyStream(const AttentionParams& params, const Access& how, const WorkItem& work, int kv_head,
                        char* shared)
-      : p(params), access(how), item(work), head(kv_head), slots(shared_address(shared)) {
+      : p(params),
+        access(how),
+        item(work),
+
+        key_last(work.key_last),
+        head(kv_head),
+        slots(shared_address(shared)) {
     shared += P::kSlots * P::kSlotBytes;
     places = reinterpret_cast<int64_t*>(shared);
     factors = shared_address(shared) + P::kPlaceBytes;
@@ -66,7 +73,7 @@ struct KeyStream {
 
   /// Whether a key is read at all; those that no row sees are not.
   __device__ bool wanted(int key) const {
-    return threadIdx.x < kTile && key < item.key_last && (key >= item.key_low || key < p.mask.sink_tokens);
+    return threadIdx.x < kTile && key < key_last && (key >= item.key_low || key < p.mask.sink_tokens);
   }
 
   /// The page of this thread's key of the tile at `tile_key`; threads past a tile's keys have none.
@@ -179,13 +186,28 @@ struct KeyStream {
 
  private:
   __device__ void widen(uint32_t tile) const {
+    constexpr int kBatch = kEach < 4 ? kEach : 4;  // loads in flight
 #pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x); i < kTile * P::kUnits; i += P::kThreads) {
-      const uint32_t at = tile + P::Tile::offset(i / P::kUnits, i % P::kUnits);
-      Unit u{};
-      asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(u.word[0]), "=r"(u.word[1]) : "r"(at) : "memory");
-      store_shared(at, convert<typename P::C>(access.kv, u));
+    for (int first = static_cast<int>(threadIdx.x); first < kTile * P::kUnits;
+         first += kBatch * P::kThreads) {
+      Unit raw[kBatch];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const uint32_t at = tile + place_of(first + i * P::kThreads);
+        raw[i] = Unit{};
+        asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
+                     : "=r"(raw[i].word[0]), "=r"(raw[i].word[1])
+                     : "r"(at)
+                     : "memory");
+      }
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i)
+        store_shared(tile + place_of(first + i * P::kThreads), convert<typename P::C>(access.kv, raw[i]));
     }
+  }
+  /// Of a thread's unit, row by row.
+  __device__ static uint32_t place_of(int index) {
+    return P::Tile::offset(index / P::kUnits, index % P::kUnits);
   }
 };
 

@@ -198,10 +198,11 @@ struct MmaUnit {
     put_row_keys<P>(p, item, row_keys_of_tile());
     const KeyStream<P> keys(p, access, item, head, shared + P::kQueryBytes);
     // Offsets are noted two tiles ahead, and pages asked for three.
-    int key0 = keys.first();
+    int key0 = keys.first(), key1 = keys.next(key0);
+    int32_t page = keys.page_of(key1);
     keys.put(0, key0, keys.page_of(key0));
-    keys.put(1, keys.next(key0), keys.page_of(keys.next(key0)));
-    int32_t page = keys.page_of(keys.next(keys.next(key0)));
+    keys.put(1, key1, page);
+    page = keys.page_of(keys.next(key1));
     __syncthreads();
     int slot = 0;
     keys.template load<false>(0, slot);
@@ -221,7 +222,7 @@ struct MmaUnit {
     sees = warp_keys(p, item, first_row(), P::kGroupRows);
     __syncwarp();
 #pragma unroll 1
-    for (int n = 0; key0 < item.key_last; ++n) {
+    for (int n = 0; key0 < keys.key_last; ++n) {
       const int v_slot = slot == 2 ? 0 : slot + 1, next_slot = v_slot == 2 ? 0 : v_slot + 1;
       if (keys.widens()) {
         cp_async_wait_all();
@@ -230,10 +231,7 @@ struct MmaUnit {
         cp_async_wait<1>();
       }
       __syncthreads();  // K of this tile is there, V of the last one has been read
-      const int key2 = keys.next(keys.next(key0));
-      keys.put(n + 2, key2, page);
-      page = keys.page_of(keys.next(key2));
-      if (keys.next(key0) < item.key_last) keys.template load<false>(n + 1, next_slot);
+      if (key1 < keys.key_last) keys.template load<false>(n + 1, next_slot);
       cp_async_commit();
       const bool used =
           key0 < sees.any_last && (key0 + P::kTileKeys > sees.any_first || key0 < p.mask.sink_tokens);
@@ -248,13 +246,16 @@ struct MmaUnit {
       }
       cp_async_wait<1>();
       __syncthreads();  // V is there, K has been read
-      if (keys.next(key0) < item.key_last) keys.template load<true>(n + 1, slot);
+      if (key1 < keys.key_last) keys.template load<true>(n + 1, slot);
       cp_async_commit();
       if (used) {
         if constexpr (P::kParts > 1) get(s);
         tile(keys, sees, n, key0, v_tile, s);
       }
-      key0 = keys.next(key0), slot = next_slot;
+      const int key2 = keys.next(key1);
+      keys.put(n + 2, key2, page);
+      page = keys.page_of(keys.next(key2));
+      key0 = key1, key1 = key2, slot = next_slot;
     }
     cp_async_wait_all();
     finish();

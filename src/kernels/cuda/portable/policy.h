@@ -51,9 +51,10 @@ struct Policy {
 template <class T>
 using Decode = sm80::PolicyList<Policy<T, 64, 1, 16, 4, 64, 3>, Policy<T, 128, 1, 16, 4, 64, 3>,
                                 Policy<T, 256, 1, 16, 4, 32, 3>, Policy<T, 512, 1, 16, 4, 16, 2>>;
-/// Many rows: 32 a warp where O fits its registers, so that a fragment of K or V serves two products.
+/// Many rows. With 32 a warp a fragment of K or V would serve two products, but O and the scores would leave
+/// no registers to hide latencies with: on an H200 as fast at D = 128, and spilling.
 template <class T>
-using Extend = sm80::PolicyList<Policy<T, 64, 4, 32, 1, 64, 2>, Policy<T, 128, 4, 32, 1, 64, 2>,
+using Extend = sm80::PolicyList<Policy<T, 64, 4, 16, 1, 64, 3>, Policy<T, 128, 4, 16, 1, 64, 3>,
                                 Policy<T, 256, 4, 16, 1, 32, 2>, Policy<T, 512, 2, 16, 2, 16, 2>>;
 using DecodeFloat = sm80::PolicyList<Policy<float, 128, 1, 16, 4, 32, 2>, Policy<float, 256, 1, 16, 4, 16, 2>,
                                      Policy<float, 512, 1, 16, 4, 8, 2>>;

@@ -58,7 +58,8 @@ __device__ void put_row_keys(const AttentionParams& p, const WorkItem& item, Row
 /// Whether scores are in log2 units already when softmax() gets them.
 __device__ inline bool transforms(const AttentionParams& p) {
   // With a negative scale the largest product is not the largest score.
-  return p.scale < 0.0f || p.mask.softcap > 0.0f || p.mask.alibi_slopes != nullptr || p.mask.tree_bias != nullptr;
+  return p.scale < 0.0f || p.mask.softcap > 0.0f || p.mask.alibi_slopes != nullptr ||
+         p.mask.tree_bias != nullptr;
 }
 
 /// Scores in log2 units, where the mask changes more than what is seen.

@@ -5,10 +5,6 @@
 
 #include "kernels/cuda/sm80/select.h"
 
-#ifndef SIMT_VARIANT
-#define SIMT_VARIANT 0
-#endif
-
 namespace fovea::cuda::simt {
 
 /// Elements of K and V.
@@ -33,8 +29,8 @@ struct DecodePolicy {
   static constexpr int kLaneChunks = kRowChunks / kLanes;  ///< of a key in a lane
   static constexpr int kLaneDims = kLaneChunks * kChunk;   ///< of D and Dv in a lane
   static constexpr int kGroups = 32 / kLanes;              ///< keys of a load
-  /// Keys of a group of lanes in a step: 4 KiB of K and as many of V, and no more
-  /// than there are lanes, so that sums over D can end with one key in each lane.
+  /// Keys of a group of lanes in a step: 4 KiB of K and as many of V, and no more than there are lanes, so
+  /// that sums over D can end with one key in each lane.
   static constexpr int kGroupKeys = std::min(8 / kLaneChunks, kLanes);
   static constexpr int kWarpKeys = kGroups * kGroupKeys;
   static constexpr int kSharers = 32 / kWarpKeys;  ///< neighbouring lanes that have the same score
@@ -47,12 +43,9 @@ struct DecodePolicy {
   static constexpr int kTileBytes = kGroupKeys * kLaneChunks * 512;  ///< of K, and of V
   static constexpr int kScaleBytes = kEightBit ? 256 : 0;            ///< a lane's key's scales of K, of V
   static constexpr int kStageBytes = 2 * kTileBytes + kScaleBytes;
-  /// Blocks of an SM.
-#if SIMT_VARIANT == 1
-  static constexpr int kBlocksPerSm = (Rows == 1 && kD < 512) || (Rows == 2 && !kEightBit) ? 3 : 2;
-#else
-  static constexpr int kBlocksPerSm = 2;
-#endif
+  /// Blocks of an SM. Three, with 168 registers a thread, where arithmetic needs the warps; else two, whose
+  /// deeper rings lose less at the ends of units.
+  static constexpr int kBlocksPerSm = (kEightBit ? kRows == 1 && kD < 512 : kRows == 2) ? 3 : 2;
   /// 192 KiB of an SM.
   static constexpr int kStages = 49152 / kBlocksPerSm / (2 * kTileBytes);
   static constexpr int kRingBytes = kWarps * kStages * kStageBytes;
@@ -69,8 +62,7 @@ struct DecodePolicy {
 };
 
 /// Calls f.template operator()<P>() for the policies of `Keys_` in order until one returns true: narrow heads
-/// first, then few rows. What lies between takes the next larger number of rows (4 at most: more are more
-/// tiles), which costs multiplications and no bytes, and so it does where these are not what time goes into.
+/// first, then few rows. More rows than there are here are more tiles, each of which reads the keys.
 template <Keys Keys_, class F>
 bool any_policy(F&& f) {
   constexpr bool kSixteen = Keys_ == Keys::f16 || Keys_ == Keys::bf16;
@@ -84,8 +76,8 @@ bool any_policy(F&& f) {
     return one.template operator()<D, 1>() || one.template operator()<D, 2, Two>() ||
            one.template operator()<D, 4, Four>();
   };
-  return rows_of.template operator()<64, kSixteen, true>() ||
-         rows_of.template operator()<128, kSixteen || Keys_ == Keys::e4m3, true>() ||
+  return rows_of.template operator()<64, true, kSixteen>() ||
+         rows_of.template operator()<128, true, kSixteen || Keys_ == Keys::e4m3>() ||
          rows_of.template operator()<256, true, false>() ||
          rows_of.template operator()<512, kSixteen, false>();
 }

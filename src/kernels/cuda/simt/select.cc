@@ -25,10 +25,6 @@ Result<sm80::KernelInfo> select(const Problem& p) {
       return unsupported("head size is " + std::to_string(size) +
                          "; the CUDA-core decode kernel takes multiples of 8 up to 512");
   if (p.rows < 1) return invalid("a decode kernel for " + std::to_string(p.rows) + " rows; at least 1");
-  if (p.q == sm80::QueryType::f32 || p.kv == KvType::f16 || p.kv == KvType::bf16 || p.kv == KvType::f32)
-    return unsupported(
-        "the CUDA-core decode kernel takes 16-bit queries, and keys of their type or of 8 bits; the portable "
-        "kernels serve others");
   const char* missing = p.mask.spans    ? "spans"
                         : p.mask.packed ? "packed masks"
                         : p.mask.tree   ? "tree masks"

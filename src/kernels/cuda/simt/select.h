@@ -6,8 +6,10 @@
 
 namespace fovea::cuda::simt {
 
-/// Query heads of a KV head below which these kernels are the better ones: each row is a multiply-add for
-/// each element of K and V, and from here on tensor cores, which take 16 rows at the price of one, win.
+/// Query heads of a KV head below which FLASHINFER takes these kernels: each row is a multiply-add for each
+/// element of K and V, where tensor cores take 16 rows at the price of one. On an H200 these are the faster
+/// ones of single heads with D = 64, 256 or 512 and fp8 of D = 64 or 256, within 4 % with bf16 of D = 128,
+/// and the slower ones of two heads and more.
 inline constexpr int kTensorCoreGroup = 4;
 
 struct Problem {

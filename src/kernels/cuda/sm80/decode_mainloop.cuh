@@ -5,10 +5,6 @@
 
 namespace fovea::cuda::sm80 {
 
-__device__ __forceinline__ void prefetch_l1(const void* address) {
-  asm volatile("prefetch.global.L1 [%0];" ::"l"(address));
-}
-
 /// Runs ahead of the arithmetic, over tiles and units (an item under one KV head) alike. A step's page ids
 /// are asked for one step before its copies, and a unit's item one unit before, so that no copy waits for an
 /// address.
@@ -19,6 +15,8 @@ struct DecodeLoader {
   const int lane;
   const int group, part;  ///< which keys of a tile, which columns of V
   const int num_units;
+  /// Whether a warp's keys lie at equal distances, within one page or ragged, in rows of the policy's sizes.
+  const bool even;
 
   int unit;       ///< the unit of the step prepared; >= num_units = none
   WorkItem item;  ///< of `unit`
@@ -35,7 +33,9 @@ struct DecodeLoader {
         lane(threadIdx.x % 32),
         group(threadIdx.x / 32 / P::kValueParts),
         part(threadIdx.x / 32 % P::kValueParts),
-        num_units(units) {
+        num_units(units),
+        even((p.kv.pages == nullptr || p.kv.page_size.divisor % P::kWarpKeys == 0) && p.head_dim == P::kD &&
+             p.v_head_dim == P::kDv) {
     unit = static_cast<int>(blockIdx.x) - static_cast<int>(gridDim.x);
     next_unit();
   }
@@ -76,12 +76,22 @@ struct DecodeLoader {
       const int64_t v_offset = page * kv.v_page_stride + slot * kv.v_slot_stride;
       const uint32_t rows = __ballot_sync(~0u, wanted);
       const uint32_t k_tile = ring + stage * P::kStageBytes;
-      copy_rows<typename P::KTile, P::kWarpKeys>(k_tile, 0, kv.k + head * kv.k_head_stride, k_offset, rows,
-                                                 params.head_dim * kv_bytes(P::kKv));
       const int v_begin = part * P::kPartDv * kv_bytes(P::kKv);
-      copy_rows<typename P::VTile, P::kWarpKeys>(k_tile + P::kKBytes, 0,
-                                                 kv.v + head * kv.v_head_stride + v_begin, v_offset, rows,
-                                                 params.v_head_dim * kv_bytes(P::kKv) - v_begin);
+      if (P::kEven && even && __popc(rows) == 32) {
+        // Whole rows at equal distances: one address, which the copies step from.
+        const char* const k_first = kv.k + head * kv.k_head_stride + __shfl_sync(~0u, k_offset, 0);
+        const char* const v_first = kv.v + head * kv.v_head_stride + v_begin + __shfl_sync(~0u, v_offset, 0);
+        copy_even_rows<typename P::KTile, P::kWarpKeys>(
+            k_tile, 0, k_first, kv.pages == nullptr ? kv.k_page_stride : kv.k_slot_stride);
+        copy_even_rows<typename P::VTile, P::kWarpKeys>(
+            k_tile + P::kKBytes, 0, v_first, kv.pages == nullptr ? kv.v_page_stride : kv.v_slot_stride);
+      } else {
+        copy_rows<typename P::KTile, P::kWarpKeys>(k_tile, 0, kv.k + head * kv.k_head_stride, k_offset, rows,
+                                                   params.head_dim * kv_bytes(P::kKv));
+        copy_rows<typename P::VTile, P::kWarpKeys>(k_tile + P::kKBytes, 0,
+                                                   kv.v + head * kv.v_head_stride + v_begin, v_offset, rows,
+                                                   params.v_head_dim * kv_bytes(P::kKv) - v_begin);
+      }
       if constexpr (P::kEightBit) {
         if (kv.k_scales != nullptr) {
           const int64_t at =

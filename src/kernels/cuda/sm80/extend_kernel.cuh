@@ -11,15 +11,15 @@
 
 namespace fovea::cuda::sm80 {
 
-/// What a row's exponents are taken against may lie this far below its largest score, in log2 units: a step of
-/// 2^8 costs no bit of what is summed, and saves bringing O to a new maximum in nearly every tile. Whether a row
-/// moves depends on its own scores only.
+/// What a row's exponents are taken against may lie this far below its largest score, in log2 units: a step
+/// of 2^8 costs no bit of what is summed, and saves bringing O to a new maximum in nearly every tile. Whether
+/// a row moves depends on its own scores only.
 inline constexpr float kLazy = 8.0f;
 /// Instead of -inf while a row has seen no key: differences with it are never NaN.
 inline constexpr float kNothing = -0x1.fffffep+127f;
 
-/// The running state of a warp's rows. `base` is the maximum of some prefix of a row's keys, `sum` this lane's
-/// share.
+/// The running state of a warp's rows. `base` is the maximum of some prefix of a row's keys, `sum` this
+/// lane's share.
 template <class P>
 struct ExtendState {
   float o[P::kRowTiles][P::kPartDv / 8][4];
@@ -79,8 +79,8 @@ struct ExtendState {
 
   /// Score number `index` of a group of 16 keys -> its probability, unrounded, in the same register. A row's
   /// are summed in the order of its keys.
-  __device__ __forceinline__ void exponent(float (&s)[P::kRowTiles][P::kTileKeys / 8][4], int group, int index,
-                                           float scale) {
+  __device__ __forceinline__ void exponent(float (&s)[P::kRowTiles][P::kTileKeys / 8][4], int group,
+                                           int index, float scale) {
     const int h = index % 2, t = index / 2 % P::kRowTiles, e = index / (2 * P::kRowTiles);
     float& x = s[t][2 * group + e / 2][2 * h + e % 2];
     x = exp2_approx(fmaf(x, scale, -base[t][h]));
@@ -101,10 +101,7 @@ struct ExtendState {
 /// Two neighbouring factors of a tile's keys, fp32 in shared memory.
 __device__ __forceinline__ float2 load_factors(uint32_t factors, int key) {
   float2 f;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-               : "=f"(f.x), "=f"(f.y)
-               : "r"(factors + key * 4)
-               : "memory");
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(f.x), "=f"(f.y) : "r"(factors + key * 4) : "memory");
   return f;
 }
 
@@ -322,7 +319,7 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(
       if (factors) {
 #pragma unroll
         for (int n = 0; n < P::kTileKeys / 8; ++n) {
-          const float2 f = load_factors(ring.scales(), n * 8 + lane % 4 * 2);
+          const float2 f = load_factors(ring.key_factors(), n * 8 + lane % 4 * 2);
 #pragma unroll
           for (int t = 0; t < P::kRowTiles; ++t)
 #pragma unroll
@@ -338,7 +335,7 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(
       }
       state.follow_maximum(s, scale);
       const uint32_t v_tile = ring.values();
-      extend_output<P>(state, s, scale, v_tile + v_row, factors ? ring.scales() : 0, params.kv.v_gain);
+      extend_output<P>(state, s, scale, v_tile + v_row, factors ? ring.value_factors() : 0, params.kv.v_gain);
     } else {
       ring.keys_done();
     }

@@ -9,8 +9,8 @@
 
 namespace fovea::cuda::sm80 {
 
-/// Where a warp's rows of K and V lie, and their copies. A row is that of kLoadLanes neighbours, who look up its
-/// page themselves, so that nothing is passed between lanes; no branch depends on the lane.
+/// Where a warp's rows of K and V lie, and their copies. A row is that of kLoadLanes neighbours, who look up
+/// its page themselves, so that nothing is passed between lanes; no branch depends on the lane.
 template <class P>
 struct ExtendLoader {
   static constexpr int kLanes = P::kLoadLanes;
@@ -23,11 +23,11 @@ struct ExtendLoader {
   const int key_last;
   const int64_t first;  ///< of the sequence's pages; ragged: its first row
 
-  int key;  ///< first of the tile to ask for next
+  int key;                           ///< first of the tile to ask for next
   int32_t page[kRows], slot[kRows];  ///< of this lane's rows of that tile; page -1 = of no interest
 
-  /// This lane's row of kRowsAtOnce, and its first chunk. Four lanes of a row take half of the banks, so rows 4
-  /// apart, which meet the other half, go side by side.
+  /// This lane's row of kRowsAtOnce, and its first chunk. Four lanes of a row take half of the banks, so rows
+  /// 4 apart, which meet the other half, go side by side.
   __device__ static unsigned lane_row() {
     const unsigned lane = threadIdx.x % 32;
     return kLanes == 4 ? lane / 4 % 2 * 4 + lane / 8 : lane / kLanes;
@@ -85,8 +85,8 @@ struct ExtendLoader {
     for (int i = 0; i < kRows; ++i) {
       const unsigned row = i * kRowsAtOnce + lane_row();
       if (P::kLoadRows % kRowsAtOnce != 0 && row >= P::kLoadRows) break;
-      // Rows that aren't wanted have a page all the same, but of general kernels: a copy's address must be good
-      // even where it reads nothing.
+      // Rows that aren't wanted have a page all the same, but of general kernels: a copy's address must be
+      // good even where it reads nothing.
       const bool valid = wanted(i);
       const char* from = base;
       if (!P::kGeneral || valid)
@@ -112,8 +112,9 @@ struct ExtendLoader {
   }
 };
 
-/// Two tiles' places: the warps of a block meet once a tile, before which the next one has come and after which
-/// the one after it is asked for. For blocks of which several fill an SM, and keep its pipes busy for each other.
+/// Two tiles' places: the warps of a block meet once a tile, before which the next one has come and after
+/// which the one after it is asked for. For blocks of which several fill an SM, and keep its pipes busy for
+/// each other.
 template <class P>
 struct ExtendPair {
   static_assert(P::kSlots == 4 && P::kAhead == 2 && !P::kEightBit);
@@ -144,15 +145,19 @@ struct ExtendPair {
   }
   __device__ uint32_t keys() const { return slots + place * (2 * P::kSlotBytes); }
   __device__ uint32_t values() const { return keys() + P::kSlotBytes; }
-  __device__ uint32_t scales() const { return 0; }
+  __device__ uint32_t key_factors() const { return 0; }
+  __device__ uint32_t value_factors() const { return 0; }
   __device__ void keys_done() {}
   __device__ void values_done() {}
 };
 
-/// Slot n % kSlots holds K of tile n / 2 for even n, V for odd n, and slots pass through mbarriers, so that the
-/// warps of an SM's one block may drift apart and the softmax of one meet the products of another.
+/// Slot n % kSlots holds K of tile n / 2 for even n, V for odd n, and slots pass through mbarriers, so that
+/// the warps of an SM's one block may drift apart and the softmax of one meet the products of another. Where
+/// there are slots enough, the two of a tile pass as one.
 template <class P>
 struct ExtendRing {
+  static constexpr bool kTogether =
+      P::kEightBit || (P::kSlots % 2 == 0 && P::kAhead % 2 == 0 && P::kSlots >= P::kAhead + 4);
   ExtendLoader<P> loader;
   const uint32_t slots, barriers, staging;
 
@@ -166,49 +171,56 @@ struct ExtendRing {
   /// `staging_address`: of this warp.
   __device__ ExtendRing(const AttentionParams& p, const WorkItem& work, int kv_head, uint32_t slot_address,
                         uint32_t barrier_address, uint32_t staging_address)
-      : loader(p, work, kv_head),
-        slots(slot_address),
-        barriers(barrier_address),
-        staging(staging_address) {
-    if constexpr (P::kEightBit) {
-#pragma unroll
-      for (int n = 0; n < P::kStaging - 1; ++n) {
-        if (n % 2 == 0)
-          fetch<false>(n);
-        else
-          fetch<true>(n);
-      }
-    }
+      : loader(p, work, kv_head), slots(slot_address), barriers(barrier_address), staging(staging_address) {
+    if constexpr (P::kEightBit) fetch<false>(0), fetch<true>(1);
 #pragma unroll
     for (int n = 0; n < P::kAhead; ++n) {
-      if (n % 2 == 0)
+      if constexpr (kTogether) {
+        if (n % 2 == 0) issue_tile();
+      } else if (n % 2 == 0) {
         issue<false>();
-      else
+      } else {
         issue<true>();
+      }
     }
     if constexpr (!P::kEightBit) cp_async_wait<0>();  // the query's group; K and V are in none
   }
 
   __device__ __forceinline__ void begin() {
-    issue<P::kAhead % 2 == 1>();
-    // Widening takes registers that are free only while no scores are.
-    if constexpr (P::kEightBit) issue<true>();
+    if constexpr (kTogether) {
+      issue_tile();
+    } else {
+      issue<P::kAhead % 2 == 1>();
+    }
   }
   __device__ uint32_t keys() const { return wait(); }
   __device__ void keys_done() {
+    if constexpr (kTogether) return;
     release();
-    if constexpr (!P::kEightBit) issue<P::kAhead % 2 == 0>();
+    issue<P::kAhead % 2 == 0>();
   }
-  __device__ uint32_t values() const { return wait(); }
+  __device__ uint32_t values() const { return kTogether ? slots + (use_slot + 1) * P::kSlotBytes : wait(); }
   __device__ void values_done() { release(); }
 
-  /// Asks for the next slot, when its place has been left by all warps.
-  template <bool IsV>
-  __device__ __forceinline__ void issue() {
+  /// Asks for the next tile, when its place has been left by all warps.
+  __device__ __forceinline__ void issue_tile() {
     if constexpr (P::kEightBit) {
-      issue_eight_bit<IsV>();
+      issue_eight_bit();
       return;
     }
+    if (loader.key >= loader.key_last) return;
+    mbarrier_wait(empty(issue_slot), issue_parity);
+    const uint32_t tile = slots + issue_slot * P::kSlotBytes;
+    loader.template copy<typename P::KTile, false>(tile, loader.warp_first());
+    loader.template copy<typename P::VTile, true>(tile + P::kSlotBytes, loader.warp_first());
+    cp_async_mbarrier_arrive(full(issue_slot));
+    loader.next_tile();
+    issued_one();
+  }
+
+  /// Likewise for its next slot.
+  template <bool IsV>
+  __device__ __forceinline__ void issue() {
     if (loader.key >= loader.key_last) return;
     mbarrier_wait(empty(issue_slot), issue_parity);
     loader.template copy<typename std::conditional_t<IsV, typename P::VTile, typename P::KTile>, IsV>(
@@ -219,32 +231,49 @@ struct ExtendRing {
   }
 
   __device__ void issued_one() {
-    if (++issue_slot == P::kSlots) issue_slot = 0, issue_parity ^= 1;
+    issue_slot += kTogether ? 2 : 1;
+    if (issue_slot == P::kSlots) issue_slot = 0, issue_parity ^= 1;
   }
 
-  /// Fetches what comes kStaging - 1 slots later into this warp's staging, and widens what has come for this
-  /// slot.
-  template <bool IsV>
-  __device__ void issue_eight_bit() {
-    static_assert(!P::kEightBit || P::kStaging == 3);  // the tile to widen is the one before that to fetch
-    fetch<IsV>(stage == 0 ? P::kStaging - 1 : stage - 1);
-    if (loader.key - (IsV ? 2 : 1) * P::kTileKeys >= loader.key_last) return;
+  /// Widens the tile before the one at loader.key, half by half as it comes, and fetches that one.
+  __device__ __forceinline__ void issue_eight_bit() {
+    static_assert(!P::kEightBit || P::kStaging == 3);
+    const bool exists = loader.key - P::kTileKeys < loader.key_last;
+    const uint32_t tile = slots + issue_slot * P::kSlotBytes;
+    fetch<false>(stage == 0 ? P::kStaging - 1 : stage - 1);
     cp_async_wait<(P::kStaging > 0 ? P::kStaging - 1 : 0)>();
     __syncwarp();
-    mbarrier_wait(empty(issue_slot), issue_parity);
-    const uint32_t to = slots + issue_slot * P::kSlotBytes, from = staging + stage * P::kStagingBytes;
-    using To = typename std::conditional_t<IsV, typename P::VTile, typename P::KTile>;
+    if (exists) {
+      mbarrier_wait(empty(issue_slot), issue_parity);
+      widen_any<typename P::KTile, false>(tile);
+    }
+    next_stage();
+    fetch<true>(stage == 0 ? P::kStaging - 1 : stage - 1);
+    cp_async_wait<(P::kStaging > 0 ? P::kStaging - 1 : 0)>();
+    __syncwarp();
+    if (exists) {
+      widen_any<typename P::VTile, true>(tile + P::kSlotBytes);
+      mbarrier_arrive(full(issue_slot));
+      issued_one();
+    }
+    next_stage();
+  }
+  __device__ void next_stage() {
+    if (++stage == P::kStaging) stage = 0;
+  }
+
+  template <class To, bool IsV>
+  __device__ __forceinline__ void widen_any(uint32_t to) const {
+    const uint32_t from = staging + stage * P::kStagingBytes;
     switch (loader.params.kv.type) {
       case KvType::e4m3: widen_rows<KvType::e4m3, To, IsV>(to, from); break;
       case KvType::e5m2: widen_rows<KvType::e5m2, To, IsV>(to, from); break;
       default: widen_rows<KvType::int8, To, IsV>(to, from); break;
     }
-    mbarrier_arrive(full(issue_slot));
-    if (++stage == P::kStaging) stage = 0;
-    issued_one();
   }
 
-  /// The next slot's rows and scales into a place of this warp's staging; nothing, but a group, past the last.
+  /// The next slot's rows and scales into a place of this warp's staging; nothing, but a group, past the
+  /// last.
   template <bool IsV>
   __device__ void fetch(int place) {
     using Loader = ExtendLoader<P>;
@@ -261,11 +290,14 @@ struct ExtendRing {
           const int64_t at = loader.page[i] * kv.scale_page_stride + loader.slot[i] * kv.scale_slot_stride +
                              loader.head * kv.scale_head_stride;
           const bool wanted = loader.wanted(i);
-          cp_async_4(to + P::kStagingBytes - P::kLoadRows * 4 + row * 4, wanted ? scales + at : scales, wanted);
+          cp_async_4(to + P::kStagingBytes - P::kLoadRows * 4 + row * 4, wanted ? scales + at : scales,
+                     wanted);
         }
       }
+      if constexpr (IsV) loader.next_tile();
+    } else if constexpr (IsV) {
+      loader.key += P::kTileKeys;  // nothing to look up, of a sequence without keys not even a page
     }
-    if constexpr (IsV) loader.next_tile();
     cp_async_commit();
   }
 
@@ -311,12 +343,14 @@ struct ExtendRing {
     mbarrier_wait(full(use_slot), use_parity);
     return slots + use_slot * P::kSlotBytes;
   }
-  /// Factors of the slot in use, of 8-bit keys.
-  __device__ uint32_t scales() const { return slots + (use_slot + 1) * P::kSlotBytes - P::kScaleBytes; }
+  /// Factors of 8-bit keys and values.
+  __device__ uint32_t key_factors() const { return slots + (use_slot + 1) * P::kSlotBytes - P::kScaleBytes; }
+  __device__ uint32_t value_factors() const { return key_factors() + P::kSlotBytes; }
   __device__ void release() {
     __syncwarp();
     if (threadIdx.x % 32 == 0) mbarrier_arrive(empty(use_slot));
-    if (++use_slot == P::kSlots) use_slot = 0, use_parity ^= 1;
+    use_slot += kTogether ? 2 : 1;
+    if (use_slot == P::kSlots) use_slot = 0, use_parity ^= 1;
   }
 };
 

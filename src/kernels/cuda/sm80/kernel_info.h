@@ -32,6 +32,13 @@ constexpr KernelInfo decode_info() {
 }
 
 template <class P>
+constexpr KernelInfo narrow_info() {
+  KernelInfo info = decode_info<P>();
+  info.merges = true;
+  return info;
+}
+
+template <class P>
 constexpr KernelInfo extend_info(KernelKind kind) {
   KernelInfo info = common_info<P>();
   info.kind = kind;

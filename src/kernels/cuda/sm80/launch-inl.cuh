@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/cuda/sm80/decode_kernel.cuh"
+#include "kernels/cuda/sm80/decode_narrow_kernel.cuh"
 #include "kernels/cuda/sm80/extend_kernel.cuh"
 #include "kernels/cuda/sm80/kernel_info.h"
 
@@ -69,6 +70,17 @@ bool launch_decode(Launch& l) {
   return true;
 }
 
+template <class P>
+bool launch_narrow(Launch& l) {
+  if (!(l.kernel == narrow_info<P>())) return false;
+  const int multiprocessors = prepare<P>(decode_narrow_kernel<P>, l);
+  if (multiprocessors == 0 || l.max_items == 0) return true;
+  const int64_t units = static_cast<int64_t>(l.max_items) * l.params.kv_heads.divisor;
+  const int64_t blocks = std::min<int64_t>(units, multiprocessors * P::kBlocksPerSm);
+  l.check(queue(decode_narrow_kernel<P>, blocks, P::kThreads, P::kSharedBytes, l), "launch of a decode kernel");
+  return true;
+}
+
 template <class P, KernelKind Kind>
 bool launch_extend(Launch& l) {
   if (!(l.kernel == extend_info<P>(Kind))) return false;
@@ -86,12 +98,18 @@ template <class List>
 bool launch_decode_list(Launch& l) {
   return List::any([&]<class P>() { return launch_decode<P>(l); });
 }
+template <class List>
+bool launch_narrow_list(Launch& l) {
+  return List::any([&]<class P>() { return launch_narrow<P>(l); });
+}
 template <class List, KernelKind Kind>
 bool launch_extend_list(Launch& l) {
   return List::any([&]<class P>() { return launch_extend<P, Kind>(l); });
 }
 
 // One for each file of instances.
+bool launch_narrow16(Launch& l);
+bool launch_narrow8(Launch& l);
 bool launch_decode16(Launch& l);
 bool launch_decode_general(Launch& l);
 bool launch_decode_e4m3(Launch& l);

@@ -48,12 +48,13 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   if (l.error.empty()) {
     l.programmatic = device.major >= 9;
     const bool found = kernel.kind == KernelKind::decode
-                           ? launch_decode16(l) || launch_decode_general(l) || launch_decode_e4m3(l) ||
-                                 launch_decode_e5m2(l) || launch_decode_int8(l)
+                           ? launch_narrow16(l) || launch_narrow8(l) || launch_decode16(l) || launch_decode_general(l) ||
+                                 launch_decode_e4m3(l) || launch_decode_e5m2(l) || launch_decode_int8(l)
                            : launch_extend16(l) || launch_extend_general(l) || launch_extend_eight_bit(l);
     if (!found) return Error{ErrorCode::internal, "an attention kernel that select() doesn't give"};
   }
-  if (l.error.empty() && params.partial_out != nullptr && max_items > 0) {
+  const bool merged = kernel.merges && params.arrivals != nullptr;
+  if (l.error.empty() && params.partial_out != nullptr && !merged && max_items > 0) {
     const int64_t units = static_cast<int64_t>(max_items) * params.kv_heads.divisor;
     const auto merge = kernel.q == QueryType::f16 ? merge_kernel<__half> : merge_kernel<__nv_bfloat16>;
     l.check(queue(merge, std::min<int64_t>(units, int64_t{8} * device.multiprocessors), kMergeThreads, 0, l),

@@ -123,6 +123,9 @@ struct AttentionParams {
   /// Rows of a part: ScheduleLimits' or, with 0, KernelInfo's; launch() sets the columns, KernelInfo's
   /// v_head_dim.
   int partial_rows = 0, partial_columns = 0;
+  /// [part, Hkv] counters of the parts that have been written, 0 before and after every launch. With them
+  /// the kernel merges parts itself where it can; null: a second kernel does.
+  uint32_t* arrivals = nullptr;
 };
 
 }  // namespace fovea::cuda

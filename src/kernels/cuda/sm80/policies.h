@@ -14,11 +14,10 @@ struct PolicyList {
   }
 };
 
-/// Splits of 256 KiB of 16-bit keys and values of D = 128: 8 us of an H200's SM, against 1 us to start and
-/// end. 8192 keys of 8 heads give 128 of them for 132 SMs. Where a key has half the bytes, a split has twice
-/// the keys.
+/// Splits of 512 KiB of keys and values of D = 128: 30 us of one of an H200's 264 blocks under load, against
+/// 1 to 2 us that the end of one costs. A single sequence wants smaller ones: see NarrowOf.
 constexpr int split_keys(int d, int dv, KvType kv) {
-  return (d + dv) * kv_bytes(kv) <= 256 ? 1024 : 512;
+  return (d + dv) * kv_bytes(kv) > 512 ? 512 : kv_bytes(kv) == 1 && d + dv <= 256 ? 2048 : 1024;
 }
 template <int D, int Dv, class T, KvType Kv, bool General, int Stages, int Warps = 4, int Parts = 1>
 using DecodeOf = DecodePolicy<D, Dv, T, Kv, Warps, Parts, Stages, split_keys(D, Dv, Kv), General>;
@@ -33,10 +32,20 @@ template <class T, KvType Kv, bool General>
 using Decode8 = PolicyList<DecodeOf<64, 64, T, Kv, General, 6>, DecodeOf<128, 128, T, Kv, General, 3>,
                            DecodeOf<256, 256, T, Kv, General, 3>>;
 
+/// For few sequences: half the split and twice the warps. 8192 keys of 8 heads are 128 splits for an H200's
+/// 132 SMs, a block each.
+template <int D, int Dv, class T, KvType Kv, bool General, int WarpKeys>
+using NarrowOf = NarrowPolicy<D, Dv, T, Kv, 8, WarpKeys, 512, 1, General>;
+template <class T, bool General>
+using Narrow16 = PolicyList<NarrowOf<64, 64, T, KvType::same, General, 32>,
+                            NarrowOf<128, 128, T, KvType::same, General, 32>>;
+template <class T, KvType Kv>
+using Narrow8 = PolicyList<NarrowOf<128, 128, T, Kv, false, 32>>;
+
 //                       D, Dv, Q, 8-bit, row tiles, warps, parts, keys, slots, ahead, held, blocks, general
 /// Long prefills: 32 rows a warp where O fits, so that a fragment of K or V serves four products.
 template <class T>
-using ExtendLarge = PolicyList<ExtendPolicy<64, 64, T, false, 2, 8, 1, 64, 16, 6, 4, 1, false>,
+using ExtendLarge = PolicyList<ExtendPolicy<64, 64, T, false, 2, 4, 1, 64, 4, 2, 4, 2, false>,
                                ExtendPolicy<80, 80, T, false, 2, 8, 1, 64, 12, 6, 0, 1, false>,
                                ExtendPolicy<96, 96, T, false, 2, 8, 1, 64, 12, 6, 0, 1, false>,
                                ExtendPolicy<128, 128, T, false, 2, 8, 1, 64, 10, 4, 0, 1, false>,

@@ -59,6 +59,9 @@ struct DecodePolicy {
   static constexpr int kPartDv = ValueDim / ValueParts;
   /// Queries stay in registers (D / 4 a thread) while they and O leave room for the rest.
   static constexpr bool kQueryShared = kD / 4 + kPartDv / 2 > 160;
+  /// Whether rows at equal distances are copied from one address: 1 % faster, where registers are left for
+  /// it.
+  static constexpr bool kEven = !kEightBit && (kQueryShared || kD / 4 + kPartDv / 2 <= 96);
   /// Whether the next unit's queries may wait in registers too.
   static constexpr bool kQueryAhead = !kQueryShared && kD / 2 + kPartDv / 2 <= 128;
   /// Keys that a warp takes at a time: 16 are the k of one mma of P V; of 8-bit keys twice as many, for as
@@ -89,6 +92,53 @@ struct DecodePolicy {
   static_assert(kSharedBytes <= kMaxSharedBytes);
   /// Blocks of an SM: as many as its shared memory holds (228 KiB, 1 KiB of each block reserved), at most 2.
   static constexpr int kBlocksPerSm = 2 * (kSharedBytes + 1024) <= 233472 ? 2 : 1;
+};
+
+/// Up to 8 packed query rows against many keys. Keys and values go from memory into the registers that the
+/// products take them from, without shared memory: with keys as the rows of S^T = K Q^T and dims as those of
+/// O^T = V^T P^T, a lane's part of a fragment is 16 neighbouring bytes of a row of K or V, as the order of
+/// the dims in a sum and of the columns of O is free. A warp has one tile of keys in flight while it works on
+/// the one before; the other warps of the SM cover the rest of the latency.
+template <int HeadDim, int ValueDim, class Query, KvType Kv_, int Warps, int WarpKeys, int SplitKeys,
+          int Blocks, bool General_>
+struct NarrowPolicy {
+  using Q = Query;
+  /// Of the products, as in DecodePolicy.
+  using Compute = std::conditional_t<Kv_ == KvType::same, Query, __half>;
+  static constexpr KvType kKv = Kv_;
+  static constexpr bool kEightBit = Kv_ != KvType::same;
+  static constexpr bool kGeneral = General_;
+  static constexpr int kD = HeadDim, kDv = ValueDim;
+  static constexpr int kRows = 8;  ///< the n of one mma
+  static constexpr int kWarps = Warps;
+  static constexpr int kThreads = 32 * Warps;
+  static constexpr int kBlocksPerSm = Blocks;
+  static constexpr int kWarpKeys = WarpKeys;  ///< that a warp takes at a time
+  static_assert(kWarpKeys == 16 || kWarpKeys == 32);
+  static constexpr int kKeyTiles = kWarpKeys / 16;
+  static constexpr int kTileKeys = kWarpKeys * kWarps;
+  static constexpr int kSplitKeys = SplitKeys;  ///< constant, as in DecodePolicy
+  static_assert(kSplitKeys % kTileKeys == 0);
+
+  /// Of a key, lane (g, q) holds the 16-byte chunks q + 4 i of K.
+  static constexpr int kKChunks = kD * kv_bytes(Kv_) / 64;
+  static_assert(kD * kv_bytes(Kv_) % 64 == 0);
+  /// Of a key, lane (g, q) holds the pieces g + 8 s of V.
+  static constexpr int kVBytes = kDv * kv_bytes(Kv_) >= 128 ? 16 : 8;  ///< of a piece
+  static constexpr int kVDims = kVBytes / kv_bytes(Kv_);               ///< of a piece
+  static constexpr int kVSets = (kDv + 8 * kVDims - 1) / (8 * kVDims);
+  static constexpr int kVTiles = kVSets * kVDims / 2;  ///< of 16 dims
+  static_assert(kDv % kVDims == 0);
+
+  /// fp32 rows of the merge of the warps, two buffers that units use in turn, and their states.
+  static constexpr int kMergePitch = kDv + 4;
+  static constexpr int kMergeFloats = kWarps * kRows * kMergePitch;
+  static constexpr int kStates = kWarps * kRows;
+  static constexpr int kEpilogueBytes = 2 * (kMergeFloats * 4 + kStates * 8) + 16;
+  static constexpr int kQueryChunks = kD / 32;  ///< of 16 bytes, of a lane
+  static constexpr int kQueryBytes = kThreads * kQueryChunks * 16;
+  static constexpr int kSharedBytes = 2 * kQueryBytes + kEpilogueBytes;
+  static_assert(kBlocksPerSm * (kSharedBytes + 1024) <= 233472);
 };
 
 /// Many query rows: each warp has its own rows, all warps of a block share the keys through one ring of
@@ -131,6 +181,7 @@ struct ExtendPolicy {
   static constexpr int kLoadRows = kTileKeys / Warps;  ///< of a tile, by each warp
   /// Lanes that load a row, each 16 bytes of every 16 * kLoadLanes.
   static constexpr int kLoadLanes = kLoadRows >= 8 ? 4 : 32 / kLoadRows;
+  static_assert(32 % kLoadLanes == 0);
   static_assert(kTileKeys % 16 == 0 && kTileKeys % Warps == 0 && kLoadRows <= 32);
   using QTile = TileLayout<HeadDim * 2>;
   using OTile = TileLayout<ValueDim * 2>;

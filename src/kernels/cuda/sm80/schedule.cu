@@ -174,6 +174,10 @@ __global__ __launch_bounds__(kMost) void step_kernel(const __grid_constant__ Pla
     *out.num_items = done.x;
     if (out.error != nullptr) *out.error = error;
   }
+  if (out.arrivals == nullptr) return;
+  const int64_t counters = int64_t{done.y} * policy.num_kv_heads, stride = int64_t{gridDim.x} * size;
+  for (int64_t i = int64_t{blockIdx.x} * size + rank; i < counters; i += stride)
+    out.arrivals[i] = 0;
 }
 
 }  // namespace

@@ -91,6 +91,7 @@ struct ScheduleView {
   WorkItem* items = nullptr;     ///< [max_items], 16-byte aligned
   int32_t* num_items = nullptr;  ///< 0 with an error
   PlanError* error = nullptr;    ///< of the step's arrays (plan_error says it); or null
+  uint32_t* arrivals = nullptr;  ///< [max_parts, Hkv] of AttentionParams: zeros for the step's parts; or null
 };
 
 /// Makes a step's items from its arrays, in one kernel that can be captured: those that make_item gives

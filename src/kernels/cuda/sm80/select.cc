@@ -16,23 +16,36 @@ bool first_of(const Problem& p, KernelInfo& found, Info&& info) {
 }
 
 template <class T>
-bool select_decode(const Problem& p, KernelInfo& found) {
-  const auto info = []<class P>() { return decode_info<P>(); };
+bool select_narrow(const Problem& p, KernelInfo& found) {
+  const auto info = []<class P>() { return narrow_info<P>(); };
   switch (p.kv) {
     case KvType::same:
-      return first_of<Decode16<T, false>>(p, found, info) || first_of<Decode16<T, true>>(p, found, info);
-    case KvType::e4m3:
-      return first_of<Decode8<T, KvType::e4m3, false>>(p, found, info) ||
-             first_of<Decode8<T, KvType::e4m3, true>>(p, found, info);
-    case KvType::e5m2:
-      return first_of<Decode8<T, KvType::e5m2, false>>(p, found, info) ||
-             first_of<Decode8<T, KvType::e5m2, true>>(p, found, info);
-    case KvType::int8:
-      return first_of<Decode8<T, KvType::int8, false>>(p, found, info) ||
-             first_of<Decode8<T, KvType::int8, true>>(p, found, info);
+      return first_of<Narrow16<T, false>>(p, found, info) || first_of<Narrow16<T, true>>(p, found, info);
+    case KvType::e4m3: return first_of<Narrow8<T, KvType::e4m3>>(p, found, info);
+    case KvType::e5m2: return first_of<Narrow8<T, KvType::e5m2>>(p, found, info);
+    case KvType::int8: return first_of<Narrow8<T, KvType::int8>>(p, found, info);
     default: break;  // refused before
   }
   return false;
+}
+
+template <class T, bool General>
+bool select_wide(const Problem& p, KernelInfo& found) {
+  const auto info = []<class P>() { return decode_info<P>(); };
+  switch (p.kv) {
+    case KvType::same: return first_of<Decode16<T, General>>(p, found, info);
+    case KvType::e4m3: return first_of<Decode8<T, KvType::e4m3, General>>(p, found, info);
+    case KvType::e5m2: return first_of<Decode8<T, KvType::e5m2, General>>(p, found, info);
+    case KvType::int8: return first_of<Decode8<T, KvType::int8, General>>(p, found, info);
+    default: break;  // refused before
+  }
+  return false;
+}
+
+template <class T>
+bool select_decode(const Problem& p, KernelInfo& found) {
+  if (p.few_sequences && select_narrow<T>(p, found)) return true;
+  return p.general ? select_wide<T, true>(p, found) : select_wide<T, false>(p, found);
 }
 
 template <class T>

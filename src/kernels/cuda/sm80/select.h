@@ -17,6 +17,10 @@ struct Problem {
   /// Whether anything but the causal limit and the sequence's end decides what a row sees, or changes a
   /// score: a window, chunk, soft cap, ALiBi, span, packed or tree mask. Learned sinks don't.
   bool general = false;
+  /// Decode in few sequences at a time: where there is one, a kernel that spreads each over more of the
+  /// device and is slower for many. Its sums have another order, so this must not depend on who is in the
+  /// batch.
+  bool few_sequences = false;
 };
 
 /// A compiled kernel.
@@ -26,9 +30,10 @@ struct KernelInfo {
   KvType kv = KvType::same;  ///< extend kernels of 8-bit keys serve all of them and say e4m3
   int head_dim = 0, v_head_dim = 0;
   bool general = false;
-  int rows = 0;        ///< packed rows of a WorkItem
-  int tile_keys = 0;   ///< key_first's divisor
-  int split_keys = 0;  ///< keys of a split, at absolute multiples
+  int rows = 0;         ///< packed rows of a WorkItem
+  int tile_keys = 0;    ///< key_first's divisor
+  int split_keys = 0;   ///< keys of a split, at absolute multiples
+  bool merges = false;  ///< parts itself, given AttentionParams::arrivals
   int threads = 0, shared_bytes = 0, blocks_per_sm = 0;
 
   bool operator==(const KernelInfo&) const = default;

@@ -39,6 +39,23 @@ TEST(Sm80Select, KernelsFitTheDeviceAndThePlanner) {
           }
 }
 
+TEST(Sm80Select, FewSequencesTakeTheirKernelWhereThereIsOne) {
+  Problem p = problem(128, 128);
+  const auto many = select(p, KernelKind::decode);
+  p.few_sequences = true;
+  const auto few = select(p, KernelKind::decode);
+  ASSERT_TRUE(many.ok() && few.ok());
+  EXPECT_FALSE(many->merges);
+  EXPECT_TRUE(few->merges);
+  EXPECT_LT(few->split_keys, many->split_keys);
+  p.head_dim = p.v_head_dim = 256;
+  const auto wide = select(p, KernelKind::decode);
+  ASSERT_TRUE(wide.ok());
+  EXPECT_EQ(wide->head_dim, 256);
+  EXPECT_FALSE(wide->merges);
+  EXPECT_EQ(select(p, KernelKind::extend).value(), select(problem(256, 256), KernelKind::extend).value());
+}
+
 // A row must come out the same from either; that needs the same keys in a tile.
 TEST(Sm80Select, SmallTilesTakeTheSameKeysAsLargeOnes) {
   for (int d = 8; d <= 512; d += 8) {

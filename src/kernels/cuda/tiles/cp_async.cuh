@@ -24,6 +24,11 @@ FOVEA_DEVICE void cp_async_4(uint32_t to, const void* from, bool valid = true) {
                : "memory");
 }
 
+/// Asks for a line to come into L1 (and L2).
+FOVEA_DEVICE void prefetch_l1(const void* address) {
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(address));
+}
+
 /// Ends a group of this thread's copies.
 FOVEA_DEVICE void cp_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");

@@ -1,0 +1,14 @@
+#pragma once
+// Makes what was selected, with the settings that are a backend's own.
+#include <memory>
+
+#include "fovea/attention_backend.h"
+
+namespace fovea {
+
+/// The backend of `info`, a row of builtin_backends(): as its entry makes it, but for
+/// AttentionConfig::flashinfer_use_tensor_cores. Error: it is not in this build.
+Result<std::unique_ptr<AttentionBackend>> create_backend(const BackendInfo& info,
+                                                         const AttentionConfig& config);
+
+}  // namespace fovea

@@ -1,0 +1,11 @@
+#pragma once
+// What programs without flags say by the environment.
+#include "fovea/attention_config.h"
+#include "fovea/result.h"
+
+namespace fovea::c_api {
+
+/// FLASHINFER_USE_TENSOR_CORES=0|1; unset or empty = by the number of query heads. Error: another value.
+Status apply_environment(AttentionConfig& config);
+
+}  // namespace fovea::c_api
