@@ -48,6 +48,7 @@ struct CudaPlan : Plan {
 
 struct DeviceFacts {
   int compute_capability = 0, multiprocessors = 0;
+  int shared_bytes = 0;  ///< that a block may have
 };
 
 Result<DeviceFacts> facts_of(int device) {
@@ -56,6 +57,8 @@ Result<DeviceFacts> facts_of(int device) {
   FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
   FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
   FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&facts.multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  FOVEA_CUDA_TRY(
+      cudaDeviceGetAttribute(&facts.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
   facts.compute_capability = 10 * major + minor;
   return facts;
 }
@@ -68,6 +71,16 @@ Status check_device(const BackendInfo& info, const DeviceFacts& facts, int devic
     return {};
   return unsupported(info.label() + ": CUDA device " + str(device) + " has compute capability " +
                      str(cc / 10) + "." + str(cc % 10) + ", which it has no kernels for");
+}
+
+/// Tiles are sized for Hopper; before it a block has less shared memory, and 8.6, 8.9 and 12.x have least.
+Status check_shared(const BackendInfo& info, const AttentionSpec& spec, const KernelChoice& choice,
+                    const DeviceFacts& facts, int device) {
+  if (choice.kernel.shared_bytes <= facts.shared_bytes) return {};
+  return unsupported(info.label() + ": its kernel for head sizes " + str(spec.head_dim) + " and " +
+                     str(spec.v_head_dim) + " needs " + str(choice.kernel.shared_bytes) +
+                     " bytes of shared memory a block; CUDA device " + str(device) + " has " +
+                     str(facts.shared_bytes) + ": --attention-backend TRITON_ATTN needs less");
 }
 
 Result<bool> is_capturing(const CudaStream& stream) {
@@ -360,6 +373,7 @@ class CudaAttention : public AttentionBackend {
       FOVEA_TRY(small, choose_kernel(family, spec, KernelUse::extend_small, limits));
       kernel = small;
     }
+    FOVEA_RETURN_IF_ERROR(check_shared(info_, spec, kernel, facts, plan->device));
     plan->kernel = kernel;
     FOVEA_TRY(layout, step_layout(spec, kernel, step_limits(limits, meta, plan->page_size)));
     plan->layout = layout;
