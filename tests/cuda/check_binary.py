@@ -2,7 +2,7 @@
 
 check_binary.py archs BINARY          SASS of sm_80 and sm_90 (and sm_90a, where only Hopper can run it), PTX of compute_80
 check_binary.py budgets FOLDER TABLE  every kernel within its line of TABLE; FOLDER has the *.ptxas files that
-                                      tools/nvcc_logged.sh writes beside objects; --write makes the table anew
+                                      tools/nvcc_logged.sh writes beside objects, those of tests left out; --write makes the table anew
 """
 
 import pathlib
@@ -57,7 +57,7 @@ def short_names(mangled):
 def usage(folder):
     """{(kernel, arch): (registers, spilled bytes)}; bytes are those of stores and loads."""
     found = {}
-    logs = sorted(pathlib.Path(folder).rglob("*.ptxas"))
+    logs = [log for log in sorted(pathlib.Path(folder).rglob("*.ptxas")) if "_test" not in str(log.relative_to(folder))]
     for log in logs:
         kernel = None
         for line in log.read_text(encoding="utf-8").splitlines():
