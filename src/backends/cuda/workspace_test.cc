@@ -31,12 +31,24 @@ size_t bytes(const AttentionSpec& spec, const AttentionLimits& limits) {
 }
 
 TEST(CudaWorkspace, HoldsPartialResultsOnlyOfWhatMayBeSplit) {
-  // A split of decode has 512 keys: sequences that fit one leave none.
+  // A split of decode has 1024 keys, 512 within limits of few sequences: those that fit one leave none.
   EXPECT_LT(bytes(llama(), {64, 64, 64 * 512, 512}), size_t{1} << 17);
-  // 8 heads of 4 rows of 128 columns and a state, for each split of 512 keys.
+  // 8 heads of 4 rows of 128 columns and a state, for each split.
   const size_t part = size_t{8} * 4 * (128 * 4 + 8);
-  EXPECT_GT(bytes(llama(), {64, 64, 64 * 16384, 16384}), size_t{64} * 32 * part);
+  EXPECT_GT(bytes(llama(), {64, 64, 64 * 16384, 16384}), size_t{64} * 16 * part);
   EXPECT_LT(bytes(llama(), {1, 1, 8192, 8192}), size_t{17} * part + 8192);
+}
+
+TEST(CudaWorkspace, LimitsOfFewSequencesTakeTheirKernel) {
+  const auto merges = [](const AttentionLimits& limits) {
+    const auto choice = choose_kernel(Family::sm80, llama(), KernelUse::decode, limits);
+    return choice.ok() && choice->kernel.merges;
+  };
+  // 8 heads of 8 splits of 1024 keys: two sequences are 128 of them.
+  EXPECT_TRUE(merges({1, 1, 8192, 8192}));
+  EXPECT_TRUE(merges({2, 2, 16384, 8192}));
+  EXPECT_FALSE(merges({3, 3, 24576, 8192}));
+  EXPECT_FALSE(merges({1, 1, 131072, 131072}));
 }
 
 TEST(CudaWorkspace, LargeLimitsSplitFewerRowsOfASequence) {

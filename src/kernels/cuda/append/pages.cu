@@ -21,8 +21,8 @@ struct PageKinds {
 };
 
 /// Block (i, kind) copies one kind of pair i.
-__global__ void copy_pages_kernel(const __grid_constant__ PageKinds kinds, IndexArray from,
-                                  IndexArray to, int64_t num_pages) {
+__global__ void copy_pages_kernel(const __grid_constant__ PageKinds kinds, IndexArray from, IndexArray to,
+                                  int64_t num_pages) {
   const PageBytes kind = kinds.of[blockIdx.y];
   const int64_t source = from[blockIdx.x], target = to[blockIdx.x];
   if (source < 0 || source >= num_pages || target < 0 || target >= num_pages) return;
@@ -105,8 +105,8 @@ Status launch_copy_pages(const CopyPages& p, CudaStream& stream) {
 
 Status launch_gather_rows(const GatherRows& p, CudaStream& stream) {
   if (p.rows < 0 || p.num_kv_heads < 1 || p.head_dim < 1 || p.v_head_dim < 1 || size_of(p.kv.dtype) == 0 ||
-      (p.rows > 0 &&
-       (p.slots.data == nullptr || p.k == nullptr || p.v == nullptr || p.kv.k == nullptr || p.kv.v == nullptr)))
+      (p.rows > 0 && (p.slots.data == nullptr || p.k == nullptr || p.v == nullptr || p.kv.k == nullptr ||
+                      p.kv.v == nullptr)))
     return invalid("gather_rows: " + str(p.rows) + " rows of " + str(p.num_kv_heads) + " heads of " +
                    str(p.head_dim) + "/" + str(p.v_head_dim) + " need a cache, slots and two outputs");
   const int64_t blocks = (int64_t{p.rows} * 2 * p.num_kv_heads + kWarps - 1) / kWarps;

@@ -25,4 +25,31 @@ __device__ __forceinline__ void copy_rows(uint32_t tile, int first_row, const ch
   }
 }
 
+/// Whole rows at `stride` bytes from each other, the first at `from`.
+template <class Tile, int Rows>
+__device__ __forceinline__ void copy_even_rows(uint32_t tile, int first_row, const char* from,
+                                               int64_t stride) {
+  constexpr int kTotal = Rows * Tile::kChunks;
+  const int lane = threadIdx.x % 32;
+  if constexpr (32 % Tile::kChunks == 0) {
+    // Every copy is the same rows further on.
+    constexpr int kRowsAtOnce = 32 / Tile::kChunks;
+    const int row = lane / Tile::kChunks, chunk = lane % Tile::kChunks;
+    from += row * stride + chunk * 16;
+#pragma unroll
+    for (int i = 0; i < Rows; i += kRowsAtOnce) {
+      if (Rows % kRowsAtOnce == 0 || i + row < Rows)
+        cp_async_16(tile + Tile::offset(first_row + i + row, chunk), from);
+      from += kRowsAtOnce * stride;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < (kTotal + 31) / 32; ++i) {
+      const int index = i * 32 + lane, row = index / Tile::kChunks, chunk = index % Tile::kChunks;
+      if (kTotal % 32 == 0 || index < kTotal)
+        cp_async_16(tile + Tile::offset(first_row + row, chunk), from + row * stride + chunk * 16);
+    }
+  }
+}
+
 }  // namespace fovea::cuda::sm80

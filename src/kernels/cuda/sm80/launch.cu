@@ -46,7 +46,7 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   Launch l{kernel, with_sizes, max_items, stream};
   const DeviceFacts device = device_facts(l);
   if (l.error.empty()) {
-    l.programmatic = device.major >= 9;
+    l.programmatic = device.major == 9;  // later ones run the PTX of sm_80, which does not wait
     const bool found = kernel.kind == KernelKind::decode
                            ? launch_narrow16(l) || launch_narrow8(l) || launch_decode16(l) || launch_decode_general(l) ||
                                  launch_decode_e4m3(l) || launch_decode_e5m2(l) || launch_decode_int8(l)

@@ -98,17 +98,18 @@ TEST_P(Sm80Schedule, CoversWhatRowsSeeOnce) {
 INSTANTIATE_TEST_SUITE_P(Seeds, Sm80Schedule, testing::Range(0, 12));
 
 TEST(Sm80ScheduleItem, SaysWhereItsPagesBegin) {
-  Step step;
-  step.add(1, 600);
-  step.add(1, 10);
   const auto kernel = select({QueryType::bf16, KvType::same, 128, 128, false}, KernelKind::decode);
+  const int split = kernel->split_keys;
+  Step step;
+  step.add(1, split + 88);
+  step.add(1, 10);
   ScheduleLimits limits;
   const std::vector<WorkItem> items = items_of(step, plan_policy(*kernel, 1, 4, 16, {}), limits);
   ASSERT_EQ(items.size(), 3u);
   EXPECT_EQ(items[0].pages, 0);
   EXPECT_EQ(items[0].num_splits, 2);
-  EXPECT_EQ(items[1].key_first, 512);
-  EXPECT_EQ(items[1].key_last, 600);
+  EXPECT_EQ(items[1].key_first, split);
+  EXPECT_EQ(items[1].key_last, split + 88);
   EXPECT_EQ(items[2].pages, 1000);
   EXPECT_EQ(items[2].num_splits, 1);
 }
