@@ -131,9 +131,42 @@ class Prover {
       for (uint64_t k = 0; k < (options_.only_cell ? 1 : kArrays) && !lost(); ++k)
         evaluate(rows_of(array(k), options_.only_cell));
     }
-    for (size_t i = 0; i < cells_.size(); ++i)
-      if (cells_[i].claimed && !options_.only_cell && !enough(i) && !lost() && space_.fixed_to(cells_[i]))
-        prove_more(i, rows_of(array(0), cells_[i]));
+    if (!options_.only_cell) prove_lacking();
+  }
+
+  /// Rows of its own for each cell that has too few right cases, some for each at a time.
+  void prove_lacking() {
+    struct More {
+      std::vector<Row> rows;
+      size_t at = 0;
+    };
+    std::map<size_t, More> more;  // by cell
+    while (!lost()) {
+      std::vector<size_t> cells, fresh;
+      for (size_t i = 0; i < cells_.size() && cells.size() < kBatch; ++i) {
+        if (!cells_[i].claimed || enough(i) || !space_.fixed_to(cells_[i])) continue;
+        const auto found = more.find(i);
+        if (found != more.end() && found->second.at == found->second.rows.size()) continue;
+        cells.push_back(i);
+        if (found == more.end()) fresh.push_back(i);
+      }
+      if (cells.empty()) return;
+      std::vector<std::vector<Row>> made(fresh.size());
+      team_.parallel_tasks(static_cast<int64_t>(fresh.size()),
+                           [&](int64_t i, int) { made[i] = rows_of(array(0), cells_[fresh[i]]); });
+      for (size_t i = 0; i < fresh.size(); ++i)
+        more[fresh[i]].rows = std::move(made[i]);
+      std::vector<Row> batch;
+      for (const size_t i : cells) {
+        More& m = more[i];
+        const size_t end = std::min(m.rows.size(), m.at + static_cast<size_t>(needed() - right_[i]));
+        batch.insert(batch.end(), m.rows.begin() + static_cast<std::ptrdiff_t>(m.at),
+                     m.rows.begin() + static_cast<std::ptrdiff_t>(end));
+        m.at = end;
+        if (batch.size() >= kBatch * 2) break;
+      }
+      evaluate(batch);
+    }
   }
 
   /// Each level of each knob, and of the other rows those that cells need.
