@@ -2,18 +2,9 @@
 
 #include "kernels/cuda/portable/launch-inl.cuh"
 #include "kernels/cuda/portable/merge.cuh"
+#include "kernels/cuda/sm80/value_gain.h"
 
 namespace fovea::cuda::portable {
-namespace {
-
-/// See KvParams::v_gain; 16-bit and fp32 elements need none.
-float gain_of(KvType type) {
-  if (type == KvType::e4m3) return 0x1p9f;
-  if (type == KvType::e5m2) return 0x1p16f;
-  return type == KvType::int8 ? 0x1p7f : 1.0f;
-}
-
-}  // namespace
 
 Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream) {
   if (stored_type(kernel.q, params.kv.type) != kernel.kv)
@@ -22,8 +13,8 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   AttentionParams p = params;
   if (p.partial_rows == 0) p.partial_rows = kernel.rows;
   p.partial_columns = kernel.v_head_dim;
-  if (p.kv.v_scales != nullptr && !computes_in_float(kernel.q, kernel.kv)) {
-    p.kv.v_gain = gain_of(kernel.kv);
+  if (!computes_in_float(kernel.q, kernel.kv)) {  // fp32 has room for every scale
+    p.kv.v_gain = value_gain(p.kv, kernel.kv);
     p.kv.v_scale /= p.kv.v_gain;
   }
   const Access access = access_of(kernel, p);

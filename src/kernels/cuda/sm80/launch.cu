@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/sm80/launch-inl.cuh"
 #include "kernels/cuda/sm80/merge_kernel.cuh"
+#include "kernels/cuda/sm80/value_gain.h"
 
 namespace fovea::cuda::sm80 {
 namespace {
@@ -33,23 +34,16 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   AttentionParams with_sizes = params;
   if (with_sizes.partial_rows == 0) with_sizes.partial_rows = kernel.rows;
   with_sizes.partial_columns = kernel.v_head_dim;
-  if (params.kv.v_scales != nullptr) {
-    // The largest elements are 448, 57344 and 127.
-    const KvType type = params.kv.type;
-    const float gain = type == KvType::e4m3   ? 0x1p9f
-                       : type == KvType::e5m2 ? 0x1p16f
-                       : type == KvType::int8 ? 0x1p7f
-                                              : 1.0f;
-    with_sizes.kv.v_gain = gain;
-    with_sizes.kv.v_scale /= gain;
-  }
+  with_sizes.kv.v_gain = value_gain(params.kv, params.kv.type);
+  with_sizes.kv.v_scale /= with_sizes.kv.v_gain;
   Launch l{kernel, with_sizes, max_items, stream};
   const DeviceFacts device = device_facts(l);
   if (l.error.empty()) {
     l.programmatic = device.major == 9;  // later ones run the PTX of sm_80, which does not wait
     const bool found = kernel.kind == KernelKind::decode
-                           ? launch_narrow16(l) || launch_narrow8(l) || launch_decode16(l) || launch_decode_general(l) ||
-                                 launch_decode_e4m3(l) || launch_decode_e5m2(l) || launch_decode_int8(l)
+                           ? launch_narrow16(l) || launch_narrow8(l) || launch_decode16(l) ||
+                                 launch_decode_general(l) || launch_decode_e4m3(l) || launch_decode_e5m2(l) ||
+                                 launch_decode_int8(l)
                            : launch_extend16(l) || launch_extend_general(l) || launch_extend_eight_bit(l);
     if (!found) return Error{ErrorCode::internal, "an attention kernel that select() doesn't give"};
   }
