@@ -16,17 +16,19 @@ fovea.integrations.transformers.register()
 name = sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[2] / "models" / "demo"
 device = "cuda" if torch.cuda.is_available() and fovea.has_cuda() else "cpu"
 tokenizer = transformers.AutoTokenizer.from_pretrained(name)
-model = transformers.AutoModelForCausalLM.from_pretrained(name, dtype=torch.bfloat16).to(device)
 prompts = ["Once upon a time", "The shortest way through the wood is"]
 inputs = tokenizer(prompts, return_tensors="pt", padding=True, padding_side="left").to(device)
 
-answers = {}
-for implementation in ("sdpa", "fovea"):
-    model.set_attn_implementation(implementation)
-    ids = model.generate(**inputs, max_new_tokens=64, do_sample=False, eos_token_id=None, pad_token_id=0)
-    answers[implementation] = ids[:, inputs["input_ids"].shape[1] :]
-    print(f"{implementation}:")
-    for text in tokenizer.batch_decode(answers[implementation]):
-        print(f"  {text!r}")
-same = int((answers["sdpa"] == answers["fovea"]).sum())
-print(f"{same} of {answers['sdpa'].numel()} tokens are the same ({model.dtype}, {device})")
+for dtype in (torch.float32, torch.bfloat16):
+    model = transformers.AutoModelForCausalLM.from_pretrained(name, dtype=dtype).to(device)
+    answers = {}
+    for implementation in ("sdpa", "fovea"):
+        model.set_attn_implementation(implementation)
+        ids = model.generate(**inputs, max_new_tokens=128, do_sample=False, pad_token_id=0)
+        answers[implementation] = ids[:, inputs["input_ids"].shape[1] :]
+        print(f"{implementation}, {dtype}:")
+        for text in tokenizer.batch_decode(answers[implementation], skip_special_tokens=True):
+            print(f"  {text!r}")
+    theirs, ours = answers["sdpa"], answers["fovea"]
+    same = int((theirs == ours).sum()) if theirs.shape == ours.shape else 0
+    print(f"{same} of {theirs.numel()} tokens are the same ({dtype}, {device})")
