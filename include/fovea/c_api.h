@@ -6,7 +6,8 @@
  * where said. On the CPU calls are synchronous. An object is used by one thread at a time.
  *
  * Index tensors (offsets, lengths, tables, slots) are int32 or int64 and contiguous, but the rows of a page
- * table may lie any distance apart. LSE is natural log, fp32. A row that sees no key has O = 0, LSE = -inf. */
+ * table may lie any distance apart. LSE is natural log, fp32. A row that sees no key has O = 0, LSE = -inf.
+ */
 #ifndef FOVEA_C_API_H_
 #define FOVEA_C_API_H_
 

@@ -55,10 +55,9 @@ inline void check_schedule(sm80::KernelKind kind, int sequences, const MaskSpec&
     CUDA_CHECK(cudaMemset(items.data, 0xff, items.count * sizeof(WorkItem)));
     CUDA_CHECK(cudaMemset(error.data, 0xff, 4));
     CUDA_CHECK(cudaMemset(arrivals.data, 0xff, arrivals.count * 4));
-    const Status status =
-        sm80::launch_schedule(policy, within, on_device, pages,
-                              {items.data, count.data, reinterpret_cast<PlanError*>(error.data), arrivals.data},
-                              nullptr);
+    const Status status = sm80::launch_schedule(
+        policy, within, on_device, pages,
+        {items.data, count.data, reinterpret_cast<PlanError*>(error.data), arrivals.data}, nullptr);
     expect(status.ok(), "is not launched", "schedule");
     CUDA_CHECK(cudaDeviceSynchronize());
     expect(count.host()[0] == static_cast<int32_t>(items_expected), "has another number of items",

@@ -1,5 +1,5 @@
-// Device program of the sm80 kernels: `check` (or `bf16`, `fp16`, `invariance` of it), `small` for a sanitizer,
-// `bench` and `profile`.
+// Device program of the sm80 kernels: `check` (or `bf16`, `fp16`, `invariance` of it), `small` for a
+// sanitizer, `bench` and `profile`.
 #include "problems.h"
 #include "schedule_bench.cuh"
 #include "schedule_check.cuh"
@@ -56,8 +56,8 @@ static void check_type(Element type) {
     for (const int d : {64, 128})
       check_all(of_few_sequences(with_dims(few(general_problems(5)), d, d)), KernelKind::decode, type);
     for (const Element kv : {Element::e4m3, Element::e5m2, Element::int8})
-      check_all(of_few_sequences(eight_bit(few(decode_problems()), kv, kv == Element::int8)), KernelKind::decode,
-                type);
+      check_all(of_few_sequences(eight_bit(few(decode_problems()), kv, kv == Element::int8)),
+                KernelKind::decode, type);
     check_all(with_dims(few(extend_problems(192)), 192, 128), KernelKind::extend, type);
     check_all(few(extend_problems(72)), KernelKind::extend, type);
     for (const int d : {64, 128, 256, 512}) {

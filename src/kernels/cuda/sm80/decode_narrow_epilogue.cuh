@@ -60,9 +60,8 @@ struct NarrowEpilogue {
         if (P::kDv % (8 * P::kVDims) != 0 && first >= P::kDv) continue;
 #pragma unroll
         for (int i = 0; i < P::kVDims; i += 4)
-          *reinterpret_cast<float4*>(to + row * P::kMergePitch + first + i) =
-              make_float4(tile.value(s, i, e), tile.value(s, i + 1, e), tile.value(s, i + 2, e),
-                          tile.value(s, i + 3, e));
+          *reinterpret_cast<float4*>(to + row * P::kMergePitch + first + i) = make_float4(
+              tile.value(s, i, e), tile.value(s, i + 1, e), tile.value(s, i + 2, e), tile.value(s, i + 3, e));
       }
     }
   }

@@ -41,12 +41,12 @@ struct NarrowLoader {
   const bool even;
   const bool whole;  ///< rows have the policy's head sizes
 
-  uint32_t k[P::kKeyTiles][2][P::kKChunks][4];            ///< keys g and g + 8
+  uint32_t k[P::kKeyTiles][2][P::kKChunks][4];             ///< keys g and g + 8
   uint32_t v[P::kKeyTiles][4][P::kVSets][P::kVBytes / 4];  ///< keys 2 q, 2 q + 1, 2 q + 8, 2 q + 9
   float k_scale = 0, v_scale = 0;  ///< of this lane's key: 16-bit kernels don't touch them
 
   // The next position, which the registers don't hold yet.
-  int unit;           ///< >= num_units = none
+  int unit;  ///< >= num_units = none
   int head = 0;
   int64_t pages = 0;
   int key = 0, key_last = 0, key_low = 0;  ///< this warp's first key; the unit's
@@ -140,9 +140,9 @@ struct NarrowLoader {
         } else {
 #pragma unroll
           for (int s = 0; s < P::kVSets; ++s)
-            load_once(v[m][i][s], at + 8 * P::kVBytes * s,
-                      (rows >> row & 1) != 0 &&
-                          P::kVBytes * (8 * s + g) < params.v_head_dim * kv_bytes(P::kKv));
+            load_once(
+                v[m][i][s], at + 8 * P::kVBytes * s,
+                (rows >> row & 1) != 0 && P::kVBytes * (8 * s + g) < params.v_head_dim * kv_bytes(P::kKv));
         }
       }
   }

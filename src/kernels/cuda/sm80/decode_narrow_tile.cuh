@@ -21,7 +21,8 @@ struct NarrowQuery {
 
   /// `copies`: [2, kWarps, kQueryChunks, 32 lanes, 16 bytes].
   __device__ explicit NarrowQuery(const char* copies)
-      : shared(shared_address(copies) + threadIdx.x / 32 * (P::kQueryChunks * kStride) + threadIdx.x % 32 * 16),
+      : shared(shared_address(copies) + threadIdx.x / 32 * (P::kQueryChunks * kStride) +
+               threadIdx.x % 32 * 16),
         next(shared + P::kQueryBytes) {}
 
   /// Asks for a unit's queries; finish() before they are used.
@@ -97,8 +98,9 @@ struct NarrowTile {
   using Product = Mma<typename P::Compute>;
 
   float o[P::kVTiles][4] = {};
-  float maximum[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};  ///< of rows 2 q, 2 q + 1; sum of this lane
-  int safe;  ///< keys below are seen by every row (plain kernels)
+  float maximum[2] = {-INFINITY, -INFINITY},
+        sum[2] = {0.0f, 0.0f};  ///< of rows 2 q, 2 q + 1; sum of this lane
+  int safe;                     ///< keys below are seen by every row (plain kernels)
 
   __device__ NarrowTile(const AttentionParams& p, const WorkItem& item) {
     safe = item.key_last;
@@ -138,7 +140,8 @@ struct NarrowTile {
 
   /// Raw scores of the warp's keys from key0 on -> probabilities, unrounded, times the values' scales; O and
   /// the sums are brought to the new maximum. `k_scale` and `v_scale` are those of this lane's key.
-  __device__ void softmax(float (&s)[P::kKeyTiles][4], const AttentionParams& p, int unit, const float (&factor)[2], int key0, float k_scale, float v_scale) {
+  __device__ void softmax(float (&s)[P::kKeyTiles][4], const AttentionParams& p, int unit,
+                          const float (&factor)[2], int key0, float k_scale, float v_scale) {
     const bool scaled = P::kEightBit && p.kv.k_scales != nullptr;
     if (scaled) multiply(s, k_scale);
     mask(s, p, unit, factor, key0);
@@ -190,10 +193,9 @@ struct NarrowTile {
           const int pair = t / 8 * 2;
           const bool odd = pair + 1 == P::kVSets;
           const int low = t % 8, high = odd ? low + 4 : low, set = odd ? pair : pair + 1;
-          const uint32_t a[4] = {element_pair(v[0][pair], v[1][pair], low),
-                                 element_pair(v[0][set], v[1][set], high),
-                                 element_pair(v[2][pair], v[3][pair], low),
-                                 element_pair(v[2][set], v[3][set], high)};
+          const uint32_t a[4] = {
+              element_pair(v[0][pair], v[1][pair], low), element_pair(v[0][set], v[1][set], high),
+              element_pair(v[2][pair], v[3][pair], low), element_pair(v[2][set], v[3][set], high)};
           Product::k16(o[t], a, b0, b1);
         }
       } else {

@@ -49,41 +49,41 @@ __device__ void merge_row(const AttentionParams& params, const WorkItem& item, i
   const int64_t at = partial_row(params, item.partial_first + first, head, row);
   float2 merged = make_float2(-INFINITY, 0);
   for (int column = threadIdx.x % 32 * 4; column < P::kDv; column += 128) {
-        float top = -INFINITY, total = 0;
-        float4 o = make_float4(0, 0, 0, 0);
-        for (int begin = 0; begin < count; begin += Loads) {
-          float2 state[Loads];
-          float4 x[Loads];
-    #pragma unroll
-          for (int s = 0; s < Loads; ++s) {
-            state[s] = make_float2(-INFINITY, 0);
-            x[s] = make_float4(0, 0, 0, 0);
-            if (begin + s < count) {
-              const int64_t part = at + (begin + s) * stride;
-              state[s] = load_state(params, part);
-              x[s] = __ldcg(reinterpret_cast<const float4*>(params.partial_out + part * P::kDv + column));
-            }
-          }
-    #pragma unroll
-          for (int s = 0; s < Loads; s += kMergeStep) {
-            float larger = top;
-    #pragma unroll
-            for (int e = s; e < s + kMergeStep; ++e)
-              larger = fmaxf(larger, state[e].x);
-            const float base = finite_max(larger);
-            const float f = exp2_approx(top - base);
-            top = larger;
-            total *= f;
-            o = make_float4(o.x * f, o.y * f, o.z * f, o.w * f);
-    #pragma unroll
-            for (int e = s; e < s + kMergeStep; ++e) {
-              const float w = exp2_approx(state[e].x - base);
-              total = fmaf(state[e].y, w, total);
-              o = make_float4(fmaf(x[e].x, w, o.x), fmaf(x[e].y, w, o.y), fmaf(x[e].z, w, o.z),
-                              fmaf(x[e].w, w, o.w));
-            }
-          }
+    float top = -INFINITY, total = 0;
+    float4 o = make_float4(0, 0, 0, 0);
+    for (int begin = 0; begin < count; begin += Loads) {
+      float2 state[Loads];
+      float4 x[Loads];
+#pragma unroll
+      for (int s = 0; s < Loads; ++s) {
+        state[s] = make_float2(-INFINITY, 0);
+        x[s] = make_float4(0, 0, 0, 0);
+        if (begin + s < count) {
+          const int64_t part = at + (begin + s) * stride;
+          state[s] = load_state(params, part);
+          x[s] = __ldcg(reinterpret_cast<const float4*>(params.partial_out + part * P::kDv + column));
         }
+      }
+#pragma unroll
+      for (int s = 0; s < Loads; s += kMergeStep) {
+        float larger = top;
+#pragma unroll
+        for (int e = s; e < s + kMergeStep; ++e)
+          larger = fmaxf(larger, state[e].x);
+        const float base = finite_max(larger);
+        const float f = exp2_approx(top - base);
+        top = larger;
+        total *= f;
+        o = make_float4(o.x * f, o.y * f, o.z * f, o.w * f);
+#pragma unroll
+        for (int e = s; e < s + kMergeStep; ++e) {
+          const float w = exp2_approx(state[e].x - base);
+          total = fmaf(state[e].y, w, total);
+          o = make_float4(fmaf(x[e].x, w, o.x), fmaf(x[e].y, w, o.y), fmaf(x[e].z, w, o.z),
+                          fmaf(x[e].w, w, o.w));
+        }
+      }
+    }
     if (done) {
       finish<typename P::Q>(params, item, head, row, column, o, top, total);
     } else {

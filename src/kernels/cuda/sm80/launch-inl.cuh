@@ -77,7 +77,8 @@ bool launch_narrow(Launch& l) {
   if (multiprocessors == 0 || l.max_items == 0) return true;
   const int64_t units = static_cast<int64_t>(l.max_items) * l.params.kv_heads.divisor;
   const int64_t blocks = std::min<int64_t>(units, multiprocessors * P::kBlocksPerSm);
-  l.check(queue(decode_narrow_kernel<P>, blocks, P::kThreads, P::kSharedBytes, l), "launch of a decode kernel");
+  l.check(queue(decode_narrow_kernel<P>, blocks, P::kThreads, P::kSharedBytes, l),
+          "launch of a decode kernel");
   return true;
 }
 
