@@ -37,10 +37,10 @@ Status launch(const sm80::KernelInfo& kernel, const AttentionParams& params, int
   const cudaError_t code =
       max_items == 0 ? cudaSuccess : launch_all(kernel, with_sizes, max_items, stream, found);
   if (!found) return Error{ErrorCode::internal, "a CUDA-core decode kernel that select() doesn't give"};
-  if (code != cudaSuccess)
-    return Error{ErrorCode::internal,
-                 std::string("launch of a CUDA-core decode kernel: ") + cudaGetErrorString(code)};
-  return {};
+  if (code == cudaSuccess) return {};
+  cudaGetLastError();  // it is said here, and not by the next launch too
+  return Error{ErrorCode::internal,
+               std::string("launch of a CUDA-core decode kernel: ") + cudaGetErrorString(code)};
 }
 
 }  // namespace fovea::cuda::simt

@@ -55,8 +55,9 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
     l.check(queue(merge, std::min<int64_t>(units, int64_t{8} * device.multiprocessors), kMergeThreads, 0, l),
             "launch of the merge kernel");
   }
-  if (!l.error.empty()) return Error{ErrorCode::internal, std::move(l.error)};
-  return {};
+  if (l.error.empty()) return {};
+  cudaGetLastError();  // it is said here, and not by the next launch too
+  return Error{ErrorCode::internal, std::move(l.error)};
 }
 
 }  // namespace fovea::cuda::sm80

@@ -213,9 +213,9 @@ Status launch_schedule(const PlanPolicy& policy, const AttentionLimits& limits, 
   if (code == cudaSuccess)
     code = cudaLaunchKernelEx(&config, plain ? step_kernel<true> : step_kernel<false>, policy, divide, limits,
                               input, pages, out);
-  if (code != cudaSuccess)
-    return Error{ErrorCode::internal, std::string("launch of the schedule: ") + cudaGetErrorString(code)};
-  return {};
+  if (code == cudaSuccess) return {};
+  cudaGetLastError();  // it is said here, and not by the next launch too
+  return Error{ErrorCode::internal, std::string("launch of the schedule: ") + cudaGetErrorString(code)};
 }
 
 }  // namespace fovea::cuda::sm80
