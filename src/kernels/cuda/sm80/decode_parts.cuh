@@ -109,10 +109,10 @@ __device__ void merge_group_row(const AttentionParams& params, const WorkItem& i
   // Counters 1 to 8 are no group's; kRows are at most as many.
   const int groups = (item.num_splits + kMergeFan - 1) / kMergeFan;
   __syncwarp();
-  bool last = false;
+  int last = 0;
   if (threadIdx.x % 32 == 0) last = arrive_last(part_counter(params, item, head, 1 + row), groups);
   __syncwarp();  // a shuffle orders no memory
-  if (!__any_sync(~0u, last)) return;
+  if (__shfl_sync(~0u, last, 0) == 0) return;
   merge_row<P, Loads>(params, item, head, row, 0, kMergeFan, groups, true);
 }
 
