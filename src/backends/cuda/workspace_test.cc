@@ -130,6 +130,25 @@ TEST(CudaKernelChoice, TilesOfBothSizesSplitTheSameSequences) {
   }
 }
 
+TEST(CudaKernelChoice, SmallTilesServeFewRowsAndDevicesOfLittleSharedMemory) {
+  const AttentionSpec spec = llama();
+  const AttentionLimits limits = {16, 8192, 1 << 17, 1 << 17};
+  const auto large = choose_kernel(Family::sm80, spec, KernelUse::extend, limits),
+             small = choose_kernel(Family::sm80, spec, KernelUse::extend_small, limits);
+  ASSERT_TRUE(large.ok() && small.ok());
+  constexpr int kHopper = 227 * 1024, kAmpere = 163 * 1024, kConsumer = 99 * 1024;
+  BatchMeta meta;
+  const int32_t len = 0;
+  meta.kv_lens = {&len, 1};
+  meta.tokens = 8192;
+  EXPECT_EQ(extend_use(spec, meta, *large, 132, kHopper), KernelUse::extend);
+  EXPECT_GT(large->kernel.shared_bytes, kAmpere);
+  EXPECT_LE(small->kernel.shared_bytes, kConsumer);
+  EXPECT_EQ(extend_use(spec, meta, *large, 108, kAmpere), KernelUse::extend_small);
+  meta.tokens = 64;
+  EXPECT_EQ(extend_use(spec, meta, *large, 132, kHopper), KernelUse::extend_small);
+}
+
 TEST(CudaKernelChoice, CudaCoresDecodeBelowFourQueryHeadsOfAKvHead) {
   for (const int group : {1, 2, 4, 8}) {
     AttentionSpec spec = llama();
