@@ -157,7 +157,7 @@ AttentionParams params_of(const CudaPlan& plan) {
   if (plan.layout.max_parts > 0) {
     p.partial_out = plan.at<float>(plan.layout.partial_out);
     p.partial_state = plan.at<PartialState>(plan.layout.partial_state);
-    p.arrivals = plan.at<uint32_t>(plan.layout.arrivals);
+    if (plan.kernel.kernel.merges) p.arrivals = plan.at<uint32_t>(plan.layout.arrivals);
   }
   return p;
 }

@@ -63,6 +63,21 @@ TEST(CudaWorkspace, LargeLimitsSplitFewerRowsOfASequence) {
   EXPECT_GE(large->max_split_tokens, 1);
 }
 
+TEST(CudaWorkspace, CountersOfPartsAreForKernelsThatMerge) {
+  for (const AttentionLimits& limits : {AttentionLimits{1, 1, 8192, 8192}, {64, 64, 64 * 16384, 16384}}) {
+    const auto choice = choose_kernel(Family::sm80, llama(), KernelUse::decode, limits);
+    ASSERT_TRUE(choice.ok());
+    const auto layout = step_layout(llama(), *choice, limits);
+    ASSERT_TRUE(layout.ok());
+    const auto counters = static_cast<size_t>(layout->max_parts) * 8 * sizeof(uint32_t);
+    ASSERT_GT(counters, size_t{0});
+    if (choice->kernel.merges)
+      EXPECT_GE(layout->partial_state - layout->arrivals, counters);
+    else
+      EXPECT_EQ(layout->partial_state, layout->arrivals);
+  }
+}
+
 TEST(CudaWorkspace, IsEnoughForEveryTighterStep) {
   const AttentionLimits most = {32, 4096, 200000, 40000};
   for (const bool window : {false, true}) {
