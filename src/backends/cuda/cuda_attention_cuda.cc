@@ -129,7 +129,7 @@ MaskParams mask_of(const AttentionSpec& spec, const BatchMeta& meta) {
   m.softcap = spec.softcap;
   if (mask.spans) {
     static_assert(sizeof(Span) == 2 * sizeof(int32_t));
-    if (!meta.spans.empty()) m.spans = &meta.spans.data()->first;
+    if (meta.spans.data() != nullptr) m.spans = &meta.spans.data()->first;
     m.span_offsets = meta.span_offsets.data();
   }
   if (mask.packed) m.packed = meta.packed_mask.data(), m.packed_offsets = meta.packed_offsets.data();
@@ -195,8 +195,8 @@ Status read(const CudaPlan& plan, size_t offset, T& to, CudaStream& stream) {
 Error lengths_error(const CudaPlan& plan, PlanError error) {
   Error out = plan_error(error, plan.layout.limits);
   if (error != PlanError::kv_len || plan.layout.limits.max_kv_len >= plan.limits.max_kv_len) return out;
-  out.message += plan.spec.mask.packed && plan.meta.packed_mask.empty()
-                     ? ", as BatchMeta::packed_mask is empty"
+  out.message += plan.spec.mask.packed && plan.meta.packed_mask.data() == nullptr
+                     ? ", as there is no BatchMeta::packed_mask"
                      : ", as its row of the page table has room for no more pages";
   return out;
 }

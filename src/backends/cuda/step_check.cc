@@ -111,7 +111,7 @@ AttentionLimits step_limits(const MaskSpec& mask, const AttentionLimits& limits,
   AttentionLimits out = limits;
   out.max_seqs = meta.num_seqs();
   out.max_tokens = meta.tokens;
-  if (mask.packed && meta.packed_mask.empty()) out.max_kv_len = 0;
+  if (mask.packed && meta.packed_mask.data() == nullptr) out.max_kv_len = 0;
   if (is_ragged(meta)) return out;
   // Lists of pages have different lengths; no sequence has more than all of them.
   const int64_t pages =

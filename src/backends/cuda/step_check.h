@@ -12,8 +12,8 @@ Status check_step(const AttentionSpec& spec, const AttentionLimits& limits, cons
 bool is_ragged(const BatchMeta& meta);
 
 /// What the planner may let a step have: as many sequences and rows as `meta`, no sequence longer than its
-/// row of the page table, and none with keys where the packed mask, which would say what sees them, is empty.
-/// `meta` has passed check_step().
+/// row of the page table, and none with keys where the packed mask, which would say what sees them, is
+/// missing. `meta` has passed check_step().
 AttentionLimits step_limits(const MaskSpec& mask, const AttentionLimits& limits, const BatchMeta& meta,
                             int page_size);
 
