@@ -1,7 +1,7 @@
 #pragma once
 // One attention problem for the device tests of the CUDA kernels: made on the host, put into shuffled pages
-// whose unused slots hold NaN, with page ids past a sequence's end that must never be followed; and its
-// reference in fp64.
+// whose unused slots, and those of keys that no row sees, hold NaN, with page ids past a sequence's end and
+// of pages that no row sees which must never be followed; and its reference in fp64.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>

@@ -123,6 +123,18 @@ inline std::vector<Problem> general_problems(int n_q) {
       [](Problem& x) { x.mask.causal = false, x.mask.window_left = 5, x.mask.window_right = 9; });
   add("window and sink tokens", [](Problem& x) { x.mask.window_left = 40, x.mask.sink_tokens = 4; });
   add("chunk 100", [](Problem& x) { x.mask.chunk = 100; });
+  // Tiles of all sizes that hold a chunk's keys and sink tokens that it hides.
+  for (const int chunk : {10, 40})
+    add("window, chunk and hidden sink tokens", [=](Problem& x) {
+      x.page_size = 4;
+      x.mask.window_left = 99, x.mask.chunk = chunk, x.mask.sink_tokens = 4;
+      x.seqs = {{1, 15, 0}, {1, 60, 1}, {n_q, 60, 2}, {1, 100, 3}, {n_q, 100, 4}, {1, 300, 5}};
+    });
+  add("more sink tokens than a chunk", [](Problem& x) {
+    x.page_size = 4;
+    x.mask.window_left = 5, x.mask.chunk = 40, x.mask.sink_tokens = 90;
+    x.seqs = {{1, 60, 0}, {1, 100, 1}, {1, 130, 2}};
+  });
   add("softcap", [](Problem& x) { x.softcap = 5, x.sharp = 8; });
   add("sinks", [](Problem& x) { x.sinks = true; });
   add("sinks in lse", [](Problem& x) { x.sinks = x.lse_includes_sink = true; });

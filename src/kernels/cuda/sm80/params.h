@@ -71,11 +71,14 @@ struct WorkItem {
   int64_t pages;       ///< where the sequence's pages begin in KvParams::pages; ragged: its first row
   int32_t q_first;     ///< row of Q and O that is query row 0 of the sequence
   int32_t n_q, n_k;    ///< the sequence's query rows and keys
-  int32_t key_low;     ///< keys below, and not of MaskParams::sink_tokens, are seen by no row and never read
+  int32_t key_low;     ///< keys below are seen by no row and never read, but for sink tokens
   int32_t split;       ///< of num_splits: which part of the row tile's keys this is
   int32_t num_splits;  ///< 1 = the item writes O itself
   int32_t partial_first;  ///< of the row tile's parts
-  int32_t unused[3];
+  /// Of MaskParams::sink_tokens those from here on are seen below key_low; a chunk hides the others, or all
+  /// (INT32_MAX).
+  int32_t sink_first;
+  int32_t unused[2];
 };
 static_assert(sizeof(WorkItem) == 64);
 
