@@ -129,8 +129,8 @@ HostCase make_case(const Problem& p, uint64_t shuffle) {
               dense.data() + d * bytes, bytes);
         values.resize(p.v_head_dim);
         for (int d = 0; d < p.v_head_dim; ++d)
-          values[d] = gaussian(2 * stream + 1, static_cast<uint64_t>(j) * 1024 + d) +
-                      static_cast<float>(j % 7) * 0.25f;
+          values[d] = p.large * (gaussian(2 * stream + 1, static_cast<uint64_t>(j) * 1024 + d) +
+                                 static_cast<float>(j % 7) * 0.25f);
         put_row(p, dense.data(), values, p.v_scale,
                 p.scales_per_token && read[j] ? &c.v_scales[scale_at] : &unread,
                 v.data() + (static_cast<size_t>(j) * p.kv_heads + h) * p.v_head_dim);

@@ -66,6 +66,7 @@ struct Problem {
   float k_scale = 1, v_scale = 1;
   float scale = 0;  ///< 0 = D^-0.5
   float sharp = 1;  ///< factor of q
+  float large = 1;  ///< factor of v
   std::vector<Sequence> seqs;
   MaskSpec mask;
   float softcap = 0;

@@ -72,8 +72,7 @@ struct DecodeLoader {
 
   __device__ void prepare() {
     const int key = tile_key + static_cast<int>(threadIdx.x / 32) * P::kWarpKeys + place.key();
-    wanted =
-        key < key_last && (key >= key_low || (key >= sink_first && key < params.mask.sink_tokens));
+    wanted = key < key_last && (key >= key_low || (key >= sink_first && key < params.mask.sink_tokens));
     if (!wanted) return;
     const KvParams& kv = params.kv;
     if (kv.pages == nullptr) {
