@@ -48,6 +48,18 @@ void put_row(const Problem& p, uint8_t* to, const std::vector<float>& row, float
   }
 }
 
+/// Which keys of a sequence kernels may read: those that some row sees, where a packed mask hides nothing;
+/// with spans, which the runner's schedule knows nothing of, all.
+std::vector<bool> keys_read(const Problem& p, const Sequence& s) {
+  std::vector<bool> read(s.n_k, p.mask.spans);
+  SequenceMask mask;
+  mask.n_q = s.n_q, mask.n_k = s.n_k;
+  for (int i = 0; i < s.n_q; ++i)
+    for (int j = 0; j < s.n_k; ++j)
+      if (!read[j]) read[j] = base_visible(p.mask, position(mask, i), j);
+  return read;
+}
+
 }  // namespace
 
 HostCase make_case(const Problem& p, uint64_t shuffle) {
@@ -89,13 +101,16 @@ HostCase make_case(const Problem& p, uint64_t shuffle) {
   for (int b = 0; b < batch; ++b) {
     const Sequence& s = p.seqs[b];
     c.ragged_first.push_back(next);
-    const int pages = (s.n_k + page - 1) / page;
-    for (int i = 0; i < pages; ++i)
-      c.table[static_cast<size_t>(b) * c.table_stride + i] = order[next++];
+    const int first_page = next;
+    next += (s.n_k + page - 1) / page;
+    const std::vector<bool> read = keys_read(p, s);
     std::vector<float> k(static_cast<size_t>(s.n_k) * p.kv_heads * p.head_dim);
     std::vector<float> v(static_cast<size_t>(s.n_k) * p.kv_heads * p.v_head_dim);
     for (int j = 0; j < s.n_k; ++j) {
-      const int64_t slot_page = c.table[static_cast<size_t>(b) * c.table_stride + j / page];
+      const int64_t slot_page = order[first_page + j / page];
+      if (read[j])
+        c.table[static_cast<size_t>(b) * c.table_stride + j / page] = static_cast<int32_t>(slot_page);
+      float unread = 0;
       for (int h = 0; h < p.kv_heads; ++h) {
         const uint64_t stream = static_cast<uint64_t>(s.id) * 1000 + h;
         std::vector<float> values(p.head_dim);
@@ -103,22 +118,24 @@ HostCase make_case(const Problem& p, uint64_t shuffle) {
           values[d] = gaussian(2 * stream, static_cast<uint64_t>(j) * 1024 + d);
         const int64_t scale_at = (slot_page * page + j % page) * p.kv_heads + h;
         dense.resize(static_cast<size_t>(std::max(p.head_dim, p.v_head_dim)) * bytes);
-        put_row(p, dense.data(), values, p.k_scale, p.scales_per_token ? &c.k_scales[scale_at] : nullptr,
+        put_row(p, dense.data(), values, p.k_scale,
+                p.scales_per_token && read[j] ? &c.k_scales[scale_at] : &unread,
                 k.data() + (static_cast<size_t>(j) * p.kv_heads + h) * p.head_dim);
         const int64_t k_first = slot_page * k_at.page + j % page * k_at.slot + h * k_at.head;
         const int64_t x = 16 / bytes;
-        for (int d = 0; d < p.head_dim; ++d)
+        for (int d = 0; read[j] && d < p.head_dim; ++d)
           std::memcpy(
               c.pool.data() + skew + (k_first + (p.x_packed ? d / x * k_at.chunk + d % x : d)) * bytes,
               dense.data() + d * bytes, bytes);
         values.resize(p.v_head_dim);
         for (int d = 0; d < p.v_head_dim; ++d)
-          values[d] = gaussian(2 * stream + 1, static_cast<uint64_t>(j) * 1024 + d) +
-                      static_cast<float>(j % 7) * 0.25f;
-        put_row(p, dense.data(), values, p.v_scale, p.scales_per_token ? &c.v_scales[scale_at] : nullptr,
+          values[d] = p.large * (gaussian(2 * stream + 1, static_cast<uint64_t>(j) * 1024 + d) +
+                                 static_cast<float>(j % 7) * 0.25f);
+        put_row(p, dense.data(), values, p.v_scale,
+                p.scales_per_token && read[j] ? &c.v_scales[scale_at] : &unread,
                 v.data() + (static_cast<size_t>(j) * p.kv_heads + h) * p.v_head_dim);
         const int64_t v_first = slot_page * v_at.page + j % page * v_at.slot + h * v_at.head;
-        for (int d = 0; d < p.v_head_dim; ++d)
+        for (int d = 0; read[j] && d < p.v_head_dim; ++d)
           std::memcpy(c.pool.data() + c.v_pool + (v_first + (p.x_packed ? d * v_at.dim : d)) * bytes,
                       dense.data() + d * bytes, bytes);
       }

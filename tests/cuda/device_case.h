@@ -1,7 +1,7 @@
 #pragma once
 // One attention problem for the device tests of the CUDA kernels: made on the host, put into shuffled pages
-// whose unused slots hold NaN, with page ids past a sequence's end that must never be followed; and its
-// reference in fp64.
+// whose unused slots, and those of keys that no row sees, hold NaN, with page ids past a sequence's end and
+// of pages that no row sees which must never be followed; and its reference in fp64.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -66,6 +66,7 @@ struct Problem {
   float k_scale = 1, v_scale = 1;
   float scale = 0;  ///< 0 = D^-0.5
   float sharp = 1;  ///< factor of q
+  float large = 1;  ///< factor of v
   std::vector<Sequence> seqs;
   MaskSpec mask;
   float softcap = 0;

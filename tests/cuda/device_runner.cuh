@@ -83,6 +83,7 @@ inline Schedule schedule_decode(const std::vector<Shape>& seqs, int group, const
         w.q_first = q.q_first;
         w.n_q = q.n_q, w.n_k = q.n_k;
         w.key_low = mask.spans ? 0 : low;
+        w.sink_first = r.sinks.empty() ? INT32_MAX : static_cast<int>(r.sinks.first);
         w.split = i;
         w.num_splits = splits;
         w.partial_first = s.parts;
@@ -108,6 +109,7 @@ inline Schedule schedule_extend(const std::vector<Shape>& seqs, int group, const
       w.seq = b;
       w.row_first = row;
       w.key_low = mask.spans ? 0 : static_cast<int>(r.body.first);
+      w.sink_first = r.sinks.empty() ? INT32_MAX : static_cast<int>(r.sinks.first);
       w.key_first = static_cast<int>(r.sinks.empty() && !mask.spans ? r.body.first : 0) / tile * tile;
       w.key_last = mask.spans ? q.n_k : std::max(static_cast<int>(r.body.last), 0);
       w.pages = q.pages;

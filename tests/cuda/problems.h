@@ -122,6 +122,18 @@ inline std::vector<Problem> general_problems(int n_q) {
   add("window 5, 9",
       [](Problem& x) { x.mask.causal = false, x.mask.window_left = 5, x.mask.window_right = 9; });
   add("window and sink tokens", [](Problem& x) { x.mask.window_left = 40, x.mask.sink_tokens = 4; });
+  // Tiles of all sizes that hold a chunk's keys and sink tokens that it hides.
+  for (const int chunk : {40, 10})
+    add("window, chunk and hidden sink tokens", [=](Problem& x) {
+      x.page_size = 4;
+      x.mask.window_left = 99, x.mask.chunk = chunk, x.mask.sink_tokens = 4;
+      x.seqs = {{1, 15, 0}, {1, 60, 1}, {n_q, 60, 2}, {1, 100, 3}, {n_q, 100, 4}, {1, 300, 5}};
+    });
+  add("more sink tokens than a chunk", [](Problem& x) {
+    x.page_size = 4;
+    x.mask.window_left = 5, x.mask.chunk = 40, x.mask.sink_tokens = 90;
+    x.seqs = {{1, 60, 0}, {1, 100, 1}, {1, 130, 2}};
+  });
   add("chunk 100", [](Problem& x) { x.mask.chunk = 100; });
   add("softcap", [](Problem& x) { x.softcap = 5, x.sharp = 8; });
   add("sinks", [](Problem& x) { x.sinks = true; });
@@ -130,9 +142,20 @@ inline std::vector<Problem> general_problems(int n_q) {
   add("alibi both ways", [](Problem& x) { x.alibi = true, x.mask.causal = false; });
   add("spans", [](Problem& x) { x.mask.spans = true; });
   add("spans and window", [](Problem& x) { x.mask.spans = true, x.mask.window_left = 20; });
-  add("packed mask", [](Problem& x) { x.mask.packed = true, x.mask.causal = false; });
   add("tree", [n_q](Problem& x) { x.mask.tree = true, x.tree_size = n_q; });
+  add("packed mask", [](Problem& x) { x.mask.packed = true, x.mask.causal = false; });
   return all;
+}
+
+/// Values in the thousands, and scores that rise after the first tile: with 8-bit keys their products with
+/// scales are near the end of fp16.
+inline std::vector<Problem> large_value_problems() {
+  Problem p;
+  p.name = "extend of large values";
+  p.large = 1000;
+  p.sharp = 4;
+  p.seqs = {{70, 700, 0}, {5, 2000, 1}, {130, 130, 2}};
+  return {p};
 }
 
 /// Long enough for splits of the extend kernel.

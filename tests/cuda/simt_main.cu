@@ -85,6 +85,12 @@ static std::vector<Problem> problems() {
       add(p, "window, sink tokens", [](Problem& x) { x.mask.window_left = 40, x.mask.sink_tokens = 4; });
       add(p, "window, chunk, sink tokens",
           [](Problem& x) { x.mask.window_left = 40, x.mask.sink_tokens = 410, x.mask.chunk = 200; });
+      for (const int chunk : {10, 40})
+        add(p, "window, chunk, hidden sink tokens", [=](Problem& x) {
+          x.page_size = 4;
+          x.mask.window_left = 99, x.mask.sink_tokens = 4, x.mask.chunk = chunk;
+          x.seqs = {{1, 15, 0}, {1, 60, 1}, {5, 60, 2}, {1, 100, 3}, {5, 100, 4}, {1, 300, 5}};
+        });
       add(p, "chunk 100", [](Problem& x) { x.mask.chunk = 100; });
       add(p, "softcap", [](Problem& x) { x.softcap = 5, x.sharp = 8; });
       add(p, "sinks", [](Problem& x) { x.sinks = true; });

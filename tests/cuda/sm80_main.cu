@@ -77,6 +77,7 @@ static void check_type(Element type) {
         check_all(eight_bit(with_dims(few(general_problems(5)), d, d), kv, scales), KernelKind::decode, type);
         check_all(eight_bit(with_dims(few(general_problems(70)), d, d), kv, scales), KernelKind::extend,
                   type);
+        check_all(eight_bit(with_dims(large_value_problems(), d, d), kv, true), KernelKind::extend, type);
       }
   }
 }

@@ -217,6 +217,9 @@ PageCheck page_check_of(const CudaPlan& plan, int64_t pages) {
   }
   check.page_size = plan.page_size;
   check.num_pages = static_cast<int>(std::min<int64_t>(pages, INT32_MAX));
+  check.mask = plan.spec.mask;
+  check.spans = meta.spans.data();
+  check.span_offsets = meta.span_offsets.data();
   return check;
 }
 

@@ -61,6 +61,21 @@ TEST_F(PagesOnDevice, EntriesThatAStepReadsArePages) {
   EXPECT_THAT(fault_of(table(3, 4), {33, 48, 33}, ids, {}, {0, 0, 0, 1}), ElementsAre(0, 0, 0, 0));
 }
 
+TEST_F(PagesOnDevice, PagesThatAMaskHidesMayBeAnything) {
+  const std::vector<int32_t> ids = {-7, 1, 2, 3};
+  const auto fault = [&](const MaskSpec& mask, int n_q) {
+    PageCheck check = table(4, 4);
+    check.mask = mask;
+    return fault_of(check, {64}, ids, {}, {0, n_q});
+  };
+  EXPECT_THAT(fault({}, 1), ElementsAre(PageFault::id, 0, 0, -7));
+  EXPECT_THAT(fault({.window_left = 47}, 1), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(fault({.window_left = 48}, 1), ElementsAre(PageFault::id, 0, 0, -7));
+  EXPECT_THAT(fault({.window_left = 47}, 2), ElementsAre(PageFault::id, 0, 0, -7));
+  EXPECT_THAT(fault({.window_left = 47, .sink_tokens = 1}, 1), ElementsAre(PageFault::id, 0, 0, -7));
+  EXPECT_THAT(fault({.window_left = 47, .chunk = 32, .sink_tokens = 1}, 1), ElementsAre(0, 0, 0, 0));
+}
+
 TEST_F(PagesOnDevice, RowsOfIndicesToo) {
   PageCheck check = table(0, 0);
   check.page_size = 1;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/cuda/check/page_check.h"
+#include "kernels/reference/visibility.h"
 
 namespace fovea::cuda {
 namespace {
@@ -19,10 +20,11 @@ struct Progress {
 };
 static_assert(sizeof(Progress) == sizeof(PageFault));
 
-/// A sequence's entries and how many of them a step reads.
+/// A sequence's entries and which of them a step reads.
 struct Entries {
   const int32_t* ids = nullptr;
-  int count = 0;
+  int count = 0, page_size = 1;
+  KeyRanges keys;   ///< that some row sees
   PageFault fault;  ///< of the sequence as a whole; entry `count` if it comes after those of ids
 
   __device__ Entries(const PageCheck& c, int seq) {
@@ -30,6 +32,16 @@ struct Entries {
     if (c.q_offsets != nullptr && c.q_offsets[seq + 1] <= c.q_offsets[seq]) return;
     const int n_k = c.kv_lens[seq];
     if (n_k <= 0) return;
+    page_size = c.page_size;
+    keys.body.last = n_k;
+    if (c.q_offsets != nullptr) {
+      SequenceMask mask;
+      mask.n_q = c.q_offsets[seq + 1] - c.q_offsets[seq], mask.n_k = n_k;
+      if (c.mask.spans)
+        mask.spans = {c.spans + c.span_offsets[seq],
+                      static_cast<size_t>(c.span_offsets[seq + 1] - c.span_offsets[seq])};
+      keys = key_ranges(c.mask, mask, 0, mask.n_q);
+    }
     const int pages = (n_k - 1) / c.page_size + 1;
     int64_t room = c.table_columns;
     if (c.indptr == nullptr) {
@@ -45,6 +57,12 @@ struct Entries {
     }
     count = static_cast<int>(room < pages ? room : pages);
     if (count < pages) fault.kind = PageFault::missing, fault.entry = count, fault.value = pages;
+  }
+
+  __device__ bool read(int entry) const {
+    const int64_t first = int64_t{entry} * page_size, past = first + page_size;
+    const auto meets = [=](const KeyRange& r) { return first < r.last && r.first < past && !r.empty(); };
+    return meets(keys.body) || meets(keys.sinks);
   }
 };
 
@@ -63,7 +81,7 @@ __global__ __launch_bounds__(kThreads) void page_check_kernel(const __grid_const
   for (int seq = static_cast<int>(blockIdx.x); seq < check.num_seqs; seq += static_cast<int>(gridDim.x)) {
     const Entries entries(check, seq);
     for (int i = static_cast<int>(threadIdx.x); i < entries.count; i += kThreads)
-      if (!is_page(check, entries.ids[i])) {
+      if (entries.read(i) && !is_page(check, entries.ids[i])) {
         atomicMin(&progress->key, key_of(seq, i));
         break;  // later ones of this thread come after it
       }

@@ -4,6 +4,7 @@
 // memory.
 #include <cstdint>
 
+#include "fovea/attention_backend.h"
 #include "fovea/result.h"
 
 struct CUstream_st;
@@ -23,6 +24,10 @@ struct PageCheck {
   int64_t num_indices = 0;
   int page_size = 1;
   int num_pages = 0;  ///< of the cache
+  /// Of a step's rows; pages whose keys none of them sees may be anything. (A packed mask hides no page.)
+  MaskSpec mask;
+  const Span* spans = nullptr;  ///< with mask.spans, as in BatchMeta
+  const int32_t* span_offsets = nullptr;
 };
 
 /// What was found: the first by (seq, entry).

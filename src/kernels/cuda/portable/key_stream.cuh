@@ -73,7 +73,8 @@ struct KeyStream {
 
   /// Whether a key is read at all; those that no row sees are not.
   __device__ bool wanted(int key) const {
-    return threadIdx.x < kTile && key < key_last && (key >= item.key_low || key < p.mask.sink_tokens);
+    return threadIdx.x < kTile && key < key_last &&
+           (key >= item.key_low || (key >= item.sink_first && key < p.mask.sink_tokens));
   }
 
   /// The page of this thread's key of the tile at `tile_key`; threads past a tile's keys have none.

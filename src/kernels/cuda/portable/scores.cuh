@@ -80,9 +80,10 @@ __device__ __forceinline__ void transform(const AttentionParams& p, const WorkIt
         if constexpr (F::kPrecise) {
           x = m.softcap * tanhf(x / m.softcap);
         } else {
-          // tanh(y) = 1 - 2 / (e^(2y) + 1): saturates at both ends without an overflow to NaN.
+          // tanh(y) = 1 - 2 / (e^(2y) + 1): saturates at both ends without an overflow to NaN; a NaN, which
+          // fminf would drop, stays one.
           const float e = exp2_approx(x * __fdividef(2.0f * kLog2e, m.softcap));
-          x = m.softcap * (1.0f - __fdividef(2.0f, fminf(e, 1e30f) + 1.0f));
+          x = m.softcap * (1.0f - __fdividef(2.0f, (e > 1e30f ? 1e30f : e) + 1.0f));
         }
       }
     }

@@ -32,7 +32,7 @@ struct DecodeLoader {
   const char* k = nullptr;
   const char* v = nullptr;  ///< this lane's chunk of slot 0 of page 0
   int64_t pages = 0;
-  int head = 0, key_last = 0, key_low = 0;
+  int head = 0, key_last = 0, key_low = 0, sink_first = 0;
   int tile_key = 0;  ///< of the step prepared
   int32_t page = 0;  ///< of this lane's key, arriving
   int slot = 0;
@@ -60,6 +60,7 @@ struct DecodeLoader {
     } while (tile_key >= key_last);
     head = unit - index * static_cast<int>(params.kv_heads.divisor);
     key_low = params.items[index].key_low;
+    sink_first = params.items[index].sink_first;
     pages = params.items[index].pages;
     k = params.kv.k + head * params.kv.k_head_stride + place.chunk * 16;
     v = params.kv.v + head * params.kv.v_head_stride + place.chunk * 16;
@@ -71,7 +72,7 @@ struct DecodeLoader {
 
   __device__ void prepare() {
     const int key = tile_key + static_cast<int>(threadIdx.x / 32) * P::kWarpKeys + place.key();
-    wanted = key < key_last && (key >= key_low || key < params.mask.sink_tokens);
+    wanted = key < key_last && (key >= key_low || (key >= sink_first && key < params.mask.sink_tokens));
     if (!wanted) return;
     const KvParams& kv = params.kv;
     if (kv.pages == nullptr) {

@@ -55,7 +55,9 @@ struct DecodeLoader {
   }
 
   __device__ void prepare() {
-    wanted = key < item.key_last && (key >= item.key_low || key < params.mask.sink_tokens);
+    wanted =
+        key < item.key_last &&
+        (key >= item.key_low || (P::kGeneral && key >= item.sink_first && key < params.mask.sink_tokens));
     if (!wanted) return;
     const KvParams& kv = params.kv;
     if (kv.pages == nullptr) {

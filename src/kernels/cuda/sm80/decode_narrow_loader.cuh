@@ -49,10 +49,11 @@ struct NarrowLoader {
   int unit;  ///< >= num_units = none
   int head = 0;
   int64_t pages = 0;
-  int key = 0, key_last = 0, key_low = 0;  ///< this warp's first key; the unit's
-  int32_t page = 0;                        ///< of this lane's key, arriving; with `even` of all
-  int slot = 0;                            ///< of this lane's key; with `even` of the warp's first
-  bool wanted = false;                     ///< this lane's key
+  int key = 0;                                    ///< this warp's first key
+  int key_last = 0, key_low = 0, sink_first = 0;  ///< the unit's
+  int32_t page = 0;                               ///< of this lane's key, arriving; with `even` of all
+  int slot = 0;                                   ///< of this lane's key; with `even` of the warp's first
+  bool wanted = false;                            ///< this lane's key
 
   // The position that begin() has taken.
   int64_t k_at = 0, v_at = 0;  ///< bytes of this lane's key, with `even` of the warp's first
@@ -173,13 +174,14 @@ struct NarrowLoader {
     pages = item.pages;
     key = item.key_first + static_cast<int>(threadIdx.x) / 32 * P::kWarpKeys;
     key_last = item.key_last;
-    key_low = item.key_low;
+    key_low = item.key_low, sink_first = item.sink_first;
     prepare();
   }
 
   __device__ void prepare() {
     const int mine = key + lane % P::kWarpKeys;
-    wanted = mine < key_last && (mine >= key_low || mine < params.mask.sink_tokens);
+    wanted = mine < key_last &&
+             (mine >= key_low || (P::kGeneral && mine >= sink_first && mine < params.mask.sink_tokens));
     const bool needed = even ? __any_sync(~0u, wanted) : wanted;
     if (!needed) return;
     const KvParams& kv = params.kv;

@@ -13,8 +13,11 @@ namespace fovea::cuda::sm80 {
 
 /// What a row's exponents are taken against may lie this far below its largest score, in log2 units: a step
 /// of 2^8 costs no bit of what is summed, and saves bringing O to a new maximum in nearly every tile. Whether
-/// a row moves depends on its own scores only.
-inline constexpr float kLazy = 8.0f;
+/// a row moves depends on its own scores only. With scales of tokens a probability times its scale and
+/// KvParams::v_gain is up to 8/7 2^lazy times the token's largest value: 2^8 would leave fp16 at values of
+/// 224, 2^2 leaves it beyond 14000.
+template <class P>
+inline constexpr float kLazy = P::kEightBit && std::is_same_v<typename P::Q, __half> ? 2.0f : 8.0f;
 /// Instead of -inf while a row has seen no key: differences with it are never NaN.
 inline constexpr float kNothing = -0x1.fffffep+127f;
 
@@ -58,7 +61,7 @@ struct ExtendState {
     for (int t = 0; t < P::kRowTiles; ++t)
 #pragma unroll
       for (int h = 0; h < 2; ++h)
-        left |= fmaf(top[t][h], scale, -kLazy) > base[t][h];
+        left |= fmaf(top[t][h], scale, -kLazy<P>) > base[t][h];
     if (!__any_sync(~0u, left)) return;
 #pragma unroll
     for (int t = 0; t < P::kRowTiles; ++t)
@@ -66,7 +69,7 @@ struct ExtendState {
       for (int h = 0; h < 2; ++h) {
         const float maximum = quad_max(top[t][h]);
         const float old = base[t][h];
-        if (fmaf(maximum, scale, -kLazy) > old) base[t][h] = maximum * scale;
+        if (fmaf(maximum, scale, -kLazy<P>) > old) base[t][h] = maximum * scale;
         const float f = exp2_approx(old - base[t][h]);
         sum[t][h] *= f;
 #pragma unroll

@@ -53,7 +53,8 @@ struct ExtendLoader {
       int at = key + warp_first() + i * kRowsAtOnce + static_cast<int>(lane_row());
       if constexpr (P::kGeneral) {
         page[i] = -1;
-        if (at >= key_last || (at < item.key_low && at >= params.mask.sink_tokens)) continue;
+        if (at >= key_last) continue;
+        if (at < item.key_low && (at < item.sink_first || at >= params.mask.sink_tokens)) continue;
       } else {
         at = min(at, key_last - 1);
       }

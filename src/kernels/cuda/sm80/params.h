@@ -64,18 +64,21 @@ struct KvParams {
 /// A tile of packed query rows of one sequence and the keys that it meets there. Packed row r of a sequence
 /// is query row r / G under query head kv_head * G + r % G.
 struct WorkItem {
-  int32_t seq;         ///< index of the sequence, for the arrays of MaskParams
-  int32_t row_first;   ///< first packed row of the tile; it ends with the policy's rows or the sequence
-  int32_t key_first;   ///< absolute; a multiple of the policy's keys of a tile
-  int32_t key_last;    ///< past the last key, at most n_k
-  int64_t pages;       ///< where the sequence's pages begin in KvParams::pages; ragged: its first row
-  int32_t q_first;     ///< row of Q and O that is query row 0 of the sequence
-  int32_t n_q, n_k;    ///< the sequence's query rows and keys
-  int32_t key_low;     ///< keys below, and not of MaskParams::sink_tokens, are seen by no row and never read
-  int32_t split;       ///< of num_splits: which part of the row tile's keys this is
-  int32_t num_splits;  ///< 1 = the item writes O itself
+  int32_t seq;            ///< index of the sequence, for the arrays of MaskParams
+  int32_t row_first;      ///< first packed row of the tile; it ends with the policy's rows or the sequence
+  int32_t key_first;      ///< absolute; a multiple of the policy's keys of a tile
+  int32_t key_last;       ///< past the last key, at most n_k
+  int64_t pages;          ///< where the sequence's pages begin in KvParams::pages; ragged: its first row
+  int32_t q_first;        ///< row of Q and O that is query row 0 of the sequence
+  int32_t n_q, n_k;       ///< the sequence's query rows and keys
+  int32_t key_low;        ///< keys below are seen by no row and never read, but for sink tokens
+  int32_t split;          ///< of num_splits: which part of the row tile's keys this is
+  int32_t num_splits;     ///< 1 = the item writes O itself
   int32_t partial_first;  ///< of the row tile's parts
-  int32_t unused[3];
+  /// Of MaskParams::sink_tokens those from here on are seen below key_low; a chunk hides the others, or all
+  /// (INT32_MAX).
+  int32_t sink_first;
+  int32_t unused[2];
 };
 static_assert(sizeof(WorkItem) == 64);
 

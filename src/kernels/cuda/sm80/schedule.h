@@ -35,13 +35,13 @@ struct ItemTile {
   int32_t row = 0, rows = 0;
   int32_t sink_block_end = 0, block = 0, block_end = 0;
   int32_t chunks = 1, sink_chunks = 0, split = 0;
-  int32_t key_low = 0, sinks_last = 0, body_last = 0;
+  int32_t key_low = 0, sink_first = 0, body_last = 0;
   int32_t first_page = 0;   ///< PageSource::first[seq]
   int32_t first_chunk = 0;  ///< block / blocks of a chunk
 
   FOVEA_HOST_DEVICE void set_keys(const KeyRanges& keys) {
     key_low = static_cast<int32_t>(keys.body.first);
-    sinks_last = static_cast<int32_t>(keys.sinks.last);
+    sink_first = keys.sinks.empty() ? INT32_MAX : static_cast<int32_t>(keys.sinks.first);
     body_last = static_cast<int32_t>(keys.body.last);
   }
 };
@@ -54,7 +54,9 @@ FOVEA_HOST_DEVICE inline WorkItem item_of(const PlanPolicy& policy, int blocks_p
   const bool sinks = blocks.sink_block < blocks.sink_block_end, body = blocks.block < blocks.block_end;
   const int32_t first = sinks ? blocks.sink_block : body ? blocks.block : 0;
   const int32_t last = body ? blocks.block_end : sinks ? blocks.sink_block_end : 0;
-  const int32_t end = body ? tile.body_last : sinks ? tile.sinks_last : 0;
+  // A tile that has sink tokens has a body, from key_low on.
+  const int32_t sinks_last = policy.mask.sink_tokens < tile.key_low ? policy.mask.sink_tokens : tile.key_low;
+  const int32_t end = body ? tile.body_last : sinks ? sinks_last : 0;
   const int64_t past = int64_t{last} * policy.block_keys;
   WorkItem item{};
   item.seq = tile.seq;
@@ -69,6 +71,7 @@ FOVEA_HOST_DEVICE inline WorkItem item_of(const PlanPolicy& policy, int blocks_p
   item.split = chunk;
   item.num_splits = tile.chunks;
   item.partial_first = part_first;
+  item.sink_first = tile.sink_first;
   return item;
 }
 
