@@ -8,7 +8,7 @@ import sys
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 from . import _dlpack
-from ._lib import BFLOAT, BOOL, CPU, CUDA, CUDA_HOST, FLOAT, FLOAT8_E4M3FN, FLOAT8_E5M2, INT, UINT, Arg
+from ._lib import BFLOAT, BOOL, CPU, CUDA, CUDA_HOST, FLOAT, FLOAT8_E4M3FN, FLOAT8_E5M2, INT, UINT, Arg, int32
 
 Device = Tuple[int, int]
 DType = Tuple[int, int]
@@ -48,13 +48,13 @@ def dtype_code(dtype: Any) -> DType:
 def parse_device(device: Any) -> Device:
     """(DLPack's device type, id) of "cpu", "cuda", "cuda:1", a torch.device, or such a pair."""
     if isinstance(device, tuple) and len(device) == 2:
-        return int(device[0]), int(device[1])
+        return int32(device[0], "the device's type"), int32(device[1], "the device's number")
     kind, _, number = str(device).partition(":")
     if kind == "cpu" and not number:
         return CPU, 0
     if kind == "cuda" and (not number or number.isdigit()):
         if number:
-            return CUDA, int(number)
+            return CUDA, int32(int(number), "the number of the device")
         torch = sys.modules.get("torch")
         return CUDA, torch.cuda.current_device() if torch is not None and torch.cuda.is_available() else 0
     raise ValueError(f'device is {device!r}; allowed are "cpu", "cuda", "cuda:N"')
@@ -79,6 +79,10 @@ class Framework:
 
     def describe(self, x: Any) -> Arg:
         raise NotImplementedError
+
+    def describe_written(self, x: Any, name: str) -> Arg:
+        """describe() of what the library will write to."""
+        return self.describe(x)
 
     def stream(self, device: Device) -> Optional[int]:
         """The current CUDA stream; None is the default one."""
@@ -127,6 +131,8 @@ class _Numpy(Framework):
     def _dtype(self, dtype: Any) -> Tuple[DType, int]:
         known = self._itemsize.get(dtype)
         if known is None:
+            if not dtype.isnative:  # whose name is that of the native one
+                raise ValueError(f"an array has dtype {dtype.str}, of the other byte order; convert it: x.astype(x.dtype.newbyteorder('='))")
             known = self._itemsize[dtype] = (dtype_code(dtype.name), dtype.itemsize)
         return known
 
@@ -139,6 +145,11 @@ class _Numpy(Framework):
                     raise ValueError(f"an array has strides of {strides} bytes; they must be multiples of its element's {itemsize}")
             strides = tuple([s // itemsize for s in strides])
         return x.ctypes.data, x.shape, strides, dtype, (CPU, 0)
+
+    def describe_written(self, x: Any, name: str) -> Arg:
+        if not x.flags.writeable:
+            raise ValueError(f"{name} is a read-only array; it is written to: pass one that may be, or a copy")
+        return self.describe(x)
 
     def _resolve(self, dtype: str) -> Any:
         try:
@@ -171,6 +182,9 @@ class _Numpy(Framework):
 
 
 class _Cupy(_Numpy):
+    def describe_written(self, x: Any, name: str) -> Arg:
+        return self.describe(x)
+
     def describe(self, x: Any) -> Arg:
         dtype, itemsize = self._dtype(x.dtype)
         return x.data.ptr, x.shape, tuple([s // itemsize for s in x.strides]), dtype, (CUDA, x.device.id)
@@ -319,3 +333,8 @@ def describe(x: Any) -> Optional[Arg]:
         return None
     found = _of_type.get(type(x))
     return (found if found is not None else _find(x)).describe(x)
+
+
+def describe_written(x: Any, name: str) -> Optional[Arg]:
+    """describe() of an array that the library will write to."""
+    return None if x is None else framework_of(x).describe_written(x, name)

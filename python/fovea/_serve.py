@@ -58,7 +58,9 @@ def index(framework: Framework, x: Any) -> Any:
     return framework.cast(x, "int32") if arg[3] == _INT64 and not is_cpu(arg[4]) else x
 
 
-def shape_of(arg: Arg, name: str, dims: int, layout: str) -> Tuple[int, ...]:
+def shape_of(arg: Optional[Arg], name: str, dims: int, layout: str) -> Tuple[int, ...]:
+    if arg is None:
+        raise ValueError(f"{name} is None; it must be {layout}")
     if len(arg[1]) != dims:
         raise ValueError(f"{name} has shape {tuple(arg[1])}; it must be {layout}")
     return tuple(arg[1])

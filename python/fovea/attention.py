@@ -4,9 +4,9 @@ import ctypes
 from ctypes import byref, c_size_t, c_void_p
 from typing import Any, Dict, Optional
 
-from ._arrays import describe, device_name, dtype_code, dtype_name, framework_of, parse_device
+from ._arrays import describe, describe_written, device_name, dtype_code, dtype_name, framework_of, parse_device
 from ._lib import CHECK_PAGES, CPU, CUDA, DECODE, PREFILL, Arg, CDevice, CLayer, CLimits, CSpec, CStep, Fields
-from ._lib import check, fail, lib
+from ._lib import check, check_scales, fail, int32, lib
 from ._lib import tensor as tensor_pointer
 from .spec import AttentionSpec, Limits
 
@@ -33,14 +33,17 @@ def _c_spec(spec: AttentionSpec) -> CSpec:
         raise ValueError(f"dtype is {name}; Q and O may be float32, float16 or bfloat16")
     c.dtype.code, c.dtype.bits = dtype_code(name)
     c.dtype.lanes = 1
-    c.v_head_dim = spec.v_head_dim or 0
-    c.scale = spec.scale or 0.0
+    c.v_head_dim = int32(spec.v_head_dim or 0, "v_head_dim")
+    if spec.scale is not None:
+        if not spec.scale:  # which the library takes for its default
+            raise ValueError(f"scale is {spec.scale}; it must be a number other than 0, or None for head_dim ** -0.5")
+        c.scale = spec.scale
+    c.softcap = spec.softcap
     c.kv_dtype = spec.kv_dtype.encode()
     for field in (
-        "num_heads", "num_kv_heads", "head_dim", "softcap", "page_size", "window_left", "window_right", "chunk",
-        "sink_tokens",
+        "num_heads", "num_kv_heads", "head_dim", "page_size", "window_left", "window_right", "chunk", "sink_tokens",
     ):
-        setattr(c, field, getattr(spec, field))
+        setattr(c, field, int32(getattr(spec, field), field))
     for field in (
         "causal", "spans", "packed_mask", "tree", "has_sink", "lse_includes_sink", "has_alibi", "kv_x_packed", "encoder",
         "per_head_scales",
@@ -76,7 +79,8 @@ class Attention:
             raise ValueError(f"device is {device_name(self.device)}; allowed are cpu and cuda:N")
         c_spec = _c_spec(spec)
         c_limits = CLimits(
-            ctypes.sizeof(CLimits), limits.max_seqs, limits.max_tokens, limits.max_kv_tokens, limits.max_kv_len
+            ctypes.sizeof(CLimits), int32(limits.max_seqs, "max_seqs"), int32(limits.max_tokens, "max_tokens"),
+            min(limits.max_kv_tokens, 2**63 - 1), int32(limits.max_kv_len, "max_kv_len"),
         )
         size, handle = c_size_t(), c_void_p()
         check(
@@ -118,7 +122,7 @@ class Attention:
 
     def _fill(self, phase: int, num_tokens: int, args: Dict[str, Optional[Arg]]) -> None:
         step = self._step
-        step.c.phase, step.c.num_tokens = phase, num_tokens
+        step.c.phase, step.c.num_tokens = phase, int32(num_tokens, "num_tokens")
         for name in _STEP_ARRAYS:
             step.put(name, args.get(name))
 
@@ -223,7 +227,7 @@ class Attention:
         if stream is None and self.device[0] != CPU:
             stream = framework.stream(self.device)
         self._run_args(
-            q_arg, describe(k), describe(v), framework.describe(out), describe(lse), describe(sinks),
+            q_arg, describe(k), describe(v), describe_written(out, "out"), describe_written(lse, "lse"), describe(sinks),
             describe(alibi_slopes), k_scale, v_scale, describe(k_scales), describe(v_scales), stream,
         )
         return (out, lse) if return_lse else out
@@ -255,6 +259,8 @@ class Attention:
         put("alibi_slopes", alibi_slopes)
         put("k_scales", k_scales)
         put("v_scales", v_scales)
+        if not k_scale or not v_scale:
+            check_scales(k_scale, v_scale)
         layer.c.k_scale = k_scale
         layer.c.v_scale = v_scale
         status = self._run(self._handle, layer.ref, stream)

@@ -26,7 +26,7 @@ capture it must be there already, so call once before.
 from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
 from . import _hooks
-from ._arrays import DTYPE_NAMES, Framework, describe, framework_of
+from ._arrays import DTYPE_NAMES, Framework, describe, describe_written, framework_of
 from ._serve import Keys, Masking, constants, index, rows_of_batch, rows_of_sequences, same_device, serve, shape_of
 from .cache import append
 
@@ -106,7 +106,7 @@ def _padded_result(
     batch, rows, heads, _ = shape
     if out is None:
         out = framework.empty((batch, rows, heads, v_dim), _dtype_of(framework, q), q)
-    out_arg = framework.describe(out)
+    out_arg: Any = describe_written(out, "out")
     if tuple(out_arg[1]) != (batch, rows, heads, v_dim):
         raise ValueError(f"out has shape {tuple(out_arg[1])}; it must be {(batch, rows, heads, v_dim)}")
     lse = framework.empty((batch, rows, heads), "float32", q) if want_lse else None
@@ -124,8 +124,6 @@ def _dtype_of(framework: Framework, x: Any) -> str:
 
 def _lse_of_padded(lse: Any, framework: Framework) -> Any:
     return lse.permute(0, 2, 1) if framework.name == "torch" else lse.transpose(0, 2, 1)
-
-
 
 
 def flash_attn_func(
@@ -169,7 +167,7 @@ def flash_attn_func(
         softmax_scale, causal, window_size, softcap, alibi_slopes, learnable_sink, s_aux, attention_chunk, k_descale, v_descale
     )
     framework = _arithmetic(q)
-    framework.refuse_grad(q, k, v)
+    framework.refuse_grad(q, k, v, m.sink)
     q_arg, k_arg, v_arg = framework.describe(q), describe(k), describe(v)
     shape = shape_of(q_arg, "q", 4, "[B, Sq, Hq, D]")
     _same_batch(shape, k_arg, v_arg)
@@ -226,7 +224,7 @@ def _batch_pages(framework: Framework, k_arg: Any, v_arg: Any, lens: Any, ids: A
     """Sequence b is page ids[b] of k, v [pages, S, Hkv, D]."""
     rows = k_arg[1][1]
     table = framework.describe(ids)
-    table = (table[0], (batch, 1), (1, 1), table[3], table[4])
+    table = (table[0], (batch, 1), (table[2][0], 1), table[3], table[4])
     return Keys(k_arg, v_arg, rows, rows, batch * rows, framework.describe(lens), page_table=table)
 
 
@@ -289,7 +287,7 @@ def flash_attn_varlen_func(
         softmax_scale, causal, window_size, softcap, alibi_slopes, learnable_sink, s_aux, attention_chunk, k_descale, v_descale
     )
     framework = _arithmetic(q)
-    framework.refuse_grad(q, k, v)
+    framework.refuse_grad(q, k, v, m.sink)
     q_arg, k_arg, v_arg = framework.describe(q), describe(k), describe(v)
     tokens, heads, _ = shape_of(q_arg, "q", 3, "[Tq, Hq, D]")
     same_device(
@@ -298,8 +296,12 @@ def flash_attn_varlen_func(
     )
     cu_seqlens_q, cu_seqlens_k = index(framework, cu_seqlens_q), index(framework, cu_seqlens_k)
     block_table, seqused_k = index(framework, block_table), index(framework, seqused_k)
+    if cu_seqlens_q is None:
+        raise ValueError("cu_seqlens_q is None; it says where the rows of each sequence are")
     offsets = framework.describe(cu_seqlens_q)
     seqs = shape_of(offsets, "cu_seqlens_q", 1, "[B + 1]")[0] - 1
+    max_seqlen_q, max_seqlen_k = int(max_seqlen_q), int(max_seqlen_k or 0)
+    _check_longest(tokens, seqs, max_seqlen_q)
     if cu_seqlens_k is None and (seqused_k is None or block_table is None):
         raise ValueError("cu_seqlens_k is None; pass it, or seqused_k with a block_table")
     lens = seqused_k if seqused_k is not None else cu_seqlens_k[1:] - cu_seqlens_k[:-1]
@@ -314,8 +316,17 @@ def flash_attn_varlen_func(
     out, out_arg, lse, lse_arg = _ragged_result(framework, q, tokens, heads, v_arg[1][-1], out, return_softmax_lse)
     if seqs > 0 and tokens:
         stream = framework.stream(q_arg[4]) if q_arg[4][0] != 1 else None
-        serve(framework, q, q_arg, keys, offsets, seqs, max(int(max_seqlen_q), 1), m, out_arg, lse_arg, stream)
+        serve(framework, q, q_arg, keys, offsets, seqs, max(max_seqlen_q, 1), m, out_arg, lse_arg, stream)
     return (out, lse.T) if return_softmax_lse else out
+
+
+def _check_longest(tokens: int, seqs: int, longest: int) -> None:
+    """What the host can see of whether max_seqlen_q holds."""
+    if tokens > max(seqs, 0) * longest:
+        raise ValueError(
+            f"max_seqlen_q is {longest} and cu_seqlens_q has {seqs} sequences; q has {tokens} rows, more than they can have: pass the rows of "
+            "the longest sequence, and q without rows that are nobody's"
+        )
 
 
 def _ragged_result(
@@ -324,7 +335,7 @@ def _ragged_result(
     if out is None:
         out = framework.empty((tokens, heads, v_dim), _dtype_of(framework, q), q)
     lse = framework.empty((tokens, heads), "float32", q) if want_lse else None
-    return out, framework.describe(out), lse, None if lse is None else framework.describe(lse)
+    return out, describe_written(out, "out"), lse, None if lse is None else framework.describe(lse)
 
 
 def _paged_keys(framework: Framework, k_arg: Any, v_arg: Any, lens: Any, table: Any, seqs: int) -> Keys:
@@ -387,7 +398,7 @@ def flash_attn_with_kvcache(
     cache_seqlens.
 
     rotary_cos, rotary_sin [positions, R / 2] (fp32; others are converted in each call), R <= D: with new k only. New k are
-    rotated at positions cache_seqlens and on; q so too with `causal` or a window, else all of its rows at cache_seqlens.
+    rotated at positions cache_seqlens and on; q so too with `causal`, a window or a chunk, else all of its rows at cache_seqlens.
     rotary_interleaved: pairs are (2t, 2t + 1), else (t, t + R / 2). q itself is not changed.
 
     Returns out of q's shape with Dv for D, or (out, lse [B, Hq, Sq]; [Hq, Tq] of ragged q) with return_softmax_lse."""
@@ -412,7 +423,7 @@ def flash_attn_with_kvcache(
         softmax_scale, causal, window_size, softcap, alibi_slopes, learnable_sink, s_aux, attention_chunk, k_descale, v_descale
     )
     framework = _arithmetic(q)
-    framework.refuse_grad(q, k_cache, v_cache, k, v)
+    framework.refuse_grad(q, k_cache, v_cache, k, v, m.sink)
     q_arg, k_arg, v_arg = framework.describe(q), describe(k_cache), describe(v_cache)
     same_device(
         q_arg, k_cache=k_arg, v_cache=v_arg, k=describe(k), v=describe(v), page_table=describe(table),
@@ -441,9 +452,16 @@ def flash_attn_with_kvcache(
         raise ValueError("cache_seqlens is None; new k and v need to know where they go")
 
     if cache_seqlens is None or isinstance(cache_seqlens, int):
-        value = cache_shape[1] if cache_seqlens is None else cache_seqlens
         if cache_seqlens is None and table is not None:
             raise ValueError("cache_seqlens is None; with a page table it must be given")
+        value = cache_shape[1] if cache_seqlens is None else cache_seqlens
+        room = cache_shape[1] * (1 if table is None else shape_of(describe(table), "the page table", 2, "[B, pages]")[1])
+        new = k.shape[1] if k is not None and cu_seqlens_k_new is None and len(k.shape) == 4 else 0
+        if value < 0 or value + new > room:
+            raise ValueError(
+                f"cache_seqlens is {value} and k has {new} new rows for each sequence; together they must be 0 to {room}, which is what "
+                "a sequence has room for in the cache"
+            )
         before = constants.filled(framework, q_arg[4], stream, step.seqs, value, q)
     else:
         before = cache_seqlens
@@ -492,6 +510,7 @@ class _Step:
             self.tokens = shape_of(q_arg, "q", 3, "[Tq, Hq, D] with cu_seqlens_q")[0]
             self.seqs = describe(cu_seqlens_q)[1][0] - 1
             self.longest = max(int(max_seqlen_q), 1)
+            _check_longest(self.tokens, self.seqs, int(max_seqlen_q))
             self.rows, self.offsets = q_arg, cu_seqlens_q
             self.counts: Any = cu_seqlens_q[1:] - cu_seqlens_q[:-1]
         else:
@@ -542,7 +561,7 @@ def _append_new(
         if ids is None:
             ids = constants.offsets(framework, device, stream, step.seqs, 1, step.q)
         a = framework.describe(ids)
-        table_arg = (a[0], (step.seqs, 1), (1, 1), a[3], a[4])
+        table_arg = (a[0], (step.seqs, 1), (a[2][0], 1), a[3], a[4])
     else:
         table_arg = framework.describe(table)
 
@@ -552,7 +571,7 @@ def _append_new(
             raise ValueError("rotary_sin is None; pass both of rotary_cos and rotary_sin")
         cos, sin = framework.cast(cos, "float32"), framework.cast(sin, "float32")
         common = {"cos": framework.describe(cos), "sin": framework.describe(sin), "interleaved": bool(interleaved)}
-    by_row = m.causal or m.left >= 0 or m.right >= 0 or step.longest == 1
+    by_row = m.causal or m.left >= 0 or m.right >= 0 or m.chunk > 0 or step.longest == 1
     q_out: Any = step.q
     together: Dict[str, Any] = {}
     if cos is not None:
@@ -568,8 +587,9 @@ def _append_new(
     if k_rows[1][0]:
         append(
             dict(
-                common, k=k_rows, v=v_rows, k_cache=framework.describe(k_cache), v_cache=framework.describe(v_cache),
-                q_offsets=framework.describe(k_offsets), kv_lens=framework.describe(lens), page_table=table_arg, **together,
+                common, k=k_rows, v=v_rows, k_cache=describe_written(k_cache, "k_cache"),
+                v_cache=describe_written(v_cache, "v_cache"), q_offsets=framework.describe(k_offsets), kv_lens=framework.describe(lens),
+                page_table=table_arg, **together,
             ),
             stream, m.k_descale, m.v_descale,
         )
@@ -583,7 +603,7 @@ def _rotate_q(
     if not step.tokens:
         return
     rows = framework.arange(0, step.tokens, 1, step.q)
-    sequences = framework.searchsorted(step.offsets[1:], rows)
+    sequences = framework.searchsorted(framework.cast(step.offsets[1:], "int32"), rows)
     positions = before[sequences]
     if by_row:
         positions = positions + (rows - step.offsets[sequences])
