@@ -80,6 +80,9 @@ class Framework:
     def describe(self, x: Any) -> Arg:
         raise NotImplementedError
 
+    def address(self, x: Any) -> int:
+        return self.describe(x)[0]
+
     def describe_written(self, x: Any, name: str) -> Arg:
         """describe() of what the library will write to."""
         return self.describe(x)
@@ -214,6 +217,7 @@ class _Torch(Framework):
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         self._codes = {getattr(torch, name): code for name, code in DTYPES.items() if hasattr(torch, name)}
+        self._of_name = {name: getattr(torch, name) for name in DTYPES if hasattr(torch, name)}
         self._devices: Dict[Any, Device] = {}
         # The raw handle without a Stream object around it, where this torch has it: it is asked for in every call.
         raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
@@ -238,11 +242,14 @@ class _Torch(Framework):
             raise ValueError(f"a tensor has dtype {x.dtype}; allowed are {', '.join(DTYPES)}")
         return x.data_ptr(), x.shape, x.stride(), dtype, self._devices.get(device) or self._device(device)
 
+    def address(self, x: Any) -> int:
+        return x.data_ptr()
+
     def stream(self, device: Device) -> Optional[int]:
         return self._raw_stream(device[1]) or None
 
     def empty(self, shape: Sequence[int], dtype: str, like: Any) -> Any:
-        return self.torch.empty(shape, dtype=getattr(self.torch, dtype), device=like.device)
+        return self.torch.empty(shape, dtype=self._of_name[dtype], device=like.device)
 
     def capturing(self) -> bool:
         return self._has_cuda and self.torch.cuda.is_current_stream_capturing()

@@ -247,21 +247,33 @@ class Fields:
         self.c.size = ctypes.sizeof(struct)
         self.ref = ctypes.byref(self.c)
         self._slots: dict = {}
-        self._there: dict = {}
+        self._there: set = set()
 
-    def put(self, name: str, arg: Optional[Arg]) -> None:
-        if arg is None:
-            if self._there.get(name):
-                setattr(self.c, name, None)
-                self._there[name] = False
-            return
+    def put(self, name: str, arg: Arg) -> Slot:
         slot = self._slots.get(name)
         if slot is None:
             slot = self._slots[name] = Slot()
         slot.put(arg)
-        if not self._there.get(name):
+        if name not in self._there:
             setattr(self.c, name, slot.ptr)
-            self._there[name] = True
+            self._there.add(name)
+        return slot
+
+    def drop(self, name: str) -> None:
+        if name in self._there:
+            setattr(self.c, name, None)
+            self._there.remove(name)
+
+    def put_all(self, args: dict) -> None:
+        """The fields of `args` that are not None, and no others."""
+        there, given = self._there, 0
+        for name, arg in args.items():
+            if arg is not None:
+                self.put(name, arg)
+                given += 1
+        if given != len(there):
+            for name in [name for name in there if args.get(name) is None]:
+                self.drop(name)
 
 
 def tensor(arg: Optional[Arg]) -> Any:

@@ -38,8 +38,7 @@ def append(
     """fovea_append of described arrays (and "interleaved"), whose owners the caller keeps."""
     fields = _append.fields
     c = fields.c
-    for name in _APPEND_ARRAYS:
-        fields.put(name, arrays.get(name))
+    fields.put_all({name: arrays.get(name) for name in _APPEND_ARRAYS})
     c.kv_dtype = kv_dtype.encode() if kv_dtype else None
     check_scales(k_scale, v_scale)
     c.k_scale, c.v_scale = k_scale or 0.0, v_scale or 0.0

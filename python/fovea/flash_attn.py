@@ -20,14 +20,16 @@ What is not supported raises ValueError that names the argument: dropout_p > 0, 
 rotary_seqlens, scheduler_metadata, sm_margin, other num_splits.
 
 The first call with new dtypes, options or (rounded up) sizes makes an object that later calls reuse; inside a CUDA graph's
-capture it must be there already, so call once before.
+capture it must be there already, so call once before. flash_attn_func plans when shapes, strides, options or the stream differ from
+those of the thread's last calls, or another call used the object since: layers one after another share a plan. Of four such calls
+workspaces of up to 16 MiB are kept.
 """
 
 from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
 from . import _hooks
 from ._arrays import DTYPE_NAMES, Framework, describe, describe_written, framework_of
-from ._serve import Keys, Masking, constants, index, rows_of_batch, rows_of_sequences, same_device, serve, shape_of
+from ._serve import Keys, Masking, constants, index, prepared_calls, rows_of_batch, rows_of_sequences, same_device, serve, shape_of
 from .cache import append
 
 _Window = Sequence[Optional[int]]
@@ -105,7 +107,7 @@ def _padded_result(
     """out [B, S, Hq, Dv] and lse [B, S, Hq] or None, and both as rows."""
     batch, rows, heads, _ = shape
     if out is None:
-        out = framework.empty((batch, rows, heads, v_dim), _dtype_of(framework, q), q)
+        out = framework.empty((batch, rows, heads, v_dim), _dtype_of(framework.describe(q)), q)
     out_arg: Any = describe_written(out, "out")
     if tuple(out_arg[1]) != (batch, rows, heads, v_dim):
         raise ValueError(f"out has shape {tuple(out_arg[1])}; it must be {(batch, rows, heads, v_dim)}")
@@ -117,8 +119,8 @@ def _padded_result(
     return out, rows_of_batch(out_arg, "out"), lse, lse_arg
 
 
-def _dtype_of(framework: Framework, x: Any) -> str:
-    name = DTYPE_NAMES.get(framework.describe(x)[3], "")
+def _dtype_of(arg: Any) -> str:
+    name = DTYPE_NAMES.get(arg[3], "")
     return name if name in ("float16", "bfloat16", "float32") else "float32"
 
 
@@ -156,7 +158,8 @@ def flash_attn_func(
 
     Returns out [B, Sq, Hq, Dv], or (out, lse [B, Hq, Sq]) with return_softmax_lse. attention_chunk C: only keys of the
     query's own chunk of C positions. Results are always deterministic. See the module for the rest."""
-    _refuse_unknown(dropout_p, return_attn_probs, num_splits, qv=qv, q_descale=q_descale, sm_margin=sm_margin)
+    if dropout_p or return_attn_probs or num_splits != 1 or sm_margin or qv is not None or q_descale is not None:
+        _refuse_unknown(dropout_p, return_attn_probs, num_splits, qv=qv, q_descale=q_descale, sm_margin=sm_margin)
     if _hooks.compiling():
         result = _hooks.ops.flash_attn(
             q, k, v, softmax_scale, causal, list(window_size), softcap, alibi_slopes,
@@ -169,13 +172,27 @@ def flash_attn_func(
     framework = _arithmetic(q)
     framework.refuse_grad(q, k, v, m.sink)
     q_arg, k_arg, v_arg = framework.describe(q), describe(k), describe(v)
+    stream = framework.stream(q_arg[4]) if q_arg[4][0] != 1 else None
+    key: Any = None
+    if out is None and k_arg is not None and v_arg is not None and not m.has_arrays():
+        key = (framework.name, q_arg[1:], k_arg[1:], v_arg[1:], m, bool(return_softmax_lse), stream)
+        call = prepared_calls.kept.get(key)
+        if call is not None and not (stream is not None and framework.capturing()):
+            batch, rows, heads, _ = q_arg[1]
+            out = framework.empty((batch, rows, heads, v_arg[1][3]), _dtype_of(q_arg), q)
+            lse = framework.empty((batch, rows, heads), "float32", q) if return_softmax_lse else None
+            call.run(
+                q_arg[0], k_arg[0], v_arg[0], framework.address(out), None if lse is None else framework.address(lse), stream
+            )
+            return (out, _lse_of_padded(lse, framework)) if return_softmax_lse else out
     shape = shape_of(q_arg, "q", 4, "[B, Sq, Hq, D]")
     _same_batch(shape, k_arg, v_arg)
     same_device(q_arg, k=k_arg, v=v_arg)
     out, out_rows, lse, lse_rows = _padded_result(framework, q, shape, v_arg[1][-1], out, return_softmax_lse)
     if shape[0] and shape[1]:
-        stream = framework.stream(q_arg[4]) if q_arg[4][0] != 1 else None
-        _padded(framework, q, q_arg, k_arg, v_arg, m, out_rows, lse_rows, stream)
+        call = _padded(framework, q, q_arg, k_arg, v_arg, m, out_rows, lse_rows, stream)
+        if key is not None and call is not None:
+            prepared_calls.keep(key, call)
     return (out, _lse_of_padded(lse, framework)) if return_softmax_lse else out
 
 
@@ -191,14 +208,15 @@ def _same_batch(q_shape: Tuple[int, ...], k_arg: Any, v_arg: Any) -> None:
 def _padded(
     framework: Framework, q: Any, q_arg: Any, k_arg: Any, v_arg: Any, m: Masking, out: Any, lse: Any, stream: Any,
     packed: Any = None,
-) -> None:
+) -> Any:
+    """Of a call that may be repeated with other arrays, what does that; else None."""
     batch, rows = q_arg[1][:2]
     keys, kept = _padded_keys(framework, q, q_arg[4], k_arg, v_arg, None, stream)
     offsets = constants.offsets(framework, q_arg[4], stream, batch, rows, q)
-    serve(
-        framework, q, rows_of_batch(q_arg, "q"), keys, framework.describe(offsets), batch, rows, m, out, lse, stream, packed
+    return serve(
+        framework, q, rows_of_batch(q_arg, "q"), keys, framework.describe(offsets), batch, rows, m, out, lse, stream, packed,
+        (offsets, kept),
     )
-    del kept
 
 
 def _padded_keys(
@@ -333,7 +351,7 @@ def _ragged_result(
     framework: Framework, q: Any, tokens: int, heads: int, v_dim: int, out: Any, want_lse: bool
 ) -> Tuple[Any, Any, Any, Any]:
     if out is None:
-        out = framework.empty((tokens, heads, v_dim), _dtype_of(framework, q), q)
+        out = framework.empty((tokens, heads, v_dim), _dtype_of(framework.describe(q)), q)
     lse = framework.empty((tokens, heads), "float32", q) if want_lse else None
     return out, describe_written(out, "out"), lse, None if lse is None else framework.describe(lse)
 
@@ -576,7 +594,7 @@ def _append_new(
     together: Dict[str, Any] = {}
     if cos is not None:
         tokens, heads, dim = step.rows[1]
-        q_out = framework.empty((tokens, heads, dim), _dtype_of(framework, step.q), step.q)
+        q_out = framework.empty((tokens, heads, dim), _dtype_of(step.rows), step.q)
         same_rows = (k_offsets is cu_seqlens_k_new and k_offsets is step.offsets) or (
             isinstance(k_counts, int) and isinstance(step.counts, int) and k_counts == step.counts
         )

@@ -2,6 +2,7 @@
 
 import sys
 import unittest
+import unittest.mock
 
 try:
     import numpy as np
@@ -97,6 +98,33 @@ class FlashAttnFunc(unittest.TestCase):
         np.testing.assert_array_equal(lse, np.full((2, 4, 3), -np.inf))
         self.assertEqual(fovea.flash_attn_func(q[:0], k[:0], k[:0]).shape, (0, 3, 4, 16))
         self.assertEqual(fovea.flash_attn_func(q[:, :0], k, k).shape, (2, 0, 4, 16))
+
+    def test_calls_alike_share_a_plan(self):
+        """Layers of a model plan once; what else uses the same object comes between them, and more shapes than are kept."""
+        shapes = [(2, n_q, n_k) for n_q, n_k in ((3, 9), (4, 7), (1, 8), (3, 10), (2, 2), (3, 9))]
+        cu, ragged = np.int32([0, 2, 5]), (normal(5, 4, 16), normal(5, 2, 16), normal(5, 2, 16))
+        plans = []
+        plan = fovea.Attention._plan_step
+
+        def counted(self, *args):
+            plans.append(self)
+            return plan(self, *args)
+
+        with unittest.mock.patch.object(fovea.Attention, "_plan_step", counted):
+            for batch, n_q, n_k in shapes:
+                q = normal(batch, n_q, 4, 16)
+                for layer in range(4):
+                    k, v = normal(batch, n_k, 2, 16), normal(batch, n_k, 2, 16)
+                    if layer == 3:
+                        fovea.flash_attn_varlen_func(*ragged, cu, cu, 3, 3, causal=True)
+                    plans.clear()
+                    out, lse = fovea.flash_attn_func(q, k, v, causal=True, return_softmax_lse=True)
+                    self.assertLessEqual(len(plans), layer in (0, 3))
+                    for b in range(batch):
+                        wanted, wanted_lse = attention(q[b], k[b], v[b], visible(n_q, n_k, True))
+                        assert_close(self, out[b], wanted)
+                        assert_close(self, lse[b], wanted_lse.T)
+        self.assertLessEqual(len(fovea._serve.prepared_calls.kept), fovea._serve._MAX_PREPARED)
 
     def test_long_cache_of_one_object(self):
         """Lengths that round up to the same limits use one object, and its steps do not leak into each other."""
