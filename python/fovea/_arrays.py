@@ -112,6 +112,10 @@ class Framework:
         """`x` itself where it has the dtype."""
         raise NotImplementedError
 
+    def narrow(self, x: Any) -> Any:
+        """As int32 where it is int64 and on a GPU."""
+        return x
+
     def contiguous(self, x: Any) -> Any:
         raise NotImplementedError
 
@@ -207,6 +211,9 @@ class _Cupy(_Numpy):
         with like.device:
             return super().full(shape, value, dtype, like)
 
+    def narrow(self, x: Any) -> Any:
+        return self.cast(x, "int32") if x.dtype == "int64" else x
+
     def capturing(self) -> bool:
         return bool(self.module.cuda.get_current_stream().is_capturing())
 
@@ -272,6 +279,9 @@ class _Torch(Framework):
 
     def cast(self, x: Any, dtype: str) -> Any:
         return x.to(getattr(self.torch, dtype))
+
+    def narrow(self, x: Any) -> Any:
+        return x.to(self.torch.int32) if x.dtype is self.torch.int64 and x.device.type != "cpu" else x
 
     def contiguous(self, x: Any) -> Any:
         return x.contiguous()

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 from ._arrays import DTYPE_NAMES, Framework, device_name
-from ._lib import CPU, CUDA_HOST, DECODE, INT, PREFILL, Arg, CLayer, Fields
+from ._lib import CPU, CUDA_HOST, DECODE, PREFILL, UINT, Arg, CLayer, Fields
 from .attention import Attention
 from .spec import AttentionSpec, Limits
 
@@ -14,7 +14,7 @@ _MAX_OBJECTS = 64
 _MAX_CONSTANTS = 512
 _MAX_PREPARED, _MAX_PREPARED_BYTES = 4, 16 << 20  # on a GPU, of workspace each
 _INT32_MAX = 2**31 - 1
-_INT64 = (INT, 64)
+_UINT8 = (UINT, 8)
 
 
 class Masking(NamedTuple):
@@ -57,10 +57,7 @@ class Packed(NamedTuple):
 def index(framework: Framework, x: Any) -> Any:
     """An index array as int32 on a GPU: the library would narrow int64 into memory of the object, which calls on other streams
     and captured graphs share; this is memory of the call's own."""
-    if x is None or isinstance(x, int):
-        return x
-    arg = framework.describe(x)
-    return framework.cast(x, "int32") if arg[3] == _INT64 and not is_cpu(arg[4]) else x
+    return x if x is None or isinstance(x, int) else framework.narrow(x)
 
 
 def shape_of(arg: Optional[Arg], name: str, dims: int, layout: str) -> Tuple[int, ...]:
@@ -317,7 +314,9 @@ def serve(
         args["packed_mask"] = framework.describe(packed.mask)
         args["packed_offsets"] = framework.describe(packed.offsets)
     describe = framework.describe
-    described = None if workspace is None else framework.describe(workspace)
+    described: Optional[Arg] = None
+    if workspace is not None:
+        described = (framework.address(workspace), (attention.workspace_bytes,), (1,), _UINT8, device)
     phase = DECODE if max_q == 1 else PREFILL
     attention._plan_args(phase, tokens, args, described, stream)
     attention._run_args(

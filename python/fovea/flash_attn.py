@@ -28,7 +28,7 @@ workspaces of up to 16 MiB are kept.
 from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
 from . import _hooks
-from ._arrays import DTYPE_NAMES, Framework, describe, describe_written, framework_of
+from ._arrays import DTYPE_NAMES, DTYPES, Framework, describe, describe_written, framework_of
 from ._serve import Keys, Masking, constants, index, prepared_calls, rows_of_batch, rows_of_sequences, same_device, serve, shape_of
 from .cache import append
 
@@ -101,22 +101,29 @@ def _arithmetic(q: Any) -> Framework:
     return framework
 
 
+_FLOAT32 = DTYPES["float32"]
+
+
 def _padded_result(
-    framework: Framework, q: Any, shape: Tuple[int, ...], v_dim: int, out: Any, want_lse: bool
+    framework: Framework, q: Any, q_arg: Any, v_dim: int, out: Any, want_lse: bool
 ) -> Tuple[Any, Any, Any, Any]:
     """out [B, S, Hq, Dv] and lse [B, S, Hq] or None, and both as rows."""
-    batch, rows, heads, _ = shape
+    batch, rows, heads, _ = q_arg[1]
     if out is None:
-        out = framework.empty((batch, rows, heads, v_dim), _dtype_of(framework.describe(q)), q)
-    out_arg: Any = describe_written(out, "out")
-    if tuple(out_arg[1]) != (batch, rows, heads, v_dim):
-        raise ValueError(f"out has shape {tuple(out_arg[1])}; it must be {(batch, rows, heads, v_dim)}")
-    lse = framework.empty((batch, rows, heads), "float32", q) if want_lse else None
-    lse_arg = None
-    if lse is not None:
-        a = framework.describe(lse)
-        lse_arg = (a[0], (batch * rows, heads), (heads, 1), a[3], a[4])
-    return out, rows_of_batch(out_arg, "out"), lse, lse_arg
+        name = _dtype_of(q_arg)
+        out = framework.empty((batch, rows, heads, v_dim), name, q)
+        out_arg: Any = (
+            framework.address(out), (batch * rows, heads, v_dim), (heads * v_dim, v_dim, 1), DTYPES[name], q_arg[4]
+        )
+    else:
+        out_arg = describe_written(out, "out")
+        if tuple(out_arg[1]) != (batch, rows, heads, v_dim):
+            raise ValueError(f"out has shape {tuple(out_arg[1])}; it must be {(batch, rows, heads, v_dim)}")
+        out_arg = rows_of_batch(out_arg, "out")
+    if not want_lse:
+        return out, out_arg, None, None
+    lse = framework.empty((batch, rows, heads), "float32", q)
+    return out, out_arg, lse, (framework.address(lse), (batch * rows, heads), (heads, 1), _FLOAT32, q_arg[4])
 
 
 def _dtype_of(arg: Any) -> str:
@@ -188,7 +195,7 @@ def flash_attn_func(
     shape = shape_of(q_arg, "q", 4, "[B, Sq, Hq, D]")
     _same_batch(shape, k_arg, v_arg)
     same_device(q_arg, k=k_arg, v=v_arg)
-    out, out_rows, lse, lse_rows = _padded_result(framework, q, shape, v_arg[1][-1], out, return_softmax_lse)
+    out, out_rows, lse, lse_rows = _padded_result(framework, q, q_arg, v_arg[1][-1], out, return_softmax_lse)
     if shape[0] and shape[1]:
         call = _padded(framework, q, q_arg, k_arg, v_arg, m, out_rows, lse_rows, stream)
         if key is not None and call is not None:
@@ -307,7 +314,7 @@ def flash_attn_varlen_func(
     framework = _arithmetic(q)
     framework.refuse_grad(q, k, v, m.sink)
     q_arg, k_arg, v_arg = framework.describe(q), describe(k), describe(v)
-    tokens, heads, _ = shape_of(q_arg, "q", 3, "[Tq, Hq, D]")
+    tokens = shape_of(q_arg, "q", 3, "[Tq, Hq, D]")[0]
     same_device(
         q_arg, k=k_arg, v=v_arg, cu_seqlens_q=describe(cu_seqlens_q), cu_seqlens_k=describe(cu_seqlens_k),
         block_table=describe(block_table), seqused_k=describe(seqused_k),
@@ -331,7 +338,7 @@ def flash_attn_varlen_func(
         keys = Keys(
             k_arg, v_arg, 1, max_seqlen_k, k_arg[1][0], framework.describe(lens), indptr=framework.describe(cu_seqlens_k)
         )
-    out, out_arg, lse, lse_arg = _ragged_result(framework, q, tokens, heads, v_arg[1][-1], out, return_softmax_lse)
+    out, out_arg, lse, lse_arg = _ragged_result(framework, q, q_arg, v_arg[1][-1], out, return_softmax_lse)
     if seqs > 0 and tokens:
         stream = framework.stream(q_arg[4]) if q_arg[4][0] != 1 else None
         serve(framework, q, q_arg, keys, offsets, seqs, max(max_seqlen_q, 1), m, out_arg, lse_arg, stream)
@@ -348,12 +355,20 @@ def _check_longest(tokens: int, seqs: int, longest: int) -> None:
 
 
 def _ragged_result(
-    framework: Framework, q: Any, tokens: int, heads: int, v_dim: int, out: Any, want_lse: bool
+    framework: Framework, q: Any, q_arg: Any, v_dim: int, out: Any, want_lse: bool
 ) -> Tuple[Any, Any, Any, Any]:
+    """out [Tq, Hq, Dv] and lse [Tq, Hq] or None, each described too."""
+    tokens, heads, _ = q_arg[1]
     if out is None:
-        out = framework.empty((tokens, heads, v_dim), _dtype_of(framework.describe(q)), q)
-    lse = framework.empty((tokens, heads), "float32", q) if want_lse else None
-    return out, describe_written(out, "out"), lse, None if lse is None else framework.describe(lse)
+        name = _dtype_of(q_arg)
+        out = framework.empty((tokens, heads, v_dim), name, q)
+        out_arg: Any = (framework.address(out), (tokens, heads, v_dim), (heads * v_dim, v_dim, 1), DTYPES[name], q_arg[4])
+    else:
+        out_arg = describe_written(out, "out")
+    if not want_lse:
+        return out, out_arg, None, None
+    lse = framework.empty((tokens, heads), "float32", q)
+    return out, out_arg, lse, (framework.address(lse), (tokens, heads), (heads, 1), _FLOAT32, q_arg[4])
 
 
 def _paged_keys(framework: Framework, k_arg: Any, v_arg: Any, lens: Any, table: Any, seqs: int) -> Keys:
@@ -503,9 +518,9 @@ def flash_attn_with_kvcache(
         keys, kept = _padded_keys(framework, q, q_arg[4], k_arg, v_arg, lens, stream)
     v_dim = v_arg[1][-1]
     if cu_seqlens_q is None:
-        out, out_arg, lse, lse_arg = _padded_result(framework, q, tuple(q_arg[1]), v_dim, out, return_softmax_lse)
+        out, out_arg, lse, lse_arg = _padded_result(framework, q, q_arg, v_dim, out, return_softmax_lse)
     else:
-        out, out_arg, lse, lse_arg = _ragged_result(framework, q, step.tokens, q_arg[1][1], v_dim, out, return_softmax_lse)
+        out, out_arg, lse, lse_arg = _ragged_result(framework, q, q_arg, v_dim, out, return_softmax_lse)
     if step.tokens:
         serve(
             framework, q, q_run_arg, keys, framework.describe(step.offsets), step.seqs, step.longest, m, out_arg, lse_arg, stream
