@@ -166,14 +166,14 @@ class Prepared:
         slots = {name: layer_fields.put(name, arg) for name, arg in layer.items() if arg is not None}
         self._q, self._k, self._v, self._out = (slots[name].c for name in ("q", "k", "v", "out"))
         self._lse = slots["lse"].c if "lse" in slots else None
-        attention._planned_for = self
+        self._mark = attention._planned_for = object()  # not self: an object must not keep a workspace alive
 
     def run(self, q: int, k: int, v: int, out: int, lse: Optional[int], stream: Optional[int]) -> None:
         """Addresses of arrays like the first ones."""
         attention = self._attention
-        if attention._planned_for is not self:
+        if attention._planned_for is not self._mark:
             attention._plan_args(self._phase, self._tokens, self._step, self._workspace_arg, stream)
-            attention._planned_for = self
+            attention._planned_for = self._mark
         self._q.data, self._k.data, self._v.data, self._out.data = q, k, v, out
         if self._lse is not None:
             self._lse.data = lse

@@ -94,7 +94,7 @@ class Attention:
         self._step, self._layer, self._workspace = Fields(CStep), Fields(CLayer), Slot()
         self._had_extra = False
         self._code = dtype_code(self._dtype)
-        self._planned_for: Any = None  # the call of _serve whose step is planned
+        self._planned_for: Any = None  # the mark of the call whose step is planned, in _serve
         self._plan = lib.fovea_attention_plan
         self._kept: Any = None
         self._run = lib.fovea_attention_run

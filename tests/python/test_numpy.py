@@ -1,8 +1,10 @@
 """The package over numpy on the CPU: every function against the fp64 definition, and what is refused."""
 
+import gc
 import sys
 import unittest
 import unittest.mock
+import weakref
 
 try:
     import numpy as np
@@ -124,7 +126,13 @@ class FlashAttnFunc(unittest.TestCase):
                         wanted, wanted_lse = attention(q[b], k[b], v[b], visible(n_q, n_k, True))
                         assert_close(self, out[b], wanted)
                         assert_close(self, lse[b], wanted_lse.T)
-        self.assertLessEqual(len(fovea._serve.prepared_calls.kept), fovea._serve._MAX_PREPARED)
+        kept = fovea._serve.prepared_calls.kept
+        self.assertLessEqual(len(kept), fovea._serve._MAX_PREPARED)
+        gone = weakref.ref(next(iter(kept.values())))
+        gc.disable()
+        kept.clear()
+        gc.enable()
+        self.assertIsNone(gone(), "what is no longer kept holds its workspace")
 
     def test_long_cache_of_one_object(self):
         """Lengths that round up to the same limits use one object, and its steps do not leak into each other."""
