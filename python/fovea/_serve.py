@@ -4,7 +4,7 @@ import threading
 from collections import OrderedDict
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
-from ._arrays import DTYPE_NAMES, Framework, device_name
+from ._arrays import DTYPE_NAMES, Framework, device_name, framework_of
 from ._lib import CPU, CUDA_HOST, DECODE, PREFILL, UINT, Arg, CLayer, Fields
 from .attention import Attention
 from .spec import AttentionSpec, Limits
@@ -222,6 +222,8 @@ def _object(framework: Framework, key: Any, device: Tuple[int, int], spec: Any, 
 
 def heads_vector(framework: Framework, x: Any, heads: int, name: str) -> Any:
     """[heads] fp32, contiguous, of [heads], or of [B, heads] whose rows are the same memory."""
+    if framework_of(x) is not framework:
+        raise ValueError(f"{name} is a {type(x).__name__}; it must be an array of {framework.name}, as q is")
     arg = framework.describe(x)
     shape, strides = tuple(arg[1]), arg[2]
     if len(shape) == 2 and (shape[0] == 1 or strides[0] == 0):
@@ -237,6 +239,8 @@ def _descale(framework: Framework, x: Any, heads: int, name: str) -> Tuple[float
         return 1.0, None
     if isinstance(x, (int, float)):
         return float(x), None
+    if framework_of(x) is not framework:
+        raise ValueError(f"{name} is a {type(x).__name__}; it must be a number, or an array of {framework.name}, as q is")
     arg = framework.describe(x)
     if heads > 1 and all(n == 1 for n in arg[1]):
         x = framework.full((heads,), 1.0, "float32", x) * framework.cast(x.reshape(1), "float32")

@@ -36,6 +36,8 @@ def _c_spec(spec: AttentionSpec) -> CSpec:
             raise ValueError(f"scale is {spec.scale}; it must be a number other than 0, or None for head_dim ** -0.5")
         c.scale = spec.scale
     c.softcap = spec.softcap
+    if not isinstance(spec.kv_dtype, str):
+        raise ValueError(f'kv_dtype is {spec.kv_dtype!r}; it must be a name as --kv-cache-dtype takes it, such as "auto" or "fp8_e4m3"')
     c.kv_dtype = spec.kv_dtype.encode()
     for field in (
         "num_heads", "num_kv_heads", "head_dim", "page_size", "window_left", "window_right", "chunk", "sink_tokens",

@@ -495,6 +495,9 @@ class Refusals(unittest.TestCase):
             (lambda: with_cache(q, cache, None), "v_cache is None"),
             (lambda: fovea.flash_attn_varlen_func(rows, keys, keys, None, cu, 3, 3), "cu_seqlens_q is None"),
             (lambda: fovea.gather(cache, cache, np.int32(0)), "an array is|slots"),
+            (lambda: fovea.flash_attn_func(q, k, k, learnable_sink=[1, 2, 3, 4]), "an array is a list"),
+            (lambda: fovea.flash_attn_func(q, k, k, k_descale=fovea.Tensor((2,), "float32")), "k_descale is a Tensor.* of numpy"),
+            (lambda: spec(kv_dtype=None), "kv_dtype is None"),
             (lambda: fovea.gather(cache[0, 0], cache, np.int32([0])), "k_cache has shape"),
         ]
         for i, (call, words) in enumerate(table):
