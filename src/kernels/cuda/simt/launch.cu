@@ -16,8 +16,12 @@ cudaError_t launch_all(const sm80::KernelInfo& kernel, const AttentionParams& pa
   if (code == cudaSuccess)
     code = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
   if (code != cudaSuccess) return code;
-  const Launch l{kernel,          params,     static_cast<int64_t>(max_items) * params.kv_heads.divisor,
-                 multiprocessors, major >= 9, stream};
+  const Launch l{kernel,
+                 params,
+                 static_cast<int64_t>(max_items) * params.kv_heads.divisor,
+                 multiprocessors,
+                 has_grid_dependency(major),
+                 stream};
   found = kernel.kv == KvType::same ? launch16(l, code) : launch8(l, code);
   if (!found || code != cudaSuccess || params.partial_out == nullptr) return code;
   const auto merge =

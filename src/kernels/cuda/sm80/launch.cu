@@ -39,7 +39,7 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   Launch l{kernel, with_sizes, max_items, stream};
   const DeviceFacts device = device_facts(l);
   if (l.error.empty()) {
-    l.programmatic = device.major == 9;  // later ones run the PTX of sm_80, which does not wait
+    l.programmatic = has_grid_dependency(device.major);
     const bool found = kernel.kind == KernelKind::decode
                            ? launch_narrow16(l) || launch_narrow8(l) || launch_decode16(l) ||
                                  launch_decode_general(l) || launch_decode_e4m3(l) || launch_decode_e5m2(l) ||

@@ -208,7 +208,7 @@ Status launch_schedule(const PlanPolicy& policy, const AttentionLimits& limits, 
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = major >= 9 ? 1 : 0;  // others start when the kernel before has ended
+  config.numAttrs = has_grid_dependency(major) ? 1 : 0;
   if (code == cudaSuccess)
     code = cudaLaunchKernelEx(&config, plain ? step_kernel<true> : step_kernel<false>, policy, divide, limits,
                               input, pages, out);

@@ -6,6 +6,12 @@
 
 namespace fovea::cuda {
 
+/// Whether a device of compute capability major.x runs code that waits, so that kernels may be launched so
+/// there: that of sm_90. Later devices run the PTX of compute_80, which does not wait.
+constexpr bool has_grid_dependency(int major) {
+  return major == 9;
+}
+
 /// Until the kernels before have ended and their writes are visible.
 FOVEA_DEVICE void grid_dependency_wait() {
 #if __CUDA_ARCH__ >= 900
