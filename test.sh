@@ -58,8 +58,11 @@ compile_cuda() {
     echo "SKIPPED: nvcc is not installed, so no CUDA is compiled"
     return
   fi
-  build build/cuda cuda_tests -DCMAKE_BUILD_TYPE=Release -DFOVEA_CUDA=ON -DFOVEA_TESTS=ON
-  run_tests build/cuda -R '^(device_test|cuda_.*|.*_cuda_test)$' # without a GPU they say that they are skipped
+  local tests="device_test cuda_tiles_test cuda_kernels_test cuda_append_test cuda_sm80 cuda_portable cuda_simt"
+  tests+=" backends_cuda_test c_api_cuda_test attention_test"
+  build build/cuda "fovea fovea_shared conformance_test $tests" -DCMAKE_BUILD_TYPE=Release -DFOVEA_CUDA=ON -DFOVEA_TESTS=ON
+  # Without a GPU those that need one say that they are skipped.
+  run_tests build/cuda -R "^(${tests// /|}|cuda_budgets|cuda_archs)\$"
 }
 
 # sanitize NAME SANITIZERS TARGET CTEST_OPTION...
