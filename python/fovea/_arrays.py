@@ -139,7 +139,7 @@ class _Numpy(Framework):
         known = self._itemsize.get(dtype)
         if known is None:
             if not dtype.isnative:  # whose name is that of the native one
-                raise ValueError(f"an array has dtype {dtype.str}, of the other byte order; convert it: x.astype(x.dtype.newbyteorder('='))")
+                raise ValueError(f"an array has dtype {dtype.str}, of the other byte order; convert it by astype()")
             known = self._itemsize[dtype] = (dtype_code(dtype.name), dtype.itemsize)
         return known
 

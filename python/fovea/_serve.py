@@ -266,8 +266,8 @@ def serve(
     packed: Optional[Packed] = None,
     kept: Any = None,
 ) -> Optional[Prepared]:
-    """Plans and runs one layer. q [Tq, Hq, D], out [Tq, Hq, Dv], lse [Tq, Hq] or None. `like`: any array of q's device. `kept`: the
-    owners of index arrays that are constants; then calls alike may go by what is returned, where that is not None."""
+    """Plans and runs one layer. q [Tq, Hq, D], out [Tq, Hq, Dv], lse [Tq, Hq] or None. `like`: any array of q's device. `kept`:
+    the owners of index arrays that are constants; then calls alike may go by what is returned, where that is not None."""
     tokens, heads, dim = q[1]
     if keys.max_total == 0 or not keys.k[0]:
         # Nothing is read, but an address must be there, which frameworks don't give to empty arrays.

@@ -37,7 +37,7 @@ def _c_spec(spec: AttentionSpec) -> CSpec:
         c.scale = spec.scale
     c.softcap = spec.softcap
     if not isinstance(spec.kv_dtype, str):
-        raise ValueError(f'kv_dtype is {spec.kv_dtype!r}; it must be a name as --kv-cache-dtype takes it, such as "auto" or "fp8_e4m3"')
+        raise ValueError(f'kv_dtype is {spec.kv_dtype!r}; it must be a name as --kv-cache-dtype takes it: "auto", "fp8_e4m3"')
     c.kv_dtype = spec.kv_dtype.encode()
     for field in (
         "num_heads", "num_kv_heads", "head_dim", "page_size", "window_left", "window_right", "chunk", "sink_tokens",

@@ -20,9 +20,9 @@ What is not supported raises ValueError that names the argument: dropout_p > 0, 
 rotary_seqlens, scheduler_metadata, sm_margin, other num_splits.
 
 The first call with new dtypes, options or (rounded up) sizes makes an object that later calls reuse; inside a CUDA graph's
-capture it must be there already, so call once before. flash_attn_func plans when shapes, strides, options or the stream differ from
-those of the thread's last calls, or another call used the object since: layers one after another share a plan. Of four such calls
-workspaces of up to 16 MiB are kept.
+capture it must be there already, so call once before. flash_attn_func plans when shapes, strides, options or the stream differ
+from those of the thread's last calls, or another call used the object since: layers one after another share a plan. Of four
+such calls workspaces of up to 16 MiB are kept.
 """
 
 from typing import Any, Dict, Optional, Sequence, Tuple, Union
@@ -349,8 +349,8 @@ def _check_longest(tokens: int, seqs: int, longest: int) -> None:
     """What the host can see of whether max_seqlen_q holds."""
     if tokens > max(seqs, 0) * longest:
         raise ValueError(
-            f"max_seqlen_q is {longest} and cu_seqlens_q has {seqs} sequences; q has {tokens} rows, more than they can have: pass the rows of "
-            "the longest sequence, and q without rows that are nobody's"
+            f"max_seqlen_q is {longest} and cu_seqlens_q has {seqs} sequences; q has {tokens} rows, more than they can have: pass "
+            "the rows of the longest sequence, and q without rows that are nobody's"
         )
 
 
@@ -492,8 +492,8 @@ def flash_attn_with_kvcache(
         new = k.shape[1] if k is not None and cu_seqlens_k_new is None and len(k.shape) == 4 else 0
         if value < 0 or value + new > room:
             raise ValueError(
-                f"cache_seqlens is {value} and k has {new} new rows for each sequence; together they must be 0 to {room}, which is what "
-                "a sequence has room for in the cache"
+                f"cache_seqlens is {value} and k has {new} new rows for each sequence; together they must be 0 to {room}, which "
+                "is what a sequence has room for in the cache"
             )
         before = constants.filled(framework, q_arg[4], stream, step.seqs, value, q)
     else:
@@ -621,8 +621,8 @@ def _append_new(
         append(
             dict(
                 common, k=k_rows, v=v_rows, k_cache=describe_written(k_cache, "k_cache"),
-                v_cache=describe_written(v_cache, "v_cache"), q_offsets=framework.describe(k_offsets), kv_lens=framework.describe(lens),
-                page_table=table_arg, **together,
+                v_cache=describe_written(v_cache, "v_cache"), q_offsets=framework.describe(k_offsets),
+                kv_lens=framework.describe(lens), page_table=table_arg, **together,
             ),
             stream, m.k_descale, m.v_descale,
         )
