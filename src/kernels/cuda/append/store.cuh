@@ -5,7 +5,7 @@
 
 #include "base/float16.h"
 #include "base/float8.h"
-#include "fovea/attention_backend.h"
+#include "kernels/cache/stored_value.h"
 
 namespace fovea::cuda {
 
@@ -34,17 +34,6 @@ __device__ inline uint32_t stored_bits(float x, float scale, KvCacheDType dtype)
     case KvCacheDType::fp8_e5m2: return float_to_e5m2(divided(x, scale));
     default:  // int8_per_token_head
       return static_cast<uint8_t>(__float2int_rn(fmaxf(-127.0f, fminf(127.0f, __fdiv_rn(x, scale)))));
-  }
-}
-
-__device__ inline float stored_value(const void* data, int64_t at, KvCacheDType dtype) {
-  switch (dtype) {
-    case KvCacheDType::float32: return static_cast<const float*>(data)[at];
-    case KvCacheDType::float16: return fp16_to_float(static_cast<const uint16_t*>(data)[at]);
-    case KvCacheDType::bfloat16: return bf16_to_float(static_cast<const uint16_t*>(data)[at]);
-    case KvCacheDType::fp8_e4m3: return e4m3_to_float(static_cast<const uint8_t*>(data)[at]);
-    case KvCacheDType::fp8_e5m2: return e5m2_to_float(static_cast<const uint8_t*>(data)[at]);
-    default: return static_cast<float>(static_cast<const int8_t*>(data)[at]);
   }
 }
 
