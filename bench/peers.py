@@ -19,12 +19,15 @@ import pathlib
 import sys
 import time
 
-import torch
-import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
+try:
+    import torch
+    import torch.nn.functional as F
+    from torch.nn.attention import SDPBackend, sdpa_kernel
 
-import fovea
-from peers_support import Contender, describe_machine, plain_read, take_turns
+    import fovea
+    from peers_support import Contender, describe_machine, plain_read, take_turns
+except ImportError as missing:
+    sys.exit(f"peers.py: {missing}; it needs torch with triton, and fovea: its wheel, or PYTHONPATH=python and FOVEA_LIBRARY")
 
 HEADS, KV_HEADS, D = 32, 8, 128
 DTYPE = torch.bfloat16
@@ -58,9 +61,9 @@ def prefill_contenders(q, k, v):
     offsets = torch.arange(0, tokens + 1, length, dtype=torch.int32, device="cuda")
     lens = torch.full((batch,), length, dtype=torch.int32, device="cuda")
     flat = [x.view(tokens, *x.shape[2:]) for x in (q, k, v)]
-    out = torch.empty_like(flat[0])
     for backend in OURS:
         def make(backend=backend):
+            out = torch.full_like(flat[0], math.nan)
             a = attention(backend, (batch, tokens, tokens, length), page_size=1)
             a.plan(offsets, lens, kv_indptr=offsets, num_tokens=tokens, phase="prefill")
             return lambda: a.run(*flat, out=out).view_as(q)
@@ -146,7 +149,8 @@ class Caches:
         wanted = {}
         for b in {self.lens.index(min(self.lens)), self.lens.index(max(self.lens))}:
             pages = self.tables[0][b, :-(-self.lens[b] // self.page)].long()
-            k, v = (x[pages][:, :, 0].reshape(-1, D)[:self.lens[b]].double() for x in self.pool)
+            # Bytes, as not every torch picks rows of fp8.
+            k, v = (x.view(torch.uint8)[pages].view(x.dtype)[:, :, 0].reshape(-1, D)[:self.lens[b]].double() for x in self.pool)
             wanted[b] = (self.q[b, 0].double() @ k.T / math.sqrt(D)).softmax(-1) @ v
         return wanted
 
@@ -224,7 +228,9 @@ def bench_decode(rounds):
             out = call()
             return max(relative_error(out[b, 0], x) for b, x in want.items())
         times = take_turns(decode_contenders(caches), rounds, check, TOLERANCE[kv_dtype])
-        read = times["plain read"]["seconds"]
+        read = times["plain read"].get("seconds")
+        if read is None:
+            sys.exit(f"peers.py: no plain read, and so no read ratio: {times['plain read']['why_not']}")
         for contender, result in times.items():
             row = {"case": f"{name} page {page} {'bf16' if kv_dtype == 'auto' else kv_dtype}", "contender": contender, **result}
             if "seconds" in result:
@@ -281,6 +287,12 @@ def main():
     unknown = set(args.only.split(",")) - set(PARTS)
     if unknown:
         parser.error(f"--only {args.only}: parts are {', '.join(PARTS)}")
+    if args.rounds < 1:
+        parser.error(f"--rounds {args.rounds}: at least 1")
+    if not torch.cuda.is_available():
+        parser.error("torch finds no CUDA device")
+    if not fovea.has_cuda():
+        parser.error("this libfovea.so is built without CUDA; build it with the preset cuda")
     record = describe_machine()
     print(json.dumps(record), flush=True)
     begin = time.time()

@@ -8,7 +8,7 @@ import sys
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 from . import _dlpack
-from ._lib import BFLOAT, BOOL, CPU, CUDA, CUDA_HOST, FLOAT, FLOAT8_E4M3FN, FLOAT8_E5M2, INT, UINT, Arg
+from ._lib import BFLOAT, BOOL, CPU, CUDA, CUDA_HOST, FLOAT, FLOAT8_E4M3FN, FLOAT8_E5M2, INT, UINT, Arg, int32
 
 Device = Tuple[int, int]
 DType = Tuple[int, int]
@@ -48,13 +48,13 @@ def dtype_code(dtype: Any) -> DType:
 def parse_device(device: Any) -> Device:
     """(DLPack's device type, id) of "cpu", "cuda", "cuda:1", a torch.device, or such a pair."""
     if isinstance(device, tuple) and len(device) == 2:
-        return int(device[0]), int(device[1])
+        return int32(device[0], "the device's type"), int32(device[1], "the device's number")
     kind, _, number = str(device).partition(":")
     if kind == "cpu" and not number:
         return CPU, 0
     if kind == "cuda" and (not number or number.isdigit()):
         if number:
-            return CUDA, int(number)
+            return CUDA, int32(int(number), "the number of the device")
         torch = sys.modules.get("torch")
         return CUDA, torch.cuda.current_device() if torch is not None and torch.cuda.is_available() else 0
     raise ValueError(f'device is {device!r}; allowed are "cpu", "cuda", "cuda:N"')
@@ -79,6 +79,13 @@ class Framework:
 
     def describe(self, x: Any) -> Arg:
         raise NotImplementedError
+
+    def address(self, x: Any) -> int:
+        return self.describe(x)[0]
+
+    def describe_written(self, x: Any, name: str) -> Arg:
+        """describe() of what the library will write to."""
+        return self.describe(x)
 
     def stream(self, device: Device) -> Optional[int]:
         """The current CUDA stream; None is the default one."""
@@ -105,6 +112,10 @@ class Framework:
         """`x` itself where it has the dtype."""
         raise NotImplementedError
 
+    def narrow(self, x: Any) -> Any:
+        """As int32 where it is int64 and on a GPU."""
+        return x
+
     def contiguous(self, x: Any) -> Any:
         raise NotImplementedError
 
@@ -127,6 +138,8 @@ class _Numpy(Framework):
     def _dtype(self, dtype: Any) -> Tuple[DType, int]:
         known = self._itemsize.get(dtype)
         if known is None:
+            if not dtype.isnative:  # whose name is that of the native one
+                raise ValueError(f"an array has dtype {dtype.str}, of the other byte order; convert it by astype()")
             known = self._itemsize[dtype] = (dtype_code(dtype.name), dtype.itemsize)
         return known
 
@@ -139,6 +152,11 @@ class _Numpy(Framework):
                     raise ValueError(f"an array has strides of {strides} bytes; they must be multiples of its element's {itemsize}")
             strides = tuple([s // itemsize for s in strides])
         return x.ctypes.data, x.shape, strides, dtype, (CPU, 0)
+
+    def describe_written(self, x: Any, name: str) -> Arg:
+        if not x.flags.writeable:
+            raise ValueError(f"{name} is a read-only array; it is written to: pass one that may be, or a copy")
+        return self.describe(x)
 
     def _resolve(self, dtype: str) -> Any:
         try:
@@ -171,6 +189,9 @@ class _Numpy(Framework):
 
 
 class _Cupy(_Numpy):
+    def describe_written(self, x: Any, name: str) -> Arg:
+        return self.describe(x)
+
     def describe(self, x: Any) -> Arg:
         dtype, itemsize = self._dtype(x.dtype)
         return x.data.ptr, x.shape, tuple([s // itemsize for s in x.strides]), dtype, (CUDA, x.device.id)
@@ -190,6 +211,9 @@ class _Cupy(_Numpy):
         with like.device:
             return super().full(shape, value, dtype, like)
 
+    def narrow(self, x: Any) -> Any:
+        return self.cast(x, "int32") if x.dtype == "int64" else x
+
     def capturing(self) -> bool:
         return bool(self.module.cuda.get_current_stream().is_capturing())
 
@@ -200,6 +224,7 @@ class _Torch(Framework):
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         self._codes = {getattr(torch, name): code for name, code in DTYPES.items() if hasattr(torch, name)}
+        self._of_name = {name: getattr(torch, name) for name in DTYPES if hasattr(torch, name)}
         self._devices: Dict[Any, Device] = {}
         # The raw handle without a Stream object around it, where this torch has it: it is asked for in every call.
         raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
@@ -224,11 +249,14 @@ class _Torch(Framework):
             raise ValueError(f"a tensor has dtype {x.dtype}; allowed are {', '.join(DTYPES)}")
         return x.data_ptr(), x.shape, x.stride(), dtype, self._devices.get(device) or self._device(device)
 
+    def address(self, x: Any) -> int:
+        return x.data_ptr()
+
     def stream(self, device: Device) -> Optional[int]:
         return self._raw_stream(device[1]) or None
 
     def empty(self, shape: Sequence[int], dtype: str, like: Any) -> Any:
-        return self.torch.empty(shape, dtype=getattr(self.torch, dtype), device=like.device)
+        return self.torch.empty(shape, dtype=self._of_name[dtype], device=like.device)
 
     def capturing(self) -> bool:
         return self._has_cuda and self.torch.cuda.is_current_stream_capturing()
@@ -251,6 +279,9 @@ class _Torch(Framework):
 
     def cast(self, x: Any, dtype: str) -> Any:
         return x.to(getattr(self.torch, dtype))
+
+    def narrow(self, x: Any) -> Any:
+        return x.to(self.torch.int32) if x.dtype is self.torch.int64 and x.device.type != "cpu" else x
 
     def contiguous(self, x: Any) -> Any:
         return x.contiguous()
@@ -319,3 +350,8 @@ def describe(x: Any) -> Optional[Arg]:
         return None
     found = _of_type.get(type(x))
     return (found if found is not None else _find(x)).describe(x)
+
+
+def describe_written(x: Any, name: str) -> Optional[Arg]:
+    """describe() of an array that the library will write to."""
+    return None if x is None else framework_of(x).describe_written(x, name)

@@ -4,7 +4,7 @@ import ctypes
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int64, c_uint32, c_uint64, c_void_p, py_object
 from typing import Any, Dict, Optional, Sequence, Tuple
 
-from ._lib import CPU, Arg, CTensor
+from ._lib import CPU, MAX_DIMS, Arg, CTensor
 
 
 class _Managed(Structure):
@@ -48,9 +48,14 @@ def view(x: Any) -> Arg:
     if _is_valid(capsule, b"dltensor"):
         t = ctypes.cast(_pointer_of(capsule, b"dltensor"), POINTER(_Managed)).contents.tensor
     elif _is_valid(capsule, b"dltensor_versioned"):
-        t = ctypes.cast(_pointer_of(capsule, b"dltensor_versioned"), POINTER(_ManagedVersioned)).contents.tensor
+        versioned = ctypes.cast(_pointer_of(capsule, b"dltensor_versioned"), POINTER(_ManagedVersioned)).contents
+        if versioned.major != 1:
+            raise ValueError(f"__dlpack__() of {type(x).__name__} has version {versioned.major} of DLPack; known is 1")
+        t = versioned.tensor
     else:
         raise ValueError(f"__dlpack__() of {type(x).__name__} returned {capsule!r}, which is no DLPack capsule")
+    if not 0 <= t.ndim <= MAX_DIMS:
+        raise ValueError(f"__dlpack__() of {type(x).__name__} has {t.ndim} dimensions; 0 to {MAX_DIMS} are allowed")
     shape = tuple(t.shape[i] for i in range(t.ndim))
     if t.strides:
         strides = tuple(t.strides[i] for i in range(t.ndim))

@@ -1,6 +1,7 @@
 """libfovea.so by ctypes: the structs of fovea/c_api.h field for field, and its errors as exceptions."""
 
 import ctypes
+import operator
 import os
 from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint32
 from ctypes import c_uint64, c_void_p
@@ -14,6 +15,20 @@ INT, UINT, FLOAT, BFLOAT, BOOL, FLOAT8_E4M3FN, FLOAT8_E5M2 = 0, 1, 2, 4, 6, 10, 
 
 PREFILL, DECODE = 0, 1
 CHECK_PAGES = 1
+
+
+def int32(value: Any, name: str) -> int:
+    """ctypes would drop the upper bits of what is larger."""
+    value = operator.index(value)
+    if not -(2**31) <= value < 2**31:
+        raise ValueError(f"{name} is {value}; it must fit 32 bits")
+    return value
+
+
+def check_scales(k_scale: Any, v_scale: Any) -> None:
+    """The library, whose structs are zeroed, takes 0 for 1."""
+    if k_scale == 0 or v_scale == 0:
+        raise ValueError(f"{'k_scale' if k_scale == 0 else 'v_scale'} is 0; it must be a positive number")
 
 
 class CDevice(Structure):
@@ -185,7 +200,7 @@ def check(status: int) -> None:
 # (address, shape, strides in elements, (type code, bits), (device type, device id)): an array as the library sees it.
 Arg = Tuple[int, Tuple[int, ...], Tuple[int, ...], Tuple[int, int], Tuple[int, int]]
 
-_MAX_DIMS = 6
+MAX_DIMS = 6
 
 
 class Slot:
@@ -194,8 +209,8 @@ class Slot:
     __slots__ = ("c", "ptr", "_shape", "_strides", "_what")
 
     def __init__(self) -> None:
-        self._shape = (c_int64 * _MAX_DIMS)()
-        self._strides = (c_int64 * _MAX_DIMS)()
+        self._shape = (c_int64 * MAX_DIMS)()
+        self._strides = (c_int64 * MAX_DIMS)()
         self.c = CTensor()
         self.c.shape = ctypes.cast(self._shape, POINTER(c_int64))
         self.c.strides = ctypes.cast(self._strides, POINTER(c_int64))
@@ -210,8 +225,9 @@ class Slot:
         if what == self._what:
             return
         shape, strides, dtype, device = what
-        if len(shape) > _MAX_DIMS:
-            raise ValueError(f"an array has {len(shape)} dimensions; at most {_MAX_DIMS} are allowed")
+        if len(shape) > MAX_DIMS:
+            raise ValueError(f"an array has {len(shape)} dimensions; at most {MAX_DIMS} are allowed")
+        self._what = None  # until all of it is in place
         for i, (n, stride) in enumerate(zip(shape, strides)):
             self._shape[i] = n
             self._strides[i] = stride
@@ -231,21 +247,33 @@ class Fields:
         self.c.size = ctypes.sizeof(struct)
         self.ref = ctypes.byref(self.c)
         self._slots: dict = {}
-        self._there: dict = {}
+        self._there: set = set()
 
-    def put(self, name: str, arg: Optional[Arg]) -> None:
-        if arg is None:
-            if self._there.get(name):
-                setattr(self.c, name, None)
-                self._there[name] = False
-            return
+    def put(self, name: str, arg: Arg) -> Slot:
         slot = self._slots.get(name)
         if slot is None:
             slot = self._slots[name] = Slot()
         slot.put(arg)
-        if not self._there.get(name):
+        if name not in self._there:
             setattr(self.c, name, slot.ptr)
-            self._there[name] = True
+            self._there.add(name)
+        return slot
+
+    def drop(self, name: str) -> None:
+        if name in self._there:
+            setattr(self.c, name, None)
+            self._there.remove(name)
+
+    def put_all(self, args: dict) -> None:
+        """The fields of `args` that are not None, and no others."""
+        there, given = self._there, 0
+        for name, arg in args.items():
+            if arg is not None:
+                self.put(name, arg)
+                given += 1
+        if given != len(there):
+            for name in [name for name in there if args.get(name) is None]:
+                self.drop(name)
 
 
 def tensor(arg: Optional[Arg]) -> Any:

@@ -4,16 +4,17 @@ import threading
 from collections import OrderedDict
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
-from ._arrays import DTYPE_NAMES, Framework, device_name
-from ._lib import CPU, CUDA_HOST, DECODE, INT, PREFILL, Arg
+from ._arrays import DTYPE_NAMES, Framework, device_name, framework_of
+from ._lib import CPU, CUDA_HOST, DECODE, PREFILL, UINT, Arg, CLayer, Fields
 from .attention import Attention
 from .spec import AttentionSpec, Limits
 
 _KV_DTYPES = {"float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2"}
 _MAX_OBJECTS = 64
 _MAX_CONSTANTS = 512
+_MAX_PREPARED, _MAX_PREPARED_BYTES = 4, 16 << 20  # on a GPU, of workspace each
 _INT32_MAX = 2**31 - 1
-_INT64 = (INT, 64)
+_UINT8 = (UINT, 8)
 
 
 class Masking(NamedTuple):
@@ -29,6 +30,10 @@ class Masking(NamedTuple):
     sink: Any = None  # [Hq]
     k_descale: Any = None
     v_descale: Any = None
+
+    def has_arrays(self) -> bool:
+        """Or may have: descales may be numbers."""
+        return not (self.alibi is None and self.sink is None and self.k_descale is None and self.v_descale is None)
 
 
 class Keys(NamedTuple):
@@ -52,13 +57,12 @@ class Packed(NamedTuple):
 def index(framework: Framework, x: Any) -> Any:
     """An index array as int32 on a GPU: the library would narrow int64 into memory of the object, which calls on other streams
     and captured graphs share; this is memory of the call's own."""
-    if x is None or isinstance(x, int):
-        return x
-    arg = framework.describe(x)
-    return framework.cast(x, "int32") if arg[3] == _INT64 and not is_cpu(arg[4]) else x
+    return x if x is None or isinstance(x, int) else framework.narrow(x)
 
 
-def shape_of(arg: Arg, name: str, dims: int, layout: str) -> Tuple[int, ...]:
+def shape_of(arg: Optional[Arg], name: str, dims: int, layout: str) -> Tuple[int, ...]:
+    if arg is None:
+        raise ValueError(f"{name} is None; it must be {layout}")
     if len(arg[1]) != dims:
         raise ValueError(f"{name} has shape {tuple(arg[1])}; it must be {layout}")
     return tuple(arg[1])
@@ -146,6 +150,51 @@ class _Objects(threading.local):
 _objects = _Objects()
 
 
+class Prepared:
+    """A call whose arrays have the shapes of an earlier one and whose index arrays are constants: of the new arrays only the
+    addresses are set. The step is planned again only where another call has used the object since: layers of a model that
+    call one after another share a plan."""
+
+    def __init__(
+        self, attention: Attention, phase: int, tokens: int, step: Dict[str, Optional[Arg]], layer: Dict[str, Optional[Arg]],
+        workspace: Any, workspace_arg: Optional[Arg], kept: Any,
+    ) -> None:
+        self._attention, self._phase, self._tokens, self._step = attention, phase, tokens, step
+        self._workspace_arg, self._kept = workspace_arg, (workspace, kept)
+        self._layer = layer_fields = Fields(CLayer)
+        layer_fields.c.k_scale = layer_fields.c.v_scale = 1.0
+        slots = {name: layer_fields.put(name, arg) for name, arg in layer.items() if arg is not None}
+        self._q, self._k, self._v, self._out = (slots[name].c for name in ("q", "k", "v", "out"))
+        self._lse = slots["lse"].c if "lse" in slots else None
+        self._mark = attention._planned_for = object()  # not self: an object must not keep a workspace alive
+
+    def run(self, q: int, k: int, v: int, out: int, lse: Optional[int], stream: Optional[int]) -> None:
+        """Addresses of arrays like the first ones."""
+        attention = self._attention
+        if attention._planned_for is not self._mark:
+            attention._plan_args(self._phase, self._tokens, self._step, self._workspace_arg, stream)
+            attention._planned_for = self._mark
+        self._q.data, self._k.data, self._v.data, self._out.data = q, k, v, out
+        if self._lse is not None:
+            self._lse.data = lse
+        attention._run_layer(self._layer, stream)
+
+
+class _PreparedCalls(threading.local):
+    """A thread's last ones. Each holds a workspace, so they are few."""
+
+    def __init__(self) -> None:
+        self.kept: "OrderedDict[Any, Prepared]" = OrderedDict()
+
+    def keep(self, key: Any, call: Prepared) -> None:
+        while len(self.kept) >= _MAX_PREPARED:
+            self.kept.popitem(last=False)
+        self.kept[key] = call
+
+
+prepared_calls = _PreparedCalls()
+
+
 def capacity(n: int) -> int:
     """A bound that repeated calls of growing sizes rarely exceed: a power of two."""
     return 1 << max(n - 1, 15).bit_length()
@@ -173,6 +222,8 @@ def _object(framework: Framework, key: Any, device: Tuple[int, int], spec: Any, 
 
 def heads_vector(framework: Framework, x: Any, heads: int, name: str) -> Any:
     """[heads] fp32, contiguous, of [heads], or of [B, heads] whose rows are the same memory."""
+    if framework_of(x) is not framework:
+        raise ValueError(f"{name} is a {type(x).__name__}; it must be an array of {framework.name}, as q is")
     arg = framework.describe(x)
     shape, strides = tuple(arg[1]), arg[2]
     if len(shape) == 2 and (shape[0] == 1 or strides[0] == 0):
@@ -188,6 +239,8 @@ def _descale(framework: Framework, x: Any, heads: int, name: str) -> Tuple[float
         return 1.0, None
     if isinstance(x, (int, float)):
         return float(x), None
+    if framework_of(x) is not framework:
+        raise ValueError(f"{name} is a {type(x).__name__}; it must be a number, or an array of {framework.name}, as q is")
     arg = framework.describe(x)
     if heads > 1 and all(n == 1 for n in arg[1]):
         x = framework.full((heads,), 1.0, "float32", x) * framework.cast(x.reshape(1), "float32")
@@ -211,8 +264,10 @@ def serve(
     lse: Optional[Arg],
     stream: Optional[int],
     packed: Optional[Packed] = None,
-) -> None:
-    """Plans and runs one layer. q [Tq, Hq, D], out [Tq, Hq, Dv], lse [Tq, Hq] or None. `like`: any array of q's device."""
+    kept: Any = None,
+) -> Optional[Prepared]:
+    """Plans and runs one layer. q [Tq, Hq, D], out [Tq, Hq, Dv], lse [Tq, Hq] or None. `like`: any array of q's device. `kept`:
+    the owners of index arrays that are constants; then calls alike may go by what is returned, where that is not None."""
     tokens, heads, dim = q[1]
     if keys.max_total == 0 or not keys.k[0]:
         # Nothing is read, but an address must be there, which frameworks don't give to empty arrays.
@@ -262,15 +317,23 @@ def serve(
     if packed is not None:
         args["packed_mask"] = framework.describe(packed.mask)
         args["packed_offsets"] = framework.describe(packed.offsets)
-    attention._plan_args(
-        DECODE if max_q == 1 else PREFILL, tokens, args, None if workspace is None else framework.describe(workspace), stream
-    )
     describe = framework.describe
+    described: Optional[Arg] = None
+    if workspace is not None:
+        described = (framework.address(workspace), (attention.workspace_bytes,), (1,), _UINT8, device)
+    phase = DECODE if max_q == 1 else PREFILL
+    attention._plan_args(phase, tokens, args, described, stream)
     attention._run_args(
         q, keys.k, keys.v, out, lse, None if sink is None else describe(sink), None if alibi is None else describe(alibi),
         k_scale, v_scale, None if k_scales is None else describe(k_scales), None if v_scales is None else describe(v_scales),
         stream,
     )
+    if kept is None or attention.workspace_bytes > _MAX_PREPARED_BYTES or (stream is not None and framework.capturing()):
+        return None
+    if m.has_arrays() or packed is not None or not keys.max_total:
+        return None
+    layer = {"q": q, "k": keys.k, "v": keys.v, "out": out, "lse": lse}
+    return Prepared(attention, phase, tokens, args, layer, workspace, described, kept)
 
 
 def same_device(q: Arg, **others: Optional[Arg]) -> None:

@@ -4,17 +4,14 @@ import ctypes
 from ctypes import byref, c_size_t, c_void_p
 from typing import Any, Dict, Optional
 
-from ._arrays import describe, device_name, dtype_code, dtype_name, framework_of, parse_device
-from ._lib import CHECK_PAGES, CPU, CUDA, DECODE, PREFILL, Arg, CDevice, CLayer, CLimits, CSpec, CStep, Fields
-from ._lib import check, fail, lib
+from ._arrays import describe, describe_written, device_name, dtype_code, dtype_name, framework_of, parse_device
+from ._lib import CHECK_PAGES, CPU, CUDA, DECODE, PREFILL, Arg, CDevice, CLayer, CLimits, CSpec, CStep, Fields, Slot
+from ._lib import check, check_scales, fail, int32, lib
 from ._lib import tensor as tensor_pointer
 from .spec import AttentionSpec, Limits
 
 _PHASES = {"prefill": PREFILL, "decode": DECODE}
-_STEP_ARRAYS = (
-    "q_offsets", "kv_lens", "page_table", "kv_indptr", "kv_indices", "spans", "span_offsets", "packed_mask",
-    "packed_offsets", "tree_bias",
-)
+_FLOAT32 = dtype_code("float32")
 _OF_DTYPE = {"float32", "float16", "bfloat16"}
 
 
@@ -33,14 +30,19 @@ def _c_spec(spec: AttentionSpec) -> CSpec:
         raise ValueError(f"dtype is {name}; Q and O may be float32, float16 or bfloat16")
     c.dtype.code, c.dtype.bits = dtype_code(name)
     c.dtype.lanes = 1
-    c.v_head_dim = spec.v_head_dim or 0
-    c.scale = spec.scale or 0.0
+    c.v_head_dim = int32(spec.v_head_dim or 0, "v_head_dim")
+    if spec.scale is not None:
+        if not spec.scale:  # which the library takes for its default
+            raise ValueError(f"scale is {spec.scale}; it must be a number other than 0, or None for head_dim ** -0.5")
+        c.scale = spec.scale
+    c.softcap = spec.softcap
+    if not isinstance(spec.kv_dtype, str):
+        raise ValueError(f'kv_dtype is {spec.kv_dtype!r}; it must be a name as --kv-cache-dtype takes it: "auto", "fp8_e4m3"')
     c.kv_dtype = spec.kv_dtype.encode()
     for field in (
-        "num_heads", "num_kv_heads", "head_dim", "softcap", "page_size", "window_left", "window_right", "chunk",
-        "sink_tokens",
+        "num_heads", "num_kv_heads", "head_dim", "page_size", "window_left", "window_right", "chunk", "sink_tokens",
     ):
-        setattr(c, field, getattr(spec, field))
+        setattr(c, field, int32(getattr(spec, field), field))
     for field in (
         "causal", "spans", "packed_mask", "tree", "has_sink", "lse_includes_sink", "has_alibi", "kv_x_packed", "encoder",
         "per_head_scales",
@@ -76,7 +78,8 @@ class Attention:
             raise ValueError(f"device is {device_name(self.device)}; allowed are cpu and cuda:N")
         c_spec = _c_spec(spec)
         c_limits = CLimits(
-            ctypes.sizeof(CLimits), limits.max_seqs, limits.max_tokens, limits.max_kv_tokens, limits.max_kv_len
+            ctypes.sizeof(CLimits), int32(limits.max_seqs, "max_seqs"), int32(limits.max_tokens, "max_tokens"),
+            min(limits.max_kv_tokens, 2**63 - 1), int32(limits.max_kv_len, "max_kv_len"),
         )
         size, handle = c_size_t(), c_void_p()
         check(
@@ -90,7 +93,11 @@ class Attention:
         """What `plan(workspace=)` has to have, as uint8."""
         self._v_dim = spec.v_head_dim or spec.head_dim
         self._dtype = dtype_name(spec.dtype)
-        self._step, self._layer = Fields(CStep), Fields(CLayer)
+        self._step, self._layer, self._workspace = Fields(CStep), Fields(CLayer), Slot()
+        self._had_extra = False
+        self._code = dtype_code(self._dtype)
+        self._planned_for: Any = None  # the mark of the call whose step is planned, in _serve
+        self._plan = lib.fovea_attention_plan
         self._kept: Any = None
         self._run = lib.fovea_attention_run
 
@@ -118,16 +125,24 @@ class Attention:
 
     def _fill(self, phase: int, num_tokens: int, args: Dict[str, Optional[Arg]]) -> None:
         step = self._step
-        step.c.phase, step.c.num_tokens = phase, num_tokens
-        for name in _STEP_ARRAYS:
-            step.put(name, args.get(name))
+        step.c.phase, step.c.num_tokens = phase, int32(num_tokens, "num_tokens")
+        step.put_all(args)
 
     def _plan_args(
         self, phase: int, num_tokens: int, args: Dict[str, Optional[Arg]], workspace: Optional[Arg], stream: Optional[int]
     ) -> None:
         """plan() of described arrays, whose owner the caller keeps."""
         self._fill(phase, num_tokens, args)
-        status = lib.fovea_attention_plan(self._handle, self._step.ref, tensor_pointer(workspace), stream)
+        self._plan_step(workspace, stream)
+
+    def _plan_step(self, workspace: Optional[Arg], stream: Optional[int]) -> None:
+        """plan() of the step that is filled in."""
+        self._planned_for = None
+        pointer = None
+        if workspace is not None:
+            self._workspace.put(workspace)
+            pointer = self._workspace.ptr
+        status = self._plan(self._handle, self._step.ref, pointer, stream)
         if status:
             fail(status)
 
@@ -171,11 +186,7 @@ class Attention:
                 "packed_offsets": packed_offsets, "tree_bias": tree_bias,
             },
         )
-        check(
-            lib.fovea_attention_plan(
-                self._handle, self._step.ref, tensor_pointer(describe(workspace)), self._stream_of(stream, kv_lens)
-            )
-        )
+        self._plan_step(describe(workspace), self._stream_of(stream, kv_lens))
         self._kept = (
             q_offsets, kv_lens, page_table, kv_indptr, kv_indices, spans, span_offsets, packed_mask, packed_offsets,
             tree_bias, workspace,
@@ -214,26 +225,43 @@ class Attention:
         shape = q_arg[1]
         if len(shape) != 3:
             raise ValueError(f"q has shape {tuple(shape)}; it must be [Tq, Hq, D]")
+        # What is allocated here needs no look: it is dense, and as q on the object's device.
+        tokens, heads, v_dim, device = shape[0], shape[1], self._v_dim, q_arg[4]
         if out is None:
-            out = framework.empty((shape[0], shape[1], self._v_dim), self._dtype, q)
+            out = framework.empty((tokens, heads, v_dim), self._dtype, q)
+            out_arg: Any = (framework.address(out), (tokens, heads, v_dim), (heads * v_dim, v_dim, 1), self._code, device)
+        else:
+            out_arg = describe_written(out, "out")
+        lse_arg: Optional[Arg] = None
         if lse is not None:
-            return_lse = True
+            return_lse, lse_arg = True, describe_written(lse, "lse")
         elif return_lse:
-            lse = framework.empty((shape[0], shape[1]), "float32", q)
+            lse = framework.empty((tokens, heads), "float32", q)
+            lse_arg = (framework.address(lse), (tokens, heads), (heads, 1), _FLOAT32, device)
         if stream is None and self.device[0] != CPU:
             stream = framework.stream(self.device)
+        if sinks is not None:
+            sinks = describe(sinks)
+        if alibi_slopes is not None:
+            alibi_slopes = describe(alibi_slopes)
+        if k_scales is not None:
+            k_scales = describe(k_scales)
+        if v_scales is not None:
+            v_scales = describe(v_scales)
+        k_arg, v_arg = describe(k), describe(v)
+        if k_arg is None or v_arg is None:
+            raise ValueError(f"{'k' if k_arg is None else 'v'} is None; it must be a cache, or a ragged tensor")
         self._run_args(
-            q_arg, describe(k), describe(v), framework.describe(out), describe(lse), describe(sinks),
-            describe(alibi_slopes), k_scale, v_scale, describe(k_scales), describe(v_scales), stream,
+            q_arg, k_arg, v_arg, out_arg, lse_arg, sinks, alibi_slopes, k_scale, v_scale, k_scales, v_scales, stream
         )
         return (out, lse) if return_lse else out
 
     def _run_args(
         self,
-        q: Optional[Arg],
-        k: Optional[Arg],
-        v: Optional[Arg],
-        out: Optional[Arg],
+        q: Arg,
+        k: Arg,
+        v: Arg,
+        out: Arg,
         lse: Optional[Arg],
         sinks: Optional[Arg],
         alibi_slopes: Optional[Arg],
@@ -250,13 +278,25 @@ class Attention:
         put("k", k)
         put("v", v)
         put("out", out)
-        put("lse", lse)
-        put("sinks", sinks)
-        put("alibi_slopes", alibi_slopes)
-        put("k_scales", k_scales)
-        put("v_scales", v_scales)
+        if lse is not None:
+            put("lse", lse)
+        else:
+            layer.drop("lse")
+        extra = not (sinks is None and alibi_slopes is None and k_scales is None and v_scales is None)
+        if extra or self._had_extra:
+            self._had_extra = extra
+            for name, arg in (("sinks", sinks), ("alibi_slopes", alibi_slopes), ("k_scales", k_scales), ("v_scales", v_scales)):
+                if arg is not None:
+                    put(name, arg)
+                else:
+                    layer.drop(name)
+        if not k_scale or not v_scale:
+            check_scales(k_scale, v_scale)
         layer.c.k_scale = k_scale
         layer.c.v_scale = v_scale
+        self._run_layer(layer, stream)
+
+    def _run_layer(self, layer: Fields, stream: Optional[int]) -> None:
         status = self._run(self._handle, layer.ref, stream)
         if status:
             fail(status)
@@ -294,6 +334,7 @@ class Attention:
                 "kv_indices": kv_indices,
             },
         )
+        self._planned_for = None
         check(
             lib.fovea_attention_prepare_capture(
                 self._handle, self._step.ref, tensor_pointer(describe(workspace)), self._stream_of(stream, kv_lens)

@@ -3,11 +3,12 @@
 import threading
 from typing import Any, Dict, Optional, Sequence, Tuple
 
-from ._arrays import DTYPE_NAMES, Framework, describe, dtype_name, framework_of
-from ._lib import CPU, CUDA_HOST, Arg, CAppend, Fields, check, fail, lib
+from ._arrays import DTYPE_NAMES, Framework, describe, describe_written, dtype_name, framework_of
+from ._lib import CPU, CUDA_HOST, Arg, CAppend, Fields, check, check_scales, fail, lib
 from ._lib import tensor as tensor_pointer
-from ._serve import same_device
+from ._serve import same_device, shape_of
 
+_WRITTEN = frozenset(("q_out", "k_cache", "v_cache", "k_scales", "v_scales"))
 _APPEND_ARRAYS = (
     "q", "q_out", "k", "v", "k_cache", "v_cache", "k_scales", "v_scales", "slots", "q_offsets", "kv_lens", "page_table", "q_norm",
     "k_norm", "cos", "sin", "positions",
@@ -37,9 +38,9 @@ def append(
     """fovea_append of described arrays (and "interleaved"), whose owners the caller keeps."""
     fields = _append.fields
     c = fields.c
-    for name in _APPEND_ARRAYS:
-        fields.put(name, arrays.get(name))
+    fields.put_all({name: arrays.get(name) for name in _APPEND_ARRAYS})
     c.kv_dtype = kv_dtype.encode() if kv_dtype else None
+    check_scales(k_scale, v_scale)
     c.k_scale, c.v_scale = k_scale or 0.0, v_scale or 0.0
     c.norm_eps = norm_eps
     c.interleaved = int(arrays.get("interleaved", False))
@@ -94,7 +95,9 @@ def append_kv(
         "v_scales": v_scales, "slots": slots, "q_offsets": q_offsets, "kv_lens": kv_lens, "page_table": page_table,
         "q_norm": q_norm, "k_norm": k_norm, "cos": cos, "sin": sin, "positions": positions,
     }
-    described: Dict[str, Any] = {name: describe(x) for name, x in arrays.items()}
+    described: Dict[str, Any] = {
+        name: describe_written(x, name) if name in _WRITTEN else describe(x) for name, x in arrays.items()
+    }
     described["interleaved"] = interleaved
     if stream is None:
         stream = _stream(framework, framework.describe(first))
@@ -161,7 +164,7 @@ def apply_rope(
             arg = framework.describe(x)
             append(
                 {
-                    "q": arg, "q_out": framework.describe(out), "cos": describe(cos), "sin": describe(sin),
+                    "q": arg, "q_out": describe_written(out, "q_out"), "cos": describe(cos), "sin": describe(sin),
                     "positions": describe(positions), "interleaved": interleaved,
                 },
                 _stream(framework, arg),
@@ -191,12 +194,12 @@ def apply_rope_with_cos_sin_cache(
 def copy_pages(k_cache: Any, v_cache: Any, from_pages: Any, to_pages: Any, stream: Optional[int] = None) -> None:
     """Whole pages of one layer's cache: page from_pages[i] to to_pages[i], both [n]; no page in both."""
     framework = framework_of(k_cache)
-    k = framework.describe(k_cache)
+    k, v = describe_written(k_cache, "k_cache"), describe_written(v_cache, "v_cache")
     if stream is None:
-        stream = _stream(framework, k)
+        stream = _stream(framework, k)  # type: ignore[arg-type]
     check(
         lib.fovea_copy_pages(
-            tensor_pointer(k), tensor_pointer(describe(v_cache)), tensor_pointer(describe(from_pages)),
+            tensor_pointer(k), tensor_pointer(v), tensor_pointer(describe(from_pages)),
             tensor_pointer(describe(to_pages)), stream,
         )
     )
@@ -217,19 +220,23 @@ def gather(
     """Rows of a cache [pages, page_size, Hkv, D or Dv] by slots [T] = page * page_size + offset, dequantised: k [T, Hkv, D] and
     v [T, Hkv, Dv], of `dtype` (None = the cache's; fp8 caches need one). A slot below 0 gives zeros."""
     framework = framework_of(k_cache)
-    k_arg, v_arg, slots_arg = framework.describe(k_cache), framework.describe(v_cache), framework.describe(slots)
+    k_arg, v_arg, slots_arg = framework.describe(k_cache), describe(v_cache), describe(slots)
+    check_scales(k_scale, v_scale)
     name = dtype_name(dtype) if dtype is not None else _name(framework, k_cache)
-    tokens = slots_arg[1][0]
+    (tokens,) = shape_of(slots_arg, "slots", 1, "[T]")
+    for given, arg, what in ((k, k_arg, "k"), (v, v_arg, "v")):
+        if given is None and (arg is None or len(k_arg[1]) not in (3, 4) or len(arg[1]) not in (3, 4)):
+            shape_of(arg, f"{what}_cache", 4, f"[pages, page_size, Hkv, D] or [rows, Hkv, D] when {what} is not given")
     if k is None:
-        k = framework.empty((tokens, k_arg[1][2], k_arg[1][3]), name, k_cache)
+        k = framework.empty((tokens,) + tuple(k_arg[1][-2:]), name, k_cache)
     if v is None:
-        v = framework.empty((tokens, v_arg[1][2], v_arg[1][3]), name, v_cache)
+        v = framework.empty((tokens,) + tuple(v_arg[1][-2:]), name, v_cache)  # type: ignore[index]
     if stream is None:
         stream = _stream(framework, k_arg)
     check(
         lib.fovea_gather(
             tensor_pointer(k_arg), tensor_pointer(v_arg), k_scale, v_scale, tensor_pointer(slots_arg),
-            tensor_pointer(describe(k)), tensor_pointer(describe(v)), stream,
+            tensor_pointer(describe_written(k, "k")), tensor_pointer(describe_written(v, "v")), stream,
         )
     )
     return k, v
@@ -244,12 +251,12 @@ def merge_states(o: Any, lse: Any, *, out: Any = None, out_lse: Any = None) -> T
     if len(arg[1]) != 4:
         raise ValueError(f"o has shape {tuple(arg[1])}; it must be [parts, T, Hq, Dv]")
     out, out_lse = _merged(framework, o, arg[1][1:], out, out_lse)
-    lse_arg = framework.describe(lse)
+    lse_arg = describe(lse)
     same_device(arg, lse=lse_arg)
     check(
         lib.fovea_merge_states(
-            tensor_pointer(arg), tensor_pointer(lse_arg), tensor_pointer(describe(out)), tensor_pointer(describe(out_lse)),
-            _stream(framework, arg),
+            tensor_pointer(arg), tensor_pointer(lse_arg), tensor_pointer(describe_written(out, "out")),
+            tensor_pointer(describe_written(out_lse, "out_lse")), _stream(framework, arg),
         )
     )
     return out, out_lse
@@ -266,7 +273,8 @@ def merge_state(o_a: Any, lse_a: Any, o_b: Any, lse_b: Any, *, out: Any = None, 
     check(
         lib.fovea_merge_state(
             tensor_pointer(arg), tensor_pointer(describe(lse_a)), tensor_pointer(describe(o_b)), tensor_pointer(describe(lse_b)),
-            tensor_pointer(describe(out)), tensor_pointer(describe(out_lse)), _stream(framework, arg),
+            tensor_pointer(describe_written(out, "out")), tensor_pointer(describe_written(out_lse, "out_lse")),
+            _stream(framework, arg),
         )
     )
     return out, out_lse

@@ -20,14 +20,16 @@ What is not supported raises ValueError that names the argument: dropout_p > 0, 
 rotary_seqlens, scheduler_metadata, sm_margin, other num_splits.
 
 The first call with new dtypes, options or (rounded up) sizes makes an object that later calls reuse; inside a CUDA graph's
-capture it must be there already, so call once before.
+capture it must be there already, so call once before. flash_attn_func plans when shapes, strides, options or the stream differ
+from those of the thread's last calls, or another call used the object since: layers one after another share a plan. Of four
+such calls workspaces of up to 16 MiB are kept.
 """
 
 from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
 from . import _hooks
-from ._arrays import DTYPE_NAMES, Framework, describe, framework_of
-from ._serve import Keys, Masking, constants, index, rows_of_batch, rows_of_sequences, same_device, serve, shape_of
+from ._arrays import DTYPE_NAMES, DTYPES, Framework, describe, describe_written, framework_of
+from ._serve import Keys, Masking, constants, index, prepared_calls, rows_of_batch, rows_of_sequences, same_device, serve, shape_of
 from .cache import append
 
 _Window = Sequence[Optional[int]]
@@ -99,33 +101,38 @@ def _arithmetic(q: Any) -> Framework:
     return framework
 
 
+_FLOAT32 = DTYPES["float32"]
+
+
 def _padded_result(
-    framework: Framework, q: Any, shape: Tuple[int, ...], v_dim: int, out: Any, want_lse: bool
+    framework: Framework, q: Any, q_arg: Any, v_dim: int, out: Any, want_lse: bool
 ) -> Tuple[Any, Any, Any, Any]:
     """out [B, S, Hq, Dv] and lse [B, S, Hq] or None, and both as rows."""
-    batch, rows, heads, _ = shape
+    batch, rows, heads, _ = q_arg[1]
     if out is None:
-        out = framework.empty((batch, rows, heads, v_dim), _dtype_of(framework, q), q)
-    out_arg = framework.describe(out)
-    if tuple(out_arg[1]) != (batch, rows, heads, v_dim):
-        raise ValueError(f"out has shape {tuple(out_arg[1])}; it must be {(batch, rows, heads, v_dim)}")
-    lse = framework.empty((batch, rows, heads), "float32", q) if want_lse else None
-    lse_arg = None
-    if lse is not None:
-        a = framework.describe(lse)
-        lse_arg = (a[0], (batch * rows, heads), (heads, 1), a[3], a[4])
-    return out, rows_of_batch(out_arg, "out"), lse, lse_arg
+        name = _dtype_of(q_arg)
+        out = framework.empty((batch, rows, heads, v_dim), name, q)
+        out_arg: Any = (
+            framework.address(out), (batch * rows, heads, v_dim), (heads * v_dim, v_dim, 1), DTYPES[name], q_arg[4]
+        )
+    else:
+        out_arg = describe_written(out, "out")
+        if tuple(out_arg[1]) != (batch, rows, heads, v_dim):
+            raise ValueError(f"out has shape {tuple(out_arg[1])}; it must be {(batch, rows, heads, v_dim)}")
+        out_arg = rows_of_batch(out_arg, "out")
+    if not want_lse:
+        return out, out_arg, None, None
+    lse = framework.empty((batch, rows, heads), "float32", q)
+    return out, out_arg, lse, (framework.address(lse), (batch * rows, heads), (heads, 1), _FLOAT32, q_arg[4])
 
 
-def _dtype_of(framework: Framework, x: Any) -> str:
-    name = DTYPE_NAMES.get(framework.describe(x)[3], "")
+def _dtype_of(arg: Any) -> str:
+    name = DTYPE_NAMES.get(arg[3], "")
     return name if name in ("float16", "bfloat16", "float32") else "float32"
 
 
 def _lse_of_padded(lse: Any, framework: Framework) -> Any:
     return lse.permute(0, 2, 1) if framework.name == "torch" else lse.transpose(0, 2, 1)
-
-
 
 
 def flash_attn_func(
@@ -158,7 +165,8 @@ def flash_attn_func(
 
     Returns out [B, Sq, Hq, Dv], or (out, lse [B, Hq, Sq]) with return_softmax_lse. attention_chunk C: only keys of the
     query's own chunk of C positions. Results are always deterministic. See the module for the rest."""
-    _refuse_unknown(dropout_p, return_attn_probs, num_splits, qv=qv, q_descale=q_descale, sm_margin=sm_margin)
+    if dropout_p or return_attn_probs or num_splits != 1 or sm_margin or qv is not None or q_descale is not None:
+        _refuse_unknown(dropout_p, return_attn_probs, num_splits, qv=qv, q_descale=q_descale, sm_margin=sm_margin)
     if _hooks.compiling():
         result = _hooks.ops.flash_attn(
             q, k, v, softmax_scale, causal, list(window_size), softcap, alibi_slopes,
@@ -169,15 +177,29 @@ def flash_attn_func(
         softmax_scale, causal, window_size, softcap, alibi_slopes, learnable_sink, s_aux, attention_chunk, k_descale, v_descale
     )
     framework = _arithmetic(q)
-    framework.refuse_grad(q, k, v)
+    framework.refuse_grad(q, k, v, m.sink)
     q_arg, k_arg, v_arg = framework.describe(q), describe(k), describe(v)
+    stream = framework.stream(q_arg[4]) if q_arg[4][0] != 1 else None
+    key: Any = None
+    if out is None and k_arg is not None and v_arg is not None and not m.has_arrays():
+        key = (framework.name, q_arg[1:], k_arg[1:], v_arg[1:], m, bool(return_softmax_lse), stream)
+        call = prepared_calls.kept.get(key)
+        if call is not None and not (stream is not None and framework.capturing()):
+            batch, rows, heads, _ = q_arg[1]
+            out = framework.empty((batch, rows, heads, v_arg[1][3]), _dtype_of(q_arg), q)
+            lse = framework.empty((batch, rows, heads), "float32", q) if return_softmax_lse else None
+            call.run(
+                q_arg[0], k_arg[0], v_arg[0], framework.address(out), None if lse is None else framework.address(lse), stream
+            )
+            return (out, _lse_of_padded(lse, framework)) if return_softmax_lse else out
     shape = shape_of(q_arg, "q", 4, "[B, Sq, Hq, D]")
     _same_batch(shape, k_arg, v_arg)
     same_device(q_arg, k=k_arg, v=v_arg)
-    out, out_rows, lse, lse_rows = _padded_result(framework, q, shape, v_arg[1][-1], out, return_softmax_lse)
+    out, out_rows, lse, lse_rows = _padded_result(framework, q, q_arg, v_arg[1][-1], out, return_softmax_lse)
     if shape[0] and shape[1]:
-        stream = framework.stream(q_arg[4]) if q_arg[4][0] != 1 else None
-        _padded(framework, q, q_arg, k_arg, v_arg, m, out_rows, lse_rows, stream)
+        call = _padded(framework, q, q_arg, k_arg, v_arg, m, out_rows, lse_rows, stream)
+        if key is not None and call is not None:
+            prepared_calls.keep(key, call)
     return (out, _lse_of_padded(lse, framework)) if return_softmax_lse else out
 
 
@@ -193,14 +215,15 @@ def _same_batch(q_shape: Tuple[int, ...], k_arg: Any, v_arg: Any) -> None:
 def _padded(
     framework: Framework, q: Any, q_arg: Any, k_arg: Any, v_arg: Any, m: Masking, out: Any, lse: Any, stream: Any,
     packed: Any = None,
-) -> None:
+) -> Any:
+    """Of a call that may be repeated with other arrays, what does that; else None."""
     batch, rows = q_arg[1][:2]
     keys, kept = _padded_keys(framework, q, q_arg[4], k_arg, v_arg, None, stream)
     offsets = constants.offsets(framework, q_arg[4], stream, batch, rows, q)
-    serve(
-        framework, q, rows_of_batch(q_arg, "q"), keys, framework.describe(offsets), batch, rows, m, out, lse, stream, packed
+    return serve(
+        framework, q, rows_of_batch(q_arg, "q"), keys, framework.describe(offsets), batch, rows, m, out, lse, stream, packed,
+        (offsets, kept),
     )
-    del kept
 
 
 def _padded_keys(
@@ -226,7 +249,7 @@ def _batch_pages(framework: Framework, k_arg: Any, v_arg: Any, lens: Any, ids: A
     """Sequence b is page ids[b] of k, v [pages, S, Hkv, D]."""
     rows = k_arg[1][1]
     table = framework.describe(ids)
-    table = (table[0], (batch, 1), (1, 1), table[3], table[4])
+    table = (table[0], (batch, 1), (table[2][0], 1), table[3], table[4])
     return Keys(k_arg, v_arg, rows, rows, batch * rows, framework.describe(lens), page_table=table)
 
 
@@ -289,17 +312,21 @@ def flash_attn_varlen_func(
         softmax_scale, causal, window_size, softcap, alibi_slopes, learnable_sink, s_aux, attention_chunk, k_descale, v_descale
     )
     framework = _arithmetic(q)
-    framework.refuse_grad(q, k, v)
+    framework.refuse_grad(q, k, v, m.sink)
     q_arg, k_arg, v_arg = framework.describe(q), describe(k), describe(v)
-    tokens, heads, _ = shape_of(q_arg, "q", 3, "[Tq, Hq, D]")
+    tokens = shape_of(q_arg, "q", 3, "[Tq, Hq, D]")[0]
     same_device(
         q_arg, k=k_arg, v=v_arg, cu_seqlens_q=describe(cu_seqlens_q), cu_seqlens_k=describe(cu_seqlens_k),
         block_table=describe(block_table), seqused_k=describe(seqused_k),
     )
     cu_seqlens_q, cu_seqlens_k = index(framework, cu_seqlens_q), index(framework, cu_seqlens_k)
     block_table, seqused_k = index(framework, block_table), index(framework, seqused_k)
+    if cu_seqlens_q is None:
+        raise ValueError("cu_seqlens_q is None; it says where the rows of each sequence are")
     offsets = framework.describe(cu_seqlens_q)
     seqs = shape_of(offsets, "cu_seqlens_q", 1, "[B + 1]")[0] - 1
+    max_seqlen_q, max_seqlen_k = int(max_seqlen_q), int(max_seqlen_k or 0)
+    _check_longest(tokens, seqs, max_seqlen_q)
     if cu_seqlens_k is None and (seqused_k is None or block_table is None):
         raise ValueError("cu_seqlens_k is None; pass it, or seqused_k with a block_table")
     lens = seqused_k if seqused_k is not None else cu_seqlens_k[1:] - cu_seqlens_k[:-1]
@@ -311,20 +338,37 @@ def flash_attn_varlen_func(
         keys = Keys(
             k_arg, v_arg, 1, max_seqlen_k, k_arg[1][0], framework.describe(lens), indptr=framework.describe(cu_seqlens_k)
         )
-    out, out_arg, lse, lse_arg = _ragged_result(framework, q, tokens, heads, v_arg[1][-1], out, return_softmax_lse)
+    out, out_arg, lse, lse_arg = _ragged_result(framework, q, q_arg, v_arg[1][-1], out, return_softmax_lse)
     if seqs > 0 and tokens:
         stream = framework.stream(q_arg[4]) if q_arg[4][0] != 1 else None
-        serve(framework, q, q_arg, keys, offsets, seqs, max(int(max_seqlen_q), 1), m, out_arg, lse_arg, stream)
+        serve(framework, q, q_arg, keys, offsets, seqs, max(max_seqlen_q, 1), m, out_arg, lse_arg, stream)
     return (out, lse.T) if return_softmax_lse else out
 
 
+def _check_longest(tokens: int, seqs: int, longest: int) -> None:
+    """What the host can see of whether max_seqlen_q holds."""
+    if tokens > max(seqs, 0) * longest:
+        raise ValueError(
+            f"max_seqlen_q is {longest} and cu_seqlens_q has {seqs} sequences; q has {tokens} rows, more than they can have: pass "
+            "the rows of the longest sequence, and q without rows that are nobody's"
+        )
+
+
 def _ragged_result(
-    framework: Framework, q: Any, tokens: int, heads: int, v_dim: int, out: Any, want_lse: bool
+    framework: Framework, q: Any, q_arg: Any, v_dim: int, out: Any, want_lse: bool
 ) -> Tuple[Any, Any, Any, Any]:
+    """out [Tq, Hq, Dv] and lse [Tq, Hq] or None, each described too."""
+    tokens, heads, _ = q_arg[1]
     if out is None:
-        out = framework.empty((tokens, heads, v_dim), _dtype_of(framework, q), q)
-    lse = framework.empty((tokens, heads), "float32", q) if want_lse else None
-    return out, framework.describe(out), lse, None if lse is None else framework.describe(lse)
+        name = _dtype_of(q_arg)
+        out = framework.empty((tokens, heads, v_dim), name, q)
+        out_arg: Any = (framework.address(out), (tokens, heads, v_dim), (heads * v_dim, v_dim, 1), DTYPES[name], q_arg[4])
+    else:
+        out_arg = describe_written(out, "out")
+    if not want_lse:
+        return out, out_arg, None, None
+    lse = framework.empty((tokens, heads), "float32", q)
+    return out, out_arg, lse, (framework.address(lse), (tokens, heads), (heads, 1), _FLOAT32, q_arg[4])
 
 
 def _paged_keys(framework: Framework, k_arg: Any, v_arg: Any, lens: Any, table: Any, seqs: int) -> Keys:
@@ -387,7 +431,7 @@ def flash_attn_with_kvcache(
     cache_seqlens.
 
     rotary_cos, rotary_sin [positions, R / 2] (fp32; others are converted in each call), R <= D: with new k only. New k are
-    rotated at positions cache_seqlens and on; q so too with `causal` or a window, else all of its rows at cache_seqlens.
+    rotated at positions cache_seqlens and on; q so too with `causal`, a window or a chunk, else all of its rows at cache_seqlens.
     rotary_interleaved: pairs are (2t, 2t + 1), else (t, t + R / 2). q itself is not changed.
 
     Returns out of q's shape with Dv for D, or (out, lse [B, Hq, Sq]; [Hq, Tq] of ragged q) with return_softmax_lse."""
@@ -412,7 +456,7 @@ def flash_attn_with_kvcache(
         softmax_scale, causal, window_size, softcap, alibi_slopes, learnable_sink, s_aux, attention_chunk, k_descale, v_descale
     )
     framework = _arithmetic(q)
-    framework.refuse_grad(q, k_cache, v_cache, k, v)
+    framework.refuse_grad(q, k_cache, v_cache, k, v, m.sink)
     q_arg, k_arg, v_arg = framework.describe(q), describe(k_cache), describe(v_cache)
     same_device(
         q_arg, k_cache=k_arg, v_cache=v_arg, k=describe(k), v=describe(v), page_table=describe(table),
@@ -441,9 +485,16 @@ def flash_attn_with_kvcache(
         raise ValueError("cache_seqlens is None; new k and v need to know where they go")
 
     if cache_seqlens is None or isinstance(cache_seqlens, int):
-        value = cache_shape[1] if cache_seqlens is None else cache_seqlens
         if cache_seqlens is None and table is not None:
             raise ValueError("cache_seqlens is None; with a page table it must be given")
+        value = cache_shape[1] if cache_seqlens is None else cache_seqlens
+        room = cache_shape[1] * (1 if table is None else shape_of(describe(table), "the page table", 2, "[B, pages]")[1])
+        new = k.shape[1] if k is not None and cu_seqlens_k_new is None and len(k.shape) == 4 else 0
+        if value < 0 or value + new > room:
+            raise ValueError(
+                f"cache_seqlens is {value} and k has {new} new rows for each sequence; together they must be 0 to {room}, which "
+                "is what a sequence has room for in the cache"
+            )
         before = constants.filled(framework, q_arg[4], stream, step.seqs, value, q)
     else:
         before = cache_seqlens
@@ -467,9 +518,9 @@ def flash_attn_with_kvcache(
         keys, kept = _padded_keys(framework, q, q_arg[4], k_arg, v_arg, lens, stream)
     v_dim = v_arg[1][-1]
     if cu_seqlens_q is None:
-        out, out_arg, lse, lse_arg = _padded_result(framework, q, tuple(q_arg[1]), v_dim, out, return_softmax_lse)
+        out, out_arg, lse, lse_arg = _padded_result(framework, q, q_arg, v_dim, out, return_softmax_lse)
     else:
-        out, out_arg, lse, lse_arg = _ragged_result(framework, q, step.tokens, q_arg[1][1], v_dim, out, return_softmax_lse)
+        out, out_arg, lse, lse_arg = _ragged_result(framework, q, q_arg, v_dim, out, return_softmax_lse)
     if step.tokens:
         serve(
             framework, q, q_run_arg, keys, framework.describe(step.offsets), step.seqs, step.longest, m, out_arg, lse_arg, stream
@@ -492,6 +543,7 @@ class _Step:
             self.tokens = shape_of(q_arg, "q", 3, "[Tq, Hq, D] with cu_seqlens_q")[0]
             self.seqs = describe(cu_seqlens_q)[1][0] - 1
             self.longest = max(int(max_seqlen_q), 1)
+            _check_longest(self.tokens, self.seqs, int(max_seqlen_q))
             self.rows, self.offsets = q_arg, cu_seqlens_q
             self.counts: Any = cu_seqlens_q[1:] - cu_seqlens_q[:-1]
         else:
@@ -542,7 +594,7 @@ def _append_new(
         if ids is None:
             ids = constants.offsets(framework, device, stream, step.seqs, 1, step.q)
         a = framework.describe(ids)
-        table_arg = (a[0], (step.seqs, 1), (1, 1), a[3], a[4])
+        table_arg = (a[0], (step.seqs, 1), (a[2][0], 1), a[3], a[4])
     else:
         table_arg = framework.describe(table)
 
@@ -552,12 +604,12 @@ def _append_new(
             raise ValueError("rotary_sin is None; pass both of rotary_cos and rotary_sin")
         cos, sin = framework.cast(cos, "float32"), framework.cast(sin, "float32")
         common = {"cos": framework.describe(cos), "sin": framework.describe(sin), "interleaved": bool(interleaved)}
-    by_row = m.causal or m.left >= 0 or m.right >= 0 or step.longest == 1
+    by_row = m.causal or m.left >= 0 or m.right >= 0 or m.chunk > 0 or step.longest == 1
     q_out: Any = step.q
     together: Dict[str, Any] = {}
     if cos is not None:
         tokens, heads, dim = step.rows[1]
-        q_out = framework.empty((tokens, heads, dim), _dtype_of(framework, step.q), step.q)
+        q_out = framework.empty((tokens, heads, dim), _dtype_of(step.rows), step.q)
         same_rows = (k_offsets is cu_seqlens_k_new and k_offsets is step.offsets) or (
             isinstance(k_counts, int) and isinstance(step.counts, int) and k_counts == step.counts
         )
@@ -568,8 +620,9 @@ def _append_new(
     if k_rows[1][0]:
         append(
             dict(
-                common, k=k_rows, v=v_rows, k_cache=framework.describe(k_cache), v_cache=framework.describe(v_cache),
-                q_offsets=framework.describe(k_offsets), kv_lens=framework.describe(lens), page_table=table_arg, **together,
+                common, k=k_rows, v=v_rows, k_cache=describe_written(k_cache, "k_cache"),
+                v_cache=describe_written(v_cache, "v_cache"), q_offsets=framework.describe(k_offsets),
+                kv_lens=framework.describe(lens), page_table=table_arg, **together,
             ),
             stream, m.k_descale, m.v_descale,
         )
@@ -583,7 +636,7 @@ def _rotate_q(
     if not step.tokens:
         return
     rows = framework.arange(0, step.tokens, 1, step.q)
-    sequences = framework.searchsorted(step.offsets[1:], rows)
+    sequences = framework.searchsorted(framework.cast(step.offsets[1:], "int32"), rows)
     positions = before[sequences]
     if by_row:
         positions = positions + (rows - step.offsets[sequences])

@@ -79,8 +79,9 @@ class _Batch:
         if alibi is not None:
             alibi = heads_vector(framework, alibi, spec.num_heads, "alibi_slopes")
         return self._attention.run(
-            q, k, v, out=out, lse=lse, return_lse=return_lse, sinks=sinks, alibi_slopes=alibi, k_scale=k_scale or 1.0,
-            v_scale=v_scale or 1.0,
+            q, k, v, out=out, lse=lse, return_lse=return_lse, sinks=sinks, alibi_slopes=alibi,
+            k_scale=1.0 if k_scale is None else k_scale,
+            v_scale=1.0 if v_scale is None else v_scale,
         )
 
 

@@ -12,7 +12,8 @@
 
 namespace fovea::c_api {
 
-/// Sizes of ABI 1: the least that a program can give.
+/// Sizes of ABI 1: the least that a program can give. They count the padding at the end, in which no field
+/// may ever begin: programs leave in it what was there.
 inline constexpr size_t kSpecSize1 = 104, kLimitsSize1 = 32, kStepSize1 = 96, kLayerSize1 = 88,
                         kAppendSize1 = 176;
 

@@ -1,7 +1,10 @@
 """The package over numpy on the CPU: every function against the fp64 definition, and what is refused."""
 
+import gc
 import sys
 import unittest
+import unittest.mock
+import weakref
 
 try:
     import numpy as np
@@ -97,6 +100,39 @@ class FlashAttnFunc(unittest.TestCase):
         np.testing.assert_array_equal(lse, np.full((2, 4, 3), -np.inf))
         self.assertEqual(fovea.flash_attn_func(q[:0], k[:0], k[:0]).shape, (0, 3, 4, 16))
         self.assertEqual(fovea.flash_attn_func(q[:, :0], k, k).shape, (2, 0, 4, 16))
+
+    def test_calls_alike_share_a_plan(self):
+        """Layers of a model plan once; what else uses the same object comes between them, and more shapes than are kept."""
+        shapes = [(2, n_q, n_k) for n_q, n_k in ((3, 9), (4, 7), (1, 8), (3, 10), (2, 2), (3, 9))]
+        cu, ragged = np.int32([0, 2, 5]), (normal(5, 4, 16), normal(5, 2, 16), normal(5, 2, 16))
+        plans = []
+        plan = fovea.Attention._plan_step
+
+        def counted(self, *args):
+            plans.append(self)
+            return plan(self, *args)
+
+        with unittest.mock.patch.object(fovea.Attention, "_plan_step", counted):
+            for batch, n_q, n_k in shapes:
+                q = normal(batch, n_q, 4, 16)
+                for layer in range(4):
+                    k, v = normal(batch, n_k, 2, 16), normal(batch, n_k, 2, 16)
+                    if layer == 3:
+                        fovea.flash_attn_varlen_func(*ragged, cu, cu, 3, 3, causal=True)
+                    plans.clear()
+                    out, lse = fovea.flash_attn_func(q, k, v, causal=True, return_softmax_lse=True)
+                    self.assertLessEqual(len(plans), layer in (0, 3))
+                    for b in range(batch):
+                        wanted, wanted_lse = attention(q[b], k[b], v[b], visible(n_q, n_k, True))
+                        assert_close(self, out[b], wanted)
+                        assert_close(self, lse[b], wanted_lse.T)
+        kept = fovea._serve.prepared_calls.kept
+        self.assertLessEqual(len(kept), fovea._serve._MAX_PREPARED)
+        gone = weakref.ref(next(iter(kept.values())))
+        gc.disable()
+        kept.clear()
+        gc.enable()
+        self.assertIsNone(gone(), "what is no longer kept holds its workspace")
 
     def test_long_cache_of_one_object(self):
         """Lengths that round up to the same limits use one object, and its steps do not leak into each other."""
@@ -300,6 +336,28 @@ class WithKvCache(unittest.TestCase):
                 ),
                 2, old, k, v,
             )
+            # A column of a table: its entries lie apart.
+            apart = np.full((3, 3), 1, dtype)
+            apart[:, 1] = where
+            self.check(
+                lambda q: fovea.flash_attn_with_kvcache(
+                    q, k_cache, v_cache, k, v, cache_seqlens=self.lens, cache_batch_idx=apart[:, 1], causal=True,
+                    return_softmax_lse=True,
+                ),
+                2, old, k, v,
+            )
+
+    def test_rotation_of_q_with_chunks(self):
+        """As with a window, each row at its own position."""
+        k_cache, v_cache = self.caches()
+        old = self.fill(k_cache, v_cache, range(3))
+        k, v, cos, sin = normal(3, 4, 2, 16), normal(3, 4, 2, 16), *tables(64, 8)
+        self.check(
+            lambda q: fovea.flash_attn_with_kvcache(
+                q, k_cache, v_cache, k, v, cos, sin, self.lens, attention_chunk=64, return_softmax_lse=True
+            ),
+            4, old, k, v, causal=False, rope=(cos, sin, True), window=(64, 64),
+        )
 
     def test_page_table(self):
         cu = np.concatenate(([0], np.cumsum(self.lens)))
@@ -390,6 +448,108 @@ class Refusals(unittest.TestCase):
         for i, (call, words) in enumerate(table):
             with self.subTest(i=i, words=words), self.assertRaisesRegex(ValueError, words):
                 call()
+
+    def test_values_that_would_pass_for_others(self):
+        """What ctypes would cut, what stands for a default in the C ABI, and what the host sees to be too large."""
+        q, k, cache = normal(2, 3, 4, 16), normal(2, 3, 2, 16), normal(2, 8, 2, 16)
+        cu, many = np.int32([0, 3, 6]), 2**32
+        with_cache = fovea.flash_attn_with_kvcache
+        rows, keys = q.reshape(6, 4, 16), k.reshape(6, 2, 16)
+
+        def spec(**changed):
+            return fovea.Attention(fovea.AttentionSpec(4, 2, 16, "float32", **changed), fovea.Limits(1, 1, 16, 16))
+
+        def limits(*bounds):
+            return fovea.Attention(fovea.AttentionSpec(4, 2, 16, "float32"), fovea.Limits(*bounds))
+
+        planned = fovea.Attention(fovea.AttentionSpec(4, 2, 16, "float32", page_size=1), fovea.Limits(1, 8, 16, 16))
+        planned.plan(np.int32([0, 3]), np.int32([3]), kv_indptr=np.int32([0, 3]))
+        table = [
+            (lambda: spec(window_left=many + 3), "window_left is 4294967299; it must fit 32 bits"),
+            (lambda: spec(page_size=many + 16), "page_size is 4294967312"),
+            (lambda: spec(v_head_dim=many + 16), "v_head_dim is 4294967312"),
+            (lambda: spec(scale=0.0), "scale is 0.0"),
+            (lambda: spec(scale=float("nan")), "scale"),
+            (lambda: spec(scale=1e300), "scale"),
+            (lambda: spec(softcap=float("nan")), "softcap"),
+            (lambda: limits(many + 1, 1, 16, 16), "max_seqs is 4294967297"),
+            (lambda: limits(1, many + 1, 16, 16), "max_tokens is 4294967297"),
+            (lambda: limits(1, 1, 2**64 + 16, 16), "max_kv_tokens is"),
+            (lambda: limits(1, 1, 16, many + 16), "max_kv_len is 4294967312"),
+            (lambda: limits(-1, 1, 16, 16), "max_seqs is -1"),
+            (lambda: fovea.Attention(fovea.AttentionSpec(4, 2, 16), fovea.Limits(1, 1, 1, 1), device=(1 + many, 0)), "device"),
+            (lambda: planned.plan(np.int32([0, 3]), np.int32([3]), kv_indptr=np.int32([0, 3]), num_tokens=many + 3), "num_tokens"),
+            (lambda: planned.run(q[0], k[0], k[0], k_scale=0.0), "k_scale is 0"),
+            (lambda: planned.run(q[0], k[0], k[0], v_scale=float("nan")), "v_scale"),
+            (lambda: fovea.flash_attn_func(q, k, k, softmax_scale=0.0), "scale is 0.0"),
+            (lambda: fovea.flash_attn_func(q, k, k, v_descale=0), "v_scale is 0"),
+            (lambda: fovea.gather(cache, cache, np.int32([0]), k_scale=0.0), "k_scale is 0"),
+            (lambda: with_cache(q, cache, cache, cache_seqlens=9), "cache_seqlens is 9 .* 0 to 8"),
+            (lambda: with_cache(q, cache, cache, cache_seqlens=-1), "cache_seqlens is -1"),
+            (lambda: with_cache(q, cache, cache, k, k, cache_seqlens=6), "cache_seqlens is 6 and k has 3 new rows"),
+            (lambda: with_cache(q, cache, cache, page_table=np.int32([[0], [1]]), cache_seqlens=9), "cache_seqlens is 9"),
+            (lambda: fovea.flash_attn_varlen_func(rows, keys, keys, cu, cu, 2, 3), "max_seqlen_q is 2 and cu_seqlens_q has 2"),
+            (lambda: fovea.flash_attn_varlen_func(rows, keys, keys, cu[:1], cu[:1], 3, 3), "cu_seqlens_q has 0 sequences"),
+            (lambda: with_cache(rows, cache, cache, cache_seqlens=3, cu_seqlens_q=cu, max_seqlen_q=1), "max_seqlen_q is 1"),
+            (lambda: fovea.flash_attn_func(q, None, k), "k is None"),
+            (lambda: with_cache(q, cache, None), "v_cache is None"),
+            (lambda: fovea.flash_attn_varlen_func(rows, keys, keys, None, cu, 3, 3), "cu_seqlens_q is None"),
+            (lambda: fovea.gather(cache, cache, np.int32(0)), "an array is|slots"),
+            (lambda: fovea.flash_attn_func(q, k, k, learnable_sink=[1, 2, 3, 4]), "an array is a list"),
+            (lambda: fovea.flash_attn_func(q, k, k, k_descale=fovea.Tensor((2,), "float32")), "k_descale is a Tensor.* of numpy"),
+            (lambda: spec(kv_dtype=None), "kv_dtype is None"),
+            (lambda: fovea.gather(cache[0, 0], cache, np.int32([0])), "k_cache has shape"),
+        ]
+        for i, (call, words) in enumerate(table):
+            with self.subTest(i=i, words=words), self.assertRaisesRegex(ValueError, words):
+                call()
+
+    def test_arrays_that_are_not_what_they_seem(self):
+        q, k = normal(2, 3, 4, 16), normal(2, 3, 2, 16)
+        swapped = q.astype(">f4")
+        with self.assertRaisesRegex(ValueError, "byte order"):
+            fovea.flash_attn_func(swapped, k, k)
+        out = np.zeros_like(q)
+        out.flags.writeable = False
+        with self.assertRaisesRegex(ValueError, "out is a read-only array"):
+            fovea.flash_attn_func(q, k, k, out=out)
+        cache = np.zeros((2, 8, 2, 16), "float32")
+        cache.flags.writeable = False
+        with self.assertRaisesRegex(ValueError, "k_cache is a read-only array"):
+            fovea.flash_attn_with_kvcache(q, cache, cache, k, k, cache_seqlens=1)
+        with self.assertRaisesRegex(ValueError, "k_cache is a read-only array"):
+            fovea.append_kv(k[0], k[0], cache, cache, slots=np.int32([0, 1, 2]))
+        self.assertFalse(cache.any() or out.any())
+        fovea.flash_attn_with_kvcache(q, cache, cache, cache_seqlens=1)  # only read
+
+    def test_capsules_that_lie(self):
+        import ctypes
+
+        from fovea import _dlpack
+
+        class Liar:
+            def __init__(self, **fields):
+                self.tensor = fovea.Tensor((2, 3), "float32")
+                self.fields = fields
+
+            def __dlpack_device__(self):
+                return (1, 0)
+
+            def __dlpack__(self, **_):
+                if "capsule" in self.fields:
+                    return self.fields["capsule"]
+                capsule = self.tensor.__dlpack__()
+                t = ctypes.cast(_dlpack._pointer_of(capsule, b"dltensor"), ctypes.POINTER(_dlpack._Managed)).contents.tensor
+                for name, value in self.fields.items():
+                    setattr(t, name, value)
+                return capsule
+
+        for fields, words in (
+            ({"ndim": 1 << 20}, "1048576 dimensions"), ({"ndim": -1}, "-1 dimensions"), ({"shape": None}, "NULL"),
+            ({"capsule": 3}, "no DLPack capsule"), ({"capsule": None}, "no DLPack capsule"), ({"data": None}, "null"),
+        ):
+            with self.subTest(**fields), self.assertRaisesRegex(ValueError, words):
+                fovea.merge_states(normal(1, 2, 3, 4), Liar(**fields))
 
     def test_by_the_library(self):
         q, k, cache = normal(2, 1, 4, 16), normal(2, 1, 2, 16), normal(6, 4, 2, 16)
@@ -581,6 +741,13 @@ class CacheFunctions(unittest.TestCase):
             k_back, v_back = fovea.gather(*nhd, slots)
             np.testing.assert_array_equal(k_back, k)
             np.testing.assert_array_equal(v_back, v)
+
+    def test_gather_of_rows(self):
+        k, v = normal(5, 2, 16), normal(5, 2, 8)
+        k_back, v_back = fovea.gather(k, v, np.int32([4, -1, 0]))
+        np.testing.assert_array_equal(k_back[[0, 2]], k[[4, 0]])
+        np.testing.assert_array_equal(v_back[[0, 2]], v[[4, 0]])
+        self.assertFalse(k_back[1].any() or v_back[1].any())
 
     def test_slots_below_zero_are_not_written(self):
         k_pages, v_pages = poisoned((2, 4, 2, 16)), poisoned((2, 4, 2, 16))

@@ -147,6 +147,29 @@ class Streams(TorchTest):
             stream.synchronize()
             self.assertTrue(torch.equal(out, wanted))
 
+    def test_calls_alike_on_two_streams_and_around_a_capture(self):
+        """They share plans of their own stream only, and none of a graph's."""
+        q, k = normal(2, 5, 4, 64, dtype=torch.bfloat16, device="cuda"), normal(2, 40, 2, 64, dtype=torch.bfloat16, device="cuda")
+        wanted = fovea.flash_attn_func(q, k, k, causal=True)
+        torch.cuda.synchronize()
+        streams = [torch.cuda.Stream() for _ in range(2)]
+        for _ in range(3):
+            outs = []
+            for stream in streams:
+                with torch.cuda.stream(stream):
+                    outs += [fovea.flash_attn_func(q, k, k, causal=True) for _ in range(2)]
+            torch.cuda.synchronize()
+            self.assertTrue(all(torch.equal(out, wanted) for out in outs))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = fovea.flash_attn_func(q, k, k, causal=True)
+        for _ in range(2):
+            captured.zero_()
+            graph.replay()
+            again = fovea.flash_attn_func(q, k, k, causal=True)
+            torch.cuda.synchronize()
+            self.assertTrue(torch.equal(captured, wanted) and torch.equal(again, wanted))
+
     def test_nothing_is_waited_for(self):
         q, pages = normal(2, 1, 4, 64, dtype=torch.bfloat16, device="cuda"), normal(8, 16, 2, 64, dtype=torch.bfloat16, device="cuda")
         lens, table = ints([5, 30], "cuda", torch.int64), ints([[0, 1], [4, 3]], "cuda", torch.int64)

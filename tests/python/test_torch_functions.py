@@ -173,6 +173,24 @@ class Functions(TorchTest):
             with torch.inference_mode():
                 again = fovea.flash_attn_func(q, k, k)
             self.assertTrue(torch.equal(out, again))
+            sink = torch.nn.Parameter(normal(2, device=device))
+            with self.assertRaisesRegex(ValueError, "requires_grad"):
+                fovea.flash_attn_func(q, k.detach(), k.detach(), learnable_sink=sink)
+
+    def test_rotation_of_ragged_queries_with_int64_offsets(self):
+        for device, dtype in self.each():
+            cos, sin = (torch.tensor(x, device=device) for x in tables(32, 16))
+            q, k = normal(5, 4, 64, dtype=dtype, device=device), normal(2, 3, 2, 64, dtype=dtype, device=device)
+            outs = []
+            for index in (torch.int32, torch.int64):
+                caches = [torch.zeros(2, 16, 2, 64, dtype=dtype, device=device) for _ in "kv"]
+                outs.append(
+                    fovea.flash_attn_with_kvcache(
+                        q, *caches, k, k, cos, sin, ints([4, 0], device, index), causal=True,
+                        cu_seqlens_q=ints([0, 2, 5], device, index), max_seqlen_q=3,
+                    )
+                )
+            self.assertTrue(torch.equal(*outs))
 
     def test_wrong_dtype(self):
         for device in DEVICES:

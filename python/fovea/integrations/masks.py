@@ -59,7 +59,7 @@ def masked_attention(
         raise ValueError(
             f"the mask has shape {tuple(mask.shape)}; it must be [{batch} or 1, 1, {rows} or 1, {keys}]: the same for all heads"
         )
-    out, out_rows, _, _ = _padded_result(framework, q, shape, v_arg[1][-1], None, False)
+    out, out_rows, _, _ = _padded_result(framework, q, q_arg, v_arg[1][-1], None, False)
     if batch and rows:
         if mask.shape[2] != rows:
             mask = mask.expand(-1, -1, rows, -1)
@@ -88,7 +88,7 @@ def left_padded_attention(
             f"k and v have strides {tuple(k_arg[2])} and {tuple(v_arg[2])}; sequences must lie whole numbers of rows apart, as "
             "many in both: pass .contiguous()"
         )
-    out, out_rows, _, _ = _padded_result(framework, q, shape, v_arg[1][-1], None, False)
+    out, out_rows, _, _ = _padded_result(framework, q, q_arg, v_arg[1][-1], None, False)
     if batch and rows:
         stream = framework.stream(q_arg[4]) if q_arg[4][0] != 1 else None
         lens = framework.cast(seen.sum(-1), "int32")

@@ -90,28 +90,22 @@ Result<bool> is_capturing(const CudaStream& stream) {
 }
 
 Status check_arrays(const BatchMeta& meta, const MaskSpec& mask, const void* workspace, int device) {
-  const auto only = [](bool used, const void* address) { return used ? address : nullptr; };
-  return check_on_device({{"BatchMeta::q_offsets", meta.q_offsets.data()},
-                          {"BatchMeta::kv_lens", meta.kv_lens.data()},
-                          {"BatchMeta::page_table", meta.page_table.data()},
-                          {"BatchMeta::kv_indptr", meta.kv_indptr.data()},
-                          {"BatchMeta::kv_indices", meta.kv_indices.data()},
-                          {"BatchMeta::spans", only(mask.spans, meta.spans.data())},
-                          {"BatchMeta::span_offsets", only(mask.spans, meta.span_offsets.data())},
-                          {"BatchMeta::packed_mask", only(mask.packed, meta.packed_mask.data())},
-                          {"BatchMeta::packed_offsets", only(mask.packed, meta.packed_offsets.data())},
-                          {"BatchMeta::tree_bias", only(mask.tree, meta.tree_bias.data())},
+  // An empty array may begin where its memory ends.
+  const auto address = [](const auto& array, bool used = true) -> const void* {
+    return used && !array.empty() ? array.data() : nullptr;
+  };
+  return check_on_device({{"BatchMeta::q_offsets", address(meta.q_offsets)},
+                          {"BatchMeta::kv_lens", address(meta.kv_lens)},
+                          {"BatchMeta::page_table", address(meta.page_table)},
+                          {"BatchMeta::kv_indptr", address(meta.kv_indptr)},
+                          {"BatchMeta::kv_indices", address(meta.kv_indices)},
+                          {"BatchMeta::spans", address(meta.spans, mask.spans)},
+                          {"BatchMeta::span_offsets", address(meta.span_offsets, mask.spans)},
+                          {"BatchMeta::packed_mask", address(meta.packed_mask, mask.packed)},
+                          {"BatchMeta::packed_offsets", address(meta.packed_offsets, mask.packed)},
+                          {"BatchMeta::tree_bias", address(meta.tree_bias, mask.tree)},
                           {"the attention workspace", workspace}},
                          device);
-}
-
-/// Few query rows leave multiprocessors without a large tile; small ones give the same bits.
-KernelUse use_of(const AttentionSpec& spec, const BatchMeta& meta, const KernelChoice& large,
-                 int multiprocessors) {
-  const int64_t packed = int64_t{meta.tokens} * (spec.num_heads / spec.num_kv_heads);
-  const int64_t tiles = packed / large.kernel.rows + std::min(meta.num_seqs(), meta.tokens);
-  return tiles * spec.num_kv_heads < int64_t{2} * multiprocessors ? KernelUse::extend_small
-                                                                  : KernelUse::extend;
 }
 
 PlanInput input_of(const BatchMeta& meta) {
@@ -135,7 +129,7 @@ MaskParams mask_of(const AttentionSpec& spec, const BatchMeta& meta) {
   m.softcap = spec.softcap;
   if (mask.spans) {
     static_assert(sizeof(Span) == 2 * sizeof(int32_t));
-    m.spans = &meta.spans.data()->first;
+    if (meta.spans.data() != nullptr) m.spans = &meta.spans.data()->first;
     m.span_offsets = meta.span_offsets.data();
   }
   if (mask.packed) m.packed = meta.packed_mask.data(), m.packed_offsets = meta.packed_offsets.data();
@@ -163,7 +157,7 @@ AttentionParams params_of(const CudaPlan& plan) {
   if (plan.layout.max_parts > 0) {
     p.partial_out = plan.at<float>(plan.layout.partial_out);
     p.partial_state = plan.at<PartialState>(plan.layout.partial_state);
-    p.arrivals = plan.at<uint32_t>(plan.layout.arrivals);
+    if (plan.kernel.kernel.merges) p.arrivals = plan.at<uint32_t>(plan.layout.arrivals);
   }
   return p;
 }
@@ -200,8 +194,10 @@ Status read(const CudaPlan& plan, size_t offset, T& to, CudaStream& stream) {
 
 Error lengths_error(const CudaPlan& plan, PlanError error) {
   Error out = plan_error(error, plan.layout.limits);
-  if (error == PlanError::kv_len && plan.layout.limits.max_kv_len < plan.limits.max_kv_len)
-    out.message += ", as its row of the page table has room for no more pages";
+  if (error != PlanError::kv_len || plan.layout.limits.max_kv_len >= plan.limits.max_kv_len) return out;
+  out.message += plan.spec.mask.packed && plan.meta.packed_mask.data() == nullptr
+                     ? ", as there is no BatchMeta::packed_mask"
+                     : ", as its row of the page table has room for no more pages";
   return out;
 }
 
@@ -309,6 +305,7 @@ class CudaAttention : public AttentionBackend {
                                                  const BatchMeta& meta, Workspace workspace,
                                                  Stream& stream) override {
     FOVEA_TRY(plan, make_plan(spec, limits, meta, workspace, stream));
+    const CurrentDevice current(plan->device);
     FOVEA_TRY(capturing, is_capturing(stream.cuda()));
     if (!capturing) FOVEA_RETURN_IF_ERROR(queue_schedule(*plan, meta, stream));
     return std::unique_ptr<Plan>(std::move(plan));
@@ -332,6 +329,17 @@ class CudaAttention : public AttentionBackend {
       return invalid("the plan was made on CUDA device " + str(device) + "; the stream is of device " +
                      str(stream.cuda().device()));
     return {};
+  }
+
+  /// A plan that was made within a capture has no schedule before plan_for_replay(): its forwards can be
+  /// captured, but not run.
+  static Status check_scheduled(const CudaPlan& plan, const Stream& stream) {
+    if (plan.has_schedule) return {};
+    FOVEA_TRY(capturing, is_capturing(stream.cuda()));
+    if (capturing) return {};
+    return invalid(
+        "the plan was made within a capture and has no schedule yet; call plan_for_replay() before a forward "
+        "that is not captured");
   }
 
   Status check_workspace(const AttentionSpec& spec, const AttentionLimits& limits,
@@ -371,14 +379,14 @@ class CudaAttention : public AttentionBackend {
     FOVEA_TRY(kernel,
               choose_kernel(family, spec, meta.phase == Phase::decode ? KernelUse::decode : KernelUse::extend,
                             limits));
-    if (meta.phase == Phase::prefill &&
-        use_of(spec, meta, kernel, facts.multiprocessors) == KernelUse::extend_small) {
+    if (meta.phase == Phase::prefill && extend_use(spec, meta, kernel, facts.multiprocessors,
+                                                   facts.shared_bytes) == KernelUse::extend_small) {
       FOVEA_TRY(small, choose_kernel(family, spec, KernelUse::extend_small, limits));
       kernel = small;
     }
     FOVEA_RETURN_IF_ERROR(check_shared(info_, spec, kernel, facts, plan->device));
     plan->kernel = kernel;
-    FOVEA_TRY(layout, step_layout(spec, kernel, step_limits(limits, meta, plan->page_size)));
+    FOVEA_TRY(layout, step_layout(spec, kernel, step_limits(spec.mask, limits, meta, plan->page_size)));
     plan->layout = layout;
     plan->params = params_of(*plan);
     return plan;
@@ -409,6 +417,8 @@ class CudaAttention : public AttentionBackend {
     const AttentionSpec& spec = plan.spec;
     FOVEA_RETURN_IF_ERROR(check_args(args, spec, plan.page_size));
     FOVEA_RETURN_IF_ERROR(check_layer(spec, args, plan.kernel.family != Family::portable));
+    const CurrentDevice current(plan.device);
+    FOVEA_RETURN_IF_ERROR(check_scheduled(plan, stream));
     const KvView& kv = args.kv;
     FOVEA_RETURN_IF_ERROR(
         check_on_device({{"AttentionArgs::q", args.q},
@@ -432,7 +442,6 @@ class CudaAttention : public AttentionBackend {
     params.sinks = spec.has_sink ? args.sinks : nullptr;
     params.mask.alibi_slopes = spec.has_alibi ? args.alibi_slopes : nullptr;
     put_cache(kv, type, params.kv);
-    const CurrentDevice current(plan.device);
     return launch(plan.kernel, params, static_cast<int>(plan.layout.max_items), stream.cuda().handle());
   }
 

@@ -117,4 +117,13 @@ Result<KernelChoice> choose_kernel(Family family, const AttentionSpec& spec, Ker
   return choice;
 }
 
+KernelUse extend_use(const AttentionSpec& spec, const BatchMeta& meta, const KernelChoice& large,
+                     int multiprocessors, int shared_bytes) {
+  if (large.kernel.shared_bytes > shared_bytes) return KernelUse::extend_small;
+  const int64_t packed = int64_t{meta.tokens} * group_of(spec);
+  const int64_t tiles = packed / large.kernel.rows + std::min(meta.num_seqs(), meta.tokens);
+  return tiles * spec.num_kv_heads < int64_t{2} * multiprocessors ? KernelUse::extend_small
+                                                                  : KernelUse::extend;
+}
+
 }  // namespace fovea::cuda

@@ -57,4 +57,10 @@ bool needs_general_kernel(const AttentionSpec& spec);
 Result<KernelChoice> choose_kernel(Family family, const AttentionSpec& spec, KernelUse use,
                                    const AttentionLimits& limits);
 
+/// The tiles that a prefill takes on a device, whose blocks may have `shared_bytes`, where `large` is the
+/// choice for KernelUse::extend: small ones where the device has no room for large ones, or where so few
+/// query rows would leave multiprocessors without one.
+KernelUse extend_use(const AttentionSpec& spec, const BatchMeta& meta, const KernelChoice& large,
+                     int multiprocessors, int shared_bytes);
+
 }  // namespace fovea::cuda

@@ -106,16 +106,18 @@ Status check_step(const AttentionSpec& spec, const AttentionLimits& limits, cons
   return check_masks(spec.mask, meta);
 }
 
-AttentionLimits step_limits(const AttentionLimits& limits, const BatchMeta& meta, int page_size) {
+AttentionLimits step_limits(const MaskSpec& mask, const AttentionLimits& limits, const BatchMeta& meta,
+                            int page_size) {
   AttentionLimits out = limits;
   out.max_seqs = meta.num_seqs();
   out.max_tokens = meta.tokens;
+  if (mask.packed && meta.packed_mask.data() == nullptr) out.max_kv_len = 0;
   if (is_ragged(meta)) return out;
   // Lists of pages have different lengths; no sequence has more than all of them.
   const int64_t pages =
       meta.kv_indptr.empty() ? meta.page_table_stride : static_cast<int64_t>(meta.kv_indices.size());
   if (pages < limits.max_kv_len)  // the product can't overflow
-    out.max_kv_len = static_cast<int>(std::min<int64_t>(limits.max_kv_len, pages * page_size));
+    out.max_kv_len = static_cast<int>(std::min<int64_t>(out.max_kv_len, pages * page_size));
   return out;
 }
 

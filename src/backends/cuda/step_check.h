@@ -11,9 +11,11 @@ Status check_step(const AttentionSpec& spec, const AttentionLimits& limits, cons
 /// Whether the keys are rows of one tensor: kv_indptr without kv_indices.
 bool is_ragged(const BatchMeta& meta);
 
-/// What the planner may let a step have: as many sequences and rows as `meta`, and no sequence longer than
-/// its row of the page table. `meta` has passed check_step().
-AttentionLimits step_limits(const AttentionLimits& limits, const BatchMeta& meta, int page_size);
+/// What the planner may let a step have: as many sequences and rows as `meta`, no sequence longer than its
+/// row of the page table, and none with keys where the packed mask, which would say what sees them, is
+/// missing. `meta` has passed check_step().
+AttentionLimits step_limits(const MaskSpec& mask, const AttentionLimits& limits, const BatchMeta& meta,
+                            int page_size);
 
 /// Refuses, beyond check_args(): another dtype than was planned for, tensors missing, rows that overlap,
 /// scales of no meaning; with `whole_loads` addresses or strides that are not multiples of the 16 bytes that

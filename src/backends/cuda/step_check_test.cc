@@ -90,20 +90,32 @@ TEST(CudaStepCheck, MasksHaveTheirArrays) {
 
 TEST(CudaStepCheck, NoSequenceIsLongerThanItsRowOfThePageTable) {
   Case c;
-  AttentionLimits step = step_limits(c.limits, c.meta, 16);
+  AttentionLimits step = step_limits(c.spec.mask, c.limits, c.meta, 16);
   EXPECT_EQ(step.max_kv_len, 160);
   EXPECT_EQ(step.max_seqs, 3);
   EXPECT_EQ(step.max_tokens, 5);
   EXPECT_EQ(step.max_kv_tokens, 4000);
   c.meta.page_table_stride = int64_t{1} << 40;
-  EXPECT_EQ(step_limits(c.limits, c.meta, 1 << 20).max_kv_len, 1000);
+  EXPECT_EQ(step_limits(c.spec.mask, c.limits, c.meta, 1 << 20).max_kv_len, 1000);
   c.meta.page_table_stride = 0;
-  EXPECT_EQ(step_limits(c.limits, c.meta, 16).max_kv_len, 0);
+  EXPECT_EQ(step_limits(c.spec.mask, c.limits, c.meta, 16).max_kv_len, 0);
   c.meta.kv_indptr = fake<int32_t>(4);
   c.meta.kv_indices = fake<int32_t>(7);
-  EXPECT_EQ(step_limits(c.limits, c.meta, 16).max_kv_len, 112);
+  EXPECT_EQ(step_limits(c.spec.mask, c.limits, c.meta, 16).max_kv_len, 112);
   c.meta.kv_indices = {};
-  EXPECT_EQ(step_limits(c.limits, c.meta, 1).max_kv_len, 1000);
+  EXPECT_EQ(step_limits(c.spec.mask, c.limits, c.meta, 1).max_kv_len, 1000);
+}
+
+TEST(CudaStepCheck, WithoutAPackedMaskNoSequenceHasKeys) {
+  Case c;
+  c.spec.mask.causal = false;
+  c.spec.mask.packed = true;
+  EXPECT_EQ(step_limits(c.spec.mask, c.limits, c.meta, 16).max_kv_len, 0);
+  c.meta.packed_mask = fake<uint8_t>(0);  // a capture's: replays bring more to the same place
+  EXPECT_EQ(step_limits(c.spec.mask, c.limits, c.meta, 16).max_kv_len, 160);
+  c.meta.packed_mask = {};
+  c.meta.kv_indptr = fake<int32_t>(4);  // ragged
+  EXPECT_EQ(step_limits(c.spec.mask, c.limits, c.meta, 1).max_kv_len, 0);
 }
 
 std::string layer_error(void (*change)(AttentionArgs&), bool whole_loads = true) {

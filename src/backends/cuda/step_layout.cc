@@ -43,14 +43,14 @@ Result<StepLayout> step_layout(const AttentionSpec& spec, const KernelChoice& ch
   out.limits = limits;
   FOVEA_RETURN_IF_ERROR(check_plan_limits(out.policy, limits));
   const sm80::ScheduleLimits most = sm80::schedule_limits(out.policy, limits);
-  // Kernels count (item, kv head) in 32 bits.
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  // Kernels count (item, kv head) in 32 bits, and go beyond the last by twice the blocks of a launch.
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max() - (1 << 16);
   if (most.max_items > kMost / spec.num_kv_heads)
     return invalid("attention limits of " + std::to_string(limits.max_seqs) + " sequences, " +
                    std::to_string(limits.max_tokens) + " query rows and " +
                    std::to_string(limits.max_kv_tokens) + " keys may give " + std::to_string(most.max_items) +
-                   " work items under " + std::to_string(spec.num_kv_heads) +
-                   " KV heads; at most 2147483647 can be counted: lower the limits");
+                   " work items under " + std::to_string(spec.num_kv_heads) + " KV heads; at most " +
+                   std::to_string(kMost) + " can be counted: lower the limits");
   out.max_items = most.max_items;
   out.max_parts = most.max_parts;
   out.partial_rows = most.partial_rows;
@@ -59,8 +59,8 @@ Result<StepLayout> step_layout(const AttentionSpec& spec, const KernelChoice& ch
   out.page_fault = 64;
   out.items = kAlignment;
   out.arrivals = out.items + aligned(static_cast<size_t>(most.max_items) * sizeof(WorkItem));
-  out.partial_state =
-      out.arrivals + aligned(static_cast<size_t>(most.max_parts * spec.num_kv_heads) * sizeof(uint32_t));
+  const int64_t counters = choice.kernel.merges ? most.max_parts * spec.num_kv_heads : 0;
+  out.partial_state = out.arrivals + aligned(static_cast<size_t>(counters) * sizeof(uint32_t));
   out.partial_out = out.partial_state + aligned(parts * sizeof(PartialState));
   out.bytes =
       out.partial_out + aligned(parts * static_cast<size_t>(choice.kernel.v_head_dim) * sizeof(float));

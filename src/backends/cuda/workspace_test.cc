@@ -63,6 +63,21 @@ TEST(CudaWorkspace, LargeLimitsSplitFewerRowsOfASequence) {
   EXPECT_GE(large->max_split_tokens, 1);
 }
 
+TEST(CudaWorkspace, CountersOfPartsAreForKernelsThatMerge) {
+  for (const AttentionLimits& limits : {AttentionLimits{1, 1, 8192, 8192}, {64, 64, 64 * 16384, 16384}}) {
+    const auto choice = choose_kernel(Family::sm80, llama(), KernelUse::decode, limits);
+    ASSERT_TRUE(choice.ok());
+    const auto layout = step_layout(llama(), *choice, limits);
+    ASSERT_TRUE(layout.ok());
+    const auto counters = static_cast<size_t>(layout->max_parts) * 8 * sizeof(uint32_t);
+    ASSERT_GT(counters, size_t{0});
+    if (choice->kernel.merges)
+      EXPECT_GE(layout->partial_state - layout->arrivals, counters);
+    else
+      EXPECT_EQ(layout->partial_state, layout->arrivals);
+  }
+}
+
 TEST(CudaWorkspace, IsEnoughForEveryTighterStep) {
   const AttentionLimits most = {32, 4096, 200000, 40000};
   for (const bool window : {false, true}) {
@@ -128,6 +143,25 @@ TEST(CudaKernelChoice, TilesOfBothSizesSplitTheSameSequences) {
     EXPECT_EQ(large->kernel.tile_keys, small->kernel.tile_keys);
     EXPECT_LT(small->kernel.rows, large->kernel.rows);
   }
+}
+
+TEST(CudaKernelChoice, SmallTilesServeFewRowsAndDevicesOfLittleSharedMemory) {
+  const AttentionSpec spec = llama();
+  const AttentionLimits limits = {16, 8192, 1 << 17, 1 << 17};
+  const auto large = choose_kernel(Family::sm80, spec, KernelUse::extend, limits),
+             small = choose_kernel(Family::sm80, spec, KernelUse::extend_small, limits);
+  ASSERT_TRUE(large.ok() && small.ok());
+  constexpr int kHopper = 227 * 1024, kAmpere = 163 * 1024, kConsumer = 99 * 1024;
+  BatchMeta meta;
+  const int32_t len = 0;
+  meta.kv_lens = {&len, 1};
+  meta.tokens = 8192;
+  EXPECT_EQ(extend_use(spec, meta, *large, 132, kHopper), KernelUse::extend);
+  EXPECT_GT(large->kernel.shared_bytes, kAmpere);
+  EXPECT_LE(small->kernel.shared_bytes, kConsumer);
+  EXPECT_EQ(extend_use(spec, meta, *large, 108, kAmpere), KernelUse::extend_small);
+  meta.tokens = 64;
+  EXPECT_EQ(extend_use(spec, meta, *large, 132, kHopper), KernelUse::extend_small);
 }
 
 TEST(CudaKernelChoice, CudaCoresDecodeBelowFourQueryHeadsOfAKvHead) {

@@ -14,7 +14,10 @@ Result<CudaGraph> CudaGraph::capture(CudaStream& stream, const std::function<Sta
   const cudaError_t ended = cudaStreamEndCapture(stream.handle(), &raw);
   const std::unique_ptr<CUgraph_st, void (*)(cudaGraph_t)> graph(raw,
                                                                  [](cudaGraph_t g) { cudaGraphDestroy(g); });
-  if (!status) return std::move(status).error();
+  if (!status) {
+    cudaGetLastError();  // that the capture ended as it did follows from this error
+    return std::move(status).error();
+  }
   if (ended != cudaSuccess) return cuda_error(ended, "cudaStreamEndCapture", __FILE__, __LINE__);
   size_t nodes = 0;
   FOVEA_CUDA_TRY(cudaGraphGetNodes(graph.get(), nullptr, &nodes));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "device/cuda/cuda_device.h"
 #include "device/cuda/cuda_error.h"
 #include "device/gpu.h"
 
@@ -46,7 +47,10 @@ bool cuda_built() {
 std::vector<GpuInfo> list_gpus() {
   int count = 0;
   std::vector<GpuInfo> gpus;
-  if (cudaGetDeviceCount(&count) != cudaSuccess) return gpus;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    cudaGetLastError();  // no GPU is an answer here
+    return gpus;
+  }
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties;
     if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
@@ -57,7 +61,8 @@ std::vector<GpuInfo> list_gpus() {
 }
 
 Result<double> measure_gpu_read_bandwidth(int device, int64_t bytes, int repeats) {
-  FOVEA_CUDA_TRY(cudaSetDevice(device));
+  FOVEA_TRY(checked, open_cuda_device(device));
+  const CurrentDevice current(checked.ordinal);
   cudaDeviceProp properties;
   FOVEA_CUDA_TRY(cudaGetDeviceProperties(&properties, device));
   const int64_t words = bytes / static_cast<int64_t>(sizeof(uint4));

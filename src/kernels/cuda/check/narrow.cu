@@ -72,9 +72,9 @@ Status launch_narrow(std::span<const NarrowArray> arrays, uint32_t* beyond, CUst
     narrow_kernel<<<dim3(blocks, static_cast<unsigned>(arrays.size())), kThreads, 0, stream>>>(parts, beyond);
     code = cudaGetLastError();
   }
-  if (code != cudaSuccess)
-    return Error{ErrorCode::internal, std::string("narrowing of index arrays: ") + cudaGetErrorString(code)};
-  return {};
+  if (code == cudaSuccess) return {};
+  cudaGetLastError();  // it is said here, and not by the next launch too
+  return Error{ErrorCode::internal, std::string("narrowing of index arrays: ") + cudaGetErrorString(code)};
 }
 
 }  // namespace fovea::cuda

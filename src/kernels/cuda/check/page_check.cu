@@ -127,9 +127,9 @@ Status launch_page_check(const PageCheck& check, PageFault* fault, CUstream_st* 
     page_check_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(check, fault);
     code = cudaGetLastError();
   }
-  if (code != cudaSuccess)
-    return Error{ErrorCode::internal, std::string("launch of the page check: ") + cudaGetErrorString(code)};
-  return {};
+  if (code == cudaSuccess) return {};
+  cudaGetLastError();  // it is said here, and not by the next launch too
+  return Error{ErrorCode::internal, std::string("launch of the page check: ") + cudaGetErrorString(code)};
 }
 
 }  // namespace fovea::cuda

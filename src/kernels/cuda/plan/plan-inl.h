@@ -76,7 +76,7 @@ FOVEA_HOST_DEVICE KeyRanges tile_keys(const PlanPolicy& policy, const Divide& di
   SequenceMask mask;
   mask.n_q = tile.n_q;
   mask.n_k = tile.n_k;
-  if (!kPlainMask && policy.mask.spans)
+  if (!kPlainMask && policy.mask.spans && in.spans != nullptr)
     mask.spans = {in.spans + in.span_offsets[tile.seq],
                   static_cast<size_t>(in.span_offsets[tile.seq + 1] - in.span_offsets[tile.seq])};
   MaskSpec spec = policy.mask;

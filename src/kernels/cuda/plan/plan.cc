@@ -218,10 +218,9 @@ Status check_plan_input(const PlanPolicy& policy, const AttentionLimits& limits,
   if (input.num_seqs < 0 || input.num_seqs > limits.max_seqs)
     return invalid("a step of " + str(input.num_seqs) + " sequences exceeds the limit of " +
                    str(limits.max_seqs));
-  if (input.num_seqs > 0 &&
-      (input.q_offsets == nullptr || input.kv_lens == nullptr ||
-       (policy.mask.spans && (input.spans == nullptr || input.span_offsets == nullptr))))
-    return invalid("a step needs q_offsets and kv_lens, and with a mask of spans, spans and span_offsets");
+  if (input.num_seqs > 0 && (input.q_offsets == nullptr || input.kv_lens == nullptr ||
+                             (policy.mask.spans && input.span_offsets == nullptr)))
+    return invalid("a step needs q_offsets and kv_lens, and with a mask of spans span_offsets");
   return {};
 }
 

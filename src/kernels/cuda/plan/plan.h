@@ -74,7 +74,7 @@ int split_tokens_for(const PlanPolicy& policy, const AttentionLimits& limits, in
 struct PlanInput {
   const int32_t* q_offsets = nullptr;  ///< [num_seqs + 1]
   const int32_t* kv_lens = nullptr;    ///< [num_seqs]
-  const Span* spans = nullptr;         ///< with mask.spans, as in BatchMeta
+  const Span* spans = nullptr;         ///< with mask.spans, as in BatchMeta; null: no sequence has any
   const int32_t* span_offsets = nullptr;
   int num_seqs = 0;
 };

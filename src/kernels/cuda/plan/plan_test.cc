@@ -180,6 +180,25 @@ TEST(Plan, HoldsForSpans) {
   }
 }
 
+TEST(Plan, StepsOfNoSpansNeedNoArrayOfThem) {
+  const PlanStep step{{4, 40}, {300, 700}};
+  const std::vector<int32_t> none = {0, 0, 0}, offsets = step.q_offsets();
+  PlanPolicy policy = policy_of(5, false);
+  policy.mask.window_left = 10;
+  const HostPlan without(policy, step.limits(), step);
+  policy.mask.spans = true;
+  PlanInput input{offsets.data(), step.n_k.data(), nullptr, none.data(), 2};
+  ASSERT_TRUE(check_plan_input(policy, step.limits(), input).ok());
+  HostPlan with(policy_of(5, false), step.limits(), step);
+  make_plan_on_host(policy, with.layout, input, with.view);
+  ASSERT_EQ(with.view.header->error, PlanError::none);
+  ASSERT_EQ(with.view.header->tiles, without.view.header->tiles);
+  for (int i = 0; i < with.view.header->tiles; ++i)
+    EXPECT_EQ(std::memcmp(&with.view.tiles[i], &without.view.tiles[i], sizeof(PlanTile)), 0) << i;
+  input.span_offsets = nullptr;
+  EXPECT_FALSE(check_plan_input(policy, step.limits(), input).ok());
+}
+
 TEST(Plan, EmptySequencesAndEmptySteps) {
   for (const PlanStep& step :
        {PlanStep{{}, {}}, PlanStep{{0, 0}, {5, 0}}, PlanStep{{0, 1, 0, 2}, {0, 0, 9, 0}}}) {

@@ -37,8 +37,9 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
                    kMergeThreads, 0, stream>>>(p, access);
     l.check(cudaGetLastError(), "launch of the portable merge kernel");
   }
-  if (!l.error.empty()) return Error{ErrorCode::internal, std::move(l.error)};
-  return {};
+  if (l.error.empty()) return {};
+  cudaGetLastError();  // it is said here, and not by the next launch too
+  return Error{ErrorCode::internal, std::move(l.error)};
 }
 
 }  // namespace fovea::cuda::portable

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/simt/launch-inl.cuh"
 #include "kernels/cuda/sm80/merge_kernel.cuh"
+#include "kernels/cuda/tiles/programmatic_launch.h"
 
 namespace fovea::cuda::simt {
 namespace {
@@ -16,8 +17,8 @@ cudaError_t launch_all(const sm80::KernelInfo& kernel, const AttentionParams& pa
   if (code == cudaSuccess)
     code = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
   if (code != cudaSuccess) return code;
-  const Launch l{kernel,          params,     static_cast<int64_t>(max_items) * params.kv_heads.divisor,
-                 multiprocessors, major >= 9, stream};
+  const int64_t units = static_cast<int64_t>(max_items) * params.kv_heads.divisor;
+  const Launch l{kernel, params, units, multiprocessors, has_programmatic_launch(major), stream};
   found = kernel.kv == KvType::same ? launch16(l, code) : launch8(l, code);
   if (!found || code != cudaSuccess || params.partial_out == nullptr) return code;
   const auto merge =
@@ -36,10 +37,10 @@ Status launch(const sm80::KernelInfo& kernel, const AttentionParams& params, int
   const cudaError_t code =
       max_items == 0 ? cudaSuccess : launch_all(kernel, with_sizes, max_items, stream, found);
   if (!found) return Error{ErrorCode::internal, "a CUDA-core decode kernel that select() doesn't give"};
-  if (code != cudaSuccess)
-    return Error{ErrorCode::internal,
-                 std::string("launch of a CUDA-core decode kernel: ") + cudaGetErrorString(code)};
-  return {};
+  if (code == cudaSuccess) return {};
+  cudaGetLastError();  // it is said here, and not by the next launch too
+  return Error{ErrorCode::internal,
+               std::string("launch of a CUDA-core decode kernel: ") + cudaGetErrorString(code)};
 }
 
 }  // namespace fovea::cuda::simt

@@ -10,7 +10,7 @@ struct NarrowEpilogue {
   const AttentionParams& params;
   float* rows_shared;  ///< [2, kWarps, kRows, kMergePitch]
   float2* states;      ///< [2, kWarps, kRows]
-  int* last;           ///< of arrive()
+  int* last;           ///< of arrive_last()
   int buffer = 0;
 
   /// `shared`: P::kEpilogueBytes.
@@ -32,10 +32,9 @@ struct NarrowEpilogue {
     if (item.num_splits == 1 || params.arrivals == nullptr) return;
     const PartGroup group = part_group(params, item, head);
     __syncthreads();
-    if (threadIdx.x == 0) *last = arrive(group.counter, group.count) == group.count - 1;
+    if (threadIdx.x == 0) *last = arrive_last(group.counter, group.count);
     __syncthreads();
     if (*last == 0) return;
-    acquire();
     for (int row = threadIdx.x / 32; row < rows; row += P::kWarps)
       merge_group_row<P, Loads>(params, item, head, row);
   }

@@ -25,18 +25,19 @@ __device__ __forceinline__ PartGroup part_group(const AttentionParams& p, const 
   return {part_counter(p, item, head, first), first, one ? n : min(kMergeFan, n - first)};
 }
 
-/// Those before this one of `count` that come to `counter`; the last sets it to 0 again. Of one thread, after
-/// a barrier: what the others before the barrier wrote is visible to the last after acquire().
-__device__ __forceinline__ int arrive(uint32_t* counter, int count) {
+/// Whether this is the last of `count` that come to `counter`, which sets it to 0 again. Of one thread
+/// between two barriers: what the threads before the first wrote, here and in the blocks that came earlier,
+/// is visible to those after the second, if it is the last.
+__device__ __forceinline__ bool arrive_last(uint32_t* counter, int count) {
   uint32_t before;
   asm volatile("atom.release.gpu.global.inc.u32 %0, [%1], %2;"
                : "=r"(before)
                : "l"(counter), "r"(count - 1)
                : "memory");
-  return static_cast<int>(before);
-}
-__device__ __forceinline__ void acquire() {
-  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  const bool last = before == static_cast<uint32_t>(count - 1);
+  // By the thread that has read the counter: a fence of another thread acquires nothing.
+  if (last) asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  return last;
 }
 
 /// Parts first, first + step, ... (`count` of them) of a row of the item's tile: into the first of them, or
@@ -108,10 +109,10 @@ __device__ void merge_group_row(const AttentionParams& params, const WorkItem& i
   // Counters 1 to 8 are no group's; kRows are at most as many.
   const int groups = (item.num_splits + kMergeFan - 1) / kMergeFan;
   __syncwarp();
-  int before = 0;
-  if (threadIdx.x % 32 == 0) before = arrive(part_counter(params, item, head, 1 + row), groups);
-  if (__shfl_sync(~0u, before, 0) != groups - 1) return;
-  acquire();
+  int last = 0;
+  if (threadIdx.x % 32 == 0) last = arrive_last(part_counter(params, item, head, 1 + row), groups);
+  __syncwarp();  // a shuffle orders no memory
+  if (__shfl_sync(~0u, last, 0) == 0) return;
   merge_row<P, Loads>(params, item, head, row, 0, kMergeFan, groups, true);
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/cuda/tiles/grid_dependency.cuh"
+#include "kernels/cuda/tiles/programmatic_launch.h"
 
 namespace fovea::cuda::sm80 {
 namespace {
@@ -208,13 +209,13 @@ Status launch_schedule(const PlanPolicy& policy, const AttentionLimits& limits, 
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = major >= 9 ? 1 : 0;  // others start when the kernel before has ended
+  config.numAttrs = has_programmatic_launch(major) ? 1 : 0;
   if (code == cudaSuccess)
     code = cudaLaunchKernelEx(&config, plain ? step_kernel<true> : step_kernel<false>, policy, divide, limits,
                               input, pages, out);
-  if (code != cudaSuccess)
-    return Error{ErrorCode::internal, std::string("launch of the schedule: ") + cudaGetErrorString(code)};
-  return {};
+  if (code == cudaSuccess) return {};
+  cudaGetLastError();  // it is said here, and not by the next launch too
+  return Error{ErrorCode::internal, std::string("launch of the schedule: ") + cudaGetErrorString(code)};
 }
 
 }  // namespace fovea::cuda::sm80
