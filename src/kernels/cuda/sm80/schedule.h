@@ -55,8 +55,7 @@ FOVEA_HOST_DEVICE inline WorkItem item_of(const PlanPolicy& policy, int blocks_p
   const int32_t first = sinks ? blocks.sink_block : body ? blocks.block : 0;
   const int32_t last = body ? blocks.block_end : sinks ? blocks.sink_block_end : 0;
   // A tile that has sink tokens has a body, from key_low on.
-  const int32_t sinks_last = policy.mask.sink_tokens < tile.key_low ? policy.mask.sink_tokens : tile.key_low;
-  const int32_t end = body ? tile.body_last : sinks ? sinks_last : 0;
+  const int32_t end = body ? tile.body_last : sinks ? tile.key_low : 0;
   const int64_t past = int64_t{last} * policy.block_keys;
   WorkItem item{};
   item.seq = tile.seq;
