@@ -1,4 +1,4 @@
-"""A model of transformers generates with torch's SDPA and then with Fovea: the same tokens.
+"""A model of transformers generates with torch's SDPA and then with Fovea; prints how many tokens are the same.
 
     python3 examples/python/transformers_swap.py [MODEL]
 
