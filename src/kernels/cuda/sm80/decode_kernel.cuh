@@ -25,7 +25,7 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_kernel(
   char* const merge = query_tile + P::kQueryBytes;
   DecodeEpilogue<P> epilogue{params, reinterpret_cast<float*>(merge),
                              reinterpret_cast<float2*>(merge + P::kMergeBytes)};
-  const UnitQueue queue{params, slots, num_units};
+  const UnitQueue queue{params, P::kShareOut ? params.queue : nullptr, slots, num_units};
   DecodeLoader<P> loader(params, ring, queue);
 #pragma unroll
   for (int s = 0; s < P::kStages; ++s)

@@ -19,17 +19,17 @@ struct UnitQueue {
   enum : int { kFree = -1, kClaimed = -2 };
 
   const AttentionParams& params;
-  int* const slots;  ///< shared [kSlots], kFree at first
+  int32_t* const counter;  ///< AttentionParams::queue, or null
+  int* const slots;        ///< shared [kSlots], kFree at first
   const int num_units;
 
-  __device__ bool shared_out() const { return params.queue != nullptr; }
   __device__ int by_number(int n) const {
     return static_cast<int>(blockIdx.x) + n * static_cast<int>(gridDim.x);
   }
 
   /// The n-th; num_units or more = none. claim(n) must have been called by someone.
   __device__ int at(int n) const {
-    if (n < 2 || !shared_out()) return by_number(n);
+    if (n < 2 || counter == nullptr) return by_number(n);
     const volatile int* slot = slots + n % kSlots;
     int unit;
     do
@@ -42,10 +42,10 @@ struct UnitQueue {
   __device__ void claim(int n) const {
     if (threadIdx.x % 32 != 0) return;
     int unit = by_number(n);
-    if (n >= 2 && shared_out()) {
+    if (n >= 2 && counter != nullptr) {
       int* const slot = slots + n % kSlots;
       if (atomicCAS(slot, kFree, kClaimed) != kFree) return;
-      unit = 2 * static_cast<int>(gridDim.x) + atomicAdd(params.queue, 1);
+      unit = 2 * static_cast<int>(gridDim.x) + atomicAdd(counter, 1);
       *const_cast<volatile int*>(slot) = unit;
     }
     if (unit < num_units) prefetch_l1(params.items + params.kv_heads.quotient(unit));
