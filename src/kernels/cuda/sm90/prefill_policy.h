@@ -42,8 +42,12 @@ struct PrefillPolicy {
   /// another.
   static constexpr bool kPingPong = PingPong;
   /// Registers of a thread: setmaxnreg; all warpgroups together have 512.
-  static constexpr int kProducerRegisters = Consumers == 3 ? 56 : 56;
-  static constexpr int kConsumerRegisters = Consumers == 3 ? 152 : 224;
+#ifndef PREG
+#define PREG (Consumers == 3 ? 32 : 56)
+#define CREG (Consumers == 3 ? 160 : 224)
+#endif
+  static constexpr int kProducerRegisters = PREG;
+  static constexpr int kConsumerRegisters = CREG;
   /// Keys of a split where a row tile's keys are split at all: constant, so that a sequence's sums have one
   /// order whatever else runs.
   static constexpr int kSplitKeys = 16384 / TileKeys * TileKeys;

@@ -128,7 +128,8 @@ class PrefillProducer {
     const uint32_t full = shared_.query_full(query_slot), to = shared_.query(query_slot);
     const int group = static_cast<int>(a_.p.group.divisor), row_first = unit.item.row_first;
     wait_for(PrefillShared<P>::empty_of(full), (units_before_ / P::kQueryBuffers & 1) ^ 1);
-    if (a_.loads.query_boxes) {
+    const int rows = min(unit.item.n_q * group - row_first, P::kRows);
+    if (a_.loads.query_boxes && rows == P::kRows) {
       if (warp_ == 0 && lane_ == 0) {
         mbarrier_arrive_expect_tx(full, P::kQBytes);
 #pragma unroll
@@ -137,28 +138,26 @@ class PrefillProducer {
                       unit.item.q_first + a_.p.group.quotient(row_first));
       }
       __syncwarp();
-    } else {
-      const int loaders = kBoxes ? 1 : 4, chunks = a_.p.head_dim / 8;
-      constexpr int kChunks = P::kKPanels * 8;
-#pragma unroll 2
-      for (int i = warp_ * 32 + lane_; i < P::kRows * kChunks; i += loaders * 32) {
-        const int row = i / kChunks, chunk = i % kChunks;
-        const int token = a_.p.group.quotient(row_first + row);
-        const int64_t offset = (unit.item.q_first + token) * a_.p.q_row_stride +
-                               static_cast<int64_t>(unit.head * group + row_first + row - token * group) *
-                                   a_.p.head_dim +
-                               chunk * 8;
-        cp_async_16(to + chunk / 8 * P::kQPanelBytes + row * 128 + ((chunk ^ row) % 8) * 16,
-                    static_cast<const typename P::Q*>(a_.p.q) + offset,
-                    token < unit.item.n_q && chunk < chunks);
-      }
-      flush();
-      cp_async_wait_all();
-      fence_proxy_async();
-      __syncwarp();
-      if (lane_ == 0) mbarrier_arrive(full);
-      __syncwarp();
+      return;
     }
+    // Also where a box would reach past the sequence's rows: the tensor may end there. Nobody takes what is
+    // computed for rows that stay as they are.
+    const int loaders = kBoxes || a_.loads.query_boxes ? 1 : 4;
+    if (warp_ >= loaders) return;
+    constexpr int kChunks = P::kKPanels * 8;
+    for (int i = warp_ * 32 + lane_; i < rows * kChunks; i += loaders * 32) {
+      const int row = i / kChunks, chunk = i % kChunks;
+      const int token = a_.p.group.quotient(row_first + row);
+      const int64_t offset = (unit.item.q_first + token) * a_.p.q_row_stride +
+                             static_cast<int64_t>(unit.head * group + row_first + row - token * group) *
+                                 a_.p.head_dim +
+                             chunk * 8;
+      cp_async_16(to + chunk / 8 * P::kQPanelBytes + row * 128 + ((chunk ^ row) % 8) * 16,
+                  static_cast<const typename P::Q*>(a_.p.q) + offset, chunk < a_.p.head_dim / 8);
+    }
+    flush();
+    cp_async_wait_all();
+    announce(full);
   }
 
   // ---- keys and values by boxes: lane l has box l, panel l % kPanels of keys from l / kPanels * box_keys on
