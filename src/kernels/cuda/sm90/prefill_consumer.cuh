@@ -15,8 +15,7 @@ class PrefillConsumer {
       : a_(a),
         shared_(shared),
         units_(reinterpret_cast<PrefillUnit*>(generic + P::kUnitsOffset)),
-        index_(index),
-        scale_((a.p.mask.softcap > 0.0f ? a.p.mask.softcap : a.p.scale) * sm80::kLog2e) {}
+        index_(index) {}
 
   __device__ void run() {
     if (!begin_unit()) return;
@@ -24,7 +23,7 @@ class PrefillConsumer {
     uint32_t p[P::kTileKeys / 16][4];
     clear(o);
     if (P::kPingPong && index_ > 0) named_barrier_sync(1 + index_, 256);
-    mbarrier_wait(shared_.query_full(query_.slot), query_.phase);
+    wait_for_query();
     mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
     wgmma_fence();
     score(s);
@@ -33,44 +32,48 @@ class PrefillConsumer {
     wgmma_wait<0>();
     wgmma_pin(s);
     keys_done();
+    k_.next();
     rows_.reset();
     float factor[2];
     probabilities(s, factor);
     pack_tile(p, s);
     for (;;) {
-      const uint32_t ending = unit_.slot;
-      const bool ends = key0_ + P::kTileKeys >= key_last_;
+      const bool ends = is_last();
+      bool more = true;
       if (ends) {
-        unit_.next();
-        if (!begin_unit()) {
-          unit_.slot = ending;
-          break;
-        }
+        ++units_before_;
         save_rows();
-        mbarrier_wait(shared_.query_full(query_.slot), query_.phase);
+        more = begin_unit();
+        if (more) wait_for_query();
       } else {
         key0_ += P::kTileKeys;
       }
-      mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
+      if (more) mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
       if (P::kPingPong) named_barrier_sync(1 + index_, 256);
       wgmma_pin(o);
       wgmma_fence();
-      score(s);
+      score(s);  // after the last unit: of what is there, for nobody
       wgmma_commit();
-      mbarrier_wait(shared_.values_full(v_.slot), v_.phase);
+      const RingPosition<P::kStages> v = values_position();
+      mbarrier_wait(shared_.values_full(v.slot), v.phase);
       wgmma_fence();
-      add_values(o, p);
+      add_values(o, p, v.slot);
       wgmma_commit();
       if (P::kPingPong) named_barrier_arrive(1 + (index_ + 1) % P::kConsumers, 256);
       wgmma_wait<1>();
       wgmma_pin(s);
-      keys_done();
-      const bool moved = probabilities(s, factor);
+      bool moved = false;
+      if (more) {
+        keys_done();
+        moved = probabilities(s, factor);
+      }
       wgmma_wait<0>();
       wgmma_pin(o);
-      values_done();
+      values_done(v.slot);
+      k_.next();
       if (ends) {
-        end_unit(ending, o);
+        end_unit(units_before_ - 1, o);
+        if (!more) break;
         clear(o);
       } else if (moved) {
 #pragma unroll
@@ -80,21 +83,12 @@ class PrefillConsumer {
       pack_tile(p, s);
     }
     if (P::kPingPong && index_ == 0) named_barrier_sync(1, 256);  // takes the last arrival
-    mbarrier_wait(shared_.values_full(v_.slot), v_.phase);
-    wgmma_pin(o);
-    wgmma_fence();
-    add_values(o, p);
-    wgmma_commit();
-    wgmma_wait<0>();
-    wgmma_pin(o);
-    save_rows();
-    end_unit(unit_.slot, o);
   }
 
  private:
   FOVEA_DEVICE bool begin_unit() {
-    mbarrier_wait(shared_.unit_full(unit_.slot), unit_.phase);
-    const PrefillUnit& unit = units_[unit_.slot];
+    mbarrier_wait(shared_.unit_full(units_before_ % P::kUnits), units_before_ / P::kUnits & 1);
+    const PrefillUnit& unit = units_[units_before_ % P::kUnits];
     if (unit.valid == 0) return false;
     key0_ = unit.item.key_first;
     key_last_ = unit.item.key_last;
@@ -120,7 +114,8 @@ class PrefillConsumer {
     __syncwarp();
     rows_.reset();
   }
-  FOVEA_DEVICE void end_unit(uint32_t slot, const float (&o)[P::kDv / 2]) {
+  FOVEA_DEVICE void end_unit(uint32_t number, const float (&o)[P::kDv / 2]) {
+    const uint32_t slot = number % P::kUnits;
     const PrefillUnit& unit = units_[slot];
     PrefillRows rows;
 #pragma unroll
@@ -139,23 +134,29 @@ class PrefillConsumer {
       o[i] = 0.0f;
   }
 
-  /// Lets the keys go, and after the unit's last the queries.
-  FOVEA_DEVICE void keys_done() {
-    if (leader()) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.keys_full(k_.slot)));
-    k_.next();
-    if (key0_ + P::kTileKeys >= key_last_) {
-      if (leader()) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.query_full(query_.slot)));
-      query_.next();
-    }
+  FOVEA_DEVICE bool is_last() const { return key0_ + P::kTileKeys >= key_last_; }
+  FOVEA_DEVICE uint32_t query_slot() const { return units_before_ % P::kQueryBuffers; }
+  FOVEA_DEVICE void wait_for_query() const {
+    mbarrier_wait(shared_.query_full(query_slot()), units_before_ / P::kQueryBuffers & 1);
   }
-  FOVEA_DEVICE void values_done() {
-    if (leader()) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.values_full(v_.slot)));
-    v_.next();
+  /// Values come one tile after their keys.
+  FOVEA_DEVICE RingPosition<P::kStages> values_position() const {
+    return k_.slot == 0 ? RingPosition<P::kStages>{P::kStages - 1, k_.phase ^ 1}
+                        : RingPosition<P::kStages>{k_.slot - 1, k_.phase};
+  }
+  /// Lets the keys go, and after the unit's last the queries.
+  FOVEA_DEVICE void keys_done() const {
+    if (!leader()) return;
+    mbarrier_arrive(PrefillShared<P>::empty_of(shared_.keys_full(k_.slot)));
+    if (is_last()) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.query_full(query_slot())));
+  }
+  FOVEA_DEVICE void values_done(uint32_t slot) const {
+    if (leader()) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.values_full(slot)));
   }
 
   /// S = Q K^T.
   FOVEA_DEVICE void score(float (&s)[P::kTileKeys / 2]) const {
-    const uint64_t q = wgmma_descriptor(shared_.query(query_.slot) + static_cast<uint32_t>(index_) * 64 * 128,
+    const uint64_t q = wgmma_descriptor(shared_.query(query_slot()) + static_cast<uint32_t>(index_) * 64 * 128,
                                         16, 1024, TileSwizzle::span_128);
     const uint64_t k = wgmma_descriptor(shared_.keys(k_.slot), 16, 1024, TileSwizzle::span_128);
 #pragma unroll
@@ -165,9 +166,10 @@ class PrefillConsumer {
           wgmma_advance(k, static_cast<uint32_t>(i / 4 * P::kTilePanelBytes + i % 4 * 32)), i > 0);
   }
   /// O += P V.
-  FOVEA_DEVICE void add_values(float (&o)[P::kDv / 2], const uint32_t (&p)[P::kTileKeys / 16][4]) const {
+  FOVEA_DEVICE void add_values(float (&o)[P::kDv / 2], const uint32_t (&p)[P::kTileKeys / 16][4],
+                               uint32_t slot) const {
     const uint64_t v =
-        wgmma_descriptor(shared_.values(v_.slot), P::kTilePanelBytes, 1024, TileSwizzle::span_128);
+        wgmma_descriptor(shared_.values(slot), P::kTilePanelBytes, 1024, TileSwizzle::span_128);
 #pragma unroll
     for (int i = 0; i < P::kTileKeys / 16; ++i)
       Wgmma<typename P::Q, P::kDv>::template rs<true>(o, p[i], wgmma_advance(v, static_cast<uint32_t>(i * 2048)),
@@ -176,12 +178,12 @@ class PrefillConsumer {
 
   /// Gives whether O is to be multiplied by `factor`.
   FOVEA_DEVICE bool probabilities(float (&s)[P::kTileKeys / 2], float (&factor)[2]) {
-    if (a_.p.mask.softcap > 0.0f) cap(s, 2.0f * sm80::kLog2e * a_.p.scale / a_.p.mask.softcap);
+    if (a_.cap_scale > 0.0f) cap(s, a_.cap_scale);
     if (key0_ < safe_.low || key0_ + P::kTileKeys > safe_.high) {
-      const WorkItem& item = units_[unit_.slot].item;
+      const WorkItem& item = units_[units_before_ % P::kUnits].item;
       hide_keys(s, a_.p, item, item.row_first + row(), key0_);
     }
-    return soften(s, rows_, scale_, factor);
+    return soften(s, rows_, a_.scale, factor);
   }
   static FOVEA_DEVICE void pack_tile(uint32_t (&p)[P::kTileKeys / 16][4], const float (&s)[P::kTileKeys / 2]) {
 #pragma unroll
@@ -193,14 +195,11 @@ class PrefillConsumer {
   const PrefillShared<P> shared_;
   const PrefillUnit* const units_;
   const int index_;
-  const float scale_;  ///< of scores, or of their tanh, in log2 units
   int key0_ = 0, key_last_ = 0;
   KeyInterval safe_{0, 0};
   PrefillRows rows_;
-  RingPosition<P::kUnits> unit_;
-  RingPosition<P::kQueryBuffers> query_;
+  uint32_t units_before_ = 0;  ///< of this block
   RingPosition<P::kStages> k_;
-  RingPosition<P::kStages> v_;
 };
 
 }  // namespace fovea::cuda::sm90

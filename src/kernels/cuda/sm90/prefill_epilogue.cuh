@@ -62,6 +62,7 @@ FOVEA_DEVICE void write_rows(const AttentionParams& p, const WorkItem& item, int
       const int column = 32 * j + 8 * q;
       if (exists && column < p.v_head_dim)
         *reinterpret_cast<uint4*>(to + column) = make_uint4(u[0], u[1], u[2], u[3]);
+      asm volatile("" ::: "memory");  // one after the other: registers are few
     }
   }
 }

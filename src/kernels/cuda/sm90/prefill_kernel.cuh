@@ -17,7 +17,8 @@ __global__ __launch_bounds__(P::kThreads, 1) void prefill_kernel(const __grid_co
   grid_launch_dependents();
   grid_dependency_wait();
   __syncthreads();
-  const int warpgroup = static_cast<int>(threadIdx.x) / 128;
+  // From one lane, so that all that follows from it is known to be the same in a warp.
+  const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
   if (warpgroup == 0) {
     registers_decrease<P::kProducerRegisters>();
     

@@ -18,6 +18,8 @@ struct PrefillLoads {
 struct PrefillParams {
   AttentionParams p;
   PrefillLoads loads;
+  /// Of q.k into log2 units. With a soft cap it is 2^(scale tanh(q.k cap_scale)); else cap_scale is 0.
+  float scale = 0, cap_scale = 0;
   int units_per_section = 0;  ///< see PrefillUnits
   CUtensorMap q, k, v;
 };

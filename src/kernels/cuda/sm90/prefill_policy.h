@@ -43,8 +43,8 @@ struct PrefillPolicy {
   static constexpr bool kPingPong = PingPong;
   /// Registers of a thread: setmaxnreg; all warpgroups together have 512.
 #ifndef PREG
-#define PREG (Consumers == 3 ? 32 : 56)
-#define CREG (Consumers == 3 ? 160 : 224)
+#define PREG (Consumers == 3 ? 32 : 40)
+#define CREG (Consumers == 3 ? 160 : 232)
 #endif
   static constexpr int kProducerRegisters = PREG;
   static constexpr int kConsumerRegisters = CREG;

@@ -25,7 +25,7 @@ class PrefillProducer {
       : a_(a),
         shared_(shared),
         units_(reinterpret_cast<PrefillUnit*>(generic + P::kUnitsOffset)),
-        warp_(static_cast<int>(threadIdx.x) / 32 % 4),
+        warp_(__shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32 % 4, 0)),
         lane_(static_cast<int>(threadIdx.x) % 32) {}
 
   __device__ void run() {

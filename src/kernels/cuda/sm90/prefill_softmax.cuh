@@ -115,10 +115,11 @@ FOVEA_DEVICE bool soften(float (&s)[kCount], PrefillRows& rows, float scale, flo
 /// s -> tanh(s * inner).
 template <int kCount>
 FOVEA_DEVICE void cap(float (&s)[kCount], float inner) {
+  const float twice = 2.0f * sm80::kLog2e * inner;
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     // 1 - 2 / (e^(2x) + 1): saturates at both ends without an overflow to NaN.
-    const float e = exp2_approx(s[i] * inner);
+    const float e = exp2_approx(s[i] * twice);
     float r;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(e + 1.0f));
     s[i] = fmaf(-2.0f, r, 1.0f);
