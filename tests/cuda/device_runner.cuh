@@ -283,6 +283,7 @@ inline Output run_case(const HostCase& c, const Kernel& kernel) {
   kv.k_chunk_stride = k_at.chunk * bytes, kv.v_dim_stride = v_at.dim * bytes;
   kv.page_size = FastDivisor(page);
   if (!p.ragged) kv.pages = table.data;
+  if (p.ragged) kv.rows = c.num_pages;
   kv.v_scale = p.v_scale;
   if (p.scales_per_token) {
     kv.k_scales = k_scales.data;

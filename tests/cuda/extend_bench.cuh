@@ -126,6 +126,7 @@ class ExtendStep {
     }
     a.kv.page_size = FastDivisor(static_cast<uint32_t>(page));
     if (shape_.page != 0) a.kv.pages = table_.data;
+    if (shape_.page == 0) a.kv.rows = pages;
     a.items = items_.data;
     a.num_items = count_.data;
   }

@@ -50,7 +50,7 @@ struct KvParams {
   int64_t k_chunk_stride = 0, v_dim_stride = 0;
   FastDivisor page_size;
   const int32_t* pages = nullptr;
-  int64_t rows = 0;      ///< with pages == nullptr: of k and v; 0 = not known
+  int64_t rows = 0;                 ///< with pages == nullptr: of k and v; 0 = not known
   float v_scale = 1.0f;             ///< K's is part of AttentionParams::scale
   const float* k_scales = nullptr;  ///< [page, slot, head] by the strides below, in elements; or null
   const float* v_scales = nullptr;
