@@ -6,7 +6,7 @@ import statistics
 import subprocess
 import time
 from dataclasses import dataclass
-from typing import Callable
+from typing import Callable, Optional
 
 import torch
 import triton
@@ -15,6 +15,8 @@ import triton.language as tl
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REST_SECONDS = 0.12
 TURN_SECONDS = 0.025
+SUSTAINED_SECONDS = 1.2
+TOLERANCE = 6e-3  # ||out - ref|| / ||ref|| in bf16, of the dequantised cache
 
 
 @dataclass
@@ -22,8 +24,9 @@ class Contender:
     name: str
     make: Callable
     """Gives the call to time; with `graph` a list of calls on disjoint data, captured together."""
+    check: Optional[Callable] = None
+    """check(call) gives the relative error of a call; None = not to be checked."""
     graph: bool = False
-    checked: bool = True
 
 
 @triton.jit
@@ -97,21 +100,31 @@ def timed(replay, calls_each):
     return seconds
 
 
-def take_turns(contenders, rounds, check, tolerance):
-    """{name: {"seconds", "calls", "error"}} or {name: {"why_not"}}. `check(call)` gives the relative error of a call."""
+def relative_error(out, reference):
+    return ((out.double() - reference.double()).norm() / reference.double().norm()).item()
+
+
+def prepared(contenders):
+    """(calls to time and how many calls each is, results so far): those that can't run have their {"why_not"}."""
     ready, results = {}, {}
     for contender in contenders:
         try:
             made = contender.make()
             error = None
-            if contender.checked:
-                error = check(made[0] if contender.graph else made)
-                if not error < tolerance:
+            if contender.check is not None:
+                error = contender.check(made[0] if contender.graph else made)
+                if not error < TOLERANCE:
                     raise ValueError(f"is wrong: relative error {error:.2e}")
             ready[contender.name] = captured(made) if contender.graph else (made, 1)
             results[contender.name] = {"error": error}
         except Exception as reason:  # other libraries raise what they like
             results[contender.name] = {"why_not": f"{type(reason).__name__}: {' '.join(str(reason).split())}"[:200]}
+    return ready, results
+
+
+def take_turns(contenders, rounds):
+    """{name: {"seconds", "calls", "error"}} or {name: {"why_not"}}, of a rested card."""
+    ready, results = prepared(contenders)
     seconds = {name: [] for name in ready}
     for turn in range(rounds):
         order = list(ready) if turn % 2 == 0 else list(ready)[::-1]
@@ -119,6 +132,24 @@ def take_turns(contenders, rounds, check, tolerance):
             seconds[name] += timed(*ready[name])
     for name, all_of_them in seconds.items():
         results[name].update(seconds=statistics.median(all_of_them), calls=len(all_of_them))
+    return results
+
+
+def sustained(contenders):
+    """The same of each alone, after a second of nothing else: what the power limit leaves."""
+    ready, results = prepared(contenders)
+    for name, (replay, calls_each) in ready.items():
+        torch.cuda.synchronize()
+        time.sleep(0.5)
+        seconds, begun = [], time.perf_counter()
+        while time.perf_counter() - begun < SUSTAINED_SECONDS:
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            replay()
+            end.record()
+            end.synchronize()
+            seconds.append(begin.elapsed_time(end) / 1e3 / calls_each)
+        results[name].update(seconds=statistics.median(seconds[len(seconds) // 2:]), calls=len(seconds))
     return results
 
 
@@ -143,5 +174,6 @@ def describe_machine():
         "triton": triton.__version__,
         "cudnn": torch.backends.cudnn.version(),
         "fovea": fovea.__version__,
-        "method": "rest 0.12 s, 2 calls or replays, then 0.025 s of them; medians over the rounds",
+        "method": "rest 0.12 s, 2 calls or replays, then 0.025 s of them; medians over the rounds. Sustained: alone for 1.2 s "
+                  "after 0.5 s of rest, the median of the second half",
     }

@@ -1,6 +1,7 @@
 #!/bin/sh
 # nvcc_logged.sh COMMAND...: a compiler launcher that keeps what ptxas says of registers and spills in OBJECT.ptxas, and
-# shows the rest.
+# shows the rest. Where ptxas serialises wgmma, or puts in waits of its own, it says so as mere information (C7504 to
+# C7520): here that is an error.
 for argument; do
   [ "$previous" = -o ] && object=$argument
   previous=$argument
@@ -8,4 +9,8 @@ done
 "$@" 2>"$object.ptxas"
 status=$?
 grep -v -e '^ptxas info' -e 'bytes stack frame' "$object.ptxas" >&2
+if grep -E 'C75(0[4-9]|1[0-9]|20)' "$object.ptxas" >&2; then
+  rm -f "$object"
+  [ $status -ne 0 ] || status=1
+fi
 exit $status

@@ -4,6 +4,7 @@
 
 #include "attention/mla_prefill.h"
 #include "attention/resolve_name.h"
+#include "backends/cuda/kernel_choice.h"
 
 namespace fovea {
 namespace {
@@ -37,6 +38,7 @@ class Provenance {
     add_versions();
     add_mla_prefill();
     add_tensor_cores();
+    add_kernels();
     add_flag("batch_invariant", config_.batch_invariant, true);
     add_flag("use_non_causal", config_.use_non_causal, false);
     if (any_row([](auto& row) { return row.name == "ROCM_ATTN"; }))
@@ -142,6 +144,17 @@ class Provenance {
                  "default: " + std::to_string(ratio) + " query heads a KV head, tensor cores from " +
                      std::to_string(kTensorCoreRatio) + " on"));
       }
+    }
+  }
+
+  /// Of rows whose kernels are of two families.
+  void add_kernels() {
+    for (const Used& u : used_) {
+      if (u.row == nullptr || !u.row->absent.empty() || is_mla_prefill(*u.row, u.scene->registry)) continue;
+      for (const AttentionSpec& spec : u.scene->specs)
+        if (auto [family, why] = cuda::explain_family(*u.row, spec, u.phase); !why.empty())
+          add(std::string(to_string(u.scene->kind)) + "." + std::string(to_string(u.phase)) + ".kernels",
+              std::string(to_string(family)), std::move(why));
     }
   }
 

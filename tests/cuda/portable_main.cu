@@ -1,7 +1,8 @@
 // Device program of the portable kernels: `cuda_portable check` and `cuda_portable bench`.
 #include "kernels/cuda/portable/launch.h"
+
+#include "extend_bench.cuh"
 #include "problems.h"
-#include "sm80_bench.cuh"
 #include "sm80_check.cuh"
 
 using namespace fovea::cuda;

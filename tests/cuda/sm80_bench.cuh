@@ -1,7 +1,5 @@
 #pragma once
-// Times of the sm80 kernels beside a plain read of the same bytes (decode) and as FLOP rates (extend).
-#include <unistd.h>
-
+// Times of decode kernels beside a plain read of the same bytes.
 #include <numeric>
 #include <random>
 
@@ -190,72 +188,6 @@ inline void bench_decode(const char* name, const Kernel& kernel, const DecodeSha
   std::printf("%-26s %-13s p%-3d %9.1f us %6.0f GB/s  read %9.1f us  ratio %.3f\n", name, shape.name, page,
               us, bytes / us * 1e-3, read_us, us / read_us);
   std::fflush(stdout);
-}
-
-/// Causal or full prefill of `batch` sequences, keys in pages of `page` (0 = ragged).
-inline void bench_extend(const char* name, const Kernel& kernel, int batch, int length, int page, Pool& pool,
-                         int head_dim, bool causal, int kv_heads = 8, int group = 4) {
-  const int heads = kv_heads * group;
-  const int64_t tokens = static_cast<int64_t>(batch) * length;
-  DeviceArray<uint32_t> q(static_cast<size_t>(tokens) * heads * head_dim / 2);
-  fill_normal<<<1024, 256>>>(q.data, q.count, 5, 0);
-  DeviceArray<uint16_t> out(static_cast<size_t>(tokens) * heads * head_dim);
-  const int real_page = page == 0 ? 1 : page;
-  std::vector<int32_t> order(tokens / real_page);
-  std::iota(order.begin(), order.end(), 0);
-  std::shuffle(order.begin(), order.end(), std::mt19937(3));
-  DeviceArray<int32_t> table(order);
-  std::vector<Shape> shapes;
-  for (int b = 0; b < batch; ++b)
-    shapes.push_back({length, length, b * length, static_cast<int64_t>(b) * length / real_page});
-  MaskSpec mask;
-  mask.causal = causal;
-  const Schedule s = kernel.schedule(shapes, group, mask);
-  const DeviceSchedule device(s, kv_heads, kernel.info.rows, kernel.info.v_head_dim);
-  AttentionParams a;
-  a.q = q.data;
-  a.out = out.data;
-  a.q_row_stride = a.out_row_stride = static_cast<int64_t>(heads) * head_dim;
-  a.group = FastDivisor(group);
-  a.kv_heads = FastDivisor(kv_heads);
-  a.head_dim = a.v_head_dim = head_dim;
-  a.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-  a.mask.causal = causal;
-  const int64_t row = static_cast<int64_t>(kv_heads) * head_dim * 2;
-  a.kv.type = kernel.info.kv;
-  a.kv.k = reinterpret_cast<const char*>(pool.memory.data);
-  a.kv.v = a.kv.k + tokens * row;
-  a.kv.k_page_stride = a.kv.v_page_stride = row * real_page;
-  a.kv.k_slot_stride = a.kv.v_slot_stride = row;
-  a.kv.k_head_stride = a.kv.v_head_stride = head_dim * 2;
-  a.kv.page_size = FastDivisor(real_page);
-  if (page != 0) a.kv.pages = table.data;
-  device.put(a);
-  std::vector<double> times;
-  cudaEvent_t begin, end;
-  CUDA_CHECK(cudaEventCreate(&begin));
-  CUDA_CHECK(cudaEventCreate(&end));
-  const double flops = 4.0 * tokens * length * head_dim * heads / (causal ? 2 : 1);
-  for (int round = 0; round < 3; ++round) {
-    CUDA_CHECK(cudaDeviceSynchronize());
-    usleep(120000);
-    double total = 0;
-    for (int i = 0; i < 2 || total < 25e3; ++i) {
-      CUDA_CHECK(cudaEventRecord(begin));
-      kernel.launch(a, static_cast<int>(s.items.size()), nullptr);
-      CUDA_CHECK(cudaEventRecord(end));
-      CUDA_CHECK(cudaEventSynchronize(end));
-      float ms = 0;
-      CUDA_CHECK(cudaEventElapsedTime(&ms, begin, end));
-      if (i >= 2) times.push_back(1e3 * ms), total += 1e3 * ms;
-    }
-  }
-  std::sort(times.begin(), times.end());
-  const double us = times[times.size() / 2];
-  std::printf("%-34s B%d S%d D%d %s %s%d  %9.1f us  %5.0f TFLOP/s\n", name, batch, length, head_dim,
-              causal ? "causal" : "full", page == 0 ? "ragged" : "p", page, us, flops / us * 1e-6);
-  std::fflush(stdout);
-  cudaEventDestroy(begin), cudaEventDestroy(end);
 }
 
 }  // namespace fovea::cuda

@@ -1,9 +1,9 @@
 // Device program of the sm80 kernels: `check` (or `bf16`, `fp16`, `invariance` of it), `small` for a
 // sanitizer, `bench` and `profile`.
+#include "extend_bench.cuh"
 #include "problems.h"
 #include "schedule_bench.cuh"
 #include "schedule_check.cuh"
-#include "sm80_bench.cuh"
 #include "sm80_check.cuh"
 
 using namespace fovea::cuda;

@@ -6,6 +6,7 @@
 #include "backends/cuda/step_layout.h"
 #include "kernels/cuda/portable/select.h"
 #include "kernels/cuda/simt/select.h"
+#include "kernels/cuda/sm90/select.h"
 
 namespace fovea::cuda {
 namespace {
@@ -37,6 +38,22 @@ bool few_sequences(const AttentionSpec& spec, const AttentionLimits& limits) {
   return int64_t{limits.max_seqs} * spec.num_kv_heads <= kFewSplits / std::max<int64_t>(splits, 1);
 }
 
+Result<sm90::Problem> hopper_problem(const AttentionSpec& spec) {
+  FOVEA_TRY(kv, kv_type(spec));
+  sm90::Problem p{query_type(spec.dtype), kv, spec.head_dim, spec.v_head_dim, spec.mask};
+  p.softcap = spec.softcap > 0.0f;
+  p.alibi = spec.has_alibi;
+  p.per_head_scales = is_fp8(resolve(spec.kv_dtype, spec.dtype)) && spec.needs.has(Feature::per_head_scales);
+  p.negative_scale = spec.scale < 0.0f;
+  return p;
+}
+
+/// Which kernel is taken of several within a kind (sm90::Problem::few_sequences) changes nothing here.
+Result<sm80::KernelInfo> select_hopper(const AttentionSpec& spec, Phase phase) {
+  FOVEA_TRY(problem, hopper_problem(spec));
+  return sm90::select(problem, phase == Phase::decode ? sm80::KernelKind::decode : sm80::KernelKind::extend);
+}
+
 Result<sm80::KernelInfo> select(Family family, const AttentionSpec& spec, KernelUse use,
                                 const AttentionLimits& limits) {
   FOVEA_TRY(kv, kv_type(spec));
@@ -46,6 +63,11 @@ Result<sm80::KernelInfo> select(Family family, const AttentionSpec& spec, Kernel
     case Family::sm80:
       return sm80::select({q, kv, d, dv, needs_general_kernel(spec), few_sequences(spec, limits)},
                           kind_of(use));
+    case Family::sm90: {
+      FOVEA_TRY(problem, hopper_problem(spec));
+      problem.few_sequences = few_sequences(spec, limits);
+      return sm90::select(problem, kind_of(use));
+    }
     case Family::portable: return portable::select({q, kv, d, dv}, kind_of(use));
     case Family::simt: {
       simt::Problem problem{q, kv, d, dv, group_of(spec), spec.mask};
@@ -65,6 +87,16 @@ int most_split_tokens(const AttentionSpec& spec, KernelUse use, const sm80::Kern
 
 }  // namespace
 
+std::string_view to_string(Family family) {
+  switch (family) {
+    case Family::sm80: return "sm80";
+    case Family::simt: return "simt";
+    case Family::portable: return "portable";
+    case Family::sm90: return "sm90";
+  }
+  return "?";
+}
+
 Family always_sm80(const AttentionSpec&, Phase) {
   return Family::sm80;
 }
@@ -81,6 +113,26 @@ Family simt_where_it_can(const AttentionSpec& spec, Phase phase) {
 
 Family sm80_or_simt(const AttentionSpec& spec, Phase phase) {
   return group_of(spec) < simt::kTensorCoreGroup ? simt_where_it_can(spec, phase) : Family::sm80;
+}
+
+Family sm90_or_sm80(const AttentionSpec& spec, Phase phase) {
+  return select_hopper(spec, phase).ok() ? Family::sm90 : Family::sm80;
+}
+
+FamilyOf family_of(const BackendInfo& info, std::optional<bool> tensor_cores) {
+  if (info.name == "TRITON_ATTN") return always_portable;
+  if (info.name == "FLASH_ATTN" && info.version == "FA3") return sm90_or_sm80;
+  if (info.name != "FLASHINFER" || tensor_cores.value_or(false)) return always_sm80;
+  return tensor_cores ? simt_where_it_can : sm80_or_simt;
+}
+
+FamilyReason explain_family(const BackendInfo& info, const AttentionSpec& spec, Phase phase) {
+  const FamilyOf families = family_of(info);
+  FamilyReason out{families(spec, phase), {}};
+  if (families != sm90_or_sm80) return out;
+  const auto hopper = select_hopper(spec, phase);
+  out.why = hopper.ok() ? "Hopper's own instructions" : hopper.error().message;
+  return out;
 }
 
 Result<KvType> kv_type(const AttentionSpec& spec) {

@@ -1,6 +1,9 @@
 #pragma once
 // Which kernel of which family serves a phase of a layer, as its schedule and a launch see it. Host code,
 // without CUDA.
+#include <optional>
+#include <string>
+
 #include "fovea/attention_backend.h"
 #include "kernels/cuda/sm80/params.h"
 #include "kernels/cuda/sm80/select.h"
@@ -12,7 +15,9 @@ enum class Family : uint8_t {
   sm80,      ///< tensor cores, 16-bit queries
   simt,      ///< CUDA cores, decode of 16-bit queries of few heads
   portable,  ///< any dtype, head size, mask and layout
+  sm90,      ///< Hopper's own instructions, 16-bit queries
 };
+std::string_view to_string(Family family);
 
 /// Which family serves a phase of a layer.
 using FamilyOf = Family (*)(const AttentionSpec& spec, Phase phase);
@@ -24,6 +29,19 @@ Family always_portable(const AttentionSpec& spec, Phase phase);
 Family sm80_or_simt(const AttentionSpec& spec, Phase phase);
 /// The same for any number of query heads.
 Family simt_where_it_can(const AttentionSpec& spec, Phase phase);
+/// Hopper's where they have a kernel for the phase (sm90::select), else sm80's.
+Family sm90_or_sm80(const AttentionSpec& spec, Phase phase);
+
+/// What a row of the registry takes. `tensor_cores` is of FLASHINFER's decode
+/// (AttentionConfig::flashinfer_use_tensor_cores).
+FamilyOf family_of(const BackendInfo& info, std::optional<bool> tensor_cores = {});
+
+/// Which family serves a phase, and why it is or isn't the row's first.
+struct FamilyReason {
+  Family family;
+  std::string why;  ///< one line; empty: the row has no second, or AttentionConfig says which
+};
+FamilyReason explain_family(const BackendInfo& info, const AttentionSpec& spec, Phase phase);
 
 /// Kernels for few query rows against many keys; for many rows; and for many rows in small tiles, with the
 /// same bits, where a step has too few large ones for the device.

@@ -3,6 +3,7 @@
 #include "kernels/cuda/portable/launch.h"
 #include "kernels/cuda/simt/launch.h"
 #include "kernels/cuda/sm80/launch.h"
+#include "kernels/cuda/sm90/launch.h"
 
 namespace fovea::cuda {
 
@@ -10,6 +11,7 @@ Status launch(const KernelChoice& choice, const AttentionParams& params, int max
   switch (choice.family) {
     case Family::sm80: return sm80::launch(choice.kernel, params, max_items, stream);
     case Family::simt: return simt::launch(choice.kernel, params, max_items, stream);
+    case Family::sm90: return sm90::launch(choice.kernel, params, max_items, stream);
     case Family::portable: return portable::launch(choice.kernel, params, max_items, stream);
   }
   return Error{ErrorCode::internal, "a family of CUDA kernels that does not exist"};

@@ -1,0 +1,13 @@
+#include "kernels/cuda/sm90/kernels.h"
+
+namespace fovea::cuda::sm90 {
+
+std::span<const KernelInfo> prefill_kernels() {
+  return {};
+}
+
+std::span<const KernelInfo> decode_kernels() {
+  return {};
+}
+
+}  // namespace fovea::cuda::sm90

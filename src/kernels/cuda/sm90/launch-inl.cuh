@@ -1,0 +1,29 @@
+#pragma once
+// What the launch front hands to the kernels of this family.
+#include <cuda_runtime.h>
+
+#include <string>
+
+#include "kernels/cuda/sm90/select.h"
+
+namespace fovea::cuda::sm90 {
+
+struct Launch {
+  const KernelInfo& kernel;
+  const AttentionParams& params;  ///< partial_rows, partial_columns and v_gain are set
+  int max_items;                  ///< at least 1
+  int multiprocessors;
+  cudaStream_t stream;
+  std::string error = {};  ///< empty = queued
+
+  void check(cudaError_t code, const char* what) {
+    if (code != cudaSuccess) error = std::string(what) + ": " + cudaGetErrorString(code);
+  }
+  int64_t units() const { return int64_t{max_items} * params.kv_heads.divisor; }
+};
+
+/// False: `kernel` is none of theirs.
+bool launch_prefill(Launch& l);
+bool launch_decode(Launch& l);
+
+}  // namespace fovea::cuda::sm90

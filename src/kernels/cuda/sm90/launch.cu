@@ -1,0 +1,82 @@
+#include "kernels/cuda/sm90/launch.h"
+
+#include "kernels/cuda/sm80/merge_kernel.cuh"
+#include "kernels/cuda/sm80/value_gain.h"
+#include "kernels/cuda/sm90/launch-inl.cuh"
+
+namespace fovea::cuda::sm90 {
+namespace {
+
+struct Device {
+  int major = 0, minor = 0, multiprocessors = 0;
+};
+
+/// The runtime keeps these: asking takes tens of nanoseconds.
+cudaError_t read(Device& d) {
+  int device = 0;
+  cudaError_t code = cudaGetDevice(&device);
+  const auto ask = [&](int& value, cudaDeviceAttr attribute) {
+    if (code == cudaSuccess) code = cudaDeviceGetAttribute(&value, attribute, device);
+  };
+  ask(d.major, cudaDevAttrComputeCapabilityMajor);
+  ask(d.minor, cudaDevAttrComputeCapabilityMinor);
+  ask(d.multiprocessors, cudaDevAttrMultiProcessorCount);
+  return code;
+}
+
+/// May start while the kernel before it ends, as the merge waits for it itself.
+cudaError_t queue_merge(const Launch& l) {
+  const auto merge =
+      l.kernel.q == QueryType::f16 ? sm80::merge_kernel<__half> : sm80::merge_kernel<__nv_bfloat16>;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(std::min<int64_t>(l.units(), int64_t{8} * l.multiprocessors)));
+  config.blockDim = dim3(sm80::kMergeThreads);
+  config.stream = l.stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, merge, l.params);
+}
+
+}  // namespace
+
+bool launch_prefill(Launch&) {
+  return false;  // prefill_kernels() is empty
+}
+
+bool launch_decode(Launch&) {
+  return false;  // decode_kernels() is empty
+}
+
+Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream) {
+  if (params.kv.k_chunk_stride != 0 || params.kv.v_dim_stride != 0)
+    return Error{ErrorCode::unsupported,
+                 "pages are x-packed; the sm90 kernels take strided ones; use the portable kernels"};
+  if (max_items == 0) return {};
+  AttentionParams p = params;
+  if (p.partial_rows == 0) p.partial_rows = kernel.rows;
+  p.partial_columns = kernel.v_head_dim;
+  p.kv.v_gain = value_gain(p.kv, p.kv.type);
+  p.kv.v_scale /= p.kv.v_gain;
+  const bool merged = kernel.merges && p.arrivals != nullptr;
+  const bool merges_after = p.partial_out != nullptr && !merged;
+  if (!merges_after) p.queue = nullptr;  // the merge kernel sets it back
+  Device device;
+  Launch l{kernel, p, max_items, 0, stream};
+  l.check(read(device), "attributes of the device");
+  l.multiprocessors = device.multiprocessors;
+  if (l.error.empty() && (device.major != 9 || device.minor != 0))
+    return Error{ErrorCode::unsupported, "the sm90 kernels run on compute capability 9.0; the device has " +
+                                             std::to_string(device.major) + "." +
+                                             std::to_string(device.minor)};
+  if (l.error.empty() && !launch_prefill(l) && !launch_decode(l))
+    return Error{ErrorCode::internal, "an attention kernel that select() doesn't give"};
+  if (l.error.empty() && merges_after) l.check(queue_merge(l), "launch of the merge kernel");
+  if (l.error.empty()) return {};
+  cudaGetLastError();  // it is said here, and not by the next launch too
+  return Error{ErrorCode::internal, std::move(l.error)};
+}
+
+}  // namespace fovea::cuda::sm90

@@ -1,0 +1,239 @@
+// Device program of the sm90 kernels: `check` (or `bf16`, `fp16`, `invariance` of it), `small` for a
+// sanitizer, `bench` (or `prefill`, `decode` of it). Problems that sm90::select refuses are left out, and
+// counted.
+#include "extend_bench.cuh"
+#include "kernels/cuda/sm90/launch.h"
+#include "problems.h"
+#include "sm80_check.cuh"
+
+using namespace fovea::cuda;
+using fovea::cuda::sm80::KernelKind;
+
+static int refused = 0;
+
+static fovea::Result<sm80::KernelInfo> select(const Problem& p, KernelKind kind) {
+  sm90::Problem x;
+  x.q = p.q == Element::f16 ? sm80::QueryType::f16 : sm80::QueryType::bf16;
+  x.kv = kv_type(p.q, p.kv);
+  x.head_dim = p.head_dim, x.v_head_dim = p.v_head_dim;
+  x.mask = p.mask;
+  x.softcap = p.softcap > 0, x.alibi = p.alibi;
+  x.few_sequences = p.few_sequences;
+  return sm90::select(x, kind);
+}
+
+static Kernel sm90_kernel(const Problem& p, KernelKind kind) {
+  const auto info = select(p, kind);
+  if (!info.ok()) {
+    std::printf("%s: %s\n", p.name.c_str(), info.error().message.c_str());
+    std::exit(1);
+  }
+  return {*info, nullptr, sm90::launch};
+}
+
+static void check_all(std::vector<Problem> problems, KernelKind kind, Element type) {
+  size_t served = 0;
+  for (Problem& p : problems) {
+    if (p.q == p.kv) p.kv = type;
+    p.q = type;
+    if (!select(p, kind).ok()) continue;
+    ++served;
+    const HostCase c = make_case(p);
+    close(c, reference(c), run_case(c, sm90_kernel(p, kind)));
+  }
+  refused += static_cast<int>(problems.size() - served);
+  std::printf("%-28s D %d/%d: %zu of %zu served, %d failures so far\n", problems[0].name.c_str(),
+              problems[0].head_dim, problems[0].v_head_dim, served, problems.size(), failures);
+  std::fflush(stdout);
+}
+
+struct HeadSize {
+  int d, dv;
+};
+static constexpr HeadSize kHeadSizes[] = {{64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256}};
+
+static void check_prefill(Element type) {
+  for (const HeadSize size : kHeadSizes) {
+    const bool all = size.d == 128 && type == Element::bf16;
+    const auto some = [&](std::vector<Problem> problems) {
+      return with_dims(all ? problems : few(problems), size.d, size.dv);
+    };
+    for (const KernelKind kind : {KernelKind::extend, KernelKind::extend_small})
+      check_all(some(extend_problems(size.d)), kind, type);
+    check_all(with_dims(general_problems(70), size.d, size.dv), KernelKind::extend, type);
+    check_all(with_dims(general_problems(300), size.d, size.dv), KernelKind::extend, type);
+  }
+  check_all(split_problems(), KernelKind::extend, type);
+}
+
+static std::vector<Problem> of_few_sequences(std::vector<Problem> all) {
+  for (Problem& p : all) {
+    p.few_sequences = true;
+    p.name += ", few sequences";
+  }
+  return all;
+}
+
+/// Enough splits for every way of a merge.
+static std::vector<Problem> long_problems() {
+  Problem p;
+  p.name = "decode of long sequences";
+  p.seqs = {{1, 40000, 0}, {2, 16385, 1}, {1, 16384, 2}, {1, 17000, 3}};
+  return {p};
+}
+
+static void check_decode(Element type) {
+  for (const bool few_sequences : {false, true})
+    for (const HeadSize size : kHeadSizes) {
+      const bool all = size.d == 128 && type == Element::bf16;
+      const auto put = [&](std::vector<Problem> problems, bool every) {
+        problems = with_dims(every ? problems : few(problems), size.d, size.dv);
+        return few_sequences ? of_few_sequences(problems) : problems;
+      };
+      check_all(put(decode_problems(), all), KernelKind::decode, type);
+      check_all(put(general_problems(5), true), KernelKind::decode, type);
+      check_all(put(long_problems(), true), KernelKind::decode, type);
+      for (const Element kv : {Element::e4m3, Element::e5m2}) {
+        check_all(eight_bit(put(decode_problems(), all), kv, false), KernelKind::decode, type);
+        check_all(eight_bit(put(general_problems(5), all), kv, false), KernelKind::decode, type);
+      }
+    }
+}
+
+static void check_type(Element type) {
+  check_prefill(type);
+  check_decode(type);
+}
+
+static void check_invariances() {
+  for (const HeadSize size : kHeadSizes)
+    for (const bool few_sequences : {false, true}) {
+      Problem p;
+      p.head_dim = size.d, p.v_head_dim = size.dv;
+      p.few_sequences = few_sequences;
+      p.name = "decode invariance, D " + std::to_string(size.d);
+      p.seqs = {{1, 300, 3}, {1, 5000, 1}, {1, 9500, 2}, {1, 17, 4}};
+      for (const Element kv : {Element::bf16, Element::e4m3}) {
+        p.kv = kv;
+        if (!select(p, KernelKind::decode).ok()) continue;
+        for (const int index : {1, 2})
+          check_invariance(p, sm90_kernel(p, KernelKind::decode), index, 0);
+      }
+      p.kv = Element::bf16;
+      p.name = "extend invariance, D " + std::to_string(size.d);
+      p.seqs = {{20, 300, 3}, {700, 1000, 1}, {33, 33, 2}};
+      if (few_sequences || !select(p, KernelKind::extend).ok()) continue;
+      for (const KernelKind kind : {KernelKind::extend, KernelKind::extend_small})
+        check_invariance(p, sm90_kernel(p, kind), 1, 77);
+      p.mask.window_left = 100;
+      if (select(p, KernelKind::extend).ok()) check_invariance(p, sm90_kernel(p, KernelKind::extend), 1, 77);
+      p.mask = {};
+      const HostCase c = make_case(p);
+      expect(run_case(c, sm90_kernel(p, KernelKind::extend)).out ==
+                 run_case(c, sm90_kernel(p, KernelKind::extend_small)).out,
+             "differs between large and small tiles", p.name);
+    }
+  std::printf("invariances: %d failures\n", failures);
+}
+
+/// What a sanitizer runs in seconds.
+static void check_small() {
+  Problem p;
+  p.name = "small";
+  for (const int page : {1, 16, 64})
+    for (const bool window : {false, true}) {
+      p.page_size = page;
+      p.mask.window_left = window ? 50 : -1;
+      p.seqs = {{70, 200, 0}, {1, 90, 1}, {0, 3, 2}, {130, 130, 3}};
+      p.kv = Element::bf16;
+      for (const KernelKind kind : {KernelKind::extend, KernelKind::extend_small})
+        check_all({p}, kind, Element::bf16);
+      p.seqs = {{1, 300, 0}, {1, 3000, 1}, {1, 0, 2}, {3, 40, 3}, {1, 1030, 4}};
+      for (const Element kv : {Element::bf16, Element::e4m3})
+        for (const bool few_sequences : {false, true}) {
+          p.kv = kv, p.few_sequences = few_sequences;
+          check_all({p}, KernelKind::decode, Element::bf16);
+        }
+    }
+}
+
+/// The kernels of both families on one shape, in turn; only sm80's where sm90 has none.
+static void bench_both(const char* name, const ExtendShape& shape, const Pool& pool) {
+  Problem p;
+  p.head_dim = shape.d, p.v_head_dim = shape.dv, p.mask = shape.mask, p.softcap = shape.softcap;
+  if (select(p, KernelKind::extend).ok())
+    bench_extend((std::string("sm90 ") + name).c_str(), sm90_kernel(p, KernelKind::extend), shape, pool);
+  bench_extend((std::string("sm80 ") + name).c_str(), kernel_of(p, KernelKind::extend), shape, pool);
+}
+
+static void bench_prefill() {
+  const Pool pool(size_t{1} << 30, 0);
+  for (const int d : {128, 64, 96, 256})
+    for (const int batch : {16, 4, 1})
+      for (const bool causal : {true, false})
+        if (d == 128 || (causal && batch != 16))
+          bench_both("prefill", uniform(batch, 16384 / batch, 0, d, causal), pool);
+  ExtendShape shape = uniform(4, 4096, 0, 192, true);
+  shape.dv = 128;
+  bench_both("prefill", shape, pool);
+  for (const int page : {16, 1})
+    bench_both("paged", uniform(4, 4096, page, 128, true), pool);
+  for (const int page : {0, 16}) {
+    shape = uniform(1, 32768, page, 128, true);
+    shape.seqs = {{2048, 32768}};
+    bench_both("2K on 30K", shape, pool);
+  }
+  shape = uniform(1, 1, 0, 128, true);
+  shape.seqs.clear();
+  for (const int n : {8192, 4096, 2048, 1024, 512, 256, 128, 128})
+    shape.seqs.push_back({n, n});
+  bench_both("ragged lengths", shape, pool);
+  shape = uniform(1, 16384, 0, 128, true);
+  shape.mask.window_left = 1023;
+  bench_both("window 1024", shape, pool);
+  shape.sinks = true;
+  bench_both("window 1024 and sinks", shape, pool);
+  shape = uniform(4, 4096, 0, 128, true);
+  shape.softcap = 30;
+  bench_both("soft cap", shape, pool);
+}
+
+static void bench_decodes() {
+  Pool pool(size_t{9} << 30, 0);
+  for (const DecodeShape& shape : decode_shapes())
+    for (const Element kv : {Element::bf16, Element::e4m3})
+      for (const int page : {16, 64, 1}) {
+        int64_t keys = 0;
+        for (const int n : shape.lengths)
+          keys += n;
+        Problem p;
+        p.kv = kv;
+        p.few_sequences = shape.lengths.size() == 1 && keys <= 16384;
+        const int bytes = element_bytes(kv);
+        const char* type = bytes == 1 ? "e4m3" : "bf16";
+        if (select(p, KernelKind::decode).ok())
+          bench_decode((std::string("sm90 ") + type).c_str(), sm90_kernel(p, KernelKind::decode), shape, page,
+                       pool, bytes);
+        bench_decode((std::string("sm80 ") + type).c_str(), kernel_of(p, KernelKind::decode), shape, page,
+                     pool, bytes);
+      }
+}
+
+int main(int argc, char** argv) {
+  cudaDeviceProp properties;
+  if (cudaGetDeviceProperties(&properties, 0) != cudaSuccess || properties.major != 9) {
+    std::printf("no CUDA device of compute capability 9.0\n");
+    return 77;  // skipped
+  }
+  std::printf("%s, %d SMs\n", properties.name, properties.multiProcessorCount);
+  const std::string what = argc > 1 ? argv[1] : "check";
+  if (what == "bf16" || what == "check") check_type(Element::bf16);
+  if (what == "fp16" || what == "check") check_type(Element::f16);
+  if (what == "invariance" || what == "check") check_invariances();
+  if (what == "small") check_small();
+  if (what == "bench" || what == "prefill") bench_prefill();
+  if (what == "bench" || what == "decode") bench_decodes();
+  std::printf("%s %s: %d failures, %d problems refused\n", failures == 0 ? "PASS" : "FAIL", what.c_str(),
+              failures, refused);
+  return failures == 0 ? 0 : 1;
+}
