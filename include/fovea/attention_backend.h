@@ -86,6 +86,9 @@ struct KvView {
   const void* v = nullptr;
   KvCacheDType dtype = KvCacheDType::float32;  ///< one that is stored, not auto
   int page_size = 1;
+  /// Pages that k and v have, or rows of a ragged tensor; 0 = not said, which costs speed where rows are
+  /// ragged.
+  int64_t num_pages = 0;
   int64_t k_page_stride = 0, k_head_stride = 0, k_slot_stride = 0;
   int64_t v_page_stride = 0, v_head_stride = 0, v_slot_stride = 0;
   KvForm form = KvForm::strided;

@@ -209,6 +209,7 @@ Result<Cache> read_cache(const Arguments& arguments, const CacheTensors& from, c
     FOVEA_RETURN_IF_ERROR(read_packed(from, wanted, k, v, cache));
   else
     FOVEA_RETURN_IF_ERROR(read_strided(from, wanted, k, v, cache));
+  cache.view.num_pages = cache.num_pages;
   FOVEA_RETURN_IF_ERROR(read_scales(arguments, from, wanted, cache));
   return cache;
 }

@@ -191,14 +191,20 @@ std::string joined(const std::vector<std::string>& texts, size_t most) {
   return texts.size() > most ? out + " and " + std::to_string(texts.size() - most) + " more" : out;
 }
 
+/// What --backend takes for this row alone: of several versions' the alias that is the version.
+std::string flag_of(const BackendInfo& info) {
+  for (const std::string_view alias : info.aliases)
+    if (same_name(alias, info.version)) return std::string(alias);
+  return std::string(info.name);
+}
+
 void print_failure(const ConformanceFlags& flags, const BackendInfo& info, const CaseFailure& failure) {
   std::printf("FAILED %s %s: case %llu on %s: %s\n", info.label().c_str(), joined(failure.cells, 6).c_str(),
               static_cast<unsigned long long>(failure.number), failure.isa.c_str(), failure.what.c_str());
   std::printf("  what it takes: %s\n", failure.levels.c_str());
   if (failure.number > 0)
     std::printf("  again: fovea conformance --device %s --backend %s%s --case %llu\n", flags.device.c_str(),
-                std::string(info.name).c_str(),
-                failure.fixed ? (" --cell " + failure.fixed->id()).c_str() : "",
+                flag_of(info).c_str(), failure.fixed ? (" --cell " + failure.fixed->id()).c_str() : "",
                 static_cast<unsigned long long>(failure.number));
   std::fflush(stdout);
 }

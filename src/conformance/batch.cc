@@ -215,6 +215,7 @@ void Batch::lay_out_cache(const Problem& problem, const Layout& layout) {
   FOVEA_CHECK(layout.kv != KvLayout::x_packed || spec.head_dim % x_of(dtype) == 0);
   k_ = nan_array(dtype, num_pages_ * kv.k_page_stride);
   v_ = nan_array(dtype, num_pages_ * kv.v_page_stride);
+  kv.num_pages = num_pages_;
   kv.k = k_.data();
   kv.v = v_.data();
   kv.k_scale = k_scale_of(spec);

@@ -127,6 +127,7 @@ KvView KvCache::layer(int layer) const {
   const std::byte* base = data_.data() + layer * blocks.end.value();
   KvView view = paged_view(config_.layout, config_.dtype, config_.num_kv_heads, config_.page_size,
                            config_.head_dim, config_.v_head_dim);
+  view.num_pages = config_.num_pages;
   view.k = base;
   view.v = base + blocks.v.value();
   const auto of_layer = [layer](const std::vector<float>& scales) {

@@ -60,6 +60,7 @@ void BlockRunner::encoder_layer(const EncoderLayer& layer, int64_t rows, int ind
   args.out_row_stride = hidden;
   args.kv.k = s_.wide + hidden;
   args.kv.v = s_.wide + 2 * hidden;
+  args.kv.num_pages = rows;
   args.kv.k_page_stride = args.kv.v_page_stride = width;  // a page is a row
   args.kv.k_head_stride = args.kv.v_head_stride = shape_.head_dim();
   attention.forward(index, args, stream_);

@@ -151,11 +151,11 @@ struct DeviceSchedule {
   void put(AttentionParams& p) const {
     p.items = items.data;
     p.num_items = count.data;
+    p.queue = queue.data;
     if (partial_out.count == 0) return;
     p.partial_out = partial_out.data;
     p.partial_state = partial_state.data;
     p.arrivals = arrivals.data;
-    p.queue = queue.data;
   }
 };
 
@@ -283,6 +283,7 @@ inline Output run_case(const HostCase& c, const Kernel& kernel) {
   kv.k_chunk_stride = k_at.chunk * bytes, kv.v_dim_stride = v_at.dim * bytes;
   kv.page_size = FastDivisor(page);
   if (!p.ragged) kv.pages = table.data;
+  if (p.ragged) kv.rows = c.num_pages;
   kv.v_scale = p.v_scale;
   if (p.scales_per_token) {
     kv.k_scales = k_scales.data;

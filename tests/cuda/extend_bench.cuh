@@ -126,15 +126,17 @@ class ExtendStep {
     }
     a.kv.page_size = FastDivisor(static_cast<uint32_t>(page));
     if (shape_.page != 0) a.kv.pages = table_.data;
+    if (shape_.page == 0) a.kv.rows = pages;
     a.items = items_.data;
     a.num_items = count_.data;
+    a.queue = queue_.data;
   }
 
   const ExtendShape shape_;
   DeviceArray<uint32_t> q_;
   DeviceArray<uint16_t> out_;
   DeviceArray<float> sinks_;
-  DeviceArray<int32_t> table_, count_;
+  DeviceArray<int32_t> table_, count_, queue_{std::vector<int32_t>{0}};
   DeviceArray<WorkItem> items_;
   AttentionParams params_;
   int max_items_ = 0;

@@ -158,11 +158,12 @@ AttentionParams params_of(const CudaPlan& plan) {
     p.partial_out = plan.at<float>(plan.layout.partial_out);
     p.partial_state = plan.at<PartialState>(plan.layout.partial_state);
     if (plan.kernel.kernel.merges) p.arrivals = plan.at<uint32_t>(plan.layout.arrivals);
-    p.queue = plan.at<int32_t>(plan.layout.queue);
   }
+  p.queue = plan.at<int32_t>(plan.layout.queue);
   return p;
 }
 
+/// `kv.pages` is set.
 void put_cache(const KvView& view, KvType type, KvParams& kv) {
   const auto bytes = static_cast<int64_t>(size_of(view.dtype));
   kv.type = type;
@@ -178,6 +179,7 @@ void put_cache(const KvView& view, KvType type, KvParams& kv) {
     kv.k_chunk_stride = view.k_chunk_stride * bytes;
     kv.v_dim_stride = view.v_dim_stride * bytes;
   }
+  kv.rows = kv.pages == nullptr ? view.num_pages : 0;
   kv.v_scale = view.v_scale;
   kv.k_scales = view.k_scales;
   kv.v_scales = view.v_scales;

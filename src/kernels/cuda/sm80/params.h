@@ -50,6 +50,7 @@ struct KvParams {
   int64_t k_chunk_stride = 0, v_dim_stride = 0;
   FastDivisor page_size;
   const int32_t* pages = nullptr;
+  int64_t rows = 0;                 ///< with pages == nullptr: of k and v; 0 = not known
   float v_scale = 1.0f;             ///< K's is part of AttentionParams::scale
   const float* k_scales = nullptr;  ///< [page, slot, head] by the strides below, in elements; or null
   const float* v_scales = nullptr;
@@ -129,8 +130,8 @@ struct AttentionParams {
   /// [part, Hkv] counters of the parts that have been written, 0 before and after every launch. With them
   /// the kernel merges parts itself where it can; null: a second kernel does.
   uint32_t* arrivals = nullptr;
-  /// Decode: how many units blocks have come for, 0 before and after every launch (the merge kernel sees to
-  /// it, so launch() leaves it out where none follows); null: every block takes its share.
+  /// How many units blocks have come for, 0 before and after every launch (of sm80's decode kernels the merge
+  /// kernel sees to it, so launch() leaves it out where none follows); null: every block takes its share.
   int32_t* queue = nullptr;
 };
 

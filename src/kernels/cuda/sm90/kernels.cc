@@ -2,10 +2,6 @@
 
 namespace fovea::cuda::sm90 {
 
-std::span<const KernelInfo> prefill_kernels() {
-  return {};
-}
-
 std::span<const KernelInfo> decode_kernels() {
   return {};
 }

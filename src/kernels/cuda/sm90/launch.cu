@@ -42,10 +42,6 @@ cudaError_t queue_merge(const Launch& l) {
 
 }  // namespace
 
-bool launch_prefill(Launch&) {
-  return false;  // prefill_kernels() is empty
-}
-
 bool launch_decode(Launch&) {
   return false;  // decode_kernels() is empty
 }
@@ -62,7 +58,8 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   p.kv.v_scale /= p.kv.v_gain;
   const bool merged = kernel.merges && p.arrivals != nullptr;
   const bool merges_after = p.partial_out != nullptr && !merged;
-  if (!merges_after) p.queue = nullptr;  // the merge kernel sets it back
+  // Who sets it back: the merge kernel; prefill kernels themselves.
+  if (!merges_after && kernel.kind == KernelKind::decode) p.queue = nullptr;
   Device device;
   Launch l{kernel, p, max_items, 0, stream};
   l.check(read(device), "attributes of the device");

@@ -1,0 +1,205 @@
+#pragma once
+// A consumer warpgroup of a prefill block: 64 packed rows of every unit.
+#include "kernels/cuda/sm90/prefill_epilogue.cuh"
+#include "kernels/cuda/sm90/prefill_shared.cuh"
+#include "kernels/cuda/tiles/wgmma_shapes.cuh"
+
+namespace fovea::cuda::sm90 {
+
+/// The products of one tile with all before it: units follow each other without a seam, so that the products
+/// of a unit's last values run under the softmax of the next one's first keys.
+template <class P>
+class PrefillConsumer {
+ public:
+  __device__ PrefillConsumer(const PrefillParams& a, PrefillShared<P> shared, char* generic, int index)
+      : a_(a),
+        shared_(shared),
+        units_(reinterpret_cast<PrefillUnit*>(generic + P::kUnitsOffset)),
+        index_(index) {}
+
+  __device__ void run() {
+    if (!begin_unit()) return;
+    float s[P::kTileKeys / 2], o[P::kDv / 2];
+    uint32_t p[P::kTileKeys / 16][4];
+    clear(o);
+    if (P::kPingPong && index_ > 0) named_barrier_sync(1 + index_, 256);
+    wait_for_query();
+    mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
+    wgmma_fence();
+    score(s);
+    wgmma_commit();
+    if (P::kPingPong) named_barrier_arrive(1 + (index_ + 1) % P::kConsumers, 256);
+    wgmma_wait<0>();
+    wgmma_pin(s);
+    keys_done();
+    k_.next();
+    rows_.reset();
+    float factor[2];
+    probabilities(s, factor);
+    pack_tile(p, s);
+    for (;;) {
+      const bool ends = is_last();
+      bool more = true;
+      if (ends) {
+        ++units_before_;
+        save_rows();
+        more = begin_unit();
+        if (more) wait_for_query();
+      } else {
+        key0_ += P::kTileKeys;
+      }
+      if (more) mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
+      if (P::kPingPong) named_barrier_sync(1 + index_, 256);
+      wgmma_pin(o);
+      wgmma_fence();
+      score(s);  // after the last unit: of what is there, for nobody
+      wgmma_commit();
+      const RingPosition<P::kStages> v = values_position();
+      mbarrier_wait(shared_.values_full(v.slot), v.phase);
+      wgmma_fence();
+      add_values(o, p, v.slot);
+      wgmma_commit();
+      if (P::kPingPong) named_barrier_arrive(1 + (index_ + 1) % P::kConsumers, 256);
+      wgmma_wait<1>();
+      wgmma_pin(s);
+      bool moved = false;
+      if (more) {
+        keys_done();
+        moved = probabilities(s, factor);
+      }
+      wgmma_wait<0>();
+      wgmma_pin(o);
+      values_done(v.slot);
+      k_.next();
+      if (ends) {
+        end_unit(units_before_ - 1, o);
+        if (!more) break;
+        clear(o);
+      } else if (moved) {
+#pragma unroll
+        for (int i = 0; i < P::kDv / 2; ++i)
+          o[i] *= factor[i / 2 % 2];
+      }
+      pack_tile(p, s);
+    }
+    if (P::kPingPong && index_ == 0) named_barrier_sync(1, 256);  // takes the last arrival
+  }
+
+ private:
+  FOVEA_DEVICE bool begin_unit() {
+    mbarrier_wait(shared_.unit_full(units_before_ % P::kUnits), units_before_ / P::kUnits & 1);
+    const PrefillUnit& unit = units_[units_before_ % P::kUnits];
+    if (unit.valid == 0) return false;
+    key0_ = unit.item.key_first;
+    key_last_ = unit.item.key_last;
+    safe_ = keys_of_warp(a_.p, unit.item, unit.item.row_first + row());
+    return true;
+  }
+  /// This thread's first row of the tile; the other is 8 further on.
+  FOVEA_DEVICE int row() const {
+    return index_ * 64 + static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
+  }
+  FOVEA_DEVICE bool leader() const { return threadIdx.x % 128 == 0; }
+
+  /// Puts the ending unit's rows aside, in shared memory, and begins anew. They are this quad's own.
+  FOVEA_DEVICE void save_rows() {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float sum = quad_sum(rows_.sum[h]);
+      if (threadIdx.x % 4 == 0)
+        asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(shared_.row_state(row() + 8 * h)),
+                     "f"(rows_.base[h]), "f"(sum)
+                     : "memory");
+    }
+    __syncwarp();
+    rows_.reset();
+  }
+  FOVEA_DEVICE void end_unit(uint32_t number, const float (&o)[P::kDv / 2]) {
+    const uint32_t slot = number % P::kUnits;
+    const PrefillUnit& unit = units_[slot];
+    PrefillRows rows;
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+      asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                   : "=f"(rows.base[h]), "=f"(rows.sum[h])
+                   : "r"(shared_.row_state(row() + 8 * h))
+                   : "memory");
+    write_rows<P>(a_.p, unit.item, unit.head, row(), o, rows);
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.unit_full(slot)));
+  }
+  static FOVEA_DEVICE void clear(float (&o)[P::kDv / 2]) {
+#pragma unroll
+    for (int i = 0; i < P::kDv / 2; ++i)
+      o[i] = 0.0f;
+  }
+
+  FOVEA_DEVICE bool is_last() const { return key0_ + P::kTileKeys >= key_last_; }
+  FOVEA_DEVICE uint32_t query_slot() const { return units_before_ % P::kQueryBuffers; }
+  FOVEA_DEVICE void wait_for_query() const {
+    mbarrier_wait(shared_.query_full(query_slot()), units_before_ / P::kQueryBuffers & 1);
+  }
+  /// Values come one tile after their keys.
+  FOVEA_DEVICE RingPosition<P::kStages> values_position() const {
+    return k_.slot == 0 ? RingPosition<P::kStages>{P::kStages - 1, k_.phase ^ 1}
+                        : RingPosition<P::kStages>{k_.slot - 1, k_.phase};
+  }
+  /// Lets the keys go, and after the unit's last the queries.
+  FOVEA_DEVICE void keys_done() const {
+    if (!leader()) return;
+    mbarrier_arrive(PrefillShared<P>::empty_of(shared_.keys_full(k_.slot)));
+    if (is_last()) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.query_full(query_slot())));
+  }
+  FOVEA_DEVICE void values_done(uint32_t slot) const {
+    if (leader()) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.values_full(slot)));
+  }
+
+  /// S = Q K^T.
+  FOVEA_DEVICE void score(float (&s)[P::kTileKeys / 2]) const {
+    const uint64_t q = wgmma_descriptor(shared_.query(query_slot()) + static_cast<uint32_t>(index_) * 64 * 128,
+                                        16, 1024, TileSwizzle::span_128);
+    const uint64_t k = wgmma_descriptor(shared_.keys(k_.slot), 16, 1024, TileSwizzle::span_128);
+#pragma unroll
+    for (int i = 0; i < P::kD / 16; ++i)
+      Wgmma<typename P::Q, P::kTileKeys>::template ss<false, false>(
+          s, wgmma_advance(q, static_cast<uint32_t>(i / 4 * P::kQPanelBytes + i % 4 * 32)),
+          wgmma_advance(k, static_cast<uint32_t>(i / 4 * P::kTilePanelBytes + i % 4 * 32)), i > 0);
+  }
+  /// O += P V.
+  FOVEA_DEVICE void add_values(float (&o)[P::kDv / 2], const uint32_t (&p)[P::kTileKeys / 16][4],
+                               uint32_t slot) const {
+    const uint64_t v =
+        wgmma_descriptor(shared_.values(slot), P::kTilePanelBytes, 1024, TileSwizzle::span_128);
+#pragma unroll
+    for (int i = 0; i < P::kTileKeys / 16; ++i)
+      Wgmma<typename P::Q, P::kDv>::template rs<true>(o, p[i], wgmma_advance(v, static_cast<uint32_t>(i * 2048)),
+                                                      true);
+  }
+
+  /// Gives whether O is to be multiplied by `factor`.
+  FOVEA_DEVICE bool probabilities(float (&s)[P::kTileKeys / 2], float (&factor)[2]) {
+    if (a_.cap_scale > 0.0f) cap(s, a_.cap_scale);
+    if (key0_ < safe_.low || key0_ + P::kTileKeys > safe_.high) {
+      const WorkItem& item = units_[units_before_ % P::kUnits].item;
+      hide_keys(s, a_.p, item, item.row_first + row(), key0_);
+    }
+    return soften(s, rows_, a_.scale, factor);
+  }
+  static FOVEA_DEVICE void pack_tile(uint32_t (&p)[P::kTileKeys / 16][4], const float (&s)[P::kTileKeys / 2]) {
+#pragma unroll
+    for (int i = 0; i < P::kTileKeys / 4; ++i)
+      p[i / 4][i % 4] = pack<typename P::Q>(s[2 * i], s[2 * i + 1]);
+  }
+
+  const PrefillParams& a_;
+  const PrefillShared<P> shared_;
+  const PrefillUnit* const units_;
+  const int index_;
+  int key0_ = 0, key_last_ = 0;
+  KeyInterval safe_{0, 0};
+  PrefillRows rows_;
+  uint32_t units_before_ = 0;  ///< of this block
+  RingPosition<P::kStages> k_;
+};
+
+}  // namespace fovea::cuda::sm90

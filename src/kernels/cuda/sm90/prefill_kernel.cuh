@@ -1,0 +1,40 @@
+#pragma once
+// Prefill (extend) for sm_90a: tiles of packed query rows against all keys that they see. Blocks stay and
+// take units (an item under one KV head) as they come for them.
+#include "kernels/cuda/sm90/prefill_consumer.cuh"
+#include "kernels/cuda/sm90/prefill_producer.cuh"
+#include "kernels/cuda/tiles/grid_dependency.cuh"
+
+namespace fovea::cuda::sm90 {
+
+template <class P>
+__global__ __launch_bounds__(P::kThreads, 1) void prefill_kernel(const __grid_constant__ PrefillParams a) {
+  extern __shared__ __align__(128) char unaligned[];
+  const uint32_t padding = (1024 - shared_address(unaligned) % 1024) % 1024;
+  char* const generic = unaligned + padding;
+  const PrefillShared<P> shared{shared_address(unaligned) + padding};
+  if (threadIdx.x == 0) shared.init(a.loads);
+  grid_launch_dependents();
+  grid_dependency_wait();
+  __syncthreads();
+  // From one lane, so that all that follows from it is known to be the same in a warp.
+  const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
+  if (warpgroup == 0) {
+    registers_decrease<P::kProducerRegisters>();
+    
+#ifndef NOPROD
+    if (a.loads.key_boxes)
+      PrefillProducer<P, true>(a, shared, generic).run();
+    else
+      PrefillProducer<P, false>(a, shared, generic).run();
+#endif
+  } else {
+    registers_increase<P::kConsumerRegisters>();
+    
+#ifndef NOCONS
+    PrefillConsumer<P>(a, shared, generic, warpgroup - 1).run();
+#endif
+  }
+}
+
+}  // namespace fovea::cuda::sm90

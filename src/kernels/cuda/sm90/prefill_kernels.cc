@@ -1,0 +1,36 @@
+#include <array>
+
+#include "kernels/cuda/sm90/kernels.h"
+#include "kernels/cuda/sm90/prefill_info.h"
+#include "kernels/cuda/sm90/prefill_policies.h"
+
+namespace fovea::cuda::sm90 {
+namespace {
+
+constexpr size_t kCount = 2 * 2 * 5;  // types, kinds of mask, head sizes
+
+template <class T>
+constexpr void add(std::array<KernelInfo, kCount>& kernels, size_t& at) {
+  PrefillAll<T>::any([&]<class P>() {
+    kernels[at++] = prefill_info<P>(false);
+    kernels[at++] = prefill_info<P>(true);
+    return false;
+  });
+}
+
+constexpr std::array<KernelInfo, kCount> all() {
+  std::array<KernelInfo, kCount> kernels;
+  size_t at = 0;
+  add<__nv_bfloat16>(kernels, at);
+  add<__half>(kernels, at);
+  return kernels;
+}
+
+}  // namespace
+
+std::span<const KernelInfo> prefill_kernels() {
+  static constexpr std::array<KernelInfo, kCount> kernels = all();
+  return kernels;
+}
+
+}  // namespace fovea::cuda::sm90

@@ -1,0 +1,124 @@
+#pragma once
+// Launching one prefill policy.
+#include <atomic>
+#include <numeric>
+
+#include "kernels/cuda/sm90/launch-inl.cuh"
+#include "kernels/cuda/sm90/prefill_info.h"
+#include "kernels/cuda/sm90/prefill_kernel.cuh"
+#include "kernels/cuda/tiles/tensor_map.h"
+
+namespace fovea::cuda::sm90 {
+
+/// Rows that one box of keys may have, of a tile of `tile_keys`: 0 = boxes would be too small to keep up with
+/// the tensor cores (a copy takes the memory accelerator some 30 ns whatever it moves), or there is no
+/// telling where the tensor ends.
+inline int box_keys_of(const KvParams& kv, int tile_keys) {
+  if (kv.pages == nullptr) return kv.rows > 0 ? tile_keys : 0;
+  const int rows = std::gcd(static_cast<int>(kv.page_size.divisor), tile_keys);
+  return rows >= 16 ? rows : 0;
+}
+
+/// A box {64 dims, box_keys rows} of [page][head][slot][dim], wherever those lie.
+inline Status encode_keys(CUtensorMap& map, CUtensorMapDataType type, const KvParams& kv, bool values,
+                          int head_dim, int heads, int box_keys) {
+  const auto positive = [](int64_t stride) { return static_cast<uint64_t>(std::max<int64_t>(stride, 16)); };
+  const int64_t page_stride = values ? kv.v_page_stride : kv.k_page_stride;
+  const int64_t slot_stride = values ? kv.v_slot_stride : kv.k_slot_stride;
+  const int64_t head_stride = values ? kv.v_head_stride : kv.k_head_stride;
+  const bool paged = kv.pages != nullptr;
+  TensorBox box;
+  box.type = type;
+  box.base = values ? kv.v : kv.k;
+  // Page ids are right, so that the pool's end needs no saying.
+  const uint64_t dim = static_cast<uint64_t>(head_dim), head = static_cast<uint64_t>(heads);
+  const uint64_t slots = paged ? kv.page_size.divisor : static_cast<uint64_t>(kv.rows);
+  const uint64_t pages = paged ? uint64_t{1} << 31 : 1;
+  const uint32_t rows = static_cast<uint32_t>(box_keys);
+  return encode_tensor_map({type,
+                            box.base,
+                            {dim, slots, head, pages},
+                            {positive(paged ? slot_stride : page_stride), positive(head_stride),
+                             positive(page_stride)},
+                            {kPanelDims, rows, 1, 1}},
+                           map);
+}
+
+/// Everything but units_per_section and where items are.
+template <class P>
+Status fill_params(const AttentionParams& p, PrefillParams& a) {
+  constexpr auto type = std::is_same_v<typename P::Q, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                              : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  a.p = p;
+  const bool capped = p.mask.softcap > 0.0f;
+  a.scale = (capped ? p.mask.softcap : p.scale) * sm80::kLog2e;
+  a.cap_scale = capped ? p.scale / p.mask.softcap : 0.0f;
+  const int group = static_cast<int>(p.group.divisor), heads = static_cast<int>(p.kv_heads.divisor);
+  a.loads.query_boxes = P::kRows % group == 0;
+  a.loads.box_keys = box_keys_of(p.kv, P::kTileKeys);
+  a.loads.key_boxes = a.loads.box_keys > 0;
+  a.units_per_section = heads;
+  if (a.loads.query_boxes) {
+    const auto tokens = static_cast<uint32_t>(P::kRows / group);
+    // Boxes lie within a sequence's rows, so that the tensor's end needs no saying.
+    FOVEA_RETURN_IF_ERROR(encode_tensor_map(
+        {type,
+         p.q,
+         {static_cast<uint64_t>(p.head_dim), static_cast<uint64_t>(heads * group), uint64_t{1} << 31},
+         {static_cast<uint64_t>(p.head_dim) * 2, static_cast<uint64_t>(p.q_row_stride) * 2},
+         {kPanelDims, static_cast<uint32_t>(group), tokens}},
+        a.q));
+  }
+  if (!a.loads.key_boxes) return {};
+  FOVEA_RETURN_IF_ERROR(encode_keys(a.k, type, p.kv, false, p.head_dim, heads, a.loads.box_keys));
+  return encode_keys(a.v, type, p.kv, true, p.v_head_dim, heads, a.loads.box_keys);
+}
+
+/// Once for each policy and device: lets its kernel have more shared memory than 48 KiB.
+template <class P>
+void prepare_prefill(Launch& l) {
+  constexpr int kDevices = 64;
+  static std::atomic<bool> prepared[kDevices];
+  int device = 0;
+  l.check(cudaGetDevice(&device), "cudaGetDevice");
+  if (!l.error.empty() || (device < kDevices && prepared[device].load(std::memory_order_acquire))) return;
+  l.check(cudaFuncSetAttribute(prefill_kernel<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes),
+          "shared memory of a prefill kernel");
+  if (l.error.empty() && device < kDevices) prepared[device].store(true, std::memory_order_release);
+}
+
+template <class P>
+cudaError_t queue_prefill(const PrefillParams& a, int blocks, cudaStream_t stream) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(P::kThreads);
+  config.dynamicSmemBytes = P::kSharedBytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, prefill_kernel<P>, a);
+}
+
+template <class P>
+bool launch_prefill_policy(Launch& l) {
+  if (!is_prefill<P>(l.kernel)) return false;
+  prepare_prefill<P>(l);
+  if (!l.error.empty()) return true;
+  if (l.units() > INT32_MAX / 2) {
+    l.error = "a step of " + std::to_string(l.units()) + " attention tiles; at most 1073741823 fit a launch";
+    return true;
+  }
+  PrefillParams a;
+  if (const Status status = fill_params<P>(l.params, a); !status.ok()) {
+    l.error = status.error().message;
+    return true;
+  }
+  const int blocks = static_cast<int>(std::min<int64_t>(l.units(), l.multiprocessors));
+  l.check(queue_prefill<P>(a, blocks, l.stream), "launch of a prefill kernel");
+  return true;
+}
+
+}  // namespace fovea::cuda::sm90

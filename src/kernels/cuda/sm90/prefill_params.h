@@ -1,0 +1,27 @@
+#pragma once
+// What a prefill kernel is given beside AttentionParams.
+#include <cuda.h>
+
+#include "kernels/cuda/sm80/params.h"
+
+namespace fovea::cuda::sm90 {
+
+/// How a tile comes into shared memory; constant for a launch, and no bit of a result depends on it.
+struct PrefillLoads {
+  /// Queries by one box {64 dims, G heads, rows / G tokens} a panel; else by cp.async.
+  bool query_boxes = false;
+  /// Keys and values by boxes {64 dims, box_keys keys}; else by cp.async, row by row.
+  bool key_boxes = false;
+  int box_keys = 0;  ///< divides the keys of a tile, and the page size
+};
+
+struct PrefillParams {
+  AttentionParams p;
+  PrefillLoads loads;
+  /// Of q.k into log2 units. With a soft cap it is 2^(scale tanh(q.k cap_scale)); else cap_scale is 0.
+  float scale = 0, cap_scale = 0;
+  int units_per_section = 0;  ///< see PrefillUnits
+  CUtensorMap q, k, v;
+};
+
+}  // namespace fovea::cuda::sm90
