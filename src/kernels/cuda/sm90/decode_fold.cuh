@@ -1,11 +1,54 @@
 #pragma once
-// From warps' results to rows: chunks of keys become groups, and groups rows, by the same additions whether a
-// block has all of a row's keys or several blocks leave parts, of which the last to come adds up what is left.
+// From warps' results to rows, by a warpgroup of its own: chunks of keys become groups, and groups rows, by
+// the same additions whether a block has all of a row's keys or several blocks leave parts, of which the last
+// to come adds up what is left.
 #include "kernels/cuda/sm80/decode_parts.cuh"
 #include "kernels/cuda/sm90/decode_range.cuh"
 #include "kernels/cuda/sm90/decode_tile.cuh"
 
 namespace fovea::cuda::sm90 {
+
+/// Where warps leave their results of a chunk, kPassRows rows at a time.
+template <class P>
+struct ChunkSums {
+  enum : uint32_t { kFree = 1, kFilled = 2, kSummers = 3 };  ///< barriers
+  static constexpr uint32_t kAll = P::kConsumers + P::kSummers;
+  float* rows;    ///< shared [kSums, kPassRows, kMergePitch]
+  float2* state;  ///< shared [kSums, kRows]
+
+  /// By all consumers, of `count` rows.
+  __device__ void put(const DecodeTile<P>& tile, const WarpPlace<P>& place, int count) const {
+    const int g = place.lane / 4, q = place.lane % 4;
+    float total[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+      total[h] = quad_sum(tile.sum[h]);
+#pragma unroll
+    for (int pass = 0; pass < P::kPasses; ++pass) {
+      if (pass * P::kPassRows >= count) break;
+      const int h = pass * P::kPassRows / 8 % 2, first = pass * P::kPassRows % 8;
+      named_barrier_sync(kFree, kAll);
+      if (pass == 0 && q == 0 && place.part == 0) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          state[place.sum() * P::kRows + place.row_tile * 16 + i * 8 + g] = make_float2(tile.maximum[i], total[i]);
+      }
+      if (place.row_tile == pass * P::kPassRows / 16 && g >= first && g < first + P::kPassRows) {
+        float* const to = rows + (place.sum() * P::kPassRows + g - first) * P::kMergePitch + place.part * P::kPartDv;
+#pragma unroll
+        for (int j = 0; j < P::kPartDv / 8; ++j) {
+          if constexpr (!P::kEightBit) {
+            *reinterpret_cast<float2*>(to + 8 * j + 2 * q) = make_float2(tile.o[j][2 * h], tile.o[j][2 * h + 1]);
+          } else if (j % 2 == 0) {  // even dims in o[j], odd ones in o[j + 1]
+            *reinterpret_cast<float4*>(to + 8 * j + 4 * q) =
+                make_float4(tile.o[j][2 * h], tile.o[j + 1][2 * h], tile.o[j][2 * h + 1], tile.o[j + 1][2 * h + 1]);
+          }
+        }
+      }
+      named_barrier_arrive(kFilled, kAll);
+    }
+  }
+};
 
 /// Four columns of a row over some keys: O unnormalised, relative to 2^maximum.
 struct FoldCell {
@@ -28,23 +71,35 @@ __device__ __forceinline__ void fold(FoldCell& a, const FoldCell& b) {
 /// first splits leaves the sum of its whole groups at 0. Others, and it after those, leave sums of what they
 /// have of a group from its first split on; where they come into a group later they leave each split.
 struct PartWalk {
+  enum : int { kCloses = 1 << 30, kWhole = 1 << 29 };
+
   const GangDivision& division;
-  int item;         ///< of split 0
-  int chunk;        ///< number of split 0's chunk
-  int count;        ///< splits
+  int item;   ///< of split 0
+  int chunk;  ///< number of split 0's chunk
+  int count;  ///< splits
   int group_chunks;
 
+  __device__ int group_first(int split) const { return max(0, split - (chunk + split) % group_chunks); }
   __device__ int group_end(int split) const {
     return min(count, split + group_chunks - (chunk + split) % group_chunks);
   }
-  /// Past the last split of the block that has `split`.
-  __device__ int piece_end(int split) const {
-    return min(count, division.first(division.gang_of(item + split) + 1) - item);
-  }
   /// How many splits the first part stands for, if it is of whole groups.
   __device__ int head() const {
-    const int end = piece_end(0);
+    const int end = min(count, division.first(division.gang_of(item) + 1) - item);
     return max(0, end - (chunk + end) % group_chunks);
+  }
+  __device__ int pieces() const { return division.gang_of(item + count - 1) - division.gang_of(item) + 1; }
+  /// The part at a split, below 0 if there is none: kWhole, if of whole groups; kCloses, if the last of its
+  /// group.
+  __device__ int part(int split, int whole) const {
+    if (split >= count) return -1;
+    if (split == 0 && whole > 0) return kWhole;
+    if (split < whole) return -1;
+    const int gang = division.gang_of(item + split), group = group_first(split);
+    const bool loose = division.first(gang) - item > group;
+    if (!loose && split != group) return -1;
+    const int end = loose ? split + 1 : division.first(gang + 1) - item;
+    return split | (end >= group_end(split) ? kCloses : 0);
   }
 };
 
@@ -52,69 +107,72 @@ template <class P>
 struct DecodeFold {
   static constexpr int kCells = P::kPasses * P::kPassCells;
   const AttentionParams& params;
-  float* merge;   ///< shared [kKeyGroups, kPassRows, kMergePitch]
-  float2* state;  ///< shared [2, kKeyGroups, kRows]
-  int* last;      ///< shared
-  FoldCell group[kCells], row[kCells];
-  int parity = 0;
+  const ChunkSums<P>& sums;
+  int* list;  ///< shared [kSummers + 8]
+  const int thread = static_cast<int>(threadIdx.x) % P::kSummers;
+  float4* rows_o;      ///< shared [kCells, kSummers]: a thread's own
+  float2* rows_state;  ///< shared [kCells, kSummers]
+  FoldCell group[kCells];
 
-  static __device__ void barrier() { named_barrier_sync(1, P::kConsumers); }
+  static __device__ void barrier() { named_barrier_sync(ChunkSums<P>::kSummers, P::kSummers); }
 
-  /// Calls f(cell, row, column) for this thread's cells.
+  /// Calls f(cell, row, column) for this thread's cells of a pass.
   template <class F>
-  static __device__ void each(int rows, F&& f) {
-#pragma unroll
-    for (int pass = 0; pass < P::kPasses; ++pass)
-      if (pass * P::kPassRows < rows) each_of(pass, rows, f);
-  }
-  template <class F>
-  static __device__ void each_of(int pass, int rows, F&& f) {
+  __device__ void each_of(int pass, int rows, F&& f) {
 #pragma unroll
     for (int c = 0; c < P::kPassCells; ++c) {
-      const int i = static_cast<int>(threadIdx.x) + c * P::kConsumers;
-      const int r = i / (P::kDv / 4);
+      const int i = thread + c * P::kSummers, r = i / (P::kDv / 4);
       if (r < P::kPassRows && pass * P::kPassRows + r < rows)
         f(pass * P::kPassCells + c, pass * P::kPassRows + r, i % (P::kDv / 4) * 4);
     }
+  }
+  template <class F>
+  __device__ void each(int rows, F&& f) {
+#pragma unroll
+    for (int pass = 0; pass < P::kPasses; ++pass)
+      if (pass * P::kPassRows < rows) each_of(pass, rows, f);
   }
 
   __device__ void begin() {
 #pragma unroll
     for (int i = 0; i < kCells; ++i)
-      group[i] = row[i] = FoldCell{};
+      group[i] = FoldCell{}, set_row(i, FoldCell{});
+  }
+  __device__ FoldCell row(int cell) const {
+    const float2 s = rows_state[cell * P::kSummers + thread];
+    return {rows_o[cell * P::kSummers + thread], s.x, s.y};
+  }
+  __device__ void set_row(int cell, const FoldCell& x) const {
+    rows_o[cell * P::kSummers + thread] = x.o;
+    rows_state[cell * P::kSummers + thread] = make_float2(x.maximum, x.sum);
+  }
+  /// The group of this cell has no more chunks of the row.
+  __device__ void close(int cell) {
+    FoldCell x = row(cell);
+    fold(x, group[cell]);
+    set_row(cell, x);
+    group[cell] = FoldCell{};
   }
 
-  /// A chunk's result of all warps, to the groups' sums or, `loose`, to part `part`.
-  __device__ void chunk(const WorkItem& item, int head, int rows, const DecodeTile<P>& tile,
-                        const WarpPlace<P>& place, bool loose) {
-    const int g = place.lane / 4, q = place.lane % 4;
-    parity ^= 1;
-    float2* const states = state + parity * P::kKeyGroups * P::kRows;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float total = quad_sum(tile.sum[h]);
-      if (q == 0 && place.part == 0)
-        states[place.group * P::kRows + place.row_tile * 16 + h * 8 + g] = make_float2(tile.maximum[h], total);
-    }
+  /// A chunk's result of all warps, to the groups' sums or, `loose`, to the part of the item's split.
+  __device__ void chunk(const WorkItem& item, int head, int rows, bool loose) {
 #pragma unroll
     for (int pass = 0; pass < P::kPasses; ++pass) {
       if (pass * P::kPassRows >= rows) break;
-      barrier();  // the rows before have been read
-      if (place.row_tile == pass / 2 && pass * P::kPassRows + g < rows)
-        put(merge + (place.group * P::kPassRows + g) * P::kMergePitch + place.part * P::kPartDv, tile.o, pass % 2);
-      barrier();
+      named_barrier_arrive(ChunkSums<P>::kFree, ChunkSums<P>::kAll);
+      named_barrier_sync(ChunkSums<P>::kFilled, ChunkSums<P>::kAll);
       each_of(pass, rows, [&](int cell, int r, int column) {
         FoldCell x;
 #pragma unroll
-        for (int w = 0; w < P::kKeyGroups; ++w)
-          x.maximum = fmaxf(x.maximum, states[w * P::kRows + r].x);
+        for (int w = 0; w < P::kSums; ++w)
+          x.maximum = fmaxf(x.maximum, sums.state[w * P::kRows + r].x);
         const float base = finite_max(x.maximum);
 #pragma unroll
-        for (int w = 0; w < P::kKeyGroups; ++w) {
-          const float2 s = states[w * P::kRows + r];
+        for (int w = 0; w < P::kSums; ++w) {
+          const float2 s = sums.state[w * P::kRows + r];
           const float f = exp2_approx(s.x - base);
           const float4 y = *reinterpret_cast<const float4*>(
-              merge + (w * P::kPassRows + r % P::kPassRows) * P::kMergePitch + column);
+              sums.rows + (w * P::kPassRows + r % P::kPassRows) * P::kMergePitch + column);
           x.sum = fmaf(s.y, f, x.sum);
           x.o = make_float4(fmaf(y.x, f, x.o.x), fmaf(y.y, f, x.o.y), fmaf(y.z, f, x.o.z), fmaf(y.w, f, x.o.w));
         }
@@ -126,26 +184,9 @@ struct DecodeFold {
     }
   }
 
-  /// This lane's columns of a row.
-  static __device__ void put(float* to, const float (&o)[P::kPartDv / 8][4], int h) {
-    const int q = static_cast<int>(threadIdx.x) % 4;
-#pragma unroll
-    for (int j = 0; j < P::kPartDv / 8; ++j) {
-      if constexpr (!P::kEightBit) {
-        *reinterpret_cast<float2*>(to + 8 * j + 2 * q) = make_float2(o[j][2 * h], o[j][2 * h + 1]);
-      } else if (j % 2 == 0) {  // even dims in o[j], odd ones in o[j + 1]
-        *reinterpret_cast<float4*>(to + 8 * j + 4 * q) =
-            make_float4(o[j][2 * h], o[j + 1][2 * h], o[j][2 * h + 1], o[j + 1][2 * h + 1]);
-      }
-    }
-  }
-
   /// The group has no more chunks of the row.
   __device__ void end_group(int rows) {
-    each(rows, [&](int cell, int, int) {
-      fold(row[cell], group[cell]);
-      group[cell] = FoldCell{};
-    });
+    each(rows, [&](int cell, int, int) { close(cell); });
   }
   __device__ void store_group(const WorkItem& item, int head, int split, int rows) {
     each(rows, [&](int cell, int r, int column) {
@@ -154,11 +195,12 @@ struct DecodeFold {
     });
   }
   __device__ void store_row(const WorkItem& item, int head, int rows) {
-    each(rows, [&](int cell, int r, int column) { store(item, head, 0, r, column, row[cell]); });
+    each(rows, [&](int cell, int r, int column) { store(item, head, 0, r, column, row(cell)); });
   }
   __device__ void finish(const WorkItem& item, int head, int rows) {
     each(rows, [&](int cell, int r, int column) {
-      sm80::finish<typename P::Q>(params, item, head, r, column, row[cell].o, row[cell].maximum, row[cell].sum);
+      const FoldCell x = row(cell);
+      sm80::finish<typename P::Q>(params, item, head, r, column, x.o, x.maximum, x.sum);
     });
   }
 
@@ -168,77 +210,80 @@ struct DecodeFold {
     if (column == 0) sm80::store_state(params, at, x.maximum, x.sum);
   }
 
-  /// After this block's parts of a row tile: the last of the blocks to come here has `pieces` of them and
-  /// writes the rows.
-  __device__ void arrive(const WorkItem& item, int head, int rows, const PartWalk& walk, int pieces) {
+  /// After this block's parts of a row tile: the last of the blocks to come here adds all of them up.
+  __device__ void arrive(const WorkItem& item, int head, int rows, const PartWalk& walk) {
     barrier();
-    if (threadIdx.x == 0)
-      *last = sm80::arrive_last(
-          params.arrivals + static_cast<int64_t>(item.partial_first) * params.kv_heads.divisor + head, pieces);
+    if (thread == 0)
+      list[P::kSummers] = sm80::arrive_last(
+          params.arrivals + static_cast<int64_t>(item.partial_first) * params.kv_heads.divisor + head, walk.pieces());
     barrier();
-    if (*last == 0) return;
-#pragma unroll
-    for (int pass = 0; pass < P::kPasses; ++pass)
-      if (pass * P::kPassRows < rows) {
-#pragma unroll
-        for (int c = 0; c < P::kPassCells; ++c) {
-          const int i = static_cast<int>(threadIdx.x) + c * P::kConsumers, r = pass * P::kPassRows + i / (P::kDv / 4);
-          if (i / (P::kDv / 4) < P::kPassRows && r < rows) sum_parts(item, head, r, i % (P::kDv / 4) * 4, walk);
-        }
+    if (list[P::kSummers] == 0) return;
+    const int whole = walk.head();
+#pragma unroll 1
+    for (int i = thread; i - thread < rows * (P::kDv / 4); i += P::kSummers) {
+      const int r = i / (P::kDv / 4), column = i % (P::kDv / 4) * 4;
+      FoldCell all, open;
+#pragma unroll 1
+      for (int first = 0; first < walk.count; first += P::kSummers) {
+        const int count = list_parts(walk, first, whole);
+        if (r < rows) sum_parts(item, head, count, r, column, all, open);
       }
+      if (r < rows) sm80::finish<typename P::Q>(params, item, head, r, column, all.o, all.maximum, all.sum);
+    }
   }
 
  private:
-  __device__ void sum_parts(const WorkItem& item, int head, int r, int column, const PartWalk& walk) const {
-    constexpr int kLoads = 8;
+  /// Lists the parts at kSummers splits in order.
+  __device__ int list_parts(const PartWalk& walk, int first, int whole) {
+    const int part = walk.part(first + thread, whole);
+    const unsigned some = __ballot_sync(~0u, part >= 0);
+    const int warp = thread / 32;
+    barrier();  // the list has been read
+    if (thread % 32 == 0) list[P::kSummers + warp] = __popc(some);
+    barrier();
+    int before = __popc(some & ((1u << thread % 32) - 1)), count = 0;
+#pragma unroll
+    for (int w = 0; w < P::kSummers / 32; ++w) {
+      const int of = list[P::kSummers + w];
+      if (w < warp) before += of;
+      count += of;
+    }
+    if (part >= 0) list[before] = part;
+    barrier();
+    return count;
+  }
+
+  /// Adds the listed parts to `all` groups before, and `open`, what there is of the next.
+  __device__ void sum_parts(const WorkItem& item, int head, int count, int r, int column, FoldCell& all,
+                            FoldCell& open) const {
+    constexpr int kLoads = 4;
     const int64_t stride = static_cast<int64_t>(params.kv_heads.divisor) * params.partial_rows;
     const int64_t first = sm80::partial_row(params, item.partial_first, head, r);
-    FoldCell all, group;
-    const int begun = walk.head();
-    int next = 0, end = begun;  // the next part, and the end of its group
-    bool whole = begun > 0;     // the next part is a sum of groups
-    if (!whole) end = walk.group_end(0);
-    bool opens = true;  // the next part is the first of its group
-    while (next < walk.count) {
+#pragma unroll 1
+    for (int begin = 0; begin < count; begin += kLoads) {
       FoldCell x[kLoads];
-      int closes = 0, count = 0;
-      int whole_at = -1;
 #pragma unroll
       for (int u = 0; u < kLoads; ++u) {
-        if (next < walk.count) {
-          const int64_t at = first + next * stride;
-          const float2 s = sm80::load_state(params, at);
-          x[u].maximum = s.x, x[u].sum = s.y;
-          x[u].o = __ldcg(reinterpret_cast<const float4*>(params.partial_out + at * P::kDv + column));
-          ++count;
-          if (whole) {
-            whole_at = u, whole = false;
-            next = end;
-          } else {
-            next = opens ? min(end, walk.piece_end(next)) : next + 1;
-          }
-          opens = next >= end;
-          if (opens) {
-            closes |= 1 << u;
-            if (next < walk.count) end = walk.group_end(next);
-          }
-        }
+        if (begin + u >= count) continue;
+        const int64_t at = first + (list[begin + u] & (PartWalk::kWhole - 1)) * stride;
+        const float2 s = sm80::load_state(params, at);
+        x[u].maximum = s.x, x[u].sum = s.y;
+        x[u].o = __ldcg(reinterpret_cast<const float4*>(params.partial_out + at * P::kDv + column));
       }
 #pragma unroll
       for (int u = 0; u < kLoads; ++u) {
-        if (u >= count) break;
-        if (u == whole_at) {
+        if (begin + u >= count) continue;
+        const int part = list[begin + u];
+        if ((part & PartWalk::kWhole) != 0) {
           all = x[u];
           continue;
         }
-        fold(group, x[u]);
-        if (closes >> u & 1) {
-          fold(all, group);
-          group = FoldCell{};
-        }
+        fold(open, x[u]);
+        if ((part & PartWalk::kCloses) == 0) continue;
+        fold(all, open);
+        open = FoldCell{};
       }
     }
-    sm80::finish<typename P::Q>(params, item, head, r, column, all.o, all.maximum, all.sum);
   }
 };
 

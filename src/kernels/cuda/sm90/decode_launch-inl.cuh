@@ -2,52 +2,55 @@
 // Launching one decode policy.
 #include <algorithm>
 #include <atomic>
-#include <string>
 
+#include "kernels/cuda/sm90/decode_info.h"
 #include "kernels/cuda/sm90/decode_kernel.cuh"
-#include "kernels/cuda/tiles/tensor_map.h"
+#include "kernels/cuda/sm90/launch-inl.cuh"
 
 namespace fovea::cuda::sm90 {
 
-/// Keys of a box: as many as divide a page; 0 where pages hold too few for boxes to be worth while, or keys
-/// lie in no pages, where a box at the end would reach past them.
+/// Once for each policy and device: lets its kernel have more shared memory than 48 KiB.
 template <class P>
-int decode_box(const KvParams& kv) {
-  if (kv.pages == nullptr) return 0;
-  int box = P::kTileKeys;
-  while (kv.page_size.divisor % static_cast<uint32_t>(box) != 0)
-    box /= 2;
-  return box >= 8 ? box : 0;
+void prepare_decode(Launch& l) {
+  constexpr int kDevices = 64;
+  static std::atomic<bool> prepared[kDevices];
+  int device = 0;
+  l.check(cudaGetDevice(&device), "cudaGetDevice");
+  if (!l.error.empty() || (device < kDevices && prepared[device].load(std::memory_order_acquire))) return;
+  l.check(cudaFuncSetAttribute(decode_kernel<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes),
+          "shared memory of a decode kernel");
+  if (l.error.empty() && device < kDevices) prepared[device].store(true, std::memory_order_release);
 }
 
-template <class P, class Tile>
-Status decode_map(const void* base, int64_t slot, int64_t head, int64_t page, const AttentionParams& p, int box,
-                  CUtensorMap& map) {
-  constexpr uint64_t kMostPages = INT32_MAX;  // ids are right
-  constexpr uint32_t kPanel = Tile::kPanel / kv_bytes(P::kKv);
-  const uint64_t heads = p.kv_heads.divisor, slots = p.kv.page_size.divisor, panels = Tile::kPanels;
-  const auto keys = static_cast<uint32_t>(box);
-  const auto stride = [](int64_t bytes) { return static_cast<uint64_t>(bytes); };
-  const CUtensorMapDataType type =
-      kv_bytes(P::kKv) == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-  const CUtensorMapSwizzle swizzle = Tile::kPanel == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
-                                     : Tile::kPanel == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
-                                                          : CU_TENSOR_MAP_SWIZZLE_32B;
-  if constexpr (Tile::kRowMajor)
-    return encode_tensor_map({type,
-                              base,
-                              {kPanel, panels, slots, heads, kMostPages},
-                              {Tile::kPanel, stride(slot), stride(head), stride(page)},
-                              {kPanel, static_cast<uint32_t>(panels), keys, 1, 1},
-                              swizzle},
-                             map);
-  return encode_tensor_map({type,
-                            base,
-                            {kPanel, slots, panels, heads, kMostPages},
-                            {stride(slot), Tile::kPanel, stride(head), stride(page)},
-                            {kPanel, keys, static_cast<uint32_t>(panels), 1, 1},
-                            swizzle},
-                           map);
+/// Gangs of a block for each KV head that find room on the device at once, at most one for an item.
+inline int decode_gangs(const Launch& l) {
+  const int heads = static_cast<int>(l.params.kv_heads.divisor);
+  const int64_t most = std::min<int64_t>(l.max_items, INT32_MAX / l.max_items);  // GangDivision
+  return static_cast<int>(std::clamp<int64_t>(l.multiprocessors / heads, 1, std::max<int64_t>(most, 1)));
+}
+
+template <class P>
+bool launch_decode_policy(Launch& l) {
+  if (!is_decode<P>(l.kernel)) return false;
+  if (l.params.partial_out != nullptr && l.params.arrivals == nullptr) {
+    l.error = "the sm90 decode kernels merge parts themselves and need AttentionParams::arrivals";
+    return true;
+  }
+  prepare_decode<P>(l);
+  if (!l.error.empty()) return true;
+  const DecodeGrid grid{decode_gangs(l), l.params.settled};
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(grid.gangs) * l.params.kv_heads.divisor);
+  config.blockDim = dim3(P::kThreads);
+  config.dynamicSmemBytes = P::kSharedBytes;
+  config.stream = l.stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  l.check(cudaLaunchKernelEx(&config, decode_kernel<P>, l.params, grid), "launch of a decode kernel");
+  return true;
 }
 
 }  // namespace fovea::cuda::sm90

@@ -7,6 +7,13 @@
 
 namespace fovea::cuda::sm90 {
 
+/// Of a launch.
+struct DecodeGrid {
+  int gangs;
+  /// AttentionParams::settled.
+  bool settled;
+};
+
 /// `items` items among `gangs` gangs, at most as many.
 struct GangDivision {
   uint32_t items, gangs;
@@ -14,7 +21,7 @@ struct GangDivision {
   __device__ GangDivision(int num_items, int most_gangs)
       : items(static_cast<uint32_t>(num_items)),
         gangs(static_cast<uint32_t>(min(num_items, most_gangs))) {}
-  /// First item of a gang. The launch bounds items * gangs by 2^31.
+  /// First item of a gang. A launch bounds items * gangs by 2^31.
   __device__ int first(int gang) const {
     return gangs == 0 ? 0 : static_cast<int>(items * static_cast<uint32_t>(gang) / gangs);
   }
@@ -38,10 +45,33 @@ struct DecodeRange {
   }
 };
 
-/// The first key of the first tile of an item that some row sees; >= key_last: none.
+/// Consecutive items of one row tile within a range: a row's keys, or a part of them.
 template <class P>
-__device__ __forceinline__ int first_tile(const WorkItem& item) {
-  return max(item.key_first, item.key_low / P::kTileKeys * P::kTileKeys);
-}
+struct DecodePiece {
+  WorkItem item;    ///< the current one
+  int index, end;   ///< of the current item; past the last
+  int tile_item;    ///< of split 0
+  int first_chunk;  ///< number of split 0's chunk
+  int rows;
+
+  __device__ DecodePiece(const AttentionParams& p, const DecodeRange& range, int first)
+      : item(p.items[first]), index(first) {
+    tile_item = index - item.split;
+    end = min(range.last, tile_item + item.num_splits);
+    first_chunk = item.key_first / P::kChunkKeys - item.split;
+    rows = min(P::kRows, item.n_q * static_cast<int>(p.group.divisor) - item.row_first);
+  }
+  /// Moves to the next item; false: there is none.
+  __device__ bool next(const AttentionParams& p) {
+    if (++index >= end) return false;
+    item = p.items[index];
+    return true;
+  }
+  /// The first key of the item's first tile that some row sees; >= key_last: none.
+  static __device__ int first_key(const WorkItem& item) {
+    return max(item.key_first, item.key_low / P::kTileKeys * P::kTileKeys);
+  }
+  __device__ int first_key() const { return first_key(item); }
+};
 
 }  // namespace fovea::cuda::sm90

@@ -12,17 +12,20 @@ namespace fovea::cuda::sm90 {
 using sm80::finite_max;
 using sm80::kLog2e;
 
-/// Which keys, columns and rows are a consumer warp's.
+/// Which tiles, keys, columns and rows are a consumer warp's.
 template <class P>
 struct WarpPlace {
-  int lane, group, part, row_tile;
+  int lane, set, group, part, row_tile;
   __device__ WarpPlace() {
     const int warp = static_cast<int>(threadIdx.x) / 32;
     lane = static_cast<int>(threadIdx.x) % 32;
-    group = warp / (P::kValueParts * P::kRowTiles);
+    set = warp / P::kSetWarps;
+    group = warp % P::kSetWarps / (P::kValueParts * P::kRowTiles);
     part = warp / P::kRowTiles % P::kValueParts;
     row_tile = warp % P::kRowTiles;
   }
+  /// Which of a row's sums over a chunk.
+  __device__ int sum() const { return set * P::kKeyGroups + group; }
 };
 
 /// 2^(exponent of x) / 2^14, and its inverse: dividing a row by the first brings its largest element, x, to
@@ -41,6 +44,7 @@ __device__ __forceinline__ float2 fp16_range(float largest) {
 /// neighbours too.
 template <class P>
 struct DecodeQuery {
+  static constexpr uint32_t kQueryBarrier = 4;
   static constexpr bool kToHalf = !std::is_same_v<typename P::Q, typename P::Compute>;
 
   uint32_t a[P::kQueryShared ? 1 : P::kD / 16][4];
@@ -103,8 +107,8 @@ struct DecodeQuery {
   /// and 4 + i; then the rows' factors.
   __device__ void load_shared(const AttentionParams& p, const WorkItem& item, int head,
                               const WarpPlace<P>& place, char* tile) {
-    named_barrier_sync(1, P::kConsumers);  // the last queries have been read
-    constexpr int kLanes = 4;              // of a row, neighbours in a warp
+    named_barrier_sync(kQueryBarrier, P::kConsumers);  // the last queries have been read
+    constexpr int kLanes = 4;                          // of a row, neighbours in a warp
     float* const factors = reinterpret_cast<float*>(tile + P::kRows * P::QTile::kPitch);
     for (int i = static_cast<int>(threadIdx.x); i < P::kRows * kLanes; i += P::kConsumers) {
       const int row = i / kLanes;
@@ -126,7 +130,7 @@ struct DecodeQuery {
       }
       if (i % kLanes == 0) factors[row] = range.x;
     }
-    named_barrier_sync(1, P::kConsumers);
+    named_barrier_sync(kQueryBarrier, P::kConsumers);
     shared = shared_address(tile) + place.row_tile * 16 * P::QTile::kPitch;
     const int g = place.row_tile * 16 + place.lane / 4;
     factor[0] = factors[g], factor[1] = factors[g + 8];
@@ -170,15 +174,12 @@ struct DecodeTile {
   KeyInterval seen[2];  ///< by rows g and g + 8
   KeyInterval safe;     ///< by every row of the warp
   uint32_t k_at, v_at;  ///< of this lane's row, in a tile
-  uint32_t k_step, v_step;  ///< to the next panel
-  uint32_t k_next, v_next;  ///< to 16 keys further on
 
-  __device__ DecodeTile(const WarpPlace<P>& place, int box) {
-    const unsigned lane = static_cast<unsigned>(place.lane), key = static_cast<unsigned>(place.group * P::kWarpKeys);
-    k_at = P::KTile::offset(key + lane / 16 * 8 + lane % 8, lane / 8 % 2, static_cast<unsigned>(box));
-    v_at = P::VTile::offset(key + lane % 16, lane / 16, static_cast<unsigned>(box)) ;
-    k_step = P::KTile::step(static_cast<unsigned>(box)), v_step = P::VTile::step(static_cast<unsigned>(box));
-    k_next = P::KTile::next16(static_cast<unsigned>(box)), v_next = P::VTile::next16(static_cast<unsigned>(box));
+  __device__ explicit DecodeTile(const WarpPlace<P>& place) {
+    const auto lane = static_cast<unsigned>(place.lane);
+    const auto key = static_cast<unsigned>(place.group * P::kWarpKeys);
+    k_at = P::KTile::offset(key + lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    v_at = P::VTile::offset(key + lane % 16, lane / 16 + static_cast<unsigned>(place.part * (P::VTile::kChunks / P::kValueParts)));
   }
 
   /// For the rows of an item's tile.
@@ -206,9 +207,8 @@ struct DecodeTile {
 
   /// This warp's keys, from key0 on, of the tile at k_tile and v_tile.
   __device__ void step(const AttentionParams& p, const WorkItem& item, const DecodeQuery<P>& query,
-                       const WarpPlace<P>& place, uint32_t k_tile, uint32_t v_tile, int box, int key0) {
+                       uint32_t k_tile, uint32_t v_tile, int key0) {
     if (key0 >= item.key_last || key0 + P::kWarpKeys <= item.key_low) return;
-    if (key0 + P::kWarpKeys > item.key_last || key0 < item.key_low) clear_values(item, place, v_tile, box, key0);
     float s[kN][4] = {};
     scores(s, query, k_tile + k_at);
     const float scale = p.scale * kLog2e;
@@ -222,21 +222,6 @@ struct DecodeTile {
     values(s, v_tile + v_at);
   }
 
-  /// Zeros for values of no key: what their slots hold may be no number.
-  __device__ void clear_values(const WorkItem& item, const WarpPlace<P>& place, uint32_t v_tile, int box,
-                               int key0) const {
-    for (int i = place.lane; i < P::kWarpKeys * P::VTile::kChunks; i += 32) {
-      const int row = i / P::VTile::kChunks, key = key0 + row;
-      if (key >= item.key_low && key < item.key_last) continue;
-      const uint32_t to = v_tile + P::VTile::offset(static_cast<unsigned>(place.group * P::kWarpKeys + row),
-                                                    static_cast<unsigned>(i % P::VTile::kChunks),
-                                                    static_cast<unsigned>(box));
-      asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
-    }
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    __syncwarp();  // warps that share the keys write the same zeros
-  }
-
   __device__ void scores(float (&s)[kN][4], const DecodeQuery<P>& query, uint32_t from) const {
     if constexpr (!P::kEightBit) {
 #pragma unroll
@@ -246,7 +231,7 @@ struct DecodeTile {
 #pragma unroll
         for (int n = 0; n < kN / 2; ++n) {
           uint32_t b[4];
-          ldmatrix_x4(b, P::KTile::moved(from, 2 * k, k_step) + n * k_next);
+          ldmatrix_x4(b, P::KTile::moved(from, 2 * k) + n * 16 * P::KTile::kPitch);
           Mma<typename P::Compute>::k16(s[2 * n], a, b[0], b[1]);
           Mma<typename P::Compute>::k16(s[2 * n + 1], a, b[2], b[3]);
         }
@@ -261,7 +246,7 @@ struct DecodeTile {
 #pragma unroll
         for (int n = 0; n < kN / 2; ++n) {
           uint32_t b[4];
-          ldmatrix_x4(b, P::KTile::moved(from, k, k_step) + n * k_next);
+          ldmatrix_x4(b, P::KTile::moved(from, k) + n * 16 * P::KTile::kPitch);
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
             uint32_t wide[2];
@@ -293,8 +278,7 @@ struct DecodeTile {
     }
   }
 
-  /// Scores -> probabilities, unrounded; O and the sums are brought to the new maximum. Maxima are whole, so
-  /// that they change seldom, and by powers of two.
+  /// Scores -> probabilities, unrounded; O and the sums are brought to the new maximum.
   __device__ void softmax(float (&s)[kN][4], const float (&scales)[2]) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -302,7 +286,7 @@ struct DecodeTile {
 #pragma unroll
       for (int n = 1; n < kN; ++n)
         top = fmaxf(top, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
-      top = fmaxf(maximum[h], ceilf(quad_max(top) * scales[h]));
+      top = fmaxf(maximum[h], quad_max(top) * scales[h]);
       const float base = finite_max(top);
       if (top > maximum[h]) {
         const float f = exp2_approx(maximum[h] - base);
@@ -325,19 +309,18 @@ struct DecodeTile {
   }
 
   __device__ void values(const float (&s)[kN][4], uint32_t from) {
-    const int part = static_cast<int>(threadIdx.x) / 32 / P::kRowTiles % P::kValueParts;
 #pragma unroll
     for (int n = 0; n < P::kWarpKeys / 16; ++n) {
       uint32_t a[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         a[i] = pack<typename P::Compute>(s[2 * n + i / 2][i % 2 * 2], s[2 * n + i / 2][i % 2 * 2 + 1]);
-      const uint32_t rows = from + n * v_next + part * (P::VTile::kPanels / P::kValueParts) * v_step;
+      const uint32_t rows = from + n * 16 * P::VTile::kPitch;
       if constexpr (!P::kEightBit) {
 #pragma unroll
         for (int j = 0; j < P::kPartDv / 16; ++j) {
           uint32_t b[4];
-          ldmatrix_x4_trans(b, P::VTile::moved(rows, 2 * j, v_step));
+          ldmatrix_x4_trans(b, P::VTile::moved(rows, 2 * j));
           Mma<typename P::Compute>::k16(o[2 * j], a, b[0], b[1]);
           Mma<typename P::Compute>::k16(o[2 * j + 1], a, b[2], b[3]);
         }
@@ -347,7 +330,7 @@ struct DecodeTile {
 #pragma unroll
         for (int j = 0; j < P::kPartDv / 32; ++j) {
           uint32_t b[4];
-          ldmatrix_x4_trans(b, P::VTile::moved(rows, 2 * j, v_step));
+          ldmatrix_x4_trans(b, P::VTile::moved(rows, 2 * j));
 #pragma unroll
           for (int c = 0; c < 2; ++c) {
             uint32_t low[2], high[2];
