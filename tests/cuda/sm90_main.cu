@@ -79,7 +79,11 @@ static std::vector<Problem> long_problems() {
   Problem p;
   p.name = "decode of long sequences";
   p.seqs = {{1, 40000, 0}, {2, 16385, 1}, {1, 16384, 2}, {1, 17000, 3}};
-  return {p};
+  Problem longer = p;
+  longer.name = "decode of a very long sequence";
+  longer.kv_heads = 1, longer.group = 2;
+  longer.seqs = {{1, 140000, 0}, {1, 9000, 1}};
+  return {p, longer};
 }
 
 static void check_decode(Element type) {
