@@ -105,10 +105,11 @@ class PrefillConsumer {
   FOVEA_DEVICE void save_rows() {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
+      const float base = rows_.base[h] == kNothing ? -INFINITY : rows_.base[h] + a_.offset;
       const float sum = quad_sum(rows_.sum[h]);
       if (threadIdx.x % 4 == 0)
         asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(shared_.row_state(row() + 8 * h)),
-                     "f"(rows_.base[h]), "f"(sum)
+                     "f"(base), "f"(sum)
                      : "memory");
     }
     __syncwarp();
@@ -178,7 +179,7 @@ class PrefillConsumer {
 
   /// Gives whether O is to be multiplied by `factor`.
   FOVEA_DEVICE bool probabilities(float (&s)[P::kTileKeys / 2], float (&factor)[2]) {
-    if (a_.cap_scale > 0.0f) cap(s, a_.cap_scale);
+    if (a_.cap_scale > 0.0f) cap_scores<P::kCapServed>(s, a_.cap_scale);
     if (key0_ < safe_.low || key0_ + P::kTileKeys > safe_.high) {
       const WorkItem& item = units_[units_before_ % P::kUnits].item;
       hide_keys(s, a_.p, item, item.row_first + row(), key0_);

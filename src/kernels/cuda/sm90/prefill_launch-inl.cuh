@@ -50,9 +50,10 @@ Status fill_params(const AttentionParams& p, PrefillParams& a) {
   constexpr auto type = std::is_same_v<typename P::Q, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                               : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   a.p = p;
-  const bool capped = p.mask.softcap > 0.0f;
-  a.scale = (capped ? p.mask.softcap : p.scale) * sm80::kLog2e;
-  a.cap_scale = capped ? p.scale / p.mask.softcap : 0.0f;
+  const float cap = p.mask.softcap;
+  a.scale = (cap > 0.0f ? 2.0f * cap : p.scale) * sm80::kLog2e;
+  a.cap_scale = cap > 0.0f ? 2.0f * sm80::kLog2e * p.scale / cap : 0.0f;
+  a.offset = cap > 0.0f ? cap * sm80::kLog2e : 0.0f;
   const int group = static_cast<int>(p.group.divisor), heads = static_cast<int>(p.kv_heads.divisor);
   a.loads.query_boxes = P::kRows % group == 0;
   a.loads.box_keys = box_keys_of(p.kv, P::kTileKeys);

@@ -18,8 +18,9 @@ struct PrefillLoads {
 struct PrefillParams {
   AttentionParams p;
   PrefillLoads loads;
-  /// Of q.k into log2 units. With a soft cap it is 2^(scale tanh(q.k cap_scale)); else cap_scale is 0.
-  float scale = 0, cap_scale = 0;
+  /// A score in log2 units is scale * q.k; with a soft cap, where cap_scale is not 0, it is
+  /// offset - scale / (2^(cap_scale * q.k) + 1).
+  float scale = 0, cap_scale = 0, offset = 0;
   int units_per_section = 0;  ///< see PrefillUnits
   CUtensorMap q, k, v;
 };

@@ -42,12 +42,10 @@ struct PrefillPolicy {
   /// another.
   static constexpr bool kPingPong = PingPong;
   /// Registers of a thread: setmaxnreg; all warpgroups together have 512.
-#ifndef PREG
-#define PREG (Consumers == 3 ? 32 : 40)
-#define CREG (Consumers == 3 ? 160 : 232)
-#endif
-  static constexpr int kProducerRegisters = PREG;
-  static constexpr int kConsumerRegisters = CREG;
+  static constexpr int kProducerRegisters = Consumers == 3 ? 32 : 40;
+  static constexpr int kConsumerRegisters = Consumers == 3 ? 160 : 232;
+  /// Scores that share a reciprocal under a soft cap, where registers are left for it.
+  static constexpr int kCapServed = TileKeys / 2 + ValueDim / 2 > 160 ? 2 : 4;
   /// Keys of a split where a row tile's keys are split at all: constant, so that a sequence's sums have one
   /// order whatever else runs.
   static constexpr int kSplitKeys = 16384 / TileKeys * TileKeys;
