@@ -19,6 +19,7 @@ import json
 import pathlib
 import sys
 import time
+import warnings
 
 try:
     import torch
@@ -26,9 +27,11 @@ try:
     import fovea
     from peers_decode import bench_decode, bench_planner
     from peers_prefill import bench_prefill, matmul, ratios
-    from peers_support import describe_machine, sustained, take_turns
+    from peers_support import describe_machine, installed, sustained, take_turns
 except ImportError as missing:
     sys.exit(f"peers.py: {missing}; it needs torch with triton, and fovea: its wheel, or PYTHONPATH=python and FOVEA_LIBRARY")
+
+warnings.filterwarnings("ignore", message=".*")  # SDPA says of each of its backends why it is not the one that was asked for
 
 SUSTAINED = {"causal B4 S4096 D128", "causal B1 S16384 D128", "full B4 S4096 D128", "full B1 S16384 D128"}
 SUSTAINED_DECODE = {"B16 ctx8192 page 16 bf16", "B128 ctx8192 page 16 bf16"}
@@ -80,6 +83,7 @@ def main():
     if not fovea.has_cuda():
         parser.error("this libfovea.so is built without CUDA; build it with the preset cuda")
     record = describe_machine()
+    record["not_installed"] = [package for package in ("flash_attn_interface", "flashinfer") if not installed(package)]
     print(json.dumps(record), flush=True)
     begin = time.time()
     backends = args.backends.split(",")

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import fovea
-from peers_support import Contender, plain_read, relative_error
+from peers_support import Contender, installed, plain_read, relative_error
 
 HEADS, KV_HEADS, D = 32, 8, 128
 DTYPE = torch.bfloat16
@@ -81,8 +81,6 @@ def decode_contenders(caches, backends):
 
     def contiguous(kind):
         def make():
-            if caches.kv_dtype != "auto" or min(lens) != max(lens):
-                raise ValueError("takes neither fp8 caches nor mixed lengths")
             flat = caches.pool.view(2, caches.count, batch, lens[0], KV_HEADS, D).transpose(3, 4)
             q = caches.q[:, :, None]
 
@@ -91,9 +89,11 @@ def decode_contenders(caches, backends):
                     return F.scaled_dot_product_attention(q, flat[0, i], flat[1, i], enable_gqa=True)
             return [lambda i=i: call(i) for i in range(caches.count)]
         return make
-    # Keys in one piece, without pages: other sequences' than ours, so they are not checked against them.
-    yield Contender("torch cuDNN SDPA, contiguous", contiguous(SDPBackend.CUDNN_ATTENTION), graph=True)
-    yield Contender("torch flash SDPA, contiguous", contiguous(SDPBackend.FLASH_ATTENTION), graph=True)
+    # Keys in one piece, without pages: other sequences' than ours, so they are not checked against them. It takes neither fp8
+    # caches nor mixed lengths.
+    if caches.kv_dtype == "auto" and min(lens) == max(lens):
+        yield Contender("torch cuDNN SDPA, contiguous", contiguous(SDPBackend.CUDNN_ATTENTION), graph=True)
+        yield Contender("torch flash SDPA, contiguous", contiguous(SDPBackend.FLASH_ATTENTION), graph=True)
 
     def flashinfer():
         import flashinfer as library
@@ -108,7 +108,8 @@ def decode_contenders(caches, backends):
                          kv_data_type=caches.pool.dtype)
             calls.append(lambda w=wrapper: w.run(caches.q, (caches.pool[0], caches.pool[1])))
         return calls
-    yield Contender("flashinfer", flashinfer, caches.error, graph=True)
+    if installed("flashinfer"):
+        yield Contender("flashinfer", flashinfer, caches.error, graph=True)
     yield Contender("plain read", lambda: plain_read(caches.pool, caches.count, caches.bytes), graph=True)
 
 

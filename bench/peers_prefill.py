@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import fovea
-from peers_support import Contender, relative_error
+from peers_support import Contender, installed, relative_error
 
 DTYPE = torch.bfloat16
 MIXED = (8192, 4096, 2048, 1024, 512, 256, 128, 128)
@@ -166,7 +166,8 @@ class Step:
             q, k, v = (x.view(len(self.case.lens), -1, *x.shape[1:]) for x in (self.q, self.k, self.v))
             first = lambda out: out[0] if isinstance(out, tuple) else out
             return lambda: first(flash_attn_func(q, k, v, causal=self.case.causal))
-        yield "flash_attn_interface", flash_attn_interface, self.error
+        if installed("flash_attn_interface"):
+            yield "flash_attn_interface", flash_attn_interface, self.error
 
         def flashinfer():
             import flashinfer as library
@@ -174,7 +175,8 @@ class Step:
             wrapper.plan(self.q_offsets, self.indptr, self.case.heads, self.case.kv_heads, self.case.d, self.case.dv,
                          causal=self.case.causal, q_data_type=DTYPE)
             return lambda: wrapper.run(self.q, self.k, self.v)
-        yield "flashinfer", flashinfer, self.error
+        if installed("flashinfer"):
+            yield "flashinfer", flashinfer, self.error
 
     def contenders(self, backends):
         for backend in backends:

@@ -1,6 +1,7 @@
 """What peers.py measures with: turns of contenders, CUDA graphs, a plain read, and where it all ran."""
 
 import datetime
+import importlib.util
 import pathlib
 import statistics
 import subprocess
@@ -98,6 +99,10 @@ def timed(replay, calls_each):
         end.synchronize()
         seconds.append(begin.elapsed_time(end) / 1e3 / calls_each)
     return seconds
+
+
+def installed(package):
+    return importlib.util.find_spec(package) is not None
 
 
 def relative_error(out, reference):

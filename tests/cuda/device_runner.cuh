@@ -151,11 +151,11 @@ struct DeviceSchedule {
   void put(AttentionParams& p) const {
     p.items = items.data;
     p.num_items = count.data;
+    p.queue = queue.data;
     if (partial_out.count == 0) return;
     p.partial_out = partial_out.data;
     p.partial_state = partial_state.data;
     p.arrivals = arrivals.data;
-    p.queue = queue.data;
   }
 };
 

@@ -129,13 +129,14 @@ class ExtendStep {
     if (shape_.page == 0) a.kv.rows = pages;
     a.items = items_.data;
     a.num_items = count_.data;
+    a.queue = queue_.data;
   }
 
   const ExtendShape shape_;
   DeviceArray<uint32_t> q_;
   DeviceArray<uint16_t> out_;
   DeviceArray<float> sinks_;
-  DeviceArray<int32_t> table_, count_;
+  DeviceArray<int32_t> table_, count_, queue_{std::vector<int32_t>{0}};
   DeviceArray<WorkItem> items_;
   AttentionParams params_;
   int max_items_ = 0;

@@ -158,8 +158,8 @@ AttentionParams params_of(const CudaPlan& plan) {
     p.partial_out = plan.at<float>(plan.layout.partial_out);
     p.partial_state = plan.at<PartialState>(plan.layout.partial_state);
     if (plan.kernel.kernel.merges) p.arrivals = plan.at<uint32_t>(plan.layout.arrivals);
-    p.queue = plan.at<int32_t>(plan.layout.queue);
   }
+  p.queue = plan.at<int32_t>(plan.layout.queue);
   return p;
 }
 

@@ -71,7 +71,7 @@ Result<KernelInfo> select(const Problem& p, KernelKind kind) {
   const KernelInfo* found = nullptr;
   for (const KernelInfo& k : kernels) {
     const bool fits = k.q == p.q && k.kv == p.kv && k.head_dim == p.head_dim &&
-                      k.v_head_dim == p.v_head_dim && k.general == general;
+                      k.v_head_dim == p.v_head_dim && (k.general || !general);
     if (!fits) continue;
     if (found == nullptr) found = &k;
     if (k.kind == kind) {
