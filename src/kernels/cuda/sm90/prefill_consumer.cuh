@@ -18,10 +18,11 @@ class PrefillConsumer {
         index_(index) {}
 
   __device__ void run() {
-    if (!begin_unit()) return;
+    if (!next_unit()) return;
     float s[P::kTileKeys / 2], o[P::kDv / 2];
     uint32_t p[P::kTileKeys / 16][4];
     clear(o);
+    rows_.reset();
     if (P::kPingPong && index_ > 0) named_barrier_sync(1 + index_, 256);
     wait_for_query();
     mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
@@ -29,11 +30,11 @@ class PrefillConsumer {
     score(s);
     wgmma_commit();
     if (P::kPingPong) named_barrier_arrive(1 + (index_ + 1) % P::kConsumers, 256);
+    begin_unit();
     wgmma_wait<0>();
     wgmma_pin(s);
     keys_done();
     k_.next();
-    rows_.reset();
     float factor[2];
     probabilities(s, factor);
     pack_tile(p, s);
@@ -42,11 +43,8 @@ class PrefillConsumer {
       bool more = true;
       if (ends) {
         ++units_before_;
-        save_rows();
-        more = begin_unit();
+        more = next_unit();
         if (more) wait_for_query();
-      } else {
-        key0_ += P::kTileKeys;
       }
       if (more) mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
       if (P::kPingPong) named_barrier_sync(1 + index_, 256);
@@ -60,6 +58,12 @@ class PrefillConsumer {
       add_values(o, p, v.slot);
       wgmma_commit();
       if (P::kPingPong) named_barrier_arrive(1 + (index_ + 1) % P::kConsumers, 256);
+      if (ends) {
+        save_rows();
+        if (more) begin_unit();
+      } else {
+        key0_ += P::kTileKeys;
+      }
       wgmma_wait<1>();
       wgmma_pin(s);
       bool moved = false;
@@ -86,14 +90,16 @@ class PrefillConsumer {
   }
 
  private:
-  FOVEA_DEVICE bool begin_unit() {
+  FOVEA_DEVICE bool next_unit() const {
     mbarrier_wait(shared_.unit_full(units_before_ % P::kUnits), units_before_ / P::kUnits & 1);
-    const PrefillUnit& unit = units_[units_before_ % P::kUnits];
-    if (unit.valid == 0) return false;
-    key0_ = unit.item.key_first;
-    key_last_ = unit.item.key_last;
-    safe_ = keys_of_warp(a_.p, unit.item, unit.item.row_first + row());
-    return true;
+    return units_[units_before_ % P::kUnits].valid != 0;
+  }
+  /// While the first products are under way.
+  FOVEA_DEVICE void begin_unit() {
+    const WorkItem& item = units_[units_before_ % P::kUnits].item;
+    key0_ = item.key_first;
+    key_last_ = item.key_last;
+    safe_ = keys_of_warp(a_.p, item, item.row_first + row());
   }
   /// This thread's first row of the tile; the other is 8 further on.
   FOVEA_DEVICE int row() const {
