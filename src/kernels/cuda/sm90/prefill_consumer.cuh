@@ -2,6 +2,7 @@
 // A consumer warpgroup of a prefill block: 64 packed rows of every unit.
 #include "kernels/cuda/sm90/prefill_epilogue.cuh"
 #include "kernels/cuda/sm90/prefill_shared.cuh"
+#include "kernels/cuda/tiles/ldmatrix.cuh"
 #include "kernels/cuda/tiles/wgmma_shapes.cuh"
 
 namespace fovea::cuda::sm90 {
@@ -20,14 +21,15 @@ class PrefillConsumer {
   __device__ void run() {
     if (!next_unit()) return;
     float s[P::kTileKeys / 2], o[P::kDv / 2];
-    uint32_t p[P::kTileKeys / 16][4];
+    uint32_t p[P::kTileKeys / 16][4], q[P::kQueryHeld ? P::kD / 16 : 1][4];
     clear(o);
     rows_.reset();
     if (P::kPingPong && index_ > 0) named_barrier_sync(1 + index_, 256);
     wait_for_query();
+    hold_query(q);
     mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
     wgmma_fence();
-    score(s);
+    score(s, q);
     wgmma_commit();
     if (P::kPingPong) named_barrier_arrive(1 + (index_ + 1) % P::kConsumers, 256);
     begin_unit();
@@ -44,13 +46,16 @@ class PrefillConsumer {
       if (ends) {
         ++units_before_;
         more = next_unit();
-        if (more) wait_for_query();
+        if (more) {
+          wait_for_query();
+          hold_query(q);
+        }
       }
       if (more) mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
       if (P::kPingPong) named_barrier_sync(1 + index_, 256);
       wgmma_pin(o);
       wgmma_fence();
-      score(s);  // after the last unit: of what is there, for nobody
+      score(s, q);  // after the last unit: of what is there, for nobody
       wgmma_commit();
       const RingPosition<P::kStages> v = values_position();
       mbarrier_wait(shared_.values_full(v.slot), v.phase);
@@ -155,22 +160,43 @@ class PrefillConsumer {
   FOVEA_DEVICE void keys_done() const {
     if (!leader()) return;
     mbarrier_arrive(PrefillShared<P>::empty_of(shared_.keys_full(k_.slot)));
-    if (is_last()) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.query_full(query_slot())));
+    if (!P::kQueryHeld && is_last())
+      mbarrier_arrive(PrefillShared<P>::empty_of(shared_.query_full(query_slot())));
   }
   FOVEA_DEVICE void values_done(uint32_t slot) const {
     if (leader()) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.values_full(slot)));
   }
 
+  /// The unit's queries as the A of products (tiles/wgmma.cuh), which leaves their place to the next unit's.
+  FOVEA_DEVICE void hold_query(uint32_t (&q)[P::kQueryHeld ? P::kD / 16 : 1][4]) const {
+    if constexpr (P::kQueryHeld) {
+      const uint32_t lane = threadIdx.x % 32, row = lane % 16, chunk = lane / 16;
+      const uint32_t from = shared_.query(query_slot()) +
+                            (static_cast<uint32_t>(index_) * 64 + threadIdx.x % 128 / 32 * 16 + row) * 128;
+#pragma unroll
+      for (uint32_t i = 0; i < P::kD / 16; ++i)
+        ldmatrix_x4(q[i], from + i / 4 * P::kQPanelBytes + (((i % 4 * 2 + chunk) ^ (row % 8)) * 16));
+      __syncwarp();
+      if (lane == 0) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.query_full(query_slot())));
+    }
+  }
+
   /// S = Q K^T.
-  FOVEA_DEVICE void score(float (&s)[P::kTileKeys / 2]) const {
+  FOVEA_DEVICE void score(float (&s)[P::kTileKeys / 2],
+                          const uint32_t (&held)[P::kQueryHeld ? P::kD / 16 : 1][4]) const {
     const uint64_t q = wgmma_descriptor(shared_.query(query_slot()) + static_cast<uint32_t>(index_) * 64 * 128,
                                         16, 1024, TileSwizzle::span_128);
     const uint64_t k = wgmma_descriptor(shared_.keys(k_.slot), 16, 1024, TileSwizzle::span_128);
+    using Product = Wgmma<typename P::Q, P::kTileKeys>;
 #pragma unroll
-    for (int i = 0; i < P::kD / 16; ++i)
-      Wgmma<typename P::Q, P::kTileKeys>::template ss<false, false>(
-          s, wgmma_advance(q, static_cast<uint32_t>(i / 4 * P::kQPanelBytes + i % 4 * 32)),
-          wgmma_advance(k, static_cast<uint32_t>(i / 4 * P::kTilePanelBytes + i % 4 * 32)), i > 0);
+    for (int i = 0; i < P::kD / 16; ++i) {
+      const uint64_t b = wgmma_advance(k, static_cast<uint32_t>(i / 4 * P::kTilePanelBytes + i % 4 * 32));
+      if constexpr (P::kQueryHeld)
+        Product::template rs<false>(s, held[i], b, i > 0);
+      else
+        Product::template ss<false, false>(
+            s, wgmma_advance(q, static_cast<uint32_t>(i / 4 * P::kQPanelBytes + i % 4 * 32)), b, i > 0);
+    }
   }
   /// O += P V.
   FOVEA_DEVICE void add_values(float (&o)[P::kDv / 2], const uint32_t (&p)[P::kTileKeys / 16][4],

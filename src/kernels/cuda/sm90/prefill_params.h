@@ -21,7 +21,8 @@ struct PrefillParams {
   /// A score in log2 units is scale * q.k; with a soft cap, where cap_scale is not 0, it is
   /// offset - scale / (2^(cap_scale * q.k) + 1).
   float scale = 0, cap_scale = 0, offset = 0;
-  int units_per_section = 0;  ///< see PrefillUnits
+  /// Heads work at once on keys that fit L2: of as many heads as have no more keys together.
+  int section_keys = 0;
   CUtensorMap q, k, v;
 };
 

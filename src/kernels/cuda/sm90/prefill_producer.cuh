@@ -7,12 +7,10 @@
 namespace fovea::cuda::sm90 {
 
 /// Units are taken longest first as the schedule has them (a sequence's last rows first), by blocks as they
-/// come for them. Heads of a section (`units_per_section` of them) go before those of the next, so that the
-/// keys of what runs at once fit L2.
-FOVEA_DEVICE void find_unit(const PrefillParams& a, int num_items, int unit, int& item, int& head) {
-  const int heads = static_cast<int>(a.p.kv_heads.divisor), wide = min(a.units_per_section, heads);
-  const int section = unit / (num_items * wide), first = section * wide;
-  const int here = min(wide, heads - first), rest = unit - num_items * first;
+/// come for them. Heads of a section go before those of the next.
+FOVEA_DEVICE void find_unit(int heads, int section_heads, int num_items, int unit, int& item, int& head) {
+  const int section = unit / (num_items * section_heads), first = section * section_heads;
+  const int here = min(section_heads, heads - first), rest = unit - num_items * first;
   item = rest / here;
   head = first + rest - item * here;
 }
@@ -31,6 +29,9 @@ class PrefillProducer {
   __device__ void run() {
     if (kBoxes && warp_ > 0) return;
     num_items_ = *a_.p.num_items;
+    // Every block gets the same from the first item, which is there if any is.
+    const int n_k = num_items_ > 0 ? __ldg(&a_.p.items->n_k) : 0;
+    section_heads_ = max(1, min(heads(), a_.section_keys / max(n_k, 1)));
     next_.unit = static_cast<int>(blockIdx.x);
     if (warp_ == 0) find_next();
     while (publish()) {
@@ -48,7 +49,8 @@ class PrefillProducer {
   // ---- units: warp 0 claims the next one while the last tiles of this one are under way, and then asks for
   // its item, so that it waits for neither
 
-  __device__ int num_units() const { return num_items_ * static_cast<int>(a_.p.kv_heads.divisor); }
+  __device__ int heads() const { return static_cast<int>(a_.p.kv_heads.divisor); }
+  __device__ int num_units() const { return num_items_ * heads(); }
 
   /// The counter is asked once for each unit that exists, so who is told that it was asked for the last time
   /// leaves it at 0.
@@ -69,7 +71,7 @@ class PrefillProducer {
   __device__ void find_next() {
     if (next_.unit >= num_units()) return;
     int item = 0;
-    find_unit(a_, num_items_, next_.unit, item, next_.head);
+    find_unit(heads(), section_heads_, num_items_, next_.unit, item, next_.head);
     if (lane_ < 16) next_.word = __ldg(reinterpret_cast<const int32_t*>(a_.p.items + item) + lane_);
   }
 
@@ -333,7 +335,7 @@ class PrefillProducer {
   const int warp_, lane_;
   uint32_t units_before_ = 0;  ///< of this block
   RingPosition<P::kStages> tile_;
-  int num_items_ = 0;
+  int num_items_ = 0, section_heads_ = 1;
   struct {
     int claimed = 0, unit = 0, head = 0;
     int32_t word = 0;  ///< of the item, lanes 0 to 15

@@ -32,7 +32,7 @@ struct PrefillShared {
     const uint32_t loaders = loads.key_boxes ? 1 : 4;
     for (uint32_t i = 0; i < P::kQueryBuffers; ++i) {
       mbarrier_init(query_full(i), loads.query_boxes ? 1 : loaders);
-      mbarrier_init(empty_of(query_full(i)), P::kConsumers);
+      mbarrier_init(empty_of(query_full(i)), P::kConsumers * (P::kQueryHeld ? 4 : 1));
     }
     for (uint32_t i = 0; i < P::kStages; ++i) {
       mbarrier_init(keys_full(i), loaders);
