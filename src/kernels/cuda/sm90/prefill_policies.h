@@ -8,7 +8,7 @@ template <class... P>
 struct PrefillList {
   /// Calls f.template operator()<P>() in order until one returns true.
   template <class F>
-  static bool any(F&& f) {
+  static constexpr bool any(F&& f) {
     return (f.template operator()<P>() || ...);
   }
 };
