@@ -22,6 +22,11 @@ struct PrefillUnit {
   int32_t unused[2];
 };
 
+/// What the producer's first warp knows of all units.
+struct PrefillCounts {
+  int32_t num_items, section_heads;
+};
+
 /// One producer warpgroup and `Consumers` consumer warpgroups of 64 packed rows each, which share K and V.
 /// Rows, consumers, stages and query buffers change no bit of a row's result; the keys of a tile do.
 template <int HeadDim, int ValueDim, class Query, int Consumers, int TileKeys, int Stages, int QueryBuffers,
@@ -65,7 +70,8 @@ struct PrefillPolicy {
   static constexpr int kRowsOffset = kVOffset + kStages * kVBytes;
   static constexpr int kUnits = 4;  ///< known ahead
   static constexpr int kUnitsOffset = kRowsOffset + kRows * 8;
-  static constexpr int kBarriersOffset = kUnitsOffset + kUnits * static_cast<int>(sizeof(PrefillUnit));
+  static constexpr int kCountsOffset = kUnitsOffset + kUnits * static_cast<int>(sizeof(PrefillUnit));
+  static constexpr int kBarriersOffset = kCountsOffset + static_cast<int>(sizeof(PrefillCounts));
   static constexpr int kBarriers = 2 * (kQueryBuffers + 2 * kStages + kUnits) + 1;
   /// The block's shared memory begins at a multiple of 16 only.
   static constexpr int kSharedBytes = kBarriersOffset + kBarriers * 8 + 1024;

@@ -23,17 +23,22 @@ class PrefillProducer {
       : a_(a),
         shared_(shared),
         units_(reinterpret_cast<PrefillUnit*>(generic + P::kUnitsOffset)),
+        counts_(reinterpret_cast<PrefillCounts*>(generic + P::kCountsOffset)),
         warp_(__shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32 % 4, 0)),
         lane_(static_cast<int>(threadIdx.x) % 32) {}
 
   __device__ void run() {
     if (kBoxes && warp_ > 0) return;
-    num_items_ = *a_.p.num_items;
-    // Every block gets the same from the first item, which is there if any is.
-    const int n_k = num_items_ > 0 ? __ldg(&a_.p.items->n_k) : 0;
-    section_heads_ = max(1, min(heads(), a_.section_keys / max(n_k, 1)));
-    next_.unit = static_cast<int>(blockIdx.x);
-    if (warp_ == 0) find_next();
+    if (warp_ == 0) {
+      const int num_items = *a_.p.num_items;
+      // Every block gets the same from the first item, which is there if any is.
+      const int n_k = num_items > 0 ? __ldg(&a_.p.items->n_k) : 0;
+      counts_->num_items = num_items;
+      counts_->section_heads = max(1, min(heads(), a_.section_keys / max(n_k, 1)));
+      __syncwarp();
+      next_.unit = static_cast<int>(blockIdx.x);
+      find_next();
+    }
     while (publish()) {
       load_unit();
       if (warp_ != 0) release_unit();
@@ -50,7 +55,7 @@ class PrefillProducer {
   // its item, so that it waits for neither
 
   __device__ int heads() const { return static_cast<int>(a_.p.kv_heads.divisor); }
-  __device__ int num_units() const { return num_items_ * heads(); }
+  __device__ int num_units() const { return counts_->num_items * heads(); }
 
   /// The counter is asked once for each unit that exists, so who is told that it was asked for the last time
   /// leaves it at 0.
@@ -71,7 +76,7 @@ class PrefillProducer {
   __device__ void find_next() {
     if (next_.unit >= num_units()) return;
     int item = 0;
-    find_unit(heads(), section_heads_, num_items_, next_.unit, item, next_.head);
+    find_unit(heads(), counts_->section_heads, counts_->num_items, next_.unit, item, next_.head);
     if (lane_ < 16) next_.word = __ldg(reinterpret_cast<const int32_t*>(a_.p.items + item) + lane_);
   }
 
@@ -332,10 +337,10 @@ class PrefillProducer {
   const PrefillParams& a_;
   const PrefillShared<P> shared_;
   PrefillUnit* const units_;
+  volatile PrefillCounts* const counts_;
   const int warp_, lane_;
   uint32_t units_before_ = 0;  ///< of this block
   RingPosition<P::kStages> tile_;
-  int num_items_ = 0, section_heads_ = 1;
   struct {
     int claimed = 0, unit = 0, head = 0;
     int32_t word = 0;  ///< of the item, lanes 0 to 15
