@@ -20,8 +20,10 @@ class PrefillConsumer {
 
   __device__ void run() {
     if (!next_unit()) return;
-    float s[P::kTileKeys / 2], o[P::kDv / 2];
-    uint32_t p[P::kTileKeys / 16][4], q[P::kQueryHeld ? P::kD / 16 : 1][4];
+    Scores s;
+    Output o;
+    Packed p[P::kPackAhead ? 2 : 1];
+    Query q;
     clear(o);
     rows_.reset();
     if (P::kPingPong && index_ > 0) named_barrier_sync(1 + index_, 256);
@@ -39,62 +41,76 @@ class PrefillConsumer {
     k_.next();
     float factor[2];
     probabilities(s, factor);
-    pack_tile(p, s);
+    pack_tile(p[0], s);
     for (;;) {
-      const bool ends = is_last();
-      bool more = true;
-      if (ends) {
-        ++units_before_;
-        more = next_unit();
-        if (more) {
-          wait_for_query();
-          hold_query(q);
-        }
-      }
-      if (more) mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
-      if (P::kPingPong) named_barrier_sync(1 + index_, 256);
-      wgmma_pin(o);
-      wgmma_fence();
-      score(s, q);  // after the last unit: of what is there, for nobody
-      wgmma_commit();
-      const RingPosition<P::kStages> v = values_position();
-      mbarrier_wait(shared_.values_full(v.slot), v.phase);
-      wgmma_fence();
-      add_values(o, p, v.slot);
-      wgmma_commit();
-      if (P::kPingPong) named_barrier_arrive(1 + (index_ + 1) % P::kConsumers, 256);
-      if (ends) {
-        save_rows();
-        if (more) begin_unit();
-      } else {
-        key0_ += P::kTileKeys;
-      }
-      wgmma_wait<1>();
-      wgmma_pin(s);
-      bool moved = false;
-      if (more) {
-        keys_done();
-        moved = probabilities(s, factor);
-      }
-      wgmma_wait<0>();
-      wgmma_pin(o);
-      values_done(v.slot);
-      k_.next();
-      if (ends) {
-        end_unit(units_before_ - 1, o);
-        if (!more) break;
-        clear(o);
-      } else if (moved) {
-#pragma unroll
-        for (int i = 0; i < P::kDv / 2; ++i)
-          o[i] *= factor[i / 2 % 2];
-      }
-      pack_tile(p, s);
+      if (!step(s, o, q, p[0], p[P::kPackAhead])) break;
+      if (P::kPackAhead && !step(s, o, q, p[1 * P::kPackAhead], p[0])) break;
     }
     if (P::kPingPong && index_ == 0) named_barrier_sync(1, 256);  // takes the last arrival
   }
 
  private:
+  using Scores = float[P::kTileKeys / 2];
+  using Output = float[P::kDv / 2];
+  using Packed = uint32_t[P::kTileKeys / 16][4];
+  using Query = uint32_t[P::kQueryHeld ? P::kD / 16 : 1][4];
+
+  /// A tile's scores and probabilities, and the product of those of the tile before (`from`) with its values.
+  /// False: that was the last.
+  FOVEA_DEVICE bool step(Scores& s, Output& o, Query& q, Packed& from, Packed& to) {
+    const bool ends = is_last();
+    bool more = true;
+    if (ends) {
+      ++units_before_;
+      more = next_unit();
+      if (more) {
+        wait_for_query();
+        hold_query(q);
+      }
+    }
+    const RingPosition<P::kStages> v = values_position();
+    mbarrier_wait(shared_.values_full(v.slot), v.phase);
+    if (more) mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
+    if (P::kPingPong) named_barrier_sync(1 + index_, 256);
+    wgmma_pin(o);
+    wgmma_fence();
+    score(s, q);  // after the last unit: of what is there, for nobody
+    wgmma_commit();
+    add_values(o, from, v.slot);
+    wgmma_commit();
+    if (P::kPingPong) named_barrier_arrive(1 + (index_ + 1) % P::kConsumers, 256);
+    if (ends) {
+      save_rows();
+      if (more) begin_unit();
+    } else {
+      key0_ += P::kTileKeys;
+    }
+    wgmma_wait<1>();
+    wgmma_pin(s);
+    bool moved = false;
+    float factor[2];
+    if (more) {
+      keys_done();
+      moved = probabilities(s, factor);
+      if (P::kPackAhead) pack_tile(to, s);
+    }
+    wgmma_wait<0>();
+    wgmma_pin(o);
+    values_done(v.slot);
+    k_.next();
+    if (ends) {
+      end_unit(units_before_ - 1, o);
+      if (!more) return false;
+      clear(o);
+    } else if (moved) {
+#pragma unroll
+      for (int i = 0; i < P::kDv / 2; ++i)
+        o[i] *= factor[i / 2 % 2];
+    }
+    if (!P::kPackAhead) pack_tile(to, s);
+    return true;
+  }
+
   FOVEA_DEVICE bool next_unit() const {
     mbarrier_wait(shared_.unit_full(units_before_ % P::kUnits), units_before_ / P::kUnits & 1);
     return units_[units_before_ % P::kUnits].valid != 0;

@@ -30,7 +30,7 @@ struct PrefillCounts {
 /// One producer warpgroup and `Consumers` consumer warpgroups of 64 packed rows each, which share K and V.
 /// Rows, consumers, stages and query buffers change no bit of a row's result; the keys of a tile do.
 template <int HeadDim, int ValueDim, class Query, int Consumers, int TileKeys, int Stages, int QueryBuffers,
-          bool PingPong, bool QueryHeld>
+          bool PingPong, bool QueryHeld, bool PackAhead>
 struct PrefillPolicy {
   using Q = Query;
   static constexpr int kD = HeadDim, kDv = ValueDim;
@@ -49,6 +49,9 @@ struct PrefillPolicy {
   /// Whether consumers hold their queries in registers, D / 4 of a thread: less to read from shared memory for
   /// each tile, and room there for the next unit's while this one is under way.
   static constexpr bool kQueryHeld = QueryHeld;
+  /// Whether probabilities are packed while the product with those of the tile before still reads them: a
+  /// second set of registers for less between two products.
+  static constexpr bool kPackAhead = PackAhead;
   /// Registers of a thread: setmaxnreg; all warpgroups together have 512.
   static constexpr int kProducerRegisters = Consumers == 3 ? 32 : 40;
   static constexpr int kConsumerRegisters = Consumers == 3 ? 160 : 232;
