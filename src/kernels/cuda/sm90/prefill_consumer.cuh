@@ -3,6 +3,7 @@
 #include "kernels/cuda/sm90/prefill_epilogue.cuh"
 #include "kernels/cuda/sm90/prefill_shared.cuh"
 #include "kernels/cuda/tiles/ldmatrix.cuh"
+#include "kernels/cuda/tiles/tma.cuh"
 #include "kernels/cuda/tiles/wgmma_shapes.cuh"
 
 namespace fovea::cuda::sm90 {
@@ -30,6 +31,7 @@ class PrefillConsumer {
     wait_for_query();
     hold_query(q);
     mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
+    see_rows();
     wgmma_fence();
     score(s, q);
     wgmma_commit();
@@ -71,6 +73,7 @@ class PrefillConsumer {
     const RingPosition<P::kStages> v = values_position();
     mbarrier_wait(shared_.values_full(v.slot), v.phase);
     if (more) mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
+    see_rows();
     if (P::kPingPong) named_barrier_sync(1 + index_, 256);
     wgmma_pin(o);
     wgmma_fence();
@@ -111,6 +114,11 @@ class PrefillConsumer {
     return true;
   }
 
+  /// cp.async writes as ordinary stores do, and the barrier has let this thread see it: then what wgmma reads
+  /// comes after.
+  FOVEA_DEVICE void see_rows() const {
+    if (!a_.loads.key_boxes) fence_proxy_async();
+  }
   FOVEA_DEVICE bool next_unit() const {
     mbarrier_wait(shared_.unit_full(units_before_ % P::kUnits), units_before_ / P::kUnits & 1);
     return units_[units_before_ % P::kUnits].valid != 0;
@@ -227,10 +235,15 @@ class PrefillConsumer {
 
   /// Gives whether O is to be multiplied by `factor`.
   FOVEA_DEVICE bool probabilities(float (&s)[P::kTileKeys / 2], float (&factor)[2]) {
-    if (a_.cap_scale > 0.0f) cap_scores<P::kCapServed>(s, a_.cap_scale);
-    if (key0_ < safe_.low || key0_ + P::kTileKeys > safe_.high) {
-      const WorkItem& item = units_[units_before_ % P::kUnits].item;
-      hide_keys(s, a_.p, item, item.row_first + row(), key0_);
+    const bool hides = key0_ < safe_.low || key0_ + P::kTileKeys > safe_.high;
+#pragma unroll 1
+    for (bool capped = a_.cap_scale <= 0.0f;; capped = true) {
+      if (hides) {
+        const WorkItem& item = units_[units_before_ % P::kUnits].item;
+        hide_keys(s, a_.p, item, item.row_first + row(), key0_);
+      }
+      if (capped) break;
+      cap_scores<P::kCapServed>(s, a_.cap_scale);
     }
     return soften(s, rows_, a_.scale, factor);
   }

@@ -60,6 +60,7 @@ Status fill_params(const AttentionParams& p, PrefillParams& a) {
   a.loads.query_boxes = P::kRows % group == 0;
   a.loads.box_keys = box_keys_of(p.kv, P::kTileKeys);
   a.loads.key_boxes = a.loads.box_keys > 0;
+  a.loads.warps = a.loads.box_keys * 2 > P::kTileKeys ? 1 : 4;
   a.section_keys = kSectionBytes / ((P::kD + P::kDv) * 2);
   if (a.loads.query_boxes) {
     const auto tokens = static_cast<uint32_t>(P::kRows / group);

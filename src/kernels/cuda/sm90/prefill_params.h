@@ -13,6 +13,8 @@ struct PrefillLoads {
   /// Keys and values by boxes {64 dims, box_keys keys}; else by cp.async, row by row.
   bool key_boxes = false;
   int box_keys = 0;  ///< divides the keys of a tile, and the page size
+  /// Warps that load: one issues a tile's few large boxes; of small ones it could not issue enough.
+  int warps = 4;
 };
 
 struct PrefillParams {

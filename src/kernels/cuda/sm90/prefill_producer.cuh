@@ -28,7 +28,7 @@ class PrefillProducer {
         lane_(static_cast<int>(threadIdx.x) % 32) {}
 
   __device__ void run() {
-    if (kBoxes && warp_ > 0) return;
+    if (warp_ >= loaders()) return;
     if (warp_ == 0) {
       const int num_items = *a_.p.num_items;
       // Every block gets the same from the first item, which is there if any is.
@@ -44,10 +44,10 @@ class PrefillProducer {
       if (warp_ != 0) release_unit();
       ++units_before_;
     }
-    flush();
   }
 
  private:
+  __device__ int loaders() const { return kBoxes ? a_.loads.warps : 4; }
   __device__ uint32_t unit_slot() const { return units_before_ % P::kUnits; }
   __device__ uint32_t unit_phase() const { return units_before_ / P::kUnits & 1; }
 
@@ -86,7 +86,7 @@ class PrefillProducer {
     PrefillUnit& to = units_[unit_slot()];
     if (warp_ == 0) {
       const bool valid = next_.unit < num_units();
-      wait_for(PrefillShared<P>::empty_of(full), unit_phase() ^ 1);
+      mbarrier_wait(PrefillShared<P>::empty_of(full), unit_phase() ^ 1);
       if (lane_ < 16) reinterpret_cast<int32_t*>(&to.item)[lane_] = next_.word;
       if (lane_ == 16) to.head = next_.head, to.valid = valid ? 1 : 0;
       __syncwarp();
@@ -94,7 +94,7 @@ class PrefillProducer {
       __syncwarp();
       return valid;
     }
-    wait_for(full, unit_phase());
+    mbarrier_wait(full, unit_phase());
     return to.valid != 0;
   }
   __device__ void release_unit() {
@@ -130,7 +130,7 @@ class PrefillProducer {
     const uint32_t query_slot = units_before_ % P::kQueryBuffers;
     const uint32_t full = shared_.query_full(query_slot), to = shared_.query(query_slot);
     const int group = static_cast<int>(a_.p.group.divisor), row_first = unit.item.row_first;
-    wait_for(PrefillShared<P>::empty_of(full), (units_before_ / P::kQueryBuffers & 1) ^ 1);
+    mbarrier_wait(PrefillShared<P>::empty_of(full), (units_before_ / P::kQueryBuffers & 1) ^ 1);
     const int rows = min(unit.item.n_q * group - row_first, P::kRows);
     if (a_.loads.query_boxes && rows == P::kRows) {
       if (warp_ == 0 && lane_ == 0) {
@@ -145,10 +145,10 @@ class PrefillProducer {
     }
     // Also where a box would reach past the sequence's rows: the tensor may end there. Nobody takes what is
     // computed for rows that stay as they are.
-    const int loaders = kBoxes || a_.loads.query_boxes ? 1 : 4;
-    if (warp_ >= loaders) return;
+    const int warps = a_.loads.query_boxes ? 1 : loaders();
+    if (warp_ >= warps) return;
     constexpr int kChunks = P::kKPanels * 8;
-    for (int i = warp_ * 32 + lane_; i < rows * kChunks; i += loaders * 32) {
+    for (int i = warp_ * 32 + lane_; i < rows * kChunks; i += warps * 32) {
       const int row = i / kChunks, chunk = i % kChunks;
       const int token = a_.p.group.quotient(row_first + row);
       const int64_t offset = (unit.item.q_first + token) * a_.p.q_row_stride +
@@ -158,18 +158,26 @@ class PrefillProducer {
       cp_async_16(to + chunk / 8 * P::kQPanelBytes + row * 128 + ((chunk ^ row) % 8) * 16,
                   static_cast<const typename P::Q*>(a_.p.q) + offset, chunk < a_.p.head_dim / 8);
     }
-    flush();
     cp_async_wait_all();
-    announce(full);
+    arrive_with_writes(full);
+  }
+  /// For this warp, which has written what wgmma will read.
+  __device__ void arrive_with_writes(uint32_t full) const {
+    fence_proxy_async();
+    __syncwarp();
+    if (lane_ == 0) mbarrier_arrive(full);
+    __syncwarp();
   }
 
-  // ---- keys and values by boxes: lane l has box l, panel l % kPanels of keys from l / kPanels * box_keys on
+  // ---- keys and values by boxes: lane l of warp w has box b = w + warps * l of a tile, panel b % kPanels of keys
+  // from b / kPanels * box_keys on
 
   static constexpr int kPanels = P::kKPanels > P::kVPanels ? P::kKPanels : P::kVPanels;
   static constexpr int kWarpKeys = P::kTileKeys / 4;  ///< row by row
   static_assert(P::kTileKeys % 4 == 0);
   static constexpr int kRounds = kBoxes ? 1 : (kWarpKeys + 31) / 32;
-  __device__ int box_key() const { return lane_ / kPanels * a_.loads.box_keys; }
+  __device__ int box() const { return warp_ + lane_ * loaders(); }
+  __device__ int box_key() const { return box() / kPanels * a_.loads.box_keys; }
 
   /// Where the keys are that this lane sees to, of a tile: of its box the page and slot, or of its rows.
   /// slot < 0: none of it may be read. Keys below key_low and from n_k on are none of the sequence's, or no
@@ -198,33 +206,33 @@ class PrefillProducer {
 
   __device__ void load_keys(const Places& places) {
     const uint32_t full = shared_.keys_full(tile_.slot), to = shared_.keys(tile_.slot);
-    wait_for(PrefillShared<P>::empty_of(full), tile_.phase ^ 1);
+    mbarrier_wait(PrefillShared<P>::empty_of(full), tile_.phase ^ 1);
     if constexpr (kBoxes) {
       copy_boxes<P::kKPanels>(&a_.k, to, full, places.page[0], places.slot[0]);
     } else {
       const KvParams& kv = a_.p.kv;
       copy_rows<P::kKPanels>(kv.k, to, a_.p.head_dim / 8, places, kv.k_page_stride, kv.k_slot_stride,
                              kv.k_head_stride);
-      copied(full);
+      cp_async_mbarrier_arrive(full);  // consumers have the fence
     }
   }
   __device__ void load_values(const Places& places, int low, int past) {
     const uint32_t full = shared_.values_full(tile_.slot), to = shared_.values(tile_.slot);
-    wait_for(PrefillShared<P>::empty_of(full), tile_.phase ^ 1);
+    mbarrier_wait(PrefillShared<P>::empty_of(full), tile_.phase ^ 1);
     if constexpr (kBoxes) {
       values_by_boxes(full, to, places.page[0], places.slot[0], low, past);
     } else {
       const KvParams& kv = a_.p.kv;
       copy_rows<P::kVPanels>(kv.v, to, a_.p.v_head_dim / 8, places, kv.v_page_stride, kv.v_slot_stride,
                              kv.v_head_stride);
-      copied(full);
+      cp_async_mbarrier_arrive(full);  // consumers have the fence
     }
     tile_.next();
   }
 
   template <int kCount>
   __device__ void copy_boxes(const CUtensorMap* map, uint32_t to, uint32_t full, int page, int slot) {
-    const int panel = lane_ % kPanels;
+    const int panel = box() % kPanels;
     const bool mine = slot >= 0 && panel < kCount;
     const uint32_t boxes = static_cast<uint32_t>(__popc(__ballot_sync(~0u, mine)));
     if (lane_ == 0)
@@ -245,16 +253,13 @@ class PrefillProducer {
       copy_boxes<P::kVPanels>(&a_.v, to, shared_.raw_full(), page, slot);
       mbarrier_wait(shared_.raw_full(), raw_phase_);
       raw_phase_ ^= 1;
-      for (int i = lane_; i < P::kTileKeys * 8; i += 32)
+      for (int i = warp_ * 32 + lane_; i < P::kTileKeys * 8; i += loaders() * 32)
         if (i / 8 < low || i / 8 >= past) {
 #pragma unroll
           for (int panel = 0; panel < P::kVPanels; ++panel)
             store_zeros(to + panel * P::kTilePanelBytes + i * 16);
         }
-      fence_proxy_async();
-      __syncwarp();
-      if (lane_ == 0) mbarrier_arrive(full);
-      __syncwarp();
+      arrive_with_writes(full);
     }
   }
   static __device__ void store_zeros(uint32_t to) {
@@ -289,51 +294,6 @@ class PrefillProducer {
     }
   }
 
-  // ---- announcing what cp.async has brought: this thread's writes go through a fence before wgmma may read
-  // them, so a tile is announced when a later one is under way, or before this warp waits for anything
-
-  __device__ void copied(uint32_t full) {
-    cp_async_commit();
-    if (num_pending_ == 2) {
-      cp_async_wait<2>();
-      announce(pending_[0]);
-      pending_[0] = pending_[1];
-      pending_[1] = full;
-    } else {
-      (num_pending_ == 0 ? pending_[0] : pending_[1]) = full;
-      ++num_pending_;
-    }
-  }
-  __device__ void announce(uint32_t full) const {
-    fence_proxy_async();
-    __syncwarp();
-    if (lane_ == 0) mbarrier_arrive(full);
-  }
-  __device__ void flush() {
-    if (kBoxes || num_pending_ == 0) return;
-    if (num_pending_ == 2) {
-      cp_async_wait<1>();
-      announce(pending_[0]);
-      pending_[0] = pending_[1];
-    }
-    cp_async_wait<0>();
-    announce(pending_[0]);
-    num_pending_ = 0;
-  }
-  __device__ void wait_for(uint32_t barrier, uint32_t parity) {
-    if (!kBoxes && num_pending_ > 0 && !__all_sync(~0u, mbarrier_test(barrier, parity))) flush();
-    mbarrier_wait(barrier, parity);
-  }
-  static __device__ bool mbarrier_test(uint32_t barrier, uint32_t parity) {
-    uint32_t done;
-    asm volatile(
-        "{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
-        : "=r"(done)
-        : "r"(barrier), "r"(parity)
-        : "memory");
-    return done != 0;
-  }
-
   const PrefillParams& a_;
   const PrefillShared<P> shared_;
   PrefillUnit* const units_;
@@ -346,8 +306,6 @@ class PrefillProducer {
     int32_t word = 0;  ///< of the item, lanes 0 to 15
   } next_;
   uint32_t raw_phase_ = 0;
-  uint32_t pending_[2] = {0, 0};
-  int num_pending_ = 0;
 };
 
 }  // namespace fovea::cuda::sm90
