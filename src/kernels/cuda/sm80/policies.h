@@ -9,7 +9,7 @@ template <class... P>
 struct PolicyList {
   /// Calls f.template operator()<P>() in order until one returns true.
   template <class F>
-  static bool any(F&& f) {
+  static constexpr bool any(F&& f) {
     return (f.template operator()<P>() || ...);
   }
 };

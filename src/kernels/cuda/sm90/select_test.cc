@@ -52,17 +52,19 @@ TEST(Sm90Select, ServesItsHeadSizesWithEveryMask) {
 }
 
 TEST(Sm90Select, DecodeReadsFp8ThatPrefillDoesNot) {
-  for (const KvType kv : {KvType::e4m3, KvType::e5m2})
-    for (const QueryType q : {QueryType::f16, QueryType::bf16})
-      for (const Size size : kSizes) {
-        const Problem p{q, kv, size.d, size.dv, {}};
+  for (const QueryType q : {QueryType::f16, QueryType::bf16})
+    for (const int d : {64, 128, 256})
+      for (const Problem& p : variants({q, KvType::e4m3, d, d, {}})) {
         const auto info = select(p, KernelKind::decode);
         ASSERT_TRUE(info.ok()) << info.error().message;
-        EXPECT_EQ(info->kv, kv);
-        EXPECT_EQ(refusal(p, KernelKind::extend),
-                  std::string("the sm90 prefill kernels read no KV cache of ") +
-                      (kv == KvType::e4m3 ? "fp8_e4m3" : "fp8_e5m2"));
+        EXPECT_EQ(info->kv, KvType::e4m3);
+        EXPECT_EQ(info->head_dim, d);
+        EXPECT_EQ(refusal(p, KernelKind::extend), "the sm90 prefill kernels read no KV cache of fp8_e4m3");
       }
+  EXPECT_EQ(refusal({QueryType::bf16, KvType::e4m3, 192, 128, {}}, KernelKind::decode),
+            "head size is 192 with V of 128; the sm90 decode kernels take 64, 128 and 256 with fp8_e4m3");
+  EXPECT_EQ(refusal({QueryType::bf16, KvType::e5m2, 128, 128, {}}, KernelKind::decode),
+            "the sm90 decode kernels read no KV cache of fp8_e5m2");
 }
 
 TEST(Sm90Select, KernelsFitTheDeviceAndThePlanner) {

@@ -1,0 +1,169 @@
+#pragma once
+// The producers of the decode kernel: tiles of keys and values into the ring, in the order of the consumers,
+// over items and tiles alike.
+#include "kernels/cuda/sm90/decode_policy.h"
+#include "kernels/cuda/sm90/decode_range.cuh"
+#include "kernels/cuda/tiles/cp_async.cuh"
+#include "kernels/cuda/tiles/grid_dependency.cuh"
+#include "kernels/cuda/tiles/mbarrier.cuh"
+
+namespace fovea::cuda::sm90 {
+
+/// 16 bytes past L1, or zeros.
+__device__ __forceinline__ void stream_16(uint32_t to, const void* from, bool valid = true) {
+#if STREAM == 1
+  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");
+#elif STREAM == 2
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::256B [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0), "l"(0x12F0000000000000ull) : "memory");
+#elif STREAM == 3
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");
+#else
+  cp_async_16(to, from, valid);
+#endif
+}
+
+/// Addresses of the ring and its barriers.
+template <class P>
+struct DecodeRing {
+  uint32_t tiles, barriers;
+  __device__ uint32_t k(uint32_t slot) const { return tiles + slot * P::kStageBytes; }
+  __device__ uint32_t v(uint32_t slot) const { return k(slot) + P::kKBytes; }
+  __device__ uint32_t full(uint32_t slot) const { return barriers + slot * 16; }
+  __device__ uint32_t empty(uint32_t slot) const { return barriers + slot * 16 + 8; }
+};
+
+/// Each warp copies its share of every tile. Lanes know the pages of the rows of the next 32 / kCopyRows
+/// tiles and ask for those after.
+template <class P>
+struct DecodeLoader {
+  static constexpr int kTiles = 32 / P::kCopyRows;
+  const AttentionParams& params;
+  const DecodeRange& range;
+  const DecodeRing<P>& ring;
+  const int lane, warp;
+  const bool even;  ///< a warp's rows of a tile lie in one page or are ragged, and have the policy's sizes
+  int index, key = 0, page = 0, slot = 0;
+  int key_last = 0, key_low = 0, old_keys = 0;  ///< of the item
+  int64_t pages = 0;
+  bool more = false, wanted = false;
+
+  __device__ DecodeLoader(const AttentionParams& p, const DecodeRange& r, const DecodeRing<P>& to)
+      : params(p),
+        range(r),
+        ring(to),
+        lane(static_cast<int>(threadIdx.x) % 32),
+        warp(static_cast<int>(threadIdx.x) % P::kProducers / 32),
+        even(p.kv.pages == nullptr || p.kv.page_size.divisor % P::kCopyRows == 0),
+        index(r.first) {
+    next_item();
+  }
+
+  /// `settled`: keys before the step's own may be read before the kernels in front of this one have ended.
+  __device__ void run(bool settled) {
+    bool waited = false;
+    RingPosition<P::kStages> at;
+    while (more) {
+      const int now = key, last = min(key_last, now + kTiles * P::kTileKeys);
+      const int old = settled ? old_keys : 0;
+      const int64_t k_offset = page * params.kv.k_page_stride + slot * params.kv.k_slot_stride;
+      const int64_t v_offset = page * params.kv.v_page_stride + slot * params.kv.v_slot_stride;
+      const unsigned rows = __ballot_sync(~0u, wanted);
+      key = last;
+      if (key < key_last)
+        ask();
+      else
+        next_item();
+#pragma unroll 1
+      for (int tile = now, first = 0; tile < last; tile += P::kTileKeys, first += P::kCopyRows, at.next()) {
+        mbarrier_wait(ring.empty(at.slot), at.phase ^ 1);
+        if (!waited && tile + P::kTileKeys > old) {
+          grid_dependency_wait();
+          waited = true;
+        }
+        const unsigned mine = P::kCopyRows == 32 ? rows : rows >> first & ((1u << P::kCopyRows % 32) - 1);
+        const char* const k = params.kv.k + range.head * params.kv.k_head_stride;
+        const char* const v = params.kv.v + range.head * params.kv.v_head_stride;
+        if (even && __popc(mine) == P::kCopyRows) {
+          const bool ragged = params.kv.pages == nullptr;
+          copy_even<typename P::KTile>(ring.k(at.slot), k + __shfl_sync(~0u, k_offset, first),
+                                       ragged ? params.kv.k_page_stride : params.kv.k_slot_stride);
+          copy_even<typename P::VTile>(ring.v(at.slot), v + __shfl_sync(~0u, v_offset, first),
+                                       ragged ? params.kv.v_page_stride : params.kv.v_slot_stride);
+        } else {
+          copy<typename P::KTile>(ring.k(at.slot), k, k_offset, first, mine);
+          copy<typename P::VTile>(ring.v(at.slot), v, v_offset, first, mine);
+        }
+        cp_async_mbarrier_arrive(ring.full(at.slot));
+      }
+    }
+    cp_async_wait_all();
+    if (!waited) grid_dependency_wait();
+  }
+
+ private:
+  __device__ void next_item() {
+    more = false;
+    while (!more && index < range.last) {
+      const WorkItem& item = params.items[index++];
+      key_last = item.key_last, key_low = item.key_low, old_keys = item.n_k - item.n_q, pages = item.pages;
+      if (index < range.last) prefetch_l1(params.items + index);
+      key = DecodePiece<P>::first_key(item);
+      more = key < key_last;
+    }
+    if (more) ask();
+  }
+
+  __device__ void ask() {
+    const int mine = key + lane / P::kCopyRows * P::kTileKeys + warp * P::kCopyRows + lane % P::kCopyRows;
+    wanted = mine < key_last && mine >= key_low;
+    if (!wanted) return;
+    if (params.kv.pages == nullptr) {
+      slot = 0;
+      page = static_cast<int>(pages) + mine;
+    } else {
+      const int i = params.kv.page_size.quotient(mine);
+      slot = mine - i * static_cast<int>(params.kv.page_size.divisor);
+      page = __ldg(params.kv.pages + pages + i);
+    }
+  }
+
+  /// This warp's rows, those of `rows`; the others become 0.
+  template <class Tile>
+  __device__ void copy(uint32_t to, const char* base, int64_t offset, int first, unsigned rows) const {
+    constexpr int kTotal = P::kCopyRows * Tile::kChunks;
+    static_assert(kTotal % 32 == 0);
+#pragma unroll 4
+    for (int i = 0; i < kTotal / 32; ++i) {
+      const int n = i * 32 + lane, row = n / Tile::kChunks, chunk = n % Tile::kChunks;
+      const int64_t from = __shfl_sync(~0u, offset, first + row);
+      const bool valid = rows >> row & 1;
+      stream_16(to + Tile::offset(static_cast<unsigned>(warp * P::kCopyRows + row), static_cast<unsigned>(chunk)),
+                  valid ? base + from + chunk * 16 : base, valid);
+    }
+  }
+
+  /// All of this warp's rows, `stride` from each other.
+  template <class Tile>
+  __device__ void copy_even(uint32_t to, const char* from, int64_t stride) const {
+    constexpr int kTotal = P::kCopyRows * Tile::kChunks;
+    if constexpr (32 % Tile::kChunks == 0) {
+      constexpr int kAtOnce = 32 / Tile::kChunks;
+      const int row = lane / Tile::kChunks, chunk = lane % Tile::kChunks;
+      from += row * stride + chunk * 16;
+#pragma unroll
+      for (int i = 0; i < P::kCopyRows; i += kAtOnce) {
+        stream_16(to + Tile::offset(static_cast<unsigned>(warp * P::kCopyRows + i + row), static_cast<unsigned>(chunk)), from);
+        from += kAtOnce * stride;
+      }
+    } else {
+#pragma unroll 2
+      for (int i = 0; i < kTotal / 32; ++i) {
+        const int n = i * 32 + lane, row = n / Tile::kChunks, chunk = n % Tile::kChunks;
+        stream_16(to + Tile::offset(static_cast<unsigned>(warp * P::kCopyRows + row), static_cast<unsigned>(chunk)),
+                    from + row * stride + chunk * 16);
+      }
+    }
+  }
+};
+
+}  // namespace fovea::cuda::sm90
