@@ -21,7 +21,8 @@ FOVEA_DEVICE void transpose_quad(uint32_t (&u)[4]) {
   }
 }
 
-/// `row`: of the tile, this thread's of h = 0. `rows`: with the sums of all lanes.
+/// `row`: of the tile, this thread's of h = 0. `rows`: with the sums of all lanes, and
+/// -inf as the base of one that has seen no key.
 template <class P>
 FOVEA_DEVICE void write_rows(const AttentionParams& p, const WorkItem& item, int head, int row,
                              const float (&o)[P::kDv / 2], const PrefillRows& rows) {
@@ -33,7 +34,7 @@ FOVEA_DEVICE void write_rows(const AttentionParams& p, const WorkItem& item, int
     const int group = static_cast<int>(p.group.divisor);
     const int query_head = head * group + packed - token * group;
     const bool exists = token < item.n_q;
-    const float sum = rows.sum[h], base = rows.base[h] == kNothing ? -INFINITY : rows.base[h];
+    const float sum = rows.sum[h], base = rows.base[h];
     if (item.num_splits > 1) {
       if (!exists) continue;
       const int64_t at = sm80::partial_row(p, item.partial_first + item.split, head, row + 8 * h);
