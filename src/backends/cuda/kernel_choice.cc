@@ -48,7 +48,6 @@ Result<sm90::Problem> hopper_problem(const AttentionSpec& spec) {
   return p;
 }
 
-/// Which kernel is taken of several within a kind (sm90::Problem::few_sequences) changes nothing here.
 Result<sm80::KernelInfo> select_hopper(const AttentionSpec& spec, Phase phase) {
   FOVEA_TRY(problem, hopper_problem(spec));
   return sm90::select(problem, phase == Phase::decode ? sm80::KernelKind::decode : sm80::KernelKind::extend);
@@ -65,7 +64,6 @@ Result<sm80::KernelInfo> select(Family family, const AttentionSpec& spec, Kernel
                           kind_of(use));
     case Family::sm90: {
       FOVEA_TRY(problem, hopper_problem(spec));
-      problem.few_sequences = few_sequences(spec, limits);
       return sm90::select(problem, kind_of(use));
     }
     case Family::portable: return portable::select({q, kv, d, dv}, kind_of(use));
