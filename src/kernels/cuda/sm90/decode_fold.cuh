@@ -110,9 +110,8 @@ struct DecodeFold {
   const ChunkSums<P>& sums;
   int* list;  ///< shared [kSummers + 8]
   const int thread = static_cast<int>(threadIdx.x) % P::kSummers;
-  float4* rows_o;      ///< shared [kCells, kSummers]: a thread's own
-  float2* rows_state;  ///< shared [kCells, kSummers]
-  FoldCell group[kCells];
+  char* cells;  ///< shared [1 or 2, kCells, kSummers, 24 bytes]: a thread's own sums of groups, and of the group
+  FoldCell group_registers[P::kGroupShared ? 1 : kCells];
 
   static __device__ void barrier() { named_barrier_sync(ChunkSums<P>::kSummers, P::kSummers); }
 
@@ -136,22 +135,39 @@ struct DecodeFold {
   __device__ void begin() {
 #pragma unroll
     for (int i = 0; i < kCells; ++i)
-      group[i] = FoldCell{}, set_row(i, FoldCell{});
+      set_group(i, FoldCell{}), set(i, FoldCell{});
   }
-  __device__ FoldCell row(int cell) const {
-    const float2 s = rows_state[cell * P::kSummers + thread];
-    return {rows_o[cell * P::kSummers + thread], s.x, s.y};
+  __device__ FoldCell get(int cell) const {
+    const int i = cell * P::kSummers + thread;
+    const float2 s = reinterpret_cast<const float2*>(cells + P::kCellBytes / 3 * 2)[i];
+    return {reinterpret_cast<const float4*>(cells)[i], s.x, s.y};
   }
-  __device__ void set_row(int cell, const FoldCell& x) const {
-    rows_o[cell * P::kSummers + thread] = x.o;
-    rows_state[cell * P::kSummers + thread] = make_float2(x.maximum, x.sum);
+  __device__ void set(int cell, const FoldCell& x) const {
+    const int i = cell * P::kSummers + thread;
+    reinterpret_cast<float4*>(cells)[i] = x.o;
+    reinterpret_cast<float2*>(cells + P::kCellBytes / 3 * 2)[i] = make_float2(x.maximum, x.sum);
+  }
+  __device__ FoldCell group(int cell) const {
+    if constexpr (P::kGroupShared) return get(kCells + cell);
+    return group_registers[P::kGroupShared ? 0 : cell];
+  }
+  __device__ void set_group(int cell, const FoldCell& x) {
+    if constexpr (P::kGroupShared)
+      set(kCells + cell, x);
+    else
+      group_registers[cell] = x;
+  }
+  __device__ void add_to_group(int cell, const FoldCell& x) {
+    FoldCell sum = group(cell);
+    fold(sum, x);
+    set_group(cell, sum);
   }
   /// The group of this cell has no more chunks of the row.
   __device__ void close(int cell) {
-    FoldCell x = row(cell);
-    fold(x, group[cell]);
-    set_row(cell, x);
-    group[cell] = FoldCell{};
+    FoldCell x = get(cell);
+    fold(x, group(cell));
+    set(cell, x);
+    set_group(cell, FoldCell{});
   }
 
   /// A chunk's result of all warps, to the groups' sums or, `loose`, to the part of the item's split.
@@ -179,7 +195,7 @@ struct DecodeFold {
         if (loose)
           store(item, head, item.split, r, column, x);
         else
-          fold(group[cell], x);
+          add_to_group(cell, x);
       });
     }
   }
@@ -190,16 +206,16 @@ struct DecodeFold {
   }
   __device__ void store_group(const WorkItem& item, int head, int split, int rows) {
     each(rows, [&](int cell, int r, int column) {
-      store(item, head, split, r, column, group[cell]);
-      group[cell] = FoldCell{};
+      store(item, head, split, r, column, group(cell));
+      set_group(cell, FoldCell{});
     });
   }
   __device__ void store_row(const WorkItem& item, int head, int rows) {
-    each(rows, [&](int cell, int r, int column) { store(item, head, 0, r, column, row(cell)); });
+    each(rows, [&](int cell, int r, int column) { store(item, head, 0, r, column, get(cell)); });
   }
   __device__ void finish(const WorkItem& item, int head, int rows) {
     each(rows, [&](int cell, int r, int column) {
-      const FoldCell x = row(cell);
+      const FoldCell x = get(cell);
       sm80::finish<typename P::Q>(params, item, head, r, column, x.o, x.maximum, x.sum);
     });
   }

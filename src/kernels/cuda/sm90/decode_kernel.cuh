@@ -56,10 +56,9 @@ __device__ void consume(const AttentionParams& params, const DecodeRange& range,
 
 /// The warps that add up.
 template <class P>
-__device__ void sum_up(const AttentionParams& params, const DecodeRange& range, const ChunkSums<P>& sums, char* rows, int* list) {
+__device__ void sum_up(const AttentionParams& params, const DecodeRange& range, const ChunkSums<P>& sums, char* cells, int* list) {
   DecodeFold<P> fold{params, sums, list};
-  fold.rows_o = reinterpret_cast<float4*>(rows);
-  fold.rows_state = reinterpret_cast<float2*>(rows + P::kRowBytes / 3 * 2);
+  fold.cells = cells;
   int first_cut = -1, last_cut = -1;
   for (int index = range.first; index < range.last;) {
     DecodePiece<P> piece(params, range, index);
@@ -119,8 +118,8 @@ __global__ __launch_bounds__(P::kThreads, 1) void decode_kernel(const __grid_con
   char* const query_tile = shared + P::kRingBytes;
   char* const merge = query_tile + P::kQueryBytes;
   char* const states = merge + P::kMergeBytes;
-  char* const rows = states + P::kStateBytes;
-  char* const list = rows + P::kRowBytes;
+  char* const cells = states + P::kStateBytes;
+  char* const list = cells + P::kCellBytes;
   const DecodeRing<P> ring{shared_address(shared), shared_address(list + P::kListBytes)};
   const ChunkSums<P> sums{reinterpret_cast<float*>(merge), reinterpret_cast<float2*>(states)};
   if (threadIdx.x == 0) {
@@ -142,7 +141,7 @@ __global__ __launch_bounds__(P::kThreads, 1) void decode_kernel(const __grid_con
   } else if (threadIdx.x < P::kConsumers + P::kSummers) {
     leave_registers<P::kSummerRegisters>();
     grid_dependency_wait();
-    sum_up<P>(params, range, sums, rows, reinterpret_cast<int*>(list));
+    sum_up<P>(params, range, sums, cells, reinterpret_cast<int*>(list));
   } else {
     leave_registers<P::kProducerRegisters>();
     DecodeLoader<P>(params, range, ring).run(grid.settled);

@@ -19,8 +19,8 @@ using Decode128 = PolicyList<DecodePolicy<128, 128, T, KvType::same, 2, 1, 4, 1,
 template <class T>
 using Decode192 = PolicyList<DecodePolicy<192, 128, T, KvType::same, 2, 1, 4, 1, 64, 4, 512>>;
 template <class T>
-using Decode256 = PolicyList<DecodePolicy<256, 256, T, KvType::same, 2, 1, 2, 2, 32, 5, 256>,
-                             DecodePolicy<256, 256, T, KvType::e4m3, 2, 1, 2, 2, 64, 5, 512>>;
+using Decode256 = PolicyList<DecodePolicy<256, 256, T, KvType::same, 2, 1, 2, 2, 32, 4, 256>,
+                             DecodePolicy<256, 256, T, KvType::e4m3, 2, 1, 2, 2, 64, 4, 512>>;
 
 /// Calls f.template operator()<P>() for all of a query type until one returns true.
 template <class T, class F>

@@ -64,10 +64,13 @@ struct DecodePolicy {
   static constexpr int kListBytes = (kSummers + 8) * 4;  ///< of parts
   /// Groups of four columns of O that a summing thread has, of kPassRows rows.
   static constexpr int kPassCells = (kPassRows * kDv / 4 + kSummers - 1) / kSummers;
-  static constexpr int kRowBytes = kPasses * kPassCells * kSummers * 24;  ///< of rows' sums of groups
+  /// Whether these threads keep their sums of a group in shared memory, as those of a row are: more would not
+  /// fit their registers.
+  static constexpr bool kGroupShared = kPasses * kPassCells > 4;
+  static constexpr int kCellBytes = (kGroupShared ? 2 : 1) * kPasses * kPassCells * kSummers * 24;
   static constexpr int kBarrierBytes = kStages * 16;
   static constexpr int kSharedBytes =
-      kRingBytes + kQueryBytes + kMergeBytes + kStateBytes + kRowBytes + kListBytes + kBarrierBytes;
+      kRingBytes + kQueryBytes + kMergeBytes + kStateBytes + kCellBytes + kListBytes + kBarrierBytes;
   static_assert(kSharedBytes <= sm80::kMaxSharedBytes);
 };
 

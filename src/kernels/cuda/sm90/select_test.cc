@@ -27,7 +27,6 @@ std::vector<Problem> variants(Problem p) {
   add([](Problem& x) { x.mask.chunk = 8192; });
   add([](Problem& x) { x.mask.sink_tokens = 4; });  // nothing without a window
   add([](Problem& x) { x.softcap = true; });
-  add([](Problem& x) { x.few_sequences = true; });
   return all;
 }
 
