@@ -83,7 +83,7 @@ class PrefillConsumer {
     wgmma_commit();
     if (P::kPingPong) named_barrier_arrive(1 + (index_ + 1) % P::kConsumers, 256);
     if (ends) {
-      save_rows();
+      end_rows(units_before_ - 1);
       if (more) begin_unit();
     } else {
       key0_ += P::kTileKeys;
@@ -136,31 +136,37 @@ class PrefillConsumer {
   }
   FOVEA_DEVICE bool leader() const { return threadIdx.x % 128 == 0; }
 
-  /// Puts the ending unit's rows aside, in shared memory, and begins anew. They are this quad's own.
-  FOVEA_DEVICE void save_rows() {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float base = rows_.base[h] == kNothing ? -INFINITY : rows_.base[h] + a_.offset;
-      const float sum = quad_sum(rows_.sum[h]);
-      if (threadIdx.x % 4 == 0)
-        asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(shared_.row_state(row() + 8 * h)),
-                     "f"(base), "f"(sum)
-                     : "memory");
-    }
+  /// Ends the rows of unit `number` but for O, and begins anew. In a quad, lanes 0 and 2 see to row g, 1 and 3
+  /// to g + 8; what O takes waits in shared memory, for this quad alone.
+  FOVEA_DEVICE void end_rows(uint32_t number) {
+    const PrefillUnit& unit = units_[number % P::kUnits];
+    const float sums[2] = {quad_sum(rows_.sum[0]), quad_sum(rows_.sum[1])};
+    const bool second = threadIdx.x % 2 == 1;
+    float base = second ? rows_.base[1] : rows_.base[0];
+    base = base == kNothing ? -INFINITY : base + a_.offset;
+    const int of_tile = row() + (second ? 8 : 0);
+    const RowTarget target = end_row<P>(a_.p, unit.item, unit.head, unit.item.row_first + of_tile, base,
+                                        second ? sums[1] : sums[0]);
+    if (threadIdx.x % 4 < 2)
+      asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(shared_.row_target(of_tile)),
+                   "r"(__float_as_uint(target.factor)), "r"(target.at)
+                   : "memory");
     __syncwarp();
     rows_.reset();
   }
   FOVEA_DEVICE void end_unit(uint32_t number, const float (&o)[P::kDv / 2]) {
     const uint32_t slot = number % P::kUnits;
-    const PrefillUnit& unit = units_[slot];
-    PrefillRows rows;
+    RowTarget rows[2];
 #pragma unroll
-    for (int h = 0; h < 2; ++h)
-      asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-                   : "=f"(rows.base[h]), "=f"(rows.sum[h])
-                   : "r"(shared_.row_state(row() + 8 * h))
+    for (int h = 0; h < 2; ++h) {
+      uint32_t factor;
+      asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
+                   : "=r"(factor), "=r"(rows[h].at)
+                   : "r"(shared_.row_target(row() + 8 * h))
                    : "memory");
-    write_rows<P>(a_.p, unit.item, unit.head, row(), o, rows);
+      rows[h].factor = __uint_as_float(factor);
+    }
+    write_output<P>(a_.p, units_[slot].item.num_splits > 1, rows, o);
     __syncwarp();
     if (threadIdx.x % 32 == 0) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.unit_full(slot)));
   }

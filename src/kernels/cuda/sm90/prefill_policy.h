@@ -69,7 +69,7 @@ struct PrefillPolicy {
   static constexpr int kKBytes = kKPanels * kTilePanelBytes, kVBytes = kVPanels * kTilePanelBytes;
   static constexpr int kKOffset = kQueryBuffers * kQBytes;
   static constexpr int kVOffset = kKOffset + kStages * kKBytes;
-  /// Base and sum of rows whose unit ends.
+  /// What it takes to write O of rows whose unit ends.
   static constexpr int kRowsOffset = kVOffset + kStages * kVBytes;
   static constexpr int kUnits = 4;  ///< known ahead
   static constexpr int kUnitsOffset = kRowsOffset + kRows * 8;

@@ -15,7 +15,7 @@ struct PrefillShared {
   FOVEA_DEVICE uint32_t query(uint32_t slot) const { return base + slot * P::kQBytes; }
   FOVEA_DEVICE uint32_t keys(uint32_t slot) const { return base + P::kKOffset + slot * P::kKBytes; }
   FOVEA_DEVICE uint32_t values(uint32_t slot) const { return base + P::kVOffset + slot * P::kVBytes; }
-  FOVEA_DEVICE uint32_t row_state(int row) const {
+  FOVEA_DEVICE uint32_t row_target(int row) const {
     return base + P::kRowsOffset + static_cast<uint32_t>(row) * 8;
   }
   FOVEA_DEVICE uint32_t barriers() const { return base + P::kBarriersOffset; }
