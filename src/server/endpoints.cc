@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "server/generation.h"
-#include "server/pages.h"
+#include "server/openai/response.h"
 #include "server/text.h"
 
 namespace fovea::server {
@@ -93,8 +93,6 @@ std::optional<ApiError> completion(std::shared_ptr<Reply>& reply, std::shared_pt
   if (!parsed) return std::move(parsed).error();
   openai::GenerationRequest& request = parsed->common;
   if (auto error = admit(core, *ticket, request, parsed->prompts.size())) return error;
-  if (request.stream && request.echo && request.sampling.logprobs)
-    return bad_request("echo with logprobs is not built for streams; set stream to false", "echo");
   std::vector<TokenizedPrompt> prompts;
   for (openai::Prompt& given : parsed->prompts) {
     TokenizedPrompt prompt;
@@ -203,13 +201,10 @@ std::optional<ApiError> tokenize(Reply& reply) {
   }
   auto ids = engine ? engine->tokenize(text, parsed->add_special_tokens) : core.embedder->tokenize(text, false);
   if (!ids) return engine ? bad_request("this model has no tokenizer") : error_of(ids.error());
-  std::vector<std::string> words;
-  if (parsed->return_token_strs && engine != nullptr)
-    for (const int32_t id : *ids)
-      words.push_back(engine->token_bytes(id));
+  const openai::TokenText words{[engine](int32_t id) { return engine->token_bytes(id); }};
   const bool with_words = parsed->return_token_strs && engine != nullptr;
   reply.respond({200, "application/json",
-                 tokenize_json(*ids, core.max_seq_len(), with_words ? &words : nullptr)});
+                 openai::tokenize_json(*ids, core.max_seq_len(), with_words ? &words : nullptr)});
   return std::nullopt;
 }
 
@@ -225,7 +220,7 @@ std::optional<ApiError> detokenize(Reply& reply) {
       return bad_request("tokens[" + std::to_string(i) + "] is " + std::to_string(id) +
                              "; this model's ids are 0 to " + std::to_string(vocab - 1),
                          "tokens");
-  reply.respond({200, "application/json", detokenize_json(core.engine->detokenize(parsed->tokens, false))});
+  reply.respond({200, "application/json", openai::detokenize_json(core.engine->detokenize(parsed->tokens, false))});
   return std::nullopt;
 }
 

@@ -235,7 +235,9 @@ std::optional<ApiError> Generation::take(const Arrived& arrived, std::string& ev
   if (writer_) {
     if (!introduced_[index]) {
       introduced_[index] = true;
-      events += writer_->first(choice.index);
+      const bool shows_prompt = request_.return_token_ids && (kind_ == ApiKind::completion || index == 0);
+      events += writer_->first(choice.index, shows_prompt ? std::span<const int32_t>(choice.prompt_ids)
+                                                          : std::span<const int32_t>());
       if (!choice.text.empty()) events += writer_->echo(choice.index, choice.text);
     }
     events += writer_->delta(choice.index, output, usage_);

@@ -39,15 +39,4 @@ std::string server_info_json(const std::string& fixed, const EngineStats* stats,
   return dump(out);
 }
 
-std::string tokenize_json(std::span<const int32_t> ids, int max_model_len,
-                          const std::vector<std::string>* words) {
-  Json out = {{"count", ids.size()}, {"max_model_len", max_model_len}, {"tokens", ids}};
-  out["token_strs"] = words != nullptr ? Json(*words) : Json(nullptr);
-  return dump(out);
-}
-
-std::string detokenize_json(std::string_view text) {
-  return dump({{"prompt", text}});
-}
-
 }  // namespace fovea::server
