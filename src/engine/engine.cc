@@ -285,6 +285,7 @@ Status EngineImpl::make_kv_cache(const EngineConfig& config) {
   FOVEA_TRY(cache, KvCache::create(kv));
   kv_ = std::make_unique<KvCache>(std::move(cache));
   executor_->set_kv_cache(*kv_);
+  info_.workspace_bytes = executor_->scratch_bytes();
   info_.kv_tokens = pages * kv.page_size;
   info_.kv_sequences = static_cast<double>(pages) / static_cast<double>(sizing.sequence_pages);
   info_.kv_bytes = pages * sizing.bytes_per_page;

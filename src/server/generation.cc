@@ -169,6 +169,9 @@ void Generation::count(size_t prompt, const RequestOutput& output) {
   record.generation_tokens += output.completion_tokens;
   record.cached_tokens = std::max(record.cached_tokens, output.cached_tokens);
   record.finish = output.finish;
+  record.queue_seconds = output.queue_seconds;
+  record.prefill_seconds = output.prefill_seconds;
+  record.decode_seconds = output.decode_seconds;
   if (--progress.unfinished > 0) return;
   record.e2e_seconds = seconds(Clock::now() - arrival_);
   if (core_.metrics) core_.metrics->finished(record);

@@ -21,7 +21,7 @@ http::Headers cors_headers(const ServiceConfig& config, const http::Request& req
 
 /// Counts as in flight until it is answered, or its client is gone. Thread-safe; what comes after the end of
 /// an answer is ignored.
-class Reply {
+class Reply : public std::enable_shared_from_this<Reply> {
  public:
   static std::shared_ptr<Reply> create(std::shared_ptr<Core> core, std::shared_ptr<http::Exchange> exchange);
   Reply(std::shared_ptr<Core> core, std::shared_ptr<http::Exchange> exchange);

@@ -11,6 +11,7 @@ constexpr RouteInfo kRoutes[] = {
     {.route = ping, .path = "/ping", .open = true},
     {.route = version, .path = "/version"},
     {.route = server_info, .path = "/server_info"},
+    {.route = server_state, .path = "/server_state"},
     {.route = metrics, .path = "/metrics"},
     {.route = models, .path = "/v1/models"},
     {.route = completions, .path = "/v1/completions", .post = true},

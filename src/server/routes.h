@@ -11,6 +11,7 @@ enum class Route : uint8_t {
   ping,
   version,
   server_info,
+  server_state,
   metrics,
   models,
   model,  ///< /v1/models/{id}

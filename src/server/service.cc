@@ -10,6 +10,7 @@
 #include "server/openai/response.h"
 #include "server/pages.h"
 #include "server/routes.h"
+#include "server/snapshot_json.h"
 #include "server/text.h"
 
 namespace fovea::server {
@@ -123,6 +124,13 @@ void Router::get(Reply& reply, Route route) {
       return reply.respond(json(server_info_json(core_->config.server_info, core_->engine ? &stats : nullptr,
                                                  core_->in_flight.load(), core_->admission.waiting())));
     }
+    case Route::server_state:
+      if (!core_->engine)
+        return reply.error({404, "an encoder has no state between two requests", "", "not_found"});
+      // A view may have to be waited for (kSnapshotPatience).
+      return queue_.add([reply = reply.shared_from_this()] {
+        guarded(reply, [&] { reply->respond(json(snapshot_json(reply->core().engine->snapshot()))); });
+      });
     case Route::metrics: {
       if (!core_->metrics)
         return reply.error({404, "an encoder has no metrics; they are of models that generate", "", "not_found"});
