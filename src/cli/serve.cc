@@ -55,13 +55,15 @@ void notify_system(const char* state) {
   const char* path = std::getenv("NOTIFY_SOCKET");
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
-  if (path == nullptr || (path[0] != '/' && path[0] != '@') || std::strlen(path) >= sizeof address.sun_path) return;
+  if (path == nullptr || (path[0] != '/' && path[0] != '@') || std::strlen(path) >= sizeof address.sun_path)
+    return;
   std::strcpy(address.sun_path, path);
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + std::strlen(path));
   if (path[0] == '@') address.sun_path[0] = '\0';
   const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return;
-  (void)::sendto(fd, state, std::strlen(state), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address), length);
+  (void)::sendto(fd, state, std::strlen(state), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address),
+                 length);
   ::close(fd);
 }
 
@@ -76,7 +78,8 @@ struct Door {
 
   void operator()(std::shared_ptr<http::Exchange> exchange) const {
     if (open.load(std::memory_order_acquire)) return handler(std::move(exchange));
-    exchange->respond({503, "application/json",
+    exchange->respond({503,
+                       "application/json",
                        openai::error_json({503, "the model is being loaded; try again later", "", "loading"}),
                        {{"Retry-After", "1"}}});
   }
