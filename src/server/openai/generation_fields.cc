@@ -83,7 +83,7 @@ void read_sampling(Fields& fields, SamplingParams& out) {
   fields.read_seed("seed", out.seed);
   fields.read("n", out.n, 1, kMaxChoices);
   fields.read("min_tokens", out.min_tokens, 0);
-  fields.read_strings("stop", out.stop, kMaxTexts);
+  fields.read_string_or_strings("stop", out.stop, kMaxTexts);
   fields.read_ids("stop_token_ids", out.stop_token_ids);
   fields.read("ignore_eos", out.ignore_eos);
   fields.read("skip_special_tokens", out.skip_special_tokens);

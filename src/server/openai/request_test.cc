@@ -126,7 +126,7 @@ TEST(OpenaiRequest, RefusesBadGenerationFields) {
       {R"("allowed_token_ids":[])", "allowed_token_ids", "nothing to draw"},
       {R"("allowed_token_ids":[1,"2"])", "allowed_token_ids[1]", R"(is "2"; it must be a token id)"},
       {R"("bad_words":[""])", "bad_words", "empty string"},
-      {R"("bad_words":{})", "bad_words", "a string or a list of strings"},
+      {R"("bad_words":"x")", "bad_words", "must be a list of strings"},
       {R"("seed":"1")", "seed", "an integer of 64 bits"},
       {R"("seed":18446744073709551616)", "seed", "an integer of 64 bits"},
       {R"("seed":-9223372036854775809)", "seed", "an integer of 64 bits"},
