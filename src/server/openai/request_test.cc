@@ -362,6 +362,13 @@ TEST(OpenaiRequest, PutsFieldsOverDefaults) {
   EXPECT_EQ(got.ignored, (std::vector<string>{"frob", "n?"}));
 }
 
+TEST(OpenaiRequest, ContinuousUsageNeedsUsage) {
+  const auto got =
+      completion(R"({"prompt":"a","stream":true,"stream_options":{"continuous_usage_stats":true}})");
+  ASSERT_TRUE(got);
+  EXPECT_FALSE(got->common.continuous_usage || got->common.include_usage);
+}
+
 TEST(OpenaiRequest, ScoresAPromptWithoutAnAnswer) {
   const auto got = completion(R"({"prompt":"a","max_tokens":0,"echo":true,"logprobs":1,"best_of":1})");
   ASSERT_TRUE(got);
