@@ -14,6 +14,7 @@ namespace {
 using text::Json;
 
 constexpr size_t kMaxShown = 40;  // bytes of a value in a message
+constexpr size_t kMaxPath = 160;  // bytes of a field's path that a client made up
 constexpr size_t kMaxUnknown = 16;
 
 /// At least as many as the text has values: each follows a comma or an opening bracket, but for the first.
@@ -34,9 +35,9 @@ size_t count_values(std::string_view text) {
 }
 
 /// Cut between characters.
-std::string shortened(std::string text) {
-  if (text.size() <= kMaxShown) return text;
-  size_t end = kMaxShown;
+std::string shortened(std::string text, size_t most = kMaxShown) {
+  if (text.size() <= most) return text;
+  size_t end = most;
   while (end > 0 && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80)
     --end;
   return text.substr(0, end) + "...";
@@ -92,8 +93,10 @@ ApiResult<Json> parse_body(std::string_view body) {
                        "surrogates)");
   if (!parsed->object())
     return bad_request("the request body is " + shown(*parsed) + "; it must be a JSON object");
-  if (const auto twice = find_twice(*parsed, ""))
-    return bad_request("the field " + *twice + " is given twice; give it once", *twice);
+  if (auto twice = find_twice(*parsed, "")) {
+    const std::string path = shortened(*std::move(twice), kMaxPath);
+    return bad_request("the field " + path + " is given twice; give it once", path);
+  }
   return *std::move(parsed);
 }
 
@@ -239,13 +242,8 @@ bool Fields::read_seed(std::string_view key, std::optional<uint64_t>& out) {
 bool Fields::read_strings(std::string_view key, std::vector<std::string>& out, size_t most) {
   const Json* value = find(key);
   if (!value) return false;
-  out.clear();
-  if (value->string()) {
-    out.push_back(*value->string());
-    return true;
-  }
   if (!value->array()) {
-    refuse(key, *value, "a string or a list of strings");
+    refuse(key, *value, "a list of strings");
     return false;
   }
   if (value->array()->size() > most) {
@@ -253,6 +251,7 @@ bool Fields::read_strings(std::string_view key, std::vector<std::string>& out, s
                   std::to_string(most) + " are allowed");
     return false;
   }
+  out.clear();
   for (const Json& item : *value->array()) {
     if (!item.string()) {
       refuse(std::string(key) + "[" + std::to_string(out.size()) + "]", item, "a string");
@@ -261,6 +260,17 @@ bool Fields::read_strings(std::string_view key, std::vector<std::string>& out, s
     out.push_back(*item.string());
   }
   return true;
+}
+
+bool Fields::read_string_or_strings(std::string_view key, std::vector<std::string>& out, size_t most) {
+  const Json* value = find(key);
+  if (value && value->string()) {
+    out = {*value->string()};
+    return true;
+  }
+  if (!value || value->array()) return read_strings(key, out, most);
+  refuse(key, *value, "a string or a list of strings");
+  return false;
 }
 
 bool Fields::read_ids(std::string_view key, std::vector<int32_t>& out) {
