@@ -1,6 +1,6 @@
 // "Why this backend": the selection of /server_info, in the shape of `fovea explain --json`.
 import { getJson } from "./api.js";
-import { byId, el, plural, setText } from "./dom.js";
+import { byId, bytes, el, plural, setText } from "./dom.js";
 
 export async function showBackends() {
   const panel = byId("why");
@@ -16,8 +16,8 @@ export async function showBackends() {
   }
 }
 
-const words = { full: "full attention", sliding_window: "sliding window", chunked_local: "chunked local", cross: "cross attention" };
-const kindText = (kind) => words[kind] ?? kind.replaceAll("_", " ");
+const words = { full: "Full attention", mla: "Latent attention (MLA)" };
+const kindText = (kind) => words[kind] ?? (kind[0].toUpperCase() + kind.slice(1)).replaceAll("_", " ");
 const backendText = (backend) => (backend.version ? `${backend.name} (${backend.version})` : backend.name);
 const same = (a, b) => a !== null && b !== null && a.name === b.name && a.version === b.version;
 
@@ -28,10 +28,22 @@ function deviceText(device) {
 }
 
 function explanation(info) {
-  const out = info.kinds.map((kind) => kindBlock(kind, info.model?.attentions ?? []));
+  const out = info.effective ? [effects(info.effective)] : [];
+  out.push(...info.kinds.map((kind) => kindBlock(kind, info.model?.attentions ?? [])));
   for (const warning of info.warnings ?? []) out.push(el("p", { class: "warning" }, warning));
   if (info.resolved?.length > 0) out.push(decisions(info.resolved));
   return out;
+}
+
+// What the engine made of it; an encoder has no KV cache.
+function effects(e) {
+  const rows = [
+    ["Weights", `${bytes(e.weight_bytes)}, computed in ${e.dtype}`],
+    ["KV cache", e.kv_bytes ? `${bytes(e.kv_bytes)} of ${e.kv_cache_dtype}: ${plural(e.kv_tokens, "token")}` : null],
+    ["Pages", e.page_size ? `${plural(e.page_size, "token")} each, layout ${e.kv_layout}` : null],
+    ["Context", `${plural(e.max_seq_len, "token")} at most`],
+  ].filter(([, text]) => text !== null);
+  return el("dl", { class: "effects" }, ...rows.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, text))));
 }
 
 function kindBlock(kind, attentions) {
@@ -82,7 +94,12 @@ function refusedRow(candidate) {
     el("span", { class: "mono" }, backendText(candidate)),
     el("ul", {}, ...candidate.reasons.map((reason) => el("li", {},
       el("span", { class: "reason" }, reason.text),
-      reason.fix ? el("span", { class: "fix" }, reason.fix) : null))));
+      reason.fix ? el("span", { class: "fix" }, ...withFlags(reason.fix)) : null))));
+}
+
+// Flags of the command line stay in one piece, which a line break after their dash would tear.
+function withFlags(text) {
+  return text.split(/((?<=^|\s)-{1,2}[a-z][^\s:;,]*)/).map((piece, i) => (i % 2 === 1 ? el("code", { class: "flag" }, piece) : piece));
 }
 
 function decisions(resolved) {

@@ -80,7 +80,7 @@ export function startChat({ modelName, onKeyNeeded }) {
     const stopped = failure?.name === "AbortError";
     const atEnd = nearEnd();
     answer.item.classList.remove("streaming");
-    setText(answer.meta, meter.text(stopped ? "stopped" : failure ? "failed" : null));
+    setText(answer.meta, meter.text(stopped ? "stopped" : null));
     if (failure && !stopped) showFailure(answer, failure);
     else if (got === "" && !stopped) answer.body.append(el("p", { class: "empty" }, "The model ended its answer at once."));
     // A turn without an answer is no part of the conversation: it can be sent again as it was.

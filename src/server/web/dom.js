@@ -39,7 +39,7 @@ export const plural = (value, word) => `${count(value)} ${word}${value === 1 ? "
 // Three significant digits: 4.21, 42.1, 421, 4,210.
 export function figure(value) {
   if (!Number.isFinite(value)) return "–";
-  const digits = value >= 100 || value === 0 ? 0 : value >= 10 ? 1 : 2;
+  const digits = value >= 100 ? 0 : value >= 10 ? 1 : 2;
   return grouped.format(Number(value.toFixed(digits)));
 }
 

@@ -6,6 +6,7 @@ import { byId, count, duration, el, figure, plural, setText, svg } from "./dom.j
 const period = 500;
 const periodAfterFailure = 3000;
 const shownSequences = 10;
+const maxSquares = 400;
 
 export function startLive(onReachable) {
   const panel = byId("view-live");
@@ -13,8 +14,9 @@ export function startLive(onReachable) {
   let onScreen = false;
   let timer = null;
   let pending = null;
+  let offered = true;
 
-  const wanted = () => onScreen && !document.hidden;
+  const wanted = () => offered && onScreen && !document.hidden;
 
   async function poll() {
     timer = null;
@@ -29,6 +31,7 @@ export function startLive(onReachable) {
       if (error.name === "AbortError") return;
       setText(byId("live-note"), reasonOf(error));
       panel.classList.add("stale");
+      offered = error.status !== 404;  // an encoder has no such state
       onReachable(error instanceof ApiError && error.status !== 0);
       wait = periodAfterFailure;
     } finally {
@@ -39,7 +42,7 @@ export function startLive(onReachable) {
 
   function update() {
     if (wanted() && timer === null && pending === null) poll();
-    if (!wanted()) {
+    if (offered && !wanted()) {
       clearTimeout(timer);
       timer = null;
       pending?.abort();
@@ -58,7 +61,7 @@ export function startLive(onReachable) {
 function reasonOf(error) {
   if (error.status === 0) return "server not reachable";
   if (error.status === 401) return "needs an API key";
-  if (error.status === 404) return "not offered by this server";
+  if (error.status === 404) return "not offered for this model";
   return error.message || "failed";
 }
 
@@ -113,9 +116,10 @@ function rateMeter() {
   };
 }
 
+// shared: in use too, by those whose prompts began alike.
 const pageKinds = [
   { key: "used", label: "in use" },
-  { key: "shared", label: "in use, shared" },
+  { key: "shared", label: "shared" },
   { key: "cached", label: "cached" },
   { key: "free", label: "free" },
 ];
@@ -130,7 +134,8 @@ function cacheMap() {
     const { total, free, cached, in_use: used } = state.pages;
     const shared = Math.min(used, state.prefixes.locked_pages);
     const amounts = [used - shared, shared, cached, free];
-    const wanted = Math.min(total, 400);
+    const each = Math.max(1, Math.ceil(total / maxSquares));
+    const wanted = Math.ceil(total / each);
     while (cells.length < wanted) cells.push(map.appendChild(document.createElement("i")));
     while (cells.length > wanted) cells.pop().remove();
     const shares = apportion(amounts, wanted);
@@ -142,8 +147,8 @@ function cacheMap() {
     amounts.forEach((amount, i) => setText(values[i], count(amount)));
     const text = pageKinds.map((kind, i) => `${count(amounts[i])} ${kind.label}`).join(", ");
     map.setAttribute("aria-label", `KV cache: ${plural(total, "page")}; ${text}`);
-    const each = total > wanted ? `, a square is ${figure(total / wanted)}` : "";
-    setText(byId("kv-note"), total > 0 ? `${plural(total, "page")} of ${plural(state.page_size, "token")}${each}` : "");
+    const scale = each > 1 ? `, ${count(each)} a square` : "";
+    setText(byId("kv-note"), total > 0 ? `${plural(total, "page")} of ${plural(state.page_size, "token")}${scale}` : "");
   };
 }
 
@@ -160,8 +165,20 @@ export function apportion(amounts, cells) {
 
 const kindOfStep = (step) => (step.prefill_rows === 0 ? "decode" : step.decode_rows === 0 ? "prefill" : "mixed");
 
-// One bar a step, the newest at the right. A prefill takes a hundred times as long as a decode: the scale is
-// logarithmic, with a line at each power of ten.
+// 1, 2, 5 and their multiples by powers of ten, around what was measured; exact, so that they compare.
+function scaleOf(times) {
+  const series = [];
+  for (let power = -7; power <= 3; ++power) for (const digit of [1, 2, 5]) series.push(Number(`${digit}e${power}`));
+  const low = Math.max(0, series.findLastIndex((value) => value < Math.min(...times) * 0.9));
+  const above = series.findIndex((value) => value >= Math.max(...times));
+  const high = Math.max(low + 2, above < 0 ? series.length - 1 : above);
+  const marks = series.slice(low + 1, high + 1);
+  const tens = marks.filter((value) => /^1e|^(0\.0*)?10*$/.test(String(value)));
+  return { low: series[low], high: marks.at(-1), marks: marks.length > 4 ? tens : marks };
+}
+
+// One bar a step, the newest at the right. A prefill takes a hundred times as long as a decode, so the scale is
+// logarithmic.
 function stepChart() {
   const bars = 120, width = 480, height = 110, top = 6;
   const grid = svg("g", { class: "grid" });
@@ -178,16 +195,14 @@ function stepChart() {
   return (steps) => {
     const newest = steps.slice(-bars);
     const times = newest.map((step) => step.seconds).filter((s) => s > 0);
-    const low = times.length > 0 ? Math.floor(Math.log10(Math.min(...times)) - 0.05) : -4;
-    const high = times.length > 0 ? Math.max(low + 1, Math.ceil(Math.log10(Math.max(...times)))) : -2;
-    const y = (exponent) => top + ((high - exponent) / (high - low)) * (height - top);
-    if (scale !== `${low} ${high}`) {
-      scale = `${low} ${high}`;
-      const powers = Array.from({ length: high - low }, (_, i) => low + 1 + i);
-      grid.replaceChildren(...powers.map((p) => svg("line", { x1: 0, x2: width, y1: y(p), y2: y(p) })));
-      labels.replaceChildren(...powers.map((p) => {
-        const label = el("span", {}, duration(10 ** p));
-        label.style.top = `${(100 * y(p)) / height}%`;
+    const { low, high, marks } = times.length > 0 ? scaleOf(times) : { low: 1, high: 10, marks: [] };
+    const y = (value) => top + (Math.log(high / value) / Math.log(high / low)) * (height - top);
+    if (scale !== marks.join()) {
+      scale = marks.join();
+      grid.replaceChildren(...marks.map((value) => svg("line", { x1: 0, x2: width, y1: y(value), y2: y(value) })));
+      labels.replaceChildren(...marks.map((value) => {
+        const label = el("span", {}, duration(value));
+        label.style.top = `${(100 * y(value)) / height}%`;
         return label;
       }));
     }
@@ -197,7 +212,7 @@ function stepChart() {
         rect.setAttribute("height", 0);
         return;
       }
-      const at = step.seconds > 0 ? Math.min(height - 1.5, y(Math.log10(step.seconds))) : height - 1.5;
+      const at = step.seconds > 0 ? Math.min(height - 1.5, y(step.seconds)) : height - 1.5;
       rect.setAttribute("y", at);
       rect.setAttribute("height", height - at);
       rect.setAttribute("class", kindOfStep(step));
