@@ -128,7 +128,7 @@ function cacheMap() {
   const map = byId("kv-map");
   const values = pageKinds.map(() => el("b", {}, "0"));
   byId("kv-legend").replaceChildren(
-    ...pageKinds.map((kind, i) => el("li", {}, el("i", { class: `swatch ${kind.key}` }), kind.label, " ", values[i])));
+    ...pageKinds.map((kind, i) => el("li", {}, el("i", { class: `swatch ${kind.key}` }), kind.label, values[i])));
   const cells = [];
   return (state) => {
     const { total, free, cached, in_use: used } = state.pages;
