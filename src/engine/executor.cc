@@ -1,6 +1,7 @@
 #include "engine/executor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <new>
 
 #include "base/check.h"
@@ -78,7 +79,9 @@ Status Executor::plan(const BatchBuilder& batch, Stream& stream) {
 
 Status Executor::run(const BatchBuilder& batch, Stream& stream) {
   FOVEA_CHECK(kv_ && batch.num_logit_rows() <= options_.max_logit_rows);
+  const auto start = std::chrono::steady_clock::now();
   FOVEA_RETURN_IF_ERROR(plan(batch, stream));
+  plan_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (batch.encoder().encodes()) {
     EncodeInput input = batch.encoder().input();
     input.attention = this;
@@ -95,6 +98,35 @@ Status Executor::run(const BatchBuilder& batch, Stream& stream) {
 std::span<float> Executor::logits(int row) {
   const auto vocab = static_cast<size_t>(model_.config().vocab_size);
   return {logits_.data() + static_cast<size_t>(row) * vocab, vocab};
+}
+
+double Executor::attention_seconds() const {
+  double seconds = 0;
+  for (const Group& group : groups_)
+    for (const Phase phase : {Phase::prefill, Phase::decode})
+      seconds += group.attention.use(phase).seconds;
+  return seconds;
+}
+
+std::vector<AttentionUse> Executor::attention() const {
+  std::vector<AttentionUse> uses;
+  for (const Group& group : groups_)
+    for (const Phase phase : {Phase::prefill, Phase::decode}) {
+      const LayerKind kind = kind_of(group.spec);
+      if (kind == LayerKind::encoder && phase == Phase::decode) continue;  // encoders only prefill
+      const PhasedAttention::Use& use = group.attention.use(phase);
+      // Specs of one kind share their backends, so that there is one entry for them.
+      auto at = std::ranges::find_if(
+          uses, [&](const AttentionUse& u) { return u.kind == kind && u.phase == phase; });
+      if (at == uses.end())
+        at = uses.insert(
+            at, {.phase = phase, .kind = kind, .backend = group.attention.backend(phase).info().label()});
+      at->calls += use.calls;
+      at->seconds += use.seconds;
+      at->bytes += use.work.bytes;
+      at->flops += use.work.flops;
+    }
+  return uses;
 }
 
 void Executor::forward(int index, const AttentionArgs& args, Stream& stream) {
