@@ -38,6 +38,21 @@ struct Catalog {
   }
 };
 
+bool etag_matches(std::string_view if_none_match, std::string_view etag) {
+  constexpr std::string_view kSpace = " \t";
+  while (!if_none_match.empty()) {
+    const size_t comma = if_none_match.find(',');
+    std::string_view tag = if_none_match.substr(0, comma);
+    if_none_match.remove_prefix(comma == std::string_view::npos ? if_none_match.size() : comma + 1);
+    tag.remove_prefix(std::min(tag.find_first_not_of(kSpace), tag.size()));
+    tag = tag.substr(0, tag.find_last_not_of(kSpace) + 1);
+    if (tag == "*") return true;
+    if (tag.starts_with("W/")) tag.remove_prefix(2);
+    if (tag == etag) return true;
+  }
+  return false;
+}
+
 const Catalog& catalog() {
   static const Catalog files;
   return files;
@@ -55,19 +70,14 @@ const WebFile* find_web_file(std::string_view path) {
   return nullptr;
 }
 
-bool etag_matches(std::string_view if_none_match, std::string_view etag) {
-  constexpr std::string_view kSpace = " \t";
-  while (!if_none_match.empty()) {
-    const size_t comma = if_none_match.find(',');
-    std::string_view tag = if_none_match.substr(0, comma);
-    if_none_match.remove_prefix(comma == std::string_view::npos ? if_none_match.size() : comma + 1);
-    tag.remove_prefix(std::min(tag.find_first_not_of(kSpace), tag.size()));
-    tag = tag.substr(0, tag.find_last_not_of(kSpace) + 1);
-    if (tag == "*") return true;
-    if (tag.starts_with("W/")) tag.remove_prefix(2);
-    if (tag == etag) return true;
-  }
-  return false;
+http::Response web_response(const WebFile& file, std::string_view if_none_match) {
+  const bool known = etag_matches(if_none_match, file.etag);
+  http::Response response{known ? 304 : 200, std::string(file.content_type),
+                          known ? "" : std::string(file.text)};
+  response.headers.emplace_back("ETag", file.etag);
+  for (const auto& [name, value] : kWebHeaders)
+    response.headers.emplace_back(name, value);
+  return response;
 }
 
 }  // namespace fovea::server

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "server/http/server.h"
+
 namespace fovea::server {
 
 struct WebFile {
@@ -20,9 +22,9 @@ std::span<const WebFile> web_files();
 /// nullptr when the playground has no such path.
 const WebFile* find_web_file(std::string_view path);
 
-/// Whether an If-None-Match header names this ETag, so that the answer is a 304 without a body: "*", or a
-/// list in which weak tags count too (RFC 9110, 13.1.2).
-bool etag_matches(std::string_view if_none_match, std::string_view etag);
+/// The file, or a 304 without a body when the If-None-Match header names its ETag: "*", or a list in which
+/// weak tags count too (RFC 9110, 13.1.2). Both with kWebHeaders.
+http::Response web_response(const WebFile& file, std::string_view if_none_match);
 
 /// Of each answer with such a file, beside its ETag. The policy allows what this server sends and nothing
 /// else: no inline script or style, no other host, no frame around it.

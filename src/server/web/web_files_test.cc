@@ -12,6 +12,9 @@
 namespace fovea::server {
 namespace {
 
+using testing::Contains;
+using testing::Pair;
+
 std::string source_text(std::string_view name) {
   std::ifstream in(std::string(FOVEA_SOURCE_DIR) + "/src/server/web/" + std::string(name), std::ios::binary);
   std::ostringstream out;
@@ -78,15 +81,24 @@ TEST(WebFiles, KeepsToItsContentSecurityPolicy) {
   }
 }
 
-TEST(WebFiles, MatchEtags) {
-  EXPECT_TRUE(etag_matches("\"a\"", "\"a\""));
-  EXPECT_TRUE(etag_matches("\"b\" ,\t\"a\"", "\"a\""));
-  EXPECT_TRUE(etag_matches("W/\"a\"", "\"a\""));
-  EXPECT_TRUE(etag_matches(" * ", "\"a\""));
-  EXPECT_FALSE(etag_matches("", "\"a\""));
-  EXPECT_FALSE(etag_matches(" , ,", "\"a\""));
-  EXPECT_FALSE(etag_matches("a", "\"a\""));
-  EXPECT_FALSE(etag_matches("\"ab\"", "\"a\""));
+TEST(WebFiles, AreNotSentAgain) {
+  const WebFile file{"/", "text/html", "<p>", "\"a\""};
+  for (const char* known : {"\"a\"", "\"b\" ,\t\"a\"", "W/\"a\"", " * "}) {
+    const http::Response response = web_response(file, known);
+    EXPECT_EQ(response.status, 304) << known;
+    EXPECT_EQ(response.body, "") << known;
+    EXPECT_THAT(response.headers, Contains(Pair("ETag", "\"a\"")));
+  }
+  for (const char* other : {"", " , ,", "a", "\"ab\"", "\""}) {
+    const http::Response response = web_response(file, other);
+    EXPECT_EQ(response.status, 200) << other;
+    EXPECT_EQ(response.body, "<p>") << other;
+    EXPECT_EQ(response.content_type, "text/html");
+    EXPECT_THAT(response.headers, Contains(Pair("ETag", "\"a\"")));
+    EXPECT_THAT(response.headers,
+                Contains(Pair("Content-Security-Policy", testing::HasSubstr("script-src 'self'"))));
+    EXPECT_THAT(response.headers, Contains(Pair("X-Content-Type-Options", "nosniff")));
+  }
 }
 
 }  // namespace
