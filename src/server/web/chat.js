@@ -63,21 +63,31 @@ export function startChat({ modelName, onKeyNeeded }) {
     const meter = new Meter();
     let got = "";
     let failure = null;
+    let frame = null;
+    const render = () => {
+      frame = null;
+      const atEnd = nearEnd();
+      writeText(answer.body, got);
+      setText(answer.meta, meter.text());
+      follow(atEnd);
+    };
     try {
       await streamChat(requestBody([...conversation, turn]), mine.signal, (chunk) => {
         meter.take(chunk);
         const piece = chunk.choices?.[0]?.delta?.content;
         if (!piece) return;
-        const atEnd = nearEnd();
+        const first = got === "";
         got += piece;
-        writeText(answer.body, got);
-        setText(answer.meta, meter.text());
-        follow(atEnd);
+        // The first words at once, the others once a frame: tokens may come by the thousand a second.
+        if (first) render();
+        else frame ??= requestAnimationFrame(render);
       });
     } catch (error) {
       failure = error;
     }
     const stopped = failure?.name === "AbortError";
+    cancelAnimationFrame(frame);
+    render();
     const atEnd = nearEnd();
     answer.item.classList.remove("streaming");
     setText(answer.meta, meter.text(stopped ? "stopped" : null));

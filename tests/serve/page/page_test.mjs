@@ -61,6 +61,30 @@ async function say(page, text) {
   await page.keyboard.press("Enter");
 }
 
+// The program with others to serve, so that there is something to see, and an answer takes a second instead of a few
+// hundredths; the mock server plays that by itself.
+async function busy(work) {
+  const others = new AbortController();
+  const ask = async (seed) => {
+    while (!others.signal.aborted) {
+      const response = await fetch(new URL("v1/completions", url), {
+        method: "POST", headers: { "Content-Type": "application/json" }, signal: others.signal,
+        body: JSON.stringify({ prompt: `Once upon a time, ${"a curious sparrow ".repeat(1 + (seed % 20))}`, seed, temperature: 1, max_tokens: 700, ignore_eos: true }),
+      });
+      assert.equal(response.status, 200, await response.text());
+    }
+  };
+  const asked = mock ? [] : Array.from({ length: 40 }, (_, seed) => ask(seed).catch((error) => {
+    if (error.name !== "AbortError") throw error;
+  }));
+  try {
+    await work();
+  } finally {
+    others.abort();
+    await Promise.all(asked);
+  }
+}
+
 const answers = (page) => page.locator("#messages > .assistant");
 const answered = (page, n = 1) => answers(page).nth(n - 1).and(page.locator(":not(.streaming)")).waitFor();
 
@@ -107,7 +131,7 @@ const lowContrast = (page) => page.evaluate(() => {
 
 for (const size of ["wide", "phone"]) {
   for (const scheme of ["light", "dark"]) {
-    test(`${size}, ${scheme}: a visit`, async () => {
+    test(`${size}, ${scheme}: a visit`, () => busy(async () => {
       const { page, leave } = await visit(size, { scheme });
       await page.locator("#served").waitFor();
       await shoot(page, `${size}-${scheme}-welcome`);
@@ -134,14 +158,14 @@ for (const size of ["wide", "phone"]) {
       await shoot(page, `${size}-${scheme}-backends`);
       assert.deepEqual(await lowContrast(page), []);
       await leave();
-    });
+    }));
   }
 }
 
 test("an answer is stopped", async () => {
   const { page, leave } = await visit("wide");
   await page.locator("#served").waitFor();
-  // From inside, at the first words: the demo model is done in a few hundredths of a second.
+  // From inside, at the first words, so that the answer can't be whole before.
   await page.evaluate(() => {
     const seen = (window.seen = {});
     new MutationObserver((_, observer) => {
@@ -151,8 +175,10 @@ test("an answer is stopped", async () => {
       document.getElementById("stop").click();
     }).observe(document.getElementById("messages"), { subtree: true, childList: true });
   });
-  await say(page, mock ? "long" : "Tell me a very long story about everybody in the lane.");
-  await answered(page);
+  await busy(async () => {
+    await say(page, mock ? "long" : "Tell me a very long story about everybody in the lane.");
+    await answered(page);
+  });
   assert.deepEqual(await page.evaluate(() => window.seen), { send: false, focus: "prompt" });
   assert.match(await page.locator(".assistant .meta").innerText(), / · stopped$/);
   const served = async () => (mock ? mock.requests() : (await (await fetch(new URL("server_state", url))).json()).running);
