@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <iomanip>
 #include <mutex>
@@ -55,6 +56,7 @@ class EngineImpl final : public Engine {
 
   const EngineInfo& info() const override { return info_; }
   EngineStats stats() const override;
+  EngineSnapshot snapshot() const override;
   Result<uint64_t> submit(GenerateRequest request, OutputSink sink) override;
   Status check(const GenerateRequest& request) const override;
   void cancel(uint64_t id) override;
@@ -85,6 +87,8 @@ class EngineImpl final : public Engine {
                                                              const OutputSink& sink) const;
   void start();
   void run();
+  /// On the engine's thread: makes a view if somebody wants one.
+  void update_snapshot();
 
   EngineInfo info_;
   ModelConfig model_config_;
@@ -104,13 +108,18 @@ class EngineImpl final : public Engine {
 
   // The mailbox: everything that other threads and the engine thread share.
   mutable std::mutex mutex_;
-  std::condition_variable work_, idle_;
+  mutable std::condition_variable work_;
+  std::condition_variable idle_;
   std::vector<std::unique_ptr<Request>> arrived_;
   std::vector<uint64_t> cancelled_;
   bool stop_ = false;
   size_t live_ = 0;  // submitted and without a last output
   uint64_t next_id_ = 1;
   EngineStats stats_;
+  mutable std::condition_variable snapshot_made_;
+  mutable bool snapshot_wanted_ = false;  // by somebody who waits, whatever the period
+  mutable std::chrono::steady_clock::time_point snapshot_asked_{};
+  std::shared_ptr<const EngineSnapshot> snapshot_;
   std::thread thread_;
 };
 
@@ -170,6 +179,7 @@ Status EngineImpl::choose_lengths(const EngineConfig& config) {
     scheduler_config_.window = window;
   // A prefix's keys depend on what was encoded, which the tree's tokens don't show.
   scheduler_config_.prefix_cache = config.prefix_cache && !model_config_.encoder;
+  info_.prefix_cache = scheduler_config_.prefix_cache;
   return {};
 }
 
@@ -275,6 +285,7 @@ Status EngineImpl::make_kv_cache(const EngineConfig& config) {
   FOVEA_TRY(cache, KvCache::create(kv));
   kv_ = std::make_unique<KvCache>(std::move(cache));
   executor_->set_kv_cache(*kv_);
+  info_.workspace_bytes = executor_->scratch_bytes();
   info_.kv_tokens = pages * kv.page_size;
   info_.kv_sequences = static_cast<double>(pages) / static_cast<double>(sizing.sequence_pages);
   info_.kv_bytes = pages * sizing.bytes_per_page;
@@ -320,6 +331,7 @@ void EngineImpl::start() {
   scheduler_config_.num_pages = kv_->config().num_pages;
   core_ = std::make_unique<EngineCore>(scheduler_config_, *executor_, *stream_);
   stats_ = core_->stats();
+  snapshot_ = std::make_shared<const EngineSnapshot>(core_->snapshot());
   thread_ = std::thread([this] { run(); });
 }
 
@@ -339,7 +351,9 @@ void EngineImpl::run() {
   for (bool stop = false; !stop;) {
     {
       std::unique_lock lock(mutex_);
-      work_.wait(lock, [&] { return stop_ || !arrived_.empty() || !cancelled_.empty() || !core_->idle(); });
+      work_.wait(lock, [&] {
+        return stop_ || snapshot_wanted_ || !arrived_.empty() || !cancelled_.empty() || !core_->idle();
+      });
       arrived.swap(arrived_);
       cancelled.swap(cancelled_);
       stop = stop_;
@@ -356,6 +370,7 @@ void EngineImpl::run() {
     else
       core_->step();
     handled -= core_->live();
+    update_snapshot();
     std::lock_guard lock(mutex_);
     stats_ = core_->stats();
     live_ -= handled;
@@ -367,6 +382,39 @@ void EngineImpl::run() {
 EngineStats EngineImpl::stats() const {
   std::lock_guard lock(mutex_);
   return stats_;
+}
+
+void EngineImpl::update_snapshot() {
+  const auto now = std::chrono::steady_clock::now();
+  {
+    std::lock_guard lock(mutex_);
+    // When nothing is left to do the next look may be far away: then the last state is shown at once.
+    const bool due = core_->idle() || now - snapshot_->made >= kSnapshotPeriod;
+    if (!snapshot_wanted_ && (now - snapshot_asked_ >= kSnapshotInterest || !due)) return;
+  }
+  auto made = std::make_shared<const EngineSnapshot>(core_->snapshot());
+  {
+    std::lock_guard lock(mutex_);
+    snapshot_.swap(made);
+    snapshot_wanted_ = false;
+  }
+  snapshot_made_.notify_all();
+}
+
+EngineSnapshot EngineImpl::snapshot() const {
+  std::unique_lock lock(mutex_);
+  const auto now = std::chrono::steady_clock::now();
+  const bool watched = now - snapshot_asked_ < kSnapshotInterest;
+  snapshot_asked_ = now;
+  if (!watched) {
+    snapshot_wanted_ = true;
+    work_.notify_one();
+  }
+  if (snapshot_wanted_)
+    snapshot_made_.wait_for(lock, kSnapshotPatience, [&] { return snapshot_->made >= now; });
+  const auto newest = snapshot_;
+  lock.unlock();
+  return *newest;
 }
 
 Result<std::vector<std::unique_ptr<Request>>> EngineImpl::make_answers(GenerateRequest request,

@@ -164,13 +164,30 @@ void Request::finish(FinishReason reason, Error error) {
   output_.error = std::move(error);
 }
 
-void Request::emit() {
+void Request::mark_started(Time now) {
+  if (!started_) started_ = now;
+}
+
+void Request::mark_prompt_complete(Time now) {
+  if (!prompt_complete_) prompt_complete_ = now;
+}
+
+void Request::set_times(Time now) {
+  const auto seconds = [](Time from, Time to) { return std::chrono::duration<double>(to - from).count(); };
+  const Time started = started_.value_or(now), complete = prompt_complete_.value_or(now);
+  output_.queue_seconds = seconds(submitted_, started);
+  output_.prefill_seconds = seconds(started, complete);
+  output_.decode_seconds = seconds(complete, now);
+}
+
+void Request::emit(Time now) {
   if (output_.token_ids.empty() && output_.text.empty() && !finished()) return;
   output_.cached_tokens = sequence.cached_tokens;
   if (finished()) {
     output_.prompt_logprobs = std::move(prompt_logprobs_);
     output_.last_logits = std::move(last_logits_);
   }
+  set_times(now);
   if (sink_) sink_(output_);
   output_.text.clear();
   output_.token_ids.clear();

@@ -3,6 +3,7 @@
 // the other.
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,19 +19,24 @@ struct ServiceConfig {
   std::vector<std::string> api_keys;      ///< none = open
   std::vector<std::string> cors_origins;  ///< none = no CORS headers; "*" = any
   int max_logprobs = 20;
-  int max_queued_requests = 1024;              ///< that wait for their turn; beyond: 503
+  int max_running_requests = 64;               ///< the engine's: so many answers do not wait for their turn
+  int max_queued_requests = 1024;              ///< answers that wait for their turn; beyond: 503
   int64_t max_queued_tokens = 0;               ///< of prompts that wait; 0 = no limit
+  int workers = 2;                             ///< threads that read large bodies, and embed
   std::chrono::milliseconds sse_ping{15'000};  ///< a comment in a stream that is silent so long
   std::string version;                         ///< of /version
   std::string server_info;                     ///< JSON of what does not change: backends and why
   bool playground = true;
+  std::function<int()> connections;  ///< open ones, for /metrics; null = 0
 };
 
 class Service {
  public:
   virtual ~Service() = default;
-  /// Exactly one of `engine` and `embedder` is not null; both must outlive the service.
-  static std::unique_ptr<Service> create(const ServiceConfig& config, Engine* engine, Embedder* embedder);
+  /// Exactly one of `engine` and `embedder` is not null; both must outlive the service, and the service the
+  /// server whose exchanges it gets. Keys that no client could send are refused.
+  static Result<std::unique_ptr<Service>> create(const ServiceConfig& config, Engine* engine,
+                                                 Embedder* embedder);
 
   virtual http::Handler handler() = 0;
   virtual http::ErrorPage error_page() = 0;

@@ -52,14 +52,16 @@ struct Choice {
 std::string response_json(const ResponseHead& head, std::span<const Choice> choices, const Usage& usage,
                           const GenerationRequest& request, const TokenText& words);
 
-/// Events of one stream, each "data: {...}\n\n". One object a request; `choices` count over all prompts.
+/// Events of one stream, each "data: {...}\n\n". One object a request; `choices` count over all prompts. Not
+/// thread-safe.
 class StreamWriter {
  public:
   StreamWriter(ResponseHead head, const GenerationRequest& request, TokenText words);
-  /// The first event of a chat's choice: its role. "" for completions.
-  std::string first(int choice);
-  /// What a choice produced; "" when there is nothing to say. The finish reason comes in an event of its own,
-  /// after the text.
+  /// The first event of a chat's choice: its role. Of completions "", but with return_token_ids, where
+  /// `prompt_ids` are reported (for a chat with n choices, give them with the first alone).
+  std::string first(int choice, std::span<const int32_t> prompt_ids = {});
+  /// What a choice produced; "" when there is nothing to say. The finish reason, stop or length, comes in an
+  /// event of its own after the text; for cancelled and error there is none, error() follows.
   std::string delta(int choice, const RequestOutput& output, const Usage& so_far);
   /// completions with echo: the prompt as the first text of a choice.
   std::string echo(int choice, std::string_view text);
@@ -69,7 +71,14 @@ class StreamWriter {
   static std::string error(const ApiError& error);
 
  private:
-  ResponseHead head_;
+  void begin(std::string& out, int choice) const;
+  void append_text(std::string& out, std::string_view text) const;
+  void append_logprobs(std::string& out, int choice, const RequestOutput& output);
+  void end(std::string& out, const Usage* usage) const;
+  int& offset_of(int choice);
+
+  ApiKind kind_;
+  std::string prefix_;  // of every event, up to its choices
   GenerationRequest request_;
   TokenText words_;
   std::vector<int> offsets_;  // completions' text_offset of each choice, in characters
@@ -80,5 +89,9 @@ std::string embeddings_json(std::string_view model, std::span<const std::vector<
                             int prompt_tokens);
 std::string models_json(std::span<const std::string> names, int64_t created, int max_model_len);
 std::string model_json(std::string_view name, int64_t created, int max_model_len);
+/// {"count", "max_model_len", "tokens", "token_strs"}; the last is null without `words`.
+std::string tokenize_json(std::span<const int32_t> ids, int max_model_len, const TokenText* words);
+/// {"prompt": text}
+std::string detokenize_json(std::string_view text);
 
 }  // namespace fovea::openai
