@@ -30,9 +30,6 @@ class PhasedAttention {
 
   AttentionBackend& prefill_backend() { return *prefill_; }
   AttentionBackend& decode_backend() { return decode_ ? *decode_ : *prefill_; }
-  const AttentionBackend& backend(Phase phase) const {
-    return phase == Phase::decode && decode_ ? *decode_ : *prefill_;
-  }
   const Use& use(Phase phase) const { return use_[static_cast<size_t>(phase)]; }
 
   /// What both backends need at the same time.

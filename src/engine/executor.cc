@@ -20,10 +20,15 @@ Result<std::unique_ptr<Executor>> Executor::create(Model& model, const Selection
           std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.spec == spec; });
       executor->group_of_.push_back(static_cast<size_t>(same - groups.begin()));
       if (same != groups.end()) continue;
-      FOVEA_TRY(attention, PhasedAttention::create(selection.of(spec), registry));
+      const KindSelection& kind = selection.of(spec);
+      FOVEA_TRY(attention, PhasedAttention::create(kind, registry));
       const AttentionLimits limits = limits_of(spec.type, options);
       FOVEA_TRY(bytes, attention.workspace_bytes(spec, limits));
-      groups.push_back({spec, limits, std::move(attention), AlignedArray<std::byte>(bytes)});
+      groups.push_back({spec,
+                        limits,
+                        std::move(attention),
+                        AlignedArray<std::byte>(bytes),
+                        {kind.prefill.backend, kind.decode.backend}});
     }
     executor->logits_ = AlignedArray<float>(static_cast<size_t>(options.max_logit_rows) * vocab);
     executor->activation_bytes_ = model.reserve(options.limits.max_tokens, options.max_logit_rows);
@@ -114,13 +119,12 @@ std::vector<AttentionUse> Executor::attention() const {
     for (const Phase phase : {Phase::prefill, Phase::decode}) {
       const LayerKind kind = kind_of(group.spec);
       if (kind == LayerKind::encoder && phase == Phase::decode) continue;  // encoders only prefill
-      const PhasedAttention::Use& use = group.attention.use(phase);
       // Specs of one kind share their backends, so that there is one entry for them.
       auto at = std::ranges::find_if(
           uses, [&](const AttentionUse& u) { return u.kind == kind && u.phase == phase; });
       if (at == uses.end())
-        at = uses.insert(
-            at, {.phase = phase, .kind = kind, .backend = group.attention.backend(phase).info().label()});
+        at = uses.insert(at, {phase, kind, group.backends[static_cast<size_t>(phase)]->label()});
+      const PhasedAttention::Use& use = group.attention.use(phase);
       at->calls += use.calls;
       at->seconds += use.seconds;
       at->bytes += use.work.bytes;

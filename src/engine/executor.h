@@ -1,6 +1,7 @@
 #pragma once
 // Runs one step: plans the attention once for each distinct spec, then the encoder for what was admitted,
 // then the model's forward pass; both call the attention once a layer.
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -58,6 +59,7 @@ class Executor final : public StepAttention {
     AttentionLimits limits;
     PhasedAttention attention;
     AlignedArray<std::byte> workspace;
+    std::array<const BackendInfo*, 2> backends{};  // by phase
   };
 
   Executor(Model& model, const Options& options) : model_(model), options_(options) {}

@@ -7,22 +7,33 @@
 #include <string>
 #include <string_view>
 
+#include "fovea/embed.h"
 #include "fovea/engine.h"
+#include "kernels/cpu/machine.h"
 
 namespace fovea::server {
 
+inline constexpr std::string_view kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";
+
 /// What is known of a request when its last answer is over.
 struct RequestRecord {
-  int prompt_tokens = 0, cached_tokens = 0, generation_tokens = 0, n = 1;
+  int prompt_tokens = 0, cached_tokens = 0;
+  int generation_tokens = 0;  ///< of all n answers
+  int n = 1;
   std::optional<int> max_tokens;
   FinishReason finish = FinishReason::none;
+  /// The first three as RequestOutput gives them; e2e from the request's arrival to its last answer's end.
   double queue_seconds = 0, prefill_seconds = 0, decode_seconds = 0, e2e_seconds = 0;
 };
 
 class Metrics {
  public:
   virtual ~Metrics() = default;
-  static std::unique_ptr<Metrics> create(const EngineInfo& info, std::string_view served_name);
+  /// `served_name` is the label model_name of every series. `floor`: the machine's rates, which the time of
+  /// attention is compared with; nullopt = they are measured in the background, from the first text() on.
+  static std::unique_ptr<Metrics> create(const EngineInfo& info, std::string_view served_name,
+                                         std::optional<MachineFloor> floor = std::nullopt);
+  static std::unique_ptr<Metrics> create(const EmbedInfo& info, std::string_view served_name);
 
   // Thread-safe and cheap: called for every token.
   virtual void first_token(double seconds_since_arrival) = 0;
@@ -31,7 +42,12 @@ class Metrics {
   virtual void refused(int status) = 0;        ///< answered with an error before it reached the engine
   virtual void http_response(int status) = 0;  ///< every answer
 
-  virtual std::string text(const Engine& engine, int http_connections) const = 0;
+  /// `stats` null = there is no engine: an embedder.
+  virtual std::string text(const EngineStats* stats, int http_connections) const = 0;
+  std::string text(const Engine& engine, int http_connections) const {
+    const EngineStats stats = engine.stats();
+    return text(&stats, http_connections);
+  }
 };
 
 }  // namespace fovea::server

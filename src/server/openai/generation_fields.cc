@@ -57,7 +57,7 @@ void read_bias(Fields& fields, SamplingParams& out) {
                           : bias.real()  ? *bias.real()
                                          : 0;
     if (!bias.integer() && !bias.real()) {
-      fields.fail("logit_bias", "logit_bias of token " + key + " is " + shown(bias) +
+      fields.fail("logit_bias", "logit_bias of token " + std::to_string(b.token_id) + " is " + shown(bias) +
                                     "; it must be a number from -100 to 100");
       return;
     }
@@ -83,7 +83,7 @@ void read_sampling(Fields& fields, SamplingParams& out) {
   fields.read_seed("seed", out.seed);
   fields.read("n", out.n, 1, kMaxChoices);
   fields.read("min_tokens", out.min_tokens, 0);
-  fields.read_strings("stop", out.stop, kMaxTexts);
+  fields.read_string_or_strings("stop", out.stop, kMaxTexts);
   fields.read_ids("stop_token_ids", out.stop_token_ids);
   fields.read("ignore_eos", out.ignore_eos);
   fields.read("skip_special_tokens", out.skip_special_tokens);
@@ -97,6 +97,7 @@ void read_stream(Fields& fields, GenerationRequest& out) {
   Fields options(*value, "stream_options");
   options.read("include_usage", out.include_usage);
   options.read("continuous_usage_stats", out.continuous_usage);
+  out.continuous_usage = out.continuous_usage && out.include_usage;  // as vLLM has it
   if (options.error()) fields.fail(*options.error());
   if (!out.stream)
     fields.fail("stream_options",

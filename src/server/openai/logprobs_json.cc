@@ -1,7 +1,6 @@
 #include "server/openai/logprobs_json.h"
 
-#include <algorithm>
-#include <cmath>
+#include <unordered_set>
 
 #include "server/openai/json_writer.h"
 #include "text/utf8.h"
@@ -91,16 +90,16 @@ void CompletionLogprobs::add(const TokenLogprobs& token) {
   append_logprob(logprobs_, token.token.logprob);
   // Tokens may have equal texts, and an object has one place for each: the most probable gets it. The token
   // itself comes last, for it is among the best or less probable than they are.
-  std::vector<std::string> names;
+  std::unordered_set<std::string> names;
   top_ += '{';
   const auto append = [&](const TokenLogprob& entry) {
-    std::string name = name_of(entry.token_id, words_.bytes(entry.token_id), words_);
-    if (std::find(names.begin(), names.end(), name) != names.end()) return;
-    if (!names.empty()) top_ += ',';
-    append_string(top_, name);
+    const bool is_first = names.empty();
+    const auto [at, is_new] = names.insert(name_of(entry.token_id, words_.bytes(entry.token_id), words_));
+    if (!is_new) return;
+    if (!is_first) top_ += ',';
+    append_string(top_, *at);
     top_ += ':';
     append_logprob(top_, entry.logprob);
-    names.push_back(std::move(name));
   };
   for (const TokenLogprob& entry : token.top)
     append(entry);

@@ -82,6 +82,13 @@ void read_best_of(Fields& fields, int n) {
                              "; this server does not choose among answers: use n, and choose by logprobs");
 }
 
+/// Every answer is a sequence of its own, which costs before the first of them has run.
+void limit_answers(Fields& fields, size_t prompts, int n) {
+  if (prompts * static_cast<size_t>(n) > kMaxPrompts)
+    fields.fail("n", "n is " + std::to_string(n) + " for " + std::to_string(prompts) + " prompts; at most " +
+                         std::to_string(kMaxPrompts) + " answers are allowed in a request");
+}
+
 void read_suffix(Fields& fields) {
   const Json* suffix = fields.find("suffix");
   if (!suffix || (suffix->string() && suffix->string()->empty())) return;
@@ -150,6 +157,7 @@ ApiResult<CompletionRequest> parse_completion(std::string_view body, const Sampl
   if (int count = 0; fields.read("logprobs", count, -1)) out.common.sampling.logprobs = count;
   read_completion_lengths(fields, out.common);
   read_best_of(fields, out.common.sampling.n);
+  limit_answers(fields, out.prompts.size(), out.common.sampling.n);
   read_suffix(fields);
   refuse_unsupported(
       fields, std::initializer_list<Unsupported>{{"prompt_embeds", "send the prompt's text or token ids"}});

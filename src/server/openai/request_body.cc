@@ -239,13 +239,8 @@ bool Fields::read_seed(std::string_view key, std::optional<uint64_t>& out) {
 bool Fields::read_strings(std::string_view key, std::vector<std::string>& out, size_t most) {
   const Json* value = find(key);
   if (!value) return false;
-  out.clear();
-  if (value->string()) {
-    out.push_back(*value->string());
-    return true;
-  }
   if (!value->array()) {
-    refuse(key, *value, "a string or a list of strings");
+    refuse(key, *value, "a list of strings");
     return false;
   }
   if (value->array()->size() > most) {
@@ -253,6 +248,7 @@ bool Fields::read_strings(std::string_view key, std::vector<std::string>& out, s
                   std::to_string(most) + " are allowed");
     return false;
   }
+  out.clear();
   for (const Json& item : *value->array()) {
     if (!item.string()) {
       refuse(std::string(key) + "[" + std::to_string(out.size()) + "]", item, "a string");
@@ -261,6 +257,17 @@ bool Fields::read_strings(std::string_view key, std::vector<std::string>& out, s
     out.push_back(*item.string());
   }
   return true;
+}
+
+bool Fields::read_string_or_strings(std::string_view key, std::vector<std::string>& out, size_t most) {
+  const Json* value = find(key);
+  if (value && value->string()) {
+    out = {*value->string()};
+    return true;
+  }
+  if (!value || value->array()) return read_strings(key, out, most);
+  refuse(key, *value, "a string or a list of strings");
+  return false;
 }
 
 bool Fields::read_ids(std::string_view key, std::vector<int32_t>& out) {

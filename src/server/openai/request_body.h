@@ -43,8 +43,10 @@ class Fields {
   bool read(std::string_view key, int& out, int64_t low, int64_t high = INT32_MAX);
   /// An integer of 64 bits, signed or not; negative ones keep their bits.
   bool read_seed(std::string_view key, std::optional<uint64_t>& out);
-  /// A string, or a list of at most `most` strings.
+  /// A list of at most `most` strings.
   bool read_strings(std::string_view key, std::vector<std::string>& out, size_t most);
+  /// The same, or one string alone.
+  bool read_string_or_strings(std::string_view key, std::vector<std::string>& out, size_t most);
   bool read_ids(std::string_view key, std::vector<int32_t>& out);
 
   /// Says that `key` is known and has no effect here.
