@@ -129,6 +129,7 @@ async function chat(request, response, engine) {
   for (let i = 0; i < limit && !response.destroyed; ++i) {
     send([{ index: 0, delta: { content: words[i % words.length] }, finish_reason: null }]);
     if (last === "broken" && i === 5) return response.destroy();
+    if (last === "cut short" && i === 5) return response.end();
     if (last === "fails" && i === 5) {
       response.write(`: keep-alive\n\ndata: ${JSON.stringify({ error: { message: "the engine stopped", type: "server_error", param: null, code: null } })}\n\n`);
       return response.end("data: [DONE]\n\n");
