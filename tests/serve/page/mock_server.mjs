@@ -141,7 +141,14 @@ async function chat(request, response, engine) {
   response.end("data: [DONE]\n\n");
 }
 
-export async function startMock(port = 0, key = "") {
+// As it is before the first request.
+export const idleState = {
+  age_seconds: 0, steps_total: 0, page_size: 16, pages: { total: 4096, free: 4096, cached: 0, in_use: 0 }, running: 0, waiting: 0,
+  sequences: [], prefixes: { nodes: 0, pages: 0, locked_pages: 0, complete: true, longest: [] }, steps: [],
+};
+
+// state: what /server_state answers instead of the playing engine's; null = 404, as for an encoder.
+export async function startMock({ port = 0, key = "", state } = {}) {
   const engine = new MockEngine();
   const info = readFileSync(`${here}server_info.json`, "utf8");
   const headers = webHeaders();
@@ -166,7 +173,7 @@ export async function startMock(port = 0, key = "") {
     }
     if (path === "/v1/models") return json(response, { object: "list", data: [{ id: "gpt-oss-20b", object: "model", created: 0, owned_by: "fovea", max_model_len: 131072 }] });
     if (path === "/server_info") return json(response, info);
-    if (path === "/server_state") return json(response, engine.state());
+    if (path === "/server_state" && state !== null) return json(response, state ?? engine.state());
     if (path === "/v1/chat/completions" && request.method === "POST") return chat(request, response, engine).catch(() => response.destroy());
     response.writeHead(404, { "Content-Type": "application/json" });
     response.end(JSON.stringify({ error: { message: `no route ${path}`, type: "not_found_error", param: null, code: null } }));
@@ -183,6 +190,6 @@ export async function startMock(port = 0, key = "") {
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const { url } = await startMock(Number(process.argv[2] ?? 8010), process.env.FOVEA_MOCK_KEY ?? "");
+  const { url } = await startMock({ port: Number(process.argv[2] ?? 8010), key: process.env.FOVEA_MOCK_KEY ?? "" });
   console.log(url);
 }

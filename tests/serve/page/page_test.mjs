@@ -9,7 +9,7 @@ import { existsSync, mkdirSync } from "node:fs";
 import { test } from "node:test";
 import { parseArgs } from "node:util";
 import { need, skip, startServer } from "../server.mjs";
-import { startMock } from "./mock_server.mjs";
+import { idleState, startMock } from "./mock_server.mjs";
 
 const { values: given } = parseArgs({
   options: {
@@ -309,7 +309,7 @@ test("failures are said, and the turn can be sent again", withMock, async () => 
 });
 
 test("a key is asked for, kept for the tab, and sent", withMock, async () => {
-  const locked = await startMock(0, "secret");
+  const locked = await startMock({ key: "secret" });
   const { page, leave } = await visit("wide", { address: locked.url, expectErrors: true });
   await page.locator("#why", { hasText: "asks for an API key" }).waitFor();
   await page.locator("#live-note", { hasText: "needs an API key" }).waitFor();
@@ -327,6 +327,33 @@ test("a key is asked for, kept for the tab, and sent", withMock, async () => {
   await page.locator("#why .chosen").first().waitFor();
   await leave();
   await locked.close();
+});
+
+test("an engine that did nothing yet", withMock, async () => {
+  const idle = await startMock({ state: idleState });
+  const { page, leave } = await visit("wide", { address: idle.url });
+  await page.locator("#sequences", { hasText: "Nobody is being served." }).waitFor();
+  await page.locator("#prefixes", { hasText: "Nothing is cached yet." }).waitFor();
+  assert.match(await page.locator("#figures").innerText(), /Running\s+0\s+Waiting\s+0/);
+  const shown = await page.locator("#kv-map i").evaluateAll((cells) => [...new Set(cells.map((cell) => cell.className))]);
+  assert.deepEqual(shown, ["free"]);
+  await shoot(page, "idle");
+  await leave();
+  await idle.close();
+});
+
+test("an encoder has no live view, and is asked once", withMock, async () => {
+  const encoder = await startMock({ state: null });
+  const { page, leave } = await visit("wide", { address: encoder.url, expectErrors: true });
+  let polls = 0;
+  page.on("request", (request) => {
+    if (request.url().endsWith("/server_state")) polls += 1;
+  });
+  await page.locator("#live-note", { hasText: "not offered for this model" }).waitFor();
+  await page.waitForTimeout(3500);
+  assert.ok(polls <= 1, `${polls} polls`);  // the listener may come before the only one
+  await leave();
+  await encoder.close();
 });
 
 test("a server that goes away is noticed", withMock, async () => {
