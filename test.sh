@@ -40,10 +40,14 @@ run_tests() {
   ctest --test-dir "$folder" --output-on-failure --parallel "$jobs" "$@"
 }
 
-# The npm oracles of the text tests; without them those tests say that they are skipped.
-install_npm_oracles() {
-  npm ci --prefix tests/text --no-audit --no-fund --loglevel=error --fetch-retries=1 ||
-    echo "npm could not install the text oracles: their tests will be skipped"
+# What tests have from npm: oracles of the text tests, clients of the server. Without them those tests say that they are
+# skipped.
+install_npm_packages() {
+  local folder
+  for folder in tests/text tests/serve; do
+    npm ci --prefix "$folder" --no-audit --no-fund --loglevel=error --fetch-retries=1 ||
+      echo "npm could not install the packages of $folder: its tests will be skipped"
+  done
 }
 
 check_format() {
@@ -85,7 +89,7 @@ if [ "$ci" = 1 ]; then
 else
   stage "packages" install_packages "${build_packages[@]}" "${test_packages[@]}"
 fi
-stage "npm oracles" install_npm_oracles
+stage "npm packages" install_npm_packages
 stage "build" build build/release all -DCMAKE_BUILD_TYPE=Release -DFOVEA_CUDA="$(cuda_wanted)" -DFOVEA_TESTS=ON
 if [ "$ci" = 1 ]; then
   stage "CUDA compiles" compile_cuda
