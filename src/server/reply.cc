@@ -119,7 +119,6 @@ void Reply::finish(int status) {
 void Reply::respond(http::Response response) {
   State open = State::open;
   if (!state_.compare_exchange_strong(open, State::done)) return;
-  response.headers.emplace_back("x-request-id", request().id);
   for (auto& header : cors_headers(core_->config, request()))
     response.headers.push_back(std::move(header));
   const int status = response.status;
@@ -131,8 +130,7 @@ bool Reply::start_stream() {
   State open = State::open;
   if (!state_.compare_exchange_strong(open, State::streaming)) return false;
   // For proxies: an event is of use only when it arrives.
-  http::Headers headers = {
-      {"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}, {"x-request-id", request().id}};
+  http::Headers headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
   for (auto& header : cors_headers(core_->config, request()))
     headers.push_back(std::move(header));
   exchange_->start_stream(200, "text/event-stream; charset=utf-8", headers);
