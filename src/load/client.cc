@@ -246,7 +246,7 @@ class Run {
       error = open(connection);
       if (error == 0) return;
     }
-    fail(connection, "cannot connect to " + target_.name() + ": " + errno_text(error) +
+    fail(connection, "cannot connect: " + errno_text(error) +
                          (ours ? " (of this machine: lower --max-concurrency, or raise ulimit -n)" : ""));
   }
 

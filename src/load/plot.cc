@@ -74,7 +74,7 @@ std::string figure(double value) {
 
 /// Labels of an axis need no digits beyond the step's.
 std::string tick_label(double value) {
-  return format("%.6g", value);
+  return format("%.6g", value + 0.0);  // no -0
 }
 
 /// 1, 2 or 5 times a power of ten, so that `range` has about `count` steps.
@@ -137,12 +137,12 @@ std::string horizontal_axis(const Panel& panel, const Axis& axis, std::string_vi
   return out + text_at((panel.left() + panel.right()) / 2, panel.bottom() + 34, "", "middle", unit);
 }
 
-std::string vertical_axis(const Panel& panel, const Axis& axis, int count) {
+std::string vertical_axis(const Panel& panel, const Axis& axis, int count, std::string_view unit = {}) {
   std::string out;
   for (const double tick : axis.ticks(count)) {
     const double y = axis.at(tick);
     out += line_at(panel.left(), y, panel.right(), y);
-    out += text_at(panel.left() - 8, y + 4, "", "end", tick_label(tick));
+    out += text_at(panel.left() - 8, y + 4, "", "end", tick_label(tick) + std::string(unit));
   }
   return out;
 }
@@ -154,7 +154,7 @@ Axis latency_axis(const Panel& panel, const Distribution& values) {
   axis.to = panel.right();
   const double fastest = values.sorted_ms.front(), slowest = values.sorted_ms.back();
   axis.logarithmic = values.at(1) > 0 && slowest > 20 * std::max(values.at(50), 1e-6);
-  axis.low = axis.logarithmic ? std::max(fastest, values.at(1) / 10) : fastest;
+  axis.low = axis.logarithmic ? std::max(fastest, values.at(1) / 10) : fastest < slowest / 2 ? 0 : fastest;
   axis.high = slowest;
   if (axis.high - axis.low < 0.05 * axis.high || axis.high <= axis.low) {  // almost one value
     axis.low = axis.high * 0.9;
@@ -169,7 +169,8 @@ std::string distribution_panel(const Panel& panel, std::string_view title, const
     return out + text_at(panel.x + panel.width / 2, panel.y + panel.height / 2, "", "middle",
                          "nothing was measured");
   const Axis x = latency_axis(panel, values), y{0, 100, panel.bottom(), panel.top()};
-  out += vertical_axis(panel, y, 4) + horizontal_axis(panel, x, x.logarithmic ? "ms (logarithmic)" : "ms");
+  out +=
+      vertical_axis(panel, y, 4, " %") + horizontal_axis(panel, x, x.logarithmic ? "ms (logarithmic)" : "ms");
   std::string points;
   constexpr int kPoints = 240;  // about one every two pixels
   for (int i = 0; i <= kPoints; ++i) {
@@ -182,7 +183,7 @@ std::string distribution_panel(const Panel& panel, std::string_view title, const
     const double value = values.at(percent);
     out += format("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" class=\"dot\"/>\n",
                   x.at(std::clamp(value, x.low, x.high)), y.at(percent));
-    caption += (caption.empty() ? "" : "   ") + percentile_name(percent) + " " + figure(value);
+    caption += (caption.empty() ? "" : ", ") + percentile_name(percent) + " " + figure(value);
   }
   return out + text_at(panel.right(), panel.y + 26, "value", "end", caption + " ms");
 }
@@ -202,7 +203,7 @@ double largest(const std::vector<double>& values) {
 
 std::string throughput_panel(const Panel& panel, const BenchResult& result) {
   const double duration = std::max(result.summary.duration_s, 1e-3);
-  const Timeline line = timeline(result.outcomes, duration, nice_step(duration, 120));
+  const Timeline line = timeline(result.outcomes, duration, nice_step(duration, 60));
   std::string out = panel_frame(panel, "Throughput over time");
   const Axis x{0, duration, panel.left(), panel.right() - 38};
   const Axis y{0, std::max(largest(line.tokens_per_second) * 1.05, 1.0), panel.bottom(), panel.top()};
@@ -221,7 +222,7 @@ std::string throughput_panel(const Panel& panel, const BenchResult& result) {
          format("%.1f,%.1f\"/>\n", last, panel.bottom());
   out += "<polyline class=\"line\" points=\"" + points + "\"/>\n<polyline class=\"other\" points=\"" +
          path_of(x, concurrency, line.concurrency, line.slice_s) + "\"/>\n";
-  out += text_at(panel.right() - 210, panel.y + 26, "key", "end", "output tokens/s");
+  out += text_at(panel.right() - 260, panel.y + 26, "key", "end", "output tokens/s");
   return out +
          text_at(panel.right(), panel.y + 26, "otherkey", "end", "- -  requests under way (right scale)");
 }

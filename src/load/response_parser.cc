@@ -74,7 +74,7 @@ Status ResponseParser::feed(std::string_view bytes, Sink& sink) {
       default: {
         const size_t end = bytes.find('\n');
         const std::string_view piece = bytes.substr(0, end);
-        head_bytes_ += piece.size() + 1;
+        head_bytes_ += piece.size() + (end != std::string_view::npos ? 1 : 0);
         if (head_bytes_ > kMaxHead)
           return malformed("its head, or a line of its chunks, passes " + std::to_string(kMaxHead) +
                            " bytes");
