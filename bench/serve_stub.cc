@@ -2,13 +2,11 @@
 // `fovea bench serve`, then SIGTERM or SIGINT, upon which it prints what its process cost per streamed token.
 #include <signal.h>
 #include <sys/resource.h>
-#include <time.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
 #include "../tests/serve/stub_engine.h"
-#include "server/openai/error.h"
 #include "server/service.h"
 
 namespace {
@@ -25,10 +23,6 @@ double cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-http::Response error_page(int status, std::string_view message) {
-  return {status, "application/json", openai::error_json({status, std::string(message), "", ""}), {}};
-}
-
 int serve(const StubEngine::Options& options, http::ServerConfig config) {
   sigset_t signals;
   sigemptyset(&signals);
@@ -41,9 +35,14 @@ int serve(const StubEngine::Options& options, http::ServerConfig config) {
   service_config.served_names = {"stub"};
   service_config.version = "stub";
   service_config.server_info = "{}";
-  service_config.max_queued_requests = 1 << 16;
-  auto service = server::Service::create(service_config, &engine, nullptr);
-  auto server = http::Server::start(config, service->handler(), error_page);
+  service_config.max_running_requests = options.slots;
+  auto created = server::Service::create(service_config, &engine, nullptr);
+  if (!created) {
+    std::fprintf(stderr, "serve_stub: %s\n", created.error().message.c_str());
+    return 2;
+  }
+  const auto service = *std::move(created);
+  auto server = http::Server::start(config, service->handler(), service->error_page());
   if (!server) {
     std::fprintf(stderr, "serve_stub: %s\n", server.error().message.c_str());
     return 2;

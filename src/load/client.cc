@@ -146,7 +146,10 @@ class Run {
     double checked = 0;
     for (;;) {
       start_due();
-      if (over_ == plan_.starts.size()) return {};
+      if (over_ == plan_.starts.size()) {
+        plan_.progress(over_);
+        return {};
+      }
       arm_timer();
       const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);
       if (count < 0 && errno != EINTR) return io_error("cannot wait for sockets: " + errno_text(errno));
