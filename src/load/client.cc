@@ -184,15 +184,16 @@ class Run {
     }
   }
 
-  /// The next start or the next question, whichever is first.
+  /// The next start or the next question, whichever is first. An earlier end of the wait does no harm.
   void arm_timer() {
     const double time = now();
     double wait = kLongestWait;
     if (may_start()) wait = std::min(wait, std::max(plan_.starts[next_], backlog_full_until_) - time);
-    const auto nanoseconds = static_cast<long>(std::max(wait, 1e-6) * 1e9);
+    if (armed_until_ > time && armed_until_ <= time + wait) return;
+    wait = std::max(wait, 1e-6);
+    armed_until_ = time + wait;
     itimerspec spec = {};
-    spec.it_value.tv_sec = nanoseconds / 1'000'000'000;
-    spec.it_value.tv_nsec = nanoseconds % 1'000'000'000;
+    spec.it_value.tv_nsec = static_cast<long>(wait * 1e9);  // below a second: kLongestWait
     (void)::timerfd_settime(timer_.get(), 0, &spec, nullptr);
   }
 
@@ -337,7 +338,7 @@ class Run {
   Descriptor epoll_, timer_;
   std::list<Connection> connections_;
   size_t next_ = 0, over_ = 0;
-  double backlog_full_until_ = 0;
+  double backlog_full_until_ = 0, armed_until_ = 0;
 };
 
 /// A whole body.
