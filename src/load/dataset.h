@@ -44,8 +44,8 @@ std::string all_words();
 // bench serve` keeps of the file (a prompt of 4 to 1024 tokens, an answer of at least 4, at most 2048
 // together). The parameters are chosen so that the means come near the 217 and 200 tokens that such runs on
 // the file report.
-inline constexpr double kSharegptPromptLogMean = 4.62, kSharegptPromptLogDeviation = 1.45;
-inline constexpr double kSharegptAnswerLogMean = 4.85, kSharegptAnswerLogDeviation = 1.1;
+inline constexpr double kSharegptPromptLogMean = 5.03, kSharegptPromptLogDeviation = 1.4;
+inline constexpr double kSharegptAnswerLogMean = 4.77, kSharegptAnswerLogDeviation = 1.1;
 inline constexpr int kSharegptShortest = 4, kSharegptLongestPrompt = 1024, kSharegptLongest = 2048;
 
 /// config.num_prompts prompts, and one more at the end: of the same kind, for trying and for warming up.
