@@ -140,6 +140,13 @@ TEST(ResponseParser, BoundsHeadsAndChunkLines) {
   expect_error("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;" + filler, "65536 bytes");
 }
 
+TEST(ResponseParser, ALargeHeadIsTakenHoweverItIsCut) {
+  const std::string text =
+      "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nA: " + std::string(60'000, 'a') + "\r\n\r\n";
+  for (const size_t size : {size_t{1}, size_t{100}, text.size()})
+    EXPECT_TRUE(read(text, size, false).done) << size;
+}
+
 TEST(ResponseParser, ChunkLinesAreBoundedEachNotTogether) {
   std::string text = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
   for (int i = 0; i < 30'000; ++i)
