@@ -68,6 +68,9 @@ std::optional<int64_t> count(const Json& json) {
 void read_choice(const Json& choice, StreamEvent& event) {
   const bool finished = member(choice, "finish_reason").is_string();
   event.finished = event.finished || finished;
+  const Json& ids =
+      member(choice, "token_ids");  // of models without a tokenizer, and where they are asked for
+  if (ids.is_array() && !ids.empty()) event.has_token = true;
   const Json& delta = member(choice, "delta");
   if (!delta.is_object()) {
     const Json& text = member(choice, "text");

@@ -58,6 +58,8 @@ TEST(Api, WhichEventsHaveTokens) {
   EXPECT_TRUE(has_token(R"({"choices":[{"delta":{"reasoning_content":"hm"}}]})"));
   EXPECT_TRUE(has_token(R"({"choices":[{"delta":{"tool_calls":[{"index":0}]}}]})"));
   EXPECT_FALSE(has_token(R"({"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}})"));
+  EXPECT_TRUE(has_token(R"({"choices":[{"text":"","token_ids":[5],"finish_reason":"length"}]})"));
+  EXPECT_FALSE(has_token(R"({"choices":[{"text":"","token_ids":[],"finish_reason":"length"}]})"));
   EXPECT_FALSE(has_token(R"({"choices":[3,null,{"text":5},{"delta":[]}]})"));
 }
 
