@@ -26,5 +26,6 @@ void add_embed(CLI::App& root, EmbedFlags& f);
 void add_serve(CLI::App& root, ServeFlags& f);
 void add_explain(CLI::App& root, ExplainFlags& f);
 void add_bench(CLI::App& root, BenchFlags& f);
+void add_bench_serve(CLI::App& bench, BenchServeFlags& f);
 
 }  // namespace fovea::cli

@@ -218,6 +218,7 @@ Status run_chosen(const CLI::App& root, const Flags& flags) {
   if (name == "fovea bench model") return run_bench_model(flags.bench.model);
   if (name == "fovea bench attention") return run_bench_attention(flags.bench.attention);
   if (name == "fovea bench linear") return run_bench_linear(flags.bench.linear);
+  if (name == "fovea bench serve") return run_bench_serve(flags.bench.serve);
   return run_bench_machine(flags.bench.machine);
 }
 

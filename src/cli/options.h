@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/bench_serve.h"
 #include "fovea/engine.h"
 #include "launch/environment.h"
 #include "launch/launch_line.h"
@@ -141,6 +142,7 @@ struct BenchFlags {
   BenchAttentionFlags attention;
   BenchLinearFlags linear;
   BenchMachineFlags machine;
+  BenchServeFlags serve;
 };
 
 /// Puts what `line` and the environment say about attention into `flags`, with the spelling of each setting.
