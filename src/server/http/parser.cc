@@ -1,0 +1,93 @@
+#include "server/http/parser.h"
+
+#include <algorithm>
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/http/error.hpp>
+#include <limits>
+
+namespace fovea::http {
+namespace beast = boost::beast::http;
+
+namespace {
+
+/// Extensions of chunk sizes mean nothing here; so many bytes of them in one body are taken for an attack.
+constexpr size_t kChunkExtensionBytes = 4096;
+
+Refusal refusal_of(const boost::beast::error_code& ec, const Limits& limits) {
+  if (ec == beast::error::body_limit)
+    return {413,
+            "the body is larger than the allowed " + std::to_string(limits.body_bytes) + " bytes; send less"};
+  return {400, "the request is malformed: " + ec.message()};
+}
+
+}  // namespace
+
+RequestParser::RequestParser(const Limits& limits) : limits_(limits) {
+  header_limit(std::numeric_limits<std::uint32_t>::max());  // check_head() has kept to ours
+  body_limit(limits.body_bytes);
+  eager(true);
+}
+
+std::optional<Refusal> RequestParser::take_head(std::string_view head) {
+  error_code ec;
+  put(boost::asio::buffer(head.data(), head.size()), ec);
+  if (ec && ec != beast::error::need_more) return refusal_of(ec, limits_);
+  if (!is_header_done()) return Refusal{400, "the request's head is malformed"};
+  return std::nullopt;
+}
+
+size_t RequestParser::take_body(std::string_view bytes, std::optional<Refusal>& refusal) {
+  error_code ec;
+  const size_t used = put(boost::asio::buffer(bytes.data(), bytes.size()), ec);
+  if (ec && ec != beast::error::need_more) refusal = refusal_of(ec, limits_);
+  // What is not used is the line of a chunk's size, or trailers.
+  if (!refusal && !is_done() && bytes.size() - used > limits_.header_bytes)
+    refusal = Refusal{400, "a chunk's size or the trailers have no end"};
+  return used;
+}
+
+bool RequestParser::expects_continue() const {
+  return version_1_1_ && equal_ignoring_case(request_.header("expect"), "100-continue");
+}
+
+void RequestParser::on_request_impl(beast::verb, string_view method, string_view target, int version,
+                                    error_code& ec) {
+  version_1_1_ = version == 11;
+  request_.method.assign(method.data(), method.size());
+  auto parts = http::parse_target({target.data(), target.size()});
+  if (!parts) {
+    ec = beast::error::bad_target;
+    return;
+  }
+  request_.path = std::move(parts->path);
+  request_.query = std::move(parts->query);
+}
+
+void RequestParser::on_field_impl(beast::field, string_view name, string_view value, error_code& ec) {
+  // A trailer must not fold either, nor hold what a header must not.
+  const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20 && c != '\t'; };
+  if (std::any_of(value.begin(), value.end(), control)) ec = beast::error::bad_value;
+  if (in_body_) return;
+  request_.headers.emplace_back(std::string(name.data(), name.size()),
+                                std::string(value.data(), value.size()));
+}
+
+size_t RequestParser::on_body_impl(string_view bytes, error_code&) {
+  request_.body.append(bytes.data(), bytes.size());
+  return bytes.size();
+}
+
+size_t RequestParser::on_chunk_body_impl(std::uint64_t, string_view bytes, error_code& ec) {
+  return on_body_impl(bytes, ec);
+}
+
+void RequestParser::on_chunk_header_impl(std::uint64_t, string_view extensions, error_code& ec) {
+  // A quoted one could hold an end of line, which another parser would take for the size's.
+  const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20; };
+  spent_on_extensions_ += extensions.size();
+  if (spent_on_extensions_ > kChunkExtensionBytes ||
+      std::any_of(extensions.begin(), extensions.end(), control))
+    ec = beast::error::bad_chunk_extension;
+}
+
+}  // namespace fovea::http
