@@ -132,14 +132,10 @@ std::string server_info_json(const Explanation& e, const EngineInfo& info) {
 
 std::string server_info_json(const Explanation& e, const EmbedInfo& info) {
   Json out = to_json(e);
-  out["effective"] = {{"dtype", to_string(info.dtype)},
-                      {"max_seq_len", info.max_seq_len},
-                      {"vocab_size", info.vocab_size},
-                      {"threads", info.threads},
-                      {"weight_bytes", info.weight_bytes},
-                      {"dimensions", info.dimensions},
-                      {"pooling", to_string(info.pooling)},
-                      {"pooling_why", info.pooling_why},
+  out["effective"] = {{"dtype", to_string(info.dtype)},     {"max_seq_len", info.max_seq_len},
+                      {"vocab_size", info.vocab_size},      {"threads", info.threads},
+                      {"weight_bytes", info.weight_bytes},  {"dimensions", info.dimensions},
+                      {"pooling", to_string(info.pooling)}, {"pooling_why", info.pooling_why},
                       {"normalize", info.normalize}};
   return dump(out, -1);
 }

@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "cli/explain.h"
+#include "cli/json_io.h"
 #include "cli/terminal.h"
 #include "model/config.h"
 #include "server/openai/error.h"
@@ -55,13 +56,15 @@ void notify_system(const char* state) {
   const char* path = std::getenv("NOTIFY_SOCKET");
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
-  if (path == nullptr || (path[0] != '/' && path[0] != '@') || std::strlen(path) >= sizeof address.sun_path) return;
+  if (path == nullptr || (path[0] != '/' && path[0] != '@') || std::strlen(path) >= sizeof address.sun_path)
+    return;
   std::strcpy(address.sun_path, path);
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + std::strlen(path));
   if (path[0] == '@') address.sun_path[0] = '\0';
   const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return;
-  (void)::sendto(fd, state, std::strlen(state), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address), length);
+  (void)::sendto(fd, state, std::strlen(state), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address),
+                 length);
   ::close(fd);
 }
 
@@ -76,7 +79,8 @@ struct Door {
 
   void operator()(std::shared_ptr<http::Exchange> exchange) const {
     if (open.load(std::memory_order_acquire)) return handler(std::move(exchange));
-    exchange->respond({503, "application/json",
+    exchange->respond({503,
+                       "application/json",
                        openai::error_json({503, "the model is being loaded; try again later", "", "loading"}),
                        {{"Retry-After", "1"}}});
   }
@@ -113,6 +117,20 @@ Result<std::vector<std::string>> api_keys(const ServeFlags& flags) {
       keys.emplace_back(value);
     }
   return keys;
+}
+
+/// One by one, or as the JSON list that vLLM takes.
+Result<std::vector<std::string>> allowed_origins(const ServeFlags& flags) {
+  std::vector<std::string> origins;
+  for (const std::string& given : flags.allowed_origins) {
+    if (!given.starts_with('[')) {
+      origins.push_back(given);
+      continue;
+    }
+    FOVEA_TRY(list, parse_string_list(given, "--allowed-origins"));
+    origins.insert(origins.end(), list.begin(), list.end());
+  }
+  return origins;
 }
 
 /// As the client may call the model: what was given, but of a folder its name first.
@@ -220,6 +238,7 @@ Status run_serve(const ServeFlags& flags) {
   ::signal(SIGPIPE, SIG_IGN);
   raise_descriptor_limit();
   FOVEA_TRY(keys, api_keys(flags));
+  FOVEA_TRY(origins, allowed_origins(flags));
   warn_if_open(flags, !keys.empty());
   const auto door = std::make_shared<Door>();
   // Before the model is read: an address in use is said at once.
@@ -231,7 +250,7 @@ Status run_serve(const ServeFlags& flags) {
   server::ServiceConfig config;
   config.served_names = served_names(flags);
   config.api_keys = std::move(keys);
-  config.cors_origins = flags.allowed_origins;
+  config.cors_origins = std::move(origins);
   config.max_logprobs = flags.model.max_logprobs;
   config.max_running_requests = std::min(flags.model.max_running_requests, flags.model.max_batched_tokens);
   config.max_queued_requests = flags.max_queued_requests;

@@ -5,13 +5,15 @@ namespace fovea::cli {
 namespace {
 
 void add_access_flags(CLI::App& app, ServeFlags& f) {
-  app.add_option("--host", f.host, "Address or name to listen on; give --api-key with any that others can reach")
+  app.add_option("--host", f.host,
+                 "Address or name to listen on; give --api-key with any that others can reach")
       ->capture_default_str();
   app.add_option("--port", f.port, "0 = any free one")->check(CLI::Range(0, 65535))->capture_default_str();
   app.add_option("--uds", f.uds, "A UNIX socket's path, instead of --host and --port");
-  app.add_option("--api-key", f.api_keys,
-                 "A key that clients must send (repeatable). A command line can be seen by others: FOVEA_API_KEY "
-                 "or VLLM_API_KEY in the environment can not")
+  app.add_option(
+         "--api-key", f.api_keys,
+         "A key that clients must send (repeatable). A command line can be seen by others: FOVEA_API_KEY "
+         "or VLLM_API_KEY in the environment can not")
       ->allow_extra_args(false);
   app.add_option("--served-model-name", f.served_names,
                  "Name of the model in the API (repeatable, the first is in answers; default: as --model)")

@@ -14,6 +14,7 @@ namespace fovea {
 enum class VariableUse : uint8_t {
   acts,      ///< sets `key` of AttentionConfig
   replaced,  ///< of another engine: not applied, a warning says what to use
+  serve,     ///< read by fovea serve alone; the value is a secret, which is never printed
   tool,      ///< of a script or a test of this repository: the program ignores it
 };
 

@@ -20,14 +20,15 @@ constexpr Peers kAll = {Peer::sglang, Peer::vllm, Peer::mini_sglang};
 constexpr std::string_view kNoGraphs = "a step is not captured into a graph here: it runs as it is";
 constexpr std::string_view kOneProcess =
     "the program is one process that scores, samples and decodes text itself";
-constexpr std::string_view kNoServer = "explain and the offline commands listen nowhere";
+constexpr std::string_view kServes = "serve takes it; of no use to a command that listens nowhere";
 constexpr std::string_view kOneDevice = "one device runs the whole model; leave it out or give 1";
 constexpr std::string_view kNoSpeculation =
     "speculative decoding is not built; leave it out: the answers are the same, one token a step";
 constexpr std::string_view kNoVision = "no vision encoder runs here that it could be set for";
 constexpr std::string_view kNoStateLayers = "linear-attention and state-space layers are not built";
 constexpr std::string_view kNoSparse = "kernels of sparse MLA are not built; leave it out";
-constexpr std::string_view kGenerates = "generate and chat take it; of no use to a command that does neither";
+constexpr std::string_view kGenerates =
+    "generate, chat and serve take it; of no use to a command that does none";
 
 std::vector<ForeignFlag> attention_flags() {
   return {
@@ -402,28 +403,78 @@ std::vector<ForeignFlag> model_flags() {
 
 std::vector<ForeignFlag> server_flags() {
   return {
-      {kAll, {"--host", "--port"}, one, noted, "", kNoServer},
-      {kBoth,
-       {"--api-key", "--served-model-name", "--root-path", "--uvicorn-log-level"},
+      {kAll, {"--host", "--port"}, one, noted, "", kServes},
+      {kBoth, {"--api-key", "--served-model-name"}, one, noted, "", kServes},
+      {kVllm,
+       {"--uds", "--max-num-queued-reqs", "--max-num-queued-tokens", "--shutdown-timeout"},
        one,
        noted,
        "",
-       kNoServer},
+       kServes},
+      {kVllm,
+       {"--allowed-origins"},
+       one,
+       noted,
+       "",
+       "serve takes it (repeated, or as a JSON list); of no use to a command that listens nowhere"},
+      {kVllm,
+       {"--allowed-methods", "--allowed-headers"},
+       one,
+       noted,
+       "",
+       "with --allowed-origins pages may use the methods and headers that the API has"},
+      {kVllm, {"--allow-credentials"}, none, noted, "", "no cookie is read: keys are sent in a header"},
+      {kSglang, {"--max-queued-requests"}, one, noted, "", kServes},
+      {kBoth,
+       {"--ssl-keyfile", "--ssl-certfile", "--ssl-ca-certs", "--ssl-cert-reqs"},
+       one,
+       refused,
+       "",
+       "TLS is a proxy's work; leave it out and see docs/serving.md"},
+      {kBoth,
+       {"--root-path"},
+       one,
+       noted,
+       "",
+       "paths begin at /: the proxy that adds one takes it away again"},
+      {kBoth,
+       {"--uvicorn-log-level", "--log-level-http"},
+       one,
+       noted,
+       "",
+       "--log-level info logs each request"},
       {kMini, {"--num-tokenizer", "--tokenizer-count"}, one, noted, "", kOneProcess},
       {kSglang, {"--tokenizer-worker-num"}, one, noted, "", kOneProcess},
       {kVllm, {"--api-server-count"}, one, noted, "", kOneProcess},
       {kSglang, {"--skip-tokenizer-init"}, none, noted, "", "token ids can be given as \"ids\" in rows"},
       {kMini, {"--shell-mode", "--shell"}, none, noted, "", "fovea chat talks to the model"},
-      {kSglang, {"--log-requests", "--enable-metrics", "--skip-server-warmup"}, none, noted, "", kNoServer},
+      {kSglang, {"--log-requests"}, none, noted, "", "--log-level info logs each request"},
+      {kSglang, {"--enable-metrics"}, none, noted, "", "/metrics is always there"},
+      {kSglang,
+       {"--skip-server-warmup"},
+       none,
+       noted,
+       "",
+       "nothing is compiled or captured at the first request"},
       {kVllm,
        {"--disable-log-requests", "--disable-log-stats", "--enable-log-requests"},
        none,
        noted,
        "",
-       kNoServer},
-      {kBoth, {"--tool-call-parser", "--reasoning-parser"}, one, noted, "", kNoServer},
-      {kVllm, {"--enable-auto-tool-choice"}, none, noted, "", kNoServer},
-      {kBoth, {"--watchdog-timeout"}, one, noted, "", kNoServer},
+       "--log-level info logs each request, and other levels do not"},
+      {kBoth,
+       {"--tool-call-parser", "--reasoning-parser"},
+       one,
+       noted,
+       "",
+       "text is answered as the model wrote it"},
+      {kVllm, {"--enable-auto-tool-choice"}, none, noted, "", "requests with tools are refused"},
+      {kBoth,
+       {"--watchdog-timeout"},
+       one,
+       noted,
+       "",
+       "a step is computed by this process: there is no other to watch"},
   };
 }
 

@@ -7,13 +7,13 @@
 
 namespace fovea::server {
 
-/// Counts answers from their arrival to their end. Those beyond `slots`, which the engine runs at a time, wait
-/// for their turn. Thread-safe.
+/// Counts answers from their arrival to their end. Those beyond `slots`, which the engine runs at a time,
+/// wait for their turn. Thread-safe.
 class Admission {
  public:
   struct Limits {
     int slots = 1;
-    int waiting = 0;          ///< answers
+    int waiting = 0;            ///< answers
     int64_t prompt_tokens = 0;  ///< of requests without a first token while somebody waits; 0 = no limit
   };
   enum class Verdict { admitted, too_many_requests, too_many_tokens };
@@ -44,8 +44,8 @@ class Admission {
 
   explicit Admission(const Limits& limits) : limits_(limits) {}
 
-  /// Null when the queue is full. `engine_waiting`: the engine's own count, which also knows of those that wait
-  /// for pages.
+  /// Null when the queue is full. `engine_waiting`: the engine's own count, which also knows of those that
+  /// wait for pages.
   std::unique_ptr<Ticket> arrive(int engine_waiting, Verdict& verdict);
 
   int answers() const;

@@ -11,9 +11,8 @@ Result<ApiKeys> ApiKeys::create(const std::vector<std::string>& keys) {
   for (const std::string& key : keys) {
     const bool printable = std::ranges::all_of(key, [](char c) { return c > ' ' && c < '\x7f'; });
     if (key.empty() || key.size() > kLongest || !printable)  // never the key itself: it would be in a log
-      return invalid("an API key has " + std::to_string(key.size()) +
-                     " bytes; allowed are 1 to " + std::to_string(kLongest) +
-                     " printable ASCII characters without spaces");
+      return invalid("an API key has " + std::to_string(key.size()) + " bytes; allowed are 1 to " +
+                     std::to_string(kLongest) + " printable ASCII characters without spaces");
     out.keys_.push_back(pad(key));
   }
   return out;

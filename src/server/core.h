@@ -29,7 +29,7 @@ class Job {
 
 struct Core {
   ServiceConfig config;
-  Engine* engine = nullptr;      ///< one of the two is null
+  Engine* engine = nullptr;  ///< one of the two is null
   Embedder* embedder = nullptr;
   ApiKeys keys;
   Admission admission;

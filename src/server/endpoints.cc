@@ -34,8 +34,8 @@ void note_ignored(const Reply& reply, const openai::GenerationRequest& request) 
 }
 
 /// In the words that clients look for.
-std::optional<ApiError> check_length(const Core& core, const openai::GenerationRequest& request, size_t prompt,
-                                     const char* what) {
+std::optional<ApiError> check_length(const Core& core, const openai::GenerationRequest& request,
+                                     size_t prompt, const char* what) {
   const auto longest = static_cast<size_t>(core.max_seq_len());
   const std::string limit =
       "This model's maximum context length is " + std::to_string(longest) + " tokens. However, ";
@@ -48,8 +48,7 @@ std::optional<ApiError> check_length(const Core& core, const openai::GenerationR
   if (request.max_tokens_given && prompt + wanted > longest)
     return bad_request(limit + "you requested " + std::to_string(prompt + wanted) + " tokens (" +
                            std::to_string(prompt) + " in the " + what + ", " + std::to_string(wanted) +
-                           " in the completion). Please reduce the length of the " + what +
-                           " or completion.",
+                           " in the completion). Please reduce the length of the " + what + " or completion.",
                        what, "context_length_exceeded");
   return std::nullopt;
 }
@@ -79,13 +78,16 @@ std::optional<ApiError> admit(const Core& core, Admission::Ticket& ticket,
   if (auto error = check_model(core, request.model)) return error;
   const auto answers = prompts * static_cast<size_t>(std::max(1, request.sampling.n));
   // Each has state of its own; a list is no way around the limit of n.
-  if (answers > 65'536) return bad_request("prompts times n are " + std::to_string(answers) + " answers; allowed are 65536", "n");
-  if (const auto verdict = ticket.set_answers(static_cast<int>(answers)); verdict != Admission::Verdict::admitted)
+  if (answers > 65'536)
+    return bad_request("prompts times n are " + std::to_string(answers) + " answers; allowed are 65536", "n");
+  if (const auto verdict = ticket.set_answers(static_cast<int>(answers));
+      verdict != Admission::Verdict::admitted)
     return overloaded(verdict);
   return std::nullopt;
 }
 
-std::optional<ApiError> completion(std::shared_ptr<Reply>& reply, std::shared_ptr<Admission::Ticket>& ticket) {
+std::optional<ApiError> completion(std::shared_ptr<Reply>& reply,
+                                   std::shared_ptr<Admission::Ticket>& ticket) {
   Core& core = reply->core();
   const Engine& engine = *core.engine;
   auto parsed =
@@ -199,7 +201,8 @@ std::optional<ApiError> tokenize(Reply& reply) {
     if (!rendered) return error_of(rendered.error());
     text = *std::move(rendered);
   }
-  auto ids = engine ? engine->tokenize(text, parsed->add_special_tokens) : core.embedder->tokenize(text, false);
+  auto ids =
+      engine ? engine->tokenize(text, parsed->add_special_tokens) : core.embedder->tokenize(text, false);
   if (!ids) return engine ? bad_request("this model has no tokenizer") : error_of(ids.error());
   const openai::TokenText words{[engine](int32_t id) { return engine->token_bytes(id); }};
   const bool with_words = parsed->return_token_strs && engine != nullptr;
@@ -220,7 +223,8 @@ std::optional<ApiError> detokenize(Reply& reply) {
       return bad_request("tokens[" + std::to_string(i) + "] is " + std::to_string(id) +
                              "; this model's ids are 0 to " + std::to_string(vocab - 1),
                          "tokens");
-  reply.respond({200, "application/json", openai::detokenize_json(core.engine->detokenize(parsed->tokens, false))});
+  reply.respond(
+      {200, "application/json", openai::detokenize_json(core.engine->detokenize(parsed->tokens, false))});
   return std::nullopt;
 }
 

@@ -73,7 +73,8 @@ Generation::Generation(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::
       choice.text_offset = characters(prompt.text);
       choice.echoed = choice.wants_logprobs;
     }
-    if (request_.return_token_ids || request_.prompt_logprobs || choice.echoed) choice.prompt_ids = prompt.ids;
+    if (request_.return_token_ids || request_.prompt_logprobs || choice.echoed)
+      choice.prompt_ids = prompt.ids;
   }
 }
 
@@ -115,9 +116,9 @@ std::optional<ApiError> Generation::submit() {
     for (size_t p = 0; p < prompts_.size(); ++p)
       if (const Status fits = core_.engine->check(engine_request(p)); !fits) return error_of(fits.error());
   for (size_t p = 0; p < prompts_.size(); ++p) {
-    auto id = core_.engine->submit(engine_request(p), [self = shared_from_this(), p](const RequestOutput& output) {
-      self->on_output(p, output);
-    });
+    auto id = core_.engine->submit(
+        engine_request(p),
+        [self = shared_from_this(), p](const RequestOutput& output) { self->on_output(p, output); });
     if (!id) return error_of(id.error());
     const std::lock_guard lock(mutex_);
     ids_.push_back(*id);

@@ -10,10 +10,26 @@ namespace {
 
 /// The field that is at fault; the engine's messages begin with it.
 std::string_view param_of(std::string_view message) {
-  constexpr std::string_view kFields[] = {
-      "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty",
-      "logit_bias", "allowed_token_ids", "bad_words", "seed", "n", "max_tokens", "min_tokens", "stop",
-      "stop_token_ids", "logprobs", "prompt_logprobs", "priority", "prompt"};
+  constexpr std::string_view kFields[] = {"temperature",
+                                          "top_k",
+                                          "top_p",
+                                          "min_p",
+                                          "repetition_penalty",
+                                          "frequency_penalty",
+                                          "presence_penalty",
+                                          "logit_bias",
+                                          "allowed_token_ids",
+                                          "bad_words",
+                                          "seed",
+                                          "n",
+                                          "max_tokens",
+                                          "min_tokens",
+                                          "stop",
+                                          "stop_token_ids",
+                                          "logprobs",
+                                          "prompt_logprobs",
+                                          "priority",
+                                          "prompt"};
   const std::string_view first = message.substr(0, message.find_first_of(" [:"));
   return std::ranges::find(kFields, first) != std::end(kFields) ? first : "";
 }

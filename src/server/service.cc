@@ -69,12 +69,13 @@ void Router::route(const std::shared_ptr<Reply>& reply) {
                              : "the API key is not one of this server's",
                          "", "invalid_api_key"});
   if (!route)
-    return reply->error({404, "there is no such path; see /v1/models, /v1/chat/completions, /v1/completions", "", "not_found"});
+    return reply->error({404, "there is no such path; see /v1/models, /v1/chat/completions, /v1/completions",
+                         "", "not_found"});
   if (options) return preflight(*reply, route);
   const bool reads = request.method == "GET" || request.method == "HEAD";
   if (route->post ? request.method != "POST" : !reads) {
-    http::Response response =
-        error_response({405, "this path takes " + std::string(route->post ? "POST" : "GET"), "", "method_not_allowed"});
+    http::Response response = error_response(
+        {405, "this path takes " + std::string(route->post ? "POST" : "GET"), "", "method_not_allowed"});
     response.headers.emplace_back("Allow", allowed_methods(*route));
     return reply->respond(std::move(response));
   }
@@ -133,7 +134,8 @@ void Router::get(Reply& reply, Route route) {
       });
     case Route::metrics: {
       if (!core_->metrics)
-        return reply.error({404, "an encoder has no metrics; they are of models that generate", "", "not_found"});
+        return reply.error(
+            {404, "an encoder has no metrics; they are of models that generate", "", "not_found"});
       const int connections = core_->config.connections ? core_->config.connections() : 0;
       return reply.respond({200, "text/plain; version=0.0.4; charset=utf-8",
                             core_->metrics->text(*core_->engine, connections)});
@@ -155,7 +157,8 @@ void Router::work(const std::shared_ptr<Reply>& reply, bool elsewhere, std::func
 void Router::post(const std::shared_ptr<Reply>& reply, Route route) {
   // A page of another site could send any other type without asking first.
   if (!is_json(reply->request().header("content-type")))
-    return reply->error({415, "the body must be JSON; send \"Content-Type: application/json\"", "", "unsupported_media_type"});
+    return reply->error({415, "the body must be JSON; send \"Content-Type: application/json\"", "",
+                         "unsupported_media_type"});
   if (route == Route::responses || route == Route::messages)
     return reply->error({404, "this API is not built; use /v1/chat/completions", "", "not_found"});
   if (core_->draining.load()) return reply->error(shutting_down());
@@ -172,9 +175,11 @@ void Router::post(const std::shared_ptr<Reply>& reply, Route route) {
 
 void Router::post_generation(const std::shared_ptr<Reply>& reply, Route route) {
   if (!core_->engine)
-    return reply->error(openai::bad_request("this model is an encoder, which generates nothing; use /v1/embeddings"));
+    return reply->error(
+        openai::bad_request("this model is an encoder, which generates nothing; use /v1/embeddings"));
   auto verdict = Admission::Verdict::admitted;
-  std::shared_ptr<Admission::Ticket> ticket = core_->admission.arrive(core_->engine->stats().waiting, verdict);
+  std::shared_ptr<Admission::Ticket> ticket =
+      core_->admission.arrive(core_->engine->stats().waiting, verdict);
   if (!ticket) {
     if (core_->metrics) core_->metrics->refused(503);
     return reply->error(overloaded(verdict));
@@ -187,7 +192,10 @@ void Router::post_generation(const std::shared_ptr<Reply>& reply, Route route) {
 class ServiceImpl final : public Service {
  public:
   ServiceImpl(std::shared_ptr<Core> core, int workers)
-      : core_(std::move(core)), queue_(workers), router_(std::make_shared<Router>(core_, queue_)), ticker_([this] { tick(); }) {}
+      : core_(std::move(core)),
+        queue_(workers),
+        router_(std::make_shared<Router>(core_, queue_)),
+        ticker_([this] { tick(); }) {}
 
   ~ServiceImpl() override {
     {
@@ -199,7 +207,8 @@ class ServiceImpl final : public Service {
   }
 
   http::Handler handler() override {
-    return [router = router_](std::shared_ptr<http::Exchange> exchange) { router->handle(std::move(exchange)); };
+    return
+        [router = router_](std::shared_ptr<http::Exchange> exchange) { router->handle(std::move(exchange)); };
   }
 
   http::ErrorPage error_page() override {
@@ -244,7 +253,8 @@ class ServiceImpl final : public Service {
 
 }  // namespace
 
-Result<std::unique_ptr<Service>> Service::create(const ServiceConfig& config, Engine* engine, Embedder* embedder) {
+Result<std::unique_ptr<Service>> Service::create(const ServiceConfig& config, Engine* engine,
+                                                 Embedder* embedder) {
   FOVEA_CHECK((engine == nullptr) != (embedder == nullptr));
   FOVEA_CHECK(!config.served_names.empty());
   FOVEA_TRY(keys, ApiKeys::create(config.api_keys));
@@ -255,9 +265,9 @@ Result<std::unique_ptr<Service>> Service::create(const ServiceConfig& config, En
   core->embedder = embedder;
   core->keys = std::move(keys);
   if (engine) core->metrics = Metrics::create(engine->info(), config.served_names.front());
-  core->created = std::chrono::duration_cast<std::chrono::seconds>(
-                      std::chrono::system_clock::now().time_since_epoch())
-                      .count();
+  core->created =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count();
   return std::unique_ptr<Service>(std::make_unique<ServiceImpl>(std::move(core), config.workers));
 }
 

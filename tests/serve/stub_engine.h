@@ -18,7 +18,7 @@ namespace fovea {
 class StubEngine final : public Engine {
  public:
   struct Options {
-    int slots = 64;              ///< answers that run together
+    int slots = 64;                ///< answers that run together
     double tokens_per_second = 0;  ///< of each answer; 0 = as fast as it goes
     int max_seq_len = 4096;
     bool chat = true;
@@ -73,7 +73,8 @@ class StubEngine final : public Engine {
   Status check(const GenerateRequest& request) const override {
     if (request.prompt_ids.empty()) return invalid("prompt has no tokens; give at least one");
     for (const int32_t id : request.prompt_ids)
-      if (id < 0 || id >= info_.vocab_size) return invalid("prompt token is " + std::to_string(id) + "; ids are 0 to 255");
+      if (id < 0 || id >= info_.vocab_size)
+        return invalid("prompt token is " + std::to_string(id) + "; ids are 0 to 255");
     return {};
   }
 
@@ -94,7 +95,6 @@ class StubEngine final : public Engine {
       answer.fails = request.prompt_ids.front() == 0;
       arrived_.push_back(std::move(answer));
       ++submitted_;
-      ++waiting_count_;
     }
     work_.notify_all();
     return id;
@@ -107,7 +107,7 @@ class StubEngine final : public Engine {
   }
   void wait_idle() override {
     std::unique_lock lock(mutex_);
-    idle_.wait(lock, [&] { return running_count_ + waiting_count_ == 0; });
+    idle_.wait(lock, [&] { return running_count_ + waiting_count_ == 0 && arrived_.empty(); });
   }
 
   Result<std::vector<int32_t>> tokenize(std::string_view text, bool) const override {
@@ -124,7 +124,9 @@ class StubEngine final : public Engine {
   }
   std::string token_bytes(int32_t id) const override { return std::string(1, static_cast<char>(id)); }
   bool has_chat_template() const override { return options_.chat; }
-  Result<std::string> apply_chat_template(const ChatRequest& request) const override { return request.messages; }
+  Result<std::string> apply_chat_template(const ChatRequest& request) const override {
+    return request.messages;
+  }
   SamplingParams default_sampling() const override { return {}; }
 
  private:
@@ -147,7 +149,7 @@ class StubEngine final : public Engine {
       {
         std::unique_lock lock(mutex_);
         running_count_ = static_cast<int>(running.size());
-        waiting_count_ = static_cast<int>(waiting.size() + arrived_.size());
+        waiting_count_ = static_cast<int>(waiting.size());  // as of the last step, as the engine's
         if (running.empty() && waiting.empty() && arrived_.empty()) idle_.notify_all();
         const auto news = [&] { return stop_ || !arrived_.empty() || !cancelled_.empty(); };
         const bool idle = running.empty() && waiting.empty();
@@ -164,12 +166,12 @@ class StubEngine final : public Engine {
       end_cancelled(running, cancelled, stop);
       end_cancelled(waiting, cancelled, stop);
       if (stop) return;
-      if (paused) continue;
-      next = std::max(next + period, std::chrono::steady_clock::now());
       while (!waiting.empty() && running.size() < static_cast<size_t>(options_.slots)) {
         running.push_back(std::move(waiting.front()));
         waiting.pop_front();
       }
+      if (paused) continue;
+      next = std::max(next + period, std::chrono::steady_clock::now());
       int64_t tokens = 0;
       for (auto answer = running.begin(); answer != running.end();) {
         ++tokens;
