@@ -125,8 +125,9 @@ struct RequestOutput {
   std::vector<int32_t> token_ids;       ///< new ids (an end token is not among them unless ignore_eos)
   std::vector<TokenLogprobs> logprobs;  ///< of token_ids, when asked
   FinishReason finish = FinishReason::none;
-  std::string stop_reason;  ///< the stop string or end token that ended it
-  Error error;              ///< when finish == error
+  std::string stop_reason;            ///< the stop string or end token that ended it
+  std::optional<int32_t> stop_token;  ///< of an end token: its id
+  Error error;                        ///< when finish == error
   int prompt_tokens = 0;
   int cached_tokens = 0;                       ///< prompt tokens found in the prefix cache
   int completion_tokens = 0;                   ///< so far

@@ -138,6 +138,7 @@ void Request::accept(int32_t token, std::optional<TokenLogprobs> logprobs) {
     flush_text();
     if (finished()) return;
     output_.finish = FinishReason::stop;
+    output_.stop_token = token;
     output_.stop_reason = context_.tokenizer ? std::string(context_.tokenizer->id_to_token(token)) : "";
     if (output_.stop_reason.empty()) output_.stop_reason = std::to_string(token);
     return;

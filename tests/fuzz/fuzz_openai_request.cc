@@ -64,6 +64,7 @@ void check_outputs(std::string_view body, const GenerationRequest& request, ApiK
   choice.wants_logprobs = request.sampling.logprobs.has_value();
   choice.echoed = request.echo;
   choice.stop_reason = out.stop_reason;
+  choice.stop_token = out.stop_token;
   check_json(response_json(head, {&choice, 1}, {}, request, words));
   StreamWriter writer(head, request, words);
   check_events(writer.first(0, choice.prompt_ids));

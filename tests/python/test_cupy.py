@@ -63,6 +63,7 @@ class Cupy(unittest.TestCase):
     def test_streams(self):
         q, k = normal(1, 64, 4, 64), normal(1, 64, 4, 64)
         wanted = fovea.flash_attn_func(q, k, k, causal=True)
+        cupy.cuda.get_current_stream().synchronize()  # q and k may still be on their way, and the next stream waits for none
         with cupy.cuda.Stream(non_blocking=True) as stream:
             out = fovea.flash_attn_func(q, k, k, causal=True)
             stream.synchronize()

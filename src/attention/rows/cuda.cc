@@ -10,9 +10,9 @@ namespace {
 constexpr int kMaxHeadDim = 512;
 constexpr int kMaxEightBitHeadDim = 256;
 
-/// The 16-bit types are read beside queries of the same type only.
+/// The 16-bit types are read beside queries of the same type only (the table refuses those of 32 bits).
 bool is_another_type(KvCacheDType stored, DType dtype) {
-  return size_of(stored) > 1 && stored != resolve(KvCacheDType::auto_, dtype);
+  return size_of(stored) == 2 && stored != resolve(KvCacheDType::auto_, dtype);
 }
 
 }  // namespace

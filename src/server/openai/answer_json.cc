@@ -29,22 +29,17 @@ void append_finish(std::string& out, FinishReason finish) {
   }
 }
 
-void append_stop_reason(std::string& out, const std::string& reason, const SamplingParams& sampling,
-                        const TokenText& words) {
-  const auto& texts = sampling.stop;
-  if (!reason.empty() && std::find(texts.begin(), texts.end(), reason) != texts.end()) {
+void append_stop_reason(std::string& out, const std::string& reason, const std::optional<int32_t>& token,
+                        const SamplingParams& sampling) {
+  const auto has = [](const auto& list, const auto& value) {
+    return std::find(list.begin(), list.end(), value) != list.end();
+  };
+  if (token && has(sampling.stop_token_ids, *token))
+    append_integer(out, *token);
+  else if (!token && has(sampling.stop, reason))
     append_string(out, reason);
-    return;
-  }
-  // The engine names an end token by its text, or by its number where it has none.
-  const auto& ids = sampling.stop_token_ids;
-  const auto ended = std::find_if(ids.begin(), ids.end(), [&](int32_t id) {
-    return !reason.empty() && (words.bytes(id) == reason || std::to_string(id) == reason);
-  });
-  if (ended == ids.end())
-    out += "null";
   else
-    append_integer(out, *ended);
+    out += "null";
 }
 
 }  // namespace fovea::openai

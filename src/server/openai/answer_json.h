@@ -13,7 +13,7 @@ void append_usage(std::string& out, const Usage& usage);
 void append_finish(std::string& out, FinishReason finish);
 
 /// vLLM's: the stop string, the id of one of stop_token_ids, or null for the model's own end.
-void append_stop_reason(std::string& out, const std::string& reason, const SamplingParams& sampling,
-                        const TokenText& words);
+void append_stop_reason(std::string& out, const std::string& reason, const std::optional<int32_t>& token,
+                        const SamplingParams& sampling);
 
 }  // namespace fovea::openai

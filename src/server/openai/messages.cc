@@ -60,14 +60,7 @@ class MessageReader {
   void read_content() {
     const Json* content = fields_.find("content");
     if (!content) {
-      const Json* refusal = fields_.find("refusal");
-      const bool said_elsewhere = fields_.find("tool_calls") || fields_.find("function_call") || refusal;
-      if (role_ != "assistant" || !said_elsewhere)
-        fields_.fail("content",
-                     fields_.path_of("content") +
-                         " is missing; only an assistant's message with tool_calls can do without");
-      else if (refusal && refusal->string())
-        set_content(*refusal->string());
+      read_no_content();
       return;
     }
     if (content->string()) return;
@@ -81,6 +74,19 @@ class MessageReader {
       if (!append_part((*content->array())[i], i, text)) return;
     }
     set_content(std::move(text));
+  }
+
+  /// What an assistant says by calling tools, or by refusing.
+  void read_no_content() {
+    const Json* refusal = fields_.find("refusal");
+    const Json* calls = fields_.find("tool_calls");
+    const bool has_calls = calls && !(calls->array() && calls->array()->empty());
+    if (role_ != "assistant" || !(refusal || has_calls || fields_.find("function_call")))
+      fields_.fail("content", fields_.path_of("content") +
+                                  " is missing; only an assistant's message with tool_calls can do without");
+    else
+      set_content(refusal && refusal->string() ? *refusal->string()
+                                               : std::string());  // templates print null as "None"
   }
 
   bool append_part(const Json& part, size_t index, std::string& text) {

@@ -9,6 +9,7 @@ namespace fovea::openai {
 /// chat_template_kwargs, reasoning_effort. Tools are refused.
 ///  - "developer" becomes "system", the role that templates know;
 ///  - a list of text parts becomes one string, joined by newlines;
+///  - the content of an assistant's message that has none becomes "";
 ///  - arguments of tool calls, which clients send as text, become the object that it is.
 void read_chat(Fields& fields, ChatRequest& out);
 

@@ -14,6 +14,7 @@ namespace {
 using text::Json;
 
 constexpr size_t kMaxShown = 40;  // bytes of a value in a message
+constexpr size_t kMaxPath = 160;  // bytes of a field's path that a client made up
 constexpr size_t kMaxUnknown = 16;
 
 /// At least as many as the text has values: each follows a comma or an opening bracket, but for the first.
@@ -34,9 +35,9 @@ size_t count_values(std::string_view text) {
 }
 
 /// Cut between characters.
-std::string shortened(std::string text) {
-  if (text.size() <= kMaxShown) return text;
-  size_t end = kMaxShown;
+std::string shortened(std::string text, size_t most = kMaxShown) {
+  if (text.size() <= most) return text;
+  size_t end = most;
   while (end > 0 && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80)
     --end;
   return text.substr(0, end) + "...";
@@ -92,8 +93,10 @@ ApiResult<Json> parse_body(std::string_view body) {
                        "surrogates)");
   if (!parsed->object())
     return bad_request("the request body is " + shown(*parsed) + "; it must be a JSON object");
-  if (const auto twice = find_twice(*parsed, ""))
-    return bad_request("the field " + *twice + " is given twice; give it once", *twice);
+  if (auto twice = find_twice(*parsed, "")) {
+    const std::string path = shortened(*std::move(twice), kMaxPath);
+    return bad_request("the field " + path + " is given twice; give it once", path);
+  }
   return *std::move(parsed);
 }
 

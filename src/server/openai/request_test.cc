@@ -80,6 +80,19 @@ TEST(OpenaiBody, RefusesWhatIsNotOneJsonObject) {
   EXPECT_TRUE(completion(R"({"prompt":"[[{,\"\\"})"));
 }
 
+TEST(OpenaiBody, ShortensWhatAClientMadeUp) {
+  const string key(60, 'k');
+  string body = R"({"a":1,"a":2})";
+  for (int i = 0; i < 50; ++i)
+    body = "{\"" + key + "\":" + body + "}";
+  const auto got = completion(body);
+  ASSERT_FALSE(got);
+  EXPECT_EQ(got.error().param.size(), 163u);
+  const auto wordy = completion(R"({"prompt":"a","model":[],"temperature":")" + string(1000, 'x') + "\"}");
+  ASSERT_FALSE(wordy);
+  EXPECT_LT(wordy.error().message.size(), 100u);
+}
+
 TEST(OpenaiBody, CountsValuesBeforeItBuildsThem) {
   string ids;
   for (size_t i = 0; i < kMaxJsonValues; ++i)
@@ -235,6 +248,8 @@ TEST(OpenaiRequest, RefusesBadChats) {
           {message(R"({"role":"user"})"), "messages[1].content", "is missing"},
           {message(R"({"role":"user","content":null,"tool_calls":[]})"), "messages[1].content", "is missing"},
           {message(R"({"role":"assistant","content":null})"), "messages[1].content", "is missing"},
+          {message(R"({"role":"assistant","content":null,"tool_calls":[]})"), "messages[1].content",
+           "is missing"},
           {message(R"({"role":"user","content":5})"), "messages[1].content",
            "a string or a list of text parts"},
           {message(R"({"role":"user","content":["a"]})"), "messages[1].content[0]", "must be an object"},
@@ -347,6 +362,13 @@ TEST(OpenaiRequest, PutsFieldsOverDefaults) {
   EXPECT_EQ(got.ignored, (std::vector<string>{"frob", "n?"}));
 }
 
+TEST(OpenaiRequest, ContinuousUsageNeedsUsage) {
+  const auto got =
+      completion(R"({"prompt":"a","stream":true,"stream_options":{"continuous_usage_stats":true}})");
+  ASSERT_TRUE(got);
+  EXPECT_FALSE(got->common.continuous_usage || got->common.include_usage);
+}
+
 TEST(OpenaiRequest, ScoresAPromptWithoutAnAnswer) {
   const auto got = completion(R"({"prompt":"a","max_tokens":0,"echo":true,"logprobs":1,"best_of":1})");
   ASSERT_TRUE(got);
@@ -378,7 +400,7 @@ TEST(OpenaiRequest, BringsMessagesToTheFormOfTemplates) {
   ASSERT_TRUE(got) << got.error().message;
   EXPECT_EQ(got->chat.messages,
             R"([{"role":"system","content":"be ä"},{"role":"user","content":"one\ntwo","name":"n"},)"
-            R"({"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function",)"
+            R"({"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function",)"
             R"("function":{"name":"f","arguments":{"z":1.0,"a":[12345678901234567890123]}}}]},)"
             R"({"role":"tool","tool_call_id":"c1","content":"4"},)"
             R"({"role":"assistant","refusal":"no","content":"no"}])");

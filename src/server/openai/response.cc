@@ -46,7 +46,7 @@ class ResponseWriter {
     out_ += ",\"finish_reason\":";
     append_finish(out_, choice.finish);
     out_ += ",\"stop_reason\":";
-    append_stop_reason(out_, choice.stop_reason, request_.sampling, words_);
+    append_stop_reason(out_, choice.stop_reason, choice.stop_token, request_.sampling);
     if (request_.return_token_ids) {
       out_ += ",\"token_ids\":";
       append_ids(out_, choice.token_ids);

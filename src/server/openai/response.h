@@ -42,9 +42,10 @@ struct Choice {
   std::vector<TokenLogprobs> logprobs;
   bool wants_logprobs = false;
   FinishReason finish = FinishReason::none;
-  std::string stop_reason;
-  int text_offset = 0;              ///< completions: characters of the prompt's echo before the first token
-  std::vector<int32_t> prompt_ids;  ///< with return_token_ids or prompt_logprobs
+  std::string stop_reason;            ///< RequestOutput's
+  std::optional<int32_t> stop_token;  ///< likewise
+  int text_offset = 0;                ///< completions: characters of the prompt's echo before the first token
+  std::vector<int32_t> prompt_ids;    ///< with return_token_ids or prompt_logprobs
   std::vector<TokenLogprobs> prompt_logprobs;  ///< of prompt_ids[1..]
   bool echoed = false;  ///< completions with echo and logprobs: prompt_logprobs come first in "logprobs"
 };

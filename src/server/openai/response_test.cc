@@ -159,6 +159,7 @@ TEST(OpenaiResponse, PrintsCompletions) {
   second.index = 1;
   second.finish = FinishReason::stop;
   second.stop_reason = "<end>";
+  second.stop_token = 5;
   second.wants_logprobs = true;
   second.text_offset = 3;
   second.logprobs = {logprobs(0, -1, {{1, -0.5f, 1}, {0, -1, 2}}), logprobs(2, -2), logprobs(3, -kInfinity),
@@ -299,6 +300,23 @@ TEST(OpenaiStream, GivesACompletionsPromptIdsInItsChoice) {
                 kCompletionPrefix +
                     R"({"index":1,"text":"","logprobs":null,"finish_reason":null,"prompt_token_ids":[4,1]}]})"
                     "\n\n");
+}
+
+TEST(OpenaiStream, NamesNoReasonForTheModelsOwnEnd) {
+  GenerationRequest request;
+  request.sampling.stop = {"<end>"};
+  request.sampling.stop_token_ids = {4};
+  StreamWriter writer(kChat, request, kWords);
+  RequestOutput end = output("", {}, FinishReason::stop);
+  end.stop_reason = "<end>";
+  end.stop_token = 5;
+  const string finish =
+      kChatPrefix + R"({"index":0,"delta":{},"logprobs":null,"finish_reason":"stop","stop_reason":)";
+  expect_events(writer.delta(0, end, {}), finish + "null}]}\n\n");
+  end.stop_token = 4;
+  expect_events(writer.delta(0, end, {}), finish + "4}]}\n\n");
+  end.stop_token.reset();
+  expect_events(writer.delta(0, end, {}), finish + "\"<end>\"}]}\n\n");
 }
 
 TEST(OpenaiStream, EndsWithAnError) {

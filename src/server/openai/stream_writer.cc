@@ -118,7 +118,7 @@ std::string StreamWriter::delta(int choice, const RequestOutput& output, const U
   out += ",\"logprobs\":null,\"finish_reason\":";
   append_finish(out, output.finish);
   out += ",\"stop_reason\":";
-  append_stop_reason(out, output.stop_reason, request_.sampling, words_);
+  append_stop_reason(out, output.stop_reason, output.stop_token, request_.sampling);
   end(out, &so_far);
   return out;
 }
