@@ -12,6 +12,7 @@
 #include "server/routes.h"
 #include "server/snapshot_json.h"
 #include "server/text.h"
+#include "server/web/web_files.h"
 
 namespace fovea::server {
 namespace {
@@ -48,6 +49,7 @@ class Router {
   /// At once or, where it may take long, on another thread.
   void work(const std::shared_ptr<Reply>& reply, bool elsewhere, std::function<void(Reply&)> task);
   void preflight(Reply& reply, const RouteInfo* route);
+  void web(Reply& reply, const WebFile& file);
   void health(Reply& reply);
 
   std::shared_ptr<Core> core_;
@@ -62,6 +64,9 @@ void Router::route(const std::shared_ptr<Reply>& reply) {
   if (options && !core_->config.cors_origins.empty() &&
       !request.header("access-control-request-method").empty())
     return preflight(*reply, route);
+  // A browser sends no key when it opens a page, and these files are the same for everyone: the page asks for the key.
+  if (core_->config.playground)
+    if (const WebFile* file = find_web_file(request.path)) return web(*reply, *file);
   if (!(route && route->open) && !core_->keys.allows(request.header("authorization")))
     return reply->error({401,
                          request.header("authorization").empty()
@@ -83,6 +88,16 @@ void Router::route(const std::shared_ptr<Reply>& reply) {
     post(reply, route->route);
   else
     get(*reply, route->route);
+}
+
+void Router::web(Reply& reply, const WebFile& file) {
+  const std::string& method = reply.request().method;
+  if (method == "GET" || method == "HEAD")
+    return reply.respond(web_response(file, reply.request().header("if-none-match")));
+  http::Response response = method == "OPTIONS" ? http::Response{204, "", ""}
+                                                : error_response({405, "this path takes GET", "", "method_not_allowed"});
+  response.headers.emplace_back("Allow", "GET, HEAD, OPTIONS");
+  reply.respond(std::move(response));
 }
 
 void Router::preflight(Reply& reply, const RouteInfo* route) {
