@@ -134,7 +134,7 @@ struct RequestOutput {
   std::vector<TokenLogprobs> prompt_logprobs;  ///< with the last output of answer 0, when asked
   std::vector<float> last_logits;              ///< likewise
   /// Seconds from submit() to the answer's first step (to its end, if it never had one), from there to the
-  /// step's end that completed its prompt, and from there to this output.
+  /// drawing of its first token, and from there to this output.
   double queue_seconds = 0, prefill_seconds = 0, decode_seconds = 0;
 };
 using OutputSink = std::function<void(const RequestOutput&)>;
@@ -183,7 +183,7 @@ class Engine {
   virtual EngineStats stats() const = 0;
   /// A live view. Views are made between steps, and only while somebody asks: this asks for them for
   /// kSnapshotInterest and returns the newest, which is at most kSnapshotPeriod or a step old. Who asks first
-  /// waits for one, at most kSnapshotPatience, and then gets an older one. Thread-safe.
+  /// waits for one, at most kSnapshotPatience, and then gets an older one. Thread-safe, but not for sinks.
   virtual EngineSnapshot snapshot() const = 0;
 
   /// Queues a request; refuses one that can never run (empty, too long, bad parameters). Each of its

@@ -394,7 +394,7 @@ Result<std::vector<std::string>> parse_string_list(const std::string& text, cons
   const json list = json::parse(text, nullptr, false);
   const auto is_string = [](const json& item) { return item.is_string(); };
   if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_string))
-    return invalid(what + " is " + printable(text) + "; allowed is a JSON list of strings, [\"a\", \"b\"]");
+    return invalid(what + " is " + shown(text) + "; allowed is a JSON list of strings, [\"a\", \"b\"]");
   return list.get<std::vector<std::string>>();
 }
 

@@ -1,8 +1,11 @@
 #include "server/metrics.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <exception>
+#include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -57,53 +60,59 @@ class StatusCounts {
   std::array<std::atomic<int64_t>, kStatuses + 1> counts_{};
 };
 
-/// The machine's rates: given, or measured once on a thread of its own.
+/// The machine's rates: given, or measured on a thread of its own. Other work takes its share of the machine
+/// meanwhile, so that it is measured at several scrapes and the best counts.
 class Floor {
  public:
   Floor(int threads, std::optional<MachineFloor> given)
-      : threads_(threads), rates_(given.value_or(MachineFloor{})) {
-    if (given) state_ = State::known;
-  }
+      : threads_(threads), left_(given ? 0 : kMeasurements), rates_(given) {}
   ~Floor() {
     if (thread_.joinable()) thread_.join();
   }
   Floor(const Floor&) = delete;
   Floor& operator=(const Floor&) = delete;
 
-  /// Never waits: nullopt while it is measured. The first call starts that.
+  /// Never waits: what is known so far, nullopt before anything is. Starts the next measurement.
   std::optional<MachineFloor> get() {
-    State expected = State::unknown;
-    if (state_.compare_exchange_strong(expected, State::measuring)) start();
-    if (state_.load(std::memory_order_acquire) != State::known) return std::nullopt;
+    std::lock_guard lock(mutex_);
+    if (left_ > 0 && !measuring_) start();
     return rates_;
   }
 
  private:
-  enum class State { unknown, measuring, known };
+  static constexpr int kMeasurements = 5;
 
   void start() {
+    if (thread_.joinable()) thread_.join();  // it has nothing left to do
+    --left_;
     try {
       thread_ = std::thread([this] { measure(); });
-    } catch (const std::exception& error) {
-      FOVEA_LOG(warning) << "metrics: no share of the roofline, because a thread can't start: "
-                         << error.what();
+      measuring_ = true;
+    } catch (const std::system_error& error) {
+      FOVEA_LOG(warning) << "metrics: the machine's rates can't be measured: " << error.what();
     }
   }
   void measure() {
+    MachineFloor now;
     try {
       ThreadPool pool(threads_);
-      rates_ = measure_machine_floor(pool);
-      state_.store(State::known, std::memory_order_release);
-    } catch (const std::exception& error) {
-      FOVEA_LOG(warning)
-          << "metrics: no share of the roofline, because the machine's rates can't be measured: "
-          << error.what();
+      now = measure_machine_floor(pool);
+    } catch (const std::exception& error) {  // no memory, no threads
+      FOVEA_LOG(warning) << "metrics: the machine's rates can't be measured: " << error.what();
     }
+    std::lock_guard lock(mutex_);
+    measuring_ = false;
+    if (!(now.read_bytes_per_second > 0)) return;
+    if (!rates_) rates_ = now;
+    rates_->read_bytes_per_second = std::max(rates_->read_bytes_per_second, now.read_bytes_per_second);
+    rates_->fp32_flops_per_second = std::max(rates_->fp32_flops_per_second, now.fp32_flops_per_second);
   }
 
   int threads_;
-  std::atomic<State> state_{State::unknown};
-  MachineFloor rates_;
+  std::mutex mutex_;
+  int left_;
+  bool measuring_ = false;
+  std::optional<MachineFloor> rates_;
   std::thread thread_;
 };
 

@@ -86,9 +86,9 @@ void write_attention(const EngineStats& s, MetricsText& out) {
 
 void write_floor(const EngineStats& s, const MachineFloor& floor, MetricsText& out) {
   if (!(floor.read_bytes_per_second > 0) || !(floor.fp32_flops_per_second > 0)) return;
-  out.gauge("fovea:machine_read_bytes_per_second", "Plain reads of memory by all threads, measured once.",
+  out.gauge("fovea:machine_read_bytes_per_second", "Plain reads of memory by all threads, as measured.",
             floor.read_bytes_per_second);
-  out.gauge("fovea:machine_fp32_flops_per_second", "fp32 FMAs of all threads, measured once.",
+  out.gauge("fovea:machine_fp32_flops_per_second", "fp32 FMAs of all threads, as measured.",
             floor.fp32_flops_per_second);
   write_uses("fovea:attention_roofline_ratio", "gauge",
              "The least time that attention's bytes and flops take at the machine's rates over the time "

@@ -1,6 +1,9 @@
 #include "server/metrics.h"
 
+#include <fstream>
+#include <iterator>
 #include <limits>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -152,6 +155,30 @@ TEST_F(MetricsTest, SaysTheEnginesState) {
   EXPECT_EQ(value("fovea:kv_pages", "state=\"in_use\""), 10);
   EXPECT_EQ(value("fovea:plan_seconds_total"), 0.125);
   EXPECT_EQ(value("fovea:http_connections"), 7);
+}
+
+/// Words between backquotes that begin as our metrics do.
+std::set<std::string> metrics_in_page(const std::string& page) {
+  std::set<std::string> names;
+  for (size_t at = 0; (at = page.find('`', at)) != page.npos;) {
+    const size_t end = page.find('`', ++at);
+    const std::string word = page.substr(at, end - at);
+    if (test::is_metric_name(word) && !word.ends_with(':') &&
+        (word.starts_with("vllm:") || word.starts_with("fovea:")))
+      names.insert(word);
+    at = end + 1;
+  }
+  return names;
+}
+
+TEST_F(MetricsTest, AreThoseOfThePage) {
+  std::ifstream file(std::string(FOVEA_SOURCE_DIR) + "/docs/metrics.md");
+  const std::string page(std::istreambuf_iterator<char>(file), {});
+  std::set<std::string> written;
+  const std::string text = metrics_->text(&stats_, 0);
+  for (size_t at = 0; (at = text.find("# TYPE ", at)) != text.npos; at += 7)
+    written.insert(text.substr(at + 7, text.find(' ', at + 7) - at - 7));
+  EXPECT_EQ(metrics_in_page(page), written);
 }
 
 TEST_F(MetricsTest, SaysWhichBackendsServe) {

@@ -208,6 +208,14 @@ TEST(Snapshot, OfAnEngineWithoutWork) {
   }
 }
 
+TEST(Snapshot, FindsWhatNobodyWatched) {
+  const auto engine = make_engine(test::fixture_config());
+  run_one(*engine, greedy(prompt_of(21), 30));  // no view of it was made
+  while (engine->snapshot().steps_total < 30)   // asking once is enough, unless the machine is very busy
+    std::this_thread::yield();
+  EXPECT_EQ(engine->snapshot().prefix_pages, 12);
+}
+
 TEST(Snapshot, ShowsWhoRunsAndWhoWaits) {
   EngineConfig config = test::fixture_config();
   config.max_running_requests = 1;
