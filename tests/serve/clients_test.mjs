@@ -334,11 +334,11 @@ describe("a full queue", () => {
 });
 
 describe("an encoder", () => {
-  const folder = `${goldens}/bert_d8_fp32`;
+  const folder = `${goldens}/xlm_roberta_d8_fp32`;
   const { prompts } = JSON.parse(readFileSync(`${folder}/golden.json`, "utf8"));
   let server, api, model;
   before(async () => {
-    server = await startServer(program, "--model", folder, "--served-model-name", "bert");
+    server = await startServer(program, "--model", folder, "--served-model-name", "encoder");
     api = client(server);
     model = (await api.models.list()).data[0].id;
   });

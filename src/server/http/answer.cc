@@ -78,9 +78,14 @@ class ExchangeHandle final : public Exchange {
   ~ExchangeHandle() override { answer_->drop(); }
 
   const Request& request() const override { return request_; }
-  void respond(Response response) override { answer_->respond(std::move(response)); }
+  void respond(Response response) override {
+    response.headers.emplace_back("X-Request-Id", request_.id);
+    answer_->respond(std::move(response));
+  }
   void start_stream(int status, std::string_view content_type, const Headers& headers) override {
-    answer_->start_stream(status, content_type, headers);
+    Headers all = headers;
+    all.emplace_back("X-Request-Id", request_.id);
+    answer_->start_stream(status, content_type, all);
   }
   bool write(std::string bytes) override { return answer_->write(std::move(bytes)); }
   void end() override { answer_->end(); }
