@@ -233,7 +233,7 @@ describe("the demo model", () => {
     await refused(chat({ stream: true, max_tokens: 0 }), openai.BadRequestError, 400, "max_tokens");
     assert.equal((await refused(chat({ model: "none" }), openai.NotFoundError, 404, "model")).code, "model_not_found");
     await refused(api.responses.create({ model, input: "Hi" }), openai.NotFoundError, 404);
-    await refused(api.embeddings.create({ model, input: "Hi" }), openai.APIError);
+    await refused(api.embeddings.create({ model, input: "Hi" }), openai.BadRequestError, 400);
     const long = await refused(chat({ messages: ask("word ".repeat(3000)) }), openai.BadRequestError, 400);
     assert.equal(long.code, "context_length_exceeded");
     assert.match(long.message, /maximum context length is 1024 tokens/);

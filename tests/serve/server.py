@@ -70,6 +70,8 @@ class Server:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(20)
+        self._reader.join(5)
+        self.process.stdout.close()
 
     def signal(self, number=signal.SIGTERM):
         self.process.send_signal(number)
