@@ -1,6 +1,5 @@
 // fovea serve: the OpenAI API over HTTP, until a signal ends it.
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -43,14 +42,6 @@ void catch_signals() {
     sigaction(number, &action, nullptr);
 }
 
-/// A connection is a descriptor, and the usual soft limit of 1024 is less than --max-connections.
-void raise_descriptor_limit() {
-  rlimit limit = {};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  (void)::setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 /// systemd's Type=notify: a datagram to the socket that it names.
 void notify_system(const char* state) {
   const char* path = std::getenv("NOTIFY_SOCKET");
@@ -75,6 +66,7 @@ milliseconds to_ms(double seconds) {
 /// Requests go here from the start; before there is a model they are told to come again.
 struct Door {
   http::Handler handler;
+  http::ErrorPage error_page;
   std::atomic<bool> open{false};
 
   void operator()(std::shared_ptr<http::Exchange> exchange) const {
@@ -84,11 +76,12 @@ struct Door {
                        openai::error_json({503, "the model is being loaded; try again later", "", "loading"}),
                        {{"Retry-After", "1"}}});
   }
-};
 
-http::Response error_page(int status, std::string_view message) {
-  return {status, "application/json", openai::error_json({status, std::string(message), "", ""})};
-}
+  http::Response error(int status, std::string_view message) const {
+    if (open.load(std::memory_order_acquire)) return error_page(status, message);
+    return {status, "application/json", openai::error_json({status, std::string(message), "", ""})};
+  }
+};
 
 http::ServerConfig server_config(const ServeFlags& flags) {
   http::ServerConfig config;
@@ -235,17 +228,16 @@ void run_until_signal(http::Server& server, server::Service& service, double shu
 
 Status run_serve(const ServeFlags& flags) {
   const auto start = Clock::now();
-  ::signal(SIGPIPE, SIG_IGN);
-  raise_descriptor_limit();
   FOVEA_TRY(keys, api_keys(flags));
   FOVEA_TRY(origins, allowed_origins(flags));
   warn_if_open(flags, !keys.empty());
   const auto door = std::make_shared<Door>();
   // Before the model is read: an address in use is said at once.
-  FOVEA_TRY(server, http::Server::start(
-                        server_config(flags),
-                        [door](std::shared_ptr<http::Exchange> exchange) { (*door)(std::move(exchange)); },
-                        error_page));
+  FOVEA_TRY(server,
+            http::Server::start(
+                server_config(flags),
+                [door](std::shared_ptr<http::Exchange> exchange) { (*door)(std::move(exchange)); },
+                [door](int status, std::string_view message) { return door->error(status, message); }));
   FOVEA_TRY(model, load(flags));
   server::ServiceConfig config;
   config.served_names = served_names(flags);
@@ -263,6 +255,7 @@ Status run_serve(const ServeFlags& flags) {
   FOVEA_TRY(service, server::Service::create(config, model.engine.get(), model.embedder.get()));
   catch_signals();
   door->handler = service->handler();
+  door->error_page = service->error_page();
   service->set_ready();
   door->open.store(true, std::memory_order_release);
   std::fputs(describe(model).c_str(), stderr);
@@ -270,9 +263,7 @@ Status run_serve(const ServeFlags& flags) {
                config.served_names.front().c_str(), seconds_since(start));
   notify_system("READY=1");
   run_until_signal(*server, *service, flags.shutdown_timeout);
-  // The threads that call it are gone; it goes before the engine, the engine before nothing of it is left.
-  server.reset();
-  door->handler = nullptr;
+  server.reset();  // first: its threads call the service, whose answers come from the model
   return {};
 }
 

@@ -137,16 +137,22 @@ std::optional<ApiError> Generation::submit() {
 
 void Generation::on_output(size_t prompt, const RequestOutput& output) {
   count(prompt, output);
-  {
-    const std::lock_guard lock(mutex_);
-    if (cancelled_) return;
-    mailbox_.push_back({prompt, output});
-    // A whole answer is of interest when it is whole.
-    const bool news = request_.stream || output.finish != FinishReason::none;
-    if (!begun_ || posted_ || !news) return;
-    posted_ = true;
+  try {
+    {
+      const std::lock_guard lock(mutex_);
+      if (cancelled_) return;
+      mailbox_.push_back({prompt, output});
+      // A whole answer is of interest when it is whole.
+      const bool news = request_.stream || output.finish != FinishReason::none;
+      if (!begun_ || posted_ || !news) return;
+      posted_ = true;
+    }
+    post_delivery();
+  } catch (const std::bad_alloc&) {
+    // A part is lost: the client must not take the rest for the whole.
+    reply_->exchange().abort();
+    cancel();
   }
-  post_delivery();
 }
 
 void Generation::count(size_t prompt, const RequestOutput& output) {

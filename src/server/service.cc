@@ -64,7 +64,8 @@ void Router::route(const std::shared_ptr<Reply>& reply) {
   if (options && !core_->config.cors_origins.empty() &&
       !request.header("access-control-request-method").empty())
     return preflight(*reply, route);
-  // A browser sends no key when it opens a page, and these files are the same for everyone: the page asks for the key.
+  // A browser sends no key when it opens a page, and these files are the same for everyone: the page asks for
+  // the key.
   if (core_->config.playground)
     if (const WebFile* file = find_web_file(request.path)) return web(*reply, *file);
   if (!(route && route->open) && !core_->keys.allows(request.header("authorization")))
@@ -94,8 +95,9 @@ void Router::web(Reply& reply, const WebFile& file) {
   const std::string& method = reply.request().method;
   if (method == "GET" || method == "HEAD")
     return reply.respond(web_response(file, reply.request().header("if-none-match")));
-  http::Response response = method == "OPTIONS" ? http::Response{204, "", ""}
-                                                : error_response({405, "this path takes GET", "", "method_not_allowed"});
+  http::Response response = method == "OPTIONS"
+                                ? http::Response{204, "", ""}
+                                : error_response({405, "this path takes GET", "", "method_not_allowed"});
   response.headers.emplace_back("Allow", "GET, HEAD, OPTIONS");
   reply.respond(std::move(response));
 }

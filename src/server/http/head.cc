@@ -199,6 +199,17 @@ std::optional<Refusal> check_partial_head(std::string_view head, size_t from) {
   return std::nullopt;
 }
 
+std::optional<Refusal> check_trailers(std::string_view trailers) {
+  for (size_t at = 0; at < trailers.size();) {
+    const auto line = next_line(trailers, at);
+    if (!line || !std::all_of(line->begin(), line->end(), is_value_char))
+      return bad("a trailer has a control character");
+    if (!line->empty() && !is_token(line->substr(0, line->find(':'))))
+      return bad("a trailer's name is not a token with a colon right behind it");
+  }
+  return std::nullopt;
+}
+
 std::optional<Target> parse_target(std::string_view target) {
   if (!target.empty() && target[0] != '/') {  // the absolute form, which a client uses towards a proxy
     const size_t scheme = target.find("://");

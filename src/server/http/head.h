@@ -23,6 +23,9 @@ std::optional<Refusal> check_head(std::string_view head, const Limits& limits);
 /// Of a head that has not ended yet: what cannot become sound any more. `from`: bytes checked before.
 std::optional<Refusal> check_partial_head(std::string_view head, size_t from);
 
+/// What stands behind the last chunk, to the empty line: lines as a head's, which do not fold.
+std::optional<Refusal> check_trailers(std::string_view trailers);
+
 /// Splits a sound request target (origin or absolute form) and decodes its path; nothing when it is of
 /// another form, or has a bad or control character's escape.
 struct Target {

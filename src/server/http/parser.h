@@ -42,6 +42,7 @@ class RequestParser final : public boost::beast::http::basic_parser<true> {
   bool version_1_1_ = false;
   bool in_body_ = false;  // fields are trailers, which no one here reads
   size_t spent_on_extensions_ = 0;
+  const char* trailers_ = nullptr;  // within the bytes given last, once the last chunk's size is read
 };
 
 }  // namespace fovea::http

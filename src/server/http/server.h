@@ -3,6 +3,7 @@
 // thread. Boost stays inside this folder's .cc files. What a client sends is hostile: every size and every
 // wait has a limit, and what two parsers could read differently (request smuggling) is refused.
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -19,7 +20,7 @@ using Headers = std::vector<std::pair<std::string, std::string>>;
 
 struct Request {
   std::string method;  ///< as sent; "GET"
-  std::string path;    ///< percent-decoded, without the query; begins with '/'
+  std::string path;    ///< percent-decoded, without the query; begins with '/'; maybe not UTF-8
   std::string query;   ///< after '?', as sent
   Headers headers;
   std::string body;
@@ -50,7 +51,8 @@ class Exchange {
   /// The head of an answer whose body follows by write() in chunks.
   virtual void start_stream(int status, std::string_view content_type, const Headers& headers) = 0;
   /// Queues bytes of a streamed body. False when they will not be sent: the client is gone, or reads so
-  /// slowly that Limits::stream_buffer bytes wait for it (the connection is then closed).
+  /// slowly that Limits::stream_buffer bytes wait for it (the connection is then closed). While nothing
+  /// waits, a piece of any size is taken.
   virtual bool write(std::string bytes) = 0;
   /// The end of a streamed body.
   virtual void end() = 0;
@@ -59,11 +61,11 @@ class Exchange {
   /// Bytes that wait for the client.
   virtual size_t buffered() const = 0;
   /// `closed` is called once, on an I/O thread, if the connection ends before the answer has been handed over
-  /// whole (the client hung up, read too slowly, or abort()); at once if that has happened already. Never
-  /// after the answer is whole.
+  /// whole (the client hung up, or only stopped sending, read too slowly, or abort()); at once if that has
+  /// happened already. Never after the answer is whole.
   virtual void on_close(std::function<void()> closed) = 0;
-  /// Runs `work` on the connection's I/O thread, in order of the calls: where pieces of a stream are made, so
-  /// that who produces them does not pay for it.
+  /// Runs `work` (never after stop()) on the connection's I/O thread, in order of the calls: where pieces of
+  /// a stream are made, so that who produces them does not pay for it.
   virtual void post(std::function<void()> work) = 0;
 };
 
@@ -71,7 +73,8 @@ class Exchange {
 using Handler = std::function<void(std::shared_ptr<Exchange>)>;
 
 /// The answer to a request that never reaches the handler: 400 (malformed), 408 (too slow), 413, 414, 431,
-/// 501 (a transfer coding), 503 (too many connections), 505. So that it has the API's error shape.
+/// 417 (an expectation other than 100-continue), 501 (a transfer coding), 503 (too many connections), 505; or
+/// to one that the handler let go: 500. So that it has the API's error shape. Any I/O thread calls it.
 using ErrorPage = std::function<Response(int status, std::string_view message)>;
 
 struct Limits {
@@ -82,8 +85,9 @@ struct Limits {
   size_t stream_buffer = size_t{1} << 20;  ///< of a streamed answer, waiting for its reader
   int connections = 8192;                  ///< at a time
   int connections_per_address = 8192;      ///< at a time, of one client address (not of UNIX sockets)
-  std::chrono::milliseconds header_timeout{10'000};      ///< from the first byte to the end of the headers
-  std::chrono::milliseconds body_timeout{30'000};        ///< without a byte of the body
+  std::chrono::milliseconds header_timeout{10'000};  ///< from the first byte to the end of the headers
+  std::chrono::milliseconds body_timeout{
+      30'000};  ///< without a byte of the body; all of it: 10 times, and 1 ms a byte
   std::chrono::milliseconds keep_alive_timeout{60'000};  ///< between requests
   std::chrono::milliseconds write_timeout{60'000};       ///< while a client takes no byte
 };

@@ -38,7 +38,7 @@ function explanation(info) {
 // What the engine made of it; an encoder has no KV cache.
 function effects(e) {
   const rows = [
-    ["Weights", `${bytes(e.weight_bytes)}, computed in ${e.dtype}`],
+    ["Weights", `${bytes(e.weight_bytes)} of ${e.dtype}`],
     ["KV cache", e.kv_bytes ? `${bytes(e.kv_bytes)} of ${e.kv_cache_dtype}: ${plural(e.kv_tokens, "token")}` : null],
     ["Pages", e.page_size ? `${plural(e.page_size, "token")} each, layout ${e.kv_layout}` : null],
     ["Context", `${plural(e.max_seq_len, "token")} at most`],

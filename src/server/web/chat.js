@@ -2,7 +2,7 @@
 import { ApiError, streamChat } from "./api.js";
 import { byId, count, duration, el, figure, plural, setText } from "./dom.js";
 
-const ideas = ["Tell me a story about a brave sparrow.", "Who lives at the end of the lane?", "How does the story end?"];
+const ideas = ["Tell me a story about a sparrow.", "What is 17 + 25?", "Hello! Who are you?"];
 
 export function startChat({ modelName, onKeyNeeded }) {
   const composer = byId("composer"), prompt = byId("prompt"), messages = byId("messages"), scroll = byId("chat-scroll");
