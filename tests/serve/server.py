@@ -70,6 +70,8 @@ class Server:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(20)
+        self._reader.join(5)
+        self.process.stdout.close()
 
     def signal(self, number=signal.SIGTERM):
         self.process.send_signal(number)
@@ -183,7 +185,7 @@ class Reader:
     """Answers from a socket, one after the other."""
 
     def __init__(self, s):
-        self.socket, self.buffer = s, b""
+        self.socket, self.buffer = s, bytearray()
 
     def _more(self):
         try:
@@ -191,19 +193,22 @@ class Reader:
         except ConnectionError:
             data = b""
         if not data:
-            raise Closed(self.buffer)
+            raise Closed(bytes(self.buffer))
         self.buffer += data
 
     def _line(self):
         while b"\r\n" not in self.buffer:
             self._more()
-        line, self.buffer = self.buffer.split(b"\r\n", 1)
-        return line
+        return self._take(self.buffer.index(b"\r\n") + 2)[:-2]
 
     def _exactly(self, size):
         while len(self.buffer) < size:
             self._more()
-        data, self.buffer = self.buffer[:size], self.buffer[size:]
+        return self._take(size)
+
+    def _take(self, size):
+        data = bytes(self.buffer[:size])
+        del self.buffer[:size]
         return data
 
     def head(self):
