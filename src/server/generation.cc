@@ -258,6 +258,7 @@ std::optional<ApiError> Generation::take(const Arrived& arrived, std::string& ev
   choice.logprobs.insert(choice.logprobs.end(), output.logprobs.begin(), output.logprobs.end());
   choice.finish = output.finish;
   choice.stop_reason = output.stop_reason;
+  choice.stop_token = output.stop_token;
   if (!output.prompt_logprobs.empty() && (request_.prompt_logprobs || choice.echoed))
     for (size_t i = arrived.prompt * n(); i < (arrived.prompt + 1) * n(); ++i)
       choices_[i].prompt_logprobs = output.prompt_logprobs;
