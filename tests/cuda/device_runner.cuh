@@ -136,13 +136,15 @@ struct DeviceSchedule {
   DeviceArray<float> partial_out;
   DeviceArray<PartialState> partial_state;
   DeviceArray<uint32_t> arrivals;
+  DeviceArray<int32_t> queue;
 
   DeviceSchedule(const Schedule& s, int kv_heads, int rows, int v_dim)
       : items(s.items),
         count(std::vector<int32_t>{static_cast<int32_t>(s.items.size())}),
         partial_out(static_cast<size_t>(s.parts) * kv_heads * rows * v_dim),
         partial_state(static_cast<size_t>(s.parts) * kv_heads * rows),
-        arrivals(static_cast<size_t>(s.parts) * kv_heads) {
+        arrivals(static_cast<size_t>(s.parts) * kv_heads),
+        queue(std::vector<int32_t>{0}) {
     CUDA_CHECK(cudaMemset(arrivals.data, 0, arrivals.count * 4));
     CUDA_CHECK(cudaMemset(partial_out.data, 0xff, partial_out.count * 4));
   }
@@ -153,6 +155,7 @@ struct DeviceSchedule {
     p.partial_out = partial_out.data;
     p.partial_state = partial_state.data;
     p.arrivals = arrivals.data;
+    p.queue = queue.data;
   }
 };
 

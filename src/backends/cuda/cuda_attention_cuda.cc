@@ -158,6 +158,7 @@ AttentionParams params_of(const CudaPlan& plan) {
     p.partial_out = plan.at<float>(plan.layout.partial_out);
     p.partial_state = plan.at<PartialState>(plan.layout.partial_state);
     if (plan.kernel.kernel.merges) p.arrivals = plan.at<uint32_t>(plan.layout.arrivals);
+    p.queue = plan.at<int32_t>(plan.layout.queue);
   }
   return p;
 }
@@ -403,7 +404,8 @@ class CudaAttention : public AttentionBackend {
     const sm80::ScheduleView out{
         plan.at<WorkItem>(plan.layout.items), plan.at<int32_t>(plan.layout.num_items),
         plan.at<PlanError>(plan.layout.error),
-        plan.kernel.kernel.merges ? plan.at<uint32_t>(plan.layout.arrivals) : nullptr};
+        plan.kernel.kernel.merges ? plan.at<uint32_t>(plan.layout.arrivals) : nullptr,
+        plan.at<int32_t>(plan.layout.queue)};
     return sm80::launch_schedule(plan.layout.policy, plan.layout.limits, input_of(meta), pages, out,
                                  stream.cuda().handle());
   }

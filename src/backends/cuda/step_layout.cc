@@ -57,6 +57,7 @@ Result<StepLayout> step_layout(const AttentionSpec& spec, const KernelChoice& ch
   const auto parts = static_cast<size_t>(most.max_parts * spec.num_kv_heads * most.partial_rows);
   out.error = sizeof(int32_t);
   out.page_fault = 64;
+  out.queue = 128;
   out.items = kAlignment;
   out.arrivals = out.items + aligned(static_cast<size_t>(most.max_items) * sizeof(WorkItem));
   const int64_t counters = choice.kernel.merges ? most.max_parts * spec.num_kv_heads : 0;

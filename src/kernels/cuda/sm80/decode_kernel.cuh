@@ -16,30 +16,34 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_kernel(
   const int warp = threadIdx.x / 32;
   grid_launch_dependents();
   grid_dependency_wait();
+  __shared__ int slots[UnitQueue::kSlots];
+  if (threadIdx.x < UnitQueue::kSlots) slots[threadIdx.x] = UnitQueue::kFree;
+  __syncthreads();
   const int num_units = *params.num_items * static_cast<int>(params.kv_heads.divisor);
   const uint32_t ring = shared_address(shared) + warp * (P::kStages * P::kStageBytes);
   char* const query_tile = shared + P::kRingBytes;
   char* const merge = query_tile + P::kQueryBytes;
   DecodeEpilogue<P> epilogue{params, reinterpret_cast<float*>(merge),
                              reinterpret_cast<float2*>(merge + P::kMergeBytes)};
-  DecodeLoader<P> loader(params, ring, num_units);
+  const UnitQueue queue{params, P::kShareOut ? params.queue : nullptr, slots, num_units};
+  DecodeLoader<P> loader(params, ring, queue);
 #pragma unroll
   for (int s = 0; s < P::kStages; ++s)
     loader.step();
 
-  int unit = static_cast<int>(blockIdx.x);
-  if (unit < num_units) {
-    DecodeUnit work = decode_unit(params, unit);
+  if (queue.at(0) < num_units) {
+    DecodeUnit work = decode_unit(params, queue.at(0));
     DecodeQuery<P> query, next_query;
     query.load(params, work, query_tile);
     query.finish();
     int stage = 0;
-    while (true) {
-      unit += static_cast<int>(gridDim.x);
+    for (int place = 0;; ++place) {
+      const int unit = queue.at(place + 1);
       const bool more = unit < num_units;
       const DecodeUnit next = more ? decode_unit(params, unit) : work;
       DecodeTile<P> tile(params, work);
-      for (int key = work.item.key_first; key < work.item.key_last; key += P::kTileKeys) {
+      int key = work.item.key_first;
+      do {  // one tile of nothing for an item without keys: the loads count on it
         cp_async_wait<P::kStages - 1>();
         __syncwarp();
         tile.step(params, work, query, ring + stage * P::kStageBytes, key);
@@ -48,16 +52,13 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_kernel(
         stage = stage + 1 == P::kStages ? 0 : stage + 1;
         // The next unit's queries arrive during this one.
         if (P::kQueryAhead && key == work.item.key_first && more) next_query.load(params, next, query_tile);
-      }
+        key += P::kTileKeys;
+      } while (key < work.item.key_last);
       if (!P::kQueryAhead && more) query.load(params, next, query_tile);
       epilogue.unit(work.item, work.head, tile.o, tile.maximum, tile.sum);
       if (!more) break;
-      if constexpr (P::kQueryAhead) {
-        if (work.item.key_first < work.item.key_last)
-          query = next_query;
-        else
-          query.load(params, next, query_tile);
-      }
+      queue.release(place);
+      if constexpr (P::kQueryAhead) query = next_query;
       query.finish();
       work = next;
     }

@@ -2,6 +2,7 @@
 // The loads of the decode kernel: each warp copies the 16 keys that it takes of every tile into its own ring.
 #include "kernels/cuda/sm80/copy_rows.cuh"
 #include "kernels/cuda/sm80/params.h"
+#include "kernels/cuda/sm80/unit_queue.cuh"
 
 namespace fovea::cuda::sm80 {
 
@@ -14,12 +15,14 @@ struct DecodeLoader {
   const uint32_t ring;  ///< of this warp
   const int lane;
   const int group, part;  ///< which keys of a tile, which columns of V
+  const UnitQueue& queue;
   const int num_units;
   /// Whether a warp's keys lie at equal distances, within one page or ragged, in rows of the policy's sizes.
   const bool even;
 
-  int unit;       ///< the unit of the step prepared; >= num_units = none
-  WorkItem item;  ///< of `unit`
+  int place = -1;  ///< in the block's sequence of units
+  int unit;        ///< the unit of the step prepared; >= num_units = none
+  WorkItem item;   ///< of `unit`
   int head = 0;
   int key = 0;       ///< of this lane's row in the step prepared
   int32_t page = 0;  ///< its page id, arriving
@@ -27,29 +30,26 @@ struct DecodeLoader {
   bool wanted = false;
   int stage = 0;
 
-  __device__ DecodeLoader(const AttentionParams& p, uint32_t warp_ring, int units)
+  __device__ DecodeLoader(const AttentionParams& p, uint32_t warp_ring, const UnitQueue& units)
       : params(p),
         ring(warp_ring),
         lane(threadIdx.x % 32),
         group(threadIdx.x / 32 / P::kValueParts),
         part(threadIdx.x / 32 % P::kValueParts),
-        num_units(units),
+        queue(units),
+        num_units(units.num_units),
         even((p.kv.pages == nullptr || p.kv.page_size.divisor % P::kWarpKeys == 0) && p.head_dim == P::kD &&
              p.v_head_dim == P::kDv) {
-    unit = static_cast<int>(blockIdx.x) - static_cast<int>(gridDim.x);
     next_unit();
   }
 
   __device__ void next_unit() {
-    do {  // an item without keys has no steps
-      unit += static_cast<int>(gridDim.x);
-      if (unit >= num_units) return;
-      const int index = params.kv_heads.quotient(unit);
-      head = unit - index * static_cast<int>(params.kv_heads.divisor);
-      item = params.items[index];
-    } while (item.key_first >= item.key_last);
-    const int next = unit + static_cast<int>(gridDim.x);
-    if (next < num_units) prefetch_l1(params.items + params.kv_heads.quotient(next));
+    unit = queue.at(++place);
+    if (unit >= num_units) return;
+    queue.claim(place + 1);
+    const int index = params.kv_heads.quotient(unit);
+    head = unit - index * static_cast<int>(params.kv_heads.divisor);
+    item = params.items[index];
     key = item.key_first + group * P::kWarpKeys + lane % P::kWarpKeys;
     prepare();
   }

@@ -37,6 +37,9 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   with_sizes.partial_columns = kernel.v_head_dim;
   with_sizes.kv.v_gain = value_gain(params.kv, params.kv.type);
   with_sizes.kv.v_scale /= with_sizes.kv.v_gain;
+  const bool merged = kernel.merges && params.arrivals != nullptr;
+  const bool merges_after = params.partial_out != nullptr && !merged && max_items > 0;
+  if (!merges_after) with_sizes.queue = nullptr;
   Launch l{kernel, with_sizes, max_items, stream};
   const DeviceFacts device = device_facts(l);
   if (l.error.empty()) {
@@ -48,8 +51,7 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
                            : launch_extend16(l) || launch_extend_general(l) || launch_extend_eight_bit(l);
     if (!found) return Error{ErrorCode::internal, "an attention kernel that select() doesn't give"};
   }
-  const bool merged = kernel.merges && params.arrivals != nullptr;
-  if (l.error.empty() && params.partial_out != nullptr && !merged && max_items > 0) {
+  if (l.error.empty() && merges_after) {
     const int64_t units = static_cast<int64_t>(max_items) * params.kv_heads.divisor;
     const auto merge = kernel.q == QueryType::f16 ? merge_kernel<__half> : merge_kernel<__nv_bfloat16>;
     l.check(queue(merge, std::min<int64_t>(units, int64_t{8} * device.multiprocessors), kMergeThreads, 0, l),

@@ -66,6 +66,7 @@ __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const __grid_const
   __shared__ float totals[kMergeThreads];
   grid_launch_dependents();
   grid_dependency_wait();
+  if (p.queue != nullptr && blockIdx.x == 0 && threadIdx.x == 0) *p.queue = 0;  // for the next layer
   const int num_units = *p.num_items * static_cast<int>(p.kv_heads.divisor);
   for (int unit = static_cast<int>(blockIdx.x); unit < num_units; unit += static_cast<int>(gridDim.x)) {
     const int index = p.kv_heads.quotient(unit);

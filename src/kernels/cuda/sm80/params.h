@@ -129,6 +129,9 @@ struct AttentionParams {
   /// [part, Hkv] counters of the parts that have been written, 0 before and after every launch. With them
   /// the kernel merges parts itself where it can; null: a second kernel does.
   uint32_t* arrivals = nullptr;
+  /// Decode: how many units blocks have come for, 0 before and after every launch (the merge kernel sees to
+  /// it, so launch() leaves it out where none follows); null: every block takes its share.
+  int32_t* queue = nullptr;
 };
 
 }  // namespace fovea::cuda

@@ -174,6 +174,7 @@ __global__ __launch_bounds__(kMost) void step_kernel(const __grid_constant__ Pla
   if (blockIdx.x == 0 && rank == 0) {
     *out.num_items = done.x;
     if (out.error != nullptr) *out.error = error;
+    if (out.queue != nullptr) *out.queue = 0;
   }
   if (out.arrivals == nullptr) return;
   const int64_t counters = int64_t{done.y} * policy.num_kv_heads, stride = int64_t{gridDim.x} * size;

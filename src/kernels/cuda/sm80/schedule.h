@@ -94,6 +94,7 @@ struct ScheduleView {
   int32_t* num_items = nullptr;  ///< 0 with an error
   PlanError* error = nullptr;    ///< of the step's arrays (plan_error says it); or null
   uint32_t* arrivals = nullptr;  ///< [max_parts, Hkv] of AttentionParams: zeros for the step's parts; or null
+  int32_t* queue = nullptr;      ///< of AttentionParams: 0; or null
 };
 
 /// Makes a step's items from its arrays, in one kernel that can be captured: those that make_item gives
