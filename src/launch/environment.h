@@ -1,6 +1,7 @@
 #pragma once
 // Variables of the environment: those that act, those of other engines that something here replaces, and a
 // check that none with our prefix is misspelt.
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
