@@ -148,8 +148,8 @@ struct EngineInfo {
   int64_t weight_bytes = 0, weight_bytes_per_token = 0, kv_bytes = 0, kv_bytes_per_token = 0;
   int64_t workspace_bytes = 0;  ///< of a step: activations, logits, the attention's scratch
   int64_t kv_tokens = 0;        ///< capacity
-  double kv_sequences = 0;    ///< of the longest length that it holds at a time
-  bool prefix_cache = false;  ///< resolved: off for encoder-decoder models
+  double kv_sequences = 0;      ///< of the longest length that it holds at a time
+  bool prefix_cache = false;    ///< resolved: off for encoder-decoder models
   int max_seq_len = 0, vocab_size = 0, threads = 0;
   Selection selection;               ///< a backend for each phase of each kind of layers
   std::vector<AttentionSpec> specs;  ///< the distinct attentions of the model

@@ -1,7 +1,7 @@
 #pragma once
 // fovea bench serve: load on a server that speaks OpenAI's API.
-#include <limits>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>

@@ -1,7 +1,6 @@
 #include "server/api_keys.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "server/text.h"
 
@@ -21,7 +20,7 @@ Result<ApiKeys> ApiKeys::create(const std::vector<std::string>& keys) {
 ApiKeys::Padded ApiKeys::pad(std::string_view key) {
   Padded padded;
   padded.length = key.size();
-  std::memcpy(padded.bytes.data(), key.data(), std::min(key.size(), kLongest));
+  std::ranges::copy(key.substr(0, kLongest), padded.bytes.begin());
   return padded;
 }
 

@@ -114,7 +114,7 @@ class Server:
         return Metrics(answer.body.decode())
 
     def resident_bytes(self):
-        if os.environ.get("FOVEA_SANITIZED"):  # keeps what was freed for a while: says nothing then
+        if os.environ.get("SERVE_TEST_SANITIZED"):  # keeps what was freed for a while: says nothing then
             return 0
         with open(f"/proc/{self.process.pid}/status") as file:
             return int(re.search(r"VmRSS:\s+(\d+)", file.read()).group(1)) << 10
