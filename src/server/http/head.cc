@@ -76,21 +76,24 @@ bool is_host(std::string_view host) {
   });
 }
 
+/// Fields that a request has at most once. Of two, one reader takes the first and the next the last: which
+/// key counts, or where the body ends, would depend on who is asked.
+constexpr std::array<std::string_view, 7> kSingle = {
+    "Host", "Content-Length", "Transfer-Encoding", "Content-Type", "Authorization", "Origin", "Expect"};
+enum : size_t { kHost, kLength, kCoding };  // of kSingle
+
 /// Those fields whose number or value decides where the request ends and whom it is for.
 struct FramingFields {
-  int hosts = 0;
-  int lengths = 0;
-  int codings = 0;
+  std::array<int, kSingle.size()> counts{};
 
   std::optional<Refusal> take(std::string_view name, std::string_view value, const Limits& limits) {
+    for (size_t i = 0; i < kSingle.size(); ++i)
+      if (equal_ignoring_case(name, kSingle[i])) ++counts[i];
     if (equal_ignoring_case(name, "host")) {
-      ++hosts;
       if (!is_host(value)) return bad("Host is not a host and port");
     } else if (equal_ignoring_case(name, "content-length")) {
-      ++lengths;
       return check_length(value, limits);
     } else if (equal_ignoring_case(name, "transfer-encoding")) {
-      ++codings;
       if (!equal_ignoring_case(value, "chunked"))
         return Refusal{501, "the only transfer coding spoken here is chunked"};
     } else if (equal_ignoring_case(name, "expect") && !equal_ignoring_case(value, "100-continue")) {
@@ -114,12 +117,12 @@ struct FramingFields {
   }
 
   std::optional<Refusal> check(bool is_1_1) const {
-    if (hosts > 1) return bad("there are several Host headers");
-    if (is_1_1 && hosts == 0) return bad("there is no Host header");
-    if (lengths > 1) return bad("there are several Content-Length headers");
-    if (codings > 1) return bad("there are several Transfer-Encoding headers");
-    if (codings > 0 && lengths > 0) return bad("Content-Length and Transfer-Encoding exclude each other");
-    if (codings > 0 && !is_1_1) return bad("HTTP/1.0 has no Transfer-Encoding");
+    for (size_t i = 0; i < kSingle.size(); ++i)
+      if (counts[i] > 1) return bad("there are several " + std::string(kSingle[i]) + " headers; send one");
+    if (is_1_1 && counts[kHost] == 0) return bad("there is no Host header");
+    if (counts[kCoding] > 0 && counts[kLength] > 0)
+      return bad("Content-Length and Transfer-Encoding exclude each other");
+    if (counts[kCoding] > 0 && !is_1_1) return bad("HTTP/1.0 has no Transfer-Encoding");
     return std::nullopt;
   }
 };

@@ -17,7 +17,8 @@ struct Refusal {
 /// `head`: from the request line to the empty line, inclusive; any bytes. Nothing when it is sound: a method
 /// of token characters, a target of visible characters, HTTP/1.0 or 1.1, lines that end in CR LF and do not
 /// fold, names right before their colons, no control characters, one Host (HTTP/1.0: at most one), at most
-/// one Content-Length of digits, or else the one transfer coding "chunked", all within `limits`.
+/// one Content-Length of digits, or else the one transfer coding "chunked", at most one each of Content-Type,
+/// Authorization, Origin and Expect, all within `limits`.
 std::optional<Refusal> check_head(std::string_view head, const Limits& limits);
 
 /// Of a head that has not ended yet: what cannot become sound any more. `from`: bytes checked before.

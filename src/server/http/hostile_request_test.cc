@@ -68,6 +68,13 @@ TEST(HttpServer, RefusesWhatIsMalformedOrTooMuch) {
       {"name with a bracket", host + "X(y): z\r\n\r\n", 400},
       {"no Host", get + "\r\n", 400},
       {"two Hosts", host + "host: x\r\n\r\n", 400},
+      {"two keys", host + "Authorization: Bearer a\r\nauthorization: Bearer b\r\n\r\n", 400},
+      {"one key twice", host + "Authorization: Bearer a\r\nAuthorization: Bearer a\r\n\r\n", 400},
+      {"two types",
+       post + "Content-Type: application/json\r\nContent-Type: text/plain\r\nContent-Length: 0\r\n\r\n", 400},
+      {"two origins", host + "Origin: http://a\r\nOrigin: http://b\r\n\r\n", 400},
+      {"two expectations", post + "Expect: 100-continue\r\nExpect: 100-continue\r\nContent-Length: 0\r\n\r\n",
+       400},
       {"Host with a space", get + "Host: a b\r\n\r\n", 400},
       {"Host with a slash", get + "Host: a/b\r\n\r\n", 400},
       {"bad method", "G@T / HTTP/1.1\r\nHost: x\r\n\r\n", 400},
@@ -118,6 +125,26 @@ TEST(HttpServer, RefusesWhatIsMalformedOrTooMuch) {
     EXPECT_TRUE(closed) << each.name;
     EXPECT_EQ(answer.find("\r\nServer: ", 60), std::string::npos) << each.name << ": " << answer;
     EXPECT_NE(answer.find("{\"error\":"), std::string::npos) << each.name;
+  }
+  EXPECT_EQ(handled, 0);
+}
+
+/// While the client still waits: nothing that it could send would make the request sound.
+TEST(HttpServer, RefusesAChunkWithoutItsEndAtOnce) {
+  std::atomic<int> handled = 0;
+  const auto server = serve([&](const Shared& exchange) {
+    ++handled;
+    echo(exchange);
+  });
+  const std::string head = "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (const char* body : {"3\r\nabcX", "3\r\nabc\rX", "3\r\nabc\n", "1\r\na\r\n1\r\nbb"}) {
+    for (const bool together : {true, false}) {
+      RawClient client(server->address());
+      for (const char c : together ? std::string() : head + body)
+        client.send({&c, 1});
+      if (together) client.send(head + body);
+      EXPECT_EQ(status_of(client.answer()), 400) << body;
+    }
   }
   EXPECT_EQ(handled, 0);
 }

@@ -37,17 +37,30 @@ std::optional<Refusal> RequestParser::take_head(std::string_view head) {
 }
 
 size_t RequestParser::take_body(std::string_view bytes, std::optional<Refusal>& refusal) {
+  // Beast looks at a chunk's end only together with the next one's size.
+  const auto broken = [&](std::string_view rest) {
+    if (breaks_chunk(rest)) refusal = Refusal{400, "a chunk's data does not end in CR LF"};
+    return refusal.has_value();
+  };
+  if (broken(bytes)) return 0;
   // At least these bytes are still to come, and Beast's own assertion fails on fewer of them.
   if (chunked() && bytes.size() < std::string_view("0\r\n\r\n").size()) return 0;
   error_code ec;
   const size_t used = put(boost::asio::buffer(bytes.data(), bytes.size()), ec);
   if (ec && ec != beast::error::need_more) refusal = refusal_of(ec, limits_);
+  if (!refusal && !is_done() && broken(bytes.substr(used))) return used;
   if (!refusal && is_done() && trailers_ != nullptr)
     refusal = check_trailers({trailers_, static_cast<size_t>(bytes.data() + used - trailers_)});
   // What is not used is the line of a chunk's size, or trailers.
   if (!refusal && !is_done() && bytes.size() - used > limits_.header_bytes)
     refusal = Refusal{400, "a chunk's size or the trailers have no end"};
   return used;
+}
+
+/// Whether what follows a chunk's data cannot become its CR LF any more.
+bool RequestParser::breaks_chunk(std::string_view rest) const {
+  constexpr std::string_view kEnd = "\r\n";
+  return chunk_ended_ && !kEnd.starts_with(rest.substr(0, kEnd.size()));
 }
 
 bool RequestParser::expects_continue() const {
@@ -78,13 +91,15 @@ size_t RequestParser::on_body_impl(string_view bytes, error_code&) {
   return bytes.size();
 }
 
-size_t RequestParser::on_chunk_body_impl(std::uint64_t, string_view bytes, error_code& ec) {
+size_t RequestParser::on_chunk_body_impl(std::uint64_t left, string_view bytes, error_code& ec) {
+  chunk_ended_ = left == bytes.size();
   return on_body_impl(bytes, ec);
 }
 
 void RequestParser::on_chunk_header_impl(std::uint64_t size, string_view extensions, error_code& ec) {
   // A quoted one could hold an end of line, which another parser would take for the size's.
   const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20; };
+  chunk_ended_ = false;
   spent_on_extensions_ += extensions.size();
   if (spent_on_extensions_ > kChunkExtensionBytes ||
       std::any_of(extensions.begin(), extensions.end(), control))

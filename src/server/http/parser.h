@@ -23,6 +23,8 @@ class RequestParser final : public boost::beast::http::basic_parser<true> {
   bool is_1_1() const { return version_1_1_; }
 
  private:
+  bool breaks_chunk(std::string_view rest) const;
+
   using string_view = boost::beast::string_view;
   using error_code = boost::beast::error_code;
 
@@ -40,7 +42,8 @@ class RequestParser final : public boost::beast::http::basic_parser<true> {
   const Limits& limits_;
   Request request_;
   bool version_1_1_ = false;
-  bool in_body_ = false;  // fields are trailers, which no one here reads
+  bool in_body_ = false;      // fields are trailers, which no one here reads
+  bool chunk_ended_ = false;  // its CR LF comes next
   size_t spent_on_extensions_ = 0;
   const char* trailers_ = nullptr;  // within the bytes given last, once the last chunk's size is read
 };
