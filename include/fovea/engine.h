@@ -172,6 +172,12 @@ struct ChatRequest {
   bool continue_final_message = false;
 };
 
+/// A text's ids, if they are not too many; else `ids` is empty, and the text has `at_least` tokens or more.
+struct BoundedTokens {
+  std::vector<int32_t> ids;
+  size_t at_least = 0;
+};
+
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -198,6 +204,10 @@ class Engine {
   virtual void wait_idle() = 0;
 
   virtual Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens) const = 0;
+  /// For a text that may have at most `most` tokens: what a longer one costs does not grow with its tokens,
+  /// and mostly its length alone says that it is too long.
+  virtual Result<BoundedTokens> tokenize(std::string_view text, bool add_special_tokens,
+                                         size_t most) const = 0;
   virtual std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens) const = 0;
   /// The bytes that one id stands for, which may be part of a character; "" when unknown.
   virtual std::string token_bytes(int32_t id) const = 0;

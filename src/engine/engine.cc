@@ -62,7 +62,10 @@ class EngineImpl final : public Engine {
   void cancel(uint64_t id) override;
   void wait_idle() override;
 
-  Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens) const override;
+  Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens) const override {
+    return encode(text, add_special_tokens, SIZE_MAX);
+  }
+  Result<BoundedTokens> tokenize(std::string_view text, bool add_special_tokens, size_t most) const override;
   std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens) const override;
   std::string token_bytes(int32_t id) const override {
     return tokenizer_ ? std::string(tokenizer_->token_bytes(id)) : std::string();
@@ -74,6 +77,7 @@ class EngineImpl final : public Engine {
   SamplingParams default_sampling() const override;
 
  private:
+  Result<std::vector<int32_t>> encode(std::string_view text, bool add_special_tokens, size_t most) const;
   Status check_config(const EngineConfig& config);
   Status choose_lengths(const EngineConfig& config);
   Status select_backends(const EngineConfig& config, const BackendRegistry& registry);
@@ -469,10 +473,22 @@ void EngineImpl::wait_idle() {
   idle_.wait(lock, [&] { return live_ == 0; });
 }
 
-Result<std::vector<int32_t>> EngineImpl::tokenize(std::string_view text, bool add_special_tokens) const {
+Result<BoundedTokens> EngineImpl::tokenize(std::string_view text, bool add_special_tokens,
+                                           size_t most) const {
+  if (tokenizer_)
+    if (const size_t least = tokenizer_->least_ids(text); least > most) return BoundedTokens{{}, least};
+  FOVEA_TRY(ids, encode(text, add_special_tokens, most));
+  if (ids.size() > most) return BoundedTokens{{}, ids.size()};
+  return BoundedTokens{std::move(ids), 0};
+}
+
+/// Of a text of more than `most` tokens: more than `most` of the first.
+Result<std::vector<int32_t>> EngineImpl::encode(std::string_view text, bool add_special_tokens,
+                                                size_t most) const {
   if (!tokenizer_) return not_found(info_.model_dir + "/tokenizer.json is missing; add it or give token ids");
   EncodeOptions options;
   options.add_special_tokens = add_special_tokens;
+  options.most_ids = most == SIZE_MAX ? most : most + 1;  // one may go below
   auto ids = tokenizer_->encode(text, options);
   // A text that was rendered elsewhere may begin with the BOS token that the tokenizer adds.
   if (add_special_tokens && ids && ids->size() > 1 && (*ids)[0] == (*ids)[1] &&

@@ -7,8 +7,8 @@
 
 namespace fovea::server {
 
-/// Counts answers from their arrival to their end. Those beyond `slots`, which the engine runs at a time,
-/// wait for their turn. Thread-safe.
+/// Counts answers (of embeddings: requests, whatever their inputs) from their arrival to their end. Those
+/// beyond `slots`, which the engine runs at a time, wait for their turn. Thread-safe.
 class Admission {
  public:
   struct Limits {

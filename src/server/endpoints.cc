@@ -33,37 +33,50 @@ void note_ignored(const Reply& reply, const openai::GenerationRequest& request) 
   }
 }
 
-/// In the words that clients look for.
+/// In the words that clients look for. `tokens`: "20", "at least 20".
+ApiError too_long(const Core& core, const std::string& tokens, const std::string& what) {
+  return bad_request("This model's maximum context length is " + std::to_string(core.max_seq_len()) +
+                         " tokens. However, your " + what + " resulted in " + tokens +
+                         " tokens. Please reduce the length of the " + what + ".",
+                     what, "context_length_exceeded");
+}
+
 std::optional<ApiError> check_length(const Core& core, const openai::GenerationRequest& request,
                                      size_t prompt, const char* what) {
   const auto longest = static_cast<size_t>(core.max_seq_len());
-  const std::string limit =
-      "This model's maximum context length is " + std::to_string(longest) + " tokens. However, ";
   const auto wanted = static_cast<size_t>(std::max(0, request.sampling.max_tokens.value_or(0)));
   const bool generates = request.sampling.max_tokens.value_or(1) > 0;
   if (prompt > longest || (generates && prompt == longest))
-    return bad_request(limit + "your " + what + " resulted in " + std::to_string(prompt) +
-                           " tokens. Please reduce the length of the " + what + ".",
-                       what, "context_length_exceeded");
+    return too_long(core, std::to_string(prompt), what);
   if (request.max_tokens_given && prompt + wanted > longest)
-    return bad_request(limit + "you requested " + std::to_string(prompt + wanted) + " tokens (" +
-                           std::to_string(prompt) + " in the " + what + ", " + std::to_string(wanted) +
-                           " in the completion). Please reduce the length of the " + what + " or completion.",
+    return bad_request("This model's maximum context length is " + std::to_string(longest) +
+                           " tokens. However, you requested " + std::to_string(prompt + wanted) +
+                           " tokens (" + std::to_string(prompt) + " in the " + what + ", " +
+                           std::to_string(wanted) + " in the completion). Please reduce the length of the " +
+                           what + " or completion.",
                        what, "context_length_exceeded");
   return std::nullopt;
 }
 
-/// What completions and chats share: everything after their prompts are tokens.
+/// Whether `text` may be a prompt is said before it costs anything; `prompt` gets its ids.
+std::optional<ApiError> tokenize_prompt(const Core& core, const openai::GenerationRequest& request,
+                                        std::string_view text, const char* what, TokenizedPrompt& prompt) {
+  auto tokens =
+      core.engine->tokenize(text, request.add_special_tokens, static_cast<size_t>(core.max_seq_len()));
+  if (!tokens) return bad_request("this model has no tokenizer; give the prompt as token ids", what);
+  if (tokens->at_least > 0) return too_long(core, "at least " + std::to_string(tokens->at_least), what);
+  prompt.ids = std::move(tokens->ids);
+  return check_length(core, request, prompt.ids.size(), what);
+}
+
+/// What completions and chats share: everything after their prompts are tokens, and not too many.
 std::optional<ApiError> generate(std::shared_ptr<Reply>& reply, std::shared_ptr<Admission::Ticket>& ticket,
                                  openai::ApiKind kind, openai::GenerationRequest request,
                                  std::vector<TokenizedPrompt> prompts) {
   Core& core = reply->core();
   int64_t tokens = 0;
-  for (const TokenizedPrompt& prompt : prompts) {
-    const char* what = kind == openai::ApiKind::chat ? "messages" : "prompt";
-    if (auto error = check_length(core, request, prompt.ids.size(), what)) return error;
+  for (const TokenizedPrompt& prompt : prompts)
     tokens += static_cast<int64_t>(prompt.ids.size());
-  }
   if (const auto verdict = ticket->set_prompt_tokens(tokens); verdict != Admission::Verdict::admitted)
     return overloaded(verdict);
   if (core.draining.load()) return shutting_down();
@@ -99,12 +112,11 @@ std::optional<ApiError> completion(std::shared_ptr<Reply>& reply,
   for (openai::Prompt& given : parsed->prompts) {
     TokenizedPrompt prompt;
     if (auto* text = std::get_if<std::string>(&given)) {
-      auto ids = engine.tokenize(*text, request.add_special_tokens);
-      if (!ids) return bad_request("this model has no tokenizer; give the prompt as token ids", "prompt");
-      prompt.ids = *std::move(ids);
+      if (auto error = tokenize_prompt(core, request, *text, "prompt", prompt)) return error;
       if (request.echo) prompt.text = std::move(*text);
     } else {
       prompt.ids = std::move(std::get<std::vector<int32_t>>(given));
+      if (auto error = check_length(core, request, prompt.ids.size(), "prompt")) return error;
       if (request.echo) prompt.text = engine.detokenize(prompt.ids, false);
     }
     prompts.push_back(std::move(prompt));
@@ -129,25 +141,24 @@ std::optional<ApiError> chat_completion(std::shared_ptr<Reply>& reply,
     if (error.status == 400) error.param = "messages";
     return error;
   }
-  auto ids = engine.tokenize(*text, request.add_special_tokens);
-  if (!ids) return bad_request("this model has no tokenizer, so that it can't chat");
-  return generate(reply, ticket, openai::ApiKind::chat, std::move(request), {{*std::move(ids), {}}});
+  TokenizedPrompt prompt;
+  if (auto error = tokenize_prompt(core, request, *text, "messages", prompt)) return error;
+  return generate(reply, ticket, openai::ApiKind::chat, std::move(request), {std::move(prompt)});
 }
 
 using Endpoint = std::optional<ApiError> (*)(std::shared_ptr<Reply>&, std::shared_ptr<Admission::Ticket>&);
 
-void run_generation(Endpoint endpoint, std::shared_ptr<Reply> reply,
-                    std::shared_ptr<Admission::Ticket> ticket) {
+void run(Endpoint endpoint, std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket) {
   if (auto error = endpoint(reply, ticket)) {
     ticket.reset();  // before the client can come back
     refuse(*reply, *error);
   }
 }
 
-std::optional<ApiError> embedding(Reply& reply) {
+std::optional<ApiError> embedding(std::shared_ptr<Reply>& shared_reply,
+                                  std::shared_ptr<Admission::Ticket>& ticket) {
+  Reply& reply = *shared_reply;
   const Core& core = reply.core();
-  if (core.embedder == nullptr)
-    return bad_request("this model generates text and has no embeddings; use /v1/completions");
   Embedder& embedder = *core.embedder;
   auto parsed = openai::parse_embedding(reply.request().body);
   if (!parsed) return std::move(parsed).error();
@@ -174,6 +185,8 @@ std::optional<ApiError> embedding(Reply& reply) {
     tokens += static_cast<int>(ids.size());
     inputs.push_back(std::move(ids));
   }
+  if (const auto verdict = ticket->set_prompt_tokens(tokens); verdict != Admission::Verdict::admitted)
+    return overloaded(verdict);
   std::vector<std::vector<float>> vectors;
   for (size_t at = 0; at < inputs.size(); at += kEmbedSlice) {
     if (reply.done()) return std::nullopt;  // the client is gone
@@ -182,6 +195,7 @@ std::optional<ApiError> embedding(Reply& reply) {
     if (!slice) return error_of(slice.error());
     std::ranges::move(*slice, std::back_inserter(vectors));
   }
+  ticket.reset();  // before the client can come back
   reply.respond({200, "application/json",
                  openai::embeddings_json(core.served_name(), vectors, parsed->base64, tokens)});
   return std::nullopt;
@@ -237,15 +251,15 @@ std::optional<ApiError> check_model(const Core& core, const std::string& name) {
 }
 
 void post_completion(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket) {
-  run_generation(completion, std::move(reply), std::move(ticket));
+  run(completion, std::move(reply), std::move(ticket));
 }
 
 void post_chat_completion(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket) {
-  run_generation(chat_completion, std::move(reply), std::move(ticket));
+  run(chat_completion, std::move(reply), std::move(ticket));
 }
 
-void post_embedding(Reply& reply) {
-  if (auto error = embedding(reply)) refuse(reply, *error);
+void post_embedding(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket) {
+  run(embedding, std::move(reply), std::move(ticket));
 }
 
 void post_tokenize(Reply& reply) {

@@ -8,7 +8,7 @@ namespace fovea::server {
 
 void post_completion(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket);
 void post_chat_completion(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket);
-void post_embedding(Reply& reply);
+void post_embedding(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket);
 void post_tokenize(Reply& reply);
 void post_detokenize(Reply& reply);
 

@@ -45,7 +45,7 @@ class Router {
   void route(const std::shared_ptr<Reply>& reply);
   void get(Reply& reply, Route route);
   void post(const std::shared_ptr<Reply>& reply, Route route);
-  void post_generation(const std::shared_ptr<Reply>& reply, Route route);
+  void post_admitted(const std::shared_ptr<Reply>& reply, Route route);
   /// At once or, where it may take long, on another thread.
   void work(const std::shared_ptr<Reply>& reply, bool elsewhere, std::function<void(Reply&)> task);
   void preflight(Reply& reply, const RouteInfo* route);
@@ -182,28 +182,34 @@ void Router::post(const std::shared_ptr<Reply>& reply, Route route) {
   const bool large = reply->request().body.size() > kSmallBody;
   switch (route) {
     case Route::completions:
-    case Route::chat_completions: return post_generation(reply, route);
-    case Route::embeddings: return work(reply, true, post_embedding);
+    case Route::chat_completions:
+    case Route::embeddings: return post_admitted(reply, route);
     case Route::tokenize: return work(reply, large, post_tokenize);
     case Route::detokenize: return work(reply, large, post_detokenize);
     default: FOVEA_CHECK(!"a route that is not of POST");
   }
 }
 
-void Router::post_generation(const std::shared_ptr<Reply>& reply, Route route) {
-  if (!core_->engine)
+void Router::post_admitted(const std::shared_ptr<Reply>& reply, Route route) {
+  const bool embeds = route == Route::embeddings;
+  if (!core_->engine && !embeds)
     return reply->error(
         openai::bad_request("this model is an encoder, which generates nothing; use /v1/embeddings"));
+  if (!core_->embedder && embeds)
+    return reply->error(
+        openai::bad_request("this model generates text and has no embeddings; use /v1/completions"));
   auto verdict = Admission::Verdict::admitted;
   std::shared_ptr<Admission::Ticket> ticket =
-      core_->admission.arrive(core_->engine->stats().waiting, verdict);
+      core_->admission.arrive(core_->engine ? core_->engine->stats().waiting : 0, verdict);
   if (!ticket) {
     if (core_->metrics) core_->metrics->refused(503);
     return reply->error(overloaded(verdict));
   }
-  const auto task = route == Route::chat_completions ? post_chat_completion : post_completion;
-  work(reply, reply->request().body.size() > kSmallBody,
-       [reply, task, ticket](Reply&) { task(reply, ticket); });
+  const auto task = embeds                             ? post_embedding
+                    : route == Route::chat_completions ? post_chat_completion
+                                                       : post_completion;
+  work(reply, embeds || reply->request().body.size() > kSmallBody,
+       [reply, task, ticket = std::move(ticket)](Reply&) mutable { task(reply, std::move(ticket)); });
 }
 
 class ServiceImpl final : public Service {
@@ -275,8 +281,10 @@ Result<std::unique_ptr<Service>> Service::create(const ServiceConfig& config, En
   FOVEA_CHECK((engine == nullptr) != (embedder == nullptr));
   FOVEA_CHECK(!config.served_names.empty());
   FOVEA_TRY(keys, ApiKeys::create(config.api_keys));
-  auto core = std::make_shared<Core>(
-      Admission::Limits{config.max_running_requests, config.max_queued_requests, config.max_queued_tokens});
+  // An embedder computes what its threads bring it, a request each.
+  const int slots = engine ? config.max_running_requests : config.workers;
+  auto core =
+      std::make_shared<Core>(Admission::Limits{slots, config.max_queued_requests, config.max_queued_tokens});
   core->config = config;
   core->engine = engine;
   core->embedder = embedder;

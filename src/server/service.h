@@ -19,8 +19,10 @@ struct ServiceConfig {
   std::vector<std::string> api_keys;      ///< none = open
   std::vector<std::string> cors_origins;  ///< none = no CORS headers; "*" = any
   int max_logprobs = 20;
-  int max_running_requests = 64;               ///< the engine's: so many answers do not wait for their turn
-  int max_queued_requests = 1024;              ///< answers that wait for their turn; beyond: 503
+  int max_running_requests =
+      64;  ///< the engine's: so many answers do not wait for their turn (an embedder: `workers`)
+  int max_queued_requests =
+      1024;  ///< answers, or requests for embeddings, that wait for their turn; beyond: 503
   int64_t max_queued_tokens = 0;               ///< of prompts that wait; 0 = no limit
   int workers = 2;                             ///< threads that read large bodies, and embed
   std::chrono::milliseconds sse_ping{15'000};  ///< a comment in a stream that is silent so long

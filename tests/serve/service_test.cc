@@ -260,6 +260,28 @@ TEST_F(ServiceTest, SaysWhatTheContextHolds) {
   EXPECT_EQ(engine_->submitted(), 1);
 }
 
+TEST_F(ServiceTest, APromptThatIsFarTooLongIsNotTokenized) {
+  StubEngine::Options options;
+  options.max_seq_len = 20;
+  start(options);
+  const std::string text(100'000, 'x');
+  const auto prompt = post("/v1/completions", R"({"model": "stub", "prompt": ")" + text + R"("})");
+  EXPECT_THAT(prompt, IsError(400,
+                              "This model's maximum context length is 20 tokens. However, your prompt "
+                              "resulted in at least 100000 tokens. Please reduce the length of the prompt."));
+  EXPECT_THAT(prompt.body, HasSubstr(R"("param":"prompt","code":"context_length_exceeded")"));
+  const auto chat =
+      post("/v1/chat/completions",
+           R"({"model": "stub", "messages": [{"role": "user", "content": ")" + text + R"("}]})");
+  EXPECT_THAT(chat, IsError(400, "your messages resulted in at least 100"));
+  EXPECT_THAT(chat.body, HasSubstr(R"("param":"messages")"));
+  EXPECT_EQ(engine_->tokenized(), 0);
+  // The first that is too long ends it.
+  EXPECT_THAT(post("/v1/completions", R"({"model": "stub", "prompt": ["abc", ")" + text + R"(", "abc"]})"),
+              IsError(400, "at least 100000 tokens"));
+  EXPECT_EQ(engine_->tokenized(), 3);
+}
+
 TEST_F(ServiceTest, AFullQueueRefuses) {
   StubEngine::Options options;
   options.slots = 2;
@@ -355,6 +377,101 @@ TEST_F(ServiceTest, AFailingRequestDisturbsNoOther) {
   EXPECT_EQ(seen.status, 200);
   EXPECT_TRUE(seen.body.ends_with("data: [DONE]\n\n"));
   EXPECT_TRUE(idle());
+}
+
+/// Holds every call until it is let go.
+class StubEmbedder final : public Embedder {
+ public:
+  StubEmbedder() {
+    info_.dimensions = 1;
+    info_.max_seq_len = 100;
+    info_.vocab_size = 256;
+  }
+  const EmbedInfo& info() const override { return info_; }
+  Result<std::vector<int32_t>> tokenize(std::string_view text, bool) const override {
+    return std::vector<int32_t>(text.size(), 7);
+  }
+  Status check(std::span<const int32_t>) const override { return {}; }
+  Result<std::vector<std::vector<float>>> embed(std::span<const std::vector<int32_t>> inputs) override {
+    std::unique_lock lock(mutex_);
+    ++calls_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return open_; });
+    return std::vector<std::vector<float>>(inputs.size(), {1.0f});
+  }
+  void wait_calls(int calls) {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(20), [&] { return calls_ >= calls; }));
+  }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  EmbedInfo info_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int calls_ = 0;
+  bool open_ = false;
+};
+
+class EmbeddingTest : public ServiceTest {
+ protected:
+  void SetUp() override {}
+  void start_embedder() {
+    config_.served_names = {"stub"};
+    loop_ = std::make_unique<FakeLoop>();
+    service_ = *Service::create(config_, nullptr, &embedder_);
+    service_->set_ready();
+    handler_ = service_->handler();
+  }
+  void TearDown() override {
+    embedder_.open();
+    ServiceTest::TearDown();
+  }
+  Exchange embed(const std::string& input) {
+    return send("POST", "/v1/embeddings", R"({"model": "stub", "input": )" + input + "}");
+  }
+  StubEmbedder embedder_;
+};
+
+TEST_F(EmbeddingTest, AFullQueueRefuses) {
+  config_.workers = 2;  // each computes for one request at a time
+  config_.max_queued_requests = 1;
+  start_embedder();
+  const std::vector<Exchange> held = {embed("\"a\""), embed(R"(["a", "b", "c"])"), embed("\"a\"")};
+  embedder_.wait_calls(2);
+  const auto refused = embed("\"a\"")->answer();
+  EXPECT_THAT(refused, IsError(503, "queue of requests is full"));
+  EXPECT_EQ(refused.header("Retry-After"), "1");
+  EXPECT_EQ(post("/v1/embeddings", "{").status, 503);  // what could not be read costs nothing more
+  EXPECT_EQ(get("/v1/models").status, 200);
+  embedder_.open();
+  for (const Exchange& exchange : held)
+    EXPECT_EQ(exchange->answer().status, 200);
+  EXPECT_EQ(embed("\"a\"")->answer().status, 200);
+  // A refusal for what it says gives its place back.
+  for (int i = 0; i < 5; ++i)
+    EXPECT_EQ(embed("5")->answer().status, 400);
+  EXPECT_EQ(embed("\"a\"")->answer().status, 200);
+}
+
+TEST_F(EmbeddingTest, WaitingTokensHaveALimit) {
+  config_.workers = 2;
+  config_.max_queued_tokens = 10;
+  start_embedder();
+  const Exchange first = embed(R"(["0123", "4567"])");
+  embedder_.wait_calls(1);
+  const auto refused = embed("\"012\"")->answer();
+  EXPECT_THAT(refused, IsError(503, "too many tokens"));
+  EXPECT_EQ(refused.header("Retry-After"), "1");
+  const Exchange second = embed("\"01\"");
+  embedder_.open();
+  EXPECT_EQ(first->answer().status, 200);
+  EXPECT_EQ(second->answer().status, 200);
+  EXPECT_EQ(embed(R"(["0123", "4567"])")->answer().status, 200);
 }
 
 TEST_F(ServiceTest, DrainsAndThenAborts) {

@@ -2,6 +2,7 @@
 // An engine without a model: so many tokens a second for each of so many answers at a time. What is measured
 // or tested with it is the server alone. A token is a byte.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -116,6 +117,14 @@ class StubEngine final : public Engine {
       ids.push_back(static_cast<unsigned char>(c));
     return ids;
   }
+  Result<BoundedTokens> tokenize(std::string_view text, bool add_special_tokens, size_t most) const override {
+    if (text.size() > most) return BoundedTokens{{}, text.size()};
+    tokenized_ += static_cast<int64_t>(text.size());
+    FOVEA_TRY(ids, tokenize(text, add_special_tokens));
+    return BoundedTokens{std::move(ids), 0};
+  }
+  /// Bytes that prompts cost so far.
+  int64_t tokenized() const { return tokenized_; }
   std::string detokenize(const std::vector<int32_t>& ids, bool) const override {
     std::string text;
     for (const int32_t id : ids)
@@ -223,6 +232,7 @@ class StubEngine final : public Engine {
   bool stop_ = false, paused_ = false;
   uint64_t next_id_ = 1;
   int running_count_ = 0, waiting_count_ = 0;
+  mutable std::atomic<int64_t> tokenized_{0};
   int64_t submitted_ = 0, tokens_ = 0, steps_ = 0;
   std::thread thread_;
 };
