@@ -4,9 +4,7 @@
 #include <array>
 #include <atomic>
 #include <exception>
-#include <mutex>
-#include <system_error>
-#include <thread>
+#include <optional>
 #include <utility>
 
 #include "base/log.h"
@@ -60,61 +58,16 @@ class StatusCounts {
   std::array<std::atomic<int64_t>, kStatuses + 1> counts_{};
 };
 
-/// The machine's rates: given, or measured on a thread of its own. Other work takes its share of the machine
-/// meanwhile, so that it is measured at several scrapes and the best counts.
-class Floor {
- public:
-  Floor(int threads, std::optional<MachineFloor> given)
-      : threads_(threads), left_(given ? 0 : kMeasurements), rates_(given) {}
-  ~Floor() {
-    if (thread_.joinable()) thread_.join();
+/// The machine's rates; nullopt when there is no memory or are no threads to measure them with.
+std::optional<MachineFloor> measure_floor(int threads) {
+  try {
+    ThreadPool pool(threads);
+    return measure_machine_floor(pool);
+  } catch (const std::exception& error) {
+    FOVEA_LOG(warning) << "metrics: the machine's rates can't be measured: " << error.what();
+    return std::nullopt;
   }
-  Floor(const Floor&) = delete;
-  Floor& operator=(const Floor&) = delete;
-
-  /// Never waits: what is known so far, nullopt before anything is. Starts the next measurement.
-  std::optional<MachineFloor> get() {
-    std::lock_guard lock(mutex_);
-    if (left_ > 0 && !measuring_) start();
-    return rates_;
-  }
-
- private:
-  static constexpr int kMeasurements = 5;
-
-  void start() {
-    if (thread_.joinable()) thread_.join();  // it has nothing left to do
-    --left_;
-    try {
-      thread_ = std::thread([this] { measure(); });
-      measuring_ = true;
-    } catch (const std::system_error& error) {
-      FOVEA_LOG(warning) << "metrics: the machine's rates can't be measured: " << error.what();
-    }
-  }
-  void measure() {
-    MachineFloor now;
-    try {
-      ThreadPool pool(threads_);
-      now = measure_machine_floor(pool);
-    } catch (const std::exception& error) {  // no memory, no threads
-      FOVEA_LOG(warning) << "metrics: the machine's rates can't be measured: " << error.what();
-    }
-    std::lock_guard lock(mutex_);
-    measuring_ = false;
-    if (!(now.read_bytes_per_second > 0)) return;
-    if (!rates_) rates_ = now;
-    rates_->read_bytes_per_second = std::max(rates_->read_bytes_per_second, now.read_bytes_per_second);
-    rates_->fp32_flops_per_second = std::max(rates_->fp32_flops_per_second, now.fp32_flops_per_second);
-  }
-
-  int threads_;
-  std::mutex mutex_;
-  int left_;
-  bool measuring_ = false;
-  std::optional<MachineFloor> rates_;
-  std::thread thread_;
-};
+}
 
 enum Finish { kStop, kLength, kAbort, kError, kFinishes };
 // vLLM's words.
@@ -134,11 +87,11 @@ Finish finish_of(FinishReason reason) {
 class MetricsImpl final : public Metrics {
  public:
   /// `start`: what never changes, already written.
-  MetricsImpl(std::string_view served_name, int max_seq_len, int threads, std::optional<MachineFloor> floor,
+  MetricsImpl(std::string_view served_name, int max_seq_len, std::optional<MachineFloor> floor,
               std::string constants)
       : served_name_(served_name),
         constants_(std::move(constants)),
-        floor_(threads, floor),
+        floor_(floor),
         prompt_tokens_(token_bounds(max_seq_len)),
         generation_tokens_(token_bounds(max_seq_len)),
         max_tokens_(token_bounds(max_seq_len)) {}
@@ -154,7 +107,7 @@ class MetricsImpl final : public Metrics {
   void write_requests(MetricsText& out) const;
 
   std::string served_name_, constants_;
-  mutable Floor floor_;
+  const std::optional<MachineFloor> floor_;
   std::array<std::atomic<int64_t>, kFinishes> finishes_{};
   std::atomic<int64_t> prompt_total_{0}, cached_total_{0};
   StatusCounts refused_, responses_;
@@ -209,7 +162,7 @@ void MetricsImpl::write_requests(MetricsText& out) const {
 std::string MetricsImpl::text(const EngineStats* stats, int http_connections) const {
   MetricsText out(served_name_);
   if (stats)
-    write_engine_stats(*stats, floor_.get(), out);
+    write_engine_stats(*stats, floor_, out);
   else
     out.counter("vllm:prompt_tokens_total", "Tokens of texts.",
                 static_cast<double>(prompt_total_.load(std::memory_order_relaxed)));
@@ -228,14 +181,15 @@ std::unique_ptr<Metrics> Metrics::create(const EngineInfo& info, std::string_vie
   MetricsText constants(served_name);
   write_cache_config(info, constants);
   write_backends(info.selection, constants);
-  return std::make_unique<MetricsImpl>(served_name, info.max_seq_len, info.threads, floor, constants.take());
+  // Now, while nothing else runs: later it would take threads and memory from who is served.
+  if (!floor && info.threads > 0) floor = measure_floor(info.threads);
+  return std::make_unique<MetricsImpl>(served_name, info.max_seq_len, floor, constants.take());
 }
 
 std::unique_ptr<Metrics> Metrics::create(const EmbedInfo& info, std::string_view served_name) {
   MetricsText constants(served_name);
   write_backends(info.selection, constants);
-  return std::make_unique<MetricsImpl>(served_name, info.max_seq_len, info.threads, std::nullopt,
-                                       constants.take());
+  return std::make_unique<MetricsImpl>(served_name, info.max_seq_len, std::nullopt, constants.take());
 }
 
 }  // namespace fovea::server

@@ -325,6 +325,19 @@ class Clients(unittest.TestCase):
                 self.assertEqual(m.value("vllm:" + name), wanted, name)
             self.assertEqual(m.value("vllm:request_success_total", finished_reason="length"), 10)
 
+    def test_scrapes_take_no_memory(self):
+        """The machine is measured before the server is ready, not under those who are served."""
+        with Server(PROGRAM) as server:
+            server.complete("2, 4, 6,", max_tokens=4)
+            before = server.resident_bytes()
+
+            def scrape():
+                for _ in range(10):
+                    self.assertGreater(server.metrics().value("fovea:machine_read_bytes_per_second"), 0)
+                    time.sleep(0.02)
+
+            self.assertLess(server.most_resident_bytes(scrape) - before, 16 << 20)
+
     def test_a_client_makes_no_series_of_metrics(self):
         for name in ("no-such-1", "no-such-2"):
             self.server.post("/v1/completions", {**STORY, "model": name})

@@ -119,6 +119,17 @@ class Server:
         with open(f"/proc/{self.process.pid}/status") as file:
             return int(re.search(r"VmRSS:\s+(\d+)", file.read()).group(1)) << 10
 
+    def most_resident_bytes(self, work):
+        """The most that was resident at a time while work() ran."""
+        if os.environ.get("SERVE_TEST_SANITIZED"):
+            work()
+            return 0
+        with open(f"/proc/{self.process.pid}/clear_refs", "w") as file:
+            file.write("5")  # the peak begins anew
+        work()
+        with open(f"/proc/{self.process.pid}/status") as file:
+            return int(re.search(r"VmHWM:\s+(\d+)", file.read()).group(1)) << 10
+
     def wait_idle(self, timeout):
         """Seconds until nothing runs or waits and the KV cache is empty but for what it keeps for reuse."""
         start = time.monotonic()
