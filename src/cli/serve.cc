@@ -26,6 +26,9 @@ using std::chrono::milliseconds;
 
 std::atomic<int> g_signals{0};
 
+/// What the errors at the end may take to their readers; who reads has them long before.
+constexpr double kErrorSeconds = 3;
+
 /// The first one asks for an end, the second one is the end.
 void on_signal(int number) {
   if (g_signals.fetch_add(1) == 0) return;
@@ -218,7 +221,7 @@ void run_until_signal(http::Server& server, server::Service& service, double shu
     service.abort_all();
     // So that the errors get to their readers.
     const auto aborted = Clock::now();
-    while (left() && seconds_since(aborted) < 1.0)
+    while (left() && seconds_since(aborted) < kErrorSeconds)
       std::this_thread::sleep_for(milliseconds(10));
   }
   server.stop();

@@ -4,6 +4,19 @@
 namespace fovea::cli {
 namespace {
 
+/// The library's own range lets what is not a number through.
+CLI::Validator seconds_of(double least) {
+  static constexpr double kMost = 86400;  // a day
+  return CLI::Validator(
+      [least](const std::string& text) -> std::string {
+        double value = 0;
+        if (CLI::detail::lexical_cast(text, value) && value >= least && value <= kMost) return "";
+        return "must be a number of seconds from " + CLI::detail::to_string(least) + " to " +
+               CLI::detail::to_string(kMost) + ", not " + text;
+      },
+      "");
+}
+
 void add_access_flags(CLI::App& app, ServeFlags& f) {
   app.add_option("--host", f.host,
                  "Address or name to listen on; give --api-key with any that others can reach")
@@ -35,10 +48,10 @@ void add_load_flags(CLI::App& app, ServeFlags& f) {
       ->capture_default_str();
   app.add_option("--shutdown-timeout", f.shutdown_timeout,
                  "Seconds that answers under way may take after SIGTERM; then they end with an error")
-      ->check(CLI::Range(0.0, 86400.0))
+      ->check(seconds_of(0))
       ->capture_default_str();
   app.add_option("--sse-keepalive", f.sse_keepalive, "Seconds after which a silent stream sends a comment")
-      ->check(CLI::Range(0.01, 86400.0))
+      ->check(seconds_of(0.01))
       ->capture_default_str();
 }
 
@@ -60,7 +73,7 @@ void add_http_flags(CLI::App& app, ServeFlags& f) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   const auto seconds = [&app](const char* name, double& value, const char* text) {
-    app.add_option(name, value, text)->check(CLI::Range(0.1, 86400.0))->capture_default_str();
+    app.add_option(name, value, text)->check(seconds_of(0.1))->capture_default_str();
   };
   seconds("--header-timeout", f.header_timeout, "Seconds that a request's headers may take");
   seconds("--body-timeout", f.body_timeout, "Seconds that may pass without a byte of a body");

@@ -153,7 +153,21 @@ describe("the demo model", () => {
     assert.deepEqual([tokens.length, token_logprobs.length, top_logprobs.length, text_offset.length], [count, count, count, count]);
     assert.equal(token_logprobs[0], null);
     assert.ok(token_logprobs.slice(1).every((p) => p <= 0));
-    assert.ok(text_offset.every((offset, i) => i === 0 || offset >= text_offset[i - 1]));
+    // As of vLLM: the begin token, which no one wrote, is the first, and offsets are of the tokens' texts.
+    assert.equal(tokens[0], "<|begin_of_text|>");
+    assert.equal(top_logprobs[0], null);
+    assert.ok(top_logprobs.slice(1).every((top, i) => tokens[i + 1] in top && Object.values(top).every((p) => p <= 0)));
+    assert.deepEqual(text_offset, tokens.map((_, i) => tokens.slice(0, i).join("").length));
+    assert.equal(tokens.slice(1).join(""), answer.choices[0].text);
+    // Scoring alone, and token ids that begin with the begin token, say the same.
+    const only = await api.completions.create({ model, prompt: "Once upon a time", max_tokens: 0, temperature: 0, logprobs: 2, echo: true, return_token_ids: true });
+    const asIds = await api.completions.create({ model, prompt: only.choices[0].prompt_token_ids, max_tokens: 0, temperature: 0, logprobs: 2, echo: true });
+    for (const choice of [only.choices[0], asIds.choices[0]]) {
+      const { logprobs } = choice;
+      assert.deepEqual(logprobs.tokens, tokens.slice(0, answer.usage.prompt_tokens));
+      assert.deepEqual(logprobs.token_logprobs, token_logprobs.slice(0, answer.usage.prompt_tokens));
+      assert.deepEqual(logprobs.text_offset, text_offset.slice(0, answer.usage.prompt_tokens));
+    }
     assert.ok(answer.choices[0].text.startsWith("Once upon a time"));
     const scored = await api.completions.create({ model, prompt: "Once upon a time", max_tokens: 1, temperature: 0, prompt_logprobs: 1, return_token_ids: true });
     assert.equal(scored.choices[0].prompt_logprobs.length, scored.usage.prompt_tokens);

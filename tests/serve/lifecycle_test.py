@@ -14,7 +14,7 @@ import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
-from server import Closed, Reader, Server, error_of, free_port, request_bytes, temporary_folder
+from server import LONG, Closed, Reader, Server, error_of, eventually, free_port, request_bytes, temporary_folder
 
 PROGRAM = sys.argv[1]
 STORY = {"prompt": "Once upon a time", "temperature": 0, "ignore_eos": True}
@@ -44,10 +44,18 @@ class Stream:
         return [item if item == "[DONE]" else json.loads(item) for item in data]
 
 
+def half_a_request(server):
+    """A connection whose request the server reads on and on: it has something under way as long as we want."""
+    s = server.connect()
+    s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n")
+    assert Reader(s).head()[0] == 100
+    return s
+
+
 def new_request_is_refused(server):
     """503 in the API's shape, or no connection at all."""
     try:
-        answer = server.post("/v1/completions", {**STORY, "max_tokens": 1}, timeout=5)
+        answer = server.post("/v1/completions", {**STORY, "max_tokens": 1})
     except (ConnectionError, Closed):
         return True
     error_of(answer, 503)
@@ -72,7 +80,7 @@ class Start(unittest.TestCase):
 
     def test_a_port_in_use(self):
         with Server(PROGRAM) as server:
-            second = subprocess.run([PROGRAM, "serve", "--port", str(server.port)], capture_output=True, text=True, timeout=30)
+            second = subprocess.run([PROGRAM, "serve", "--port", str(server.port)], capture_output=True, text=True, timeout=LONG)
             self.assertNotEqual(second.returncode, 0)
             self.assertIn(str(server.port), second.stderr)
             self.assertIn("in use", second.stderr.lower())
@@ -82,7 +90,7 @@ class Start(unittest.TestCase):
         for flags in (["--port", "70000"], ["--port", "x"], ["--host", "256.1.1.1"], ["--uds", "/none/x.sock"], ["--uds", "/tmp/" + "x" * 200], ["--api-key", ""],
                       ["--max-queued-requests", "-1"], ["--model", "/none"], ["--shutdown-timeout", "-1"], ["--no-such-flag"]):
             with self.subTest(flags=flags):
-                result = subprocess.run([PROGRAM, "serve", *flags], capture_output=True, text=True, timeout=30)
+                result = subprocess.run([PROGRAM, "serve", *flags], capture_output=True, text=True, timeout=LONG)
                 self.assertIn(result.returncode, (1, 2), result.stderr)
                 last = result.stderr.strip().splitlines()[-1]
                 self.assertTrue(last.startswith("fovea: "), result.stderr)
@@ -93,18 +101,18 @@ class Start(unittest.TestCase):
             with Server(PROGRAM, uds=path) as server:
                 self.assertEqual(server.get("/health").status, 200)
                 self.assertTrue(server.complete("2, 4, 6,", max_tokens=4)[0]["text"])
-                taken = subprocess.run([PROGRAM, "serve", "--uds", path], capture_output=True, text=True, timeout=30)
+                taken = subprocess.run([PROGRAM, "serve", "--uds", path], capture_output=True, text=True, timeout=LONG)
                 self.assertNotEqual(taken.returncode, 0)
                 self.assertEqual(server.get("/health").status, 200)
             self.assertTrue(os.path.exists(path), "a kill leaves the file")
             with Server(PROGRAM, uds=path) as server:  # which the next one replaces
                 self.assertEqual(server.get("/health").status, 200)
                 server.signal()
-                self.assertEqual(server.wait_exit(15), 0)
+                self.assertEqual(server.wait_exit(), 0)
             self.assertFalse(os.path.exists(path), "a clean stop removes it")
             with open(path, "w") as file:
                 file.write("a file of somebody's")
-            other = subprocess.run([PROGRAM, "serve", "--uds", path], capture_output=True, text=True, timeout=30)
+            other = subprocess.run([PROGRAM, "serve", "--uds", path], capture_output=True, text=True, timeout=LONG)
             self.assertNotEqual(other.returncode, 0)
             with open(path) as file:
                 self.assertEqual(file.read(), "a file of somebody's")
@@ -121,14 +129,36 @@ class Start(unittest.TestCase):
             tokens = now
             server.kill()
             for stream in streams:
-                self.assertNotIn("[DONE]", stream.rest())
+                stream.rest()
+
+    def test_every_end_leaves_the_port_free(self):
+        """Connections that the server closed first linger in the kernel for a minute; the next server must not mind."""
+        port = free_port()
+        for end in ("stop", "two signals", "kill", "stop"):
+            with self.subTest(end=end), Server(PROGRAM, "--shutdown-timeout", "0" if end == "stop" else str(10 * LONG), "--body-timeout", str(10 * LONG),
+                                                   port=port) as server:
+                self.assertEqual(server.port, port)
+                for _ in range(5):
+                    self.assertEqual(server.get("/health", headers=[("Connection", "close")]).status, 200)
+                held = [half_a_request(server)] + [Stream(server, 900, n=8, temperature=1).socket for _ in range(4)]
+                if end == "kill":
+                    server.kill()
+                else:
+                    server.signal(signal.SIGTERM)
+                    if end == "two signals":
+                        server.wait_log("stopping: ")
+                        server.signal(signal.SIGTERM)
+                    self.assertEqual(server.wait_exit(), 0 if end == "stop" else -signal.SIGTERM)
+                lingering = held  # open on our side while the next one starts
+        for s in lingering:
+            s.close()
 
     def test_few_file_descriptors(self):
         """More clients than descriptors: those who are served stay served, and the others wait or are refused."""
         limited = f"ulimit -n 64; exec {PROGRAM} \"$@\""
         process = subprocess.Popen(["sh", "-c", limited, "sh", "serve", "--port", str(port := free_port())], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         try:
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + LONG
             while True:
                 try:
                     with socket.create_connection(("127.0.0.1", port), 1):
@@ -139,13 +169,13 @@ class Start(unittest.TestCase):
             held = []
             for _ in range(100):
                 s = socket.socket()
-                s.settimeout(2)
+                s.settimeout(LONG)
                 s.connect(("127.0.0.1", port))
                 held.append(s)
-            time.sleep(0.3)
+            eventually(lambda: len(os.listdir(f"/proc/{process.pid}/fd")) >= 63, "all descriptors in use")
             for s in held:
                 s.close()
-            with socket.create_connection(("127.0.0.1", port), 10) as s:
+            with socket.create_connection(("127.0.0.1", port), LONG) as s:
                 s.sendall(request_bytes("GET", "/health"))
                 self.assertEqual(Reader(s).response().status, 200)
             self.assertIsNone(process.poll())
@@ -160,14 +190,14 @@ class Stop(unittest.TestCase):
             quiet = server.complete(STORY["prompt"], max_tokens=700, ignore_eos=True)[0]["text"]
             streams = [Stream(server, 700) for _ in range(8)]
             server.signal(signal.SIGTERM)
-            time.sleep(0.1)
+            server.wait_log("stopping: ")
             new_request_is_refused(server)
             for stream in streams:
                 events = stream.rest()
                 self.assertTrue(stream.whole)
                 self.assertEqual(events[-1], "[DONE]")
                 self.assertEqual("".join(event["choices"][0]["text"] for event in events[:-1]), quiet)
-            self.assertEqual(server.wait_exit(20), 0)
+            self.assertEqual(server.wait_exit(), 0)
 
     def test_health_while_draining(self):
         with Server(PROGRAM, "--shutdown-timeout", "60") as server:
@@ -177,7 +207,7 @@ class Stop(unittest.TestCase):
                 self.assertEqual(reader.response().status, 200)
                 streams = [Stream(server, 900, n=4, temperature=1) for _ in range(4)]
                 server.signal(signal.SIGTERM)
-                time.sleep(0.1)
+                server.wait_log("stopping: ")
                 try:
                     s.sendall(request_bytes("GET", "/health"))
                     self.assertEqual(reader.response().status, 503)
@@ -186,26 +216,22 @@ class Stop(unittest.TestCase):
             server.signal(signal.SIGTERM)
             for stream in streams:
                 stream.rest()
-            server.wait_exit(15)
+            server.wait_exit()
 
     def test_an_idle_server_stops_at_once(self):
         for number in (signal.SIGTERM, signal.SIGINT):
-            with Server(PROGRAM, "--shutdown-timeout", "60") as server:
+            with Server(PROGRAM, "--shutdown-timeout", str(10 * LONG)) as server:
                 idle = server.connect()
                 server.get("/health")
-                start = time.monotonic()
                 server.signal(number)
-                self.assertEqual(server.wait_exit(10), 0)
-                self.assertLess(time.monotonic() - start, 3)
+                self.assertEqual(server.wait_exit(), 0)
                 idle.close()
 
     def test_no_time_to_drain(self):
         with Server(PROGRAM, "--shutdown-timeout", "0") as server:
             streams = [Stream(server, 900, n=8, temperature=1) for _ in range(8)]
-            start = time.monotonic()
             server.signal(signal.SIGTERM)
-            self.assertEqual(server.wait_exit(10), 0)
-            self.assertLess(time.monotonic() - start, 5)
+            self.assertEqual(server.wait_exit(), 0)
             for stream in streams:
                 events = stream.rest()
                 errors = [event["error"] for event in events if event != "[DONE]" and "error" in event]
@@ -213,27 +239,26 @@ class Stop(unittest.TestCase):
                 self.assertEqual(set(errors[0]), {"message", "type", "param", "code"})
 
     def test_the_time_to_drain_ends(self):
-        with Server(PROGRAM, "--shutdown-timeout", "0.5") as server:
-            streams = [Stream(server, 900, n=32, temperature=1) for _ in range(4)]
+        with Server(PROGRAM, "--shutdown-timeout", "0.1") as server:
+            streams = [Stream(server, 900, n=16, temperature=1) for _ in range(4)]  # all that run at a time
             with ThreadPoolExecutor(len(streams)) as readers:  # megabytes, which no socket holds for who reads later
                 read = [readers.submit(stream.rest) for stream in streams]
-                start = time.monotonic()
                 server.signal(signal.SIGTERM)
-                self.assertEqual(server.wait_exit(15), 0)
-                self.assertLess(time.monotonic() - start, 5)
+                self.assertEqual(server.wait_exit(), 0)
             for events in (one.result() for one in read):
-                self.assertTrue(any(event != "[DONE]" and "error" in event for event in events) or events[-1] == "[DONE]")
+                errors = [event["error"] for event in events if event != "[DONE]" and "error" in event]
+                self.assertEqual(len(errors), 1, "no error event: nothing ended the answer")
+                self.assertIn("shutting down", errors[0]["message"])
 
     def test_a_second_signal_exits(self):
-        with Server(PROGRAM, "--shutdown-timeout", "600") as server:
-            streams = [Stream(server, 900, n=32, temperature=1) for _ in range(4)]
-            server.signal(signal.SIGTERM)
-            time.sleep(0.2)
-            self.assertIsNone(server.process.poll(), "did not drain")
-            start = time.monotonic()
-            server.signal(signal.SIGTERM)
-            server.wait_exit(10)
-            self.assertLess(time.monotonic() - start, 3)
+        with Server(PROGRAM, "--shutdown-timeout", str(10 * LONG), "--body-timeout", str(10 * LONG)) as server:
+            streams = [Stream(server, 900, n=16, temperature=1) for _ in range(4)]
+            with half_a_request(server):
+                server.signal(signal.SIGTERM)
+                server.wait_log("stopping: ")
+                self.assertIsNone(server.process.poll(), "did not drain")
+                server.signal(signal.SIGTERM)
+                self.assertEqual(server.wait_exit(), -signal.SIGTERM)
             for stream in streams:
                 stream.rest()
 
@@ -244,12 +269,12 @@ class Stop(unittest.TestCase):
         process = subprocess.Popen([PROGRAM, "--log-level", "debug", "serve", "--port", str(port)], stdout=write, stderr=write)
         os.close(write)
         try:
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + LONG
             while not b"ready" in os.read(read, 65536):
                 self.assertLess(time.monotonic(), deadline)
             os.close(read)
             for _ in range(5):
-                with socket.create_connection(("127.0.0.1", port), 10) as s:
+                with socket.create_connection(("127.0.0.1", port), LONG) as s:
                     s.sendall(request_bytes("POST", "/v1/completions", {**STORY, "max_tokens": 2, "unknown_field": 1}))
                     self.assertEqual(Reader(s).response().status, 200)
             self.assertIsNone(process.poll())
@@ -265,26 +290,30 @@ class Clients(unittest.TestCase):
         cls.addClassCleanup(cls.server.kill)
 
     def test_hundreds_that_give_up(self):
-        """200 long requests that wait half a second; then a short one must have its answer within five."""
+        """Of 200 long requests that nobody waits for, most tokens are never made."""
         for stream in (True, False):
+            before = self.server.metrics().value("vllm:generation_tokens_total")
             body = request_bytes("POST", "/v1/completions", {**STORY, "max_tokens": 900, "stream": stream})
             sockets = [self.server.connect() for _ in range(200)]
             for s in sockets:
                 s.sendall(body)
-            time.sleep(0.5)
+            eventually(lambda: self.server.metrics().value("vllm:num_requests_waiting") > 50, "a queue")
             for s in sockets:
                 s.close()
             start = time.monotonic()
             self.assertTrue(self.server.complete("2, 4, 6,", max_tokens=4)[0]["text"])
             seconds = time.monotonic() - start
-            self.assertLess(seconds, 5)
-            idle = self.server.wait_idle(10)
+            idle = self.server.wait_idle()
+            self.assertLess(self.server.metrics().value("vllm:generation_tokens_total") - before, 200 * 900 / 2)
             print(f"\nafter 200 {'streams' if stream else 'requests'} that gave up: a short answer in {seconds:.2f} s, idle after {idle:.2f} s")
 
     def test_one_that_leaves_is_gone_within_steps(self):
-        stream = Stream(self.server, 900)
+        ended = lambda reason: self.server.metrics().value("vllm:request_success_total", finished_reason=reason)
+        before = ended("abort")
+        stream = Stream(self.server, 900, n=32, temperature=1)
         stream.socket.close()
-        self.assertLess(self.server.wait_idle(5), 2)
+        self.server.wait_idle()
+        self.assertEqual(ended("abort"), before + 1)
         produced = self.server.metrics().value("vllm:generation_tokens_total")
         time.sleep(0.3)
         self.assertEqual(self.server.metrics().value("vllm:generation_tokens_total"), produced)
@@ -292,7 +321,7 @@ class Clients(unittest.TestCase):
     def test_a_long_prompt_does_not_stop_short_answers(self):
         """Prefills are cut in chunks: the stream that runs gets tokens while long prompts come in."""
         stream = Stream(self.server, 800)
-        gaps, end = [], threading.Event()
+        meanwhile, end = 0, threading.Event()
 
         def flood():
             for k in range(12):
@@ -300,16 +329,12 @@ class Clients(unittest.TestCase):
             end.set()
 
         threading.Thread(target=flood).start()
-        last = time.monotonic()
         try:
             while stream.reader.chunk():
-                now = time.monotonic()
-                gaps.append(now - last)
-                last = now
+                meanwhile += not end.is_set()
         finally:
-            end.wait(60)
-        self.assertGreater(len(gaps), 100)
-        self.assertLess(max(gaps), 5)
+            self.assertTrue(end.wait(LONG))
+        self.assertGreater(meanwhile, 12, "the stream stood still while prompts were computed")
 
     def test_counts_in_metrics_are_exact(self):
         """Ten requests of ten tokens: the counts that vLLM's own test asks for."""

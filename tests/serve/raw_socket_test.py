@@ -11,7 +11,7 @@ import sys
 import time
 import unittest
 
-from server import Closed, Reader, Server, error_of, request_bytes
+from server import LONG, Closed, Reader, Server, error_of, eventually, request_bytes
 from bad_fields import CASES
 
 PROGRAM = sys.argv[1]
@@ -39,7 +39,7 @@ class RawTest(unittest.TestCase):
         self.assertIsNone(self.server.process.poll(), self.server.log)
         self.assertEqual(self.probe(), self.tokens, "another answer after the case")
 
-    def send(self, data, timeout=30):
+    def send(self, data, timeout=LONG):
         """The answer to bytes as they are, and whether the connection was closed after it."""
         with self.server.connect(timeout) as s:
             try:
@@ -59,7 +59,7 @@ class RawTest(unittest.TestCase):
             answer = reader.response()
             error = error_of(answer, status, **rest)
             if closes:
-                s.settimeout(10)
+                s.settimeout(LONG)
                 self.assertTrue(reader.at_end(), "the connection stayed open")
             return error
 
@@ -106,7 +106,7 @@ class Fields(RawTest):
                 base = COMPLETION if kind == "completion" else CHAT
                 error_of(self.server.post(path, {**base, "temperature": 1, "n": n}), 400, "n")
         error_of(self.server.post("/v1/completions", {**COMPLETION, "best_of": 10**9}), 400, "best_of")
-        self.assertLess(time.monotonic() - start, 5)
+        self.assertLess(time.monotonic() - start, LONG)
         self.assertLess(self.server.resident_bytes() - before, 32 << 20)
 
     def test_bodies_that_are_no_object(self):
@@ -196,7 +196,7 @@ class Fields(RawTest):
             start = time.monotonic()
             answer = self.server.post(PATHS["chat"], {**CHAT, **fields})
             self.assertIn(answer.status, (200, 400), answer)
-            self.assertLess(time.monotonic() - start, 5)
+            self.assertLess(time.monotonic() - start, LONG)
 
     def test_an_unknown_model(self):
         for path, base in ((PATHS["chat"], CHAT), (PATHS["completion"], COMPLETION)):
@@ -311,11 +311,9 @@ class Http(RawTest):
             self.assertEqual(self.server.post("/v1/completions", JSON_BODY, headers=[("Content-Type", given)]).status, 200)
 
     def test_bodies_beyond_the_limit(self):
-        start = time.monotonic()
         for length in ((32 << 20) + 1, 1 << 40, 2**63 - 1):  # refused before a byte of it came
             self.refused(self.post_head(b"Content-Length: %d" % length), 413, closes=True)
             self.refused(self.post_head(b"Content-Length: %d" % length, b"Expect: 100-continue"), 413, closes=True)
-        self.assertLess(time.monotonic() - start, 10)
 
     def test_endless_chunks(self):
         before = self.server.resident_bytes()
@@ -334,6 +332,18 @@ class Http(RawTest):
             except Closed:
                 pass  # a reset because of what we sent after it was refused took the answer away
         self.assertLess(self.server.resident_bytes() - before, 150 << 20)
+
+    def test_a_chunk_without_its_end_is_refused_at_once(self):
+        self.refused(self.post_head(b"Transfer-Encoding: chunked") + b"5\r\nhelloX", 400, closes=True)
+
+    def test_headers_that_come_twice(self):
+        """Of two, a proxy may take the one and we the other."""
+        n = b"Content-Length: %d" % len(JSON_BODY)
+        for lines in ((b"Content-Type: application/json",), (b"Authorization: Bearer a", b"Authorization: Bearer a"), (b"Authorization: Bearer a", b"authorization: Bearer b"),
+                      (b"Host: y",), (b"Origin: http://a", b"Origin: http://b"), (b"Expect: 100-continue", b"Expect: 100-continue")):
+            with self.subTest(lines=lines):
+                error = self.refused(self.post_head(n, *lines) + JSON_BODY, 400, closes=True)
+                self.assertIn("several", error["message"])
 
     def test_malformed_chunks(self):
         for body in (b"x\r\n", b"-1\r\n", b"0x5\r\nhello\r\n0\r\n\r\n", b"fffffffffffffffff\r\n", b"ffffffffffffffff\r\n", b"8000000000000000\r\n", b"5\r\nhelloXX5\r\nhello\r\n0\r\n\r\n",
@@ -436,7 +446,7 @@ class Http(RawTest):
             s.recv(100)
             s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             s.close()
-        self.server.wait_idle(10)
+        self.server.wait_idle()
 
     def test_keep_alive(self):
         with self.server.connect() as s:
@@ -493,9 +503,9 @@ class SlowClients(RawTest):
     """With short waits."""
     flags = ("--header-timeout", "1", "--body-timeout", "1", "--keep-alive-timeout", "1", "--write-timeout", "2", "--max-connections-per-address", "40")
 
-    def ends(self, s, within=6):
+    def ends(self, s):
         """What came until the server closed the connection."""
-        s.settimeout(within)
+        s.settimeout(LONG)
         got = b""
         try:
             while data := s.recv(65536):
@@ -517,8 +527,8 @@ class SlowClients(RawTest):
                 for byte in b"GET /health HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 1000:
                     s.sendall(bytes([byte]))
                     time.sleep(0.1)
-                    if time.monotonic() - start > 10:
-                        self.fail("still read after 10 s")
+                    if time.monotonic() - start > LONG / 2:
+                        self.fail(f"still read after {LONG / 2} s")
             except ConnectionError:
                 pass
             self.assertGreater(time.monotonic() - start, 0.9)
@@ -535,14 +545,16 @@ class SlowClients(RawTest):
             s.sendall(request_bytes("GET", "/health"))
             reader = Reader(s)
             self.assertEqual(reader.response().status, 200)
-            s.settimeout(6)
+            s.settimeout(LONG)
             self.assertTrue(reader.at_end())
 
     def test_an_answer_under_way_is_not_idle(self):
-        body = {**COMPLETION, "max_tokens": 900, "ignore_eos": True, "n": 16, "temperature": 1, "seed": 1}
-        start = time.monotonic()
-        self.assertEqual(self.server.post("/v1/completions", body).status, 200)
-        self.assertGreater(time.monotonic() - start, 0.1)
+        for n in (16, 32, 64, 128):
+            body = {**COMPLETION, "max_tokens": 900, "ignore_eos": True, "n": n, "temperature": 1, "seed": 1}
+            start = time.monotonic()
+            self.assertEqual(self.server.post("/v1/completions", body).status, 200)
+            if time.monotonic() - start > 1.5:  # more than any wait of this server's
+                break
 
     def test_a_reader_that_never_reads(self):
         """Megabytes of log probabilities for somebody who takes none of them: closed, cancelled, forgotten; others do not wait."""
@@ -551,13 +563,11 @@ class SlowClients(RawTest):
         stuck = [self.server.connect(receive_buffer=4096) for _ in range(3)]
         for s in stuck:
             s.sendall(request_bytes("POST", "/v1/completions", body))
-        start = time.monotonic()
         self.assertEqual(self.probe(), self.tokens)
-        self.assertLess(time.monotonic() - start, 20)
-        self.server.wait_idle(60)
+        self.server.wait_idle()
         self.assertLess(self.server.resident_bytes() - before, 64 << 20)
         for s in stuck:
-            got = self.ends(s, within=20)
+            got = self.ends(s)
             self.assertNotIn(b"[DONE]", got)
             s.close()
 
@@ -565,23 +575,16 @@ class SlowClients(RawTest):
         held = []
         try:
             held = [self.server.connect() for _ in range(60)]
-            refused = 0
-            for s in held:
-                s.settimeout(0.2)
-                try:
-                    got = s.recv(4096)
-                    refused += 1
-                    if got:
-                        self.assertRegex(got, rb"^HTTP/1.1 (503|429) ")
-                except TimeoutError:
-                    pass
-                except ConnectionError:
-                    refused += 1
-            self.assertGreaterEqual(refused, 15)
+            answers = [self.ends(s) for s in held]  # those who are served say nothing, and are idle after a second
+            refused = [answer for answer in answers if answer]
+            self.assertTrue(refused)
+            for answer in refused:
+                self.assertRegex(answer, rb"^HTTP/1.1 503 ")
+                self.assertEqual(set(json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]), {"message", "type", "param", "code"})
         finally:
             for s in held:
                 s.close()
-        time.sleep(0.5)
+        eventually(lambda: self.server.get("/health").status == 200, "room for a new connection")
 
 
 class Keys(RawTest):

@@ -14,6 +14,7 @@ import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+LONG = 120  # seconds that pass only where something is broken: a sanitizer's build on a busy machine is slow
 SKIPPED = 77  # SKIP_RETURN_CODE in CMakeLists.txt
 
 
@@ -44,7 +45,7 @@ class Server:
         with self._changed:
             self._changed.notify_all()
 
-    def _wait_ready(self, timeout=60):
+    def _wait_ready(self, timeout=LONG):
         pattern = re.compile(r"^.*\bready\b.*?(?:http://[^\s:]+:(\d+)|unix:\S+)", re.I | re.M)
         deadline = time.monotonic() + timeout
         with self._changed:
@@ -76,13 +77,21 @@ class Server:
     def signal(self, number=signal.SIGTERM):
         self.process.send_signal(number)
 
-    def wait_exit(self, timeout):
+    def wait_log(self, text):
+        """Until the server has printed it."""
+        deadline = time.monotonic() + LONG
+        with self._changed:
+            while text not in self.log:
+                assert time.monotonic() < deadline and self.process.poll() is None, f"no {text!r} in:\n{self.log}"
+                self._changed.wait(0.05)
+
+    def wait_exit(self, timeout=LONG):
         """The exit status; raises subprocess.TimeoutExpired."""
         code = self.process.wait(timeout)
         self._reader.join(5)
         return code
 
-    def connect(self, timeout=30, receive_buffer=None):
+    def connect(self, timeout=LONG, receive_buffer=None):
         s = socket.socket(socket.AF_UNIX if self.uds else socket.AF_INET)
         if receive_buffer:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -90,7 +99,7 @@ class Server:
         s.connect(self.uds or ("127.0.0.1", self.port))
         return s
 
-    def request(self, method, path, body=None, headers=(), timeout=60):
+    def request(self, method, path, body=None, headers=(), timeout=LONG):
         """One whole request on a connection of its own; `body` is bytes, or what is made JSON."""
         with self.connect(timeout) as s:
             s.sendall(request_bytes(method, path, body, headers))
@@ -104,7 +113,7 @@ class Server:
 
     def complete(self, prompt, **fields):
         """The choices of a completion at temperature 0."""
-        answer = self.post("/v1/completions", {"prompt": prompt, "temperature": 0, **fields}, timeout=fields.pop("timeout", 120))
+        answer = self.post("/v1/completions", {"prompt": prompt, "temperature": 0, **fields}, timeout=fields.pop("timeout", LONG))
         assert answer.status == 200, answer
         return answer.json()["choices"]
 
@@ -130,7 +139,7 @@ class Server:
         with open(f"/proc/{self.process.pid}/status") as file:
             return int(re.search(r"VmHWM:\s+(\d+)", file.read()).group(1)) << 10
 
-    def wait_idle(self, timeout):
+    def wait_idle(self, timeout=LONG):
         """Seconds until nothing runs or waits and the KV cache is empty but for what it keeps for reuse."""
         start = time.monotonic()
         while True:
@@ -295,6 +304,14 @@ def error_of(response, status=None, param=None):
     if param is not None:
         assert error["param"] == param, f"param should be {param}: {error}"
     return error
+
+
+def eventually(condition, what):
+    """Waits until condition() is true."""
+    deadline = time.monotonic() + LONG
+    while not condition():
+        assert time.monotonic() < deadline, f"never came: {what}"
+        time.sleep(0.02)
 
 
 def free_port():
