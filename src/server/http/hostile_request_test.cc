@@ -130,14 +130,15 @@ TEST(HttpServer, RefusesWhatIsMalformedOrTooMuch) {
 }
 
 /// While the client still waits: nothing that it could send would make the request sound.
-TEST(HttpServer, RefusesAChunkWithoutItsEndAtOnce) {
+TEST(HttpServer, RefusesABrokenChunkAtOnce) {
   std::atomic<int> handled = 0;
   const auto server = serve([&](const Shared& exchange) {
     ++handled;
     echo(exchange);
   });
   const std::string head = "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
-  for (const char* body : {"3\r\nabcX", "3\r\nabc\rX", "3\r\nabc\n", "1\r\na\r\n1\r\nbb"}) {
+  for (const char* body : {"3\r\nabcX", "3\r\nabc\rX", "3\r\nabc\n", "1\r\na\r\n1\r\nbb", "x\r\n", "-1\r\n",
+                           "\r\n", "1\r\na\r\n\r\n", "1\r\na\r\n0x"}) {
     for (const bool together : {true, false}) {
       RawClient client(server->address());
       for (const char c : together ? std::string() : head + body)

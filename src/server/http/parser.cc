@@ -37,9 +37,10 @@ std::optional<Refusal> RequestParser::take_head(std::string_view head) {
 }
 
 size_t RequestParser::take_body(std::string_view bytes, std::optional<Refusal>& refusal) {
-  // Beast looks at a chunk's end only together with the next one's size.
+  // Beast looks at a chunk's end only together with the whole line of the next one's size.
   const auto broken = [&](std::string_view rest) {
-    if (breaks_chunk(rest)) refusal = Refusal{400, "a chunk's data does not end in CR LF"};
+    if (breaks_chunk(rest))
+      refusal = Refusal{400, "a chunk does not end in CR LF, or its size is no hexadecimal number"};
     return refusal.has_value();
   };
   if (broken(bytes)) return 0;
@@ -57,10 +58,17 @@ size_t RequestParser::take_body(std::string_view bytes, std::optional<Refusal>& 
   return used;
 }
 
-/// Whether what follows a chunk's data cannot become its CR LF any more.
+/// Whether `rest`, which is not used yet, cannot become a chunk's end and the next one's size any more.
 bool RequestParser::breaks_chunk(std::string_view rest) const {
-  constexpr std::string_view kEnd = "\r\n";
-  return chunk_ended_ && !kEnd.starts_with(rest.substr(0, kEnd.size()));
+  constexpr std::string_view kEnd = "\r\n", kHex = "0123456789abcdefABCDEF", kBehindSize = "; \t\r";
+  if (!chunked() || !at_size_) return false;
+  if (chunk_ended_) {
+    if (!kEnd.starts_with(rest.substr(0, kEnd.size()))) return true;
+    rest.remove_prefix(std::min(rest.size(), kEnd.size()));
+  }
+  if (rest.empty()) return false;
+  const size_t digits = std::min(rest.find_first_not_of(kHex), rest.size());
+  return digits == 0 || (digits < rest.size() && kBehindSize.find(rest[digits]) == std::string_view::npos);
 }
 
 bool RequestParser::expects_continue() const {
@@ -92,14 +100,14 @@ size_t RequestParser::on_body_impl(string_view bytes, error_code&) {
 }
 
 size_t RequestParser::on_chunk_body_impl(std::uint64_t left, string_view bytes, error_code& ec) {
-  chunk_ended_ = left == bytes.size();
+  at_size_ = chunk_ended_ = left == bytes.size();
   return on_body_impl(bytes, ec);
 }
 
 void RequestParser::on_chunk_header_impl(std::uint64_t size, string_view extensions, error_code& ec) {
   // A quoted one could hold an end of line, which another parser would take for the size's.
   const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20; };
-  chunk_ended_ = false;
+  at_size_ = chunk_ended_ = false;
   spent_on_extensions_ += extensions.size();
   if (spent_on_extensions_ > kChunkExtensionBytes ||
       std::any_of(extensions.begin(), extensions.end(), control))

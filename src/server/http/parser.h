@@ -43,7 +43,8 @@ class RequestParser final : public boost::beast::http::basic_parser<true> {
   Request request_;
   bool version_1_1_ = false;
   bool in_body_ = false;      // fields are trailers, which no one here reads
-  bool chunk_ended_ = false;  // its CR LF comes next
+  bool at_size_ = true;       // what comes next is a chunk's size, behind
+  bool chunk_ended_ = false;  // the CR LF of the chunk before
   size_t spent_on_extensions_ = 0;
   const char* trailers_ = nullptr;  // within the bytes given last, once the last chunk's size is read
 };
