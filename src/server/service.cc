@@ -176,6 +176,10 @@ void Router::post(const std::shared_ptr<Reply>& reply, Route route) {
   if (!is_json(reply->request().header("content-type")))
     return reply->error({415, "the body must be JSON; send \"Content-Type: application/json\"", "",
                          "unsupported_media_type"});
+  if (const auto coding = trimmed(reply->request().header("content-encoding"));
+      !coding.empty() && !same_letters(coding, "identity"))
+    return reply->error({415, "the body must not be compressed; send it without Content-Encoding", "",
+                         "unsupported_media_type"});
   if (route == Route::responses || route == Route::messages)
     return reply->error({404, "this API is not built; use /v1/chat/completions", "", "not_found"});
   if (core_->draining.load()) return reply->error(shutting_down());
@@ -237,7 +241,7 @@ class ServiceImpl final : public Service {
   http::ErrorPage error_page() override {
     return [core = core_](int status, std::string_view message) {
       if (core->metrics) core->metrics->http_response(status);
-      return error_response({status, std::string(message), "", ""});
+      return error_response({status, std::string(message), "", "", status == 503 ? 1 : 0});
     };
   }
 

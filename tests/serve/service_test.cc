@@ -223,6 +223,23 @@ TEST_F(ServiceTest, SaysWhatIsWrongWithPathsMethodsAndTypes) {
             200);
 }
 
+TEST_F(ServiceTest, RefusesCompressedBodies) {
+  const auto with = [&](const char* coding) {
+    return send("POST", "/v1/completions", R"({"prompt": "x"})",
+                {{"Content-Type", "application/json"}, {"Content-Encoding", coding}})
+        ->answer();
+  };
+  EXPECT_THAT(with("gzip"), IsError(415, "Content-Encoding"));
+  EXPECT_EQ(with("identity").status, 200);
+}
+
+TEST_F(ServiceTest, SaysWhenToTryAgain) {
+  const http::Response busy = service_->error_page()(503, "the server has its connections");
+  EXPECT_NE(std::ranges::find(busy.headers, std::pair<std::string, std::string>("Retry-After", "1")),
+            busy.headers.end());
+  EXPECT_TRUE(service_->error_page()(400, "x").headers.empty());
+}
+
 TEST_F(ServiceTest, RefusesWhatIsNoRequest) {
   for (const char* body : {"", "{", "null", "42", "[]", "\"x\"", "{\"prompt\": NaN}", "\xff\xfe"})
     EXPECT_THAT(post("/v1/completions", body), IsError(400, "")) << body;

@@ -18,6 +18,7 @@ struct Site {
   std::atomic<bool> draining = false;  ///< connections close after their answers
   std::atomic<bool> stopped = false;   ///< no handler is called any more
   std::atomic<int> connections = 0;
+  std::atomic<size_t> body_bytes = 0;  ///< of bodies that are being received
 };
 
 /// Bytes for the socket, in this order; the body is moved, not copied.

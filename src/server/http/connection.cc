@@ -7,6 +7,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <exception>
 #include <random>
+#include <utility>
 
 #include "base/log.h"
 
@@ -50,6 +51,25 @@ std::array<asio::const_buffer, 3> rest_of(const Piece& piece, size_t sent) {
   }
   return out;
 }
+
+/// The part of Site::body_bytes that one body has.
+class BodyShare {
+ public:
+  explicit BodyShare(std::atomic<size_t>& all) : all_(all) {}
+  ~BodyShare() { all_ -= mine_; }
+  BodyShare(const BodyShare&) = delete;
+  BodyShare& operator=(const BodyShare&) = delete;
+
+  /// How many bytes there are of all bodies, when this one has `bytes`.
+  size_t grow(size_t bytes) {
+    const size_t more = bytes - std::exchange(mine_, bytes);
+    return all_ += more;
+  }
+
+ private:
+  std::atomic<size_t>& all_;
+  size_t mine_ = 0;
+};
 
 }  // namespace
 
@@ -183,12 +203,15 @@ asio::awaitable<bool> Connection::read_body(RequestParser& parser) {
   if (parser.expects_continue() && in_.empty()) send_continue();
   const auto start = Clock::now();
   auto deadline = start + limits_.body_timeout;
+  BodyShare share(site_->body_bytes);
   while (!dead_) {
     if (!in_.empty()) {
       std::optional<Refusal> refusal;
       in_.erase(0, parser.take_body(in_, refusal));
       if (refusal) co_return refuse(*refusal);
       if (parser.is_done()) co_return true;
+      if (share.grow(parser.request().body.size()) > limits_.all_bodies_bytes)
+        co_return refuse({503, "the server receives as many bytes as it can hold; try again later"});
     }
     if (eof_) co_return false;
     if (!co_await wait(deadline)) co_return refuse({408, "the request's body did not arrive in time"});

@@ -150,6 +150,32 @@ TEST(HttpServer, RefusesABrokenChunkAtOnce) {
   EXPECT_EQ(handled, 0);
 }
 
+/// Many bodies that never end are bounded together.
+TEST(HttpServer, BoundsAllBodiesThatAreReceived) {
+  Limits limits;
+  limits.all_bodies_bytes = 1000;
+  const auto server = serve(echo, limits);
+  const std::string head = "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 700\r\n\r\n";
+  auto first = std::make_unique<RawClient>(server->address());
+  first->send("POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 700\r\n\r\n");
+  EXPECT_EQ(status_of(first->answer(true)), 100);
+  first->send(std::string(600, 'a'));
+  // Its bytes are counted soon: until then another one may be let in.
+  const auto refused = [&] {
+    RawClient second(server->address());
+    second.send(head + std::string(600, 'b'));
+    return status_of(second.answer(false, 200ms)) == 503;
+  };
+  EXPECT_TRUE(eventually(refused));
+  first->send(std::string(100, 'a'));
+  EXPECT_EQ(status_of(first->answer()), 200);
+  for (int i = 0; i < 5; ++i) {  // what is over does not count
+    RawClient again(server->address());
+    again.send(head + std::string(700, 'c'));
+    EXPECT_EQ(status_of(again.answer()), 200);
+  }
+}
+
 TEST(HttpServer, RefusesALargeBodyThatTheClientGoesOnSending) {
   Limits limits;
   limits.body_bytes = 1000;

@@ -73,15 +73,19 @@ class Exchange {
 using Handler = std::function<void(std::shared_ptr<Exchange>)>;
 
 /// The answer to a request that never reaches the handler: 400 (malformed), 408 (too slow), 413, 414, 431,
-/// 417 (an expectation other than 100-continue), 501 (a transfer coding), 503 (too many connections), 505; or
-/// to one that the handler let go: 500. So that it has the API's error shape. Any I/O thread calls it.
+/// 417 (an expectation other than 100-continue), 501 (a transfer coding), 503 (too many connections, or
+/// bodies), 505; or to one that the handler let go: 500. So that it has the API's error shape. Any I/O thread
+/// calls it.
 using ErrorPage = std::function<Response(int status, std::string_view message)>;
 
 struct Limits {
   size_t header_bytes = 16 << 10;  ///< of the request line and all headers
   int header_fields = 100;
   size_t target_bytes = 8 << 10;
-  size_t body_bytes = size_t{32} << 20;    ///< by Content-Length and while chunks arrive
+  size_t body_bytes = size_t{32} << 20;  ///< by Content-Length and while chunks arrive
+  /// Of all bodies while they are received, before anybody has shown a key: beyond, those that still
+  /// grow get a 503.
+  size_t all_bodies_bytes = size_t{1} << 30;
   size_t stream_buffer = size_t{1} << 20;  ///< of a streamed answer, waiting for its reader
   int connections = 8192;                  ///< at a time
   int connections_per_address = 8192;      ///< at a time, of one client address (not of UNIX sockets)
