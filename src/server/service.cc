@@ -231,7 +231,7 @@ class ServiceImpl final : public Service {
   http::ErrorPage error_page() override {
     return [core = core_](int status, std::string_view message) {
       if (core->metrics) core->metrics->http_response(status);
-      return error_response({status, std::string(message), "", ""});
+      return error_response({status, std::string(message), "", "", status == 503 ? 1 : 0});
     };
   }
 
