@@ -107,6 +107,13 @@ TEST_F(ServiceTest, AnswersWhole) {
   EXPECT_TRUE(idle());
 }
 
+TEST_F(ServiceTest, SaysWhenToTryAgainWhereConnectionsRanOut) {
+  const http::Response page = service_->error_page()(503, "full");
+  EXPECT_THAT(page.headers, testing::Contains(testing::Pair("Retry-After", "1")));
+  EXPECT_THAT(service_->error_page()(408, "late").headers,
+              testing::Not(testing::Contains(testing::Pair("Retry-After", testing::_))));
+}
+
 TEST_F(ServiceTest, StreamsAChat) {
   const auto seen =
       post("/v1/chat/completions",
@@ -355,12 +362,6 @@ TEST_F(ServiceTest, AFailingRequestDisturbsNoOther) {
   EXPECT_EQ(seen.status, 200);
   EXPECT_TRUE(seen.body.ends_with("data: [DONE]\n\n"));
   EXPECT_TRUE(idle());
-}
-
-TEST_F(ServiceTest, SaysWhenToTryAgainWhereConnectionsRanOut) {
-  const http::Response page = service_->error_page()(503, "full");
-  EXPECT_THAT(page.headers, testing::Contains(testing::Pair("Retry-After", "1")));
-  EXPECT_THAT(service_->error_page()(408, "late").headers, testing::Not(testing::Contains(testing::Pair("Retry-After", testing::_))));
 }
 
 TEST_F(ServiceTest, DrainsAndThenAborts) {
