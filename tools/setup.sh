@@ -50,7 +50,7 @@ configure() {
   local options="$*"
   if [ ! -f "$build/build.ninja" ] || [ "$(cat "$build/.options" 2>/dev/null)" != "$options" ]; then
     rm -f "$build/CMakeCache.txt" # else a changed compiler makes CMake forget the other options
-    cmake -S "$root" -B "$build" -G Ninja -DCMAKE_CXX_COMPILER="${CXX:-g++-12}" "$@"
+    cmake -S "$root" -B "$build" -G Ninja -DCMAKE_CXX_COMPILER="${CXX:-g++-12}" ${CC:+-DCMAKE_C_COMPILER="$CC"} "$@"
     echo "$options" >"$build/.options"
   fi
 }

@@ -10,7 +10,7 @@ std::span<const EmbeddedFile> embedded_files();
 std::string_view embedded_text(std::string_view name) {
   for (const EmbeddedFile& file : embedded_files())
     if (file.name == name) return file.text;
-  FOVEA_CHECK(!"no such text is embedded");
+  FOVEA_CHECK(false && "no such text is embedded");
   return {};
 }
 

@@ -125,12 +125,8 @@ struct Connection final : ResponseParser::Sink {
 /// One Client::run().
 class Run {
  public:
-  Run(const Target& target, const std::vector<Address>& addresses, size_t& address, const Plan& plan)
-      : target_(target),
-        addresses_(addresses),
-        address_(address),
-        plan_(plan),
-        read_buffer_(kReadBytes, '\0') {}
+  Run(const std::vector<Address>& addresses, size_t& address, const Plan& plan)
+      : addresses_(addresses), address_(address), plan_(plan), read_buffer_(kReadBytes, '\0') {}
 
   Status go() {
     epoll_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
@@ -329,7 +325,6 @@ class Run {
     ++over_;
   }
 
-  const Target& target_;
   const std::vector<Address>& addresses_;
   size_t& address_;
   const Plan& plan_;
@@ -381,7 +376,7 @@ const Target& Client::target() const {
 
 Status Client::run(const Plan& plan) {
   FOVEA_CHECK(std::is_sorted(plan.starts.begin(), plan.starts.end()));
-  return Run(impl_->target, impl_->addresses, impl_->address, plan).go();
+  return Run(impl_->addresses, impl_->address, plan).go();
 }
 
 std::string request_bytes(const Target& target, std::string_view method, std::string_view endpoint,

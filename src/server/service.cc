@@ -157,7 +157,7 @@ void Router::get(Reply& reply, Route route) {
       return reply.respond({200, "text/plain; version=0.0.4; charset=utf-8",
                             core_->metrics->text(*core_->engine, connections)});
     }
-    default: FOVEA_CHECK(!"a route that is not of GET");
+    default: FOVEA_CHECK(false && "a route that is not of GET");
   }
 }
 
@@ -190,7 +190,7 @@ void Router::post(const std::shared_ptr<Reply>& reply, Route route) {
     case Route::embeddings: return post_admitted(reply, route);
     case Route::tokenize: return work(reply, large, post_tokenize);
     case Route::detokenize: return work(reply, large, post_detokenize);
-    default: FOVEA_CHECK(!"a route that is not of POST");
+    default: FOVEA_CHECK(false && "a route that is not of POST");
   }
 }
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The examples of README.md and docs/serving.md, run as they are printed but for the port.
+"""The examples of README.md and docs/serving.md, run as they are printed but for the port; metrics and flags that the
+pages name are those that there are.
 
 A fence of sh or js below a comment <!-- example, prints "TEXT" --> is one; "example of an encoder" and "example with
 a key" say which server it is for. Every fence of those pages with curl or openai in it must be an example.
@@ -11,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import unittest
 
 from server import Server, skip
@@ -24,8 +26,7 @@ FENCE = re.compile(r'(?:<!-- example( of an encoder| with a key)?, prints "(.*?)
 
 def examples(page):
     """(line, kind of server, what is printed, language, code) of each."""
-    with open(os.path.join(ROOT, page)) as file:
-        text = file.read()
+    text = read(page)
     for found in FENCE.finditer(text):
         kind, prints, language, code = found.groups()
         line = text.count("\n", 0, found.start()) + 1
@@ -51,6 +52,36 @@ class Examples(unittest.TestCase):
                         self.assertEqual(result.returncode, 0, result.stderr)
                         self.assertIn(prints, result.stdout)
                         print(f"{page}:{line}: {result.stdout.strip()[:200]}")
+
+
+def read(page):
+    with open(os.path.join(ROOT, page)) as file:
+        return file.read()
+
+
+def flags_of(text):
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]", text))
+
+
+class Names(unittest.TestCase):
+    def flags(self, *command):
+        return flags_of(subprocess.run([PROGRAM, *command, "--help"], capture_output=True, text=True, check=True).stdout)
+
+    def test_metrics(self):
+        named = set(re.findall(r"`((?:vllm|fovea):\w+)`", read("docs/metrics.md")))
+        with Server(PROGRAM) as server:
+            for _ in range(100):  # the machine's rates are measured in the meantime
+                server.complete("x", max_tokens=2)
+                there = set(re.findall(r"^# TYPE (\S+)", server.metrics().text, re.M))
+                if there == named:
+                    return
+                time.sleep(0.1)
+        self.assertEqual(there, named)
+
+    def test_flags(self):
+        serve, bench = self.flags("serve"), self.flags("bench", "serve")
+        self.assertEqual(flags_of(read("docs/serving.md")) - serve - {"--log-level", "--seconds"}, set())
+        self.assertEqual(flags_of(read("docs/bench-serve.md")) - {"--help"}, bench - {"--help"})
 
 
 if __name__ == "__main__":

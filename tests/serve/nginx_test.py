@@ -100,17 +100,26 @@ class NginxTest(unittest.TestCase):
             self.assertEqual(answer.status, status)
             self.assertEqual(set(json.load(answer)["error"]), {"message", "type", "param", "code"})
 
-    def test_a_stream_arrives_while_it_is_made(self):
+    def stream_in_pieces(self):
+        """(bytes, pieces) of a stream as they came."""
         body = {"prompt": "Once upon a time", "max_tokens": 400, "temperature": 0, "ignore_eos": True, "stream": True}
         answer = self.request("POST", "/v1/completions", body)
-        arrivals, text = [], b""
+        pieces, text = 0, b""
         while piece := answer.read1(65536):
-            arrivals.append(time.monotonic())
+            pieces += 1
             text += piece
         self.assertTrue(text.endswith(b"data: [DONE]\n\n"))
         self.assertEqual(answer.headers["content-type"].split(";")[0], "text/event-stream")
-        # A buffering proxy hands over a page of 4 or 8 KiB at a time, which is a dozen events and more.
-        self.assertGreater(len(arrivals), 100, f"{text.count(b'data: ')} events came in {len(arrivals)} pieces")
+        return len(text), pieces
+
+    def test_a_stream_arrives_while_it_is_made(self):
+        # A buffering proxy hands over a page of 4 or 8 KiB at a time, which is a dozen events and more. Where others use
+        # the machine several events may come together by chance, but not again and again.
+        for _ in range(5):
+            size, pieces = self.stream_in_pieces()
+            if pieces > 3 * size / 4096:
+                return
+        self.fail(f"{size} bytes came in {pieces} pieces")
 
     def test_a_client_that_leaves_is_seen(self):
         body = {"prompt": "Once upon a time", "max_tokens": 900, "temperature": 1, "n": 16, "ignore_eos": True, "stream": True}

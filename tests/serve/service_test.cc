@@ -107,6 +107,13 @@ TEST_F(ServiceTest, AnswersWhole) {
   EXPECT_TRUE(idle());
 }
 
+TEST_F(ServiceTest, SaysWhenToTryAgainWhereConnectionsRanOut) {
+  const http::Response page = service_->error_page()(503, "full");
+  EXPECT_THAT(page.headers, testing::Contains(testing::Pair("Retry-After", "1")));
+  EXPECT_THAT(service_->error_page()(408, "late").headers,
+              testing::Not(testing::Contains(testing::Pair("Retry-After", testing::_))));
+}
+
 TEST_F(ServiceTest, StreamsAChat) {
   const auto seen =
       post("/v1/chat/completions",

@@ -215,7 +215,6 @@ TEST(HttpServer, IdsAreTheClientsOrNew) {
 }
 
 TEST(HttpServer, PostRunsInOrderOnTheConnectionsThread) {
-  std::mutex mutex;
   std::thread::id handler_thread;
   std::vector<int> order;
   std::atomic<int> elsewhere = 0;
