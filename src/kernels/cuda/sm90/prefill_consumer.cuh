@@ -147,26 +147,13 @@ class PrefillConsumer {
     const int of_tile = row() + (second ? 8 : 0);
     const RowTarget target = end_row<P>(a_.p, unit.item, unit.head, unit.item.row_first + of_tile, base,
                                         second ? sums[1] : sums[0]);
-    if (threadIdx.x % 4 < 2)
-      asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(shared_.row_target(of_tile)),
-                   "r"(__float_as_uint(target.factor)), "r"(target.at)
-                   : "memory");
+    if (threadIdx.x % 4 < 2) store_target(shared_.row_target(of_tile), target);
     __syncwarp();
     rows_.reset();
   }
   FOVEA_DEVICE void end_unit(uint32_t number, const float (&o)[P::kDv / 2]) {
     const uint32_t slot = number % P::kUnits;
-    RowTarget rows[2];
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      uint32_t factor;
-      asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
-                   : "=r"(factor), "=r"(rows[h].at)
-                   : "r"(shared_.row_target(row() + 8 * h))
-                   : "memory");
-      rows[h].factor = __uint_as_float(factor);
-    }
-    write_output<P>(a_.p, units_[slot].item.num_splits > 1, rows, o);
+    write_output<P>(a_.p, units_[slot].item.num_splits > 1, shared_.row_target(row()), o);
     __syncwarp();
     if (threadIdx.x % 32 == 0) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.unit_full(slot)));
   }

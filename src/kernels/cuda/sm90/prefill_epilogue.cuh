@@ -55,37 +55,47 @@ FOVEA_DEVICE RowTarget end_row(const AttentionParams& p, const WorkItem& item, i
   return target;
 }
 
-/// O of rows g and g + 8 of this warp.
+FOVEA_DEVICE void store_target(uint32_t address, const RowTarget& target) {
+  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(__float_as_uint(target.factor)),
+               "r"(target.at)
+               : "memory");
+}
+FOVEA_DEVICE RowTarget load_target(uint32_t address) {
+  uint32_t factor, at;
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(factor), "=r"(at) : "r"(address) : "memory");
+  return {__uint_as_float(factor), at};
+}
+
+/// O of rows g and g + 8 of this warp, whose targets lie at `targets` and 8 targets on.
 template <class P>
-FOVEA_DEVICE void write_output(const AttentionParams& p, bool part, const RowTarget (&rows)[2],
+FOVEA_DEVICE void write_output(const AttentionParams& p, bool part, uint32_t targets,
                                const float (&o)[P::kDv / 2]) {
   using Q = typename P::Q;
   const int q = static_cast<int>(threadIdx.x) % 4;
-  if (part) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      float* to = p.partial_out + int64_t{rows[h].at} * 4 + 2 * q;
-#pragma unroll
-      for (int j = 0; j < P::kDv / 8; ++j)
-        if (rows[h].at != RowTarget::kNowhere)
-          __stcg(reinterpret_cast<float2*>(to + 8 * j), make_float2(o[4 * j + 2 * h], o[4 * j + 2 * h + 1]));
-    }
-    return;
-  }
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    Q* to = static_cast<Q*>(p.out) + int64_t{rows[h].at} * 8 + 8 * q;
-    const int columns = rows[h].at == RowTarget::kNowhere ? 0 : p.v_head_dim - 8 * q;
+    const RowTarget row = load_target(targets + h * 8 * static_cast<uint32_t>(sizeof(RowTarget)));
+    const bool exists = row.at != RowTarget::kNowhere;
+    if (part) {
+      float* to = p.partial_out + int64_t{row.at} * 4 + 2 * q;
 #pragma unroll
-    for (int j = 0; j < P::kDv / 32; ++j) {
-      uint32_t u[4];
+      for (int j = 0; j < P::kDv / 8; ++j)
+        if (exists)
+          __stcg(reinterpret_cast<float2*>(to + 8 * j), make_float2(o[4 * j + 2 * h], o[4 * j + 2 * h + 1]));
+    } else {
+      Q* to = static_cast<Q*>(p.out) + int64_t{row.at} * 8 + 8 * q;
+      const int columns = exists ? p.v_head_dim - 8 * q : 0;
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const float* from = o + 16 * j + 4 * k + 2 * h;
-        u[k] = pack<Q>(from[0] * rows[h].factor, from[1] * rows[h].factor);
+      for (int j = 0; j < P::kDv / 32; ++j) {
+        uint32_t u[4];
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          const float* from = o + 16 * j + 4 * k + 2 * h;
+          u[k] = pack<Q>(from[0] * row.factor, from[1] * row.factor);
+        }
+        transpose_quad(u);
+        if (32 * j < columns) *reinterpret_cast<uint4*>(to + 32 * j) = make_uint4(u[0], u[1], u[2], u[3]);
       }
-      transpose_quad(u);
-      if (32 * j < columns) *reinterpret_cast<uint4*>(to + 32 * j) = make_uint4(u[0], u[1], u[2], u[3]);
     }
   }
 }

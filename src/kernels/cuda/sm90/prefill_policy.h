@@ -52,9 +52,13 @@ struct PrefillPolicy {
   /// Whether probabilities are packed while the product with those of the tile before still reads them: a
   /// second set of registers for less between two products.
   static constexpr bool kPackAhead = PackAhead;
-  /// Registers of a thread: setmaxnreg; all warpgroups together have 512.
-  static constexpr int kProducerRegisters = Consumers == 3 ? 32 : 40;
-  static constexpr int kConsumerRegisters = Consumers == 3 ? 160 : 232;
+  /// Registers of a thread: setmaxnreg; all warpgroups together have 512. Accumulators, probabilities and
+  /// queries say what consumers need.
+  static constexpr int kHeldRegisters =
+      (TileKeys + ValueDim) / 2 + TileKeys / 4 * (PackAhead ? 2 : 1) + (QueryHeld ? HeadDim / 4 : 0);
+  static constexpr bool kTight = Consumers == 3 && kHeldRegisters > 120;
+  static constexpr int kProducerRegisters = kTight ? 32 : Consumers == 3 ? 56 : 40;
+  static constexpr int kConsumerRegisters = kTight ? 160 : Consumers == 3 ? 152 : 232;
   /// Scores that share a reciprocal under a soft cap, where registers are left for it.
   static constexpr int kCapServed = TileKeys / 2 + ValueDim / 2 > 160 ? 2 : 4;
   /// Keys of a split where a row tile's keys are split at all: constant, so that a sequence's sums have one

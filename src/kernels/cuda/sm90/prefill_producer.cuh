@@ -284,7 +284,7 @@ class PrefillProducer {
 #pragma unroll
     for (int r = 0; r < kRounds; ++r) {
       const int64_t mine = places.slot[r] < 0 ? -1 : places.page[r] * page_stride + places.slot[r] * slot_stride;
-#pragma unroll 4
+#pragma unroll P::kProducerRegisters < 40 ? 1 : 4
       for (int i = 0; i < min(32, kWarpKeys - r * 32); i += kRowsAtOnce, row += kRowsAtOnce) {
         const int64_t offset = __shfl_sync(~0u, mine, i + first);
         const bool valid = offset >= 0 && inside;
