@@ -71,7 +71,9 @@ class PrefillConsumer {
       }
     }
     const RingPosition<P::kStages> v = values_position();
+#ifndef OLDORDER
     mbarrier_wait(shared_.values_full(v.slot), v.phase);
+#endif
     if (more) mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
     see_rows();
     if (P::kPingPong) named_barrier_sync(1 + index_, 256);
@@ -79,6 +81,10 @@ class PrefillConsumer {
     wgmma_fence();
     score(s, q);  // after the last unit: of what is there, for nobody
     wgmma_commit();
+#ifdef OLDORDER
+    mbarrier_wait(shared_.values_full(v.slot), v.phase);
+    wgmma_fence();
+#endif
     add_values(o, from, v.slot);
     wgmma_commit();
     if (P::kPingPong) named_barrier_arrive(1 + (index_ + 1) % P::kConsumers, 256);
@@ -229,6 +235,13 @@ class PrefillConsumer {
   /// Gives whether O is to be multiplied by `factor`.
   FOVEA_DEVICE bool probabilities(float (&s)[P::kTileKeys / 2], float (&factor)[2]) {
     const bool hides = key0_ < safe_.low || key0_ + P::kTileKeys > safe_.high;
+#ifdef OLDHIDE
+    if (hides) {
+        const WorkItem& item = units_[units_before_ % P::kUnits].item;
+        hide_keys(s, a_.p, item, item.row_first + row(), key0_);
+    }
+    return soften(s, rows_, a_.scale, factor);
+#endif
 #pragma unroll 1
     for (bool capped = a_.cap_scale <= 0.0f;; capped = true) {
       if (hides) {

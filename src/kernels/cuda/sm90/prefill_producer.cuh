@@ -138,7 +138,11 @@ class PrefillProducer {
 #pragma unroll
         for (int panel = 0; panel < P::kKPanels; ++panel)
           tma_load_3d(to + panel * P::kQPanelBytes, &a_.q, full, panel * kPanelDims, unit.head * group,
-                      unit.item.q_first + a_.p.group.quotient(row_first));
+                      unit.item.q_first + a_.p.group.quotient(row_first)
+#ifdef HINT
+                      , CacheHint::evict_first
+#endif
+                      );
       }
       __syncwarp();
       return;
@@ -240,7 +244,11 @@ class PrefillProducer {
     __syncwarp();
     if (mine)
       tma_load_4d(to + panel * P::kTilePanelBytes + box_key() * 128, map, full, panel * kPanelDims, slot,
-                  units_[unit_slot()].head, page);
+                  units_[unit_slot()].head, page
+#ifdef HINT
+                  , CacheHint::evict_last
+#endif
+                  );
     __syncwarp();
   }
 

@@ -51,8 +51,9 @@ FOVEA_DEVICE KeyInterval keys_of_row(const AttentionParams& p, const WorkItem& i
 
 /// Those that all rows of this warp see; `packed_row`: this thread's first, the other is 8 further on.
 FOVEA_DEVICE KeyInterval keys_of_warp(const AttentionParams& p, const WorkItem& item, int packed_row) {
-  const KeyInterval a = keys_of_row(p, item, packed_row), b = keys_of_row(p, item, packed_row + 8);
-  return {__reduce_max_sync(~0u, max(a.low, b.low)), __reduce_min_sync(~0u, min(a.high, b.high))};
+  // Lanes of a quad share their two rows: odd ones look at the second.
+  const KeyInterval keys = keys_of_row(p, item, packed_row + (threadIdx.x % 2 == 1 ? 8 : 0));
+  return {__reduce_max_sync(~0u, keys.low), __reduce_min_sync(~0u, keys.high)};
 }
 
 /// Scores of keys from key0 on that a row doesn't see -> -inf.
