@@ -5,6 +5,7 @@
 #include "kernels/cuda/sm80/decode_parts.cuh"
 #include "kernels/cuda/sm90/decode_range.cuh"
 #include "kernels/cuda/sm90/decode_tile.cuh"
+#include "kernels/cuda/tiles/cp_async.cuh"
 
 namespace fovea::cuda::sm90 {
 
@@ -227,25 +228,25 @@ struct DecodeFold {
   }
 
   /// After this block's parts of a row tile: the last of the blocks to come here adds all of them up.
-  __device__ void arrive(const WorkItem& item, int head, int rows, const PartWalk& walk) {
+  /// `landing`: shared, P::kRingBytes.
+  __device__ void arrive(const WorkItem& item, int head, int rows, const PartWalk& walk, char* landing) {
     barrier();
     if (thread == 0)
       list[P::kSummers] = sm80::arrive_last(
           params.arrivals + static_cast<int64_t>(item.partial_first) * params.kv_heads.divisor + head, walk.pieces());
     barrier();
     if (list[P::kSummers] == 0) return;
+    begin();
     const int whole = walk.head();
+    const int part_bytes = rows * (P::kDv * 4 + 8), most = min(P::kSummers, (P::kRingBytes - 16) / part_bytes);
 #pragma unroll 1
-    for (int i = thread; i - thread < rows * (P::kDv / 4); i += P::kSummers) {
-      const int r = i / (P::kDv / 4), column = i % (P::kDv / 4) * 4;
-      FoldCell all, open;
+    for (int first = 0; first < walk.count; first += P::kSummers) {
+      const int count = list_parts(walk, first, whole);
 #pragma unroll 1
-      for (int first = 0; first < walk.count; first += P::kSummers) {
-        const int count = list_parts(walk, first, whole);
-        if (r < rows) sum_parts(item, head, count, r, column, all, open);
-      }
-      if (r < rows) sm80::finish<typename P::Q>(params, item, head, r, column, all.o, all.maximum, all.sum);
+      for (int at = 0; at < count; at += most)
+        add_parts(item, head, rows, at, min(most, count - at), landing);
     }
+    finish(item, head, rows);
   }
 
  private:
@@ -269,37 +270,39 @@ struct DecodeFold {
     return count;
   }
 
-  /// Adds the listed parts to `all` groups before, and `open`, what there is of the next.
-  __device__ void sum_parts(const WorkItem& item, int head, int count, int r, int column, FoldCell& all,
-                            FoldCell& open) const {
-    constexpr int kLoads = 4;
+  /// Adds listed parts first, ... (`count` of them) to the sums. They come through `landing`, all at a time.
+  __device__ void add_parts(const WorkItem& item, int head, int rows, int first, int count, char* landing) {
+    constexpr int kColumns = P::kDv / 4;
     const int64_t stride = static_cast<int64_t>(params.kv_heads.divisor) * params.partial_rows;
-    const int64_t first = sm80::partial_row(params, item.partial_first, head, r);
+    const int64_t part0 = sm80::partial_row(params, item.partial_first, head, 0);
+    float2* const states = reinterpret_cast<float2*>(landing);
+    float4* const o = reinterpret_cast<float4*>(landing + (rows * count * 8 + 15) / 16 * 16);
+    const auto slot = [&](int i) { return part0 + (list[first + i] & (PartWalk::kWhole - 1)) * stride; };
 #pragma unroll 1
-    for (int begin = 0; begin < count; begin += kLoads) {
-      FoldCell x[kLoads];
-#pragma unroll
-      for (int u = 0; u < kLoads; ++u) {
-        if (begin + u >= count) continue;
-        const int64_t at = first + (list[begin + u] & (PartWalk::kWhole - 1)) * stride;
-        const float2 s = sm80::load_state(params, at);
-        x[u].maximum = s.x, x[u].sum = s.y;
-        x[u].o = __ldcg(reinterpret_cast<const float4*>(params.partial_out + at * P::kDv + column));
-      }
-#pragma unroll
-      for (int u = 0; u < kLoads; ++u) {
-        if (begin + u >= count) continue;
-        const int part = list[begin + u];
+    for (int r = 0; r < rows; ++r) {
+      for (int i = thread; i < count * kColumns; i += P::kSummers)
+        cp_async_16(shared_address(o + r * count * kColumns + i),
+                    params.partial_out + (slot(i / kColumns) + r) * P::kDv + i % kColumns * 4);
+      for (int i = thread; i < count; i += P::kSummers)
+        cp_async_8(shared_address(states + r * count + i), params.partial_state + slot(i) + r);
+    }
+    cp_async_wait_all();
+    barrier();
+    each(rows, [&](int cell, int r, int column) {
+#pragma unroll 2
+      for (int i = 0; i < count; ++i) {
+        const float2 s = states[r * count + i];
+        const FoldCell x{o[(r * count + i) * kColumns + column / 4], s.x, s.y};
+        const int part = list[first + i];
         if ((part & PartWalk::kWhole) != 0) {
-          all = x[u];
+          set(cell, x);
           continue;
         }
-        fold(open, x[u]);
-        if ((part & PartWalk::kCloses) == 0) continue;
-        fold(all, open);
-        open = FoldCell{};
+        add_to_group(cell, x);
+        if ((part & PartWalk::kCloses) != 0) close(cell);
       }
-    }
+    });
+    barrier();
   }
 };
 

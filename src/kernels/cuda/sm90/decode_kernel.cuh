@@ -56,7 +56,8 @@ __device__ void consume(const AttentionParams& params, const DecodeRange& range,
 
 /// The warps that add up.
 template <class P>
-__device__ void sum_up(const AttentionParams& params, const DecodeRange& range, const ChunkSums<P>& sums, char* cells, int* list) {
+__device__ void sum_up(const AttentionParams& params, const DecodeRange& range, const ChunkSums<P>& sums, char* cells,
+                       int* list, char* landing) {
   DecodeFold<P> fold{params, sums, list};
   fold.cells = cells;
   int first_cut = -1, last_cut = -1;
@@ -100,14 +101,15 @@ __device__ void sum_up(const AttentionParams& params, const DecodeRange& range, 
     if (from_start && walk.head() > 0) fold.store_row(item, range.head, piece.rows);
     (piece.index == range.last - 1 ? last_cut : first_cut) = piece.index;
   }
-  // Only the first row tile and the last may be cut, and others end with theirs when this block does.
+  // Only the first row tile and the last may be cut, and others end with theirs when this block does. The ring
+  // is free by now.
 #pragma unroll 1
   for (int i = 0; i < 2; ++i) {
     const int index = i == 0 ? first_cut : last_cut;
     if (index < 0) continue;
     const DecodePiece<P> piece(params, range, index);
     const PartWalk walk{range.division, piece.tile_item, piece.first_chunk, piece.item.num_splits, P::kGroupChunks};
-    fold.arrive(piece.item, range.head, piece.rows, walk);
+    fold.arrive(piece.item, range.head, piece.rows, walk, landing);
   }
 }
 
@@ -141,7 +143,7 @@ __global__ __launch_bounds__(P::kThreads, 1) void decode_kernel(const __grid_con
   } else if (threadIdx.x < P::kConsumers + P::kSummers) {
     leave_registers<P::kSummerRegisters>();
     grid_dependency_wait();
-    sum_up<P>(params, range, sums, cells, reinterpret_cast<int*>(list));
+    sum_up<P>(params, range, sums, cells, reinterpret_cast<int*>(list), shared);
   } else {
     leave_registers<P::kProducerRegisters>();
     DecodeLoader<P>(params, range, ring).run(grid.settled);

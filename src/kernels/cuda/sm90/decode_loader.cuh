@@ -9,19 +9,6 @@
 
 namespace fovea::cuda::sm90 {
 
-/// 16 bytes past L1, or zeros.
-__device__ __forceinline__ void stream_16(uint32_t to, const void* from, bool valid = true) {
-#if STREAM == 1
-  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");
-#elif STREAM == 2
-  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::256B [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0), "l"(0x12F0000000000000ull) : "memory");
-#elif STREAM == 3
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");
-#else
-  cp_async_16(to, from, valid);
-#endif
-}
-
 /// Addresses of the ring and its barriers.
 template <class P>
 struct DecodeRing {
@@ -41,7 +28,8 @@ struct DecodeLoader {
   const DecodeRange& range;
   const DecodeRing<P>& ring;
   const int lane, warp;
-  const bool even;  ///< a warp's rows of a tile lie in one page or are ragged, and have the policy's sizes
+  const bool even;  ///< a warp's rows of a tile lie in one page or are ragged
+  const bool alike;  ///< K and V have the same strides
   int index, key = 0, page = 0, slot = 0;
   int key_last = 0, key_low = 0, old_keys = 0;  ///< of the item
   int64_t pages = 0;
@@ -54,6 +42,8 @@ struct DecodeLoader {
         lane(static_cast<int>(threadIdx.x) % 32),
         warp(static_cast<int>(threadIdx.x) % P::kProducers / 32),
         even(p.kv.pages == nullptr || p.kv.page_size.divisor % P::kCopyRows == 0),
+        alike(p.kv.k_page_stride == p.kv.v_page_stride && p.kv.k_slot_stride == p.kv.v_slot_stride &&
+              P::kD == P::kDv),
         index(r.first) {
     next_item();
   }
@@ -83,12 +73,15 @@ struct DecodeLoader {
         const unsigned mine = P::kCopyRows == 32 ? rows : rows >> first & ((1u << P::kCopyRows % 32) - 1);
         const char* const k = params.kv.k + range.head * params.kv.k_head_stride;
         const char* const v = params.kv.v + range.head * params.kv.v_head_stride;
-        if (even && __popc(mine) == P::kCopyRows) {
+        const bool all = __popc(mine) == P::kCopyRows;
+        if (even && all) {
           const bool ragged = params.kv.pages == nullptr;
           copy_even<typename P::KTile>(ring.k(at.slot), k + __shfl_sync(~0u, k_offset, first),
                                        ragged ? params.kv.k_page_stride : params.kv.k_slot_stride);
           copy_even<typename P::VTile>(ring.v(at.slot), v + __shfl_sync(~0u, v_offset, first),
                                        ragged ? params.kv.v_page_stride : params.kv.v_slot_stride);
+        } else if (alike && all) {
+          copy_alike(ring.k(at.slot), k, v, k_offset, first);
         } else {
           copy<typename P::KTile>(ring.k(at.slot), k, k_offset, first, mine);
           copy<typename P::VTile>(ring.v(at.slot), v, v_offset, first, mine);
@@ -130,39 +123,56 @@ struct DecodeLoader {
   /// This warp's rows, those of `rows`; the others become 0.
   template <class Tile>
   __device__ void copy(uint32_t to, const char* base, int64_t offset, int first, unsigned rows) const {
-    constexpr int kTotal = P::kCopyRows * Tile::kChunks;
-    static_assert(kTotal % 32 == 0);
-#pragma unroll 4
-    for (int i = 0; i < kTotal / 32; ++i) {
+#pragma unroll 1
+    for (int i = 0; i < P::kCopyRows * Tile::kChunks / 32; ++i) {
       const int n = i * 32 + lane, row = n / Tile::kChunks, chunk = n % Tile::kChunks;
       const int64_t from = __shfl_sync(~0u, offset, first + row);
       const bool valid = rows >> row & 1;
-      stream_16(to + Tile::offset(static_cast<unsigned>(warp * P::kCopyRows + row), static_cast<unsigned>(chunk)),
-                  valid ? base + from + chunk * 16 : base, valid);
+      cp_async_16(to + place<Tile>(row, chunk), valid ? base + from + chunk * 16 : base, valid);
+    }
+  }
+
+  /// All of this warp's rows of K and V, from anywhere.
+  __device__ void copy_alike(uint32_t to, const char* k, const char* v, int64_t offset, int first) const {
+    using Tile = typename P::KTile;
+#pragma unroll
+    for (int i = 0; i < P::kCopyRows * Tile::kChunks / 32; ++i) {
+      const int n = i * 32 + lane, row = n / Tile::kChunks, chunk = n % Tile::kChunks;
+      const int64_t from = __shfl_sync(~0u, offset, first + row) + chunk * 16;
+      const uint32_t at = to + place<Tile>(row, chunk);
+      cp_async_16(at, k + from);
+      cp_async_16(at + P::kKBytes, v + from);
     }
   }
 
   /// All of this warp's rows, `stride` from each other.
   template <class Tile>
   __device__ void copy_even(uint32_t to, const char* from, int64_t stride) const {
-    constexpr int kTotal = P::kCopyRows * Tile::kChunks;
     if constexpr (32 % Tile::kChunks == 0) {
       constexpr int kAtOnce = 32 / Tile::kChunks;
       const int row = lane / Tile::kChunks, chunk = lane % Tile::kChunks;
       from += row * stride + chunk * 16;
 #pragma unroll
       for (int i = 0; i < P::kCopyRows; i += kAtOnce) {
-        stream_16(to + Tile::offset(static_cast<unsigned>(warp * P::kCopyRows + i + row), static_cast<unsigned>(chunk)), from);
+        cp_async_16(to + place<Tile>(i + row, chunk), from);
         from += kAtOnce * stride;
       }
     } else {
-#pragma unroll 2
-      for (int i = 0; i < kTotal / 32; ++i) {
+#pragma unroll
+      for (int i = 0; i < P::kCopyRows * Tile::kChunks / 32; ++i) {
         const int n = i * 32 + lane, row = n / Tile::kChunks, chunk = n % Tile::kChunks;
-        stream_16(to + Tile::offset(static_cast<unsigned>(warp * P::kCopyRows + row), static_cast<unsigned>(chunk)),
-                    from + row * stride + chunk * 16);
+        cp_async_16(to + place<Tile>(row, chunk), from + row * stride + chunk * 16);
       }
     }
+  }
+
+  /// Of a chunk of one of this warp's rows, in a tile.
+  template <class Tile>
+  __device__ uint32_t place(int row, int chunk) const {
+    static_assert(P::kCopyRows * Tile::kChunks % 32 == 0);
+    // kCopyRows is a multiple of 8, which the swizzle does not see.
+    return static_cast<uint32_t>(warp * P::kCopyRows * Tile::kPitch) +
+           Tile::offset(static_cast<unsigned>(row), static_cast<unsigned>(chunk));
   }
 };
 

@@ -32,7 +32,7 @@ struct DecodePolicy {
   static constexpr int kThreads = kConsumers + kSummers + kProducers;
   static_assert(kConsumers == 256);
   /// Registers of each; 128 a thread are given at the launch.
-  static constexpr int kConsumerRegisters = 168, kSummerRegisters = 104, kProducerRegisters = 72;
+  static constexpr int kConsumerRegisters = 152, kSummerRegisters = 112, kProducerRegisters = 96;
 
   static constexpr int kTileKeys = TileKeys;
   static constexpr int kWarpKeys = TileKeys / KeyGroups;
