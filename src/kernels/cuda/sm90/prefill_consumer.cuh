@@ -107,6 +107,7 @@ class PrefillConsumer {
     wgmma_pin(o);
     values_done(v.slot);
     k_.next();
+    if (!P::kPackAhead && P::kWide) pack_tile(to, s);  // half of their registers while O is written
     if (ends) {
       end_unit(units_before_ - 1, o);
       if (!more) return false;
@@ -116,14 +117,16 @@ class PrefillConsumer {
       for (int i = 0; i < P::kDv / 2; ++i)
         o[i] *= factor[i / 2 % 2];
     }
-    if (!P::kPackAhead) pack_tile(to, s);
+    if (!P::kPackAhead && !P::kWide) pack_tile(to, s);
     return true;
   }
 
   /// cp.async writes as ordinary stores do, and the barrier has let this thread see it: then what wgmma reads
   /// comes after.
   FOVEA_DEVICE void see_rows() const {
+#ifndef NOFENCE
     if (!a_.loads.key_boxes) fence_proxy_async();
+#endif
   }
   FOVEA_DEVICE bool next_unit() const {
     mbarrier_wait(shared_.unit_full(units_before_ % P::kUnits), units_before_ / P::kUnits & 1);

@@ -215,7 +215,7 @@ class PrefillProducer {
       copy_boxes<P::kKPanels>(&a_.k, to, full, places.page[0], places.slot[0]);
     } else {
       const KvParams& kv = a_.p.kv;
-      copy_rows<P::kKPanels>(kv.k, to, a_.p.head_dim / 8, places, kv.k_page_stride, kv.k_slot_stride,
+      copy_rows<P::kD>(kv.k, to, a_.p.head_dim, places, kv.k_page_stride, kv.k_slot_stride,
                              kv.k_head_stride);
       cp_async_mbarrier_arrive(full);  // consumers have the fence
     }
@@ -227,7 +227,7 @@ class PrefillProducer {
       values_by_boxes(full, to, places.page[0], places.slot[0], low, past);
     } else {
       const KvParams& kv = a_.p.kv;
-      copy_rows<P::kVPanels>(kv.v, to, a_.p.v_head_dim / 8, places, kv.v_page_stride, kv.v_slot_stride,
+      copy_rows<P::kDv>(kv.v, to, a_.p.v_head_dim, places, kv.v_page_stride, kv.v_slot_stride,
                              kv.v_head_stride);
       cp_async_mbarrier_arrive(full);  // consumers have the fence
     }
@@ -277,27 +277,46 @@ class PrefillProducer {
   // ---- keys and values row by row: a warp has kWarpKeys rows of a tile
 
   /// Pages of a ragged cache are its rows, slots of one.
-  template <int kCount>
-  __device__ void copy_rows(const char* from, uint32_t to, int chunks, const Places& places,
+  template <int kDims>
+  __device__ void copy_rows(const char* from, uint32_t to, int head_dim, const Places& places,
                             int64_t page_stride, int64_t slot_stride, int64_t head_stride) {
     // Lanes of a row: a power of two, each 16 bytes.
-    constexpr int kLanes = kCount == 1 ? 8 : kCount == 2 ? 16 : 32;
+    constexpr int kChunks = (kDims + kPanelDims - 1) / kPanelDims * 8;
+    constexpr int kLanes = kChunks == 8 ? 8 : kChunks == 16 ? 16 : 32;
     constexpr int kRowsAtOnce = 32 / kLanes;
-    const int chunk = lane_ % kLanes, first = lane_ / kLanes;
-    const bool inside = chunk < chunks;
-    if (chunk < kCount * 8) to += chunk / 8 * P::kTilePanelBytes;
+    const int chunk = lane_ % kLanes, first = lane_ / kLanes, row0 = warp_ * kWarpKeys + first;
+    to += row0 * 128 + (chunk < kChunks ? chunk / 8 * P::kTilePanelBytes : 0);
     from += chunk * 16 + units_[unit_slot()].head * head_stride;
     if (a_.p.kv.pages == nullptr) slot_stride = page_stride;
-    int row = warp_ * kWarpKeys + first;
 #pragma unroll
     for (int r = 0; r < kRounds; ++r) {
+      constexpr int kMost = kWarpKeys < 32 ? kWarpKeys : 32;
+      const int keys = min(kMost, kWarpKeys - r * 32);
       const int64_t mine = places.slot[r] < 0 ? -1 : places.page[r] * page_stride + places.slot[r] * slot_stride;
-#pragma unroll P::kProducerRegisters < 40 ? 1 : 4
-      for (int i = 0; i < min(32, kWarpKeys - r * 32); i += kRowsAtOnce, row += kRowsAtOnce) {
-        const int64_t offset = __shfl_sync(~0u, mine, i + first);
-        const bool valid = offset >= 0 && inside;
-        if (chunk < kCount * 8 && r * 32 + i + first < kWarpKeys)
-          cp_async_16(to + row * 128 + ((chunk ^ row) % 8) * 16, valid ? from + offset : from, valid);
+      // Nearly always all rows exist, and lie within 64 GiB: then a copy takes three instructions.
+      const bool short_way = static_cast<uint64_t>(mine) >> 36 == 0 || lane_ >= keys;
+      if (__all_sync(~0u, short_way) && head_dim == kDims) {
+        const uint32_t units = static_cast<uint32_t>(mine >> 4);
+        constexpr int kStep = kMost % 8 == 0 ? 8 : 4;
+#pragma unroll 1
+        for (int n = 0; n < kMost; n += kStep) {
+#pragma unroll
+          for (int i = 0; i < kStep; i += kRowsAtOnce) {
+            const uint32_t at = __shfl_sync(~0u, units, n + i + first);
+            if (chunk < kDims / 8 && n + i + first < keys)
+              cp_async_16(to + (r * 32 + n + i) * 128 + ((chunk ^ (row0 + r * 32 + n + i)) % 8) * 16,
+                          from + uint64_t{at} * 16);
+          }
+        }
+      } else {
+#pragma unroll 1
+        for (int i = 0; i < kMost; i += kRowsAtOnce) {
+          const int64_t offset = __shfl_sync(~0u, mine, i + first);
+          const bool valid = offset >= 0 && chunk < head_dim / 8;
+          if (chunk < kChunks && i + first < keys)
+            cp_async_16(to + (r * 32 + i) * 128 + ((chunk ^ (row0 + r * 32 + i)) % 8) * 16,
+                        valid ? from + offset : from, valid);
+        }
       }
     }
   }
