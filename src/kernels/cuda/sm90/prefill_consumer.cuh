@@ -85,6 +85,15 @@ class PrefillConsumer {
     mbarrier_wait(shared_.values_full(v.slot), v.phase);
     wgmma_fence();
 #endif
+#ifdef LATEEND
+    if (written_ != units_before_ - (ends ? 1 : 0)) {
+      end_unit(written_, o);
+      clear(o);
+      written_ = units_before_ - (ends ? 1 : 0);
+    }
+    wgmma_pin(o);
+    wgmma_fence();
+#endif
     add_values(o, from, v.slot);
     wgmma_commit();
     if (P::kPingPong) named_barrier_arrive(1 + (index_ + 1) % P::kConsumers, 256);
@@ -108,11 +117,20 @@ class PrefillConsumer {
     values_done(v.slot);
     k_.next();
     if (!P::kPackAhead && P::kWide) pack_tile(to, s);  // half of their registers while O is written
+#ifdef LATEEND
+    if (!more) {
+      end_unit(units_before_ - 1, o);
+      return false;
+    }
+    if (ends) {
+    } else if (moved) {
+#else
     if (ends) {
       end_unit(units_before_ - 1, o);
       if (!more) return false;
       clear(o);
     } else if (moved) {
+#endif
 #pragma unroll
       for (int i = 0; i < P::kDv / 2; ++i)
         o[i] *= factor[i / 2 % 2];
@@ -245,13 +263,16 @@ class PrefillConsumer {
     }
     return soften(s, rows_, a_.scale, factor);
 #endif
+    // Before scores are capped together, as a NaN would spread, and after.
+    const bool caps = a_.cap_scale > 0.0f;
 #pragma unroll 1
-    for (bool capped = a_.cap_scale <= 0.0f;; capped = true) {
+    for (bool capped = P::kCapServed == 1 || !caps;; capped = true) {
+      if (P::kCapServed == 1 && caps) cap_scores<P::kCapServed>(s, a_.cap_scale);
       if (hides) {
         const WorkItem& item = units_[units_before_ % P::kUnits].item;
         hide_keys(s, a_.p, item, item.row_first + row(), key0_);
       }
-      if (capped) break;
+      if (P::kCapServed == 1 || capped) break;
       cap_scores<P::kCapServed>(s, a_.cap_scale);
     }
     return soften(s, rows_, a_.scale, factor);
@@ -270,6 +291,7 @@ class PrefillConsumer {
   KeyInterval safe_{0, 0};
   PrefillRows rows_;
   uint32_t units_before_ = 0;  ///< of this block
+  uint32_t written_ = 0;
   RingPosition<P::kStages> k_;
 };
 

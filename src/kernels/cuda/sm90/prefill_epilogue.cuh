@@ -128,6 +128,7 @@ FOVEA_DEVICE void write_output(const AttentionParams& p, bool part, uint32_t tar
         }
         transpose_quad(u);
         if (32 * j < columns) store_output(to + 32 * j, u);
+        if (P::kWide) asm volatile("" ::: "memory");  // one after the other: registers are few
       }
     }
   }

@@ -39,7 +39,7 @@ __global__ __launch_bounds__(P::kThreads, 1) void prefill_kernel(const __grid_co
     registers_increase<P::kConsumerRegisters>();
     
 #ifndef NOCONS
-    PrefillConsumer<P>(a, shared, generic, warpgroup - 1).run();
+    PrefillConsumer<P>(a, shared, generic, __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0) - 1).run();
 #endif
   }
 #ifdef CLOCK

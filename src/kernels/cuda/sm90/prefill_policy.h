@@ -58,10 +58,10 @@ struct PrefillPolicy {
       (TileKeys + ValueDim) / 2 + TileKeys / 4 * (PackAhead ? 2 : 1) + (QueryHeld ? HeadDim / 4 : 0);
   static constexpr bool kWide = ValueDim > 128;  ///< O alone is half of the registers
   static constexpr bool kTight = Consumers == 3 && kHeldRegisters > 120;
-  static constexpr int kProducerRegisters = Consumers == 3 ? (kTight ? 32 : 56) : kWide ? 40 : 56;
-  static constexpr int kConsumerRegisters = Consumers == 3 ? (kTight ? 160 : 152) : kWide ? 232 : 224;
+  static constexpr int kProducerRegisters = Consumers == 3 ? (kTight ? 32 : 56) : 40;
+  static constexpr int kConsumerRegisters = Consumers == 3 ? (kTight ? 160 : 152) : 232;
   /// Scores that share a reciprocal under a soft cap, where registers are left for it.
-  static constexpr int kCapServed = TileKeys / 2 + ValueDim / 2 > 160 ? 2 : 4;
+  static constexpr int kCapServed = kWide ? 1 : 4;
   /// Keys of a split where a row tile's keys are split at all: constant, so that a sequence's sums have one
   /// order whatever else runs.
   static constexpr int kSplitKeys = 16384 / TileKeys * TileKeys;

@@ -1,5 +1,7 @@
 #pragma once
 // The producer warpgroup of a prefill block: it decides on units and brings queries, keys and values.
+#include <cstddef>
+
 #include "kernels/cuda/sm90/prefill_shared.cuh"
 #include "kernels/cuda/tiles/cp_async.cuh"
 #include "kernels/cuda/tiles/tma.cuh"
@@ -36,8 +38,8 @@ class PrefillProducer {
       counts_->num_items = num_items;
       counts_->section_heads = max(1, min(heads(), a_.section_keys / max(n_k, 1)));
       __syncwarp();
-      next_.unit = static_cast<int>(blockIdx.x);
-      find_next();
+      claimed_ = static_cast<int>(blockIdx.x);
+      find_next(claimed_);
     }
     while (publish()) {
       load_unit();
@@ -54,30 +56,37 @@ class PrefillProducer {
   // ---- units: warp 0 claims the next one while the last tiles of this one are under way, and then asks for
   // its item, so that it waits for neither
 
+  static constexpr int kItemWords = static_cast<int>(sizeof(WorkItem)) / 4;
+  static_assert(kItemWords + 2 <= 32 && offsetof(PrefillUnit, head) == sizeof(WorkItem) &&
+                offsetof(PrefillUnit, valid) == sizeof(WorkItem) + 4);
+
   __device__ int heads() const { return static_cast<int>(a_.p.kv_heads.divisor); }
   __device__ int num_units() const { return counts_->num_items * heads(); }
 
   /// The counter is asked once for each unit that exists, so who is told that it was asked for the last time
   /// leaves it at 0.
   __device__ void claim_next() {
-    if (a_.p.queue != nullptr && lane_ == 0) next_.claimed = atomicAdd(a_.p.queue, 1);
+    if (a_.p.queue != nullptr && lane_ == 0) claimed_ = atomicAdd(a_.p.queue, 1);
   }
   __device__ void look_up_next() {
     const int blocks = static_cast<int>(gridDim.x);
     if (a_.p.queue == nullptr) {
-      next_.unit += blocks;
-    } else {
-      const int claimed = __shfl_sync(~0u, next_.claimed, 0);
-      if (claimed == num_units() - 1 && lane_ == 0) *a_.p.queue = 0;
-      next_.unit = blocks + claimed;
+      find_next(claimed_ += blocks);
+      return;
     }
-    find_next();
+    const int claimed = __shfl_sync(~0u, claimed_, 0);
+    if (claimed == num_units() - 1 && lane_ == 0) *a_.p.queue = 0;
+    find_next(blocks + claimed);
   }
-  __device__ void find_next() {
-    if (next_.unit >= num_units()) return;
-    int item = 0;
-    find_unit(heads(), counts_->section_heads, counts_->num_items, next_.unit, item, next_.head);
-    if (lane_ < 16) next_.word = __ldg(reinterpret_cast<const int32_t*>(a_.p.items + item) + lane_);
+  /// A lane has a word of the PrefillUnit.
+  __device__ void find_next(int unit) {
+    next_word_ = 0;
+    if (unit >= num_units()) return;
+    int item = 0, head = 0;
+    find_unit(heads(), counts_->section_heads, counts_->num_items, unit, item, head);
+    if (lane_ < kItemWords) next_word_ = __ldg(reinterpret_cast<const int32_t*>(a_.p.items + item) + lane_);
+    if (lane_ == kItemWords) next_word_ = head;
+    if (lane_ == kItemWords + 1) next_word_ = 1;
   }
 
   /// Warp 0 tells everyone what the unit is; all loaders then have it. False: there is none.
@@ -85,16 +94,14 @@ class PrefillProducer {
     const uint32_t full = shared_.unit_full(unit_slot());
     PrefillUnit& to = units_[unit_slot()];
     if (warp_ == 0) {
-      const bool valid = next_.unit < num_units();
       mbarrier_wait(PrefillShared<P>::empty_of(full), unit_phase() ^ 1);
-      if (lane_ < 16) reinterpret_cast<int32_t*>(&to.item)[lane_] = next_.word;
-      if (lane_ == 16) to.head = next_.head, to.valid = valid ? 1 : 0;
+      if (lane_ < kItemWords + 2) reinterpret_cast<int32_t*>(&to)[lane_] = next_word_;
       __syncwarp();
       if (lane_ == 0) mbarrier_arrive(full);
       __syncwarp();
-      return valid;
+    } else {
+      mbarrier_wait(full, unit_phase());
     }
-    mbarrier_wait(full, unit_phase());
     return to.valid != 0;
   }
   __device__ void release_unit() {
@@ -328,10 +335,8 @@ class PrefillProducer {
   const int warp_, lane_;
   uint32_t units_before_ = 0;  ///< of this block
   RingPosition<P::kStages> tile_;
-  struct {
-    int claimed = 0, unit = 0, head = 0;
-    int32_t word = 0;  ///< of the item, lanes 0 to 15
-  } next_;
+  int claimed_ = 0;  ///< of the counter; without one, the unit itself
+  int32_t next_word_ = 0;
   uint32_t raw_phase_ = 0;
 };
 

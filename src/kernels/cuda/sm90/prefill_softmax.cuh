@@ -119,11 +119,11 @@ FOVEA_DEVICE bool soften(float (&s)[kCount], PrefillRows& rows, float scale, flo
 /// are in range. A NaN spreads to the other keys, so unseen ones are hidden before, and again after.
 template <int kServed, int kCount>
 FOVEA_DEVICE void cap_scores(float (&s)[kCount], float scale) {
-  static_assert((kServed == 2 || kServed == 4) && kCount % 8 == 0);
+  static_assert((kServed == 1 || kServed == 2 || kServed == 4) && kCount % 8 == 0);
 #pragma unroll
   for (int i = 0; i < kCount / kServed; ++i) {
     // Of a row: two neighbours, and two 4 registers on.
-    const int at = kServed == 2 ? 2 * i : i / 2 * 8 + i % 2 * 2;
+    const int at = kServed <= 2 ? kServed * i : i / 2 * 8 + i % 2 * 2;
     float d[kServed];
 #pragma unroll
     for (int k = 0; k < kServed; ++k) {
@@ -131,12 +131,12 @@ FOVEA_DEVICE void cap_scores(float (&s)[kCount], float scale) {
       asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(x), "f"(31.0f));
       d[k] = exp2_approx(x) + 1.0f;
     }
-    const float first = d[0] * d[1], second = kServed == 4 ? d[kServed - 2] * d[kServed - 1] : 1.0f;
+    const float first = kServed == 1 ? d[0] : d[0] * d[1 % kServed], second = kServed == 4 ? d[2 % kServed] * d[3 % kServed] : 1.0f;
     float r;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(first * second));
 #pragma unroll
     for (int k = 0; k < kServed; ++k)
-      s[at + k % 2 + k / 2 * 4] = -r * (k < 2 ? second : first) * d[k ^ 1];
+      s[at + k % 2 + k / 2 * 4] = kServed == 1 ? -r : -r * (k < 2 ? second : first) * d[(k ^ 1) % kServed];
   }
 }
 
