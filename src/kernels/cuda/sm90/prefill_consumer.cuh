@@ -10,7 +10,7 @@ namespace fovea::cuda::sm90 {
 
 /// The products of one tile with all before it: units follow each other without a seam, so that the products
 /// of a unit's last values run under the softmax of the next one's first keys.
-template <class P>
+template <class P, PrefillWay kWay>
 class PrefillConsumer {
  public:
   __device__ PrefillConsumer(const PrefillParams& a, PrefillShared<P> shared, char* generic, int index)
@@ -23,7 +23,7 @@ class PrefillConsumer {
     if (!next_unit()) return;
     Scores s;
     Output o;
-    Packed p[P::kPackAhead ? 2 : 1];
+    Packed p;
     Query q;
     clear(o);
     rows_.reset();
@@ -43,10 +43,8 @@ class PrefillConsumer {
     k_.next();
     float factor[2];
     probabilities(s, factor);
-    pack_tile(p[0], s);
-    for (;;) {
-      if (!step(s, o, q, p[0], p[P::kPackAhead])) break;
-      if (P::kPackAhead && !step(s, o, q, p[1 * P::kPackAhead], p[0])) break;
+    pack_tile(p, s);
+    while (step(s, o, q, p)) {
     }
     if (P::kPingPong && index_ == 0) named_barrier_sync(1, 256);  // takes the last arrival
   }
@@ -57,9 +55,9 @@ class PrefillConsumer {
   using Packed = uint32_t[P::kTileKeys / 16][4];
   using Query = uint32_t[P::kQueryHeld ? P::kD / 16 : 1][4];
 
-  /// A tile's scores and probabilities, and the product of those of the tile before (`from`) with its values.
+  /// A tile's scores and probabilities, and the product of those of the tile before (`p`) with its values.
   /// False: that was the last.
-  FOVEA_DEVICE bool step(Scores& s, Output& o, Query& q, Packed& from, Packed& to) {
+  FOVEA_DEVICE bool step(Scores& s, Output& o, Query& q, Packed& p) {
     const bool ends = is_last();
     bool more = true;
     if (ends) {
@@ -71,9 +69,7 @@ class PrefillConsumer {
       }
     }
     const RingPosition<P::kStages> v = values_position();
-#ifndef OLDORDER
-    mbarrier_wait(shared_.values_full(v.slot), v.phase);
-#endif
+    if (kWay != PrefillWay::boxes) mbarrier_wait(shared_.values_full(v.slot), v.phase);
     if (more) mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
     see_rows();
     if (P::kPingPong) named_barrier_sync(1 + index_, 256);
@@ -81,20 +77,14 @@ class PrefillConsumer {
     wgmma_fence();
     score(s, q);  // after the last unit: of what is there, for nobody
     wgmma_commit();
-#ifdef OLDORDER
-    mbarrier_wait(shared_.values_full(v.slot), v.phase);
-    wgmma_fence();
-#endif
-#ifdef LATEEND
-    if (written_ != units_before_ - (ends ? 1 : 0)) {
-      end_unit(written_, o);
+    if (kWay == PrefillWay::boxes) mbarrier_wait(shared_.values_full(v.slot), v.phase);
+    if (P::kLateEnd && written_ != units_before_ - (ends ? 1 : 0)) {
+      end_unit(written_++, o);
       clear(o);
-      written_ = units_before_ - (ends ? 1 : 0);
+      wgmma_pin(o);
     }
-    wgmma_pin(o);
     wgmma_fence();
-#endif
-    add_values(o, from, v.slot);
+    add_values(o, p, v.slot);
     wgmma_commit();
     if (P::kPingPong) named_barrier_arrive(1 + (index_ + 1) % P::kConsumers, 256);
     if (ends) {
@@ -110,41 +100,28 @@ class PrefillConsumer {
     if (more) {
       keys_done();
       moved = probabilities(s, factor);
-      if (P::kPackAhead) pack_tile(to, s);
     }
     wgmma_wait<0>();
     wgmma_pin(o);
     values_done(v.slot);
     k_.next();
-    if (!P::kPackAhead && P::kWide) pack_tile(to, s);  // half of their registers while O is written
-#ifdef LATEEND
-    if (!more) {
-      end_unit(units_before_ - 1, o);
-      return false;
-    }
-    if (ends) {
-    } else if (moved) {
-#else
-    if (ends) {
-      end_unit(units_before_ - 1, o);
+    if (P::kLateEnd ? !more : ends) {
+      end_unit(written_++, o);
       if (!more) return false;
       clear(o);
-    } else if (moved) {
-#endif
+    } else if (moved && !ends) {
 #pragma unroll
       for (int i = 0; i < P::kDv / 2; ++i)
         o[i] *= factor[i / 2 % 2];
     }
-    if (!P::kPackAhead && !P::kWide) pack_tile(to, s);
+    pack_tile(p, s);
     return true;
   }
 
   /// cp.async writes as ordinary stores do, and the barrier has let this thread see it: then what wgmma reads
   /// comes after.
   FOVEA_DEVICE void see_rows() const {
-#ifndef NOFENCE
-    if (!a_.loads.key_boxes) fence_proxy_async();
-#endif
+    if (kWay == PrefillWay::rows || (kWay == PrefillWay::capped && !a_.loads.key_boxes)) fence_proxy_async();
   }
   FOVEA_DEVICE bool next_unit() const {
     mbarrier_wait(shared_.unit_full(units_before_ % P::kUnits), units_before_ / P::kUnits & 1);
@@ -256,26 +233,23 @@ class PrefillConsumer {
   /// Gives whether O is to be multiplied by `factor`.
   FOVEA_DEVICE bool probabilities(float (&s)[P::kTileKeys / 2], float (&factor)[2]) {
     const bool hides = key0_ < safe_.low || key0_ + P::kTileKeys > safe_.high;
-#ifdef OLDHIDE
-    if (hides) {
-        const WorkItem& item = units_[units_before_ % P::kUnits].item;
-        hide_keys(s, a_.p, item, item.row_first + row(), key0_);
-    }
-    return soften(s, rows_, a_.scale, factor);
+#ifndef EMU
+#define EMU 0
 #endif
-    // Before scores are capped together, as a NaN would spread, and after.
-    const bool caps = a_.cap_scale > 0.0f;
-#pragma unroll 1
-    for (bool capped = P::kCapServed == 1 || !caps;; capped = true) {
-      if (P::kCapServed == 1 && caps) cap_scores<P::kCapServed>(s, a_.cap_scale);
-      if (hides) {
-        const WorkItem& item = units_[units_before_ % P::kUnits].item;
-        hide_keys(s, a_.p, item, item.row_first + row(), key0_);
-      }
-      if (P::kCapServed == 1 || capped) break;
+#ifndef CAPEMU
+#define CAPEMU 0
+#endif
+    if (kWay == PrefillWay::capped) {
+      // A NaN of an unseen key would spread among those that are capped together.
+      if (hides && P::kCapServed > 1) hide(s);
       cap_scores<P::kCapServed>(s, a_.cap_scale);
     }
-    return soften(s, rows_, a_.scale, factor);
+    if (hides) hide(s);
+    return soften<kWay == PrefillWay::capped ? CAPEMU : EMU>(s, rows_, a_.scale, factor);
+  }
+  FOVEA_DEVICE void hide(float (&s)[P::kTileKeys / 2]) const {
+    const WorkItem& item = units_[units_before_ % P::kUnits].item;
+    hide_keys(s, a_.p, item, item.row_first + row(), key0_);
   }
   static FOVEA_DEVICE void pack_tile(uint32_t (&p)[P::kTileKeys / 16][4], const float (&s)[P::kTileKeys / 2]) {
 #pragma unroll
@@ -291,7 +265,7 @@ class PrefillConsumer {
   KeyInterval safe_{0, 0};
   PrefillRows rows_;
   uint32_t units_before_ = 0;  ///< of this block
-  uint32_t written_ = 0;
+  uint32_t written_ = 0;       ///< units of this block whose O is
   RingPosition<P::kStages> k_;
 };
 

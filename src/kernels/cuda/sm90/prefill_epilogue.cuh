@@ -3,7 +3,6 @@
 // merge kernel.
 #include "kernels/cuda/sm80/finish.cuh"
 #include "kernels/cuda/sm90/prefill_softmax.cuh"
-#include "kernels/cuda/tiles/tma.cuh"
 
 namespace fovea::cuda::sm90 {
 
@@ -77,17 +76,6 @@ FOVEA_DEVICE RowTarget end_row(const AttentionParams& p, const WorkItem& item, i
   return target;
 }
 
-/// Nobody here reads it again: it need not push keys out of L2.
-FOVEA_DEVICE void store_output(void* to, const uint32_t (&u)[4]) {
-#ifdef HINT
-  asm volatile("st.global.L2::cache_hint.v4.b32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(to), "r"(u[0]), "r"(u[1]),
-               "r"(u[2]), "r"(u[3]), "l"(static_cast<uint64_t>(CacheHint::evict_first))
-               : "memory");
-#else
-  *reinterpret_cast<uint4*>(to) = make_uint4(u[0], u[1], u[2], u[3]);
-#endif
-}
-
 FOVEA_DEVICE void store_target(uint32_t address, const RowTarget& target) {
   asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(__float_as_uint(target.factor)),
                "r"(target.at)
@@ -127,7 +115,7 @@ FOVEA_DEVICE void write_output(const AttentionParams& p, bool part, uint32_t tar
           u[k] = pack<Q>(from[0] * row.factor, from[1] * row.factor);
         }
         transpose_quad(u);
-        if (32 * j < columns) store_output(to + 32 * j, u);
+        if (32 * j < columns) *reinterpret_cast<uint4*>(to + 32 * j) = make_uint4(u[0], u[1], u[2], u[3]);
         if (P::kWide) asm volatile("" ::: "memory");  // one after the other: registers are few
       }
     }

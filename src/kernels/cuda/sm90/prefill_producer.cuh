@@ -145,11 +145,7 @@ class PrefillProducer {
 #pragma unroll
         for (int panel = 0; panel < P::kKPanels; ++panel)
           tma_load_3d(to + panel * P::kQPanelBytes, &a_.q, full, panel * kPanelDims, unit.head * group,
-                      unit.item.q_first + a_.p.group.quotient(row_first)
-#ifdef HINT
-                      , CacheHint::evict_first
-#endif
-                      );
+                      unit.item.q_first + a_.p.group.quotient(row_first));
       }
       __syncwarp();
       return;
@@ -184,9 +180,6 @@ class PrefillProducer {
   // from b / kPanels * box_keys on
 
   static constexpr int kPanels = P::kKPanels > P::kVPanels ? P::kKPanels : P::kVPanels;
-  static constexpr int kWarpKeys = P::kTileKeys / 4;  ///< row by row
-  static_assert(P::kTileKeys % 4 == 0);
-  static constexpr int kRounds = kBoxes ? 1 : (kWarpKeys + 31) / 32;
   __device__ int box() const { return warp_ + lane_ * loaders(); }
   __device__ int box_key() const { return box() / kPanels * a_.loads.box_keys; }
 
@@ -194,24 +187,20 @@ class PrefillProducer {
   /// slot < 0: none of it may be read. Keys below key_low and from n_k on are none of the sequence's, or no
   /// longer.
   struct Places {
-    int page[kRounds], slot[kRounds];
+    int page, slot;
   };
 
   __device__ void find_places(const volatile WorkItem& item, int key0, Places& places) const {
-#pragma unroll
-    for (int r = 0; r < kRounds; ++r) {
-      const int inside = kBoxes ? box_key() : warp_ * kWarpKeys + r * 32 + lane_;
-      const int end = kBoxes ? P::kTileKeys : (warp_ + 1) * kWarpKeys, key = key0 + inside;
-      places.slot[r] = -1;
-      if (inside >= end || key + (kBoxes ? a_.loads.box_keys : 1) <= item.key_low || key >= item.n_k) continue;
-      if (a_.p.kv.pages == nullptr) {
-        places.page[r] = 0;
-        places.slot[r] = static_cast<int>(item.pages) + key;
-      } else {
-        const int index = a_.p.kv.page_size.quotient(key);
-        places.page[r] = __ldg(a_.p.kv.pages + item.pages + index);
-        places.slot[r] = key - index * static_cast<int>(a_.p.kv.page_size.divisor);
-      }
+    const int inside = kBoxes ? box_key() : lane_row(), key = key0 + inside;
+    places.slot = -1;
+    if (inside >= P::kTileKeys || key + (kBoxes ? a_.loads.box_keys : 1) <= item.key_low || key >= item.n_k) return;
+    if (a_.p.kv.pages == nullptr) {
+      places.page = 0;
+      places.slot = static_cast<int>(item.pages) + key;
+    } else {
+      const int index = a_.p.kv.page_size.quotient(key);
+      places.page = __ldg(a_.p.kv.pages + item.pages + index);
+      places.slot = key - index * static_cast<int>(a_.p.kv.page_size.divisor);
     }
   }
 
@@ -219,7 +208,7 @@ class PrefillProducer {
     const uint32_t full = shared_.keys_full(tile_.slot), to = shared_.keys(tile_.slot);
     mbarrier_wait(PrefillShared<P>::empty_of(full), tile_.phase ^ 1);
     if constexpr (kBoxes) {
-      copy_boxes<P::kKPanels>(&a_.k, to, full, places.page[0], places.slot[0]);
+      copy_boxes<P::kKPanels>(&a_.k, to, full, places.page, places.slot);
     } else {
       const KvParams& kv = a_.p.kv;
       copy_rows<P::kD>(kv.k, to, a_.p.head_dim, places, kv.k_page_stride, kv.k_slot_stride,
@@ -231,7 +220,7 @@ class PrefillProducer {
     const uint32_t full = shared_.values_full(tile_.slot), to = shared_.values(tile_.slot);
     mbarrier_wait(PrefillShared<P>::empty_of(full), tile_.phase ^ 1);
     if constexpr (kBoxes) {
-      values_by_boxes(full, to, places.page[0], places.slot[0], low, past);
+      values_by_boxes(full, to, places.page, places.slot, low, past);
     } else {
       const KvParams& kv = a_.p.kv;
       copy_rows<P::kDv>(kv.v, to, a_.p.v_head_dim, places, kv.v_page_stride, kv.v_slot_stride,
@@ -251,11 +240,7 @@ class PrefillProducer {
     __syncwarp();
     if (mine)
       tma_load_4d(to + panel * P::kTilePanelBytes + box_key() * 128, map, full, panel * kPanelDims, slot,
-                  units_[unit_slot()].head, page
-#ifdef HINT
-                  , CacheHint::evict_last
-#endif
-                  );
+                  units_[unit_slot()].head, page);
     __syncwarp();
   }
 
@@ -281,51 +266,47 @@ class PrefillProducer {
     asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
   }
 
-  // ---- keys and values row by row: a warp has kWarpKeys rows of a tile
+  // ---- keys and values row by row: kLanes lanes have a row, 16 bytes each. The warps' rows take turns, kAtOnce
+  // by kAtOnce, so that what the swizzle sees of a lane's rows is the same (or one of two); lane l of those
+  // that have row `first` first knows where its row l % kLanes is.
+
+  static constexpr int kPanelChunks = kPanels * 8;
+  static constexpr int kLanes = kPanelChunks <= 8 ? 8 : kPanelChunks <= 16 ? 16 : 32;
+  static constexpr int kAtOnce = 32 / kLanes, kTurn = 4 * kAtOnce, kTurns = P::kTileKeys / kTurn;
+  static_assert(P::kTileKeys % kTurn == 0 && kTurns <= kLanes);
+  __device__ int first_row() const { return warp_ * kAtOnce + lane_ / kLanes; }
+  __device__ int lane_row() const { return first_row() + lane_ % kLanes * kTurn; }
 
   /// Pages of a ragged cache are its rows, slots of one.
   template <int kDims>
   __device__ void copy_rows(const char* from, uint32_t to, int head_dim, const Places& places,
                             int64_t page_stride, int64_t slot_stride, int64_t head_stride) {
-    // Lanes of a row: a power of two, each 16 bytes.
-    constexpr int kChunks = (kDims + kPanelDims - 1) / kPanelDims * 8;
-    constexpr int kLanes = kChunks == 8 ? 8 : kChunks == 16 ? 16 : 32;
-    constexpr int kRowsAtOnce = 32 / kLanes;
-    const int chunk = lane_ % kLanes, first = lane_ / kLanes, row0 = warp_ * kWarpKeys + first;
-    to += row0 * 128 + (chunk < kChunks ? chunk / 8 * P::kTilePanelBytes : 0);
-    from += chunk * 16 + units_[unit_slot()].head * head_stride;
+    const int chunk = lane_ % kLanes;
     if (a_.p.kv.pages == nullptr) slot_stride = page_stride;
-#pragma unroll
-    for (int r = 0; r < kRounds; ++r) {
-      constexpr int kMost = kWarpKeys < 32 ? kWarpKeys : 32;
-      const int keys = min(kMost, kWarpKeys - r * 32);
-      const int64_t mine = places.slot[r] < 0 ? -1 : places.page[r] * page_stride + places.slot[r] * slot_stride;
-      // Nearly always all rows exist, and lie within 64 GiB: then a copy takes three instructions.
-      const bool short_way = static_cast<uint64_t>(mine) >> 36 == 0 || lane_ >= keys;
-      if (__all_sync(~0u, short_way) && head_dim == kDims) {
-        const uint32_t units = static_cast<uint32_t>(mine >> 4);
-        constexpr int kStep = kMost % 8 == 0 ? 8 : 4;
+    const int64_t mine = places.slot < 0 ? -1 : places.page * page_stride + places.slot * slot_stride;
+    from += chunk * 16 + units_[unit_slot()].head * head_stride;
+    to += first_row() * 128 + chunk / 8 * P::kTilePanelBytes + (chunk ^ first_row()) % 8 * 16;
+    // Nearly always all rows exist and lie within 64 GiB: then a copy takes three instructions.
+    if (__all_sync(~0u, static_cast<uint64_t>(mine) >> 36 == 0 || chunk >= kTurns) && head_dim == kDims) {
+      const uint32_t units = static_cast<uint32_t>(mine >> 4);
+#pragma unroll P::kProducerRegisters < 40 ? 2 : 4
+      for (int i = 0; i < kTurns; ++i) {
+        const uint32_t at = __shfl_sync(~0u, units, i, kLanes);
+        if (chunk < kDims / 8) cp_async_16(row_place(to, i), from + uint64_t{at} * 16);
+      }
+    } else {
 #pragma unroll 1
-        for (int n = 0; n < kMost; n += kStep) {
-#pragma unroll
-          for (int i = 0; i < kStep; i += kRowsAtOnce) {
-            const uint32_t at = __shfl_sync(~0u, units, n + i + first);
-            if (chunk < kDims / 8 && n + i + first < keys)
-              cp_async_16(to + (r * 32 + n + i) * 128 + ((chunk ^ (row0 + r * 32 + n + i)) % 8) * 16,
-                          from + uint64_t{at} * 16);
-          }
-        }
-      } else {
-#pragma unroll 1
-        for (int i = 0; i < kMost; i += kRowsAtOnce) {
-          const int64_t offset = __shfl_sync(~0u, mine, i + first);
-          const bool valid = offset >= 0 && chunk < head_dim / 8;
-          if (chunk < kChunks && i + first < keys)
-            cp_async_16(to + (r * 32 + i) * 128 + ((chunk ^ (row0 + r * 32 + i)) % 8) * 16,
-                        valid ? from + offset : from, valid);
-        }
+      for (int i = 0; i < kTurns; ++i) {
+        const int64_t offset = __shfl_sync(~0u, mine, i, kLanes);
+        const bool valid = offset >= 0 && chunk < head_dim / 8;
+        if (chunk < (kDims + kPanelDims - 1) / kPanelDims * 8)
+          cp_async_16(row_place(to, i), valid ? from + offset : from, valid);
       }
     }
+  }
+  /// Of a lane's row i, from that of its first.
+  static __device__ uint32_t row_place(uint32_t first, int i) {
+    return (first ^ static_cast<uint32_t>(kTurn * i % 8 * 16)) + static_cast<uint32_t>(i * kTurn * 128);
   }
 
   const PrefillParams& a_;

@@ -74,9 +74,22 @@ FOVEA_DEVICE void hide_keys(float (&s)[kCount], const AttentionParams& p, const 
   }
 }
 
-/// s -> 2^(scale s - base), moving the bases of rows whose maximum has left theirs behind. Gives whether a
+/// 2^x by products, relative error 3e-6, where the unit of exp2_approx is what others wait for. Exactly 0 below
+/// 2^-127; NaN stays NaN. x < 2^7.
+FOVEA_DEVICE float exp2_by_products(float x) {
+  constexpr float kRound = 0x1.8p+23f;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(x), "f"(-127.0f));
+  const float n = x + kRound, r = x - (n - kRound);
+  float y = fmaf(r, 0x1.3a02ccp-7f, 0x1.c9fc46p-5f);
+  y = fmaf(y, r, 0x1.ec0378p-3f);
+  y = fmaf(y, r, 0x1.62e12cp-1f);
+  y = fmaf(y, r, 1.0f);
+  return fmaf(r, 0.0f, __int_as_float(__float_as_int(y) + (__float_as_int(n) << 23)));
+}
+
+/// s -> 2^(scale s - base), kProducts quarters of them by products, moving the bases of rows whose maximum has left theirs behind. Gives whether a
 /// row of the warp moved; O is then to be multiplied by `factor`.
-template <int kCount>
+template <int kProducts, int kCount>
 FOVEA_DEVICE bool soften(float (&s)[kCount], PrefillRows& rows, float scale, float (&factor)[2]) {
   float top[2];
 #pragma unroll
@@ -106,8 +119,10 @@ FOVEA_DEVICE bool soften(float (&s)[kCount], PrefillRows& rows, float scale, flo
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float &a = s[4 * i + 2 * h], &b = s[4 * i + 2 * h + 1];
-      a = exp2_approx(fmaf(a, scale, -rows.base[h]));
-      b = exp2_approx(fmaf(b, scale, -rows.base[h]));
+      a = fmaf(a, scale, -rows.base[h]);
+      b = fmaf(b, scale, -rows.base[h]);
+      a = i % 4 < kProducts ? exp2_by_products(a) : exp2_approx(a);
+      b = i % 4 < kProducts ? exp2_by_products(b) : exp2_approx(b);
       rows.sum[h] += a + b;
     }
   return moved;
@@ -119,6 +134,14 @@ FOVEA_DEVICE bool soften(float (&s)[kCount], PrefillRows& rows, float scale, flo
 /// are in range. A NaN spreads to the other keys, so unseen ones are hidden before, and again after.
 template <int kServed, int kCount>
 FOVEA_DEVICE void cap_scores(float (&s)[kCount], float scale) {
+#ifdef CAPTANH
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) s[i] = fmaf(tanh_approx(s[i] * (scale * 0.34657359f)), 0.5f, -0.5f);
+  return;
+#endif
+#ifdef CAPNONE
+  return;
+#endif
   static_assert((kServed == 1 || kServed == 2 || kServed == 4) && kCount % 8 == 0);
 #pragma unroll
   for (int i = 0; i < kCount / kServed; ++i) {
