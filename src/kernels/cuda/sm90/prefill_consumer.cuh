@@ -10,7 +10,7 @@ namespace fovea::cuda::sm90 {
 
 /// The products of one tile with all before it: units follow each other without a seam, so that the products
 /// of a unit's last values run under the softmax of the next one's first keys.
-template <class P>
+template <class P, PrefillWay kWay>
 class PrefillConsumer {
  public:
   __device__ PrefillConsumer(const PrefillParams& a, PrefillShared<P> shared, char* generic, int index)
@@ -23,7 +23,7 @@ class PrefillConsumer {
     if (!next_unit()) return;
     Scores s;
     Output o;
-    Packed p[P::kPackAhead ? 2 : 1];
+    Packed p;
     Query q;
     clear(o);
     rows_.reset();
@@ -43,10 +43,8 @@ class PrefillConsumer {
     k_.next();
     float factor[2];
     probabilities(s, factor);
-    pack_tile(p[0], s);
-    for (;;) {
-      if (!step(s, o, q, p[0], p[P::kPackAhead])) break;
-      if (P::kPackAhead && !step(s, o, q, p[1 * P::kPackAhead], p[0])) break;
+    pack_tile(p, s);
+    while (step(s, o, q, p)) {
     }
     if (P::kPingPong && index_ == 0) named_barrier_sync(1, 256);  // takes the last arrival
   }
@@ -57,9 +55,9 @@ class PrefillConsumer {
   using Packed = uint32_t[P::kTileKeys / 16][4];
   using Query = uint32_t[P::kQueryHeld ? P::kD / 16 : 1][4];
 
-  /// A tile's scores and probabilities, and the product of those of the tile before (`from`) with its values.
+  /// A tile's scores and probabilities, and the product of those of the tile before (`p`) with its values.
   /// False: that was the last.
-  FOVEA_DEVICE bool step(Scores& s, Output& o, Query& q, Packed& from, Packed& to) {
+  FOVEA_DEVICE bool step(Scores& s, Output& o, Query& q, Packed& p) {
     const bool ends = is_last();
     bool more = true;
     if (ends) {
@@ -71,7 +69,7 @@ class PrefillConsumer {
       }
     }
     const RingPosition<P::kStages> v = values_position();
-    mbarrier_wait(shared_.values_full(v.slot), v.phase);
+    if (kWay != PrefillWay::boxes) mbarrier_wait(shared_.values_full(v.slot), v.phase);
     if (more) mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
     see_rows();
     if (P::kPingPong) named_barrier_sync(1 + index_, 256);
@@ -79,7 +77,14 @@ class PrefillConsumer {
     wgmma_fence();
     score(s, q);  // after the last unit: of what is there, for nobody
     wgmma_commit();
-    add_values(o, from, v.slot);
+    if (kWay == PrefillWay::boxes) mbarrier_wait(shared_.values_full(v.slot), v.phase);
+    if (P::kLateEnd && written_ != units_before_ - (ends ? 1 : 0)) {
+      end_unit(written_++, o);
+      clear(o);
+      wgmma_pin(o);
+    }
+    wgmma_fence();
+    add_values(o, p, v.slot);
     wgmma_commit();
     if (P::kPingPong) named_barrier_arrive(1 + (index_ + 1) % P::kConsumers, 256);
     if (ends) {
@@ -95,29 +100,28 @@ class PrefillConsumer {
     if (more) {
       keys_done();
       moved = probabilities(s, factor);
-      if (P::kPackAhead) pack_tile(to, s);
     }
     wgmma_wait<0>();
     wgmma_pin(o);
     values_done(v.slot);
     k_.next();
-    if (ends) {
-      end_unit(units_before_ - 1, o);
+    if (P::kLateEnd ? !more : ends) {
+      end_unit(written_++, o);
       if (!more) return false;
       clear(o);
-    } else if (moved) {
+    } else if (moved && !ends) {
 #pragma unroll
       for (int i = 0; i < P::kDv / 2; ++i)
         o[i] *= factor[i / 2 % 2];
     }
-    if (!P::kPackAhead) pack_tile(to, s);
+    pack_tile(p, s);
     return true;
   }
 
   /// cp.async writes as ordinary stores do, and the barrier has let this thread see it: then what wgmma reads
   /// comes after.
   FOVEA_DEVICE void see_rows() const {
-    if (!a_.loads.key_boxes) fence_proxy_async();
+    if (kWay == PrefillWay::rows || (kWay == PrefillWay::capped && !a_.loads.key_boxes)) fence_proxy_async();
   }
   FOVEA_DEVICE bool next_unit() const {
     mbarrier_wait(shared_.unit_full(units_before_ % P::kUnits), units_before_ / P::kUnits & 1);
@@ -147,26 +151,13 @@ class PrefillConsumer {
     const int of_tile = row() + (second ? 8 : 0);
     const RowTarget target = end_row<P>(a_.p, unit.item, unit.head, unit.item.row_first + of_tile, base,
                                         second ? sums[1] : sums[0]);
-    if (threadIdx.x % 4 < 2)
-      asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(shared_.row_target(of_tile)),
-                   "r"(__float_as_uint(target.factor)), "r"(target.at)
-                   : "memory");
+    if (threadIdx.x % 4 < 2) store_target(shared_.row_target(of_tile), target);
     __syncwarp();
     rows_.reset();
   }
   FOVEA_DEVICE void end_unit(uint32_t number, const float (&o)[P::kDv / 2]) {
     const uint32_t slot = number % P::kUnits;
-    RowTarget rows[2];
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      uint32_t factor;
-      asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
-                   : "=r"(factor), "=r"(rows[h].at)
-                   : "r"(shared_.row_target(row() + 8 * h))
-                   : "memory");
-      rows[h].factor = __uint_as_float(factor);
-    }
-    write_output<P>(a_.p, units_[slot].item.num_splits > 1, rows, o);
+    write_output<P>(a_.p, units_[slot].item.num_splits > 1, shared_.row_target(row()), o);
     __syncwarp();
     if (threadIdx.x % 32 == 0) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.unit_full(slot)));
   }
@@ -242,16 +233,23 @@ class PrefillConsumer {
   /// Gives whether O is to be multiplied by `factor`.
   FOVEA_DEVICE bool probabilities(float (&s)[P::kTileKeys / 2], float (&factor)[2]) {
     const bool hides = key0_ < safe_.low || key0_ + P::kTileKeys > safe_.high;
-#pragma unroll 1
-    for (bool capped = a_.cap_scale <= 0.0f;; capped = true) {
-      if (hides) {
-        const WorkItem& item = units_[units_before_ % P::kUnits].item;
-        hide_keys(s, a_.p, item, item.row_first + row(), key0_);
-      }
-      if (capped) break;
+#ifndef EMU
+#define EMU 0
+#endif
+#ifndef CAPEMU
+#define CAPEMU 0
+#endif
+    if (kWay == PrefillWay::capped) {
+      // A NaN of an unseen key would spread among those that are capped together.
+      if (hides && P::kCapServed > 1) hide(s);
       cap_scores<P::kCapServed>(s, a_.cap_scale);
     }
-    return soften(s, rows_, a_.scale, factor);
+    if (hides) hide(s);
+    return soften<kWay == PrefillWay::capped ? CAPEMU : EMU>(s, rows_, a_.scale, factor);
+  }
+  FOVEA_DEVICE void hide(float (&s)[P::kTileKeys / 2]) const {
+    const WorkItem& item = units_[units_before_ % P::kUnits].item;
+    hide_keys(s, a_.p, item, item.row_first + row(), key0_);
   }
   static FOVEA_DEVICE void pack_tile(uint32_t (&p)[P::kTileKeys / 16][4], const float (&s)[P::kTileKeys / 2]) {
 #pragma unroll
@@ -267,6 +265,7 @@ class PrefillConsumer {
   KeyInterval safe_{0, 0};
   PrefillRows rows_;
   uint32_t units_before_ = 0;  ///< of this block
+  uint32_t written_ = 0;       ///< units of this block whose O is
   RingPosition<P::kStages> k_;
 };
 

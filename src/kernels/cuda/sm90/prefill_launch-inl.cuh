@@ -78,7 +78,22 @@ Status fill_params(const AttentionParams& p, PrefillParams& a) {
   return encode_keys(a.v, type, p.kv, true, p.v_head_dim, heads, a.loads.box_keys);
 }
 
-/// Once for each policy and device: lets its kernel have more shared memory than 48 KiB.
+using PrefillKernel = void (*)(PrefillParams);
+template <class P>
+inline constexpr PrefillKernel kPrefillKernels[] = {
+    prefill_kernel<P, PrefillWay::boxes>, prefill_kernel<P, PrefillWay::rows>, prefill_kernel<P, PrefillWay::capped>};
+
+template <class P>
+cudaError_t allow_shared() {
+  for (const PrefillKernel kernel : kPrefillKernels<P>) {
+    const cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes);
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+/// Once for each policy and device: lets its kernels have more shared memory than 48 KiB.
 template <class P>
 void prepare_prefill(Launch& l) {
   constexpr int kDevices = 64;
@@ -86,8 +101,7 @@ void prepare_prefill(Launch& l) {
   int device = 0;
   l.check(cudaGetDevice(&device), "cudaGetDevice");
   if (!l.error.empty() || (device < kDevices && prepared[device].load(std::memory_order_acquire))) return;
-  l.check(cudaFuncSetAttribute(prefill_kernel<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes),
-          "shared memory of a prefill kernel");
+  l.check(allow_shared<P>(), "shared memory of a prefill kernel");
   if (l.error.empty() && device < kDevices) prepared[device].store(true, std::memory_order_release);
 }
 
@@ -103,7 +117,10 @@ cudaError_t queue_prefill(const PrefillParams& a, int blocks, cudaStream_t strea
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, prefill_kernel<P>, a);
+  const PrefillWay way = a.cap_scale > 0.0f     ? PrefillWay::capped
+                         : a.loads.key_boxes ? PrefillWay::boxes
+                                             : PrefillWay::rows;
+  return cudaLaunchKernelEx(&config, kPrefillKernels<P>[static_cast<int>(way)], a);
 }
 
 template <class P>

@@ -13,7 +13,7 @@ struct PrefillList {
   }
 };
 
-//                        D, Dv, Q, consumers, keys, stages, query buffers, ping-pong, held, pack ahead
+//                        D, Dv, Q, consumers, keys, stages, query buffers, ping-pong, held, late end
 template <class T>
 using Prefill64 = PrefillPolicy<64, 64, T, 3, 128, 4, 2, false, false, false>;
 template <class T>

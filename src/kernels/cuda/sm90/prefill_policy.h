@@ -22,6 +22,10 @@ struct PrefillUnit {
   int32_t unused[2];
 };
 
+/// Compiled apart, as what is between two products counts: keys by boxes or row by row (PrefillLoads), or
+/// scores that are capped, however their keys come.
+enum class PrefillWay : uint8_t { boxes, rows, capped };
+
 /// What the producer's first warp knows of all units.
 struct PrefillCounts {
   int32_t num_items, section_heads;
@@ -30,7 +34,7 @@ struct PrefillCounts {
 /// One producer warpgroup and `Consumers` consumer warpgroups of 64 packed rows each, which share K and V.
 /// Rows, consumers, stages and query buffers change no bit of a row's result; the keys of a tile do.
 template <int HeadDim, int ValueDim, class Query, int Consumers, int TileKeys, int Stages, int QueryBuffers,
-          bool PingPong, bool QueryHeld, bool PackAhead>
+          bool PingPong, bool QueryHeld, bool LateEnd>
 struct PrefillPolicy {
   using Q = Query;
   static constexpr int kD = HeadDim, kDv = ValueDim;
@@ -49,14 +53,18 @@ struct PrefillPolicy {
   /// Whether consumers hold their queries in registers, D / 4 of a thread: less to read from shared memory for
   /// each tile, and room there for the next unit's while this one is under way.
   static constexpr bool kQueryHeld = QueryHeld;
-  /// Whether probabilities are packed while the product with those of the tile before still reads them: a
-  /// second set of registers for less between two products.
-  static constexpr bool kPackAhead = PackAhead;
-  /// Registers of a thread: setmaxnreg; all warpgroups together have 512.
-  static constexpr int kProducerRegisters = Consumers == 3 ? 32 : 40;
-  static constexpr int kConsumerRegisters = Consumers == 3 ? 160 : 232;
+  /// Whether O of a unit is written while the second product of the next one runs: it costs the scores' registers.
+  static constexpr bool kLateEnd = LateEnd;
+  /// Registers of a thread: setmaxnreg; all warpgroups together have 512. Accumulators, probabilities and
+  /// queries say what consumers need.
+  static constexpr int kHeldRegisters =
+      (TileKeys + ValueDim) / 2 + TileKeys / 4 + (QueryHeld ? HeadDim / 4 : 0);
+  static constexpr bool kWide = ValueDim > 128;  ///< O alone is half of the registers
+  static constexpr bool kTight = Consumers == 3 && kHeldRegisters > 120;
+  static constexpr int kProducerRegisters = Consumers == 3 ? (kTight ? 32 : 56) : 40;
+  static constexpr int kConsumerRegisters = Consumers == 3 ? (kTight ? 160 : 152) : 232;
   /// Scores that share a reciprocal under a soft cap, where registers are left for it.
-  static constexpr int kCapServed = TileKeys / 2 + ValueDim / 2 > 160 ? 2 : 4;
+  static constexpr int kCapServed = kWide ? 1 : 4;
   /// Keys of a split where a row tile's keys are split at all: constant, so that a sequence's sums have one
   /// order whatever else runs.
   static constexpr int kSplitKeys = 16384 / TileKeys * TileKeys;

@@ -1,5 +1,7 @@
 #pragma once
 // The producer warpgroup of a prefill block: it decides on units and brings queries, keys and values.
+#include <cstddef>
+
 #include "kernels/cuda/sm90/prefill_shared.cuh"
 #include "kernels/cuda/tiles/cp_async.cuh"
 #include "kernels/cuda/tiles/tma.cuh"
@@ -36,8 +38,8 @@ class PrefillProducer {
       counts_->num_items = num_items;
       counts_->section_heads = max(1, min(heads(), a_.section_keys / max(n_k, 1)));
       __syncwarp();
-      next_.unit = static_cast<int>(blockIdx.x);
-      find_next();
+      claimed_ = static_cast<int>(blockIdx.x);
+      find_next(claimed_);
     }
     while (publish()) {
       load_unit();
@@ -54,30 +56,37 @@ class PrefillProducer {
   // ---- units: warp 0 claims the next one while the last tiles of this one are under way, and then asks for
   // its item, so that it waits for neither
 
+  static constexpr int kItemWords = static_cast<int>(sizeof(WorkItem)) / 4;
+  static_assert(kItemWords + 2 <= 32 && offsetof(PrefillUnit, head) == sizeof(WorkItem) &&
+                offsetof(PrefillUnit, valid) == sizeof(WorkItem) + 4);
+
   __device__ int heads() const { return static_cast<int>(a_.p.kv_heads.divisor); }
   __device__ int num_units() const { return counts_->num_items * heads(); }
 
   /// The counter is asked once for each unit that exists, so who is told that it was asked for the last time
   /// leaves it at 0.
   __device__ void claim_next() {
-    if (a_.p.queue != nullptr && lane_ == 0) next_.claimed = atomicAdd(a_.p.queue, 1);
+    if (a_.p.queue != nullptr && lane_ == 0) claimed_ = atomicAdd(a_.p.queue, 1);
   }
   __device__ void look_up_next() {
     const int blocks = static_cast<int>(gridDim.x);
     if (a_.p.queue == nullptr) {
-      next_.unit += blocks;
-    } else {
-      const int claimed = __shfl_sync(~0u, next_.claimed, 0);
-      if (claimed == num_units() - 1 && lane_ == 0) *a_.p.queue = 0;
-      next_.unit = blocks + claimed;
+      find_next(claimed_ += blocks);
+      return;
     }
-    find_next();
+    const int claimed = __shfl_sync(~0u, claimed_, 0);
+    if (claimed == num_units() - 1 && lane_ == 0) *a_.p.queue = 0;
+    find_next(blocks + claimed);
   }
-  __device__ void find_next() {
-    if (next_.unit >= num_units()) return;
-    int item = 0;
-    find_unit(heads(), counts_->section_heads, counts_->num_items, next_.unit, item, next_.head);
-    if (lane_ < 16) next_.word = __ldg(reinterpret_cast<const int32_t*>(a_.p.items + item) + lane_);
+  /// A lane has a word of the PrefillUnit.
+  __device__ void find_next(int unit) {
+    next_word_ = 0;
+    if (unit >= num_units()) return;
+    int item = 0, head = 0;
+    find_unit(heads(), counts_->section_heads, counts_->num_items, unit, item, head);
+    if (lane_ < kItemWords) next_word_ = __ldg(reinterpret_cast<const int32_t*>(a_.p.items + item) + lane_);
+    if (lane_ == kItemWords) next_word_ = head;
+    if (lane_ == kItemWords + 1) next_word_ = 1;
   }
 
   /// Warp 0 tells everyone what the unit is; all loaders then have it. False: there is none.
@@ -85,16 +94,14 @@ class PrefillProducer {
     const uint32_t full = shared_.unit_full(unit_slot());
     PrefillUnit& to = units_[unit_slot()];
     if (warp_ == 0) {
-      const bool valid = next_.unit < num_units();
       mbarrier_wait(PrefillShared<P>::empty_of(full), unit_phase() ^ 1);
-      if (lane_ < 16) reinterpret_cast<int32_t*>(&to.item)[lane_] = next_.word;
-      if (lane_ == 16) to.head = next_.head, to.valid = valid ? 1 : 0;
+      if (lane_ < kItemWords + 2) reinterpret_cast<int32_t*>(&to)[lane_] = next_word_;
       __syncwarp();
       if (lane_ == 0) mbarrier_arrive(full);
       __syncwarp();
-      return valid;
+    } else {
+      mbarrier_wait(full, unit_phase());
     }
-    mbarrier_wait(full, unit_phase());
     return to.valid != 0;
   }
   __device__ void release_unit() {
@@ -173,9 +180,6 @@ class PrefillProducer {
   // from b / kPanels * box_keys on
 
   static constexpr int kPanels = P::kKPanels > P::kVPanels ? P::kKPanels : P::kVPanels;
-  static constexpr int kWarpKeys = P::kTileKeys / 4;  ///< row by row
-  static_assert(P::kTileKeys % 4 == 0);
-  static constexpr int kRounds = kBoxes ? 1 : (kWarpKeys + 31) / 32;
   __device__ int box() const { return warp_ + lane_ * loaders(); }
   __device__ int box_key() const { return box() / kPanels * a_.loads.box_keys; }
 
@@ -183,24 +187,20 @@ class PrefillProducer {
   /// slot < 0: none of it may be read. Keys below key_low and from n_k on are none of the sequence's, or no
   /// longer.
   struct Places {
-    int page[kRounds], slot[kRounds];
+    int page, slot;
   };
 
   __device__ void find_places(const volatile WorkItem& item, int key0, Places& places) const {
-#pragma unroll
-    for (int r = 0; r < kRounds; ++r) {
-      const int inside = kBoxes ? box_key() : warp_ * kWarpKeys + r * 32 + lane_;
-      const int end = kBoxes ? P::kTileKeys : (warp_ + 1) * kWarpKeys, key = key0 + inside;
-      places.slot[r] = -1;
-      if (inside >= end || key + (kBoxes ? a_.loads.box_keys : 1) <= item.key_low || key >= item.n_k) continue;
-      if (a_.p.kv.pages == nullptr) {
-        places.page[r] = 0;
-        places.slot[r] = static_cast<int>(item.pages) + key;
-      } else {
-        const int index = a_.p.kv.page_size.quotient(key);
-        places.page[r] = __ldg(a_.p.kv.pages + item.pages + index);
-        places.slot[r] = key - index * static_cast<int>(a_.p.kv.page_size.divisor);
-      }
+    const int inside = kBoxes ? box_key() : lane_row(), key = key0 + inside;
+    places.slot = -1;
+    if (inside >= P::kTileKeys || key + (kBoxes ? a_.loads.box_keys : 1) <= item.key_low || key >= item.n_k) return;
+    if (a_.p.kv.pages == nullptr) {
+      places.page = 0;
+      places.slot = static_cast<int>(item.pages) + key;
+    } else {
+      const int index = a_.p.kv.page_size.quotient(key);
+      places.page = __ldg(a_.p.kv.pages + item.pages + index);
+      places.slot = key - index * static_cast<int>(a_.p.kv.page_size.divisor);
     }
   }
 
@@ -208,10 +208,10 @@ class PrefillProducer {
     const uint32_t full = shared_.keys_full(tile_.slot), to = shared_.keys(tile_.slot);
     mbarrier_wait(PrefillShared<P>::empty_of(full), tile_.phase ^ 1);
     if constexpr (kBoxes) {
-      copy_boxes<P::kKPanels>(&a_.k, to, full, places.page[0], places.slot[0]);
+      copy_boxes<P::kKPanels>(&a_.k, to, full, places.page, places.slot);
     } else {
       const KvParams& kv = a_.p.kv;
-      copy_rows<P::kKPanels>(kv.k, to, a_.p.head_dim / 8, places, kv.k_page_stride, kv.k_slot_stride,
+      copy_rows<P::kD>(kv.k, to, a_.p.head_dim, places, kv.k_page_stride, kv.k_slot_stride,
                              kv.k_head_stride);
       cp_async_mbarrier_arrive(full);  // consumers have the fence
     }
@@ -220,10 +220,10 @@ class PrefillProducer {
     const uint32_t full = shared_.values_full(tile_.slot), to = shared_.values(tile_.slot);
     mbarrier_wait(PrefillShared<P>::empty_of(full), tile_.phase ^ 1);
     if constexpr (kBoxes) {
-      values_by_boxes(full, to, places.page[0], places.slot[0], low, past);
+      values_by_boxes(full, to, places.page, places.slot, low, past);
     } else {
       const KvParams& kv = a_.p.kv;
-      copy_rows<P::kVPanels>(kv.v, to, a_.p.v_head_dim / 8, places, kv.v_page_stride, kv.v_slot_stride,
+      copy_rows<P::kDv>(kv.v, to, a_.p.v_head_dim, places, kv.v_page_stride, kv.v_slot_stride,
                              kv.v_head_stride);
       cp_async_mbarrier_arrive(full);  // consumers have the fence
     }
@@ -266,32 +266,47 @@ class PrefillProducer {
     asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
   }
 
-  // ---- keys and values row by row: a warp has kWarpKeys rows of a tile
+  // ---- keys and values row by row: kLanes lanes have a row, 16 bytes each. The warps' rows take turns, kAtOnce
+  // by kAtOnce, so that what the swizzle sees of a lane's rows is the same (or one of two); lane l of those
+  // that have row `first` first knows where its row l % kLanes is.
+
+  static constexpr int kPanelChunks = kPanels * 8;
+  static constexpr int kLanes = kPanelChunks <= 8 ? 8 : kPanelChunks <= 16 ? 16 : 32;
+  static constexpr int kAtOnce = 32 / kLanes, kTurn = 4 * kAtOnce, kTurns = P::kTileKeys / kTurn;
+  static_assert(P::kTileKeys % kTurn == 0 && kTurns <= kLanes);
+  __device__ int first_row() const { return warp_ * kAtOnce + lane_ / kLanes; }
+  __device__ int lane_row() const { return first_row() + lane_ % kLanes * kTurn; }
 
   /// Pages of a ragged cache are its rows, slots of one.
-  template <int kCount>
-  __device__ void copy_rows(const char* from, uint32_t to, int chunks, const Places& places,
+  template <int kDims>
+  __device__ void copy_rows(const char* from, uint32_t to, int head_dim, const Places& places,
                             int64_t page_stride, int64_t slot_stride, int64_t head_stride) {
-    // Lanes of a row: a power of two, each 16 bytes.
-    constexpr int kLanes = kCount == 1 ? 8 : kCount == 2 ? 16 : 32;
-    constexpr int kRowsAtOnce = 32 / kLanes;
-    const int chunk = lane_ % kLanes, first = lane_ / kLanes;
-    const bool inside = chunk < chunks;
-    if (chunk < kCount * 8) to += chunk / 8 * P::kTilePanelBytes;
-    from += chunk * 16 + units_[unit_slot()].head * head_stride;
+    const int chunk = lane_ % kLanes;
     if (a_.p.kv.pages == nullptr) slot_stride = page_stride;
-    int row = warp_ * kWarpKeys + first;
-#pragma unroll
-    for (int r = 0; r < kRounds; ++r) {
-      const int64_t mine = places.slot[r] < 0 ? -1 : places.page[r] * page_stride + places.slot[r] * slot_stride;
-#pragma unroll 4
-      for (int i = 0; i < min(32, kWarpKeys - r * 32); i += kRowsAtOnce, row += kRowsAtOnce) {
-        const int64_t offset = __shfl_sync(~0u, mine, i + first);
-        const bool valid = offset >= 0 && inside;
-        if (chunk < kCount * 8 && r * 32 + i + first < kWarpKeys)
-          cp_async_16(to + row * 128 + ((chunk ^ row) % 8) * 16, valid ? from + offset : from, valid);
+    const int64_t mine = places.slot < 0 ? -1 : places.page * page_stride + places.slot * slot_stride;
+    from += chunk * 16 + units_[unit_slot()].head * head_stride;
+    to += first_row() * 128 + chunk / 8 * P::kTilePanelBytes + (chunk ^ first_row()) % 8 * 16;
+    // Nearly always all rows exist and lie within 64 GiB: then a copy takes three instructions.
+    if (__all_sync(~0u, static_cast<uint64_t>(mine) >> 36 == 0 || chunk >= kTurns) && head_dim == kDims) {
+      const uint32_t units = static_cast<uint32_t>(mine >> 4);
+#pragma unroll P::kProducerRegisters < 40 ? 2 : 4
+      for (int i = 0; i < kTurns; ++i) {
+        const uint32_t at = __shfl_sync(~0u, units, i, kLanes);
+        if (chunk < kDims / 8) cp_async_16(row_place(to, i), from + uint64_t{at} * 16);
+      }
+    } else {
+#pragma unroll 1
+      for (int i = 0; i < kTurns; ++i) {
+        const int64_t offset = __shfl_sync(~0u, mine, i, kLanes);
+        const bool valid = offset >= 0 && chunk < head_dim / 8;
+        if (chunk < (kDims + kPanelDims - 1) / kPanelDims * 8)
+          cp_async_16(row_place(to, i), valid ? from + offset : from, valid);
       }
     }
+  }
+  /// Of a lane's row i, from that of its first.
+  static __device__ uint32_t row_place(uint32_t first, int i) {
+    return (first ^ static_cast<uint32_t>(kTurn * i % 8 * 16)) + static_cast<uint32_t>(i * kTurn * 128);
   }
 
   const PrefillParams& a_;
@@ -301,10 +316,8 @@ class PrefillProducer {
   const int warp_, lane_;
   uint32_t units_before_ = 0;  ///< of this block
   RingPosition<P::kStages> tile_;
-  struct {
-    int claimed = 0, unit = 0, head = 0;
-    int32_t word = 0;  ///< of the item, lanes 0 to 15
-  } next_;
+  int claimed_ = 0;  ///< of the counter; without one, the unit itself
+  int32_t next_word_ = 0;
   uint32_t raw_phase_ = 0;
 };
 

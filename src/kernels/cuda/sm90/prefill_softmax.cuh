@@ -51,8 +51,9 @@ FOVEA_DEVICE KeyInterval keys_of_row(const AttentionParams& p, const WorkItem& i
 
 /// Those that all rows of this warp see; `packed_row`: this thread's first, the other is 8 further on.
 FOVEA_DEVICE KeyInterval keys_of_warp(const AttentionParams& p, const WorkItem& item, int packed_row) {
-  const KeyInterval a = keys_of_row(p, item, packed_row), b = keys_of_row(p, item, packed_row + 8);
-  return {__reduce_max_sync(~0u, max(a.low, b.low)), __reduce_min_sync(~0u, min(a.high, b.high))};
+  // Lanes of a quad share their two rows: odd ones look at the second.
+  const KeyInterval keys = keys_of_row(p, item, packed_row + (threadIdx.x % 2 == 1 ? 8 : 0));
+  return {__reduce_max_sync(~0u, keys.low), __reduce_min_sync(~0u, keys.high)};
 }
 
 /// Scores of keys from key0 on that a row doesn't see -> -inf.
@@ -73,9 +74,22 @@ FOVEA_DEVICE void hide_keys(float (&s)[kCount], const AttentionParams& p, const 
   }
 }
 
-/// s -> 2^(scale s - base), moving the bases of rows whose maximum has left theirs behind. Gives whether a
+/// 2^x by products, relative error 3e-6, where the unit of exp2_approx is what others wait for. Exactly 0 below
+/// 2^-127; NaN stays NaN. x < 2^7.
+FOVEA_DEVICE float exp2_by_products(float x) {
+  constexpr float kRound = 0x1.8p+23f;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(x), "f"(-127.0f));
+  const float n = x + kRound, r = x - (n - kRound);
+  float y = fmaf(r, 0x1.3a02ccp-7f, 0x1.c9fc46p-5f);
+  y = fmaf(y, r, 0x1.ec0378p-3f);
+  y = fmaf(y, r, 0x1.62e12cp-1f);
+  y = fmaf(y, r, 1.0f);
+  return fmaf(r, 0.0f, __int_as_float(__float_as_int(y) + (__float_as_int(n) << 23)));
+}
+
+/// s -> 2^(scale s - base), kProducts quarters of them by products, moving the bases of rows whose maximum has left theirs behind. Gives whether a
 /// row of the warp moved; O is then to be multiplied by `factor`.
-template <int kCount>
+template <int kProducts, int kCount>
 FOVEA_DEVICE bool soften(float (&s)[kCount], PrefillRows& rows, float scale, float (&factor)[2]) {
   float top[2];
 #pragma unroll
@@ -105,8 +119,10 @@ FOVEA_DEVICE bool soften(float (&s)[kCount], PrefillRows& rows, float scale, flo
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float &a = s[4 * i + 2 * h], &b = s[4 * i + 2 * h + 1];
-      a = exp2_approx(fmaf(a, scale, -rows.base[h]));
-      b = exp2_approx(fmaf(b, scale, -rows.base[h]));
+      a = fmaf(a, scale, -rows.base[h]);
+      b = fmaf(b, scale, -rows.base[h]);
+      a = i % 4 < kProducts ? exp2_by_products(a) : exp2_approx(a);
+      b = i % 4 < kProducts ? exp2_by_products(b) : exp2_approx(b);
       rows.sum[h] += a + b;
     }
   return moved;
@@ -118,11 +134,19 @@ FOVEA_DEVICE bool soften(float (&s)[kCount], PrefillRows& rows, float scale, flo
 /// are in range. A NaN spreads to the other keys, so unseen ones are hidden before, and again after.
 template <int kServed, int kCount>
 FOVEA_DEVICE void cap_scores(float (&s)[kCount], float scale) {
-  static_assert((kServed == 2 || kServed == 4) && kCount % 8 == 0);
+#ifdef CAPTANH
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) s[i] = fmaf(tanh_approx(s[i] * (scale * 0.34657359f)), 0.5f, -0.5f);
+  return;
+#endif
+#ifdef CAPNONE
+  return;
+#endif
+  static_assert((kServed == 1 || kServed == 2 || kServed == 4) && kCount % 8 == 0);
 #pragma unroll
   for (int i = 0; i < kCount / kServed; ++i) {
     // Of a row: two neighbours, and two 4 registers on.
-    const int at = kServed == 2 ? 2 * i : i / 2 * 8 + i % 2 * 2;
+    const int at = kServed <= 2 ? kServed * i : i / 2 * 8 + i % 2 * 2;
     float d[kServed];
 #pragma unroll
     for (int k = 0; k < kServed; ++k) {
@@ -130,12 +154,12 @@ FOVEA_DEVICE void cap_scores(float (&s)[kCount], float scale) {
       asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(x), "f"(31.0f));
       d[k] = exp2_approx(x) + 1.0f;
     }
-    const float first = d[0] * d[1], second = kServed == 4 ? d[kServed - 2] * d[kServed - 1] : 1.0f;
+    const float first = kServed == 1 ? d[0] : d[0] * d[1 % kServed], second = kServed == 4 ? d[2 % kServed] * d[3 % kServed] : 1.0f;
     float r;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(first * second));
 #pragma unroll
     for (int k = 0; k < kServed; ++k)
-      s[at + k % 2 + k / 2 * 4] = -r * (k < 2 ? second : first) * d[k ^ 1];
+      s[at + k % 2 + k / 2 * 4] = kServed == 1 ? -r : -r * (k < 2 ? second : first) * d[(k ^ 1) % kServed];
   }
 }
 
