@@ -147,7 +147,7 @@ class PrefillConsumer {
     const float sums[2] = {quad_sum(rows_.sum[0]), quad_sum(rows_.sum[1])};
     const bool second = threadIdx.x % 2 == 1;
     float base = second ? rows_.base[1] : rows_.base[0];
-    base = base == kNothing ? -INFINITY : base + a_.offset;
+    if (base == kNothing) base = -INFINITY;
     const int of_tile = row() + (second ? 8 : 0);
     const RowTarget target = end_row<P>(a_.p, unit.item, unit.head, unit.item.row_first + of_tile, base,
                                         second ? sums[1] : sums[0]);
@@ -205,8 +205,10 @@ class PrefillConsumer {
   /// S = Q K^T.
   FOVEA_DEVICE void score(float (&s)[P::kTileKeys / 2],
                           const uint32_t (&held)[P::kQueryHeld ? P::kD / 16 : 1][4]) const {
-    const uint64_t q = wgmma_descriptor(shared_.query(query_slot()) + static_cast<uint32_t>(index_) * 64 * 128,
-                                        16, 1024, TileSwizzle::span_128);
+    // Plus 0, as the compiler can't know: else it keeps a descriptor for each slice in registers that are few.
+    const uint32_t rows = shared_.query(query_slot()) + static_cast<uint32_t>(index_) * 64 * 128 +
+                          (P::kConsumers == 3 && P::kD > 128 ? k_.slot >> 16 : 0);
+    const uint64_t q = wgmma_descriptor(rows, 16, 1024, TileSwizzle::span_128);
     const uint64_t k = wgmma_descriptor(shared_.keys(k_.slot), 16, 1024, TileSwizzle::span_128);
     using Product = Wgmma<typename P::Q, P::kTileKeys>;
 #pragma unroll
@@ -233,23 +235,14 @@ class PrefillConsumer {
   /// Gives whether O is to be multiplied by `factor`.
   FOVEA_DEVICE bool probabilities(float (&s)[P::kTileKeys / 2], float (&factor)[2]) {
     const bool hides = key0_ < safe_.low || key0_ + P::kTileKeys > safe_.high;
-#ifndef EMU
-#define EMU 0
-#endif
-#ifndef CAPEMU
-#define CAPEMU 0
-#endif
-    if (kWay == PrefillWay::capped) {
-      // A NaN of an unseen key would spread among those that are capped together.
-      if (hides && P::kCapServed > 1) hide(s);
-      cap_scores<P::kCapServed>(s, a_.cap_scale);
+    if (hides) {
+      const WorkItem& item = units_[units_before_ % P::kUnits].item;
+      hide_keys(s, a_.p, item, item.row_first + row(), key0_);
     }
-    if (hides) hide(s);
-    return soften<kWay == PrefillWay::capped ? CAPEMU : EMU>(s, rows_, a_.scale, factor);
-  }
-  FOVEA_DEVICE void hide(float (&s)[P::kTileKeys / 2]) const {
-    const WorkItem& item = units_[units_before_ % P::kUnits].item;
-    hide_keys(s, a_.p, item, item.row_first + row(), key0_);
+    if constexpr (kWay == PrefillWay::capped)
+      return soften_capped(s, rows_, a_.cap, factor);
+    else
+      return soften(s, rows_, a_.scale, factor);
   }
   static FOVEA_DEVICE void pack_tile(uint32_t (&p)[P::kTileKeys / 16][4], const float (&s)[P::kTileKeys / 2]) {
 #pragma unroll

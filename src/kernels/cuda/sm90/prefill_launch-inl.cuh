@@ -1,5 +1,6 @@
 #pragma once
 // Launching one prefill policy.
+#include <algorithm>
 #include <atomic>
 #include <numeric>
 
@@ -47,15 +48,29 @@ inline Status encode_keys(CUtensorMap& map, CUtensorMapDataType type, const KvPa
 /// Of an H200's 60 MiB of L2, which it keeps in two halves that both hold what all blocks read.
 inline constexpr int kSectionBytes = 32 << 20;
 
+/// tanh(x) = x (c0 + c1 x^2 + c2 x^4 + c3 x^6), relative error 1e-7 up to |x| = 0.4: with a cap of 50 an error of 2e-6 in
+/// a score of 20, and none to speak of in small ones.
+inline PrefillCap prefill_cap(float scale, float softcap) {
+  constexpr double kLargest = 0.4, kTerms[] = {0.9999999019009825, -0.3333136245942067, 0.13270976766285622,
+                                               -0.04755360391556161};
+  const double x = double{scale} / double{softcap}, limit = double{softcap} * double{sm80::kLog2e};
+  PrefillCap cap;
+  cap.limit = static_cast<float>(limit);
+  cap.scale = static_cast<float>(2.0 * double{sm80::kLog2e} * x);
+  cap.small = static_cast<float>(std::min(kLargest / x * (kLargest / x), 1e38));
+  double power = limit * x;
+  for (int i = 0; i < 4; ++i, power *= x * x)
+    cap.terms[i] = static_cast<float>(kTerms[i] * power);
+  return cap;
+}
+
 template <class P>
 Status fill_params(const AttentionParams& p, PrefillParams& a) {
   constexpr auto type = std::is_same_v<typename P::Q, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                               : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   a.p = p;
-  const float cap = p.mask.softcap;
-  a.scale = (cap > 0.0f ? 2.0f * cap : p.scale) * sm80::kLog2e;
-  a.cap_scale = cap > 0.0f ? 2.0f * sm80::kLog2e * p.scale / cap : 0.0f;
-  a.offset = cap > 0.0f ? cap * sm80::kLog2e : 0.0f;
+  a.scale = p.scale * sm80::kLog2e;
+  a.cap = p.mask.softcap > 0.0f ? prefill_cap(p.scale, p.mask.softcap) : PrefillCap{};
   const int group = static_cast<int>(p.group.divisor), heads = static_cast<int>(p.kv_heads.divisor);
   a.loads.query_boxes = P::kRows % group == 0;
   a.loads.box_keys = box_keys_of(p.kv, P::kTileKeys);
@@ -117,7 +132,7 @@ cudaError_t queue_prefill(const PrefillParams& a, int blocks, cudaStream_t strea
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  const PrefillWay way = a.cap_scale > 0.0f     ? PrefillWay::capped
+  const PrefillWay way = a.cap.limit > 0.0f  ? PrefillWay::capped
                          : a.loads.key_boxes ? PrefillWay::boxes
                                              : PrefillWay::rows;
   return cudaLaunchKernelEx(&config, kPrefillKernels<P>[static_cast<int>(way)], a);

@@ -17,12 +17,18 @@ struct PrefillLoads {
   int warps = 4;
 };
 
+/// A soft cap in units of q.k: limit tanh(x scale / (2 log2 e)) in log2 units. limit 0: there is none.
+struct PrefillCap {
+  float limit = 0, scale = 0;
+  /// Of x whose squares sum up to no more than `small`: x times the polynomial of x^2 with these terms.
+  float small = 0, terms[4] = {};
+};
+
 struct PrefillParams {
   AttentionParams p;
   PrefillLoads loads;
-  /// A score in log2 units is scale * q.k; with a soft cap, where cap_scale is not 0, it is
-  /// offset - scale / (2^(cap_scale * q.k) + 1).
-  float scale = 0, cap_scale = 0, offset = 0;
+  float scale = 0;  ///< of q.k to a score in log2 units
+  PrefillCap cap;
   /// Heads work at once on keys that fit L2: of as many heads as have no more keys together.
   int section_keys = 0;
   CUtensorMap q, k, v;

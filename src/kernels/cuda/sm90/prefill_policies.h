@@ -19,9 +19,9 @@ using Prefill64 = PrefillPolicy<64, 64, T, 3, 128, 4, 2, false, false, false>;
 template <class T>
 using Prefill96 = PrefillPolicy<96, 96, T, 3, 96, 3, 1, false, false, false>;
 template <class T>
-using Prefill128 = PrefillPolicy<128, 128, T, 2, 128, 3, 1, false, true, false>;
+using Prefill128 = PrefillPolicy<128, 128, T, 3, 80, 4, 1, false, false, true>;
 template <class T>
-using Prefill192 = PrefillPolicy<192, 128, T, 2, 128, 2, 1, false, false, false>;
+using Prefill192 = PrefillPolicy<192, 128, T, 3, 80, 3, 1, false, false, true>;
 template <class T>
 using Prefill256 = PrefillPolicy<256, 256, T, 2, 80, 2, 1, true, false, false>;
 

@@ -50,10 +50,11 @@ struct PrefillPolicy {
   /// Whether consumers take turns at the tensor cores, so that the softmax of one meets the products of
   /// another.
   static constexpr bool kPingPong = PingPong;
-  /// Whether consumers hold their queries in registers, D / 4 of a thread: less to read from shared memory for
-  /// each tile, and room there for the next unit's while this one is under way.
+  /// Whether consumers hold their queries in registers, D / 4 of a thread: less to read from shared memory
+  /// for each tile, and room there for the next unit's while this one is under way.
   static constexpr bool kQueryHeld = QueryHeld;
-  /// Whether O of a unit is written while the second product of the next one runs: it costs the scores' registers.
+  /// Whether O of a unit is written while the second product of the next one runs: it costs the scores'
+  /// registers.
   static constexpr bool kLateEnd = LateEnd;
   /// Registers of a thread: setmaxnreg; all warpgroups together have 512. Accumulators, probabilities and
   /// queries say what consumers need.
@@ -63,8 +64,6 @@ struct PrefillPolicy {
   static constexpr bool kTight = Consumers == 3 && kHeldRegisters > 120;
   static constexpr int kProducerRegisters = Consumers == 3 ? (kTight ? 32 : 56) : 40;
   static constexpr int kConsumerRegisters = Consumers == 3 ? (kTight ? 160 : 152) : 232;
-  /// Scores that share a reciprocal under a soft cap, where registers are left for it.
-  static constexpr int kCapServed = kWide ? 1 : 4;
   /// Keys of a split where a row tile's keys are split at all: constant, so that a sequence's sums have one
   /// order whatever else runs.
   static constexpr int kSplitKeys = 16384 / TileKeys * TileKeys;

@@ -2,6 +2,7 @@
 // Scores of a tile -> probabilities, in a consumer's registers: 64 rows, thread (g, q) of a warp has rows g
 // and g + 8 of its warp's 16 and, of 8 keys, 2 q and 2 q + 1.
 #include "kernels/cuda/sm80/softmax.cuh"
+#include "kernels/cuda/sm90/prefill_params.h"
 #include "kernels/cuda/sm90/prefill_policy.h"
 #include "kernels/cuda/tiles/common.cuh"
 
@@ -74,22 +75,26 @@ FOVEA_DEVICE void hide_keys(float (&s)[kCount], const AttentionParams& p, const 
   }
 }
 
-/// 2^x by products, relative error 3e-6, where the unit of exp2_approx is what others wait for. Exactly 0 below
-/// 2^-127; NaN stays NaN. x < 2^7.
-FOVEA_DEVICE float exp2_by_products(float x) {
-  constexpr float kRound = 0x1.8p+23f;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(x), "f"(-127.0f));
-  const float n = x + kRound, r = x - (n - kRound);
-  float y = fmaf(r, 0x1.3a02ccp-7f, 0x1.c9fc46p-5f);
-  y = fmaf(y, r, 0x1.ec0378p-3f);
-  y = fmaf(y, r, 0x1.62e12cp-1f);
-  y = fmaf(y, r, 1.0f);
-  return fmaf(r, 0.0f, __int_as_float(__float_as_int(y) + (__float_as_int(n) << 23)));
+/// Brings the bases of rows whose maximum has left theirs behind to it; `top`: this lane's maxima. Gives whether a row
+/// of the warp moved; O is then to be multiplied by `factor`.
+FOVEA_DEVICE bool move_bases(const float (&top)[2], PrefillRows& rows, float (&factor)[2]) {
+  const bool left = top[0] - kLazy > rows.base[0] || top[1] - kLazy > rows.base[1];
+  const bool moved = __any_sync(~0u, left) != 0;
+  factor[0] = factor[1] = 1.0f;
+  if (moved) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float maximum = quad_max(top[h]), old = rows.base[h];
+      if (maximum - kLazy > old) rows.base[h] = maximum;
+      factor[h] = exp2_approx(old - rows.base[h]);
+      rows.sum[h] *= factor[h];
+    }
+  }
+  return moved;
 }
 
-/// s -> 2^(scale s - base), kProducts quarters of them by products, moving the bases of rows whose maximum has left theirs behind. Gives whether a
-/// row of the warp moved; O is then to be multiplied by `factor`.
-template <int kProducts, int kCount>
+/// s -> 2^(scale s - base); as move_bases.
+template <int kCount>
 FOVEA_DEVICE bool soften(float (&s)[kCount], PrefillRows& rows, float scale, float (&factor)[2]) {
   float top[2];
 #pragma unroll
@@ -99,68 +104,92 @@ FOVEA_DEVICE bool soften(float (&s)[kCount], PrefillRows& rows, float scale, flo
       const float larger = fmaxf(s[4 * i + 2 * h], s[4 * i + 2 * h + 1]);
       top[h] = i == 0 ? larger : fmaxf(top[h], larger);
     }
-  bool left = false;
-#pragma unroll
-  for (int h = 0; h < 2; ++h)
-    left |= fmaf(top[h], scale, -kLazy) > rows.base[h];
-  const bool moved = __any_sync(~0u, left) != 0;
-  factor[0] = factor[1] = 1.0f;
-  if (moved) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float maximum = quad_max(top[h]), old = rows.base[h];
-      if (fmaf(maximum, scale, -kLazy) > old) rows.base[h] = maximum * scale;
-      factor[h] = exp2_approx(old - rows.base[h]);
-      rows.sum[h] *= factor[h];
-    }
-  }
+  top[0] *= scale, top[1] *= scale;
+  const bool moved = move_bases(top, rows, factor);
 #pragma unroll
   for (int i = 0; i < kCount / 4; ++i)
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float &a = s[4 * i + 2 * h], &b = s[4 * i + 2 * h + 1];
-      a = fmaf(a, scale, -rows.base[h]);
-      b = fmaf(b, scale, -rows.base[h]);
-      a = i % 4 < kProducts ? exp2_by_products(a) : exp2_approx(a);
-      b = i % 4 < kProducts ? exp2_by_products(b) : exp2_approx(b);
+      a = exp2_approx(fmaf(a, scale, -rows.base[h]));
+      b = exp2_approx(fmaf(b, scale, -rows.base[h]));
       rows.sum[h] += a + b;
     }
   return moved;
 }
 
-/// Scores under a soft cap. tanh(x) = 1 - 2 / (e^(2x) + 1), of which the 1 is left to the end of the row:
-/// s -> -1 / (2^(s * scale) + 1). One reciprocal serves kServed keys of a row, as it and 2^x have a unit of a
-/// quarter of the others' rate: 1/a = b (1 / ab). 2^31 + 1 and more are as good as infinity, and four of them
-/// are in range. A NaN spreads to the other keys, so unseen ones are hidden before, and again after.
-template <int kServed, int kCount>
-FOVEA_DEVICE void cap_scores(float (&s)[kCount], float scale) {
-#ifdef CAPTANH
+/// x^2 -> tanh(x scale) / x in log2 units, where all that a lane has of a row is small.
+FOVEA_DEVICE float small_slope(const PrefillCap& cap, float squared) {
+  float slope = fmaf(cap.terms[3], squared, cap.terms[2]);
+  slope = fmaf(slope, squared, cap.terms[1]);
+  return fmaf(slope, squared, cap.terms[0]);
+}
+/// 2^(2 x scale) + 1 of tanh(x scale) = 1 - 2 / (2^(2 x scale) + 1). 2^31 + 1 and more are as good as infinity, and
+/// four of them are in range.
+FOVEA_DEVICE float cap_divisor(const PrefillCap& cap, float x) {
+  x *= cap.scale;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(x), "f"(31.0f));
+  return exp2_approx(x) + 1.0f;
+}
+FOVEA_DEVICE float reciprocal_approx(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// s -> 2^(capped s - base); as move_bases. Nearly all scores are small against the cap: then tanh is a polynomial,
+/// which is added up where products are, not where all wait for exponentials. What is small a lane says for all that
+/// it has of a row: no row depends on another. -inf stays -inf.
+template <int kCount>
+FOVEA_DEVICE bool soften_capped(float (&s)[kCount], PrefillRows& rows, const PrefillCap& cap, float (&factor)[2]) {
+  static_assert(kCount % 8 == 0);
+  float top[2], squares[2] = {0.0f, 0.0f};
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) s[i] = fmaf(tanh_approx(s[i] * (scale * 0.34657359f)), 0.5f, -0.5f);
-  return;
-#endif
-#ifdef CAPNONE
-  return;
-#endif
-  static_assert((kServed == 1 || kServed == 2 || kServed == 4) && kCount % 8 == 0);
+  for (int i = 0; i < kCount / 4; ++i)
 #pragma unroll
-  for (int i = 0; i < kCount / kServed; ++i) {
-    // Of a row: two neighbours, and two 4 registers on.
-    const int at = kServed <= 2 ? kServed * i : i / 2 * 8 + i % 2 * 2;
-    float d[kServed];
-#pragma unroll
-    for (int k = 0; k < kServed; ++k) {
-      float x = s[at + k % 2 + k / 2 * 4] * scale;
-      asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(x), "f"(31.0f));
-      d[k] = exp2_approx(x) + 1.0f;
+    for (int h = 0; h < 2; ++h) {
+      const float a = s[4 * i + 2 * h], b = s[4 * i + 2 * h + 1], larger = fmaxf(a, b);
+      top[h] = i == 0 ? larger : fmaxf(top[h], larger);
+      squares[h] = fmaf(b, b, fmaf(a, a, squares[h]));
     }
-    const float first = kServed == 1 ? d[0] : d[0] * d[1 % kServed], second = kServed == 4 ? d[2 % kServed] * d[3 % kServed] : 1.0f;
-    float r;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(first * second));
+  const bool small[2] = {squares[0] <= cap.small, squares[1] <= cap.small};
 #pragma unroll
-    for (int k = 0; k < kServed; ++k)
-      s[at + k % 2 + k / 2 * 4] = kServed == 1 ? -r : -r * (k < 2 ? second : first) * d[(k ^ 1) % kServed];
+  for (int h = 0; h < 2; ++h) {
+    const float x = top[h], large = fmaf(-2.0f * cap.limit, reciprocal_approx(cap_divisor(cap, x)), cap.limit);
+    top[h] = small[h] ? x * small_slope(cap, x * x) : x == -INFINITY ? x : large;
   }
+  const bool moved = move_bases(top, rows, factor);
+  if (__all_sync(~0u, small[0] && small[1])) {
+#pragma unroll
+    for (int i = 0; i < kCount / 2; ++i) {
+      const int h = i % 2;
+      float &a = s[2 * i], &b = s[2 * i + 1];
+      a = exp2_approx(fmaf(a, small_slope(cap, a * a), -rows.base[h]));
+      b = exp2_approx(fmaf(b, small_slope(cap, b * b), -rows.base[h]));
+      rows.sum[h] += a + b;
+    }
+  } else {
+    // Four of a row, two neighbours and two 4 registers on, share a reciprocal: 1/a = b (1 / ab).
+#pragma unroll
+    for (int i = 0; i < kCount / 4; ++i) {
+      const int h = i % 2;
+      float* const x = s + i / 2 * 8 + h * 2;
+      const float d[4] = {cap_divisor(cap, x[0]), cap_divisor(cap, x[1]), cap_divisor(cap, x[4]),
+                          cap_divisor(cap, x[5])};
+      const float first = d[0] * d[1], second = d[2] * d[3];
+      const float r = -2.0f * cap.limit * reciprocal_approx(first * second);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        float& y = x[k % 2 + k / 2 * 4];
+        const float large = fmaf(r * (k < 2 ? second : first), d[k ^ 1], cap.limit - rows.base[h]);
+        const float power = small[h] ? fmaf(y, small_slope(cap, y * y), -rows.base[h]) : y == -INFINITY ? y : large;
+        y = exp2_approx(power);
+      }
+      rows.sum[h] += x[0] + x[1];
+      rows.sum[h] += x[4] + x[5];
+    }
+  }
+  return moved;
 }
 
 }  // namespace fovea::cuda::sm90
