@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds and runs the release tests. --ci adds the format and shell checks, the sanitizers, the fuzzers on their
-# corpora and the compilation of all CUDA. Each stage prints its time; the last thing printed is ctest's summary.
+# Builds and runs the release tests. --ci adds the format and shell checks, the sanitizers with the fuzzers on their
+# corpora, and the compilation of all CUDA. Each stage prints its time; the last thing printed is ctest's summary.
 set -euo pipefail
 # shellcheck source=tools/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/tools/setup.sh"
@@ -40,16 +40,20 @@ run_tests() {
   ctest --test-dir "$folder" --output-on-failure --parallel "$jobs" "$@"
 }
 
-# The npm oracles of the text tests; without them those tests say that they are skipped.
-install_npm_oracles() {
-  npm ci --prefix tests/text --no-audit --no-fund --loglevel=error --fetch-retries=1 ||
-    echo "npm could not install the text oracles: their tests will be skipped"
+# What tests have from npm: oracles of the text tests, clients of the server. Without them those tests say that they are
+# skipped.
+install_npm_packages() {
+  local folder
+  for folder in tests/text tests/serve; do
+    npm ci --prefix "$folder" --no-audit --no-fund --loglevel=error --fetch-retries=1 ||
+      echo "npm could not install the packages of $folder: its tests will be skipped"
+  done
 }
 
 check_format() {
   # Every C++ source of the tree, whether there is a git history or not.
   find src include tests examples bench -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' | grep -v node_modules |
-    xargs clang-format-19 --dry-run -Werror
+    xargs --max-args=50 --max-procs="$jobs" clang-format-19 --dry-run -Werror
   shellcheck run.sh test.sh tools/*.sh .ci/run
 }
 
@@ -65,18 +69,16 @@ compile_cuda() {
   run_tests build/cuda -R "^(${tests// /|}|cuda_budgets|cuda_archs)\$"
 }
 
-# sanitize NAME SANITIZERS TARGET CTEST_OPTION...
-sanitize() {
-  local name=$1 sanitizers=$2 target=$3
-  shift 3
-  build "build/$name" "$target" -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1" -DFOVEA_SANITIZE="$sanitizers"
-  run_tests "build/$name" "$@"
+# Tests and fuzzers need the same sanitizers: one build has both, by the compiler that has libFuzzer.
+check_memory() {
+  CC=clang-19 CXX=clang++-19 build build/asan all -DCMAKE_BUILD_TYPE=Debug -DFOVEA_FUZZ=ON -DFOVEA_SANITIZE=address,undefined \
+    "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1 -fsanitize=fuzzer-no-link"
+  run_tests build/asan
 }
 
-run_fuzzers() {
-  CXX=clang++-19 build build/fuzz fuzzers -DCMAKE_BUILD_TYPE=Debug -DFOVEA_FUZZ=ON -DFOVEA_SANITIZE=address,undefined \
-    "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1 -fsanitize=fuzzer-no-link"
-  run_tests build/fuzz -L fuzz
+check_threads() {
+  build build/tsan thread_tests -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1" -DFOVEA_SANITIZE=thread
+  run_tests build/tsan -L threads
 }
 
 if [ "$ci" = 1 ]; then
@@ -85,12 +87,11 @@ if [ "$ci" = 1 ]; then
 else
   stage "packages" install_packages "${build_packages[@]}" "${test_packages[@]}"
 fi
-stage "npm oracles" install_npm_oracles
+stage "npm packages" install_npm_packages
 stage "build" build build/release all -DCMAKE_BUILD_TYPE=Release -DFOVEA_CUDA="$(cuda_wanted)" -DFOVEA_TESTS=ON
 if [ "$ci" = 1 ]; then
   stage "CUDA compiles" compile_cuda
-  stage "fuzzers on their corpora" run_fuzzers
-  stage "address and undefined behaviour" sanitize asan address,undefined all
-  stage "threads" sanitize tsan thread thread_tests -L threads
+  stage "address, undefined behaviour and fuzzers" check_memory
+  stage "threads" check_threads
 fi
 stage "tests" run_tests build/release

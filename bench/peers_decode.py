@@ -124,10 +124,10 @@ def cases():
         kind = "bf16" if kv_dtype == "auto" else kv_dtype
         return f"B{batch} ctx{length} page {page} {kind}", [length] * batch, page, kv_dtype
     mixed = mixed_lengths()
-    return ([case(b, n, page) for page in (16, 64, 1) for b, n in ((16, 2048), (16, 8192), (64, 4096), (128, 2048), (128, 8192))]
-            + [case(1, n, page) for n in (8192, 131072) for page in (16, 64, 1)]
-            + [(f"B64 mixed 128..16384 page {page} bf16", mixed, page, "auto") for page in (16, 64)]
-            + [case(b, n, 16, "fp8_e4m3") for b, n in ((16, 8192), (64, 4096), (128, 2048), (128, 8192), (1, 8192), (1, 131072))])
+    return ([case(b, n, 16) for b, n in ((16, 2048), (16, 8192), (64, 4096), (128, 2048), (128, 8192), (1, 8192), (1, 131072))]
+            + [case(b, n, page) for page in (64, 1) for b, n in ((16, 2048), (16, 8192), (128, 8192))] + [case(1, 131072, 1)]
+            + [("B64 mixed 128..16384 page 16 bf16", mixed, 16, "auto")]
+            + [case(b, n, 16, "fp8_e4m3") for b, n in ((16, 2048), (16, 8192), (128, 8192), (1, 8192), (1, 131072))])
 
 
 def bench_decode(measure, backends, only=None):

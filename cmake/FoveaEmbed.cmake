@@ -1,12 +1,21 @@
-# fovea_embed(target file...): the text of each file in the target's program, as fovea::docs::embedded_text(its name)
-# (docs/embedded.h) gives it back. A file that changes is read again by the next build.
-function(fovea_embed target)
-  set(FOVEA_EMBEDDED "")
+# fovea_embed(target namespace file...): the bytes of each file in the target's program; namespace::embedded_files()
+# (base/embedded_file.h) has them in this order. Any bytes and any size: they become an array of numbers, as a string
+# literal has a delimiter and compilers have limits. A file that changes is read again by the next build.
+function(fovea_embed target namespace)
+  set(FOVEA_EMBED_NAMESPACE ${namespace})
+  set(FOVEA_EMBED_ARRAYS "")
+  set(FOVEA_EMBED_FILES "")
+  set(index 0)
   foreach(file IN LISTS ARGN)
-    file(READ ${file} text)
+    file(READ ${file} hex HEX)
+    file(SHA256 ${file} sha256)
     get_filename_component(name ${file} NAME)
-    string(APPEND FOVEA_EMBEDDED "    {\"${name}\", R\"fovea_text(${text})fovea_text\"},\n")
+    string(REGEX REPLACE "(..)" "0x\\1," numbers "${hex}")
+    # An array of no elements is not C++; the zero is not counted below.
+    string(APPEND FOVEA_EMBED_ARRAYS "constexpr unsigned char kFile${index}[] = {${numbers}0};\n")
+    string(APPEND FOVEA_EMBED_FILES "    {\"${name}\", text(kFile${index}, sizeof kFile${index} - 1), \"${sha256}\"},\n")
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+    math(EXPR index "${index} + 1")
   endforeach()
   set(source ${CMAKE_CURRENT_BINARY_DIR}/${target}_embedded.cc)
   configure_file(${CMAKE_SOURCE_DIR}/cmake/embedded.cc.in ${source} @ONLY)

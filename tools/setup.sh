@@ -3,9 +3,10 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-build_packages=(g++-12 cmake ninja-build libcli11-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev)
-test_packages=(libgtest-dev libgmock-dev binutils nodejs npm python3 python3-jinja2 python3-numpy shellcheck)
-ci_packages=(ccache clang-19 clang-format-19 libclang-rt-19-dev)
+build_packages=(g++-12 cmake ninja-build libcli11-dev nlohmann-json3-dev libboost1.81-dev libpcre2-dev libutf8proc-dev)
+test_packages=(libgtest-dev libgmock-dev binutils nodejs npm python3 python3-jinja2 python3-numpy shellcheck curl openssl)
+# A web server, which Debian starts at once, and a browser: on a developer's machine their tests say that they are skipped.
+ci_packages=(ccache clang-19 clang-format-19 libclang-rt-19-dev nginx-light chromium)
 export build_packages test_packages ci_packages
 
 # install_packages NAME...: installs the Debian packages that are missing, as root or with sudo.
@@ -50,7 +51,7 @@ configure() {
   local options="$*"
   if [ ! -f "$build/build.ninja" ] || [ "$(cat "$build/.options" 2>/dev/null)" != "$options" ]; then
     rm -f "$build/CMakeCache.txt" # else a changed compiler makes CMake forget the other options
-    cmake -S "$root" -B "$build" -G Ninja -DCMAKE_CXX_COMPILER="${CXX:-g++-12}" "$@"
+    cmake -S "$root" -B "$build" -G Ninja -DCMAKE_CXX_COMPILER="${CXX:-g++-12}" ${CC:+-DCMAKE_C_COMPILER="$CC"} "$@"
     echo "$options" >"$build/.options"
   fi
 }

@@ -11,6 +11,7 @@
 
 #include "fovea/attention.h"
 #include "fovea/dtype.h"
+#include "fovea/engine_stats.h"
 #include "fovea/result.h"
 
 namespace fovea {
@@ -124,31 +125,19 @@ struct RequestOutput {
   std::vector<int32_t> token_ids;       ///< new ids (an end token is not among them unless ignore_eos)
   std::vector<TokenLogprobs> logprobs;  ///< of token_ids, when asked
   FinishReason finish = FinishReason::none;
-  std::string stop_reason;  ///< the stop string or end token that ended it
-  Error error;              ///< when finish == error
+  std::string stop_reason;            ///< the stop string or end token that ended it
+  std::optional<int32_t> stop_token;  ///< of an end token: its id
+  Error error;                        ///< when finish == error
   int prompt_tokens = 0;
   int cached_tokens = 0;                       ///< prompt tokens found in the prefix cache
   int completion_tokens = 0;                   ///< so far
   std::vector<TokenLogprobs> prompt_logprobs;  ///< with the last output of answer 0, when asked
   std::vector<float> last_logits;              ///< likewise
+  /// Seconds from submit() to the answer's first step (to its end, if it never had one), from there to the
+  /// drawing of its first token, and from there to this output.
+  double queue_seconds = 0, prefill_seconds = 0, decode_seconds = 0;
 };
 using OutputSink = std::function<void(const RequestOutput&)>;
-
-struct EngineStats {
-  int64_t steps = 0, prefill_tokens = 0, decode_tokens = 0;
-  double busy_seconds = 0;
-  int running = 0, waiting = 0;
-  int64_t pages_total = 0, pages_free = 0, pages_cached = 0, pages_in_use = 0;
-  int64_t prefix_queries = 0, prefix_hits = 0;  ///< tokens looked up, tokens found
-  int64_t preemptions = 0;                      ///< requests put back because pages ran out
-  int max_step_tokens = 0;                      ///< rows that a step has at most
-  /// How long running requests waited for their next token: seconds from the end of one step to the end of
-  /// the next, over steps that decode. Quantiles are upper bounds, at most 10 % above the true ones.
-  double token_gap_p50 = 0, token_gap_p99 = 0, token_gap_max = 0;
-  /// Rows and seconds of steps with prefill rows: their quotient is the measured prefill rate.
-  int64_t prefill_step_tokens = 0;
-  double prefill_step_seconds = 0;
-};
 
 /// What was decided at start, for people and for logs.
 struct EngineInfo {
@@ -157,8 +146,10 @@ struct EngineInfo {
   KvCacheDType kv_dtype = KvCacheDType::auto_;  ///< resolved: never auto
   KvLayout kv_layout = KvLayout::auto_;         ///< likewise
   int64_t weight_bytes = 0, weight_bytes_per_token = 0, kv_bytes = 0, kv_bytes_per_token = 0;
-  int64_t kv_tokens = 0;    ///< capacity
-  double kv_sequences = 0;  ///< of the longest length that it holds at a time
+  int64_t workspace_bytes = 0;  ///< of a step: activations, logits, the attention's scratch
+  int64_t kv_tokens = 0;        ///< capacity
+  double kv_sequences = 0;      ///< of the longest length that it holds at a time
+  bool prefix_cache = false;    ///< resolved: off for encoder-decoder models
   int max_seq_len = 0, vocab_size = 0, threads = 0;
   Selection selection;               ///< a backend for each phase of each kind of layers
   std::vector<AttentionSpec> specs;  ///< the distinct attentions of the model
@@ -181,6 +172,12 @@ struct ChatRequest {
   bool continue_final_message = false;
 };
 
+/// A text's ids, if they are not too many; else `ids` is empty, and the text has `at_least` tokens or more.
+struct BoundedTokens {
+  std::vector<int32_t> ids;
+  size_t at_least = 0;
+};
+
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -190,6 +187,10 @@ class Engine {
 
   virtual const EngineInfo& info() const = 0;
   virtual EngineStats stats() const = 0;
+  /// A live view. Views are made between steps, and only while somebody asks: this asks for them for
+  /// kSnapshotInterest and returns the newest, which is at most kSnapshotPeriod or a step old. Who asks first
+  /// waits for one, at most kSnapshotPatience, and then gets an older one. Thread-safe, but not for sinks.
+  virtual EngineSnapshot snapshot() const = 0;
 
   /// Queues a request; refuses one that can never run (empty, too long, bad parameters). Each of its
   /// sampling.n answers gets outputs of its own, the last with a finish reason. Thread-safe.
@@ -203,6 +204,10 @@ class Engine {
   virtual void wait_idle() = 0;
 
   virtual Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens) const = 0;
+  /// For a text that may have at most `most` tokens: what a longer one costs does not grow with its tokens,
+  /// and mostly its length alone says that it is too long.
+  virtual Result<BoundedTokens> tokenize(std::string_view text, bool add_special_tokens,
+                                         size_t most) const = 0;
   virtual std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens) const = 0;
   /// The bytes that one id stands for, which may be part of a character; "" when unknown.
   virtual std::string token_bytes(int32_t id) const = 0;

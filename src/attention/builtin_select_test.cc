@@ -66,8 +66,9 @@ TEST(Builtin, AutomaticChoiceOnACpu) {
 }
 
 TEST(Builtin, FirstChoiceByDevice) {
-  for (const char* device : {"sm80", "sm90", "sm120"})
+  for (const char* device : {"sm80", "sm120"})
     EXPECT_EQ(choice(device, llama_8b()), "FLASH_ATTN (FA2),FLASH_ATTN (FA2)") << device;
+  EXPECT_EQ(choice("sm90", llama_8b()), "FLASH_ATTN (FA3),FLASH_ATTN (FA3)");
   EXPECT_EQ(choice("sm100", llama_8b()), "FLASHINFER (Native),FLASHINFER (Native)");
   EXPECT_EQ(choice("sm100", gpt_oss()), "FLASHINFER (Native),FLASHINFER (Native)");
   EXPECT_EQ(choice("rocm", llama_8b()), "ROCM_ATTN,ROCM_ATTN");
@@ -76,33 +77,63 @@ TEST(Builtin, FirstChoiceByDevice) {
   EXPECT_EQ(choice("sm90", deepseek_sparse()), "FLASHMLA_SPARSE,FLASHMLA_SPARSE");
 }
 
-TEST(Builtin, ABuiltVersionStandsInForOneThatIsNotAndSaysSo) {
-  const Selection automatic = on("sm90", llama_8b());
-  const PhaseSelection& decode = automatic.kinds.at(0).decode;
-  EXPECT_EQ(decode.candidates.at(0).backend->label(), "FLASH_ATTN (FA3)");
-  EXPECT_EQ(decode.candidates.at(0).reasons.at(0).text,
-            "not in this build: its CUDA kernels are not written yet");
-  EXPECT_EQ(decode.candidates.at(1).backend, decode.backend);
-  EXPECT_EQ(decode.backend->label(), "FLASH_ATTN (FA2)");
-  const auto version = [](const Selection& s) {
-    for (const ResolvedValue& value : s.resolved)
-      if (value.key == "flash_attn_version") return value.value + " from " + value.from;
-    return std::string("-");
-  };
-  EXPECT_EQ(version(automatic), "2 from FLASH_ATTN (FA3) is not in this build");
+/// "VALUE from WHOM" of a decision.
+std::string value_of(const Selection& s, std::string_view key) {
+  for (const ResolvedValue& value : s.resolved)
+    if (value.key == key) return value.value + " from " + value.from;
+  return "-";
+}
 
-  for (const char* name : {"FLASH_ATTN", "fa"}) {
-    const Selection named = on("sm90", llama_8b(), {.backend = name});
-    EXPECT_EQ(explain(named),
-              "prefill: FLASH_ATTN (FA2) (given: AttentionConfig::backend " + std::string(name) +
-                  ", FLASH_ATTN (FA3) is not in this build)\ndecode: FLASH_ATTN (FA2) (given: "
-                  "AttentionConfig::backend " +
-                  name + ", FLASH_ATTN (FA3) is not in this build)");
+TEST(Builtin, ABuiltVersionStandsInForOneThatIsNotAndSaysSo) {
+  const Selection automatic = on("sm100", llama_8b());
+  const PhaseSelection& decode = automatic.kinds.at(0).decode;
+  EXPECT_EQ(decode.candidates.at(0).backend->label(), "FLASHINFER (TRTLLM)");
+  EXPECT_THAT(decode.candidates.at(0).reasons.at(0).text, HasSubstr("not in this build: "));
+  EXPECT_EQ(decode.candidates.at(1).backend, decode.backend);
+  EXPECT_EQ(decode.backend->label(), "FLASHINFER (Native)");
+  EXPECT_EQ(value_of(automatic, "use_trtllm_attention"), "0 from FLASHINFER (TRTLLM) is not in this build");
+
+  for (const char* name : {"FLASHINFER", "fi"}) {
+    const Selection named = on("sm100", llama_8b(), {.backend = name});
+    const std::string why = " (given: AttentionConfig::backend " + std::string(name) +
+                            ", FLASHINFER (TRTLLM) is not in this build)";
+    EXPECT_EQ(explain(named), "prefill: FLASHINFER (Native)" + why + "\ndecode: FLASHINFER (Native)" + why);
   }
-  const std::string third = "FLASH_ATTN (FA3),FLASH_ATTN (FA3)";
-  EXPECT_EQ(choice("sm90", llama_8b(), {.backend = "fa3"}), third);
-  EXPECT_EQ(choice("sm90", llama_8b(), {.backend = "fa", .flash_attn_version = 3}), third);
-  EXPECT_THAT(refusal("sm90", llama_8b(), {.backend = "fa3"}), HasSubstr("['not in this build: "));
+  EXPECT_THAT(refusal("sm100", llama_8b(), {.backend = "fa4"}), HasSubstr("['not in this build: "));
+}
+
+TEST(Builtin, FlashAttentionOnHopperIsVersion3UnlessItIsPinned) {
+  const std::string second = "FLASH_ATTN (FA2),FLASH_ATTN (FA2)", third = "FLASH_ATTN (FA3),FLASH_ATTN (FA3)";
+  for (const char* name : {"auto", "FLASH_ATTN", "fa", "fa3"})
+    EXPECT_EQ(choice("sm90", llama_8b(), {.backend = name}), third) << name;
+  EXPECT_EQ(choice("sm90", llama_8b(), {.backend = "fa2"}), second);
+  EXPECT_EQ(choice("sm90", llama_8b(), {.flash_attn_version = 2}), second);
+  EXPECT_EQ(choice("sm90", llama_8b(), {.backend = "fa", .flash_attn_version = 2}), second);
+  AttentionSpec alibi = llama_8b();
+  alibi.has_alibi = true;
+  EXPECT_EQ(choice("sm90", alibi), second);
+  EXPECT_THAT(refusal("sm90", alibi, {.backend = "fa3"}), HasSubstr("ALiBi"));
+  EXPECT_EQ(value_of(on("sm90", llama_8b()), "flash_attn_version"),
+            "3 from default: 3 on compute capability 9.x (2 with ALiBi), 2 elsewhere");
+  EXPECT_THAT(refusal("sm80", llama_8b(), {.backend = "fa3"}), HasSubstr("compute capability not supported"));
+}
+
+TEST(Builtin, WhichKernelsServeVersion3IsTold) {
+  const Selection plain = on("sm90", llama_8b());
+  EXPECT_EQ(value_of(plain, "full.prefill.kernels"), "sm90 from Hopper's own instructions");
+  EXPECT_EQ(value_of(plain, "full.decode.kernels"),
+            "sm90 from Hopper's own instructions; limits of few sequences may take sm80's");
+  AttentionSpec spans = llama_8b();
+  spans.mask.spans = true;
+  EXPECT_EQ(value_of(on("sm90", spans), "full.prefill.kernels"),
+            "sm80 from the sm90 prefill kernels have no spans");
+  AttentionSpec narrow = llama_8b();
+  narrow.kv_dtype = KvCacheDType::fp8_e4m3;
+  EXPECT_EQ(value_of(on("sm90", narrow), "full.prefill.kernels"),
+            "sm80 from the sm90 prefill kernels read no KV cache of fp8_e4m3");
+  EXPECT_EQ(value_of(on("sm90", llama_8b(), {.backend = "fa2"}), "full.prefill.kernels"), "-")
+      << "it has one family";
+  EXPECT_THAT(explain_in_full(plain), HasSubstr("  full.decode.kernels = sm90 ("));
 }
 
 TEST(Builtin, FamiliesOnAnMlaModel) {
@@ -146,7 +177,7 @@ TEST(Builtin, EveryExactNameResolvesToItself) {
 
 TEST(Builtin, AWrongDeviceAndARightOneWithoutKernels) {
   EXPECT_THAT(
-      refusal("cpu", llama_8b(), {.backend = "fa3"}),
+      refusal("cpu", llama_8b(), {.backend = "fa4"}),
       AllOf(HasSubstr("Selected backend FLASH_ATTN is not valid for this configuration. Reason: ['compute "
                       "capability not supported']"),
             HasSubstr("--attention-backend CPU_ATTN: serves it here"), HasSubstr("This build has: "),
@@ -158,17 +189,19 @@ TEST(Builtin, AWrongDeviceAndARightOneWithoutKernels) {
 }
 
 TEST(Builtin, MiniSglangsPageSizesAreServed) {
-  const std::string fa = "FLASH_ATTN (FA2)", fi = "FLASHINFER (Native)";
-  const std::pair<AttentionConfig, std::string> configs[] = {
-      {{.backend = "fi", .page_size = 1}, fi + "," + fi},
-      {{.backend = "fa", .page_size = 1}, fa + "," + fa},
-      {{.backend = "fa,fi", .page_size = 1}, fa + "," + fi},
-      {{.backend = "fa", .page_size = 16}, fa + "," + fa}};
-  for (const auto& [config, backends] : configs)
-    for (const char* device : {"sm80", "sm90"}) {
+  for (const char* device : {"sm80", "sm90"}) {
+    const std::string fa = device == std::string("sm90") ? "FLASH_ATTN (FA3)" : "FLASH_ATTN (FA2)",
+                      fi = "FLASHINFER (Native)";
+    const std::pair<AttentionConfig, std::string> configs[] = {
+        {{.backend = "fi", .page_size = 1}, fi + "," + fi},
+        {{.backend = "fa", .page_size = 1}, fa + "," + fa},
+        {{.backend = "fa,fi", .page_size = 1}, fa + "," + fi},
+        {{.backend = "fa", .page_size = 16}, fa + "," + fa}};
+    for (const auto& [config, backends] : configs) {
       EXPECT_EQ(choice(device, llama_8b(), config), backends) << device;
       EXPECT_EQ(on(device, llama_8b(), config).page_size, config.page_size) << device;
     }
+  }
   EXPECT_THAT(refusal("sm100", llama_8b(), {.backend = "trtllm", .page_size = 1}),
               HasSubstr("['block_size not supported', "));
 }

@@ -1,6 +1,7 @@
 #include "attention/phased.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/check.h"
 
@@ -46,6 +47,17 @@ AttentionArgs rows_from(const AttentionArgs& args, const AttentionSpec& spec, in
   part.out = static_cast<std::byte*>(args.out) + row * args.out_row_stride * size;
   if (args.lse != nullptr) part.lse = args.lse + row * spec.num_heads;
   return part;
+}
+
+/// Runs `forward` and counts it.
+template <class Forward>
+Status counted(PhasedAttention::Use& use, const AttentionWork& work, const Forward& forward) {
+  const auto start = std::chrono::steady_clock::now();
+  FOVEA_RETURN_IF_ERROR(forward());
+  use.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  use.work += work;
+  ++use.calls;
+  return {};
 }
 
 }  // namespace
@@ -101,6 +113,7 @@ Status PhasedAttention::plan(const AttentionSpec& spec, const AttentionLimits& l
   if (mixed && !decode_) {
     FOVEA_TRY(plan, prefill_->plan(spec, limits, meta, workspace, stream));
     extend_plan_ = std::move(plan);
+    work(Phase::prefill) = attention_work(spec, meta);
     return {};
   }
   FOVEA_TRY(offset, decode_workspace_offset(spec, limits));
@@ -112,6 +125,7 @@ Status PhasedAttention::plan(const AttentionSpec& spec, const AttentionLimits& l
     part.phase = Phase::decode;
     FOVEA_TRY(plan, decode_backend().plan(spec, limits, part, workspace.subspan(offset), stream));
     decode_plan_ = std::move(plan);
+    work(Phase::decode) = attention_work(spec, part);
   }
   if (num_decodes < seqs) {
     BatchMeta part = slice(meta, num_decodes, seqs);
@@ -123,15 +137,22 @@ Status PhasedAttention::plan(const AttentionSpec& spec, const AttentionLimits& l
     FOVEA_TRY(plan,
               prefill_->plan(spec, limits, part, decode_ ? workspace.first(offset) : workspace, stream));
     extend_plan_ = std::move(plan);
+    work(Phase::prefill) = attention_work(spec, part);
   }
   return {};
 }
 
 Status PhasedAttention::forward(const AttentionArgs& args, Stream& stream) {
-  if (decode_plan_) FOVEA_RETURN_IF_ERROR(decode_backend().forward_decode(*decode_plan_, args, stream));
+  const auto use = [this](Phase phase) -> Use& { return use_[static_cast<size_t>(phase)]; };
+  if (decode_plan_)
+    FOVEA_RETURN_IF_ERROR(counted(use(Phase::decode), work(Phase::decode), [&] {
+      return decode_backend().forward_decode(*decode_plan_, args, stream);
+    }));
   if (!extend_plan_) return {};
-  return prefill_->forward_extend(*extend_plan_,
-                                  decode_rows_ > 0 ? rows_from(args, spec_, decode_rows_) : args, stream);
+  return counted(use(Phase::prefill), work(Phase::prefill), [&] {
+    return prefill_->forward_extend(*extend_plan_,
+                                    decode_rows_ > 0 ? rows_from(args, spec_, decode_rows_) : args, stream);
+  });
 }
 
 }  // namespace fovea

@@ -1,16 +1,26 @@
 #pragma once
 // The prefill and the decode backend of one kind of layers, used as one: planned once a step, run once a
 // layer.
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "attention/work.h"
 #include "fovea/attention_backend.h"
 
 namespace fovea {
 
 class PhasedAttention {
  public:
+  /// What forward() had one backend do in one phase.
+  struct Use {
+    int64_t calls = 0;
+    double seconds = 0;
+    AttentionWork work;
+  };
+
   /// The backends that `selection` names, created from `registry`.
   static Result<PhasedAttention> create(const KindSelection& selection, const BackendRegistry& registry);
 
@@ -20,6 +30,7 @@ class PhasedAttention {
 
   AttentionBackend& prefill_backend() { return *prefill_; }
   AttentionBackend& decode_backend() { return decode_ ? *decode_ : *prefill_; }
+  const Use& use(Phase phase) const { return use_[static_cast<size_t>(phase)]; }
 
   /// What both backends need at the same time.
   Result<size_t> workspace_bytes(const AttentionSpec& spec, const AttentionLimits& limits) const;
@@ -36,6 +47,7 @@ class PhasedAttention {
 
  private:
   Result<size_t> decode_workspace_offset(const AttentionSpec& spec, const AttentionLimits& limits) const;
+  AttentionWork& work(Phase phase) { return work_[static_cast<size_t>(phase)]; }
 
   std::unique_ptr<AttentionBackend> prefill_;
   std::unique_ptr<AttentionBackend> decode_;
@@ -43,8 +55,10 @@ class PhasedAttention {
   AttentionSpec spec_;
   std::unique_ptr<Plan> extend_plan_;
   std::unique_ptr<Plan> decode_plan_;
-  int64_t decode_rows_ = 0;         // rows before the extend's when both plans are set
-  std::vector<int32_t> q_offsets_;  // of the split-off extend, from 0
+  int64_t decode_rows_ = 0;            // rows before the extend's when both plans are set
+  std::vector<int32_t> q_offsets_;     // of the split-off extend, from 0
+  std::array<AttentionWork, 2> work_;  // of one forward() with these plans, by phase
+  std::array<Use, 2> use_;
 };
 
 }  // namespace fovea

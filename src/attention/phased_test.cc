@@ -124,6 +124,30 @@ TEST_F(Phased, PlansOnceAStepAndRunsOnceALayer) {
   EXPECT_THAT(names(), ::testing::ElementsAre("P plan", "P extend", "P extend", "P extend"));
 }
 
+TEST_F(Phased, CountsWhatEachPhaseDid) {
+  PhasedAttention attention = two();
+  step(attention, {1, 1}, 2);  // 11 and 21 keys
+  // Per key 8 elements of 4 bytes, per row 2 heads of as many.
+  EXPECT_EQ(attention.use(Phase::decode).calls, 3);
+  EXPECT_EQ(attention.use(Phase::decode).work.bytes, 3 * (32 * 32 + 2 * 64));
+  EXPECT_EQ(attention.use(Phase::decode).work.flops, 3 * 2 * 32 * 16);
+  EXPECT_GT(attention.use(Phase::decode).seconds, 0);
+  EXPECT_EQ(attention.use(Phase::prefill).calls, 0);
+  step(attention, {1, 2}, 1);  // 11 and 22 keys
+  EXPECT_EQ(attention.use(Phase::decode).calls, 6);
+  EXPECT_EQ(attention.use(Phase::prefill).calls, 3);
+  EXPECT_EQ(attention.use(Phase::prefill).work.bytes, 3 * (22 * 32 + 2 * 64));
+  EXPECT_EQ(attention.use(Phase::prefill).work.flops, 3 * 2 * (21 + 22) * 16);
+}
+
+TEST_F(Phased, AMixedStepOfOneBackendCountsAsAPrefill) {
+  PhasedAttention attention(std::make_unique<FakeBackend>("P", 100, calls_));
+  step(attention, {1, 2}, 1);
+  EXPECT_EQ(attention.use(Phase::decode).calls, 0);
+  EXPECT_EQ(attention.use(Phase::prefill).calls, 3);
+  EXPECT_EQ(attention.use(Phase::prefill).work.bytes, 3 * (33 * 32 + 3 * 64));
+}
+
 TEST_F(Phased, AMixedStepIsSplitWhenTheBackendsDiffer) {
   PhasedAttention attention = two();
   step(attention, {1, 1, 5, 3}, 2);

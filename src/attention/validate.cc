@@ -256,6 +256,7 @@ std::string describe_needed_device(const Capability& c) {
   std::string text = "a " + std::string(to_string(c.device)) + " device";
   if (c.min_compute_capability > 0)
     text += " of compute capability " + capability_text(c.min_compute_capability);
+  if (c.max_compute_capability == c.min_compute_capability) return text;
   if (c.max_compute_capability > 0)
     text += " to " + capability_text(c.max_compute_capability);
   else if (c.min_compute_capability > 0)

@@ -44,6 +44,7 @@ void add_bench(CLI::App& root, BenchFlags& f) {
   auto& machine = *bench.add_subcommand("machine", "FMA rates, and the read bandwidth of each memory level");
   machine.add_option("--threads", f.machine.threads)->check(CLI::Range(1, 1024));
   machine.add_flag("--json", f.machine.json);
+  add_bench_serve(bench, f.serve);
 }
 
 }  // namespace fovea::cli

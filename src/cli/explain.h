@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cli/options.h"
+#include "fovea/embed.h"
 #include "model/attention_shapes.h"
 
 namespace fovea::cli {
@@ -27,5 +28,8 @@ Result<Explanation> make_explanation(const ExplainFlags& flags);
 std::string explanation_text(const Explanation& explanation);
 /// One JSON object; docs/explain.md has its schema.
 std::string explanation_json(const Explanation& explanation);
+/// The same, and "effective": what the engine resolved.
+std::string server_info_json(const Explanation& explanation, const EngineInfo& info);
+std::string server_info_json(const Explanation& explanation, const EmbedInfo& info);
 
 }  // namespace fovea::cli

@@ -71,9 +71,7 @@ Json flags_json(const Explanation& e) {
   return out;
 }
 
-}  // namespace
-
-std::string explanation_json(const Explanation& e) {
+Json to_json(const Explanation& e) {
   Json out = {{"model", model_json(e)},
               {"device",
                {{"kind", to_string(e.device.kind)},
@@ -101,7 +99,45 @@ std::string explanation_json(const Explanation& e) {
   out["resolved"] = std::move(resolved);
   out["warnings"] = e.selection.warnings;
   out["complete"] = static_cast<bool>(e.status());
-  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return out;
+}
+
+std::string dump(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string explanation_json(const Explanation& e) {
+  return dump(to_json(e), 2) + "\n";
+}
+
+std::string server_info_json(const Explanation& e, const EngineInfo& info) {
+  Json out = to_json(e);
+  out["effective"] = {{"dtype", to_string(info.dtype)},
+                      {"kv_cache_dtype", to_string(info.kv_dtype)},
+                      {"kv_layout", to_string(info.kv_layout)},
+                      {"page_size", info.selection.page_size},
+                      {"max_seq_len", info.max_seq_len},
+                      {"vocab_size", info.vocab_size},
+                      {"threads", info.threads},
+                      {"prefix_cache", info.prefix_cache},
+                      {"kv_tokens", info.kv_tokens},
+                      {"kv_bytes", info.kv_bytes},
+                      {"weight_bytes", info.weight_bytes},
+                      {"workspace_bytes", info.workspace_bytes},
+                      {"rope_choice", info.rope_choice}};
+  return dump(out, -1);
+}
+
+std::string server_info_json(const Explanation& e, const EmbedInfo& info) {
+  Json out = to_json(e);
+  out["effective"] = {{"dtype", to_string(info.dtype)},     {"max_seq_len", info.max_seq_len},
+                      {"vocab_size", info.vocab_size},      {"threads", info.threads},
+                      {"weight_bytes", info.weight_bytes},  {"dimensions", info.dimensions},
+                      {"pooling", to_string(info.pooling)}, {"pooling_why", info.pooling_why},
+                      {"normalize", info.normalize}};
+  return dump(out, -1);
 }
 
 }  // namespace fovea::cli

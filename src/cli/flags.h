@@ -23,7 +23,9 @@ void add_generate(CLI::App& root, GenerateFlags& f);
 void add_chat(CLI::App& root, ChatFlags& f);
 void add_score(CLI::App& root, ScoreFlags& f);
 void add_embed(CLI::App& root, EmbedFlags& f);
+void add_serve(CLI::App& root, ServeFlags& f);
 void add_explain(CLI::App& root, ExplainFlags& f);
 void add_bench(CLI::App& root, BenchFlags& f);
+void add_bench_serve(CLI::App& bench, BenchServeFlags& f);
 
 }  // namespace fovea::cli

@@ -390,6 +390,14 @@ std::string request_fields() {
   return names;
 }
 
+Result<std::vector<std::string>> parse_string_list(const std::string& text, const std::string& what) {
+  const json list = json::parse(text, nullptr, false);
+  const auto is_string = [](const json& item) { return item.is_string(); };
+  if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_string))
+    return invalid(what + " is " + shown(text) + "; allowed is a JSON list of strings, [\"a\", \"b\"]");
+  return list.get<std::vector<std::string>>();
+}
+
 Result<std::vector<LogitBias>> parse_logit_bias(const std::string& text) {
   const std::string where = "--logit-bias";
   std::optional<std::string> twice;

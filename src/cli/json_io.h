@@ -51,6 +51,9 @@ enum class RowKind {
 /// The fields of a request, for --help: "temperature, top_p, ...".
 std::string request_fields();
 
+/// ["a", "b"]; `what` stands before an error.
+Result<std::vector<std::string>> parse_string_list(const std::string& json, const std::string& what);
+
 /// OpenAI's form of biases, {"TOKEN ID": NUMBER, ...}; nothing but the form is checked.
 Result<std::vector<LogitBias>> parse_logit_bias(const std::string& json);
 

@@ -25,6 +25,7 @@ struct Flags {
   ChatFlags chat;
   ScoreFlags score;
   EmbedFlags embed;
+  ServeFlags serve;
   ExplainFlags explain;
   BenchFlags bench;
   BackendsFlags backends;
@@ -37,6 +38,7 @@ struct Flags {
     if (command == "fovea chat") return &chat.model;
     if (command == "fovea score") return &score.model;
     if (command == "fovea embed") return &embed.model;
+    if (command == "fovea serve") return &serve.model;
     if (command == "fovea explain") return &explain.model;
     if (command == "fovea bench model") return &bench.model.model;
     return nullptr;
@@ -208,6 +210,7 @@ Status run_chosen(const CLI::App& root, const Flags& flags) {
   if (name == "fovea chat") return run_chat(flags.chat);
   if (name == "fovea score") return run_score(flags.score);
   if (name == "fovea embed") return run_embed(flags.embed);
+  if (name == "fovea serve") return run_serve(flags.serve);
   if (name == "fovea explain") return run_explain(flags.explain);
   if (name == "fovea backends") return run_backends(flags.backends);
   if (name == "fovea conformance") return run_conformance(flags.conformance);
@@ -215,6 +218,7 @@ Status run_chosen(const CLI::App& root, const Flags& flags) {
   if (name == "fovea bench model") return run_bench_model(flags.bench.model);
   if (name == "fovea bench attention") return run_bench_attention(flags.bench.attention);
   if (name == "fovea bench linear") return run_bench_linear(flags.bench.linear);
+  if (name == "fovea bench serve") return run_bench_serve(flags.bench.serve);
   return run_bench_machine(flags.bench.machine);
 }
 
@@ -232,6 +236,7 @@ int run(int argc, char** argv) {
   add_chat(root, flags.chat);
   add_score(root, flags.score);
   add_embed(root, flags.embed);
+  add_serve(root, flags.serve);
   add_explain(root, flags.explain);
   add_bench(root, flags.bench);
   add_backends(root, flags.backends);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/bench_serve.h"
 #include "fovea/engine.h"
 #include "launch/environment.h"
 #include "launch/launch_line.h"
@@ -87,6 +88,20 @@ struct EmbedFlags {
   bool truncate = false;
 };
 
+struct ServeFlags {
+  ModelFlags model;
+  std::string host = "127.0.0.1", uds;
+  int port = 8000, io_threads = 1;
+  std::vector<std::string> api_keys, served_names, allowed_origins;
+  int max_queued_requests = 1024;
+  int64_t max_queued_tokens = 0;
+  double shutdown_timeout = 30, sse_keepalive = 15;  ///< seconds
+  int64_t max_body_bytes = int64_t{32} << 20, max_header_bytes = 16 << 10;
+  int max_connections = 8192, max_connections_per_address = 8192;
+  double header_timeout = 10, body_timeout = 30, keep_alive_timeout = 60, write_timeout = 60;  ///< seconds
+  bool no_playground = false;
+};
+
 struct ExplainFlags {
   ModelFlags model;    ///< what does not concern attention is not used
   std::string device;  ///< empty = this machine's
@@ -127,6 +142,7 @@ struct BenchFlags {
   BenchAttentionFlags attention;
   BenchLinearFlags linear;
   BenchMachineFlags machine;
+  BenchServeFlags serve;
 };
 
 /// Puts what `line` and the environment say about attention into `flags`, with the spelling of each setting.
@@ -155,6 +171,7 @@ Status run_generate(const GenerateFlags& flags);
 Status run_chat(const ChatFlags& flags);
 Status run_score(const ScoreFlags& flags);
 Status run_embed(const EmbedFlags& flags);
+Status run_serve(const ServeFlags& flags);
 Status run_explain(const ExplainFlags& flags);
 Status run_bench_model(const BenchModelFlags& flags);
 Status run_bench_attention(const BenchAttentionFlags& flags);

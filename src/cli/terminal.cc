@@ -41,7 +41,12 @@ Progress::Progress(std::string what, int64_t total)
       last_(start_) {}
 
 Progress::~Progress() {
+  clear();
+}
+
+void Progress::clear() {
   if (drawn_) std::fputs("\r\033[K", stderr);
+  drawn_ = false;
 }
 
 void Progress::update(int64_t done, const std::string& note) {

@@ -26,6 +26,7 @@ class Progress {
   Progress(std::string what, int64_t total);  ///< 0 = unknown: a count in place of the bar
   ~Progress();
   void update(int64_t done, const std::string& note = {});
+  void clear();  ///< before other lines
 
  private:
   std::string what_;

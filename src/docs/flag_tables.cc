@@ -67,7 +67,7 @@ std::string environment_table() {
   Table table({"Variable", "Here"});
   for (const EnvironmentVariable& variable : environment_variables()) {
     if (variable.use == VariableUse::tool) continue;
-    const bool acts = variable.use == VariableUse::acts;
+    const bool acts = variable.use != VariableUse::replaced;
     table.row({code(variable.name), acts ? std::string(variable.text)
                                          : "not applied, with a warning: use " + code(variable.text)});
   }

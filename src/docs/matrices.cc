@@ -152,8 +152,10 @@ std::string mla_decode_table(const BackendRegistry& backends, Proofs proofs) {
 std::string union_table(const BackendRegistry& backends, Proofs proofs) {
   const auto infos = rows(backends, is_built);
   std::vector<std::string> titles = {"Column"};
-  for (const BackendInfo* info : infos)
-    titles.push_back(code(info->name));
+  for (const BackendInfo* info : infos) {
+    const bool alone = std::ranges::count(infos, info->name, &BackendInfo::name) == 1;
+    titles.push_back(code(alone ? std::string(info->name) : info->label()));
+  }
   Table table(titles);
   for (const Column& column : columns()) {
     std::vector<std::string> cells = {std::string(column.title)};

@@ -35,7 +35,7 @@ AttentionSpec with_kv(AttentionSpec spec, KvCacheDType dtype) {
 std::vector<Example> examples() {
   return {
       {"flashmla", named("FLASHMLA"), deepseek_v3(), "sm80"},
-      {"absent", named("fa3"), llama_8b(), "sm90"},
+      {"absent", named("fa4"), llama_8b(), "sm100"},
       {"unknown", named("FlashAttn"), llama_8b(), "cpu"},
       {"page_size", with_page(named("CPU_ATTN"), 2048), llama_8b(), "cpu"},
       {"kv_dtype", named("CPU_ATTN"), with_kv(llama_8b(), KvCacheDType::nvfp4), "cpu"},

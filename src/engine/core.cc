@@ -1,5 +1,7 @@
 #include "engine/core.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "engine/logprobs.h"
 
@@ -38,7 +40,7 @@ void EngineCore::cancel(uint64_t id) {
 void EngineCore::cancel_one(Request& request) {
   request.finish(FinishReason::cancelled);
   release_siblings(request);
-  retire(request);
+  retire(request, std::chrono::steady_clock::now());
 }
 
 void EngineCore::cancel_all() {
@@ -46,45 +48,52 @@ void EngineCore::cancel_all() {
     cancel(requests_.begin()->second->group());
 }
 
-Request& EngineCore::request_of(const Sequence& sequence) {
+Request& EngineCore::request_of(const Sequence& sequence) const {
   return *requests_.at(sequence.id);
 }
 
 void EngineCore::step() {
   if (idle()) return;
-  const auto start = std::chrono::steady_clock::now();
+  const StepStart start = begin_step();
   const auto chunks = scheduler_.schedule();
   batch_.build(chunks, scheduler_.config().page_size);
   touched_.clear();
   for (const ScheduledChunk& chunk : chunks)
     touched_.push_back(&request_of(*chunk.sequence));
+  for (Request* request : touched_)
+    request->mark_started(start.time);
   const Status status = executor_.run(batch_, stream_);
   if (status.ok()) {
     collect_rows(chunks);
     evaluate_rows();
     scheduler_.commit();
+    const Time computed = std::chrono::steady_clock::now();
     for (size_t i = 0; i < rows_.size(); ++i)
-      deliver(rows_[i], executor_.logits(static_cast<int>(i)));
+      deliver(rows_[i], executor_.logits(static_cast<int>(i)), computed);
   } else {
     for (Request* request : touched_)
       request->finish(FinishReason::error, status.error());
   }
-  count_step(chunks, start);
+  const Time end = std::chrono::steady_clock::now();
+  count_step(chunks, start, end);
   for (Request* request : touched_) {
     if (request->finished() || request->sequence.num_tokens() > request->sequence.prompt_len)
       release_siblings(*request);
     if (request->finished())
-      retire(*request);
+      retire(*request, end);
     else
-      request->emit();
+      request->emit(end);
   }
   FOVEA_DCHECK(!idle() || (scheduler_.consistent() && scheduler_.pages_in_use() == 0));
 }
 
-void EngineCore::count_step(std::span<const ScheduledChunk> chunks,
-                            std::chrono::steady_clock::time_point start) {
-  const auto end = std::chrono::steady_clock::now();
-  const double seconds = std::chrono::duration<double>(end - start).count();
+EngineCore::StepStart EngineCore::begin_step() {
+  step_tokens_ = 0;
+  return {std::chrono::steady_clock::now(), executor_.attention_seconds(), executor_.plan_seconds()};
+}
+
+void EngineCore::count_step(std::span<const ScheduledChunk> chunks, const StepStart& start, Time end) {
+  const double seconds = std::chrono::duration<double>(end - start.time).count();
   int decodes = 0, rows = 0;
   for (const ScheduledChunk& chunk : chunks) {
     rows += chunk.count;
@@ -101,6 +110,13 @@ void EngineCore::count_step(std::span<const ScheduledChunk> chunks,
   // Who decodes now had its last token from an earlier step, so that there is one.
   if (decodes > 0) token_gaps_.add(std::chrono::duration<double>(end - last_step_end_).count());
   last_step_end_ = end;
+  if (step_tokens_ > 0) {
+    const auto bound = std::ranges::lower_bound(kStepTokenBounds, step_tokens_);
+    ++stats_.step_tokens[static_cast<size_t>(bound - kStepTokenBounds.begin())];
+  }
+  if (last_steps_.size() == kSnapshotSteps) last_steps_.pop_front();
+  last_steps_.push_back({seconds, executor_.attention_seconds() - start.attention_seconds,
+                         executor_.plan_seconds() - start.plan_seconds, rows - decodes, decodes});
 }
 
 void EngineCore::collect_rows(std::span<const ScheduledChunk> chunks) {
@@ -144,7 +160,7 @@ void EngineCore::evaluate(int index, Sampler& sampler) {
   }
 }
 
-void EngineCore::deliver(Row& row, std::span<const float> logits) {
+void EngineCore::deliver(Row& row, std::span<const float> logits, Time now) {
   Request& request = *row.request;
   Sequence& sequence = request.sequence;
   if (request.finished()) return;
@@ -161,16 +177,26 @@ void EngineCore::deliver(Row& row, std::span<const float> logits) {
   }
   if (row.position + 1 == sequence.prompt_len && request.wants_last_logits()) request.set_last_logits(logits);
   if (!row.samples) return;
-  if (request.generates())
+  if (row.position + 1 == sequence.prompt_len) {  // never again: the next token makes the sequence longer
+    request.mark_prompt_complete(now);
+    if (request.index() == 0) {
+      stats_.prompt_tokens += sequence.prompt_len;
+      step_tokens_ += sequence.prompt_len;
+    }
+  }
+  if (request.generates()) {
     request.accept(*row.result.sampled, std::move(row.result.logprobs));
-  else
+    ++stats_.generated_tokens;
+    ++step_tokens_;
+  } else {
     request.finish(FinishReason::length);
+  }
 }
 
-void EngineCore::retire(Request& request) {
+void EngineCore::retire(Request& request, Time now) {
   scheduler_.remove(&request.sequence);
   const auto owner = requests_.extract(request.id());  // the sink may look at the engine: be done first
-  request.emit();
+  request.emit(now);
 }
 
 EngineStats EngineCore::stats() const {
@@ -190,7 +216,58 @@ EngineStats EngineCore::stats() const {
   stats.token_gap_p50 = token_gaps_.quantile(0.5);
   stats.token_gap_p99 = token_gaps_.quantile(0.99);
   stats.token_gap_max = token_gaps_.max();
+  stats.plan_seconds = executor_.plan_seconds();
+  stats.attention = executor_.attention();
   return stats;
+}
+
+void EngineCore::add_to_snapshot(const Sequence& sequence, EngineSnapshot& out) const {
+  using State = EngineSnapshot::State;
+  if (out.sequences.size() == kSnapshotSequences) return;
+  const Request& request = request_of(sequence);
+  const bool runs = !sequence.pages.empty();  // whoever runs has pages, whoever waits has none
+  EngineSnapshot::Sequence& s = out.sequences.emplace_back();
+  s.id = request.group();
+  s.index = request.index();
+  s.state = !runs ? State::waiting : sequence.decoding() ? State::decode : State::prefill;
+  s.prompt_tokens = sequence.prompt_len;
+  s.computed_tokens = sequence.computed;
+  s.generated_tokens = sequence.num_tokens() - sequence.prompt_len;
+  s.cached_tokens = sequence.cached_tokens;
+  s.pages = static_cast<int64_t>(sequence.pages.size() - static_cast<size_t>(sequence.dropped) +
+                                 sequence.cross_pages.size());
+  s.shared_pages = std::max(0, sequence.shared_pages - sequence.dropped);
+  s.preemptions = sequence.preemptions;
+}
+
+EngineSnapshot EngineCore::snapshot() const {
+  EngineSnapshot out;
+  out.steps_total = stats_.steps;
+  out.page_size = scheduler_.config().page_size;
+  out.pages_total = scheduler_.pages_total();
+  out.pages_free = scheduler_.pages_free();
+  out.pages_cached = scheduler_.pages_cached();
+  out.pages_in_use = scheduler_.pages_in_use();
+  out.running = scheduler_.running();
+  out.waiting = scheduler_.waiting();
+  for (const Sequence* sequence : scheduler_.first_in_order(kSnapshotSequences))
+    add_to_snapshot(*sequence, out);
+  for (const auto& [group, answers] : held_) {
+    out.waiting += static_cast<int>(answers.size());
+    for (const Request* request : answers)
+      add_to_snapshot(request->sequence, out);
+  }
+  const RadixTree& tree = scheduler_.prefix_tree();
+  const auto overview = tree.overview(kSnapshotNodes, kSnapshotPrefixes);
+  out.prefix_nodes = overview.nodes;
+  out.prefix_pages = tree.pages();
+  out.prefix_locked_pages = tree.pages() - tree.evictable_pages();
+  out.prefixes_complete = overview.complete;
+  for (const auto& path : overview.longest)
+    out.prefixes.push_back({path.tokens, path.tokens / out.page_size, path.locked});
+  out.steps.assign(last_steps_.begin(), last_steps_.end());
+  out.made = std::chrono::steady_clock::now();
+  return out;
 }
 
 }  // namespace fovea

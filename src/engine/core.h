@@ -3,6 +3,7 @@
 // here belongs to one thread.
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -36,6 +37,7 @@ class EngineCore {
   bool idle() const { return scheduler_.idle(); }
   size_t live() const { return requests_.size(); }
   EngineStats stats() const;
+  EngineSnapshot snapshot() const;
   const Scheduler& scheduler() const { return scheduler_; }
 
  private:
@@ -53,16 +55,25 @@ class EngineCore {
     RowResult result;
   };
 
-  void count_step(std::span<const ScheduledChunk> chunks, std::chrono::steady_clock::time_point start);
+  using Time = std::chrono::steady_clock::time_point;
+  /// What the executor had done before the step, and the step's tokens.
+  struct StepStart {
+    Time time;
+    double attention_seconds = 0, plan_seconds = 0;
+  };
+
+  StepStart begin_step();
+  void count_step(std::span<const ScheduledChunk> chunks, const StepStart& start, Time end);
+  void add_to_snapshot(const Sequence& sequence, EngineSnapshot& out) const;
   void collect_rows(std::span<const ScheduledChunk> chunks);
   void evaluate_rows();
   void evaluate(int index, Sampler& sampler);
-  void deliver(Row& row, std::span<const float> logits);
-  void retire(Request& request);
+  void deliver(Row& row, std::span<const float> logits, Time now);
+  void retire(Request& request, Time now);
   /// Lets the other answers of a request into the queue, once its first has no more to give them.
   void release_siblings(const Request& first);
   void cancel_one(Request& request);
-  Request& request_of(const Sequence& sequence);
+  Request& request_of(const Sequence& sequence) const;
 
   Executor& executor_;
   Stream& stream_;
@@ -75,7 +86,9 @@ class EngineCore {
   std::unordered_map<uint64_t, std::vector<Request*>> held_;  // by group: answers not in the queue yet
   EngineStats stats_;
   DurationHistogram token_gaps_;
-  std::chrono::steady_clock::time_point last_step_end_;
+  Time last_step_end_;
+  int64_t step_tokens_ = 0;  // that this step gave, as EngineStats::step_tokens counts them
+  std::deque<EngineSnapshot::Step> last_steps_;
 };
 
 }  // namespace fovea

@@ -169,13 +169,18 @@ Status EmbedderImpl::load_model(const EmbedConfig& config) {
 
 Result<std::vector<int32_t>> EmbedderImpl::tokenize(std::string_view text, bool truncate) const {
   if (!tokenizer_) return not_found(info_.model_dir + " has no tokenizer.json; add it or give token ids");
-  FOVEA_TRY(ids, tokenizer_->encode(text));
   const auto limit = static_cast<size_t>(info_.max_seq_len);
-  if (ids.size() <= limit) return ids;
-  if (!truncate)
-    return invalid("the text is " + std::to_string(ids.size()) + " tokens long; at most " +
+  const auto too_long = [&](size_t at_least) {
+    return invalid("the text is at least " + std::to_string(at_least) + " tokens long; at most " +
                    std::to_string(limit) + " are possible (" + info_.max_seq_len_why +
                    "): shorten it, or cut it with --truncate");
+  };
+  if (const size_t least = tokenizer_->least_ids(text); !truncate && least > limit) return too_long(least);
+  EncodeOptions whole;
+  if (!truncate) whole.most_ids = limit;
+  FOVEA_TRY(ids, tokenizer_->encode(text, whole));
+  if (ids.size() <= limit) return ids;
+  if (!truncate) return too_long(ids.size());
   // What stands before and after the text's own tokens stays.
   EncodeOptions bare;
   bare.add_special_tokens = false;

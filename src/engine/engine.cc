@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <iomanip>
 #include <mutex>
@@ -55,12 +56,16 @@ class EngineImpl final : public Engine {
 
   const EngineInfo& info() const override { return info_; }
   EngineStats stats() const override;
+  EngineSnapshot snapshot() const override;
   Result<uint64_t> submit(GenerateRequest request, OutputSink sink) override;
   Status check(const GenerateRequest& request) const override;
   void cancel(uint64_t id) override;
   void wait_idle() override;
 
-  Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens) const override;
+  Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens) const override {
+    return encode(text, add_special_tokens, SIZE_MAX);
+  }
+  Result<BoundedTokens> tokenize(std::string_view text, bool add_special_tokens, size_t most) const override;
   std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens) const override;
   std::string token_bytes(int32_t id) const override {
     return tokenizer_ ? std::string(tokenizer_->token_bytes(id)) : std::string();
@@ -72,6 +77,7 @@ class EngineImpl final : public Engine {
   SamplingParams default_sampling() const override;
 
  private:
+  Result<std::vector<int32_t>> encode(std::string_view text, bool add_special_tokens, size_t most) const;
   Status check_config(const EngineConfig& config);
   Status choose_lengths(const EngineConfig& config);
   Status select_backends(const EngineConfig& config, const BackendRegistry& registry);
@@ -85,6 +91,8 @@ class EngineImpl final : public Engine {
                                                              const OutputSink& sink) const;
   void start();
   void run();
+  /// On the engine's thread: makes a view if somebody wants one.
+  void update_snapshot();
 
   EngineInfo info_;
   ModelConfig model_config_;
@@ -104,13 +112,18 @@ class EngineImpl final : public Engine {
 
   // The mailbox: everything that other threads and the engine thread share.
   mutable std::mutex mutex_;
-  std::condition_variable work_, idle_;
+  mutable std::condition_variable work_;
+  std::condition_variable idle_;
   std::vector<std::unique_ptr<Request>> arrived_;
   std::vector<uint64_t> cancelled_;
   bool stop_ = false;
   size_t live_ = 0;  // submitted and without a last output
   uint64_t next_id_ = 1;
   EngineStats stats_;
+  mutable std::condition_variable snapshot_made_;
+  mutable bool snapshot_wanted_ = false;  // by somebody who waits, whatever the period
+  mutable std::chrono::steady_clock::time_point snapshot_asked_{};
+  std::shared_ptr<const EngineSnapshot> snapshot_;
   std::thread thread_;
 };
 
@@ -170,6 +183,7 @@ Status EngineImpl::choose_lengths(const EngineConfig& config) {
     scheduler_config_.window = window;
   // A prefix's keys depend on what was encoded, which the tree's tokens don't show.
   scheduler_config_.prefix_cache = config.prefix_cache && !model_config_.encoder;
+  info_.prefix_cache = scheduler_config_.prefix_cache;
   return {};
 }
 
@@ -275,6 +289,7 @@ Status EngineImpl::make_kv_cache(const EngineConfig& config) {
   FOVEA_TRY(cache, KvCache::create(kv));
   kv_ = std::make_unique<KvCache>(std::move(cache));
   executor_->set_kv_cache(*kv_);
+  info_.workspace_bytes = executor_->scratch_bytes();
   info_.kv_tokens = pages * kv.page_size;
   info_.kv_sequences = static_cast<double>(pages) / static_cast<double>(sizing.sequence_pages);
   info_.kv_bytes = pages * sizing.bytes_per_page;
@@ -320,6 +335,7 @@ void EngineImpl::start() {
   scheduler_config_.num_pages = kv_->config().num_pages;
   core_ = std::make_unique<EngineCore>(scheduler_config_, *executor_, *stream_);
   stats_ = core_->stats();
+  snapshot_ = std::make_shared<const EngineSnapshot>(core_->snapshot());
   thread_ = std::thread([this] { run(); });
 }
 
@@ -339,7 +355,9 @@ void EngineImpl::run() {
   for (bool stop = false; !stop;) {
     {
       std::unique_lock lock(mutex_);
-      work_.wait(lock, [&] { return stop_ || !arrived_.empty() || !cancelled_.empty() || !core_->idle(); });
+      work_.wait(lock, [&] {
+        return stop_ || snapshot_wanted_ || !arrived_.empty() || !cancelled_.empty() || !core_->idle();
+      });
       arrived.swap(arrived_);
       cancelled.swap(cancelled_);
       stop = stop_;
@@ -356,6 +374,7 @@ void EngineImpl::run() {
     else
       core_->step();
     handled -= core_->live();
+    update_snapshot();
     std::lock_guard lock(mutex_);
     stats_ = core_->stats();
     live_ -= handled;
@@ -367,6 +386,39 @@ void EngineImpl::run() {
 EngineStats EngineImpl::stats() const {
   std::lock_guard lock(mutex_);
   return stats_;
+}
+
+void EngineImpl::update_snapshot() {
+  const auto now = std::chrono::steady_clock::now();
+  {
+    std::lock_guard lock(mutex_);
+    // When nothing is left to do the next look may be far away: then the last state is shown at once.
+    const bool due = core_->idle() || now - snapshot_->made >= kSnapshotPeriod;
+    if (!snapshot_wanted_ && (now - snapshot_asked_ >= kSnapshotInterest || !due)) return;
+  }
+  auto made = std::make_shared<const EngineSnapshot>(core_->snapshot());
+  {
+    std::lock_guard lock(mutex_);
+    snapshot_.swap(made);
+    snapshot_wanted_ = false;
+  }
+  snapshot_made_.notify_all();
+}
+
+EngineSnapshot EngineImpl::snapshot() const {
+  std::unique_lock lock(mutex_);
+  const auto now = std::chrono::steady_clock::now();
+  const bool watched = now - snapshot_asked_ < kSnapshotInterest;
+  snapshot_asked_ = now;
+  if (!watched) {
+    snapshot_wanted_ = true;
+    work_.notify_one();
+  }
+  if (snapshot_wanted_)
+    snapshot_made_.wait_for(lock, kSnapshotPatience, [&] { return snapshot_->made >= now; });
+  const auto newest = snapshot_;
+  lock.unlock();
+  return *newest;
 }
 
 Result<std::vector<std::unique_ptr<Request>>> EngineImpl::make_answers(GenerateRequest request,
@@ -421,10 +473,22 @@ void EngineImpl::wait_idle() {
   idle_.wait(lock, [&] { return live_ == 0; });
 }
 
-Result<std::vector<int32_t>> EngineImpl::tokenize(std::string_view text, bool add_special_tokens) const {
+Result<BoundedTokens> EngineImpl::tokenize(std::string_view text, bool add_special_tokens,
+                                           size_t most) const {
+  if (tokenizer_)
+    if (const size_t least = tokenizer_->least_ids(text); least > most) return BoundedTokens{{}, least};
+  FOVEA_TRY(ids, encode(text, add_special_tokens, most));
+  if (ids.size() > most) return BoundedTokens{{}, ids.size()};
+  return BoundedTokens{std::move(ids), 0};
+}
+
+/// Of a text of more than `most` tokens: more than `most` of the first.
+Result<std::vector<int32_t>> EngineImpl::encode(std::string_view text, bool add_special_tokens,
+                                                size_t most) const {
   if (!tokenizer_) return not_found(info_.model_dir + "/tokenizer.json is missing; add it or give token ids");
   EncodeOptions options;
   options.add_special_tokens = add_special_tokens;
+  options.most_ids = most == SIZE_MAX ? most : most + 1;  // one may go below
   auto ids = tokenizer_->encode(text, options);
   // A text that was rendered elsewhere may begin with the BOS token that the tokenizer adds.
   if (add_special_tokens && ids && ids->size() > 1 && (*ids)[0] == (*ids)[1] &&

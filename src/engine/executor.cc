@@ -1,6 +1,7 @@
 #include "engine/executor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <new>
 
 #include "base/check.h"
@@ -19,10 +20,15 @@ Result<std::unique_ptr<Executor>> Executor::create(Model& model, const Selection
           std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.spec == spec; });
       executor->group_of_.push_back(static_cast<size_t>(same - groups.begin()));
       if (same != groups.end()) continue;
-      FOVEA_TRY(attention, PhasedAttention::create(selection.of(spec), registry));
+      const KindSelection& kind = selection.of(spec);
+      FOVEA_TRY(attention, PhasedAttention::create(kind, registry));
       const AttentionLimits limits = limits_of(spec.type, options);
       FOVEA_TRY(bytes, attention.workspace_bytes(spec, limits));
-      groups.push_back({spec, limits, std::move(attention), AlignedArray<std::byte>(bytes)});
+      groups.push_back({spec,
+                        limits,
+                        std::move(attention),
+                        AlignedArray<std::byte>(bytes),
+                        {kind.prefill.backend, kind.decode.backend}});
     }
     executor->logits_ = AlignedArray<float>(static_cast<size_t>(options.max_logit_rows) * vocab);
     executor->activation_bytes_ = model.reserve(options.limits.max_tokens, options.max_logit_rows);
@@ -78,7 +84,9 @@ Status Executor::plan(const BatchBuilder& batch, Stream& stream) {
 
 Status Executor::run(const BatchBuilder& batch, Stream& stream) {
   FOVEA_CHECK(kv_ && batch.num_logit_rows() <= options_.max_logit_rows);
+  const auto start = std::chrono::steady_clock::now();
   FOVEA_RETURN_IF_ERROR(plan(batch, stream));
+  plan_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (batch.encoder().encodes()) {
     EncodeInput input = batch.encoder().input();
     input.attention = this;
@@ -95,6 +103,34 @@ Status Executor::run(const BatchBuilder& batch, Stream& stream) {
 std::span<float> Executor::logits(int row) {
   const auto vocab = static_cast<size_t>(model_.config().vocab_size);
   return {logits_.data() + static_cast<size_t>(row) * vocab, vocab};
+}
+
+double Executor::attention_seconds() const {
+  double seconds = 0;
+  for (const Group& group : groups_)
+    for (const Phase phase : {Phase::prefill, Phase::decode})
+      seconds += group.attention.use(phase).seconds;
+  return seconds;
+}
+
+std::vector<AttentionUse> Executor::attention() const {
+  std::vector<AttentionUse> uses;
+  for (const Group& group : groups_)
+    for (const Phase phase : {Phase::prefill, Phase::decode}) {
+      const LayerKind kind = kind_of(group.spec);
+      if (kind == LayerKind::encoder && phase == Phase::decode) continue;  // encoders only prefill
+      // Specs of one kind share their backends, so that there is one entry for them.
+      auto at = std::ranges::find_if(
+          uses, [&](const AttentionUse& u) { return u.kind == kind && u.phase == phase; });
+      if (at == uses.end())
+        at = uses.insert(at, {phase, kind, group.backends[static_cast<size_t>(phase)]->label()});
+      const PhasedAttention::Use& use = group.attention.use(phase);
+      at->calls += use.calls;
+      at->seconds += use.seconds;
+      at->bytes += use.work.bytes;
+      at->flops += use.work.flops;
+    }
+  return uses;
 }
 
 void Executor::forward(int index, const AttentionArgs& args, Stream& stream) {

@@ -1,6 +1,7 @@
 #pragma once
 // Runs one step: plans the attention once for each distinct spec, then the encoder for what was admitted,
 // then the model's forward pass; both call the attention once a layer.
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -9,6 +10,7 @@
 #include "attention/phased.h"
 #include "base/aligned.h"
 #include "engine/batch_builder.h"
+#include "fovea/engine_stats.h"
 #include "kv/kv_cache.h"
 #include "model/model.h"
 
@@ -45,6 +47,11 @@ class Executor final : public StepAttention {
 
   void forward(int index, const AttentionArgs& args, Stream& stream) override;
 
+  /// What the runs so far did.
+  double plan_seconds() const { return plan_seconds_; }
+  double attention_seconds() const;
+  std::vector<AttentionUse> attention() const;
+
  private:
   /// The attentions of one spec.
   struct Group {
@@ -52,6 +59,7 @@ class Executor final : public StepAttention {
     AttentionLimits limits;
     PhasedAttention attention;
     AlignedArray<std::byte> workspace;
+    std::array<const BackendInfo*, 2> backends{};  // by phase
   };
 
   Executor(Model& model, const Options& options) : model_(model), options_(options) {}
@@ -66,6 +74,7 @@ class Executor final : public StepAttention {
   std::vector<size_t> group_of_;  // of each of attention_specs()
   AlignedArray<float> logits_;    // [max_logit_rows, vocab]
   int64_t activation_bytes_ = 0;
+  double plan_seconds_ = 0;
 };
 
 }  // namespace fovea

@@ -138,6 +138,7 @@ void Request::accept(int32_t token, std::optional<TokenLogprobs> logprobs) {
     flush_text();
     if (finished()) return;
     output_.finish = FinishReason::stop;
+    output_.stop_token = token;
     output_.stop_reason = context_.tokenizer ? std::string(context_.tokenizer->id_to_token(token)) : "";
     if (output_.stop_reason.empty()) output_.stop_reason = std::to_string(token);
     return;
@@ -164,13 +165,30 @@ void Request::finish(FinishReason reason, Error error) {
   output_.error = std::move(error);
 }
 
-void Request::emit() {
+void Request::mark_started(Time now) {
+  if (!started_) started_ = now;
+}
+
+void Request::mark_prompt_complete(Time now) {
+  if (!prompt_complete_) prompt_complete_ = now;
+}
+
+void Request::set_times(Time now) {
+  const auto seconds = [](Time from, Time to) { return std::chrono::duration<double>(to - from).count(); };
+  const Time started = started_.value_or(now), complete = prompt_complete_.value_or(now);
+  output_.queue_seconds = seconds(submitted_, started);
+  output_.prefill_seconds = seconds(started, complete);
+  output_.decode_seconds = seconds(complete, now);
+}
+
+void Request::emit(Time now) {
   if (output_.token_ids.empty() && output_.text.empty() && !finished()) return;
   output_.cached_tokens = sequence.cached_tokens;
   if (finished()) {
     output_.prompt_logprobs = std::move(prompt_logprobs_);
     output_.last_logits = std::move(last_logits_);
   }
+  set_times(now);
   if (sink_) sink_(output_);
   output_.text.clear();
   output_.token_ids.clear();

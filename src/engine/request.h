@@ -1,5 +1,6 @@
 #pragma once
 // One request on the engine's thread: what it asked, what it has, and the rules that end it.
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -69,12 +70,18 @@ class Request {
   /// Ends it for a reason that is not a token's. Text held back is released.
   void finish(FinishReason reason, Error error = {});
 
+  using Time = std::chrono::steady_clock::time_point;
+  /// Its first step begins, and has completed its prompt: both count the first time only.
+  void mark_started(Time now);
+  void mark_prompt_complete(Time now);
+
   /// Hands what is new to the sink; nothing when nothing is.
-  void emit();
+  void emit(Time now);
 
  private:
   Request(const GenerateRequest& request, int index, const std::vector<std::vector<int32_t>>& bad_words,
           OutputSink sink, const RequestContext& context);
+  void set_times(Time now);
   void push_text(std::string_view text);
   void flush_text();
   bool ends_at(int32_t token) const;
@@ -92,6 +99,8 @@ class Request {
   std::vector<TokenLogprobs> prompt_logprobs_;
   std::vector<float> last_logits_;
   RequestOutput output_;  // since the last emit()
+  Time submitted_ = std::chrono::steady_clock::now();
+  std::optional<Time> started_, prompt_complete_;
 };
 
 }  // namespace fovea

@@ -56,6 +56,14 @@ void Scheduler::remove(Sequence* sequence) {
   FOVEA_CHECK(waiting_.erase(sequence) == 1);
 }
 
+std::vector<const Sequence*> Scheduler::first_in_order(size_t count) const {
+  std::vector<const Sequence*> first(
+      running_.begin(), running_.begin() + static_cast<std::ptrdiff_t>(std::min(count, running_.size())));
+  for (auto at = waiting_.begin(); at != waiting_.end() && first.size() < count; ++at)
+    first.push_back(*at);
+  return first;
+}
+
 std::span<const ScheduledChunk> Scheduler::schedule() {
   step_.clear();
   budget_ = config_.max_batched_tokens;

@@ -67,6 +67,9 @@ class Scheduler {
   int64_t pages_free() const { return pool_.free_pages(); }
   int64_t pages_cached() const { return tree_.evictable_pages(); }
   int64_t pages_in_use() const { return pages_total() - pages_free() - pages_cached(); }
+  /// Up to `count` sequences: those that run in the order of service, then those that wait.
+  std::vector<const Sequence*> first_in_order(size_t count) const;
+  const RadixTree& prefix_tree() const { return tree_; }
   /// Nobody owns the page: what is in it means nothing.
   bool page_free(int32_t page) const { return !pool_.taken(page); }
   const SchedulerStats& stats() const { return stats_; }

@@ -1,5 +1,6 @@
 #include "kv/radix_tree.h"
 
+#include <functional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -191,6 +192,30 @@ int64_t RadixTree::evict(int64_t count) {
   }
   pages_ -= done;
   return done;
+}
+
+RadixTree::Overview RadixTree::overview(size_t max_nodes, size_t max_paths) const {
+  Overview out;
+  std::vector<std::pair<const Node*, int64_t>> todo;  // and the tokens from the root to its end
+  const auto add_children = [&](const Node& node, int64_t tokens) {
+    for (const auto& [key, child] : node.children) {
+      if (todo.size() == max_nodes) {
+        out.complete = false;
+        return;
+      }
+      todo.emplace_back(child.get(), tokens + static_cast<int64_t>(child->tokens.size()));
+    }
+  };
+  add_children(*root_, 0);
+  for (size_t i = 0; i < todo.size(); ++i) {
+    const auto [node, tokens] = todo[i];
+    if (node->children.empty()) out.longest.push_back({tokens, node->locks > 0});
+    add_children(*node, tokens);
+  }
+  out.nodes = static_cast<int64_t>(todo.size());
+  std::ranges::stable_sort(out.longest, std::greater(), &Path::tokens);
+  out.longest.resize(std::min(out.longest.size(), max_paths));
+  return out;
 }
 
 bool RadixTree::consistent(std::span<Node* const> locks) const {

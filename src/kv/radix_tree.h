@@ -51,6 +51,19 @@ class RadixTree {
   int64_t pages() const { return pages_; }                      ///< owned by the tree
   int64_t evictable_pages() const { return pages_ - locked_; }  ///< of those, locked by nobody
 
+  /// A path from the root to a leaf.
+  struct Path {
+    int64_t tokens = 0;
+    bool locked = false;  ///< the leaf is
+  };
+  struct Overview {
+    int64_t nodes = 0;          ///< without the root
+    bool complete = true;       ///< false: the tree has more nodes than were looked at
+    std::vector<Path> longest;  ///< longest first
+  };
+  /// Looks at up to `max_nodes` nodes, from the root down, for the `max_paths` longest paths.
+  Overview overview(size_t max_nodes, size_t max_paths) const;
+
   /// Whether structure, counters, locks and ownership agree, with `locks` held by sequences. For idle
   /// moments and tests.
   bool consistent(std::span<Node* const> locks) const;

@@ -43,6 +43,36 @@ TEST_F(RadixTreeTest, MatchesWholePagesOnly) {
   EXPECT_TRUE(tree_.consistent({}));
 }
 
+TEST_F(RadixTreeTest, OverviewFindsTheLongestPaths) {
+  EXPECT_EQ(tree_.overview(10, 10).nodes, 0);
+  EXPECT_TRUE(tree_.overview(10, 10).longest.empty());
+  store({1, 2, 3, 4});
+  store({1, 2, 5, 6, 7, 8});  // parts from the first after a page: three nodes
+  store({9, 9});
+  const auto lock = tree_.match(Tokens{1, 2, 3, 4});
+  const auto all = tree_.overview(10, 10);
+  EXPECT_EQ(all.nodes, 4);
+  EXPECT_TRUE(all.complete);
+  ASSERT_EQ(all.longest.size(), 3u);
+  EXPECT_EQ(all.longest[0].tokens, 6);
+  EXPECT_FALSE(all.longest[0].locked);
+  EXPECT_EQ(all.longest[1].tokens, 4);
+  EXPECT_TRUE(all.longest[1].locked);
+  EXPECT_EQ(all.longest[2].tokens, 2);
+  EXPECT_EQ(tree_.overview(10, 1).longest.size(), 1u);
+  EXPECT_TRUE(tree_.overview(4, 10).complete);
+  tree_.unlock(lock.node);
+}
+
+TEST_F(RadixTreeTest, OverviewStopsAtSoManyNodes) {
+  for (int i = 0; i < 10; ++i)
+    store({i, i});
+  const auto some = tree_.overview(4, 10);
+  EXPECT_EQ(some.nodes, 4);
+  EXPECT_FALSE(some.complete);
+  EXPECT_EQ(some.longest.size(), 4u);
+}
+
 TEST_F(RadixTreeTest, DuplicatePagesAreReleasedAndRenamed) {
   const Pages first = store({1, 2, 3, 4});
   Pages second = take(3);

@@ -27,6 +27,8 @@ constexpr EnvironmentVariable kVariables[] = {
      "as -ac.flashinfer_use_tensor_cores"},
     {"SGLANG_FLASHINFER_USE_TENSOR_CORE", VariableUse::acts, kTensorCores,
      "as -ac.flashinfer_use_tensor_cores"},
+    {"FOVEA_API_KEY", VariableUse::serve, "", "of serve: a key that clients must send, as --api-key"},
+    {"VLLM_API_KEY", VariableUse::serve, "", "of serve: a key that clients must send, as --api-key"},
     {"VLLM_ATTENTION_BACKEND", VariableUse::replaced, "", "--attention-backend"},
     {"VLLM_FLASH_ATTN_VERSION", VariableUse::replaced, "", "-ac.flash_attn_version"},
     {"VLLM_USE_TRTLLM_ATTENTION", VariableUse::replaced, "", "-ac.use_trtllm_attention"},
@@ -125,7 +127,7 @@ Result<std::vector<EnvironmentNote>> apply_environment(const std::vector<std::st
   Applier applier(config);
   for (const EnvironmentVariable& variable : kVariables) {
     const auto value = find(environment, variable.name);
-    if (!value || variable.use == VariableUse::tool) continue;
+    if (!value || variable.use == VariableUse::tool || variable.use == VariableUse::serve) continue;
     if (variable.use == VariableUse::acts) {
       FOVEA_TRY(note, applier.apply(variable, *value));
       notes.push_back(std::move(note));

@@ -1,6 +1,7 @@
 #pragma once
 // Variables of the environment: those that act, those of other engines that something here replaces, and a
 // check that none with our prefix is misspelt.
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@ namespace fovea {
 enum class VariableUse : uint8_t {
   acts,      ///< sets `key` of AttentionConfig
   replaced,  ///< of another engine: not applied, a warning says what to use
+  serve,     ///< read by fovea serve alone; the value is a secret, which is never printed
   tool,      ///< of a script or a test of this repository: the program ignores it
 };
 

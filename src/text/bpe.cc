@@ -1,8 +1,11 @@
 #include "text/bpe.h"
 
+#include <algorithm>
 #include <array>
 #include <queue>
+#include <ranges>
 
+#include "text/byte_level.h"
 #include "text/utf8.h"
 
 namespace fovea::text {
@@ -89,6 +92,22 @@ void Bpe::split_into_symbols(std::string_view piece, std::vector<int32_t>& symbo
       after_unk = true;
     }
   }
+}
+
+size_t Bpe::longest_token(bool byte_level) const {
+  const auto known = [&](uint32_t byte) {  // those that UTF-8 has
+    return byte == 0xC0 || byte == 0xC1 || byte > 0xF4 ||
+           vocabulary().find(byte_to_char(static_cast<uint8_t>(byte))).has_value();
+  };
+  const auto all_bytes = std::views::iota(0U, 256U);
+  // A character of a piece with affixes is looked up with them.
+  const bool plain = options_.continuing_subword_prefix.empty() && options_.end_of_word_suffix.empty();
+  if (byte_level && plain && std::ranges::all_of(all_bytes, known)) return vocabulary().longest(true);
+  const size_t longest = vocabulary().longest(false);
+  if (options_.byte_fallback && std::ranges::all_of(byte_ids_, [](int32_t id) { return id >= 0; }))
+    return longest;
+  // The unknown token may be part of a merge, and each stands for one character of up to 4 bytes.
+  return options_.unk_id && !options_.fuse_unk ? 4 * longest : 0;
 }
 
 void Bpe::encode(std::string_view piece, std::vector<int32_t>& out) const {

@@ -23,6 +23,7 @@ class Bpe final : public TokenModel {
  public:
   Bpe(Vocabulary vocabulary, MergeTable merges, BpeOptions options);
   void encode(std::string_view piece, std::vector<int32_t>& out) const override;
+  size_t longest_token(bool byte_level) const override;
 
  private:
   void split_into_symbols(std::string_view piece, std::vector<int32_t>& symbols) const;

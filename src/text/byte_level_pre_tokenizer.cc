@@ -15,6 +15,7 @@ class ByteLevel final : public PreTokenizer {
       : add_prefix_space_(add_prefix_space), regex_(std::move(regex)) {}
 
   int byte_level_stages() const override { return 1; }
+  bool keeps_all() const override { return true; }
 
   Status apply(Pieces& pieces) const override {
     Pieces out;

@@ -35,6 +35,7 @@ class CharacterSplit final : public PreTokenizer {
     pieces.spans = std::move(out);
     return {};
   }
+  bool keeps_all() const override { return behavior_ != SplitBehavior::removed; }
 
  private:
   IsMatch is_match_;

@@ -20,6 +20,7 @@ class MetaspaceSplit final : public PreTokenizer {
     pieces = std::move(out);
     return {};
   }
+  bool keeps_all() const override { return true; }
 
  private:
   void spell(std::string_view piece, bool at_start, Pieces& out) const {

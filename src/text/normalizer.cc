@@ -1,5 +1,6 @@
 #include "text/normalizer.h"
 
+#include <algorithm>
 #include <vector>
 
 namespace fovea::text {
@@ -9,6 +10,8 @@ namespace {
 // that each double the text would fill the memory.
 constexpr size_t kMaxGrowth = 64;
 constexpr size_t kFreeBytes = size_t{64} << 10;
+// Beyond it a bound would say nothing.
+constexpr size_t kMaxShrink = size_t{1} << 20;
 
 class NormalizerSequence final : public Normalizer {
  public:
@@ -24,6 +27,16 @@ class NormalizerSequence final : public Normalizer {
       text = std::move(next);
     }
     return text;
+  }
+  size_t most_shrink() const override {
+    size_t shrink = 1;
+    for (const auto& part : parts_) {
+      const size_t of_part = part->most_shrink();
+      if (of_part > kMaxShrink / shrink) return 0;
+      shrink *= of_part;
+      if (shrink == 0) break;
+    }
+    return shrink;
   }
 
  private:

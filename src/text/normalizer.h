@@ -17,6 +17,8 @@ class Normalizer {
   /// `text` and what comes back are valid UTF-8. Errors: a pattern exceeds its match limits, or the text
   /// grows beyond reason.
   virtual Result<std::string> apply(std::string text) const = 0;
+  /// N bytes become at least N / most_shrink(); 0 = there is no such bound.
+  virtual size_t most_shrink() const { return 0; }
 };
 
 /// From tokenizer.json's "normalizer"; null gives nullptr.

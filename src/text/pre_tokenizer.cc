@@ -1,5 +1,7 @@
 #include "text/pre_tokenizer.h"
 
+#include <algorithm>
+
 namespace fovea::text {
 namespace {
 
@@ -17,6 +19,9 @@ class PreTokenizerSequence final : public PreTokenizer {
     for (const auto& part : parts_)
       count += part->byte_level_stages();
     return count;
+  }
+  bool keeps_all() const override {
+    return std::ranges::all_of(parts_, [](const auto& part) { return part->keeps_all(); });
   }
 
  private:

@@ -25,6 +25,8 @@ class PreTokenizer {
   virtual Status apply(Pieces& pieces) const = 0;
   /// How many ByteLevel stages are inside; more than one would spell the spellings.
   virtual int byte_level_stages() const { return 0; }
+  /// Every byte of a text is in one of its pieces.
+  virtual bool keeps_all() const { return false; }
 };
 
 /// From tokenizer.json's "pre_tokenizer"; null: the whole text is one piece, and nullptr comes back.

@@ -1,4 +1,6 @@
 // Replace and Prepend.
+#include <algorithm>
+
 #include "text/normalizer.h"
 #include "text/pattern.h"
 
@@ -32,6 +34,10 @@ class Replace final : public Normalizer {
     }
     return out.append(text, pos);
   }
+  size_t most_shrink() const override {
+    if (!pattern_.literal() || content_.empty()) return 0;
+    return std::max<size_t>((pattern_.literal()->size() + content_.size() - 1) / content_.size(), 1);
+  }
 
  private:
   Pattern pattern_;
@@ -45,6 +51,7 @@ class Prepend final : public Normalizer {
     if (!text.empty()) text.insert(0, prefix_);
     return text;
   }
+  size_t most_shrink() const override { return 1; }
 
  private:
   std::string prefix_;

@@ -70,6 +70,7 @@ class Split final : public PreTokenizer {
     pieces.spans = std::move(out);
     return {};
   }
+  bool keeps_all() const override { return behavior_ != SplitBehavior::removed; }
 
  private:
   Pattern pattern_;

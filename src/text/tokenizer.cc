@@ -15,6 +15,7 @@
 #include "text/token_decoder.h"
 #include "text/token_model.h"
 #include "text/tokenizer_config.h"
+#include "text/unicode.h"
 #include "text/utf8.h"
 
 namespace fovea {
@@ -38,18 +39,25 @@ struct Tokenizer::Impl {
   std::string bytes;
   std::vector<size_t> byte_offsets;
 
+  // At most so many bytes of a text become one id; 0 = there is no such bound. White space does not count
+  // where added tokens take it along.
+  size_t longest_id = 0;
+  size_t longest_normalized = 0;  // of added tokens that are found in the normalized text
+  bool strips = false;
+
   Status add_token(AddedToken token);
   Status add_all_tokens(const Json* list);
   Status add_special_tokens();
   Status apply_config_flags(bool has_post_processor);
   Status check_post_processor() const;
   void fill_byte_table();
+  void find_longest_id();
   std::optional<int32_t> find(std::string_view token) const;
   std::optional<int32_t> special_id(std::string_view name) const;
 
-  Status encode_section(std::string_view section, bool at_start, bool parse_special,
+  Status encode_section(std::string_view section, bool at_start, const EncodeOptions& options,
                         std::vector<int32_t>& out) const;
-  Status encode_plain(std::string text, bool at_start, std::vector<int32_t>& out) const;
+  Status encode_plain(std::string text, bool at_start, size_t most_ids, std::vector<int32_t>& out) const;
 };
 
 namespace {
@@ -119,6 +127,7 @@ Status Tokenizer::Impl::add_token(AddedToken token) {
   if (kept.normalized && normalizer) {
     FOVEA_TRY(text, normalizer->apply(kept.content));
     if (!text.empty()) normalized_finder.add(text, kept);
+    longest_normalized = std::max(longest_normalized, text.size());
   } else if (kept.normalized) {
     normalized_finder.add(kept.content, kept);
   } else {
@@ -225,7 +234,26 @@ void Tokenizer::Impl::fill_byte_table() {
   byte_offsets.push_back(bytes.size());
 }
 
-Status Tokenizer::Impl::encode_plain(std::string text, bool at_start, std::vector<int32_t>& out) const {
+void Tokenizer::Impl::find_longest_id() {
+  const bool byte_level = pre_tokenizer && pre_tokenizer->byte_level_stages() > 0;
+  const size_t shrink = normalizer ? normalizer->most_shrink() : 1;
+  const size_t of_model = model->longest_token(byte_level);
+  bool strips_normalized = false;
+  for (const AddedToken& token : added) {
+    strips |= token.lstrip || token.rstrip;
+    strips_normalized |= token.normalized && (token.lstrip || token.rstrip);
+  }
+  const bool loses = shrink == 0 || of_model == 0 || (pre_tokenizer && !pre_tokenizer->keeps_all());
+  if (loses || (strips_normalized && normalizer)) return;  // what white space was before is not known
+  longest_id = shrink * of_model;
+  // Some are found in the normalized text: before it was, they may have been as many times longer.
+  longest_id = std::max(longest_id, shrink * longest_normalized);
+  for (const AddedToken& token : added)
+    longest_id = std::max(longest_id, token.content.size());
+}
+
+Status Tokenizer::Impl::encode_plain(std::string text, bool at_start, size_t most_ids,
+                                     std::vector<int32_t>& out) const {
   if (text.empty()) return {};
   Pieces pieces;
   pieces.spans.push_back({0, text.size()});
@@ -233,27 +261,30 @@ Status Tokenizer::Impl::encode_plain(std::string text, bool at_start, std::vecto
   pieces.at_start = at_start;
   if (pre_tokenizer) FOVEA_RETURN_IF_ERROR(pre_tokenizer->apply(pieces));
   for (const Span& span : pieces.spans) {
+    if (out.size() > most_ids) break;
     model->encode(std::string_view(pieces.text).substr(span.begin, span.size()), out);
   }
   return {};
 }
 
-Status Tokenizer::Impl::encode_section(std::string_view section, bool at_start, bool parse_special,
+Status Tokenizer::Impl::encode_section(std::string_view section, bool at_start, const EncodeOptions& options,
                                        std::vector<int32_t>& out) const {
   std::string normalized(section);
   if (normalizer) {
     FOVEA_TRY(rewritten, normalizer->apply(std::move(normalized)));
     normalized = std::move(rewritten);
   }
-  if (normalized_finder.empty()) return encode_plain(std::move(normalized), at_start, out);
+  const size_t most = options.most_ids;
+  if (normalized_finder.empty()) return encode_plain(std::move(normalized), at_start, most, out);
   std::vector<AddedTokenFinder::Section> parts;
-  normalized_finder.split(normalized, parse_special, parts);
+  normalized_finder.split(normalized, options.parse_special_tokens, parts);
   for (const auto& part : parts) {
+    if (out.size() > most) break;
     if (part.token) {
       out.push_back(part.token->id);
     } else {
       FOVEA_RETURN_IF_ERROR(encode_plain(normalized.substr(part.span.begin, part.span.size()),
-                                         at_start && part.span.begin == 0, out));
+                                         at_start && part.span.begin == 0, most, out));
     }
   }
   return {};
@@ -321,6 +352,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::parse(std::string_view tokenizer_j
   FOVEA_RETURN_IF_ERROR(impl.check_post_processor());
   if (impl.decoder.is_byte_level()) warn_about_missing_bytes(impl.model->vocabulary());
   impl.fill_byte_table();
+  impl.find_longest_id();
   return tokenizer;
 }
 
@@ -331,17 +363,17 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, const Enco
     text = repaired;
   }
   std::vector<int32_t> ids;
-  ids.reserve(text.size() / 3 + 8);
+  ids.reserve(std::min(text.size() / 3, options.most_ids) + 8);
   if (options.add_special_tokens) ids = impl_->post_processor.prefix;
   std::vector<AddedTokenFinder::Section> sections;
   impl_->raw_finder.split(text, options.parse_special_tokens, sections);
   for (const auto& section : sections) {
+    if (ids.size() > options.most_ids) break;
     if (section.token) {
       ids.push_back(section.token->id);
     } else {
       FOVEA_RETURN_IF_ERROR(impl_->encode_section(text.substr(section.span.begin, section.span.size()),
-                                                  section.span.begin == 0, options.parse_special_tokens,
-                                                  ids));
+                                                  section.span.begin == 0, options, ids));
     }
   }
   if (options.add_special_tokens) {
@@ -349,6 +381,19 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, const Enco
     ids.insert(ids.end(), suffix.begin(), suffix.end());
   }
   return ids;
+}
+
+size_t Tokenizer::least_ids(std::string_view text) const {
+  if (impl_->longest_id == 0) return 0;
+  size_t bytes = text.size();
+  if (impl_->strips) {
+    for (std::string_view rest = text; !rest.empty();) {
+      const Utf8Char c = decode_utf8(rest);
+      if (is_white_space(c.code_point)) bytes -= c.length;
+      rest.remove_prefix(c.length);
+    }
+  }
+  return bytes / impl_->longest_id;
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {

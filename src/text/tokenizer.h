@@ -15,6 +15,8 @@ namespace fovea {
 struct EncodeOptions {
   bool add_special_tokens = true;    ///< the post-processor's BOS / EOS
   bool parse_special_tokens = true;  ///< special tokens written in the text become their ids
+  /// Of a text with more ids, encode() gives more than so many of the first, and leaves the rest.
+  size_t most_ids = SIZE_MAX;
 };
 
 class Tokenizer {
@@ -32,6 +34,9 @@ class Tokenizer {
   /// Invalid UTF-8 is replaced by U+FFFD first. The errors are a pattern that exceeds its match limits and a
   /// normalizer that makes the text absurdly long.
   Result<std::vector<int32_t>> encode(std::string_view text, const EncodeOptions& options = {}) const;
+  /// At least so many ids encode() gives for `text`, special ones around it not counted: found by its length
+  /// alone. 0 where the tokenizer's stages allow no such bound (some drop what they don't know).
+  size_t least_ids(std::string_view text) const;
   /// Whole text of ids, invalid UTF-8 as U+FFFD; unknown ids decode to "".
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = true) const;
   /// The raw bytes that one id stands for in the middle of a text (special tokens: their text).

@@ -484,6 +484,74 @@ TEST(Tokenizer, MegabytesTakeNoTimeToSpeakOf) {
   }
 }
 
+// What no stage may break: no text has fewer ids than its length says.
+TEST(Tokenizer, ALengthBoundsTheIds) {
+  std::vector<std::unique_ptr<Tokenizer>> bounded;
+  for (const char* name : {"gpt2", "llama3", "qwen"})
+    bounded.push_back(load(name));
+  bounded.push_back(parse({}));
+  for (const char* form : {R"({"type":"NFC"})", R"({"type":"NFKC"})", R"({"type":"Lowercase"})",
+                           R"({"type":"Replace","pattern":{"String":"aaa"},"content":"b"})",
+                           R"({"type":"Sequence","normalizers":[{"type":"NFD"},{"type":"NFC"}]})"}) {
+    Parts parts;
+    parts.normalizer = form;
+    parts.added =
+        R"([{"id":300,"content":"aaaaa aaaaa","special":false},{"id":301,"content":"<|end|>","special":true}])";
+    bounded.push_back(parse(parts));
+  }
+  Parts strips;
+  strips.added = R"([{"id":300,"content":"<m>","special":true,"lstrip":true,"rstrip":true}])";
+  bounded.push_back(parse(strips));
+  bounded.push_back(parse_text(spm(kLlamaNormalizer, "null", kLlamaDecoder)));
+  std::string words;
+  for (int i = 0; i < 300; ++i)
+    words += i % 7 == 0   ? "   <m>\n   "
+             : i % 5 == 0 ? "<|end|>"
+                          : "The words, 123 \u03b9\u0308\u0301 \U0001d6c4 ";
+  for (const auto& tokenizer : bounded) {
+    for (const std::string& text :
+         {std::string(9000, 'a'), std::string(9000, ' '), words, std::string("\xff\xfe\x80"), std::string(),
+          std::string("aaaaa aaaaa") + std::string(9000, ' '), words + std::string(9000, '\xe2')}) {
+      const auto ids = tokenizer->encode(text, {.add_special_tokens = false});
+      ASSERT_TRUE(ids);
+      EXPECT_LE(tokenizer->least_ids(text), ids->size()) << text.substr(0, 20);
+    }
+    // A bound that says something.
+    EXPECT_GT(tokenizer->least_ids(std::string(100'000, 'a')), 100U);
+  }
+  // Here many bytes may be one id, or none.
+  EXPECT_EQ(parse_text(kBert)->least_ids(std::string(100'000, 'a')), 0U);
+  for (const char* stage : {R"({"type":"StripAccents"})", R"({"type":"Strip"})",
+                            R"({"type":"Replace","pattern":{"Regex":"a+"},"content":"b"})"}) {
+    Parts parts;
+    parts.normalizer = stage;
+    EXPECT_EQ(parse(parts)->least_ids(std::string(100'000, 'a')), 0U) << stage;
+  }
+  Parts removed;
+  removed.pre_tokenizer =
+      R"({"type":"Sequence","pretokenizers":[{"type":"WhitespaceSplit"},{"type":"ByteLevel"}]})";
+  EXPECT_EQ(parse(removed)->least_ids(std::string(100'000, ' ')), 0U);
+}
+
+TEST(Tokenizer, StopsOnceThereAreTooManyIds) {
+  for (const auto& tokenizer : {parse_text(kBert), parse({})}) {
+    std::string text;
+    for (int i = 0; i < 1000; ++i)
+      text += "a b <|end|> ";
+    const auto all = tokenizer->encode(text);
+    ASSERT_TRUE(all);
+    EncodeOptions options;
+    options.most_ids = all->size();
+    EXPECT_EQ(*tokenizer->encode(text, options), *all);
+    options.most_ids = 10;
+    const auto some = *tokenizer->encode(text, options);
+    EXPECT_GT(some.size(), 10U);
+    EXPECT_LT(some.size(), 20U);
+    // What stands around the text aside, they are its first.
+    EXPECT_TRUE(std::equal(some.begin(), some.begin() + 11, all->begin()));
+  }
+}
+
 TEST(Tokenizer, InconsistentAddedTokensAreErrors) {
   const auto with = [](const std::string& added) {
     Parts parts;

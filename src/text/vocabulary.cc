@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "text/utf8.h"
+
 namespace fovea::text {
 
 Result<int32_t> parse_token_id(const Json& value, const std::string& path) {
@@ -56,6 +58,13 @@ Result<Vocabulary> Vocabulary::build(const std::vector<Entry>& entries, std::str
     }
   }
   return out;
+}
+
+size_t Vocabulary::longest(bool in_characters) const {
+  size_t longest = 0;
+  for (const std::string_view token : tokens_)
+    longest = std::max(longest, in_characters ? count_code_points(token) : token.size());
+  return longest;
 }
 
 std::array<int32_t, 256> Vocabulary::byte_token_ids() const {

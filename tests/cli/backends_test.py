@@ -78,7 +78,7 @@ SGLANG = {
     "FlashMLA": "yes yes yes no no",
 }
 ON_CPU = [("CPU_ATTN", ""), ("TORCH_NATIVE", "")]
-ON_CUDA = [("FLASHINFER", "Native"), ("FLASH_ATTN", "FA2"), ("FLASH_ATTN_DIFFKV", ""), ("TREE_ATTN", ""), ("TRITON_ATTN", "")]
+ON_CUDA = [("FLASHINFER", "Native"), ("FLASH_ATTN", "FA2"), ("FLASH_ATTN", "FA3"), ("FLASH_ATTN_DIFFKV", ""), ("TREE_ATTN", ""), ("TRITON_ATTN", "")]
 MINI_SGLANG_PAGES = {"fa": "Any size", "fi": "1 only", "trtllm": "16, 32, 64 only"}
 
 
@@ -114,6 +114,7 @@ class Backends(unittest.TestCase):
         for key in (("FLASH_ATTN", "FA2"), ("FLASH_ATTN", "FA3"), ("FLASHINFER", "Native")):
             self.assertEqual(self.rows[key]["columns"]["page_sizes"]["text"], "Any", key)
         self.assertEqual(self.rows["FLASHINFER", "Native"]["columns"]["compute_capability"]["text"], "≥8.0")
+        self.assertEqual(self.rows["FLASH_ATTN", "FA3"]["columns"]["compute_capability"]["text"], "9.0")
 
     def test_mla_rows(self):
         ids = ["dtypes", "kv_dtypes", "page_sizes", "head_dims", "sink", "sparse", "spans", "dcp", "types", "compute_capability"]

@@ -6,6 +6,7 @@ Usage: bad_input_test.py PROGRAM DEMO_MODEL_DIR
 import json
 import os
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -370,6 +371,109 @@ class BadInput(unittest.TestCase):
         self.refuse(["it is a folder"], "score", "--model", "/no/model", "--input", source, "--output", self.folder)
         self.assertEqual(os.listdir(self.folder), ["in.jsonl"], "something half-written")
 
+    # The server: what it can't do is said before it listens, or instead of it.
+    def test_serve_flags(self):
+        for words, *flags in (
+            (["--port", "65535"], "--port", "65536"),
+            (["--port", "-1"], "--port", "-1"),
+            (["--port", "x"], "--port", "x"),
+            (["--prot", "did you mean --port?"], "--prot", "8000"),
+            (["--uds", "the value is empty"], "--uds", ""),
+            (["--io-threads"], "--io-threads", "0"),
+            (["--max-queued-requests"], "--max-queued-requests", "-1"),
+            (["--max-queued-tokens"], "--max-queued-tokens", "many"),
+            (["--max-body-bytes"], "--max-body-bytes", "10"),
+            (["--max-connections"], "--max-connections", "0"),
+            (["--shutdown-timeout"], "--shutdown-timeout", "-1"),
+            (["--shutdown-timeout"], "--shutdown-timeout", "nan"),
+            (["--shutdown-timeout"], "--shutdown-timeout", "inf"),
+            (["--header-timeout"], "--header-timeout", "0"),
+            (["--header-timeout"], "--header-timeout", "nan"),
+            (["--sse-keepalive"], "--sse-keepalive", "0"),
+            (["--allowed-origins"], "--allowed-origins", "[5]"),
+            (["CPU_ATN", "CPU_ATTN"], "--attention-backend", "CPU_ATN"),
+            (["unknown flag --tensor-paralel-size"], "--tensor-paralel-size", "2"),
+        ):
+            with self.subTest(flags=flags):
+                self.refuse(words, "serve", *flags)
+
+    def test_serve_models(self):
+        self.refuse(["/no/such/model"], "serve", "--port", "0", "--model", "/no/such/model")
+        self.refuse(["config.json"], "serve", "--port", "0", "--model", self.model(config__json="{"))
+        self.refuse(["model.safetensors"], "serve", "--port", "0", "--model", self.model(model__safetensors=None))
+        self.refuse(["tokenizer.json"], "serve", "--port", "0", "--model", self.model(tokenizer__json="[]"))
+        self.refuse(["chat template", "line 1, column 7"], "serve", "--port", "0", "--chat-template", "{% if %}")
+
+    def test_serve_keys(self):
+        self.refuse(["--api-key", "the value is empty"], "serve", "--api-key", "")
+        for key in ("two words", "x" * 257, "schl\u00fcssel", "a\tb"):
+            result = run("serve", "--port", "0", "--api-key", key)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            last = result.stderr.strip().splitlines()[-1]
+            self.assertIn("1 to 256 printable ASCII characters without spaces", last)
+            self.assertNotIn(key, result.stderr)  # which may go into somebody's log
+        for name in ("FOVEA_API_KEY", "VLLM_API_KEY"):
+            result = subprocess.run([PROGRAM, "serve", "--port", "0"], env={**os.environ, name: ""}, capture_output=True, text=True, timeout=120)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn(f"{name} is empty; set it to a key, or unset it", result.stderr)
+
+    def test_serve_addresses(self):
+        self.refuse(["host is 256.1.1.1", "give an address such as 127.0.0.1"], "serve", "--host", "256.1.1.1")
+        self.refuse(["no.such.host.invalid"], "serve", "--host", "no.such.host.invalid")
+        self.refuse(["192.0.2.1:", "give an address of this machine"], "serve", "--port", "0", "--host", "192.0.2.1")
+        long = os.path.join(self.folder, "x" * 200)
+        self.refuse([long, f"has {len(long)} bytes; 1 to 107 are allowed"], "serve", "--uds", long)
+        self.refuse(["folder that exists"], "serve", "--uds", os.path.join(self.folder, "none", "s"))
+        taken = os.path.join(self.folder, "file")
+        with open(taken, "w") as file:
+            file.write("somebody's")
+        self.refuse([taken, "a file that is no socket"], "serve", "--uds", taken)
+        with open(taken) as file:
+            self.assertEqual(file.read(), "somebody's")
+        self.refuse([self.folder, "a file that is no socket"], "serve", "--uds", self.folder)
+        with socket.socket() as holder:
+            holder.bind(("127.0.0.1", 0))
+            holder.listen()
+            port = holder.getsockname()[1]
+            self.refuse([f"127.0.0.1:{port}: Address already in use", "give another port"], "serve", "--port", str(port))
+        with socket.socket(socket.AF_UNIX) as holder:
+            path = os.path.join(self.folder, "s")
+            holder.bind(path)
+            holder.listen()
+            self.refuse([path, "is in use by another server"], "serve", "--uds", path)
+
+    def test_bench_serve_flags(self):
+        for words, *flags in (
+            (["--port"], "--port", "0"),
+            (["--port"], "--port", "65536"),
+            (["--num-prompt", "did you mean --num-prompts?"], "--num-prompt", "1"),
+            (["--backend"], "--backend", "vllm"),
+            (["--dataset-name"], "--dataset-name", "sonnet"),
+            (["--num-prompts"], "--num-prompts", "0"),
+            (["--random-input-len"], "--random-input-len", "-5"),
+            (["--random-range-ratio"], "--random-range-ratio", "1"),
+            (["--request-rate"], "--request-rate", "-1"),
+            (["--burstiness"], "--burstiness", "0"),
+            (["--max-concurrency"], "--max-concurrency", "0"),
+            (["--temperature"], "--temperature", "-1"),
+            (["--seed"], "--seed", "-1"),
+            (["--extra-body"], "--extra-body", "[1]"),
+            (["--extra-body"], "--extra-body", "{"),
+            (["--base-url"], "--base-url", "ftp://x"),
+            (["--base-url"], "--base-url", "http://x:99999"),
+            (["--base-url", "107"], "--base-url", "unix:/" + "x" * 200),
+            (["--goodput"], "--goodput", "ttft"),
+            (["--request-timeout"], "--request-timeout", "0"),
+            (["--model", "the value is empty"], "--model", ""),
+            (["cannot write", "does not exist"], "--save-result", "--result-dir", "/no/such/folder"),
+        ):
+            with self.subTest(flags=flags):
+                self.refuse(words, "bench", "serve", *flags)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]  # where nobody listens
+            self.refuse([f"127.0.0.1:{port}", "cannot connect"], "bench", "serve", "--port", str(port), "--ready-check-timeout-sec", "0")
+
     def test_standard_output_that_takes_nothing(self):
         for args in [["generate", "-n", "2", "x"], ["generate", "-n", "2", "--json", "x"]]:
             with open("/dev/full", "w") as full:
@@ -388,4 +492,4 @@ class BadInput(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

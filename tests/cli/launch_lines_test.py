@@ -150,7 +150,7 @@ class LaunchLines(unittest.TestCase):
         self.assertEqual(self.explain_line(MINI + "--attn auto", "--device", "cpu").returncode, 0)
 
     def test_the_wrong_device_is_told_from_a_kernel_that_is_missing(self):
-        for line, right, wrong in [(LLAMA + "flex_attention", "sm80", "cpu"), (LLAMA + "fa3", "sm90", "rocm"),
+        for line, right, wrong in [(LLAMA + "flex_attention", "sm80", "cpu"), (LLAMA + "fa4", "sm100", "rocm"),
                                    (LLAMA + "ascend", "npu", "sm90"), (LLAMA + "wave", "rocm", "sm90"),
                                    (R1 + "flashmla", "sm90", "sm80"), (R1 + "trtllm_mla", "sm100", "sm90")]:
             self.assertIn(CAPABILITY, self.reasons(line, wrong), line)
@@ -222,6 +222,19 @@ class LaunchLines(unittest.TestCase):
                       "--enable-deterministic-inference --prefill-attention-backend CPU_ATTN"):
             result = self.run_program("explain", "--model", "Qwen/Qwen3-0.6B", "--device", "cpu", *flags.split())
             self.assertEqual(result.returncode, 0, f"{flags}: {result.stderr}")
+
+    def test_flags_of_servers(self):
+        for line in ("vllm serve Qwen/Qwen3-0.6B --host 0.0.0.0 --port 8000 --uds /tmp/x --api-key k --served-model-name m --uvicorn-log-level info "
+                     "--disable-uvicorn-access-log --max-num-queued-reqs 8 --shutdown-timeout 5 --allowed-origins [\"*\"] --allowed-methods [\"*\"] "
+                     "--response-role assistant --chat-template-content-format auto --stream-interval 4 --enable-prompt-tokens-details "
+                     "--h11-max-incomplete-event-size 65536 --disable-frontend-multiprocessing --runner auto",
+                     "python3 -m sglang.launch_server --model Qwen/Qwen3-0.6B --host 0.0.0.0 --port 30000 --max-queued-requests 8 --enable-metrics "
+                     "--enable-cache-report --decode-log-interval 40 --watchdog-timeout 300 --stream-interval 1 --sampling-defaults model --grammar-backend none"):
+            result = self.explain_line(line, "--device", "cpu", "--json")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertGreater(len(json.loads(result.stdout)["flags"]["noted"]), 6)
+        for flag in ("--response-role user", "--middleware m", "--ssl-keyfile f", "--config f", "--enable-priority-scheduling", "--tp 2", "--is-embedding"):
+            self.refuse([flag, "is refused"], "serve", "--port", "0", *flag.split())
 
     def resolved(self, key, *args, **variables):
         values = self.explain("--model", "Qwen/Qwen3-0.6B", *args, **variables)["resolved"]

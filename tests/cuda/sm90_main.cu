@@ -18,7 +18,6 @@ static fovea::Result<sm80::KernelInfo> select(const Problem& p, KernelKind kind)
   x.head_dim = p.head_dim, x.v_head_dim = p.v_head_dim;
   x.mask = p.mask;
   x.softcap = p.softcap > 0, x.alibi = p.alibi;
-  x.few_sequences = p.few_sequences;
   return sm90::select(x, kind);
 }
 
@@ -66,38 +65,31 @@ static void check_prefill(Element type) {
   check_all(split_problems(), KernelKind::extend, type);
 }
 
-static std::vector<Problem> of_few_sequences(std::vector<Problem> all) {
-  for (Problem& p : all) {
-    p.few_sequences = true;
-    p.name += ", few sequences";
-  }
-  return all;
-}
-
 /// Enough splits for every way of a merge.
 static std::vector<Problem> long_problems() {
   Problem p;
   p.name = "decode of long sequences";
   p.seqs = {{1, 40000, 0}, {2, 16385, 1}, {1, 16384, 2}, {1, 17000, 3}};
-  return {p};
+  Problem longer = p;
+  longer.name = "decode of a very long sequence";
+  longer.kv_heads = 1, longer.group = 2;
+  longer.seqs = {{1, 140000, 0}, {1, 9000, 1}};
+  return {p, longer};
 }
 
 static void check_decode(Element type) {
-  for (const bool few_sequences : {false, true})
-    for (const HeadSize size : kHeadSizes) {
-      const bool all = size.d == 128 && type == Element::bf16;
-      const auto put = [&](std::vector<Problem> problems, bool every) {
-        problems = with_dims(every ? problems : few(problems), size.d, size.dv);
-        return few_sequences ? of_few_sequences(problems) : problems;
-      };
-      check_all(put(decode_problems(), all), KernelKind::decode, type);
-      check_all(put(general_problems(5), true), KernelKind::decode, type);
-      check_all(put(long_problems(), true), KernelKind::decode, type);
-      for (const Element kv : {Element::e4m3, Element::e5m2}) {
-        check_all(eight_bit(put(decode_problems(), all), kv, false), KernelKind::decode, type);
-        check_all(eight_bit(put(general_problems(5), all), kv, false), KernelKind::decode, type);
-      }
-    }
+  for (const HeadSize size : kHeadSizes) {
+    const bool all = size.d == 128 && type == Element::bf16;
+    const auto put = [&](const std::vector<Problem>& problems, bool every) {
+      return with_dims(every ? problems : few(problems), size.d, size.dv);
+    };
+    check_all(put(decode_problems(), all), KernelKind::decode, type);
+    check_all(put(general_problems(5), true), KernelKind::decode, type);
+    check_all(put(long_problems(), true), KernelKind::decode, type);
+    check_all(eight_bit(put(decode_problems(), all), Element::e4m3, false), KernelKind::decode, type);
+    check_all(eight_bit(put(general_problems(5), all), Element::e4m3, false), KernelKind::decode, type);
+    check_all(eight_bit(put(long_problems(), true), Element::e4m3, false), KernelKind::decode, type);
+  }
 }
 
 static void check_type(Element type) {
@@ -106,33 +98,29 @@ static void check_type(Element type) {
 }
 
 static void check_invariances() {
-  for (const HeadSize size : kHeadSizes)
-    for (const bool few_sequences : {false, true}) {
-      Problem p;
-      p.head_dim = size.d, p.v_head_dim = size.dv;
-      p.few_sequences = few_sequences;
-      p.name = "decode invariance, D " + std::to_string(size.d);
-      p.seqs = {{1, 300, 3}, {1, 5000, 1}, {1, 9500, 2}, {1, 17, 4}};
-      for (const Element kv : {Element::bf16, Element::e4m3}) {
-        p.kv = kv;
-        if (!select(p, KernelKind::decode).ok()) continue;
-        for (const int index : {1, 2})
-          check_invariance(p, sm90_kernel(p, KernelKind::decode), index, 0);
-      }
-      p.kv = Element::bf16;
-      p.name = "extend invariance, D " + std::to_string(size.d);
-      p.seqs = {{20, 300, 3}, {700, 1000, 1}, {33, 33, 2}};
-      if (few_sequences || !select(p, KernelKind::extend).ok()) continue;
-      for (const KernelKind kind : {KernelKind::extend, KernelKind::extend_small})
-        check_invariance(p, sm90_kernel(p, kind), 1, 77);
-      p.mask.window_left = 100;
-      if (select(p, KernelKind::extend).ok()) check_invariance(p, sm90_kernel(p, KernelKind::extend), 1, 77);
-      p.mask = {};
-      const HostCase c = make_case(p);
-      expect(run_case(c, sm90_kernel(p, KernelKind::extend)).out ==
-                 run_case(c, sm90_kernel(p, KernelKind::extend_small)).out,
-             "differs between large and small tiles", p.name);
+  for (const HeadSize size : kHeadSizes) {
+    Problem p;
+    p.head_dim = size.d, p.v_head_dim = size.dv;
+    p.name = "decode invariance, D " + std::to_string(size.d);
+    p.seqs = {{1, 300, 3}, {1, 5000, 1}, {1, 9500, 2}, {1, 17, 4}};
+    for (const Element kv : {Element::bf16, Element::e4m3}) {
+      p.kv = kv;
+      if (!select(p, KernelKind::decode).ok()) continue;
+      for (const int index : {1, 2})
+        check_invariance(p, sm90_kernel(p, KernelKind::decode), index, 0);
     }
+    p.kv = Element::bf16;
+    p.name = "extend invariance, D " + std::to_string(size.d);
+    p.seqs = {{20, 300, 3}, {700, 1000, 1}, {33, 33, 2}};
+    for (const KernelKind kind : {KernelKind::extend, KernelKind::extend_small})
+      check_invariance(p, sm90_kernel(p, kind), 1, 77);
+    const HostCase c = make_case(p);
+    expect(run_case(c, sm90_kernel(p, KernelKind::extend)).out ==
+               run_case(c, sm90_kernel(p, KernelKind::extend_small)).out,
+           "differs between large and small tiles", p.name);
+    p.mask.window_left = 100;
+    check_invariance(p, sm90_kernel(p, KernelKind::extend), 1, 77);
+  }
   std::printf("invariances: %d failures\n", failures);
 }
 
@@ -149,11 +137,10 @@ static void check_small() {
       for (const KernelKind kind : {KernelKind::extend, KernelKind::extend_small})
         check_all({p}, kind, Element::bf16);
       p.seqs = {{1, 300, 0}, {1, 3000, 1}, {1, 0, 2}, {3, 40, 3}, {1, 1030, 4}};
-      for (const Element kv : {Element::bf16, Element::e4m3})
-        for (const bool few_sequences : {false, true}) {
-          p.kv = kv, p.few_sequences = few_sequences;
-          check_all({p}, KernelKind::decode, Element::bf16);
-        }
+      for (const Element kv : {Element::bf16, Element::e4m3}) {
+        p.kv = kv;
+        check_all({p}, KernelKind::decode, Element::bf16);
+      }
     }
 }
 

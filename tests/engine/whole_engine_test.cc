@@ -105,6 +105,7 @@ TEST_F(EngineTest, StopStringsCutTheTextExactlyBeforeThem) {
     EXPECT_EQ(a.text, whole.text.substr(0, cut));
     EXPECT_EQ(a.last.finish, FinishReason::stop);
     EXPECT_EQ(a.last.stop_reason, which);
+    EXPECT_EQ(a.last.stop_token, std::nullopt);
     request.sampling.include_stop_str_in_output = true;
     EXPECT_EQ(run_one(*engine_, request).text, whole.text.substr(0, cut) + which);
     ++stopped;
@@ -122,6 +123,7 @@ TEST_F(EngineTest, StopTokensEndWithoutBeingPartOfTheAnswer) {
   EXPECT_EQ(a.ids, std::vector<int32_t>(whole.ids.begin(), first));
   EXPECT_EQ(a.last.finish, FinishReason::stop);
   EXPECT_FALSE(a.last.stop_reason.empty());
+  EXPECT_EQ(a.last.stop_token, stop);
   EXPECT_EQ(a.last.completion_tokens, static_cast<int>(a.ids.size()) + 1);  // it was sampled, so it counts
   EXPECT_EQ(a.text, engine_->detokenize(a.ids, true));
 }

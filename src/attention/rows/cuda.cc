@@ -39,6 +39,13 @@ Capability sm80_capability() {
   return c;
 }
 
+Capability sm90_capability() {
+  Capability c = sm80_capability();
+  c.features = c.features.without({Feature::alibi});
+  c.min_compute_capability = c.max_compute_capability = 90;
+  return c;
+}
+
 Capability portable_capability() {
   Capability c = sm80_capability();
   c.dtypes = kFloats;

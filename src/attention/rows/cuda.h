@@ -9,6 +9,10 @@ namespace fovea::rows {
 /// Of src/kernels/cuda/sm80.
 Capability sm80_capability();
 
+/// Of src/kernels/cuda/sm90, with those of sm80 for what they have no kernel for: all that FlashAttention 3
+/// is asked for on compute capability 9.0. No ALiBi, which means version 2 (default_flash_version).
+Capability sm90_capability();
+
 /// Of src/kernels/cuda/portable: all that those of sm80 have, and other dtypes, head sizes and layouts.
 Capability portable_capability();
 

@@ -128,7 +128,17 @@ TEST(Rows, VersionsOfOneNameDifferInDeviceOrKernel) {
   EXPECT_EQ(row("FLASHINFER", "TRTLLM").capability.min_compute_capability, 100);
   EXPECT_EQ(row("TRITON_ATTN", "ROCm").capability.device, DeviceKind::rocm);
   EXPECT_FALSE(row("FLASH_ATTN", "FA2").documented->features.has(Feature::sink));
-  EXPECT_TRUE(row("FLASH_ATTN", "FA3").capability.features.has(Feature::sink));
+  EXPECT_TRUE(row("FLASH_ATTN", "FA3").documented->features.has(Feature::sink));
+}
+
+TEST(Rows, Version3IsForComputeCapability90AndAllThatVersion2DoesButAlibi) {
+  const Capability &second = row("FLASH_ATTN", "FA2").capability,
+                   &third = row("FLASH_ATTN", "FA3").capability;
+  EXPECT_EQ(third.min_compute_capability, 90);
+  EXPECT_EQ(third.max_compute_capability, 90);
+  EXPECT_TRUE(second.features.has(Feature::alibi));
+  EXPECT_EQ(third.features, second.features.without({Feature::alibi}));
+  EXPECT_EQ(third.kv_dtypes, second.kv_dtypes);
 }
 
 TEST(Rows, WhatTheDocumentDoesNotSayIsUnstated) {
@@ -269,18 +279,18 @@ TEST(Rows, WhatIsUnstatedIsNoReasonAndTheKernelsAbsenceIsTheLast) {
   spec.softcap = 50;
   spec.mask.chunk = 8192;
   spec.mask.window_left = 127;
-  const auto on_hopper = [&](const BackendInfo& info) {
-    return texts(validate(info, spec, *parse_device("sm90"), Phase::decode));
+  const auto against = [&](const BackendInfo& info, const char* device) {
+    return texts(validate(info, spec, *parse_device(device), Phase::decode));
   };
-  EXPECT_THAT(on_hopper(row("FLASH_ATTN", "FA3")),
-              ElementsAre("not in this build: its CUDA kernels are not written yet"));
+  const std::string absent =
+      "not in this build: its Blackwell kernels (compute capability 10.x and later) are not written yet";
+  EXPECT_THAT(against(row("FLASH_ATTN", "FA4"), "sm100"), ElementsAre(absent));
   spec.mask.spans = true;
-  EXPECT_THAT(on_hopper(row("FLASH_ATTN", "FA3")),
-              ElementsAre("partial multimodal token full attention not supported",
-                          "not in this build: its CUDA kernels are not written yet"));
-  EXPECT_THAT(on_hopper(row("FLEX_ATTENTION")),
+  EXPECT_THAT(against(row("FLASH_ATTN", "FA4"), "sm100"),
+              ElementsAre("partial multimodal token full attention not supported", absent));
+  EXPECT_THAT(against(row("FLEX_ATTENTION"), "sm90"),
               ElementsAre("not in this build: its CUDA kernels are not written yet"));
-  EXPECT_THAT(on_hopper(row("TRITON_ATTN")), IsEmpty());
+  EXPECT_THAT(against(row("TRITON_ATTN"), "sm90"), IsEmpty());
   for (const char* device : {"npu", "cpu"})
     EXPECT_EQ(validate(row("ASCEND"), spec_of(576, true), *parse_device(device), Phase::decode).front().text,
               device == std::string("npu") ? "not in this build: it has no kernels for Ascend NPUs"

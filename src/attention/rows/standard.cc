@@ -23,11 +23,6 @@ BackendInfo extended(BackendInfo row, F extend) {
   return row;
 }
 
-/// Mini-SGLang's FlashAttention takes any page size.
-void take_any_page(Capability& c) {
-  c.page_sizes = IntSet::any();
-}
-
 /// vLLM takes FA2 for other sizes on Blackwell; 192 is that of DeepSeek's prefill.
 std::optional<Reason> check_fa4(const AttentionSpec& spec, const DeviceInfo& device) {
   if (device.compute_capability / 10 != 10 || spec.head_dim <= 128 || spec.head_dim == 192) return {};
@@ -64,8 +59,8 @@ std::vector<BackendInfo> make_rows() {
     out.push_back(std::move(row));
   };
   /// What the project's kernels do in the place of the document's.
-  const auto add_built = [&out](BackendInfo row) {
-    out.push_back(extended(std::move(row), [](Capability& c) { c = sm80_capability(); }));
+  const auto add_built = [&out](BackendInfo row, Capability (*ours)() = sm80_capability) {
+    out.push_back(extended(std::move(row), [ours](Capability& c) { c = ours(); }));
     out.back().supports_combination = check_sm80;
   };
   const auto cuda = [](Capability c) {
@@ -123,18 +118,18 @@ std::vector<BackendInfo> make_rows() {
                                   .min_compute_capability = 80}),
              .mla_sibling = "FLASH_ATTN_MLA",
              .description = "FlashAttention 2: the portable one, every GPU from Ampere on"});
-  add(extended({.name = "FLASH_ATTN",
-                .aliases = {"fa3"},
-                .version = "FA3",
-                .capability = refuses({alibi}, flash({.kv_dtypes = kv_fp8,
-                                                      .features = FeatureSet{sink, window} | kSpeculative,
-                                                      .invariance = {Invariance::batch},
-                                                      .graph = GraphSupport::always,
-                                                      .min_compute_capability = 90,
-                                                      .max_compute_capability = 99})),
-                .mla_sibling = "FLASH_ATTN_MLA",
-                .description = "FlashAttention 3: Hopper's"},
-               take_any_page));
+  add_built({.name = "FLASH_ATTN",
+             .aliases = {"fa3"},
+             .version = "FA3",
+             .capability = refuses({alibi}, flash({.kv_dtypes = kv_fp8,
+                                                   .features = FeatureSet{sink, window} | kSpeculative,
+                                                   .invariance = {Invariance::batch},
+                                                   .graph = GraphSupport::always,
+                                                   .min_compute_capability = 90,
+                                                   .max_compute_capability = 99})),
+             .mla_sibling = "FLASH_ATTN_MLA",
+             .description = "FlashAttention 3: Hopper's"},
+            sm90_capability);
   add({.name = "FLASH_ATTN",
        .aliases = {"fa4"},
        .version = "FA4",

@@ -71,8 +71,9 @@ Result<KvType> kv_type(const AttentionSpec& spec);
 /// largest product is not the largest score (scale < 0).
 bool needs_general_kernel(const AttentionSpec& spec);
 
-/// Errors: those of the family's select().
-Result<KernelChoice> choose_kernel(Family family, const AttentionSpec& spec, KernelUse use,
+/// KernelChoice::family is `of_row`; decode of Family::sm90 within limits of few sequences is sm80's where
+/// that has a kernel for them. Errors: those of the family's select().
+Result<KernelChoice> choose_kernel(Family of_row, const AttentionSpec& spec, KernelUse use,
                                    const AttentionLimits& limits);
 
 /// The tiles that a prefill takes on a device, whose blocks may have `shared_bytes`, where `large` is the

@@ -109,6 +109,23 @@ TEST(CudaWorkspace, LimitsBeyondCountingAreRefusedWithTheNumbers) {
   EXPECT_THAT(wide.error().message, HasSubstr("dtype not supported"));
 }
 
+TEST(CudaKernelChoice, HopperDecodesFewSequencesByTheKernelForThem) {
+  const auto family = [](int head_dim, const AttentionLimits& limits, KernelUse use = KernelUse::decode) {
+    AttentionSpec spec = llama();
+    spec.head_dim = spec.v_head_dim = head_dim;
+    const auto choice = choose_kernel(Family::sm90, spec, use, limits);
+    EXPECT_TRUE(choice.ok()) << choice.error().message;
+    return choice->family;
+  };
+  const AttentionLimits few = {1, 1, 8192, 8192}, many = {64, 64, 64 * 16384, 16384};
+  EXPECT_EQ(family(128, few), Family::sm80);
+  EXPECT_EQ(family(64, few), Family::sm80);
+  EXPECT_EQ(family(256, few), Family::sm90) << "sm80 has none of 256 for few";
+  EXPECT_EQ(family(128, many), Family::sm90);
+  EXPECT_EQ(family(128, {1, 1, 131072, 131072}), Family::sm90);
+  EXPECT_EQ(family(128, few, KernelUse::extend), Family::sm90);
+}
+
 TEST(CudaKernelChoice, GeneralKernelsAreForMasksAndNegativeScales) {
   const auto general = [](auto change) {
     AttentionSpec spec = llama();

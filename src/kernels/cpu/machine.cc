@@ -52,15 +52,18 @@ double best_rate(ThreadPool& pool, bool all, int attempts, const Work& work) {
   return best;
 }
 
-MachineRates::Fma measure_fma(Isa isa, ThreadPool& pool, std::vector<Sink>& sinks) {
-  const MachineKernels& k = kernels(isa);
-  // Rounds of about 15 ms, found by doubling.
-  int64_t rounds = 1 << 12;
-  for (;; rounds *= 2) {
+/// Rounds that take `seconds` to twice that on one thread, found by doubling.
+int64_t fma_rounds(const MachineKernels& k, double seconds, std::vector<Sink>& sinks) {
+  for (int64_t rounds = 1 << 12;; rounds *= 2) {
     const auto start = Clock::now();
     k.fma(rounds, &sinks[0].value);
-    if (seconds_since(start) > 8e-3) break;
+    if (seconds_since(start) > seconds) return rounds;
   }
+}
+
+MachineRates::Fma measure_fma(Isa isa, ThreadPool& pool, std::vector<Sink>& sinks) {
+  const MachineKernels& k = kernels(isa);
+  const int64_t rounds = fma_rounds(k, 8e-3, sinks);
   const auto work = [&](int worker) { return k.fma(rounds, &sinks[static_cast<size_t>(worker)].value); };
   return {isa, best_rate(pool, false, 5, work), best_rate(pool, true, 5, work)};
 }
@@ -105,6 +108,21 @@ double plain_read_seconds(const void* data, size_t bytes, ThreadPool& pool) {
            &sinks[static_cast<size_t>(worker)].value);
   });
   return seconds_since(start);
+}
+
+MachineFloor measure_machine_floor(ThreadPool& pool) {
+  constexpr size_t kBytes = size_t{64} << 20;
+  const MachineKernels& k = kernels(detect_isa());
+  std::vector<Sink> sinks(static_cast<size_t>(pool.size()));
+  const int64_t rounds = fma_rounds(k, 5e-4, sinks);
+  const double fma = best_rate(
+      pool, true, 3, [&](int worker) { return k.fma(rounds, &sinks[static_cast<size_t>(worker)].value); });
+  const size_t part = whole_pages(kBytes / static_cast<size_t>(pool.size()));
+  AlignedArray<float> data(part * static_cast<size_t>(pool.size()) / sizeof(float));
+  pool.run([&](int worker) {
+    std::memset(data.data() + static_cast<size_t>(worker) * part / sizeof(float), 0, part);
+  });
+  return {measure_read(pool, true, 2, data.data(), part, 1, sinks) * 1e9, fma * 1e9};
 }
 
 MachineRates measure_machine(ThreadPool& pool) {

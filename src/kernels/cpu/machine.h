@@ -32,6 +32,16 @@ struct MachineRates {
 /// machine spans memory nodes), so a benchmark compares with its own buffers.
 double plain_read_seconds(const void* data, size_t bytes, ThreadPool& pool);
 
+struct MachineFloor {
+  double read_bytes_per_second = 0;  ///< of all threads, from memory
+  double fp32_flops_per_second = 0;  ///< likewise, of the best instruction set
+};
+
+/// Rough rates from some 20 ms and 64 MiB, for figures beside a program that runs: work that goes on
+/// meanwhile takes its share of the machine, and a last-level cache of that size and more is measured instead
+/// of memory.
+MachineFloor measure_machine_floor(ThreadPool& pool);
+
 /// Takes 2 to 3 s; the DRAM level allocates at least 512 MiB. Each figure is the best of several attempts.
 MachineRates measure_machine(ThreadPool& pool);
 

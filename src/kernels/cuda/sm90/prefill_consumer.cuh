@@ -2,6 +2,8 @@
 // A consumer warpgroup of a prefill block: 64 packed rows of every unit.
 #include "kernels/cuda/sm90/prefill_epilogue.cuh"
 #include "kernels/cuda/sm90/prefill_shared.cuh"
+#include "kernels/cuda/tiles/ldmatrix.cuh"
+#include "kernels/cuda/tiles/tma.cuh"
 #include "kernels/cuda/tiles/wgmma_shapes.cuh"
 
 namespace fovea::cuda::sm90 {
@@ -18,82 +20,115 @@ class PrefillConsumer {
         index_(index) {}
 
   __device__ void run() {
-    if (!begin_unit()) return;
-    float s[P::kTileKeys / 2], o[P::kDv / 2];
-    uint32_t p[P::kTileKeys / 16][4];
+    if (!next_unit()) return;
+    Scores s;
+    Output o;
+    Packed p[P::kPackAhead ? 2 : 1];
+    Query q;
     clear(o);
+    rows_.reset();
     if (P::kPingPong && index_ > 0) named_barrier_sync(1 + index_, 256);
     wait_for_query();
+    hold_query(q);
     mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
+    see_rows();
     wgmma_fence();
-    score(s);
+    score(s, q);
     wgmma_commit();
     if (P::kPingPong) named_barrier_arrive(1 + (index_ + 1) % P::kConsumers, 256);
+    begin_unit();
     wgmma_wait<0>();
     wgmma_pin(s);
     keys_done();
     k_.next();
-    rows_.reset();
     float factor[2];
     probabilities(s, factor);
-    pack_tile(p, s);
+    pack_tile(p[0], s);
     for (;;) {
-      const bool ends = is_last();
-      bool more = true;
-      if (ends) {
-        ++units_before_;
-        save_rows();
-        more = begin_unit();
-        if (more) wait_for_query();
-      } else {
-        key0_ += P::kTileKeys;
-      }
-      if (more) mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
-      if (P::kPingPong) named_barrier_sync(1 + index_, 256);
-      wgmma_pin(o);
-      wgmma_fence();
-      score(s);  // after the last unit: of what is there, for nobody
-      wgmma_commit();
-      const RingPosition<P::kStages> v = values_position();
-      mbarrier_wait(shared_.values_full(v.slot), v.phase);
-      wgmma_fence();
-      add_values(o, p, v.slot);
-      wgmma_commit();
-      if (P::kPingPong) named_barrier_arrive(1 + (index_ + 1) % P::kConsumers, 256);
-      wgmma_wait<1>();
-      wgmma_pin(s);
-      bool moved = false;
-      if (more) {
-        keys_done();
-        moved = probabilities(s, factor);
-      }
-      wgmma_wait<0>();
-      wgmma_pin(o);
-      values_done(v.slot);
-      k_.next();
-      if (ends) {
-        end_unit(units_before_ - 1, o);
-        if (!more) break;
-        clear(o);
-      } else if (moved) {
-#pragma unroll
-        for (int i = 0; i < P::kDv / 2; ++i)
-          o[i] *= factor[i / 2 % 2];
-      }
-      pack_tile(p, s);
+      if (!step(s, o, q, p[0], p[P::kPackAhead])) break;
+      if (P::kPackAhead && !step(s, o, q, p[1 * P::kPackAhead], p[0])) break;
     }
     if (P::kPingPong && index_ == 0) named_barrier_sync(1, 256);  // takes the last arrival
   }
 
  private:
-  FOVEA_DEVICE bool begin_unit() {
-    mbarrier_wait(shared_.unit_full(units_before_ % P::kUnits), units_before_ / P::kUnits & 1);
-    const PrefillUnit& unit = units_[units_before_ % P::kUnits];
-    if (unit.valid == 0) return false;
-    key0_ = unit.item.key_first;
-    key_last_ = unit.item.key_last;
-    safe_ = keys_of_warp(a_.p, unit.item, unit.item.row_first + row());
+  using Scores = float[P::kTileKeys / 2];
+  using Output = float[P::kDv / 2];
+  using Packed = uint32_t[P::kTileKeys / 16][4];
+  using Query = uint32_t[P::kQueryHeld ? P::kD / 16 : 1][4];
+
+  /// A tile's scores and probabilities, and the product of those of the tile before (`from`) with its values.
+  /// False: that was the last.
+  FOVEA_DEVICE bool step(Scores& s, Output& o, Query& q, Packed& from, Packed& to) {
+    const bool ends = is_last();
+    bool more = true;
+    if (ends) {
+      ++units_before_;
+      more = next_unit();
+      if (more) {
+        wait_for_query();
+        hold_query(q);
+      }
+    }
+    const RingPosition<P::kStages> v = values_position();
+    mbarrier_wait(shared_.values_full(v.slot), v.phase);
+    if (more) mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
+    see_rows();
+    if (P::kPingPong) named_barrier_sync(1 + index_, 256);
+    wgmma_pin(o);
+    wgmma_fence();
+    score(s, q);  // after the last unit: of what is there, for nobody
+    wgmma_commit();
+    add_values(o, from, v.slot);
+    wgmma_commit();
+    if (P::kPingPong) named_barrier_arrive(1 + (index_ + 1) % P::kConsumers, 256);
+    if (ends) {
+      end_rows(units_before_ - 1);
+      if (more) begin_unit();
+    } else {
+      key0_ += P::kTileKeys;
+    }
+    wgmma_wait<1>();
+    wgmma_pin(s);
+    bool moved = false;
+    float factor[2];
+    if (more) {
+      keys_done();
+      moved = probabilities(s, factor);
+      if (P::kPackAhead) pack_tile(to, s);
+    }
+    wgmma_wait<0>();
+    wgmma_pin(o);
+    values_done(v.slot);
+    k_.next();
+    if (ends) {
+      end_unit(units_before_ - 1, o);
+      if (!more) return false;
+      clear(o);
+    } else if (moved) {
+#pragma unroll
+      for (int i = 0; i < P::kDv / 2; ++i)
+        o[i] *= factor[i / 2 % 2];
+    }
+    if (!P::kPackAhead) pack_tile(to, s);
     return true;
+  }
+
+  /// cp.async writes as ordinary stores do, and the barrier has let this thread see it: then what wgmma reads
+  /// comes after.
+  FOVEA_DEVICE void see_rows() const {
+    if (!a_.loads.key_boxes) fence_proxy_async();
+  }
+  FOVEA_DEVICE bool next_unit() const {
+    mbarrier_wait(shared_.unit_full(units_before_ % P::kUnits), units_before_ / P::kUnits & 1);
+    return units_[units_before_ % P::kUnits].valid != 0;
+  }
+  /// While the first products are under way.
+  FOVEA_DEVICE void begin_unit() {
+    const WorkItem& item = units_[units_before_ % P::kUnits].item;
+    key0_ = item.key_first;
+    key_last_ = item.key_last;
+    safe_ = keys_of_warp(a_.p, item, item.row_first + row());
   }
   /// This thread's first row of the tile; the other is 8 further on.
   FOVEA_DEVICE int row() const {
@@ -101,30 +136,37 @@ class PrefillConsumer {
   }
   FOVEA_DEVICE bool leader() const { return threadIdx.x % 128 == 0; }
 
-  /// Puts the ending unit's rows aside, in shared memory, and begins anew. They are this quad's own.
-  FOVEA_DEVICE void save_rows() {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float sum = quad_sum(rows_.sum[h]);
-      if (threadIdx.x % 4 == 0)
-        asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(shared_.row_state(row() + 8 * h)),
-                     "f"(rows_.base[h]), "f"(sum)
-                     : "memory");
-    }
+  /// Ends the rows of unit `number` but for O, and begins anew. In a quad, lanes 0 and 2 see to row g, 1 and 3
+  /// to g + 8; what O takes waits in shared memory, for this quad alone.
+  FOVEA_DEVICE void end_rows(uint32_t number) {
+    const PrefillUnit& unit = units_[number % P::kUnits];
+    const float sums[2] = {quad_sum(rows_.sum[0]), quad_sum(rows_.sum[1])};
+    const bool second = threadIdx.x % 2 == 1;
+    float base = second ? rows_.base[1] : rows_.base[0];
+    base = base == kNothing ? -INFINITY : base + a_.offset;
+    const int of_tile = row() + (second ? 8 : 0);
+    const RowTarget target = end_row<P>(a_.p, unit.item, unit.head, unit.item.row_first + of_tile, base,
+                                        second ? sums[1] : sums[0]);
+    if (threadIdx.x % 4 < 2)
+      asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(shared_.row_target(of_tile)),
+                   "r"(__float_as_uint(target.factor)), "r"(target.at)
+                   : "memory");
     __syncwarp();
     rows_.reset();
   }
   FOVEA_DEVICE void end_unit(uint32_t number, const float (&o)[P::kDv / 2]) {
     const uint32_t slot = number % P::kUnits;
-    const PrefillUnit& unit = units_[slot];
-    PrefillRows rows;
+    RowTarget rows[2];
 #pragma unroll
-    for (int h = 0; h < 2; ++h)
-      asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-                   : "=f"(rows.base[h]), "=f"(rows.sum[h])
-                   : "r"(shared_.row_state(row() + 8 * h))
+    for (int h = 0; h < 2; ++h) {
+      uint32_t factor;
+      asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
+                   : "=r"(factor), "=r"(rows[h].at)
+                   : "r"(shared_.row_target(row() + 8 * h))
                    : "memory");
-    write_rows<P>(a_.p, unit.item, unit.head, row(), o, rows);
+      rows[h].factor = __uint_as_float(factor);
+    }
+    write_output<P>(a_.p, units_[slot].item.num_splits > 1, rows, o);
     __syncwarp();
     if (threadIdx.x % 32 == 0) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.unit_full(slot)));
   }
@@ -148,22 +190,43 @@ class PrefillConsumer {
   FOVEA_DEVICE void keys_done() const {
     if (!leader()) return;
     mbarrier_arrive(PrefillShared<P>::empty_of(shared_.keys_full(k_.slot)));
-    if (is_last()) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.query_full(query_slot())));
+    if (!P::kQueryHeld && is_last())
+      mbarrier_arrive(PrefillShared<P>::empty_of(shared_.query_full(query_slot())));
   }
   FOVEA_DEVICE void values_done(uint32_t slot) const {
     if (leader()) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.values_full(slot)));
   }
 
+  /// The unit's queries as the A of products (tiles/wgmma.cuh), which leaves their place to the next unit's.
+  FOVEA_DEVICE void hold_query(uint32_t (&q)[P::kQueryHeld ? P::kD / 16 : 1][4]) const {
+    if constexpr (P::kQueryHeld) {
+      const uint32_t lane = threadIdx.x % 32, row = lane % 16, chunk = lane / 16;
+      const uint32_t from = shared_.query(query_slot()) +
+                            (static_cast<uint32_t>(index_) * 64 + threadIdx.x % 128 / 32 * 16 + row) * 128;
+#pragma unroll
+      for (uint32_t i = 0; i < P::kD / 16; ++i)
+        ldmatrix_x4(q[i], from + i / 4 * P::kQPanelBytes + (((i % 4 * 2 + chunk) ^ (row % 8)) * 16));
+      __syncwarp();
+      if (lane == 0) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.query_full(query_slot())));
+    }
+  }
+
   /// S = Q K^T.
-  FOVEA_DEVICE void score(float (&s)[P::kTileKeys / 2]) const {
+  FOVEA_DEVICE void score(float (&s)[P::kTileKeys / 2],
+                          const uint32_t (&held)[P::kQueryHeld ? P::kD / 16 : 1][4]) const {
     const uint64_t q = wgmma_descriptor(shared_.query(query_slot()) + static_cast<uint32_t>(index_) * 64 * 128,
                                         16, 1024, TileSwizzle::span_128);
     const uint64_t k = wgmma_descriptor(shared_.keys(k_.slot), 16, 1024, TileSwizzle::span_128);
+    using Product = Wgmma<typename P::Q, P::kTileKeys>;
 #pragma unroll
-    for (int i = 0; i < P::kD / 16; ++i)
-      Wgmma<typename P::Q, P::kTileKeys>::template ss<false, false>(
-          s, wgmma_advance(q, static_cast<uint32_t>(i / 4 * P::kQPanelBytes + i % 4 * 32)),
-          wgmma_advance(k, static_cast<uint32_t>(i / 4 * P::kTilePanelBytes + i % 4 * 32)), i > 0);
+    for (int i = 0; i < P::kD / 16; ++i) {
+      const uint64_t b = wgmma_advance(k, static_cast<uint32_t>(i / 4 * P::kTilePanelBytes + i % 4 * 32));
+      if constexpr (P::kQueryHeld)
+        Product::template rs<false>(s, held[i], b, i > 0);
+      else
+        Product::template ss<false, false>(
+            s, wgmma_advance(q, static_cast<uint32_t>(i / 4 * P::kQPanelBytes + i % 4 * 32)), b, i > 0);
+    }
   }
   /// O += P V.
   FOVEA_DEVICE void add_values(float (&o)[P::kDv / 2], const uint32_t (&p)[P::kTileKeys / 16][4],
@@ -178,10 +241,15 @@ class PrefillConsumer {
 
   /// Gives whether O is to be multiplied by `factor`.
   FOVEA_DEVICE bool probabilities(float (&s)[P::kTileKeys / 2], float (&factor)[2]) {
-    if (a_.cap_scale > 0.0f) cap(s, a_.cap_scale);
-    if (key0_ < safe_.low || key0_ + P::kTileKeys > safe_.high) {
-      const WorkItem& item = units_[units_before_ % P::kUnits].item;
-      hide_keys(s, a_.p, item, item.row_first + row(), key0_);
+    const bool hides = key0_ < safe_.low || key0_ + P::kTileKeys > safe_.high;
+#pragma unroll 1
+    for (bool capped = a_.cap_scale <= 0.0f;; capped = true) {
+      if (hides) {
+        const WorkItem& item = units_[units_before_ % P::kUnits].item;
+        hide_keys(s, a_.p, item, item.row_first + row(), key0_);
+      }
+      if (capped) break;
+      cap_scores<P::kCapServed>(s, a_.cap_scale);
     }
     return soften(s, rows_, a_.scale, factor);
   }

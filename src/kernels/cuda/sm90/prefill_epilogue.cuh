@@ -21,48 +21,71 @@ FOVEA_DEVICE void transpose_quad(uint32_t (&u)[4]) {
   }
 }
 
-/// `row`: of the tile, this thread's of h = 0. `rows`: with the sums of all lanes.
+/// What it takes to write a row: the factor of O, and where the row begins, in 16 bytes; kNowhere: it isn't.
+struct alignas(8) RowTarget {
+  static constexpr uint32_t kNowhere = ~0u;
+  float factor;
+  uint32_t at;
+};
+
+/// Ends row `packed_row`, of which `rows` has this lane's share, and writes all of it but O. The row is the
+/// quad's, and each of its lanes gets the target.
 template <class P>
-FOVEA_DEVICE void write_rows(const AttentionParams& p, const WorkItem& item, int head, int row,
-                             const float (&o)[P::kDv / 2], const PrefillRows& rows) {
+FOVEA_DEVICE RowTarget end_row(const AttentionParams& p, const WorkItem& item, int head, int packed_row,
+                               float base, float sum) {
+  const int token = p.group.quotient(packed_row), group = static_cast<int>(p.group.divisor);
+  const bool writes = threadIdx.x % 4 < 2;  // two lanes of a quad, each of its row
+  RowTarget target{1.0f, RowTarget::kNowhere};
+  if (token >= item.n_q) return target;
+  if (item.num_splits > 1) {
+    const int64_t at =
+        sm80::partial_row(p, item.partial_first + item.split, head, packed_row - item.row_first);
+    if (writes) sm80::store_state(p, at, base, sum);
+    target.at = static_cast<uint32_t>(at * (P::kDv / 4));
+    return target;
+  }
+  const int query_head = head * group + packed_row - token * group;
+  const int64_t row = item.q_first + token;
+  const sm80::RowEnd end =
+      sm80::finish_row(base, sum, p.sinks == nullptr ? nullptr : p.sinks + query_head, p.lse_includes_sink);
+  if (writes && p.lse != nullptr)
+    p.lse[row * p.kv_heads.divisor * group + query_head] = end.lse;
+  target.factor = end.inverse * p.kv.v_scale;
+  target.at = static_cast<uint32_t>((row * p.out_row_stride + int64_t{query_head} * p.v_head_dim) / 8);
+  return target;
+}
+
+/// O of rows g and g + 8 of this warp.
+template <class P>
+FOVEA_DEVICE void write_output(const AttentionParams& p, bool part, const RowTarget (&rows)[2],
+                               const float (&o)[P::kDv / 2]) {
   using Q = typename P::Q;
   const int q = static_cast<int>(threadIdx.x) % 4;
+  if (part) {
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int packed = item.row_first + row + 8 * h, token = p.group.quotient(packed);
-    const int group = static_cast<int>(p.group.divisor);
-    const int query_head = head * group + packed - token * group;
-    const bool exists = token < item.n_q;
-    const float sum = rows.sum[h], base = rows.base[h] == kNothing ? -INFINITY : rows.base[h];
-    if (item.num_splits > 1) {
-      if (!exists) continue;
-      const int64_t at = sm80::partial_row(p, item.partial_first + item.split, head, row + 8 * h);
-      if (q == 0) sm80::store_state(p, at, base, sum);
-      float* to = p.partial_out + at * P::kDv + 2 * q;
+    for (int h = 0; h < 2; ++h) {
+      float* to = p.partial_out + int64_t{rows[h].at} * 4 + 2 * q;
 #pragma unroll
       for (int j = 0; j < P::kDv / 8; ++j)
-        __stcg(reinterpret_cast<float2*>(to + 8 * j), make_float2(o[4 * j + 2 * h], o[4 * j + 2 * h + 1]));
-      continue;
+        if (rows[h].at != RowTarget::kNowhere)
+          __stcg(reinterpret_cast<float2*>(to + 8 * j), make_float2(o[4 * j + 2 * h], o[4 * j + 2 * h + 1]));
     }
-    const sm80::RowEnd end =
-        sm80::finish_row(base, sum, p.sinks == nullptr || !exists ? nullptr : p.sinks + query_head,
-                         p.lse_includes_sink);
-    const float f = end.inverse * p.kv.v_scale;
-    if (q == 0 && exists && p.lse != nullptr)
-      p.lse[static_cast<int64_t>(item.q_first + token) * p.kv_heads.divisor * group + query_head] = end.lse;
-    Q* to = static_cast<Q*>(p.out) + (item.q_first + token) * p.out_row_stride +
-            static_cast<int64_t>(query_head) * p.v_head_dim;
+    return;
+  }
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    Q* to = static_cast<Q*>(p.out) + int64_t{rows[h].at} * 8 + 8 * q;
+    const int columns = rows[h].at == RowTarget::kNowhere ? 0 : p.v_head_dim - 8 * q;
 #pragma unroll
     for (int j = 0; j < P::kDv / 32; ++j) {
       uint32_t u[4];
 #pragma unroll
-      for (int k = 0; k < 4; ++k)
-        u[k] = pack<Q>(o[16 * j + 4 * k + 2 * h] * f, o[16 * j + 4 * k + 2 * h + 1] * f);
+      for (int k = 0; k < 4; ++k) {
+        const float* from = o + 16 * j + 4 * k + 2 * h;
+        u[k] = pack<Q>(from[0] * rows[h].factor, from[1] * rows[h].factor);
+      }
       transpose_quad(u);
-      const int column = 32 * j + 8 * q;
-      if (exists && column < p.v_head_dim)
-        *reinterpret_cast<uint4*>(to + column) = make_uint4(u[0], u[1], u[2], u[3]);
-      asm volatile("" ::: "memory");  // one after the other: registers are few
+      if (32 * j < columns) *reinterpret_cast<uint4*>(to + 32 * j) = make_uint4(u[0], u[1], u[2], u[3]);
     }
   }
 }

@@ -7,6 +7,10 @@
 
 namespace fovea::cuda::sm90 {
 
+#ifdef CLOCK
+__device__ long long prefill_clock[2];
+__device__ inline long long global_time() { long long t; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t)); return t; }
+#endif
 template <class P>
 __global__ __launch_bounds__(P::kThreads, 1) void prefill_kernel(const __grid_constant__ PrefillParams a) {
   extern __shared__ __align__(128) char unaligned[];
@@ -18,6 +22,9 @@ __global__ __launch_bounds__(P::kThreads, 1) void prefill_kernel(const __grid_co
   grid_dependency_wait();
   __syncthreads();
   // From one lane, so that all that follows from it is known to be the same in a warp.
+#ifdef CLOCK
+  const long long c0 = clock64(), t0 = global_time();
+#endif
   const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
   if (warpgroup == 0) {
     registers_decrease<P::kProducerRegisters>();
@@ -35,6 +42,9 @@ __global__ __launch_bounds__(P::kThreads, 1) void prefill_kernel(const __grid_co
     PrefillConsumer<P>(a, shared, generic, warpgroup - 1).run();
 #endif
   }
+#ifdef CLOCK
+  if (blockIdx.x == 0 && threadIdx.x == 128) prefill_clock[0] = clock64() - c0, prefill_clock[1] = global_time() - t0;
+#endif
 }
 
 }  // namespace fovea::cuda::sm90

@@ -44,20 +44,24 @@ inline Status encode_keys(CUtensorMap& map, CUtensorMapDataType type, const KvPa
                            map);
 }
 
-/// Everything but units_per_section and where items are.
+/// Of an H200's 60 MiB of L2, which it keeps in two halves that both hold what all blocks read.
+inline constexpr int kSectionBytes = 32 << 20;
+
 template <class P>
 Status fill_params(const AttentionParams& p, PrefillParams& a) {
   constexpr auto type = std::is_same_v<typename P::Q, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                               : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   a.p = p;
-  const bool capped = p.mask.softcap > 0.0f;
-  a.scale = (capped ? p.mask.softcap : p.scale) * sm80::kLog2e;
-  a.cap_scale = capped ? p.scale / p.mask.softcap : 0.0f;
+  const float cap = p.mask.softcap;
+  a.scale = (cap > 0.0f ? 2.0f * cap : p.scale) * sm80::kLog2e;
+  a.cap_scale = cap > 0.0f ? 2.0f * sm80::kLog2e * p.scale / cap : 0.0f;
+  a.offset = cap > 0.0f ? cap * sm80::kLog2e : 0.0f;
   const int group = static_cast<int>(p.group.divisor), heads = static_cast<int>(p.kv_heads.divisor);
   a.loads.query_boxes = P::kRows % group == 0;
   a.loads.box_keys = box_keys_of(p.kv, P::kTileKeys);
   a.loads.key_boxes = a.loads.box_keys > 0;
-  a.units_per_section = heads;
+  a.loads.warps = a.loads.box_keys * 2 > P::kTileKeys ? 1 : 4;
+  a.section_keys = kSectionBytes / ((P::kD + P::kDv) * 2);
   if (a.loads.query_boxes) {
     const auto tokens = static_cast<uint32_t>(P::kRows / group);
     // Boxes lie within a sequence's rows, so that the tensor's end needs no saying.

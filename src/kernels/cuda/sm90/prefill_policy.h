@@ -22,10 +22,15 @@ struct PrefillUnit {
   int32_t unused[2];
 };
 
+/// What the producer's first warp knows of all units.
+struct PrefillCounts {
+  int32_t num_items, section_heads;
+};
+
 /// One producer warpgroup and `Consumers` consumer warpgroups of 64 packed rows each, which share K and V.
 /// Rows, consumers, stages and query buffers change no bit of a row's result; the keys of a tile do.
 template <int HeadDim, int ValueDim, class Query, int Consumers, int TileKeys, int Stages, int QueryBuffers,
-          bool PingPong>
+          bool PingPong, bool QueryHeld, bool PackAhead>
 struct PrefillPolicy {
   using Q = Query;
   static constexpr int kD = HeadDim, kDv = ValueDim;
@@ -41,13 +46,17 @@ struct PrefillPolicy {
   /// Whether consumers take turns at the tensor cores, so that the softmax of one meets the products of
   /// another.
   static constexpr bool kPingPong = PingPong;
+  /// Whether consumers hold their queries in registers, D / 4 of a thread: less to read from shared memory for
+  /// each tile, and room there for the next unit's while this one is under way.
+  static constexpr bool kQueryHeld = QueryHeld;
+  /// Whether probabilities are packed while the product with those of the tile before still reads them: a
+  /// second set of registers for less between two products.
+  static constexpr bool kPackAhead = PackAhead;
   /// Registers of a thread: setmaxnreg; all warpgroups together have 512.
-#ifndef PREG
-#define PREG (Consumers == 3 ? 32 : 40)
-#define CREG (Consumers == 3 ? 160 : 232)
-#endif
-  static constexpr int kProducerRegisters = PREG;
-  static constexpr int kConsumerRegisters = CREG;
+  static constexpr int kProducerRegisters = Consumers == 3 ? 32 : 40;
+  static constexpr int kConsumerRegisters = Consumers == 3 ? 160 : 232;
+  /// Scores that share a reciprocal under a soft cap, where registers are left for it.
+  static constexpr int kCapServed = TileKeys / 2 + ValueDim / 2 > 160 ? 2 : 4;
   /// Keys of a split where a row tile's keys are split at all: constant, so that a sequence's sums have one
   /// order whatever else runs.
   static constexpr int kSplitKeys = 16384 / TileKeys * TileKeys;
@@ -60,11 +69,12 @@ struct PrefillPolicy {
   static constexpr int kKBytes = kKPanels * kTilePanelBytes, kVBytes = kVPanels * kTilePanelBytes;
   static constexpr int kKOffset = kQueryBuffers * kQBytes;
   static constexpr int kVOffset = kKOffset + kStages * kKBytes;
-  /// Base and sum of rows whose unit ends.
+  /// What it takes to write O of rows whose unit ends.
   static constexpr int kRowsOffset = kVOffset + kStages * kVBytes;
   static constexpr int kUnits = 4;  ///< known ahead
   static constexpr int kUnitsOffset = kRowsOffset + kRows * 8;
-  static constexpr int kBarriersOffset = kUnitsOffset + kUnits * static_cast<int>(sizeof(PrefillUnit));
+  static constexpr int kCountsOffset = kUnitsOffset + kUnits * static_cast<int>(sizeof(PrefillUnit));
+  static constexpr int kBarriersOffset = kCountsOffset + static_cast<int>(sizeof(PrefillCounts));
   static constexpr int kBarriers = 2 * (kQueryBuffers + 2 * kStages + kUnits) + 1;
   /// The block's shared memory begins at a multiple of 16 only.
   static constexpr int kSharedBytes = kBarriersOffset + kBarriers * 8 + 1024;

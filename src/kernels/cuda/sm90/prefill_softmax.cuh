@@ -14,7 +14,7 @@ inline constexpr float kLazy = 8.0f;
 /// Instead of -inf while a row has seen no key: differences with it are never NaN.
 inline constexpr float kNothing = -0x1.fffffep+127f;
 
-/// Running softmax of a thread's two rows; `sum` is this lane's share.
+/// Running softmax of a thread's two rows, in log2 units; `sum` is this lane's share.
 struct PrefillRows {
   float base[2], sum[2];
 
@@ -112,17 +112,30 @@ FOVEA_DEVICE bool soften(float (&s)[kCount], PrefillRows& rows, float scale, flo
   return moved;
 }
 
-/// s -> tanh(s * inner).
-template <int kCount>
-FOVEA_DEVICE void cap(float (&s)[kCount], float inner) {
-  const float twice = 2.0f * sm80::kLog2e * inner;
+/// Scores under a soft cap. tanh(x) = 1 - 2 / (e^(2x) + 1), of which the 1 is left to the end of the row:
+/// s -> -1 / (2^(s * scale) + 1). One reciprocal serves kServed keys of a row, as it and 2^x have a unit of a
+/// quarter of the others' rate: 1/a = b (1 / ab). 2^31 + 1 and more are as good as infinity, and four of them
+/// are in range. A NaN spreads to the other keys, so unseen ones are hidden before, and again after.
+template <int kServed, int kCount>
+FOVEA_DEVICE void cap_scores(float (&s)[kCount], float scale) {
+  static_assert((kServed == 2 || kServed == 4) && kCount % 8 == 0);
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    // 1 - 2 / (e^(2x) + 1): saturates at both ends without an overflow to NaN.
-    const float e = exp2_approx(s[i] * twice);
+  for (int i = 0; i < kCount / kServed; ++i) {
+    // Of a row: two neighbours, and two 4 registers on.
+    const int at = kServed == 2 ? 2 * i : i / 2 * 8 + i % 2 * 2;
+    float d[kServed];
+#pragma unroll
+    for (int k = 0; k < kServed; ++k) {
+      float x = s[at + k % 2 + k / 2 * 4] * scale;
+      asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(x), "f"(31.0f));
+      d[k] = exp2_approx(x) + 1.0f;
+    }
+    const float first = d[0] * d[1], second = kServed == 4 ? d[kServed - 2] * d[kServed - 1] : 1.0f;
     float r;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(e + 1.0f));
-    s[i] = fmaf(-2.0f, r, 1.0f);
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(first * second));
+#pragma unroll
+    for (int k = 0; k < kServed; ++k)
+      s[at + k % 2 + k / 2 * 4] = -r * (k < 2 ? second : first) * d[k ^ 1];
   }
 }
 

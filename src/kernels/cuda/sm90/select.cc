@@ -83,7 +83,8 @@ Result<KernelInfo> select(const Problem& p, KernelKind kind) {
     const std::string sizes =
         std::to_string(p.head_dim) +
         (p.v_head_dim == p.head_dim ? "" : " with V of " + std::to_string(p.v_head_dim));
-    return unsupported("head size is " + sizes + "; " + who + " take " + sizes_of(kernels, p.kv));
+    return unsupported("head size is " + sizes + "; " + who + " take " + sizes_of(kernels, p.kv) +
+                       (p.kv == KvType::same ? "" : " with " + name_of(p.kv)));
   }
   return *found;
 }

@@ -18,7 +18,6 @@ struct Problem {
   bool softcap = false, alibi = false;
   bool per_head_scales = false;  ///< of an fp8 cache, instead of one for K and one for V
   bool negative_scale = false;   ///< the largest product is not the largest score
-  bool few_sequences = false;    ///< as in sm80::Problem
 };
 
 /// The same kernel whatever the sequences, the page size and the layout are. Errors, one line: what of the

@@ -1,0 +1,273 @@
+// fovea serve: the OpenAI API over HTTP, until a signal ends it.
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "base/log.h"
+#include "cli/explain.h"
+#include "cli/json_io.h"
+#include "cli/terminal.h"
+#include "model/config.h"
+#include "server/openai/error.h"
+#include "server/service.h"
+
+namespace fovea::cli {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::atomic<int> g_signals{0};
+
+/// What the errors at the end may take to their readers; who reads has them long before.
+constexpr double kErrorSeconds = 3;
+
+/// The first one asks for an end, the second one is the end.
+void on_signal(int number) {
+  if (g_signals.fetch_add(1) == 0) return;
+  ::signal(number, SIG_DFL);
+  ::raise(number);
+}
+
+void catch_signals() {
+  struct sigaction action = {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (const int number : {SIGTERM, SIGINT})
+    sigaction(number, &action, nullptr);
+}
+
+/// systemd's Type=notify: a datagram to the socket that it names.
+void notify_system(const char* state) {
+  const char* path = std::getenv("NOTIFY_SOCKET");
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path == nullptr || (path[0] != '/' && path[0] != '@') || std::strlen(path) >= sizeof address.sun_path)
+    return;
+  std::strcpy(address.sun_path, path);
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + std::strlen(path));
+  if (path[0] == '@') address.sun_path[0] = '\0';
+  const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return;
+  (void)::sendto(fd, state, std::strlen(state), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address),
+                 length);
+  ::close(fd);
+}
+
+milliseconds to_ms(double seconds) {
+  return milliseconds(static_cast<int64_t>(seconds * 1e3));
+}
+
+/// Requests go here from the start; before there is a model they are told to come again.
+struct Door {
+  http::Handler handler;
+  http::ErrorPage error_page;
+  std::atomic<bool> open{false};
+
+  void operator()(std::shared_ptr<http::Exchange> exchange) const {
+    if (open.load(std::memory_order_acquire)) return handler(std::move(exchange));
+    exchange->respond({503,
+                       "application/json",
+                       openai::error_json({503, "the model is being loaded; try again later", "", "loading"}),
+                       {{"Retry-After", "1"}}});
+  }
+
+  http::Response error(int status, std::string_view message) const {
+    if (open.load(std::memory_order_acquire)) return error_page(status, message);
+    return {status, "application/json", openai::error_json({status, std::string(message), "", ""})};
+  }
+};
+
+http::ServerConfig server_config(const ServeFlags& flags) {
+  http::ServerConfig config;
+  config.host = flags.host;
+  config.port = flags.port;
+  config.uds = flags.uds;
+  config.io_threads = flags.io_threads;
+  config.limits.header_bytes = static_cast<size_t>(flags.max_header_bytes);
+  config.limits.body_bytes = static_cast<size_t>(flags.max_body_bytes);
+  config.limits.connections = flags.max_connections;
+  config.limits.connections_per_address = flags.max_connections_per_address;
+  config.limits.header_timeout = to_ms(flags.header_timeout);
+  config.limits.body_timeout = to_ms(flags.body_timeout);
+  config.limits.keep_alive_timeout = to_ms(flags.keep_alive_timeout);
+  config.limits.write_timeout = to_ms(flags.write_timeout);
+  return config;
+}
+
+/// Of the flags and of the environment.
+Result<std::vector<std::string>> api_keys(const ServeFlags& flags) {
+  std::vector<std::string> keys = flags.api_keys;
+  for (const char* name : {"FOVEA_API_KEY", "VLLM_API_KEY"})
+    if (const char* value = std::getenv(name)) {
+      if (*value == '\0')  // mostly a secret that was not filled in: to serve everybody then would be wrong
+        return invalid(std::string(name) + " is empty; set it to a key, or unset it");
+      keys.emplace_back(value);
+    }
+  return keys;
+}
+
+/// One by one, or as the JSON list that vLLM takes.
+Result<std::vector<std::string>> allowed_origins(const ServeFlags& flags) {
+  std::vector<std::string> origins;
+  for (const std::string& given : flags.allowed_origins) {
+    if (!given.starts_with('[')) {
+      origins.push_back(given);
+      continue;
+    }
+    FOVEA_TRY(list, parse_string_list(given, "--allowed-origins"));
+    origins.insert(origins.end(), list.begin(), list.end());
+  }
+  return origins;
+}
+
+/// As the client may call the model: what was given, but of a folder its name first.
+std::vector<std::string> served_names(const ServeFlags& flags) {
+  if (!flags.served_names.empty()) return flags.served_names;
+  const std::string& given = flags.model.model;
+  if (given.empty()) return {"demo"};
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(given, ignored)) return {given};
+  std::filesystem::path path = std::filesystem::weakly_canonical(given, ignored);
+  const std::string name = path.filename().string();
+  if (name.empty() || name == given) return {given};
+  return {name, given};
+}
+
+/// What answers: one of the two.
+struct Model {
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<Embedder> embedder;
+  std::string info;  ///< JSON
+};
+
+Result<Model> load(const ServeFlags& flags) {
+  ExplainFlags explain;
+  explain.model = flags.model;
+  explain.device = "cpu";
+  FOVEA_TRY(explanation, make_explanation(explain));
+  explanation.device_from = "this machine";
+  FOVEA_TRY(config, engine_config(flags.model));
+  FOVEA_TRY(dir, resolve_model_dir(config.model));
+  FOVEA_TRY(model_config, load_model_config(dir, config.generation_config));
+  Model model;
+  if (model_config.kind != ModelKind::encoder) {
+    FOVEA_TRY(engine, Engine::create(config));
+    model.engine = std::move(engine);
+    explanation.selection = model.engine->info().selection;
+    model.info = server_info_json(explanation, model.engine->info());
+    return model;
+  }
+  EmbedConfig embed;
+  embed.model = config.model;
+  embed.dtype = config.dtype;
+  embed.attention = config.attention;
+  embed.max_seq_len = config.max_seq_len;
+  embed.max_batched_tokens = config.max_batched_tokens;
+  embed.threads = config.threads;
+  embed.seed = config.seed;
+  embed.dummy_weights = config.dummy_weights;
+  FOVEA_TRY(embedder, Embedder::create(embed));
+  model.embedder = std::move(embedder);
+  explanation.selection = model.embedder->info().selection;
+  model.info = server_info_json(explanation, model.embedder->info());
+  return model;
+}
+
+std::string describe(const Model& model) {
+  if (!model.engine) {
+    const EmbedInfo& info = model.embedder->info();
+    return explain(info.selection) + "\nmemory: weights " + human(static_cast<double>(info.weight_bytes)) +
+           "B; " + std::to_string(info.dimensions) + " dimensions, at most " +
+           std::to_string(info.max_seq_len) + " tokens\n";
+  }
+  const EngineInfo& info = model.engine->info();
+  const auto bytes = [](int64_t count) { return human(static_cast<double>(count)) + "B"; };
+  return describe_start(info) + "memory: weights " + bytes(info.weight_bytes) + ", KV cache " +
+         bytes(info.kv_bytes) + " (" + bytes(info.kv_bytes_per_token) + " a token), workspace " +
+         bytes(info.workspace_bytes) + ", no graphs; " +
+         bytes(info.weight_bytes + info.kv_bytes + info.workspace_bytes) + " in all\n";
+}
+
+void warn_if_open(const ServeFlags& flags, bool keys) {
+  const bool local = flags.host == "localhost" || flags.host == "::1" || flags.host.starts_with("127.");
+  if (keys || local || !flags.uds.empty()) return;
+  FOVEA_LOG(warning) << "--host " << flags.host
+                     << " without --api-key: whoever reaches this address may use the model";
+}
+
+/// Waits for a signal, then for what is under way, as long as it may take.
+void run_until_signal(http::Server& server, server::Service& service, double shutdown_timeout) {
+  while (g_signals.load() == 0)
+    std::this_thread::sleep_for(milliseconds(20));
+  notify_system("STOPPING=1");
+  const auto start = Clock::now();
+  service.drain();
+  server.stop_accepting();
+  std::fprintf(stderr, "stopping: %d requests under way, at most %g s; a second signal ends it at once\n",
+               service.in_flight(), shutdown_timeout);
+  const auto left = [&] { return service.in_flight() > 0 || server.connections() > 0; };
+  while (left() && seconds_since(start) < shutdown_timeout)
+    std::this_thread::sleep_for(milliseconds(10));
+  if (left()) {
+    service.abort_all();
+    // So that the errors get to their readers.
+    const auto aborted = Clock::now();
+    while (left() && seconds_since(aborted) < kErrorSeconds)
+      std::this_thread::sleep_for(milliseconds(10));
+  }
+  server.stop();
+}
+
+}  // namespace
+
+Status run_serve(const ServeFlags& flags) {
+  const auto start = Clock::now();
+  FOVEA_TRY(keys, api_keys(flags));
+  FOVEA_TRY(origins, allowed_origins(flags));
+  warn_if_open(flags, !keys.empty());
+  const auto door = std::make_shared<Door>();
+  // Before the model is read: an address in use is said at once.
+  FOVEA_TRY(server,
+            http::Server::start(
+                server_config(flags),
+                [door](std::shared_ptr<http::Exchange> exchange) { (*door)(std::move(exchange)); },
+                [door](int status, std::string_view message) { return door->error(status, message); }));
+  FOVEA_TRY(model, load(flags));
+  server::ServiceConfig config;
+  config.served_names = served_names(flags);
+  config.api_keys = std::move(keys);
+  config.cors_origins = std::move(origins);
+  config.max_logprobs = flags.model.max_logprobs;
+  config.max_running_requests = std::min(flags.model.max_running_requests, flags.model.max_batched_tokens);
+  config.max_queued_requests = flags.max_queued_requests;
+  config.max_queued_tokens = flags.max_queued_tokens;
+  config.sse_ping = to_ms(flags.sse_keepalive);
+  config.version = FOVEA_VERSION;
+  config.server_info = model.info;
+  config.playground = !flags.no_playground;
+  config.connections = [&server = *server] { return server.connections(); };
+  FOVEA_TRY(service, server::Service::create(config, model.engine.get(), model.embedder.get()));
+  catch_signals();
+  door->handler = service->handler();
+  door->error_page = service->error_page();
+  service->set_ready();
+  door->open.store(true, std::memory_order_release);
+  std::fputs(describe(model).c_str(), stderr);
+  std::fprintf(stderr, "ready: %s serves %s after %.2f s\n", server->address().c_str(),
+               config.served_names.front().c_str(), seconds_since(start));
+  notify_system("READY=1");
+  run_until_signal(*server, *service, flags.shutdown_timeout);
+  server.reset();  // first: its threads call the service, whose answers come from the model
+  return {};
+}
+
+}  // namespace fovea::cli

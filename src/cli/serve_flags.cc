@@ -1,0 +1,99 @@
+// Flags of fovea serve.
+#include "cli/flags.h"
+
+namespace fovea::cli {
+namespace {
+
+/// The library's own range lets what is not a number through.
+CLI::Validator seconds_of(double least) {
+  static constexpr double kMost = 86400;  // a day
+  return CLI::Validator(
+      [least](const std::string& text) -> std::string {
+        double value = 0;
+        if (CLI::detail::lexical_cast(text, value) && value >= least && value <= kMost) return "";
+        return "must be a number of seconds from " + CLI::detail::to_string(least) + " to " +
+               CLI::detail::to_string(kMost) + ", not " + text;
+      },
+      "");
+}
+
+void add_access_flags(CLI::App& app, ServeFlags& f) {
+  app.add_option("--host", f.host,
+                 "Address or name to listen on; give --api-key with any that others can reach")
+      ->capture_default_str();
+  app.add_option("--port", f.port, "0 = any free one")->check(CLI::Range(0, 65535))->capture_default_str();
+  app.add_option("--uds", f.uds, "A UNIX socket's path, instead of --host and --port");
+  app.add_option(
+         "--api-key", f.api_keys,
+         "A key that clients must send (repeatable). A command line can be seen by others: FOVEA_API_KEY "
+         "or VLLM_API_KEY in the environment can not")
+      ->allow_extra_args(false);
+  app.add_option("--served-model-name", f.served_names,
+                 "Name of the model in the API (repeatable, the first is in answers; default: as --model)")
+      ->allow_extra_args(false);
+  app.add_option("--allowed-origins", f.allowed_origins,
+                 "Web pages that browsers may let use the server (repeatable; * = all; default: none)")
+      ->allow_extra_args(false);
+  app.add_flag("--no-playground", f.no_playground, "No page at /");
+}
+
+void add_load_flags(CLI::App& app, ServeFlags& f) {
+  app.add_option("--max-queued-requests,--max-num-queued-reqs", f.max_queued_requests,
+                 "Answers that may wait for their turn; more are refused with 503")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--max-queued-tokens,--max-num-queued-tokens", f.max_queued_tokens,
+                 "Prompt tokens that may wait; 0 = no limit")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->capture_default_str();
+  app.add_option("--shutdown-timeout", f.shutdown_timeout,
+                 "Seconds that answers under way may take after SIGTERM; then they end with an error")
+      ->check(seconds_of(0))
+      ->capture_default_str();
+  app.add_option("--sse-keepalive", f.sse_keepalive, "Seconds after which a silent stream sends a comment")
+      ->check(seconds_of(0.01))
+      ->capture_default_str();
+}
+
+void add_http_flags(CLI::App& app, ServeFlags& f) {
+  app.add_option("--io-threads", f.io_threads, "Threads that carry connections")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--max-body-bytes", f.max_body_bytes, "Largest request body")
+      ->check(CLI::Range(int64_t{1} << 10, int64_t{1} << 32))
+      ->capture_default_str();
+  app.add_option("--max-header-bytes", f.max_header_bytes, "Largest request line and headers together")
+      ->check(CLI::Range(int64_t{1} << 10, int64_t{1} << 20))
+      ->capture_default_str();
+  app.add_option("--max-connections", f.max_connections, "Connections at a time")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--max-connections-per-address", f.max_connections_per_address,
+                 "Connections of one client address at a time")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  const auto seconds = [&app](const char* name, double& value, const char* text) {
+    app.add_option(name, value, text)->check(seconds_of(0.1))->capture_default_str();
+  };
+  seconds("--header-timeout", f.header_timeout, "Seconds that a request's headers may take");
+  seconds("--body-timeout", f.body_timeout, "Seconds that may pass without a byte of a body");
+  seconds("--keep-alive-timeout,--timeout-keep-alive", f.keep_alive_timeout, "Seconds between two requests");
+  seconds("--write-timeout", f.write_timeout, "Seconds that a client may take no byte of its answer");
+}
+
+}  // namespace
+
+void add_serve(CLI::App& root, ServeFlags& f) {
+  auto& app = *root.add_subcommand("serve", "Serve the OpenAI API over HTTP");
+  add_access_flags(app, f);
+  add_load_flags(app, f);
+  add_http_flags(app, f);
+  app.add_option("--chat-template", f.model.chat_template, "A file or the text, instead of the model's");
+  app.add_option("--chat-template-name", f.model.chat_template_name, "Of those that the model has");
+  app.add_option("--generation-config", f.model.generation_config,
+                 "Where defaults of requests come from: auto (the model's), vllm (nowhere), or a folder");
+  add_max_logprobs(app, f.model);
+  add_model_flags(app, f.model, "MODEL,--model,--model-path");
+}
+
+}  // namespace fovea::cli

@@ -1,0 +1,67 @@
+#pragma once
+// HTTP/1.1 responses as they arrive, in pieces of any size. What comes is not trusted: sizes are bounded, and
+// a response that could be read in two ways is an error.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "fovea/result.h"
+
+namespace fovea::load {
+
+struct ResponseHead {
+  int status = 0;
+  std::vector<std::pair<std::string, std::string>> headers;  ///< names in lower case
+  /// The first of that name (in lower case); "" when there is none.
+  std::string_view header(std::string_view name) const;
+};
+
+/// Reads one response. Interim ones (1xx) are skipped.
+class ResponseParser {
+ public:
+  static constexpr size_t kMaxHead = 64
+                                     << 10;  ///< bytes of the status line and all headers, or of all trailers
+
+  class Sink {
+   public:
+    virtual ~Sink() = default;
+    virtual Status on_head(const ResponseHead& head) = 0;
+    virtual Status on_body(std::string_view bytes) = 0;  ///< without the chunks' framing
+  };
+
+  /// Bytes after the end of the response are an error: nothing else was asked for. An error is final.
+  Status feed(std::string_view bytes, Sink& sink);
+  /// The connection was closed by the server: an error unless the response is whole then.
+  Status finish();
+  bool done() const { return state_ == State::done; }
+
+ private:
+  enum class State {
+    status_line,
+    headers,
+    sized_body,
+    chunk_size,
+    chunk_data,
+    chunk_end,
+    trailers,
+    until_close,
+    done
+  };
+
+  Status take_line(std::string_view line, Sink& sink);
+  Status take_status_line(std::string_view line);
+  Status take_header(std::string_view line);
+  Status end_of_head(Sink& sink);
+  Status take_chunk_size(std::string_view line);
+
+  State state_ = State::status_line;
+  std::string line_;       // a part of one
+  size_t head_bytes_ = 0;  // of the head, or of the trailers
+  ResponseHead head_;
+  uint64_t left_ = 0;  // of the body or the chunk
+};
+
+}  // namespace fovea::load

@@ -1,0 +1,66 @@
+#include "server/admission.h"
+
+#include <algorithm>
+
+namespace fovea::server {
+
+std::unique_ptr<Admission::Ticket> Admission::arrive(int engine_waiting, Verdict& verdict) {
+  const std::lock_guard lock(mutex_);
+  verdict = full(1) || (engine_waiting > 0 && engine_waiting >= limits_.waiting) ? Verdict::too_many_requests
+            : limits_.prompt_tokens > 0 && tokens_ >= limits_.prompt_tokens      ? Verdict::too_many_tokens
+                                                                                 : Verdict::admitted;
+  if (verdict != Verdict::admitted) return nullptr;
+  ++answers_;
+  return std::unique_ptr<Ticket>(new Ticket(*this));
+}
+
+int Admission::answers() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int>(answers_);
+}
+
+int Admission::waiting() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int>(std::max<int64_t>(0, answers_ - limits_.slots));
+}
+
+Admission::Ticket::~Ticket() {
+  const std::lock_guard lock(admission_.mutex_);
+  admission_.answers_ -= answers_;
+  admission_.tokens_ -= tokens_;
+}
+
+Admission::Verdict Admission::Ticket::set_answers(int answers) {
+  const std::lock_guard lock(admission_.mutex_);
+  if (answers > answers_ && admission_.full(answers - answers_)) return Verdict::too_many_requests;
+  admission_.answers_ += answers - answers_;
+  answers_ = answers;
+  return Verdict::admitted;
+}
+
+Admission::Verdict Admission::Ticket::set_prompt_tokens(int64_t tokens) {
+  const std::lock_guard lock(admission_.mutex_);
+  const int64_t limit = admission_.limits_.prompt_tokens;
+  // One that is alone is let in whatever its length: nobody waits before it.
+  if (limit > 0 && admission_.tokens_ > 0 && admission_.tokens_ + tokens > limit)
+    return Verdict::too_many_tokens;
+  admission_.tokens_ += tokens - tokens_;
+  tokens_ = tokens;
+  return Verdict::admitted;
+}
+
+void Admission::Ticket::prompt_done(int64_t tokens) {
+  const std::lock_guard lock(admission_.mutex_);
+  tokens = std::min(tokens, tokens_);
+  admission_.tokens_ -= tokens;
+  tokens_ -= tokens;
+}
+
+void Admission::Ticket::answer_done() {
+  const std::lock_guard lock(admission_.mutex_);
+  if (answers_ == 0) return;
+  --admission_.answers_;
+  --answers_;
+}
+
+}  // namespace fovea::server

@@ -1,0 +1,37 @@
+#pragma once
+// Who may ask: keys of clients, compared in a time that says nothing about them.
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fovea/result.h"
+
+namespace fovea::server {
+
+class ApiKeys {
+ public:
+  /// The longest key, in bytes.
+  static constexpr size_t kLongest = 256;
+
+  /// Keys of 1 to kLongest printable ASCII characters without spaces; others could not be sent in a header.
+  static Result<ApiKeys> create(const std::vector<std::string>& keys);
+
+  /// No key at all: everybody may.
+  bool open() const { return keys_.empty(); }
+  /// Of an Authorization header: "Bearer KEY". Always compares with every key, and all bytes of it.
+  bool allows(std::string_view authorization) const;
+
+ private:
+  struct Padded {
+    std::array<uint8_t, kLongest> bytes = {};
+    size_t length = 0;
+  };
+  static Padded pad(std::string_view key);
+  bool has(std::string_view key) const;
+
+  std::vector<Padded> keys_;
+};
+
+}  // namespace fovea::server

@@ -1,0 +1,67 @@
+#pragma once
+// What all requests of a service share.
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "server/admission.h"
+#include "server/api_keys.h"
+#include "server/metrics.h"
+#include "server/openai/error.h"
+#include "server/service.h"
+#include "server/work_queue.h"
+
+namespace fovea::server {
+
+using Clock = std::chrono::steady_clock;
+
+/// An answer that takes a while.
+class Job {
+ public:
+  virtual ~Job() = default;
+  /// Ends it with an error, soon. Thread-safe.
+  virtual void abort() = 0;
+  /// Called now and then: a stream that was silent too long says a comment. Thread-safe.
+  virtual void tick(Clock::time_point now) = 0;
+};
+
+struct Core {
+  ServiceConfig config;
+  Engine* engine = nullptr;  ///< one of the two is null
+  Embedder* embedder = nullptr;
+  ApiKeys keys;
+  Admission admission;
+  std::unique_ptr<Metrics> metrics;  ///< null with an embedder
+  int64_t created = 0;               ///< seconds since 1970
+  std::atomic<bool> ready{false}, draining{false}, aborted{false};
+  std::atomic<int> in_flight{0};
+
+  explicit Core(const Admission::Limits& limits) : admission(limits) {}
+
+  int max_seq_len() const { return engine ? engine->info().max_seq_len : embedder->info().max_seq_len; }
+  const std::string& served_name() const { return config.served_names.front(); }
+
+  void add(const std::shared_ptr<Job>& job) {
+    const std::lock_guard lock(mutex_);
+    jobs_.emplace(job.get(), job);
+  }
+  void remove(const Job* job) {
+    const std::lock_guard lock(mutex_);
+    jobs_.erase(job);
+  }
+  std::vector<std::shared_ptr<Job>> jobs() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::shared_ptr<Job>> all;
+    for (const auto& [key, job] : jobs_)
+      if (auto alive = job.lock()) all.push_back(std::move(alive));
+    return all;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_map<const Job*, std::weak_ptr<Job>> jobs_;
+};
+
+}  // namespace fovea::server

@@ -1,0 +1,314 @@
+#include "server/generation.h"
+
+#include <algorithm>
+#include <random>
+
+#include "base/log.h"
+#include "server/text.h"
+
+namespace fovea::server {
+namespace {
+
+using openai::ApiError;
+using openai::ApiKind;
+
+/// "chatcmpl-" and 24 random hex digits.
+std::string new_id(ApiKind kind) {
+  thread_local std::mt19937_64 random{std::random_device{}()};
+  constexpr std::string_view kHex = "0123456789abcdef";
+  std::string id = kind == ApiKind::chat ? "chatcmpl-" : "cmpl-";
+  for (int i = 0; i < 24; ++i)
+    id += kHex[random() & 15];
+  return id;
+}
+
+int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+double seconds(Clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+int characters(std::string_view utf8) {
+  return static_cast<int>(std::ranges::count_if(utf8, [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+}  // namespace
+
+Generation::Generation(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket, ApiKind kind,
+                       openai::GenerationRequest request, std::vector<TokenizedPrompt> prompts)
+    : reply_(std::move(reply)),
+      core_(reply_->core()),
+      kind_(kind),
+      request_(std::move(request)),
+      prompts_(std::move(prompts)),
+      head_{kind, new_id(kind), core_.served_name(), unix_seconds()},
+      words_{[engine = core_.engine](int32_t id) { return engine->token_bytes(id); },
+             request_.return_tokens_as_ids},
+      ticket_(std::move(ticket)),
+      progress_(prompts_.size()),
+      unfinished_prompts_(static_cast<int>(prompts_.size())),
+      choices_(prompts_.size() * n()),
+      introduced_(choices_.size()),
+      cached_tokens_(prompts_.size()),
+      completion_tokens_(choices_.size()),
+      unfinished_(static_cast<int>(choices_.size())) {
+  for (size_t p = 0; p < prompts_.size(); ++p) {
+    progress_[p].last_token.resize(n());
+    progress_[p].unfinished = request_.sampling.n;
+    progress_[p].record.n = request_.sampling.n;
+    progress_[p].record.max_tokens = request_.sampling.max_tokens;
+    progress_[p].record.prompt_tokens = static_cast<int>(prompts_[p].ids.size());
+    usage_.prompt_tokens += static_cast<int>(prompts_[p].ids.size());
+  }
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    openai::Choice& choice = choices_[i];
+    const TokenizedPrompt& prompt = prompts_[i / n()];
+    choice.index = static_cast<int>(i);
+    choice.wants_logprobs = request_.sampling.logprobs.has_value();
+    if (request_.echo && kind_ == ApiKind::completion) {
+      choice.text = prompt.text;
+      choice.text_offset = characters(prompt.text);
+      choice.echoed = choice.wants_logprobs;
+    }
+    if (request_.return_token_ids || request_.prompt_logprobs || choice.echoed)
+      choice.prompt_ids = prompt.ids;
+  }
+}
+
+Generation::~Generation() {
+  core_.remove(this);
+}
+
+void Generation::start(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket, ApiKind kind,
+                       openai::GenerationRequest request, std::vector<TokenizedPrompt> prompts) {
+  const auto self = std::make_shared<Generation>(std::move(reply), std::move(ticket), kind,
+                                                 std::move(request), std::move(prompts));
+  self->core_.add(self);
+  self->reply_->on_drop([weak = self->weak_from_this()] {
+    if (const auto alive = weak.lock()) alive->cancel();
+  });
+  if (auto error = self->submit()) {
+    self->cancel();
+    if (self->core_.metrics) self->core_.metrics->refused(error->status);
+    self->reply_->error(*error);
+  }
+  if (self->core_.aborted.load()) self->abort();
+}
+
+GenerateRequest Generation::engine_request(size_t prompt) const {
+  GenerateRequest out;
+  out.prompt_ids = prompts_[prompt].ids;
+  out.sampling = request_.sampling;
+  out.priority = request_.priority;
+  out.prompt_logprobs = request_.prompt_logprobs;
+  if (choices_[prompt * n()].echoed && !out.prompt_logprobs) out.prompt_logprobs = request_.sampling.logprobs;
+  // The engine generates nothing only for who wants something of the prompt.
+  if (request_.sampling.max_tokens == 0 && !out.prompt_logprobs) out.prompt_logprobs = 0;
+  return out;
+}
+
+std::optional<ApiError> Generation::submit() {
+  // Of several all or none: what the last one lacks would be known only when the first are computed.
+  if (prompts_.size() > 1)
+    for (size_t p = 0; p < prompts_.size(); ++p)
+      if (const Status fits = core_.engine->check(engine_request(p)); !fits) return error_of(fits.error());
+  for (size_t p = 0; p < prompts_.size(); ++p) {
+    auto id = core_.engine->submit(
+        engine_request(p),
+        [self = shared_from_this(), p](const RequestOutput& output) { self->on_output(p, output); });
+    if (!id) return error_of(id.error());
+    const std::lock_guard lock(mutex_);
+    ids_.push_back(*id);
+    if (cancelled_) {
+      core_.engine->cancel(*id);
+      return std::nullopt;  // nobody is there to read of it
+    }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    begun_ = posted_ = true;
+  }
+  post_delivery();
+  return std::nullopt;
+}
+
+void Generation::on_output(size_t prompt, const RequestOutput& output) {
+  count(prompt, output);
+  try {
+    {
+      const std::lock_guard lock(mutex_);
+      if (cancelled_) return;
+      mailbox_.push_back({prompt, output});
+      // A whole answer is of interest when it is whole.
+      const bool news = request_.stream || output.finish != FinishReason::none;
+      if (!begun_ || posted_ || !news) return;
+      posted_ = true;
+    }
+    post_delivery();
+  } catch (const std::bad_alloc&) {
+    // A part is lost: the client must not take the rest for the whole.
+    reply_->exchange().abort();
+    cancel();
+  }
+}
+
+void Generation::count(size_t prompt, const RequestOutput& output) {
+  Progress& progress = progress_[prompt];
+  RequestRecord& record = progress.record;
+  if (!progress.computed) {
+    progress.computed = true;
+    ticket_->prompt_done(static_cast<int64_t>(prompts_[prompt].ids.size()));
+  }
+  if (!output.token_ids.empty() && core_.metrics) {
+    const auto now = Clock::now();
+    auto& last = progress.last_token[static_cast<size_t>(output.index)];
+    if (last)
+      core_.metrics->next_token(seconds(now - *last));
+    else
+      core_.metrics->first_token(seconds(now - arrival_));
+    last = now;
+  }
+  if (output.finish == FinishReason::none) return;
+  ticket_->answer_done();
+  record.generation_tokens += output.completion_tokens;
+  record.cached_tokens = std::max(record.cached_tokens, output.cached_tokens);
+  record.finish = output.finish;
+  record.queue_seconds = output.queue_seconds;
+  record.prefill_seconds = output.prefill_seconds;
+  record.decode_seconds = output.decode_seconds;
+  if (--progress.unfinished > 0) return;
+  record.e2e_seconds = seconds(Clock::now() - arrival_);
+  if (core_.metrics) core_.metrics->finished(record);
+  if (--unfinished_prompts_ == 0) ticket_.reset();
+}
+
+void Generation::post_delivery() {
+  reply_->exchange().post([self = shared_from_this()] { guarded(self->reply_, [&] { self->deliver(); }); });
+}
+
+bool Generation::open() {
+  if (opened_) return true;
+  opened_ = true;
+  if (!request_.stream) return true;
+  if (!reply_->start_stream()) return false;
+  writer_.emplace(head_, request_, words_);
+  last_write_ = Clock::now();
+  return true;
+}
+
+void Generation::deliver() {
+  std::vector<Arrived> arrived;
+  {
+    const std::lock_guard lock(mutex_);
+    posted_ = false;
+    arrived.swap(mailbox_);
+  }
+  if (ended_) return;
+  if (!open()) {
+    ended_ = true;
+    cancel();
+    return;
+  }
+  std::string events;
+  std::optional<ApiError> error;
+  for (size_t i = 0; i < arrived.size() && !error; ++i)
+    error = take(arrived[i], events);
+  if (unfinished_ == 0 && !error && writer_) events += writer_->last(usage_);
+  if (!events.empty()) {
+    last_write_ = Clock::now();
+    if (!reply_->write(std::move(events))) {
+      ended_ = true;
+      cancel();
+      return;
+    }
+  }
+  if (error)
+    fail(*error);
+  else if (unfinished_ == 0)
+    close();
+}
+
+std::optional<ApiError> Generation::take(const Arrived& arrived, std::string& events) {
+  const RequestOutput& output = arrived.output;
+  if (output.finish == FinishReason::error) return error_of(output.error);
+  if (output.finish == FinishReason::cancelled) return shutting_down();
+  const size_t index = arrived.prompt * n() + static_cast<size_t>(output.index);
+  usage_.completion_tokens += output.completion_tokens - completion_tokens_[index];
+  completion_tokens_[index] = output.completion_tokens;
+  usage_.cached_tokens += std::max(0, output.cached_tokens - cached_tokens_[arrived.prompt]);
+  cached_tokens_[arrived.prompt] = std::max(cached_tokens_[arrived.prompt], output.cached_tokens);
+  if (output.finish != FinishReason::none) --unfinished_;
+  openai::Choice& choice = choices_[index];
+  if (writer_) {
+    if (!introduced_[index]) {
+      introduced_[index] = true;
+      const bool shows_prompt = request_.return_token_ids && (kind_ == ApiKind::completion || index == 0);
+      events += writer_->first(choice.index, shows_prompt ? std::span<const int32_t>(choice.prompt_ids)
+                                                          : std::span<const int32_t>());
+      if (!choice.text.empty()) events += writer_->echo(choice.index, choice.text);
+    }
+    events += writer_->delta(choice.index, output, usage_);
+    return std::nullopt;
+  }
+  choice.text += output.text;
+  choice.token_ids.insert(choice.token_ids.end(), output.token_ids.begin(), output.token_ids.end());
+  choice.logprobs.insert(choice.logprobs.end(), output.logprobs.begin(), output.logprobs.end());
+  choice.finish = output.finish;
+  choice.stop_reason = output.stop_reason;
+  choice.stop_token = output.stop_token;
+  if (!output.prompt_logprobs.empty() && (request_.prompt_logprobs || choice.echoed))
+    for (size_t i = arrived.prompt * n(); i < (arrived.prompt + 1) * n(); ++i)
+      choices_[i].prompt_logprobs = output.prompt_logprobs;
+  return std::nullopt;
+}
+
+void Generation::close() {
+  ended_ = true;
+  if (writer_)
+    reply_->end();
+  else
+    reply_->respond(
+        {200, "application/json", openai::response_json(head_, choices_, usage_, request_, words_)});
+}
+
+void Generation::fail(const ApiError& error) {
+  if (ended_) return;
+  ended_ = true;
+  if (writer_) {
+    reply_->write(openai::StreamWriter::error(error));
+    reply_->end();
+  } else {
+    reply_->error(error);
+  }
+  cancel();
+}
+
+void Generation::abort() {
+  reply_->exchange().post([self = shared_from_this()] { self->fail(shutting_down()); });
+}
+
+void Generation::tick(Clock::time_point now) {
+  reply_->exchange().post([self = shared_from_this(), now] {
+    if (!self->writer_ || self->ended_ || now - self->last_write_ < self->core_.config.sse_ping) return;
+    self->last_write_ = now;
+    if (!self->reply_->write(": ping\n\n")) self->cancel();
+  });
+}
+
+void Generation::cancel() {
+  std::vector<uint64_t> ids;
+  {
+    const std::lock_guard lock(mutex_);
+    if (cancelled_) return;
+    cancelled_ = true;
+    mailbox_.clear();
+    ids = ids_;
+  }
+  for (const uint64_t id : ids)
+    core_.engine->cancel(id);
+}
+
+}  // namespace fovea::server

@@ -1,0 +1,54 @@
+#pragma once
+// What /metrics says (Prometheus text format 0.0.4): vLLM's names, so that its dashboards work, and our own
+// of the attention layer. Counted per request by the service, read from the engine at each scrape.
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "fovea/embed.h"
+#include "fovea/engine.h"
+#include "kernels/cpu/machine.h"
+
+namespace fovea::server {
+
+inline constexpr std::string_view kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What is known of a request when its last answer is over.
+struct RequestRecord {
+  int prompt_tokens = 0, cached_tokens = 0;
+  int generation_tokens = 0;  ///< of all n answers
+  int n = 1;
+  std::optional<int> max_tokens;
+  FinishReason finish = FinishReason::none;
+  /// The first three as RequestOutput gives them; e2e from the request's arrival to its last answer's end.
+  double queue_seconds = 0, prefill_seconds = 0, decode_seconds = 0, e2e_seconds = 0;
+};
+
+class Metrics {
+ public:
+  virtual ~Metrics() = default;
+  /// `served_name` is the label model_name of every series. `floor`: the machine's rates, which the time of
+  /// attention is compared with; nullopt = they are measured here, once: some 20 to 100 ms, and 64 MiB that
+  /// are free again after.
+  static std::unique_ptr<Metrics> create(const EngineInfo& info, std::string_view served_name,
+                                         std::optional<MachineFloor> floor = std::nullopt);
+  static std::unique_ptr<Metrics> create(const EmbedInfo& info, std::string_view served_name);
+
+  // Thread-safe and cheap: called for every token.
+  virtual void first_token(double seconds_since_arrival) = 0;
+  virtual void next_token(double seconds_since_last) = 0;
+  virtual void finished(const RequestRecord& record) = 0;
+  virtual void refused(int status) = 0;        ///< answered with an error before it reached the engine
+  virtual void http_response(int status) = 0;  ///< every answer
+
+  /// `stats` null = there is no engine: an embedder.
+  virtual std::string text(const EngineStats* stats, int http_connections) const = 0;
+  std::string text(const Engine& engine, int http_connections) const {
+    const EngineStats stats = engine.stats();
+    return text(&stats, http_connections);
+  }
+};
+
+}  // namespace fovea::server

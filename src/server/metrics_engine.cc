@@ -1,0 +1,136 @@
+#include "server/metrics_engine.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace fovea::server {
+namespace {
+
+double number(int64_t value) {
+  return static_cast<double>(value);
+}
+
+void write_requests(const EngineStats& s, MetricsText& out) {
+  out.gauge("vllm:num_requests_running", "Sequences that take part in steps.", s.running);
+  out.gauge("vllm:num_requests_waiting", "Sequences in line.", s.waiting);
+  out.gauge("vllm:kv_cache_usage_perc", "Share of the KV cache's pages in use, 0 to 1.",
+            s.pages_total > 0 ? number(s.pages_in_use) / number(s.pages_total) : 0);
+  out.counter("vllm:prefix_cache_queries_total", "Tokens looked up in the prefix cache.",
+              number(s.prefix_queries));
+  out.counter("vllm:prefix_cache_hits_total", "Tokens found in the prefix cache.", number(s.prefix_hits));
+  out.counter("vllm:num_preemptions_total", "Sequences put back in line because pages ran out.",
+              number(s.preemptions));
+  out.counter("vllm:prompt_tokens_total", "Tokens of prompts whose prefill is complete.",
+              number(s.prompt_tokens));
+  out.counter("vllm:generation_tokens_total", "Tokens generated.", number(s.generated_tokens));
+  out.metric("vllm:iteration_tokens_total", "histogram",
+             "Tokens a step: of prompts that it completed, and generated.");
+  const std::vector<double> bounds(kStepTokenBounds.begin(), kStepTokenBounds.end());
+  out.histogram(bounds, s.step_tokens, number(s.prompt_tokens + s.generated_tokens));
+}
+
+void write_pages(const EngineStats& s, MetricsText& out) {
+  out.metric("fovea:kv_pages", "gauge", "Pages of the KV cache; cached = of the prefix cache and evictable.");
+  out.sample(number(s.pages_free), {{"state", "free"}});
+  out.sample(number(s.pages_cached), {{"state", "cached"}});
+  out.sample(number(s.pages_in_use), {{"state", "in_use"}});
+}
+
+void write_steps(const EngineStats& s, MetricsText& out) {
+  out.counter("fovea:steps_total", "Forward passes.", number(s.steps));
+  out.counter("fovea:step_seconds_total", "Time in steps, sampling included.", s.busy_seconds);
+  out.counter("fovea:plan_seconds_total", "Time in steps spent on making attention schedules.",
+              s.plan_seconds);
+  out.metric("fovea:rows_total", "counter", "Rows computed, cached tokens left out and repeated ones not.");
+  out.sample(number(s.prefill_tokens), {{"phase", "prefill"}});
+  out.sample(number(s.decode_tokens), {{"phase", "decode"}});
+  out.metric(
+      "fovea:token_gap_seconds", "gauge",
+      "How long decoding sequences waited for their next token since the start; quantile 1 = longest.");
+  out.sample(s.token_gap_p50, {{"quantile", "0.5"}});
+  out.sample(s.token_gap_p99, {{"quantile", "0.99"}});
+  out.sample(s.token_gap_max, {{"quantile", "1"}});
+}
+
+/// One metric with a sample for each use; `value` of a use, nullopt = none.
+template <class Value>
+void write_uses(std::string_view name, std::string_view type, std::string_view help, const EngineStats& s,
+                MetricsText& out, const Value& value) {
+  out.metric(name, type, help);
+  for (const AttentionUse& use : s.attention)
+    if (const std::optional<double> v = value(use))
+      out.sample(
+          *v,
+          {{"phase", to_string(use.phase)}, {"layer_kind", to_string(use.kind)}, {"backend", use.backend}});
+}
+
+void write_attention(const EngineStats& s, MetricsText& out) {
+  using Value = std::optional<double>;
+  write_uses("fovea:attention_kernel_seconds_total", "counter", "Time in attention kernels.", s, out,
+             [](const AttentionUse& u) -> Value { return u.seconds; });
+  write_uses("fovea:attention_calls_total", "counter", "Calls of attention kernels, one a layer of a step.",
+             s, out, [](const AttentionUse& u) -> Value { return number(u.calls); });
+  write_uses("fovea:attention_bytes_total", "counter",
+             "What attention has to read and write at least: visible keys and values, queries, outputs.", s,
+             out, [](const AttentionUse& u) -> Value { return u.bytes; });
+  write_uses("fovea:attention_flops_total", "counter",
+             "Floating-point operations of visible pairs of query and key.", s, out,
+             [](const AttentionUse& u) -> Value { return u.flops; });
+  write_uses("fovea:attention_bytes_per_second", "gauge",
+             "attention_bytes_total over attention_kernel_seconds_total.", s, out,
+             [](const AttentionUse& u) -> Value {
+               return u.seconds > 0 ? Value(u.bytes / u.seconds) : std::nullopt;
+             });
+}
+
+void write_floor(const EngineStats& s, const MachineFloor& floor, MetricsText& out) {
+  if (!(floor.read_bytes_per_second > 0) || !(floor.fp32_flops_per_second > 0)) return;
+  out.gauge("fovea:machine_read_bytes_per_second", "Plain reads of memory by all threads, as measured.",
+            floor.read_bytes_per_second);
+  out.gauge("fovea:machine_fp32_flops_per_second", "fp32 FMAs of all threads, as measured.",
+            floor.fp32_flops_per_second);
+  write_uses("fovea:attention_roofline_ratio", "gauge",
+             "The least time that attention's bytes and flops take at the machine's rates over the time "
+             "taken; above 1 when keys came from caches.",
+             s, out, [&](const AttentionUse& u) -> std::optional<double> {
+               if (!(u.seconds > 0)) return std::nullopt;
+               return std::max(u.bytes / floor.read_bytes_per_second, u.flops / floor.fp32_flops_per_second) /
+                      u.seconds;
+             });
+}
+
+}  // namespace
+
+void write_backends(const Selection& selection, MetricsText& out) {
+  out.metric("fovea:attention_backend_info", "gauge",
+             "The attention backend of each phase and kind of layers.");
+  for (const KindSelection& kind : selection.kinds)
+    for (const Phase phase : {Phase::prefill, Phase::decode}) {
+      const BackendInfo* backend = kind.of(phase).backend;
+      if (!backend || (kind.kind == LayerKind::encoder && phase == Phase::decode)) continue;
+      out.sample(
+          1,
+          {{"phase", to_string(phase)}, {"layer_kind", to_string(kind.kind)}, {"backend", backend->label()}});
+    }
+}
+
+void write_cache_config(const EngineInfo& info, MetricsText& out) {
+  const int page_size = std::max(1, info.selection.page_size);
+  out.metric("vllm:cache_config_info", "gauge", "The KV cache: tokens a page, pages, storage type.");
+  out.sample(1, {{"block_size", std::to_string(page_size)},
+                 {"cache_dtype", to_string(info.kv_dtype)},
+                 {"enable_prefix_caching", info.prefix_cache ? "True" : "False"},
+                 {"num_gpu_blocks", std::to_string(info.kv_tokens / page_size)}});
+}
+
+void write_engine_stats(const EngineStats& stats, const std::optional<MachineFloor>& floor,
+                        MetricsText& out) {
+  write_requests(stats, out);
+  write_pages(stats, out);
+  write_steps(stats, out);
+  write_attention(stats, out);
+  if (floor) write_floor(stats, *floor, out);
+}
+
+}  // namespace fovea::server

@@ -1,0 +1,18 @@
+#pragma once
+// The metrics that are read from the engine at a scrape.
+#include <optional>
+
+#include "fovea/engine.h"
+#include "kernels/cpu/machine.h"
+#include "server/metrics_text.h"
+
+namespace fovea::server {
+
+/// The backend of each phase and kind of layers.
+void write_backends(const Selection& selection, MetricsText& out);
+/// vLLM's cache_config_info.
+void write_cache_config(const EngineInfo& info, MetricsText& out);
+/// `floor` nullopt = not known yet: what is compared with it is left out.
+void write_engine_stats(const EngineStats& stats, const std::optional<MachineFloor>& floor, MetricsText& out);
+
+}  // namespace fovea::server

@@ -1,0 +1,45 @@
+#include "server/openai/answer_json.h"
+
+#include <algorithm>
+
+#include "server/openai/json_writer.h"
+
+namespace fovea::openai {
+
+void append_usage(std::string& out, const Usage& usage) {
+  out += "{\"prompt_tokens\":";
+  append_integer(out, usage.prompt_tokens);
+  out += ",\"completion_tokens\":";
+  append_integer(out, usage.completion_tokens);
+  out += ",\"total_tokens\":";
+  append_integer(out, int64_t{usage.prompt_tokens} + usage.completion_tokens);
+  out += ",\"prompt_tokens_details\":{\"cached_tokens\":";
+  append_integer(out, usage.cached_tokens);
+  // Reasoning is not told from the rest of an answer.
+  out += "},\"completion_tokens_details\":{\"reasoning_tokens\":0}}";
+}
+
+void append_finish(std::string& out, FinishReason finish) {
+  switch (finish) {
+    case FinishReason::none: out += "null"; return;
+    case FinishReason::stop: out += "\"stop\""; return;
+    case FinishReason::length: out += "\"length\""; return;
+    case FinishReason::cancelled: out += "\"abort\""; return;
+    case FinishReason::error: out += "\"error\""; return;
+  }
+}
+
+void append_stop_reason(std::string& out, const std::string& reason, const std::optional<int32_t>& token,
+                        const SamplingParams& sampling) {
+  const auto has = [](const auto& list, const auto& value) {
+    return std::find(list.begin(), list.end(), value) != list.end();
+  };
+  if (token && has(sampling.stop_token_ids, *token))
+    append_integer(out, *token);
+  else if (!token && has(sampling.stop, reason))
+    append_string(out, reason);
+  else
+    out += "null";
+}
+
+}  // namespace fovea::openai

@@ -1,0 +1,19 @@
+#pragma once
+// What whole answers and chunks have in common.
+#include <optional>
+
+#include "server/openai/response.h"
+
+namespace fovea::openai {
+
+/// {"prompt_tokens", "completion_tokens", "total_tokens", ...}
+void append_usage(std::string& out, const Usage& usage);
+
+/// "stop", "length", or null for FinishReason::none; "abort" and "error" (vLLM's) for the others.
+void append_finish(std::string& out, FinishReason finish);
+
+/// vLLM's: the stop string, the id of one of stop_token_ids, or null for the model's own end.
+void append_stop_reason(std::string& out, const std::string& reason, const std::optional<int32_t>& token,
+                        const SamplingParams& sampling);
+
+}  // namespace fovea::openai

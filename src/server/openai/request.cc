@@ -1,0 +1,236 @@
+#include "server/openai/request.h"
+
+#include "engine/validate_sampling.h"
+#include "server/openai/generation_fields.h"
+#include "server/openai/messages.h"
+#include "server/openai/request_body.h"
+
+namespace fovea::openai {
+namespace {
+
+using text::Json;
+
+constexpr size_t kMaxPrompts = 2048;          // OpenAI's of embeddings
+constexpr int kDefaultCompletionTokens = 16;  // OpenAI's and vLLM's
+
+ApiError prompt_error(const std::string& path, const std::string& is) {
+  return bad_request(
+      path + " is " + is +
+          "; it must be a string, a list of strings, a list of token ids, or a list of such lists",
+      path);
+}
+
+ApiResult<Prompt> read_prompt(const Json& value, const std::string& path) {
+  if (value.string()) return Prompt(*value.string());
+  FOVEA_TRY(ids, read_id_list(value, path));
+  if (ids.empty()) return bad_request(path + " is []; it needs at least one token id", path);
+  return Prompt(std::move(ids));
+}
+
+/// A string, a list of strings, a list of ids, or a list of lists of ids.
+ApiResult<std::vector<Prompt>> read_prompts(Fields& fields, const std::string& key) {
+  const Json* value = fields.find(key);
+  if (!value) return prompt_error(key, "missing");
+  if (!value->string() && !value->array()) return prompt_error(key, shown(*value));
+  std::vector<Prompt> prompts;
+  if (value->string()) {
+    prompts.emplace_back(*value->string());
+    return prompts;
+  }
+  const Json::Array& list = *value->array();
+  if (list.empty()) return prompt_error(key, "[]");
+  const bool of_strings = list[0].string() != nullptr;
+  if (!of_strings && !list[0].array()) {
+    FOVEA_TRY(prompt, read_prompt(*value, key));
+    prompts.push_back(std::move(prompt));
+    return prompts;
+  }
+  if (list.size() > kMaxPrompts)
+    return bad_request(key + " has " + std::to_string(list.size()) + " entries; at most " +
+                           std::to_string(kMaxPrompts) + " are allowed in a request",
+                       key);
+  for (size_t i = 0; i < list.size(); ++i) {
+    const std::string path = key + "[" + std::to_string(i) + "]";
+    if (of_strings != (list[i].string() != nullptr))
+      return bad_request(
+          path + " is " + shown(list[i]) + "; all entries must be strings, or all lists of token ids", path);
+    FOVEA_TRY(prompt, read_prompt(list[i], path));
+    prompts.push_back(std::move(prompt));
+  }
+  return prompts;
+}
+
+void read_completion_lengths(Fields& fields, GenerationRequest& out) {
+  SamplingParams& sampling = out.sampling;
+  const bool scores = out.echo && sampling.logprobs;
+  int most = 0;
+  out.max_tokens_given = fields.read("max_tokens", most, 0);
+  if (out.max_tokens_given && most == 0 && !scores)
+    fields.fail(
+        "max_tokens",
+        "max_tokens is 0; it must be 1 or more (0 only with echo and logprobs, which scores the prompt)");
+  if (out.max_tokens_given) sampling.max_tokens = most;
+  if (!sampling.max_tokens) sampling.max_tokens = kDefaultCompletionTokens;
+  if (scores && out.stream)
+    fields.fail("echo", "echo with logprobs is not available with stream = true; set stream to false");
+}
+
+void read_best_of(Fields& fields, int n) {
+  const Json* best_of = fields.find("best_of");
+  if (!best_of || (n == 1 && as_integer(*best_of) == 1)) return;
+  fields.fail("best_of", "best_of is " + shown(*best_of) +
+                             "; this server does not choose among answers: use n, and choose by logprobs");
+}
+
+/// Every answer is a sequence of its own, which costs before the first of them has run.
+void limit_answers(Fields& fields, size_t prompts, int n) {
+  if (prompts * static_cast<size_t>(n) > kMaxPrompts)
+    fields.fail("n", "n is " + std::to_string(n) + " for " + std::to_string(prompts) + " prompts; at most " +
+                         std::to_string(kMaxPrompts) + " answers are allowed in a request");
+}
+
+void read_suffix(Fields& fields) {
+  const Json* suffix = fields.find("suffix");
+  if (!suffix || (suffix->string() && suffix->string()->empty())) return;
+  fields.fail("suffix",
+              "suffix is not supported by this server; leave it out: write the model's own "
+              "fill-in-the-middle tokens into the prompt");
+}
+
+void read_chat_lengths(Fields& fields, GenerationRequest& out) {
+  int most = 0, older = 0;
+  const bool given = fields.read("max_completion_tokens", most, 1);
+  const bool older_given = fields.read("max_tokens", older, 1);
+  if (given && older_given && most != older)
+    fields.fail("max_tokens", "max_tokens is " + std::to_string(older) + " and max_completion_tokens is " +
+                                  std::to_string(most) + "; they mean the same: give one of them");
+  out.max_tokens_given = given || older_given;
+  if (out.max_tokens_given) out.sampling.max_tokens = given ? most : older;
+}
+
+/// "logprobs" true and "top_logprobs" K.
+void read_chat_logprobs(Fields& fields, int max_logprobs, ChatCompletionRequest& out) {
+  bool on = false;
+  int top = 0;
+  fields.read("logprobs", on);
+  out.common.sampling.logprobs.reset();
+  out.top_logprobs = fields.read("top_logprobs", top, -1);
+  if (top != 0 && !on) fields.fail("top_logprobs", "top_logprobs needs logprobs = true beside it");
+  constexpr int kAnyVocabulary = INT32_MAX;
+  if (const Status status =
+          validate_logprobs("top_logprobs", top, {kAnyVocabulary, kAnyVocabulary, max_logprobs});
+      !status)
+    fields.fail("top_logprobs", status.error().message);
+  if (on) out.common.sampling.logprobs = top;
+}
+
+void read_modalities(Fields& fields) {
+  std::vector<std::string> modalities;
+  if (!fields.read_strings("modalities", modalities, 8)) return;
+  for (const std::string& modality : modalities)
+    if (modality != "text")
+      fields.fail("modalities",
+                  "modalities has " + shown(Json(modality)) + "; this server answers with \"text\" only");
+}
+
+template <class Request>
+ApiResult<Request> finished(Fields& fields, Request request, int max_logprobs) {
+  if (fields.error()) return *fields.error();
+  if (auto error = check_generation(request.common, max_logprobs)) return *std::move(error);
+  request.common.ignored = fields.unknown();
+  return request;
+}
+
+}  // namespace
+
+ApiResult<CompletionRequest> parse_completion(std::string_view body, const SamplingParams& defaults,
+                                              int max_logprobs) {
+  FOVEA_TRY(json, parse_body(body));
+  Fields fields(json);
+  CompletionRequest out;
+  if (auto prompts = read_prompts(fields, "prompt"))
+    out.prompts = *std::move(prompts);
+  else
+    fields.fail(prompts.error());
+  read_generation(fields, defaults, out.common);
+  out.common.sampling.logprobs.reset();
+  if (int count = 0; fields.read("logprobs", count, -1)) out.common.sampling.logprobs = count;
+  read_completion_lengths(fields, out.common);
+  read_best_of(fields, out.common.sampling.n);
+  limit_answers(fields, out.prompts.size(), out.common.sampling.n);
+  read_suffix(fields);
+  refuse_unsupported(
+      fields, std::initializer_list<Unsupported>{{"prompt_embeds", "send the prompt's text or token ids"}});
+  return finished(fields, std::move(out), max_logprobs);
+}
+
+ApiResult<ChatCompletionRequest> parse_chat_completion(std::string_view body, const SamplingParams& defaults,
+                                                       int max_logprobs) {
+  FOVEA_TRY(json, parse_body(body));
+  Fields fields(json);
+  ChatCompletionRequest out;
+  out.common.add_special_tokens = false;
+  read_chat(fields, out.chat);
+  read_generation(fields, defaults, out.common);
+  read_chat_lengths(fields, out.common);
+  read_chat_logprobs(fields, max_logprobs, out);
+  read_modalities(fields);
+  if (out.common.echo)
+    fields.fail("echo", "echo is true; chats have no echo: use /v1/completions, or leave it out");
+  return finished(fields, std::move(out), max_logprobs);
+}
+
+ApiResult<EmbeddingRequest> parse_embedding(std::string_view body) {
+  FOVEA_TRY(json, parse_body(body));
+  Fields fields(json);
+  EmbeddingRequest out;
+  fields.read("model", out.model);
+  if (auto inputs = read_prompts(fields, "input"))
+    out.inputs = *std::move(inputs);
+  else
+    fields.fail(inputs.error());
+  if (std::string format; fields.read("encoding_format", format)) {
+    out.base64 = format == "base64";
+    if (!out.base64 && format != "float")
+      fields.refuse("encoding_format", Json(format), R"("float" or "base64")");
+  }
+  if (int dimensions = 0; fields.read("dimensions", dimensions, 1)) out.dimensions = dimensions;
+  int truncated = 0;
+  out.truncate = fields.read("truncate_prompt_tokens", truncated, -1, -1);
+  if (fields.error()) return *fields.error();
+  return out;
+}
+
+ApiResult<TokenizeRequest> parse_tokenize(std::string_view body) {
+  FOVEA_TRY(json, parse_body(body));
+  Fields fields(json);
+  TokenizeRequest out;
+  fields.read("model", out.model);
+  const bool is_chat = fields.find("messages") != nullptr;
+  if (is_chat == (fields.find("prompt") != nullptr))
+    fields.fail("prompt", is_chat ? "prompt and messages are both given; give one of them"
+                                  : "prompt is missing; give a string \"prompt\", or a chat's \"messages\"");
+  if (is_chat) {
+    out.add_special_tokens = false;
+    read_chat(fields, out.chat.emplace());
+  } else if (std::string prompt; fields.read("prompt", prompt)) {
+    out.prompt = std::move(prompt);
+  }
+  fields.read("add_special_tokens", out.add_special_tokens);
+  fields.read("return_token_strs", out.return_token_strs);
+  if (fields.error()) return *fields.error();
+  return out;
+}
+
+ApiResult<DetokenizeRequest> parse_detokenize(std::string_view body) {
+  FOVEA_TRY(json, parse_body(body));
+  Fields fields(json);
+  DetokenizeRequest out;
+  fields.read("model", out.model);
+  if (!fields.read_ids("tokens", out.tokens))
+    fields.fail("tokens", "tokens is missing; it must be a list of token ids");
+  if (fields.error()) return *fields.error();
+  return out;
+}
+
+}  // namespace fovea::openai

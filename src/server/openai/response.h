@@ -1,0 +1,98 @@
+#pragma once
+// What clients get: bodies and server-sent events of the OpenAI API, as text. Pure functions of what the
+// engine produced.
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fovea/engine.h"
+#include "server/openai/request.h"
+
+namespace fovea::openai {
+
+enum class ApiKind { completion, chat };
+
+/// The same in every chunk of an answer.
+struct ResponseHead {
+  ApiKind kind = ApiKind::chat;
+  std::string id;     ///< "chatcmpl-...", "cmpl-..."
+  std::string model;  ///< as served
+  int64_t created = 0;
+};
+
+struct Usage {
+  int prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
+};
+
+/// The words of tokens, for logprobs.
+struct TokenText {
+  std::function<std::string(int32_t)> bytes;  ///< Engine::token_bytes
+  bool as_ids = false;                        ///< "token_id:123" instead of text
+};
+
+/// One choice of a whole answer.
+struct Choice {
+  int index = 0;
+  std::string text;
+  std::vector<int32_t> token_ids;
+  std::vector<TokenLogprobs> logprobs;
+  bool wants_logprobs = false;
+  FinishReason finish = FinishReason::none;
+  std::string stop_reason;            ///< RequestOutput's
+  std::optional<int32_t> stop_token;  ///< likewise
+  int text_offset = 0;                ///< completions: characters of the prompt's echo before the first token
+  std::vector<int32_t> prompt_ids;    ///< with return_token_ids or prompt_logprobs
+  std::vector<TokenLogprobs> prompt_logprobs;  ///< of prompt_ids[1..]
+  bool echoed = false;  ///< completions with echo and logprobs: prompt_logprobs come first in "logprobs"
+};
+
+std::string response_json(const ResponseHead& head, std::span<const Choice> choices, const Usage& usage,
+                          const GenerationRequest& request, const TokenText& words);
+
+/// Events of one stream, each "data: {...}\n\n". One object a request; `choices` count over all prompts. Not
+/// thread-safe.
+class StreamWriter {
+ public:
+  StreamWriter(ResponseHead head, const GenerationRequest& request, TokenText words);
+  /// The first event of a chat's choice: its role. Of completions "", but with return_token_ids, where
+  /// `prompt_ids` are reported (for a chat with n choices, give them with the first alone).
+  std::string first(int choice, std::span<const int32_t> prompt_ids = {});
+  /// What a choice produced; "" when there is nothing to say. The finish reason, stop or length, comes in an
+  /// event of its own after the text; for cancelled and error there is none, error() follows.
+  std::string delta(int choice, const RequestOutput& output, const Usage& so_far);
+  /// completions with echo: the prompt as the first text of a choice.
+  std::string echo(int choice, std::string_view text);
+  /// The usage event, when asked for, and "data: [DONE]\n\n".
+  std::string last(const Usage& usage);
+  /// An error after the head was sent, then [DONE].
+  static std::string error(const ApiError& error);
+
+ private:
+  void begin(std::string& out, int choice) const;
+  void append_text(std::string& out, std::string_view text) const;
+  void append_logprobs(std::string& out, int choice, const RequestOutput& output);
+  void end(std::string& out, const Usage* usage) const;
+  int& offset_of(int choice);
+
+  ApiKind kind_;
+  std::string prefix_;  // of every event, up to its choices
+  GenerationRequest request_;
+  TokenText words_;
+  std::vector<int> offsets_;  // completions' text_offset of each choice, in characters
+};
+
+/// {"object": "list", ...} of /v1/embeddings; vectors of equal length.
+std::string embeddings_json(std::string_view model, std::span<const std::vector<float>> vectors, bool base64,
+                            int prompt_tokens);
+std::string models_json(std::span<const std::string> names, int64_t created, int max_model_len);
+std::string model_json(std::string_view name, int64_t created, int max_model_len);
+/// {"count", "max_model_len", "tokens", "token_strs"}; the last is null without `words`.
+std::string tokenize_json(std::span<const int32_t> ids, int max_model_len, const TokenText* words);
+/// {"prompt": text}
+std::string detokenize_json(std::string_view text);
+
+}  // namespace fovea::openai

@@ -1,0 +1,42 @@
+#include "server/pages.h"
+
+#include <nlohmann/json.hpp>
+
+namespace fovea::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string version_json(std::string_view version) {
+  return dump({{"version", version}});
+}
+
+std::string server_info_json(const std::string& fixed, const EngineStats* stats, int in_flight, int waiting) {
+  Json out = Json::parse(fixed, nullptr, false);
+  if (!out.is_object()) out = Json::object();
+  out["requests"] = {{"in_flight", in_flight}, {"waiting", waiting}};
+  if (stats != nullptr)
+    out["engine"] = {{"running", stats->running},
+                     {"waiting", stats->waiting},
+                     {"steps", stats->steps},
+                     {"prefill_tokens", stats->prefill_tokens},
+                     {"decode_tokens", stats->decode_tokens},
+                     {"busy_seconds", stats->busy_seconds},
+                     {"preemptions", stats->preemptions},
+                     {"prefix_queries", stats->prefix_queries},
+                     {"prefix_hits", stats->prefix_hits},
+                     {"pages",
+                      {{"total", stats->pages_total},
+                       {"free", stats->pages_free},
+                       {"cached", stats->pages_cached},
+                       {"in_use", stats->pages_in_use}}}};
+  return dump(out);
+}
+
+}  // namespace fovea::server

@@ -1,0 +1,15 @@
+#pragma once
+// Small JSON answers that are no part of the OpenAI API.
+#include <string>
+#include <string_view>
+
+#include "fovea/engine.h"
+
+namespace fovea::server {
+
+/// {"version": "0.1.0"}
+std::string version_json(std::string_view version);
+/// `fixed`, a JSON object, and what changes: {"engine": {"running": 3, ...}, ...}.
+std::string server_info_json(const std::string& fixed, const EngineStats* stats, int in_flight, int waiting);
+
+}  // namespace fovea::server

@@ -1,0 +1,170 @@
+#include "server/reply.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "server/text.h"
+
+namespace fovea::server {
+namespace {
+
+/// The field that is at fault; the engine's messages begin with it.
+std::string_view param_of(std::string_view message) {
+  constexpr std::string_view kFields[] = {"temperature",
+                                          "top_k",
+                                          "top_p",
+                                          "min_p",
+                                          "repetition_penalty",
+                                          "frequency_penalty",
+                                          "presence_penalty",
+                                          "logit_bias",
+                                          "allowed_token_ids",
+                                          "bad_words",
+                                          "seed",
+                                          "n",
+                                          "max_tokens",
+                                          "min_tokens",
+                                          "stop",
+                                          "stop_token_ids",
+                                          "logprobs",
+                                          "prompt_logprobs",
+                                          "priority",
+                                          "prompt"};
+  const std::string_view first = message.substr(0, message.find_first_of(" [:"));
+  return std::ranges::find(kFields, first) != std::end(kFields) ? first : "";
+}
+
+}  // namespace
+
+openai::ApiError error_of(const Error& error) {
+  switch (error.code) {
+    case ErrorCode::invalid_argument:
+    case ErrorCode::unsupported:
+      return openai::bad_request(error.message, std::string(param_of(error.message)));
+    case ErrorCode::cancelled: return shutting_down();
+    case ErrorCode::out_of_memory: return out_of_memory();
+    case ErrorCode::not_found:
+    case ErrorCode::io:
+    case ErrorCode::internal: break;
+  }
+  FOVEA_LOG(error) << "request failed: " << escaped(error.message, 1000);
+  return {500, "the server could not compute this answer; its log says why", "", "internal_error"};
+}
+
+openai::ApiError overloaded(Admission::Verdict verdict) {
+  return {503,
+          verdict == Admission::Verdict::too_many_tokens
+              ? "the prompts that wait have too many tokens; try again later, or send a shorter prompt"
+              : "the queue of requests is full; try again later, or ask for fewer answers",
+          "", "server_overloaded", 1};
+}
+
+openai::ApiError shutting_down() {
+  return {503, "the server is shutting down; send the request to another one, or try again later", "",
+          "shutting_down", 5};
+}
+
+openai::ApiError out_of_memory() {
+  return {503, "the server is out of memory for this request; send a smaller one, or try again", "",
+          "out_of_memory", 1};
+}
+
+http::Response error_response(const openai::ApiError& error) {
+  http::Response response{error.status, "application/json", openai::error_json(error)};
+  if (error.retry_after > 0) response.headers.emplace_back("Retry-After", std::to_string(error.retry_after));
+  if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return response;
+}
+
+http::Headers cors_headers(const ServiceConfig& config, const http::Request& request) {
+  if (config.cors_origins.empty()) return {};
+  const std::string_view origin = request.header("origin");
+  http::Headers headers = {{"Vary", "Origin"}};
+  const bool any = std::ranges::find(config.cors_origins, "*") != config.cors_origins.end();
+  if (origin.empty() || (!any && std::ranges::find(config.cors_origins, origin) == config.cors_origins.end()))
+    return headers;
+  headers.emplace_back("Access-Control-Allow-Origin", any ? "*" : std::string(origin));
+  headers.emplace_back("Access-Control-Expose-Headers", "x-request-id, retry-after");
+  return headers;
+}
+
+std::shared_ptr<Reply> Reply::create(std::shared_ptr<Core> core, std::shared_ptr<http::Exchange> exchange) {
+  auto reply = std::make_shared<Reply>(std::move(core), std::move(exchange));
+  reply->exchange_->on_close([weak = std::weak_ptr(reply)] {
+    if (const auto alive = weak.lock()) alive->drop();
+  });
+  return reply;
+}
+
+Reply::Reply(std::shared_ptr<Core> core, std::shared_ptr<http::Exchange> exchange)
+    : core_(std::move(core)), exchange_(std::move(exchange)) {
+  core_->in_flight.fetch_add(1);
+}
+
+Reply::~Reply() {
+  if (state_.load() == State::done) return;
+  if (state_.load() == State::streaming) exchange_->abort();
+  finish(500);
+}
+
+void Reply::finish(int status) {
+  core_->in_flight.fetch_sub(1);
+  if (core_->metrics) core_->metrics->http_response(status);
+  const std::chrono::duration<double, std::milli> taken = Clock::now() - arrival_;
+  FOVEA_LOG(info) << escaped(request().remote) << " " << escaped(request().id) << " "
+                  << escaped(request().method, 16) << " " << escaped(request().path) << " " << status << " "
+                  << taken.count() << " ms";
+}
+
+void Reply::respond(http::Response response) {
+  State open = State::open;
+  if (!state_.compare_exchange_strong(open, State::done)) return;
+  for (auto& header : cors_headers(core_->config, request()))
+    response.headers.push_back(std::move(header));
+  const int status = response.status;
+  exchange_->respond(std::move(response));
+  finish(status);
+}
+
+bool Reply::start_stream() {
+  State open = State::open;
+  if (!state_.compare_exchange_strong(open, State::streaming)) return false;
+  // For proxies: an event is of use only when it arrives.
+  http::Headers headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+  for (auto& header : cors_headers(core_->config, request()))
+    headers.push_back(std::move(header));
+  exchange_->start_stream(200, "text/event-stream; charset=utf-8", headers);
+  return true;
+}
+
+void Reply::end() {
+  State streaming = State::streaming;
+  if (!state_.compare_exchange_strong(streaming, State::done)) return;
+  exchange_->end();
+  finish(200);
+}
+
+void Reply::drop() {
+  // Not an answer that anybody gets; 499 is what nginx calls it.
+  if (state_.exchange(State::done) != State::done) finish(499);
+  std::function<void()> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    dropped_ = true;
+    dropped.swap(on_drop_);
+  }
+  if (dropped) dropped();
+}
+
+void Reply::on_drop(std::function<void()> dropped) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!dropped_) {
+      on_drop_ = std::move(dropped);
+      return;
+    }
+  }
+  dropped();
+}
+
+}  // namespace fovea::server

@@ -1,0 +1,39 @@
+#include "server/routes.h"
+
+namespace fovea::server {
+namespace {
+
+using enum Route;
+
+// Whatever is not said to be open needs a key: a new path can't be forgotten.
+constexpr RouteInfo kRoutes[] = {
+    {.route = health, .path = "/health", .open = true},
+    {.route = ping, .path = "/ping", .open = true},
+    {.route = version, .path = "/version"},
+    {.route = server_info, .path = "/server_info"},
+    {.route = server_state, .path = "/server_state"},
+    {.route = metrics, .path = "/metrics"},
+    {.route = models, .path = "/v1/models"},
+    {.route = completions, .path = "/v1/completions", .post = true},
+    {.route = chat_completions, .path = "/v1/chat/completions", .post = true},
+    {.route = embeddings, .path = "/v1/embeddings", .post = true},
+    {.route = responses, .path = "/v1/responses", .post = true},
+    {.route = messages, .path = "/v1/messages", .post = true},
+    {.route = tokenize, .path = "/tokenize", .post = true},
+    {.route = detokenize, .path = "/detokenize", .post = true},
+};
+constexpr RouteInfo kModel = {.route = model, .path = kModelPrefix};
+
+}  // namespace
+
+const RouteInfo* find_route(std::string_view path) {
+  for (const RouteInfo& route : kRoutes)
+    if (path == route.path) return &route;
+  return path.starts_with(kModelPrefix) && path.size() > kModelPrefix.size() ? &kModel : nullptr;
+}
+
+std::string_view allowed_methods(const RouteInfo& route) {
+  return route.post ? "POST, OPTIONS" : "GET, HEAD, OPTIONS";
+}
+
+}  // namespace fovea::server

@@ -1,0 +1,41 @@
+#pragma once
+// Which paths there are, what they take, and who may ask.
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace fovea::server {
+
+enum class Route : uint8_t {
+  health,
+  ping,
+  version,
+  server_info,
+  server_state,
+  metrics,
+  models,
+  model,  ///< /v1/models/{id}
+  completions,
+  chat_completions,
+  embeddings,
+  responses,
+  messages,
+  tokenize,
+  detokenize,
+};
+
+struct RouteInfo {
+  Route route;
+  std::string_view path;
+  bool post = false;  ///< else GET and HEAD
+  bool open = false;  ///< needs no key
+};
+
+/// Null when there is none.
+const RouteInfo* find_route(std::string_view path);
+/// Of the Allow header.
+std::string_view allowed_methods(const RouteInfo& route);
+
+inline constexpr std::string_view kModelPrefix = "/v1/models/";
+
+}  // namespace fovea::server

@@ -1,0 +1,303 @@
+#include "server/service.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <thread>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "server/endpoints.h"
+#include "server/openai/response.h"
+#include "server/pages.h"
+#include "server/routes.h"
+#include "server/snapshot_json.h"
+#include "server/text.h"
+#include "server/web/web_files.h"
+
+namespace fovea::server {
+namespace {
+
+using openai::ApiError;
+
+// A body of so many bytes is read where it arrives: handing it over would cost more. 8 KiB are read and
+// tokenised in about a millisecond.
+constexpr size_t kSmallBody = 8 << 10;
+
+bool is_json(std::string_view content_type) {
+  return same_letters(trimmed(content_type.substr(0, content_type.find(';'))), "application/json");
+}
+
+http::Response json(std::string body) {
+  return {200, "application/json", std::move(body)};
+}
+
+/// The service without its threads.
+class Router {
+ public:
+  Router(std::shared_ptr<Core> core, WorkQueue& queue) : core_(std::move(core)), queue_(queue) {}
+
+  void handle(std::shared_ptr<http::Exchange> exchange) {
+    const auto reply = Reply::create(core_, std::move(exchange));
+    guarded(reply, [&] { route(reply); });
+  }
+
+ private:
+  void route(const std::shared_ptr<Reply>& reply);
+  void get(Reply& reply, Route route);
+  void post(const std::shared_ptr<Reply>& reply, Route route);
+  void post_admitted(const std::shared_ptr<Reply>& reply, Route route);
+  /// At once or, where it may take long, on another thread.
+  void work(const std::shared_ptr<Reply>& reply, bool elsewhere, std::function<void(Reply&)> task);
+  void preflight(Reply& reply, const RouteInfo* route);
+  void web(Reply& reply, const WebFile& file);
+  void health(Reply& reply);
+
+  std::shared_ptr<Core> core_;
+  WorkQueue& queue_;
+};
+
+void Router::route(const std::shared_ptr<Reply>& reply) {
+  const http::Request& request = reply->request();
+  const RouteInfo* route = find_route(request.path);
+  const bool options = request.method == "OPTIONS";
+  // A browser asks without a key whether it may send one.
+  if (options && !core_->config.cors_origins.empty() &&
+      !request.header("access-control-request-method").empty())
+    return preflight(*reply, route);
+  // A browser sends no key when it opens a page, and these files are the same for everyone: the page asks for
+  // the key.
+  if (core_->config.playground)
+    if (const WebFile* file = find_web_file(request.path)) return web(*reply, *file);
+  if (!(route && route->open) && !core_->keys.allows(request.header("authorization")))
+    return reply->error({401,
+                         request.header("authorization").empty()
+                             ? "no API key is given; send it as \"Authorization: Bearer KEY\""
+                             : "the API key is not one of this server's",
+                         "", "invalid_api_key"});
+  if (!route)
+    return reply->error({404, "there is no such path; see /v1/models, /v1/chat/completions, /v1/completions",
+                         "", "not_found"});
+  if (options) return preflight(*reply, route);
+  const bool reads = request.method == "GET" || request.method == "HEAD";
+  if (route->post ? request.method != "POST" : !reads) {
+    http::Response response = error_response(
+        {405, "this path takes " + std::string(route->post ? "POST" : "GET"), "", "method_not_allowed"});
+    response.headers.emplace_back("Allow", allowed_methods(*route));
+    return reply->respond(std::move(response));
+  }
+  if (route->post)
+    post(reply, route->route);
+  else
+    get(*reply, route->route);
+}
+
+void Router::web(Reply& reply, const WebFile& file) {
+  const std::string& method = reply.request().method;
+  if (method == "GET" || method == "HEAD")
+    return reply.respond(web_response(file, reply.request().header("if-none-match")));
+  http::Response response = method == "OPTIONS"
+                                ? http::Response{204, "", ""}
+                                : error_response({405, "this path takes GET", "", "method_not_allowed"});
+  response.headers.emplace_back("Allow", "GET, HEAD, OPTIONS");
+  reply.respond(std::move(response));
+}
+
+void Router::preflight(Reply& reply, const RouteInfo* route) {
+  http::Response response{204, "", ""};
+  if (route) response.headers.emplace_back("Allow", allowed_methods(*route));
+  if (!core_->config.cors_origins.empty()) {
+    response.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    response.headers.emplace_back("Access-Control-Allow-Headers",
+                                  "authorization, content-type, x-request-id, x-stainless-arch, "
+                                  "x-stainless-lang, x-stainless-os, x-stainless-package-version, "
+                                  "x-stainless-retry-count, x-stainless-runtime, "
+                                  "x-stainless-runtime-version, x-stainless-timeout");
+    response.headers.emplace_back("Access-Control-Max-Age", "600");
+  }
+  reply.respond(std::move(response));
+}
+
+void Router::health(Reply& reply) {
+  if (core_->draining.load()) return reply.error(shutting_down());
+  if (!core_->ready.load())
+    return reply.error({503, "the server is starting; try again later", "", "starting", 1});
+  reply.respond({200, "", ""});
+}
+
+void Router::get(Reply& reply, Route route) {
+  switch (route) {
+    case Route::health:
+    case Route::ping: return health(reply);
+    case Route::version: return reply.respond(json(version_json(core_->config.version)));
+    case Route::models:
+      return reply.respond(
+          json(openai::models_json(core_->config.served_names, core_->created, core_->max_seq_len())));
+    case Route::model: {
+      const std::string name = reply.request().path.substr(kModelPrefix.size());
+      if (const auto error = check_model(*core_, name)) return reply.error(*error);
+      return reply.respond(json(openai::model_json(name, core_->created, core_->max_seq_len())));
+    }
+    case Route::server_info: {
+      const EngineStats stats = core_->engine ? core_->engine->stats() : EngineStats();
+      return reply.respond(json(server_info_json(core_->config.server_info, core_->engine ? &stats : nullptr,
+                                                 core_->in_flight.load(), core_->admission.waiting())));
+    }
+    case Route::server_state:
+      if (!core_->engine)
+        return reply.error({404, "an encoder has no state between two requests", "", "not_found"});
+      // A view may have to be waited for (kSnapshotPatience).
+      return queue_.add([reply = reply.shared_from_this()] {
+        guarded(reply, [&] { reply->respond(json(snapshot_json(reply->core().engine->snapshot()))); });
+      });
+    case Route::metrics: {
+      if (!core_->metrics)
+        return reply.error(
+            {404, "an encoder has no metrics; they are of models that generate", "", "not_found"});
+      const int connections = core_->config.connections ? core_->config.connections() : 0;
+      return reply.respond({200, "text/plain; version=0.0.4; charset=utf-8",
+                            core_->metrics->text(*core_->engine, connections)});
+    }
+    default: FOVEA_CHECK(false && "a route that is not of GET");
+  }
+}
+
+void Router::work(const std::shared_ptr<Reply>& reply, bool elsewhere, std::function<void(Reply&)> task) {
+  if (!elsewhere) return task(*reply);
+  queue_.add([reply, task = std::move(task)] {
+    guarded(reply, [&] {
+      if (reply->core().aborted.load()) return reply->error(shutting_down());
+      if (!reply->done()) task(*reply);  // else the client is gone
+    });
+  });
+}
+
+void Router::post(const std::shared_ptr<Reply>& reply, Route route) {
+  // A page of another site could send any other type without asking first.
+  if (!is_json(reply->request().header("content-type")))
+    return reply->error({415, "the body must be JSON; send \"Content-Type: application/json\"", "",
+                         "unsupported_media_type"});
+  if (const auto coding = trimmed(reply->request().header("content-encoding"));
+      !coding.empty() && !same_letters(coding, "identity"))
+    return reply->error({415, "the body must not be compressed; send it without Content-Encoding", "",
+                         "unsupported_media_type"});
+  if (route == Route::responses || route == Route::messages)
+    return reply->error({404, "this API is not built; use /v1/chat/completions", "", "not_found"});
+  if (core_->draining.load()) return reply->error(shutting_down());
+  const bool large = reply->request().body.size() > kSmallBody;
+  switch (route) {
+    case Route::completions:
+    case Route::chat_completions:
+    case Route::embeddings: return post_admitted(reply, route);
+    case Route::tokenize: return work(reply, large, post_tokenize);
+    case Route::detokenize: return work(reply, large, post_detokenize);
+    default: FOVEA_CHECK(false && "a route that is not of POST");
+  }
+}
+
+void Router::post_admitted(const std::shared_ptr<Reply>& reply, Route route) {
+  const bool embeds = route == Route::embeddings;
+  if (!core_->engine && !embeds)
+    return reply->error(
+        openai::bad_request("this model is an encoder, which generates nothing; use /v1/embeddings"));
+  if (!core_->embedder && embeds)
+    return reply->error(
+        openai::bad_request("this model generates text and has no embeddings; use /v1/completions"));
+  auto verdict = Admission::Verdict::admitted;
+  std::shared_ptr<Admission::Ticket> ticket =
+      core_->admission.arrive(core_->engine ? core_->engine->stats().waiting : 0, verdict);
+  if (!ticket) {
+    if (core_->metrics) core_->metrics->refused(503);
+    return reply->error(overloaded(verdict));
+  }
+  const auto task = embeds                             ? post_embedding
+                    : route == Route::chat_completions ? post_chat_completion
+                                                       : post_completion;
+  work(reply, embeds || reply->request().body.size() > kSmallBody,
+       [reply, task, ticket = std::move(ticket)](Reply&) mutable { task(reply, std::move(ticket)); });
+}
+
+class ServiceImpl final : public Service {
+ public:
+  ServiceImpl(std::shared_ptr<Core> core, int workers)
+      : core_(std::move(core)),
+        queue_(workers),
+        router_(std::make_shared<Router>(core_, queue_)),
+        ticker_([this] { tick(); }) {}
+
+  ~ServiceImpl() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    stopped_.notify_all();
+    ticker_.join();
+  }
+
+  http::Handler handler() override {
+    return
+        [router = router_](std::shared_ptr<http::Exchange> exchange) { router->handle(std::move(exchange)); };
+  }
+
+  http::ErrorPage error_page() override {
+    return [core = core_](int status, std::string_view message) {
+      if (core->metrics) core->metrics->http_response(status);
+      return error_response({status, std::string(message), "", "", status == 503 ? 1 : 0});
+    };
+  }
+
+  void set_ready() override { core_->ready.store(true); }
+  void drain() override { core_->draining.store(true); }
+  int in_flight() const override { return core_->in_flight.load(); }
+
+  void abort_all() override {
+    core_->draining.store(true);
+    core_->aborted.store(true);
+    for (const auto& job : core_->jobs())
+      job->abort();
+  }
+
+ private:
+  void tick() {
+    const auto period = std::max(core_->config.sse_ping / 4, std::chrono::milliseconds(5));
+    std::unique_lock lock(mutex_);
+    while (!stopped_.wait_for(lock, period, [&] { return stop_; })) {
+      lock.unlock();
+      const auto now = Clock::now();
+      for (const auto& job : core_->jobs())
+        job->tick(now);
+      lock.lock();
+    }
+  }
+
+  std::shared_ptr<Core> core_;
+  WorkQueue queue_;
+  std::shared_ptr<Router> router_;
+  std::mutex mutex_;
+  std::condition_variable stopped_;
+  bool stop_ = false;
+  std::thread ticker_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Service>> Service::create(const ServiceConfig& config, Engine* engine,
+                                                 Embedder* embedder) {
+  FOVEA_CHECK((engine == nullptr) != (embedder == nullptr));
+  FOVEA_CHECK(!config.served_names.empty());
+  FOVEA_TRY(keys, ApiKeys::create(config.api_keys));
+  // An embedder computes what its threads bring it, a request each.
+  const int slots = engine ? config.max_running_requests : config.workers;
+  auto core =
+      std::make_shared<Core>(Admission::Limits{slots, config.max_queued_requests, config.max_queued_tokens});
+  core->config = config;
+  core->engine = engine;
+  core->embedder = embedder;
+  core->keys = std::move(keys);
+  if (engine) core->metrics = Metrics::create(engine->info(), config.served_names.front());
+  core->created =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count();
+  return std::unique_ptr<Service>(std::make_unique<ServiceImpl>(std::move(core), config.workers));
+}
+
+}  // namespace fovea::server

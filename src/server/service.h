@@ -1,0 +1,55 @@
+#pragma once
+// Routes, admission, streams and the end of them: HTTP exchanges on one side, an engine (or an embedder) on
+// the other.
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fovea/embed.h"
+#include "fovea/engine.h"
+#include "server/http/server.h"
+
+namespace fovea::server {
+
+struct ServiceConfig {
+  std::vector<std::string> served_names;  ///< the first is the one in answers
+  std::vector<std::string> api_keys;      ///< none = open
+  std::vector<std::string> cors_origins;  ///< none = no CORS headers; "*" = any
+  int max_logprobs = 20;
+  int max_running_requests =
+      64;  ///< the engine's: so many answers do not wait for their turn (an embedder: `workers`)
+  int max_queued_requests =
+      1024;  ///< answers, or requests for embeddings, that wait for their turn; beyond: 503
+  int64_t max_queued_tokens = 0;               ///< of prompts that wait; 0 = no limit
+  int workers = 2;                             ///< threads that read large bodies, and embed
+  std::chrono::milliseconds sse_ping{15'000};  ///< a comment in a stream that is silent so long
+  std::string version;                         ///< of /version
+  std::string server_info;                     ///< JSON of what does not change: backends and why
+  bool playground = true;
+  std::function<int()> connections;  ///< open ones, for /metrics; null = 0
+};
+
+class Service {
+ public:
+  virtual ~Service() = default;
+  /// Exactly one of `engine` and `embedder` is not null; both must outlive the service, and the service the
+  /// server whose exchanges it gets. Keys that no client could send are refused.
+  static Result<std::unique_ptr<Service>> create(const ServiceConfig& config, Engine* engine,
+                                                 Embedder* embedder);
+
+  virtual http::Handler handler() = 0;
+  virtual http::ErrorPage error_page() = 0;
+  /// /health answers 200 from now on.
+  virtual void set_ready() = 0;
+  /// New requests get 503; returns at once.
+  virtual void drain() = 0;
+  /// Requests that are not answered yet.
+  virtual int in_flight() const = 0;
+  /// Cancels what is left; streams get an error event.
+  virtual void abort_all() = 0;
+};
+
+}  // namespace fovea::server

@@ -1,0 +1,62 @@
+// Elements and numbers. Text from outside only ever becomes text: nothing here parses markup.
+
+export const byId = (id) => document.getElementById(id);
+
+// el("li", { class: "row", title: "…", onclick: f }, "text", child, null): null children are left out.
+export function el(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  setProperties(element, properties);
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+const svgNamespace = "http://www.w3.org/2000/svg";
+
+export function svg(tag, properties = {}, ...children) {
+  const element = document.createElementNS(svgNamespace, tag);
+  setProperties(element, properties);
+  element.append(...children);
+  return element;
+}
+
+function setProperties(element, properties) {
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+}
+
+// Polls rewrite the same words over and over; what didn't change is left alone, selections and focus with it.
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+const grouped = new Intl.NumberFormat("en-US");
+export const count = (value) => grouped.format(value);
+export const plural = (value, word) => `${count(value)} ${word}${value === 1 ? "" : "s"}`;
+
+// Three significant digits: 4.21, 42.1, 421, 4,210.
+export function figure(value) {
+  if (!Number.isFinite(value)) return "–";
+  const digits = value >= 100 ? 0 : value >= 10 ? 1 : 2;
+  return grouped.format(Number(value.toFixed(digits)));
+}
+
+export function duration(seconds) {
+  if (!Number.isFinite(seconds)) return "–";
+  if (seconds < 1e-3) return `${figure(seconds * 1e6)} µs`;
+  if (seconds < 1) return `${figure(seconds * 1e3)} ms`;
+  if (seconds < 120) return `${figure(seconds)} s`;
+  return `${figure(seconds / 60)} min`;
+}
+
+export function bytes(value) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  while (value >= 1024 && unit + 1 < units.length) {
+    value /= 1024;
+    unit += 1;
+  }
+  return `${figure(value)} ${units[unit]}`;
+}

@@ -1,0 +1,33 @@
+#pragma once
+// Threads for work that would keep an I/O thread from its other connections: large bodies, embeddings.
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace fovea::server {
+
+class WorkQueue {
+ public:
+  explicit WorkQueue(int threads);
+  /// Waits for what is under way; what was not begun is dropped.
+  ~WorkQueue();
+  WorkQueue(const WorkQueue&) = delete;
+  WorkQueue& operator=(const WorkQueue&) = delete;
+
+  /// In order of the calls. `work` must not throw. How much waits is its callers' affair (Admission).
+  void add(std::function<void()> work);
+
+ private:
+  void run();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> waiting_;
+  bool stop_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace fovea::server

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""The examples of README.md and docs/serving.md, run as they are printed but for the port; metrics and flags that the
+pages name are those that there are.
+
+A fence of sh or js below a comment <!-- example, prints "TEXT" --> is one; "example of an encoder" and "example with
+a key" say which server it is for. Every fence of those pages with curl or openai in it must be an example.
+
+Usage: docs_examples_test.py PROGRAM ROOT
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import unittest
+
+from server import Server, skip
+
+PROGRAM, ROOT = sys.argv[1:3]
+PAGES = ("README.md", "docs/serving.md")
+ADDRESS = "localhost:8000"
+SERVERS = {"": (), "of an encoder": ("--model", f"{ROOT}/tests/goldens/bert_d8_fp32", "--served-model-name", "bert"), "with a key": ("--api-key", "sk-example")}
+FENCE = re.compile(r'(?:<!-- example( of an encoder| with a key)?, prints "(.*?)" -->\n)?^```(sh|js)\n(.*?)^```$', re.M | re.S)
+
+
+def examples(page):
+    """(line, kind of server, what is printed, language, code) of each."""
+    text = read(page)
+    for found in FENCE.finditer(text):
+        kind, prints, language, code = found.groups()
+        line = text.count("\n", 0, found.start()) + 1
+        if "curl" not in code and "openai" not in code:
+            continue
+        assert prints, f"{page}:{line}: no comment says what the example prints"
+        yield line, (kind or "").strip(), prints, language, code
+
+
+class Examples(unittest.TestCase):
+    def test_examples(self):
+        wanted = [(page, *example) for page in PAGES for example in examples(page)]
+        languages = {(page, language) for page, _, _, _, language, _ in wanted}
+        self.assertLessEqual({("README.md", "sh"), ("README.md", "js"), ("docs/serving.md", "sh"), ("docs/serving.md", "js")}, languages)
+        for kind, flags in SERVERS.items():
+            with Server(PROGRAM, *flags) as server:
+                for page, line, _, prints, language, code in (e for e in wanted if e[2] == kind):
+                    with self.subTest(page=page, line=line):
+                        self.assertIn(ADDRESS, code)
+                        code = code.replace(ADDRESS, f"127.0.0.1:{server.port}")
+                        command = ["bash", "-euo", "pipefail", "-c", code] if language == "sh" else ["node", "--input-type=module", "-e", code]
+                        result = subprocess.run(command, cwd=os.path.dirname(os.path.abspath(__file__)), capture_output=True, text=True, timeout=60)
+                        self.assertEqual(result.returncode, 0, result.stderr)
+                        self.assertIn(prints, result.stdout)
+                        print(f"{page}:{line}: {result.stdout.strip()[:200]}")
+
+
+def read(page):
+    with open(os.path.join(ROOT, page)) as file:
+        return file.read()
+
+
+def flags_of(text):
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]", text))
+
+
+class Names(unittest.TestCase):
+    def flags(self, *command):
+        return flags_of(subprocess.run([PROGRAM, *command, "--help"], capture_output=True, text=True, check=True).stdout)
+
+    def test_metrics(self):
+        named = set(re.findall(r"`((?:vllm|fovea):\w+)`", read("docs/metrics.md")))
+        with Server(PROGRAM) as server:
+            for _ in range(100):  # the machine's rates are measured in the meantime
+                server.complete("x", max_tokens=2)
+                there = set(re.findall(r"^# TYPE (\S+)", server.metrics().text, re.M))
+                if there == named:
+                    return
+                time.sleep(0.1)
+        self.assertEqual(there, named)
+
+    def test_flags(self):
+        serve, bench = self.flags("serve"), self.flags("bench", "serve")
+        self.assertEqual(flags_of(read("docs/serving.md")) - serve - {"--log-level", "--seconds"}, set())
+        self.assertEqual(flags_of(read("docs/bench-serve.md")) - {"--help"}, bench - {"--help"})
+
+
+if __name__ == "__main__":
+    if not shutil.which("curl") or not shutil.which("node"):
+        skip("curl or node is not installed")
+    if not os.path.isdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), "node_modules", "openai")):
+        skip("openai is not installed; run npm ci in tests/serve")
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

@@ -1,0 +1,635 @@
+#!/usr/bin/env python3
+"""What hostile and broken clients send, byte by byte: each gets the right status and OpenAI's error shape, and the
+server answers the next ordinary request with the same tokens as before.
+
+Usage: raw_socket_test.py PROGRAM [unittest arguments]
+"""
+import json
+import socket
+import struct
+import sys
+import time
+import unittest
+
+from server import LONG, Closed, Reader, Server, error_of, eventually, request_bytes
+from bad_fields import CASES
+
+PROGRAM = sys.argv[1]
+PROBE = {"prompt": "Once upon a time", "max_tokens": 8, "return_token_ids": True}
+COMPLETION = {"prompt": "One two", "max_tokens": 2, "temperature": 0}
+CHAT = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2, "temperature": 0}
+JSON_BODY = json.dumps(COMPLETION).encode()
+PATHS = {"completion": "/v1/completions", "chat": "/v1/chat/completions"}
+
+
+class RawTest(unittest.TestCase):
+    flags = ()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(PROGRAM, *cls.flags)
+        cls.addClassCleanup(cls.server.kill)
+        cls.tokens = cls.probe()
+
+    @classmethod
+    def probe(cls):
+        return [choice["token_ids"] for choice in cls.server.complete(**PROBE)]
+
+    def tearDown(self):
+        self.assertIsNone(self.server.process.poll(), self.server.log)
+        self.assertEqual(self.probe(), self.tokens, "another answer after the case")
+
+    def send(self, data, timeout=LONG):
+        """The answer to bytes as they are, and whether the connection was closed after it."""
+        with self.server.connect(timeout) as s:
+            try:
+                s.sendall(data)
+            except ConnectionError:
+                pass  # closed while we still sent: what was answered before lies in the buffer
+            reader = Reader(s)
+            return reader.response(), reader
+
+    def refused(self, data, status, closes=None, **rest):
+        with self.server.connect() as s:
+            try:
+                s.sendall(data)
+            except ConnectionError:
+                pass
+            reader = Reader(s)
+            answer = reader.response()
+            error = error_of(answer, status, **rest)
+            if closes:
+                s.settimeout(LONG)
+                self.assertTrue(reader.at_end(), "the connection stayed open")
+            return error
+
+    def refused_or_closed(self, data, status):
+        """Some malformed heads may be cut off without an answer."""
+        try:
+            self.refused(data, status)
+        except Closed as closed:
+            self.assertEqual(closed.got, b"")
+
+
+class Fields(RawTest):
+    """JSON that is no request."""
+
+    def test_each_field_of_a_wrong_kind(self):
+        for kind, field, values in CASES:
+            for value in values:
+                with self.subTest(kind=kind, field=field, value=str(value)[:60]):
+                    base = COMPLETION if kind == "completion" else CHAT
+                    body = {**base, **value} if field.startswith("+") else {**base, field: value}
+                    name = field.lstrip("+")
+                    error = error_of(self.server.post(PATHS[kind], body), 400)
+                    self.assertIsNotNone(error["param"], error)
+                    self.assertTrue(error["param"].startswith(name), f"param {error['param']!r} is not of {name}: {error}")
+                    self.assertEqual(error["type"], "invalid_request_error")
+
+    def test_a_missing_prompt(self):
+        for path, field in (("/v1/completions", "prompt"), ("/v1/chat/completions", "messages"), ("/detokenize", "tokens")):
+            for body in ({}, {field: None}):
+                error_of(self.server.post(path, body), 400, field)
+
+    def test_empty_prompts(self):  # CVE-2024-8768
+        for prompt in ([], [[]], [[], []]):
+            error_of(self.server.post("/v1/completions", {**COMPLETION, "prompt": prompt}), 400)
+        for prompt in ("", [""], " ", "\n"):  # the begin token may stand for an empty text
+            self.assertIn(self.server.post("/v1/completions", {**COMPLETION, "prompt": prompt}).status, (200, 400))
+        error_of(self.server.post("/v1/completions", {**COMPLETION, "prompt": "", "add_special_tokens": False}), 400)
+
+    def test_a_number_of_answers_beyond_all_bounds(self):  # CVE-2026-34756, CVE-2024-8939
+        before = self.server.resident_bytes()
+        start = time.monotonic()
+        for n in (10**9, 2**31 - 1, 2**31, 2**63, 10**30, 129):
+            for kind, path in PATHS.items():
+                base = COMPLETION if kind == "completion" else CHAT
+                error_of(self.server.post(path, {**base, "temperature": 1, "n": n}), 400, "n")
+        error_of(self.server.post("/v1/completions", {**COMPLETION, "best_of": 10**9}), 400, "best_of")
+        self.assertLess(time.monotonic() - start, LONG)
+        self.assertLess(self.server.resident_bytes() - before, 32 << 20)
+
+    def test_bodies_that_are_no_object(self):
+        bodies = [b"", b" ", b"x", b"[]", b"42", b"null", b'"text"', b"true", b"{", b'{"prompt"', b"{} x", b"{}{}", b'{"prompt": "x",}',
+                  b"{'prompt': 'x'}", b'{"prompt": "x" /* c */}', b"\xef\xbb\xbf{", b'{"prompt": "\x01"}', b'{"prompt": "\\x"}', b"\0", b"{\0}"]
+        for path in (*PATHS.values(), "/tokenize", "/detokenize"):
+            for body in bodies:
+                with self.subTest(path=path, body=body):
+                    error_of(self.server.post(path, body), 400)
+
+    def test_numbers_that_json_has_not(self):
+        for number in ("NaN", "Infinity", "-Infinity", "1e999", "-1e999", "0x10", "01", ".5", "5.", "+1", "1" * 400):
+            for field in ("temperature", "max_tokens", "seed", "top_p"):
+                with self.subTest(number=number[:20], field=field):
+                    body = f'{{"prompt": "x", "{field}": {number}}}'.encode()
+                    error_of(self.server.post("/v1/completions", body), 400)
+
+    def test_text_that_is_no_unicode(self):
+        for text in (b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf5\x80\x80\x80", b"ab\x80"):
+            with self.subTest(text=text):
+                error_of(self.server.post("/v1/completions", b'{"max_tokens": 1, "prompt": "' + text + b'"}'), 400)
+        for text in ("\\ud800", "\\udc00", "\\ud800x", "\\ud800\\ud800"):  # half a pair
+            with self.subTest(text=text):
+                error_of(self.server.post("/v1/completions", f'{{"max_tokens": 1, "prompt": "{text}"}}'.encode()), 400)
+        answer = self.server.post("/v1/completions", {**COMPLETION, "prompt": "a\0b", "echo": True})
+        self.assertEqual(answer.status, 200, answer)
+        self.assertTrue(answer.json()["choices"][0]["text"].startswith("a\0b"), answer)
+
+    def test_depth(self):
+        for opening, closing in (("[", "]"), ('{"a":', "}")):
+            for depth in (200, 100_000, 1_000_000):
+                for ended in (True, False):
+                    inner = opening * depth + ("1" + closing * depth if ended else "")
+                    with self.subTest(opening=opening, depth=depth, ended=ended):
+                        error_of(self.server.post("/v1/completions", f'{{"prompt": "x", "x": {inner}}}'.encode()), 400)
+                        error_of(self.server.post("/v1/chat/completions", inner.encode()), 400)
+        shallow = {**COMPLETION, "metadata": [[[[[[{"a": [1]}]]]]]]}
+        self.assertEqual(self.server.post("/v1/completions", shallow).status, 200)
+
+    def test_keys_given_twice(self):
+        for body in ('{"prompt": "a", "prompt": "b"}', '{"prompt": "a", "max_tokens": 1, "max_tokens": 2}', '{"prompt": "a", "n": 1, "\\u006e": 1}'):
+            error_of(self.server.post("/v1/completions", body.encode()), 400)
+        body = b'{"max_tokens": 1, "messages": [{"role": "user", "role": "system", "content": "x"}]}'
+        error_of(self.server.post("/v1/chat/completions", body), 400)
+
+    def test_arrays_of_millions(self):
+        start = time.monotonic()
+        for path, body in (("/v1/completions", b'{"prompt": [' + b"0," * 5_000_000 + b"0]}"),
+                           ("/v1/completions", b'{"prompt": [' + b'"a",' * 2_000_000 + b'"a"]}'),
+                           ("/v1/completions", b'{"prompt": "' + b"a" * (8 << 20) + b'"}'),
+                           ("/v1/chat/completions", b'{"messages": [' + b'{"role":"user","content":"x"},' * 100_000 + b'{"role":"user","content":"x"}]}'),
+                           ("/tokenize", b'{"prompt": "' + b"a" * (30 << 20) + b'"}')):
+            answer = self.server.post(path, body)
+            if path != "/tokenize" or answer.status != 200:  # which has no length that it could exceed
+                error_of(answer, (400, 413))
+        print(f"\nbodies of millions of entries: {time.monotonic() - start:.1f} s")
+
+    def test_too_long_says_so_as_clients_read_it(self):
+        for body in ({"prompt": "word " * 5000}, {"prompt": "x", "max_tokens": 10**6}, {"prompt": [5] * 2000}):
+            error = error_of(self.server.post("/v1/completions", body), 400)
+            self.assertRegex(error["message"], r"maximum context length is \d+")
+            self.assertEqual(error["code"], "context_length_exceeded")
+
+    def test_token_ids_that_are_none(self):
+        for prompt in ([-1], [10**9], [2**32], [768], [[5], [-1]], [2**63], [-2**63 - 1]):
+            error_of(self.server.post("/v1/completions", {**COMPLETION, "prompt": prompt}), 400)
+            error_of(self.server.post("/detokenize", {"tokens": prompt}), 400)
+
+    def test_unknown_fields_are_ignored(self):
+        self.assertEqual(self.server.post("/v1/completions", {**COMPLETION, "no_such_field": {"a": [1]}, "metadata": None}).status, 200)
+
+    def test_features_that_are_not_there(self):
+        tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
+        for kind, field, value in (("chat", "tools", [tool]), ("chat", "tools", []), ("chat", "response_format", {"type": "json_object"}),
+                                   ("chat", "response_format", {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "?"}}}),
+                                   ("completion", "best_of", 2), ("completion", "suffix", "x")):
+            base = COMPLETION if kind == "completion" else CHAT
+            error_of(self.server.post(PATHS[kind], {**base, field: value}), 400, field)
+        self.assertEqual(self.server.post(PATHS["chat"], {**CHAT, "response_format": {"type": "text"}}).status, 200)
+        for path in ("/v1/responses", "/v1/messages"):
+            error_of(self.server.post(path, {"model": "x", "input": "x"}), 404)
+
+    def test_templates_of_clients_are_not_run(self):  # CVE-2025-61620, CVE-2025-62426
+        loop = "{% for a in range(1000000000) %}x{% endfor %}"
+        for fields in ({"chat_template": loop}, {"chat_template_kwargs": {"chat_template": loop}}, {"chat_template_kwargs": {"tokenize": True}},
+                       {"chat_template_kwargs": "x"}):
+            start = time.monotonic()
+            answer = self.server.post(PATHS["chat"], {**CHAT, **fields})
+            self.assertIn(answer.status, (200, 400), answer)
+            self.assertLess(time.monotonic() - start, LONG)
+
+    def test_an_unknown_model(self):
+        for path, base in ((PATHS["chat"], CHAT), (PATHS["completion"], COMPLETION)):
+            error = error_of(self.server.post(path, {**base, "model": "no/such\u0007"}), 404, "model")
+            self.assertEqual(error["code"], "model_not_found")
+            self.assertNotIn("\u0007", error["message"])
+        error_of(self.server.get("/v1/models/none"), 404)
+
+
+class Http(RawTest):
+    """Bytes that are no request, or two."""
+
+    def post_head(self, *lines, path="/v1/completions"):
+        return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n".encode() + b"".join(line + b"\r\n" for line in lines) + b"\r\n"
+
+    def test_smuggling(self):
+        n = str(len(JSON_BODY)).encode()
+        chunked = b"%x\r\n%s\r\n0\r\n\r\n" % (len(JSON_BODY), JSON_BODY)
+        for lines, body in (
+                ((b"Content-Length: " + n, b"Transfer-Encoding: chunked"), chunked),
+                ((b"Transfer-Encoding: chunked", b"Content-Length: 4"), chunked),
+                ((b"Content-Length: " + n, b"Content-Length: 4"), JSON_BODY),
+                ((b"Content-Length: " + n, b"Content-Length: " + n), JSON_BODY),
+                ((b"Content-Length: " + n + b", " + n,), JSON_BODY),
+                ((b"Content-Length: +" + n,), JSON_BODY),
+                ((b"Content-Length: -1",), JSON_BODY),
+                ((b"Content-Length: 0x10",), JSON_BODY),
+                ((b"Content-Length: 1 0",), JSON_BODY),
+                ((b"Content-Length: 99999999999999999999999",), JSON_BODY),
+                ((b"Content-Length:",), JSON_BODY),
+                ((b"Content-Length : " + n,), JSON_BODY),
+                ((b"Content-Length\t: " + n,), JSON_BODY),
+                ((b" Content-Length: " + n,), JSON_BODY),
+                ((b"X: a\r\n folded: b", b"Content-Length: " + n), JSON_BODY),
+                ((b"X: a\rY: b", b"Content-Length: " + n), JSON_BODY),
+                ((b"X: a\0b", b"Content-Length: " + n), JSON_BODY),
+                ((b": empty", b"Content-Length: " + n), JSON_BODY),
+                ((b"X Y: a", b"Content-Length: " + n), JSON_BODY),
+                ((b"no colon", b"Content-Length: " + n), JSON_BODY)):
+            with self.subTest(lines=lines):
+                self.refused(self.post_head(*lines) + body, (400, 413), closes=True)
+        for coding in (b"gzip", b"chunked, gzip", b"identity", b"chunked, chunked", b"xchunked", b"\x0bchunked", b"chunked;q=1"):
+            with self.subTest(coding=coding):
+                self.refused(self.post_head(b"Transfer-Encoding: " + coding) + chunked, (400, 501), closes=True)
+        self.refused(self.post_head(b"Transfer-Encoding: chunked", b"Transfer-Encoding: gzip") + chunked, (400, 501), closes=True)
+        self.refused(self.post_head(b"Transfer-Encoding: chunked").replace(b"HTTP/1.1", b"HTTP/1.0") + chunked, (400, 501), closes=True)
+
+    def test_nothing_hides_behind_a_refused_request(self):
+        """What follows in the same bytes must not be answered."""
+        inner = request_bytes("GET", "/health")
+        for head in (self.post_head(b"Content-Length: 4", b"Transfer-Encoding: chunked"), self.post_head(b"Content-Length: 4", b"Content-Length: 50")):
+            with self.server.connect() as s:
+                s.sendall(head + b"0\r\n\r\n" + inner)
+                reader = Reader(s)
+                error_of(reader.response(), 400)
+                self.assertTrue(reader.at_end())
+
+    def test_line_ends(self):
+        self.refused_or_closed(b"GET /health HTTP/1.1\rHost: x\r\r", 400)
+        self.refused_or_closed(b"GET /health HTTP/1.1\nHost: x\n\n", 400)
+        self.refused_or_closed(b"GET /health HTTP/1.1\r\nHost: x\nX: y\r\n\r\n", 400)
+
+    def test_request_lines(self):
+        for line, status in ((b"GET", 400), (b"GET /health", 400), (b"GET  /health HTTP/1.1", 400), (b"GET /health HTTP/1.1 x", 400), (b"/health", 400),
+                             (b"GET /health HTP/1.1", 400), (b"GET /health HTTP/x.y", 400), (b"GET /he alth HTTP/1.1", 400), (b"G\x00T /health HTTP/1.1", 400),
+                             (b"GET /\x7f\x01 HTTP/1.1", 400), (b"GET health HTTP/1.1", 400), (b"GET /%zz HTTP/1.1", 400), (b"GET /%4 HTTP/1.1", 400),
+                             (b"GET /%00 HTTP/1.1", (400, 404)), (b"GET /health HTTP/3.0", (400, 505)), (b"GET /health HTTP/2.0", (400, 505)),
+                             (b"PRI * HTTP/2.0", (400, 505)), (b"GET /" + b"a" * 9000 + b" HTTP/1.1", 414), (b"G" * 9000 + b" / HTTP/1.1", (400, 414, 431, 501))):
+            with self.subTest(line=line[:40]):
+                self.refused_or_closed(line + b"\r\nHost: x\r\n\r\n", status)
+        self.refused_or_closed(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200), 400)  # TLS
+        self.refused_or_closed(bytes(range(256)) * 8, (400, 431))
+        self.refused_or_closed(b"\r\n" * 20_000, (400, 431))
+        self.refused(b"GET /health HTTP/1.1\r\n\r\n", 400)  # no Host
+        self.refused(b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400)
+
+    def test_paths(self):
+        for path in ("/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/..%2f..%2fetc/passwd", "//etc/passwd", "/v1", "/v1/", "/v1/chat", "/none?x=1", "/health/x",
+                     "/metrics%00", "/\\..\\x"):
+            with self.subTest(path=path):
+                error_of(self.server.get(path), (400, 404))
+        self.assertEqual(self.server.get("/%68ealth").status, 200)
+        self.assertEqual(self.server.get("/health?a=b&c=%zz").status, 200)
+
+    def test_wrong_methods(self):
+        for method, path, allowed in (("GET", "/v1/chat/completions", "POST"), ("PUT", "/v1/completions", "POST"), ("DELETE", "/v1/models", "GET"),
+                                      ("POST", "/metrics", "GET"), ("POST", "/health", "GET"), ("PATCH", "/tokenize", "POST"), ("BREW", "/health", "GET")):
+            with self.subTest(method=method, path=path):
+                answer = self.server.request(method, path, b"" if method != "GET" else None)
+                error_of(answer, 405)
+                self.assertIn(allowed, answer.header("allow"))
+        for method in ("TRACE", "CONNECT"):
+            self.refused_or_closed(f"{method} /health HTTP/1.1\r\nHost: x\r\n\r\n".encode(), (400, 405, 501))
+
+    def test_head_and_options(self):
+        for path in ("/health", "/v1/models", "/metrics"):
+            with self.server.connect() as s:  # a body that was sent would be read as the next answer
+                s.sendall(request_bytes("HEAD", path) + request_bytes("GET", "/v1/models"))
+                reader = Reader(s)
+                self.assertEqual(reader.response(head_only=True).status, 200)
+                self.assertEqual(reader.response().json()["object"], "list")
+        answer = self.server.request("OPTIONS", "/v1/chat/completions", headers=[("Origin", "http://evil"), ("Access-Control-Request-Method", "POST")])
+        self.assertIn(answer.status, (204, 405))
+        for answer in (answer, self.server.get("/v1/models", headers=[("Origin", "http://evil")])):  # CORS is off unless asked for
+            self.assertFalse([key for key, _ in answer.headers if key.lower().startswith("access-control")], answer)
+
+    def test_content_types(self):
+        for given in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/jsonx", "garbage", ""):
+            with self.subTest(given=given):
+                error_of(self.server.post("/v1/completions", JSON_BODY, headers=[("Content-Type", given)]), 415)
+        for given in ("application/json", "Application/JSON; charset=utf-8", "application/json;charset=UTF-8"):
+            self.assertEqual(self.server.post("/v1/completions", JSON_BODY, headers=[("Content-Type", given)]).status, 200)
+
+    def test_bodies_beyond_the_limit(self):
+        for length in ((32 << 20) + 1, 1 << 40, 2**63 - 1):  # refused before a byte of it came
+            self.refused(self.post_head(b"Content-Length: %d" % length), 413, closes=True)
+            self.refused(self.post_head(b"Content-Length: %d" % length, b"Expect: 100-continue"), 413, closes=True)
+
+    def test_endless_chunks(self):
+        before = self.server.resident_bytes()
+        with self.server.connect() as s:
+            s.sendall(self.post_head(b"Transfer-Encoding: chunked"))
+            chunk, sent = b"100000\r\n" + bytes(1 << 20) + b"\r\n", 0
+            try:
+                while sent < 300:
+                    s.sendall(chunk)
+                    sent += 1
+            except ConnectionError:
+                pass
+            self.assertLess(sent, 100, "the server read on and on")
+            try:
+                error_of(Reader(s).response(), 413)
+            except Closed:
+                pass  # a reset because of what we sent after it was refused took the answer away
+        self.assertLess(self.server.resident_bytes() - before, 150 << 20)
+
+    def test_a_chunk_without_its_end_is_refused_at_once(self):
+        self.refused(self.post_head(b"Transfer-Encoding: chunked") + b"5\r\nhelloX", 400, closes=True)
+
+    def test_headers_that_come_twice(self):
+        """Of two, a proxy may take the one and we the other."""
+        n = b"Content-Length: %d" % len(JSON_BODY)
+        for lines in ((b"Content-Type: application/json",), (b"Authorization: Bearer a", b"Authorization: Bearer a"), (b"Authorization: Bearer a", b"authorization: Bearer b"),
+                      (b"Host: y",), (b"Origin: http://a", b"Origin: http://b"), (b"Expect: 100-continue", b"Expect: 100-continue")):
+            with self.subTest(lines=lines):
+                error = self.refused(self.post_head(n, *lines) + JSON_BODY, 400, closes=True)
+                self.assertIn("several", error["message"])
+
+    def test_malformed_chunks(self):
+        for body in (b"x\r\n", b"-1\r\n", b"0x5\r\nhello\r\n0\r\n\r\n", b"fffffffffffffffff\r\n", b"ffffffffffffffff\r\n", b"8000000000000000\r\n", b"5\r\nhelloXX5\r\nhello\r\n0\r\n\r\n",
+                     b"5 \r\nhello\r\n0\r\n\r\n", b"5\nhello\n0\n\n\r\n\r\n", b"5;" + b"x" * 100_000 + b"\r\n", b" 5\r\nhello\r\n0\r\n\r\n"):
+            with self.subTest(body=body[:30]):
+                try:
+                    error = self.refused(self.post_head(b"Transfer-Encoding: chunked") + body, (400, 413, 431))
+                    self.assertTrue(error)
+                except Closed as closed:
+                    self.assertEqual(closed.got, b"")
+
+    def test_a_body_in_chunks(self):
+        for size in (1, 7, 1000):
+            chunks = b"".join(b"%X\r\n%s\r\n" % (len(piece), piece) for piece in (JSON_BODY[i:i + size] for i in range(0, len(JSON_BODY), size)))
+            answer, _ = self.send(self.post_head(b"Transfer-Encoding: chunked") + chunks + b"0\r\n\r\n")
+            self.assertEqual(answer.status, 200, answer)
+
+    def test_expect_100_continue(self):
+        with self.server.connect() as s:
+            s.sendall(self.post_head(b"Content-Length: %d" % len(JSON_BODY), b"Expect: 100-continue"))
+            reader = Reader(s)
+            self.assertEqual(reader.head()[0], 100)
+            s.sendall(JSON_BODY)
+            self.assertEqual(reader.response().status, 200)
+
+    def test_header_floods(self):  # CVE-2025-48956
+        before = self.server.resident_bytes()
+        self.refused(b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X-%d: y\r\n" % i for i in range(200)) + b"\r\n", 431)
+        self.refused(b"GET /health HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 40_000 + b"\r\n\r\n", 431)
+        for piece in (b"a" * (1 << 20), b"X: y\r\n" * 100_000):
+            with self.server.connect() as s:
+                s.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nX: ")
+                sent = 0
+                try:
+                    while sent < 1 << 30:
+                        s.sendall(piece)
+                        sent += len(piece)
+                except ConnectionError:
+                    pass
+                self.assertLess(sent, 64 << 20, "the server read on and on")
+                try:
+                    error_of(Reader(s).response(), 431)
+                except Closed:
+                    pass
+        self.assertLess(self.server.resident_bytes() - before, 32 << 20)
+
+    def test_pipelining(self):
+        with self.server.connect() as s:
+            bodies = [{**COMPLETION, "max_tokens": n, "ignore_eos": True} for n in (9, 1, 5)]
+            s.sendall(b"".join(request_bytes("POST", "/v1/completions", body) for body in bodies) + request_bytes("GET", "/health") + request_bytes("GET", "/none"))
+            reader = Reader(s)
+            self.assertEqual([reader.response().json()["usage"]["completion_tokens"] for _ in bodies], [9, 1, 5])
+            self.assertEqual(reader.response().status, 200)
+            error_of(reader.response(), 404)
+
+    def test_a_flood_of_pipelined_requests(self):
+        before = self.server.resident_bytes()
+        with self.server.connect(timeout=5) as s:
+            try:
+                for _ in range(2000):
+                    s.sendall(request_bytes("GET", "/v1/models") * 100)
+            except (TimeoutError, ConnectionError):
+                pass
+        self.assertLess(self.server.resident_bytes() - before, 64 << 20)
+
+    def test_half_open_connections(self):
+        idle = [self.server.connect() for _ in range(200)]  # that never say anything
+        for s in idle[:50]:
+            s.sendall(b"POST /v1/completions HT")
+        for s in idle[50:100]:
+            s.sendall(self.post_head(b"Content-Length: 100") + b'{"prompt"')
+        self.assertEqual(self.probe(), self.tokens)
+        for s in idle[:150]:  # gone with a reset
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        for s in idle:
+            s.close()
+
+    def test_a_client_that_sends_no_more(self):
+        """shutdown() of our side after a whole request: answered, or taken for gone; a part of one never is a request."""
+        with self.server.connect() as s:
+            s.sendall(request_bytes("GET", "/v1/models"))
+            s.shutdown(socket.SHUT_WR)
+            try:
+                self.assertEqual(Reader(s).response().status, 200)
+            except Closed as closed:
+                self.assertEqual(closed.got, b"")
+        with self.server.connect() as s:
+            s.sendall(self.post_head(b"Content-Length: 100") + b'{"prompt"')
+            s.shutdown(socket.SHUT_WR)
+            try:
+                error_of(Reader(s).response(), 400)
+            except Closed as closed:
+                self.assertEqual(closed.got, b"")
+
+    def test_connections_that_reset_amid_a_stream(self):
+        body = {**COMPLETION, "max_tokens": 900, "ignore_eos": True, "stream": True}
+        for _ in range(30):
+            s = self.server.connect()
+            s.sendall(request_bytes("POST", "/v1/completions", body))
+            s.recv(100)
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            s.close()
+        self.server.wait_idle()
+
+    def test_keep_alive(self):
+        with self.server.connect() as s:
+            reader = Reader(s)
+            for _ in range(20):
+                s.sendall(request_bytes("POST", "/v1/completions", COMPLETION))
+                self.assertEqual(reader.response().status, 200)
+            for bad in (b"{", b'{"prompt": 5}'):  # a refusal by the API does not end the connection
+                s.sendall(request_bytes("POST", "/v1/completions", bad))
+                error_of(reader.response(), 400)
+            s.sendall(request_bytes("GET", "/health", headers=[("Connection", "close")]))
+            self.assertEqual(reader.response().status, 200)
+            self.assertTrue(reader.at_end())
+        with self.server.connect() as s:
+            s.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+            reader = Reader(s)
+            self.assertEqual(reader.response().status, 200)
+            self.assertTrue(reader.at_end())
+
+    def test_request_ids(self):
+        self.assertEqual(self.server.get("/v1/models", headers=[("X-Request-Id", "abc-1_2.3:4")]).header("x-request-id"), "abc-1_2.3:4")
+        seen = set()
+        for given in ("a b", "x" * 129, "", "\x1b[31m", "\u00e9", "<script>"):
+            answer = self.server.get("/v1/models", headers=[("X-Request-Id", given)])
+            if answer.status == 200:
+                self.assertRegex(answer.header("x-request-id"), r"^[A-Za-z0-9_.:-]{1,128}$")
+                self.assertNotEqual(answer.header("x-request-id"), given)
+                seen.add(answer.header("x-request-id"))
+            else:
+                error_of(answer, 400)
+        self.assertGreater(len(seen), 3)
+
+    def test_the_form_of_a_stream(self):
+        body = {**CHAT, "stream": True, "stream_options": {"include_usage": True}}
+        answer = self.server.post(PATHS["chat"], body)
+        self.assertEqual(answer.status, 200)
+        self.assertTrue(answer.chunked)
+        self.assertEqual(answer.header("content-type").replace(" ", "").lower(), "text/event-stream;charset=utf-8")
+        self.assertEqual(answer.header("cache-control"), "no-cache")
+        self.assertEqual(answer.header("x-accel-buffering"), "no")
+        events = answer.events()
+        self.assertEqual(events[-1], "[DONE]")
+        self.assertEqual(events[0]["choices"][0]["delta"]["role"], "assistant")
+        self.assertEqual(events[-2]["choices"], [])
+        self.assertGreater(events[-2]["usage"]["completion_tokens"], 0)
+        finishes = [event["choices"][0] for event in events[:-2] if event["choices"] and event["choices"][0]["finish_reason"]]
+        self.assertEqual(len(finishes), 1)
+        self.assertFalse(finishes[0]["delta"].get("content"))
+        self.assertEqual(len({(event["id"], event["created"], event["model"], event["object"]) for event in events[:-1]}), 1)
+        self.assertTrue(all(event["usage"] is None for event in events[:-2]))
+
+
+class SlowClients(RawTest):
+    """With short waits."""
+    flags = ("--header-timeout", "1", "--body-timeout", "1", "--keep-alive-timeout", "1", "--write-timeout", "2", "--max-connections-per-address", "40")
+
+    def ends(self, s):
+        """What came until the server closed the connection."""
+        s.settimeout(LONG)
+        got = b""
+        try:
+            while data := s.recv(65536):
+                got += data
+        except ConnectionError:
+            pass
+        return got
+
+    def check_408(self, got):
+        if got:  # a silent close is fine too
+            self.assertRegex(got, rb"^HTTP/1.1 408 ")
+            body = json.loads(got.split(b"\r\n\r\n", 1)[1])
+            self.assertEqual(set(body["error"]), {"message", "type", "param", "code"})
+
+    def test_a_head_byte_by_byte(self):
+        with self.server.connect() as s:
+            start = time.monotonic()
+            try:
+                for byte in b"GET /health HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 1000:
+                    s.sendall(bytes([byte]))
+                    time.sleep(0.1)
+                    if time.monotonic() - start > LONG / 2:
+                        self.fail(f"still read after {LONG / 2} s")
+            except ConnectionError:
+                pass
+            self.assertGreater(time.monotonic() - start, 0.9)
+
+    def test_silence(self):
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n"
+        for data in (b"", b"GET /hea", b"GET /health HTTP/1.1\r\nHost: x\r\n", head + b"\r\n", head + b"\r\n" + b'{"prompt": '):
+            with self.subTest(data=data), self.server.connect() as s:
+                s.sendall(data)
+                self.check_408(self.ends(s))
+
+    def test_an_idle_connection_is_closed(self):
+        with self.server.connect() as s:
+            s.sendall(request_bytes("GET", "/health"))
+            reader = Reader(s)
+            self.assertEqual(reader.response().status, 200)
+            s.settimeout(LONG)
+            self.assertTrue(reader.at_end())
+
+    def test_an_answer_under_way_is_not_idle(self):
+        for n in (16, 32, 64, 128):
+            body = {**COMPLETION, "max_tokens": 900, "ignore_eos": True, "n": n, "temperature": 1, "seed": 1}
+            start = time.monotonic()
+            self.assertEqual(self.server.post("/v1/completions", body).status, 200)
+            if time.monotonic() - start > 1.5:  # more than any wait of this server's
+                break
+
+    def test_a_reader_that_never_reads(self):
+        """Megabytes of log probabilities for somebody who takes none of them: closed, cancelled, forgotten; others do not wait."""
+        before = self.server.resident_bytes()
+        body = {"prompt": "x", "max_tokens": 900, "ignore_eos": True, "n": 16, "temperature": 1, "logprobs": 20, "stream": True, "seed": 1}
+        stuck = [self.server.connect(receive_buffer=4096) for _ in range(3)]
+        for s in stuck:
+            s.sendall(request_bytes("POST", "/v1/completions", body))
+        self.assertEqual(self.probe(), self.tokens)
+        self.server.wait_idle()
+        self.assertLess(self.server.resident_bytes() - before, 64 << 20)
+        for s in stuck:
+            got = self.ends(s)
+            self.assertNotIn(b"[DONE]", got)
+            s.close()
+
+    def test_too_many_connections_of_one_address(self):
+        held = []
+        try:
+            held = [self.server.connect() for _ in range(60)]
+            answers = [self.ends(s) for s in held]  # those who are served say nothing, and are idle after a second
+            refused = [answer for answer in answers if answer]
+            self.assertTrue(refused)
+            for answer in refused:
+                self.assertRegex(answer, rb"^HTTP/1.1 503 ")
+                self.assertEqual(set(json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]), {"message", "type", "param", "code"})
+        finally:
+            for s in held:
+                s.close()
+        eventually(lambda: self.server.get("/health").status == 200, "room for a new connection")
+
+
+class Keys(RawTest):
+    """With keys nothing is open but /health, /ping and the files of the page, which asks for one."""
+    KEY = "sk-secret-1"
+    flags = ("--api-key", KEY, "--api-key", "sk-other")
+
+    @classmethod
+    def probe(cls):
+        answer = cls.server.post("/v1/completions", {**PROBE, "temperature": 0}, headers=[("Authorization", f"Bearer {cls.KEY}")])
+        assert answer.status == 200, answer
+        return [choice["token_ids"] for choice in answer.json()["choices"]]
+
+    def test_without_or_with_a_wrong_key(self):
+        wrong = ([], [("Authorization", "Bearer wrong")], [("Authorization", "Bearer ")], [("Authorization", f"Basic {self.KEY}")], [("Authorization", self.KEY)],
+                 [("Authorization", f"Bearer {self.KEY}x")], [("Authorization", f"Bearer {self.KEY[:-1]}")], [("Authorization", "Bearer " + "x" * 8000)],
+                 [("Authorization", "Bearer wrong"), ("Authorization", f"Bearer {self.KEY}")])
+        for method, path in (("GET", "/v1/models"), ("POST", "/v1/completions"), ("POST", "/v1/chat/completions"), ("POST", "/v1/embeddings"), ("POST", "/tokenize"),
+                             ("POST", "/detokenize"), ("GET", "/metrics"), ("GET", "/version"), ("GET", "/server_info"), ("GET", "/none"), ("GET", "/v1/completions"),
+                             ("GET", "/../health"), ("GET", "/health/"), ("GET", "//health"), ("GET", "/health%2f..%2fmetrics")):
+            for headers in wrong:
+                with self.subTest(method=method, path=path, headers=headers):
+                    answer = self.server.request(method, path, JSON_BODY if method == "POST" else None, headers)
+                    error = error_of(answer, (400, 401))
+                    if answer.status == 401:
+                        self.assertEqual(error["type"], "authentication_error")
+                        self.assertEqual(error["code"], "invalid_api_key")
+                        self.assertTrue(answer.header("www-authenticate").startswith("Bearer"))
+                        self.assertNotIn("sk-", error["message"])
+                    else:  # the same header twice, or a path that is none
+                        self.assertTrue(len(headers) == 2 or "%2f" in path or ".." in path, answer)
+
+    def test_what_is_open(self):
+        for path in ("/health", "/ping", "/"):
+            self.assertEqual(self.server.get(path).status, 200)
+
+    def test_with_a_key(self):
+        for key in (self.KEY, "sk-other"):
+            for scheme in ("Bearer", "bearer"):
+                self.assertEqual(self.server.get("/v1/models", headers=[("Authorization", f"{scheme} {key}")]).status, 200)
+        error_of(self.server.get("/none", headers=[("Authorization", f"Bearer {self.KEY}")]), 404)
+
+    def test_keys_are_not_printed(self):
+        self.assertNotIn("sk-", self.server.log)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])

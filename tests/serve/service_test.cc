@@ -1,0 +1,609 @@
+// The service between exchanges that are not a network's and an engine that is none: who is let in, what is
+// said, and that everything that begins ends.
+#include "server/service.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/serve/fake_exchange.h"
+#include "tests/serve/stub_engine.h"
+
+namespace fovea::server {
+namespace {
+
+using http::FakeExchange;
+using http::FakeLoop;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+using Exchange = std::shared_ptr<FakeExchange>;
+
+const http::Headers kJson = {{"Content-Type", "application/json"}};
+
+class ServiceTest : public testing::Test {
+ protected:
+  void SetUp() override { start(); }
+
+  void start(const StubEngine::Options& options = {}) {
+    stop();
+    engine_ = std::make_unique<StubEngine>(options);
+    config_.served_names = {"stub", "other/name"};
+    config_.max_running_requests = options.slots;
+    config_.version = "1.2.3";
+    config_.server_info = R"({"page_size": 16})";
+    loop_ = std::make_unique<FakeLoop>();
+    auto service = Service::create(config_, engine_.get(), nullptr);
+    ASSERT_TRUE(service) << service.error().message;
+    service_ = *std::move(service);
+    service_->set_ready();
+    handler_ = service_->handler();
+  }
+
+  void TearDown() override { stop(); }
+  /// In the order of serve.
+  void stop() {
+    if (!service_) return;
+    for (const Exchange& exchange : all_)
+      EXPECT_FALSE(exchange->misused()) << exchange->request().path << " " << exchange->request().body;
+    all_.clear();
+    service_->abort_all();
+    loop_->stop();
+    handler_ = nullptr;
+    service_.reset();
+    engine_.reset();
+  }
+
+  Exchange send(std::string method, std::string path, std::string body = {}, http::Headers headers = kJson) {
+    http::Request request;
+    request.method = std::move(method);
+    request.path = std::move(path);
+    request.body = std::move(body);
+    request.headers = std::move(headers);
+    request.id = "req-1";
+    auto exchange = std::make_shared<FakeExchange>(*loop_, std::move(request));
+    all_.push_back(exchange);
+    handler_(exchange);
+    return exchange;
+  }
+  FakeExchange::Seen get(std::string path, http::Headers headers = {}) {
+    return send("GET", std::move(path), "", std::move(headers))->answer();
+  }
+  FakeExchange::Seen post(std::string path, std::string body) {
+    return send("POST", std::move(path), std::move(body))->answer();
+  }
+  Exchange complete(const std::string& fields) {
+    return send("POST", "/v1/completions", R"({"model": "stub", )" + fields + "}");
+  }
+  /// Nothing runs, waits or is unanswered.
+  bool idle() {
+    for (int i = 0; i < 2000; ++i) {
+      const EngineStats stats = engine_->stats();
+      if (service_->in_flight() == 0 && stats.running == 0 && stats.waiting == 0) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return false;
+  }
+
+  ServiceConfig config_;
+  std::unique_ptr<StubEngine> engine_;
+  std::unique_ptr<FakeLoop> loop_;
+  std::unique_ptr<Service> service_;
+  http::Handler handler_;
+  std::vector<Exchange> all_;
+};
+
+MATCHER_P2(IsError, status, text, "") {
+  *result_listener << arg.status << " " << arg.body;
+  return arg.status == status && arg.body.starts_with("{\"error\":{\"message\":") &&
+         arg.body.find(text) != std::string::npos;
+}
+
+TEST_F(ServiceTest, AnswersWhole) {
+  const auto seen = post("/v1/completions", R"({"model": "stub", "prompt": "hi", "max_tokens": 5})");
+  EXPECT_EQ(seen.status, 200);
+  EXPECT_THAT(seen.body, HasSubstr(R"("text":"abcde")"));
+  EXPECT_THAT(seen.body, HasSubstr(R"("finish_reason":"length")"));
+  EXPECT_THAT(seen.body, HasSubstr(R"("prompt_tokens":2)"));
+  EXPECT_THAT(seen.body, HasSubstr(R"("completion_tokens":5)"));
+  EXPECT_TRUE(idle());
+}
+
+TEST_F(ServiceTest, SaysWhenToTryAgainWhereConnectionsRanOut) {
+  const http::Response page = service_->error_page()(503, "full");
+  EXPECT_THAT(page.headers, testing::Contains(testing::Pair("Retry-After", "1")));
+  EXPECT_THAT(service_->error_page()(408, "late").headers,
+              testing::Not(testing::Contains(testing::Pair("Retry-After", testing::_))));
+}
+
+TEST_F(ServiceTest, StreamsAChat) {
+  const auto seen =
+      post("/v1/chat/completions",
+           R"({"model": "stub", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3,
+                             "stream": true, "stream_options": {"include_usage": true}})");
+  EXPECT_EQ(seen.status, 200);
+  EXPECT_EQ(seen.content_type, "text/event-stream; charset=utf-8");
+  EXPECT_THAT(seen.body, StartsWith("data: {"));
+  EXPECT_THAT(seen.body, HasSubstr(R"("role":"assistant")"));
+  EXPECT_THAT(seen.body, HasSubstr(R"("finish_reason":"length")"));
+  EXPECT_THAT(seen.body, HasSubstr(R"("choices":[],)"));
+  EXPECT_TRUE(seen.body.ends_with("data: [DONE]\n\n"));
+  EXPECT_TRUE(idle());
+}
+
+TEST_F(ServiceTest, ListsOfPromptsAndSeveralAnswersAreChoicesOfOne) {
+  const auto seen =
+      post("/v1/completions", R"({"model": "stub", "prompt": ["x", "yz"], "n": 2, "max_tokens": 2})");
+  EXPECT_EQ(seen.status, 200);
+  for (const char* index : {"\"index\":0", "\"index\":1", "\"index\":2", "\"index\":3"})
+    EXPECT_THAT(seen.body, HasSubstr(index));
+  EXPECT_THAT(seen.body, Not(HasSubstr("\"index\":4")));
+  EXPECT_THAT(seen.body, HasSubstr(R"("prompt_tokens":3)"));
+  EXPECT_THAT(seen.body, HasSubstr(R"("completion_tokens":8)"));
+  EXPECT_EQ(engine_->submitted(), 4);
+}
+
+TEST_F(ServiceTest, OneBadPromptOfAListStartsNone) {
+  const auto seen = post("/v1/completions", R"({"model": "stub", "prompt": [[1, 2], [3, 999]]})");
+  EXPECT_THAT(seen, IsError(400, "prompt token is 999"));
+  EXPECT_THAT(seen.body, HasSubstr(R"("param":"prompt")"));
+  EXPECT_EQ(engine_->submitted(), 0);
+}
+
+TEST_F(ServiceTest, EchoPutsThePromptFirst) {
+  const auto seen =
+      post("/v1/completions", R"({"model": "stub", "prompt": "hi ", "max_tokens": 2, "echo": true})");
+  EXPECT_THAT(seen.body, HasSubstr(R"("text":"hi ab")"));
+}
+
+TEST_F(ServiceTest, KeysAreNeededEverywhereButForHealth) {
+  config_.api_keys = {"first", "second"};
+  start();
+  for (const char* path : {"/health", "/ping"})
+    EXPECT_EQ(get(path).status, 200) << path;
+  for (const char* path :
+       {"/v1/models", "/metrics", "/version", "/server_info", "/server_state", "/nowhere"}) {
+    const auto seen = get(path);
+    EXPECT_THAT(seen, IsError(401, "invalid_api_key")) << path;
+    EXPECT_EQ(seen.header("WWW-Authenticate"), "Bearer");
+  }
+  for (const char* path :
+       {"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize", "/v1/embeddings"})
+    EXPECT_EQ(post(path, "{}").status, 401) << path;
+  EXPECT_EQ(send("OPTIONS", "/v1/models")->answer().status, 401);
+  for (const char* wrong : {"Bearer", "Bearer ", "Bearer firs", "Bearer firstx", "Bearer FIRST", "first",
+                            "Basic first", "Bearer first second", "Bearer \0"})
+    EXPECT_EQ(get("/v1/models", {{"Authorization", wrong}}).status, 401) << wrong;
+  EXPECT_EQ(get("/v1/models", {{"Authorization", "Bearer " + std::string(1 << 12, 'x')}}).status, 401);
+  for (const char* right : {"Bearer first", "bearer second", "Bearer   first"})
+    EXPECT_EQ(get("/v1/models", {{"Authorization", right}}).status, 200) << right;
+  EXPECT_EQ(engine_->submitted(), 0);
+}
+
+TEST_F(ServiceTest, KeysThatNoClientCouldSendAreRefused) {
+  for (const std::string& key :
+       {std::string(), std::string("a b"), std::string("a\n"), std::string(257, 'x')}) {
+    config_.api_keys = {key};
+    const auto service = Service::create(config_, engine_.get(), nullptr);
+    ASSERT_FALSE(service);
+    EXPECT_THAT(service.error().message, HasSubstr("1 to 256"));
+  }
+}
+
+TEST_F(ServiceTest, OriginsAreAllowedByName) {
+  const http::Headers page = {{"Origin", "https://page.example"}};
+  EXPECT_EQ(get("/v1/models", page).header("Access-Control-Allow-Origin"), "");
+  config_.cors_origins = {"https://page.example"};
+  config_.api_keys = {"key"};
+  start();
+  const auto seen = get("/v1/models", page);
+  EXPECT_EQ(seen.status, 401);  // a page must be able to read why
+  EXPECT_EQ(seen.header("Access-Control-Allow-Origin"), "https://page.example");
+  EXPECT_EQ(seen.header("Vary"), "Origin");
+  const auto other =
+      get("/v1/models", {{"Origin", "https://other.example"}, {"Authorization", "Bearer key"}});
+  EXPECT_EQ(other.header("Access-Control-Allow-Origin"), "");
+  const auto preflight = send("OPTIONS", "/v1/chat/completions", "",
+                              {{"Origin", "https://page.example"}, {"Access-Control-Request-Method", "POST"}})
+                             ->answer();
+  EXPECT_EQ(preflight.status, 204);
+  EXPECT_THAT(preflight.header("Access-Control-Allow-Headers"), HasSubstr("authorization"));
+  config_.cors_origins = {"*"};
+  start();
+  EXPECT_EQ(get("/health", page).header("Access-Control-Allow-Origin"), "*");
+}
+
+TEST_F(ServiceTest, SaysWhatIsWrongWithPathsMethodsAndTypes) {
+  EXPECT_THAT(get("/v2/models"), IsError(404, "there is no such path"));
+  EXPECT_THAT(post("/v1/responses", "{}"), IsError(404, "not built"));
+  EXPECT_THAT(post("/v1/messages", "{}"), IsError(404, "not built"));
+  const auto method = get("/v1/completions");
+  EXPECT_THAT(method, IsError(405, "takes POST"));
+  EXPECT_EQ(method.header("Allow"), "POST, OPTIONS");
+  EXPECT_EQ(send("DELETE", "/health")->answer().header("Allow"), "GET, HEAD, OPTIONS");
+  for (const http::Headers& headers :
+       {http::Headers{}, {{"Content-Type", "text/plain"}}, {{"Content-Type", "application/jsonx"}}})
+    EXPECT_THAT(send("POST", "/v1/completions", R"({"prompt": "x"})", headers)->answer(),
+                IsError(415, "Content-Type"));
+  EXPECT_EQ(send("POST", "/v1/completions", R"({"prompt": "x"})",
+                 {{"content-type", "Application/JSON; charset=utf-8"}})
+                ->answer()
+                .status,
+            200);
+}
+
+TEST_F(ServiceTest, RefusesCompressedBodies) {
+  const auto with = [&](const char* coding) {
+    return send("POST", "/v1/completions", R"({"prompt": "x"})",
+                {{"Content-Type", "application/json"}, {"Content-Encoding", coding}})
+        ->answer();
+  };
+  EXPECT_THAT(with("gzip"), IsError(415, "Content-Encoding"));
+  EXPECT_EQ(with("identity").status, 200);
+}
+
+TEST_F(ServiceTest, SaysWhenToTryAgain) {
+  const http::Response busy = service_->error_page()(503, "the server has its connections");
+  EXPECT_NE(std::ranges::find(busy.headers, std::pair<std::string, std::string>("Retry-After", "1")),
+            busy.headers.end());
+  EXPECT_TRUE(service_->error_page()(400, "x").headers.empty());
+}
+
+TEST_F(ServiceTest, RefusesWhatIsNoRequest) {
+  for (const char* body : {"", "{", "null", "42", "[]", "\"x\"", "{\"prompt\": NaN}", "\xff\xfe"})
+    EXPECT_THAT(post("/v1/completions", body), IsError(400, "")) << body;
+  EXPECT_THAT(post("/v1/completions", R"({"model": "stub", "prompt": []})"), IsError(400, ""));
+  EXPECT_THAT(post("/v1/completions", R"({"model": "gpt-9", "prompt": "x"})"),
+              IsError(404, "The model `gpt-9` does not exist."));
+  EXPECT_EQ(post("/v1/completions", R"({"model": "other/name", "prompt": "x"})").status, 200);
+  EXPECT_THAT(post("/v1/completions", R"({"model": "stub", "prompt": "x", "n": 1000000000})"),
+              IsError(400, "n"));
+  EXPECT_THAT(post("/v1/embeddings", R"({"model": "stub", "input": "x"})"), IsError(400, "no embeddings"));
+}
+
+TEST_F(ServiceTest, AnUnknownModelsNameIsCut) {
+  const auto seen =
+      post("/v1/completions", R"({"prompt": "x", "model": ")" + std::string(100'000, 'm') + "\"}");
+  EXPECT_EQ(seen.status, 404);
+  EXPECT_LT(seen.body.size(), 400u);
+}
+
+TEST_F(ServiceTest, SaysWhatTheContextHolds) {
+  StubEngine::Options options;
+  options.max_seq_len = 20;
+  start(options);
+  const auto both = post("/v1/completions", R"({"model": "stub", "prompt": "0123456789", "max_tokens": 11})");
+  EXPECT_THAT(
+      both,
+      IsError(400,
+              "This model's maximum context length is 20 tokens. However, you requested 21 tokens (10 in the "
+              "prompt, 11 in the completion). Please reduce the length of the prompt or completion."));
+  EXPECT_THAT(both.body, HasSubstr(R"("code":"context_length_exceeded")"));
+  EXPECT_EQ(post("/v1/completions", R"({"model": "stub", "prompt": "0123456789", "max_tokens": 10})").status,
+            200);
+  EXPECT_THAT(post("/v1/completions", R"({"model": "stub", "prompt": "01234567890123456789"})"),
+              IsError(400, "resulted in 20 tokens"));
+  EXPECT_EQ(engine_->submitted(), 1);
+}
+
+TEST_F(ServiceTest, APromptThatIsFarTooLongIsNotTokenized) {
+  StubEngine::Options options;
+  options.max_seq_len = 20;
+  start(options);
+  const std::string text(100'000, 'x');
+  const auto prompt = post("/v1/completions", R"({"model": "stub", "prompt": ")" + text + R"("})");
+  EXPECT_THAT(prompt, IsError(400,
+                              "This model's maximum context length is 20 tokens. However, your prompt "
+                              "resulted in at least 100000 tokens. Please reduce the length of the prompt."));
+  EXPECT_THAT(prompt.body, HasSubstr(R"("param":"prompt","code":"context_length_exceeded")"));
+  const auto chat =
+      post("/v1/chat/completions",
+           R"({"model": "stub", "messages": [{"role": "user", "content": ")" + text + R"("}]})");
+  EXPECT_THAT(chat, IsError(400, "your messages resulted in at least 100"));
+  EXPECT_THAT(chat.body, HasSubstr(R"("param":"messages")"));
+  EXPECT_EQ(engine_->tokenized(), 0);
+  // The first that is too long ends it.
+  EXPECT_THAT(post("/v1/completions", R"({"model": "stub", "prompt": ["abc", ")" + text + R"(", "abc"]})"),
+              IsError(400, "at least 100000 tokens"));
+  EXPECT_EQ(engine_->tokenized(), 3);
+}
+
+TEST_F(ServiceTest, AFullQueueRefuses) {
+  StubEngine::Options options;
+  options.slots = 2;
+  config_.max_queued_requests = 1;
+  start(options);
+  engine_->pause(true);
+  std::vector<Exchange> held;
+  for (int i = 0; i < 3; ++i)
+    held.push_back(complete(R"("prompt": "x", "max_tokens": 2)"));
+  const auto refused = complete(R"("prompt": "x")")->answer();
+  EXPECT_THAT(refused, IsError(503, "queue of requests is full"));
+  EXPECT_EQ(refused.header("Retry-After"), "1");
+  // Even one that could not be read costs nothing more.
+  EXPECT_EQ(post("/v1/completions", "{").status, 503);
+  EXPECT_EQ(get("/v1/models").status, 200);
+  engine_->pause(false);
+  for (const Exchange& exchange : held)
+    EXPECT_EQ(exchange->answer().status, 200);
+  ASSERT_TRUE(idle());
+  EXPECT_EQ(complete(R"("prompt": "x")")->answer().status, 200);
+  // n and lists count by their answers.
+  EXPECT_THAT(complete(R"("prompt": "x", "n": 4)")->answer(), IsError(503, "full"));
+  EXPECT_THAT(complete(R"("prompt": ["x", "x", "x", "x"])")->answer(), IsError(503, "full"));
+  EXPECT_EQ(complete(R"("prompt": ["x", "x", "x"])")->answer().status, 200);
+}
+
+TEST_F(ServiceTest, WaitingTokensHaveALimit) {
+  config_.max_queued_tokens = 10;
+  start();
+  engine_->pause(true);
+  const Exchange first = complete(R"("prompt": "01234567")");
+  EXPECT_THAT(complete(R"("prompt": "012")")->answer(), IsError(503, "too many tokens"));
+  const Exchange second = complete(R"("prompt": "01")");
+  EXPECT_THAT(complete(R"("prompt": "0")")->answer(), IsError(503, "too many tokens"));
+  engine_->pause(false);
+  EXPECT_EQ(first->answer().status, 200);
+  EXPECT_EQ(second->answer().status, 200);
+  ASSERT_TRUE(idle());
+  EXPECT_EQ(complete(R"("prompt": "one that is longer than the limit and alone")")->answer().status, 200);
+}
+
+TEST_F(ServiceTest, HangingUpCancelsEverything) {
+  engine_->pause(true);
+  const Exchange stream = complete(R"("prompt": ["x", "y"], "n": 3, "max_tokens": 4000, "stream": true)");
+  const Exchange whole = complete(R"("prompt": "x", "max_tokens": 4000)");
+  ASSERT_TRUE(stream->wait([](const auto& seen) { return seen.stream; }));  // the head comes before a token
+  EXPECT_EQ(service_->in_flight(), 2);
+  stream->hang_up();
+  whole->hang_up();
+  EXPECT_TRUE(idle());
+  EXPECT_EQ(whole->seen().status, 0);
+  EXPECT_EQ(engine_->submitted(), 7);
+}
+
+TEST_F(ServiceTest, HangingUpWhileTokensFlow) {
+  StubEngine::Options options;
+  options.tokens_per_second = 2000;
+  start(options);
+  std::vector<Exchange> gone, kept;
+  for (int i = 0; i < 40; ++i)
+    (i % 2 ? gone : kept).push_back(complete(R"("prompt": "x", "max_tokens": 60, "stream": true)"));
+  for (size_t i = 0; i < gone.size(); ++i) {
+    ASSERT_TRUE(gone[i]->wait([&](const auto& seen) { return seen.body.size() > 100 * (i % 3); }));
+    gone[i]->hang_up();
+  }
+  for (const Exchange& exchange : kept) {
+    const auto seen = exchange->answer();
+    EXPECT_TRUE(seen.body.ends_with("data: [DONE]\n\n"));
+    EXPECT_THAT(seen.body, HasSubstr("\"finish_reason\":\"length\""));
+  }
+  EXPECT_TRUE(idle());
+}
+
+TEST_F(ServiceTest, AFailingRequestDisturbsNoOther) {
+  StubEngine::Options options;
+  options.tokens_per_second = 1000;
+  start(options);
+  const Exchange good = complete(R"("prompt": "x", "max_tokens": 50, "stream": true)");
+  for (int i = 0; i < 20; ++i) {
+    const auto bad = complete(R"("prompt": [0, 1], "max_tokens": 50)")->answer();
+    EXPECT_THAT(bad, IsError(500, "could not compute"));
+    EXPECT_THAT(bad.body, Not(HasSubstr("0xdeadbeef")));
+    EXPECT_THAT(post("/v1/completions", "{\"prompt\": [[["), IsError(400, ""));
+  }
+  // The head of a stream is gone when its step fails.
+  const auto stream = complete(R"("prompt": [0], "stream": true)")->answer();
+  EXPECT_EQ(stream.status, 200);
+  EXPECT_THAT(stream.body, StartsWith("data: {\"error\":"));
+  EXPECT_TRUE(stream.body.ends_with("data: [DONE]\n\n"));
+  // One of a list fails: the others end with it.
+  EXPECT_THAT(complete(R"("prompt": [[1], [0], [2]], "max_tokens": 4000)")->answer(), IsError(500, ""));
+  const auto seen = good->answer();
+  EXPECT_EQ(seen.status, 200);
+  EXPECT_TRUE(seen.body.ends_with("data: [DONE]\n\n"));
+  EXPECT_TRUE(idle());
+}
+
+/// Holds every call until it is let go.
+class StubEmbedder final : public Embedder {
+ public:
+  StubEmbedder() {
+    info_.dimensions = 1;
+    info_.max_seq_len = 100;
+    info_.vocab_size = 256;
+  }
+  const EmbedInfo& info() const override { return info_; }
+  Result<std::vector<int32_t>> tokenize(std::string_view text, bool) const override {
+    return std::vector<int32_t>(text.size(), 7);
+  }
+  Status check(std::span<const int32_t>) const override { return {}; }
+  Result<std::vector<std::vector<float>>> embed(std::span<const std::vector<int32_t>> inputs) override {
+    std::unique_lock lock(mutex_);
+    ++calls_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return open_; });
+    return std::vector<std::vector<float>>(inputs.size(), {1.0f});
+  }
+  void wait_calls(int calls) {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(20), [&] { return calls_ >= calls; }));
+  }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  EmbedInfo info_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int calls_ = 0;
+  bool open_ = false;
+};
+
+class EmbeddingTest : public ServiceTest {
+ protected:
+  void SetUp() override {}
+  void start_embedder() {
+    config_.served_names = {"stub"};
+    loop_ = std::make_unique<FakeLoop>();
+    service_ = *Service::create(config_, nullptr, &embedder_);
+    service_->set_ready();
+    handler_ = service_->handler();
+  }
+  void TearDown() override {
+    embedder_.open();
+    ServiceTest::TearDown();
+  }
+  Exchange embed(const std::string& input) {
+    return send("POST", "/v1/embeddings", R"({"model": "stub", "input": )" + input + "}");
+  }
+  StubEmbedder embedder_;
+};
+
+TEST_F(EmbeddingTest, AFullQueueRefuses) {
+  config_.workers = 2;  // each computes for one request at a time
+  config_.max_queued_requests = 1;
+  start_embedder();
+  const std::vector<Exchange> held = {embed("\"a\""), embed(R"(["a", "b", "c"])"), embed("\"a\"")};
+  embedder_.wait_calls(2);
+  const auto refused = embed("\"a\"")->answer();
+  EXPECT_THAT(refused, IsError(503, "queue of requests is full"));
+  EXPECT_EQ(refused.header("Retry-After"), "1");
+  EXPECT_EQ(post("/v1/embeddings", "{").status, 503);  // what could not be read costs nothing more
+  EXPECT_EQ(get("/v1/models").status, 200);
+  embedder_.open();
+  for (const Exchange& exchange : held)
+    EXPECT_EQ(exchange->answer().status, 200);
+  EXPECT_EQ(embed("\"a\"")->answer().status, 200);
+  // A refusal for what it says gives its place back.
+  for (int i = 0; i < 5; ++i)
+    EXPECT_EQ(embed("5")->answer().status, 400);
+  EXPECT_EQ(embed("\"a\"")->answer().status, 200);
+}
+
+TEST_F(EmbeddingTest, WaitingTokensHaveALimit) {
+  config_.workers = 2;
+  config_.max_queued_tokens = 10;
+  start_embedder();
+  const Exchange first = embed(R"(["0123", "4567"])");
+  embedder_.wait_calls(1);
+  const auto refused = embed("\"012\"")->answer();
+  EXPECT_THAT(refused, IsError(503, "too many tokens"));
+  EXPECT_EQ(refused.header("Retry-After"), "1");
+  const Exchange second = embed("\"01\"");
+  embedder_.open();
+  EXPECT_EQ(first->answer().status, 200);
+  EXPECT_EQ(second->answer().status, 200);
+  EXPECT_EQ(embed(R"(["0123", "4567"])")->answer().status, 200);
+}
+
+TEST_F(ServiceTest, DrainsAndThenAborts) {
+  engine_->pause(true);
+  const Exchange stream = complete(R"("prompt": "x", "max_tokens": 10, "stream": true)");
+  const Exchange whole = complete(R"("prompt": "x", "max_tokens": 10)");
+  EXPECT_EQ(get("/health").status, 200);
+  service_->drain();
+  EXPECT_THAT(get("/health"), IsError(503, "shutting down"));
+  const auto late = complete(R"("prompt": "x")")->answer();
+  EXPECT_THAT(late, IsError(503, "shutting down"));
+  EXPECT_NE(late.header("Retry-After"), "");
+  EXPECT_EQ(service_->in_flight(), 2);
+  service_->abort_all();
+  EXPECT_THAT(whole->answer(), IsError(503, "shutting down"));
+  const auto seen = stream->answer();
+  EXPECT_EQ(seen.status, 200);
+  EXPECT_THAT(seen.body, HasSubstr("data: {\"error\":"));
+  EXPECT_TRUE(seen.body.ends_with("data: [DONE]\n\n"));
+  EXPECT_TRUE(idle());
+}
+
+TEST_F(ServiceTest, DrainingLetsAnswersEnd) {
+  StubEngine::Options options;
+  options.tokens_per_second = 500;
+  start(options);
+  const Exchange stream = complete(R"("prompt": "x", "max_tokens": 30, "stream": true)");
+  service_->drain();
+  const auto seen = stream->answer();
+  EXPECT_THAT(seen.body, HasSubstr("\"finish_reason\":\"length\""));
+  EXPECT_TRUE(idle());
+}
+
+TEST_F(ServiceTest, ASilentStreamSaysComments) {
+  config_.sse_ping = std::chrono::milliseconds(20);
+  start();
+  engine_->pause(true);
+  const Exchange stream = complete(R"("prompt": "x", "max_tokens": 3, "stream": true)");
+  EXPECT_TRUE(stream->wait([](const auto& seen) { return seen.body.starts_with(": ping\n\n: ping\n\n"); }));
+  engine_->pause(false);
+  const auto seen = stream->answer();
+  EXPECT_TRUE(seen.body.ends_with("data: [DONE]\n\n"));
+}
+
+TEST_F(ServiceTest, LargeBodiesAreReadElsewhere) {
+  const std::string long_prompt(3000, 'x');
+  const auto seen =
+      post("/v1/completions", R"({"model": "stub", "max_tokens": 1, "prompt": ")" + long_prompt + "\"," +
+                                  std::string(20'000, ' ') + R"("stream": false})");
+  EXPECT_EQ(seen.status, 200);
+  EXPECT_THAT(seen.body, HasSubstr(R"("prompt_tokens":3000)"));
+  EXPECT_THAT(post("/v1/completions", std::string(1 << 20, '[')), IsError(400, ""));
+  EXPECT_TRUE(idle());
+}
+
+TEST_F(ServiceTest, TokenizesBothWays) {
+  EXPECT_THAT(post("/tokenize", R"({"model": "stub", "prompt": "ab"})").body,
+              HasSubstr(R"("tokens":[97,98])"));
+  EXPECT_THAT(post("/detokenize", R"({"model": "stub", "tokens": [97, 98]})").body,
+              HasSubstr(R"("prompt":"ab")"));
+  EXPECT_THAT(post("/detokenize", R"({"model": "stub", "tokens": [97, 256]})"),
+              IsError(400, "ids are 0 to 255"));
+}
+
+TEST_F(ServiceTest, SaysWhatItIs) {
+  EXPECT_EQ(get("/version").body, R"({"version":"1.2.3"})");
+  const auto models = get("/v1/models");
+  EXPECT_THAT(models.body, HasSubstr(R"("id":"stub")"));
+  EXPECT_THAT(models.body, HasSubstr(R"("max_model_len":4096)"));
+  EXPECT_THAT(get("/v1/models/other/name").body, HasSubstr(R"("id":"other/name")"));
+  EXPECT_THAT(get("/v1/models/none"), IsError(404, "does not exist"));
+  EXPECT_THAT(get("/server_info").body, HasSubstr(R"("page_size":16)"));
+  EXPECT_THAT(get("/server_info").body, HasSubstr(R"("running":0)"));
+  EXPECT_THAT(get("/server_state").body, HasSubstr(R"("sequences":[])"));
+  EXPECT_THAT(get("/metrics").content_type, StartsWith("text/plain; version=0.0.4"));
+}
+
+TEST_F(ServiceTest, ManyClientsAtOnce) {
+  StubEngine::Options options;
+  options.slots = 16;
+  config_.max_queued_requests = 10'000;
+  start(options);
+  std::vector<std::thread> clients;
+  std::atomic<int> good{0};
+  for (int t = 0; t < 4; ++t)
+    clients.emplace_back([&, t] {
+      for (int i = 0; i < 50; ++i) {
+        http::Request request;
+        request.method = "POST";
+        request.path = "/v1/completions";
+        request.headers = kJson;
+        request.body = R"({"model": "stub", "prompt": ["x", "yy"], "max_tokens": 20, "stream": )" +
+                       std::string(i % 2 ? "true}" : "false}");
+        const auto exchange = std::make_shared<FakeExchange>(*loop_, std::move(request));
+        handler_(exchange);
+        if ((i + t) % 5 == 0) {
+          exchange->hang_up();
+          continue;
+        }
+        const auto seen = exchange->answer();
+        if (seen.status == 200 && seen.ended && !exchange->misused()) ++good;
+      }
+    });
+  for (std::thread& client : clients)
+    client.join();
+  EXPECT_EQ(good.load(), 160);
+  EXPECT_TRUE(idle());
+}
+
+}  // namespace
+}  // namespace fovea::server
