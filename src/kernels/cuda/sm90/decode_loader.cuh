@@ -25,6 +25,10 @@ template <class P>
 struct DecodeLoader {
   static constexpr int kTiles = 32 / P::kCopyRows;
   static constexpr int kUnroll = P::kShiftRegisters ? 4 : 8;
+  /// Bytes that rows of keys and values are made of; heads' rows lie side by side, but other blocks read
+  /// them.
+  static constexpr int kFetch =
+      P::kD * kv_bytes(P::kKv) % 128 == 0 && P::kDv * kv_bytes(P::kKv) % 128 == 0 ? 128 : 64;
   const AttentionParams& params;
   const DecodeRange& range;
   const DecodeRing<P>& ring;
@@ -210,7 +214,7 @@ struct DecodeLoader {
   }
 
   __device__ void copy_16(uint32_t to, const char* from, bool valid = true) const {
-    cp_async_16(to, from, valid, policy);
+    cp_async_16<kFetch>(to, from, valid, policy);
   }
 
   /// Of a chunk of one of this warp's rows, in a tile.
