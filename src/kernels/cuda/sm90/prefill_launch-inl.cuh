@@ -94,9 +94,11 @@ Status fill_params(const AttentionParams& p, PrefillParams& a) {
 }
 
 using PrefillKernel = void (*)(PrefillParams);
+/// By PrefillWay.
 template <class P>
 inline constexpr PrefillKernel kPrefillKernels[] = {
-    prefill_kernel<P, PrefillWay::boxes>, prefill_kernel<P, PrefillWay::rows>, prefill_kernel<P, PrefillWay::capped>};
+    prefill_kernel<P, PrefillWay::boxes>, prefill_kernel<P, PrefillWay::rows>,
+    prefill_kernel<P, PrefillWay::capped_boxes>, prefill_kernel<P, PrefillWay::capped_rows>};
 
 template <class P>
 cudaError_t allow_shared() {
@@ -132,9 +134,9 @@ cudaError_t queue_prefill(const PrefillParams& a, int blocks, cudaStream_t strea
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  const PrefillWay way = a.cap.limit > 0.0f  ? PrefillWay::capped
-                         : a.loads.key_boxes ? PrefillWay::boxes
-                                             : PrefillWay::rows;
+  const bool caps = a.cap.limit > 0.0f;
+  const PrefillWay way = a.loads.key_boxes ? (caps ? PrefillWay::capped_boxes : PrefillWay::boxes)
+                                           : (caps ? PrefillWay::capped_rows : PrefillWay::rows);
   return cudaLaunchKernelEx(&config, kPrefillKernels<P>[static_cast<int>(way)], a);
 }
 

@@ -22,9 +22,15 @@ struct PrefillUnit {
   int32_t unused[2];
 };
 
-/// Compiled apart, as what is between two products counts: keys by boxes or row by row (PrefillLoads), or
-/// scores that are capped, however their keys come.
-enum class PrefillWay : uint8_t { boxes, rows, capped };
+/// Compiled apart, as what is between two products counts: keys by boxes or row by row (PrefillLoads), and whether
+/// scores are capped.
+enum class PrefillWay : uint8_t { boxes, rows, capped_boxes, capped_rows };
+constexpr bool by_boxes(PrefillWay way) {
+  return way == PrefillWay::boxes || way == PrefillWay::capped_boxes;
+}
+constexpr bool is_capped(PrefillWay way) {
+  return way == PrefillWay::capped_boxes || way == PrefillWay::capped_rows;
+}
 
 /// What the producer's first warp knows of all units.
 struct PrefillCounts {
