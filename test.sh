@@ -62,11 +62,11 @@ compile_cuda() {
     echo "SKIPPED: nvcc is not installed, so no CUDA is compiled"
     return
   fi
-  local tests="device_test cuda_tiles_test cuda_kernels_test cuda_append_test cuda_sm80 cuda_portable cuda_simt"
+  local tests="device_test cuda_tiles_test cuda_kernels_test cuda_append_test cuda_sm80 cuda_sm90 cuda_portable cuda_simt"
   tests+=" backends_cuda_test c_api_cuda_test attention_test"
   build build/cuda "fovea fovea_shared conformance_test $tests" -DCMAKE_BUILD_TYPE=Release -DFOVEA_CUDA=ON -DFOVEA_TESTS=ON
   # Without a GPU those that need one say that they are skipped.
-  run_tests build/cuda -R "^(${tests// /|}|cuda_budgets|cuda_archs)\$"
+  run_tests build/cuda -R "^(${tests// /|}|cuda_budgets|cuda_archs|nvcc_logged_test)\$"
 }
 
 # Tests and fuzzers need the same sanitizers: one build has both, by the compiler that has libFuzzer.

@@ -49,6 +49,11 @@ struct BatchMeta {
   std::span<const float> tree_bias;  ///< [tree_size, tree_size]: added for keys n_k - n_q + c, c < tree_size
   int tree_size = 0;
 
+  /// All keys and values but this step's own (the last n_q of each sequence) are in every layer's cache
+  /// before plan() is called, as an engine's are that appends a layer's new rows in front of its forward.
+  /// Kernels may then read them while the work in front of the forward still runs.
+  bool kv_settled = false;
+
   int num_seqs() const { return static_cast<int>(kv_lens.size()); }
   /// Tq; reads q_offsets when `tokens` is not given.
   int num_tokens() const { return tokens >= 0 ? tokens : q_offsets.empty() ? 0 : q_offsets.back(); }
@@ -133,7 +138,7 @@ class AttentionBackend {
   /// references to `meta`'s arrays and to `workspace`. On a GPU the schedule is made there: nothing is
   /// waited for, what the host can't see (lengths beyond the limits) leaves outputs untouched and shows in
   /// check_plan(), and the call may be captured with the step's forward_*: a replay then follows what the
-  /// arrays hold.
+  /// arrays hold. What forwards read of them is what they hold when the schedule is made.
   virtual Result<std::unique_ptr<Plan>> plan(const AttentionSpec& spec, const AttentionLimits& limits,
                                              const BatchMeta& meta, Workspace workspace, Stream& stream) = 0;
 

@@ -141,6 +141,8 @@ typedef struct fovea_step {
   const fovea_tensor* packed_mask;  /* uint8: bit i * n_k + j of sequence b from byte packed_offsets[b] on */
   const fovea_tensor* packed_offsets; /* [B + 1] int64, bytes */
   const fovea_tensor* tree_bias;      /* [n, n] fp32 */
+  int32_t kv_settled; /* 1: all keys and values but the last n_q of each sequence are in every layer's cache
+                         already; kernels may read them while the work in front of a run still goes on */
 } fovea_step;
 
 /* Once a step. Keeps references to the tensors' memory and to `workspace` (uint8, contiguous; null = memory

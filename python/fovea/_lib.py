@@ -101,7 +101,7 @@ class CStep(Structure):
     _fields_ = [("size", c_uint32), ("phase", c_int32), ("num_tokens", c_int32)] + _tensors(
         "q_offsets", "kv_lens", "page_table", "kv_indptr", "kv_indices", "spans", "span_offsets", "packed_mask",
         "packed_offsets", "tree_bias",
-    )
+    ) + [("kv_settled", c_int32)]
 
 
 class CLayer(Structure):

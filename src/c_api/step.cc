@@ -54,6 +54,7 @@ class Reader {
     FOVEA_RETURN_IF_ERROR(read_spans());
     FOVEA_RETURN_IF_ERROR(read_packed());
     FOVEA_RETURN_IF_ERROR(read_tree());
+    FOVEA_RETURN_IF_ERROR(read_settled());
     FOVEA_RETURN_IF_ERROR(buffers_.queue(stream_));
     return meta_;
   }
@@ -202,6 +203,13 @@ class Reader {
                      "; it must be [n, n] with n from 1 to " + str(INT16_MAX));
     meta_.tree_bias = {t.as<const float>(), static_cast<size_t>(t.count())};
     meta_.tree_size = static_cast<int>(t.size(0));
+    return {};
+  }
+
+  Status read_settled() {
+    if (step_.kv_settled != 0 && step_.kv_settled != 1)
+      return invalid("kv_settled is " + str(step_.kv_settled) + "; it must be 0 or 1");
+    meta_.kv_settled = step_.kv_settled == 1;
     return {};
   }
 

@@ -28,7 +28,7 @@ static_assert(offsetof(fovea_dtype, code) == 0 && offsetof(fovea_dtype, bits) ==
 static_assert(offsetof(fovea_attention_spec, kv_dtype) == 32 &&
               offsetof(fovea_attention_spec, per_head_scales) == 96);
 static_assert(offsetof(fovea_limits, max_kv_tokens) == 16 && sizeof(fovea_limits) == 32);
-static_assert(offsetof(fovea_step, q_offsets) == 16 && sizeof(fovea_step) == 96);
+static_assert(offsetof(fovea_step, q_offsets) == 16 && sizeof(fovea_step) == 104);
 static_assert(offsetof(fovea_layer, k_scale) == 64 && sizeof(fovea_layer) == 88);
 static_assert(offsetof(fovea_append_args, slots) == 88 && sizeof(fovea_append_args) == 176);
 
@@ -65,7 +65,7 @@ struct Step {
 
   HostTensor q_offsets = ints({0, 1, 3}), kv_lens = ints({5, 2});
   HostTensor page_table = HostTensor(kI32, {2, 2}, {3, 5, 0, -1});
-  fovea_step step = {sizeof(fovea_step), FOVEA_PREFILL, kTokens, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
+  fovea_step step = {sizeof(fovea_step), FOVEA_PREFILL, kTokens, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, 0};
   HostTensor workspace = HostTensor(kU8, {64});
   bool give_workspace = false;
 
@@ -249,6 +249,7 @@ TEST(CApi, RefusesWrongSteps) {
   const Case cases[] = {
       {"fovea_attention_plan: phase is 2; it must be 0 (prefill) or 1 (decode)",
        [](Step& s) { s.step.phase = 2; }},
+      {"kv_settled is 2; it must be 0 or 1", [](Step& s) { s.step.kv_settled = 2; }},
       {"num_tokens is 9; it must be 0 to max_tokens, 8", [](Step& s) { s.step.num_tokens = 9; }},
       {"num_tokens is 2; q_offsets ends with 3", [](Step& s) { s.step.num_tokens = 2; }},
       {"kv_lens is null; it is needed", [](Step& s) { s.step.kv_lens = nullptr; }},
@@ -283,7 +284,7 @@ TEST(CApi, RefusesWrongSteps) {
        [](Step& s) { s.spec.packed_mask = 1, s.spec.causal = 0; }},
       {"tree_bias has shape [2, 3]; it must be [n, n] with n from 1 to 32767",
        [&](Step& s) { s.spec.tree = 1, s.step.tree_bias = bias.get(); }},
-      {"fovea_step->size is 90; it must be sizeof(fovea_step), 96 here and at least 96",
+      {"fovea_step->size is 90; it must be sizeof(fovea_step), 104 here and at least 96",
        [](Step& s) { s.step.size = 90; }},
       {"workspace has 64 bytes; the limits need ",
        [](Step& s) {

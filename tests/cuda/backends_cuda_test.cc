@@ -363,6 +363,46 @@ TEST_F(CudaBackends, APlanCapturedWithItsForwardFollowsTheArrays) {
   EXPECT_TRUE(results(d) == eager(*backend, second, limits));
 }
 
+/// Kernels begin while those in front of them end: what they read then must be there. Plans in one workspace
+/// follow each other with nothing in between that waits.
+TEST_F(CudaBackends, LayersAndPlansInARowFindTheirOwnSchedule) {
+  std::vector<Lengths> turned = kDecode;
+  std::reverse(turned.begin(), turned.end());
+  for (const auto* entry : entries()) {
+    const auto backend = entry->create();
+    const AttentionSpec spec = spec_of(16);
+    const HostStep steps[] = {{spec, Phase::decode, kDecode, 300}, {spec, Phase::decode, turned, 300}};
+    AttentionLimits limits = steps[0].limits();
+    limits.max_kv_tokens = 20000;
+    limits.max_seqs = 64;  // not the kernels for few
+    const DeviceBuffer memory = workspace_for(*backend, spec, limits);
+    constexpr size_t kLayers = 3, kRounds = 4;
+    std::vector<DeviceStep> layers;
+    for (size_t i = 0; i < kRounds * 2 * kLayers; ++i)
+      layers.push_back(put(steps[i / kLayers % 2]));
+    std::vector<std::unique_ptr<Plan>> plans;
+    const auto queue = [&](size_t first, size_t last) -> Status {
+      for (size_t i = first; i < last; ++i) {
+        if (i % kLayers == 0) {
+          layers[i].meta.kv_settled = i % 2 == 0;
+          FOVEA_TRY(plan, backend->plan(spec, limits, layers[i].meta, span(memory), on()));
+          plans.push_back(std::move(plan));
+        }
+        FOVEA_RETURN_IF_ERROR(forward(*backend, *plans.back(), layers[i]));
+      }
+      return {};
+    };
+    const size_t half = layers.size() / 2;
+    ASSERT_EQ(error_of(queue(0, half)), "");
+    auto graph = CudaGraph::capture(stream(), [&](CudaStream&) { return queue(half, layers.size()); });
+    ASSERT_TRUE(graph.ok()) << error_of(graph);
+    ASSERT_EQ(error_of(graph->replay(stream())), "");
+    const Output want[] = {eager(*backend, steps[0], limits), eager(*backend, steps[1], limits)};
+    for (size_t i = 0; i < layers.size(); ++i)
+      EXPECT_TRUE(results(layers[i]) == want[i / kLayers % 2]) << entry->info->label() << " forward " << i;
+  }
+}
+
 TEST_F(CudaBackends, LimitsAndPageSizeChangeNoBit) {
   const HostStep small(spec_of(16), Phase::prefill, {{90, 400}, {300, 333}});
   const HostStep pages(spec_of(48), Phase::prefill, {{90, 400}, {300, 333}});

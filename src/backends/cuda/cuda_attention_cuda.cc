@@ -1,6 +1,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <utility>
 
@@ -37,7 +38,10 @@ struct CudaPlan : Plan {
   BatchMeta scheduled;  ///< the step whose schedule was queued last
   bool has_schedule = false;
   Workspace workspace;
-  AttentionParams params;  ///< all but a layer's tensors
+  AttentionParams params;          ///< all but a layer's tensors
+  bool schedule_captured = false;  ///< the schedule was queued into a capture
+  /// The stream of the last forward since the schedule was queued; no stream: `this`.
+  mutable std::atomic<const void*> forwarded{this};
 
   bool empty() const { return meta.tokens == 0 || meta.num_seqs() == 0; }
   template <class T>
@@ -247,10 +251,23 @@ Status check_same_arrays(const BatchMeta& captured, const BatchMeta& meta) {
     return invalid("BatchMeta::page_table_stride and tree_size are " + str(meta.page_table_stride) + " and " +
                    str(meta.tree_size) + "; the plan was captured with " + str(captured.page_table_stride) +
                    " and " + str(captured.tree_size));
+  if (captured.kv_settled != meta.kv_settled)
+    return invalid("BatchMeta::kv_settled is " + str(meta.kv_settled) + "; the plan was captured with " +
+                   str(captured.kv_settled));
   if (captured.phase != meta.phase)
     return invalid("a step of " + std::string(to_string(meta.phase)) + " for a plan that was captured for " +
                    std::string(to_string(captured.phase)));
   return {};
+}
+
+/// AttentionParams::planned of a forward on `stream`. The first forward behind a schedule waits for all that
+/// is in front of it before it lets anything behind it begin, so that the next ones on its stream find the
+/// schedule made. A capture that does not hold the schedule begins when all in front of its replay is done.
+Result<bool> is_planned(const CudaPlan& plan, const CudaStream& stream) {
+  const void* const handle = stream.handle();
+  if (plan.forwarded.exchange(handle, std::memory_order_relaxed) == handle) return true;
+  if (plan.schedule_captured) return false;
+  return is_capturing(stream);
 }
 
 class CudaAttention : public AttentionBackend {
@@ -398,8 +415,11 @@ class CudaAttention : public AttentionBackend {
   static Status queue_schedule(CudaPlan& plan, const BatchMeta& meta, Stream& stream) {
     plan.scheduled = meta;
     plan.has_schedule = true;
+    plan.forwarded = &plan;
     if (plan.empty()) return {};
     const CurrentDevice current(plan.device);
+    FOVEA_TRY(capturing, is_capturing(stream.cuda()));
+    plan.schedule_captured = capturing;
     sm80::PageSource pages;
     pages.first = meta.kv_indptr.empty() ? nullptr : meta.kv_indptr.data();
     pages.stride = meta.page_table_stride;
@@ -446,6 +466,11 @@ class CudaAttention : public AttentionBackend {
     params.sinks = spec.has_sink ? args.sinks : nullptr;
     params.mask.alibi_slopes = spec.has_alibi ? args.alibi_slopes : nullptr;
     put_cache(kv, type, params.kv);
+    if (plan.kernel.family == Family::sm90 && phase == Phase::decode) {
+      FOVEA_TRY(planned, is_planned(plan, stream.cuda()));
+      params.planned = planned;
+      params.settled = planned && plan.meta.kv_settled;
+    }
     return launch(plan.kernel, params, static_cast<int>(plan.layout.max_items), stream.cuda().handle());
   }
 

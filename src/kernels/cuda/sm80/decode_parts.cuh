@@ -25,19 +25,28 @@ __device__ __forceinline__ PartGroup part_group(const AttentionParams& p, const 
   return {part_counter(p, item, head, first), first, one ? n : min(kMergeFan, n - first)};
 }
 
-/// Whether this is the last of `count` that come to `counter`, which sets it to 0 again. Of one thread
-/// between two barriers: what the threads before the first wrote, here and in the blocks that came earlier,
-/// is visible to those after the second, if it is the last.
-__device__ __forceinline__ bool arrive_last(uint32_t* counter, int count) {
+/// How many of `count` came to `counter` before; the last sets it to 0 again.
+__device__ __forceinline__ uint32_t arrive(uint32_t* counter, int count) {
   uint32_t before;
   asm volatile("atom.release.gpu.global.inc.u32 %0, [%1], %2;"
                : "=r"(before)
                : "l"(counter), "r"(count - 1)
                : "memory");
+  return before;
+}
+/// Whether the one that found `before` is the last of `count`.
+__device__ __forceinline__ bool came_last(uint32_t before, int count) {
   const bool last = before == static_cast<uint32_t>(count - 1);
   // By the thread that has read the counter: a fence of another thread acquires nothing.
   if (last) asm volatile("fence.acq_rel.gpu;" ::: "memory");
   return last;
+}
+
+/// Whether this is the last of `count` that come to `counter`, which sets it to 0 again. Of one thread
+/// between two barriers: what the threads before the first wrote, here and in the blocks that came earlier,
+/// is visible to those after the second, if it is the last.
+__device__ __forceinline__ bool arrive_last(uint32_t* counter, int count) {
+  return came_last(arrive(counter, count), count);
 }
 
 /// Parts first, first + step, ... (`count` of them) of a row of the item's tile: into the first of them, or

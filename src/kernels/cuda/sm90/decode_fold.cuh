@@ -1,7 +1,7 @@
 #pragma once
-// From warps' results to rows, by a warpgroup of its own: chunks of keys become groups, and groups rows, by
-// the same additions whether a block has all of a row's keys or several blocks leave parts, of which the last
-// to come adds up what is left.
+// From warps' results to rows: chunks of keys become groups, and groups rows, by the same additions whether a
+// block has all of a row's keys or several blocks leave parts, of which the last to come adds up what is
+// left.
 #include "kernels/cuda/sm80/decode_parts.cuh"
 #include "kernels/cuda/sm90/decode_range.cuh"
 #include "kernels/cuda/sm90/decode_tile.cuh"
@@ -9,70 +9,31 @@
 
 namespace fovea::cuda::sm90 {
 
-/// Where warps leave their results of a chunk, kPassRows rows at a time.
-template <class P>
-struct ChunkSums {
-  enum : uint32_t { kFree = 1, kFilled = 2, kSummers = 3 };  ///< barriers
-  static constexpr uint32_t kAll = P::kConsumers + P::kSummers;
-  float* rows;    ///< shared [kSums, kPassRows, kMergePitch]
-  float2* state;  ///< shared [kSums, kRows]
-
-  /// By all consumers, of `count` rows.
-  __device__ void put(const DecodeTile<P>& tile, const WarpPlace<P>& place, int count) const {
-    const int g = place.lane / 4, q = place.lane % 4;
-    float total[2];
-#pragma unroll
-    for (int h = 0; h < 2; ++h)
-      total[h] = quad_sum(tile.sum[h]);
-#pragma unroll
-    for (int pass = 0; pass < P::kPasses; ++pass) {
-      if (pass * P::kPassRows >= count) break;
-      const int h = pass * P::kPassRows / 8 % 2, first = pass * P::kPassRows % 8;
-      named_barrier_sync(kFree, kAll);
-      if (pass == 0 && q == 0 && place.part == 0) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-          state[place.sum() * P::kRows + place.row_tile * 16 + i * 8 + g] = make_float2(tile.maximum[i], total[i]);
-      }
-      if (place.row_tile == pass * P::kPassRows / 16 && g >= first && g < first + P::kPassRows) {
-        float* const to = rows + (place.sum() * P::kPassRows + g - first) * P::kMergePitch + place.part * P::kPartDv;
-#pragma unroll
-        for (int j = 0; j < P::kPartDv / 8; ++j) {
-          if constexpr (!P::kEightBit) {
-            *reinterpret_cast<float2*>(to + 8 * j + 2 * q) = make_float2(tile.o[j][2 * h], tile.o[j][2 * h + 1]);
-          } else if (j % 2 == 0) {  // even dims in o[j], odd ones in o[j + 1]
-            *reinterpret_cast<float4*>(to + 8 * j + 4 * q) =
-                make_float4(tile.o[j][2 * h], tile.o[j + 1][2 * h], tile.o[j][2 * h + 1], tile.o[j + 1][2 * h + 1]);
-          }
-        }
-      }
-      named_barrier_arrive(kFilled, kAll);
-    }
+/// Of sums relative to 2^maximum of some keys and of those after them: what they count in the sum of both.
+/// No keys (-inf, 0) change nothing.
+struct FoldFactors {
+  float maximum, first, second;
+  __device__ FoldFactors(float a, float b) : maximum(fmaxf(a, b)) {
+    const float base = finite_max(maximum);
+    first = exp2_approx(a - base), second = exp2_approx(b - base);
   }
 };
-
-/// Four columns of a row over some keys: O unnormalised, relative to 2^maximum.
-struct FoldCell {
-  float4 o = {0, 0, 0, 0};
-  float maximum = -INFINITY, sum = 0;
-};
-
-/// `a` and what comes after it. No keys change nothing.
-__device__ __forceinline__ void fold(FoldCell& a, const FoldCell& b) {
-  if (b.maximum == -INFINITY && b.sum == 0.0f) return;
-  const float top = fmaxf(a.maximum, b.maximum), base = finite_max(top);
-  const float x = exp2_approx(a.maximum - base), y = exp2_approx(b.maximum - base);
-  a.maximum = top;
-  a.sum = fmaf(a.sum, x, __fmul_rn(b.sum, y));
-  a.o.x = fmaf(a.o.x, x, __fmul_rn(b.o.x, y)), a.o.y = fmaf(a.o.y, x, __fmul_rn(b.o.y, y));
-  a.o.z = fmaf(a.o.z, x, __fmul_rn(b.o.z, y)), a.o.w = fmaf(a.o.w, x, __fmul_rn(b.o.w, y));
+__device__ __forceinline__ float fold(float a, float x, float b, float y) {
+  return fmaf(a, x, __fmul_rn(b, y));
+}
+__device__ __forceinline__ float4 fold(const float4& a, float x, const float4& b, float y) {
+  return make_float4(fold(a.x, x, b.x, y), fold(a.y, x, b.y, y), fold(a.z, x, b.z, y), fold(a.w, x, b.w, y));
+}
+/// The maximum and the sum.
+__device__ __forceinline__ float2 fold_states(const FoldFactors& f, const float2& a, const float2& b) {
+  return make_float2(f.maximum, fold(a.y, f.first, b.y, f.second));
 }
 
 /// Where the parts of a row tile lie: at the index of the split that they begin with. The block that has the
 /// first splits leaves the sum of its whole groups at 0. Others, and it after those, leave sums of what they
 /// have of a group from its first split on; where they come into a group later they leave each split.
 struct PartWalk {
-  enum : int { kCloses = 1 << 30, kWhole = 1 << 29 };
+  enum : int { kCloses = 1 << 30 };
 
   const GangDivision& division;
   int item;   ///< of split 0
@@ -90,11 +51,10 @@ struct PartWalk {
     return max(0, end - (chunk + end) % group_chunks);
   }
   __device__ int pieces() const { return division.gang_of(item + count - 1) - division.gang_of(item) + 1; }
-  /// The part at a split, below 0 if there is none: kWhole, if of whole groups; kCloses, if the last of its
-  /// group.
+  /// The part at a split, below 0 if there is none: kCloses, if the last of its group.
   __device__ int part(int split, int whole) const {
     if (split >= count) return -1;
-    if (split == 0 && whole > 0) return kWhole;
+    if (split == 0 && whole > 0) return kCloses;
     if (split < whole) return -1;
     const int gang = division.gang_of(item + split), group = group_first(split);
     const bool loose = division.first(gang) - item > group;
@@ -104,24 +64,32 @@ struct PartWalk {
   }
 };
 
+/// By all consumers.
 template <class P>
 struct DecodeFold {
+  static constexpr uint32_t kBarrier = 1;
+  static constexpr int kWarps = P::kConsumers / 32;
   static constexpr int kCells = P::kPasses * P::kPassCells;
   const AttentionParams& params;
-  const ChunkSums<P>& sums;
-  int* list;  ///< shared [kSummers + 8]
-  const int thread = static_cast<int>(threadIdx.x) % P::kSummers;
-  char* cells;  ///< shared [1 or 2, kCells, kSummers, 24 bytes]: a thread's own sums of groups, and of the group
-  FoldCell group_registers[P::kGroupShared ? 1 : kCells];
+  float* merge;  ///< shared [kKeyGroups, kPassRows, kMergePitch]
+  /// Shared [2, kKeyGroups + 2, kRows], in turn: of a chunk's key groups, of the group, of the row.
+  float2* states;
+  int* list;  ///< shared [kConsumers + 8]
+  const int thread = static_cast<int>(threadIdx.x);
+  int turn = 0, row_turn = 0;
+  bool empty = true;                  ///< the group has no chunk
+  bool row_empty = true;              ///< the row has no group
+  float4 group[kCells], row[kCells];  ///< O of the group; of the row's groups before it
 
-  static __device__ void barrier() { named_barrier_sync(ChunkSums<P>::kSummers, P::kSummers); }
+  static __device__ void barrier() { named_barrier_sync(kBarrier, P::kConsumers); }
+  static __device__ float2 none() { return make_float2(-INFINITY, 0); }
 
-  /// Calls f(cell, row, column) for this thread's cells of a pass.
+  /// Calls f(cell, row, column) for this thread's cells, four columns of a row each, of a pass.
   template <class F>
   __device__ void each_of(int pass, int rows, F&& f) {
 #pragma unroll
     for (int c = 0; c < P::kPassCells; ++c) {
-      const int i = thread + c * P::kSummers, r = i / (P::kDv / 4);
+      const int i = thread + c * P::kConsumers, r = i / (P::kDv / 4);
       if (r < P::kPassRows && pass * P::kPassRows + r < rows)
         f(pass * P::kPassCells + c, pass * P::kPassRows + r, i % (P::kDv / 4) * 4);
     }
@@ -133,135 +101,179 @@ struct DecodeFold {
       if (pass * P::kPassRows < rows) each_of(pass, rows, f);
   }
 
-  __device__ void begin() {
-#pragma unroll
-    for (int i = 0; i < kCells; ++i)
-      set_group(i, FoldCell{}), set(i, FoldCell{});
+  __device__ float2* states_of(int of_turn) const {
+    return states + of_turn * (P::kKeyGroups + 2) * P::kRows;
   }
-  __device__ FoldCell get(int cell) const {
-    const int i = cell * P::kSummers + thread;
-    const float2 s = reinterpret_cast<const float2*>(cells + P::kCellBytes / 3 * 2)[i];
-    return {reinterpret_cast<const float4*>(cells)[i], s.x, s.y};
+  // Threads that share a row write the same, and read what was written in another turn: before a barrier.
+  __device__ float2& group_state(int of_turn, int r) const {
+    return states_of(of_turn)[P::kKeyGroups * P::kRows + r];
   }
-  __device__ void set(int cell, const FoldCell& x) const {
-    const int i = cell * P::kSummers + thread;
-    reinterpret_cast<float4*>(cells)[i] = x.o;
-    reinterpret_cast<float2*>(cells + P::kCellBytes / 3 * 2)[i] = make_float2(x.maximum, x.sum);
-  }
-  __device__ FoldCell group(int cell) const {
-    if constexpr (P::kGroupShared) return get(kCells + cell);
-    return group_registers[P::kGroupShared ? 0 : cell];
-  }
-  __device__ void set_group(int cell, const FoldCell& x) {
-    if constexpr (P::kGroupShared)
-      set(kCells + cell, x);
-    else
-      group_registers[cell] = x;
-  }
-  __device__ void add_to_group(int cell, const FoldCell& x) {
-    FoldCell sum = group(cell);
-    fold(sum, x);
-    set_group(cell, sum);
-  }
-  /// The group of this cell has no more chunks of the row.
-  __device__ void close(int cell) {
-    FoldCell x = get(cell);
-    fold(x, group(cell));
-    set(cell, x);
-    set_group(cell, FoldCell{});
+  __device__ float2& row_state(int of_turn, int r) const {
+    return states_of(of_turn)[(P::kKeyGroups + 1) * P::kRows + r];
   }
 
-  /// A chunk's result of all warps, to the groups' sums or, `loose`, to the part of the item's split.
-  __device__ void chunk(const WorkItem& item, int head, int rows, bool loose) {
+  __device__ void begin() {
+    begin_group();
+    row_empty = true;
+#pragma unroll
+    for (int i = 0; i < kCells; ++i)
+      row[i] = make_float4(0, 0, 0, 0);
+  }
+  __device__ void begin_group() {
+    empty = true;
+#pragma unroll
+    for (int i = 0; i < kCells; ++i)
+      group[i] = make_float4(0, 0, 0, 0);
+  }
+
+  /// A chunk's result of all warps, to the group's sums or, `loose`, to the part of the item's split.
+  __device__ void chunk(const WorkItem& item, int head, int rows, const DecodeTile<P>& tile,
+                        const WarpPlace<P>& place, bool loose) {
+    const int g = place.lane / 4, q = place.lane % 4;
+    turn ^= 1;
+    float2* const state = states_of(turn);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float total = quad_sum(tile.sum[h]);
+      if (q == 0 && place.part == 0)
+        state[place.group * P::kRows + place.row_tile * 16 + h * 8 + g] = make_float2(tile.maximum[h], total);
+    }
 #pragma unroll
     for (int pass = 0; pass < P::kPasses; ++pass) {
       if (pass * P::kPassRows >= rows) break;
-      named_barrier_arrive(ChunkSums<P>::kFree, ChunkSums<P>::kAll);
-      named_barrier_sync(ChunkSums<P>::kFilled, ChunkSums<P>::kAll);
+      const int h = pass * P::kPassRows / 8 % 2, first = pass * P::kPassRows % 8;
+      barrier();  // the rows before have been read
+      if (place.row_tile == pass * P::kPassRows / 16 && g >= first && g < first + P::kPassRows)
+        put(merge + (place.group * P::kPassRows + g - first) * P::kMergePitch + place.part * P::kPartDv,
+            tile.o, h);
+      barrier();
       each_of(pass, rows, [&](int cell, int r, int column) {
-        FoldCell x;
+        float2 sum = none();
+        float4 o = make_float4(0, 0, 0, 0);
 #pragma unroll
-        for (int w = 0; w < P::kSums; ++w)
-          x.maximum = fmaxf(x.maximum, sums.state[w * P::kRows + r].x);
-        const float base = finite_max(x.maximum);
+        for (int w = 0; w < P::kKeyGroups; ++w)
+          sum.x = fmaxf(sum.x, state[w * P::kRows + r].x);
+        const float base = finite_max(sum.x);
 #pragma unroll
-        for (int w = 0; w < P::kSums; ++w) {
-          const float2 s = sums.state[w * P::kRows + r];
+        for (int w = 0; w < P::kKeyGroups; ++w) {
+          const float2 s = state[w * P::kRows + r];
           const float f = exp2_approx(s.x - base);
           const float4 y = *reinterpret_cast<const float4*>(
-              sums.rows + (w * P::kPassRows + r % P::kPassRows) * P::kMergePitch + column);
-          x.sum = fmaf(s.y, f, x.sum);
-          x.o = make_float4(fmaf(y.x, f, x.o.x), fmaf(y.y, f, x.o.y), fmaf(y.z, f, x.o.z), fmaf(y.w, f, x.o.w));
+              merge + (w * P::kPassRows + r % P::kPassRows) * P::kMergePitch + column);
+          sum.y = fmaf(s.y, f, sum.y);
+          o = make_float4(fmaf(y.x, f, o.x), fmaf(y.y, f, o.y), fmaf(y.z, f, o.z), fmaf(y.w, f, o.w));
         }
-        if (loose)
-          store(item, head, item.split, r, column, x);
-        else
-          add_to_group(cell, x);
+        if (loose) {
+          store(item, head, item.split, r, column, o, sum);
+        } else {
+          const float2 before = empty ? none() : group_state(turn ^ 1, r);
+          const FoldFactors f(before.x, sum.x);
+          group_state(turn, r) = fold_states(f, before, sum);  // the same of all threads of the row
+          group[cell] = fold(group[cell], f.first, o, f.second);
+        }
       });
+    }
+    if (!loose) empty = false;
+  }
+
+  /// This lane's columns of a row.
+  static __device__ void put(float* to, const float (&o)[P::kPartDv / 8][4], int h) {
+    const int q = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+    for (int j = 0; j < P::kPartDv / 8; ++j) {
+      if constexpr (!P::kEightBit) {
+        *reinterpret_cast<float2*>(to + 8 * j + 2 * q) = make_float2(o[j][2 * h], o[j][2 * h + 1]);
+      } else if (j % 2 == 0) {  // even dims in o[j], odd ones in o[j + 1]
+        *reinterpret_cast<float4*>(to + 8 * j + 4 * q) =
+            make_float4(o[j][2 * h], o[j + 1][2 * h], o[j][2 * h + 1], o[j + 1][2 * h + 1]);
+      }
     }
   }
 
   /// The group has no more chunks of the row.
   __device__ void end_group(int rows) {
-    each(rows, [&](int cell, int, int) { close(cell); });
+    row_turn ^= 1;
+    each(rows, [&](int cell, int r, int) {
+      const float2 before = row_empty ? none() : row_state(row_turn ^ 1, r), sum = group_state(turn, r);
+      const FoldFactors f(before.x, sum.x);
+      row_state(row_turn, r) = fold_states(f, before, sum);
+      row[cell] = fold(row[cell], f.first, group[cell], f.second);
+    });
+    begin_group();
+    row_empty = false;
   }
   __device__ void store_group(const WorkItem& item, int head, int split, int rows) {
     each(rows, [&](int cell, int r, int column) {
-      store(item, head, split, r, column, group(cell));
-      set_group(cell, FoldCell{});
+      store(item, head, split, r, column, group[cell], group_state(turn, r));
     });
+    begin_group();
   }
   __device__ void store_row(const WorkItem& item, int head, int rows) {
-    each(rows, [&](int cell, int r, int column) { store(item, head, 0, r, column, get(cell)); });
+    each(rows, [&](int cell, int r, int column) {
+      store(item, head, 0, r, column, row[cell], row_state(row_turn, r));
+    });
   }
   __device__ void finish(const WorkItem& item, int head, int rows) {
     each(rows, [&](int cell, int r, int column) {
-      const FoldCell x = get(cell);
-      sm80::finish<typename P::Q>(params, item, head, r, column, x.o, x.maximum, x.sum);
+      const float2 sum = row_state(row_turn, r);
+      sm80::finish<typename P::Q>(params, item, head, r, column, row[cell], sum.x, sum.y);
     });
   }
 
-  __device__ void store(const WorkItem& item, int head, int split, int r, int column, const FoldCell& x) const {
+  __device__ void store(const WorkItem& item, int head, int split, int r, int column, const float4& o,
+                        const float2& state) const {
     const int64_t at = sm80::partial_row(params, item.partial_first + split, head, r);
-    __stcg(reinterpret_cast<float4*>(params.partial_out + at * P::kDv + column), x.o);
-    if (column == 0) sm80::store_state(params, at, x.maximum, x.sum);
+    __stcg(reinterpret_cast<float4*>(params.partial_out + at * P::kDv + column), o);
+    if (column == 0) sm80::store_state(params, at, state.x, state.y);
   }
 
   /// After this block's parts of a row tile: the last of the blocks to come here adds all of them up.
   /// `landing`: shared, P::kRingBytes.
   __device__ void arrive(const WorkItem& item, int head, int rows, const PartWalk& walk, char* landing) {
+    const int pieces = walk.pieces();
+    uint32_t before = 0;
     barrier();
     if (thread == 0)
-      list[P::kSummers] = sm80::arrive_last(
-          params.arrivals + static_cast<int64_t>(item.partial_first) * params.kv_heads.divisor + head, walk.pieces());
-    barrier();
-    if (list[P::kSummers] == 0) return;
-    begin();
+      before = sm80::arrive(
+          params.arrivals + static_cast<int64_t>(item.partial_first) * params.kv_heads.divisor + head,
+          pieces);
+    // On the way: the list, and the maxima of the group and of those before it, in the order of the parts.
     const int whole = walk.head();
-    const int part_bytes = rows * (P::kDv * 4 + 8), most = min(P::kSummers, (P::kRingBytes - 16) / part_bytes);
+    int count = list_parts(walk, 0, whole);
+    if (thread < rows) group_state(0, thread) = make_float2(-INFINITY, -INFINITY);
+    if (thread == 0) list[P::kConsumers] = sm80::came_last(before, pieces);
+    barrier();
+    if (list[P::kConsumers] == 0) return;
+    begin();
+    float2 totals[kCells] = {};
+    const int part_bytes = rows * (P::kDv * 4 + 24);
+    const int most = min(P::kConsumers, (P::kRingBytes - 16) / part_bytes);
 #pragma unroll 1
-    for (int first = 0; first < walk.count; first += P::kSummers) {
-      const int count = list_parts(walk, first, whole);
+    for (int first = 0; first < walk.count; first += P::kConsumers) {
+      if (first > 0) count = list_parts(walk, first, whole);
 #pragma unroll 1
       for (int at = 0; at < count; at += most)
-        add_parts(item, head, rows, at, min(most, count - at), landing);
+        add_parts(item, head, rows, at, min(most, count - at), landing, totals);
     }
-    finish(item, head, rows);
+    each(rows, [&](int cell, int r, int column) {
+      sm80::finish<typename P::Q>(params, item, head, r, column, row[cell], group_state(0, r).y,
+                                  totals[cell].y);
+    });
   }
 
  private:
-  /// Lists the parts at kSummers splits in order.
+  /// Lists the parts at kConsumers splits in order.
   __device__ int list_parts(const PartWalk& walk, int first, int whole) {
     const int part = walk.part(first + thread, whole);
     const unsigned some = __ballot_sync(~0u, part >= 0);
     const int warp = thread / 32;
     barrier();  // the list has been read
-    if (thread % 32 == 0) list[P::kSummers + warp] = __popc(some);
+    if (thread % 32 == 0) list[P::kConsumers + warp] = __popc(some);
     barrier();
     int before = __popc(some & ((1u << thread % 32) - 1)), count = 0;
 #pragma unroll
-    for (int w = 0; w < P::kSummers / 32; ++w) {
-      const int of = list[P::kSummers + w];
+    for (int w = 0; w < kWarps; ++w) {
+      const int of = list[P::kConsumers + w];
       if (w < warp) before += of;
       count += of;
     }
@@ -270,39 +282,83 @@ struct DecodeFold {
     return count;
   }
 
-  /// Adds listed parts first, ... (`count` of them) to the sums. They come through `landing`, all at a time.
-  __device__ void add_parts(const WorkItem& item, int head, int rows, int first, int count, char* landing) {
+  /// Adds listed parts first, ... (`count` of them) to the sums, whose `totals` are those of the group and of
+  /// the row. They come through `landing`, all at a time.
+  __device__ void add_parts(const WorkItem& item, int head, int rows, int first, int count, char* landing,
+                            float2 (&totals)[kCells]) {
     constexpr int kColumns = P::kDv / 4;
     const int64_t stride = static_cast<int64_t>(params.kv_heads.divisor) * params.partial_rows;
     const int64_t part0 = sm80::partial_row(params, item.partial_first, head, 0);
-    float2* const states = reinterpret_cast<float2*>(landing);
-    float4* const o = reinterpret_cast<float4*>(landing + (rows * count * 8 + 15) / 16 * 16);
-    const auto slot = [&](int i) { return part0 + (list[first + i] & (PartWalk::kWhole - 1)) * stride; };
+    float4* const o = reinterpret_cast<float4*>(landing);
+    float4* const factors = o + rows * count * kColumns;
+    float2* const sums = reinterpret_cast<float2*>(factors + rows * count);
+    const auto slot = [&](int i) { return part0 + (list[first + i] & (PartWalk::kCloses - 1)) * stride; };
 #pragma unroll 1
     for (int r = 0; r < rows; ++r) {
-      for (int i = thread; i < count * kColumns; i += P::kSummers)
+      for (int i = thread; i < count; i += P::kConsumers)
+        cp_async_8(shared_address(sums + r * count + i), params.partial_state + slot(i) + r);
+      for (int i = thread; i < count * kColumns; i += P::kConsumers)
         cp_async_16(shared_address(o + r * count * kColumns + i),
                     params.partial_out + (slot(i / kColumns) + r) * P::kDv + i % kColumns * 4);
-      for (int i = thread; i < count; i += P::kSummers)
-        cp_async_8(shared_address(states + r * count + i), params.partial_state + slot(i) + r);
     }
     cp_async_wait_all();
     barrier();
+    for (int r = thread / 32; r < rows; r += kWarps)
+      weigh(list + first, count, sums + r * count, factors + r * count, group_state(0, r));
+    barrier();
     each(rows, [&](int cell, int r, int column) {
-#pragma unroll 2
+#pragma unroll 4
       for (int i = 0; i < count; ++i) {
-        const float2 s = states[r * count + i];
-        const FoldCell x{o[(r * count + i) * kColumns + column / 4], s.x, s.y};
-        const int part = list[first + i];
-        if ((part & PartWalk::kWhole) != 0) {
-          set(cell, x);
-          continue;
-        }
-        add_to_group(cell, x);
-        if ((part & PartWalk::kCloses) != 0) close(cell);
+        const float4 f = factors[r * count + i];
+        group[cell] = fold(group[cell], f.x, o[(r * count + i) * kColumns + column / 4], f.y);
+        totals[cell].x = fold(totals[cell].x, f.x, sums[r * count + i].y, f.y);
+        if ((list[first + i] & PartWalk::kCloses) == 0) continue;
+        row[cell] = fold(row[cell], f.z, group[cell], f.w);
+        totals[cell].y = fold(totals[cell].y, f.z, totals[cell].x, f.w);
+        group[cell] = make_float4(0, 0, 0, 0);
+        totals[cell].x = 0;
       }
     });
     barrier();
+  }
+
+  /// The factors of a row's parts, by a warp: x and y of the group so far and of the part in their sum; z and
+  /// w of the groups before and of this one, which the part closes. `before`: the maxima of the group and of
+  /// those before it, brought up to date.
+  __device__ void weigh(const int* parts, int count, const float2* sums, float4* factors, float2& before) {
+    const int lane = thread % 32;
+    float2 last = before;
+#pragma unroll 1
+    for (int at = 0; at < count; at += 32) {
+      const bool some = at + lane < count;
+      const float maximum = some ? sums[at + lane].x : -INFINITY;
+      const bool closes = some && (parts[at + lane] & PartWalk::kCloses) != 0;
+      const unsigned below = __ballot_sync(~0u, closes) & ((1u << lane) - 1);
+      const int begin = 32 - __clz(below);  // lane of the group's first part
+      float group = lane == 0 ? fmaxf(maximum, last.x) : maximum;
+#pragma unroll
+      for (int d = 1; d < 32; d *= 2) {
+        const float other = __shfl_up_sync(~0u, group, d);
+        if (lane - d >= begin) group = fmaxf(group, other);
+      }
+      const float group_before = __shfl_up_sync(~0u, group, 1);
+      float all = closes ? group : -INFINITY;
+      if (lane == 0) all = fmaxf(all, last.y);
+#pragma unroll
+      for (int d = 1; d < 32; d *= 2) {
+        const float other = __shfl_up_sync(~0u, all, d);
+        if (lane >= d) all = fmaxf(all, other);
+      }
+      const float all_before = __shfl_up_sync(~0u, all, 1);
+      const FoldFactors f(lane == 0 ? last.x : lane > begin ? group_before : -INFINITY, maximum);
+      const FoldFactors g(lane == 0 ? last.y : all_before, group);
+      if (some) factors[at + lane] = make_float4(f.first, f.second, g.first, g.second);
+      const int end = min(32, count - at) - 1;
+      last.x = __shfl_sync(~0u, closes ? -INFINITY : group, end);
+      last.y = __shfl_sync(~0u, all, end);
+    }
+    __syncwarp();
+    if (lane == 0) before = last;
   }
 };
 

@@ -17,8 +17,9 @@ void prepare_decode(Launch& l) {
   int device = 0;
   l.check(cudaGetDevice(&device), "cudaGetDevice");
   if (!l.error.empty() || (device < kDevices && prepared[device].load(std::memory_order_acquire))) return;
-  l.check(cudaFuncSetAttribute(decode_kernel<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes),
-          "shared memory of a decode kernel");
+  l.check(
+      cudaFuncSetAttribute(decode_kernel<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes),
+      "shared memory of a decode kernel");
   if (l.error.empty() && device < kDevices) prepared[device].store(true, std::memory_order_release);
 }
 
@@ -38,7 +39,7 @@ bool launch_decode_policy(Launch& l) {
   }
   prepare_decode<P>(l);
   if (!l.error.empty()) return true;
-  const DecodeGrid grid{decode_gangs(l), l.params.settled};
+  const DecodeGrid grid{decode_gangs(l), l.params.settled, l.max_items};
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;

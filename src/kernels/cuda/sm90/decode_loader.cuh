@@ -24,12 +24,14 @@ struct DecodeRing {
 template <class P>
 struct DecodeLoader {
   static constexpr int kTiles = 32 / P::kCopyRows;
+  static constexpr int kUnroll = P::kShiftRegisters ? 4 : 8;
   const AttentionParams& params;
   const DecodeRange& range;
   const DecodeRing<P>& ring;
   const int lane, warp;
-  const bool even;  ///< a warp's rows of a tile lie in one page or are ragged
+  const bool even;   ///< a warp's rows of a tile lie in one page or are ragged
   const bool alike;  ///< K and V have the same strides
+  const uint64_t policy = evict_first_policy();
   int index, key = 0, page = 0, slot = 0;
   int key_last = 0, key_low = 0, old_keys = 0;  ///< of the item
   int64_t pages = 0;
@@ -48,13 +50,13 @@ struct DecodeLoader {
     next_item();
   }
 
-  /// `settled`: keys before the step's own may be read before the kernels in front of this one have ended.
+  /// `settled`: keys before the step's own may be read before the kernels in front of this one have ended;
+  /// without it, they have.
   __device__ void run(bool settled) {
-    bool waited = false;
+    bool waited = !settled, hinted = false;
     RingPosition<P::kStages> at;
-    while (more) {
-      const int now = key, last = min(key_last, now + kTiles * P::kTileKeys);
-      const int old = settled ? old_keys : 0;
+    for (int tiles = 0; more;) {
+      const int now = key, last = min(key_last, now + kTiles * P::kTileKeys), old = old_keys;
       const int64_t k_offset = page * params.kv.k_page_stride + slot * params.kv.k_slot_stride;
       const int64_t v_offset = page * params.kv.v_page_stride + slot * params.kv.v_slot_stride;
       const unsigned rows = __ballot_sync(~0u, wanted);
@@ -64,9 +66,15 @@ struct DecodeLoader {
       else
         next_item();
 #pragma unroll 1
-      for (int tile = now, first = 0; tile < last; tile += P::kTileKeys, first += P::kCopyRows, at.next()) {
+      for (int tile = now, first = 0; tile < last;
+           tile += P::kTileKeys, first += P::kCopyRows, at.next(), ++tiles) {
+        const bool wait = !waited && tile + P::kTileKeys > old;
+        if (!waited && !hinted && (wait || tiles == P::kStages)) {
+          hint(tiles * P::kTileKeys);
+          hinted = true;
+        }
         mbarrier_wait(ring.empty(at.slot), at.phase ^ 1);
-        if (!waited && tile + P::kTileKeys > old) {
+        if (wait) {
           grid_dependency_wait();
           waited = true;
         }
@@ -94,6 +102,41 @@ struct DecodeLoader {
   }
 
  private:
+  /// Asks for kHintKeys keys of the range to come into L2, from its key `skip` on.
+  __device__ void hint(int skip) const {
+    const int thread = static_cast<int>(threadIdx.x) % P::kProducers;
+    int left = P::kHintKeys;
+#pragma unroll 1
+    for (int i = range.first; i < range.last && left > 0; ++i) {
+      const WorkItem& item = params.items[i];
+      const int first = DecodePiece<P>::first_key(item);
+      const int keys = max(0, (item.key_last - first + P::kTileKeys - 1) / P::kTileKeys * P::kTileKeys);
+      const int from = min(skip, keys), count = min(left, keys - from);
+#pragma unroll 1
+      for (int k = from + thread; k < from + count; k += P::kProducers)
+        if (first + k >= item.key_low && first + k < item.key_last) hint_key(item.pages, first + k);
+      skip -= from, left -= count;
+    }
+  }
+  __device__ void hint_key(int64_t pages, int n) const {
+    int slot = 0, page = static_cast<int>(pages) + n;
+    if (params.kv.pages != nullptr) {
+      const int i = params.kv.page_size.quotient(n);
+      slot = n - i * static_cast<int>(params.kv.page_size.divisor);
+      page = __ldg(params.kv.pages + pages + i);
+    }
+    const char* const k = params.kv.k + range.head * params.kv.k_head_stride +
+                          page * params.kv.k_page_stride + slot * params.kv.k_slot_stride;
+    const char* const v = params.kv.v + range.head * params.kv.v_head_stride +
+                          page * params.kv.v_page_stride + slot * params.kv.v_slot_stride;
+#pragma unroll
+    for (int at = 0; at < P::kD * kv_bytes(P::kKv); at += 128)
+      prefetch_l2(k + at);
+#pragma unroll
+    for (int at = 0; at < P::kDv * kv_bytes(P::kKv); at += 128)
+      prefetch_l2(v + at);
+  }
+
   __device__ void next_item() {
     more = false;
     while (!more && index < range.last) {
@@ -128,20 +171,20 @@ struct DecodeLoader {
       const int n = i * 32 + lane, row = n / Tile::kChunks, chunk = n % Tile::kChunks;
       const int64_t from = __shfl_sync(~0u, offset, first + row);
       const bool valid = rows >> row & 1;
-      cp_async_16(to + place<Tile>(row, chunk), valid ? base + from + chunk * 16 : base, valid);
+      copy_16(to + place<Tile>(row, chunk), valid ? base + from + chunk * 16 : base, valid);
     }
   }
 
   /// All of this warp's rows of K and V, from anywhere.
   __device__ void copy_alike(uint32_t to, const char* k, const char* v, int64_t offset, int first) const {
     using Tile = typename P::KTile;
-#pragma unroll
+#pragma unroll kUnroll
     for (int i = 0; i < P::kCopyRows * Tile::kChunks / 32; ++i) {
       const int n = i * 32 + lane, row = n / Tile::kChunks, chunk = n % Tile::kChunks;
       const int64_t from = __shfl_sync(~0u, offset, first + row) + chunk * 16;
       const uint32_t at = to + place<Tile>(row, chunk);
-      cp_async_16(at, k + from);
-      cp_async_16(at + P::kKBytes, v + from);
+      copy_16(at, k + from);
+      copy_16(at + P::kKBytes, v + from);
     }
   }
 
@@ -152,18 +195,22 @@ struct DecodeLoader {
       constexpr int kAtOnce = 32 / Tile::kChunks;
       const int row = lane / Tile::kChunks, chunk = lane % Tile::kChunks;
       from += row * stride + chunk * 16;
-#pragma unroll
+#pragma unroll kUnroll
       for (int i = 0; i < P::kCopyRows; i += kAtOnce) {
-        cp_async_16(to + place<Tile>(i + row, chunk), from);
+        copy_16(to + place<Tile>(i + row, chunk), from);
         from += kAtOnce * stride;
       }
     } else {
-#pragma unroll
+#pragma unroll kUnroll
       for (int i = 0; i < P::kCopyRows * Tile::kChunks / 32; ++i) {
         const int n = i * 32 + lane, row = n / Tile::kChunks, chunk = n % Tile::kChunks;
-        cp_async_16(to + place<Tile>(row, chunk), from + row * stride + chunk * 16);
+        copy_16(to + place<Tile>(row, chunk), from + row * stride + chunk * 16);
       }
     }
+  }
+
+  __device__ void copy_16(uint32_t to, const char* from, bool valid = true) const {
+    cp_async_16(to, from, valid, policy);
   }
 
   /// Of a chunk of one of this warp's rows, in a tile.

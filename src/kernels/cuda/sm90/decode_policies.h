@@ -7,20 +7,20 @@ namespace fovea::cuda::sm90 {
 
 using sm80::PolicyList;
 
-//             D, Dv, Q, KV, sets, row tiles, key groups, value parts, tile, stages, chunk
+//             D, Dv, Q, KV, row tiles, key groups, value parts, tile, stages, chunk
 template <class T>
-using Decode64 = PolicyList<DecodePolicy<64, 64, T, KvType::same, 2, 1, 4, 1, 128, 6, 1024>,
-                            DecodePolicy<64, 64, T, KvType::e4m3, 2, 1, 4, 1, 128, 8, 2048>>;
+using Decode64 = PolicyList<DecodePolicy<64, 64, T, KvType::same, 1, 8, 1, 128, 6, 1024>,
+                            DecodePolicy<64, 64, T, KvType::e4m3, 1, 8, 1, 128, 8, 2048>>;
 template <class T>
-using Decode96 = PolicyList<DecodePolicy<96, 96, T, KvType::same, 2, 1, 4, 1, 64, 7, 512>>;
+using Decode96 = PolicyList<DecodePolicy<96, 96, T, KvType::same, 1, 8, 1, 128, 4, 512>>;
 template <class T>
-using Decode128 = PolicyList<DecodePolicy<128, 128, T, KvType::same, 2, 1, 4, 1, 64, 6, 512>,
-                             DecodePolicy<128, 128, T, KvType::e4m3, 2, 1, 4, 1, 128, 6, 1024>>;
+using Decode128 = PolicyList<DecodePolicy<128, 128, T, KvType::same, 1, 8, 1, 128, 3, 512>,
+                             DecodePolicy<128, 128, T, KvType::e4m3, 1, 8, 1, 128, 6, 1024>>;
 template <class T>
-using Decode192 = PolicyList<DecodePolicy<192, 128, T, KvType::same, 2, 1, 4, 1, 64, 4, 512>>;
+using Decode192 = PolicyList<DecodePolicy<192, 128, T, KvType::same, 1, 4, 1, 64, 5, 512>>;
 template <class T>
-using Decode256 = PolicyList<DecodePolicy<256, 256, T, KvType::same, 2, 1, 2, 2, 32, 4, 256>,
-                             DecodePolicy<256, 256, T, KvType::e4m3, 2, 1, 2, 2, 64, 4, 512>>;
+using Decode256 = PolicyList<DecodePolicy<256, 256, T, KvType::same, 1, 4, 2, 64, 3, 256>,
+                             DecodePolicy<256, 256, T, KvType::e4m3, 1, 4, 2, 64, 6, 512>>;
 
 /// Calls f.template operator()<P>() for all of a query type until one returns true.
 template <class T, class F>

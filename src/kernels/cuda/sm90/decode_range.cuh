@@ -10,8 +10,8 @@ namespace fovea::cuda::sm90 {
 /// Of a launch.
 struct DecodeGrid {
   int gangs;
-  /// AttentionParams::settled.
-  bool settled;
+  bool settled;  ///< AttentionParams::settled
+  int max_items;
 };
 
 /// `items` items among `gangs` gangs, at most as many.
@@ -19,8 +19,7 @@ struct GangDivision {
   uint32_t items, gangs;
 
   __device__ GangDivision(int num_items, int most_gangs)
-      : items(static_cast<uint32_t>(num_items)),
-        gangs(static_cast<uint32_t>(min(num_items, most_gangs))) {}
+      : items(static_cast<uint32_t>(num_items)), gangs(static_cast<uint32_t>(min(num_items, most_gangs))) {}
   /// First item of a gang. A launch bounds items * gangs by 2^31.
   __device__ int first(int gang) const {
     return gangs == 0 ? 0 : static_cast<int>(items * static_cast<uint32_t>(gang) / gangs);

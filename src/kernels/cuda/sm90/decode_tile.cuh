@@ -12,20 +12,17 @@ namespace fovea::cuda::sm90 {
 using sm80::finite_max;
 using sm80::kLog2e;
 
-/// Which tiles, keys, columns and rows are a consumer warp's.
+/// Which keys, columns and rows are a consumer warp's.
 template <class P>
 struct WarpPlace {
-  int lane, set, group, part, row_tile;
+  int lane, group, part, row_tile;
   __device__ WarpPlace() {
     const int warp = static_cast<int>(threadIdx.x) / 32;
     lane = static_cast<int>(threadIdx.x) % 32;
-    set = warp / P::kSetWarps;
-    group = warp % P::kSetWarps / (P::kValueParts * P::kRowTiles);
+    group = warp / (P::kValueParts * P::kRowTiles);
     part = warp / P::kRowTiles % P::kValueParts;
     row_tile = warp % P::kRowTiles;
   }
-  /// Which of a row's sums over a chunk.
-  __device__ int sum() const { return set * P::kKeyGroups + group; }
 };
 
 /// 2^(exponent of x) / 2^14, and its inverse: dividing a row by the first brings its largest element, x, to
@@ -53,7 +50,8 @@ struct DecodeQuery {
 
   static __device__ const typename P::Q* query_row(const AttentionParams& p, const WorkItem& item,
                                                    const sm80::RowContext& r) {
-    return static_cast<const typename P::Q*>(p.q) + static_cast<int64_t>(item.q_first + r.row) * p.q_row_stride +
+    return static_cast<const typename P::Q*>(p.q) +
+           static_cast<int64_t>(item.q_first + r.row) * p.q_row_stride +
            static_cast<int64_t>(r.head) * p.head_dim;
   }
   static __device__ float larger(float top, uint32_t pair) {
@@ -82,7 +80,7 @@ struct DecodeQuery {
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
             const int d = 16 * k + (P::kEightBit ? 4 * q + 2 * e : 2 * q + 8 * e);
-            a[k][2 * e + h] = valid ? __ldg(reinterpret_cast<const unsigned*>(row + d)) : 0u;
+            a[k][2 * e + h] = valid ? __ldcg(reinterpret_cast<const unsigned*>(row + d)) : 0u;
           }
         if constexpr (kToHalf) {
           float top = 0;
@@ -119,11 +117,11 @@ struct DecodeQuery {
       if constexpr (kToHalf) {
         float top = 0;
         for (int word = i % kLanes; word < words; word += kLanes)
-          top = larger(top, __ldg(from + word));
+          top = larger(top, __ldcg(from + word));
         range = fp16_range(quad_max(top));
       }
       for (int word = i % kLanes; word < P::kD / 2; word += kLanes) {
-        unsigned value = word < words ? __ldg(from + word) : 0u;
+        unsigned value = word < words ? __ldcg(from + word) : 0u;
         if constexpr (kToHalf) value = to_half(value, range.y);
         const int at = P::kEightBit ? word / 8 * 8 + word % 2 * 4 + word % 8 / 2 : word;
         *reinterpret_cast<unsigned*>(tile + P::QTile::offset(row, at / 4) + at % 4 * 4) = value;
@@ -179,7 +177,9 @@ struct DecodeTile {
     const auto lane = static_cast<unsigned>(place.lane);
     const auto key = static_cast<unsigned>(place.group * P::kWarpKeys);
     k_at = P::KTile::offset(key + lane / 16 * 8 + lane % 8, lane / 8 % 2);
-    v_at = P::VTile::offset(key + lane % 16, lane / 16 + static_cast<unsigned>(place.part * (P::VTile::kChunks / P::kValueParts)));
+    v_at = P::VTile::offset(
+        key + lane % 16,
+        lane / 16 + static_cast<unsigned>(place.part * (P::VTile::kChunks / P::kValueParts)));
   }
 
   /// For the rows of an item's tile.
@@ -217,7 +217,8 @@ struct DecodeTile {
       cap(s, p, query);
       scales[0] = scales[1] = 1.0f;
     }
-    if (key0 + P::kWarpKeys > min(safe.last, item.key_last) || key0 < safe.first) mask(s, item.key_last, key0);
+    if (key0 + P::kWarpKeys > min(safe.last, item.key_last) || key0 < safe.first)
+      mask(s, item.key_last, key0);
     softmax(s, scales);
     values(s, v_tile + v_at);
   }

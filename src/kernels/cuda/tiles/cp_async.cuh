@@ -12,6 +12,19 @@ FOVEA_DEVICE void cp_async_16(uint32_t to, const void* from, bool valid = true) 
                : "memory");
 }
 
+/// For what is read once: it is the first to leave L2, so that what is read again stays there.
+FOVEA_DEVICE uint64_t evict_first_policy() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+/// cp_async_16 with a policy of L2.
+FOVEA_DEVICE void cp_async_16(uint32_t to, const void* from, bool valid, uint64_t policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to),
+               "l"(from), "r"(valid ? 16 : 0), "l"(policy)
+               : "memory");
+}
+
 /// 8 bytes; both addresses 8-byte aligned.
 FOVEA_DEVICE void cp_async_8(uint32_t to, const void* from, bool valid = true) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(valid ? 8 : 0)
@@ -27,6 +40,11 @@ FOVEA_DEVICE void cp_async_4(uint32_t to, const void* from, bool valid = true) {
 /// Asks for a line to come into L1 (and L2).
 FOVEA_DEVICE void prefetch_l1(const void* address) {
   asm volatile("prefetch.global.L1 [%0];" ::"l"(address));
+}
+
+/// Asks for 128 bytes to come into L2, where they are as other blocks and kernels write them.
+FOVEA_DEVICE void prefetch_l2(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
 /// Ends a group of this thread's copies.
