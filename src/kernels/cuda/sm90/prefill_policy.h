@@ -22,8 +22,8 @@ struct PrefillUnit {
   int32_t unused[2];
 };
 
-/// Compiled apart, as what is between two products counts: keys by boxes or row by row (PrefillLoads), and whether
-/// scores are capped.
+/// Compiled apart, as what is between two products counts: keys by boxes or row by row (PrefillLoads), and
+/// whether scores are capped.
 enum class PrefillWay : uint8_t { boxes, rows, capped_boxes, capped_rows };
 constexpr bool by_boxes(PrefillWay way) {
   return way == PrefillWay::boxes || way == PrefillWay::capped_boxes;
@@ -59,7 +59,7 @@ struct PrefillPolicy {
   /// Whether consumers hold their queries in registers, D / 4 of a thread: less to read from shared memory
   /// for each tile, and room there for the next unit's while this one is under way.
   static constexpr bool kQueryHeld = QueryHeld;
-  /// Whether O of a unit is written while the second product of the next one runs: it costs the scores'
+  /// Whether O of a unit is written while the next one's second scores are under way, which keeps their
   /// registers.
   static constexpr bool kLateEnd = LateEnd;
   /// Registers of a thread: setmaxnreg; all warpgroups together have 512. Accumulators, probabilities and

@@ -52,7 +52,7 @@ class PrefillProducer {
   __device__ uint32_t unit_slot() const { return units_before_ % P::kUnits; }
   __device__ uint32_t unit_phase() const { return units_before_ / P::kUnits & 1; }
 
-  // ---- units: warp 0 claims the next one while the last tiles of this one are under way, so that it need not wait
+  // ---- units: warp 0 claims the next one while the last tiles of this one are under way, and need not wait
 
   static constexpr int kItemWords = static_cast<int>(sizeof(WorkItem)) / 4;
   static_assert(kItemWords + 2 <= 32 && offsetof(PrefillUnit, head) == sizeof(WorkItem) &&
@@ -172,8 +172,8 @@ class PrefillProducer {
     __syncwarp();
   }
 
-  // ---- keys and values by boxes: lane l of warp w has box b = w + warps * l of a tile, panel b % kPanels of keys
-  // from b / kPanels * box_keys on
+  // ---- keys and values by boxes: lane l of warp w has box b = w + warps * l of a tile, panel b % kPanels of
+  // keys from b / kPanels * box_keys on
 
   static constexpr int kPanels = P::kKPanels > P::kVPanels ? P::kKPanels : P::kVPanels;
   __device__ int box() const { return warp_ + lane_ * loaders(); }
@@ -189,7 +189,8 @@ class PrefillProducer {
   __device__ void find_places(const volatile WorkItem& item, int key0, Places& places) const {
     const int inside = kBoxes ? box_key() : lane_row(), key = key0 + inside;
     places.slot = -1;
-    if (inside >= P::kTileKeys || key + (kBoxes ? a_.loads.box_keys : 1) <= item.key_low || key >= item.n_k) return;
+    const int past = key + (kBoxes ? a_.loads.box_keys : 1);
+    if (inside >= P::kTileKeys || past <= item.key_low || key >= item.n_k) return;
     if (a_.p.kv.pages == nullptr) {
       places.page = 0;
       places.slot = static_cast<int>(item.pages) + key;

@@ -75,8 +75,8 @@ FOVEA_DEVICE void hide_keys(float (&s)[kCount], const AttentionParams& p, const 
   }
 }
 
-/// Brings the bases of rows whose maximum has left theirs behind to it; `top`: this lane's maxima. Gives whether a row
-/// of the warp moved; O is then to be multiplied by `factor`.
+/// Brings the bases of rows whose maximum has left theirs behind to it; `top`: this lane's maxima. Gives
+/// whether a row of the warp moved; O is then to be multiplied by `factor`.
 FOVEA_DEVICE bool move_bases(const float (&top)[2], PrefillRows& rows, float (&factor)[2]) {
   const bool left = top[0] - kLazy > rows.base[0] || top[1] - kLazy > rows.base[1];
   const bool moved = __any_sync(~0u, left) != 0;
@@ -131,11 +131,12 @@ FOVEA_DEVICE float cap_rest(const PrefillCap& cap, float x) {
   return rest;
 }
 
-/// s -> 2^(capped s - base); as move_bases. Nearly all scores are small against the cap: then tanh is a polynomial,
-/// which is added up where products are, not where all wait for exponentials. What is small a lane says for all that
-/// it has of a row: no row depends on another. -inf stays -inf.
+/// s -> 2^(capped s - base); as move_bases. Nearly all scores are small against the cap: then tanh is a
+/// polynomial, which needs no unit that all wait for. What is small a lane says for all that it has of a row: no
+/// row depends on another. -inf stays -inf.
 template <int kCount>
-FOVEA_DEVICE bool soften_capped(float (&s)[kCount], PrefillRows& rows, const PrefillCap& cap, float (&factor)[2]) {
+FOVEA_DEVICE bool soften_capped(float (&s)[kCount], PrefillRows& rows, const PrefillCap& cap,
+                                float (&factor)[2]) {
   float top[2], squares[2] = {0.0f, 0.0f};
 #pragma unroll
   for (int i = 0; i < kCount / 4; ++i)
@@ -169,8 +170,8 @@ FOVEA_DEVICE bool soften_capped(float (&s)[kCount], PrefillRows& rows, const Pre
       for (int k = 0; k < 2; ++k) {
         float& x = s[2 * i + k];
         const float large = fmaf(-2.0f * cap.limit, cap_rest(cap, x), cap.limit - rows.base[h]);
-        const float power = small[h] ? fmaf(x, small_slope(cap, x * x), -rows.base[h]) : x == -INFINITY ? x : large;
-        x = exp2_approx(power);
+        const float own = x == -INFINITY ? x : large;
+        x = exp2_approx(small[h] ? fmaf(x, small_slope(cap, x * x), -rows.base[h]) : own);
       }
       rows.sum[h] += s[2 * i] + s[2 * i + 1];
     }
