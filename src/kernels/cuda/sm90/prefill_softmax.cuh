@@ -169,9 +169,10 @@ FOVEA_DEVICE bool soften_capped(float (&s)[kCount], PrefillRows& rows, const Pre
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
         float& x = s[2 * i + k];
-        const float large = fmaf(-2.0f * cap.limit, cap_rest(cap, x), cap.limit - rows.base[h]);
-        const float own = x == -INFINITY ? x : large;
-        x = exp2_approx(small[h] ? fmaf(x, small_slope(cap, x * x), -rows.base[h]) : own);
+        const float rest = -2.0f * cap_rest(cap, x);
+        const float power = small[h] ? fmaf(x, small_slope(cap, x * x), -rows.base[h])
+                                     : fmaf(rest, cap.limit, cap.limit - rows.base[h]);
+        x = exp2_approx(x == -INFINITY ? x : power);
       }
       rows.sum[h] += s[2 * i] + s[2 * i + 1];
     }
