@@ -69,7 +69,7 @@ class PrefillConsumer {
       }
     }
     const RingPosition<P::kStages> v = values_position();
-    if (kWay != PrefillWay::boxes) mbarrier_wait(shared_.values_full(v.slot), v.phase);
+    if (!by_boxes(kWay)) mbarrier_wait(shared_.values_full(v.slot), v.phase);
     if (more) mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
     see_rows();
     if (P::kPingPong) named_barrier_sync(1 + index_, 256);
@@ -77,7 +77,7 @@ class PrefillConsumer {
     wgmma_fence();
     score(s, q);  // after the last unit: of what is there, for nobody
     wgmma_commit();
-    if (kWay == PrefillWay::boxes) mbarrier_wait(shared_.values_full(v.slot), v.phase);
+    if (by_boxes(kWay)) mbarrier_wait(shared_.values_full(v.slot), v.phase);
     if (P::kLateEnd && written_ != units_before_ - (ends ? 1 : 0)) {
       end_unit(written_++, o);
       clear(o);
@@ -121,7 +121,7 @@ class PrefillConsumer {
   /// cp.async writes as ordinary stores do, and the barrier has let this thread see it: then what wgmma reads
   /// comes after.
   FOVEA_DEVICE void see_rows() const {
-    if (kWay == PrefillWay::rows || (kWay == PrefillWay::capped && !a_.loads.key_boxes)) fence_proxy_async();
+    if (!by_boxes(kWay)) fence_proxy_async();
   }
   FOVEA_DEVICE bool next_unit() const {
     mbarrier_wait(shared_.unit_full(units_before_ % P::kUnits), units_before_ / P::kUnits & 1);
@@ -239,7 +239,7 @@ class PrefillConsumer {
       const WorkItem& item = units_[units_before_ % P::kUnits].item;
       hide_keys(s, a_.p, item, item.row_first + row(), key0_);
     }
-    if constexpr (kWay == PrefillWay::capped)
+    if constexpr (is_capped(kWay))
       return soften_capped(s, rows_, a_.cap, factor);
     else
       return soften(s, rows_, a_.scale, factor);

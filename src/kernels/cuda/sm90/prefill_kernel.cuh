@@ -7,10 +7,6 @@
 
 namespace fovea::cuda::sm90 {
 
-#ifdef CLOCK
-__device__ long long prefill_clock[2];
-__device__ inline long long global_time() { long long t; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t)); return t; }
-#endif
 template <class P, PrefillWay kWay>
 __global__ __launch_bounds__(P::kThreads, 1) void prefill_kernel(const __grid_constant__ PrefillParams a) {
   extern __shared__ __align__(128) char unaligned[];
@@ -22,25 +18,16 @@ __global__ __launch_bounds__(P::kThreads, 1) void prefill_kernel(const __grid_co
   grid_dependency_wait();
   __syncthreads();
   // From one lane, so that all that follows from it is known to be the same in a warp.
-#ifdef CLOCK
-  if (blockIdx.x == 0 && threadIdx.x == 128) prefill_clock[0] = clock64(), prefill_clock[1] = global_time();
-#endif
   const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
   if (warpgroup == 0) {
     registers_decrease<P::kProducerRegisters>();
-    if (kWay == PrefillWay::capped ? a.loads.key_boxes : kWay == PrefillWay::boxes)
-      PrefillProducer<P, true>(a, shared, generic).run();
-    else
-      PrefillProducer<P, false>(a, shared, generic).run();
+    PrefillProducer<P, by_boxes(kWay)>(a, shared, generic).run();
   } else {
     registers_increase<P::kConsumerRegisters>();
     // Anew: one register less to keep.
     const int index = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0) - 1;
     PrefillConsumer<P, kWay>(a, shared, generic, index).run();
   }
-#ifdef CLOCK
-  if (blockIdx.x == 0 && threadIdx.x == 128) prefill_clock[0] = clock64() - prefill_clock[0], prefill_clock[1] = global_time() - prefill_clock[1];
-#endif
 }
 
 }  // namespace fovea::cuda::sm90

@@ -48,8 +48,8 @@ inline Status encode_keys(CUtensorMap& map, CUtensorMapDataType type, const KvPa
 /// Of an H200's 60 MiB of L2, which it keeps in two halves that both hold what all blocks read.
 inline constexpr int kSectionBytes = 32 << 20;
 
-/// tanh(x) = x (c0 + c1 x^2 + c2 x^4 + c3 x^6), relative error 1e-7 up to |x| = 0.4: with a cap of 50 an error of 2e-6 in
-/// a score of 20, and none to speak of in small ones.
+/// tanh(x) = x (c0 + c1 x^2 + c2 x^4 + c3 x^6), relative error 1e-7 up to |x| = 0.4: with a cap of 50 an error of
+/// 3e-6 in a score of 20, and less in smaller ones.
 inline PrefillCap prefill_cap(float scale, float softcap) {
   constexpr double kLargest = 0.4, kTerms[] = {0.9999999019009825, -0.3333136245942067, 0.13270976766285622,
                                                -0.04755360391556161};
@@ -94,9 +94,11 @@ Status fill_params(const AttentionParams& p, PrefillParams& a) {
 }
 
 using PrefillKernel = void (*)(PrefillParams);
+/// By PrefillWay.
 template <class P>
 inline constexpr PrefillKernel kPrefillKernels[] = {
-    prefill_kernel<P, PrefillWay::boxes>, prefill_kernel<P, PrefillWay::rows>, prefill_kernel<P, PrefillWay::capped>};
+    prefill_kernel<P, PrefillWay::boxes>, prefill_kernel<P, PrefillWay::rows>,
+    prefill_kernel<P, PrefillWay::capped_boxes>, prefill_kernel<P, PrefillWay::capped_rows>};
 
 template <class P>
 cudaError_t allow_shared() {
@@ -132,9 +134,9 @@ cudaError_t queue_prefill(const PrefillParams& a, int blocks, cudaStream_t strea
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  const PrefillWay way = a.cap.limit > 0.0f  ? PrefillWay::capped
-                         : a.loads.key_boxes ? PrefillWay::boxes
-                                             : PrefillWay::rows;
+  const bool caps = a.cap.limit > 0.0f;
+  const PrefillWay way = a.loads.key_boxes ? (caps ? PrefillWay::capped_boxes : PrefillWay::boxes)
+                                           : (caps ? PrefillWay::capped_rows : PrefillWay::rows);
   return cudaLaunchKernelEx(&config, kPrefillKernels<P>[static_cast<int>(way)], a);
 }
 

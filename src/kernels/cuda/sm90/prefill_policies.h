@@ -17,7 +17,7 @@ struct PrefillList {
 template <class T>
 using Prefill64 = PrefillPolicy<64, 64, T, 3, 128, 4, 2, false, false, false>;
 template <class T>
-using Prefill96 = PrefillPolicy<96, 96, T, 3, 96, 3, 1, false, false, false>;
+using Prefill96 = PrefillPolicy<96, 96, T, 3, 96, 3, 1, false, false, true>;
 template <class T>
 using Prefill128 = PrefillPolicy<128, 128, T, 3, 80, 4, 1, false, false, true>;
 template <class T>

@@ -22,9 +22,15 @@ struct PrefillUnit {
   int32_t unused[2];
 };
 
-/// Compiled apart, as what is between two products counts: keys by boxes or row by row (PrefillLoads), or
-/// scores that are capped, however their keys come.
-enum class PrefillWay : uint8_t { boxes, rows, capped };
+/// Compiled apart, as what is between two products counts: keys by boxes or row by row (PrefillLoads), and
+/// whether scores are capped.
+enum class PrefillWay : uint8_t { boxes, rows, capped_boxes, capped_rows };
+constexpr bool by_boxes(PrefillWay way) {
+  return way == PrefillWay::boxes || way == PrefillWay::capped_boxes;
+}
+constexpr bool is_capped(PrefillWay way) {
+  return way == PrefillWay::capped_boxes || way == PrefillWay::capped_rows;
+}
 
 /// What the producer's first warp knows of all units.
 struct PrefillCounts {
@@ -53,7 +59,7 @@ struct PrefillPolicy {
   /// Whether consumers hold their queries in registers, D / 4 of a thread: less to read from shared memory
   /// for each tile, and room there for the next unit's while this one is under way.
   static constexpr bool kQueryHeld = QueryHeld;
-  /// Whether O of a unit is written while the second product of the next one runs: it costs the scores'
+  /// Whether O of a unit is written while the next one's second scores are under way, which keeps their
   /// registers.
   static constexpr bool kLateEnd = LateEnd;
   /// Registers of a thread: setmaxnreg; all warpgroups together have 512. Accumulators, probabilities and
@@ -61,7 +67,7 @@ struct PrefillPolicy {
   static constexpr int kHeldRegisters =
       (TileKeys + ValueDim) / 2 + TileKeys / 4 + (QueryHeld ? HeadDim / 4 : 0);
   static constexpr bool kWide = ValueDim > 128;  ///< O alone is half of the registers
-  static constexpr bool kTight = Consumers == 3 && kHeldRegisters > 120;
+  static constexpr bool kTight = Consumers == 3 && kHeldRegisters >= 120;
   static constexpr int kProducerRegisters = Consumers == 3 ? (kTight ? 32 : 56) : 40;
   static constexpr int kConsumerRegisters = Consumers == 3 ? (kTight ? 160 : 152) : 232;
   /// Keys of a split where a row tile's keys are split at all: constant, so that a sequence's sums have one

@@ -38,8 +38,7 @@ class PrefillProducer {
       counts_->num_items = num_items;
       counts_->section_heads = max(1, min(heads(), a_.section_keys / max(n_k, 1)));
       __syncwarp();
-      claimed_ = static_cast<int>(blockIdx.x);
-      find_next(claimed_);
+      unit_ = static_cast<int>(blockIdx.x);
     }
     while (publish()) {
       load_unit();
@@ -53,8 +52,7 @@ class PrefillProducer {
   __device__ uint32_t unit_slot() const { return units_before_ % P::kUnits; }
   __device__ uint32_t unit_phase() const { return units_before_ / P::kUnits & 1; }
 
-  // ---- units: warp 0 claims the next one while the last tiles of this one are under way, and then asks for
-  // its item, so that it waits for neither
+  // ---- units: warp 0 claims the next one while the last tiles of this one are under way, and need not wait
 
   static constexpr int kItemWords = static_cast<int>(sizeof(WorkItem)) / 4;
   static_assert(kItemWords + 2 <= 32 && offsetof(PrefillUnit, head) == sizeof(WorkItem) &&
@@ -66,27 +64,24 @@ class PrefillProducer {
   /// The counter is asked once for each unit that exists, so who is told that it was asked for the last time
   /// leaves it at 0.
   __device__ void claim_next() {
-    if (a_.p.queue != nullptr && lane_ == 0) claimed_ = atomicAdd(a_.p.queue, 1);
+    if (a_.p.queue != nullptr && lane_ == 0) unit_ = static_cast<int>(gridDim.x) + atomicAdd(a_.p.queue, 1);
   }
-  __device__ void look_up_next() {
+  __device__ void go_to_next() {
     const int blocks = static_cast<int>(gridDim.x);
     if (a_.p.queue == nullptr) {
-      find_next(claimed_ += blocks);
-      return;
+      unit_ += blocks;
+    } else {
+      unit_ = __shfl_sync(~0u, unit_, 0);
+      if (unit_ - blocks == num_units() - 1 && lane_ == 0) *a_.p.queue = 0;
     }
-    const int claimed = __shfl_sync(~0u, claimed_, 0);
-    if (claimed == num_units() - 1 && lane_ == 0) *a_.p.queue = 0;
-    find_next(blocks + claimed);
   }
-  /// A lane has a word of the PrefillUnit.
-  __device__ void find_next(int unit) {
-    next_word_ = 0;
-    if (unit >= num_units()) return;
+  /// This lane's word of the PrefillUnit.
+  __device__ int32_t unit_word() const {
+    if (unit_ >= num_units()) return 0;
     int item = 0, head = 0;
-    find_unit(heads(), counts_->section_heads, counts_->num_items, unit, item, head);
-    if (lane_ < kItemWords) next_word_ = __ldg(reinterpret_cast<const int32_t*>(a_.p.items + item) + lane_);
-    if (lane_ == kItemWords) next_word_ = head;
-    if (lane_ == kItemWords + 1) next_word_ = 1;
+    find_unit(heads(), counts_->section_heads, counts_->num_items, unit_, item, head);
+    if (lane_ < kItemWords) return __ldg(reinterpret_cast<const int32_t*>(a_.p.items + item) + lane_);
+    return lane_ == kItemWords ? head : 1;
   }
 
   /// Warp 0 tells everyone what the unit is; all loaders then have it. False: there is none.
@@ -94,8 +89,9 @@ class PrefillProducer {
     const uint32_t full = shared_.unit_full(unit_slot());
     PrefillUnit& to = units_[unit_slot()];
     if (warp_ == 0) {
+      const int32_t word = unit_word();
       mbarrier_wait(PrefillShared<P>::empty_of(full), unit_phase() ^ 1);
-      if (lane_ < kItemWords + 2) reinterpret_cast<int32_t*>(&to)[lane_] = next_word_;
+      if (lane_ < kItemWords + 2) reinterpret_cast<int32_t*>(&to)[lane_] = word;
       __syncwarp();
       if (lane_ == 0) mbarrier_arrive(full);
       __syncwarp();
@@ -127,7 +123,7 @@ class PrefillProducer {
       key0 += kTile;
       if (left <= kTile) break;
     }
-    if (warp_ == 0) look_up_next();
+    if (warp_ == 0) go_to_next();
   }
 
   // ---- queries
@@ -176,8 +172,8 @@ class PrefillProducer {
     __syncwarp();
   }
 
-  // ---- keys and values by boxes: lane l of warp w has box b = w + warps * l of a tile, panel b % kPanels of keys
-  // from b / kPanels * box_keys on
+  // ---- keys and values by boxes: lane l of warp w has box b = w + warps * l of a tile, panel b % kPanels of
+  // keys from b / kPanels * box_keys on
 
   static constexpr int kPanels = P::kKPanels > P::kVPanels ? P::kKPanels : P::kVPanels;
   __device__ int box() const { return warp_ + lane_ * loaders(); }
@@ -193,7 +189,8 @@ class PrefillProducer {
   __device__ void find_places(const volatile WorkItem& item, int key0, Places& places) const {
     const int inside = kBoxes ? box_key() : lane_row(), key = key0 + inside;
     places.slot = -1;
-    if (inside >= P::kTileKeys || key + (kBoxes ? a_.loads.box_keys : 1) <= item.key_low || key >= item.n_k) return;
+    const int past = key + (kBoxes ? a_.loads.box_keys : 1);
+    if (inside >= P::kTileKeys || past <= item.key_low || key >= item.n_k) return;
     if (a_.p.kv.pages == nullptr) {
       places.page = 0;
       places.slot = static_cast<int>(item.pages) + key;
@@ -316,8 +313,7 @@ class PrefillProducer {
   const int warp_, lane_;
   uint32_t units_before_ = 0;  ///< of this block
   RingPosition<P::kStages> tile_;
-  int claimed_ = 0;  ///< of the counter; without one, the unit itself
-  int32_t next_word_ = 0;
+  int unit_ = 0;  ///< warp 0: what this block works on, and once claimed, in lane 0, what comes next
   uint32_t raw_phase_ = 0;
 };
 

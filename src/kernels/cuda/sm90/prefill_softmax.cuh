@@ -75,8 +75,8 @@ FOVEA_DEVICE void hide_keys(float (&s)[kCount], const AttentionParams& p, const 
   }
 }
 
-/// Brings the bases of rows whose maximum has left theirs behind to it; `top`: this lane's maxima. Gives whether a row
-/// of the warp moved; O is then to be multiplied by `factor`.
+/// Brings the bases of rows whose maximum has left theirs behind to it; `top`: this lane's maxima. Gives
+/// whether a row of the warp moved; O is then to be multiplied by `factor`.
 FOVEA_DEVICE bool move_bases(const float (&top)[2], PrefillRows& rows, float (&factor)[2]) {
   const bool left = top[0] - kLazy > rows.base[0] || top[1] - kLazy > rows.base[1];
   const bool moved = __any_sync(~0u, left) != 0;
@@ -124,25 +124,19 @@ FOVEA_DEVICE float small_slope(const PrefillCap& cap, float squared) {
   slope = fmaf(slope, squared, cap.terms[1]);
   return fmaf(slope, squared, cap.terms[0]);
 }
-/// 2^(2 x scale) + 1 of tanh(x scale) = 1 - 2 / (2^(2 x scale) + 1). 2^31 + 1 and more are as good as infinity, and
-/// four of them are in range.
-FOVEA_DEVICE float cap_divisor(const PrefillCap& cap, float x) {
-  x *= cap.scale;
-  asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(x), "f"(31.0f));
-  return exp2_approx(x) + 1.0f;
-}
-FOVEA_DEVICE float reciprocal_approx(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
+/// 1 / (2^(2 x scale) + 1): tanh(x scale) = 1 - 2 / (2^(2 x scale) + 1).
+FOVEA_DEVICE float cap_rest(const PrefillCap& cap, float x) {
+  float rest;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(rest) : "f"(exp2_approx(x * cap.scale) + 1.0f));
+  return rest;
 }
 
-/// s -> 2^(capped s - base); as move_bases. Nearly all scores are small against the cap: then tanh is a polynomial,
-/// which is added up where products are, not where all wait for exponentials. What is small a lane says for all that
-/// it has of a row: no row depends on another. -inf stays -inf.
+/// s -> 2^(capped s - base); as move_bases. Nearly all scores are small against the cap: then tanh is a
+/// polynomial, which needs no unit that all wait for. What is small a lane says for all that it has of a row: no
+/// row depends on another. -inf stays -inf.
 template <int kCount>
-FOVEA_DEVICE bool soften_capped(float (&s)[kCount], PrefillRows& rows, const PrefillCap& cap, float (&factor)[2]) {
-  static_assert(kCount % 8 == 0);
+FOVEA_DEVICE bool soften_capped(float (&s)[kCount], PrefillRows& rows, const PrefillCap& cap,
+                                float (&factor)[2]) {
   float top[2], squares[2] = {0.0f, 0.0f};
 #pragma unroll
   for (int i = 0; i < kCount / 4; ++i)
@@ -155,7 +149,7 @@ FOVEA_DEVICE bool soften_capped(float (&s)[kCount], PrefillRows& rows, const Pre
   const bool small[2] = {squares[0] <= cap.small, squares[1] <= cap.small};
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const float x = top[h], large = fmaf(-2.0f * cap.limit, reciprocal_approx(cap_divisor(cap, x)), cap.limit);
+    const float x = top[h], large = fmaf(-2.0f * cap.limit, cap_rest(cap, x), cap.limit);
     top[h] = small[h] ? x * small_slope(cap, x * x) : x == -INFINITY ? x : large;
   }
   const bool moved = move_bases(top, rows, factor);
@@ -169,24 +163,18 @@ FOVEA_DEVICE bool soften_capped(float (&s)[kCount], PrefillRows& rows, const Pre
       rows.sum[h] += a + b;
     }
   } else {
-    // Four of a row, two neighbours and two 4 registers on, share a reciprocal: 1/a = b (1 / ab).
 #pragma unroll
-    for (int i = 0; i < kCount / 4; ++i) {
+    for (int i = 0; i < kCount / 2; ++i) {
       const int h = i % 2;
-      float* const x = s + i / 2 * 8 + h * 2;
-      const float d[4] = {cap_divisor(cap, x[0]), cap_divisor(cap, x[1]), cap_divisor(cap, x[4]),
-                          cap_divisor(cap, x[5])};
-      const float first = d[0] * d[1], second = d[2] * d[3];
-      const float r = -2.0f * cap.limit * reciprocal_approx(first * second);
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        float& y = x[k % 2 + k / 2 * 4];
-        const float large = fmaf(r * (k < 2 ? second : first), d[k ^ 1], cap.limit - rows.base[h]);
-        const float power = small[h] ? fmaf(y, small_slope(cap, y * y), -rows.base[h]) : y == -INFINITY ? y : large;
-        y = exp2_approx(power);
+      for (int k = 0; k < 2; ++k) {
+        float& x = s[2 * i + k];
+        const float rest = -2.0f * cap_rest(cap, x);
+        const float power = small[h] ? fmaf(x, small_slope(cap, x * x), -rows.base[h])
+                                     : fmaf(rest, cap.limit, cap.limit - rows.base[h]);
+        x = exp2_approx(x == -INFINITY ? x : power);
       }
-      rows.sum[h] += x[0] + x[1];
-      rows.sum[h] += x[4] + x[5];
+      rows.sum[h] += s[2 * i] + s[2 * i + 1];
     }
   }
   return moved;
