@@ -53,6 +53,8 @@ class PrefillConsumer {
   using Scores = float[P::kTileKeys / 2];
   using Output = float[P::kDv / 2];
   using Packed = uint32_t[P::kTileKeys / 16][4];
+  static constexpr bool kFewRegisters =
+      P::kConsumers == 3 && (P::kD > 128 || (P::kD == 128 && kWay == PrefillWay::capped_rows));
   using Query = uint32_t[P::kQueryHeld ? P::kD / 16 : 1][4];
 
   /// A tile's scores and probabilities, and the product of those of the tile before (`p`) with its values.
@@ -207,7 +209,7 @@ class PrefillConsumer {
                           const uint32_t (&held)[P::kQueryHeld ? P::kD / 16 : 1][4]) const {
     // Plus 0, as the compiler can't know: else it keeps a descriptor for each slice in registers that are few.
     const uint32_t rows = shared_.query(query_slot()) + static_cast<uint32_t>(index_) * 64 * 128 +
-                          (P::kConsumers == 3 && P::kD > 128 ? k_.slot >> 16 : 0);
+                          (kFewRegisters ? k_.slot >> 16 : 0);
     const uint64_t q = wgmma_descriptor(rows, 16, 1024, TileSwizzle::span_128);
     const uint64_t k = wgmma_descriptor(shared_.keys(k_.slot), 16, 1024, TileSwizzle::span_128);
     using Product = Wgmma<typename P::Q, P::kTileKeys>;
