@@ -40,7 +40,8 @@ void EngineCore::cancel(uint64_t id) {
 void EngineCore::cancel_one(Request& request) {
   request.finish(FinishReason::cancelled);
   release_siblings(request);
-  retire(request, std::chrono::steady_clock::now());
+  const auto owner = take(request);  // the sink may look at the engine: be done first
+  request.emit(std::chrono::steady_clock::now());
 }
 
 void EngineCore::cancel_all() {
@@ -52,7 +53,7 @@ Request& EngineCore::request_of(const Sequence& sequence) const {
   return *requests_.at(sequence.id);
 }
 
-void EngineCore::step() {
+void EngineCore::step(const std::function<void()>& before_emit) {
   if (idle()) return;
   const StepStart start = begin_step();
   const auto chunks = scheduler_.schedule();
@@ -76,14 +77,15 @@ void EngineCore::step() {
   }
   const Time end = std::chrono::steady_clock::now();
   count_step(chunks, start, end);
+  std::vector<std::unique_ptr<Request>> ended;
   for (Request* request : touched_) {
     if (request->finished() || request->sequence.num_tokens() > request->sequence.prompt_len)
       release_siblings(*request);
-    if (request->finished())
-      retire(*request, end);
-    else
-      request->emit(end);
+    if (request->finished()) ended.push_back(take(*request));
   }
+  before_emit();
+  for (Request* request : touched_)
+    request->emit(end);
   FOVEA_DCHECK(!idle() || (scheduler_.consistent() && scheduler_.pages_in_use() == 0));
 }
 
@@ -193,10 +195,9 @@ void EngineCore::deliver(Row& row, std::span<const float> logits, Time now) {
   }
 }
 
-void EngineCore::retire(Request& request, Time now) {
+std::unique_ptr<Request> EngineCore::take(Request& request) {
   scheduler_.remove(&request.sequence);
-  const auto owner = requests_.extract(request.id());  // the sink may look at the engine: be done first
-  request.emit(now);
+  return std::move(requests_.extract(request.id()).mapped());
 }
 
 EngineStats EngineCore::stats() const {

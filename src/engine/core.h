@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -31,8 +32,9 @@ class EngineCore {
   void cancel(uint64_t id);
   void cancel_all();
 
-  /// Computes one step and hands out what it produced. Nothing happens when idle().
-  void step();
+  /// Computes one step and hands out what it produced; who gets an answer may look at stats() first, so
+  /// `before_emit` is called in between. Nothing happens when idle().
+  void step(const std::function<void()>& before_emit);
 
   bool idle() const { return scheduler_.idle(); }
   size_t live() const { return requests_.size(); }
@@ -69,7 +71,7 @@ class EngineCore {
   void evaluate_rows();
   void evaluate(int index, Sampler& sampler);
   void deliver(Row& row, std::span<const float> logits, Time now);
-  void retire(Request& request, Time now);
+  std::unique_ptr<Request> take(Request& request);
   /// Lets the other answers of a request into the queue, once its first has no more to give them.
   void release_siblings(const Request& first);
   void cancel_one(Request& request);

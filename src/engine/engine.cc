@@ -93,6 +93,7 @@ class EngineImpl final : public Engine {
   void run();
   /// On the engine's thread: makes a view if somebody wants one.
   void update_snapshot();
+  void publish_stats();
 
   EngineInfo info_;
   ModelConfig model_config_;
@@ -372,15 +373,21 @@ void EngineImpl::run() {
     if (stop)
       core_->cancel_all();
     else
-      core_->step();
+      core_->step([&] { publish_stats(); });
     handled -= core_->live();
     update_snapshot();
+    publish_stats();
     std::lock_guard lock(mutex_);
-    stats_ = core_->stats();
     live_ -= handled;
     if (live_ == 0) idle_.notify_all();
   }
   FOVEA_CHECK(core_->idle());  // submit() has refused everything since stop_ was set
+}
+
+void EngineImpl::publish_stats() {
+  EngineStats stats = core_->stats();
+  std::lock_guard lock(mutex_);
+  stats_ = std::move(stats);
 }
 
 EngineStats EngineImpl::stats() const {

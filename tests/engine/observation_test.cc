@@ -100,6 +100,20 @@ TEST(StepTokens, TenRequestsOfTenTokens) {
   EXPECT_EQ(s.step_tokens[2], 10);  // 13 tokens: 9 to 16
 }
 
+TEST(StepTokens, WhoGetsAnAnswerFindsItCounted) {
+  const auto engine = make_engine(test::fixture_config());
+  std::vector<int64_t> counted;
+  int running = -1;
+  ASSERT_TRUE(engine->submit(greedy(prompt_of(12), 10), [&](const RequestOutput& output) {
+    const EngineStats s = engine->stats();
+    counted.push_back(s.generated_tokens - output.completion_tokens);
+    running = s.running;
+  }));
+  engine->wait_idle();
+  EXPECT_EQ(counted, std::vector<int64_t>(10, 0));
+  EXPECT_EQ(running, 0) << "when it has ended";
+}
+
 TEST(StepTokens, ChunksCountWhenThePromptIsComplete) {
   EngineConfig config = test::fixture_config();
   config.max_batched_tokens = 8;

@@ -44,8 +44,9 @@ size_t RequestParser::take_body(std::string_view bytes, std::optional<Refusal>& 
     return refusal.has_value();
   };
   if (broken(bytes)) return 0;
-  // At least these bytes are still to come, and Beast's own assertion fails on fewer of them.
-  if (chunked() && bytes.size() < std::string_view("0\r\n\r\n").size()) return 0;
+  // Where a size stands at least these bytes are still to come, and Beast's own assertion fails on fewer of
+  // them.
+  if (chunked() && at_size_ && bytes.size() < std::string_view("0\r\n\r\n").size()) return 0;
   error_code ec;
   const size_t used = put(boost::asio::buffer(bytes.data(), bytes.size()), ec);
   if (ec && ec != beast::error::need_more) refusal = refusal_of(ec, limits_);
