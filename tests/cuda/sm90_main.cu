@@ -51,6 +51,25 @@ struct HeadSize {
 };
 static constexpr HeadSize kHeadSizes[] = {{64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256}};
 
+/// Scores that are small against their cap, that are not, and rows of both; caps of each kind that
+/// sm90::PrefillCap tells apart; splits.
+static std::vector<Problem> capped_problems() {
+  std::vector<Problem> all;
+  Problem p;
+  p.kv_heads = 1;
+  p.group = 2;
+  p.seqs = {{70, 700, 0}, {3, 17000, 1}, {40, 3, 2}, {200, 200, 3}};
+  for (const float cap : {12.0f, 30.0f, 50.0f, 110.0f})
+    for (const float sharp : {1.0f, 6.0f, 40.0f}) {
+      p.name = "soft cap " + std::to_string(cap) + ", sharp " + std::to_string(sharp);
+      p.softcap = cap, p.sharp = sharp;
+      p.sinks = p.lse_includes_sink = cap == 50.0f;
+      p.mask.window_left = sharp == 6.0f ? 90 : -1;
+      all.push_back(p);
+    }
+  return all;
+}
+
 static void check_prefill(Element type) {
   for (const HeadSize size : kHeadSizes) {
     const bool all = size.d == 128 && type == Element::bf16;
@@ -63,6 +82,7 @@ static void check_prefill(Element type) {
     check_all(some(general_problems(300)), KernelKind::extend, type);
   }
   check_all(split_problems(), KernelKind::extend, type);
+  check_all(capped_problems(), KernelKind::extend, type);
 }
 
 /// Enough splits for every way of a merge.

@@ -20,8 +20,17 @@ struct PrefillLoads {
 /// A soft cap in units of q.k: limit tanh(x scale / (2 log2 e)) in log2 units. limit 0: there is none.
 struct PrefillCap {
   float limit = 0, scale = 0;
-  /// Of x whose squares sum up to no more than `small`: x times the polynomial of x^2 with these terms.
-  float small = 0, terms[4] = {};
+  /// Of x up to what these bits stand for: x times the polynomial of x^2 with these terms. Further below 0 it
+  /// falls faster than tanh, so that what is small beside the row's other keys stays so.
+  int small = 0;
+  float terms[3] = {};
+  /// ... in a row whose sum is this times the number of its keys, or if one of a lane's scores isn't below 0.
+  float enough = 0;
+  bool both_sides = false;  ///< of a cap so low that x must lie above the negative of `small` too
+  /// Whether bases follow the maximum. Else they stay what the first tile says, but not below `least_base`:
+  /// the type has all powers of 2 that capped scores can then be.
+  bool moves = true;
+  float least_base = 0;
 };
 
 struct PrefillParams {

@@ -67,7 +67,7 @@ struct PrefillPolicy {
   static constexpr int kHeldRegisters =
       (TileKeys + ValueDim) / 2 + TileKeys / 4 + (QueryHeld ? HeadDim / 4 : 0);
   static constexpr bool kWide = ValueDim > 128;  ///< O alone is half of the registers
-  static constexpr bool kTight = Consumers == 3 && kHeldRegisters >= 120;
+  static constexpr bool kTight = Consumers == 3 && kHeldRegisters > 120;
   static constexpr int kProducerRegisters = Consumers == 3 ? (kTight ? 32 : 56) : 40;
   static constexpr int kConsumerRegisters = Consumers == 3 ? (kTight ? 160 : 152) : 232;
   /// Keys of a split where a row tile's keys are split at all: constant, so that a sequence's sums have one

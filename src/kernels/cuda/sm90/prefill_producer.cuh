@@ -106,24 +106,33 @@ class PrefillProducer {
   }
 
   __device__ void load_unit() {
+    if constexpr (kBoxes)
+      load_by_boxes();
+    else
+      load_by_rows();
+    if (warp_ == 0) go_to_next();
+  }
+  /// While tiles from `left` keys before the end on are asked for.
+  __device__ void claim_in_time(int left, bool first) {
+    constexpr int kTile = P::kTileKeys;
+    if (warp_ == 0 && left <= 3 * kTile && (first || left > 2 * kTile)) claim_next();
+  }
+  __device__ void load_by_boxes() {
     // Read from shared memory again and again: registers are few.
     const volatile WorkItem& item = units_[unit_slot()].item;
     int key0 = item.key_first;
     Places places;
     find_places(item, key0, places);
     for (bool first = true;; first = false) {
-      const int left = item.key_last - key0;
-      constexpr int kTile = P::kTileKeys;
-      if (warp_ == 0 && left <= 3 * kTile && (first || left > 2 * kTile)) claim_next();
+      claim_in_time(item.key_last - key0, first);
       load_keys(places);
       if (first) load_query();
       const Places of_values = places;
-      find_places(item, key0 + kTile, places);
+      find_places(item, key0 + P::kTileKeys, places);
       load_values(of_values, item.key_low - key0, item.n_k - key0);
-      key0 += kTile;
-      if (left <= kTile) break;
+      key0 += P::kTileKeys;
+      if (key0 >= item.key_last) break;
     }
-    if (warp_ == 0) go_to_next();
   }
 
   // ---- queries
@@ -154,10 +163,10 @@ class PrefillProducer {
     for (int i = warp_ * 32 + lane_; i < rows * kChunks; i += warps * 32) {
       const int row = i / kChunks, chunk = i % kChunks;
       const int token = a_.p.group.quotient(row_first + row);
-      const int64_t offset = (unit.item.q_first + token) * a_.p.q_row_stride +
-                             static_cast<int64_t>(unit.head * group + row_first + row - token * group) *
-                                 a_.p.head_dim +
-                             chunk * 8;
+      const int64_t offset =
+          (unit.item.q_first + token) * a_.p.q_row_stride +
+          static_cast<int64_t>(unit.head * group + row_first + row - token * group) * a_.p.head_dim +
+          chunk * 8;
       cp_async_16(to + chunk / 8 * P::kQPanelBytes + row * 128 + ((chunk ^ row) % 8) * 16,
                   static_cast<const typename P::Q*>(a_.p.q) + offset, chunk < a_.p.head_dim / 8);
     }
@@ -179,18 +188,17 @@ class PrefillProducer {
   __device__ int box() const { return warp_ + lane_ * loaders(); }
   __device__ int box_key() const { return box() / kPanels * a_.loads.box_keys; }
 
-  /// Where the keys are that this lane sees to, of a tile: of its box the page and slot, or of its rows.
-  /// slot < 0: none of it may be read. Keys below key_low and from n_k on are none of the sequence's, or no
-  /// longer.
+  /// Where the keys are that this lane sees to, of a tile: of its box, or of its row, the page and slot. slot
+  /// < 0: none of it may be read. Keys below key_low and from n_k on are none of the sequence's, or no
+  /// longer. Pages of a ragged cache are its rows.
   struct Places {
     int page, slot;
   };
 
   __device__ void find_places(const volatile WorkItem& item, int key0, Places& places) const {
-    const int inside = kBoxes ? box_key() : lane_row(), key = key0 + inside;
+    const int inside = box_key(), key = key0 + inside;
     places.slot = -1;
-    const int past = key + (kBoxes ? a_.loads.box_keys : 1);
-    if (inside >= P::kTileKeys || past <= item.key_low || key >= item.n_k) return;
+    if (inside >= P::kTileKeys || key + a_.loads.box_keys <= item.key_low || key >= item.n_k) return;
     if (a_.p.kv.pages == nullptr) {
       places.page = 0;
       places.slot = static_cast<int>(item.pages) + key;
@@ -204,26 +212,12 @@ class PrefillProducer {
   __device__ void load_keys(const Places& places) {
     const uint32_t full = shared_.keys_full(tile_.slot), to = shared_.keys(tile_.slot);
     mbarrier_wait(PrefillShared<P>::empty_of(full), tile_.phase ^ 1);
-    if constexpr (kBoxes) {
-      copy_boxes<P::kKPanels>(&a_.k, to, full, places.page, places.slot);
-    } else {
-      const KvParams& kv = a_.p.kv;
-      copy_rows<P::kD>(kv.k, to, a_.p.head_dim, places, kv.k_page_stride, kv.k_slot_stride,
-                             kv.k_head_stride);
-      cp_async_mbarrier_arrive(full);  // consumers have the fence
-    }
+    copy_boxes<P::kKPanels>(&a_.k, to, full, places.page, places.slot);
   }
   __device__ void load_values(const Places& places, int low, int past) {
     const uint32_t full = shared_.values_full(tile_.slot), to = shared_.values(tile_.slot);
     mbarrier_wait(PrefillShared<P>::empty_of(full), tile_.phase ^ 1);
-    if constexpr (kBoxes) {
-      values_by_boxes(full, to, places.page, places.slot, low, past);
-    } else {
-      const KvParams& kv = a_.p.kv;
-      copy_rows<P::kDv>(kv.v, to, a_.p.v_head_dim, places, kv.v_page_stride, kv.v_slot_stride,
-                             kv.v_head_stride);
-      cp_async_mbarrier_arrive(full);  // consumers have the fence
-    }
+    values_by_boxes(full, to, places.page, places.slot, low, past);
     tile_.next();
   }
 
@@ -232,8 +226,7 @@ class PrefillProducer {
     const int panel = box() % kPanels;
     const bool mine = slot >= 0 && panel < kCount;
     const uint32_t boxes = static_cast<uint32_t>(__popc(__ballot_sync(~0u, mine)));
-    if (lane_ == 0)
-      mbarrier_arrive_expect_tx(full, boxes * 128 * static_cast<uint32_t>(a_.loads.box_keys));
+    if (lane_ == 0) mbarrier_arrive_expect_tx(full, boxes * 128 * static_cast<uint32_t>(a_.loads.box_keys));
     __syncwarp();
     if (mine)
       tma_load_4d(to + panel * P::kTilePanelBytes + box_key() * 128, map, full, panel * kPanelDims, slot,
@@ -263,47 +256,122 @@ class PrefillProducer {
     asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
   }
 
-  // ---- keys and values row by row: kLanes lanes have a row, 16 bytes each. The warps' rows take turns, kAtOnce
-  // by kAtOnce, so that what the swizzle sees of a lane's rows is the same (or one of two); lane l of those
-  // that have row `first` first knows where its row l % kLanes is.
+  // ---- keys and values row by row: so many lanes have a row, 16 bytes each. The warps' rows take turns, so
+  // that what the swizzle sees of a lane's rows is the same (or one of two). Lane l of those that have a row
+  // first knows where the l-th of their rows is.
 
-  static constexpr int kPanelChunks = kPanels * 8;
-  static constexpr int kLanes = kPanelChunks <= 8 ? 8 : kPanelChunks <= 16 ? 16 : 32;
-  static constexpr int kAtOnce = 32 / kLanes, kTurn = 4 * kAtOnce, kTurns = P::kTileKeys / kTurn;
-  static_assert(P::kTileKeys % kTurn == 0 && kTurns <= kLanes);
-  __device__ int first_row() const { return warp_ * kAtOnce + lane_ / kLanes; }
-  __device__ int lane_row() const { return first_row() + lane_ % kLanes * kTurn; }
+  static constexpr int lanes_of(int dims) { return dims <= 64 ? 8 : dims <= 128 ? 16 : 32; }
+  static constexpr int kKLanes = lanes_of(P::kD), kVLanes = lanes_of(P::kDv);
+  static_assert(kKLanes == kVLanes || (kKLanes == 32 && kVLanes == 16));
+  template <int kLanes>
+  struct Turns {
+    static constexpr int kAtOnce = 32 / kLanes, kStep = 4 * kAtOnce, kCount = P::kTileKeys / kStep;
+    static_assert(P::kTileKeys % kStep == 0 && kCount <= kLanes);
+  };
 
-  /// Pages of a ragged cache are its rows, slots of one.
-  template <int kDims>
+  __device__ void load_by_rows() {
+    const volatile WorkItem& item = units_[unit_slot()].item;
+    int key0 = item.key_first;
+    Places places;
+    find_row(item, key0 + lane_row(), places);
+    for (bool first = true;; first = false) {
+      claim_in_time(item.key_last - key0, first);
+      load_key_rows(places);
+      if (first) load_query();
+      const Places of_values = places;
+      key0 += P::kTileKeys;
+      find_row(item, key0 + lane_row(), places);
+      load_value_rows(of_values);
+      if (key0 >= item.key_last) break;
+    }
+  }
+  /// Of the tile, this lane's of those that it knows.
+  __device__ int lane_row() const {
+    using Keys = Turns<kKLanes>;
+    return warp_ * Keys::kAtOnce + lane_ / kKLanes + lane_ % kKLanes * Keys::kStep;
+  }
+  __device__ void find_row(const volatile WorkItem& item, int key, Places& places) const {
+    const KvParams& kv = a_.p.kv;
+    const int low = item.key_low, n_k = item.n_k;
+    places.slot = -1;
+    if (lane_ % kKLanes >= Turns<kKLanes>::kCount || key < low || key >= n_k) return;
+    places.slot = 0;
+    if (kv.pages == nullptr) {
+      places.page = static_cast<int>(item.pages) + key;
+    } else {
+      const int index = kv.page_size.quotient(key);
+      places.page = __ldg(kv.pages + item.pages + index);
+      places.slot = key - index * static_cast<int>(kv.page_size.divisor);
+    }
+  }
+  __device__ void load_key_rows(const Places& places) {
+    const KvParams& kv = a_.p.kv;
+    const uint32_t full = shared_.keys_full(tile_.slot);
+    mbarrier_wait(PrefillShared<P>::empty_of(full), tile_.phase ^ 1);
+    copy_rows<P::kD, kKLanes>(kv.k, shared_.keys(tile_.slot), a_.p.head_dim, places, kv.k_page_stride,
+                              kv.k_slot_stride, kv.k_head_stride);
+    cp_async_mbarrier_arrive(full);  // consumers have the fence
+  }
+  __device__ void load_value_rows(const Places& places) {
+    const KvParams& kv = a_.p.kv;
+    const uint32_t full = shared_.values_full(tile_.slot);
+    mbarrier_wait(PrefillShared<P>::empty_of(full), tile_.phase ^ 1);
+    copy_rows<P::kDv, kVLanes>(kv.v, shared_.values(tile_.slot), a_.p.v_head_dim, places, kv.v_page_stride,
+                               kv.v_slot_stride, kv.v_head_stride);
+    cp_async_mbarrier_arrive(full);
+    tile_.next();
+  }
+
+  template <int kDims, int kLanes>
   __device__ void copy_rows(const char* from, uint32_t to, int head_dim, const Places& places,
                             int64_t page_stride, int64_t slot_stride, int64_t head_stride) {
+    using T = Turns<kLanes>;
+    // Fewer lanes than keys have: of this warp's rows every other one.
     const int chunk = lane_ % kLanes;
-    if (a_.p.kv.pages == nullptr) slot_stride = page_stride;
-    const int64_t mine = places.slot < 0 ? -1 : places.page * page_stride + places.slot * slot_stride;
+    const int first_row =
+        kLanes == kKLanes ? warp_ * T::kAtOnce + lane_ / kLanes : warp_ + lane_ / kLanes * 4;
     from += chunk * 16 + units_[unit_slot()].head * head_stride;
-    to += first_row() * 128 + chunk / 8 * P::kTilePanelBytes + (chunk ^ first_row()) % 8 * 16;
-    // Nearly always all rows exist and lie within 64 GiB: then a copy takes three instructions.
-    if (__all_sync(~0u, static_cast<uint64_t>(mine) >> 36 == 0 || chunk >= kTurns) && head_dim == kDims) {
-      const uint32_t units = static_cast<uint32_t>(mine >> 4);
-#pragma unroll P::kProducerRegisters < 40 ? 2 : 4
-      for (int i = 0; i < kTurns; ++i) {
-        const uint32_t at = __shfl_sync(~0u, units, i, kLanes);
-        if (chunk < kDims / 8) cp_async_16(row_place(to, i), from + uint64_t{at} * 16);
+    to += first_row * 128 + chunk / 8 * P::kTilePanelBytes + (chunk ^ first_row) % 8 * 16;
+    // In units of 16 bytes. Nearly always all rows exist and lie within 64 GiB: then a copy takes three
+    // instructions.
+    const uint64_t unit =
+        uint64_t{static_cast<uint32_t>(places.page)} * static_cast<uint32_t>(page_stride >> 4) +
+        uint64_t{static_cast<uint32_t>(places.slot)} * static_cast<uint32_t>(slot_stride >> 4);
+    const bool near = places.slot >= 0 ? unit >> 32 == 0 : lane_ % kKLanes >= Turns<kKLanes>::kCount;
+    const bool fits = (page_stride | slot_stride) >> 36 == 0 && head_dim == kDims;
+    if (__all_sync(~0u, near) && fits) [[likely]] {
+      asm volatile("" : "+l"(from));  // one address, or it is added up anew for each copy
+      const uint32_t low = turned<kLanes>(static_cast<uint32_t>(unit));
+      constexpr int kUnroll = T::kCount > 10 ? T::kCount / 2 : T::kCount;
+#pragma unroll kUnroll
+      for (int i = 0; i < T::kCount; ++i) {
+        const uint32_t at = __shfl_sync(~0u, low, i, kLanes);
+        if (chunk < kDims / 8) cp_async_16(row_place<T::kStep>(to, i), from + uint64_t{at} * 16);
       }
     } else {
+      const int64_t mine = places.slot < 0 ? -1 : places.page * page_stride + places.slot * slot_stride;
+      const uint32_t low = turned<kLanes>(static_cast<uint32_t>(mine)),
+                     high = turned<kLanes>(static_cast<uint32_t>(mine >> 32));
 #pragma unroll 1
-      for (int i = 0; i < kTurns; ++i) {
-        const int64_t offset = __shfl_sync(~0u, mine, i, kLanes);
+      for (int i = 0; i < T::kCount; ++i) {
+        const int64_t offset = static_cast<int64_t>(uint64_t{__shfl_sync(~0u, high, i, kLanes)} << 32 |
+                                                    __shfl_sync(~0u, low, i, kLanes));
         const bool valid = offset >= 0 && chunk < head_dim / 8;
         if (chunk < (kDims + kPanelDims - 1) / kPanelDims * 8)
-          cp_async_16(row_place(to, i), valid ? from + offset : from, valid);
+          cp_async_16(row_place<T::kStep>(to, i), valid ? from + offset : from, valid);
       }
     }
   }
+  /// What lanes know of their rows, for rows of fewer lanes.
+  template <int kLanes>
+  __device__ uint32_t turned(uint32_t of_row) const {
+    if constexpr (kLanes == kKLanes) return of_row;
+    return __shfl_sync(~0u, of_row, 2 * (lane_ % 16) + lane_ / 16);
+  }
   /// Of a lane's row i, from that of its first.
+  template <int kStep>
   static __device__ uint32_t row_place(uint32_t first, int i) {
-    return (first ^ static_cast<uint32_t>(kTurn * i % 8 * 16)) + static_cast<uint32_t>(i * kTurn * 128);
+    return (first ^ static_cast<uint32_t>(kStep * i % 8 * 16)) + static_cast<uint32_t>(i * kStep * 128);
   }
 
   const PrefillParams& a_;
