@@ -158,7 +158,8 @@ HostCase make_case(const Problem& p, uint64_t shuffle) {
         }
   }
   for (int h = 0; h < p.heads(); ++h) {
-    c.sinks.push_back(h % 5 == 4 ? -std::numeric_limits<float>::infinity() : gaussian(5, h) * 2);
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    c.sinks.push_back(h % 5 == 4 ? -kInfinity : h % 7 == 1 ? kInfinity : gaussian(5, h) * 2);
     c.slopes.push_back(std::exp2(-8.0f * static_cast<float>(h + 1) / static_cast<float>(p.heads())));
   }
   for (int i = 0; i < p.tree_size; ++i)
@@ -216,7 +217,8 @@ static void naive_float(const HostCase& c, int b, int i, int h, const std::vecto
     for (int d = 0; d < p.v_head_dim; ++d)
       o[d] += w * v[d];
   }
-  if (!std::isinf(sink)) sum += std::exp(static_cast<float>(sink) - top);
+  if (sink > -std::numeric_limits<double>::infinity())
+    sum += std::isinf(sink) ? static_cast<float>(sink) : std::exp(static_cast<float>(sink) - top);
   for (int d = 0; d < p.v_head_dim; ++d)
     out[d] = o[d] / sum;
 }
@@ -250,22 +252,19 @@ Expected reference(const HostCase& c) {
           score[j] = x;
           top = std::max(top, x);
         }
-        double sum = 0, with_sink = 0;
-        const bool empty = top == -std::numeric_limits<double>::infinity();
         const double sink = p.sinks ? c.sinks[h] : -std::numeric_limits<double>::infinity();
-        const double base = std::max(top, sink);
-        if (base != -std::numeric_limits<double>::infinity()) with_sink = std::exp(sink - base);
-        if (!empty) {
+        if (p.sinks && p.lse_includes_sink) e.lse[row] = sink;
+        if (top > -std::numeric_limits<double>::infinity()) {
+          double sum = 0;
           for (int j = 0; j < s.n_k; ++j)
-            sum += std::exp(score[j] - base);
-          with_sink += sum;
+            sum += std::exp(score[j] - top);
+          const double with_sink = sum + std::exp(sink - top);  // inf: the sink has it all
           double* out = e.out.data() + row * p.v_head_dim;
           double* naive = e.naive.data() + row * p.v_head_dim;
           for (int j = 0; j < s.n_k; ++j) {
-            const double w = std::exp(score[j] - base);
+            const double w = std::exp(score[j] - top);
             if (w == 0) continue;
-            const double rounded =
-                round_to(p.q, static_cast<float>(std::exp(score[j] - top))) * std::exp(top - base);
+            const double rounded = round_to(p.q, static_cast<float>(w));
             const float* v =
                 c.v[b].data() + (static_cast<size_t>(j) * p.kv_heads + h / p.group) * p.v_head_dim;
             for (int d = 0; d < p.v_head_dim; ++d) {
@@ -276,10 +275,12 @@ Expected reference(const HostCase& c) {
           for (int d = 0; d < p.v_head_dim; ++d)
             naive[d] = round_to(p.q, static_cast<float>(naive[d]));
           if (p.q == Element::f32) naive_float(c, b, i, h, score, sink, naive);
-          e.lse[row] = base + std::log(sum);
+          if (!p.sinks || !p.lse_includes_sink)
+            e.lse[row] = top + std::log(sum);
+          else  // whichever is the larger of the two first
+            e.lse[row] =
+                sink > top ? sink + std::log1p(sum * std::exp(top - sink)) : top + std::log(with_sink);
         }
-        if (p.sinks && p.lse_includes_sink)
-          e.lse[row] = with_sink > 0 ? base + std::log(with_sink) : -std::numeric_limits<double>::infinity();
       }
   }
   return e;

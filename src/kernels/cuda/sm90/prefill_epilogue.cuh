@@ -21,8 +21,8 @@ FOVEA_DEVICE void transpose_quad(uint32_t (&u)[4]) {
   }
 }
 
-/// As sm80::finish_row, by the fast instructions: relative errors of 2^-22 are none of a 16-bit row's or of an
-/// LSE's.
+/// As sm80::finish_row, by the fast instructions: relative errors of 2^-22 are none of a 16-bit row's or of
+/// an LSE's.
 FOVEA_DEVICE sm80::RowEnd row_end(float maximum, float sum, const float* sink, bool lse_includes_sink) {
   const float own = sum > 0.0f ? (maximum + log2_approx(sum)) * sm80::kLn2 : -INFINITY;
   sm80::RowEnd end{0.0f, own};
@@ -32,8 +32,8 @@ FOVEA_DEVICE sm80::RowEnd row_end(float maximum, float sum, const float* sink, b
     scaled = exp2_approx(maximum - base);
     total = fmaf(sum, scaled, exp2_approx(sink2 - base));
     if (lse_includes_sink) end.lse = top == -INFINITY ? top : (top + log2_approx(total)) * sm80::kLn2;
-    if (sink2 == INFINITY) {
-      scaled = 0.0f;
+    if (sink2 == INFINITY) {  // it has all; inf - inf is none
+      scaled = 0.0f, total = 1.0f;
       if (lse_includes_sink) end.lse = INFINITY;
     }
   }
@@ -69,8 +69,7 @@ FOVEA_DEVICE RowTarget end_row(const AttentionParams& p, const WorkItem& item, i
   const int64_t row = item.q_first + token;
   const sm80::RowEnd end =
       row_end(base, sum, p.sinks == nullptr ? nullptr : p.sinks + query_head, p.lse_includes_sink);
-  if (writes && p.lse != nullptr)
-    p.lse[row * p.kv_heads.divisor * group + query_head] = end.lse;
+  if (writes && p.lse != nullptr) p.lse[row * p.kv_heads.divisor * group + query_head] = end.lse;
   target.factor = end.inverse * p.kv.v_scale;
   target.at = static_cast<uint32_t>((row * p.out_row_stride + int64_t{query_head} * p.v_head_dim) / 8);
   return target;
