@@ -260,14 +260,13 @@ Status check_same_arrays(const BatchMeta& captured, const BatchMeta& meta) {
   return {};
 }
 
-/// AttentionParams::settled of a forward on `stream`. The first forward behind a schedule waits for all that
+/// AttentionParams::planned of a forward on `stream`. The first forward behind a schedule waits for all that
 /// is in front of it before it lets anything behind it begin, so that the next ones on its stream find in
 /// place what the step found. A capture that does not hold the schedule begins when all in front of its
 /// replay is done.
-Result<bool> is_settled(const CudaPlan& plan, const CudaStream& stream) {
+Result<bool> is_planned(const CudaPlan& plan, const CudaStream& stream) {
   const void* const handle = stream.handle();
   const bool follows = plan.forwarded.exchange(handle, std::memory_order_relaxed) == handle;
-  if (!plan.meta.kv_settled) return false;
   if (follows) return true;
   if (plan.schedule_captured) return false;
   return is_capturing(stream);
@@ -470,8 +469,9 @@ class CudaAttention : public AttentionBackend {
     params.mask.alibi_slopes = spec.has_alibi ? args.alibi_slopes : nullptr;
     put_cache(kv, type, params.kv);
     if (plan.kernel.family == Family::sm90 && phase == Phase::decode) {
-      FOVEA_TRY(settled, is_settled(plan, stream.cuda()));
-      params.settled = settled;
+      FOVEA_TRY(planned, is_planned(plan, stream.cuda()));
+      params.planned = planned;
+      params.settled = planned && plan.meta.kv_settled;
     }
     return launch(plan.kernel, params, static_cast<int>(plan.layout.max_items), stream.cuda().handle());
   }

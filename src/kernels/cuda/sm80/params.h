@@ -133,9 +133,10 @@ struct AttentionParams {
   /// How many units blocks have come for, 0 before and after every launch (of sm80's decode kernels the merge
   /// kernel sees to it, so launch() leaves it out where none follows); null: every block takes its share.
   int32_t* queue = nullptr;
-  /// sm90 decode: items, num_items, kv.pages and all keys but the last n_q of each sequence were written
-  /// before the kernel in front of this launch began its own work (its wait for those in front of it), so that
-  /// they may be read while it still runs.
+  /// sm90 decode: items, num_items and kv.pages were written before the kernel in front of this launch began
+  /// its own work (its wait for those in front of it), so that they may be read while it still runs.
+  bool planned = false;
+  /// With `planned`: so were all keys but the last n_q of each sequence.
   bool settled = false;
 };
 

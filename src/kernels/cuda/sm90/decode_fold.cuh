@@ -133,18 +133,20 @@ struct DecodeFold {
     turn ^= 1;
     float2* const state = states_of(turn);
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float total = quad_sum(tile.sum[h]);
-      if (q == 0 && place.part == 0)
-        state[place.group * P::kRows + place.row_tile * 16 + h * 8 + g] = make_float2(tile.maximum[h], total);
+    for (int i = 0; i < 4; ++i) {
+      const int r = place.row_tile * 16 + i / 2 * 8;
+      if (r >= rows) break;
+      const float total = column_sum(tile.sum[i / 2][i % 2]);
+      if (g == 0 && place.part == 0)
+        state[place.group * P::kRows + r + 2 * q + i % 2] = make_float2(tile.maximum[i / 2][i % 2], total);
     }
 #pragma unroll
     for (int pass = 0; pass < P::kPasses; ++pass) {
       if (pass * P::kPassRows >= rows) break;
       const int h = pass * P::kPassRows / 8 % 2, first = pass * P::kPassRows % 8;
       barrier();  // the rows before have been read
-      if (place.row_tile == pass * P::kPassRows / 16 && g >= first && g < first + P::kPassRows)
-        put(merge + (place.group * P::kPassRows + g - first) * P::kMergePitch + place.part * P::kPartDv,
+      if (place.row_tile == pass * P::kPassRows / 16 && 2 * q >= first && 2 * q < first + P::kPassRows)
+        put(merge + (place.group * P::kPassRows + 2 * q - first) * P::kMergePitch + place.part * P::kPartDv,
             tile.o, h);
       barrier();
       each_of(pass, rows, [&](int cell, int r, int column) {
@@ -176,18 +178,19 @@ struct DecodeFold {
     if (!loose) empty = false;
   }
 
-  /// This lane's columns of a row.
-  static __device__ void put(float* to, const float (&o)[P::kPartDv / 8][4], int h) {
-    const int q = static_cast<int>(threadIdx.x) % 4;
+  /// This lane's columns of two rows of group h.
+  static __device__ void put(float* to, const float (&o)[P::kPartDv / 16][2][4], int h) {
+    const int g = static_cast<int>(threadIdx.x) % 32 / 4;
 #pragma unroll
-    for (int j = 0; j < P::kPartDv / 8; ++j) {
-      if constexpr (!P::kEightBit) {
-        *reinterpret_cast<float2*>(to + 8 * j + 2 * q) = make_float2(o[j][2 * h], o[j][2 * h + 1]);
-      } else if (j % 2 == 0) {  // even dims in o[j], odd ones in o[j + 1]
-        *reinterpret_cast<float4*>(to + 8 * j + 4 * q) =
-            make_float4(o[j][2 * h], o[j + 1][2 * h], o[j][2 * h + 1], o[j + 1][2 * h + 1]);
+    for (int e = 0; e < 2; ++e)
+#pragma unroll
+      for (int j = 0; j < P::kPartDv / 16; ++j) {
+        float* const at = to + e * P::kMergePitch + 16 * j;
+        if constexpr (P::kEightBit)
+          *reinterpret_cast<float2*>(at + 2 * g) = make_float2(o[j][h][e], o[j][h][2 + e]);
+        else
+          at[g] = o[j][h][e], at[g + 8] = o[j][h][2 + e];
       }
-    }
   }
 
   /// The group has no more chunks of the row.

@@ -3,6 +3,7 @@
 // of the step's items, in order, under one KV head: a warpgroup copies tiles of keys, others work on them and
 // add up what they have of each chunk.
 #include "kernels/cuda/sm90/decode_fold.cuh"
+#include "kernels/cuda/sm90/decode_hint.cuh"
 #include "kernels/cuda/sm90/decode_loader.cuh"
 
 namespace fovea::cuda::sm90 {
@@ -25,32 +26,39 @@ __device__ inline void prefetch_items(const AttentionParams& params, const Decod
   if (range.first < range.last) prefetch_l2(params.items + range.first);
 }
 
-/// The warps that work on tiles. `settled`: the kernels in front of this one may not have ended.
+/// By the consumers: until the kernels in front of this one have ended. Meanwhile all but the last warp ask
+/// for keys, where keys may not be read yet; the last says when, in `ended` (shared).
+template <class P>
+__device__ void await_kernels(const AttentionParams& params, const DecodeRange& range, const DecodeGrid& grid,
+                              volatile int* ended) {
+  constexpr int kHinters = P::kConsumers - 32;
+  const int thread = static_cast<int>(threadIdx.x);
+  if (grid.planned && !grid.settled) {
+    if (thread < kHinters) {
+      hint_keys<P, kHinters>(params, range, thread, ended);
+    } else {
+      grid_dependency_wait();
+      if (thread == kHinters) *ended = 1;
+    }
+  }
+  grid_dependency_wait();
+  // Not before: what comes next may then rely on what came before this kernel.
+  grid_launch_dependents();
+}
+
+/// The warps that work on tiles.
 template <class P>
 __device__ void consume(const AttentionParams& params, const DecodeRange& range, const DecodeRing<P>& ring,
-                        char* query_tile, DecodeFold<P>& fold, char* landing, bool settled) {
+                        char* query_tile, DecodeFold<P>& fold, char* landing) {
   const WarpPlace<P> place;
   DecodeTile<P> tile(place);
   DecodeQuery<P> query;
   RingPosition<P::kStages> at;
-  bool waited = false;
-  // Not before: what comes next may then rely on what came before this kernel.
-  const auto wait = [&] {
-    grid_dependency_wait();
-    grid_launch_dependents();
-    waited = true;
-  };
-  if (!settled || range.first >= range.last) wait();
   int first_cut = -1, last_cut = -1;
   for (int index = range.first; index < range.last;) {
     DecodePiece<P> piece(params, range, index);
     const bool from_start = piece.item.split == 0;
-    // The first queries are loaded twice: before they need be there, so that what is needed then is near.
-#pragma unroll 1
-    for (;; wait()) {
-      query.load(params, piece.item, range.head, place, query_tile);
-      if (waited) break;
-    }
+    query.load(params, piece.item, range.head, place, query_tile);
     tile.rows(params, piece.item, place);
     fold.begin();
     bool loose = !from_start && (piece.first_chunk + piece.item.split) % P::kGroupChunks != 0;
@@ -64,7 +72,8 @@ __device__ void consume(const AttentionParams& params, const DecodeRange& range,
         tile.reset();
         for (; key < last; key += P::kTileKeys, at.next()) {
           mbarrier_wait(ring.full(at.slot), at.phase);
-          tile.step(params, item, query, ring.k(at.slot), ring.v(at.slot), key + place.group * P::kWarpKeys);
+          tile.step(params, item, query, ring.k(at.slot), ring.v(at.slot), key + place.group * P::kWarpKeys,
+                    piece.rows - place.row_tile * 16);
           __syncwarp();
           if (place.lane == 0) mbarrier_arrive(ring.empty(at.slot));
         }
@@ -117,27 +126,30 @@ __global__ __launch_bounds__(P::kThreads,
   char* const states = merge + P::kMergeBytes;
   char* const list = states + P::kStateBytes;
   const DecodeRing<P> ring{shared_address(shared), shared_address(list + P::kListBytes)};
+  volatile int* const ended = reinterpret_cast<int*>(list + P::kListBytes + P::kBarrierBytes);
   if (threadIdx.x == 0) {
+    *ended = 0;
     for (uint32_t i = 0; i < P::kStages; ++i) {
       mbarrier_init(ring.full(i), P::kProducers);
       mbarrier_init(ring.empty(i), P::kConsumerWarps);
     }
     mbarrier_init_fence();
   }
-  if (!grid.settled) {
+  if (!grid.planned) {
     prefetch_items(params, grid);
     grid_dependency_wait();
   }
   const DecodeRange range(params, __ldcg(params.num_items), grid.gangs);
   __syncthreads();
   if (threadIdx.x < P::kConsumers) {
+    await_kernels<P>(params, range, grid, ended);
     if constexpr (P::kShiftRegisters) take_registers<P::kConsumerRegisters>();
     DecodeFold<P> fold{params, reinterpret_cast<float*>(merge), reinterpret_cast<float2*>(states),
                        reinterpret_cast<int*>(list)};
-    consume<P>(params, range, ring, query_tile, fold, shared, grid.settled);
+    consume<P>(params, range, ring, query_tile, fold, shared);
   } else {
     if constexpr (P::kShiftRegisters) leave_registers<P::kProducerRegisters>();
-    DecodeLoader<P>(params, range, ring).run(grid.settled);
+    DecodeLoader<P>(params, range, ring).run(grid);
   }
 }
 

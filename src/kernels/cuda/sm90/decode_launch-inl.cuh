@@ -39,7 +39,7 @@ bool launch_decode_policy(Launch& l) {
   }
   prepare_decode<P>(l);
   if (!l.error.empty()) return true;
-  const DecodeGrid grid{decode_gangs(l), l.params.settled, l.max_items};
+  const DecodeGrid grid{decode_gangs(l), l.params.planned, l.params.planned && l.params.settled, l.max_items};
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;

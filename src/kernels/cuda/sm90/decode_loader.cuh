@@ -25,10 +25,6 @@ template <class P>
 struct DecodeLoader {
   static constexpr int kTiles = 32 / P::kCopyRows;
   static constexpr int kUnroll = P::kShiftRegisters ? 4 : 8;
-  /// Bytes that rows of keys and values are made of; heads' rows lie side by side, but other blocks read
-  /// them.
-  static constexpr int kFetch =
-      P::kD * kv_bytes(P::kKv) % 128 == 0 && P::kDv * kv_bytes(P::kKv) % 128 == 0 ? 128 : 64;
   const AttentionParams& params;
   const DecodeRange& range;
   const DecodeRing<P>& ring;
@@ -54,12 +50,13 @@ struct DecodeLoader {
     next_item();
   }
 
-  /// `settled`: keys before the step's own may be read before the kernels in front of this one have ended;
-  /// without it, they have.
-  __device__ void run(bool settled) {
-    bool waited = !settled, hinted = false;
+  /// `grid.settled`: keys before the step's own may be read before the kernels in front of this one have
+  /// ended. Without it they are read when those have.
+  __device__ void run(const DecodeGrid& grid) {
+    bool waited = !grid.settled;
+    if (grid.planned && waited) grid_dependency_wait();
     RingPosition<P::kStages> at;
-    for (int tiles = 0; more;) {
+    while (more) {
       const int now = key, last = min(key_last, now + kTiles * P::kTileKeys), old = old_keys;
       const int64_t k_offset = page * params.kv.k_page_stride + slot * params.kv.k_slot_stride;
       const int64_t v_offset = page * params.kv.v_page_stride + slot * params.kv.v_slot_stride;
@@ -70,13 +67,8 @@ struct DecodeLoader {
       else
         next_item();
 #pragma unroll 1
-      for (int tile = now, first = 0; tile < last;
-           tile += P::kTileKeys, first += P::kCopyRows, at.next(), ++tiles) {
+      for (int tile = now, first = 0; tile < last; tile += P::kTileKeys, first += P::kCopyRows, at.next()) {
         const bool wait = !waited && tile + P::kTileKeys > old;
-        if (!waited && !hinted && (wait || tiles == P::kStages)) {
-          hint(tiles * P::kTileKeys);
-          hinted = true;
-        }
         mbarrier_wait(ring.empty(at.slot), at.phase ^ 1);
         if (wait) {
           grid_dependency_wait();
@@ -106,41 +98,6 @@ struct DecodeLoader {
   }
 
  private:
-  /// Asks for kHintKeys keys of the range to come into L2, from its key `skip` on.
-  __device__ void hint(int skip) const {
-    const int thread = static_cast<int>(threadIdx.x) % P::kProducers;
-    int left = P::kHintKeys;
-#pragma unroll 1
-    for (int i = range.first; i < range.last && left > 0; ++i) {
-      const WorkItem& item = params.items[i];
-      const int first = DecodePiece<P>::first_key(item);
-      const int keys = max(0, (item.key_last - first + P::kTileKeys - 1) / P::kTileKeys * P::kTileKeys);
-      const int from = min(skip, keys), count = min(left, keys - from);
-#pragma unroll 1
-      for (int k = from + thread; k < from + count; k += P::kProducers)
-        if (first + k >= item.key_low && first + k < item.key_last) hint_key(item.pages, first + k);
-      skip -= from, left -= count;
-    }
-  }
-  __device__ void hint_key(int64_t pages, int n) const {
-    int slot = 0, page = static_cast<int>(pages) + n;
-    if (params.kv.pages != nullptr) {
-      const int i = params.kv.page_size.quotient(n);
-      slot = n - i * static_cast<int>(params.kv.page_size.divisor);
-      page = __ldg(params.kv.pages + pages + i);
-    }
-    const char* const k = params.kv.k + range.head * params.kv.k_head_stride +
-                          page * params.kv.k_page_stride + slot * params.kv.k_slot_stride;
-    const char* const v = params.kv.v + range.head * params.kv.v_head_stride +
-                          page * params.kv.v_page_stride + slot * params.kv.v_slot_stride;
-#pragma unroll
-    for (int at = 0; at < P::kD * kv_bytes(P::kKv); at += 128)
-      prefetch_l2(k + at);
-#pragma unroll
-    for (int at = 0; at < P::kDv * kv_bytes(P::kKv); at += 128)
-      prefetch_l2(v + at);
-  }
-
   __device__ void next_item() {
     more = false;
     while (!more && index < range.last) {
@@ -195,26 +152,20 @@ struct DecodeLoader {
   /// All of this warp's rows, `stride` from each other.
   template <class Tile>
   __device__ void copy_even(uint32_t to, const char* from, int64_t stride) const {
-    if constexpr (32 % Tile::kChunks == 0) {
-      constexpr int kAtOnce = 32 / Tile::kChunks;
-      const int row = lane / Tile::kChunks, chunk = lane % Tile::kChunks;
-      from += row * stride + chunk * 16;
+    constexpr int kAtOnce = 32 / Tile::kChunks;
+    static_assert(P::kCopyRows % kAtOnce == 0);
+    const int row = lane / Tile::kChunks, chunk = lane % Tile::kChunks;
+    if (row >= kAtOnce) return;
+    from += row * stride + chunk * 16;
 #pragma unroll kUnroll
-      for (int i = 0; i < P::kCopyRows; i += kAtOnce) {
-        copy_16(to + place<Tile>(i + row, chunk), from);
-        from += kAtOnce * stride;
-      }
-    } else {
-#pragma unroll kUnroll
-      for (int i = 0; i < P::kCopyRows * Tile::kChunks / 32; ++i) {
-        const int n = i * 32 + lane, row = n / Tile::kChunks, chunk = n % Tile::kChunks;
-        copy_16(to + place<Tile>(row, chunk), from + row * stride + chunk * 16);
-      }
+    for (int i = 0; i < P::kCopyRows; i += kAtOnce) {
+      copy_16(to + place<Tile>(i + row, chunk), from);
+      from += kAtOnce * stride;
     }
   }
 
   __device__ void copy_16(uint32_t to, const char* from, bool valid = true) const {
-    cp_async_16<kFetch>(to, from, valid, policy);
+    cp_async_16(to, from, valid, policy);
   }
 
   /// Of a chunk of one of this warp's rows, in a tile.

@@ -36,8 +36,8 @@ struct DecodePolicy {
   static constexpr int kCopyRows = TileKeys / 4;  ///< of a tile, by each warp
   static_assert(kCopyRows == 8 || kCopyRows == 16 || kCopyRows == 32);
   static constexpr int kStages = Stages;
-  /// Keys behind a full ring that are asked for ahead: 128 KiB.
-  static constexpr int kHintKeys = (128 << 10) / ((kD + kDv) * kv_bytes(Kv_));
+  /// Keys that a block asks for while the kernels in front of it end: 128 KiB. A request brings kHintBytes.
+  static constexpr int kHintKeys = (128 << 10) / ((kD + kDv) * kv_bytes(Kv_)), kHintBytes = 256;
   /// Keys of a chunk and chunks of a group, both at absolute multiples: a row's sums are those of its chunks,
   /// added in order to sums of groups, added in order.
   static constexpr int kChunkKeys = ChunkKeys, kGroupChunks = 8;
@@ -49,7 +49,7 @@ struct DecodePolicy {
   static constexpr int kStageBytes = kKBytes + kVBytes;
   static_assert(kKBytes % 128 == 0 && kVBytes % 128 == 0);
   static constexpr int kRingBytes = kStages * kStageBytes;
-  static constexpr bool kQueryShared = kD / 4 + kPartDv / 2 > 112;
+  static constexpr bool kQueryShared = kD / 4 + kPartDv / 2 > 96;
   using QTile = TileLayout<kD * 2>;
   static constexpr int kQueryBytes = kQueryShared ? kRows * QTile::kPitch + kRows * 4 : 0;
   /// fp32 rows of what the key groups have, a few at a time, padded by 8 floats so that the fragments' stores
@@ -59,16 +59,17 @@ struct DecodePolicy {
   static constexpr int kMergeBytes = kKeyGroups * kPassRows * kMergePitch * 4;
   static constexpr int kStateBytes = 2 * (kKeyGroups + 2) * kRows * 8;
   static constexpr int kListBytes = (kConsumers + 8) * 4;  ///< of parts
-  static constexpr int kBarrierBytes = kStages * 16;
+  static constexpr int kBarrierBytes = kStages * 16, kFlagBytes = 16;
   static constexpr int kSharedBytes =
-      kRingBytes + kQueryBytes + kMergeBytes + kStateBytes + kListBytes + kBarrierBytes;
+      kRingBytes + kQueryBytes + kMergeBytes + kStateBytes + kListBytes + kBarrierBytes + kFlagBytes;
   static_assert(kSharedBytes <= sm80::kMaxSharedBytes);
   /// Groups of four columns of O that a thread adds up, of kPassRows rows.
   static constexpr int kPassCells = (kPassRows * kDv / 4 + kConsumers - 1) / kConsumers;
   /// Registers of each, where more threads than 256 leave too few for all: 168 a thread are given at the
   /// launch.
   static constexpr bool kShiftRegisters = kThreads > 256;
-  static constexpr int kConsumerRegisters = 208, kProducerRegisters = 88;
+  static constexpr int kConsumerRegisters = kQueryShared && !kEightBit ? 224 : 216;
+  static constexpr int kProducerRegisters = 3 * 168 - 2 * kConsumerRegisters;
   static_assert(!kShiftRegisters || kThreads == 384);
 };
 

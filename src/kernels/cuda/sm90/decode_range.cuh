@@ -10,7 +10,7 @@ namespace fovea::cuda::sm90 {
 /// Of a launch.
 struct DecodeGrid {
   int gangs;
-  bool settled;  ///< AttentionParams::settled
+  bool planned, settled;  ///< of AttentionParams
   int max_items;
 };
 

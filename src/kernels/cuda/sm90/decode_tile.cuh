@@ -1,5 +1,7 @@
 #pragma once
-// The arithmetic of the decode kernel: one warp's queries, scores, running softmax and O.
+// The arithmetic of the decode kernel: one warp's queries, scores, running softmax and O. Keys, and then the
+// columns of V, are the 16 rows of a product and queries its 8 columns: S^T = K Q^T and O^T = V^T P^T, so
+// that up to 8 rows of queries, as a group of heads has, take half the products.
 #include "kernels/cuda/sm80/finish.cuh"
 #include "kernels/cuda/sm80/widen.cuh"
 #include "kernels/cuda/sm90/decode_policy.h"
@@ -44,9 +46,9 @@ struct DecodeQuery {
   static constexpr uint32_t kQueryBarrier = 4;
   static constexpr bool kToHalf = !std::is_same_v<typename P::Q, typename P::Compute>;
 
-  uint32_t a[P::kQueryShared ? 1 : P::kD / 16][4];
+  uint32_t a[P::kQueryShared ? 2 : P::kD / 16][4];
   uint32_t shared = 0;
-  float factor[2] = {1.0f, 1.0f};  ///< what rows g and g + 8 were divided by
+  float factor[2][2] = {{1.0f, 1.0f}, {1.0f, 1.0f}};  ///< what rows 8 h + 2 q + e were divided by
 
   static __device__ const typename P::Q* query_row(const AttentionParams& p, const WorkItem& item,
                                                    const sm80::RowContext& r) {
@@ -90,7 +92,9 @@ struct DecodeQuery {
             for (int e = 0; e < 2; ++e)
               top = larger(top, a[k][2 * e + h]);
           const float2 range = fp16_range(quad_max(top));
-          factor[h] = range.x;
+#pragma unroll
+          for (int e = 0; e < 2; ++e)
+            factor[h][e] = __shfl_sync(~0u, range.x, 4 * (2 * q + e));
 #pragma unroll
           for (int k = 0; k < P::kD / 16; ++k)
 #pragma unroll
@@ -130,10 +134,12 @@ struct DecodeQuery {
     }
     named_barrier_sync(kQueryBarrier, P::kConsumers);
     shared = shared_address(tile) + place.row_tile * 16 * P::QTile::kPitch;
-    const int g = place.row_tile * 16 + place.lane / 4;
-    factor[0] = factors[g], factor[1] = factors[g + 8];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      factor[i / 2][i % 2] = factors[place.row_tile * 16 + i / 2 * 8 + place.lane % 4 * 2 + i % 2];
   }
 
+  /// Of 16 dims: f[h] and f[2 + h] are the columns of rows 8 h to 8 h + 7.
   __device__ void fragment(uint32_t (&f)[4], int k) const {
     if constexpr (P::kQueryShared) {
       const unsigned lane = threadIdx.x % 32;
@@ -163,23 +169,40 @@ __device__ inline KeyInterval seen_keys(const MaskParams& m, const WorkItem& ite
   return seen;
 }
 
+/// Of 8 lanes 4 apart, which have the rows of a product.
+__device__ __forceinline__ float column_max(float x) {
+#pragma unroll
+  for (int step = 4; step < 32; step *= 2)
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, step));
+  return x;
+}
+__device__ __forceinline__ float column_sum(float x) {
+#pragma unroll
+  for (int step = 4; step < 32; step *= 2)
+    x += __shfl_xor_sync(~0u, x, step);
+  return x;
+}
+
+/// Lane 4 g + q has rows g and g + 8 of a product, and of each group of 8 query rows columns 2 q and 2 q + 1.
 template <class P>
 struct DecodeTile {
-  static constexpr int kN = P::kWarpKeys / 8;  ///< groups of 8 keys
+  static constexpr int kM = P::kWarpKeys / 16;
 
-  float o[P::kPartDv / 8][4];
-  float maximum[2], sum[2];
-  KeyInterval seen[2];  ///< by rows g and g + 8
-  KeyInterval safe;     ///< by every row of the warp
-  uint32_t k_at, v_at;  ///< of this lane's row, in a tile
+  /// By 16 columns of V, groups of 8 query rows: o[j][h][2 r + e] is query row 8 h + 2 q + e and column
+  /// 16 j + g + 8 r, of 8-bit values 16 j + 2 g + r.
+  float o[P::kPartDv / 16][2][4];
+  float maximum[2][2], sum[2][2];  ///< of query rows 8 h + 2 q + e; of this lane's keys
+  int position[2][2];              ///< of those rows
+  KeyInterval safe;                ///< by every row of the warp
+  uint32_t k_at, v_at;             ///< of this lane's row, in a tile
 
   __device__ explicit DecodeTile(const WarpPlace<P>& place) {
     const auto lane = static_cast<unsigned>(place.lane);
     const auto key = static_cast<unsigned>(place.group * P::kWarpKeys);
-    k_at = P::KTile::offset(key + lane / 16 * 8 + lane % 8, lane / 8 % 2);
-    v_at = P::VTile::offset(
-        key + lane % 16,
-        lane / 16 + static_cast<unsigned>(place.part * (P::VTile::kChunks / P::kValueParts)));
+    const auto column = static_cast<unsigned>(place.part * (P::VTile::kChunks / P::kValueParts));
+    k_at = P::KTile::offset(key + lane % 16, lane / 16);
+    v_at = P::kEightBit ? P::VTile::offset(key + lane % 16, lane / 16 + column)
+                        : P::VTile::offset(key + lane / 16 * 8 + lane % 8, lane / 8 % 2 + column);
   }
 
   /// For the rows of an item's tile.
@@ -187,10 +210,12 @@ struct DecodeTile {
     const int shift = item.n_k - item.n_q;
     safe = {0, INT32_MAX};
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int packed = item.row_first + place.row_tile * 16 + h * 8 + place.lane / 4;
-      seen[h] = seen_keys(p.mask, item, min(p.group.quotient(packed), item.n_q - 1) + shift);
-      safe.first = max(safe.first, seen[h].first), safe.last = min(safe.last, seen[h].last);
+    for (int i = 0; i < 4; ++i) {
+      const int packed = item.row_first + place.row_tile * 16 + i / 2 * 8 + place.lane % 4 * 2 + i % 2;
+      const int row = min(p.group.quotient(packed), item.n_q - 1) + shift;
+      const KeyInterval of = seen_keys(p.mask, item, row);
+      position[i / 2][i % 2] = row;
+      safe.first = max(safe.first, of.first), safe.last = min(safe.last, of.last);
     }
     safe.first = __reduce_max_sync(~0u, safe.first);
     safe.last = __reduce_min_sync(~0u, safe.last);
@@ -198,136 +223,176 @@ struct DecodeTile {
 
   __device__ void reset() {
 #pragma unroll
-    for (int h = 0; h < 2; ++h)
-      maximum[h] = -INFINITY, sum[h] = 0;
+    for (int i = 0; i < 4; ++i)
+      maximum[i / 2][i % 2] = -INFINITY, sum[i / 2][i % 2] = 0;
 #pragma unroll
     for (int i = 0; i < P::kPartDv / 2; ++i)
-      o[i / 4][i % 4] = 0;
+      o[i / 8][i / 4 % 2][i % 4] = 0;
   }
 
-  /// This warp's keys, from key0 on, of the tile at k_tile and v_tile.
+  /// This warp's keys, from key0 on, of the tile at k_tile and v_tile; `rows` of its query rows count.
   __device__ void step(const AttentionParams& p, const WorkItem& item, const DecodeQuery<P>& query,
-                       uint32_t k_tile, uint32_t v_tile, int key0) {
+                       uint32_t k_tile, uint32_t v_tile, int key0, int rows) {
     if (key0 >= item.key_last || key0 + P::kWarpKeys <= item.key_low) return;
-    float s[kN][4] = {};
+    if (rows <= 8)
+      step_groups<1>(p, item, query, k_tile, v_tile, key0);
+    else
+      step_groups<2>(p, item, query, k_tile, v_tile, key0);
+  }
+
+  template <int Groups>
+  __device__ void step_groups(const AttentionParams& p, const WorkItem& item, const DecodeQuery<P>& query,
+                              uint32_t k_tile, uint32_t v_tile, int key0) {
+    float s[kM][Groups][4];
     scores(s, query, k_tile + k_at);
-    const float scale = p.scale * kLog2e;
-    float scales[2] = {scale * query.factor[0], scale * query.factor[1]};
+    float scales[Groups][2];
+#pragma unroll
+    for (int i = 0; i < 2 * Groups; ++i)
+      scales[i / 2][i % 2] = p.scale * kLog2e * query.factor[i / 2][i % 2];
     if (p.mask.softcap > 0.0f) {
       cap(s, p, query);
-      scales[0] = scales[1] = 1.0f;
+#pragma unroll
+      for (int i = 0; i < 2 * Groups; ++i)
+        scales[i / 2][i % 2] = 1.0f;
     }
-    if (key0 + P::kWarpKeys > min(safe.last, item.key_last) || key0 < safe.first)
-      mask(s, item.key_last, key0);
+    if (key0 + P::kWarpKeys > min(safe.last, item.key_last) || key0 < safe.first) mask(s, p.mask, item, key0);
     softmax(s, scales);
     values(s, v_tile + v_at);
   }
 
-  __device__ void scores(float (&s)[kN][4], const DecodeQuery<P>& query, uint32_t from) const {
-    if constexpr (!P::kEightBit) {
+  /// Even and odd 16 dims apart, so that fewer products wait for each other.
+  template <int Groups>
+  __device__ void scores(float (&s)[kM][Groups][4], const DecodeQuery<P>& query, uint32_t from) const {
+    float odd[kM][Groups][4] = {};
 #pragma unroll
-      for (int k = 0; k < P::kD / 16; ++k) {
-        uint32_t a[4];
-        query.fragment(a, k);
+    for (int i = 0; i < 4 * kM * Groups; ++i)
+      s[i / (4 * Groups)][i / 4 % Groups][i % 4] = 0;
+    // Queries in shared memory come with the keys: not those of all of D at once, for want of registers.
+    constexpr int kUnroll = P::kQueryShared ? 2 : P::kD / 32;
+#pragma unroll kUnroll
+    for (int k = 0; k < P::kD / 16; k += 2) {
+      uint32_t f[2][4];
+      query.fragment(f[0], k);
+      query.fragment(f[1], k + 1);
 #pragma unroll
-        for (int n = 0; n < kN / 2; ++n) {
-          uint32_t b[4];
-          ldmatrix_x4(b, P::KTile::moved(from, 2 * k) + n * 16 * P::KTile::kPitch);
-          Mma<typename P::Compute>::k16(s[2 * n], a, b[0], b[1]);
-          Mma<typename P::Compute>::k16(s[2 * n + 1], a, b[2], b[3]);
-        }
-      }
-    } else {
-      // A chunk is the 16 dims of one mma.
-#pragma unroll
-      for (int k = 0; k < P::kD / 16; k += 2) {
+      for (int m = 0; m < kM; ++m) {
         uint32_t a[2][4];
-        query.fragment(a[0], k);
-        query.fragment(a[1], k + 1);
-#pragma unroll
-        for (int n = 0; n < kN / 2; ++n) {
+        if constexpr (!P::kEightBit) {
+          ldmatrix_x4(a[0], P::KTile::moved(from, 2 * k) + m * 16 * P::KTile::kPitch);
+          ldmatrix_x4(a[1], P::KTile::moved(from, 2 * k + 2) + m * 16 * P::KTile::kPitch);
+        } else {
+          // A chunk is the 16 dims of one mma.
           uint32_t b[4];
-          ldmatrix_x4(b, P::KTile::moved(from, k) + n * 16 * P::KTile::kPitch);
+          ldmatrix_x4(b, P::KTile::moved(from, k) + m * 16 * P::KTile::kPitch);
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
             uint32_t wide[2];
             sm80::widen<P::kKv, typename P::Compute>(wide, b[i]);
-            Mma<typename P::Compute>::k16(s[2 * n + i / 2], a[i % 2], wide[0], wide[1]);
+            a[i / 2][i % 2] = wide[0], a[i / 2][2 + i % 2] = wide[1];
           }
+        }
+#pragma unroll
+        for (int h = 0; h < Groups; ++h) {
+          Mma<typename P::Compute>::k16(s[m][h], a[0], f[0][h], f[0][2 + h]);
+          Mma<typename P::Compute>::k16(odd[m][h], a[1], f[1][h], f[1][2 + h]);
         }
       }
     }
+#pragma unroll
+    for (int i = 0; i < 4 * kM * Groups; ++i)
+      s[i / (4 * Groups)][i / 4 % Groups][i % 4] += odd[i / (4 * Groups)][i / 4 % Groups][i % 4];
   }
 
   /// Soft cap: scores in log2 units.
-  __device__ void cap(float (&s)[kN][4], const AttentionParams& p, const DecodeQuery<P>& query) const {
+  template <int Groups>
+  __device__ void cap(float (&s)[kM][Groups][4], const AttentionParams& p,
+                      const DecodeQuery<P>& query) const {
     const float by = 2.0f * kLog2e * p.scale / p.mask.softcap;
 #pragma unroll
-    for (int i = 0; i < 4 * kN; ++i) {
+    for (int i = 0; i < 4 * kM * Groups; ++i) {
+      const int h = i / 4 % Groups;
+      float& x = s[i / (4 * Groups)][h][i % 4];
       // tanh(x) = 1 - 2 / (e^(2x) + 1): saturates at both ends without an overflow to NaN.
-      const float e = exp2_approx(s[i / 4][i % 4] * by * query.factor[i / 2 % 2]);
-      s[i / 4][i % 4] = p.mask.softcap * kLog2e * (1.0f - __fdividef(2.0f, e + 1.0f));
+      const float e = exp2_approx(x * by * query.factor[h][i % 2]);
+      x = p.mask.softcap * kLog2e * (1.0f - __fdividef(2.0f, e + 1.0f));
     }
   }
 
-  __device__ void mask(float (&s)[kN][4], int key_last, int key0) const {
-    const int q = static_cast<int>(threadIdx.x) % 4;
+  template <int Groups>
+  __device__ void mask(float (&s)[kM][Groups][4], const MaskParams& of, const WorkItem& item,
+                       int key0) const {
+    const int g = static_cast<int>(threadIdx.x) % 32 / 4;
 #pragma unroll
-    for (int i = 0; i < 4 * kN; ++i) {
-      const int key = key0 + i / 4 * 8 + 2 * q + i % 2, h = i / 2 % 2;
-      if (key < seen[h].first || key >= min(seen[h].last, key_last)) s[i / 4][i % 4] = -INFINITY;
+    for (int i = 0; i < 2 * Groups; ++i) {
+      const KeyInterval seen = seen_keys(of, item, position[i / 2][i % 2]);
+#pragma unroll
+      for (int n = 0; n < 2 * kM; ++n) {
+        const int key = key0 + 8 * n + g;
+        if (key < seen.first || key >= min(seen.last, item.key_last))
+          s[n / 2][i / 2][n % 2 * 2 + i % 2] = -INFINITY;
+      }
     }
   }
 
   /// Scores -> probabilities, unrounded; O and the sums are brought to the new maximum.
-  __device__ void softmax(float (&s)[kN][4], const float (&scales)[2]) {
+  template <int Groups>
+  __device__ void softmax(float (&s)[kM][Groups][4], const float (&scales)[Groups][2]) {
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      float top = fmaxf(s[0][2 * h], s[0][2 * h + 1]);
+    for (int h = 0; h < Groups; ++h) {
+      float top[2], base[2];
 #pragma unroll
-      for (int n = 1; n < kN; ++n)
-        top = fmaxf(top, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
-      top = fmaxf(maximum[h], quad_max(top) * scales[h]);
-      const float base = finite_max(top);
-      if (top > maximum[h]) {
-        const float f = exp2_approx(maximum[h] - base);
-        maximum[h] = top;
-        sum[h] *= f;
+      for (int e = 0; e < 2; ++e) {
+        top[e] = fmaxf(s[0][h][e], s[0][h][2 + e]);
 #pragma unroll
-        for (int j = 0; j < P::kPartDv / 8; ++j) {
-          o[j][2 * h] *= f;
-          o[j][2 * h + 1] *= f;
+        for (int m = 1; m < kM; ++m)
+          top[e] = fmaxf(top[e], fmaxf(s[m][h][e], s[m][h][2 + e]));
+        top[e] = fmaxf(maximum[h][e], column_max(top[e]) * scales[h][e]);
+        base[e] = finite_max(top[e]);
+      }
+      if (top[0] > maximum[h][0] || top[1] > maximum[h][1]) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const float f = exp2_approx(maximum[h][e] - base[e]);  // 1 of what stays
+          maximum[h][e] = top[e];
+          sum[h][e] *= f;
+#pragma unroll
+          for (int j = 0; j < P::kPartDv / 16; ++j) {
+            o[j][h][e] *= f;
+            o[j][h][2 + e] *= f;
+          }
         }
       }
 #pragma unroll
-      for (int n = 0; n < kN; ++n)
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          s[n][2 * h + e] = exp2_approx(fmaf(s[n][2 * h + e], scales[h], -base));
-          sum[h] += s[n][2 * h + e];
-        }
+      for (int i = 0; i < 4 * kM; ++i) {
+        float& x = s[i / 4][h][i % 4];
+        x = exp2_approx(fmaf(x, scales[h][i % 2], -base[i % 2]));
+        sum[h][i % 2] += x;
+      }
     }
   }
 
-  __device__ void values(const float (&s)[kN][4], uint32_t from) {
+  template <int Groups>
+  __device__ void values(const float (&s)[kM][Groups][4], uint32_t from) {
 #pragma unroll
-    for (int n = 0; n < P::kWarpKeys / 16; ++n) {
-      uint32_t a[4];
+    for (int m = 0; m < kM; ++m) {
+      uint32_t p[Groups][2];
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        a[i] = pack<typename P::Compute>(s[2 * n + i / 2][i % 2 * 2], s[2 * n + i / 2][i % 2 * 2 + 1]);
-      const uint32_t rows = from + n * 16 * P::VTile::kPitch;
+      for (int i = 0; i < 2 * Groups; ++i)
+        p[i / 2][i % 2] =
+            movmatrix_trans(pack<typename P::Compute>(s[m][i / 2][i % 2 * 2], s[m][i / 2][i % 2 * 2 + 1]));
+      const uint32_t rows = from + m * 16 * P::VTile::kPitch;
       if constexpr (!P::kEightBit) {
 #pragma unroll
         for (int j = 0; j < P::kPartDv / 16; ++j) {
-          uint32_t b[4];
-          ldmatrix_x4_trans(b, P::VTile::moved(rows, 2 * j));
-          Mma<typename P::Compute>::k16(o[2 * j], a, b[0], b[1]);
-          Mma<typename P::Compute>::k16(o[2 * j + 1], a, b[2], b[3]);
+          uint32_t a[4];
+          ldmatrix_x4_trans(a, P::VTile::moved(rows, 2 * j));
+#pragma unroll
+          for (int h = 0; h < Groups; ++h)
+            Mma<typename P::Compute>::k16(o[j][h], a, p[h][0], p[h][1]);
         }
       } else {
         // Transposed pairs of bytes: a register holds dims 2g, 2g + 1 of keys 2q and 2q + 1. Brought together
-        // by dim they are the fragments of the even dims of a chunk and of its odd ones.
+        // by dim, the even dims of a chunk are rows 0 to 7 of a product and the odd ones rows 8 to 15.
 #pragma unroll
         for (int j = 0; j < P::kPartDv / 32; ++j) {
           uint32_t b[4];
@@ -337,8 +402,10 @@ struct DecodeTile {
             uint32_t low[2], high[2];
             sm80::widen<P::kKv, typename P::Compute>(low, __byte_perm(b[2 * c], 0, 0x3120));
             sm80::widen<P::kKv, typename P::Compute>(high, __byte_perm(b[2 * c + 1], 0, 0x3120));
-            Mma<typename P::Compute>::k16(o[4 * j + 2 * c], a, low[0], high[0]);
-            Mma<typename P::Compute>::k16(o[4 * j + 2 * c + 1], a, low[1], high[1]);
+            const uint32_t a[4] = {low[0], low[1], high[0], high[1]};
+#pragma unroll
+            for (int h = 0; h < Groups; ++h)
+              Mma<typename P::Compute>::k16(o[2 * j + c][h], a, p[h][0], p[h][1]);
           }
         }
       }

@@ -18,19 +18,11 @@ FOVEA_DEVICE uint64_t evict_first_policy() {
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
-/// 16 bytes past L1 with a policy of L2 and a hint to fetch `Fetch` bytes into it, 64 or 128: no more than is
-/// read, or what is fetched beside it may leave before others come for it.
-template <int Fetch>
+/// The same with a policy of L2.
 FOVEA_DEVICE void cp_async_16(uint32_t to, const void* from, bool valid, uint64_t policy) {
-  static_assert(Fetch == 64 || Fetch == 128);
-  if constexpr (Fetch == 128)
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to),
-                 "l"(from), "r"(valid ? 16 : 0), "l"(policy)
-                 : "memory");
-  else
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::64B [%0], [%1], 16, %2, %3;" ::"r"(to),
-                 "l"(from), "r"(valid ? 16 : 0), "l"(policy)
-                 : "memory");
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to),
+               "l"(from), "r"(valid ? 16 : 0), "l"(policy)
+               : "memory");
 }
 
 /// 8 bytes; both addresses 8-byte aligned.

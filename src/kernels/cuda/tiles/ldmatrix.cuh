@@ -38,6 +38,13 @@ FOVEA_DEVICE void ldmatrix_x2_trans(uint32_t (&r)[2], uint32_t address) {
                : "memory");
 }
 
+/// A matrix as ldmatrix gives it, transposed.
+FOVEA_DEVICE uint32_t movmatrix_trans(uint32_t r) {
+  uint32_t t;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(t) : "r"(r));
+  return t;
+}
+
 /// The inverse of ldmatrix_x4 (sm_90).
 FOVEA_DEVICE void stmatrix_x4(uint32_t address, const uint32_t (&r)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r[0]),
