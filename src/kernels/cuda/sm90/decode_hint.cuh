@@ -6,8 +6,8 @@
 
 namespace fovea::cuda::sm90 {
 
-/// Asks for the first P::kHintKeys keys of a range, until `stop` (shared) is not 0. By whole warps, `Threads` in
-/// all, of which this is `thread`.
+/// Asks for the first P::kHintKeys keys of a range, until `stop` (shared) is not 0. By whole warps, `Threads`
+/// in all, of which this is `thread`.
 template <class P, int Threads>
 __device__ void hint_keys(const AttentionParams& params, const DecodeRange& range, int thread,
                           const volatile int* stop) {

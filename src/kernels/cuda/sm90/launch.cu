@@ -42,7 +42,6 @@ cudaError_t queue_merge(const Launch& l) {
 
 }  // namespace
 
-
 Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream) {
   if (params.kv.k_chunk_stride != 0 || params.kv.v_dim_stride != 0)
     return Error{ErrorCode::unsupported,
