@@ -34,6 +34,8 @@ class Fields {
   /// Null when the key is absent or null.
   const nlohmann::json* find(const char* key) const;
   bool has(const char* key) const;
+  /// Whether the key is this string.
+  bool is(const char* key, std::string_view text) const;
 
   /// "FILE: KEY is VALUE; HELP"
   void refuse(const char* key, const std::string& help, ErrorCode code = ErrorCode::invalid_argument);

@@ -31,6 +31,11 @@ bool Fields::has(const char* key) const {
   return object_.contains(key);
 }
 
+bool Fields::is(const char* key, std::string_view text) const {
+  const nlohmann::json* value = find(key);
+  return value && value->is_string() && value->get_ref<const std::string&>() == text;
+}
+
 void Fields::refuse(const char* key, const std::string& help, ErrorCode code) {
   if (!status_) return;
   const nlohmann::json* value = find(key);
