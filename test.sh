@@ -77,7 +77,7 @@ check_memory() {
 }
 
 check_threads() {
-  build build/tsan thread_tests -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1" -DFOVEA_SANITIZE=thread
+  CC=clang-19 CXX=clang++-19 build build/tsan thread_tests -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1" -DFOVEA_SANITIZE=thread
   run_tests build/tsan -L threads
 }
 
