@@ -69,15 +69,16 @@ compile_cuda() {
   run_tests build/cuda -R "^(${tests// /|}|cuda_budgets|cuda_archs|nvcc_logged_test)\$"
 }
 
-# Tests and fuzzers need the same sanitizers: one build has both, by the compiler that has libFuzzer.
+# Tests and fuzzers need the same sanitizers: one build has both, by the compiler that has libFuzzer. Unlike the preset
+# it does not trace what code an input reaches, which a corpus does not need and which doubles the time of tests.
 check_memory() {
   CC=clang-19 CXX=clang++-19 build build/asan all -DCMAKE_BUILD_TYPE=Debug -DFOVEA_FUZZ=ON -DFOVEA_SANITIZE=address,undefined \
-    "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1 -fsanitize=fuzzer-no-link"
+    "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1"
   run_tests build/asan
 }
 
 check_threads() {
-  build build/tsan thread_tests -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1" -DFOVEA_SANITIZE=thread
+  CC=clang-19 CXX=clang++-19 build build/tsan thread_tests -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1" -DFOVEA_SANITIZE=thread
   run_tests build/tsan -L threads
 }
 

@@ -1,6 +1,7 @@
 #include "engine/sentence_transformers.h"
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "base/log.h"

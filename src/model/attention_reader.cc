@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "model/layer_plan.h"
@@ -105,8 +106,7 @@ bool has_alibi(TextPart& part, int hidden_size) {
   if (one_of(part.type, {"bloom"})) return true;
   if (part.type == "baichuan") return hidden_size >= 5120;  // 13B; 7B rotates
   Fields& f = part.fields;
-  const Json* kind = f.find("position_embedding_type");
-  return f.boolean("alibi", false) || (kind && *kind == "alibi");
+  return f.boolean("alibi", false) || f.is("position_embedding_type", "alibi");
 }
 
 bool is_encoder(const TextPart& part) {
@@ -119,14 +119,14 @@ bool is_encoder(const TextPart& part) {
 
 /// use_bidirectional_attention: true (Gemma 3's) or "all" (Gemma 4's) for every token.
 bool sees_both_ways(Fields& f) {
-  const Json* value = f.find("use_bidirectional_attention");
-  return value && (*value == true || *value == "all");
+  constexpr const char* kKey = "use_bidirectional_attention";
+  const Json* value = f.find(kKey);
+  return (value && value->is_boolean() && value->get<bool>()) || f.is(kKey, "all");
 }
 
 /// "vision": tokens of one image.
 bool spans_images(Fields& f) {
-  const Json* value = f.find("use_bidirectional_attention");
-  return value && *value == "vision";
+  return f.is("use_bidirectional_attention", "vision");
 }
 
 /// All rows of a sequence see each other, within the window where there is one.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
@@ -219,16 +220,20 @@ void read_layer_types(Fields& fields, ModelConfig& c, const LayerTypeDefaults& d
   if (types && (!types->is_array() || types->size() != c.layers.size()))
     return fields.refuse("layer_types", "a list of num_hidden_layers = " + std::to_string(c.num_layers) +
                                             " strings is needed");
-  const auto slides_by_pattern = [&](int i) { return (i + 1) % defaults.pattern != 0; };
+  const auto slides_by_pattern = [&](int i) {
+    return defaults.pattern > 0 && (i + 1) % defaults.pattern != 0;
+  };
   for (int i = 0; i < c.num_layers; ++i) {
     LayerConfig& layer = c.layers[static_cast<size_t>(i)];
     if (!types && defaults.pattern == 0) {
       if (slides && i >= first) layer.window = window;
       continue;
     }
-    const Json type = types                  ? (*types)[static_cast<size_t>(i)]
-                      : slides_by_pattern(i) ? Json("sliding_attention")
-                                             : Json("full_attention");
+    std::string type = slides_by_pattern(i) ? "sliding_attention" : "full_attention";
+    if (types) {
+      const Json& given = (*types)[static_cast<size_t>(i)];
+      type = given.is_string() ? given.get<std::string>() : "";
+    }
     if (type == "sliding_attention") {
       if (window == 0)
         return fields.refuse(

@@ -2,11 +2,11 @@
 // Reading config.json: keys of one JSON object with their checks, and what most decoder families have in
 // common.
 #include <cstdint>
-#include <limits>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "model/config.h"
@@ -32,83 +32,29 @@ class Fields {
   Fields nested(const char* key) const { return Fields(*find(key), file_ + ": " + key, status_); }
 
   /// Null when the key is absent or null.
-  const nlohmann::json* find(const char* key) const {
-    const auto it = object_.find(key);
-    return it == object_.end() || it->is_null() ? nullptr : &*it;
-  }
-  bool has(const char* key) const { return object_.contains(key); }
+  const nlohmann::json* find(const char* key) const;
+  bool has(const char* key) const;
+  /// Whether the key is this string.
+  bool is(const char* key, std::string_view text) const;
 
   /// "FILE: KEY is VALUE; HELP"
-  void refuse(const char* key, const std::string& help, ErrorCode code = ErrorCode::invalid_argument) {
-    if (!status_) return;
-    const nlohmann::json* value = find(key);
-    const std::string text = value ? printable(value->dump(-1, ' ', true)) : has(key) ? "null" : "missing";
-    status_ = Error{code, file_ + ": " + key + " is " + text + "; " + help};
-  }
+  void refuse(const char* key, const std::string& help, ErrorCode code = ErrorCode::invalid_argument);
 
-  int64_t integer(const char* key, int64_t low, int64_t high, std::optional<int64_t> fallback = {}) {
-    const nlohmann::json* value = find(key);
-    if (!value && fallback) return *fallback;
-    if (value && fits(*value, low, high)) return value->get<int64_t>();
-    refuse(key, "an integer from " + std::to_string(low) + " to " + std::to_string(high) + " is needed");
-    return low;
-  }
+  int64_t integer(const char* key, int64_t low, int64_t high, std::optional<int64_t> fallback = {});
   int small(const char* key, int64_t low, int64_t high, std::optional<int64_t> fallback = {}) {
     return static_cast<int>(integer(key, low, high, fallback));
   }
-  double number(const char* key, double low, double high, std::optional<double> fallback = {}) {
-    const nlohmann::json* value = find(key);
-    if (!value && fallback) return *fallback;
-    if (value && value->is_number()) {
-      const double x = value->get<double>();
-      if (x >= low && x <= high) return x;
-    }
-    refuse(key, "a number from " + short_number(low) + " to " + short_number(high) + " is needed");
-    return low;
-  }
-  bool boolean(const char* key, bool fallback) {
-    const nlohmann::json* value = find(key);
-    if (!value) return fallback;
-    if (value->is_boolean()) return value->get<bool>();
-    refuse(key, "true or false is needed");
-    return fallback;
-  }
-  std::string string(const char* key, const std::string& fallback) {
-    const nlohmann::json* value = find(key);
-    if (!value) return fallback;
-    if (value->is_string()) return value->get<std::string>();
-    refuse(key, "a string is needed");
-    return fallback;
-  }
+  double number(const char* key, double low, double high, std::optional<double> fallback = {});
+  bool boolean(const char* key, bool fallback);
+  std::string string(const char* key, const std::string& fallback);
   /// An id or a list of ids; empty when absent.
-  std::vector<int32_t> token_ids(const char* key) {
-    const nlohmann::json* value = find(key);
-    std::vector<int32_t> ids;
-    if (!value) return ids;
-    const nlohmann::json list = value->is_array() ? *value : nlohmann::json::array({*value});
-    for (const nlohmann::json& id : list) {
-      if (!fits(id, 0, kMaxTokenId)) {
-        refuse(key, "a token id (0 or more) or a list of them is needed");
-        return {};
-      }
-      ids.push_back(id.get<int32_t>());
-    }
-    return ids;
-  }
+  std::vector<int32_t> token_ids(const char* key);
   std::optional<float> optional_number(const char* key, double low, double high) {
     if (!find(key)) return std::nullopt;
     return static_cast<float>(number(key, low, high));
   }
 
  private:
-  static bool fits(const nlohmann::json& value, int64_t low, int64_t high) {
-    if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(kMaxInt64)) return false;
-    return value.is_number_integer() && value.get<int64_t>() >= low && value.get<int64_t>() <= high;
-  }
-  static constexpr int64_t kMaxTokenId = std::numeric_limits<int32_t>::max();
-  static std::string short_number(double x) { return nlohmann::json(x).dump(); }
-  static constexpr int64_t kMaxInt64 = std::numeric_limits<int64_t>::max();
-
   const nlohmann::json& object_;
   std::string file_;
   Status& status_;

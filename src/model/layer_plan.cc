@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 namespace fovea {

@@ -2,6 +2,7 @@
 // norm them without a weight, and see their own chunk of positions only; every fourth does not rotate, sees
 // all keys, and sharpens the queries of far positions. Some or all layers have experts.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "model/family.h"

@@ -1,6 +1,7 @@
 #include "model/moe_fields.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "model/mxfp4.h"

@@ -1,5 +1,7 @@
 // Qwen3 mixture-of-experts models (transformers' Qwen3MoeForCausalLM): Qwen3's attention with an RMSNorm over
 // each head of q and k, and experts in all layers or in some.
+#include <nlohmann/json.hpp>
+
 #include "model/family.h"
 #include "model/moe_fields.h"
 
