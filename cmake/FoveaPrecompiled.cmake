@@ -3,8 +3,9 @@
 set(FOVEA_PRECOMPILED OFF)
 if(FOVEA_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL Clang)
   set(FOVEA_PRECOMPILED ON)
-  if(CCACHE)  # which takes what was compiled with precompiled headers only where it is told so
-    set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
+  if(CCACHE)  # which takes what was compiled with precompiled headers only where it is told so, and preprocesses else
+    set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_DEPEND=1 CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
   endif()
 endif()
 set(standard_headers <algorithm> <array> <atomic> <bit> <charconv> <chrono> <cmath> <condition_variable> <cstdint> <cstring>
