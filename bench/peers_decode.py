@@ -130,7 +130,8 @@ def cases():
     return ([case(b, n, 16) for b, n in ((16, 2048), (16, 8192), (64, 4096), (128, 2048), (128, 8192), (1, 8192), (1, 131072))]
             + [case(b, n, page) for page in (64, 1) for b, n in ((16, 2048), (16, 8192), (128, 8192))] + [case(1, 131072, 1)]
             + [("B64 mixed 128..16384 page 16 bf16", mixed, 16, "auto")]
-            + [case(b, n, 16, "fp8_e4m3") for b, n in ((16, 2048), (16, 8192), (128, 8192), (1, 8192), (1, 131072))])
+            + [case(b, n, 16, "fp8_e4m3") for b, n in ((16, 2048), (16, 8192), (128, 8192), (1, 8192), (1, 131072))]
+            + [case(b, n, 1, "fp8_e4m3") for b, n in ((16, 2048), (128, 8192))])
 
 
 def bench_decode(measure, backends, only=None):
