@@ -34,10 +34,11 @@ build() {
   cmake --build "$folder" --parallel "$jobs" --target $targets
 }
 
+# One more at a time than there are CPUs, as some tests wait for much of their time.
 run_tests() {
   local folder=$1
   shift
-  ctest --test-dir "$folder" --output-on-failure --parallel "$jobs" "$@"
+  ctest --test-dir "$folder" --output-on-failure --parallel "$((jobs + 1))" "$@"
 }
 
 # What tests have from npm: oracles of the text tests, clients of the server. Without them those tests say that they are
