@@ -5,6 +5,7 @@
 #include "kernels/cuda/sm80/finish.cuh"
 #include "kernels/cuda/sm80/widen.cuh"
 #include "kernels/cuda/sm90/decode_policy.h"
+#include "kernels/cuda/sm90/row_keys.cuh"
 #include "kernels/cuda/tiles/ldmatrix.cuh"
 #include "kernels/cuda/tiles/mbarrier.cuh"
 #include "kernels/cuda/tiles/mma.cuh"
@@ -151,23 +152,6 @@ struct DecodeQuery {
     }
   }
 };
-
-/// The keys [first, last) that a row sees, of masks that leave an interval.
-struct KeyInterval {
-  int first, last;
-};
-__device__ inline KeyInterval seen_keys(const MaskParams& m, const WorkItem& item, int position) {
-  KeyInterval seen{0, item.n_k};
-  if (m.causal) seen.last = min(seen.last, position + 1);
-  if (m.window_right >= 0 && m.window_right < seen.last - position) seen.last = position + m.window_right + 1;
-  if (m.window_left >= 0) seen.first = max(seen.first, position - m.window_left);
-  if (m.chunk > 0) {
-    const int begin = sm80::floor_divide(position, m.chunk) * m.chunk;
-    seen.first = max(seen.first, begin);
-    if (m.chunk < seen.last - begin) seen.last = begin + m.chunk;
-  }
-  return seen;
-}
 
 /// Of 8 lanes 4 apart, which have the rows of a product.
 __device__ __forceinline__ float column_max(float x) {

@@ -68,7 +68,7 @@ class PrefillConsumer {
            (!P::kLateEnd || written_ == units_before_);
   }
   FOVEA_DEVICE bool sees_all(int key0) const {
-    return key0 >= safe_.low && key0 + P::kTileKeys <= safe_.high;
+    return key0 >= safe_.first && key0 + P::kTileKeys <= safe_.last;
   }
 
   /// A tile's scores and probabilities, and the product of those of the tile before (`p`) with its values.

@@ -4,6 +4,7 @@
 #include "kernels/cuda/sm80/softmax.cuh"
 #include "kernels/cuda/sm90/prefill_params.h"
 #include "kernels/cuda/sm90/prefill_policy.h"
+#include "kernels/cuda/sm90/row_keys.cuh"
 #include "kernels/cuda/tiles/common.cuh"
 
 namespace fovea::cuda::sm90 {
@@ -31,35 +32,17 @@ struct PrefillRows {
 };
 inline constexpr int kReached = INT32_MIN;  ///< a ceiling, by all scores
 
-FOVEA_DEVICE int floor_quotient(int a, int b) {
-  return a / b - (a % b < 0 ? 1 : 0);
-}
-
-/// The keys that one row sees: an interval, whatever the mask.
-struct KeyInterval {
-  int low, high;  ///< empty unless low < high
-};
 FOVEA_DEVICE KeyInterval keys_of_row(const AttentionParams& p, const WorkItem& item, int packed_row) {
   // Rows past the sequence's do as its last.
   const int token = min(p.group.quotient(packed_row), item.n_q - 1);
-  const int position = token + item.n_k - item.n_q;
-  KeyInterval keys{p.mask.window_left >= 0 ? max(position - p.mask.window_left, 0) : 0, item.n_k};
-  if (p.mask.causal) keys.high = min(keys.high, position + 1);
-  if (p.mask.window_right >= 0)
-    keys.high = static_cast<int>(min(int64_t{keys.high}, int64_t{position} + p.mask.window_right + 1));
-  if (p.mask.chunk > 0) {
-    const int first = floor_quotient(position, p.mask.chunk) * p.mask.chunk;
-    keys.low = max(keys.low, first);
-    keys.high = static_cast<int>(min(int64_t{keys.high}, int64_t{first} + p.mask.chunk));
-  }
-  return keys;
+  return seen_keys(p.mask, item, token + item.n_k - item.n_q);
 }
 
 /// Those that all of a consumer's rows see, of which `packed_row` is the first: bounds never fall from row to
 /// row.
 FOVEA_DEVICE KeyInterval keys_of_all(const AttentionParams& p, const WorkItem& item, int packed_row) {
   const KeyInterval keys = keys_of_row(p, item, packed_row + (threadIdx.x % 2 == 1 ? 63 : 0));
-  return {__reduce_max_sync(~0u, keys.low), __reduce_min_sync(~0u, keys.high)};
+  return {__reduce_max_sync(~0u, keys.first), __reduce_min_sync(~0u, keys.last)};
 }
 
 /// Scores of keys from key0 on that a row doesn't see -> -inf.
@@ -70,7 +53,7 @@ FOVEA_DEVICE void hide_keys(float (&s)[kCount], const AttentionParams& p, const 
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const KeyInterval keys = keys_of_row(p, item, packed_row + 8 * h);
-    const int from = keys.low - first, past = keys.high - first;
+    const int from = keys.first - first, past = keys.last - first;
 #pragma unroll
     for (int i = 0; i < kCount / 2; ++i) {
       const int key = i / 2 * 8 + i % 2;
