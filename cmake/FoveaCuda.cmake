@@ -1,5 +1,6 @@
-# CUDA: SASS for sm_80 and sm_90, PTX of compute_80 for what comes later. The runtime is linked statically, and the
-# driver is looked for at run time, so that the program starts on a machine without a GPU.
+# CUDA: SASS for sm_80 and sm_90, PTX of compute_80 for later architectures; CI compiles for one architecture. The
+# runtime is linked statically, and the driver is looked for at run time, so that the program starts on a machine without
+# a GPU.
 if(NOT CMAKE_CUDA_COMPILER)
   find_program(NVCC nvcc HINTS /usr/local/cuda/bin)
   if(NOT NVCC)
@@ -7,7 +8,8 @@ if(NOT CMAKE_CUDA_COMPILER)
   endif()
   set(CMAKE_CUDA_COMPILER ${NVCC})
 endif()
-set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 80-virtual)
+set(FOVEA_CUDA_ARCHITECTURES "80-real;90-real;80-virtual" CACHE STRING "As CMAKE_CUDA_ARCHITECTURES")
+set(CMAKE_CUDA_ARCHITECTURES ${FOVEA_CUDA_ARCHITECTURES})
 set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 enable_language(CUDA)

@@ -64,6 +64,8 @@ struct DeviceInfo {
   DeviceKind kind = DeviceKind::cpu;
   int compute_capability = 0;
   std::string name;
+  /// Shared memory in bytes that a block may have (CUDA's opt-in maximum); 0 = not a CUDA device.
+  int shared_bytes = 0;
 };
 
 /// One refusal of a backend: vLLM's words, and the nearest change that removes it.
@@ -87,6 +89,9 @@ struct BackendInfo {
   std::string_view mla_sibling = {};
   std::string_view prefill_partner = {};  ///< of a backend that only decodes: who prefills for it
   std::string_view description = {};      ///< one line for people
+  /// Families of kernels (KernelName::family) that this row is a claim about. A cell that only kernels of
+  /// other families reach is proven for those, and shown as theirs. Empty: whichever run.
+  std::vector<std::string_view> families = {};
   /// Refusals that no single column of the table can express. An empty fix = validation finds another
   /// backend.
   std::optional<Reason> (*supports_combination)(const AttentionSpec&, const DeviceInfo&) = nullptr;

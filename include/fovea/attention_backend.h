@@ -1,10 +1,12 @@
 #pragma once
 // The contract of an attention backend: plan once a step, forward once a layer. See docs/architecture.md.
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -119,10 +121,22 @@ struct AttentionArgs {
 /// Caller-owned scratch in the device's memory, 64-byte aligned.
 using Workspace = std::span<std::byte>;
 
+/// A compiled kernel, by name.
+struct KernelName {
+  std::string family;    ///< of kernels that are written alike: "cpu", "sm80", "sm90"
+  std::string instance;  ///< what is compiled apart within it: "decode bfloat16 D=128"
+  auto operator<=>(const KernelName&) const = default;
+};
+
 /// One step's schedule; made by plan(), read by forward_*.
 class Plan {
  public:
   virtual ~Plan() = default;
+
+  /// The attention kernels that the forwards of this plan have launched so far, each once. Conformance counts
+  /// a case for the kernels named here. Empty: no forward has launched one, or the backend does not record
+  /// it.
+  virtual std::vector<KernelName> launched() const { return {}; }
 };
 
 class AttentionBackend {
