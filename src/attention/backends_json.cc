@@ -7,7 +7,6 @@
 #include "attention/priorities.h"
 #include "attention/rows/peer_tables.h"
 #include "attention/rows/rows.h"
-#include "fovea/attention_backend.h"
 
 namespace fovea {
 namespace {
@@ -128,14 +127,14 @@ Json peers_json() {
 
 }  // namespace
 
-std::string backends_json() {
+std::string backends_json(const BackendRegistry& registry) {
   Json out;
   out["columns"] = Json::array();
   for (const Column& column : columns())
     out["columns"].push_back(
         {{"id", column.id}, {"title", column.title}, {"description", column.description}});
   out["backends"] = Json::array();
-  for (const auto& entry : builtin_backends().entries())
+  for (const auto& entry : registry.entries())
     out["backends"].push_back(row_json(*entry.info));
   out["mla_prefill"] = mla_prefill_json();
   out["priorities"] = priorities_json();

@@ -42,7 +42,7 @@ Status Attention::choose_backends(const char* name) {
   FOVEA_TRY(selection, select(config, spec_, device, builtin_backends()));
   const KindSelection& kind = selection.kinds.front();
   const auto make = [&](const PhaseSelection& phase) -> Result<std::shared_ptr<AttentionBackend>> {
-    FOVEA_TRY(made, create_backend(*phase.backend, config));
+    FOVEA_TRY(made, create_backend(*phase.backend, config, builtin_backends()));
     return std::shared_ptr<AttentionBackend>(std::move(made));
   };
   FOVEA_TRY(prefill, make(kind.prefill));

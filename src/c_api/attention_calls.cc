@@ -41,7 +41,7 @@ int fovea_cuda_built(void) {
 fovea_status fovea_backends_json(const char** json) {
   return guard("fovea_backends_json", [&]() -> Status {
     if (json == nullptr) return fovea::invalid("json is null");
-    static const std::string text = fovea::backends_json();
+    static const std::string text = fovea::backends_json(fovea::builtin_backends());
     *json = text.c_str();
     return {};
   });

@@ -71,17 +71,18 @@ void add_backends(CLI::App& root, BackendsFlags& flags) {
 }
 
 Status run_backends(const BackendsFlags& flags) {
+  const BackendRegistry& registry = backends_or_builtin(flags.registry);
   if (flags.json) {
-    std::puts(backends_json().c_str());
+    std::puts(backends_json(registry).c_str());
     return {};
   }
   std::vector<Line> lines = {
       {"NAME", "VERSION", "ALSO CALLED", "DEVICE", "DTYPES", "PAGE SIZES", "HEAD SIZES", "BUILT"}};
-  for (const auto& entry : builtin_backends().entries())
+  for (const auto& entry : registry.entries())
     lines.push_back(line_of(*entry.info));
   print_lines(lines);
   lines = {{"MLA PREFILL", "DEVICE", "BUILT"}};
-  for (const auto& entry : builtin_backends().mla_prefill())
+  for (const auto& entry : registry.mla_prefill())
     lines.push_back({std::string(entry.info->name), device(entry.info->capability), built(*entry.info)});
   std::puts("");
   print_lines(lines);

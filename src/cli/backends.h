@@ -2,6 +2,7 @@
 // fovea backends: every attention backend, built or not, and what it can do.
 #include <string>
 
+#include "fovea/attention_backend.h"
 #include "fovea/result.h"
 
 namespace CLI {
@@ -12,6 +13,7 @@ namespace fovea::cli {
 
 struct BackendsFlags {
   bool json = false;
+  const BackendRegistry* registry = nullptr;  ///< null = builtin_backends()
 };
 
 void add_backends(CLI::App& root, BackendsFlags& flags);
