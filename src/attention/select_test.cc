@@ -209,7 +209,8 @@ TEST_F(SelectOnCuda, AVersionForAnotherDeviceNamesTheOneForThis) {
       refusal({.backend = "fa4"}),
       "Selected backend FLASH_ATTN is not valid for this configuration. Reason: ['compute capability not "
       "supported']. Fix: it needs a cuda device of compute capability 10.0 or later, this one is cuda "
-      "9.0; --attention-backend fa2: FA2 is for this device; --attention-backend FLASH_ATTN: serves it here.");
+      "9.0; --attention-backend fa2: FA2 is for this device; --attention-backend FLASH_ATTN: serves it "
+      "here.");
   device = cuda(80);
   EXPECT_THAT(
       refusal({.backend = "FLASHINFER", .use_trtllm_attention = true}),
