@@ -41,11 +41,13 @@ Selection consider_model(const std::string& model, const std::string& device,
 }
 
 bool only_kernels_missing(const Candidate& candidate) {
-  return std::ranges::all_of(candidate.reasons,
-                             [](const Reason& r) { return r.text.starts_with("not in this build: "); });
+  return std::ranges::all_of(candidate.reasons, [](const Reason& r) {
+    return r.text.starts_with("not in this build: ") || r.text.ends_with(": its document does not say");
+  });
 }
 
-/// What the documents choose: the first that nothing but this build's missing kernels speaks against.
+/// What the documents choose: the first that nothing but this build's missing kernels speaks against, and
+/// what its document leaves unsaid.
 std::string choice(const PhaseSelection& phase) {
   const auto first = std::ranges::find_if(phase.candidates, only_kernels_missing);
   return first == phase.candidates.end() ? "none" : first->backend->label();
@@ -120,6 +122,9 @@ const std::vector<Expected>& expectations() {
       {"gemma-3-4b", sliding_window, windowed(spans)},
       {"gemma-3-1b", full, ordinary},
       {"gemma-3-1b", sliding_window, windowed(ordinary)},
+      {"qwen3-next-80b",
+       linear,
+       {"none", "GDN_ATTN", "GDN_ATTN", "GDN_ATTN", "GDN_ATTN", "GDN_ATTN", "GDN_ATTN", "none", "none"}},
       {"whisper-large-v3", full, ordinary},
       {"whisper-large-v3", cross, encoders},
       {"whisper-large-v3", encoder, encoders},
