@@ -189,7 +189,7 @@ TEST_P(NonCausal, EachRowOfAPromptHasSeenAllOfIt) {
 TEST_P(NonCausal, TheSameBitsWhateverSurroundsARequest) {
   std::vector<GenerateRequest> requests;
   for (uint32_t i = 0; i < 6; ++i)
-    requests.push_back(scored(prompt_of(9 + 7 * static_cast<int>(i), i / 2), 12));
+    requests.push_back(scored(prompt_of(9 + 7 * static_cast<int>(i), i / 2), 48));
   const auto engine = test::make_engine(config_of(GetParam(), "CPU_ATTN"));
   ASSERT_NE(engine, nullptr);
   std::vector<test::Answer> alone;
@@ -198,11 +198,11 @@ TEST_P(NonCausal, TheSameBitsWhateverSurroundsARequest) {
   int64_t preemptions = 0;
   for (const int page_size : {1, 4, 16})
     for (const int tokens : {44, 64, 512})
-      for (const int pool : {64, 1024}) {  // tokens: the small one is for less than two sequences
+      for (const int pool : {128, 1024}) {  // tokens: the small one is for less than two sequences
         EngineConfig config = config_of(GetParam(), "CPU_ATTN");
         config.attention.page_size = page_size;
         config.max_batched_tokens = tokens;
-        config.max_seq_len = 60;
+        config.max_seq_len = 96;
         config.num_pages = pool / page_size;
         const auto busy = test::make_engine(config);
         ASSERT_NE(busy, nullptr);
@@ -212,7 +212,9 @@ TEST_P(NonCausal, TheSameBitsWhateverSurroundsARequest) {
         for (size_t i = 0; i < requests.size(); ++i)
           EXPECT_EQ(together[i].ids, alone[i].ids) << "page " << page_size << ", step " << tokens;
       }
-  EXPECT_GT(preemptions, 0) << "no recomputation was tested";
+  // Sequences of a window give their old pages back, so that nobody has to be preempted.
+  if (std::string_view(GetParam()).find("window") == std::string_view::npos)
+    EXPECT_GT(preemptions, 0) << "no recomputation was tested";
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, NonCausal,
@@ -277,7 +279,7 @@ TEST(UseNonCausal, AnEncoderSaysThatItHasNoEffect) {
 }
 
 TEST(UseNonCausal, AnEncoderDecoderModelRunsWithIt) {
-  EngineConfig config = config_of("bart_d8_fp32", "CPU_ATTN");
+  EngineConfig config = config_of("bart_scaled_d16_bf16", "CPU_ATTN");
   const auto engine = test::make_engine(config);
   ASSERT_NE(engine, nullptr);
   GenerateRequest request = greedy({2, 0, 5, 7}, 5);
