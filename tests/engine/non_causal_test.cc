@@ -213,8 +213,9 @@ TEST_P(NonCausal, TheSameBitsWhateverSurroundsARequest) {
           EXPECT_EQ(together[i].ids, alone[i].ids) << "page " << page_size << ", step " << tokens;
       }
   // Sequences of a window give their old pages back, so that nobody has to be preempted.
-  if (std::string_view(GetParam()).find("window") == std::string_view::npos)
+  if (std::string_view(GetParam()).find("window") == std::string_view::npos) {
     EXPECT_GT(preemptions, 0) << "no recomputation was tested";
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, NonCausal,
