@@ -263,8 +263,10 @@ inline Output run_case(const HostCase& c, const Kernel& kernel) {
   a.q = q.data + p.skew * words;
   a.out = out.data + guard + p.skew * words;
   a.lse = lse.data + guard;
-  a.q_row_stride = q_row + p.skew;
-  a.out_row_stride = static_cast<int64_t>(out_row);
+  a.q_rows.row_stride = q_row + p.skew;
+  a.q_rows.head_stride = p.head_dim;
+  a.out_rows.row_stride = static_cast<int64_t>(out_row);
+  a.out_rows.head_stride = p.v_head_dim;
   a.group = FastDivisor(p.group);
   a.kv_heads = FastDivisor(p.kv_heads);
   a.head_dim = p.head_dim;

@@ -6,12 +6,17 @@
 
 namespace fovea::cuda::sm80 {
 
+/// A row's sum of probabilities, as finish_row() takes it: NaN, which becomes its O and LSE, of a sequence
+/// whose keys cannot be read.
+__device__ __forceinline__ float sum_of(const WorkItem& item, float sum) {
+  return item.n_k == kLostKeys ? NAN : sum;
+}
+
 /// Four neighbours of a finished row, converted.
 template <class T>
-__device__ __forceinline__ void store_out4(const AttentionParams& p, int64_t q_row, int head, int column,
+__device__ __forceinline__ void store_out4(const AttentionParams& p, int q_row, int head, int column,
                                            float4 o) {
-  T* out =
-      static_cast<T*>(p.out) + q_row * p.out_row_stride + static_cast<int64_t>(head) * p.v_head_dim + column;
+  T* out = static_cast<T*>(p.out) + p.out_rows.offset(q_row, head) + column;
   *reinterpret_cast<uint2*>(out) = make_uint2(pack<T>(o.x, o.y), pack<T>(o.z, o.w));
 }
 
@@ -21,8 +26,8 @@ __device__ __forceinline__ void finish(const AttentionParams& p, const WorkItem&
                                        int column, float4 o, float maximum, float sum) {
   const RowContext r = row_context(p, item, item.row_first + row, head);
   if (r.row >= item.n_q) return;
-  const RowEnd end =
-      finish_row(maximum, sum, p.sinks == nullptr ? nullptr : p.sinks + r.head, p.lse_includes_sink);
+  const RowEnd end = finish_row(maximum, sum_of(item, sum), p.sinks == nullptr ? nullptr : p.sinks + r.head,
+                                p.lse_includes_sink);
   const float f = end.inverse * p.kv.v_scale;
   if (column < p.v_head_dim)
     store_out4<Q>(p, item.q_first + r.row, r.head, column, make_float4(o.x * f, o.y * f, o.z * f, o.w * f));
