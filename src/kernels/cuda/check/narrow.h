@@ -14,14 +14,14 @@ namespace fovea::cuda {
 struct NarrowArray {
   std::string_view name;  ///< for narrow_status
   const void* from = nullptr;
-  bool wide = true;  ///< `from` is int64, else int32
   int32_t* to = nullptr;
   int64_t rows = 1, columns = 0;
   int64_t from_stride = 0, to_stride = 0;  ///< elements between rows
-  int64_t from_column_stride = 1;
   /// Whether a number beyond 32 bits is an error. Not in page tables, whose entries past a sequence's pages
   /// may be anything.
   bool checked = true;
+  bool wide = true;  ///< `from` is int64, else int32
+  int64_t from_column_stride = 1;
 };
 
 inline constexpr int kMostNarrowArrays = 8;

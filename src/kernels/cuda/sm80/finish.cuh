@@ -20,14 +20,15 @@ __device__ __forceinline__ void store_out4(const AttentionParams& p, int q_row, 
   *reinterpret_cast<uint2*>(out) = make_uint2(pack<T>(o.x, o.y), pack<T>(o.z, o.w));
 }
 
-/// Four columns of packed row item.row_first + row; with column 0 the log-sum-exp too.
+/// Four columns of packed row item.row_first + row, whose sum_of() is `sum`; with column 0 the log-sum-exp
+/// too.
 template <class Q>
 __device__ __forceinline__ void finish(const AttentionParams& p, const WorkItem& item, int head, int row,
                                        int column, float4 o, float maximum, float sum) {
   const RowContext r = row_context(p, item, item.row_first + row, head);
   if (r.row >= item.n_q) return;
-  const RowEnd end = finish_row(maximum, sum_of(item, sum), p.sinks == nullptr ? nullptr : p.sinks + r.head,
-                                p.lse_includes_sink);
+  const RowEnd end =
+      finish_row(maximum, sum, p.sinks == nullptr ? nullptr : p.sinks + r.head, p.lse_includes_sink);
   const float f = end.inverse * p.kv.v_scale;
   if (column < p.v_head_dim)
     store_out4<Q>(p, item.q_first + r.row, r.head, column, make_float4(o.x * f, o.y * f, o.z * f, o.w * f));
