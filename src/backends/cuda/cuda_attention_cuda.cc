@@ -8,6 +8,7 @@
 #include "attention/batch_check.h"
 #include "backends/cuda/cuda_attention.h"
 #include "backends/cuda/device_check.h"
+#include "backends/cuda/kernel_names.h"
 #include "backends/cuda/launch.h"
 #include "backends/cuda/step_check.h"
 #include "backends/cuda/step_layout.h"
@@ -42,6 +43,19 @@ struct CudaPlan : Plan {
   bool schedule_captured = false;  ///< the schedule was queued into a capture
   /// The stream of the last forward since the schedule was queued; no stream: `this`.
   mutable std::atomic<const void*> forwarded{this};
+  /// What forwards have queued: a bit for each variant of the attention kernel, and one for the merge.
+  mutable std::atomic<uint32_t> queued{0};
+  static constexpr uint32_t kMergeBit = 1u << 31;
+
+  std::vector<KernelName> launched() const override {
+    const uint32_t bits = queued.load(std::memory_order_relaxed);
+    std::vector<KernelName> names;
+    for (uint8_t variant = 0; variant < 31; ++variant)
+      if ((bits >> variant & 1u) != 0)
+        for (KernelName& name : names_of(kernel, {true, (bits & kMergeBit) != 0, variant}))
+          if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
+    return names;
+  }
 
   bool empty() const { return meta.tokens == 0 || meta.num_seqs() == 0; }
   template <class T>
@@ -473,7 +487,13 @@ class CudaAttention : public AttentionBackend {
       params.planned = planned;
       params.settled = planned && plan.meta.kv_settled;
     }
-    return launch(plan.kernel, params, static_cast<int>(plan.layout.max_items), stream.cuda().handle());
+    LaunchRecord record;
+    FOVEA_RETURN_IF_ERROR(
+        launch(plan.kernel, params, static_cast<int>(plan.layout.max_items), stream.cuda().handle(), record));
+    if (record.attention)
+      plan.queued.fetch_or(1u << record.variant | (record.merge ? CudaPlan::kMergeBit : 0),
+                           std::memory_order_relaxed);
+    return {};
   }
 
   const BackendInfo& info_;
