@@ -62,6 +62,7 @@ std::vector<BackendInfo> make_rows() {
   const auto add_built = [&out](BackendInfo row, Capability (*ours)() = sm80_capability) {
     out.push_back(extended(std::move(row), [ours](Capability& c) { c = ours(); }));
     out.back().supports_combination = check_sm80;
+    out.back().check_kernels = check_cuda_kernels;
   };
   const auto cuda = [](Capability c) {
     c.device = DeviceKind::cuda;
@@ -186,6 +187,7 @@ std::vector<BackendInfo> make_rows() {
                           .description = "Portable kernels: every GPU, sinks and multimodal spans included",
                           .families = {"portable"}},
                          [](Capability& c) { c = portable_capability(); }));
+  out.back().check_kernels = check_cuda_kernels;
   triton.device = DeviceKind::rocm;
   add({.name = "TRITON_ATTN",
        .version = "ROCm",

@@ -8,6 +8,8 @@
 #include "attention/batch_check.h"
 #include "backends/cuda/cuda_attention.h"
 #include "backends/cuda/device_check.h"
+#include "backends/cuda/device_facts.h"
+#include "backends/cuda/device_kernel.h"
 #include "backends/cuda/kernel_names.h"
 #include "backends/cuda/launch.h"
 #include "backends/cuda/step_check.h"
@@ -63,43 +65,6 @@ struct CudaPlan : Plan {
     return reinterpret_cast<T*>(workspace.data() + offset);
   }
 };
-
-struct DeviceFacts {
-  int compute_capability = 0, multiprocessors = 0;
-  int shared_bytes = 0;  ///< that a block may have
-};
-
-Result<DeviceFacts> facts_of(int device) {
-  DeviceFacts facts;
-  int major = 0, minor = 0;
-  FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&facts.multiprocessors, cudaDevAttrMultiProcessorCount, device));
-  FOVEA_CUDA_TRY(
-      cudaDeviceGetAttribute(&facts.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  facts.compute_capability = 10 * major + minor;
-  return facts;
-}
-
-Status check_device(const BackendInfo& info, const DeviceFacts& facts, int device) {
-  const Capability& c = info.capability;
-  const int cc = facts.compute_capability;
-  if (cc >= std::max(c.min_compute_capability, kMinComputeCapability) &&
-      (c.max_compute_capability == 0 || cc <= c.max_compute_capability))
-    return {};
-  return unsupported(info.label() + ": CUDA device " + str(device) + " has compute capability " +
-                     str(cc / 10) + "." + str(cc % 10) + ", which it has no kernels for");
-}
-
-/// Tiles are sized for Hopper; before it a block has less shared memory, and 8.6, 8.9 and 12.x have least.
-Status check_shared(const BackendInfo& info, const AttentionSpec& spec, const KernelChoice& choice,
-                    const DeviceFacts& facts, int device) {
-  if (choice.kernel.shared_bytes <= facts.shared_bytes) return {};
-  return unsupported(info.label() + ": its kernel for head sizes " + str(spec.head_dim) + " and " +
-                     str(spec.v_head_dim) + " needs " + str(choice.kernel.shared_bytes) +
-                     " bytes of shared memory a block; CUDA device " + str(device) + " has " +
-                     str(facts.shared_bytes) + ": --attention-backend TRITON_ATTN needs less");
-}
 
 Result<bool> is_capturing(const CudaStream& stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -390,6 +355,14 @@ class CudaAttention : public AttentionBackend {
     return {};
   }
 
+  Result<KernelChoice> kernel_for(const AttentionSpec& spec, KernelUse use, const AttentionLimits& limits,
+                                  const DeviceInfo& device) const {
+    auto kernel = kernel_on_device(info_, family_, spec, use, limits, device);
+    if (kernel) return kernel;
+    return Error{kernel.error().code, info_.label() + ": " + kernel.error().message +
+                                          "; --attention-backend TRITON_ATTN needs less"};
+  }
+
   /// Everything but the schedule.
   Result<std::unique_ptr<CudaPlan>> make_plan(const AttentionSpec& spec, const AttentionLimits& limits,
                                               const BatchMeta& meta, Workspace workspace,
@@ -407,20 +380,16 @@ class CudaAttention : public AttentionBackend {
     plan->workspace = workspace;
     plan->device = stream.cuda().device();
     const CurrentDevice current(plan->device);
-    FOVEA_TRY(facts, facts_of(plan->device));
-    FOVEA_RETURN_IF_ERROR(check_device(info_, facts, plan->device));
+    FOVEA_TRY(facts, device_facts(plan->device));
     FOVEA_RETURN_IF_ERROR(check_arrays(meta, spec.mask, workspace.data(), plan->device));
+    const KernelUse use = meta.phase == Phase::decode ? KernelUse::decode : KernelUse::extend;
+    FOVEA_TRY(kernel, kernel_for(spec, use, limits, facts.info));
     if (plan->empty()) return plan;
-    const Family family = family_(spec, meta.phase);
-    FOVEA_TRY(kernel,
-              choose_kernel(family, spec, meta.phase == Phase::decode ? KernelUse::decode : KernelUse::extend,
-                            limits));
-    if (meta.phase == Phase::prefill && extend_use(spec, meta, kernel, facts.multiprocessors,
-                                                   facts.shared_bytes) == KernelUse::extend_small) {
-      FOVEA_TRY(small, choose_kernel(family, spec, KernelUse::extend_small, limits));
+    if (use == KernelUse::extend &&
+        extend_use(spec, meta, kernel, facts.multiprocessors) == KernelUse::extend_small) {
+      FOVEA_TRY(small, kernel_for(spec, KernelUse::extend_small, limits, facts.info));
       kernel = small;
     }
-    FOVEA_RETURN_IF_ERROR(check_shared(info_, spec, kernel, facts, plan->device));
     plan->kernel = kernel;
     FOVEA_TRY(layout, step_layout(spec, kernel, step_limits(spec.mask, limits, meta, plan->page_size)));
     plan->layout = layout;
