@@ -348,7 +348,7 @@ def serve(
         described = (framework.address(workspace), (attention.workspace_bytes,), (1,), _UINT8, device)
     phase = DECODE if max_q == 1 else PREFILL
     look = debugs_pages() if check_pages is None else bool(check_pages)
-    pages = keys.k[1][0] if look and keys.page_table is not None else 0
+    pages = keys.k[1][0] if look and not is_cpu(device) else 0
     attention._plan_args(phase, tokens, args, described, stream, pages)
     attention._run_args(
         q, keys.k, keys.v, out, lse, None if sink is None else describe(sink), None if alibi is None else describe(alibi),
@@ -356,7 +356,7 @@ def serve(
         stream,
     )
     if look and not (stream is not None and framework.capturing()):
-        attention._check(keys.k[1][0] if keys.page_table is not None else -1, stream)
+        attention._check(keys.k[1][0], stream)
     if kept is None or attention.workspace_bytes > _MAX_PREPARED_BYTES or (stream is not None and framework.capturing()):
         return None
     if m.has_arrays() or packed is not None or not keys.max_total:

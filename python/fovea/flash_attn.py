@@ -340,7 +340,7 @@ def flash_attn_varlen_func(
         raise ValueError("cu_seqlens_k is None; pass it, or seqused_k with a block_table")
     lens = seqused_k if seqused_k is not None else cu_seqlens_k[1:] - cu_seqlens_k[:-1]
     if block_table is not None:
-        keys = _paged_keys(framework, k_arg, v_arg, lens, block_table, seqs)
+        keys = _paged_keys(framework, k_arg, v_arg, lens, block_table, seqs, max_seqlen_k)
     else:
         shape_of(k_arg, "k", 3, "[Tk, Hkv, D], or pages with a block_table")
         shape_of(v_arg, "v", 3, "[Tk, Hkv, Dv], or pages with a block_table")
@@ -383,7 +383,10 @@ def _ragged_result(
     return out, out_arg, lse, (framework.address(lse), (tokens, heads), (heads, 1), _FLOAT32, q_arg[4])
 
 
-def _paged_keys(framework: Framework, k_arg: Any, v_arg: Any, lens: Any, table: Any, seqs: int) -> Keys:
+def _paged_keys(
+    framework: Framework, k_arg: Any, v_arg: Any, lens: Any, table: Any, seqs: int, most: int = 0
+) -> Keys:
+    """`most` keys of a sequence, where that is known, else what its row of the table has room for."""
     shape_of(k_arg, "k", 4, "[pages, page_size, Hkv, D] with a page table")
     shape_of(v_arg, "v", 4, "[pages, page_size, Hkv, Dv] with a page table")
     table_arg = framework.describe(table)
@@ -391,6 +394,8 @@ def _paged_keys(framework: Framework, k_arg: Any, v_arg: Any, lens: Any, table: 
         raise ValueError(f"the page table has {table_arg[1][0]} rows; the batch has {seqs} sequences")
     page = k_arg[1][1]
     longest = table_arg[1][1] * page
+    if most > 0:
+        longest = min(longest, most)
     return Keys(k_arg, v_arg, page, longest, seqs * longest, framework.describe(lens), page_table=table_arg)
 
 

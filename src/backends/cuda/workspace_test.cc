@@ -66,7 +66,7 @@ TEST(CudaWorkspace, TunedChoicesDoNotDependOnLimits) {
         spec.num_kv_heads = kv_heads;
         const auto choose = [&](AttentionLimits of, TuneFor tune) {
           of.tune_for = tune;
-          const auto choice = choose_kernel(family, spec, use, of);
+          const auto choice = choose_kernel(family, spec, use, of, kAnySharedBytes);
           EXPECT_TRUE(choice.ok()) << choice.error().message;
           return choice.ok() ? *choice : KernelChoice();
         };
