@@ -772,7 +772,9 @@ TEST_F(CudaBackends, WhatIsNotFiniteStaysInItsTileSequenceAndHead) {
               }
             EXPECT_EQ(spread, 0) << what << " of key " << key;
             EXPECT_EQ(missed, 0) << what << " of key " << key;
-            if (phase == Phase::decode) EXPECT_EQ(reached, key == 450 ? group : 0) << what;
+            if (phase == Phase::decode) {
+              EXPECT_EQ(reached, key == 450 ? group : 0) << what;
+            }
           }
         }
 }

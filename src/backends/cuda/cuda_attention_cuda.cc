@@ -306,7 +306,9 @@ class CudaAttention : public AttentionBackend {
         launch_page_check(check, plan.at<PageFault>(plan.layout.page_fault), stream.cuda().handle()));
     PageFault fault;
     FOVEA_RETURN_IF_ERROR(read(plan, plan.layout.page_fault, fault, stream.cuda()));
-    return page_fault_status(fault, check);
+    FOVEA_RETURN_IF_ERROR(page_fault_status(fault, check));
+    return error == PlanError::none ? Status()
+                                    : plan_error(error, plan.layout.limits);  // ids have changed since
   }
 
   Result<size_t> init_graph_state(const AttentionSpec& spec, const AttentionLimits& limits) override {

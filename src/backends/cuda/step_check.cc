@@ -107,14 +107,19 @@ Status check_apart(const Rows& r, int tokens) {
                                                      {r.row_stride, in_block},
                                                      {r.block_stride, blocks}};
   std::ranges::sort(dims);
-  int64_t span = r.dim;
+  constexpr int64_t kMostElements = (int64_t{1} << 35) - 16;  // in 32 bits of 16-byte words
+  int64_t span = r.dim, far = 0;
   for (const auto& [stride, size] : dims) {
     if (size <= 1) continue;
     if (stride < span)
       return invalid("AttentionArgs::" + std::string(r.name) + " has a row stride of " + str(r.row_stride) +
                      " and a head stride of " + str(r.head_stride) + " elements, by which elements of its " +
                      str(r.heads) + " heads of " + str(r.dim) + " overlap; it is written to");
-    span += (size - 1) * stride;
+    if (__builtin_mul_overflow(size - 1, stride, &far) || __builtin_add_overflow(span, far, &span) ||
+        span > kMostElements)
+      return invalid("AttentionArgs::" + std::string(r.name) +
+                     " has strides by which it reaches over more than " + str(kMostElements) +
+                     " elements, which kernels do not count: use a smaller step");
   }
   return {};
 }
