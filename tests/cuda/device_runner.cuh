@@ -173,7 +173,8 @@ inline int sm_count() {
 struct Kernel {
   sm80::KernelInfo info;
   void (*variant)(const AttentionParams&, int items, cudaStream_t) = nullptr;
-  Status (*family)(const sm80::KernelInfo&, const AttentionParams&, int items, CUstream_st*) = sm80::launch;
+  Status (*family)(const sm80::KernelInfo&, const AttentionParams&, int items, CUstream_st*,
+                   LaunchRecord*) = sm80::launch;
   int split_keys = 0;  ///< of the schedule; 0 = the kernel's
 
   Schedule schedule(const std::vector<Shape>& seqs, int group, const MaskSpec& mask) const {
@@ -187,7 +188,7 @@ struct Kernel {
       variant(p, items, stream);
       return;
     }
-    const Status status = family(info, p, items, stream);
+    const Status status = family(info, p, items, stream, nullptr);
     if (!status.ok()) {
       std::printf("%s\n", status.error().message.c_str());
       std::exit(1);
