@@ -2,6 +2,7 @@
 // What an attention layer needs (AttentionSpec), what a backend offers (Capability), and how one is chosen
 // for each phase or refused with reasons (select, explain). Units: tokens, elements, bytes where named so.
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -94,7 +95,10 @@ struct BackendInfo {
   std::vector<std::string_view> families = {};
   /// Refusals that no single column of the table can express. An empty fix = validation finds another
   /// backend.
-  std::optional<Reason> (*supports_combination)(const AttentionSpec&, const DeviceInfo&) = nullptr;
+  std::function<std::optional<Reason>(const AttentionSpec&, const DeviceInfo&)> supports_combination =
+      nullptr;
+  /// The file of a backend that is built outside of Fovea (fovea/backend_library.h); empty = part of it.
+  std::string_view library = {};
 
   /// "FLASH_ATTN (FA3)"
   std::string label() const;

@@ -29,6 +29,8 @@ struct EngineConfig {
   KvCacheDType kv_cache_dtype = KvCacheDType::auto_;
   KvLayout kv_layout = KvLayout::auto_;
   AttentionConfig attention;
+  /// Files of backends that are built outside of Fovea (fovea/backend_library.h), added in this order.
+  std::vector<std::string> backend_libraries;
   int max_running_requests = 64;
   int max_batched_tokens = 512;      ///< tokens of one step: the chunk of a prefill
   std::optional<int> max_seq_len;    ///< overrides the model's context length

@@ -1,6 +1,7 @@
 #pragma once
 // fovea backends: every attention backend, built or not, and what it can do.
 #include <string>
+#include <vector>
 
 #include "fovea/result.h"
 
@@ -11,6 +12,7 @@ class App;
 namespace fovea::cli {
 
 struct BackendsFlags {
+  std::vector<std::string> libraries;
   bool json = false;
 };
 

@@ -11,8 +11,10 @@
 
 #include "attention/scene.h"
 #include "base/edit_distance.h"
+#include "cli/flags.h"
 #include "cli/output_file.h"
 #include "conformance/prove.h"
+#include "fovea/backend_library.h"
 
 namespace fovea::cli {
 namespace {
@@ -20,8 +22,7 @@ namespace {
 using namespace conformance;
 
 /// Every version of a name, or the one row that an alias means; all rows for "".
-Result<BackendRows> named_rows(const std::string& name) {
-  const BackendRegistry& registry = builtin_backends();
+Result<BackendRows> named_rows(const std::string& name, const BackendRegistry& registry) {
   BackendRows rows;
   for (const auto& entry : registry.entries())
     if (name.empty() || same_name(entry.info->name, name)) rows.push_back(&entry);
@@ -72,8 +73,9 @@ bool runs_on(const Capability& c, const DeviceInfo& device) {
 }
 
 /// Those of them that run here.
-Result<BackendRows> rows_to_prove(const ConformanceFlags& flags, const DeviceInfo& device) {
-  FOVEA_TRY(rows, named_rows(flags.backend));
+Result<BackendRows> rows_to_prove(const ConformanceFlags& flags, const DeviceInfo& device,
+                                  const BackendRegistry& registry) {
+  FOVEA_TRY(rows, named_rows(flags.backend, registry));
   BackendRows built;
   for (const auto* row : rows)
     if (row->create && runs_on(row->info->capability, device)) built.push_back(row);
@@ -203,8 +205,10 @@ void print_failure(const ConformanceFlags& flags, const BackendInfo& info, const
               static_cast<unsigned long long>(failure.number), failure.isa.c_str(), failure.what.c_str());
   std::printf("  what it takes: %s\n", failure.levels.c_str());
   if (failure.number > 0)
-    std::printf("  again: fovea conformance --device %s --backend %s%s --case %llu\n", flags.device.c_str(),
-                flag_of(info).c_str(), failure.fixed ? (" --cell " + failure.fixed->id()).c_str() : "",
+    std::printf("  again: fovea conformance --device %s --backend %s%s%s --case %llu\n", flags.device.c_str(),
+                flag_of(info).c_str(),
+                info.library.empty() ? "" : (" --backend-library " + std::string(info.library)).c_str(),
+                failure.fixed ? (" --cell " + failure.fixed->id()).c_str() : "",
                 static_cast<unsigned long long>(failure.number));
   std::fflush(stdout);
 }
@@ -253,10 +257,11 @@ Status check_flags(const ConformanceFlags& flags) {
     return invalid("--case " + std::to_string(*flags.replay) +
                    " needs --backend: cases are numbered for each");
   if (flags.replay && flags.quick) return invalid("--case and --quick exclude each other; drop --quick");
-  if (!flags.write.empty() &&
-      (!flags.backend.empty() || !flags.cell.empty() || flags.quick || flags.list || flags.perf))
-    return invalid("--write " + flags.write +
-                   " is for a whole run; drop --backend, --cell, --case, --quick, --list and --perf");
+  if (!flags.write.empty() && (!flags.backend.empty() || !flags.libraries.empty() || !flags.cell.empty() ||
+                               flags.quick || flags.list || flags.perf))
+    return invalid(
+        "--write " + flags.write +
+        " is for a whole run; drop --backend, --backend-library, --cell, --case, --quick, --list and --perf");
   const auto is_hex = [](char c) {
     return std::string_view("0123456789abcdef").find(c) != std::string_view::npos;
   };
@@ -313,6 +318,7 @@ void add_conformance(CLI::App& root, ConformanceFlags& f) {
       "conformance", "Prove each cell of the matrix: claims by cases in fp64, the others by their refusal");
   app.add_option("--backend", f.backend,
                  "One backend by name or alias (default: all that run on the device)");
+  add_backend_library(app, f.libraries);
   app.add_option("--device", f.device,
                  "cpu, cuda (the first GPU of this machine), or what that GPU must be: sm80, sm90, ...")
       ->capture_default_str();
@@ -335,13 +341,14 @@ void add_conformance(CLI::App& root, ConformanceFlags& f) {
 
 Status run_conformance(const ConformanceFlags& flags) {
   FOVEA_RETURN_IF_ERROR(check_flags(flags));
+  FOVEA_TRY(registry, with_backend_libraries(builtin_backends(), flags.libraries));
   if (flags.list) {
-    FOVEA_TRY(rows, named_rows(flags.backend));
+    FOVEA_TRY(rows, named_rows(flags.backend, registry));
     list_cells(rows, flags.json);
     return {};
   }
   FOVEA_TRY(place, open_place(flags.device));
-  FOVEA_TRY(rows, rows_to_prove(flags, place.device));
+  FOVEA_TRY(rows, rows_to_prove(flags, place.device, registry));
   if (flags.perf) {
     if (place.gpu.machine != nullptr)
       return unsupported(

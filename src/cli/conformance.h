@@ -16,6 +16,7 @@ namespace fovea::cli {
 
 struct ConformanceFlags {
   std::string backend;  ///< a name or an alias; "" = all of the device
+  std::vector<std::string> libraries;
   std::string device = "cpu";
   std::string cell;    ///< COLUMN=VALUE
   std::string commit;  ///< of the sources, where git does not say it

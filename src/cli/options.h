@@ -18,6 +18,7 @@ struct ModelFlags {
   std::string kv_cache_dtype = "auto";
   std::string kv_layout = "auto";
   AttentionConfig attention;
+  std::vector<std::string> backend_libraries;
   int max_running_requests = 64;
   int max_batched_tokens = 512;
   std::optional<int> max_seq_len;

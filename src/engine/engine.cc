@@ -15,6 +15,7 @@
 #include "engine/core.h"
 #include "engine/engine_impl.h"
 #include "engine/kv_sizing.h"
+#include "fovea/backend_library.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
 
@@ -546,7 +547,8 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineConfig& config, const 
 }
 
 Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config) {
-  return create_engine(config, builtin_backends());
+  FOVEA_TRY(registry, with_backend_libraries(builtin_backends(), config.backend_libraries));
+  return create_engine(config, registry);
 }
 
 }  // namespace fovea
