@@ -7,7 +7,6 @@
 #include "attention/priorities.h"
 #include "attention/rows/peer_tables.h"
 #include "attention/rows/rows.h"
-#include "fovea/attention_backend.h"
 
 namespace fovea {
 namespace {

@@ -9,7 +9,7 @@
 #include "attention/columns.h"
 #include "attention/priorities.h"
 #include "cli/flags.h"
-#include "fovea/backend_library.h"
+#include "fovea/attention_backend.h"
 
 namespace fovea::cli {
 namespace {
@@ -74,7 +74,7 @@ void add_backends(CLI::App& root, BackendsFlags& flags) {
 }
 
 Status run_backends(const BackendsFlags& flags) {
-  FOVEA_TRY(registry, with_backend_libraries(builtin_backends(), flags.libraries));
+  const BackendRegistry& registry = backends_or_builtin(flags.registry);
   if (flags.json) {
     std::puts(backends_json(registry).c_str());
     return {};

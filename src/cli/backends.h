@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "fovea/attention_backend.h"
 #include "fovea/result.h"
 
 namespace CLI {
@@ -12,8 +13,9 @@ class App;
 namespace fovea::cli {
 
 struct BackendsFlags {
-  std::vector<std::string> libraries;
+  std::vector<std::string> libraries;  ///< main.cc loads them into `registry`
   bool json = false;
+  const BackendRegistry* registry = nullptr;  ///< null = builtin_backends()
 };
 
 void add_backends(CLI::App& root, BackendsFlags& flags);

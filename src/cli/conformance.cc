@@ -14,7 +14,6 @@
 #include "cli/flags.h"
 #include "cli/output_file.h"
 #include "conformance/prove.h"
-#include "fovea/backend_library.h"
 
 namespace fovea::cli {
 namespace {
@@ -341,7 +340,7 @@ void add_conformance(CLI::App& root, ConformanceFlags& f) {
 
 Status run_conformance(const ConformanceFlags& flags) {
   FOVEA_RETURN_IF_ERROR(check_flags(flags));
-  FOVEA_TRY(registry, with_backend_libraries(builtin_backends(), flags.libraries));
+  const BackendRegistry& registry = backends_or_builtin(flags.registry);
   if (flags.list) {
     FOVEA_TRY(rows, named_rows(flags.backend, registry));
     list_cells(rows, flags.json);

@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "device/gpu.h"
-#include "fovea/backend_library.h"
+#include "fovea/attention_backend.h"
 
 namespace fovea::cli {
 namespace {
@@ -62,7 +62,6 @@ Status Explanation::status() const {
 
 Result<Explanation> make_explanation(const ExplainFlags& flags) {
   Explanation out;
-  FOVEA_TRY(registry, with_backend_libraries(builtin_backends(), flags.model.backend_libraries));
   out.model = flags.model.model;
   if (out.model.empty()) {
     FOVEA_TRY(demo, demo_model_dir());
@@ -84,7 +83,8 @@ Result<Explanation> make_explanation(const ExplainFlags& flags) {
   if (out.shapes.specs.empty()) return out;
   AttentionConfig config = flags.model.attention;
   if (out.device.kind == DeviceKind::cpu) config.sources["dtype"] = "activations on a CPU";
-  FOVEA_TRY(selection, consider(config, out.shapes.specs, out.device, registry));
+  FOVEA_TRY(selection,
+            consider(config, out.shapes.specs, out.device, backends_or_builtin(flags.model.registry)));
   out.selection = std::move(selection);
   return out;
 }

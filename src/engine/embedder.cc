@@ -82,6 +82,7 @@ class EmbedderImpl final : public Embedder, StepAttention {
 };
 
 Status EmbedderImpl::open(const EmbedConfig& config) {
+  FOVEA_TRY(registry, with_backend_libraries(backends_or_builtin(config.registry), config.backend_libraries));
   FOVEA_RETURN_IF_ERROR(check_range("the number of threads", config.threads, 0, kMaxThreads));
   FOVEA_RETURN_IF_ERROR(check_range("max_batched_tokens", config.max_batched_tokens, 1, kMaxBatchedTokens));
   FOVEA_TRY(dir, resolve_model_dir(config.model));
@@ -95,7 +96,6 @@ Status EmbedderImpl::open(const EmbedConfig& config) {
   FOVEA_RETURN_IF_ERROR(choose_outputs(config));
   spec_ = attention_specs(model_config_).front();
   spec_.page_size = 1;  // K and V are the step's rows
-  FOVEA_TRY(registry, with_backend_libraries(builtin_backends(), config.backend_libraries));
   FOVEA_TRY(selection, select(config.attention, spec_, DeviceInfo{}, registry));
   for (const std::string& warning : selection.warnings)
     FOVEA_LOG(warning) << warning;
