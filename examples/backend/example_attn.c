@@ -161,6 +161,11 @@ static int64_t page_of(const plan* p, int32_t b, int64_t j) {
                                     : p->batch.page_table[b * p->batch.page_table_stride + page];
 }
 
+/* Where a query row begins: rows may lie in blocks. */
+static int64_t row_offset(int64_t row, int64_t stride, int32_t block_rows, int64_t block_stride) {
+  return block_rows == 0 ? row * stride : row / block_rows * block_stride + row % block_rows * stride;
+}
+
 /* One query row with one head: O = sum of softmax(scale * q.k) * v over its visible keys. */
 static void attend(void* data, int64_t index, int32_t thread) {
   (void)thread;
@@ -175,7 +180,8 @@ static void attend(void* data, int64_t index, int32_t thread) {
 
   float q[MAX_HEAD_DIM], x[MAX_HEAD_DIM];
   double o[MAX_HEAD_DIM] = {0}, max = -INFINITY, sum = 0;
-  load(a->q, row * a->q_row_stride + head * a->q_head_stride, s->dtype, s->head_dim, q);
+  load(a->q, row_offset(row, a->q_row_stride, a->q_block_rows, a->q_block_stride) + head * a->q_head_stride,
+       s->dtype, s->head_dim, q);
   const keys k = visible_keys(s, position, n_k);
   for (int64_t j = k.first; j <= k.last; ++j) {
     const int64_t page = page_of(p, b, j), slot = j % s->page_size;
@@ -201,7 +207,8 @@ static void attend(void* data, int64_t index, int32_t thread) {
       o[d] += weight * x[d];
   }
   const int none = k.last < k.first; /* then O = 0 and LSE = -inf */
-  const int64_t out = row * a->out_row_stride + head * a->out_head_stride;
+  const int64_t out =
+      row_offset(row, a->out_row_stride, a->out_block_rows, a->out_block_stride) + head * a->out_head_stride;
   for (int32_t d = 0; d < s->v_head_dim; ++d)
     store(a->out, out + d, s->dtype, none ? 0.0f : (float)(o[d] / sum * a->v_scale));
   if (a->lse != NULL) a->lse[(int64_t)row * s->num_heads + head] = (float)(none ? -INFINITY : max + log(sum));
@@ -218,10 +225,15 @@ static int32_t forward(void* instance, const void* of, const fovea_backend_args*
 }
 
 static void launched(void* instance, const void* of,
-                     void (*emit)(void* data, const char* family, const char* kernel), void* data) {
+                     void (*emit)(void* data, const fovea_backend_kernel* kernel), void* data) {
   (void)instance;
   const plan* p = of;
-  if (p->ran) emit(data, "example", p->batch.phase == FOVEA_BACKEND_DECODE ? "decode" : "prefill");
+  const fovea_backend_kernel kernel = {
+      .size = sizeof kernel,
+      .family = "example",
+      .instance = p->batch.phase == FOVEA_BACKEND_DECODE ? "decode" : "prefill",
+  };
+  if (p->ran) emit(data, &kernel);
 }
 
 /* ---- The entry. */

@@ -5,23 +5,24 @@
  * loaded by --backend-library FILE, EngineConfig::backend_libraries, fovea_load_backend() or
  * fovea.load_backend(). It stays loaded until the process ends. examples/backend is one.
  *
- * Rules:
- * - Every struct begins with its size. The callee reads a field only where the caller's struct has it:
- *   FOVEA_BACKEND_HAS(args, sinks). Fovea's structs have all fields of the header that it was built with; of
+ * Structs. Every struct begins with its size. The callee reads a field only where the caller's struct has it:
+ * FOVEA_BACKEND_HAS(args, sinks). Fovea's structs have all fields of the header that it was built with. Of
  * the library's structs Fovea takes missing fields for zero, and refuses fields that it does not know unless
- * they are zero.
- * - A function that can fail returns a fovea_backend_status and, when that is not FOVEA_BACKEND_OK, writes
- * one line into error->text (zero-terminated, error->capacity bytes): what was given, what is allowed, what
- * to change.
- * - No C++ exception may leave a function or a task of parallel_for.
- * - Pointers that a function is given are valid during the call, except where a plan keeps them.
- * - An instance and its plans are used by one thread at a time, different instances by several at once.
- * - Fovea checks before each call what all backends would check: that the table claims what the spec asks
- * for, that the limits and the step's arrays agree with one another (on a GPU their sizes only: the arrays
- * lie in its memory), that the workspace is large enough and 64-byte aligned, that an array which the spec
- * needs is there. Page ids are not checked. A step without rows reaches no backend.
+ * they are zero. Pointers that a function is given are valid during the call, except where a plan keeps them.
  *
- * What masks, softmax and LSE mean is in docs/adding-a-backend.md; `fovea conformance --backend NAME
+ * Errors. A function that can fail returns a fovea_backend_status and, when that is not FOVEA_BACKEND_OK,
+ * writes one line into error->text (zero-terminated, error->capacity bytes): what was given, what is allowed,
+ * what to change. No C++ exception may leave a function or a task of parallel_for.
+ *
+ * Threads. An instance and its plans are used by one thread at a time, different instances by several.
+ *
+ * Checks. Before each call Fovea checks what all backends would check: that the table claims what the spec
+ * asks for, that the limits and the step's arrays agree with one another (on a GPU their sizes only: the
+ * arrays lie in its memory), that the workspace is large enough and 64-byte aligned, that an array which the
+ * spec needs is there. Page ids it checks on a CPU, where the step has num_pages. A step without rows reaches
+ * no backend.
+ *
+ * docs/adding-a-backend.md has the meaning of masks, softmax and LSE; `fovea conformance --backend NAME
  * --backend-library FILE` proves each claim of the table. */
 #ifndef FOVEA_BACKEND_ABI_H_
 #define FOVEA_BACKEND_ABI_H_
@@ -180,6 +181,15 @@ typedef struct fovea_backend_spec {
   uint64_t needs; /* features that the run asks for beyond the fields above */
 } fovea_backend_spec;
 
+/* What kernels, and the splits of keys between them, are chosen for: steps as large as the limits; or many,
+ * or few, sequences whatever the limits, so that a row has the same bits under all limits that admit its
+ * step. */
+enum {
+  FOVEA_BACKEND_TUNE_FOR_LIMITS = 0,
+  FOVEA_BACKEND_TUNE_FOR_MANY_SEQUENCES = 1,
+  FOVEA_BACKEND_TUNE_FOR_FEW_SEQUENCES = 2
+};
+
 /* Upper bounds of every step. */
 typedef struct fovea_backend_limits {
   uint32_t size;
@@ -187,6 +197,7 @@ typedef struct fovea_backend_limits {
   int32_t max_tokens;    /* query rows of a step */
   int32_t max_kv_len;    /* keys of a sequence */
   int64_t max_kv_tokens; /* keys of a step */
+  int32_t tune_for;      /* FOVEA_BACKEND_TUNE_FOR_LIMITS, ... */
 } fovea_backend_limits;
 
 typedef struct fovea_backend_span {
@@ -212,6 +223,7 @@ typedef struct fovea_backend_batch {
   const uint8_t* packed_mask;      /* bit i * n_k + j of sequence b from byte packed_offsets[b] on */
   const int64_t* packed_offsets;   /* [B + 1] */
   const float* tree_bias;          /* [tree_size, tree_size], added for keys n_k - n_q + c, c < tree_size */
+  int64_t num_pages;               /* of the cache; 0 = not given, and page ids are trusted */
   int32_t tree_size;
   int32_t past_kv_ready; /* 1: all keys but the last n_q of each sequence are in the cache before plan() is
                             called */
@@ -223,7 +235,9 @@ enum {
   FOVEA_BACKEND_FORM_X_PACKED = 1 /* x = 16 / bytes of an element: x elements of K are contiguous */
 };
 
-/* One layer's tensors; strides in elements. The element (page, kv head, slot, d) of K is
+/* One layer's tensors; strides in elements. Head h of row t of Q begins at
+ *   t / q_block_rows * q_block_stride + t % q_block_rows * q_row_stride + h * q_head_stride
+ * with D contiguous elements, and O likewise with Dv. The element (page, kv head, slot, d) of K is
  *   k[page * k_page_stride + head * k_head_stride + slot * k_slot_stride + d]
  * and that of V likewise; X_PACKED: K has d / x * k_chunk_stride + d % x instead of d, V has d *
  * v_dim_stride. A stored element e means e * k_scale * k_scales[page * scale_page_stride + head *
@@ -232,10 +246,11 @@ enum {
 typedef struct fovea_backend_args {
   uint32_t size;
   int32_t kv_form;
-  const void* q; /* [Tq, Hq, D] */
-  int64_t q_row_stride, q_head_stride;
+  int32_t q_block_rows, out_block_rows; /* 0 = all rows are one block */
+  const void* q;                        /* [Tq, Hq, D] */
+  int64_t q_row_stride, q_head_stride, q_block_stride;
   void* out; /* [Tq, Hq, Dv] */
-  int64_t out_row_stride, out_head_stride;
+  int64_t out_row_stride, out_head_stride, out_block_stride;
   float* lse; /* [Tq, Hq] natural log; null = not wanted */
   const void *k, *v;
   int64_t num_pages; /* that k and v have; 0 = not known */
@@ -272,6 +287,16 @@ typedef struct fovea_backend_device {
   int32_t shared_bytes;       /* shared memory that a block may have; 0 = not known */
 } fovea_backend_device;
 
+/* A compiled kernel, by name. */
+typedef struct fovea_backend_kernel {
+  uint32_t size;
+  /* Sequences of at most split_rows query rows have their keys summed in parts, at multiples of split_keys
+   * keys, that are merged; 0 = always in one. */
+  int32_t split_keys, split_rows;
+  const char* family;   /* of kernels that are written alike: "example" */
+  const char* instance; /* what is compiled apart within it: "decode bfloat16" */
+} fovea_backend_kernel;
+
 typedef struct fovea_backend {
   uint32_t size;
   const fovea_backend_table* table;
@@ -287,14 +312,15 @@ typedef struct fovea_backend {
 
   /* Once a step. *plan is the step's schedule; it may keep the batch's arrays and the workspace, not the
    * structs. On a GPU the schedule is made there, from what the arrays hold when that runs, and nothing is
-   * waited for. */
+   * waited for: a sequence whose length is beyond the limits or its row of the page table has NaN in its rows
+   * of O and LSE, the others are right, and check_plan() tells. */
   int32_t (*plan)(void* instance, const fovea_backend_spec* spec, const fovea_backend_limits* limits,
                   const fovea_backend_batch* batch, void* workspace, uint64_t workspace_bytes,
                   const fovea_backend_stream* stream, void** plan, const fovea_backend_error* error);
   void (*destroy_plan)(void* instance, void* plan);
 
-  /* Once a layer, `phase` that of the plan's batch. Allocates nothing, waits for nothing. A row that sees no
-   * key has O = 0 and LSE = -inf. */
+  /* Once a layer; `phase` is that of the plan's batch. Allocates nothing, waits for nothing. A row that sees
+   * no key has O = 0 and LSE = -inf. */
   int32_t (*forward)(void* instance, const void* plan, const fovea_backend_args* args, int32_t phase,
                      const fovea_backend_stream* stream, const fovea_backend_error* error);
 
@@ -324,10 +350,10 @@ typedef struct fovea_backend {
   int32_t (*plan_for_replay)(void* instance, void* plan, const fovea_backend_batch* batch,
                              const fovea_backend_stream* stream, const fovea_backend_error* error);
 
-  /* Calls emit(data, family, instance) for each attention kernel that the plan's forwards have launched so
-   * far: "example", "decode bfloat16". Conformance counts a case for the kernels that it names. */
+  /* Calls emit(data, kernel) for each attention kernel that the plan's forwards have launched so far.
+   * Conformance counts a case for the kernels that it names. */
   void (*launched)(void* instance, const void* plan,
-                   void (*emit)(void* data, const char* family, const char* instance), void* data);
+                   void (*emit)(void* data, const fovea_backend_kernel* kernel), void* data);
 } fovea_backend;
 
 /* What Fovea tells the library. */

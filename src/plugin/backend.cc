@@ -39,9 +39,10 @@ struct LibraryPlan : Plan {
 
   std::vector<KernelName> launched() const override {
     std::vector<KernelName> names;
-    const auto emit = [](void* data, const char* family, const char* kernel) {
-      auto& out = *static_cast<std::vector<KernelName>*>(data);
-      out.push_back({family == nullptr ? "" : family, kernel == nullptr ? "" : kernel});
+    const auto emit = [](void* data, const fovea_backend_kernel* kernel) {
+      if (kernel == nullptr || kernel->size < sizeof *kernel) return;
+      const auto text = [](const char* given) { return std::string(given == nullptr ? "" : given); };
+      static_cast<std::vector<KernelName>*>(data)->push_back({text(kernel->family), text(kernel->instance)});
     };
     if (object != nullptr && instance->functions.launched != nullptr)
       instance->functions.launched(instance->object, object, emit, &names);

@@ -203,9 +203,14 @@ TEST_F(LibraryBackendTest, GraphsOfACpuAreRefusedAsThoseOfOthers) {
 
 TEST_F(LibraryBackendTest, LaunchedKernelsAreNamed) {
   const auto made = library([](fovea_backend& b) {
-    b.launched = [](void*, const void*, void (*emit)(void*, const char*, const char*), void* data) {
-      emit(data, "fake", "decode");
-      emit(data, "fake", nullptr);
+    b.launched = [](void*, const void*, void (*emit)(void*, const fovea_backend_kernel*), void* data) {
+      fovea_backend_kernel kernel{sizeof kernel, 0, 0, "fake", "decode"};
+      emit(data, &kernel);
+      kernel.instance = nullptr;
+      emit(data, &kernel);
+      kernel.size = 4;
+      emit(data, &kernel);
+      emit(data, nullptr);
     };
   });
   const auto backend = make_backend(*made);
