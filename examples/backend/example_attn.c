@@ -192,6 +192,7 @@ static void attend(void* data, int64_t index, int32_t thread) {
       score += (double)q[d] * x[d];
     score *= (double)s->scale * a->k_scale;
     if (s->softcap > 0) score = s->softcap * tanh(score / s->softcap);
+    if (score == -INFINITY) continue;
     if (score > max) { /* what was added up so far is relative to the old maximum */
       const double rescale = exp(max - score);
       sum *= rescale;
@@ -206,7 +207,7 @@ static void attend(void* data, int64_t index, int32_t thread) {
     for (int32_t d = 0; d < s->v_head_dim; ++d)
       o[d] += weight * x[d];
   }
-  const int none = k.last < k.first; /* then O = 0 and LSE = -inf */
+  const int none = sum == 0; /* no visible key: then O = 0 and LSE = -inf */
   const int64_t out =
       row_offset(row, a->out_row_stride, a->out_block_rows, a->out_block_stride) + head * a->out_head_stride;
   for (int32_t d = 0; d < s->v_head_dim; ++d)

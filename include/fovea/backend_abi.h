@@ -22,8 +22,7 @@
  * spec needs is there. Page ids it checks on a CPU, where the step has num_pages. A step without rows reaches
  * no backend.
  *
- * docs/adding-a-backend.md has the meaning of masks, softmax and LSE; `fovea conformance --backend NAME
- * --backend-library FILE` proves each claim of the table. */
+ * `fovea conformance --backend NAME --backend-library FILE` proves each claim of the table. */
 #ifndef FOVEA_BACKEND_ABI_H_
 #define FOVEA_BACKEND_ABI_H_
 
@@ -159,17 +158,22 @@ typedef struct fovea_backend_table {
   int32_t min_compute_capability, max_compute_capability; /* 10 * major + minor; 0 = no bound */
 } fovea_backend_table;
 
-/* What one attention layer needs. */
+/* What one attention layer needs. Query row i of a sequence with n_q rows and n_k keys is at position
+ * p = i + n_k - n_q. It sees key j where every test that is set holds; spans add the keys of a span that has
+ * both p and j; with packed_mask the mask's bits and the spans stand alone. The score is scale * q.k, then
+ * the soft cap, then - slope * |p - j| (ALiBi), then the tree's bias; a key whose score is -inf is not seen.
+ * O = sum softmax(score) * v, with exp(sinks[h]) added to the denominator where has_sink; LSE is the natural
+ * log of the denominator, without the sink unless lse_includes_sink. */
 typedef struct fovea_backend_spec {
   uint32_t size;
-  int32_t num_heads, num_kv_heads; /* query heads, a multiple of KV heads; head h reads KV head h / ratio */
-  int32_t head_dim, v_head_dim;    /* of Q and K, of V and O */
-  float scale;                     /* multiplies q.k */
-  float softcap;                   /* cap * tanh(s / cap); 0 = off */
-  int32_t dtype, kv_dtype;         /* of Q and O, of what is stored */
-  int32_t type;                    /* FOVEA_BACKEND_DECODER, ... */
-  int32_t page_size;               /* tokens of a page, 1 or more */
-  int32_t causal;                  /* query i of n_q is at position p = i + n_k - n_q and sees keys j <= p */
+  int32_t num_heads, num_kv_heads;   /* query heads, a multiple of KV heads; head h reads KV head h / ratio */
+  int32_t head_dim, v_head_dim;      /* of Q and K, of V and O */
+  float scale;                       /* multiplies q.k */
+  float softcap;                     /* cap * tanh(s / cap); 0 = off */
+  int32_t dtype, kv_dtype;           /* of Q and O, of what is stored */
+  int32_t type;                      /* FOVEA_BACKEND_DECODER, ... */
+  int32_t page_size;                 /* tokens of a page, 1 or more */
+  int32_t causal;                    /* j <= p */
   int32_t window_left, window_right; /* p - j <= left, j - p <= right; -1 = unbounded */
   int32_t chunk;                     /* j / chunk == p / chunk; 0 = off */
   int32_t sink_tokens;               /* keys below it stay visible outside of the window; 0 = off */
@@ -223,7 +227,9 @@ typedef struct fovea_backend_batch {
   const uint8_t* packed_mask;      /* bit i * n_k + j of sequence b from byte packed_offsets[b] on */
   const int64_t* packed_offsets;   /* [B + 1] */
   const float* tree_bias;          /* [tree_size, tree_size], added for keys n_k - n_q + c, c < tree_size */
-  int64_t num_pages;               /* of the cache; 0 = not given, and page ids are trusted */
+  /* Entries of page_table and of kv_indices, spans, and bytes of packed_mask. */
+  int64_t page_table_entries, num_kv_indices, num_spans, packed_bytes;
+  int64_t num_pages; /* of the cache; 0 = not given, and page ids are trusted */
   int32_t tree_size;
   int32_t past_kv_ready; /* 1: all keys but the last n_q of each sequence are in the cache before plan() is
                             called */

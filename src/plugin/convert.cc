@@ -102,6 +102,10 @@ fovea_backend_batch to_abi(const BatchMeta& meta) {
   out.span_offsets = address(meta.span_offsets);
   out.packed_mask = address(meta.packed_mask);
   out.packed_offsets = address(meta.packed_offsets);
+  out.page_table_entries = static_cast<int64_t>(meta.page_table.size());
+  out.num_kv_indices = static_cast<int64_t>(meta.kv_indices.size());
+  out.num_spans = static_cast<int64_t>(meta.spans.size());
+  out.packed_bytes = static_cast<int64_t>(meta.packed_mask.size());
   out.tree_bias = address(meta.tree_bias);
   out.tree_size = meta.tree_size;
   out.past_kv_ready = flag(meta.kv_settled);

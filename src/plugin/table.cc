@@ -157,10 +157,6 @@ Result<std::unique_ptr<Row>> read_table(const fovea_backend_table* given) {
   FOVEA_TRY(description, read_line(table.description, "description"));
   FOVEA_TRY(aliases, read_names(table.aliases, table.num_aliases, "aliases", *row));
   FOVEA_TRY(families, read_names(table.families, table.num_families, "families", *row));
-  for (const std::string_view alias : aliases)
-    if (same_name(alias, name))
-      return invalid("aliases has '" + std::string(alias) +
-                     "', which is the name; names are read in any case");
   info.name = row->keep(std::move(name));
   info.description = row->keep(std::move(description));
   info.aliases = std::move(aliases);
