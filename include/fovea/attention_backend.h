@@ -148,6 +148,11 @@ class AttentionBackend {
 
   virtual const BackendInfo& info() const noexcept = 0;
 
+  /// The kernels of the row's own families that some spec, step and limits within the row's capability reach
+  /// on `device` (split_keys and split_rows are not looked at). Conformance fails where one of them never
+  /// ran. Empty: the backend does not say.
+  virtual std::vector<KernelName> kernels(const DeviceInfo& device) const;
+
   /// Bytes of workspace that any step within `limits` needs.
   virtual Result<size_t> workspace_bytes(const AttentionSpec& spec, const AttentionLimits& limits) const = 0;
 
