@@ -2,6 +2,7 @@
 // What an attention layer needs (AttentionSpec), what a backend offers (Capability), and how one is chosen
 // for each phase or refused with reasons (select, explain). Units: tokens, elements, bytes where named so.
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -99,11 +100,14 @@ struct BackendInfo {
   std::vector<std::string_view> families = {};
   /// Refusals that no single column of the table can express. An empty fix = validation finds another
   /// backend.
-  std::optional<Reason> (*supports_combination)(const AttentionSpec&, const DeviceInfo&) = nullptr;
+  std::function<std::optional<Reason>(const AttentionSpec&, const DeviceInfo&)> supports_combination =
+      nullptr;
   /// What plan() would refuse on this device in this phase within any limits, as its kernels need more than
   /// the device has (shared memory of a block). An empty fix as above.
   std::optional<Reason> (*check_kernels)(const BackendInfo&, const AttentionSpec&, const DeviceInfo&,
                                          Phase) = nullptr;
+  /// The file of a backend that is built outside of Fovea (fovea/backend_library.h); empty = part of it.
+  std::string_view library = {};
 
   /// "FLASH_ATTN (FA3)"
   std::string label() const;

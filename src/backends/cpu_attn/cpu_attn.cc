@@ -45,6 +45,8 @@ constexpr Capability kCapability = capability();
 
 constexpr size_t kWorkspaceAlignment = 64;
 
+constexpr Isa kIsas[] = {Isa::generic, Isa::avx2, Isa::avx512};
+
 struct CpuAttnPlan : Plan {
   AttentionSpec spec;
   int page_size = 0;
@@ -59,7 +61,7 @@ struct CpuAttnPlan : Plan {
   std::vector<KernelName> launched() const override {
     std::vector<KernelName> names;
     const std::string form = spec.kv_x_packed ? " x_packed" : "";
-    for (const Isa isa : {Isa::generic, Isa::avx2, Isa::avx512})
+    for (const Isa isa : kIsas)
       if ((launched_isas >> static_cast<unsigned>(isa) & 1u) != 0)
         names.push_back({"cpu",
                          std::string(to_string(isa)) + " kv=" + std::string(to_string(launched_kv)) + form,
@@ -141,6 +143,19 @@ void for_each_item(const CpuAttnPlan& plan, size_t n, ThreadPool& pool, const Ru
 class CpuAttn : public AttentionBackend {
  public:
   const BackendInfo& info() const noexcept override { return cpu_attn_info(); }
+
+  std::vector<KernelName> kernels(const DeviceInfo&) const override {
+    std::vector<KernelName> names;
+    for (const Isa isa : kIsas)
+      for (int kv = 0; kv < static_cast<int>(KvCacheDType::count_) && isa <= detect_isa(); ++kv) {
+        const auto dtype = static_cast<KvCacheDType>(kv);
+        if (dtype == KvCacheDType::auto_ || !info().capability.kv_dtypes.has(dtype)) continue;
+        const std::string name = std::string(to_string(isa)) + " kv=" + std::string(to_string(dtype));
+        names.push_back({"cpu", name});
+        names.push_back({"cpu", name + " x_packed"});
+      }
+    return names;
+  }
 
   Result<size_t> workspace_bytes(const AttentionSpec& spec, const AttentionLimits& limits) const override {
     FOVEA_RETURN_IF_ERROR(check_supported(info(), spec));

@@ -269,6 +269,10 @@ class CudaAttention : public AttentionBackend {
 
   const BackendInfo& info() const noexcept override { return info_; }
 
+  std::vector<KernelName> kernels(const DeviceInfo& device) const override {
+    return reachable_kernels(info_, family_, device);
+  }
+
   Result<size_t> workspace_bytes(const AttentionSpec& spec, const AttentionLimits& limits) const override {
     return cuda_workspace_bytes(info_, family_, spec, limits);
   }
