@@ -96,9 +96,10 @@ attn::Params make_params(const CpuAttnPlan& plan, const AttentionArgs& args) {
   p.softcap = spec.softcap;
   p.dtype = spec.dtype;
   p.q = args.q;
-  p.q_stride = args.q_row_stride;
+  p.q_rows = {args.q_row_stride, args.q_offset(0, 1, spec.head_dim), args.q_block_rows, args.q_block_stride};
   p.out = args.out;
-  p.out_stride = args.out_row_stride;
+  p.out_rows = {args.out_row_stride, args.out_offset(0, 1, spec.v_head_dim), args.out_block_rows,
+                args.out_block_stride};
   p.lse = args.lse;
   p.lse_includes_sink = spec.has_sink && spec.lse_includes_sink;
   p.sinks = spec.has_sink ? args.sinks : nullptr;
