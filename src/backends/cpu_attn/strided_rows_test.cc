@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int kSeqs = 3, kRows = 5, kHeads = 4, kDim = 16, kVDim = 8, kPage = 8, kPages = 6;
+constexpr int kSeqs = 3, kRows = 5, kHeads = 4, kDim = 32, kVDim = 32, kPage = 8, kPages = 6;
 
 /// Three sequences of five rows, the last of 5, 9 and 16 keys.
 struct Step {
