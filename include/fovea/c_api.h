@@ -5,8 +5,9 @@
  * device all of them lie in its memory, and calls queue work on the given stream and return: none waits, but
  * where said. On the CPU calls are synchronous. An object is used by one thread at a time.
  *
- * Index tensors (offsets, lengths, tables, slots) are int32 or int64. Those of a step have any strides; others are
- * contiguous, but the rows of a page table may lie any distance apart. LSE is natural log, fp32. A row that sees no key has O = 0, LSE = -inf.
+ * Index tensors (offsets, lengths, tables, slots) are int32 or int64. Those of a step have any strides;
+ * others are contiguous, but the rows of a page table may lie any distance apart. LSE is natural log, fp32. A
+ * row that sees no key has O = 0, LSE = -inf.
  */
 #ifndef FOVEA_C_API_H_
 #define FOVEA_C_API_H_
