@@ -159,8 +159,8 @@ struct Capability {
   IntSet gqa_ratios = IntSet::any();  ///< query heads of one kv head
   EnumSet<AttentionType> types = {};
   FeatureSet features = {};
-  /// Columns that the document which this row was taken from says nothing about: shown as "-", never a reason
-  /// for a refusal. Empty for a backend that is built.
+  /// Columns that the document which this row was taken from says nothing about: shown as "-". Where one is
+  /// asked for, that is said. Empty for a backend that is built.
   FeatureSet unstated = {};
   EnumSet<Phase> phases = {};
   EnumSet<Invariance> invariance = {};

@@ -17,7 +17,7 @@ namespace fovea {
 /// How a text's hidden states become one vector: their mean, the first token's, or the last token's.
 enum class Pooling : uint8_t { mean, cls, last };
 std::string_view to_string(Pooling pooling);
-/// "mean", "cls" or "last".
+/// "mean", "cls" or "last", in any letter case.
 std::optional<Pooling> parse_pooling(std::string_view name);
 
 struct EmbedConfig {

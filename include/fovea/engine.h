@@ -20,7 +20,7 @@ namespace fovea {
 /// GenerateRequest::priority, and of equals who came first.
 enum class SchedulingPolicy : uint8_t { fcfs, priority };
 std::string_view to_string(SchedulingPolicy policy);
-/// "fcfs" or "priority" (vLLM's words).
+/// "fcfs" or "priority" (vLLM's words), in any letter case.
 std::optional<SchedulingPolicy> parse_scheduling_policy(std::string_view name);
 
 struct EngineConfig {

@@ -94,6 +94,8 @@ class CLimits(Structure):
         ("max_tokens", c_int32),
         ("max_kv_tokens", c_int64),
         ("max_kv_len", c_int32),
+        ("unused", c_int32),
+        ("tune_for", c_int32),
     ]
 
 
@@ -101,7 +103,7 @@ class CStep(Structure):
     _fields_ = [("size", c_uint32), ("phase", c_int32), ("num_tokens", c_int32)] + _tensors(
         "q_offsets", "kv_lens", "page_table", "kv_indptr", "kv_indices", "spans", "span_offsets", "packed_mask",
         "packed_offsets", "tree_bias",
-    ) + [("kv_settled", c_int32)]
+    ) + [("kv_settled", c_int32), ("unused", c_int32), ("num_pages", c_int64)]
 
 
 class CLayer(Structure):

@@ -1,6 +1,7 @@
-#include "fovea/attention.h"
-
 #include <utility>
+
+#include "base/same_name.h"
+#include "fovea/attention.h"
 
 namespace fovea {
 
@@ -118,21 +119,45 @@ std::optional<LayerKind> parse_layer_kind(std::string_view name) {
       {"sparse_mla_attention", LayerKind::sparse_mla},
       {"cross_attention", LayerKind::cross},
       {"encoder_only_attention", LayerKind::encoder},
+      {"linear_attention", LayerKind::linear},
   };
   for (const auto& [text, kind] : kNames)
-    if (name == text) return kind;
+    if (same_name(name, text)) return kind;
   for (unsigned i = 0; i < static_cast<unsigned>(LayerKind::count_); ++i)
-    if (const auto kind = static_cast<LayerKind>(i); name == to_string(kind)) return kind;
+    if (const auto kind = static_cast<LayerKind>(i); same_name(name, to_string(kind))) return kind;
   return std::nullopt;
 }
 
+std::string_view to_string(LinearAttention linear) {
+  switch (linear) {
+    case LinearAttention::none: return "softmax";
+    case LinearAttention::lightning: return "lightning";
+    case LinearAttention::gated_delta: return "gated delta rule";
+    case LinearAttention::pointwise: return "pointwise";
+  }
+  return "?";
+}
+
 LayerKind kind_of(const AttentionSpec& spec) {
+  if (spec.linear != LinearAttention::none) return LayerKind::linear;
   if (spec.type == AttentionType::encoder_decoder) return LayerKind::cross;
   if (spec.type != AttentionType::decoder) return LayerKind::encoder;
   if (spec.use_mla) return spec.use_sparse ? LayerKind::sparse_mla : LayerKind::mla;
   if (spec.mask.chunk > 0) return LayerKind::chunked_local;
   if (spec.mask.window_left >= 0) return LayerKind::sliding_window;
   return LayerKind::full;
+}
+
+bool has_kv_pages(LayerKind kind) {
+  return kind != LayerKind::encoder && kind != LayerKind::linear;
+}
+
+AttentionSpec with_settings(AttentionSpec spec, const AttentionConfig& config) {
+  const bool decoder = spec.type == AttentionType::decoder && spec.linear == LinearAttention::none;
+  if (!config.use_non_causal.value_or(false) || !decoder || !spec.mask.causal) return spec;
+  spec.mask.causal = false;
+  spec.mask.window_right = spec.mask.window_left;
+  return spec;
 }
 
 std::string AttentionConfig::source(std::string_view key) const {
@@ -144,24 +169,52 @@ std::string BackendInfo::label() const {
   return version.empty() ? std::string(name) : std::string(name) + " (" + std::string(version) + ")";
 }
 
+int shared_bytes_of(int compute_capability) {
+  // From compute capability 8.0 on a block may have all of its SM's shared memory but 1 KiB.
+  switch (compute_capability) {
+    case 0: return 0;
+    case 70:
+    case 72: return 96 << 10;
+    case 75: return 64 << 10;
+    case 80:
+    case 87: return 163 << 10;
+    case 86:
+    case 89:
+    case 120:
+    case 121: return 99 << 10;
+    case 90:
+    case 100:
+    case 103:
+    case 110: return 227 << 10;
+    default: return 48 << 10;
+  }
+}
+
 namespace {
 
 using NamedDevice = std::pair<std::string_view, DeviceInfo>;
 
+NamedDevice nvidia(std::string_view name, int compute_capability, std::string_view products) {
+  return {name,
+          {DeviceKind::cuda, compute_capability, std::string(products), shared_bytes_of(compute_capability)}};
+}
+
 const std::vector<NamedDevice>& known_devices() {
   static const std::vector<NamedDevice> devices = {
-      {"cpu", {DeviceKind::cpu, 0, ""}},
-      {"sm75", {DeviceKind::cuda, 75, "T4, RTX 20"}},
-      {"sm80", {DeviceKind::cuda, 80, "A100"}},
-      {"sm86", {DeviceKind::cuda, 86, "A40, RTX 30"}},
-      {"sm89", {DeviceKind::cuda, 89, "L4, L40S, RTX 40"}},
-      {"sm90", {DeviceKind::cuda, 90, "H100, H200"}},
-      {"sm100", {DeviceKind::cuda, 100, "B200"}},
-      {"sm103", {DeviceKind::cuda, 103, "B300"}},
-      {"sm120", {DeviceKind::cuda, 120, "RTX 50"}},
-      {"rocm", {DeviceKind::rocm, 0, "AMD Instinct"}},
-      {"npu", {DeviceKind::ascend, 0, "Ascend"}},
-      {"xpu", {DeviceKind::xpu, 0, "Intel GPU"}},
+      {"cpu", {DeviceKind::cpu, 0, "", 0}},
+      nvidia("sm75", 75, "T4, RTX 20"),
+      nvidia("sm80", 80, "A100"),
+      nvidia("sm86", 86, "A40, RTX 30"),
+      nvidia("sm87", 87, "Jetson Orin"),
+      nvidia("sm89", 89, "L4, L40S, RTX 40"),
+      nvidia("sm90", 90, "H100, H200"),
+      nvidia("sm100", 100, "B200"),
+      nvidia("sm103", 103, "B300"),
+      nvidia("sm120", 120, "RTX 50"),
+      nvidia("sm121", 121, "DGX Spark"),
+      {"rocm", {DeviceKind::rocm, 0, "AMD Instinct", 0}},
+      {"npu", {DeviceKind::ascend, 0, "Ascend", 0}},
+      {"xpu", {DeviceKind::xpu, 0, "Intel GPU", 0}},
   };
   return devices;
 }
@@ -178,7 +231,7 @@ std::vector<std::string_view> device_names() {
 Result<DeviceInfo> parse_device(std::string_view name) {
   std::string allowed;
   for (const auto& [text, device] : known_devices()) {
-    if (name == text) return device;
+    if (same_name(name, text)) return device;
     allowed.append(allowed.empty() ? "" : ", ").append(text);
   }
   return invalid("device '" + std::string(name) + "' is not known; allowed are " + allowed);

@@ -108,6 +108,10 @@ const BackendRegistry& project_backends() {
   return registry;
 }
 
+bool needs_other_build(const BackendInfo& row) {
+  return row.absent == kNotCompiled;
+}
+
 const BackendRegistry& builtin_backends() {
   if (cuda_built()) return project_backends();
   static const BackendRegistry registry = [] {

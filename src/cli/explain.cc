@@ -17,6 +17,7 @@ DeviceInfo this_machine() {
   device.kind = DeviceKind::cuda;
   device.compute_capability = gpus.front().compute_capability;
   device.name = gpus.front().name;
+  device.shared_bytes = shared_bytes_of(device.compute_capability);
   return device;
 }
 
@@ -29,7 +30,8 @@ Status take_flags(const ModelFlags& flags, const DeviceInfo& device, AttentionSh
   if (dtype) shapes.dtype = *dtype;
   const bool cpu = device.kind == DeviceKind::cpu;
   for (AttentionSpec& spec : shapes.specs) {
-    const bool cached = spec.type == AttentionType::decoder || spec.type == AttentionType::encoder_decoder;
+    const bool cached = has_kv_pages(kind_of(spec));
+    spec = with_settings(spec, flags.attention);
     spec.dtype = cpu ? DType::f32 : shapes.dtype;
     if (cached) spec.kv_dtype = cpu ? resolve(kv_dtype, shapes.dtype) : kv_dtype;
     spec.kv_x_packed = cached && layout == KvLayout::x_packed;

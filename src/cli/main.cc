@@ -245,7 +245,7 @@ int run(int argc, char** argv) {
   root.fallthrough();
   std::string log = "warning";
   root.add_option("--log-level", log, "debug, info, warning, error or off")
-      ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
+      ->transform(CLI::IsMember({"debug", "info", "warning", "error", "off"}, CLI::ignore_case))
       ->capture_default_str();
   Flags flags;
   add_generate(root, flags.generate);

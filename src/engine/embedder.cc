@@ -7,6 +7,7 @@
 #include "attention/phased.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "base/same_name.h"
 #include "engine/check_range.h"
 #include "engine/ragged_batch.h"
 #include "engine/sentence_transformers.h"
@@ -264,7 +265,7 @@ std::string_view to_string(Pooling pooling) {
 
 std::optional<Pooling> parse_pooling(std::string_view name) {
   for (const Pooling pooling : {Pooling::mean, Pooling::cls, Pooling::last})
-    if (name == to_string(pooling)) return pooling;
+    if (same_name(name, to_string(pooling))) return pooling;
   return std::nullopt;
 }
 

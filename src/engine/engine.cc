@@ -7,9 +7,11 @@
 #include <system_error>
 #include <thread>
 
+#include "attention/scene.h"
 #include "base/check.h"
 #include "base/dtype_names.h"
 #include "base/log.h"
+#include "base/same_name.h"
 #include "engine/chat_prompt.h"
 #include "engine/check_range.h"
 #include "engine/core.h"
@@ -176,6 +178,14 @@ Status EngineImpl::choose_lengths(const EngineConfig& config) {
   max_seqs_ = std::min(config.max_running_requests, config.max_batched_tokens);
   const int64_t rows = kMaxLogitsBytes / (int64_t{info_.vocab_size} * static_cast<int64_t>(sizeof(float)));
   max_logit_rows_ = static_cast<int>(std::clamp<int64_t>(rows, max_seqs_, config.max_batched_tokens));
+  if (config.attention.use_non_causal.value_or(false)) {
+    // Each row of a prompt sees all of it: a prompt is one step, with the logits of all rows where they are
+    // wanted, and the keys of a common prefix depend on what follows it.
+    scheduler_config_.whole_prompts = true;
+    context_.max_prompt_len = config.max_batched_tokens;
+    context_.whole_prompts_from = setting(config.attention, "use_non_causal");
+    max_logit_rows_ = config.max_batched_tokens;
+  }
   scheduler_config_.max_running = config.max_running_requests;
   scheduler_config_.max_batched_tokens = config.max_batched_tokens;
   scheduler_config_.max_logit_rows = max_logit_rows_;
@@ -186,7 +196,8 @@ Status EngineImpl::choose_lengths(const EngineConfig& config) {
   else if (const int window = window_of(model_config_); window < info_.max_seq_len)
     scheduler_config_.window = window;
   // A prefix's keys depend on what was encoded, which the tree's tokens don't show.
-  scheduler_config_.prefix_cache = config.prefix_cache && !model_config_.encoder;
+  scheduler_config_.prefix_cache =
+      config.prefix_cache && !model_config_.encoder && !scheduler_config_.whole_prompts;
   info_.prefix_cache = scheduler_config_.prefix_cache;
   return {};
 }
@@ -195,7 +206,7 @@ Status EngineImpl::select_backends(const EngineConfig& config, const BackendRegi
   info_.kv_dtype = resolve(config.kv_cache_dtype, info_.dtype);
   info_.kv_layout = config.kv_layout == KvLayout::auto_ ? KvLayout::hnd : config.kv_layout;
   for (AttentionSpec spec : attention_specs(model_config_)) {
-    spec = Executor::resolve(spec, info_.kv_dtype, info_.kv_layout, 0);
+    spec = with_settings(Executor::resolve(spec, info_.kv_dtype, info_.kv_layout, 0), config.attention);
     spec.page_size = 0;  // to be chosen
     if (std::ranges::find(info_.specs, spec) == info_.specs.end()) info_.specs.push_back(spec);
   }
@@ -254,6 +265,7 @@ Status EngineImpl::load_model(const EngineConfig& config, const BackendRegistry&
   Executor::Options executor_options;
   executor_options.limits = {max_seqs_, config.max_batched_tokens, int64_t{max_seqs_} * info_.max_seq_len,
                              info_.max_seq_len};
+  executor_options.attention = config.attention;
   executor_options.kv_dtype = info_.kv_dtype;
   executor_options.kv_layout = info_.kv_layout;
   executor_options.max_logit_rows = max_logit_rows_;
@@ -314,6 +326,11 @@ void EngineImpl::log_start() const {
   log_kv_scales();
   FOVEA_LOG(info) << "KV cache: " << info_.kv_tokens << " tokens, " << std::fixed << std::setprecision(2)
                   << info_.kv_sequences << " sequences of the longest length (" << info_.max_seq_len << ")";
+  if (scheduler_config_.whole_prompts) {
+    FOVEA_LOG(info) << "no causal mask (" << context_.whole_prompts_from
+                    << "): a prompt is computed in one step of at most " << context_.max_prompt_len
+                    << " tokens, and no prefix is reused";
+  }
   if (scheduler_config_.window > 0) {
     FOVEA_LOG(info) << "sliding window of " << scheduler_config_.window
                     << " tokens in all layers: a sequence holds at most "
@@ -532,7 +549,7 @@ std::string_view to_string(SchedulingPolicy policy) {
 
 std::optional<SchedulingPolicy> parse_scheduling_policy(std::string_view name) {
   for (const SchedulingPolicy policy : {SchedulingPolicy::fcfs, SchedulingPolicy::priority})
-    if (name == to_string(policy)) return policy;
+    if (same_name(name, to_string(policy))) return policy;
   return std::nullopt;
 }
 

@@ -83,6 +83,10 @@ fovea_backend_limits to_abi(const AttentionLimits& limits) {
   out.max_tokens = limits.max_tokens;
   out.max_kv_len = limits.max_kv_len;
   out.max_kv_tokens = limits.max_kv_tokens;
+  static_assert(static_cast<int>(TuneFor::limits) == FOVEA_BACKEND_TUNE_FOR_LIMITS &&
+                static_cast<int>(TuneFor::many_sequences) == FOVEA_BACKEND_TUNE_FOR_MANY_SEQUENCES &&
+                static_cast<int>(TuneFor::few_sequences) == FOVEA_BACKEND_TUNE_FOR_FEW_SEQUENCES);
+  out.tune_for = static_cast<int32_t>(limits.tune_for);
   return out;
 }
 
@@ -109,6 +113,7 @@ fovea_backend_batch to_abi(const BatchMeta& meta) {
   out.tree_bias = address(meta.tree_bias);
   out.tree_size = meta.tree_size;
   out.past_kv_ready = flag(meta.kv_settled);
+  out.num_pages = meta.num_pages;
   return out;
 }
 
@@ -118,10 +123,15 @@ fovea_backend_args to_abi(const AttentionArgs& args, const AttentionSpec& spec) 
   out.kv_form = kv.form == KvForm::x_packed ? FOVEA_BACKEND_FORM_X_PACKED : FOVEA_BACKEND_FORM_STRIDED;
   out.q = args.q;
   out.q_row_stride = args.q_row_stride;
-  out.q_head_stride = spec.head_dim;
+  out.q_head_stride = args.q_head_stride == AttentionArgs::kDense ? spec.head_dim : args.q_head_stride;
+  out.q_block_rows = args.q_block_rows;
+  out.q_block_stride = args.q_block_stride;
   out.out = args.out;
   out.out_row_stride = args.out_row_stride;
-  out.out_head_stride = spec.v_head_dim;
+  out.out_head_stride =
+      args.out_head_stride == AttentionArgs::kDense ? spec.v_head_dim : args.out_head_stride;
+  out.out_block_rows = args.out_block_rows;
+  out.out_block_stride = args.out_block_stride;
   out.lse = args.lse;
   out.k = kv.k;
   out.v = kv.v;

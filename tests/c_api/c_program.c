@@ -223,7 +223,7 @@ int main(void) {
   spec.num_heads = HQ, spec.num_kv_heads = HKV, spec.head_dim = D, spec.v_head_dim = DV;
   spec.dtype.code = FOVEA_FLOAT, spec.dtype.bits = 32, spec.dtype.lanes = 1;
   spec.page_size = PAGE;
-  fovea_limits limits = {sizeof(limits), SEQS, 32, 64, 32};
+  fovea_limits limits = {.size = sizeof(limits), .max_seqs = SEQS, .max_tokens = 32, .max_kv_tokens = 64, .max_kv_len = 32};
   const fovea_device cpu = {FOVEA_CPU, 0};
   const char* backends[] = {NULL, "CPU_ATTN", "torch_native", "CPU_ATTN,TORCH_NATIVE"};
   for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); ++i) {
