@@ -360,6 +360,12 @@ typedef struct fovea_backend {
    * Conformance counts a case for the kernels that it names. */
   void (*launched)(void* instance, const void* plan,
                    void (*emit)(void* data, const fovea_backend_kernel* kernel), void* data);
+
+  /* Calls emit(data, kernel) for each kernel of the table's own families that some spec, step and limits
+   * within the table reach on `device` (split_keys and split_rows are not looked at). Conformance fails where
+   * one of them never ran. */
+  void (*kernels)(void* instance, const fovea_backend_device* device,
+                  void (*emit)(void* data, const fovea_backend_kernel* kernel), void* data);
 } fovea_backend;
 
 /* What Fovea tells the library. */
