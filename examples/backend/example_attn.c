@@ -225,16 +225,27 @@ static int32_t forward(void* instance, const void* of, const fovea_backend_args*
   return FOVEA_BACKEND_OK;
 }
 
+static const fovea_backend_kernel kernels[] = {
+    [FOVEA_BACKEND_PREFILL] = {.size = sizeof(fovea_backend_kernel),
+                               .family = "example",
+                               .instance = "prefill"},
+    [FOVEA_BACKEND_DECODE] = {.size = sizeof(fovea_backend_kernel),
+                              .family = "example",
+                              .instance = "decode"},
+};
+
 static void launched(void* instance, const void* of,
                      void (*emit)(void* data, const fovea_backend_kernel* kernel), void* data) {
   (void)instance;
   const plan* p = of;
-  const fovea_backend_kernel kernel = {
-      .size = sizeof kernel,
-      .family = "example",
-      .instance = p->batch.phase == FOVEA_BACKEND_DECODE ? "decode" : "prefill",
-  };
-  if (p->ran) emit(data, &kernel);
+  if (p->ran) emit(data, &kernels[p->batch.phase]);
+}
+
+static void all_kernels(void* instance, const fovea_backend_device* device,
+                        void (*emit)(void* data, const fovea_backend_kernel* kernel), void* data) {
+  (void)instance, (void)device;
+  emit(data, &kernels[FOVEA_BACKEND_PREFILL]);
+  emit(data, &kernels[FOVEA_BACKEND_DECODE]);
 }
 
 /* ---- The entry. */
@@ -249,6 +260,7 @@ static const fovea_backend backend = {
     .destroy_plan = destroy_plan,
     .forward = forward,
     .launched = launched,
+    .kernels = all_kernels,
 };
 
 int32_t fovea_backend_v1(const fovea_backend_host* host, const fovea_backend** out,

@@ -290,7 +290,7 @@ typedef struct fovea_backend_device {
   uint32_t size;
   int32_t kind;               /* FOVEA_BACKEND_CPU or FOVEA_BACKEND_CUDA */
   int32_t compute_capability; /* 10 * major + minor */
-  int32_t shared_bytes;       /* shared memory that a block may have; 0 = not known */
+  int32_t shared_bytes;       /* shared memory that a block may have; INT32_MAX = no device in particular */
 } fovea_backend_device;
 
 /* A compiled kernel, by name. */
@@ -334,7 +334,8 @@ typedef struct fovea_backend {
 
   /* Whether the combination of what the table allows one by one is served: FOVEA_BACKEND_OK, or
    * FOVEA_BACKEND_UNSUPPORTED with the reason in `reason` and the flag that removes it in `fix` (empty:
-   * another backend). Called by several threads at a time, without an instance. */
+   * another backend). Called by several threads at a time, without an instance; spec->page_size is 0 while
+   * none is chosen. */
   int32_t (*supports)(const fovea_backend_spec* spec, const fovea_backend_device* device,
                       const fovea_backend_error* reason, const fovea_backend_error* fix);
 
@@ -360,6 +361,12 @@ typedef struct fovea_backend {
    * Conformance counts a case for the kernels that it names. */
   void (*launched)(void* instance, const void* plan,
                    void (*emit)(void* data, const fovea_backend_kernel* kernel), void* data);
+
+  /* Calls emit(data, kernel) for each kernel of the table's own families that some spec, step and limits
+   * within the table reach on `device` (split_keys and split_rows are not looked at). Conformance fails where
+   * one of them never ran. */
+  void (*kernels)(void* instance, const fovea_backend_device* device,
+                  void (*emit)(void* data, const fovea_backend_kernel* kernel), void* data);
 } fovea_backend;
 
 /* What Fovea tells the library. */

@@ -30,6 +30,14 @@ struct Instance {
   Status created;
 };
 
+/// Appends to a vector of KernelName what launched() and kernels() give.
+void add_kernel(void* names, const fovea_backend_kernel* kernel) {
+  if (kernel == nullptr || kernel->size < sizeof *kernel) return;
+  const auto text = [](const char* given) { return std::string(given == nullptr ? "" : given); };
+  static_cast<std::vector<KernelName>*>(names)->push_back(
+      {text(kernel->family), text(kernel->instance), kernel->split_keys, kernel->split_rows});
+}
+
 struct LibraryPlan : Plan {
   LibraryPlan(std::shared_ptr<Instance> of, const AttentionSpec& for_spec, int pages)
       : instance(std::move(of)), spec(for_spec), page_size(pages) {}
@@ -39,13 +47,8 @@ struct LibraryPlan : Plan {
 
   std::vector<KernelName> launched() const override {
     std::vector<KernelName> names;
-    const auto emit = [](void* data, const fovea_backend_kernel* kernel) {
-      if (kernel == nullptr || kernel->size < sizeof *kernel) return;
-      const auto text = [](const char* given) { return std::string(given == nullptr ? "" : given); };
-      static_cast<std::vector<KernelName>*>(data)->push_back({text(kernel->family), text(kernel->instance)});
-    };
     if (object != nullptr && instance->functions.launched != nullptr)
-      instance->functions.launched(instance->object, object, emit, &names);
+      instance->functions.launched(instance->object, object, add_kernel, &names);
     return names;
   }
 
@@ -86,6 +89,15 @@ class LibraryBackend : public AttentionBackend {
     Text text;
     const int32_t code = functions().check_plan(object(), plan.object, pages, &s, text.target());
     return status_of(code, info().name, "check_plan", text);
+  }
+
+  std::vector<KernelName> kernels(const DeviceInfo& device) const override {
+    std::vector<KernelName> names;
+    if (!instance_->created || functions().kernels == nullptr || device.kind != info().capability.device)
+      return names;
+    const fovea_backend_device d = to_abi(device);
+    functions().kernels(object(), &d, add_kernel, &names);
+    return names;
   }
 
   Result<size_t> init_graph_state(const AttentionSpec& spec, const AttentionLimits& limits) override {

@@ -219,6 +219,21 @@ TEST_F(LibraryBackendTest, LaunchedKernelsAreNamed) {
   EXPECT_EQ((*planned)->launched(), (std::vector<KernelName>{{"fake", "decode"}, {"fake", ""}}));
 }
 
+TEST_F(LibraryBackendTest, KernelsThatAreReachedAreNamed) {
+  const auto silent = library();
+  EXPECT_TRUE(make_backend(*silent)->kernels(DeviceInfo{}).empty());
+  const auto made = library([](fovea_backend& b) {
+    b.kernels = [](void*, const fovea_backend_device* device,
+                   void (*emit)(void*, const fovea_backend_kernel*), void* data) {
+      const fovea_backend_kernel kernel{sizeof kernel, device->compute_capability, 3, "fake", "decode"};
+      emit(data, &kernel);
+    };
+  });
+  const auto backend = make_backend(*made);
+  EXPECT_EQ(backend->kernels(DeviceInfo{}), (std::vector<KernelName>{{"fake", "decode", 0, 3}}));
+  EXPECT_TRUE(backend->kernels(*parse_device("sm90")).empty()) << "another device's";
+}
+
 TEST_F(LibraryBackendTest, CombinationsAreReasons) {
   const auto made = library([](fovea_backend& b) {
     b.supports = [](const fovea_backend_spec* spec, const fovea_backend_device* device,

@@ -160,7 +160,8 @@ fovea_backend_device to_abi(const DeviceInfo& device) {
   auto out = sized<fovea_backend_device>();
   out.kind = to_abi(abi_devices(), device.kind);
   out.compute_capability = device.compute_capability;
-  out.shared_bytes = device.shared_bytes;
+  out.shared_bytes =
+      device.shared_bytes != 0 ? device.shared_bytes : shared_bytes_of(device.compute_capability);
   return out;
 }
 

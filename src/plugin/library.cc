@@ -10,7 +10,7 @@
 namespace fovea::plugin {
 namespace {
 
-constexpr size_t kBackendSize1 = 112;  // of the first version 1
+constexpr size_t kBackendSize1 = 120;  // of the first version 1
 static_assert(sizeof(fovea_backend) == kBackendSize1);
 
 constexpr std::string_view kNotCompiled =

@@ -10,7 +10,7 @@ namespace {
 
 using namespace fovea;
 
-/// Windows show one key more.
+/// Windows hide one key more: one that is shown could be a page that is not there.
 bool defect = false;
 
 BackendInfo make_info() {
@@ -37,7 +37,7 @@ class Mine : public AttentionBackend {
     FOVEA_RETURN_IF_ERROR(check_supported(info(), spec));
     if (stream.pool().size() < 1) return unsupported("MINE has no threads");
     AttentionSpec asked = spec;
-    if (defect && spec.mask.window_left >= 0) ++asked.mask.window_left;
+    if (defect && spec.mask.window_left > 0) --asked.mask.window_left;
     return inner_->plan(asked, limits, meta, workspace, stream);
   }
   Status forward_extend(const Plan& plan, const AttentionArgs& args, Stream& stream) override {

@@ -89,7 +89,7 @@ class BackendLibrary(unittest.TestCase):
 
     def test_a_backend_that_plans_nothing_says_why(self) -> None:
         done = fovea("generate", QUESTION, "--backend-library", str(FOLDER / "backend_sound.so"), "--attention-backend", "DEFECTIVE",
-                     code=2)
+                     "--kv-cache-dtype", "float32", code=2)
         self.assertIn("DEFECTIVE: this backend plans nothing", done.stderr)
 
     def test_a_proof_file_is_of_the_programs_own_backends(self) -> None:

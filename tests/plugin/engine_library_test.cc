@@ -14,7 +14,7 @@ using testing::HasSubstr;
 EngineConfig demo() {
   EngineConfig config;
   config.model = FOVEA_SOURCE_DIR "/models/demo";
-  config.num_pages = 16;
+  config.num_pages = 64;
   config.threads = 1;
   return config;
 }

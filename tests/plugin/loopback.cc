@@ -68,6 +68,7 @@ AttentionLimits from_abi(const fovea_backend_limits& l) {
   limits.max_tokens = l.max_tokens;
   limits.max_kv_tokens = l.max_kv_tokens;
   limits.max_kv_len = l.max_kv_len;
+  limits.tune_for = static_cast<TuneFor>(l.tune_for);
   return limits;
 }
 
@@ -93,6 +94,7 @@ BatchMeta from_abi(const fovea_backend_batch& b) {
   meta.tree_bias = array(b.tree_bias, int64_t{b.tree_size} * b.tree_size);
   meta.tree_size = b.tree_size;
   meta.kv_settled = b.past_kv_ready != 0;
+  meta.num_pages = b.num_pages;
   return meta;
 }
 
@@ -100,8 +102,14 @@ AttentionArgs from_abi(const fovea_backend_args& a, const AttentionSpec& spec) {
   AttentionArgs args;
   args.q = a.q;
   args.q_row_stride = a.q_row_stride;
+  args.q_head_stride = a.q_head_stride;
+  args.q_block_rows = a.q_block_rows;
+  args.q_block_stride = a.q_block_stride;
   args.out = a.out;
   args.out_row_stride = a.out_row_stride;
+  args.out_head_stride = a.out_head_stride;
+  args.out_block_rows = a.out_block_rows;
+  args.out_block_stride = a.out_block_stride;
   args.lse = a.lse;
   KvView& kv = args.kv;
   kv.k = a.k;
@@ -128,6 +136,14 @@ AttentionArgs from_abi(const fovea_backend_args& a, const AttentionSpec& spec) {
   args.sinks = a.sinks;
   args.alibi_slopes = a.alibi_slopes;
   return args;
+}
+
+DeviceInfo from_abi(const fovea_backend_device& device) {
+  DeviceInfo d;
+  d.kind = enumerator(abi_devices(), device.kind);
+  d.compute_capability = device.compute_capability;
+  d.shared_bytes = device.shared_bytes;
+  return d;
 }
 
 int32_t create(void** instance, const fovea_backend_error*) {
@@ -197,23 +213,26 @@ int32_t check_plan(void* instance, const void* plan, int64_t num_pages, const fo
   const auto body = [&](Stream& s) { return backend(instance).check_plan(*planned.plan, num_pages, s); };
   return report(with_stream(*stream, body), error);
 }
-void launched(void*, const void* plan, void (*emit)(void* data, const fovea_backend_kernel* kernel),
-              void* data) {
-  for (const KernelName& name : static_cast<const Planned*>(plan)->plan->launched()) {
-    const fovea_backend_kernel kernel{sizeof kernel, 0, 0, name.family.c_str(), name.instance.c_str()};
+using Emit = void(void* data, const fovea_backend_kernel* kernel);
+void emit_all(const std::vector<KernelName>& names, Emit* emit, void* data) {
+  for (const KernelName& name : names) {
+    const fovea_backend_kernel kernel{sizeof kernel, name.split_keys, name.split_rows, name.family.c_str(),
+                                      name.instance.c_str()};
     emit(data, &kernel);
   }
+}
+void launched(void*, const void* plan, Emit* emit, void* data) {
+  emit_all(static_cast<const Planned*>(plan)->plan->launched(), emit, data);
+}
+void kernels(void* instance, const fovea_backend_device* device, Emit* emit, void* data) {
+  emit_all(backend(instance).kernels(from_abi(*device)), emit, data);
 }
 
 int32_t supports(const fovea_backend_spec* spec, const fovea_backend_device* device,
                  const fovea_backend_error* reason, const fovea_backend_error* fix) {
   const BackendInfo& info = *inner->info;
   if (!info.supports_combination) return FOVEA_BACKEND_OK;
-  DeviceInfo d;
-  d.kind = enumerator(abi_devices(), device->kind);
-  d.compute_capability = device->compute_capability;
-  d.shared_bytes = device->shared_bytes;
-  const auto refusal = info.supports_combination(from_abi(*spec), d);
+  const auto refusal = info.supports_combination(from_abi(*spec), from_abi(*device));
   if (!refusal) return FOVEA_BACKEND_OK;
   std::snprintf(reason->text, reason->capacity, "%s", refusal->text.c_str());
   std::snprintf(fix->text, fix->capacity, "%s", refusal->fix.c_str());
@@ -285,6 +304,7 @@ const fovea_backend* make(const BackendRegistry::Entry& entry, WithStream stream
       plan<&AttentionBackend::plan_for_capture>,
       plan_for_replay,
       launched,
+      kernels,
   };
   return &functions;
 }
