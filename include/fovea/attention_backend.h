@@ -124,7 +124,10 @@ using Workspace = std::span<std::byte>;
 /// A compiled kernel, by name.
 struct KernelName {
   std::string family;    ///< of kernels that are written alike: "cpu", "sm80", "sm90"
-  std::string instance;  ///< what is compiled apart within it: "decode bfloat16 D=128"
+  std::string instance;  ///< what is compiled apart within it: "decode bf16 D=128"
+  /// Sequences of at most split_rows query rows have their keys summed in parts, at multiples of split_keys
+  /// keys, that are merged; 0 = always in one.
+  int split_keys = 0, split_rows = 0;
   auto operator<=>(const KernelName&) const = default;
 };
 
@@ -144,6 +147,11 @@ class AttentionBackend {
   virtual ~AttentionBackend() = default;
 
   virtual const BackendInfo& info() const noexcept = 0;
+
+  /// The kernels of the row's own families that some spec, step and limits within the row's capability reach
+  /// on `device` (split_keys and split_rows are not looked at). Conformance fails where one of them never
+  /// ran. Empty: the backend does not say.
+  virtual std::vector<KernelName> kernels(const DeviceInfo& device) const;
 
   /// Bytes of workspace that any step within `limits` needs.
   virtual Result<size_t> workspace_bytes(const AttentionSpec& spec, const AttentionLimits& limits) const = 0;
@@ -185,7 +193,8 @@ class AttentionBackend {
   virtual Status plan_for_replay(Plan& plan, const BatchMeta& meta, Stream& stream);
 };
 
-/// Backends by name. Built explicitly; nothing registers itself.
+/// Backends by name. Built explicitly; nothing registers itself. A copy is a registry of its own over the
+/// same rows: `BackendRegistry mine = builtin_backends(); mine.add(info, create);`.
 class BackendRegistry {
  public:
   using Factory = std::function<std::unique_ptr<AttentionBackend>()>;
@@ -194,8 +203,13 @@ class BackendRegistry {
     Factory create;  ///< empty when missing(*info) is not
   };
 
+  /// Why `info` can't be added, in one line: it has no name, or its name or an alias is taken by another
+  /// backend or by another row of the same version.
+  Status check(const BackendInfo& info) const;
   /// The order of registration is the order of automatic choice where priorities() names none. Rows of one
-  /// name with different versions are one backend.
+  /// name with different versions are one backend. Takes what check() does, and ends the program for others;
+  /// `create` is empty for a row whose `absent` is not, and only for such. `info` must outlive the registry
+  /// and all copies of it.
   void add(const BackendInfo& info, Factory create);
   const std::vector<Entry>& entries() const { return entries_; }
   /// Exact names in any letter case, and aliases; null when unknown. Of several versions the first.
@@ -215,5 +229,9 @@ class BackendRegistry {
 
 /// Every backend that this program knows, built or not.
 const BackendRegistry& builtin_backends();
+/// `registry`, a setting; builtin_backends() where it is null.
+inline const BackendRegistry& backends_or_builtin(const BackendRegistry* registry) {
+  return registry != nullptr ? *registry : builtin_backends();
+}
 
 }  // namespace fovea

@@ -75,7 +75,13 @@ typedef struct fovea_tensor {
   uint64_t byte_offset;
 } fovea_tensor;
 
-/* Every backend of the library, in the format of `fovea backends --json`. Lives as long as the library. */
+/* Loads a shared library with an attention backend (fovea/backend_abi.h, unstable): objects that are created
+ * from now on may choose it, by its name or, automatically, after the library's own. It stays loaded until
+ * the process ends. */
+FOVEA_API fovea_status fovea_load_backend(const char* file);
+
+/* Every backend of the library and those that were loaded, in the format of `fovea backends --json`. Lives as
+ * long as the library. */
 FOVEA_API fovea_status fovea_backends_json(const char** json);
 
 /* What a layer needs. fovea_attention_spec_init() fills in the defaults, which are those in brackets. */

@@ -24,6 +24,9 @@ struct EmbedConfig {
   std::string model;  ///< a directory in Hugging Face format, or a hub id found in the local cache
   std::optional<DType> dtype;
   AttentionConfig attention;
+  /// As EngineConfig::registry; must outlive the embedder.
+  const BackendRegistry* registry = nullptr;
+  std::vector<std::string> backend_libraries;  ///< as in EngineConfig
   /// nullopt = what the model's sentence-transformers files say (modules.json, 1_Pooling/config.json), mean
   /// where they say nothing.
   std::optional<Pooling> pooling;

@@ -131,6 +131,7 @@ _FUNCTIONS = {
     "fovea_abi_version": (c_uint32, []),
     "fovea_version": (c_char_p, []),
     "fovea_cuda_built": (ctypes.c_int, []),
+    "fovea_load_backend": (ctypes.c_int, [c_char_p]),
     "fovea_backends_json": (ctypes.c_int, [POINTER(c_char_p)]),
     "fovea_attention_spec_init": (None, [POINTER(CSpec)]),
     "fovea_attention_create": (

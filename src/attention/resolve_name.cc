@@ -25,7 +25,7 @@ Error unknown_backend(const std::string& name, const BackendRegistry& registry) 
   if (same_name(name, "CUSTOM"))
     return invalid(
         "Backend CUSTOM must be registered before use. Use BackendRegistry::add() with a BackendInfo of that "
-        "name, and give that registry to the engine");
+        "name, and give that registry to the engine (EngineConfig::registry)");
   std::vector<std::string> names;
   for (const Entry& entry : registry.entries())
     if (std::ranges::find(names, entry.info->name) == names.end()) names.emplace_back(entry.info->name);

@@ -4,6 +4,7 @@
 #include <climits>
 
 #include "attention/create_backend.h"
+#include "c_api/registry.h"
 #include "c_api/settings.h"
 #include "c_api/spec.h"
 #include "c_api/structs.h"
@@ -39,10 +40,11 @@ Status Attention::choose_backends(const char* name) {
   if (name != nullptr) config.backend = BackendName(name);
   config.sources["backend"] = "backend";
   FOVEA_RETURN_IF_ERROR(apply_environment(config));
-  FOVEA_TRY(selection, select(config, spec_, device, builtin_backends()));
+  const BackendRegistry registry = loaded_backends();
+  FOVEA_TRY(selection, select(config, spec_, device, registry));
   const KindSelection& kind = selection.kinds.front();
   const auto make = [&](const PhaseSelection& phase) -> Result<std::shared_ptr<AttentionBackend>> {
-    FOVEA_TRY(made, create_backend(*phase.backend, config));
+    FOVEA_TRY(made, create_backend(*phase.backend, config, registry));
     return std::shared_ptr<AttentionBackend>(std::move(made));
   };
   FOVEA_TRY(prefill, make(kind.prefill));

@@ -17,6 +17,7 @@ DeviceInfo this_machine() {
   device.kind = DeviceKind::cuda;
   device.compute_capability = gpus.front().compute_capability;
   device.name = gpus.front().name;
+  device.shared_bytes = shared_bytes_of(device.compute_capability);
   return device;
 }
 
@@ -83,7 +84,8 @@ Result<Explanation> make_explanation(const ExplainFlags& flags) {
   if (out.shapes.specs.empty()) return out;
   AttentionConfig config = flags.model.attention;
   if (out.device.kind == DeviceKind::cpu) config.sources["dtype"] = "activations on a CPU";
-  FOVEA_TRY(selection, consider(config, out.shapes.specs, out.device, builtin_backends()));
+  FOVEA_TRY(selection,
+            consider(config, out.shapes.specs, out.device, backends_or_builtin(flags.model.registry)));
   out.selection = std::move(selection);
   return out;
 }

@@ -71,6 +71,7 @@ Result<EngineConfig> engine_config(const ModelFlags& flags) {
     return invalid("--scheduling-policy " + flags.scheduling_policy + ": allowed are fcfs, priority");
   config.scheduling_policy = *policy;
   config.attention = flags.attention;
+  config.registry = flags.registry;
   config.max_running_requests = flags.max_running_requests;
   config.max_batched_tokens = flags.max_batched_tokens;
   config.max_seq_len = flags.max_seq_len;

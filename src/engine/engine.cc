@@ -13,8 +13,10 @@
 #include "engine/chat_prompt.h"
 #include "engine/check_range.h"
 #include "engine/core.h"
-#include "engine/engine_impl.h"
+#include "engine/executor.h"
 #include "engine/kv_sizing.h"
+#include "fovea/backend_library.h"
+#include "fovea/engine.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
 
@@ -52,7 +54,7 @@ class EngineImpl final : public Engine {
   ~EngineImpl() override;
 
   /// The order is the contract: what can be refused cheaply is refused before anything large is read.
-  Status open(const EngineConfig& config, const BackendRegistry& registry);
+  Status open(const EngineConfig& config);
 
   const EngineInfo& info() const override { return info_; }
   EngineStats stats() const override;
@@ -128,7 +130,8 @@ class EngineImpl final : public Engine {
   std::thread thread_;
 };
 
-Status EngineImpl::open(const EngineConfig& config, const BackendRegistry& registry) {
+Status EngineImpl::open(const EngineConfig& config) {
+  FOVEA_TRY(registry, with_backend_libraries(backends_or_builtin(config.registry), config.backend_libraries));
   FOVEA_RETURN_IF_ERROR(check_config(config));
   FOVEA_TRY(dir, resolve_model_dir(config.model));
   info_.model_dir = dir;
@@ -533,20 +536,16 @@ std::optional<SchedulingPolicy> parse_scheduling_policy(std::string_view name) {
   return std::nullopt;
 }
 
-Result<std::unique_ptr<Engine>> create_engine(const EngineConfig& config, const BackendRegistry& registry) {
+Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config) {
   try {
     auto engine = std::make_unique<EngineImpl>();
-    FOVEA_RETURN_IF_ERROR(engine->open(config, registry));
+    FOVEA_RETURN_IF_ERROR(engine->open(config));
     return std::unique_ptr<Engine>(std::move(engine));
   } catch (const std::bad_alloc&) {
     return Error{ErrorCode::out_of_memory, "out of memory while loading " + config.model};
   } catch (const std::system_error& error) {  // the system has no more threads
     return Error{ErrorCode::internal, std::string("can't start the engine: ") + error.what()};
   }
-}
-
-Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config) {
-  return create_engine(config, builtin_backends());
 }
 
 }  // namespace fovea

@@ -214,6 +214,9 @@ int main(void) {
   const char* json = NULL;
   check(fovea_backends_json(&json), "backends_json");
   expect(json != NULL && strstr(json, "\"CPU_ATTN\"") != NULL, "backends_json");
+  expect(fovea_load_backend(NULL) == FOVEA_INVALID_ARGUMENT, "load_backend of null");
+  expect(fovea_load_backend("/no/such.so") == FOVEA_NOT_FOUND, "load_backend of a file that is not there");
+  expect(strstr(fovea_last_error(), "backend library /no/such.so: there is no such file") != NULL, "its reason");
 
   fovea_attention_spec spec;
   fovea_attention_spec_init(&spec);
