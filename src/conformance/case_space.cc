@@ -24,7 +24,7 @@ constexpr int kSameHeadDim = 0;  // of Knob::v_head_dim
 /// Elements of one page of K: bounds the memory that a case fills with NaN.
 constexpr int64_t kMaxPageElements = int64_t{1} << 21;
 constexpr int kMaxHeads = 128;
-constexpr int kCommonRows = 64, kLargeRows = 40;
+constexpr int kCommonRows = 64, kLargeRows = 48;
 
 int to_int(const std::string& text) {
   int value = 0;
@@ -509,7 +509,14 @@ std::vector<Levels> CaseSpace::large_rows(uint64_t seed, int count, const Levels
       {Knob::head_dim, {16, 64, 64, 128}},
       {Knob::gqa_ratio, {1, 2, 4}},
       {Knob::kv_heads, {1, 1, 2}},
-      {Knob::window, {-1, -1, -1, 699, 2499}},
+      {Knob::type,
+       {value_of(AttentionType::decoder), value_of(AttentionType::decoder),
+        value_of(AttentionType::encoder)}},
+      {Knob::mask, {value_of(MaskLevel::causal), value_of(MaskLevel::causal), value_of(MaskLevel::full)}},
+      {Knob::window, {-1, -1, 699, 2499}},
+      {Knob::sides,
+       {value_of(SidesLevel::left), value_of(SidesLevel::left), value_of(SidesLevel::both),
+        value_of(SidesLevel::right)}},
       {Knob::chunk, {0, 0, 0, 512, 3000}},
       {Knob::tree, {0, 0, 0, 0, 0, 2}},
       {Knob::scale, {100, 100, 40, 170}},

@@ -67,6 +67,9 @@ class Cases : public ::testing::Test {
         {"more than 1000 rows", some([](const Sequence& s) { return s.n_q > 1000 && s.n_k > 0; })},
         {"a window over 100", m.window_left > 100 && keys(m.window_left + 1)},
         {"a right window alone", !m.causal && m.window_left < 0 && m.window_right >= 0},
+        {"rows that see over 100 keys after them",
+         !m.causal && !m.packed && m.window_right > 100 &&
+             some([](const Sequence& s) { return s.n_q > 102 && s.n_k > 102; })},
         {"a window as wide to the right", !m.causal && m.window_left > 0 && m.window_right == m.window_left},
         {"a chunk over 64", m.chunk > 64 && keys(m.chunk)},
         {"a tree over 16", p.tree_size > 16},
