@@ -24,7 +24,7 @@ constexpr int kSameHeadDim = 0;  // of Knob::v_head_dim
 /// Elements of one page of K: bounds the memory that a case fills with NaN.
 constexpr int64_t kMaxPageElements = int64_t{1} << 21;
 constexpr int kMaxHeads = 128;
-constexpr int kCommonRows = 64;
+constexpr int kCommonRows = 64, kLargeRows = 48;
 
 int to_int(const std::string& text) {
   int value = 0;
@@ -403,14 +403,16 @@ AttentionSpec CaseSpace::spec_of(const Levels& row) const {
 }
 
 std::vector<Levels> CaseSpace::rows(uint64_t seed, const Levels& fixed, std::vector<Levels>* unmet) const {
-  std::vector<int> counts;
-  for (const auto& levels : levels_)
-    counts.push_back(static_cast<int>(levels.size()));
-  std::vector<Levels> rows =
-      pairwise_rows(counts, [&](const Levels& row) { return allowed(row); }, seed, fixed, unmet, hints());
-  if (std::all_of(fixed.begin(), fixed.end(), [](int level) { return level == kUnset; }))
+  std::vector<Levels> rows;
+  const bool all_free = std::all_of(fixed.begin(), fixed.end(), [](int level) { return level == kUnset; });
+  if (all_free) {
+    rows = large_rows(seed, kLargeRows);
     for (Levels& row : common_rows(seed, kCommonRows))
       rows.push_back(std::move(row));
+  }
+  for (Levels& row :
+       pairwise_rows(counts(), [&](const Levels& row) { return allowed(row); }, seed, fixed, unmet, hints()))
+    rows.push_back(std::move(row));
   return rows;
 }
 
@@ -427,48 +429,37 @@ Hints CaseSpace::hints() const {
   set(fast, {Knob::head_scales, Knob::sink_tokens, Knob::spans, Knob::tree, Knob::score, Knob::scale});
   Levels plain_mask = fast;
   set(plain_mask, {Knob::type, Knob::mask, Knob::window, Knob::sides, Knob::chunk});
-  return {plain_mask, small, fast, Levels(levels_.size(), kUnset)};
+  // Decodes of many sequences have kernels of their own.
+  Levels decode = plain_mask;
+  const auto level_of = [&](Knob knob, auto value) {
+    const auto& levels = levels_[static_cast<size_t>(knob)];
+    for (size_t i = 0; i < levels.size(); ++i)
+      if (levels[i].value == static_cast<int>(value)) decode[static_cast<size_t>(knob)] = static_cast<int>(i);
+  };
+  level_of(Knob::phase, Phase::decode);
+  level_of(Knob::limits, LimitsLevel::engine);
+  level_of(Knob::kv_dtype, KvCacheDType::auto_);
+  return {plain_mask, small, decode, fast, Levels(levels_.size(), kUnset)};
 }
 
-std::vector<Levels> CaseSpace::common_rows(uint64_t seed, int count, const Levels& fixed) const {
-  struct Weights {
-    Knob knob;
-    std::vector<int> values;  ///< one of them; those that are no level don't count
-  };
-  const auto engine = static_cast<int>(LimitsLevel::engine);
-  const std::vector<Weights> weights = {
-      {Knob::dtype, {static_cast<int>(DType::bf16), static_cast<int>(DType::f16)}},
-      {Knob::kv_dtype,
-       {static_cast<int>(KvCacheDType::auto_), static_cast<int>(KvCacheDType::auto_),
-        static_cast<int>(KvCacheDType::fp8_e4m3)}},
-      {Knob::page_size, {1, 16, 16, 32, 64, 128}},
-      {Knob::head_dim, {64, 96, 128, 128, 192, 256}},
-      {Knob::gqa_ratio, {1, 2, 4, 5, 7, 8, 16}},
-      {Knob::kv_heads, {1, 2, 4, 8, 8}},
-      {Knob::window, {-1, -1, -1, 99, 699}},
-      {Knob::scale, {100, 100, 40, 170}},
-      {Knob::limits, {0, engine, engine}},
-      {Knob::batch,
-       {static_cast<int>(BatchLevel::edges), static_cast<int>(BatchLevel::mixed),
-        static_cast<int>(BatchLevel::many), static_cast<int>(BatchLevel::many),
-        static_cast<int>(BatchLevel::split), static_cast<int>(BatchLevel::rows)}},
-  };
-  // Beside these, what a common case may have any of.
+std::vector<Levels> CaseSpace::weighted_rows(uint64_t seed, int count, const Weights& weights,
+                                             const Levels& fixed) const {
+  // What any case may have, beside the knobs with weights.
   constexpr Knob kFree[] = {Knob::phase,      Knob::kv_layout, Knob::values,     Knob::page_order,
                             Knob::null_page,  Knob::poison,    Knob::padding,    Knob::shared_pages,
                             Knob::kv_settled, Knob::threads,   Knob::page_lists, Knob::lse,
-                            Knob::v_head_dim};
-  Random random(seed ^ 0x636f6d6d6f6eu);
+                            Knob::v_head_dim, Knob::sink};
+  Random random(seed);
   std::vector<Levels> rows;
-  for (int tries = 0; tries < 40 * count && static_cast<int>(rows.size()) < count; ++tries) {
+  for (int tries = 0; tries < 60 * count && static_cast<int>(rows.size()) < count; ++tries) {
     Levels row = plain();
     for (const Knob knob : kFree)
       row[static_cast<size_t>(knob)] = random.below(num_levels(knob));
-    for (const Weights& w : weights) {
-      const int value = random.pick(w.values);
-      const auto& levels = levels_[static_cast<size_t>(w.knob)];
+    for (const auto& [knob, values] : weights) {
+      const int value = random.pick(values);
+      const auto& levels = levels_[static_cast<size_t>(knob)];
       for (size_t i = 0; i < levels.size(); ++i)
-        if (levels[i].value == value) row[static_cast<size_t>(w.knob)] = static_cast<int>(i);
+        if (levels[i].value == value) row[static_cast<size_t>(knob)] = static_cast<int>(i);
     }
     // V as wide as Q and K where that may be.
     const auto v = static_cast<size_t>(Knob::v_head_dim);
@@ -478,6 +469,65 @@ std::vector<Levels> CaseSpace::common_rows(uint64_t seed, int count, const Level
     if (allowed(row)) rows.push_back(std::move(row));
   }
   return rows;
+}
+
+namespace {
+
+constexpr int value_of(auto level) {
+  return static_cast<int>(level);
+}
+
+}  // namespace
+
+std::vector<Levels> CaseSpace::common_rows(uint64_t seed, int count, const Levels& fixed) const {
+  const Weights weights = {
+      {Knob::dtype, {value_of(DType::bf16), value_of(DType::f16)}},
+      {Knob::kv_dtype,
+       {value_of(KvCacheDType::auto_), value_of(KvCacheDType::auto_), value_of(KvCacheDType::fp8_e4m3)}},
+      {Knob::page_size, {1, 16, 16, 32, 64, 128}},
+      {Knob::head_dim, {64, 96, 128, 128, 192, 256}},
+      {Knob::gqa_ratio, {1, 2, 4, 5, 7, 8, 16}},
+      {Knob::kv_heads, {1, 2, 4, 8, 8}},
+      {Knob::window, {-1, -1, -1, 99, 699}},
+      {Knob::sink, {value_of(SinkLevel::none), value_of(SinkLevel::none), value_of(SinkLevel::drawn)}},
+      {Knob::scale, {100, 100, 40, 170}},
+      {Knob::limits,
+       {value_of(LimitsLevel::exact), value_of(LimitsLevel::engine), value_of(LimitsLevel::engine)}},
+      {Knob::batch,
+       {value_of(BatchLevel::edges), value_of(BatchLevel::mixed), value_of(BatchLevel::many),
+        value_of(BatchLevel::many)}}};
+  return weighted_rows(seed ^ 0x636f6d6d6f6eu, count, weights, fixed);
+}
+
+std::vector<Levels> CaseSpace::large_rows(uint64_t seed, int count, const Levels& fixed) const {
+  const Weights weights = {
+      {Knob::dtype, {value_of(DType::bf16), value_of(DType::f16), value_of(DType::f32)}},
+      {Knob::kv_dtype,
+       {value_of(KvCacheDType::auto_), value_of(KvCacheDType::auto_), value_of(KvCacheDType::fp8_e4m3),
+        value_of(KvCacheDType::int8_per_token_head)}},
+      {Knob::page_size, {16, 16, 64, 128, 544}},
+      {Knob::head_dim, {16, 64, 64, 128}},
+      {Knob::gqa_ratio, {1, 2, 4}},
+      {Knob::kv_heads, {1, 1, 2}},
+      {Knob::type,
+       {value_of(AttentionType::decoder), value_of(AttentionType::decoder),
+        value_of(AttentionType::encoder)}},
+      {Knob::mask, {value_of(MaskLevel::causal), value_of(MaskLevel::causal), value_of(MaskLevel::full)}},
+      {Knob::window, {-1, -1, 699, 2499}},
+      {Knob::sides,
+       {value_of(SidesLevel::left), value_of(SidesLevel::left), value_of(SidesLevel::both),
+        value_of(SidesLevel::right)}},
+      {Knob::chunk, {0, 0, 0, 512, 3000}},
+      {Knob::tree, {0, 0, 0, 0, 0, 2}},
+      {Knob::scale, {100, 100, 40, 170}},
+      {Knob::sink, {value_of(SinkLevel::none), value_of(SinkLevel::drawn)}},
+      {Knob::limits,
+       {value_of(LimitsLevel::exact), value_of(LimitsLevel::larger), value_of(LimitsLevel::engine)}},
+      {Knob::place, {value_of(KvPlace::dense), value_of(KvPlace::dense), value_of(KvPlace::far)}},
+      {Knob::batch,
+       {value_of(BatchLevel::split), value_of(BatchLevel::split), value_of(BatchLevel::rows),
+        value_of(BatchLevel::many)}}};
+  return weighted_rows(seed ^ 0x6c61726765u, count, weights, fixed);
 }
 
 std::optional<Levels> CaseSpace::fixed_to(const Cell& cell) const {

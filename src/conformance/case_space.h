@@ -78,11 +78,13 @@ class CaseSpace {
 
   /// Covering rows. Every row is a case that the backend claims to serve. About half of them have none of the
   /// masks and scales that fast kernels refuse, and a quarter none but the causal one. Those with nothing
-  /// fixed are followed by common_rows(). `unmet` as of pairwise_rows().
+  /// fixed begin with large_rows() and common_rows(). `unmet` as of pairwise_rows().
   std::vector<Levels> rows(uint64_t seed, const Levels& fixed = {},
                            std::vector<Levels>* unmet = nullptr) const;
   /// Up to `count` rows as engines have them: common head sizes, one dtype, plain masks or a window.
   std::vector<Levels> common_rows(uint64_t seed, int count, const Levels& fixed = {}) const;
+  /// Likewise of few and small heads, so that many keys, rows or sequences cost little.
+  std::vector<Levels> large_rows(uint64_t seed, int count, const Levels& fixed = {}) const;
   bool allowed(const Levels& row) const;
 
   /// The first level of every knob, the plainest.
@@ -122,6 +124,10 @@ class CaseSpace {
   void add_masks(const Capability& c);
   void add_memory();
   Hints hints() const;
+  /// Of each knob values that are equally likely; those that are no level leave it plain.
+  using Weights = std::vector<std::pair<Knob, std::vector<int>>>;
+  std::vector<Levels> weighted_rows(uint64_t seed, int count, const Weights& weights,
+                                    const Levels& fixed) const;
   void find_combinations();
   bool allowed_combination(const Levels& row) const;
   std::vector<Level>& levels(Knob knob) { return levels_[static_cast<size_t>(knob)]; }

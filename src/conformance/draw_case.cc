@@ -12,7 +12,8 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 
 /// Multiply-adds of one problem: bounds the time that a case takes. A few of the large ones may have more.
 constexpr int64_t kBudget = 3'000'000, kLargeBudget = 40'000'000;
-constexpr int kLargePercent = 15;
+constexpr int kLargePercent = 8, kLargePercentOfSmallHeads = 70;
+constexpr int kSmallHeads = 1024;  // elements of a query row and an output row
 /// Elements of all queries and outputs, and of all keys and values, of one problem.
 constexpr int64_t kMostElements = int64_t{1} << 22;
 
@@ -111,7 +112,11 @@ class CaseDrawer {
         64, multiply_adds / (int64_t{spec().num_heads} * (spec().head_dim + spec().v_head_dim)));
   }
   /// Of a level that is there for its size.
-  int64_t large_budget() { return budget(random_.chance(kLargePercent) ? kLargeBudget : kBudget); }
+  int64_t large_budget() {
+    const int percent = small_heads() ? kLargePercentOfSmallHeads : kLargePercent;
+    return budget(random_.chance(percent) ? kLargeBudget : kBudget);
+  }
+  bool small_heads() { return spec().num_heads * (spec().head_dim + spec().v_head_dim) <= kSmallHeads; }
   /// Rows of queries and outputs, or keys and values, that all sequences together may have.
   int most_rows() const {
     const AttentionSpec& s = case_.problem.spec;
@@ -206,7 +211,8 @@ class CaseDrawer {
   /// Kernels split decodes each 512 to 2048 keys, and a prefill's row tile each 16384.
   void draw_split(const std::vector<int>& lengths, const std::vector<int>& rows) {
     const int64_t most = large_budget();
-    const int keys = random_.chance(35) ? 16385 + random_.below(20000) : 2300 + random_.below(7000);
+    const int keys =
+        random_.chance(small_heads() ? 60 : 20) ? 16385 + random_.below(20000) : 2300 + random_.below(7000);
     const int n_k = static_cast<int>(std::min<int64_t>({keys, most_keys(), std::max<int64_t>(most, 64)}));
     add_bounded(n_k, decode() ? 1 : 1 + random_.below(8), most);
     add_bounded(random_.pick(lengths), random_.pick(rows), budget() / 8);

@@ -103,6 +103,20 @@ TEST_P(Defects, ForgetsARow) {
   EXPECT_THAT(verdict(std::move(m)), ::testing::HasSubstr("LSE of sequence 0"));
 }
 
+/// A mask that is wrong in the oracle, and so in all kernels that have it from the same place.
+TEST_P(Defects, AnOracleOfAnotherMaskIsNamed) {
+  ThreadPool pool(1);
+  const Output textbook = naive(problem_);
+  const Output want = reference(problem_, pool);
+  EXPECT_EQ(judge(problem_, want, want, textbook), "");
+  Problem wider = problem_;
+  wider.spec.mask.window_left += 1;
+  Output other = reference(wider, pool);
+  EXPECT_THAT(judge(problem_, other, other, textbook), ::testing::HasSubstr("the textbook's LSE"));
+  other.lse = want.lse;  // O alone shows it, too
+  EXPECT_THAT(judge(problem_, other, other, textbook), ::testing::HasSubstr("the textbook's O"));
+}
+
 /// What only the quantised caches and the x-packed pages have.
 TEST(KvDefects, NoneIsAccepted) {
   ThreadPool pool(1);

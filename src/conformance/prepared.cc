@@ -21,6 +21,9 @@ namespace {
 
 std::string judge_all(AttentionBackend& backend, const Prepared& prepared, Pools& pools, Attempt& out) {
   const Case& c = prepared.c;
+  if (const std::string differ = find_disagreement(c.problem, prepared.want, prepared.textbook);
+      !differ.empty())
+    return differ;
   Machine& machine = pools.machine(c.threads);
   std::vector<const Problem*> layers = {&c.problem};
   if (c.second) layers.push_back(&*c.second);
