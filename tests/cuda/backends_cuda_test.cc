@@ -582,11 +582,11 @@ TEST_F(CudaBackendRefusals, OnlySequencesAtFaultAreLost) {
       const HostStep good(spec_of(16), phase, phase == Phase::decode ? kDecode : kPrefill);
       const AttentionLimits limits = good.limits();
       const Output want = eager(*backend, good, limits);
-      const DeviceBuffer memory = workspace_for(*backend, good.spec, limits);
       const auto run = [&](const HostStep& step, const AttentionLimits& within, int64_t pages,
                            std::string& error) {
         DeviceStep d = put(step);
         d.meta.num_pages = pages;
+        const DeviceBuffer memory = workspace_for(*backend, step.spec, within);
         auto plan = backend->plan(step.spec, within, d.meta, span(memory), on());
         EXPECT_TRUE(plan.ok()) << error_of(plan);
         EXPECT_EQ(error_of(forward(*backend, **plan, d)), "");
@@ -753,6 +753,8 @@ TEST_F(CudaBackends, WhatIsNotFiniteStaysInItsTileSequenceAndHead) {
               (in_keys ? step.k : step.v)[at + i] = float_to_bf16(bad);
             const Output got = eager(*backend, step, step.limits());
             const int first = good.q_offsets[1], n_q = seqs[1].n_q, n_k = seqs[1].n_k;
+            // Rows of a row tile with one that sees a key of the key tile that the key is in.
+            constexpr int kMostTileKeys = 128;
             int spread = 0, missed = 0, reached = 0;
             for (int row = 0; row < good.q_offsets.back(); ++row)
               for (int head = 0; head < spec.num_heads; ++head) {
@@ -764,8 +766,7 @@ TEST_F(CudaBackends, WhatIsNotFiniteStaysInItsTileSequenceAndHead) {
                 const int i = row - first, position = i + n_k - n_q;
                 const bool mine = i >= 0 && i < n_q && head / group == 1;
                 const bool sees = mine && key <= position && key >= position - 100;
-                // Rows of a tile with one that sees the key lie within a tile of it.
-                const int reach = kMostTileRows / group;
+                const int reach = kMostTileRows / group + kMostTileKeys;
                 const bool near = mine && position >= key - reach && position <= key + 100 + reach;
                 spread += !same && !(in_keys ? sees : near);
                 missed += same && sees;
