@@ -202,6 +202,10 @@ class SharedMachine : public Machine {
     Stream& stream() override { return inner->stream(); }
     Result<std::byte*> room(size_t bytes) override { return inner->room(bytes); }
     Result<const std::byte*> put(const void* host, size_t bytes) override { return inner->put(host, bytes); }
+    Result<const std::byte*> put_parts(const std::byte* host, size_t bytes,
+                                       std::span<const ByteRange> used) override {
+      return inner->put_parts(host, bytes, used);
+    }
     Status write(std::byte* device, const void* host, size_t bytes) override {
       return inner->write(device, host, bytes);
     }

@@ -15,6 +15,7 @@ struct Output {
   std::vector<float> lse;  ///< [Tq, Hq]
   // Of naive() only: how far rounding scores to fp32 may move O [Tq, Hq, Dv] and the LSE [Tq, Hq].
   std::vector<float> o_noise, lse_noise;
+  std::vector<float> o_rounding;               ///< and how far its other roundings may move naive()'s own O
   bool operator==(const Output& other) const;  ///< bit for bit
 };
 
