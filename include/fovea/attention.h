@@ -64,9 +64,14 @@ struct DeviceInfo {
   DeviceKind kind = DeviceKind::cpu;
   int compute_capability = 0;
   std::string name;
-  /// Shared memory in bytes that a block may have (CUDA's opt-in maximum); 0 = not a CUDA device.
+  /// Shared memory in bytes that a block may have (CUDA's opt-in maximum); 0 = shared_bytes_of() its compute
+  /// capability.
   int shared_bytes = 0;
 };
+
+/// Shared memory in bytes that a block may have on a CUDA device of this compute capability (10 * major +
+/// minor), the table of CUDA's programming guide; the 48 KiB of every device where it has no line, 0 for 0.
+int shared_bytes_of(int compute_capability);
 
 /// One refusal of a backend: vLLM's words, and the nearest change that removes it.
 struct Reason {
@@ -95,6 +100,10 @@ struct BackendInfo {
   /// Refusals that no single column of the table can express. An empty fix = validation finds another
   /// backend.
   std::optional<Reason> (*supports_combination)(const AttentionSpec&, const DeviceInfo&) = nullptr;
+  /// What plan() would refuse on this device in this phase within any limits, as its kernels need more than
+  /// the device has (shared memory of a block). An empty fix as above.
+  std::optional<Reason> (*check_kernels)(const BackendInfo&, const AttentionSpec&, const DeviceInfo&,
+                                         Phase) = nullptr;
 
   /// "FLASH_ATTN (FA3)"
   std::string label() const;
@@ -149,7 +158,7 @@ LayerKind kind_of(const AttentionSpec& spec);
 /// vLLM's words for a kind of layers that does not exist, found in the setting `where`.
 Error unknown_layer_kind(std::string_view name, std::string_view where = "backend_per_kind");
 
-/// "cpu", "sm75" to "sm120", "rocm", "npu", "xpu"; the error lists them.
+/// "cpu", "sm75" to "sm121", "rocm", "npu", "xpu"; the error lists them.
 Result<DeviceInfo> parse_device(std::string_view name);
 /// Those that parse_device() takes.
 std::vector<std::string_view> device_names();

@@ -124,7 +124,10 @@ using Workspace = std::span<std::byte>;
 /// A compiled kernel, by name.
 struct KernelName {
   std::string family;    ///< of kernels that are written alike: "cpu", "sm80", "sm90"
-  std::string instance;  ///< what is compiled apart within it: "decode bfloat16 D=128"
+  std::string instance;  ///< what is compiled apart within it: "decode bf16 D=128"
+  /// Sequences of at most split_rows query rows have their keys summed in parts, at multiples of split_keys
+  /// keys, that are merged; 0 = always in one.
+  int split_keys = 0, split_rows = 0;
   auto operator<=>(const KernelName&) const = default;
 };
 

@@ -1,6 +1,7 @@
 #include "attention/batch_check.h"
 
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "base/check.h"
@@ -113,6 +114,7 @@ Status check_supported(const BackendInfo& info, const AttentionSpec& spec) {
   DeviceInfo device;
   device.kind = info.capability.device;
   device.compute_capability = info.capability.min_compute_capability;
+  device.shared_bytes = std::numeric_limits<int>::max();  // of no device: plan() sees which it is
   const Phase phase = info.capability.phases.has(Phase::decode) ? Phase::decode : Phase::prefill;
   std::string text;
   for (const Reason& reason : validate(info, spec, device, phase))

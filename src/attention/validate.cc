@@ -64,12 +64,11 @@ class Validation {
     check_as_vllm();
     check_beyond_vllm();
     ++rank_;
-    if (backend_.supports_combination != nullptr)
-      if (auto reason = backend_.supports_combination(spec_, device_)) {
-        const bool by_flag = !reason->fix.empty();
-        add(std::move(reason->text), by_flag ? std::move(reason->fix) : std::string(kOtherBackend),
-            by_flag ? Remedy::flag : Remedy::other_backend);
-      }
+    if (backend_.supports_combination != nullptr) add(backend_.supports_combination(spec_, device_));
+    ++rank_;
+    // Of what the columns allow on this device: kernels of anything else are not asked for.
+    if (backend_.check_kernels != nullptr && findings_.empty())
+      add(backend_.check_kernels(backend_, spec_, device_, phase_));
     ++rank_;
     if (!backend_.absent.empty() && runs_on(c_, device_))
       add("not in this build: " + std::string(backend_.absent), std::string(kOtherBackend), Remedy::kernels);
@@ -79,6 +78,13 @@ class Validation {
  private:
   void add(std::string text, std::string fix, Remedy remedy = Remedy::flag) {
     findings_.push_back({rank_, remedy, {std::move(text), std::move(fix)}});
+  }
+
+  void add(std::optional<Reason> reason) {
+    if (!reason) return;
+    const bool by_flag = !reason->fix.empty();
+    add(std::move(reason->text), by_flag ? std::move(reason->fix) : std::string(kOtherBackend),
+        by_flag ? Remedy::flag : Remedy::other_backend);
   }
 
   /// One check: `fix` is the flag that takes the wish back; empty = only another backend helps.

@@ -21,6 +21,7 @@ struct ConformanceFlags {
   std::string commit;  ///< of the sources, where git does not say it
   std::string write;   ///< the proof file
   std::optional<uint64_t> replay;
+  std::string row;  ///< of that case, where it is of no array
   uint64_t seed = 1;
   int threads = 0;
   bool progress = false;

@@ -17,6 +17,7 @@ DeviceInfo this_machine() {
   device.kind = DeviceKind::cuda;
   device.compute_capability = gpus.front().compute_capability;
   device.name = gpus.front().name;
+  device.shared_bytes = shared_bytes_of(device.compute_capability);
   return device;
 }
 

@@ -41,7 +41,7 @@ struct Layout {
   int kv_gap = 16;          ///< elements of KvPlace::gaps; GPUs load 16 bytes at once
   bool kv_settled = false;  ///< BatchMeta::kv_settled
   AttentionLimits
-      declared;  ///< what is declared beyond the batch's own limits; what is less is raised to them
+      declared = {};  ///< what is declared beyond the batch's own limits; what is less is raised to them
 };
 
 /// A step and its inputs as a backend takes them; without outputs.

@@ -90,6 +90,19 @@ class CaseSpace {
   /// The row with this cell's value and all others free; nullopt when no knob turns it alone.
   std::optional<Levels> fixed_to(const Cell& cell) const;
 
+  /// The row of all cases in `phase`, everything else free; nullopt: the backend has no such phase.
+  std::optional<Levels> fixed_to(Phase phase) const;
+  /// The levels that `row` has of `knobs`, everything else free.
+  Levels only(std::initializer_list<Knob> knobs, const Levels& row) const;
+  /// The allowed rows that differ from `row` in one knob that `fixed` leaves free.
+  std::vector<Levels> neighbours(const Levels& row, const Levels& fixed) const;
+  /// As complete_row() and cover_levels() of conformance/complete_row.h.
+  std::optional<Levels> complete(const Levels& partial, const Levels& prefer) const;
+  std::vector<Levels> cover(const Levels& fixed, int times) const;
+  /// A row as a word, to be given again; nullopt for a text that is no allowed row.
+  std::string code(const Levels& row) const;
+  std::optional<Levels> parse_code(std::string_view code) const;
+
   /// The case of `row`, its values and lengths drawn from `seed`.
   Case make(const Levels& row, uint64_t seed) const;
   /// What differs from plain(): "dtype bfloat16, window 16".
@@ -104,6 +117,7 @@ class CaseSpace {
   };
   friend class CaseDrawer;
 
+  std::vector<int> counts() const;
   void add_columns(const Capability& c);
   void add_masks(const Capability& c);
   void add_memory();

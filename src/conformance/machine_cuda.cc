@@ -6,6 +6,7 @@
 #include <sstream>
 #include <vector>
 
+#include "backends/cuda/device_facts.h"
 #include "conformance/machine.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/cuda_error.h"
@@ -129,9 +130,9 @@ Result<Gpu> open_gpu() {
   FOVEA_TRY(stream, CudaStream::create(0));
   FOVEA_TRY(pool, DevicePool::create(0));
   Gpu gpu;
-  gpu.machine =
-      std::make_unique<CudaMachine>(DeviceInfo{DeviceKind::cuda, device.compute_capability, device.name},
-                                    std::move(stream), std::move(pool));
+  FOVEA_TRY(facts, cuda::device_facts(0));
+  facts.info.name = device.name;
+  gpu.machine = std::make_unique<CudaMachine>(std::move(facts.info), std::move(stream), std::move(pool));
   const std::string driver = kernel_driver();
   gpu.driver = (driver.empty() ? "" : driver + ", ") + ("CUDA " + cuda_version_text(device.driver_version));
   gpu.compiler = "CUDA " + cuda_version_text(device.runtime_version);

@@ -67,6 +67,7 @@ Result<std::vector<Output>> run_batches(AttentionBackend& backend, const Attenti
   for (const Layer& layer : layers) {
     outputs.push_back(layer.target.read(layer.bytes));
     if (!Scratch::intact(layer.guard)) outputs.back().error = "wrote past the workspace";
+    outputs.back().launched = (*plan)->launched();
   }
   return outputs;
 }

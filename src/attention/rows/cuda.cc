@@ -3,6 +3,7 @@
 #include <string>
 
 #include "attention/rows/row.h"
+#include "backends/cuda/device_kernel.h"
 
 namespace fovea::rows {
 namespace {
@@ -70,6 +71,14 @@ std::optional<Reason> check_sm80(const AttentionSpec& spec, const DeviceInfo&) {
                         std::to_string(kMaxEightBitHeadDim),
                     "--kv-cache-dtype auto: the queries' type"};
   return {};
+}
+
+std::optional<Reason> check_cuda_kernels(const BackendInfo& info, const AttentionSpec& spec,
+                                         const DeviceInfo& device, Phase phase) {
+  auto needed = cuda::check_device_kernels(info, spec, device, phase);
+  if (!needed) return {};
+  return Reason{std::move(*needed),
+                "--attention-backend TRITON_ATTN: its kernels need at most 99 KiB a block"};
 }
 
 }  // namespace fovea::rows

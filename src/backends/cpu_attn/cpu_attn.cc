@@ -8,6 +8,7 @@
 #include "attention/rows/rows.h"
 #include "backends/cpu_attn/schedule.h"
 #include "base/check.h"
+#include "base/cpu_features.h"
 #include "device/stream.h"
 #include "kernels/cpu/attn_params.h"
 
@@ -51,6 +52,20 @@ struct CpuAttnPlan : Plan {
   attn::ScratchLayout layout;
   float* scratch = nullptr;   // [kMaxSlots, layout.size]
   float* partials = nullptr;  // [max_partial_records, record_floats]
+  mutable std::atomic<uint32_t> launched_isas{0};
+  mutable std::atomic<KvCacheDType> launched_kv{KvCacheDType::auto_};
+
+  /// Kernels are compiled for each instruction set and each type of keys and values.
+  std::vector<KernelName> launched() const override {
+    std::vector<KernelName> names;
+    const std::string form = spec.kv_x_packed ? " x_packed" : "";
+    for (const Isa isa : {Isa::generic, Isa::avx2, Isa::avx512})
+      if ((launched_isas >> static_cast<unsigned>(isa) & 1u) != 0)
+        names.push_back({"cpu",
+                         std::string(to_string(isa)) + " kv=" + std::string(to_string(launched_kv)) + form,
+                         attn::kSplitKeys, attn::kMaxSplitTokens});
+    return names;
+  }
 };
 
 size_t scratch_floats(const attn::ScratchLayout& layout) {
@@ -168,6 +183,8 @@ class CpuAttn : public AttentionBackend {
     FOVEA_RETURN_IF_ERROR(check_args(args, plan.spec, plan.page_size));
     const attn::Params params = make_params(plan, args);
     const attn::Kernels& kernels = attn::current_kernels();
+    plan.launched_isas |= 1u << static_cast<unsigned>(current_isa());
+    plan.launched_kv = args.kv.dtype;
     for_each_item(plan, schedule.items.size(), stream.pool(),
                   [&](size_t i, float* scratch) { kernels.run_item(params, schedule.items[i], scratch); });
     if (schedule.merges.empty()) return {};
@@ -192,6 +209,7 @@ const BackendInfo& cpu_attn_info() {
     i.capability = kCapability;
     i.description = "Tiled kernels for AVX2 and AVX-512, split over keys and threads";
     i.documented = &cpu_attn_document();
+    i.families = {"cpu"};
     return i;
   }();
   return info;

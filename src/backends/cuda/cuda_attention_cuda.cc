@@ -8,6 +8,9 @@
 #include "attention/batch_check.h"
 #include "backends/cuda/cuda_attention.h"
 #include "backends/cuda/device_check.h"
+#include "backends/cuda/device_facts.h"
+#include "backends/cuda/device_kernel.h"
+#include "backends/cuda/kernel_names.h"
 #include "backends/cuda/launch.h"
 #include "backends/cuda/step_check.h"
 #include "backends/cuda/step_layout.h"
@@ -42,6 +45,19 @@ struct CudaPlan : Plan {
   bool schedule_captured = false;  ///< the schedule was queued into a capture
   /// The stream of the last forward since the schedule was queued; no stream: `this`.
   mutable std::atomic<const void*> forwarded{this};
+  /// What forwards have queued: a bit for each variant of the attention kernel, and one for the merge.
+  mutable std::atomic<uint32_t> queued{0};
+  static constexpr uint32_t kMergeBit = 1u << 31;
+
+  std::vector<KernelName> launched() const override {
+    const uint32_t bits = queued.load(std::memory_order_relaxed);
+    std::vector<KernelName> names;
+    for (uint8_t variant = 0; variant < 31; ++variant)
+      if ((bits >> variant & 1u) != 0)
+        for (KernelName& name : names_of(kernel, {true, (bits & kMergeBit) != 0, variant}))
+          if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
+    return names;
+  }
 
   bool empty() const { return meta.tokens == 0 || meta.num_seqs() == 0; }
   template <class T>
@@ -49,43 +65,6 @@ struct CudaPlan : Plan {
     return reinterpret_cast<T*>(workspace.data() + offset);
   }
 };
-
-struct DeviceFacts {
-  int compute_capability = 0, multiprocessors = 0;
-  int shared_bytes = 0;  ///< that a block may have
-};
-
-Result<DeviceFacts> facts_of(int device) {
-  DeviceFacts facts;
-  int major = 0, minor = 0;
-  FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&facts.multiprocessors, cudaDevAttrMultiProcessorCount, device));
-  FOVEA_CUDA_TRY(
-      cudaDeviceGetAttribute(&facts.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  facts.compute_capability = 10 * major + minor;
-  return facts;
-}
-
-Status check_device(const BackendInfo& info, const DeviceFacts& facts, int device) {
-  const Capability& c = info.capability;
-  const int cc = facts.compute_capability;
-  if (cc >= std::max(c.min_compute_capability, kMinComputeCapability) &&
-      (c.max_compute_capability == 0 || cc <= c.max_compute_capability))
-    return {};
-  return unsupported(info.label() + ": CUDA device " + str(device) + " has compute capability " +
-                     str(cc / 10) + "." + str(cc % 10) + ", which it has no kernels for");
-}
-
-/// Tiles are sized for Hopper; before it a block has less shared memory, and 8.6, 8.9 and 12.x have least.
-Status check_shared(const BackendInfo& info, const AttentionSpec& spec, const KernelChoice& choice,
-                    const DeviceFacts& facts, int device) {
-  if (choice.kernel.shared_bytes <= facts.shared_bytes) return {};
-  return unsupported(info.label() + ": its kernel for head sizes " + str(spec.head_dim) + " and " +
-                     str(spec.v_head_dim) + " needs " + str(choice.kernel.shared_bytes) +
-                     " bytes of shared memory a block; CUDA device " + str(device) + " has " +
-                     str(facts.shared_bytes) + ": --attention-backend TRITON_ATTN needs less");
-}
 
 Result<bool> is_capturing(const CudaStream& stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -376,6 +355,14 @@ class CudaAttention : public AttentionBackend {
     return {};
   }
 
+  Result<KernelChoice> kernel_for(const AttentionSpec& spec, KernelUse use, const AttentionLimits& limits,
+                                  const DeviceInfo& device) const {
+    auto kernel = kernel_on_device(info_, family_, spec, use, limits, device);
+    if (kernel) return kernel;
+    return Error{kernel.error().code, info_.label() + ": " + kernel.error().message +
+                                          "; --attention-backend TRITON_ATTN needs less"};
+  }
+
   /// Everything but the schedule.
   Result<std::unique_ptr<CudaPlan>> make_plan(const AttentionSpec& spec, const AttentionLimits& limits,
                                               const BatchMeta& meta, Workspace workspace,
@@ -393,20 +380,16 @@ class CudaAttention : public AttentionBackend {
     plan->workspace = workspace;
     plan->device = stream.cuda().device();
     const CurrentDevice current(plan->device);
-    FOVEA_TRY(facts, facts_of(plan->device));
-    FOVEA_RETURN_IF_ERROR(check_device(info_, facts, plan->device));
+    FOVEA_TRY(facts, device_facts(plan->device));
     FOVEA_RETURN_IF_ERROR(check_arrays(meta, spec.mask, workspace.data(), plan->device));
+    const KernelUse use = meta.phase == Phase::decode ? KernelUse::decode : KernelUse::extend;
+    FOVEA_TRY(kernel, kernel_for(spec, use, limits, facts.info));
     if (plan->empty()) return plan;
-    const Family family = family_(spec, meta.phase);
-    FOVEA_TRY(kernel,
-              choose_kernel(family, spec, meta.phase == Phase::decode ? KernelUse::decode : KernelUse::extend,
-                            limits));
-    if (meta.phase == Phase::prefill && extend_use(spec, meta, kernel, facts.multiprocessors,
-                                                   facts.shared_bytes) == KernelUse::extend_small) {
-      FOVEA_TRY(small, choose_kernel(family, spec, KernelUse::extend_small, limits));
+    if (use == KernelUse::extend &&
+        extend_use(spec, meta, kernel, facts.multiprocessors) == KernelUse::extend_small) {
+      FOVEA_TRY(small, kernel_for(spec, KernelUse::extend_small, limits, facts.info));
       kernel = small;
     }
-    FOVEA_RETURN_IF_ERROR(check_shared(info_, spec, kernel, facts, plan->device));
     plan->kernel = kernel;
     FOVEA_TRY(layout, step_layout(spec, kernel, step_limits(spec.mask, limits, meta, plan->page_size)));
     plan->layout = layout;
@@ -473,7 +456,13 @@ class CudaAttention : public AttentionBackend {
       params.planned = planned;
       params.settled = planned && plan.meta.kv_settled;
     }
-    return launch(plan.kernel, params, static_cast<int>(plan.layout.max_items), stream.cuda().handle());
+    LaunchRecord record;
+    FOVEA_RETURN_IF_ERROR(
+        launch(plan.kernel, params, static_cast<int>(plan.layout.max_items), stream.cuda().handle(), record));
+    if (record.attention)
+      plan.queued.fetch_or(1u << record.variant | (record.merge ? CudaPlan::kMergeBit : 0),
+                           std::memory_order_relaxed);
+    return {};
   }
 
   const BackendInfo& info_;

@@ -165,23 +165,22 @@ bool needs_general_kernel(const AttentionSpec& spec) {
 }
 
 Result<KernelChoice> choose_kernel(Family of_row, const AttentionSpec& spec, KernelUse use,
-                                   const AttentionLimits& limits) {
+                                   const AttentionLimits& limits, int shared_bytes) {
   const Family family = takes_few_of_sm80(of_row, spec, use, limits) ? Family::sm80 : of_row;
-  // Both sizes of tiles split the same sequences: they give the same bits.
+  // All sizes of tiles split the same sequences, those of the largest: they give the same bits.
   FOVEA_TRY(large, select(family, spec, use == KernelUse::extend_small ? KernelUse::extend : use, limits));
   KernelChoice choice{family, large, most_split_tokens(spec, use, large)};
   while (choice.max_split_tokens > 1 && partial_bytes(spec, choice, limits) > kMostPartialBytes)
     choice.max_split_tokens /= 2;
-  if (use == KernelUse::extend_small) {
-    FOVEA_TRY(small, select(family, spec, use, limits));
+  if (use == KernelUse::extend_small || (use == KernelUse::extend && large.shared_bytes > shared_bytes)) {
+    FOVEA_TRY(small, select(family, spec, KernelUse::extend_small, limits));
     choice.kernel = small;
   }
   return choice;
 }
 
 KernelUse extend_use(const AttentionSpec& spec, const BatchMeta& meta, const KernelChoice& large,
-                     int multiprocessors, int shared_bytes) {
-  if (large.kernel.shared_bytes > shared_bytes) return KernelUse::extend_small;
+                     int multiprocessors) {
   const int64_t packed = int64_t{meta.tokens} * group_of(spec);
   const int64_t tiles = packed / large.kernel.rows + std::min(meta.num_seqs(), meta.tokens);
   return tiles * spec.num_kv_heads < int64_t{2} * multiprocessors ? KernelUse::extend_small

@@ -14,7 +14,7 @@ Result<size_t> cuda_workspace_bytes(const BackendInfo& info, FamilyOf family, co
   for (const KernelUse use : {KernelUse::decode, KernelUse::extend, KernelUse::extend_small}) {
     const Phase phase = use == KernelUse::decode ? Phase::decode : Phase::prefill;
     if (!info.capability.phases.has(phase)) continue;
-    FOVEA_TRY(kernel, choose_kernel(family(spec, phase), spec, use, limits));
+    FOVEA_TRY(kernel, choose_kernel(family(spec, phase), spec, use, limits, kAnySharedBytes));
     FOVEA_TRY(layout, step_layout(spec, kernel, limits));
     bytes = std::max(bytes, layout.bytes);
   }

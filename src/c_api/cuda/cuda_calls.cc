@@ -52,7 +52,8 @@ Result<DeviceInfo> open_cuda_device_info(int id) {
   const std::lock_guard lock(mutex);
   if (const auto known = found.find(id); known != found.end()) return known->second;
   FOVEA_TRY(device, open_cuda_device(id));
-  return found[id] = DeviceInfo{DeviceKind::cuda, device.compute_capability, device.name};
+  return found[id] = DeviceInfo{DeviceKind::cuda, device.compute_capability, device.name,
+                                device.shared_bytes_per_block};
 }
 
 Status on_cuda_stream(int id, void* handle, FunctionRef<Status(Stream&)> body) {

@@ -132,7 +132,7 @@ void prepare_prefill(Launch& l) {
 }
 
 template <class P>
-cudaError_t queue_prefill(const PrefillParams& a, int blocks, cudaStream_t stream) {
+cudaError_t queue_prefill(const PrefillParams& a, int blocks, Launch& l) {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -140,12 +140,13 @@ cudaError_t queue_prefill(const PrefillParams& a, int blocks, cudaStream_t strea
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   config.blockDim = dim3(P::kThreads);
   config.dynamicSmemBytes = P::kSharedBytes;
-  config.stream = stream;
+  config.stream = l.stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
   const bool caps = a.cap.limit > 0.0f;
   const PrefillWay way = a.loads.key_boxes ? (caps ? PrefillWay::capped_boxes : PrefillWay::boxes)
                                            : (caps ? PrefillWay::capped_rows : PrefillWay::rows);
+  l.record.variant = static_cast<uint8_t>(way);
   return cudaLaunchKernelEx(&config, kPrefillKernels<P>[static_cast<int>(way)], a);
 }
 
@@ -164,7 +165,7 @@ bool launch_prefill_policy(Launch& l) {
     return true;
   }
   const int blocks = static_cast<int>(std::min<int64_t>(l.units(), l.multiprocessors));
-  l.check(queue_prefill<P>(a, blocks, l.stream), "launch of a prefill kernel");
+  l.check(queue_prefill<P>(a, blocks, l), "launch of a prefill kernel");
   return true;
 }
 
