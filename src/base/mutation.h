@@ -16,22 +16,28 @@ namespace fovea {
 
 enum class Mutation : int {
   none,
-  window_wider,     ///< visibility.h: every window holds one key more
-  chunk_shifted,    ///< visibility.h: every border of chunks lies one key earlier
-  merge_unscaled,   ///< splits are added without the weights that bring them to one maximum
-  split_twice,      ///< the last split is added twice
-  split_lost,       ///< the last split is not added
+  window_wider,    ///< visibility.h: every window holds one key more
+  chunk_shifted,   ///< visibility.h: every border of chunks lies one key earlier
+  merge_unscaled,  ///< splits are added without the weights that bring them to one maximum
+  split_twice,     ///< the last split is added twice
+  split_lost,      ///< the last split is not added
+  fold_unscaled,   ///< these three: where a GPU's decode kernel merges splits itself
+  fold_twice,
+  fold_lost,
+  group_lost,       ///< a warp's keys are left out of its block's sum
   borders_by_work,  ///< where keys are summed in parts depends on how the work was shared
   offsets_of_32_bits,
+  prefill_offsets,    ///< the same of a GPU's prefill kernels
   slopes_of_heads,    ///< ALiBi slopes are 2^(-8 (h + 1) / Hq), whatever the caller gives
   softcap_first,      ///< the soft cap is applied before the scale
   heads_interleaved,  ///< query head h reads KV head h % Hkv
   sink_twice,
-  instance_missing,  ///< of the table of kernels
-  last_page_lost,    ///< keys of a last page that is not full are not read
-  top_left,          ///< the causal mask begins at key 0, not at the end of the keys
-  group_lost,        ///< a warp's keys are left out of its block's sum
-  settled_early,     ///< keys that the kernel in front still writes are read before it ends
+  prefill_sum,       ///< a GPU's prefill kernels divide by 1.05 times a row's sum
+  instance_missing,  ///< in the table of kernels; of a GPU's a decode kernel
+  prefill_instance_missing,
+  last_page_lost,   ///< keys of a last page that is not full are not read
+  last_block_lost,  ///< the GPU planner leaves out the last of several blocks of keys
+  top_left,         ///< the causal mask begins at key 0, not at the end of the keys
 };
 
 #ifndef FOVEA_MUTATIONS

@@ -164,6 +164,11 @@ Result<bool> run(const Flags& f) {
   options.threads = f.threads;
   Gpu gpu;
   if (f.device == "cuda") {
+#ifndef FOVEA_MUTATED_LIBRARIES
+    return unsupported(
+        "--device cuda: the CUDA kernels of this build have no defects; configure with -DFOVEA_CUDA=ON "
+        "-DFOVEA_MUTATIONS=ON");
+#endif
     FOVEA_TRY(opened, open_gpu());
     gpu = std::move(opened);
     options.machine = gpu.machine.get();

@@ -54,6 +54,8 @@ void add_wrappers(std::vector<Defect>& all) {
        }),
        true);
   wrap("softcap-ignored", "scores are not capped", spec([](AttentionSpec& s) { s.softcap = 0; }));
+  wrap("window-one-wider", "windows of the backend alone are one key wider",
+       spec([](AttentionSpec& s) { s.mask.window_left += s.mask.window_left >= 0 ? 1 : 0; }));
   wrap("sink-tokens-fewer", "one sink token fewer is seen before a window",
        spec([](AttentionSpec& s) { s.mask.sink_tokens = std::max(0, s.mask.sink_tokens - 1); }));
   wrap("sink-in-lse", "the LSE has the sink where it must not, and lacks it where it must",
@@ -84,19 +86,34 @@ void add_hooks(std::vector<Defect>& all) {
   hook("chunk-shifted", "every border of chunks of the shared visibility.h is one key early", chunk_shifted,
        {});
   all.back().shared = true;
-  hook("slopes-of-heads", "ALiBi slopes are 2^(-8 (h + 1) / Hq), not the caller's", slopes_of_heads, {"cpu"});
-  hook("merge-unscaled", "splits are merged without bringing them to one maximum", merge_unscaled, {"cpu"});
-  hook("split-twice", "the last split is merged twice", split_twice, {"cpu"});
-  hook("split-lost", "the last split is not merged", split_lost, {"cpu"});
+  const std::vector<std::string_view> every = {"cpu", "sm80", "sm90", "portable", "simt"};
+  const std::vector<std::string_view> gpu = {"sm80", "sm90", "portable", "simt"};
+  hook("slopes-of-heads", "ALiBi slopes are 2^(-8 (h + 1) / Hq), not the caller's", slopes_of_heads,
+       {"cpu", "sm80", "portable", "simt"});
+  hook("merge-unscaled", "splits are merged without bringing them to one maximum", merge_unscaled,
+       {"cpu", "sm80", "sm90", "portable"});
+  hook("split-twice", "the last split is merged twice", split_twice, {"cpu", "sm80", "sm90", "portable"});
+  hook("split-lost", "the last split is not merged", split_lost, {"cpu", "sm80", "sm90", "portable"});
+  hook("fold-unscaled", "splits are not brought to one maximum where decode kernels merge them themselves",
+       fold_unscaled, {"sm80", "sm90"});
+  hook("fold-twice", "the last split is merged twice there", fold_twice, {"sm80", "sm90"});
+  hook("fold-lost", "the last split is not merged there", fold_lost, {"sm80", "sm90"});
+  hook("group-lost", "the keys of one group of warps are left out of a decode kernel's sum", group_lost,
+       {"sm80", "sm90"});
   hook("borders-by-work", "splits begin at other keys when the work is shared by threads", borders_by_work,
        {"cpu"});
-  hook("offsets-of-32-bits", "offsets of pages are taken to 32 bits", offsets_of_32_bits, {"cpu"});
+  hook("offsets-of-32-bits", "offsets in the cache are taken to 32 bits", offsets_of_32_bits, every);
+  hook("prefill-offsets", "they are in prefill kernels", prefill_offsets, {"sm80", "sm90"});
   hook("softcap-first", "the soft cap is applied before the scale", softcap_first, {"cpu"});
   hook("heads-interleaved", "query head h reads KV head h % Hkv", heads_interleaved, {"cpu"});
-  hook("sink-twice", "a sink is counted twice", sink_twice, {"cpu"});
-  hook("instance-missing", "one instance is not in the table of kernels: nothing is written",
-       instance_missing, {"cpu"});
+  hook("sink-twice", "a sink is counted twice", sink_twice, {"cpu", "sm80", "sm90", "portable"});
+  hook("prefill-sum", "prefill divides a row by 1.05 times the sum of its weights", prefill_sum,
+       {"sm80", "sm90"});
+  hook("instance-missing", "one instance is not in the table of kernels", instance_missing, every);
+  hook("prefill-instance-missing", "one prefill instance is not in the table of kernels",
+       prefill_instance_missing, {"sm80", "sm90", "portable"});
   hook("last-page-lost", "the keys of a last page that is not full are not seen", last_page_lost, {"cpu"});
+  hook("last-block-lost", "the last of several blocks of keys is not planned", last_block_lost, gpu);
   hook("top-left", "the causal mask begins at the first key, not before the last", top_left, {"cpu"});
 }
 
