@@ -22,6 +22,7 @@ struct HuntOptions {
 /// What a case found.
 struct Catch {
   uint64_t number = 0;  ///< what `fovea conformance --backend ... --case` takes
+  std::string row;      ///< what its --row takes; "" = none
   std::string levels;   ///< the case in words
   std::string how;      ///< the judgement
 };

@@ -107,6 +107,7 @@ Status confirm(const BackendRegistry::Entry& row, const Hunted& h, const HuntOpt
   options.machine = o.machine;
   options.threads = 1;
   options.replay = h.caught->number;
+  options.replay_row = h.caught->row;
   const auto fails = [&](const Defect* defect) -> Result<bool> {
     const BackendRegistry::Factory create = [&]() -> std::unique_ptr<AttentionBackend> {
       auto made = std::make_unique<Mutant>(row.create());
@@ -135,7 +136,10 @@ nlohmann::json json_of(const BackendInfo& info, const HuntReport& report) {
                           {"backend", info.label()},
                           {"caught", h.caught.has_value()}};
     if (h.caught)
-      row.update({{"case", h.caught->number}, {"levels", h.caught->levels}, {"how", h.caught->how}});
+      row.update({{"case", h.caught->number},
+                  {"row", h.caught->row},
+                  {"levels", h.caught->levels},
+                  {"how", h.caught->how}});
     rows.push_back(std::move(row));
   }
   return rows;
