@@ -143,6 +143,7 @@ class Hunt {
     std::atomic<size_t> found{rows_.size()};
     team_.parallel_tasks(static_cast<int64_t>(rows_.size()), [&](int64_t i, int worker) {
       if (static_cast<size_t>(i) > found) return;
+      if (defect != nullptr && defect->sees_more && prepared_[i].c.layout.poison_invisible) return;
       Mutant backend(create_());
       if (defect != nullptr) defect->around(backend);
       failures[i] = attempt(backend, prepared_[i], pools_[worker]).failure;

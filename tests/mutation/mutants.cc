@@ -56,6 +56,7 @@ void add_wrappers(std::vector<Defect>& all) {
   wrap("softcap-ignored", "scores are not capped", spec([](AttentionSpec& s) { s.softcap = 0; }));
   wrap("window-one-wider", "windows of the backend alone are one key wider",
        spec([](AttentionSpec& s) { s.mask.window_left += s.mask.window_left >= 0 ? 1 : 0; }));
+  all.back().sees_more = true;
   wrap("sink-tokens-fewer", "one sink token fewer is seen before a window",
        spec([](AttentionSpec& s) { s.mask.sink_tokens = std::max(0, s.mask.sink_tokens - 1); }));
   wrap("sink-in-lse", "the LSE has the sink where it must not, and lacks it where it must",
@@ -66,9 +67,6 @@ void add_wrappers(std::vector<Defect>& all) {
        arguments([](AttentionArgs& a) { a.kv.v_scale = 1; }));
   wrap("token-scales-of-v", "keys have the scales of the values",
        arguments([](AttentionArgs& a) { a.kv.k_scales = a.kv.v_scales; }));
-  wrap("pages-of-k", "values are read by the strides of keys", arguments([](AttentionArgs& a) {
-         if (a.kv.form == KvForm::strided) a.kv.v_slot_stride = a.kv.k_slot_stride;
-       }));
 }
 
 /// Defects inside of kernels, and of what they share with the reference.
@@ -82,10 +80,10 @@ void add_hooks(std::vector<Defect>& all) {
   };
   using enum Mutation;
   hook("window-wider", "every window of the shared visibility.h is one key wider", window_wider, {});
-  all.back().shared = true;
+  all.back().shared = all.back().sees_more = true;
   hook("chunk-shifted", "every border of chunks of the shared visibility.h is one key early", chunk_shifted,
        {});
-  all.back().shared = true;
+  all.back().shared = all.back().sees_more = true;
   const std::vector<std::string_view> every = {"cpu", "sm80", "sm90", "portable", "simt"};
   const std::vector<std::string_view> gpu = {"sm80", "sm90", "portable", "simt"};
   hook("slopes-of-heads", "ALiBi slopes are 2^(-8 (h + 1) / Hq), not the caller's", slopes_of_heads,

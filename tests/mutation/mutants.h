@@ -19,6 +19,8 @@ struct Defect {
   Mutation inside = Mutation::none;  ///< in its code
   /// `inside` is in code that the reference in fp64 shares, so that cases are prepared with it too.
   bool shared = false;
+  /// It reads keys that the mask hides, so that cases whose hidden pages are no pages would end the program.
+  bool sees_more = false;
   /// Families of kernels that the code of `inside` is in: "cpu", "sm80", "sm90", "portable", "simt".
   std::vector<std::string_view> families = {};
 };
