@@ -11,6 +11,7 @@
 
 #include "attention/scene.h"
 #include "base/edit_distance.h"
+#include "cli/flags.h"
 #include "cli/output_file.h"
 #include "conformance/prove.h"
 
@@ -20,8 +21,7 @@ namespace {
 using namespace conformance;
 
 /// Every version of a name, or the one row that an alias means; all rows for "".
-Result<BackendRows> named_rows(const std::string& name) {
-  const BackendRegistry& registry = builtin_backends();
+Result<BackendRows> named_rows(const std::string& name, const BackendRegistry& registry) {
   BackendRows rows;
   for (const auto& entry : registry.entries())
     if (name.empty() || same_name(entry.info->name, name)) rows.push_back(&entry);
@@ -72,8 +72,9 @@ bool runs_on(const Capability& c, const DeviceInfo& device) {
 }
 
 /// Those of them that run here.
-Result<BackendRows> rows_to_prove(const ConformanceFlags& flags, const DeviceInfo& device) {
-  FOVEA_TRY(rows, named_rows(flags.backend));
+Result<BackendRows> rows_to_prove(const ConformanceFlags& flags, const DeviceInfo& device,
+                                  const BackendRegistry& registry) {
+  FOVEA_TRY(rows, named_rows(flags.backend, registry));
   BackendRows built;
   for (const auto* row : rows)
     if (row->create && runs_on(row->info->capability, device)) built.push_back(row);
@@ -203,8 +204,10 @@ void print_failure(const ConformanceFlags& flags, const BackendInfo& info, const
               static_cast<unsigned long long>(failure.number), failure.isa.c_str(), failure.what.c_str());
   std::printf("  what it takes: %s\n", failure.levels.c_str());
   if (failure.number > 0)
-    std::printf("  again: fovea conformance --device %s --backend %s%s --case %llu%s\n", flags.device.c_str(),
-                flag_of(info).c_str(), failure.fixed ? (" --cell " + failure.fixed->id()).c_str() : "",
+    std::printf("  again: fovea conformance --device %s --backend %s%s%s --case %llu%s\n",
+                flags.device.c_str(), flag_of(info).c_str(),
+                info.library.empty() ? "" : (" --backend-library " + std::string(info.library)).c_str(),
+                failure.fixed ? (" --cell " + failure.fixed->id()).c_str() : "",
                 static_cast<unsigned long long>(failure.number),
                 failure.row.empty() ? "" : (" --row " + failure.row).c_str());
   std::fflush(stdout);
@@ -269,8 +272,13 @@ std::function<void(int64_t, int64_t)> progress_of(const ConformanceFlags& flags,
 
 /// Another row that claims the same of the same kernels: what was run for it holds for this one.
 bool same_claims(const BackendInfo& a, const BackendInfo& b) {
-  return !a.families.empty() && a.families == b.families && a.capability == b.capability &&
-         a.supports_combination == b.supports_combination;
+  using Check = std::optional<Reason> (*)(const AttentionSpec&, const DeviceInfo&);
+  const Check* check = a.supports_combination.target<Check>();
+  const Check* other = b.supports_combination.target<Check>();
+  const bool same_check = (!a.supports_combination && !b.supports_combination) ||
+                          (check != nullptr && other != nullptr && *check == *other);
+  return !a.families.empty() && a.families == b.families && a.capability == b.capability && same_check &&
+         a.check_kernels == b.check_kernels;
 }
 
 Status check_flags(const ConformanceFlags& flags) {
@@ -281,10 +289,11 @@ Status check_flags(const ConformanceFlags& flags) {
   if (!flags.row.empty() && !flags.replay)
     return invalid("--row " + flags.row + " needs --case: give both as a failure printed them");
   if (flags.replay && flags.quick) return invalid("--case and --quick exclude each other; drop --quick");
-  if (!flags.write.empty() &&
-      (!flags.backend.empty() || !flags.cell.empty() || flags.quick || flags.list || flags.perf))
-    return invalid("--write " + flags.write +
-                   " is for a whole run; drop --backend, --cell, --case, --quick, --list and --perf");
+  if (!flags.write.empty() && (!flags.backend.empty() || !flags.libraries.empty() || !flags.cell.empty() ||
+                               flags.quick || flags.list || flags.perf))
+    return invalid(
+        "--write " + flags.write +
+        " is for a whole run; drop --backend, --backend-library, --cell, --case, --quick, --list and --perf");
   const auto is_hex = [](char c) {
     return std::string_view("0123456789abcdef").find(c) != std::string_view::npos;
   };
@@ -362,6 +371,7 @@ void add_conformance(CLI::App& root, ConformanceFlags& f) {
       "conformance", "Prove each cell of the matrix: claims by cases in fp64, the others by their refusal");
   app.add_option("--backend", f.backend,
                  "One backend by name or alias (default: all that run on the device)");
+  add_backend_library(app, f.libraries);
   app.add_option("--device", f.device,
                  "cpu, cuda (the first GPU of this machine), or what that GPU must be: sm80, sm90, ...")
       ->capture_default_str();
@@ -385,13 +395,14 @@ void add_conformance(CLI::App& root, ConformanceFlags& f) {
 
 Status run_conformance(const ConformanceFlags& flags) {
   FOVEA_RETURN_IF_ERROR(check_flags(flags));
+  const BackendRegistry& registry = backends_or_builtin(flags.registry);
   if (flags.list) {
-    FOVEA_TRY(rows, named_rows(flags.backend));
+    FOVEA_TRY(rows, named_rows(flags.backend, registry));
     list_cells(rows, flags.json);
     return {};
   }
   FOVEA_TRY(place, open_place(flags.device));
-  FOVEA_TRY(rows, rows_to_prove(flags, place.device));
+  FOVEA_TRY(rows, rows_to_prove(flags, place.device, registry));
   if (flags.perf) {
     if (place.gpu.machine != nullptr)
       return unsupported(

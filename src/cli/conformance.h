@@ -15,7 +15,9 @@ class App;
 namespace fovea::cli {
 
 struct ConformanceFlags {
-  std::string backend;  ///< a name or an alias; "" = all of the device
+  std::string backend;                        ///< a name or an alias; "" = all of the device
+  std::vector<std::string> libraries;         ///< main.cc loads them into `registry`
+  const BackendRegistry* registry = nullptr;  ///< null = builtin_backends()
   std::string device = "cpu";
   std::string cell;    ///< COLUMN=VALUE
   std::string commit;  ///< of the sources, where git does not say it

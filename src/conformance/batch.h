@@ -38,10 +38,9 @@ struct Layout {
   bool null_page = false;    ///< page 0 is nobody's, as in engines that pad page tables with 0
   bool share_pages = false;  ///< whole pages of Problem::shared_prefix are one page for all sequences
   KvPlace place = KvPlace::dense;
-  int kv_gap = 16;          ///< elements of KvPlace::gaps; GPUs load 16 bytes at once
-  bool kv_settled = false;  ///< BatchMeta::kv_settled
-  AttentionLimits
-      declared = {};  ///< what is declared beyond the batch's own limits; what is less is raised to them
+  int kv_gap = 16;                ///< elements of KvPlace::gaps; GPUs load 16 bytes at once
+  bool kv_settled = false;        ///< BatchMeta::kv_settled
+  AttentionLimits declared = {};  ///< where they are larger than the batch's own
 };
 
 /// A step and its inputs as a backend takes them; without outputs.

@@ -85,6 +85,7 @@ class Prover {
   std::optional<Request> request_for(const Cell& cell);
   CellProof refusal_of(const Cell& cell);
   void conclude_kernels();
+  void find_kernels_that_never_ran();
 
   const BackendInfo& info_;
   ProveOptions options_;

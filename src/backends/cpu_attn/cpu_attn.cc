@@ -45,6 +45,8 @@ constexpr Capability kCapability = capability();
 
 constexpr size_t kWorkspaceAlignment = 64;
 
+constexpr Isa kIsas[] = {Isa::generic, Isa::avx2, Isa::avx512};
+
 struct CpuAttnPlan : Plan {
   AttentionSpec spec;
   int page_size = 0;
@@ -59,7 +61,7 @@ struct CpuAttnPlan : Plan {
   std::vector<KernelName> launched() const override {
     std::vector<KernelName> names;
     const std::string form = spec.kv_x_packed ? " x_packed" : "";
-    for (const Isa isa : {Isa::generic, Isa::avx2, Isa::avx512})
+    for (const Isa isa : kIsas)
       if ((launched_isas >> static_cast<unsigned>(isa) & 1u) != 0)
         names.push_back({"cpu",
                          std::string(to_string(isa)) + " kv=" + std::string(to_string(launched_kv)) + form,
@@ -94,9 +96,10 @@ attn::Params make_params(const CpuAttnPlan& plan, const AttentionArgs& args) {
   p.softcap = spec.softcap;
   p.dtype = spec.dtype;
   p.q = args.q;
-  p.q_stride = args.q_row_stride;
+  p.q_rows = {args.q_row_stride, args.q_offset(0, 1, spec.head_dim), args.q_block_rows, args.q_block_stride};
   p.out = args.out;
-  p.out_stride = args.out_row_stride;
+  p.out_rows = {args.out_row_stride, args.out_offset(0, 1, spec.v_head_dim), args.out_block_rows,
+                args.out_block_stride};
   p.lse = args.lse;
   p.lse_includes_sink = spec.has_sink && spec.lse_includes_sink;
   p.sinks = spec.has_sink ? args.sinks : nullptr;
@@ -140,6 +143,19 @@ void for_each_item(const CpuAttnPlan& plan, size_t n, ThreadPool& pool, const Ru
 class CpuAttn : public AttentionBackend {
  public:
   const BackendInfo& info() const noexcept override { return cpu_attn_info(); }
+
+  std::vector<KernelName> kernels(const DeviceInfo&) const override {
+    std::vector<KernelName> names;
+    for (const Isa isa : kIsas)
+      for (int kv = 0; kv < static_cast<int>(KvCacheDType::count_) && isa <= detect_isa(); ++kv) {
+        const auto dtype = static_cast<KvCacheDType>(kv);
+        if (dtype == KvCacheDType::auto_ || !info().capability.kv_dtypes.has(dtype)) continue;
+        const std::string name = std::string(to_string(isa)) + " kv=" + std::string(to_string(dtype));
+        names.push_back({"cpu", name});
+        names.push_back({"cpu", name + " x_packed"});
+      }
+    return names;
+  }
 
   Result<size_t> workspace_bytes(const AttentionSpec& spec, const AttentionLimits& limits) const override {
     FOVEA_RETURN_IF_ERROR(check_supported(info(), spec));

@@ -98,6 +98,7 @@ PlanInput input_of(const BatchMeta& meta) {
   input.spans = meta.spans.data();
   input.span_offsets = meta.span_offsets.data();
   input.num_seqs = meta.num_seqs();
+  input.num_rows = meta.tokens;
   return input;
 }
 
@@ -144,6 +145,17 @@ AttentionParams params_of(const CudaPlan& plan) {
   }
   p.queue = plan.at<int32_t>(plan.layout.queue);
   return p;
+}
+
+/// Of strides that check_layer() has accepted.
+RowLayout rows_of(int64_t row_stride, int64_t head_stride, int block_rows, int64_t block_stride, int dim) {
+  RowLayout rows;
+  rows.row_stride = row_stride;
+  rows.head_stride = head_stride == AttentionArgs::kDense ? dim : static_cast<int>(head_stride);
+  if (block_rows == 0) return rows;
+  rows.block = FastDivisor(static_cast<uint32_t>(block_rows));
+  rows.block_gap = block_stride - block_rows * row_stride;
+  return rows;
 }
 
 /// `kv.pages` is set.
@@ -257,6 +269,10 @@ class CudaAttention : public AttentionBackend {
 
   const BackendInfo& info() const noexcept override { return info_; }
 
+  std::vector<KernelName> kernels(const DeviceInfo& device) const override {
+    return reachable_kernels(info_, family_, device);
+  }
+
   Result<size_t> workspace_bytes(const AttentionSpec& spec, const AttentionLimits& limits) const override {
     return cuda_workspace_bytes(info_, family_, spec, limits);
   }
@@ -286,14 +302,17 @@ class CudaAttention : public AttentionBackend {
       return invalid("check_plan() waits for the stream, which is being captured: call it after");
     PlanError error = PlanError::none;
     FOVEA_RETURN_IF_ERROR(read(plan, plan.layout.error, error, stream.cuda()));
-    if (error != PlanError::none) return lengths_error(plan, error);
-    if (pages < 0 || is_ragged(plan.scheduled) || plan.scheduled.num_seqs() == 0) return {};
+    if (error == PlanError::pages) pages = plan.scheduled.num_pages;
+    if (error != PlanError::none && error != PlanError::pages) return lengths_error(plan, error);
+    if (pages < 0 || plan.scheduled.num_seqs() == 0) return {};
     const PageCheck check = page_check_of(plan, pages);
     FOVEA_RETURN_IF_ERROR(
         launch_page_check(check, plan.at<PageFault>(plan.layout.page_fault), stream.cuda().handle()));
     PageFault fault;
     FOVEA_RETURN_IF_ERROR(read(plan, plan.layout.page_fault, fault, stream.cuda()));
-    return page_fault_status(fault, check);
+    FOVEA_RETURN_IF_ERROR(page_fault_status(fault, check));
+    return error == PlanError::none ? Status()
+                                    : plan_error(error, plan.layout.limits);  // ids have changed since
   }
 
   Result<size_t> init_graph_state(const AttentionSpec& spec, const AttentionLimits& limits) override {
@@ -413,7 +432,14 @@ class CudaAttention : public AttentionBackend {
         plan.at<PlanError>(plan.layout.error),
         plan.kernel.kernel.merges ? plan.at<uint32_t>(plan.layout.arrivals) : nullptr,
         plan.at<int32_t>(plan.layout.queue)};
-    return sm80::launch_schedule(plan.layout.policy, plan.layout.limits, input_of(meta), pages, out,
+    PlanInput input = input_of(meta);
+    if (meta.num_pages > 0) {
+      auto* const bad = plan.at<uint8_t>(plan.layout.bad_pages);
+      FOVEA_RETURN_IF_ERROR(
+          launch_bad_pages(page_check_of(plan, meta.num_pages), bad, stream.cuda().handle()));
+      input.bad_pages = bad;
+    }
+    return sm80::launch_schedule(plan.layout.policy, plan.layout.limits, input, pages, out,
                                  stream.cuda().handle());
   }
 
@@ -425,7 +451,7 @@ class CudaAttention : public AttentionBackend {
     if (plan.empty()) return {};
     const AttentionSpec& spec = plan.spec;
     FOVEA_RETURN_IF_ERROR(check_args(args, spec, plan.page_size));
-    FOVEA_RETURN_IF_ERROR(check_layer(spec, args, plan.kernel.family != Family::portable));
+    FOVEA_RETURN_IF_ERROR(check_layer(spec, args, plan.meta.tokens, plan.kernel.family != Family::portable));
     const CurrentDevice current(plan.device);
     FOVEA_RETURN_IF_ERROR(check_scheduled(plan, stream));
     const KvView& kv = args.kv;
@@ -443,9 +469,11 @@ class CudaAttention : public AttentionBackend {
     FOVEA_TRY(type, kv_type(spec));
     AttentionParams params = plan.params;
     params.q = args.q;
-    params.q_row_stride = args.q_row_stride;
+    params.q_rows =
+        rows_of(args.q_row_stride, args.q_head_stride, args.q_block_rows, args.q_block_stride, spec.head_dim);
     params.out = args.out;
-    params.out_row_stride = args.out_row_stride;
+    params.out_rows = rows_of(args.out_row_stride, args.out_head_stride, args.out_block_rows,
+                              args.out_block_stride, spec.v_head_dim);
     params.lse = args.lse;
     params.scale = spec.scale * kv.k_scale;
     params.sinks = spec.has_sink ? args.sinks : nullptr;

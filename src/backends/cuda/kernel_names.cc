@@ -1,6 +1,11 @@
 #include "backends/cuda/kernel_names.h"
 
+#include <algorithm>
+#include <set>
 #include <string>
+
+#include "attention/batch_check.h"
+#include "backends/cuda/device_kernel.h"
 
 #include "kernels/cuda/sm90/prefill_policy.h"
 
@@ -66,6 +71,65 @@ std::vector<KernelName> names_of(const KernelChoice& choice, const LaunchRecord&
   std::vector<KernelName> names = {{family, instance, k.split_keys, choice.max_split_tokens}};
   if (record.merge) names.push_back({family, "merge " + name_of(k.q), k.split_keys, choice.max_split_tokens});
   return names;
+}
+
+namespace {
+
+struct HeadSizes {
+  int qk, v;
+};
+/// Those that kernels are compiled for, and one that takes a wider kernel.
+constexpr HeadSizes kHeadSizes[] = {{8, 8},     {64, 64},   {72, 72},   {80, 80},   {88, 88},
+                                    {96, 96},   {128, 128}, {192, 128}, {192, 192}, {136, 136},
+                                    {144, 144}, {256, 256}, {264, 264}, {512, 512}};
+constexpr AttentionLimits kFew = {1, 64, 4096, 4096}, kMany = {256, 8192, 1 << 20, 1 << 15};
+
+/// Layers that take different kernels, all within what the row claims.
+std::vector<AttentionSpec> layers_of(const BackendInfo& info) {
+  std::vector<AttentionSpec> out;
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
+    for (int kv = 0; kv < static_cast<int>(KvCacheDType::count_); ++kv)
+      for (const HeadSizes sizes : kHeadSizes)
+        for (const int group : {1, 2, 3, 4, 8})
+          for (const bool window : {false, true})
+            for (const bool softcap : {false, true}) {
+              AttentionSpec spec;
+              spec.num_kv_heads = 2;
+              spec.num_heads = 2 * group;
+              spec.head_dim = sizes.qk;
+              spec.v_head_dim = sizes.v;
+              spec.scale = 0.1f;
+              spec.dtype = dtype;
+              spec.kv_dtype = static_cast<KvCacheDType>(kv);
+              if (window) spec.mask.window_left = 16;
+              if (softcap) spec.softcap = 20.0f;
+              if (check_supported(info, spec).ok()) out.push_back(spec);
+            }
+  return out;
+}
+
+}  // namespace
+
+std::vector<KernelName> reachable_kernels(const BackendInfo& info, FamilyOf families,
+                                          const DeviceInfo& device) {
+  std::set<KernelName> names;
+  for (const AttentionSpec& spec : layers_of(info))
+    for (const AttentionLimits& limits : {kFew, kMany})
+      for (const KernelUse use : {KernelUse::decode, KernelUse::extend, KernelUse::extend_small}) {
+        const auto choice = kernel_on_device(info, families, spec, use, limits, device);
+        if (!choice.ok() ||
+            std::ranges::find(info.families, to_string(choice->family)) == info.families.end())
+          continue;
+        // sm90's prefill is compiled for two ways to load keys, apart for a soft cap.
+        const bool ways = choice->family == Family::sm90 && choice->kernel.kind != sm80::KernelKind::decode;
+        for (const auto way : {sm90::PrefillWay::boxes, sm90::PrefillWay::rows,
+                               sm90::PrefillWay::capped_boxes, sm90::PrefillWay::capped_rows}) {
+          if (ways ? sm90::is_capped(way) != (spec.softcap > 0.0f) : way != sm90::PrefillWay::boxes) continue;
+          for (const KernelName& name : names_of(*choice, {true, false, static_cast<uint8_t>(way)}))
+            names.insert({name.family, name.instance});
+        }
+      }
+  return {names.begin(), names.end()};
 }
 
 }  // namespace fovea::cuda
