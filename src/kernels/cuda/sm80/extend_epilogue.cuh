@@ -3,6 +3,7 @@
 // or leave a part for the merge kernel.
 #include "kernels/cuda/sm80/finish.cuh"
 #include "kernels/cuda/sm80/policy.h"
+#include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::sm80 {
 

@@ -3,6 +3,7 @@
 // merge kernel.
 #include "kernels/cuda/sm80/finish.cuh"
 #include "kernels/cuda/sm90/prefill_softmax.cuh"
+#include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::sm90 {
 
