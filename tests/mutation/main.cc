@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -179,6 +180,14 @@ Result<bool> run(const Flags& f) {
     options.device = gpu.machine->device();
   }
   FOVEA_TRY(rows, rows_of(f, options.device));
+  std::ofstream out;
+  if (!f.write.empty()) {  // first: what can't be written is said before the minutes of a run
+    std::error_code ignored;
+    const std::filesystem::path folder = std::filesystem::path(f.write).parent_path();
+    if (!folder.empty()) std::filesystem::create_directories(folder, ignored);
+    out.open(f.write);
+    if (!out) return invalid("--write " + f.write + ": can't be written");
+  }
   nlohmann::json results = nlohmann::json::array();
   int caught = 0, survived = 0;
   double seconds = 0;
@@ -210,7 +219,6 @@ Result<bool> run(const Flags& f) {
                                 {"date", today()},
                                 {"seconds", seconds},
                                 {"mutants", std::move(results)}};
-    std::ofstream out(f.write);
     out << all.dump(1) << '\n';
     if (!out.flush()) return invalid("--write " + f.write + ": can't be written");
   }
