@@ -38,8 +38,8 @@ struct Mutant : AttentionBackend {
     FOVEA_TRY(bytes, inner->workspace_bytes(s, l));
     AttentionSpec changed = s;
     spec(changed);  // it may be for other kernels
-    FOVEA_TRY(others, inner->workspace_bytes(changed, l));
-    return std::max(bytes, others);
+    const Result<size_t> others = inner->workspace_bytes(changed, l);
+    return others ? std::max(bytes, *others) : bytes;
   }
   Result<std::unique_ptr<Plan>> plan(const AttentionSpec& s, const AttentionLimits& limits,
                                      const BatchMeta& given, Workspace workspace, Stream& stream) override {
