@@ -1,6 +1,7 @@
 #pragma once
 // A tile of keys as an item sees it: where the keys and values are, which row sees which, and the copy
 // widened to fp32.
+#include "base/mutation.h"
 #include "kernels/cpu/attn_params.h"
 #include "kernels/cpu/simd.h"
 
@@ -118,6 +119,11 @@ FOVEA_INLINE void prefetch_scales(const attn::Params& a, const attn::Item& item,
   }
 }
 
+/// Of a key in the cache, in elements.
+FOVEA_INLINE int64_t offset_of(int64_t elements) {
+  return mutated(Mutation::offsets_of_32_bits) ? elements & 0x7fffffff : elements;
+}
+
 /// Points k and v of a tile at its keys, reading the table entries of seen keys only.
 template <class T>
 void find_keys(const attn::Params& a, const attn::Item& item, const T* zeros, Tile<T>& tile) {
@@ -134,8 +140,8 @@ void find_keys(const attn::Params& a, const attn::Item& item, const T* zeros, Ti
     const int end = left < attn::kTileKeys - j ? j + static_cast<int>(left) : attn::kTileKeys;
     if (range_bits(j, end, 0) & tile.any) {
       const int64_t page = pages[entry];
-      const T* k_row = k + page * kv.k_page + slot * kv.k_slot;
-      const T* v_row = v + page * kv.v_page + slot * kv.v_slot;
+      const T* k_row = k + offset_of(page * kv.k_page + slot * kv.k_slot);
+      const T* v_row = v + offset_of(page * kv.v_page + slot * kv.v_slot);
       const int64_t scale = scale_base + page * kv.scale_page + slot * kv.scale_slot;
       for (int64_t i = 0; j < end; ++i, ++j) {
         const bool seen = (tile.any >> j) & 1;

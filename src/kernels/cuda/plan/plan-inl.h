@@ -93,6 +93,7 @@ FOVEA_HOST_DEVICE void set_blocks(const PlanPolicy& policy, const Divide& divide
   if (!keys.body.empty()) {
     tile.block = divide.by_block(static_cast<int32_t>(keys.body.first));
     tile.block_end = divide.by_block(static_cast<int32_t>(keys.body.last) + last);
+    if (mutated(Mutation::last_block_lost) && tile.block_end > tile.block + 1) --tile.block_end;
   }
   if (keys.sinks.empty()) return;
   // Blocks that both reach belong to the body.

@@ -3,6 +3,7 @@
 // products.
 #include "kernels/cuda/portable/elements.cuh"
 #include "kernels/cuda/tiles/cp_async.cuh"
+#include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::portable {
 
@@ -97,8 +98,8 @@ struct KeyStream {
     else
       slot = key - kv.page_size.quotient(key) * static_cast<int>(kv.page_size.divisor);
     int64_t* to = places + n % 2 * (2 * kTile) + threadIdx.x;
-    to[0] = read ? page * kv.k_page_stride + slot * kv.k_slot_stride : kNone;
-    to[kTile] = read ? page * kv.v_page_stride + slot * kv.v_slot_stride : kNone;
+    to[0] = read ? planted_offset(page * kv.k_page_stride + slot * kv.k_slot_stride) : kNone;
+    to[kTile] = read ? planted_offset(page * kv.v_page_stride + slot * kv.v_slot_stride) : kNone;
     if (kv.k_scales == nullptr) return;
     const int64_t at =
         page * kv.scale_page_stride + slot * kv.scale_slot_stride + head * kv.scale_head_stride;

@@ -3,6 +3,7 @@
 // own part of a ring.
 #include "kernels/cuda/simt/policy.h"
 #include "kernels/cuda/tiles/cp_async.cuh"
+#include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::simt {
 
@@ -101,8 +102,8 @@ struct DecodeLoader {
     if (unit < num_units) {
       const KvParams& kv = params.kv;
       const uint32_t rows = __ballot_sync(~0u, wanted);
-      const int64_t k_offset = page * kv.k_page_stride + slot * kv.k_slot_stride;
-      const int64_t v_offset = page * kv.v_page_stride + slot * kv.v_slot_stride;
+      const int64_t k_offset = planted_offset(page * kv.k_page_stride + slot * kv.k_slot_stride);
+      const int64_t v_offset = planted_offset(page * kv.v_page_stride + slot * kv.v_slot_stride);
       const uint32_t to = ring + stage * P::kStageBytes + place.lane * 16;
       const int k_bytes = params.head_dim * (P::kEightBit ? 1 : 2);
       const int v_bytes = params.v_head_dim * (P::kEightBit ? 1 : 2);

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/simt/launch-inl.cuh"
 #include "kernels/cuda/sm80/merge_kernel.cuh"
+#include "kernels/cuda/tiles/planted.cuh"
 #include "kernels/cuda/tiles/programmatic_launch.h"
 
 namespace fovea::cuda::simt {
@@ -19,7 +20,7 @@ cudaError_t launch_all(const sm80::KernelInfo& kernel, const AttentionParams& pa
   if (code != cudaSuccess) return code;
   const int64_t units = static_cast<int64_t>(max_items) * params.kv_heads.divisor;
   const Launch l{kernel, params, units, multiprocessors, has_programmatic_launch(major), stream};
-  found = kernel.kv == KvType::same ? launch16(l, code) : launch8(l, code);
+  found = !planted_gap(kernel) && (kernel.kv == KvType::same ? launch16(l, code) : launch8(l, code));
   if (!found || code != cudaSuccess || params.partial_out == nullptr) return code;
   const auto merge =
       kernel.q == sm80::QueryType::f16 ? sm80::merge_kernel<__half> : sm80::merge_kernel<__nv_bfloat16>;

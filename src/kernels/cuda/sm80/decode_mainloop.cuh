@@ -3,6 +3,7 @@
 #include "kernels/cuda/sm80/copy_rows.cuh"
 #include "kernels/cuda/sm80/params.h"
 #include "kernels/cuda/sm80/unit_queue.cuh"
+#include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::sm80 {
 
@@ -74,8 +75,8 @@ struct DecodeLoader {
   __device__ void step() {
     if (unit < num_units) {
       const KvParams& kv = params.kv;
-      const int64_t k_offset = page * kv.k_page_stride + slot * kv.k_slot_stride;
-      const int64_t v_offset = page * kv.v_page_stride + slot * kv.v_slot_stride;
+      const int64_t k_offset = planted_offset(page * kv.k_page_stride + slot * kv.k_slot_stride);
+      const int64_t v_offset = planted_offset(page * kv.v_page_stride + slot * kv.v_slot_stride);
       const uint32_t rows = __ballot_sync(~0u, wanted);
       const uint32_t k_tile = ring + stage * P::kStageBytes;
       const int v_begin = part * P::kPartDv * kv_bytes(P::kKv);

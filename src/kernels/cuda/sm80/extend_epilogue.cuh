@@ -3,6 +3,7 @@
 // or leave a part for the merge kernel.
 #include "kernels/cuda/sm80/finish.cuh"
 #include "kernels/cuda/sm80/policy.h"
+#include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::sm80 {
 
@@ -28,7 +29,7 @@ struct ExtendEpilogue {
         const RowContext r = row_context(p, item, first_row + row, head);
         const bool exists = r.row < item.n_q;
         const RowEnd end =
-            finish_row(maximum[t][h], sum_of(item, quad_sum(sum[t][h])),
+            finish_row(maximum[t][h], planted_sum(sum_of(item, quad_sum(sum[t][h]))),
                        p.sinks == nullptr || !exists ? nullptr : p.sinks + r.head, p.lse_includes_sink);
         const float f = end.inverse * p.kv.v_scale;
         if (q == 0 && part == 0 && exists && p.lse != nullptr)

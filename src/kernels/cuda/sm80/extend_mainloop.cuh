@@ -6,6 +6,7 @@
 #include "kernels/cuda/sm80/params.h"
 #include "kernels/cuda/sm80/widen.cuh"
 #include "kernels/cuda/tiles/mbarrier.cuh"
+#include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::sm80 {
 
@@ -91,10 +92,11 @@ struct ExtendLoader {
       const bool valid = wanted(i);
       const char* from = base;
       if (!P::kGeneral || valid)
-        from += static_cast<uint64_t>(static_cast<uint32_t>(page[i])) *
-                    static_cast<uint64_t>(IsV ? kv.v_page_stride : kv.k_page_stride) +
-                static_cast<uint64_t>(static_cast<uint32_t>(slot[i])) *
-                    static_cast<uint64_t>(IsV ? kv.v_slot_stride : kv.k_slot_stride);
+        from += planted_offset<Mutation::prefill_offsets>(
+            static_cast<int64_t>(static_cast<uint64_t>(static_cast<uint32_t>(page[i])) *
+                                     static_cast<uint64_t>(IsV ? kv.v_page_stride : kv.k_page_stride) +
+                                 static_cast<uint64_t>(static_cast<uint32_t>(slot[i])) *
+                                     static_cast<uint64_t>(IsV ? kv.v_slot_stride : kv.k_slot_stride)));
       const uint32_t to = tile + Tile::offset(first_row + row, lane_chunk());
       if (Tile::kChunks % kLanes == 0 && row_bytes == Tile::kChunks * 16) {
 #pragma unroll

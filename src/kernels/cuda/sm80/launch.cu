@@ -3,6 +3,7 @@
 #include "kernels/cuda/sm80/launch-inl.cuh"
 #include "kernels/cuda/sm80/merge_kernel.cuh"
 #include "kernels/cuda/sm80/value_gain.h"
+#include "kernels/cuda/tiles/planted.cuh"
 #include "kernels/cuda/tiles/programmatic_launch.h"
 
 namespace fovea::cuda::sm80 {
@@ -45,7 +46,8 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   const DeviceFacts device = device_facts(l);
   if (l.error.empty()) {
     l.programmatic = has_programmatic_launch(device.major);
-    const bool found = kernel.kind == KernelKind::decode
+    const bool found = planted_gap(kernel) ? false
+                       : kernel.kind == KernelKind::decode
                            ? launch_narrow16(l) || launch_narrow8(l) || launch_decode16(l) ||
                                  launch_decode_general(l) || launch_decode_e4m3(l) || launch_decode_e5m2(l) ||
                                  launch_decode_int8(l)

@@ -3,6 +3,7 @@
 #include "kernels/cuda/sm80/merge_kernel.cuh"
 #include "kernels/cuda/sm80/value_gain.h"
 #include "kernels/cuda/sm90/launch-inl.cuh"
+#include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::sm90 {
 namespace {
@@ -65,7 +66,7 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
     return Error{ErrorCode::unsupported, "the sm90 kernels run on compute capability 9.0; the device has " +
                                              std::to_string(device.major) + "." +
                                              std::to_string(device.minor)};
-  if (l.error.empty() && !launch_prefill(l) && !launch_decode(l))
+  if (l.error.empty() && (planted_gap(kernel) || (!launch_prefill(l) && !launch_decode(l))))
     return Error{ErrorCode::internal, "an attention kernel that select() doesn't give"};
   if (l.error.empty() && merges_after) l.check(queue_merge(l), "launch of the merge kernel");
   if (l.error.empty()) {
