@@ -72,6 +72,16 @@ const Alternatives::Places& Alternatives::places() {
   return p;
 }
 
+bool Alternatives::names_a_version() const {
+  if (scene_.requests == nullptr) return false;
+  const auto pins = [&](const std::string& name) {
+    return std::ranges::any_of(scene_.registry.entries(), [&](const BackendRegistry::Entry& entry) {
+      return flash_version(*entry.info) && same_name(entry.info->version, name);
+    });
+  };
+  return std::ranges::any_of(scene_.requests->names(), pins);
+}
+
 bool Alternatives::serves(const BackendInfo& row, Phase phase) const {
   const auto findings = weigh({&row}, scene_, phase).findings;
   return findings.empty() || kernels_missing_or_unsaid(findings) || only_flags_missing(findings);
@@ -117,22 +127,17 @@ std::string Alternatives::instead(const BackendInfo& refused, bool of_phase) {
 }
 
 std::vector<Reason> Alternatives::with_fixes(const BackendInfo& refused, std::vector<Finding> findings) {
-  const auto by_setting = [](const Finding& f) { return f.remedy == Remedy::flag; };
-  const auto missing = [](const Finding& f) {
-    return f.remedy == Remedy::kernels || f.remedy == Remedy::unsaid;
-  };
   // Settings that leave a refusal standing change nothing: what removes that is the fix of all.
-  const auto lasting =
-      std::ranges::find_if(findings, [&](const Finding& f) { return !by_setting(f) && !missing(f); });
-  const std::string instead_of_settings =
-      lasting == findings.end() ? std::string() : with_fix(refused, *lasting).fix;
+  const Finding* stays = lasting(findings);
+  const std::string for_all = stays == nullptr ? std::string() : with_fix(refused, *stays).fix;
   std::vector<Reason> reasons;
   for (Finding& finding : findings) {
-    if (!instead_of_settings.empty() && (by_setting(finding) || missing(finding)))
-      finding.reason.fix = instead_of_settings;
+    const bool by_setting = finding.remedy == Remedy::flag || finding.remedy == Remedy::kernels ||
+                            finding.remedy == Remedy::unsaid;
+    if (stays != nullptr && by_setting)
+      reasons.push_back({std::move(finding.reason.text), for_all});
     else
-      finding.reason = with_fix(refused, finding);
-    reasons.push_back(std::move(finding.reason));
+      reasons.push_back(with_fix(refused, finding));
   }
   return reasons;
 }
@@ -152,6 +157,9 @@ Reason Alternatives::with_fix(const BackendInfo& refused, Finding finding) {
     case Remedy::other_device: {
       for (const BackendInfo* row : rows_named(scene_.registry.entries(), refused.name)) {
         if (row == &refused || version_flag(*row).empty() || row == places().here) continue;
+        // Another phase's name pins the version that the setting would have to give up.
+        if (scene_.config.flash_attn_version && !version_is_free(*row, scene_.config) && names_a_version())
+          continue;
         const auto findings = weigh({row}, scene_, phase_).findings;
         const std::string version = ": " + std::string(row->version) + " is for this device";
         if (findings.empty()) add(reason.fix, flag(*row, false) + version);

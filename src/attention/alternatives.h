@@ -31,6 +31,8 @@ class Alternatives {
   Places look_around(const Scene& scene) const;
   Reason with_fix(const BackendInfo& refused, Finding finding);
   bool serves(const BackendInfo& row, Phase phase) const;
+  /// Some setting names a version of FlashAttention: "fa3".
+  bool names_a_version() const;
   /// The setting that takes `row`; `of_phase`: for this phase alone.
   std::string flag(const BackendInfo& row, bool of_phase) const;
   std::string instead(const BackendInfo& refused, bool of_phase);

@@ -256,6 +256,96 @@ TEST(Builtin, TheErrorOfAnAutomaticChoiceHasEveryAttentionOfAKind) {
   EXPECT_THAT(refusal("rocm", llama_8b(), {}), Not(HasSubstr(" and AttentionSelectorConfig")));
 }
 
+TEST(Builtin, ASilentDocumentIsNoYes) {
+  const Selection wave = on("rocm", gpt_oss(), {.backend = "wave"});
+  const PhaseSelection& decode = wave.kinds.at(0).decode;
+  EXPECT_THAT(decode.error.message, HasSubstr("Reason: ['attention sinks: its document does not say', "));
+  EXPECT_THAT(decode.unstated, ::testing::ElementsAre("attention sinks"));
+  EXPECT_THAT(explain(wave), HasSubstr("WAVE if it were built and took what its document does not say: "
+                                       "attention sinks"));
+  AttentionSpec spans = llama_8b();
+  spans.mask.spans = true;
+  spans.dtype = DType::f32;
+  for (std::string_view device : device_names())
+    for (const AttentionSpec& spec : {gpt_oss(), spans})
+      for (const auto& entry : project_backends().entries()) {
+        const Selection s =
+            on(std::string(device).c_str(), spec, {.backend = BackendName(std::string(entry.info->name))});
+        for (const Candidate& c : s.kinds[0].decode.candidates)
+          for (const Reason& r : c.reasons)
+            EXPECT_THAT(r.fix, Not(HasSubstr("ASCEND takes it"))) << "its document does not say";
+      }
+}
+
+TEST(Builtin, LinearLayersHaveBackendsOfTheirOwn) {
+  AttentionSpec linear = llama_8b();
+  linear.linear = LinearAttention::gated_delta;
+  const std::vector<AttentionSpec> hybrid = {llama_8b(), linear};
+  const auto considered = [&](const char* device, const AttentionConfig& config) {
+    return consider(config, hybrid, *parse_device(device), project_backends());
+  };
+  for (const char* given : {"auto", "fa", "linear=GDN_ATTN", "prefill=fa,decode=fa,linear=gdn"}) {
+    const auto s = considered("sm90", {.backend = given});
+    ASSERT_TRUE(s.ok()) << s.error().message;
+    ASSERT_EQ(s->kinds.size(), 2u);
+    EXPECT_EQ(s->kinds[0].decode.backend->label(), "FLASH_ATTN (FA3)") << given;
+    EXPECT_EQ(s->kinds[1].kind, LayerKind::linear);
+    for (const PhaseSelection* phase : {&s->kinds[1].prefill, &s->kinds[1].decode}) {
+      EXPECT_EQ(phase->backend, nullptr);
+      ASSERT_NE(phase->if_built, nullptr) << given;
+      EXPECT_EQ(phase->if_built->name, "GDN_ATTN") << given;
+    }
+    EXPECT_EQ(s->page_size, 0) << "a phase has no backend";
+  }
+  const auto other = considered("sm90", {.backend = "linear=LINEAR"});
+  ASSERT_TRUE(other.ok());
+  EXPECT_THAT(other->kinds[1].decode.error.message,
+              HasSubstr("'linear attention (gated delta rule) not supported'"));
+  EXPECT_THAT(refusal("sm90", llama_8b(), {.backend = "GDN_ATTN"}),
+              HasSubstr("['softmax attention not supported', "));
+  EXPECT_THAT(refusal("cpu", linear, {}),
+              HasSubstr("CPU_ATTN: ['linear attention (gated delta rule) not supp"));
+}
+
+TEST(Builtin, UnknownNamesAreErrorsWhereverTheyStand) {
+  const std::string unknown = "Unknown attention backend: 'nope'.";
+  EXPECT_THAT(refusal("cpu", encoder_spec(), {.backend = "cpu_attn,nope"}), HasSubstr(unknown));
+  EXPECT_THAT(refusal("cpu", encoder_spec(), {.decode_backend = "nope"}), HasSubstr(unknown));
+  EXPECT_THAT(refusal("cpu", llama_spec(),
+                      {.backend = "nope", .prefill_backend = "cpu_attn", .decode_backend = "cpu_attn"}),
+              HasSubstr(unknown));
+  EXPECT_THAT(refusal("cpu", llama_spec(), {.mla_prefill_backend = "nope"}),
+              HasSubstr("Unknown MLA prefill backend: 'nope'"));
+}
+
+TEST(Builtin, NamesAreTakenInAnyLetterCase) {
+  EXPECT_EQ(parse_device("SM90")->compute_capability, 90);
+  EXPECT_EQ(parse_device("Rocm")->kind, DeviceKind::rocm);
+  EXPECT_EQ(parse_layer_kind("SWA"), LayerKind::sliding_window);
+  EXPECT_EQ(parse_layer_kind("Linear_Attention"), LayerKind::linear);
+  EXPECT_EQ(parse_kv_layout("NHD"), KvLayout::nhd);
+  EXPECT_EQ(choice("cpu", llama_spec(), {.backend = "FULL.Prefill=torch_native"}), "TORCH_NATIVE,CPU_ATTN");
+}
+
+TEST(Builtin, AFixGoesTogetherWithWhatIsSet) {
+  EXPECT_THAT(refusal("sm80", llama_8b(), {.backend = "fa3"}),
+              AllOf(HasSubstr("--attention-backend fa2: FA2 is for this device"),
+                    Not(HasSubstr("-ac.flash_attn_version"))));
+  EXPECT_THAT(refusal("sm80", llama_8b(), {.decode_backend = "fa3"}),
+              HasSubstr("--decode-attention-backend fa2: FA2 is for this device"));
+  EXPECT_THAT(refusal("sm80", llama_8b(), {.backend = "prefill=fa2,decode=fa3"}),
+              HasSubstr("--attention-backend prefill=fa2,full.decode=fa2"));
+  AttentionSpec cpu = llama_spec();
+  EXPECT_THAT(refusal("cpu", cpu, {.backend = "fa", .page_size = 7}),
+              AllOf(HasSubstr("--attention-backend CPU_ATTN: serves it here"), Not(HasSubstr("--dtype")),
+                    Not(HasSubstr("--page-size"))));
+  const auto s = consider({.backend = "fi", .page_size = 1}, std::vector{llama_8b()}, *parse_device("sm100"),
+                          builtin_backends());
+  ASSERT_TRUE(s.ok());
+  const PhaseSelection& decode = s->kinds[0].decode;
+  EXPECT_EQ((decode.backend != nullptr ? decode.backend : decode.if_built)->label(), "FLASHINFER (Native)");
+}
+
 TEST(Builtin, NamesOfThreeEngines) {
   const BackendRegistry& r = project_backends();
   const std::pair<const char*, const char*> expected[] = {

@@ -156,8 +156,12 @@ Result<PhaseSelection> choose_mla_prefill(const Wish& wish, const Scene& scene) 
   const bool other_serves = other.ends_with(": serves it here");
   for (Weighed& one : weighed) {
     Candidate candidate{one.row, {}};
-    for (Finding& finding : one.findings)
-      candidate.reasons.push_back(with_fix(std::move(finding), other, other_serves));
+    const Finding* stays = lasting(one.findings);
+    const std::string for_all = stays == nullptr ? std::string() : with_fix(*stays, other, other_serves).fix;
+    for (const Finding& finding : one.findings) {
+      candidate.reasons.push_back(with_fix(finding, other, other_serves));
+      if (stays != nullptr && finding.remedy == Remedy::flag) candidate.reasons.back().fix = for_all;
+    }
     selection.candidates.push_back(std::move(candidate));
   }
   selection.why = "MLA prefill, " + (wish.name.empty() ? std::string("automatic") : "given: " + wish.from);

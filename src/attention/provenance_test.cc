@@ -119,11 +119,11 @@ TEST_F(Provenance, SettingsThatComeToNothingAreToldOf) {
                   .mla_prefill_backend = "cudnn",
                   .use_prefill_decode_attention = true})
           .warnings,
-      ElementsAre("AttentionConfig::use_trtllm_attention has no effect: no phase uses FLASHINFER",
+      ElementsAre("AttentionConfig::mla_prefill_backend has no effect: this model has no MLA layers that it "
+                  "could be for",
+                  "AttentionConfig::use_trtllm_attention has no effect: no phase uses FLASHINFER",
                   "AttentionConfig::flashinfer_use_tensor_cores has no effect: no decode uses FLASHINFER",
-                  "AttentionConfig::use_prefill_decode_attention has no effect: no phase uses ROCM_ATTN",
-                  "AttentionConfig::mla_prefill_backend has no effect: no layers have an MLA prefill of "
-                  "their own"));
+                  "AttentionConfig::use_prefill_decode_attention has no effect: no phase uses ROCM_ATTN"));
   EXPECT_THAT(
       considered({.backend = "fi,fa", .flash_attn_version = 2, .use_trtllm_attention = false}).warnings,
       IsEmpty());

@@ -327,6 +327,13 @@ bool kernels_missing_or_unsaid(const std::vector<Finding>& findings) {
          });
 }
 
+const Finding* lasting(const std::vector<Finding>& findings) {
+  const auto at = std::ranges::find_if(findings, [](const Finding& f) {
+    return f.remedy != Remedy::flag && f.remedy != Remedy::kernels && f.remedy != Remedy::unsaid;
+  });
+  return at == findings.end() ? nullptr : &*at;
+}
+
 std::vector<std::string> unsaid(const std::vector<Finding>& findings) {
   std::vector<std::string> out;
   for (const Finding& f : findings)

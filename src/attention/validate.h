@@ -33,7 +33,9 @@ std::vector<Finding> find_reasons(const BackendInfo& backend, std::span<const At
 
 /// Nothing but its kernels is missing.
 bool only_kernels_missing(const std::vector<Finding>& findings);
-/// The same, but for what its document does not say.
+/// A finding that no setting of its own backend removes and that is more than missing kernels; null = none.
+const Finding* lasting(const std::vector<Finding>& findings);
+/// Nothing but its kernels is missing, and what its document does not say.
 bool kernels_missing_or_unsaid(const std::vector<Finding>& findings);
 /// What that is: "attention sinks", ...
 std::vector<std::string> unsaid(const std::vector<Finding>& findings);

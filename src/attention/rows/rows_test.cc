@@ -217,8 +217,6 @@ TEST(Rows, CombinationsInVllmsWords) {
   deepseek.mla_nope_head_dim = 96;
   EXPECT_THAT(combination(row("FLASHINFER_MLA"), deepseek, "sm100"),
               ElementsAre("FlashInfer MLA kernel requires qk_nope_head_dim in [64, 128, 192], but got 96"));
-  EXPECT_THAT(combination(row("LINEAR"), spec_of(64, false), "sm90"),
-              ElementsAre("softmax attention not supported"));
 }
 
 TEST(Rows, CombinationsThatTheSm80KernelsLack) {
