@@ -295,7 +295,8 @@ TEST(Builtin, LinearLayersHaveBackendsOfTheirOwn) {
       ASSERT_NE(phase->if_built, nullptr) << given;
       EXPECT_EQ(phase->if_built->name, "GDN_ATTN") << given;
     }
-    EXPECT_EQ(s->page_size, 0) << "a phase has no backend";
+    EXPECT_EQ(s->page_size, 16) << "of the layers with pages";
+    EXPECT_FALSE(s->complete());
   }
   const auto other = considered("sm90", {.backend = "linear=LINEAR"});
   ASSERT_TRUE(other.ok());
@@ -329,12 +330,12 @@ TEST(Builtin, NamesAreTakenInAnyLetterCase) {
 
 TEST(Builtin, AFixGoesTogetherWithWhatIsSet) {
   EXPECT_THAT(refusal("sm80", llama_8b(), {.backend = "fa3"}),
-              AllOf(HasSubstr("--attention-backend fa2: FA2 is for this device"),
+              AllOf(HasSubstr("--attention-backend FLASH_ATTN: serves it here"),
                     Not(HasSubstr("-ac.flash_attn_version"))));
   EXPECT_THAT(refusal("sm80", llama_8b(), {.decode_backend = "fa3"}),
-              HasSubstr("--decode-attention-backend fa2: FA2 is for this device"));
+              HasSubstr("--decode-attention-backend FLASH_ATTN: serves it here"));
   EXPECT_THAT(refusal("sm80", llama_8b(), {.backend = "prefill=fa2,decode=fa3"}),
-              HasSubstr("--attention-backend prefill=fa2,full.decode=fa2"));
+              HasSubstr("--attention-backend prefill=fa2,decode=FLASH_ATTN: serves it here"));
   AttentionSpec cpu = llama_spec();
   EXPECT_THAT(refusal("cpu", cpu, {.backend = "fa", .page_size = 7}),
               AllOf(HasSubstr("--attention-backend CPU_ATTN: serves it here"), Not(HasSubstr("--dtype")),

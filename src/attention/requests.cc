@@ -240,13 +240,17 @@ std::string Requests::changed_list(LayerKind kind, Phase phase, bool both, const
     list.append(list.empty() ? "" : ",").append(item.key()).append("=");
     list.append(item.name.empty() ? "auto" : item.name);
   };
+  const Item* now = best(kind, phase);
+  const bool of_phase_alone = kinds_ == 1 && !both && now != nullptr && now->listed && !now->kind;
+  if (of_phase_alone) wanted.kind.reset();
   for (const Item& item : items_) {
-    const bool replaced = item.kind == kind && (both || !item.phase || item.phase == phase);
+    const bool replaced =
+        of_phase_alone ? &item == now : item.kind == kind && (both || !item.phase || item.phase == phase);
     // A name for both phases stays that of the other one.
     if (item.listed && item.kind == kind && !both && !item.phase) {
       Item rest = item;
       rest.phase = other(phase);
-      add(rest);
+      if (best(kind, other(phase)) == &item) add(rest);
     } else if (item.listed && !replaced) {
       add(item);
     }

@@ -209,8 +209,7 @@ std::vector<AttentionConfig> settings() {
   const size_t plain = all.size();
   for (size_t i = 0; i < plain; ++i)
     for (const auto& [page, version, trtllm] :
-         {std::tuple{1, 0, -1}, std::tuple{7, 0, -1}, std::tuple{0, 2, -1}, std::tuple{0, 3, -1},
-          std::tuple{0, 4, -1}, std::tuple{0, 0, 0}, std::tuple{0, 0, 1}}) {
+         {std::tuple{7, 0, -1}, std::tuple{0, 2, -1}, std::tuple{0, 3, -1}, std::tuple{0, 0, 1}}) {
       AttentionConfig c = all[i];
       if (page > 0) c.page_size = page;
       if (version > 0) c.flash_attn_version = version;
@@ -224,7 +223,7 @@ class EveryFix : public ::testing::TestWithParam<bool> {};
 
 TEST_P(EveryFix, HoldsWhereItIsGiven) {
   Fixes fixes(GetParam() ? project_backends() : builtin_backends());
-  for (const std::string_view name : device_names())
+  for (const std::string_view name : {"cpu", "sm75", "sm80", "sm90", "sm100", "rocm", "npu"})
     for (const auto& specs : models())
       for (const AttentionConfig& config : settings()) {
         fixes.check({config, specs, *parse_device(name)});

@@ -271,7 +271,7 @@ TEST(MlaPrefillRows, FourRowsWithTheirDimsAndSwitches) {
   }
 }
 
-TEST(Rows, WhatIsUnstatedIsNoReasonAndTheKernelsAbsenceIsTheLast) {
+TEST(Rows, WhatIsUnstatedIsToldOfAndTheKernelsAbsenceIsTheLast) {
   AttentionSpec spec = spec_of(128, false);
   spec.page_size = 16;
   spec.softcap = 50;
@@ -282,12 +282,16 @@ TEST(Rows, WhatIsUnstatedIsNoReasonAndTheKernelsAbsenceIsTheLast) {
   };
   const std::string absent =
       "not in this build: its Blackwell kernels (compute capability 10.x and later) are not written yet";
-  EXPECT_THAT(against(row("FLASH_ATTN", "FA4"), "sm100"), ElementsAre(absent));
+  const std::string window = "sliding window: its document does not say",
+                    chunk = "chunked-local attention: its document does not say",
+                    cap = "logit soft cap: its document does not say";
+  EXPECT_THAT(against(row("FLASH_ATTN", "FA4"), "sm100"), ElementsAre(window, chunk, cap, absent));
   spec.mask.spans = true;
-  EXPECT_THAT(against(row("FLASH_ATTN", "FA4"), "sm100"),
-              ElementsAre("partial multimodal token full attention not supported", absent));
+  EXPECT_THAT(
+      against(row("FLASH_ATTN", "FA4"), "sm100"),
+      ElementsAre("partial multimodal token full attention not supported", window, chunk, cap, absent));
   EXPECT_THAT(against(row("FLEX_ATTENTION"), "sm90"),
-              ElementsAre("not in this build: its CUDA kernels are not written yet"));
+              ElementsAre(window, chunk, cap, "not in this build: its CUDA kernels are not written yet"));
   EXPECT_THAT(against(row("TRITON_ATTN"), "sm90"), IsEmpty());
   for (const char* device : {"npu", "cpu"})
     EXPECT_EQ(validate(row("ASCEND"), spec_of(576, true), *parse_device(device), Phase::decode).front().text,
