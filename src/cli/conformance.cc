@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "attention/scene.h"
+#include "backends/cuda/device_facts.h"
 #include "base/edit_distance.h"
 #include "cli/output_file.h"
 #include "conformance/prove.h"
@@ -40,7 +41,7 @@ struct Place {
   Gpu gpu;  ///< empty = on the CPU
 };
 
-Result<Place> open_place(const std::string& flag) {
+Result<Place> open_place(const std::string& flag, const cuda::DeviceLimits& limits) {
   Place place{flag, {}, {}};
   const bool any_gpu = flag == "cuda";
   if (!any_gpu) {
@@ -52,6 +53,7 @@ Result<Place> open_place(const std::string& flag) {
                          ": this build has no backend that runs there, so there is nothing to prove; --list "
                          "shows what is declared");
   }
+  cuda::limit_devices(limits);
   auto gpu = open_gpu();
   if (!gpu) return unsupported("--device " + flag + ": there is no GPU to run on: " + gpu.error().message);
   const DeviceInfo& found = gpu->machine->device();

@@ -197,7 +197,7 @@ struct Kernel {
 
 /// The library's kernel for these.
 inline Kernel library(sm80::KernelKind kind, Element q, Element kv, int d, int dv, bool general,
-                      bool few_sequences = false) {
+                      bool few_sequences = false, int shared_bytes = sm80::kAnySharedBytes) {
   sm80::Problem p;
   p.q = q == Element::f16 ? sm80::QueryType::f16 : sm80::QueryType::bf16;
   p.kv = kv == Element::e4m3   ? KvType::e4m3
@@ -205,6 +205,7 @@ inline Kernel library(sm80::KernelKind kind, Element q, Element kv, int d, int d
          : kv == Element::int8 ? KvType::int8
                                : KvType::same;
   p.head_dim = d, p.v_head_dim = dv, p.general = general, p.few_sequences = few_sequences;
+  p.shared_bytes = shared_bytes;
   const Result<sm80::KernelInfo> info = sm80::select(p, kind);
   if (!info.ok()) {
     std::printf("%s\n", info.error().message.c_str());

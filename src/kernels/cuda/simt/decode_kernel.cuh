@@ -100,13 +100,14 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_kernel(
   const int num_units = *params.num_items * static_cast<int>(params.kv_heads.divisor);
   const LanePlace<P> place;
   const int warp = threadIdx.x / 32;
-  const char* const ring = shared + warp * (P::kStages * P::kStageBytes);
-  char* const merge = shared + P::kRingBytes;
+  const int stages = params.stages;
+  const char* const ring = shared + P::kRingOffset + warp * (stages * P::kStageBytes);
+  char* const merge = shared;
   const DecodeEpilogue<P> epilogue{params, half, reinterpret_cast<float*>(merge),
                                    reinterpret_cast<float2*>(merge + P::kMergeBytes)};
   DecodeLoader<P> loader(params, shared_address(ring), num_units);
 #pragma unroll 1
-  for (int s = 0; s < P::kStages; ++s)
+  for (int s = 0; s < stages; ++s)
     loader.step();
 
   int unit = static_cast<int>(blockIdx.x);
@@ -130,11 +131,11 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_kernel(
         rows[r] = row_keys(params, work.item,
                            sm80::row_context(params, work.item, work.item.row_first + r, work.head));
       for (int key = work.item.key_first; key < work.item.key_last; key += P::kTileKeys) {
-        cp_async_wait<P::kStages - 1>();
+        cp_async_wait<P::kStages - 1>(stages - 1);
         tile.step(params, work, q, rows, place, ring + stage * P::kStageBytes + place.lane * 16,
                   key + warp * P::kWarpKeys);
         loader.step();  // into the stage just read
-        stage = stage + 1 == P::kStages ? 0 : stage + 1;
+        stage = stage + 1 == stages ? 0 : stage + 1;
       }
       if (!P::kQueryAhead && more) query.load(params, next, place);
       epilogue.unit(work, tile, place);

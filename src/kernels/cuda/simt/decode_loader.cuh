@@ -135,7 +135,7 @@ struct DecodeLoader {
         next_unit();
     }
     cp_async_commit();
-    stage = stage + 1 == P::kStages ? 0 : stage + 1;
+    stage = stage + 1 == params.stages ? 0 : stage + 1;
   }
 };
 

@@ -20,15 +20,16 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_kernel(
   if (threadIdx.x < UnitQueue::kSlots) slots[threadIdx.x] = UnitQueue::kFree;
   __syncthreads();
   const int num_units = *params.num_items * static_cast<int>(params.kv_heads.divisor);
-  const uint32_t ring = shared_address(shared) + warp * (P::kStages * P::kStageBytes);
-  char* const query_tile = shared + P::kRingBytes;
+  const int stages = params.stages;
+  const uint32_t ring = shared_address(shared) + P::kRingOffset + warp * (stages * P::kStageBytes);
+  char* const query_tile = shared;
   char* const merge = query_tile + P::kQueryBytes;
   DecodeEpilogue<P> epilogue{params, reinterpret_cast<float*>(merge),
                              reinterpret_cast<float2*>(merge + P::kMergeBytes)};
   const UnitQueue queue{params, P::kShareOut ? params.queue : nullptr, slots, num_units};
   DecodeLoader<P> loader(params, ring, queue);
-#pragma unroll
-  for (int s = 0; s < P::kStages; ++s)
+#pragma unroll 1
+  for (int s = 0; s < stages; ++s)
     loader.step();
 
   if (queue.at(0) < num_units) {
@@ -44,12 +45,12 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_kernel(
       DecodeTile<P> tile(params, work);
       int key = work.item.key_first;
       do {  // one tile of nothing for an item without keys: the loads count on it
-        cp_async_wait<P::kStages - 1>();
+        cp_async_wait<P::kStages - 1>(stages - 1);
         __syncwarp();
         tile.step(params, work, query, ring + stage * P::kStageBytes, key);
         __syncwarp();
         loader.step();  // into the stage just read: all stages are under way while a unit ends
-        stage = stage + 1 == P::kStages ? 0 : stage + 1;
+        stage = stage + 1 == stages ? 0 : stage + 1;
         // The next unit's queries arrive during this one.
         if (P::kQueryAhead && key == work.item.key_first && more) next_query.load(params, next, query_tile);
         key += P::kTileKeys;

@@ -133,6 +133,10 @@ struct AttentionParams {
   /// How many units blocks have come for, 0 before and after every launch (of sm80's decode kernels the merge
   /// kernel sees to it, so launch() leaves it out where none follows); null: every block takes its share.
   int32_t* queue = nullptr;
+  /// Of the rings in shared memory: stages of a decode kernel or slots of a prefill one, and how many slots
+  /// that asks for ahead. Fewer where a device has less shared memory than the kernel is sized for; they
+  /// change no bit. launch() sets them, KernelInfo's.
+  int stages = 0, ahead = 0;
   /// sm90 decode: items, num_items and kv.pages were written before the kernel in front of this launch began
   /// its own work (its wait for those in front of it), so that they may be read while it still runs.
   bool planned = false;

@@ -59,6 +59,15 @@ FOVEA_DEVICE void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+/// The same for a number of run time, kMost at most.
+template <int kMost>
+FOVEA_DEVICE void cp_async_wait(int pending) {
+  if (pending >= kMost)
+    cp_async_wait<kMost>();
+  else if constexpr (kMost > 0)
+    cp_async_wait<kMost - 1>(pending);
+}
+
 /// Waits for all copies of this thread, in groups or not.
 FOVEA_DEVICE void cp_async_wait_all() {
   asm volatile("cp.async.wait_all;" ::: "memory");
