@@ -2,6 +2,7 @@
 // What an attention layer needs (AttentionSpec), what a backend offers (Capability), and how one is chosen
 // for each phase or refused with reasons (select, explain). Units: tokens, elements, bytes where named so.
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,6 +32,16 @@ struct MaskSpec {
   bool operator==(const MaskSpec&) const = default;
 };
 
+/// What stands in the place of softmax over keys: a state of fixed size for each head, of LayerKind::linear.
+enum class LinearAttention : uint8_t {
+  none,         ///< softmax
+  lightning,    ///< a decaying sum (MiniMax-Text-01)
+  gated_delta,  ///< the gated delta rule (Qwen3-Next; Kimi Linear, with a gate for each channel)
+  pointwise,    ///< SiLU of each score (HSTU)
+};
+/// "softmax", "lightning", "gated delta rule", "pointwise"
+std::string_view to_string(LinearAttention linear);
+
 /// What one attention layer needs; fixed for the model's life.
 struct AttentionSpec {
   int num_heads = 0;         ///< query heads Hq, a multiple of num_kv_heads
@@ -43,6 +54,7 @@ struct AttentionSpec {
   KvCacheDType kv_dtype = KvCacheDType::auto_;
   bool kv_x_packed = false;  ///< the cache has KvForm::x_packed
   AttentionType type = AttentionType::decoder;
+  LinearAttention linear = LinearAttention::none;  ///< others have no KV pages, and masks don't apply
   MaskSpec mask;
   int page_size = 0;      ///< tokens a page; 0 = not given, the backend's preferred one is taken
   bool has_sink = false;  ///< learned per-head sink logits (AttentionArgs::sinks)
@@ -91,6 +103,7 @@ struct BackendInfo {
   std::string_view absent = {};
   /// The row that vLLM's or SGLang's table has for it, where `capability` says more; null = the same or none.
   const Capability* documented = nullptr;
+  LinearAttention linear = LinearAttention::none;  ///< the only layers that it serves
   std::string_view mla_sibling = {};
   std::string_view prefill_partner = {};  ///< of a backend that only decodes: who prefills for it
   std::string_view description = {};      ///< one line for people
@@ -99,17 +112,21 @@ struct BackendInfo {
   std::vector<std::string_view> families = {};
   /// Refusals that no single column of the table can express. An empty fix = validation finds another
   /// backend.
-  std::optional<Reason> (*supports_combination)(const AttentionSpec&, const DeviceInfo&) = nullptr;
+  std::function<std::optional<Reason>(const AttentionSpec&, const DeviceInfo&)> supports_combination =
+      nullptr;
   /// What plan() would refuse on this device in this phase within any limits, as its kernels need more than
   /// the device has (shared memory of a block). An empty fix as above.
   std::optional<Reason> (*check_kernels)(const BackendInfo&, const AttentionSpec&, const DeviceInfo&,
                                          Phase) = nullptr;
+  /// The file of a backend that is built outside of Fovea (fovea/backend_library.h); empty = part of it.
+  std::string_view library = {};
 
   /// "FLASH_ATTN (FA3)"
   std::string label() const;
 };
 
-/// A backend that was considered, and every reason against it; none = it can serve.
+/// A backend that was considered, and every reason against it; none = it can serve. Of a backend that is not
+/// built, what its document does not say is among them.
 struct Candidate {
   const BackendInfo* backend = nullptr;
   std::vector<Reason> reasons;
@@ -122,6 +139,8 @@ struct PhaseSelection {
   std::vector<Candidate> candidates;  ///< in the order of preference; the named one alone when one is named
   /// Without a backend: the first that would serve if this build had its kernels; null = none would.
   const BackendInfo* if_built = nullptr;
+  /// What is asked of if_built and its document says nothing about: "attention sinks". Empty = it says yes.
+  std::vector<std::string> unstated = {};
   Error error;
   bool version_named = false;  ///< the name that was given pins the version ("fa3")
 };
@@ -155,10 +174,16 @@ struct Selection {
 class BackendRegistry;
 
 LayerKind kind_of(const AttentionSpec& spec);
+/// Layers of this kind keep keys and values in pages: not encoders, not linear attention.
+bool has_kv_pages(LayerKind kind);
+/// `spec` with what the settings change of the layer itself: use_non_causal takes the causal mask of decoder
+/// layers with softmax away, and makes a window as wide to the right as it is to the left. select() does so
+/// by itself; what is planned for must be done so, too.
+AttentionSpec with_settings(AttentionSpec spec, const AttentionConfig& config);
 /// vLLM's words for a kind of layers that does not exist, found in the setting `where`.
 Error unknown_layer_kind(std::string_view name, std::string_view where = "backend_per_kind");
 
-/// "cpu", "sm75" to "sm121", "rocm", "npu", "xpu"; the error lists them.
+/// "cpu", "sm75" to "sm121", "rocm", "npu", "xpu", in any letter case; the error lists them.
 Result<DeviceInfo> parse_device(std::string_view name);
 /// Those that parse_device() takes.
 std::vector<std::string_view> device_names();

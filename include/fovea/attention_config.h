@@ -50,7 +50,8 @@ enum class LayerKind : uint8_t {
   count_
 };
 std::string_view to_string(LayerKind kind);
-/// Also vLLM's names of KV-cache groups ("full_attention", "mla_attention", ...) and "swa".
+/// In any letter case; also vLLM's names of KV-cache groups ("full_attention", "mla_attention", ...) and
+/// "swa".
 std::optional<LayerKind> parse_layer_kind(std::string_view name);
 
 /// A backend's name as the user wrote it: "FLASH_ATTN", AttentionBackendEnum::FLASH_ATTN, "fa3", "auto", "".

@@ -55,7 +55,7 @@ class IntSet {
   constexpr IntSet() = default;
   constexpr IntSet(std::initializer_list<int> values) {
     for (int v : values)
-      listed_.at(static_cast<size_t>(count_++)) = v;
+      insert(v);
   }
   static constexpr IntSet any() { return range(1, INT_MAX); }
   static constexpr IntSet range(int first, int last, int step = 1) {
@@ -65,6 +65,8 @@ class IntSet {
     s.step_ = step;
     return s;
   }
+  /// Lists another member; at most kMaxListed.
+  constexpr void insert(int v) { listed_.at(static_cast<size_t>(count_++)) = v; }
   /// Without upper bound.
   static constexpr IntSet multiples_of(int n) { return range(n, INT_MAX, n); }
 
@@ -157,8 +159,8 @@ struct Capability {
   IntSet gqa_ratios = IntSet::any();  ///< query heads of one kv head
   EnumSet<AttentionType> types = {};
   FeatureSet features = {};
-  /// Columns that the document which this row was taken from says nothing about: shown as "-", never a reason
-  /// for a refusal. Empty for a backend that is built.
+  /// Columns that the document which this row was taken from says nothing about: shown as "-". Where one is
+  /// asked for, that is said. Empty for a backend that is built.
   FeatureSet unstated = {};
   EnumSet<Phase> phases = {};
   EnumSet<Invariance> invariance = {};

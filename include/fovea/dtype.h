@@ -24,7 +24,7 @@ constexpr std::string_view to_string(DType dtype) {
   return "?";
 }
 
-/// Accepts the long names and the common short ones (fp32, f32, half, fp16, f16, bf16).
+/// Accepts the long names and the common short ones (fp32, f32, half, fp16, f16, bf16), in any letter case.
 std::optional<DType> parse_dtype(std::string_view name);
 
 /// The names of --kv-cache-dtype (vLLM's). Those that no backend of this build stores are still values here,
@@ -53,7 +53,7 @@ enum class KvCacheDType : uint8_t {
 };
 
 std::string_view to_string(KvCacheDType dtype);
-/// Exact names; "fp8" is an alias of fp8_e4m3.
+/// Names in any letter case; "fp8" is an alias of fp8_e4m3.
 std::optional<KvCacheDType> parse_kv_cache_dtype(std::string_view name);
 
 /// `dtype`, with auto resolved for a model of dtype `model`.
@@ -100,7 +100,7 @@ enum class KvLayout : uint8_t {
 };
 
 std::string_view to_string(KvLayout layout);
-/// "auto", "nhd", "hnd", "x_packed".
+/// "auto", "nhd", "hnd", "x_packed", in any letter case.
 std::optional<KvLayout> parse_kv_layout(std::string_view name);
 
 /// Consecutive dimensions of K that lie together in the x-packed layout; 0 for what is not stored.

@@ -17,13 +17,16 @@ namespace fovea {
 /// How a text's hidden states become one vector: their mean, the first token's, or the last token's.
 enum class Pooling : uint8_t { mean, cls, last };
 std::string_view to_string(Pooling pooling);
-/// "mean", "cls" or "last".
+/// "mean", "cls" or "last", in any letter case.
 std::optional<Pooling> parse_pooling(std::string_view name);
 
 struct EmbedConfig {
   std::string model;  ///< a directory in Hugging Face format, or a hub id found in the local cache
   std::optional<DType> dtype;
   AttentionConfig attention;
+  /// As EngineConfig::registry; must outlive the embedder.
+  const BackendRegistry* registry = nullptr;
+  std::vector<std::string> backend_libraries;  ///< as in EngineConfig
   /// nullopt = what the model's sentence-transformers files say (modules.json, 1_Pooling/config.json), mean
   /// where they say nothing.
   std::optional<Pooling> pooling;

@@ -20,7 +20,7 @@ namespace fovea {
 /// GenerateRequest::priority, and of equals who came first.
 enum class SchedulingPolicy : uint8_t { fcfs, priority };
 std::string_view to_string(SchedulingPolicy policy);
-/// "fcfs" or "priority" (vLLM's words).
+/// "fcfs" or "priority" (vLLM's words), in any letter case.
 std::optional<SchedulingPolicy> parse_scheduling_policy(std::string_view name);
 
 struct EngineConfig {
@@ -29,6 +29,11 @@ struct EngineConfig {
   KvCacheDType kv_cache_dtype = KvCacheDType::auto_;
   KvLayout kv_layout = KvLayout::auto_;
   AttentionConfig attention;
+  /// The backends that there are to choose from, with those of yours (BackendRegistry::add); null =
+  /// builtin_backends(). It and the BackendInfo of its rows must outlive the engine.
+  const BackendRegistry* registry = nullptr;
+  /// Files of backends that are built outside of Fovea (fovea/backend_library.h), added to `registry`.
+  std::vector<std::string> backend_libraries;
   int max_running_requests = 64;
   int max_batched_tokens = 512;      ///< tokens of one step: the chunk of a prefill
   std::optional<int> max_seq_len;    ///< overrides the model's context length

@@ -59,3 +59,7 @@ class Limits:
     """Keys of all sequences of a step."""
     max_kv_len: int
     """Keys of the longest."""
+    tune_for: str = "limits"
+    """What kernels, and the splits of keys between them, are chosen for; a row's bits depend on it. "limits": steps as large
+    as these limits. "many" and "few": the same under all limits, so that a row has the same bits under all that admit its
+    step; "few" by kernels that decode one or a few sequences faster than many. (On a CPU all three are the same.)"""

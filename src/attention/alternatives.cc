@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attention/candidates.h"
+#include "attention/requests.h"
 
 namespace fovea {
 namespace {
@@ -24,25 +25,36 @@ void add(std::string& text, const std::string& more) {
   if (!more.empty()) text.append(text.empty() ? "" : "; ").append(more);
 }
 
+/// "takes it", or that its document leaves some of it unsaid.
+std::string takes(const std::vector<std::string>& unsaid) {
+  return unsaid.empty() ? "takes it" : "may take it (its document does not say: " + join(unsaid, ", ") + ")";
+}
+
 }  // namespace
 
 Alternatives::Places Alternatives::look_around(const Scene& scene) const {
   Places p;
+  std::vector<Weighed> weighed;
   for (const Version& version : automatic_order(scene)) {
-    const std::vector<Finding> findings = weigh(version, scene, phase_).findings;
+    weighed.push_back(weigh(version, scene, phase_));
+    const std::vector<Finding>& findings = weighed.back().findings;
     if (findings.empty() && p.here == nullptr) p.here = version.row;
-    if (only_kernels_missing(findings) && p.here_absent == nullptr) p.here_absent = version.row;
     if (!findings.empty() && only_flags_missing(findings) && p.here_nearly == nullptr) {
       p.here_nearly = version.row;
       p.nearly_with = flags_of(findings);
     }
   }
+  PhaseSelection absent;
+  set_if_built(weighed, absent);
+  p.here_absent = absent.if_built;
+  p.here_unsaid = std::move(absent.unstated);
   return p;
 }
 
 const Alternatives::Places& Alternatives::places() {
   if (places_) return *places_;
   Places& p = places_.emplace(look_around(scene_));
+  bool stated = false;
   for (std::string_view name : device_names()) {
     const DeviceInfo device = *parse_device(name);
     if (device.kind == scene_.device.kind && device.compute_capability == scene_.device.compute_capability)
@@ -50,25 +62,39 @@ const Alternatives::Places& Alternatives::places() {
     const Places there = look_around(scene_.on(device));
     if (there.here != nullptr && p.elsewhere.empty())
       p.elsewhere = there.here->label() + " serves it on " + std::string(name);
-    if (there.here_absent != nullptr && p.elsewhere_absent.empty())
-      p.elsewhere_absent =
-          there.here_absent->label() + " takes it on " + std::string(name) + ", but is not in this build";
+    // One whose document says yes goes before one that leaves some unsaid.
+    if (there.here_absent == nullptr || stated || (!p.elsewhere_absent.empty() && !there.here_unsaid.empty()))
+      continue;
+    stated = there.here_unsaid.empty();
+    p.elsewhere_absent = there.here_absent->label() + " " + takes(there.here_unsaid) + " on " +
+                         std::string(name) + ", but is not in this build";
   }
   return p;
 }
 
+bool Alternatives::serves(const BackendInfo& row, Phase phase) const {
+  const auto findings = weigh({&row}, scene_, phase).findings;
+  return findings.empty() || kernels_missing_or_unsaid(findings) || only_flags_missing(findings);
+}
+
 std::string Alternatives::flag(const BackendInfo& row, bool of_phase) const {
-  std::string text = "--attention-backend ";
-  if (!scene_.only_kind)
-    text = "-ac.backend_per_kind." + std::string(to_string(scene_.kind)) + "=";
-  else if (of_phase)
-    text = "--" + std::string(to_string(phase_)) + "-attention-backend ";
-  text += row.name;
+  std::string name(row.name), version;
   const auto rows = rows_named(scene_.registry.entries(), row.name);
   const BackendInfo* by_name = choose_version(rows, scene_).row;
   if (const BackendInfo* built = built_instead(*by_name, rows, scene_)) by_name = built;
-  if (by_name != &row) text += " " + version_flag(row);
-  return text;
+  if (by_name != &row) {
+    const auto pins = [&](std::string_view alias) { return same_name(alias, row.version); };
+    const auto alias = std::ranges::find_if(row.aliases, pins);
+    if (alias != row.aliases.end() && !scene_.config.flash_attn_version && !scene_.spec().use_mla)
+      name = *alias;
+    else
+      version = " " + version_flag(row);
+  }
+  if (scene_.requests == nullptr) return "--attention-backend " + name + version;
+  const Phase other = phase_ == Phase::prefill ? Phase::decode : Phase::prefill;
+  const bool both = !of_phase && scene_.requests->together(scene_.kind, phase_) &&
+                    (scene_.kind == LayerKind::encoder || serves(row, other));
+  return scene_.requests->change(scene_.kind, phase_, both, name) + version;
 }
 
 std::string Alternatives::instead(const BackendInfo& refused, bool of_phase) {
@@ -80,14 +106,35 @@ std::string Alternatives::instead(const BackendInfo& refused, bool of_phase) {
   const auto siblings = rows_named(scene_.registry.entries(), refused.mla_sibling);
   if (const bool mla = scene_.spec().use_mla; mla && !siblings.empty()) {
     const Version sibling = choose_version(siblings, scene_);
-    if (only_kernels_missing(weigh(sibling, scene_, phase_).findings))
+    if (kernels_missing_or_unsaid(weigh(sibling, scene_, phase_).findings))
       add(text, flag(*sibling.row, of_phase) + ": its MLA form, which is not in this build");
   }
   if (text.empty() && p.here_absent != nullptr && p.here_absent != &refused)
-    add(text, flag(*p.here_absent, of_phase) + ": takes it, but is not in this build");
+    add(text, flag(*p.here_absent, of_phase) + ": " + takes(p.here_unsaid) + ", but is not in this build");
   add(text, p.elsewhere);
   if (text.empty()) add(text, p.elsewhere_absent);
   return text.empty() ? "no backend that this program knows takes it" : text;
+}
+
+std::vector<Reason> Alternatives::with_fixes(const BackendInfo& refused, std::vector<Finding> findings) {
+  const auto by_setting = [](const Finding& f) { return f.remedy == Remedy::flag; };
+  const auto missing = [](const Finding& f) {
+    return f.remedy == Remedy::kernels || f.remedy == Remedy::unsaid;
+  };
+  // Settings that leave a refusal standing change nothing: what removes that is the fix of all.
+  const auto lasting =
+      std::ranges::find_if(findings, [&](const Finding& f) { return !by_setting(f) && !missing(f); });
+  const std::string instead_of_settings =
+      lasting == findings.end() ? std::string() : with_fix(refused, *lasting).fix;
+  std::vector<Reason> reasons;
+  for (Finding& finding : findings) {
+    if (!instead_of_settings.empty() && (by_setting(finding) || missing(finding)))
+      finding.reason.fix = instead_of_settings;
+    else
+      finding.reason = with_fix(refused, finding);
+    reasons.push_back(std::move(finding.reason));
+  }
+  return reasons;
 }
 
 Reason Alternatives::with_fix(const BackendInfo& refused, Finding finding) {
@@ -103,16 +150,24 @@ Reason Alternatives::with_fix(const BackendInfo& refused, Finding finding) {
       break;
     }
     case Remedy::other_device: {
-      for (const BackendInfo* row : rows_named(scene_.registry.entries(), refused.name))
-        if (row != &refused && runs_on(row->capability, scene_.device) && !version_flag(*row).empty())
-          add(reason.fix, version_flag(*row) + ": " + std::string(row->version) + " is for this device");
-      if (const BackendInfo* here = places().here)
-        add(reason.fix, flag(*here, false) + ": serves it here");
-      else if (const BackendInfo* absent = places().here_absent)
-        add(reason.fix, flag(*absent, false) + ": takes it here, but is not in this build");
+      for (const BackendInfo* row : rows_named(scene_.registry.entries(), refused.name)) {
+        if (row == &refused || version_flag(*row).empty() || row == places().here) continue;
+        const auto findings = weigh({row}, scene_, phase_).findings;
+        const std::string version = ": " + std::string(row->version) + " is for this device";
+        if (findings.empty()) add(reason.fix, flag(*row, false) + version);
+        if (only_kernels_missing(findings))
+          add(reason.fix, flag(*row, false) + version + ", but is not in this build");
+      }
+      const Places& p = places();
+      if (p.here != nullptr)
+        add(reason.fix, flag(*p.here, false) + ": serves it here");
+      else if (p.here_absent != nullptr)
+        add(reason.fix,
+            flag(*p.here_absent, false) + ": " + takes(p.here_unsaid) + " here, but is not in this build");
       break;
     }
-    case Remedy::kernels: {
+    case Remedy::kernels:
+    case Remedy::unsaid: {
       const Places& p = places();
       if (p.here != nullptr)
         reason.fix = flag(*p.here, false) + ": serves it here";

@@ -2,6 +2,7 @@
 // Which other backend would serve where one is refused: the last words of a fix.
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "attention/scene.h"
 #include "attention/validate.h"
@@ -12,8 +13,9 @@ class Alternatives {
  public:
   Alternatives(const Scene& scene, Phase phase) : scene_(scene), phase_(phase) {}
 
-  /// `finding` of `refused`, with a fix that names a backend and the flag that takes it where one helps.
-  Reason with_fix(const BackendInfo& refused, Finding finding);
+  /// `findings` of `refused` with their fixes, each a change that helps beside all that is set: settings
+  /// where they remove all that is against it, else a backend and the setting that takes it.
+  std::vector<Reason> with_fixes(const BackendInfo& refused, std::vector<Finding> findings);
 
  private:
   struct Places {
@@ -21,11 +23,15 @@ class Alternatives {
     const BackendInfo* here_nearly = nullptr;  ///< built, and flags remove all that is against it
     std::string nearly_with;                   ///< those flags
     const BackendInfo* here_absent = nullptr;  ///< would, if this build had its kernels
+    std::vector<std::string> here_unsaid;      ///< what its document does not say it takes
     std::string elsewhere;                     ///< "CPU_ATTN serves it on cpu"
     std::string elsewhere_absent;
   };
   const Places& places();
   Places look_around(const Scene& scene) const;
+  Reason with_fix(const BackendInfo& refused, Finding finding);
+  bool serves(const BackendInfo& row, Phase phase) const;
+  /// The setting that takes `row`; `of_phase`: for this phase alone.
   std::string flag(const BackendInfo& row, bool of_phase) const;
   std::string instead(const BackendInfo& refused, bool of_phase);
 

@@ -7,7 +7,6 @@
 #include "attention/priorities.h"
 #include "attention/rows/peer_tables.h"
 #include "attention/rows/rows.h"
-#include "fovea/attention_backend.h"
 
 namespace fovea {
 namespace {
@@ -76,6 +75,7 @@ Json row_json(const BackendInfo& info) {
   out["description"] = info.description;
   out["built"] = info.absent.empty();
   if (!info.absent.empty()) out["why_not"] = info.absent;
+  if (!info.library.empty()) out["library"] = info.library;
   if (!info.mla_sibling.empty()) out["mla_sibling"] = info.mla_sibling;
   if (!info.prefill_partner.empty()) out["prefill_partner"] = info.prefill_partner;
   out["preferred_page_size"] = info.capability.preferred_page_size;
@@ -128,14 +128,14 @@ Json peers_json() {
 
 }  // namespace
 
-std::string backends_json() {
+std::string backends_json(const BackendRegistry& registry) {
   Json out;
   out["columns"] = Json::array();
   for (const Column& column : columns())
     out["columns"].push_back(
         {{"id", column.id}, {"title", column.title}, {"description", column.description}});
   out["backends"] = Json::array();
-  for (const auto& entry : builtin_backends().entries())
+  for (const auto& entry : registry.entries())
     out["backends"].push_back(row_json(*entry.info));
   out["mla_prefill"] = mla_prefill_json();
   out["priorities"] = priorities_json();

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "kernels/reference/visibility.h"
 
 namespace fovea {
 namespace {
@@ -81,6 +82,22 @@ Status check_page_lists(const BatchMeta& meta, int page_size) {
   return {};
 }
 
+/// Every id that the step reads; BatchMeta::num_pages is given.
+Status check_page_ids(const MaskSpec& mask, const BatchMeta& meta, int page_size) {
+  for (int b = 0; b < meta.num_seqs(); ++b) {
+    const SequenceMask seq = sequence_mask(mask, meta, b);
+    if (seq.n_q == 0 || seq.n_k == 0) continue;
+    const int32_t* ids = meta.pages(b);
+    const KeyRanges seen = key_ranges(mask, seq, 0, seq.n_q);
+    for (const KeyRange& keys : {seen.sinks, seen.body})
+      for (int64_t i = keys.first / page_size; !keys.empty() && i * page_size < keys.last; ++i)
+        if (ids[i] < 0 || ids[i] >= meta.num_pages)
+          return invalid("page " + str(i) + " of sequence " + str(b) + " is " + str(ids[i]) +
+                         "; the cache has pages 0 to " + str(meta.num_pages - 1));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_spec(const AttentionSpec& spec) {
@@ -149,7 +166,8 @@ Status check_batch(const AttentionSpec& spec, const AttentionLimits& limits, con
                    str(limits.max_kv_tokens));
   FOVEA_RETURN_IF_ERROR(meta.kv_indptr.empty() ? check_page_table(meta, page_size)
                                                : check_page_lists(meta, page_size));
-  return check_masks(spec.mask, meta);
+  FOVEA_RETURN_IF_ERROR(check_masks(spec.mask, meta));
+  return meta.num_pages > 0 ? check_page_ids(spec.mask, meta, page_size) : Status();
 }
 
 Status check_args(const AttentionArgs& args, const AttentionSpec& spec, int page_size) {

@@ -4,6 +4,7 @@
 
 #include "attention/alternatives.h"
 #include "attention/priorities.h"
+#include "attention/project_backends.h"
 
 namespace fovea {
 namespace {
@@ -17,13 +18,17 @@ std::vector<std::string> built_names(const BackendRegistry& registry) {
   return names;
 }
 
-/// In order, without those that another one says already.
+/// In order, each part of a fix once.
 std::vector<std::string> distinct_fixes(const std::vector<Reason>& reasons) {
+  constexpr std::string_view kBetween = "; ";
   std::vector<std::string> fixes;
-  for (const Reason& r : reasons) {
-    const auto says = [&](const std::string& fix) { return fix.find(r.fix) != std::string::npos; };
-    if (std::ranges::none_of(fixes, says)) fixes.push_back(r.fix);
-  }
+  for (const Reason& r : reasons)
+    for (std::string_view rest = r.fix; !rest.empty();) {
+      const size_t end = std::min(rest.find(kBetween), rest.size());
+      if (const std::string part(rest.substr(0, end)); std::ranges::find(fixes, part) == fixes.end())
+        fixes.push_back(part);
+      rest.remove_prefix(std::min(end + kBetween.size(), rest.size()));
+    }
   return fixes;
 }
 
@@ -86,23 +91,15 @@ Error none_valid(const Scene& scene, const std::vector<Candidate>& refused) {
                      nearest_fix(refused, scene.device));
 }
 
-Candidate with_fixes(Weighed weighed, Alternatives& alternatives) {
-  Candidate candidate{weighed.row, {}};
-  for (Finding& finding : weighed.findings)
-    candidate.reasons.push_back(alternatives.with_fix(*weighed.row, std::move(finding)));
-  return candidate;
-}
-
 /// The first without findings, or that lacks its kernels only; every candidate with its fixes.
 PhaseSelection first_that_serves(std::vector<Weighed> weighed, const Scene& scene, Phase phase) {
   PhaseSelection selection;
   Alternatives alternatives(scene, phase);
-  for (Weighed& one : weighed) {
+  for (const Weighed& one : weighed)
     if (one.findings.empty() && selection.backend == nullptr) selection.backend = one.row;
-    if (only_kernels_missing(one.findings) && selection.if_built == nullptr) selection.if_built = one.row;
-    selection.candidates.push_back(with_fixes(std::move(one), alternatives));
-  }
-  if (selection.backend != nullptr) selection.if_built = nullptr;
+  if (selection.backend == nullptr) set_if_built(weighed, selection);
+  for (Weighed& one : weighed)
+    selection.candidates.push_back({one.row, alternatives.with_fixes(*one.row, std::move(one.findings))});
   return selection;
 }
 
@@ -145,6 +142,19 @@ Error not_valid(std::string_view title, const Candidate& candidate, const Scene&
                         ".";
   if (!info.absent.empty()) message += " This build has: " + join(built_names(scene.registry), ", ") + ".";
   return unsupported(message);
+}
+
+void set_if_built(const std::vector<Weighed>& weighed, PhaseSelection& selection) {
+  const auto first = [&](auto wanted) {
+    return std::ranges::find_if(
+        weighed, [&](const Weighed& w) { return kernels_missing_or_unsaid(w.findings) && wanted(w); });
+  };
+  auto at =
+      first([](const Weighed& w) { return needs_other_build(*w.row) && only_kernels_missing(w.findings); });
+  if (at == weighed.end()) at = first([](const Weighed&) { return true; });
+  if (at == weighed.end()) return;
+  selection.if_built = at->row;
+  selection.unstated = unsaid(at->findings);
 }
 
 Weighed weigh(const Version& version, const Scene& scene, Phase phase) {

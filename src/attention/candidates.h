@@ -23,6 +23,11 @@ Weighed weigh(const Version& version, const Scene& scene, Phase phase);
 /// followed by one that is, then what else is built.
 std::vector<Version> automatic_order(const Scene& scene);
 
+/// Fills in what would serve if this build had its kernels: a row that another build of the project has
+/// before one that none has, and one whose document says yes to all that is asked before one that leaves some
+/// unsaid.
+void set_if_built(const std::vector<Weighed>& weighed, PhaseSelection& selection);
+
 /// What the user asked for, or the first that serves.
 Result<PhaseSelection> choose(const Request& request, const Scene& scene, Phase phase);
 /// `version` and nothing else.

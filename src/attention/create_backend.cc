@@ -5,11 +5,13 @@
 namespace fovea {
 
 Result<std::unique_ptr<AttentionBackend>> create_backend(const BackendInfo& info,
-                                                         const AttentionConfig& config) {
-  const BackendRegistry::Entry* entry = builtin_backends().find(info);
+                                                         const AttentionConfig& config,
+                                                         const BackendRegistry& registry) {
+  const BackendRegistry::Entry* entry = registry.find(info);
   if (entry == nullptr || !entry->create)
     return unsupported("attention backend " + info.label() + " is not in this build");
-  if (info.name == "FLASHINFER" && config.flashinfer_use_tensor_cores)
+  if (info.name == "FLASHINFER" && builtin_backends().find(info) != nullptr &&
+      config.flashinfer_use_tensor_cores)
     return cuda_factory(*entry->info, config.flashinfer_use_tensor_cores)();
   return entry->create();
 }

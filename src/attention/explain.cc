@@ -13,7 +13,11 @@ bool same(const PhaseSelection& a, const PhaseSelection& b) {
 
 std::string chosen(const PhaseSelection& s) {
   if (s.backend != nullptr) return s.backend->label();
-  return s.if_built == nullptr ? "none" : "none, " + s.if_built->label() + " if it were built";
+  if (s.if_built == nullptr) return "none";
+  std::string out = "none, " + s.if_built->label() + " if it were built";
+  for (size_t i = 0; i < s.unstated.size(); ++i)
+    out += (i == 0 ? " and took what its document does not say: " : ", ") + s.unstated[i];
+  return out;
 }
 
 std::string line(std::string_view what, const PhaseSelection& s) {

@@ -26,7 +26,7 @@ TEST_F(Explain, InFull) {
   2. PLAIN: serves
   3. DECODER
      - block_size not supported
-       fix: --page-size 64: it takes 64
+       fix: --prefill-attention-backend PLAIN: serves it here
      - prefill not supported
        fix: --prefill-attention-backend PLAIN: serves it here
 

@@ -128,7 +128,7 @@ std::string other_prefill(const Wish& wish, const Scene& scene) {
 Reason with_fix(Finding finding, const std::string& other, bool other_serves) {
   Reason reason = std::move(finding.reason);
   if (finding.remedy == Remedy::flag) return reason;
-  if (finding.remedy == Remedy::kernels)
+  if (finding.remedy == Remedy::kernels || finding.remedy == Remedy::unsaid)
     reason.fix = other_serves ? other : "no MLA prefill backend of this build serves it here";
   else if (reason.fix.starts_with("--"))
     reason.fix = other.empty() ? "no MLA prefill backend that this program knows takes it here" : other;
@@ -150,9 +150,8 @@ Result<PhaseSelection> choose_mla_prefill(const Wish& wish, const Scene& scene) 
   PhaseSelection selection;
   for (const Weighed& one : weighed) {
     if (one.findings.empty() && selection.backend == nullptr) selection.backend = one.row;
-    if (only_kernels_missing(one.findings) && selection.if_built == nullptr) selection.if_built = one.row;
   }
-  if (selection.backend != nullptr) selection.if_built = nullptr;
+  if (selection.backend == nullptr) set_if_built(weighed, selection);
   const std::string other = other_prefill(wish, scene);
   const bool other_serves = other.ends_with(": serves it here");
   for (Weighed& one : weighed) {
@@ -231,6 +230,23 @@ std::vector<std::string> deprecated_switches(const AttentionConfig& config) {
                          " is deprecated: name the backend with -ac.mla_prefill_backend (" +
                          std::string(s.backend) + ", ...)");
   return warnings;
+}
+
+std::vector<std::string_view> mla_prefill_keys(const AttentionConfig& config) {
+  std::vector<std::string_view> keys;
+  if (!is_auto(config.mla_prefill_backend)) keys.push_back("mla_prefill_backend");
+  for (const Switch& s : kSwitches)
+    if (config.*s.value) keys.push_back(s.key);
+  return keys;
+}
+
+Status check_mla_prefill(const AttentionConfig& config, const BackendRegistry& registry) {
+  FOVEA_TRY(wish, read_wish(config));
+  const auto& entries = registry.mla_prefill();
+  const auto has_name = [&](const Entry& entry) { return is_called(*entry.info, wish.name); };
+  if (!wish.name.empty() && !entries.empty() && std::ranges::none_of(entries, has_name))
+    return unknown_prefill(wish, entries);
+  return {};
 }
 
 bool is_mla_prefill(const BackendInfo& row, const BackendRegistry& registry) {

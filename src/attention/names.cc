@@ -1,6 +1,7 @@
-#include "fovea/attention.h"
-
 #include <utility>
+
+#include "base/same_name.h"
+#include "fovea/attention.h"
 
 namespace fovea {
 
@@ -118,21 +119,45 @@ std::optional<LayerKind> parse_layer_kind(std::string_view name) {
       {"sparse_mla_attention", LayerKind::sparse_mla},
       {"cross_attention", LayerKind::cross},
       {"encoder_only_attention", LayerKind::encoder},
+      {"linear_attention", LayerKind::linear},
   };
   for (const auto& [text, kind] : kNames)
-    if (name == text) return kind;
+    if (same_name(name, text)) return kind;
   for (unsigned i = 0; i < static_cast<unsigned>(LayerKind::count_); ++i)
-    if (const auto kind = static_cast<LayerKind>(i); name == to_string(kind)) return kind;
+    if (const auto kind = static_cast<LayerKind>(i); same_name(name, to_string(kind))) return kind;
   return std::nullopt;
 }
 
+std::string_view to_string(LinearAttention linear) {
+  switch (linear) {
+    case LinearAttention::none: return "softmax";
+    case LinearAttention::lightning: return "lightning";
+    case LinearAttention::gated_delta: return "gated delta rule";
+    case LinearAttention::pointwise: return "pointwise";
+  }
+  return "?";
+}
+
 LayerKind kind_of(const AttentionSpec& spec) {
+  if (spec.linear != LinearAttention::none) return LayerKind::linear;
   if (spec.type == AttentionType::encoder_decoder) return LayerKind::cross;
   if (spec.type != AttentionType::decoder) return LayerKind::encoder;
   if (spec.use_mla) return spec.use_sparse ? LayerKind::sparse_mla : LayerKind::mla;
   if (spec.mask.chunk > 0) return LayerKind::chunked_local;
   if (spec.mask.window_left >= 0) return LayerKind::sliding_window;
   return LayerKind::full;
+}
+
+bool has_kv_pages(LayerKind kind) {
+  return kind != LayerKind::encoder && kind != LayerKind::linear;
+}
+
+AttentionSpec with_settings(AttentionSpec spec, const AttentionConfig& config) {
+  const bool decoder = spec.type == AttentionType::decoder && spec.linear == LinearAttention::none;
+  if (!config.use_non_causal.value_or(false) || !decoder || !spec.mask.causal) return spec;
+  spec.mask.causal = false;
+  spec.mask.window_right = spec.mask.window_left;
+  return spec;
 }
 
 std::string AttentionConfig::source(std::string_view key) const {
@@ -206,7 +231,7 @@ std::vector<std::string_view> device_names() {
 Result<DeviceInfo> parse_device(std::string_view name) {
   std::string allowed;
   for (const auto& [text, device] : known_devices()) {
-    if (name == text) return device;
+    if (same_name(name, text)) return device;
     allowed.append(allowed.empty() ? "" : ", ").append(text);
   }
   return invalid("device '" + std::string(name) + "' is not known; allowed are " + allowed);

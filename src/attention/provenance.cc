@@ -80,7 +80,7 @@ class Provenance {
     for (const Scene& scene : scenes_)
       for (const AttentionSpec& spec : scene.specs) {
         add("dtype", std::string(to_string(spec.dtype)), from("dtype", dtype_given, "config.json"));
-        if (scene.kind == LayerKind::encoder) continue;
+        if (!has_kv_pages(scene.kind)) continue;
         std::string kv(to_string(spec.kv_dtype));
         if (spec.kv_dtype == KvCacheDType::auto_)
           kv.append(" (").append(to_string(resolve(spec.kv_dtype, spec.dtype))).append(")");
@@ -175,6 +175,20 @@ class Provenance {
   void add_warnings() {
     for (std::string& warning : deprecated_switches(config_))
       s_.warnings.push_back(std::move(warning));
+    const auto has = [&](auto wanted) { return std::ranges::any_of(scenes_, wanted); };
+    const bool mla_model = has([](const Scene& s) { return s.kind == LayerKind::mla; });
+    for (const std::string_view key : mla_prefill_keys(config_))
+      idle(key, true, mla_model, "this model has no MLA layers that it could be for");
+    const bool page_is_used = has([](const Scene& s) { return has_kv_pages(s.kind); });
+    idle("page_size", config_.page_size.has_value(), page_is_used, "encoder layers have no KV cache");
+    idle("allow_page_override", config_.allow_page_override, config_.page_size.has_value(),
+         "no page size is given that a backend could change");
+    const auto decodes = [](const AttentionSpec& s) {
+      return s.type == AttentionType::decoder && s.linear == LinearAttention::none;
+    };
+    idle("use_non_causal", config_.use_non_causal.value_or(false),
+         has([&](const Scene& s) { return std::ranges::any_of(s.specs, decodes); }),
+         "no layers of this model are a decoder's");
     // What a refused phase would have used is not known.
     if (std::ranges::any_of(used_, [](const Used& u) { return u.row == nullptr; })) return;
     idle("flash_attn_version", config_.flash_attn_version.has_value(),
@@ -186,12 +200,13 @@ class Provenance {
          any([](auto& row, auto& u) { return row.name == "FLASHINFER" && u.phase == Phase::decode; }),
          "no decode uses FLASHINFER");
     idle("use_prefill_decode_attention", config_.use_prefill_decode_attention.has_value(),
-         any([](auto& row, auto&) { return row.name == "ROCM_ATTN"; }), "no phase uses ROCM_ATTN");
+         any([](auto& row, auto&) { return row.name == "ROCM_ATTN" && row.absent.empty(); }),
+         any_row([](auto& row) { return row.name == "ROCM_ATTN"; }) ? "ROCM_ATTN is not in this build"
+                                                                    : "no phase uses ROCM_ATTN");
     const auto mla = [](auto& row, const Used& u) { return is_mla_prefill(row, u.scene->registry); };
-    idle("mla_prefill_backend", !is_auto(config_.mla_prefill_backend), any(mla),
-         "no layers have an MLA prefill of their own");
-    const auto cached = [](auto&, auto& u) { return u.scene->kind != LayerKind::encoder; };
-    idle("page_size", config_.page_size.has_value(), any(cached), "encoder layers have no KV cache");
+    if (mla_model)
+      for (const std::string_view key : mla_prefill_keys(config_))
+        idle(key, true, any(mla), "no layers have an MLA prefill of their own");
   }
 
   std::span<const Scene> scenes_;

@@ -9,6 +9,7 @@
 #include "backends/torch_native/torch_native.h"
 #include "base/check.h"
 #include "base/edit_distance.h"
+#include "base/log.h"
 #include "device/gpu.h"
 #include "fovea/attention_backend.h"
 
@@ -20,30 +21,41 @@ using Entry = BackendRegistry::Entry;
 constexpr std::string_view kNotCompiled =
     "this program was built without CUDA; build it with FOVEA_BUILD_CUDA=1 ./run.sh";
 
-/// What `info` is called is not what another backend is; two versions of one are told apart.
-void check_names(const BackendInfo& info, const std::vector<Entry>& entries) {
-  for (const Entry& entry : entries) {
-    const BackendInfo& other = *entry.info;
-    if (other.name == info.name) {
-      FOVEA_CHECK(other.version != info.version);
-      continue;
-    }
-    FOVEA_CHECK(!same_name(other.name, info.name));
-    for (std::string_view alias : info.aliases) {
-      FOVEA_CHECK(!same_name(alias, other.name));
-      for (std::string_view taken : other.aliases)
-        FOVEA_CHECK(!same_name(alias, taken));
-    }
-    for (std::string_view taken : other.aliases)
-      FOVEA_CHECK(!same_name(taken, info.name));
-  }
+bool is_called(const BackendInfo& info, std::string_view name) {
+  return same_name(info.name, name) ||
+         std::ranges::any_of(info.aliases, [&](auto alias) { return same_name(alias, name); });
 }
 
 }  // namespace
 
+Status BackendRegistry::check(const BackendInfo& info) const {
+  std::vector<std::string_view> names = {info.name};
+  names.insert(names.end(), info.aliases.begin(), info.aliases.end());
+  for (const std::string_view name : names)
+    if (name.empty() || same_name(name, "auto") || name.find_first_of(",= ") != std::string_view::npos)
+      return invalid("a backend can't be called '" + std::string(name) +
+                     "': settings name it, where ',', '=' and 'auto' have a meaning; choose another name");
+  for (const Entry& entry : entries_) {
+    const BackendInfo& other = *entry.info;
+    if (other.name == info.name) {
+      if (other.version != info.version) continue;
+      return invalid("attention backend " + info.label() +
+                     " is registered already; give this one another name or version");
+    }
+    for (const std::string_view name : names)
+      if (is_called(other, name))
+        return invalid("attention backend " + info.label() + " can't be called " + std::string(name) +
+                       ": that is what " + other.label() + " is called; choose another name");
+  }
+  return {};
+}
+
 void BackendRegistry::add(const BackendInfo& info, Factory create) {
-  FOVEA_CHECK(!info.name.empty());
-  check_names(info, entries_);
+  const Status taken = check(info);
+  if (!taken) {
+    FOVEA_LOG(error) << taken.error().message;
+  }
+  FOVEA_CHECK(taken.ok());
   FOVEA_CHECK(info.absent.empty() == static_cast<bool>(create));
   entries_.push_back({&info, std::move(create)});
 }
@@ -94,6 +106,10 @@ const BackendRegistry& project_backends() {
     return r;
   }();
   return registry;
+}
+
+bool needs_other_build(const BackendInfo& row) {
+  return row.absent == kNotCompiled;
 }
 
 const BackendRegistry& builtin_backends() {

@@ -24,24 +24,12 @@ std::vector<std::string> split(std::string_view text) {
   return parts;
 }
 
-/// One name, for the phases and kinds of layers that it is meant for.
-struct Item {
-  std::optional<LayerKind> kind;
-  std::optional<Phase> phase;
-  std::string name;
-  std::string from;
-  std::string given;  ///< the setting's value, as written
-  std::string note = {};
+using Item = Requests::Item;
+using Place = Requests::Place;
 
-  bool covers(LayerKind k, Phase p) const { return (!kind || *kind == k) && (!phase || *phase == p); }
-  /// The more exact wins: KIND.phase over KIND over phase over all.
-  int exactness() const { return (kind ? 2 : 0) + (phase ? 1 : 0); }
-  std::string key() const {
-    std::string key = kind ? std::string(to_string(*kind)) : std::string();
-    if (phase) key.append(key.empty() ? "" : ".").append(to_string(*phase));
-    return key;
-  }
-};
+Phase other(Phase phase) {
+  return phase == Phase::prefill ? Phase::decode : Phase::prefill;
+}
 
 std::string valid_kinds() {
   std::string out;
@@ -52,15 +40,15 @@ std::string valid_kinds() {
 
 std::optional<Phase> parse_phase(std::string_view name) {
   for (Phase phase : {Phase::prefill, Phase::decode})
-    if (name == to_string(phase)) return phase;
+    if (same_name(name, to_string(phase))) return phase;
   return std::nullopt;
 }
 
 /// Keys of other engines' grammars, for things that this one does not run.
 std::string_view why_not(std::string_view key) {
-  if (key == "verify") return "drafts are verified by no speculative decoding here; leave it out";
-  if (key == "draft") return "no draft model runs here; leave it out";
-  if (key == "vit") return "no vision tower runs here; leave it out";
+  if (same_name(key, "verify")) return "drafts are verified by no speculative decoding here; leave it out";
+  if (same_name(key, "draft")) return "no draft model runs here; leave it out";
+  if (same_name(key, "vit")) return "no vision tower runs here; leave it out";
   return {};
 }
 
@@ -122,6 +110,7 @@ class Reader {
         if (known.kind == item.kind && known.phase == item.phase)
           return invalid(quoted + " has " + item.key() + " twice; give it once");
       item.given = given;
+      item.listed = true;
       items_.push_back(std::move(item));
     }
     return {};
@@ -147,7 +136,9 @@ class Reader {
     const std::string from = setting(config_, key);
     if (given.find_first_of(",=") != std::string::npos)
       return invalid(from + " '" + given + "' must be one name; pairs and lists go to --attention-backend");
-    return add({{}, phase, is_auto(given) ? "" : trim(given), from, given});
+    Item item{{}, phase, is_auto(given) ? "" : trim(given), from, given};
+    item.place = phase == Phase::prefill ? Place::prefill_backend : Place::decode_backend;
+    return add(std::move(item));
   }
 
   Status add_kinds() {
@@ -174,6 +165,7 @@ class Reader {
 
   /// One that says something else about the same phase as exactly is a contradiction.
   Status add(Item item) {
+    if (item.kind) item.place = Place::backend_per_kind;  // lists don't come this way
     for (const Item& known : items_) {
       const bool phases_meet = !known.phase || !item.phase || known.phase == item.phase;
       // A phase's flag may override a name for both phases; a kind has only one place to be set in full.
@@ -203,17 +195,81 @@ Result<Requests> Requests::read(const AttentionConfig& config, std::span<const L
                                 const BackendRegistry& registry) {
   FOVEA_TRY(items, Reader(config, kinds, registry).run());
   Requests requests;
+  requests.items_ = std::move(items);
+  requests.kinds_ = kinds.size();
+  requests.only_linear_ = kinds.size() == 1 && kinds.front() == LayerKind::linear;
   for (LayerKind kind : kinds)
-    for (Phase phase : {Phase::prefill, Phase::decode}) {
-      const Item* best = nullptr;
-      for (const Item& item : items)  // of two that are as exact the later setting: they agree
-        if (item.covers(kind, phase) && (best == nullptr || item.exactness() >= best->exactness()))
-          best = &item;
-      if (best != nullptr)
+    for (Phase phase : {Phase::prefill, Phase::decode})
+      if (const Item* best = requests.best(kind, phase))
         requests.table_[static_cast<size_t>(kind)][static_cast<size_t>(phase)] = {
             best->name, best->from, best->phase.has_value(), best->note};
-    }
   return requests;
+}
+
+std::string Requests::Item::key() const {
+  std::string key = kind ? std::string(to_string(*kind)) : std::string();
+  if (phase) key.append(key.empty() ? "" : ".").append(to_string(*phase));
+  return key;
+}
+
+const Item* Requests::best(LayerKind kind, Phase phase) const {
+  const Item* best = nullptr;
+  for (const Item& item : items_) {  // of two that are as exact the later setting: they agree
+    if (!item.kind && kind == LayerKind::linear && !only_linear_) continue;
+    if (item.covers(kind, phase) && (best == nullptr || item.exactness() >= best->exactness())) best = &item;
+  }
+  return best;
+}
+
+std::vector<std::string> Requests::names() const {
+  std::vector<std::string> names;
+  for (const Item& item : items_)
+    if (!item.name.empty()) names.push_back(item.name);
+  return names;
+}
+
+bool Requests::together(LayerKind kind, Phase phase) const {
+  return kind == LayerKind::encoder || best(kind, phase) == best(kind, other(phase));
+}
+
+std::string Requests::changed_list(LayerKind kind, Phase phase, bool both, const std::string& name) const {
+  Item wanted{kind, {}, name, {}, {}};
+  if (!both) wanted.phase = phase;
+  std::string list;
+  const auto add = [&](const Item& item) {
+    list.append(list.empty() ? "" : ",").append(item.key()).append("=");
+    list.append(item.name.empty() ? "auto" : item.name);
+  };
+  for (const Item& item : items_) {
+    const bool replaced = item.kind == kind && (both || !item.phase || item.phase == phase);
+    // A name for both phases stays that of the other one.
+    if (item.listed && item.kind == kind && !both && !item.phase) {
+      Item rest = item;
+      rest.phase = other(phase);
+      add(rest);
+    } else if (item.listed && !replaced) {
+      add(item);
+    }
+  }
+  add(wanted);
+  return "--attention-backend " + list;
+}
+
+std::string Requests::change(LayerKind kind, Phase phase, bool both, const std::string& name) const {
+  const Item* now = best(kind, phase);
+  const Item* rest = best(kind, other(phase));
+  const std::string kept = rest == nullptr ? std::string() : rest->name;
+  const auto pair = [&] { return phase == Phase::prefill ? name + "," + kept : kept + "," + name; };
+  const std::string of_phase = "--" + std::string(to_string(phase)) + "-attention-backend " + name;
+  const std::string of_kind = "-ac.backend_per_kind." + std::string(to_string(kind)) + "=";
+  if (now != nullptr && now->listed) return changed_list(kind, phase, both, name);
+  if (now != nullptr && now->place == Place::backend_per_kind)
+    return of_kind + (both || kept.empty() ? name : pair());
+  if (now != nullptr && now->place != Place::backend && kinds_ == 1) return of_phase;
+  if (kinds_ > 1 && (both || !kept.empty())) return of_kind + (both ? name : pair());
+  if (kinds_ > 1) return changed_list(kind, phase, both, name);
+  if (both) return "--attention-backend " + name;
+  return now != nullptr && now->phase ? "--attention-backend " + pair() : of_phase;
 }
 
 }  // namespace fovea

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "attention/project_backends.h"
+
 namespace fovea {
 namespace {
 
@@ -25,7 +27,7 @@ Error unknown_backend(const std::string& name, const BackendRegistry& registry) 
   if (same_name(name, "CUSTOM"))
     return invalid(
         "Backend CUSTOM must be registered before use. Use BackendRegistry::add() with a BackendInfo of that "
-        "name, and give that registry to the engine");
+        "name, and give that registry to the engine (EngineConfig::registry)");
   std::vector<std::string> names;
   for (const Entry& entry : registry.entries())
     if (std::ranges::find(names, entry.info->name) == names.end()) names.emplace_back(entry.info->name);
@@ -117,9 +119,10 @@ Version choose_version(const std::vector<const BackendInfo*>& rows, const Scene&
 
 const BackendInfo* built_instead(const BackendInfo& wanted, const std::vector<const BackendInfo*>& rows,
                                  const Scene& scene) {
-  if (wanted.absent.empty()) return nullptr;
+  const auto written = [](const BackendInfo& row) { return row.absent.empty() || needs_other_build(row); };
+  if (written(wanted)) return nullptr;
   return first(rows, [&](const BackendInfo& row) {
-    return row.absent.empty() && runs_on(row.capability, scene.device) && version_is_free(row, scene.config);
+    return written(row) && runs_on(row.capability, scene.device) && version_is_free(row, scene.config);
   });
 }
 
@@ -135,6 +138,11 @@ std::string version_flag(const BackendInfo& row) {
   if (const auto flash = flash_version(row)) return "-ac.flash_attn_version=" + std::to_string(*flash);
   if (row.name == "FLASHINFER" && !row.version.empty())
     return std::string("-ac.use_trtllm_attention=") + (has_trtllm_kernels(row) ? "1" : "0");
+  return {};
+}
+
+Status check_known(const std::string& name, const BackendRegistry& registry) {
+  if (registry.find(name) == nullptr) return unknown_backend(name, registry);
   return {};
 }
 

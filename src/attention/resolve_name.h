@@ -24,8 +24,8 @@ std::vector<const BackendInfo*> rows_named(const std::vector<BackendRegistry::En
 /// device wants them. `rows` is not empty and of one name.
 Version choose_version(const std::vector<const BackendInfo*>& rows, const Scene& scene);
 
-/// Where `wanted`'s kernels are not built: the first other version that is, that runs on the device and that
-/// no flag rules out; else null.
+/// Where `wanted`'s kernels are not written: the first other version whose are, that runs on the device and
+/// that no flag rules out; else null.
 const BackendInfo* built_instead(const BackendInfo& wanted, const std::vector<const BackendInfo*>& rows,
                                  const Scene& scene);
 
@@ -43,6 +43,9 @@ int default_flash_version(const Scene& scene);
 
 /// Compute capability and kind of device.
 bool runs_on(const Capability& capability, const DeviceInfo& device);
+
+/// An error for a name that no backend of `registry` has, with the nearest one.
+Status check_known(const std::string& name, const BackendRegistry& registry);
 
 struct Named {
   Version version;

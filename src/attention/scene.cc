@@ -19,11 +19,6 @@ std::string join(const std::vector<std::string>& items, std::string_view separat
   return out;
 }
 
-bool same_name(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](unsigned char x, unsigned char y) { return std::toupper(x) == std::toupper(y); });
-}
-
 std::string squash(std::string_view name) {
   std::string out;
   for (unsigned char c : name)

@@ -5,10 +5,13 @@
 #include <string_view>
 #include <vector>
 
+#include "base/same_name.h"
 #include "fovea/attention.h"
 #include "fovea/attention_backend.h"
 
 namespace fovea {
+
+class Requests;
 
 struct Scene {
   const AttentionConfig& config;
@@ -17,6 +20,7 @@ struct Scene {
   LayerKind kind = LayerKind::full;
   bool only_kind = true;                 ///< the model has no other kind
   std::span<const AttentionSpec> specs;  ///< those of this kind, with all that the run asks; at least one
+  const Requests* requests = nullptr;    ///< what the settings name; null = nothing
   const AttentionSpec& spec() const { return specs.front(); }
   Scene on(const DeviceInfo& other) const {
     Scene scene = *this;
@@ -29,7 +33,6 @@ struct Scene {
 std::string setting(const AttentionConfig& config, std::string_view key);
 
 std::string join(const std::vector<std::string>& items, std::string_view separator);
-bool same_name(std::string_view a, std::string_view b);  ///< whatever their letter case
 /// Letters and digits in lower case: "TRT-LLM Ragged" and "trtllm_ragged" are the same.
 std::string squash(std::string_view name);
 bool is_auto(std::string_view name);  ///< or empty

@@ -20,10 +20,10 @@ struct Group {
 
 /// `spec` with what the settings ask of it.
 AttentionSpec asked(AttentionSpec spec, const AttentionConfig& config) {
-  if (config.page_size && kind_of(spec) != LayerKind::encoder)
+  spec = with_settings(spec, config);
+  if (config.page_size && has_kv_pages(kind_of(spec)))
     spec.page_size = config.allow_page_override ? 0 : *config.page_size;
   if (config.batch_invariant.value_or(false)) spec.needs.insert(Feature::batch_invariance);
-  if (config.use_non_causal.value_or(false) && spec.type == AttentionType::decoder) spec.mask.causal = false;
   return spec;
 }
 
@@ -55,9 +55,9 @@ std::optional<PageSize> page_size_of(std::span<const Scene> scenes, const Select
                                      const BackendInfo* (*row_of)(const PhaseSelection&)) {
   std::vector<const BackendInfo*> readers;
   int required = 0;
-  const bool only_encoder = scenes.size() == 1 && scenes.front().kind == LayerKind::encoder;
+  const bool pages = std::ranges::any_of(scenes, [](const Scene& s) { return has_kv_pages(s.kind); });
   for (size_t i = 0; i < scenes.size(); ++i) {
-    if (scenes[i].kind == LayerKind::encoder && !only_encoder) continue;
+    if (pages && !has_kv_pages(scenes[i].kind)) continue;
     if (required == 0) required = scenes[i].spec().page_size;
     for (Phase phase : {Phase::prefill, Phase::decode}) {
       const BackendInfo* row = row_of(selection.kinds[i].of(phase));
@@ -68,7 +68,7 @@ std::optional<PageSize> page_size_of(std::span<const Scene> scenes, const Select
   }
   if (readers.empty()) return std::nullopt;
   AttentionConfig config = scenes.front().config;
-  if (only_encoder) config.page_size.reset();
+  if (!pages) config.page_size.reset();
   return choose_page_size(config, readers, required);
 }
 
@@ -117,6 +117,12 @@ Result<Selection> consider(const AttentionConfig& config, std::span<const Attent
     scenes.push_back({config, registry, device, group.kind, groups.size() == 1, group.specs});
   }
   FOVEA_TRY(requests, Requests::read(config, kinds, registry));
+  // A name that nothing uses (another setting wins, the phase does not run) is not taken on trust.
+  for (const std::string& name : requests.names())
+    FOVEA_RETURN_IF_ERROR(check_known(name, registry));
+  FOVEA_RETURN_IF_ERROR(check_mla_prefill(config, registry));
+  for (Scene& scene : scenes)
+    scene.requests = &requests;
   Selection selection;
   selection.device = device;
   for (size_t i = 0; i < groups.size(); ++i) {

@@ -52,6 +52,7 @@ std::string capability_text(int cc) {
   return str(cc / 10) + "." + str(cc % 10);
 }
 
+constexpr std::string_view kNotSupported = " not supported", kUnsaid = ": its document does not say";
 constexpr std::string_view kOtherBackend = "--attention-backend auto: picks one that can";
 
 class Validation {
@@ -61,8 +62,15 @@ class Validation {
       : backend_(backend), c_(backend.capability), spec_(spec), device_(device), phase_(phase), duty_(duty) {}
 
   std::vector<Finding> run() {
-    check_as_vllm();
-    check_beyond_vllm();
+    check_linear();
+    if (spec_.linear == LinearAttention::none) {
+      check_as_vllm();
+      check_beyond_vllm();
+    } else if (backend_.linear == spec_.linear) {
+      check_dtype();
+      check_device();
+      check_phase();
+    }
     ++rank_;
     if (backend_.supports_combination != nullptr) add(backend_.supports_combination(spec_, device_));
     ++rank_;
@@ -90,9 +98,17 @@ class Validation {
   /// One check: `fix` is the flag that takes the wish back; empty = only another backend helps.
   void need(bool wanted, Feature feature, std::string_view text, std::string_view fix = {}) {
     ++rank_;
-    if (!wanted || c_.features.has(feature) || c_.unstated.has(feature)) return;
+    if (!wanted || c_.features.has(feature)) return;
+    if (c_.unstated.has(feature)) return add_unsaid(text);
     const Remedy remedy = fix.empty() ? Remedy::other_backend : Remedy::flag;
     add(std::string(text), std::string(fix.empty() ? kOtherBackend : fix), remedy);
+  }
+
+  /// `refusal` is what would be said of a document that says no.
+  void add_unsaid(std::string_view refusal) {
+    if (backend_.absent.empty()) return;
+    add(std::string(refusal.substr(0, refusal.find(kNotSupported))) + std::string(kUnsaid),
+        std::string(kOtherBackend), Remedy::unsaid);
   }
 
   bool asked(Feature feature) const { return spec_.needs.has(feature); }
@@ -133,15 +149,7 @@ class Validation {
           "the model has " + in_both(str(spec_.head_dim), str(spec_.v_head_dim)) + "; " + name + " takes " +
               in_both(c_.head_dims.describe(), c_.v_head_dims.describe()),
           Remedy::other_backend);
-    ++rank_;
-    if (!c_.dtypes.has(spec_.dtype)) {
-      const auto nearest = nearest_dtype(c_);
-      add("dtype not supported",
-          nearest ? "--dtype " + std::string(to_string(*nearest)) + ": it takes " +
-                        names_of(kDTypes, [&](DType d) { return c_.dtypes.has(d); })
-                  : std::string(kOtherBackend),
-          nearest ? Remedy::flag : Remedy::other_backend);
-    }
+    check_dtype();
     ++rank_;
     if (!takes_kv_dtype()) {
       const auto nearest = nearest_kv_dtype(c_, spec_);
@@ -161,6 +169,28 @@ class Validation {
     }
   }
 
+  void check_dtype() {
+    ++rank_;
+    if (c_.dtypes.has(spec_.dtype)) return;
+    const auto nearest = nearest_dtype(c_);
+    add("dtype not supported",
+        nearest ? "--dtype " + std::string(to_string(*nearest)) + ": it takes " +
+                      names_of(kDTypes, [&](DType d) { return c_.dtypes.has(d); })
+                : std::string(kOtherBackend),
+        nearest ? Remedy::flag : Remedy::other_backend);
+  }
+
+  /// A backend is for layers with softmax or for one sort of the others, which have a state in place of keys
+  /// and values: columns about heads, pages and masks have nothing to say of those.
+  void check_linear() {
+    ++rank_;
+    if (backend_.linear == spec_.linear) return;
+    const std::string what = spec_.linear == LinearAttention::none
+                                 ? std::string("softmax attention")
+                                 : "linear attention (" + std::string(to_string(spec_.linear)) + ")";
+    add(what + std::string(kNotSupported), std::string(kOtherBackend), Remedy::other_backend);
+  }
+
   bool takes_kv_dtype() const {
     return c_.kv_dtypes.has(spec_.kv_dtype) ||
            (spec_.kv_dtype == KvCacheDType::auto_ && c_.kv_dtypes.has(resolve(spec_.kv_dtype, spec_.dtype)));
@@ -177,9 +207,12 @@ class Validation {
   /// prefill are for nothing else.
   void need_kind(bool wanted, Feature feature, std::string_view kind) {
     ++rank_;
-    if (duty_ == Duty::mla_prefill || wanted == c_.features.has(feature) || c_.unstated.has(feature)) return;
-    add((wanted ? "" : "non-") + std::string(kind) + " not supported", std::string(kOtherBackend),
-        Remedy::other_backend);
+    if (duty_ == Duty::mla_prefill || wanted == c_.features.has(feature)) return;
+    const std::string text = (wanted ? "" : "non-") + std::string(kind) + std::string(kNotSupported);
+    if (!c_.unstated.has(feature))
+      add(text, std::string(kOtherBackend), Remedy::other_backend);
+    else if (wanted)
+      add_unsaid(text);
   }
 
   void check_device() {
@@ -192,9 +225,8 @@ class Validation {
 
   void check_batch_invariance() {
     ++rank_;
-    if (!asked(Feature::batch_invariance) || c_.invariance.has(Invariance::batch) ||
-        c_.unstated.has(Feature::batch_invariance))
-      return;
+    if (!asked(Feature::batch_invariance) || c_.invariance.has(Invariance::batch)) return;
+    if (c_.unstated.has(Feature::batch_invariance)) return add_unsaid("batch invariance not supported");
     add("batch invariance not supported",
         "batch_invariant=0 (-ac.batch_invariant, VLLM_BATCH_INVARIANT): results may depend on the batch");
   }
@@ -224,16 +256,19 @@ class Validation {
     need(asked(Feature::lse), Feature::lse, "LSE output not supported");
     need(spec_.fp64_accumulate || asked(Feature::fp64_accumulate), Feature::fp64_accumulate,
          "fp64 accumulation not supported");
-    ++rank_;
-    if (!c_.phases.has(phase_)) {
-      const std::string phase(to_string(phase_));
-      add(phase + " not supported", "--" + phase + "-attention-backend auto: picks one that can",
-          Remedy::other_phase_backend);
-    }
+    check_phase();
     ++rank_;
     // Libraries disagree on whether the cap comes before or after the bias, and no model has both.
     if (spec_.has_alibi && spec_.softcap > 0)
       add("ALiBi with a logit soft cap not supported", "drop one of the two; no known model has both");
+  }
+
+  void check_phase() {
+    ++rank_;
+    if (c_.phases.has(phase_)) return;
+    const std::string phase(to_string(phase_));
+    add(phase + " not supported", "--" + phase + "-attention-backend auto: picks one that can",
+        Remedy::other_phase_backend);
   }
 
   void check_layout() {
@@ -283,6 +318,20 @@ std::vector<Finding> find_reasons(const BackendInfo& backend, std::span<const At
 
 bool only_kernels_missing(const std::vector<Finding>& findings) {
   return findings.size() == 1 && findings.front().remedy == Remedy::kernels;
+}
+
+bool kernels_missing_or_unsaid(const std::vector<Finding>& findings) {
+  return std::ranges::count(findings, Remedy::kernels, &Finding::remedy) == 1 &&
+         std::ranges::all_of(findings, [](const Finding& f) {
+           return f.remedy == Remedy::kernels || f.remedy == Remedy::unsaid;
+         });
+}
+
+std::vector<std::string> unsaid(const std::vector<Finding>& findings) {
+  std::vector<std::string> out;
+  for (const Finding& f : findings)
+    if (f.remedy == Remedy::unsaid) out.push_back(f.reason.text.substr(0, f.reason.text.find(kUnsaid)));
+  return out;
 }
 
 std::vector<Reason> validate(const BackendInfo& backend, const AttentionSpec& spec, const DeviceInfo& device,

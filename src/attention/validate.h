@@ -2,6 +2,7 @@
 // Why a backend can't serve, with what kind of change would help: the part of validate() that selection uses
 // to name the change.
 #include <span>
+#include <string>
 #include <vector>
 
 #include "fovea/attention.h"
@@ -14,6 +15,7 @@ enum class Remedy : uint8_t {
   other_phase_backend,  ///< it does not serve this phase
   other_device,
   kernels,  ///< this build lacks them
+  unsaid,   ///< of a backend that is not built: its document does not say whether it takes this
 };
 
 struct Finding {
@@ -31,6 +33,10 @@ std::vector<Finding> find_reasons(const BackendInfo& backend, std::span<const At
 
 /// Nothing but its kernels is missing.
 bool only_kernels_missing(const std::vector<Finding>& findings);
+/// The same, but for what its document does not say.
+bool kernels_missing_or_unsaid(const std::vector<Finding>& findings);
+/// What that is: "attention sinks", ...
+std::vector<std::string> unsaid(const std::vector<Finding>& findings);
 
 /// "a cuda device of compute capability 9.0 to 9.9"
 std::string describe_needed_device(const Capability& capability);

@@ -21,7 +21,9 @@ TEST(DType, ParsesItsOwnNamesAndTheShortOnes) {
   EXPECT_EQ(parse_dtype("half"), DType::f16);
   EXPECT_EQ(parse_dtype("bf16"), DType::bf16);
   EXPECT_EQ(parse_dtype("fp32"), DType::f32);
-  for (const char* bad : {"", "Float32", "bfloat16 ", "fp8", "int8"})
+  EXPECT_EQ(parse_dtype("BFloat16"), DType::bf16);
+  EXPECT_EQ(parse_dtype("FP16"), DType::f16);
+  for (const char* bad : {"", "float 32", "bfloat16 ", "fp8", "int8"})
     EXPECT_EQ(parse_dtype(bad), std::nullopt) << bad;
   EXPECT_EQ(size_of(DType::f32), 4u);
   EXPECT_EQ(size_of(DType::f16), 2u);
@@ -34,6 +36,9 @@ TEST(DType, EveryKvCacheNameComesBackAndIsUnique) {
     EXPECT_EQ(parse_kv_cache_dtype(to_string(d)), d) << i;
   }
   EXPECT_EQ(parse_kv_cache_dtype("fp8"), KvCacheDType::fp8_e4m3);
+  EXPECT_EQ(parse_kv_cache_dtype("FP8"), KvCacheDType::fp8_e4m3);
+  EXPECT_EQ(parse_kv_cache_dtype("Int8_Per_Token_Head"), KvCacheDType::int8_per_token_head);
+  EXPECT_EQ(parse_kv_cache_dtype("AUTO"), KvCacheDType::auto_);
   EXPECT_EQ(parse_kv_cache_dtype("fp9"), std::nullopt);
   EXPECT_EQ(parse_kv_cache_dtype(""), std::nullopt);
 }

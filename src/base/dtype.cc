@@ -1,10 +1,12 @@
 #include "fovea/dtype.h"
 
 #include <iterator>
+#include <utility>
 #include <vector>
 
 #include "base/dtype_names.h"
 #include "base/edit_distance.h"
+#include "base/same_name.h"
 
 namespace fovea {
 namespace {
@@ -33,9 +35,12 @@ static_assert(std::size(kLayoutNames) == static_cast<size_t>(KvLayout::count_));
 }  // namespace
 
 std::optional<DType> parse_dtype(std::string_view name) {
-  if (name == "float32" || name == "fp32" || name == "f32" || name == "float") return DType::f32;
-  if (name == "float16" || name == "fp16" || name == "f16" || name == "half") return DType::f16;
-  if (name == "bfloat16" || name == "bf16") return DType::bf16;
+  constexpr std::pair<std::string_view, DType> kNames[] = {
+      {"float32", DType::f32},   {"fp32", DType::f32}, {"f32", DType::f32}, {"float", DType::f32},
+      {"float16", DType::f16},   {"fp16", DType::f16}, {"f16", DType::f16}, {"half", DType::f16},
+      {"bfloat16", DType::bf16}, {"bf16", DType::bf16}};
+  for (const auto& [text, dtype] : kNames)
+    if (same_name(name, text)) return dtype;
   return std::nullopt;
 }
 
@@ -44,9 +49,9 @@ std::string_view to_string(KvCacheDType dtype) {
 }
 
 std::optional<KvCacheDType> parse_kv_cache_dtype(std::string_view name) {
-  if (name == "fp8") return KvCacheDType::fp8_e4m3;
+  if (same_name(name, "fp8")) return KvCacheDType::fp8_e4m3;
   for (size_t i = 0; i < std::size(kKvNames); ++i)
-    if (name == kKvNames[i]) return static_cast<KvCacheDType>(i);
+    if (same_name(name, kKvNames[i])) return static_cast<KvCacheDType>(i);
   return std::nullopt;
 }
 
@@ -72,7 +77,7 @@ std::string_view to_string(KvLayout layout) {
 
 std::optional<KvLayout> parse_kv_layout(std::string_view name) {
   for (size_t i = 0; i < std::size(kLayoutNames); ++i)
-    if (name == kLayoutNames[i]) return static_cast<KvLayout>(i);
+    if (same_name(name, kLayoutNames[i])) return static_cast<KvLayout>(i);
   return std::nullopt;
 }
 

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <string>
 
+#include "base/same_name.h"
+
 namespace fovea {
 namespace {
 std::atomic<LogLevel> g_level{LogLevel::warning};
@@ -19,8 +21,8 @@ LogLevel log_level() {
 
 std::optional<LogLevel> parse_log_level(std::string_view name) {
   for (int i = 0; i < 5; ++i)
-    if (name == kNames[i]) return static_cast<LogLevel>(i);
-  if (name == "warn") return LogLevel::warning;
+    if (same_name(name, kNames[i])) return static_cast<LogLevel>(i);
+  if (same_name(name, "warn")) return LogLevel::warning;
   return std::nullopt;
 }
 

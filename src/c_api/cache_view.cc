@@ -115,6 +115,10 @@ Status read_scales(const Arguments& arguments, const CacheTensors& from, const C
     if (k.step(i) != v.step(i))
       return invalid("k_scales has strides " + shape_text(k.stride.data(), k.ndim) + " and v_scales " +
                      shape_text(v.stride.data(), v.ndim) + "; they must be the same");
+  if (wanted.written) {
+    FOVEA_RETURN_IF_ERROR(check_written(k, "k_scales"));
+    FOVEA_RETURN_IF_ERROR(check_written(v, "v_scales"));
+  }
   view.k_scales = k.as<float>();
   view.v_scales = v.as<float>();
   view.scale_head_stride = k.step(k.ndim - 1);
@@ -201,6 +205,10 @@ Result<Cache> read_cache(const Arguments& arguments, const CacheTensors& from, c
     return invalid(std::string(from.k_name) + " has dtype " + std::string(to_string(k.element)) + " and " +
                    std::string(from.v_name) + " " + std::string(to_string(v.element)) +
                    "; they must have the same");
+  if (wanted.written) {
+    FOVEA_RETURN_IF_ERROR(check_written(k, from.k_name));
+    FOVEA_RETURN_IF_ERROR(check_written(v, from.v_name));
+  }
   Cache cache;
   cache.view.k = k.data;
   cache.view.v = v.data;

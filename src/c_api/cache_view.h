@@ -22,6 +22,7 @@ struct CacheShape {
   bool x_packed = false;  ///< only of a known cache: else its number of dimensions says it
   bool known = false;
   bool per_head_scales = false;  ///< k_scales and v_scales [Hkv] of an fp8 cache
+  bool written = false;          ///< what overlaps is refused: check_written()
 };
 
 struct Cache {

@@ -85,7 +85,9 @@ Result<AttentionLimits> read_limits(const fovea_limits* given) {
   FOVEA_RETURN_IF_ERROR(check_between(l.max_tokens, "max_tokens", 1, INT_MAX));
   FOVEA_RETURN_IF_ERROR(check_between(l.max_kv_len, "max_kv_len", 1, INT_MAX));
   FOVEA_RETURN_IF_ERROR(check_between(l.max_kv_tokens, "max_kv_tokens", 1, int64_t{1} << 40));
-  return AttentionLimits{l.max_seqs, l.max_tokens, l.max_kv_tokens, l.max_kv_len};
+  FOVEA_RETURN_IF_ERROR(check_between(l.tune_for, "tune_for", FOVEA_TUNE_FOR_LIMITS, FOVEA_TUNE_FOR_FEW));
+  return AttentionLimits{l.max_seqs, l.max_tokens, l.max_kv_tokens, l.max_kv_len,
+                         static_cast<TuneFor>(l.tune_for)};
 }
 
 }  // namespace fovea::c_api

@@ -8,6 +8,7 @@
 #include "attention/backends_json.h"
 #include "attention/columns.h"
 #include "attention/priorities.h"
+#include "cli/flags.h"
 #include "fovea/attention_backend.h"
 
 namespace fovea::cli {
@@ -53,7 +54,8 @@ std::string device(const Capability& c) {
 }
 
 std::string built(const BackendInfo& info) {
-  return info.absent.empty() ? "yes" : "no: " + std::string(info.absent);
+  if (!info.absent.empty()) return "no: " + std::string(info.absent);
+  return info.library.empty() ? "yes" : "yes, in " + std::string(info.library);
 }
 
 Line line_of(const BackendInfo& info) {
@@ -66,22 +68,24 @@ Line line_of(const BackendInfo& info) {
 
 void add_backends(CLI::App& root, BackendsFlags& flags) {
   auto& app = *root.add_subcommand("backends", "Every attention backend, built or not, and what it can do");
+  add_backend_library(app, flags.libraries);
   app.add_flag("--json", flags.json,
                "All columns of all rows, MLA prefill, priorities and other engines' tables, as JSON");
 }
 
 Status run_backends(const BackendsFlags& flags) {
+  const BackendRegistry& registry = backends_or_builtin(flags.registry);
   if (flags.json) {
-    std::puts(backends_json().c_str());
+    std::puts(backends_json(registry).c_str());
     return {};
   }
   std::vector<Line> lines = {
       {"NAME", "VERSION", "ALSO CALLED", "DEVICE", "DTYPES", "PAGE SIZES", "HEAD SIZES", "BUILT"}};
-  for (const auto& entry : builtin_backends().entries())
+  for (const auto& entry : registry.entries())
     lines.push_back(line_of(*entry.info));
   print_lines(lines);
   lines = {{"MLA PREFILL", "DEVICE", "BUILT"}};
-  for (const auto& entry : builtin_backends().mla_prefill())
+  for (const auto& entry : registry.mla_prefill())
     lines.push_back({std::string(entry.info->name), device(entry.info->capability), built(*entry.info)});
   std::puts("");
   print_lines(lines);

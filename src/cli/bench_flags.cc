@@ -18,7 +18,7 @@ void add_bench(CLI::App& root, BenchFlags& f) {
   auto& attention =
       *bench.add_subcommand("attention", "CPU_ATTN against the FMA peak and the read bandwidth");
   attention.add_option("--phase", f.attention.phase)
-      ->check(CLI::IsMember({"prefill", "decode", "both"}))
+      ->transform(CLI::IsMember({"prefill", "decode", "both"}, CLI::ignore_case))
       ->capture_default_str();
   attention.add_option("--seq-len", f.attention.seq_len, "Keys (default: 2048 prefill, 16384 decode)")
       ->check(CLI::Range(1, 1 << 24));

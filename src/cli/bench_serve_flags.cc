@@ -24,7 +24,7 @@ constexpr int kMostTokens = 1 << 24, kMostRequests = 10'000'000;
 
 void add_dataset_flags(CLI::App& app, BenchServeFlags& f) {
   app.add_option("--dataset-name", f.dataset_name, "random, sharegpt or prefix_repetition")
-      ->check(CLI::IsMember({"random", "sharegpt", "prefix_repetition"}))
+      ->transform(CLI::IsMember({"random", "sharegpt", "prefix_repetition"}, CLI::ignore_case))
       ->capture_default_str();
   app.add_option("--dataset-path", f.dataset_path,
                  "ShareGPT's JSON file (default: random words with lengths like its own)");
@@ -59,7 +59,7 @@ void add_bench_serve(CLI::App& bench, BenchServeFlags& f) {
   auto& app =
       *bench.add_subcommand("serve", "Latency and throughput of a server with OpenAI's API, under load");
   app.add_option("--backend", f.backend, "openai (/v1/completions) or openai-chat (/v1/chat/completions)")
-      ->check(CLI::IsMember({"openai", "openai-chat"}))
+      ->transform(CLI::IsMember({"openai", "openai-chat"}, CLI::ignore_case))
       ->capture_default_str();
   app.add_option("--base-url", f.base_url,
                  "http://HOST[:PORT][/PREFIX] or unix:/PATH, instead of --host and --port");

@@ -22,6 +22,7 @@ Result<EmbedConfig> to_config(const EmbedFlags& flags) {
     if (!config.pooling) return invalid("--pooling " + flags.pooling + ": allowed are mean, cls, last");
   }
   config.attention = flags.model.attention;
+  config.registry = flags.model.registry;
   config.normalize = flags.normalize;
   config.max_seq_len = flags.model.max_seq_len;
   config.max_batched_tokens = flags.model.max_batched_tokens;

@@ -30,7 +30,8 @@ Status take_flags(const ModelFlags& flags, const DeviceInfo& device, AttentionSh
   if (dtype) shapes.dtype = *dtype;
   const bool cpu = device.kind == DeviceKind::cpu;
   for (AttentionSpec& spec : shapes.specs) {
-    const bool cached = spec.type == AttentionType::decoder || spec.type == AttentionType::encoder_decoder;
+    const bool cached = has_kv_pages(kind_of(spec));
+    spec = with_settings(spec, flags.attention);
     spec.dtype = cpu ? DType::f32 : shapes.dtype;
     if (cached) spec.kv_dtype = cpu ? resolve(kv_dtype, shapes.dtype) : kv_dtype;
     spec.kv_x_packed = cached && layout == KvLayout::x_packed;
@@ -84,7 +85,8 @@ Result<Explanation> make_explanation(const ExplainFlags& flags) {
   if (out.shapes.specs.empty()) return out;
   AttentionConfig config = flags.model.attention;
   if (out.device.kind == DeviceKind::cpu) config.sources["dtype"] = "activations on a CPU";
-  FOVEA_TRY(selection, consider(config, out.shapes.specs, out.device, builtin_backends()));
+  FOVEA_TRY(selection,
+            consider(config, out.shapes.specs, out.device, backends_or_builtin(flags.model.registry)));
   out.selection = std::move(selection);
   return out;
 }

@@ -26,6 +26,7 @@ Json phase_json(const PhaseSelection& phase) {
           {"why", phase.why},
           {"error", phase.backend == nullptr ? Json(phase.error.message) : Json(nullptr)},
           {"if_built", backend_json(phase.if_built)},
+          {"if_built_unstated", phase.unstated},
           {"candidates", std::move(candidates)}};
 }
 
@@ -37,6 +38,8 @@ Json spec_json(const AttentionSpec& spec, int layers) {
               {"type", to_string(spec.type)}};
   out["window"] = spec.mask.window_left >= 0 ? Json(spec.mask.window_left + 1) : Json(nullptr);
   out["chunk"] = spec.mask.chunk > 0 ? Json(spec.mask.chunk) : Json(nullptr);
+  out["causal"] = spec.mask.causal;
+  out["linear"] = spec.linear != LinearAttention::none ? Json(to_string(spec.linear)) : Json(nullptr);
   out["sink"] = spec.has_sink;
   out["mla"] = spec.use_mla;
   out["sparse"] = spec.use_sparse;

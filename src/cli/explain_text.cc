@@ -13,10 +13,12 @@ std::string number(int n) {
 std::string layers_line(const AttentionSpec& spec, int layers) {
   std::string out = "  " + number(layers) + (layers == 1 ? " layer: " : " layers: ");
   out.append(to_string(kind_of(spec))).append(", ");
+  if (spec.linear != LinearAttention::none) out.append(to_string(spec.linear)).append(", ");
   out += number(spec.num_heads) + " heads, " + number(spec.num_kv_heads) + " kv head" +
          (spec.num_kv_heads == 1 ? "" : "s") + ", head size " + number(spec.head_dim);
   if (spec.v_head_dim != spec.head_dim) out += " (V " + number(spec.v_head_dim) + ")";
   if (spec.mask.window_left >= 0) out += ", window " + number(spec.mask.window_left + 1);
+  if (spec.type == AttentionType::decoder && !spec.mask.causal) out += ", non-causal";
   if (spec.mask.chunk > 0) out += ", chunks of " + number(spec.mask.chunk);
   if (spec.has_sink) out += ", learned sinks";
   if (spec.has_alibi) out += ", ALiBi";
@@ -32,7 +34,7 @@ std::string model_text(const Explanation& e) {
   for (size_t i = 0; i < s.specs.size(); ++i)
     out += layers_line(s.specs[i], s.layers[i]);
   if (s.other_layers > 0)
-    out += "  " + number(s.other_layers) + " layers without attention (linear, state space, convolution)\n";
+    out += "  " + number(s.other_layers) + " layers without attention (state space, convolution)\n";
   for (const std::string& note : s.notes)
     out += "  note: " + note + "\n";
   out += s.runnable ? "  engine: runs this architecture\n" : "  engine: can't run it: " + s.why_not + "\n";

@@ -14,7 +14,14 @@ std::string check_uint64(const std::string& text) {
   return "Value " + text + " is no integer from 0 to " + std::to_string(UINT64_MAX);
 }
 
+void add_backend_library(CLI::App& app, std::vector<std::string>& files) {
+  app.add_option("--backend-library", files,
+                 "A shared library with an attention backend, to be chosen from like the others (repeatable)")
+      ->allow_extra_args(false);
+}
+
 void add_attention_flags(CLI::App& app, ModelFlags& f) {
+  add_backend_library(app, f.backend_libraries);
   app.add_option("--attention-backend,--attn", f.attention.backend,
                  "Backend by name, \"auto\", a pair \"prefill,decode\", or \"prefill=A,decode=B,swa=C\" by "
                  "phase and kind of layers (default: auto)");

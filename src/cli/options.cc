@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/dtype_names.h"
+#include "base/same_name.h"
 
 namespace fovea::cli {
 
@@ -30,7 +31,7 @@ Result<std::string> demo_model_dir() {
 }
 
 Result<std::optional<DType>> read_dtype(const std::string& name) {
-  if (name == "auto") return std::optional<DType>();
+  if (same_name(name, "auto")) return std::optional<DType>();
   const auto dtype = parse_dtype(name);
   if (!dtype) return invalid("--dtype " + name + ": allowed are auto, float32, bfloat16, float16");
   return dtype;
@@ -38,9 +39,9 @@ Result<std::optional<DType>> read_dtype(const std::string& name) {
 
 Result<KvCacheDType> read_kv_cache_dtype(const std::string& name) {
   if (const auto dtype = parse_kv_cache_dtype(name)) return *dtype;
-  if (name == "bf16") return KvCacheDType::bfloat16;  // SGLang's short name
+  if (same_name(name, "bf16")) return KvCacheDType::bfloat16;  // SGLang's short name
   for (const char* sglangs : {"mxfp8", "fp4_e2m1", "fp4_mx_block16"})
-    if (name == sglangs)
+    if (same_name(name, sglangs))
       return unsupported("--kv-cache-dtype " + name +
                          ": known to SGLang, but not stored by this build; allowed are " +
                          stored_kv_cache_dtypes());
@@ -71,6 +72,7 @@ Result<EngineConfig> engine_config(const ModelFlags& flags) {
     return invalid("--scheduling-policy " + flags.scheduling_policy + ": allowed are fcfs, priority");
   config.scheduling_policy = *policy;
   config.attention = flags.attention;
+  config.registry = flags.registry;
   config.max_running_requests = flags.max_running_requests;
   config.max_batched_tokens = flags.max_batched_tokens;
   config.max_seq_len = flags.max_seq_len;

@@ -170,6 +170,7 @@ Result<Model> load(const ServeFlags& flags) {
   embed.model = config.model;
   embed.dtype = config.dtype;
   embed.attention = config.attention;
+  embed.registry = config.registry;
   embed.max_seq_len = config.max_seq_len;
   embed.max_batched_tokens = config.max_batched_tokens;
   embed.threads = config.threads;

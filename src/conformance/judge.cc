@@ -75,6 +75,15 @@ bool must_be_exact(const AttentionSpec& spec) {
   return spec.fp64_accumulate && !is_fp8(kv) && !has_token_scales(kv);
 }
 
+std::string disagreement(const char* what, float textbook, float reference, size_t seq, int64_t row,
+                         int64_t head) {
+  std::ostringstream text;
+  text << "the textbook's " << what << " " << textbook << " is not the reference's " << reference
+       << " at sequence " << seq << " row " << row << " head " << head
+       << ": one of the two has a mask or a score wrong, whatever the backend computes; ";
+  return text.str();
+}
+
 }  // namespace
 
 std::string judge(const Problem& problem, const Output& got, const Output& reference, const Output& naive,
@@ -102,9 +111,15 @@ std::string judge(const Problem& problem, const Output& got, const Output& refer
       if (nl.special || std::abs(naive.lse[i] - reference.lse[i]) >
                             1e-4 + 1e-5 * std::abs(reference.lse[i]) + 8 * naive.lse_noise[i]) {
         if (reference.lse[i] == naive.lse[i]) continue;
-        return "the textbook's LSE " + std::to_string(naive.lse[i]) + " is not the reference's " +
-               std::to_string(reference.lse[i]);
+        return disagreement("LSE", naive.lse[i], reference.lse[i], b, (i - row) / spec.num_heads,
+                            (i - row) % spec.num_heads);
       }
+    for (int64_t i = first; i < last; ++i) {
+      const double off = std::abs(static_cast<double>(naive.o[i]) - reference.o[i]);
+      if (off <= 1e-6 + smallest(spec.dtype) + naive.o_rounding[i] + 8 * naive.o_noise[i]) continue;
+      const int64_t head = (i - first) / spec.v_head_dim;
+      return disagreement("O", naive.o[i], reference.o[i], b, head / spec.num_heads, head % spec.num_heads);
+    }
     const double eps = std::max(2 * ulp(spec.dtype) * e.max_ref, floor_of(spec.dtype));
     const auto noise = std::span(naive.o_noise).subspan(first, last - first);
     const double max_noise = noise.empty() ? 0 : *std::max_element(noise.begin(), noise.end());

@@ -46,6 +46,13 @@ class CudaTurn : public Turn {
     FOVEA_RETURN_IF_ERROR(write(device, host, bytes));
     return device;
   }
+  Result<const std::byte*> put_parts(const std::byte* host, size_t bytes,
+                                     std::span<const ByteRange> used) override {
+    FOVEA_TRY(device, room(bytes));
+    for (const ByteRange& part : used)
+      FOVEA_RETURN_IF_ERROR(write(device + part.first, host + part.first, part.bytes));
+    return device;
+  }
   Status write(std::byte* device, const void* host, size_t bytes) override {
     return bytes > 0 ? queue_.stream.copy(device, host, bytes) : Status();
   }

@@ -67,6 +67,7 @@ Result<std::vector<Output>> run_batches(AttentionBackend& backend, const Attenti
   for (const Layer& layer : layers) {
     outputs.push_back(layer.target.read(layer.bytes));
     if (!Scratch::intact(layer.guard)) outputs.back().error = "wrote past the workspace";
+    outputs.back().launched = (*plan)->launched();
   }
   return outputs;
 }
@@ -115,8 +116,10 @@ std::string conform(AttentionBackend& backend, const Problem& problem, const Lay
 }
 
 std::vector<Isa> isas_of(const BackendInfo& backend) {
-  // Plain loops; kernels that are not the CPU's.
-  if (backend.name == "TORCH_NATIVE" || backend.capability.device != DeviceKind::cpu) return {detect_isa()};
+  // Plain loops; kernels that are not of this program; kernels that are not the CPU's.
+  if (backend.name == "TORCH_NATIVE" || !backend.library.empty() ||
+      backend.capability.device != DeviceKind::cpu)
+    return {detect_isa()};
   std::vector<Isa> isas;
   for (const Isa isa : {Isa::generic, Isa::avx2, Isa::avx512})
     if (isa <= detect_isa()) isas.push_back(isa);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "conformance/prove.h"
 #include "docs/embedded.h"
 #include "docs/flag_tables.h"
 #include "docs/marks.h"
@@ -39,6 +40,10 @@ Result<Page> backends_page(const BackendRegistry& backends, Proofs proofs) {
       {"table:columns", column_table()},
       {"list:partners", partner_list(backends)},
       {"table:proofs", proof_table(backends, proofs)},
+      {"table:kernels", kernel_table(proofs)},
+      {"value:needed", std::to_string(conformance::cases_needed(false))},
+      {"value:needed_of_phase", std::to_string(conformance::cases_needed_of_phase(false))},
+      {"value:needed_of_kernel", std::to_string(conformance::cases_needed_of_kernel(false))},
       {"table:priority_standard", priority_table(false)},
       {"table:priority_mla", priority_table(true)},
       {"table:priority_peers", documented_table("orders")},

@@ -7,10 +7,11 @@
 #include "attention/phased.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "base/same_name.h"
 #include "engine/check_range.h"
 #include "engine/ragged_batch.h"
 #include "engine/sentence_transformers.h"
-#include "fovea/attention_backend.h"
+#include "fovea/backend_library.h"
 #include "fovea/embed.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
@@ -58,7 +59,7 @@ class EmbedderImpl final : public Embedder, StepAttention {
   Status choose_outputs(const EmbedConfig& config);
   Status choose_length(const EmbedConfig& config, std::optional<int> of_files);
   Status load_tokenizer();
-  Status load_model(const EmbedConfig& config);
+  Status load_model(const EmbedConfig& config, const BackendRegistry& registry);
   Status run(std::span<const std::vector<int32_t>> inputs, std::vector<std::vector<float>>& out);
   void forward(int, const AttentionArgs& args, Stream& stream) override {
     FOVEA_CHECK(attention_->forward(args, stream).ok());
@@ -82,6 +83,7 @@ class EmbedderImpl final : public Embedder, StepAttention {
 };
 
 Status EmbedderImpl::open(const EmbedConfig& config) {
+  FOVEA_TRY(registry, with_backend_libraries(backends_or_builtin(config.registry), config.backend_libraries));
   FOVEA_RETURN_IF_ERROR(check_range("the number of threads", config.threads, 0, kMaxThreads));
   FOVEA_RETURN_IF_ERROR(check_range("max_batched_tokens", config.max_batched_tokens, 1, kMaxBatchedTokens));
   FOVEA_TRY(dir, resolve_model_dir(config.model));
@@ -95,12 +97,12 @@ Status EmbedderImpl::open(const EmbedConfig& config) {
   FOVEA_RETURN_IF_ERROR(choose_outputs(config));
   spec_ = attention_specs(model_config_).front();
   spec_.page_size = 1;  // K and V are the step's rows
-  FOVEA_TRY(selection, select(config.attention, spec_, DeviceInfo{}, builtin_backends()));
+  FOVEA_TRY(selection, select(config.attention, spec_, DeviceInfo{}, registry));
   for (const std::string& warning : selection.warnings)
     FOVEA_LOG(warning) << warning;
   info_.selection = std::move(selection);
   FOVEA_RETURN_IF_ERROR(load_tokenizer());
-  return load_model(config);
+  return load_model(config, registry);
 }
 
 Status EmbedderImpl::choose_outputs(const EmbedConfig& config) {
@@ -143,7 +145,7 @@ Status EmbedderImpl::load_tokenizer() {
   return {};
 }
 
-Status EmbedderImpl::load_model(const EmbedConfig& config) {
+Status EmbedderImpl::load_model(const EmbedConfig& config, const BackendRegistry& registry) {
   pool_ = std::make_unique<ThreadPool>(config.threads);
   stream_ = std::make_unique<Stream>(*pool_);
   info_.threads = pool_->size();
@@ -158,7 +160,7 @@ Status EmbedderImpl::load_model(const EmbedConfig& config) {
   // Every row is a key of its own text: as many keys as rows, and as many texts as rows at most.
   const int rows = std::max(config.max_batched_tokens, info_.max_seq_len);
   limits_ = {rows, rows, rows, info_.max_seq_len};
-  FOVEA_TRY(attention, PhasedAttention::create(info_.selection.of(spec_), builtin_backends()));
+  FOVEA_TRY(attention, PhasedAttention::create(info_.selection.of(spec_), registry));
   attention_.emplace(std::move(attention));
   FOVEA_TRY(bytes, attention_->workspace_bytes(spec_, limits_));
   workspace_ = AlignedArray<std::byte>(bytes);
@@ -263,7 +265,7 @@ std::string_view to_string(Pooling pooling) {
 
 std::optional<Pooling> parse_pooling(std::string_view name) {
   for (const Pooling pooling : {Pooling::mean, Pooling::cls, Pooling::last})
-    if (name == to_string(pooling)) return pooling;
+    if (same_name(name, to_string(pooling))) return pooling;
   return std::nullopt;
 }
 

@@ -7,14 +7,18 @@
 #include <system_error>
 #include <thread>
 
+#include "attention/scene.h"
 #include "base/check.h"
 #include "base/dtype_names.h"
 #include "base/log.h"
+#include "base/same_name.h"
 #include "engine/chat_prompt.h"
 #include "engine/check_range.h"
 #include "engine/core.h"
-#include "engine/engine_impl.h"
+#include "engine/executor.h"
 #include "engine/kv_sizing.h"
+#include "fovea/backend_library.h"
+#include "fovea/engine.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
 
@@ -52,7 +56,7 @@ class EngineImpl final : public Engine {
   ~EngineImpl() override;
 
   /// The order is the contract: what can be refused cheaply is refused before anything large is read.
-  Status open(const EngineConfig& config, const BackendRegistry& registry);
+  Status open(const EngineConfig& config);
 
   const EngineInfo& info() const override { return info_; }
   EngineStats stats() const override;
@@ -128,7 +132,8 @@ class EngineImpl final : public Engine {
   std::thread thread_;
 };
 
-Status EngineImpl::open(const EngineConfig& config, const BackendRegistry& registry) {
+Status EngineImpl::open(const EngineConfig& config) {
+  FOVEA_TRY(registry, with_backend_libraries(backends_or_builtin(config.registry), config.backend_libraries));
   FOVEA_RETURN_IF_ERROR(check_config(config));
   FOVEA_TRY(dir, resolve_model_dir(config.model));
   info_.model_dir = dir;
@@ -173,6 +178,14 @@ Status EngineImpl::choose_lengths(const EngineConfig& config) {
   max_seqs_ = std::min(config.max_running_requests, config.max_batched_tokens);
   const int64_t rows = kMaxLogitsBytes / (int64_t{info_.vocab_size} * static_cast<int64_t>(sizeof(float)));
   max_logit_rows_ = static_cast<int>(std::clamp<int64_t>(rows, max_seqs_, config.max_batched_tokens));
+  if (config.attention.use_non_causal.value_or(false)) {
+    // Each row of a prompt sees all of it: a prompt is one step, with the logits of all rows where they are
+    // wanted, and the keys of a common prefix depend on what follows it.
+    scheduler_config_.whole_prompts = true;
+    context_.max_prompt_len = config.max_batched_tokens;
+    context_.whole_prompts_from = setting(config.attention, "use_non_causal");
+    max_logit_rows_ = config.max_batched_tokens;
+  }
   scheduler_config_.max_running = config.max_running_requests;
   scheduler_config_.max_batched_tokens = config.max_batched_tokens;
   scheduler_config_.max_logit_rows = max_logit_rows_;
@@ -183,7 +196,8 @@ Status EngineImpl::choose_lengths(const EngineConfig& config) {
   else if (const int window = window_of(model_config_); window < info_.max_seq_len)
     scheduler_config_.window = window;
   // A prefix's keys depend on what was encoded, which the tree's tokens don't show.
-  scheduler_config_.prefix_cache = config.prefix_cache && !model_config_.encoder;
+  scheduler_config_.prefix_cache =
+      config.prefix_cache && !model_config_.encoder && !scheduler_config_.whole_prompts;
   info_.prefix_cache = scheduler_config_.prefix_cache;
   return {};
 }
@@ -192,7 +206,7 @@ Status EngineImpl::select_backends(const EngineConfig& config, const BackendRegi
   info_.kv_dtype = resolve(config.kv_cache_dtype, info_.dtype);
   info_.kv_layout = config.kv_layout == KvLayout::auto_ ? KvLayout::hnd : config.kv_layout;
   for (AttentionSpec spec : attention_specs(model_config_)) {
-    spec = Executor::resolve(spec, info_.kv_dtype, info_.kv_layout, 0);
+    spec = with_settings(Executor::resolve(spec, info_.kv_dtype, info_.kv_layout, 0), config.attention);
     spec.page_size = 0;  // to be chosen
     if (std::ranges::find(info_.specs, spec) == info_.specs.end()) info_.specs.push_back(spec);
   }
@@ -251,6 +265,7 @@ Status EngineImpl::load_model(const EngineConfig& config, const BackendRegistry&
   Executor::Options executor_options;
   executor_options.limits = {max_seqs_, config.max_batched_tokens, int64_t{max_seqs_} * info_.max_seq_len,
                              info_.max_seq_len};
+  executor_options.attention = config.attention;
   executor_options.kv_dtype = info_.kv_dtype;
   executor_options.kv_layout = info_.kv_layout;
   executor_options.max_logit_rows = max_logit_rows_;
@@ -311,6 +326,11 @@ void EngineImpl::log_start() const {
   log_kv_scales();
   FOVEA_LOG(info) << "KV cache: " << info_.kv_tokens << " tokens, " << std::fixed << std::setprecision(2)
                   << info_.kv_sequences << " sequences of the longest length (" << info_.max_seq_len << ")";
+  if (scheduler_config_.whole_prompts) {
+    FOVEA_LOG(info) << "no causal mask (" << context_.whole_prompts_from
+                    << "): a prompt is computed in one step of at most " << context_.max_prompt_len
+                    << " tokens, and no prefix is reused";
+  }
   if (scheduler_config_.window > 0) {
     FOVEA_LOG(info) << "sliding window of " << scheduler_config_.window
                     << " tokens in all layers: a sequence holds at most "
@@ -529,24 +549,20 @@ std::string_view to_string(SchedulingPolicy policy) {
 
 std::optional<SchedulingPolicy> parse_scheduling_policy(std::string_view name) {
   for (const SchedulingPolicy policy : {SchedulingPolicy::fcfs, SchedulingPolicy::priority})
-    if (name == to_string(policy)) return policy;
+    if (same_name(name, to_string(policy))) return policy;
   return std::nullopt;
 }
 
-Result<std::unique_ptr<Engine>> create_engine(const EngineConfig& config, const BackendRegistry& registry) {
+Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config) {
   try {
     auto engine = std::make_unique<EngineImpl>();
-    FOVEA_RETURN_IF_ERROR(engine->open(config, registry));
+    FOVEA_RETURN_IF_ERROR(engine->open(config));
     return std::unique_ptr<Engine>(std::move(engine));
   } catch (const std::bad_alloc&) {
     return Error{ErrorCode::out_of_memory, "out of memory while loading " + config.model};
   } catch (const std::system_error& error) {  // the system has no more threads
     return Error{ErrorCode::internal, std::string("can't start the engine: ") + error.what()};
   }
-}
-
-Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config) {
-  return create_engine(config, builtin_backends());
 }
 
 }  // namespace fovea

@@ -14,7 +14,8 @@ Result<std::unique_ptr<Executor>> Executor::create(Model& model, const Selection
   const auto vocab = static_cast<size_t>(model.config().vocab_size);
   try {
     for (AttentionSpec spec : attention_specs(model.config())) {
-      spec = resolve(spec, options.kv_dtype, options.kv_layout, selection.page_size);
+      spec = with_settings(resolve(spec, options.kv_dtype, options.kv_layout, selection.page_size),
+                           options.attention);
       auto& groups = executor->groups_;
       const auto same =
           std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.spec == spec; });

@@ -20,6 +20,7 @@ class Executor final : public StepAttention {
  public:
   struct Options {
     AttentionLimits limits;
+    AttentionConfig attention;  ///< what selection was asked with
     KvCacheDType kv_dtype = KvCacheDType::auto_;
     KvLayout kv_layout = KvLayout::hnd;
     int max_logit_rows = 1;

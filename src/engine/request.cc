@@ -42,6 +42,11 @@ Status validate_request(const GenerateRequest& request, const RequestContext& co
       "this model's maximum context length is " + std::to_string(context.max_seq_len) + " tokens";
   if (prompt > context.max_seq_len)
     return invalid("prompt has " + std::to_string(prompt) + " tokens; " + limit + "; shorten the prompt");
+  if (context.max_prompt_len > 0 && prompt > context.max_prompt_len)
+    return invalid("prompt has " + std::to_string(prompt) + " tokens; without the causal mask (" +
+                   context.whole_prompts_from + ") a prompt is computed in one step, which holds " +
+                   std::to_string(context.max_prompt_len) +
+                   " tokens; shorten the prompt, or allow more with --max-num-batched-tokens");
   if (generates && prompt == context.max_seq_len)
     return invalid("prompt has " + std::to_string(prompt) + " tokens; " + limit +
                    ", which leaves none to generate; shorten the prompt");

@@ -22,6 +22,9 @@ struct RequestContext {
   int vocab_size = 0;     ///< rows of the logits
   int sampled_vocab = 0;  ///< ids below are the tokenizer's; rows from here on pad the vocabulary
   int max_seq_len = 0;
+  /// Tokens of a prompt that must be computed in one step; 0 = it may be cut into chunks.
+  int max_prompt_len = 0;
+  std::string whole_prompts_from;           ///< the setting that asks for that
   int max_logprobs = 20;                    ///< -1 = no limit
   const DecoderForcing* forcing = nullptr;  ///< what an encoder-decoder model's files say of its answers
   uint64_t seed = 0;

@@ -34,6 +34,8 @@ Scheduler::Scheduler(const SchedulerConfig& config)
   FOVEA_CHECK(config.max_running >= 1 && config.max_batched_tokens >= 1);
   FOVEA_CHECK(config.max_logit_rows >= std::min(config.max_running, config.max_batched_tokens));
   FOVEA_CHECK(config.max_seq_len >= 1 && config.num_pages >= longest_sequence_pages(config));
+  FOVEA_CHECK(!config.whole_prompts ||
+              (!config.prefix_cache && config.max_logit_rows >= config.max_batched_tokens));
   FOVEA_CHECK(config.max_encoder_len == 0 || (!config.prefix_cache && config.window == 0));
   step_.reserve(static_cast<size_t>(std::min(config.max_running, config.max_batched_tokens)));
 }
@@ -42,6 +44,7 @@ void Scheduler::add(Sequence* sequence) {
   FOVEA_CHECK(sequence->prompt_len >= 1 && sequence->num_tokens() >= sequence->prompt_len);
   FOVEA_CHECK(sequence->num_tokens() <= config_.max_seq_len);
   FOVEA_CHECK(sequence->encoder_len() <= config_.max_encoder_len);
+  FOVEA_CHECK(!config_.whole_prompts || sequence->prompt_len <= config_.max_batched_tokens);
   sequence->arrival = arrivals_++;
   waiting_.insert(sequence);
 }
@@ -108,6 +111,10 @@ void Scheduler::schedule_chunk(Sequence& sequence, bool decode) {
   chunk.encode = sequence.encoder && !sequence.encoded;
   if (chunk.encode && sequence.encoder_len() > encoder_budget_) return;
   chunk.count = std::min(sequence.remaining(), budget_);
+  if (config_.whole_prompts) {
+    chunk.count = sequence.computed == 0 ? sequence.prompt_len : 1;
+    if (chunk.count > budget_) return;
+  }
   // Rows with logits: prompt positions still owed, and the newest token's.
   const int last_prompt = sequence.prompt_len - 1;
   const bool owes = sequence.logits_from < last_prompt && chunk.end() > sequence.logits_from;
@@ -131,6 +138,7 @@ void Scheduler::admit() {
   while (!waiting_.empty() && running() < config_.max_running && budget_ > 0) {
     Sequence* sequence = *waiting_.begin();
     if (sequence->encoder_len() > encoder_budget_) return;
+    if (config_.whole_prompts && sequence->prompt_len > budget_) return;
     if (!try_admit(*sequence)) return;  // nobody overtakes the first in line
     waiting_.erase(waiting_.begin());
     running_.insert(std::upper_bound(running_.begin(), running_.end(), sequence, waiting_.key_comp()),

@@ -16,10 +16,14 @@ namespace fovea {
 struct SchedulerConfig {
   int max_running = 64;
   int max_batched_tokens = 512;  ///< rows of one step
-  int max_logit_rows = 64;       ///< rows of one step with logits; at least min(max_running, rows of a step)
+  /// Rows of one step with logits; at least min(max_running, rows of a step), all with whole_prompts.
+  int max_logit_rows = 64;
   int page_size = 16;
   int64_t num_pages = 0;     ///< at least longest_sequence_pages()
-  bool prefix_cache = true;  ///< not with an encoder
+  bool prefix_cache = true;  ///< not with an encoder, nor with whole_prompts
+  /// Without a causal mask: a prompt is computed in one step, so that each of its rows sees all of it, and
+  /// each generated token in a step of its own, also after a preemption: no row sees what was drawn after it.
+  bool whole_prompts = false;
   SchedulingPolicy policy = SchedulingPolicy::fcfs;
   int max_seq_len = 0;  ///< tokens of the longest sequence
   int window = 0;       ///< keys that a query sees in every layer, its own included; 0 = all, in some layer

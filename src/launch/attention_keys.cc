@@ -7,6 +7,7 @@
 
 #include "base/edit_distance.h"
 #include "base/json_depth.h"
+#include "base/same_name.h"
 #include "fovea/attention.h"
 #include "model/mapped_file.h"
 
@@ -290,7 +291,8 @@ class Applier {
       return invalid(where.substr(0, where.find_first_of(". ")) + ": " + unknown_key(name).message);
     const std::string shown = where + " " + printable(value);
     if (key->status == KeyStatus::refused) {
-      const bool nothing = std::ranges::find(key->neutral, value) != key->neutral.end();
+      const auto same = [&](std::string_view neutral) { return same_name(neutral, value); };
+      const bool nothing = std::ranges::any_of(key->neutral, same);
       notes_.push_back({nothing ? FlagVerdict::noted : FlagVerdict::refused, shown,
                         nothing ? "asks for what is so already" : std::string(key->text)});
       return {};

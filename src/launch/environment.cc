@@ -127,11 +127,12 @@ Result<std::vector<EnvironmentNote>> apply_environment(const std::vector<std::st
   Applier applier(config);
   for (const EnvironmentVariable& variable : kVariables) {
     const auto value = find(environment, variable.name);
-    if (!value || variable.use == VariableUse::tool || variable.use == VariableUse::serve) continue;
+    if (!value || value->empty() || variable.use == VariableUse::tool || variable.use == VariableUse::serve)
+      continue;
     if (variable.use == VariableUse::acts) {
       FOVEA_TRY(note, applier.apply(variable, *value));
       notes.push_back(std::move(note));
-    } else if (!value->empty()) {
+    } else {
       notes.push_back({std::string(variable.name), printable(*value), false,
                        "not applied; " + std::string(variable.text) + " replaces it"});
     }

@@ -3,15 +3,11 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/same_name.h"
 #include "model/mapped_file.h"
 
 namespace fovea {
 namespace {
-
-bool same_text(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
-}
 
 bool is_integer(std::string_view text) {
   return !text.empty() && text.size() < 10 &&
@@ -115,7 +111,7 @@ class Reader {
     if (flag.verdict == FlagVerdict::alias) return replace(flag, text, shown);
     FlagNote note{flag.verdict, shown, std::string(flag.text), flag.need, flag.verdict == FlagVerdict::noted};
     if (flag.verdict == FlagVerdict::refused &&
-        std::ranges::any_of(flag.neutral, [&](std::string_view n) { return same_text(n, text); }))
+        std::ranges::any_of(flag.neutral, [&](std::string_view n) { return same_name(n, text); }))
       note = {FlagVerdict::noted, shown, "asks for what is so already"};
     line_.notes.push_back(std::move(note));
     return {};
@@ -125,7 +121,7 @@ class Reader {
     std::string ours(flag.ours);
     if (!flag.values.empty()) {
       const auto at =
-          std::ranges::find_if(flag.values, [&](const auto& v) { return same_text(v.first, text); });
+          std::ranges::find_if(flag.values, [&](const auto& v) { return same_name(v.first, text); });
       if (at == flag.values.end()) {
         std::string allowed;
         for (const auto& [given, stands_for] : flag.values)

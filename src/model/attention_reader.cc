@@ -79,11 +79,52 @@ AttentionSpec spec_of(const Heads& h, DType dtype) {
   return spec;
 }
 
-void note_others(const LayerPlan& plan, AttentionShapes& out) {
+/// What layers called `name` compute in a model of that type; none = not attention, or not known which.
+LinearAttention linear_of(std::string_view type, std::string_view name) {
+  if (one_of(name, {"gdn", "kda"})) return LinearAttention::gated_delta;
+  if (one_of(name, {"lightning_attention", "lightning attention"})) return LinearAttention::lightning;
+  if (!one_of(name, {"linear_attention", "linear attention", "linear"})) return LinearAttention::none;
+  if (type.starts_with("minimax") || type.starts_with("bailing")) return LinearAttention::lightning;
+  if (type.starts_with("qwen3_next") || type.starts_with("qwen3_5") || type == "kimi_linear")
+    return LinearAttention::gated_delta;
+  return LinearAttention::none;
+}
+
+/// Of a layer with linear attention: heads of its own (Qwen3-Next's linear_*, Kimi's linear_attn_config),
+/// else those of the model.
+AttentionSpec linear_spec(TextPart& part, const Heads& model, LinearAttention linear) {
+  Fields& f = part.fields;
+  Heads h = model;
+  h.heads = f.small("linear_num_value_heads", 1, kMaxHeads, h.heads);
+  h.dim = f.small("linear_key_head_dim", 1, kMaxDim, h.dim);
+  h.v_dim = f.small("linear_value_head_dim", 1, kMaxDim, h.v_dim);
+  if (const Json* own = f.find("linear_attn_config"); own && own->is_object()) {
+    Fields nested = f.nested("linear_attn_config");
+    h.heads = nested.small("num_heads", 1, kMaxHeads, h.heads);
+    h.dim = h.v_dim = nested.small("head_dim", 1, kMaxDim, h.dim);
+  }
+  h.kv_heads = h.heads;
+  check_width(f, h);
+  AttentionSpec spec = spec_of(h, part.out.dtype);
+  spec.linear = linear;
+  return spec;
+}
+
+/// Layers without softmax: those with linear attention get a backend too.
+void add_others(TextPart& part, const LayerPlan& plan, const Heads& heads) {
+  AttentionShapes& out = part.out;
   for (const auto& [name, count] : plan.others) {
+    const std::string them =
+        std::to_string(count) + " of " + std::to_string(plan.layers.size()) + " layers are " + name;
+    const LinearAttention linear = linear_of(part.type, name);
+    if (linear != LinearAttention::none) {
+      add_layers(out, linear_spec(part, heads, linear), count);
+      out.notes.push_back(them + " (" + std::string(to_string(linear)) +
+                          "), with a state in place of KV pages");
+      continue;
+    }
     out.other_layers += count;
-    out.notes.push_back(std::to_string(count) + " of " + std::to_string(plan.layers.size()) + " layers are " +
-                        name + ": they have no softmax attention, and no backend is chosen for them");
+    out.notes.push_back(them + ": they have no softmax attention, and no backend is chosen for them");
   }
 }
 
@@ -220,7 +261,7 @@ void read_layers(TextPart& part) {
     }
     add_layers(part.out, sort == LayerSort::cross ? cross_of(spec) : spec);
   }
-  note_others(plan, part.out);
+  add_others(part, plan, heads);
 }
 
 /// YaRN's share of the scale of MLA: mscale_all_dim stands for the growth of q.k, squared.
@@ -266,7 +307,10 @@ void read_mla(TextPart& part) {
   if (!f.ok()) return;
   const auto attends = [](LayerSort sort) { return sort == LayerSort::full; };
   add_layers(part.out, spec, static_cast<int>(std::ranges::count_if(plan.layers, attends)));
-  note_others(plan, part.out);
+  Heads plain = heads;
+  plain.dim = spec.mla_nope_head_dim;
+  plain.v_dim = spec.mla_v_head_dim;
+  add_others(part, plan, plain);
   if (topk > 0)
     part.out.notes.push_back("an indexer chooses " + std::to_string(topk) +
                              " keys for each query; its own cache of keys isn't part of this choice");

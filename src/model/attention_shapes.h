@@ -20,7 +20,7 @@ struct AttentionShapes {
   /// layers all are other_layers.
   std::vector<AttentionSpec> specs;
   std::vector<int> layers;         ///< [specs.size()] how many layers have each
-  int other_layers = 0;            ///< linear attention, state space, convolution: no backend is chosen
+  int other_layers = 0;            ///< state space, convolution: no backend is chosen
   std::vector<std::string> notes;  ///< what was left out or assumed, a line each
   bool runnable = false;           ///< the engine runs this architecture with these settings
   std::string why_not;             ///< why it isn't; empty when it is

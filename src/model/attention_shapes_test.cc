@@ -32,6 +32,7 @@ std::string line(const AttentionSpec& s) {
   std::string out = std::string(to_string(kind_of(s))) + " " + std::to_string(s.num_heads) + "/" +
                     std::to_string(s.num_kv_heads) + " d" + std::to_string(s.head_dim);
   if (s.v_head_dim != s.head_dim) out += "/" + std::to_string(s.v_head_dim);
+  if (s.linear != LinearAttention::none) out += " " + std::string(to_string(s.linear));
   if (s.mask.window_left >= 0) out += " left " + std::to_string(s.mask.window_left);
   if (s.mask.window_right >= 0) out += " right " + std::to_string(s.mask.window_right);
   if (s.mask.chunk > 0) out += " chunk " + std::to_string(s.mask.chunk);
@@ -200,11 +201,6 @@ TEST(AttentionShapes, LinearLayersAreCountedAndNamed) {
     EXPECT_EQ(s.other_layers, 8 - full) << rest;
     EXPECT_THAT(s.notes, ElementsAre(HasSubstr(note))) << rest;
   };
-  check(R"("model_type":"qwen3_next","full_attention_interval":4)", 2, "6 of 8 layers are linear attention");
-  check(R"("model_type":"qwen3_next","layer_types":["linear_attention","linear_attention","linear_attention",
-        "full_attention","linear_attention","linear_attention","linear_attention","full_attention"])",
-        2, "6 of 8 layers are linear_attention");
-  check(R"("model_type":"minimax_m1","attn_type_list":[0,0,0,0,0,0,0,1])", 1, "7 of 8 layers are lightning");
   check(R"("model_type":"jamba","attn_layer_period":8,"attn_layer_offset":4)", 1, "7 of 8 layers are mamba");
   check(R"("model_type":"bamba","attn_layer_indices":[1,5])", 2, "6 of 8 layers are mamba");
   check(R"("model_type":"granitemoehybrid","layer_types":["mamba","mamba","attention","mamba","mamba","mamba",
@@ -220,11 +216,33 @@ TEST(AttentionShapes, LinearLayersAreCountedAndNamed) {
   const AttentionShapes kimi = shapes_of(R"({"model_type":"kimi_linear","num_hidden_layers":4,
     "num_attention_heads":32,"kv_lora_rank":512,"qk_nope_head_dim":128,"qk_rope_head_dim":64,"v_head_dim":128,
     "linear_attn_config":{"full_attn_layers":[4],"kda_layers":[1,2,3]}})");
-  EXPECT_THAT(lines(kimi), ElementsAre("1 x mla 32/1 d576/512 mla 128+64/128"));
-  EXPECT_EQ(kimi.other_layers, 3);
+  EXPECT_THAT(lines(kimi), ElementsAre("1 x mla 32/1 d576/512 mla 128+64/128",
+                                       "3 x linear 32/32 d128 gated delta rule"));
+  EXPECT_EQ(kimi.other_layers, 0);
   const AttentionShapes mamba = shapes_of(R"({"model_type":"mamba2","num_hidden_layers":64})");
   EXPECT_THAT(mamba.specs, IsEmpty());
   EXPECT_EQ(mamba.other_layers, 64);
+}
+
+TEST(AttentionShapes, LinearAttentionIsAKindOfItsOwn) {
+  const std::string heads =
+      R"("num_hidden_layers":8,"num_attention_heads":16,"num_key_value_heads":2,"hidden_size":2048)";
+  const auto of = [&](const std::string& rest) { return shapes_of("{" + heads + "," + rest + "}"); };
+  const std::string own =
+      R"("linear_num_value_heads":32,"linear_key_head_dim":128,"linear_value_head_dim":256,"head_dim":256)";
+  for (const char* layers :
+       {R"("full_attention_interval":4)",
+        R"("layer_types":["linear_attention","linear_attention","linear_attention","full_attention",
+                          "linear_attention","linear_attention","linear_attention","full_attention"])"}) {
+    const AttentionShapes s = of(R"("model_type":"qwen3_next",)" + own + "," + layers);
+    EXPECT_THAT(lines(s),
+                ElementsAre("2 x full 16/2 d256", "6 x linear 32/32 d128/256 gated delta rule"));
+    EXPECT_EQ(s.other_layers, 0);
+    EXPECT_THAT(s.notes, ElementsAre(HasSubstr("6 of 8 layers are linear")));
+  }
+  EXPECT_THAT(lines(of(R"("model_type":"minimax_text_01","attn_type_list":[0,0,0,0,0,0,0,1])")),
+              ElementsAre("1 x full 16/2 d128", "7 x linear 16/16 d128 lightning"));
+  EXPECT_EQ(of(R"("model_type":"jamba","attn_layer_period":8,"attn_layer_offset":4)").other_layers, 7);
 }
 
 TEST(AttentionShapes, Alibi) {

@@ -173,7 +173,8 @@ inline int sm_count() {
 struct Kernel {
   sm80::KernelInfo info;
   void (*variant)(const AttentionParams&, int items, cudaStream_t) = nullptr;
-  Status (*family)(const sm80::KernelInfo&, const AttentionParams&, int items, CUstream_st*) = sm80::launch;
+  Status (*family)(const sm80::KernelInfo&, const AttentionParams&, int items, CUstream_st*,
+                   LaunchRecord*) = sm80::launch;
   int split_keys = 0;  ///< of the schedule; 0 = the kernel's
 
   Schedule schedule(const std::vector<Shape>& seqs, int group, const MaskSpec& mask) const {
@@ -187,7 +188,7 @@ struct Kernel {
       variant(p, items, stream);
       return;
     }
-    const Status status = family(info, p, items, stream);
+    const Status status = family(info, p, items, stream, nullptr);
     if (!status.ok()) {
       std::printf("%s\n", status.error().message.c_str());
       std::exit(1);
@@ -264,8 +265,10 @@ inline Output run_case(const HostCase& c, const Kernel& kernel) {
   a.q = q.data + p.skew * words;
   a.out = out.data + guard + p.skew * words;
   a.lse = lse.data + guard;
-  a.q_row_stride = q_row + p.skew;
-  a.out_row_stride = static_cast<int64_t>(out_row);
+  a.q_rows.row_stride = q_row + p.skew;
+  a.q_rows.head_stride = p.head_dim;
+  a.out_rows.row_stride = static_cast<int64_t>(out_row);
+  a.out_rows.head_stride = p.v_head_dim;
   a.group = FastDivisor(p.group);
   a.kv_heads = FastDivisor(p.kv_heads);
   a.head_dim = p.head_dim;

@@ -1,5 +1,5 @@
 #pragma once
-// TORCH_NATIVE under any name, counting what the engine asks of it.
+// TORCH_NATIVE, or another backend, under any name, counting what the engine asks of it.
 #include <algorithm>
 #include <memory>
 #include <string_view>
@@ -16,7 +16,8 @@ struct Counts {
 
 class CountingBackend final : public AttentionBackend {
  public:
-  explicit CountingBackend(Counts& counts) : counts_(counts), real_(make_torch_native()) {}
+  explicit CountingBackend(Counts& counts, std::unique_ptr<AttentionBackend> real = make_torch_native())
+      : counts_(counts), real_(std::move(real)) {}
   const BackendInfo& info() const noexcept override { return real_->info(); }
   Result<size_t> workspace_bytes(const AttentionSpec& spec, const AttentionLimits& limits) const override {
     return real_->workspace_bytes(spec, limits);

@@ -150,7 +150,8 @@ TEST(Faults, AStepThatCanNotBePlannedEndsItsRequestsOnly) {
   registry.add(info, [] { return std::make_unique<RefusingBackend>(); });
   EngineConfig config = test::fixture_config(test::kLlama, "REFUSING");
   config.max_running_requests = 1;  // one sequence a step: the others wait
-  auto engine = make_engine(config, registry);
+  config.registry = &registry;
+  auto engine = make_engine(config);
   const auto answers = test::run_all(*engine, {greedy(prompt_of(20), 10), greedy(prompt_of(20), 30),
                                                greedy(prompt_of(37, 2), 4), greedy(prompt_of(20), 10)});
   for (const size_t good : {0u, 3u}) {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/engine_impl.h"
+#include "fovea/attention_backend.h"
 #include "fovea/engine.h"
 #include "gtest/gtest.h"
 
@@ -33,9 +33,8 @@ inline EngineConfig fixture_config(const std::string& name = kLlama,
   return config;
 }
 
-inline std::unique_ptr<Engine> make_engine(const EngineConfig& config,
-                                           const BackendRegistry& registry = builtin_backends()) {
-  auto engine = create_engine(config, registry);
+inline std::unique_ptr<Engine> make_engine(const EngineConfig& config) {
+  auto engine = Engine::create(config);
   if (!engine) {
     ADD_FAILURE() << engine.error().message;
     return nullptr;

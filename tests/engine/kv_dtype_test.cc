@@ -99,7 +99,7 @@ TEST(KvDtype, InfoAndSizes) {
 TEST(KvDtype, PackedLayoutNeedsADivisibleHeadSize) {
   EngineConfig config = config_of("llama_linear_gqa3_d24_fp16", fp8_e4m3);
   config.kv_layout = KvLayout::x_packed;
-  const auto engine = create_engine(config, builtin_backends());
+  const auto engine = Engine::create(config);
   ASSERT_FALSE(engine.ok());
   EXPECT_NE(engine.error().message.find("multiple of 16"), std::string::npos) << engine.error().message;
   EXPECT_NE(engine.error().message.find("--kv-layout hnd"), std::string::npos) << engine.error().message;

@@ -54,7 +54,8 @@ TEST(PerKind, EachKindOfLayersRunsOnItsOwnBackends) {
   registry.add(decode_info, [&] { return std::make_unique<CountingBackend>(window_decode); });
   EngineConfig config = test::fixture_config(kGptOss, "full=FULL,swa.prefill=WINDOW_P,swa.decode=WINDOW_D");
   config.max_batched_tokens = 16;  // chunked prefills, and mixed steps
-  auto engine = test::make_engine(config, registry);
+  config.registry = &registry;
+  auto engine = test::make_engine(config);
   ASSERT_NE(engine, nullptr);
   EXPECT_EQ(name_of(engine->info(), LayerKind::full, Phase::decode), "FULL");
   EXPECT_EQ(name_of(engine->info(), LayerKind::sliding_window, Phase::prefill), "WINDOW_P");
@@ -110,7 +111,7 @@ class WithoutWeights : public ::testing::Test {
   std::string refusal(const std::string& fixture, const std::string& backend) {
     EngineConfig config = test::fixture_config(fixture, backend);
     config.model = without_weights(fixture);
-    const auto engine = create_engine(config, builtin_backends());
+    const auto engine = Engine::create(config);
     return engine ? "accepted" : engine.error().message;
   }
 };

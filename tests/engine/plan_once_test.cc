@@ -25,7 +25,8 @@ TEST(PlanOnce, OneBackendPlansOnceAStepAndRunsOnceALayer) {
   registry.add(info, [&] { return std::make_unique<CountingBackend>(counts); });
   EngineConfig config = test::fixture_config(test::kLlama, "COUNTED");
   config.max_batched_tokens = 16;  // chunked prefills, and mixed steps
-  auto engine = test::make_engine(config, registry);
+  config.registry = &registry;
+  auto engine = test::make_engine(config);
   ASSERT_NE(engine, nullptr);
   test::run_all(*engine, requests());
   const auto steps = static_cast<int>(engine->stats().steps);
@@ -46,7 +47,8 @@ TEST(PlanOnce, APairPlansOncePerPhaseOfAStep) {
   registry.add(decode_info, [&] { return std::make_unique<CountingBackend>(decode); });
   EngineConfig config = test::fixture_config(test::kLlama, "PREFILLS,DECODES");
   config.max_batched_tokens = 16;
-  auto engine = test::make_engine(config, registry);
+  config.registry = &registry;
+  auto engine = test::make_engine(config);
   ASSERT_NE(engine, nullptr);
   const auto answers = test::run_all(*engine, requests());
   const auto steps = static_cast<int>(engine->stats().steps);

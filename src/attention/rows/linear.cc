@@ -1,5 +1,5 @@
 // Attention without softmax: a state of fixed size takes the place of keys and values, so that columns about
-// heads, pages and masks have nothing to say, and a layer with softmax is refused for its head size.
+// heads, pages and masks have nothing to say.
 #include "attention/rows/row.h"
 #include "attention/rows/rows.h"
 
@@ -8,13 +8,7 @@ namespace {
 
 using namespace rows;
 
-std::optional<Reason> check_kind(const AttentionSpec& spec, const DeviceInfo&) {
-  if (kind_of(spec) == LayerKind::linear) return {};
-  return Reason{"softmax attention not supported",
-                "--attention-backend auto: this one serves layers without softmax only"};
-}
-
-BackendInfo linear(std::string_view name, std::vector<std::string_view> aliases,
+BackendInfo linear(std::string_view name, std::vector<std::string_view> aliases, LinearAttention sort,
                    std::string_view description) {
   Capability c = {.dtypes = kHalf,
                   .kv_dtypes = kKvAuto,
@@ -26,17 +20,19 @@ BackendInfo linear(std::string_view name, std::vector<std::string_view> aliases,
           .aliases = std::move(aliases),
           .capability = vllm(c),
           .absent = kNoLinear,
-          .description = description,
-          .supports_combination = check_kind};
+          .linear = sort,
+          .description = description};
 }
 
 }  // namespace
 
 std::span<const BackendInfo> linear_rows() {
   static const BackendInfo rows[] = {
-      linear("LINEAR", {}, "Lightning attention (MiniMax-Text-01): a decaying sum for each head"),
-      linear("GDN_ATTN", {"gdn"}, "Gated delta rule (Qwen3-Next)"),
-      linear("HSTU", {}, "Pointwise SiLU in place of softmax (generative recommenders)"),
+      linear("LINEAR", {}, LinearAttention::lightning,
+             "Lightning attention (MiniMax-Text-01): a decaying sum for each head"),
+      linear("GDN_ATTN", {"gdn"}, LinearAttention::gated_delta, "Gated delta rule (Qwen3-Next, Kimi Linear)"),
+      linear("HSTU", {}, LinearAttention::pointwise,
+             "Pointwise SiLU in place of softmax (generative recommenders)"),
   };
   return rows;
 }

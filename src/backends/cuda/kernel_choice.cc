@@ -34,6 +34,7 @@ int group_of(const AttentionSpec& spec) {
 }
 
 bool few_sequences(const AttentionSpec& spec, const AttentionLimits& limits) {
+  if (limits.tune_for != TuneFor::limits) return limits.tune_for == TuneFor::few_sequences;
   const int64_t splits = (int64_t{limits.max_kv_len} + kFewSplitKeys - 1) / kFewSplitKeys;
   return int64_t{limits.max_seqs} * spec.num_kv_heads <= kFewSplits / std::max<int64_t>(splits, 1);
 }
@@ -91,6 +92,17 @@ bool takes_few_of_sm80(Family family, const AttentionSpec& spec, KernelUse use,
 int most_split_tokens(const AttentionSpec& spec, KernelUse use, const sm80::KernelInfo& large) {
   constexpr int kDraftTokens = 16;
   return use == KernelUse::decode ? kDraftTokens : std::max(1, large.rows / group_of(spec));
+}
+
+/// The same under all limits: in decode one, which holds partial results down to those of a row; else as many
+/// as most_split_tokens() where what a split leaves is at most a sixteenth of its keys and values.
+int constant_split_tokens(const AttentionSpec& spec, KernelUse use, const sm80::KernelInfo& large) {
+  if (use == KernelUse::decode) return 1;
+  const int64_t row_bytes = int64_t{4} * (large.v_head_dim + 2);
+  const int64_t split_bytes = int64_t{large.split_keys} * (spec.head_dim + spec.v_head_dim) *
+                              static_cast<int64_t>(size_of(resolve(spec.kv_dtype, spec.dtype)));
+  const int64_t rows = std::min<int64_t>(large.rows, split_bytes / (16 * row_bytes));
+  return static_cast<int>(std::max<int64_t>(1, rows / group_of(spec)));
 }
 
 }  // namespace
@@ -171,7 +183,9 @@ Result<KernelChoice> choose_kernel(Family of_row, const AttentionSpec& spec, Ker
   // All sizes of tiles split the same sequences, those of the largest: they give the same bits.
   FOVEA_TRY(large, select(family, spec, use == KernelUse::extend_small ? KernelUse::extend : use, limits));
   KernelChoice choice{family, large, most_split_tokens(spec, use, large)};
-  while (choice.max_split_tokens > 1 && partial_bytes(spec, choice, limits) > kMostPartialBytes)
+  if (limits.tune_for != TuneFor::limits) choice.max_split_tokens = constant_split_tokens(spec, use, large);
+  while (limits.tune_for == TuneFor::limits && choice.max_split_tokens > 1 &&
+         partial_bytes(spec, choice, limits) > kMostPartialBytes)
     choice.max_split_tokens /= 2;
   FOVEA_TRY(kernel, select(family, spec, use, limits, shared_bytes));
   choice.kernel = kernel;

@@ -51,6 +51,40 @@ TEST(CudaWorkspace, LimitsOfFewSequencesTakeTheirKernel) {
   EXPECT_FALSE(merges({1, 1, 131072, 131072}));
 }
 
+TEST(CudaWorkspace, TunedChoicesDoNotDependOnLimits) {
+  const AttentionLimits limits[] = {{1, 1, 256, 256},
+                                    {1, 64, 8192, 8192},
+                                    {16, 16, 16 * 1024, 1024},
+                                    {17, 8192, 17 * 1024, 1024},
+                                    {256, 8192, 1 << 25, 1 << 17},
+                                    {4096, 65536, int64_t{1} << 33, 1 << 21}};
+  int few_differ = 0;
+  for (const Family family : {Family::sm80, Family::sm90, Family::portable})
+    for (const int kv_heads : {1, 8, 32})
+      for (const KernelUse use : {KernelUse::decode, KernelUse::extend, KernelUse::extend_small}) {
+        AttentionSpec spec = llama();
+        spec.num_kv_heads = kv_heads;
+        const auto choose = [&](AttentionLimits of, TuneFor tune) {
+          of.tune_for = tune;
+          const auto choice = choose_kernel(family, spec, use, of, kAnySharedBytes);
+          EXPECT_TRUE(choice.ok()) << choice.error().message;
+          return choice.ok() ? *choice : KernelChoice();
+        };
+        for (const TuneFor tune : {TuneFor::many_sequences, TuneFor::few_sequences}) {
+          const KernelChoice first = choose(limits[0], tune);
+          for (const AttentionLimits& of : limits) {
+            const KernelChoice other = choose(of, tune);
+            EXPECT_EQ(other.family, first.family);
+            EXPECT_TRUE(other.kernel == first.kernel);
+            EXPECT_EQ(other.max_split_tokens, first.max_split_tokens);
+          }
+        }
+        few_differ += choose(limits[0], TuneFor::few_sequences).kernel !=
+                      choose(limits[0], TuneFor::many_sequences).kernel;
+      }
+  EXPECT_GT(few_differ, 0);
+}
+
 TEST(CudaWorkspace, LargeLimitsSplitFewerRowsOfASequence) {
   // 256 sequences and a million keys: rows of drafts would be 16 times the partial results.
   const AttentionLimits limits = {256, 8192, 1 << 20, 1 << 17};

@@ -1,5 +1,7 @@
 #include "backends/torch_native/torch_native.h"
 
+#include <atomic>
+
 #include "attention/batch_check.h"
 #include "attention/rows/rows.h"
 #include "device/stream.h"
@@ -40,6 +42,12 @@ struct TorchNativePlan : Plan {
   AttentionSpec spec;
   BatchMeta meta;
   int page_size = 0;
+  mutable std::atomic<bool> ran{false};
+
+  std::vector<KernelName> launched() const override {
+    if (!ran) return {};
+    return {{"reference", spec.fp64_accumulate ? "fp64" : "fp32"}};
+  }
 };
 
 class TorchNative : public AttentionBackend {
@@ -69,6 +77,7 @@ class TorchNative : public AttentionBackend {
     if (p.meta.num_tokens() == 0) return {};
     FOVEA_RETURN_IF_ERROR(check_args(args, p.spec, p.page_size));
     reference_attention(p.spec, p.meta, args, stream.pool());
+    p.ran = true;
     return {};
   }
 
@@ -87,6 +96,7 @@ const BackendInfo& torch_native_info() {
     i.capability = kCapability;
     i.description = "The definition in plain loops, fp64 if asked: slow, and what others are measured by";
     i.documented = &torch_native_document();
+    i.families = {"reference"};
     return i;
   }();
   return info;

@@ -32,6 +32,8 @@ std::vector<cuda::NarrowArray> narrow_arrays(std::span<const Narrowing> arrays) 
     cuda::NarrowArray array;
     array.name = a.name;
     array.from = a.from;
+    array.wide = a.wide;
+    array.from_column_stride = a.from_column_stride;
     array.to = a.to;
     array.rows = a.rows;
     array.columns = a.columns;

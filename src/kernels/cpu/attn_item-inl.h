@@ -33,7 +33,7 @@ inline void load_queries(const attn::Params& a, const attn::Item& item, float* q
     }
     const int64_t token = a.seqs[item.seq].first_row + (item.row + r) / a.group;
     const int64_t head = item.kv_head * a.group + (item.row + r) % a.group;
-    const int64_t at = token * a.q_stride + head * a.d;
+    const int64_t at = place_of(a.q_rows, token, head);
     switch (a.dtype) {
       case DType::f32: load_query_row(static_cast<const float*>(a.q) + at, a.d, a.layout.dp, out); break;
       case DType::f16: load_query_row(static_cast<const fp16*>(a.q) + at, a.d, a.layout.dp, out); break;

@@ -6,6 +6,13 @@
 
 namespace fovea::FOVEA_SIMD_NAMESPACE {
 
+/// Where a head of a row begins, in elements.
+FOVEA_INLINE int64_t place_of(const attn::Rows& rows, int64_t token, int64_t head) {
+  const int64_t at = head * rows.head;
+  if (rows.block_rows == 0) return at + token * rows.row;
+  return at + token / rows.block_rows * rows.block + token % rows.block_rows * rows.row;
+}
+
 /// States of up to kBlockRows rows in scratch.
 struct States {
   float* m;  // [rows] largest score, -inf = none
@@ -59,7 +66,7 @@ inline void finish_row(const attn::Params& a, int64_t token, int head, float m, 
     }
   }
   weight *= a.v_scale;
-  const int64_t at = token * a.out_stride + static_cast<int64_t>(head) * a.dv;
+  const int64_t at = place_of(a.out_rows, token, head);
   switch (a.dtype) {
     case DType::f32: store_output(static_cast<float*>(a.out) + at, o, weight, a.dv); break;
     case DType::f16: store_output(static_cast<fp16*>(a.out) + at, o, weight, a.dv); break;

@@ -72,6 +72,12 @@ struct ScratchLayout {
   int64_t size = 0;
 };
 
+/// Where the rows and heads of Q or O lie, in elements, as AttentionArgs has them.
+struct Rows {
+  int64_t row = 0, head = 0;
+  int64_t block_rows = 0, block = 0;  // 0 = all rows are one block
+};
+
 struct Params {
   ScratchLayout layout;
   int32_t num_heads = 0, num_kv_heads = 0, group = 1;  // group = num_heads / num_kv_heads
@@ -80,10 +86,10 @@ struct Params {
   float v_scale = 1.0f;  // of V as loaded
   float softcap = 0.0f;
   DType dtype = DType::f32;  // Q and O
-  const void* q = nullptr;   // [Tq, num_heads, d], rows q_stride apart
-  int64_t q_stride = 0;
-  void* out = nullptr;  // [Tq, num_heads, dv], rows out_stride apart
-  int64_t out_stride = 0;
+  const void* q = nullptr;   // [Tq, num_heads, d]
+  Rows q_rows;
+  void* out = nullptr;  // [Tq, num_heads, dv]
+  Rows out_rows;
   float* lse = nullptr;  // [Tq, num_heads] or null
   bool lse_includes_sink = false;
   const float* sinks = nullptr;         // [num_heads] or null

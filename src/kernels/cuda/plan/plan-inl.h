@@ -55,6 +55,7 @@ FOVEA_HOST_DEVICE inline PlanError sequence_error(const AttentionLimits& limits,
   if (end > limits.max_tokens) return PlanError::too_many_rows;
   if (begin == end) return PlanError::none;  // padding: its length may be anything
   if (n_k < 0 || n_k > limits.max_kv_len) return PlanError::kv_len;
+  if (in.bad_pages != nullptr && in.bad_pages[b] != 0) return PlanError::pages;
   keys = n_k;
   return PlanError::none;
 }

@@ -19,9 +19,8 @@ __device__ void load_queries(const AttentionParams& p, const Access& access, con
     const int row = i / P::kUnits, unit = i % P::kUnits;
     const int packed = item.row_first + row, q_row = p.group.quotient(packed);
     const int count = row < rows ? p.head_dim - unit * P::kUnit : 0;
-    const int64_t at = static_cast<int64_t>(item.q_first + q_row) * p.q_row_stride +
-                       static_cast<int64_t>(head * group + packed - q_row * group) * p.head_dim +
-                       unit * P::kUnit;
+    const int64_t at =
+        p.q_rows.offset(item.q_first + q_row, head * group + packed - q_row * group) + unit * P::kUnit;
     const char* from = static_cast<const char*>(p.q) + (count > 0 ? at * bytes : 0);
     const uint32_t to = tile + P::Tile::offset(row, unit);
     if (access.load_q == Load::copy) {

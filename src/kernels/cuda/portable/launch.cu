@@ -6,7 +6,8 @@
 
 namespace fovea::cuda::portable {
 
-Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream) {
+Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream,
+              LaunchRecord* record) {
   if (stored_type(kernel.q, params.kv.type) != kernel.kv)
     return Error{ErrorCode::internal, "keys are of another type than the portable kernel was selected for"};
   if (max_items == 0) return {};
@@ -37,7 +38,10 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
                    kMergeThreads, 0, stream>>>(p, access);
     l.check(cudaGetLastError(), "launch of the portable merge kernel");
   }
-  if (l.error.empty()) return {};
+  if (l.error.empty()) {
+    if (record != nullptr) *record = {true, p.partial_out != nullptr};
+    return {};
+  }
   cudaGetLastError();  // it is said here, and not by the next launch too
   return Error{ErrorCode::internal, std::move(l.error)};
 }

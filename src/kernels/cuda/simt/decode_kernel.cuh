@@ -73,10 +73,11 @@ struct DecodeEpilogue {
         o = make_float4(fmaf(x.x, f, o.x), fmaf(x.y, f, o.y), fmaf(x.z, f, o.z), fmaf(x.w, f, o.w));
       }
       if (unit.item.num_splits == 1) {
+        const float sum = sm80::sum_of(unit.item, total);
         if (half)
-          sm80::finish<__half>(params, unit.item, unit.head, first + row, column, o, top, total);
+          sm80::finish<__half>(params, unit.item, unit.head, first + row, column, o, top, sum);
         else
-          sm80::finish<__nv_bfloat16>(params, unit.item, unit.head, first + row, column, o, top, total);
+          sm80::finish<__nv_bfloat16>(params, unit.item, unit.head, first + row, column, o, top, sum);
       } else {
         const int64_t at =
             sm80::partial_row(params, unit.item.partial_first + unit.item.split, unit.head, first + row);

@@ -29,7 +29,7 @@ cudaError_t launch_all(const sm80::KernelInfo& kernel, const AttentionParams& pa
 }  // namespace
 
 Status launch(const sm80::KernelInfo& kernel, const AttentionParams& params, int max_items,
-              CUstream_st* stream) {
+              CUstream_st* stream, LaunchRecord* record) {
   AttentionParams with_sizes = params;
   if (with_sizes.partial_rows == 0) with_sizes.partial_rows = kernel.rows;
   with_sizes.partial_columns = kernel.v_head_dim;
@@ -38,7 +38,10 @@ Status launch(const sm80::KernelInfo& kernel, const AttentionParams& params, int
   const cudaError_t code =
       max_items == 0 ? cudaSuccess : launch_all(kernel, with_sizes, max_items, stream, found);
   if (!found) return Error{ErrorCode::internal, "a CUDA-core decode kernel that select() doesn't give"};
-  if (code == cudaSuccess) return {};
+  if (code == cudaSuccess) {
+    if (record != nullptr) *record = {max_items > 0, max_items > 0 && params.partial_out != nullptr};
+    return {};
+  }
   cudaGetLastError();  // it is said here, and not by the next launch too
   return Error{ErrorCode::internal,
                std::string("launch of a CUDA-core decode kernel: ") + cudaGetErrorString(code)};

@@ -43,6 +43,7 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_kernel(
       const bool more = unit < num_units;
       const DecodeUnit next = more ? decode_unit(params, unit) : work;
       DecodeTile<P> tile(params, work);
+      tile.sum[0] = tile.sum[1] = sum_of(work.item, 0.0f);  // here, where n_k is at hand: registers are few
       int key = work.item.key_first;
       do {  // one tile of nothing for an item without keys: the loads count on it
         cp_async_wait<P::kStages - 1>(params.stages - 1);

@@ -28,7 +28,8 @@ DeviceFacts device_facts(Launch& l) {
 
 }  // namespace
 
-Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream) {
+Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream,
+              LaunchRecord* record) {
   if (params.kv.k_chunk_stride != 0 || params.kv.v_dim_stride != 0)
     return Error{ErrorCode::unsupported,
                  "pages are x-packed; the sm80 kernels take strided ones; use the portable kernels"};
@@ -60,7 +61,10 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
     l.check(queue(merge, std::min<int64_t>(units, int64_t{8} * device.multiprocessors), kMergeThreads, 0, l),
             "launch of the merge kernel");
   }
-  if (l.error.empty()) return {};
+  if (l.error.empty()) {
+    if (record != nullptr) *record = {max_items > 0, merges_after};
+    return {};
+  }
   cudaGetLastError();  // it is said here, and not by the next launch too
   return Error{ErrorCode::internal, std::move(l.error)};
 }

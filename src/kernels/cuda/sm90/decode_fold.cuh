@@ -219,7 +219,7 @@ struct DecodeFold {
   __device__ void finish(const WorkItem& item, int head, int rows) {
     each(rows, [&](int cell, int r, int column) {
       const float2 sum = row_state(row_turn, r);
-      sm80::finish<typename P::Q>(params, item, head, r, column, row[cell], sum.x, sum.y);
+      sm80::finish<typename P::Q>(params, item, head, r, column, row[cell], sum.x, sm80::sum_of(item, sum.y));
     });
   }
 

@@ -42,7 +42,8 @@ cudaError_t queue_merge(const Launch& l) {
 
 }  // namespace
 
-Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream) {
+Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream,
+              LaunchRecord* record) {
   if (params.kv.k_chunk_stride != 0 || params.kv.v_dim_stride != 0)
     return Error{ErrorCode::unsupported,
                  "pages are x-packed; the sm90 kernels take strided ones; use the portable kernels"};
@@ -67,7 +68,12 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   if (l.error.empty() && !launch_prefill(l) && !launch_decode(l))
     return Error{ErrorCode::internal, "an attention kernel that select() doesn't give"};
   if (l.error.empty() && merges_after) l.check(queue_merge(l), "launch of the merge kernel");
-  if (l.error.empty()) return {};
+  if (l.error.empty()) {
+    l.record.attention = true;
+    l.record.merge = merges_after;
+    if (record != nullptr) *record = l.record;
+    return {};
+  }
   cudaGetLastError();  // it is said here, and not by the next launch too
   return Error{ErrorCode::internal, std::move(l.error)};
 }

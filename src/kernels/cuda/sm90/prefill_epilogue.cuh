@@ -66,12 +66,12 @@ FOVEA_DEVICE RowTarget end_row(const AttentionParams& p, const WorkItem& item, i
     return target;
   }
   const int query_head = head * group + packed_row - token * group;
-  const int64_t row = item.q_first + token;
-  const sm80::RowEnd end =
-      row_end(base, sum, p.sinks == nullptr ? nullptr : p.sinks + query_head, p.lse_includes_sink);
-  if (writes && p.lse != nullptr) p.lse[row * p.kv_heads.divisor * group + query_head] = end.lse;
+  const int row = item.q_first + token;
+  const sm80::RowEnd end = row_end(base, sm80::sum_of(item, sum),
+                                   p.sinks == nullptr ? nullptr : p.sinks + query_head, p.lse_includes_sink);
+  if (writes && p.lse != nullptr) p.lse[int64_t{row} * p.kv_heads.divisor * group + query_head] = end.lse;
   target.factor = end.inverse * p.kv.v_scale;
-  target.at = static_cast<uint32_t>((row * p.out_row_stride + int64_t{query_head} * p.v_head_dim) / 8);
+  target.at = static_cast<uint32_t>(p.out_rows.offset(row, query_head) / 8);
   return target;
 }
 

@@ -164,8 +164,7 @@ class PrefillProducer {
       const int row = i / kChunks, chunk = i % kChunks;
       const int token = a_.p.group.quotient(row_first + row);
       const int64_t offset =
-          (unit.item.q_first + token) * a_.p.q_row_stride +
-          static_cast<int64_t>(unit.head * group + row_first + row - token * group) * a_.p.head_dim +
+          a_.p.q_rows.offset(unit.item.q_first + token, unit.head * group + row_first + row - token * group) +
           chunk * 8;
       cp_async_16(to + chunk / 8 * P::kQPanelBytes + row * 128 + ((chunk ^ row) % 8) * 16,
                   static_cast<const typename P::Q*>(a_.p.q) + offset, chunk < a_.p.head_dim / 8);
