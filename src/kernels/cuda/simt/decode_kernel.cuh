@@ -101,16 +101,15 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_kernel(
   const int num_units = *params.num_items * static_cast<int>(params.kv_heads.divisor);
   const LanePlace<P> place;
   const int warp = threadIdx.x / 32;
-  const int ring_bytes = params.stages * P::kStageBytes;
-  const char* const ring = shared + P::kRingOffset + warp * ring_bytes;
+  const char* const ring = shared + P::kRingOffset + warp * (params.stages * P::kStageBytes);
   char* const merge = shared;
   const DecodeEpilogue<P> epilogue{params, half, reinterpret_cast<float*>(merge),
                                    reinterpret_cast<float2*>(merge + P::kMergeBytes)};
   const uint32_t ring_address = shared_address(ring);
   DecodeLoader<P> loader(params, num_units);
 #pragma unroll 1
-  for (int at = 0; at < ring_bytes; at += P::kStageBytes)
-    loader.step(ring_address + at);
+  for (int s = 0; s < params.stages; ++s)
+    loader.step(ring_address + s * P::kStageBytes);
 
   int unit = static_cast<int>(blockIdx.x);
   if (unit < num_units) {
@@ -136,7 +135,8 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_kernel(
         cp_async_wait<P::kStages - 1>(params.stages - 1);
         tile.step(params, work, q, rows, place, ring + stage + place.lane * 16, key + warp * P::kWarpKeys);
         loader.step(ring_address + stage);  // the stage just read
-        stage = stage + P::kStageBytes == ring_bytes ? 0 : stage + P::kStageBytes;
+        stage += P::kStageBytes;
+        if (stage == params.stages * P::kStageBytes) stage = 0;
       }
       if (!P::kQueryAhead && more) query.load(params, next, place);
       epilogue.unit(work, tile, place);

@@ -20,17 +20,16 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_kernel(
   if (threadIdx.x < UnitQueue::kSlots) slots[threadIdx.x] = UnitQueue::kFree;
   __syncthreads();
   const int num_units = *params.num_items * static_cast<int>(params.kv_heads.divisor);
-  const int ring_bytes = params.stages * P::kStageBytes;
-  const uint32_t ring = shared_address(shared) + P::kRingOffset + warp * ring_bytes;
+  const uint32_t ring = shared_address(shared) + P::kRingOffset + warp * (params.stages * P::kStageBytes);
   char* const query_tile = shared;
   char* const merge = query_tile + P::kQueryBytes;
   DecodeEpilogue<P> epilogue{params, reinterpret_cast<float*>(merge),
                              reinterpret_cast<float2*>(merge + P::kMergeBytes)};
   const UnitQueue queue{params, P::kShareOut ? params.queue : nullptr, slots, num_units};
   DecodeLoader<P> loader(params, queue);
-#pragma unroll 1
-  for (int at = 0; at < ring_bytes; at += P::kStageBytes)
-    loader.step(ring + at);
+#pragma unroll
+  for (int s = 0; s < P::kStages; ++s)
+    if (s < params.stages) loader.step(ring + s * P::kStageBytes);
 
   if (queue.at(0) < num_units) {
     DecodeUnit work = decode_unit(params, queue.at(0));
@@ -51,7 +50,8 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_kernel(
         tile.step(params, work, query, ring + stage, key);
         __syncwarp();
         loader.step(ring + stage);  // the stage just read: all stages are in flight while a unit ends
-        stage = stage + P::kStageBytes == ring_bytes ? 0 : stage + P::kStageBytes;
+        stage += P::kStageBytes;
+        if (stage == params.stages * P::kStageBytes) stage = 0;
         // The next unit's queries arrive during this one.
         if (P::kQueryAhead && key == work.item.key_first && more) next_query.load(params, next, query_tile);
         key += P::kTileKeys;
