@@ -5,8 +5,9 @@
  * device all of them lie in its memory, and calls queue work on the given stream and return: none waits, but
  * where said. On the CPU calls are synchronous. An object is used by one thread at a time.
  *
- * Index tensors (offsets, lengths, tables, slots) are int32 or int64. Those of a step have any strides; others are
- * contiguous, but the rows of a page table may lie any distance apart. LSE is natural log, fp32. A row that sees no key has O = 0, LSE = -inf.
+ * Index tensors (offsets, lengths, tables, slots) are int32 or int64. Those of a step have any strides;
+ * others are contiguous, but the rows of a page table may lie any distance apart. LSE is natural log, fp32. A
+ * row that sees no key has O = 0, LSE = -inf.
  */
 #ifndef FOVEA_C_API_H_
 #define FOVEA_C_API_H_
@@ -100,9 +101,11 @@ typedef struct fovea_attention_spec {
   int32_t chunk, sink_tokens;        /* [0 = off] */
   int32_t spans, packed_mask, tree;  /* the step has such arrays [0] */
   int32_t has_sink, lse_includes_sink, has_alibi;
-  int32_t kv_x_packed;
-  int32_t encoder;         /* bidirectional, keys are the step's own [0] */
+  int32_t kv_x_packed; /* K [pages, Hkv, D / x, page size, x] with x = 16 bytes, V [pages, Hkv, Dv, page size]
+                          [0] */
+  int32_t encoder;     /* bidirectional, keys are the step's own [0] */
   int32_t per_head_scales; /* fp8 caches have k_scales and v_scales [Hkv] in device memory [0] */
+  int32_t kv_shuffle;      /* K as with kv_x_packed, V [pages, Hkv, page size / x, Dv, x] [0] */
 } fovea_attention_spec;
 FOVEA_API void fovea_attention_spec_init(fovea_attention_spec* spec);
 

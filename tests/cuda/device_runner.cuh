@@ -285,6 +285,7 @@ inline Output run_case(const HostCase& c, const Kernel& kernel) {
   kv.k_slot_stride = k_at.slot * bytes, kv.v_slot_stride = v_at.slot * bytes;
   kv.k_head_stride = k_at.head * bytes, kv.v_head_stride = v_at.head * bytes;
   kv.k_chunk_stride = k_at.chunk * bytes, kv.v_dim_stride = v_at.dim * bytes;
+  kv.v_chunk_stride = v_at.slots * bytes;
   kv.page_size = FastDivisor(page);
   if (!p.ragged) kv.pages = table.data;
   if (p.ragged) kv.rows = c.num_pages;

@@ -66,6 +66,7 @@ struct KvParams {
   /// Not 0: KvForm::x_packed, which only the portable kernels read. Runs of 16 bytes of a key lie at
   /// k_chunk_stride, elements of a value at v_dim_stride from each other.
   int64_t k_chunk_stride = 0, v_dim_stride = 0;
+  int64_t v_chunk_stride = 0;  ///< then, between runs of 16 bytes' slots of V; 0 = slots have one stride
   FastDivisor page_size;
   const int32_t* pages = nullptr;
   int64_t rows = 0;                 ///< with pages == nullptr: of k and v; 0 = not known
