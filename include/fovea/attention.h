@@ -52,7 +52,8 @@ struct AttentionSpec {
   float softcap = 0.0f;      ///< cap * tanh(s / cap) when > 0
   DType dtype = DType::f32;  ///< Q and O
   KvCacheDType kv_dtype = KvCacheDType::auto_;
-  bool kv_x_packed = false;  ///< the cache has KvForm::x_packed
+  bool kv_x_packed = false;  ///< the cache has KvLayout::x_packed
+  bool kv_shuffle = false;   ///< the cache has KvLayout::shuffle
   AttentionType type = AttentionType::decoder;
   LinearAttention linear = LinearAttention::none;  ///< others have no KV pages, and masks don't apply
   MaskSpec mask;

@@ -97,8 +97,7 @@ enum class KvForm : uint8_t {
 ///   k[page * k_page_stride + head * k_head_stride + slot * k_slot_stride + d], or with x_packed
 ///   k[page * k_page_stride + head * k_head_stride + slot * k_slot_stride + d / x * k_chunk_stride + d % x]
 /// and that of V
-///   v[page * v_page_stride + head * v_head_stride + slot * v_slot_stride + d], or with x_packed d *
-///   v_dim_stride.
+///   v[page * v_page_stride + head * v_head_stride + v_slot(slot) + d], or with x_packed d * v_dim_stride.
 /// A stored element q means q * k_scale * k_scales[page, head, slot] (without the last when it is null). A
 /// ragged tensor is the view with page_size 1 whose page ids are its rows.
 struct KvView {
@@ -113,10 +112,19 @@ struct KvView {
   int64_t v_page_stride = 0, v_head_stride = 0, v_slot_stride = 0;
   KvForm form = KvForm::strided;
   int64_t k_chunk_stride = 0, v_dim_stride = 0;  ///< of x_packed
+  /// Of x_packed: between runs of x slots of V (KvLayout::shuffle); 0 = slots have one stride.
+  int64_t v_chunk_stride = 0;
   float k_scale = 1.0f, v_scale = 1.0f;
   const float* k_scales = nullptr;  ///< at page * scale_page_stride + head * scale_head_stride + slot * ...
   const float* v_scales = nullptr;
   int64_t scale_page_stride = 0, scale_head_stride = 0, scale_slot_stride = 0;
+
+  /// Where a slot of V lies from its page's and head's first element on.
+  constexpr int64_t v_slot(int64_t slot) const {
+    if (v_chunk_stride == 0) return slot * v_slot_stride;
+    const int64_t x = x_of(dtype);
+    return slot / x * v_chunk_stride + slot % x * v_slot_stride;
+  }
 };
 
 /// One layer's tensors. Q [Tq, Hq, D] and O [Tq, Hq, Dv] in spec.dtype, the last dimension contiguous.

@@ -101,9 +101,11 @@ typedef struct fovea_attention_spec {
   int32_t chunk, sink_tokens;        /* [0 = off] */
   int32_t spans, packed_mask, tree;  /* the step has such arrays [0] */
   int32_t has_sink, lse_includes_sink, has_alibi;
-  int32_t kv_x_packed;
-  int32_t encoder;         /* bidirectional, keys are the step's own [0] */
+  int32_t kv_x_packed; /* K [pages, Hkv, D / x, page size, x] with x = 16 bytes, V [pages, Hkv, Dv, page size]
+                          [0] */
+  int32_t encoder;     /* bidirectional, keys are the step's own [0] */
   int32_t per_head_scales; /* fp8 caches have k_scales and v_scales [Hkv] in device memory [0] */
+  int32_t kv_shuffle;      /* K as with kv_x_packed, V [pages, Hkv, page size / x, Dv, x] [0] */
 } fovea_attention_spec;
 FOVEA_API void fovea_attention_spec_init(fovea_attention_spec* spec);
 

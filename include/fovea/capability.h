@@ -127,7 +127,8 @@ enum class Feature : uint8_t {
   pcp,             // prefill context parallelism
   lse,             // returns LSE when asked
   native_page,     // the kernel walks pages of more than one token, rather than a view of single slots
-  kv_x_packed,     // reads the x-packed KV layout
+  kv_x_packed,     // reads KvLayout::x_packed
+  kv_shuffle,      // reads KvLayout::shuffle
   kv_sharing,      // a layer reads the keys and values that another one wrote
   kv_connector,    // its KV pages can be moved to and from other processes
   per_head_scales,

@@ -84,6 +84,7 @@ class CSpec(Structure):
         ("kv_x_packed", c_int32),
         ("encoder", c_int32),
         ("per_head_scales", c_int32),
+        ("kv_shuffle", c_int32),
     ]
 
 

@@ -63,7 +63,7 @@ def _c_spec(spec: AttentionSpec) -> CSpec:
         setattr(c, field, int32(getattr(spec, field), field))
     for field in (
         "causal", "spans", "packed_mask", "tree", "has_sink", "lse_includes_sink", "has_alibi", "kv_x_packed", "encoder",
-        "per_head_scales",
+        "per_head_scales", "kv_shuffle",
     ):
         setattr(c, field, int(getattr(spec, field)))
     return c

@@ -42,10 +42,13 @@ class AttentionSpec:
     lse_includes_sink: bool = False
     has_alibi: bool = False
     kv_x_packed: bool = False
+    """K [pages, Hkv, D / x, page size, x] with x = 16 bytes of elements, V [pages, Hkv, Dv, page size]."""
     encoder: bool = False
     """Bidirectional attention over the step's own rows."""
     per_head_scales: bool = False
     """An fp8 cache has scales of heads: run(k_scales=, v_scales=) of [num_kv_heads] fp32."""
+    kv_shuffle: bool = False
+    """K as with kv_x_packed, V [pages, Hkv, page size / x, Dv, x]: AITER's layout."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@
 #include <limits>
 #include <string>
 
+#include "attention/kv_view.h"
 #include "base/check.h"
 #include "kernels/reference/visibility.h"
 
@@ -116,6 +117,8 @@ Status check_spec(const AttentionSpec& spec) {
   if (mask.window_left < -1 || mask.window_right < -1 || mask.chunk < 0 || mask.sink_tokens < 0)
     return invalid("windows must be -1 (unbounded) or more; chunk and sink_tokens 0 (off) or more");
   if (mask.packed && mask.causal) return invalid("a packed mask replaces the causal one: set causal = false");
+  if (spec.kv_x_packed && spec.kv_shuffle)
+    return invalid("kv_x_packed and kv_shuffle are both set; a cache has one layout");
   if (spec.page_size < 0) return invalid("page size " + str(spec.page_size) + " must be positive");
   return {};
 }
@@ -184,11 +187,15 @@ Status check_args(const AttentionArgs& args, const AttentionSpec& spec, int page
     return invalid("a cache of " + std::string(to_string(kv.dtype)) +
                    (per_head ? " with per-head scales" : "") +
                    (scaled ? " needs k_scales and v_scales" : " has no k_scales and v_scales"));
-  if (kv.form == KvForm::x_packed && !spec.kv_x_packed)
-    return invalid("the cache is x-packed, which AttentionSpec::kv_x_packed does not say");
-  if (kv.form == KvForm::x_packed && spec.head_dim % x_of(kv.dtype) != 0)
-    return invalid("an x-packed cache of " + std::string(to_string(kv.dtype)) + " needs a head size that " +
-                   str(x_of(kv.dtype)) + " divides; it is " + str(spec.head_dim));
+  if (kv.form == KvForm::x_packed) {
+    const bool shuffled = kv.v_chunk_stride != 0;
+    if (!(shuffled ? spec.kv_shuffle : spec.kv_x_packed))
+      return invalid(shuffled ? "the cache is shuffled, which AttentionSpec::kv_shuffle does not say"
+                              : "the cache is x-packed, which AttentionSpec::kv_x_packed does not say");
+    const KvLayout layout = shuffled ? KvLayout::shuffle : KvLayout::x_packed;
+    if (const Status fits = check_layout(layout, kv.dtype, kv.page_size, spec.head_dim); !fits)
+      return invalid(fits.error().message);
+  }
   if (spec.has_sink && args.sinks == nullptr)
     return invalid("the spec has sinks; AttentionArgs::sinks is null");
   if (spec.has_alibi && args.alibi_slopes == nullptr)

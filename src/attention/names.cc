@@ -52,6 +52,7 @@ std::string_view to_string(Feature feature) {
     case Feature::lse: return "lse";
     case Feature::native_page: return "native_page";
     case Feature::kv_x_packed: return "kv_x_packed";
+    case Feature::kv_shuffle: return "kv_shuffle";
     case Feature::kv_sharing: return "kv_sharing";
     case Feature::kv_connector: return "kv_connector";
     case Feature::per_head_scales: return "per_head_scales";

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "attention/kv_view.h"
 #include "attention/resolve_name.h"
 
 namespace fovea {
@@ -272,13 +273,20 @@ class Validation {
   }
 
   void check_layout() {
-    need(spec_.kv_x_packed, Feature::kv_x_packed, "x-packed KV cache layout not supported",
+    need(spec_.kv_x_packed, Feature::kv_x_packed, "KV cache layout x_packed not supported",
+         "--kv-layout hnd: the default");
+    need(spec_.kv_shuffle, Feature::kv_shuffle, "KV cache layout shuffle not supported",
          "--kv-layout hnd: the default");
     ++rank_;
     const int x = x_of(resolve(spec_.kv_dtype, spec_.dtype));
-    if (spec_.kv_x_packed && x > 0 && spec_.head_dim % x != 0)
-      add("x-packed KV cache layout needs a head_size that is a multiple of " + str(x),
+    if (x == 0 || !(spec_.kv_x_packed || spec_.kv_shuffle)) return;
+    const std::string layout = "KV cache layout " + std::string(to_string(layout_of(spec_)));
+    if (spec_.head_dim % x != 0)
+      add(layout + " needs a head_size that is a multiple of " + str(x),
           "--kv-layout hnd: the model's head size is " + str(spec_.head_dim));
+    if (spec_.kv_shuffle && spec_.page_size % x != 0)
+      add(layout + " needs a block_size that is a multiple of " + str(x),
+          "--page-size " + str((spec_.page_size + x - 1) / x * x) + ": the nearest above");
   }
 
   const BackendInfo& backend_;

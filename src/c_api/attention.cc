@@ -4,6 +4,7 @@
 #include <climits>
 
 #include "attention/create_backend.h"
+#include "attention/kv_view.h"
 #include "c_api/registry.h"
 #include "c_api/settings.h"
 #include "c_api/spec.h"
@@ -226,7 +227,7 @@ Result<AttentionArgs> Attention::read_layer(const fovea_layer* given, int64_t& n
   shape.num_kv_heads = spec_.num_kv_heads;
   shape.head_dim = spec_.head_dim;
   shape.v_head_dim = spec_.v_head_dim;
-  shape.x_packed = spec_.kv_x_packed;
+  shape.layout = layout_of(spec_);
   shape.per_head_scales = spec_.needs.has(Feature::per_head_scales);
   FOVEA_TRY(cache, read_cache(arguments_,
                               {"k", "v", layer.k, layer.v, layer.k_scale, layer.v_scale, layer.k_scales,

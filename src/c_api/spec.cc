@@ -67,6 +67,7 @@ Result<AttentionSpec> read_spec(const fovea_attention_spec* given) {
   spec.dtype = dtype_of(element);
   spec.kv_dtype = kv_dtype;
   spec.kv_x_packed = s.kv_x_packed != 0;
+  spec.kv_shuffle = s.kv_shuffle != 0;
   spec.type = s.encoder != 0 ? AttentionType::encoder_only : AttentionType::decoder;
   spec.mask = {s.causal != 0, s.window_left, s.window_right,     s.chunk,
                s.sink_tokens, s.spans != 0,  s.packed_mask != 0, s.tree != 0};

@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "attention/scene.h"
+#include "backends/cuda/device_facts.h"
 #include "base/edit_distance.h"
 #include "cli/flags.h"
 #include "cli/output_file.h"
@@ -40,7 +41,7 @@ struct Place {
   Gpu gpu;  ///< empty = on the CPU
 };
 
-Result<Place> open_place(const std::string& flag) {
+Result<Place> open_place(const std::string& flag, const cuda::DeviceLimits& limits) {
   Place place{flag, {}, {}};
   const bool any_gpu = flag == "cuda";
   if (!any_gpu) {
@@ -52,6 +53,7 @@ Result<Place> open_place(const std::string& flag) {
                          ": this build has no backend that runs there, so there is nothing to prove; --list "
                          "shows what is declared");
   }
+  cuda::limit_devices(limits);
   auto gpu = open_gpu();
   if (!gpu) return unsupported("--device " + flag + ": there is no GPU to run on: " + gpu.error().message);
   const DeviceInfo& found = gpu->machine->device();
@@ -61,6 +63,9 @@ Result<Place> open_place(const std::string& flag) {
                        name + "; give --device cuda");
   place.name = name;
   place.device = found;
+  if (limits.shared_bytes > 0)
+    place.device.name +=
+        ", held to " + std::to_string(found.shared_bytes) + " bytes of shared memory a block";
   place.gpu = *std::move(gpu);
   return place;
 }
@@ -299,6 +304,8 @@ Status check_flags(const ConformanceFlags& flags) {
   };
   if (!flags.commit.empty() && (flags.commit.size() != 40 || !std::ranges::all_of(flags.commit, is_hex)))
     return invalid("--commit " + flags.commit + ": it must have 40 digits of 0 to 9 and a to f");
+  if ((flags.shared_memory > 0 || flags.multiprocessors > 0) && flags.device == "cpu")
+    return invalid("--shared-memory and --multiprocessors are of a GPU; give --device cuda");
   if (flags.seed >> 44 != 0)
     return invalid("--seed " + std::to_string(flags.seed) + ": allowed are 0 to " +
                    std::to_string((uint64_t{1} << 44) - 1));
@@ -381,6 +388,15 @@ void add_conformance(CLI::App& root, ConformanceFlags& f) {
   app.add_option("--seed", f.seed, "Other rows, values and lengths")->capture_default_str();
   app.add_option("--threads", f.threads, "Cases at a time (default: one per usable CPU)")
       ->check(CLI::Range(1, 1024));
+  app.add_option(
+         "--shared-memory", f.shared_memory,
+         "Bytes of shared memory a block, to prove a smaller GPU's kernels: 166912 as on sm80, 101376 "
+         "as on sm86, sm89 and sm120 (default: what the GPU has)")
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option(
+         "--multiprocessors", f.multiprocessors,
+         "Multiprocessors that tiles of a prefill are to fill; 1: always the large ones (default: the GPU's)")
+      ->check(CLI::Range(1, 1 << 16));
   app.add_flag("--quick", f.quick, "Each value twice, rather than each pair of values; seconds");
   app.add_flag("--progress", f.progress, "Say how far it is, a line at a time (stderr)");
   app.add_flag("--list", f.list, "Show what is to prove and what is only declared");
@@ -401,7 +417,7 @@ Status run_conformance(const ConformanceFlags& flags) {
     list_cells(rows, flags.json);
     return {};
   }
-  FOVEA_TRY(place, open_place(flags.device));
+  FOVEA_TRY(place, open_place(flags.device, {flags.shared_memory, flags.multiprocessors}));
   FOVEA_TRY(rows, rows_to_prove(flags, place.device, registry));
   if (flags.perf) {
     if (place.gpu.machine != nullptr)

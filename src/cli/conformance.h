@@ -26,6 +26,7 @@ struct ConformanceFlags {
   std::string row;  ///< of that case, where it is of no array
   uint64_t seed = 1;
   int threads = 0;
+  int shared_memory = 0, multiprocessors = 0;  ///< cuda::DeviceLimits; 0 = the GPU's
   bool progress = false;
   bool quick = false, list = false, perf = false, json = false;
 };

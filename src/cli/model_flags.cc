@@ -50,7 +50,8 @@ void add_model_flags(CLI::App& app, ModelFlags& f, const std::string& model_name
   app.add_option("--kv-cache-dtype", f.kv_cache_dtype,
                  "auto, float32, float16, bfloat16, fp8 (fp8_e4m3), fp8_e5m2 or int8_per_token_head "
                  "(default: auto, the model's)");
-  app.add_option("--kv-layout", f.kv_layout, "Of KV pages: nhd, hnd, x_packed or auto (default: auto, hnd)");
+  app.add_option("--kv-layout", f.kv_layout,
+                 "Of KV pages: nhd, hnd, x_packed, shuffle or auto (default: auto, hnd)");
   app.add_option("--dtype", f.dtype, "auto, float32, bfloat16 or float16: weights, and the KV cache on auto");
   app.add_option("--max-running-requests,--max-num-seqs", f.max_running_requests,
                  "Sequences that run together")

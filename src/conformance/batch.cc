@@ -227,7 +227,7 @@ void Batch::lay_out_cache(const Problem& problem, const Layout& layout) {
   const KvCacheDType dtype = kv_dtype_of(spec);
   KvView& kv = args_.kv;
   kv = paged_view(layout.kv, dtype, spec.num_kv_heads, page_size, spec.head_dim, spec.v_head_dim);
-  FOVEA_CHECK(layout.kv != KvLayout::x_packed || spec.head_dim % x_of(dtype) == 0);
+  FOVEA_CHECK(check_layout(layout.kv, dtype, page_size, spec.head_dim).ok());
   if (layout.place == KvPlace::gaps) spread(kv, layout.kv == KvLayout::nhd, spec.num_kv_heads, layout.kv_gap);
   allocate_cache(layout);
   kv.num_pages = num_pages_;
@@ -330,7 +330,7 @@ void Batch::store(const Sequence& s, int64_t j, int64_t page, const AttentionSpe
       v_scales_[at] = v_scale;
     }
     const int64_t k_at = page * kv.k_page_stride + h * kv.k_head_stride + slot * kv.k_slot_stride;
-    const int64_t v_at = page * kv.v_page_stride + h * kv.v_head_stride + slot * kv.v_slot_stride;
+    const int64_t v_at = page * kv.v_page_stride + h * kv.v_head_stride + kv.v_slot(slot);
     for (int64_t e = 0; e < d; ++e)
       put(k_.data(), kv.dtype, k_at + (packed ? e / x * kv.k_chunk_stride + e % x : e),
           s.k[(j * heads + h) * d + e], k_scale);
@@ -428,8 +428,7 @@ Layout random_layout(uint64_t seed, const AttentionSpec& spec) {
   layout.shuffle = random.bits();
   layout.kv =
       random.pick(std::vector<KvLayout>{KvLayout::hnd, KvLayout::hnd, KvLayout::nhd, KvLayout::x_packed});
-  if (spec.head_dim % x_of(kv_dtype_of(spec)) != 0 && layout.kv == KvLayout::x_packed)
-    layout.kv = KvLayout::hnd;
+  if (!check_layout(layout.kv, kv_dtype_of(spec), spec.page_size, spec.head_dim)) layout.kv = KvLayout::hnd;
   layout.page_lists = random.chance(25);
   layout.row_padding = random.chance(30) ? random.pick(std::vector<int>{1, 8, 48}) : 0;
   layout.poison_invisible = random.chance(70);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "attention/kv_view.h"
 #include "base/check.h"
 
 namespace fovea::conformance {
@@ -338,7 +339,10 @@ bool CaseSpace::allowed_memory(const Levels& row) const {
   if (!head_dim || !kv || !dtype) return true;
   const int x = x_of(resolve(static_cast<KvCacheDType>(*kv), static_cast<DType>(*dtype)));
   const auto layout = value(row, Knob::kv_layout);
-  return !layout || static_cast<KvLayout>(*layout) != KvLayout::x_packed || *head_dim % x == 0;
+  if (!layout) return true;
+  const KvLayout kv_layout = static_cast<KvLayout>(*layout);
+  if (kv_layout == KvLayout::shuffle && page.value_or(x) % x != 0) return false;
+  return (kv_layout != KvLayout::x_packed && kv_layout != KvLayout::shuffle) || *head_dim % x == 0;
 }
 
 /// Chunks are computed where every row's keys are before it.
@@ -380,7 +384,7 @@ AttentionSpec CaseSpace::spec_of(const Levels& row) const {
   spec.num_heads = spec.num_kv_heads * at(Knob::gqa_ratio);
   spec.scale = 0.01f * static_cast<float>(at(Knob::scale)) / std::sqrt(static_cast<float>(spec.head_dim));
   spec.type = static_cast<AttentionType>(at(Knob::type));
-  spec.kv_x_packed = static_cast<KvLayout>(at(Knob::kv_layout)) == KvLayout::x_packed;
+  set_layout(spec, static_cast<KvLayout>(at(Knob::kv_layout)));
   spec.fp64_accumulate = at(Knob::fp64) != 0;
   spec.use_mla = backend_.capability.features.has(Feature::mla);
   spec.use_sparse = backend_.capability.features.has(Feature::sparse);

@@ -120,6 +120,7 @@ TEST_P(Defects, AnOracleOfAnotherMaskIsNamed) {
 /// What only the quantised caches and the x-packed pages have.
 TEST(KvDefects, NoneIsAccepted) {
   ThreadPool pool(1);
+  int spec_page_size = 4;
   const auto verdict = [&](KvCacheDType dtype, KvLayout layout, std::function<void(KvView&)> defect) {
     Problem problem;
     AttentionSpec& spec = problem.spec;
@@ -127,7 +128,7 @@ TEST(KvDefects, NoneIsAccepted) {
     spec.num_kv_heads = 2;
     spec.head_dim = spec.v_head_dim = 32;
     spec.scale = 1.0f / std::sqrt(32.0f);
-    spec.page_size = 4;
+    spec.page_size = spec_page_size;
     spec.kv_dtype = dtype;
     problem.seqs = {make_sequence(spec, 5, 40, 1)};
     Mutant m = mutant();
@@ -146,6 +147,10 @@ TEST(KvDefects, NoneIsAccepted) {
   EXPECT_NE(verdict(int8, KvLayout::hnd, [](KvView& kv) { kv.scale_slot_stride = 0; }), "");
   EXPECT_NE(verdict(e4m3, KvLayout::x_packed, [](KvView& kv) { kv.k_chunk_stride = 16; }), "");
   EXPECT_NE(verdict(e4m3, KvLayout::x_packed, [](KvView& kv) { kv.v_dim_stride = 1; }), "");
+  spec_page_size = 16;
+  for (const KvCacheDType dtype : {e4m3, int8})
+    EXPECT_EQ(verdict(dtype, KvLayout::shuffle, nullptr), "");
+  EXPECT_NE(verdict(e4m3, KvLayout::shuffle, [](KvView& kv) { kv.v_chunk_stride += 16; }), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, Defects, ::testing::Values(DType::f32, DType::f16, DType::bf16),

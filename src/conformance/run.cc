@@ -2,6 +2,7 @@
 
 #include <deque>
 
+#include "attention/kv_view.h"
 #include "backends/torch_native/torch_native.h"
 
 namespace fovea::conformance {
@@ -77,7 +78,7 @@ Result<std::vector<Output>> run_batches(AttentionBackend& backend, const Attenti
 std::vector<Output> run_layers(AttentionBackend& backend, std::span<const Problem* const> layers,
                                const Layout& layout, Machine& machine, bool want_lse) {
   AttentionSpec spec = layers.front()->spec;
-  spec.kv_x_packed = layout.kv == KvLayout::x_packed;
+  set_layout(spec, layout.kv);
   std::deque<Batch> batches;  // of the others the queries count
   for (const Problem* layer : layers)
     batches.emplace_back(*layer, layout);

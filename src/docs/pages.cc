@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "conformance/prove.h"
+#include "docs/devices.h"
 #include "docs/embedded.h"
 #include "docs/flag_tables.h"
 #include "docs/marks.h"
@@ -51,6 +52,7 @@ Result<Page> backends_page(const BackendRegistry& backends, Proofs proofs) {
       {"table:sglang_mla", documented_table("sglang_mla")},
       {"table:mini_sglang_code", documented_table("mini_sglang")},
       {"table:keys", key_table()},
+      {"table:devices", device_table()},
   };
   FOVEA_RETURN_IF_ERROR(add_refusals(values));
   return fill("attention_backends.md", std::move(values));

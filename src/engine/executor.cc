@@ -4,6 +4,7 @@
 #include <chrono>
 #include <new>
 
+#include "attention/kv_view.h"
 #include "base/check.h"
 
 namespace fovea {
@@ -45,7 +46,7 @@ Result<std::unique_ptr<Executor>> Executor::create(Model& model, const Selection
 AttentionSpec Executor::resolve(AttentionSpec spec, KvCacheDType kv_dtype, KvLayout layout, int page_size) {
   const bool in_cache = spec.type == AttentionType::decoder || spec.type == AttentionType::encoder_decoder;
   spec.kv_dtype = in_cache ? kv_dtype : KvCacheDType::float32;
-  spec.kv_x_packed = in_cache && layout == KvLayout::x_packed;
+  set_layout(spec, in_cache ? layout : KvLayout::hnd);
   spec.page_size = in_cache ? page_size : 1;
   return spec;
 }

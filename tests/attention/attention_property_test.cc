@@ -280,8 +280,9 @@ TEST(AttentionProperty, CacheDtypesLayoutsAndPageSizes) {
       const auto backend = entry->create();
       each_isa(*entry->info, [&] {
         for (const int page : {1, 3, 16, 544})
-          for (const KvLayout layout : {KvLayout::hnd, KvLayout::nhd, KvLayout::x_packed})
+          for (const KvLayout layout : {KvLayout::hnd, KvLayout::nhd, KvLayout::x_packed, KvLayout::shuffle})
             for (const bool lists : {false, true}) {
+              if (layout == KvLayout::shuffle && page % 16 != 0) continue;
               p.spec.page_size = page;
               const Output got = run(*backend, p, {.shuffle = 3, .kv = layout, .page_lists = lists}, pool);
               EXPECT_EQ(judge(p, got, want, textbook), "")

@@ -198,7 +198,7 @@ struct Kernel {
 
 /// The library's kernel for these.
 inline Kernel library(sm80::KernelKind kind, Element q, Element kv, int d, int dv, bool general,
-                      bool few_sequences = false) {
+                      bool few_sequences = false, int shared_bytes = sm80::kAnySharedBytes) {
   sm80::Problem p;
   p.q = q == Element::f16 ? sm80::QueryType::f16 : sm80::QueryType::bf16;
   p.kv = kv == Element::e4m3   ? KvType::e4m3
@@ -206,6 +206,7 @@ inline Kernel library(sm80::KernelKind kind, Element q, Element kv, int d, int d
          : kv == Element::int8 ? KvType::int8
                                : KvType::same;
   p.head_dim = d, p.v_head_dim = dv, p.general = general, p.few_sequences = few_sequences;
+  p.shared_bytes = shared_bytes;
   const Result<sm80::KernelInfo> info = sm80::select(p, kind);
   if (!info.ok()) {
     std::printf("%s\n", info.error().message.c_str());
@@ -284,6 +285,7 @@ inline Output run_case(const HostCase& c, const Kernel& kernel) {
   kv.k_slot_stride = k_at.slot * bytes, kv.v_slot_stride = v_at.slot * bytes;
   kv.k_head_stride = k_at.head * bytes, kv.v_head_stride = v_at.head * bytes;
   kv.k_chunk_stride = k_at.chunk * bytes, kv.v_dim_stride = v_at.dim * bytes;
+  kv.v_chunk_stride = v_at.slots * bytes;
   kv.page_size = FastDivisor(page);
   if (!p.ragged) kv.pages = table.data;
   if (p.ragged) kv.rows = c.num_pages;

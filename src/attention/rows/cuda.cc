@@ -53,6 +53,7 @@ Capability portable_capability() {
   c.kv_dtypes.insert(KvCacheDType::float32);
   c.head_dims = c.v_head_dims = IntSet::range(1, kMaxHeadDim);
   c.features.insert(Feature::kv_x_packed);
+  c.features.insert(Feature::kv_shuffle);
   return c;
 }
 

@@ -31,10 +31,10 @@ constexpr Capability capability() {
   c.v_head_dims = IntSet::range(16, 512, 8);
   c.types = {AttentionType::decoder, AttentionType::encoder, AttentionType::encoder_only,
              AttentionType::encoder_decoder};
-  c.features = {Feature::window,      Feature::chunk,       Feature::softcap,    Feature::sink,
-                Feature::sink_tokens, Feature::alibi,       Feature::spans,      Feature::packed_mask,
-                Feature::tree_mask,   Feature::lse,         Feature::non_causal, Feature::kv_x_packed,
-                Feature::verify,      Feature::native_page, Feature::kv_sharing};
+  c.features = {Feature::window,      Feature::chunk,  Feature::softcap,     Feature::sink,
+                Feature::sink_tokens, Feature::alibi,  Feature::spans,       Feature::packed_mask,
+                Feature::tree_mask,   Feature::lse,    Feature::non_causal,  Feature::kv_x_packed,
+                Feature::kv_shuffle,  Feature::verify, Feature::native_page, Feature::kv_sharing};
   c.phases = {Phase::prefill, Phase::decode};
   c.invariance = {Invariance::run, Invariance::batch, Invariance::page_size, Invariance::chunking,
                   Invariance::threads};
@@ -117,6 +117,7 @@ attn::Params make_params(const CpuAttnPlan& plan, const AttentionArgs& args) {
           kv.form == KvForm::x_packed,
           kv.k_chunk_stride,
           kv.v_dim_stride,
+          kv.v_chunk_stride,
           kv.k_scales,
           kv.v_scales,
           kv.scale_page_stride,

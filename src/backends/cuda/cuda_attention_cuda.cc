@@ -173,6 +173,7 @@ void put_cache(const KvView& view, KvType type, KvParams& kv) {
   if (view.form == KvForm::x_packed) {
     kv.k_chunk_stride = view.k_chunk_stride * bytes;
     kv.v_dim_stride = view.v_dim_stride * bytes;
+    kv.v_chunk_stride = view.v_chunk_stride * bytes;
   }
   kv.rows = kv.pages == nullptr ? view.num_pages : 0;
   kv.v_scale = view.v_scale;
@@ -411,6 +412,9 @@ class CudaAttention : public AttentionBackend {
     }
     plan->kernel = kernel;
     FOVEA_TRY(layout, step_layout(spec, kernel, step_limits(spec.mask, limits, meta, plan->page_size)));
+    if (layout.bytes > workspace.size())  // device_limits() of no device
+      return invalid(info_.label() + " needs a workspace of " + str(static_cast<int64_t>(layout.bytes)) +
+                     " bytes for the kernel that this much shared memory leaves it");
     plan->layout = layout;
     plan->params = params_of(*plan);
     return plan;

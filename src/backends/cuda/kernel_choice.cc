@@ -55,21 +55,22 @@ Result<sm80::KernelInfo> select_hopper(const AttentionSpec& spec, Phase phase) {
 }
 
 Result<sm80::KernelInfo> select(Family family, const AttentionSpec& spec, KernelUse use,
-                                const AttentionLimits& limits) {
+                                const AttentionLimits& limits, int shared_bytes = kAnySharedBytes) {
   FOVEA_TRY(kv, kv_type(spec));
   const sm80::QueryType q = query_type(spec.dtype);
   const int d = spec.head_dim, dv = spec.v_head_dim;
   switch (family) {
     case Family::sm80:
-      return sm80::select({q, kv, d, dv, needs_general_kernel(spec), few_sequences(spec, limits)},
-                          kind_of(use));
+      return sm80::select(
+          {q, kv, d, dv, needs_general_kernel(spec), few_sequences(spec, limits), shared_bytes},
+          kind_of(use));
     case Family::sm90: {
       FOVEA_TRY(problem, hopper_problem(spec));
       return sm90::select(problem, kind_of(use));
     }
     case Family::portable: return portable::select({q, kv, d, dv}, kind_of(use));
     case Family::simt: {
-      simt::Problem problem{q, kv, d, dv, group_of(spec), spec.mask};
+      simt::Problem problem{q, kv, d, dv, group_of(spec), spec.mask, shared_bytes};
       if (use != KernelUse::decode) break;
       return simt::select(problem);
     }
@@ -186,10 +187,8 @@ Result<KernelChoice> choose_kernel(Family of_row, const AttentionSpec& spec, Ker
   while (limits.tune_for == TuneFor::limits && choice.max_split_tokens > 1 &&
          partial_bytes(spec, choice, limits) > kMostPartialBytes)
     choice.max_split_tokens /= 2;
-  if (use == KernelUse::extend_small || (use == KernelUse::extend && large.shared_bytes > shared_bytes)) {
-    FOVEA_TRY(small, select(family, spec, KernelUse::extend_small, limits));
-    choice.kernel = small;
-  }
+  FOVEA_TRY(kernel, select(family, spec, use, limits, shared_bytes));
+  choice.kernel = kernel;
   return choice;
 }
 

@@ -10,6 +10,8 @@
 
 namespace fovea::cuda {
 
+using sm80::kAnySharedBytes;
+
 /// Kernels that are written alike and have a select() of their own (src/kernels/cuda).
 enum class Family : uint8_t {
   sm80,      ///< tensor cores, 16-bit queries
@@ -62,9 +64,6 @@ struct KernelChoice {
 inline constexpr int64_t kFewSplits = 128, kFewSplitKeys = 1024;
 
 inline constexpr int64_t kMostPartialBytes = int64_t{128} << 20;
-
-/// More than any device has: the choice is then the same everywhere.
-inline constexpr int kAnySharedBytes = 1 << 30;
 
 /// What the elements of `spec`'s cache are to a kernel whose queries have spec.dtype. Error: a type that no
 /// kernel reads.

@@ -43,7 +43,8 @@ struct MergeItem {
 };
 
 /// Pages of one layer: element (page, head, slot, d) of K at k[page * k_page + head * k_head + slot * k_slot
-/// + d]; with x_packed at [... + d / x * k_chunk + d % x] for K and [... + d * v_dim] for V.
+/// + d]; with x_packed at [... + d / x * k_chunk + d % x] for K and [... + d * v_dim] for V, whose slots lie
+/// at slot / x * v_chunk + slot % x * v_slot where v_chunk is not 0.
 struct Pages {
   const void* k = nullptr;
   const void* v = nullptr;
@@ -52,7 +53,7 @@ struct Pages {
   int64_t k_page = 0, k_head = 0, k_slot = 0;
   int64_t v_page = 0, v_head = 0, v_slot = 0;
   bool x_packed = false;
-  int64_t k_chunk = 0, v_dim = 0;
+  int64_t k_chunk = 0, v_dim = 0, v_chunk = 0;
   const float* k_scales = nullptr;  // of each (page, head, slot), or null for both
   const float* v_scales = nullptr;
   int64_t scale_page = 0, scale_head = 0, scale_slot = 0;

@@ -72,10 +72,9 @@ class KvReader {
   }
   void value(int64_t page, int64_t head, int64_t slot, int n, Acc* out) const {
     const bool packed = kv_.form == KvForm::x_packed;
-    load_codes(kv_.v, kv_.dtype,
-               page * kv_.v_page_stride + head * kv_.v_head_stride + slot * kv_.v_slot_stride, packed ? 1 : n,
-               kv_.v_dim_stride, static_cast<Acc>(kv_.v_scale) * token_scale(kv_.v_scales, page, head, slot),
-               n, out);
+    load_codes(kv_.v, kv_.dtype, page * kv_.v_page_stride + head * kv_.v_head_stride + kv_.v_slot(slot),
+               packed ? 1 : n, kv_.v_dim_stride,
+               static_cast<Acc>(kv_.v_scale) * token_scale(kv_.v_scales, page, head, slot), n, out);
   }
 
  private:

@@ -99,7 +99,12 @@ struct KeyStream {
       slot = key - kv.page_size.quotient(key) * static_cast<int>(kv.page_size.divisor);
     int64_t* to = places + n % 2 * (2 * kTile) + threadIdx.x;
     to[0] = read ? planted_offset(page * kv.k_page_stride + slot * kv.k_slot_stride) : kNone;
-    to[kTile] = read ? planted_offset(page * kv.v_page_stride + slot * kv.v_slot_stride) : kNone;
+    int64_t in_page = slot * kv.v_slot_stride;
+    if (kv.v_chunk_stride != 0) {
+      const int x = 16 / kv_bytes(access.kv);
+      in_page = slot / x * kv.v_chunk_stride + slot % x * kv.v_slot_stride;
+    }
+    to[kTile] = read ? planted_offset(page * kv.v_page_stride + in_page) : kNone;
     if (kv.k_scales == nullptr) return;
     const int64_t at =
         page * kv.scale_page_stride + slot * kv.scale_slot_stride + head * kv.scale_head_stride;

@@ -34,6 +34,7 @@ Status launch(const sm80::KernelInfo& kernel, const AttentionParams& params, int
   AttentionParams with_sizes = params;
   if (with_sizes.partial_rows == 0) with_sizes.partial_rows = kernel.rows;
   with_sizes.partial_columns = kernel.v_head_dim;
+  with_sizes.stages = kernel.stages;
   bool found = true;
   const cudaError_t code =
       max_items == 0 ? cudaSuccess : launch_all(kernel, with_sizes, max_items, stream, found);

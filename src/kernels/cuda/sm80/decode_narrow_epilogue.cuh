@@ -11,7 +11,7 @@ struct NarrowEpilogue {
   const AttentionParams& params;
   float* rows_shared;  ///< [2, kWarps, kRows, kMergePitch]
   float2* states;      ///< [2, kWarps, kRows]
-  int* last;           ///< of arrive_last()
+  int* last;           ///< of arrive_last(), in the padding of the last row
   int buffer = 0;
 
   /// `shared`: P::kEpilogueBytes.
@@ -19,7 +19,7 @@ struct NarrowEpilogue {
       : params(p),
         rows_shared(reinterpret_cast<float*>(shared)),
         states(reinterpret_cast<float2*>(rows_shared + 2 * P::kMergeFloats)),
-        last(reinterpret_cast<int*>(states + 2 * P::kStates)) {}
+        last(reinterpret_cast<int*>(rows_shared + 2 * P::kMergeFloats - (P::kMergePitch - P::kDv))) {}
 
   /// `Loads`: of the merge of parts.
   template <int Loads>

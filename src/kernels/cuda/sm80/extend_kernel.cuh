@@ -268,7 +268,7 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(
   char* const query = shared + group * P::kQueryBytes;
   const uint32_t base = shared_address(shared), barriers = base + P::kBarriersOffset;
   if (!P::kLockstep && threadIdx.x == 0)
-    for (int s = 0; s < P::kSlots; ++s) {
+    for (int s = 0; s < params.stages; ++s) {
       mbarrier_init(barriers + s * 16, P::kThreads);
       mbarrier_init(barriers + s * 16 + 8, P::kWarps);
     }

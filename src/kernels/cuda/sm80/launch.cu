@@ -37,6 +37,8 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   AttentionParams with_sizes = params;
   if (with_sizes.partial_rows == 0) with_sizes.partial_rows = kernel.rows;
   with_sizes.partial_columns = kernel.v_head_dim;
+  with_sizes.stages = kernel.stages;
+  with_sizes.ahead = kernel.ahead;
   with_sizes.kv.v_gain = value_gain(params.kv, params.kv.type);
   with_sizes.kv.v_scale /= with_sizes.kv.v_gain;
   const bool merged = kernel.merges && params.arrivals != nullptr;
@@ -51,7 +53,8 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
                            ? launch_narrow16(l) || launch_narrow8(l) || launch_decode16(l) ||
                                  launch_decode_general(l) || launch_decode_e4m3(l) || launch_decode_e5m2(l) ||
                                  launch_decode_int8(l)
-                           : launch_extend16(l) || launch_extend_general(l) || launch_extend_eight_bit(l);
+                           : launch_extend16(l) || launch_extend_general(l) || launch_extend_eight_bit(l) ||
+                                 launch_extend_compact(l);
     if (!found) return Error{ErrorCode::internal, "an attention kernel that select() doesn't give"};
   }
   if (l.error.empty() && merges_after) {

@@ -66,6 +66,7 @@ struct KvParams {
   /// Not 0: KvForm::x_packed, which only the portable kernels read. Runs of 16 bytes of a key lie at
   /// k_chunk_stride, elements of a value at v_dim_stride from each other.
   int64_t k_chunk_stride = 0, v_dim_stride = 0;
+  int64_t v_chunk_stride = 0;  ///< then, between runs of 16 bytes' slots of V; 0 = slots have one stride
   FastDivisor page_size;
   const int32_t* pages = nullptr;
   int64_t rows = 0;                 ///< with pages == nullptr: of k and v; 0 = not known
@@ -155,6 +156,10 @@ struct AttentionParams {
   /// How many units blocks have come for, 0 before and after every launch (of sm80's decode kernels the merge
   /// kernel sees to it, so launch() leaves it out where none follows); null: every block takes its share.
   int32_t* queue = nullptr;
+  /// Of the rings in shared memory: stages of a decode kernel or slots of a prefill one, and how many slots
+  /// that asks for ahead. Fewer where a device has less shared memory than the kernel is sized for; they
+  /// change no bit. launch() sets them, KernelInfo's.
+  int stages = 0, ahead = 0;
   /// sm90 decode: items, num_items and kv.pages were written before the kernel in front of this launch began
   /// its own work (its wait for those in front of it), so that they may be read while it still runs.
   bool planned = false;
