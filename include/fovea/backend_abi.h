@@ -118,6 +118,7 @@ enum {
 #define FOVEA_BACKEND_OUTPUT_QUANT FOVEA_BACKEND_BIT(23)
 #define FOVEA_BACKEND_ADAPTIVE_VERIFICATION FOVEA_BACKEND_BIT(24)
 #define FOVEA_BACKEND_FP64_ACCUMULATE FOVEA_BACKEND_BIT(25)
+#define FOVEA_BACKEND_KV_SHUFFLE FOVEA_BACKEND_BIT(26) /* reads FOVEA_BACKEND_FORM_SHUFFLE */
 
 /* Levels of invariance: what a sequence's bits do not depend on. */
 #define FOVEA_BACKEND_INVARIANT_RUN FOVEA_BACKEND_BIT(0)
@@ -180,6 +181,7 @@ typedef struct fovea_backend_spec {
   int32_t spans, packed_mask, tree;  /* 1: the step has such arrays */
   int32_t has_sink, lse_includes_sink, has_alibi;
   int32_t kv_x_packed; /* 1: the cache has FOVEA_BACKEND_FORM_X_PACKED */
+  int32_t kv_shuffle;  /* 1: the cache has FOVEA_BACKEND_FORM_SHUFFLE */
   int32_t use_mla, use_sparse, fp64_accumulate;
   int32_t mla_nope_head_dim, mla_rope_head_dim, mla_v_head_dim; /* of MLA's prefill */
   uint64_t needs; /* features that the run asks for beyond the fields above */
@@ -237,8 +239,9 @@ typedef struct fovea_backend_batch {
 
 /* Where the elements of a page lie. */
 enum {
-  FOVEA_BACKEND_FORM_STRIDED = 0, /* D elements of K, and Dv of V, are contiguous */
-  FOVEA_BACKEND_FORM_X_PACKED = 1 /* x = 16 / bytes of an element: x elements of K are contiguous */
+  FOVEA_BACKEND_FORM_STRIDED = 0,  /* D elements of K, and Dv of V, are contiguous */
+  FOVEA_BACKEND_FORM_X_PACKED = 1, /* x = 16 / bytes of an element: x elements of K are contiguous */
+  FOVEA_BACKEND_FORM_SHUFFLE = 2   /* likewise, and x slots of V are contiguous */
 };
 
 /* One layer's tensors; strides in elements. Head h of row t of Q begins at
@@ -246,9 +249,10 @@ enum {
  * with D contiguous elements, and O likewise with Dv. The element (page, kv head, slot, d) of K is
  *   k[page * k_page_stride + head * k_head_stride + slot * k_slot_stride + d]
  * and that of V likewise; X_PACKED: K has d / x * k_chunk_stride + d % x instead of d, V has d *
- * v_dim_stride. A stored element e means e * k_scale * k_scales[page * scale_page_stride + head *
- * scale_head_stride + slot * scale_slot_stride], without the last factor where k_scales is null; V likewise.
- * Slots past a sequence's last token hold garbage. */
+ * v_dim_stride; SHUFFLE: as X_PACKED, and V has slot / x * v_chunk_stride + slot % x * v_slot_stride. A
+ * stored element e means e * k_scale * k_scales[page * scale_page_stride + head * scale_head_stride + slot *
+ * scale_slot_stride], without the last factor where k_scales is null; V likewise. Slots past a sequence's
+ * last token hold garbage. */
 typedef struct fovea_backend_args {
   uint32_t size;
   int32_t kv_form;
@@ -261,7 +265,7 @@ typedef struct fovea_backend_args {
   const void *k, *v;
   int64_t num_pages; /* that k and v have; 0 = not known */
   int64_t k_page_stride, k_head_stride, k_slot_stride, k_chunk_stride;
-  int64_t v_page_stride, v_head_stride, v_slot_stride, v_dim_stride;
+  int64_t v_page_stride, v_head_stride, v_slot_stride, v_dim_stride, v_chunk_stride;
   float k_scale, v_scale;
   const float *k_scales, *v_scales;
   int64_t scale_page_stride, scale_head_stride, scale_slot_stride;

@@ -67,6 +67,7 @@ fovea_backend_spec to_abi(const AttentionSpec& spec, int page_size) {
   out.lse_includes_sink = flag(spec.lse_includes_sink);
   out.has_alibi = flag(spec.has_alibi);
   out.kv_x_packed = flag(spec.kv_x_packed);
+  out.kv_shuffle = flag(spec.kv_shuffle);
   out.use_mla = flag(spec.use_mla);
   out.use_sparse = flag(spec.use_sparse);
   out.fp64_accumulate = flag(spec.fp64_accumulate);
@@ -120,7 +121,9 @@ fovea_backend_batch to_abi(const BatchMeta& meta) {
 fovea_backend_args to_abi(const AttentionArgs& args, const AttentionSpec& spec) {
   auto out = sized<fovea_backend_args>();
   const KvView& kv = args.kv;
-  out.kv_form = kv.form == KvForm::x_packed ? FOVEA_BACKEND_FORM_X_PACKED : FOVEA_BACKEND_FORM_STRIDED;
+  out.kv_form = kv.form != KvForm::x_packed ? FOVEA_BACKEND_FORM_STRIDED
+                : kv.v_chunk_stride != 0    ? FOVEA_BACKEND_FORM_SHUFFLE
+                                            : FOVEA_BACKEND_FORM_X_PACKED;
   out.q = args.q;
   out.q_row_stride = args.q_row_stride;
   out.q_head_stride = args.q_head_stride == AttentionArgs::kDense ? spec.head_dim : args.q_head_stride;
@@ -144,6 +147,7 @@ fovea_backend_args to_abi(const AttentionArgs& args, const AttentionSpec& spec) 
   out.v_head_stride = kv.v_head_stride;
   out.v_slot_stride = kv.v_slot_stride;
   out.v_dim_stride = kv.v_dim_stride;
+  out.v_chunk_stride = kv.v_chunk_stride;
   out.k_scale = kv.k_scale;
   out.v_scale = kv.v_scale;
   out.k_scales = kv.k_scales;

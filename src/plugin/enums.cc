@@ -66,7 +66,8 @@ constexpr Enumerator<Feature> kFeatures[] = {
     {bit(FOVEA_BACKEND_PER_HEAD_SCALES), Feature::per_head_scales},
     {bit(FOVEA_BACKEND_OUTPUT_QUANT), Feature::output_quant},
     {bit(FOVEA_BACKEND_ADAPTIVE_VERIFICATION), Feature::adaptive_verification},
-    {bit(FOVEA_BACKEND_FP64_ACCUMULATE), Feature::fp64_accumulate}};
+    {bit(FOVEA_BACKEND_FP64_ACCUMULATE), Feature::fp64_accumulate},
+    {bit(FOVEA_BACKEND_KV_SHUFFLE), Feature::kv_shuffle}};
 
 constexpr Enumerator<Invariance> kInvariance[] = {
     {bit(FOVEA_BACKEND_INVARIANT_RUN), Invariance::run},

@@ -48,6 +48,7 @@ AttentionSpec from_abi(const fovea_backend_spec& s) {
   spec.dtype = enumerator(abi_dtypes(), s.dtype);
   spec.kv_dtype = enumerator(abi_kv_dtypes(), s.kv_dtype);
   spec.kv_x_packed = s.kv_x_packed != 0;
+  spec.kv_shuffle = s.kv_shuffle != 0;
   spec.type = enumerator(abi_types(), s.type);
   spec.mask = {s.causal != 0, s.window_left, s.window_right,     s.chunk,
                s.sink_tokens, s.spans != 0,  s.packed_mask != 0, s.tree != 0};
@@ -123,9 +124,10 @@ AttentionArgs from_abi(const fovea_backend_args& a, const AttentionSpec& spec) {
   kv.v_page_stride = a.v_page_stride;
   kv.v_head_stride = a.v_head_stride;
   kv.v_slot_stride = a.v_slot_stride;
-  kv.form = a.kv_form == FOVEA_BACKEND_FORM_X_PACKED ? KvForm::x_packed : KvForm::strided;
+  kv.form = a.kv_form == FOVEA_BACKEND_FORM_STRIDED ? KvForm::strided : KvForm::x_packed;
   kv.k_chunk_stride = a.k_chunk_stride;
   kv.v_dim_stride = a.v_dim_stride;
+  kv.v_chunk_stride = a.v_chunk_stride;
   kv.k_scale = a.k_scale;
   kv.v_scale = a.v_scale;
   kv.k_scales = a.k_scales;

@@ -60,7 +60,7 @@ struct CpuAttnPlan : Plan {
   /// Kernels are compiled for each instruction set and each type of keys and values.
   std::vector<KernelName> launched() const override {
     std::vector<KernelName> names;
-    const std::string form = spec.kv_x_packed ? " x_packed" : "";
+    const std::string form = spec.kv_x_packed ? " x_packed" : spec.kv_shuffle ? " shuffle" : "";
     for (const Isa isa : kIsas)
       if ((launched_isas >> static_cast<unsigned>(isa) & 1u) != 0)
         names.push_back({"cpu",
@@ -153,7 +153,8 @@ class CpuAttn : public AttentionBackend {
         if (dtype == KvCacheDType::auto_ || !info().capability.kv_dtypes.has(dtype)) continue;
         const std::string name = std::string(to_string(isa)) + " kv=" + std::string(to_string(dtype));
         names.push_back({"cpu", name});
-        names.push_back({"cpu", name + " x_packed"});
+        for (const char* form : {" x_packed", " shuffle"})
+          names.push_back({"cpu", name + form});
       }
     return names;
   }
