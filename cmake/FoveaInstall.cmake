@@ -1,5 +1,6 @@
 # cmake --install: the program with its demo model, libfovea.so for C, the static libraries, the public headers, and what
 # find_package(fovea) and pkg-config read.
+include(FoveaHeaders)
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -16,6 +17,19 @@ if(TARGET fovea)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/models/demo DESTINATION ${CMAKE_INSTALL_DATADIR}/fovea/models)
 endif()
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/fovea DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+# fovea::backend_abi: the header of backends that are built outside of Fovea, and nothing to link.
+add_library(fovea_backend_abi INTERFACE)
+set_target_properties(fovea_backend_abi PROPERTIES EXPORT_NAME backend_abi)
+target_include_directories(fovea_backend_abi INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+install(TARGETS fovea_backend_abi EXPORT foveaTargets)
+# fovea::conformance: what a backend in C++ needs to be written and proven in its own program. As in src/:
+# #include "conformance/prove.h".
+fovea_header_closure(conformance_headers conformance/prove.h attention/batch_check.h attention/merge.h device/stream.h)
+foreach(header IN LISTS conformance_headers)
+  get_filename_component(folder ${header} DIRECTORY)
+  install(FILES ${CMAKE_SOURCE_DIR}/src/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea/src/${folder})
+endforeach()
+target_include_directories(fovea_conformance INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/fovea/src>)
 install(EXPORT foveaTargets NAMESPACE fovea:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/fovea)
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/foveaConfig.cmake.in ${CMAKE_BINARY_DIR}/foveaConfig.cmake
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/fovea)

@@ -26,7 +26,8 @@ int main(void) {
   fovea_attention_spec_init(&spec);
   spec.num_heads = HEADS, spec.num_kv_heads = KV_HEADS, spec.head_dim = D, spec.page_size = PAGE;
   spec.dtype.code = FOVEA_FLOAT, spec.dtype.bits = 32, spec.dtype.lanes = 1;
-  const fovea_limits limits = {sizeof(limits), SEQS, 64, PAGES * PAGE, PAGES * PAGE};
+  const fovea_limits limits = {.size = sizeof(limits), .max_seqs = SEQS, .max_tokens = 64,
+                               .max_kv_tokens = PAGES * PAGE, .max_kv_len = PAGES * PAGE};
   const fovea_device cpu = {FOVEA_CPU, 0};
   fovea_attention* attention = NULL;
   if (failed(fovea_attention_create(&spec, &limits, NULL, cpu, 0, NULL, &attention))) return 1;

@@ -2,6 +2,7 @@
 // What an attention layer needs (AttentionSpec), what a backend offers (Capability), and how one is chosen
 // for each phase or refused with reasons (select, explain). Units: tokens, elements, bytes where named so.
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -51,7 +52,8 @@ struct AttentionSpec {
   float softcap = 0.0f;      ///< cap * tanh(s / cap) when > 0
   DType dtype = DType::f32;  ///< Q and O
   KvCacheDType kv_dtype = KvCacheDType::auto_;
-  bool kv_x_packed = false;  ///< the cache has KvForm::x_packed
+  bool kv_x_packed = false;  ///< the cache has KvLayout::x_packed
+  bool kv_shuffle = false;   ///< the cache has KvLayout::shuffle
   AttentionType type = AttentionType::decoder;
   LinearAttention linear = LinearAttention::none;  ///< others have no KV pages, and masks don't apply
   MaskSpec mask;
@@ -75,9 +77,14 @@ struct DeviceInfo {
   DeviceKind kind = DeviceKind::cpu;
   int compute_capability = 0;
   std::string name;
-  /// Shared memory in bytes that a block may have (CUDA's opt-in maximum); 0 = not a CUDA device.
+  /// Shared memory in bytes that a block may have (CUDA's opt-in maximum); 0 = shared_bytes_of() its compute
+  /// capability.
   int shared_bytes = 0;
 };
+
+/// Shared memory in bytes that a block may have on a CUDA device of this compute capability (10 * major +
+/// minor), the table of CUDA's programming guide; the 48 KiB of every device where it has no line, 0 for 0.
+int shared_bytes_of(int compute_capability);
 
 /// One refusal of a backend: vLLM's words, and the nearest change that removes it.
 struct Reason {
@@ -106,7 +113,14 @@ struct BackendInfo {
   std::vector<std::string_view> families = {};
   /// Refusals that no single column of the table can express. An empty fix = validation finds another
   /// backend.
-  std::optional<Reason> (*supports_combination)(const AttentionSpec&, const DeviceInfo&) = nullptr;
+  std::function<std::optional<Reason>(const AttentionSpec&, const DeviceInfo&)> supports_combination =
+      nullptr;
+  /// What plan() would refuse on this device in this phase within any limits, as its kernels need more than
+  /// the device has (shared memory of a block). An empty fix as above.
+  std::optional<Reason> (*check_kernels)(const BackendInfo&, const AttentionSpec&, const DeviceInfo&,
+                                         Phase) = nullptr;
+  /// The file of a backend that is built outside of Fovea (fovea/backend_library.h); empty = part of it.
+  std::string_view library = {};
 
   /// "FLASH_ATTN (FA3)"
   std::string label() const;
@@ -170,7 +184,7 @@ AttentionSpec with_settings(AttentionSpec spec, const AttentionConfig& config);
 /// vLLM's words for a kind of layers that does not exist, found in the setting `where`.
 Error unknown_layer_kind(std::string_view name, std::string_view where = "backend_per_kind");
 
-/// "cpu", "sm75" to "sm120", "rocm", "npu", "xpu", in any letter case; the error lists them.
+/// "cpu", "sm75" to "sm121", "rocm", "npu", "xpu", in any letter case; the error lists them.
 Result<DeviceInfo> parse_device(std::string_view name);
 /// Those that parse_device() takes.
 std::vector<std::string_view> device_names();

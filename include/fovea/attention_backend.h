@@ -56,6 +56,11 @@ struct BatchMeta {
   /// Kernels may then read them while the work in front of the forward still runs.
   bool kv_settled = false;
 
+  /// Pages that every layer's cache has (rows, where keys are ragged); 0 = not given, and page ids are
+  /// trusted. With it plan() looks at the ids of all pages that the step reads: four bytes a page. On a GPU a
+  /// sequence with an id that is no page is lost as one with a wrong length is; a CPU refuses the step.
+  int64_t num_pages = 0;
+
   int num_seqs() const { return static_cast<int>(kv_lens.size()); }
   /// Tq; reads q_offsets when `tokens` is not given.
   int num_tokens() const { return tokens >= 0 ? tokens : q_offsets.empty() ? 0 : q_offsets.back(); }
@@ -66,12 +71,20 @@ struct BatchMeta {
   }
 };
 
+/// What kernels, and the splits of keys between them, are chosen for. A row's bits depend on the choice.
+enum class TuneFor : uint8_t {
+  limits,          ///< steps as large as the limits: other limits may choose another kernel
+  many_sequences,  ///< any limits choose the same: a row has the same bits under all that admit its step
+  few_sequences,   ///< likewise, by kernels that decode one or a few sequences faster than many
+};
+
 /// Upper bounds that hold for every step; workspace_bytes is a pure function of them.
 struct AttentionLimits {
   int max_seqs = 0;
   int max_tokens = 0;         ///< query rows of one step
   int64_t max_kv_tokens = 0;  ///< sum of kv_lens of one step
   int max_kv_len = 0;         ///< longest sequence
+  TuneFor tune_for = TuneFor::limits;
 };
 
 /// Where the elements of a page lie; with x = x_of(dtype):
@@ -84,8 +97,7 @@ enum class KvForm : uint8_t {
 ///   k[page * k_page_stride + head * k_head_stride + slot * k_slot_stride + d], or with x_packed
 ///   k[page * k_page_stride + head * k_head_stride + slot * k_slot_stride + d / x * k_chunk_stride + d % x]
 /// and that of V
-///   v[page * v_page_stride + head * v_head_stride + slot * v_slot_stride + d], or with x_packed d *
-///   v_dim_stride.
+///   v[page * v_page_stride + head * v_head_stride + v_slot(slot) + d], or with x_packed d * v_dim_stride.
 /// A stored element q means q * k_scale * k_scales[page, head, slot] (without the last when it is null). A
 /// ragged tensor is the view with page_size 1 whose page ids are its rows.
 struct KvView {
@@ -100,22 +112,59 @@ struct KvView {
   int64_t v_page_stride = 0, v_head_stride = 0, v_slot_stride = 0;
   KvForm form = KvForm::strided;
   int64_t k_chunk_stride = 0, v_dim_stride = 0;  ///< of x_packed
+  /// Of x_packed: between runs of x slots of V (KvLayout::shuffle); 0 = slots have one stride.
+  int64_t v_chunk_stride = 0;
   float k_scale = 1.0f, v_scale = 1.0f;
   const float* k_scales = nullptr;  ///< at page * scale_page_stride + head * scale_head_stride + slot * ...
   const float* v_scales = nullptr;
   int64_t scale_page_stride = 0, scale_head_stride = 0, scale_slot_stride = 0;
+
+  /// Where a slot of V lies from its page's and head's first element on.
+  constexpr int64_t v_slot(int64_t slot) const {
+    if (v_chunk_stride == 0) return slot * v_slot_stride;
+    const int64_t x = x_of(dtype);
+    return slot / x * v_chunk_stride + slot % x * v_slot_stride;
+  }
 };
 
-/// One layer's tensors. Q [Tq, Hq, D] and O [Tq, Hq, Dv] in spec.dtype, the last two dimensions contiguous.
+/// One layer's tensors. Q [Tq, Hq, D] and O [Tq, Hq, Dv] in spec.dtype, the last dimension contiguous.
+/// Strides in elements; head h of row t of Q begins at
+///   t / q_block_rows * q_block_stride + t % q_block_rows * q_row_stride + h * q_head_stride
+/// and O likewise. Blocks are what a padded batch is seen through: [B, H, S, D] transposed to [B, S, H, D]
+/// has blocks of S rows.
 struct AttentionArgs {
+  static constexpr int64_t kDense =
+      -1;  ///< a head stride of D, or of Dv for O: the heads of a row are contiguous
+
   const void* q = nullptr;
-  int64_t q_row_stride = 0;  ///< elements between query rows (>= Hq * D)
-  void* out = nullptr;
-  int64_t out_row_stride = 0;  ///< elements between output rows (>= Hq * Dv)
-  float* lse = nullptr;        ///< [Tq, Hq] natural log, without the sink unless asked; null = not wanted
+  int64_t q_row_stride = 0;
+  int64_t q_head_stride = kDense;
+  int q_block_rows = 0;  ///< 0 = all rows are one block
+  int64_t q_block_stride = 0;
+  void* out = nullptr;  ///< its elements must not overlap
+  int64_t out_row_stride = 0;
+  int64_t out_head_stride = kDense;
+  int out_block_rows = 0;
+  int64_t out_block_stride = 0;
+  float* lse = nullptr;  ///< [Tq, Hq] natural log, without the sink unless asked; null = not wanted
   KvView kv;
   const float* sinks = nullptr;         ///< [Hq]
   const float* alibi_slopes = nullptr;  ///< [Hq]
+
+  /// Where a head of a row begins, in elements; `dim` is D of Q, Dv of O.
+  int64_t q_offset(int64_t row, int64_t head, int dim) const {
+    return row_offset(row, q_row_stride, q_block_rows, q_block_stride) +
+           head * (q_head_stride == kDense ? dim : q_head_stride);
+  }
+  int64_t out_offset(int64_t row, int64_t head, int dim) const {
+    return row_offset(row, out_row_stride, out_block_rows, out_block_stride) +
+           head * (out_head_stride == kDense ? dim : out_head_stride);
+  }
+
+ private:
+  static int64_t row_offset(int64_t row, int64_t stride, int block_rows, int64_t block_stride) {
+    return block_rows == 0 ? row * stride : row / block_rows * block_stride + row % block_rows * stride;
+  }
 };
 
 /// Caller-owned scratch in the device's memory, 64-byte aligned.
@@ -124,7 +173,10 @@ using Workspace = std::span<std::byte>;
 /// A compiled kernel, by name.
 struct KernelName {
   std::string family;    ///< of kernels that are written alike: "cpu", "sm80", "sm90"
-  std::string instance;  ///< what is compiled apart within it: "decode bfloat16 D=128"
+  std::string instance;  ///< what is compiled apart within it: "decode bf16 D=128"
+  /// Sequences of at most split_rows query rows have their keys summed in parts, at multiples of split_keys
+  /// keys, that are merged; 0 = always in one.
+  int split_keys = 0, split_rows = 0;
   auto operator<=>(const KernelName&) const = default;
 };
 
@@ -145,14 +197,22 @@ class AttentionBackend {
 
   virtual const BackendInfo& info() const noexcept = 0;
 
+  /// The kernels of the row's own families that some spec, step and limits within the row's capability reach
+  /// on `device` (split_keys and split_rows are not looked at). Conformance fails where one of them never
+  /// ran. Empty: the backend does not say.
+  virtual std::vector<KernelName> kernels(const DeviceInfo& device) const;
+
   /// Bytes of workspace that any step within `limits` needs.
   virtual Result<size_t> workspace_bytes(const AttentionSpec& spec, const AttentionLimits& limits) const = 0;
 
   /// Once a step. Refuses what exceeds `limits` or the workspace; may allocate host memory. The plan keeps
   /// references to `meta`'s arrays and to `workspace`. On a GPU the schedule is made there: nothing is
-  /// waited for, what the host can't see (lengths beyond the limits) leaves outputs untouched and shows in
-  /// check_plan(), and the call may be captured with the step's forward_*: a replay then follows what the
-  /// arrays hold. What forwards read of them is what they hold when the schedule is made.
+  /// waited for, and the call may be captured with the step's forward_*: a replay then follows what the
+  /// arrays hold. What forwards read of them is what they hold when the schedule is made. What the host can't
+  /// see shows in check_plan(): a sequence whose length is beyond the limits or the page table, or with
+  /// meta.num_pages whose page ids are not of the cache, is lost: its rows of O and LSE are NaN, nothing of
+  /// it is read, and the others are right. With wrong q_offsets, or more keys in all than the limits, every
+  /// row is lost.
   virtual Result<std::unique_ptr<Plan>> plan(const AttentionSpec& spec, const AttentionLimits& limits,
                                              const BatchMeta& meta, Workspace workspace, Stream& stream) = 0;
 

@@ -5,8 +5,9 @@
  * device all of them lie in its memory, and calls queue work on the given stream and return: none waits, but
  * where said. On the CPU calls are synchronous. An object is used by one thread at a time.
  *
- * Index tensors (offsets, lengths, tables, slots) are int32 or int64 and contiguous, but the rows of a page
- * table may lie any distance apart. LSE is natural log, fp32. A row that sees no key has O = 0, LSE = -inf.
+ * Index tensors (offsets, lengths, tables, slots) are int32 or int64. Those of a step have any strides;
+ * others are contiguous, but the rows of a page table may lie any distance apart. LSE is natural log, fp32. A
+ * row that sees no key has O = 0, LSE = -inf.
  */
 #ifndef FOVEA_C_API_H_
 #define FOVEA_C_API_H_
@@ -75,7 +76,13 @@ typedef struct fovea_tensor {
   uint64_t byte_offset;
 } fovea_tensor;
 
-/* Every backend of the library, in the format of `fovea backends --json`. Lives as long as the library. */
+/* Loads a shared library with an attention backend (fovea/backend_abi.h, unstable): objects that are created
+ * from now on may choose it, by its name or, automatically, after the library's own. It stays loaded until
+ * the process ends. */
+FOVEA_API fovea_status fovea_load_backend(const char* file);
+
+/* Every backend of the library and those that were loaded, in the format of `fovea backends --json`. Lives as
+ * long as the library. */
 FOVEA_API fovea_status fovea_backends_json(const char** json);
 
 /* What a layer needs. fovea_attention_spec_init() fills in the defaults, which are those in brackets. */
@@ -94,11 +101,19 @@ typedef struct fovea_attention_spec {
   int32_t chunk, sink_tokens;        /* [0 = off] */
   int32_t spans, packed_mask, tree;  /* the step has such arrays [0] */
   int32_t has_sink, lse_includes_sink, has_alibi;
-  int32_t kv_x_packed;
-  int32_t encoder;         /* bidirectional, keys are the step's own [0] */
+  int32_t kv_x_packed; /* K [pages, Hkv, D / x, page size, x] with x = 16 bytes, V [pages, Hkv, Dv, page size]
+                          [0] */
+  int32_t encoder;     /* bidirectional, keys are the step's own [0] */
   int32_t per_head_scales; /* fp8 caches have k_scales and v_scales [Hkv] in device memory [0] */
+  int32_t kv_shuffle;      /* K as with kv_x_packed, V [pages, Hkv, page size / x, Dv, x] [0] */
 } fovea_attention_spec;
 FOVEA_API void fovea_attention_spec_init(fovea_attention_spec* spec);
+
+/* What kernels, and the splits of keys between them, are chosen for; a row's bits depend on the choice.
+ * LIMITS: steps as large as the limits, so that other limits may choose other kernels. MANY and FEW: the same
+ * under all limits, so that a row has the same bits under all that admit its step; FEW by kernels that decode
+ * one or a few sequences faster than many. */
+enum { FOVEA_TUNE_FOR_LIMITS = 0, FOVEA_TUNE_FOR_MANY = 1, FOVEA_TUNE_FOR_FEW = 2 };
 
 /* Upper bounds that hold for every step. Nothing is allocated later. */
 typedef struct fovea_limits {
@@ -107,6 +122,8 @@ typedef struct fovea_limits {
   int32_t max_tokens;    /* query rows of a step */
   int64_t max_kv_tokens; /* keys of all sequences of a step */
   int32_t max_kv_len;    /* of one sequence */
+  int32_t unused;        /* padding of earlier headers: not read */
+  int32_t tune_for;      /* FOVEA_TUNE_FOR_LIMITS, _MANY or _FEW [0] */
 } fovea_limits;
 
 typedef struct fovea_attention fovea_attention;
@@ -143,6 +160,10 @@ typedef struct fovea_step {
   const fovea_tensor* tree_bias;      /* [n, n] fp32 */
   int32_t kv_settled; /* 1: all keys and values but the last n_q of each sequence are in every layer's cache
                          already; kernels may read them while the work in front of a run still goes on */
+  int32_t unused;     /* padding of earlier headers: not read */
+  int64_t num_pages;  /* of every layer's cache, or rows of ragged keys; 0 = not given. The plan then looks at
+                         the  ids of all pages that the step reads. On a GPU nothing waits: a sequence with an
+                         id that  is no page is lost, as one whose length is wrong (fovea_attention_run) */
 } fovea_step;
 
 /* Once a step. Keeps references to the tensors' memory and to `workspace` (uint8, contiguous; null = memory
@@ -164,11 +185,11 @@ FOVEA_API fovea_status fovea_attention_update_capture(fovea_attention* attention
 /* One layer's tensors. */
 typedef struct fovea_layer {
   uint32_t size;
-  const fovea_tensor* q;     /* [Tq, Hq, D] */
+  const fovea_tensor* q;     /* [Tq, Hq, D], or [B, S, Hq, D] of B S = Tq rows; any strides but the last */
   const fovea_tensor* k;     /* [pages, page, Hkv, D] with any strides but the last (HND is a stride); or
                                 ragged [rows, Hkv, D]; x-packed [pages, Hkv, D / x, page, x] */
   const fovea_tensor* v;     /* [pages, page, Hkv, Dv]; [rows, Hkv, Dv]; x-packed [pages, Hkv, Dv, page] */
-  const fovea_tensor* out;   /* [Tq, Hq, Dv] */
+  const fovea_tensor* out;   /* [Tq, Hq, Dv], or [B, S, Hq, Dv], likewise; elements must not overlap */
   const fovea_tensor* lse;   /* [Tq, Hq] fp32, or null */
   const fovea_tensor* sinks; /* [Hq] fp32 */
   const fovea_tensor* alibi_slopes; /* [Hq] fp32 */
@@ -176,7 +197,11 @@ typedef struct fovea_layer {
   const fovea_tensor* k_scales; /* [pages, page, Hkv] of int8_per_token_head; [Hkv] with per_head_scales */
   const fovea_tensor* v_scales;
 } fovea_layer;
-/* Once a layer. Allocates nothing. */
+/* Once a layer. Allocates nothing. On a GPU the rows of out and lse are NaN of sequences that the plan lost:
+ * those whose length is not 0 to max_kv_len and what its row of the page table has room for, and with
+ * num_pages those with a page id that is no page. Others are right. With q_offsets that do not begin with 0
+ * or decrease, or with more keys in all than max_kv_tokens, all rows are NaN. fovea_attention_check() says
+ * what was wrong. */
 FOVEA_API fovea_status fovea_attention_run(fovea_attention* attention, const fovea_layer* layer,
                                            void* stream);
 

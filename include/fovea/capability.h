@@ -55,7 +55,7 @@ class IntSet {
   constexpr IntSet() = default;
   constexpr IntSet(std::initializer_list<int> values) {
     for (int v : values)
-      listed_.at(static_cast<size_t>(count_++)) = v;
+      insert(v);
   }
   static constexpr IntSet any() { return range(1, INT_MAX); }
   static constexpr IntSet range(int first, int last, int step = 1) {
@@ -65,6 +65,8 @@ class IntSet {
     s.step_ = step;
     return s;
   }
+  /// Lists another member; at most kMaxListed.
+  constexpr void insert(int v) { listed_.at(static_cast<size_t>(count_++)) = v; }
   /// Without upper bound.
   static constexpr IntSet multiples_of(int n) { return range(n, INT_MAX, n); }
 
@@ -125,7 +127,8 @@ enum class Feature : uint8_t {
   pcp,             // prefill context parallelism
   lse,             // returns LSE when asked
   native_page,     // the kernel walks pages of more than one token, rather than a view of single slots
-  kv_x_packed,     // reads the x-packed KV layout
+  kv_x_packed,     // reads KvLayout::x_packed
+  kv_shuffle,      // reads KvLayout::shuffle
   kv_sharing,      // a layer reads the keys and values that another one wrote
   kv_connector,    // its KV pages can be moved to and from other processes
   per_head_scales,

@@ -95,15 +95,16 @@ enum class KvLayout : uint8_t {
   auto_,     // hnd
   nhd,       // K [pages, page size, Hkv, D], V [pages, page size, Hkv, Dv]
   hnd,       // K [pages, Hkv, page size, D], V [pages, Hkv, page size, Dv]
-  x_packed,  // K [pages, Hkv, D / x, page size, x], V [pages, Hkv, Dv, page size]
+  x_packed,  // vLLM paged attention: K [pages, Hkv, D / x, page size, x], V [pages, Hkv, Dv, page size]
+  shuffle,   // AITER: K as in x_packed, V [pages, Hkv, page size / x, Dv, x]
   count_,
 };
 
 std::string_view to_string(KvLayout layout);
-/// "auto", "nhd", "hnd", "x_packed", in any letter case.
+/// "auto", "nhd", "hnd", "x_packed", "shuffle", in any letter case.
 std::optional<KvLayout> parse_kv_layout(std::string_view name);
 
-/// Consecutive dimensions of K that lie together in the x-packed layout; 0 for what is not stored.
+/// Consecutive dimensions of K that lie together in x_packed and shuffle; 0 for what is not stored.
 constexpr int x_of(KvCacheDType dtype) {
   return size_of(dtype) == 0 ? 0 : 16 / static_cast<int>(size_of(dtype));
 }

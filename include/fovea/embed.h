@@ -26,6 +26,7 @@ struct EmbedConfig {
   AttentionConfig attention;
   /// As EngineConfig::registry; must outlive the embedder.
   const BackendRegistry* registry = nullptr;
+  std::vector<std::string> backend_libraries;  ///< as in EngineConfig
   /// nullopt = what the model's sentence-transformers files say (modules.json, 1_Pooling/config.json), mean
   /// where they say nothing.
   std::optional<Pooling> pooling;

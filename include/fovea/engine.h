@@ -32,6 +32,8 @@ struct EngineConfig {
   /// The backends that there are to choose from, with those of yours (BackendRegistry::add); null =
   /// builtin_backends(). It and the BackendInfo of its rows must outlive the engine.
   const BackendRegistry* registry = nullptr;
+  /// Files of backends that are built outside of Fovea (fovea/backend_library.h), added to `registry`.
+  std::vector<std::string> backend_libraries;
   int max_running_requests = 64;
   int max_batched_tokens = 512;      ///< tokens of one step: the chunk of a prefill
   std::optional<int> max_seq_len;    ///< overrides the model's context length

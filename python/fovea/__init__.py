@@ -32,7 +32,7 @@ from .flash_attn import (
     flash_attn_with_kvcache,
 )
 from .flashinfer import BatchDecodeWithPagedKVCache, BatchPrefillWithPagedKVCache, BatchPrefillWithRaggedKVCache
-from .info import backends, has_cuda
+from .info import backends, has_cuda, load_backend
 from .spec import AttentionSpec, Limits
 from .torch_ops import register as register_torch_ops
 
@@ -61,6 +61,7 @@ __all__ = [
     "flash_attn_with_kvcache",
     "gather",
     "has_cuda",
+    "load_backend",
     "merge_state",
     "merge_states",
     "register_torch_ops",

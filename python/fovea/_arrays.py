@@ -116,6 +116,9 @@ class Framework:
         """As int32 where it is int64 and on a GPU."""
         return x
 
+    def is_contiguous(self, x: Any) -> bool:
+        raise NotImplementedError
+
     def contiguous(self, x: Any) -> Any:
         raise NotImplementedError
 
@@ -177,6 +180,9 @@ class _Numpy(Framework):
 
     def cast(self, x: Any, dtype: str) -> Any:
         return x.astype(self._resolve(dtype), copy=False)
+
+    def is_contiguous(self, x: Any) -> bool:
+        return x.flags.c_contiguous
 
     def contiguous(self, x: Any) -> Any:
         return self.module.ascontiguousarray(x)
@@ -282,6 +288,9 @@ class _Torch(Framework):
 
     def narrow(self, x: Any) -> Any:
         return x.to(self.torch.int32) if x.dtype is self.torch.int64 and x.device.type != "cpu" else x
+
+    def is_contiguous(self, x: Any) -> bool:
+        return x.is_contiguous()
 
     def contiguous(self, x: Any) -> Any:
         return x.contiguous()

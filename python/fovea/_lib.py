@@ -84,6 +84,7 @@ class CSpec(Structure):
         ("kv_x_packed", c_int32),
         ("encoder", c_int32),
         ("per_head_scales", c_int32),
+        ("kv_shuffle", c_int32),
     ]
 
 
@@ -94,6 +95,8 @@ class CLimits(Structure):
         ("max_tokens", c_int32),
         ("max_kv_tokens", c_int64),
         ("max_kv_len", c_int32),
+        ("unused", c_int32),
+        ("tune_for", c_int32),
     ]
 
 
@@ -101,7 +104,7 @@ class CStep(Structure):
     _fields_ = [("size", c_uint32), ("phase", c_int32), ("num_tokens", c_int32)] + _tensors(
         "q_offsets", "kv_lens", "page_table", "kv_indptr", "kv_indices", "spans", "span_offsets", "packed_mask",
         "packed_offsets", "tree_bias",
-    ) + [("kv_settled", c_int32)]
+    ) + [("kv_settled", c_int32), ("unused", c_int32), ("num_pages", c_int64)]
 
 
 class CLayer(Structure):
@@ -131,6 +134,7 @@ _FUNCTIONS = {
     "fovea_abi_version": (c_uint32, []),
     "fovea_version": (c_char_p, []),
     "fovea_cuda_built": (ctypes.c_int, []),
+    "fovea_load_backend": (ctypes.c_int, [c_char_p]),
     "fovea_backends_json": (ctypes.c_int, [POINTER(c_char_p)]),
     "fovea_attention_spec_init": (None, [POINTER(CSpec)]),
     "fovea_attention_create": (

@@ -6,7 +6,7 @@ from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 from ._arrays import DTYPE_NAMES, Framework, device_name, framework_of
 from ._lib import CPU, CUDA_HOST, DECODE, PREFILL, UINT, Arg, CLayer, Fields
-from .attention import Attention
+from .attention import Attention, debugs_pages
 from .spec import AttentionSpec, Limits
 
 _KV_DTYPES = {"float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2"}
@@ -55,9 +55,18 @@ class Packed(NamedTuple):
 
 
 def index(framework: Framework, x: Any) -> Any:
-    """An index array as int32 on a GPU: the library would narrow int64 into memory of the object, which calls on other streams
-    and captured graphs share; this is memory of the call's own."""
-    return x if x is None or isinstance(x, int) else framework.narrow(x)
+    """An index array as the library reads it in place: dense, and int32 on a GPU. What is not is copied here, on the device: the
+    library would copy into memory of the object, which calls on other streams and captured graphs share; this is memory of
+    the call's own."""
+    if x is None or isinstance(x, int):
+        return x
+    x = framework.narrow(x)
+    if framework.is_contiguous(x):
+        return x
+    shape, strides = framework.describe(x)[1:3]
+    if len(shape) == 2 and (shape[1] <= 1 or strides[1] == 1) and (shape[0] <= 1 or strides[0] >= shape[1]):
+        return x  # rows of a page table may lie apart
+    return framework.contiguous(x)
 
 
 def shape_of(arg: Optional[Arg], name: str, dims: int, layout: str) -> Tuple[int, ...]:
@@ -68,18 +77,26 @@ def shape_of(arg: Optional[Arg], name: str, dims: int, layout: str) -> Tuple[int
     return tuple(arg[1])
 
 
-def rows_of_batch(arg: Arg, name: str) -> Arg:
-    """[B, S, H, D] as [B * S, H, D]."""
+def flat_rows(arg: Arg) -> Arg:
+    """[B, S, H, D] as [B * S, H, D] where all rows lie at one distance, else as it is."""
     batch, rows, heads, dim = arg[1]
     of_batch, of_row, of_head, of_dim = arg[2]
     if rows == 1:
         of_row = of_batch
     elif batch > 1 and of_batch != rows * of_row:
+        return arg
+    return arg[0], (batch * rows, heads, dim), (of_row, of_head, of_dim), arg[3], arg[4]
+
+
+def rows_of_batch(arg: Arg, name: str) -> Arg:
+    """[B, S, H, D] as [B * S, H, D]."""
+    flat = flat_rows(arg)
+    if len(flat[1]) == 4:
         raise ValueError(
             f"{name} of shape {tuple(arg[1])} has strides {tuple(arg[2])}; the rows of all sequences must lie at one distance, "
             f"and nothing is copied here: pass {name}.contiguous()"
         )
-    return arg[0], (batch * rows, heads, dim), (of_row, of_head, of_dim), arg[3], arg[4]
+    return flat
 
 
 def rows_of_sequences(arg: Arg) -> Optional[Tuple[Arg, int]]:
@@ -200,7 +217,9 @@ def capacity(n: int) -> int:
     return 1 << max(n - 1, 15).bit_length()
 
 
-def _object(framework: Framework, key: Any, device: Tuple[int, int], spec: Any, limits: Tuple[int, int, int, int]) -> Attention:
+def _object(
+    framework: Framework, key: Any, device: Tuple[int, int], spec: Any, limits: Tuple[int, int, int, int], tune_for: str
+) -> Attention:
     """The object of this key, made now if there is none."""
     kept = _objects.kept
     found = kept.get(key)
@@ -213,7 +232,7 @@ def _object(framework: Framework, key: Any, device: Tuple[int, int], spec: Any, 
             "function once before the capture (a warm-up), which makes what it needs"
         )
     seqs, tokens, kv_tokens, kv_len = limits
-    made = Attention(spec(), Limits(seqs, tokens, kv_tokens, kv_len), device=device)
+    made = Attention(spec(), Limits(seqs, tokens, kv_tokens, kv_len, tune_for), device=device, check_pages=False)
     while len(kept) >= _MAX_OBJECTS:
         kept.popitem(last=False)
     kept[key] = made
@@ -265,10 +284,16 @@ def serve(
     stream: Optional[int],
     packed: Optional[Packed] = None,
     kept: Any = None,
+    tune_for: str = "many",
+    check_pages: Optional[bool] = None,
 ) -> Optional[Prepared]:
-    """Plans and runs one layer. q [Tq, Hq, D], out [Tq, Hq, Dv], lse [Tq, Hq] or None. `like`: any array of q's device. `kept`:
-    the owners of index arrays that are constants; then calls alike may go by what is returned, where that is not None."""
-    tokens, heads, dim = q[1]
+    """Plans and runs one layer. q [Tq, Hq, D] or [B, S, Hq, D], out likewise with Dv, lse [Tq, Hq] or None. `like`: any array of
+    q's device. `kept`: the owners of index arrays that are constants; then calls alike may go by what is returned, where that
+    is not None."""
+    if tune_for not in ("many", "few"):
+        raise ValueError(f'tune_for is {tune_for!r}; allowed are "many" and "few"')
+    heads, dim = q[1][-2:]
+    tokens = q[1][0] if len(q[1]) == 3 else q[1][0] * q[1][1]
     if keys.max_total == 0 or not keys.k[0]:
         # Nothing is read, but an address must be there, which frameworks don't give to empty arrays.
         keys = keys._replace(k=(q[0],) + keys.k[1:], v=(q[0],) + keys.v[1:])
@@ -308,7 +333,7 @@ def serve(
         False, packed is not None, False, sink is not None, sink is not None and lse is not None, alibi is not None, False, False,
         k_scales is not None,
     )
-    attention = _object(framework, (device, fixed, limits), device, lambda: AttentionSpec(*fixed), limits)
+    attention = _object(framework, (device, fixed, limits, tune_for), device, lambda: AttentionSpec(*fixed), limits, tune_for)
     workspace = None
     if not is_cpu(device) and attention.workspace_bytes:
         # Of the framework's allocator, in the order of the stream: calls on other streams, and graphs, have their own.
@@ -322,12 +347,16 @@ def serve(
     if workspace is not None:
         described = (framework.address(workspace), (attention.workspace_bytes,), (1,), _UINT8, device)
     phase = DECODE if max_q == 1 else PREFILL
-    attention._plan_args(phase, tokens, args, described, stream)
+    look = debugs_pages() if check_pages is None else bool(check_pages)
+    pages = keys.k[1][0] if look and not is_cpu(device) else 0
+    attention._plan_args(phase, tokens, args, described, stream, pages)
     attention._run_args(
         q, keys.k, keys.v, out, lse, None if sink is None else describe(sink), None if alibi is None else describe(alibi),
         k_scale, v_scale, None if k_scales is None else describe(k_scales), None if v_scales is None else describe(v_scales),
         stream,
     )
+    if look and not (stream is not None and framework.capturing()):
+        attention._check(keys.k[1][0], stream)
     if kept is None or attention.workspace_bytes > _MAX_PREPARED_BYTES or (stream is not None and framework.capturing()):
         return None
     if m.has_arrays() or packed is not None or not keys.max_total:

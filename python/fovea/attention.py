@@ -1,6 +1,8 @@
 """Plan once a step, run once a layer."""
 
 import ctypes
+import os
+import sys
 from ctypes import byref, c_size_t, c_void_p
 from typing import Any, Dict, Optional
 
@@ -10,6 +12,7 @@ from ._lib import check, check_scales, fail, int32, lib
 from ._lib import tensor as tensor_pointer
 from .spec import AttentionSpec, Limits
 
+_TUNE_FOR = {"limits": 0, "many": 1, "few": 2}
 _PHASES = {"prefill": PREFILL, "decode": DECODE}
 _FLOAT32 = dtype_code("float32")
 _OF_DTYPE = {"float32", "float16", "bfloat16"}
@@ -19,6 +22,21 @@ def _phase(phase: str) -> int:
     if phase not in _PHASES:
         raise ValueError(f'phase is {phase!r}; allowed are "prefill" and "decode"')
     return _PHASES[phase]
+
+
+def debugs_pages() -> bool:
+    """The default of check_pages: on under `python -X dev` and with FOVEA_CHECK_PAGES=1, off with FOVEA_CHECK_PAGES=0."""
+    return _DEBUGS_PAGES
+
+
+def _read_debug() -> bool:
+    text = os.environ.get("FOVEA_CHECK_PAGES", "")
+    if text not in ("", "0", "1"):
+        raise ImportError(f"FOVEA_CHECK_PAGES is {text!r}; allowed are 0 and 1")
+    return sys.flags.dev_mode if not text else text == "1"
+
+
+_DEBUGS_PAGES = _read_debug()
 
 
 def _c_spec(spec: AttentionSpec) -> CSpec:
@@ -45,7 +63,7 @@ def _c_spec(spec: AttentionSpec) -> CSpec:
         setattr(c, field, int32(getattr(spec, field), field))
     for field in (
         "causal", "spans", "packed_mask", "tree", "has_sink", "lse_includes_sink", "has_alibi", "kv_x_packed", "encoder",
-        "per_head_scales",
+        "per_head_scales", "kv_shuffle",
     ):
         setattr(c, field, int(getattr(spec, field)))
     return c
@@ -55,8 +73,10 @@ class Attention:
     """Attention of one kind of layers on one device: `plan()` a step, then `run()` each of its layers.
 
     spec: what the layers need. limits: upper bounds of every step. backend: a name as --attention-backend takes it; None
-    = chosen for the device. device: "cpu", "cuda", "cuda:1", a torch.device. check_pages: every plan looks at every page
-    id of the step and waits for that.
+    = chosen for the device. device: "cpu", "cuda", "cuda:1", a torch.device. check_pages: the first run() of every plan looks at
+    every page id of the step, waits for that and raises for one that is no page; None = where Python debugs, which is under
+    `python -X dev` or with FOVEA_CHECK_PAGES=1 in the environment. (plan(num_pages=) looks too, and does not wait. On the CPU
+    every run() looks.)
 
     Nothing is copied and, on a GPU, nothing waited for: arrays are read where they lie, on the caller's current stream
     (torch's, cupy's; `stream=` an address of a cudaStream_t where the framework has none). An object is used by one
@@ -69,7 +89,7 @@ class Attention:
         *,
         backend: Optional[str] = None,
         device: Any = "cpu",
-        check_pages: bool = False,
+        check_pages: Optional[bool] = None,
     ) -> None:
         self._handle: Any = None
         self.spec, self.limits = spec, limits
@@ -77,10 +97,14 @@ class Attention:
         if self.device[0] not in (CPU, CUDA):
             raise ValueError(f"device is {device_name(self.device)}; allowed are cpu and cuda:N")
         c_spec = _c_spec(spec)
+        if limits.tune_for not in _TUNE_FOR:
+            raise ValueError(f"tune_for is {limits.tune_for!r}; allowed are {', '.join(_TUNE_FOR)}")
         c_limits = CLimits(
             ctypes.sizeof(CLimits), int32(limits.max_seqs, "max_seqs"), int32(limits.max_tokens, "max_tokens"),
-            min(limits.max_kv_tokens, 2**63 - 1), int32(limits.max_kv_len, "max_kv_len"),
+            min(limits.max_kv_tokens, 2**63 - 1), int32(limits.max_kv_len, "max_kv_len"), 0, _TUNE_FOR[limits.tune_for],
         )
+        if check_pages is None:
+            check_pages = debugs_pages()
         size, handle = c_size_t(), c_void_p()
         check(
             lib.fovea_attention_create(
@@ -114,25 +138,31 @@ class Attention:
         """Which backends were considered and why these were taken."""
         return lib.fovea_attention_explain(self._handle).decode()
 
-    def _fill_step(self, phase: str, num_tokens: Optional[int], arrays: Dict[str, Any], kv_settled: bool) -> None:
+    def _fill_step(
+        self, phase: str, num_tokens: Optional[int], arrays: Dict[str, Any], kv_settled: bool, num_pages: Optional[int] = None
+    ) -> None:
         if num_tokens is None:
             if self.device[0] != CPU:
                 raise ValueError(
                     "num_tokens is not given; q_offsets lies on a GPU and is not read back: pass the number of query rows"
                 )
             num_tokens = int(arrays["q_offsets"][-1])
-        self._fill(_phase(phase), num_tokens, {name: describe(x) for name, x in arrays.items()}, kv_settled)
+        self._fill(_phase(phase), num_tokens, {name: describe(x) for name, x in arrays.items()}, kv_settled, num_pages or 0)
 
-    def _fill(self, phase: int, num_tokens: int, args: Dict[str, Optional[Arg]], kv_settled: bool = False) -> None:
+    def _fill(
+        self, phase: int, num_tokens: int, args: Dict[str, Optional[Arg]], kv_settled: bool = False, num_pages: int = 0
+    ) -> None:
         step = self._step
         step.c.phase, step.c.num_tokens, step.c.kv_settled = phase, int32(num_tokens, "num_tokens"), kv_settled
+        step.c.num_pages = num_pages
         step.put_all(args)
 
     def _plan_args(
-        self, phase: int, num_tokens: int, args: Dict[str, Optional[Arg]], workspace: Optional[Arg], stream: Optional[int]
+        self, phase: int, num_tokens: int, args: Dict[str, Optional[Arg]], workspace: Optional[Arg], stream: Optional[int],
+        num_pages: int = 0,
     ) -> None:
         """plan() of described arrays, whose owner the caller keeps."""
-        self._fill(phase, num_tokens, args)
+        self._fill(phase, num_tokens, args, False, num_pages)
         self._plan_step(workspace, stream)
 
     def _plan_step(self, workspace: Optional[Arg], stream: Optional[int]) -> None:
@@ -167,10 +197,11 @@ class Attention:
         packed_offsets: Any = None,
         tree_bias: Any = None,
         kv_settled: bool = False,
+        num_pages: Optional[int] = None,
         workspace: Any = None,
         stream: Optional[int] = None,
     ) -> None:
-        """Schedules a step; once for all layers. Index arrays are int32 or int64 and lie on the object's device; they
+        """Schedules a step; once for all layers. Index arrays are int32 or int64 of any strides and lie on the object's device; they
         and `workspace` must not change or die before the step's last run (the object keeps references).
 
         q_offsets: [B + 1] from 0, query rows of sequence b are [q_offsets[b], q_offsets[b + 1]). kv_lens: [B] keys of
@@ -180,7 +211,8 @@ class Attention:
         span_offsets [B + 1]; packed_mask uint8, bit i * n_k + j of sequence b from byte packed_offsets[b] (int64 [B + 1])
         on; tree_bias [n, n] fp32. kv_settled: all keys and values but the last n_q of each sequence are in every layer's
         cache already, as an engine's are that appends a layer's new rows right before its run(): they may be read while
-        the work in front of a run() still goes on. workspace: uint8 of `workspace_bytes` or more; None = memory of the object's own."""
+        the work in front of a run() still goes on. num_pages: of every layer's cache (rows, of ragged keys): the ids of all pages
+        that the step reads are looked at, which costs four bytes a page and waits for nothing. workspace: uint8 of `workspace_bytes` or more; None = memory of the object's own."""
         self._fill_step(
             phase, num_tokens,
             {
@@ -188,7 +220,7 @@ class Attention:
                 "kv_indices": kv_indices, "spans": spans, "span_offsets": span_offsets, "packed_mask": packed_mask,
                 "packed_offsets": packed_offsets, "tree_bias": tree_bias,
             },
-            kv_settled,
+            kv_settled, num_pages,
         )
         self._plan_step(describe(workspace), self._stream_of(stream, kv_lens))
         self._kept = (
@@ -215,8 +247,8 @@ class Attention:
     ) -> Any:
         """One layer of the planned step.
 
-        q: [Tq, Hq, D]. k, v: [pages, page_size, Hkv, D or Dv] with any strides but the last (pages of [Hkv, page_size,
-        D] are a transposed view); or ragged [rows, Hkv, D or Dv]. out: [Tq, Hq, Dv], and lse: [Tq, Hq] fp32, are
+        q: [Tq, Hq, D], or [B, S, Hq, D] of B * S = Tq rows; any strides but the last. k, v: [pages, page_size, Hkv, D or Dv] with any strides but the last (pages of [Hkv, page_size,
+        D] are a transposed view); or ragged [rows, Hkv, D or Dv]. out: q's shape with Dv, any strides but the last, and lse: [Tq, Hq] fp32, are
         allocated by q's framework when not given. sinks, alibi_slopes: [Hq] fp32. k_scale, v_scale: a stored element x
         means x * scale. k_scales, v_scales: [Hkv] fp32 with per_head_scales; [pages, page_size, Hkv] of
         int8_per_token_head.
@@ -227,12 +259,13 @@ class Attention:
         framework.refuse_grad(q, k, v)
         q_arg = framework.describe(q)
         shape = q_arg[1]
-        if len(shape) != 3:
-            raise ValueError(f"q has shape {tuple(shape)}; it must be [Tq, Hq, D]")
+        if len(shape) not in (3, 4):
+            raise ValueError(f"q has shape {tuple(shape)}; it must be [Tq, Hq, D], or [B, S, Hq, D]")
         # What is allocated here needs no look: it is dense, and as q on the object's device.
-        tokens, heads, v_dim, device = shape[0], shape[1], self._v_dim, q_arg[4]
+        tokens = shape[0] if len(shape) == 3 else shape[0] * shape[1]
+        heads, v_dim, device = shape[-2], self._v_dim, q_arg[4]
         if out is None:
-            out = framework.empty((tokens, heads, v_dim), self._dtype, q)
+            out = framework.empty(tuple(shape[:-1]) + (v_dim,), self._dtype, q)
             out_arg: Any = (framework.address(out), (tokens, heads, v_dim), (heads * v_dim, v_dim, 1), self._code, device)
         else:
             out_arg = describe_written(out, "out")
@@ -307,14 +340,14 @@ class Attention:
 
     def check(self, num_pages: Optional[int] = None, stream: Optional[int] = None) -> None:
         """Waits for the stream and raises ValueError for what only the GPU could see of the plan: lengths beyond the
-        limits, and with `num_pages` page ids that a cache of so many pages does not have."""
+        limits or the page table, and with `num_pages`, here or in plan(), page ids that a cache of so many pages does not
+        have. The sequences at fault have NaN in out and lse; others are right."""
         if self._kept is None:
             raise ValueError("nothing is planned; call plan() first")
-        check(
-            lib.fovea_attention_check(
-                self._handle, -1 if num_pages is None else num_pages, self._stream_of(stream, self._kept[1])
-            )
-        )
+        self._check(-1 if num_pages is None else num_pages, self._stream_of(stream, self._kept[1]))
+
+    def _check(self, num_pages: int, stream: Optional[int]) -> None:
+        check(lib.fovea_attention_check(self._handle, num_pages, stream))
 
     def prepare_capture(
         self,

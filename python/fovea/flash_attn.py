@@ -3,18 +3,24 @@
 What holds for all of them:
 
 - q, k, v: float16, bfloat16 or float32 of torch (CPU or CUDA), cupy or numpy; k and v may be float8_e4m3fn or float8_e5m2.
-  Any strides but for the last dimension, and q's heads of a row must be contiguous. Nothing is copied or waited for; index
-  arrays may be int32 or int64 and stay on the device. Work is queued on the framework's current stream.
+  Any strides but for the last dimension, 0 of expanded views included; [B, H, S, D] transposed is read in place. (On a GPU
+  strides are multiples of 16 bytes.) Nothing is copied or waited for; index arrays may be int32 or int64 of any strides and
+  stay on the device. Work is queued on the framework's current stream.
 - Query head h reads kv head h // (Hq // Hkv). softmax_scale None = D ** -0.5. `causal` is aligned to the bottom right: row i
   of n_q sees keys j <= i + n_k - n_q. window_size (left, right), inclusive, -1 = unbounded. A row that sees no key is 0 with
   LSE -inf.
 - LSE is fp32 in natural logarithm, [B, Hq, S] or [Hq, total]; with `learnable_sink` it includes the sink, as FlashAttention's.
 - alibi_slopes fp32 [Hq]: adds -slope * |i + n_k - n_q - j|. `learnable_sink` (alias `s_aux`) [Hq]: a logit beside the keys'.
 - k_descale, v_descale: a stored element x means x * descale: a number, or fp32 [Hkv] (also [B, Hkv] expanded from it).
-- num_splits: None, 0 and 1. Keys are split at constant positions in any case, and results do not depend on the batch, which
-  is what 1 is set for. pack_gqa has no effect on results and none on speed: heads of a group are always packed.
+- num_splits: None, 0 and 1. Keys are split at constant positions in any case, and a row's bits do not depend on the batch or
+  its size, on page size or the width of a page table, which is what 1 is set for. tune_for chooses kernels, not the call's
+  sizes: "many", or "few" for a faster decode of one or a few sequences, whose bits are others. pack_gqa has no effect on results and none on speed: heads of a group are always packed.
 - There is no backward: tensors that require grad are refused outside torch.no_grad().
-- out=: where the result goes; else it is allocated by q's framework.
+- out=: where the result goes, of any strides but the last; its elements must not overlap. Else it is allocated by q's
+  framework.
+- Lengths and page ids on a GPU are not read by the host. A sequence longer than its row of the page table has NaN in out and
+  LSE; others are right. check_pages=True looks at lengths and page ids, waits for that and raises; None: where Python debugs
+  (python -X dev, or FOVEA_CHECK_PAGES=1). Without it a page id that is no page reads memory of something else.
 
 What is not supported raises ValueError that names the argument: dropout_p > 0, return_attn_probs, qv, cache_leftpad, q_descale,
 rotary_seqlens, scheduler_metadata, sm_margin, other num_splits.
@@ -29,7 +35,7 @@ from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
 from . import _hooks
 from ._arrays import DTYPE_NAMES, DTYPES, Framework, describe, describe_written, framework_of
-from ._serve import Keys, Masking, constants, index, prepared_calls, rows_of_batch, rows_of_sequences, same_device, serve, shape_of
+from ._serve import Keys, Masking, constants, index, prepared_calls, flat_rows, rows_of_batch, rows_of_sequences, same_device, serve, shape_of
 from .cache import append
 
 _Window = Sequence[Optional[int]]
@@ -119,7 +125,7 @@ def _padded_result(
         out_arg = describe_written(out, "out")
         if tuple(out_arg[1]) != (batch, rows, heads, v_dim):
             raise ValueError(f"out has shape {tuple(out_arg[1])}; it must be {(batch, rows, heads, v_dim)}")
-        out_arg = rows_of_batch(out_arg, "out")
+        out_arg = flat_rows(out_arg)
     if not want_lse:
         return out, out_arg, None, None
     lse = framework.empty((batch, rows, heads), "float32", q)
@@ -160,6 +166,7 @@ def flash_attn_func(
     learnable_sink: Any = None,
     s_aux: Any = None,
     out: Any = None,
+    tune_for: str = "many",
 ) -> Any:
     """Attention of padded sequences: q [B, Sq, Hq, D], k [B, Sk, Hkv, D], v [B, Sk, Hkv, Dv].
 
@@ -170,7 +177,7 @@ def flash_attn_func(
     if _hooks.compiling():
         result = _hooks.ops.flash_attn(
             q, k, v, softmax_scale, causal, list(window_size), softcap, alibi_slopes,
-            learnable_sink if learnable_sink is not None else s_aux, k_descale, v_descale, attention_chunk,
+            learnable_sink if learnable_sink is not None else s_aux, k_descale, v_descale, attention_chunk, tune_for,
         )
         return _compiled(result, out, return_softmax_lse)
     m = _masking(
@@ -182,7 +189,7 @@ def flash_attn_func(
     stream = framework.stream(q_arg[4]) if q_arg[4][0] != 1 else None
     key: Any = None
     if out is None and k_arg is not None and v_arg is not None and not m.has_arrays():
-        key = (framework.name, q_arg[1:], k_arg[1:], v_arg[1:], m, bool(return_softmax_lse), stream)
+        key = (framework.name, q_arg[1:], k_arg[1:], v_arg[1:], m, bool(return_softmax_lse), stream, tune_for)
         call = prepared_calls.kept.get(key)
         if call is not None and not (stream is not None and framework.capturing()):
             batch, rows, heads, _ = q_arg[1]
@@ -197,7 +204,7 @@ def flash_attn_func(
     same_device(q_arg, k=k_arg, v=v_arg)
     out, out_rows, lse, lse_rows = _padded_result(framework, q, q_arg, v_arg[1][-1], out, return_softmax_lse)
     if shape[0] and shape[1]:
-        call = _padded(framework, q, q_arg, k_arg, v_arg, m, out_rows, lse_rows, stream)
+        call = _padded(framework, q, q_arg, k_arg, v_arg, m, out_rows, lse_rows, stream, None, tune_for)
         if key is not None and call is not None:
             prepared_calls.keep(key, call)
     return (out, _lse_of_padded(lse, framework)) if return_softmax_lse else out
@@ -214,15 +221,15 @@ def _same_batch(q_shape: Tuple[int, ...], k_arg: Any, v_arg: Any) -> None:
 
 def _padded(
     framework: Framework, q: Any, q_arg: Any, k_arg: Any, v_arg: Any, m: Masking, out: Any, lse: Any, stream: Any,
-    packed: Any = None,
+    packed: Any = None, tune_for: str = "many",
 ) -> Any:
     """Of a call that may be repeated with other arrays, what does that; else None."""
     batch, rows = q_arg[1][:2]
     keys, kept = _padded_keys(framework, q, q_arg[4], k_arg, v_arg, None, stream)
     offsets = constants.offsets(framework, q_arg[4], stream, batch, rows, q)
     return serve(
-        framework, q, rows_of_batch(q_arg, "q"), keys, framework.describe(offsets), batch, rows, m, out, lse, stream, packed,
-        (offsets, kept),
+        framework, q, flat_rows(q_arg), keys, framework.describe(offsets), batch, rows, m, out, lse, stream, packed,
+        (offsets, kept), tune_for,
     )
 
 
@@ -291,12 +298,14 @@ def flash_attn_varlen_func(
     learnable_sink: Any = None,
     s_aux: Any = None,
     out: Any = None,
+    tune_for: str = "many",
+    check_pages: Optional[bool] = None,
 ) -> Any:
     """Attention of ragged sequences: q [Tq, Hq, D], rows cu_seqlens_q[b] to cu_seqlens_q[b + 1] are sequence b's; k [Tk, Hkv,
     D] and v [Tk, Hkv, Dv] likewise by cu_seqlens_k. With block_table [B, pages] k and v are pages [N, page_size, Hkv, D].
 
     seqused_k [B]: only so many of a sequence's keys (then, with a block_table, cu_seqlens_k may be None). max_seqlen_q and
-    max_seqlen_k must hold: a step with longer sequences leaves out as it is. Returns out [Tq, Hq, Dv], or (out, lse [Hq, Tq])
+    max_seqlen_k must hold: rows of longer sequences may be NaN. Returns out [Tq, Hq, Dv], or (out, lse [Hq, Tq])
     with return_softmax_lse."""
     _refuse_unknown(
         dropout_p, return_attn_probs, num_splits, qv=qv, q_descale=q_descale, sm_margin=sm_margin, seqused_q=seqused_q
@@ -305,7 +314,7 @@ def flash_attn_varlen_func(
         result = _hooks.ops.flash_attn_varlen(
             q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale, causal, list(window_size), softcap,
             alibi_slopes, block_table, seqused_k, learnable_sink if learnable_sink is not None else s_aux, k_descale, v_descale,
-            attention_chunk,
+            attention_chunk, tune_for,
         )
         return _compiled(result, out, return_softmax_lse)
     m = _masking(
@@ -331,7 +340,7 @@ def flash_attn_varlen_func(
         raise ValueError("cu_seqlens_k is None; pass it, or seqused_k with a block_table")
     lens = seqused_k if seqused_k is not None else cu_seqlens_k[1:] - cu_seqlens_k[:-1]
     if block_table is not None:
-        keys = _paged_keys(framework, k_arg, v_arg, lens, block_table, seqs)
+        keys = _paged_keys(framework, k_arg, v_arg, lens, block_table, seqs, max_seqlen_k)
     else:
         shape_of(k_arg, "k", 3, "[Tk, Hkv, D], or pages with a block_table")
         shape_of(v_arg, "v", 3, "[Tk, Hkv, Dv], or pages with a block_table")
@@ -341,7 +350,10 @@ def flash_attn_varlen_func(
     out, out_arg, lse, lse_arg = _ragged_result(framework, q, q_arg, v_arg[1][-1], out, return_softmax_lse)
     if seqs > 0 and tokens:
         stream = framework.stream(q_arg[4]) if q_arg[4][0] != 1 else None
-        serve(framework, q, q_arg, keys, offsets, seqs, max(max_seqlen_q, 1), m, out_arg, lse_arg, stream)
+        serve(
+            framework, q, q_arg, keys, offsets, seqs, max(max_seqlen_q, 1), m, out_arg, lse_arg, stream, tune_for=tune_for,
+            check_pages=check_pages,
+        )
     return (out, lse.T) if return_softmax_lse else out
 
 
@@ -371,7 +383,10 @@ def _ragged_result(
     return out, out_arg, lse, (framework.address(lse), (tokens, heads), (heads, 1), _FLOAT32, q_arg[4])
 
 
-def _paged_keys(framework: Framework, k_arg: Any, v_arg: Any, lens: Any, table: Any, seqs: int) -> Keys:
+def _paged_keys(
+    framework: Framework, k_arg: Any, v_arg: Any, lens: Any, table: Any, seqs: int, most: int = 0
+) -> Keys:
+    """`most` keys of a sequence, where that is known, else what its row of the table has room for."""
     shape_of(k_arg, "k", 4, "[pages, page_size, Hkv, D] with a page table")
     shape_of(v_arg, "v", 4, "[pages, page_size, Hkv, Dv] with a page table")
     table_arg = framework.describe(table)
@@ -379,6 +394,8 @@ def _paged_keys(framework: Framework, k_arg: Any, v_arg: Any, lens: Any, table: 
         raise ValueError(f"the page table has {table_arg[1][0]} rows; the batch has {seqs} sequences")
     page = k_arg[1][1]
     longest = table_arg[1][1] * page
+    if most > 0:
+        longest = min(longest, most)
     return Keys(k_arg, v_arg, page, longest, seqs * longest, framework.describe(lens), page_table=table_arg)
 
 
@@ -419,6 +436,8 @@ def flash_attn_with_kvcache(
     learnable_sink: Any = None,
     s_aux: Any = None,
     out: Any = None,
+    tune_for: str = "many",
+    check_pages: Optional[bool] = None,
 ) -> Any:
     """Attention over a cache, to which new rows are appended first.
 
@@ -449,7 +468,7 @@ def flash_attn_with_kvcache(
             q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, None if isinstance(cache_seqlens, int) else cache_seqlens,
             cache_seqlens if isinstance(cache_seqlens, int) else None, cache_batch_idx, table, softmax_scale, causal,
             list(window_size), softcap, rotary_interleaved, alibi_slopes,
-            learnable_sink if learnable_sink is not None else s_aux, k_descale, v_descale, attention_chunk,
+            learnable_sink if learnable_sink is not None else s_aux, k_descale, v_descale, attention_chunk, tune_for,
         )
         return _compiled(result, out, return_softmax_lse)
     m = _masking(
@@ -523,7 +542,8 @@ def flash_attn_with_kvcache(
         out, out_arg, lse, lse_arg = _ragged_result(framework, q, q_arg, v_dim, out, return_softmax_lse)
     if step.tokens:
         serve(
-            framework, q, q_run_arg, keys, framework.describe(step.offsets), step.seqs, step.longest, m, out_arg, lse_arg, stream
+            framework, q, q_run_arg, keys, framework.describe(step.offsets), step.seqs, step.longest, m, out_arg, lse_arg, stream,
+            tune_for=tune_for, check_pages=check_pages,
         )
     del kept
     if not return_softmax_lse:
@@ -549,7 +569,7 @@ class _Step:
         else:
             self.seqs, self.longest = shape_of(q_arg, "q", 4, "[B, Sq, Hq, D], or [Tq, Hq, D] with cu_seqlens_q")[:2]
             self.tokens = self.seqs * self.longest
-            self.rows = rows_of_batch(q_arg, "q")
+            self.rows = flat_rows(q_arg)
             self.offsets = constants.offsets(framework, q_arg[4], stream, self.seqs, self.longest, q)
             self.counts = self.longest
 
@@ -608,6 +628,8 @@ def _append_new(
     q_out: Any = step.q
     together: Dict[str, Any] = {}
     if cos is not None:
+        if len(step.rows[1]) == 4:
+            rows_of_batch(step.rows, "q")  # refuses: rotation reads rows at one distance
         tokens, heads, dim = step.rows[1]
         q_out = framework.empty((tokens, heads, dim), _dtype_of(step.rows), step.q)
         same_rows = (k_offsets is cu_seqlens_k_new and k_offsets is step.offsets) or (

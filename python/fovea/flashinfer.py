@@ -13,10 +13,11 @@ from .spec import AttentionSpec, Limits
 class _Batch:
     """What the three have in common. An object is used by one thread, and on one stream at a time."""
 
-    def __init__(self, kv_layout: str = "NHD", *, backend: Optional[str] = None) -> None:
+    def __init__(self, kv_layout: str = "NHD", *, backend: Optional[str] = None, tune_for: str = "many") -> None:
+        """tune_for: as Limits has it."""
         if kv_layout not in ("NHD", "HND"):
             raise ValueError(f'kv_layout is {kv_layout!r}; allowed are "NHD" and "HND"')
-        self._layout, self._backend = kv_layout, backend
+        self._layout, self._backend, self._tune_for = kv_layout, backend, tune_for
         self._attention: Optional[Attention] = None
         self._made_for: Any = None
         self._workspace: Any = None
@@ -41,7 +42,9 @@ class _Batch:
 
     def _plan_now(self, num_tokens: int) -> None:
         framework, like, device, spec, phase, seqs, max_kv_tokens, max_kv_len, arrays = self._step
-        limits = Limits(capacity(seqs), capacity(num_tokens), capacity(max_kv_tokens), capacity(max_kv_len))
+        limits = Limits(
+            capacity(seqs), capacity(num_tokens), capacity(max_kv_tokens), capacity(max_kv_len), self._tune_for
+        )
         key = (device, spec, limits)
         if key != self._made_for:
             if framework.capturing():

@@ -42,10 +42,13 @@ class AttentionSpec:
     lse_includes_sink: bool = False
     has_alibi: bool = False
     kv_x_packed: bool = False
+    """K [pages, Hkv, D / x, page size, x] with x = 16 bytes of elements, V [pages, Hkv, Dv, page size]."""
     encoder: bool = False
     """Bidirectional attention over the step's own rows."""
     per_head_scales: bool = False
     """An fp8 cache has scales of heads: run(k_scales=, v_scales=) of [num_kv_heads] fp32."""
+    kv_shuffle: bool = False
+    """K as with kv_x_packed, V [pages, Hkv, page size / x, Dv, x]: AITER's layout."""
 
 
 @dataclass(frozen=True)
@@ -59,3 +62,7 @@ class Limits:
     """Keys of all sequences of a step."""
     max_kv_len: int
     """Keys of the longest."""
+    tune_for: str = "limits"
+    """What kernels, and the splits of keys between them, are chosen for; a row's bits depend on it. "limits": steps as large
+    as these limits. "many" and "few": the same under all limits, so that a row has the same bits under all that admit its
+    step; "few" by kernels that decode one or a few sequences faster than many. (On a CPU all three are the same.)"""

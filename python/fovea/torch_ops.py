@@ -4,12 +4,12 @@ They are registered when the first tensor of torch arrives, or with the import o
 it; register() does it at once. Inside torch.compile the functions of this package call them by themselves.
 
 - flash_attn(q, k, v, softmax_scale, causal, window_size, softcap, alibi_slopes, learnable_sink, k_descale, v_descale,
-  attention_chunk) -> (out, lse)
+  attention_chunk, tune_for) -> (out, lse)
 - flash_attn_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale, causal, window_size, softcap,
-  alibi_slopes, block_table, seqused_k, learnable_sink, k_descale, v_descale, attention_chunk) -> (out, lse)
+  alibi_slopes, block_table, seqused_k, learnable_sink, k_descale, v_descale, attention_chunk, tune_for) -> (out, lse)
 - flash_attn_with_kvcache(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_len, cache_batch_idx, page_table,
   softmax_scale, causal, window_size, softcap, rotary_interleaved, alibi_slopes, learnable_sink, k_descale, v_descale,
-  attention_chunk) -> (out, lse), which writes k_cache and v_cache
+  attention_chunk, tune_for) -> (out, lse), which writes k_cache and v_cache
 - masked_attention(q, k, v, mask, softmax_scale, softcap, learnable_sink) -> out
 """
 
@@ -21,17 +21,18 @@ from . import _hooks
 _SCHEMAS = {
     "flash_attn": """(Tensor q, Tensor k, Tensor v, float? softmax_scale=None, bool causal=False, int[] window_size=[-1, -1],
         float softcap=0.0, Tensor? alibi_slopes=None, Tensor? learnable_sink=None, Tensor? k_descale=None,
-        Tensor? v_descale=None, int attention_chunk=0) -> (Tensor, Tensor)""",
+        Tensor? v_descale=None, int attention_chunk=0, str tune_for="many") -> (Tensor, Tensor)""",
     "flash_attn_varlen": """(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor? cu_seqlens_k, SymInt max_seqlen_q,
         SymInt max_seqlen_k, float? softmax_scale=None, bool causal=False, int[] window_size=[-1, -1], float softcap=0.0,
         Tensor? alibi_slopes=None, Tensor? block_table=None, Tensor? seqused_k=None, Tensor? learnable_sink=None,
-        Tensor? k_descale=None, Tensor? v_descale=None, int attention_chunk=0) -> (Tensor, Tensor)""",
+        Tensor? k_descale=None, Tensor? v_descale=None, int attention_chunk=0, str tune_for="many")
+        -> (Tensor, Tensor)""",
     "flash_attn_with_kvcache": """(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor? k=None, Tensor? v=None,
         Tensor? rotary_cos=None, Tensor? rotary_sin=None, Tensor? cache_seqlens=None, SymInt? cache_len=None,
         Tensor? cache_batch_idx=None, Tensor? page_table=None, float? softmax_scale=None, bool causal=False,
         int[] window_size=[-1, -1], float softcap=0.0, bool rotary_interleaved=True, Tensor? alibi_slopes=None,
-        Tensor? learnable_sink=None, Tensor? k_descale=None, Tensor? v_descale=None, int attention_chunk=0)
-        -> (Tensor, Tensor)""",
+        Tensor? learnable_sink=None, Tensor? k_descale=None, Tensor? v_descale=None, int attention_chunk=0,
+        str tune_for="many") -> (Tensor, Tensor)""",
     "masked_attention": """(Tensor q, Tensor k, Tensor v, Tensor mask, float? softmax_scale=None, float softcap=0.0,
         Tensor? learnable_sink=None) -> Tensor""",
 }
@@ -40,13 +41,13 @@ _SCHEMAS = {
 def _flash_attn(
     q: Any, k: Any, v: Any, softmax_scale: Optional[float] = None, causal: bool = False, window_size: List[int] = [-1, -1],
     softcap: float = 0.0, alibi_slopes: Any = None, learnable_sink: Any = None, k_descale: Any = None, v_descale: Any = None,
-    attention_chunk: int = 0,
+    attention_chunk: int = 0, tune_for: str = "many",
 ) -> Any:
     from .flash_attn import flash_attn_func
 
     return flash_attn_func(
         q, k, v, 0.0, softmax_scale, causal, window_size, softcap, alibi_slopes, return_softmax_lse=True,
-        learnable_sink=learnable_sink, k_descale=k_descale, v_descale=v_descale, attention_chunk=attention_chunk,
+        learnable_sink=learnable_sink, k_descale=k_descale, v_descale=v_descale, attention_chunk=attention_chunk, tune_for=tune_for,
     )
 
 
@@ -54,14 +55,14 @@ def _flash_attn_varlen(
     q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: int, max_seqlen_k: int,
     softmax_scale: Optional[float] = None, causal: bool = False, window_size: List[int] = [-1, -1], softcap: float = 0.0,
     alibi_slopes: Any = None, block_table: Any = None, seqused_k: Any = None, learnable_sink: Any = None, k_descale: Any = None,
-    v_descale: Any = None, attention_chunk: int = 0,
+    v_descale: Any = None, attention_chunk: int = 0, tune_for: str = "many",
 ) -> Any:
     from .flash_attn import flash_attn_varlen_func
 
     return flash_attn_varlen_func(
         q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, 0.0, softmax_scale, causal, window_size, softcap,
         alibi_slopes, block_table=block_table, return_softmax_lse=True, seqused_k=seqused_k, learnable_sink=learnable_sink,
-        k_descale=k_descale, v_descale=v_descale, attention_chunk=attention_chunk,
+        k_descale=k_descale, v_descale=v_descale, attention_chunk=attention_chunk, tune_for=tune_for,
     )
 
 
@@ -70,7 +71,7 @@ def _flash_attn_with_kvcache(
     cache_seqlens: Any = None, cache_len: Optional[int] = None, cache_batch_idx: Any = None, page_table: Any = None,
     softmax_scale: Optional[float] = None, causal: bool = False, window_size: List[int] = [-1, -1], softcap: float = 0.0,
     rotary_interleaved: bool = True, alibi_slopes: Any = None, learnable_sink: Any = None, k_descale: Any = None,
-    v_descale: Any = None, attention_chunk: int = 0,
+    v_descale: Any = None, attention_chunk: int = 0, tune_for: str = "many",
 ) -> Any:
     from .flash_attn import flash_attn_with_kvcache
 
@@ -78,7 +79,7 @@ def _flash_attn_with_kvcache(
         q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens if cache_len is None else cache_len, cache_batch_idx,
         None, None, softmax_scale, causal, window_size, softcap, rotary_interleaved, alibi_slopes, 0, True,
         page_table=page_table, learnable_sink=learnable_sink, k_descale=k_descale, v_descale=v_descale,
-        attention_chunk=attention_chunk,
+        attention_chunk=attention_chunk, tune_for=tune_for,
     )
 
 

@@ -14,6 +14,10 @@ Error no_graphs(const BackendInfo& info) {
 
 }  // namespace
 
+std::vector<KernelName> AttentionBackend::kernels(const DeviceInfo&) const {
+  return {};
+}
+
 Status AttentionBackend::check_plan(const Plan&, int64_t, Stream&) {
   return {};
 }

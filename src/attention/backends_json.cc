@@ -75,6 +75,7 @@ Json row_json(const BackendInfo& info) {
   out["description"] = info.description;
   out["built"] = info.absent.empty();
   if (!info.absent.empty()) out["why_not"] = info.absent;
+  if (!info.library.empty()) out["library"] = info.library;
   if (!info.mla_sibling.empty()) out["mla_sibling"] = info.mla_sibling;
   if (!info.prefill_partner.empty()) out["prefill_partner"] = info.prefill_partner;
   out["preferred_page_size"] = info.capability.preferred_page_size;

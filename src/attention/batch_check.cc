@@ -1,9 +1,12 @@
 #include "attention/batch_check.h"
 
 #include <cmath>
+#include <limits>
 #include <string>
 
+#include "attention/kv_view.h"
 #include "base/check.h"
+#include "kernels/reference/visibility.h"
 
 namespace fovea {
 namespace {
@@ -80,6 +83,22 @@ Status check_page_lists(const BatchMeta& meta, int page_size) {
   return {};
 }
 
+/// Every id that the step reads; BatchMeta::num_pages is given.
+Status check_page_ids(const MaskSpec& mask, const BatchMeta& meta, int page_size) {
+  for (int b = 0; b < meta.num_seqs(); ++b) {
+    const SequenceMask seq = sequence_mask(mask, meta, b);
+    if (seq.n_q == 0 || seq.n_k == 0) continue;
+    const int32_t* ids = meta.pages(b);
+    const KeyRanges seen = key_ranges(mask, seq, 0, seq.n_q);
+    for (const KeyRange& keys : {seen.sinks, seen.body})
+      for (int64_t i = keys.first / page_size; !keys.empty() && i * page_size < keys.last; ++i)
+        if (ids[i] < 0 || ids[i] >= meta.num_pages)
+          return invalid("page " + str(i) + " of sequence " + str(b) + " is " + str(ids[i]) +
+                         "; the cache has pages 0 to " + str(meta.num_pages - 1));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_spec(const AttentionSpec& spec) {
@@ -98,6 +117,8 @@ Status check_spec(const AttentionSpec& spec) {
   if (mask.window_left < -1 || mask.window_right < -1 || mask.chunk < 0 || mask.sink_tokens < 0)
     return invalid("windows must be -1 (unbounded) or more; chunk and sink_tokens 0 (off) or more");
   if (mask.packed && mask.causal) return invalid("a packed mask replaces the causal one: set causal = false");
+  if (spec.kv_x_packed && spec.kv_shuffle)
+    return invalid("kv_x_packed and kv_shuffle are both set; a cache has one layout");
   if (spec.page_size < 0) return invalid("page size " + str(spec.page_size) + " must be positive");
   return {};
 }
@@ -113,6 +134,7 @@ Status check_supported(const BackendInfo& info, const AttentionSpec& spec) {
   DeviceInfo device;
   device.kind = info.capability.device;
   device.compute_capability = info.capability.min_compute_capability;
+  device.shared_bytes = std::numeric_limits<int>::max();  // of no device: plan() sees which it is
   const Phase phase = info.capability.phases.has(Phase::decode) ? Phase::decode : Phase::prefill;
   std::string text;
   for (const Reason& reason : validate(info, spec, device, phase))
@@ -147,7 +169,8 @@ Status check_batch(const AttentionSpec& spec, const AttentionLimits& limits, con
                    str(limits.max_kv_tokens));
   FOVEA_RETURN_IF_ERROR(meta.kv_indptr.empty() ? check_page_table(meta, page_size)
                                                : check_page_lists(meta, page_size));
-  return check_masks(spec.mask, meta);
+  FOVEA_RETURN_IF_ERROR(check_masks(spec.mask, meta));
+  return meta.num_pages > 0 ? check_page_ids(spec.mask, meta, page_size) : Status();
 }
 
 Status check_args(const AttentionArgs& args, const AttentionSpec& spec, int page_size) {
@@ -164,11 +187,15 @@ Status check_args(const AttentionArgs& args, const AttentionSpec& spec, int page
     return invalid("a cache of " + std::string(to_string(kv.dtype)) +
                    (per_head ? " with per-head scales" : "") +
                    (scaled ? " needs k_scales and v_scales" : " has no k_scales and v_scales"));
-  if (kv.form == KvForm::x_packed && !spec.kv_x_packed)
-    return invalid("the cache is x-packed, which AttentionSpec::kv_x_packed does not say");
-  if (kv.form == KvForm::x_packed && spec.head_dim % x_of(kv.dtype) != 0)
-    return invalid("an x-packed cache of " + std::string(to_string(kv.dtype)) + " needs a head size that " +
-                   str(x_of(kv.dtype)) + " divides; it is " + str(spec.head_dim));
+  if (kv.form == KvForm::x_packed) {
+    const bool shuffled = kv.v_chunk_stride != 0;
+    if (!(shuffled ? spec.kv_shuffle : spec.kv_x_packed))
+      return invalid(shuffled ? "the cache is shuffled, which AttentionSpec::kv_shuffle does not say"
+                              : "the cache is x-packed, which AttentionSpec::kv_x_packed does not say");
+    const KvLayout layout = shuffled ? KvLayout::shuffle : KvLayout::x_packed;
+    if (const Status fits = check_layout(layout, kv.dtype, kv.page_size, spec.head_dim); !fits)
+      return invalid(fits.error().message);
+  }
   if (spec.has_sink && args.sinks == nullptr)
     return invalid("the spec has sinks; AttentionArgs::sinks is null");
   if (spec.has_alibi && args.alibi_slopes == nullptr)

@@ -18,7 +18,7 @@ Status check_supported(const BackendInfo& info, const AttentionSpec& spec);
 int page_size_of(const BackendInfo& info, const AttentionSpec& spec);
 
 /// Refuses a step whose arrays disagree with one another, exceed `limits`, or lack what spec.mask reads.
-/// Does not look at page ids. O(B).
+/// Looks at page ids where meta.num_pages is given. O(B), and O(pages) with them.
 Status check_batch(const AttentionSpec& spec, const AttentionLimits& limits, const BatchMeta& meta,
                    int page_size);
 

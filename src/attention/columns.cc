@@ -109,7 +109,10 @@ Values devices(const Capability& c) {
 
 /// KvView's strides reach both of the plain layouts.
 Values kv_layouts(const Capability& c) {
-  return {{"nhd", true}, {"hnd", true}, {"x_packed", c.features.has(Feature::kv_x_packed)}};
+  return {{"nhd", true},
+          {"hnd", true},
+          {"x_packed", c.features.has(Feature::kv_x_packed)},
+          {"shuffle", c.features.has(Feature::kv_shuffle)}};
 }
 
 std::string joined(const Values& values) {

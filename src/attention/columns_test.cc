@@ -54,8 +54,9 @@ TEST(Columns, EveryFeatureIsOneOrIsSpokenForByAList) {
   for (unsigned i = 0; i < static_cast<unsigned>(Feature::count_); ++i) {
     const auto feature = static_cast<Feature>(i);
     if (feature == Feature::batch_invariance) continue;  // Capability::invariance claims it
-    const std::string cell =
-        feature == Feature::kv_x_packed ? "kv_layouts=x_packed" : std::string(to_string(feature)) + "=yes";
+    const std::string cell = feature == Feature::kv_x_packed  ? "kv_layouts=x_packed"
+                             : feature == Feature::kv_shuffle ? "kv_layouts=shuffle"
+                                                              : std::string(to_string(feature)) + "=yes";
     EXPECT_THAT(changed_by({}, [&](Capability& c) { c.features.insert(feature); }),
                 UnorderedElementsAre(cell));
   }

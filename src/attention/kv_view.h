@@ -5,8 +5,17 @@
 namespace fovea {
 
 /// A view of pages in `layout` (auto = hnd), its pointers left empty: K and V dense, and the scales of a
-/// dtype that has them for each token [pages, Hkv, page_size]. x_packed needs head_dim % x_of(dtype) == 0.
+/// dtype that has them for each token [pages, Hkv, page_size]. Needs check_layout().
 KvView paged_view(KvLayout layout, KvCacheDType dtype, int num_kv_heads, int page_size, int head_dim,
                   int v_head_dim);
+
+/// Whether pages of `layout` can be so: x_packed and shuffle need head_dim % x_of(dtype) == 0, shuffle
+/// page_size % x_of(dtype) == 0 as well. The error has the numbers.
+Status check_layout(KvLayout layout, KvCacheDType dtype, int page_size, int head_dim);
+
+/// AttentionSpec::kv_x_packed and kv_shuffle, of a cache of `layout`.
+void set_layout(AttentionSpec& spec, KvLayout layout);
+/// And back; hnd stands for both of the plain ones.
+KvLayout layout_of(const AttentionSpec& spec);
 
 }  // namespace fovea

@@ -217,7 +217,7 @@ AttentionSpec mla_prefill_spec(const AttentionSpec& spec) {
   }
   s.num_kv_heads = s.num_heads;
   s.kv_dtype = KvCacheDType::auto_;
-  s.kv_x_packed = false;
+  s.kv_x_packed = s.kv_shuffle = false;
   s.page_size = 0;
   // What concerns the cache or decoding is not asked of it.
   s.needs = s.needs.without({Feature::dcp, Feature::non_causal_dcp, Feature::kv_connector,

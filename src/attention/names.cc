@@ -52,6 +52,7 @@ std::string_view to_string(Feature feature) {
     case Feature::lse: return "lse";
     case Feature::native_page: return "native_page";
     case Feature::kv_x_packed: return "kv_x_packed";
+    case Feature::kv_shuffle: return "kv_shuffle";
     case Feature::kv_sharing: return "kv_sharing";
     case Feature::kv_connector: return "kv_connector";
     case Feature::per_head_scales: return "per_head_scales";
@@ -169,24 +170,52 @@ std::string BackendInfo::label() const {
   return version.empty() ? std::string(name) : std::string(name) + " (" + std::string(version) + ")";
 }
 
+int shared_bytes_of(int compute_capability) {
+  // From compute capability 8.0 on a block may have all of its SM's shared memory but 1 KiB.
+  switch (compute_capability) {
+    case 0: return 0;
+    case 70:
+    case 72: return 96 << 10;
+    case 75: return 64 << 10;
+    case 80:
+    case 87: return 163 << 10;
+    case 86:
+    case 89:
+    case 120:
+    case 121: return 99 << 10;
+    case 90:
+    case 100:
+    case 103:
+    case 110: return 227 << 10;
+    default: return 48 << 10;
+  }
+}
+
 namespace {
 
 using NamedDevice = std::pair<std::string_view, DeviceInfo>;
 
+NamedDevice nvidia(std::string_view name, int compute_capability, std::string_view products) {
+  return {name,
+          {DeviceKind::cuda, compute_capability, std::string(products), shared_bytes_of(compute_capability)}};
+}
+
 const std::vector<NamedDevice>& known_devices() {
   static const std::vector<NamedDevice> devices = {
-      {"cpu", {DeviceKind::cpu, 0, ""}},
-      {"sm75", {DeviceKind::cuda, 75, "T4, RTX 20"}},
-      {"sm80", {DeviceKind::cuda, 80, "A100"}},
-      {"sm86", {DeviceKind::cuda, 86, "A40, RTX 30"}},
-      {"sm89", {DeviceKind::cuda, 89, "L4, L40S, RTX 40"}},
-      {"sm90", {DeviceKind::cuda, 90, "H100, H200"}},
-      {"sm100", {DeviceKind::cuda, 100, "B200"}},
-      {"sm103", {DeviceKind::cuda, 103, "B300"}},
-      {"sm120", {DeviceKind::cuda, 120, "RTX 50"}},
-      {"rocm", {DeviceKind::rocm, 0, "AMD Instinct"}},
-      {"npu", {DeviceKind::ascend, 0, "Ascend"}},
-      {"xpu", {DeviceKind::xpu, 0, "Intel GPU"}},
+      {"cpu", {DeviceKind::cpu, 0, "", 0}},
+      nvidia("sm75", 75, "T4, RTX 20"),
+      nvidia("sm80", 80, "A100"),
+      nvidia("sm86", 86, "A40, RTX 30"),
+      nvidia("sm87", 87, "Jetson Orin"),
+      nvidia("sm89", 89, "L4, L40S, RTX 40"),
+      nvidia("sm90", 90, "H100, H200"),
+      nvidia("sm100", 100, "B200"),
+      nvidia("sm103", 103, "B300"),
+      nvidia("sm120", 120, "RTX 50"),
+      nvidia("sm121", 121, "DGX Spark"),
+      {"rocm", {DeviceKind::rocm, 0, "AMD Instinct", 0}},
+      {"npu", {DeviceKind::ascend, 0, "Ascend", 0}},
+      {"xpu", {DeviceKind::xpu, 0, "Intel GPU", 0}},
   };
   return devices;
 }

@@ -39,12 +39,12 @@ BatchMeta slice(const BatchMeta& meta, int first, int last) {
   return part;
 }
 
-/// The tensors from query row `row` on.
+/// The tensors from query row `row` on, which begins a block where there are blocks.
 AttentionArgs rows_from(const AttentionArgs& args, const AttentionSpec& spec, int64_t row) {
   const int64_t size = static_cast<int64_t>(size_of(spec.dtype));
   AttentionArgs part = args;
-  part.q = static_cast<const std::byte*>(args.q) + row * args.q_row_stride * size;
-  part.out = static_cast<std::byte*>(args.out) + row * args.out_row_stride * size;
+  part.q = static_cast<const std::byte*>(args.q) + args.q_offset(row, 0, spec.head_dim) * size;
+  part.out = static_cast<std::byte*>(args.out) + args.out_offset(row, 0, spec.v_head_dim) * size;
   if (args.lse != nullptr) part.lse = args.lse + row * spec.num_heads;
   return part;
 }
@@ -143,6 +143,11 @@ Status PhasedAttention::plan(const AttentionSpec& spec, const AttentionLimits& l
 }
 
 Status PhasedAttention::forward(const AttentionArgs& args, Stream& stream) {
+  for (const int block : {args.q_block_rows, args.out_block_rows})
+    if (block != 0 && decode_rows_ % block != 0)
+      return invalid("AttentionArgs has blocks of " + std::to_string(block) +
+                     " rows, and prefill begins inside one, at row " + std::to_string(decode_rows_) +
+                     ": give rows at one distance");
   const auto use = [this](Phase phase) -> Use& { return use_[static_cast<size_t>(phase)]; };
   if (decode_plan_)
     FOVEA_RETURN_IF_ERROR(counted(use(Phase::decode), work(Phase::decode), [&] {

@@ -30,8 +30,8 @@ TEST_F(Registry, VersionsOfOneNameAreRowsOfTheirOwn) {
   EXPECT_EQ(r.get().find(second)->info, &second);
   EXPECT_EQ(second.label(), "FLASH_ATTN (FA3)");
   EXPECT_DEATH(r.add(info), "version");
-  EXPECT_DEATH(r.add(backend_named("fa", plain_capability())), "same_name");
-  EXPECT_DEATH(r.add(backend_named("OTHER", plain_capability(), {"FA"})), "same_name");
+  EXPECT_DEATH(r.add(backend_named("fa", plain_capability())), "choose another name");
+  EXPECT_DEATH(r.add(backend_named("OTHER", plain_capability(), {"FA"})), "choose another name");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "attention/kv_view.h"
 #include "attention/resolve_name.h"
 
 namespace fovea {
@@ -72,12 +73,11 @@ class Validation {
       check_phase();
     }
     ++rank_;
-    if (backend_.supports_combination != nullptr)
-      if (auto reason = backend_.supports_combination(spec_, device_)) {
-        const bool by_flag = !reason->fix.empty();
-        add(std::move(reason->text), by_flag ? std::move(reason->fix) : std::string(kOtherBackend),
-            by_flag ? Remedy::flag : Remedy::other_backend);
-      }
+    if (backend_.supports_combination != nullptr) add(backend_.supports_combination(spec_, device_));
+    ++rank_;
+    // Of what the columns allow on this device: kernels of anything else are not asked for.
+    if (backend_.check_kernels != nullptr && findings_.empty())
+      add(backend_.check_kernels(backend_, spec_, device_, phase_));
     ++rank_;
     if (!backend_.absent.empty() && runs_on(c_, device_))
       add("not in this build: " + std::string(backend_.absent), std::string(kOtherBackend), Remedy::kernels);
@@ -87,6 +87,13 @@ class Validation {
  private:
   void add(std::string text, std::string fix, Remedy remedy = Remedy::flag) {
     findings_.push_back({rank_, remedy, {std::move(text), std::move(fix)}});
+  }
+
+  void add(std::optional<Reason> reason) {
+    if (!reason) return;
+    const bool by_flag = !reason->fix.empty();
+    add(std::move(reason->text), by_flag ? std::move(reason->fix) : std::string(kOtherBackend),
+        by_flag ? Remedy::flag : Remedy::other_backend);
   }
 
   /// One check: `fix` is the flag that takes the wish back; empty = only another backend helps.
@@ -266,13 +273,20 @@ class Validation {
   }
 
   void check_layout() {
-    need(spec_.kv_x_packed, Feature::kv_x_packed, "x-packed KV cache layout not supported",
+    need(spec_.kv_x_packed, Feature::kv_x_packed, "KV cache layout x_packed not supported",
+         "--kv-layout hnd: the default");
+    need(spec_.kv_shuffle, Feature::kv_shuffle, "KV cache layout shuffle not supported",
          "--kv-layout hnd: the default");
     ++rank_;
     const int x = x_of(resolve(spec_.kv_dtype, spec_.dtype));
-    if (spec_.kv_x_packed && x > 0 && spec_.head_dim % x != 0)
-      add("x-packed KV cache layout needs a head_size that is a multiple of " + str(x),
+    if (x == 0 || !(spec_.kv_x_packed || spec_.kv_shuffle)) return;
+    const std::string layout = "KV cache layout " + std::string(to_string(layout_of(spec_)));
+    if (spec_.head_dim % x != 0)
+      add(layout + " needs a head_size that is a multiple of " + str(x),
           "--kv-layout hnd: the model's head size is " + str(spec_.head_dim));
+    if (spec_.kv_shuffle && spec_.page_size % x != 0)
+      add(layout + " needs a block_size that is a multiple of " + str(x),
+          "--page-size " + str((spec_.page_size + x - 1) / x * x) + ": the nearest above");
   }
 
   const BackendInfo& backend_;

@@ -64,8 +64,8 @@ TEST(Validate, EveryReasonInTheOrderOfVllm) {
                   "GQA ratio 4 not supported", "chunked-local attention not supported",
                   "StreamingLLM sink tokens not supported", "logit soft cap not supported",
                   "ALiBi not supported", "speculative verification not supported", "tree mask not supported",
-                  "x-packed KV cache layout not supported",
-                  "x-packed KV cache layout needs a head_size that is a multiple of 4",
+                  "KV cache layout x_packed not supported",
+                  "KV cache layout x_packed needs a head_size that is a multiple of 4",
                   "KV sharing between layers not supported", "chunked prefix not supported",
                   "quantised output not supported", "LSE output not supported",
                   "fp64 accumulation not supported", "decode not supported",
@@ -81,7 +81,7 @@ TEST(Validate, WhatADocumentLeavesUnsaidIsNoReason) {
       ElementsAre("head_size not supported", "dtype not supported", "kv_cache_dtype not supported",
                   "block_size not supported", "compute capability not supported",
                   "attention type decoder not supported", "GQA ratio 4 not supported",
-                  "x-packed KV cache layout needs a head_size that is a multiple of 4",
+                  "KV cache layout x_packed needs a head_size that is a multiple of 4",
                   "decode not supported", "ALiBi with a logit soft cap not supported", "its own words"));
 }
 

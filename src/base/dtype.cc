@@ -30,7 +30,7 @@ constexpr std::string_view kKvNames[] = {"auto",
                                          "turboquant_k3v4_nc",
                                          "turboquant_3bit_nc"};
 static_assert(std::size(kKvNames) == static_cast<size_t>(KvCacheDType::count_));
-constexpr std::string_view kLayoutNames[] = {"auto", "nhd", "hnd", "x_packed"};
+constexpr std::string_view kLayoutNames[] = {"auto", "nhd", "hnd", "x_packed", "shuffle"};
 static_assert(std::size(kLayoutNames) == static_cast<size_t>(KvLayout::count_));
 }  // namespace
 

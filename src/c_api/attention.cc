@@ -4,6 +4,8 @@
 #include <climits>
 
 #include "attention/create_backend.h"
+#include "attention/kv_view.h"
+#include "c_api/registry.h"
 #include "c_api/settings.h"
 #include "c_api/spec.h"
 #include "c_api/structs.h"
@@ -16,6 +18,22 @@ constexpr size_t kWorkspaceAlignment = 64;  // what Workspace promises
 
 std::string str(int64_t v) {
   return std::to_string(v);
+}
+
+/// Strides of AttentionArgs.
+struct Rows {
+  int64_t row_stride, head_stride;
+  int block_rows = 0;
+  int64_t block_stride = 0;
+};
+
+/// Of [rows, heads, dim] or [blocks, rows, heads, dim].
+Rows rows_of(const Tensor& t) {
+  if (t.ndim == 3) return {t.step(0), t.step(1)};
+  if (t.size(1) <= 1) return {t.step(0), t.step(2)};
+  const Rows rows{t.step(1), t.step(2)};
+  if (t.size(0) <= 1 || t.step(0) == t.size(1) * t.step(1)) return rows;
+  return {t.step(1), t.step(2), static_cast<int>(t.size(1)), t.step(0)};
 }
 
 }  // namespace
@@ -39,10 +57,11 @@ Status Attention::choose_backends(const char* name) {
   if (name != nullptr) config.backend = BackendName(name);
   config.sources["backend"] = "backend";
   FOVEA_RETURN_IF_ERROR(apply_environment(config));
-  FOVEA_TRY(selection, select(config, spec_, device, builtin_backends()));
+  const BackendRegistry registry = loaded_backends();
+  FOVEA_TRY(selection, select(config, spec_, device, registry));
   const KindSelection& kind = selection.kinds.front();
   const auto make = [&](const PhaseSelection& phase) -> Result<std::shared_ptr<AttentionBackend>> {
-    FOVEA_TRY(made, create_backend(*phase.backend, config, builtin_backends()));
+    FOVEA_TRY(made, create_backend(*phase.backend, config, registry));
     return std::shared_ptr<AttentionBackend>(std::move(made));
   };
   FOVEA_TRY(prefill, make(kind.prefill));
@@ -152,22 +171,38 @@ Status Attention::check(int64_t num_pages, void* handle) {
                    [&](Stream& stream) { return check_pages(num_pages, stream); });
 }
 
-Result<AttentionArgs> Attention::read_layer(const fovea_layer* given, int64_t& num_pages) const {
-  FOVEA_TRY(layer, read_struct(given, fovea_layer{}, kLayerSize1, "fovea_layer"));
+/// Q or O: [Tq, Hq, D], or [B, S, Hq, D] of as many rows.
+Result<Tensor> Attention::take_rows(const fovea_tensor* given, std::string_view name, const Dim& dim) const {
   const Element element = element_of(spec_.dtype);
   const Dim rows{"Tq", meta_.tokens}, heads{"Hq", spec_.num_heads};
-  FOVEA_TRY(q,
-            arguments_.take(layer.q, {"q", {element}, {rows, heads, {"D", spec_.head_dim}}, Packing::rows}));
-  FOVEA_TRY(out, arguments_.take(layer.out,
-                                 {"out", {element}, {rows, heads, {"Dv", spec_.v_head_dim}}, Packing::rows}));
+  if (given == nullptr || given->ndim != 4)
+    return arguments_.take(given, {name, {element}, {rows, heads, dim}, Packing::last});
+  FOVEA_TRY(t, arguments_.take(given, {name, {element}, {{"B"}, {"S"}, heads, dim}, Packing::last}));
+  if (t.size(0) * t.size(1) != meta_.tokens)
+    return invalid(std::string(name) + " has shape " + shape_text(t.shape.data(), t.ndim) + " with " +
+                   str(t.size(0) * t.size(1)) + " rows; the step has " + str(meta_.tokens));
+  return t;
+}
+
+Result<AttentionArgs> Attention::read_layer(const fovea_layer* given, int64_t& num_pages) const {
+  FOVEA_TRY(layer, read_struct(given, fovea_layer{}, kLayerSize1, "fovea_layer"));
+  const Dim rows{"Tq", meta_.tokens}, heads{"Hq", spec_.num_heads};
+  FOVEA_TRY(q, take_rows(layer.q, "q", {"D", spec_.head_dim}));
+  FOVEA_TRY(out, take_rows(layer.out, "out", {"Dv", spec_.v_head_dim}));
+  FOVEA_RETURN_IF_ERROR(check_written(out, "out"));
   AttentionArgs args;
   args.q = q.data;
-  args.q_row_stride = q.step(0);
+  const Rows q_rows = rows_of(q);
+  args.q_row_stride = q_rows.row_stride;
+  args.q_head_stride = q_rows.head_stride;
+  args.q_block_rows = q_rows.block_rows;
+  args.q_block_stride = q_rows.block_stride;
   args.out = out.data;
-  args.out_row_stride = out.step(0);
-  if (const int64_t row = int64_t{spec_.num_heads} * spec_.v_head_dim; meta_.tokens > 1 && out.step(0) < row)
-    return invalid("out has rows " + str(out.step(0)) +
-                   " elements apart; they must not overlap: " + str(row) + " or more");
+  const Rows out_rows = rows_of(out);
+  args.out_row_stride = out_rows.row_stride;
+  args.out_head_stride = out_rows.head_stride;
+  args.out_block_rows = out_rows.block_rows;
+  args.out_block_stride = out_rows.block_stride;
   if (layer.lse != nullptr) {
     FOVEA_TRY(lse, arguments_.take(layer.lse, {"lse", {Element::f32}, {rows, heads}}));
     args.lse = lse.as<float>();
@@ -192,7 +227,7 @@ Result<AttentionArgs> Attention::read_layer(const fovea_layer* given, int64_t& n
   shape.num_kv_heads = spec_.num_kv_heads;
   shape.head_dim = spec_.head_dim;
   shape.v_head_dim = spec_.v_head_dim;
-  shape.x_packed = spec_.kv_x_packed;
+  shape.layout = layout_of(spec_);
   shape.per_head_scales = spec_.needs.has(Feature::per_head_scales);
   FOVEA_TRY(cache, read_cache(arguments_,
                               {"k", "v", layer.k, layer.v, layer.k_scale, layer.v_scale, layer.k_scales,

@@ -38,6 +38,7 @@ class Attention {
   Status planned() const;
   Result<Workspace> workspace(const fovea_tensor* given, size_t needed);
   void keep(const BatchMeta& meta, bool for_capture, std::unique_ptr<Plan> plan);
+  Result<Tensor> take_rows(const fovea_tensor* given, std::string_view name, const Dim& dim) const;
   Result<AttentionArgs> read_layer(const fovea_layer* layer, int64_t& num_pages) const;
   Status check_pages(int64_t num_pages, Stream& stream);
 

@@ -1,8 +1,8 @@
 #include <string>
 
-#include "attention/backends_json.h"
 #include "c_api/attention.h"
 #include "c_api/errors.h"
+#include "c_api/registry.h"
 #include "device/gpu.h"
 
 using fovea::Status;
@@ -41,9 +41,15 @@ int fovea_cuda_built(void) {
 fovea_status fovea_backends_json(const char** json) {
   return guard("fovea_backends_json", [&]() -> Status {
     if (json == nullptr) return fovea::invalid("json is null");
-    static const std::string text = fovea::backends_json(fovea::builtin_backends());
-    *json = text.c_str();
+    *json = fovea::c_api::backends_text().c_str();
     return {};
+  });
+}
+
+fovea_status fovea_load_backend(const char* file) {
+  return guard("fovea_load_backend", [&]() -> Status {
+    if (file == nullptr) return fovea::invalid("file is null");
+    return fovea::c_api::load_backend(file);
   });
 }
 

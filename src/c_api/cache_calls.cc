@@ -60,9 +60,7 @@ class Append {
                                               {q.element},
                                               {{"T", q.size(0)}, {"Hq", q.size(1)}, {"D", q.size(2)}},
                                               Packing::rows}));
-    if (p_.tokens > 1 && out.step(0) < q.size(1) * q.size(2))
-      return invalid("q_out has rows " + str(out.step(0)) +
-                     " elements apart; they must not overlap: " + str(q.size(1) * q.size(2)) + " or more");
+    FOVEA_RETURN_IF_ERROR(check_written(out, "q_out"));
     p_.q = q.data;
     p_.q_row_stride = q.step(0);
     p_.q_out = out.data;
@@ -105,6 +103,7 @@ class Append {
     shape.num_kv_heads = k.size(1);
     shape.head_dim = k.size(2);
     shape.v_head_dim = v.size(2);
+    shape.written = true;
     FOVEA_TRY(cache, read_cache(arguments_,
                                 {"k_cache", "v_cache", a_.k_cache, a_.v_cache, a_.k_scale, a_.v_scale,
                                  a_.k_scales, a_.v_scales},

@@ -50,6 +50,7 @@ constexpr std::string_view kKnownPaged = "[pages, page size, Hkv, D]";
 constexpr std::string_view kKnownRagged = "[pages, page size, Hkv, D] or [rows, Hkv, D]";
 constexpr std::string_view kPackedK = "x-packed [pages, Hkv, D / x, page size, x]";
 constexpr std::string_view kPackedV = "x-packed [pages, Hkv, Dv, page size]";
+constexpr std::string_view kShuffledV = "shuffled [pages, Hkv, page size / x, Dv, x]";
 
 Error wrong_size(std::string_view name, const Tensor& t, std::string_view what, int64_t has, int64_t needed) {
   return invalid(std::string(name) + " has shape " + shape_text(t.shape.data(), t.ndim) + " with " +
@@ -115,6 +116,10 @@ Status read_scales(const Arguments& arguments, const CacheTensors& from, const C
     if (k.step(i) != v.step(i))
       return invalid("k_scales has strides " + shape_text(k.stride.data(), k.ndim) + " and v_scales " +
                      shape_text(v.stride.data(), v.ndim) + "; they must be the same");
+  if (wanted.written) {
+    FOVEA_RETURN_IF_ERROR(check_written(k, "k_scales"));
+    FOVEA_RETURN_IF_ERROR(check_written(v, "v_scales"));
+  }
   view.k_scales = k.as<float>();
   view.v_scales = v.as<float>();
   view.scale_head_stride = k.step(k.ndim - 1);
@@ -123,19 +128,22 @@ Status read_scales(const Arguments& arguments, const CacheTensors& from, const C
   return {};
 }
 
+/// K in runs of x elements; V with a stride between elements, or `shuffled`.
 Status read_packed(const CacheTensors& from, const CacheShape& wanted, const Tensor& k, const Tensor& v,
-                   Cache& cache) {
+                   bool shuffled, Cache& cache) {
   const int x = x_of(cache.view.dtype);
   if (k.ndim != 5 || k.size(4) != x || k.step(4) != 1)
     return invalid(std::string(from.k_name) + " has shape " + shape_text(k.shape.data(), k.ndim) +
                    "; it must be " + std::string(kPackedK) + " with x = " + std::to_string(x));
-  if (v.ndim != 4)
+  if (v.ndim != (shuffled ? 5 : 4) || (shuffled && v.size(4) != x))
     return invalid(std::string(from.v_name) + " has shape " + shape_text(v.shape.data(), v.ndim) +
-                   "; it must be " + std::string(kPackedV));
+                   "; it must be " + std::string(shuffled ? kShuffledV : kPackedV) +
+                   (shuffled ? " with x = " + std::to_string(x) : ""));
   const Sizes of_k{k.size(0), k.size(3), k.size(1), k.size(2) * x};
   FOVEA_RETURN_IF_ERROR(
       check_sizes(from.k_name, k, of_k, {Dim::kAny, wanted.page_size, wanted.num_kv_heads, wanted.head_dim}));
-  const Sizes of_v{v.size(0), v.size(3), v.size(1), v.size(2)};
+  const int dims = shuffled ? 3 : 2;  ///< where V has its elements
+  const Sizes of_v{v.size(0), shuffled ? v.size(2) * x : v.size(3), v.size(1), v.size(dims)};
   FOVEA_RETURN_IF_ERROR(
       check_sizes(from.v_name, v, of_v, {of_k.pages, of_k.page_size, of_k.heads, wanted.v_head_dim}));
   KvView& view = cache.view;
@@ -147,8 +155,10 @@ Status read_packed(const CacheTensors& from, const CacheShape& wanted, const Ten
   view.k_slot_stride = k.step(3);
   view.v_page_stride = v.step(0);
   view.v_head_stride = v.step(1);
-  view.v_dim_stride = v.step(2);
-  view.v_slot_stride = v.step(3);
+  view.v_dim_stride = v.step(dims);
+  view.v_slot_stride = v.step(shuffled ? 4 : 3);
+  // Of a single run any stride means the same, but 0 that there are no runs.
+  if (shuffled) view.v_chunk_stride = v.step(2) != 0 ? v.step(2) : x;
   cache.num_pages = of_k.pages;
   cache.num_kv_heads = static_cast<int>(of_k.heads);
   cache.head_dim = static_cast<int>(of_k.dim);
@@ -201,12 +211,19 @@ Result<Cache> read_cache(const Arguments& arguments, const CacheTensors& from, c
     return invalid(std::string(from.k_name) + " has dtype " + std::string(to_string(k.element)) + " and " +
                    std::string(from.v_name) + " " + std::string(to_string(v.element)) +
                    "; they must have the same");
+  if (wanted.written) {
+    FOVEA_RETURN_IF_ERROR(check_written(k, from.k_name));
+    FOVEA_RETURN_IF_ERROR(check_written(v, from.v_name));
+  }
   Cache cache;
   cache.view.k = k.data;
   cache.view.v = v.data;
   cache.view.dtype = wanted.dtype == KvCacheDType::auto_ ? dtype_stored_as(k.element) : wanted.dtype;
-  if (wanted.known ? wanted.x_packed : k.ndim == 5)
-    FOVEA_RETURN_IF_ERROR(read_packed(from, wanted, k, v, cache));
+  const bool packed =
+      wanted.known ? wanted.layout == KvLayout::x_packed || wanted.layout == KvLayout::shuffle : k.ndim == 5;
+  const bool shuffled = wanted.known ? wanted.layout == KvLayout::shuffle : v.ndim == 5;
+  if (packed)
+    FOVEA_RETURN_IF_ERROR(read_packed(from, wanted, k, v, shuffled, cache));
   else
     FOVEA_RETURN_IF_ERROR(read_strided(from, wanted, k, v, cache));
   cache.view.num_pages = cache.num_pages;

@@ -19,9 +19,10 @@ struct CacheTensors {
 struct CacheShape {
   KvCacheDType dtype = KvCacheDType::auto_;  ///< auto = that of the tensors
   int64_t page_size = Dim::kAny, num_kv_heads = Dim::kAny, head_dim = Dim::kAny, v_head_dim = Dim::kAny;
-  bool x_packed = false;  ///< only of a known cache: else its number of dimensions says it
+  KvLayout layout = KvLayout::hnd;  ///< only of a known cache: else the numbers of dimensions say it
   bool known = false;
   bool per_head_scales = false;  ///< k_scales and v_scales [Hkv] of an fp8 cache
+  bool written = false;          ///< what overlaps is refused: check_written()
 };
 
 struct Cache {

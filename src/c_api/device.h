@@ -32,12 +32,13 @@ Result<Memory> allocate(fovea_device device, size_t bytes);
 Result<DeviceInfo> open_cuda_device_info(int id);
 Status on_cuda_stream(int id, void* handle, FunctionRef<Status(Stream&)> body);
 Result<Memory> allocate_cuda(int id, size_t bytes);
-/// An int64 index array and its int32 copy, dense; device memory.
+/// An index array and its int32 copy, dense; device memory. Strides in elements.
 struct Narrowing {
   std::string_view name;
-  const int64_t* from = nullptr;
+  const void* from = nullptr;
+  bool wide = true;  ///< int64, else int32 that is not dense
   int32_t* to = nullptr;
-  int64_t rows = 1, columns = 0, from_stride = 0;
+  int64_t rows = 1, columns = 0, from_stride = 0, from_column_stride = 1;
   bool checked = true;  ///< whether what int32 does not have is an error, not of page tables
 };
 /// Queues the copies of all. What int32 does not have becomes its nearest, which no offset, length or page

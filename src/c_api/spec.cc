@@ -67,6 +67,7 @@ Result<AttentionSpec> read_spec(const fovea_attention_spec* given) {
   spec.dtype = dtype_of(element);
   spec.kv_dtype = kv_dtype;
   spec.kv_x_packed = s.kv_x_packed != 0;
+  spec.kv_shuffle = s.kv_shuffle != 0;
   spec.type = s.encoder != 0 ? AttentionType::encoder_only : AttentionType::decoder;
   spec.mask = {s.causal != 0, s.window_left, s.window_right,     s.chunk,
                s.sink_tokens, s.spans != 0,  s.packed_mask != 0, s.tree != 0};
@@ -85,7 +86,9 @@ Result<AttentionLimits> read_limits(const fovea_limits* given) {
   FOVEA_RETURN_IF_ERROR(check_between(l.max_tokens, "max_tokens", 1, INT_MAX));
   FOVEA_RETURN_IF_ERROR(check_between(l.max_kv_len, "max_kv_len", 1, INT_MAX));
   FOVEA_RETURN_IF_ERROR(check_between(l.max_kv_tokens, "max_kv_tokens", 1, int64_t{1} << 40));
-  return AttentionLimits{l.max_seqs, l.max_tokens, l.max_kv_tokens, l.max_kv_len};
+  FOVEA_RETURN_IF_ERROR(check_between(l.tune_for, "tune_for", FOVEA_TUNE_FOR_LIMITS, FOVEA_TUNE_FOR_FEW));
+  return AttentionLimits{l.max_seqs, l.max_tokens, l.max_kv_tokens, l.max_kv_len,
+                         static_cast<TuneFor>(l.tune_for)};
 }
 
 }  // namespace fovea::c_api

@@ -39,7 +39,7 @@ class Reader {
                      str(limits_.max_tokens));
     meta_.phase = step_.phase == FOVEA_DECODE ? Phase::decode : Phase::prefill;
     meta_.tokens = step_.num_tokens;
-    FOVEA_TRY(lens, arguments_.take(step_.kv_lens, {"kv_lens", kIndex, {{"B"}}}));
+    FOVEA_TRY(lens, arguments_.take(step_.kv_lens, {"kv_lens", kIndex, {{"B"}}, Packing::strided}));
     seqs_ = lens.size(0);
     if (seqs_ > limits_.max_seqs)
       return invalid("kv_lens has " + str(seqs_) + " sequences; max_seqs is " + str(limits_.max_seqs));
@@ -60,17 +60,20 @@ class Reader {
   }
 
  private:
-  /// A dense index tensor of one dimension.
+  static bool is_dense(const Tensor& t) { return t.element == Element::i32 && t.step(t.ndim - 1) == 1; }
+
+  /// An index tensor of one dimension; copied where it is not dense int32.
   Result<std::span<const int32_t>> numbers(const Tensor& t, const char* name, IndexBuffers::Which which) {
     const auto n = static_cast<size_t>(t.size(0));
-    if (t.element == Element::i32) return std::span<const int32_t>(t.as<int32_t>(), n);
-    FOVEA_TRY(narrow, buffers_.narrow(which, {name, t.as<int64_t>(), nullptr, 1, t.size(0), 0}));
+    if (is_dense(t)) return std::span<const int32_t>(t.as<int32_t>(), n);
+    FOVEA_TRY(narrow, buffers_.narrow(which, {name, t.data, t.element == Element::i64, nullptr, 1, t.size(0),
+                                              0, t.step(0)}));
     return std::span<const int32_t>(narrow, n);
   }
 
   Result<std::span<const int32_t>> offsets(const fovea_tensor* tensor, const char* name,
                                            IndexBuffers::Which which) {
-    FOVEA_TRY(t, arguments_.take(tensor, {name, kIndex, {{"B + 1", seqs_ + 1}}}));
+    FOVEA_TRY(t, arguments_.take(tensor, {name, kIndex, {{"B + 1", seqs_ + 1}}, Packing::strided}));
     return numbers(t, name, which);
   }
 
@@ -88,11 +91,12 @@ class Reader {
     FOVEA_TRY(indptr, offsets(step_.kv_indptr, "kv_indptr", IndexBuffers::kv_indptr));
     meta_.kv_indptr = indptr;
     if (step_.kv_indices == nullptr) return read_ragged();
-    FOVEA_TRY(t, arguments_.take(step_.kv_indices, {"kv_indices", kIndex, {{"nnz"}}}));
-    if (t.element == Element::i64 && !arguments_.on_cpu() &&
-        t.size(0) > buffers_.capacity(IndexBuffers::kv_indices))
-      return invalid("kv_indices has " + str(t.size(0)) + " int64 entries; the limits have room for " +
-                     str(buffers_.capacity(IndexBuffers::kv_indices)) + " copies: give int32, or fewer");
+    FOVEA_TRY(t, arguments_.take(step_.kv_indices, {"kv_indices", kIndex, {{"nnz"}}, Packing::strided}));
+    if (!is_dense(t) && !arguments_.on_cpu() && t.size(0) > buffers_.capacity(IndexBuffers::kv_indices))
+      return invalid(
+          "kv_indices has " + str(t.size(0)) + (t.element == Element::i64 ? " int64" : " strided") +
+          " entries; the limits have room for " + str(buffers_.capacity(IndexBuffers::kv_indices)) +
+          " copies: give dense int32, or fewer");
     FOVEA_TRY(indices, numbers(t, "kv_indices", IndexBuffers::kv_indices));
     // No memory would mean that there are no lists.
     meta_.kv_indices = indices.data() == nullptr ? std::span(meta_.kv_lens.data(), 0) : indices;
@@ -101,12 +105,8 @@ class Reader {
 
   Status read_table() {
     FOVEA_TRY(t, arguments_.take(step_.page_table,
-                                 {"page_table", kIndex, {{"B", seqs_}, {"pages"}}, Packing::rows}));
-    if (t.element == Element::i32) {
-      const int64_t stride = t.step(0);
-      if (stride < t.size(1))
-        return invalid("page_table has rows " + str(stride) + " entries apart for shape " +
-                       shape_text(t.shape.data(), 2) + "; they must not overlap: make it contiguous");
+                                 {"page_table", kIndex, {{"B", seqs_}, {"pages"}}, Packing::strided}));
+    if (const int64_t stride = t.step(0); is_dense(t) && stride >= t.size(1)) {
       if (stride > t.size(1))  // what is between rows belongs to none
         limits_.max_kv_len =
             static_cast<int>(std::min<int64_t>(limits_.max_kv_len, t.size(1) * spec_.page_size));
@@ -118,8 +118,9 @@ class Reader {
     // What is past the longest sequence's pages is never read. Nor is what is past a sequence's own, which
     // may be anything.
     const int64_t columns = std::min(t.size(1), pages_of(limits_.max_kv_len, spec_.page_size));
-    FOVEA_TRY(table, buffers_.narrow(IndexBuffers::page_table, {"page_table", t.as<int64_t>(), nullptr, seqs_,
-                                                                columns, t.step(0), false}));
+    FOVEA_TRY(table, buffers_.narrow(IndexBuffers::page_table,
+                                     {"page_table", t.data, t.element == Element::i64, nullptr, seqs_,
+                                      columns, t.step(0), t.step(1), false}));
     meta_.page_table = {table, static_cast<size_t>(seqs_ * columns)};
     meta_.page_table_stride = columns;
     return {};
@@ -210,6 +211,10 @@ class Reader {
     if (step_.kv_settled != 0 && step_.kv_settled != 1)
       return invalid("kv_settled is " + str(step_.kv_settled) + "; it must be 0 or 1");
     meta_.kv_settled = step_.kv_settled == 1;
+    if (step_.num_pages < 0 || step_.num_pages > INT32_MAX)
+      return invalid("num_pages is " + str(step_.num_pages) +
+                     "; it must be 0, which is not given, to 2^31 - 1");
+    meta_.num_pages = step_.num_pages;
     return {};
   }
 
@@ -268,7 +273,9 @@ Result<const int32_t*> IndexBuffers::narrow(Which which, Narrowing array) {
   to.resize(static_cast<size_t>(array.rows * array.columns));
   for (int64_t r = 0; r < array.rows; ++r)
     for (int64_t c = 0; c < array.columns; ++c) {
-      const int64_t value = array.from[r * array.from_stride + c];
+      const int64_t at = r * array.from_stride + c * array.from_column_stride;
+      const int64_t value = array.wide ? static_cast<const int64_t*>(array.from)[at]
+                                       : int64_t{static_cast<const int32_t*>(array.from)[at]};
       const int64_t near = std::clamp<int64_t>(value, INT32_MIN, INT32_MAX);
       if (near != value && array.checked)
         return invalid(std::string(array.name) + "[" + str(c) + "] is " + str(value) +

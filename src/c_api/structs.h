@@ -1,48 +1,11 @@
 #pragma once
-// Structs that begin with their size: programs of an older header give shorter ones, those of a newer header
-// longer ones.
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <string>
-#include <type_traits>
-
-#include "fovea/result.h"
+// The sizes of ABI 1's structs: the least that a program can give to read_struct(). They count the padding at
+// the end, in which no field may ever begin: programs leave in it what was there.
+#include "base/sized_struct.h"
 
 namespace fovea::c_api {
 
-/// Sizes of ABI 1: the least that a program can give. They count the padding at the end, in which no field
-/// may ever begin: programs leave in it what was there.
 inline constexpr size_t kSpecSize1 = 104, kLimitsSize1 = 32, kStepSize1 = 96, kLayerSize1 = 88,
                         kAppendSize1 = 176;
-
-/// `given` as this library knows it: fields that it lacks are those of `defaults`, fields that are not known
-/// here must be zero. Bytes past the size that the struct says are not read.
-template <class T>
-Result<T> read_struct(const T* given, const T& defaults, size_t first_size, const std::string& name) {
-  static_assert(std::is_trivially_copyable_v<T> && offsetof(T, size) == 0);
-  if (given == nullptr) return invalid(name + " is null");
-  uint32_t size = 0;
-  std::memcpy(&size, given, sizeof(size));
-  if (size < first_size)
-    return invalid(name + "->size is " + std::to_string(size) + "; it must be sizeof(" + name + "), " +
-                   std::to_string(sizeof(T)) + " here and at least " + std::to_string(first_size));
-  // No struct grows to this: a size that was never set must not be taken for one.
-  constexpr uint32_t kMost = 4096;
-  if (size > kMost)
-    return invalid(name + "->size is " + std::to_string(size) + "; it must be sizeof(" + name + "), " +
-                   std::to_string(sizeof(T)) + " here");
-  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
-  for (size_t i = sizeof(T); i < size; ++i)
-    if (bytes[i] != 0)
-      return unsupported(name + " has " + std::to_string(size) + " bytes with a field at byte " +
-                         std::to_string(i) + " that this library, whose struct has " +
-                         std::to_string(sizeof(T)) +
-                         ", does not know: update the library, or leave the field zero");
-  T known = defaults;
-  std::memcpy(&known, given, std::min<size_t>(size, sizeof(T)));
-  return known;
-}
 
 }  // namespace fovea::c_api

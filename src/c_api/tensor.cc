@@ -1,6 +1,7 @@
 #include "c_api/tensor.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace fovea::c_api {
 namespace {
@@ -132,6 +133,27 @@ std::string shape_text(const int64_t* shape, int ndim) {
   for (int i = 0; i < ndim; ++i)
     out.append(i == 0 ? "" : ", ").append(std::to_string(shape[i]));
   return out + "]";
+}
+
+Status check_written(const Tensor& t, std::string_view name) {
+  if (t.count() == 0) return {};
+  std::array<std::pair<int64_t, int64_t>, kMaxDims> dims =
+      {};  // stride, size; unused ones are of one element
+  for (int i = 0; i < kMaxDims; ++i)
+    dims[static_cast<size_t>(i)] =
+        i < t.ndim ? std::pair(t.step(i), t.size(i)) : std::pair<int64_t, int64_t>(0, 1);
+  std::sort(dims.begin(), dims.end());
+  int64_t extent = 1;  // from the first to the last element of the dimensions so far
+  for (const auto& [stride, size] : dims) {
+    if (size == 1) continue;
+    if (stride < extent)
+      return invalid(
+          std::string(name) + " has strides " + shape_text(t.stride.data(), t.ndim) + " for shape " +
+          shape_text(t.shape.data(), t.ndim) +
+          "; it is written to, and its elements overlap: pass memory of its own, not an expanded view");
+    extent += (size - 1) * stride;  // extent_fits() has seen that it fits
+  }
+  return {};
 }
 
 int64_t Tensor::count() const {

@@ -100,6 +100,10 @@ class Arguments {
   fovea_device device_;
 };
 
+/// Refuses a tensor that is written to and whose elements are not known to lie apart: an expanded view, whose
+/// stride is 0, or one whose rows reach into each other.
+Status check_written(const Tensor& t, std::string_view name);
+
 /// "[4, 8, 64]"
 std::string shape_text(const int64_t* shape, int ndim);
 

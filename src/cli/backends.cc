@@ -8,6 +8,7 @@
 #include "attention/backends_json.h"
 #include "attention/columns.h"
 #include "attention/priorities.h"
+#include "cli/flags.h"
 #include "fovea/attention_backend.h"
 
 namespace fovea::cli {
@@ -53,7 +54,8 @@ std::string device(const Capability& c) {
 }
 
 std::string built(const BackendInfo& info) {
-  return info.absent.empty() ? "yes" : "no: " + std::string(info.absent);
+  if (!info.absent.empty()) return "no: " + std::string(info.absent);
+  return info.library.empty() ? "yes" : "yes, in " + std::string(info.library);
 }
 
 Line line_of(const BackendInfo& info) {
@@ -66,6 +68,7 @@ Line line_of(const BackendInfo& info) {
 
 void add_backends(CLI::App& root, BackendsFlags& flags) {
   auto& app = *root.add_subcommand("backends", "Every attention backend, built or not, and what it can do");
+  add_backend_library(app, flags.libraries);
   app.add_flag("--json", flags.json,
                "All columns of all rows, MLA prefill, priorities and other engines' tables, as JSON");
 }

@@ -1,6 +1,7 @@
 #pragma once
 // fovea backends: every attention backend, built or not, and what it can do.
 #include <string>
+#include <vector>
 
 #include "fovea/attention_backend.h"
 #include "fovea/result.h"
@@ -12,6 +13,7 @@ class App;
 namespace fovea::cli {
 
 struct BackendsFlags {
+  std::vector<std::string> libraries;  ///< main.cc loads them into `registry`
   bool json = false;
   const BackendRegistry* registry = nullptr;  ///< null = builtin_backends()
 };

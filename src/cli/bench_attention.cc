@@ -2,6 +2,7 @@
 // peak. Decode must read K and V once: share of a plain read of the same memory.
 #include <cstdio>
 
+#include "attention/kv_view.h"
 #include "backends/cpu_attn/bench.h"
 #include "base/dtype_names.h"
 #include "cli/json_io.h"
@@ -76,10 +77,7 @@ Status run_bench_attention(const BenchAttentionFlags& flags) {
                        ": not stored by this build; allowed are " + stored_kv_cache_dtypes());
   FOVEA_TRY(given, read_kv_layout(flags.kv_layout));
   const KvLayout layout = given == KvLayout::auto_ ? KvLayout::hnd : given;
-  if (layout == KvLayout::x_packed && flags.head_dim % x_of(kv_dtype) != 0)
-    return unsupported("--kv-layout x_packed with --kv-cache-dtype " + flags.kv_cache_dtype +
-                       ": --head-dim " + std::to_string(flags.head_dim) + " must be a multiple of " +
-                       std::to_string(x_of(kv_dtype)));
+  FOVEA_RETURN_IF_ERROR(check_layout(layout, kv_dtype, flags.page_size, flags.head_dim));
   if (flags.num_heads % flags.num_kv_heads != 0)
     return invalid("--heads " + std::to_string(flags.num_heads) + " must be a multiple of --kv-heads " +
                    std::to_string(flags.num_kv_heads));

@@ -33,7 +33,8 @@ void add_bench(CLI::App& root, BenchFlags& f) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   attention.add_option("--kv-cache-dtype", f.attention.kv_cache_dtype)->capture_default_str();
-  attention.add_option("--kv-layout", f.attention.kv_layout, "nhd, hnd or x_packed")->capture_default_str();
+  attention.add_option("--kv-layout", f.attention.kv_layout, "nhd, hnd, x_packed or shuffle")
+      ->capture_default_str();
   attention.add_option("--threads", f.attention.threads)->check(CLI::Range(1, 1024));
   attention.add_flag("--json", f.attention.json);
   auto& linear = *bench.add_subcommand("linear", "Linear layers against the read bandwidth and the FMA peak");

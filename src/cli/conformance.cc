@@ -10,7 +10,9 @@
 #include <fstream>
 
 #include "attention/scene.h"
+#include "backends/cuda/device_facts.h"
 #include "base/edit_distance.h"
+#include "cli/flags.h"
 #include "cli/output_file.h"
 #include "conformance/prove.h"
 
@@ -20,8 +22,7 @@ namespace {
 using namespace conformance;
 
 /// Every version of a name, or the one row that an alias means; all rows for "".
-Result<BackendRows> named_rows(const std::string& name) {
-  const BackendRegistry& registry = builtin_backends();
+Result<BackendRows> named_rows(const std::string& name, const BackendRegistry& registry) {
   BackendRows rows;
   for (const auto& entry : registry.entries())
     if (name.empty() || same_name(entry.info->name, name)) rows.push_back(&entry);
@@ -40,7 +41,7 @@ struct Place {
   Gpu gpu;  ///< empty = on the CPU
 };
 
-Result<Place> open_place(const std::string& flag) {
+Result<Place> open_place(const std::string& flag, const cuda::DeviceLimits& limits) {
   Place place{flag, {}, {}};
   const bool any_gpu = flag == "cuda";
   if (!any_gpu) {
@@ -52,6 +53,7 @@ Result<Place> open_place(const std::string& flag) {
                          ": this build has no backend that runs there, so there is nothing to prove; --list "
                          "shows what is declared");
   }
+  cuda::limit_devices(limits);
   auto gpu = open_gpu();
   if (!gpu) return unsupported("--device " + flag + ": there is no GPU to run on: " + gpu.error().message);
   const DeviceInfo& found = gpu->machine->device();
@@ -61,6 +63,9 @@ Result<Place> open_place(const std::string& flag) {
                        name + "; give --device cuda");
   place.name = name;
   place.device = found;
+  if (limits.shared_bytes > 0)
+    place.device.name +=
+        ", held to " + std::to_string(found.shared_bytes) + " bytes of shared memory a block";
   place.gpu = *std::move(gpu);
   return place;
 }
@@ -72,8 +77,9 @@ bool runs_on(const Capability& c, const DeviceInfo& device) {
 }
 
 /// Those of them that run here.
-Result<BackendRows> rows_to_prove(const ConformanceFlags& flags, const DeviceInfo& device) {
-  FOVEA_TRY(rows, named_rows(flags.backend));
+Result<BackendRows> rows_to_prove(const ConformanceFlags& flags, const DeviceInfo& device,
+                                  const BackendRegistry& registry) {
+  FOVEA_TRY(rows, named_rows(flags.backend, registry));
   BackendRows built;
   for (const auto* row : rows)
     if (row->create && runs_on(row->info->capability, device)) built.push_back(row);
@@ -203,9 +209,12 @@ void print_failure(const ConformanceFlags& flags, const BackendInfo& info, const
               static_cast<unsigned long long>(failure.number), failure.isa.c_str(), failure.what.c_str());
   std::printf("  what it takes: %s\n", failure.levels.c_str());
   if (failure.number > 0)
-    std::printf("  again: fovea conformance --device %s --backend %s%s --case %llu\n", flags.device.c_str(),
-                flag_of(info).c_str(), failure.fixed ? (" --cell " + failure.fixed->id()).c_str() : "",
-                static_cast<unsigned long long>(failure.number));
+    std::printf("  again: fovea conformance --device %s --backend %s%s%s --case %llu%s\n",
+                flags.device.c_str(), flag_of(info).c_str(),
+                info.library.empty() ? "" : (" --backend-library " + std::string(info.library)).c_str(),
+                failure.fixed ? (" --cell " + failure.fixed->id()).c_str() : "",
+                static_cast<unsigned long long>(failure.number),
+                failure.row.empty() ? "" : (" --row " + failure.row).c_str());
   std::fflush(stdout);
 }
 
@@ -216,11 +225,30 @@ void print_failures(const BackendInfo& info, const BackendReport& report) {
       std::printf("FAILED %s %s: %s\n", label.c_str(), cell.cell.c_str(), cell.reason.c_str());
 }
 
+void print_kernels(const BackendReport& report) {
+  for (const KernelProof& k : report.proof.kernels)
+    std::printf("  %s %s: %lld cases, %lld of several splits, %lld cells of at least %lld\n",
+                k.family.c_str(), k.instance.c_str(), static_cast<long long>(k.cases),
+                static_cast<long long>(k.split_cases), static_cast<long long>(k.cells),
+                static_cast<long long>(k.least));
+}
+
+/// The rule that the counts below meet.
+void print_rule(bool quick) {
+  std::printf("A cell is proven by %d right cases, in each phase %d of them on kernels of the row's own",
+              cases_needed(quick), cases_needed_of_phase(quick));
+  if (const int each = cases_needed_of_kernel(quick); each > 0)
+    std::printf(", and %d on each of these kernels that any of its cases reaches", each);
+  std::puts(".");
+}
+
 void print_summary(const BackendInfo& info, const BackendReport& report) {
   std::printf(
-      "%s: %lld cells proven, %lld refused, %lld unasked, %lld failed; %lld cases, %lld failed (%s), in %.1f "
-      "s",
+      "%s: %lld cells proven, %lld by other kernels, %lld refused, %lld unasked, %lld failed; %lld cases, "
+      "%lld "
+      "failed (%s), in %.1f s",
       info.label().c_str(), static_cast<long long>(report.count(CellStatus::proven)),
+      static_cast<long long>(report.count(CellStatus::other_kernels)),
       static_cast<long long>(report.count(CellStatus::refused)),
       static_cast<long long>(report.count(CellStatus::unasked)),
       static_cast<long long>(report.count(CellStatus::failed)), static_cast<long long>(report.cases),
@@ -247,21 +275,37 @@ std::function<void(int64_t, int64_t)> progress_of(const ConformanceFlags& flags,
   };
 }
 
+/// Another row that claims the same of the same kernels: what was run for it holds for this one.
+bool same_claims(const BackendInfo& a, const BackendInfo& b) {
+  using Check = std::optional<Reason> (*)(const AttentionSpec&, const DeviceInfo&);
+  const Check* check = a.supports_combination.target<Check>();
+  const Check* other = b.supports_combination.target<Check>();
+  const bool same_check = (!a.supports_combination && !b.supports_combination) ||
+                          (check != nullptr && other != nullptr && *check == *other);
+  return !a.families.empty() && a.families == b.families && a.capability == b.capability && same_check &&
+         a.check_kernels == b.check_kernels;
+}
+
 Status check_flags(const ConformanceFlags& flags) {
   if (flags.list + flags.perf > 1) return invalid("--list and --perf exclude each other; give one of them");
   if (flags.replay && flags.backend.empty())
     return invalid("--case " + std::to_string(*flags.replay) +
                    " needs --backend: cases are numbered for each");
+  if (!flags.row.empty() && !flags.replay)
+    return invalid("--row " + flags.row + " needs --case: give both as a failure printed them");
   if (flags.replay && flags.quick) return invalid("--case and --quick exclude each other; drop --quick");
-  if (!flags.write.empty() &&
-      (!flags.backend.empty() || !flags.cell.empty() || flags.quick || flags.list || flags.perf))
-    return invalid("--write " + flags.write +
-                   " is for a whole run; drop --backend, --cell, --case, --quick, --list and --perf");
+  if (!flags.write.empty() && (!flags.backend.empty() || !flags.libraries.empty() || !flags.cell.empty() ||
+                               flags.quick || flags.list || flags.perf))
+    return invalid(
+        "--write " + flags.write +
+        " is for a whole run; drop --backend, --backend-library, --cell, --case, --quick, --list and --perf");
   const auto is_hex = [](char c) {
     return std::string_view("0123456789abcdef").find(c) != std::string_view::npos;
   };
   if (!flags.commit.empty() && (flags.commit.size() != 40 || !std::ranges::all_of(flags.commit, is_hex)))
     return invalid("--commit " + flags.commit + ": it must have 40 digits of 0 to 9 and a to f");
+  if ((flags.shared_memory > 0 || flags.multiprocessors > 0) && flags.device == "cpu")
+    return invalid("--shared-memory and --multiprocessors are of a GPU; give --device cuda");
   if (flags.seed >> 44 != 0)
     return invalid("--seed " + std::to_string(flags.seed) + ": allowed are 0 to " +
                    std::to_string((uint64_t{1} << 44) - 1));
@@ -279,8 +323,25 @@ Result<Proof> prove_rows(const ConformanceFlags& flags, const Place& place, cons
   options.quick = flags.quick;
   options.threads = ThreadPool(flags.threads).size();
   options.replay = flags.replay;
+  options.replay_row = flags.row;
   Proof proof = new_proof(place, rows, options.threads, flags.commit);
+  proof.needed = cases_needed(flags.quick);
+  proof.needed_of_phase = cases_needed_of_phase(flags.quick);
+  proof.needed_of_kernel = cases_needed_of_kernel(flags.quick);
+  if (!flags.json && !flags.replay) print_rule(flags.quick);
+  BackendRows proven;
   for (const auto* row : rows) {
+    const auto same = std::ranges::find_if(
+        proven, [&](const auto* other) { return same_claims(*other->info, *row->info); });
+    if (same != proven.end()) {
+      const std::string label = (*same)->info->label();
+      proof.backends.push_back(
+          {std::string(row->info->name), std::string(row->info->version), label, {}, 0, {}, {}});
+      if (!flags.json)
+        std::printf("%s: the claims and kernels of %s\n", row->info->label().c_str(), label.c_str());
+      continue;
+    }
+    proven.push_back(row);
     options.only_cell.reset();
     if (!flags.cell.empty()) {
       FOVEA_TRY(cell, find_cell(flags.cell, row->info->capability));
@@ -294,12 +355,16 @@ Result<Proof> prove_rows(const ConformanceFlags& flags, const Place& place, cons
     all_right = all_right && report.all_right();
     if (!flags.json) {
       print_failures(*row->info, report);
+      if (!flags.quick && !flags.replay) print_kernels(report);
       print_summary(*row->info, report);
       std::fflush(stdout);
     }
     if (flags.replay && report.failed_cases > 0) {
-      report.proof.cells = {{"case=" + std::to_string(*flags.replay), CellStatus::failed, 1, 0, 0,
-                             report.failures.front().what}};
+      CellProof cell;
+      cell.cell = "case=" + std::to_string(*flags.replay);
+      cell.status = CellStatus::failed;
+      cell.reason = report.failures.front().what;
+      report.proof.cells = {std::move(cell)};
     }
     proof.backends.push_back(std::move(report.proof));
   }
@@ -313,14 +378,25 @@ void add_conformance(CLI::App& root, ConformanceFlags& f) {
       "conformance", "Prove each cell of the matrix: claims by cases in fp64, the others by their refusal");
   app.add_option("--backend", f.backend,
                  "One backend by name or alias (default: all that run on the device)");
+  add_backend_library(app, f.libraries);
   app.add_option("--device", f.device,
                  "cpu, cuda (the first GPU of this machine), or what that GPU must be: sm80, sm90, ...")
       ->capture_default_str();
   app.add_option("--cell", f.cell, "One cell, COLUMN=VALUE, such as kv_dtypes=fp8_e4m3");
   app.add_option("--case", f.replay, "Run one case again: the number that a failure printed");
+  app.add_option("--row", f.row, "The row of that case, where the failure printed one");
   app.add_option("--seed", f.seed, "Other rows, values and lengths")->capture_default_str();
   app.add_option("--threads", f.threads, "Cases at a time (default: one per usable CPU)")
       ->check(CLI::Range(1, 1024));
+  app.add_option(
+         "--shared-memory", f.shared_memory,
+         "Bytes of shared memory a block, to prove a smaller GPU's kernels: 166912 as on sm80, 101376 "
+         "as on sm86, sm89 and sm120 (default: what the GPU has)")
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option(
+         "--multiprocessors", f.multiprocessors,
+         "Multiprocessors that tiles of a prefill are to fill; 1: always the large ones (default: the GPU's)")
+      ->check(CLI::Range(1, 1 << 16));
   app.add_flag("--quick", f.quick, "Each value twice, rather than each pair of values; seconds");
   app.add_flag("--progress", f.progress, "Say how far it is, a line at a time (stderr)");
   app.add_flag("--list", f.list, "Show what is to prove and what is only declared");
@@ -335,13 +411,14 @@ void add_conformance(CLI::App& root, ConformanceFlags& f) {
 
 Status run_conformance(const ConformanceFlags& flags) {
   FOVEA_RETURN_IF_ERROR(check_flags(flags));
+  const BackendRegistry& registry = backends_or_builtin(flags.registry);
   if (flags.list) {
-    FOVEA_TRY(rows, named_rows(flags.backend));
+    FOVEA_TRY(rows, named_rows(flags.backend, registry));
     list_cells(rows, flags.json);
     return {};
   }
-  FOVEA_TRY(place, open_place(flags.device));
-  FOVEA_TRY(rows, rows_to_prove(flags, place.device));
+  FOVEA_TRY(place, open_place(flags.device, {flags.shared_memory, flags.multiprocessors}));
+  FOVEA_TRY(rows, rows_to_prove(flags, place.device, registry));
   if (flags.perf) {
     if (place.gpu.machine != nullptr)
       return unsupported(

@@ -15,14 +15,18 @@ class App;
 namespace fovea::cli {
 
 struct ConformanceFlags {
-  std::string backend;  ///< a name or an alias; "" = all of the device
+  std::string backend;                        ///< a name or an alias; "" = all of the device
+  std::vector<std::string> libraries;         ///< main.cc loads them into `registry`
+  const BackendRegistry* registry = nullptr;  ///< null = builtin_backends()
   std::string device = "cpu";
   std::string cell;    ///< COLUMN=VALUE
   std::string commit;  ///< of the sources, where git does not say it
   std::string write;   ///< the proof file
   std::optional<uint64_t> replay;
+  std::string row;  ///< of that case, where it is of no array
   uint64_t seed = 1;
   int threads = 0;
+  int shared_memory = 0, multiprocessors = 0;  ///< cuda::DeviceLimits; 0 = the GPU's
   bool progress = false;
   bool quick = false, list = false, perf = false, json = false;
 };

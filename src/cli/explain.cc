@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "attention/kv_view.h"
 #include "device/gpu.h"
 #include "fovea/attention_backend.h"
 
@@ -17,6 +18,7 @@ DeviceInfo this_machine() {
   device.kind = DeviceKind::cuda;
   device.compute_capability = gpus.front().compute_capability;
   device.name = gpus.front().name;
+  device.shared_bytes = shared_bytes_of(device.compute_capability);
   return device;
 }
 
@@ -33,7 +35,7 @@ Status take_flags(const ModelFlags& flags, const DeviceInfo& device, AttentionSh
     spec = with_settings(spec, flags.attention);
     spec.dtype = cpu ? DType::f32 : shapes.dtype;
     if (cached) spec.kv_dtype = cpu ? resolve(kv_dtype, shapes.dtype) : kv_dtype;
-    spec.kv_x_packed = cached && layout == KvLayout::x_packed;
+    set_layout(spec, cached ? layout : KvLayout::hnd);
     for (const FlagNote& note : flags.notes)
       if (note.need && cached) spec.needs.insert(*note.need);
   }

@@ -80,6 +80,7 @@ Json to_json(const Explanation& e) {
                {{"kind", to_string(e.device.kind)},
                 {"compute_capability", e.device.compute_capability},
                 {"name", e.device.name},
+                {"shared_memory_bytes", e.device.shared_bytes},
                 {"from", e.device_from}}},
               {"flags", flags_json(e)}};
   Json environment = Json::array();

@@ -57,6 +57,9 @@ std::string flags_text(const Explanation& e) {
 std::string explanation_text(const Explanation& e) {
   std::string out = model_text(e);
   out += "device: " + describe(e.device) + (e.device.name.empty() ? "" : " (" + e.device.name + ")") +
+         (e.device.shared_bytes == 0
+              ? ""
+              : ", " + std::to_string(e.device.shared_bytes) + " bytes of shared memory a block") +
          ", from " + e.device_from + "\n";
   out += flags_text(e) + "\n";
   if (e.selection.kinds.empty()) return out + "no layer has attention: there is no backend to choose\n";

@@ -10,6 +10,8 @@ namespace fovea::cli {
 /// For an unsigned 64-bit option; the library takes what does not fit for the largest number.
 std::string check_uint64(const std::string& text);
 
+/// --backend-library, of every command that selects.
+void add_backend_library(CLI::App& app, std::vector<std::string>& files);
 /// Backends by name, phase, kind and key.
 void add_attention_flags(CLI::App& app, ModelFlags& f);
 /// Those and the cache's, the scheduler's and the weights'. `model_names` are the spellings of --model.

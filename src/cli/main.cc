@@ -13,6 +13,7 @@
 #include "cli/conformance.h"
 #include "cli/docs.h"
 #include "cli/flags.h"
+#include "fovea/backend_library.h"
 
 namespace fovea::cli {
 namespace {
@@ -31,6 +32,7 @@ struct Flags {
   BackendsFlags backends;
   ConformanceFlags conformance;
   DocsFlags docs;
+  BackendRegistry registry;  ///< with what --backend-library loads
 
   /// Those of the command with that name; null for one that loads no model.
   ModelFlags* model_of(std::string_view command) {
@@ -194,12 +196,26 @@ Status check_output(Status status) {
   return status;
 }
 
+/// Adds the backends of --backend-library to those that the command chooses from.
+Status load_libraries(const std::vector<std::string>& files, const BackendRegistry*& registry, Flags& flags) {
+  if (files.empty()) return {};
+  FOVEA_TRY(loaded, with_backend_libraries(builtin_backends(), files));
+  flags.registry = std::move(loaded);
+  registry = &flags.registry;
+  return {};
+}
+
 /// Settings from beside the library's flags; a command that runs a model refuses what is not built.
 Status prepare(const CLI::App& command, LaunchLine line, Flags& flags) {
   const std::vector<std::string> environment = process_environment();
   FOVEA_RETURN_IF_ERROR(check_environment(environment));
+  BackendsFlags& backends = flags.backends;
+  FOVEA_RETURN_IF_ERROR(load_libraries(backends.libraries, backends.registry, flags));
+  ConformanceFlags& conformance = flags.conformance;
+  FOVEA_RETURN_IF_ERROR(load_libraries(conformance.libraries, conformance.registry, flags));
   ModelFlags* model = flags.model_of(command_name(&command));
   if (model == nullptr) return {};
+  FOVEA_RETURN_IF_ERROR(load_libraries(model->backend_libraries, model->registry, flags));
   FOVEA_RETURN_IF_ERROR(take_settings(std::move(line), environment, *model));
   return model == &flags.explain.model ? Status() : check_settings(*model);
 }

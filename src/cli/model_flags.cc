@@ -14,7 +14,14 @@ std::string check_uint64(const std::string& text) {
   return "Value " + text + " is no integer from 0 to " + std::to_string(UINT64_MAX);
 }
 
+void add_backend_library(CLI::App& app, std::vector<std::string>& files) {
+  app.add_option("--backend-library", files,
+                 "A shared library with an attention backend, to be chosen from like the others (repeatable)")
+      ->allow_extra_args(false);
+}
+
 void add_attention_flags(CLI::App& app, ModelFlags& f) {
+  add_backend_library(app, f.backend_libraries);
   app.add_option("--attention-backend,--attn", f.attention.backend,
                  "Backend by name, \"auto\", a pair \"prefill,decode\", or \"prefill=A,decode=B,swa=C\" by "
                  "phase and kind of layers (default: auto)");
@@ -43,7 +50,8 @@ void add_model_flags(CLI::App& app, ModelFlags& f, const std::string& model_name
   app.add_option("--kv-cache-dtype", f.kv_cache_dtype,
                  "auto, float32, float16, bfloat16, fp8 (fp8_e4m3), fp8_e5m2 or int8_per_token_head "
                  "(default: auto, the model's)");
-  app.add_option("--kv-layout", f.kv_layout, "Of KV pages: nhd, hnd, x_packed or auto (default: auto, hnd)");
+  app.add_option("--kv-layout", f.kv_layout,
+                 "Of KV pages: nhd, hnd, x_packed, shuffle or auto (default: auto, hnd)");
   app.add_option("--dtype", f.dtype, "auto, float32, bfloat16 or float16: weights, and the KV cache on auto");
   app.add_option("--max-running-requests,--max-num-seqs", f.max_running_requests,
                  "Sequences that run together")

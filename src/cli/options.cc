@@ -50,7 +50,7 @@ Result<KvCacheDType> read_kv_cache_dtype(const std::string& name) {
 
 Result<KvLayout> read_kv_layout(const std::string& name) {
   if (const auto layout = parse_kv_layout(name)) return *layout;
-  return invalid("--kv-layout " + name + ": allowed are auto, nhd, hnd, x_packed");
+  return invalid("--kv-layout " + name + ": allowed are auto, nhd, hnd, x_packed, shuffle");
 }
 
 Result<EngineConfig> engine_config(const ModelFlags& flags) {

@@ -18,7 +18,8 @@ struct ModelFlags {
   std::string kv_cache_dtype = "auto";
   std::string kv_layout = "auto";
   AttentionConfig attention;
-  const BackendRegistry* registry = nullptr;  ///< backends to choose from; null = builtin_backends()
+  std::vector<std::string> backend_libraries;  ///< main.cc loads them into `registry`
+  const BackendRegistry* registry = nullptr;   ///< backends to choose from; null = builtin_backends()
   int max_running_requests = 64;
   int max_batched_tokens = 512;
   std::optional<int> max_seq_len;

@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "base/float16.h"
 #include "base/float8.h"
-#include "kernels/reference/visibility.h"
+#include "conformance/textbook_mask.h"
 
 namespace fovea::conformance {
 namespace {
@@ -29,21 +29,18 @@ void put(std::byte* data, DType dtype, int64_t index, float value) {
 }
 
 template <class T>
-AlignedArray<std::byte> filled(int64_t elements, T pattern) {
-  AlignedArray<std::byte> a(static_cast<size_t>(elements) * sizeof(T));
+void fill(std::byte* data, int64_t elements, T pattern) {
   for (int64_t i = 0; i < elements; ++i)
-    std::memcpy(a.data() + i * static_cast<int64_t>(sizeof(T)), &pattern, sizeof(T));
-  return a;
+    std::memcpy(data + i * static_cast<int64_t>(sizeof(T)), &pattern, sizeof(T));
 }
 
-AlignedArray<std::byte> nan_array(DType dtype, int64_t elements) {
+void fill_nan(std::byte* data, DType dtype, int64_t elements) {
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
   switch (dtype) {
-    case DType::f32: return filled(elements, kNaN);
-    case DType::f16: return filled(elements, float_to_fp16(kNaN));
-    case DType::bf16: return filled(elements, float_to_bf16(kNaN));
+    case DType::f32: return fill(data, elements, kNaN);
+    case DType::f16: return fill(data, elements, float_to_fp16(kNaN));
+    case DType::bf16: return fill(data, elements, float_to_bf16(kNaN));
   }
-  return {};
 }
 
 /// Writes `value` as the cache stores it, which holds it exactly, or all but for the rounding of code x
@@ -63,25 +60,39 @@ void put(std::byte* data, KvCacheDType dtype, int64_t index, float value, float 
 }
 
 /// What must not be read: NaN, and where there is none, -128, which nobody writes.
-AlignedArray<std::byte> nan_array(KvCacheDType dtype, int64_t elements) {
+void fill_nan(std::byte* data, KvCacheDType dtype, int64_t elements) {
   switch (dtype) {
-    case KvCacheDType::float32: return nan_array(DType::f32, elements);
-    case KvCacheDType::float16: return nan_array(DType::f16, elements);
-    case KvCacheDType::bfloat16: return nan_array(DType::bf16, elements);
-    case KvCacheDType::fp8_e4m3: return filled<uint8_t>(elements, 0x7f);
-    case KvCacheDType::fp8_e5m2: return filled<uint8_t>(elements, 0x7f);
-    case KvCacheDType::int8_per_token_head: return filled<uint8_t>(elements, 0x80);
+    case KvCacheDType::float32: return fill_nan(data, DType::f32, elements);
+    case KvCacheDType::float16: return fill_nan(data, DType::f16, elements);
+    case KvCacheDType::bfloat16: return fill_nan(data, DType::bf16, elements);
+    case KvCacheDType::fp8_e4m3: return fill<uint8_t>(data, elements, 0x7f);
+    case KvCacheDType::fp8_e5m2: return fill<uint8_t>(data, elements, 0x7f);
+    case KvCacheDType::int8_per_token_head: return fill<uint8_t>(data, elements, 0x80);
     default: FOVEA_CHECK(false);
   }
-  return {};
 }
 
-/// True for keys that some row of the sequence may read, by the masks that are known before the values.
-std::vector<bool> seen_keys(const MaskSpec& mask, const SequenceMask& seq) {
-  std::vector<bool> seen(static_cast<size_t>(seq.n_k));
-  for (int64_t i = 0; i < seq.n_q; ++i)
-    for (int64_t j = 0; j < seq.n_k; ++j)
-      if (!seen[j] && visible(mask, seq, i, j)) seen[j] = true;
+/// Strides of KvPlace::gaps: more than what they skip, by another number at each level.
+void spread(KvView& kv, bool nhd, int num_kv_heads, int64_t gap) {
+  const auto widen = [&](int64_t& slot, int64_t& head, int64_t& page) {
+    if (kv.form == KvForm::strided) {
+      (nhd ? head : slot) += gap;
+      (nhd ? slot : head) = nhd ? head * num_kv_heads + gap : slot * kv.page_size + gap;
+      page = nhd ? slot * kv.page_size : head * num_kv_heads;
+    }
+    page += 3 * gap;
+  };
+  widen(kv.k_slot_stride, kv.k_head_stride, kv.k_page_stride);
+  widen(kv.v_slot_stride, kv.v_head_stride, kv.v_page_stride);
+}
+
+/// True for keys that some row of the sequence may read. What a tree hides is read: its scores are.
+std::vector<bool> seen_keys(MaskSpec mask, const Problem& problem, const Sequence& s) {
+  mask.tree = false;
+  std::vector<bool> seen(static_cast<size_t>(s.n_k));
+  for (int j = 0; j < s.n_k; ++j)
+    for (int i = s.n_q - 1; i >= 0 && !seen[j]; --i)
+      seen[j] = textbook_sees(mask, problem, s, i, j);
   return seen;
 }
 
@@ -90,6 +101,8 @@ std::vector<bool> seen_keys(const MaskSpec& mask, const SequenceMask& seq) {
 Batch::Batch(const Problem& problem, const Layout& layout) : masks_(problem), meta_(masks_.meta()) {
   lay_out_queries(problem, layout);
   lay_out_cache(problem, layout);
+  meta_.kv_settled = layout.kv_settled;
+  limits_ = larger_of(limits_of(problem), layout.declared);
   sinks_ = problem.sinks;
   slopes_ = problem.slopes;
   args_.sinks = sinks_.empty() ? nullptr : sinks_.data();
@@ -132,7 +145,9 @@ void Batch::lay_out_queries(const Problem& problem, const Layout& layout) {
   const AttentionSpec& spec = problem.spec;
   const int64_t width = int64_t{spec.num_heads} * spec.head_dim;
   args_.q_row_stride = width + layout.row_padding;
-  q_ = nan_array(spec.dtype, std::max<int64_t>(1, meta_.num_tokens() * args_.q_row_stride));
+  const int64_t elements = std::max<int64_t>(1, meta_.num_tokens() * args_.q_row_stride);
+  q_ = AlignedArray<std::byte>(static_cast<size_t>(elements) * size_of(spec.dtype));
+  fill_nan(q_.data(), spec.dtype, elements);
   int64_t row = 0;
   for (const Sequence& s : problem.seqs)
     for (int i = 0; i < s.n_q; ++i, ++row)
@@ -212,9 +227,9 @@ void Batch::lay_out_cache(const Problem& problem, const Layout& layout) {
   const KvCacheDType dtype = kv_dtype_of(spec);
   KvView& kv = args_.kv;
   kv = paged_view(layout.kv, dtype, spec.num_kv_heads, page_size, spec.head_dim, spec.v_head_dim);
-  FOVEA_CHECK(layout.kv != KvLayout::x_packed || spec.head_dim % x_of(dtype) == 0);
-  k_ = nan_array(dtype, num_pages_ * kv.k_page_stride);
-  v_ = nan_array(dtype, num_pages_ * kv.v_page_stride);
+  FOVEA_CHECK(check_layout(layout.kv, dtype, page_size, spec.head_dim).ok());
+  if (layout.place == KvPlace::gaps) spread(kv, layout.kv == KvLayout::nhd, spec.num_kv_heads, layout.kv_gap);
+  allocate_cache(layout);
   kv.num_pages = num_pages_;
   kv.k = k_.data();
   kv.v = v_.data();
@@ -252,7 +267,7 @@ void Batch::lay_out_cache(const Problem& problem, const Layout& layout) {
     if (layout.poison_invisible) {
       MaskSpec mask = spec.mask;
       mask.packed = mask.packed && layout.packed_hides;
-      seen = seen_keys(mask, sequence_mask(mask, meta_, b));
+      seen = seen_keys(mask, problem, s);
     }
     for (int64_t j = 0; j < s.n_k; ++j) {
       if (!seen[j]) continue;
@@ -270,8 +285,36 @@ void Batch::lay_out_cache(const Problem& problem, const Layout& layout) {
   if (layout.page_lists) make_page_lists(problem);
 }
 
+/// K and V of all pages, poison in them.
+void Batch::allocate_cache(const Layout& layout) {
+  KvView& kv = args_.kv;
+  const auto element = static_cast<int64_t>(size_of(kv.dtype));
+  const auto place = [&](int64_t& page_stride, std::vector<ByteRange>& used) {
+    const int64_t dense = page_stride;
+    if (layout.place != KvPlace::far) {
+      HostRegion region = HostRegion::dense(static_cast<size_t>(num_pages_ * dense * element));
+      fill_nan(region.data(), kv.dtype, num_pages_ * dense);
+      return region;
+    }
+    // The last page is beyond 2^31 elements by more than any page's size, its stride whole loads of 16 bytes.
+    const int64_t apart = ((int64_t{1} << 31) + (int64_t{1} << 22)) / std::max<int64_t>(num_pages_ - 1, 1);
+    page_stride = std::max(dense, (apart + 15) / 16 * 16);
+    HostRegion region = HostRegion::sparse(static_cast<size_t>(num_pages_ * page_stride * element));
+    for (int64_t page = 0; page < num_pages_ && region.data() != nullptr; ++page) {
+      const ByteRange part{static_cast<size_t>(page * page_stride * element),
+                           static_cast<size_t>(dense * element)};
+      fill_nan(region.data() + part.first, kv.dtype, dense);
+      used.push_back(part);
+    }
+    return region;
+  };
+  k_ = place(kv.k_page_stride, k_used_);
+  v_ = place(kv.v_page_stride, v_used_);
+}
+
 /// Token `j` into its slot.
 void Batch::store(const Sequence& s, int64_t j, int64_t page, const AttentionSpec& spec) {
+  if (k_.data() == nullptr || v_.data() == nullptr) return;  // upload_args() says so
   const KvView& kv = args_.kv;
   const int64_t heads = spec.num_kv_heads, d = spec.head_dim, dv = spec.v_head_dim;
   const int64_t slot = j % kv.page_size, x = x_of(kv.dtype);
@@ -287,7 +330,7 @@ void Batch::store(const Sequence& s, int64_t j, int64_t page, const AttentionSpe
       v_scales_[at] = v_scale;
     }
     const int64_t k_at = page * kv.k_page_stride + h * kv.k_head_stride + slot * kv.k_slot_stride;
-    const int64_t v_at = page * kv.v_page_stride + h * kv.v_head_stride + slot * kv.v_slot_stride;
+    const int64_t v_at = page * kv.v_page_stride + h * kv.v_head_stride + kv.v_slot(slot);
     for (int64_t e = 0; e < d; ++e)
       put(k_.data(), kv.dtype, k_at + (packed ? e / x * kv.k_chunk_stride + e % x : e),
           s.k[(j * heads + h) * d + e], k_scale);
@@ -336,9 +379,17 @@ Result<const std::byte*> Batch::upload_queries(Turn& turn) const {
 
 Result<AttentionArgs> Batch::upload_args(Turn& turn) const {
   AttentionArgs args = args_;
+  if (k_.data() == nullptr || v_.data() == nullptr)
+    return Error{ErrorCode::internal, "this system does not map the " +
+                                          std::to_string(num_pages_ * args.kv.k_page_stride) +
+                                          " elements of a cache whose offsets pass 2^31; raise ulimit -v"};
   FOVEA_TRY(q, upload_queries(turn));
-  FOVEA_TRY(k, turn.put(k_.data(), k_.size()));
-  FOVEA_TRY(v, turn.put(v_.data(), v_.size()));
+  const auto put_cache = [&](const HostRegion& region, const std::vector<ByteRange>& used) {
+    return used.empty() ? turn.put(region.data(), region.size())
+                        : turn.put_parts(region.data(), region.size(), used);
+  };
+  FOVEA_TRY(k, put_cache(k_, k_used_));
+  FOVEA_TRY(v, put_cache(v_, v_used_));
   args.q = q;
   args.kv.k = k;
   args.kv.v = v;
@@ -355,15 +406,20 @@ Result<AttentionArgs> Batch::upload_args(Turn& turn) const {
   return args;
 }
 
-AttentionLimits Batch::limits() const {
+AttentionLimits limits_of(const Problem& problem) {
   AttentionLimits limits;
-  limits.max_seqs = meta_.num_seqs();
-  limits.max_tokens = meta_.num_tokens();
-  for (int32_t n : meta_.kv_lens) {
-    limits.max_kv_tokens += n;
-    limits.max_kv_len = std::max(limits.max_kv_len, n);
+  limits.max_seqs = static_cast<int>(problem.seqs.size());
+  for (const Sequence& s : problem.seqs) {
+    limits.max_tokens += s.n_q;
+    limits.max_kv_tokens += s.n_k;
+    limits.max_kv_len = std::max(limits.max_kv_len, s.n_k);
   }
   return limits;
+}
+
+AttentionLimits larger_of(const AttentionLimits& a, const AttentionLimits& b) {
+  return {std::max(a.max_seqs, b.max_seqs), std::max(a.max_tokens, b.max_tokens),
+          std::max(a.max_kv_tokens, b.max_kv_tokens), std::max(a.max_kv_len, b.max_kv_len)};
 }
 
 Layout random_layout(uint64_t seed, const AttentionSpec& spec) {
@@ -372,8 +428,7 @@ Layout random_layout(uint64_t seed, const AttentionSpec& spec) {
   layout.shuffle = random.bits();
   layout.kv =
       random.pick(std::vector<KvLayout>{KvLayout::hnd, KvLayout::hnd, KvLayout::nhd, KvLayout::x_packed});
-  if (spec.head_dim % x_of(kv_dtype_of(spec)) != 0 && layout.kv == KvLayout::x_packed)
-    layout.kv = KvLayout::hnd;
+  if (!check_layout(layout.kv, kv_dtype_of(spec), spec.page_size, spec.head_dim)) layout.kv = KvLayout::hnd;
   layout.page_lists = random.chance(25);
   layout.row_padding = random.chance(30) ? random.pick(std::vector<int>{1, 8, 48}) : 0;
   layout.poison_invisible = random.chance(70);

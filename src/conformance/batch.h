@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/aligned.h"
+#include "conformance/host_region.h"
 #include "conformance/machine.h"
 #include "conformance/problem.h"
 
@@ -17,7 +18,14 @@ enum class PageOrder : uint8_t {
   interleaved,  ///< ascending, a page for each sequence in turn
 };
 
-/// How a problem lies in memory.
+/// What lies between the pages, heads and slots of a cache.
+enum class KvPlace : uint8_t {
+  dense,
+  gaps,  ///< after each slot, each head or row of heads, and each page: strides of their own for all
+  far,   ///< so much after each page that the last ones are more than 2^31 elements away
+};
+
+/// How a problem lies in memory, and what is declared of it.
 struct Layout {
   uint64_t shuffle = 1;          ///< seed of the page order
   KvLayout kv = KvLayout::hnd;   ///< of the pages
@@ -29,6 +37,10 @@ struct Layout {
   PageOrder order = PageOrder::shuffled;
   bool null_page = false;    ///< page 0 is nobody's, as in engines that pad page tables with 0
   bool share_pages = false;  ///< whole pages of Problem::shared_prefix are one page for all sequences
+  KvPlace place = KvPlace::dense;
+  int kv_gap = 16;                ///< elements of KvPlace::gaps; GPUs load 16 bytes at once
+  bool kv_settled = false;        ///< BatchMeta::kv_settled
+  AttentionLimits declared = {};  ///< where they are larger than the batch's own
 };
 
 /// A step and its inputs as a backend takes them; without outputs.
@@ -79,7 +91,8 @@ class Batch {
  public:
   Batch(const Problem& problem, const Layout& layout);
   const BatchMeta& meta() const { return meta_; }
-  AttentionLimits limits() const;
+  /// Those of the step, or those that are declared where they are larger.
+  AttentionLimits limits() const { return limits_; }
   int64_t num_pages() const { return num_pages_; }
   /// Where the device of `turn` reads it.
   Result<Step> upload(Turn& turn) const;
@@ -93,6 +106,7 @@ class Batch {
   void place_rows(const Problem& problem, const Layout& layout);
   void make_page_lists(const Problem& problem);
   void store(const Sequence& s, int64_t j, int64_t page, const AttentionSpec& spec);
+  void allocate_cache(const Layout& layout);
 
   MaskArrays masks_;
   BatchMeta meta_;
@@ -101,8 +115,16 @@ class Batch {
   int64_t num_pages_ = 0;
   std::vector<int32_t> page_table_, kv_indptr_, kv_indices_;
   std::vector<float> sinks_, slopes_, k_scales_, v_scales_;
-  AlignedArray<std::byte> q_, k_, v_;
+  AlignedArray<std::byte> q_;
+  HostRegion k_, v_;
+  std::vector<ByteRange> k_used_, v_used_;  // of KvPlace::far: the rest is not there
+  AttentionLimits limits_;
 };
+
+/// What a step of these sequences takes.
+AttentionLimits limits_of(const Problem& problem);
+/// The larger of each.
+AttentionLimits larger_of(const AttentionLimits& a, const AttentionLimits& b);
 
 /// A layout that `spec` allows, drawn from `seed`.
 Layout random_layout(uint64_t seed, const AttentionSpec& spec);

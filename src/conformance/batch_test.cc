@@ -87,5 +87,73 @@ TEST(Batch, ScalesOfHeads) {
   EXPECT_NE(kv.k_scales[0], kv.v_scales[0]);
 }
 
+TEST(Batch, PlacesGiveTheSameBits) {
+  ThreadPool pool(1);
+  for (const int page_size : {1, 4, 16})
+    for (const KvCacheDType kv :
+         {KvCacheDType::float32, KvCacheDType::bfloat16, KvCacheDType::int8_per_token_head})
+      for (const KvLayout kv_layout : {KvLayout::hnd, KvLayout::nhd, KvLayout::x_packed}) {
+        const Problem problem = example(kv, page_size);
+        Layout layout;
+        layout.kv = kv_layout;
+        const Output want = run(*make_torch_native(), problem, layout, pool);
+        ASSERT_EQ(want.error, "");
+        for (const KvPlace place : {KvPlace::gaps, KvPlace::far}) {
+          layout.place = place;
+          layout.kv_gap = 3;
+          EXPECT_TRUE(run(*make_torch_native(), problem, layout, pool) == want)
+              << "page size " << page_size << " " << to_string(kv) << " " << to_string(kv_layout);
+        }
+      }
+}
+
+TEST(Batch, FarPagesAreBeyond32Bits) {
+  Layout layout;
+  layout.place = KvPlace::far;
+  layout.order = PageOrder::descending;
+  const Batch batch(example(KvCacheDType::fp8_e4m3, 16), layout);
+  ThreadPool pool(1);
+  HostMachine machine(pool);
+  const auto turn = machine.turn();
+  const auto args = batch.upload_args(**turn);
+  ASSERT_TRUE(args);
+  const int64_t last = args->kv.num_pages - 1;
+  EXPECT_EQ(batch.meta().page_table[0], last);
+  EXPECT_GT(last * args->kv.k_page_stride, int64_t{1} << 31);
+  EXPECT_GT(last * args->kv.v_page_stride, int64_t{1} << 31);
+  EXPECT_EQ(args->kv.k_page_stride % 16, 0);
+}
+
+TEST(Batch, GapsAreAtEachLevel) {
+  Layout layout;
+  layout.place = KvPlace::gaps;
+  for (const KvLayout kv_layout : {KvLayout::hnd, KvLayout::nhd}) {
+    layout.kv = kv_layout;
+    const Batch batch(example(KvCacheDType::auto_, 4), layout);
+    ThreadPool pool(1);
+    HostMachine machine(pool);
+    const auto turn = machine.turn();
+    const auto args = batch.upload_args(**turn);
+    const KvView& kv = args->kv;
+    const int64_t inner = std::min(kv.k_slot_stride, kv.k_head_stride);
+    const int64_t outer = std::max(kv.k_slot_stride, kv.k_head_stride);
+    const int inner_count = kv_layout == KvLayout::nhd ? 2 : 4;
+    EXPECT_GT(inner, 16);
+    EXPECT_GT(outer, inner * inner_count);
+    EXPECT_GT(kv.k_page_stride, outer * (8 / inner_count));
+  }
+}
+
+TEST(Batch, DeclaredLimitsAreNeverLessThanTheStep) {
+  const Problem problem = example(KvCacheDType::auto_, 16);
+  Layout layout;
+  layout.declared = {.max_seqs = 256, .max_tokens = 2, .max_kv_tokens = 1, .max_kv_len = 1 << 17};
+  const AttentionLimits limits = Batch(problem, layout).limits();
+  EXPECT_EQ(limits.max_seqs, 256);
+  EXPECT_EQ(limits.max_tokens, 11);
+  EXPECT_EQ(limits.max_kv_tokens, 67);
+  EXPECT_EQ(limits.max_kv_len, 1 << 17);
+}
+
 }  // namespace
 }  // namespace fovea::conformance

@@ -3,18 +3,21 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <utility>
 
+#include "attention/kv_view.h"
 #include "base/check.h"
 
 namespace fovea::conformance {
 namespace {
 
 constexpr std::string_view kNames[] = {
-    "dtype",  "KV dtype",     "page size",   "head size", "V head size", "GQA ratio",  "type",
-    "phase",  "KV layout",    "KV sharing",  "fp64",      "head scales", "graph",      "invariance",
-    "mask",   "window",       "sink tokens", "chunk",     "spans",       "tree",       "score",
-    "sink",   "KV heads",     "batch",       "values",    "page lists",  "page order", "null page",
-    "poison", "shared pages", "padding",     "threads",   "LSE"};
+    "dtype",      "KV dtype",  "page size",    "head size",    "V head size", "GQA ratio", "type",
+    "phase",      "KV layout", "KV sharing",   "fp64",         "head scales", "graph",     "invariance",
+    "mask",       "window",    "window sides", "sink tokens",  "chunk",       "spans",     "tree",
+    "score",      "scale",     "sink",         "KV heads",     "batch",       "values",    "page lists",
+    "page order", "null page", "poison",       "shared pages", "padding",     "KV place",  "limits",
+    "KV settled", "threads",   "LSE"};
 static_assert(std::size(kNames) == static_cast<size_t>(Knob::count_));
 
 constexpr int kSameHeadDim = 0;  // of Knob::v_head_dim
@@ -22,6 +25,7 @@ constexpr int kSameHeadDim = 0;  // of Knob::v_head_dim
 /// Elements of one page of K: bounds the memory that a case fills with NaN.
 constexpr int64_t kMaxPageElements = int64_t{1} << 21;
 constexpr int kMaxHeads = 128;
+constexpr int kCommonRows = 64, kLargeRows = 48;
 
 int to_int(const std::string& text) {
   int value = 0;
@@ -162,23 +166,40 @@ void CaseSpace::add_masks(const Capability& c) {
   if (has(Feature::packed_mask)) levels(Knob::mask).push_back({"packed", level(MaskLevel::packed)});
   levels(Knob::window) = {{"off", -1}};
   if (has(Feature::window))
-    levels(Knob::window).insert(levels(Knob::window).end(), {{"1", 0}, {"16", 15}, {"64", 63}, {"100", 99}});
+    levels(Knob::window)
+        .insert(levels(Knob::window).end(),
+                {{"1", 0}, {"16", 15}, {"64", 63}, {"100", 99}, {"700", 699}, {"2500", 2499}});
+  levels(Knob::sides) = {{"left", level(SidesLevel::left)}};
+  if (has(Feature::window))
+    levels(Knob::sides)
+        .insert(levels(Knob::sides).end(), {{"both", level(SidesLevel::both)},
+                                            {"both, more left", level(SidesLevel::more_left)},
+                                            {"right", level(SidesLevel::right)}});
   levels(Knob::sink_tokens) = {{"0", 0}};
   if (has(Feature::sink_tokens) && has(Feature::window))
     levels(Knob::sink_tokens).insert(levels(Knob::sink_tokens).end(), {{"1", 1}, {"4", 4}, {"17", 17}});
   levels(Knob::chunk) = {{"off", 0}};
   if (has(Feature::chunk))
-    levels(Knob::chunk).insert(levels(Knob::chunk).end(), {{"4", 4}, {"33", 33}, {"64", 64}});
+    levels(Knob::chunk)
+        .insert(levels(Knob::chunk).end(), {{"4", 4}, {"33", 33}, {"64", 64}, {"512", 512}, {"3000", 3000}});
   levels(Knob::spans) = {{"no", 0}};
   if (has(Feature::spans)) levels(Knob::spans).push_back({"yes", 1});
   levels(Knob::tree) = {{"no", 0}};
-  if (has(Feature::tree_mask)) levels(Knob::tree).push_back({"yes", 1});
+  if (has(Feature::tree_mask)) {
+    levels(Knob::tree).push_back({"yes", 1});
+    levels(Knob::tree).push_back({"large", 2});
+  }
   levels(Knob::score) = {{"plain", level(ScoreLevel::plain)}};
   if (has(Feature::softcap))
     levels(Knob::score)
         .insert(levels(Knob::score).end(), {{"soft cap 20", level(ScoreLevel::softcap)},
                                             {"soft cap 3", level(ScoreLevel::low_softcap)}});
-  if (has(Feature::alibi)) levels(Knob::score).push_back({"ALiBi", level(ScoreLevel::alibi)});
+  if (has(Feature::alibi)) {
+    levels(Knob::score).push_back({"ALiBi", level(ScoreLevel::alibi)});
+    levels(Knob::score).push_back({"ALiBi of the paper", level(ScoreLevel::canonical_alibi)});
+  }
+  // In hundredths. Gemma's, Granite's and MLA's are none of D^-0.5; below 0 the largest product is the least.
+  levels(Knob::scale) = {{"1", 100}, {"0.4", 40}, {"1.7", 170}, {"-0.8", -80}};
   levels(Knob::sink) = {{"none", level(SinkLevel::none)}};
   if (has(Feature::sink))
     levels(Knob::sink)
@@ -189,12 +210,16 @@ void CaseSpace::add_masks(const Capability& c) {
 
 void CaseSpace::add_memory() {
   const auto level = [](auto value) { return static_cast<int>(value); };
-  levels(Knob::kv_heads) = {{"1", 1}, {"2", 2}, {"3", 3}};
+  levels(Knob::kv_heads) = {{"1", 1}, {"2", 2},   {"3", 3},   {"4", 4},    {"5", 5},
+                            {"8", 8}, {"16", 16}, {"32", 32}, {"128", 128}};
   levels(Knob::batch) = {{"edges", level(BatchLevel::edges)},
                          {"mixed", level(BatchLevel::mixed)},
                          {"holes", level(BatchLevel::holes)},
                          {"long", level(BatchLevel::long_)},
-                         {"more rows than keys", level(BatchLevel::more_rows)}};
+                         {"more rows than keys", level(BatchLevel::more_rows)},
+                         {"many", level(BatchLevel::many)},
+                         {"split", level(BatchLevel::split)},
+                         {"rows", level(BatchLevel::rows)}};
   if (backend_.capability.features.has(Feature::verify))
     levels(Knob::batch).push_back({"verify", level(BatchLevel::verify)});
   levels(Knob::values) = {
@@ -211,6 +236,12 @@ void CaseSpace::add_memory() {
   levels(Knob::poison) = {{"what nobody owns", 0}, {"what nobody sees", 1}};
   levels(Knob::shared_pages) = {{"no", 0}, {"yes", 1}};
   levels(Knob::padding) = {{"0", 0}, {"1", 1}, {"8", 8}, {"48", 48}};
+  levels(Knob::place) = {
+      {"dense", level(KvPlace::dense)}, {"gaps", level(KvPlace::gaps)}, {"beyond 2^31", level(KvPlace::far)}};
+  levels(Knob::limits) = {{"exact", level(LimitsLevel::exact)},
+                          {"larger", level(LimitsLevel::larger)},
+                          {"an engine's", level(LimitsLevel::engine)}};
+  levels(Knob::kv_settled) = {{"no", 0}, {"yes", 1}};
   levels(Knob::threads) = {{"1", 1}, {"2", 2}, {"3", 3}};
   if (gpu) {
     levels(Knob::threads).resize(1);  // of the host: they only queue
@@ -267,8 +298,26 @@ bool CaseSpace::allowed_masks(const Levels& row) const {
               [&](int spans, int mask) { return spans == 0 || is(mask, MaskLevel::causal); }) &&
          both(Knob::tree, Knob::mask,
               [&](int tree, int mask) { return tree == 0 || is(mask, MaskLevel::causal); }) &&
+         both(Knob::phase, Knob::batch,
+              [&](int phase, int batch) {
+                return is(phase, Phase::prefill) || !is(batch, BatchLevel::rows);
+              }) &&
          both(Knob::sink_tokens, Knob::window,
-              [](int tokens, int window) { return tokens == 0 || window >= 0; });
+              [](int tokens, int window) { return tokens == 0 || window >= 0; }) &&
+         both(Knob::sides, Knob::window,
+              [&](int sides, int window) { return is(sides, SidesLevel::left) || window >= 0; }) &&
+         // A causal mask has no right side; the bound that models give for it must change nothing.
+         both(Knob::sides, Knob::spans,
+              [&](int sides, int spans) {
+                return spans == 0 || is(sides, SidesLevel::left) || is(sides, SidesLevel::both);
+              }) &&
+         both(Knob::sides, Knob::tree,
+              [&](int sides, int tree) {
+                return tree == 0 || is(sides, SidesLevel::left) || is(sides, SidesLevel::both);
+              }) &&
+         both(Knob::sides, Knob::mask, [&](int sides, int mask) {
+           return is(sides, SidesLevel::left) || is(sides, SidesLevel::both) || !is(mask, MaskLevel::causal);
+         });
 }
 
 bool CaseSpace::allowed_memory(const Levels& row) const {
@@ -290,7 +339,10 @@ bool CaseSpace::allowed_memory(const Levels& row) const {
   if (!head_dim || !kv || !dtype) return true;
   const int x = x_of(resolve(static_cast<KvCacheDType>(*kv), static_cast<DType>(*dtype)));
   const auto layout = value(row, Knob::kv_layout);
-  return !layout || static_cast<KvLayout>(*layout) != KvLayout::x_packed || *head_dim % x == 0;
+  if (!layout) return true;
+  const KvLayout kv_layout = static_cast<KvLayout>(*layout);
+  if (kv_layout == KvLayout::shuffle && page.value_or(x) % x != 0) return false;
+  return (kv_layout != KvLayout::x_packed && kv_layout != KvLayout::shuffle) || *head_dim % x == 0;
 }
 
 /// Chunks are computed where every row's keys are before it.
@@ -301,7 +353,8 @@ bool CaseSpace::allowed_invariance(const Levels& row) const {
     return !v || ((*v == static_cast<int>(allowed)) || ...);
   };
   return one_of(Knob::type, AttentionType::decoder) && one_of(Knob::mask, MaskLevel::causal) &&
-         one_of(Knob::spans, 0) && one_of(Knob::tree, 0) && one_of(Knob::phase, Phase::prefill) &&
+         one_of(Knob::sides, SidesLevel::left, SidesLevel::both) && one_of(Knob::spans, 0) &&
+         one_of(Knob::tree, 0) && one_of(Knob::phase, Phase::prefill) &&
          one_of(Knob::batch, BatchLevel::edges, BatchLevel::mixed, BatchLevel::long_, BatchLevel::holes);
 }
 
@@ -329,9 +382,9 @@ AttentionSpec CaseSpace::spec_of(const Levels& row) const {
   spec.v_head_dim = at(Knob::v_head_dim) == kSameHeadDim ? spec.head_dim : at(Knob::v_head_dim);
   spec.num_kv_heads = at(Knob::kv_heads);
   spec.num_heads = spec.num_kv_heads * at(Knob::gqa_ratio);
-  spec.scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
+  spec.scale = 0.01f * static_cast<float>(at(Knob::scale)) / std::sqrt(static_cast<float>(spec.head_dim));
   spec.type = static_cast<AttentionType>(at(Knob::type));
-  spec.kv_x_packed = static_cast<KvLayout>(at(Knob::kv_layout)) == KvLayout::x_packed;
+  set_layout(spec, static_cast<KvLayout>(at(Knob::kv_layout)));
   spec.fp64_accumulate = at(Knob::fp64) != 0;
   spec.use_mla = backend_.capability.features.has(Feature::mla);
   spec.use_sparse = backend_.capability.features.has(Feature::sparse);
@@ -340,15 +393,19 @@ AttentionSpec CaseSpace::spec_of(const Levels& row) const {
   mask.causal = causality == MaskLevel::causal;
   mask.packed = causality == MaskLevel::packed;
   mask.window_left = at(Knob::window);
-  // A window to both sides where there is a right side.
-  if (mask.window_left > 0 && causality == MaskLevel::full) mask.window_right = mask.window_left / 3;
+  switch (static_cast<SidesLevel>(at(Knob::sides))) {
+    case SidesLevel::left: break;
+    case SidesLevel::both: mask.window_right = mask.window_left; break;
+    case SidesLevel::more_left: mask.window_right = mask.window_left / 3; break;
+    case SidesLevel::right: mask.window_right = std::exchange(mask.window_left, -1); break;
+  }
   mask.sink_tokens = at(Knob::sink_tokens);
   mask.chunk = at(Knob::chunk);
   mask.spans = at(Knob::spans) != 0;
   mask.tree = at(Knob::tree) != 0;
   const auto score = static_cast<ScoreLevel>(at(Knob::score));
   spec.softcap = score == ScoreLevel::softcap ? 20.0f : score == ScoreLevel::low_softcap ? 3.0f : 0.0f;
-  spec.has_alibi = score == ScoreLevel::alibi;
+  spec.has_alibi = score == ScoreLevel::alibi || score == ScoreLevel::canonical_alibi;
   spec.has_sink = static_cast<SinkLevel>(at(Knob::sink)) != SinkLevel::none;
   spec.lse_includes_sink = static_cast<SinkLevel>(at(Knob::sink)) == SinkLevel::in_lse;
   if (static_cast<BatchLevel>(at(Knob::batch)) == BatchLevel::verify) spec.needs.insert(Feature::verify);
@@ -359,10 +416,129 @@ AttentionSpec CaseSpace::spec_of(const Levels& row) const {
 }
 
 std::vector<Levels> CaseSpace::rows(uint64_t seed, const Levels& fixed, std::vector<Levels>* unmet) const {
-  std::vector<int> counts;
-  for (const auto& levels : levels_)
-    counts.push_back(static_cast<int>(levels.size()));
-  return pairwise_rows(counts, [&](const Levels& row) { return allowed(row); }, seed, fixed, unmet);
+  std::vector<Levels> rows;
+  const bool all_free = std::all_of(fixed.begin(), fixed.end(), [](int level) { return level == kUnset; });
+  if (all_free) {
+    rows = large_rows(seed, kLargeRows);
+    for (Levels& row : common_rows(seed, kCommonRows))
+      rows.push_back(std::move(row));
+  }
+  for (Levels& row :
+       pairwise_rows(counts(), [&](const Levels& row) { return allowed(row); }, seed, fixed, unmet, hints()))
+    rows.push_back(std::move(row));
+  return rows;
+}
+
+Hints CaseSpace::hints() const {
+  // Nothing but the causal limit; then what every fast kernel has beside it; then any mask, of cases that are
+  // neither large nor far: those cost most, and the last hint leaves enough of them.
+  const auto set = [&](Levels& row, std::initializer_list<Knob> knobs) {
+    for (const Knob knob : knobs)
+      row[static_cast<size_t>(knob)] = 0;
+  };
+  Levels small(levels_.size(), kUnset);
+  set(small, {Knob::place});
+  Levels fast = small;
+  set(fast, {Knob::head_scales, Knob::sink_tokens, Knob::spans, Knob::tree, Knob::score, Knob::scale});
+  Levels plain_mask = fast;
+  set(plain_mask, {Knob::type, Knob::mask, Knob::window, Knob::sides, Knob::chunk});
+  // Decodes of many sequences have kernels of their own.
+  Levels decode = plain_mask;
+  const auto level_of = [&](Knob knob, auto value) {
+    const auto& levels = levels_[static_cast<size_t>(knob)];
+    for (size_t i = 0; i < levels.size(); ++i)
+      if (levels[i].value == static_cast<int>(value)) decode[static_cast<size_t>(knob)] = static_cast<int>(i);
+  };
+  level_of(Knob::phase, Phase::decode);
+  level_of(Knob::limits, LimitsLevel::engine);
+  level_of(Knob::kv_dtype, KvCacheDType::auto_);
+  return {plain_mask, small, decode, fast, Levels(levels_.size(), kUnset)};
+}
+
+std::vector<Levels> CaseSpace::weighted_rows(uint64_t seed, int count, const Weights& weights,
+                                             const Levels& fixed) const {
+  // What any case may have, beside the knobs with weights.
+  constexpr Knob kFree[] = {Knob::phase,      Knob::kv_layout, Knob::values,     Knob::page_order,
+                            Knob::null_page,  Knob::poison,    Knob::padding,    Knob::shared_pages,
+                            Knob::kv_settled, Knob::threads,   Knob::page_lists, Knob::lse,
+                            Knob::v_head_dim, Knob::sink};
+  Random random(seed);
+  std::vector<Levels> rows;
+  for (int tries = 0; tries < 60 * count && static_cast<int>(rows.size()) < count; ++tries) {
+    Levels row = plain();
+    for (const Knob knob : kFree)
+      row[static_cast<size_t>(knob)] = random.below(num_levels(knob));
+    for (const auto& [knob, values] : weights) {
+      const int value = random.pick(values);
+      const auto& levels = levels_[static_cast<size_t>(knob)];
+      for (size_t i = 0; i < levels.size(); ++i)
+        if (levels[i].value == value) row[static_cast<size_t>(knob)] = static_cast<int>(i);
+    }
+    // V as wide as Q and K where that may be.
+    const auto v = static_cast<size_t>(Knob::v_head_dim);
+    if (const int drawn = std::exchange(row[v], 0); !allowed(row) || random.chance(10)) row[v] = drawn;
+    for (size_t k = 0; k < fixed.size(); ++k)
+      if (fixed[k] != kUnset) row[k] = fixed[k];
+    if (allowed(row)) rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+namespace {
+
+constexpr int value_of(auto level) {
+  return static_cast<int>(level);
+}
+
+}  // namespace
+
+std::vector<Levels> CaseSpace::common_rows(uint64_t seed, int count, const Levels& fixed) const {
+  const Weights weights = {
+      {Knob::dtype, {value_of(DType::bf16), value_of(DType::f16)}},
+      {Knob::kv_dtype,
+       {value_of(KvCacheDType::auto_), value_of(KvCacheDType::auto_), value_of(KvCacheDType::fp8_e4m3)}},
+      {Knob::page_size, {1, 16, 16, 32, 64, 128}},
+      {Knob::head_dim, {64, 96, 128, 128, 192, 256}},
+      {Knob::gqa_ratio, {1, 2, 4, 5, 7, 8, 16}},
+      {Knob::kv_heads, {1, 2, 4, 8, 8}},
+      {Knob::window, {-1, -1, -1, 99, 699}},
+      {Knob::sink, {value_of(SinkLevel::none), value_of(SinkLevel::none), value_of(SinkLevel::drawn)}},
+      {Knob::scale, {100, 100, 40, 170}},
+      {Knob::limits,
+       {value_of(LimitsLevel::exact), value_of(LimitsLevel::engine), value_of(LimitsLevel::engine)}},
+      {Knob::batch,
+       {value_of(BatchLevel::edges), value_of(BatchLevel::mixed), value_of(BatchLevel::many),
+        value_of(BatchLevel::many)}}};
+  return weighted_rows(seed ^ 0x636f6d6d6f6eu, count, weights, fixed);
+}
+
+std::vector<Levels> CaseSpace::large_rows(uint64_t seed, int count, const Levels& fixed) const {
+  const Weights weights = {
+      {Knob::dtype, {value_of(DType::bf16), value_of(DType::f16), value_of(DType::f32)}},
+      {Knob::kv_dtype,
+       {value_of(KvCacheDType::auto_), value_of(KvCacheDType::auto_), value_of(KvCacheDType::fp8_e4m3),
+        value_of(KvCacheDType::int8_per_token_head)}},
+      {Knob::page_size, {16, 16, 64, 128, 544}},
+      {Knob::head_dim, {16, 64, 64, 128}},
+      {Knob::gqa_ratio, {1, 2, 4}},
+      {Knob::kv_heads, {1, 1, 2}},
+      {Knob::type,
+       {value_of(AttentionType::decoder), value_of(AttentionType::decoder),
+        value_of(AttentionType::encoder)}},
+      {Knob::mask, {value_of(MaskLevel::causal), value_of(MaskLevel::full)}},
+      {Knob::window, {-1, -1, 699, 2499}},
+      {Knob::sides, {value_of(SidesLevel::left), value_of(SidesLevel::both), value_of(SidesLevel::right)}},
+      {Knob::chunk, {0, 0, 0, 512, 3000}},
+      {Knob::tree, {0, 0, 0, 0, 0, 2}},
+      {Knob::scale, {100, 100, 40, 170}},
+      {Knob::sink, {value_of(SinkLevel::none), value_of(SinkLevel::drawn)}},
+      {Knob::limits,
+       {value_of(LimitsLevel::exact), value_of(LimitsLevel::larger), value_of(LimitsLevel::engine)}},
+      {Knob::place, {value_of(KvPlace::dense), value_of(KvPlace::dense), value_of(KvPlace::far)}},
+      {Knob::batch,
+       {value_of(BatchLevel::split), value_of(BatchLevel::split), value_of(BatchLevel::rows),
+        value_of(BatchLevel::many)}}};
+  return weighted_rows(seed ^ 0x6c61726765u, count, weights, fixed);
 }
 
 std::optional<Levels> CaseSpace::fixed_to(const Cell& cell) const {

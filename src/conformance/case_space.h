@@ -30,11 +30,13 @@ enum class Knob : uint8_t {
   invariance,   ///< what the case is run again for, to the same bits
   mask,         ///< causal, full, packed
   window,
+  sides,  ///< of the position that the window lies on
   sink_tokens,
   chunk,
   spans,
   tree,
   score,  ///< what happens to scores: nothing, a soft cap, ALiBi
+  scale,  ///< that of softmax, times D^0.5
   sink,
   kv_heads,
   batch,  ///< the lengths of the sequences
@@ -45,6 +47,9 @@ enum class Knob : uint8_t {
   poison,
   shared_pages,
   padding,
+  place,   ///< what lies between pages, heads and slots
+  limits,  ///< that are declared
+  kv_settled,
   threads,
   lse,
   count_,
@@ -60,6 +65,10 @@ struct Case {
   std::optional<Problem> second;         ///< other queries for the same keys and values
   std::optional<Invariance> invariance;  ///< is tested on it
   std::optional<GraphSupport> graph;     ///< likewise
+
+  /// The same for cases that ask the same of a backend, and hardly ever for others: what is computed, how it
+  /// lies in memory, and what it is run for.
+  uint64_t fingerprint() const;
 };
 
 class CaseSpace {
@@ -67,15 +76,34 @@ class CaseSpace {
   /// Of a backend that is built; `device` is the one that it runs on.
   CaseSpace(const BackendInfo& backend, const DeviceInfo& device);
 
-  /// Covering rows. Every row is a case that the backend claims to serve. `unmet` as of pairwise_rows().
+  /// Covering rows. Every row is a case that the backend claims to serve. About half of them have none of the
+  /// masks and scales that fast kernels refuse, and a quarter none but the causal one. Those with nothing
+  /// fixed begin with large_rows() and common_rows(). `unmet` as of pairwise_rows().
   std::vector<Levels> rows(uint64_t seed, const Levels& fixed = {},
                            std::vector<Levels>* unmet = nullptr) const;
+  /// Up to `count` rows as engines have them: common head sizes, one dtype, plain masks or a window.
+  std::vector<Levels> common_rows(uint64_t seed, int count, const Levels& fixed = {}) const;
+  /// Likewise of few and small heads, so that many keys, rows or sequences cost little.
+  std::vector<Levels> large_rows(uint64_t seed, int count, const Levels& fixed = {}) const;
   bool allowed(const Levels& row) const;
 
   /// The first level of every knob, the plainest.
   Levels plain() const { return Levels(levels_.size(), 0); }
   /// The row with this cell's value and all others free; nullopt when no knob turns it alone.
   std::optional<Levels> fixed_to(const Cell& cell) const;
+
+  /// The row of all cases in `phase`, everything else free; nullopt: the backend has no such phase.
+  std::optional<Levels> fixed_to(Phase phase) const;
+  /// The levels that `row` has of `knobs`, everything else free.
+  Levels only(std::initializer_list<Knob> knobs, const Levels& row) const;
+  /// The allowed rows that differ from `row` in one knob that `fixed` leaves free.
+  std::vector<Levels> neighbours(const Levels& row, const Levels& fixed) const;
+  /// As complete_row() and cover_levels() of conformance/complete_row.h.
+  std::optional<Levels> complete(const Levels& partial, const Levels& prefer) const;
+  std::vector<Levels> cover(const Levels& fixed, int times) const;
+  /// A row as a word, to be given again; nullopt for a text that is no allowed row.
+  std::string code(const Levels& row) const;
+  std::optional<Levels> parse_code(std::string_view code) const;
 
   /// The case of `row`, its values and lengths drawn from `seed`.
   Case make(const Levels& row, uint64_t seed) const;
@@ -91,9 +119,15 @@ class CaseSpace {
   };
   friend class CaseDrawer;
 
+  std::vector<int> counts() const;
   void add_columns(const Capability& c);
   void add_masks(const Capability& c);
   void add_memory();
+  Hints hints() const;
+  /// Of each knob values that are equally likely; those that are no level leave it plain.
+  using Weights = std::vector<std::pair<Knob, std::vector<int>>>;
+  std::vector<Levels> weighted_rows(uint64_t seed, int count, const Weights& weights,
+                                    const Levels& fixed) const;
   void find_combinations();
   bool allowed_combination(const Levels& row) const;
   std::vector<Level>& levels(Knob knob) { return levels_[static_cast<size_t>(knob)]; }
@@ -114,10 +148,22 @@ class CaseSpace {
   std::vector<bool> combinations_;
 };
 
-/// Levels of Knob::mask, of Knob::score, of Knob::sink, of Knob::page_lists and of Knob::batch.
+/// Levels of Knob::mask, of Knob::sides, of Knob::score, of Knob::sink, of Knob::page_lists, of Knob::limits
+/// and of Knob::batch. A window of W is (W - 1, 0) of a causal mask.
 enum class MaskLevel { causal, full, packed };
-enum class ScoreLevel { plain, softcap, low_softcap, alibi };
+enum class SidesLevel {
+  left,
+  both,       ///< (W - 1, W - 1), as models of text encoders have it
+  more_left,  ///< (W - 1, (W - 1) / 3)
+  right,      ///< (unbounded, W - 1)
+};
+enum class ScoreLevel { plain, softcap, low_softcap, alibi, canonical_alibi };
 enum class SinkLevel { none, drawn, extreme, in_lse };
+enum class LimitsLevel {
+  exact,   ///< what the step has
+  larger,  ///< some more of all
+  engine,  ///< 256 sequences of up to 128K keys: kernels for few sequences don't serve them
+};
 enum class PagesLevel { table, lists, ragged };
 enum class BatchLevel {
   edges,      ///< lengths at the edges of pages, windows, chunks and tiles
@@ -125,6 +171,9 @@ enum class BatchLevel {
   holes,      ///< sequences without rows, and without keys
   long_,      ///< one much longer than the others
   more_rows,  ///< than keys
+  many,       ///< 9 to 300 sequences, most of them short
+  split,      ///< one whose keys are several splits of every kernel
+  rows,       ///< one with more than 1000 query rows
   verify,     ///< 1 + k rows each
 };
 

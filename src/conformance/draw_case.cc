@@ -10,8 +10,12 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-/// Multiply-adds of one problem: bounds the time that a case takes.
-constexpr int64_t kBudget = 3'000'000;
+/// Multiply-adds of one problem: bounds the time that a case takes. A few of the large ones may have more.
+constexpr int64_t kBudget = 3'000'000, kLargeBudget = 40'000'000;
+constexpr int kLargePercent = 8, kLargePercentOfSmallHeads = 70;
+constexpr int kSmallHeads = 1024;  // elements of a query row and an output row
+/// Elements of all queries and outputs, and of all keys and values, of one problem.
+constexpr int64_t kMostElements = int64_t{1} << 22;
 
 }  // namespace
 
@@ -26,6 +30,7 @@ class CaseDrawer {
     problem().phase = static_cast<Phase>(at(Knob::phase));
     draw_memory();
     draw_lengths();
+    draw_limits();
     draw_values();
     draw_masks();
     draw_sinks();
@@ -57,11 +62,44 @@ class CaseDrawer {
     layout.order = static_cast<PageOrder>(at(Knob::page_order));
     layout.null_page = at(Knob::null_page) != 0;
     layout.share_pages = at(Knob::shared_pages) != 0;
+    layout.place = static_cast<KvPlace>(at(Knob::place));
+    layout.kv_gap = space_.device_.kind == DeviceKind::cpu ? 3 : 16;
+    layout.kv_settled = at(Knob::kv_settled) != 0;
+  }
+
+  /// After the lengths. A graph's are those of its capture, which is larger: another kernel for other limits
+  /// would be another order of sums.
+  void draw_limits() {
+    AttentionLimits& declared = case_.layout.declared;
+    declared = limits_of(problem());
+    if (at(Knob::graph) > 0 && !problem().seqs.empty()) {
+      declared.max_seqs += 2;
+      for (const Sequence* s : {&problem().seqs.front(), &problem().seqs.back()}) {
+        declared.max_tokens += s->n_q;
+        declared.max_kv_tokens += s->n_k;
+      }
+    }
+    switch (static_cast<LimitsLevel>(at(Knob::limits))) {
+      case LimitsLevel::exact: break;
+      case LimitsLevel::larger:
+        declared.max_seqs += 1 + random_.below(8);
+        declared.max_tokens += random_.below(200);
+        declared.max_kv_len += random_.below(4000);
+        declared.max_kv_tokens += 1 + random_.below(8000);
+        break;
+      case LimitsLevel::engine:
+        declared.max_seqs = std::max(declared.max_seqs, 256);
+        declared.max_tokens = std::max(declared.max_tokens, 2048);
+        declared.max_kv_len = std::max(declared.max_kv_len, 128 << 10);
+        declared.max_kv_tokens += 32 << 10;
+        break;
+    }
   }
 
   /// Where kernels go wrong: one before, at and after the ends of pages, windows, chunks and tiles.
   std::vector<int> edges() {
-    const int page = spec().page_size, window = spec().mask.window_left + 1, chunk = spec().mask.chunk;
+    const int page = spec().page_size, chunk = spec().mask.chunk;
+    const int window = std::max(spec().mask.window_left, spec().mask.window_right) + 1;
     std::vector<int> lengths = {1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 255, 257};
     for (const int edge : {page, 2 * page, window, 2 * window, chunk, 2 * chunk})
       if (edge > 0) lengths.insert(lengths.end(), {edge - 1, edge, edge + 1});
@@ -69,9 +107,27 @@ class CaseDrawer {
   }
 
   /// Rows x keys that all sequences together may have; 1 each at least.
-  int64_t budget() {
-    return std::max<int64_t>(64,
-                             kBudget / (int64_t{spec().num_heads} * (spec().head_dim + spec().v_head_dim)));
+  int64_t budget(int64_t multiply_adds = kBudget) {
+    return std::max<int64_t>(
+        64, multiply_adds / (int64_t{spec().num_heads} * (spec().head_dim + spec().v_head_dim)));
+  }
+  /// Of a level that is there for its size.
+  int64_t large_budget() {
+    const int percent = small_heads() ? kLargePercentOfSmallHeads : kLargePercent;
+    return budget(random_.chance(percent) ? kLargeBudget : kBudget);
+  }
+  bool small_heads() { return spec().num_heads * (spec().head_dim + spec().v_head_dim) <= kSmallHeads; }
+  /// Rows of queries and outputs, or keys and values, that all sequences together may have.
+  int most_rows() const {
+    const AttentionSpec& s = case_.problem.spec;
+    return static_cast<int>(kMostElements / (int64_t{s.num_heads} * (s.head_dim + s.v_head_dim)));
+  }
+  int most_keys() const {
+    const AttentionSpec& s = case_.problem.spec;
+    return static_cast<int>(2 * kMostElements / (int64_t{s.num_kv_heads} * (s.head_dim + s.v_head_dim)));
+  }
+  bool encoder() {
+    return spec().type == AttentionType::encoder || spec().type == AttentionType::encoder_only;
   }
 
   void add(int n_q, int n_k) {
@@ -84,7 +140,7 @@ class CaseDrawer {
   /// A sequence of at most about `most` rows x keys. Its rows are `wanted`, 0 = as many as may be.
   void add_bounded(int n_k, int wanted, int64_t most) {
     n_k = static_cast<int>(std::clamp<int64_t>(n_k, 1, std::max<int64_t>(most, 8)));
-    if (spec().type == AttentionType::encoder || spec().type == AttentionType::encoder_only) {
+    if (encoder()) {
       n_k = std::min(n_k, std::max(2, static_cast<int>(std::sqrt(static_cast<double>(most)))));
       return add(n_k, n_k);
     }
@@ -122,6 +178,9 @@ class CaseDrawer {
           add(n_k + 1 + random_.below(most > 1000 ? 20 : 3), n_k);
         add_bounded(random_.pick(lengths), random_.pick(rows), most / 2);
         break;
+      case BatchLevel::many: draw_many(lengths); break;
+      case BatchLevel::split: draw_split(lengths, rows); break;
+      case BatchLevel::rows: draw_rows(); break;
       case BatchLevel::verify: {
         const int drafts = 1 + random_.below(7);
         for (int i = 0; i < 3; ++i)
@@ -134,13 +193,53 @@ class CaseDrawer {
     draw_shared_prefix();
   }
 
+  /// More sequences than most kernels have blocks, mostly of a few keys. A prefill's are decodes and short
+  /// prompts.
+  void draw_many(const std::vector<int>& lengths) {
+    const int64_t most = budget();
+    const int fit = static_cast<int>(std::min<int64_t>(most / 16, most_rows() / 2));
+    const int wanted = random_.chance(40) ? 40 + random_.below(261) : 9 + random_.below(32);
+    const int seqs = std::clamp(wanted, 9, std::max(12, fit));
+    const int64_t share = std::max<int64_t>(8, most / seqs);
+    for (int b = 0; b < seqs; ++b) {
+      const int n_k = b % 16 == 5 ? random_.pick(lengths) : 1 + random_.below(40);
+      add_bounded(n_k, decode() || random_.chance(60) ? 1 : 1 + random_.below(9),
+                  b % 16 == 5 ? 8 * share : share);
+    }
+  }
+
+  /// Kernels split decodes each 512 to 2048 keys, and a prefill's row tile each 16384.
+  void draw_split(const std::vector<int>& lengths, const std::vector<int>& rows) {
+    const int64_t most = large_budget();
+    const int keys =
+        random_.chance(small_heads() ? 60 : 20) ? 16385 + random_.below(20000) : 2300 + random_.below(7000);
+    const int n_k = static_cast<int>(std::min<int64_t>({keys, most_keys(), std::max<int64_t>(most, 64)}));
+    add_bounded(n_k, decode() ? 1 : 1 + random_.below(8), most);
+    add_bounded(random_.pick(lengths), random_.pick(rows), budget() / 8);
+    if (decode()) add_bounded(n_k / 2 + random_.below(64), 1, most);
+  }
+
+  /// A long prompt, or a chunk of one. Where that is too much, the last rows of one that have few keys.
+  void draw_rows() {
+    const int64_t most = large_budget();
+    const int wanted = random_.chance(25) ? 1500 + random_.below(3501) : 1001 + random_.below(300);
+    if (encoder()) {
+      const auto side = static_cast<int>(std::sqrt(static_cast<double>(most)));
+      const int n = std::min({wanted, side, most_rows(), most_keys()});
+      return add(n, n);
+    }
+    const int n_q = std::clamp(most_rows(), 1, wanted);
+    const auto n_k = static_cast<int>(std::clamp<int64_t>(most / n_q, 5, n_q + 200));
+    add_bounded(3 + random_.below(30), 1, budget() / 8);
+    add(n_q, std::min(n_k, most_keys()));
+  }
+
   /// Sequences without rows, without keys, without either, between others.
   void draw_holes(const std::vector<int>& lengths, const std::vector<int>& rows, int64_t most) {
-    const bool encoder = spec().type == AttentionType::encoder || spec().type == AttentionType::encoder_only;
-    if (!encoder) add(0, 1 + random_.below(40));
+    if (!encoder()) add(0, 1 + random_.below(40));
     add_bounded(random_.pick(lengths), random_.pick(rows), most / 2);
     add(0, 0);
-    if (!encoder) add(decode() ? 1 : 1 + random_.below(3), 0);
+    if (!encoder()) add(decode() ? 1 : 1 + random_.below(3), 0);
     add_bounded(random_.pick(lengths), random_.pick(rows), most / 2);
   }
 
@@ -148,6 +247,12 @@ class CaseDrawer {
   /// it.
   void draw_tree_rows() {
     problem().tree_size = 2 + random_.below(11);
+    // No kernel has a largest tree. Engines draft up to 64 tokens, some of them a few hundred.
+    if (at(Knob::tree) == 2) {
+      const int wanted = random_.chance(20) ? 200 + random_.below(400) : 17 + random_.below(120);
+      const int64_t most = budget() / std::max(problem().seqs.front().n_k, wanted);
+      problem().tree_size = std::max(17, static_cast<int>(std::min<int64_t>(wanted, most)));
+    }
     Sequence& s = problem().seqs.front();
     if (static_cast<BatchLevel>(at(Knob::batch)) == BatchLevel::verify) {
       problem().tree_size = std::max(problem().tree_size, s.n_q);
@@ -225,9 +330,9 @@ class CaseDrawer {
       if (level == SinkLevel::extreme) sink = random_.pick(std::vector<float>{-kInf, -80, 0, 20, 80, kInf});
       problem().sinks.push_back(sink);
     }
-    for (int h = 0; h < spec().num_heads && spec().has_alibi; ++h)
-      problem().slopes.push_back(
-          std::exp2(-8.0f * static_cast<float>(h + 1) / static_cast<float>(spec().num_heads)));
+    const auto score = static_cast<ScoreLevel>(at(Knob::score));
+    if (score == ScoreLevel::alibi) problem().slopes = drawn_slopes(spec().num_heads, random_);
+    if (score == ScoreLevel::canonical_alibi) problem().slopes = canonical_slopes(spec().num_heads);
   }
 
   /// Every node sees itself and its ancestors; a parent comes before its children.
@@ -240,6 +345,10 @@ class CaseDrawer {
       if (node > 0) std::copy_n(bias.begin() + random_.below(node) * n, n, row);
       row[node] = 0.0f;
     }
+    // It is a bias, of which hidden and shown are two values.
+    if (random_.chance(40))
+      for (float& x : bias)
+        if (x == 0.0f && random_.chance(50)) x = 0.25f * static_cast<float>(random_.below(17) - 8);
   }
 
   void draw_second() {

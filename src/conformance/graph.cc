@@ -1,5 +1,6 @@
 #include "conformance/graph.h"
 
+#include "attention/kv_view.h"
 #include "conformance/invariance.h"
 
 namespace fovea::conformance {
@@ -98,7 +99,7 @@ class GraphCase {
         batch_(enlarged(c.problem), c.layout),
         seqs_(c.problem.seqs.size()),
         machine_(machine) {
-    spec_.kv_x_packed = c.layout.kv == KvLayout::x_packed;
+    set_layout(spec_, c.layout.kv);
     want_lse_ = backend.info().capability.features.has(Feature::lse);
   }
 

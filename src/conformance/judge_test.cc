@@ -103,9 +103,24 @@ TEST_P(Defects, ForgetsARow) {
   EXPECT_THAT(verdict(std::move(m)), ::testing::HasSubstr("LSE of sequence 0"));
 }
 
+/// A mask that is wrong in the oracle, and so in all kernels that have it from the same place.
+TEST_P(Defects, AnOracleOfAnotherMaskIsNamed) {
+  ThreadPool pool(1);
+  const Output textbook = naive(problem_);
+  const Output want = reference(problem_, pool);
+  EXPECT_EQ(judge(problem_, want, want, textbook), "");
+  Problem wider = problem_;
+  wider.spec.mask.window_left += 1;
+  Output other = reference(wider, pool);
+  EXPECT_THAT(judge(problem_, other, other, textbook), ::testing::HasSubstr("the textbook's LSE"));
+  other.lse = want.lse;  // O alone shows it, too
+  EXPECT_THAT(judge(problem_, other, other, textbook), ::testing::HasSubstr("the textbook's O"));
+}
+
 /// What only the quantised caches and the x-packed pages have.
 TEST(KvDefects, NoneIsAccepted) {
   ThreadPool pool(1);
+  int spec_page_size = 4;
   const auto verdict = [&](KvCacheDType dtype, KvLayout layout, std::function<void(KvView&)> defect) {
     Problem problem;
     AttentionSpec& spec = problem.spec;
@@ -113,7 +128,7 @@ TEST(KvDefects, NoneIsAccepted) {
     spec.num_kv_heads = 2;
     spec.head_dim = spec.v_head_dim = 32;
     spec.scale = 1.0f / std::sqrt(32.0f);
-    spec.page_size = 4;
+    spec.page_size = spec_page_size;
     spec.kv_dtype = dtype;
     problem.seqs = {make_sequence(spec, 5, 40, 1)};
     Mutant m = mutant();
@@ -132,6 +147,10 @@ TEST(KvDefects, NoneIsAccepted) {
   EXPECT_NE(verdict(int8, KvLayout::hnd, [](KvView& kv) { kv.scale_slot_stride = 0; }), "");
   EXPECT_NE(verdict(e4m3, KvLayout::x_packed, [](KvView& kv) { kv.k_chunk_stride = 16; }), "");
   EXPECT_NE(verdict(e4m3, KvLayout::x_packed, [](KvView& kv) { kv.v_dim_stride = 1; }), "");
+  spec_page_size = 16;
+  for (const KvCacheDType dtype : {e4m3, int8})
+    EXPECT_EQ(verdict(dtype, KvLayout::shuffle, nullptr), "");
+  EXPECT_NE(verdict(e4m3, KvLayout::shuffle, [](KvView& kv) { kv.v_chunk_stride += 16; }), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, Defects, ::testing::Values(DType::f32, DType::f16, DType::bf16),

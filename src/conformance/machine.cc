@@ -22,6 +22,9 @@ class HostTurn : public Turn {
   Result<const std::byte*> put(const void* host, size_t) override {
     return static_cast<const std::byte*>(host);
   }
+  Result<const std::byte*> put_parts(const std::byte* host, size_t, std::span<const ByteRange>) override {
+    return host;
+  }
   Status write(std::byte* device, const void* host, size_t bytes) override {
     if (bytes > 0) std::memcpy(device, host, bytes);
     return {};

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "base/thread_pool.h"
 #include "device/stream.h"
@@ -13,6 +14,11 @@ namespace fovea::conformance {
 
 /// What fills memory that nobody wrote. As floats: about -3e-16, never a result of ours.
 inline constexpr uint8_t kPoison = 0xa5;
+
+/// Bytes [first, first + bytes) of an array.
+struct ByteRange {
+  size_t first = 0, bytes = 0;
+};
 
 /// One case's use of a device; on a GPU one at a time, others wait for it. Memory lasts until finish() on a
 /// GPU, and on a CPU as long as the turn. Errors are those of the device.
@@ -25,6 +31,9 @@ class Turn {
   virtual Result<std::byte*> room(size_t bytes) = 0;
   /// Where the device reads the `bytes` at `host`, which stay as they are until finish(): on a CPU there.
   virtual Result<const std::byte*> put(const void* host, size_t bytes) = 0;
+  /// Likewise where only `used` is there; on a GPU the rest is poison.
+  virtual Result<const std::byte*> put_parts(const std::byte* host, size_t bytes,
+                                             std::span<const ByteRange> used) = 0;
   /// Into memory that room() gave.
   virtual Status write(std::byte* device, const void* host, size_t bytes) = 0;
   /// What `device` holds once the work queued before is done; to be read after finish().

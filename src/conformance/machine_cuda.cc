@@ -6,6 +6,7 @@
 #include <sstream>
 #include <vector>
 
+#include "backends/cuda/device_facts.h"
 #include "conformance/machine.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/cuda_error.h"
@@ -43,6 +44,13 @@ class CudaTurn : public Turn {
   Result<const std::byte*> put(const void* host, size_t bytes) override {
     FOVEA_TRY(device, room(bytes));
     FOVEA_RETURN_IF_ERROR(write(device, host, bytes));
+    return device;
+  }
+  Result<const std::byte*> put_parts(const std::byte* host, size_t bytes,
+                                     std::span<const ByteRange> used) override {
+    FOVEA_TRY(device, room(bytes));
+    for (const ByteRange& part : used)
+      FOVEA_RETURN_IF_ERROR(write(device + part.first, host + part.first, part.bytes));
     return device;
   }
   Status write(std::byte* device, const void* host, size_t bytes) override {
@@ -122,9 +130,9 @@ Result<Gpu> open_gpu() {
   FOVEA_TRY(stream, CudaStream::create(0));
   FOVEA_TRY(pool, DevicePool::create(0));
   Gpu gpu;
-  gpu.machine =
-      std::make_unique<CudaMachine>(DeviceInfo{DeviceKind::cuda, device.compute_capability, device.name},
-                                    std::move(stream), std::move(pool));
+  FOVEA_TRY(facts, cuda::device_facts(0));
+  facts.info.name = device.name;
+  gpu.machine = std::make_unique<CudaMachine>(std::move(facts.info), std::move(stream), std::move(pool));
   const std::string driver = kernel_driver();
   gpu.driver = (driver.empty() ? "" : driver + ", ") + ("CUDA " + cuda_version_text(device.driver_version));
   gpu.compiler = "CUDA " + cuda_version_text(device.runtime_version);

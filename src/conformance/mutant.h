@@ -1,5 +1,6 @@
 #pragma once
 // For tests: a backend with a defect.
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -24,6 +25,9 @@ struct Mutant : AttentionBackend {
   std::function<void(const AttentionSpec&, BatchMeta&, Step&)> meta;
   std::function<void(AttentionArgs&)> before = [](AttentionArgs&) {};
   std::function<void(const AttentionArgs&)> after = [](const AttentionArgs&) {};
+  /// Steps whose forwards write nothing.
+  std::function<bool(const AttentionSpec&, const BatchMeta&)> skips = [](const AttentionSpec&,
+                                                                         const BatchMeta&) { return false; };
   std::unique_ptr<AttentionBackend> inner;
   const BackendInfo* claims = nullptr;  ///< instead of the original's; what they lack is refused
   int num_seqs = 0;                     ///< of the last plan
@@ -31,7 +35,11 @@ struct Mutant : AttentionBackend {
   const BackendInfo& info() const noexcept override { return claims != nullptr ? *claims : inner->info(); }
   Result<size_t> workspace_bytes(const AttentionSpec& s, const AttentionLimits& l) const override {
     FOVEA_RETURN_IF_ERROR(check_supported(info(), s));
-    return inner->workspace_bytes(s, l);
+    FOVEA_TRY(bytes, inner->workspace_bytes(s, l));
+    AttentionSpec changed = s;
+    spec(changed);  // it may be for other kernels
+    const Result<size_t> others = inner->workspace_bytes(changed, l);
+    return others ? std::max(bytes, *others) : bytes;
   }
   Result<std::unique_ptr<Plan>> plan(const AttentionSpec& s, const AttentionLimits& limits,
                                      const BatchMeta& given, Workspace workspace, Stream& stream) override {
@@ -39,6 +47,7 @@ struct Mutant : AttentionBackend {
     AttentionSpec changed = s;
     spec(changed);
     num_seqs = given.num_seqs();
+    skip_ = skips(s, given);
     if (meta == nullptr) return inner->plan(changed, limits, given, workspace, stream);
     Step& step = steps_.emplace_back();
     step.kv_lens.assign(given.kv_lens.begin(), given.kv_lens.end());
@@ -71,6 +80,7 @@ struct Mutant : AttentionBackend {
                                                  Stream& stream) override {
     AttentionSpec changed = s;
     spec(changed);
+    skip_ = skips(s, step);
     return inner->plan_for_capture(changed, limits, step, workspace, stream);
   }
   Status plan_for_replay(Plan& plan, const BatchMeta& step, Stream& stream) override {
@@ -80,6 +90,7 @@ struct Mutant : AttentionBackend {
  protected:
   using Forward = Status (AttentionBackend::*)(const Plan&, const AttentionArgs&, Stream&);
   virtual Status forward(Forward which, const Plan& plan, const AttentionArgs& args, Stream& stream) {
+    if (skip_) return {};
     AttentionArgs changed = args;
     before(changed);
     FOVEA_RETURN_IF_ERROR(((*inner).*which)(plan, changed, stream));
@@ -89,6 +100,7 @@ struct Mutant : AttentionBackend {
 
  private:
   std::deque<Step> steps_;
+  bool skip_ = false;  // the last plan's step
 };
 
 }  // namespace fovea::conformance

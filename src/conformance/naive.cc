@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "conformance/run.h"
-#include "kernels/reference/visibility.h"
+#include "conformance/textbook_mask.h"
 
 namespace fovea::conformance {
 namespace {
@@ -21,18 +21,35 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 struct ScoreNoise {
   float* o;    ///< [Dv]
   float* lse;  ///< [1]
+  float* own;  ///< [Dv] of O: what its own roundings may do to the textbook's
 };
 
+/// Half a unit in the last place of numbers of size 1 is the largest error of rounding them; a whole one
+/// holds below 2. Of fp32 it is in what sums have.
+float unit(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return 0.0f;
+    case DType::f16: return 0x1p-10f;
+    case DType::bf16: return 0x1p-7f;
+  }
+  return 0.0f;
+}
+
+/// Likewise of numbers near 0.
+float least(DType dtype) {
+  return dtype == DType::f16 ? 0x1p-24f : 0.0f;
+}
+
 /// One row and head by the textbook; scores[j] = -inf where hidden.
-void naive_row(const Problem& problem, const Sequence& s, const SequenceMask& mask, int i, int h, float* o,
-               float* lse, ScoreNoise noise) {
+void naive_row(const Problem& problem, const Sequence& s, int i, int h, float* o, float* lse,
+               ScoreNoise noise) {
   const AttentionSpec& spec = problem.spec;
   const int g = h / (spec.num_heads / spec.num_kv_heads);
   const float* q = s.q.data() + (int64_t{i} * spec.num_heads + h) * spec.head_dim;
   std::vector<float> scores(static_cast<size_t>(s.n_k), -kInf), sizes(static_cast<size_t>(s.n_k));
   float max = -kInf;
   for (int j = 0; j < s.n_k; ++j) {
-    if (!visible(spec.mask, mask, i, j)) continue;
+    if (!textbook_sees(spec.mask, problem, s, i, j)) continue;
     const float* k = s.k.data() + (int64_t{j} * spec.num_kv_heads + g) * spec.head_dim;
     float sum = 0, size = 0;
     for (int d = 0; d < spec.head_dim; ++d) {
@@ -41,8 +58,8 @@ void naive_row(const Problem& problem, const Sequence& s, const SequenceMask& ma
     }
     sum *= spec.scale;
     if (spec.softcap > 0) sum = spec.softcap * std::tanh(sum / spec.softcap);
-    if (spec.has_alibi) sum -= problem.slopes[h] * static_cast<float>(std::abs(position(mask, i) - j));
-    scores[j] = sum + tree_bias(mask, i, j);
+    if (spec.has_alibi) sum -= problem.slopes[h] * static_cast<float>(std::abs(s.n_k - s.n_q + i - j));
+    scores[j] = sum + textbook_bias(spec.mask, problem, s, i, j);
     sizes[j] = size * std::abs(spec.scale) + std::abs(scores[j]);
     max = std::max(max, scores[j]);
   }
@@ -60,15 +77,22 @@ void naive_row(const Problem& problem, const Sequence& s, const SequenceMask& ma
   const float denominator = total + (spec.has_sink ? std::exp(problem.sinks[h] - max) : 0.0f);
   for (int d = 0; d < spec.v_head_dim; ++d)
     o[d] = max > -kInf ? round_to(spec.dtype, o[d] / denominator) : 0.0f;
+  // P and O are rounded to spec.dtype, and sums of n_k terms one after another to fp32: an error of u = 2^-24
+  // of each partial sum at most, seldom all of one sign, and a few of exp and of the division.
+  const float sums = (64 + 0.25f * static_cast<float>(s.n_k)) * 0x1p-24f;
   for (int j = 0; j < s.n_k && max > -kInf; ++j) {
     if (scores[j] == -kInf) continue;
     const float p = std::exp(scores[j] - max);
     const float error = 4 * 0x1p-24f * sizes[j];
     const float* v = s.v.data() + (int64_t{j} * spec.num_kv_heads + g) * spec.v_head_dim;
     *noise.lse += p / total * error;
-    for (int d = 0; d < spec.v_head_dim; ++d)
+    for (int d = 0; d < spec.v_head_dim; ++d) {
       noise.o[d] += p / denominator * error * std::abs(v[d] - o[d]);
+      noise.own[d] += (p * (unit(spec.dtype) + sums) + least(spec.dtype)) / denominator * std::abs(v[d]);
+    }
   }
+  for (int d = 0; d < spec.v_head_dim; ++d)
+    noise.own[d] += std::abs(o[d]) * unit(spec.dtype);
   if (spec.has_sink && spec.lse_includes_sink) {
     const double a = *lse, b = problem.sinks[h], high = std::max(a, b);
     if (std::isfinite(high))
@@ -82,21 +106,23 @@ void naive_row(const Problem& problem, const Sequence& s, const SequenceMask& ma
 
 Output naive(const Problem& problem) {
   const AttentionSpec& spec = problem.spec;
-  const MaskArrays masks(problem);
-  const BatchMeta& meta = masks.meta();
+  int64_t rows = 0;
+  for (const Sequence& s : problem.seqs)
+    rows += s.n_q;
   Output out;
-  out.o.resize(int64_t{meta.num_tokens()} * spec.num_heads * spec.v_head_dim);
-  out.lse.resize(int64_t{meta.num_tokens()} * spec.num_heads);
+  out.o.resize(static_cast<size_t>(rows * spec.num_heads * spec.v_head_dim));
+  out.lse.resize(static_cast<size_t>(rows * spec.num_heads));
   out.o_noise.resize(out.o.size());
+  out.o_rounding.resize(out.o.size());
   out.lse_noise.resize(out.lse.size());
   int64_t at = 0;
-  for (int b = 0; b < meta.num_seqs(); ++b) {
-    const SequenceMask mask = sequence_mask(spec.mask, meta, b);
-    for (int i = 0; i < problem.seqs[b].n_q; ++i)
-      for (int h = 0; h < spec.num_heads; ++h, ++at)
-        naive_row(problem, problem.seqs[b], mask, i, h, out.o.data() + at * spec.v_head_dim, &out.lse[at],
-                  {out.o_noise.data() + at * spec.v_head_dim, &out.lse_noise[at]});
-  }
+  for (const Sequence& s : problem.seqs)
+    for (int i = 0; i < s.n_q; ++i)
+      for (int h = 0; h < spec.num_heads; ++h, ++at) {
+        const int64_t o = at * spec.v_head_dim;
+        naive_row(problem, s, i, h, out.o.data() + o, &out.lse[at],
+                  {out.o_noise.data() + o, &out.lse_noise[at], out.o_rounding.data() + o});
+      }
   return out;
 }
 

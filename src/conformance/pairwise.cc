@@ -16,8 +16,9 @@ constexpr int kMaxVisits = 20000;  // of a search for one row
 
 class Generator {
  public:
-  Generator(std::span<const int> num_levels, const Allowed& allowed, uint64_t seed, const Levels& fixed)
-      : num_levels_(num_levels), allowed_(allowed), random_(seed), fixed_(fixed) {
+  Generator(std::span<const int> num_levels, const Allowed& allowed, uint64_t seed, const Levels& fixed,
+            const Hints& hints)
+      : num_levels_(num_levels), allowed_(allowed), random_(seed), fixed_(fixed), hints_(hints) {
     fixed_.resize(num_levels.size(), kUnset);
     for (const int n : num_levels) {
       first_.push_back(total_);
@@ -44,7 +45,9 @@ class Generator {
             Levels start = fixed_;
             start[a] = x;
             start[b] = y;
-            const Levels row = best_row(start);
+            Levels row;
+            if (const Levels hinted = with_hint(start, rows.size()); hinted != start) row = best_row(hinted);
+            if (row.empty()) row = best_row(start);
             if (row.empty()) {
               covered(a, x, b, y) = true;
               start.assign(start.size(), kUnset);
@@ -65,6 +68,15 @@ class Generator {
     for (int x = 0; x < num_levels_[0]; ++x)
       if (!excluded(0, x) && allowed_({x})) rows.push_back({x});
     return rows;
+  }
+
+  /// `start` with the levels of the hint of row `r`, where it has none.
+  Levels with_hint(Levels start, size_t r) const {
+    if (hints_.empty()) return start;
+    const Levels& hint = hints_[r % hints_.size()];
+    for (size_t f = 0; f < std::min(start.size(), hint.size()); ++f)
+      if (start[f] == kUnset) start[f] = hint[f];
+    return start;
   }
 
   bool excluded(int factor, int level) const { return fixed_[factor] != kUnset && fixed_[factor] != level; }
@@ -143,6 +155,7 @@ class Generator {
   const Allowed& allowed_;
   Random random_;
   Levels fixed_;
+  const Hints& hints_;
   std::vector<int> first_;  // of a factor: the number of levels of those before it
   int total_ = 0;
   std::vector<bool> covered_;
@@ -151,10 +164,10 @@ class Generator {
 }  // namespace
 
 std::vector<Levels> pairwise_rows(std::span<const int> num_levels, const Allowed& allowed, uint64_t seed,
-                                  const Levels& fixed, std::vector<Levels>* unmet) {
+                                  const Levels& fixed, std::vector<Levels>* unmet, const Hints& hints) {
   for (const int n : num_levels)
     FOVEA_CHECK(n > 0);
-  return Generator(num_levels, allowed, seed, fixed).run(unmet);
+  return Generator(num_levels, allowed, seed, fixed, hints).run(unmet);
 }
 
 }  // namespace fovea::conformance

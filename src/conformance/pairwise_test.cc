@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <tuple>
 
@@ -81,6 +82,17 @@ TEST(Pairwise, FixedLevelsAreInEveryRow) {
     EXPECT_EQ(row[1], 2);
   // Of factor 1 with the others 3 + 2 + 4, and of those with each other 3 x 2 + 3 x 4 + 2 x 4.
   EXPECT_EQ(pairs_of(rows).size(), 9u + 26u);
+}
+
+TEST(Pairwise, HintsGiveLevelsWeightAndLoseNoPair) {
+  const std::vector<int> levels = {12, 8, 4, 4, 3, 2};
+  const Allowed allowed = [](const Levels& row) { return row[4] != 2 || row[5] != 1; };
+  const auto without = pairwise_rows(levels, allowed, 1);
+  const auto rows = pairwise_rows(levels, allowed, 1, {}, nullptr, {{kUnset, kUnset, 0, 0, 0}, {}});
+  EXPECT_EQ(pairs_of(rows), pairs_of(without));
+  const auto plain = [](const Levels& row) { return row[2] == 0 && row[3] == 0 && row[4] == 0; };
+  EXPECT_GE(3 * std::count_if(rows.begin(), rows.end(), plain), static_cast<int>(rows.size()));
+  EXPECT_LE(rows.size(), without.size() + without.size() / 4);
 }
 
 TEST(Pairwise, FewFactors) {

@@ -17,16 +17,22 @@ Prepared prepare(Case c, ThreadPool& pool) {
   return p;
 }
 
-std::string attempt(AttentionBackend& backend, const Prepared& prepared, Pools& pools, Errors& worst) {
+namespace {
+
+std::string judge_all(AttentionBackend& backend, const Prepared& prepared, Pools& pools, Attempt& out) {
   const Case& c = prepared.c;
+  if (const std::string differ = find_disagreement(c.problem, prepared.want, prepared.textbook);
+      !differ.empty())
+    return differ;
   Machine& machine = pools.machine(c.threads);
   std::vector<const Problem*> layers = {&c.problem};
   if (c.second) layers.push_back(&*c.second);
   const std::vector<Output> got = run_layers(backend, layers, c.layout, machine);
-  std::string failure = judge(c.problem, got[0], prepared.want, prepared.textbook, &worst);
+  out.launched = got[0].launched;
+  std::string failure = judge(c.problem, got[0], prepared.want, prepared.textbook, &out.worst);
   if (!failure.empty()) return failure;
   if (c.second) {
-    failure = judge(*c.second, got[1], prepared.second_want, prepared.second_textbook, &worst);
+    failure = judge(*c.second, got[1], prepared.second_want, prepared.second_textbook, &out.worst);
     if (!failure.empty()) return "a second layer with the same keys and values: " + failure;
   }
   if (!c.want_lse) {
@@ -39,6 +45,14 @@ std::string attempt(AttentionBackend& backend, const Prepared& prepared, Pools& 
   if (c.graph) failure = find_graph_change(backend, c, got[0], machine);
   if (!failure.empty()) return "by a graph: " + failure;
   return c.invariance ? find_change(*c.invariance, backend, c, got[0], pools) : "";
+}
+
+}  // namespace
+
+Attempt attempt(AttentionBackend& backend, const Prepared& prepared, Pools& pools) {
+  Attempt out;
+  out.failure = judge_all(backend, prepared, pools, out);
+  return out;
 }
 
 }  // namespace fovea::conformance

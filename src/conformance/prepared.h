@@ -16,7 +16,15 @@ struct Prepared {
 
 Prepared prepare(Case c, ThreadPool& pool);
 
-/// Everything that the case asks for; empty = right.
-std::string attempt(AttentionBackend& backend, const Prepared& prepared, Pools& pools, Errors& worst);
+/// What came of a case on one instruction set.
+struct Attempt {
+  std::string failure;  ///< empty = right
+  Errors worst;
+  /// Those that made the output which was judged.
+  std::vector<KernelName> launched;
+};
+
+/// Everything that the case asks for.
+Attempt attempt(AttentionBackend& backend, const Prepared& prepared, Pools& pools);
 
 }  // namespace fovea::conformance

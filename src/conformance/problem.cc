@@ -111,9 +111,36 @@ Sequence make_sequence(const AttentionSpec& spec, int n_q, int n_k, uint64_t see
   return s;
 }
 
+std::vector<float> canonical_slopes(int heads) {
+  int power = 1;  // the largest within `heads`
+  while (2 * power <= heads)
+    power *= 2;
+  std::vector<float> slopes;
+  for (int h = 0; h < heads; ++h) {
+    const int steps = h < power ? 2 * (h + 1) : 2 * (h - power) + 1;
+    slopes.push_back(std::exp2(-4.0f * static_cast<float>(steps) / static_cast<float>(power)));
+  }
+  return slopes;
+}
+
+std::vector<float> drawn_slopes(int heads, Random& random) {
+  std::vector<float> slopes;
+  for (int h = 0; h < heads; ++h)
+    slopes.push_back(static_cast<float>(random.uniform()) *
+                     std::array{0.01f, 0.3f, 2.0f, 0.0f}[random.below(4)]);
+  return slopes;
+}
+
 Problem alone(const Problem& problem, int s) {
-  Problem one = problem;
+  Problem one;
+  one.spec = problem.spec;
   one.seqs = {problem.seqs[s]};
+  one.sinks = problem.sinks;
+  one.slopes = problem.slopes;
+  one.tree_bias = problem.tree_bias;
+  one.tree_size = problem.tree_size;
+  one.shared_prefix = problem.shared_prefix;
+  one.phase = problem.phase;
   return one;
 }
 

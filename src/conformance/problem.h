@@ -48,6 +48,11 @@ float v_head_scale(const AttentionSpec& spec, int kv_head);
 /// Rounds to `dtype` and back.
 float round_to(DType dtype, float value);
 
+/// ALiBi's slopes of `heads` query heads: those of its paper, and ones that no count of heads gives, a head
+/// without any among them.
+std::vector<float> canonical_slopes(int heads);
+std::vector<float> drawn_slopes(int heads, Random& random);
+
 /// How values are drawn.
 struct Values {
   float qk_gain = 1.0f;  ///< scores spread like its square; 0 = all scores equal

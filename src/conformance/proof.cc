@@ -16,8 +16,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr CellStatus kStatuses[] = {CellStatus::proven, CellStatus::refused, CellStatus::unasked,
-                                    CellStatus::failed};
+constexpr CellStatus kStatuses[] = {CellStatus::proven, CellStatus::other_kernels, CellStatus::refused,
+                                    CellStatus::unasked, CellStatus::failed};
 
 std::string json_text(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -30,9 +30,26 @@ std::string number(double value) {
   return text;
 }
 
+std::string counts_of(const std::map<std::string, int64_t>& counts) {
+  std::string text = "{";
+  for (const auto& [key, count] : counts)
+    text.append(text.size() > 1 ? ", " : "")
+        .append(json_text(key))
+        .append(": ")
+        .append(std::to_string(count));
+  return text + "}";
+}
+
+std::string line_of(const KernelProof& k) {
+  return "{\"family\": " + json_text(k.family) + ", \"instance\": " + json_text(k.instance) +
+         ", \"cases\": " + std::to_string(k.cases) + ", \"split_cases\": " + std::to_string(k.split_cases) +
+         ", \"cells\": " + std::to_string(k.cells) + ", \"least\": " + std::to_string(k.least) + "}";
+}
+
 std::string line_of(const CellProof& c) {
   return "{\"cell\": " + json_text(c.cell) + ", \"status\": " + json_text(std::string(to_string(c.status))) +
-         ", \"cases\": " + std::to_string(c.cases) + ", \"worst_error\": " + number(c.worst_error) +
+         ", \"cases\": " + std::to_string(c.cases) + ", \"prefill\": " + counts_of(c.prefill) +
+         ", \"decode\": " + counts_of(c.decode) + ", \"worst_error\": " + number(c.worst_error) +
          ", \"worst_lse_error\": " + number(c.worst_lse_error) + ", \"reason\": " + json_text(c.reason) + "}";
 }
 
@@ -84,6 +101,19 @@ class Members {
     return *value;
   }
 
+  std::map<std::string, int64_t> counts(const char* key) {
+    std::map<std::string, int64_t> out;
+    const Json* value = find(key);
+    if (value == nullptr) return out;
+    if (!value->is_object()) return fail(std::string(key) + " is no object"), out;
+    for (const auto& [name, count] : value->items()) {
+      if (!count.is_number_unsigned() || count.get<uint64_t>() > uint64_t{1} << 53)
+        return fail(std::string(key) + " has a count that is no integer from 0 to 2^53"), out;
+      out[name] = count.get<int64_t>();
+    }
+    return out;
+  }
+
   /// After all keys were asked for.
   void no_others() {
     if (!json_.is_object()) return;
@@ -118,10 +148,12 @@ CellProof read_cell(const Json& json, const std::string& where, Status& status) 
   const auto* known = std::find_if(std::begin(kStatuses), std::end(kStatuses),
                                    [&](CellStatus s) { return to_string(s) == given; });
   if (known == std::end(kStatuses))
-    members.fail("status is " + json_text(given) + ", not proven, refused, unasked or failed");
+    members.fail("status is " + json_text(given) + ", not proven, other kernels, refused, unasked or failed");
   else
     cell.status = *known;
   cell.cases = members.count("cases", int64_t{1} << 53);
+  cell.prefill = members.counts("prefill");
+  cell.decode = members.counts("decode");
   cell.worst_error = members.number("worst_error");
   cell.worst_lse_error = members.number("worst_lse_error");
   cell.reason = members.text("reason");
@@ -129,11 +161,33 @@ CellProof read_cell(const Json& json, const std::string& where, Status& status) 
   return cell;
 }
 
+KernelProof read_kernel(const Json& json, const std::string& where, Status& status) {
+  Members members(json, where, status);
+  KernelProof kernel;
+  kernel.family = members.line("family");
+  kernel.instance = members.line("instance");
+  kernel.cases = members.count("cases", int64_t{1} << 53);
+  kernel.split_cases = members.count("split_cases", int64_t{1} << 53);
+  kernel.cells = members.count("cells", 1 << 20);
+  kernel.least = members.count("least", int64_t{1} << 53);
+  members.no_others();
+  return kernel;
+}
+
 BackendProof read_backend(const Json& json, const std::string& where, Status& status) {
   Members members(json, where, status);
   BackendProof backend;
   backend.name = members.line("name");
   backend.version = members.line("version");
+  backend.same_as = members.line("same_as");
+  backend.cases = members.count("cases", int64_t{1} << 53);
+  for (const Json& family : members.list("families")) {
+    if (!family.is_string()) return members.fail("families is no list of names"), backend;
+    backend.families.push_back(family.get<std::string>());
+  }
+  for (const Json& kernel : members.list("kernels"))
+    backend.kernels.push_back(
+        read_kernel(kernel, where + " kernel " + std::to_string(backend.kernels.size() + 1), status));
   std::set<std::string> seen;
   for (const Json& cell : members.list("cells")) {
     backend.cells.push_back(
@@ -150,6 +204,7 @@ BackendProof read_backend(const Json& json, const std::string& where, Status& st
 std::string_view to_string(CellStatus status) {
   switch (status) {
     case CellStatus::proven: return "proven";
+    case CellStatus::other_kernels: return "other kernels";
     case CellStatus::refused: return "refused";
     case CellStatus::unasked: return "unasked";
     case CellStatus::failed: return "failed";
@@ -169,7 +224,9 @@ std::string to_json(const Proof& p) {
       ",\n  \"isa\": " + json_text(p.isa) + ",\n  \"driver\": " + json_text(p.driver) +
       ",\n  \"compiler\": " + json_text(p.compiler) + ",\n  \"commit\": " + json_text(p.commit) +
       ",\n  \"date\": " + json_text(p.date) + ",\n  \"threads\": " + std::to_string(p.threads) +
-      ",\n  \"seconds\": " + number(p.seconds) + ",\n  \"backends\": [";
+      ",\n  \"seconds\": " + number(p.seconds) + ",\n  \"needed\": " + std::to_string(p.needed) +
+      ",\n  \"needed_of_phase\": " + std::to_string(p.needed_of_phase) +
+      ",\n  \"needed_of_kernel\": " + std::to_string(p.needed_of_kernel) + ",\n  \"backends\": [";
   const char* between_backends = "\n";
   for (const BackendProof& backend : p.backends) {
     out.append(between_backends)
@@ -177,7 +234,19 @@ std::string to_json(const Proof& p) {
         .append(json_text(backend.name))
         .append(",\n      \"version\": ")
         .append(json_text(backend.version))
-        .append(",\n      \"cells\": [");
+        .append(",\n      \"same_as\": ")
+        .append(json_text(backend.same_as))
+        .append(",\n      \"cases\": ")
+        .append(std::to_string(backend.cases))
+        .append(",\n      \"families\": ")
+        .append(Json(backend.families).dump())
+        .append(",\n      \"kernels\": [");
+    const char* between_kernels = "\n        ";
+    for (const KernelProof& kernel : backend.kernels) {
+      out.append(between_kernels).append(line_of(kernel));
+      between_kernels = ",\n        ";
+    }
+    out += backend.kernels.empty() ? "],\n      \"cells\": [" : "\n      ],\n      \"cells\": [";
     const char* between_cells = "\n        ";
     for (const CellProof& cell : backend.cells) {
       out.append(between_cells).append(line_of(cell));
@@ -205,6 +274,9 @@ Result<Proof> parse_proof(std::string_view text, const std::string& file) {
   proof.date = members.line("date");
   proof.threads = static_cast<int>(members.count("threads", 1 << 20));
   proof.seconds = members.number("seconds");
+  proof.needed = members.count("needed", 1 << 20);
+  proof.needed_of_phase = members.count("needed_of_phase", 1 << 20);
+  proof.needed_of_kernel = members.count("needed_of_kernel", 1 << 20);
   for (const Json& backend : members.list("backends")) {
     BackendProof read =
         read_backend(backend, file + " backend " + std::to_string(proof.backends.size() + 1), status);

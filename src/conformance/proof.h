@@ -1,6 +1,7 @@
 #pragma once
 // proof/<device>.json: what a run of `fovea conformance` proved, committed, so that the documents can say it.
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,8 +11,9 @@
 namespace fovea::conformance {
 
 enum class CellStatus : uint8_t {
-  proven,   ///< claimed, and every case was right
-  refused,  ///< not claimed, and asking for it gave the documented reason
+  proven,         ///< claimed, every case was right, and enough of each phase reached the row's own kernels
+  other_kernels,  ///< likewise, but in some phase only kernels of other families than the row's serve it
+  refused,        ///< not claimed, and asking for it gave the documented reason
   unasked,  ///< not claimed, and nothing in a spec asks for it (a graph level), so there is no refusal to see
   failed,   ///< claimed and wrong, or not claimed and not refused as documented
 };
@@ -21,16 +23,34 @@ std::string_view to_string(CellStatus status);
 struct CellProof {
   std::string cell;  ///< "kv_dtypes=fp8_e4m3"
   CellStatus status = CellStatus::proven;
-  int64_t cases = 0;           ///< in which the value was used
-  double worst_error = 0;      ///< largest |O - O in fp64| of the cases
-  double worst_lse_error = 0;  ///< likewise of the LSE, where it is finite
-  std::string reason;          ///< of a refused cell the refusal, of a failed one what was wrong
+  int64_t cases = 0;                                         ///< right ones in which the value was used
+  std::map<std::string, int64_t> prefill = {}, decode = {};  ///< of them, by the family of kernels that ran
+  double worst_error = 0;                                    ///< largest |O - O in fp64| of the cases
+  double worst_lse_error = 0;                                ///< likewise of the LSE, where it is finite
+  /// Of a refused cell the refusal, of a failed one what was wrong, of other_kernels which they are.
+  std::string reason;
   bool operator==(const CellProof&) const = default;
+};
+
+/// A kernel that cases of a row reached.
+struct KernelProof {
+  std::string family, instance;
+  int64_t cases = 0;        ///< right ones
+  int64_t split_cases = 0;  ///< of them, those in which some row's keys lie in two or more splits
+  int64_t cells = 0;        ///< that those cases prove
+  int64_t least = 0;        ///< cases of the one of them that has fewest
+  bool operator==(const KernelProof&) const = default;
 };
 
 /// One row of the matrix.
 struct BackendProof {
   std::string name, version;
+  /// Another row, by its label, that claims the same of the same kernels: it is what was run, and the rest is
+  /// empty. "" = this row was run itself.
+  std::string same_as;
+  std::vector<std::string> families;  ///< of kernels that the row is a claim about; none = whichever run
+  int64_t cases = 0;                  ///< distinct ones: a case counts for many cells
+  std::vector<KernelProof> kernels;
   std::vector<CellProof> cells;  ///< in the order of the columns
   bool operator==(const BackendProof&) const = default;
 };
@@ -45,6 +65,9 @@ struct Proof {
   std::string date;         ///< YYYY-MM-DD
   int threads = 0;
   double seconds = 0;  ///< of the wall clock
+  /// What a claimed cell needs: right cases, those of each phase on the row's own kernels, and those on each
+  /// of these kernels that any of its cases reaches.
+  int64_t needed = 0, needed_of_phase = 0, needed_of_kernel = 0;
   std::vector<BackendProof> backends;
 
   /// Null when it has no such row.

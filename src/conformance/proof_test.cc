@@ -19,12 +19,24 @@ Proof example() {
   p.date = "2026-11-21";
   p.threads = 2;
   p.seconds = 12.5;
-  p.backends = {{"CPU_ATTN",
-                 "1",
-                 {{"kv_dtypes=fp8_e4m3", CellStatus::proven, 40, 0.00125, 2.5e-06, ""},
-                  {"dcp=yes", CellStatus::refused, 1, 0, 0, "decode context parallelism not supported"},
-                  {"window=yes", CellStatus::failed, 3, 0.5, 0, "case 7: a\nnew line"}}},
-                {"TORCH_NATIVE", "", {}}};
+  p.needed = 32;
+  p.needed_of_phase = 16;
+  p.needed_of_kernel = 2;
+  BackendProof backend{"CPU_ATTN", "1", "", {"cpu", "other"}, 57, {}, {}};
+  backend.kernels = {{"cpu", "avx512 kv=fp8_e4m3", 40, 7, 12, 2}, {"other", "decode", 17, 0, 3, 4}};
+  backend.cells = {
+      {"kv_dtypes=fp8_e4m3",
+       CellStatus::proven,
+       40,
+       {{"cpu", 30}},
+       {{"cpu", 5}, {"other", 5}},
+       0.00125,
+       2.5e-06,
+       ""},
+      {"spans=yes", CellStatus::other_kernels, 33, {{"other", 33}}, {}, 0, 0, "prefill: kernels of other"},
+      {"dcp=yes", CellStatus::refused, 1, {}, {}, 0, 0, "decode context parallelism not supported"},
+      {"window=yes", CellStatus::failed, 3, {}, {}, 0.5, 0, "case 7: a\nnew line"}};
+  p.backends = {backend, {"TORCH_NATIVE", "", "CPU_ATTN (1)", {}, 0, {}, {}}};
   return p;
 }
 
@@ -44,7 +56,7 @@ TEST(Proof, IsReadAsItWasWritten) {
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_TRUE(*read == example());
   EXPECT_EQ(to_json(*read), to_json(example()));
-  EXPECT_EQ(read->find("CPU_ATTN", "1")->cells.size(), 3u);
+  EXPECT_EQ(read->find("CPU_ATTN", "1")->cells.size(), 4u);
   EXPECT_EQ(read->find("CPU_ATTN", ""), nullptr);
   Proof empty = example();
   empty.backends.clear();
@@ -76,10 +88,11 @@ TEST(Proof, RefusesWhatIsNoProof) {
   EXPECT_THAT(refusal(replaced(good, "\"threads\": 2", "\"threads\": -2")), HasSubstr("threads is no"));
   EXPECT_THAT(refusal(replaced(good, "\"threads\": 2", "\"threads\": 2.5")), HasSubstr("threads is no"));
   EXPECT_THAT(refusal(replaced(good, "\"seconds\": 12.5", "\"seconds\": \"12\"")), HasSubstr("seconds is"));
-  EXPECT_THAT(refusal(replaced(good, "\"cases\": 40", "\"cases\": 1e3")),
+  EXPECT_THAT(refusal(replaced(good, "fp8_e4m3\", \"status\": \"proven\", \"cases\": 40",
+                               "fp8_e4m3\", \"status\": \"proven\", \"cases\": 1e3")),
               HasSubstr("backend 1 cell 1 cases"));
   EXPECT_THAT(refusal(replaced(good, "\"proven\"", "\"perhaps\"")),
-              HasSubstr("not proven, refused, unasked or"));
+              HasSubstr("not proven, other kernels, refused, unasked or"));
   EXPECT_THAT(refusal(replaced(good, "\"reason\": \"\"", "\"reason\": null")),
               HasSubstr("reason is no text"));
   EXPECT_THAT(refusal(replaced(good, "dcp=yes", "window=yes")), HasSubstr("\"window=yes\" twice"));
@@ -88,6 +101,12 @@ TEST(Proof, RefusesWhatIsNoProof) {
               HasSubstr("\"CPU_ATTN\" \"1\" twice"));
   EXPECT_THAT(refusal(replaced(good, "\"cells\": [", "\"cells\": {}, \"x\": [")),
               HasSubstr("cells is no list"));
+  EXPECT_THAT(refusal(replaced(good, "{\"cpu\": 30}", "[]")), HasSubstr("prefill is no object"));
+  EXPECT_THAT(refusal(replaced(good, "{\"cpu\": 30}", "{\"cpu\": -1}")), HasSubstr("prefill has a count"));
+  EXPECT_THAT(refusal(replaced(good, "\"split_cases\"", "\"splits\"")),
+              HasSubstr("kernel 1 has no split_cases"));
+  EXPECT_THAT(refusal(replaced(good, "[\"cpu\",\"other\"]", "[3]")),
+              HasSubstr("families is no list of names"));
 }
 
 }  // namespace

@@ -139,7 +139,7 @@ TEST(Prove, AFailureThatBlamesNoCellIsOne) {  // of a case where no row sees a k
   report.failures.emplace_back();
   EXPECT_FALSE(report.all_right());
   report = {};
-  report.proof.cells = {{"window=yes", CellStatus::failed, 1, 0, 0, "wrong"}};
+  report.proof.cells = {{"window=yes", CellStatus::failed, 1, {}, {}, 0, 0, "wrong"}};
   EXPECT_FALSE(report.all_right());
 }
 
@@ -202,6 +202,10 @@ class SharedMachine : public Machine {
     Stream& stream() override { return inner->stream(); }
     Result<std::byte*> room(size_t bytes) override { return inner->room(bytes); }
     Result<const std::byte*> put(const void* host, size_t bytes) override { return inner->put(host, bytes); }
+    Result<const std::byte*> put_parts(const std::byte* host, size_t bytes,
+                                       std::span<const ByteRange> used) override {
+      return inner->put_parts(host, bytes, used);
+    }
     Status write(std::byte* device, const void* host, size_t bytes) override {
       return inner->write(device, host, bytes);
     }
@@ -233,6 +237,112 @@ TEST(Prove, IsTheSameOnOneMachineForAllThreads) {
   const auto shared = prove(small_claims(), make_small, options);
   ASSERT_TRUE(each && shared);
   EXPECT_TRUE(each->proof == shared->proof);
+}
+
+// --- What ran
+
+/// A backend whose decode of these head sizes is another family's.
+BackendInfo claims_of(std::vector<std::string_view> families) {
+  BackendInfo info = small_claims();
+  info.families = std::move(families);
+  return info;
+}
+
+/// CPU_ATTN, whose kernels are called "own" but where `borrows` says so.
+struct Renamed : Mutant {
+  using Borrows = bool (*)(const AttentionSpec&, Phase);
+  Renamed(const BackendInfo& info, Borrows borrow) : Mutant(make_cpu_attn()), borrows(borrow) {
+    claims = &info;
+  }
+  struct Named : Plan {
+    std::unique_ptr<Plan> plan;
+    std::string family;
+    std::vector<KernelName> launched() const override {
+      std::vector<KernelName> names = plan->launched();
+      for (KernelName& name : names)
+        name.family = family;
+      return names;
+    }
+  };
+  Result<std::unique_ptr<Plan>> plan(const AttentionSpec& s, const AttentionLimits& limits,
+                                     const BatchMeta& meta_, Workspace workspace, Stream& stream) override {
+    auto named = std::make_unique<Named>();
+    FOVEA_TRY(made, Mutant::plan(s, limits, meta_, workspace, stream));
+    named->plan = std::move(made);
+    named->family = borrows(s, meta_.phase) ? "borrowed" : "own";
+    return std::unique_ptr<Plan>(std::move(named));
+  }
+  Status forward(Forward which, const Plan& plan, const AttentionArgs& args, Stream& stream) override {
+    return Mutant::forward(which, *static_cast<const Named&>(plan).plan, args, stream);
+  }
+  Status check_plan(const Plan& plan, int64_t pages, Stream& stream) override {
+    return Mutant::check_plan(*static_cast<const Named&>(plan).plan, pages, stream);
+  }
+  Borrows borrows;
+};
+
+TEST(WhatRan, CellsThatOnlyAnotherFamilyServesAreItsOwn) {
+  static const BackendInfo info = claims_of({"own"});
+  const BackendReport report = prove_quickly(info, [] {
+    return std::make_unique<Renamed>(info, [](const AttentionSpec& s, Phase phase) {
+      return s.mask.spans || (phase == Phase::decode && s.head_dim == 72);
+    });
+  });
+  EXPECT_THAT(report.failures, ::testing::IsEmpty());
+  const CellProof& spans = cell_of(report, "spans=yes");
+  EXPECT_EQ(spans.status, CellStatus::other_kernels);
+  EXPECT_THAT(spans.reason, HasSubstr("prefill: kernels of borrowed"));
+  EXPECT_FALSE(spans.prefill.contains("own"));
+  const CellProof& head = cell_of(report, "head_dims=72");
+  EXPECT_EQ(head.status, CellStatus::other_kernels);
+  EXPECT_EQ(head.reason, "decode: kernels of borrowed");
+  EXPECT_GE(head.prefill.at("own"), 1);
+  EXPECT_EQ(cell_of(report, "window=yes").status, CellStatus::proven);
+  EXPECT_GE(cell_of(report, "window=yes").decode.at("own"), cases_needed_of_phase(true));
+}
+
+TEST(WhatRan, ARowWhoseKernelsNeverRunProvesNothing) {
+  static const BackendInfo info = claims_of({"own"});
+  const BackendReport report = prove_quickly(
+      info, [] { return std::make_unique<Renamed>(info, [](const AttentionSpec&, Phase) { return true; }); });
+  EXPECT_EQ(report.count(CellStatus::other_kernels) > 0, true);
+  for (const CellProof& cell : report.proof.cells)
+    EXPECT_NE(cell.cell == "dtypes=float16" ? cell.status : CellStatus::other_kernels, CellStatus::proven)
+        << cell.cell;
+}
+
+TEST(WhatRan, IsRecordedByKernel) {
+  const BackendReport report = prove_quickly(small_claims(), make_small);
+  EXPECT_EQ(report.proof.cases, report.cases);
+  ASSERT_FALSE(report.proof.kernels.empty());
+  int64_t split = 0;
+  for (const KernelProof& kernel : report.proof.kernels) {
+    EXPECT_EQ(kernel.family, "cpu");
+    EXPECT_GE(kernel.cases, 1);
+    EXPECT_GE(kernel.cells, 10);
+    EXPECT_LE(kernel.least, kernel.cases);
+    split += kernel.split_cases;
+  }
+  EXPECT_GT(split, 0);
+}
+
+TEST(WhatRan, AComposedCaseIsFoundAgainByItsRow) {
+  const CaseSpace space(small_claims(), {});
+  Levels row = space.rows(3)[5];
+  const auto again = space.parse_code(space.code(row));
+  ASSERT_TRUE(again);
+  EXPECT_EQ(*again, row);
+  EXPECT_FALSE(space.parse_code("zz"));
+  ProveOptions options;
+  options.replay = 77;
+  options.replay_row = space.code(row);
+  const auto report = prove(small_claims(), make_small, options);
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->cases, 1);
+  options.replay_row += "0";
+  const auto refused = prove(small_claims(), make_small, options);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("is no row of CPU_ATTN"));
 }
 
 // --- Claims that the kernel does not keep

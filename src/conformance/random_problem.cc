@@ -69,11 +69,25 @@ class Drawer {
     struct Heads {
       int q, kv;
     };
-    const Heads h = random_.pick(std::vector<Heads>{
-        {1, 1}, {2, 1}, {4, 2}, {3, 3}, {8, 8}, {8, 1}, {5, 1}, {10, 2}, {7, 1}, {14, 2}, {12, 1}, {6, 2}});
+    const Heads h = random_.pick(std::vector<Heads>{{1, 1},
+                                                    {2, 1},
+                                                    {4, 2},
+                                                    {3, 3},
+                                                    {8, 8},
+                                                    {8, 1},
+                                                    {5, 1},
+                                                    {10, 2},
+                                                    {7, 1},
+                                                    {14, 2},
+                                                    {12, 1},
+                                                    {6, 2},
+                                                    {32, 8},
+                                                    {16, 16},
+                                                    {64, 32}});
     spec().num_heads = h.q;
     spec().num_kv_heads = h.kv;
-    spec().scale = 1.0f / std::sqrt(static_cast<float>(spec().head_dim)) * (random_.chance(20) ? 0.7f : 1.0f);
+    spec().scale = 1.0f / std::sqrt(static_cast<float>(spec().head_dim)) *
+                   random_.pick(std::vector<float>{1, 1, 1, 0.7f, 0.4f, 1.7f, -0.8f});
   }
 
   void draw_mask() {
@@ -111,8 +125,8 @@ class Drawer {
     for (int h = 0; h < heads && spec().has_sink; ++h)
       problem_.sinks.push_back(random_.chance(10) ? (random_.chance(70) ? -kInf : kInf)
                                                   : 2 * random_.normal());
-    for (int h = 0; h < heads && spec().has_alibi; ++h)
-      problem_.slopes.push_back(std::exp2(-8.0f * static_cast<float>(h + 1) / static_cast<float>(heads)));
+    if (spec().has_alibi)
+      problem_.slopes = random_.chance(30) ? canonical_slopes(heads) : drawn_slopes(heads, random_);
     values_.qk_gain = random_.pick(std::vector<float>{1, 1, 1, 1, 4, 4, 0, 2, 30});
     values_.coded_v = random_.chance(25);
   }

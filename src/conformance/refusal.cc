@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "attention/kv_view.h"
 #include "conformance/run.h"
 #include "device/stream.h"
 
@@ -78,8 +79,8 @@ constexpr Refusal kRefusals[] = {
      }},
     {"pcp", "PCP not supported", need<Feature::pcp>},
     {"lse", "LSE output not supported", need<Feature::lse>},
-    {"kv_layouts", "x-packed KV cache layout not supported",
-     [](AttentionSpec& s, const Cell&) { s.kv_x_packed = true; }},
+    {"kv_layouts", "KV cache layout {} not supported",
+     [](AttentionSpec& s, const Cell& c) { set_layout(s, *parse_kv_layout(c.value)); }},
     {"kv_sharing", "KV sharing between layers not supported", need<Feature::kv_sharing>},
     {"kv_connector", "KV connector not supported", need<Feature::kv_connector>},
     {"per_head_scales", "per-head quant scales not supported", need<Feature::per_head_scales>},

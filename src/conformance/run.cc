@@ -2,6 +2,7 @@
 
 #include <deque>
 
+#include "attention/kv_view.h"
 #include "backends/torch_native/torch_native.h"
 
 namespace fovea::conformance {
@@ -67,6 +68,7 @@ Result<std::vector<Output>> run_batches(AttentionBackend& backend, const Attenti
   for (const Layer& layer : layers) {
     outputs.push_back(layer.target.read(layer.bytes));
     if (!Scratch::intact(layer.guard)) outputs.back().error = "wrote past the workspace";
+    outputs.back().launched = (*plan)->launched();
   }
   return outputs;
 }
@@ -76,7 +78,7 @@ Result<std::vector<Output>> run_batches(AttentionBackend& backend, const Attenti
 std::vector<Output> run_layers(AttentionBackend& backend, std::span<const Problem* const> layers,
                                const Layout& layout, Machine& machine, bool want_lse) {
   AttentionSpec spec = layers.front()->spec;
-  spec.kv_x_packed = layout.kv == KvLayout::x_packed;
+  set_layout(spec, layout.kv);
   std::deque<Batch> batches;  // of the others the queries count
   for (const Problem* layer : layers)
     batches.emplace_back(*layer, layout);
@@ -108,15 +110,18 @@ std::string conform(AttentionBackend& backend, const Problem& problem, const Lay
 
 std::string conform(AttentionBackend& backend, const Problem& problem, const Layout& layout, Machine& machine,
                     ThreadPool& pool) {
-  const std::string failure =
-      judge(problem, run(backend, problem, layout, machine), reference(problem, pool), naive(problem));
+  const Output want = reference(problem, pool), textbook = naive(problem);
+  std::string failure = find_disagreement(problem, want, textbook);
+  if (failure.empty()) failure = judge(problem, run(backend, problem, layout, machine), want, textbook);
   if (failure.empty()) return {};
   return std::string(backend.info().name) + ": " + failure + "in " + problem.describe();
 }
 
 std::vector<Isa> isas_of(const BackendInfo& backend) {
-  // Plain loops; kernels that are not the CPU's.
-  if (backend.name == "TORCH_NATIVE" || backend.capability.device != DeviceKind::cpu) return {detect_isa()};
+  // Plain loops; kernels that are not of this program; kernels that are not the CPU's.
+  if (backend.name == "TORCH_NATIVE" || !backend.library.empty() ||
+      backend.capability.device != DeviceKind::cpu)
+    return {detect_isa()};
   std::vector<Isa> isas;
   for (const Isa isa : {Isa::generic, Isa::avx2, Isa::avx512})
     if (isa <= detect_isa()) isas.push_back(isa);

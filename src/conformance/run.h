@@ -36,11 +36,16 @@ struct Errors {
   double o = 0, lse = 0;
 };
 
+/// Empty when the oracle and the textbook, which share no mask, give the same but for rounding; else what is
+/// not the same. Nothing can be judged by them then, and nothing should run: what must not be read is poison.
+std::string find_disagreement(const Problem& problem, const Output& reference, const Output& naive);
+
 /// Empty when `got` is as near to the reference as it must be: max error <= 2x the naive one (3x with a soft
 /// cap) + 2 ulp, mean error <= 1.5x, LSE within 1e-5 + 2e-6 |LSE|, empty rows exact. All of them also allow
 /// for the rounding of fp32 scores, which near-equal large scores turn into an error of O (see ScoreNoise).
 /// Accumulated in fp64 from a cache without scales, O's error is 1 ulp of its largest value at most.
-/// A `got` without LSE is judged by its O alone. `worst` grows to the errors that were found.
+/// A `got` without LSE is judged by its O alone. Where find_disagreement() finds one, that is the verdict.
+/// `worst` grows to the errors that were found.
 std::string judge(const Problem& problem, const Output& got, const Output& reference, const Output& naive,
                   Errors* worst = nullptr);
 

@@ -15,7 +15,9 @@ struct Output {
   std::vector<float> lse;  ///< [Tq, Hq]
   // Of naive() only: how far rounding scores to fp32 may move O [Tq, Hq, Dv] and the LSE [Tq, Hq].
   std::vector<float> o_noise, lse_noise;
-  bool operator==(const Output& other) const;  ///< bit for bit
+  std::vector<float> o_rounding;               ///< and how far its other roundings may move naive()'s own O
+  std::vector<KernelName> launched;            ///< by the plan's forwards up to this layer's
+  bool operator==(const Output& other) const;  ///< bit for bit; whichever kernels
 };
 
 /// Where a layer writes, with poison inside and around.

@@ -1,9 +1,6 @@
 #include "conformance/uses.h"
 
-#include <algorithm>
-#include <cmath>
-
-#include "kernels/reference/visibility.h"
+#include "conformance/textbook_mask.h"
 
 namespace fovea::conformance {
 namespace {
@@ -11,7 +8,7 @@ namespace {
 /// Which keys the rows of a problem see.
 class Sight {
  public:
-  explicit Sight(const Problem& problem) : problem_(problem), masks_(problem) {}
+  explicit Sight(const Problem& problem) : problem_(problem) {}
 
   bool any_key() const {
     return any(problem_.spec.mask, [](bool sees, bool) { return sees; });
@@ -22,25 +19,18 @@ class Sight {
   }
 
  private:
-  static bool sees(const MaskSpec& mask, const SequenceMask& seq, int64_t i, int64_t j) {
-    return visible(mask, seq, i, j) && !std::isinf(tree_bias(seq, i, j));
-  }
-
   template <class Test>
   bool any(const MaskSpec& other, Test test) const {
-    const MaskSpec& mask = problem_.spec.mask;
-    for (int b = 0; b < static_cast<int>(problem_.seqs.size()); ++b) {
-      const SequenceMask mine = sequence_mask(mask, masks_.meta(), b);
-      const SequenceMask its = sequence_mask(other, masks_.meta(), b);
-      for (int64_t i = 0; i < mine.n_q; ++i)
-        for (int64_t j = 0; j < mine.n_k; ++j)
-          if (test(sees(mask, mine, i, j), sees(other, its, i, j))) return true;
-    }
+    for (const Sequence& s : problem_.seqs)
+      for (int i = 0; i < s.n_q; ++i)
+        for (int j = 0; j < s.n_k; ++j)
+          if (test(textbook_sees(problem_.spec.mask, problem_, s, i, j),
+                   textbook_sees(other, problem_, s, i, j)))
+            return true;
     return false;
   }
 
   const Problem& problem_;
-  MaskArrays masks_;
 };
 
 /// Whether the textbook of `without`, which lacks one thing, is judged to be wrong.

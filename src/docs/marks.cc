@@ -12,24 +12,31 @@ using conformance::CellStatus;
 using conformance::Proof;
 
 const CellProof* find_cell(const Proof& proof, const BackendInfo& backend, const std::string& id) {
-  const conformance::BackendProof* row = proof.find(backend.name, backend.version);
+  const conformance::BackendProof* row = find_row(proof, backend);
   if (row == nullptr) return nullptr;
   const auto at = std::ranges::find(row->cells, id, &CellProof::cell);
   return at == row->cells.end() ? nullptr : &*at;
 }
 
+bool is_proven(const CellProof& cell) {
+  return cell.status == CellStatus::proven || cell.status == CellStatus::other_kernels;
+}
+
 /// One device that failed outweighs others that passed. `where` gets the places of those.
 Mark mark_of(const BackendInfo& backend, const Cell& cell, std::span<const Proof> proofs,
              std::string& where) {
+  bool own = false;
   for (const Proof& proof : proofs) {
     const CellProof* found = find_cell(proof, backend, cell.id());
     if (found == nullptr) continue;
     if (found->status == CellStatus::failed) return Mark::failed;
-    if (found->status == CellStatus::proven) where.append(where.empty() ? "" : ", ").append(place_of(proof));
+    if (!is_proven(*found)) continue;
+    own |= found->status == CellStatus::proven;
+    where.append(where.empty() ? "" : ", ").append(place_of(proof));
   }
   if (!cell.stated) return Mark::unstated;
   if (!cell.claimed) return Mark::refused;
-  return where.empty() ? Mark::declared : Mark::proven;
+  return where.empty() ? Mark::declared : own ? Mark::proven : Mark::proven_by_others;
 }
 
 Error stale(const Proof& proof, const std::string& what) {
@@ -41,9 +48,9 @@ Error stale(const Proof& proof, const std::string& what) {
 std::string why_stale(const CellProof& cell, const std::vector<Cell>& known) {
   const auto at = std::ranges::find(known, cell.cell, &Cell::id);
   if (at == known.end()) return "is no cell any more";
-  if (at->claimed && cell.status != CellStatus::proven && cell.status != CellStatus::failed)
+  if (at->claimed && !is_proven(cell) && cell.status != CellStatus::failed)
     return "was refused and is claimed now";
-  if (!at->claimed && cell.status == CellStatus::proven) return "was proven and is not claimed any more";
+  if (!at->claimed && is_proven(cell)) return "was proven and is not claimed any more";
   return {};
 }
 
@@ -52,6 +59,7 @@ std::string why_stale(const CellProof& cell, const std::vector<Cell>& known) {
 std::string_view symbol(Mark mark) {
   switch (mark) {
     case Mark::proven: return "✅";
+    case Mark::proven_by_others: return "✅ᵒ";
     case Mark::declared: return "☑";
     case Mark::refused: return "❌";
     case Mark::unstated: return "–";
@@ -62,7 +70,7 @@ std::string_view symbol(Mark mark) {
 
 Mark ColumnMarks::overall() const {
   const auto any = [&](Mark mark) { return std::ranges::find(values, mark, &Value::mark) != values.end(); };
-  for (const Mark mark : {Mark::failed, Mark::declared, Mark::proven, Mark::unstated})
+  for (const Mark mark : {Mark::failed, Mark::declared, Mark::proven, Mark::proven_by_others, Mark::unstated})
     if (any(mark)) return mark;
   return Mark::refused;
 }
@@ -73,7 +81,8 @@ ColumnMarks column_marks(const BackendInfo& backend, const Column& column, std::
     if (cell.column == column.id) {
       std::string where;
       const Mark mark = mark_of(backend, cell, proofs, where);
-      marks.values.push_back({cell.value, mark, mark == Mark::proven ? where : ""});
+      const bool proven = mark == Mark::proven || mark == Mark::proven_by_others;
+      marks.values.push_back({cell.value, mark, proven ? where : ""});
     }
   return marks;
 }
@@ -82,6 +91,15 @@ std::string place_of(const Proof& proof) {
   if (proof.device == "cpu") return "CPU";
   constexpr std::string_view kMaker = "NVIDIA ";
   return proof.device_name.starts_with(kMaker) ? proof.device_name.substr(kMaker.size()) : proof.device_name;
+}
+
+const conformance::BackendProof* find_row(const Proof& proof, const BackendInfo& backend) {
+  const conformance::BackendProof* row = proof.find(backend.name, backend.version);
+  if (row == nullptr || row->same_as.empty()) return row;
+  const auto same = std::ranges::find_if(proof.backends, [&](const conformance::BackendProof& other) {
+    return other.name + (other.version.empty() ? "" : " (" + other.version + ")") == row->same_as;
+  });
+  return same == proof.backends.end() ? nullptr : &*same;
 }
 
 const BackendInfo* row_of(const conformance::BackendProof& proof, const BackendRegistry& backends) {

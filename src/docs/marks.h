@@ -12,13 +12,14 @@ namespace fovea::docs {
 
 /// From what a reader may rely on most to what nobody knows.
 enum class Mark {
-  proven,    ///< claimed, and a proof file says that every case was right
-  declared,  ///< claimed; on no machine of the proof files, or by the document that the row is from
-  refused,   ///< not claimed
-  unstated,  ///< the document that the row is from says nothing
-  failed,    ///< a proof file says that it is wrong
+  proven,            ///< claimed, and a proof file says that every case was right
+  proven_by_others,  ///< likewise, but in some phase by kernels of another family than the row's
+  declared,          ///< claimed; on no machine of the proof files, or by the document that the row is from
+  refused,           ///< not claimed
+  unstated,          ///< the document that the row is from says nothing
+  failed,            ///< a proof file says that it is wrong
 };
-/// "✅", "☑", "❌", "–", "⚠".
+/// "✅", "✅ᵒ", "☑", "❌", "–", "⚠".
 std::string_view symbol(Mark mark);
 
 /// Every value of one column for one backend.
@@ -38,6 +39,9 @@ ColumnMarks column_marks(const BackendInfo& backend, const Column& column,
 
 /// The machine of a proof in a word: "CPU", "H200".
 std::string place_of(const conformance::Proof& proof);
+
+/// What `proof` says of a row: of one that shares another's proof, that one's; null = nothing.
+const conformance::BackendProof* find_row(const conformance::Proof& proof, const BackendInfo& backend);
 
 /// The row that a proof is of; null where it is gone.
 const BackendInfo* row_of(const conformance::BackendProof& proof, const BackendRegistry& backends);

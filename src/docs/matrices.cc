@@ -106,7 +106,7 @@ std::string union_cell(const BackendInfo& info, const Column& column, Proofs pro
   for (const ColumnMarks::Value& value : marks.values)
     groups[{value.mark, value.where}].push_back(value.text);
   std::vector<std::string> parts;
-  for (const Mark mark : {Mark::proven, Mark::declared, Mark::failed, Mark::refused})
+  for (const Mark mark : {Mark::proven, Mark::proven_by_others, Mark::declared, Mark::failed, Mark::refused})
     for (const auto& [key, values] : groups) {
       if (key.first != mark) continue;
       const std::string n = std::to_string(values.size());
@@ -122,6 +122,18 @@ std::string union_cell(const BackendInfo& info, const Column& column, Proofs pro
 /// "AMD EPYC, avx2, avx512"; "NVIDIA H200, driver 580.95.05, CUDA 13.0".
 std::string place_text(const conformance::Proof& proof) {
   return proof.device_name + ", " + (proof.driver.empty() ? proof.isa : "driver " + proof.driver);
+}
+
+std::string label_of(const conformance::BackendProof& backend) {
+  return backend.name + (backend.version.empty() ? "" : " (" + backend.version + ")");
+}
+
+/// The row that was run, and those that claim the same of the same kernels.
+std::string rows_of_proof(const conformance::Proof& proof, const conformance::BackendProof& backend) {
+  std::string text = code(label_of(backend));
+  for (const conformance::BackendProof& other : proof.backends)
+    if (other.same_as == label_of(backend)) text += ", " + code(label_of(other));
+  return text;
 }
 
 std::string flag_or_words(std::string_view text) {
@@ -218,27 +230,52 @@ std::string partner_list(const BackendRegistry& backends) {
 
 std::string proof_table(const BackendRegistry& backends, Proofs proofs) {
   if (proofs.empty()) return "No proof file is committed yet: what is claimed is declared.";
-  Table table({"Backend", "Proven on", "Compiler", "Commit", "Date", "Proven", "Refused", "Unasked", "Failed",
-               "Stale", "Cases", "Worst error of O", "of LSE"});
+  Table table({"Backend", "Proven on", "Compiler", "Commit", "Date", "Proven", "By other kernels", "Refused",
+               "Unasked", "Failed", "Stale", "Cases", "Worst error of O", "of LSE"});
   for (const conformance::Proof& proof : proofs)
     for (const conformance::BackendProof& backend : proof.backends) {
       const auto count = [&](conformance::CellStatus status) {
         return std::to_string(std::ranges::count(backend.cells, status, &conformance::CellProof::status));
       };
-      int64_t cases = 0;
+      if (!backend.same_as.empty()) continue;
       double error = 0, lse_error = 0;
       for (const conformance::CellProof& cell : backend.cells) {
-        cases += cell.cases;
         error = std::max(error, cell.worst_error);
         lse_error = std::max(lse_error, cell.worst_lse_error);
       }
-      const std::string version = backend.version.empty() ? "" : " (" + backend.version + ")";
-      table.row({code(backend.name) + version, place_text(proof), proof.compiler,
+      table.row({rows_of_proof(proof, backend), place_text(proof), proof.compiler,
                  code(proof.commit.substr(0, 12)), proof.date, count(conformance::CellStatus::proven),
-                 count(conformance::CellStatus::refused), count(conformance::CellStatus::unasked),
-                 count(conformance::CellStatus::failed),
-                 std::to_string(count_stale(backend, row_of(backend, backends))), std::to_string(cases),
-                 number(error), number(lse_error)});
+                 count(conformance::CellStatus::other_kernels), count(conformance::CellStatus::refused),
+                 count(conformance::CellStatus::unasked), count(conformance::CellStatus::failed),
+                 std::to_string(count_stale(backend, row_of(backend, backends))),
+                 std::to_string(backend.cases), number(error), number(lse_error)});
+    }
+  return table.text();
+}
+
+std::string kernel_table(Proofs proofs) {
+  struct Sum {
+    int64_t kernels = 0, cases = 0, split = 0, least = 0;
+  };
+  Table table({"Backend", "On", "Kernels of", "Kind", "Instances reached", "Cases", "Of several splits",
+               "Fewest cases of a cell on one instance"});
+  for (const conformance::Proof& proof : proofs)
+    for (const conformance::BackendProof& backend : proof.backends) {
+      std::map<std::pair<std::string, std::string>, Sum> sums;  // by family and first word of the instance
+      for (const conformance::KernelProof& k : backend.kernels) {
+        Sum& sum = sums[{k.family, k.instance.substr(0, k.instance.find(' '))}];
+        ++sum.kernels;
+        sum.cases += k.cases;
+        sum.split += k.split_cases;
+        sum.least = sum.least == 0 ? k.least : std::min(sum.least, k.least);
+      }
+      for (const auto& [key, sum] : sums) {
+        const bool own = std::ranges::find(backend.families, key.first) != backend.families.end();
+        table.row({rows_of_proof(proof, backend), place_of(proof),
+                   code(key.first) + (own ? "" : " (another family's)"), key.second,
+                   std::to_string(sum.kernels), std::to_string(sum.cases), std::to_string(sum.split),
+                   std::to_string(sum.least)});
+      }
     }
   return table.text();
 }

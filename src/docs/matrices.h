@@ -30,5 +30,8 @@ std::string partner_list(const BackendRegistry& backends);
 
 /// A row for each backend of each proof file: where, when, how many cells, the worst errors.
 std::string proof_table(const BackendRegistry& backends, Proofs proofs);
+/// The kernels that the cases of each proof reached, by family and kind (prefill, decode, merge; of a CPU the
+/// instruction set).
+std::string kernel_table(Proofs proofs);
 
 }  // namespace fovea::docs

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "conformance/prove.h"
+#include "docs/devices.h"
 #include "docs/embedded.h"
 #include "docs/flag_tables.h"
 #include "docs/marks.h"
@@ -39,6 +41,10 @@ Result<Page> backends_page(const BackendRegistry& backends, Proofs proofs) {
       {"table:columns", column_table()},
       {"list:partners", partner_list(backends)},
       {"table:proofs", proof_table(backends, proofs)},
+      {"table:kernels", kernel_table(proofs)},
+      {"value:needed", std::to_string(conformance::cases_needed(false))},
+      {"value:needed_of_phase", std::to_string(conformance::cases_needed_of_phase(false))},
+      {"value:needed_of_kernel", std::to_string(conformance::cases_needed_of_kernel(false))},
       {"table:priority_standard", priority_table(false)},
       {"table:priority_mla", priority_table(true)},
       {"table:priority_peers", documented_table("orders")},
@@ -46,6 +52,7 @@ Result<Page> backends_page(const BackendRegistry& backends, Proofs proofs) {
       {"table:sglang_mla", documented_table("sglang_mla")},
       {"table:mini_sglang_code", documented_table("mini_sglang")},
       {"table:keys", key_table()},
+      {"table:devices", device_table()},
   };
   FOVEA_RETURN_IF_ERROR(add_refusals(values));
   return fill("attention_backends.md", std::move(values));

@@ -11,7 +11,7 @@
 #include "engine/check_range.h"
 #include "engine/ragged_batch.h"
 #include "engine/sentence_transformers.h"
-#include "fovea/attention_backend.h"
+#include "fovea/backend_library.h"
 #include "fovea/embed.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
@@ -83,7 +83,7 @@ class EmbedderImpl final : public Embedder, StepAttention {
 };
 
 Status EmbedderImpl::open(const EmbedConfig& config) {
-  const BackendRegistry& registry = backends_or_builtin(config.registry);
+  FOVEA_TRY(registry, with_backend_libraries(backends_or_builtin(config.registry), config.backend_libraries));
   FOVEA_RETURN_IF_ERROR(check_range("the number of threads", config.threads, 0, kMaxThreads));
   FOVEA_RETURN_IF_ERROR(check_range("max_batched_tokens", config.max_batched_tokens, 1, kMaxBatchedTokens));
   FOVEA_TRY(dir, resolve_model_dir(config.model));

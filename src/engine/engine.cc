@@ -17,7 +17,7 @@
 #include "engine/core.h"
 #include "engine/executor.h"
 #include "engine/kv_sizing.h"
-#include "fovea/attention_backend.h"
+#include "fovea/backend_library.h"
 #include "fovea/engine.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
@@ -133,7 +133,7 @@ class EngineImpl final : public Engine {
 };
 
 Status EngineImpl::open(const EngineConfig& config) {
-  const BackendRegistry& registry = backends_or_builtin(config.registry);
+  FOVEA_TRY(registry, with_backend_libraries(backends_or_builtin(config.registry), config.backend_libraries));
   FOVEA_RETURN_IF_ERROR(check_config(config));
   FOVEA_TRY(dir, resolve_model_dir(config.model));
   info_.model_dir = dir;

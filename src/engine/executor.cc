@@ -4,6 +4,7 @@
 #include <chrono>
 #include <new>
 
+#include "attention/kv_view.h"
 #include "base/check.h"
 
 namespace fovea {
@@ -45,7 +46,7 @@ Result<std::unique_ptr<Executor>> Executor::create(Model& model, const Selection
 AttentionSpec Executor::resolve(AttentionSpec spec, KvCacheDType kv_dtype, KvLayout layout, int page_size) {
   const bool in_cache = spec.type == AttentionType::decoder || spec.type == AttentionType::encoder_decoder;
   spec.kv_dtype = in_cache ? kv_dtype : KvCacheDType::float32;
-  spec.kv_x_packed = in_cache && layout == KvLayout::x_packed;
+  set_layout(spec, in_cache ? layout : KvLayout::hnd);
   spec.page_size = in_cache ? page_size : 1;
   return spec;
 }
@@ -74,9 +75,10 @@ Status Executor::plan(const BatchBuilder& batch, Stream& stream) {
     const bool cross = group.spec.type == AttentionType::encoder_decoder;
     const bool self = group.spec.type == AttentionType::encoder;
     if (self && !batch.encoder().encodes()) continue;
-    const BatchMeta meta = self    ? batch.encoder().self_meta()
-                           : cross ? batch.encoder().cross_meta()
-                                   : batch.meta();
+    BatchMeta meta = self    ? batch.encoder().self_meta()
+                     : cross ? batch.encoder().cross_meta()
+                             : batch.meta();
+    if (!self) meta.num_pages = kv_->config().num_pages;  // 4 bytes a page against the keys behind it
     FOVEA_RETURN_IF_ERROR(group.attention.plan(group.spec, group.limits, meta, self ? 0 : batch.num_decodes(),
                                                group.workspace, stream));
   }

@@ -84,10 +84,7 @@ Status check_config(const KvCacheConfig& c) {
     return unsupported("KV cache dtype " + std::string(to_string(c.dtype)) +
                        " can't be stored; allowed are " + stored_kv_cache_dtypes() +
                        (c.dtype == KvCacheDType::auto_ ? " (auto resolved)" : ""));
-  if (c.layout == KvLayout::x_packed && c.head_dim % x_of(c.dtype) != 0)
-    return unsupported("KV layout x_packed with " + std::string(to_string(c.dtype)) +
-                       " needs a head size that is a multiple of " + std::to_string(x_of(c.dtype)) +
-                       ", not " + std::to_string(c.head_dim) + "; use hnd or nhd");
+  FOVEA_RETURN_IF_ERROR(check_layout(c.layout, c.dtype, c.page_size, c.head_dim));
   FOVEA_RETURN_IF_ERROR(check_scales(c.k_scales, c, "K"));
   return check_scales(c.v_scales, c, "V");
 }

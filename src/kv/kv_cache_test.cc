@@ -57,7 +57,7 @@ KvCacheConfig small(KvCacheDType dtype, KvLayout layout = KvLayout::hnd) {
   c.num_kv_heads = 3;
   c.head_dim = 16;
   c.v_head_dim = 5;
-  c.page_size = 3;
+  c.page_size = layout == KvLayout::shuffle ? 16 : 3;
   c.num_pages = 7;
   c.dtype = dtype;
   c.layout = layout;
@@ -86,6 +86,10 @@ Row row_of(const KvCache& cache, int layer, bool is_v, int64_t page, int64_t h, 
       case KvLayout::nhd: row.at.push_back(((page * s + slot) * heads + h) * d + e); break;
       case KvLayout::x_packed:
         row.at.push_back(is_v ? ((page * heads + h) * d + e) * s + slot
+                              : (((page * heads + h) * (d / x) + e / x) * s + slot) * x + e % x);
+        break;
+      case KvLayout::shuffle:
+        row.at.push_back(is_v ? (((page * heads + h) * (s / x) + slot / x) * d + e) * x + slot % x
                               : (((page * heads + h) * (d / x) + e / x) * s + slot) * x + e % x);
         break;
       default: row.at.push_back(((page * heads + h) * s + slot) * d + e);
@@ -155,16 +159,17 @@ TEST_P(KvCacheAppend, WritesRoundedRowsAtTheirSlotsAndNothingElse) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    DTypes, KvCacheAppend,
-    ::testing::Combine(::testing::Values(KvCacheDType::float32, KvCacheDType::float16, KvCacheDType::bfloat16,
-                                         KvCacheDType::fp8_e4m3, KvCacheDType::fp8_e5m2,
-                                         KvCacheDType::int8_per_token_head),
-                       ::testing::Values(KvLayout::nhd, KvLayout::hnd, KvLayout::x_packed)),
-    [](const auto& p) {
-      return std::string(to_string(std::get<0>(p.param))) + "_" +
-             std::string(to_string(std::get<1>(p.param)));
-    });
+INSTANTIATE_TEST_SUITE_P(DTypes, KvCacheAppend,
+                         ::testing::Combine(::testing::Values(KvCacheDType::float32, KvCacheDType::float16,
+                                                              KvCacheDType::bfloat16, KvCacheDType::fp8_e4m3,
+                                                              KvCacheDType::fp8_e5m2,
+                                                              KvCacheDType::int8_per_token_head),
+                                            ::testing::Values(KvLayout::nhd, KvLayout::hnd,
+                                                              KvLayout::x_packed, KvLayout::shuffle)),
+                         [](const auto& p) {
+                           return std::string(to_string(std::get<0>(p.param))) + "_" +
+                                  std::string(to_string(std::get<1>(p.param)));
+                         });
 
 /// One row of one head in layer 1: what is stored of `k`, and the token's scale.
 std::pair<std::vector<float>, float> append_one(KvCacheDType dtype, std::vector<float> k) {
@@ -275,6 +280,10 @@ TEST(KvCacheTest, RefusesDtypesLayoutsAndScalesThatDoNotFit) {
   EXPECT_NE(refusal([](auto& c) { c.dtype = KvCacheDType::auto_; }).find("auto resolved"), std::string::npos);
   const std::string packed = refusal([](auto& c) { c.layout = KvLayout::x_packed, c.head_dim = 24; });
   EXPECT_NE(packed.find("multiple of 16, not 24; use hnd or nhd"), std::string::npos) << packed;
+  const std::string shuffled = refusal([](auto& c) { c.layout = KvLayout::shuffle, c.page_size = 24; });
+  EXPECT_NE(shuffled.find("page size that is a multiple of 16, not 24; use --page-size 32, or hnd"),
+            std::string::npos)
+      << shuffled;
   EXPECT_NE(refusal([](auto& c) { c.k_scales = {1.0f}; }).find("1 K scales for 2 layers"), std::string::npos);
   EXPECT_NE(refusal([](auto& c) { c.dtype = KvCacheDType::bfloat16; }).find("the others none"),
             std::string::npos);

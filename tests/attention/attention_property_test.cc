@@ -98,6 +98,10 @@ TEST(AttentionProperty, RandomProblemsReachEveryFeature) {
         {"sink", p.spec.has_sink},
         {"sink in lse", p.spec.lse_includes_sink},
         {"alibi", p.spec.has_alibi},
+        {"slopes", p.spec.has_alibi && p.slopes != canonical_slopes(p.spec.num_heads)},
+        {"scale", std::abs(p.spec.scale * std::sqrt(static_cast<float>(p.spec.head_dim)) - 1.0f) > 0.1f},
+        {"negative scale", p.spec.scale < 0},
+        {"more than 8 KV heads", p.spec.num_kv_heads > 8},
         {"decode", p.phase == Phase::decode},
         {"prefill", p.phase == Phase::prefill},
         {"f32", p.spec.dtype == DType::f32},
@@ -276,8 +280,9 @@ TEST(AttentionProperty, CacheDtypesLayoutsAndPageSizes) {
       const auto backend = entry->create();
       each_isa(*entry->info, [&] {
         for (const int page : {1, 3, 16, 544})
-          for (const KvLayout layout : {KvLayout::hnd, KvLayout::nhd, KvLayout::x_packed})
+          for (const KvLayout layout : {KvLayout::hnd, KvLayout::nhd, KvLayout::x_packed, KvLayout::shuffle})
             for (const bool lists : {false, true}) {
+              if (layout == KvLayout::shuffle && page % 16 != 0) continue;
               p.spec.page_size = page;
               const Output got = run(*backend, p, {.shuffle = 3, .kv = layout, .page_lists = lists}, pool);
               EXPECT_EQ(judge(p, got, want, textbook), "")

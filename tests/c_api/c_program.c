@@ -214,13 +214,16 @@ int main(void) {
   const char* json = NULL;
   check(fovea_backends_json(&json), "backends_json");
   expect(json != NULL && strstr(json, "\"CPU_ATTN\"") != NULL, "backends_json");
+  expect(fovea_load_backend(NULL) == FOVEA_INVALID_ARGUMENT, "load_backend of null");
+  expect(fovea_load_backend("/no/such.so") == FOVEA_NOT_FOUND, "load_backend of a file that is not there");
+  expect(strstr(fovea_last_error(), "backend library /no/such.so: there is no such file") != NULL, "its reason");
 
   fovea_attention_spec spec;
   fovea_attention_spec_init(&spec);
   spec.num_heads = HQ, spec.num_kv_heads = HKV, spec.head_dim = D, spec.v_head_dim = DV;
   spec.dtype.code = FOVEA_FLOAT, spec.dtype.bits = 32, spec.dtype.lanes = 1;
   spec.page_size = PAGE;
-  fovea_limits limits = {sizeof(limits), SEQS, 32, 64, 32};
+  fovea_limits limits = {.size = sizeof(limits), .max_seqs = SEQS, .max_tokens = 32, .max_kv_tokens = 64, .max_kv_len = 32};
   const fovea_device cpu = {FOVEA_CPU, 0};
   const char* backends[] = {NULL, "CPU_ATTN", "torch_native", "CPU_ATTN,TORCH_NATIVE"};
   for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); ++i) {

@@ -27,8 +27,8 @@ static_assert(offsetof(fovea_dtype, code) == 0 && offsetof(fovea_dtype, bits) ==
 // Structs of ABI 1: they may grow, and no field may move.
 static_assert(offsetof(fovea_attention_spec, kv_dtype) == 32 &&
               offsetof(fovea_attention_spec, per_head_scales) == 96);
-static_assert(offsetof(fovea_limits, max_kv_tokens) == 16 && sizeof(fovea_limits) == 32);
-static_assert(offsetof(fovea_step, q_offsets) == 16 && sizeof(fovea_step) == 104);
+static_assert(offsetof(fovea_limits, max_kv_tokens) == 16 && offsetof(fovea_limits, tune_for) == 32);
+static_assert(offsetof(fovea_step, q_offsets) == 16 && offsetof(fovea_step, num_pages) == 104);
 static_assert(offsetof(fovea_layer, k_scale) == 64 && sizeof(fovea_layer) == 88);
 static_assert(offsetof(fovea_append_args, slots) == 88 && sizeof(fovea_append_args) == 176);
 
@@ -58,14 +58,15 @@ HostTensor aligned_bytes() {
 /// Everything that a good step of TORCH_NATIVE has; tests spoil one thing.
 struct Step {
   fovea_attention_spec spec = make_spec();
-  fovea_limits limits = {sizeof(fovea_limits), kSeqs, 8, 32, 16};
+  fovea_limits limits = {sizeof(fovea_limits), kSeqs, 8, 32, 16, 0, FOVEA_TUNE_FOR_LIMITS};
   const char* backend = "TORCH_NATIVE";
   fovea_device device = {FOVEA_CPU, 0};
   uint32_t flags = 0;
 
   HostTensor q_offsets = ints({0, 1, 3}), kv_lens = ints({5, 2});
   HostTensor page_table = HostTensor(kI32, {2, 2}, {3, 5, 0, -1});
-  fovea_step step = {sizeof(fovea_step), FOVEA_PREFILL, kTokens, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, 0};
+  fovea_step step = {
+      sizeof(fovea_step), FOVEA_PREFILL, kTokens, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, 0, 0, 0};
   HostTensor workspace = HostTensor(kU8, {64});
   bool give_workspace = false;
 
@@ -125,6 +126,19 @@ TEST(CApi, TakesAGoodStep) {
   ragged.step.page_table = nullptr;
   ragged.step.kv_indptr = rows.get();
   EXPECT_EQ(ragged.run(), "accepted");
+  Step strided;  // columns of index tables, rows that all sequences share, [B, S, H, D] and [H, S, D]
+  strided.kv_lens = ints({5, 99, 2, 99}), strided.kv_lens.shape = {2}, strided.kv_lens.strides = {2};
+  strided.q_offsets = longs({0, 9, 1, 9, 3}), strided.q_offsets.shape = {3}, strided.q_offsets.strides = {2};
+  strided.page_table = ints({3, 5}), strided.page_table.shape = {2, 2}, strided.page_table.strides = {0, 1};
+  strided.q.shape = {3, 1, kHeads, kDim}, strided.q.strides = {kDim, 0, 3 * kDim, 1};
+  strided.out.strides = {kVDim, 3 * kVDim, 1};
+  strided.step.num_pages = kPages;
+  strided.limits.tune_for = FOVEA_TUNE_FOR_MANY;
+  EXPECT_EQ(strided.run(), "accepted");
+  Step expanded;  // what is read may be seen through strides of 0
+  expanded.q.strides = {0, 0, 1};
+  expanded.k.strides = expanded.v.strides = {0, 0, 0, 1};
+  EXPECT_EQ(expanded.run(), "accepted");
 }
 
 TEST(CApi, TakesEveryKindOfCacheAndMask) {
@@ -194,12 +208,17 @@ TEST(CApi, RefusesWrongTensors) {
       {"q has strides [4611686018427387904, 16, 1] for shape [3, 4, 16], which exceeds 64-bit sizes",
        [](Step& s) { s.q.strides[0] = int64_t{1} << 62; }},
       {"q has strides [-64, 16, 1]; they must not be negative", [](Step& s) { s.q.strides[0] = -64; }},
-      {"q has strides [64, 17, 1] for shape [3, 4, 16]; only its first dimension may have a stride of its "
-       "own",
-       [](Step& s) { s.q.strides[1] = 17; }},
       {"q has strides [64, 16, 2] for shape [3, 4, 16]", [](Step& s) { s.q.strides[2] = 2; }},
-      {"out has rows 0 elements apart; they must not overlap: 32 or more",
+      {"out has strides [0, 8, 1] for shape [3, 4, 8]; it is written to, and its elements overlap",
        [](Step& s) { s.out.strides[0] = 0; }},
+      {"out has strides [32, 0, 1] for shape [3, 4, 8]; it is written to",
+       [](Step& s) { s.out.strides[1] = 0; }},
+      {"out has strides [32, 7, 1] for shape [3, 4, 8]; it is written to",
+       [](Step& s) { s.out.strides[1] = 7; }},
+      {"q has shape [3, 1, 4, 15]; it must be [B, S, Hq = 4, D = 16]",
+       [](Step& s) { s.q.shape = {3, 1, 4, 15}, s.q.strides = {64, 64, 16, 1}; }},
+      {"q has shape [2, 1, 4, 16] with 2 rows; the step has 3",
+       [](Step& s) { s.q.shape = {2, 1, 4, 16}, s.q.strides = {64, 64, 16, 1}; }},
       {"q is on cuda:1; it must be on cpu", [](Step& s) { s.q.t.device = {FOVEA_CUDA, 1}; }},
       {"q is on DLPack device type 7; it must be on cpu", [](Step& s) { s.q.t.device = {7, 0}; }},
       {"q has dtype float16; it must be float32", [](Step& s) { s.q.t.dtype = kF16; }},
@@ -255,16 +274,21 @@ TEST(CApi, RefusesWrongSteps) {
       {"kv_lens is null; it is needed", [](Step& s) { s.step.kv_lens = nullptr; }},
       {"kv_lens has 3 sequences; max_seqs is 2", [](Step& s) { s.kv_lens = ints({1, 2, 3}); }},
       {"kv_lens has dtype uint8; it must be int32 or int64", [](Step& s) { s.kv_lens.t.dtype = kU8; }},
-      {"kv_lens has strides [2] for shape [2]; it must be dense",
-       [](Step& s) { s.kv_lens = ints({1, 2, 3, 4}), s.kv_lens.shape = {2}, s.kv_lens.strides = {2}; }},
+      {"sequence 1 has 17 keys; the limit is 16",  // every other length is read
+       [](Step& s) { s.kv_lens = ints({1, 99, 17, 99}), s.kv_lens.shape = {2}, s.kv_lens.strides = {2}; }},
+      {"num_pages is -1; it must be 0", [](Step& s) { s.step.num_pages = -1; }},
+      {"page 1 of sequence 0 is 5; the cache has pages 0 to 4", [](Step& s) { s.step.num_pages = 5; }},
+      {"tune_for is 3; it must be 0 to 2", [](Step& s) { s.limits.tune_for = 3; }},
       {"kv_lens[1] is 4294967298; it must fit 32 bits", [](Step& s) { s.kv_lens = longs({1, 4294967298}); }},
       {"q_offsets has shape [2]; it must be [B + 1 = 3]", [](Step& s) { s.q_offsets.shape = {2}; }},
       {"q_offsets decreases after entry 0", [](Step& s) { s.q_offsets = ints({4, 1, 3}); }},
       {"sequence 0 has 17 keys; the limit is 16", [](Step& s) { s.kv_lens = ints({17, 2}); }},
       {"the page table has no room for the 3 pages of sequence 0", [](Step& s) { s.kv_lens = ints({9, 2}); }},
-      {"page_table has strides [2, 2] for shape [2, 2]; only its first dimension may have a stride of its "
-       "own",
-       [](Step& s) { s.page_table.strides = {2, 2}; }},
+      {"page_table[0, 1] is 7; k has 6 pages",  // every other entry is read
+       [](Step& s) {
+         s.page_table = HostTensor(kI32, {2, 4}, {3, 9, 7, 9, 0, 9, -1, 9});
+         s.page_table.shape[1] = 2, s.page_table.strides[1] = 2;
+       }},
       {"page_table has shape [1, 2]; it must be [B = 2, pages]",
        [](Step& s) { s.page_table.shape = {1, 2}; }},
       {"page_table and kv_indptr are null; give one of them", [](Step& s) { s.step.page_table = nullptr; }},
@@ -284,7 +308,7 @@ TEST(CApi, RefusesWrongSteps) {
        [](Step& s) { s.spec.packed_mask = 1, s.spec.causal = 0; }},
       {"tree_bias has shape [2, 3]; it must be [n, n] with n from 1 to 32767",
        [&](Step& s) { s.spec.tree = 1, s.step.tree_bias = bias.get(); }},
-      {"fovea_step->size is 90; it must be sizeof(fovea_step), 104 here and at least 96",
+      {"fovea_step->size is 90; it must be sizeof(fovea_step), 112 here and at least 96",
        [](Step& s) { s.step.size = 90; }},
       {"workspace has 64 bytes; the limits need ",
        [](Step& s) {
@@ -329,7 +353,7 @@ TEST(CApi, RefusesWrongObjects) {
        [](Step& s) { s.device = {10, 0}; }},
       {"device is pinned host memory; it must be cpu", [](Step& s) { s.device = {FOVEA_CUDA_HOST, 0}; }},
       {"fovea_attention_spec->size is 7", [](Step& s) { s.spec.size = 7; }},
-      {"fovea_limits->size is 123456; it must be sizeof(fovea_limits), 32 here",
+      {"fovea_limits->size is 123456; it must be sizeof(fovea_limits), 40 here",
        [](Step& s) { s.limits.size = 123456; }},
   };
   for (const Case& c : cases) {
@@ -362,8 +386,8 @@ TEST(CApi, TakesLongerStructsWhoseRestIsZero) {
             FOVEA_UNSUPPORTED);
   EXPECT_EQ(attention, nullptr);
   EXPECT_THAT(fovea_last_error(),
-              HasSubstr("fovea_limits has 56 bytes with a field at byte 39 that this library, "
-                        "whose struct has 32, does not know"));
+              HasSubstr("fovea_limits has 64 bytes with a field at byte 47 that this library, "
+                        "whose struct has 40, does not know"));
 }
 
 TEST(CApi, RefusesCallsOutOfOrder) {
@@ -451,6 +475,13 @@ TEST(CApi, RefusesWrongAppends) {
       {"k_cache has dtype uint8; it must be float32, float16, bfloat16, float8_e4m3fn, float8_e5m2 or int8",
        [](Append& a) { a.k_cache.t.dtype = kU8; }},
       {"k_cache is on cuda:0; it must be on cpu", [](Append& a) { a.k_cache.t.device = {FOVEA_CUDA, 0}; }},
+      {"k_cache has strides [0, 32, 16, 1] for shape [6, 4, 2, 16]; it is written to, and its elements "
+       "overlap",
+       [](Append& a) { a.k_cache.strides[0] = 0; }},
+      {"v_cache has strides [64, 16, 0, 1] for shape [6, 4, 2, 8]; it is written to",
+       [](Append& a) { a.v_cache.strides[2] = 0; }},
+      {"q_out has strides [0, 16, 1] for shape [3, 4, 16]; it is written to",
+       [](Append& a) { a.q_out.strides[0] = 0; }},
       {"k_scales is null; it is needed", [](Append& a) { a.k_cache.t.dtype = a.v_cache.t.dtype = kI8; }},
       {"kv_dtype 'fp7' is unknown", [](Append& a) { a.args.kv_dtype = "fp7"; }},
       {"kv_dtype nvfp4 can't be stored", [](Append& a) { a.args.kv_dtype = "nvfp4"; }},

@@ -95,9 +95,10 @@ std::vector<float> hard_rows(std::mt19937& random, int rows, int n) {
 TEST_F(Append, StoresWhatTheCpuStores) {
   std::mt19937 random(1);
   for (const KvCacheDType dtype : kDtypes) {
-    for (const KvLayout layout : {KvLayout::nhd, KvLayout::hnd, KvLayout::x_packed}) {
+    for (const KvLayout layout : {KvLayout::nhd, KvLayout::hnd, KvLayout::x_packed, KvLayout::shuffle}) {
       for (const auto& [page_size, d, dv] :
-           {std::tuple{1, 64, 64}, {16, 128, 128}, {5, 192, 128}, {7, 48, 30}}) {
+           {std::tuple{1, 64, 64}, {16, 128, 128}, {32, 64, 30}, {5, 192, 128}, {7, 48, 30}}) {
+        if (layout == KvLayout::shuffle && page_size % x_of(dtype) != 0) continue;
         KvCacheConfig config{1, kHeads, d, dv, page_size, 90 / page_size + 1, dtype, layout, {}, {}};
         if (is_fp8(dtype)) config.k_scales = {0.37f}, config.v_scales = {1.9f};
         auto cache = KvCache::create(config);
@@ -335,8 +336,8 @@ TEST_F(Append, PlacesRowsBySequences) {
 TEST_F(Append, PagesCopyAndRowsGather) {
   std::mt19937 random(5);
   for (const KvCacheDType dtype : kDtypes) {
-    for (const KvLayout layout : {KvLayout::nhd, KvLayout::hnd, KvLayout::x_packed}) {
-      KvCacheConfig config{1, kHeads, 48, 40, 6, 9, dtype, layout, {}, {}};
+    for (const KvLayout layout : {KvLayout::nhd, KvLayout::hnd, KvLayout::x_packed, KvLayout::shuffle}) {
+      KvCacheConfig config{1, kHeads, 48, 40, layout == KvLayout::shuffle ? 16 : 6, 9, dtype, layout, {}, {}};
       if (is_fp8(dtype)) config.k_scales = {0.37f}, config.v_scales = {1.9f};
       auto cache = KvCache::create(config);
       ASSERT_TRUE(cache.ok()) << error_of(cache);

@@ -2,6 +2,7 @@
 // refuse.
 #include <gmock/gmock.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -546,36 +547,237 @@ TEST_F(CudaBackendRefusals, PageIdsThatTheCacheHasNot) {
   EXPECT_LT(last, kPages);
 }
 
-TEST_F(CudaBackendRefusals, WhatOnlyTheDeviceSeesLeavesOutputsAndShowsInCheckPlan) {
+/// Rows [first, last) of a result are NaN, and none of them what the outputs were poisoned with.
+void expect_lost(const HostStep& step, const Output& got, int32_t first, int32_t last,
+                 const std::string& what) {
+  const auto row = static_cast<size_t>(step.spec.num_heads * step.spec.v_head_dim);
+  const auto heads = static_cast<size_t>(step.spec.num_heads);
+  size_t wrong = 0;
+  for (size_t i = static_cast<size_t>(first) * row; i < static_cast<size_t>(last) * row; ++i)
+    wrong += got.out[i] == 0xffff || !std::isnan(step.value(got.out[i]));
+  for (size_t i = static_cast<size_t>(first) * heads; i < static_cast<size_t>(last) * heads; ++i)
+    wrong += std::bit_cast<uint32_t>(got.lse[i]) == ~0u || !std::isnan(got.lse[i]);
+  EXPECT_EQ(wrong, 0u) << what;
+}
+
+/// All other rows have the bits of `want`.
+void expect_kept(const HostStep& step, Output got, const Output& want, int32_t first, int32_t last,
+                 const std::string& what) {
+  const auto row = static_cast<size_t>(step.spec.num_heads * step.spec.v_head_dim);
+  const auto heads = static_cast<size_t>(step.spec.num_heads);
+  std::copy(want.out.begin() + static_cast<ptrdiff_t>(first * row),
+            want.out.begin() + static_cast<ptrdiff_t>(last * row),
+            got.out.begin() + static_cast<ptrdiff_t>(first * row));
+  std::copy(want.lse.begin() + static_cast<ptrdiff_t>(first * heads),
+            want.lse.begin() + static_cast<ptrdiff_t>(last * heads),
+            got.lse.begin() + static_cast<ptrdiff_t>(first * heads));
+  EXPECT_TRUE(got == want) << what;
+}
+
+TEST_F(CudaBackendRefusals, OnlySequencesAtFaultAreLost) {
+  for (const auto* entry : entries())
+    for (const Phase phase : {Phase::decode, Phase::prefill}) {
+      const std::string what = entry->info->label() + " " + std::string(to_string(phase));
+      const auto backend = entry->create();
+      const HostStep good(spec_of(16), phase, phase == Phase::decode ? kDecode : kPrefill);
+      const AttentionLimits limits = good.limits();
+      const Output want = eager(*backend, good, limits);
+      const auto run = [&](const HostStep& step, const AttentionLimits& within, int64_t pages,
+                           std::string& error) {
+        DeviceStep d = put(step);
+        d.meta.num_pages = pages;
+        const DeviceBuffer memory = workspace_for(*backend, step.spec, within);
+        auto plan = backend->plan(step.spec, within, d.meta, span(memory), on());
+        EXPECT_TRUE(plan.ok()) << error_of(plan);
+        EXPECT_EQ(error_of(forward(*backend, **plan, d)), "");
+        error = error_of(backend->check_plan(**plan, -1, on()));
+        return results(d);
+      };
+      std::string error;
+      EXPECT_TRUE(run(good, limits, kPages, error) == want) << what;
+      EXPECT_EQ(error, "") << what;
+      constexpr size_t kSeq = 2;
+      const int32_t first = good.q_offsets[kSeq], last = good.q_offsets[kSeq + 1];
+      HostStep step = good;
+      for (const int32_t length : {-1, limits.max_kv_len + 1, INT32_MAX}) {
+        step.kv_lens[kSeq] = length;
+        const Output got = run(step, limits, 0, error);
+        EXPECT_THAT(error, HasSubstr("kv_len")) << what;
+        expect_lost(good, got, first, last, what);
+        expect_kept(good, got, want, first, last, what + " length " + std::to_string(length));
+      }
+      for (const int32_t id : {-1, kPages, 1 << 30}) {  // the last would end the context
+        step = good;
+        step.table[kSeq * static_cast<size_t>(step.table_stride) + 20] = id;
+        const Output got = run(step, limits, kPages, error);
+        EXPECT_THAT(error, AllOf(HasSubstr("sequence 2, entry 20 is " + std::to_string(id)),
+                                 HasSubstr("0 to " + std::to_string(kPages - 1))))
+            << what;
+        expect_lost(good, got, first, last, what);
+        expect_kept(good, got, want, first, last, what + " page " + std::to_string(id));
+      }
+      step = good;
+      step.q_offsets[1] = 400;
+      step.q_offsets[2] = 0;
+      expect_lost(good, run(step, limits, 0, error), 0, good.q_offsets.back(), what);
+      EXPECT_THAT(error, HasSubstr("q_offsets")) << what;
+      AttentionLimits fewer = limits;
+      fewer.max_kv_tokens = 5000;
+      expect_lost(good, run(good, fewer, 0, error), 0, good.q_offsets.back(), what);
+      EXPECT_THAT(error, HasSubstr("sum of kv_lens")) << what;
+    }
+}
+
+TEST_F(CudaBackendRefusals, LengthsBeyondTheTableShowInCheckPlan) {
   const AttentionSpec spec = spec_of(16);
   const auto backend = flash();
-  const auto error = [&](const HostStep& step, const AttentionLimits& limits, auto change) {
-    DeviceStep d = put(step);
-    change(d.meta);
-    const DeviceBuffer memory = workspace_for(*backend, spec, limits);
-    auto plan = backend->plan(spec, limits, d.meta, span(memory), on());
-    EXPECT_TRUE(plan.ok()) << error_of(plan);
-    EXPECT_EQ(error_of(forward(*backend, **plan, d)), "");
-    for (uint16_t x : download<uint16_t>(d.out))
-      EXPECT_EQ(x, 0xffff);
-    return error_of(backend->check_plan(**plan, kPages, on()));
-  };
   const HostStep step(spec, Phase::decode, kDecode);
-  AttentionLimits limits = step.limits();
-  EXPECT_THAT(error(step, limits,
-                    [](BatchMeta& m) {
-                      m.page_table_stride = 2;
-                      m.page_table = m.page_table.first(12);
-                    }),
+  DeviceStep d = put(step);
+  d.meta.page_table_stride = 2;
+  d.meta.page_table = d.meta.page_table.first(12);
+  const DeviceBuffer memory = workspace_for(*backend, spec, step.limits());
+  auto plan = backend->plan(spec, step.limits(), d.meta, span(memory), on());
+  ASSERT_TRUE(plan.ok()) << error_of(plan);
+  EXPECT_EQ(error_of(forward(*backend, **plan, d)), "");
+  EXPECT_THAT(error_of(backend->check_plan(**plan, kPages, on())),
               AllOf(HasSubstr("0 to 32"), HasSubstr("page table")));
-  limits.max_kv_len = 1000;
-  EXPECT_THAT(error(step, limits, [](BatchMeta&) {}), HasSubstr("0 to 1000"));
-  limits = step.limits();
-  --limits.max_kv_tokens;
-  EXPECT_THAT(error(step, limits, [](BatchMeta&) {}), HasSubstr("sum of kv_lens"));
-  HostStep wrong = step;
-  wrong.q_offsets[2] = 0;
-  EXPECT_THAT(error(wrong, step.limits(), [](BatchMeta&) {}), HasSubstr("q_offsets"));
+  expect_lost(step, results(d), 1, 3, "700 and 2500 keys in two pages");
+}
+
+/// q and out are [B, H, S, D] seen as [B, S, H, D], whose rows are another sequence's every S rows.
+TEST_F(CudaBackends, TransposedQueriesAndOutputsChangeNoBit) {
+  for (const auto* entry : entries())
+    for (const int n_q : {1, 5, 70, 128}) {
+      const Phase phase = n_q == 1 ? Phase::decode : Phase::prefill;
+      const auto backend = entry->create();
+      const HostStep step(spec_of(16), phase, {{n_q, 700}, {n_q, 128}, {n_q, 2000}});
+      const AttentionLimits limits = step.limits();
+      const Output want = eager(*backend, step, limits);
+      const int heads = step.spec.num_heads, dim = step.spec.head_dim;
+      const auto at = [&](int seq, int row, int head) {  // in [B, H, S, D]
+        return static_cast<size_t>(((seq * heads + head) * n_q + row) * dim);
+      };
+      std::vector<uint16_t> turned(step.q.size());
+      for (int b = 0; b < 3; ++b)
+        for (int i = 0; i < n_q; ++i)
+          for (int h = 0; h < heads; ++h)
+            std::copy_n(step.q.begin() + ((b * n_q + i) * heads + h) * dim, dim,
+                        turned.begin() + static_cast<ptrdiff_t>(at(b, i, h)));
+      DeviceStep d = put(step);
+      const DeviceBuffer q = upload(turned);
+      d.args.q = q.data();
+      d.args.q_row_stride = d.args.out_row_stride = dim;
+      d.args.q_head_stride = d.args.out_head_stride = int64_t{n_q} * dim;
+      d.args.q_block_rows = d.args.out_block_rows = n_q;
+      d.args.q_block_stride = d.args.out_block_stride = int64_t{heads} * n_q * dim;
+      const DeviceBuffer memory = workspace_for(*backend, step.spec, limits);
+      auto plan = backend->plan(step.spec, limits, d.meta, span(memory), on());
+      ASSERT_TRUE(plan.ok()) << error_of(plan);
+      ASSERT_EQ(error_of(forward(*backend, **plan, d)), "");
+      const Output got = results(d);
+      Output rows = got;
+      for (int b = 0; b < 3; ++b)
+        for (int i = 0; i < n_q; ++i)
+          for (int h = 0; h < heads; ++h)
+            std::copy_n(got.out.begin() + static_cast<ptrdiff_t>(at(b, i, h)), dim,
+                        rows.out.begin() + ((b * n_q + i) * heads + h) * dim);
+      EXPECT_TRUE(rows == want) << entry->info->label() << " " << n_q << " rows";
+    }
+}
+
+/// Keys that are one head's, or one page's, seen through strides of 0.
+TEST_F(CudaBackends, ExpandedKeysAreThoseOfTheirMemory) {
+  for (const auto* entry : entries())
+    for (const Phase phase : {Phase::decode, Phase::prefill})
+      for (const bool heads : {true, false}) {
+        const auto backend = entry->create();
+        HostStep step(spec_of(64), phase,
+                      phase == Phase::decode ? std::vector<Lengths>{{1, 200}, {1, 64}}
+                                             : std::vector<Lengths>{{200, 200}, {130, 300}});
+        const size_t dim = 128, row = 2 * dim, page = 64 * row;
+        // What the strides of 0 read, in memory of its own.
+        for (std::vector<uint16_t>* cache : {&step.k, &step.v}) {
+          const size_t first = static_cast<size_t>(step.table[0]) * page;
+          for (size_t i = 0; i < cache->size(); ++i) {
+            const size_t from = heads ? i / row * row + i % dim : first + i % page;
+            if (heads ? i % row >= dim : i / page != first / page) (*cache)[i] = (*cache)[from];
+          }
+        }
+        const Output want = eager(*backend, step, step.limits());
+        DeviceStep d = put(step);
+        if (heads) {
+          d.args.kv.k_head_stride = d.args.kv.v_head_stride = 0;
+        } else {
+          const size_t bytes = static_cast<size_t>(step.table[0]) * page * 2;
+          d.args.kv.k = static_cast<const char*>(d.args.kv.k) + bytes;
+          d.args.kv.v = static_cast<const char*>(d.args.kv.v) + bytes;
+          d.args.kv.k_page_stride = d.args.kv.v_page_stride = 0;
+        }
+        const DeviceBuffer memory = workspace_for(*backend, step.spec, step.limits());
+        auto plan = backend->plan(step.spec, step.limits(), d.meta, span(memory), on());
+        ASSERT_TRUE(plan.ok()) << error_of(plan);
+        ASSERT_EQ(error_of(forward(*backend, **plan, d)), "");
+        EXPECT_TRUE(results(d) == want)
+            << entry->info->label() << " " << to_string(phase) << (heads ? " heads" : " pages");
+      }
+}
+
+/// A NaN or an infinity of V reaches rows of the same tile, sequence and KV head at most; and not from keys
+/// that no row of the tile sees, as those of a recycled page left of every row's window.
+TEST_F(CudaBackends, WhatIsNotFiniteStaysInItsTileSequenceAndHead) {
+  constexpr int kMostTileRows = 256;  // of any kernel, in packed rows
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const auto* entry : entries())
+    for (const Phase phase : {Phase::decode, Phase::prefill})
+      for (const float bad : {std::numeric_limits<float>::quiet_NaN(), inf, -inf})
+        for (const bool in_keys : {false, true}) {
+          const std::string what = entry->info->label() + " " + std::string(to_string(phase)) +
+                                   (in_keys ? " K " : " V ") + std::to_string(bad);
+          const auto backend = entry->create();
+          AttentionSpec spec = spec_of(16);
+          spec.mask.window_left = 100;
+          const std::vector<Lengths> seqs = phase == Phase::decode
+                                                ? std::vector<Lengths>{{1, 300}, {1, 500}, {1, 90}}
+                                                : std::vector<Lengths>{{300, 300}, {500, 500}, {90, 90}};
+          const HostStep good(spec, phase, seqs);
+          const Output want = eager(*backend, good, good.limits());
+          const int group = spec.num_heads / spec.num_kv_heads;
+          // Of sequence 1 and KV head 1: a key that the last rows see, and one left of the last row's window,
+          // in the same page and tile as keys that it sees.
+          for (const int key : {450, 399 - 1}) {
+            HostStep step = good;
+            const size_t page = static_cast<size_t>(
+                step.table[static_cast<size_t>(step.table_stride) + static_cast<size_t>(key / 16)]);
+            const size_t at = ((page * 16 + static_cast<size_t>(key % 16)) * 2 + 1) * 128;
+            for (size_t i = 0; i < 128; ++i)
+              (in_keys ? step.k : step.v)[at + i] = float_to_bf16(bad);
+            const Output got = eager(*backend, step, step.limits());
+            const int first = good.q_offsets[1], n_q = seqs[1].n_q, n_k = seqs[1].n_k;
+            // Rows of a row tile with one that sees a key of the key tile that the key is in.
+            constexpr int kMostTileKeys = 128;
+            int spread = 0, missed = 0, reached = 0;
+            for (int row = 0; row < good.q_offsets.back(); ++row)
+              for (int head = 0; head < spec.num_heads; ++head) {
+                const size_t o = static_cast<size_t>((row * spec.num_heads + head) * 128);
+                const bool same = std::equal(got.out.begin() + static_cast<ptrdiff_t>(o),
+                                             got.out.begin() + static_cast<ptrdiff_t>(o + 128),
+                                             want.out.begin() + static_cast<ptrdiff_t>(o));
+                reached += !same;
+                const int i = row - first, position = i + n_k - n_q;
+                const bool mine = i >= 0 && i < n_q && head / group == 1;
+                const bool sees = mine && key <= position && key >= position - 100;
+                const int reach = kMostTileRows / group + kMostTileKeys;
+                const bool near = mine && position >= key - reach && position <= key + 100 + reach;
+                spread += !same && !(in_keys ? sees : near);
+                missed += same && sees;
+              }
+            EXPECT_EQ(spread, 0) << what << " of key " << key;
+            EXPECT_EQ(missed, 0) << what << " of key " << key;
+            if (phase == Phase::decode) {
+              EXPECT_EQ(reached, key == 450 ? group : 0) << what;
+            }
+          }
+        }
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 """Checks what nvcc made: for which devices a binary has code, and how many registers and spilled bytes each kernel has.
 
-check_binary.py archs BINARY          SASS of sm_80 and sm_90 (and sm_90a, where only Hopper can run it), PTX of compute_80
+check_binary.py archs BINARY ARCH...  code for each ARCH ("90-real": SASS of sm_90, "80-virtual": PTX of compute_80, "80":
+                                      both) and no other, but for sm_90a, where only Hopper can run it
 check_binary.py budgets FOLDER TABLE  every kernel within its line of TABLE; FOLDER has the *.ptxas files that
-                                      tools/nvcc_logged.sh writes beside objects, those of tests left out; --write makes the table anew
+                                      tools/nvcc_logged.sh writes beside objects, those of tests left out. Lines of
+                                      architectures that nothing was compiled for are not looked at. --write makes the
+                                      lines of those that something was compiled for again
 """
 
 import pathlib
@@ -11,7 +14,6 @@ import struct
 import subprocess
 import sys
 
-ARCHS = {"sm_80", "sm_90", "compute_80"}
 HOPPER_ONLY = {"sm_90a"}
 FATBIN_MAGIC = struct.pack("<I", 0xBA55ED50)
 PTX, ELF = 1, 2
@@ -33,11 +35,23 @@ def entries(data):
         at = data.find(FATBIN_MAGIC, at + 4)
 
 
-def check_archs(binary):
+def wanted_archs(asked):
+    """What nvcc makes of CMAKE_CUDA_ARCHITECTURES."""
+    wanted = set()
+    for arch in asked:
+        number, _, kind = arch.partition("-")
+        if not number.isdigit() or kind not in ("", "real", "virtual"):
+            sys.exit(f"{arch}: expected an architecture of CMAKE_CUDA_ARCHITECTURES, such as 90-real")
+        wanted |= {prefix + number for prefix, of in (("sm_", "real"), ("compute_", "virtual")) if kind in ("", of)}
+    return wanted
+
+
+def check_archs(binary, asked):
+    wanted = wanted_archs(asked)
     data = pathlib.Path(binary).read_bytes()
     found = {("compute_" if kind == PTX else "sm_") + str(arch) + ("a" if own else "")
              for kind, arch, own in entries(data) if kind in (PTX, ELF)}
-    missing, extra = ARCHS - found, found - ARCHS - HOPPER_ONLY
+    missing, extra = wanted - found, found - wanted - HOPPER_ONLY
     if missing or extra:
         return [f"{binary} has code for {sorted(found)}; missing {sorted(missing)}, not wanted {sorted(extra)}"]
     return []
@@ -95,19 +109,24 @@ def check_budgets(folder, path):
         elif registers > table[key][0] or spilled > table[key][1]:
             errors.append(f"{key[0]} on {key[1]}: {registers} registers and {spilled} bytes spilled; "
                           f"allowed are {table[key][0]} and {table[key][1]}")
-    return errors + [f"{name} on {arch} is in the table but was not compiled" for name, arch in table.keys() - found.keys()]
+    compiled = {arch for _, arch in found} - HOPPER_ONLY
+    return errors + [f"{name} on {arch} is in the table but was not compiled" for name, arch in sorted(table.keys() - found.keys())
+                     if arch in compiled | HOPPER_ONLY]
 
 
 def write_table(folder, path):
     lines = ["# What each kernel may use: KERNEL ARCH REGISTERS SPILLED (bytes a thread, stores and loads).",
              "# Made by check_binary.py budgets FOLDER TABLE --write; what rises, rises for a reason."]
-    lines += [f"{name} {arch} {registers} {spilled}" for (name, arch), (registers, spilled) in sorted(usage(folder).items())]
+    made = usage(folder)
+    compiled = {arch for _, arch in made}
+    kept = {key: numbers for key, numbers in read_table(path).items() if key[1] not in compiled} if pathlib.Path(path).exists() else {}
+    lines += [f"{name} {arch} {registers} {spilled}" for (name, arch), (registers, spilled) in sorted((kept | made).items())]
     pathlib.Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def main(arguments):
-    if arguments[:1] == ["archs"] and len(arguments) == 2:
-        errors = check_archs(arguments[1])
+    if arguments[:1] == ["archs"] and len(arguments) >= 3:
+        errors = check_archs(arguments[1], arguments[2:])
     elif arguments[:1] == ["budgets"] and len(arguments) == 4 and arguments[3] == "--write":
         write_table(*arguments[1:3])
         errors = []

@@ -134,7 +134,9 @@ HostCase make_case(const Problem& p, uint64_t shuffle) {
         put_row(p, dense.data(), values, p.v_scale,
                 p.scales_per_token && read[j] ? &c.v_scales[scale_at] : &unread,
                 v.data() + (static_cast<size_t>(j) * p.kv_heads + h) * p.v_head_dim);
-        const int64_t v_first = slot_page * v_at.page + j % page * v_at.slot + h * v_at.head;
+        const int64_t slot = j % page, run = v_at.slots == 0 ? 0 : slot / x;
+        const int64_t v_first =
+            slot_page * v_at.page + run * v_at.slots + (slot - run * x) * v_at.slot + h * v_at.head;
         for (int d = 0; read[j] && d < p.v_head_dim; ++d)
           std::memcpy(c.pool.data() + c.v_pool + (v_first + (p.x_packed ? d * v_at.dim : d)) * bytes,
                       dense.data() + d * bytes, bytes);

@@ -58,6 +58,7 @@ struct Problem {
   int page_size = 16;
   bool ragged = false, heads_first = false;
   bool x_packed = false;  ///< pages [head, D / x, slot, x] of K and [head, Dv, slot] of V
+  bool shuffle = false;   ///< with x_packed: [head, slot / x, Dv, x] of V; page_size % x == 0
   /// Elements by which tensors are moved and their rows (K and V: of a head) are longer, so that nothing is
   /// aligned to more than an element.
   int skew = 0;
@@ -101,7 +102,7 @@ struct HostCase {
   int tokens() const { return q_first.back(); }
   /// Strides of K or V in elements.
   struct Strides {
-    int64_t page, slot, head, chunk = 0, dim = 0;
+    int64_t page, slot, head, chunk = 0, dim = 0, slots = 0;  ///< slots: between runs of x slots; 0 = none
   };
   Strides strides(bool is_v) const {
     const Problem& p = problem;
@@ -109,6 +110,7 @@ struct HostCase {
     const int64_t row = (is_v ? p.v_head_dim : p.head_dim) + p.skew;
     if (p.x_packed) {
       const int64_t x = 16 / element_bytes(p.kv), rows = is_v ? row : (row + x - 1) / x * x;
+      if (is_v && p.shuffle) return {page * p.kv_heads * rows, 1, page * rows, 0, x, rows * x};
       return {page * p.kv_heads * rows, is_v ? 1 : x, page * rows, is_v ? 0 : page * x, is_v ? page : 0};
     }
     if (p.heads_first) return {page * p.kv_heads * row, row, page * row};

@@ -173,7 +173,8 @@ inline int sm_count() {
 struct Kernel {
   sm80::KernelInfo info;
   void (*variant)(const AttentionParams&, int items, cudaStream_t) = nullptr;
-  Status (*family)(const sm80::KernelInfo&, const AttentionParams&, int items, CUstream_st*) = sm80::launch;
+  Status (*family)(const sm80::KernelInfo&, const AttentionParams&, int items, CUstream_st*,
+                   LaunchRecord*) = sm80::launch;
   int split_keys = 0;  ///< of the schedule; 0 = the kernel's
 
   Schedule schedule(const std::vector<Shape>& seqs, int group, const MaskSpec& mask) const {
@@ -187,7 +188,7 @@ struct Kernel {
       variant(p, items, stream);
       return;
     }
-    const Status status = family(info, p, items, stream);
+    const Status status = family(info, p, items, stream, nullptr);
     if (!status.ok()) {
       std::printf("%s\n", status.error().message.c_str());
       std::exit(1);
@@ -197,7 +198,7 @@ struct Kernel {
 
 /// The library's kernel for these.
 inline Kernel library(sm80::KernelKind kind, Element q, Element kv, int d, int dv, bool general,
-                      bool few_sequences = false) {
+                      bool few_sequences = false, int shared_bytes = sm80::kAnySharedBytes) {
   sm80::Problem p;
   p.q = q == Element::f16 ? sm80::QueryType::f16 : sm80::QueryType::bf16;
   p.kv = kv == Element::e4m3   ? KvType::e4m3
@@ -205,6 +206,7 @@ inline Kernel library(sm80::KernelKind kind, Element q, Element kv, int d, int d
          : kv == Element::int8 ? KvType::int8
                                : KvType::same;
   p.head_dim = d, p.v_head_dim = dv, p.general = general, p.few_sequences = few_sequences;
+  p.shared_bytes = shared_bytes;
   const Result<sm80::KernelInfo> info = sm80::select(p, kind);
   if (!info.ok()) {
     std::printf("%s\n", info.error().message.c_str());
@@ -263,8 +265,10 @@ inline Output run_case(const HostCase& c, const Kernel& kernel) {
   a.q = q.data + p.skew * words;
   a.out = out.data + guard + p.skew * words;
   a.lse = lse.data + guard;
-  a.q_row_stride = q_row + p.skew;
-  a.out_row_stride = static_cast<int64_t>(out_row);
+  a.q_rows.row_stride = q_row + p.skew;
+  a.q_rows.head_stride = p.head_dim;
+  a.out_rows.row_stride = static_cast<int64_t>(out_row);
+  a.out_rows.head_stride = p.v_head_dim;
   a.group = FastDivisor(p.group);
   a.kv_heads = FastDivisor(p.kv_heads);
   a.head_dim = p.head_dim;
@@ -281,6 +285,7 @@ inline Output run_case(const HostCase& c, const Kernel& kernel) {
   kv.k_slot_stride = k_at.slot * bytes, kv.v_slot_stride = v_at.slot * bytes;
   kv.k_head_stride = k_at.head * bytes, kv.v_head_stride = v_at.head * bytes;
   kv.k_chunk_stride = k_at.chunk * bytes, kv.v_dim_stride = v_at.dim * bytes;
+  kv.v_chunk_stride = v_at.slots * bytes;
   kv.page_size = FastDivisor(page);
   if (!p.ragged) kv.pages = table.data;
   if (p.ragged) kv.rows = c.num_pages;

@@ -99,8 +99,10 @@ class ExtendStep {
     AttentionParams& a = params_;
     a.q = q_.data;
     a.out = out_.data;
-    a.q_row_stride = static_cast<int64_t>(shape_.heads()) * shape_.d;
-    a.out_row_stride = static_cast<int64_t>(shape_.heads()) * shape_.dv;
+    a.q_rows.row_stride = static_cast<int64_t>(shape_.heads()) * shape_.d;
+    a.q_rows.head_stride = shape_.d;
+    a.out_rows.row_stride = static_cast<int64_t>(shape_.heads()) * shape_.dv;
+    a.out_rows.head_stride = shape_.dv;
     a.group = FastDivisor(shape_.group);
     a.kv_heads = FastDivisor(shape_.kv_heads);
     a.head_dim = shape_.d;

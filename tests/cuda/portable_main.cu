@@ -29,12 +29,13 @@ static Kernel portable_kernel(const Problem& p, KernelKind kind) {
 struct Variant {
   Element q = Element::bf16, kv = Element::bf16;
   int d = 128, dv = 128, skew = 0;
-  bool x_packed = false, scales = false;
+  bool x_packed = false, scales = false, shuffle = false;
 
   Problem of(Problem p) const {
     p.q = q, p.kv = kv;
     p.head_dim = d, p.v_head_dim = dv, p.skew = skew;
     p.x_packed = x_packed;
+    p.shuffle = shuffle && !p.ragged && p.page_size % (16 / element_bytes(kv)) == 0;
     if (x_packed) p.heads_first = false;
     if (scales) p.scales_per_token = true;
     if (!scales && element_bytes(kv) == 1) p.k_scale = 0.5f, p.v_scale = 0.25f;
@@ -53,7 +54,11 @@ static void check_all(const std::vector<Problem>& problems, KernelKind kind, con
   static const char* const kNames[] = {"f16", "bf16", "e4m3", "e5m2", "int8", "f32"};
   std::printf("%-24s and %2zu like it, %s on %s, D %d/%d skew %d%s: %d failures\n", problems[0].name.c_str(),
               problems.size() - 1, kNames[static_cast<int>(v.q)], kNames[static_cast<int>(v.kv)], v.d, v.dv,
-              v.skew, v.x_packed ? " x-packed" : "", failures - before);
+              v.skew,
+              v.shuffle    ? " shuffled"
+              : v.x_packed ? " x-packed"
+                           : "",
+              failures - before);
   std::fflush(stdout);
 }
 
@@ -74,11 +79,14 @@ static void check_type(Element type) {
   check_both({type, type, 40, 300, 1}, false);
   check_both({type, type, 128, 128, 0, true}, false);
   check_both({type, type, 100, 60, 0, true}, false);
+  check_both({type, type, 128, 128, 0, true, false, true}, false);
+  check_both({type, type, 96, 60, 0, true, false, true}, false);
   for (const Element kv : {Element::e4m3, Element::e5m2, Element::int8}) {
     const bool scales = kv == Element::int8;
     check_both({type, kv, 128, 128, 0, false, scales}, false);
     check_both({type, kv, 72, 50, 3, false, !scales}, false);
     check_both({type, kv, 256, 256, 0, true, scales}, false);
+    check_both({type, kv, 64, 64, 0, true, scales, true}, false);
   }
 }
 

@@ -7,6 +7,26 @@
 
 namespace fovea::cuda {
 
+/// The items that the host makes of a step, and their parts.
+inline std::vector<WorkItem> host_items(const PlanPolicy& policy, const PlanLayout& layout,
+                                        const PlanInput& input, const sm80::PageSource& pages,
+                                        int32_t& parts) {
+  std::vector<std::byte> memory(layout.bytes + 64);
+  void* base = memory.data();
+  size_t room = memory.size();
+  const PlanView host = plan_view(layout, std::align(64, layout.bytes, base, room));
+  make_plan_on_host(policy, layout, input, host);
+  std::vector<WorkItem> items;
+  parts = 0;
+  for (int t = 0; t < host.header->tiles; ++t) {
+    const PlanTile& tile = host.tiles[t];
+    for (int c = 0; c < tile.chunks; ++c)
+      items.push_back(sm80::make_item(policy, input, pages, tile, c, parts));
+    if (tile.chunks > 1) parts += tile.chunks;
+  }
+  return items;
+}
+
 /// The items that the device makes are those that the host makes from a plan.
 inline void check_schedule(sm80::KernelKind kind, int sequences, const MaskSpec& mask, int most_rows = 40) {
   const sm80::KernelInfo kernel = library(kind, Element::bf16, Element::bf16, 128, 128, false).info;
@@ -25,24 +45,13 @@ inline void check_schedule(sm80::KernelKind kind, int sequences, const MaskSpec&
   const Result<PlanLayout> layout = plan_layout(policy, limits, 128);
   expect(layout.ok(), "has no layout", "schedule");
   if (!layout.ok()) return;
-  std::vector<std::byte> memory(layout->bytes + 64);
-  void* base = memory.data();
-  size_t room = memory.size();
-  const PlanView host = plan_view(*layout, std::align(64, layout->bytes, base, room));
   PlanInput input;
   input.q_offsets = q_offsets.data();
   input.kv_lens = kv_lens.data();
   input.num_seqs = sequences;
-  make_plan_on_host(policy, *layout, input, host);
   const sm80::PageSource pages{nullptr, 1000};
-  std::vector<WorkItem> expected;
   int32_t parts = 0;
-  for (int t = 0; t < host.header->tiles; ++t) {
-    const PlanTile& tile = host.tiles[t];
-    for (int c = 0; c < tile.chunks; ++c)
-      expected.push_back(sm80::make_item(policy, input, pages, tile, c, parts));
-    if (tile.chunks > 1) parts += tile.chunks;
-  }
+  std::vector<WorkItem> expected = host_items(policy, *layout, input, pages, parts);
   const sm80::ScheduleLimits most = sm80::schedule_limits(policy, limits);
   expect(static_cast<int64_t>(expected.size()) <= most.max_items && parts <= most.max_parts,
          "exceeds its limits", "schedule");
@@ -66,8 +75,9 @@ inline void check_schedule(sm80::KernelKind kind, int sequences, const MaskSpec&
     const std::vector<WorkItem> got = items.host();
     expect(std::memcmp(got.data(), expected.data(), items_expected * sizeof(WorkItem)) == 0,
            "has other items", "schedule");
-    std::vector<uint32_t> counters(arrivals.count, items_expected == 0 ? ~0u : 0u);
-    counters.back() = ~0u;
+    std::vector<uint32_t> counters(arrivals.count, ~0u);
+    if (items_expected > 0)
+      std::fill_n(counters.begin(), static_cast<size_t>(parts) * policy.num_kv_heads, 0u);
     expect(arrivals.host() == counters, "has other counters", "schedule");
     for (size_t i = items_expected; i < got.size(); ++i)
       expect(got[i].seq == -1, "writes past its items", "schedule");
@@ -84,6 +94,36 @@ inline void check_schedule(sm80::KernelKind kind, int sequences, const MaskSpec&
   AttentionLimits fewer = limits;
   --fewer.max_tokens;
   run(fewer, 0, PlanError::too_many_rows);
+  // A sequence with a wrong length, or wrong page ids, has the items of one without keys; the others theirs.
+  for (const PlanError wrong : {PlanError::kv_len, PlanError::pages}) {
+    const int lost = sequences / 2;
+    if (q_offsets[static_cast<size_t>(lost)] == q_offsets[static_cast<size_t>(lost) + 1]) break;
+    std::vector<int32_t> bad_lens = kv_lens, no_lens = kv_lens;
+    std::vector<uint8_t> bad_pages(static_cast<size_t>(sequences));
+    (wrong == PlanError::kv_len ? bad_lens[static_cast<size_t>(lost)] = INT32_MAX
+                                : bad_pages[static_cast<size_t>(lost)] = 1);
+    no_lens[static_cast<size_t>(lost)] = 0;
+    input.kv_lens = no_lens.data();
+    expected = host_items(policy, *layout, input, pages, parts);
+    for (WorkItem& item : expected)
+      if (item.seq == lost) item.n_k = kLostKeys;
+    const DeviceArray<int32_t> bad(bad_lens);
+    const DeviceArray<uint8_t> flags(bad_pages);
+    on_device.kv_lens = bad.data, on_device.bad_pages = flags.data;
+    run(limits, expected.size(), wrong);
+    on_device.kv_lens = lens.data, on_device.bad_pages = nullptr;
+  }
+  // Wrong offsets: rows of one sequence without keys, as many as the host says.
+  std::vector<int32_t> one = {0, limits.max_tokens}, none = {0};
+  input.q_offsets = one.data(), input.kv_lens = none.data(), input.num_seqs = 1;
+  expected = host_items(policy, *layout, input, pages, parts);
+  for (WorkItem& item : expected)
+    item.n_k = kLostKeys;
+  std::vector<int32_t> falling = q_offsets;
+  falling[0] = 1;
+  const DeviceArray<int32_t> bad_offsets(falling);
+  on_device.q_offsets = bad_offsets.data, on_device.num_rows = limits.max_tokens;
+  run(limits, expected.size(), PlanError::q_offsets);
 }
 
 }  // namespace fovea::cuda

@@ -7,7 +7,7 @@ using namespace fovea::cuda;
 using fovea::cuda::sm80::KernelKind;
 
 /// The kernel that simt::select gives.
-static sm80::KernelInfo info_of(const Problem& p, int rows) {
+static sm80::KernelInfo info_of(const Problem& p, int rows, int shared_bytes) {
   simt::Problem x;
   x.q = p.q == Element::f16 ? sm80::QueryType::f16 : sm80::QueryType::bf16;
   x.kv = p.kv == Element::e4m3   ? KvType::e4m3
@@ -15,6 +15,7 @@ static sm80::KernelInfo info_of(const Problem& p, int rows) {
          : p.kv == Element::int8 ? KvType::int8
                                  : KvType::same;
   x.head_dim = p.head_dim, x.v_head_dim = p.v_head_dim, x.rows = rows, x.mask = p.mask;
+  x.shared_bytes = shared_bytes;
   const fovea::Result<sm80::KernelInfo> info = simt::select(x);
   if (!info.ok()) {
     std::printf("%s\n", info.error().message.c_str());
@@ -23,8 +24,8 @@ static sm80::KernelInfo info_of(const Problem& p, int rows) {
   return *info;
 }
 
-static Kernel simt_kernel(const Problem& p, int rows) {
-  return {info_of(p, rows), nullptr, simt::launch};
+static Kernel simt_kernel(const Problem& p, int rows, int shared_bytes = sm80::kAnySharedBytes) {
+  return {info_of(p, rows, shared_bytes), nullptr, simt::launch};
 }
 
 static Output run(const Problem& p, int rows, uint64_t shuffle = 1) {
@@ -141,7 +142,10 @@ static void check_all(bool small) {
         s.n_k = std::min(s.n_k, 600);
     }
     const HostCase c = make_case(p);
-    close(c, reference(c), run_case(c, simt_kernel(p, p.group)));
+    const Kernel kernel = simt_kernel(p, p.group);
+    const Output all = run_case(c, kernel);
+    close(c, reference(c), all);
+    check_smaller(c, kernel, all, [&](int shared_bytes) { return simt_kernel(p, p.group, shared_bytes); });
   }
   if (small) return;
   check_invariance(Element::bf16);

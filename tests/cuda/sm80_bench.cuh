@@ -159,7 +159,8 @@ inline void bench_decode(const char* name, const Kernel& kernel, const DecodeSha
     AttentionParams a;
     a.q = q.data;
     a.out = out.data;
-    a.q_row_stride = a.out_row_stride = static_cast<int64_t>(heads) * head_dim;
+    a.q_rows.row_stride = a.out_rows.row_stride = static_cast<int64_t>(heads) * head_dim;
+    a.q_rows.head_stride = a.out_rows.head_stride = head_dim;
     a.group = FastDivisor(group);
     a.kv_heads = FastDivisor(kv_heads);
     a.head_dim = a.v_head_dim = head_dim;

@@ -58,21 +58,41 @@ inline bool close(const HostCase& c, const Expected& e, const Output& o) {
 }
 
 /// Of the kernel that the library gives for it.
-inline Kernel kernel_of(const Problem& p, sm80::KernelKind kind) {
+inline Kernel kernel_of(const Problem& p, sm80::KernelKind kind, int shared_bytes = sm80::kAnySharedBytes) {
   const bool general = p.mask.window_left >= 0 || p.mask.window_right >= 0 || p.mask.chunk > 0 ||
                        p.softcap > 0 || p.alibi || p.mask.spans || p.mask.packed || p.mask.tree;
-  return library(kind, p.q, p.kv, p.head_dim, p.v_head_dim, general, p.few_sequences);
-}
-
-inline void check(const Problem& problem, sm80::KernelKind kind) {
-  const HostCase c = make_case(problem);
-  close(c, reference(c), run_case(c, kernel_of(problem, kind)));
+  return library(kind, p.q, p.kv, p.head_dim, p.v_head_dim, general, p.few_sequences, shared_bytes);
 }
 
 inline void expect(bool ok, const char* what, const std::string& name) {
   if (ok) return;
   ++failures;
   std::printf("FAIL %-44s %s\n", name.c_str(), what);
+}
+
+/// What blocks of devices below Hopper may have of shared memory: sm_80's and sm_86's.
+inline constexpr int kSmallerDevices[] = {163 * 1024, 99 * 1024};
+
+/// `select(shared bytes)` gives kernels that fit and have the bits of `all`, which `kernel` has made.
+template <class F>
+void check_smaller(const HostCase& c, const Kernel& kernel, const Output& all, F&& select) {
+  for (const int shared_bytes : kSmallerDevices) {
+    const Kernel smaller = select(shared_bytes);
+    expect(smaller.info.shared_bytes <= shared_bytes, "does not fit a smaller device", c.problem.name);
+    if (smaller.info == kernel.info) continue;
+    const Output same = run_case(c, smaller);
+    expect(same.out == all.out && same.lse == all.lse && same.guards,
+           shared_bytes == kSmallerDevices[0] ? "differs as on sm_80" : "differs as on sm_86",
+           c.problem.name);
+  }
+}
+
+inline void check(const Problem& problem, sm80::KernelKind kind) {
+  const HostCase c = make_case(problem);
+  const Kernel kernel = kernel_of(problem, kind);
+  const Output all = run_case(c, kernel);
+  close(c, reference(c), all);
+  check_smaller(c, kernel, all, [&](int shared_bytes) { return kernel_of(problem, kind, shared_bytes); });
 }
 
 /// The bits of sequence `index` of `problem` equal those of the same sequence alone, in other pages of

@@ -77,8 +77,9 @@ TEST(KvDtype, LayoutsAndPagesChangeNoBit) {
   for (const KvCacheDType dtype : {float16, fp8_e4m3, int8_per_token_head}) {
     EngineConfig config = config_of(kQwen, dtype);
     const std::vector<float> want = logits_of(config);
-    for (const KvLayout layout : {KvLayout::nhd, KvLayout::hnd, KvLayout::x_packed})
+    for (const KvLayout layout : {KvLayout::nhd, KvLayout::hnd, KvLayout::x_packed, KvLayout::shuffle})
       for (const int page : {1, 3, 16}) {
+        if (layout == KvLayout::shuffle && page != 16) continue;
         config.kv_layout = layout;
         config.attention.page_size = page;
         EXPECT_TRUE(logits_of(config) == want) << to_string(dtype) << ' ' << to_string(layout) << ' ' << page;

@@ -174,7 +174,7 @@ void attend(Input& in) {
   if (in.below(16) == 0) spec.chunk = static_cast<int32_t>(in.number());
   if (in.below(16) == 0) spec.sink_tokens = static_cast<int32_t>(in.number());
   if (in.below(16) == 0) spec.head_dim = static_cast<int32_t>(in.number());
-  fovea_limits limits = {sizeof(limits), 4, 16, 64, 20};
+  fovea_limits limits = {sizeof(limits), 4, 16, 64, 20, 0, FOVEA_TUNE_FOR_LIMITS};
   if (in.below(16) == 0) limits.max_kv_len = static_cast<int32_t>(in.number());
   fovea_attention* attention = nullptr;
   check(fovea_attention_create(&spec, &limits, in.below(4) == 0 ? "CPU_ATTN" : "TORCH_NATIVE", {FOVEA_CPU, 0},

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Installs a build, then configures, builds and runs examples/embed, examples/select and examples/c, and a program that
-# links the whole engine, against what was installed.
+# Installs a build, then configures, builds and runs examples/embed, examples/select, examples/c and examples/backend, a
+# program that links the whole engine, and one that proves a backend of its own, against what was installed.
 #   run.sh BUILD_DIR SOURCE_DIR CXX
-# CPU_ATTN and TORCH_NATIVE must agree within 1e-4; an unknown backend must be refused.
+# CPU_ATTN and TORCH_NATIVE must agree within 1e-4; an unknown backend must be refused. The backend outside of Fovea must
+# be selected, run and proven.
 set -euo pipefail
 build=$1 source=$2 cxx=$3
 work=$(mktemp -d)
@@ -75,3 +76,31 @@ if grep -r "$source\|libpcre2\|libutf8proc\|[Bb]oost" "$work/prefix/lib/cmake/fo
 fi
 cmake --build "$work/engine/build" >"$work/build.log" || { cat "$work/build.log"; exit 1; }
 "$work/engine/build/whole" | grep /no/such/model
+
+# A backend outside of Fovea: selected, run and proven.
+cp -r "$source/examples/backend" "$work/backend"
+cmake -G Ninja -S "$work/backend" -B "$work/backend/build" -DCMAKE_PREFIX_PATH="$work/prefix" \
+  >"$work/configure.log" || { cat "$work/configure.log"; exit 1; }
+cmake --build "$work/backend/build" >"$work/build.log" || { cat "$work/build.log"; exit 1; }
+example=(--backend-library "$work/backend/build/example_attn.so")
+"$work/prefix/bin/fovea" explain "${example[@]}" --device cpu --attention-backend EXAMPLE_ATTN | grep 'decode: EXAMPLE_ATTN'
+"$work/prefix/bin/fovea" generate "${example[@]}" --attention-backend EXAMPLE_ATTN --chat --temperature 0 \
+  "What is 275 + 148?" 2>"$work/generate.log" | grep 423
+grep EXAMPLE_ATTN "$work/generate.log"
+"$work/prefix/bin/fovea" conformance "${example[@]}" --backend EXAMPLE_ATTN --quick | tee "$work/proof.txt"
+grep -E 'EXAMPLE_ATTN: [0-9]+ cells proven.* 0 failed; [0-9]+ cases, 0 failed' "$work/proof.txt"
+
+# A backend in C++ that is proven in its own program, with the headers that are installed for that.
+mkdir "$work/prove"
+cat >"$work/prove/CMakeLists.txt" <<'EOF'
+cmake_minimum_required(VERSION 3.25)
+project(prove_mine LANGUAGES CXX)
+find_package(fovea 0.1 REQUIRED COMPONENTS conformance)
+add_executable(prove_mine prove_mine.cc)
+target_link_libraries(prove_mine PRIVATE fovea::conformance)
+EOF
+cp "$source/tests/install/prove_mine.cc" "$work/prove"
+cmake -G Ninja -S "$work/prove" -B "$work/prove/build" -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$work/prefix" \
+  >"$work/configure.log" || { cat "$work/configure.log"; exit 1; }
+cmake --build "$work/prove/build" >"$work/build.log" || { cat "$work/build.log"; exit 1; }
+"$work/prove/build/prove_mine"

@@ -78,20 +78,43 @@ class FlashAttnFunc(unittest.TestCase):
         self.check(q, k, v, dtype="float16", causal=True)
 
     def test_strided(self):
-        q = normal(2, 9, 4, 3, 32)[:, :, :, 1]  # heads apart: not what the kernels take
         k, v = normal(2, 4, 21, 32).transpose(0, 2, 1, 3), normal(2, 4, 21, 64).transpose(0, 2, 1, 3)[..., :32]
-        with self.assertRaisesRegex(ValueError, "q has strides"):
-            fovea.flash_attn_func(q, k, v)
+        with self.assertRaisesRegex(ValueError, "q has strides.*last dimension"):
+            fovea.flash_attn_func(normal(2, 9, 4, 64)[..., ::2], k, v)
+        for q in (
+            normal(2, 9, 4, 3, 32)[:, :, :, 1], normal(2, 4, 9, 32).transpose(0, 2, 1, 3), normal(2, 12, 4, 32)[:, :9],
+            normal(9, 2, 4, 32).transpose(1, 0, 2, 3), np.broadcast_to(normal(1, 9, 4, 32), (2, 9, 4, 32)),
+            np.broadcast_to(normal(2, 9, 1, 32), (2, 9, 4, 32)), np.broadcast_to(normal(2, 1, 4, 32), (2, 9, 4, 32)),
+        ):
+            with self.subTest(shape=q.shape, strides=q.strides):
+                self.check(q, k, v, causal=True)
         q = normal(2, 9, 3, 4, 32)[:, :, 1]
         self.check(q, k, v, causal=True)
         apart = normal(2, 30, 4, 32)
         self.check(q, apart[:, :21], apart[:, 5:26], causal=True)
         self.check(q, k[:1].repeat(2, 0), np.broadcast_to(v[:1], v.shape), causal=True)
+        for axis in range(3):  # one sequence, key or head seen as many
+            one = [slice(None)] * 3
+            one[axis] = slice(1)
+            self.check(q, *(np.broadcast_to(x[tuple(one)], x.shape) for x in (k, v)), causal=True)
 
-    def test_rows_of_q_must_lie_at_one_distance(self):
-        q, k = normal(2, 12, 4, 32)[:, :9], normal(2, 9, 4, 32)
-        with self.assertRaisesRegex(ValueError, r"q of shape \(2, 9, 4, 32\) has strides .*q\.contiguous\(\)"):
-            fovea.flash_attn_func(q, k, k)
+    def test_strided_out(self):
+        q, k = normal(2, 9, 4, 32), normal(2, 9, 4, 32)
+        wanted = fovea.flash_attn_func(q, k, k, causal=True)
+        for shape, axes in (((2, 4, 9, 32), (0, 2, 1, 3)), ((9, 2, 4, 32), (1, 0, 2, 3)), ((4, 9, 2, 32), (2, 1, 0, 3))):
+            out = poisoned(shape).transpose(axes)
+            fovea.flash_attn_func(q, k, k, causal=True, out=out)
+            np.testing.assert_array_equal(out, wanted)
+        wide = poisoned((2, 11, 4, 64))
+        fovea.flash_attn_func(q, k, k, causal=True, out=wide[:, 1:10, :, 32:])
+        np.testing.assert_array_equal(wide[:, 1:10, :, 32:], wanted)
+        wide[:, 1:10, :, 32:] = np.nan
+        self.assertTrue(np.isnan(wide).all(), "written outside of out")
+        with self.assertRaisesRegex(ValueError, "read-only|overlap"):
+            fovea.flash_attn_func(q, k, k, out=np.broadcast_to(normal(2, 9, 1, 32), q.shape))
+        shared = np.lib.stride_tricks.as_strided(poisoned((2, 9, 1, 32)), q.shape, (9 * 128, 128, 0, 4))
+        with self.assertRaisesRegex(ValueError, "out has strides .*overlap"):
+            fovea.flash_attn_func(q, k, k, out=shared)
 
     def test_empty(self):
         q, k = normal(2, 3, 4, 16), normal(2, 0, 2, 16)
@@ -403,11 +426,100 @@ class WithKvCache(unittest.TestCase):
                 assert_close(self, out[rows], wanted)
 
 
+class Promises(unittest.TestCase):
+    """What holds for every batch, page table and page size."""
+
+    def test_bits_do_not_depend_on_the_call(self):
+        lens = RNG.integers(1, 1000, 64)
+        lens[:3] = 1, 1000, 513
+        k, v = normal(64, 1008, 8, 32), normal(64, 1008, 8, 32)
+        for n_q in (1, 3, 40):
+            q = normal(64, n_q, 16, 32)
+            wanted = {}
+            for batch in (1, 2, 16, 17, 64):
+                out = fovea.flash_attn_with_kvcache(
+                    q[:batch], k[:batch], v[:batch], cache_seqlens=lens[:batch].astype(np.int32), causal=True
+                )
+                for b in range(batch):
+                    np.testing.assert_array_equal(out[b], wanted.setdefault(b, out[b]), err_msg=f"B = {batch}, {n_q} rows")
+            for page, width in ((16, 63), (16, 200), (48, 21), (1, 1008)):
+                batch = 5
+                need = -(-1008 // page)
+                ids = RNG.permutation(batch * need).astype(np.int32).reshape(batch, need)
+                pages = [poisoned((batch * need, page, 8, 32)) for _ in "kv"]
+                for cache, x in zip(pages, (k, v)):
+                    for b in range(batch):
+                        rows = poisoned((need * page, 8, 32))
+                        rows[:1008] = x[b]
+                        cache[ids[b]] = rows.reshape(need, page, 8, 32)
+                table = np.full((batch, width), -1, np.int32)
+                table[:, : min(need, width)] = ids[:, :width]
+                for dtype in (np.int32, np.int64):
+                    out = fovea.flash_attn_with_kvcache(
+                        q[:batch], *pages, cache_seqlens=lens[:batch].astype(dtype), page_table=table.astype(dtype), causal=True
+                    )
+                    for b in range(batch):
+                        np.testing.assert_array_equal(out[b], wanted[b], err_msg=f"pages of {page}, a table of {width}")
+
+    def test_strided_tables_and_lengths(self):
+        q, pages = normal(3, 2, 4, 16), normal(9, 8, 2, 16)
+        table, lens = np.int32([[3, 1, 4], [8, 5, 0], [2, 6, 7]]), np.int32([20, 9, 24])
+        wanted = fovea.flash_attn_with_kvcache(q, pages, pages, cache_seqlens=lens, page_table=table, causal=True)
+        for dtype in (np.int32, np.int64):
+            wide = np.full((3, 6), -5, dtype)
+            wide[:, ::2] = table
+            column = np.full((3, 4), -7, dtype)
+            column[:, 1] = lens
+            for strided in (wide[:, ::2], np.asfortranarray(table.astype(dtype))):
+                out = fovea.flash_attn_with_kvcache(
+                    q, pages, pages, cache_seqlens=column[:, 1], page_table=strided, causal=True
+                )
+                np.testing.assert_array_equal(out, wanted)
+        attention_ = fovea.Attention(fovea.AttentionSpec(4, 2, 16, "float32", page_size=8), fovea.Limits(4, 8, 128, 32, "many"))
+        offsets = np.int64([0, 9, 2, 9, 4, 9, 6])[::2]
+        attention_.plan(offsets, column[:, 1], page_table=wide[:, ::2], num_pages=9)
+        np.testing.assert_array_equal(attention_.run(q, pages, pages), wanted)
+        turned = np.ascontiguousarray(q.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
+        np.testing.assert_array_equal(attention_.run(turned, pages, pages), wanted)
+        same = fovea.flash_attn_with_kvcache(
+            q, pages, pages, cache_seqlens=20, page_table=np.broadcast_to(table[:1], (3, 3)), causal=True
+        )
+        np.testing.assert_array_equal(same[0], wanted[0])
+
+    def test_page_ids_are_looked_at(self):
+        q, pages = normal(2, 1, 4, 16), normal(4, 8, 2, 16)
+        for bad in (-1, 4, 2**30):
+            table = np.int32([[0, 1], [2, bad]])
+            with self.assertRaisesRegex(ValueError, rf"page_table\[1, 1\] is {bad}; k has 4 pages"):
+                fovea.flash_attn_with_kvcache(q, pages, pages, cache_seqlens=np.int32([16, 9]), page_table=table)
+            attention_ = fovea.Attention(fovea.AttentionSpec(4, 2, 16, "float32", page_size=8), fovea.Limits(2, 2, 32, 16))
+            with self.assertRaisesRegex(ValueError, rf"page 1 of sequence 1 is {bad}; the cache has pages 0 to 3"):
+                attention_.plan(np.int32([0, 1, 2]), np.int32([16, 9]), page_table=table, num_pages=4)
+            attention_.plan(np.int32([0, 1, 2]), np.int32([16, 8]), page_table=table, num_pages=4)
+
+    def test_values_that_are_not_finite_stay_where_they_are_seen(self):
+        """On a CPU a NaN in V, or K, reaches the rows that see it and no other."""
+        q, k, v = normal(2, 70, 4, 16), normal(2, 70, 2, 16), normal(2, 70, 2, 16)
+        for window in ((-1, -1), (9, 0)):
+            wanted = fovea.flash_attn_func(q, k, v, causal=True, window_size=window)
+            for bad in (np.nan, np.inf, -np.inf):
+                for spoiled in (k, v):
+                    old = spoiled[1, 33, 1].copy()
+                    spoiled[1, 33, 1] = bad
+                    out = fovea.flash_attn_func(q, k, v, causal=True, window_size=window)
+                    spoiled[1, 33, 1] = old
+                    rows = np.zeros(wanted.shape[:3], bool)
+                    rows[1, 33 : 70 if window[0] < 0 else 43, 2:] = True
+                    self.assertFalse(np.isfinite(out[rows]).all(-1).any() if spoiled is v else False)
+                    np.testing.assert_array_equal(out[~rows], wanted[~rows])
+
+
 class Refusals(unittest.TestCase):
     def test_by_name(self):
         q, k, cache = normal(2, 3, 4, 16), normal(2, 3, 2, 16), normal(2, 8, 2, 16)
         cu = np.int32([0, 3, 6])
         func, with_cache = fovea.flash_attn_func, fovea.flash_attn_with_kvcache
+        shared = np.lib.stride_tricks.as_strided(cache, cache.shape, (0,) + cache.strides[1:])
         table = [
             (lambda: func(q, k, k, dropout_p=0.1), "dropout_p is 0.1"),
             (lambda: func(q, k, k, return_attn_probs=True), "return_attn_probs is True.*return_softmax_lse"),
@@ -415,6 +527,8 @@ class Refusals(unittest.TestCase):
             (lambda: func(q, k, k, qv=q), "qv is not supported"),
             (lambda: func(q, k, k, q_descale=q), "q_descale is not supported"),
             (lambda: func(q, k, k, sm_margin=2), "sm_margin is 2"),
+            (lambda: func(q, k, k, tune_for="limits"), 'tune_for is .limits.; allowed are "many" and "few"'),
+            (lambda: with_cache(q, cache, shared, k, k, cache_seqlens=1), "v_cache has strides .*overlap"),
             (lambda: func(q, k, k, window_size=3 * (1,)), "window_size is"),
             (lambda: func(q, k, k, alibi_slopes=normal(2, 4)), r"alibi_slopes has shape \(2, 4\); allowed is \[4\]"),
             (lambda: func(q, k, k, learnable_sink=normal(3)), r"learnable_sink has shape \(3,\); allowed is \[4\]"),

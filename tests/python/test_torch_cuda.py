@@ -51,6 +51,219 @@ class Sizes(TorchTest):
                     self.close(out[b], expected(q[b], k_b, v_b, causal=True)[0], dtype)
 
 
+class Views(TorchTest):
+    """Arrays are read and written where they lie: the same bits as of dense ones."""
+
+    def dense(self, q, k, v, **options):
+        return fovea.flash_attn_func(*(x.clone(memory_format=torch.contiguous_format) for x in (q, k, v)), **options)
+
+    def same(self, q, k, v, **options):
+        wanted = self.dense(q, k, v, causal=True, **options)
+        out = fovea.flash_attn_func(q, k, v, causal=True, **options)
+        self.assertTrue(torch.equal(out, wanted), f"{(out != wanted).sum()} of {out.numel()} differ")
+        self.close(out[:1], sdpa(q[:1], k[:1], v[:1], True), q.dtype)
+
+    def test_expanded_keys(self):
+        for dtype in (torch.bfloat16, torch.float16):
+            for n_q, n_k in ((200, 200), (1, 200), (7, 1000), (300, 1500)):
+                q, k, v = (normal(2, n, h, 128, dtype=dtype, device="cuda") for n, h in ((n_q, 8), (n_k, 2), (n_k, 2)))
+                shape = k.shape
+                for what, views in (
+                    ("heads", (k[:, :, :1].expand(shape), v[:, :, :1].expand(shape))),
+                    ("heads of k", (k[:, :, :1].expand(shape), v)),
+                    ("sequences", (k[:1].expand(shape), v[:1].expand(shape))),
+                    ("sequences of v", (k, v[:1].expand(shape))),
+                    ("keys", (k[:, :1].expand(shape), v[:, :1].expand(shape))),
+                    ("all", (k[:1, :1, :1].expand(shape), v[:1, :1, :1].expand(shape))),
+                ):
+                    with self.subTest(dtype=dtype, n_q=n_q, n_k=n_k, what=what):
+                        self.same(q, *views)
+
+    def test_transposed(self):
+        for heads, kv_heads, dim in ((8, 2, 128), (6, 6, 64), (16, 1, 96), (4, 4, 256)):
+            for n_q, n_k in ((1, 300), (5, 300), (130, 130), (384, 700)):
+                with self.subTest(heads=heads, dim=dim, n_q=n_q, n_k=n_k):
+                    q, k, v = (
+                        normal(3, h, n, dim, dtype=torch.bfloat16, device="cuda").transpose(1, 2)
+                        for h, n in ((heads, n_q), (kv_heads, n_k), (kv_heads, n_k))
+                    )
+                    self.same(q, k, v)
+                    wanted = self.dense(q, k, v)
+                    for out in (torch.empty_like(q), torch.empty(n_q, 3, heads, dim, dtype=q.dtype, device="cuda").transpose(0, 1)):
+                        out.fill_(float("nan"))
+                        fovea.flash_attn_func(q, k, v, out=out)
+                        self.assertTrue(torch.equal(out, wanted))
+
+    def test_slices_and_expanded_queries(self):
+        wide = normal(2, 40, 12, 128, dtype=torch.bfloat16, device="cuda")
+        k = normal(2, 50, 4, 128, dtype=torch.bfloat16, device="cuda")
+        for q in (wide[:, 3:33], wide[:, :, ::3], wide[:1].expand(2, 40, 12, 128), wide[:, :1].expand(2, 40, 12, 128),
+                  wide[:, :, :1].expand(2, 40, 4, 128)):
+            with self.subTest(strides=q.stride()):
+                self.same(q, k, k)
+        out = torch.full((2, 50, 12, 256), float("nan"), dtype=torch.bfloat16, device="cuda")
+        q = wide[:, :30]
+        fovea.flash_attn_func(q, k, k, out=out[:, 5:35, :, 128:])
+        self.assertTrue(torch.equal(out[:, 5:35, :, 128:], self.dense(q, k, k)))
+        out[:, 5:35, :, 128:] = float("nan")
+        self.assertTrue(out.isnan().all(), "written outside of out")
+
+    def test_what_is_written_must_not_overlap(self):
+        q, k = (normal(2, 4, 2, 64, dtype=torch.bfloat16, device="cuda") for _ in "qk")
+        with self.assertRaisesRegex(ValueError, "out has strides .*overlap"):
+            fovea.flash_attn_func(q, k, k, out=torch.empty_like(q[:, :, :1]).expand(q.shape))
+        cache, lens = torch.zeros(1, 16, 2, 64, dtype=torch.bfloat16, device="cuda"), ints([3, 5], "cuda")
+        for bad in (cache.expand(2, 16, 2, 64), cache[:, :, :1].repeat(2, 1, 1, 1).expand(2, 16, 2, 64)):
+            with self.assertRaisesRegex(ValueError, "k_cache has strides .*overlap"):
+                fovea.flash_attn_with_kvcache(q, bad, bad, k, k, cache_seqlens=lens)
+        with self.assertRaisesRegex(ValueError, "multiple of 8|aligned"):
+            fovea.flash_attn_func(normal(2, 4, 2, 68, dtype=torch.bfloat16, device="cuda")[..., :64], k, k)
+
+    def test_index_arrays(self):
+        q, pages = normal(3, 2, 4, 64, dtype=torch.bfloat16, device="cuda"), normal(9, 16, 2, 64, dtype=torch.bfloat16, device="cuda")
+        table, lens = ints([[3, 1, 4], [8, 5, 0], [2, 6, 7]], "cuda"), ints([40, 18, 48], "cuda")
+        wanted = fovea.flash_attn_with_kvcache(q, pages, pages, cache_seqlens=lens, page_table=table, causal=True)
+        attention = fovea.Attention(fovea.AttentionSpec(4, 2, 64, page_size=16), fovea.Limits(4, 8, 256, 64, "many"), device="cuda")
+        for dtype in (torch.int32, torch.int64):
+            wide, column = torch.full((3, 6), -5, dtype=dtype, device="cuda"), torch.full((3, 4), -7, dtype=dtype, device="cuda")
+            wide[:, ::2], column[:, 1] = table, lens
+            offsets = torch.full((7,), 99, dtype=dtype, device="cuda")
+            offsets[::2] = ints([0, 2, 4, 6])
+            for strided in (wide[:, ::2], table.to(dtype).T.contiguous().T):
+                out = fovea.flash_attn_with_kvcache(q, pages, pages, cache_seqlens=column[:, 1], page_table=strided, causal=True)
+                self.assertTrue(torch.equal(out, wanted))
+                attention.plan(offsets[::2], column[:, 1], page_table=strided, num_tokens=6, num_pages=9)
+                self.assertTrue(torch.equal(attention.run(q, pages, pages), wanted))
+                turned = q.transpose(1, 2).contiguous().transpose(1, 2)
+                self.assertTrue(torch.equal(attention.run(turned, pages, pages), wanted))
+                attention.check()
+
+
+class Bits(TorchTest):
+    """A row's bits do not depend on the batch, the table's width or the page size."""
+
+    def test_decode_and_extend(self):
+        generator = torch.Generator().manual_seed(3)
+        lens = torch.randint(1, 3000, (64,), generator=generator)
+        lens[:4] = torch.tensor([1000, 2999, 1, 1025])
+        for heads, kv_heads, dim, dtype in ((32, 8, 128, torch.bfloat16), (8, 8, 64, torch.float16), (16, 2, 128, torch.bfloat16)):
+            k, v = (normal(64, 3008, kv_heads, dim, dtype=dtype, device="cuda") for _ in "kv")
+            for n_q in (1, 4, 40):
+                q = normal(64, n_q, heads, dim, dtype=dtype, device="cuda")
+                for tune_for in ("many", "few"):
+                    wanted = {}
+
+                    def check(out, what):
+                        for b in range(out.shape[0]):
+                            same = torch.equal(wanted.setdefault(b, out[b]), out[b])
+                            self.assertTrue(same, f"sequence {b}, {heads} heads, {n_q} rows, {tune_for}, {what}")
+
+                    for batch in (1, 2, 3, 16, 17, 31, 64):
+                        device_lens = lens[:batch].int().cuda()
+                        check(
+                            fovea.flash_attn_with_kvcache(
+                                q[:batch], k[:batch], v[:batch], cache_seqlens=device_lens, causal=True, tune_for=tune_for
+                            ),
+                            f"B = {batch}",
+                        )
+                        for page in (16, 64, 1) if batch in (1, 5, 17) else (32,):
+                            need = -(-3008 // page)
+                            ids = torch.randperm(batch * need, generator=generator).view(batch, need)
+                            pages = []
+                            for x in (k, v):
+                                rows = torch.full((batch, need * page, kv_heads, dim), float("nan"), dtype=dtype, device="cuda")
+                                rows[:, :3008] = x[:batch]
+                                cache = torch.empty(batch * need, page, kv_heads, dim, dtype=dtype, device="cuda")
+                                cache[ids.view(-1).cuda()] = rows.view(batch * need, page, kv_heads, dim)
+                                pages.append(cache)
+                            for width in (need, need + 3, 5 * need):
+                                table = torch.full((batch, width), 2**30, dtype=torch.int32, device="cuda")
+                                table[:, :need] = ids.int().cuda()
+                                check(
+                                    fovea.flash_attn_with_kvcache(
+                                        q[:batch], *pages, cache_seqlens=device_lens, page_table=table, causal=True,
+                                        tune_for=tune_for,
+                                    ),
+                                    f"B = {batch}, pages of {page}, a table of {width}",
+                                )
+
+    def test_padded_and_ragged(self):
+        q, k, v = (normal(64, n, h, 128, dtype=torch.bfloat16, device="cuda") for n, h in ((20, 8), (1000, 8), (1000, 8)))
+        for n_q in (1, 20):
+            wanted = {}
+            for batch in (1, 16, 17, 64):
+                cu_q, cu_k = (torch.arange(0, batch * n + 1, n, dtype=torch.int32, device="cuda") for n in (n_q, 1000))
+                flat = [x[:batch].reshape(-1, *x.shape[2:]) for x in (q[:, :n_q], k, v)]
+                for out in (
+                    fovea.flash_attn_func(q[:batch, :n_q], k[:batch], v[:batch], causal=True),
+                    fovea.flash_attn_varlen_func(*flat, cu_q, cu_k, n_q, 1000, causal=True).view(batch, n_q, 8, 128),
+                    fovea.flash_attn_varlen_func(*flat, cu_q, cu_k, n_q, 4000, causal=True).view(batch, n_q, 8, 128),
+                ):
+                    for b in range(batch):
+                        self.assertTrue(torch.equal(wanted.setdefault(b, out[b]), out[b]), f"B = {batch}, {n_q} rows")
+
+
+class Faults(TorchTest):
+    """What only the GPU sees costs the sequences at fault and no other."""
+
+    def setUp(self):
+        self.q = normal(4, 3, 8, 128, dtype=torch.bfloat16, device="cuda")
+        self.pages = normal(64, 16, 2, 128, dtype=torch.bfloat16, device="cuda")
+        self.table = torch.randperm(64, device="cuda")[:48].view(4, 12).int()
+        self.lens = ints([5, 150, 192, 31], "cuda")
+
+    def call(self, lens, table, **options):
+        return fovea.flash_attn_with_kvcache(
+            self.q, self.pages, self.pages, cache_seqlens=lens, page_table=table, causal=True, return_softmax_lse=True, **options
+        )
+
+    def lost(self, got, wanted, which):
+        for now, was in zip(got, wanted):
+            for b in range(4):
+                self.assertTrue(now[b].isnan().all() if b == which else torch.equal(now[b], was[b]), f"sequence {b}")
+
+    def test_lengths_beyond_the_table(self):
+        wanted = self.call(self.lens, self.table)
+        for bad in (193, 2**31 - 1, -1):
+            lens = self.lens.clone()
+            lens[1] = bad
+            self.lost(self.call(lens, self.table, check_pages=False), wanted, 1)
+            with self.assertRaisesRegex(ValueError, "kv_len is not in 0 to 192"):
+                self.call(lens, self.table, check_pages=True)
+
+    def test_page_ids(self):
+        attention = fovea.Attention(fovea.AttentionSpec(8, 2, 128), fovea.Limits(4, 16, 1024, 256, "many"), device="cuda")
+        offsets = ints([0, 3, 6, 9, 12], "cuda")
+        wanted = self.call(self.lens, self.table)
+        for bad in (64, -1, 2**30):
+            table = self.table.clone()
+            table[2, 11] = bad
+            attention.plan(offsets, self.lens, page_table=table, num_tokens=12, num_pages=64)
+            out, lse = attention.run(self.q, self.pages, self.pages, return_lse=True)
+            self.lost((out, lse.view(4, 3, 8).transpose(1, 2)), wanted, 2)
+            for check in (attention.check, lambda: self.call(self.lens, table, check_pages=True)):
+                with self.assertRaisesRegex(ValueError, f"sequence 2, entry 11 is {bad}; the cache has pages 0 to 63"):
+                    check()
+            table[2, 11] = 0
+            attention.plan(offsets, self.lens, page_table=table, num_tokens=12, num_pages=64)
+            attention.check()
+
+    def test_a_value_that_is_not_finite_stays_in_its_sequence_and_head(self):
+        """Also where a recycled page lies left of a window's edge, in the tile of keys that are seen."""
+        wanted, _ = self.call(self.lens, self.table, window_size=(40, 0))
+        for key, seen in ((150, True), (192 - 3 - 40 - 1, False)):
+            for bad in (float("nan"), float("inf")):
+                page, slot = int(self.table[2, key // 16]), key % 16
+                old = self.pages[page, slot, 1].clone()
+                self.pages[page, slot, 1] = bad
+                out, _ = self.call(self.lens, self.table, window_size=(40, 0))
+                self.pages[page, slot, 1] = old
+                changed = (out != wanted).any(-1)
+                self.assertEqual(bool(changed[2, :, 4:].any()), seen, f"key {key}")
+                changed[2, :, 4:] = False
+                self.assertFalse(changed.any(), f"key {key} reaches another sequence or head")
+
+
 class Graphs(TorchTest):
     def step(self, q, caches, k, v, lens, table):
         return fovea.flash_attn_with_kvcache(q, *caches, k, v, cache_seqlens=lens, page_table=table, causal=True)

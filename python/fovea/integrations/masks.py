@@ -5,7 +5,7 @@ from typing import Any, Optional, Tuple
 
 from .. import _hooks
 from .._arrays import Framework, framework_of
-from .._serve import Keys, Masking, Packed, constants, rows_of_batch, rows_of_sequences, serve, shape_of
+from .._serve import Keys, Masking, Packed, constants, flat_rows, rows_of_sequences, serve, shape_of
 from ..flash_attn import _padded, _padded_result, _same_batch
 
 
@@ -96,7 +96,7 @@ def left_padded_attention(
         starts[:-1] += keys - lens
         offsets = constants.offsets(framework, q_arg[4], stream, batch, rows, q)
         serve(
-            framework, q, rows_of_batch(q_arg, "q"),
+            framework, q, flat_rows(q_arg),
             Keys(
                 k_rows[0], v_rows[0], 1, keys, batch * keys, framework.describe(lens), indptr=framework.describe(starts)
             ),

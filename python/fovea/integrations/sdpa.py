@@ -10,7 +10,7 @@ from typing import Any, Iterator, Optional
 
 from ..flash_attn import flash_attn_func
 from .masks import masked_attention
-from .transformers import _dense_rows
+from .transformers import rows_of_heads
 
 
 def scaled_dot_product_attention(
@@ -48,7 +48,7 @@ def scaled_dot_product_attention(
             f"is_causal with {rows} query rows and {keys} keys; torch aligns that to the top left, which is not supported: pass a "
             "boolean attn_mask"
         )
-    q, k, v = _dense_rows(query), key.transpose(1, 2), value.transpose(1, 2)
+    q, k, v = rows_of_heads(query), key.transpose(1, 2), value.transpose(1, 2)
     if attn_mask is not None:
         while attn_mask.dim() < 4:
             attn_mask = attn_mask.unsqueeze(0)

@@ -27,15 +27,11 @@ def register(name: str = "fovea") -> None:
     AttentionMaskInterface.register(name, attention_mask)
 
 
-def _dense_rows(x: Any) -> Any:
-    """[B, H, S, D] as [B, S, H, D] whose rows are dense and at one distance: a view of what models' projections give, else a
-    copy."""
+def rows_of_heads(x: Any) -> Any:
+    """[B, H, S, D] as [B, S, H, D]: a view, or a copy of what kernels can't read in place (they load 16 bytes at once)."""
     x = x.transpose(1, 2)
-    batch, rows, heads, dim = x.shape
-    strides = x.stride()
-    dense = strides[3] == 1 and (heads == 1 or strides[2] == dim)
-    one_distance = batch == 1 or rows == 1 or strides[0] == rows * strides[1]
-    return x if dense and one_distance else x.contiguous()
+    whole = all(stride * x.element_size() % 16 == 0 for stride in x.stride()[:3])
+    return x if x.stride(3) == 1 and whole else x.contiguous()
 
 
 def attention_forward(
@@ -61,7 +57,7 @@ def attention_forward(
     if more.get("position_bias") is not None:
         raise ValueError("position_bias is given; additive biases are not supported: use another attn_implementation")
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
-    q, k, v = _dense_rows(query), key.transpose(1, 2), value.transpose(1, 2)
+    q, k, v = rows_of_heads(query), key.transpose(1, 2), value.transpose(1, 2)
     softcap = softcap or 0.0
     if attention_mask is not None and attention_mask.dim() == 4:
         attention_mask = attention_mask[..., : k.shape[1]]

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "attention/rows/row.h"
+#include "backends/cuda/device_kernel.h"
 
 namespace fovea::rows {
 namespace {
@@ -52,6 +53,7 @@ Capability portable_capability() {
   c.kv_dtypes.insert(KvCacheDType::float32);
   c.head_dims = c.v_head_dims = IntSet::range(1, kMaxHeadDim);
   c.features.insert(Feature::kv_x_packed);
+  c.features.insert(Feature::kv_shuffle);
   return c;
 }
 
@@ -70,6 +72,14 @@ std::optional<Reason> check_sm80(const AttentionSpec& spec, const DeviceInfo&) {
                         std::to_string(kMaxEightBitHeadDim),
                     "--kv-cache-dtype auto: the queries' type"};
   return {};
+}
+
+std::optional<Reason> check_cuda_kernels(const BackendInfo& info, const AttentionSpec& spec,
+                                         const DeviceInfo& device, Phase phase) {
+  auto needed = cuda::check_device_kernels(info, spec, device, phase);
+  if (!needed) return {};
+  return Reason{std::move(*needed),
+                "--attention-backend TRITON_ATTN: its kernels need at most 99 KiB a block"};
 }
 
 }  // namespace fovea::rows

@@ -19,4 +19,9 @@ Capability portable_capability();
 /// Combinations that the sm80 kernels lack, with what to change.
 std::optional<Reason> check_sm80(const AttentionSpec& spec, const DeviceInfo& device);
 
+/// BackendInfo::check_kernels of the rows with CUDA kernels: plan()'s own question (cuda::kernel_on_device)
+/// for limits of few and of many sequences.
+std::optional<Reason> check_cuda_kernels(const BackendInfo& info, const AttentionSpec& spec,
+                                         const DeviceInfo& device, Phase phase);
+
 }  // namespace fovea::rows

@@ -62,6 +62,7 @@ std::vector<BackendInfo> make_rows() {
   const auto add_built = [&out](BackendInfo row, Capability (*ours)() = sm80_capability) {
     out.push_back(extended(std::move(row), [ours](Capability& c) { c = ours(); }));
     out.back().supports_combination = check_sm80;
+    out.back().check_kernels = check_cuda_kernels;
   };
   const auto cuda = [](Capability c) {
     c.device = DeviceKind::cuda;
@@ -82,7 +83,8 @@ std::vector<BackendInfo> make_rows() {
                                  .min_compute_capability = 70,
                                  .max_compute_capability = 99}),
        .mla_sibling = "FLASHINFER_MLA",
-       .description = "FlashInfer's own kernels: strong at decoding, tensor cores from a GQA ratio of 4 on"});
+       .description = "FlashInfer's own kernels: strong at decoding, tensor cores from a GQA ratio of 4 on",
+       .families = {"sm80", "simt"}});
   add({.name = "FLASHINFER",
        .version = "TRTLLM",
        .capability =
@@ -117,7 +119,8 @@ std::vector<BackendInfo> make_rows() {
                                   .graph = GraphSupport::uniform_batch,
                                   .min_compute_capability = 80}),
              .mla_sibling = "FLASH_ATTN_MLA",
-             .description = "FlashAttention 2: the portable one, every GPU from Ampere on"});
+             .description = "FlashAttention 2: the portable one, every GPU from Ampere on",
+             .families = {"sm80"}});
   add_built({.name = "FLASH_ATTN",
              .aliases = {"fa3"},
              .version = "FA3",
@@ -128,7 +131,8 @@ std::vector<BackendInfo> make_rows() {
                                                    .min_compute_capability = 90,
                                                    .max_compute_capability = 99})),
              .mla_sibling = "FLASH_ATTN_MLA",
-             .description = "FlashAttention 3: Hopper's"},
+             .description = "FlashAttention 3: Hopper's",
+             .families = {"sm90"}},
             sm90_capability);
   add({.name = "FLASH_ATTN",
        .aliases = {"fa4"},
@@ -148,7 +152,8 @@ std::vector<BackendInfo> make_rows() {
                                  .head_dims = any,
                                  .types = kDecoder,
                                  .features = {dcp}}),
-             .description = "FlashAttention where heads of K and V differ in size"});
+             .description = "FlashAttention where heads of K and V differ in size",
+             .families = {"sm80"}});
   add({.name = "FLEX_ATTENTION",
        .aliases = {"flex_attention", "flex"},
        .capability = cuda({.dtypes = kFloats,
@@ -166,7 +171,8 @@ std::vector<BackendInfo> make_rows() {
                                  .types = kDecoder,
                                  .features = {verify, tree_mask},
                                  .unstated = {non_causal}}),
-             .description = "Trees of drafts in speculative decoding"});
+             .description = "Trees of drafts in speculative decoding",
+             .families = {"sm80"}});
   Capability triton = {.dtypes = kFloats,
                        .kv_dtypes = kv_fp8,
                        .page_sizes = pages_of_16,
@@ -178,8 +184,10 @@ std::vector<BackendInfo> make_rows() {
                           .aliases = {"triton"},
                           .capability = cuda(triton),
                           .mla_sibling = "TRITON_MLA",
-                          .description = "Portable kernels: every GPU, sinks and multimodal spans included"},
+                          .description = "Portable kernels: every GPU, sinks and multimodal spans included",
+                          .families = {"portable"}},
                          [](Capability& c) { c = portable_capability(); }));
+  out.back().check_kernels = check_cuda_kernels;
   triton.device = DeviceKind::rocm;
   add({.name = "TRITON_ATTN",
        .version = "ROCm",

@@ -100,7 +100,7 @@ AttentionSpec spec_of(const AttentionBenchCase& c) {
   spec.dtype = c.dtype;
   spec.page_size = c.page_size;
   spec.kv_dtype = c.kv_dtype;
-  spec.kv_x_packed = c.kv_layout == KvLayout::x_packed;
+  set_layout(spec, c.kv_layout);
   return spec;
 }
 

@@ -8,6 +8,7 @@
 #include "attention/rows/rows.h"
 #include "backends/cpu_attn/schedule.h"
 #include "base/check.h"
+#include "base/cpu_features.h"
 #include "device/stream.h"
 #include "kernels/cpu/attn_params.h"
 
@@ -30,10 +31,10 @@ constexpr Capability capability() {
   c.v_head_dims = IntSet::range(16, 512, 8);
   c.types = {AttentionType::decoder, AttentionType::encoder, AttentionType::encoder_only,
              AttentionType::encoder_decoder};
-  c.features = {Feature::window,      Feature::chunk,       Feature::softcap,    Feature::sink,
-                Feature::sink_tokens, Feature::alibi,       Feature::spans,      Feature::packed_mask,
-                Feature::tree_mask,   Feature::lse,         Feature::non_causal, Feature::kv_x_packed,
-                Feature::verify,      Feature::native_page, Feature::kv_sharing};
+  c.features = {Feature::window,      Feature::chunk,  Feature::softcap,     Feature::sink,
+                Feature::sink_tokens, Feature::alibi,  Feature::spans,       Feature::packed_mask,
+                Feature::tree_mask,   Feature::lse,    Feature::non_causal,  Feature::kv_x_packed,
+                Feature::kv_shuffle,  Feature::verify, Feature::native_page, Feature::kv_sharing};
   c.phases = {Phase::prefill, Phase::decode};
   c.invariance = {Invariance::run, Invariance::batch, Invariance::page_size, Invariance::chunking,
                   Invariance::threads};
@@ -44,6 +45,8 @@ constexpr Capability kCapability = capability();
 
 constexpr size_t kWorkspaceAlignment = 64;
 
+constexpr Isa kIsas[] = {Isa::generic, Isa::avx2, Isa::avx512};
+
 struct CpuAttnPlan : Plan {
   AttentionSpec spec;
   int page_size = 0;
@@ -51,6 +54,20 @@ struct CpuAttnPlan : Plan {
   attn::ScratchLayout layout;
   float* scratch = nullptr;   // [kMaxSlots, layout.size]
   float* partials = nullptr;  // [max_partial_records, record_floats]
+  mutable std::atomic<uint32_t> launched_isas{0};
+  mutable std::atomic<KvCacheDType> launched_kv{KvCacheDType::auto_};
+
+  /// Kernels are compiled for each instruction set and each type of keys and values.
+  std::vector<KernelName> launched() const override {
+    std::vector<KernelName> names;
+    const std::string form = spec.kv_x_packed ? " x_packed" : spec.kv_shuffle ? " shuffle" : "";
+    for (const Isa isa : kIsas)
+      if ((launched_isas >> static_cast<unsigned>(isa) & 1u) != 0)
+        names.push_back({"cpu",
+                         std::string(to_string(isa)) + " kv=" + std::string(to_string(launched_kv)) + form,
+                         attn::kSplitKeys, attn::kMaxSplitTokens});
+    return names;
+  }
 };
 
 size_t scratch_floats(const attn::ScratchLayout& layout) {
@@ -79,9 +96,10 @@ attn::Params make_params(const CpuAttnPlan& plan, const AttentionArgs& args) {
   p.softcap = spec.softcap;
   p.dtype = spec.dtype;
   p.q = args.q;
-  p.q_stride = args.q_row_stride;
+  p.q_rows = {args.q_row_stride, args.q_offset(0, 1, spec.head_dim), args.q_block_rows, args.q_block_stride};
   p.out = args.out;
-  p.out_stride = args.out_row_stride;
+  p.out_rows = {args.out_row_stride, args.out_offset(0, 1, spec.v_head_dim), args.out_block_rows,
+                args.out_block_stride};
   p.lse = args.lse;
   p.lse_includes_sink = spec.has_sink && spec.lse_includes_sink;
   p.sinks = spec.has_sink ? args.sinks : nullptr;
@@ -99,6 +117,7 @@ attn::Params make_params(const CpuAttnPlan& plan, const AttentionArgs& args) {
           kv.form == KvForm::x_packed,
           kv.k_chunk_stride,
           kv.v_dim_stride,
+          kv.v_chunk_stride,
           kv.k_scales,
           kv.v_scales,
           kv.scale_page_stride,
@@ -125,6 +144,20 @@ void for_each_item(const CpuAttnPlan& plan, size_t n, ThreadPool& pool, const Ru
 class CpuAttn : public AttentionBackend {
  public:
   const BackendInfo& info() const noexcept override { return cpu_attn_info(); }
+
+  std::vector<KernelName> kernels(const DeviceInfo&) const override {
+    std::vector<KernelName> names;
+    for (const Isa isa : kIsas)
+      for (int kv = 0; kv < static_cast<int>(KvCacheDType::count_) && isa <= detect_isa(); ++kv) {
+        const auto dtype = static_cast<KvCacheDType>(kv);
+        if (dtype == KvCacheDType::auto_ || !info().capability.kv_dtypes.has(dtype)) continue;
+        const std::string name = std::string(to_string(isa)) + " kv=" + std::string(to_string(dtype));
+        names.push_back({"cpu", name});
+        for (const char* form : {" x_packed", " shuffle"})
+          names.push_back({"cpu", name + form});
+      }
+    return names;
+  }
 
   Result<size_t> workspace_bytes(const AttentionSpec& spec, const AttentionLimits& limits) const override {
     FOVEA_RETURN_IF_ERROR(check_supported(info(), spec));
@@ -168,6 +201,8 @@ class CpuAttn : public AttentionBackend {
     FOVEA_RETURN_IF_ERROR(check_args(args, plan.spec, plan.page_size));
     const attn::Params params = make_params(plan, args);
     const attn::Kernels& kernels = attn::current_kernels();
+    plan.launched_isas |= 1u << static_cast<unsigned>(current_isa());
+    plan.launched_kv = args.kv.dtype;
     for_each_item(plan, schedule.items.size(), stream.pool(),
                   [&](size_t i, float* scratch) { kernels.run_item(params, schedule.items[i], scratch); });
     if (schedule.merges.empty()) return {};
@@ -192,6 +227,7 @@ const BackendInfo& cpu_attn_info() {
     i.capability = kCapability;
     i.description = "Tiled kernels for AVX2 and AVX-512, split over keys and threads";
     i.documented = &cpu_attn_document();
+    i.families = {"cpu"};
     return i;
   }();
   return info;

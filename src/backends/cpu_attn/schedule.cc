@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/mutation.h"
 #include "kernels/reference/visibility.h"
 
 namespace fovea {
@@ -60,13 +61,23 @@ class Scheduler {
     for (int64_t i = 0; i < mask.n_q; ++i) {
       // For a single row the ranges are exact: a window, a chunk and a span that hold the row's own position
       // join to one range.
-      const KeyRanges keys = key_ranges(spec_.mask, mask, i, i + 1);
+      const KeyRanges keys = ranges_of(mask, i);
       out_.row_keys.push_back({static_cast<int32_t>(keys.sinks.first), static_cast<int32_t>(keys.sinks.last),
                                static_cast<int32_t>(keys.body.first), static_cast<int32_t>(keys.body.last)});
     }
     for (int head = 0; head < spec_.num_kv_heads; ++head)
       for (int64_t row = 0; row < mask.n_q * group_; row += kBlockRows)
         add_block(b, head, row, std::min<int64_t>(kBlockRows, mask.n_q * group_ - row));
+  }
+
+  /// The keys of row `i`.
+  KeyRanges ranges_of(SequenceMask mask, int64_t i) const {
+    const int64_t n_k = mask.n_k;
+    if (mutated(Mutation::top_left)) mask.n_k = std::min(mask.n_k, mask.n_q);
+    KeyRanges keys = key_ranges(spec_.mask, mask, i, i + 1);
+    if (mutated(Mutation::last_page_lost) && spec_.page_size > 0 && n_k > spec_.page_size)
+      keys.body.last = std::min(keys.body.last, n_k - n_k % spec_.page_size);
+    return keys;
   }
 
   /// Rows [row, row + rows) with all tiles in which one of them may see a key.

@@ -41,7 +41,8 @@ int claimed(const Row& row, int head_dim, int group) {
       ++count;
       for (const KernelUse use : {KernelUse::decode, KernelUse::extend, KernelUse::extend_small}) {
         const Phase phase = use == KernelUse::decode ? Phase::decode : Phase::prefill;
-        const auto kernel = choose_kernel(row.families(spec, phase), spec, use, {64, 64, 65536, 4096});
+        const auto kernel =
+            choose_kernel(row.families(spec, phase), spec, use, {64, 64, 65536, 4096}, kAnySharedBytes);
         EXPECT_TRUE(kernel.ok()) << row.info->label() << ", " << to_string(dtype) << ", "
                                  << to_string(spec.kv_dtype) << ", head size " << head_dim << ": "
                                  << kernel.error().message;

@@ -8,6 +8,9 @@
 #include "attention/batch_check.h"
 #include "backends/cuda/cuda_attention.h"
 #include "backends/cuda/device_check.h"
+#include "backends/cuda/device_facts.h"
+#include "backends/cuda/device_kernel.h"
+#include "backends/cuda/kernel_names.h"
 #include "backends/cuda/launch.h"
 #include "backends/cuda/step_check.h"
 #include "backends/cuda/step_layout.h"
@@ -42,6 +45,19 @@ struct CudaPlan : Plan {
   bool schedule_captured = false;  ///< the schedule was queued into a capture
   /// The stream of the last forward since the schedule was queued; no stream: `this`.
   mutable std::atomic<const void*> forwarded{this};
+  /// What forwards have queued: a bit for each variant of the attention kernel, and one for the merge.
+  mutable std::atomic<uint32_t> queued{0};
+  static constexpr uint32_t kMergeBit = 1u << 31;
+
+  std::vector<KernelName> launched() const override {
+    const uint32_t bits = queued.load(std::memory_order_relaxed);
+    std::vector<KernelName> names;
+    for (uint8_t variant = 0; variant < 31; ++variant)
+      if ((bits >> variant & 1u) != 0)
+        for (KernelName& name : names_of(kernel, {true, (bits & kMergeBit) != 0, variant}))
+          if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
+    return names;
+  }
 
   bool empty() const { return meta.tokens == 0 || meta.num_seqs() == 0; }
   template <class T>
@@ -49,43 +65,6 @@ struct CudaPlan : Plan {
     return reinterpret_cast<T*>(workspace.data() + offset);
   }
 };
-
-struct DeviceFacts {
-  int compute_capability = 0, multiprocessors = 0;
-  int shared_bytes = 0;  ///< that a block may have
-};
-
-Result<DeviceFacts> facts_of(int device) {
-  DeviceFacts facts;
-  int major = 0, minor = 0;
-  FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&facts.multiprocessors, cudaDevAttrMultiProcessorCount, device));
-  FOVEA_CUDA_TRY(
-      cudaDeviceGetAttribute(&facts.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  facts.compute_capability = 10 * major + minor;
-  return facts;
-}
-
-Status check_device(const BackendInfo& info, const DeviceFacts& facts, int device) {
-  const Capability& c = info.capability;
-  const int cc = facts.compute_capability;
-  if (cc >= std::max(c.min_compute_capability, kMinComputeCapability) &&
-      (c.max_compute_capability == 0 || cc <= c.max_compute_capability))
-    return {};
-  return unsupported(info.label() + ": CUDA device " + str(device) + " has compute capability " +
-                     str(cc / 10) + "." + str(cc % 10) + ", which it has no kernels for");
-}
-
-/// Tiles are sized for Hopper; before it a block has less shared memory, and 8.6, 8.9 and 12.x have least.
-Status check_shared(const BackendInfo& info, const AttentionSpec& spec, const KernelChoice& choice,
-                    const DeviceFacts& facts, int device) {
-  if (choice.kernel.shared_bytes <= facts.shared_bytes) return {};
-  return unsupported(info.label() + ": its kernel for head sizes " + str(spec.head_dim) + " and " +
-                     str(spec.v_head_dim) + " needs " + str(choice.kernel.shared_bytes) +
-                     " bytes of shared memory a block; CUDA device " + str(device) + " has " +
-                     str(facts.shared_bytes) + ": --attention-backend TRITON_ATTN needs less");
-}
 
 Result<bool> is_capturing(const CudaStream& stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -119,6 +98,7 @@ PlanInput input_of(const BatchMeta& meta) {
   input.spans = meta.spans.data();
   input.span_offsets = meta.span_offsets.data();
   input.num_seqs = meta.num_seqs();
+  input.num_rows = meta.tokens;
   return input;
 }
 
@@ -167,6 +147,17 @@ AttentionParams params_of(const CudaPlan& plan) {
   return p;
 }
 
+/// Of strides that check_layer() has accepted.
+RowLayout rows_of(int64_t row_stride, int64_t head_stride, int block_rows, int64_t block_stride, int dim) {
+  RowLayout rows;
+  rows.row_stride = row_stride;
+  rows.head_stride = head_stride == AttentionArgs::kDense ? dim : static_cast<int>(head_stride);
+  if (block_rows == 0) return rows;
+  rows.block = FastDivisor(static_cast<uint32_t>(block_rows));
+  rows.block_gap = block_stride - block_rows * row_stride;
+  return rows;
+}
+
 /// `kv.pages` is set.
 void put_cache(const KvView& view, KvType type, KvParams& kv) {
   const auto bytes = static_cast<int64_t>(size_of(view.dtype));
@@ -182,6 +173,7 @@ void put_cache(const KvView& view, KvType type, KvParams& kv) {
   if (view.form == KvForm::x_packed) {
     kv.k_chunk_stride = view.k_chunk_stride * bytes;
     kv.v_dim_stride = view.v_dim_stride * bytes;
+    kv.v_chunk_stride = view.v_chunk_stride * bytes;
   }
   kv.rows = kv.pages == nullptr ? view.num_pages : 0;
   kv.v_scale = view.v_scale;
@@ -278,6 +270,10 @@ class CudaAttention : public AttentionBackend {
 
   const BackendInfo& info() const noexcept override { return info_; }
 
+  std::vector<KernelName> kernels(const DeviceInfo& device) const override {
+    return reachable_kernels(info_, family_, device);
+  }
+
   Result<size_t> workspace_bytes(const AttentionSpec& spec, const AttentionLimits& limits) const override {
     return cuda_workspace_bytes(info_, family_, spec, limits);
   }
@@ -307,14 +303,17 @@ class CudaAttention : public AttentionBackend {
       return invalid("check_plan() waits for the stream, which is being captured: call it after");
     PlanError error = PlanError::none;
     FOVEA_RETURN_IF_ERROR(read(plan, plan.layout.error, error, stream.cuda()));
-    if (error != PlanError::none) return lengths_error(plan, error);
-    if (pages < 0 || is_ragged(plan.scheduled) || plan.scheduled.num_seqs() == 0) return {};
+    if (error == PlanError::pages) pages = plan.scheduled.num_pages;
+    if (error != PlanError::none && error != PlanError::pages) return lengths_error(plan, error);
+    if (pages < 0 || plan.scheduled.num_seqs() == 0) return {};
     const PageCheck check = page_check_of(plan, pages);
     FOVEA_RETURN_IF_ERROR(
         launch_page_check(check, plan.at<PageFault>(plan.layout.page_fault), stream.cuda().handle()));
     PageFault fault;
     FOVEA_RETURN_IF_ERROR(read(plan, plan.layout.page_fault, fault, stream.cuda()));
-    return page_fault_status(fault, check);
+    FOVEA_RETURN_IF_ERROR(page_fault_status(fault, check));
+    return error == PlanError::none ? Status()
+                                    : plan_error(error, plan.layout.limits);  // ids have changed since
   }
 
   Result<size_t> init_graph_state(const AttentionSpec& spec, const AttentionLimits& limits) override {
@@ -376,6 +375,14 @@ class CudaAttention : public AttentionBackend {
     return {};
   }
 
+  Result<KernelChoice> kernel_for(const AttentionSpec& spec, KernelUse use, const AttentionLimits& limits,
+                                  const DeviceInfo& device) const {
+    auto kernel = kernel_on_device(info_, family_, spec, use, limits, device);
+    if (kernel) return kernel;
+    return Error{kernel.error().code, info_.label() + ": " + kernel.error().message +
+                                          "; --attention-backend TRITON_ATTN needs less"};
+  }
+
   /// Everything but the schedule.
   Result<std::unique_ptr<CudaPlan>> make_plan(const AttentionSpec& spec, const AttentionLimits& limits,
                                               const BatchMeta& meta, Workspace workspace,
@@ -393,22 +400,21 @@ class CudaAttention : public AttentionBackend {
     plan->workspace = workspace;
     plan->device = stream.cuda().device();
     const CurrentDevice current(plan->device);
-    FOVEA_TRY(facts, facts_of(plan->device));
-    FOVEA_RETURN_IF_ERROR(check_device(info_, facts, plan->device));
+    FOVEA_TRY(facts, device_facts(plan->device));
     FOVEA_RETURN_IF_ERROR(check_arrays(meta, spec.mask, workspace.data(), plan->device));
+    const KernelUse use = meta.phase == Phase::decode ? KernelUse::decode : KernelUse::extend;
+    FOVEA_TRY(kernel, kernel_for(spec, use, limits, facts.info));
     if (plan->empty()) return plan;
-    const Family family = family_(spec, meta.phase);
-    FOVEA_TRY(kernel,
-              choose_kernel(family, spec, meta.phase == Phase::decode ? KernelUse::decode : KernelUse::extend,
-                            limits));
-    if (meta.phase == Phase::prefill && extend_use(spec, meta, kernel, facts.multiprocessors,
-                                                   facts.shared_bytes) == KernelUse::extend_small) {
-      FOVEA_TRY(small, choose_kernel(family, spec, KernelUse::extend_small, limits));
+    if (use == KernelUse::extend &&
+        extend_use(spec, meta, kernel, facts.multiprocessors) == KernelUse::extend_small) {
+      FOVEA_TRY(small, kernel_for(spec, KernelUse::extend_small, limits, facts.info));
       kernel = small;
     }
-    FOVEA_RETURN_IF_ERROR(check_shared(info_, spec, kernel, facts, plan->device));
     plan->kernel = kernel;
     FOVEA_TRY(layout, step_layout(spec, kernel, step_limits(spec.mask, limits, meta, plan->page_size)));
+    if (layout.bytes > workspace.size())  // device_limits() of no device
+      return invalid(info_.label() + " needs a workspace of " + str(static_cast<int64_t>(layout.bytes)) +
+                     " bytes for the kernel that this much shared memory leaves it");
     plan->layout = layout;
     plan->params = params_of(*plan);
     return plan;
@@ -430,7 +436,14 @@ class CudaAttention : public AttentionBackend {
         plan.at<PlanError>(plan.layout.error),
         plan.kernel.kernel.merges ? plan.at<uint32_t>(plan.layout.arrivals) : nullptr,
         plan.at<int32_t>(plan.layout.queue)};
-    return sm80::launch_schedule(plan.layout.policy, plan.layout.limits, input_of(meta), pages, out,
+    PlanInput input = input_of(meta);
+    if (meta.num_pages > 0) {
+      auto* const bad = plan.at<uint8_t>(plan.layout.bad_pages);
+      FOVEA_RETURN_IF_ERROR(
+          launch_bad_pages(page_check_of(plan, meta.num_pages), bad, stream.cuda().handle()));
+      input.bad_pages = bad;
+    }
+    return sm80::launch_schedule(plan.layout.policy, plan.layout.limits, input, pages, out,
                                  stream.cuda().handle());
   }
 
@@ -442,7 +455,7 @@ class CudaAttention : public AttentionBackend {
     if (plan.empty()) return {};
     const AttentionSpec& spec = plan.spec;
     FOVEA_RETURN_IF_ERROR(check_args(args, spec, plan.page_size));
-    FOVEA_RETURN_IF_ERROR(check_layer(spec, args, plan.kernel.family != Family::portable));
+    FOVEA_RETURN_IF_ERROR(check_layer(spec, args, plan.meta.tokens, plan.kernel.family != Family::portable));
     const CurrentDevice current(plan.device);
     FOVEA_RETURN_IF_ERROR(check_scheduled(plan, stream));
     const KvView& kv = args.kv;
@@ -460,9 +473,11 @@ class CudaAttention : public AttentionBackend {
     FOVEA_TRY(type, kv_type(spec));
     AttentionParams params = plan.params;
     params.q = args.q;
-    params.q_row_stride = args.q_row_stride;
+    params.q_rows =
+        rows_of(args.q_row_stride, args.q_head_stride, args.q_block_rows, args.q_block_stride, spec.head_dim);
     params.out = args.out;
-    params.out_row_stride = args.out_row_stride;
+    params.out_rows = rows_of(args.out_row_stride, args.out_head_stride, args.out_block_rows,
+                              args.out_block_stride, spec.v_head_dim);
     params.lse = args.lse;
     params.scale = spec.scale * kv.k_scale;
     params.sinks = spec.has_sink ? args.sinks : nullptr;
@@ -473,7 +488,13 @@ class CudaAttention : public AttentionBackend {
       params.planned = planned;
       params.settled = planned && plan.meta.kv_settled;
     }
-    return launch(plan.kernel, params, static_cast<int>(plan.layout.max_items), stream.cuda().handle());
+    LaunchRecord record;
+    FOVEA_RETURN_IF_ERROR(
+        launch(plan.kernel, params, static_cast<int>(plan.layout.max_items), stream.cuda().handle(), record));
+    if (record.attention)
+      plan.queued.fetch_or(1u << record.variant | (record.merge ? CudaPlan::kMergeBit : 0),
+                           std::memory_order_relaxed);
+    return {};
   }
 
   const BackendInfo& info_;

@@ -34,6 +34,7 @@ int group_of(const AttentionSpec& spec) {
 }
 
 bool few_sequences(const AttentionSpec& spec, const AttentionLimits& limits) {
+  if (limits.tune_for != TuneFor::limits) return limits.tune_for == TuneFor::few_sequences;
   const int64_t splits = (int64_t{limits.max_kv_len} + kFewSplitKeys - 1) / kFewSplitKeys;
   return int64_t{limits.max_seqs} * spec.num_kv_heads <= kFewSplits / std::max<int64_t>(splits, 1);
 }
@@ -54,21 +55,22 @@ Result<sm80::KernelInfo> select_hopper(const AttentionSpec& spec, Phase phase) {
 }
 
 Result<sm80::KernelInfo> select(Family family, const AttentionSpec& spec, KernelUse use,
-                                const AttentionLimits& limits) {
+                                const AttentionLimits& limits, int shared_bytes = kAnySharedBytes) {
   FOVEA_TRY(kv, kv_type(spec));
   const sm80::QueryType q = query_type(spec.dtype);
   const int d = spec.head_dim, dv = spec.v_head_dim;
   switch (family) {
     case Family::sm80:
-      return sm80::select({q, kv, d, dv, needs_general_kernel(spec), few_sequences(spec, limits)},
-                          kind_of(use));
+      return sm80::select(
+          {q, kv, d, dv, needs_general_kernel(spec), few_sequences(spec, limits), shared_bytes},
+          kind_of(use));
     case Family::sm90: {
       FOVEA_TRY(problem, hopper_problem(spec));
       return sm90::select(problem, kind_of(use));
     }
     case Family::portable: return portable::select({q, kv, d, dv}, kind_of(use));
     case Family::simt: {
-      simt::Problem problem{q, kv, d, dv, group_of(spec), spec.mask};
+      simt::Problem problem{q, kv, d, dv, group_of(spec), spec.mask, shared_bytes};
       if (use != KernelUse::decode) break;
       return simt::select(problem);
     }
@@ -90,6 +92,17 @@ bool takes_few_of_sm80(Family family, const AttentionSpec& spec, KernelUse use,
 int most_split_tokens(const AttentionSpec& spec, KernelUse use, const sm80::KernelInfo& large) {
   constexpr int kDraftTokens = 16;
   return use == KernelUse::decode ? kDraftTokens : std::max(1, large.rows / group_of(spec));
+}
+
+/// The same under all limits: in decode one, which holds partial results down to those of a row; else as many
+/// as most_split_tokens() where what a split leaves is at most a sixteenth of its keys and values.
+int constant_split_tokens(const AttentionSpec& spec, KernelUse use, const sm80::KernelInfo& large) {
+  if (use == KernelUse::decode) return 1;
+  const int64_t row_bytes = int64_t{4} * (large.v_head_dim + 2);
+  const int64_t split_bytes = int64_t{large.split_keys} * (spec.head_dim + spec.v_head_dim) *
+                              static_cast<int64_t>(size_of(resolve(spec.kv_dtype, spec.dtype)));
+  const int64_t rows = std::min<int64_t>(large.rows, split_bytes / (16 * row_bytes));
+  return static_cast<int>(std::max<int64_t>(1, rows / group_of(spec)));
 }
 
 }  // namespace
@@ -165,23 +178,22 @@ bool needs_general_kernel(const AttentionSpec& spec) {
 }
 
 Result<KernelChoice> choose_kernel(Family of_row, const AttentionSpec& spec, KernelUse use,
-                                   const AttentionLimits& limits) {
+                                   const AttentionLimits& limits, int shared_bytes) {
   const Family family = takes_few_of_sm80(of_row, spec, use, limits) ? Family::sm80 : of_row;
-  // Both sizes of tiles split the same sequences: they give the same bits.
+  // All sizes of tiles split the same sequences, those of the largest: they give the same bits.
   FOVEA_TRY(large, select(family, spec, use == KernelUse::extend_small ? KernelUse::extend : use, limits));
   KernelChoice choice{family, large, most_split_tokens(spec, use, large)};
-  while (choice.max_split_tokens > 1 && partial_bytes(spec, choice, limits) > kMostPartialBytes)
+  if (limits.tune_for != TuneFor::limits) choice.max_split_tokens = constant_split_tokens(spec, use, large);
+  while (limits.tune_for == TuneFor::limits && choice.max_split_tokens > 1 &&
+         partial_bytes(spec, choice, limits) > kMostPartialBytes)
     choice.max_split_tokens /= 2;
-  if (use == KernelUse::extend_small) {
-    FOVEA_TRY(small, select(family, spec, use, limits));
-    choice.kernel = small;
-  }
+  FOVEA_TRY(kernel, select(family, spec, use, limits, shared_bytes));
+  choice.kernel = kernel;
   return choice;
 }
 
 KernelUse extend_use(const AttentionSpec& spec, const BatchMeta& meta, const KernelChoice& large,
-                     int multiprocessors, int shared_bytes) {
-  if (large.kernel.shared_bytes > shared_bytes) return KernelUse::extend_small;
+                     int multiprocessors) {
   const int64_t packed = int64_t{meta.tokens} * group_of(spec);
   const int64_t tiles = packed / large.kernel.rows + std::min(meta.num_seqs(), meta.tokens);
   return tiles * spec.num_kv_heads < int64_t{2} * multiprocessors ? KernelUse::extend_small

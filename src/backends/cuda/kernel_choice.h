@@ -10,6 +10,8 @@
 
 namespace fovea::cuda {
 
+using sm80::kAnySharedBytes;
+
 /// Kernels that are written alike and have a select() of their own (src/kernels/cuda).
 enum class Family : uint8_t {
   sm80,      ///< tensor cores, 16-bit queries
@@ -72,14 +74,15 @@ Result<KvType> kv_type(const AttentionSpec& spec);
 bool needs_general_kernel(const AttentionSpec& spec);
 
 /// KernelChoice::family is `of_row`; decode of Family::sm90 within limits of few sequences is sm80's where
-/// that has a kernel for them. Errors: those of the family's select().
+/// that has a kernel for them. A device whose blocks may have `shared_bytes` takes small tiles where it has
+/// no room for large ones; kernel_on_device() looks whether it has room for what is chosen. Errors: those of
+/// the family's select().
 Result<KernelChoice> choose_kernel(Family of_row, const AttentionSpec& spec, KernelUse use,
-                                   const AttentionLimits& limits);
+                                   const AttentionLimits& limits, int shared_bytes);
 
-/// The tiles that a prefill takes on a device, whose blocks may have `shared_bytes`, where `large` is the
-/// choice for KernelUse::extend: small ones where the device has no room for large ones, or where so few
+/// The tiles that a prefill takes where `large` is the choice for KernelUse::extend: small ones where so few
 /// query rows would leave multiprocessors without one.
 KernelUse extend_use(const AttentionSpec& spec, const BatchMeta& meta, const KernelChoice& large,
-                     int multiprocessors, int shared_bytes);
+                     int multiprocessors);
 
 }  // namespace fovea::cuda

@@ -7,12 +7,13 @@
 
 namespace fovea::cuda {
 
-Status launch(const KernelChoice& choice, const AttentionParams& params, int max_items, CUstream_st* stream) {
+Status launch(const KernelChoice& choice, const AttentionParams& params, int max_items, CUstream_st* stream,
+              LaunchRecord& record) {
   switch (choice.family) {
-    case Family::sm80: return sm80::launch(choice.kernel, params, max_items, stream);
-    case Family::simt: return simt::launch(choice.kernel, params, max_items, stream);
-    case Family::sm90: return sm90::launch(choice.kernel, params, max_items, stream);
-    case Family::portable: return portable::launch(choice.kernel, params, max_items, stream);
+    case Family::sm80: return sm80::launch(choice.kernel, params, max_items, stream, &record);
+    case Family::simt: return simt::launch(choice.kernel, params, max_items, stream, &record);
+    case Family::sm90: return sm90::launch(choice.kernel, params, max_items, stream, &record);
+    case Family::portable: return portable::launch(choice.kernel, params, max_items, stream, &record);
   }
   return Error{ErrorCode::internal, "a family of CUDA kernels that does not exist"};
 }

@@ -1,8 +1,10 @@
 #include "backends/cuda/step_check.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
+#include <utility>
 
 namespace fovea::cuda {
 namespace {
@@ -73,12 +75,52 @@ Status check_alignment(const char* name, const void* data, size_t bytes,
   return {};
 }
 
-/// Rows of all heads that may lie apart.
-Status check_rows(const char* name, const void* data, int64_t stride, int heads, int dim) {
-  if (data == nullptr) return invalid("AttentionArgs::" + std::string(name) + " is null");
-  if (stride < int64_t{heads} * dim)
-    return invalid("AttentionArgs::" + std::string(name) + " has a row stride of " + str(stride) +
-                   " elements; a row has " + str(int64_t{heads} * dim));
+/// Where the rows of Q or O lie: strides of AttentionArgs.
+struct Rows {
+  const char* name;
+  const void* data;
+  int64_t row_stride, head_stride;
+  int block_rows;
+  int64_t block_stride;
+  int heads, dim;
+};
+
+Status check_rows(const Rows& r) {
+  const std::string name = "AttentionArgs::" + std::string(r.name);
+  if (r.data == nullptr) return invalid(name + " is null");
+  for (const int64_t stride : {r.row_stride, r.head_stride, r.block_stride})
+    if (stride < 0)
+      return invalid(name + " has a stride of " + str(stride) + " elements; it must be 0 or more");
+  if (r.head_stride > INT32_MAX)
+    return invalid(name + " has a head stride of " + str(r.head_stride) +
+                   " elements; kernels count below 2^31");
+  if (r.block_rows < 0) return invalid(name + " has blocks of " + str(r.block_rows) + " rows; 0 or more");
+  return {};
+}
+
+/// From the smallest stride on, each is at least what the dimensions before it span.
+Status check_apart(const Rows& r, int tokens) {
+  const int64_t in_block = r.block_rows == 0 ? tokens : std::min(r.block_rows, tokens);
+  const int64_t blocks = in_block == 0 ? 0 : (tokens + in_block - 1) / in_block;
+  std::array<std::pair<int64_t, int64_t>, 3> dims = {// stride, size
+                                                     std::pair(r.head_stride, int64_t{r.heads}),
+                                                     {r.row_stride, in_block},
+                                                     {r.block_stride, blocks}};
+  std::ranges::sort(dims);
+  constexpr int64_t kMostElements = (int64_t{1} << 35) - 16;  // in 32 bits of 16-byte words
+  int64_t span = r.dim, far = 0;
+  for (const auto& [stride, size] : dims) {
+    if (size <= 1) continue;
+    if (stride < span)
+      return invalid("AttentionArgs::" + std::string(r.name) + " has a row stride of " + str(r.row_stride) +
+                     " and a head stride of " + str(r.head_stride) + " elements, by which elements of its " +
+                     str(r.heads) + " heads of " + str(r.dim) + " overlap; it is written to");
+    if (__builtin_mul_overflow(size - 1, stride, &far) || __builtin_add_overflow(span, far, &span) ||
+        span > kMostElements)
+      return invalid("AttentionArgs::" + std::string(r.name) +
+                     " has strides by which it reaches over more than " + str(kMostElements) +
+                     " elements, which kernels do not count: use a smaller step");
+  }
   return {};
 }
 
@@ -121,23 +163,46 @@ AttentionLimits step_limits(const MaskSpec& mask, const AttentionLimits& limits,
   return out;
 }
 
-Status check_layer(const AttentionSpec& spec, const AttentionArgs& args, bool whole_loads) {
+Status check_layer(const AttentionSpec& spec, const AttentionArgs& args, int tokens, bool whole_loads) {
   const KvView& kv = args.kv;
   const KvCacheDType planned = resolve(spec.kv_dtype, spec.dtype);
   if (kv.dtype != planned)
     return invalid("the cache is of " + std::string(to_string(kv.dtype)) + "; the step was planned for " +
                    std::string(to_string(planned)));
-  FOVEA_RETURN_IF_ERROR(check_rows("q", args.q, args.q_row_stride, spec.num_heads, spec.head_dim));
-  FOVEA_RETURN_IF_ERROR(check_rows("out", args.out, args.out_row_stride, spec.num_heads, spec.v_head_dim));
+  const Rows q{"q",
+               args.q,
+               args.q_row_stride,
+               args.q_head_stride == AttentionArgs::kDense ? spec.head_dim : args.q_head_stride,
+               args.q_block_rows,
+               args.q_block_stride,
+               spec.num_heads,
+               spec.head_dim};
+  const Rows out{"out",
+                 args.out,
+                 args.out_row_stride,
+                 args.out_head_stride == AttentionArgs::kDense ? spec.v_head_dim : args.out_head_stride,
+                 args.out_block_rows,
+                 args.out_block_stride,
+                 spec.num_heads,
+                 spec.v_head_dim};
+  FOVEA_RETURN_IF_ERROR(check_rows(q));
+  FOVEA_RETURN_IF_ERROR(check_rows(out));
+  FOVEA_RETURN_IF_ERROR(check_apart(out, tokens));
   if (kv.k == nullptr || kv.v == nullptr)
     return invalid(std::string("AttentionArgs::kv.") + (kv.k == nullptr ? "k" : "v") + " is null");
   if (!(kv.k_scale > 0.0f) || !std::isfinite(kv.k_scale) || !std::isfinite(kv.v_scale))
     return invalid("the cache's k_scale is " + std::to_string(kv.k_scale) + " and its v_scale " +
                    std::to_string(kv.v_scale) + "; they must be finite, and k_scale positive");
+  for (const int64_t stride : {kv.k_page_stride, kv.k_head_stride, kv.k_slot_stride, kv.v_page_stride,
+                               kv.v_head_stride, kv.v_slot_stride})
+    if (stride < 0)
+      return invalid("AttentionArgs::kv has a stride of " + str(stride) +
+                     " elements; strides must be 0 (an expanded view) or more");
   if (!whole_loads) return {};
   const size_t row = size_of(spec.dtype), bytes = size_of(kv.dtype);
-  FOVEA_RETURN_IF_ERROR(check_alignment("q", args.q, row, {args.q_row_stride}));
-  FOVEA_RETURN_IF_ERROR(check_alignment("out", args.out, row, {args.out_row_stride}));
+  for (const Rows* rows : {&q, &out})
+    FOVEA_RETURN_IF_ERROR(check_alignment(rows->name, rows->data, row,
+                                          {rows->row_stride, rows->head_stride, rows->block_stride}));
   FOVEA_RETURN_IF_ERROR(
       check_alignment("kv.k", kv.k, bytes, {kv.k_page_stride, kv.k_head_stride, kv.k_slot_stride}));
   return check_alignment("kv.v", kv.v, bytes, {kv.v_page_stride, kv.v_head_stride, kv.v_slot_stride});

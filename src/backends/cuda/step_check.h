@@ -17,9 +17,9 @@ bool is_ragged(const BatchMeta& meta);
 AttentionLimits step_limits(const MaskSpec& mask, const AttentionLimits& limits, const BatchMeta& meta,
                             int page_size);
 
-/// Refuses, beyond check_args(): another dtype than was planned for, tensors missing, rows that overlap,
-/// scales of no meaning; with `whole_loads` addresses or strides that are not multiples of the 16 bytes that
-/// kernels load at once.
-Status check_layer(const AttentionSpec& spec, const AttentionArgs& args, bool whole_loads);
+/// Refuses, beyond check_args(): another dtype than was planned for, tensors missing, elements of `out` that
+/// overlap in a step of `tokens` rows, strides that kernels do not count, scales of no meaning; with
+/// `whole_loads` addresses or strides that are not multiples of the 16 bytes that kernels load at once.
+Status check_layer(const AttentionSpec& spec, const AttentionArgs& args, int tokens, bool whole_loads);
 
 }  // namespace fovea::cuda

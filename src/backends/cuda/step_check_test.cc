@@ -130,7 +130,7 @@ std::string layer_error(void (*change)(AttentionArgs&), bool whole_loads = true)
   args.kv.k_slot_stride = args.kv.v_slot_stride = 128;
   args.kv.k_head_stride = args.kv.v_head_stride = 64;
   change(args);
-  const Status status = check_layer(c.spec, args, whole_loads);
+  const Status status = check_layer(c.spec, args, 6, whole_loads);
   return status.ok() ? "" : status.error().message;
 }
 
@@ -141,14 +141,45 @@ TEST(CudaLayerCheck, TensorsOfThePlan) {
   EXPECT_THAT(layer_error([](AttentionArgs& a) { a.q = nullptr; }), HasSubstr("AttentionArgs::q is null"));
   EXPECT_THAT(layer_error([](AttentionArgs& a) { a.kv.v = nullptr; }), HasSubstr("kv.v is null"));
   EXPECT_THAT(layer_error([](AttentionArgs& a) { a.out_row_stride = 504; }),
-              HasSubstr("out has a row stride of 504 elements; a row has 512"));
+              HasSubstr("out has a row stride of 504 and a head stride of 64 elements"));
+  EXPECT_EQ(layer_error([](AttentionArgs& a) { a.q_row_stride = 0; }), "");  // an expanded view
+  EXPECT_THAT(layer_error([](AttentionArgs& a) { a.out_row_stride = 0; }), HasSubstr("overlap"));
+  EXPECT_THAT(layer_error([](AttentionArgs& a) { a.q_row_stride = -512; }), HasSubstr("stride of -512"));
+  EXPECT_THAT(layer_error([](AttentionArgs& a) { a.q_head_stride = int64_t{1} << 31; }), HasSubstr("2^31"));
+  EXPECT_THAT(layer_error([](AttentionArgs& a) { a.q_head_stride = 68; }),
+              HasSubstr("q has a stride of 68 elements"));
   EXPECT_THAT(layer_error([](AttentionArgs& a) { a.q = static_cast<const char*>(a.q) + 8; }),
               HasSubstr("q is not aligned to 16 bytes"));
   EXPECT_THAT(layer_error([](AttentionArgs& a) { a.kv.k_slot_stride = 132; }),
               HasSubstr("kv.k has a stride of 132 elements"));
   EXPECT_EQ(layer_error([](AttentionArgs& a) { a.kv.k_slot_stride = 132; }, false), "");
+  EXPECT_THAT(layer_error([](AttentionArgs& a) { a.kv.v_head_stride = -64; }), HasSubstr("stride of -64"));
+  EXPECT_EQ(layer_error([](AttentionArgs& a) { a.kv.k_page_stride = a.kv.v_head_stride = 0; }), "");
   EXPECT_THAT(layer_error([](AttentionArgs& a) { a.kv.k_scale = -1; }), HasSubstr("k_scale"));
   EXPECT_THAT(layer_error([](AttentionArgs& a) { a.kv.v_scale = NAN; }), HasSubstr("v_scale"));
+}
+
+/// [B, H, S, D] seen as [B, S, H, D], of two sequences of three rows and eight heads of 64.
+void transpose(int64_t& row, int64_t& head, int& block_rows, int64_t& block) {
+  row = 64, head = 3 * 64, block_rows = 3, block = 8 * 3 * 64;
+}
+
+TEST(CudaLayerCheck, TransposedViews) {
+  EXPECT_EQ(layer_error([](AttentionArgs& a) {
+              transpose(a.q_row_stride, a.q_head_stride, a.q_block_rows, a.q_block_stride);
+              transpose(a.out_row_stride, a.out_head_stride, a.out_block_rows, a.out_block_stride);
+            }),
+            "");
+  EXPECT_THAT(layer_error([](AttentionArgs& a) {  // heads two rows apart
+                transpose(a.out_row_stride, a.out_head_stride, a.out_block_rows, a.out_block_stride);
+                a.out_head_stride = 2 * 64;
+              }),
+              HasSubstr("overlap"));
+  EXPECT_THAT(layer_error([](AttentionArgs& a) {  // sequences on each other
+                transpose(a.out_row_stride, a.out_head_stride, a.out_block_rows, a.out_block_stride);
+                a.out_block_stride = 0;
+              }),
+              HasSubstr("overlap"));
 }
 
 }  // namespace

@@ -58,7 +58,8 @@ Result<StepLayout> step_layout(const AttentionSpec& spec, const KernelChoice& ch
   out.error = sizeof(int32_t);
   out.page_fault = 64;
   out.queue = 128;
-  out.items = kAlignment;
+  out.bad_pages = kAlignment;
+  out.items = out.bad_pages + aligned(static_cast<size_t>(limits.max_seqs));
   out.arrivals = out.items + aligned(static_cast<size_t>(most.max_items) * sizeof(WorkItem));
   const int64_t counters = choice.kernel.merges ? most.max_parts * spec.num_kv_heads : 0;
   out.partial_state = out.arrivals + aligned(static_cast<size_t>(counters) * sizeof(uint32_t));

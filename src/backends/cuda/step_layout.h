@@ -12,8 +12,8 @@ struct StepLayout {
   int64_t max_items = 0, max_parts = 0;
   int partial_rows = 0;
   /// Offsets in bytes. The first two are the first bytes of the workspace.
-  size_t num_items = 0, error = 0, page_fault = 0, queue = 0, items = 0, arrivals = 0, partial_state = 0,
-         partial_out = 0;
+  size_t num_items = 0, error = 0, page_fault = 0, queue = 0, bad_pages = 0, items = 0, arrivals = 0,
+         partial_state = 0, partial_out = 0;
   size_t bytes = 0;
 };
 

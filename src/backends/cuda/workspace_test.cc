@@ -41,7 +41,7 @@ TEST(CudaWorkspace, HoldsPartialResultsOnlyOfWhatMayBeSplit) {
 
 TEST(CudaWorkspace, LimitsOfFewSequencesTakeTheirKernel) {
   const auto merges = [](const AttentionLimits& limits) {
-    const auto choice = choose_kernel(Family::sm80, llama(), KernelUse::decode, limits);
+    const auto choice = choose_kernel(Family::sm80, llama(), KernelUse::decode, limits, kAnySharedBytes);
     return choice.ok() && choice->kernel.merges;
   };
   // 8 heads of 8 splits of 1024 keys: two sequences are 128 of them.
@@ -51,12 +51,47 @@ TEST(CudaWorkspace, LimitsOfFewSequencesTakeTheirKernel) {
   EXPECT_FALSE(merges({1, 1, 131072, 131072}));
 }
 
+TEST(CudaWorkspace, TunedChoicesDoNotDependOnLimits) {
+  const AttentionLimits limits[] = {{1, 1, 256, 256},
+                                    {1, 64, 8192, 8192},
+                                    {16, 16, 16 * 1024, 1024},
+                                    {17, 8192, 17 * 1024, 1024},
+                                    {256, 8192, 1 << 25, 1 << 17},
+                                    {4096, 65536, int64_t{1} << 33, 1 << 21}};
+  int few_differ = 0;
+  for (const Family family : {Family::sm80, Family::sm90, Family::portable})
+    for (const int kv_heads : {1, 8, 32})
+      for (const KernelUse use : {KernelUse::decode, KernelUse::extend, KernelUse::extend_small}) {
+        AttentionSpec spec = llama();
+        spec.num_kv_heads = kv_heads;
+        const auto choose = [&](AttentionLimits of, TuneFor tune) {
+          of.tune_for = tune;
+          const auto choice = choose_kernel(family, spec, use, of, kAnySharedBytes);
+          EXPECT_TRUE(choice.ok()) << choice.error().message;
+          return choice.ok() ? *choice : KernelChoice();
+        };
+        for (const TuneFor tune : {TuneFor::many_sequences, TuneFor::few_sequences}) {
+          const KernelChoice first = choose(limits[0], tune);
+          for (const AttentionLimits& of : limits) {
+            const KernelChoice other = choose(of, tune);
+            EXPECT_EQ(other.family, first.family);
+            EXPECT_TRUE(other.kernel == first.kernel);
+            EXPECT_EQ(other.max_split_tokens, first.max_split_tokens);
+          }
+        }
+        few_differ += choose(limits[0], TuneFor::few_sequences).kernel !=
+                      choose(limits[0], TuneFor::many_sequences).kernel;
+      }
+  EXPECT_GT(few_differ, 0);
+}
+
 TEST(CudaWorkspace, LargeLimitsSplitFewerRowsOfASequence) {
   // 256 sequences and a million keys: rows of drafts would be 16 times the partial results.
   const AttentionLimits limits = {256, 8192, 1 << 20, 1 << 17};
   EXPECT_LT(bytes(llama(), limits), size_t(kMostPartialBytes) + (size_t{8} << 20));
-  const auto small = choose_kernel(Family::sm80, llama(), KernelUse::decode, {4, 64, 65536, 16384}),
-             large = choose_kernel(Family::sm80, llama(), KernelUse::decode, limits);
+  const auto small = choose_kernel(Family::sm80, llama(), KernelUse::decode, {4, 64, 65536, 16384},
+                                   kAnySharedBytes),
+             large = choose_kernel(Family::sm80, llama(), KernelUse::decode, limits, kAnySharedBytes);
   ASSERT_TRUE(small.ok() && large.ok());
   EXPECT_EQ(small->max_split_tokens, 16);
   EXPECT_LT(large->max_split_tokens, 16);
@@ -65,7 +100,7 @@ TEST(CudaWorkspace, LargeLimitsSplitFewerRowsOfASequence) {
 
 TEST(CudaWorkspace, CountersOfPartsAreForKernelsThatMerge) {
   for (const AttentionLimits& limits : {AttentionLimits{1, 1, 8192, 8192}, {64, 64, 64 * 16384, 16384}}) {
-    const auto choice = choose_kernel(Family::sm80, llama(), KernelUse::decode, limits);
+    const auto choice = choose_kernel(Family::sm80, llama(), KernelUse::decode, limits, kAnySharedBytes);
     ASSERT_TRUE(choice.ok());
     const auto layout = step_layout(llama(), *choice, limits);
     ASSERT_TRUE(layout.ok());
@@ -88,7 +123,7 @@ TEST(CudaWorkspace, IsEnoughForEveryTighterStep) {
       for (const AttentionLimits& step :
            {most, AttentionLimits{1, 1, 200000, 40000}, AttentionLimits{32, 32, 200000, 40000},
             AttentionLimits{3, 4096, 200000, 500}, AttentionLimits{0, 0, 0, 0}}) {
-        const auto kernel = choose_kernel(Family::sm80, spec, use, most);
+        const auto kernel = choose_kernel(Family::sm80, spec, use, most, kAnySharedBytes);
         ASSERT_TRUE(kernel.ok());
         const auto layout = step_layout(spec, *kernel, step);
         ASSERT_TRUE(layout.ok());
@@ -113,7 +148,7 @@ TEST(CudaKernelChoice, HopperDecodesFewSequencesByTheKernelForThem) {
   const auto family = [](int head_dim, const AttentionLimits& limits, KernelUse use = KernelUse::decode) {
     AttentionSpec spec = llama();
     spec.head_dim = spec.v_head_dim = head_dim;
-    const auto choice = choose_kernel(Family::sm90, spec, use, limits);
+    const auto choice = choose_kernel(Family::sm90, spec, use, limits, kAnySharedBytes);
     EXPECT_TRUE(choice.ok()) << choice.error().message;
     return choice->family;
   };
@@ -152,8 +187,8 @@ TEST(CudaKernelChoice, TilesOfBothSizesSplitTheSameSequences) {
   for (const int group : {1, 4, 32}) {
     AttentionSpec spec = llama();
     spec.num_kv_heads = 32 / group;
-    const auto large = choose_kernel(Family::sm80, spec, KernelUse::extend, limits),
-               small = choose_kernel(Family::sm80, spec, KernelUse::extend_small, limits);
+    const auto large = choose_kernel(Family::sm80, spec, KernelUse::extend, limits, kAnySharedBytes),
+               small = choose_kernel(Family::sm80, spec, KernelUse::extend_small, limits, kAnySharedBytes);
     ASSERT_TRUE(large.ok() && small.ok());
     EXPECT_EQ(large->max_split_tokens, small->max_split_tokens);
     EXPECT_EQ(large->kernel.split_keys, small->kernel.split_keys);
@@ -165,20 +200,23 @@ TEST(CudaKernelChoice, TilesOfBothSizesSplitTheSameSequences) {
 TEST(CudaKernelChoice, SmallTilesServeFewRowsAndDevicesOfLittleSharedMemory) {
   const AttentionSpec spec = llama();
   const AttentionLimits limits = {16, 8192, 1 << 17, 1 << 17};
-  const auto large = choose_kernel(Family::sm80, spec, KernelUse::extend, limits),
-             small = choose_kernel(Family::sm80, spec, KernelUse::extend_small, limits);
+  const auto large = choose_kernel(Family::sm80, spec, KernelUse::extend, limits, kAnySharedBytes),
+             small = choose_kernel(Family::sm80, spec, KernelUse::extend_small, limits, kAnySharedBytes);
   ASSERT_TRUE(large.ok() && small.ok());
-  constexpr int kHopper = 227 * 1024, kAmpere = 163 * 1024, kConsumer = 99 * 1024;
+  const int ampere = shared_bytes_of(80), consumer = shared_bytes_of(86);
   BatchMeta meta;
   const int32_t len = 0;
   meta.kv_lens = {&len, 1};
   meta.tokens = 8192;
-  EXPECT_EQ(extend_use(spec, meta, *large, 132, kHopper), KernelUse::extend);
-  EXPECT_GT(large->kernel.shared_bytes, kAmpere);
-  EXPECT_LE(small->kernel.shared_bytes, kConsumer);
-  EXPECT_EQ(extend_use(spec, meta, *large, 108, kAmpere), KernelUse::extend_small);
+  EXPECT_EQ(extend_use(spec, meta, *large, 132), KernelUse::extend);
+  EXPECT_GT(large->kernel.shared_bytes, ampere);
+  EXPECT_LE(small->kernel.shared_bytes, consumer);
+  const auto there = choose_kernel(Family::sm80, spec, KernelUse::extend, limits, ampere);
+  ASSERT_TRUE(there.ok());
+  EXPECT_EQ(there->kernel, small->kernel);
+  EXPECT_EQ(there->max_split_tokens, large->max_split_tokens) << "a sequence is split alike on all devices";
   meta.tokens = 64;
-  EXPECT_EQ(extend_use(spec, meta, *large, 132, kHopper), KernelUse::extend_small);
+  EXPECT_EQ(extend_use(spec, meta, *large, 132), KernelUse::extend_small);
 }
 
 TEST(CudaKernelChoice, CudaCoresDecodeBelowFourQueryHeadsOfAKvHead) {
@@ -194,7 +232,8 @@ TEST(CudaKernelChoice, CudaCoresDecodeBelowFourQueryHeadsOfAKvHead) {
     EXPECT_EQ(simt_where_it_can(spec, Phase::decode), Family::sm80);
     spec.mask = {};
     spec.mask.window_left = 100;
-    const auto kernel = choose_kernel(sm80_or_simt(spec, Phase::decode), spec, KernelUse::decode, {});
+    const auto kernel =
+        choose_kernel(sm80_or_simt(spec, Phase::decode), spec, KernelUse::decode, {}, kAnySharedBytes);
     EXPECT_TRUE(kernel.ok()) << kernel.error().message;
   }
 }

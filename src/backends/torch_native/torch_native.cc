@@ -1,5 +1,7 @@
 #include "backends/torch_native/torch_native.h"
 
+#include <atomic>
+
 #include "attention/batch_check.h"
 #include "attention/rows/rows.h"
 #include "device/stream.h"
@@ -24,10 +26,11 @@ constexpr Capability capability() {
   c.v_head_dims = IntSet::range(1, kReferenceMaxHeadDim);
   c.types = {AttentionType::decoder, AttentionType::encoder, AttentionType::encoder_only,
              AttentionType::encoder_decoder};
-  c.features = {Feature::window,      Feature::chunk,      Feature::softcap,     Feature::sink,
-                Feature::sink_tokens, Feature::alibi,      Feature::spans,       Feature::packed_mask,
-                Feature::tree_mask,   Feature::non_causal, Feature::lse,         Feature::fp64_accumulate,
-                Feature::kv_x_packed, Feature::verify,     Feature::native_page, Feature::kv_sharing};
+  c.features = {Feature::window,      Feature::chunk,      Feature::softcap, Feature::sink,
+                Feature::sink_tokens, Feature::alibi,      Feature::spans,   Feature::packed_mask,
+                Feature::tree_mask,   Feature::non_causal, Feature::lse,     Feature::fp64_accumulate,
+                Feature::kv_x_packed, Feature::kv_shuffle, Feature::verify,  Feature::native_page,
+                Feature::kv_sharing};
   c.phases = {Phase::prefill, Phase::decode};
   c.invariance = {Invariance::run, Invariance::batch, Invariance::page_size, Invariance::chunking,
                   Invariance::threads};
@@ -40,6 +43,12 @@ struct TorchNativePlan : Plan {
   AttentionSpec spec;
   BatchMeta meta;
   int page_size = 0;
+  mutable std::atomic<bool> ran{false};
+
+  std::vector<KernelName> launched() const override {
+    if (!ran) return {};
+    return {{"reference", spec.fp64_accumulate ? "fp64" : "fp32"}};
+  }
 };
 
 class TorchNative : public AttentionBackend {
@@ -69,6 +78,7 @@ class TorchNative : public AttentionBackend {
     if (p.meta.num_tokens() == 0) return {};
     FOVEA_RETURN_IF_ERROR(check_args(args, p.spec, p.page_size));
     reference_attention(p.spec, p.meta, args, stream.pool());
+    p.ran = true;
     return {};
   }
 
@@ -87,6 +97,7 @@ const BackendInfo& torch_native_info() {
     i.capability = kCapability;
     i.description = "The definition in plain loops, fp64 if asked: slow, and what others are measured by";
     i.documented = &torch_native_document();
+    i.families = {"reference"};
     return i;
   }();
   return info;

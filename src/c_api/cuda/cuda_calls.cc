@@ -32,6 +32,8 @@ std::vector<cuda::NarrowArray> narrow_arrays(std::span<const Narrowing> arrays) 
     cuda::NarrowArray array;
     array.name = a.name;
     array.from = a.from;
+    array.wide = a.wide;
+    array.from_column_stride = a.from_column_stride;
     array.to = a.to;
     array.rows = a.rows;
     array.columns = a.columns;
@@ -52,7 +54,8 @@ Result<DeviceInfo> open_cuda_device_info(int id) {
   const std::lock_guard lock(mutex);
   if (const auto known = found.find(id); known != found.end()) return known->second;
   FOVEA_TRY(device, open_cuda_device(id));
-  return found[id] = DeviceInfo{DeviceKind::cuda, device.compute_capability, device.name};
+  return found[id] = DeviceInfo{DeviceKind::cuda, device.compute_capability, device.name,
+                                device.shared_bytes_per_block};
 }
 
 Status on_cuda_stream(int id, void* handle, FunctionRef<Status(Stream&)> body) {

@@ -167,6 +167,9 @@ Status check_append(const AppendParams& p) {
   if (p.kv.form == KvForm::x_packed && p.head_dim % x_of(p.kv.dtype) != 0)
     return unsupported("append: x_packed needs a head size that is a multiple of " + str(x_of(p.kv.dtype)) +
                        ", not " + str(p.head_dim));
+  if (p.kv.v_chunk_stride != 0 && p.kv.page_size % x_of(p.kv.dtype) != 0)
+    return unsupported("append: the shuffle layout needs a page size that is a multiple of " +
+                       str(x_of(p.kv.dtype)) + ", not " + str(p.kv.page_size));
   return {};
 }
 

@@ -20,7 +20,7 @@ void store_as(void* out, DType dtype, int64_t at, float x) {
 struct Source {
   const void* data;
   int n;
-  int64_t page, head, slot, run, run_stride;
+  int64_t page, head, run, run_stride;
   float scale;
   const float* scales;
 };
@@ -34,7 +34,6 @@ void gather_rows(const GatherRows& p, ThreadPool& pool) {
                     p.head_dim,
                     kv.k_page_stride,
                     kv.k_head_stride,
-                    kv.k_slot_stride,
                     packed ? x_of(kv.dtype) : p.head_dim,
                     kv.k_chunk_stride,
                     kv.k_scale,
@@ -43,7 +42,6 @@ void gather_rows(const GatherRows& p, ThreadPool& pool) {
                     p.v_head_dim,
                     kv.v_page_stride,
                     kv.v_head_stride,
-                    kv.v_slot_stride,
                     packed ? 1 : p.v_head_dim,
                     packed ? kv.v_dim_stride : 0,
                     kv.v_scale,
@@ -57,7 +55,8 @@ void gather_rows(const GatherRows& p, ThreadPool& pool) {
         continue;
       }
       const int64_t page = slot / kv.page_size, offset = slot % kv.page_size;
-      const int64_t at = page * from.page + h * from.head + offset * from.slot;
+      const int64_t at =
+          page * from.page + h * from.head + (&from == &k ? offset * kv.k_slot_stride : kv.v_slot(offset));
       const float token = from.scales == nullptr
                               ? 1.0f
                               : from.scales[page * kv.scale_page_stride + h * kv.scale_head_stride +

@@ -35,6 +35,7 @@ KvWriter::KvWriter(const KvView& view, int head_dim, int v_head_dim)
         view.k_page_stride,
         view.k_head_stride,
         view.k_slot_stride,
+        0,
         packed ? x_of(view.dtype) : head_dim,
         view.k_chunk_stride,
         view.k_scale,
@@ -45,6 +46,7 @@ KvWriter::KvWriter(const KvView& view, int head_dim, int v_head_dim)
         view.v_page_stride,
         view.v_head_stride,
         view.v_slot_stride,
+        packed ? view.v_chunk_stride : 0,
         packed ? 1 : v_head_dim,
         packed ? view.v_dim_stride : 1,
         view.v_scale,
@@ -59,7 +61,8 @@ void KvWriter::write(const Target& t, int64_t slot, int64_t head, const float* x
     t.scales[page * scale_page_ + head * scale_head_ + offset * scale_slot_] = scale;
     if (std::isnan(scale)) return;  // whatever the codes are, they mean NaN
   }
-  store_row(t, x, page * t.page + head * t.head + offset * t.slot, scale);
+  const int64_t run = t.chunk == 0 ? 0 : offset / x_of(t.dtype), in_run = offset - run * x_of(t.dtype);
+  store_row(t, x, page * t.page + head * t.head + run * t.chunk + in_run * t.slot, scale);
 }
 
 void KvWriter::store_row(const Target& t, const float* x, int64_t at, float scale) const {

@@ -25,6 +25,7 @@ class KvWriter {
     KvCacheDType dtype;
     int n;                     // elements of a row
     int64_t page, head, slot;  // strides in elements
+    int64_t chunk;             // between runs of x slots; 0 = slots have one stride
     int64_t run, run_stride;   // runs of `run` contiguous elements, `run_stride` apart
     float scale;               // of the layer
     float* scales;             // of (token, head), or null

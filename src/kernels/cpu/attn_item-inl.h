@@ -32,8 +32,8 @@ inline void load_queries(const attn::Params& a, const attn::Item& item, float* q
       continue;
     }
     const int64_t token = a.seqs[item.seq].first_row + (item.row + r) / a.group;
-    const int64_t head = item.kv_head * a.group + (item.row + r) % a.group;
-    const int64_t at = token * a.q_stride + head * a.d;
+    const int64_t head = query_head(a, item.kv_head, item.row + r);
+    const int64_t at = place_of(a.q_rows, token, head);
     switch (a.dtype) {
       case DType::f32: load_query_row(static_cast<const float*>(a.q) + at, a.d, a.layout.dp, out); break;
       case DType::f16: load_query_row(static_cast<const fp16*>(a.q) + at, a.d, a.layout.dp, out); break;
@@ -72,7 +72,7 @@ class ItemRun {
     next_tile(a_, item_, cursor, zeros, tiles[0]);
     while (tiles[at].any != 0) {
       next_tile(a_, item_, cursor, zeros, tiles[1 - at]);
-      const int split = static_cast<int>(tiles[at].start / attn::kSplitKeys);
+      const int split = static_cast<int>(tiles[at].start / split_keys());
       if (split != split_) close_split(split);
       add_tile(tiles[at], tiles[1 - at].any != 0 ? &tiles[1 - at] : nullptr);
       at = 1 - at;
@@ -82,6 +82,10 @@ class ItemRun {
   }
 
  private:
+  int64_t split_keys() const {
+    return mutated(Mutation::borders_by_work) && item_.partial < 0 ? 2 * attn::kSplitKeys : attn::kSplitKeys;
+  }
+
   States states(float* p) const { return {p, p + attn::kBlockRows, p + 2 * attn::kBlockRows}; }
 
   /// A split that no tile reaches stays as it is here: empty.
@@ -234,7 +238,11 @@ class ItemRun {
     score.softcap = a_.softcap;
     const int row = (item_.row + r) / a_.group;
     if (a_.alibi_slopes != nullptr) {
-      score.slope = a_.alibi_slopes[item_.kv_head * a_.group + (item_.row + r) % a_.group];
+      const int head = query_head(a_, item_.kv_head, item_.row + r);
+      score.slope = a_.alibi_slopes[head];
+      if (mutated(Mutation::slopes_of_heads))
+        score.slope =
+            __builtin_exp2f(-8.0f * static_cast<float>(head + 1) / static_cast<float>(a_.num_heads));
       score.distance = static_cast<float>(row + seq_.n_k - seq_.n_q - tile.start);
     }
     if (seq_.tree_bias != nullptr) {
@@ -289,6 +297,7 @@ class ItemRun {
 };
 
 inline void run_item(const attn::Params& a, const attn::Item& item, float* scratch) {
+  if (mutated(Mutation::instance_missing) && a.kv.dtype == KvCacheDType::fp8_e5m2) return;
   switch (a.kv.dtype) {
     case KvCacheDType::float32: return ItemRun<float>(a, item, scratch).run();
     case KvCacheDType::float16: return ItemRun<fp16>(a, item, scratch).run();

@@ -1,10 +1,18 @@
 #pragma once
 // States (m, l, O) of rows: merging those of two splits, and the final O and LSE. O is not divided by l until
 // the end.
+#include "base/mutation.h"
 #include "kernels/cpu/attn_params.h"
 #include "kernels/cpu/simd.h"
 
 namespace fovea::FOVEA_SIMD_NAMESPACE {
+
+/// Where a head of a row begins, in elements.
+FOVEA_INLINE int64_t place_of(const attn::Rows& rows, int64_t token, int64_t head) {
+  const int64_t at = head * rows.head;
+  if (rows.block_rows == 0) return at + token * rows.row;
+  return at + token / rows.block_rows * rows.block + token % rows.block_rows * rows.row;
+}
 
 /// States of up to kBlockRows rows in scratch.
 struct States {
@@ -26,7 +34,7 @@ FOVEA_INLINE void merge_row(float* m, float* l, float* o, float m2, float l2, co
   if (l2 == 0.0f) return;
   const float high = *m > m2 ? *m : m2;
   const float w1 = *l == 0.0f ? 0.0f : exp_one(*m - high);
-  const float w2 = exp_one(m2 - high);
+  const float w2 = mutated(Mutation::merge_unscaled) ? 1.0f : exp_one(m2 - high);
   for (int64_t c = 0; c < width; c += Vec::kLanes)
     store(o + c, fma(load(o + c), set1(w1), load(o2 + c) * set1(w2)));
   *l = *l * w1 + l2 * w2;
@@ -51,7 +59,8 @@ inline void finish_row(const attn::Params& a, int64_t token, int head, float m, 
     if (l != 0.0f && high != -inf) {  // a NaN goes on to O
       // Both relative to the larger: neither overflows. sink = +inf leaves a weight of 0.
       const float mine = sink == inf ? 0.0f : exp_one(m - high);
-      const float total = l * mine + (sink == inf ? 1.0f : exp_one(sink - high));
+      const float times = mutated(Mutation::sink_twice) ? 2.0f : 1.0f;
+      const float total = l * mine + times * (sink == inf ? 1.0f : exp_one(sink - high));
       weight = mine / total;
       if (a.lse_includes_sink) lse = high + __builtin_logf(total);
     } else if (a.lse_includes_sink) {
@@ -59,7 +68,7 @@ inline void finish_row(const attn::Params& a, int64_t token, int head, float m, 
     }
   }
   weight *= a.v_scale;
-  const int64_t at = token * a.out_stride + static_cast<int64_t>(head) * a.dv;
+  const int64_t at = place_of(a.out_rows, token, head);
   switch (a.dtype) {
     case DType::f32: store_output(static_cast<float*>(a.out) + at, o, weight, a.dv); break;
     case DType::f16: store_output(static_cast<fp16*>(a.out) + at, o, weight, a.dv); break;
@@ -68,11 +77,17 @@ inline void finish_row(const attn::Params& a, int64_t token, int head, float m, 
   if (a.lse != nullptr) a.lse[token * a.num_heads + head] = lse;
 }
 
+/// The query head of a packed row.
+FOVEA_INLINE int query_head(const attn::Params& a, int kv_head, int row) {
+  if (mutated(Mutation::heads_interleaved)) return row % a.group * a.num_kv_heads + kv_head;
+  return kv_head * a.group + row % a.group;
+}
+
 /// Packed row -> query row of the step and head.
 FOVEA_INLINE void finish_packed_row(const attn::Params& a, int seq, int kv_head, int row, float m, float l,
                                     const float* o) {
   const int64_t token = a.seqs[seq].first_row + row / a.group;
-  finish_row(a, token, kv_head * a.group + row % a.group, m, l, o);
+  finish_row(a, token, query_head(a, kv_head, row), m, l, o);
 }
 
 inline void run_merge(const attn::Params& a, const attn::MergeItem& item, float* scratch) {
@@ -85,6 +100,9 @@ inline void run_merge(const attn::Params& a, const attn::MergeItem& item, float*
       store(o + c, zero());
     for (int s = 0; s < item.splits; ++s) {
       const float* part = a.partials + (item.partial + static_cast<int64_t>(s) * item.rows + r) * record;
+      if (s + 1 == item.splits && mutated(Mutation::split_lost)) break;
+      if (s + 1 == item.splits && mutated(Mutation::split_twice))
+        merge_row(&m, &l, o, part[0], part[1], part + attn::kPadFloats, width);
       merge_row(&m, &l, o, part[0], part[1], part + attn::kPadFloats, width);
     }
     finish_packed_row(a, item.seq, item.kv_head, item.row + r, m, l, o);

@@ -43,7 +43,8 @@ struct MergeItem {
 };
 
 /// Pages of one layer: element (page, head, slot, d) of K at k[page * k_page + head * k_head + slot * k_slot
-/// + d]; with x_packed at [... + d / x * k_chunk + d % x] for K and [... + d * v_dim] for V.
+/// + d]; with x_packed at [... + d / x * k_chunk + d % x] for K and [... + d * v_dim] for V, whose slots lie
+/// at slot / x * v_chunk + slot % x * v_slot where v_chunk is not 0.
 struct Pages {
   const void* k = nullptr;
   const void* v = nullptr;
@@ -52,7 +53,7 @@ struct Pages {
   int64_t k_page = 0, k_head = 0, k_slot = 0;
   int64_t v_page = 0, v_head = 0, v_slot = 0;
   bool x_packed = false;
-  int64_t k_chunk = 0, v_dim = 0;
+  int64_t k_chunk = 0, v_dim = 0, v_chunk = 0;
   const float* k_scales = nullptr;  // of each (page, head, slot), or null for both
   const float* v_scales = nullptr;
   int64_t scale_page = 0, scale_head = 0, scale_slot = 0;
@@ -72,6 +73,12 @@ struct ScratchLayout {
   int64_t size = 0;
 };
 
+/// Where the rows and heads of Q or O lie, in elements, as AttentionArgs has them.
+struct Rows {
+  int64_t row = 0, head = 0;
+  int64_t block_rows = 0, block = 0;  // 0 = all rows are one block
+};
+
 struct Params {
   ScratchLayout layout;
   int32_t num_heads = 0, num_kv_heads = 0, group = 1;  // group = num_heads / num_kv_heads
@@ -80,10 +87,10 @@ struct Params {
   float v_scale = 1.0f;  // of V as loaded
   float softcap = 0.0f;
   DType dtype = DType::f32;  // Q and O
-  const void* q = nullptr;   // [Tq, num_heads, d], rows q_stride apart
-  int64_t q_stride = 0;
-  void* out = nullptr;  // [Tq, num_heads, dv], rows out_stride apart
-  int64_t out_stride = 0;
+  const void* q = nullptr;   // [Tq, num_heads, d]
+  Rows q_rows;
+  void* out = nullptr;  // [Tq, num_heads, dv]
+  Rows out_rows;
   float* lse = nullptr;  // [Tq, num_heads] or null
   bool lse_includes_sink = false;
   const float* sinks = nullptr;         // [num_heads] or null

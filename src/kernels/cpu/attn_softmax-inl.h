@@ -1,5 +1,6 @@
 #pragma once
 // Mask and online softmax of one row of a tile: scores become weights e^(s - m) in place.
+#include "base/mutation.h"
 #include "kernels/cpu/attn_params.h"
 #include "kernels/cpu/simd.h"
 
@@ -32,8 +33,10 @@ FOVEA_INLINE float softmax_row(float* s, uint64_t seen, const RowScore& score, R
   if (!plain) {
     const Vec inverse = set1(score.softcap > 0.0f ? 1.0f / score.softcap : 0.0f);
     for (int i = 0; i < kVecs; ++i) {
-      Vec x = load(s + i * kLanes) * set1(score.scale);
+      const bool late = mutated(Mutation::softcap_first) && score.softcap > 0.0f;
+      Vec x = load(s + i * kLanes) * set1(late ? 1.0f : score.scale);
       if (score.softcap > 0.0f) x = tanh(x * inverse) * set1(score.softcap);
+      if (late) x = x * set1(score.scale);
       if (score.slope != 0.0f) {
         const Vec away = set1(score.distance - static_cast<float>(i * kLanes)) - lane_index();
         x = x - set1(score.slope) * max(away, zero() - away);

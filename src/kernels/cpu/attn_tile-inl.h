@@ -1,6 +1,7 @@
 #pragma once
 // A tile of keys as an item sees it: where the keys and values are, which row sees which, and the copy
 // widened to fp32.
+#include "base/mutation.h"
 #include "kernels/cpu/attn_params.h"
 #include "kernels/cpu/simd.h"
 
@@ -118,6 +119,18 @@ FOVEA_INLINE void prefetch_scales(const attn::Params& a, const attn::Item& item,
   }
 }
 
+/// Of a key in the cache, in elements.
+FOVEA_INLINE int64_t offset_of(int64_t elements) {
+  return mutated(Mutation::offsets_of_32_bits) ? elements & 0x7fffffff : elements;
+}
+
+/// Where a slot of V lies in its page.
+template <class T>
+FOVEA_INLINE int64_t v_slot(const attn::Pages& kv, int64_t slot) {
+  constexpr int64_t kX = 16 / static_cast<int64_t>(sizeof(T));
+  return kv.v_chunk == 0 ? slot * kv.v_slot : slot / kX * kv.v_chunk + slot % kX * kv.v_slot;
+}
+
 /// Points k and v of a tile at its keys, reading the table entries of seen keys only.
 template <class T>
 void find_keys(const attn::Params& a, const attn::Item& item, const T* zeros, Tile<T>& tile) {
@@ -134,13 +147,13 @@ void find_keys(const attn::Params& a, const attn::Item& item, const T* zeros, Ti
     const int end = left < attn::kTileKeys - j ? j + static_cast<int>(left) : attn::kTileKeys;
     if (range_bits(j, end, 0) & tile.any) {
       const int64_t page = pages[entry];
-      const T* k_row = k + page * kv.k_page + slot * kv.k_slot;
-      const T* v_row = v + page * kv.v_page + slot * kv.v_slot;
+      const T* k_row = k + offset_of(page * kv.k_page + slot * kv.k_slot);
+      const T* v_row = v + offset_of(page * kv.v_page);
       const int64_t scale = scale_base + page * kv.scale_page + slot * kv.scale_slot;
       for (int64_t i = 0; j < end; ++i, ++j) {
         const bool seen = (tile.any >> j) & 1;
         tile.k[j] = seen ? k_row + i * kv.k_slot : zeros;
-        tile.v[j] = seen ? v_row + i * kv.v_slot : zeros;
+        tile.v[j] = seen ? v_row + v_slot<T>(kv, slot + i) : zeros;
         if (kv.k_scales == nullptr) continue;
         tile.k_scale[j] = seen ? kv.k_scales[scale + i * kv.scale_slot] : 0.0f;
         tile.v_scale[j] = seen ? kv.v_scales[scale + i * kv.scale_slot] : 0.0f;
@@ -260,7 +273,8 @@ void widen_tile(const attn::Params& a, const Tile<T>& tile, const Tile<T>* next,
       const bool packed = a.kv.x_packed && (next->any >> j & 1) != 0;
       const int64_t slot = packed ? (next->start + j) % a.kv.page_size : 0;
       prefetch(next->k[j] + slot * (a.d - 16 / static_cast<int>(sizeof(T))), a.d);
-      prefetch(next->v[j] + slot * (a.dv - 1), a.dv);
+      const int64_t v_slots = a.kv.v_chunk == 0 ? slot : slot % (16 / static_cast<int>(sizeof(T)));
+      prefetch(next->v[j] + v_slots * (a.dv - 1), a.dv);
     }
     k_rows[j] = k + j * a.layout.dp;
     v_rows[j] = v + j * kWidth;

@@ -72,10 +72,9 @@ class KvReader {
   }
   void value(int64_t page, int64_t head, int64_t slot, int n, Acc* out) const {
     const bool packed = kv_.form == KvForm::x_packed;
-    load_codes(kv_.v, kv_.dtype,
-               page * kv_.v_page_stride + head * kv_.v_head_stride + slot * kv_.v_slot_stride, packed ? 1 : n,
-               kv_.v_dim_stride, static_cast<Acc>(kv_.v_scale) * token_scale(kv_.v_scales, page, head, slot),
-               n, out);
+    load_codes(kv_.v, kv_.dtype, page * kv_.v_page_stride + head * kv_.v_head_stride + kv_.v_slot(slot),
+               packed ? 1 : n, kv_.v_dim_stride,
+               static_cast<Acc>(kv_.v_scale) * token_scale(kv_.v_scales, page, head, slot), n, out);
   }
 
  private:
@@ -137,8 +136,7 @@ class ReferenceRow {
   void compute(int b, int64_t token, int head) {
     const SequenceMask seq = sequence_mask(spec_.mask, meta_, b);
     const int64_t row = token - meta_.q_offsets[b];
-    load(args_.q, spec_.dtype, token * args_.q_row_stride + int64_t{head} * spec_.head_dim, spec_.head_dim,
-         q_);
+    load(args_.q, spec_.dtype, args_.q_offset(token, head, spec_.head_dim), spec_.head_dim, q_);
     softmax_.reset(spec_.v_head_dim);
     any_ = false;
     const KeyRanges ranges = key_ranges(spec_.mask, seq, row, row + 1);
@@ -189,7 +187,7 @@ class ReferenceRow {
         softmax_.o[d] /= denominator;
       lse = softmax_.m + std::log(softmax_.l);
     }
-    store(softmax_.o, dv, args_.out, spec_.dtype, token * args_.out_row_stride + int64_t{head} * dv);
+    store(softmax_.o, dv, args_.out, spec_.dtype, args_.out_offset(token, head, dv));
     if (args_.lse == nullptr) return;
     if (spec_.has_sink && spec_.lse_includes_sink)
       lse = log_add_exp(lse, static_cast<Acc>(args_.sinks[head]));

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "base/host_device.h"
+#include "base/mutation.h"
 #include "fovea/attention.h"
 #include "fovea/attention_backend.h"
 
@@ -48,12 +49,24 @@ FOVEA_HOST_DEVICE inline int64_t floor_div(int64_t a, int64_t b) {
   return q - (q * b > a ? 1 : 0);
 }
 
+/// Keys before its own that a window lets a query see, and the number of the chunk that holds a position.
+FOVEA_HOST_DEVICE inline int64_t keys_left(const MaskSpec& mask) {
+  return int64_t{mask.window_left} + (mutated(Mutation::window_wider) ? 1 : 0);
+}
+FOVEA_HOST_DEVICE inline int64_t chunk_of(const MaskSpec& mask, int64_t position) {
+  return floor_div(position + (mutated(Mutation::chunk_shifted) ? 1 : 0), mask.chunk);
+}
+/// The first position of chunk `n`.
+FOVEA_HOST_DEVICE inline int64_t chunk_begin(const MaskSpec& mask, int64_t n) {
+  return n * mask.chunk - (mutated(Mutation::chunk_shifted) ? 1 : 0);
+}
+
 /// Causal, window, sink tokens and chunk, for a query at position p and a key at j.
 FOVEA_HOST_DEVICE inline bool base_visible(const MaskSpec& mask, int64_t p, int64_t j) {
   if (mask.causal && j > p) return false;
   if (mask.window_right >= 0 && j - p > mask.window_right) return false;
-  if (mask.window_left >= 0 && p - j > mask.window_left && j >= mask.sink_tokens) return false;
-  return mask.chunk == 0 || floor_div(j, mask.chunk) == floor_div(p, mask.chunk);
+  if (mask.window_left >= 0 && p - j > keys_left(mask) && j >= mask.sink_tokens) return false;
+  return mask.chunk == 0 || chunk_of(mask, j) == chunk_of(mask, p);
 }
 
 FOVEA_HOST_DEVICE inline bool same_span(std::span<const Span> spans, int64_t p, int64_t j) {
@@ -101,11 +114,11 @@ FOVEA_HOST_DEVICE inline KeyRanges key_ranges(const MaskSpec& mask, const Sequen
   if (mask.causal) last = std::min(last, p_last + 1);
   if (mask.window_right >= 0) last = std::min(last, p_last + mask.window_right + 1);
   if (mask.chunk > 0) {
-    first = std::max(first, floor_div(p_first, mask.chunk) * mask.chunk);
-    last = std::min(last, (floor_div(p_last, mask.chunk) + 1) * mask.chunk);
+    first = std::max(first, chunk_begin(mask, chunk_of(mask, p_first)));
+    last = std::min(last, chunk_begin(mask, chunk_of(mask, p_last) + 1));
   }
   const int64_t sinks_first = first;
-  if (mask.window_left >= 0) first = std::max(first, p_first - mask.window_left);
+  if (mask.window_left >= 0) first = std::max(first, p_first - keys_left(mask));
   for (const Span& s : seq.spans)
     if (s.first <= p_last && s.last >= p_first) {
       first = std::min<int64_t>(first, std::max(s.first, 0));

@@ -75,7 +75,7 @@ __device__ inline RowPlace k_place(const KvView& kv, int64_t slot, int head, int
 __device__ inline RowPlace v_place(const KvView& kv, int64_t slot, int head, int dim) {
   const int64_t page = slot / kv.page_size, offset = slot % kv.page_size;
   const bool packed = kv.form == KvForm::x_packed;
-  return {page * kv.v_page_stride + head * kv.v_head_stride + offset * kv.v_slot_stride, packed ? 1 : dim,
+  return {page * kv.v_page_stride + head * kv.v_head_stride + kv.v_slot(offset), packed ? 1 : dim,
           packed ? kv.v_dim_stride : 0,
           page * kv.scale_page_stride + head * kv.scale_head_stride + offset * kv.scale_slot_stride};
 }

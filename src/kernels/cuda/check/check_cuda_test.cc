@@ -122,6 +122,28 @@ TEST_F(PagesOnDevice, RefusesWhatItCantRead) {
               HasSubstr("at least 1 key"));
 }
 
+TEST_F(PagesOnDevice, SequencesWithBadPages) {
+  const std::vector<int32_t> ids = {0, 99, 1 << 30, -1, 5, 100, 6, 7}, lens = {32, 32, 17, 16};
+  const std::vector<int32_t> q_offsets = {0, 1, 2, 3, 4};
+  const DeviceBuffer d_ids = upload(ids), d_lens = upload(lens), d_offsets = upload(q_offsets),
+                     bad = poisoned<uint8_t>(5);
+  PageCheck check = table(2, 2);
+  check.num_seqs = 4;
+  check.kv_lens = d_lens.as<int32_t>();
+  check.q_offsets = d_offsets.as<int32_t>();
+  check.table = d_ids.as<int32_t>();
+  ASSERT_EQ(error_of(launch_bad_pages(check, bad.as<uint8_t>(), stream().handle())), "");
+  EXPECT_THAT(download<uint8_t>(bad), ElementsAre(0, 1, 1, 0, 0xff));
+  // Rows of one tensor of 100: from 68 on there are 32, from 69 on not.
+  const std::vector<int32_t> first = {68, 69, -1, 84, 100};
+  const DeviceBuffer d_first = upload(first);
+  check.table = nullptr;
+  check.page_size = 1;
+  check.indptr = d_first.as<int32_t>();
+  ASSERT_EQ(error_of(launch_bad_pages(check, bad.as<uint8_t>(), stream().handle())), "");
+  EXPECT_THAT(download<uint8_t>(bad), ElementsAre(0, 1, 1, 0, 0xff));
+}
+
 class NarrowOnDevice : public CudaTest {};
 
 TEST_F(NarrowOnDevice, CopiesRowsAndCutsWhatIsBeyond) {
@@ -147,6 +169,13 @@ TEST_F(NarrowOnDevice, CopiesRowsAndCutsWhatIsBeyond) {
       EXPECT_EQ(got[static_cast<size_t>(row * 6 + column)], column == 5               ? -1
                                                             : row == 0 && column == 3 ? INT32_MAX
                                                                                       : row * 100 + column);
+  const std::vector<int32_t> columns = {1, -1, 2, -1, 3, -1, 4, -1};  // two rows of two, and what is between
+  const DeviceBuffer d_columns = upload(columns), to_columns = poisoned<int32_t>(4);
+  NarrowArray strided{"page_table", d_columns.data(), to_columns.as<int32_t>(), 2, 2, 4, 2};
+  strided.wide = false;
+  strided.from_column_stride = 2;
+  ASSERT_EQ(error_of(launch_narrow({&strided, 1}, beyond.as<uint32_t>(), stream().handle())), "");
+  EXPECT_THAT(download<int32_t>(to_columns), ElementsAre(1, 2, 3, 4));
   arrays[1].checked = true;
   ASSERT_EQ(error_of(launch_narrow(arrays, beyond.as<uint32_t>(), stream().handle())), "");
   EXPECT_THAT(download<uint32_t>(beyond), ElementsAre(2));

@@ -27,6 +27,8 @@ TEST(PageFault, SaysWhereAndWhatIsAllowed) {
             "kv_indices: sequence 0, entry 1 is -7; the cache has pages 0 to 1023");
   EXPECT_EQ(message({PageFault::indptr, 1, 30, 50}, check),
             "kv_indptr: sequence 1 has entries 30 to 50; kv_indices has 40, and kv_indptr must not decrease");
+  EXPECT_EQ(message({PageFault::rows, 1, 1000, 1100}, check),
+            "kv_indptr: sequence 1 has rows 1000 to 1100; there are 1024");
   check.num_pages = 0;
   EXPECT_EQ(message({PageFault::id, 0, 0, 0}, check),
             "kv_indices: sequence 0, entry 0 is 0; the cache has no pages");

@@ -12,10 +12,10 @@ constexpr int kThreads = 256;
 constexpr int64_t kMostBlocks = 1024;
 
 struct Part {
-  const int64_t* from;
+  const void* from;
   int32_t* to;
-  int64_t rows, columns, from_stride, to_stride;
-  bool checked;
+  int64_t rows, columns, from_stride, from_column_stride, to_stride;
+  bool wide, checked;
 };
 struct Parts {
   Part part[kMostNarrowArrays];
@@ -32,7 +32,9 @@ __global__ __launch_bounds__(kThreads) void narrow_kernel(const __grid_constant_
                             ? static_cast<uint32_t>(i) / static_cast<uint32_t>(part.columns)
                             : i / part.columns;
     const int64_t column = i - row * part.columns;
-    const int64_t x = part.from[row * part.from_stride + column];
+    const int64_t at = row * part.from_stride + column * part.from_column_stride;
+    const int64_t x =
+        part.wide ? static_cast<const int64_t*>(part.from)[at] : static_cast<const int32_t*>(part.from)[at];
     const int64_t y = min(max(x, int64_t{INT32_MIN}), int64_t{INT32_MAX});
     cut = cut || x != y;
     part.to[row * part.to_stride + column] = static_cast<int32_t>(y);
@@ -42,7 +44,7 @@ __global__ __launch_bounds__(kThreads) void narrow_kernel(const __grid_constant_
 
 Status check(const NarrowArray& a) {
   const std::string name(a.name);
-  if (a.rows < 0 || a.columns < 0 || a.from_stride < 0)
+  if (a.rows < 0 || a.columns < 0 || a.from_stride < 0 || a.from_column_stride < 0)
     return invalid(name + ": rows, columns and strides must not be negative");
   if (a.rows > 1 && a.to_stride < a.columns)
     return invalid(name + ": rows of " + std::to_string(a.columns) + " numbers do not fit a stride of " +
@@ -63,7 +65,8 @@ Status launch_narrow(std::span<const NarrowArray> arrays, uint32_t* beyond, CUst
   for (size_t i = 0; i < arrays.size(); ++i) {
     const NarrowArray& a = arrays[i];
     FOVEA_RETURN_IF_ERROR(check(a));
-    parts.part[i] = {a.from, a.to, a.rows, a.columns, a.from_stride, a.to_stride, a.checked};
+    parts.part[i] = {a.from,      a.to,   a.rows,   a.columns, a.from_stride, a.from_column_stride,
+                     a.to_stride, a.wide, a.checked};
     most = std::max(most, a.rows * a.columns);
   }
   cudaError_t code = cudaMemsetAsync(beyond, 0, sizeof(uint32_t), stream);

@@ -1,5 +1,5 @@
 #pragma once
-// 64-bit index arrays of callers as the 32-bit ones that kernels read.
+// Index arrays of callers, of 64 bits or strided, as the dense 32-bit ones that kernels read.
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -13,13 +13,15 @@ namespace fovea::cuda {
 /// One array, or the rows of a table; device memory.
 struct NarrowArray {
   std::string_view name;  ///< for narrow_status
-  const int64_t* from = nullptr;
+  const void* from = nullptr;
   int32_t* to = nullptr;
   int64_t rows = 1, columns = 0;
   int64_t from_stride = 0, to_stride = 0;  ///< elements between rows
   /// Whether a number beyond 32 bits is an error. Not in page tables, whose entries past a sequence's pages
   /// may be anything.
   bool checked = true;
+  bool wide = true;  ///< `from` is int64, else int32
+  int64_t from_column_stride = 1;
 };
 
 inline constexpr int kMostNarrowArrays = 8;

@@ -21,6 +21,9 @@ Status page_fault_status(const PageFault& fault, const PageCheck& check) {
     case PageFault::indptr:
       return invalid("kv_indptr" + seq + " has entries " + entry + " to " + value + "; kv_indices has " +
                      std::to_string(check.num_indices) + ", and kv_indptr must not decrease");
+    case PageFault::rows:
+      return invalid("kv_indptr" + seq + " has rows " + entry + " to " + value + "; there are " +
+                     std::to_string(check.num_pages));
     default: break;
   }
   return Error{ErrorCode::internal, "a page fault of kind " + std::to_string(fault.kind)};

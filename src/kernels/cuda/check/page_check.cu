@@ -42,6 +42,14 @@ struct Entries {
                       static_cast<size_t>(c.span_offsets[seq + 1] - c.span_offsets[seq])};
       keys = key_ranges(c.mask, mask, 0, mask.n_q);
     }
+    if (c.indptr != nullptr && c.indices == nullptr) {
+      const int begin = c.indptr[seq];
+      if (begin < 0 || begin > c.num_pages - n_k) {
+        fault.kind = PageFault::rows, fault.entry = begin;
+        fault.value = static_cast<int>(min(int64_t{begin} + n_k, int64_t{INT32_MAX}));
+      }
+      return;
+    }
     const int pages = (n_k - 1) / c.page_size + 1;
     int64_t room = c.table_columns;
     if (c.indptr == nullptr) {
@@ -107,18 +115,44 @@ __global__ __launch_bounds__(kThreads) void page_check_kernel(const __grid_const
   *out = fault;
 }
 
-}  // namespace
+/// A block for each sequence, and for more of them than blocks in turn.
+__global__ __launch_bounds__(kThreads) void bad_pages_kernel(const __grid_constant__ PageCheck check,
+                                                             uint8_t* bad) {
+  for (int seq = static_cast<int>(blockIdx.x); seq < check.num_seqs; seq += static_cast<int>(gridDim.x)) {
+    const Entries entries(check, seq);
+    bool wrong = entries.fault.kind != PageFault::none;
+    for (int i = static_cast<int>(threadIdx.x); i < entries.count; i += kThreads)
+      wrong = wrong || (entries.read(i) && !is_page(check, entries.ids[i]));
+    const int any = __syncthreads_or(wrong);
+    if (threadIdx.x == 0) bad[seq] = any != 0;
+  }
+}
 
-Status launch_page_check(const PageCheck& check, PageFault* fault, CUstream_st* stream) {
+Status check_input(const PageCheck& check, const void* out) {
   if (check.num_seqs < 0 || check.page_size < 1 || check.num_pages < 0 || check.table_columns < 0 ||
       check.num_indices < 0)
     return invalid("page check: sequences, pages and entries must not be negative, pages of at least 1 key");
-  const bool csr = check.indptr != nullptr;
-  if (fault == nullptr || (check.num_seqs > 0 && (check.kv_lens == nullptr ||
-                                                  (csr ? check.num_indices > 0 && check.indices == nullptr
-                                                       : check.table_columns > 0 && check.table == nullptr))))
+  const bool no_table = check.indptr == nullptr && check.table_columns > 0 && check.table == nullptr;
+  if (out == nullptr || (check.num_seqs > 0 && (check.kv_lens == nullptr || no_table)))
     return invalid(
         "page check: needs kv_lens, a page table or kv_indptr and kv_indices, and a place for the fault");
+  return {};
+}
+
+}  // namespace
+
+Status launch_bad_pages(const PageCheck& check, uint8_t* bad, CUstream_st* stream) {
+  FOVEA_RETURN_IF_ERROR(check_input(check, bad));
+  if (check.num_seqs == 0) return {};
+  const int blocks = std::min(check.num_seqs, kMostBlocks);
+  bad_pages_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(check, bad);
+  const cudaError_t code = cudaGetLastError();
+  if (code == cudaSuccess) return {};
+  return Error{ErrorCode::internal, std::string("launch of the page check: ") + cudaGetErrorString(code)};
+}
+
+Status launch_page_check(const PageCheck& check, PageFault* fault, CUstream_st* stream) {
+  FOVEA_RETURN_IF_ERROR(check_input(check, fault));
   const int blocks = std::clamp(check.num_seqs, 1, kMostBlocks);
   // key = ~0, blocks = 0
   cudaError_t code = cudaMemsetAsync(fault, 0xff, 8, stream);

@@ -55,6 +55,7 @@ FOVEA_HOST_DEVICE inline PlanError sequence_error(const AttentionLimits& limits,
   if (end > limits.max_tokens) return PlanError::too_many_rows;
   if (begin == end) return PlanError::none;  // padding: its length may be anything
   if (n_k < 0 || n_k > limits.max_kv_len) return PlanError::kv_len;
+  if (in.bad_pages != nullptr && in.bad_pages[b] != 0) return PlanError::pages;
   keys = n_k;
   return PlanError::none;
 }
@@ -92,6 +93,7 @@ FOVEA_HOST_DEVICE void set_blocks(const PlanPolicy& policy, const Divide& divide
   if (!keys.body.empty()) {
     tile.block = divide.by_block(static_cast<int32_t>(keys.body.first));
     tile.block_end = divide.by_block(static_cast<int32_t>(keys.body.last) + last);
+    if (mutated(Mutation::last_block_lost) && tile.block_end > tile.block + 1) --tile.block_end;
   }
   if (keys.sinks.empty()) return;
   // Blocks that both reach belong to the body.

@@ -234,6 +234,7 @@ Error plan_error(PlanError error, const AttentionLimits& limits) {
       return invalid("a kv_len is not in 0 to " + str(limits.max_kv_len) + ", the limit of a sequence");
     case PlanError::kv_tokens:
       return invalid("the sum of kv_lens exceeds the limit of " + str(limits.max_kv_tokens) + " keys");
+    case PlanError::pages: return invalid("a page id is none of the cache's");
     case PlanError::records: break;
   }
   return {ErrorCode::internal, "attention plan: error " + str(static_cast<int>(error))};

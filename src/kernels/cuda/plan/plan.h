@@ -77,6 +77,10 @@ struct PlanInput {
   const Span* spans = nullptr;         ///< with mask.spans, as in BatchMeta; null: no sequence has any
   const int32_t* span_offsets = nullptr;
   int num_seqs = 0;
+  /// Query rows of the step, as the host knows them: those that are lost with all of its sequences.
+  int num_rows = 0;
+  /// [num_seqs] 1 = a page id of the sequence is none of the cache's; null: ids were not looked at.
+  const uint8_t* bad_pages = nullptr;
 };
 
 struct alignas(64) PlanTile {
@@ -121,6 +125,7 @@ enum class PlanError : int32_t {
   kv_len,         ///< below 0 or beyond max_kv_len
   kv_tokens,      ///< their sum beyond max_kv_tokens
   records,        ///< more partial results than the layout has: a bug
+  pages,          ///< an id that the cache does not have
 };
 
 /// With an error the plan is empty: kernels run and write nothing.

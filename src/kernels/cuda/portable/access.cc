@@ -24,8 +24,12 @@ Access access_of(const KernelInfo& kernel, const AttentionParams& p) {
   a.q = kernel.q;
   a.kv = kernel.kv;
   const int q_bytes = kernel.q == QueryType::f32 ? 4 : 2;
-  a.load_q =
-      mode(aligned(p.q, unit * q_bytes, {p.q_row_stride * q_bytes, int64_t{p.head_dim} * q_bytes}), q_bytes);
+  const auto rows_aligned = [&](const void* pointer, const RowLayout& rows, int elements, int dim) {
+    return aligned(pointer, elements * q_bytes,
+                   {rows.row_stride * q_bytes, rows.block_gap * q_bytes, int64_t{rows.head_stride} * q_bytes,
+                    int64_t{dim} * q_bytes});
+  };
+  a.load_q = mode(rows_aligned(p.q, p.q_rows, unit, p.head_dim), q_bytes);
   const int bytes = kv_bytes(kernel.kv);
   const KvParams& kv = p.kv;
   a.load_k = mode(aligned(kv.k, unit * bytes,
@@ -38,7 +42,7 @@ Access access_of(const KernelInfo& kernel, const AttentionParams& p) {
                        {kv.v_page_stride, kv.v_slot_stride, kv.v_head_stride, int64_t{p.v_head_dim} * bytes}),
       bytes);
   a.x_packed = kv.k_chunk_stride != 0;
-  a.wide_out = aligned(p.out, 4 * q_bytes, {p.out_row_stride * q_bytes, int64_t{p.v_head_dim} * q_bytes});
+  a.wide_out = rows_aligned(p.out, p.out_rows, 4, p.v_head_dim);
   return a;
 }
 

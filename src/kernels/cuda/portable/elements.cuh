@@ -96,9 +96,9 @@ FOVEA_DEVICE Unit convert(KvType type, const Unit& raw) {
 
 /// Neighbouring columns of a row of the output, from `column` on. Those past Dv are left out.
 template <int kCount>
-FOVEA_DEVICE void store_row(const AttentionParams& p, const Access& access, int64_t q_row, int head,
-                            int column, const float (&x)[kCount]) {
-  const int64_t at = q_row * p.out_row_stride + static_cast<int64_t>(head) * p.v_head_dim + column;
+FOVEA_DEVICE void store_row(const AttentionParams& p, const Access& access, int q_row, int head, int column,
+                            const float (&x)[kCount]) {
+  const int64_t at = p.out_rows.offset(q_row, head) + column;
   const int count = min(kCount, p.v_head_dim - column);
   if (access.q == QueryType::f32) {
     float* out = static_cast<float*>(p.out) + at;

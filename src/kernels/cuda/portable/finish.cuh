@@ -28,8 +28,8 @@ FOVEA_DEVICE float folded(float all, float part, const FoldFactors& f) {
 /// Writes a row's log-sum-exp, if `writes_lse`, and gives what O is multiplied by.
 FOVEA_DEVICE float end_of_row(const AttentionParams& p, const WorkItem& item, const sm80::RowContext& r,
                               float maximum, float sum, bool writes_lse) {
-  const sm80::RowEnd end =
-      sm80::finish_row(maximum, sum, p.sinks == nullptr ? nullptr : p.sinks + r.head, p.lse_includes_sink);
+  const sm80::RowEnd end = sm80::finish_row(
+      maximum, sm80::sum_of(item, sum), p.sinks == nullptr ? nullptr : p.sinks + r.head, p.lse_includes_sink);
   if (writes_lse && p.lse != nullptr)
     p.lse[static_cast<int64_t>(item.q_first + r.row) * p.kv_heads.divisor * p.group.divisor + r.head] =
         end.lse;

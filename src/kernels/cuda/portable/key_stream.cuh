@@ -3,6 +3,7 @@
 // products.
 #include "kernels/cuda/portable/elements.cuh"
 #include "kernels/cuda/tiles/cp_async.cuh"
+#include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::portable {
 
@@ -19,9 +20,8 @@ __device__ void load_queries(const AttentionParams& p, const Access& access, con
     const int row = i / P::kUnits, unit = i % P::kUnits;
     const int packed = item.row_first + row, q_row = p.group.quotient(packed);
     const int count = row < rows ? p.head_dim - unit * P::kUnit : 0;
-    const int64_t at = static_cast<int64_t>(item.q_first + q_row) * p.q_row_stride +
-                       static_cast<int64_t>(head * group + packed - q_row * group) * p.head_dim +
-                       unit * P::kUnit;
+    const int64_t at =
+        p.q_rows.offset(item.q_first + q_row, head * group + packed - q_row * group) + unit * P::kUnit;
     const char* from = static_cast<const char*>(p.q) + (count > 0 ? at * bytes : 0);
     const uint32_t to = tile + P::Tile::offset(row, unit);
     if (access.load_q == Load::copy) {
@@ -98,8 +98,13 @@ struct KeyStream {
     else
       slot = key - kv.page_size.quotient(key) * static_cast<int>(kv.page_size.divisor);
     int64_t* to = places + n % 2 * (2 * kTile) + threadIdx.x;
-    to[0] = read ? page * kv.k_page_stride + slot * kv.k_slot_stride : kNone;
-    to[kTile] = read ? page * kv.v_page_stride + slot * kv.v_slot_stride : kNone;
+    to[0] = read ? planted_offset(page * kv.k_page_stride + slot * kv.k_slot_stride) : kNone;
+    int64_t in_page = slot * kv.v_slot_stride;
+    if (kv.v_chunk_stride != 0) {
+      const int x = 16 / kv_bytes(access.kv);
+      in_page = slot / x * kv.v_chunk_stride + slot % x * kv.v_slot_stride;
+    }
+    to[kTile] = read ? planted_offset(page * kv.v_page_stride + in_page) : kNone;
     if (kv.k_scales == nullptr) return;
     const int64_t at =
         page * kv.scale_page_stride + slot * kv.scale_slot_stride + head * kv.scale_head_stride;

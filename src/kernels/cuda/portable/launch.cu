@@ -3,10 +3,12 @@
 #include "kernels/cuda/portable/launch-inl.cuh"
 #include "kernels/cuda/portable/merge.cuh"
 #include "kernels/cuda/sm80/value_gain.h"
+#include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::portable {
 
-Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream) {
+Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream,
+              LaunchRecord* record) {
   if (stored_type(kernel.q, params.kv.type) != kernel.kv)
     return Error{ErrorCode::internal, "keys are of another type than the portable kernel was selected for"};
   if (max_items == 0) return {};
@@ -27,9 +29,10 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   l.device = device, l.multiprocessors = multiprocessors;
   const int64_t units = int64_t{max_items} * p.kv_heads.divisor;
   if (l.error.empty()) {
-    const bool found = computes_in_float(kernel.q, kernel.kv) ? launch_float(l)
-                       : kernel.q == QueryType::f16           ? launch_f16(l)
-                                                              : launch_bf16(l);
+    const bool found = planted_gap(kernel)                      ? false
+                       : computes_in_float(kernel.q, kernel.kv) ? launch_float(l)
+                       : kernel.q == QueryType::f16             ? launch_f16(l)
+                                                                : launch_bf16(l);
     if (!found) return Error{ErrorCode::internal, "an attention kernel that select() doesn't give"};
   }
   if (l.error.empty() && p.partial_out != nullptr) {
@@ -37,7 +40,10 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
                    kMergeThreads, 0, stream>>>(p, access);
     l.check(cudaGetLastError(), "launch of the portable merge kernel");
   }
-  if (l.error.empty()) return {};
+  if (l.error.empty()) {
+    if (record != nullptr) *record = {true, p.partial_out != nullptr};
+    return {};
+  }
   cudaGetLastError();  // it is said here, and not by the next launch too
   return Error{ErrorCode::internal, std::move(l.error)};
 }

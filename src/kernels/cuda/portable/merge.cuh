@@ -1,6 +1,7 @@
 #pragma once
 // Rows whose keys were split: their parts are folded from the first to the last.
 #include "kernels/cuda/portable/finish.cuh"
+#include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::portable {
 
@@ -29,7 +30,8 @@ __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const __grid_const
         const float2 state = sm80::load_state(p, at + s * stride);
         const float4 x = __ldcg(
             reinterpret_cast<const float4*>(p.partial_out + (at + s * stride) * p.partial_columns) + column);
-        const FoldFactors f = fold(all, state.x, state.y);
+        FoldFactors f = fold(all, state.x, state.y);
+        f.add = planted_weight(f.add, s, splits);
         o[0] = folded(o[0], x.x, f), o[1] = folded(o[1], x.y, f);
         o[2] = folded(o[2], x.z, f), o[3] = folded(o[3], x.w, f);
       }

@@ -69,7 +69,8 @@ class PortableAccess : public testing::Test {
     d_ = p_.head_dim = p_.v_head_dim = d;
     p_.q = p_.out = memory_;
     p_.kv.k = p_.kv.v = memory_;
-    p_.q_row_stride = p_.out_row_stride = 4 * d;
+    p_.q_rows.row_stride = p_.out_rows.row_stride = 4 * d;
+    p_.q_rows.head_stride = p_.out_rows.head_stride = d;
     p_.kv.k_head_stride = p_.kv.v_head_stride = d * bytes;
     p_.kv.k_slot_stride = p_.kv.v_slot_stride = 2 * d * bytes;
     p_.kv.k_page_stride = p_.kv.v_page_stride = 32 * d * bytes;
@@ -103,7 +104,7 @@ TEST_F(PortableAccess, ReadsElementsWhereAnythingIsNotAligned) {
   EXPECT_EQ(access(QueryType::bf16, KvType::same).load_v, Load::copy);
   p_.kv.v_slot_stride += 2;
   EXPECT_EQ(access(QueryType::bf16, KvType::same).load_v, Load::scalar);
-  p_.q_row_stride += 1;
+  p_.q_rows.row_stride += 1;
   EXPECT_EQ(access(QueryType::bf16, KvType::same).load_q, Load::scalar);
   p_.out = memory_ + 2;
   EXPECT_FALSE(access(QueryType::bf16, KvType::same).wide_out);

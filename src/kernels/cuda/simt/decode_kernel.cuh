@@ -73,10 +73,11 @@ struct DecodeEpilogue {
         o = make_float4(fmaf(x.x, f, o.x), fmaf(x.y, f, o.y), fmaf(x.z, f, o.z), fmaf(x.w, f, o.w));
       }
       if (unit.item.num_splits == 1) {
+        const float sum = sm80::sum_of(unit.item, total);
         if (half)
-          sm80::finish<__half>(params, unit.item, unit.head, first + row, column, o, top, total);
+          sm80::finish<__half>(params, unit.item, unit.head, first + row, column, o, top, sum);
         else
-          sm80::finish<__nv_bfloat16>(params, unit.item, unit.head, first + row, column, o, top, total);
+          sm80::finish<__nv_bfloat16>(params, unit.item, unit.head, first + row, column, o, top, sum);
       } else {
         const int64_t at =
             sm80::partial_row(params, unit.item.partial_first + unit.item.split, unit.head, first + row);
@@ -100,21 +101,22 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_kernel(
   const int num_units = *params.num_items * static_cast<int>(params.kv_heads.divisor);
   const LanePlace<P> place;
   const int warp = threadIdx.x / 32;
-  const char* const ring = shared + warp * (P::kStages * P::kStageBytes);
-  char* const merge = shared + P::kRingBytes;
+  const char* const ring = shared + P::kRingOffset + warp * (params.stages * P::kStageBytes);
+  char* const merge = shared;
   const DecodeEpilogue<P> epilogue{params, half, reinterpret_cast<float*>(merge),
                                    reinterpret_cast<float2*>(merge + P::kMergeBytes)};
-  DecodeLoader<P> loader(params, shared_address(ring), num_units);
+  const uint32_t ring_address = shared_address(ring);
+  DecodeLoader<P> loader(params, num_units);
 #pragma unroll 1
-  for (int s = 0; s < P::kStages; ++s)
-    loader.step();
+  for (int s = 0; s < params.stages; ++s)
+    loader.step(ring_address + s * P::kStageBytes);
 
   int unit = static_cast<int>(blockIdx.x);
   if (unit < num_units) {
     DecodeUnit work = decode_unit(params, unit);
     DecodeQuery<P> query;
     query.load(params, work, place);
-    int stage = 0;
+    int stage = 0;  ///< its bytes in the ring
     while (true) {
       float q[P::kRows][P::kLaneDims];
       query.to_floats(q, half);
@@ -130,11 +132,11 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_kernel(
         rows[r] = row_keys(params, work.item,
                            sm80::row_context(params, work.item, work.item.row_first + r, work.head));
       for (int key = work.item.key_first; key < work.item.key_last; key += P::kTileKeys) {
-        cp_async_wait<P::kStages - 1>();
-        tile.step(params, work, q, rows, place, ring + stage * P::kStageBytes + place.lane * 16,
-                  key + warp * P::kWarpKeys);
-        loader.step();  // into the stage just read
-        stage = stage + 1 == P::kStages ? 0 : stage + 1;
+        cp_async_wait<P::kStages - 1>(params.stages - 1);
+        tile.step(params, work, q, rows, place, ring + stage + place.lane * 16, key + warp * P::kWarpKeys);
+        loader.step(ring_address + stage);  // the stage just read
+        stage += P::kStageBytes;
+        if (stage == params.stages * P::kStageBytes) stage = 0;
       }
       if (!P::kQueryAhead && more) query.load(params, next, place);
       epilogue.unit(work, tile, place);

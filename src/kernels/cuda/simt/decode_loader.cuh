@@ -3,6 +3,7 @@
 // own part of a ring.
 #include "kernels/cuda/simt/policy.h"
 #include "kernels/cuda/tiles/cp_async.cuh"
+#include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::simt {
 
@@ -22,7 +23,6 @@ struct LanePlace {
 template <class P>
 struct DecodeLoader {
   const AttentionParams& params;
-  const uint32_t ring;  ///< of this warp
   const LanePlace<P> place;
   const int num_units;
   const bool one_offset;  ///< K and V have the same strides
@@ -37,11 +37,9 @@ struct DecodeLoader {
   int32_t page = 0;  ///< of this lane's key, arriving
   int slot = 0;
   bool wanted = false;
-  int stage = 0;
 
-  __device__ DecodeLoader(const AttentionParams& p, uint32_t warp_ring, int units)
+  __device__ DecodeLoader(const AttentionParams& p, int units)
       : params(p),
-        ring(warp_ring),
         num_units(units),
         one_offset(p.kv.k_page_stride == p.kv.v_page_stride && p.kv.k_slot_stride == p.kv.v_slot_stride),
         narrow(P::kEightBit && ((p.head_dim | p.v_head_dim) & 8) != 0) {
@@ -96,14 +94,15 @@ struct DecodeLoader {
     }
   }
 
-  /// Copies the step prepared, if there is one, closes the group, and prepares the next.
-  __device__ void step() {
+  /// Copies the step prepared, if there is one, to the stage at `stage`, closes the group, and prepares the
+  /// next.
+  __device__ void step(uint32_t stage) {
     if (unit < num_units) {
       const KvParams& kv = params.kv;
       const uint32_t rows = __ballot_sync(~0u, wanted);
-      const int64_t k_offset = page * kv.k_page_stride + slot * kv.k_slot_stride;
-      const int64_t v_offset = page * kv.v_page_stride + slot * kv.v_slot_stride;
-      const uint32_t to = ring + stage * P::kStageBytes + place.lane * 16;
+      const int64_t k_offset = planted_offset(page * kv.k_page_stride + slot * kv.k_slot_stride);
+      const int64_t v_offset = planted_offset(page * kv.v_page_stride + slot * kv.v_slot_stride);
+      const uint32_t to = stage + place.lane * 16;
       const int k_bytes = params.head_dim * (P::kEightBit ? 1 : 2);
       const int v_bytes = params.v_head_dim * (P::kEightBit ? 1 : 2);
 #pragma unroll
@@ -123,7 +122,7 @@ struct DecodeLoader {
         if (kv.k_scales != nullptr) {
           const int64_t at =
               page * kv.scale_page_stride + slot * kv.scale_slot_stride + head * kv.scale_head_stride;
-          const uint32_t scales = ring + stage * P::kStageBytes + 2 * P::kTileBytes + place.lane * 4;
+          const uint32_t scales = stage + 2 * P::kTileBytes + place.lane * 4;
           cp_async_4(scales, wanted ? kv.k_scales + at : kv.k_scales, wanted);
           cp_async_4(scales + 128, wanted ? kv.v_scales + at : kv.v_scales, wanted);
         }
@@ -135,7 +134,6 @@ struct DecodeLoader {
         next_unit();
     }
     cp_async_commit();
-    stage = stage + 1 == P::kStages ? 0 : stage + 1;
   }
 };
 

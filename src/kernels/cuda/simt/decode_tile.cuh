@@ -59,9 +59,8 @@ struct DecodeQuery {
 #pragma unroll
     for (int r = 0; r < P::kRows; ++r) {
       const sm80::RowContext row = sm80::row_context(p, unit.item, unit.item.row_first + r, unit.head);
-      const auto* from = reinterpret_cast<const uint16_t*>(p.q) +
-                         static_cast<int64_t>(unit.item.q_first + row.row) * p.q_row_stride +
-                         static_cast<int64_t>(row.head) * p.head_dim;
+      const auto* from =
+          reinterpret_cast<const uint16_t*>(p.q) + p.q_rows.offset(unit.item.q_first + row.row, row.head);
 #pragma unroll
       for (int w = 0; w < P::kLaneDims / 2; ++w) {
         const int d = (place.chunk + 2 * w / P::kChunk * 32) * P::kChunk + 2 * w % P::kChunk;

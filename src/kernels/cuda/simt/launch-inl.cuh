@@ -40,20 +40,24 @@ cudaError_t launch_policy(const Launch& l) {
   int device = 0;
   if (const cudaError_t code = cudaGetDevice(&device); code != cudaSuccess) return code;
   if (device >= kDevices || !prepared[device].load(std::memory_order_acquire)) {
-    const cudaError_t code =
-        cudaFuncSetAttribute(decode_kernel<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes);
+    int has = 0;
+    cudaError_t code = cudaDeviceGetAttribute(&has, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (code == cudaSuccess)
+      code = cudaFuncSetAttribute(decode_kernel<P>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  std::min(P::shared_bytes(P::kStages), has));
     if (code != cudaSuccess) return code;
     if (device < kDevices) prepared[device].store(true, std::memory_order_release);
   }
-  return l.queue(decode_kernel<P>, int64_t{l.multiprocessors} * P::kBlocksPerSm, P::kThreads, P::kSharedBytes,
-                 l.params, l.kernel.q == sm80::QueryType::f16);
+  return l.queue(decode_kernel<P>, int64_t{l.multiprocessors} * l.kernel.blocks_per_sm, P::kThreads,
+                 P::shared_bytes(l.kernel.stages), l.params, l.kernel.q == sm80::QueryType::f16);
 }
 
 /// False where the list has no such kernel.
 template <Keys Keys_>
 bool launch_list(const Launch& l, cudaError_t& code) {
   return any_policy<Keys_>([&]<class P>() {
-    if (P::kKeys != keys_of(l.kernel.q, l.kernel.kv) || !(l.kernel == kernel_info<P>(l.kernel.q)))
+    if (P::kKeys != keys_of(l.kernel.q, l.kernel.kv) ||
+        !sm80::is_same_kernel(l.kernel, kernel_info<P>(l.kernel.q)))
       return false;
     code = launch_policy<P>(l);
     return true;

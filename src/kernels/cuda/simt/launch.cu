@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/simt/launch-inl.cuh"
 #include "kernels/cuda/sm80/merge_kernel.cuh"
+#include "kernels/cuda/tiles/planted.cuh"
 #include "kernels/cuda/tiles/programmatic_launch.h"
 
 namespace fovea::cuda::simt {
@@ -19,7 +20,7 @@ cudaError_t launch_all(const sm80::KernelInfo& kernel, const AttentionParams& pa
   if (code != cudaSuccess) return code;
   const int64_t units = static_cast<int64_t>(max_items) * params.kv_heads.divisor;
   const Launch l{kernel, params, units, multiprocessors, has_programmatic_launch(major), stream};
-  found = kernel.kv == KvType::same ? launch16(l, code) : launch8(l, code);
+  found = !planted_gap(kernel) && (kernel.kv == KvType::same ? launch16(l, code) : launch8(l, code));
   if (!found || code != cudaSuccess || params.partial_out == nullptr) return code;
   const auto merge =
       kernel.q == sm80::QueryType::f16 ? sm80::merge_kernel<__half> : sm80::merge_kernel<__nv_bfloat16>;
@@ -29,15 +30,19 @@ cudaError_t launch_all(const sm80::KernelInfo& kernel, const AttentionParams& pa
 }  // namespace
 
 Status launch(const sm80::KernelInfo& kernel, const AttentionParams& params, int max_items,
-              CUstream_st* stream) {
+              CUstream_st* stream, LaunchRecord* record) {
   AttentionParams with_sizes = params;
   if (with_sizes.partial_rows == 0) with_sizes.partial_rows = kernel.rows;
   with_sizes.partial_columns = kernel.v_head_dim;
+  with_sizes.stages = kernel.stages;
   bool found = true;
   const cudaError_t code =
       max_items == 0 ? cudaSuccess : launch_all(kernel, with_sizes, max_items, stream, found);
   if (!found) return Error{ErrorCode::internal, "a CUDA-core decode kernel that select() doesn't give"};
-  if (code == cudaSuccess) return {};
+  if (code == cudaSuccess) {
+    if (record != nullptr) *record = {max_items > 0, max_items > 0 && params.partial_out != nullptr};
+    return {};
+  }
   cudaGetLastError();  // it is said here, and not by the next launch too
   return Error{ErrorCode::internal,
                std::string("launch of a CUDA-core decode kernel: ") + cudaGetErrorString(code)};

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cuda/sm80/select.h"
+#include "kernels/cuda/sm80/kernel_info.h"
 
 namespace fovea::cuda::simt {
 
@@ -48,14 +48,23 @@ struct DecodePolicy {
   static constexpr int kBlocksPerSm = (kEightBit ? kRows == 1 && kD < 512 : kRows == 2) ? 3 : 2;
   /// 192 KiB of an SM.
   static constexpr int kStages = 49152 / kBlocksPerSm / (2 * kTileBytes);
-  static constexpr int kRingBytes = kWarps * kStages * kStageBytes;
   /// The warps' rows of O, a few rows at a time.
   static constexpr int kMergeRows = std::min(kRows, 512 / kD);
   static constexpr int kMergeBytes = kWarps * kMergeRows * kD * 4;
   static constexpr int kStateBytes = kWarps * kRows * 8;
-  static constexpr int kSharedBytes = kRingBytes + kMergeBytes + kStateBytes;
-  static_assert(kBlocksPerSm * (kSharedBytes + 1024) <= 233472,
-                "228 KiB of an SM, 1 KiB of a block reserved");
+  /// The merge and the states, then the ring, with so many stages.
+  static constexpr int kRingOffset = (kMergeBytes + kStateBytes + 127) / 128 * 128;
+  FOVEA_HOST_DEVICE static constexpr int shared_bytes(int stages) {
+    return kRingOffset + kWarps * stages * kStageBytes;
+  }
+  static_assert(sm80::blocks_within(sm80::kMaxSharedBytes, shared_bytes(kStages)) >= kBlocksPerSm);
+  /// The most stages for a device whose blocks may have `limit` bytes, 1 at least.
+  static constexpr int stages_within(int limit) {
+    int stages = kStages;
+    while (stages > 1 && shared_bytes(stages) > limit)
+      --stages;
+    return stages;
+  }
 
   /// Whether the next unit's queries may wait in registers.
   static constexpr bool kQueryAhead = kRows * kLaneDims <= 32;
@@ -83,7 +92,7 @@ bool any_policy(F&& f) {
 }
 
 template <class P>
-constexpr sm80::KernelInfo kernel_info(sm80::QueryType q) {
+constexpr sm80::KernelInfo kernel_info(sm80::QueryType q, int limit = sm80::kAnySharedBytes) {
   sm80::KernelInfo info;
   info.kind = sm80::KernelKind::decode;
   info.q = q;
@@ -97,8 +106,8 @@ constexpr sm80::KernelInfo kernel_info(sm80::QueryType q) {
   info.tile_keys = P::kTileKeys;
   info.split_keys = P::kSplitKeys;
   info.threads = P::kThreads;
-  info.shared_bytes = P::kSharedBytes;
-  info.blocks_per_sm = P::kBlocksPerSm;
+  info.stages = P::stages_within(limit);
+  sm80::set_shared<P>(info, P::shared_bytes(info.stages), limit);
   return info;
 }
 

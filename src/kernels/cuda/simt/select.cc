@@ -12,7 +12,7 @@ void find(const Problem& p, sm80::KernelInfo& found) {
   any_policy<Keys_>([&]<class P>() {
     if (P::kD < p.head_dim || P::kD < p.v_head_dim) return false;
     if (found.rows != 0 && (found.rows >= p.rows || found.head_dim != P::kD)) return true;
-    found = kernel_info<P>(p.q);
+    found = kernel_info<P>(p.q, p.shared_bytes);
     return false;
   });
 }

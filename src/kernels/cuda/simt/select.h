@@ -20,6 +20,7 @@ struct Problem {
   /// it changes no bit of a row.
   int rows = 1;
   MaskSpec mask;
+  int shared_bytes = sm80::kAnySharedBytes;  ///< of a block on the device
 };
 
 /// KernelInfo::general is true: one kernel has all masks and scores that this family serves (causal, windows,

@@ -30,6 +30,25 @@ TEST(SimtSelect, TakesTheNarrowestThatIsWideEnough) {
   EXPECT_EQ(select({QueryType::bf16, KvType::same, 64, 200, 1, {}})->head_dim, 256);
 }
 
+TEST(SimtSelect, EveryKernelFitsEveryDeviceAndSumsAlike) {
+  for (const int shared_bytes : {163 * 1024, 99 * 1024, 227 * 1024})
+    for (const QueryType q : {QueryType::f16, QueryType::bf16})
+      for (const KvType kv : {KvType::same, KvType::e4m3, KvType::e5m2, KvType::int8})
+        for (int d = 8; d <= 512; d += 8)
+          for (const int rows : {1, 2, 3, 4, 7}) {
+            Problem p{q, kv, d, d, rows, {}};
+            const auto sized = select(p);
+            p.shared_bytes = shared_bytes;
+            const auto info = select(p);
+            ASSERT_TRUE(sized.ok() && info.ok()) << d;
+            EXPECT_LE((info->shared_bytes + 1024) * info->blocks_per_sm, shared_bytes + 1024) << d;
+            EXPECT_EQ(info->rows, sized->rows);
+            EXPECT_EQ(info->tile_keys, sized->tile_keys);
+            EXPECT_EQ(info->split_keys, sized->split_keys);
+            EXPECT_TRUE(shared_bytes != 227 * 1024 || *info == *sized) << d;
+          }
+}
+
 TEST(SimtSelect, SaysWhatItLacks) {
   Problem problem{QueryType::bf16, KvType::same, 128, 128, 1, {}};
   EXPECT_EQ(refusal(problem), "");

@@ -2,6 +2,7 @@
 // The end of a unit: its warps' results become one, the output or a part of it.
 #include "kernels/cuda/sm80/finish.cuh"
 #include "kernels/cuda/sm80/policy.h"
+#include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::sm80 {
 
@@ -73,7 +74,7 @@ struct DecodeEpilogue {
 #pragma unroll
       for (int w = 0; w < P::kKeyGroups; ++w) {
         const float2 s = states[w * P::kRows + first + row];
-        total = fmaf(s.y, exp2_approx(s.x - base), total);
+        total = fmaf(s.y, planted_group_weight(exp2_approx(s.x - base), w, P::kKeyGroups), total);
         const float4 x =
             *reinterpret_cast<const float4*>(merge + (w * P::kMergeRows + row) * P::kMergePitch + column);
         o = make_float4(o.x + x.x, o.y + x.y, o.z + x.z, o.w + x.w);

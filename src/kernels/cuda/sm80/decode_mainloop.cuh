@@ -3,6 +3,7 @@
 #include "kernels/cuda/sm80/copy_rows.cuh"
 #include "kernels/cuda/sm80/params.h"
 #include "kernels/cuda/sm80/unit_queue.cuh"
+#include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::sm80 {
 
@@ -12,7 +13,6 @@ namespace fovea::cuda::sm80 {
 template <class P>
 struct DecodeLoader {
   const AttentionParams& params;
-  const uint32_t ring;  ///< of this warp
   const int lane;
   const int group, part;  ///< which keys of a tile, which columns of V
   const UnitQueue& queue;
@@ -28,11 +28,9 @@ struct DecodeLoader {
   int32_t page = 0;  ///< its page id, arriving
   int slot = 0;
   bool wanted = false;
-  int stage = 0;
 
-  __device__ DecodeLoader(const AttentionParams& p, uint32_t warp_ring, const UnitQueue& units)
+  __device__ DecodeLoader(const AttentionParams& p, const UnitQueue& units)
       : params(p),
-        ring(warp_ring),
         lane(threadIdx.x % 32),
         group(threadIdx.x / 32 / P::kValueParts),
         part(threadIdx.x / 32 % P::kValueParts),
@@ -70,14 +68,14 @@ struct DecodeLoader {
     }
   }
 
-  /// Copies the step prepared, if there is one, closes the group, and prepares the next.
-  __device__ void step() {
+  /// Copies the step prepared, if there is one, to the stage at `k_tile`, closes the group, and prepares the
+  /// next.
+  __device__ void step(uint32_t k_tile) {
     if (unit < num_units) {
       const KvParams& kv = params.kv;
-      const int64_t k_offset = page * kv.k_page_stride + slot * kv.k_slot_stride;
-      const int64_t v_offset = page * kv.v_page_stride + slot * kv.v_slot_stride;
+      const int64_t k_offset = planted_offset(page * kv.k_page_stride + slot * kv.k_slot_stride);
+      const int64_t v_offset = planted_offset(page * kv.v_page_stride + slot * kv.v_slot_stride);
       const uint32_t rows = __ballot_sync(~0u, wanted);
-      const uint32_t k_tile = ring + stage * P::kStageBytes;
       const int v_begin = part * P::kPartDv * kv_bytes(P::kKv);
       if (P::kEven && even && __popc(rows) == 32) {
         // Whole rows at equal distances: one address, which the copies step from.
@@ -111,7 +109,6 @@ struct DecodeLoader {
         next_unit();
     }
     cp_async_commit();
-    stage = stage + 1 == P::kStages ? 0 : stage + 1;
   }
 };
 

@@ -2,6 +2,7 @@
 // The end of a unit in the narrow decode kernel: its warps' results become one, the output or a part of it.
 #include "kernels/cuda/sm80/decode_narrow_tile.cuh"
 #include "kernels/cuda/sm80/decode_parts.cuh"
+#include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::sm80 {
 
@@ -10,7 +11,7 @@ struct NarrowEpilogue {
   const AttentionParams& params;
   float* rows_shared;  ///< [2, kWarps, kRows, kMergePitch]
   float2* states;      ///< [2, kWarps, kRows]
-  int* last;           ///< of arrive_last()
+  int* last;           ///< of arrive_last(), in the padding of the last row
   int buffer = 0;
 
   /// `shared`: P::kEpilogueBytes.
@@ -18,7 +19,7 @@ struct NarrowEpilogue {
       : params(p),
         rows_shared(reinterpret_cast<float*>(shared)),
         states(reinterpret_cast<float2*>(rows_shared + 2 * P::kMergeFloats)),
-        last(reinterpret_cast<int*>(states + 2 * P::kStates)) {}
+        last(reinterpret_cast<int*>(rows_shared + 2 * P::kMergeFloats - (P::kMergePitch - P::kDv))) {}
 
   /// `Loads`: of the merge of parts.
   template <int Loads>
@@ -82,7 +83,7 @@ struct NarrowEpilogue {
 #pragma unroll 4
       for (int w = 0; w < P::kWarps; ++w) {
         const float2 s = state[w * P::kRows];
-        const float f = exp2_approx(s.x - base);
+        const float f = planted_group_weight(exp2_approx(s.x - base), w, P::kWarps);
         const float4 x = *reinterpret_cast<const float4*>(from + w * P::kRows * P::kMergePitch);
         total = fmaf(s.y, f, total);
         o = make_float4(fmaf(x.x, f, o.x), fmaf(x.y, f, o.y), fmaf(x.z, f, o.z), fmaf(x.w, f, o.w));

@@ -44,6 +44,7 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_narrow_ke
     if (more) query.load(params, item_of(unit + stride), head_of(unit + stride));
     const WorkItem item = item_of(unit);
     NarrowTile<P> tile(params, item);
+    tile.sum[0] = tile.sum[1] = sum_of(item, 0.0f);  // here, where n_k is at hand: registers are few
     const int key_last = item.key_last;
     for (int key = item.key_first; key < key_last; key += P::kTileKeys) {
       float s[P::kKeyTiles][4];

@@ -3,6 +3,7 @@
 #include "kernels/cuda/sm80/params.h"
 #include "kernels/cuda/sm80/policy.h"
 #include "kernels/cuda/tiles/cp_async.cuh"
+#include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::sm80 {
 
@@ -78,8 +79,8 @@ struct NarrowLoader {
   __device__ void begin() {
     const KvParams& kv = params.kv;
     rows = __ballot_sync(~0u, wanted) & kAllRows;
-    k_at = page * kv.k_page_stride + slot * kv.k_slot_stride + head * kv.k_head_stride;
-    v_at = page * kv.v_page_stride + slot * kv.v_slot_stride + head * kv.v_head_stride;
+    k_at = planted_offset(page * kv.k_page_stride + slot * kv.k_slot_stride + head * kv.k_head_stride);
+    v_at = planted_offset(page * kv.v_page_stride + slot * kv.v_slot_stride + head * kv.v_head_stride);
     if constexpr (P::kEightBit) {
       if (kv.k_scales != nullptr) {
         k_scale = v_scale = 0;

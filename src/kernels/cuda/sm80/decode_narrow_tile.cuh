@@ -31,9 +31,7 @@ struct NarrowQuery {
     const RowContext r = row_context(p, item, item.row_first + g, head);
     const auto* row = static_cast<const typename P::Q*>(p.q);
     const bool inside = r.row < item.n_q;
-    if (inside)
-      row += static_cast<int64_t>(item.q_first + r.row) * p.q_row_stride +
-             static_cast<int64_t>(r.head) * p.head_dim;
+    if (inside) row += p.q_rows.offset(item.q_first + r.row, r.head);
 #pragma unroll
     for (int c = 0; c < P::kQueryChunks; ++c) {
       // The dims of a 16-byte chunk of a key are 16 bytes here, or 32 with 8-bit keys.

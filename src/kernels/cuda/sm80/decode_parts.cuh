@@ -3,6 +3,7 @@
 // changes no bit: parts are summed in the order of their index, more than 2 kMergeFan of them in groups of
 // kMergeFan first.
 #include "kernels/cuda/sm80/finish.cuh"
+#include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::sm80 {
 
@@ -87,7 +88,7 @@ __device__ void merge_row(const AttentionParams& params, const WorkItem& item, i
         o = make_float4(o.x * f, o.y * f, o.z * f, o.w * f);
 #pragma unroll
         for (int e = s; e < s + kMergeStep; ++e) {
-          const float w = exp2_approx(state[e].x - base);
+          const float w = planted_fold_weight(exp2_approx(state[e].x - base), begin + e, count);
           total = fmaf(state[e].y, w, total);
           o = make_float4(fmaf(x[e].x, w, o.x), fmaf(x[e].y, w, o.y), fmaf(x[e].z, w, o.z),
                           fmaf(x[e].w, w, o.w));

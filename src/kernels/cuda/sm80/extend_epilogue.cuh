@@ -3,6 +3,7 @@
 // or leave a part for the merge kernel.
 #include "kernels/cuda/sm80/finish.cuh"
 #include "kernels/cuda/sm80/policy.h"
+#include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::sm80 {
 
@@ -28,7 +29,7 @@ struct ExtendEpilogue {
         const RowContext r = row_context(p, item, first_row + row, head);
         const bool exists = r.row < item.n_q;
         const RowEnd end =
-            finish_row(maximum[t][h], quad_sum(sum[t][h]),
+            finish_row(maximum[t][h], planted_sum(sum_of(item, quad_sum(sum[t][h]))),
                        p.sinks == nullptr || !exists ? nullptr : p.sinks + r.head, p.lse_includes_sink);
         const float f = end.inverse * p.kv.v_scale;
         if (q == 0 && part == 0 && exists && p.lse != nullptr)
@@ -41,8 +42,7 @@ struct ExtendEpilogue {
       }
     __syncwarp();
     const RowContext r = row_context(p, item, first_row + lane % P::kWarpRows, head);
-    const int64_t offset = static_cast<int64_t>(item.q_first + r.row) * p.out_row_stride +
-                           static_cast<int64_t>(r.head) * p.v_head_dim;
+    const int64_t offset = p.out_rows.offset(item.q_first + r.row, r.head);
     const uint32_t rows = __ballot_sync(~0u, r.row < item.n_q);
     constexpr int kTotal = P::kWarpRows * kPartChunks;
     static_assert(kTotal % 32 == 0);  // so that all lanes stay together

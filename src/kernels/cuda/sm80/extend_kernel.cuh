@@ -268,7 +268,7 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(
   char* const query = shared + group * P::kQueryBytes;
   const uint32_t base = shared_address(shared), barriers = base + P::kBarriersOffset;
   if (!P::kLockstep && threadIdx.x == 0)
-    for (int s = 0; s < P::kSlots; ++s) {
+    for (int s = 0; s < params.stages; ++s) {
       mbarrier_init(barriers + s * 16, P::kThreads);
       mbarrier_init(barriers + s * 16 + 8, P::kWarps);
     }
@@ -277,9 +277,8 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(
   const int warp_row = item.row_first + group * P::kWarpRows;
   {
     const RowContext r = row_context(params, item, warp_row + lane % P::kWarpRows, head);
-    const int64_t offset = (static_cast<int64_t>(item.q_first + r.row) * params.q_row_stride +
-                            static_cast<int64_t>(r.head) * params.head_dim) *
-                           static_cast<int64_t>(sizeof(typename P::Q));
+    const int64_t offset =
+        params.q_rows.offset(item.q_first + r.row, r.head) * static_cast<int64_t>(sizeof(typename P::Q));
     copy_rows<typename P::QTile, P::kWarpRows>(shared_address(query), 0, static_cast<const char*>(params.q),
                                                offset, __ballot_sync(~0u, r.row < item.n_q),
                                                params.head_dim * 2);

@@ -6,6 +6,7 @@
 #include "kernels/cuda/sm80/params.h"
 #include "kernels/cuda/sm80/widen.cuh"
 #include "kernels/cuda/tiles/mbarrier.cuh"
+#include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::sm80 {
 
@@ -91,10 +92,11 @@ struct ExtendLoader {
       const bool valid = wanted(i);
       const char* from = base;
       if (!P::kGeneral || valid)
-        from += static_cast<uint64_t>(static_cast<uint32_t>(page[i])) *
-                    static_cast<uint64_t>(IsV ? kv.v_page_stride : kv.k_page_stride) +
-                static_cast<uint64_t>(static_cast<uint32_t>(slot[i])) *
-                    static_cast<uint64_t>(IsV ? kv.v_slot_stride : kv.k_slot_stride);
+        from += planted_offset<Mutation::prefill_offsets>(
+            static_cast<int64_t>(static_cast<uint64_t>(static_cast<uint32_t>(page[i])) *
+                                     static_cast<uint64_t>(IsV ? kv.v_page_stride : kv.k_page_stride) +
+                                 static_cast<uint64_t>(static_cast<uint32_t>(slot[i])) *
+                                     static_cast<uint64_t>(IsV ? kv.v_slot_stride : kv.k_slot_stride)));
       const uint32_t to = tile + Tile::offset(first_row + row, lane_chunk());
       if (Tile::kChunks % kLanes == 0 && row_bytes == Tile::kChunks * 16) {
 #pragma unroll
@@ -152,13 +154,12 @@ struct ExtendPair {
   __device__ void values_done() {}
 };
 
-/// Slot n % kSlots holds K of tile n / 2 for even n, V for odd n, and slots pass through mbarriers, so that
-/// the warps of an SM's one block may drift apart and the softmax of one meet the products of another. Where
-/// there are slots enough, the two of a tile pass as one.
+/// Slot n % params.stages holds K of tile n / 2 for even n, V for odd n, and slots pass through mbarriers, so
+/// that the warps of an SM's one block may drift apart and the softmax of one meet the products of another.
+/// Where there are slots enough, the two of a tile pass as one.
 template <class P>
 struct ExtendRing {
-  static constexpr bool kTogether =
-      P::kEightBit || (P::kSlots % 2 == 0 && P::kAhead % 2 == 0 && P::kSlots >= P::kAhead + 4);
+  static constexpr bool kTogether = P::kTogether;
   ExtendLoader<P> loader;
   const uint32_t slots, barriers, staging;
 
@@ -174,8 +175,8 @@ struct ExtendRing {
                         uint32_t barrier_address, uint32_t staging_address)
       : loader(p, work, kv_head), slots(slot_address), barriers(barrier_address), staging(staging_address) {
     if constexpr (P::kEightBit) fetch<false>(0), fetch<true>(1);
-#pragma unroll
-    for (int n = 0; n < P::kAhead; ++n) {
+#pragma unroll 1
+    for (int n = 0; n < p.ahead; ++n) {
       if constexpr (kTogether) {
         if (n % 2 == 0) issue_tile();
       } else if (n % 2 == 0) {
@@ -233,7 +234,7 @@ struct ExtendRing {
 
   __device__ void issued_one() {
     issue_slot += kTogether ? 2 : 1;
-    if (issue_slot == P::kSlots) issue_slot = 0, issue_parity ^= 1;
+    if (issue_slot == loader.params.stages) issue_slot = 0, issue_parity ^= 1;
   }
 
   /// Widens the tile before the one at loader.key, half by half as it comes, and fetches that one.
@@ -351,7 +352,7 @@ struct ExtendRing {
     __syncwarp();
     if (threadIdx.x % 32 == 0) mbarrier_arrive(empty(use_slot));
     use_slot += kTogether ? 2 : 1;
-    if (use_slot == P::kSlots) use_slot = 0, use_parity ^= 1;
+    if (use_slot == loader.params.stages) use_slot = 0, use_parity ^= 1;
   }
 };
 

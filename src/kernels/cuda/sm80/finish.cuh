@@ -6,16 +6,22 @@
 
 namespace fovea::cuda::sm80 {
 
+/// A row's sum of probabilities, as finish_row() takes it: NaN, which becomes its O and LSE, of a sequence
+/// whose keys cannot be read.
+__device__ __forceinline__ float sum_of(const WorkItem& item, float sum) {
+  return item.n_k == kLostKeys ? NAN : sum;
+}
+
 /// Four neighbours of a finished row, converted.
 template <class T>
-__device__ __forceinline__ void store_out4(const AttentionParams& p, int64_t q_row, int head, int column,
+__device__ __forceinline__ void store_out4(const AttentionParams& p, int q_row, int head, int column,
                                            float4 o) {
-  T* out =
-      static_cast<T*>(p.out) + q_row * p.out_row_stride + static_cast<int64_t>(head) * p.v_head_dim + column;
+  T* out = static_cast<T*>(p.out) + p.out_rows.offset(q_row, head) + column;
   *reinterpret_cast<uint2*>(out) = make_uint2(pack<T>(o.x, o.y), pack<T>(o.z, o.w));
 }
 
-/// Four columns of packed row item.row_first + row; with column 0 the log-sum-exp too.
+/// Four columns of packed row item.row_first + row, whose sum_of() is `sum`; with column 0 the log-sum-exp
+/// too.
 template <class Q>
 __device__ __forceinline__ void finish(const AttentionParams& p, const WorkItem& item, int head, int row,
                                        int column, float4 o, float maximum, float sum) {

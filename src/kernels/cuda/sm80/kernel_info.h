@@ -1,5 +1,6 @@
 #pragma once
 // KernelInfo of a policy.
+#include <algorithm>
 #include <type_traits>
 
 #include "kernels/cuda/sm80/policies.h"
@@ -7,6 +8,7 @@
 
 namespace fovea::cuda::sm80 {
 
+/// But for the ring.
 template <class P>
 constexpr KernelInfo common_info() {
   KernelInfo info;
@@ -18,32 +20,53 @@ constexpr KernelInfo common_info() {
   info.tile_keys = P::kTileKeys;
   info.split_keys = P::kSplitKeys;
   info.threads = P::kThreads;
-  info.shared_bytes = P::kSharedBytes;
-  info.blocks_per_sm = P::kBlocksPerSm;
   return info;
 }
 
+/// Of the most blocks that fit a device whose blocks may have `limit` bytes, at most the policy's.
 template <class P>
-constexpr KernelInfo decode_info() {
+constexpr void set_shared(KernelInfo& info, int bytes, int limit) {
+  info.shared_bytes = bytes;
+  info.blocks_per_sm = std::clamp(blocks_within(limit, bytes), 1, P::kBlocksPerSm);
+}
+
+template <class P>
+constexpr KernelInfo decode_info(int limit = kAnySharedBytes) {
   KernelInfo info = common_info<P>();
   info.kind = KernelKind::decode;
   info.kv = P::kKv;
+  info.stages = P::stages_within(limit);
+  set_shared<P>(info, P::shared_bytes(info.stages) + P::kStaticBytes, limit);
   return info;
 }
 
 template <class P>
-constexpr KernelInfo narrow_info() {
-  KernelInfo info = decode_info<P>();
+constexpr KernelInfo narrow_info(int limit = kAnySharedBytes) {
+  KernelInfo info = common_info<P>();
+  info.kind = KernelKind::decode;
+  info.kv = P::kKv;
   info.merges = true;
+  set_shared<P>(info, P::kSharedBytes, limit);
   return info;
 }
 
 template <class P>
-constexpr KernelInfo extend_info(KernelKind kind) {
+constexpr KernelInfo extend_info(KernelKind kind, int limit = kAnySharedBytes) {
   KernelInfo info = common_info<P>();
   info.kind = kind;
   info.kv = P::kEightBit ? KvType::e4m3 : KvType::same;
+  const auto ring = P::ring_within(limit);
+  info.stages = ring.slots;
+  info.ahead = ring.ahead;
+  set_shared<P>(info, P::shared_bytes(ring.slots), limit);
   return info;
+}
+
+/// Whether `chosen`, of some device, is the kernel that `compiled` is of any.
+constexpr bool is_same_kernel(KernelInfo chosen, const KernelInfo& compiled) {
+  chosen.stages = compiled.stages, chosen.ahead = compiled.ahead;
+  chosen.shared_bytes = compiled.shared_bytes, chosen.blocks_per_sm = compiled.blocks_per_sm;
+  return chosen == compiled;
 }
 
 }  // namespace fovea::cuda::sm80

@@ -23,19 +23,23 @@ struct Launch {
   }
 };
 
-/// Once for each policy and device: lets a kernel have more shared memory than 48 KiB. Gives the
-/// multiprocessors; 0 with an error.
+/// Once for each policy and device: lets a kernel have more shared memory than 48 KiB, as much as it is sized
+/// for or the device has. Gives the multiprocessors; 0 with an error.
 template <class P>
-int prepare(void (*kernel)(AttentionParams), Launch& l) {
+int prepare(void (*kernel)(AttentionParams), Launch& l, int most_bytes, int static_bytes = 0) {
   constexpr int kDevices = 64;
   static std::atomic<int> counts[kDevices];  // 0 = not yet
   int device = 0;
   l.check(cudaGetDevice(&device), "cudaGetDevice");
   if (!l.error.empty()) return 0;
-  int count = device < kDevices ? counts[device].load(std::memory_order_acquire) : 0;
+  int count = device < kDevices ? counts[device].load(std::memory_order_acquire) : 0, has = 0;
   if (count != 0) return count;
-  l.check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes),
-          "shared memory of an attention kernel");
+  l.check(cudaDeviceGetAttribute(&has, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+          "cudaDeviceGetAttribute");
+  if (l.error.empty())
+    l.check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 std::min(most_bytes, has - static_bytes)),
+            "shared memory of an attention kernel");
   if (l.error.empty())
     l.check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
   if (!l.error.empty()) return 0;
@@ -61,19 +65,20 @@ inline cudaError_t queue(void (*kernel)(AttentionParams), int64_t blocks, int th
 
 template <class P>
 bool launch_decode(Launch& l) {
-  if (!(l.kernel == decode_info<P>())) return false;
-  const int multiprocessors = prepare<P>(decode_kernel<P>, l);
+  if (!is_same_kernel(l.kernel, decode_info<P>())) return false;
+  const int multiprocessors = prepare<P>(decode_kernel<P>, l, P::shared_bytes(P::kStages), P::kStaticBytes);
   if (multiprocessors == 0 || l.max_items == 0) return true;
   const int64_t units = static_cast<int64_t>(l.max_items) * l.params.kv_heads.divisor;
-  const int64_t blocks = std::min<int64_t>(units, multiprocessors * P::kBlocksPerSm);
-  l.check(queue(decode_kernel<P>, blocks, P::kThreads, P::kSharedBytes, l), "launch of a decode kernel");
+  const int64_t blocks = std::min<int64_t>(units, multiprocessors * l.kernel.blocks_per_sm);
+  l.check(queue(decode_kernel<P>, blocks, P::kThreads, P::shared_bytes(l.kernel.stages), l),
+          "launch of a decode kernel");
   return true;
 }
 
 template <class P>
 bool launch_narrow(Launch& l) {
-  if (!(l.kernel == narrow_info<P>())) return false;
-  const int multiprocessors = prepare<P>(decode_narrow_kernel<P>, l);
+  if (!is_same_kernel(l.kernel, narrow_info<P>())) return false;
+  const int multiprocessors = prepare<P>(decode_narrow_kernel<P>, l, P::kSharedBytes);
   if (multiprocessors == 0 || l.max_items == 0) return true;
   const int64_t units = static_cast<int64_t>(l.max_items) * l.params.kv_heads.divisor;
   const int64_t blocks = std::min<int64_t>(units, multiprocessors * P::kBlocksPerSm);
@@ -84,14 +89,15 @@ bool launch_narrow(Launch& l) {
 
 template <class P, KernelKind Kind>
 bool launch_extend(Launch& l) {
-  if (!(l.kernel == extend_info<P>(Kind))) return false;
-  if (prepare<P>(extend_kernel<P>, l) == 0 || l.max_items == 0) return true;
+  if (!is_same_kernel(l.kernel, extend_info<P>(Kind))) return false;
+  if (prepare<P>(extend_kernel<P>, l, P::shared_bytes(P::kSlots)) == 0 || l.max_items == 0) return true;
   const int64_t units = static_cast<int64_t>(l.max_items) * l.params.kv_heads.divisor;
   if (units > INT32_MAX) {
     l.error = "a step of " + std::to_string(units) + " attention tiles; at most 2147483647 fit a launch";
     return true;
   }
-  l.check(queue(extend_kernel<P>, units, P::kThreads, P::kSharedBytes, l), "launch of an extend kernel");
+  l.check(queue(extend_kernel<P>, units, P::kThreads, P::shared_bytes(l.kernel.stages), l),
+          "launch of an extend kernel");
   return true;
 }
 
@@ -119,5 +125,6 @@ bool launch_decode_int8(Launch& l);
 bool launch_extend16(Launch& l);
 bool launch_extend_general(Launch& l);
 bool launch_extend_eight_bit(Launch& l);
+bool launch_extend_compact(Launch& l);
 
 }  // namespace fovea::cuda::sm80

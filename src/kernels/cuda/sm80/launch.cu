@@ -3,6 +3,7 @@
 #include "kernels/cuda/sm80/launch-inl.cuh"
 #include "kernels/cuda/sm80/merge_kernel.cuh"
 #include "kernels/cuda/sm80/value_gain.h"
+#include "kernels/cuda/tiles/planted.cuh"
 #include "kernels/cuda/tiles/programmatic_launch.h"
 
 namespace fovea::cuda::sm80 {
@@ -28,13 +29,16 @@ DeviceFacts device_facts(Launch& l) {
 
 }  // namespace
 
-Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream) {
+Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream,
+              LaunchRecord* record) {
   if (params.kv.k_chunk_stride != 0 || params.kv.v_dim_stride != 0)
     return Error{ErrorCode::unsupported,
                  "pages are x-packed; the sm80 kernels take strided ones; use the portable kernels"};
   AttentionParams with_sizes = params;
   if (with_sizes.partial_rows == 0) with_sizes.partial_rows = kernel.rows;
   with_sizes.partial_columns = kernel.v_head_dim;
+  with_sizes.stages = kernel.stages;
+  with_sizes.ahead = kernel.ahead;
   with_sizes.kv.v_gain = value_gain(params.kv, params.kv.type);
   with_sizes.kv.v_scale /= with_sizes.kv.v_gain;
   const bool merged = kernel.merges && params.arrivals != nullptr;
@@ -44,11 +48,13 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   const DeviceFacts device = device_facts(l);
   if (l.error.empty()) {
     l.programmatic = has_programmatic_launch(device.major);
-    const bool found = kernel.kind == KernelKind::decode
+    const bool found = planted_gap(kernel) ? false
+                       : kernel.kind == KernelKind::decode
                            ? launch_narrow16(l) || launch_narrow8(l) || launch_decode16(l) ||
                                  launch_decode_general(l) || launch_decode_e4m3(l) || launch_decode_e5m2(l) ||
                                  launch_decode_int8(l)
-                           : launch_extend16(l) || launch_extend_general(l) || launch_extend_eight_bit(l);
+                           : launch_extend16(l) || launch_extend_general(l) || launch_extend_eight_bit(l) ||
+                                 launch_extend_compact(l);
     if (!found) return Error{ErrorCode::internal, "an attention kernel that select() doesn't give"};
   }
   if (l.error.empty() && merges_after) {
@@ -57,7 +63,10 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
     l.check(queue(merge, std::min<int64_t>(units, int64_t{8} * device.multiprocessors), kMergeThreads, 0, l),
             "launch of the merge kernel");
   }
-  if (l.error.empty()) return {};
+  if (l.error.empty()) {
+    if (record != nullptr) *record = {max_items > 0, merges_after};
+    return {};
+  }
   cudaGetLastError();  // it is said here, and not by the next launch too
   return Error{ErrorCode::internal, std::move(l.error)};
 }

@@ -1,5 +1,6 @@
 #pragma once
 // Launches the kernels of this family. Nothing here synchronises or allocates, and all of it can be captured.
+#include "kernels/cuda/sm80/launch_record.h"
 #include "kernels/cuda/sm80/select.h"
 
 struct CUstream_st;
@@ -8,6 +9,7 @@ namespace fovea::cuda::sm80 {
 
 /// Queues the kernel that `kernel` (of select) names. `params.items` holds *params.num_items items, a number
 /// that only the device knows and that is at most `max_items`. Errors: what the CUDA runtime says.
-Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream);
+Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream,
+              LaunchRecord* record = nullptr);
 
 }  // namespace fovea::cuda::sm80

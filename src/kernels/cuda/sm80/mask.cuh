@@ -1,6 +1,7 @@
 #pragma once
 // Score of a (query row, key) pair beyond scale * q.k: soft cap, biases and visibility. The plain kernels
 // know the causal limit and the end of the sequence only; the general ones all of it.
+#include "base/mutation.h"
 #include "kernels/cuda/sm80/params.h"
 #include "kernels/cuda/sm80/softmax.cuh"
 
@@ -22,6 +23,10 @@ __device__ __forceinline__ RowContext row_context(const AttentionParams& p, cons
   r.head =
       kv_head * static_cast<int>(p.group.divisor) + packed_row - r.row * static_cast<int>(p.group.divisor);
   if (p.mask.alibi_slopes != nullptr && r.row < item.n_q) r.slope = p.mask.alibi_slopes[r.head];
+  if (mutated(Mutation::slopes_of_heads)) {
+    const float heads = static_cast<float>(p.kv_heads.divisor * p.group.divisor);
+    r.slope = p.mask.alibi_slopes == nullptr ? 0.0f : exp2f(-8.0f * static_cast<float>(r.head + 1) / heads);
+  }
   return r;
 }
 

@@ -4,6 +4,7 @@
 // fence and an atomic for each part; this needs a launch.)
 #include "kernels/cuda/sm80/finish.cuh"
 #include "kernels/cuda/tiles/grid_dependency.cuh"
+#include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::sm80 {
 
@@ -40,7 +41,7 @@ __device__ void merge_row(const AttentionParams& p, const WorkItem& item, int he
     const float4 x = __ldcg(reinterpret_cast<const float4*>(
                                 p.partial_out + (at + s * stride) * p.partial_columns + first_column) +
                             column);
-    const float f = exp2_approx(state.x - base);
+    const float f = planted_weight(exp2_approx(state.x - base), s, item.num_splits);
     total = fmaf(state.y, f, total);
     o = make_float4(fmaf(x.x, f, o.x), fmaf(x.y, f, o.y), fmaf(x.z, f, o.z), fmaf(x.w, f, o.w));
   }

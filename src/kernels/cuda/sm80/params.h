@@ -26,6 +26,24 @@ struct FastDivisor {
 #endif
 };
 
+/// Where the rows of Q or O lie, in elements. Row r is in block r / block; each block begins block_gap
+/// elements further on than the rows before it would have it. (Blocks are sequences of a padded batch whose
+/// rows have a stride of their own.)
+struct RowLayout {
+  int64_t row_stride = 0, block_gap = 0;
+  int head_stride = 0;
+  FastDivisor block;  ///< rows of a block; not looked at with a gap of 0
+
+#ifdef __CUDACC__
+  /// Where a head of a row begins.
+  __device__ int64_t offset(int row, int head) const {
+    int64_t at = row * row_stride + static_cast<int64_t>(head) * head_stride;
+    if (block_gap != 0) at += block.quotient(row) * block_gap;
+    return at;
+  }
+#endif
+};
+
 /// Elements of the KV cache: the query's type (of 16 bits, where it is not said), 8 bits that become it in
 /// registers, or a type of their own, which only the portable kernels read.
 enum class KvType : uint8_t { same, e4m3, e5m2, int8, f16, bf16, f32 };
@@ -48,6 +66,7 @@ struct KvParams {
   /// Not 0: KvForm::x_packed, which only the portable kernels read. Runs of 16 bytes of a key lie at
   /// k_chunk_stride, elements of a value at v_dim_stride from each other.
   int64_t k_chunk_stride = 0, v_dim_stride = 0;
+  int64_t v_chunk_stride = 0;  ///< then, between runs of 16 bytes' slots of V; 0 = slots have one stride
   FastDivisor page_size;
   const int32_t* pages = nullptr;
   int64_t rows = 0;                 ///< with pages == nullptr: of k and v; 0 = not known
@@ -62,6 +81,10 @@ struct KvParams {
   int64_t scale_page_stride = 0, scale_slot_stride = 0, scale_head_stride = 0;
 };
 
+/// WorkItem::n_k of a sequence whose keys cannot be read: a length or a page id that is wrong. The item has
+/// no keys.
+inline constexpr int32_t kLostKeys = -1;
+
 /// A tile of packed query rows of one sequence and the keys that it meets there. Packed row r of a sequence
 /// is query row r / G under query head kv_head * G + r % G.
 struct WorkItem {
@@ -71,7 +94,7 @@ struct WorkItem {
   int32_t key_last;       ///< past the last key, at most n_k
   int64_t pages;          ///< where the sequence's pages begin in KvParams::pages; ragged: its first row
   int32_t q_first;        ///< row of Q and O that is query row 0 of the sequence
-  int32_t n_q, n_k;       ///< the sequence's query rows and keys
+  int32_t n_q, n_k;       ///< the sequence's query rows and keys; n_k kLostKeys: its rows are to be NaN
   int32_t key_low;        ///< keys below are seen by no row and never read, but for sink tokens
   int32_t split;          ///< of num_splits: which part of the row tile's keys this is
   int32_t num_splits;     ///< 1 = the item writes O itself
@@ -103,10 +126,10 @@ struct alignas(8) PartialState {
 };
 
 struct AttentionParams {
-  const void* q = nullptr;  ///< [Tq, Hq, D] by rows of q_row_stride elements
-  void* out = nullptr;      ///< [Tq, Hq, Dv] by rows of out_row_stride elements
+  const void* q = nullptr;  ///< [Tq, Hq, D]
+  void* out = nullptr;      ///< [Tq, Hq, Dv]
   float* lse = nullptr;     ///< [Tq, Hq] natural log, or null
-  int64_t q_row_stride = 0, out_row_stride = 0;
+  RowLayout q_rows, out_rows;
   int num_kv_heads = 0;
   FastDivisor group;             ///< G = Hq / Hkv
   FastDivisor kv_heads;          ///< Hkv, for flattened (item, head) indices
@@ -133,6 +156,10 @@ struct AttentionParams {
   /// How many units blocks have come for, 0 before and after every launch (of sm80's decode kernels the merge
   /// kernel sees to it, so launch() leaves it out where none follows); null: every block takes its share.
   int32_t* queue = nullptr;
+  /// Of the rings in shared memory: stages of a decode kernel or slots of a prefill one, and how many slots
+  /// that asks for ahead. Fewer where a device has less shared memory than the kernel is sized for; they
+  /// change no bit. launch() sets them, KernelInfo's.
+  int stages = 0, ahead = 0;
   /// sm90 decode: items, num_items and kv.pages were written before the kernel in front of this launch began
   /// its own work (its wait for those in front of it), so that they may be read while it still runs.
   bool planned = false;

@@ -22,7 +22,8 @@ constexpr int split_keys(int d, int dv, KvType kv) {
 template <int D, int Dv, class T, KvType Kv, bool General, int Stages, int Warps = 4, int Parts = 1>
 using DecodeOf = DecodePolicy<D, Dv, T, Kv, Warps, Parts, Stages, split_keys(D, Dv, Kv), General>;
 
-// Stages fill an SM's shared memory: with two blocks up to D = 192, with one beyond.
+// Stages fill an SM's shared memory: with two blocks up to D = 192, with one beyond. A device with less of it
+// has fewer (DecodePolicy::stages_within).
 template <class T, bool General>
 using Decode16 = PolicyList<
     DecodeOf<64, 64, T, KvType::same, General, 6>, DecodeOf<96, 96, T, KvType::same, General, 3>,
@@ -70,5 +71,18 @@ using ExtendEightBit = PolicyList<ExtendPolicy<64, 64, T, true, 2, 8, 1, 64, 12,
                                   ExtendPolicy<64, 64, T, true, 1, 4, 1, 64, 8, 4, 0, 1, true>,
                                   ExtendPolicy<128, 128, T, true, 1, 4, 1, 64, 6, 4, 0, 1, true>,
                                   ExtendPolicy<256, 256, T, true, 1, 8, 1, 32, 6, 4, 0, 1, true>>;
+
+/// In half the rows, for blocks with no room for a ring beside the queries of the ones above (sm_86, sm_89
+/// and sm_120, with 99 KiB): the same keys in a tile, so that the sums are the same.
+template <class T>
+using ExtendCompact = PolicyList<ExtendPolicy<256, 256, T, false, 1, 4, 1, 64, 2, 1, 0, 1, false>,
+                                 ExtendPolicy<512, 512, T, false, 1, 4, 2, 32, 2, 1, 0, 1, false>>;
+template <class T>
+using ExtendCompactGeneral = PolicyList<ExtendPolicy<256, 256, T, false, 1, 4, 1, 32, 4, 2, 0, 1, true>,
+                                        ExtendPolicy<512, 512, T, false, 1, 4, 2, 16, 4, 2, 0, 1, true>>;
+template <class T>
+using ExtendCompactEightBit = PolicyList<ExtendPolicy<128, 128, T, true, 1, 4, 1, 64, 2, 0, 0, 1, false>,
+                                         ExtendPolicy<256, 256, T, true, 1, 4, 1, 32, 2, 0, 0, 1, false>,
+                                         ExtendPolicy<256, 256, T, true, 1, 4, 1, 32, 2, 0, 0, 1, true>>;
 
 }  // namespace fovea::cuda::sm80

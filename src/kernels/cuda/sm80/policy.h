@@ -13,6 +13,12 @@ namespace fovea::cuda::sm80 {
 
 inline constexpr int kMaxSharedBytes = 227 * 1024;  ///< of a block on sm_90
 
+/// Blocks of an SM whose blocks may have `limit` bytes of shared memory each, of `bytes` each: an SM has 1
+/// KiB more than a block may have, and each of its blocks takes 1 KiB more than it asks for.
+constexpr int blocks_within(int limit, int bytes) {
+  return limit > kMaxSharedBytes ? blocks_within(kMaxSharedBytes, bytes) : (limit + 1024) / (bytes + 1024);
+}
+
 /// Rows of a tile in shared memory: the pitch, and where 16-byte chunk c of row r lies, such that eight rows
 /// of one chunk (what ldmatrix reads at a time) fall into eight different 16-byte groups of the 128 bytes of
 /// banks. Rows of whole 128-byte lines have their chunks permuted by r % 8; others are padded to an odd
@@ -78,7 +84,6 @@ struct DecodePolicy {
   static constexpr int kVBytes = kWarpKeys * VTile::kPitch;
   static constexpr int kScaleBytes = kEightBit ? kWarpKeys * 8 : 0;  ///< K's scales, then V's
   static constexpr int kStageBytes = kKBytes + kVBytes + kScaleBytes;
-  static constexpr int kRingBytes = kWarps * kStages * kStageBytes;
   using QTile = TileLayout<kD * 2>;
   static constexpr int kQueryBytes =
       kQueryShared ? kRows * QTile::kPitch + kRows * 4 : 0;  ///< rows, then factors
@@ -88,11 +93,25 @@ struct DecodePolicy {
   static constexpr int kMergeRows = kKeyGroups * kDv >= 512 ? 4 : 8;
   static constexpr int kMergeBytes = kKeyGroups * kMergeRows * kMergePitch * 4;
   static constexpr int kStateBytes = 2 * kKeyGroups * kRows * 8;  ///< two copies, used in turn
-  static constexpr int kSharedBytes = kRingBytes + kQueryBytes + kMergeBytes + kStateBytes;
-  static_assert(kSharedBytes <= kMaxSharedBytes);
-  /// Blocks of an SM: as many as its shared memory holds (228 KiB, 1 KiB of each block reserved, and 128
-  /// bytes of UnitQueue), at most 2.
-  static constexpr int kBlocksPerSm = 2 * (kSharedBytes + 1152) <= 233472 ? 2 : 1;
+  /// Queries, merge and states, then the ring.
+  static constexpr int kRingOffset = (kQueryBytes + kMergeBytes + kStateBytes + 127) / 128 * 128;
+  static constexpr int kStaticBytes = 128;  ///< of UnitQueue
+  /// Dynamic ones, with a ring of so many stages.
+  FOVEA_HOST_DEVICE static constexpr int shared_bytes(int stages) {
+    return kRingOffset + kWarps * stages * kStageBytes;
+  }
+  static_assert(shared_bytes(kStages) + kStaticBytes <= kMaxSharedBytes);
+  /// The most stages for a device whose blocks may have `limit` bytes, 1 at least. Warps work apart, so that
+  /// even with one the loads of some are under way while others work.
+  static constexpr int stages_within(int limit) {
+    int stages = kStages;
+    while (stages > 1 && shared_bytes(stages) + kStaticBytes > limit)
+      --stages;
+    return stages;
+  }
+  /// Of sm_90: as many as its shared memory holds, at most 2.
+  static constexpr int kBlocksPerSm =
+      blocks_within(kMaxSharedBytes, shared_bytes(kStages) + kStaticBytes) >= 2 ? 2 : 1;
   /// Whether blocks come for units (UnitQueue) instead of taking every n-th: on an H200 1 to 2 % faster for
   /// 16-bit keys of D = 128 and 256, no faster for 8-bit ones, and 2 % slower where a unit is 256 KiB (D =
   /// 64) or two warps do all of it.
@@ -135,11 +154,13 @@ struct NarrowPolicy {
   static constexpr int kVTiles = kVSets * kVDims / 2;  ///< of 16 dims
   static_assert(kDv % kVDims == 0);
 
-  /// fp32 rows of the merge of the warps, two buffers that units use in turn, and their states.
+  /// fp32 rows of the merge of the warps, two buffers that units use in turn, and their states. The padding
+  /// of the last row is where arrive_last() leaves its answer: with 16 bytes more, D = 128 would not fit
+  /// sm_86.
   static constexpr int kMergePitch = kDv + 4;
   static constexpr int kMergeFloats = kWarps * kRows * kMergePitch;
   static constexpr int kStates = kWarps * kRows;
-  static constexpr int kEpilogueBytes = 2 * (kMergeFloats * 4 + kStates * 8) + 16;
+  static constexpr int kEpilogueBytes = 2 * (kMergeFloats * 4 + kStates * 8);
   static constexpr int kQueryChunks = kD / 32;  ///< of 16 bytes, of a lane
   static constexpr int kQueryBytes = kThreads * kQueryChunks * 16;
   static constexpr int kSharedBytes = 2 * kQueryBytes + kEpilogueBytes;
@@ -198,14 +219,33 @@ struct ExtendPolicy {
   /// 8-bit rows land in a ring of each warp's own, kStaging slots ahead of where they are widened to.
   static constexpr int kStaging = EightBit ? 3 : 0;
   static constexpr int kStagingBytes = kLoadRows * (std::max(HeadDim, ValueDim) + 32);  ///< rows, then scales
-  static constexpr int kSlotsOffset = kRowGroups * kQueryBytes;
-  static constexpr int kStagingOffset = kSlotsOffset + kSlots * kSlotBytes;
+  // Queries, staging, barriers and the item, then the slots.
+  static constexpr int kStagingOffset = kRowGroups * kQueryBytes;
   static constexpr int kBarriersOffset = kStagingOffset + kWarps * kStaging * kStagingBytes;
   static constexpr int kItemOffset = kBarriersOffset + kSlots * 16;
-  static constexpr int kSharedBytes = kItemOffset + static_cast<int>(sizeof(WorkItem));
-  static_assert(kSlotsOffset % 128 == 0 && kSlotBytes % 128 == 0);  // TileLayout::moved()
-  static_assert(!EightBit || kStagingBytes % 128 == 0);
-  static_assert(kSharedBytes <= kMaxSharedBytes);
+  static constexpr int kSlotsOffset = (kItemOffset + static_cast<int>(sizeof(WorkItem)) + 127) / 128 * 128;
+  FOVEA_HOST_DEVICE static constexpr int shared_bytes(int slots) { return kSlotsOffset + slots * kSlotBytes; }
+  static_assert(kSlotBytes % 128 == 0);  // TileLayout::moved()
+  static_assert(!EightBit || (kStagingOffset % 128 == 0 && kStagingBytes % 128 == 0));
+  static_assert(shared_bytes(kSlots) <= kMaxSharedBytes);
+
+  /// Whether the two slots of a tile pass as one: where there are slots enough.
+  static constexpr bool kTogether = EightBit || (kSlots % 2 == 0 && kAhead % 2 == 0 && kSlots >= kAhead + 4);
+  struct Ring {
+    int slots, ahead;
+  };
+  /// The largest ring for a device whose blocks may have `limit` bytes; the policy's own where there is none.
+  /// What is asked for at which point of the loop stays: `ahead` is odd where kAhead is.
+  static constexpr Ring ring_within(int limit) {
+    for (int slots = kSlots; !kLockstep && slots >= 2; slots -= kTogether ? 2 : 1) {
+      int ahead = kAhead;
+      while (ahead > (kTogether ? slots - 2 : slots - 1))
+        ahead -= 2;
+      if (ahead < (EightBit ? 0 : 1)) break;
+      if (shared_bytes(slots) <= limit) return {slots, ahead};
+    }
+    return {kSlots, kAhead};
+  }
 };
 
 }  // namespace fovea::cuda::sm80

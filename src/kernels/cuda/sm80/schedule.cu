@@ -32,7 +32,7 @@ struct StepStorage {
   int32_t tile_before[kMost], q_begin[kMost], n_q[kMost], n_k[kMost];
   int2 warps[kMost / 32];
   int64_t keys[kMost / 32];
-  int errors[kMost / 32];
+  unsigned errors[kMost / 32];
 };
 
 /// Sums before this thread's, and all. One barrier: the sums of an earlier scan have been read when a block
@@ -60,26 +60,35 @@ __device__ int2 step_scan(int2 mine, int2* warps, int2& total) {
 }
 
 /// What is wrong with the step, in all threads.
-__device__ PlanError step_error(const AttentionLimits& limits, const PlanInput& in, StepStorage& shared) {
-  int error = 0;
+struct StepError {
+  PlanError error;
+  bool all;  ///< sequences are lost with it; else those that sequence_error() names
+};
+__device__ StepError step_error(const AttentionLimits& limits, const PlanInput& in, StepStorage& shared) {
+  constexpr auto bit = [](PlanError error) { return 1u << static_cast<int>(error); };
+  unsigned errors = 0;  // a bit for each that some sequence has
   int64_t keys = 0;
   for (int b = static_cast<int>(threadIdx.x); b < in.num_seqs; b += static_cast<int>(blockDim.x)) {
     int32_t n_k = 0;
-    error = max(error, static_cast<int>(sequence_error(limits, in, b, n_k)));
+    errors |= bit(sequence_error(limits, in, b, n_k));
     keys += n_k;
   }
-  error = __reduce_max_sync(~0u, error);
+  errors = __reduce_or_sync(~0u, errors);
 #pragma unroll
   for (int step = 16; step > 0; step /= 2)
     keys += __shfl_xor_sync(~0u, keys, step);
-  if (threadIdx.x % 32 == 0) shared.errors[threadIdx.x / 32] = error, shared.keys[threadIdx.x / 32] = keys;
+  if (threadIdx.x % 32 == 0) shared.errors[threadIdx.x / 32] = errors, shared.keys[threadIdx.x / 32] = keys;
   __syncthreads();
   keys = 0;
 #pragma unroll 4
   for (int w = 0; w < static_cast<int>(blockDim.x) / 32; ++w)
-    error = max(error, shared.errors[w]), keys += shared.keys[w];
-  if (error == 0 && keys > limits.max_kv_tokens) return PlanError::kv_tokens;
-  return static_cast<PlanError>(error);
+    errors |= shared.errors[w], keys += shared.keys[w];
+  for (const PlanError error : {PlanError::q_offsets, PlanError::too_many_rows})
+    if (errors & bit(error)) return {error, true};
+  if (keys > limits.max_kv_tokens) return {PlanError::kv_tokens, true};
+  for (const PlanError error : {PlanError::kv_len, PlanError::pages})
+    if (errors & bit(error)) return {error, false};
+  return {PlanError::none, false};
 }
 
 __device__ void store_item(WorkItem* to, const WorkItem& item) {
@@ -102,8 +111,8 @@ __global__ __launch_bounds__(kMost) void step_kernel(const __grid_constant__ Pla
   grid_launch_dependents();
   grid_dependency_wait();
   const int rank = static_cast<int>(threadIdx.x), size = static_cast<int>(blockDim.x);
-  const PlanError error = step_error(limits, in, shared);
-  const int seqs = error == PlanError::none ? in.num_seqs : 0;
+  const StepError error = step_error(limits, in, shared);
+  const int seqs = error.all ? min(in.num_rows, 1) : in.num_seqs;
   const int blocks_per_chunk = static_cast<int>(divide.chunk_blocks.divisor);
   int2 done = make_int2(0, 0);
   FOVEA_ROLLED
@@ -111,9 +120,13 @@ __global__ __launch_bounds__(kMost) void step_kernel(const __grid_constant__ Pla
     const int seq = first_seq + rank;
     int tiles = 0;
     if (seq < seqs) {
-      const int32_t begin = in.q_offsets[seq], n_q = in.q_offsets[seq + 1] - begin;
+      int32_t begin = 0, n_q = in.num_rows, n_k = kLostKeys, keys = 0;
+      if (!error.all) {
+        begin = in.q_offsets[seq], n_q = in.q_offsets[seq + 1] - begin;
+        if (sequence_error(limits, in, seq, keys) == PlanError::none) n_k = keys;
+      }
       tiles = divide.tile_rows.quotient(n_q * policy.group + policy.tile_rows - 1);
-      shared.q_begin[rank] = begin, shared.n_q[rank] = n_q, shared.n_k[rank] = in.kv_lens[seq];
+      shared.q_begin[rank] = begin, shared.n_q[rank] = n_q, shared.n_k[rank] = n_k;
     }
     int2 total;
     const int2 before = step_scan(make_int2(tiles, 0), shared.warps, total);
@@ -131,7 +144,7 @@ __global__ __launch_bounds__(kMost) void step_kernel(const __grid_constant__ Pla
             (index + 1 < count ? shared.tile_before[index + 1] : total.x) != index + 1)
           at = find_interval(shared.tile_before, count, index);
         tile.seq = first_seq + at;
-        tile.q_row = shared.q_begin[at], tile.n_q = shared.n_q[at], tile.n_k = shared.n_k[at];
+        tile.q_row = shared.q_begin[at], tile.n_q = shared.n_q[at], tile.n_k = max(shared.n_k[at], 0);
         if (pages.first != nullptr) tile.first_page = pages.first[tile.seq];
         // Last rows first: under a causal mask they see most, and what starts early may take long.
         const int next = at + 1 < count ? shared.tile_before[at + 1] : total.x;
@@ -142,6 +155,7 @@ __global__ __launch_bounds__(kMost) void step_kernel(const __grid_constant__ Pla
         set_blocks(policy, divide, keys, tile);
         set_chunks(policy, divide, blocks_per_chunk, tile);
         tile.first_chunk = divide.by_chunk(tile.block);
+        tile.n_k = shared.n_k[at];
         shared.tiles[rank] = tile;
       } else {
         tile.chunks = 0;
@@ -173,7 +187,7 @@ __global__ __launch_bounds__(kMost) void step_kernel(const __grid_constant__ Pla
   }
   if (blockIdx.x == 0 && rank == 0) {
     *out.num_items = done.x;
-    if (out.error != nullptr) *out.error = error;
+    if (out.error != nullptr) *out.error = error.error;
     if (out.queue != nullptr) *out.queue = 0;
   }
   if (out.arrivals == nullptr) return;

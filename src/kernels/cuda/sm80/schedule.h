@@ -90,16 +90,19 @@ FOVEA_HOST_DEVICE inline WorkItem make_item(const PlanPolicy& policy, const Plan
 
 /// Where a step's schedule goes; device memory.
 struct ScheduleView {
-  WorkItem* items = nullptr;     ///< [max_items], 16-byte aligned
-  int32_t* num_items = nullptr;  ///< 0 with an error
+  WorkItem* items = nullptr;  ///< [max_items], 16-byte aligned
+  int32_t* num_items = nullptr;
   PlanError* error = nullptr;    ///< of the step's arrays (plan_error says it); or null
   uint32_t* arrivals = nullptr;  ///< [max_parts, Hkv] of AttentionParams: zeros for the step's parts; or null
   int32_t* queue = nullptr;      ///< of AttentionParams: 0; or null
 };
 
 /// Makes a step's items from its arrays, in one kernel that can be captured: those that make_item gives
-/// for the planner's tiles, in their order. What exceeds the limits gives no items, and an error. Errors,
-/// before anything is queued: those of check_plan_limits; more sequences than the limits; arrays missing.
+/// for the planner's tiles, in their order. A sequence whose length or page ids are wrong has items without
+/// keys (kLostKeys), whose rows kernels make NaN; with wrong q_offsets, or more keys in all than the limits,
+/// all input.num_rows rows are those of one such sequence. ScheduleView::error then says what was wrong.
+/// Errors, before anything is queued: those of check_plan_limits; more sequences than the limits; arrays
+/// missing.
 Status launch_schedule(const PlanPolicy& policy, const AttentionLimits& limits, const PlanInput& input,
                        const PageSource& pages, const ScheduleView& out, CUstream_st* stream);
 

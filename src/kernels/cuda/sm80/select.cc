@@ -5,19 +5,22 @@
 namespace fovea::cuda::sm80 {
 namespace {
 
-/// The first of a list that is wide enough.
+/// The first of a list that is wide enough and fits. Without one `found` is, where that needs less than what
+/// it was, the first that is wide enough.
 template <class List, class Info>
 bool first_of(const Problem& p, KernelInfo& found, Info&& info) {
   return List::any([&]<class P>() {
     if (P::kD < p.head_dim || P::kDv < p.v_head_dim || P::kGeneral != p.general) return false;
-    found = info.template operator()<P>();
-    return true;
+    const KernelInfo candidate = info.template operator()<P>();
+    const bool fits = candidate.shared_bytes <= p.shared_bytes;
+    if (fits || found.rows == 0 || candidate.shared_bytes < found.shared_bytes) found = candidate;
+    return fits;
   });
 }
 
 template <class T>
 bool select_narrow(const Problem& p, KernelInfo& found) {
-  const auto info = []<class P>() { return narrow_info<P>(); };
+  const auto info = [&]<class P>() { return narrow_info<P>(p.shared_bytes); };
   switch (p.kv) {
     case KvType::same:
       return first_of<Narrow16<T, false>>(p, found, info) || first_of<Narrow16<T, true>>(p, found, info);
@@ -31,7 +34,7 @@ bool select_narrow(const Problem& p, KernelInfo& found) {
 
 template <class T, bool General>
 bool select_wide(const Problem& p, KernelInfo& found) {
-  const auto info = []<class P>() { return decode_info<P>(); };
+  const auto info = [&]<class P>() { return decode_info<P>(p.shared_bytes); };
   switch (p.kv) {
     case KvType::same: return first_of<Decode16<T, General>>(p, found, info);
     case KvType::e4m3: return first_of<Decode8<T, KvType::e4m3, General>>(p, found, info);
@@ -48,20 +51,36 @@ bool select_decode(const Problem& p, KernelInfo& found) {
   return p.general ? select_wide<T, true>(p, found) : select_wide<T, false>(p, found);
 }
 
+/// Large tiles with the rings that they are sized for; else small ones; else large ones with smaller rings,
+/// and last those of blocks that have no room for their queries.
+template <class T>
+bool select_plain_extend(const Problem& p, KernelKind kind, KernelInfo& found) {
+  const auto large = [&]<class P>() { return extend_info<P>(KernelKind::extend, p.shared_bytes); };
+  const auto whole = []<class P>() { return extend_info<P>(KernelKind::extend); };
+  const auto small = [&]<class P>() { return extend_info<P>(KernelKind::extend_small, p.shared_bytes); };
+  if (kind == KernelKind::extend && first_of<ExtendLarge<T>>(p, found, whole)) return true;
+  // Only where the large tiles are of the same head size: else its sums would have another order.
+  Problem anywhere = p;
+  anywhere.shared_bytes = kAnySharedBytes;
+  KernelInfo other, narrow;
+  if (first_of<ExtendLarge<T>>(anywhere, other, whole) && first_of<ExtendSmall<T>>(p, narrow, small) &&
+      other.tile_keys == narrow.tile_keys && other.head_dim == narrow.head_dim) {
+    found = narrow;
+    return true;
+  }
+  return first_of<ExtendLarge<T>>(p, found, large) || first_of<ExtendCompact<T>>(p, found, small);
+}
+
 template <class T>
 bool select_extend(const Problem& p, KernelKind kind, KernelInfo& found) {
-  const auto large = []<class P>() { return extend_info<P>(KernelKind::extend); };
-  const auto small = []<class P>() { return extend_info<P>(KernelKind::extend_small); };
-  if (p.kv != KvType::same) return first_of<ExtendEightBit<T>>(p, found, large);
-  if (p.general) return first_of<ExtendGeneral<T>>(p, found, large);
-  if (kind == KernelKind::extend_small && first_of<ExtendSmall<T>>(p, found, small)) {
-    // Only where the large tiles are of the same head size: else its sums would have another order.
-    KernelInfo other;
-    if (first_of<ExtendLarge<T>>(p, other, large) && other.tile_keys == found.tile_keys &&
-        other.head_dim == found.head_dim)
-      return true;
-  }
-  return first_of<ExtendLarge<T>>(p, found, large);
+  const auto large = [&]<class P>() { return extend_info<P>(KernelKind::extend, p.shared_bytes); };
+  const auto small = [&]<class P>() { return extend_info<P>(KernelKind::extend_small, p.shared_bytes); };
+  if (p.kv != KvType::same)
+    return first_of<ExtendEightBit<T>>(p, found, large) ||
+           first_of<ExtendCompactEightBit<T>>(p, found, small);
+  if (p.general)
+    return first_of<ExtendGeneral<T>>(p, found, large) || first_of<ExtendCompactGeneral<T>>(p, found, small);
+  return select_plain_extend<T>(p, kind, found);
 }
 
 }  // namespace
@@ -80,11 +99,11 @@ Result<KernelInfo> select(const Problem& p, KernelKind kind) {
                          std::to_string(step) + (step == 16 ? " with 8-bit keys" : ""));
   KernelInfo found;
   const bool half = p.q == QueryType::f16;
-  const bool ok =
-      kind == KernelKind::decode
-          ? (half ? select_decode<__half>(p, found) : select_decode<__nv_bfloat16>(p, found))
-          : (half ? select_extend<__half>(p, kind, found) : select_extend<__nv_bfloat16>(p, kind, found));
-  if (!ok)
+  if (kind == KernelKind::decode)
+    half ? select_decode<__half>(p, found) : select_decode<__nv_bfloat16>(p, found);
+  else
+    half ? select_extend<__half>(p, kind, found) : select_extend<__nv_bfloat16>(p, kind, found);
+  if (found.rows == 0)
     return unsupported("head sizes are " + std::to_string(p.head_dim) + " and " +
                        std::to_string(p.v_head_dim) + "; the sm80 kernels take up to " +
                        (p.kv == KvType::same ? "512" : "256 with 8-bit keys"));

@@ -10,6 +10,9 @@ namespace fovea::cuda::sm80 {
 enum class QueryType : uint8_t { f16, bf16, f32 };  ///< f32: of the portable kernels
 enum class KernelKind : uint8_t { decode, extend, extend_small };
 
+/// More than a block of any device may have: what is chosen is then what the kernels are sized for, Hopper's.
+inline constexpr int kAnySharedBytes = 1 << 30;
+
 struct Problem {
   QueryType q = QueryType::bf16;
   KvType kv = KvType::same;
@@ -21,6 +24,8 @@ struct Problem {
   /// device and is slower for many. Its sums have another order, so this must not depend on who is in the
   /// batch.
   bool few_sequences = false;
+  /// Of a block on the device; by default more than any has.
+  int shared_bytes = kAnySharedBytes;
 };
 
 /// A compiled kernel.
@@ -34,13 +39,18 @@ struct KernelInfo {
   int tile_keys = 0;    ///< key_first's divisor
   int split_keys = 0;   ///< keys of a split, at absolute multiples
   bool merges = false;  ///< parts itself, given AttentionParams::arrivals
-  int threads = 0, shared_bytes = 0, blocks_per_sm = 0;
+  int threads = 0;
+  int shared_bytes = 0;       ///< of a block, dynamic and static ones
+  int blocks_per_sm = 0;      ///< that a launch counts on
+  int stages = 0, ahead = 0;  ///< AttentionParams'; 0 of kernels whose rings have one size
 
   bool operator==(const KernelInfo&) const = default;
 };
 
-/// Errors: a type that only the portable kernels have; a head size beyond 512 (256 with 8-bit keys), or not a
-/// multiple of 8 (16).
+/// The largest rings that Problem::shared_bytes has room for, and where it has none for a kernel at all one
+/// of fewer query rows a block; neither changes a bit, tiles and splits are the same. Where nothing fits,
+/// what needs least: whether it fits is for the caller to see. Errors: a type that only the portable kernels
+/// have; a head size beyond 512 (256 with 8-bit keys), or not a multiple of 8 (16).
 Result<KernelInfo> select(const Problem& problem, KernelKind kind);
 
 }  // namespace fovea::cuda::sm80

@@ -39,6 +39,48 @@ TEST(Sm80Select, KernelsFitTheDeviceAndThePlanner) {
           }
 }
 
+/// What a block may have on compute capability 8.0, on 8.6, 8.9 and 12.x, and on 9.0 and 10.x.
+constexpr int kDevices[] = {163 * 1024, 99 * 1024, 227 * 1024};
+
+// A block fits the device, as many blocks as a launch counts on fit an SM, and the keys of a tile and of a
+// split, which decide the order of sums, are those of Hopper's kernel.
+TEST(Sm80Select, EveryKernelFitsEveryDeviceAndSumsAlike) {
+  for (const int shared_bytes : kDevices)
+    for (const QueryType q : {QueryType::f16, QueryType::bf16})
+      for (const KvType kv : {KvType::same, KvType::e4m3, KvType::e5m2, KvType::int8})
+        for (const bool general : {false, true})
+          for (const bool few : {false, true})
+            for (const KernelKind kind : {KernelKind::decode, KernelKind::extend, KernelKind::extend_small})
+              for (const int dv : {0, 128})
+                for (int d = 16; d <= (kv == KvType::same ? 512 : 256); d += 16) {
+                  Problem p{q, kv, d, dv == 0 ? d : dv, general, few};
+                  const auto sized = select(p, kind);
+                  p.shared_bytes = shared_bytes;
+                  const auto info = select(p, kind);
+                  ASSERT_TRUE(sized.ok() && info.ok()) << d;
+                  EXPECT_LE(info->shared_bytes, shared_bytes) << d;
+                  EXPECT_GE(info->blocks_per_sm, 1);
+                  EXPECT_LE((info->shared_bytes + 1024) * info->blocks_per_sm, shared_bytes + 1024) << d;
+                  EXPECT_EQ(info->tile_keys, sized->tile_keys) << d;
+                  EXPECT_EQ(info->split_keys, sized->split_keys) << d;
+                  EXPECT_EQ(info->merges, sized->merges) << d;
+                  EXPECT_EQ(info->general, general);
+                  EXPECT_TRUE(kind != KernelKind::decode || info->rows == sized->rows) << d;
+                  EXPECT_TRUE(shared_bytes != 227 * 1024 || *info == *sized) << d;
+                }
+}
+
+TEST(Sm80Select, ADeviceWithNoRoomIsForTheCallerToSee) {
+  Problem p = problem(128, 128);
+  p.shared_bytes = 40 * 1024;
+  for (const KernelKind kind : {KernelKind::decode, KernelKind::extend, KernelKind::extend_small}) {
+    const auto info = select(p, kind);
+    ASSERT_TRUE(info.ok());
+    EXPECT_GT(info->shared_bytes, p.shared_bytes);
+    EXPECT_LT(info->shared_bytes, 99 * 1024) << "the least that there is";
+  }
+}
+
 TEST(Sm80Select, FewSequencesTakeTheirKernelWhereThereIsOne) {
   Problem p = problem(128, 128);
   const auto many = select(p, KernelKind::decode);

@@ -2,6 +2,7 @@
 // Running softmax of one row in base 2, and the end of a row.
 #include <cuda_runtime.h>
 
+#include "base/mutation.h"
 #include "kernels/cuda/sm80/params.h"
 #include "kernels/cuda/tiles/common.cuh"
 
@@ -34,7 +35,7 @@ __device__ __forceinline__ RowEnd finish_row(float maximum, float sum, const flo
   const float top = fmaxf(maximum, sink2);
   const float base = finite_max(top);
   const float scaled = sum * exp2f(maximum - base);  // maximum = -inf: sum is 0
-  const float total = scaled + exp2f(sink2 - base);
+  const float total = scaled + exp2f(sink2 - base) * (mutated(Mutation::sink_twice) ? 2.0f : 1.0f);
   end.inverse = sum > 0.0f ? exp2f(maximum - base) / total : 0.0f;
   end.lse = lse_includes_sink ? (top == -INFINITY ? top : (top + log2f(total)) * kLn2)
                               : (sum > 0.0f ? (maximum + log2f(sum)) * kLn2 : -INFINITY);

@@ -6,6 +6,7 @@
 #include "kernels/cuda/sm90/decode_range.cuh"
 #include "kernels/cuda/sm90/decode_tile.cuh"
 #include "kernels/cuda/tiles/cp_async.cuh"
+#include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::sm90 {
 
@@ -159,7 +160,7 @@ struct DecodeFold {
 #pragma unroll
         for (int w = 0; w < P::kKeyGroups; ++w) {
           const float2 s = state[w * P::kRows + r];
-          const float f = exp2_approx(s.x - base);
+          const float f = planted_group_weight(exp2_approx(s.x - base), w, P::kKeyGroups);
           const float4 y = *reinterpret_cast<const float4*>(
               merge + (w * P::kPassRows + r % P::kPassRows) * P::kMergePitch + column);
           sum.y = fmaf(s.y, f, sum.y);
@@ -219,7 +220,7 @@ struct DecodeFold {
   __device__ void finish(const WorkItem& item, int head, int rows) {
     each(rows, [&](int cell, int r, int column) {
       const float2 sum = row_state(row_turn, r);
-      sm80::finish<typename P::Q>(params, item, head, r, column, row[cell], sum.x, sum.y);
+      sm80::finish<typename P::Q>(params, item, head, r, column, row[cell], sum.x, sm80::sum_of(item, sum.y));
     });
   }
 
@@ -355,7 +356,9 @@ struct DecodeFold {
       const float all_before = __shfl_up_sync(~0u, all, 1);
       const FoldFactors f(lane == 0 ? last.x : lane > begin ? group_before : -INFINITY, maximum);
       const FoldFactors g(lane == 0 ? last.y : all_before, group);
-      if (some) factors[at + lane] = make_float4(f.first, f.second, g.first, g.second);
+      if (some)
+        factors[at + lane] =
+            make_float4(f.first, planted_fold_weight(f.second, at + lane, count), g.first, g.second);
       const int end = min(32, count - at) - 1;
       last.x = __shfl_sync(~0u, closes ? -INFINITY : group, end);
       last.y = __shfl_sync(~0u, all, end);

@@ -6,6 +6,7 @@
 #include "kernels/cuda/tiles/cp_async.cuh"
 #include "kernels/cuda/tiles/grid_dependency.cuh"
 #include "kernels/cuda/tiles/mbarrier.cuh"
+#include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::sm90 {
 
@@ -58,8 +59,10 @@ struct DecodeLoader {
     RingPosition<P::kStages> at;
     while (more) {
       const int now = key, last = min(key_last, now + kTiles * P::kTileKeys), old = old_keys;
-      const int64_t k_offset = page * params.kv.k_page_stride + slot * params.kv.k_slot_stride;
-      const int64_t v_offset = page * params.kv.v_page_stride + slot * params.kv.v_slot_stride;
+      const int64_t k_offset =
+          planted_offset(page * params.kv.k_page_stride + slot * params.kv.k_slot_stride);
+      const int64_t v_offset =
+          planted_offset(page * params.kv.v_page_stride + slot * params.kv.v_slot_stride);
       const unsigned rows = __ballot_sync(~0u, wanted);
       key = last;
       if (key < key_last)

@@ -53,9 +53,7 @@ struct DecodeQuery {
 
   static __device__ const typename P::Q* query_row(const AttentionParams& p, const WorkItem& item,
                                                    const sm80::RowContext& r) {
-    return static_cast<const typename P::Q*>(p.q) +
-           static_cast<int64_t>(item.q_first + r.row) * p.q_row_stride +
-           static_cast<int64_t>(r.head) * p.head_dim;
+    return static_cast<const typename P::Q*>(p.q) + p.q_rows.offset(item.q_first + r.row, r.head);
   }
   static __device__ float larger(float top, uint32_t pair) {
     const float2 x = unpack<typename P::Q>(pair);

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "kernels/cuda/sm80/launch_record.h"
 #include "kernels/cuda/sm90/select.h"
 
 namespace fovea::cuda::sm90 {
@@ -15,6 +16,7 @@ struct Launch {
   int multiprocessors;
   cudaStream_t stream;
   std::string error = {};  ///< empty = queued
+  LaunchRecord record = {};
 
   void check(cudaError_t code, const char* what) {
     if (code != cudaSuccess) error = std::string(what) + ": " + cudaGetErrorString(code);

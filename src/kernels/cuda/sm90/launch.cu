@@ -3,6 +3,7 @@
 #include "kernels/cuda/sm80/merge_kernel.cuh"
 #include "kernels/cuda/sm80/value_gain.h"
 #include "kernels/cuda/sm90/launch-inl.cuh"
+#include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::sm90 {
 namespace {
@@ -42,7 +43,8 @@ cudaError_t queue_merge(const Launch& l) {
 
 }  // namespace
 
-Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream) {
+Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream,
+              LaunchRecord* record) {
   if (params.kv.k_chunk_stride != 0 || params.kv.v_dim_stride != 0)
     return Error{ErrorCode::unsupported,
                  "pages are x-packed; the sm90 kernels take strided ones; use the portable kernels"};
@@ -64,10 +66,15 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
     return Error{ErrorCode::unsupported, "the sm90 kernels run on compute capability 9.0; the device has " +
                                              std::to_string(device.major) + "." +
                                              std::to_string(device.minor)};
-  if (l.error.empty() && !launch_prefill(l) && !launch_decode(l))
+  if (l.error.empty() && (planted_gap(kernel) || (!launch_prefill(l) && !launch_decode(l))))
     return Error{ErrorCode::internal, "an attention kernel that select() doesn't give"};
   if (l.error.empty() && merges_after) l.check(queue_merge(l), "launch of the merge kernel");
-  if (l.error.empty()) return {};
+  if (l.error.empty()) {
+    l.record.attention = true;
+    l.record.merge = merges_after;
+    if (record != nullptr) *record = l.record;
+    return {};
+  }
   cudaGetLastError();  // it is said here, and not by the next launch too
   return Error{ErrorCode::internal, std::move(l.error)};
 }

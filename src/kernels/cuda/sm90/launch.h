@@ -1,5 +1,6 @@
 #pragma once
 // Launches the kernels of this family. Nothing here synchronises or allocates, and all of it can be captured.
+#include "kernels/cuda/sm80/launch_record.h"
 #include "kernels/cuda/sm90/select.h"
 
 struct CUstream_st;
@@ -10,6 +11,7 @@ namespace fovea::cuda::sm90 {
 /// sm80::launch does: `params.items` holds *params.num_items items, at most `max_items`. Alignment: all rows
 /// to 16 bytes. Errors: x-packed pages; a device that is not of compute capability 9.0; what the CUDA
 /// runtime says.
-Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream);
+Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream,
+              LaunchRecord* record = nullptr);
 
 }  // namespace fovea::cuda::sm90

@@ -3,6 +3,7 @@
 // merge kernel.
 #include "kernels/cuda/sm80/finish.cuh"
 #include "kernels/cuda/sm90/prefill_softmax.cuh"
+#include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::sm90 {
 
@@ -30,7 +31,7 @@ FOVEA_DEVICE sm80::RowEnd row_end(float maximum, float sum, const float* sink, b
   if (sink != nullptr) {
     const float sink2 = *sink * sm80::kLog2e, top = fmaxf(maximum, sink2), base = sm80::finite_max(top);
     scaled = exp2_approx(maximum - base);
-    total = fmaf(sum, scaled, exp2_approx(sink2 - base));
+    total = fmaf(sum, scaled, exp2_approx(sink2 - base) * (mutated(Mutation::sink_twice) ? 2.0f : 1.0f));
     if (lse_includes_sink) end.lse = top == -INFINITY ? top : (top + log2_approx(total)) * sm80::kLn2;
     if (sink2 == INFINITY) {  // it has all; inf - inf is none
       scaled = 0.0f, total = 1.0f;
@@ -58,6 +59,7 @@ FOVEA_DEVICE RowTarget end_row(const AttentionParams& p, const WorkItem& item, i
   const bool writes = threadIdx.x % 4 < 2;  // two lanes of a quad, each of its row
   RowTarget target{1.0f, RowTarget::kNowhere};
   if (token >= item.n_q) return target;
+  sum = planted_sum(sum);
   if (item.num_splits > 1) {
     const int64_t at =
         sm80::partial_row(p, item.partial_first + item.split, head, packed_row - item.row_first);
@@ -66,12 +68,12 @@ FOVEA_DEVICE RowTarget end_row(const AttentionParams& p, const WorkItem& item, i
     return target;
   }
   const int query_head = head * group + packed_row - token * group;
-  const int64_t row = item.q_first + token;
-  const sm80::RowEnd end =
-      row_end(base, sum, p.sinks == nullptr ? nullptr : p.sinks + query_head, p.lse_includes_sink);
-  if (writes && p.lse != nullptr) p.lse[row * p.kv_heads.divisor * group + query_head] = end.lse;
+  const int row = item.q_first + token;
+  const sm80::RowEnd end = row_end(base, sm80::sum_of(item, sum),
+                                   p.sinks == nullptr ? nullptr : p.sinks + query_head, p.lse_includes_sink);
+  if (writes && p.lse != nullptr) p.lse[int64_t{row} * p.kv_heads.divisor * group + query_head] = end.lse;
   target.factor = end.inverse * p.kv.v_scale;
-  target.at = static_cast<uint32_t>((row * p.out_row_stride + int64_t{query_head} * p.v_head_dim) / 8);
+  target.at = static_cast<uint32_t>(p.out_rows.offset(row, query_head) / 8);
   return target;
 }
 

@@ -3,47 +3,34 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
-#include <numeric>
 
 #include "kernels/cuda/sm90/launch-inl.cuh"
 #include "kernels/cuda/sm90/prefill_info.h"
 #include "kernels/cuda/sm90/prefill_kernel.cuh"
+#include "kernels/cuda/sm90/prefill_loads.h"
+#include "kernels/cuda/tiles/map_stride.h"
 #include "kernels/cuda/tiles/tensor_map.h"
 
 namespace fovea::cuda::sm90 {
 
-/// Rows that one box of keys may have, of a tile of `tile_keys`: 0 = boxes would be too small to keep up with
-/// the tensor cores (a copy takes the memory accelerator some 30 ns whatever it moves), or there is no
-/// telling where the tensor ends.
-inline int box_keys_of(const KvParams& kv, int tile_keys) {
-  if (kv.pages == nullptr) return kv.rows > 0 ? tile_keys : 0;
-  const int rows = std::gcd(static_cast<int>(kv.page_size.divisor), tile_keys);
-  return rows >= 16 ? rows : 0;
-}
-
 /// A box {64 dims, box_keys rows} of [page][head][slot][dim], wherever those lie.
 inline Status encode_keys(CUtensorMap& map, CUtensorMapDataType type, const KvParams& kv, bool values,
                           int head_dim, int heads, int box_keys) {
-  const auto positive = [](int64_t stride) { return static_cast<uint64_t>(std::max<int64_t>(stride, 16)); };
   const int64_t page_stride = values ? kv.v_page_stride : kv.k_page_stride;
   const int64_t slot_stride = values ? kv.v_slot_stride : kv.k_slot_stride;
   const int64_t head_stride = values ? kv.v_head_stride : kv.k_head_stride;
   const bool paged = kv.pages != nullptr;
-  TensorBox box;
-  box.type = type;
-  box.base = values ? kv.v : kv.k;
-  // Page ids are right, so that the pool's end needs no saying.
+  // Page ids are trusted, so that the number of pages is not needed.
   const uint64_t dim = static_cast<uint64_t>(head_dim), head = static_cast<uint64_t>(heads);
   const uint64_t slots = paged ? kv.page_size.divisor : static_cast<uint64_t>(kv.rows);
   const uint64_t pages = paged ? uint64_t{1} << 31 : 1;
-  const uint32_t rows = static_cast<uint32_t>(box_keys);
-  return encode_tensor_map(
-      {type,
-       box.base,
-       {dim, slots, head, pages},
-       {positive(paged ? slot_stride : page_stride), positive(head_stride), positive(page_stride)},
-       {kPanelDims, rows, 1, 1}},
-      map);
+  return encode_tensor_map({type,
+                            values ? kv.v : kv.k,
+                            {dim, slots, head, pages},
+                            {map_stride(paged ? slot_stride : page_stride, slots),
+                             map_stride(head_stride, head), map_stride(page_stride, pages)},
+                            {kPanelDims, static_cast<uint32_t>(box_keys), 1, 1}},
+                           map);
 }
 
 /// Of an H200's 60 MiB of L2, which it keeps in two halves that both hold what all blocks read.
@@ -81,8 +68,8 @@ Status fill_params(const AttentionParams& p, PrefillParams& a) {
   a.cap = p.mask.softcap > 0.0f ? prefill_cap(p.scale, p.mask.softcap, std::is_same_v<typename P::Q, __half>)
                                 : PrefillCap{};
   const int group = static_cast<int>(p.group.divisor), heads = static_cast<int>(p.kv_heads.divisor);
-  a.loads.query_boxes = P::kRows % group == 0;
-  a.loads.box_keys = box_keys_of(p.kv, P::kTileKeys);
+  a.loads.query_boxes = query_boxes(p, P::kRows);
+  a.loads.box_keys = box_keys_of(p.kv, P::kTileKeys, heads);
   a.loads.key_boxes = a.loads.box_keys > 0;
   a.loads.warps = a.loads.box_keys * 2 > P::kTileKeys ? 1 : 4;
   a.section_keys = kSectionBytes / ((P::kD + P::kDv) * 2);
@@ -93,7 +80,8 @@ Status fill_params(const AttentionParams& p, PrefillParams& a) {
         {type,
          p.q,
          {static_cast<uint64_t>(p.head_dim), static_cast<uint64_t>(heads * group), uint64_t{1} << 31},
-         {static_cast<uint64_t>(p.head_dim) * 2, static_cast<uint64_t>(p.q_row_stride) * 2},
+         {map_stride(int64_t{p.q_rows.head_stride} * 2, static_cast<uint64_t>(heads * group)),
+          static_cast<uint64_t>(p.q_rows.row_stride) * 2},
          {kPanelDims, static_cast<uint32_t>(group), tokens}},
         a.q));
   }
@@ -132,7 +120,7 @@ void prepare_prefill(Launch& l) {
 }
 
 template <class P>
-cudaError_t queue_prefill(const PrefillParams& a, int blocks, cudaStream_t stream) {
+cudaError_t queue_prefill(const PrefillParams& a, int blocks, Launch& l) {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -140,12 +128,13 @@ cudaError_t queue_prefill(const PrefillParams& a, int blocks, cudaStream_t strea
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   config.blockDim = dim3(P::kThreads);
   config.dynamicSmemBytes = P::kSharedBytes;
-  config.stream = stream;
+  config.stream = l.stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
   const bool caps = a.cap.limit > 0.0f;
   const PrefillWay way = a.loads.key_boxes ? (caps ? PrefillWay::capped_boxes : PrefillWay::boxes)
                                            : (caps ? PrefillWay::capped_rows : PrefillWay::rows);
+  l.record.variant = static_cast<uint8_t>(way);
   return cudaLaunchKernelEx(&config, kPrefillKernels<P>[static_cast<int>(way)], a);
 }
 
@@ -164,7 +153,7 @@ bool launch_prefill_policy(Launch& l) {
     return true;
   }
   const int blocks = static_cast<int>(std::min<int64_t>(l.units(), l.multiprocessors));
-  l.check(queue_prefill<P>(a, blocks, l.stream), "launch of a prefill kernel");
+  l.check(queue_prefill<P>(a, blocks, l), "launch of a prefill kernel");
   return true;
 }
 

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/sm90/prefill_shared.cuh"
 #include "kernels/cuda/tiles/cp_async.cuh"
+#include "kernels/cuda/tiles/planted.cuh"
 #include "kernels/cuda/tiles/tma.cuh"
 
 namespace fovea::cuda::sm90 {
@@ -164,8 +165,7 @@ class PrefillProducer {
       const int row = i / kChunks, chunk = i % kChunks;
       const int token = a_.p.group.quotient(row_first + row);
       const int64_t offset =
-          (unit.item.q_first + token) * a_.p.q_row_stride +
-          static_cast<int64_t>(unit.head * group + row_first + row - token * group) * a_.p.head_dim +
+          a_.p.q_rows.offset(unit.item.q_first + token, unit.head * group + row_first + row - token * group) +
           chunk * 8;
       cp_async_16(to + chunk / 8 * P::kQPanelBytes + row * 128 + ((chunk ^ row) % 8) * 16,
                   static_cast<const typename P::Q*>(a_.p.q) + offset, chunk < a_.p.head_dim / 8);
@@ -334,9 +334,9 @@ class PrefillProducer {
     to += first_row * 128 + chunk / 8 * P::kTilePanelBytes + (chunk ^ first_row) % 8 * 16;
     // In units of 16 bytes. Nearly always all rows exist and lie within 64 GiB: then a copy takes three
     // instructions.
-    const uint64_t unit =
-        uint64_t{static_cast<uint32_t>(places.page)} * static_cast<uint32_t>(page_stride >> 4) +
-        uint64_t{static_cast<uint32_t>(places.slot)} * static_cast<uint32_t>(slot_stride >> 4);
+    uint64_t unit = uint64_t{static_cast<uint32_t>(places.page)} * static_cast<uint32_t>(page_stride >> 4) +
+                    uint64_t{static_cast<uint32_t>(places.slot)} * static_cast<uint32_t>(slot_stride >> 4);
+    if (mutated(Mutation::prefill_offsets)) unit &= INT32_MAX / 16;
     const bool near = places.slot >= 0 ? unit >> 32 == 0 : lane_ % kKLanes >= Turns<kKLanes>::kCount;
     const bool fits = (page_stride | slot_stride) >> 36 == 0 && head_dim == kDims;
     if (__all_sync(~0u, near) && fits) [[likely]] {
@@ -349,7 +349,9 @@ class PrefillProducer {
         if (chunk < kDims / 8) cp_async_16(row_place<T::kStep>(to, i), from + uint64_t{at} * 16);
       }
     } else {
-      const int64_t mine = places.slot < 0 ? -1 : places.page * page_stride + places.slot * slot_stride;
+      const int64_t mine = places.slot < 0 ? -1
+                                           : planted_offset<Mutation::prefill_offsets>(
+                                                 places.page * page_stride + places.slot * slot_stride);
       const uint32_t low = turned<kLanes>(static_cast<uint32_t>(mine)),
                      high = turned<kLanes>(static_cast<uint32_t>(mine >> 32));
 #pragma unroll 1

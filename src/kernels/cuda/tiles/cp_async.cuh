@@ -59,6 +59,26 @@ FOVEA_DEVICE void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+/// Likewise where `pending` is kPending or less; else nothing.
+template <int kPending>
+FOVEA_DEVICE void cp_async_wait_fewer(int pending) {
+  asm volatile(
+      "{\n"
+      ".reg .pred fewer;\n"
+      "setp.le.s32 fewer, %0, %1;\n"
+      "@fewer cp.async.wait_group %1;\n"
+      "}" ::"r"(pending),
+      "n"(kPending)
+      : "memory");
+  if constexpr (kPending > 0) cp_async_wait_fewer<kPending - 1>(pending);
+}
+/// The same for a number of run time, kMost at most. Predicates rather than branches: a loop stays one block.
+template <int kMost>
+FOVEA_DEVICE void cp_async_wait(int pending) {
+  cp_async_wait<kMost>();
+  if constexpr (kMost > 0) cp_async_wait_fewer<kMost - 1>(pending);
+}
+
 /// Waits for all copies of this thread, in groups or not.
 FOVEA_DEVICE void cp_async_wait_all() {
   asm volatile("cp.async.wait_all;" ::: "memory");

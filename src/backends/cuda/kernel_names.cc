@@ -1,0 +1,135 @@
+#include "backends/cuda/kernel_names.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "attention/batch_check.h"
+#include "backends/cuda/device_kernel.h"
+
+#include "kernels/cuda/sm90/prefill_policy.h"
+
+namespace fovea::cuda {
+namespace {
+
+std::string name_of(sm80::QueryType q) {
+  switch (q) {
+    case sm80::QueryType::f16: return "fp16";
+    case sm80::QueryType::bf16: return "bf16";
+    case sm80::QueryType::f32: return "fp32";
+  }
+  return "?";
+}
+
+std::string name_of(KvType kv) {
+  switch (kv) {
+    case KvType::same: return "";
+    case KvType::e4m3: return " kv=e4m3";
+    case KvType::e5m2: return " kv=e5m2";
+    case KvType::int8: return " kv=int8";
+    case KvType::f16: return " kv=fp16";
+    case KvType::bf16: return " kv=bf16";
+    case KvType::f32: return " kv=fp32";
+  }
+  return "?";
+}
+
+std::string kind_of(const KernelChoice& choice) {
+  const sm80::KernelInfo& k = choice.kernel;
+  switch (k.kind) {
+    // Those of sm80 that merge themselves are for few sequences.
+    case sm80::KernelKind::decode: return choice.family == Family::sm80 && k.merges ? "decode few" : "decode";
+    case sm80::KernelKind::extend: return "prefill";
+    case sm80::KernelKind::extend_small: return "prefill small";
+  }
+  return "?";
+}
+
+std::string variant_of(const KernelChoice& choice, uint8_t variant) {
+  if (choice.family != Family::sm90 || choice.kernel.kind == sm80::KernelKind::decode) return "";
+  const auto way = static_cast<sm90::PrefillWay>(variant);
+  return std::string(sm90::by_boxes(way) ? " tma" : " cp.async") + (sm90::is_capped(way) ? " softcap" : "");
+}
+
+}  // namespace
+
+std::vector<KernelName> names_of(const KernelChoice& choice, const LaunchRecord& record) {
+  if (!record.attention) return {};
+  const sm80::KernelInfo& k = choice.kernel;
+  const std::string family(to_string(choice.family));
+  std::string instance = kind_of(choice) + " " + name_of(k.q);
+  // sm80's prefill of 8-bit keys is one kernel for all of them, and portable ones are compiled for one type
+  // of products, whatever is loaded.
+  const bool extend8 =
+      choice.family == Family::sm80 && k.kind != sm80::KernelKind::decode && k.kv != KvType::same;
+  instance += extend8 ? " kv=8-bit" : name_of(k.kv);
+  instance += " D=" + std::to_string(k.head_dim);
+  if (k.v_head_dim != k.head_dim) instance += "/" + std::to_string(k.v_head_dim);
+  // The other families have one kernel for all masks.
+  if (choice.family == Family::sm80 && k.general) instance += " masks";
+  instance += variant_of(choice, record.variant);
+  std::vector<KernelName> names = {{family, instance, k.split_keys, choice.max_split_tokens}};
+  if (record.merge) names.push_back({family, "merge " + name_of(k.q), k.split_keys, choice.max_split_tokens});
+  return names;
+}
+
+namespace {
+
+struct HeadSizes {
+  int qk, v;
+};
+/// Those that kernels are compiled for, and one that takes a wider kernel.
+constexpr HeadSizes kHeadSizes[] = {{8, 8},     {64, 64},   {72, 72},   {80, 80},   {88, 88},
+                                    {96, 96},   {128, 128}, {192, 128}, {192, 192}, {136, 136},
+                                    {144, 144}, {256, 256}, {264, 264}, {512, 512}};
+constexpr AttentionLimits kFew = {1, 64, 4096, 4096}, kMany = {256, 8192, 1 << 20, 1 << 15};
+
+/// Layers that take different kernels, all within what the row claims.
+std::vector<AttentionSpec> layers_of(const BackendInfo& info) {
+  std::vector<AttentionSpec> out;
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
+    for (int kv = 0; kv < static_cast<int>(KvCacheDType::count_); ++kv)
+      for (const HeadSizes sizes : kHeadSizes)
+        for (const int group : {1, 2, 3, 4, 8})
+          for (const bool window : {false, true})
+            for (const bool softcap : {false, true}) {
+              AttentionSpec spec;
+              spec.num_kv_heads = 2;
+              spec.num_heads = 2 * group;
+              spec.head_dim = sizes.qk;
+              spec.v_head_dim = sizes.v;
+              spec.scale = 0.1f;
+              spec.dtype = dtype;
+              spec.kv_dtype = static_cast<KvCacheDType>(kv);
+              if (window) spec.mask.window_left = 16;
+              if (softcap) spec.softcap = 20.0f;
+              if (check_supported(info, spec).ok()) out.push_back(spec);
+            }
+  return out;
+}
+
+}  // namespace
+
+std::vector<KernelName> reachable_kernels(const BackendInfo& info, FamilyOf families,
+                                          const DeviceInfo& device) {
+  std::set<KernelName> names;
+  for (const AttentionSpec& spec : layers_of(info))
+    for (const AttentionLimits& limits : {kFew, kMany})
+      for (const KernelUse use : {KernelUse::decode, KernelUse::extend, KernelUse::extend_small}) {
+        const auto choice = kernel_on_device(info, families, spec, use, limits, device);
+        if (!choice.ok() ||
+            std::ranges::find(info.families, to_string(choice->family)) == info.families.end())
+          continue;
+        // sm90's prefill is compiled for two ways to load keys, apart for a soft cap.
+        const bool ways = choice->family == Family::sm90 && choice->kernel.kind != sm80::KernelKind::decode;
+        for (const auto way : {sm90::PrefillWay::boxes, sm90::PrefillWay::rows,
+                               sm90::PrefillWay::capped_boxes, sm90::PrefillWay::capped_rows}) {
+          if (ways ? sm90::is_capped(way) != (spec.softcap > 0.0f) : way != sm90::PrefillWay::boxes) continue;
+          for (const KernelName& name : names_of(*choice, {true, false, static_cast<uint8_t>(way)}))
+            names.insert({name.family, name.instance});
+        }
+      }
+  return {names.begin(), names.end()};
+}
+
+}  // namespace fovea::cuda

@@ -1,0 +1,280 @@
+// Which rows are tried: covering arrays first, then rows for the cells and kernels that have too few cases.
+#include <algorithm>
+#include <map>
+
+#include "conformance/prover.h"
+
+namespace fovea::conformance {
+namespace {
+
+constexpr int kRowBits = 12;        // of a case's number; the others are the seed
+constexpr uint64_t kArrays = 2;     // that a full run goes through, each with other values
+constexpr uint64_t kComposed = 15;  // the array that composed rows are numbered in
+constexpr size_t kRound = 64;       // rows for lacking cells that are evaluated at a time
+constexpr size_t kMaxProbes = 48;   // of rows for one cell and phase, when none reached the row's own kernels
+
+/// What a kernel is compiled for, as far as a row says it.
+constexpr std::initializer_list<Knob> kCompiledFor = {Knob::dtype, Knob::kv_dtype, Knob::head_dim,
+                                                      Knob::v_head_dim, Knob::phase};
+
+}  // namespace
+
+bool Prover::concerns(const Cell& cell) const {
+  return !options_.only_cell || options_.only_cell->id() == cell.id();
+}
+
+/// More cases would not help a cell that is blamed, or of which none is right.
+bool Prover::enough(size_t cell) const {
+  const int64_t right = tally_.cell(cell).cases;
+  return right >= needed() || !blame_[cell].empty() || (right == 0 && wrong_[cell] >= 4 * needed());
+}
+
+std::vector<Row> Prover::rows_of(uint64_t array, const std::optional<Cell>& fixed) const {
+  Levels levels;
+  if (fixed)
+    if (const auto found = space_.fixed_to(*fixed)) levels = *found;
+  std::vector<Row> rows;
+  for (Levels& row : space_.rows(array, levels))
+    if (const uint64_t index = rows.size() + 1; index < (1u << kRowBits))
+      rows.push_back({array << kRowBits | index, fixed, false, std::move(row)});
+  return rows;
+}
+
+/// Each has values of its own.
+Row Prover::compose(Levels levels) {
+  return {(array(kComposed) << kRowBits) + ++composed_, {}, true, std::move(levels)};
+}
+
+Status Prover::replay() {
+  const uint64_t number = *options_.replay;
+  const std::string name(info_.name);
+  if (!options_.replay_row.empty()) {
+    const auto levels = space_.parse_code(options_.replay_row);
+    if (!levels)
+      return invalid("--row " + options_.replay_row + " is no row of " + name +
+                     "; give the number and the row that a failure printed");
+    evaluate({{number, {}, true, *levels}});
+    return {};
+  }
+  std::vector<Row> rows = rows_of(number >> kRowBits, options_.only_cell);
+  std::erase_if(rows, [&](const Row& row) { return row.number != number; });
+  if (rows.empty())
+    return invalid("case " + std::to_string(number) + " does not exist for " + name +
+                   (options_.only_cell ? " with this cell" : "") +
+                   "; give the number, and the cell or row, that a failure printed");
+  evaluate(rows);
+  return {};
+}
+
+void Prover::prove_claimed() {
+  if (options_.quick) {
+    prove_quickly();
+  } else {
+    for (uint64_t k = 0; k < (options_.only_cell ? 1 : kArrays) && !stopped(); ++k)
+      evaluate(rows_of(array(k), options_.only_cell));
+  }
+  if (!options_.only_cell) prove_lacking();
+  prove_own_kernels();
+  if (!options_.only_cell && cases_needed_of_kernel(options_.quick) > 0) prove_each_kernel();
+}
+
+/// Each level of each knob, and of the other rows those that cells need.
+void Prover::prove_quickly() {
+  std::vector<Row> rows = rows_of(array(0), options_.only_cell);
+  const std::vector<Row> few = few_of(rows);
+  evaluate(few);
+  for (const Row& row : few)
+    std::erase_if(rows, [&](const Row& other) { return other.number == row.number; });
+  for (size_t i = 0; i < cells_.size(); ++i) {
+    if (!cells_[i].claimed || !concerns(cells_[i]) || enough(i)) continue;
+    const auto fixed = space_.fixed_to(cells_[i]);
+    if (!fixed) continue;
+    std::vector<Row> with_it = rows;
+    std::erase_if(with_it, [&](const Row& row) {
+      for (size_t k = 0; k < row.levels.size(); ++k)
+        if ((*fixed)[k] != kUnset && (*fixed)[k] != row.levels[k]) return true;
+      return tried_.contains(row.number);
+    });
+    prove_more(i, with_it);
+  }
+}
+
+/// Rows, in their order, that have each level of each knob twice as far as there are so many.
+std::vector<Row> Prover::few_of(const std::vector<Row>& rows) const {
+  const int times = cases_needed(true);
+  std::map<std::pair<size_t, int>, int> seen;
+  std::vector<Row> few;
+  for (const Row& row : rows) {
+    bool wanted = false;
+    for (size_t k = 0; k < row.levels.size(); ++k)
+      wanted |= seen[{k, row.levels[k]}] < times;
+    if (!wanted) continue;
+    for (size_t k = 0; k < row.levels.size(); ++k)
+      ++seen[{k, row.levels[k]}];
+    few.push_back(row);
+  }
+  return few;
+}
+
+/// As many of `rows` as are lacking, as long as that helps: not every case of a value depends on it, and
+/// some are wrong for the sake of another cell.
+void Prover::prove_more(size_t cell, const std::vector<Row>& rows) {
+  for (size_t at = 0; at < rows.size() && !enough(cell) && !stopped();) {
+    const auto lacking = static_cast<size_t>(needed() - tally_.cell(cell).cases);
+    const size_t end = std::min(rows.size(), at + lacking);
+    evaluate(
+        {rows.begin() + static_cast<std::ptrdiff_t>(at), rows.begin() + static_cast<std::ptrdiff_t>(end)});
+    at = end;
+  }
+}
+
+/// Rows of its own for each cell that has too few right cases, some for each at a time.
+void Prover::prove_lacking() {
+  struct More {
+    std::vector<Row> rows;
+    size_t at = 0;
+  };
+  std::map<size_t, More> more;  // by cell
+  while (!stopped()) {
+    std::vector<size_t> cells, fresh;
+    for (size_t i = 0; i < cells_.size() && cells.size() < kRound; ++i) {
+      if (!cells_[i].claimed || enough(i) || !space_.fixed_to(cells_[i])) continue;
+      const auto found = more.find(i);
+      if (found != more.end() && found->second.at == found->second.rows.size()) continue;
+      cells.push_back(i);
+      if (found == more.end()) fresh.push_back(i);
+    }
+    if (cells.empty()) return;
+    std::vector<std::vector<Row>> made(fresh.size());
+    team_.parallel_tasks(static_cast<int64_t>(fresh.size()),
+                         [&](int64_t i, int) { made[i] = rows_of(array(0), cells_[fresh[i]]); });
+    for (size_t i = 0; i < fresh.size(); ++i)
+      more[fresh[i]].rows = std::move(made[i]);
+    std::vector<Row> batch;
+    for (const size_t i : cells) {
+      More& m = more[i];
+      const size_t end = std::min(m.rows.size(), m.at + static_cast<size_t>(needed() - tally_.cell(i).cases));
+      batch.insert(batch.end(), m.rows.begin() + static_cast<std::ptrdiff_t>(m.at),
+                   m.rows.begin() + static_cast<std::ptrdiff_t>(end));
+      m.at = end;
+      if (batch.size() >= kRound * 2) break;
+    }
+    evaluate(batch);
+  }
+}
+
+// --- The row's own kernels
+
+/// Whether some case of `cell` may be in `phase`.
+bool Prover::asks(size_t cell, Phase phase) const {
+  const auto at = space_.fixed_to(phase), fixed = space_.fixed_to(cells_[cell]);
+  if (!at) return false;
+  Levels row = *at;
+  for (size_t k = 0; fixed && k < row.size(); ++k) {
+    if ((*fixed)[k] == kUnset) continue;
+    if (row[k] != kUnset && row[k] != (*fixed)[k]) return false;
+    row[k] = (*fixed)[k];
+  }
+  return space_.complete(row, space_.plain()).has_value();
+}
+
+void Prover::prove_own_kernels() {
+  for (size_t i = 0; i < cells_.size(); ++i)
+    for (const Phase phase : {Phase::prefill, Phase::decode})
+      if (cells_[i].claimed && concerns(cells_[i]) && blame_[i].empty() && !stopped())
+        prove_own_kernels(i, phase);
+}
+
+/// Rows with the cell's value in this phase that reach the row's own kernels, as many as are lacking. The
+/// plainest are asked first which kernels they reach: they are what kernels take that take little.
+void Prover::prove_own_kernels(size_t cell, Phase phase) {
+  const auto lacking = [&] {
+    return cases_needed_of_phase(options_.quick) - static_cast<int>(tally_.own(cell, phase));
+  };
+  const auto fixed = space_.fixed_to(cells_[cell]), at = space_.fixed_to(phase);
+  if (lacking() <= 0 || !fixed || !asks(cell, phase)) return;
+  Levels partial = *fixed;
+  for (size_t k = 0; k < partial.size(); ++k)
+    if ((*at)[k] != kUnset) partial[k] = (*at)[k];
+  // The plainest, and all that differ from it in one knob.
+  std::vector<Levels> rows, reached;
+  const auto plainest = space_.complete(partial, space_.plain());
+  if (!plainest) return;
+  rows.push_back(*plainest);
+  for (const Levels& row : space_.neighbours(*plainest, partial))
+    rows.push_back(row);
+  size_t probes = 0;
+  for (const Levels& row : rows) {
+    if (probes++ >= kMaxProbes && reached.empty()) break;
+    if (static_cast<int>(reached.size()) >= 4 * lacking()) break;
+    const std::vector<KernelName> launched = kernels_of(row);
+    if (std::ranges::any_of(launched, [&](const KernelName& k) { return tally_.is_own(k.family); }))
+      reached.push_back(row);
+  }
+  if (reached.empty()) {
+    not_own_.insert({cell, phase});
+    return;
+  }
+  // Each round other values; not every case of a value depends on it.
+  for (int round = 0; round < 6 && lacking() > 0 && blame_[cell].empty() && !stopped(); ++round) {
+    std::vector<Row> batch;
+    for (int n = 0; n < lacking(); ++n)
+      batch.push_back(compose(reached[static_cast<size_t>(n + round) % reached.size()]));
+    evaluate(batch);
+  }
+  if (tally_.cell(cell).by_phase[static_cast<size_t>(phase)].empty()) no_part_.insert({cell, phase});
+}
+
+// --- Every kernel of them under every cell
+
+void Prover::prove_each_kernel() {
+  for (size_t k = 0; k < tally_.kernels().size() && !stopped(); ++k)  // others may be reached meanwhile
+    if (tally_.is_own(tally_.kernels()[k].kernel.family)) prove_kernel(k);
+}
+
+void Prover::prove_kernel(size_t k) {
+  const int times = cases_needed_of_kernel(options_.quick);
+  const auto lacks = [&](size_t cell) {
+    return cells_[cell].claimed && blame_[cell].empty() && tally_.kernels()[k].cases_of[cell] < times;
+  };
+  const Levels witness = tally_.kernels()[k].witnesses.front();
+  std::vector<Row> batch;
+  for (Levels& row : space_.cover(space_.only(kCompiledFor, witness), times))
+    batch.push_back(compose(std::move(row)));
+  evaluate(batch);
+  // What is still lacking: its witnesses with the cell's value.
+  for (size_t cell = 0; cell < cells_.size() && !stopped(); ++cell) {
+    if (!lacks(cell)) continue;
+    const auto fixed = space_.fixed_to(cells_[cell]);
+    if (!fixed) continue;
+    const std::vector<Levels> witnesses = tally_.kernels()[k].witnesses;
+    const KernelName kernel = tally_.kernels()[k].kernel;
+    batch.clear();
+    for (const Levels& row : witnesses) {
+      const auto levels = with_cell(row, cells_[cell]);
+      if (!levels) continue;
+      const std::vector<KernelName> launched = kernels_of(*levels);
+      const bool reaches = std::ranges::any_of(launched, [&](const KernelName& name) {
+        return name.family == kernel.family && name.instance == kernel.instance;
+      });
+      if (reaches) batch.push_back(compose(*levels));
+      if (static_cast<int>(batch.size()) == times) break;
+    }
+    for (size_t n = batch.size(); n > 0 && static_cast<int>(batch.size()) < times;)
+      batch.push_back(compose(batch[batch.size() % n].levels));
+    for (int round = 0; round < 3 && !batch.empty() && lacks(cell) && !stopped(); ++round) {
+      evaluate(batch);
+      for (Row& row : batch)
+        row = compose(row.levels);
+    }
+  }
+}
+
+/// `row` with the cell's value, and as few other changes as that takes.
+std::optional<Levels> Prover::with_cell(Levels row, const Cell& cell) const {
+  const auto fixed = space_.fixed_to(cell);
+  if (!fixed) return std::nullopt;
+  return space_.complete(*fixed, row);
+}
+
+}  // namespace fovea::conformance

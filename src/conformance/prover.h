@@ -1,0 +1,112 @@
+#pragma once
+// One run of prove(): which rows are tried, what came of them, whose fault a failure is, what is concluded.
+#include <deque>
+#include <map>
+#include <set>
+
+#include "conformance/prepared.h"
+#include "conformance/prove.h"
+#include "conformance/tally.h"
+
+namespace fovea::conformance {
+
+/// A row of a covering array, or one that was put together for a cell or a kernel.
+struct Row {
+  uint64_t number = 0;        ///< of its array and place there, and what its values are drawn from
+  std::optional<Cell> fixed;  ///< the cell whose array it is from
+  bool composed = false;      ///< of no array: its levels say which it is
+  Levels levels;
+};
+
+class Prover {
+ public:
+  Prover(const BackendInfo& info, const BackendRegistry::Factory& create, const ProveOptions& options);
+  Result<BackendReport> run();
+
+ private:
+  /// Each thread has its own.
+  struct Worker {
+    Worker(std::unique_ptr<AttentionBackend> made, Machine* gpu) : backend(std::move(made)), pools(gpu) {}
+    std::unique_ptr<AttentionBackend> backend;
+    Pools pools;
+  };
+  /// What became of a row.
+  struct Outcome {
+    Prepared prepared;
+    std::vector<bool> proves;  ///< of cells_
+    Attempt attempt;           ///< worst errors and kernels of all instruction sets, the failure of the first
+    std::string isa;           ///< that failed
+  };
+
+  // prove_rows.cc: which rows
+  std::vector<Row> rows_of(uint64_t array, const std::optional<Cell>& fixed) const;
+  std::vector<Row> few_of(const std::vector<Row>& rows) const;
+  Row compose(Levels levels);
+  Status replay();
+  void prove_claimed();
+  void prove_quickly();
+  void prove_lacking();
+  void prove_more(size_t cell, const std::vector<Row>& rows);
+  void prove_own_kernels();
+  void prove_own_kernels(size_t cell, Phase phase);
+  void prove_each_kernel();
+  void prove_kernel(size_t kernel);
+  bool asks(size_t cell, Phase phase) const;
+  std::optional<Levels> with_cell(Levels row, const Cell& cell) const;
+  bool concerns(const Cell& cell) const;
+  bool enough(size_t cell) const;
+
+  // prove.cc: running them
+  uint64_t array(uint64_t k) const;
+  int needed() const { return cases_needed(options_.quick); }
+  std::string place() const;
+  bool lost() const;
+  bool stopped() const;
+  Status check_machine() const;
+  Prepared prepared(const Row& row, Pools& pools) const;
+  std::vector<bool> proves_of(const Prepared& p) const;
+  void evaluate(const std::vector<Row>& rows);
+  void take(const Row& row, Outcome& outcome);
+  void find_who_lost(const std::vector<Row>& rows, size_t first, const std::vector<Outcome>& outcomes);
+  std::vector<KernelName> kernels_of(const Levels& levels);
+  void try_no_sequences();
+
+  // prove_blame.cc: whose fault a failure is
+  std::string failure_of(const Row& row, const std::string& isa, std::vector<bool>* proves = nullptr);
+  Row shrink(Row row, const std::string& isa);
+  void blame(const Row& row, const Outcome& outcome);
+  std::vector<bool> guilty_of(const Row& small, const std::vector<bool>& proves);
+
+  // prove_conclude.cc: what is told of each cell and kernel
+  void conclude();
+  CellProof proof_of(size_t cell);
+  std::string why_unproven(size_t cell);
+  std::string thin_kernel(size_t cell) const;
+  std::optional<Request> request_for(const Cell& cell);
+  CellProof refusal_of(const Cell& cell);
+  void conclude_kernels();
+  void find_kernels_that_never_ran();
+
+  const BackendInfo& info_;
+  ProveOptions options_;
+  CaseSpace space_;
+  std::vector<Cell> cells_;
+  ThreadPool team_;
+  std::deque<Worker> workers_;
+  Tally tally_;
+  std::vector<int64_t> wrong_;               ///< cases of each cell
+  std::vector<std::string> blame_;           ///< why a cell failed
+  std::vector<std::vector<size_t>> causes_;  ///< cells of each failure that has some
+  int searched_ = 0;                         ///< failures
+  std::set<uint64_t> tried_;                 ///< cases without a fixed cell
+  /// Cells and phases whose cases no kernel of the row's own families serves.
+  std::set<std::pair<size_t, Phase>> not_own_;
+  /// Those in which no case depends on the value: a single row of a decode sees the same without a causal mask.
+  std::set<std::pair<size_t, Phase>> no_part_;
+  uint64_t composed_ = 0;
+  int64_t total_ = 0;
+  std::optional<Row> lost_by_;  ///< the case that made the device unusable
+  BackendReport report_;
+};
+
+}  // namespace fovea::conformance

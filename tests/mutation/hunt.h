@@ -1,0 +1,47 @@
+#pragma once
+// The cases of conformance run against backends with a defect, until one case of each is not right.
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mutants.h"
+
+namespace fovea::conformance {
+
+class Machine;
+
+struct HuntOptions {
+  DeviceInfo device = {};      ///< that this program runs on
+  Machine* machine = nullptr;  ///< where cases run; null = on the CPU
+  uint64_t seed = 1;
+  int threads = 0;  ///< cases at a time; 0 = one per CPU that this process may use
+};
+
+/// What a case found.
+struct Catch {
+  uint64_t number = 0;  ///< what `fovea conformance --backend ... --case` takes
+  std::string row;      ///< what its --row takes; "" = none
+  std::string levels;   ///< the case in words
+  std::string how;      ///< the judgement
+};
+
+struct Hunted {
+  const Defect* defect = nullptr;
+  std::optional<Catch> caught;  ///< by the first case that was not right; none = it survived
+};
+
+struct HuntReport {
+  std::vector<Hunted> defects;
+  int64_t cases = 0;  ///< that were tried, each of them right without a defect
+  double seconds = 0;
+};
+
+/// Runs each case without a defect first, which must be right, and then with each that no case has found yet.
+/// CPU kernels run on their best instruction set. Error: a case that is wrong without any defect; a defect
+/// that made the device unusable.
+Result<HuntReport> hunt(const BackendInfo& info, const BackendRegistry::Factory& create,
+                        const std::vector<const Defect*>& wanted, const HuntOptions& options);
+
+}  // namespace fovea::conformance
