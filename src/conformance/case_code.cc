@@ -53,14 +53,14 @@ Levels CaseSpace::only(std::initializer_list<Knob> knobs, const Levels& row) con
   return out;
 }
 
-std::vector<Levels> CaseSpace::neighbours(const Levels& row, const Levels& fixed) const {
+std::vector<Levels> CaseSpace::neighbours(const Levels& row, const Levels& fixed, Knob knob) const {
+  const auto k = static_cast<size_t>(knob);
   std::vector<Levels> out;
-  for (size_t k = 0; k < row.size(); ++k)
-    for (int level = 0; level < static_cast<int>(levels_[k].size()); ++level) {
-      Levels other = row;
-      other[k] = level;
-      if (fixed[k] == kUnset && level != row[k] && allowed(other)) out.push_back(std::move(other));
-    }
+  for (int level = 0; level < static_cast<int>(levels_[k].size()) && fixed[k] == kUnset; ++level) {
+    Levels other = row;
+    other[k] = level;
+    if (level != row[k] && allowed(other)) out.push_back(std::move(other));
+  }
   return out;
 }
 

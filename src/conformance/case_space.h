@@ -96,8 +96,8 @@ class CaseSpace {
   std::optional<Levels> fixed_to(Phase phase) const;
   /// The levels that `row` has of `knobs`, everything else free.
   Levels only(std::initializer_list<Knob> knobs, const Levels& row) const;
-  /// The allowed rows that differ from `row` in one knob that `fixed` leaves free.
-  std::vector<Levels> neighbours(const Levels& row, const Levels& fixed) const;
+  /// The allowed rows that differ from `row` in `knob` alone; none where `fixed` has a level of it.
+  std::vector<Levels> neighbours(const Levels& row, const Levels& fixed, Knob knob) const;
   /// As complete_row() and cover_levels() of conformance/complete_row.h.
   std::optional<Levels> complete(const Levels& partial, const Levels& prefer) const;
   std::vector<Levels> cover(const Levels& fixed, int times) const;

@@ -153,10 +153,10 @@ void Prover::take(const Row& row, Outcome& outcome) {
 }
 
 /// Those that a case of `levels` would reach; it is run, and not judged.
-std::vector<KernelName> Prover::kernels_of(const Levels& levels) {
+std::vector<KernelName> Prover::kernels_of(const Levels& levels, int worker) {
   const Case c = space_.make(levels, 1);
-  return conformance::run(*workers_[0].backend, c.problem, c.layout, workers_[0].pools.machine(c.threads))
-      .launched;
+  Worker& w = workers_[static_cast<size_t>(worker)];
+  return conformance::run(*w.backend, c.problem, c.layout, w.pools.machine(c.threads)).launched;
 }
 
 /// A step without any sequence, which an engine may run.

@@ -30,7 +30,7 @@ CellProof Prover::proof_of(size_t i) {
     return proof;
   }
   for (const Phase phase : {Phase::prefill, Phase::decode})
-    if (not_own_.contains({i, phase})) {
+    if (not_own_.contains({i, phase}) && !no_part_.contains({i, phase})) {
       proof.status = CellStatus::other_kernels;
       proof.reason.append(proof.reason.empty() ? "" : "; ")
           .append(to_string(phase))
@@ -59,12 +59,11 @@ std::string Prover::why_unproven(size_t i) {
   }
   const int least = cases_needed_of_phase(options_.quick);
   for (const Phase phase : {Phase::prefill, Phase::decode}) {
-    if (!space_.fixed_to(cells_[i]) || !asks(i, phase) || not_own_.contains({i, phase}) ||
-        no_part_.contains({i, phase}))
-      continue;
-    if (const int64_t own = tally_.own(i, phase); own < least)
-      return "only " + std::to_string(own) + " cases of " + std::string(to_string(phase)) +
-             " reached the row's own kernels; " + std::to_string(least) + " are needed";
+    if (!space_.fixed_to(cells_[i]) || !asks(i, phase) || no_part_.contains({i, phase})) continue;
+    if (const int64_t n = counted(i, phase); n < least)
+      return "only " + std::to_string(n) + " cases of " + std::string(to_string(phase)) +
+             (not_own_.contains({i, phase}) ? "" : " reached the row's own kernels") + "; " +
+             std::to_string(least) + " are needed";
   }
   return thin_kernel(i);
 }

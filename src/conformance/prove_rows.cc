@@ -11,7 +11,6 @@ constexpr int kRowBits = 12;        // of a case's number; the others are the se
 constexpr uint64_t kArrays = 2;     // that a full run goes through, each with other values
 constexpr uint64_t kComposed = 15;  // the array that composed rows are numbered in
 constexpr size_t kRound = 64;       // rows for lacking cells that are evaluated at a time
-constexpr size_t kMaxProbes = 48;   // of rows for one cell and phase, when none reached the row's own kernels
 
 /// What a kernel is compiled for, as far as a row says it.
 constexpr std::initializer_list<Knob> kCompiledFor = {Knob::dtype, Knob::kv_dtype, Knob::head_dim,
@@ -178,51 +177,80 @@ bool Prover::asks(size_t cell, Phase phase) const {
   return space_.complete(row, space_.plain()).has_value();
 }
 
-void Prover::prove_own_kernels() {
-  for (size_t i = 0; i < cells_.size(); ++i)
-    for (const Phase phase : {Phase::prefill, Phase::decode})
-      if (cells_[i].claimed && concerns(cells_[i]) && blame_[i].empty() && !stopped())
-        prove_own_kernels(i, phase);
+/// The rows of `rows` that reach a kernel that `wanted` takes.
+std::vector<Levels> Prover::reaching(const std::vector<Levels>& rows,
+                                     const std::function<bool(const KernelName&)>& wanted) {
+  std::vector<char> reaches(rows.size());
+  team_.parallel_tasks(static_cast<int64_t>(rows.size()), [&](int64_t i, int worker) {
+    reaches[static_cast<size_t>(i)] =
+        std::ranges::any_of(kernels_of(rows[static_cast<size_t>(i)], worker), wanted);
+  });
+  std::vector<Levels> out;
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (reaches[i] != 0) out.push_back(rows[i]);
+  return out;
 }
 
-/// Rows with the cell's value in this phase that reach the row's own kernels, as many as are lacking. The
-/// plainest are asked first which kernels they reach: they are what kernels take that take little.
-void Prover::prove_own_kernels(size_t cell, Phase phase) {
-  const auto lacking = [&] {
-    return cases_needed_of_phase(options_.quick) - static_cast<int>(tally_.own(cell, phase));
-  };
-  const auto fixed = space_.fixed_to(cells_[cell]), at = space_.fixed_to(phase);
-  if (lacking() <= 0 || !fixed || !asks(cell, phase)) return;
-  Levels partial = *fixed;
-  for (size_t k = 0; k < partial.size(); ++k)
-    if ((*at)[k] != kUnset) partial[k] = (*at)[k];
-  // The plainest, and all that differ from it in one knob.
-  std::vector<Levels> rows, reached;
-  const auto plainest = space_.complete(partial, space_.plain());
-  if (!plainest) return;
-  rows.push_back(*plainest);
-  for (const Levels& row : space_.neighbours(*plainest, partial))
-    rows.push_back(row);
-  size_t probes = 0;
-  for (const Levels& row : rows) {
-    if (probes++ >= kMaxProbes && reached.empty()) break;
-    if (static_cast<int>(reached.size()) >= 4 * lacking()) break;
-    const std::vector<KernelName> launched = kernels_of(row);
-    if (std::ranges::any_of(launched, [&](const KernelName& k) { return tally_.is_own(k.family); }))
-      reached.push_back(row);
-  }
-  if (reached.empty()) {
-    not_own_.insert({cell, phase});
-    return;
-  }
-  // Each round other values; not every case of a value depends on it.
-  for (int round = 0; round < 6 && lacking() > 0 && blame_[cell].empty() && !stopped(); ++round) {
+/// Evaluates rows of each want until it lacks nothing, some of all at a time. Each round draws other values,
+/// as not every case of a value depends on it.
+void Prover::satisfy(const std::vector<Want>& wants) {
+  constexpr int kRounds = 6;
+  for (int round = 0; round < kRounds && !stopped(); ++round) {
     std::vector<Row> batch;
-    for (int n = 0; n < lacking(); ++n)
-      batch.push_back(compose(reached[static_cast<size_t>(n + round) % reached.size()]));
+    for (const Want& want : wants)
+      for (int n = 0; n < want.lacking(); ++n)
+        batch.push_back(compose(want.rows[static_cast<size_t>(n + round) % want.rows.size()]));
+    if (batch.empty()) return;
     evaluate(batch);
   }
-  if (tally_.cell(cell).by_phase[static_cast<size_t>(phase)].empty()) no_part_.insert({cell, phase});
+}
+
+/// Cases of a cell in a phase that count for it there: those on the row's own kernels, or all where none of
+/// these serve it.
+int64_t Prover::counted(size_t cell, Phase phase) const {
+  return not_own_.contains({cell, phase}) ? tally_.in_phase(cell, phase) : tally_.own(cell, phase);
+}
+
+/// Rows with a cell's value in each phase, as many as are lacking: such as reach the row's own kernels, if
+/// any do.
+void Prover::prove_own_kernels() {
+  std::vector<Want> wants;
+  std::vector<std::pair<size_t, Phase>> asked;
+  for (size_t i = 0; i < cells_.size() && !stopped(); ++i)
+    for (const Phase phase : {Phase::prefill, Phase::decode}) {
+      if (!cells_[i].claimed || !concerns(cells_[i]) || !blame_[i].empty()) continue;
+      const auto lacking = [this, i, phase] {
+        if (!blame_[i].empty()) return 0;
+        return cases_needed_of_phase(options_.quick) - static_cast<int>(counted(i, phase));
+      };
+      if (lacking() <= 0 || !space_.fixed_to(cells_[i]) || !asks(i, phase)) continue;
+      std::vector<Levels> rows = plain_rows(i, phase);
+      std::vector<Levels> own = reaching(rows, [&](const KernelName& k) { return tally_.is_own(k.family); });
+      if (own.empty())
+        not_own_.insert({i, phase});
+      else
+        rows = std::move(own);
+      wants.push_back({std::move(rows), lacking});
+      asked.emplace_back(i, phase);
+    }
+  satisfy(wants);
+  for (const auto& [cell, phase] : asked)
+    if (tally_.in_phase(cell, phase) == 0) no_part_.insert({cell, phase});
+}
+
+/// The plainest row of a cell in a phase, and those that differ from it in what kernels are compiled for or
+/// chosen by: what the row's own kernels serve they serve in one of these.
+std::vector<Levels> Prover::plain_rows(size_t cell, Phase phase) {
+  Levels partial = *space_.fixed_to(cells_[cell]);
+  const Levels at = *space_.fixed_to(phase);
+  for (size_t k = 0; k < partial.size(); ++k)
+    if (at[k] != kUnset) partial[k] = at[k];
+  const Levels plainest = *space_.complete(partial, space_.plain());  // asks() found it
+  std::vector<Levels> rows = {plainest};
+  for (const Knob knob : {Knob::limits, Knob::dtype, Knob::kv_dtype, Knob::head_dim, Knob::v_head_dim})
+    for (const Levels& row : space_.neighbours(plainest, partial, knob))
+      rows.push_back(row);
+  return rows;
 }
 
 // --- Every kernel of them under every cell
@@ -234,40 +262,48 @@ void Prover::prove_each_kernel() {
 
 void Prover::prove_kernel(size_t k) {
   const int times = cases_needed_of_kernel(options_.quick);
-  const auto lacks = [&](size_t cell) {
-    return cells_[cell].claimed && blame_[cell].empty() && tally_.kernels()[k].cases_of[cell] < times;
+  const auto lacking = [this, k, times](size_t cell) {
+    if (!cells_[cell].claimed || !blame_[cell].empty()) return 0;
+    return times - static_cast<int>(tally_.kernels()[k].cases_of[cell]);
   };
-  const Levels witness = tally_.kernels()[k].witnesses.front();
   std::vector<Row> batch;
-  for (Levels& row : space_.cover(space_.only(kCompiledFor, witness), times))
+  for (Levels& row : space_.cover(space_.only(kCompiledFor, tally_.kernels()[k].witnesses.front()), times))
     batch.push_back(compose(std::move(row)));
   evaluate(batch);
-  // What is still lacking: its witnesses with the cell's value.
-  for (size_t cell = 0; cell < cells_.size() && !stopped(); ++cell) {
-    if (!lacks(cell)) continue;
-    const auto fixed = space_.fixed_to(cells_[cell]);
-    if (!fixed) continue;
-    const std::vector<Levels> witnesses = tally_.kernels()[k].witnesses;
-    const KernelName kernel = tally_.kernels()[k].kernel;
-    batch.clear();
-    for (const Levels& row : witnesses) {
-      const auto levels = with_cell(row, cells_[cell]);
-      if (!levels) continue;
-      const std::vector<KernelName> launched = kernels_of(*levels);
-      const bool reaches = std::ranges::any_of(launched, [&](const KernelName& name) {
-        return name.family == kernel.family && name.instance == kernel.instance;
-      });
-      if (reaches) batch.push_back(compose(*levels));
-      if (static_cast<int>(batch.size()) == times) break;
-    }
-    for (size_t n = batch.size(); n > 0 && static_cast<int>(batch.size()) < times;)
-      batch.push_back(compose(batch[batch.size() % n].levels));
-    for (int round = 0; round < 3 && !batch.empty() && lacks(cell) && !stopped(); ++round) {
-      evaluate(batch);
-      for (Row& row : batch)
-        row = compose(row.levels);
-    }
+  // What is still lacking: rows that reached it, with the cell's value.
+  const KernelName kernel = tally_.kernels()[k].kernel;
+  const auto wanted = [&](const KernelName& name) {
+    return name.family == kernel.family && name.instance == kernel.instance;
+  };
+  std::vector<Levels> witnesses = reaching(light_rows(tally_.kernels()[k].witnesses), wanted);
+  if (witnesses.empty()) witnesses = tally_.kernels()[k].witnesses;
+  std::vector<Levels> rows;
+  std::vector<size_t> cells;
+  for (size_t cell = 0; cell < cells_.size() && !stopped(); ++cell)
+    for (size_t w = 0; w < std::min<size_t>(witnesses.size(), 2) && lacking(cell) > 0; ++w)
+      if (const auto levels = with_cell(witnesses[w], cells_[cell])) {
+        rows.push_back(*levels);
+        cells.push_back(cell);
+      }
+  const std::vector<Levels> reached = reaching(rows, wanted);
+  std::vector<Want> wants;
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (std::ranges::find(reached, rows[i]) != reached.end() &&
+        (i == 0 || cells[i] != cells[i - 1] || wants.empty()))
+      wants.push_back({{rows[i]}, [lacking, cell = cells[i]] { return lacking(cell); }});
+  satisfy(wants);
+}
+
+/// `rows` with the plainest lengths and memory: cheap to ask which kernels they reach.
+std::vector<Levels> Prover::light_rows(const std::vector<Levels>& rows) const {
+  std::vector<Levels> out;
+  const Levels plain = space_.plain();
+  for (Levels row : rows) {
+    for (const Knob knob : {Knob::batch, Knob::place, Knob::kv_heads, Knob::invariance, Knob::graph})
+      row[static_cast<size_t>(knob)] = plain[static_cast<size_t>(knob)];
+    if (space_.allowed(row)) out.push_back(row);
   }
+  return out;
 }
 
 /// `row` with the cell's value, and as few other changes as that takes.

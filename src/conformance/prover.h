@@ -1,6 +1,7 @@
 #pragma once
 // One run of prove(): which rows are tried, what came of them, whose fault a failure is, what is concluded.
 #include <deque>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -47,8 +48,18 @@ class Prover {
   void prove_quickly();
   void prove_lacking();
   void prove_more(size_t cell, const std::vector<Row>& rows);
+  /// Rows for something that too few cases have shown, and how many more it lacks by now.
+  struct Want {
+    std::vector<Levels> rows;  ///< at least one
+    std::function<int()> lacking;
+  };
+  void satisfy(const std::vector<Want>& wants);
+  std::vector<Levels> reaching(const std::vector<Levels>& rows,
+                               const std::function<bool(const KernelName&)>& wanted);
   void prove_own_kernels();
-  void prove_own_kernels(size_t cell, Phase phase);
+  std::vector<Levels> plain_rows(size_t cell, Phase phase);
+  int64_t counted(size_t cell, Phase phase) const;
+  std::vector<Levels> light_rows(const std::vector<Levels>& rows) const;
   void prove_each_kernel();
   void prove_kernel(size_t kernel);
   bool asks(size_t cell, Phase phase) const;
@@ -68,7 +79,7 @@ class Prover {
   void evaluate(const std::vector<Row>& rows);
   void take(const Row& row, Outcome& outcome);
   void find_who_lost(const std::vector<Row>& rows, size_t first, const std::vector<Outcome>& outcomes);
-  std::vector<KernelName> kernels_of(const Levels& levels);
+  std::vector<KernelName> kernels_of(const Levels& levels, int worker);
   void try_no_sequences();
 
   // prove_blame.cc: whose fault a failure is
@@ -101,7 +112,8 @@ class Prover {
   std::set<uint64_t> tried_;                 ///< cases without a fixed cell
   /// Cells and phases whose cases no kernel of the row's own families serves.
   std::set<std::pair<size_t, Phase>> not_own_;
-  /// Those in which no case depends on the value: a single row of a decode sees the same without a causal mask.
+  /// Those in which no case depends on the value: a single row of a decode sees the same without a causal
+  /// mask.
   std::set<std::pair<size_t, Phase>> no_part_;
   uint64_t composed_ = 0;
   int64_t total_ = 0;

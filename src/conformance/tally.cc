@@ -53,6 +53,13 @@ int64_t Tally::own(size_t i, Phase phase) const {
   return cases;
 }
 
+int64_t Tally::in_phase(size_t i, Phase phase) const {
+  int64_t cases = 0;
+  for (const auto& [family, count] : cells_[i].by_phase[static_cast<size_t>(phase)])
+    cases += count;
+  return cases;
+}
+
 std::string Tally::others(size_t i, Phase phase) const {
   std::string text;
   for (const auto& [family, count] : cells_[i].by_phase[static_cast<size_t>(phase)])

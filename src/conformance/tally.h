@@ -51,6 +51,8 @@ class Tally {
   bool is_own(std::string_view family) const;
   /// Cases of cell `i` in `phase` that reached the row's own kernels.
   int64_t own(size_t i, Phase phase) const;
+  /// Those that reached any.
+  int64_t in_phase(size_t i, Phase phase) const;
   /// The other families that cases of cell `i` in `phase` reached, "sm80, simt"; "" = none.
   std::string others(size_t i, Phase phase) const;
 
