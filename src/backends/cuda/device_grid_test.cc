@@ -168,6 +168,7 @@ TEST_P(CudaDeviceGrid, SelectionAcceptsWhatPlanTakes) {
       "refused but taken by plan()\n",
       GetParam(), c.accepted, c.refused, c.by_memory, c.accepted_then_refused, c.refused_then_accepted);
   EXPECT_EQ(c.accepted_then_refused + c.refused_then_accepted, 0);
+  EXPECT_EQ(c.by_memory, 0) << "a smaller kernel is missing";
   EXPECT_EQ(c.accepted > 0, device.compute_capability >= 80);
 }
 
