@@ -267,8 +267,12 @@ class LaunchLines(unittest.TestCase):
             self.assertEqual({c["version"] for c in answer["kinds"][0]["decode"]["candidates"]}, {"FA" + version})
         answer = self.explain(*llama[:1], "--attn", "FLASHINFER", "--device", "sm100", "--attention-config.use_trtllm_attention=0")
         self.assertEqual(answer["kinds"][0]["decode"]["if_built"]["version"], "Native")
-        answer = self.explain(*llama[:1], "--attn", "FLASHINFER", "--device", "sm100")
+        answer = self.explain(*llama[:1], "--attn", "FLASHINFER", "--device", "sm100", "--attention-config.use_trtllm_attention=1")
         self.assertEqual(answer["kinds"][0]["decode"]["candidates"][0]["version"], "TRTLLM")
+        # Its own kernels stand in for those that are not written, also in a program without CUDA.
+        answer = self.explain(*llama[:1], "--attn", "FLASHINFER", "--device", "sm100", "--page-size", "1")
+        self.assertEqual(answer["kinds"][0]["decode"]["candidates"][0]["version"], "Native")
+        self.assertNotIn("--page-size", str(answer["kinds"][0]["decode"]["candidates"]))
 
         def first(*flags):
             r1 = ["deepseek-ai/DeepSeek-R1", "--device", "sm100", *flags]
@@ -279,6 +283,43 @@ class LaunchLines(unittest.TestCase):
         self.assertEqual(first("-ac.disable_flashinfer_prefill=0", "-ac.use_trtllm_ragged_deepseek_prefill=0"), "FLASHINFER")
         self.assertEqual(first("-ac.use_cudnn_prefill=1"), "CUDNN")
         self.assertNotIn(first("-ac.use_cudnn_prefill=0", "-ac.disable_flashinfer_prefill=1"), ("CUDNN", "FLASHINFER"))
+
+    def test_names_in_any_letter_case(self):
+        answer = self.explain("meta-llama/Llama-3-8B", "--device", "SM90", "--kv-cache-dtype", "FP8", "--dtype", "BFloat16",
+                              "--kv-layout", "NHD", "--scheduling-policy", "FCFS", "--attn", "FULL.Prefill=triton")
+        self.assertEqual(answer["device"]["compute_capability"], 90)
+        self.assertEqual(answer["model"]["attentions"][0]["kv_cache_dtype"], "fp8_e4m3")
+        self.assertEqual(self.run_program("--log-level", "ERROR", "explain", "--device", "cpu").returncode, 0)
+
+    def test_names_that_nothing_would_use(self):
+        for flags in (["--attn", "cpu_attn,nope"], ["--decode-attention-backend", "nope"]):
+            self.refuse(["Unknown attention backend: 'nope'"], "explain", "--device", "cpu", *flags)
+        self.refuse(["Unknown MLA prefill backend: 'nope'"], "explain", "--device", "cpu", "-ac.mla_prefill_backend=nope")
+
+    def test_settings_without_effect_and_empty_variables(self):
+        answer = self.explain("--device", "cpu", "-ac.use_cudnn_prefill=1", "-ac.disable_flashinfer_prefill=1",
+                              FLASHINFER_USE_TENSOR_CORES="")
+        for key in ("use_cudnn_prefill", "disable_flashinfer_prefill"):
+            self.assertIn(f"-ac.{key} has no effect: this model has no MLA layers that it could be for", answer["warnings"])
+        self.assertEqual(answer["environment"], [])
+
+    def test_without_a_causal_mask(self):
+        answer = self.explain("--device", "cpu", "-ac.use_non_causal=1")
+        self.assertEqual({spec["causal"] for spec in answer["model"]["attentions"]}, {False})
+        words = "one two three four five six seven eight"
+        both, causal = (self.run_program("generate", "--threads", "1", "--temperature", "0", "--json", *flags, words)
+                        for flags in (["-ac.use_non_causal=1"], []))
+        self.assertEqual((both.returncode, causal.returncode), (0, 0), both.stderr)
+        self.assertNotEqual(both.stdout, causal.stdout)
+        self.refuse(["without the causal mask (-ac.use_non_causal)", "--max-num-batched-tokens"],
+                    "generate", "-ac.use_non_causal=1", "--max-num-batched-tokens", "4", words)
+
+    def test_linear_layers(self):
+        answer = self.explain("--model", os.path.join(CONFIGS, "qwen3-next-80b"), "--device", "sm90", "--attn", "linear=GDN_ATTN")
+        kinds = {kind["kind"]: kind for kind in answer["kinds"]}
+        self.assertEqual(sorted(kinds), ["full", "linear"])
+        self.assertEqual(kinds["linear"]["decode"]["if_built"]["name"], "GDN_ATTN")
+        self.assertEqual({spec["linear"] for spec in answer["model"]["attentions"]}, {None, "gated delta rule"})
 
     def test_kinds(self):
         gemma = ["--model", os.path.join(CONFIGS, "gemma-3-1b"), "--device", "cpu"]
