@@ -336,10 +336,9 @@ bool CaseSpace::allowed_memory(const Levels& row) const {
   if (page.value_or(1) != 1 && pages == static_cast<int>(PagesLevel::ragged)) return false;
   const auto kv = value(row, Knob::kv_dtype), dtype = value(row, Knob::dtype);
   if (kv && value(row, Knob::head_scales) == 1 && !is_fp8(static_cast<KvCacheDType>(*kv))) return false;
-  constexpr int kLeastRun = 4;  // x of fp32
-  if (page.value_or(kLeastRun) % kLeastRun != 0 &&
-      value(row, Knob::kv_layout) == static_cast<int>(KvLayout::shuffle))
-    return false;
+  const bool shuffled = value(row, Knob::kv_layout) == static_cast<int>(KvLayout::shuffle);
+  constexpr int kLeastX = x_of(KvCacheDType::float32);
+  if (shuffled && page.value_or(kLeastX) % kLeastX != 0) return false;
   if (!head_dim || !kv || !dtype) return true;
   const int x = x_of(resolve(static_cast<KvCacheDType>(*kv), static_cast<DType>(*dtype)));
   const auto layout = value(row, Knob::kv_layout);

@@ -147,7 +147,7 @@ TEST(KvDefects, NoneIsAccepted) {
   EXPECT_NE(verdict(int8, KvLayout::hnd, [](KvView& kv) { kv.scale_slot_stride = 0; }), "");
   EXPECT_NE(verdict(e4m3, KvLayout::x_packed, [](KvView& kv) { kv.k_chunk_stride = 16; }), "");
   EXPECT_NE(verdict(e4m3, KvLayout::x_packed, [](KvView& kv) { kv.v_dim_stride = 1; }), "");
-  spec_page_size = 16;
+  spec_page_size = 32;  // two runs of 16 slots
   for (const KvCacheDType dtype : {e4m3, int8})
     EXPECT_EQ(verdict(dtype, KvLayout::shuffle, nullptr), "");
   EXPECT_NE(verdict(e4m3, KvLayout::shuffle, [](KvView& kv) { kv.v_chunk_stride += 16; }), "");
