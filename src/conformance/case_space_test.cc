@@ -18,7 +18,9 @@ namespace {
 class Cases : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    rows_ = new std::vector<Levels>(space().rows(16));
+    rows_ = new std::vector<Levels>(space().rows(16));  // the two arrays of a full run
+    for (Levels& row : space().rows(17))
+      rows_->push_back(std::move(row));
     for (size_t r = 0; r < rows_->size(); ++r) {
       const Case c = space().make((*rows_)[r], r);
       for (const auto& [name, holds] : facts_of(c))
