@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "attention/kv_view.h"
 #include "base/check.h"
 
 namespace fovea::conformance {
@@ -62,6 +63,8 @@ std::string other_pages(AttentionBackend& backend, const Case& c, const Output& 
     // A GPU's kernels know rows of a ragged tensor, too.
     layout.ragged = page == 1 && !c.layout.ragged && machine.device().kind != DeviceKind::cpu;
     if (page == sizes.back()) layout.kv = layout.kv == KvLayout::nhd ? KvLayout::hnd : KvLayout::nhd;
+    if (!check_layout(layout.kv, resolve(other.spec.kv_dtype, other.spec.dtype), page, other.spec.head_dim))
+      layout.kv = KvLayout::hnd;
     const std::string text = difference(
         run(backend, other, layout, machine), first,
         "with page size " + std::to_string(page) + " and layout " + std::string(to_string(layout.kv)));
