@@ -150,6 +150,13 @@ class CaseDrawer {
     add(wanted > 0 ? std::min(wanted, n_q) : n_q, n_k);
   }
 
+  /// Rows may see more keys after them than short sequences have.
+  bool sees_far_right() {
+    const MaskSpec& m = spec().mask;
+    const bool uniform = static_cast<BatchLevel>(at(Knob::batch)) == BatchLevel::verify;
+    return !decode() && !uniform && !m.causal && !m.packed && m.window_right > 100;
+  }
+
   void draw_lengths() {
     const std::vector<int> lengths = edges();
     const int64_t most = budget();
@@ -189,6 +196,7 @@ class CaseDrawer {
         break;
       }
     }
+    if (sees_far_right()) add_bounded(130 + random_.below(150), 0, most);
     if (spec().mask.tree) draw_tree_rows();
     draw_shared_prefix();
   }

@@ -225,7 +225,9 @@ void Prover::prove_own_kernels() {
       };
       if (lacking() <= 0 || !space_.fixed_to(cells_[i]) || !asks(i, phase)) continue;
       std::vector<Levels> rows = plain_rows(i, phase);
-      std::vector<Levels> own = reaching(rows, [&](const KernelName& k) { return tally_.is_own(k.family); });
+      // What has reached them already, if anything has: its cases depend on the value, too.
+      std::vector<Levels> own = tally_.cell(i).witnesses[static_cast<size_t>(phase)];
+      if (own.empty()) own = reaching(rows, [&](const KernelName& k) { return tally_.is_own(k.family); });
       if (own.empty())
         not_own_.insert({i, phase});
       else

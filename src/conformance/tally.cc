@@ -41,8 +41,11 @@ void Tally::take(const CountedCase& c) {
     ++cell.cases;
     cell.worst.o = std::max(cell.worst.o, c.errors.o);
     cell.worst.lse = std::max(cell.worst.lse, c.errors.lse);
+    const auto phase = static_cast<size_t>(c.problem.phase);
     for (const std::string& family : families)
-      ++cell.by_phase[static_cast<size_t>(c.problem.phase)][family];
+      ++cell.by_phase[phase][family];
+    const bool own = std::ranges::any_of(families, [&](const std::string& f) { return is_own(f); });
+    if (own && cell.witnesses[phase].size() < kMaxWitnesses) cell.witnesses[phase].push_back(c.levels);
   }
 }
 

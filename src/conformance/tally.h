@@ -27,7 +27,8 @@ inline constexpr int kPhases = 2;
 
 struct CellTally {
   int64_t cases = 0;
-  std::array<FamilyCounts, kPhases> by_phase;  ///< [Phase]
+  std::array<FamilyCounts, kPhases> by_phase;          ///< [Phase]
+  std::array<std::vector<Levels>, kPhases> witnesses;  ///< [Phase] the first rows on the row's own kernels
   Errors worst;
 };
 

@@ -40,7 +40,9 @@ CellProof cell(std::string id, CellStatus status) {
 Proof proof(std::string device, std::vector<CellProof> cells, std::string backend = "EXAMPLE") {
   Proof p;
   p.device = std::move(device);
-  p.backends.push_back({std::move(backend), "", std::move(cells)});
+  p.backends.emplace_back();
+  p.backends.back().name = std::move(backend);
+  p.backends.back().cells = std::move(cells);
   return p;
 }
 
@@ -54,6 +56,22 @@ std::string stale(const Proof& p) {
   registry.add(info, [] { return nullptr; });
   const Status status = check_proofs(std::span(&p, 1), registry);
   return status ? "" : status.error().message;
+}
+
+TEST(Marks, CasesOnAnotherFamilysKernelsAreMarkedAsSuch) {
+  const Proof gpu = proof("sm90", {cell("window=yes", CellStatus::other_kernels)});
+  EXPECT_EQ(mark("window", {gpu}), Mark::proven_by_others);
+  EXPECT_EQ(mark("window", {gpu, proof("cpu", {cell("window=yes", CellStatus::proven)})}), Mark::proven);
+  EXPECT_EQ(mark("window", {gpu, proof("cpu", {cell("window=yes", CellStatus::failed)})}), Mark::failed);
+}
+
+TEST(Marks, ARowThatSharesAProofHasItsCells) {
+  Proof p = proof("sm90", {cell("window=yes", CellStatus::proven)}, "OTHER");
+  p.backends.emplace_back();
+  p.backends.back().name = "EXAMPLE";
+  EXPECT_EQ(mark("window", {p}), Mark::declared);
+  p.backends.back().same_as = "OTHER";
+  EXPECT_EQ(mark("window", {p}), Mark::proven);
 }
 
 TEST(Marks, WithoutProofAClaimIsDeclared) {

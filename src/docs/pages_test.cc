@@ -47,7 +47,8 @@ TEST(Pages, AreFilledAndTheSameEachTime) {
 TEST(Pages, AProofTurnsDeclaredIntoProven) {
   conformance::Proof proof;
   proof.device = "cpu";
-  proof.backends.push_back({"CPU_ATTN", std::string(project_backends().find("CPU_ATTN")->info->version), {}});
+  proof.backends.emplace_back();
+  proof.backends[0].name = "CPU_ATTN";
   conformance::CellProof window;
   window.cell = "window=yes";
   proof.backends[0].cells.push_back(window);
@@ -61,8 +62,12 @@ TEST(Pages, AProofTurnsDeclaredIntoProven) {
 TEST(Pages, AStaleProofIsAnErrorOfTheCpuOnly) {
   conformance::Proof proof;
   proof.device = "cpu";
-  proof.backends.push_back(
-      {"NO_SUCH_BACKEND", "", {{"window=yes", conformance::CellStatus::proven, 1, 0, 0, ""}}});
+  proof.backends.emplace_back();
+  proof.backends[0].name = "NO_SUCH_BACKEND";
+  conformance::CellProof window;
+  window.cell = "window=yes";
+  window.status = conformance::CellStatus::proven;
+  proof.backends[0].cells.push_back(window);
   EXPECT_FALSE(render_pages(project_backends(), std::span(&proof, 1)));
   proof.device = "sm90";  // not every machine can make it again
   proof.device_name = "NVIDIA H200";
@@ -70,7 +75,7 @@ TEST(Pages, AStaleProofIsAnErrorOfTheCpuOnly) {
   const auto pages = render_pages(project_backends(), std::span(&proof, 1));
   ASSERT_TRUE(pages) << pages.error().message;
   EXPECT_THAT((*pages)[0].text, HasSubstr("| `NO_SUCH_BACKEND` | NVIDIA H200, driver 580.1, CUDA 13.0 |"));
-  EXPECT_THAT((*pages)[0].text, HasSubstr("| 1 | 0 | 0 | 0 | 1 |"));
+  EXPECT_THAT((*pages)[0].text, HasSubstr("| 1 | 0 | 0 | 0 | 0 | 1 |"));
 }
 
 TEST(CheckPage, NamesTheFirstLineThatDiffers) {
