@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <ctime>
 #include <fstream>
+#include <future>
 
 #include "attention/scene.h"
 #include "backends/cuda/device_facts.h"
@@ -312,6 +313,14 @@ Status check_flags(const ConformanceFlags& flags) {
   return {};
 }
 
+/// One row's run, or the row that it shares a proof with.
+struct RowRun {
+  const BackendRegistry::Entry* row = nullptr;
+  const BackendRegistry::Entry* same = nullptr;
+  Gpu gpu;  ///< its own, where several run at once
+  std::future<Result<BackendReport>> report;
+};
+
 /// Proves the rows; the proof of all of them. `all_right` says whether nothing failed.
 Result<Proof> prove_rows(const ConformanceFlags& flags, const Place& place, const BackendRows& rows,
                          bool& all_right) {
@@ -329,34 +338,53 @@ Result<Proof> prove_rows(const ConformanceFlags& flags, const Place& place, cons
   proof.needed_of_phase = cases_needed_of_phase(flags.quick);
   proof.needed_of_kernel = cases_needed_of_kernel(flags.quick);
   if (!flags.json && !flags.replay) print_rule(flags.quick);
-  BackendRows proven;
+  // On a GPU all rows run at once, each with a stream of its own: a case there is mostly waiting.
+  const bool gpu = place.gpu.machine != nullptr;
+  std::vector<RowRun> runs;
   for (const auto* row : rows) {
     const auto same = std::ranges::find_if(
-        proven, [&](const auto* other) { return same_claims(*other->info, *row->info); });
-    if (same != proven.end()) {
-      const std::string label = (*same)->info->label();
-      proof.backends.push_back(
-          {std::string(row->info->name), std::string(row->info->version), label, {}, 0, {}, {}});
-      if (!flags.json)
-        std::printf("%s: the claims and kernels of %s\n", row->info->label().c_str(), label.c_str());
+        runs, [&](const RowRun& other) { return same_claims(*other.row->info, *row->info); });
+    runs.push_back({row, same == runs.end() ? nullptr : same->row, {}, {}});
+  }
+  const auto at_once = std::ranges::count(runs, nullptr, &RowRun::same);
+  if (gpu) options.threads = std::max(1, options.threads / static_cast<int>(std::max<int64_t>(at_once, 1)));
+  for (RowRun& run : runs) {
+    if (run.same != nullptr) continue;
+    ProveOptions own = options;
+    if (!flags.cell.empty()) {
+      FOVEA_TRY(cell, find_cell(flags.cell, run.row->info->capability));
+      own.only_cell = cell;
+    }
+    if (gpu && at_once > 1) {
+      FOVEA_TRY(opened, open_gpu());
+      run.gpu = std::move(opened);
+      own.machine = run.gpu.machine.get();
+    }
+    own.progress = progress_of(flags, *run.row->info);
+    if (!flags.json)
+      own.failed = [&flags, row = run.row](const CaseFailure& failure) {
+        print_failure(flags, *row->info, failure);
+      };
+    run.report = std::async(gpu ? std::launch::async : std::launch::deferred,
+                            [row = run.row, own] { return prove(*row->info, row->create, own); });
+  }
+  for (RowRun& run : runs) {
+    const BackendInfo& info = *run.row->info;
+    if (run.same != nullptr) {
+      const std::string label = run.same->info->label();
+      proof.backends.push_back({std::string(info.name), std::string(info.version), label, {}, 0, {}, {}});
+      if (!flags.json) std::printf("%s: the claims and kernels of %s\n", info.label().c_str(), label.c_str());
       continue;
     }
-    proven.push_back(row);
-    options.only_cell.reset();
-    if (!flags.cell.empty()) {
-      FOVEA_TRY(cell, find_cell(flags.cell, row->info->capability));
-      options.only_cell = cell;
-    }
-    options.progress = progress_of(flags, *row->info);
-    if (!flags.json)
-      options.failed = [&](const CaseFailure& failure) { print_failure(flags, *row->info, failure); };
-    FOVEA_TRY(report, prove(*row->info, row->create, options));
-    proof.seconds += report.seconds;
+    auto proven = run.report.get();
+    if (!proven) return proven.error();
+    BackendReport& report = *proven;
+    proof.seconds = gpu ? std::max(proof.seconds, report.seconds) : proof.seconds + report.seconds;
     all_right = all_right && report.all_right();
     if (!flags.json) {
-      print_failures(*row->info, report);
+      print_failures(info, report);
       if (!flags.quick && !flags.replay) print_kernels(report);
-      print_summary(*row->info, report);
+      print_summary(info, report);
       std::fflush(stdout);
     }
     if (flags.replay && report.failed_cases > 0) {

@@ -332,6 +332,10 @@ bool CaseSpace::allowed_memory(const Levels& row) const {
     if (*v_head_dim == *head_dim) return false;
     if (*v_head_dim == kSameHeadDim && !backend_.capability.v_head_dims.has(*head_dim)) return false;
   }
+  // Of a GPU gigabytes are poisoned for each run of a case beyond 2^31: not for runs that repeat it.
+  if (device_.kind != DeviceKind::cpu && value(row, Knob::place) == static_cast<int>(KvPlace::far) &&
+      (value(row, Knob::invariance).value_or(-1) >= 0 || value(row, Knob::graph).value_or(0) != 0))
+    return false;
   const auto pages = value(row, Knob::page_lists);
   if (page.value_or(1) != 1 && pages == static_cast<int>(PagesLevel::ragged)) return false;
   const auto kv = value(row, Knob::kv_dtype), dtype = value(row, Knob::dtype);

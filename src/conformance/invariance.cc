@@ -63,14 +63,9 @@ std::string other_pages(AttentionBackend& backend, const Case& c, const Output& 
     // A GPU's kernels know rows of a ragged tensor, too.
     layout.ragged = page == 1 && !c.layout.ragged && machine.device().kind != DeviceKind::cpu;
     if (page == sizes.back()) layout.kv = layout.kv == KvLayout::nhd ? KvLayout::hnd : KvLayout::nhd;
-<<<<<<< HEAD
     // Runs of x slots take pages of whole ones.
     if (!check_layout(layout.kv, kv_dtype_of(other.spec), page, other.spec.head_dim))
       layout.kv = KvLayout::x_packed;
-=======
-    if (!check_layout(layout.kv, resolve(other.spec.kv_dtype, other.spec.dtype), page, other.spec.head_dim))
-      layout.kv = KvLayout::hnd;
->>>>>>> w-device
     const std::string text = difference(
         run(backend, other, layout, machine), first,
         "with page size " + std::to_string(page) + " and layout " + std::string(to_string(layout.kv)));
