@@ -64,6 +64,14 @@ std::vector<Levels> CaseSpace::neighbours(const Levels& row, const Levels& fixed
   return out;
 }
 
+std::vector<Levels> CaseSpace::neighbours(const Levels& row, const Levels& fixed) const {
+  std::vector<Levels> out;
+  for (size_t k = 0; k < levels_.size(); ++k)
+    for (Levels& other : neighbours(row, fixed, static_cast<Knob>(k)))
+      out.push_back(std::move(other));
+  return out;
+}
+
 std::optional<Levels> CaseSpace::fixed_to(Phase phase) const {
   Levels row(levels_.size(), kUnset);
   const auto& levels = levels_[static_cast<size_t>(Knob::phase)];

@@ -98,6 +98,8 @@ class CaseSpace {
   Levels only(std::initializer_list<Knob> knobs, const Levels& row) const;
   /// The allowed rows that differ from `row` in `knob` alone; none where `fixed` has a level of it.
   std::vector<Levels> neighbours(const Levels& row, const Levels& fixed, Knob knob) const;
+  /// Those of every knob.
+  std::vector<Levels> neighbours(const Levels& row, const Levels& fixed) const;
   /// As complete_row() and cover_levels() of conformance/complete_row.h.
   std::optional<Levels> complete(const Levels& partial, const Levels& prefer) const;
   std::vector<Levels> cover(const Levels& fixed, int times) const;

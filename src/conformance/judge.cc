@@ -137,7 +137,11 @@ std::string judge(const Problem& problem, const Output& got, const Output& refer
     const bool exact = must_be_exact(spec);
     const double rounding = ulp(spec.dtype) * e.max_ref + smallest(spec.dtype);
     const double max_allowed = exact ? rounding : (spec.softcap > 0 ? 3 : 2) * n.max + eps + max_noise;
-    const double mean_allowed = exact ? rounding : 1.5 * n.mean + eps / 4 + mean_noise;
+    // Errors average out over many elements; the mean of a few may be as large as the largest.
+    constexpr int64_t kFewElements = 16;
+    const double mean_allowed = exact                         ? rounding
+                                : last - first < kFewElements ? max_allowed
+                                                              : 1.5 * n.mean + eps / 4 + mean_noise;
     for (int64_t i = row; i < row + heads; ++i) {
       if (reference.lse[i] != -kInf || spec.lse_includes_sink) continue;
       for (int d = 0; d < spec.v_head_dim; ++d)

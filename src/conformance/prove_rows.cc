@@ -194,11 +194,10 @@ std::vector<Levels> Prover::reaching(const std::vector<Levels>& rows,
 /// Evaluates rows of each want until it lacks nothing, some of all at a time. Each round draws other values,
 /// as not every case of a value depends on it.
 void Prover::satisfy(const std::vector<Want>& wants) {
-  constexpr int kRounds = 6;
-  for (int round = 0; round < kRounds && !stopped(); ++round) {
+  for (int round = 0; !stopped(); ++round) {
     std::vector<Row> batch;
     for (const Want& want : wants)
-      for (int n = 0; n < want.lacking(); ++n)
+      for (int n = 0; round < want.rounds && n < want.lacking(); ++n)
         batch.push_back(compose(want.rows[static_cast<size_t>(n + round) % want.rows.size()]));
     if (batch.empty()) return;
     evaluate(batch);
@@ -292,7 +291,10 @@ void Prover::prove_kernel(size_t k) {
   for (size_t i = 0; i < rows.size(); ++i)
     if (std::ranges::find(reached, rows[i]) != reached.end() &&
         (i == 0 || cells[i] != cells[i - 1] || wants.empty()))
-      wants.push_back({{rows[i]}, [lacking, cell = cells[i]] { return lacking(cell); }});
+      // Where no case of the kernel has shown the cell so far, perhaps none can.
+      wants.push_back({{rows[i]},
+                       [lacking, cell = cells[i]] { return lacking(cell); },
+                       tally_.kernels()[k].cases_of[cells[i]] > 0 ? 6 : 1});
   satisfy(wants);
 }
 

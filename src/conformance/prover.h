@@ -52,6 +52,7 @@ class Prover {
   struct Want {
     std::vector<Levels> rows;  ///< at least one
     std::function<int()> lacking;
+    int rounds = 6;
   };
   void satisfy(const std::vector<Want>& wants);
   std::vector<Levels> reaching(const std::vector<Levels>& rows,

@@ -337,16 +337,17 @@ TEST_F(Append, PagesCopyAndRowsGather) {
   std::mt19937 random(5);
   for (const KvCacheDType dtype : kDtypes) {
     for (const KvLayout layout : {KvLayout::nhd, KvLayout::hnd, KvLayout::x_packed, KvLayout::shuffle}) {
-      KvCacheConfig config{1, kHeads, 48, 40, layout == KvLayout::shuffle ? 16 : 6, 9, dtype, layout, {}, {}};
+      const int page = layout == KvLayout::shuffle ? 16 : 6, tokens = 9 * page;
+      KvCacheConfig config{1, kHeads, 48, 40, page, 9, dtype, layout, {}, {}};
       if (is_fp8(dtype)) config.k_scales = {0.37f}, config.v_scales = {1.9f};
       auto cache = KvCache::create(config);
       ASSERT_TRUE(cache.ok()) << error_of(cache);
       const Mirror empty = mirror(*cache);
-      std::vector<int64_t> slots(54);
+      std::vector<int64_t> slots(static_cast<size_t>(tokens));
       for (size_t i = 0; i < slots.size(); ++i)
         slots[i] = static_cast<int64_t>(i);
       std::normal_distribution<float> normal;
-      std::vector<float> k(54 * kHeads * 48), v(54 * kHeads * 40);
+      std::vector<float> k(slots.size() * kHeads * 48), v(slots.size() * kHeads * 40);
       for (float& x : k)
         x = normal(random);
       for (float& x : v)
@@ -358,21 +359,22 @@ TEST_F(Append, PagesCopyAndRowsGather) {
       ASSERT_EQ(error_of(launch_copy_pages(
                     {empty.device, kHeads, 48, 40, from.as<int32_t>(), to.as<int32_t>(), 3, 9}, stream())),
                 "");
-      const std::vector<int32_t> rows = {33, 6 + 3, -1, 30 + 3, 5, 8 * 6 + 5, 54, 17};
+      const std::vector<int32_t> rows = {5 * page + 3, page + 3, -1,          5 * page + 4, 5,
+                                         8 * page + 5, tokens,   3 * page - 1};
       const DeviceBuffer rows_there = upload(rows);
       const DeviceBuffer got_k = poisoned<float>(8 * kHeads * 48), got_v = poisoned<float>(8 * kHeads * 40);
       GatherRows g{empty.device, kHeads, 48,         40,           rows_there.as<int32_t>(),
-                   54,           8,      DType::f32, got_k.data(), got_v.data()};
+                   tokens,       8,      DType::f32, got_k.data(), got_v.data()};
       ASSERT_EQ(error_of(launch_gather_rows(g, stream())), "");
       const auto expect = [&](const std::vector<float>& got, const std::vector<float>& x, int n) {
         for (size_t r = 0; r < rows.size(); ++r) {
-          // Page 5 (slots 30 to 35) is a copy of page 1, page 0 of page 8.
-          const int slot = rows[r], origin = slot >= 30 && slot < 36 ? slot - 24
-                                             : slot >= 0 && slot < 6 ? slot + 48
-                                                                     : slot;
+          // Page 5 is a copy of page 1, page 0 of page 8.
+          const int slot = rows[r], origin = slot / page == 5           ? slot - 4 * page
+                                             : slot >= 0 && slot < page ? slot + 8 * page
+                                                                        : slot;
           for (int i = 0; i < kHeads * n; ++i) {
             const float value = got[r * static_cast<size_t>(kHeads * n) + static_cast<size_t>(i)];
-            if (slot < 0 || slot >= 54) {
+            if (slot < 0 || slot >= tokens) {
               ASSERT_EQ(value, 0.0f);
             } else {
               const float original = x[static_cast<size_t>(origin * kHeads * n + i)];
