@@ -65,7 +65,8 @@ compile_cuda() {
   fi
   local tests="device_test cuda_tiles_test cuda_kernels_test cuda_append_test cuda_sm80 cuda_sm90 cuda_portable cuda_simt"
   tests+=" backends_cuda_test c_api_cuda_test attention_test"
-  build build/cuda "fovea fovea_shared conformance_test $tests" -DCMAKE_BUILD_TYPE=Release -DFOVEA_CUDA=ON -DFOVEA_TESTS=ON
+  build build/cuda "fovea fovea_shared conformance_test $tests" -DCMAKE_BUILD_TYPE=Release -DFOVEA_CUDA=ON \
+    -DFOVEA_CUDA_ARCHITECTURES=90-real -DFOVEA_TESTS=ON
   # Without a GPU those that need one say that they are skipped.
   run_tests build/cuda -R "^(${tests// /|}|cuda_budgets|cuda_archs|nvcc_logged_test)\$"
 }

@@ -157,7 +157,8 @@ Reason Alternatives::with_fix(const BackendInfo& refused, Finding finding) {
     case Remedy::other_device: {
       for (const BackendInfo* row : rows_named(scene_.registry.entries(), refused.name)) {
         if (row == &refused || version_flag(*row).empty()) continue;
-        if (row == (places().here != nullptr ? places().here : places().here_absent)) continue;  // named below
+        if (row == (places().here != nullptr ? places().here : places().here_absent))
+          continue;  // named below
         // Another phase's name pins the version that the setting would have to give up.
         if (scene_.config.flash_attn_version && !version_is_free(*row, scene_.config) && names_a_version())
           continue;

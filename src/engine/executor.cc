@@ -75,9 +75,7 @@ Status Executor::plan(const BatchBuilder& batch, Stream& stream) {
     const bool cross = group.spec.type == AttentionType::encoder_decoder;
     const bool self = group.spec.type == AttentionType::encoder;
     if (self && !batch.encoder().encodes()) continue;
-    BatchMeta meta = self    ? batch.encoder().self_meta()
-                     : cross ? batch.encoder().cross_meta()
-                             : batch.meta();
+    BatchMeta meta = self ? batch.encoder().self_meta() : cross ? batch.encoder().cross_meta() : batch.meta();
     if (!self) meta.num_pages = kv_->config().num_pages;  // 4 bytes a page against the keys behind it
     FOVEA_RETURN_IF_ERROR(group.attention.plan(group.spec, group.limits, meta, self ? 0 : batch.num_decodes(),
                                                group.workspace, stream));

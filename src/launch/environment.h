@@ -42,8 +42,8 @@ std::vector<std::string> process_environment();
 /// An error for a name that begins with FOVEA_ and is not known, with the nearest one.
 Status check_environment(const std::vector<std::string>& environment);
 
-/// Sets what no flag has set (config.sources), with the source "env NAME". An empty variable is one not set. Values that are not allowed, and
-/// two variables that contradict each other, are errors.
+/// Sets what no flag has set (config.sources), with the source "env NAME". An empty variable is one not set.
+/// Values that are not allowed, and two variables that contradict each other, are errors.
 Result<std::vector<EnvironmentNote>> apply_environment(const std::vector<std::string>& environment,
                                                        AttentionConfig& config);
 

@@ -216,8 +216,8 @@ TEST(AttentionShapes, LinearLayersAreCountedAndNamed) {
   const AttentionShapes kimi = shapes_of(R"({"model_type":"kimi_linear","num_hidden_layers":4,
     "num_attention_heads":32,"kv_lora_rank":512,"qk_nope_head_dim":128,"qk_rope_head_dim":64,"v_head_dim":128,
     "linear_attn_config":{"full_attn_layers":[4],"kda_layers":[1,2,3]}})");
-  EXPECT_THAT(lines(kimi), ElementsAre("1 x mla 32/1 d576/512 mla 128+64/128",
-                                       "3 x linear 32/32 d128 gated delta rule"));
+  EXPECT_THAT(lines(kimi),
+              ElementsAre("1 x mla 32/1 d576/512 mla 128+64/128", "3 x linear 32/32 d128 gated delta rule"));
   EXPECT_EQ(kimi.other_layers, 0);
   const AttentionShapes mamba = shapes_of(R"({"model_type":"mamba2","num_hidden_layers":64})");
   EXPECT_THAT(mamba.specs, IsEmpty());
@@ -235,8 +235,7 @@ TEST(AttentionShapes, LinearAttentionIsAKindOfItsOwn) {
         R"("layer_types":["linear_attention","linear_attention","linear_attention","full_attention",
                           "linear_attention","linear_attention","linear_attention","full_attention"])"}) {
     const AttentionShapes s = of(R"("model_type":"qwen3_next",)" + own + "," + layers);
-    EXPECT_THAT(lines(s),
-                ElementsAre("2 x full 16/2 d256", "6 x linear 32/32 d128/256 gated delta rule"));
+    EXPECT_THAT(lines(s), ElementsAre("2 x full 16/2 d256", "6 x linear 32/32 d128/256 gated delta rule"));
     EXPECT_EQ(s.other_layers, 0);
     EXPECT_THAT(s.notes, ElementsAre(HasSubstr("6 of 8 layers are linear")));
   }

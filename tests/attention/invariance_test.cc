@@ -127,9 +127,10 @@ TEST_F(Invariant, PageSizesAndLayouts) {
             << "nhd, page " << page;
         EXPECT_TRUE(run(backend, other, {.shuffle = 4, .kv = KvLayout::x_packed}, one_) == first)
             << "x_packed, page " << page;
-        if (page % x_of(resolve(other.spec.kv_dtype, other.spec.dtype)) == 0)
+        if (page % x_of(resolve(other.spec.kv_dtype, other.spec.dtype)) == 0) {
           EXPECT_TRUE(run(backend, other, {.shuffle = 6, .kv = KvLayout::shuffle}, one_) == first)
               << "shuffle, page " << page;
+        }
         EXPECT_TRUE(run(backend, other, {.shuffle = 5, .page_lists = true}, one_) == first)
             << "page lists, page " << page;
       }
