@@ -286,6 +286,16 @@ void Prover::prove_kernel(size_t k) {
         rows.push_back(*levels);
         cells.push_back(cell);
       }
+  // And rows that have shown the cell, with what the kernel is compiled for: where few cases depend on a
+  // value.
+  for (size_t cell = 0; cell < cells_.size() && !stopped(); ++cell)
+    for (const std::vector<Levels>& shown : tally_.cell(cell).witnesses)
+      if (!shown.empty() && lacking(cell) > 0 && tally_.kernels()[k].cases_of[cell] > 0)
+        if (const auto levels =
+                space_.complete(space_.only(kCompiledFor, witnesses.front()), shown.front())) {
+          rows.push_back(*levels);
+          cells.push_back(cell);
+        }
   const std::vector<Levels> reached = reaching(rows, wanted);
   std::vector<Want> wants;
   for (size_t i = 0; i < rows.size(); ++i)
