@@ -39,6 +39,7 @@ CellProof cell(std::string id, CellStatus status) {
 
 Proof proof(std::string device, std::vector<CellProof> cells, std::string backend = "EXAMPLE") {
   Proof p;
+  p.device_name = device;
   p.device = std::move(device);
   p.backends.emplace_back();
   p.backends.back().name = std::move(backend);
