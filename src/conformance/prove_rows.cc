@@ -259,6 +259,24 @@ std::vector<Levels> Prover::plain_rows(size_t cell, Phase phase) {
 void Prover::prove_each_kernel() {
   for (size_t k = 0; k < tally_.kernels().size() && !stopped(); ++k)  // others may be reached meanwhile
     if (tally_.is_own(tally_.kernels()[k].kernel.family)) prove_kernel(k);
+  prove_thin_kernels();
+}
+
+/// A cell that rows for another kernel have shown on this one by the way has the row that did, with other
+/// values.
+void Prover::prove_thin_kernels() {
+  const int times = cases_needed_of_kernel(options_.quick);
+  std::vector<Want> wants;
+  for (size_t k = 0; k < tally_.kernels().size(); ++k)
+    for (size_t cell = 0; cell < cells_.size(); ++cell) {
+      const KernelTally& kernel = tally_.kernels()[k];
+      if (kernel.cases_of[cell] == 0 || !tally_.is_own(kernel.kernel.family)) continue;
+      const auto lacking = [this, k, cell, times] {
+        return blame_[cell].empty() ? times - static_cast<int>(tally_.kernels()[k].cases_of[cell]) : 0;
+      };
+      if (lacking() > 0) wants.push_back({{kernel.shown[cell]}, lacking, 12});
+    }
+  satisfy(wants);
 }
 
 void Prover::prove_kernel(size_t k) {
@@ -286,16 +304,6 @@ void Prover::prove_kernel(size_t k) {
         rows.push_back(*levels);
         cells.push_back(cell);
       }
-  // And rows that have shown the cell, with what the kernel is compiled for: where few cases depend on a
-  // value.
-  for (size_t cell = 0; cell < cells_.size() && !stopped(); ++cell)
-    for (const std::vector<Levels>& shown : tally_.cell(cell).witnesses)
-      if (!shown.empty() && lacking(cell) > 0 && tally_.kernels()[k].cases_of[cell] > 0)
-        if (const auto levels =
-                space_.complete(space_.only(kCompiledFor, witnesses.front()), shown.front())) {
-          rows.push_back(*levels);
-          cells.push_back(cell);
-        }
   const std::vector<Levels> reached = reaching(rows, wanted);
   std::vector<Want> wants;
   for (size_t i = 0; i < rows.size(); ++i)

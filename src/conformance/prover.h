@@ -63,6 +63,7 @@ class Prover {
   std::vector<Levels> light_rows(const std::vector<Levels>& rows) const;
   void prove_each_kernel();
   void prove_kernel(size_t kernel);
+  void prove_thin_kernels();
   bool asks(size_t cell, Phase phase) const;
   std::optional<Levels> with_cell(Levels row, const Cell& cell) const;
   bool concerns(const Cell& cell) const;

@@ -37,6 +37,7 @@ struct KernelTally {
   int64_t cases = 0;
   int64_t split_cases = 0;        ///< in which some row's keys lie in two or more splits
   std::vector<int64_t> cases_of;  ///< [cells]
+  std::vector<Levels> shown;      ///< [cells] the first row that proved it on this kernel
   std::vector<Levels> witnesses;  ///< the first rows that reached it
 };
 
