@@ -206,8 +206,11 @@ std::string flag_of(const BackendInfo& info) {
 }
 
 void print_failure(const ConformanceFlags& flags, const BackendInfo& info, const CaseFailure& failure) {
-  std::printf("FAILED %s %s: case %llu on %s: %s\n", info.label().c_str(), joined(failure.cells, 6).c_str(),
-              static_cast<unsigned long long>(failure.number), failure.isa.c_str(), failure.what.c_str());
+  // A kernel that never ran has neither.
+  const std::string cells = failure.cells.empty() ? "" : " " + joined(failure.cells, 6);
+  const std::string number = failure.number == 0 ? "" : "case " + std::to_string(failure.number) + " ";
+  std::printf("FAILED %s%s: %son %s: %s\n", info.label().c_str(), cells.c_str(), number.c_str(),
+              failure.isa.c_str(), failure.what.c_str());
   std::printf("  what it takes: %s\n", failure.levels.c_str());
   if (failure.number > 0)
     std::printf("  again: fovea conformance --device %s --backend %s%s%s --case %llu%s\n",

@@ -115,6 +115,9 @@ class CaseSpace {
   int num_levels(Knob knob) const { return static_cast<int>(levels_[static_cast<size_t>(knob)].size()); }
 
  private:
+  static constexpr int kSameHeadDim = 0;  ///< of Knob::v_head_dim: that of Q and K
+  static constexpr int kMaxHeads = 128;   ///< query heads of a case
+
   struct Level {
     std::string name;
     int value = 0;

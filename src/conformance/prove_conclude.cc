@@ -121,18 +121,14 @@ void Prover::conclude_kernels() {
   if (!options_.only_cell && cases_needed_of_kernel(options_.quick) > 0) find_kernels_that_never_ran();
 }
 
-/// Kernels that the backend says its claims reach, and that too few cases did.
 void Prover::find_kernels_that_never_ran() {
   const int least = cases_needed_of_kernel(options_.quick);
-  for (const KernelName& name : workers_[0].backend->kernels(options_.device)) {
-    int64_t cases = 0;
-    for (const KernelTally& k : tally_.kernels())
-      if (k.kernel.family == name.family && k.kernel.instance == name.instance) cases += k.cases;
-    if (cases >= least) continue;
+  for (const KernelName& name : thin_kernels()) {
     CaseFailure failure;
     failure.isa = place();
-    failure.what = "the kernel " + name.family + " " + name.instance + " ran in " + std::to_string(cases) +
-                   " right cases; " + std::to_string(least) + " are needed";
+    failure.what = "the kernel " + name.family + " " + name.instance + " ran in " +
+                   std::to_string(right_cases(name)) + " right cases; " + std::to_string(least) +
+                   " are needed";
     failure.levels = "no case reaches it, or those that do are wrong";
     if (options_.failed) options_.failed(failure);
     report_.failures.push_back(std::move(failure));

@@ -1,4 +1,4 @@
-// Which rows are tried: covering arrays first, then rows for the cells and kernels that have too few cases.
+// Which rows are tried for each cell: covering arrays first, then rows for those that have too few cases.
 #include <algorithm>
 #include <map>
 
@@ -11,10 +11,6 @@ constexpr int kRowBits = 12;        // of a case's number; the others are the se
 constexpr uint64_t kArrays = 2;     // that a full run goes through, each with other values
 constexpr uint64_t kComposed = 15;  // the array that composed rows are numbered in
 constexpr size_t kRound = 64;       // rows for lacking cells that are evaluated at a time
-
-/// What a kernel is compiled for, as far as a row says it.
-constexpr std::initializer_list<Knob> kCompiledFor = {Knob::dtype, Knob::kv_dtype, Knob::head_dim,
-                                                      Knob::v_head_dim, Knob::phase};
 
 }  // namespace
 
@@ -74,7 +70,9 @@ void Prover::prove_claimed() {
   }
   if (!options_.only_cell) prove_lacking();
   prove_own_kernels();
-  if (!options_.only_cell && cases_needed_of_kernel(options_.quick) > 0) prove_each_kernel();
+  if (options_.only_cell || cases_needed_of_kernel(options_.quick) == 0) return;
+  reach_each_kernel();
+  prove_each_kernel();
 }
 
 /// Each level of each knob, and of the other rows those that cells need.
@@ -252,87 +250,6 @@ std::vector<Levels> Prover::plain_rows(size_t cell, Phase phase) {
     for (const Levels& row : space_.neighbours(plainest, partial, knob))
       rows.push_back(row);
   return rows;
-}
-
-// --- Every kernel of them under every cell
-
-void Prover::prove_each_kernel() {
-  for (size_t k = 0; k < tally_.kernels().size() && !stopped(); ++k)  // others may be reached meanwhile
-    if (tally_.is_own(tally_.kernels()[k].kernel.family)) prove_kernel(k);
-  prove_thin_kernels();
-}
-
-/// A cell that rows for another kernel have shown on this one by the way has the row that did, with other
-/// values.
-void Prover::prove_thin_kernels() {
-  const int times = cases_needed_of_kernel(options_.quick);
-  std::vector<Want> wants;
-  for (size_t k = 0; k < tally_.kernels().size(); ++k)
-    for (size_t cell = 0; cell < cells_.size(); ++cell) {
-      const KernelTally& kernel = tally_.kernels()[k];
-      if (kernel.cases_of[cell] == 0 || !tally_.is_own(kernel.kernel.family)) continue;
-      const auto lacking = [this, k, cell, times] {
-        return blame_[cell].empty() ? times - static_cast<int>(tally_.kernels()[k].cases_of[cell]) : 0;
-      };
-      if (lacking() > 0) wants.push_back({{kernel.shown[cell]}, lacking, 12});
-    }
-  satisfy(wants);
-}
-
-void Prover::prove_kernel(size_t k) {
-  const int times = cases_needed_of_kernel(options_.quick);
-  const auto lacking = [this, k, times](size_t cell) {
-    if (!cells_[cell].claimed || !blame_[cell].empty()) return 0;
-    return times - static_cast<int>(tally_.kernels()[k].cases_of[cell]);
-  };
-  std::vector<Row> batch;
-  for (Levels& row : space_.cover(space_.only(kCompiledFor, tally_.kernels()[k].witnesses.front()), times))
-    batch.push_back(compose(std::move(row)));
-  evaluate(batch);
-  // What is still lacking: rows that reached it, with the cell's value.
-  const KernelName kernel = tally_.kernels()[k].kernel;
-  const auto wanted = [&](const KernelName& name) {
-    return name.family == kernel.family && name.instance == kernel.instance;
-  };
-  std::vector<Levels> witnesses = reaching(light_rows(tally_.kernels()[k].witnesses), wanted);
-  if (witnesses.empty()) witnesses = tally_.kernels()[k].witnesses;
-  std::vector<Levels> rows;
-  std::vector<size_t> cells;
-  for (size_t cell = 0; cell < cells_.size() && !stopped(); ++cell)
-    for (size_t w = 0; w < std::min<size_t>(witnesses.size(), 2) && lacking(cell) > 0; ++w)
-      if (const auto levels = with_cell(witnesses[w], cells_[cell])) {
-        rows.push_back(*levels);
-        cells.push_back(cell);
-      }
-  const std::vector<Levels> reached = reaching(rows, wanted);
-  std::vector<Want> wants;
-  for (size_t i = 0; i < rows.size(); ++i)
-    if (std::ranges::find(reached, rows[i]) != reached.end() &&
-        (i == 0 || cells[i] != cells[i - 1] || wants.empty()))
-      // Where no case of the kernel has shown the cell so far, perhaps none can.
-      wants.push_back({{rows[i]},
-                       [lacking, cell = cells[i]] { return lacking(cell); },
-                       tally_.kernels()[k].cases_of[cells[i]] > 0 ? 6 : 1});
-  satisfy(wants);
-}
-
-/// `rows` with the plainest lengths and memory: cheap to ask which kernels they reach.
-std::vector<Levels> Prover::light_rows(const std::vector<Levels>& rows) const {
-  std::vector<Levels> out;
-  const Levels plain = space_.plain();
-  for (Levels row : rows) {
-    for (const Knob knob : {Knob::batch, Knob::place, Knob::kv_heads, Knob::invariance, Knob::graph})
-      row[static_cast<size_t>(knob)] = plain[static_cast<size_t>(knob)];
-    if (space_.allowed(row)) out.push_back(row);
-  }
-  return out;
-}
-
-/// `row` with the cell's value, and as few other changes as that takes.
-std::optional<Levels> Prover::with_cell(Levels row, const Cell& cell) const {
-  const auto fixed = space_.fixed_to(cell);
-  if (!fixed) return std::nullopt;
-  return space_.complete(*fixed, row);
 }
 
 }  // namespace fovea::conformance

@@ -256,11 +256,14 @@ struct Renamed : Mutant {
   }
   struct Named : Plan {
     std::unique_ptr<Plan> plan;
-    std::string family;
+    bool borrowed = false;
+    std::string corner;  ///< what borrowed kernels of the own family are called
     std::vector<KernelName> launched() const override {
       std::vector<KernelName> names = plan->launched();
-      for (KernelName& name : names)
-        name.family = family;
+      for (KernelName& name : names) {
+        name.family = borrowed && corner.empty() ? "borrowed" : "own";
+        if (borrowed && !corner.empty()) name.instance = corner;
+      }
       return names;
     }
   };
@@ -269,7 +272,8 @@ struct Renamed : Mutant {
     auto named = std::make_unique<Named>();
     FOVEA_TRY(made, Mutant::plan(s, limits, meta_, workspace, stream));
     named->plan = std::move(made);
-    named->family = borrows(s, meta_.phase) ? "borrowed" : "own";
+    named->borrowed = borrows(s, meta_.phase);
+    if (corner != nullptr) named->corner = corner(s);
     return std::unique_ptr<Plan>(std::move(named));
   }
   Status forward(Forward which, const Plan& plan, const AttentionArgs& args, Stream& stream) override {
@@ -279,6 +283,7 @@ struct Renamed : Mutant {
     return Mutant::check_plan(*static_cast<const Named&>(plan).plan, pages, stream);
   }
   Borrows borrows;
+  std::string (*corner)(const AttentionSpec&) = nullptr;
 };
 
 TEST(WhatRan, CellsThatOnlyAnotherFamilyServesAreItsOwn) {
@@ -309,6 +314,47 @@ TEST(WhatRan, ARowWhoseKernelsNeverRunProvesNothing) {
   for (const CellProof& cell : report.proof.cells)
     EXPECT_NE(cell.cell == "dtypes=float16" ? cell.status : CellStatus::other_kernels, CellStatus::proven)
         << cell.cell;
+}
+
+/// The same, whose kernels of a corner of the claims have names of their own, one for each dtype and head
+/// size.
+struct Cornered : Renamed {
+  explicit Cornered(const BackendInfo& info) : Renamed(info, in_corner) { corner = name; }
+  static bool in_corner(const AttentionSpec& s, Phase phase) {
+    return phase == Phase::decode && s.softcap == 3.0f && s.scale < 0;
+  }
+  static std::string name(const AttentionSpec& s) {
+    return "corner " + std::string(to_string(s.dtype)) + " D=" + std::to_string(s.head_dim);
+  }
+  std::vector<KernelName> kernels(const DeviceInfo&) const override {
+    std::vector<KernelName> names;
+    for (const DType dtype : {DType::f16, DType::bf16})
+      for (const int d : {64, 72, 96, 128}) {
+        AttentionSpec s;
+        s.dtype = dtype, s.head_dim = d;
+        names.push_back({"own", name(s), 0, 0});
+      }
+    return names;
+  }
+};
+
+TEST(WhatRan, KernelsThatNoArrayReachesAreSearchedFor) {
+  static const BackendInfo info = [] {
+    BackendInfo few = claims_of({"own"});
+    few.capability.dtypes = {DType::f16, DType::bf16};
+    few.capability.head_dims = few.capability.v_head_dims = {64, 72, 96, 128};
+    few.capability.kv_dtypes = {KvCacheDType::auto_};
+    few.capability.features = {Feature::softcap};
+    few.capability.gqa_ratios = {1};
+    few.capability.page_sizes = {16};
+    return few;
+  }();
+  ProveOptions options;
+  options.threads = 2;
+  const auto report = prove(info, [] { return std::make_unique<Cornered>(info); }, options);
+  ASSERT_TRUE(report);
+  for (const CaseFailure& failure : report->failures)
+    ADD_FAILURE() << failure.what;
 }
 
 TEST(WhatRan, IsRecordedByKernel) {

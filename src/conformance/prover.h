@@ -39,7 +39,7 @@ class Prover {
     std::string isa;           ///< that failed
   };
 
-  // prove_rows.cc: which rows
+  // prove_rows.cc: which rows, for the sake of a cell
   std::vector<Row> rows_of(uint64_t array, const std::optional<Cell>& fixed) const;
   std::vector<Row> few_of(const std::vector<Row>& rows) const;
   Row compose(Levels levels);
@@ -60,14 +60,22 @@ class Prover {
   void prove_own_kernels();
   std::vector<Levels> plain_rows(size_t cell, Phase phase);
   int64_t counted(size_t cell, Phase phase) const;
-  std::vector<Levels> light_rows(const std::vector<Levels>& rows) const;
+  bool asks(size_t cell, Phase phase) const;
+  bool concerns(const Cell& cell) const;
+  bool enough(size_t cell) const;
+
+  // prove_kernels.cc: which rows, for the sake of a kernel
+  std::vector<KernelName> thin_kernels() const;
+  int64_t right_cases(const KernelName& name) const;
+  void reach_each_kernel();
+  std::vector<Levels> rows_beside(const std::vector<KernelName>& kernels, bool light) const;
+  std::vector<Levels> turned(const Levels& row) const;
+  void reach(const std::vector<KernelName>& wanted, const std::vector<Levels>& rows);
   void prove_each_kernel();
   void prove_kernel(size_t kernel);
   void prove_thin_kernels();
-  bool asks(size_t cell, Phase phase) const;
+  std::vector<Levels> light_rows(const std::vector<Levels>& rows) const;
   std::optional<Levels> with_cell(Levels row, const Cell& cell) const;
-  bool concerns(const Cell& cell) const;
-  bool enough(size_t cell) const;
 
   // prove.cc: running them
   uint64_t array(uint64_t k) const;

@@ -35,7 +35,7 @@ fovea_attention_spec make_spec() {
   spec.dtype = kBf16;
   return spec;
 }
-constexpr fovea_limits kLimits = {sizeof(fovea_limits), kSeqs, 64, 160, 64};
+constexpr fovea_limits kLimits = {sizeof(fovea_limits), kSeqs, 64, 160, 64, 0, FOVEA_TUNE_FOR_LIMITS};
 
 class CApiCuda : public CudaTest {
  protected:

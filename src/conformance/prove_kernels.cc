@@ -1,0 +1,187 @@
+// Which rows are tried for each kernel of the row's own: those that reach it, and those that show each cell
+// on it.
+#include <algorithm>
+
+#include "conformance/prover.h"
+
+namespace fovea::conformance {
+namespace {
+
+/// What a kernel is compiled for, as far as a row says it.
+constexpr std::initializer_list<Knob> kCompiledFor = {Knob::dtype, Knob::kv_dtype, Knob::head_dim,
+                                                      Knob::v_head_dim, Knob::phase};
+
+/// What a backend chooses a kernel by, beside that.
+constexpr std::initializer_list<Knob> kChosenBy = {Knob::limits, Knob::page_size, Knob::score,
+                                                   Knob::batch,  Knob::kv_heads,  Knob::gqa_ratio};
+
+bool same_kernel(const KernelName& a, const KernelName& b) {
+  return a.family == b.family && a.instance == b.instance;
+}
+
+}  // namespace
+
+/// Those that the backend says its claims reach, and that too few right cases did.
+std::vector<KernelName> Prover::thin_kernels() const {
+  std::vector<KernelName> thin;
+  for (const KernelName& name : workers_.front().backend->kernels(options_.device))
+    if (right_cases(name) < cases_needed_of_kernel(options_.quick)) thin.push_back(name);
+  return thin;
+}
+
+int64_t Prover::right_cases(const KernelName& name) const {
+  int64_t cases = 0;
+  for (const KernelTally& k : tally_.kernels())
+    if (same_kernel(k.kernel, name)) cases += k.cases;
+  return cases;
+}
+
+/// Kernels that no row reached so far are searched for beside those of their family that rows did: a kernel
+/// of another dtype or head size is its neighbour's sibling. First where rows are light; but tiles for many
+/// query rows need these.
+void Prover::reach_each_kernel() {
+  std::set<Levels> probed;
+  for (const bool light : {true, false})
+    for (bool found = true; found && !stopped();) {
+      const std::vector<KernelName> thin = thin_kernels();
+      std::vector<Levels> rows = rows_beside(thin, light);
+      std::erase_if(rows, [&](const Levels& row) { return !probed.insert(row).second; });
+      if (thin.empty() || rows.empty()) break;
+      reach(thin, rows);
+      found = thin_kernels().size() < thin.size();
+    }
+}
+
+/// What kernels of the same families were reached by, and these rows with some knobs turned.
+std::vector<Levels> Prover::rows_beside(const std::vector<KernelName>& kernels, bool light) const {
+  constexpr size_t kOfEach = 2;
+  std::vector<Levels> rows;
+  for (const KernelTally& k : tally_.kernels()) {
+    if (std::ranges::find(kernels, k.kernel.family, &KernelName::family) == kernels.end()) continue;
+    std::vector<Levels> seen = light ? light_rows(k.witnesses) : k.witnesses;
+    seen.resize(std::min(seen.size(), kOfEach));
+    for (Levels& row : seen) {
+      row[static_cast<size_t>(Knob::place)] = 0;  // far pages cost much and choose nothing
+      if (!space_.allowed(row)) continue;
+      for (Levels& next : turned(row))
+        rows.push_back(std::move(next));
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
+/// The rows that differ from `row` in one knob that kernels go by, or in their dtype and one more.
+std::vector<Levels> Prover::turned(const Levels& row) const {
+  const Levels free(row.size(), kUnset);
+  std::vector<Levels> from = space_.neighbours(row, free, Knob::dtype);
+  from.insert(from.begin(), row);
+  std::vector<Levels> out = from;
+  for (const Levels& base : from)
+    for (const auto& knobs : {kCompiledFor, kChosenBy})
+      for (const Knob knob : knobs)
+        if (knob != Knob::dtype)
+          for (Levels& next : space_.neighbours(base, free, knob))
+            out.push_back(std::move(next));
+  return out;
+}
+
+/// Evaluates such of `rows` as reach one of `wanted`, as often as each of these lacks.
+void Prover::reach(const std::vector<KernelName>& wanted, const std::vector<Levels>& rows) {
+  constexpr size_t kEnough = 4;  // rows of one kernel: its cases may be wrong for the sake of another cell
+  std::vector<std::vector<KernelName>> reached(rows.size());
+  team_.parallel_tasks(static_cast<int64_t>(rows.size()), [&](int64_t i, int worker) {
+    if (!stopped()) reached[static_cast<size_t>(i)] = kernels_of(rows[static_cast<size_t>(i)], worker);
+  });
+  std::vector<Want> wants;
+  for (const KernelName& name : wanted) {
+    std::vector<Levels> of_it;
+    for (size_t i = 0; i < rows.size() && of_it.size() < kEnough; ++i)
+      if (std::ranges::any_of(reached[i], [&](const KernelName& k) { return same_kernel(k, name); }))
+        of_it.push_back(rows[i]);
+    if (of_it.empty()) continue;
+    wants.push_back({std::move(of_it), [this, name] {
+                       return cases_needed_of_kernel(options_.quick) - static_cast<int>(right_cases(name));
+                     }});
+  }
+  satisfy(wants);
+}
+
+void Prover::prove_each_kernel() {
+  for (size_t k = 0; k < tally_.kernels().size() && !stopped(); ++k)  // others may be reached meanwhile
+    if (tally_.is_own(tally_.kernels()[k].kernel.family)) prove_kernel(k);
+  prove_thin_kernels();
+}
+
+/// A cell that rows for another kernel have shown on this one by the way has the row that did, with other
+/// values.
+void Prover::prove_thin_kernels() {
+  const int times = cases_needed_of_kernel(options_.quick);
+  std::vector<Want> wants;
+  for (size_t k = 0; k < tally_.kernels().size(); ++k)
+    for (size_t cell = 0; cell < cells_.size(); ++cell) {
+      const KernelTally& kernel = tally_.kernels()[k];
+      if (kernel.cases_of[cell] == 0 || !tally_.is_own(kernel.kernel.family)) continue;
+      const auto lacking = [this, k, cell, times] {
+        return blame_[cell].empty() ? times - static_cast<int>(tally_.kernels()[k].cases_of[cell]) : 0;
+      };
+      if (lacking() > 0) wants.push_back({{kernel.shown[cell]}, lacking, 12});
+    }
+  satisfy(wants);
+}
+
+void Prover::prove_kernel(size_t k) {
+  const int times = cases_needed_of_kernel(options_.quick);
+  const auto lacking = [this, k, times](size_t cell) {
+    if (!cells_[cell].claimed || !blame_[cell].empty()) return 0;
+    return times - static_cast<int>(tally_.kernels()[k].cases_of[cell]);
+  };
+  std::vector<Row> batch;
+  for (Levels& row : space_.cover(space_.only(kCompiledFor, tally_.kernels()[k].witnesses.front()), times))
+    batch.push_back(compose(std::move(row)));
+  evaluate(batch);
+  // What is still lacking: rows that reached it, with the cell's value.
+  const KernelName kernel = tally_.kernels()[k].kernel;
+  const auto wanted = [&](const KernelName& name) { return same_kernel(name, kernel); };
+  std::vector<Levels> witnesses = reaching(light_rows(tally_.kernels()[k].witnesses), wanted);
+  if (witnesses.empty()) witnesses = tally_.kernels()[k].witnesses;
+  std::vector<Levels> rows;
+  std::vector<size_t> cells;
+  for (size_t cell = 0; cell < cells_.size() && !stopped(); ++cell)
+    for (size_t w = 0; w < std::min<size_t>(witnesses.size(), 2) && lacking(cell) > 0; ++w)
+      if (const auto levels = with_cell(witnesses[w], cells_[cell])) {
+        rows.push_back(*levels);
+        cells.push_back(cell);
+      }
+  const std::vector<Levels> reached = reaching(rows, wanted);
+  std::vector<Want> wants;
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (std::ranges::find(reached, rows[i]) != reached.end() &&
+        (i == 0 || cells[i] != cells[i - 1] || wants.empty()))
+      // Where no case of the kernel has shown the cell so far, perhaps none can.
+      wants.push_back({{rows[i]},
+                       [lacking, cell = cells[i]] { return lacking(cell); },
+                       tally_.kernels()[k].cases_of[cells[i]] > 0 ? 6 : 1});
+  satisfy(wants);
+}
+
+/// `rows` with the plainest lengths and memory: cheap to ask which kernels they reach.
+std::vector<Levels> Prover::light_rows(const std::vector<Levels>& rows) const {
+  std::vector<Levels> out;
+  const Levels plain = space_.plain();
+  for (Levels row : rows) {
+    for (const Knob knob : {Knob::batch, Knob::place, Knob::kv_heads, Knob::invariance, Knob::graph})
+      row[static_cast<size_t>(knob)] = plain[static_cast<size_t>(knob)];
+    if (space_.allowed(row)) out.push_back(row);
+  }
+  return out;
+}
+
+/// `row` with the cell's value, and as few other changes as that takes.
+std::optional<Levels> Prover::with_cell(Levels row, const Cell& cell) const {
+  const auto fixed = space_.fixed_to(cell);
+  if (!fixed) return std::nullopt;
+  return space_.complete(*fixed, row);
+}
+
+}  // namespace fovea::conformance
