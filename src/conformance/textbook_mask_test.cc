@@ -105,7 +105,7 @@ TEST(TextbookMask, AgreesWithTheKernels) {
                                            s);
                     p.tree_size = 6;
                     p.tree_bias.assign(36, 0.0f);
-                    for (size_t k = 0; k < 36; k += 5)
+                    for (size_t k = 0; k < 35; k += 5)
                       p.tree_bias[k + k / 7 % 2] = -std::numeric_limits<float>::infinity();
                     const MaskArrays arrays(p);
                     const SequenceMask mask = sequence_mask(p.spec.mask, arrays.meta(), 0);
