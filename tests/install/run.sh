@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs a build, then configures, builds and runs examples/embed, examples/select, examples/c and examples/backend, a
 # program that links the whole engine, and one that proves a backend of its own, against what was installed.
-#   run.sh BUILD_DIR SOURCE_DIR CXX
+#   run.sh BUILD_DIR SOURCE_DIR CXX CC
 # CPU_ATTN and TORCH_NATIVE must agree within 1e-4; an unknown backend must be refused. The backend outside of Fovea must
 # be selected, run and proven.
 set -euo pipefail
-build=$1 source=$2 cxx=$3
+build=$1 source=$2 cxx=$3 cc=$4
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -43,7 +43,7 @@ pc=$(dirname "$(find "$work/prefix" -name libfovea.so)")/pkgconfig/fovea.pc
 flags=$(sed -n "s|\${pcfiledir}|$(dirname "$pc")|; s/^includedir=/-I/p; s/^libdir=/-L/p" "$pc")
 grep -q '^Libs: -L${libdir} -lfovea$' "$pc"
 # shellcheck disable=SC2086
-cc -std=c11 -Wall -Wextra -Werror "$source/examples/c/decode.c" $flags -lfovea -o "$work/decode"
+"$cc" -std=c11 -Wall -Wextra -Werror "$source/examples/c/decode.c" $flags -lfovea -o "$work/decode"
 LD_LIBRARY_PATH=$(dirname "$pc")/.. "$work/decode" | grep 'sequence 1 attends to 5 keys'
 
 # The engine with all that it stands on: the link shows whether the package names every library.
@@ -79,7 +79,7 @@ cmake --build "$work/engine/build" >"$work/build.log" || { cat "$work/build.log"
 
 # A backend outside of Fovea: selected, run and proven.
 cp -r "$source/examples/backend" "$work/backend"
-cmake -G Ninja -S "$work/backend" -B "$work/backend/build" -DCMAKE_PREFIX_PATH="$work/prefix" \
+cmake -G Ninja -S "$work/backend" -B "$work/backend/build" -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$work/prefix" \
   >"$work/configure.log" || { cat "$work/configure.log"; exit 1; }
 cmake --build "$work/backend/build" >"$work/build.log" || { cat "$work/build.log"; exit 1; }
 example=(--backend-library "$work/backend/build/example_attn.so")

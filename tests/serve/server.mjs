@@ -1,5 +1,6 @@
 // `fovea serve` for tests in node: started on a free port, ready when it says so.
 import { spawn } from "node:child_process";
+import { existsSync, readFileSync } from "node:fs";
 
 export const SKIPPED = 77; // SKIP_RETURN_CODE in CMakeLists.txt
 
@@ -8,8 +9,12 @@ export function skip(why) {
   process.exit(SKIPPED);
 }
 
-/// import() of a package that npm may not have installed.
+/// import() of a package that npm may not have installed, or that this Node is too old for.
 export async function need(name) {
+  const file = new URL(`node_modules/${name}/package.json`, import.meta.url);
+  const wanted = existsSync(file) && /\d+/.exec(JSON.parse(readFileSync(file, "utf8")).engines?.node ?? "");
+  if (wanted && Number(process.versions.node.split(".")[0]) < Number(wanted[0]))
+    return skip(`${name} needs Node ${wanted[0]}, and this is ${process.version}`);
   try {
     return await import(name);
   } catch (error) {

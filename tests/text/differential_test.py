@@ -6,6 +6,7 @@ file (npm ci) and python3-jinja2; what is not installed is skipped and said. --l
 tokens (npm tiktoken).
 """
 import collections
+import importlib.metadata
 import importlib.util
 import json
 import pathlib
@@ -100,6 +101,15 @@ def compare_templates(report, name, jobs, ours, theirs, is_known_difference=lamb
             report.compared += 1
 
 
+# What jinja2 learnt in 3.1.5; Debian 12 has 3.1.2.
+NEWER_JINJA = ("list.pop()", "list.clear()", "{% set ns.b, ns.a = 5, 6 %}")
+
+
+def is_newer_jinja(job):
+    version = tuple(int(part) for part in importlib.metadata.version("jinja2").split(".")[:3])
+    return version < (3, 1, 5) and any(text in job["template"] for text in NEWER_JINJA)
+
+
 def large_vocabulary(report, probe):
     with tempfile.TemporaryDirectory() as folder:
         questions = {"dir": folder, "encode": tokenizer_cases.encode_items(99, 300), "decode": []}
@@ -126,7 +136,9 @@ def main():
         skipped.append("npm oracles (run npm ci in tests/text)")
     if importlib.util.find_spec("jinja2"):
         theirs = ask([sys.executable, HERE / "jinja_oracle.py"], questions)
-        compare_templates(report, "jinja2", questions["templates"], ours["templates"], theirs["templates"])
+        compare_templates(report, "jinja2", questions["templates"], ours["templates"], theirs["templates"], is_newer_jinja)
+        if newer := sum(map(is_newer_jinja, questions["templates"])):
+            skipped.append(f"{newer} templates that need jinja2 3.1.5; this is {importlib.metadata.version('jinja2')}")
     else:
         skipped.append("jinja2 (install python3-jinja2)")
     print(f"{report.compared} answers compared, {report.failed} differ")
