@@ -92,7 +92,7 @@ Result<std::vector<InputRow>> read_slice(const Embedder& embedder, RowSource& so
 Status run_embed(const EmbedFlags& flags) {
   FOVEA_TRY(config, to_config(flags));
   FOVEA_TRY(source, rows_of(flags));
-  FOVEA_TRY(output, OutputFile::open(flags.output));
+  FOVEA_TRY(output, OutputFile::open(flags.output, flags.input));
   FOVEA_TRY(embedder, Embedder::create(config));
   describe(embedder->info());
   std::vector<std::vector<int32_t>> ids;

@@ -178,7 +178,7 @@ Status run_generate(const GenerateFlags& flags) {
     return invalid("--logprobs and --prompt-logprobs are part of JSON rows; give --json or --output too");
   FOVEA_TRY(source, rows_of_flags(flags));
   FOVEA_TRY(chat, chat_request(flags.chat_template));
-  FOVEA_TRY(output, OutputFile::open(flags.output));
+  FOVEA_TRY(output, OutputFile::open(flags.output, flags.input.empty() ? flags.prompt_file : flags.input));
   FOVEA_TRY(engine, make_engine(flags.model));
   FOVEA_TRY(encoder, EncoderRows::create(*engine, flags.model.generation_config));
   std::fputs(describe_start(engine->info()).c_str(), stderr);

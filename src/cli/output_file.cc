@@ -1,6 +1,7 @@
 #include "cli/output_file.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <climits>
@@ -31,11 +32,22 @@ void change_handlers(void (*from)(int), void (*to)(int)) {
   }
 }
 
+/// Whether both are one regular file, by whatever names.
+bool is_input(const std::string& path, const std::string& input) {
+  struct stat out = {}, in = {};
+  if (input.empty() || ::stat(path.c_str(), &out) != 0 || !S_ISREG(out.st_mode)) return false;
+  if ((input == "-" ? ::fstat(STDIN_FILENO, &in) : ::stat(input.c_str(), &in)) != 0) return false;
+  return out.st_dev == in.st_dev && out.st_ino == in.st_ino;
+}
+
 }  // namespace
 
-Result<OutputFile> OutputFile::open(const std::string& path) {
+Result<OutputFile> OutputFile::open(const std::string& path, const std::string& input) {
   OutputFile out;
   if (path.empty() || path == "-") return out;
+  if (is_input(path, input))
+    return invalid("--output " + path + " is the file that is read, " +
+                   (input == "-" ? "standard input" : input) + ", and would be lost; give another file");
   out.name_ = out.target_ = path;
   std::error_code error;
   const fs::file_status status = fs::status(path, error);

@@ -14,7 +14,8 @@ namespace fovea::cli {
 /// are.
 class OutputFile {
  public:
-  static Result<OutputFile> open(const std::string& path);
+  /// Refused where `path` is the file that `input` names ("-" = standard input, "" = none): it would be lost.
+  static Result<OutputFile> open(const std::string& path, const std::string& input = {});
   OutputFile(OutputFile&& other) noexcept
       : name_(std::move(other.name_)),
         target_(std::move(other.target_)),

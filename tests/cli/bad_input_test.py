@@ -367,6 +367,22 @@ class BadInput(unittest.TestCase):
         self.refuse(["in.jsonl line 1", "part of a chat"], "generate", "--input", source, "--system", "Be brief.")
         self.refuse(["/dev/stdin line 1", "--tools"], "generate", "--input", "-", "--template-kwargs", "{}", stdin='{"ids": [1]}\n')
         self.refuse(["line 1", "no tokens to score"], "score", "--input", "-", stdin='{"audio": "a.wav"}\n')
+        # The rows that are read would be lost, by whatever name they are written over.
+        other, link = (os.path.join(self.folder, name) for name in ["hard.jsonl", "link.jsonl"])
+        os.link(source, other)
+        os.symlink("in.jsonl", link)
+        for command in [[name, "--model", "/no/model"] for name in ["generate", "score", "embed"]]:
+            for target in [source, other, link, os.path.join(self.folder, "..", os.path.basename(self.folder), "in.jsonl")]:
+                with self.subTest(command=command, target=target):
+                    self.refuse([target, "is the file that is read", "another file"], *command, "--input", source, "--output", target)
+        self.refuse(["is the file that is read"], "generate", "--prompt-file", source, "--output", link)
+        with open(source) as rows:
+            done = subprocess.run([PROGRAM, "generate", "--input", "-", "--output", link], stdin=rows, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2, done)
+        self.assertIn("standard input", done.stderr)
+        with open(source) as rows:
+            self.assertEqual(rows.read(), '{"prompt": "x"}\n')
+        os.remove(other), os.remove(link)
         # Before the model is looked at.
         self.refuse(["it is a folder"], "score", "--model", "/no/model", "--input", source, "--output", self.folder)
         self.assertEqual(os.listdir(self.folder), ["in.jsonl"], "something half-written")
@@ -391,6 +407,7 @@ class BadInput(unittest.TestCase):
             (["--header-timeout"], "--header-timeout", "nan"),
             (["--sse-keepalive"], "--sse-keepalive", "0"),
             (["--allowed-origins"], "--allowed-origins", "[5]"),
+            (["--allowed-host http://x", "without a scheme"], "--allowed-host", "http://x"),
             (["CPU_ATN", "CPU_ATTN"], "--attention-backend", "CPU_ATN"),
             (["unknown flag --tensor-paralel-size"], "--tensor-paralel-size", "2"),
         ):
