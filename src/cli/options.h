@@ -94,7 +94,7 @@ struct ServeFlags {
   ModelFlags model;
   std::string host = "127.0.0.1", uds;
   int port = 8000, io_threads = 1;
-  std::vector<std::string> api_keys, served_names, allowed_origins;
+  std::vector<std::string> api_keys, served_names, allowed_origins, allowed_hosts;
   int max_queued_requests = 1024;
   int64_t max_queued_tokens = 0;
   double shutdown_timeout = 30, sse_keepalive = 15;  ///< seconds

@@ -70,10 +70,15 @@ milliseconds to_ms(double seconds) {
 struct Door {
   http::Handler handler;
   http::ErrorPage error_page;
+  server::HostRule hosts;
   std::atomic<bool> open{false};
 
   void operator()(std::shared_ptr<http::Exchange> exchange) const {
     if (open.load(std::memory_order_acquire)) return handler(std::move(exchange));
+    if (const auto host = exchange->request().header("host"); !hosts.allows(host))
+      return exchange->respond(
+          {403, "application/json",
+           openai::error_json({403, server::HostRule::refusal(host), "", "host_not_allowed"})});
     exchange->respond({503,
                        "application/json",
                        openai::error_json({503, "the model is being loaded; try again later", "", "loading"}),
@@ -198,9 +203,28 @@ std::string describe(const Model& model) {
          bytes(info.weight_bytes + info.kv_bytes + info.workspace_bytes) + " in all\n";
 }
 
+bool is_local(const ServeFlags& flags) {
+  return flags.host == "localhost" || flags.host == "::1" || flags.host.starts_with("127.");
+}
+
+/// Where only programs of this machine connect and no key is asked for, a browser's page may be the one that
+/// connects. Those who reach it over a network or a UNIX socket, and those with a key, know whom they call.
+Result<server::HostRule> host_rule(const ServeFlags& flags, bool keys) {
+  FOVEA_TRY(rule, server::HostRule::create(flags.allowed_hosts));  // bad names are errors anyway
+  if (!is_local(flags) || !flags.uds.empty()) return server::HostRule();
+  return keys ? server::HostRule() : rule;
+}
+
+std::string describe_hosts(const server::HostRule& rule, const ServeFlags& flags) {
+  if (rule.any()) return "hosts: any Host header is served\n";
+  std::string names;
+  for (const std::string& name : flags.allowed_hosts)
+    names += ", " + name;
+  return "hosts: addresses, localhost" + names + "; others get 403 (--allowed-host NAME, or an API key)\n";
+}
+
 void warn_if_open(const ServeFlags& flags, bool keys) {
-  const bool local = flags.host == "localhost" || flags.host == "::1" || flags.host.starts_with("127.");
-  if (keys || local || !flags.uds.empty()) return;
+  if (keys || is_local(flags) || !flags.uds.empty()) return;
   FOVEA_LOG(warning) << "--host " << flags.host
                      << " without --api-key: whoever reaches this address may use the model";
 }
@@ -234,8 +258,10 @@ Status run_serve(const ServeFlags& flags) {
   const auto start = Clock::now();
   FOVEA_TRY(keys, api_keys(flags));
   FOVEA_TRY(origins, allowed_origins(flags));
+  FOVEA_TRY(hosts, host_rule(flags, !keys.empty()));
   warn_if_open(flags, !keys.empty());
   const auto door = std::make_shared<Door>();
+  door->hosts = hosts;
   // Before the model is read: an address in use is said at once.
   FOVEA_TRY(server,
             http::Server::start(
@@ -247,6 +273,7 @@ Status run_serve(const ServeFlags& flags) {
   config.served_names = served_names(flags);
   config.api_keys = std::move(keys);
   config.cors_origins = std::move(origins);
+  config.hosts = hosts;
   config.max_logprobs = flags.model.max_logprobs;
   config.max_running_requests = std::min(flags.model.max_running_requests, flags.model.max_batched_tokens);
   config.max_queued_requests = flags.max_queued_requests;
@@ -262,7 +289,7 @@ Status run_serve(const ServeFlags& flags) {
   door->error_page = service->error_page();
   service->set_ready();
   door->open.store(true, std::memory_order_release);
-  std::fputs(describe(model).c_str(), stderr);
+  std::fputs((describe(model) + describe_hosts(hosts, flags)).c_str(), stderr);
   std::fprintf(stderr, "ready: %s serves %s after %.2f s\n", server->address().c_str(),
                config.served_names.front().c_str(), seconds_since(start));
   notify_system("READY=1");

@@ -34,6 +34,10 @@ void add_access_flags(CLI::App& app, ServeFlags& f) {
   app.add_option("--allowed-origins", f.allowed_origins,
                  "Web pages that browsers may let use the server (repeatable; * = all; default: none)")
       ->allow_extra_args(false);
+  app.add_option("--allowed-host", f.allowed_hosts,
+                 "A name in Host headers, beside addresses and localhost, that is served on the loopback "
+                 "without a key (repeatable; * = any)")
+      ->allow_extra_args(false);
   app.add_flag("--no-playground", f.no_playground, "No page at /");
 }
 

@@ -38,7 +38,11 @@ class Router {
 
   void handle(std::shared_ptr<http::Exchange> exchange) {
     const auto reply = Reply::create(core_, std::move(exchange));
-    guarded(reply, [&] { route(reply); });
+    guarded(reply, [&] {
+      if (const auto host = reply->request().header("host"); !core_->config.hosts.allows(host))
+        return reply->error({403, HostRule::refusal(host), "", "host_not_allowed"});
+      route(reply);
+    });
   }
 
  private:

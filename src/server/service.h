@@ -10,6 +10,7 @@
 
 #include "fovea/embed.h"
 #include "fovea/engine.h"
+#include "server/host_rule.h"
 #include "server/http/server.h"
 
 namespace fovea::server {
@@ -18,6 +19,7 @@ struct ServiceConfig {
   std::vector<std::string> served_names;  ///< the first is the one in answers
   std::vector<std::string> api_keys;      ///< none = open
   std::vector<std::string> cors_origins;  ///< none = no CORS headers; "*" = any
+  HostRule hosts;                         ///< other Host headers get 403, whatever they ask for
   int max_logprobs = 20;
   int max_running_requests =
       64;  ///< the engine's: so many answers do not wait for their turn (an embedder: `workers`)

@@ -210,7 +210,7 @@ class Http(RawTest):
     """Bytes that are no request, or two."""
 
     def post_head(self, *lines, path="/v1/completions"):
-        return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n".encode() + b"".join(line + b"\r\n" for line in lines) + b"\r\n"
+        return f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n".encode() + b"".join(line + b"\r\n" for line in lines) + b"\r\n"
 
     def test_smuggling(self):
         n = str(len(JSON_BODY)).encode()
@@ -255,9 +255,9 @@ class Http(RawTest):
                 self.assertTrue(reader.at_end())
 
     def test_line_ends(self):
-        self.refused_or_closed(b"GET /health HTTP/1.1\rHost: x\r\r", 400)
-        self.refused_or_closed(b"GET /health HTTP/1.1\nHost: x\n\n", 400)
-        self.refused_or_closed(b"GET /health HTTP/1.1\r\nHost: x\nX: y\r\n\r\n", 400)
+        self.refused_or_closed(b"GET /health HTTP/1.1\rHost: localhost\r\r", 400)
+        self.refused_or_closed(b"GET /health HTTP/1.1\nHost: localhost\n\n", 400)
+        self.refused_or_closed(b"GET /health HTTP/1.1\r\nHost: localhost\nX: y\r\n\r\n", 400)
 
     def test_request_lines(self):
         for line, status in ((b"GET", 400), (b"GET /health", 400), (b"GET  /health HTTP/1.1", 400), (b"GET /health HTTP/1.1 x", 400), (b"/health", 400),
@@ -266,7 +266,7 @@ class Http(RawTest):
                              (b"GET /%00 HTTP/1.1", (400, 404)), (b"GET /health HTTP/3.0", (400, 505)), (b"GET /health HTTP/2.0", (400, 505)),
                              (b"PRI * HTTP/2.0", (400, 505)), (b"GET /" + b"a" * 9000 + b" HTTP/1.1", 414), (b"G" * 9000 + b" / HTTP/1.1", (400, 414, 431, 501))):
             with self.subTest(line=line[:40]):
-                self.refused_or_closed(line + b"\r\nHost: x\r\n\r\n", status)
+                self.refused_or_closed(line + b"\r\nHost: localhost\r\n\r\n", status)
         self.refused_or_closed(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200), 400)  # TLS
         self.refused_or_closed(bytes(range(256)) * 8, (400, 431))
         self.refused_or_closed(b"\r\n" * 20_000, (400, 431))
@@ -289,7 +289,7 @@ class Http(RawTest):
                 error_of(answer, 405)
                 self.assertIn(allowed, answer.header("allow"))
         for method in ("TRACE", "CONNECT"):
-            self.refused_or_closed(f"{method} /health HTTP/1.1\r\nHost: x\r\n\r\n".encode(), (400, 405, 501))
+            self.refused_or_closed(f"{method} /health HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(), (400, 405, 501))
 
     def test_head_and_options(self):
         for path in ("/health", "/v1/models", "/metrics"):
@@ -309,6 +309,23 @@ class Http(RawTest):
                 error_of(self.server.post("/v1/completions", JSON_BODY, headers=[("Content-Type", given)]), 415)
         for given in ("application/json", "Application/JSON; charset=utf-8", "application/json;charset=UTF-8"):
             self.assertEqual(self.server.post("/v1/completions", JSON_BODY, headers=[("Content-Type", given)]).status, 200)
+
+    def test_hosts(self):
+        """DNS rebinding: a page of another site gives its own name this machine's address."""
+        for host in ("evil.com", "evil.com:8000", "localhost.evil.com", "127.0.0.1.evil.com", "127.1"):
+            for path in ("/", "/health", "/v1/models", "/v1/chat/completions", "/no/such/path"):
+                for method in ("GET", "POST", "OPTIONS"):
+                    data = (f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nX-Forwarded-Host: localhost\r\nOrigin: http://localhost\r\n"
+                            "Forwarded: host=localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}").encode()
+                    with self.subTest(host=host, path=path, method=method):
+                        error = self.refused(data, 403)
+                        self.assertEqual((error["type"], error["code"]), ("permission_error", "host_not_allowed"))
+                        self.assertIn("--allowed-host", error["message"])
+        for host in ("localhost", "LOCALHOST:80", "app.localhost", "127.0.0.1:1", "[::1]:8000", "192.168.1.7"):
+            with self.subTest(host=host):
+                answer, _ = self.send(f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+                self.assertEqual(answer.status, 200)
+        self.assertIn("hosts: addresses, localhost; others get 403", self.server.log)
 
     def test_bodies_beyond_the_limit(self):
         for length in ((32 << 20) + 1, 1 << 40, 2**63 - 1):  # refused before a byte of it came
@@ -371,11 +388,11 @@ class Http(RawTest):
 
     def test_header_floods(self):  # CVE-2025-48956
         before = self.server.resident_bytes()
-        self.refused(b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X-%d: y\r\n" % i for i in range(200)) + b"\r\n", 431)
-        self.refused(b"GET /health HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 40_000 + b"\r\n\r\n", 431)
+        self.refused(b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + b"".join(b"X-%d: y\r\n" % i for i in range(200)) + b"\r\n", 431)
+        self.refused(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 40_000 + b"\r\n\r\n", 431)
         for piece in (b"a" * (1 << 20), b"X: y\r\n" * 100_000):
             with self.server.connect() as s:
-                s.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nX: ")
+                s.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: ")
                 sent = 0
                 try:
                     while sent < 1 << 30:
@@ -524,7 +541,7 @@ class SlowClients(RawTest):
         with self.server.connect() as s:
             start = time.monotonic()
             try:
-                for byte in b"GET /health HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 1000:
+                for byte in b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 1000:
                     s.sendall(bytes([byte]))
                     time.sleep(0.1)
                     if time.monotonic() - start > LONG / 2:
@@ -534,8 +551,8 @@ class SlowClients(RawTest):
             self.assertGreater(time.monotonic() - start, 0.9)
 
     def test_silence(self):
-        head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n"
-        for data in (b"", b"GET /hea", b"GET /health HTTP/1.1\r\nHost: x\r\n", head + b"\r\n", head + b"\r\n" + b'{"prompt": '):
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n"
+        for data in (b"", b"GET /hea", b"GET /health HTTP/1.1\r\nHost: localhost\r\n", head + b"\r\n", head + b"\r\n" + b'{"prompt": '):
             with self.subTest(data=data), self.server.connect() as s:
                 s.sendall(data)
                 self.check_408(self.ends(s))
@@ -587,6 +604,18 @@ class SlowClients(RawTest):
         eventually(lambda: self.server.get("/health").status == 200, "room for a new connection")
 
 
+class Hosts(RawTest):
+    """Names that were allowed."""
+    flags = ("--allowed-host", "llm.example.org", "--allowed-host", "box")
+
+    def test_allowed_hosts(self):
+        for host in ("llm.example.org", "LLM.example.org:8000", "box", "localhost"):
+            answer, _ = self.send(f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            self.assertEqual(answer.status, 200, host)
+        self.refused(b"GET /v1/models HTTP/1.1\r\nHost: example.org\r\n\r\n", 403)
+        self.assertIn("hosts: addresses, localhost, llm.example.org, box;", self.server.log)
+
+
 class Keys(RawTest):
     """With keys nothing is open but /health, /ping and the files of the page, which asks for one."""
     KEY = "sk-secret-1"
@@ -597,6 +626,11 @@ class Keys(RawTest):
         answer = cls.server.post("/v1/completions", {**PROBE, "temperature": 0}, headers=[("Authorization", f"Bearer {cls.KEY}")])
         assert answer.status == 200, answer
         return [choice["token_ids"] for choice in answer.json()["choices"]]
+
+    def test_any_host(self):
+        head = f"GET /v1/models HTTP/1.1\r\nHost: llm.example.org\r\nAuthorization: Bearer {self.KEY}\r\n\r\n".encode()
+        self.assertEqual(self.send(head)[0].status, 200)
+        self.assertIn("hosts: any Host header is served", self.server.log)
 
     def test_without_or_with_a_wrong_key(self):
         wrong = ([], [("Authorization", "Bearer wrong")], [("Authorization", "Bearer ")], [("Authorization", f"Basic {self.KEY}")], [("Authorization", self.KEY)],
