@@ -50,9 +50,11 @@ class Admission {
 
   int answers() const;
   int waiting() const;
+  /// Of one request: more would not be admitted if nobody else were there.
+  int64_t most() const { return int64_t{limits_.slots} + limits_.waiting; }
 
  private:
-  bool full(int more) const { return answers_ + more > int64_t{limits_.slots} + limits_.waiting; }
+  bool full(int more) const { return answers_ + more > most(); }
 
   const Limits limits_;
   mutable std::mutex mutex_;

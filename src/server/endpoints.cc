@@ -85,14 +85,21 @@ std::optional<ApiError> generate(std::shared_ptr<Reply>& reply, std::shared_ptr<
   return std::nullopt;
 }
 
+int most_answers(const Core& core) {
+  return static_cast<int>(std::min<int64_t>(openai::kMostPrompts, core.admission.most()));
+}
+
 /// Model and number of answers, before anything is tokenised.
 std::optional<ApiError> admit(const Core& core, Admission::Ticket& ticket,
                               const openai::GenerationRequest& request, size_t prompts) {
   if (auto error = check_model(core, request.model)) return error;
   const auto answers = prompts * static_cast<size_t>(std::max(1, request.sampling.n));
-  // Each has state of its own; a list is no way around the limit of n.
-  if (answers > 65'536)
-    return bad_request("prompts times n are " + std::to_string(answers) + " answers; allowed are 65536", "n");
+  // Each has state of its own; a list is no way around the limit of n. Nor is there a way to admit more than
+  // the queue holds, however often they are sent.
+  if (const auto most = static_cast<size_t>(most_answers(core)); answers > most)
+    return bad_request("n is " + std::to_string(request.sampling.n) + " for " + std::to_string(prompts) +
+                           " prompts; at most " + std::to_string(most) + " answers are allowed in a request",
+                       "n");
   if (const auto verdict = ticket.set_answers(static_cast<int>(answers));
       verdict != Admission::Verdict::admitted)
     return overloaded(verdict);
@@ -103,8 +110,8 @@ std::optional<ApiError> completion(std::shared_ptr<Reply>& reply,
                                    std::shared_ptr<Admission::Ticket>& ticket) {
   Core& core = reply->core();
   const Engine& engine = *core.engine;
-  auto parsed =
-      openai::parse_completion(reply->request().body, engine.default_sampling(), core.config.max_logprobs);
+  auto parsed = openai::parse_completion(reply->request().body, engine.default_sampling(),
+                                         core.config.max_logprobs, most_answers(core));
   if (!parsed) return std::move(parsed).error();
   openai::GenerationRequest& request = parsed->common;
   if (auto error = admit(core, *ticket, request, parsed->prompts.size())) return error;

@@ -327,9 +327,31 @@ TEST_F(ServiceTest, AFullQueueRefuses) {
   ASSERT_TRUE(idle());
   EXPECT_EQ(complete(R"("prompt": "x")")->answer().status, 200);
   // n and lists count by their answers.
-  EXPECT_THAT(complete(R"("prompt": "x", "n": 4)")->answer(), IsError(503, "full"));
-  EXPECT_THAT(complete(R"("prompt": ["x", "x", "x", "x"])")->answer(), IsError(503, "full"));
   EXPECT_EQ(complete(R"("prompt": ["x", "x", "x"])")->answer().status, 200);
+  engine_->pause(true);
+  const Exchange one = complete(R"("prompt": "x")");
+  EXPECT_THAT(complete(R"("prompt": "x", "n": 3)")->answer(), IsError(503, "full"));
+  EXPECT_THAT(complete(R"("prompt": ["x", "x", "x"])")->answer(), IsError(503, "full"));
+  engine_->pause(false);
+  EXPECT_EQ(one->answer().status, 200);
+}
+
+/// 503 would say that they may come again.
+TEST_F(ServiceTest, MoreAnswersThanAQueueEverHoldsAreABadRequest) {
+  StubEngine::Options options;
+  options.slots = 2;
+  config_.max_queued_requests = 1;
+  start(options);
+  EXPECT_THAT(complete(R"("prompt": "x", "n": 4)")->answer(),
+              IsError(400, "n is 4 for 1 prompts; at most 3 answers are allowed in a request"));
+  EXPECT_THAT(complete(R"("prompt": ["x", "x"], "n": 2)")->answer(),
+              IsError(400, "n is 2 for 2 prompts; at most 3"));
+  EXPECT_THAT(complete(R"("prompt": ["x", "x", "x", "x"])")->answer(),
+              IsError(400, "prompt has 4 entries; at most 3 are allowed in a request"));
+  EXPECT_THAT(post("/v1/chat/completions",
+                   R"({"model": "stub", "messages": [{"role": "user", "content": "x"}], "n": 4})"),
+              IsError(400, "at most 3 answers"));
+  EXPECT_EQ(complete(R"("prompt": "x", "n": 3)")->answer().status, 200);
 }
 
 TEST_F(ServiceTest, WaitingTokensHaveALimit) {

@@ -10,7 +10,6 @@ namespace {
 
 using text::Json;
 
-constexpr size_t kMaxPrompts = 2048;          // OpenAI's of embeddings
 constexpr int kDefaultCompletionTokens = 16;  // OpenAI's and vLLM's
 
 ApiError prompt_error(const std::string& path, const std::string& is) {
@@ -28,7 +27,7 @@ ApiResult<Prompt> read_prompt(const Json& value, const std::string& path) {
 }
 
 /// A string, a list of strings, a list of ids, or a list of lists of ids.
-ApiResult<std::vector<Prompt>> read_prompts(Fields& fields, const std::string& key) {
+ApiResult<std::vector<Prompt>> read_prompts(Fields& fields, const std::string& key, size_t most) {
   const Json* value = fields.find(key);
   if (!value) return prompt_error(key, "missing");
   if (!value->string() && !value->array()) return prompt_error(key, shown(*value));
@@ -45,9 +44,9 @@ ApiResult<std::vector<Prompt>> read_prompts(Fields& fields, const std::string& k
     prompts.push_back(std::move(prompt));
     return prompts;
   }
-  if (list.size() > kMaxPrompts)
+  if (list.size() > most)
     return bad_request(key + " has " + std::to_string(list.size()) + " entries; at most " +
-                           std::to_string(kMaxPrompts) + " are allowed in a request",
+                           std::to_string(most) + " are allowed in a request",
                        key);
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string path = key + "[" + std::to_string(i) + "]";
@@ -80,13 +79,6 @@ void read_best_of(Fields& fields, int n) {
   if (!best_of || (n == 1 && as_integer(*best_of) == 1)) return;
   fields.fail("best_of", "best_of is " + shown(*best_of) +
                              "; this server does not choose among answers: use n, and choose by logprobs");
-}
-
-/// Every answer is a sequence of its own, which costs before the first of them has run.
-void limit_answers(Fields& fields, size_t prompts, int n) {
-  if (prompts * static_cast<size_t>(n) > kMaxPrompts)
-    fields.fail("n", "n is " + std::to_string(n) + " for " + std::to_string(prompts) + " prompts; at most " +
-                         std::to_string(kMaxPrompts) + " answers are allowed in a request");
 }
 
 void read_suffix(Fields& fields) {
@@ -144,11 +136,11 @@ ApiResult<Request> finished(Fields& fields, Request request, int max_logprobs) {
 }  // namespace
 
 ApiResult<CompletionRequest> parse_completion(std::string_view body, const SamplingParams& defaults,
-                                              int max_logprobs) {
+                                              int max_logprobs, int most_prompts) {
   FOVEA_TRY(json, parse_body(body));
   Fields fields(json);
   CompletionRequest out;
-  if (auto prompts = read_prompts(fields, "prompt"))
+  if (auto prompts = read_prompts(fields, "prompt", static_cast<size_t>(most_prompts)))
     out.prompts = *std::move(prompts);
   else
     fields.fail(prompts.error());
@@ -157,7 +149,6 @@ ApiResult<CompletionRequest> parse_completion(std::string_view body, const Sampl
   if (int count = 0; fields.read("logprobs", count, -1)) out.common.sampling.logprobs = count;
   read_completion_lengths(fields, out.common);
   read_best_of(fields, out.common.sampling.n);
-  limit_answers(fields, out.prompts.size(), out.common.sampling.n);
   read_suffix(fields);
   refuse_unsupported(
       fields, std::initializer_list<Unsupported>{{"prompt_embeds", "send the prompt's text or token ids"}});
@@ -185,7 +176,7 @@ ApiResult<EmbeddingRequest> parse_embedding(std::string_view body) {
   Fields fields(json);
   EmbeddingRequest out;
   fields.read("model", out.model);
-  if (auto inputs = read_prompts(fields, "input"))
+  if (auto inputs = read_prompts(fields, "input", kMostPrompts))
     out.inputs = *std::move(inputs);
   else
     fields.fail(inputs.error());

@@ -66,9 +66,12 @@ struct DetokenizeRequest {
   std::vector<int32_t> tokens;
 };
 
+/// Of a request, and so of its answers: as OpenAI's inputs of embeddings.
+inline constexpr int kMostPrompts = 2048;
+
 /// `defaults`: Engine::default_sampling(). `max_logprobs`: EngineConfig's.
 ApiResult<CompletionRequest> parse_completion(std::string_view body, const SamplingParams& defaults,
-                                              int max_logprobs);
+                                              int max_logprobs, int most_prompts = kMostPrompts);
 ApiResult<ChatCompletionRequest> parse_chat_completion(std::string_view body, const SamplingParams& defaults,
                                                        int max_logprobs);
 ApiResult<EmbeddingRequest> parse_embedding(std::string_view body);

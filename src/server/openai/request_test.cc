@@ -226,10 +226,6 @@ TEST(OpenaiRequest, RefusesBadCompletions) {
     many += R"("a",)";
   expect_refused({{R"({"prompt":[)" + many + R"("a"]})", "prompt", "has 2050 entries; at most 2048"}},
                  completion);
-  many.resize(4 * 20);
-  expect_refused(
-      {{R"({"prompt":[)" + many + R"("a"],"n":128})", "n", "n is 128 for 21 prompts; at most 2048"}},
-      completion);
 }
 
 TEST(OpenaiRequest, RefusesBadChats) {
