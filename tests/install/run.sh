@@ -71,7 +71,8 @@ int main() {
 EOF
 cmake -G Ninja -S "$work/engine" -B "$work/engine/build" -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$work/prefix" \
   >"$work/configure.log" || { cat "$work/configure.log"; exit 1; }
-if grep -r "$source\|libpcre2\|libutf8proc\|[Bb]oost" "$work/prefix/lib/cmake/fovea/"; then
+# Not lib/cmake/fovea/ of a source tree at /fovea.
+if grep -rE "(^|[^[:alnum:]_}])$source/|libpcre2|libutf8proc|[Bb]oost" "$work/prefix/lib/cmake/fovea/"; then
   echo "the package names paths of this machine, or what only its own build needs" && exit 1
 fi
 cmake --build "$work/engine/build" >"$work/build.log" || { cat "$work/build.log"; exit 1; }
