@@ -160,6 +160,9 @@ Result<Model> load(const ServeFlags& flags) {
   explain.device = "cpu";
   FOVEA_TRY(explanation, make_explanation(explain));
   explanation.device_from = "this machine";
+  // Clients are told of the model what they call it by, and not where it lies.
+  explanation.model = served_names(flags).front();
+  explanation.shapes.file = std::filesystem::path(explanation.shapes.file).filename().string();
   FOVEA_TRY(config, engine_config(flags.model));
   FOVEA_TRY(dir, resolve_model_dir(config.model));
   FOVEA_TRY(model_config, load_model_config(dir, config.generation_config));

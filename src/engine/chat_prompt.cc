@@ -34,6 +34,14 @@ Json* find(Json& object, std::string_view key) {
   return it == members->rend() ? nullptr : &it->second;
 }
 
+/// Messages about templates get to clients, who are told the file's name and not where it lies.
+std::string without_folder(std::string text, const std::string& dir) {
+  const std::string folder = dir.ends_with('/') ? dir : dir + "/";
+  for (size_t at = text.find(folder); at != std::string::npos; at = text.find(folder, at))
+    text.erase(at, folder.size());
+  return text;
+}
+
 /// A list of objects, or null when it is optional and absent.
 Result<Json> parse_list(const std::string& json, const char* what, bool optional) {
   if (optional && is_blank(json)) return Json();
@@ -154,9 +162,10 @@ Result<ChatPrompt> ChatPrompt::load(const std::string& dir, const Tokenizer* tok
     found = *std::move(of_model);
   } else {
     prompt.failure_ = of_model.error();
+    prompt.failure_->message = without_folder(prompt.failure_->message, dir);
   }
   for (NamedTemplate& entry : found) {
-    auto parsed = ChatTemplate::parse(entry.source, entry.origin);
+    auto parsed = ChatTemplate::parse(entry.source, without_folder(entry.origin, dir));
     if (!parsed && !config.chat_template.empty()) return parsed.error();
     Entry& slot = prompt.templates_[entry.name];
     if (parsed)

@@ -102,7 +102,7 @@ Result<NamedTemplate> read_given_template(const std::string& text_or_file) {
     return not_found("chat template " + printable(text_or_file) +
                      " is no file; give a file, or a template text, which has {{ or {% in it");
   FOVEA_TRY(source, read_text_file(text_or_file, kMaxTemplateBytes));
-  return NamedTemplate{kDefault, std::move(source), text_or_file};
+  return NamedTemplate{kDefault, std::move(source), fs::path(text_or_file).filename().string()};
 }
 
 }  // namespace fovea

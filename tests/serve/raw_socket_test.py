@@ -5,13 +5,14 @@ server answers the next ordinary request with the same tokens as before.
 Usage: raw_socket_test.py PROGRAM [unittest arguments]
 """
 import json
+import os
 import socket
 import struct
 import sys
 import time
 import unittest
 
-from server import LONG, Closed, Reader, Server, error_of, eventually, request_bytes
+from server import LONG, ROOT, Closed, Reader, Server, error_of, eventually, request_bytes
 from bad_fields import CASES
 
 PROGRAM = sys.argv[1]
@@ -19,6 +20,7 @@ PROBE = {"prompt": "Once upon a time", "max_tokens": 8, "return_token_ids": True
 COMPLETION = {"prompt": "One two", "max_tokens": 2, "temperature": 0}
 CHAT = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2, "temperature": 0}
 JSON_BODY = json.dumps(COMPLETION).encode()
+DEMO = os.path.join(ROOT, "models", "demo")
 PATHS = {"completion": "/v1/completions", "chat": "/v1/chat/completions"}
 
 
@@ -602,6 +604,25 @@ class SlowClients(RawTest):
             for s in held:
                 s.close()
         eventually(lambda: self.server.get("/health").status == 200, "room for a new connection")
+
+
+class Paths(RawTest):
+    """Nothing that a client reads says where the model lies."""
+    flags = ("--model", DEMO, "--served-model-name", "mine")
+
+    @classmethod
+    def probe(cls):
+        return cls.server.get("/v1/models").status
+
+    def test_paths(self):
+        chat = {"messages": [{"role": "user", "content": "a"}, {"role": "tool", "tool_call_id": "1", "content": "b"}]}
+        answers = [self.server.get(path) for path in ("/server_info", "/v1/models", "/metrics", "/version", "/server_state")]
+        answers.append(self.server.post("/v1/chat/completions", chat))
+        self.assertIn("chat_template.jinja, line", error_of(answers[-1], 400)["message"])
+        self.assertEqual(answers[0].json()["model"]["given"], "mine")
+        for answer in answers:
+            self.assertNotIn(ROOT.encode(), answer.body)
+            self.assertNotIn(b"models/demo", answer.body)
 
 
 class Hosts(RawTest):
