@@ -159,6 +159,16 @@ std::vector<KernelName> Prover::kernels_of(const Levels& levels, int worker) {
   return conformance::run(*w.backend, c.problem, c.layout, w.pools.machine(c.threads)).launched;
 }
 
+/// None of the rows that are left when the run is to stop.
+std::vector<std::vector<KernelName>> Prover::kernels_of_each(const std::vector<Levels>& rows) {
+  std::vector<std::vector<KernelName>> kernels(rows.size());
+  team_.parallel_tasks(static_cast<int64_t>(rows.size()), [&](int64_t i, int worker) {
+    const auto row = static_cast<size_t>(i);
+    if (!stopped()) kernels[row] = kernels_of(rows[row], worker);
+  });
+  return kernels;
+}
+
 /// A step without any sequence, which an engine may run.
 void Prover::try_no_sequences() {
   if (!space_.allowed(space_.plain())) return;

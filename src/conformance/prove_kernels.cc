@@ -89,10 +89,7 @@ std::vector<Levels> Prover::turned(const Levels& row) const {
 /// Evaluates such of `rows` as reach one of `wanted`, as often as each of these lacks.
 void Prover::reach(const std::vector<KernelName>& wanted, const std::vector<Levels>& rows) {
   constexpr size_t kEnough = 4;  // rows of one kernel: its cases may be wrong for the sake of another cell
-  std::vector<std::vector<KernelName>> reached(rows.size());
-  team_.parallel_tasks(static_cast<int64_t>(rows.size()), [&](int64_t i, int worker) {
-    if (!stopped()) reached[static_cast<size_t>(i)] = kernels_of(rows[static_cast<size_t>(i)], worker);
-  });
+  const auto reached = kernels_of_each(rows);
   std::vector<Want> wants;
   for (const KernelName& name : wanted) {
     std::vector<Levels> of_it;

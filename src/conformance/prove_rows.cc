@@ -178,14 +178,10 @@ bool Prover::asks(size_t cell, Phase phase) const {
 /// The rows of `rows` that reach a kernel that `wanted` takes.
 std::vector<Levels> Prover::reaching(const std::vector<Levels>& rows,
                                      const std::function<bool(const KernelName&)>& wanted) {
-  std::vector<char> reaches(rows.size());
-  team_.parallel_tasks(static_cast<int64_t>(rows.size()), [&](int64_t i, int worker) {
-    reaches[static_cast<size_t>(i)] =
-        std::ranges::any_of(kernels_of(rows[static_cast<size_t>(i)], worker), wanted);
-  });
+  const auto reached = kernels_of_each(rows);
   std::vector<Levels> out;
   for (size_t i = 0; i < rows.size(); ++i)
-    if (reaches[i] != 0) out.push_back(rows[i]);
+    if (std::ranges::any_of(reached[i], wanted)) out.push_back(rows[i]);
   return out;
 }
 

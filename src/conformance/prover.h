@@ -90,6 +90,7 @@ class Prover {
   void take(const Row& row, Outcome& outcome);
   void find_who_lost(const std::vector<Row>& rows, size_t first, const std::vector<Outcome>& outcomes);
   std::vector<KernelName> kernels_of(const Levels& levels, int worker);
+  std::vector<std::vector<KernelName>> kernels_of_each(const std::vector<Levels>& rows);
   void try_no_sequences();
 
   // prove_blame.cc: whose fault a failure is
