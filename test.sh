@@ -64,7 +64,7 @@ compile_cuda() {
     return
   fi
   local tests="device_test cuda_tiles_test cuda_kernels_test cuda_append_test cuda_sm80 cuda_sm90 cuda_portable cuda_simt"
-  tests+=" backends_cuda_test c_api_cuda_test attention_test"
+  tests+=" backends_cuda_test backend_loopback_cuda_test c_api_cuda_test attention_test"
   build build/cuda "fovea fovea_shared conformance_test $tests" -DCMAKE_BUILD_TYPE=Release -DFOVEA_CUDA=ON \
     -DFOVEA_CUDA_ARCHITECTURES=90-real -DFOVEA_TESTS=ON
   # Without a GPU those that need one say that they are skipped.

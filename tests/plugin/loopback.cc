@@ -1,7 +1,10 @@
 #include "loopback.h"
 
+#include <gtest/gtest.h>
+
 #include <deque>
 
+#include "plugin/backend.h"
 #include "plugin/enums.h"
 
 namespace fovea::loopback {
@@ -309,6 +312,22 @@ const fovea_backend* make(const BackendRegistry::Entry& entry, WithStream stream
       kernels,
   };
   return &functions;
+}
+
+void expect_proof(std::string_view name, WithStream streams, conformance::ProveOptions options) {
+  const auto* entry = builtin_backends().find(name);
+  ASSERT_NE(entry, nullptr);
+  const auto library = Library::create(make(*entry, streams), "loopback");
+  ASSERT_TRUE(library.ok()) << library.error().message;
+  EXPECT_EQ((*library)->info().capability, entry->info->capability);
+  options.quick = true;
+  const auto report =
+      conformance::prove((*library)->info(), [&] { return make_backend(**library); }, options);
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  for (const auto& failure : report->failures)
+    ADD_FAILURE() << failure.what;
+  EXPECT_EQ(report->count(conformance::CellStatus::failed), 0);
+  EXPECT_GT(report->count(conformance::CellStatus::proven), 80);
 }
 
 }  // namespace fovea::loopback

@@ -3,7 +3,9 @@
 // lost on the way shows in conformance.
 #include <cstdio>
 #include <memory>
+#include <string_view>
 
+#include "conformance/prove.h"
 #include "device/stream.h"
 #include "fovea/attention_backend.h"
 #include "fovea/backend_abi.h"
@@ -16,6 +18,9 @@ Status with_cpu_stream(const fovea_backend_stream& stream, FunctionRef<Status(St
 
 /// Sets the backend that all calls go to, and gives the library's struct, with `capability` as its table.
 /// One at a time; `entry` must outlive it.
-const fovea_backend* make(const BackendRegistry::Entry& entry, WithStream with_stream = with_cpu_stream);
+const fovea_backend* make(const BackendRegistry::Entry& entry, WithStream with_stream);
+
+/// Expects that the backend behind the ABI proves, quickly, what it proves without it.
+void expect_proof(std::string_view backend, WithStream with_stream, conformance::ProveOptions options);
 
 }  // namespace fovea::loopback
