@@ -1,12 +1,18 @@
 #pragma once
-// A fixed team of threads that share one task at a time. The caller is worker 0. Workers spin briefly between
-// tasks (a decode step has hundreds of them, microseconds apart) and then sleep.
+// A fixed team of threads that share one job at a time. The caller is worker 0. Workers spin briefly between
+// jobs (a decode step has hundreds of them, microseconds apart) and then sleep.
+//
+// CPUs may be shared with other processes: nobody waits for a worker that has not begun (who is there takes
+// its tasks), and where workers lose their CPUs in the middle of tasks, fewer of them take part
+// (team_size.h).
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <thread>
 #include <type_traits>
 #include <vector>
+
+#include "base/team_size.h"
 
 namespace fovea {
 
@@ -29,6 +35,12 @@ class FunctionRef<R(Args...)> {
   R (*call_)(void*, Args...);
 };
 
+/// Estimated ns of a whole job on one core; it decides how many workers take part, never what is computed. 0
+/// = unknown. Estimates need not be right, but as wrong for one kind of job as for another.
+struct Work {
+  double ns = 0;
+};
+
 class ThreadPool {
  public:
   /// `threads` >= 1, the caller included; 0 = one per CPU that this process may use. Throws std::system_error
@@ -45,25 +57,42 @@ class ThreadPool {
   /// not call back into it (checked: either is an internal error). fn must not throw.
   void run(FunctionRef<void(int)> fn);
 
-  /// Calls fn(task, worker) for every task in [0, tasks), handed out one at a time in ascending order.
-  void parallel_tasks(int64_t tasks, FunctionRef<void(int64_t, int)> fn);
+  /// Calls fn(task, worker) for every task in [0, tasks), handed out one at a time in ascending order. Tasks
+  /// must not wait for each other: one worker may do them all.
+  void parallel_tasks(int64_t tasks, FunctionRef<void(int64_t, int)> fn, Work work = {});
 
-  /// Splits [0, n) into size() contiguous ranges, cut at multiples of `align`, and calls fn(begin, end,
-  /// worker).
-  void parallel_ranges(int64_t n, int64_t align, FunctionRef<void(int64_t, int64_t, int)> fn);
+  /// Splits [0, n) into contiguous ranges, cut at multiples of `align`, at most a few for each worker, and
+  /// calls fn(begin, end, worker).
+  void parallel_ranges(int64_t n, int64_t align, FunctionRef<void(int64_t, int64_t, int)> fn, Work work = {});
 
  private:
   class Exclusive;
+  using Tasks = FunctionRef<void(int64_t, int)>;
+
+  struct Taken {
+    uint32_t count = 0, of = 0;  // tasks that this worker has done, of all in the job
+  };
+
   void worker_loop(int worker);
+  void wait_for_job(int worker, uint32_t& seen);
+  Taken take_tasks(int worker);
+  void set_active(int workers);
+  void start(uint32_t tasks, const Tasks& fn, int invited, bool one_each);
+  double wait_for_others(uint32_t tasks, uint32_t mine);  // seconds, of those without a spin
+  void share(int64_t tasks, const Tasks& fn, Work work);
   void stop();
-  void share(FunctionRef<void(int)> fn);
 
   int size_, spins_;
+  TeamSize team_;
   std::vector<std::thread> threads_;
-  const FunctionRef<void(int)>* task_ = nullptr;
-  alignas(64) std::atomic<uint32_t> epoch_{0};  // bumped to start a task
-  alignas(64) std::atomic<int> pending_{0};     // workers that have not finished it
-  alignas(64) std::atomic<bool> stop_{false};
+  const Tasks* job_ = nullptr;  // read by who has taken a task of it, so never while it changes
+  bool one_each_ = false;
+  alignas(64) std::atomic<uint32_t> epoch_{0};  // bumped to start a job
+  std::atomic<int> active_{0};                  // workers from this one on sleep until it changes
+  std::atomic<int> invited_{0};                 // workers from this one on leave the job to the others
+  std::atomic<bool> stop_{false};
+  alignas(64) std::atomic<uint64_t> tickets_{0};  // tasks of the job << 32 | the next one; taken by adding 1
+  alignas(64) std::atomic<uint32_t> done_{0};     // tasks of the job that are done
   std::atomic<bool> busy_{false};
 };
 

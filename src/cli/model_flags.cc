@@ -76,7 +76,7 @@ void add_model_flags(CLI::App& app, ModelFlags& f, const std::string& model_name
          "Who is served first: fcfs (who came first) or priority (the lowest \"priority\" of the rows)")
       ->capture_default_str();
   app.add_flag("--disable-radix-cache,--no-enable-prefix-caching", f.no_prefix_cache, "Reuse no prefixes");
-  app.add_option("--threads", f.threads, "Threads (default: one per usable CPU)")->check(CLI::Range(1, 1024));
+  app.add_option("--threads", f.threads, "Threads (default: one per usable CPU, as the affinity mask and the cgroup's quota allow)")->check(CLI::Range(1, 1024));
   app.add_option("--seed", f.seed, "Seed of sampling and of dummy weights")
       ->check(check_uint64)
       ->capture_default_str();

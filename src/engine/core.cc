@@ -129,9 +129,11 @@ void EngineCore::collect_rows(std::span<const ScheduledChunk> chunks) {
 }
 
 void EngineCore::evaluate_rows() {
-  stream_.pool().parallel_tasks(static_cast<int64_t>(rows_.size()), [&](int64_t index, int worker) {
+  const auto row = [&](int64_t index, int worker) {
     evaluate(static_cast<int>(index), samplers_[static_cast<size_t>(worker)]);
-  });
+  };
+  const auto count = static_cast<int64_t>(rows_.size());
+  stream_.pool().parallel_tasks(count, row, {static_cast<double>(count) * executor_.vocab_size()});
 }
 
 void EngineCore::evaluate(int index, Sampler& sampler) {

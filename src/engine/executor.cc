@@ -102,7 +102,7 @@ Status Executor::run(const BatchBuilder& batch, Stream& stream) {
 }
 
 std::span<float> Executor::logits(int row) {
-  const auto vocab = static_cast<size_t>(model_.config().vocab_size);
+  const auto vocab = static_cast<size_t>(vocab_size());
   return {logits_.data() + static_cast<size_t>(row) * vocab, vocab};
 }
 

@@ -43,6 +43,7 @@ class Executor final : public StepAttention {
 
   /// An error comes from a plan and leaves the KV cache as it was.
   Status run(const BatchBuilder& batch, Stream& stream);
+  int vocab_size() const { return model_.config().vocab_size; }
   /// [vocab] of the last run's logit row `row`; the caller may change it.
   std::span<float> logits(int row);
 

@@ -9,14 +9,12 @@
 #include "base/dtype_names.h"
 #include "device/stream.h"
 #include "kernels/cache/kv_writer.h"
+#include "kernels/cpu/for_rows.h"
 
 namespace fovea {
 namespace {
 
 constexpr int64_t kBlockAlignment = 64;  // a layer's K and V start on a cache line
-
-// Below this many elements a parallel region costs more than the copy (about 2 us at 1 element a cycle).
-constexpr int64_t kMinParallelElements = 16384;
 
 /// Sizes in bytes; any may be too large for 64 bits.
 class Bytes {
@@ -143,23 +141,19 @@ void KvCache::append(int layer, std::span<const int64_t> slots, const float* k, 
                      const float* v, int64_t v_row_stride, Stream& stream) {
   const KvWriter writer(this->layer(layer), config_.head_dim, config_.v_head_dim);
   const int64_t capacity = config_.num_pages * config_.page_size;
-  const auto write_rows = [&](int64_t begin, int64_t end, int) {
-    for (int64_t t = begin; t < end; ++t) {
-      const int64_t slot = slots[static_cast<size_t>(t)];
-      if (slot < 0) continue;
-      FOVEA_CHECK(slot < capacity);
-      for (int64_t h = 0; h < config_.num_kv_heads; ++h) {
-        writer.k(slot, h, k + t * k_row_stride + h * config_.head_dim);
-        writer.v(slot, h, v + t * v_row_stride + h * config_.v_head_dim);
-      }
+  const auto write_row = [&](int64_t t) {
+    const int64_t slot = slots[static_cast<size_t>(t)];
+    if (slot < 0) return;
+    FOVEA_CHECK(slot < capacity);
+    for (int64_t h = 0; h < config_.num_kv_heads; ++h) {
+      writer.k(slot, h, k + t * k_row_stride + h * config_.head_dim);
+      writer.v(slot, h, v + t * v_row_stride + h * config_.v_head_dim);
     }
   };
+  constexpr int64_t kCost = 2;  // of an element, which is converted
   const auto rows = static_cast<int64_t>(slots.size());
   const int64_t row_elements = int64_t{config_.num_kv_heads} * (config_.head_dim + config_.v_head_dim);
-  if (rows * row_elements < kMinParallelElements)
-    write_rows(0, rows, 0);
-  else
-    stream.pool().parallel_ranges(rows, 1, write_rows);
+  for_rows(rows, rows * row_elements * kCost, stream.pool(), write_row);
 }
 
 }  // namespace fovea

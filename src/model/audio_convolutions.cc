@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/for_rows.h"
 #include "kernels/cpu/ops.h"
 
 namespace fovea {
@@ -28,10 +29,8 @@ void convolve(const Linear& conv, const float* in, int64_t frames, int64_t strid
   const int64_t rows = frames / stride;
   for (int64_t first = 0; first < rows; first += kBlock) {
     const int64_t count = std::min(kBlock, rows - first);
-    pool.parallel_ranges(count, 1, [&](int64_t begin, int64_t end, int) {
-      for (int64_t r = begin; r < end; ++r)
-        gather(in, frames, channels, (first + r) * stride, window + r * width);
-    });
+    for_rows(count, count * width, pool,
+             [&](int64_t r) { gather(in, frames, channels, (first + r) * stride, window + r * width); });
     conv.forward(window, width, count, out + first * n, n, pool);
     activate(Activation::gelu, out + first * n, n, out + first * n, n, count, n, pool);
   }

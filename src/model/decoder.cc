@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "kernels/cpu/for_rows.h"
 #include "kernels/cpu/ops.h"
 #include "model/keep_rows.h"
 #include "model/rope.h"
@@ -156,9 +157,8 @@ void Decoder::embed(std::span<const int32_t> ids, ThreadPool& pool) {
   const int64_t hidden = config_.hidden_size, rows = static_cast<int64_t>(ids.size());
   for (const int32_t id : ids)
     FOVEA_CHECK(id >= 0 && id < config_.vocab_size);
-  pool.parallel_ranges(rows, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t row = begin; row < end; ++row)
-      weights_.embedding.unpack_row(ids[static_cast<size_t>(row)], x_ + row * hidden);
+  for_rows(rows, rows * hidden * PackedMatrix::kUnpackCost, pool, [&](int64_t row) {
+    weights_.embedding.unpack_row(ids[static_cast<size_t>(row)], x_ + row * hidden);
   });
   if (config_.embedding_scale != 1.0f) scale_rows(x_, hidden, config_.embedding_scale, rows, hidden, pool);
 }

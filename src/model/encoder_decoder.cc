@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "kernels/cpu/for_rows.h"
 #include "kernels/cpu/ops.h"
 #include "model/keep_rows.h"
 
@@ -181,13 +182,12 @@ void EncoderDecoder::embed(std::span<const int32_t> ids, ThreadPool& pool) {
   for (const int32_t id : ids)
     FOVEA_CHECK(id >= 0 && id < config_.vocab_size);
   const int64_t hidden = config_.hidden_size;
-  pool.parallel_ranges(static_cast<int64_t>(ids.size()), 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t row = begin; row < end; ++row) {
-      float* x = scratch_.x + row * hidden;
-      weights_.embedding.unpack_row(ids[static_cast<size_t>(row)], x);
-      for (int64_t i = 0; i < hidden; ++i)
-        x[i] *= config_.embedding_scale;
-    }
+  const auto rows = static_cast<int64_t>(ids.size());
+  for_rows(rows, rows * hidden * PackedMatrix::kUnpackCost, pool, [&](int64_t row) {
+    float* x = scratch_.x + row * hidden;
+    weights_.embedding.unpack_row(ids[static_cast<size_t>(row)], x);
+    for (int64_t i = 0; i < hidden; ++i)
+      x[i] *= config_.embedding_scale;
   });
 }
 
@@ -195,7 +195,7 @@ template <class PositionOf>
 void EncoderDecoder::add_positions(const PackedMatrix& table, int64_t rows, const PositionOf& position_of,
                                    ThreadPool& pool) {
   const int64_t hidden = config_.hidden_size;
-  pool.parallel_ranges(rows, 1, [&](int64_t begin, int64_t end, int) {
+  for_row_ranges(rows, rows * hidden * PackedMatrix::kUnpackCost, pool, [&](int64_t begin, int64_t end) {
     std::vector<float> position(static_cast<size_t>(hidden));
     for (int64_t row = begin; row < end; ++row) {
       const int64_t at = config_.position_offset + position_of(row);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "kernels/cpu/for_rows.h"
 #include "kernels/cpu/ops.h"
 
 namespace fovea {
@@ -91,7 +92,7 @@ void EncoderModel::embed(const EncodeInput& input, ThreadPool& pool) {
     FOVEA_CHECK(next <= weights_.positions.n());
   }
   const auto rows = static_cast<int64_t>(input.token_ids.size());
-  pool.parallel_ranges(rows, 1, [&](int64_t begin, int64_t end, int) {
+  for_row_ranges(rows, 3 * rows * hidden * PackedMatrix::kUnpackCost, pool, [&](int64_t begin, int64_t end) {
     std::vector<float> part(static_cast<size_t>(hidden));
     for (int64_t row = begin; row < end; ++row) {
       const auto at = static_cast<size_t>(row);

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "kernels/cpu/for_rows.h"
 #include "kernels/cpu/moe.h"
 #include "kernels/cpu/ops.h"
 
@@ -78,15 +79,11 @@ int64_t MoeScratch::bytes() const {
 void MoeBlock::assign(const float* x, int64_t rows, MoeScratch& s, ThreadPool& pool) const {
   const int64_t count = config.num_experts, k = config.experts_per_token;
   router.forward(x, router.weight.k(), rows, s.logits_.data(), count, pool);
-  const auto route_rows = [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r)
-      route(config, s.logits_.data() + r * count, s.experts_.data() + r * k, s.weights_.data() + r * k);
-  };
-  // A row takes about as long as waking the threads.
-  if (rows < 4)
-    route_rows(0, rows, 0);
-  else
-    pool.parallel_ranges(rows, 1, route_rows);
+  constexpr int64_t kCost =
+      64;  // of a logit: an exp, and a few places in the list of the largest, in elements
+  for_rows(rows, rows * count * kCost, pool, [&](int64_t r) {
+    route(config, s.logits_.data() + r * count, s.experts_.data() + r * k, s.weights_.data() + r * k);
+  });
 
   // A counting sort. starts[e + 1] runs through expert e's places while they are filled, and so ends as the
   // start of expert e + 1.

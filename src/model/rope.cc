@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "kernels/cpu/for_rows.h"
+
 namespace fovea {
 namespace {
 
@@ -58,14 +60,14 @@ std::vector<double> rope_frequencies(const RopeConfig& rope, int head_dim) {
 
 void rope_rows(std::span<const double> frequencies, double factor, std::span<const int32_t> positions,
                float* cos, float* sin, ThreadPool& pool) {
-  const size_t pairs = frequencies.size();
-  pool.parallel_ranges(static_cast<int64_t>(positions.size()), 1, [&](int64_t begin, int64_t end, int) {
-    for (auto row = static_cast<size_t>(begin); row < static_cast<size_t>(end); ++row)
-      for (size_t t = 0; t < pairs; ++t) {
-        const double angle = positions[row] * frequencies[t];
-        cos[row * pairs + t] = static_cast<float>(factor * std::cos(angle));
-        sin[row * pairs + t] = static_cast<float>(factor * std::sin(angle));
-      }
+  constexpr int64_t kCost = 100;  // a sine and a cosine in fp64, in elements
+  const auto pairs = static_cast<int64_t>(frequencies.size()), rows = static_cast<int64_t>(positions.size());
+  for_rows(rows, rows * pairs * kCost, pool, [&](int64_t row) {
+    for (int64_t t = 0; t < pairs; ++t) {
+      const double angle = positions[static_cast<size_t>(row)] * frequencies[static_cast<size_t>(t)];
+      cos[row * pairs + t] = static_cast<float>(factor * std::cos(angle));
+      sin[row * pairs + t] = static_cast<float>(factor * std::sin(angle));
+    }
   });
 }
 

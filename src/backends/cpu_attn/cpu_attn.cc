@@ -131,14 +131,15 @@ attn::Params make_params(const CpuAttnPlan& plan, const AttentionArgs& args) {
 
 /// Calls run(i, scratch) for i in [0, n), in ascending order of start, at most one at a time on a slot.
 template <class Run>
-void for_each_item(const CpuAttnPlan& plan, size_t n, ThreadPool& pool, const Run& run) {
+void for_each_item(const CpuAttnPlan& plan, size_t n, double work, ThreadPool& pool, const Run& run) {
   std::atomic<size_t> next{0};
   const int slots = std::min(pool.size(), attn::kMaxSlots);
-  pool.parallel_tasks(slots, [&](int64_t slot, int) {
+  const auto run_slot = [&](int64_t slot, int) {
     float* scratch = plan.scratch + slot * plan.layout.size;
     for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;)
       run(i, scratch);
-  });
+  };
+  pool.parallel_tasks(slots, run_slot, {work});
 }
 
 class CpuAttn : public AttentionBackend {
@@ -203,10 +204,15 @@ class CpuAttn : public AttentionBackend {
     const attn::Kernels& kernels = attn::current_kernels();
     plan.launched_isas |= 1u << static_cast<unsigned>(current_isa());
     plan.launched_kv = args.kv.dtype;
-    for_each_item(plan, schedule.items.size(), stream.pool(),
+    // Of one core, an estimate: 16 products a nanosecond for the keys, and as many for the values.
+    const double width = plan.spec.head_dim + plan.spec.v_head_dim;
+    const double row_ns = attn::kTileKeys * width / 16, merge_ns = plan.spec.v_head_dim / 4.0;
+    for_each_item(plan, schedule.items.size(), static_cast<double>(schedule.tile_rows) * row_ns,
+                  stream.pool(),
                   [&](size_t i, float* scratch) { kernels.run_item(params, schedule.items[i], scratch); });
     if (schedule.merges.empty()) return {};
-    for_each_item(plan, schedule.merges.size(), stream.pool(),
+    for_each_item(plan, schedule.merges.size(), static_cast<double>(schedule.partial_records) * merge_ns,
+                  stream.pool(),
                   [&](size_t i, float* scratch) { kernels.run_merge(params, schedule.merges[i], scratch); });
     return {};
   }

@@ -108,11 +108,10 @@ class Scheduler {
   }
 
   void split_items() {
-    int64_t total = 0;
     for (const Item& item : out_.items)
-      total += cost(item);
+      out_.tile_rows += cost(item);
     if (threads_ < 2 || static_cast<int64_t>(out_.items.size()) == 0) return;
-    const int64_t target = std::max<int64_t>(1, total / (threads_ * kItemsPerThread));
+    const int64_t target = std::max<int64_t>(1, out_.tile_rows / (threads_ * kItemsPerThread));
     std::vector<Item> cut;
     for (const Item& item : out_.items)
       if (!split(item, target, cut)) cut.push_back(item);

@@ -15,6 +15,7 @@ struct AttentionSchedule {
   std::vector<attn::Item> items;        // most expensive first
   std::vector<attn::MergeItem> merges;
   int64_t partial_records = 0;  // used by split items; <= max_partial_records
+  int64_t tile_rows = 0;  // tiles times packed rows, over all items: what a step's time is proportional to
 };
 
 /// Cuts a checked step for `threads` threads. A sequence of few rows is split over its keys when there are

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/cpu_features.h"
 #include "base/float16.h"
+#include "kernels/cpu/for_rows.h"
 #include "kernels/cpu/linear_kernels.h"
 
 namespace fovea {
@@ -194,13 +195,21 @@ void pack_x(const float* x, int64_t stride, const Tiles& tiles, int64_t k, int64
     for (int64_t t = 0; t < tiles.tiles; ++t)
       pack_tile(t, 0);
   else
-    pool.parallel_tasks(tiles.tiles, pack_tile);
+    pool.parallel_tasks(tiles.tiles, pack_tile, {static_cast<double>(tiles.count * k) / kElementsPerNs});
 }
 
 float* scratch(size_t elements) {
   thread_local AlignedArray<float> buffer;
   if (buffer.size() < elements) buffer = AlignedArray<float>(elements);
   return buffer.data();
+}
+
+/// Of one core, an estimate: weights come from its caches, or 8 vectors of 4 sums go on in a nanosecond.
+Work work_of(const PackedMatrix& weight, int64_t rows) {
+  constexpr double kBytesPerNs = 50, kProductsPerNs = 32;
+  const auto elements = static_cast<double>(weight.n() * weight.k());
+  return {std::max(elements * static_cast<double>(size_of(weight.storage())) / kBytesPerNs,
+                   elements * static_cast<double>(rows) / kProductsPerNs)};
 }
 
 /// Panels of a task: a few tasks a thread (a late or slow one is made up for), at most 8, a group of the
@@ -231,7 +240,7 @@ void linear(const PackedMatrix& weight, const float* x, int64_t x_stride, int64_
       pack_x(x, x_stride, tiles, k, depth, buffer, pool);
       packed = buffer;
     }
-    pool.parallel_tasks((panels + task_panels - 1) / task_panels, [&](int64_t task, int) {
+    const auto run_task = [&](int64_t task, int) {
       const int64_t begin = task * task_panels, end = std::min(begin + task_panels, panels);
       const int64_t step = tiles.tiles == 1 ? end - begin : 1;
       for (int64_t k0 = 0; k0 == 0 || k0 < k; k0 += depth)
@@ -250,7 +259,8 @@ void linear(const PackedMatrix& weight, const float* x, int64_t x_stride, int64_
             block.first = k0 == 0;
             isa.multiply(block, weight.storage());
           }
-    });
+    };
+    pool.parallel_tasks((panels + task_panels - 1) / task_panels, run_task, work_of(weight, count));
   }
 }
 

@@ -29,6 +29,8 @@ class PackedMatrix {
   int64_t bytes() const { return static_cast<int64_t>(data_.size()); }
   /// Reads row `row` back as fp32 [k] (embedding look-up from a tied matrix).
   void unpack_row(int64_t row, float* out) const;
+  static constexpr int64_t kUnpackCost =
+      4;  // of an element, which lies in a cache line of its own (for_rows.h)
 
  private:
   int64_t n_ = 0, k_ = 0;
