@@ -24,11 +24,13 @@ if ! command -v buildah >/dev/null; then
 fi
 # Storage of its own, and nothing that needs a kernel's help.
 buildah() { command buildah --root "$work/storage" --runroot "$work/run" --storage-driver vfs "$@"; }
-if ! container=$(buildah from scratch 2>"$work/log"); then
+mkdir "$work/probe"
+echo text >"$work/probe/file"
+printf 'FROM scratch\nCOPY . /\n' >"$work/Containerfile"
+if ! buildah build --isolation chroot --quiet -f "$work/Containerfile" "$work/probe" >"$work/log" 2>&1; then
   echo "SKIPPED: buildah does not run here: $(tail -n 1 "$work/log")"
   exit
 fi
-buildah rm "$container" >/dev/null
 buildah build --isolation chroot --quiet -f "$packaging/Containerfile" -t fovea "$work/root"
 config=$(buildah inspect --type image --format '{{.OCIv1.Config}}' fovea)
 echo "$config"
