@@ -94,11 +94,14 @@ def component(package):
 
 
 def vendored():
-    """Files of other projects that lie in the tree: packaging/vendored.json, [{path, name, version, license, homepage}]."""
+    """Files of other projects that lie in the tree, from packaging/vendored.json: a list of objects with path, name, version,
+    license (an SPDX expression), license_file (its text, in the tree too) and, where there is one, homepage and purl.
+    """
     listed = json.loads((SOURCE / "packaging/vendored.json").read_text())
     for entry in listed:
-        if not (SOURCE / entry["path"]).exists():
-            raise Unknown(f"packaging/vendored.json lists {entry['path']}, which is not there")
+        for key in ("path", "license_file"):
+            if not (SOURCE / entry[key]).exists():
+                raise Unknown(f"packaging/vendored.json lists {entry[key]}, which is not there")
     names = {entry["path"] for entry in listed}
     for pattern in ("*.min.js", "*.min.mjs", "*.min.css", "vendor/*", "third_party/*"):
         for path in (SOURCE / "src").rglob(pattern):

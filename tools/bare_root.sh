@@ -24,10 +24,11 @@ in_namespace() {
 
 # apt of the host knows a mirror that answers here, and how to reach it. Signatures are checked in the root by Debian's keys.
 write_apt_configuration() {
-  local root=$1
-  debian_sources >"$root/etc/apt/sources.list"
-  apt-config dump | grep -E '^Acquire::(https?::|Check-|Retries|ForceIPv|Languages)' | grep -v Auto-Detect \
-    >"$root/etc/apt/apt.conf.d/90host" || true
+  local root=$1 sources
+  sources=$(debian_sources)
+  [ -z "$sources" ] || echo "$sources" >"$root/etc/apt/sources.list"
+  apt-config dump | sed -nE '/Auto-Detect/d; /^Acquire::(https?::|Check-|Retries|ForceIPv|Languages)/p' \
+    >"$root/etc/apt/apt.conf.d/90host"
   # Nobody needs this system after a power failure.
   echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/unsafe-io"
 }
@@ -73,7 +74,7 @@ make() {
   mkdir -p "$folder"
   timeout 900 debootstrap --variant=minbase $codename "$folder/clean" "${mirror:-http://deb.debian.org/debian}" 2>&1 |
     tee "$folder/log" || fail "debootstrap failed: $(tail -n 1 "$folder/log")"
-  [ -z "$mirror" ] || write_apt_configuration "$folder/clean"
+  write_apt_configuration "$folder/clean"
   copy_network_configuration "$folder/clean"
   cp -a "$folder/clean" "$folder/tree"
   copy_tree "$folder/tree"
@@ -106,7 +107,7 @@ enter() {
     mkdir -p "$root/ccache" "$(ccache --get-config cache_dir)"
     mount --bind "$(ccache --get-config cache_dir)" "$root/ccache"
     settings+=(CCACHE_DIR=/ccache)
-    ccache --show-config | grep -v '^(default)' | sed 's/^([^)]*) //; /^cache_dir/d' >"$root/etc/ccache.conf"
+    ccache --show-config | sed '/^(default)/d; s/^([^)]*) //; /^cache_dir/d' >"$root/etc/ccache.conf"
   fi
   local status=0
   # shellcheck disable=SC2016 # for the shell in the root

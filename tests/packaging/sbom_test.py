@@ -109,13 +109,21 @@ class Refusals(unittest.TestCase):
             tree = pathlib.Path(folder)
             (tree / "packaging").mkdir()
             (tree / "src/web").mkdir(parents=True)
-            shutil.copy(SOURCE / "packaging/vendored.json", tree / "packaging")
-            for entry in json.loads((tree / "packaging/vendored.json").read_text()):
-                (tree / entry["path"]).parent.mkdir(parents=True, exist_ok=True)
-                (tree / entry["path"]).write_text("")
+            marked = {"path": "src/web/marked.min.js", "name": "marked", "version": "1.2", "license": "MIT",
+                      "license_file": "src/web/marked.LICENSE"}
+            (tree / "packaging/vendored.json").write_text(json.dumps([marked]))
             source, sbom.SOURCE = sbom.SOURCE, tree
             try:
-                sbom.vendored()
+                (tree / marked["path"]).write_text("")
+                with self.assertRaisesRegex(sbom.Unknown, "lists src/web/marked.LICENSE, which is not there"):
+                    sbom.vendored()
+                (tree / marked["license_file"]).write_text("the licence of marked")
+                self.assertEqual(sbom.vendored(), [marked])
+                document = sbom.document("1", [], [marked])
+                self.assertEqual(document["packages"][1]["name"], "marked")
+                self.assertEqual(document["relationships"][1]["relationshipType"], "CONTAINS")
+                (tree / "LICENSE").write_text("our own")
+                self.assertIn("the licence of marked", sbom.licences([], [marked]))
                 (tree / "src/web/markdown.min.js").write_text("")
                 with self.assertRaisesRegex(sbom.Unknown, "src/web/markdown.min.js looks like another project's file"):
                     sbom.vendored()
