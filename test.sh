@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds and runs the release tests. --ci adds the format and shell checks, the sanitizers with the fuzzers on their
-# corpora, and the compilation of all CUDA. Each stage prints its time; the last thing printed is ctest's summary.
+# corpora, and the compilation of all CUDA, and runs the release tests in a bare Debian 12 where one can be made. Each stage
+# prints its time; the last thing printed is ctest's summary.
 set -euo pipefail
 # shellcheck source=tools/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/tools/setup.sh"
@@ -46,8 +47,13 @@ run_tests() {
 install_npm_packages() {
   local folder
   for folder in tests/text tests/serve; do
-    npm ci --prefix "$folder" --no-audit --no-fund --loglevel=error --fetch-retries=1 ||
+    # What this package-lock.json asks for is there already.
+    cmp -s "$folder/package-lock.json" "$folder/node_modules/.installed-lock" && continue
+    if npm ci --prefix "$folder" --no-audit --no-fund --loglevel=error --fetch-retries=1; then
+      cp "$folder/package-lock.json" "$folder/node_modules/.installed-lock"
+    else
       echo "npm could not install the packages of $folder: its tests will be skipped"
+    fi
   done
 }
 
@@ -55,7 +61,7 @@ check_format() {
   # Every C++ source of the tree, whether there is a git history or not.
   find src include tests examples bench -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' | grep -v node_modules |
     xargs --max-args=50 --max-procs="$jobs" clang-format-19 --dry-run -Werror
-  shellcheck run.sh test.sh tools/*.sh .ci/run
+  shellcheck run.sh test.sh tools/*.sh packaging/*.sh packaging/debian/p* .ci/run
 }
 
 compile_cuda() {
@@ -84,6 +90,61 @@ check_threads() {
   run_tests build/tsan -L threads
 }
 
+# Both commands run in a bare Debian 12 as for someone who has nothing, so that what needs more cannot land. It is made
+# while other stages run, as most of that is waiting for the mirror.
+bare=build/bare bare_maker='' ran_in_bare_debian=0
+make_bare_debian() {
+  mkdir -p build
+  tools/bare_root.sh make "$bare" "${build_packages[@]}" "${test_packages[@]}" >build/bare_root.log 2>&1 &
+  bare_maker=$!
+  trap remove_bare_debian EXIT
+}
+
+remove_bare_debian() {
+  [ -z "$bare_maker" ] || kill -KILL "$bare_maker"
+  tools/bare_root.sh remove "$bare" || true
+}
+
+bare_debian_is_made() {
+  local made=0
+  wait "$bare_maker" || made=$?
+  bare_maker=''
+  [ "$made" != 0 ] || return 0
+  echo "no bare Debian 12 can be made here, so the release tests run on this machine alone: $(tail -n 1 build/bare_root.log)"
+  return 1
+}
+
+run_in_bare_debian() {
+  local answer
+  answer=$(tools/bare_root.sh run "$bare/tree" ./run.sh)
+  echo "$answer"
+  [[ $answer == *423* ]] || {
+    echo "test.sh: ./run.sh must answer 423 in a bare Debian 12" >&2
+    return 1
+  }
+}
+
+# What one root has built, another that has none of the tools installs and serves.
+install_package_in_bare_debian() {
+  local folder=$root/build/release/package
+  tools/bare_root.sh run "$bare/tree" cpack --config build/release/CPackConfig.cmake -G DEB -B "$folder"
+  cp "$bare/tree$folder"/fovea_*.deb "$bare/clean/root/fovea.deb"
+  cp tests/packaging/installed_test.sh "$bare/clean/root/"
+  tools/bare_root.sh run "$bare/clean" /root/installed_test.sh /root/fovea.deb
+}
+
+# Where the release tests ran in the bare Debian, what was skipped there in part or whole, as it has no browser, no nginx
+# and older tools, runs with what this machine has; everything, where it did not or this machine has a GPU.
+run_release_tests() {
+  local log=$bare/tree$root/build/release/Testing/Temporary/LastTest.log skipped
+  if [ "$ran_in_bare_debian" = 0 ] || [ "$(cuda_wanted)" = ON ]; then
+    run_tests build/release
+    return
+  fi
+  skipped=$(awk '/^[0-9]+\/[0-9]+ Test: / { name = $3 } /^SKIPPED/ { print name }' "$log" | sort -u | paste -sd '|')
+  [ -z "$skipped" ] || run_tests build/release -R "^($skipped)\$"
+}
+
 if [ "$ci" = 1 ]; then
   stage "packages" install_packages "${build_packages[@]}" "${test_packages[@]}" "${ci_packages[@]}"
   stage "format and shell" check_format
@@ -91,10 +152,17 @@ else
   stage "packages" install_packages "${build_packages[@]}" "${test_packages[@]}"
 fi
 stage "npm packages" install_npm_packages
-stage "build" build build/release all -DCMAKE_BUILD_TYPE=Release -DFOVEA_CUDA="$(cuda_wanted)" -DFOVEA_TESTS=ON
 if [ "$ci" = 1 ]; then
+  make_bare_debian
   stage "CUDA compiles" compile_cuda
   stage "address, undefined behaviour and fuzzers" check_memory
   stage "threads" check_threads
+  if bare_debian_is_made; then
+    stage "run.sh in a bare Debian" run_in_bare_debian
+    stage "test.sh in a bare Debian" tools/bare_root.sh run "$bare/tree" ./test.sh
+    stage "the package in a bare Debian" install_package_in_bare_debian
+    ran_in_bare_debian=1
+  fi
 fi
-stage "tests" run_tests build/release
+stage "build" build build/release all -DCMAKE_BUILD_TYPE=Release -DFOVEA_CUDA="$(cuda_wanted)" -DFOVEA_TESTS=ON
+stage "tests" run_release_tests

@@ -557,5 +557,17 @@ TEST(CApi, RefusesWrongCopiesGathersAndMerges) {
   EXPECT_THAT(merge(), HasSubstr("o has 0 parts; it must have 1 or more"));
 }
 
+/// The library's own unwinder takes an exception from inside it to the edge of the interface.
+TEST(Refusal, MemoryThatThereIsNotIsAStatus) {
+  HostTensor o(kF32, {1, 1, 1, 1}), lse(kF32, {1, 1, 1}), out(kF32, {1, 1, 1});
+  // 2^50 bytes are asked for before the first is read.
+  constexpr int64_t kWide = 4096;
+  o.shape = {kWide * kWide, 1, kWide, kWide}, o.strides = {kWide * kWide, kWide * kWide, kWide, 1};
+  lse.shape = {kWide * kWide, 1, kWide}, lse.strides = {kWide, kWide, 1};
+  out.shape = {1, kWide, kWide}, out.strides = {kWide * kWide, kWide, 1};
+  EXPECT_EQ(fovea_merge_states(o.get(), lse.get(), out.get(), nullptr, nullptr), FOVEA_OUT_OF_MEMORY);
+  EXPECT_THAT(fovea_last_error(), HasSubstr("fovea_merge_states: the system refuses more memory"));
+}
+
 }  // namespace
 }  // namespace fovea

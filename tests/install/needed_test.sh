@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The program must need nothing but glibc, and be at most 40 MiB when stripped.
-#   needed_test.sh PROGRAM [STRIP]
+# The program must need nothing but glibc, of this version or older, and be at most 40 MiB when stripped.
+#   needed_test.sh PROGRAM GLIBC [STRIP]
 set -euo pipefail
-program=$1 strip=${2:-strip}
+program=$1 glibc=$2 strip=${3:-strip}
 limit=$((40 * 1024 * 1024))
 
 needed=$(readelf -d "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
@@ -14,6 +14,18 @@ for library in $needed; do
     *) echo "$program needs $library, which is not part of glibc: link it statically or open it with dlopen"; exit 1 ;;
   esac
 done
+# A symbol with a newer version keeps the program from starting on an older system, even if nothing calls it.
+symbols=$({
+  readelf --wide --dyn-syms "$program" | grep -oE '[[:alnum:]_]+@+GLIBC_[0-9.]+'
+  readelf --wide --version-info "$program" | sed -nE 's/.*Name: GLIBC_([^ ]+) .*/version@GLIBC_\1/p'
+} | sort -u)
+[ -n "$symbols" ] || { echo "$program has no symbols of glibc"; exit 1; }
+newer=$(awk -F '@+GLIBC_' -v allowed="$glibc" '
+  { split($2, is, "."); split(allowed, may, "."); if (is[1] > may[1] || is[1] == may[1] && is[2] + 0 > may[2] + 0) print }' <<<"$symbols")
+if [ -n "$newer" ]; then
+  printf '%s\n' "$program needs a newer glibc than $glibc; avoid these, or add them to src/static_runtime:" "$newer"
+  exit 1
+fi
 # A library that is absent at run time may not be hidden in a search path either.
 if readelf -d "$program" | grep -E 'RPATH|RUNPATH'; then
   echo "$program has a library search path"
