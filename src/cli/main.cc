@@ -144,7 +144,10 @@ Result<LaunchLine> read_line(const Command& command, const std::vector<std::stri
 }
 
 int report(const std::string& message) {
-  std::cerr << "fovea: " << message << '\n';
+  if (log_format() == LogFormat::json)
+    write_log_line(LogLevel::error, message);
+  else
+    std::cerr << "fovea: " << message << '\n';
   return kBadInput;
 }
 
@@ -243,9 +246,12 @@ int run(int argc, char** argv) {
   root.set_version_flag("--version", "fovea " FOVEA_VERSION);
   root.require_subcommand(1);
   root.fallthrough();
-  std::string log = "warning";
+  std::string log = "warning", log_as = "text";
   root.add_option("--log-level", log, "debug, info, warning, error or off")
       ->transform(CLI::IsMember({"debug", "info", "warning", "error", "off"}, CLI::ignore_case))
+      ->capture_default_str();
+  root.add_option("--log-format", log_as, "Log lines as text, or each as a JSON object")
+      ->transform(CLI::IsMember({"text", "json"}, CLI::ignore_case))
       ->capture_default_str();
   Flags flags;
   add_generate(root, flags.generate);
@@ -278,6 +284,7 @@ int run(int argc, char** argv) {
     return report_parse_error(root, error);
   }
   set_log_level(*parse_log_level(log));
+  set_log_format(*parse_log_format(log_as));
   if (const Status ready = prepare(*active(&root), std::move(line), flags); !ready) return finish(ready);
   return finish(check_output(run_chosen(root, flags)));
 }
