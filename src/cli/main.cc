@@ -243,15 +243,16 @@ Status run_chosen(const CLI::App& root, const Flags& flags) {
 
 int run(int argc, char** argv) {
   CLI::App root("LLM inference with a pluggable, proven attention layer", "fovea");
+  use_help_format(root);
   root.set_version_flag("--version", "fovea " FOVEA_VERSION);
   root.require_subcommand(1);
   root.fallthrough();
   std::string log = "warning", log_as = "text";
-  root.add_option("--log-level", log, "debug, info, warning, error or off")
-      ->transform(CLI::IsMember({"debug", "info", "warning", "error", "off"}, CLI::ignore_case))
+  one_of(root.add_option("--log-level", log, "The least that is logged"),
+         {"debug", "info", "warning", "error", "off"})
       ->capture_default_str();
-  root.add_option("--log-format", log_as, "Log lines as text, or each as a JSON object")
-      ->transform(CLI::IsMember({"text", "json"}, CLI::ignore_case))
+  one_of(root.add_option("--log-format", log_as, "Log lines as text, or each as a JSON object"),
+         {"text", "json"})
       ->capture_default_str();
   Flags flags;
   add_generate(root, flags.generate);

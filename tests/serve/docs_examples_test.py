@@ -80,8 +80,10 @@ class Names(unittest.TestCase):
 
     def test_flags(self):
         serve, bench = self.flags("serve"), self.flags("bench", "serve")
-        self.assertEqual(flags_of(read("docs/serving.md")) - serve - {"--log-level", "--seconds"}, set())
-        self.assertEqual(flags_of(read("docs/bench-serve.md")) - {"--help"}, bench - {"--help"})
+        shared = self.flags()
+        self.assertEqual(flags_of(read("docs/serving.md")) - serve - {"--seconds"}, set())
+        self.assertEqual(flags_of(read("docs/bench-serve.md")) - shared, bench - shared)
+        self.assertEqual(shared - flags_of(read("docs/configuration.md")) - {"--help", "--version"}, set())
 
 
 if __name__ == "__main__":
