@@ -108,16 +108,15 @@ http::ServerConfig server_config(const ServeFlags& flags) {
   return config;
 }
 
-/// Of the flags and of the environment.
+/// Of the flag, which FOVEA_API_KEY sets too, or else of vLLM's variable.
 Result<std::vector<std::string>> api_keys(const ServeFlags& flags) {
-  std::vector<std::string> keys = flags.api_keys;
   for (const char* name : {"FOVEA_API_KEY", "VLLM_API_KEY"})
-    if (const char* value = std::getenv(name)) {
-      if (*value == '\0')  // mostly a secret that was not filled in: to serve everybody then would be wrong
-        return invalid(std::string(name) + " is empty; set it to a key, or unset it");
-      keys.emplace_back(value);
-    }
-  return keys;
+    if (const char* value = std::getenv(name); value != nullptr && *value == '\0')
+      // Mostly a secret that was not filled in: to serve everybody then would be wrong.
+      return invalid(std::string(name) + " is empty; set it to a key, or unset it");
+  if (flags.api_keys.empty())
+    if (const char* value = std::getenv("VLLM_API_KEY")) return std::vector<std::string>{value};
+  return flags.api_keys;
 }
 
 /// One by one, or as the JSON list that vLLM takes.
