@@ -10,6 +10,7 @@ namespace {
 constexpr size_t kColumn = 32, kWidth = 100;
 constexpr const char* kFile = "FILE";
 constexpr const char* kFolder = "DIR";
+constexpr const char* kBackend = "BACKEND";
 constexpr const char* kShared = "Every command";
 
 /// The library's "INT:INT in [0 - 9]" apart: the type, and "0 to 9".
@@ -72,7 +73,7 @@ class HelpFormatter : public CLI::Formatter {
 
   std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
     return make_description(app) + make_usage(app, name) + make_subcommands(app, mode) +
-           make_positionals(app) + flag_groups(app);
+           make_positionals(app) + flag_groups(app) + footer(app);
   }
 
   std::string make_subcommands(const CLI::App* app, CLI::AppFormatMode) const override {
@@ -83,6 +84,10 @@ class HelpFormatter : public CLI::Formatter {
   }
 
  private:
+  static std::string footer(const CLI::App* app) {
+    return app->get_footer().empty() ? "" : "\n" + app->get_footer() + "\n";
+  }
+
   std::string flag_groups(const CLI::App* app) const {
     const CLI::App* root = app;
     while (root->get_parent() != nullptr)
@@ -120,6 +125,10 @@ CLI::Option* takes_folder(CLI::Option* option) {
   return option->type_name(kFolder);
 }
 
+CLI::Option* takes_backend(CLI::Option* option) {
+  return option->type_name(kBackend);
+}
+
 CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& names) {
   CLI::Validator check = CLI::IsMember(names, CLI::ignore_case);
   check.description("");
@@ -135,6 +144,7 @@ ValueHint value_hint(const CLI::Option& option) {
   const std::string type = value_text(option).type;
   if (type == kFile) return {ValueKind::file, {}};
   if (type == kFolder) return {ValueKind::folder, {}};
+  if (type == kBackend) return {ValueKind::backend, {}};
   if (type.find('|') == std::string::npos) return {ValueKind::free, {}};
   return {ValueKind::names, CLI::detail::split(type, '|')};
 }

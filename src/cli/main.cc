@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "cli/backends.h"
 #include "cli/command_line.h"
+#include "cli/completion.h"
 #include "cli/configuration.h"
 #include "cli/conformance.h"
 #include "cli/docs.h"
@@ -34,6 +35,7 @@ struct Flags {
   BackendsFlags backends;
   ConformanceFlags conformance;
   DocsFlags docs;
+  CompletionFlags completion;
   BackendRegistry registry;  ///< with what --backend-library loads
 
   /// Those of the command with that name; null for one that loads no model.
@@ -203,6 +205,7 @@ Status run_chosen(const CLI::App& root, const Flags& flags) {
   if (name == "fovea backends") return run_backends(flags.backends);
   if (name == "fovea conformance") return run_conformance(flags.conformance);
   if (name == "fovea docs") return run_docs(flags.docs);
+  if (name == "fovea completion") return run_completion(flags.completion);
   if (name == "fovea bench model") return run_bench_model(flags.bench.model);
   if (name == "fovea bench attention") return run_bench_attention(flags.bench.attention);
   if (name == "fovea bench linear") return run_bench_linear(flags.bench.linear);
@@ -251,8 +254,13 @@ int run(int argc, char** argv) {
   add_backends(root, flags.backends);
   add_conformance(root, flags.conformance);
   add_docs(root, flags.docs);
+  add_completion(root, flags.completion);
   check_values(root);
   std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (is_completion_request(arguments)) {
+    std::fputs(complete(root, arguments).c_str(), stdout);
+    return 0;
+  }
   const std::vector<std::string> environment = process_environment();
   take_log_format(arguments, environment);
   const Command command = find_command(root, arguments);

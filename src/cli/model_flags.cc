@@ -25,11 +25,14 @@ void add_backend_library(CLI::App& app, std::vector<std::string>& files) {
 void add_attention_flags(CLI::App& app, ModelFlags& f) {
   start_group(app, "Attention");
   add_backend_library(app, f.backend_libraries);
-  app.add_option("--attention-backend,--attn", f.attention.backend,
-                 "Backend by name, \"auto\", a pair \"prefill,decode\", or \"prefill=A,decode=B,swa=C\" by "
-                 "phase and kind of layers (default: auto)");
-  app.add_option("--prefill-attention-backend", f.attention.prefill_backend, "Backend of the prefill phase");
-  app.add_option("--decode-attention-backend", f.attention.decode_backend, "Backend of the decode phase");
+  takes_backend(app.add_option(
+      "--attention-backend,--attn", f.attention.backend,
+      "Backend by name, \"auto\", a pair \"prefill,decode\", or \"prefill=A,decode=B,swa=C\" by "
+      "phase and kind of layers (default: auto)"));
+  takes_backend(app.add_option("--prefill-attention-backend", f.attention.prefill_backend,
+                               "Backend of the prefill phase"));
+  takes_backend(app.add_option("--decode-attention-backend", f.attention.decode_backend,
+                               "Backend of the decode phase"));
   // read_launch_line() takes all forms of it before the library sees them; here it is for --help.
   app.add_option_function<std::string>(
       "--attention-config", [](const std::string&) {},
