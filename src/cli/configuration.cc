@@ -210,13 +210,19 @@ class Reader {
       return switch_arguments(*option, entry.key, *on);
     }
     if (option != nullptr && !takes_value(*option)) return invalid(start + " takes true or false");
-    if (const auto* value = std::get_if<std::string>(&entry.value)) return std::vector{name + "=" + *value};
+    const std::string empty = start + " is empty; give a value, or leave the key out";
+    if (const auto* value = std::get_if<std::string>(&entry.value)) {
+      if (value->empty()) return invalid(empty);
+      return std::vector{name + "=" + *value};
+    }
     const auto& list = std::get<std::vector<std::string>>(entry.value);
     if (option == nullptr || option->get_items_expected_max() == 1)
       return invalid(start + " takes one value, and not a list");
     std::vector<std::string> arguments;
-    for (const std::string& value : list)
+    for (const std::string& value : list) {
+      if (value.empty()) return invalid(empty);
       arguments.push_back(name + "=" + value);
+    }
     return arguments;
   }
 

@@ -116,7 +116,7 @@ class Configuration(unittest.TestCase):
         bad("[serve]\nprot = 1\n", ":2: ", "prot", "did you mean port?")
         bad("[servr]\nport = 1\n", ":1: ", "[servr]", "did you mean [serve]?")
         bad("port = 1\n", ":1: ", "port", "[serve]")
-        bad("[generate]\nport = 1\n", ":2: ", "port", "[generate]")
+        bad("[docs]\nport = 1\n", ":2: ", "port", "[docs]")
         bad("[serve]\nport 1\n", ":2: ", "no TOML")
         bad("[serve]\nport = true\n", ":2: ", "port", "takes a value")
         bad("[serve]\nno-playground = 1\n", ":2: ", "no-playground", "true or false")
@@ -124,7 +124,8 @@ class Configuration(unittest.TestCase):
         bad("[serve]\nmax-model-len = 64\nmax-seq-len-override = 65\n", ":3: ", "max-model-len", "once")
         bad("[serve]\nconfig = 'x'\n", ":2: ", "config")
         bad("[serve]\nhelp = true\n", ":2: ", "help")
-        bad('[serve]\nhost = ""\n', "--host", "empty", ":2")
+        bad('[serve]\nhost = ""\n', ":2: ", "host is empty")
+        bad('[serve]\nallowed-host = ["a", ""]\n', ":2: ", "allowed-host is empty")
         bad("serve = 1\n", ":1: ", "serve")
         for path in ("/none/fovea.toml", os.path.dirname(self.path), "/dev/zero"):
             self.refuse([path, "--config"], "serve", "--config", path)

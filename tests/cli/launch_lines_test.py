@@ -233,7 +233,7 @@ class LaunchLines(unittest.TestCase):
             result = self.explain_line(line, "--device", "cpu", "--json")
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertGreater(len(json.loads(result.stdout)["flags"]["noted"]), 6)
-        for flag in ("--response-role user", "--middleware m", "--ssl-keyfile f", "--config f", "--enable-priority-scheduling", "--tp 2", "--is-embedding"):
+        for flag in ("--response-role user", "--middleware m", "--ssl-keyfile f", "--enable-priority-scheduling", "--tp 2", "--is-embedding"):
             self.refuse([flag, "is refused"], "serve", "--port", "0", *flag.split())
 
     def resolved(self, key, *args, **variables):
