@@ -61,7 +61,7 @@ check_format() {
   # Every C++ source of the tree, whether there is a git history or not.
   find src include tests examples bench -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' | grep -v node_modules |
     xargs --max-args=50 --max-procs="$jobs" clang-format-19 --dry-run -Werror
-  shellcheck run.sh test.sh tools/*.sh packaging/*.sh packaging/debian/p* .ci/run
+  shellcheck run.sh test.sh tools/*.sh packaging/*.sh packaging/debian/p* src/cli/completion/*.bash .ci/run
 }
 
 compile_cuda() {

@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <limits>
+#include <regex>
+#include <string>
 
 #include "base/aligned.h"
 #include "base/cpu_features.h"
@@ -82,7 +85,38 @@ TEST_F(LogTest, WritesWholeLinesFromTheLevelOn) {
   FOVEA_LOG(debug) << "not this";
   FOVEA_LOG(info) << "pages " << 17;
   FOVEA_LOG(error) << "bad";
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "[info] pages 17\n[error] bad\n");
+  const std::string time = R"(20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d\d\dZ )";
+  EXPECT_TRUE(std::regex_match(testing::internal::GetCapturedStderr(),
+                               std::regex(time + "\\[info\\] pages 17\n" + time + "\\[error\\] bad\n")));
+}
+
+TEST_F(LogTest, TimeIsOfNowInUtc) {
+  const auto line = format_log_line(LogFormat::text, LogTime(std::chrono::milliseconds(1'700'000'000'042)),
+                                    LogLevel::info, "x", {});
+  EXPECT_EQ(line, "2023-11-14T22:13:20.042Z [info] x\n");
+}
+
+TEST_F(LogTest, FieldsFollowTheText) {
+  const LogField fields[] = {
+      {"path", "/v1/models"}, {"id", "two \"words\"\x1b"}, {"status", 200}, {"ms", 1.5}, {"none", ""}};
+  EXPECT_EQ(
+      format_log_line(LogFormat::text, LogTime(), LogLevel::info, "request", fields),
+      "1970-01-01T00:00:00.000Z [info] request path=/v1/models id=\"two \\\"words\\\"\\u001b\" status=200 "
+      "ms=1.5 none=\"\"\n");
+  EXPECT_EQ(format_log_line(LogFormat::json, LogTime(), LogLevel::info, "request", fields),
+            R"({"time":"1970-01-01T00:00:00.000Z","level":"info","message":"request","path":"/v1/models",)"
+            R"("id":"two \"words\"\u001b","status":200,"ms":1.5,"none":""})"
+            "\n");
+}
+
+TEST_F(LogTest, ALineIsOneLineWhateverItSays) {
+  const std::string bad = "a\nb\\\x80\xc3\xa9\xc2\x9b\xe2\x82\xed\xa0\x80";
+  EXPECT_EQ(format_log_line(LogFormat::text, LogTime(), LogLevel::error, bad, {}),
+            "1970-01-01T00:00:00.000Z [error] "
+            "a\\u000ab\\\\ufffd\xc3\xa9\\u009b\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\n");
+  EXPECT_EQ(format_log_line(LogFormat::json, LogTime(), LogLevel::error, bad, {}),
+            "{\"time\":\"1970-01-01T00:00:00.000Z\",\"level\":\"error\",\"message\":"
+            "\"a\\u000ab\\\\\\ufffd\xc3\xa9\\u009b\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\"}\n");
 }
 
 TEST_F(LogTest, OffIsSilentAndEvaluatesNothing) {
@@ -105,6 +139,8 @@ TEST_F(LogTest, IsOneStatement) {
 }
 
 TEST_F(LogTest, ParsesLevels) {
+  EXPECT_EQ(parse_log_format("JSON"), LogFormat::json);
+  EXPECT_EQ(parse_log_format("xml"), std::nullopt);
   EXPECT_EQ(parse_log_level("debug"), LogLevel::debug);
   EXPECT_EQ(parse_log_level("warn"), LogLevel::warning);
   EXPECT_EQ(parse_log_level("warning"), LogLevel::warning);

@@ -1,8 +1,13 @@
 #pragma once
-// Leveled log lines on standard error: FOVEA_LOG(info) << "text".
+// Leveled log lines on standard error, each with its time: FOVEA_LOG(info) << "text".
+#include <chrono>
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <sstream>
+#include <string>
 #include <string_view>
+#include <variant>
 
 namespace fovea {
 
@@ -12,11 +17,35 @@ void set_log_level(LogLevel level);
 LogLevel log_level();
 std::optional<LogLevel> parse_log_level(std::string_view name);
 
-/// Collects one line and writes it, whole, when destroyed.
+enum class LogFormat {
+  text,  ///< 2026-01-31T23:59:59.123Z [info] text name=value ...
+  json,  ///< {"time":"2026-01-31T23:59:59.123Z","level":"info","message":"text","name":value,...}
+};
+
+void set_log_format(LogFormat format);
+LogFormat log_format();
+std::optional<LogFormat> parse_log_format(std::string_view name);
+
+/// A named value of a line.
+struct LogField {
+  std::string_view name;
+  std::variant<std::string_view, int64_t, double> value;
+};
+
+using LogTime = std::chrono::sys_time<std::chrono::milliseconds>;
+
+/// One line whatever it says: control characters and ill-formed UTF-8 are escaped.
+std::string format_log_line(LogFormat format, LogTime time, LogLevel level, std::string_view message,
+                            std::span<const LogField> fields);
+
+/// Writes it, whole, whatever the level is that was set.
+void write_log_line(LogLevel level, std::string_view message, std::span<const LogField> fields = {});
+
+/// Collects one line and writes it when destroyed.
 class LogLine {
  public:
   explicit LogLine(LogLevel level) : level_(level) {}
-  ~LogLine();
+  ~LogLine() { write_log_line(level_, text_.str()); }
   std::ostream& stream() { return text_; }
 
  private:

@@ -68,6 +68,7 @@ Line line_of(const BackendInfo& info) {
 
 void add_backends(CLI::App& root, BackendsFlags& flags) {
   auto& app = *root.add_subcommand("backends", "Every attention backend, built or not, and what it can do");
+  start_group(app, "Table");
   add_backend_library(app, flags.libraries);
   app.add_flag("--json", flags.json,
                "All columns of all rows, MLA prefill, priorities and other engines' tables, as JSON");

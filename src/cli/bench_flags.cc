@@ -8,6 +8,7 @@ void add_bench(CLI::App& root, BenchFlags& f) {
   bench.require_subcommand(1);
   auto& model =
       *bench.add_subcommand("model", "Tokens/s and bytes per token, as a share of the read bandwidth");
+  start_group(model, "Benchmark");
   model.add_option("--prompt-tokens", f.model.prompt_tokens)
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();
@@ -17,8 +18,8 @@ void add_bench(CLI::App& root, BenchFlags& f) {
   add_model_flags(model, f.model.model);
   auto& attention =
       *bench.add_subcommand("attention", "CPU_ATTN against the FMA peak and the read bandwidth");
-  attention.add_option("--phase", f.attention.phase)
-      ->transform(CLI::IsMember({"prefill", "decode", "both"}, CLI::ignore_case))
+  start_group(attention, "Benchmark");
+  one_of(attention.add_option("--phase", f.attention.phase), {"prefill", "decode", "both"})
       ->capture_default_str();
   attention.add_option("--seq-len", f.attention.seq_len, "Keys (default: 2048 prefill, 16384 decode)")
       ->check(CLI::Range(1, 1 << 24));
@@ -33,16 +34,18 @@ void add_bench(CLI::App& root, BenchFlags& f) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   attention.add_option("--kv-cache-dtype", f.attention.kv_cache_dtype)->capture_default_str();
-  attention.add_option("--kv-layout", f.attention.kv_layout, "nhd, hnd, x_packed or shuffle")
+  suggest(attention.add_option("--kv-layout", f.attention.kv_layout), {"nhd", "hnd", "x_packed", "shuffle"})
       ->capture_default_str();
   attention.add_option("--threads", f.attention.threads)->check(CLI::Range(1, 1024));
   attention.add_flag("--json", f.attention.json);
   auto& linear = *bench.add_subcommand("linear", "Linear layers against the read bandwidth and the FMA peak");
+  start_group(linear, "Benchmark");
   linear.add_option("--rows", f.linear.rows, "Rows M")->check(CLI::Range(1, 65536))->capture_default_str();
   linear.add_option("--dtype", f.linear.dtype, "Of the weights")->capture_default_str();
   linear.add_option("--threads", f.linear.threads)->check(CLI::Range(1, 1024));
   linear.add_flag("--json", f.linear.json);
   auto& machine = *bench.add_subcommand("machine", "FMA rates, and the read bandwidth of each memory level");
+  start_group(machine, "Benchmark");
   machine.add_option("--threads", f.machine.threads)->check(CLI::Range(1, 1024));
   machine.add_flag("--json", f.machine.json);
   add_bench_serve(bench, f.serve);

@@ -23,17 +23,18 @@ std::string check_seconds(const std::string& text) {
 constexpr int kMostTokens = 1 << 24, kMostRequests = 10'000'000;
 
 void add_dataset_flags(CLI::App& app, BenchServeFlags& f) {
-  app.add_option("--dataset-name", f.dataset_name, "random, sharegpt or prefix_repetition")
-      ->transform(CLI::IsMember({"random", "sharegpt", "prefix_repetition"}, CLI::ignore_case))
+  start_group(app, "Requests");
+  one_of(app.add_option("--dataset-name", f.dataset_name), {"random", "sharegpt", "prefix_repetition"})
       ->capture_default_str();
-  app.add_option("--dataset-path", f.dataset_path,
-                 "ShareGPT's JSON file (default: random words with lengths like its own)");
+  takes_file(app.add_option("--dataset-path", f.dataset_path,
+                            "ShareGPT's JSON file (default: random words with lengths like its own)"));
   app.add_option("--num-prompts", f.num_prompts, "Requests")
       ->check(CLI::Range(1, kMostRequests))
       ->capture_default_str();
   app.add_option("--seed", f.seed, "Of prompts, lengths and arrivals")
       ->check(check_uint64)
       ->capture_default_str();
+  start_group(app, "Lengths of requests");
   const auto length = [&](const char* name, int& value, int least, const char* help) {
     app.add_option(name, value, help)->check(CLI::Range(least, kMostTokens))->capture_default_str();
   };
@@ -58,8 +59,10 @@ void add_dataset_flags(CLI::App& app, BenchServeFlags& f) {
 void add_bench_serve(CLI::App& bench, BenchServeFlags& f) {
   auto& app =
       *bench.add_subcommand("serve", "Latency and throughput of a server with OpenAI's API, under load");
-  app.add_option("--backend", f.backend, "openai (/v1/completions) or openai-chat (/v1/chat/completions)")
-      ->transform(CLI::IsMember({"openai", "openai-chat"}, CLI::ignore_case))
+  start_group(app, "Server");
+  one_of(app.add_option("--backend", f.backend,
+                        "openai (/v1/completions) or openai-chat (/v1/chat/completions)"),
+         {"openai", "openai-chat"})
       ->capture_default_str();
   app.add_option("--base-url", f.base_url,
                  "http://HOST[:PORT][/PREFIX] or unix:/PATH, instead of --host and --port");
@@ -73,6 +76,7 @@ void add_bench_serve(CLI::App& bench, BenchServeFlags& f) {
   app.add_option("--temperature", f.temperature)->check(CLI::Range(0.0, 100.0))->capture_default_str();
   app.add_flag("--ignore-eos", f.ignore_eos, "Answers as long as asked for (vLLM's and our extra field)");
   add_dataset_flags(app, f);
+  start_group(app, "Load");
   app.add_option("--request-rate", f.request_rate, "Requests a second; inf = all at once")
       ->check(check_positive)
       ->capture_default_str();
@@ -93,15 +97,16 @@ void add_bench_serve(CLI::App& bench, BenchServeFlags& f) {
                  "Seconds without a byte, after which a request has failed")
       ->check(check_positive)
       ->capture_default_str();
+  start_group(app, "Results");
   app.add_option("--goodput", f.goodput, "What a good request keeps to: ttft:MS tpot:MS e2el:MS");
   app.add_option("--percentile-metrics", f.percentile_metrics, "Which to print")->capture_default_str();
   app.add_option("--metric-percentiles", f.metric_percentiles)->capture_default_str();
   app.add_flag("--save-result", f.save_result, "Write the figures to a JSON file");
   app.add_flag("--save-detailed", f.save_detailed, "The same, with each request's times and text");
-  app.add_option("--result-dir", f.result_dir, "Folder of that file");
+  takes_folder(app.add_option("--result-dir", f.result_dir, "Folder of that file"));
   app.add_option("--result-filename", f.result_filename,
                  "Its name (default: of the load, the model and the date)");
-  app.add_option("--plot", f.plot, "SVG file of the latencies and the throughput");
+  takes_file(app.add_option("--plot", f.plot, "SVG file of the latencies and the throughput"));
   app.add_flag("--json", f.json, "The figures as JSON on standard output, instead of the block");
 }
 

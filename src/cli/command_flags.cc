@@ -6,22 +6,29 @@ namespace fovea::cli {
 
 void add_generate(CLI::App& root, GenerateFlags& f) {
   auto& app = *root.add_subcommand("generate", "Complete prompts");
+  start_group(app, "Input and output");
   // One option: of two with the same variable the later would win.
   app.add_option("prompts,--prompt,-p", f.prompts, "Prompts (repeatable)");
-  app.add_option("--prompt-file", f.prompt_file, "A file that is one prompt");
-  app.add_option("--input", f.input,
-                 "JSON lines (- = standard input), each with \"prompt\", \"messages\", \"ids\" or \"audio\", "
-                 "optionally \"id\", and what else a request has: tools, documents, chat_template_kwargs, " +
-                     request_fields());
-  app.add_option("--output", f.output, "JSON lines, in the order of the input (default: standard output)");
-  app.add_option("--audio", f.audio, "A WAV file that the model hears (Whisper; repeatable)")
+  takes_file(app.add_option("--prompt-file", f.prompt_file, "A file that is one prompt"));
+  takes_file(app.add_option(
+      "--input", f.input,
+      "JSON lines (- = standard input), each with \"prompt\", \"messages\", \"ids\" or \"audio\", "
+      "optionally \"id\", and what else a request has: tools, documents, chat_template_kwargs, " +
+          request_fields()));
+  takes_file(app.add_option("--output", f.output,
+                            "JSON lines, in the order of the input (default: standard output)"));
+  takes_file(app.add_option("--audio", f.audio, "A WAV file that the model hears (Whisper; repeatable)"))
       ->allow_extra_args(false);
   app.add_option("--decoder-prompt", f.decoder_prompt,
                  "What an encoder-decoder model's answer begins with, special tokens included (default: the "
                  "model's)");
+  app.add_flag("--stats", f.stats, "Say at the end what the engine did, on standard error");
+  add_json_flag(app, f.model);
+  start_group(app, "Chat");
   app.add_flag("--chat", f.chat, "Prompts are user turns of the chat template");
   app.add_option("--system", f.system, "System message before a chat");
-  app.add_flag("--stats", f.stats, "Say at the end what the engine did, on standard error");
+  add_template_flags(app, f.model, f.chat_template);
+  start_group(app, "Answers");
   app.add_option("--n", f.sampling.n, "Answers to each prompt")->check(CLI::Range(1, 128));
   app.add_option("--logprobs", f.sampling.logprobs,
                  "Log probability of each new token, and of so many most probable ones; -1 = all (JSON only)")
@@ -29,17 +36,17 @@ void add_generate(CLI::App& root, GenerateFlags& f) {
   app.add_option("--prompt-logprobs", f.sampling.prompt_logprobs,
                  "The same of the prompt's tokens (JSON only)")
       ->check(CLI::Range(-1, 1 << 30));
-  add_template_flags(app, f.model, f.chat_template);
   add_max_logprobs(app, f.model);
-  add_json_flag(app, f.model);
   add_model_flags(app, f.model);
   add_sampling_flags(app, f.sampling, f.model);
 }
 
 void add_chat(CLI::App& root, ChatFlags& f) {
   auto& app = *root.add_subcommand("chat", "Talk to the model");
+  start_group(app, "Chat");
   app.add_option("--system", f.system, "System message");
-  app.add_option("--messages", f.messages, "File with a JSON list of messages: answer it and leave");
+  takes_file(
+      app.add_option("--messages", f.messages, "File with a JSON list of messages: answer it and leave"));
   app.add_flag("--print-prompt", f.print_prompt, "Print the prompt of --messages instead of an answer");
   app.add_flag("--no-generation-prompt", f.no_generation_prompt, "End --messages without opening an answer");
   app.add_flag("--continue-final-message", f.continue_final_message, "Go on with the last of --messages");
@@ -50,11 +57,12 @@ void add_chat(CLI::App& root, ChatFlags& f) {
 
 void add_score(CLI::App& root, ScoreFlags& f) {
   auto& app = *root.add_subcommand("score", "Log probabilities of given texts");
-  app.add_option(
-         "--input", f.input,
-         "JSON lines, each with \"text\", \"ids\" or \"messages\", and optional \"id\"; - = standard input")
+  start_group(app, "Input and output");
+  takes_file(app.add_option("--input", f.input,
+                            "JSON lines, each with \"text\", \"ids\" or \"messages\", and optional \"id\"; "
+                            "- = standard input"))
       ->required();
-  app.add_option("--output", f.output, "JSON lines (default: standard output)");
+  takes_file(app.add_option("--output", f.output, "JSON lines (default: standard output)"));
   app.add_option("--prompt-logprobs", f.prompt_logprobs, "Also so many most probable tokens; -1 = all")
       ->check(CLI::Range(-1, 1 << 30));
   add_max_logprobs(app, f.model);
@@ -64,22 +72,26 @@ void add_score(CLI::App& root, ScoreFlags& f) {
 
 void add_embed(CLI::App& root, EmbedFlags& f) {
   auto& app = *root.add_subcommand("embed", "Vectors of texts, by an encoder (BERT, RoBERTa, ...)");
+  start_group(app, "Input and output");
   app.add_option("texts", f.texts, "Texts");
-  app.add_option(
-      "--input", f.input,
-      "JSON lines, each with \"input\", \"text\" or \"token_ids\", and optional \"id\"; - = standard "
-      "input");
-  app.add_option("--output", f.output, "JSON lines, in the order of the input (default: standard output)");
-  app.add_option("--pooling", f.pooling, "mean, cls or last (default: the model's modules.json, else mean)");
+  takes_file(app.add_option("--input", f.input,
+                            "JSON lines, each with \"input\", \"text\" or \"token_ids\", and optional "
+                            "\"id\"; - = standard input"));
+  takes_file(app.add_option("--output", f.output,
+                            "JSON lines, in the order of the input (default: standard output)"));
+  suggest(app.add_option("--pooling", f.pooling, "(default: the model's modules.json, else mean)"),
+          {"mean", "cls", "last"});
   app.add_flag_function(
       "--normalize,!--no-normalize", [&f](int64_t on) { f.normalize = on > 0; },
       "Vectors of length 1 (default: as the model's modules.json says, else no)");
   app.add_flag("--truncate", f.truncate, "Cut texts that are too long");
-  app.add_option("--model,--model-path", f.model.model,
-                 "Folder in Hugging Face format, or a hub id found in the local cache")
+  start_group(app, "Model");
+  takes_folder(app.add_option("--model,--model-path", f.model.model,
+                              "Folder in Hugging Face format, or a hub id found in the local cache"))
       ->required();
   add_attention_flags(app, f.model);
-  app.add_option("--dtype", f.model.dtype, "auto, float32, bfloat16 or float16: the weights");
+  start_group(app, "Model");
+  add_dtype(app, f.model, "Of the weights");
   app.add_option("--max-num-batched-tokens", f.model.max_batched_tokens, "Tokens of one pass")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
@@ -95,6 +107,7 @@ void add_embed(CLI::App& root, EmbedFlags& f) {
 void add_explain(CLI::App& root, ExplainFlags& f) {
   auto& app = *root.add_subcommand(
       "explain", "Say which attention backends a model would get on a device, and why not the others");
+  start_group(app, "Question");
   add_json_flag(app, f.model);
   app.add_option("--device", f.device,
                  "cpu, sm75 to sm120, rocm, npu or xpu (default: this machine's); none has to be there");

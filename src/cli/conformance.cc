@@ -407,6 +407,7 @@ Result<Proof> prove_rows(const ConformanceFlags& flags, const Place& place, cons
 void add_conformance(CLI::App& root, ConformanceFlags& f) {
   auto& app = *root.add_subcommand(
       "conformance", "Prove each cell of the matrix: claims by cases in fp64, the others by their refusal");
+  start_group(app, "What to prove");
   app.add_option("--backend", f.backend,
                  "One backend by name or alias (default: all that run on the device)");
   add_backend_library(app, f.libraries);
@@ -428,14 +429,15 @@ void add_conformance(CLI::App& root, ConformanceFlags& f) {
          "--multiprocessors", f.multiprocessors,
          "Multiprocessors that tiles of a prefill are to fill; 1: always the large ones (default: the GPU's)")
       ->check(CLI::Range(1, 1 << 16));
+  start_group(app, "Run and results");
   app.add_flag("--quick", f.quick, "Each value twice, rather than each pair of values; seconds");
   app.add_flag("--progress", f.progress, "Say how far it is, a line at a time (stderr)");
   app.add_flag("--list", f.list, "Show what is to prove and what is only declared");
   app.add_flag("--perf", f.perf, "Time each phase of each backend");
   app.add_flag("--json", f.json, "As JSON: the proof file, or rows of --list and --perf");
-  app.add_option(
+  takes_file(app.add_option(
       "--write", f.write,
-      "Write the proof to this file, proof/cpu.json; run in the source tree, whose commit it names");
+      "Write the proof to this file, proof/cpu.json; run in the source tree, whose commit it names"));
   app.add_option("--commit", f.commit,
                  "The commit that this program was built from, where git can't tell it");
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attention/project_backends.h"
+#include "cli/help.h"
 #include "cli/json_io.h"
 #include "cli/output_file.h"
 #include "docs/pages.h"
@@ -52,8 +53,10 @@ Status write_page(const std::string& path, const docs::Page& page) {
 
 void add_docs(CLI::App& root, DocsFlags& f) {
   auto& app = *root.add_subcommand("docs", "Write docs/attention_backends.md and docs/coming_from.md");
-  app.add_option("--out", f.out, "Folder of the pages")->capture_default_str();
-  app.add_option("--proof", f.proof, "Folder of the proof files of fovea conformance")->capture_default_str();
+  start_group(app, "Pages");
+  takes_folder(app.add_option("--out", f.out, "Folder of the pages"))->capture_default_str();
+  takes_folder(app.add_option("--proof", f.proof, "Folder of the proof files of fovea conformance"))
+      ->capture_default_str();
   app.add_flag("--check", f.check, "Write nothing; exit with 1 where a page differs, and name the line");
 }
 

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "cli/help.h"
 #include "cli/options.h"
 
 namespace fovea::cli {
@@ -16,6 +17,8 @@ void add_backend_library(CLI::App& app, std::vector<std::string>& files);
 void add_attention_flags(CLI::App& app, ModelFlags& f);
 /// Those and the cache's, the scheduler's and the weights'. `model_names` are the spellings of --model.
 void add_model_flags(CLI::App& app, ModelFlags& f, const std::string& model_names = "--model,--model-path");
+/// --dtype; `text` says of what.
+void add_dtype(CLI::App& app, ModelFlags& f, const std::string& text);
 void add_json_flag(CLI::App& app, ModelFlags& f);
 void add_sampling_flags(CLI::App& app, SamplingFlags& f, ModelFlags& model);
 void add_template_flags(CLI::App& app, ModelFlags& model, TemplateFlags& f);

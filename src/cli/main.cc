@@ -10,6 +10,9 @@
 #include "base/edit_distance.h"
 #include "base/log.h"
 #include "cli/backends.h"
+#include "cli/command_line.h"
+#include "cli/completion.h"
+#include "cli/configuration.h"
 #include "cli/conformance.h"
 #include "cli/docs.h"
 #include "cli/flags.h"
@@ -32,6 +35,7 @@ struct Flags {
   BackendsFlags backends;
   ConformanceFlags conformance;
   DocsFlags docs;
+  CompletionFlags completion;
   BackendRegistry registry;  ///< with what --backend-library loads
 
   /// Those of the command with that name; null for one that loads no model.
@@ -89,62 +93,31 @@ const CLI::App* active(const CLI::App* app) {
   }
 }
 
-std::string command_name(const CLI::App* app) {
-  return app->get_parent() ? command_name(app->get_parent()) + " " + app->get_name() : app->get_name();
-}
-
-/// A flag of `app` or, where it falls through, of the program.
-const CLI::Option* find_option(const CLI::App* app, const std::string& name) {
-  for (; app != nullptr; app = app->get_parent())
-    if (const CLI::Option* option = app->get_option_no_throw(name)) return option;
-  return nullptr;
-}
-
-bool takes_value(const CLI::Option& option) {
-  return option.get_items_expected_max() > 0;
-}
-
-/// The command that the arguments name, and which of them are its own.
-struct Command {
-  const CLI::App* app;
-  size_t first;
-};
-
-Command find_command(const CLI::App& root, const std::vector<std::string>& arguments) {
-  Command command{&root, 0};
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const std::string& argument = arguments[i];
-    if (argument.starts_with('-')) {
-      const size_t equals = argument.find('=');
-      const CLI::Option* option = find_option(command.app, argument.substr(0, equals));
-      if (option != nullptr && takes_value(*option) && equals == std::string::npos) ++i;
-      continue;
-    }
-    const auto commands =
-        command.app->get_subcommands([&](const CLI::App* sub) { return sub->check_name(argument); });
-    if (commands.empty()) break;
-    command = {commands.front(), i + 1};
-  }
-  return command;
-}
-
 /// What is there beside the command's own flags: settings of attention, and flags of other engines.
-Result<LaunchLine> read_line(const Command& command, const std::vector<std::string>& arguments) {
+Result<LaunchLine> read_line(const Command& command, const std::vector<std::string>& arguments,
+                             const Configuration& configuration) {
   const auto own = [&](std::string_view name) -> std::optional<OwnFlag> {
     const CLI::Option* option = find_option(command.app, std::string(name));
     if (option == nullptr || option->get_lnames().empty()) return std::nullopt;
-    return OwnFlag{"--" + option->get_lnames().front(), takes_value(*option)};
+    return OwnFlag{first_name(*option), takes_value(*option)};
   };
   const auto first = arguments.begin() + static_cast<ptrdiff_t>(command.first);
   const bool serves = command.app->get_name() == "explain" && arguments.end() - first > 1 &&
                       *first == "serve" && !first[1].starts_with('-');  // vllm serve MODEL
   FOVEA_TRY(line, read_launch_line({first + (serves ? 1 : 0), arguments.end()}, own));
   line.arguments.insert(line.arguments.begin(), arguments.begin(), first);
+  for (const FlagSource& source : configuration.sources)
+    if (source.option != nullptr)
+      line.spelled[first_name(*source.option)] =
+          source.variable.empty() ? source.place : "env " + source.variable;
   return line;
 }
 
 int report(const std::string& message) {
-  std::cerr << "fovea: " << message << '\n';
+  if (log_format() == LogFormat::json)
+    write_log_line(LogLevel::error, message);
+  else
+    std::cerr << "fovea: " << message << '\n';
   return kBadInput;
 }
 
@@ -166,19 +139,21 @@ int report_unknown(const CLI::App& root) {
                 " --help lists what is allowed)");
 }
 
-int report_parse_error(const CLI::App& root, const CLI::ParseError& error) {
+int report_parse_error(const CLI::App& root, const CLI::ParseError& error,
+                       const Configuration& configuration) {
   std::string text = error.what();
   for (char& c : text)
     if (c == '\n') c = ' ';
-  return report(text + " (" + command_name(active(&root)) + " --help lists what is allowed)");
+  return report(
+      configuration.explained(text + " (" + command_name(active(&root)) + " --help lists what is allowed)"));
 }
 
-int finish(const Status& status) {
+int finish(const Status& status, const Configuration& configuration) {
   if (status) return 0;
   std::string message = status.error().message;
   for (char& c : message)
     if (c == '\n') c = ' ';
-  report(message);
+  report(configuration.explained(std::move(message)));
   const ErrorCode code = status.error().code;
   return code == ErrorCode::internal || code == ErrorCode::cancelled ? 1 : kBadInput;
 }
@@ -206,9 +181,8 @@ Status load_libraries(const std::vector<std::string>& files, const BackendRegist
 }
 
 /// Settings from beside the library's flags; a command that runs a model refuses what is not built.
-Status prepare(const CLI::App& command, LaunchLine line, Flags& flags) {
-  const std::vector<std::string> environment = process_environment();
-  FOVEA_RETURN_IF_ERROR(check_environment(environment));
+Status prepare(const CLI::App& command, LaunchLine line, const std::vector<std::string>& environment,
+               Flags& flags) {
   BackendsFlags& backends = flags.backends;
   FOVEA_RETURN_IF_ERROR(load_libraries(backends.libraries, backends.registry, flags));
   ConformanceFlags& conformance = flags.conformance;
@@ -231,6 +205,7 @@ Status run_chosen(const CLI::App& root, const Flags& flags) {
   if (name == "fovea backends") return run_backends(flags.backends);
   if (name == "fovea conformance") return run_conformance(flags.conformance);
   if (name == "fovea docs") return run_docs(flags.docs);
+  if (name == "fovea completion") return run_completion(flags.completion);
   if (name == "fovea bench model") return run_bench_model(flags.bench.model);
   if (name == "fovea bench attention") return run_bench_attention(flags.bench.attention);
   if (name == "fovea bench linear") return run_bench_linear(flags.bench.linear);
@@ -238,15 +213,36 @@ Status run_chosen(const CLI::App& root, const Flags& flags) {
   return run_bench_machine(flags.bench.machine);
 }
 
+/// What is wrong with the other flags is said in the form that this one asks for.
+void take_log_format(const std::vector<std::string>& arguments, const std::vector<std::string>& environment) {
+  const auto take = [](std::string_view entry, std::string_view start) {
+    if (!entry.starts_with(start)) return;
+    if (const auto format = parse_log_format(entry.substr(start.size()))) set_log_format(*format);
+  };
+  for (const std::string& entry : environment)
+    take(entry, "FOVEA_LOG_FORMAT=");
+  for (size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
+    take(arguments[i], "--log-format=");
+    if (arguments[i] == "--log-format" && i + 1 < arguments.size()) take(arguments[i + 1], "");
+  }
+}
+
 int run(int argc, char** argv) {
   CLI::App root("LLM inference with a pluggable, proven attention layer", "fovea");
+  use_help_format(root);
   root.set_version_flag("--version", "fovea " FOVEA_VERSION);
   root.require_subcommand(1);
   root.fallthrough();
-  std::string log = "warning";
-  root.add_option("--log-level", log, "debug, info, warning, error or off")
-      ->transform(CLI::IsMember({"debug", "info", "warning", "error", "off"}, CLI::ignore_case))
+  std::string log = "warning", log_as = "text", config;  // main reads config before the library does
+  one_of(root.add_option("--log-level", log, "The least that is logged"),
+         {"debug", "info", "warning", "error", "off"})
       ->capture_default_str();
+  one_of(root.add_option("--log-format", log_as, "Log lines as text, or each as a JSON object"),
+         {"text", "json"})
+      ->capture_default_str();
+  takes_file(root.add_option("--config", config,
+                             "A TOML file of flags, in a section for each command; FOVEA_* variables go "
+                             "before it, and flags before both"));
   Flags flags;
   add_generate(root, flags.generate);
   add_chat(root, flags.chat);
@@ -258,12 +254,27 @@ int run(int argc, char** argv) {
   add_backends(root, flags.backends);
   add_conformance(root, flags.conformance);
   add_docs(root, flags.docs);
+  add_completion(root, flags.completion);
   check_values(root);
   std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (is_completion_request(arguments)) {
+    std::fputs(complete(root, arguments).c_str(), stdout);
+    return 0;
+  }
+  const std::vector<std::string> environment = process_environment();
+  take_log_format(arguments, environment);
+  const Command command = find_command(root, arguments);
+  Configuration configuration;
+  auto configured = read_configuration(root, command, arguments, environment);
+  if (!configured) return finish(configured.error(), configuration);
+  configuration = *std::move(configured);
+  arguments.insert(arguments.begin() + static_cast<ptrdiff_t>(command.first), configuration.arguments.begin(),
+                   configuration.arguments.end());
+  take_log_format(arguments, {});
   LaunchLine line;
-  if (const Command command = find_command(root, arguments); flags.model_of(command_name(command.app))) {
-    auto read = read_line(command, arguments);
-    if (!read) return finish(read.error());
+  if (flags.model_of(command_name(command.app))) {
+    auto read = read_line(command, arguments, configuration);
+    if (!read) return finish(read.error(), configuration);
     line = *std::move(read);
     arguments = line.arguments;
   }
@@ -275,11 +286,15 @@ int run(int argc, char** argv) {
     return root.exit(done);
   } catch (const CLI::ParseError& error) {
     if (argc > 1 && active(&root) == &root && argv[1][0] != '-') return report_unknown(root);
-    return report_parse_error(root, error);
+    return report_parse_error(root, error, configuration);
   }
   set_log_level(*parse_log_level(log));
-  if (const Status ready = prepare(*active(&root), std::move(line), flags); !ready) return finish(ready);
-  return finish(check_output(run_chosen(root, flags)));
+  set_log_format(*parse_log_format(log_as));
+  for (const std::string& warning : unknown_variables(environment, flag_variables(root)))
+    FOVEA_LOG(warning) << warning;
+  if (const Status ready = prepare(*active(&root), std::move(line), environment, flags); !ready)
+    return finish(ready, configuration);
+  return finish(check_output(run_chosen(root, flags)), configuration);
 }
 
 }  // namespace

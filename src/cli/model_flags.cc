@@ -15,18 +15,24 @@ std::string check_uint64(const std::string& text) {
 }
 
 void add_backend_library(CLI::App& app, std::vector<std::string>& files) {
-  app.add_option("--backend-library", files,
-                 "A shared library with an attention backend, to be chosen from like the others (repeatable)")
+  takes_file(
+      app.add_option(
+          "--backend-library", files,
+          "A shared library with an attention backend, to be chosen from like the others (repeatable)"))
       ->allow_extra_args(false);
 }
 
 void add_attention_flags(CLI::App& app, ModelFlags& f) {
+  start_group(app, "Attention");
   add_backend_library(app, f.backend_libraries);
-  app.add_option("--attention-backend,--attn", f.attention.backend,
-                 "Backend by name, \"auto\", a pair \"prefill,decode\", or \"prefill=A,decode=B,swa=C\" by "
-                 "phase and kind of layers (default: auto)");
-  app.add_option("--prefill-attention-backend", f.attention.prefill_backend, "Backend of the prefill phase");
-  app.add_option("--decode-attention-backend", f.attention.decode_backend, "Backend of the decode phase");
+  takes_backend(app.add_option(
+      "--attention-backend,--attn", f.attention.backend,
+      "Backend by name, \"auto\", a pair \"prefill,decode\", or \"prefill=A,decode=B,swa=C\" by "
+      "phase and kind of layers (default: auto)"));
+  takes_backend(app.add_option("--prefill-attention-backend", f.attention.prefill_backend,
+                               "Backend of the prefill phase"));
+  takes_backend(app.add_option("--decode-attention-backend", f.attention.decode_backend,
+                               "Backend of the decode phase"));
   // read_launch_line() takes all forms of it before the library sees them; here it is for --help.
   app.add_option_function<std::string>(
       "--attention-config", [](const std::string&) {},
@@ -39,20 +45,38 @@ void add_attention_flags(CLI::App& app, ModelFlags& f) {
 }
 
 void add_model_flags(CLI::App& app, ModelFlags& f, const std::string& model_names) {
-  app.add_option(
+  start_group(app, "Model");
+  takes_folder(app.add_option(
       model_names, f.model,
-      "Folder in Hugging Face format, or a hub id found in the local cache (default: the demo model)");
+      "Folder in Hugging Face format, or a hub id found in the local cache (default: the demo model)"));
+  add_dtype(app, f, "Of the weights, and of the KV cache on auto");
+  app.add_option("--threads", f.threads,
+                 "Threads (default: one per usable CPU, as the affinity mask and the cgroup's quota allow)")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--seed", f.seed, "Seed of sampling and of dummy weights")
+      ->check(check_uint64)
+      ->capture_default_str();
+  app.add_flag("--dummy-weights", f.dummy_weights, "Random weights from config.json alone");
   add_attention_flags(app, f);
+  start_group(app, "KV cache");
   app.add_option("--page-size,--block-size", f.attention.page_size,
                  "Tokens of a KV page: a constraint on backends (default: the backend's preferred)");
   app.add_flag("--allow-page-override", f.attention.allow_page_override,
                "A backend that can't take the page size may change it, which is reported");
-  app.add_option("--kv-cache-dtype", f.kv_cache_dtype,
-                 "auto, float32, float16, bfloat16, fp8 (fp8_e4m3), fp8_e5m2 or int8_per_token_head "
-                 "(default: auto, the model's)");
-  app.add_option("--kv-layout", f.kv_layout,
-                 "Of KV pages: nhd, hnd, x_packed, shuffle or auto (default: auto, hnd)");
-  app.add_option("--dtype", f.dtype, "auto, float32, bfloat16 or float16: weights, and the KV cache on auto");
+  suggest(
+      app.add_option("--kv-cache-dtype", f.kv_cache_dtype, "fp8 is fp8_e4m3 (default: auto, the model's)"),
+      {"auto", "float32", "float16", "bfloat16", "fp8", "fp8_e5m2", "int8_per_token_head"});
+  suggest(app.add_option("--kv-layout", f.kv_layout, "Of KV pages (default: auto, hnd)"),
+          {"auto", "nhd", "hnd", "x_packed", "shuffle"});
+  app.add_option("--num-pages,--num-gpu-blocks-override", f.num_pages,
+                 "Pages of the KV cache (default: by memory)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--memory-share,--mem-fraction-static", f.memory_share,
+                 "Share of the free memory that the KV cache may take")
+      ->check(CLI::Range(0.01, 1.0))
+      ->capture_default_str();
+  app.add_flag("--disable-radix-cache,--no-enable-prefix-caching", f.no_prefix_cache, "Reuse no prefixes");
+  start_group(app, "Scheduling");
   app.add_option("--max-running-requests,--max-num-seqs", f.max_running_requests,
                  "Sequences that run together")
       ->check(CLI::Range(1, 65536))
@@ -64,23 +88,16 @@ void add_model_flags(CLI::App& app, ModelFlags& f, const std::string& model_name
   app.add_option("--max-seq-len-override,--max-model-len,--context-length", f.max_seq_len,
                  "Longest sequence in tokens (default: the model's)")
       ->check(CLI::Range(1, 1 << 30));
-  app.add_option("--num-pages,--num-gpu-blocks-override", f.num_pages,
-                 "Pages of the KV cache (default: by memory)")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--memory-share,--mem-fraction-static", f.memory_share,
-                 "Share of the free memory that the KV cache may take")
-      ->check(CLI::Range(0.01, 1.0))
+  suggest(app.add_option(
+              "--scheduling-policy", f.scheduling_policy,
+              "Who is served first: fcfs (who came first) or priority (the lowest \"priority\" of the rows)"),
+          {"fcfs", "priority"})
       ->capture_default_str();
-  app.add_option(
-         "--scheduling-policy", f.scheduling_policy,
-         "Who is served first: fcfs (who came first) or priority (the lowest \"priority\" of the rows)")
-      ->capture_default_str();
-  app.add_flag("--disable-radix-cache,--no-enable-prefix-caching", f.no_prefix_cache, "Reuse no prefixes");
-  app.add_option("--threads", f.threads, "Threads (default: one per usable CPU, as the affinity mask and the cgroup's quota allow)")->check(CLI::Range(1, 1024));
-  app.add_option("--seed", f.seed, "Seed of sampling and of dummy weights")
-      ->check(check_uint64)
-      ->capture_default_str();
-  app.add_flag("--dummy-weights", f.dummy_weights, "Random weights from config.json alone");
+}
+
+void add_dtype(CLI::App& app, ModelFlags& f, const std::string& text) {
+  suggest(app.add_option("--dtype", f.dtype, text + " (default: auto, the checkpoint's)"),
+          {"auto", "float32", "bfloat16", "float16"});
 }
 
 void add_json_flag(CLI::App& app, ModelFlags& f) {

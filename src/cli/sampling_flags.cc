@@ -5,6 +5,7 @@
 namespace fovea::cli {
 
 void add_sampling_flags(CLI::App& app, SamplingFlags& f, ModelFlags& model) {
+  start_group(app, "Sampling");
   app.add_option(
          "--generation-config", model.generation_config,
          "Where defaults come from: auto (the model's generation_config.json), vllm or none (nowhere), "
@@ -17,11 +18,6 @@ void add_sampling_flags(CLI::App& app, SamplingFlags& f, ModelFlags& model) {
       ->check(CLI::Range(-1, 1 << 30));
   app.add_option("--min-p", f.min_p, "Least probability, relative to the largest")
       ->check(CLI::Range(0.0, 1.0));
-  app.add_option("--max-tokens,--max-new-tokens,-n", f.max_tokens,
-                 "New tokens at most (default: the context)")
-      ->check(CLI::Range(1, 1 << 30));
-  app.add_option("--min-tokens", f.min_tokens, "No end before so many new tokens")
-      ->check(CLI::NonNegativeNumber);
   app.add_option("--repetition-penalty", f.repetition_penalty,
                  "Divides positive logits of tokens of prompt and answer, multiplies others; 1 = off")
       ->check(CLI::PositiveNumber);
@@ -41,6 +37,12 @@ void add_sampling_flags(CLI::App& app, SamplingFlags& f, ModelFlags& model) {
       ->allow_extra_args(false);
   app.add_option("--allowed-token-id", f.allowed_token_ids, "The only token ids that are drawn (repeatable)")
       ->allow_extra_args(false);
+  start_group(app, "Length and stops");
+  app.add_option("--max-tokens,--max-new-tokens,-n", f.max_tokens,
+                 "New tokens at most (default: the context)")
+      ->check(CLI::Range(1, 1 << 30));
+  app.add_option("--min-tokens", f.min_tokens, "No end before so many new tokens")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--stop", f.stop, "Text that ends the answer (repeatable)")->allow_extra_args(false);
   app.add_option("--stop-token-id", f.stop_token_ids, "Token id that ends the answer (repeatable)")
       ->allow_extra_args(false);
@@ -53,12 +55,13 @@ void add_sampling_flags(CLI::App& app, SamplingFlags& f, ModelFlags& model) {
 }
 
 void add_template_flags(CLI::App& app, ModelFlags& model, TemplateFlags& f) {
-  app.add_option("--chat-template", model.chat_template,
-                 "Jinja file or text instead of the model's template");
+  takes_file(app.add_option("--chat-template", model.chat_template,
+                            "Jinja file or text instead of the model's template"));
   app.add_option("--chat-template-name", model.chat_template_name,
                  "One of the model's templates (default: tool_use with tools, else default)");
-  app.add_option("--tools", f.tools, "File with a JSON list of tools for the template");
-  app.add_option("--documents", f.documents, "File with a JSON list of documents for the template");
+  takes_file(app.add_option("--tools", f.tools, "File with a JSON list of tools for the template"));
+  takes_file(
+      app.add_option("--documents", f.documents, "File with a JSON list of documents for the template"));
   app.add_option("--template-kwargs", f.kwargs,
                  "JSON object of variables for the template, such as {\"enable_thinking\": false}");
 }

@@ -108,16 +108,15 @@ http::ServerConfig server_config(const ServeFlags& flags) {
   return config;
 }
 
-/// Of the flags and of the environment.
+/// Of the flag, which FOVEA_API_KEY sets too, or else of vLLM's variable.
 Result<std::vector<std::string>> api_keys(const ServeFlags& flags) {
-  std::vector<std::string> keys = flags.api_keys;
   for (const char* name : {"FOVEA_API_KEY", "VLLM_API_KEY"})
-    if (const char* value = std::getenv(name)) {
-      if (*value == '\0')  // mostly a secret that was not filled in: to serve everybody then would be wrong
-        return invalid(std::string(name) + " is empty; set it to a key, or unset it");
-      keys.emplace_back(value);
-    }
-  return keys;
+    if (const char* value = std::getenv(name); value != nullptr && *value == '\0')
+      // Mostly a secret that was not filled in: to serve everybody then would be wrong.
+      return invalid(std::string(name) + " is empty; set it to a key, or unset it");
+  if (flags.api_keys.empty())
+    if (const char* value = std::getenv("VLLM_API_KEY")) return std::vector<std::string>{value};
+  return flags.api_keys;
 }
 
 /// One by one, or as the JSON list that vLLM takes.
@@ -206,6 +205,15 @@ std::string describe(const Model& model) {
          bytes(info.weight_bytes + info.kv_bytes + info.workspace_bytes) + " in all\n";
 }
 
+/// What whoever starts a server waits for: logged line by line, whatever the level.
+void announce(std::string_view text) {
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    write_log_line(LogLevel::info, text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+}
+
 bool is_local(const ServeFlags& flags) {
   return flags.host == "localhost" || flags.host == "::1" || flags.host.starts_with("127.");
 }
@@ -240,8 +248,11 @@ void run_until_signal(http::Server& server, server::Service& service, double shu
   const auto start = Clock::now();
   service.drain();
   server.stop_accepting();
-  std::fprintf(stderr, "stopping: %d requests under way, at most %g s; a second signal ends it at once\n",
-               service.in_flight(), shutdown_timeout);
+  char text[128];
+  std::snprintf(text, sizeof text,
+                "stopping: %d requests under way, at most %g s; a second signal ends it at once",
+                service.in_flight(), shutdown_timeout);
+  announce(text);
   const auto left = [&] { return service.in_flight() > 0 || server.connections() > 0; };
   while (left() && seconds_since(start) < shutdown_timeout)
     std::this_thread::sleep_for(milliseconds(10));
@@ -292,9 +303,10 @@ Status run_serve(const ServeFlags& flags) {
   door->error_page = service->error_page();
   service->set_ready();
   door->open.store(true, std::memory_order_release);
-  std::fputs((describe(model) + describe_hosts(hosts, flags)).c_str(), stderr);
-  std::fprintf(stderr, "ready: %s serves %s after %.2f s\n", server->address().c_str(),
-               config.served_names.front().c_str(), seconds_since(start));
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.2f s", seconds_since(start));
+  announce(describe(model) + describe_hosts(hosts, flags) + "ready: " + server->address() + " serves " +
+           config.served_names.front() + " after " + seconds);
   notify_system("READY=1");
   run_until_signal(*server, *service, flags.shutdown_timeout);
   server.reset();  // first: its threads call the service, whose answers come from the model

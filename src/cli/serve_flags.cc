@@ -17,19 +17,25 @@ CLI::Validator seconds_of(double least) {
       "");
 }
 
-void add_access_flags(CLI::App& app, ServeFlags& f) {
+void add_network_flags(CLI::App& app, ServeFlags& f) {
+  start_group(app, "Network");
   app.add_option("--host", f.host,
                  "Address or name to listen on; give --api-key with any that others can reach")
       ->capture_default_str();
   app.add_option("--port", f.port, "0 = any free one")->check(CLI::Range(0, 65535))->capture_default_str();
-  app.add_option("--uds", f.uds, "A UNIX socket's path, instead of --host and --port");
+  takes_file(app.add_option("--uds", f.uds, "A UNIX socket's path, instead of --host and --port"));
+  app.add_option("--served-model-name", f.served_names,
+                 "Name of the model in the API (repeatable, the first is in answers; default: as --model)")
+      ->allow_extra_args(false);
+  app.add_flag("--no-playground", f.no_playground, "No page at /");
+}
+
+void add_access_flags(CLI::App& app, ServeFlags& f) {
+  start_group(app, "Access");
   app.add_option(
          "--api-key", f.api_keys,
          "A key that clients must send (repeatable). A command line can be seen by others: FOVEA_API_KEY "
          "or VLLM_API_KEY in the environment can not")
-      ->allow_extra_args(false);
-  app.add_option("--served-model-name", f.served_names,
-                 "Name of the model in the API (repeatable, the first is in answers; default: as --model)")
       ->allow_extra_args(false);
   app.add_option("--allowed-origins", f.allowed_origins,
                  "Web pages that browsers may let use the server (repeatable; * = all; default: none)")
@@ -38,10 +44,10 @@ void add_access_flags(CLI::App& app, ServeFlags& f) {
                  "A name in Host headers, beside addresses and localhost, that is served on the loopback "
                  "without a key (repeatable; * = any)")
       ->allow_extra_args(false);
-  app.add_flag("--no-playground", f.no_playground, "No page at /");
 }
 
 void add_load_flags(CLI::App& app, ServeFlags& f) {
+  start_group(app, "Queue and shutdown");
   app.add_option("--max-queued-requests,--max-num-queued-reqs", f.max_queued_requests,
                  "Answers that may wait for their turn; more are refused with 503")
       ->check(CLI::Range(0, 1 << 20))
@@ -60,6 +66,7 @@ void add_load_flags(CLI::App& app, ServeFlags& f) {
 }
 
 void add_http_flags(CLI::App& app, ServeFlags& f) {
+  start_group(app, "HTTP limits");
   app.add_option("--io-threads", f.io_threads, "Threads that carry connections")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
@@ -89,10 +96,13 @@ void add_http_flags(CLI::App& app, ServeFlags& f) {
 
 void add_serve(CLI::App& root, ServeFlags& f) {
   auto& app = *root.add_subcommand("serve", "Serve the OpenAI API over HTTP");
+  add_network_flags(app, f);
   add_access_flags(app, f);
   add_load_flags(app, f);
   add_http_flags(app, f);
-  app.add_option("--chat-template", f.model.chat_template, "A file or the text, instead of the model's");
+  start_group(app, "Requests");
+  takes_file(
+      app.add_option("--chat-template", f.model.chat_template, "A file or the text, instead of the model's"));
   app.add_option("--chat-template-name", f.model.chat_template_name, "Of those that the model has");
   app.add_option("--generation-config", f.model.generation_config,
                  "Where defaults of requests come from: auto (the model's), vllm (nowhere), or a folder");

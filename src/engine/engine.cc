@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <iomanip>
 #include <mutex>
 #include <new>
 #include <system_error>
@@ -313,19 +312,9 @@ Status EngineImpl::make_kv_cache(const EngineConfig& config) {
   return {};
 }
 
+/// What info() doesn't say; what it does is its reader's to print.
 void EngineImpl::log_start() const {
-  const std::string lines = explain(info_.selection);
-  for (size_t at = 0; at < lines.size();) {
-    const size_t end = std::min(lines.find('\n', at), lines.size());
-    FOVEA_LOG(info) << lines.substr(at, end - at);
-    at = end + 1;
-  }
-  if (!info_.rope_choice.empty()) {
-    FOVEA_LOG(info) << info_.rope_choice;
-  }
   log_kv_scales();
-  FOVEA_LOG(info) << "KV cache: " << info_.kv_tokens << " tokens, " << std::fixed << std::setprecision(2)
-                  << info_.kv_sequences << " sequences of the longest length (" << info_.max_seq_len << ")";
   if (scheduler_config_.whole_prompts) {
     FOVEA_LOG(info) << "no causal mask (" << context_.whole_prompts_from
                     << "): a prompt is computed in one step of at most " << context_.max_prompt_len

@@ -37,7 +37,10 @@ constexpr EnvironmentVariable kVariables[] = {
     {"VLLM_USE_TRTLLM_RAGGED_DEEPSEEK_PREFILL", VariableUse::replaced, "", "-ac.mla_prefill_backend"},
     {"VLLM_KV_CACHE_LAYOUT", VariableUse::replaced, "", "--kv-layout"},
     {"FOVEA_BUILD_CUDA", VariableUse::tool, "", "run.sh and test.sh: 1 or 0 decides whether CUDA is built"},
-    {"FOVEA_SEED", VariableUse::tool, "", "attention_property_test: runs that seed alone"},
+    {"FOVEA_LIBRARY", VariableUse::tool, "", "the Python package: the libfovea.so that it loads"},
+    {"FOVEA_CHECK_PAGES", VariableUse::tool, "", "the Python package: page tables are checked"},
+    {"FOVEA_NUM_THREADS", VariableUse::tool, "", "libfovea.so: threads of its CPU backends"},
+    {"FOVEA_TEST_SEED", VariableUse::tool, "", "attention_property_test: runs that seed alone"},
 };
 
 /// The value of `name`; nullopt when it is not set.
@@ -101,24 +104,21 @@ std::vector<std::string> process_environment() {
   return all;
 }
 
-Status check_environment(const std::vector<std::string>& environment) {
+std::vector<std::string> unknown_variables(const std::vector<std::string>& environment,
+                                           const std::vector<std::string>& flags) {
+  std::vector<std::string_view> known(flags.begin(), flags.end());
+  for (const EnvironmentVariable& variable : kVariables)
+    if (variable.name.starts_with(kPrefix)) known.push_back(variable.name);
+  std::vector<std::string> warnings;
   for (const std::string& entry : environment) {
     const std::string name = entry.substr(0, entry.find('='));
-    if (!name.starts_with(kPrefix)) continue;
-    std::vector<std::string_view> known;
-    std::string all;
-    for (const EnvironmentVariable& variable : kVariables)
-      if (variable.name.starts_with(kPrefix)) {
-        known.push_back(variable.name);
-        all.append(all.empty() ? "" : ", ").append(variable.name);
-      }
-    if (std::ranges::find(known, name) != known.end()) continue;
+    if (!name.starts_with(kPrefix) || std::ranges::find(known, name) != known.end()) continue;
     const std::string_view near = nearest_name(name, known);
-    return invalid("environment variable " + printable(name) + " is not known" +
-                   (near.empty() ? "." : "; did you mean " + std::string(near) + "?") + " Known are " + all +
-                   "; settings are flags, see --help");
+    warnings.push_back("environment variable " + printable(name) + " is not known, and has no effect" +
+                       (near.empty() ? "; FOVEA_ and the name of a flag sets that flag"
+                                     : "; did you mean " + std::string(near) + "?"));
   }
-  return {};
+  return warnings;
 }
 
 Result<std::vector<EnvironmentNote>> apply_environment(const std::vector<std::string>& environment,

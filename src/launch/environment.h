@@ -1,6 +1,6 @@
 #pragma once
-// Variables of the environment: those that act, those of other engines that something here replaces, and a
-// check that none with our prefix is misspelt.
+// Variables of the environment that are no flag's: those that act, those of other engines that something here
+// replaces, and a check that none with our prefix is misspelt.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -39,8 +39,11 @@ struct EnvironmentNote {
 /// This process's, as "NAME=VALUE".
 std::vector<std::string> process_environment();
 
-/// An error for a name that begins with FOVEA_ and is not known, with the nearest one.
-Status check_environment(const std::vector<std::string>& environment);
+/// A warning for each name that begins with FOVEA_ and is neither of the table nor in `flags`, with the
+/// nearest one. No error: what starts a program may have variables of its own, as Kubernetes does for each
+/// Service.
+std::vector<std::string> unknown_variables(const std::vector<std::string>& environment,
+                                           const std::vector<std::string>& flags);
 
 /// Sets what no flag has set (config.sources), with the source "env NAME". An empty variable is one not set.
 /// Values that are not allowed, and two variables that contradict each other, are errors.

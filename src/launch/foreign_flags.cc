@@ -521,7 +521,7 @@ std::vector<ForeignFlag> server_flags() {
        "--log-level info logs each request, and never its text"},
       {kVllm, {"--max-log-len"}, one, noted, "", "no prompt is logged"},
       {kVllm, {"--log-config-file"}, one, refused, "", "--log-level says what is logged; leave it out"},
-      {kBoth, {"--config"}, one, refused, "", "no file of flags is read; give the flags themselves"},
+      {kBoth, {"--config"}, one, same, "--config", "TOML rather than YAML, with a section for each command"},
       {kVllm, {"--disable-fastapi-docs"}, none, noted, "", "there are no such pages"},
       {kVllm, {"--disable-frontend-multiprocessing"}, none, noted, "", kOneProcess},
       {kVllm,

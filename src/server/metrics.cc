@@ -141,7 +141,7 @@ void MetricsImpl::write_requests(MetricsText& out) const {
   for (size_t i = 0; i < finishes_.size(); ++i)
     out.sample(static_cast<double>(finishes_[i].load(std::memory_order_relaxed)),
                {{"finished_reason", kFinishNames[i]}});
-  out.counter("fovea:cached_prompt_tokens_total",
+  out.counter("fovea_cached_prompt_tokens_total",
               "Prompt tokens of ended requests found in the prefix cache.",
               static_cast<double>(cached_total_.load(std::memory_order_relaxed)));
   prompt_tokens_.write("vllm:request_prompt_tokens", "Prompt tokens of a request.", out);
@@ -167,9 +167,9 @@ std::string MetricsImpl::text(const EngineStats* stats, int http_connections) co
     out.counter("vllm:prompt_tokens_total", "Tokens of texts.",
                 static_cast<double>(prompt_total_.load(std::memory_order_relaxed)));
   write_requests(out);
-  out.gauge("fovea:http_connections", "Connections that are open.", http_connections);
-  responses_.write("fovea:http_responses_total", "HTTP answers by status.", out);
-  refused_.write("fovea:requests_refused_total",
+  out.gauge("fovea_http_connections", "Connections that are open.", http_connections);
+  responses_.write("fovea_http_responses_total", "HTTP answers by status.", out);
+  refused_.write("fovea_requests_refused_total",
                  "Requests answered with an error before they reached the engine.", out);
   return constants_ + out.take();
 }

@@ -31,22 +31,22 @@ void write_requests(const EngineStats& s, MetricsText& out) {
 }
 
 void write_pages(const EngineStats& s, MetricsText& out) {
-  out.metric("fovea:kv_pages", "gauge", "Pages of the KV cache; cached = of the prefix cache and evictable.");
+  out.metric("fovea_kv_pages", "gauge", "Pages of the KV cache; cached = of the prefix cache and evictable.");
   out.sample(number(s.pages_free), {{"state", "free"}});
   out.sample(number(s.pages_cached), {{"state", "cached"}});
   out.sample(number(s.pages_in_use), {{"state", "in_use"}});
 }
 
 void write_steps(const EngineStats& s, MetricsText& out) {
-  out.counter("fovea:steps_total", "Forward passes.", number(s.steps));
-  out.counter("fovea:step_seconds_total", "Time in steps, sampling included.", s.busy_seconds);
-  out.counter("fovea:plan_seconds_total", "Time in steps spent on making attention schedules.",
+  out.counter("fovea_steps_total", "Forward passes.", number(s.steps));
+  out.counter("fovea_step_seconds_total", "Time in steps, sampling included.", s.busy_seconds);
+  out.counter("fovea_plan_seconds_total", "Time in steps spent on making attention schedules.",
               s.plan_seconds);
-  out.metric("fovea:rows_total", "counter", "Rows computed, cached tokens left out and repeated ones not.");
+  out.metric("fovea_rows_total", "counter", "Rows computed, cached tokens left out and repeated ones not.");
   out.sample(number(s.prefill_tokens), {{"phase", "prefill"}});
   out.sample(number(s.decode_tokens), {{"phase", "decode"}});
   out.metric(
-      "fovea:token_gap_seconds", "gauge",
+      "fovea_token_gap_seconds", "summary",
       "How long decoding sequences waited for their next token since the start; quantile 1 = longest.");
   out.sample(s.token_gap_p50, {{"quantile", "0.5"}});
   out.sample(s.token_gap_p99, {{"quantile", "0.99"}});
@@ -67,17 +67,17 @@ void write_uses(std::string_view name, std::string_view type, std::string_view h
 
 void write_attention(const EngineStats& s, MetricsText& out) {
   using Value = std::optional<double>;
-  write_uses("fovea:attention_kernel_seconds_total", "counter", "Time in attention kernels.", s, out,
+  write_uses("fovea_attention_kernel_seconds_total", "counter", "Time in attention kernels.", s, out,
              [](const AttentionUse& u) -> Value { return u.seconds; });
-  write_uses("fovea:attention_calls_total", "counter", "Calls of attention kernels, one a layer of a step.",
+  write_uses("fovea_attention_calls_total", "counter", "Calls of attention kernels, one a layer of a step.",
              s, out, [](const AttentionUse& u) -> Value { return number(u.calls); });
-  write_uses("fovea:attention_bytes_total", "counter",
+  write_uses("fovea_attention_bytes_total", "counter",
              "What attention has to read and write at least: visible keys and values, queries, outputs.", s,
              out, [](const AttentionUse& u) -> Value { return u.bytes; });
-  write_uses("fovea:attention_flops_total", "counter",
+  write_uses("fovea_attention_flops_total", "counter",
              "Floating-point operations of visible pairs of query and key.", s, out,
              [](const AttentionUse& u) -> Value { return u.flops; });
-  write_uses("fovea:attention_bytes_per_second", "gauge",
+  write_uses("fovea_attention_bytes_per_second", "gauge",
              "attention_bytes_total over attention_kernel_seconds_total.", s, out,
              [](const AttentionUse& u) -> Value {
                return u.seconds > 0 ? Value(u.bytes / u.seconds) : std::nullopt;
@@ -86,11 +86,11 @@ void write_attention(const EngineStats& s, MetricsText& out) {
 
 void write_floor(const EngineStats& s, const MachineFloor& floor, MetricsText& out) {
   if (!(floor.read_bytes_per_second > 0) || !(floor.fp32_flops_per_second > 0)) return;
-  out.gauge("fovea:machine_read_bytes_per_second", "Plain reads of memory by all threads, as measured.",
+  out.gauge("fovea_machine_read_bytes_per_second", "Plain reads of memory by all threads, as measured.",
             floor.read_bytes_per_second);
-  out.gauge("fovea:machine_fp32_flops_per_second", "fp32 FMAs of all threads, as measured.",
+  out.gauge("fovea_machine_fp32_flops_per_second", "fp32 FMAs of all threads, as measured.",
             floor.fp32_flops_per_second);
-  write_uses("fovea:attention_roofline_ratio", "gauge",
+  write_uses("fovea_attention_roofline_ratio", "gauge",
              "The least time that attention's bytes and flops take at the machine's rates over the time "
              "taken; above 1 when keys came from caches.",
              s, out, [&](const AttentionUse& u) -> std::optional<double> {
@@ -103,7 +103,7 @@ void write_floor(const EngineStats& s, const MachineFloor& floor, MetricsText& o
 }  // namespace
 
 void write_backends(const Selection& selection, MetricsText& out) {
-  out.metric("fovea:attention_backend_info", "gauge",
+  out.metric("fovea_attention_backend_info", "gauge",
              "The attention backend of each phase and kind of layers.");
   for (const KindSelection& kind : selection.kinds)
     for (const Phase phase : {Phase::prefill, Phase::decode}) {

@@ -96,7 +96,7 @@ TEST_F(MetricsTest, TenRequestsOfTenTokens) {
   EXPECT_NEAR(value("vllm:request_inference_time_seconds_sum"), 0.38, 1e-9);
   EXPECT_NEAR(value("vllm:request_prefill_time_seconds_sum"), 0.2, 1e-9);
   EXPECT_NEAR(value("vllm:request_decode_time_seconds_sum"), 0.18, 1e-9);
-  EXPECT_EQ(value("fovea:cached_prompt_tokens_total"), 40);
+  EXPECT_EQ(value("fovea_cached_prompt_tokens_total"), 40);
 }
 
 TEST_F(MetricsTest, ClassesOfTokensGoUpToTheLongestSequence) {
@@ -150,11 +150,11 @@ TEST_F(MetricsTest, SaysTheEnginesState) {
                   "block_size=\"16\",cache_dtype=\"bfloat16\","
                   "enable_prefix_caching=\"True\",num_gpu_blocks=\"4\""),
             1);
-  EXPECT_EQ(value("fovea:kv_pages", "state=\"free\""), 25);
-  EXPECT_EQ(value("fovea:kv_pages", "state=\"cached\""), 5);
-  EXPECT_EQ(value("fovea:kv_pages", "state=\"in_use\""), 10);
-  EXPECT_EQ(value("fovea:plan_seconds_total"), 0.125);
-  EXPECT_EQ(value("fovea:http_connections"), 7);
+  EXPECT_EQ(value("fovea_kv_pages", "state=\"free\""), 25);
+  EXPECT_EQ(value("fovea_kv_pages", "state=\"cached\""), 5);
+  EXPECT_EQ(value("fovea_kv_pages", "state=\"in_use\""), 10);
+  EXPECT_EQ(value("fovea_plan_seconds_total"), 0.125);
+  EXPECT_EQ(value("fovea_http_connections"), 7);
 }
 
 /// Words between backquotes that begin as our metrics do.
@@ -163,8 +163,8 @@ std::set<std::string> metrics_in_page(const std::string& page) {
   for (size_t at = 0; (at = page.find('`', at)) != page.npos;) {
     const size_t end = page.find('`', ++at);
     const std::string word = page.substr(at, end - at);
-    if (test::is_metric_name(word) && !word.ends_with(':') &&
-        (word.starts_with("vllm:") || word.starts_with("fovea:")))
+    if (test::is_metric_name(word) && !word.ends_with(':') && !word.ends_with('_') &&
+        (word.starts_with("vllm:") || word.starts_with("fovea_")))
       names.insert(word);
     at = end + 1;
   }
@@ -183,11 +183,11 @@ TEST_F(MetricsTest, AreThoseOfThePage) {
 
 TEST_F(MetricsTest, SaysWhichBackendsServe) {
   const std::string full = "layer_kind=\"full\",backend=";
-  EXPECT_EQ(value("fovea:attention_backend_info", "phase=\"prefill\"," + full + "\"FLASH_ATTN (FA2)\""), 1);
-  EXPECT_EQ(value("fovea:attention_backend_info", "phase=\"decode\"," + full + "\"CPU_ATTN\""), 1);
+  EXPECT_EQ(value("fovea_attention_backend_info", "phase=\"prefill\"," + full + "\"FLASH_ATTN (FA2)\""), 1);
+  EXPECT_EQ(value("fovea_attention_backend_info", "phase=\"decode\"," + full + "\"CPU_ATTN\""), 1);
   const std::string encoder = "layer_kind=\"encoder\",backend=\"CPU_ATTN\"";
-  EXPECT_EQ(value("fovea:attention_backend_info", "phase=\"prefill\"," + encoder), 1);
-  EXPECT_EQ(value("fovea:attention_backend_info", "phase=\"decode\"," + encoder), -1);
+  EXPECT_EQ(value("fovea_attention_backend_info", "phase=\"prefill\"," + encoder), 1);
+  EXPECT_EQ(value("fovea_attention_backend_info", "phase=\"decode\"," + encoder), -1);
 }
 
 TEST_F(MetricsTest, AttentionIsComparedWithTheNearerLimit) {
@@ -198,28 +198,28 @@ TEST_F(MetricsTest, AttentionIsComparedWithTheNearerLimit) {
   const std::string prefill = "phase=\"prefill\",layer_kind=\"full\",backend=\"P\"";
   const std::string decode = "phase=\"decode\",layer_kind=\"full\",backend=\"D\"";
   const std::string unused = "phase=\"decode\",layer_kind=\"cross\",backend=\"D\"";
-  EXPECT_EQ(value("fovea:attention_kernel_seconds_total", prefill), 2);
-  EXPECT_EQ(value("fovea:attention_calls_total", decode), 9);
-  EXPECT_EQ(value("fovea:attention_bytes_total", decode), 2e8);
-  EXPECT_EQ(value("fovea:attention_flops_total", decode), 4e6);
-  EXPECT_EQ(value("fovea:attention_bytes_per_second", decode), 4e8);
-  EXPECT_EQ(value("fovea:attention_roofline_ratio", prefill), 0.5);  // 1 s at 4e9 flop/s of 2 s
-  EXPECT_EQ(value("fovea:attention_roofline_ratio", decode), 0.4);   // 0.2 s at 1e9 B/s of 0.5 s
-  EXPECT_EQ(value("fovea:attention_kernel_seconds_total", unused), 0);
-  EXPECT_EQ(value("fovea:attention_bytes_per_second", unused), -1);
-  EXPECT_EQ(value("fovea:attention_roofline_ratio", unused), -1);
+  EXPECT_EQ(value("fovea_attention_kernel_seconds_total", prefill), 2);
+  EXPECT_EQ(value("fovea_attention_calls_total", decode), 9);
+  EXPECT_EQ(value("fovea_attention_bytes_total", decode), 2e8);
+  EXPECT_EQ(value("fovea_attention_flops_total", decode), 4e6);
+  EXPECT_EQ(value("fovea_attention_bytes_per_second", decode), 4e8);
+  EXPECT_EQ(value("fovea_attention_roofline_ratio", prefill), 0.5);  // 1 s at 4e9 flop/s of 2 s
+  EXPECT_EQ(value("fovea_attention_roofline_ratio", decode), 0.4);   // 0.2 s at 1e9 B/s of 0.5 s
+  EXPECT_EQ(value("fovea_attention_kernel_seconds_total", unused), 0);
+  EXPECT_EQ(value("fovea_attention_bytes_per_second", unused), -1);
+  EXPECT_EQ(value("fovea_attention_roofline_ratio", unused), -1);
 }
 
 // Not at a scrape: that would take memory and time from who is served then.
 TEST_F(MetricsTest, TheMachineIsMeasuredOnceAtTheStart) {
   metrics_ = Metrics::create(engine_info(), "demo");
   stats_.attention = {{.backend = "P", .seconds = 1, .bytes = 1e8, .flops = 1e8}};
-  const double read = value("fovea:machine_read_bytes_per_second");
+  const double read = value("fovea_machine_read_bytes_per_second");
   EXPECT_GT(read, 0);
-  EXPECT_GT(value("fovea:machine_fp32_flops_per_second"), 0);
-  EXPECT_GT(value("fovea:attention_roofline_ratio", "phase=\"prefill\",layer_kind=\"full\",backend=\"P\""),
+  EXPECT_GT(value("fovea_machine_fp32_flops_per_second"), 0);
+  EXPECT_GT(value("fovea_attention_roofline_ratio", "phase=\"prefill\",layer_kind=\"full\",backend=\"P\""),
             0);
-  EXPECT_EQ(value("fovea:machine_read_bytes_per_second"), read);
+  EXPECT_EQ(value("fovea_machine_read_bytes_per_second"), read);
 }
 
 TEST_F(MetricsTest, StatusesAreABoundedSetOfSeries) {
@@ -229,11 +229,11 @@ TEST_F(MetricsTest, StatusesAreABoundedSetOfSeries) {
   metrics_->refused(503);
   for (const int status : {-1, 0, 99, 600, 1 << 30, std::numeric_limits<int>::min()})
     metrics_->http_response(status);
-  EXPECT_EQ(value("fovea:http_responses_total", "status=\"200\""), 2);
-  EXPECT_EQ(value("fovea:http_responses_total", "status=\"599\""), 1);
-  EXPECT_EQ(value("fovea:http_responses_total", "status=\"other\""), 6);
-  EXPECT_EQ(value("fovea:http_responses_total", "status=\"404\""), -1);
-  EXPECT_EQ(value("fovea:requests_refused_total", "status=\"503\""), 1);
+  EXPECT_EQ(value("fovea_http_responses_total", "status=\"200\""), 2);
+  EXPECT_EQ(value("fovea_http_responses_total", "status=\"599\""), 1);
+  EXPECT_EQ(value("fovea_http_responses_total", "status=\"other\""), 6);
+  EXPECT_EQ(value("fovea_http_responses_total", "status=\"404\""), -1);
+  EXPECT_EQ(value("fovea_requests_refused_total", "status=\"503\""), 1);
 }
 
 TEST_F(MetricsTest, WhatIsNotANumberSpoilsNoSum) {
@@ -257,7 +257,7 @@ TEST_F(MetricsTest, CountsFromManyThreads) {
     thread.join();
   EXPECT_EQ(value("vllm:inter_token_latency_seconds_sum"), 1000);
   EXPECT_EQ(value("vllm:inter_token_latency_seconds_count"), 4000);
-  EXPECT_EQ(value("fovea:http_responses_total", "status=\"200\""), 4000);
+  EXPECT_EQ(value("fovea_http_responses_total", "status=\"200\""), 4000);
 }
 
 TEST(MetricsOfAnEmbedder, HaveNoEngine) {
@@ -274,7 +274,7 @@ TEST(MetricsOfAnEmbedder, HaveNoEngine) {
   Series series = test::parse_metrics(metrics->text(nullptr, 1));
   EXPECT_EQ(series["vllm:prompt_tokens_total{model_name=\"bert\"}"], 9);
   EXPECT_EQ(series.count("vllm:num_requests_running{model_name=\"bert\"}"), 0u);
-  EXPECT_EQ(series.count("fovea:attention_backend_info{model_name=\"bert\",phase=\"prefill\","
+  EXPECT_EQ(series.count("fovea_attention_backend_info{model_name=\"bert\",phase=\"prefill\","
                          "layer_kind=\"encoder\",backend=\"CPU_ATTN\"}"),
             1u);
 }

@@ -73,7 +73,9 @@ inline std::map<std::string, double> parse_metrics(const std::string& text) {
     if (type == "histogram")
       EXPECT_TRUE(suffix == "_bucket" || suffix == "_sum" || suffix == "_count") << line;
     else
-      EXPECT_TRUE(suffix.empty() && (type == "counter" || type == "gauge")) << line;
+      EXPECT_TRUE(suffix.empty() && (type == "counter" || type == "gauge" ||
+                                     (type == "summary" && line.find("quantile=") != line.npos)))
+          << line;
     EXPECT_TRUE(labels_are_well_formed(std::string_view(line).substr(open + 1, close - open - 1))) << line;
     char* parsed = nullptr;
     const std::string digits = line.substr(close + 2);

@@ -17,7 +17,8 @@ class MetricsText {
   /// Every series gets the label model_name.
   explicit MetricsText(std::string_view model_name);
 
-  /// Begins a metric: `type` is "counter", "gauge" or "histogram". Samples of a metric follow each other.
+  /// Begins a metric: `type` is "counter", "gauge", "histogram" or "summary" (of quantiles alone). Samples of
+  /// a metric follow each other.
   void metric(std::string_view name, std::string_view type, std::string_view help);
   /// A sample of the metric that was begun last.
   void sample(double value, Labels labels = {});

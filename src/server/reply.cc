@@ -111,9 +111,12 @@ void Reply::finish(int status) {
   core_->in_flight.fetch_sub(1);
   if (core_->metrics) core_->metrics->http_response(status);
   const std::chrono::duration<double, std::milli> taken = Clock::now() - arrival_;
-  FOVEA_LOG(info) << escaped(request().remote) << " " << escaped(request().id) << " "
-                  << escaped(request().method, 16) << " " << escaped(request().path) << " " << status << " "
-                  << taken.count() << " ms";
+  if (log_level() > LogLevel::info) return;
+  const auto cut = [](const std::string& text) { return std::string_view(text).substr(0, 200); };
+  const LogField fields[] = {{"remote", cut(request().remote)}, {"id", cut(request().id)},
+                             {"method", cut(request().method)}, {"path", cut(request().path)},
+                             {"status", int64_t{status}},       {"ms", taken.count()}};
+  write_log_line(LogLevel::info, "request", fields);
 }
 
 void Reply::respond(http::Response response) {

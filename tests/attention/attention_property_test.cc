@@ -15,9 +15,9 @@
 namespace fovea::conformance {
 namespace {
 
-/// FOVEA_SEED=n runs that seed alone.
+/// FOVEA_TEST_SEED=n runs that seed alone.
 std::pair<uint64_t, uint64_t> seeds(uint64_t count) {
-  if (const char* given = std::getenv("FOVEA_SEED")) {
+  if (const char* given = std::getenv("FOVEA_TEST_SEED")) {
     const uint64_t seed = std::strtoull(given, nullptr, 10);
     return {seed, seed + 1};
   }
@@ -55,7 +55,7 @@ TEST(AttentionProperty, RandomProblemsMatchTheReference) {
       const Problem problem = random_problem(seed, entry->info->capability);
       const std::string failure =
           conform(*backend, problem, random_layout(seed, problem.spec), seed % 4 == 0 ? three : one);
-      EXPECT_EQ(failure, "") << "FOVEA_SEED=" << seed;
+      EXPECT_EQ(failure, "") << "FOVEA_TEST_SEED=" << seed;
     }
   }
 }
@@ -69,7 +69,7 @@ TEST(AttentionProperty, OnEveryInstructionSet) {
       for (uint64_t seed = first; seed < last; ++seed) {
         const Problem problem = random_problem(seed, entry->info->capability);
         EXPECT_EQ(conform(*backend, problem, random_layout(seed, problem.spec), pool), "")
-            << "FOVEA_SEED=" << seed << " on " << to_string(current_isa());
+            << "FOVEA_TEST_SEED=" << seed << " on " << to_string(current_isa());
       }
     });
   }

@@ -357,7 +357,7 @@ class Clients(unittest.TestCase):
 
             def scrape():
                 for _ in range(10):
-                    self.assertGreater(server.metrics().value("fovea:machine_read_bytes_per_second"), 0)
+                    self.assertGreater(server.metrics().value("fovea_machine_read_bytes_per_second"), 0)
                     time.sleep(0.02)
 
             self.assertLess(server.most_resident_bytes(scrape) - before, 16 << 20)
