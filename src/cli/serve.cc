@@ -100,7 +100,10 @@ http::ServerConfig server_config(const ServeFlags& flags) {
   config.limits.header_bytes = static_cast<size_t>(flags.max_header_bytes);
   config.limits.body_bytes = static_cast<size_t>(flags.max_body_bytes);
   config.limits.connections = flags.max_connections;
-  config.limits.connections_per_address = flags.max_connections_per_address;
+  // Half of them: no address alone takes the places of all others.
+  config.limits.connections_per_address = flags.max_connections_per_address > 0
+                                              ? flags.max_connections_per_address
+                                              : (flags.max_connections + 1) / 2;
   config.limits.header_timeout = to_ms(flags.header_timeout);
   config.limits.body_timeout = to_ms(flags.body_timeout);
   config.limits.keep_alive_timeout = to_ms(flags.keep_alive_timeout);
@@ -242,7 +245,7 @@ void run_until_signal(http::Server& server, server::Service& service, double shu
   server.stop_accepting();
   std::fprintf(stderr, "stopping: %d requests under way, at most %g s; a second signal ends it at once\n",
                service.in_flight(), shutdown_timeout);
-  const auto left = [&] { return service.in_flight() > 0 || server.connections() > 0; };
+  const auto left = [&] { return service.in_flight() > 0 || server.connections().open > 0; };
   while (left() && seconds_since(start) < shutdown_timeout)
     std::this_thread::sleep_for(milliseconds(10));
   if (left()) {

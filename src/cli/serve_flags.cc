@@ -69,12 +69,13 @@ void add_http_flags(CLI::App& app, ServeFlags& f) {
   app.add_option("--max-header-bytes", f.max_header_bytes, "Largest request line and headers together")
       ->check(CLI::Range(int64_t{1} << 10, int64_t{1} << 20))
       ->capture_default_str();
-  app.add_option("--max-connections", f.max_connections, "Connections at a time")
+  app.add_option("--max-connections", f.max_connections,
+                 "Connections at a time; beyond, idle ones end for new ones, or else new ones get 503")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   app.add_option("--max-connections-per-address", f.max_connections_per_address,
-                 "Connections of one client address at a time")
-      ->check(CLI::Range(1, 1 << 20))
+                 "Connections of one client address at a time; 0 = half of --max-connections")
+      ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   const auto seconds = [&app](const char* name, double& value, const char* text) {
     app.add_option(name, value, text)->check(seconds_of(0.1))->capture_default_str();

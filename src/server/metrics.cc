@@ -101,7 +101,7 @@ class MetricsImpl final : public Metrics {
   void finished(const RequestRecord& record) override;
   void refused(int status) override { refused_.add(status); }
   void http_response(int status) override { responses_.add(status); }
-  std::string text(const EngineStats* stats, int http_connections) const override;
+  std::string text(const EngineStats* stats, const http::ConnectionCounts& connections) const override;
 
  private:
   void write_requests(MetricsText& out) const;
@@ -159,7 +159,7 @@ void MetricsImpl::write_requests(MetricsText& out) const {
   decode_.write("vllm:request_decode_time_seconds", "From the first token to the end.", out);
 }
 
-std::string MetricsImpl::text(const EngineStats* stats, int http_connections) const {
+std::string MetricsImpl::text(const EngineStats* stats, const http::ConnectionCounts& connections) const {
   MetricsText out(served_name_);
   if (stats)
     write_engine_stats(*stats, floor_, out);
@@ -167,7 +167,11 @@ std::string MetricsImpl::text(const EngineStats* stats, int http_connections) co
     out.counter("vllm:prompt_tokens_total", "Tokens of texts.",
                 static_cast<double>(prompt_total_.load(std::memory_order_relaxed)));
   write_requests(out);
-  out.gauge("fovea:http_connections", "Connections that are open.", http_connections);
+  out.gauge("fovea:http_connections", "Connections that are open.", connections.open);
+  out.counter("fovea:http_connections_refused_total", "Connections that found no place.",
+              static_cast<double>(connections.refused));
+  out.counter("fovea:http_connections_evicted_total", "Idle connections that were ended for new ones.",
+              static_cast<double>(connections.evicted));
   responses_.write("fovea:http_responses_total", "HTTP answers by status.", out);
   refused_.write("fovea:requests_refused_total",
                  "Requests answered with an error before they reached the engine.", out);

@@ -10,6 +10,7 @@
 #include "fovea/embed.h"
 #include "fovea/engine.h"
 #include "kernels/cpu/machine.h"
+#include "server/http/server.h"
 
 namespace fovea::server {
 
@@ -44,10 +45,10 @@ class Metrics {
   virtual void http_response(int status) = 0;  ///< every answer
 
   /// `stats` null = there is no engine: an embedder.
-  virtual std::string text(const EngineStats* stats, int http_connections) const = 0;
-  std::string text(const Engine& engine, int http_connections) const {
+  virtual std::string text(const EngineStats* stats, const http::ConnectionCounts& connections) const = 0;
+  std::string text(const Engine& engine, const http::ConnectionCounts& connections) const {
     const EngineStats stats = engine.stats();
-    return text(&stats, http_connections);
+    return text(&stats, connections);
   }
 };
 

@@ -55,6 +55,9 @@ class Router {
   void preflight(Reply& reply, const RouteInfo* route);
   void web(Reply& reply, const WebFile& file);
   void health(Reply& reply);
+  http::ConnectionCounts connections() const {
+    return core_->config.connections ? core_->config.connections() : http::ConnectionCounts();
+  }
 
   std::shared_ptr<Core> core_;
   WorkQueue& queue_;
@@ -143,8 +146,9 @@ void Router::get(Reply& reply, Route route) {
     }
     case Route::server_info: {
       const EngineStats stats = core_->engine ? core_->engine->stats() : EngineStats();
-      return reply.respond(json(server_info_json(core_->config.server_info, core_->engine ? &stats : nullptr,
-                                                 core_->in_flight.load(), core_->admission.waiting())));
+      return reply.respond(
+          json(server_info_json(core_->config.server_info, core_->engine ? &stats : nullptr,
+                                core_->in_flight.load(), core_->admission.waiting(), connections())));
     }
     case Route::server_state:
       if (!core_->engine)
@@ -157,9 +161,8 @@ void Router::get(Reply& reply, Route route) {
       if (!core_->metrics)
         return reply.error(
             {404, "an encoder has no metrics; they are of models that generate", "", "not_found"});
-      const int connections = core_->config.connections ? core_->config.connections() : 0;
       return reply.respond({200, "text/plain; version=0.0.4; charset=utf-8",
-                            core_->metrics->text(*core_->engine, connections)});
+                            core_->metrics->text(*core_->engine, connections())});
     }
     default: FOVEA_CHECK(false && "a route that is not of GET");
   }

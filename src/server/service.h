@@ -31,7 +31,7 @@ struct ServiceConfig {
   std::string version;                         ///< of /version
   std::string server_info;                     ///< JSON of what does not change: backends and why
   bool playground = true;
-  std::function<int()> connections;  ///< open ones, for /metrics; null = 0
+  std::function<http::ConnectionCounts()> connections;  ///< for /metrics and /server_info; null = none
 };
 
 class Service {

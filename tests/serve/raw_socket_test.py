@@ -520,7 +520,7 @@ class Http(RawTest):
 
 class SlowClients(RawTest):
     """With short waits."""
-    flags = ("--header-timeout", "1", "--body-timeout", "1", "--keep-alive-timeout", "1", "--write-timeout", "2", "--max-connections-per-address", "40")
+    flags = ("--header-timeout", "1", "--body-timeout", "1", "--keep-alive-timeout", "1", "--write-timeout", "2")
 
     def ends(self, s):
         """What came until the server closed the connection."""
@@ -590,20 +590,80 @@ class SlowClients(RawTest):
             self.assertNotIn(b"[DONE]", got)
             s.close()
 
-    def test_too_many_connections_of_one_address(self):
+
+
+class Connections(RawTest):
+    """With few places."""
+    flags = ("--max-connections", "12", "--max-connections-per-address", "8")
+
+    def counts(self):
+        return self.server.get("/server_info").json()["connections"]
+
+    def hold(self, count):
+        """Connections with a stream under way, of an address of its own."""
+        body = {**COMPLETION, "max_tokens": 900, "ignore_eos": True, "stream": True}
         held = []
+        for _ in range(count):
+            held.append(self.server.connect())
+            held[-1].sendall(request_bytes("POST", "/v1/completions", body))
+            self.assertEqual(Reader(held[-1]).head()[0], 200)
+        return held
+
+    def test_a_refused_connection_computes_nothing(self):
+        body = {**COMPLETION, "max_tokens": 900, "ignore_eos": True, "n": 128, "temperature": 1, "seed": 1}
+        request = request_bytes("POST", "/v1/completions", body)
+        before = self.server.metrics()
+        held = self.hold(8)
+        for pipelined in (1, 3):
+            with self.subTest(pipelined=pipelined), self.server.connect() as s:
+                reader = Reader(s)
+                s.sendall(request * pipelined)
+                answer = reader.response()
+                error_of(answer, 503)
+                self.assertEqual((answer.header("connection"), answer.header("retry-after")), ("close", "1"))
+                try:
+                    s.sendall(request * pipelined)
+                except ConnectionError:
+                    pass
+                self.assertTrue(reader.at_end())
+        for s in held:
+            s.close()
+        ended = lambda metrics: metrics.value("vllm:request_params_n_count") - before.value("vllm:request_params_n_count")
+        eventually(lambda: ended(self.server.metrics()) >= 8, "the end of those whose clients left")
+        self.server.wait_idle()
+        after = self.server.metrics()
+        self.assertEqual(ended(after), 8, "a refused request reached the engine")
+        self.assertLess(after.value("vllm:generation_tokens_total") - before.value("vllm:generation_tokens_total"), 8 * 900 + 1)
+        self.assertEqual(after.value("fovea:http_connections_refused_total") - before.value("fovea:http_connections_refused_total"), 2)
+        self.assertEqual(self.counts()["refused"], after.value("fovea:http_connections_refused_total"))
+        self.assertIn("http: a connection is refused: this address has its 8 connections", self.server.log)
+
+    def test_idle_floods_shut_nobody_out(self):
+        before = self.counts()
+        flood = []
         try:
-            held = [self.server.connect() for _ in range(60)]
-            answers = [self.ends(s) for s in held]  # those who are served say nothing, and are idle after a second
-            refused = [answer for answer in answers if answer]
-            self.assertTrue(refused)
-            for answer in refused:
-                self.assertRegex(answer, rb"^HTTP/1.1 503 ")
-                self.assertEqual(set(json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]), {"message", "type", "param", "code"})
+            for i in range(200):
+                flood.append(self.server.connect())
+                if i % 10 == 0:
+                    self.assertEqual(self.server.get("/health").status, 200)  # of the same address
+                    with self.server.connect(source="127.0.0.2") as s:
+                        s.sendall(request_bytes("GET", "/health"))
+                        self.assertEqual(Reader(s).response().status, 200)
+            counts = self.counts()
+            self.assertGreater(counts["evicted"] - before["evicted"], 150)
+            self.assertEqual(counts["refused"], before["refused"])
+            self.assertLessEqual(counts["open"], 12)
         finally:
-            for s in held:
+            for s in flood:
                 s.close()
-        eventually(lambda: self.server.get("/health").status == 200, "room for a new connection")
+
+    def test_one_address_with_all_its_places_busy_leaves_others_theirs(self):
+        held = self.hold(8)
+        with self.server.connect(source="127.0.0.2") as s:
+            s.sendall(request_bytes("GET", "/health"))
+            self.assertEqual(Reader(s).response().status, 200)
+        for s in held:
+            s.close()
 
 
 class Paths(RawTest):

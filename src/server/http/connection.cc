@@ -73,12 +73,13 @@ class BodyShare {
 
 }  // namespace
 
-Connection::Connection(Socket socket, std::string remote, std::shared_ptr<Site> site,
-                       std::shared_ptr<TaskQueue> tasks)
+Connection::Connection(Socket socket, std::string remote, std::unique_ptr<Places::Place> place,
+                       std::shared_ptr<Site> site, std::shared_ptr<TaskQueue> tasks)
     : socket_(std::move(socket)),
       timer_(socket_.get_executor()),
       remote_(std::move(remote)),
       site_(std::move(site)),
+      place_(std::move(place)),
       tasks_(std::move(tasks)),
       limits_(site_->config.limits) {
   error_code ec;
@@ -88,8 +89,8 @@ Connection::Connection(Socket socket, std::string remote, std::shared_ptr<Site> 
 
 asio::awaitable<void> Connection::run() {
   try {
-    while (!dead_ && !answer_ && co_await serve_one()) {
-    }
+    for (bool goes_on = true; goes_on && !dead_;)
+      goes_on = co_await serve_one();
     if (!dead_ && answer_) co_await finish_answer();  // a refusal
     if (!dead_) co_await linger();
   } catch (const std::exception& error) {
@@ -170,6 +171,7 @@ asio::awaitable<bool> Connection::read_head(std::string& head) {
     }
     if (!in_.empty() && !started) {
       started = true;
+      place_->set_idle(weak_from_this());  // anew: it has just been heard of
       deadline = Clock::now() + limits_.header_timeout;
     }
     const size_t end = in_.find("\r\n\r\n", checked < 3 ? 0 : checked - 3);
@@ -184,11 +186,13 @@ asio::awaitable<bool> Connection::read_head(std::string& head) {
                             " more than the allowed " + std::to_string(limits_.header_bytes) + " bytes"});
     }
     if (end != std::string::npos) {
+      if (!place_->set_busy()) co_return false;
       head = in_.substr(0, size);
       in_.erase(0, size);
       co_return true;
     }
     if (eof_ || (draining() && !started)) co_return false;
+    if (!started) place_->set_idle(weak_from_this());
     if (!co_await wait(deadline)) {
       if (!started) co_return false;
       co_return refuse({408, "the request's head did not arrive in time"});
@@ -261,6 +265,7 @@ asio::awaitable<void> Connection::linger() {
   socket_.shutdown(Socket::shutdown_send, ec);
   const auto deadline = Clock::now() + kLinger;
   read_bytes_ = kBodyRead;
+  place_->set_idle(weak_from_this());
   size_t dropped = 0;
   while (!dead_ && !eof_ && !site_->stopped && dropped <= kLingerBytes) {
     dropped += in_.size();
@@ -302,9 +307,14 @@ void Connection::kill() {
     dead_ = true;
     error_code ec;
     socket_.close(ec);
+    place_.reset();
     if (const auto answer = answer_) answer->close();
   }
   notify();
+}
+
+void Connection::evict() {
+  tasks_->post([self = shared_from_this()] { self->kill(); });
 }
 
 }  // namespace fovea::http
