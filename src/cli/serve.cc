@@ -284,6 +284,9 @@ Status run_serve(const ServeFlags& flags) {
   config.max_running_requests = std::min(flags.model.max_running_requests, flags.model.max_batched_tokens);
   config.max_queued_requests = flags.max_queued_requests;
   config.max_queued_tokens = flags.max_queued_tokens;
+  config.max_answer_bytes = flags.max_answer_bytes;
+  config.request_timeout = to_ms(flags.request_timeout);
+  config.queue_timeout = to_ms(flags.queue_timeout);
   config.sse_ping = to_ms(flags.sse_keepalive);
   config.version = FOVEA_VERSION;
   config.server_info = model.info;

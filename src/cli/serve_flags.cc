@@ -50,6 +50,15 @@ void add_load_flags(CLI::App& app, ServeFlags& f) {
                  "Prompt tokens that may wait; 0 = no limit")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str();
+  app.add_option("--request-timeout", f.request_timeout,
+                 "Seconds from a request's arrival to the end of its answer, then 504; clients may ask for "
+                 "less with the header X-Request-Timeout; 0 = no limit")
+      ->check(seconds_of(0))
+      ->capture_default_str();
+  app.add_option("--queue-timeout", f.queue_timeout,
+                 "Seconds that a request may wait for its turn, then 503; 0 = no limit")
+      ->check(seconds_of(0))
+      ->capture_default_str();
   app.add_option("--shutdown-timeout", f.shutdown_timeout,
                  "Seconds that answers under way may take after SIGTERM; then they end with an error")
       ->check(seconds_of(0))
@@ -64,6 +73,11 @@ void add_http_flags(CLI::App& app, ServeFlags& f) {
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   app.add_option("--max-body-bytes", f.max_body_bytes, "Largest request body")
+      ->check(CLI::Range(int64_t{1} << 10, int64_t{1} << 32))
+      ->capture_default_str();
+  app.add_option("--max-answer-bytes", f.max_answer_bytes,
+                 "Largest answer that is not streamed, as estimated before it is computed; all answers in "
+                 "memory may have 16 times as much")
       ->check(CLI::Range(int64_t{1} << 10, int64_t{1} << 32))
       ->capture_default_str();
   app.add_option("--max-header-bytes", f.max_header_bytes, "Largest request line and headers together")

@@ -99,6 +99,9 @@ class MetricsImpl final : public Metrics {
   void first_token(double seconds) override { first_token_.add(seconds); }
   void next_token(double seconds) override { next_token_.add(seconds); }
   void finished(const RequestRecord& record) override;
+  void timed_out(Timeout which) override {
+    timeouts_[static_cast<size_t>(which)].fetch_add(1, std::memory_order_relaxed);
+  }
   void refused(int status) override { refused_.add(status); }
   void http_response(int status) override { responses_.add(status); }
   std::string text(const EngineStats* stats, const http::ConnectionCounts& connections) const override;
@@ -109,6 +112,7 @@ class MetricsImpl final : public Metrics {
   std::string served_name_, constants_;
   const std::optional<MachineFloor> floor_;
   std::array<std::atomic<int64_t>, kFinishes> finishes_{};
+  std::array<std::atomic<int64_t>, 3> timeouts_{};
   std::atomic<int64_t> prompt_total_{0}, cached_total_{0};
   StatusCounts refused_, responses_;
   MetricsHistogram first_token_{kFirstTokenBounds}, next_token_{kTokenBounds}, per_token_{kTokenBounds};
@@ -141,6 +145,10 @@ void MetricsImpl::write_requests(MetricsText& out) const {
   for (size_t i = 0; i < finishes_.size(); ++i)
     out.sample(static_cast<double>(finishes_[i].load(std::memory_order_relaxed)),
                {{"finished_reason", kFinishNames[i]}});
+  out.metric("fovea:request_timeouts_total", "counter", "Requests that ended because their time was up.");
+  constexpr std::array<std::string_view, 3> kTimeouts = {"queue", "server", "client"};
+  for (size_t i = 0; i < timeouts_.size(); ++i)
+    out.sample(static_cast<double>(timeouts_[i].load(std::memory_order_relaxed)), {{"limit", kTimeouts[i]}});
   out.counter("fovea:cached_prompt_tokens_total",
               "Prompt tokens of ended requests found in the prefix cache.",
               static_cast<double>(cached_total_.load(std::memory_order_relaxed)));

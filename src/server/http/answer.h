@@ -32,6 +32,7 @@ struct Piece {
   std::string prefix;
   std::string body;
   std::string suffix;
+  std::shared_ptr<const void> held;  ///< Response::held
 };
 
 /// How an answer must be framed for its request.
@@ -95,6 +96,7 @@ class Answer final : public Flushable, public std::enable_shared_from_this<Answe
   bool closed_ = false;  // close() was called
   std::string head_;
   std::string pending_;
+  std::shared_ptr<const void> held_;
   std::function<void()> on_close_;
 };
 

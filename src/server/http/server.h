@@ -37,6 +37,7 @@ struct Response {
   std::string content_type = "application/json";
   std::string body;
   Headers headers = {};
+  std::shared_ptr<const void> held = nullptr;  ///< released when the body is sent, or never will be
 };
 
 /// One request and the way back to its client. All is thread-safe; nothing blocks. A request whose last
