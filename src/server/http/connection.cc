@@ -20,8 +20,12 @@ namespace {
 
 constexpr size_t kHeadRead = 4 << 10;
 constexpr size_t kBodyRead = 64 << 10;
-constexpr milliseconds kLinger{2000};
+// After a refusal: how long the client may send on, and be silent in between, and how much it may send. Many
+// clients (Python's) look for an answer only when they have sent all of a body, whose length they have said.
+constexpr milliseconds kLinger{30'000};
+constexpr milliseconds kLingerSilence{2000};
 constexpr size_t kLingerBytes = size_t{8} << 20;
+constexpr size_t kLingerBody = size_t{256} << 20;
 /// A body that keeps just inside body_timeout byte by byte has this many of them, and a millisecond a byte
 /// more.
 constexpr int kBodyTimeouts = 10;
@@ -147,9 +151,13 @@ asio::awaitable<bool> Connection::serve_one() {
   std::string head;
   if (!co_await read_head(head)) co_return false;
   is_head_ = head.rfind("HEAD ", 0) == 0;
-  if (auto refusal = check_head(head, limits_)) co_return refuse(*refusal);
+  auto refusal = check_head(head, limits_);
   RequestParser parser(limits_);
-  if (auto refusal = parser.take_head(head)) co_return refuse(*refusal);
+  if (!refusal) refusal = parser.take_head(head);
+  if (refusal) {
+    if (refusal->status == 413) most_dropped_ = kLingerBody;
+    co_return refuse(*refusal);
+  }
   if (!co_await read_body(parser)) co_return false;
   if (in_.empty() && in_.capacity() > 2 * kBodyRead) in_.shrink_to_fit();
   if (site_->stopped) co_return false;
@@ -263,14 +271,14 @@ asio::awaitable<bool> Connection::finish_answer() {
 asio::awaitable<void> Connection::linger() {
   error_code ec;
   socket_.shutdown(Socket::shutdown_send, ec);
-  const auto deadline = Clock::now() + kLinger;
+  const auto end = Clock::now() + kLinger;
   read_bytes_ = kBodyRead;
   place_->set_idle(weak_from_this());
   size_t dropped = 0;
-  while (!dead_ && !eof_ && !site_->stopped && dropped <= kLingerBytes) {
+  while (!dead_ && !eof_ && !site_->stopped && dropped <= std::max(most_dropped_, kLingerBytes)) {
     dropped += in_.size();
     in_.clear();
-    if (!co_await wait(deadline)) break;
+    if (!co_await wait(std::min(end, Clock::now() + kLingerSilence))) break;
   }
 }
 

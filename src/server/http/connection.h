@@ -70,6 +70,7 @@ class Connection final : public Flushable, public Evictable, public std::enable_
   bool blocked_ = false;        // a send waits for the client to read
   bool notified_ = false;       // wait() need not
   bool is_head_ = false;        // the refused request is a HEAD
+  size_t most_dropped_ = 0;     // of what comes after a refusal
   Clock::time_point progress_;  // the last byte that the client took, or when it began to be waited for
   std::shared_ptr<Answer> answer_;
   Piece out_;
