@@ -113,6 +113,12 @@ struct GenerateRequest {
   std::vector<int32_t> encoder_ids;
   std::vector<float> encoder_features;
   int priority = 0;  ///< lower = sooner; others than 0 need SchedulingPolicy::priority
+  /// Who asks, in any words: clients that want more than there is get equal shares of what is computed. No
+  /// answer depends on it.
+  std::string client;
+  /// Called once, as a sink is, when the first answer's first step begins: from then on it does not wait in
+  /// line.
+  std::function<void()> on_start;
   SamplingParams sampling;
   /// For each prompt token after the first, given its past: as SamplingParams::logprobs.
   std::optional<int> prompt_logprobs;

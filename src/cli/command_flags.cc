@@ -98,7 +98,8 @@ void add_embed(CLI::App& root, EmbedFlags& f) {
   app.add_option("--max-seq-len-override,--max-model-len,--context-length", f.model.max_seq_len,
                  "Longest text in tokens (default: the model's)")
       ->check(CLI::Range(1, 1 << 30));
-  app.add_option("--threads", f.model.threads, "Threads (default: one per usable CPU)")
+  app.add_option("--threads", f.model.threads,
+                 "Threads (default: one per CPU that the affinity mask and the cgroup allow)")
       ->check(CLI::Range(1, 1024));
   app.add_option("--seed", f.model.seed, "Seed of dummy weights")->check(check_uint64)->capture_default_str();
   app.add_flag("--dummy-weights", f.model.dummy_weights, "Random weights from config.json alone");

@@ -98,8 +98,10 @@ struct ServeFlags {
   int max_queued_requests = 1024;
   int64_t max_queued_tokens = 0;
   double shutdown_timeout = 30, sse_keepalive = 15;  ///< seconds
+  double request_timeout = 0, queue_timeout = 0;     ///< seconds; 0 = none
+  int64_t max_answer_bytes = int64_t{64} << 20;
   int64_t max_body_bytes = int64_t{32} << 20, max_header_bytes = 16 << 10;
-  int max_connections = 8192, max_connections_per_address = 8192;
+  int max_connections = 8192, max_connections_per_address = 0;  ///< the latter 0 = half of the former
   double header_timeout = 10, body_timeout = 30, keep_alive_timeout = 60, write_timeout = 60;  ///< seconds
   bool no_playground = false;
 };

@@ -100,7 +100,10 @@ http::ServerConfig server_config(const ServeFlags& flags) {
   config.limits.header_bytes = static_cast<size_t>(flags.max_header_bytes);
   config.limits.body_bytes = static_cast<size_t>(flags.max_body_bytes);
   config.limits.connections = flags.max_connections;
-  config.limits.connections_per_address = flags.max_connections_per_address;
+  // Half of them: no address alone takes the places of all others.
+  config.limits.connections_per_address = flags.max_connections_per_address > 0
+                                              ? flags.max_connections_per_address
+                                              : (flags.max_connections + 1) / 2;
   config.limits.header_timeout = to_ms(flags.header_timeout);
   config.limits.body_timeout = to_ms(flags.body_timeout);
   config.limits.keep_alive_timeout = to_ms(flags.keep_alive_timeout);
@@ -253,7 +256,7 @@ void run_until_signal(http::Server& server, server::Service& service, double shu
                 "stopping: %d requests under way, at most %g s; a second signal ends it at once",
                 service.in_flight(), shutdown_timeout);
   announce(text);
-  const auto left = [&] { return service.in_flight() > 0 || server.connections() > 0; };
+  const auto left = [&] { return service.in_flight() > 0 || server.connections().open > 0; };
   while (left() && seconds_since(start) < shutdown_timeout)
     std::this_thread::sleep_for(milliseconds(10));
   if (left()) {
@@ -292,6 +295,9 @@ Status run_serve(const ServeFlags& flags) {
   config.max_running_requests = std::min(flags.model.max_running_requests, flags.model.max_batched_tokens);
   config.max_queued_requests = flags.max_queued_requests;
   config.max_queued_tokens = flags.max_queued_tokens;
+  config.max_answer_bytes = flags.max_answer_bytes;
+  config.request_timeout = to_ms(flags.request_timeout);
+  config.queue_timeout = to_ms(flags.queue_timeout);
   config.sse_ping = to_ms(flags.sse_keepalive);
   config.version = FOVEA_VERSION;
   config.server_info = model.info;

@@ -56,6 +56,15 @@ void add_load_flags(CLI::App& app, ServeFlags& f) {
                  "Prompt tokens that may wait; 0 = no limit")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str();
+  app.add_option("--request-timeout", f.request_timeout,
+                 "Seconds from a request's arrival to the end of its answer, then 504; clients may ask for "
+                 "less with the header X-Request-Timeout; 0 = no limit")
+      ->check(seconds_of(0))
+      ->capture_default_str();
+  app.add_option("--queue-timeout", f.queue_timeout,
+                 "Seconds that a request may wait for its turn, then 503; 0 = no limit")
+      ->check(seconds_of(0))
+      ->capture_default_str();
   app.add_option("--shutdown-timeout", f.shutdown_timeout,
                  "Seconds that answers under way may take after SIGTERM; then they end with an error")
       ->check(seconds_of(0))
@@ -73,15 +82,21 @@ void add_http_flags(CLI::App& app, ServeFlags& f) {
   app.add_option("--max-body-bytes", f.max_body_bytes, "Largest request body")
       ->check(CLI::Range(int64_t{1} << 10, int64_t{1} << 32))
       ->capture_default_str();
+  app.add_option("--max-answer-bytes", f.max_answer_bytes,
+                 "Largest answer that is not streamed, as estimated before it is computed; all answers in "
+                 "memory may have 16 times as much")
+      ->check(CLI::Range(int64_t{1} << 10, int64_t{1} << 32))
+      ->capture_default_str();
   app.add_option("--max-header-bytes", f.max_header_bytes, "Largest request line and headers together")
       ->check(CLI::Range(int64_t{1} << 10, int64_t{1} << 20))
       ->capture_default_str();
-  app.add_option("--max-connections", f.max_connections, "Connections at a time")
+  app.add_option("--max-connections", f.max_connections,
+                 "Connections at a time; beyond, idle ones end for new ones, or else new ones get 503")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   app.add_option("--max-connections-per-address", f.max_connections_per_address,
-                 "Connections of one client address at a time")
-      ->check(CLI::Range(1, 1 << 20))
+                 "Connections of one client address at a time; 0 = half of --max-connections")
+      ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   const auto seconds = [&app](const char* name, double& value, const char* text) {
     app.add_option(name, value, text)->check(seconds_of(0.1))->capture_default_str();

@@ -66,6 +66,7 @@ Result<std::vector<std::unique_ptr<Request>>> Request::create(GenerateRequest re
     answers.emplace_back(new Request(request, index, bad_words, sink, context));
     request.prompt_logprobs.reset();
     request.last_logits = false;
+    request.on_start = nullptr;
   }
   return answers;
 }
@@ -76,11 +77,13 @@ Request::Request(const GenerateRequest& request, int index,
     : context_(context),
       sampling_(request.sampling),
       sink_(std::move(sink)),
+      on_start_(request.on_start),
       prompt_logprobs_wanted_(request.prompt_logprobs.value_or(0)),
       wants_last_logits_(request.last_logits),
       stops_(sampling_.stop, sampling_.include_stop_str_in_output) {
   sequence.tokens = request.prompt_ids;
   sequence.prompt_len = sequence.num_tokens();
+  sequence.client = request.client;
   sequence.logits_from = request.prompt_logprobs ? 0 : sequence.prompt_len - 1;
   if (request.prompt_logprobs) prompt_logprobs_.resize(sequence.tokens.size() - 1);
   const int room = context.max_seq_len - sequence.prompt_len;
@@ -171,7 +174,9 @@ void Request::finish(FinishReason reason, Error error) {
 }
 
 void Request::mark_started(Time now) {
-  if (!started_) started_ = now;
+  if (started_) return;
+  started_ = now;
+  if (on_start_) on_start_();
 }
 
 void Request::mark_prompt_complete(Time now) {

@@ -2,6 +2,7 @@
 // One request on the engine's thread: what it asked, what it has, and the rules that end it.
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -92,6 +93,7 @@ class Request {
   const RequestContext& context_;
   SamplingParams sampling_;
   OutputSink sink_;
+  std::function<void()> on_start_;
   LogitsProcessor processor_;
   uint64_t seed_ = 0;
   int max_new_tokens_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_set>
+#include <utility>
 
 #include "base/check.h"
 
@@ -30,7 +31,7 @@ Scheduler::Scheduler(const SchedulerConfig& config)
       hit_limit_(config.window > 0 && config.num_pages < config.pages_for(config.max_seq_len)
                      ? std::max<int64_t>(0, config.num_pages - own_limit_)
                      : config.num_pages),
-      waiting_(Before{config.policy}) {
+      line_(config.policy) {
   FOVEA_CHECK(config.max_running >= 1 && config.max_batched_tokens >= 1);
   FOVEA_CHECK(config.max_logit_rows >= std::min(config.max_running, config.max_batched_tokens));
   FOVEA_CHECK(config.max_seq_len >= 1 && config.num_pages >= longest_sequence_pages(config));
@@ -46,7 +47,7 @@ void Scheduler::add(Sequence* sequence) {
   FOVEA_CHECK(sequence->encoder_len() <= config_.max_encoder_len);
   FOVEA_CHECK(!config_.whole_prompts || sequence->prompt_len <= config_.max_batched_tokens);
   sequence->arrival = arrivals_++;
-  waiting_.insert(sequence);
+  line_.add(*sequence);
 }
 
 void Scheduler::remove(Sequence* sequence) {
@@ -54,16 +55,16 @@ void Scheduler::remove(Sequence* sequence) {
     running_.erase(at);
     store_prefix(*sequence);
     release_pages(*sequence);
-    return;
   }
-  FOVEA_CHECK(waiting_.erase(sequence) == 1);
+  if (short_of_pages_ == sequence) short_of_pages_ = nullptr;
+  line_.remove(*sequence);
 }
 
 std::vector<const Sequence*> Scheduler::first_in_order(size_t count) const {
   std::vector<const Sequence*> first(
       running_.begin(), running_.begin() + static_cast<std::ptrdiff_t>(std::min(count, running_.size())));
-  for (auto at = waiting_.begin(); at != waiting_.end() && first.size() < count; ++at)
-    first.push_back(*at);
+  const auto next = line_.first_ones(count - first.size());
+  first.insert(first.end(), next.begin(), next.end());
   return first;
 }
 
@@ -72,12 +73,41 @@ std::span<const ScheduledChunk> Scheduler::schedule() {
   budget_ = config_.max_batched_tokens;
   logit_budget_ = config_.max_logit_rows;
   encoder_budget_ = config_.max_encoder_rows();
+  make_way();
   preempted_ = false;
   schedule_decodes();
   schedule_prefills();
-  if (!preempted_) admit();  // pages are short: who was just preempted would take the last ones back
+  // When pages are short, who was just preempted would take the last ones back.
+  while (!preempted_ && admit_first()) {
+  }
   FOVEA_CHECK(!step_.empty() || idle());
   return step_;
+}
+
+/// Where all places or pages are taken, one of a client that has more of them than its share gives up its own
+/// for the first in line: else a client with many long answers would keep everybody waiting for their end.
+void Scheduler::make_way() {
+  const Sequence* first = line_.first();
+  const bool blocked = std::exchange(short_of_pages_, nullptr) == first;
+  // Without chunks, computing an answer again takes as many steps as it has tokens.
+  if (first == nullptr || config_.whole_prompts) return;
+  const int places = std::min(config_.max_running, config_.max_batched_tokens);
+  if (running() < places && !blocked) return;
+  if (Sequence* other = who_makes_way(*first)) preempt(*other);
+}
+
+Sequence* Scheduler::who_makes_way(const Sequence& first) const {
+  // The first of all stays, so that one always gets to its end; and what can't make enough room is spared.
+  Sequence* last = nullptr;
+  int64_t pages = available_pages();
+  for (size_t i = 1; i < running_.size(); ++i) {
+    if (!line_.takes_place(first, *running_[i])) continue;
+    last = running_[i];
+    pages += static_cast<int64_t>(last->pages.size()) - last->first_own() +
+             static_cast<int64_t>(last->cross_pages.size());
+  }
+  const int64_t wanted = std::min(config_.pages_for(first.num_tokens()), own_limit_);
+  return wanted + config_.pages_for(first.encoder_len()) <= pages ? last : nullptr;
 }
 
 void Scheduler::schedule_decodes() {
@@ -99,8 +129,18 @@ void Scheduler::schedule_decodes() {
 }
 
 void Scheduler::schedule_prefills() {
-  for (size_t i = 0; i < running_.size() && budget_ > 0; ++i)
-    if (!running_[i]->decoding()) schedule_chunk(*running_[i], false);
+  std::vector<Sequence*> prefills;
+  for (Sequence* sequence : running_)
+    if (!sequence->decoding()) prefills.push_back(sequence);
+  std::ranges::stable_sort(prefills, [this](const auto* a, const auto* b) { return line_.before(a, b); });
+  for (Sequence* sequence : prefills) {
+    // A client with long prompts under way does not keep those of another out.
+    for (const Sequence* first = line_.first(); !preempted_ && first && first->share != sequence->share &&
+                                                line_.before(first, sequence) &&
+                                                first->priority == sequence->priority && admit_first();)
+      first = line_.first();
+    if (budget_ > 0) schedule_chunk(*sequence, false);
+  }
 }
 
 void Scheduler::schedule_chunk(Sequence& sequence, bool decode) {
@@ -134,17 +174,20 @@ void Scheduler::schedule_chunk(Sequence& sequence, bool decode) {
   step_.push_back(chunk);
 }
 
-void Scheduler::admit() {
-  while (!waiting_.empty() && running() < config_.max_running && budget_ > 0) {
-    Sequence* sequence = *waiting_.begin();
-    if (sequence->encoder_len() > encoder_budget_) return;
-    if (config_.whole_prompts && sequence->prompt_len > budget_) return;
-    if (!try_admit(*sequence)) return;  // nobody overtakes the first in line
-    waiting_.erase(waiting_.begin());
-    running_.insert(std::upper_bound(running_.begin(), running_.end(), sequence, waiting_.key_comp()),
-                    sequence);
-    schedule_chunk(*sequence, false);  // even if only its newest token is left: decodes come first
+/// False when the first in line has to wait: then nobody overtakes it.
+bool Scheduler::admit_first() {
+  if (line_.empty() || running() >= config_.max_running || budget_ <= 0) return false;
+  Sequence* sequence = line_.first();
+  if (sequence->encoder_len() > encoder_budget_) return false;
+  if (config_.whole_prompts && sequence->prompt_len > budget_) return false;
+  if (!try_admit(*sequence)) {
+    short_of_pages_ = sequence;
+    return false;
   }
+  line_.admit(*sequence);
+  running_.insert(std::ranges::upper_bound(running_, sequence, line_.order()), sequence);
+  schedule_chunk(*sequence, false);  // even if only its newest token is left: decodes come first
+  return true;
 }
 
 void Scheduler::match_prefix(Sequence& sequence) {
@@ -209,11 +252,10 @@ bool Scheduler::take(int64_t count, std::vector<int32_t>& pages) {
 }
 
 void Scheduler::preempt(Sequence& sequence) {
-  FOVEA_CHECK(running_.back() == &sequence);
-  running_.pop_back();
+  running_.erase(std::ranges::find(running_, &sequence));
   store_prefix(sequence);  // as long as nobody needs the pages, resuming costs little
   release_pages(sequence);
-  waiting_.insert(&sequence);
+  line_.put_back(sequence);
   preempted_ = true;
   ++sequence.preemptions;
   ++stats_.preemptions;
@@ -223,6 +265,7 @@ void Scheduler::commit() {
   for (const ScheduledChunk& chunk : step_) {
     Sequence& sequence = *chunk.sequence;
     sequence.computed = chunk.end();
+    line_.charge(sequence, chunk.count);
     sequence.encoded = sequence.encoded || chunk.encode;
     // A finished prefill is shared at once: requests that wait with the same prefix find it. Not what has
     // outgrown a window: its path would keep pages locked that nobody sees any more.
@@ -230,6 +273,7 @@ void Scheduler::commit() {
     if (!chunk.decode && chunk.samples && whole) store_prefix(sequence);
     drop_old_pages(sequence);
   }
+  line_.advance();
 }
 
 void Scheduler::store_prefix(Sequence& sequence) {
@@ -301,7 +345,7 @@ bool Scheduler::consistent(const Sequence& s) const {
 
 bool Scheduler::consistent() const {
   if (!pool_.consistent()) return false;
-  if (!std::is_sorted(running_.begin(), running_.end(), waiting_.key_comp())) return false;
+  if (!std::ranges::is_sorted(running_, line_.order())) return false;
   std::vector<RadixTree::Node*> locks;
   std::unordered_set<int32_t> owned;
   for (const Sequence* sequence : running_) {
@@ -312,7 +356,7 @@ bool Scheduler::consistent() const {
     for (const int32_t page : sequence->cross_pages)
       if (!pool_.taken(page) || !owned.insert(page).second) return false;
   }
-  for (const Sequence* sequence : waiting_)
+  for (const Sequence* sequence : line_.first_ones(line_.size()))
     if (sequence->lock || !sequence->pages.empty() || !sequence->cross_pages.empty() ||
         sequence->computed != 0 || sequence->encoded)
       return false;

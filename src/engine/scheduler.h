@@ -2,10 +2,10 @@
 // Which tokens of which sequences the next step computes, and who owns the KV pages. Pure: no thread, no
 // clock, no model. README.md states its invariants.
 #include <cstdint>
-#include <set>
 #include <span>
 #include <vector>
 
+#include "engine/fair_line.h"
 #include "engine/sequence.h"
 #include "fovea/engine.h"
 #include "kv/page_pool.h"
@@ -65,8 +65,8 @@ class Scheduler {
   void commit();
 
   int running() const { return static_cast<int>(running_.size()); }
-  int waiting() const { return static_cast<int>(waiting_.size()); }
-  bool idle() const { return running_.empty() && waiting_.empty(); }
+  int waiting() const { return static_cast<int>(line_.size()); }
+  bool idle() const { return running_.empty() && line_.empty(); }
   int64_t pages_total() const { return pool_.total(); }
   int64_t pages_free() const { return pool_.free_pages(); }
   int64_t pages_cached() const { return tree_.evictable_pages(); }
@@ -83,25 +83,17 @@ class Scheduler {
   bool consistent() const;
 
  private:
-  /// Whether `a` is served before `b`: a total order that never changes while they live.
-  struct Before {
-    SchedulingPolicy policy;
-    bool operator()(const Sequence* a, const Sequence* b) const {
-      if (policy == SchedulingPolicy::priority && a->priority != b->priority)
-        return a->priority < b->priority;
-      return a->arrival < b->arrival;
-    }
-  };
-
   int64_t available_pages() const { return pool_.free_pages() + tree_.evictable_pages(); }
   /// Grows the page table to `pages` entries, evicting where needed; false = not enough.
   bool grow(Sequence& sequence, int64_t pages);
   bool take(int64_t count, std::vector<int32_t>& pages);
   /// Pages that the sequence may take during the next `watermark` tokens.
   int64_t headroom(const Sequence& sequence) const;
+  void make_way();
+  Sequence* who_makes_way(const Sequence& first) const;
   void schedule_decodes();
   void schedule_prefills();
-  void admit();
+  bool admit_first();
   bool try_admit(Sequence& sequence);
   void match_prefix(Sequence& sequence);
   void schedule_chunk(Sequence& sequence, bool decode);
@@ -116,12 +108,13 @@ class Scheduler {
   RadixTree tree_;
   int64_t own_limit_;  // decoder_pages()
   int64_t hit_limit_;  // pages that a cached prefix may keep locked
-  std::set<Sequence*, Before> waiting_;
-  std::vector<Sequence*> running_;  // in the same order: the last is preempted first
+  FairLine line_;
+  std::vector<Sequence*> running_;  // in line_.order(): the last is preempted first
   std::vector<ScheduledChunk> step_;
   int budget_ = 0, logit_budget_ = 0, encoder_budget_ = 0;
   uint64_t arrivals_ = 0;
-  bool preempted_ = false;
+  bool preempted_ = false;                    // in this step, for pages
+  const Sequence* short_of_pages_ = nullptr;  // the first in line, if that is why it was not admitted
   SchedulerStats stats_;
 };
 

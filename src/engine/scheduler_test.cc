@@ -130,13 +130,15 @@ class Harness {
  public:
   explicit Harness(const SchedulerConfig& config) : config_(config), scheduler_(config), model_(config) {}
 
-  Job& add(Tokens prompt, int new_tokens, bool scores = false, int priority = 0, Tokens encoded = {}) {
+  Job& add(Tokens prompt, int new_tokens, bool scores = false, int priority = 0, Tokens encoded = {},
+           std::string client = {}) {
     auto job = std::make_unique<Job>();
     job->sequence.id = next_id_++;
     job->sequence.prompt_len = static_cast<int>(prompt.size());
     job->sequence.tokens = prompt;
     job->sequence.logits_from = scores ? 0 : job->sequence.prompt_len - 1;
     job->sequence.priority = priority;
+    job->sequence.client = std::move(client);
     job->scores = scores;
     job->sight = {config_.window, encoded};
     if (!encoded.empty()) {
@@ -535,8 +537,114 @@ TEST(SchedulerTest, APreemptedSequenceIsEncodedAgain) {
   EXPECT_GT(h.scheduler().stats().preemptions, 0);
 }
 
-/// Random arrivals, cancels, lengths, priorities, windows and encoders in pools that are as small as may be:
-/// every answer equals a run alone, every page is accounted for at every step, and all of it ends.
+Job& add_for(Harness& h, const std::string& client, int new_tokens, int prompt = 4, int priority = 0) {
+  Tokens tokens(static_cast<size_t>(prompt), 1);
+  tokens[0] = static_cast<int32_t>(client[0]);  // clients have no prefix in common
+  return h.add(tokens, new_tokens, false, priority, {}, client);
+}
+
+/// Steps until those of `client` are done.
+int steps_until_done(Harness& h, const std::string& client, int most) {
+  const auto waits = [&] {
+    for (size_t i = 0; i < h.live(); ++i)
+      if (h.sequence(i).client == client) return true;
+    return false;
+  };
+  int steps = 0;
+  for (; steps < most && waits() && !testing::Test::HasFailure(); ++steps)
+    h.step();
+  return steps;
+}
+
+TEST(FairShareTest, ManyAnswersOfOneClientDoNotKeepAnotherWaiting) {
+  for (const bool cache : {true, false}) {
+    Harness h(config_of(4, 32, 2, 400, cache));
+    for (int i = 0; i < 40; ++i)
+      add_for(h, "many", 100);
+    for (int i = 0; i < 10; ++i)
+      h.step();
+    for (int chat = 0; chat < 30; ++chat) {  // nor is it ever the other's turn for long
+      add_for(h, "one", 5);
+      EXPECT_LE(steps_until_done(h, "one", 1000), 8) << chat;
+    }
+  }
+}
+
+TEST(FairShareTest, ManyLongPromptsOfOneClientDoNotKeepAnotherWaiting) {
+  Harness h(config_of(4, 8, 2, 2000));
+  for (int i = 0; i < 10; ++i)
+    add_for(h, "many", 2, 800);
+  for (int i = 0; i < 3; ++i)
+    h.step();
+  add_for(h, "one", 3);
+  EXPECT_LE(steps_until_done(h, "one", 1000), 6);
+}
+
+TEST(FairShareTest, AKvCacheFullOfOneClientsAnswersMakesRoomForAnother) {
+  Harness h(config_of(8, 32, 2, 60));
+  for (int i = 0; i < 8; ++i)
+    add_for(h, "many", 70, 8);
+  while (h.scheduler().pages_free() + h.scheduler().pages_cached() > 2 && h.live() == 8)
+    h.step();
+  add_for(h, "one", 4, 20);
+  EXPECT_LE(steps_until_done(h, "one", 1000), 20);
+  steps_until_done(h, "many", 5000);
+  EXPECT_EQ(h.finished(), 9);
+}
+
+TEST(FairShareTest, ClientsThatWantMoreThanThereIsGetEqualShares) {
+  Harness h(config_of(4, 32, 2, 400));
+  for (int i = 0; i < 60; ++i)
+    add_for(h, "long", 40);
+  for (int i = 0; i < 300; ++i)
+    add_for(h, "short", 4);
+  for (int i = 0; i < 400; ++i)
+    h.step();
+  int64_t longs = 60 * 44, shorts = 300 * 8;
+  for (size_t i = 0; i < h.live(); ++i) {
+    const Sequence& s = h.sequence(i);
+    const bool is_long = s.client == "long";
+    (is_long ? longs : shorts) -= (is_long ? 44 : 8) - (s.num_tokens() > s.prompt_len ? s.num_tokens() : 0);
+  }
+  // In tokens; a cached prompt costs nothing, so that not all of them were computed.
+  EXPECT_GT(longs, 500) << shorts;
+  EXPECT_GT(shorts, 500) << longs;
+  // They did not push each other out all the time.
+  EXPECT_LE(h.scheduler().stats().preemptions, 10);
+}
+
+TEST(FairShareTest, WithinAClientWhoCameFirstIsFirst) {
+  Harness h(config_of(1, 16, 2, 40));
+  for (int i = 0; i < 12; ++i)
+    add_for(h, i % 3 == 0 ? "a" : "b", 2);
+  std::vector<uint64_t> of_a, of_b;
+  while (h.live() && !testing::Test::HasFailure()) {
+    const int before = h.finished();
+    h.step();
+    if (h.finished() > before) (h.last()->client == "a" ? of_a : of_b).push_back(h.last()->id);
+  }
+  EXPECT_TRUE(std::ranges::is_sorted(of_a));
+  EXPECT_TRUE(std::ranges::is_sorted(of_b));
+}
+
+TEST(FairShareTest, PrioritiesGoBeforeSharesAndInterruptNobody) {
+  auto config = config_of(2, 16, 2, 100);
+  config.policy = SchedulingPolicy::priority;
+  Harness h(config);
+  for (int i = 0; i < 6; ++i)
+    add_for(h, "many", 20, 4, 1);
+  for (int i = 0; i < 5; ++i)
+    h.step();
+  add_for(h, "late", 2, 4, 2);
+  add_for(h, "urgent", 2, 4, 0);
+  EXPECT_GT(steps_until_done(h, "urgent", 1000), 10);  // for the end of one that runs
+  EXPECT_EQ(h.scheduler().stats().preemptions, 0);
+  EXPECT_GT(steps_until_done(h, "late", 1000), 20);  // for the end of all with a lower number
+  EXPECT_LE(h.live(), 1u);
+}
+
+/// Random arrivals, cancels, lengths, priorities, clients, windows and encoders in pools that are as small as
+/// may be: every answer equals a run alone, every page is accounted for at every step, and all of it ends.
 class SchedulerProperty : public testing::TestWithParam<const char*> {};
 
 TEST_P(SchedulerProperty, EveryRequestGetsTheTokensOfARunAlone) {
@@ -569,7 +677,8 @@ TEST_P(SchedulerProperty, EveryRequestGetsTheTokensOfARunAlone) {
         for (auto& t : encoded)
           t = below(3);
         const int room = longest - static_cast<int>(prompt.size());
-        h.add(prompt, below(room) + 1, below(5) == 0, below(4), encoded);
+        const std::string client = kind == "shared" ? std::string(1, static_cast<char>('a' + below(3))) : "";
+        h.add(prompt, below(room) + 1, below(5) == 0, below(4), encoded, client);
       }
       if (h.live() && below(40) == 0) h.cancel(static_cast<size_t>(below(static_cast<int>(h.live()))));
       h.step();
@@ -578,7 +687,7 @@ TEST_P(SchedulerProperty, EveryRequestGetsTheTokensOfARunAlone) {
         dropped += h.sequence(i).dropped;
     }
     EXPECT_TRUE(h.scheduler().idle());
-    if (config.policy == SchedulingPolicy::fcfs) {
+    if (config.policy == SchedulingPolicy::fcfs && kind != "shared") {
       EXPECT_LE(h.steps(), h.tokens_added());  // each step computes a token that is not computed again
     }
     preemptions += h.scheduler().stats().preemptions;
@@ -596,7 +705,7 @@ TEST_P(SchedulerProperty, EveryRequestGetsTheTokensOfARunAlone) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, SchedulerProperty, testing::Values("plain", "windowed", "encoded"),
+INSTANTIATE_TEST_SUITE_P(Kinds, SchedulerProperty, testing::Values("plain", "windowed", "encoded", "shared"),
                          [](const auto& p) { return std::string(p.param); });
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/encoder_input.h"
@@ -10,6 +11,8 @@
 #include "kv/radix_tree.h"
 
 namespace fovea {
+
+struct ClientShare;
 
 struct Sequence {
   uint64_t id = 0;
@@ -19,10 +22,12 @@ struct Sequence {
   /// as they are delivered. prompt_len - 1 when none are.
   int logits_from = 0;
   int priority = 0;                             ///< lower = sooner; SchedulingPolicy::priority only
+  std::string client;                           ///< who asked: clients get equal shares
   std::shared_ptr<const EncoderInput> encoder;  ///< null = none
 
   // The scheduler's own.
   uint64_t arrival = 0;              ///< its place among all that were ever added
+  ClientShare* share = nullptr;      ///< its client's; FairLine's own
   int computed = 0;                  ///< tokens [0, computed) have had their keys and values in `pages`
   std::vector<int32_t> pages;        ///< page table; enough for the next chunk. Entries [0, dropped) are 0
   int dropped = 0;                   ///< pages wholly older than the window: no row sees them any more

@@ -4,14 +4,34 @@
 
 namespace fovea::server {
 
-std::unique_ptr<Admission::Ticket> Admission::arrive(int engine_waiting, Verdict& verdict) {
+bool Admission::full(int64_t more, bool is_first) const {
+  const int64_t kept = is_first ? std::min(limits_.slots, limits_.waiting) : 0;
+  return answers_ + more > most() + kept;
+}
+
+int64_t Admission::answers_of(const std::string& client) const {
+  const auto found = of_client_.find(client);
+  return found == of_client_.end() ? 0 : found->second;
+}
+
+void Admission::add(const std::string& client, int64_t answers) {
+  answers_ += answers;
+  const auto at = of_client_.try_emplace(client, 0).first;
+  at->second += answers;
+  if (at->second == 0) of_client_.erase(at);
+}
+
+std::unique_ptr<Admission::Ticket> Admission::arrive(const std::string& client, int engine_waiting,
+                                                     Verdict& verdict) {
   const std::lock_guard lock(mutex_);
-  verdict = full(1) || (engine_waiting > 0 && engine_waiting >= limits_.waiting) ? Verdict::too_many_requests
-            : limits_.prompt_tokens > 0 && tokens_ >= limits_.prompt_tokens      ? Verdict::too_many_tokens
-                                                                                 : Verdict::admitted;
+  const bool is_first = answers_of(client) == 0;
+  const bool engine_full = !is_first && engine_waiting > 0 && engine_waiting >= limits_.waiting;
+  verdict = full(1, is_first) || engine_full                                ? Verdict::too_many_requests
+            : limits_.prompt_tokens > 0 && tokens_ >= limits_.prompt_tokens ? Verdict::too_many_tokens
+                                                                            : Verdict::admitted;
   if (verdict != Verdict::admitted) return nullptr;
-  ++answers_;
-  return std::unique_ptr<Ticket>(new Ticket(*this));
+  add(client, 1);
+  return std::unique_ptr<Ticket>(new Ticket(*this, client));
 }
 
 int Admission::answers() const {
@@ -26,14 +46,14 @@ int Admission::waiting() const {
 
 Admission::Ticket::~Ticket() {
   const std::lock_guard lock(admission_.mutex_);
-  admission_.answers_ -= answers_;
+  admission_.add(client_, -answers_);
   admission_.tokens_ -= tokens_;
 }
 
 Admission::Verdict Admission::Ticket::set_answers(int answers) {
   const std::lock_guard lock(admission_.mutex_);
-  if (answers > answers_ && admission_.full(answers - answers_)) return Verdict::too_many_requests;
-  admission_.answers_ += answers - answers_;
+  if (answers > answers_ && admission_.full(answers - answers_, false)) return Verdict::too_many_requests;
+  admission_.add(client_, answers - answers_);
   answers_ = answers;
   return Verdict::admitted;
 }
@@ -59,7 +79,7 @@ void Admission::Ticket::prompt_done(int64_t tokens) {
 void Admission::Ticket::answer_done() {
   const std::lock_guard lock(admission_.mutex_);
   if (answers_ == 0) return;
-  --admission_.answers_;
+  admission_.add(client_, -1);
   --answers_;
 }
 

@@ -4,6 +4,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <unordered_map>
 
 namespace fovea::server {
 
@@ -36,8 +38,9 @@ class Admission {
 
    private:
     friend class Admission;
-    explicit Ticket(Admission& admission) : admission_(admission) {}
+    Ticket(Admission& admission, std::string client) : admission_(admission), client_(std::move(client)) {}
     Admission& admission_;
+    const std::string client_;
     int answers_ = 1;
     int64_t tokens_ = 0;
   };
@@ -45,8 +48,9 @@ class Admission {
   explicit Admission(const Limits& limits) : limits_(limits) {}
 
   /// Null when the queue is full. `engine_waiting`: the engine's own count, which also knows of those that
-  /// wait for pages.
-  std::unique_ptr<Ticket> arrive(int engine_waiting, Verdict& verdict);
+  /// wait for pages. A `client` that has nothing here gets one answer in although others fill the queue, as
+  /// long as there are not more than `slots` of that kind.
+  std::unique_ptr<Ticket> arrive(const std::string& client, int engine_waiting, Verdict& verdict);
 
   int answers() const;
   int waiting() const;
@@ -54,11 +58,15 @@ class Admission {
   int64_t most() const { return int64_t{limits_.slots} + limits_.waiting; }
 
  private:
-  bool full(int more) const { return answers_ + more > most(); }
+  // With mutex_ held.
+  bool full(int64_t more, bool is_first) const;
+  int64_t answers_of(const std::string& client) const;
+  void add(const std::string& client, int64_t answers);
 
   const Limits limits_;
   mutable std::mutex mutex_;
   int64_t answers_ = 0, tokens_ = 0;
+  std::unordered_map<std::string, int64_t> of_client_;  // answers; none is 0
 };
 
 }  // namespace fovea::server

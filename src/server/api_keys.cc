@@ -24,24 +24,27 @@ ApiKeys::Padded ApiKeys::pad(std::string_view key) {
   return padded;
 }
 
-bool ApiKeys::has(std::string_view key) const {
+size_t ApiKeys::index_of(std::string_view key) const {
   const Padded given = pad(key);
-  bool found = false;
-  for (const Padded& known : keys_) {
+  size_t found = kNone;
+  for (size_t k = 0; k < keys_.size(); ++k) {
     // volatile: the compiler may not leave the loop at the first difference.
     volatile uint8_t difference = 0;
     for (size_t i = 0; i < kLongest; ++i)
-      difference = static_cast<uint8_t>(difference | (given.bytes[i] ^ known.bytes[i]));
-    found |= (difference == 0) & (given.length == known.length);
+      difference = static_cast<uint8_t>(difference | (given.bytes[i] ^ keys_[k].bytes[i]));
+    // kNone has all bits set: "and" with a mask takes the index in without a branch.
+    const bool same = (difference == 0) & (given.length == keys_[k].length);
+    const size_t mask = size_t{0} - size_t{same};
+    found = (found & ~mask) | (k & mask);
   }
   return found;
 }
 
-bool ApiKeys::allows(std::string_view authorization) const {
-  if (open()) return true;
+size_t ApiKeys::find(std::string_view authorization) const {
   const size_t space = authorization.find(' ');
-  if (space == std::string_view::npos) return false;
-  return same_letters(authorization.substr(0, space), "bearer") && has(trimmed(authorization.substr(space)));
+  if (space == std::string_view::npos || !same_letters(authorization.substr(0, space), "bearer"))
+    return kNone;
+  return index_of(trimmed(authorization.substr(space)));
 }
 
 }  // namespace fovea::server

@@ -1,6 +1,7 @@
 #pragma once
 // Who may ask: keys of clients, compared in a time that says nothing about them.
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -21,7 +22,10 @@ class ApiKeys {
   /// No key at all: everybody may.
   bool open() const { return keys_.empty(); }
   /// Of an Authorization header: "Bearer KEY". Always compares with every key, and all bytes of it.
-  bool allows(std::string_view authorization) const;
+  bool allows(std::string_view authorization) const { return open() || find(authorization) != kNone; }
+  /// Which key it is, from 0; kNone = none of them.
+  size_t find(std::string_view authorization) const;
+  static constexpr size_t kNone = static_cast<size_t>(-1);
 
  private:
   struct Padded {
@@ -29,7 +33,7 @@ class ApiKeys {
     size_t length = 0;
   };
   static Padded pad(std::string_view key);
-  bool has(std::string_view key) const;
+  size_t index_of(std::string_view key) const;
 
   std::vector<Padded> keys_;
 };

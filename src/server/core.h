@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "server/admission.h"
+#include "server/answer_memory.h"
 #include "server/api_keys.h"
+#include "server/http/listen.h"
 #include "server/metrics.h"
 #include "server/openai/error.h"
 #include "server/service.h"
@@ -33,13 +35,19 @@ struct Core {
   Embedder* embedder = nullptr;
   ApiKeys keys;
   Admission admission;
-  std::unique_ptr<Metrics> metrics;  ///< null with an embedder
-  int64_t created = 0;               ///< seconds since 1970
+  std::shared_ptr<AnswerMemory> answers;  ///< shared with what connections still send
+  std::unique_ptr<Metrics> metrics;       ///< null with an embedder
+  int64_t created = 0;                    ///< seconds since 1970
   std::atomic<bool> ready{false}, draining{false}, aborted{false};
   std::atomic<int> in_flight{0};
 
   explicit Core(const Admission::Limits& limits) : admission(limits) {}
 
+  /// Whose share of the server a request is part of: its key's, or without keys its address's.
+  std::string client_of(const http::Request& request) const {
+    return keys.open() ? http::address_group(request.remote)
+                       : "key " + std::to_string(keys.find(request.header("authorization")));
+  }
   int max_seq_len() const { return engine ? engine->info().max_seq_len : embedder->info().max_seq_len; }
   const std::string& served_name() const { return config.served_names.front(); }
 

@@ -1,9 +1,11 @@
 #include "server/endpoints.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/log.h"
 #include "server/generation.h"
+#include "server/openai/answer_size.h"
 #include "server/openai/response.h"
 #include "server/text.h"
 
@@ -74,14 +76,20 @@ std::optional<ApiError> generate(std::shared_ptr<Reply>& reply, std::shared_ptr<
                                  openai::ApiKind kind, openai::GenerationRequest request,
                                  std::vector<TokenizedPrompt> prompts) {
   Core& core = reply->core();
-  int64_t tokens = 0;
+  std::vector<int64_t> lengths;
   for (const TokenizedPrompt& prompt : prompts)
-    tokens += static_cast<int64_t>(prompt.ids.size());
+    lengths.push_back(static_cast<int64_t>(prompt.ids.size()));
+  const int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  const auto size = openai::answer_size(kind, request, lengths, core.engine->info().vocab_size);
+  // A stream's tokens are sent as they come.
+  if (const int64_t bytes = request.stream ? size.prompts : size.whole();
+      bytes > core.config.max_answer_bytes)
+    return answer_too_large(core, bytes, size.what, size.param);
   if (const auto verdict = ticket->set_prompt_tokens(tokens); verdict != Admission::Verdict::admitted)
     return overloaded(verdict);
   if (core.draining.load()) return shutting_down();
   note_ignored(*reply, request);
-  Generation::start(reply, std::move(ticket), kind, std::move(request), std::move(prompts));
+  Generation::start(reply, std::move(ticket), kind, std::move(request), std::move(prompts), size);
   return std::nullopt;
 }
 
@@ -175,6 +183,14 @@ std::optional<ApiError> embedding(std::shared_ptr<Reply>& shared_reply,
     return bad_request("dimensions is " + std::to_string(*parsed->dimensions) + "; this model's are " +
                            std::to_string(dimensions),
                        "dimensions");
+  const int64_t bytes = openai::embeddings_size(parsed->inputs.size(), dimensions, parsed->base64);
+  if (bytes > core.config.max_answer_bytes)
+    return answer_too_large(core, bytes,
+                            std::to_string(parsed->inputs.size()) + " inputs, " + std::to_string(dimensions) +
+                                " dimensions, encoding_format " + (parsed->base64 ? "base64" : "float"),
+                            "input");
+  const auto share = std::make_shared<AnswerShare>(core.answers);
+  if (!share->grow(bytes)) return answers_full();
   std::vector<std::vector<int32_t>> inputs;
   int tokens = 0;
   for (openai::Prompt& given : parsed->inputs) {
@@ -203,8 +219,11 @@ std::optional<ApiError> embedding(std::shared_ptr<Reply>& shared_reply,
     std::ranges::move(*slice, std::back_inserter(vectors));
   }
   ticket.reset();  // before the client can come back
-  reply.respond({200, "application/json",
-                 openai::embeddings_json(core.served_name(), vectors, parsed->base64, tokens)});
+  reply.respond({200,
+                 "application/json",
+                 openai::embeddings_json(core.served_name(), vectors, parsed->base64, tokens),
+                 {},
+                 share});
   return std::nullopt;
 }
 

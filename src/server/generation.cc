@@ -38,12 +38,15 @@ int characters(std::string_view utf8) {
 }  // namespace
 
 Generation::Generation(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket, ApiKind kind,
-                       openai::GenerationRequest request, std::vector<TokenizedPrompt> prompts)
+                       openai::GenerationRequest request, std::vector<TokenizedPrompt> prompts,
+                       const openai::AnswerSize& size)
     : reply_(std::move(reply)),
       core_(reply_->core()),
       kind_(kind),
       request_(std::move(request)),
       prompts_(std::move(prompts)),
+      size_(size),
+      share_(std::make_shared<AnswerShare>(core_.answers)),
       head_{kind, new_id(kind), core_.served_name(), unix_seconds()},
       words_{[engine = core_.engine](int32_t id) { return engine->token_bytes(id); },
              request_.return_tokens_as_ids},
@@ -83,9 +86,10 @@ Generation::~Generation() {
 }
 
 void Generation::start(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket, ApiKind kind,
-                       openai::GenerationRequest request, std::vector<TokenizedPrompt> prompts) {
+                       openai::GenerationRequest request, std::vector<TokenizedPrompt> prompts,
+                       const openai::AnswerSize& size) {
   const auto self = std::make_shared<Generation>(std::move(reply), std::move(ticket), kind,
-                                                 std::move(request), std::move(prompts));
+                                                 std::move(request), std::move(prompts), size);
   self->core_.add(self);
   self->reply_->on_drop([weak = self->weak_from_this()] {
     if (const auto alive = weak.lock()) alive->cancel();
@@ -103,6 +107,8 @@ GenerateRequest Generation::engine_request(size_t prompt) const {
   out.prompt_ids = prompts_[prompt].ids;
   out.sampling = request_.sampling;
   out.priority = request_.priority;
+  out.client = reply_->client();
+  out.on_start = [reply = reply_] { reply->set_started(); };
   out.prompt_logprobs = request_.prompt_logprobs;
   if (choices_[prompt * n()].echoed && !out.prompt_logprobs) out.prompt_logprobs = request_.sampling.logprobs;
   // The engine generates nothing only for who wants something of the prompt.
@@ -111,6 +117,7 @@ GenerateRequest Generation::engine_request(size_t prompt) const {
 }
 
 std::optional<ApiError> Generation::submit() {
+  if (!share_->grow(size_.prompts)) return answers_full();
   // Of several all or none: what the last one lacks would be known only when the first are computed.
   if (prompts_.size() > 1)
     for (size_t p = 0; p < prompts_.size(); ++p)
@@ -150,7 +157,7 @@ void Generation::on_output(size_t prompt, const RequestOutput& output) {
     post_delivery();
   } catch (const std::bad_alloc&) {
     // A part is lost: the client must not take the rest for the whole.
-    reply_->exchange().abort();
+    reply_->abort_stream();
     cancel();
   }
 }
@@ -253,6 +260,7 @@ std::optional<ApiError> Generation::take(const Arrived& arrived, std::string& ev
     events += writer_->delta(choice.index, output, usage_);
     return std::nullopt;
   }
+  if (auto error = grow(output.token_ids.size())) return error;
   choice.text += output.text;
   choice.token_ids.insert(choice.token_ids.end(), output.token_ids.begin(), output.token_ids.end());
   choice.logprobs.insert(choice.logprobs.end(), output.logprobs.begin(), output.logprobs.end());
@@ -265,13 +273,25 @@ std::optional<ApiError> Generation::take(const Arrived& arrived, std::string& ev
   return std::nullopt;
 }
 
+std::optional<ApiError> Generation::grow(size_t tokens) {
+  const bool fits = share_->grow(size_.per_token * static_cast<int64_t>(tokens));
+  // Without max_tokens nobody knew before how long it would be.
+  if (!request_.max_tokens_given && share_->bytes() > core_.config.max_answer_bytes)
+    return answer_too_large(core_, share_->bytes(), size_.what + ", no max_tokens", "max_tokens");
+  if (!fits) return answers_full();
+  return std::nullopt;
+}
+
 void Generation::close() {
   ended_ = true;
   if (writer_)
     reply_->end();
   else
-    reply_->respond(
-        {200, "application/json", openai::response_json(head_, choices_, usage_, request_, words_)});
+    reply_->respond({200,
+                     "application/json",
+                     openai::response_json(head_, choices_, usage_, request_, words_),
+                     {},
+                     share_});
 }
 
 void Generation::fail(const ApiError& error) {
@@ -291,8 +311,10 @@ void Generation::abort() {
 }
 
 void Generation::tick(Clock::time_point now) {
-  reply_->exchange().post([self = shared_from_this(), now] {
-    if (!self->writer_ || self->ended_ || now - self->last_write_ < self->core_.config.sse_ping) return;
+  const auto silent = [this, now] { return now - last_write_.load() >= core_.config.sse_ping; };
+  if (!request_.stream || !silent()) return;
+  reply_->exchange().post([self = shared_from_this(), now, silent] {
+    if (!self->writer_ || self->ended_ || !silent()) return;
     self->last_write_ = now;
     if (!self->reply_->write(": ping\n\n")) self->cancel();
   });

@@ -1,10 +1,12 @@
 #pragma once
 // One request of /v1/completions or /v1/chat/completions: some engine requests, one answer.
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
 
+#include "server/openai/answer_size.h"
 #include "server/openai/request.h"
 #include "server/openai/response.h"
 #include "server/reply.h"
@@ -25,10 +27,11 @@ class Generation final : public Job, public std::enable_shared_from_this<Generat
   /// Submits the prompts, or answers with an error. Nothing is sent before all of them are admitted.
   static void start(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket,
                     openai::ApiKind kind, openai::GenerationRequest request,
-                    std::vector<TokenizedPrompt> prompts);
+                    std::vector<TokenizedPrompt> prompts, const openai::AnswerSize& size);
 
   Generation(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket, openai::ApiKind kind,
-             openai::GenerationRequest request, std::vector<TokenizedPrompt> prompts);
+             openai::GenerationRequest request, std::vector<TokenizedPrompt> prompts,
+             const openai::AnswerSize& size);
   ~Generation() override;
 
   void abort() override;
@@ -57,6 +60,8 @@ class Generation final : public Job, public std::enable_shared_from_this<Generat
   void post_delivery();
   void deliver();
   bool open();
+  /// Room for so many tokens more of an answer that is not streamed.
+  std::optional<openai::ApiError> grow(size_t tokens);
   std::optional<openai::ApiError> take(const Arrived& arrived, std::string& events);
   void close();
   void fail(const openai::ApiError& error);
@@ -68,6 +73,8 @@ class Generation final : public Job, public std::enable_shared_from_this<Generat
   const openai::ApiKind kind_;
   const openai::GenerationRequest request_;
   std::vector<TokenizedPrompt> prompts_;
+  const openai::AnswerSize size_;
+  const std::shared_ptr<AnswerShare> share_;  // of the memory of answers
   const Clock::time_point arrival_ = Clock::now();
   openai::ResponseHead head_;
   openai::TokenText words_;
@@ -91,7 +98,7 @@ class Generation final : public Job, public std::enable_shared_from_this<Generat
   openai::Usage usage_;
   std::vector<int> cached_tokens_, completion_tokens_;  // by prompt, by choice
   int unfinished_ = 0;
-  Clock::time_point last_write_ = arrival_;
+  std::atomic<Clock::time_point> last_write_{arrival_};  // read by the ticker too
   bool opened_ = false, ended_ = false;
 };
 

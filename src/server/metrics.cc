@@ -99,9 +99,12 @@ class MetricsImpl final : public Metrics {
   void first_token(double seconds) override { first_token_.add(seconds); }
   void next_token(double seconds) override { next_token_.add(seconds); }
   void finished(const RequestRecord& record) override;
+  void timed_out(Timeout which) override {
+    timeouts_[static_cast<size_t>(which)].fetch_add(1, std::memory_order_relaxed);
+  }
   void refused(int status) override { refused_.add(status); }
   void http_response(int status) override { responses_.add(status); }
-  std::string text(const EngineStats* stats, int http_connections) const override;
+  std::string text(const EngineStats* stats, const http::ConnectionCounts& connections) const override;
 
  private:
   void write_requests(MetricsText& out) const;
@@ -109,6 +112,7 @@ class MetricsImpl final : public Metrics {
   std::string served_name_, constants_;
   const std::optional<MachineFloor> floor_;
   std::array<std::atomic<int64_t>, kFinishes> finishes_{};
+  std::array<std::atomic<int64_t>, 3> timeouts_{};
   std::atomic<int64_t> prompt_total_{0}, cached_total_{0};
   StatusCounts refused_, responses_;
   MetricsHistogram first_token_{kFirstTokenBounds}, next_token_{kTokenBounds}, per_token_{kTokenBounds};
@@ -141,6 +145,10 @@ void MetricsImpl::write_requests(MetricsText& out) const {
   for (size_t i = 0; i < finishes_.size(); ++i)
     out.sample(static_cast<double>(finishes_[i].load(std::memory_order_relaxed)),
                {{"finished_reason", kFinishNames[i]}});
+  out.metric("fovea_request_timeouts_total", "counter", "Requests that ended because their time was up.");
+  constexpr std::array<std::string_view, 3> kTimeouts = {"queue", "server", "client"};
+  for (size_t i = 0; i < timeouts_.size(); ++i)
+    out.sample(static_cast<double>(timeouts_[i].load(std::memory_order_relaxed)), {{"limit", kTimeouts[i]}});
   out.counter("fovea_cached_prompt_tokens_total",
               "Prompt tokens of ended requests found in the prefix cache.",
               static_cast<double>(cached_total_.load(std::memory_order_relaxed)));
@@ -159,7 +167,7 @@ void MetricsImpl::write_requests(MetricsText& out) const {
   decode_.write("vllm:request_decode_time_seconds", "From the first token to the end.", out);
 }
 
-std::string MetricsImpl::text(const EngineStats* stats, int http_connections) const {
+std::string MetricsImpl::text(const EngineStats* stats, const http::ConnectionCounts& connections) const {
   MetricsText out(served_name_);
   if (stats)
     write_engine_stats(*stats, floor_, out);
@@ -167,7 +175,11 @@ std::string MetricsImpl::text(const EngineStats* stats, int http_connections) co
     out.counter("vllm:prompt_tokens_total", "Tokens of texts.",
                 static_cast<double>(prompt_total_.load(std::memory_order_relaxed)));
   write_requests(out);
-  out.gauge("fovea_http_connections", "Connections that are open.", http_connections);
+  out.gauge("fovea_http_connections", "Connections that are open.", connections.open);
+  out.counter("fovea_http_connections_refused_total", "Connections that found no place.",
+              static_cast<double>(connections.refused));
+  out.counter("fovea_http_connections_evicted_total", "Idle connections that were ended for new ones.",
+              static_cast<double>(connections.evicted));
   responses_.write("fovea_http_responses_total", "HTTP answers by status.", out);
   refused_.write("fovea_requests_refused_total",
                  "Requests answered with an error before they reached the engine.", out);

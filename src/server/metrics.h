@@ -10,6 +10,7 @@
 #include "fovea/embed.h"
 #include "fovea/engine.h"
 #include "kernels/cpu/machine.h"
+#include "server/http/server.h"
 
 namespace fovea::server {
 
@@ -26,6 +27,9 @@ struct RequestRecord {
   double queue_seconds = 0, prefill_seconds = 0, decode_seconds = 0, e2e_seconds = 0;
 };
 
+/// What ran out: the time in line, the server's for a request, or its client's own.
+enum class Timeout : uint8_t { queue, server, client };
+
 class Metrics {
  public:
   virtual ~Metrics() = default;
@@ -40,14 +44,15 @@ class Metrics {
   virtual void first_token(double seconds_since_arrival) = 0;
   virtual void next_token(double seconds_since_last) = 0;
   virtual void finished(const RequestRecord& record) = 0;
+  virtual void timed_out(Timeout which) = 0;
   virtual void refused(int status) = 0;        ///< answered with an error before it reached the engine
   virtual void http_response(int status) = 0;  ///< every answer
 
   /// `stats` null = there is no engine: an embedder.
-  virtual std::string text(const EngineStats* stats, int http_connections) const = 0;
-  std::string text(const Engine& engine, int http_connections) const {
+  virtual std::string text(const EngineStats* stats, const http::ConnectionCounts& connections) const = 0;
+  std::string text(const Engine& engine, const http::ConnectionCounts& connections) const {
     const EngineStats stats = engine.stats();
-    return text(&stats, http_connections);
+    return text(&stats, connections);
   }
 };
 

@@ -36,7 +36,7 @@ EngineInfo engine_info() {
 class MetricsTest : public ::testing::Test {
  protected:
   double value(const std::string& name, const std::string& labels = "") const {
-    const Series series = test::parse_metrics(metrics_->text(&stats_, 7));
+    const Series series = test::parse_metrics(metrics_->text(&stats_, {7, 5, 3}));
     const auto at = series.find(name + "{model_name=\"demo\"" + (labels.empty() ? "" : ",") + labels + "}");
     if (at == series.end()) return -1;
     return at->second;
@@ -155,6 +155,8 @@ TEST_F(MetricsTest, SaysTheEnginesState) {
   EXPECT_EQ(value("fovea_kv_pages", "state=\"in_use\""), 10);
   EXPECT_EQ(value("fovea_plan_seconds_total"), 0.125);
   EXPECT_EQ(value("fovea_http_connections"), 7);
+  EXPECT_EQ(value("fovea_http_connections_refused_total"), 5);
+  EXPECT_EQ(value("fovea_http_connections_evicted_total"), 3);
 }
 
 /// Words between backquotes that begin as our metrics do.
@@ -175,7 +177,7 @@ TEST_F(MetricsTest, AreThoseOfThePage) {
   std::ifstream file(std::string(FOVEA_SOURCE_DIR) + "/docs/metrics.md");
   const std::string page(std::istreambuf_iterator<char>(file), {});
   std::set<std::string> written;
-  const std::string text = metrics_->text(&stats_, 0);
+  const std::string text = metrics_->text(&stats_, {});
   for (size_t at = 0; (at = text.find("# TYPE ", at)) != text.npos; at += 7)
     written.insert(text.substr(at + 7, text.find(' ', at + 7) - at - 7));
   EXPECT_EQ(metrics_in_page(page), written);
@@ -250,7 +252,7 @@ TEST_F(MetricsTest, CountsFromManyThreads) {
       for (int i = 0; i < 1000; ++i) {
         metrics_->next_token(0.25);
         metrics_->http_response(200);
-        if (i % 100 == 0) (void)metrics_->text(&stats_, 0);
+        if (i % 100 == 0) (void)metrics_->text(&stats_, {});
       }
     });
   for (std::thread& thread : threads)
@@ -271,7 +273,7 @@ TEST(MetricsOfAnEmbedder, HaveNoEngine) {
   record.prompt_tokens = 9;
   record.finish = FinishReason::stop;
   metrics->finished(record);
-  Series series = test::parse_metrics(metrics->text(nullptr, 1));
+  Series series = test::parse_metrics(metrics->text(nullptr, {1, 0, 0}));
   EXPECT_EQ(series["vllm:prompt_tokens_total{model_name=\"bert\"}"], 9);
   EXPECT_EQ(series.count("vllm:num_requests_running{model_name=\"bert\"}"), 0u);
   EXPECT_EQ(series.count("fovea_attention_backend_info{model_name=\"bert\",phase=\"prefill\","

@@ -17,10 +17,13 @@ std::string version_json(std::string_view version) {
   return dump({{"version", version}});
 }
 
-std::string server_info_json(const std::string& fixed, const EngineStats* stats, int in_flight, int waiting) {
+std::string server_info_json(const std::string& fixed, const EngineStats* stats, int in_flight, int waiting,
+                             const http::ConnectionCounts& connections) {
   Json out = Json::parse(fixed, nullptr, false);
   if (!out.is_object()) out = Json::object();
   out["requests"] = {{"in_flight", in_flight}, {"waiting", waiting}};
+  out["connections"] = {
+      {"open", connections.open}, {"refused", connections.refused}, {"evicted", connections.evicted}};
   if (stats != nullptr)
     out["engine"] = {{"running", stats->running},
                      {"waiting", stats->waiting},

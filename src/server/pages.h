@@ -4,12 +4,14 @@
 #include <string_view>
 
 #include "fovea/engine.h"
+#include "server/http/server.h"
 
 namespace fovea::server {
 
 /// {"version": "0.1.0"}
 std::string version_json(std::string_view version);
 /// `fixed`, a JSON object, and what changes: {"engine": {"running": 3, ...}, ...}.
-std::string server_info_json(const std::string& fixed, const EngineStats* stats, int in_flight, int waiting);
+std::string server_info_json(const std::string& fixed, const EngineStats* stats, int in_flight, int waiting,
+                             const http::ConnectionCounts& connections);
 
 }  // namespace fovea::server

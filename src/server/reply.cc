@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "server/openai/response.h"
 #include "server/text.h"
 
 namespace fovea::server {
@@ -69,6 +70,20 @@ openai::ApiError out_of_memory() {
           "out_of_memory", 1};
 }
 
+openai::ApiError answers_full() {
+  return {503, "the answers that are being made and sent have all the memory that they may; try again later",
+          "", "server_overloaded", 1};
+}
+
+openai::ApiError answer_too_large(const Core& core, int64_t bytes, const std::string& what,
+                                  const std::string& param) {
+  return openai::bad_request("the answer would have about " + std::to_string(bytes) + " bytes (" + what +
+                                 "); at most " + std::to_string(core.config.max_answer_bytes) +
+                                 " are allowed; ask for fewer prompts, answers, tokens or log probabilities"
+                                 " at a time",
+                             param, "answer_too_large");
+}
+
 http::Response error_response(const openai::ApiError& error) {
   http::Response response{error.status, "application/json", openai::error_json(error)};
   if (error.retry_after > 0) response.headers.emplace_back("Retry-After", std::to_string(error.retry_after));
@@ -97,11 +112,14 @@ std::shared_ptr<Reply> Reply::create(std::shared_ptr<Core> core, std::shared_ptr
 }
 
 Reply::Reply(std::shared_ptr<Core> core, std::shared_ptr<http::Exchange> exchange)
-    : core_(std::move(core)), exchange_(std::move(exchange)) {
+    : core_(std::move(core)),
+      exchange_(std::move(exchange)),
+      client_(core_->client_of(exchange_->request())) {
   core_->in_flight.fetch_add(1);
 }
 
 Reply::~Reply() {
+  if (deadlines_) core_->remove(this);
   if (state_.load() == State::done) return;
   if (state_.load() == State::streaming) exchange_->abort();
   finish(500);
@@ -147,9 +165,53 @@ void Reply::end() {
   finish(200);
 }
 
+bool Reply::write(std::string bytes) {
+  if (exchange_->write(std::move(bytes))) return true;
+  drop();
+  return false;
+}
+
+void Reply::abort_stream() {
+  State streaming = State::streaming;
+  if (!state_.compare_exchange_strong(streaming, State::done)) return;
+  exchange_->abort();
+  finish(500);
+}
+
+void Reply::set_deadlines(const Deadlines& deadlines) {
+  deadlines_ = deadlines;
+  core_->add(shared_from_this());
+}
+
+void Reply::tick(Clock::time_point now) {
+  if (done() || !deadlines_) return;
+  if (const auto ran_out = deadlines_->ran_out(now - arrival_, started_.load())) expire(*ran_out);
+}
+
+void Reply::expire(Timeout which) {
+  if (expired_.exchange(true)) return;
+  // On the connection's thread: after what is being written there.
+  exchange_->post([self = shared_from_this(), which] {
+    if (self->done()) return;
+    if (self->core_->metrics) self->core_->metrics->timed_out(which);
+    const openai::ApiError error = self->deadlines_->error(which);
+    if (self->streaming()) {
+      self->write(openai::StreamWriter::error(error));
+      self->end();
+    } else {
+      self->error(error);
+    }
+    self->give_up();
+  });
+}
+
 void Reply::drop() {
   // Not an answer that anybody gets; 499 is what nginx calls it.
   if (state_.exchange(State::done) != State::done) finish(499);
+  give_up();
+}
+
+void Reply::give_up() {
   std::function<void()> dropped;
   {
     const std::lock_guard lock(mutex_);

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "server/deadlines.h"
 #include "server/endpoints.h"
 #include "server/openai/response.h"
 #include "server/pages.h"
@@ -22,6 +23,8 @@ using openai::ApiError;
 // A body of so many bytes is read where it arrives: handing it over would cost more. 8 KiB are read and
 // tokenised in about a millisecond.
 constexpr size_t kSmallBody = 8 << 10;
+/// So many of the largest answers may be in memory.
+constexpr int64_t kAnswersAtATime = 16;
 
 bool is_json(std::string_view content_type) {
   return same_letters(trimmed(content_type.substr(0, content_type.find(';'))), "application/json");
@@ -55,6 +58,9 @@ class Router {
   void preflight(Reply& reply, const RouteInfo* route);
   void web(Reply& reply, const WebFile& file);
   void health(Reply& reply);
+  http::ConnectionCounts connections() const {
+    return core_->config.connections ? core_->config.connections() : http::ConnectionCounts();
+  }
 
   std::shared_ptr<Core> core_;
   WorkQueue& queue_;
@@ -115,7 +121,7 @@ void Router::preflight(Reply& reply, const RouteInfo* route) {
                                   "authorization, content-type, x-request-id, x-stainless-arch, "
                                   "x-stainless-lang, x-stainless-os, x-stainless-package-version, "
                                   "x-stainless-retry-count, x-stainless-runtime, "
-                                  "x-stainless-runtime-version, x-stainless-timeout");
+                                  "x-stainless-runtime-version, x-stainless-timeout, x-request-timeout");
     response.headers.emplace_back("Access-Control-Max-Age", "600");
   }
   reply.respond(std::move(response));
@@ -143,23 +149,23 @@ void Router::get(Reply& reply, Route route) {
     }
     case Route::server_info: {
       const EngineStats stats = core_->engine ? core_->engine->stats() : EngineStats();
-      return reply.respond(json(server_info_json(core_->config.server_info, core_->engine ? &stats : nullptr,
-                                                 core_->in_flight.load(), core_->admission.waiting())));
+      return reply.respond(
+          json(server_info_json(core_->config.server_info, core_->engine ? &stats : nullptr,
+                                core_->in_flight.load(), core_->admission.waiting(), connections())));
     }
     case Route::server_state:
       if (!core_->engine)
         return reply.error({404, "an encoder has no state between two requests", "", "not_found"});
       // A view may have to be waited for (kSnapshotPatience).
-      return queue_.add([reply = reply.shared_from_this()] {
+      return queue_.add(core_->client_of(reply.request()), [reply = reply.shared_from_this()] {
         guarded(reply, [&] { reply->respond(json(snapshot_json(reply->core().engine->snapshot()))); });
       });
     case Route::metrics: {
       if (!core_->metrics)
         return reply.error(
             {404, "an encoder has no metrics; they are of models that generate", "", "not_found"});
-      const int connections = core_->config.connections ? core_->config.connections() : 0;
       return reply.respond({200, "text/plain; version=0.0.4; charset=utf-8",
-                            core_->metrics->text(*core_->engine, connections)});
+                            core_->metrics->text(*core_->engine, connections())});
     }
     default: FOVEA_CHECK(false && "a route that is not of GET");
   }
@@ -167,7 +173,7 @@ void Router::get(Reply& reply, Route route) {
 
 void Router::work(const std::shared_ptr<Reply>& reply, bool elsewhere, std::function<void(Reply&)> task) {
   if (!elsewhere) return task(*reply);
-  queue_.add([reply, task = std::move(task)] {
+  queue_.add(reply->client(), [reply, task = std::move(task)] {
     guarded(reply, [&] {
       if (reply->core().aborted.load()) return reply->error(shutting_down());
       if (!reply->done()) task(*reply);  // else the client is gone
@@ -206,9 +212,12 @@ void Router::post_admitted(const std::shared_ptr<Reply>& reply, Route route) {
   if (!core_->embedder && embeds)
     return reply->error(
         openai::bad_request("this model generates text and has no embeddings; use /v1/completions"));
+  const auto deadlines = Deadlines::of(core_->config, reply->request().header("x-request-timeout"));
+  if (!deadlines) return reply->error(deadlines.error());
+  reply->set_deadlines(*deadlines);
   auto verdict = Admission::Verdict::admitted;
   std::shared_ptr<Admission::Ticket> ticket =
-      core_->admission.arrive(core_->engine ? core_->engine->stats().waiting : 0, verdict);
+      core_->admission.arrive(reply->client(), core_->engine ? core_->engine->stats().waiting : 0, verdict);
   if (!ticket) {
     if (core_->metrics) core_->metrics->refused(503);
     return reply->error(overloaded(verdict));
@@ -262,7 +271,8 @@ class ServiceImpl final : public Service {
 
  private:
   void tick() {
-    const auto period = std::max(core_->config.sse_ping / 4, std::chrono::milliseconds(5));
+    using std::chrono::milliseconds;
+    const auto period = std::clamp(core_->config.sse_ping / 4, milliseconds(5), milliseconds(50));
     std::unique_lock lock(mutex_);
     while (!stopped_.wait_for(lock, period, [&] { return stop_; })) {
       lock.unlock();
@@ -294,6 +304,7 @@ Result<std::unique_ptr<Service>> Service::create(const ServiceConfig& config, En
   auto core =
       std::make_shared<Core>(Admission::Limits{slots, config.max_queued_requests, config.max_queued_tokens});
   core->config = config;
+  core->answers = std::make_shared<AnswerMemory>(kAnswersAtATime * config.max_answer_bytes);
   core->engine = engine;
   core->embedder = embedder;
   core->keys = std::move(keys);

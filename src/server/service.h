@@ -25,13 +25,17 @@ struct ServiceConfig {
       64;  ///< the engine's: so many answers do not wait for their turn (an embedder: `workers`)
   int max_queued_requests =
       1024;  ///< answers, or requests for embeddings, that wait for their turn; beyond: 503
-  int64_t max_queued_tokens = 0;               ///< of prompts that wait; 0 = no limit
+  int64_t max_queued_tokens = 0;                 ///< of prompts that wait; 0 = no limit
+  std::chrono::milliseconds request_timeout{0};  ///< from a request's arrival to its answer's end; 0 = none
+  std::chrono::milliseconds queue_timeout{0};    ///< from there to its first step; 0 = none
+  int64_t max_answer_bytes = int64_t{64}
+                             << 20;            ///< of one answer, as it is estimated; 16 times as much of all
   int workers = 2;                             ///< threads that read large bodies, and embed
   std::chrono::milliseconds sse_ping{15'000};  ///< a comment in a stream that is silent so long
   std::string version;                         ///< of /version
   std::string server_info;                     ///< JSON of what does not change: backends and why
   bool playground = true;
-  std::function<int()> connections;  ///< open ones, for /metrics; null = 0
+  std::function<http::ConnectionCounts()> connections;  ///< for /metrics and /server_info; null = none
 };
 
 class Service {

@@ -17,11 +17,13 @@ WorkQueue::~WorkQueue() {
     thread.join();
 }
 
-void WorkQueue::add(std::function<void()> work) {
+void WorkQueue::add(const std::string& client, std::function<void()> work) {
   {
     const std::lock_guard lock(mutex_);
     if (stop_) return;
-    waiting_.push_back(std::move(work));
+    auto& own = waiting_[client];
+    if (own.empty()) turns_.push_back(client);
+    own.push_back(std::move(work));
   }
   changed_.notify_one();
 }
@@ -31,10 +33,17 @@ void WorkQueue::run() {
     std::function<void()> work;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stop_ || !waiting_.empty(); });
+      changed_.wait(lock, [&] { return stop_ || !turns_.empty(); });
       if (stop_) return;
-      work = std::move(waiting_.front());
-      waiting_.pop_front();
+      std::string client = std::move(turns_.front());
+      turns_.pop_front();
+      const auto own = waiting_.find(client);
+      work = std::move(own->second.front());
+      own->second.pop_front();
+      if (own->second.empty())
+        waiting_.erase(own);
+      else
+        turns_.push_back(std::move(client));
     }
     work();
   }

@@ -4,7 +4,9 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 namespace fovea::server {
@@ -17,15 +19,17 @@ class WorkQueue {
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  /// In order of the calls. `work` must not throw. How much waits is its callers' affair (Admission).
-  void add(std::function<void()> work);
+  /// One of each client in turn, in order of its calls. `work` must not throw. How much waits is its callers'
+  /// affair (Admission).
+  void add(const std::string& client, std::function<void()> work);
 
  private:
   void run();
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> waiting_;
+  std::unordered_map<std::string, std::deque<std::function<void()>>> waiting_;  // of clients in turns_
+  std::deque<std::string> turns_;
   bool stop_ = false;
   std::vector<std::thread> threads_;
 };

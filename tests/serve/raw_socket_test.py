@@ -4,8 +4,10 @@ server answers the next ordinary request with the same tokens as before.
 
 Usage: raw_socket_test.py PROGRAM [unittest arguments]
 """
+import http.client
 import json
 import os
+import re
 import socket
 import struct
 import sys
@@ -19,6 +21,7 @@ PROGRAM = sys.argv[1]
 PROBE = {"prompt": "Once upon a time", "max_tokens": 8, "return_token_ids": True}
 COMPLETION = {"prompt": "One two", "max_tokens": 2, "temperature": 0}
 CHAT = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2, "temperature": 0}
+PROMPT = "Once upon a time there was a little bird that lived in a tree. "
 JSON_BODY = json.dumps(COMPLETION).encode()
 DEMO = os.path.join(ROOT, "models", "demo")
 PATHS = {"completion": "/v1/completions", "chat": "/v1/chat/completions"}
@@ -334,6 +337,18 @@ class Http(RawTest):
             self.refused(self.post_head(b"Content-Length: %d" % length), 413, closes=True)
             self.refused(self.post_head(b"Content-Length: %d" % length, b"Expect: 100-continue"), 413, closes=True)
 
+    def test_a_client_that_sends_its_whole_body_first_reads_the_refusal(self):
+        """As Python's own does, which is told nothing of the answer before."""
+        body = b"[" + b" " * (100 << 20)
+        before = self.server.resident_bytes()
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=LONG)
+        connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        self.assertEqual(answer.status, 413)
+        self.assertIn("33554432", json.loads(answer.read())["error"]["message"])
+        connection.close()
+        self.assertLess(self.server.resident_bytes() - before, 32 << 20)
+
     def test_endless_chunks(self):
         before = self.server.resident_bytes()
         with self.server.connect() as s:
@@ -520,7 +535,7 @@ class Http(RawTest):
 
 class SlowClients(RawTest):
     """With short waits."""
-    flags = ("--header-timeout", "1", "--body-timeout", "1", "--keep-alive-timeout", "1", "--write-timeout", "2", "--max-connections-per-address", "40")
+    flags = ("--header-timeout", "1", "--body-timeout", "1", "--keep-alive-timeout", "1", "--write-timeout", "2")
 
     def ends(self, s):
         """What came until the server closed the connection."""
@@ -585,25 +600,129 @@ class SlowClients(RawTest):
         self.assertEqual(self.probe(), self.tokens)
         self.server.wait_idle()
         self.assertLess(self.server.resident_bytes() - before, 64 << 20)
+        metrics = self.server.metrics()
+        self.assertEqual(metrics.value("fovea_http_responses_total", status="499"), 3)  # they left, in a way
+        self.assertNotIn('status="500"', metrics.text)
         for s in stuck:
             got = self.ends(s)
             self.assertNotIn(b"[DONE]", got)
             s.close()
 
-    def test_too_many_connections_of_one_address(self):
+
+
+class Connections(RawTest):
+    """With few places."""
+    flags = ("--max-connections", "12", "--max-connections-per-address", "8")
+
+    def counts(self):
+        return self.server.get("/server_info").json()["connections"]
+
+    def hold(self, count):
+        """Connections with a stream under way, of an address of its own."""
+        body = {**COMPLETION, "max_tokens": 900, "ignore_eos": True, "stream": True}
         held = []
+        for _ in range(count):
+            held.append(self.server.connect())
+            held[-1].sendall(request_bytes("POST", "/v1/completions", body))
+            self.assertEqual(Reader(held[-1]).head()[0], 200)
+        return held
+
+    def test_a_refused_connection_computes_nothing(self):
+        body = {**COMPLETION, "max_tokens": 900, "ignore_eos": True, "n": 128, "temperature": 1, "seed": 1}
+        request = request_bytes("POST", "/v1/completions", body)
+        before = self.server.metrics()
+        held = self.hold(8)
+        for pipelined in (1, 3):
+            with self.subTest(pipelined=pipelined), self.server.connect() as s:
+                reader = Reader(s)
+                s.sendall(request * pipelined)
+                answer = reader.response()
+                error_of(answer, 503)
+                self.assertEqual((answer.header("connection"), answer.header("retry-after")), ("close", "1"))
+                try:
+                    s.sendall(request * pipelined)
+                except ConnectionError:
+                    pass
+                self.assertTrue(reader.at_end())
+        for s in held:
+            s.close()
+        ended = lambda metrics: metrics.value("vllm:request_params_n_count") - before.value("vllm:request_params_n_count")
+        eventually(lambda: ended(self.server.metrics()) >= 8, "the end of those whose clients left")
+        self.server.wait_idle()
+        after = self.server.metrics()
+        self.assertEqual(ended(after), 8, "a refused request reached the engine")
+        self.assertLess(after.value("vllm:generation_tokens_total") - before.value("vllm:generation_tokens_total"), 8 * 900 + 1)
+        self.assertEqual(after.value("fovea_http_connections_refused_total") - before.value("fovea_http_connections_refused_total"), 2)
+        self.assertEqual(self.counts()["refused"], after.value("fovea_http_connections_refused_total"))
+        self.assertIn("http: a connection is refused: this address has its 8 connections", self.server.log)
+
+    def test_idle_floods_shut_nobody_out(self):
+        before = self.counts()
+        flood = []
         try:
-            held = [self.server.connect() for _ in range(60)]
-            answers = [self.ends(s) for s in held]  # those who are served say nothing, and are idle after a second
-            refused = [answer for answer in answers if answer]
-            self.assertTrue(refused)
-            for answer in refused:
-                self.assertRegex(answer, rb"^HTTP/1.1 503 ")
-                self.assertEqual(set(json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]), {"message", "type", "param", "code"})
+            for i in range(200):
+                flood.append(self.server.connect())
+                if i % 10 == 0:
+                    self.assertEqual(self.server.get("/health").status, 200)  # of the same address
+                    with self.server.connect(source="127.0.0.2") as s:
+                        s.sendall(request_bytes("GET", "/health"))
+                        self.assertEqual(Reader(s).response().status, 200)
+            counts = self.counts()
+            self.assertGreater(counts["evicted"] - before["evicted"], 150)
+            self.assertEqual(counts["refused"], before["refused"])
+            self.assertLessEqual(counts["open"], 12)
         finally:
-            for s in held:
+            for s in flood:
                 s.close()
-        eventually(lambda: self.server.get("/health").status == 200, "room for a new connection")
+
+    def test_one_address_with_all_its_places_busy_leaves_others_theirs(self):
+        held = self.hold(8)
+        with self.server.connect(source="127.0.0.2") as s:
+            s.sendall(request_bytes("GET", "/health"))
+            self.assertEqual(Reader(s).response().status, 200)
+        for s in held:
+            s.close()
+
+
+class Answers(RawTest):
+    """How large one may be."""
+    flags = ("--max-answer-bytes", "1024")
+    ASKED = [
+        ("/v1/completions", {"prompt": [PROMPT] * 20, "max_tokens": 1, "prompt_logprobs": 20}),
+        ("/v1/completions", {"prompt": [PROMPT] * 20, "max_tokens": 100, "ignore_eos": True, "logprobs": 20}),
+        ("/v1/completions", {"prompt": PROMPT, "n": 20, "temperature": 1, "seed": 1, "max_tokens": 100, "ignore_eos": True, "return_token_ids": True}),
+        ("/v1/completions", {"prompt": [PROMPT] * 20, "max_tokens": 1, "echo": True, "logprobs": 5}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": 100, "ignore_eos": True, "logprobs": True, "top_logprobs": 20}),
+    ]
+
+    def test_estimates_are_near_the_answers(self):
+        with Server(PROGRAM) as other:
+            for path, body in self.ASKED:
+                with self.subTest(body=body):
+                    size = len(other.post(path, body).body)
+                    error = error_of(self.server.post(path, body), 400)
+                    self.assertEqual(error["code"], "answer_too_large")
+                    told = int(re.search(r"about (\d+) bytes .*; at most 1024 are allowed", error["message"]).group(1))
+                    self.assertLess(size, 1.5 * told)
+                    self.assertGreater(size, told / 4)
+
+    def test_an_answer_whose_length_nobody_said(self):
+        body = {"messages": [{"role": "user", "content": "Tell me a story."}], "ignore_eos": True, "temperature": 0}
+        error = error_of(self.server.post("/v1/chat/completions", body), 400, param="max_tokens")
+        self.assertIn("no max_tokens", error["message"])
+        self.server.wait_idle()
+        stream = self.server.post("/v1/chat/completions", {**body, "stream": True})
+        self.assertEqual(stream.events()[-1], "[DONE]")
+
+    def test_hundreds_of_prompts_with_log_probabilities(self):
+        """0.35 MB that would be 413 MB."""
+        with Server(PROGRAM) as other:
+            body = {"prompt": ["word " * 150] * 512, "max_tokens": 1, "prompt_logprobs": 20}
+            before = other.resident_bytes()
+            error = error_of(other.post("/v1/completions", body), 400, param="prompt_logprobs")
+            self.assertIn("at most 67108864 are allowed", error["message"])
+            self.assertLess(other.resident_bytes() - before, 64 << 20)
+            self.assertEqual(other.metrics().value("vllm:request_params_n_count"), 0)
 
 
 class Paths(RawTest):

@@ -91,11 +91,13 @@ class Server:
         self._reader.join(5)
         return code
 
-    def connect(self, timeout=LONG, receive_buffer=None):
+    def connect(self, timeout=LONG, receive_buffer=None, source=None):
         s = socket.socket(socket.AF_UNIX if self.uds else socket.AF_INET)
         if receive_buffer:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         s.settimeout(timeout)
+        if source:
+            s.bind((source, 0))
         s.connect(self.uds or ("127.0.0.1", self.port))
         return s
 

@@ -4,6 +4,9 @@
 
 #include <gmock/gmock.h>
 
+#include <future>
+
+#include "server/work_queue.h"
 #include "tests/serve/fake_exchange.h"
 #include "tests/serve/stub_engine.h"
 
@@ -59,6 +62,7 @@ class ServiceTest : public testing::Test {
     request.body = std::move(body);
     request.headers = std::move(headers);
     request.id = "req-1";
+    request.remote = remote_;
     auto exchange = std::make_shared<FakeExchange>(*loop_, std::move(request));
     all_.push_back(exchange);
     handler_(exchange);
@@ -84,6 +88,7 @@ class ServiceTest : public testing::Test {
   }
 
   ServiceConfig config_;
+  std::string remote_ = "192.0.2.1";  // of what is sent
   std::unique_ptr<StubEngine> engine_;
   std::unique_ptr<FakeLoop> loop_;
   std::unique_ptr<Service> service_;
@@ -367,6 +372,153 @@ TEST_F(ServiceTest, WaitingTokensHaveALimit) {
   EXPECT_EQ(second->answer().status, 200);
   ASSERT_TRUE(idle());
   EXPECT_EQ(complete(R"("prompt": "one that is longer than the limit and alone")")->answer().status, 200);
+}
+
+/// Another gets its one answer in; what it may fill is bounded as well.
+TEST_F(ServiceTest, AQueueFullOfOneClientsRequestsHasRoomForAnother) {
+  StubEngine::Options options;
+  options.slots = 2;
+  config_.max_queued_requests = 1;
+  start(options);
+  engine_->pause(true);
+  std::vector<Exchange> held = {complete(R"("prompt": "x", "n": 3)")};
+  EXPECT_THAT(complete(R"("prompt": "x")")->answer(), IsError(503, "full"));
+  remote_ = "192.0.2.2";
+  EXPECT_THAT(complete(R"("prompt": "x", "n": 2)")->answer(), IsError(503, "full"));
+  held.push_back(complete(R"("prompt": "x")"));
+  EXPECT_THAT(complete(R"("prompt": "x")")->answer(), IsError(503, "full"));
+  remote_ = "192.0.2.3";
+  EXPECT_THAT(complete(R"("prompt": "x")")->answer(), IsError(503, "full"));
+  engine_->pause(false);
+  for (const Exchange& exchange : held)
+    EXPECT_EQ(exchange->answer().status, 200);
+}
+
+TEST_F(ServiceTest, TheEngineIsToldWhoAsks) {
+  complete(R"("prompt": "x")")->answer();
+  EXPECT_EQ(engine_->last_client(), "192.0.2.1");
+  config_.api_keys = {"first", "second"};
+  start();
+  for (const char* key : {"second", "first"}) {
+    send("POST", "/v1/completions", R"({"prompt": "x"})",
+         {{"Content-Type", "application/json"}, {"Authorization", std::string("Bearer ") + key}})
+        ->answer();
+    EXPECT_EQ(engine_->last_client(), std::string(key) == "first" ? "key 0" : "key 1");
+  }
+}
+
+TEST_F(ServiceTest, WhatTakesTooLongEndsAndSaysWhichLimit) {
+  config_.request_timeout = std::chrono::milliseconds(60);
+  start();
+  engine_->pause(true);
+  const std::string body = R"({"prompt": ["x", "y"], "n": 3, "max_tokens": 4000})";
+  EXPECT_THAT(post("/v1/completions", body), IsError(504, "0.06 s that this server allows"));
+  const auto with = [&](const char* seconds) {
+    return send("POST", "/v1/completions", body,
+                {{"Content-Type", "application/json"}, {"X-Request-Timeout", seconds}})
+        ->answer();
+  };
+  EXPECT_THAT(with("0.02"), IsError(504, "0.02 s that its X-Request-Timeout allows"));
+  EXPECT_THAT(with("0.02").body, HasSubstr(R"("code":"client_timeout")"));
+  EXPECT_THAT(with("100"), IsError(504, R"("code":"request_timeout")"));  // the server's is less
+  EXPECT_TRUE(idle());                                                    // the engine was told
+  const auto stream = complete(R"("prompt": "x", "max_tokens": 4000, "stream": true)")->answer();
+  EXPECT_EQ(stream.status, 200);
+  EXPECT_THAT(stream.body, HasSubstr(R"("code":"request_timeout")"));
+  EXPECT_TRUE(stream.body.ends_with("data: [DONE]\n\n"));
+  EXPECT_TRUE(idle());
+  for (const char* bad : {"abc", "0", "-1", "nan", "inf", "1e9", "1 s", "0x5"})
+    EXPECT_THAT(with(bad), IsError(400, "X-Request-Timeout is " + std::string(bad))) << bad;
+  engine_->pause(false);
+  const std::string metrics = get("/metrics").body;
+  EXPECT_THAT(metrics, HasSubstr(R"(fovea_request_timeouts_total{model_name="stub",limit="server"} 3)"));
+  EXPECT_THAT(metrics, HasSubstr(R"(fovea_request_timeouts_total{model_name="stub",limit="client"} 2)"));
+  EXPECT_THAT(metrics, HasSubstr(R"(fovea_http_responses_total{model_name="stub",status="504"} 4)"));
+  EXPECT_THAT(metrics,
+              HasSubstr(R"(vllm:request_success_total{model_name="stub",finished_reason="abort"} 9)"));
+}
+
+TEST_F(ServiceTest, WhatWaitsTooLongEndsAndWhatRunsGoesOn) {
+  StubEngine::Options options;
+  options.slots = 1;
+  config_.queue_timeout = std::chrono::milliseconds(60);
+  start(options);
+  engine_->pause(true);
+  const Exchange running = complete(R"("prompt": "x", "max_tokens": 4)");
+  const auto waiting = complete(R"("prompt": "x", "max_tokens": 4)")->answer();
+  EXPECT_THAT(waiting, IsError(503, "waited 0.06 s for its turn"));
+  EXPECT_THAT(waiting.body, HasSubstr(R"("code":"queue_timeout")"));
+  EXPECT_EQ(waiting.header("Retry-After"), "1");
+  EXPECT_EQ(running->seen().status, 0);
+  engine_->pause(false);
+  EXPECT_EQ(running->answer().status, 200);
+  EXPECT_TRUE(idle());
+  EXPECT_THAT(get("/metrics").body,
+              HasSubstr(R"(fovea_request_timeouts_total{model_name="stub",limit="queue"} 1)"));
+}
+
+TEST_F(ServiceTest, AnAnswerThatWouldBeTooLargeIsRefusedBeforeItIsComputed) {
+  config_.max_answer_bytes = 100'000;
+  config_.max_logprobs = -1;
+  start();
+  const std::string prompt = R"("prompt": ")" + std::string(50, 'x') + "\"";
+  EXPECT_EQ(complete(prompt + R"(, "max_tokens": 1, "prompt_logprobs": 20)")->answer().status, 200);
+  const int64_t before = engine_->submitted();
+  const auto of_prompt = complete(prompt + R"(, "max_tokens": 1, "prompt_logprobs": -1)")->answer();
+  EXPECT_THAT(of_prompt, IsError(400, "at most 100000 are allowed"));
+  EXPECT_THAT(of_prompt.body, HasSubstr("1 prompts of 50 tokens, n 1, max_tokens 1, prompt_logprobs -1"));
+  EXPECT_THAT(of_prompt.body, HasSubstr(R"("param":"prompt_logprobs","code":"answer_too_large")"));
+  const std::string many = prompt + R"(, "max_tokens": 1000, "n": 20)";
+  EXPECT_THAT(complete(many)->answer(), IsError(400, R"("param":"max_tokens")"));
+  EXPECT_EQ(engine_->submitted(), before);
+  EXPECT_EQ(complete(many + R"(, "stream": true)")->answer().status, 200);
+  // What nobody said the length of ends when it is too large.
+  config_.max_answer_bytes = 300;
+  start();
+  EXPECT_THAT(
+      post("/v1/chat/completions", R"({"model": "stub", "messages": [{"role": "user", "content": "x"}]})"),
+      IsError(400, "no max_tokens"));
+  EXPECT_TRUE(idle());
+}
+
+TEST_F(ServiceTest, AllAnswersTogetherHaveALimit) {
+  config_.max_answer_bytes = 2000;
+  start();
+  engine_->pause(true);
+  const std::string asked =
+      R"("prompt": ")" + std::string(20, 'x') + R"(", "prompt_logprobs": 0, "max_tokens": 1)";
+  std::vector<Exchange> held;
+  while (held.empty() || held.back()->seen().status == 0) {
+    ASSERT_LT(held.size(), 100u);
+    held.push_back(complete(asked));
+  }
+  EXPECT_THAT(held.back()->answer(), IsError(503, "all the memory"));
+  EXPECT_GT(held.size(), 16u);  // none of them is larger than the limit of one
+  held.pop_back();
+  engine_->pause(false);
+  for (const Exchange& exchange : held)
+    EXPECT_EQ(exchange->answer().status, 200);
+  ASSERT_TRUE(idle());
+  held.clear();
+  all_.clear();  // the connections have sent it
+  EXPECT_EQ(complete(asked)->answer().status, 200);
+}
+
+TEST(WorkQueueTest, ClientsTakeTurns) {
+  std::string order;
+  std::promise<void> begin, done;
+  {
+    WorkQueue queue(1);
+    queue.add("first", [&, begin = begin.get_future().share()] { begin.wait(); });
+    const auto add = [&](const std::string& client) { queue.add(client, [&, client] { order += client; }); };
+    for (const char* client : {"a", "a", "a", "b", "b", "c"})
+      add(client);
+    begin.set_value();
+    // All of a client's own have run when its last has.
+    queue.add("a", [&] { done.set_value(); });
+    done.get_future().wait();
+  }
+  EXPECT_EQ(order, "abcaba");
 }
 
 TEST_F(ServiceTest, HangingUpCancelsEverything) {

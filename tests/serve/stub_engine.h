@@ -48,6 +48,11 @@ class StubEngine final : public Engine {
     }
     work_.notify_all();
   }
+  /// GenerateRequest::client of the last request.
+  std::string last_client() const {
+    const std::lock_guard lock(mutex_);
+    return last_client_;
+  }
   /// Answers of all requests so far.
   int64_t submitted() const {
     const std::lock_guard lock(mutex_);
@@ -84,9 +89,11 @@ class StubEngine final : public Engine {
     const std::lock_guard lock(mutex_);
     if (stop_) return Error{ErrorCode::cancelled, "the engine is shutting down"};
     const uint64_t id = next_id_++;
+    last_client_ = request.client;
     for (int i = 0; i < request.sampling.n; ++i) {
       Answer answer;
       answer.sink = sink;
+      if (i == 0) answer.on_start = request.on_start;
       answer.output.id = id;
       answer.output.index = i;
       answer.output.prompt_tokens = static_cast<int>(request.prompt_ids.size());
@@ -141,6 +148,7 @@ class StubEngine final : public Engine {
  private:
   struct Answer {
     OutputSink sink;
+    std::function<void()> on_start;
     RequestOutput output;
     int max_tokens = 0;
     bool fails = false;
@@ -177,6 +185,7 @@ class StubEngine final : public Engine {
       if (stop) return;
       while (!waiting.empty() && running.size() < static_cast<size_t>(options_.slots)) {
         running.push_back(std::move(waiting.front()));
+        if (running.back().on_start) running.back().on_start();
         waiting.pop_front();
       }
       if (paused) continue;
@@ -233,6 +242,7 @@ class StubEngine final : public Engine {
   uint64_t next_id_ = 1;
   int running_count_ = 0, waiting_count_ = 0;
   mutable std::atomic<int64_t> tokenized_{0};
+  std::string last_client_;
   int64_t submitted_ = 0, tokens_ = 0, steps_ = 0;
   std::thread thread_;
 };

@@ -36,6 +36,7 @@ std::string_view reason(int status) {
     case 500: return "Internal Server Error";
     case 501: return "Not Implemented";
     case 503: return "Service Unavailable";
+    case 504: return "Gateway Timeout";
     case 505: return "HTTP Version Not Supported";
     default: return "Status";
   }
@@ -138,6 +139,7 @@ void Answer::respond(Response response) {
         body ? "Content-Length: " + std::to_string(response.body.size()) + "\r\n" : std::string();
     head_ = head(response.status, body ? response.content_type : std::string(), response.headers, length);
     if (body && !framing_.is_head) pending_ = std::move(response.body);
+    held_ = std::move(response.held);
     state_ = State::whole;
     unused.swap(on_close_);
     wanted = !std::exchange(flush_queued_, true);
@@ -211,6 +213,7 @@ void Answer::die() {
   state_ = State::dead;
   pending_.clear();
   pending_.shrink_to_fit();
+  held_.reset();
 }
 
 size_t Answer::buffered() const {
@@ -274,6 +277,7 @@ bool Answer::take(Piece& piece) {
   }
   piece.body = std::move(pending_);
   pending_.clear();
+  piece.held = std::move(held_);
   final_taken_ = ends;
   return !(piece.prefix.empty() && piece.body.empty() && piece.suffix.empty());
 }

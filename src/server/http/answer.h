@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 
+#include "server/http/places.h"
 #include "server/http/server.h"
 #include "server/http/tasks.h"
 
@@ -12,12 +13,17 @@ namespace fovea::http {
 
 /// What all connections of a server share; exchanges keep it beyond the server's end.
 struct Site {
-  ServerConfig config;
+  explicit Site(ServerConfig c)
+      : config(std::move(c)),
+        places(config.limits.connections,
+               config.uds.empty() ? config.limits.connections_per_address : config.limits.connections) {}
+
+  const ServerConfig config;
   Handler handler;
   ErrorPage error_page;
   std::atomic<bool> draining = false;  ///< connections close after their answers
   std::atomic<bool> stopped = false;   ///< no handler is called any more
-  std::atomic<int> connections = 0;
+  Places places;
   std::atomic<size_t> body_bytes = 0;  ///< of bodies that are being received
 };
 
@@ -26,6 +32,7 @@ struct Piece {
   std::string prefix;
   std::string body;
   std::string suffix;
+  std::shared_ptr<const void> held;  ///< Response::held
 };
 
 /// How an answer must be framed for its request.
@@ -89,6 +96,7 @@ class Answer final : public Flushable, public std::enable_shared_from_this<Answe
   bool closed_ = false;  // close() was called
   std::string head_;
   std::string pending_;
+  std::shared_ptr<const void> held_;
   std::function<void()> on_close_;
 };
 

@@ -20,8 +20,12 @@ namespace {
 
 constexpr size_t kHeadRead = 4 << 10;
 constexpr size_t kBodyRead = 64 << 10;
-constexpr milliseconds kLinger{2000};
+// After a refusal: how long the client may send on, and be silent in between, and how much it may send. Many
+// clients (Python's) look for an answer only when they have sent all of a body, whose length they have said.
+constexpr milliseconds kLinger{30'000};
+constexpr milliseconds kLingerSilence{2000};
 constexpr size_t kLingerBytes = size_t{8} << 20;
+constexpr size_t kLingerBody = size_t{256} << 20;
 /// A body that keeps just inside body_timeout byte by byte has this many of them, and a millisecond a byte
 /// more.
 constexpr int kBodyTimeouts = 10;
@@ -73,12 +77,13 @@ class BodyShare {
 
 }  // namespace
 
-Connection::Connection(Socket socket, std::string remote, std::shared_ptr<Site> site,
-                       std::shared_ptr<TaskQueue> tasks)
+Connection::Connection(Socket socket, std::string remote, std::unique_ptr<Places::Place> place,
+                       std::shared_ptr<Site> site, std::shared_ptr<TaskQueue> tasks)
     : socket_(std::move(socket)),
       timer_(socket_.get_executor()),
       remote_(std::move(remote)),
       site_(std::move(site)),
+      place_(std::move(place)),
       tasks_(std::move(tasks)),
       limits_(site_->config.limits) {
   error_code ec;
@@ -88,8 +93,8 @@ Connection::Connection(Socket socket, std::string remote, std::shared_ptr<Site> 
 
 asio::awaitable<void> Connection::run() {
   try {
-    while (!dead_ && !answer_ && co_await serve_one()) {
-    }
+    for (bool goes_on = true; goes_on && !dead_;)
+      goes_on = co_await serve_one();
     if (!dead_ && answer_) co_await finish_answer();  // a refusal
     if (!dead_) co_await linger();
   } catch (const std::exception& error) {
@@ -146,9 +151,13 @@ asio::awaitable<bool> Connection::serve_one() {
   std::string head;
   if (!co_await read_head(head)) co_return false;
   is_head_ = head.rfind("HEAD ", 0) == 0;
-  if (auto refusal = check_head(head, limits_)) co_return refuse(*refusal);
+  auto refusal = check_head(head, limits_);
   RequestParser parser(limits_);
-  if (auto refusal = parser.take_head(head)) co_return refuse(*refusal);
+  if (!refusal) refusal = parser.take_head(head);
+  if (refusal) {
+    if (refusal->status == 413) most_dropped_ = kLingerBody;
+    co_return refuse(*refusal);
+  }
   if (!co_await read_body(parser)) co_return false;
   if (in_.empty() && in_.capacity() > 2 * kBodyRead) in_.shrink_to_fit();
   if (site_->stopped) co_return false;
@@ -170,6 +179,7 @@ asio::awaitable<bool> Connection::read_head(std::string& head) {
     }
     if (!in_.empty() && !started) {
       started = true;
+      place_->set_idle(weak_from_this());  // anew: it has just been heard of
       deadline = Clock::now() + limits_.header_timeout;
     }
     const size_t end = in_.find("\r\n\r\n", checked < 3 ? 0 : checked - 3);
@@ -184,11 +194,13 @@ asio::awaitable<bool> Connection::read_head(std::string& head) {
                             " more than the allowed " + std::to_string(limits_.header_bytes) + " bytes"});
     }
     if (end != std::string::npos) {
+      if (!place_->set_busy()) co_return false;
       head = in_.substr(0, size);
       in_.erase(0, size);
       co_return true;
     }
     if (eof_ || (draining() && !started)) co_return false;
+    if (!started) place_->set_idle(weak_from_this());
     if (!co_await wait(deadline)) {
       if (!started) co_return false;
       co_return refuse({408, "the request's head did not arrive in time"});
@@ -259,13 +271,14 @@ asio::awaitable<bool> Connection::finish_answer() {
 asio::awaitable<void> Connection::linger() {
   error_code ec;
   socket_.shutdown(Socket::shutdown_send, ec);
-  const auto deadline = Clock::now() + kLinger;
+  const auto end = Clock::now() + kLinger;
   read_bytes_ = kBodyRead;
+  place_->set_idle(weak_from_this());
   size_t dropped = 0;
-  while (!dead_ && !eof_ && !site_->stopped && dropped <= kLingerBytes) {
+  while (!dead_ && !eof_ && !site_->stopped && dropped <= std::max(most_dropped_, kLingerBytes)) {
     dropped += in_.size();
     in_.clear();
-    if (!co_await wait(deadline)) break;
+    if (!co_await wait(std::min(end, Clock::now() + kLingerSilence))) break;
   }
 }
 
@@ -302,9 +315,14 @@ void Connection::kill() {
     dead_ = true;
     error_code ec;
     socket_.close(ec);
+    place_.reset();
     if (const auto answer = answer_) answer->close();
   }
   notify();
+}
+
+void Connection::evict() {
+  tasks_->post([self = shared_from_this()] { self->kill(); });
 }
 
 }  // namespace fovea::http

@@ -16,19 +16,18 @@ namespace fovea::http {
 
 using Socket = boost::asio::generic::stream_protocol::socket;
 
-class Connection final : public Flushable, public std::enable_shared_from_this<Connection> {
+class Connection final : public Flushable, public Evictable, public std::enable_shared_from_this<Connection> {
  public:
-  Connection(Socket socket, std::string remote, std::shared_ptr<Site> site, std::shared_ptr<TaskQueue> tasks);
+  Connection(Socket socket, std::string remote, std::unique_ptr<Places::Place> place,
+             std::shared_ptr<Site> site, std::shared_ptr<TaskQueue> tasks);
 
   /// Serves until the end.
   boost::asio::awaitable<void> run();
-  /// The one answer left is the error page: false, for "the connection does not go on". Before run(): the
-  /// connection is not served at all.
-  bool refuse(const Refusal& refusal);
   /// Sends what the current answer has.
   void flush() override;
   /// Ends at once.
   void kill();
+  void evict() override;
   /// The server drains: an idle connection ends.
   void wake() { notify(); }
 
@@ -46,6 +45,8 @@ class Connection final : public Flushable, public std::enable_shared_from_this<C
   /// connection, and the client might never see the answer.
   boost::asio::awaitable<void> linger();
 
+  /// The one answer left is the error page: false, for "the connection does not go on".
+  bool refuse(const Refusal& refusal);
   void handle(RequestParser& parser);
   void start_read();
   void read_ready();
@@ -57,6 +58,7 @@ class Connection final : public Flushable, public std::enable_shared_from_this<C
   boost::asio::steady_timer timer_;
   const std::string remote_;
   const std::shared_ptr<Site> site_;
+  std::unique_ptr<Places::Place> place_;  // null when the socket is closed
   const std::shared_ptr<TaskQueue> tasks_;
   const Limits& limits_;
 
@@ -68,6 +70,7 @@ class Connection final : public Flushable, public std::enable_shared_from_this<C
   bool blocked_ = false;        // a send waits for the client to read
   bool notified_ = false;       // wait() need not
   bool is_head_ = false;        // the refused request is a HEAD
+  size_t most_dropped_ = 0;     // of what comes after a refusal
   Clock::time_point progress_;  // the last byte that the client took, or when it began to be waited for
   std::shared_ptr<Answer> answer_;
   Piece out_;

@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -150,6 +151,16 @@ std::string peer_address(int fd) {
   if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "unknown";
   if (address.ss_family == AF_UNIX) return "unix";
   return numeric_address(reinterpret_cast<sockaddr*>(&address), size);
+}
+
+std::string address_group(const std::string& address) {
+  in6_addr bytes{};
+  const std::string without_zone = address.substr(0, address.find('%'));
+  if (inet_pton(AF_INET6, without_zone.c_str(), &bytes) != 1) return address;
+  std::fill(std::begin(bytes.s6_addr) + 8, std::end(bytes.s6_addr), uint8_t{0});
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  inet_ntop(AF_INET6, &bytes, text.data(), text.size());
+  return std::string(text.data()) + "/64";
 }
 
 void tune_connection(int fd) {

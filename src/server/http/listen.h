@@ -22,6 +22,8 @@ void remove_unix_socket(const std::string& path, uint64_t inode);
 
 /// The other side's address without its port; "unix" for a UNIX socket.
 std::string peer_address(int fd);
+/// What an address is counted under: itself, or of IPv6 the /64 that one client mostly has all of.
+std::string address_group(const std::string& address);
 /// No delay of small writes, and probes that find out that the other side has vanished.
 void tune_connection(int fd);
 /// As many open files as the system lets this process have.

@@ -7,7 +7,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
+#include <mutex>
 #include <vector>
 
 #include "server/http/server_test_support.h"
@@ -72,14 +74,25 @@ TEST(HttpServer, RefusesBadAddresses) {
   EXPECT_NE(message(config).find("no socket"), std::string::npos) << message(config);
 }
 
-TEST(HttpServer, WaitsWhenFileDescriptorsRunOut) {
-  const auto server = serve(echo);
+TEST(HttpServer, WhenFileDescriptorsRunOutIdleConnectionsYield) {
+  std::mutex mutex;
+  Shared held;
+  const auto server = serve([&](const Shared& exchange) {
+    const std::lock_guard lock(mutex);
+    if (exchange->request().path == "/hold")
+      held = exchange;
+    else
+      echo(exchange);
+  });
   rlimit before{};
   getrlimit(RLIMIT_NOFILE, &before);
   EXPECT_EQ(before.rlim_cur, before.rlim_max);  // raised at the start
   RawClient client(server->address());          // its socket exists before the limit
-  client.send(kGet);
-  EXPECT_EQ(status_of(client.answer()), 200);
+  client.send("GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
+  ASSERT_TRUE(eventually([&] {
+    const std::lock_guard lock(mutex);
+    return held != nullptr;
+  }));
   std::vector<int> fillers;
   const int client_socket = socket(AF_INET, SOCK_STREAM, 0);
   rlimit low = before;
@@ -93,14 +106,21 @@ TEST(HttpServer, WaitsWhenFileDescriptorsRunOut) {
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   ASSERT_EQ(connect(client_socket, reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
   ASSERT_EQ(send(client_socket, kGet.data(), kGet.size(), 0), static_cast<ssize_t>(kGet.size()));
-  client.send(kGet);  // who is in goes on
-  EXPECT_EQ(status_of(client.answer()), 200);
   pollfd waiting{client_socket, POLLIN, 0};
-  EXPECT_EQ(poll(&waiting, 1, 150), 0);
+  EXPECT_EQ(poll(&waiting, 1, 150), 0);  // whose request is under way does not yield
+  echo(held);
+  EXPECT_EQ(status_of(client.answer()), 200);
+  EXPECT_EQ(poll(&waiting, 1, 10'000), 1);
+  std::array<char, 12> answer{};
+  EXPECT_EQ(recv(client_socket, answer.data(), answer.size(), 0), 12);
+  EXPECT_EQ(std::string_view(answer.data(), answer.size()), "HTTP/1.1 200");
+  bool closed = false;
+  EXPECT_EQ(client.rest(&closed), "");
+  EXPECT_TRUE(closed);
+  EXPECT_EQ(server->connections().evicted, 1);
   for (const int fd : fillers)
     close(fd);
   setrlimit(RLIMIT_NOFILE, &before);
-  EXPECT_EQ(poll(&waiting, 1, 10'000), 1);  // taken once there is room
   close(client_socket);
 }
 

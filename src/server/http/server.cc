@@ -1,5 +1,6 @@
 #include "server/http/server.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <boost/asio/basic_socket_acceptor.hpp>
@@ -12,14 +13,15 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <csignal>
+#include <list>
 #include <mutex>
 #include <thread>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "base/log.h"
 #include "server/http/connection.h"
 #include "server/http/listen.h"
+#include "server/http/refused.h"
 
 namespace fovea::http {
 namespace asio = boost::asio;
@@ -30,33 +32,19 @@ namespace {
 using Acceptor = asio::basic_socket_acceptor<asio::generic::stream_protocol>;
 
 constexpr std::chrono::milliseconds kAcceptBackoff{100};
-/// Connections beyond the limit that get a 503 at a time; more are closed without a word.
-constexpr int kRefusedAtATime = 64;
-
-/// Connections of each client address.
-class Addresses {
- public:
-  /// False when it has `most` already; counted either way.
-  bool enter(const std::string& address, int most) {
-    const std::lock_guard lock(mutex_);
-    return ++counts_[address] <= most;
-  }
-  void leave(const std::string& address) {
-    const std::lock_guard lock(mutex_);
-    const auto found = counts_.find(address);
-    if (--found->second == 0) counts_.erase(found);
-  }
-
- private:
-  std::mutex mutex_;
-  std::unordered_map<std::string, int> counts_;
-};
+/// When descriptors have run out, and an idle connection is ending for the new one.
+constexpr std::chrono::milliseconds kEvictBackoff{2};
+/// Refused connections whose clients still read and send; beyond, the oldest of them is closed for the new.
+constexpr size_t kRefusedAtATime = 256;
+constexpr std::chrono::seconds kTellRefusals{10};
 
 /// One I/O thread.
 struct Loop {
   asio::io_context io{1};
   asio::executor_work_guard<asio::io_context::executor_type> guard{io.get_executor()};
-  std::unordered_set<Connection*> connections;  // on its thread only
+  // On its thread only.
+  std::unordered_set<Connection*> connections;
+  std::list<RefusedConnection*> refused;  // the oldest first
   std::shared_ptr<TaskQueue> tasks =
       std::make_shared<TaskQueue>([this] { asio::post(io, [queue = tasks.get()] { queue->run(); }); });
   std::thread thread;
@@ -76,22 +64,24 @@ class ServerImpl final : public Server {
   Status serve();
   int port() const override { return socket_.port; }
   std::string address() const override { return socket_.address; }
-  int connections() const override { return site_->connections; }
+  ConnectionCounts connections() const override { return site_->places.counts(); }
   void stop_accepting() override;
   void stop() override;
 
  private:
   asio::awaitable<void> accept();
+  bool makes_room();
   void admit(Loop& loop, Socket socket);
-  void start(Loop& loop, Socket socket, const std::string& remote, const std::optional<Refusal>& refusal);
+  void refuse(Loop& loop, Socket socket, Places::Full full);
+  std::string refusal(Places::Full full) const;
+  void tell_refusals(const std::string& why);
 
   const std::shared_ptr<Site> site_;
   const ListenSocket socket_;
   std::vector<std::unique_ptr<Loop>> loops_;
   std::optional<Acceptor> acceptor_;
   std::optional<asio::steady_timer> backoff_;
-  Addresses addresses_;
-  std::atomic<int> refused_ = 0;
+  std::atomic<int64_t> refusals_told_ = 0;  // steady seconds of the last line in the log
   std::mutex stop_mutex_;
 };
 
@@ -118,7 +108,7 @@ asio::awaitable<void> ServerImpl::accept() {
       if (!std::exchange(told, true)) {
         FOVEA_LOG(warning) << "http: cannot accept connections: " << ec.message();
       }
-      backoff_->expires_after(kAcceptBackoff);
+      backoff_->expires_after(makes_room() ? kEvictBackoff : kAcceptBackoff);
       co_await backoff_->async_wait(asio::redirect_error(asio::use_awaitable, ec));
       continue;
     }
@@ -130,39 +120,67 @@ asio::awaitable<void> ServerImpl::accept() {
   }
 }
 
-void ServerImpl::admit(Loop& loop, Socket socket) {
-  if (site_->draining) return;
-  const Limits& limits = site_->config.limits;
-  const bool tcp = site_->config.uds.empty();
-  const std::string remote = peer_address(socket.native_handle());
-  if (tcp) tune_connection(socket.native_handle());
-  const int count = ++site_->connections;
-  const bool address_ok = addresses_.enter(remote, tcp ? limits.connections_per_address : limits.connections);
-  std::optional<Refusal> refusal;
-  if (count > limits.connections) {
-    refusal =
-        Refusal{503, "the server has its " + std::to_string(limits.connections) + " connections; try again"};
-  } else if (!address_ok) {
-    refusal = Refusal{503, "this address has its " + std::to_string(limits.connections_per_address) +
-                               " connections; use fewer"};
-  }
-  start(loop, std::move(socket), remote, refusal);
+/// Descriptors have run out, which accept() says even where nobody is at the door.
+bool ServerImpl::makes_room() {
+  pollfd door{acceptor_->native_handle(), POLLIN, 0};
+  return poll(&door, 1, 0) == 1 && site_->places.evict_longest_idle();
 }
 
-void ServerImpl::start(Loop& loop, Socket socket, const std::string& remote,
-                       const std::optional<Refusal>& refusal) {
-  const bool refused = refusal.has_value();
-  const auto connection = std::make_shared<Connection>(std::move(socket), remote, site_, loop.tasks);
+void ServerImpl::admit(Loop& loop, Socket socket) {
+  if (site_->draining) return;
+  const std::string remote = peer_address(socket.native_handle());
+  if (site_->config.uds.empty()) tune_connection(socket.native_handle());
+  Places::Full full = Places::Full::no;
+  auto place = site_->places.enter(address_group(remote), full);
+  if (!place) return refuse(loop, std::move(socket), full);
+  const auto connection =
+      std::make_shared<Connection>(std::move(socket), remote, std::move(place), site_, loop.tasks);
   loop.connections.insert(connection.get());
-  if (refusal) connection->refuse(*refusal);
-  if (refused && ++refused_ > kRefusedAtATime) connection->kill();
-  asio::co_spawn(loop.io, connection->run(),
-                 [this, &loop, connection, remote, refused](const std::exception_ptr&) {
-                   loop.connections.erase(connection.get());
-                   addresses_.leave(remote);
-                   if (refused) --refused_;
-                   --site_->connections;
-                 });
+  asio::co_spawn(loop.io, connection->run(), [&loop, connection](const std::exception_ptr&) {
+    loop.connections.erase(connection.get());
+  });
+}
+
+std::string ServerImpl::refusal(Places::Full full) const {
+  const Limits& limits = site_->config.limits;
+  if (full == Places::Full::all)
+    return "the server has its " + std::to_string(limits.connections) +
+           " connections, all with requests under way; try again later";
+  return "this address has its " + std::to_string(limits.connections_per_address) +
+         " connections, all with requests under way; use fewer";
+}
+
+void ServerImpl::refuse(Loop& loop, Socket socket, Places::Full full) {
+  const std::string why = refusal(full);
+  tell_refusals(why);
+  const auto answer =
+      std::make_shared<Answer>(site_, loop.tasks, std::weak_ptr<Flushable>(), Framing{false, true, false});
+  answer->respond(site_->error_page(503, why));
+  Piece bytes;
+  answer->take(bytes);
+  if (loop.refused.size() * loops_.size() >= kRefusedAtATime) {
+    loop.refused.front()->kill();
+    loop.refused.pop_front();
+  }
+  const auto refused = std::make_shared<RefusedConnection>(std::move(socket), bytes.prefix + bytes.body,
+                                                           site_->config.limits.body_bytes);
+  loop.refused.push_back(refused.get());
+  asio::co_spawn(loop.io, refused->run(),
+                 [&loop, refused](const std::exception_ptr&) { loop.refused.remove(refused.get()); });
+}
+
+/// A line now and then: a flood must not fill the log.
+void ServerImpl::tell_refusals(const std::string& why) {
+  const auto now =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now().time_since_epoch())
+          .count();
+  int64_t told = refusals_told_.load();
+  if (told != 0 && now - told < kTellRefusals.count()) return;
+  if (!refusals_told_.compare_exchange_strong(told, now)) return;
+  const ConnectionCounts counts = site_->places.counts();
+  FOVEA_LOG(warning) << "http: a connection is refused: " << why << "; since the start " << counts.refused
+                     << " refused, " << counts.evicted << " idle ones ended for new ones, " << counts.open
+                     << " open";
 }
 
 void ServerImpl::stop_accepting() {
@@ -188,6 +206,8 @@ void ServerImpl::stop() {
     asio::post(loop->io, [each = loop.get()] {
       for (Connection* connection : each->connections)
         connection->kill();
+      for (RefusedConnection* refused : each->refused)
+        refused->kill();
       each->tasks->close();
       each->guard.reset();
     });
@@ -202,8 +222,7 @@ Result<std::unique_ptr<Server>> Server::start(const ServerConfig& config, Handle
   std::signal(SIGPIPE, SIG_IGN);
   raise_file_limit();
   FOVEA_TRY(socket, config.uds.empty() ? listen_tcp(config.host, config.port) : listen_unix(config.uds));
-  auto site = std::make_shared<Site>();
-  site->config = config;
+  auto site = std::make_shared<Site>(config);
   site->handler = std::move(handler);
   site->error_page = std::move(error_page);
   auto server = std::make_unique<ServerImpl>(std::move(site), std::move(socket));

@@ -37,6 +37,7 @@ struct Response {
   std::string content_type = "application/json";
   std::string body;
   Headers headers = {};
+  std::shared_ptr<const void> held = nullptr;  ///< released when the body is sent, or never will be
 };
 
 /// One request and the way back to its client. All is thread-safe; nothing blocks. A request whose last
@@ -87,13 +88,21 @@ struct Limits {
   /// grow get a 503.
   size_t all_bodies_bytes = size_t{1} << 30;
   size_t stream_buffer = size_t{1} << 20;  ///< of a streamed answer, waiting for its reader
-  int connections = 8192;                  ///< at a time
-  int connections_per_address = 8192;      ///< at a time, of one client address (not of UNIX sockets)
+  /// At a time. Beyond, one that waits for a request ends for the new one, or else the new one gets a 503.
+  int connections = 8192;
+  /// Likewise, of one client address (of IPv6: of its /64). Not of UNIX sockets.
+  int connections_per_address = 4096;
   std::chrono::milliseconds header_timeout{10'000};  ///< from the first byte to the end of the headers
   std::chrono::milliseconds body_timeout{
       30'000};  ///< without a byte of the body; all of it: 10 times, and 1 ms a byte
   std::chrono::milliseconds keep_alive_timeout{60'000};  ///< between requests
   std::chrono::milliseconds write_timeout{60'000};       ///< while a client takes no byte
+};
+
+struct ConnectionCounts {
+  int open = 0;         ///< now; without those that are told that there is no place for them
+  int64_t refused = 0;  ///< since the start: got a 503 and nothing else
+  int64_t evicted = 0;  ///< since the start: ended while they waited for a request, for a new one
 };
 
 struct ServerConfig {
@@ -116,7 +125,7 @@ class Server {
 
   virtual int port() const = 0;             ///< 0 with a UNIX socket
   virtual std::string address() const = 0;  ///< "http://127.0.0.1:8000", "unix:/run/fovea.sock"
-  virtual int connections() const = 0;
+  virtual ConnectionCounts connections() const = 0;
   /// No more connections; idle ones are closed, answers under way go on and their connections close after
   /// them.
   virtual void stop_accepting() = 0;

@@ -21,7 +21,7 @@ TEST(HttpServer, KeepsTheConnectionAndAnswersAgain) {
     EXPECT_EQ(body_of(answer), "POST /p q?x=%31 5 hello");
     EXPECT_NE(answer.find("Connection: keep-alive\r\n"), std::string::npos);
   }
-  EXPECT_EQ(server->connections(), 1);
+  EXPECT_EQ(server->connections().open, 1);
 }
 
 TEST(HttpServer, StreamsChunksAsTheyAreWritten) {

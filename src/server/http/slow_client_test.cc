@@ -84,7 +84,7 @@ TEST(HttpServer, TellsWhenTheClientHangsUp) {
       EXPECT_TRUE(eventually([&] { return gone == expected; })) << path << " " << way;
     }
   }
-  EXPECT_TRUE(eventually([&] { return server->connections() == 0; }));
+  EXPECT_TRUE(eventually([&] { return server->connections().open == 0; }));
   for (const auto& exchange : held) {
     EXPECT_FALSE(exchange->write("x"));
     std::atomic<bool> told = false;
@@ -104,7 +104,7 @@ TEST(HttpServer, AnAnswerThatIsWholeIsNotCancelled) {
   client.send(kGet);
   client.shutdown_send();
   EXPECT_EQ(body_of(client.rest()), "GET /a? 0 ");
-  EXPECT_TRUE(eventually([&] { return server->connections() == 0; }));
+  EXPECT_TRUE(eventually([&] { return server->connections().open == 0; }));
   EXPECT_FALSE(closed);
 }
 
