@@ -41,8 +41,8 @@ Result<std::vector<conformance::Proof>> read_proofs(const std::string& folder) {
 }
 
 Status write_page(const std::string& path, const docs::Page& page) {
-  FOVEA_TRY(file, OutputFile::open(path));
-  file.line(page.text.substr(0, page.text.size() - 1));  // it ends its lines itself
+  FOVEA_TRY(file, OutputFile::open({path}));
+  FOVEA_RETURN_IF_ERROR(file.line(page.text.substr(0, page.text.size() - 1)));  // it ends its lines itself
   FOVEA_RETURN_IF_ERROR(file.commit());
   std::printf("%s: written\n", path.c_str());
   return {};

@@ -14,6 +14,7 @@
 #include <sstream>
 #include <unordered_set>
 
+#include "base/digest.h"
 #include "base/edit_distance.h"
 #include "base/json_depth.h"
 
@@ -407,21 +408,19 @@ Result<std::vector<LogitBias>> parse_logit_bias(const std::string& text) {
   return read_bias(value, where);
 }
 
-Result<InputRow> parse_row(const std::string& line, const std::string& where, RowKind kind) {
+Status parse_row(const std::string& line, const std::string& where, RowKind kind, InputRow& out) {
   if (json_nests_deeper(line))
     return bad(where, "nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
   std::optional<std::string> twice;
   const json row = parse_strictly(line, twice);
   if (row.is_discarded() || !row.is_object()) return bad(where, "not a JSON object");
   if (twice) return bad(where, "the field " + shown(*twice) + " is given twice");
-  FOVEA_RETURN_IF_ERROR(check_fields(row, where, kind));
-  InputRow out;
   if (row.contains("id")) out.id_json = raw_member(line, "id");
+  FOVEA_RETURN_IF_ERROR(check_fields(row, where, kind));
   FOVEA_RETURN_IF_ERROR(read_prompt(row, line, where, out));
   FOVEA_RETURN_IF_ERROR(read_sampling(row, where, out.sampling));
   FOVEA_RETURN_IF_ERROR(read_integer(row, "priority", where, std::numeric_limits<int>::min(), out.priority));
-  FOVEA_RETURN_IF_ERROR(read_logprobs(row, where, out));
-  return out;
+  return read_logprobs(row, where, out);
 }
 
 Result<RowSource> RowSource::open(const std::string& given, RowKind kind) {
@@ -434,6 +433,7 @@ Result<RowSource> RowSource::open(const std::string& given, RowKind kind) {
     source.watched_.reset(::fdopen(fd, "r"));
   source.path_ = path;
   source.kind_ = kind;
+  source.keeps_going_ = given == "-" || !source.rewind();
   return source;
 }
 
@@ -447,8 +447,12 @@ Result<std::optional<InputRow>> RowSource::next() {
   while (std::getline(file_, line)) {
     ++line_;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    FOVEA_TRY(row, parse_row(line, path_ + " line " + std::to_string(line_), kind_));
+    InputRow row;
     row.line = line_;
+    row.digest = Digest().add(line).value();
+    Status read = parse_row(line, path_ + " line " + std::to_string(line_), kind_, row);
+    if (!read && !keeps_going_) return std::move(read).error();
+    if (!read) row.refused = std::move(read).error();
     any_ = true;
     return std::optional(std::move(row));
   }
@@ -522,6 +526,23 @@ JsonRow& JsonRow::add_raw(std::string_view key, std::string_view raw) {
   begin(key);
   text_ += raw;
   return *this;
+}
+
+Status refused_rows(int64_t rows) {
+  if (rows == 0) return {};
+  return invalid(rows == 1 ? "1 row was not answered; its line has an \"error\" that says why"
+                           : std::to_string(rows) +
+                                 " rows were not answered; their lines have an \"error\" that says why");
+}
+
+std::string error_row(int64_t index, const std::string& id_json, const Error& error) {
+  const bool ours = error.code == ErrorCode::internal || error.code == ErrorCode::out_of_memory;
+  JsonRow row;
+  row.add("index", index);
+  if (!id_json.empty()) row.add_raw("id", id_json);
+  JsonRow what;
+  what.add("message", error.message).add("type", ours ? "server_error" : "invalid_request_error");
+  return row.add_raw("error", what.str()).str();
 }
 
 namespace {

@@ -16,6 +16,8 @@ namespace fovea::cli {
 /// One row of an input file: a prompt in one of four forms, and what overrides the flags.
 struct InputRow {
   int64_t line = 0;                           ///< of the file, from 1
+  uint64_t digest = 0;                        ///< of the line, to know it again; 0 = not of a file
+  std::optional<Error> refused;               ///< the row can't be read; RowSource::keeps_going() only
   std::string id_json;                        ///< the row's own "id", as JSON; empty = none
   std::optional<std::string> text;            ///< "prompt", "text" or "input"
   std::optional<ChatRequest> chat;            ///< "messages", "tools", "documents", "chat_template_kwargs"
@@ -58,8 +60,8 @@ Result<std::vector<std::string>> parse_string_list(const std::string& json, cons
 Result<std::vector<LogitBias>> parse_logit_bias(const std::string& json);
 
 /// One line of a JSONL file. `where` stands before every error. Fields that are not known, or that occur
-/// twice, are errors.
-Result<InputRow> parse_row(const std::string& line, const std::string& where, RowKind kind);
+/// twice, are errors. `row` gets what was read before an error, its "id" first.
+Status parse_row(const std::string& line, const std::string& where, RowKind kind, InputRow& row);
 
 /// Where rows come from, one at a time.
 class RowSource {
@@ -68,7 +70,8 @@ class RowSource {
   static Result<RowSource> open(const std::string& path, RowKind kind);
   explicit RowSource(std::vector<InputRow> rows) : rows_(std::move(rows)) {}
 
-  /// The next row, nullopt after the last. A file without any is an error.
+  /// The next row, nullopt after the last. A file without any is an error, and so is a bad row, unless
+  /// keeps_going().
   Result<std::optional<InputRow>> next();
   /// "FILE line N" for a row's errors; "" for one that is not of a file.
   std::string name(const InputRow& row) const;
@@ -76,6 +79,9 @@ class RowSource {
   bool ready(int milliseconds);
   /// Back to the first row; false where that can't be done (a pipe).
   bool rewind();
+  /// Rows come from somebody who sends them: standard input as "-", or a pipe. They can't be looked through
+  /// before the first is answered, so that a bad one is answered as such and the others go on.
+  bool keeps_going() const { return keeps_going_; }
 
  private:
   std::vector<InputRow> rows_;
@@ -91,8 +97,13 @@ class RowSource {
       watched_;  // the same file, never read; null where it can't be opened twice
   RowKind kind_ = RowKind::generate;
   int64_t line_ = 0;
-  bool any_ = false;
+  bool any_ = false, keeps_going_ = false;
 };
+
+/// What a run ends with that had an error for the result of so many rows.
+Status refused_rows(int64_t rows);
+/// Result of a row that can't be answered: "index", "id" and OpenAI's "error".
+std::string error_row(int64_t index, const std::string& id_json, const Error& error);
 
 /// A JSON object built field by field, in order.
 class JsonRow {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/bench_serve.h"
+#include "cli/output_file.h"
 #include "fovea/engine.h"
 #include "launch/environment.h"
 #include "launch/launch_line.h"
@@ -60,7 +61,8 @@ struct GenerateFlags {
   ModelFlags model;
   SamplingFlags sampling;
   std::vector<std::string> prompts;
-  std::string prompt_file, input, output, system, decoder_prompt;
+  std::string prompt_file, input, system, decoder_prompt;
+  OutputFlags output;
   std::vector<std::string> audio;
   TemplateFlags chat_template;
   bool chat = false;
@@ -77,7 +79,8 @@ struct ChatFlags {
 
 struct ScoreFlags {
   ModelFlags model;
-  std::string input, output;
+  std::string input;
+  OutputFlags output;
   std::optional<int> prompt_logprobs;
   bool last_logits = false;
 };
@@ -85,7 +88,8 @@ struct ScoreFlags {
 struct EmbedFlags {
   ModelFlags model;  ///< what concerns a KV cache is not used
   std::vector<std::string> texts;
-  std::string input, output, pooling;
+  std::string input, pooling;
+  OutputFlags output;
   std::optional<bool> normalize;
   bool truncate = false;
 };
