@@ -51,7 +51,8 @@ Status write_page(const std::string& path, const docs::Page& page) {
 }  // namespace
 
 void add_docs(CLI::App& root, DocsFlags& f) {
-  auto& app = *root.add_subcommand("docs", "Write docs/attention_backends.md and docs/coming_from.md");
+  auto& app = *root.add_subcommand(
+      "docs", "Write docs/attention_backends.md, docs/coming_from.md and docs/request_fields.md");
   app.add_option("--out", f.out, "Folder of the pages")->capture_default_str();
   app.add_option("--proof", f.proof, "Folder of the proof files of fovea conformance")->capture_default_str();
   app.add_flag("--check", f.check, "Write nothing; exit with 1 where a page differs, and name the line");

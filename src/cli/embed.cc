@@ -37,7 +37,7 @@ Result<RowSource> rows_of(const EmbedFlags& flags) {
   if (!flags.input.empty()) {
     if (!flags.texts.empty())
       return invalid("--input " + flags.input + " has the texts already; give no others");
-    return RowSource::open(flags.input, RowKind::embed);
+    return RowSource::open(flags.input, {RowKind::embed, flags.ignore_unknown});
   }
   std::vector<InputRow> rows;
   for (const std::string& text : flags.texts) {

@@ -14,7 +14,7 @@ Result<RowSource> rows_of_flags(const GenerateFlags& flags) {
   if (!flags.input.empty()) {
     if (!flags.prompts.empty() || !flags.prompt_file.empty() || !flags.audio.empty())
       return invalid("--input " + flags.input + " has the prompts already; give no others");
-    return RowSource::open(flags.input, RowKind::generate);
+    return RowSource::open(flags.input, {RowKind::generate, flags.ignore_unknown});
   }
   if (!flags.system.empty() && !flags.chat) return invalid("--system is part of a chat; give --chat too");
   const TemplateFlags& given = flags.chat_template;

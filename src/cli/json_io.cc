@@ -17,6 +17,7 @@
 #include "base/digest.h"
 #include "base/edit_distance.h"
 #include "base/json_depth.h"
+#include "server/openai/field_table.h"
 
 namespace fovea::cli {
 namespace {
@@ -24,6 +25,7 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMaxQuoted = 40;   // characters of a value in a message
+constexpr size_t kMaxNamed = 64;    // unknown fields that are warned of
 constexpr float kExcluded = -9999;  // stands for a log probability of -inf
 
 constexpr std::string_view kPromptFields[] = {"prompt",     "text",      "input",    "ids",
@@ -251,7 +253,7 @@ Status read_prompt(const json& row, const std::string& line, const std::string& 
   }
   if (!row.contains("messages")) {
     for (const std::string_view key : kChatFields)
-      if (row.contains(key))
+      if (row.contains(key) && !row[key].is_null())
         return bad(where, "\"" + std::string(key) + "\" is part of a chat; give \"messages\" too");
     return {};
   }
@@ -260,7 +262,32 @@ Status read_prompt(const json& row, const std::string& line, const std::string& 
   return {};
 }
 
-Status check_fields(const json& row, const std::string& where, RowKind kind) {
+/// Judges the members of `object` that are not among `known` by the table of fields.
+Status check_members(const json& object, const std::vector<std::string_view>& known, const std::string& where,
+                     const std::string& path, std::vector<std::string>* ignored) {
+  for (const auto& [key, value] : object.items()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    const std::string name = path + shown(key);
+    if (const openai::FieldRule* rule = openai::find_rule(key)) {
+      const auto given = text::parse_json(value.dump(), where);
+      if (rule->kind == openai::FieldRule::Kind::refused && !(given && openai::is_off(*rule, *given)))
+        return bad(where, openai::refusal(*rule, name, shown(value)));
+    } else if (ignored != nullptr) {
+      ignored->push_back(name);
+    } else {
+      std::string names;
+      for (const std::string_view other : known)
+        names += (names.empty() ? "known are " : ", ") + std::string(other);
+      const bool near = !nearest_name(key, known).empty();
+      return bad(where, openai::unknown_field(name, key, known) + (near ? "" : "; " + names) +
+                            "; leave it out, or give --ignore-unknown-fields");
+    }
+  }
+  return {};
+}
+
+Status check_fields(const json& row, const std::string& where, RowKind kind,
+                    std::vector<std::string>* ignored) {
   std::vector<std::string_view> known(std::begin(kPromptFields), std::end(kPromptFields));
   known.push_back("id");
   known.insert(known.end(), std::begin(kChatFields), std::end(kChatFields));
@@ -270,16 +297,15 @@ Status check_fields(const json& row, const std::string& where, RowKind kind) {
   } else if (kind == RowKind::score) {
     known.push_back("prompt_logprobs");
   }
-  for (const auto& [key, value] : row.items()) {
-    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-    const std::string_view near = nearest_name(key, known);
-    std::string help;
-    if (near.empty())
-      for (const std::string_view name : known)
-        help += (help.empty() ? "known are " : ", ") + std::string(name);
-    else
-      help = "did you mean \"" + std::string(near) + "\"?";
-    return bad(where, "unknown field " + shown(key) + "; " + help);
+  FOVEA_RETURN_IF_ERROR(check_members(row, known, where, "", ignored));
+  const auto messages = row.find("messages");
+  if (messages == row.end() || !messages->is_array()) return {};
+  const auto names = openai::message_fields();
+  known.assign(names.begin(), names.end());
+  for (size_t i = 0; i < messages->size(); ++i) {
+    const std::string path = "messages[" + std::to_string(i) + "].";
+    if ((*messages)[i].is_object())
+      FOVEA_RETURN_IF_ERROR(check_members((*messages)[i], known, where, path, ignored));
   }
   return {};
 }
@@ -408,7 +434,7 @@ Result<std::vector<LogitBias>> parse_logit_bias(const std::string& text) {
   return read_bias(value, where);
 }
 
-Status parse_row(const std::string& line, const std::string& where, RowKind kind, InputRow& out) {
+Status parse_row(const std::string& line, const std::string& where, const RowFormat& format, InputRow& out) {
   if (json_nests_deeper(line))
     return bad(where, "nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
   std::optional<std::string> twice;
@@ -416,14 +442,15 @@ Status parse_row(const std::string& line, const std::string& where, RowKind kind
   if (row.is_discarded() || !row.is_object()) return bad(where, "not a JSON object");
   if (twice) return bad(where, "the field " + shown(*twice) + " is given twice");
   if (row.contains("id")) out.id_json = raw_member(line, "id");
-  FOVEA_RETURN_IF_ERROR(check_fields(row, where, kind));
+  FOVEA_RETURN_IF_ERROR(
+      check_fields(row, where, format.kind, format.ignore_unknown ? &out.ignored : nullptr));
   FOVEA_RETURN_IF_ERROR(read_prompt(row, line, where, out));
   FOVEA_RETURN_IF_ERROR(read_sampling(row, where, out.sampling));
   FOVEA_RETURN_IF_ERROR(read_integer(row, "priority", where, std::numeric_limits<int>::min(), out.priority));
   return read_logprobs(row, where, out);
 }
 
-Result<RowSource> RowSource::open(const std::string& given, RowKind kind) {
+Result<RowSource> RowSource::open(const std::string& given, const RowFormat& format) {
   const std::string path = given == "-" ? "/dev/stdin" : given;
   RowSource source({});
   FOVEA_TRY(file, open_input(path));
@@ -432,7 +459,7 @@ Result<RowSource> RowSource::open(const std::string& given, RowKind kind) {
   if (const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); fd >= 0)
     source.watched_.reset(::fdopen(fd, "r"));
   source.path_ = path;
-  source.kind_ = kind;
+  source.format_ = format;
   source.keeps_going_ = given == "-" || !source.rewind();
   return source;
 }
@@ -450,7 +477,11 @@ Result<std::optional<InputRow>> RowSource::next() {
     InputRow row;
     row.line = line_;
     row.digest = Digest().add(line).value();
-    Status read = parse_row(line, path_ + " line " + std::to_string(line_), kind_, row);
+    Status read = parse_row(line, path_ + " line " + std::to_string(line_), format_, row);
+    for (const std::string& name : row.ignored)
+      if (named_.size() < kMaxNamed && named_.insert(name).second)
+        std::fprintf(stderr, "warning: %s: unknown field %s is ignored\n", this->name(row).c_str(),
+                     name.c_str());
     if (!read && !keeps_going_) return std::move(read).error();
     if (!read) row.refused = std::move(read).error();
     any_ = true;

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,7 +27,8 @@ struct InputRow {
   std::optional<std::string> decoder_prompt;  ///< "decoder_prompt", of encoder-decoder models
   SamplingFlags sampling;                     ///< request_fields()
   std::optional<int> priority;
-  bool no_logprobs = false;  ///< "logprobs" is false, whatever the flags say
+  std::vector<std::string> ignored;  ///< names of fields that are not known
+  bool no_logprobs = false;          ///< "logprobs" is false, whatever the flags say
 };
 
 /// A file to read; a folder, or one that can't be read, is an error.
@@ -50,6 +52,11 @@ enum class RowKind {
   embed,     ///< none
 };
 
+struct RowFormat {
+  RowKind kind = RowKind::generate;
+  bool ignore_unknown = false;  ///< fields that no server has are warned of, not errors
+};
+
 /// The fields of a request, for --help: "temperature, top_p, ...".
 std::string request_fields();
 
@@ -61,13 +68,13 @@ Result<std::vector<LogitBias>> parse_logit_bias(const std::string& json);
 
 /// One line of a JSONL file. `where` stands before every error. Fields that are not known, or that occur
 /// twice, are errors. `row` gets what was read before an error, its "id" first.
-Status parse_row(const std::string& line, const std::string& where, RowKind kind, InputRow& row);
+Status parse_row(const std::string& line, const std::string& where, const RowFormat& format, InputRow& row);
 
 /// Where rows come from, one at a time.
 class RowSource {
  public:
   /// A JSONL file, "-" = standard input; empty lines are skipped.
-  static Result<RowSource> open(const std::string& path, RowKind kind);
+  static Result<RowSource> open(const std::string& path, const RowFormat& format);
   explicit RowSource(std::vector<InputRow> rows) : rows_(std::move(rows)) {}
 
   /// The next row, nullopt after the last. A file without any is an error, and so is a bad row, unless
@@ -95,7 +102,8 @@ class RowSource {
   std::ifstream file_;
   std::unique_ptr<std::FILE, Close>
       watched_;  // the same file, never read; null where it can't be opened twice
-  RowKind kind_ = RowKind::generate;
+  RowFormat format_;
+  std::set<std::string> named_;  // unknown fields that were warned of
   int64_t line_ = 0;
   bool any_ = false, keeps_going_ = false;
 };

@@ -65,7 +65,7 @@ struct GenerateFlags {
   OutputFlags output;
   std::vector<std::string> audio;
   TemplateFlags chat_template;
-  bool chat = false;
+  bool chat = false, ignore_unknown = false;
   bool stats = false;  ///< what the engine did, on standard error, at the end
 };
 
@@ -82,7 +82,7 @@ struct ScoreFlags {
   std::string input;
   OutputFlags output;
   std::optional<int> prompt_logprobs;
-  bool last_logits = false;
+  bool last_logits = false, ignore_unknown = false;
 };
 
 struct EmbedFlags {
@@ -91,7 +91,7 @@ struct EmbedFlags {
   std::string input, pooling;
   OutputFlags output;
   std::optional<bool> normalize;
-  bool truncate = false;
+  bool truncate = false, ignore_unknown = false;
 };
 
 struct ServeFlags {
@@ -105,7 +105,7 @@ struct ServeFlags {
   int64_t max_body_bytes = int64_t{32} << 20, max_header_bytes = 16 << 10;
   int max_connections = 8192, max_connections_per_address = 8192;
   double header_timeout = 10, body_timeout = 30, keep_alive_timeout = 60, write_timeout = 60;  ///< seconds
-  bool no_playground = false;
+  bool no_playground = false, ignore_unknown_fields = false;
 };
 
 struct ExplainFlags {

@@ -33,7 +33,7 @@ std::string to_row(const Engine& engine, const RowResult& result, const ScoreFla
 }  // namespace
 
 Status run_score(const ScoreFlags& flags) {
-  FOVEA_TRY(source, RowSource::open(flags.input, RowKind::score));
+  FOVEA_TRY(source, RowSource::open(flags.input, {RowKind::score, flags.ignore_unknown}));
   FOVEA_TRY(output, OutputFile::open(flags.output, flags.input));
   FOVEA_TRY(engine, make_engine(flags.model));
   std::fputs(describe_start(engine->info()).c_str(), stderr);

@@ -39,6 +39,10 @@ void add_access_flags(CLI::App& app, ServeFlags& f) {
                  "without a key (repeatable; * = any)")
       ->allow_extra_args(false);
   app.add_flag("--no-playground", f.no_playground, "No page at /");
+  app.add_flag(
+      "--ignore-unknown-fields", f.ignore_unknown_fields,
+      "Serve requests with fields that nobody knows; the header X-Ignored-Fields names them (default: "
+      "400)");
 }
 
 void add_load_flags(CLI::App& app, ServeFlags& f) {

@@ -84,7 +84,7 @@ http::Headers cors_headers(const ServiceConfig& config, const http::Request& req
   if (origin.empty() || (!any && std::ranges::find(config.cors_origins, origin) == config.cors_origins.end()))
     return headers;
   headers.emplace_back("Access-Control-Allow-Origin", any ? "*" : std::string(origin));
-  headers.emplace_back("Access-Control-Expose-Headers", "x-request-id, retry-after");
+  headers.emplace_back("Access-Control-Expose-Headers", "x-request-id, retry-after, x-ignored-fields");
   return headers;
 }
 
@@ -116,9 +116,14 @@ void Reply::finish(int status) {
                   << taken.count() << " ms";
 }
 
+void Reply::add_header(std::string name, std::string value) {
+  headers_.emplace_back(std::move(name), std::move(value));
+}
+
 void Reply::respond(http::Response response) {
   State open = State::open;
   if (!state_.compare_exchange_strong(open, State::done)) return;
+  std::ranges::move(headers_, std::back_inserter(response.headers));
   for (auto& header : cors_headers(core_->config, request()))
     response.headers.push_back(std::move(header));
   const int status = response.status;
@@ -131,6 +136,7 @@ bool Reply::start_stream() {
   if (!state_.compare_exchange_strong(open, State::streaming)) return false;
   // For proxies: an event is of use only when it arrives.
   http::Headers headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+  std::ranges::move(headers_, std::back_inserter(headers));
   for (auto& header : cors_headers(core_->config, request()))
     headers.push_back(std::move(header));
   exchange_->start_stream(200, "text/event-stream; charset=utf-8", headers);

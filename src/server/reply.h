@@ -33,6 +33,8 @@ class Reply : public std::enable_shared_from_this<Reply> {
   http::Exchange& exchange() { return *exchange_; }
   Core& core() { return *core_; }
 
+  /// Of an answer that is not begun yet; by the one who is about to begin it.
+  void add_header(std::string name, std::string value);
   /// No-op when there is an answer already.
   void respond(http::Response response);
   void error(const openai::ApiError& error) { respond(error_response(error)); }
@@ -54,7 +56,8 @@ class Reply : public std::enable_shared_from_this<Reply> {
   std::shared_ptr<http::Exchange> exchange_;
   const Clock::time_point arrival_ = Clock::now();
   std::atomic<State> state_{State::open};
-  std::mutex mutex_;  // of these two
+  http::Headers headers_;  // of add_header()
+  std::mutex mutex_;       // of these two
   bool dropped_ = false;
   std::function<void()> on_drop_;
 };

@@ -245,7 +245,12 @@ class BadInput(unittest.TestCase):
             '{"messages": [{"role": "wizard", "content": "x"}]}': "wizard",
             # Fields.
             '{"prompt": "x", "temprature": 1}': 'did you mean "temperature"?',
-            '{"prompt": "x", "best_of": 4}': 'unknown field "best_of"; known are prompt,',
+            '{"prompt": "x", "best_of": 4}': '"best_of" is not supported (it is 4); leave it out: use n',
+            '{"prompt": "x", "frobnicate": 4}': 'unknown field "frobnicate"; known are prompt,',
+            '{"prompt": "x", "grammar": "root ::= x"}': '"grammar" is not supported',
+            '{"prompt": "x", "length_penalty": 2.0}': '"length_penalty" is not supported',
+            '{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"prompt": "x"}}': 'give what "body" holds as the row itself',
+            '{"messages": [{"role": "user", "contnet": "x", "content": "y"}]}': 'unknown field messages[0]."contnet"; did you mean "content"?',
             '{"prompt": "x", "\\u0000": 4}': "unknown field",
             '{"prompt": "x", "n": 1, "n": 2}': 'the field "n" is given twice',
             '{"prompt": "x", "id": {"a": 1, "a": 2}}': 'the field "a" is given twice',

@@ -551,6 +551,20 @@ class Commands(unittest.TestCase):
                 self.assertIn(words, row["error"]["message"])
                 self.assertEqual(row["error"]["type"], "invalid_request_error")
 
+    def test_fields_without_a_meaning(self):
+        row = {"prompt": "1 +", "max_tokens": 3, "temperature": 0}
+        plain, *same = self.rows("generate", [row, {**row, "user": "u", "metadata": {"a": 1}, "grammar": "", "best_of": 1, "tools": None, "length_penalty": 1.0}])
+        self.assertEqual(plain["token_ids"], same[0]["token_ids"])
+        with tempfile.TemporaryDirectory() as folder:
+            source = os.path.join(folder, "in")
+            for command, known in (("generate", row), ("score", {"text": "x"})):
+                with open(source, "w") as file:
+                    file.writelines(json.dumps({**known, "x\u001b": 1, "y": index}) + "\n" for index in range(3))
+                result = run(command, "--input", source, "--ignore-unknown-fields")
+                self.assertEqual(len(result.stdout.splitlines()), 3)
+                warnings = [line for line in result.stderr.splitlines() if "unknown" in line]
+                self.assertEqual(warnings, [f'warning: {source} line 1: unknown field "{name}" is ignored' for name in ("x\\u001b", "y")])
+
     def test_a_late_bad_row_does_not_wait_for_the_others(self):
         rows = ['{"prompt": "x", "ignore_eos": true}\n'] * 5000 + ['{"prompt": "x", "temperature": -1}\n']
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as source:
