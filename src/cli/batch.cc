@@ -1,7 +1,10 @@
 #include "cli/batch.h"
 
 #include <algorithm>
+#include <atomic>
 #include <new>
+
+#include "cli/run_settings.h"
 
 namespace fovea::cli {
 namespace {
@@ -52,11 +55,13 @@ Result<std::vector<int32_t>> prompt_ids(const Engine& engine, const InputRow& ro
   return engine.tokenize(text, false);
 }
 
-BatchRunner::BatchRunner(Engine& engine, std::string what, int64_t rows, size_t window, Write write)
+BatchRunner::BatchRunner(Engine& engine, Options options, Write write)
     : engine_(engine),
-      progress_(std::move(what), rows),
-      window_(window),
+      progress_(options.what, options.rows, options.first),
+      options_(std::move(options)),
       write_(std::move(write)),
+      submitted_(options_.first),
+      written_(options_.first),
       writer_([this] { write_rows(); }) {}
 
 BatchRunner::~BatchRunner() {
@@ -66,17 +71,29 @@ BatchRunner::~BatchRunner() {
   engine_.wait_idle();
 }
 
-Status BatchRunner::submit(GenerateRequest request, std::string name, std::string id_json) {
-  const auto answers = static_cast<size_t>(std::clamp(request.sampling.n, 1, kMaxChoices));
+Status BatchRunner::wait_for_room(size_t answers) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return failure_ || held_ == 0 || held_ + answers <= options_.window; });
+  if (failure_) return *failure_;
+  return {};
+}
+
+void BatchRunner::add(std::unique_ptr<RowResult> row, size_t answers) {
+  ++submitted_;
   {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return failure_ || held_ == 0 || held_ + answers <= window_; });
-    if (failure_) return *failure_;
+    const std::lock_guard lock(mutex_);
+    rows_.push_back(std::move(row));  // may be done already
+    held_ += answers;
   }
+  changed_.notify_all();
+}
+
+Status BatchRunner::submit(GenerateRequest request, RowTag tag) {
+  const auto answers = static_cast<size_t>(std::clamp(request.sampling.n, 1, kMaxChoices));
+  FOVEA_RETURN_IF_ERROR(wait_for_room(answers));
   auto row = std::make_unique<RowResult>();
   row->index = submitted_;
-  row->name = std::move(name);
-  row->id_json = std::move(id_json);
+  row->tag = std::move(tag);
   if (request.prompt_logprobs) row->prompt_ids = request.prompt_ids;
   row->logprobs = request.sampling.logprobs.has_value();
   auto sink = [this, result = row.get()](const RequestOutput& output) {
@@ -92,15 +109,20 @@ Status BatchRunner::submit(GenerateRequest request, std::string name, std::strin
   row->choices.resize(answers);
   row->unfinished = answers;
   auto id = engine_.submit(std::move(request), std::move(sink));
-  if (!id) return named(row->name, std::move(id).error());
+  if (!id && options_.keep_going) return refuse(std::move(id).error(), std::move(row->tag));
+  if (!id) return named(row->tag.name, std::move(id).error());
   row->request = *id;
-  ++submitted_;
-  {
-    const std::lock_guard lock(mutex_);
-    rows_.push_back(std::move(row));  // may be done already
-    held_ += answers;
-  }
-  changed_.notify_all();
+  add(std::move(row), answers);
+  return {};
+}
+
+Status BatchRunner::refuse(Error error, RowTag tag) {
+  FOVEA_RETURN_IF_ERROR(wait_for_room(1));
+  auto row = std::make_unique<RowResult>();
+  row->index = submitted_;
+  row->refused = std::move(error);
+  row->tag = std::move(tag);
+  add(std::move(row), 1);
   return {};
 }
 
@@ -139,13 +161,16 @@ std::unique_ptr<RowResult> BatchRunner::next_done() {
 }
 
 Status BatchRunner::write_row(RowResult& row) const {
-  for (Choice& choice : row.choices)
-    if (choice.last.finish == FinishReason::error) return named(row.name, std::move(choice.last.error));
+  for (Choice& choice : row.choices) {
+    if (choice.last.finish != FinishReason::error) continue;
+    if (!options_.keep_going) return named(row.tag.name, std::move(choice.last.error));
+    row.refused = std::move(choice.last.error);
+  }
   try {
     return write_(row);
   } catch (const std::bad_alloc&) {  // nobody above this thread would catch it
-    return named(row.name, {ErrorCode::out_of_memory,
-                            "out of memory while writing the result; ask for fewer log probabilities"});
+    return named(row.tag.name, {ErrorCode::out_of_memory,
+                                "out of memory while writing the result; ask for fewer log probabilities"});
   }
 }
 
@@ -154,7 +179,7 @@ void BatchRunner::write_rows() {
     const Status status = write_row(*row);
     {
       const std::lock_guard lock(mutex_);
-      held_ -= row->choices.size();
+      held_ -= std::max<size_t>(1, row->choices.size());
       ++written_;
       if (!status) failure_ = status.error();
     }
@@ -163,29 +188,53 @@ void BatchRunner::write_rows() {
   }
 }
 
+namespace {
+
+/// Submits what `output` does not have yet.
+Status submit_row(const RowSource& source, const Batch& batch, const OutputFile& output, InputRow row,
+                  int64_t index, BatchRunner& runner) {
+  RowTag tag{source.name(row), std::move(row.id_json), {row.digest, 0}};
+  Result<GenerateRequest> request = row.refused ? *std::move(row.refused) : batch.request(row);
+  if (!request && !source.keeps_going()) return named(tag.name, std::move(request).error());
+  if (request) tag.key.request = request_digest(*request);
+  if (index < output.kept()) return output.check_kept(index, tag.key, tag.name);
+  if (request) return runner.submit(*std::move(request), std::move(tag));
+  return runner.refuse(std::move(request).error(), std::move(tag));
+}
+
+}  // namespace
+
 Status run_batch(Engine& engine, RowSource& source, const Batch& batch, OutputFile& output) {
-  int64_t rows = 0;
-  if (source.rewind()) {
+  FOVEA_RETURN_IF_ERROR(output.begin(run_settings(batch.what, engine.info())));
+  BatchRunner::Options options;
+  options.what = batch.what;
+  options.first = output.kept();
+  options.window = kWindowFactor * static_cast<size_t>(batch.max_running);
+  options.keep_going = source.keeps_going();
+  if (!options.keep_going) {
     FOVEA_TRY(counted, check_rows(engine, source, batch));
-    rows = counted;
+    options.rows = counted;
     if (!source.rewind()) return io_error("cannot read the input again from its start");
+    output.expect(counted);
   }
-  BatchRunner runner(engine, batch.what, rows, kWindowFactor * static_cast<size_t>(batch.max_running),
-                     [&](RowResult& result) -> Status {
-                       output.line(batch.line(result));
-                       return {};
-                     });
-  for (;;) {
+  std::atomic<int64_t> refused = 0;
+  BatchRunner runner(engine, options, [&](RowResult& result) -> Status {
+    refused += result.refused.has_value();
+    return output.line(
+        result.refused ? error_row(result.index, result.tag.id_json, *result.refused) : batch.line(result),
+        result.tag.key);
+  });
+  for (int64_t index = 0;; ++index) {
     while (!source.ready(100))  // who sends the rows may wait for one that has failed
       FOVEA_RETURN_IF_ERROR(runner.status());
     FOVEA_TRY(row, source.next());
+    if (!row && index < output.kept()) return output.more_kept(index);
     if (!row) break;
-    auto request = batch.request(*row);
-    if (!request) return named(source.name(*row), std::move(request).error());
-    FOVEA_RETURN_IF_ERROR(runner.submit(std::move(*request), source.name(*row), std::move(row->id_json)));
+    FOVEA_RETURN_IF_ERROR(submit_row(source, batch, output, *std::move(row), index, runner));
   }
   FOVEA_RETURN_IF_ERROR(runner.drain());
-  return output.commit();
+  FOVEA_RETURN_IF_ERROR(output.commit());
+  return refused_rows(refused);
 }
 
 std::string prompt_logprobs_json(const Engine& engine, const RowResult& result) {

@@ -22,10 +22,17 @@ struct Choice {
   RequestOutput last;  ///< finish reason, counts, the prompt's log probabilities and logits
 };
 
+/// What goes with a row to its result.
+struct RowTag {
+  std::string name;     ///< for messages
+  std::string id_json;  ///< InputRow's
+  RowKey key;
+};
+
 struct RowResult {
   int64_t index = 0;
-  std::string name;                 ///< for messages
-  std::string id_json;              ///< InputRow's
+  RowTag tag;
+  std::optional<Error> refused;     ///< in place of all below
   std::vector<int32_t> prompt_ids;  ///< when its log probabilities were asked for
   bool logprobs = false;            ///< asked for
   std::vector<Choice> choices;      ///< by index
@@ -43,16 +50,26 @@ class BatchRunner {
  public:
   using Write = std::function<Status(RowResult&)>;
 
-  /// `rows`: how many come, for the progress bar; 0 = unknown. At most `window` answers are waited for or
-  /// held back for their turn (more if a single row has more). `write` is called on a thread of its own, as
-  /// soon as a row's turn has come: who sends the rows may wait for an answer before sending the next.
-  BatchRunner(Engine& engine, std::string what, int64_t rows, size_t window, Write write);
+  struct Options {
+    std::string what;         ///< for the progress bar
+    int64_t rows = 0;         ///< how many come; 0 = unknown
+    int64_t first = 0;        ///< index of the first one that is submitted
+    size_t window = 1;        ///< answers that are waited for or held back (more if one row has more)
+    bool keep_going = false;  ///< a row that fails has its error for a result
+  };
+
+  /// `write` is called on a thread of its own, as soon as a row's turn has come: who sends the rows may wait
+  /// for an answer before sending the next.
+  BatchRunner(Engine& engine, Options options, Write write);
   /// Whatever still runs is cancelled: nobody will ask for it.
   ~BatchRunner();
 
-  /// Submits a row; waits where the window is full. `name` stands before an error of the row ("FILE line
-  /// N"). An error of a row or of `write` ends the run: it comes back from here or from drain().
-  Status submit(GenerateRequest request, std::string name = {}, std::string id_json = {});
+  /// Submits a row; waits where the window is full. The tag's name stands before an error of the row ("FILE
+  /// line N"). An error of a row, unless `keep_going`, or of `write` ends the run: it comes back from here or
+  /// from drain().
+  Status submit(GenerateRequest request, RowTag tag = {});
+  /// A row that is not to be computed; its turn comes as that of the others.
+  Status refuse(Error error, RowTag tag);
   /// What ended the run, if anything did.
   Status status();
   /// Waits for all that is left. Nothing may be submitted after.
@@ -63,28 +80,32 @@ class BatchRunner {
   /// The next row in line, once it is done; null when no more is to be written.
   std::unique_ptr<RowResult> next_done();
   Status write_row(RowResult& row) const;
+  /// Waits until so many more answers have room.
+  Status wait_for_room(size_t answers);
+  void add(std::unique_ptr<RowResult> row, size_t answers);
   void join(bool abandon);
 
   Engine& engine_;
   Progress progress_;  // the writer's
-  const size_t window_;
+  const Options options_;
   const Write write_;
-  int64_t submitted_ = 0;
+  int64_t submitted_;
 
   std::mutex mutex_;  // of all below, and of results until they are done
   std::condition_variable changed_;
   std::deque<std::unique_ptr<RowResult>> rows_;  // submitted, and their turn has not come
   size_t held_ = 0;                              // answers that are not written
-  int64_t written_ = 0;                          // rows
+  int64_t written_;                              // rows, with those before the first
   bool closed_ = false, abandoned_ = false;
   std::optional<Error> failure_;  // of a row or of `write`
   std::thread writer_;
 };
 
-/// Runs every row of `source` and writes a line for each. Where the source can be read twice, a first pass
-/// looks for bad rows before anything runs.
+/// Runs every row of `source` that `output` does not have yet, and writes a line for each. Where the source
+/// can be read twice, a first pass looks for bad rows before anything runs; else a bad row has an error for a
+/// line, the others go on, and the run is an error at its end.
 struct Batch {
-  std::string what;
+  std::string what;  ///< the command
   std::function<Result<GenerateRequest>(const InputRow&)> request;
   std::function<std::string(const RowResult&)> line;
   int max_running = 64;

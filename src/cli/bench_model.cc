@@ -25,8 +25,11 @@ GenerateRequest random_request(int sequence, int tokens, int vocab, int new_toke
 /// Seconds until all of a batch of requests are done.
 Result<double> timed_batch(Engine& engine, int round, const BenchModelFlags& flags, int new_tokens) {
   const auto start = Clock::now();
-  BatchRunner runner(engine, "bench", flags.batch, static_cast<size_t>(flags.batch),
-                     [](RowResult&) -> Status { return {}; });
+  BatchRunner::Options options;
+  options.what = "bench";
+  options.rows = flags.batch;
+  options.window = static_cast<size_t>(flags.batch);
+  BatchRunner runner(engine, options, [](RowResult&) -> Status { return {}; });
   for (int i = 0; i < flags.batch; ++i)
     FOVEA_RETURN_IF_ERROR(runner.submit(
         random_request(round * flags.batch + i, flags.prompt_tokens, engine.info().vocab_size, new_tokens)));

@@ -87,8 +87,8 @@ std::string date_now() {
 }
 
 Status write_file(const std::string& path, const std::string& text) {
-  FOVEA_TRY(file, OutputFile::open(path));
-  file.line(text);
+  FOVEA_TRY(file, OutputFile::open({path}));
+  FOVEA_RETURN_IF_ERROR(file.line(text));
   return file.commit();
 }
 

@@ -3,6 +3,18 @@
 #include "cli/json_io.h"
 
 namespace fovea::cli {
+namespace {
+
+void add_row_flags(CLI::App& app, OutputFlags& f, bool& ignore_unknown) {
+  takes_file(app.add_option("--output", f.output,
+                            "JSON lines, in the order of the input (default: standard output)"));
+  app.add_flag("--resume", f.resume,
+               "Keep the rows that a run which was ended has left in OUTPUT.partial, and go on behind them");
+  app.add_flag("--ignore-unknown-fields", ignore_unknown,
+               "Fields of rows that nobody knows are a warning, not an error");
+}
+
+}  // namespace
 
 void add_generate(CLI::App& root, GenerateFlags& f) {
   auto& app = *root.add_subcommand("generate", "Complete prompts");
@@ -15,8 +27,7 @@ void add_generate(CLI::App& root, GenerateFlags& f) {
       "JSON lines (- = standard input), each with \"prompt\", \"messages\", \"ids\" or \"audio\", "
       "optionally \"id\", and what else a request has: tools, documents, chat_template_kwargs, " +
           request_fields()));
-  takes_file(app.add_option("--output", f.output,
-                            "JSON lines, in the order of the input (default: standard output)"));
+  add_row_flags(app, f.output, f.ignore_unknown);
   takes_file(app.add_option("--audio", f.audio, "A WAV file that the model hears (Whisper; repeatable)"))
       ->allow_extra_args(false);
   app.add_option("--decoder-prompt", f.decoder_prompt,
@@ -62,7 +73,7 @@ void add_score(CLI::App& root, ScoreFlags& f) {
                             "JSON lines, each with \"text\", \"ids\" or \"messages\", and optional \"id\"; "
                             "- = standard input"))
       ->required();
-  takes_file(app.add_option("--output", f.output, "JSON lines (default: standard output)"));
+  add_row_flags(app, f.output, f.ignore_unknown);
   app.add_option("--prompt-logprobs", f.prompt_logprobs, "Also so many most probable tokens; -1 = all")
       ->check(CLI::Range(-1, 1 << 30));
   add_max_logprobs(app, f.model);
@@ -77,8 +88,7 @@ void add_embed(CLI::App& root, EmbedFlags& f) {
   takes_file(app.add_option("--input", f.input,
                             "JSON lines, each with \"input\", \"text\" or \"token_ids\", and optional "
                             "\"id\"; - = standard input"));
-  takes_file(app.add_option("--output", f.output,
-                            "JSON lines, in the order of the input (default: standard output)"));
+  add_row_flags(app, f.output, f.ignore_unknown);
   suggest(app.add_option("--pooling", f.pooling, "(default: the model's modules.json, else mean)"),
           {"mean", "cls", "last"});
   app.add_flag_function(

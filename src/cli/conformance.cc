@@ -461,7 +461,7 @@ Status run_conformance(const ConformanceFlags& flags) {
   }
   std::optional<OutputFile> file;  // opened first: what can't be written is said before the minutes of a run
   if (!flags.write.empty()) {
-    FOVEA_TRY(opened, OutputFile::open(flags.write));
+    FOVEA_TRY(opened, OutputFile::open({flags.write}));
     file.emplace(std::move(opened));
   }
   bool all_right = true;
@@ -470,7 +470,7 @@ Status run_conformance(const ConformanceFlags& flags) {
   if (flags.json) std::fputs(json.c_str(), stdout);
   if (file) {
     json.pop_back();  // line() ends it
-    file->line(json);
+    FOVEA_RETURN_IF_ERROR(file->line(json));
     FOVEA_RETURN_IF_ERROR(file->commit());
   }
   if (all_right) return {};

@@ -42,8 +42,8 @@ Result<std::vector<conformance::Proof>> read_proofs(const std::string& folder) {
 }
 
 Status write_page(const std::string& path, const docs::Page& page) {
-  FOVEA_TRY(file, OutputFile::open(path));
-  file.line(page.text.substr(0, page.text.size() - 1));  // it ends its lines itself
+  FOVEA_TRY(file, OutputFile::open({path}));
+  FOVEA_RETURN_IF_ERROR(file.line(page.text.substr(0, page.text.size() - 1)));  // it ends its lines itself
   FOVEA_RETURN_IF_ERROR(file.commit());
   std::printf("%s: written\n", path.c_str());
   return {};
@@ -52,7 +52,8 @@ Status write_page(const std::string& path, const docs::Page& page) {
 }  // namespace
 
 void add_docs(CLI::App& root, DocsFlags& f) {
-  auto& app = *root.add_subcommand("docs", "Write docs/attention_backends.md and docs/coming_from.md");
+  auto& app = *root.add_subcommand(
+      "docs", "Write docs/attention_backends.md, docs/coming_from.md and docs/request_fields.md");
   start_group(app, "Pages");
   takes_folder(app.add_option("--out", f.out, "Folder of the pages"))->capture_default_str();
   takes_folder(app.add_option("--proof", f.proof, "Folder of the proof files of fovea conformance"))

@@ -2,8 +2,9 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "cli/json_io.h"
-#include "cli/output_file.h"
+#include "base/digest.h"
+#include "cli/batch.h"
+#include "cli/run_settings.h"
 #include "fovea/embed.h"
 
 namespace fovea::cli {
@@ -36,7 +37,7 @@ Result<RowSource> rows_of(const EmbedFlags& flags) {
   if (!flags.input.empty()) {
     if (!flags.texts.empty())
       return invalid("--input " + flags.input + " has the texts already; give no others");
-    return RowSource::open(flags.input, RowKind::embed);
+    return RowSource::open(flags.input, {RowKind::embed, flags.ignore_unknown});
   }
   std::vector<InputRow> rows;
   for (const std::string& text : flags.texts) {
@@ -66,26 +67,89 @@ void describe(const EmbedInfo& info) {
                info.max_seq_len_why.c_str());
 }
 
-/// The next kSlice rows, or what is there: who sends them may wait for the vectors. Their ids go to `ids`.
-Result<std::vector<InputRow>> read_slice(const Embedder& embedder, RowSource& source, bool truncate,
-                                         std::vector<std::vector<int32_t>>& ids) {
-  std::vector<InputRow> rows;
-  ids.clear();
-  while (rows.size() < kSlice) {
-    FOVEA_TRY(row, source.next());
-    if (!row) break;
-    auto of_row = ids_of(embedder, *row, truncate);
-    if (!of_row) {
-      const std::string name = source.name(*row);
-      return Error{of_row.error().code,
-                   name.empty() ? of_row.error().message : name + ": " + of_row.error().message};
+/// A row on its way to its line.
+struct Pending {
+  RowTag tag;
+  std::vector<int32_t> ids;
+  std::optional<Error> refused;
+};
+
+class EmbedRun {
+ public:
+  EmbedRun(Embedder& embedder, RowSource& source, OutputFile& output, bool truncate)
+      : embedder_(embedder), source_(source), output_(output), truncate_(truncate) {}
+
+  Status run() {
+    for (;;) {
+      FOVEA_TRY(rows, read_slice());
+      if (rows.empty()) break;
+      FOVEA_RETURN_IF_ERROR(write(rows));
     }
-    ids.push_back(*std::move(of_row));
-    rows.push_back(*std::move(row));
-    if (!source.ready(0)) break;
+    if (read_ < output_.kept()) return output_.more_kept(read_);
+    FOVEA_RETURN_IF_ERROR(output_.commit());
+    return refused_rows(refused_);
   }
-  return rows;
-}
+
+ private:
+  /// The next kSlice rows that are not kept, or what is there: who sends them may wait for the vectors.
+  Result<std::vector<Pending>> read_slice() {
+    std::vector<Pending> rows;
+    while (rows.size() < kSlice) {
+      FOVEA_TRY(row, source_.next());
+      if (!row) break;
+      FOVEA_TRY(pending, prepare(*std::move(row)));
+      if (read_++ < output_.kept())
+        FOVEA_RETURN_IF_ERROR(output_.check_kept(read_ - 1, pending.tag.key, pending.tag.name));
+      else
+        rows.push_back(std::move(pending));
+      if (!rows.empty() && !source_.ready(0)) break;
+    }
+    return rows;
+  }
+
+  Result<Pending> prepare(InputRow row) {
+    Pending out{{source_.name(row), std::move(row.id_json), {row.digest, 0}}, {}, {}};
+    auto ids = row.refused ? *std::move(row.refused) : ids_of(embedder_, row, truncate_);
+    if (ids) {
+      out.tag.key.request = Digest().add(*ids).value();
+      out.ids = *std::move(ids);
+      return out;
+    }
+    out.refused = std::move(ids).error();
+    if (source_.keeps_going()) return out;
+    return Error{out.refused->code,
+                 out.tag.name.empty() ? out.refused->message : out.tag.name + ": " + out.refused->message};
+  }
+
+  Status write(std::vector<Pending>& rows) {
+    std::vector<std::vector<int32_t>> ids;
+    for (Pending& row : rows)
+      if (!row.refused) ids.push_back(std::move(row.ids));
+    FOVEA_TRY(vectors, embedder_.embed(ids));
+    size_t next = 0;
+    for (const Pending& row : rows) {
+      const int64_t index = index_++;
+      if (row.refused) {
+        ++refused_;
+        FOVEA_RETURN_IF_ERROR(output_.line(error_row(index, row.tag.id_json, *row.refused), row.tag.key));
+        continue;
+      }
+      JsonRow line;
+      line.add("index", index);
+      if (!row.tag.id_json.empty()) line.add_raw("id", row.tag.id_json);
+      line.add("embedding", vectors[next]).add("tokens", static_cast<int64_t>(ids[next].size()));
+      ++next;
+      FOVEA_RETURN_IF_ERROR(output_.line(line.str(), row.tag.key));
+    }
+    return {};
+  }
+
+  Embedder& embedder_;
+  RowSource& source_;
+  OutputFile& output_;
+  const bool truncate_;
+  int64_t read_ = 0, index_ = output_.kept(), refused_ = 0;  // rows
+};
 
 }  // namespace
 
@@ -95,19 +159,8 @@ Status run_embed(const EmbedFlags& flags) {
   FOVEA_TRY(output, OutputFile::open(flags.output, flags.input));
   FOVEA_TRY(embedder, Embedder::create(config));
   describe(embedder->info());
-  std::vector<std::vector<int32_t>> ids;
-  for (int64_t index = 0;;) {
-    FOVEA_TRY(rows, read_slice(*embedder, source, flags.truncate, ids));
-    if (rows.empty()) return output.commit();
-    FOVEA_TRY(vectors, embedder->embed(ids));
-    for (size_t i = 0; i < rows.size(); ++i, ++index) {
-      JsonRow line;
-      line.add("index", index);
-      if (!rows[i].id_json.empty()) line.add_raw("id", rows[i].id_json);
-      line.add("embedding", vectors[i]).add("tokens", static_cast<int64_t>(ids[i].size()));
-      output.line(line.str());
-    }
-  }
+  FOVEA_RETURN_IF_ERROR(output.begin(run_settings("embed", embedder->info())));
+  return EmbedRun(*embedder, source, output, flags.truncate).run();
 }
 
 }  // namespace fovea::cli

@@ -14,7 +14,7 @@ Result<RowSource> rows_of_flags(const GenerateFlags& flags) {
   if (!flags.input.empty()) {
     if (!flags.prompts.empty() || !flags.prompt_file.empty() || !flags.audio.empty())
       return invalid("--input " + flags.input + " has the prompts already; give no others");
-    return RowSource::open(flags.input, RowKind::generate);
+    return RowSource::open(flags.input, {RowKind::generate, flags.ignore_unknown});
   }
   if (!flags.system.empty() && !flags.chat) return invalid("--system is part of a chat; give --chat too");
   const TemplateFlags& given = flags.chat_template;
@@ -94,7 +94,7 @@ std::string to_row(const Engine& engine, const RowResult& result) {
   const RequestOutput& first = result.choices.front().last;
   JsonRow out;
   out.add("index", result.index);
-  if (!result.id_json.empty()) out.add_raw("id", result.id_json);
+  if (!result.tag.id_json.empty()) out.add_raw("id", result.tag.id_json);
   int64_t completion_tokens = first.completion_tokens;
   if (result.choices.size() == 1) {
     add_answer(out, engine, result.choices.front(), result.logprobs);
@@ -135,7 +135,7 @@ Status stream_prompt(Engine& engine, const RequestMaker& make, const InputRow& r
 
 /// Several answers for a person, one after the other.
 Status print_answers(Engine& engine, const RequestMaker& make, RowSource& source) {
-  BatchRunner runner(engine, "generate", 0, 1, [](RowResult& result) -> Status {
+  BatchRunner runner(engine, {.what = "generate"}, [](RowResult& result) -> Status {
     for (const Choice& choice : result.choices) {
       const std::string line = "[" + std::to_string(choice.last.index) + "] " + choice.text + "\n";
       std::fwrite(line.data(), 1, line.size(), stdout);  // a text may hold zero bytes
@@ -173,7 +173,8 @@ Status stream_prompts(Engine& engine, const RequestMaker& make, RowSource& sourc
 }  // namespace
 
 Status run_generate(const GenerateFlags& flags) {
-  const bool rows = !flags.input.empty() || !flags.output.empty() || flags.model.json;
+  const bool rows =
+      !flags.input.empty() || !flags.output.output.empty() || flags.output.resume || flags.model.json;
   if (!rows && (flags.sampling.logprobs || flags.sampling.prompt_logprobs))
     return invalid("--logprobs and --prompt-logprobs are part of JSON rows; give --json or --output too");
   FOVEA_TRY(source, rows_of_flags(flags));

@@ -14,8 +14,10 @@
 #include <sstream>
 #include <unordered_set>
 
+#include "base/digest.h"
 #include "base/edit_distance.h"
 #include "base/json_depth.h"
+#include "server/openai/field_table.h"
 
 namespace fovea::cli {
 namespace {
@@ -23,6 +25,7 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMaxQuoted = 40;   // characters of a value in a message
+constexpr size_t kMaxNamed = 64;    // unknown fields that are warned of
 constexpr float kExcluded = -9999;  // stands for a log probability of -inf
 
 constexpr std::string_view kPromptFields[] = {"prompt",     "text",      "input",    "ids",
@@ -250,7 +253,7 @@ Status read_prompt(const json& row, const std::string& line, const std::string& 
   }
   if (!row.contains("messages")) {
     for (const std::string_view key : kChatFields)
-      if (row.contains(key))
+      if (row.contains(key) && !row[key].is_null())
         return bad(where, "\"" + std::string(key) + "\" is part of a chat; give \"messages\" too");
     return {};
   }
@@ -259,7 +262,32 @@ Status read_prompt(const json& row, const std::string& line, const std::string& 
   return {};
 }
 
-Status check_fields(const json& row, const std::string& where, RowKind kind) {
+/// Judges the members of `object` that are not among `known` by the table of fields.
+Status check_members(const json& object, const std::vector<std::string_view>& known, const std::string& where,
+                     const std::string& path, std::vector<std::string>* ignored) {
+  for (const auto& [key, value] : object.items()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    const std::string name = path + shown(key);
+    if (const openai::FieldRule* rule = openai::find_rule(key)) {
+      const auto given = text::parse_json(value.dump(), where);
+      if (rule->kind == openai::FieldRule::Kind::refused && !(given && openai::is_off(*rule, *given)))
+        return bad(where, openai::refusal(*rule, name, shown(value)));
+    } else if (ignored != nullptr) {
+      ignored->push_back(name);
+    } else {
+      std::string names;
+      for (const std::string_view other : known)
+        names += (names.empty() ? "known are " : ", ") + std::string(other);
+      const bool near = !nearest_name(key, known).empty();
+      return bad(where, openai::unknown_field(name, key, known) + (near ? "" : "; " + names) +
+                            "; leave it out, or give --ignore-unknown-fields");
+    }
+  }
+  return {};
+}
+
+Status check_fields(const json& row, const std::string& where, RowKind kind,
+                    std::vector<std::string>* ignored) {
   std::vector<std::string_view> known(std::begin(kPromptFields), std::end(kPromptFields));
   known.push_back("id");
   known.insert(known.end(), std::begin(kChatFields), std::end(kChatFields));
@@ -269,16 +297,15 @@ Status check_fields(const json& row, const std::string& where, RowKind kind) {
   } else if (kind == RowKind::score) {
     known.push_back("prompt_logprobs");
   }
-  for (const auto& [key, value] : row.items()) {
-    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-    const std::string_view near = nearest_name(key, known);
-    std::string help;
-    if (near.empty())
-      for (const std::string_view name : known)
-        help += (help.empty() ? "known are " : ", ") + std::string(name);
-    else
-      help = "did you mean \"" + std::string(near) + "\"?";
-    return bad(where, "unknown field " + shown(key) + "; " + help);
+  FOVEA_RETURN_IF_ERROR(check_members(row, known, where, "", ignored));
+  const auto messages = row.find("messages");
+  if (messages == row.end() || !messages->is_array()) return {};
+  const auto names = openai::message_fields();
+  known.assign(names.begin(), names.end());
+  for (size_t i = 0; i < messages->size(); ++i) {
+    const std::string path = "messages[" + std::to_string(i) + "].";
+    if ((*messages)[i].is_object())
+      FOVEA_RETURN_IF_ERROR(check_members((*messages)[i], known, where, path, ignored));
   }
   return {};
 }
@@ -407,24 +434,23 @@ Result<std::vector<LogitBias>> parse_logit_bias(const std::string& text) {
   return read_bias(value, where);
 }
 
-Result<InputRow> parse_row(const std::string& line, const std::string& where, RowKind kind) {
+Status parse_row(const std::string& line, const std::string& where, const RowFormat& format, InputRow& out) {
   if (json_nests_deeper(line))
     return bad(where, "nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
   std::optional<std::string> twice;
   const json row = parse_strictly(line, twice);
   if (row.is_discarded() || !row.is_object()) return bad(where, "not a JSON object");
   if (twice) return bad(where, "the field " + shown(*twice) + " is given twice");
-  FOVEA_RETURN_IF_ERROR(check_fields(row, where, kind));
-  InputRow out;
   if (row.contains("id")) out.id_json = raw_member(line, "id");
+  FOVEA_RETURN_IF_ERROR(
+      check_fields(row, where, format.kind, format.ignore_unknown ? &out.ignored : nullptr));
   FOVEA_RETURN_IF_ERROR(read_prompt(row, line, where, out));
   FOVEA_RETURN_IF_ERROR(read_sampling(row, where, out.sampling));
   FOVEA_RETURN_IF_ERROR(read_integer(row, "priority", where, std::numeric_limits<int>::min(), out.priority));
-  FOVEA_RETURN_IF_ERROR(read_logprobs(row, where, out));
-  return out;
+  return read_logprobs(row, where, out);
 }
 
-Result<RowSource> RowSource::open(const std::string& given, RowKind kind) {
+Result<RowSource> RowSource::open(const std::string& given, const RowFormat& format) {
   const std::string path = given == "-" ? "/dev/stdin" : given;
   RowSource source({});
   FOVEA_TRY(file, open_input(path));
@@ -433,7 +459,8 @@ Result<RowSource> RowSource::open(const std::string& given, RowKind kind) {
   if (const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); fd >= 0)
     source.watched_.reset(::fdopen(fd, "r"));
   source.path_ = path;
-  source.kind_ = kind;
+  source.format_ = format;
+  source.keeps_going_ = given == "-" || !source.rewind();
   return source;
 }
 
@@ -447,8 +474,16 @@ Result<std::optional<InputRow>> RowSource::next() {
   while (std::getline(file_, line)) {
     ++line_;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    FOVEA_TRY(row, parse_row(line, path_ + " line " + std::to_string(line_), kind_));
+    InputRow row;
     row.line = line_;
+    row.digest = Digest().add(line).value();
+    Status read = parse_row(line, path_ + " line " + std::to_string(line_), format_, row);
+    for (const std::string& name : row.ignored)
+      if (named_.size() < kMaxNamed && named_.insert(name).second)
+        std::fprintf(stderr, "warning: %s: unknown field %s is ignored\n", this->name(row).c_str(),
+                     name.c_str());
+    if (!read && !keeps_going_) return std::move(read).error();
+    if (!read) row.refused = std::move(read).error();
     any_ = true;
     return std::optional(std::move(row));
   }
@@ -522,6 +557,23 @@ JsonRow& JsonRow::add_raw(std::string_view key, std::string_view raw) {
   begin(key);
   text_ += raw;
   return *this;
+}
+
+Status refused_rows(int64_t rows) {
+  if (rows == 0) return {};
+  return invalid(rows == 1 ? "1 row was not answered; its line has an \"error\" that says why"
+                           : std::to_string(rows) +
+                                 " rows were not answered; their lines have an \"error\" that says why");
+}
+
+std::string error_row(int64_t index, const std::string& id_json, const Error& error) {
+  const bool ours = error.code == ErrorCode::internal || error.code == ErrorCode::out_of_memory;
+  JsonRow row;
+  row.add("index", index);
+  if (!id_json.empty()) row.add_raw("id", id_json);
+  JsonRow what;
+  what.add("message", error.message).add("type", ours ? "server_error" : "invalid_request_error");
+  return row.add_raw("error", what.str()).str();
 }
 
 namespace {

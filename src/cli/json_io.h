@@ -5,6 +5,7 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,8 @@ namespace fovea::cli {
 /// One row of an input file: a prompt in one of four forms, and what overrides the flags.
 struct InputRow {
   int64_t line = 0;                           ///< of the file, from 1
+  uint64_t digest = 0;                        ///< of the line, to know it again; 0 = not of a file
+  std::optional<Error> refused;               ///< the row can't be read; RowSource::keeps_going() only
   std::string id_json;                        ///< the row's own "id", as JSON; empty = none
   std::optional<std::string> text;            ///< "prompt", "text" or "input"
   std::optional<ChatRequest> chat;            ///< "messages", "tools", "documents", "chat_template_kwargs"
@@ -24,7 +27,8 @@ struct InputRow {
   std::optional<std::string> decoder_prompt;  ///< "decoder_prompt", of encoder-decoder models
   SamplingFlags sampling;                     ///< request_fields()
   std::optional<int> priority;
-  bool no_logprobs = false;  ///< "logprobs" is false, whatever the flags say
+  std::vector<std::string> ignored;  ///< names of fields that are not known
+  bool no_logprobs = false;          ///< "logprobs" is false, whatever the flags say
 };
 
 /// A file to read; a folder, or one that can't be read, is an error.
@@ -48,6 +52,11 @@ enum class RowKind {
   embed,     ///< none
 };
 
+struct RowFormat {
+  RowKind kind = RowKind::generate;
+  bool ignore_unknown = false;  ///< fields that no server has are warned of, not errors
+};
+
 /// The fields of a request, for --help: "temperature, top_p, ...".
 std::string request_fields();
 
@@ -58,17 +67,18 @@ Result<std::vector<std::string>> parse_string_list(const std::string& json, cons
 Result<std::vector<LogitBias>> parse_logit_bias(const std::string& json);
 
 /// One line of a JSONL file. `where` stands before every error. Fields that are not known, or that occur
-/// twice, are errors.
-Result<InputRow> parse_row(const std::string& line, const std::string& where, RowKind kind);
+/// twice, are errors. `row` gets what was read before an error, its "id" first.
+Status parse_row(const std::string& line, const std::string& where, const RowFormat& format, InputRow& row);
 
 /// Where rows come from, one at a time.
 class RowSource {
  public:
   /// A JSONL file, "-" = standard input; empty lines are skipped.
-  static Result<RowSource> open(const std::string& path, RowKind kind);
+  static Result<RowSource> open(const std::string& path, const RowFormat& format);
   explicit RowSource(std::vector<InputRow> rows) : rows_(std::move(rows)) {}
 
-  /// The next row, nullopt after the last. A file without any is an error.
+  /// The next row, nullopt after the last. A file without any is an error, and so is a bad row, unless
+  /// keeps_going().
   Result<std::optional<InputRow>> next();
   /// "FILE line N" for a row's errors; "" for one that is not of a file.
   std::string name(const InputRow& row) const;
@@ -76,6 +86,9 @@ class RowSource {
   bool ready(int milliseconds);
   /// Back to the first row; false where that can't be done (a pipe).
   bool rewind();
+  /// Rows come from somebody who sends them: standard input as "-", or a pipe. They can't be looked through
+  /// before the first is answered, so that a bad one is answered as such and the others go on.
+  bool keeps_going() const { return keeps_going_; }
 
  private:
   std::vector<InputRow> rows_;
@@ -89,10 +102,16 @@ class RowSource {
   std::ifstream file_;
   std::unique_ptr<std::FILE, Close>
       watched_;  // the same file, never read; null where it can't be opened twice
-  RowKind kind_ = RowKind::generate;
+  RowFormat format_;
+  std::set<std::string> named_;  // unknown fields that were warned of
   int64_t line_ = 0;
-  bool any_ = false;
+  bool any_ = false, keeps_going_ = false;
 };
+
+/// What a run ends with that had an error for the result of so many rows.
+Status refused_rows(int64_t rows);
+/// Result of a row that can't be answered: "index", "id" and OpenAI's "error".
+std::string error_row(int64_t index, const std::string& id_json, const Error& error);
 
 /// A JSON object built field by field, in order.
 class JsonRow {

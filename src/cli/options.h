@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/bench_serve.h"
+#include "cli/output_file.h"
 #include "fovea/engine.h"
 #include "launch/environment.h"
 #include "launch/launch_line.h"
@@ -60,10 +61,11 @@ struct GenerateFlags {
   ModelFlags model;
   SamplingFlags sampling;
   std::vector<std::string> prompts;
-  std::string prompt_file, input, output, system, decoder_prompt;
+  std::string prompt_file, input, system, decoder_prompt;
+  OutputFlags output;
   std::vector<std::string> audio;
   TemplateFlags chat_template;
-  bool chat = false;
+  bool chat = false, ignore_unknown = false;
   bool stats = false;  ///< what the engine did, on standard error, at the end
 };
 
@@ -77,17 +79,19 @@ struct ChatFlags {
 
 struct ScoreFlags {
   ModelFlags model;
-  std::string input, output;
+  std::string input;
+  OutputFlags output;
   std::optional<int> prompt_logprobs;
-  bool last_logits = false;
+  bool last_logits = false, ignore_unknown = false;
 };
 
 struct EmbedFlags {
   ModelFlags model;  ///< what concerns a KV cache is not used
   std::vector<std::string> texts;
-  std::string input, output, pooling;
+  std::string input, pooling;
+  OutputFlags output;
   std::optional<bool> normalize;
-  bool truncate = false;
+  bool truncate = false, ignore_unknown = false;
 };
 
 struct ServeFlags {
@@ -103,7 +107,7 @@ struct ServeFlags {
   int64_t max_body_bytes = int64_t{32} << 20, max_header_bytes = 16 << 10;
   int max_connections = 8192, max_connections_per_address = 0;  ///< the latter 0 = half of the former
   double header_timeout = 10, body_timeout = 30, keep_alive_timeout = 60, write_timeout = 60;  ///< seconds
-  bool no_playground = false;
+  bool no_playground = false, ignore_unknown_fields = false;
 };
 
 struct ExplainFlags {

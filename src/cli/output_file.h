@@ -1,42 +1,54 @@
 #pragma once
-// Where rows go: a file that appears whole or not at all, or a stream.
-#include <cstdio>
+// Where rows go: a file that appears when all of them are there, or a stream.
+#include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
 
+#include "cli/row_journal.h"
 #include "fovea/result.h"
 
 namespace fovea::cli {
 
-/// A text file that appears under its name only when commit() succeeds; dropped otherwise, by SIGINT and the
-/// like too. At most one at a time. "" and "-" are standard output; devices and pipes are written as they
-/// are.
+/// What the flags say of it.
+struct OutputFlags {
+  std::string output;   ///< "" and "-" = standard output
+  bool resume = false;  ///< go on with what a run that was ended has left
+};
+
+/// Lines of text. A file appears under its name only when commit() succeeds. Until then its rows are in
+/// FILE.partial, whole lines in order, and FILE.partial.journal says what they were computed from: an error,
+/// a signal, a full disk or a crash leaves both, and a run with `resume` goes on with them. Without a row
+/// nothing is left. Devices and pipes are written as they are.
 class OutputFile {
  public:
-  /// Refused where `path` is the file that `input` names ("-" = standard input, "" = none): it would be lost.
-  static Result<OutputFile> open(const std::string& path, const std::string& input = {});
-  OutputFile(OutputFile&& other) noexcept
-      : name_(std::move(other.name_)),
-        target_(std::move(other.target_)),
-        temporary_(std::exchange(other.temporary_, {})),
-        file_(std::move(other.file_)) {}
+  /// Refused where it is the file that `input` names ("-" = standard input, "" = none), which would be lost,
+  /// where another run writes it, and, without `resume`, where there are rows of a run that was ended.
+  static Result<OutputFile> open(const OutputFlags& flags, const std::string& input = {});
+  OutputFile(OutputFile&&) noexcept;
   ~OutputFile();
-  void line(const std::string& text);
+
+  /// Before the first row. Rows that are kept must have been computed with the same settings. Without it
+  /// nothing is kept but by commit(): for a file that is no list of rows.
+  Status begin(const RunSettings& settings);
+  /// Rows that are there already, of an earlier run. Those of the input are not to be computed again, if
+  /// check_kept() finds that they are the same.
+  int64_t kept() const;
+  Status check_kept(int64_t index, RowKey key, const std::string& name) const;
+  /// The error where the input ends after `rows`, before kept().
+  Error more_kept(int64_t rows) const;
+  /// How many rows there will be, for messages; 0 = unknown.
+  void expect(int64_t rows);
+  /// A whole line or, where that fails, nothing.
+  Status line(const std::string& text, RowKey key = {});
   Status commit();
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
+  struct Stream;
+  struct Rows;
 
-  OutputFile() = default;
-  std::FILE* stream() const { return file_ ? file_.get() : stdout; }
-  Status open_temporary();
-
-  std::string name_ = "standard output";  // for messages
-  std::string target_, temporary_;        // temporary_ is empty when nothing is to be renamed or removed
-  std::unique_ptr<std::FILE, Close> file_;
+  OutputFile();
+  std::unique_ptr<Stream> stream_;  // one of the two
+  std::unique_ptr<Rows> rows_;
 };
 
 }  // namespace fovea::cli

@@ -19,7 +19,7 @@ std::string to_row(const Engine& engine, const RowResult& result, const ScoreFla
   const RequestOutput& last = result.choices.front().last;
   JsonRow row;
   row.add("index", result.index);
-  if (!result.id_json.empty()) row.add_raw("id", result.id_json);
+  if (!result.tag.id_json.empty()) row.add_raw("id", result.tag.id_json);
   std::vector<float> logprobs;
   for (const TokenLogprobs& token : last.prompt_logprobs)
     logprobs.push_back(token.token.logprob);
@@ -33,7 +33,7 @@ std::string to_row(const Engine& engine, const RowResult& result, const ScoreFla
 }  // namespace
 
 Status run_score(const ScoreFlags& flags) {
-  FOVEA_TRY(source, RowSource::open(flags.input, RowKind::score));
+  FOVEA_TRY(source, RowSource::open(flags.input, {RowKind::score, flags.ignore_unknown}));
   FOVEA_TRY(output, OutputFile::open(flags.output, flags.input));
   FOVEA_TRY(engine, make_engine(flags.model));
   std::fputs(describe_start(engine->info()).c_str(), stderr);

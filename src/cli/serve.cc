@@ -302,6 +302,7 @@ Status run_serve(const ServeFlags& flags) {
   config.version = FOVEA_VERSION;
   config.server_info = model.info;
   config.playground = !flags.no_playground;
+  if (flags.ignore_unknown_fields) config.unknown_fields = openai::UnknownFields::ignored;
   config.connections = [&server = *server] { return server.connections(); };
   FOVEA_TRY(service, server::Service::create(config, model.engine.get(), model.embedder.get()));
   catch_signals();

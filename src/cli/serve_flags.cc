@@ -44,6 +44,10 @@ void add_access_flags(CLI::App& app, ServeFlags& f) {
                  "A name in Host headers, beside addresses and localhost, that is served on the loopback "
                  "without a key (repeatable; * = any)")
       ->allow_extra_args(false);
+  app.add_flag(
+      "--ignore-unknown-fields", f.ignore_unknown_fields,
+      "Serve requests with fields that nobody knows; the header X-Ignored-Fields names them (default: "
+      "400)");
 }
 
 void add_load_flags(CLI::App& app, ServeFlags& f) {

@@ -33,9 +33,10 @@ std::string describe_start(const EngineInfo& info) {
   return text + kv + ", " + std::string(to_string(info.kv_dtype)) + "\n";
 }
 
-Progress::Progress(std::string what, int64_t total)
+Progress::Progress(std::string what, int64_t total, int64_t before)
     : what_(std::move(what)),
       total_(total),
+      before_(before),
       terminal_(::isatty(2) == 1),
       start_(Clock::now()),
       last_(start_) {}
@@ -62,8 +63,11 @@ void Progress::update(int64_t done, const std::string& note) {
   const double share = std::min(1.0, static_cast<double>(done) / static_cast<double>(total_));
   std::string bar(30, '.');
   std::fill_n(bar.begin(), static_cast<long>(share * 30), '#');
-  const double left = share > 0 ? elapsed * (1 - share) / share : 0;
-  std::fprintf(stderr, "\r\033[K%s [%s] %lld/%lld  %.0f s left  %s", what_.c_str(), bar.c_str(),
+  char left[32] = "";  // nothing is known of it before something is done
+  if (done > before_)
+    std::snprintf(left, sizeof left, "%.0f s left  ",
+                  elapsed * static_cast<double>(total_ - done) / static_cast<double>(done - before_));
+  std::fprintf(stderr, "\r\033[K%s [%s] %lld/%lld  %s%s", what_.c_str(), bar.c_str(),
                static_cast<long long>(done), static_cast<long long>(total_), left, note.c_str());
 }
 

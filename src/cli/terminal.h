@@ -23,14 +23,15 @@ std::string describe_start(const EngineInfo& info);
 /// A bar on standard error, redrawn at most ten times a second and only on a terminal.
 class Progress {
  public:
-  Progress(std::string what, int64_t total);  ///< 0 = unknown: a count in place of the bar
+  /// `total` 0 = unknown: a count in place of the bar. `before`: done already, in no time.
+  Progress(std::string what, int64_t total, int64_t before = 0);
   ~Progress();
   void update(int64_t done, const std::string& note = {});
   void clear();  ///< before other lines
 
  private:
   std::string what_;
-  int64_t total_;
+  int64_t total_, before_;
   bool terminal_, drawn_ = false;
   Clock::time_point start_, last_;
 };

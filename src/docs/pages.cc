@@ -6,11 +6,14 @@
 #include "docs/devices.h"
 #include "docs/embedded.h"
 #include "docs/flag_tables.h"
+#include "docs/markdown.h"
 #include "docs/marks.h"
 #include "docs/peers.h"
 #include "docs/priority_tables.h"
 #include "docs/refusals.h"
 #include "docs/template.h"
+#include "server/openai/field_table.h"
+#include "server/openai/request.h"
 
 namespace fovea::docs {
 namespace {
@@ -58,6 +61,44 @@ Result<Page> backends_page(const BackendRegistry& backends, Proofs proofs) {
   return fill("attention_backends.md", std::move(values));
 }
 
+std::string code_list(std::span<const std::string_view> names) {
+  std::vector<std::string> words;
+  for (const std::string_view name : names)
+    words.push_back(code(name));
+  return join(words);
+}
+
+/// The words of `text`, which are JSON, as code.
+std::string values_off(std::string_view text) {
+  std::vector<std::string> words;
+  for (size_t end = 0; !text.empty(); text.remove_prefix(std::min(end + 1, text.size()))) {
+    end = std::min(text.find(' '), text.size());
+    words.push_back(code(text.substr(0, end)));
+  }
+  return join(words);
+}
+
+Result<Page> fields_page() {
+  using Kind = openai::FieldRule::Kind;
+  Table read({"path", "fields"}), no_effect({"field", "of", "why"}),
+      refused({"field", "of", "instead", "accepted too"});
+  for (const openai::ReadFields& fields : openai::read_fields())
+    read.row({code(fields.path), code_list(fields.names)});
+  for (const openai::FieldRule& rule : openai::field_rules()) {
+    if (rule.kind == Kind::no_effect)
+      no_effect.row({code(rule.name), std::string(rule.whose), std::string(rule.note)});
+    else
+      refused.row({code(rule.name), std::string(rule.whose), std::string(rule.note), values_off(rule.off)});
+  }
+  return fill("request_fields.md", {{"table:read", read.text()},
+                                    {"table:no_effect", no_effect.text()},
+                                    {"table:refused", refused.text()},
+                                    {"list:message", code_list(openai::message_fields())},
+                                    {"list:part", code_list(openai::part_fields())},
+                                    {"list:call", code_list(openai::call_fields())},
+                                    {"list:function", code_list(openai::function_fields())}});
+}
+
 Result<Page> coming_from_page(const BackendRegistry& backends) {
   FOVEA_TRY(names, name_table(backends));
   return fill("coming_from.md", {{"table:names", names},
@@ -85,7 +126,8 @@ Result<std::vector<Page>> render_pages(const BackendRegistry& backends, Proofs p
   FOVEA_RETURN_IF_ERROR(check_proofs(proofs, backends));
   FOVEA_TRY(first, backends_page(backends, proofs));
   FOVEA_TRY(second, coming_from_page(backends));
-  return std::vector<Page>{std::move(first), std::move(second)};
+  FOVEA_TRY(third, fields_page());
+  return std::vector<Page>{std::move(first), std::move(second), std::move(third)};
 }
 
 Status check_page(const std::string& file, std::string_view have, const Page& page) {

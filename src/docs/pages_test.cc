@@ -34,7 +34,7 @@ TEST(Embedded, TextsAreTheFiles) {
 TEST(Pages, AreFilledAndTheSameEachTime) {
   const auto first = render_pages(project_backends(), {}), second = render_pages(project_backends(), {});
   ASSERT_TRUE(first) << first.error().message;
-  ASSERT_EQ(first->size(), 2u);
+  ASSERT_EQ(first->size(), 3u);
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_THAT((*first)[i].text, Not(HasSubstr("{{")));
     EXPECT_TRUE((*first)[i].text.ends_with('\n'));

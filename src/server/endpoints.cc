@@ -29,10 +29,23 @@ void refuse(Reply& reply, const ApiError& error) {
   reply.error(error);
 }
 
-void note_ignored(const Reply& reply, const openai::GenerationRequest& request) {
-  for (const std::string& field : request.ignored) {
-    FOVEA_LOG(info) << escaped(reply.request().id) << " field is not known and ignored: " << escaped(field);
-  }
+/// Says which fields had no effect, where those that nobody knows are served.
+void note_ignored(Reply& reply, const openai::RequestBase& request) {
+  if (request.ignored.empty()) return;
+  std::string names;
+  for (const std::string& field : request.ignored)
+    names += (names.empty() ? "" : ", ") + field;
+  FOVEA_LOG(info) << escaped(reply.request().id) << " fields that are not known are ignored: " << names;
+  reply.add_header("X-Ignored-Fields", std::move(names));
+}
+
+int most_answers(const Core& core) {
+  return static_cast<int>(std::min<int64_t>(openai::kMostPrompts, core.admission.most()));
+}
+
+openai::ParseOptions parse_options(const Core& core) {
+  return {core.engine->default_sampling(), core.config.max_logprobs, most_answers(core),
+          core.config.unknown_fields};
 }
 
 /// In the words that clients look for. `tokens`: "20", "at least 20".
@@ -93,10 +106,6 @@ std::optional<ApiError> generate(std::shared_ptr<Reply>& reply, std::shared_ptr<
   return std::nullopt;
 }
 
-int most_answers(const Core& core) {
-  return static_cast<int>(std::min<int64_t>(openai::kMostPrompts, core.admission.most()));
-}
-
 /// Model and number of answers, before anything is tokenised.
 std::optional<ApiError> admit(const Core& core, Admission::Ticket& ticket,
                               const openai::GenerationRequest& request, size_t prompts) {
@@ -118,9 +127,9 @@ std::optional<ApiError> completion(std::shared_ptr<Reply>& reply,
                                    std::shared_ptr<Admission::Ticket>& ticket) {
   Core& core = reply->core();
   const Engine& engine = *core.engine;
-  auto parsed = openai::parse_completion(reply->request().body, engine.default_sampling(),
-                                         core.config.max_logprobs, most_answers(core));
+  auto parsed = openai::parse_completion(reply->request().body, parse_options(core));
   if (!parsed) return std::move(parsed).error();
+  note_ignored(*reply, *parsed);
   openai::GenerationRequest& request = parsed->common;
   if (auto error = admit(core, *ticket, request, parsed->prompts.size())) return error;
   std::vector<TokenizedPrompt> prompts;
@@ -145,9 +154,9 @@ std::optional<ApiError> chat_completion(std::shared_ptr<Reply>& reply,
   const Engine& engine = *core.engine;
   if (!engine.has_chat_template())
     return bad_request("this model has no chat template; use /v1/completions, or start with --chat-template");
-  auto parsed = openai::parse_chat_completion(reply->request().body, engine.default_sampling(),
-                                              core.config.max_logprobs);
+  auto parsed = openai::parse_chat_completion(reply->request().body, parse_options(core));
   if (!parsed) return std::move(parsed).error();
+  note_ignored(*reply, *parsed);
   openai::GenerationRequest& request = parsed->common;
   if (auto error = admit(core, *ticket, request, 1)) return error;
   auto text = engine.apply_chat_template(parsed->chat);
@@ -175,8 +184,9 @@ std::optional<ApiError> embedding(std::shared_ptr<Reply>& shared_reply,
   Reply& reply = *shared_reply;
   const Core& core = reply.core();
   Embedder& embedder = *core.embedder;
-  auto parsed = openai::parse_embedding(reply.request().body);
+  auto parsed = openai::parse_embedding(reply.request().body, reply.core().config.unknown_fields);
   if (!parsed) return std::move(parsed).error();
+  note_ignored(reply, *parsed);
   if (auto error = check_model(core, parsed->model)) return error;
   const int dimensions = embedder.info().dimensions;
   if (parsed->dimensions && *parsed->dimensions != dimensions)
@@ -229,8 +239,9 @@ std::optional<ApiError> embedding(std::shared_ptr<Reply>& shared_reply,
 
 std::optional<ApiError> tokenize(Reply& reply) {
   const Core& core = reply.core();
-  auto parsed = openai::parse_tokenize(reply.request().body);
+  auto parsed = openai::parse_tokenize(reply.request().body, reply.core().config.unknown_fields);
   if (!parsed) return std::move(parsed).error();
+  note_ignored(reply, *parsed);
   if (auto error = check_model(core, parsed->model)) return error;
   const Engine* engine = core.engine;
   if (parsed->chat && engine == nullptr)
@@ -254,8 +265,9 @@ std::optional<ApiError> tokenize(Reply& reply) {
 std::optional<ApiError> detokenize(Reply& reply) {
   const Core& core = reply.core();
   if (core.engine == nullptr) return bad_request("this model is an encoder, which gives no text back");
-  auto parsed = openai::parse_detokenize(reply.request().body);
+  auto parsed = openai::parse_detokenize(reply.request().body, reply.core().config.unknown_fields);
   if (!parsed) return std::move(parsed).error();
+  note_ignored(reply, *parsed);
   if (auto error = check_model(core, parsed->model)) return error;
   const int vocab = core.engine->info().vocab_size;
   for (size_t i = 0; i < parsed->tokens.size(); ++i)

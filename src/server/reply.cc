@@ -99,7 +99,7 @@ http::Headers cors_headers(const ServiceConfig& config, const http::Request& req
   if (origin.empty() || (!any && std::ranges::find(config.cors_origins, origin) == config.cors_origins.end()))
     return headers;
   headers.emplace_back("Access-Control-Allow-Origin", any ? "*" : std::string(origin));
-  headers.emplace_back("Access-Control-Expose-Headers", "x-request-id, retry-after");
+  headers.emplace_back("Access-Control-Expose-Headers", "x-request-id, retry-after, x-ignored-fields");
   return headers;
 }
 
@@ -137,9 +137,14 @@ void Reply::finish(int status) {
   write_log_line(LogLevel::info, "request", fields);
 }
 
+void Reply::add_header(std::string name, std::string value) {
+  headers_.emplace_back(std::move(name), std::move(value));
+}
+
 void Reply::respond(http::Response response) {
   State open = State::open;
   if (!state_.compare_exchange_strong(open, State::done)) return;
+  std::ranges::move(headers_, std::back_inserter(response.headers));
   for (auto& header : cors_headers(core_->config, request()))
     response.headers.push_back(std::move(header));
   const int status = response.status;
@@ -152,6 +157,7 @@ bool Reply::start_stream() {
   if (!state_.compare_exchange_strong(open, State::streaming)) return false;
   // For proxies: an event is of use only when it arrives.
   http::Headers headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+  std::ranges::move(headers_, std::back_inserter(headers));
   for (auto& header : cors_headers(core_->config, request()))
     headers.push_back(std::move(header));
   exchange_->start_stream(200, "text/event-stream; charset=utf-8", headers);

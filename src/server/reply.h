@@ -40,6 +40,8 @@ class Reply final : public Job, public std::enable_shared_from_this<Reply> {
   const Core& core() const { return *core_; }
   const std::string& client() const { return client_; }
 
+  /// Of an answer that is not begun yet; by the one who is about to begin it.
+  void add_header(std::string name, std::string value);
   /// No-op when there is an answer already.
   void respond(http::Response response);
   void error(const openai::ApiError& error) { respond(error_response(error)); }
@@ -76,7 +78,8 @@ class Reply final : public Job, public std::enable_shared_from_this<Reply> {
   std::atomic<State> state_{State::open};
   std::atomic<bool> started_{false}, expired_{false};
   std::optional<Deadlines> deadlines_;
-  std::mutex mutex_;  // of these two
+  http::Headers headers_;  // of add_header()
+  std::mutex mutex_;       // of these two
   bool dropped_ = false;
   std::function<void()> on_drop_;
 };

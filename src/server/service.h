@@ -12,6 +12,7 @@
 #include "fovea/engine.h"
 #include "server/host_rule.h"
 #include "server/http/server.h"
+#include "server/openai/field_table.h"
 
 namespace fovea::server {
 
@@ -35,6 +36,7 @@ struct ServiceConfig {
   std::string version;                         ///< of /version
   std::string server_info;                     ///< JSON of what does not change: backends and why
   bool playground = true;
+  openai::UnknownFields unknown_fields = openai::UnknownFields::refused;
   std::function<http::ConnectionCounts()> connections;  ///< for /metrics and /server_info; null = none
 };
 

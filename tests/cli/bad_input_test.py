@@ -68,6 +68,15 @@ class BadInput(unittest.TestCase):
         for word in words:
             self.assertIn(word, lines[0])
 
+    def refuse_sent(self, words, *args, stdin):
+        """The last of the rows that are sent has an error for a result, and the run one for an end."""
+        result = run(*args, stdin=stdin)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("1 row was not answered", result.stderr)
+        message = json.loads(result.stdout.splitlines()[-1])["error"]["message"]
+        for word in words:
+            self.assertIn(word, message)
+
     def refuse_model(self, words, **edits):
         self.refuse(words, "generate", "--model", self.model(**edits), "hello")
 
@@ -236,7 +245,12 @@ class BadInput(unittest.TestCase):
             '{"messages": [{"role": "wizard", "content": "x"}]}': "wizard",
             # Fields.
             '{"prompt": "x", "temprature": 1}': 'did you mean "temperature"?',
-            '{"prompt": "x", "best_of": 4}': 'unknown field "best_of"; known are prompt,',
+            '{"prompt": "x", "best_of": 4}': '"best_of" is not supported (it is 4); leave it out: use n',
+            '{"prompt": "x", "frobnicate": 4}': 'unknown field "frobnicate"; known are prompt,',
+            '{"prompt": "x", "grammar": "root ::= x"}': '"grammar" is not supported',
+            '{"prompt": "x", "length_penalty": 2.0}': '"length_penalty" is not supported',
+            '{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"prompt": "x"}}': 'give what "body" holds as the row itself',
+            '{"messages": [{"role": "user", "contnet": "x", "content": "y"}]}': 'unknown field messages[0]."contnet"; did you mean "content"?',
             '{"prompt": "x", "\\u0000": 4}': "unknown field",
             '{"prompt": "x", "n": 1, "n": 2}': 'the field "n" is given twice',
             '{"prompt": "x", "id": {"a": 1, "a": 2}}': 'the field "a" is given twice',
@@ -304,7 +318,7 @@ class BadInput(unittest.TestCase):
             self.refuse([word, "line 2"], "score", "--input", source)
 
     def test_a_bad_row_from_a_pipe(self):
-        self.refuse(["/dev/stdin line 2", "not a JSON object"], "generate", "--input", "/dev/stdin", stdin='{"prompt": "x"}\n{\n')
+        self.refuse_sent(["/dev/stdin line 2", "not a JSON object"], "generate", "--input", "/dev/stdin", stdin='{"prompt": "x", "max_tokens": 1}\n{\n')
         self.refuse(["/dev/stdin has no rows"], "generate", "--input", "/dev/stdin", stdin="\n\n")
 
     def test_sampling_flags(self):
@@ -325,14 +339,18 @@ class BadInput(unittest.TestCase):
         self.refuse(["no token is left", "min_tokens"], "generate", "--json", "--allowed-token-id", str(self.end_token()),
                     "--min-tokens", "2", "x")
 
-    def test_a_row_that_fails_ends_the_run_while_its_sender_waits(self):
+    def test_a_row_that_fails_is_answered_while_its_sender_waits(self):
         row = {"prompt": "x", "allowed_token_ids": [self.end_token()], "min_tokens": 2}
         process = subprocess.Popen([PROGRAM, "generate", "--input", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, bufsize=0)
         try:
             process.stdin.write(json.dumps(row).encode() + b"\n")  # and stays open
+            self.assertIn("no token is left", json.loads(process.stdout.readline())["error"]["message"])
+            process.stdin.write(b'{"prompt": "x", "max_tokens": 1}\n')
+            self.assertEqual(json.loads(process.stdout.readline())["completion_tokens"], 1)
+            process.stdin.close()
             self.assertEqual(process.wait(timeout=60), 2)
-            self.assertIn(b"no token is left", process.stderr.read())
+            self.assertIn(b"1 row was not answered", process.stderr.read())
         finally:
             process.kill()
             process.wait()
@@ -365,8 +383,8 @@ class BadInput(unittest.TestCase):
         self.refuse(["--input"], "generate", "--input", source, "and a prompt")
         self.refuse(["--chat"], "generate", "--system", "Be brief.", "x")
         self.refuse(["in.jsonl line 1", "part of a chat"], "generate", "--input", source, "--system", "Be brief.")
-        self.refuse(["/dev/stdin line 1", "--tools"], "generate", "--input", "-", "--template-kwargs", "{}", stdin='{"ids": [1]}\n')
-        self.refuse(["line 1", "no tokens to score"], "score", "--input", "-", stdin='{"audio": "a.wav"}\n')
+        self.refuse_sent(["--tools"], "generate", "--input", "-", "--template-kwargs", "{}", stdin='{"ids": [1]}\n')
+        self.refuse_sent(["no tokens to score"], "score", "--input", "-", stdin='{"audio": "a.wav"}\n')
         # The rows that are read would be lost, by whatever name they are written over.
         other, link = (os.path.join(self.folder, name) for name in ["hard.jsonl", "link.jsonl"])
         os.link(source, other)

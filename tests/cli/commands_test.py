@@ -1,21 +1,25 @@
 #!/usr/bin/env python3
 """The commands as a user runs them: generate, chat and score with the demo model.
 
-Usage: commands_test.py PROGRAM
+Usage: commands_test.py PROGRAM DEMO_MODEL
 """
 import json
 import math
 import os
 import pty
+import re
+import resource
 import select
+import shutil
 import signal
 import stat
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
-PROGRAM = sys.argv[1]
+PROGRAM, DEMO = sys.argv[1:3]
 
 
 def run(*args, stdin=""):
@@ -340,24 +344,226 @@ class Commands(unittest.TestCase):
             self.assertIn("completion_tokens", run("generate", "--input", source, "--output", "/dev/stdout").stdout)
             self.assertEqual(sorted(os.listdir(folder)), ["in", "link", "target"])
 
-    def test_signals_leave_nothing_half_written(self):
-        for number in [signal.SIGINT, signal.SIGTERM]:
+    def interrupted(self, folder, number, rows, *flags, source=None):
+        """Runs rows in `folder`/out, ends the run when some of them are there, and gives its standard error."""
+        source, target = source or os.path.join(folder, "in"), os.path.join(folder, "out")
+        process = subprocess.Popen(
+            [PROGRAM, "generate", "--input", source, "--output", target, *flags],
+            stderr=subprocess.PIPE, text=True,
+            preexec_fn=lambda: [signal.signal(n, signal.SIG_DFL) for n in (signal.SIGINT, signal.SIGHUP)],
+        )
+        self.until(lambda: self.finished(target + ".partial") >= rows, process)
+        process.send_signal(number)
+        said = process.communicate(timeout=60)[1]
+        self.assertEqual(process.returncode, -number, said)
+        return said
+
+    def until(self, done, process):
+        for _ in range(6000):
+            if done():
+                return
+            self.assertIsNone(process.poll(), "it ended")
+            time.sleep(0.01)
+        self.fail("it did not come to it")
+
+    @staticmethod
+    def finished(path):
+        if not os.path.exists(path):
+            return 0
+        with open(path, "rb") as file:
+            return file.read().count(b"\n")
+
+    def long_rows(self, folder, count=20000):
+        path = os.path.join(folder, "in")
+        with open(path, "w") as file:
+            file.writelines(json.dumps({"prompt": f"{n} + 1 =", "id": n, "ignore_eos": True, "max_tokens": 40}) + "\n"
+                            for n in range(count))
+        return path
+
+    def test_signals_keep_the_rows_that_are_finished(self):
+        for number in [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]:
             with tempfile.TemporaryDirectory() as folder:
-                source, target = os.path.join(folder, "in"), os.path.join(folder, "out")
+                self.long_rows(folder)
+                said = self.interrupted(folder, number, 3)
+                self.assertEqual(sorted(os.listdir(folder)), ["in", "out.partial", "out.partial.journal"])
+                with open(os.path.join(folder, "out.partial")) as file:
+                    text = file.read()
+                self.assertTrue(text.endswith("\n"))
+                rows = [json.loads(line) for line in text.splitlines()]
+                self.assertEqual([row["index"] for row in rows], list(range(len(rows))))
+                self.assertGreaterEqual(len(rows), 3)
+                self.assertIn(f"fovea: ended by {number.name}: {len(rows)} of 20000 rows are in {folder}/out.partial; "
+                              "the same command with --resume goes on\n", said)
+
+    def test_a_signal_before_the_first_row_leaves_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            target = os.path.join(folder, "out")
+            process = subprocess.Popen([PROGRAM, "generate", "--input", "-", "--output", target], stdin=subprocess.PIPE,
+                                       stderr=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+            process.stderr.readline()  # the selection: the output is open, and no row has come
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout=60)  # before its input ends
+            self.assertIn(b"no row was finished", process.communicate(timeout=60)[1])
+            self.assertEqual(process.returncode, -signal.SIGINT)
+            self.assertEqual(os.listdir(folder), [])
+
+    def test_resume_writes_what_one_run_had_written(self):
+        flags = ["--temperature", "1.2", "--seed", "3", "--no-enable-prefix-caching"]
+        for end in ["signal", "kill", "half a line", "damaged"]:
+            with self.subTest(end=end), tempfile.TemporaryDirectory() as folder:
+                source, target = self.long_rows(folder, 300), os.path.join(folder, "out")
+                partial, whole = target + ".partial", os.path.join(folder, "whole")
+                slow = ["--max-running-requests", "2", "--threads", "1"]
+                self.interrupted(folder, signal.SIGINT if end == "signal" else signal.SIGKILL, 5, *flags, *slow)
+                rows = self.finished(partial)
+                self.assertLess(rows, 300)
+                if end == "half a line":
+                    with open(partial, "ab") as file:
+                        file.write(b'{"index": 12')
+                if end == "damaged":  # as a crash of the machine might leave the last row
+                    with open(partial, "r+b") as file:
+                        file.seek(-4, os.SEEK_END)
+                        file.write(b"\0\0\0\0")
+                    rows -= 1
+                again = run("generate", "--input", source, "--output", target, *flags, "--resume", "--stats")
+                self.assertIn(f"resume: {rows} rows in {partial}\n", again.stderr)
+                run("generate", "--input", source, "--output", whole, *flags)
+                with open(target, "rb") as resumed, open(whole, "rb") as one:
+                    self.assertEqual(resumed.read(), one.read())
+                self.assertEqual(sorted(os.listdir(folder)), ["in", "out", "whole"])
+                computed = int(re.search(r" and (\d+) decode tokens", again.stderr)[1])
+                self.assertEqual(computed, 39 * (300 - rows), "answered rows were computed again")
+
+    def test_resume_refuses_what_is_not_the_same(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source, target = self.long_rows(folder, 2000), os.path.join(folder, "out")
+            self.interrupted(folder, signal.SIGTERM, 5, "--temperature", "0")
+            with open(target + ".partial", "rb") as file:
+                before = file.read()
+            with open(source) as file:
+                lines = file.readlines()
+            changed, short, model = (os.path.join(folder, name) for name in ["changed", "short", "model"])
+            with open(changed, "w") as file:
+                file.writelines([lines[0], lines[1].replace("1 +", "2 +"), *lines[2:]])
+            with open(short, "w") as file:
+                file.writelines(lines[:2])
+            shutil.copytree(DEMO, model)
+            with open(os.path.join(model, "generation_config.json"), "w") as file:
+                json.dump({"max_new_tokens": 3}, file)
+            for flags, words in [
+                (["--input", source, "--temperature", "0"], "out.partial has rows of a run that was ended"),
+                (["--input", source, "--temperature", "0.5", "--resume"], "in line 1 asks for something else"),
+                (["--input", source, "--temperature", "0", "--seed", "4", "--resume"], "asks for something else"),
+                (["--input", source, "--temperature", "0", "--resume", "--dtype", "float32"], "computed with dtype bfloat16, and this run has dtype float32"),
+                (["--input", source, "--temperature", "0", "--resume", "--attn", "TORCH_NATIVE"], "TORCH_NATIVE"),
+                (["--input", source, "--temperature", "0", "--resume", "--model", model], "generation_config.json"),
+                (["--input", changed, "--temperature", "0", "--resume"], "changed line 2 is not the row that was answered"),
+                (["--input", short, "--temperature", "0", "--resume"], "the input has 2 rows"),
+            ]:
+                with self.subTest(flags=flags):
+                    result = subprocess.run([PROGRAM, "generate", "--output", target, *flags], capture_output=True, text=True)
+                    self.assertEqual(result.returncode, 2, result.stderr)
+                    self.assertIn(words, result.stderr)
+                    with open(target + ".partial", "rb") as file:
+                        self.assertEqual(file.read(), before, "rows were lost")
+            os.remove(target + ".partial.journal")
+            result = subprocess.run([PROGRAM, "generate", "--output", target, "--input", source, "--resume"], capture_output=True, text=True)
+            self.assertIn("no " + target + ".partial.journal says", result.stderr)
+
+    def test_one_run_at_a_time_writes_a_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            target = os.path.join(folder, "out")
+            first = subprocess.Popen([PROGRAM, "score", "--input", "-", "--output", target], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+            first.stderr.readline()
+            for flags in [[], ["--resume"]]:
+                second = subprocess.run([PROGRAM, "score", "--input", "-", "--output", target, *flags], input='{"text": "x"}\n',
+                                        capture_output=True, text=True)
+                self.assertEqual(second.returncode, 2)
+                self.assertIn("another run writes it", second.stderr)
+            first.communicate(b'{"text": "x"}\n', timeout=60)
+            self.assertEqual(first.returncode, 0)
+            self.assertEqual(os.listdir(folder), ["out"])
+
+    def test_a_full_disk_keeps_whole_rows(self):
+        def small():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writes beyond fail, as those on a full disk do
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+
+        with tempfile.TemporaryDirectory() as folder:
+            source, target = self.long_rows(folder, 300), os.path.join(folder, "out")
+            flags = ["--input", source, "--output", target, "--temperature", "0"]
+            result = subprocess.run([PROGRAM, "generate", *flags], capture_output=True, text=True, preexec_fn=small)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn("fovea: cannot write " + target + ".partial: File too large", result.stderr)
+            with open(target + ".partial") as file:
+                rows = [json.loads(line) for line in file]
+            self.assertIn(f"{len(rows)} of 300 rows are in {target}.partial; the same command with --resume goes on", result.stderr)
+            self.assertGreater(len(rows), 5)
+            self.assertIn(f"resume: {len(rows)} rows", run("generate", *flags, "--resume").stderr)
+            with open(target) as file:
+                self.assertEqual([json.loads(line)["id"] for line in file], list(range(300)))
+
+    def test_resume_of_score_and_of_rows_that_are_sent(self):
+        with tempfile.TemporaryDirectory() as folder:
+            target, whole = os.path.join(folder, "out"), os.path.join(folder, "whole")
+            rows = [json.dumps({"text": f"{n} + 1"}) + "\n" for n in range(5)] + ["nonsense\n"]
+            command = [PROGRAM, "score", "--input", "-"]
+            first = subprocess.Popen([*command, "--output", target], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0)
+            first.stdin.write("".join(rows[:2] + rows[5:]).encode())
+            self.until(lambda: self.finished(target + ".partial") == 3, first)
+            first.kill()
+            first.wait()
+            first.stdin.close()
+            sent = "".join(rows[:2] + rows[5:] + rows[2:])
+            for flags in [["--output", target, "--resume"], ["--output", whole]]:
+                done = subprocess.run([*command, *flags], input=sent, capture_output=True, text=True)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn("fovea: ", done.stderr)
+            with open(target) as resumed, open(whole) as one:
+                self.assertEqual(resumed.read(), one.read())
+
+    def test_resume_needs_a_file(self):
+        for flags, words in [([], "give --output FILE"), (["--output", "/dev/null"], "/dev/null is no file")]:
+            result = subprocess.run([PROGRAM, "generate", "--resume", *flags, "x"], capture_output=True, text=True)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn(words, result.stderr)
+
+    def test_a_bad_row_of_a_sender_has_an_error_and_the_others_go_on(self):
+        rows = ['{"prompt": "1 +", "max_tokens": 2, "id": "a"}', '{"prompt": "x", "temprature": 1, "id": [1.50]}', "{",
+                '{"prompt": "x", "temperature": -1}', '{"prompt": "2 +", "max_tokens": 2, "id": "b"}']
+        for flags in [[], ["--output", "FILE"]]:
+            with tempfile.TemporaryDirectory() as folder:
+                target = os.path.join(folder, "out")
+                given = [target if flag == "FILE" else flag for flag in flags]
+                result = subprocess.run([PROGRAM, "generate", "--input", "-", *given], input="\n".join(rows), capture_output=True, text=True)
+                out = result.stdout
+                if flags:
+                    with open(target) as file:
+                        out = file.read()
+            self.assertEqual(result.returncode, 2)
+            self.assertIn('fovea: 3 rows were not answered; their lines have an "error" that says why\n', result.stderr)
+            out = [json.loads(line) for line in out.splitlines()]
+            self.assertEqual([row["index"] for row in out], [0, 1, 2, 3, 4])
+            self.assertEqual([row.get("id") for row in out], ["a", [1.5], None, None, "b"])
+            self.assertEqual(["error" in row for row in out], [False, True, True, True, False])
+            self.assertEqual([row["completion_tokens"] for row in (out[0], out[4])], [2, 2])
+            for row, words in zip(out[1:4], ["temperature", "not a JSON object", "temperature is -1"]):
+                self.assertIn(words, row["error"]["message"])
+                self.assertEqual(row["error"]["type"], "invalid_request_error")
+
+    def test_fields_without_a_meaning(self):
+        row = {"prompt": "1 +", "max_tokens": 3, "temperature": 0}
+        plain, *same = self.rows("generate", [row, {**row, "user": "u", "metadata": {"a": 1}, "grammar": "", "best_of": 1, "tools": None, "length_penalty": 1.0}])
+        self.assertEqual(plain["token_ids"], same[0]["token_ids"])
+        with tempfile.TemporaryDirectory() as folder:
+            source = os.path.join(folder, "in")
+            for command, known in (("generate", row), ("score", {"text": "x"})):
                 with open(source, "w") as file:
-                    file.write('{"prompt": "x", "ignore_eos": true}\n' * 20000)  # minutes
-                process = subprocess.Popen(
-                    [PROGRAM, "generate", "--input", source, "--output", target],
-                    stderr=subprocess.PIPE,
-                    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-                )
-                process.stderr.readline()  # the selection: rows are next, and the output is open
-                self.assertEqual(len(os.listdir(folder)), 2)
-                process.send_signal(number)
-                process.stderr.read()
-                process.stderr.close()
-                self.assertEqual(process.wait(timeout=60), -number)
-                self.assertEqual(os.listdir(folder), ["in"])
+                    file.writelines(json.dumps({**known, "x\u001b": 1, "y": index}) + "\n" for index in range(3))
+                result = run(command, "--input", source, "--ignore-unknown-fields")
+                self.assertEqual(len(result.stdout.splitlines()), 3)
+                warnings = [line for line in result.stderr.splitlines() if "unknown" in line]
+                self.assertEqual(warnings, [f'warning: {source} line 1: unknown field "{name}" is ignored' for name in ("x\\u001b", "y")])
 
     def test_a_late_bad_row_does_not_wait_for_the_others(self):
         rows = ['{"prompt": "x", "ignore_eos": true}\n'] * 5000 + ['{"prompt": "x", "temperature": -1}\n']
@@ -412,4 +618,4 @@ class Commands(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

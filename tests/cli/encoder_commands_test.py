@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 PROGRAM, GOLDENS = sys.argv[1:3]
@@ -34,6 +35,14 @@ def golden(model):
 
 def lines(rows):
     return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def finished(path):
+    """Lines of a file that may not be there yet."""
+    if not os.path.exists(path):
+        return 0
+    with open(path) as file:
+        return file.read().count("\n")
 
 
 def write_wav(path, rate=16000, seconds=0.5):
@@ -104,14 +113,55 @@ class Embed(unittest.TestCase):
         self.assertEqual(row["tokens"], 9)
 
     def test_bad_input_is_named(self):
-        for stdin, part in [('{"input": "a", "text": "b"}\n', "line 1"), ('{"messages": [{"role": "user", "content": "a"}]}\n', "embedded"),
-                            ('{"token_ids": [99999]}\n', "token 0 is 99999"), ('{"inptu": "a"}\n', "input"), ("", "no rows")]:
-            result = run("embed", "--model", XLM_ROBERTA, "--input", "-", stdin=stdin)
-            self.assertEqual(result.returncode, 2, stdin)
-            self.assertIn(part, result.stderr)
+        bad = [('{"input": "a", "text": "b"}', "line 2"), ('{"messages": [{"role": "user", "content": "a"}]}', "embedded"),
+               ('{"token_ids": [99999]}', "token 0 is 99999"), ('{"inptu": "a"}', "input")]
+        with tempfile.TemporaryDirectory() as folder:
+            source, target = os.path.join(folder, "in"), os.path.join(folder, "out")
+            for row, part in bad:
+                with open(source, "w") as file:
+                    file.write('{"input": "a"}\n' + row + "\n")
+                result = run("embed", "--model", XLM_ROBERTA, "--input", source, "--output", target)
+                self.assertEqual(result.returncode, 2, row)
+                self.assertIn(part, result.stderr)
+                self.assertEqual(os.listdir(folder), ["in"])
+            # Those of a sender are answered, and the others go on.
+            result = run("embed", "--model", XLM_ROBERTA, "--input", "-", stdin="".join(f'{row}\n{{"input": "a"}}\n' for row, _ in bad))
+            self.assertEqual(result.returncode, 2)
+            self.assertIn("4 rows were not answered", result.stderr)
+            out = [json.loads(line) for line in result.stdout.splitlines()]
+            self.assertEqual([row["index"] for row in out], list(range(8)))
+            for row, (_, part) in zip(out[::2], bad, strict=True):
+                self.assertIn(part.replace("line 2", "line 1"), row["error"]["message"])
+            self.assertEqual(len({str(row["embedding"]) for row in out[1::2]}), 1)
+        result = run("embed", "--model", XLM_ROBERTA, "--input", "-")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("no rows", result.stderr)
         self.assertIn("isn't an encoder", run("embed", "--model", BART, "a").stderr)
         self.assertIn("fovea embed", run("generate", "--model", XLM_ROBERTA, "a").stderr)
         self.assertIn("mean, cls, last", run("embed", "--model", XLM_ROBERTA, "--pooling", "max", "a").stderr)
+
+
+    def test_resume(self):
+        with tempfile.TemporaryDirectory() as folder:
+            target, whole = os.path.join(folder, "out"), os.path.join(folder, "whole")
+            rows = ['{"input": "text %d", "id": %d}\n' % (n, n) for n in range(6)]
+            flags = ["embed", "--model", XLM_ROBERTA, "--input", "-", "--output"]
+            process = subprocess.Popen([PROGRAM, *flags, target], stdin=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
+            process.stdin.write("".join(rows[:3]).encode())
+            for rows_there in iter(lambda: finished(target + ".partial"), 3):
+                self.assertIsNone(process.poll(), rows_there)
+                time.sleep(0.01)
+            process.terminate()
+            process.wait(timeout=60)  # before its input ends
+            self.assertIn(b"ended by SIGTERM: 3 rows are in", process.communicate(timeout=60)[1])
+            other = run(*flags, target, "--resume", "--normalize", stdin="".join(rows))
+            self.assertIn("normalize off", other.stderr)
+            again = run(*flags, target, "--resume", stdin="".join(rows))
+            self.assertEqual(again.returncode, 0, again.stderr)
+            self.assertIn("resume: 3 rows", again.stderr)
+            run(*flags, whole, stdin="".join(rows))
+            with open(target) as resumed, open(whole) as one:
+                self.assertEqual(resumed.read(), one.read())
 
 
 class EncoderDecoder(unittest.TestCase):

@@ -83,13 +83,14 @@ void check_chat(const ChatRequest& chat) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view body(reinterpret_cast<const char*>(data), size);
-  if (const auto completion = parse_completion(body, {}, 20)) {
+  if (const auto completion = parse_completion(body, {})) {
     if (completion->prompts.empty()) std::abort();
     check_outputs(body, completion->common, ApiKind::completion);
   } else {
     check_error(completion.error());
   }
-  if (const auto chat = parse_chat_completion(body, {}, -1)) {
+  if (const auto chat =
+          parse_chat_completion(body, {.max_logprobs = -1, .unknown = UnknownFields::ignored})) {
     check_chat(chat->chat);
     check_outputs(body, chat->common, ApiKind::chat);
   } else {

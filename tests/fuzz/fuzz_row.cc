@@ -19,13 +19,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using fovea::cli::RowKind;
   const std::string line(reinterpret_cast<const char*>(data), size);
   for (const RowKind kind : {RowKind::generate, RowKind::score}) {
-    const auto row = fovea::cli::parse_row(line, "line 1", kind);
-    if (!row) {
-      check_message(row.error().message);
-    } else if (row->text.has_value() + row->ids.has_value() + row->chat.has_value() +
-                   row->audio.has_value() !=
-               1) {
-      std::abort();
+    for (const bool ignore_unknown : {false, true}) {
+      fovea::cli::InputRow row;
+      const auto read = fovea::cli::parse_row(line, "line 1", {kind, ignore_unknown}, row);
+      const int prompts =
+          row.text.has_value() + row.ids.has_value() + row.chat.has_value() + row.audio.has_value();
+      if (!read)
+        check_message(read.error().message);
+      else if (prompts != 1)
+        std::abort();
+      for (const std::string& name : row.ignored)
+        check_message(name);
     }
   }
   if (const auto bias = fovea::cli::parse_logit_bias(line); !bias) check_message(bias.error().message);

@@ -180,12 +180,33 @@ class Fields(RawTest):
             error_of(self.server.post("/v1/completions", {**COMPLETION, "prompt": prompt}), 400)
             error_of(self.server.post("/detokenize", {"tokens": prompt}), 400)
 
-    def test_unknown_fields_are_ignored(self):
-        self.assertEqual(self.server.post("/v1/completions", {**COMPLETION, "no_such_field": {"a": [1]}, "metadata": None}).status, 200)
+    def test_unknown_fields_are_errors(self):
+        for kind in ("completion", "chat"):
+            base = COMPLETION if kind == "completion" else CHAT
+            error = error_of(self.server.post(PATHS[kind], {**base, "temprature": 1}), 400, "temprature")
+            self.assertIn('did you mean "temperature"?', error["message"])
+            self.assertEqual(error["code"], "unknown_parameter")
+            error = error_of(self.server.post(PATHS[kind], {**base, "grammar": "root ::= x"}), 400, "grammar")
+            self.assertEqual(error["code"], "unsupported_parameter")
+            answer = self.server.post(PATHS[kind], {**base, "grammar": "", "best_of": 1, "user": "u", "metadata": {"a": "b"}, "store": True})
+            self.assertEqual(answer.status, 200, answer)
+            self.assertIsNone(answer.header("x-ignored-fields"))
+        for path, body in (("/tokenize", {"prompt": "x", "promt": "y"}), ("/detokenize", {"tokens": [5], "token": 5})):
+            error_of(self.server.post(path, body), 400, "promt" if "prompt" in body else "token")
+
+    def test_unknown_fields_are_ignored_when_asked(self):
+        with Server(PROGRAM, "--ignore-unknown-fields") as server:
+            for stream in (False, True):
+                answer = server.post("/v1/completions", {**COMPLETION, "stream": stream, "temprature": 1, "a\r\nX-Evil: 1": {"b": [1]}})
+                self.assertEqual(answer.status, 200)
+                self.assertEqual(answer.header("x-ignored-fields"), "temprature, a??X-Evil:?1")
+                self.assertIsNone(answer.header("x-evil"))
+            self.assertEqual(server.post("/tokenize", {"prompt": "x", "y": 1}).header("x-ignored-fields"), "y")
+            error_of(server.post("/v1/completions", {**COMPLETION, "grammar": "x"}), 400, "grammar")
 
     def test_features_that_are_not_there(self):
         tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
-        for kind, field, value in (("chat", "tools", [tool]), ("chat", "tools", []), ("chat", "response_format", {"type": "json_object"}),
+        for kind, field, value in (("chat", "tools", [tool]), ("chat", "response_format", {"type": "json_object"}),
                                    ("chat", "response_format", {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "?"}}}),
                                    ("completion", "best_of", 2), ("completion", "suffix", "x")):
             base = COMPLETION if kind == "completion" else CHAT

@@ -15,27 +15,6 @@ constexpr size_t kMaxTexts = 1024;  // of a list; the engine has limits of its o
 constexpr float kMaxBias = 100;
 constexpr float kMaxTemperature = 2;  // OpenAI's
 
-// Silence about these would be an answer to another question than the one that was asked.
-constexpr Unsupported kUnsupported[] = {
-    {"structured_outputs", "ask for the format in the prompt"},
-    {"guided_json", "ask for the format in the prompt"},
-    {"guided_regex", "ask for the format in the prompt"},
-    {"guided_choice", "use allowed_token_ids or logit_bias"},
-    {"guided_grammar", "ask for the format in the prompt"},
-    {"json_schema", "ask for the format in the prompt"},
-    {"regex", "ask for the format in the prompt"},
-    {"ebnf", "ask for the format in the prompt"},
-    {"structural_tag", "ask for the format in the prompt"},
-    {"use_beam_search", "use n with a temperature above 0"},
-    {"truncate_prompt_tokens", "shorten the prompt"},
-    {"cache_salt", "the prefix cache is shared by all requests; start the server without it"},
-};
-
-// Of no effect here, and of none that a client could miss.
-constexpr std::string_view kHarmless[] = {
-    "metadata",          "store",      "service_tier",    "request_id",      "prompt_cache_key",
-    "safety_identifier", "detokenize", "truncation_side", "stream_reasoning"};
-
 void read_bias(Fields& fields, SamplingParams& out) {
   const Json* value = fields.find("logit_bias");
   if (!value) return;
@@ -98,7 +77,8 @@ void read_stream(Fields& fields, GenerationRequest& out) {
   options.read("include_usage", out.include_usage);
   options.read("continuous_usage_stats", out.continuous_usage);
   out.continuous_usage = out.continuous_usage && out.include_usage;  // as vLLM has it
-  if (options.error()) fields.fail(*options.error());
+  options.close();
+  fields.join(options);
   if (!out.stream)
     fields.fail("stream_options",
                 "stream_options is only allowed with stream = true; set stream, or leave it out");
@@ -111,7 +91,8 @@ void read_format(Fields& fields) {
   std::string type;
   if (!format.read("type", type) && !format.error())
     format.fail("type", "response_format.type is missing; it must be \"text\"");
-  if (format.error()) fields.fail(*format.error());
+  if (type == "text") format.close();
+  fields.join(format);
   if (type != "text")
     fields.fail("response_format", "response_format.type is " + shown(Json(type)) +
                                        R"(; this server has "text" only: ask for the format in the prompt)");
@@ -125,15 +106,6 @@ ApiError named(const Error& error) {
 
 }  // namespace
 
-void refuse_unsupported(Fields& fields, std::span<const Unsupported> list) {
-  for (const auto& [key, advice] : list) {
-    const Json* value = fields.find(key);
-    if (!value || (value->boolean() && !*value->boolean())) continue;
-    fields.fail(key,
-                std::string(key) + " is not supported by this server; leave it out: " + std::string(advice));
-  }
-}
-
 void read_generation(Fields& fields, const SamplingParams& defaults, GenerationRequest& out) {
   out.sampling = defaults;
   fields.read("model", out.model);
@@ -145,16 +117,12 @@ void read_generation(Fields& fields, const SamplingParams& defaults, GenerationR
   fields.read("return_tokens_as_token_ids", out.return_tokens_as_ids);
   fields.read("echo", out.echo);
   fields.read("add_special_tokens", out.add_special_tokens);
-  fields.read("user", out.user);
   bool spaces = true;
   if (fields.read("spaces_between_special_tokens", spaces) && !spaces)
     fields.fail(
         "spaces_between_special_tokens",
         "spaces_between_special_tokens is false; this server's tokenizers put none there: leave it out");
   read_format(fields);
-  refuse_unsupported(fields, kUnsupported);
-  for (const std::string_view key : kHarmless)
-    fields.accept(key);
 }
 
 std::optional<ApiError> check_generation(const GenerationRequest& request, int max_logprobs) {

@@ -1,7 +1,5 @@
 #pragma once
 // The fields that /v1/completions and /v1/chat/completions share.
-#include <span>
-
 #include "server/openai/request.h"
 #include "server/openai/request_body.h"
 
@@ -13,12 +11,5 @@ void read_generation(Fields& fields, const SamplingParams& defaults, GenerationR
 /// What is wrong with the values together, for `max_logprobs` as EngineConfig's. Token ids of this model's
 /// vocabulary are checked by the engine.
 std::optional<ApiError> check_generation(const GenerationRequest& request, int max_logprobs);
-
-/// A field that would change the answer and that this server does not have.
-struct Unsupported {
-  std::string_view key;
-  std::string_view advice;  ///< what to do instead
-};
-void refuse_unsupported(Fields& fields, std::span<const Unsupported> list);
 
 }  // namespace fovea::openai

@@ -4,8 +4,9 @@
 #include <array>
 
 #include "base/json_depth.h"
-#include "server/openai/generation_fields.h"
+#include "server/openai/field_table.h"
 #include "server/openai/json_writer.h"
+#include "server/openai/request_body.h"
 
 namespace fovea::openai {
 namespace {
@@ -14,18 +15,16 @@ using text::Json;
 
 constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant", "tool"};
 
-constexpr Unsupported kUnsupported[] = {
-    {"tools", "describe them in a message"},
-    {"functions", "describe them in a message"},
-    {"function_call", "there are no functions"},
-    {"chat_template", "start the server with --chat-template, or render the prompt and use /v1/completions"},
-    {"audio", "answers are text"},
-};
-
 Json* find(Json& object, std::string_view key) {
   for (auto& [name, value] : *object.object())
     if (name == key) return &value;
   return nullptr;
+}
+
+/// Fields that the chat template gets as they are.
+void ask(Fields& fields, std::span<const std::string_view> names) {
+  for (const std::string_view name : names)
+    fields.find(name);
 }
 
 /// One message; errors go to its `fields`.
@@ -33,8 +32,9 @@ class MessageReader {
  public:
   MessageReader(Json& message, std::string path) : message_(message), fields_(message, std::move(path)) {}
 
-  std::optional<ApiError> read() {
-    if (fields_.error()) return fields_.error();
+  /// Closed.
+  const Fields& read() {
+    if (fields_.error()) return fields_;
     read_role();
     read_content();
     if (fields_.find("tool_calls")) read_tool_calls();
@@ -43,7 +43,9 @@ class MessageReader {
     if (role_ == "tool" && !fields_.read("tool_call_id", unused))
       fields_.fail("tool_call_id", fields_.path_of("tool_call_id") +
                                        " must be a string: the id of the call that a tool's message answers");
-    return fields_.error();
+    ask(fields_, message_fields());
+    fields_.close();
+    return fields_;
   }
 
  private:
@@ -98,7 +100,9 @@ class MessageReader {
                               R"(; this server takes text only: {"type": "text", "text": "..."})");
     const std::string_view key = type == "refusal" ? "refusal" : "text";
     if (!fields.read(key, words)) fields.fail(key, fields.path_of(key) + " is missing; it must be a string");
-    if (fields.error()) fields_.fail(*fields.error());
+    ask(fields, part_fields());
+    if (!fields.error()) fields.close();  // an image's members are not what is wrong with it
+    fields_.join(fields);
     text += words;
     return !fields.error();
   }
@@ -118,14 +122,14 @@ class MessageReader {
     }
     for (size_t i = 0; i < calls.array()->size(); ++i) {
       const std::string path = fields_.path_of("tool_calls") + "[" + std::to_string(i) + "]";
-      if (auto error = read_tool_call((*calls.array())[i], path)) {
+      if (auto error = read_tool_call((*calls.array())[i], path, fields_)) {
         fields_.fail(*std::move(error));
         return;
       }
     }
   }
 
-  static std::optional<ApiError> read_tool_call(Json& call, const std::string& path) {
+  static std::optional<ApiError> read_tool_call(Json& call, const std::string& path, Fields& message) {
     Fields fields(call, path);
     if (fields.error()) return fields.error();
     if (!fields.find("function"))
@@ -137,6 +141,12 @@ class MessageReader {
     if (!inner.read("name", name))
       inner.fail("name", inner.path_of("name") + " is missing; it must be a string");
     const Json* arguments = inner.find("arguments");
+    for (const auto& [reader, names] :
+         {std::pair(&fields, call_fields()), std::pair(&inner, function_fields())}) {
+      ask(*reader, names);
+      reader->close();
+      message.join(*reader);
+    }
     if (inner.error() || !arguments || !arguments->string()) return inner.error();
     const std::string& text = *arguments->string();
     auto parsed = text.empty() ? Json(Json::Object{}) : parse_arguments(text);
@@ -177,10 +187,8 @@ void read_messages(Fields& fields, ChatRequest& out) {
   Json messages = *given;
   for (size_t i = 0; i < messages.array()->size(); ++i) {
     MessageReader reader((*messages.array())[i], "messages[" + std::to_string(i) + "]");
-    if (auto error = reader.read()) {
-      fields.fail(*std::move(error));
-      return;
-    }
+    fields.join(reader.read());
+    if (fields.error()) return;
   }
   out.messages = to_text(messages);
   // Arguments of tool calls lie deeper now than their text did.
@@ -202,20 +210,9 @@ void read_template_kwargs(Fields& fields, ChatRequest& out) {
   if (!kwargs.object()->empty()) out.template_kwargs = to_text(kwargs);
 }
 
-void refuse_tools(Fields& fields) {
-  refuse_unsupported(fields, kUnsupported);
-  const Json* choice = fields.find("tool_choice");
-  if (choice && !(choice->string() && *choice->string() == "none"))
-    fields.fail("tool_choice",
-                "tool_choice is " + shown(*choice) + R"(; without tools it must be "none" or absent)");
-  bool parallel = false;
-  fields.read("parallel_tool_calls", parallel);
-}
-
 }  // namespace
 
 void read_chat(Fields& fields, ChatRequest& out) {
-  refuse_tools(fields);
   read_messages(fields, out);
   fields.read("continue_final_message", out.continue_final_message);
   out.add_generation_prompt = !out.continue_final_message;

@@ -1,9 +1,10 @@
 #include "server/openai/request.h"
 
+#include <algorithm>
+
 #include "engine/validate_sampling.h"
 #include "server/openai/generation_fields.h"
 #include "server/openai/messages.h"
-#include "server/openai/request_body.h"
 
 namespace fovea::openai {
 namespace {
@@ -27,8 +28,9 @@ ApiResult<Prompt> read_prompt(const Json& value, const std::string& path) {
 }
 
 /// A string, a list of strings, a list of ids, or a list of lists of ids.
-ApiResult<std::vector<Prompt>> read_prompts(Fields& fields, const std::string& key, size_t most) {
-  const Json* value = fields.find(key);
+ApiResult<std::vector<Prompt>> read_prompts(Fields& fields, const char* literal, size_t most) {
+  const std::string key = literal;
+  const Json* value = fields.find(literal);
   if (!value) return prompt_error(key, "missing");
   if (!value->string() && !value->array()) return prompt_error(key, shown(*value));
   std::vector<Prompt> prompts;
@@ -74,21 +76,6 @@ void read_completion_lengths(Fields& fields, GenerationRequest& out) {
     fields.fail("echo", "echo with logprobs is not available with stream = true; set stream to false");
 }
 
-void read_best_of(Fields& fields, int n) {
-  const Json* best_of = fields.find("best_of");
-  if (!best_of || (n == 1 && as_integer(*best_of) == 1)) return;
-  fields.fail("best_of", "best_of is " + shown(*best_of) +
-                             "; this server does not choose among answers: use n, and choose by logprobs");
-}
-
-void read_suffix(Fields& fields) {
-  const Json* suffix = fields.find("suffix");
-  if (!suffix || (suffix->string() && suffix->string()->empty())) return;
-  fields.fail("suffix",
-              "suffix is not supported by this server; leave it out: write the model's own "
-              "fill-in-the-middle tokens into the prompt");
-}
-
 void read_chat_lengths(Fields& fields, GenerationRequest& out) {
   int most = 0, older = 0;
   const bool given = fields.read("max_completion_tokens", most, 1);
@@ -125,56 +112,42 @@ void read_modalities(Fields& fields) {
                   "modalities has " + shown(Json(modality)) + "; this server answers with \"text\" only");
 }
 
-template <class Request>
-ApiResult<Request> finished(Fields& fields, Request request, int max_logprobs) {
-  if (fields.error()) return *fields.error();
-  if (auto error = check_generation(request.common, max_logprobs)) return *std::move(error);
-  request.common.ignored = fields.unknown();
-  return request;
-}
-
-}  // namespace
-
-ApiResult<CompletionRequest> parse_completion(std::string_view body, const SamplingParams& defaults,
-                                              int max_logprobs, int most_prompts) {
+/// The body's fields, read by `read(fields, out)`.
+template <class Request, class Read>
+ApiResult<Request> parse(std::string_view body, UnknownFields unknown, const Read& read) {
   FOVEA_TRY(json, parse_body(body));
   Fields fields(json);
-  CompletionRequest out;
-  if (auto prompts = read_prompts(fields, "prompt", static_cast<size_t>(most_prompts)))
+  Request out;
+  read(fields, out);
+  fields.close();
+  if (auto error = fields.outcome(unknown)) return *std::move(error);
+  out.ignored = fields.unknown();
+  return out;
+}
+
+void read_completion(Fields& fields, const ParseOptions& options, CompletionRequest& out) {
+  if (auto prompts = read_prompts(fields, "prompt", static_cast<size_t>(options.most_prompts)))
     out.prompts = *std::move(prompts);
   else
     fields.fail(prompts.error());
-  read_generation(fields, defaults, out.common);
+  read_generation(fields, options.defaults, out.common);
   out.common.sampling.logprobs.reset();
   if (int count = 0; fields.read("logprobs", count, -1)) out.common.sampling.logprobs = count;
   read_completion_lengths(fields, out.common);
-  read_best_of(fields, out.common.sampling.n);
-  read_suffix(fields);
-  refuse_unsupported(
-      fields, std::initializer_list<Unsupported>{{"prompt_embeds", "send the prompt's text or token ids"}});
-  return finished(fields, std::move(out), max_logprobs);
 }
 
-ApiResult<ChatCompletionRequest> parse_chat_completion(std::string_view body, const SamplingParams& defaults,
-                                                       int max_logprobs) {
-  FOVEA_TRY(json, parse_body(body));
-  Fields fields(json);
-  ChatCompletionRequest out;
+void read_chat_completion(Fields& fields, const ParseOptions& options, ChatCompletionRequest& out) {
   out.common.add_special_tokens = false;
   read_chat(fields, out.chat);
-  read_generation(fields, defaults, out.common);
+  read_generation(fields, options.defaults, out.common);
   read_chat_lengths(fields, out.common);
-  read_chat_logprobs(fields, max_logprobs, out);
+  read_chat_logprobs(fields, options.max_logprobs, out);
   read_modalities(fields);
   if (out.common.echo)
     fields.fail("echo", "echo is true; chats have no echo: use /v1/completions, or leave it out");
-  return finished(fields, std::move(out), max_logprobs);
 }
 
-ApiResult<EmbeddingRequest> parse_embedding(std::string_view body) {
-  FOVEA_TRY(json, parse_body(body));
-  Fields fields(json);
-  EmbeddingRequest out;
+void read_embedding(Fields& fields, EmbeddingRequest& out) {
   fields.read("model", out.model);
   if (auto inputs = read_prompts(fields, "input", kMostPrompts))
     out.inputs = *std::move(inputs);
@@ -188,14 +161,9 @@ ApiResult<EmbeddingRequest> parse_embedding(std::string_view body) {
   if (int dimensions = 0; fields.read("dimensions", dimensions, 1)) out.dimensions = dimensions;
   int truncated = 0;
   out.truncate = fields.read("truncate_prompt_tokens", truncated, -1, -1);
-  if (fields.error()) return *fields.error();
-  return out;
 }
 
-ApiResult<TokenizeRequest> parse_tokenize(std::string_view body) {
-  FOVEA_TRY(json, parse_body(body));
-  Fields fields(json);
-  TokenizeRequest out;
+void read_tokenize(Fields& fields, TokenizeRequest& out) {
   fields.read("model", out.model);
   const bool is_chat = fields.find("messages") != nullptr;
   if (is_chat == (fields.find("prompt") != nullptr))
@@ -209,19 +177,68 @@ ApiResult<TokenizeRequest> parse_tokenize(std::string_view body) {
   }
   fields.read("add_special_tokens", out.add_special_tokens);
   fields.read("return_token_strs", out.return_token_strs);
-  if (fields.error()) return *fields.error();
-  return out;
 }
 
-ApiResult<DetokenizeRequest> parse_detokenize(std::string_view body) {
-  FOVEA_TRY(json, parse_body(body));
-  Fields fields(json);
-  DetokenizeRequest out;
+void read_detokenize(Fields& fields, DetokenizeRequest& out) {
   fields.read("model", out.model);
   if (!fields.read_ids("tokens", out.tokens))
     fields.fail("tokens", "tokens is missing; it must be a list of token ids");
-  if (fields.error()) return *fields.error();
+}
+
+}  // namespace
+
+ApiResult<CompletionRequest> parse_completion(std::string_view body, const ParseOptions& options) {
+  auto out = parse<CompletionRequest>(body, options.unknown, [&](Fields& fields, CompletionRequest& request) {
+    read_completion(fields, options, request);
+  });
+  if (!out) return out;
+  if (auto error = check_generation(out->common, options.max_logprobs)) return *std::move(error);
   return out;
+}
+
+ApiResult<ChatCompletionRequest> parse_chat_completion(std::string_view body, const ParseOptions& options) {
+  auto out = parse<ChatCompletionRequest>(body, options.unknown,
+                                          [&](Fields& fields, ChatCompletionRequest& request) {
+                                            read_chat_completion(fields, options, request);
+                                          });
+  if (!out) return out;
+  if (auto error = check_generation(out->common, options.max_logprobs)) return *std::move(error);
+  return out;
+}
+
+ApiResult<EmbeddingRequest> parse_embedding(std::string_view body, UnknownFields unknown) {
+  return parse<EmbeddingRequest>(body, unknown, read_embedding);
+}
+
+ApiResult<TokenizeRequest> parse_tokenize(std::string_view body, UnknownFields unknown) {
+  return parse<TokenizeRequest>(body, unknown, read_tokenize);
+}
+
+ApiResult<DetokenizeRequest> parse_detokenize(std::string_view body, UnknownFields unknown) {
+  return parse<DetokenizeRequest>(body, unknown, read_detokenize);
+}
+
+std::vector<ReadFields> read_fields() {
+  const Json::Object none;
+  const Json empty(none);
+  std::vector<ReadFields> all;
+  const auto add = [&](std::string_view path, auto request, const auto& read) {
+    Fields fields(empty);
+    read(fields, request);
+    std::vector<std::string_view> names = fields.asked();
+    std::ranges::sort(names);
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    all.push_back({path, std::move(names)});
+  };
+  const ParseOptions options;
+  add("/v1/chat/completions", ChatCompletionRequest(),
+      [&](Fields& fields, auto& out) { read_chat_completion(fields, options, out); });
+  add("/v1/completions", CompletionRequest(),
+      [&](Fields& fields, auto& out) { read_completion(fields, options, out); });
+  add("/v1/embeddings", EmbeddingRequest(), read_embedding);
+  add("/tokenize", TokenizeRequest(), read_tokenize);
+  add("/detokenize", DetokenizeRequest(), read_detokenize);
+  return all;
 }
 
 }  // namespace fovea::openai

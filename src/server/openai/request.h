@@ -11,6 +11,7 @@
 
 #include "fovea/engine.h"
 #include "server/openai/error.h"
+#include "server/openai/request_body.h"
 
 namespace fovea::openai {
 
@@ -27,25 +28,28 @@ struct GenerationRequest {
   bool return_token_ids = false;      ///< vLLM: "token_ids" of choices, "prompt_token_ids"
   bool return_tokens_as_ids = false;  ///< vLLM's return_tokens_as_token_ids: "token_id:123" in logprobs
   bool echo = false;
-  bool add_special_tokens = true;    ///< default: true for completions, false for chats
-  std::string user;                  ///< not used; kept for the log
-  std::vector<std::string> ignored;  ///< fields that are not known (vLLM's rule: accepted, logged)
+  bool add_special_tokens = true;  ///< default: true for completions, false for chats
+};
+
+/// What all requests have beside their own.
+struct RequestBase {
+  std::vector<std::string> ignored;  ///< fields that are not known, where those are ignored
 };
 
 using Prompt = std::variant<std::string, std::vector<int32_t>>;
 
-struct CompletionRequest {
+struct CompletionRequest : RequestBase {
   GenerationRequest common;
   std::vector<Prompt> prompts;  ///< at least one
 };
 
-struct ChatCompletionRequest {
+struct ChatCompletionRequest : RequestBase {
   GenerationRequest common;
   ChatRequest chat;           ///< roles and contents checked, text parts joined
   bool top_logprobs = false;  ///< whether logprobs were asked for at all is common.sampling.logprobs
 };
 
-struct EmbeddingRequest {
+struct EmbeddingRequest : RequestBase {
   std::string model;
   std::vector<Prompt> inputs;
   bool base64 = false;            ///< encoding_format
@@ -53,7 +57,7 @@ struct EmbeddingRequest {
   bool truncate = false;          ///< vLLM's truncate_prompt_tokens: -1
 };
 
-struct TokenizeRequest {
+struct TokenizeRequest : RequestBase {
   std::string model;
   std::optional<std::string> prompt;
   std::optional<ChatRequest> chat;
@@ -61,7 +65,7 @@ struct TokenizeRequest {
   bool return_token_strs = false;
 };
 
-struct DetokenizeRequest {
+struct DetokenizeRequest : RequestBase {
   std::string model;
   std::vector<int32_t> tokens;
 };
@@ -69,13 +73,27 @@ struct DetokenizeRequest {
 /// Of a request, and so of its answers: as OpenAI's inputs of embeddings.
 inline constexpr int kMostPrompts = 2048;
 
-/// `defaults`: Engine::default_sampling(). `max_logprobs`: EngineConfig's.
-ApiResult<CompletionRequest> parse_completion(std::string_view body, const SamplingParams& defaults,
-                                              int max_logprobs, int most_prompts = kMostPrompts);
-ApiResult<ChatCompletionRequest> parse_chat_completion(std::string_view body, const SamplingParams& defaults,
-                                                       int max_logprobs);
-ApiResult<EmbeddingRequest> parse_embedding(std::string_view body);
-ApiResult<TokenizeRequest> parse_tokenize(std::string_view body);
-ApiResult<DetokenizeRequest> parse_detokenize(std::string_view body);
+struct ParseOptions {
+  SamplingParams defaults = {};  ///< Engine::default_sampling()
+  int max_logprobs = 20;         ///< EngineConfig's
+  int most_prompts = kMostPrompts;
+  UnknownFields unknown = UnknownFields::refused;
+};
+
+ApiResult<CompletionRequest> parse_completion(std::string_view body, const ParseOptions& options);
+ApiResult<ChatCompletionRequest> parse_chat_completion(std::string_view body, const ParseOptions& options);
+ApiResult<EmbeddingRequest> parse_embedding(std::string_view body,
+                                            UnknownFields unknown = UnknownFields::refused);
+ApiResult<TokenizeRequest> parse_tokenize(std::string_view body,
+                                          UnknownFields unknown = UnknownFields::refused);
+ApiResult<DetokenizeRequest> parse_detokenize(std::string_view body,
+                                              UnknownFields unknown = UnknownFields::refused);
+
+/// The fields that the requests of a path may have beside those of field_rules(), for the docs.
+struct ReadFields {
+  std::string_view path;
+  std::vector<std::string_view> names;  ///< sorted
+};
+std::vector<ReadFields> read_fields();
 
 }  // namespace fovea::openai

@@ -15,7 +15,7 @@ using text::Json;
 
 constexpr size_t kMaxShown = 40;  // bytes of a value in a message
 constexpr size_t kMaxPath = 160;  // bytes of a field's path that a client made up
-constexpr size_t kMaxUnknown = 16;
+constexpr size_t kMaxUnknown = 16, kMaxUnknownPath = 64;
 
 /// At least as many as the text has values: each follows a comma or an opening bracket, but for the first.
 size_t count_values(std::string_view text) {
@@ -41,6 +41,13 @@ std::string shortened(std::string text, size_t most = kMaxShown) {
   while (end > 0 && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80)
     --end;
   return text.substr(0, end) + "...";
+}
+
+/// For an error and for a header that lists names.
+std::string printable(std::string_view name) {
+  std::string out(name.substr(0, kMaxShown + 1));
+  std::ranges::replace_if(out, [](char c) { return c <= 0x20 || c >= 0x7F || c == ',' || c == '"'; }, '?');
+  return shortened(std::move(out));
 }
 
 std::string joined(const std::string& path, std::string_view key) {
@@ -147,6 +154,7 @@ Fields::Fields(const Json& object, std::string path) : members_(object.object())
 }
 
 const Json* Fields::find(std::string_view key) {
+  asked_.push_back(key);
   for (size_t i = 0; i < known_.size(); ++i) {
     if ((*members_)[i].first != key) continue;
     known_[i] = true;
@@ -285,15 +293,33 @@ bool Fields::read_ids(std::string_view key, std::vector<int32_t>& out) {
   return true;
 }
 
-std::vector<std::string> Fields::unknown() const {
-  std::vector<std::string> names;
-  for (size_t i = 0; i < known_.size() && names.size() < kMaxUnknown; ++i) {
+void Fields::close() {
+  for (size_t i = 0; i < known_.size(); ++i) {
     if (known_[i]) continue;
-    std::string name = shortened((*members_)[i].first);
-    std::replace_if(name.begin(), name.end(), [](char c) { return c < 0x20 || c >= 0x7F; }, '?');
-    names.push_back(std::move(name));
+    const auto& [key, value] = (*members_)[i];
+    if (const FieldRule* rule = find_rule(key)) {
+      if (rule->kind == FieldRule::Kind::refused && !is_off(*rule, value))
+        fail(bad_request(refusal(*rule, path_of(key), shown(value)), path_of(key), "unsupported_parameter"));
+      continue;
+    }
+    std::string path = shortened(joined(path_, printable(key)), kMaxUnknownPath);
+    if (!first_unknown_)
+      first_unknown_ = bad_request(unknown_field(path, key.size() <= kMaxShown ? key : "", asked_) +
+                                       "; leave it out, or start the server with --ignore-unknown-fields",
+                                   path, "unknown_parameter");
+    if (unknown_.size() < kMaxUnknown) unknown_.push_back(std::move(path));
   }
-  return names;
+}
+
+void Fields::join(const Fields& nested) {
+  if (nested.error_) fail(*nested.error_);
+  if (!first_unknown_) first_unknown_ = nested.first_unknown_;
+  for (const std::string& path : nested.unknown_)
+    if (unknown_.size() < kMaxUnknown) unknown_.push_back(path);
+}
+
+std::optional<ApiError> Fields::outcome(UnknownFields unknown) const {
+  return first_unknown_ && unknown == UnknownFields::refused ? first_unknown_ : error_;
 }
 
 }  // namespace fovea::openai

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "server/openai/error.h"
+#include "server/openai/field_table.h"
 #include "text/json_value.h"
 
 namespace fovea::openai {
@@ -25,7 +26,8 @@ std::string shown(const text::Json& value);
 
 class Fields {
  public:
-  /// `object` must outlive the reader; `path` stands before names in errors: "stream_options".
+  /// `object` must outlive the reader; `path` stands before names in errors: "stream_options". Keys are
+  /// literals: those that were asked for are the ones that are known.
   explicit Fields(const text::Json& object, std::string path = {});
 
   /// A member, which is then known; null when it is absent or null.
@@ -49,10 +51,15 @@ class Fields {
   bool read_string_or_strings(std::string_view key, std::vector<std::string>& out, size_t most);
   bool read_ids(std::string_view key, std::vector<int32_t>& out);
 
-  /// Says that `key` is known and has no effect here.
-  void accept(std::string_view key) { find(key); }
-  /// Members that nobody asked for, at most 16 of them, in printable ASCII.
-  std::vector<std::string> unknown() const;
+  /// After the last read: members that nobody asked for are judged by the table of fields.
+  void close();
+  /// Errors and unknown members of an object in this one, which is closed.
+  void join(const Fields& nested);
+  /// What is wrong: first of all a field that is not known, unless those are ignored.
+  std::optional<ApiError> outcome(UnknownFields unknown) const;
+  /// Paths of members that are not known, at most 16, in printable ASCII without commas.
+  const std::vector<std::string>& unknown() const { return unknown_; }
+  const std::vector<std::string_view>& asked() const { return asked_; }
   /// "messages[0].role"
   std::string path_of(std::string_view key) const;
   const std::optional<ApiError>& error() const { return error_; }
@@ -61,7 +68,9 @@ class Fields {
   const text::Json::Object* members_;
   std::string path_;
   std::vector<bool> known_;
-  std::optional<ApiError> error_;
+  std::vector<std::string_view> asked_;
+  std::optional<ApiError> error_, first_unknown_;
+  std::vector<std::string> unknown_;
 };
 
 /// An integer, also one that is written as 16.0 or 1e3.

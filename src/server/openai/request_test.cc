@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/json_depth.h"
+#include "server/openai/field_table.h"
 #include "server/openai/request_body.h"
 
 namespace fovea::openai {
@@ -10,14 +13,13 @@ namespace {
 
 using std::string;
 
-constexpr int kMaxLogprobs = 20;
 const string kUser = R"("messages":[{"role":"user","content":"hi"}])";
 
 ApiResult<ChatCompletionRequest> chat(const string& body) {
-  return parse_chat_completion(body, {}, kMaxLogprobs);
+  return parse_chat_completion(body, {});
 }
 ApiResult<CompletionRequest> completion(const string& body) {
-  return parse_completion(body, {}, kMaxLogprobs);
+  return parse_completion(body, {});
 }
 
 struct BadBody {
@@ -40,7 +42,7 @@ void expect_refused(const std::vector<BadBody>& cases, Parse parse) {
 }
 
 string nested(int depth) {
-  return R"({"prompt":"a","x":)" + string(static_cast<size_t>(depth), '[') +
+  return R"({"prompt":"a","metadata":)" + string(static_cast<size_t>(depth), '[') +
          string(static_cast<size_t>(depth), ']') + "}";
 }
 
@@ -171,13 +173,12 @@ TEST(OpenaiRequest, RefusesBadGenerationFields) {
       {R"("prompt_logprobs":-1)", "prompt_logprobs", "at most 20"},
       {R"("prompt_logprobs":1,"stream":true)", "prompt_logprobs", "stream"},
       {R"("priority":1.5)", "priority", "an integer"},
-      {R"("user":{})", "user", "a string"},
       {R"("response_format":{"type":"json_object"})", "response_format",
        R"(is "json_object"; this server has "text")"},
       {R"("response_format":{"type":"json_schema"})", "response_format", "json_schema"},
       {R"("response_format":{})", "response_format.type", "missing"},
       {R"("response_format":"json")", "response_format", "must be an object"},
-      {R"("guided_json":{})", "guided_json", "not supported"},
+      {R"("guided_json":{"type":"object"})", "guided_json", "not supported"},
       {R"("structured_outputs":{"regex":"a+"})", "structured_outputs", "not supported"},
       {R"("use_beam_search":true)", "use_beam_search", "not supported"},
       {R"("truncate_prompt_tokens":5)", "truncate_prompt_tokens", "not supported"},
@@ -212,9 +213,8 @@ TEST(OpenaiRequest, RefusesBadCompletions) {
           {R"({"prompt":"a","logprobs":21})", "logprobs", "logprobs is 21; it must be at most 20"},
           {R"({"prompt":"a","logprobs":true})", "logprobs", "an integer"},
           {R"({"prompt":"a","logprobs":-2})", "logprobs", "from -1"},
-          {R"({"prompt":"a","best_of":2})", "best_of", "does not choose among answers"},
-          {R"({"prompt":"a","best_of":1000000000})", "best_of", "best_of is 1000000000"},
-          {R"({"prompt":"a","best_of":1,"n":2})", "best_of", "use n"},
+          {R"({"prompt":"a","best_of":2})", "best_of", "it is 2); leave it out: use n"},
+          {R"({"prompt":"a","best_of":1000000000})", "best_of", "1000000000"},
           {R"({"prompt":"a","suffix":"b"})", "suffix", "not supported"},
           {R"({"prompt":"a","prompt_embeds":"AA=="})", "prompt_embeds", "not supported"},
           {R"({"prompt":"a","echo":true,"logprobs":1,"stream":true})", "echo", "not available with stream"},
@@ -268,17 +268,15 @@ TEST(OpenaiRequest, RefusesBadChats) {
            "messages[1].tool_calls[0].function.name", "missing"},
           {message(R"({"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{"}}]})"),
            "messages[1].tool_calls[0].function.arguments", "the JSON text of an object"},
-          {"{" + kUser + R"(,"tools":[]})", "tools", "tools is not supported"},
           {"{" + kUser + R"(,"tools":[{"type":"function"}],"tool_choice":"auto"})", "tools", "not supported"},
-          {"{" + kUser + R"(,"tool_choice":"auto"})", "tool_choice",
-           R"(tool_choice is "auto"; without tools)"},
-          {"{" + kUser + R"(,"functions":[]})", "functions", "not supported"},
+          {"{" + kUser + R"(,"tool_choice":"required"})", "tool_choice", "not supported"},
+          {"{" + kUser + R"(,"functions":[{}]})", "functions", "not supported"},
           {"{" + kUser + R"(,"chat_template":"{{ x }}"})", "chat_template", "--chat-template"},
           {"{" + kUser + R"(,"chat_template_kwargs":[]})", "chat_template_kwargs", "an object"},
           {"{" + kUser + R"(,"documents":{}})", "documents", "a list of objects"},
           {"{" + kUser + R"(,"reasoning_effort":5})", "reasoning_effort", "a string"},
           {"{" + kUser + R"(,"modalities":["text","audio"]})", "modalities", R"(has "audio")"},
-          {"{" + kUser + R"(,"audio":{}})", "audio", "not supported"},
+          {"{" + kUser + R"(,"audio":{"voice":"x"}})", "audio", "not supported"},
           {"{" + kUser + R"(,"echo":true})", "echo", "chats have no echo"},
           {"{" + kUser + R"(,"continue_final_message":true,"add_generation_prompt":true})",
            "continue_final_message", "one of them must be false"},
@@ -309,7 +307,8 @@ TEST(OpenaiRequest, PutsFieldsOverDefaults) {
   defaults.top_k = 20;
   defaults.stop = {"x"};
   defaults.logprobs = 3;
-  const auto plain = parse_completion(R"({"prompt":"a","temperature":null})", defaults, kMaxLogprobs);
+  const ParseOptions options{.defaults = defaults, .unknown = UnknownFields::ignored};
+  const auto plain = parse_completion(R"({"prompt":"a","temperature":null})", options);
   ASSERT_TRUE(plain);
   EXPECT_EQ(plain->common.sampling.temperature, 0.6f);
   EXPECT_EQ(plain->common.sampling.top_k, 20);
@@ -326,7 +325,7 @@ TEST(OpenaiRequest, PutsFieldsOverDefaults) {
           "return_token_ids":true,"return_tokens_as_token_ids":true,"add_special_tokens":false,"user":"u",
           "response_format":{"type":"text"},"suffix":"","use_beam_search":false,"store":true,
           "frob":1,"n\u001b":2})",
-      defaults, kMaxLogprobs);
+      options);
   ASSERT_TRUE(full) << full.error().message;
   const GenerationRequest& got = full->common;
   EXPECT_EQ(got.model, "m");
@@ -354,8 +353,7 @@ TEST(OpenaiRequest, PutsFieldsOverDefaults) {
   EXPECT_TRUE(got.stream && got.include_usage && got.continuous_usage);
   EXPECT_TRUE(got.return_token_ids && got.return_tokens_as_ids);
   EXPECT_FALSE(got.add_special_tokens);
-  EXPECT_EQ(got.user, "u");
-  EXPECT_EQ(got.ignored, (std::vector<string>{"frob", "n?"}));
+  EXPECT_EQ(full->ignored, (std::vector<string>{"frob", "n?"}));
 }
 
 TEST(OpenaiRequest, ContinuousUsageNeedsUsage) {
@@ -408,7 +406,7 @@ TEST(OpenaiRequest, BringsMessagesToTheFormOfTemplates) {
   EXPECT_EQ(got->common.sampling.logprobs, 2);
   EXPECT_TRUE(got->top_logprobs);
   EXPECT_EQ(got->common.sampling.max_tokens, 7);
-  EXPECT_TRUE(got->common.ignored.empty());
+  EXPECT_TRUE(got->ignored.empty());
 }
 
 TEST(OpenaiRequest, GoesOnWithTheFinalMessage) {
@@ -443,7 +441,7 @@ TEST(OpenaiRequest, ReadsEmbeddings) {
           {R"({"input":"a","dimensions":0})", "dimensions", "integer from 1"},
           {R"({"input":"a","truncate_prompt_tokens":5})", "truncate_prompt_tokens", "from -1 to -1"},
       },
-      parse_embedding);
+      [](const string& body) { return parse_embedding(body); });
 }
 
 TEST(OpenaiRequest, ReadsTokenizeAndDetokenize) {
@@ -466,14 +464,113 @@ TEST(OpenaiRequest, ReadsTokenizeAndDetokenize) {
           {R"({"messages":[{}]})", "messages[0].role", "missing"},
           {R"({"prompt":"a","add_special_tokens":1})", "add_special_tokens", "true or false"},
       },
-      parse_tokenize);
+      [](const string& body) { return parse_tokenize(body); });
   expect_refused(
       {
           {"{}", "tokens", "tokens is missing"},
           {R"({"tokens":"a"})", "tokens", "a list of token ids"},
           {R"({"tokens":[-1]})", "tokens[0]", "a token id"},
       },
-      parse_detokenize);
+      [](const string& body) { return parse_detokenize(body); });
+}
+
+TEST(OpenaiRequest, RefusesFieldsThatNobodyKnows) {
+  expect_refused(
+      {
+          {R"({"prompt":"a","temprature":1})", "temprature", R"(did you mean "temperature"?)"},
+          {R"({"promt":"a"})", "promt", R"(did you mean "prompt"?)"},
+          {R"({"prompt":"a","temprature":null})", "temprature", "--ignore-unknown-fields"},
+          {R"({"prompt":"a","frobnicate":1})", "frobnicate", "unknown field frobnicate; leave it out, or"},
+          {R"({"prompt":"a","messages":[]})", "messages", "unknown field messages"},
+          {R"({"prompt":"a","stream":true,"stream_options":{"include_usag":true}})",
+           "stream_options.include_usag", R"(did you mean "include_usage"?)"},
+          {R"({"prompt":"a","response_format":{"type":"text","shema":1}})", "response_format.shema",
+           "unknown"},
+          {R"({"prompt":"a","x, y\u001b[0m\"":1})", "x??y?[0m?", "unknown field x??y?[0m?;"},
+          {R"({"prompt":"a",")" + string(3000, 'n') + R"(":1})", string(40, 'n') + "...", "unknown field"},
+      },
+      completion);
+  const auto message = [](const string& fields) {
+    return R"({"messages":[{"role":"user","content":"a"},{)" + fields + "}]}";
+  };
+  expect_refused(
+      {
+          {message(R"("role":"user","content":"a","contnet":"b")"), "messages[1].contnet", "\"content\"?"},
+          {message(R"("role":"user","content":[{"type":"text","text":"a","txt":"b"}])"),
+           "messages[1].content[0].txt", R"(did you mean "text"?)"},
+          {message(R"("role":"assistant","tool_calls":[{"function":{"name":"f","argumnts":"{}"}}])"),
+           "messages[1].tool_calls[0].function.argumnts", R"("arguments"?)"},
+          {message(R"("role":"assistant","tool_calls":[{"funktion":1,"function":{"name":"f"}}])"),
+           "messages[1].tool_calls[0].funktion", R"("function"?)"},
+          {"{" + kUser + R"(,"max_token":5})", "max_token", R"("max_tokens"?)"},
+      },
+      chat);
+  expect_refused({{R"({"input":"a","encoding":"base64"})", "encoding", "unknown field"},
+                  {R"({"input":"a","temperature":1})", "temperature", "unknown field"}},
+                 [](const string& body) { return parse_embedding(body); });
+  expect_refused({{R"({"prompt":"a","add_specialtokens":1})", "add_specialtokens", "add_special_tokens"}},
+                 [](const string& body) { return parse_tokenize(body); });
+  expect_refused({{R"({"tokens":[1],"token":1})", "token", "tokens"}},
+                 [](const string& body) { return parse_detokenize(body); });
+}
+
+TEST(OpenaiRequest, IgnoresUnknownFieldsWhereThatIsAsked) {
+  const ParseOptions options{.unknown = UnknownFields::ignored};
+  const auto got = parse_chat_completion(
+      R"({"messages":[{"role":"user","content":"a","mood":1}],"x":1,"stream":true,"stream_options":{"y":1}})",
+      options);
+  ASSERT_TRUE(got) << got.error().message;
+  EXPECT_EQ(got->ignored, (std::vector<string>{"messages[0].mood", "stream_options.y", "x"}));
+  string many = R"({"prompt":"a")";
+  for (int i = 0; i < 100; ++i)
+    many += ",\"" + string(1000, 'x') + std::to_string(i) + "\":1";
+  const auto bounded = parse_completion(many + "}", options);
+  ASSERT_TRUE(bounded);
+  ASSERT_EQ(bounded->ignored.size(), 16u);
+  EXPECT_LT(bounded->ignored[0].size(), 70u);
+  EXPECT_EQ(parse_completion(R"({"prompt":"a","grammar":"x","y":1})", options).error().param, "grammar")
+      << "what others have and changes answers is never ignored";
+}
+
+bool is_read(std::string_view path, std::string_view name) {
+  for (const ReadFields& fields : read_fields())
+    if (fields.path == path) return std::ranges::binary_search(fields.names, name);
+  return false;
+}
+
+TEST(OpenaiRequest, KnowsTheFieldsOfOtherServers) {
+  for (const FieldRule& rule : field_rules()) {
+    const string name(rule.name);
+    if (is_read("/v1/completions", name)) continue;
+    const auto with = [&](const string& value) {
+      return completion(R"({"prompt":"a",")" + name + "\":" + value + "}");
+    };
+    const auto asked = with(R"({"some":"thing"})");
+    if (rule.kind == FieldRule::Kind::no_effect) {
+      EXPECT_TRUE(asked) << name;
+      continue;
+    }
+    ASSERT_FALSE(asked) << name;
+    EXPECT_EQ(asked.error().param, name);
+    EXPECT_EQ(asked.error().code, "unsupported_parameter");
+    EXPECT_NE(asked.error().message.find(name + " is not supported (it is an object); leave it out: "),
+              string::npos);
+    for (const char* value : {"null", "false", "[]", "{}", "\"\""})
+      EXPECT_TRUE(with(value)) << name << " " << value;
+    for (std::string_view left = rule.off; !left.empty();) {
+      const size_t end = std::min(left.find(' '), left.size());
+      EXPECT_TRUE(with(string(left.substr(0, end)))) << name;
+      left.remove_prefix(std::min(end + 1, left.size()));
+    }
+  }
+  for (const char* body :
+       {R"("best_of":1)", R"("best_of":1.0)", R"("length_penalty":1)", R"("typical_p":1.0)",
+        R"("thinking":{"type":"disabled"})", R"("modalities":["text"])"})
+    EXPECT_TRUE(completion(string(R"({"prompt":"a",)") + body + "}")) << body;
+  for (const char* body :
+       {R"("best_of":2)", R"("length_penalty":1.5)", R"("typical_p":0.5)", R"("best_of":true)",
+        R"("thinking":{"type":"enabled"})", R"("modalities":["audio"])", R"("mirostat":2)"})
+    EXPECT_FALSE(completion(string(R"({"prompt":"a",)") + body + "}")) << body;
 }
 
 }  // namespace

@@ -1,0 +1,321 @@
+#include "server/openai/field_table.h"
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+#include "base/edit_distance.h"
+#include "server/openai/json_writer.h"
+
+namespace fovea::openai {
+namespace {
+
+constexpr auto kNoEffect = FieldRule::Kind::no_effect;
+constexpr auto kRefused = FieldRule::Kind::refused;
+
+// A reader that asks for a field goes before this table: "documents" is one of chats, and "suffix" of nobody.
+constexpr FieldRule kRules[] = {
+    {"user", "OpenAI", kNoEffect, "says whom a request is for"},
+    {"safety_identifier", "OpenAI", kNoEffect, "says whom a request is for"},
+    {"metadata", "OpenAI", kNoEffect, "is stored with an answer, and nothing is stored here"},
+    {"store", "OpenAI", kNoEffect, "no answer is stored here"},
+    {"service_tier", "OpenAI", kNoEffect, "there is one tier"},
+    {"prompt_cache_key", "OpenAI", kNoEffect, "the prefix cache finds prefixes by their tokens"},
+    {"prompt_cache_retention", "OpenAI", kNoEffect, "the prefix cache keeps what it has room for"},
+    {"prompt_cache_options", "OpenAI", kNoEffect, "the prefix cache finds prefixes by their tokens"},
+    {"moderation", "OpenAI", kNoEffect, "nothing is moderated here"},
+    {"request_id", "vLLM", kNoEffect, "the header `x-request-id` names a request"},
+    {"rid", "SGLang", kNoEffect, "the header `x-request-id` names a request"},
+    {"detokenize", "vLLM", kNoEffect, "answers always have their text"},
+    {"truncation_side", "vLLM", kNoEffect, "only with `truncate_prompt_tokens`"},
+    {"include_obfuscation", "OpenAI", kNoEffect, "events of a stream are not padded"},
+    {"stream_reasoning", "SGLang", kNoEffect, "answers are not split into reasoning and text"},
+    {"separate_reasoning", "SGLang", kNoEffect, "answers are not split into reasoning and text"},
+    {"include_reasoning", "vLLM", kNoEffect, "answers are not split into reasoning and text"},
+    {"reasoning_format", "llama.cpp", kNoEffect, "answers are not split into reasoning and text"},
+    {"reasoning_in_content", "llama.cpp", kNoEffect, "answers are not split into reasoning and text"},
+    {"guided_decoding_backend", "vLLM", kNoEffect, "only with `guided_json` and the like"},
+    {"guided_whitespace_pattern", "vLLM", kNoEffect, "only with `guided_json` and the like"},
+    {"cache_prompt", "llama.cpp", kNoEffect,
+     "prefixes are cached unless the server was started without (`--no-enable-prefix-caching`)"},
+    {"id_slot", "llama.cpp", kNoEffect, "there are no slots to choose from"},
+    {"slot_id", "llama.cpp", kNoEffect, "there are no slots to choose from"},
+    {"timings_per_token", "llama.cpp", kNoEffect, "`/metrics` has the times"},
+    {"return_progress", "llama.cpp", kNoEffect, "`/metrics` has what runs and waits"},
+    {"repeat_last_n", "llama.cpp", kNoEffect, "only with `repeat_penalty`"},
+    {"penalize_nl", "llama.cpp", kNoEffect, "only with `repeat_penalty`"},
+    {"mirostat_tau", "llama.cpp", kNoEffect, "only with `mirostat`"},
+    {"mirostat_eta", "llama.cpp", kNoEffect, "only with `mirostat`"},
+    {"dry_base", "llama.cpp", kNoEffect, "only with `dry_multiplier`"},
+    {"dry_allowed_length", "llama.cpp", kNoEffect, "only with `dry_multiplier`"},
+    {"dry_penalty_last_n", "llama.cpp", kNoEffect, "only with `dry_multiplier`"},
+    {"dry_sequence_breakers", "llama.cpp", kNoEffect, "only with `dry_multiplier`"},
+    {"xtc_threshold", "llama.cpp", kNoEffect, "only with `xtc_probability`"},
+    {"dynatemp_exponent", "llama.cpp", kNoEffect, "only with `dynatemp_range`"},
+    {"adaptive_decay", "llama.cpp", kNoEffect, "only with `adaptive_target`"},
+    {"parse_tool_calls", "llama.cpp", kNoEffect, "there are no tool calls to parse"},
+    {"chat_format", "llama.cpp", kNoEffect, "the chat template alone makes the prompt"},
+    {"keep_alive", "Ollama", kNoEffect, "the model stays in memory"},
+
+    {"structured_outputs", "vLLM", kRefused, "ask for the format in the prompt"},
+    {"guided_json", "vLLM", kRefused, "ask for the format in the prompt"},
+    {"guided_regex", "vLLM", kRefused, "ask for the format in the prompt"},
+    {"guided_choice", "vLLM", kRefused, "use allowed_token_ids or logit_bias"},
+    {"guided_grammar", "vLLM", kRefused, "ask for the format in the prompt"},
+    {"json_schema", "SGLang, llama.cpp", kRefused, "ask for the format in the prompt"},
+    {"regex", "SGLang", kRefused, "ask for the format in the prompt"},
+    {"ebnf", "SGLang", kRefused, "ask for the format in the prompt"},
+    {"structural_tag", "SGLang", kRefused, "ask for the format in the prompt"},
+    {"grammar", "llama.cpp", kRefused, "ask for the format in the prompt"},
+    {"grammar_lazy", "llama.cpp", kRefused, "ask for the format in the prompt"},
+    {"grammar_triggers", "llama.cpp", kRefused, "ask for the format in the prompt"},
+    {"preserved_tokens", "llama.cpp", kRefused, "use skip_special_tokens = false"},
+    {"format", "Ollama", kRefused, "ask for the format in the prompt"},
+    {"response_format", "OpenAI", kRefused, "ask for the format in the prompt", "\"text\""},
+    {"tools", "OpenAI", kRefused, "describe them in a message"},
+    {"tool_choice", "OpenAI", kRefused, "there are no tools to choose from", "\"none\" \"auto\""},
+    {"parallel_tool_calls", "OpenAI", kRefused, "there are no tools to call", "true"},
+    {"functions", "OpenAI", kRefused, "describe them in a message"},
+    {"function_call", "OpenAI", kRefused, "there are no functions to call", "\"none\" \"auto\""},
+    {"web_search_options", "OpenAI", kRefused, "put what was found into a message"},
+    {"audio", "OpenAI", kRefused, "answers are text"},
+    {"modalities", "OpenAI", kRefused, "answers are text", "\"text\""},
+    {"prediction", "OpenAI", kRefused, "there is no speculative decoding with a client's text"},
+    {"verbosity", "OpenAI", kRefused, "ask for it in a message", "\"medium\""},
+    {"best_of", "OpenAI", kRefused, "use n, and choose among the answers by their logprobs", "1"},
+    {"suffix", "OpenAI", kRefused, "write the model's own fill-in-the-middle tokens into the prompt"},
+    {"prompt_embeds", "vLLM", kRefused, "send the prompt's text or token ids"},
+    {"use_beam_search", "vLLM", kRefused, "use n with a temperature above 0"},
+    {"num_beams", "transformers", kRefused, "use n with a temperature above 0", "1"},
+    {"length_penalty", "vLLM", kRefused, "it is of beam search, which is not built", "1 0"},
+    {"early_stopping", "transformers", kRefused, "it is of beam search, which is not built"},
+    {"do_sample", "transformers", kRefused, "use temperature: 0 is greedy", "true"},
+    {"no_repeat_ngram_size", "transformers", kRefused, "use repetition_penalty or bad_words", "0"},
+    {"typical_p", "llama.cpp, transformers", kRefused, "use top_p or min_p", "1"},
+    {"tfs_z", "llama.cpp", kRefused, "use top_p or min_p", "1"},
+    {"top_a", "others", kRefused, "use min_p", "0"},
+    {"top_n_sigma", "llama.cpp", kRefused, "use min_p", "-1 0"},
+    {"min_keep", "llama.cpp", kRefused, "leave min_p and top_p as loose as that", "0 1"},
+    {"mirostat", "llama.cpp", kRefused, "use temperature with top_p or min_p", "0"},
+    {"dry_multiplier", "llama.cpp", kRefused, "use repetition_penalty or frequency_penalty", "0"},
+    {"xtc_probability", "llama.cpp", kRefused, "use temperature with min_p", "0"},
+    {"dynatemp_range", "llama.cpp", kRefused, "use temperature", "0"},
+    {"adaptive_target", "llama.cpp", kRefused, "use temperature", "-1"},
+    {"samplers", "llama.cpp", kRefused, "the order of the samplers is fixed"},
+    {"backend_sampling", "llama.cpp", kRefused, "sampling is the engine's"},
+    {"repeat_penalty", "llama.cpp", kRefused,
+     "use repetition_penalty, which is of the whole prompt and answer", "1"},
+    {"repetition_detection", "vLLM", kRefused, "use repetition_penalty or stop"},
+    {"logits_processors", "vLLM", kRefused, "use logit_bias, bad_words or allowed_token_ids"},
+    {"custom_logit_processor", "SGLang", kRefused, "use logit_bias, bad_words or allowed_token_ids"},
+    {"custom_params", "SGLang", kRefused, "use logit_bias, bad_words or allowed_token_ids"},
+    {"vllm_xargs", "vLLM", kRefused, "there are no extensions that could read it"},
+    {"extra_args", "vLLM", kRefused, "there are no extensions that could read it"},
+    {"lora_path", "SGLang", kRefused, "start the server with a model that has the adapter merged in"},
+    {"lora_id", "SGLang", kRefused, "start the server with a model that has the adapter merged in"},
+    {"lora", "llama.cpp", kRefused, "start the server with a model that has the adapter merged in"},
+    {"lora_request", "vLLM", kRefused, "start the server with a model that has the adapter merged in"},
+    {"stop_regex", "SGLang", kRefused, "use stop"},
+    {"no_stop_trim", "SGLang", kRefused, "use include_stop_str_in_output"},
+    {"stop_sequences", "Anthropic", kRefused, "use stop"},
+    {"sampling_seed", "SGLang", kRefused, "use seed"},
+    {"n_predict", "llama.cpp", kRefused, "use max_tokens", "-1"},
+    {"max_new_tokens", "SGLang, transformers", kRefused, "use max_tokens"},
+    {"max_output_tokens", "OpenAI", kRefused, "use max_tokens"},
+    {"min_new_tokens", "SGLang, transformers", kRefused, "use min_tokens", "0"},
+    {"max_length", "transformers", kRefused, "use max_tokens"},
+    {"n_probs", "llama.cpp", kRefused, "use logprobs", "0"},
+    {"post_sampling_probs", "llama.cpp", kRefused, "logprobs are the model's own"},
+    {"logprob_token_ids", "vLLM", kRefused, "use logprobs with more of the most probable tokens"},
+    {"flat_logprobs", "vLLM", kRefused, "logprobs have OpenAI's form"},
+    {"return_logprob", "SGLang", kRefused, "use logprobs"},
+    {"top_logprobs_num", "SGLang", kRefused, "use logprobs", "0"},
+    {"logprob_start_len", "SGLang", kRefused, "use prompt_logprobs", "-1"},
+    {"n_keep", "llama.cpp", kRefused, "a prompt that is too long is an error", "0 -1"},
+    {"n_discard", "llama.cpp", kRefused, "a prompt that is too long is an error", "0"},
+    {"n_indent", "llama.cpp", kRefused, "ask for it in the prompt", "0"},
+    {"n_cmpl", "llama.cpp", kRefused, "use n", "1"},
+    {"t_max_predict_ms", "llama.cpp", kRefused, "use max_tokens, and hang up when it takes too long", "0 -1"},
+    {"t_max_prompt_ms", "llama.cpp", kRefused, "hang up when it takes too long", "0 -1"},
+    {"truncate_prompt_tokens", "vLLM", kRefused, "shorten the prompt"},
+    {"truncate", "TGI", kRefused, "shorten the prompt"},
+    {"truncation", "OpenAI", kRefused, "shorten the prompt", "\"disabled\""},
+    {"cache_salt", "vLLM, SGLang", kRefused,
+     "the prefix cache is shared by all requests; start the server without it"},
+    {"extra_key", "SGLang", kRefused,
+     "the prefix cache is shared by all requests; start the server without it"},
+    {"session_params", "SGLang", kRefused, "send the whole conversation; its prefix is cached"},
+    {"chat_template", "vLLM", kRefused,
+     "start the server with --chat-template, or render the prompt and use /v1/completions"},
+    {"enable_thinking", "others", kRefused, "put it into chat_template_kwargs"},
+    {"thinking", "others", kRefused, "put what the template reads into chat_template_kwargs", "\"disabled\""},
+    {"thinking_token_budget", "vLLM", kRefused,
+     "use max_tokens, or what the template reads in chat_template_kwargs"},
+    {"thinking_budget_tokens", "llama.cpp", kRefused,
+     "use max_tokens, or what the template reads in chat_template_kwargs", "-1"},
+    {"reasoning", "OpenRouter", kRefused, "use reasoning_effort"},
+    {"reasoning_budget", "llama.cpp", kRefused,
+     "use max_tokens, or what the template reads in chat_template_kwargs", "-1"},
+    {"thinking_forced_open", "llama.cpp", kRefused, "put what the template reads into chat_template_kwargs"},
+    {"mm_processor_kwargs", "vLLM", kRefused, "messages are text"},
+    {"media_io_kwargs", "vLLM", kRefused, "messages are text"},
+    {"use_audio_in_video", "SGLang", kRefused, "messages are text"},
+    {"image_data", "SGLang, llama.cpp", kRefused, "messages are text"},
+    {"images", "Ollama", kRefused, "messages are text"},
+    {"multimodal_data", "llama.cpp", kRefused, "messages are text"},
+    {"input_prefix", "llama.cpp", kRefused,
+     "write the model's own fill-in-the-middle tokens into the prompt"},
+    {"input_suffix", "llama.cpp", kRefused,
+     "write the model's own fill-in-the-middle tokens into the prompt"},
+    {"input_extra", "llama.cpp", kRefused, "write it into the prompt"},
+    {"raw", "Ollama", kRefused, "use /v1/completions for a prompt without a template"},
+    {"options", "Ollama", kRefused, "give its fields themselves: temperature, top_p, max_tokens"},
+    {"template", "Ollama", kRefused, "start the server with --chat-template"},
+    {"return_tokens", "llama.cpp", kRefused, "use return_token_ids"},
+    {"return_prompt_token_ids", "SGLang", kRefused, "use return_token_ids"},
+    {"return_hidden_states", "SGLang", kRefused, "an embedding model has /v1/embeddings"},
+    {"return_routed_experts", "SGLang", kRefused, "nothing in an answer tells the experts"},
+    {"return_meta_info", "SGLang", kRefused, "usage has the counts"},
+    {"return_cached_tokens_details", "SGLang", kRefused, "usage has cached_tokens"},
+    {"return_full_text", "TGI", kRefused, "use echo"},
+    {"details", "TGI", kRefused, "use logprobs or return_token_ids"},
+    {"decoder_input_details", "TGI", kRefused, "use prompt_logprobs"},
+    {"watermark", "TGI", kRefused, "answers are not marked"},
+    {"response_fields", "llama.cpp", kRefused, "an answer has all of its fields"},
+    {"kv_transfer_params", "vLLM", kRefused, "prefill and decode run in one process"},
+    {"ec_transfer_params", "vLLM", kRefused, "prefill and decode run in one process"},
+    {"bootstrap_host", "SGLang", kRefused, "prefill and decode run in one process"},
+    {"bootstrap_port", "SGLang", kRefused, "prefill and decode run in one process"},
+    {"bootstrap_room", "SGLang", kRefused, "prefill and decode run in one process"},
+    {"data_parallel_rank", "SGLang", kRefused, "there is one replica", "0 -1"},
+    {"routed_dp_rank", "SGLang", kRefused, "there is one replica", "0 -1"},
+    {"disagg_prefill_dp_rank", "SGLang", kRefused, "prefill and decode run in one process"},
+    {"input_ids", "SGLang", kRefused, "send the token ids as prompt of /v1/completions"},
+    {"inputs", "TGI", kRefused, "use prompt, messages or input"},
+    {"parameters", "TGI", kRefused, "give its fields themselves: temperature, top_p, max_tokens"},
+    {"sampling_params", "SGLang", kRefused, "give its fields themselves: temperature, top_p, max_tokens"},
+    {"content", "llama.cpp", kRefused, "use prompt, or input of /v1/embeddings"},
+    {"with_pieces", "llama.cpp", kRefused, "use return_token_strs"},
+    {"parse_special", "llama.cpp", kRefused, "special tokens in a text are read as such", "true"},
+    {"system", "Anthropic", kRefused, "give a message of the role system"},
+    {"extra_body", "clients", kRefused, "give its fields themselves; clients merge them into the body"},
+    {"extra_headers", "clients", kRefused, "send them as headers"},
+    {"extra_query", "clients", kRefused, "nothing reads a query"},
+    {"timeout", "clients", kRefused, "set it in the client"},
+    {"provider", "OpenRouter", kRefused, "this server is the only one"},
+    {"plugins", "OpenRouter", kRefused, "there are none"},
+    {"transforms", "OpenRouter", kRefused, "shorten the prompt"},
+    {"route", "OpenRouter", kRefused, "there is one model"},
+    {"models", "OpenRouter", kRefused, "there is one model"},
+    {"custom_id", "OpenAI", kRefused, "a row's own name is \"id\""},
+    {"method", "OpenAI", kRefused, "give what \"body\" holds as the row itself"},
+    {"url", "OpenAI", kRefused, "give what \"body\" holds as the row itself"},
+    {"body", "OpenAI", kRefused, "give what \"body\" holds as the row itself"},
+    {"normalize", "vLLM", kRefused,
+     "vectors are as the server was started; start it with a model whose modules.json says what you want"},
+    {"embd_normalize", "llama.cpp", kRefused, "vectors are as the model's modules.json says"},
+    {"pooling", "others", kRefused, "the pooling is the model's; fovea embed has --pooling"},
+    {"pooling_type", "vLLM", kRefused, "the pooling is the model's; fovea embed has --pooling"},
+    {"use_activation", "vLLM", kRefused, "vectors are as the model's modules.json says"},
+    {"activation", "vLLM", kRefused, "vectors are as the model's modules.json says"},
+    {"softmax", "vLLM", kRefused, "vectors are as the model's modules.json says"},
+    {"embed_dtype", "vLLM", kRefused, "vectors are float32; encoding_format has \"base64\"", "\"float32\""},
+    {"endianness", "vLLM", kRefused, "vectors are little-endian", "\"native\" \"little\""},
+    {"additional_data", "vLLM", kRefused, "nothing reads it"},
+    {"input_type", "others", kRefused, "put the model's own prefix before the text"},
+    {"prompt_name", "sentence-transformers", kRefused, "put the model's own prefix before the text"},
+    {"task", "vLLM", kRefused, "put the model's own prefix before the text"},
+    {"late_chunking", "Jina", kRefused, "there is a vector for each input"},
+    {"return_documents", "others", kRefused, "there is no reranking"},
+    {"top_n", "others", kRefused, "there is no reranking"},
+    {"query", "others", kRefused, "there is no reranking; /v1/embeddings has vectors to compare"},
+};
+
+constexpr std::string_view kMessage[] = {"role",
+                                         "content",
+                                         "name",
+                                         "tool_calls",
+                                         "tool_call_id",
+                                         "function_call",
+                                         "refusal",
+                                         "reasoning_content",
+                                         "reasoning",
+                                         "reasoning_details",
+                                         "thinking",
+                                         "tool_name",
+                                         "prefix",
+                                         "annotations",
+                                         "audio",
+                                         "cache_control",
+                                         "id"};
+constexpr std::string_view kPart[] = {"type", "text", "refusal", "annotations", "cache_control"};
+constexpr std::string_view kCall[] = {"id", "type", "index", "function"};
+constexpr std::string_view kFunction[] = {"name", "arguments", "description", "parameters"};
+
+/// 1 is 1.0, and any other value is its own spelling.
+bool is_value(std::string_view wanted, const std::string& given, const text::Json& value) {
+  if (wanted == given) return true;
+  double number = 0;
+  const auto end = std::from_chars(wanted.data(), wanted.data() + wanted.size(), number);
+  return end.ec == std::errc() && value.real() && *value.real() == number;
+}
+
+}  // namespace
+
+std::span<const FieldRule> field_rules() {
+  return kRules;
+}
+
+const FieldRule* find_rule(std::string_view name) {
+  const auto found = std::ranges::find(kRules, name, &FieldRule::name);
+  return found == std::end(kRules) ? nullptr : found;
+}
+
+bool is_off(const FieldRule& rule, const text::Json& value) {
+  std::string given;
+  if (value.array() || value.object()) {
+    // ["text"] and {"type": "text"} ask for no more than "text".
+    const text::Json::Array* list = value.array();
+    if (list && list->size() == 1 && (*list)[0].string()) return is_off(rule, (*list)[0]);
+    if (list) return list->empty();
+    const text::Json::Object& object = *value.object();
+    if (object.size() == 1 && object[0].first == "type") return is_off(rule, object[0].second);
+    return object.empty();
+  }
+  append_json(given, value);
+  if (given == "null" || given == "false" || given == "\"\"") return true;
+  for (std::string_view left = rule.off; !left.empty();) {
+    const size_t end = std::min(left.find(' '), left.size());
+    if (is_value(left.substr(0, end), given, value)) return true;
+    left.remove_prefix(std::min(end + 1, left.size()));
+  }
+  return false;
+}
+
+std::string refusal(const FieldRule& rule, const std::string& shown, const std::string& value) {
+  return shown + " is not supported (it is " + value + "); leave it out: " + std::string(rule.note);
+}
+
+std::string unknown_field(const std::string& shown, std::string_view name,
+                          std::span<const std::string_view> known) {
+  const std::string_view near = nearest_name(name, {known.begin(), known.end()});
+  return "unknown field " + shown + (near.empty() ? "" : "; did you mean \"" + std::string(near) + "\"?");
+}
+
+std::span<const std::string_view> message_fields() {
+  return kMessage;
+}
+
+std::span<const std::string_view> part_fields() {
+  return kPart;
+}
+
+std::span<const std::string_view> call_fields() {
+  return kCall;
+}
+
+std::span<const std::string_view> function_fields() {
+  return kFunction;
+}
+
+}  // namespace fovea::openai
