@@ -1,15 +1,15 @@
-# fovea_embed(target namespace file...): the bytes of each file in the target's program; namespace::embedded_files()
-# (base/embedded_file.h) has them in this order. Any bytes and any size: they become an array of numbers, as a string
+# fovea_embed(target namespace folder file...): the bytes of each file of the folder in the target's program;
+# namespace::embedded_files() (base/embedded_file.h) has them in this order, by the names given here. Any bytes and any size: they become an array of numbers, as a string
 # literal has a delimiter and compilers have limits. A file that changes is read again by the next build.
-function(fovea_embed target namespace)
+function(fovea_embed target namespace folder)
   set(FOVEA_EMBED_NAMESPACE ${namespace})
   set(FOVEA_EMBED_ARRAYS "")
   set(FOVEA_EMBED_FILES "")
   set(index 0)
-  foreach(file IN LISTS ARGN)
+  foreach(name IN LISTS ARGN)
+    set(file ${folder}/${name})
     file(READ ${file} hex HEX)
     file(SHA256 ${file} sha256)
-    get_filename_component(name ${file} NAME)
     string(REGEX REPLACE "(..)" "0x\\1," numbers "${hex}")
     # An array of no elements is not C++; the zero is not counted below.
     string(APPEND FOVEA_EMBED_ARRAYS "constexpr unsigned char kFile${index}[] = {${numbers}0};\n")

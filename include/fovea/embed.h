@@ -10,6 +10,7 @@
 
 #include "fovea/attention.h"
 #include "fovea/dtype.h"
+#include "fovea/load_progress.h"
 #include "fovea/result.h"
 
 namespace fovea {
@@ -37,6 +38,7 @@ struct EmbedConfig {
   int threads = 0;                 ///< 0 = one per usable CPU
   uint64_t seed = 0;               ///< of dummy weights
   bool dummy_weights = false;
+  LoadProgress load_progress;  ///< of the weights; null = nobody asks
 };
 
 /// What was decided at start, for people and for logs.

@@ -12,6 +12,7 @@
 #include "fovea/attention.h"
 #include "fovea/dtype.h"
 #include "fovea/engine_stats.h"
+#include "fovea/load_progress.h"
 #include "fovea/result.h"
 
 namespace fovea {
@@ -50,6 +51,7 @@ struct EngineConfig {
   int max_logprobs = 20;      ///< the most that `logprobs` and `prompt_logprobs` may ask for; -1 = no limit
   std::string chat_template;  ///< a file or the text itself, instead of the model's; "" = the model's
   std::string chat_template_name;  ///< of those that the model has; "" = chosen for each request
+  LoadProgress load_progress;      ///< of the weights; null = nobody asks
 };
 
 /// The most answers to one prompt (OpenAI's limit): each is a sequence of its own.

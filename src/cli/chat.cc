@@ -1,19 +1,21 @@
-// fovea chat: a conversation on the terminal. /reset forgets it, /exit or Ctrl-D leaves, Ctrl-C stops an
-// answer. With --messages, one answer to a given conversation, or the prompt that it makes.
+// fovea chat: a conversation on the terminal, or line by line from a pipe. With --messages, one answer to a
+// given conversation, or the prompt that it makes.
 #include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 
-#include "cli/json_io.h"
-#include "cli/options.h"
-#include "cli/stream_answer.h"
+#include "cli/chat_commands.h"
+#include "cli/chat_history.h"
+#include "cli/conversation.h"
+#include "cli/line_editor.h"
 
 namespace fovea::cli {
 namespace {
 
-/// One line of standard input without its newline; nullopt at the end of input. Ctrl-C gives an empty line.
+/// One line of standard input that is no terminal to edit on, without its newline; nullopt at the end of
+/// input. Ctrl-C gives an empty line.
 std::optional<std::string> read_line(InterruptFlag& interrupt) {
   std::string line;
   for (;;) {
@@ -34,53 +36,29 @@ std::optional<std::string> read_line(InterruptFlag& interrupt) {
   }
 }
 
-class Conversation {
- public:
-  Conversation(Engine& engine, const ChatFlags& flags, ChatRequest request)
-      : engine_(engine), flags_(flags), request_(std::move(request)) {
-    reset();
-  }
-
-  void reset() {
-    turns_.clear();
-    if (!flags_.system.empty()) turns_.push_back(message_json("system", flags_.system));
-  }
-
-  Status ask(const std::string& question, InterruptFlag& interrupt) {
-    turns_.push_back(message_json("user", question));
-    request_.messages.clear();
-    for (const std::string& turn : turns_)
-      request_.messages += (request_.messages.empty() ? "[" : ",") + turn;
-    request_.messages += "]";
-    auto text = answer(engine_, flags_, request_, interrupt);
-    if (!text) {
-      turns_.pop_back();
-      return std::move(text).error();
+/// What a person types next: a line, or more of them where it ends with a backslash or begins with """.
+/// nullopt where they leave.
+std::optional<std::string> read_message(LineEditor& editor, InterruptFlag& interrupt) {
+  constexpr std::string_view kQuotes = "\"\"\"";
+  std::string text;
+  bool quoted = false;
+  for (const char* prompt = "> ";; prompt = "... ") {
+    const LineEditor::Line line = editor.read(prompt, interrupt);
+    if (line.end == LineEditor::End::closed) return std::nullopt;
+    if (line.end == LineEditor::End::interrupted) return "";
+    std::string_view part = line.text;
+    const bool first = *prompt == '>';
+    if (first && part.starts_with(kQuotes)) {
+      quoted = true;
+      part.remove_prefix(kQuotes.size());
     }
-    turns_.push_back(message_json("assistant", *text));
-    return {};
+    const bool more = quoted ? !part.ends_with(kQuotes) : part.ends_with('\\');
+    if (quoted && !more) part.remove_suffix(kQuotes.size());
+    if (!quoted && more) part.remove_suffix(1);
+    text += (first || (quoted && text.empty()) ? "" : "\n") + std::string(part);
+    if (!more) return text;
   }
-
-  static Result<std::string> answer(Engine& engine, const ChatFlags& flags, const ChatRequest& chat,
-                                    InterruptFlag& interrupt) {
-    FOVEA_TRY(text, engine.apply_chat_template(chat));
-    FOVEA_TRY(ids, engine.tokenize(text, false));
-    GenerateRequest request;
-    request.prompt_ids = std::move(ids);
-    request.sampling = merge_sampling(engine.default_sampling(), flags.sampling);
-    request.sampling.seed = flags.model.seed;
-    FOVEA_TRY(answer, stream_answer(engine, std::move(request), interrupt));
-    if (answer.last.finish == FinishReason::cancelled && !flags.messages.empty())
-      return Error{ErrorCode::cancelled, "interrupted"};
-    return std::move(answer.text);
-  }
-
- private:
-  Engine& engine_;
-  const ChatFlags& flags_;
-  ChatRequest request_;
-  std::vector<std::string> turns_;  // as JSON
-};
+}
 
 /// The conversation of --messages: its answer, or only its prompt.
 Status run_once(const ChatFlags& flags, ChatRequest request) {
@@ -97,8 +75,25 @@ Status run_once(const ChatFlags& flags, ChatRequest request) {
   FOVEA_TRY(engine, make_engine(flags.model));
   std::fputs(describe_start(engine->info()).c_str(), stderr);
   InterruptFlag interrupt;
-  FOVEA_TRY(text, Conversation::answer(*engine, flags, request, interrupt));
+  SamplingParams sampling = merge_sampling(engine->default_sampling(), flags.sampling);
+  sampling.seed = flags.model.seed;
+  FOVEA_TRY(answer, answer_chat(*engine, request, std::move(sampling), interrupt));
+  if (answer.last.finish == FinishReason::cancelled) return Error{ErrorCode::cancelled, "interrupted"};
   return {};
+}
+
+/// What was typed before, for the up arrow; nothing where it can't be kept, which is said.
+std::optional<ChatHistory> open_history(LineEditor& editor) {
+  const std::string path = ChatHistory::default_path();
+  if (path.empty()) return std::nullopt;
+  auto history = ChatHistory::open(path);
+  if (!history) {
+    std::fprintf(stderr, "fovea: %s\n", history.error().message.c_str());
+    return std::nullopt;
+  }
+  for (const std::string& entry : history->entries())
+    editor.remember(entry);
+  return *std::move(history);
 }
 
 }  // namespace
@@ -115,21 +110,34 @@ Status run_chat(const ChatFlags& flags) {
   if (!engine->has_chat_template())
     return invalid("this model has no chat template; give --chat-template, or use fovea generate");
   std::fputs(describe_start(engine->info()).c_str(), stderr);
-  std::fputs("/reset forgets the conversation, /exit leaves, Ctrl-C stops an answer.\n", stderr);
   Conversation conversation(*engine, flags, std::move(request));
   InterruptFlag interrupt;
+  ChatCommands commands(conversation, interrupt);
+  const auto editor = LineEditor::create(ChatCommands::names());
+  auto history = editor && !flags.no_history ? open_history(*editor) : std::nullopt;
+  std::fputs(editor ? "/help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves.\n"
+                    : "/reset forgets the conversation, /exit leaves, Ctrl-C stops an answer.\n",
+             stderr);
   for (;;) {
-    if (::isatty(0)) std::fputs("> ", stderr);
-    const auto line = read_line(interrupt);
-    if (!line || *line == "/exit" || *line == "/quit") return {};
-    if (line->find_first_not_of(" \t\r") == std::string::npos) continue;
-    if (*line == "/reset") {
-      conversation.reset();
-      std::fputs("(forgotten)\n", stderr);
-    } else if (line->front() == '/') {
-      std::fprintf(stderr, "unknown command %s: /reset and /exit are known\n", line->c_str());
-    } else if (auto status = conversation.ask(*line, interrupt); !status) {
-      std::fprintf(stderr, "fovea: %s (/reset starts again)\n", status.error().message.c_str());
+    if (!editor && ::isatty(0)) std::fputs("> ", stderr);
+    const auto text = editor ? read_message(*editor, interrupt) : read_line(interrupt);
+    if (!text) return {};
+    if (text->find_first_not_of(" \t\r\n") == std::string::npos) continue;
+    if (editor) editor->remember(*text);
+    if (history)
+      if (const Status kept = history->add(*text); !kept) {
+        std::fprintf(stderr, "fovea: %s\n", kept.error().message.c_str());
+        history.reset();
+      }
+    if (ChatCommands::is_command(*text)) {
+      const auto next = commands.run(*text);
+      if (!next)
+        std::fprintf(stderr, "fovea: %s\n", next.error().message.c_str());
+      else if (*next == ChatCommands::Next::leave)
+        return {};
+    } else if (auto status = conversation.ask(commands.take_attachments() + *text, interrupt); !status) {
+      std::fprintf(stderr, "fovea: %s (/undo takes a turn back, /clear starts again)\n",
+                   status.error().message.c_str());
     }
   }
 }

@@ -61,6 +61,9 @@ void add_chat(CLI::App& root, ChatFlags& f) {
   app.add_flag("--print-prompt", f.print_prompt, "Print the prompt of --messages instead of an answer");
   app.add_flag("--no-generation-prompt", f.no_generation_prompt, "End --messages without opening an answer");
   app.add_flag("--continue-final-message", f.continue_final_message, "Go on with the last of --messages");
+  app.add_flag("--no-history", f.no_history,
+               "Don't read or keep what is typed (default: $XDG_STATE_HOME/fovea/chat_history, "
+               "~/.local/state without it)");
   add_template_flags(app, f.model, f.chat_template);
   add_model_flags(app, f.model);
   add_sampling_flags(app, f.sampling, f.model);

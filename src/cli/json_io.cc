@@ -410,6 +410,42 @@ std::string with_system(const std::string& messages, const std::string& system) 
   return list.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
+Result<std::vector<ChatTurn>> parse_turns(const std::string& text, const std::string& where) {
+  if (json_nests_deeper(text))
+    return bad(where, "nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
+  const auto list = nlohmann::ordered_json::parse(text, nullptr, false);
+  if (!list.is_array()) return bad(where, "not a JSON list of messages");
+  std::vector<ChatTurn> turns;
+  for (const auto& message : list) {
+    if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
+      return bad(where, "message " + std::to_string(turns.size()) + R"( has no string "role")");
+    const auto content = message.find("content");
+    const bool is_text = content != message.end() && content->is_string();
+    turns.push_back({message["role"], is_text ? content->get<std::string>() : "", message.dump()});
+  }
+  return turns;
+}
+
+std::string turns_json(const std::vector<ChatTurn>& turns) {
+  std::string out = "[";
+  for (const ChatTurn& turn : turns)
+    out += (out.size() > 1 ? "," : "") + turn.json;
+  return out + "]";
+}
+
+std::string json_string(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::optional<std::string> parse_json_string(std::string_view text) {
+  const auto value = nlohmann::json::parse(text, nullptr, false);
+  return value.is_string() ? std::optional(value.get<std::string>()) : std::nullopt;
+}
+
+bool is_json(std::string_view text) {
+  return !json_nests_deeper(std::string(text)) && nlohmann::json::accept(text);
+}
+
 std::string request_fields() {
   std::string names;
   for (const std::string_view name : kRequestFields)

@@ -45,6 +45,20 @@ std::string message_json(std::string_view role, std::string_view content);
 /// `messages`, a JSON list, with a system message first unless it has one; "" adds none.
 std::string with_system(const std::string& messages, const std::string& system);
 
+/// One message of a conversation.
+struct ChatTurn {
+  std::string role, text;  ///< text is empty where the content is none
+  std::string json;        ///< the whole message
+};
+/// A JSON list of messages; `where` stands before an error.
+Result<std::vector<ChatTurn>> parse_turns(const std::string& json, const std::string& where);
+std::string turns_json(const std::vector<ChatTurn>& turns);
+
+/// `text` as a JSON string, and back: nullopt where it is none.
+std::string json_string(std::string_view text);
+std::optional<std::string> parse_json_string(std::string_view json);
+bool is_json(std::string_view text);
+
 /// Which fields a row may have beside its prompt and "id".
 enum class RowKind {
   generate,  ///< all of request_fields()

@@ -75,6 +75,7 @@ struct ChatFlags {
   TemplateFlags chat_template;
   std::string system, messages;
   bool print_prompt = false, no_generation_prompt = false, continue_final_message = false;
+  bool no_history = false;
 };
 
 struct ScoreFlags {

@@ -17,7 +17,9 @@
 #include "cli/terminal.h"
 #include "model/config.h"
 #include "server/openai/error.h"
+#include "server/pages.h"
 #include "server/service.h"
+#include "server/web/web_files.h"
 
 namespace fovea::cli {
 namespace {
@@ -66,12 +68,16 @@ milliseconds to_ms(double seconds) {
   return milliseconds(static_cast<int64_t>(seconds * 1e3));
 }
 
-/// Requests go here from the start; before there is a model they are told to come again.
+/// Requests go here from the start; before there is a model they are told to come again, but for the page,
+/// which shows how far the model is.
 struct Door {
   http::Handler handler;
   http::ErrorPage error_page;
   server::HostRule hosts;
+  bool playground = false;
   std::atomic<bool> open{false};
+  std::atomic<int> loaded_permille{0};
+  const Clock::time_point start = Clock::now();
 
   void operator()(std::shared_ptr<http::Exchange> exchange) const {
     if (open.load(std::memory_order_acquire)) return handler(std::move(exchange));
@@ -79,10 +85,21 @@ struct Door {
       return exchange->respond(
           {403, "application/json",
            openai::error_json({403, server::HostRule::refusal(host), "", "host_not_allowed"})});
+    const http::Request& request = exchange->request();
+    if (playground && (request.method == "GET" || request.method == "HEAD"))
+      if (const server::WebFile* file = server::find_web_file(request.path))
+        return exchange->respond(server::web_response(*file, request.header("if-none-match")));
     exchange->respond({503,
                        "application/json",
-                       openai::error_json({503, "the model is being loaded; try again later", "", "loading"}),
+                       server::loading_json(loaded_permille.load() / 1000.0, seconds_since(start)),
                        {{"Retry-After", "1"}}});
+  }
+
+  LoadProgress progress() {
+    return [this](int64_t read, int64_t total) {
+      const double share = total > 0 ? static_cast<double>(read) / static_cast<double>(total) : 0.0;
+      loaded_permille.store(static_cast<int>(share * 1000));
+    };
   }
 
   http::Response error(int status, std::string_view message) const {
@@ -156,7 +173,7 @@ struct Model {
   std::string info;  ///< JSON
 };
 
-Result<Model> load(const ServeFlags& flags) {
+Result<Model> load(const ServeFlags& flags, LoadProgress progress) {
   ExplainFlags explain;
   explain.model = flags.model;
   explain.device = "cpu";
@@ -166,6 +183,7 @@ Result<Model> load(const ServeFlags& flags) {
   explanation.model = served_names(flags).front();
   explanation.shapes.file = std::filesystem::path(explanation.shapes.file).filename().string();
   FOVEA_TRY(config, engine_config(flags.model));
+  config.load_progress = progress;
   FOVEA_TRY(dir, resolve_model_dir(config.model));
   FOVEA_TRY(model_config, load_model_config(dir, config.generation_config));
   Model model;
@@ -186,6 +204,7 @@ Result<Model> load(const ServeFlags& flags) {
   embed.threads = config.threads;
   embed.seed = config.seed;
   embed.dummy_weights = config.dummy_weights;
+  embed.load_progress = std::move(progress);
   FOVEA_TRY(embedder, Embedder::create(embed));
   model.embedder = std::move(embedder);
   explanation.selection = model.embedder->info().selection;
@@ -279,13 +298,14 @@ Status run_serve(const ServeFlags& flags) {
   warn_if_open(flags, !keys.empty());
   const auto door = std::make_shared<Door>();
   door->hosts = hosts;
+  door->playground = !flags.no_playground;
   // Before the model is read: an address in use is said at once.
   FOVEA_TRY(server,
             http::Server::start(
                 server_config(flags),
                 [door](std::shared_ptr<http::Exchange> exchange) { (*door)(std::move(exchange)); },
                 [door](int status, std::string_view message) { return door->error(status, message); }));
-  FOVEA_TRY(model, load(flags));
+  FOVEA_TRY(model, load(flags, door->progress()));
   server::ServiceConfig config;
   config.served_names = served_names(flags);
   config.api_keys = std::move(keys);

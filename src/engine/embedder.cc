@@ -154,6 +154,7 @@ Status EmbedderImpl::load_model(const EmbedConfig& config, const BackendRegistry
   options.dtype = config.dtype;
   options.dummy_weights = config.dummy_weights;
   options.seed = config.seed;
+  options.progress = config.load_progress;
   FOVEA_TRY(model, Model::load(model_config_, options, *stream_));
   model_ = std::move(model);
   info_.weight_bytes = model_->weight_bytes();

@@ -256,6 +256,7 @@ Status EngineImpl::load_model(const EngineConfig& config, const BackendRegistry&
   options.dtype = config.dtype;
   options.dummy_weights = config.dummy_weights;
   options.seed = config.seed;
+  options.progress = config.load_progress;
   FOVEA_TRY(model, Model::load(model_config_, options, *stream_));
   model_ = std::move(model);
   info_.weight_bytes = model_->weight_bytes();

@@ -11,21 +11,17 @@ namespace fovea::load {
 namespace {
 
 // Colours of text and lines on both grounds have a contrast of at least 4.5 : 1 and 3 : 1.
-constexpr const char* kStyle =
-    "<style>"
-    "svg{--ground:#ffffff;--panel:#f6f7f9;--ink:#1c2330;--faint:#5b6472;--grid:#dde1e7;--line:#1f6feb;--"
-    "other:#b25a00}"
-    "@media(prefers-color-scheme:dark){svg{--ground:#12161d;--panel:#1a2029;--ink:#e8ecf2;--faint:#a3adba;"
-    "--grid:#2d3541;--line:#6cb0ff;--other:#f0a35a}}"
-    "text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,sans-serif;font-size:12px;fill:var(--faint)}"
-    ".title{font-size:18px;font-weight:600;fill:var(--ink)}.head{font-size:14px;font-weight:600;fill:var(--"
-    "ink)}"
-    ".value{fill:var(--ink)}.panel{fill:var(--panel)}.grid{stroke:var(--grid);stroke-width:1}"
-    ".line{fill:none;stroke:var(--line);stroke-width:2;stroke-linejoin:round}"
-    ".area{fill:var(--line);fill-opacity:.16;stroke:none}.dot{fill:var(--line)}"
-    ".other{fill:none;stroke:var(--other);stroke-width:2;stroke-linejoin:round;stroke-dasharray:5 4}"
-    ".key{fill:var(--line)}.otherkey{fill:var(--other)}"
-    "</style>";
+struct Palette {
+  const char *ground, *panel, *ink, *faint, *grid, *line, *other;
+};
+constexpr Palette kLight = {"#ffffff", "#f6f7f9", "#1c2330", "#5b6472", "#dde1e7", "#1f6feb", "#b25a00"};
+constexpr Palette kDark = {"#12161d", "#1a2029", "#e8ecf2", "#a3adba", "#2d3541", "#6cb0ff", "#f0a35a"};
+
+constexpr const char* kShapes =
+    "text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,sans-serif;font-size:12px}"
+    ".title{font-size:18px;font-weight:600}.head{font-size:14px;font-weight:600}.grid{stroke-width:1}"
+    ".line,.other{fill:none;stroke-width:2;stroke-linejoin:round}.other{stroke-dasharray:5 4}"
+    ".area{fill-opacity:.16;stroke:none}";
 
 constexpr double kWidth = 960, kMargin = 24, kGap = 20;
 constexpr double kPanelHeight = 240, kTop = 76;
@@ -38,6 +34,19 @@ __attribute__((format(printf, 1, 2))) std::string format(const char* pattern, ..
   std::vsnprintf(text, sizeof text, pattern, arguments);
   va_end(arguments);
   return text;
+}
+
+/// The colours as they are: what is no browser (librsvg, Inkscape) knows no variables and draws black.
+std::string colours(const Palette& p) {
+  return format(
+      "text{fill:%s}.title,.head,.value{fill:%s}.ground{fill:%s}.panel{fill:%s}.grid{stroke:%s}"
+      ".line{stroke:%s}.area,.dot,.key{fill:%s}.other{stroke:%s}.otherkey{fill:%s}",
+      p.faint, p.ink, p.ground, p.panel, p.grid, p.line, p.line, p.other, p.other);
+}
+
+std::string style() {
+  return "<style>" + std::string(kShapes) + colours(kLight) + "@media(prefers-color-scheme:dark){" +
+         colours(kDark) + "}</style>";
 }
 
 std::string escaped(std::string_view text) {
@@ -251,8 +260,8 @@ std::string plot_svg(const BenchConfig& config, const BenchResult& result) {
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
       "height=\"%.0f\" role=\"img\" aria-label=\"Latencies and throughput of a benchmark\">\n",
       kWidth, height, kWidth, height);
-  out += kStyle;
-  out += "\n<rect width=\"100%\" height=\"100%\" style=\"fill:var(--ground)\"/>\n" + heading(config, result);
+  out += style();
+  out += "\n<rect class=\"ground\" width=\"100%\" height=\"100%\"/>\n" + heading(config, result);
   constexpr std::string_view kTitles[] = {"Time to first token", "Time per output token",
                                           "Inter-token latency", "End-to-end latency"};
   for (size_t i = 0; i < kMetrics.size(); ++i) {

@@ -88,10 +88,7 @@ PackedMatrix WeightReader::expert_matrix(const ExpertTensor& tensor, int64_t ind
   }
   const DType storage = stored_as({stored});
   const int64_t size = tensor.rows * tensor.columns;
-  if (mode_ == Mode::check) {
-    plan(size * static_cast<int64_t>(size_of(storage)));
-    return {};
-  }
+  if (only_planned(size * static_cast<int64_t>(size_of(storage)))) return {};
   PackedMatrix out(tensor.rows, tensor.columns, storage);
   if (dummy_) {
     pack_dummy(out, 0, tensor.rows, dummy_name(tensor, index));
@@ -126,10 +123,7 @@ PackedMatrix WeightReader::mxfp4_matrix(const ExpertTensor& tensor, int64_t inde
       blocks ? require(tensor.name + "_scales", {tensor.experts, tensor.rows, blocks_of_row}, "U8") : nullptr;
   if (!scales) return {};
   const DType storage = dtype_ == DType::f16 ? DType::f16 : DType::bf16;
-  if (mode_ == Mode::check) {
-    plan(tensor.rows * tensor.columns * static_cast<int64_t>(size_of(storage)));
-    return {};
-  }
+  if (only_planned(tensor.rows * tensor.columns * static_cast<int64_t>(size_of(storage)))) return {};
   PackedMatrix out(tensor.rows, tensor.columns, storage);
   std::atomic<int64_t> bad_block{-1};
   const bool good = pack_blocks(out, DType::bf16, pool_, [&](int64_t begin, int64_t end, std::byte* buffer) {
@@ -167,10 +161,7 @@ AlignedArray<float> WeightReader::expert_bias(const ExpertTensor& tensor, int64_
   const std::string name = tensor.name + "_bias";
   const Tensor* stored = checkpoint_ ? require(name, {tensor.experts, tensor.rows}) : nullptr;
   if (!status_) return {};
-  if (mode_ == Mode::check) {
-    plan(tensor.rows * static_cast<int64_t>(sizeof(float)));
-    return {};
-  }
+  if (only_planned(tensor.rows * static_cast<int64_t>(sizeof(float)))) return {};
   AlignedArray<float> out(static_cast<size_t>(tensor.rows));
   if (dummy_) {
     dummy_->fill_vector(dummy_name(tensor, index) + "_bias", 0.0f, tensor.rows, out.data());

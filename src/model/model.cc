@@ -117,9 +117,11 @@ Result<std::unique_ptr<Model>> Model::load(const ModelConfig& config, const Mode
     checkpoint->prefetch();
   }
   reader.set_mode(WeightReader::Mode::load);
+  reader.set_progress(options.progress);
   try {
     std::unique_ptr<Model> model = family->read(effective, reader);
     FOVEA_RETURN_IF_ERROR(reader.status());
+    if (options.progress) options.progress(reader.planned_bytes(), reader.planned_bytes());
     model->kv_scales_ = std::move(kv_scales);
     return model;
   } catch (const std::bad_alloc&) {

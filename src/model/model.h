@@ -8,6 +8,7 @@
 
 #include "device/stream.h"
 #include "fovea/attention_backend.h"
+#include "fovea/load_progress.h"
 #include "kv/kv_cache.h"
 #include "model/config.h"
 #include "model/kv_scales.h"
@@ -53,6 +54,7 @@ struct ModelLoadOptions {
   std::optional<DType> dtype;  ///< nullopt = the checkpoint's ("auto")
   bool dummy_weights = false;  ///< random weights from the config alone
   uint64_t seed = 0;           ///< of dummy weights
+  LoadProgress progress = {};
 };
 
 /// What the attentions of `config` need, before any weight is read, in the order of StepAttention's index. A

@@ -343,6 +343,28 @@ TEST_F(ModelLoad, DummyWeightsDependOnTheSeedOnly) {
   }
 }
 
+TEST_F(ModelLoad, SaysHowMuchIsRead) {
+  test::write_weights(dir_, weights_, DType::bf16);
+  ThreadPool pool(1);
+  Stream stream(pool);
+  std::vector<std::pair<int64_t, int64_t>> told;
+  const auto model =
+      Model::load(config_,
+                  {.dir = dir_.path(),
+                   .dtype = {},
+                   .progress = [&](int64_t read, int64_t total) { told.emplace_back(read, total); }},
+                  stream);
+  ASSERT_TRUE(model.ok());
+  ASSERT_GT(told.size(), 10u);  // as there are tensors
+  EXPECT_EQ(told.front().first, 0);
+  EXPECT_TRUE(std::ranges::is_sorted(told));
+  for (const auto& [read, total] : told)
+    EXPECT_EQ(total, told.back().second);
+  EXPECT_GT(told[told.size() - 2].first, 0);
+  EXPECT_LE(told[told.size() - 2].first, told.back().second);
+  EXPECT_EQ(told.back().first, told.back().second);
+}
+
 TEST_F(ModelLoad, DummyWeightsThatDontFitAreRefused) {
   config_.vocab_size = 10'000'000;
   config_.hidden_size = 1 << 20;

@@ -42,10 +42,16 @@ float round_to(float value, DType dtype) {
   return value;
 }
 
-void WeightReader::plan(int64_t bytes) {
+bool WeightReader::only_planned(int64_t bytes) {
   // A config may ask for more than 64 bits hold; no machine has a tenth of this.
   constexpr int64_t kMost = int64_t{1} << 61;
-  planned_bytes_ = std::min(planned_bytes_ + std::min(bytes, kMost), kMost);
+  if (mode_ == Mode::check) {
+    planned_bytes_ = std::min(planned_bytes_ + std::min(bytes, kMost), kMost);
+    return true;
+  }
+  if (progress_) progress_(loaded_bytes_, planned_bytes_);
+  loaded_bytes_ += bytes;
+  return false;
 }
 
 const Tensor* WeightReader::require(const std::string& name, std::initializer_list<int64_t> shape,
@@ -135,10 +141,7 @@ PackedMatrix WeightReader::stack(const std::vector<std::pair<std::string, int64_
   }
   if (!status_) return {};
   const DType storage = stored_as(tensors);
-  if (mode_ == Mode::check) {
-    plan(rows * columns * static_cast<int64_t>(size_of(storage)));
-    return {};
-  }
+  if (only_planned(rows * columns * static_cast<int64_t>(size_of(storage)))) return {};
   PackedMatrix out(rows, columns, storage);
   int64_t first = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -199,10 +202,7 @@ AlignedArray<float> WeightReader::vector(const std::string& name, int64_t size, 
   const Tensor* tensor = nullptr;
   if (checkpoint_) tensor = row ? require(name, {1, size}) : require(name, {size});
   if (!status_) return {};
-  if (mode_ == Mode::check) {
-    plan(size * static_cast<int64_t>(sizeof(float)));
-    return {};
-  }
+  if (only_planned(size * static_cast<int64_t>(sizeof(float)))) return {};
   if (!dummy_) return values(*tensor, 0, size);
   AlignedArray<float> out(static_cast<size_t>(size));
   dummy_->fill_vector(name, dummy_mean, size, out.data());

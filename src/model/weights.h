@@ -12,6 +12,7 @@
 #include "base/aligned.h"
 #include "base/thread_pool.h"
 #include "fovea/dtype.h"
+#include "fovea/load_progress.h"
 #include "fovea/result.h"
 #include "kernels/cpu/linear.h"
 #include "model/checkpoint.h"
@@ -64,6 +65,8 @@ class WeightReader {
                ThreadPool& pool)
       : checkpoint_(checkpoint), dummy_(dummy), dtype_(dtype), pool_(pool) {}
   void set_mode(Mode mode) { mode_ = mode; }
+  /// Told of what the load mode read so far, before each tensor, and of what the check mode saw.
+  void set_progress(LoadProgress progress) { progress_ = std::move(progress); }
 
   /// A tensor [rows, columns].
   PackedMatrix matrix(const std::string& name, int64_t rows, int64_t columns);
@@ -108,7 +111,8 @@ class WeightReader {
   PackedMatrix expert_matrix(const ExpertTensor& tensor, int64_t index);
   PackedMatrix mxfp4_matrix(const ExpertTensor& tensor, int64_t index);
   AlignedArray<float> expert_bias(const ExpertTensor& tensor, int64_t index);
-  void plan(int64_t bytes);
+  /// True where nothing is to be read, as these are checked only; else they are counted as read next.
+  bool only_planned(int64_t bytes);
   void pack_dummy(PackedMatrix& out, int64_t first, int64_t rows, const std::string& name);
   void fail(Error error) {
     if (status_) status_ = std::move(error);
@@ -120,7 +124,8 @@ class WeightReader {
   ThreadPool& pool_;
   Mode mode_ = Mode::check;
   Status status_;
-  int64_t planned_bytes_ = 0;
+  int64_t planned_bytes_ = 0, loaded_bytes_ = 0;
+  LoadProgress progress_;
   std::vector<const Tensor*> used_;
   std::vector<std::string> ignored_;
 };

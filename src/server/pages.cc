@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "server/openai/error.h"
+
 namespace fovea::server {
 namespace {
 
@@ -15,6 +17,13 @@ std::string dump(const Json& json) {
 
 std::string version_json(std::string_view version) {
   return dump({{"version", version}});
+}
+
+std::string loading_json(double weights, double seconds) {
+  Json out = Json::parse(
+      openai::error_json({503, "the model is being loaded; try again later", "", "loading"}), nullptr, false);
+  out["loading"] = {{"weights", weights}, {"seconds", seconds}};
+  return dump(out);
 }
 
 std::string server_info_json(const std::string& fixed, const EngineStats* stats, int in_flight, int waiting,

@@ -579,7 +579,7 @@ class Commands(unittest.TestCase):
 
     def test_ctrl_c_stops_the_answer_and_not_the_chat(self):
         # Slow enough to be interrupted: one thread of plain loops.
-        flags = ["--attn", "TORCH_NATIVE", "--threads", "1", "--temperature", "0", "--ignore-eos"]
+        flags = ["--attn", "TORCH_NATIVE", "--threads", "1", "--temperature", "0", "--ignore-eos", "--no-history"]
         child, terminal = pty.fork()
         if child == 0:
             os.execv(PROGRAM, [PROGRAM, "chat", *flags])

@@ -25,9 +25,10 @@ export function setKey(key) {
 
 // What the server refused, in OpenAI's words; status 0 where there was no answer at all.
 export class ApiError extends Error {
-  constructor(status, message, { type = null, param = null, code = null, requestId = null } = {}) {
+  constructor(status, message, { type = null, param = null, code = null, requestId = null, loading = null } = {}) {
     super(message);
-    Object.assign(this, { name: "ApiError", status, type, param, code, requestId });
+    // loading: { weights: share, seconds }, of a server whose model is being loaded
+    Object.assign(this, { name: "ApiError", status, type, param, code, requestId, loading });
   }
 }
 
@@ -50,19 +51,24 @@ async function call(path, options) {
 async function refusal(response) {
   const requestId = response.headers.get("x-request-id");
   const text = await response.text().catch(() => "");
-  let error = null;
+  let error = null, loading = null;
   try {
-    error = JSON.parse(text).error;
+    ({ error, loading = null } = JSON.parse(text));
   } catch {
     // a proxy's page, say
   }
   if (error === null || typeof error !== "object")
     return new ApiError(response.status, `The server answered ${response.status} ${response.statusText}`.trim(), { requestId });
-  return new ApiError(response.status, String(error.message ?? ""), { type: error.type, param: error.param, code: error.code, requestId });
+  return new ApiError(response.status, String(error.message ?? ""), { type: error.type, param: error.param, code: error.code, requestId, loading });
 }
 
-export async function getJson(path, signal) {
-  const response = await call(path, { signal });
+export const getJson = (path, signal) => json(path, { signal });
+
+export const postJson = (path, body) =>
+  json(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+
+async function json(path, options) {
+  const response = await call(path, options);
   try {
     return await response.json();
   } catch (error) {

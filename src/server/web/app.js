@@ -1,35 +1,108 @@
-// Ties the page together: theme, views, settings, what is served.
-import { getJson, getKey, setKey } from "./api.js";
+// Ties the page together: what is served, the view for it, theme and tabs.
+import { getJson, getKey } from "./api.js";
 import { showBackends } from "./backends.js";
 import { startChat } from "./chat.js";
-import { byId, count, setText } from "./dom.js";
+import { byId, count, duration, setText } from "./dom.js";
+import { startEmbed } from "./embed.js";
 import { startLive } from "./live.js";
+import { openSettings, startSettings } from "./settings.js";
 
-let model = "";
+const retryAfter = 1000;
+const main = document.querySelector("main");
+let served = { id: "", contextTokens: 0 };
+let asking = null;  // the attempt to learn what is served
 
 startTheme();
 startViews();
-startSettings();
-startChat({ modelName: () => model, onKeyNeeded: () => openSettings("api-key") });
+startSettings(showServer);
+byId("key-notice-button").addEventListener("click", () => openSettings("api-key"));
+startChat(() => served);
+startEmbed(() => served);
 startLive(showReachable);
 showServer();
 
-async function showServer() {
-  const [models] = await Promise.all([getJson("v1/models").catch(() => null), showBackends()]);
-  const served = models?.data?.[0];
-  if (!served) return;
-  model = served.id;
-  setText(byId("served-model"), served.id);
-  byId("served-model").title = served.id;
-  setText(byId("served-facts"), served.max_model_len > 0 ? `${count(served.max_model_len)} tokens of context` : "");
-  byId("served").hidden = false;
-  document.title = `${served.id} · Fovea playground`;
+// Until the server says what it serves: it may be loading the model, be away, or want a key first.
+function showServer() {
+  asking = ask().finally(() => {
+    asking = null;
+  });
 }
 
-function showReachable(reachable) {
+async function ask() {
+  const attempt = {};
+  ask.newest = attempt;
+  for (;;) {
+    const error = await learn();
+    if (ask.newest !== attempt) return;
+    showLoading(error?.code === "loading" ? error.loading : null);
+    showKeyNotice(error?.status === 401);
+    if (error === null || (error.status !== 0 && error.status !== 503)) return;
+    await new Promise((resolve) => setTimeout(resolve, retryAfter));
+  }
+}
+
+async function learn() {
+  let models, info;
+  try {
+    [models, info] = await Promise.all([getJson("v1/models"), showBackends()]);
+  } catch (error) {
+    return error;
+  }
+  const model = models.data?.[0];
+  if (!model) return null;
+  served = { id: model.id, contextTokens: model.max_model_len ?? 0 };
+  setText(byId("served-model"), model.id);
+  byId("served-model").title = model.id;
+  setText(byId("served-facts"), model.max_model_len > 0 ? `${count(model.max_model_len)} tokens of context` : "");
+  byId("served").hidden = false;
+  document.title = `${model.id} · Fovea playground`;
+  showKind(info?.effective?.dimensions > 0 ? "encoder" : "chat");
+  return null;
+}
+
+function showKind(kind) {
+  if (main.dataset.kind === kind) return;
+  main.dataset.kind = kind;
+  const encoder = kind === "encoder";
+  byId("view-chat").hidden = encoder;
+  byId("view-embed").hidden = !encoder;
+  byId("view-live").hidden = byId("tab-live").hidden = encoder;  // it has no KV cache and no steps
+  setText(byId("tab-chat"), encoder ? "Embeddings" : "Chat");
+  byId("tab-chat").setAttribute("aria-controls", encoder ? "view-embed" : "view-chat");
+  (encoder ? byId("embed-key") : byId("settings")).append(byId("key-field"));
+  byId("skip").href = encoder ? "#embed-form" : "#prompt";
+}
+
+// loading: { weights: share that is read, seconds }, or null where nothing is being loaded.
+function showLoading(loading) {
+  const was = !byId("loading").hidden;
+  byId("loading").hidden = loading === null;
+  byId("chat-column").classList.toggle("waiting", loading !== null);
+  if (loading === null) {
+    if (was) {
+      setText(byId("announce"), "The model is ready.");
+      byId("prompt").focus();
+    }
+    return;
+  }
+  const bar = byId("loading-bar");
+  if (loading.weights > 0) bar.value = loading.weights;
+  else bar.removeAttribute("value");
+  const share = loading.weights > 0 ? `${Math.floor(100 * loading.weights)} % of the weights, ` : "";
+  setText(byId("loading-text"), `${share}${duration(Math.round(loading.seconds))} so far`);
+}
+
+function showKeyNotice(yes) {
+  byId("key-notice").hidden = !yes;
+  setText(byId("key-notice-text"), getKey() ? "The server refused this API key." : "This server asks for an API key.");
+}
+
+function showReachable(error) {
+  const reachable = error === null || (error.status > 0 && error.status !== 503);
   const dot = byId("health-dot");
   dot.classList.toggle("down", !reachable);
   dot.title = reachable ? "The server answers" : "The server does not answer";
+  if (!reachable && asking === null) showServer();  // it may come back with another model
 }
 
 function startTheme() {
@@ -54,7 +127,7 @@ function startTheme() {
 function startViews() {
   const tabs = ["chat", "live", "why"].map((view) => ({ view, tab: byId(`tab-${view}`) }));
   const select = (index) => {
-    document.querySelector("main").dataset.view = tabs[index].view;
+    main.dataset.view = tabs[index].view;
     tabs.forEach(({ tab }, i) => {
       tab.setAttribute("aria-selected", i === index);
       tab.tabIndex = i === index ? 0 : -1;
@@ -65,32 +138,10 @@ function startViews() {
     tab.addEventListener("keydown", (event) => {
       const step = { ArrowLeft: tabs.length - 1, ArrowRight: 1 }[event.key];
       if (step === undefined) return;
-      const next = (i + step) % tabs.length;
+      let next = (i + step) % tabs.length;
+      if (tabs[next].tab.hidden) next = (next + step) % tabs.length;
       select(next);
       tabs[next].tab.focus();
     });
   });
-}
-
-function openSettings(focused = null) {
-  byId("settings").hidden = false;
-  byId("settings-toggle").setAttribute("aria-expanded", "true");
-  if (focused) byId(focused).focus();
-}
-
-function startSettings() {
-  const toggle = byId("settings-toggle"), panel = byId("settings"), key = byId("api-key");
-  toggle.addEventListener("click", () => {
-    panel.hidden = !panel.hidden;
-    toggle.setAttribute("aria-expanded", String(!panel.hidden));
-  });
-  key.value = getKey();
-  key.addEventListener("change", () => {
-    setKey(key.value);
-    showServer();
-  });
-  // A field that is wrong must be seen for the browser to say so.
-  byId("composer").addEventListener("invalid", (event) => {
-    if (panel.contains(event.target)) openSettings();
-  }, true);
 }

@@ -11,7 +11,7 @@ export async function showBackends() {
     return info;
   } catch (error) {
     panel.replaceChildren(el("p", { class: "empty" }, error.status === 401
-      ? "The server asks for an API key: give it in the settings of the chat." : `Not known: ${error.message}`));
+      ? "The server asks for an API key: enter it in the settings." : `Not known: ${error.message}`));
     return null;
   }
 }

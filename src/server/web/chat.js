@@ -1,27 +1,32 @@
-// The conversation: one streamed request at a time.
-import { ApiError, streamChat } from "./api.js";
-import { byId, count, duration, el, figure, plural, setText } from "./dom.js";
+// The chat: one streamed answer at a time.
+import { postJson, streamChat } from "./api.js";
+import { Conversation } from "./conversation.js";
+import { byId, el, setText } from "./dom.js";
+import { MessageView, failureOf } from "./message.js";
+import { Meter } from "./meter.js";
+import { openSettings, requestSettings, systemPrompt } from "./settings.js";
 
 const ideas = ["Tell me a story about a sparrow.", "What is 17 + 25?", "Hello! Who are you?"];
 
-export function startChat({ modelName, onKeyNeeded }) {
+// served() gives { id, contextTokens } of the model.
+export function startChat(served) {
   const composer = byId("composer"), prompt = byId("prompt"), messages = byId("messages"), scroll = byId("chat-scroll");
   const send = byId("send"), stop = byId("stop"), fresh = byId("new-chat");
-  let history = [];  // what the model sees, without the system prompt
-  let current = null;  // AbortController of the answer under way
+  const conversation = new Conversation();
+  let views = [];  // one of each turn
+  let current = null;  // { abort, turn } of the answer under way
 
-  byId("ideas").append(...ideas.map((text) => el("li", {}, el("button", {
-    type: "button",
-    onclick: () => {
-      prompt.value = text;
-      composer.requestSubmit();
-    },
-  }, text))));
-
+  byId("ideas").append(...ideas.map((text) => el("li", {}, el("button", { type: "button", onclick: () => {
+    prompt.value = text;
+    composer.requestSubmit();
+  } }, text))));
   composer.addEventListener("submit", (event) => {
     event.preventDefault();
     const text = prompt.value.trim();
-    if (current === null && text !== "") ask(text);
+    if (current !== null || text === "") return;
+    prompt.value = "";
+    fit();
+    ask(text);
   });
   prompt.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -29,55 +34,135 @@ export function startChat({ modelName, onKeyNeeded }) {
     composer.requestSubmit();
   });
   prompt.addEventListener("input", fit);
-  stop.addEventListener("click", () => current?.abort());
+  stop.addEventListener("click", () => current?.abort.abort());
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") current?.abort();
+    if (event.key === "Escape") current?.abort.abort();
   });
-  fresh.addEventListener("click", () => {
-    current?.abort();
-    history = [];
-    messages.replaceChildren();
-    byId("welcome").hidden = false;
-    fresh.disabled = true;
-    prompt.focus();
+  fresh.addEventListener("click", clear);
+  // Whoever leaves in the middle of an answer finds what came of it; that its stream breaks then is no failure.
+  let leaving = false;
+  addEventListener("pagehide", () => {
+    if (current) conversation.save();
+    leaving = true;
+  });
+  addEventListener("pageshow", () => {
+    leaving = false;
   });
 
-  function fit() {
-    prompt.style.height = "auto";
-    prompt.style.height = `${prompt.scrollHeight + 2}px`;
+  function restore() {
+    conversation.load();
+    for (const turn of conversation.turns) {
+      if (turn.pending && turn.content === "") turn.failure = { message: "The page was left before the answer came.", about: "", status: 0, code: null };
+      else if (turn.pending) turn.note = "the page was left meanwhile";
+      delete turn.pending;
+    }
+    show();
+    follow(true);
+  }
+
+  // All turns anew, after some were left out.
+  function show() {
+    views = conversation.turns.map((turn) => new MessageView(turn, act));
+    messages.replaceChildren(...views.map((view) => view.item));
+    showState();
+  }
+
+  function showState() {
+    const empty = conversation.turns.length === 0;
+    byId("welcome").hidden = !empty;
+    fresh.disabled = empty;
+    const kept = conversation.save();
+    setText(byId("kept"), empty ? "" : kept ? "Kept in this browser until New chat" : "Not kept: this browser stores nothing for this page");
+  }
+
+  function clear() {
+    current?.abort.abort();
+    conversation.turns = [];
+    show();
+    prompt.focus();
+  }
+
+  const act = {
+    edit(turn, text) {
+      conversation.turns.length = conversation.turns.indexOf(turn);
+      show();
+      ask(text);
+    },
+    again() {
+      if (current !== null) return;
+      const { content } = conversation.turns.at(-2);
+      conversation.turns.length -= 2;
+      show();
+      ask(content);
+    },
+    // The ways on from what went wrong with the last answer, as [label, function].
+    ways(turn) {
+      if (turn !== conversation.turns.at(-1)) return [];
+      const more = conversation.turns.filter((one) => !one.unsent).length > 2;
+      if (turn.full) return [more ? ["Drop the oldest turns", () => makeRoom()] : null, ["New chat", clear]].filter(Boolean);
+      if (turn.failure.code === "context_length_exceeded")
+        return [more ? ["Drop the oldest turns and retry", () => makeRoom().then(act.again)] : null, ["New chat", clear]].filter(Boolean);
+      const retry = ["Retry", () => act.again()];
+      return turn.failure.status === 401 ? [["Enter the API key", () => openSettings("api-key")], retry] : [retry];
+    },
+  };
+
+  const withSystem = (list) => (systemPrompt() ? [{ role: "system", content: systemPrompt() }, ...list] : list);
+
+  // Leaves out the oldest turns until a quarter of the context is free for the answer.
+  async function makeRoom() {
+    const most = 0.75 * (served().contextTokens || Infinity);
+    const last = conversation.turns.at(-1), index = conversation.turns.length - (last.failure && last.content === "" ? 1 : 0);
+    const sent = () => withSystem(conversation.messages(index));
+    const size = () => JSON.stringify(sent()).length;
+    try {
+      for (let dropped = true; dropped;) {
+        const before = size();
+        const { count } = await postJson("tokenize", { messages: sent() });
+        if (count <= most) break;
+        // By their characters first: each count sends the whole conversation.
+        do dropped = conversation.dropOldest(); while (dropped && (size() * count) / before > most);
+      }
+    } catch {
+      // It can't be counted: half of them.
+      for (let pairs = conversation.turns.filter((turn) => !turn.unsent).length >> 2; pairs >= 0; --pairs) conversation.dropOldest();
+    }
+    const left = conversation.turns.at(-1);
+    left.full = false;
+    show();
+    follow(true);
+    setText(byId("announce"), "The oldest turns are no longer sent.");
   }
 
   async function ask(text) {
-    byId("welcome").hidden = true;
-    fresh.disabled = false;
-    messages.append(messageItem("user", text).item);
-    prompt.value = "";
-    fit();
-    const mine = (current = new AbortController());
+    const turn = { role: "assistant", content: "", model: served().id, pending: true };
+    const question = { role: "user", content: text };
+    conversation.turns.push(question, turn);
+    views.at(-1)?.show();  // what it offered is for the last one only
+    const view = new MessageView(turn, act);
+    views.push(new MessageView(question, act), view);
+    messages.append(...views.slice(-2).map((one) => one.item));
+    const mine = (current = { abort: new AbortController(), turn });
+    view.show({ streaming: true, meta: "" });
+    showState();
     setBusy(true);
-    const conversation = history;
-    const turn = { role: "user", content: text };
-    const answer = messageItem("assistant", "");
-    messages.append(answer.item);
     follow(true);
     const meter = new Meter();
-    let got = "";
-    let failure = null;
-    let frame = null;
+    let frame = null, failure = null;
     const render = () => {
       frame = null;
       const atEnd = nearEnd();
-      writeText(answer.body, got);
-      setText(answer.meta, meter.text());
+      view.show({ streaming: true, meta: meter.text() });
       follow(atEnd);
     };
     try {
-      await streamChat(requestBody([...conversation, turn]), mine.signal, (chunk) => {
+      await streamChat(requestBody(), mine.abort.signal, (chunk) => {
         meter.take(chunk);
+        if (chunk.model) turn.model = chunk.model;
         const piece = chunk.choices?.[0]?.delta?.content;
         if (!piece) return;
-        const first = got === "";
-        got += piece;
+        const first = turn.content === "";
+        turn.content += piece;
         // The first words at once, the others once a frame: tokens may come by the thousand a second.
         if (first) render();
         else frame ??= requestAnimationFrame(render);
@@ -85,108 +170,48 @@ export function startChat({ modelName, onKeyNeeded }) {
     } catch (error) {
       failure = error;
     }
-    const stopped = failure?.name === "AbortError";
     cancelAnimationFrame(frame);
-    render();
+    if (leaving) return;
     const atEnd = nearEnd();
-    answer.item.classList.remove("streaming");
-    setText(answer.meta, meter.text(stopped ? "stopped" : null));
-    if (failure && !stopped) showFailure(answer, failure);
-    else if (got === "" && !stopped) answer.body.append(el("p", { class: "empty" }, "The model ended its answer at once."));
-    // A turn without an answer is no part of the conversation: it can be sent again as it was.
-    if (conversation === history && (got !== "" || !failure)) history.push(turn, { role: "assistant", content: got });
-    else if (conversation === history && prompt.value === "") prompt.value = text;
-    fit();
-    follow(atEnd);
-    byId("announce").textContent = stopped ? "Stopped." : failure ? "" : `Answer: ${got}`;
+    delete turn.pending;
+    turn.stopped = failure?.name === "AbortError";
+    turn.note = meter.text(turn.stopped ? "stopped" : null) || "no answer";
+    if (failure && !turn.stopped) turn.failure = failureOf(failure);
+    turn.full = meter.filled(served().contextTokens);
+    view.show();
     if (current === mine) {
       current = null;
       setBusy(false);
+      if (conversation.turns.includes(turn)) showState();
     }
+    follow(atEnd);
+    setText(byId("announce"), turn.stopped ? "Stopped." : failure ? "" : `Answer: ${turn.content}`);
+    if (turn.failure?.status === 401) openSettings("api-key");
+  }
+
+  function requestBody() {
+    const body = { messages: withSystem(conversation.messages(conversation.turns.length - 1)), ...requestSettings() };
+    if (served().id) body.model = served().id;
+    return body;
   }
 
   function setBusy(busy) {
     const hadFocus = document.activeElement === (busy ? send : stop) || document.activeElement === document.body;
     send.hidden = busy;
     stop.hidden = !busy;
+    messages.classList.toggle("busy", busy);
     if (hadFocus) (busy ? stop : prompt).focus();
   }
 
-  function requestBody(conversation) {
-    const system = byId("system").value.trim();
-    const body = { messages: system ? [{ role: "system", content: system }, ...conversation] : conversation };
-    if (modelName()) body.model = modelName();
-    for (const [id, field] of [["temperature", "temperature"], ["max-tokens", "max_completion_tokens"], ["seed", "seed"]])
-      if (byId(id).value !== "") body[field] = byId(id).valueAsNumber;
-    return body;
-  }
-
-  function showFailure(answer, error) {
-    const about = [error.status ? `${error.status} ${error.type ?? ""}`.trim() : null, error.code,
-      error.param ? `at ${error.param}` : null, error.requestId ? `request ${error.requestId}` : null].filter(Boolean).join(" · ");
-    const known = error instanceof ApiError;
-    answer.body.append(el("div", { class: "failure", role: "alert" },
-      el("p", {}, known ? error.message : `The answer can't be read: ${error.message}`), about ? el("p", { class: "about" }, about) : null));
-    if (error.status === 401) onKeyNeeded();
+  function fit() {
+    prompt.style.height = "auto";
+    prompt.style.height = `${prompt.scrollHeight + 2}px`;
   }
 
   const nearEnd = () => scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 60;
   function follow(yes) {
     if (yes) scroll.scrollTop = scroll.scrollHeight;
   }
-}
 
-function messageItem(role, text) {
-  const body = el("div", { class: "body" });
-  const meta = el("p", { class: "meta" });
-  writeText(body, text);
-  const name = el("h3", { class: "who" }, role === "user" ? "You" : "Model");
-  return { body, meta, item: el("li", { class: role === "user" ? "user" : "assistant streaming" }, name, body, role === "user" ? null : meta) };
-}
-
-// Text as it is; what stands between lines of ``` is set in a block of its own.
-function writeText(body, text) {
-  const pieces = text.split(/^```/m);
-  body.replaceChildren(...pieces.map((piece, i) => {
-    if (i % 2 === 0) return piece === "" ? "" : el("p", {}, i === 0 ? piece : piece.replace(/^\n/, ""));
-    const line = piece.indexOf("\n");
-    return el("pre", { tabindex: "0" }, el("code", {}, line < 0 ? "" : piece.slice(line + 1)));
-  }));
-}
-
-// Time to the first token, and tokens per second after it. The usage at the end says how many tokens there
-// were; until then, and when it never comes, a piece of text counts as one.
-class Meter {
-  #start = performance.now();
-  #first = null;
-  #last = null;
-  #pieces = 0;
-  #usage = null;
-  #finish = null;
-
-  take(chunk) {
-    if (chunk.usage) this.#usage = chunk.usage;
-    const choice = chunk.choices?.[0];
-    if (choice?.finish_reason) this.#finish = choice.finish_reason;
-    if (!choice?.delta?.content) return;
-    this.#last = performance.now();
-    this.#first ??= this.#last;
-    this.#pieces += 1;
-  }
-
-  text(end = null) {
-    const out = [];
-    const tokens = this.#usage?.completion_tokens ?? this.#pieces;
-    if (this.#first !== null) {
-      const seconds = (this.#last - this.#first) / 1000;
-      out.push(plural(tokens, "token"));
-      if (tokens > 1 && seconds > 0) out.push(`${figure((tokens - 1) / seconds)} tokens/s`);
-      out.push(`first after ${duration((this.#first - this.#start) / 1000)}`);
-    }
-    const cached = this.#usage?.prompt_tokens_details?.cached_tokens ?? 0;
-    if (this.#usage) out.push(`prompt ${count(this.#usage.prompt_tokens)}${cached > 0 ? `, ${count(cached)} cached` : ""}`);
-    const why = end ?? (this.#finish === "length" ? "cut at the limit" : null);
-    if (why) out.push(why);
-    return out.join(" · ");
-  }
+  restore();
 }

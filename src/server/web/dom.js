@@ -1,4 +1,4 @@
-// Elements and numbers. Text from outside only ever becomes text: nothing here parses markup.
+// Elements, numbers, the clipboard. Text from outside only ever becomes text: nothing here parses markup.
 
 export const byId = (id) => document.getElementById(id);
 
@@ -25,6 +25,35 @@ function setProperties(element, properties) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value === true ? "" : value);
   }
+}
+
+// A button that copies what text() gives, and says so.
+export function copyButton(label, name, text) {
+  const button = el("button", { type: "button", class: "ghost small", "aria-label": name, onclick: async () => {
+    const copied = await copy(text());
+    setText(button, copied ? "Copied" : "Not copied");
+    setText(byId("announce"), copied ? "Copied." : "The browser did not let it be copied.");
+    setTimeout(() => setText(button, label), 2000);
+  } }, label);
+  return button;
+}
+
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    // Browsers have no clipboard for pages that came over plain HTTP from another machine: by hand, then.
+  }
+  const focused = document.activeElement;
+  const area = el("textarea", { class: "hidden", readonly: true, "aria-hidden": "true" });
+  area.value = text;
+  document.body.append(area);
+  area.select();
+  const copied = document.execCommand("copy");
+  area.remove();
+  focused?.focus();
+  return copied;
 }
 
 // Polls rewrite the same words over and over; what didn't change is left alone, selections and focus with it.

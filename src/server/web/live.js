@@ -1,6 +1,6 @@
 // The live view: what /server_state says of the engine between two steps, about twice a second, and only
 // while somebody can see it.
-import { ApiError, getJson } from "./api.js";
+import { getJson } from "./api.js";
 import { byId, count, duration, el, figure, plural, setText, svg } from "./dom.js";
 
 const period = 500;
@@ -26,13 +26,13 @@ export function startLive(onReachable) {
       draw(await getJson("server_state", pending.signal));
       setText(byId("live-note"), "live");
       panel.classList.remove("stale");
-      onReachable(true);
+      onReachable(null);
     } catch (error) {
       if (error.name === "AbortError") return;
       setText(byId("live-note"), reasonOf(error));
       panel.classList.add("stale");
       offered = error.status !== 404;  // an encoder has no such state
-      onReachable(error instanceof ApiError && error.status !== 0);
+      onReachable(error);
       wait = periodAfterFailure;
     } finally {
       pending = null;
@@ -61,6 +61,7 @@ export function startLive(onReachable) {
 function reasonOf(error) {
   if (error.status === 0) return "server not reachable";
   if (error.status === 401) return "needs an API key";
+  if (error.code === "loading") return "the model is being loaded";
   if (error.status === 404) return "not offered for this model";
   return error.message || "failed";
 }

@@ -18,6 +18,7 @@ std::string_view content_type_of(std::string_view name) {
   if (name.ends_with(".js")) return "text/javascript; charset=utf-8";
   if (name.ends_with(".css")) return "text/css; charset=utf-8";
   if (name.ends_with(".svg")) return "image/svg+xml";
+  if (name.ends_with(".txt")) return "text/plain; charset=utf-8";
   FOVEA_CHECK(false && "an embedded file of a kind that has no content type here");
   return {};
 }

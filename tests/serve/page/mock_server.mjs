@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url";
 
 const here = fileURLToPath(new URL(".", import.meta.url));
 const web = `${here}../../../src/server/web/`;
-const types = { html: "text/html; charset=utf-8", js: "text/javascript; charset=utf-8", css: "text/css; charset=utf-8", svg: "image/svg+xml" };
+const types = { html: "text/html; charset=utf-8", js: "text/javascript; charset=utf-8", css: "text/css; charset=utf-8", svg: "image/svg+xml", txt: "text/plain; charset=utf-8" };
 
 function webHeaders() {
   const source = readFileSync(`${web}web_files.h`, "utf8").split("kWebHeaders = ")[1];
@@ -104,7 +104,9 @@ async function readJson(request) {
   return JSON.parse(text);
 }
 
-async function chat(request, response, engine) {
+const tokensOf = (messages) => messages.reduce((sum, message) => sum + 4 + message.content.length, 0);
+
+async function chat(request, response, engine, answers, context) {
   const body = await readJson(request);
   const fail = (status, error) => {
     response.writeHead(status, { "Content-Type": "application/json", "x-request-id": "mock-1" });
@@ -113,10 +115,9 @@ async function chat(request, response, engine) {
   const last = body.messages.at(-1).content;
   if (body.temperature > 2)
     return fail(400, { message: `temperature is ${body.temperature}; allowed: 0 to 2`, type: "invalid_request_error", param: "temperature", code: null });
-  if (last === "too long")
-    return fail(400, { message: "the prompt has 4096 tokens; allowed: 1024", type: "invalid_request_error", param: "messages", code: "context_length_exceeded" });
-  // What a page that parsed answers as markup would run.
-  const answer = last === "markup" ? '<img src=x onerror="document.title=1"> & <b>bold</b>\n```js\nlet a = "<i>";\n```\nend' : story;
+  if (last === "too long" || tokensOf(body.messages) > context)
+    return fail(400, { message: `the prompt has ${tokensOf(body.messages)} tokens; allowed: ${context}`, type: "invalid_request_error", param: "messages", code: "context_length_exceeded" });
+  const answer = answers[last] ?? story;
   const words = answer.match(/\s*\S+/g);
   const limit = Math.min(body.max_completion_tokens ?? (last === "long" ? 4000 : words.length), 4000);
   const sequence = { id: engine.nextId++, prompt: 24, cached: 16, computed: 0, generated: 0, limit };
@@ -136,8 +137,9 @@ async function chat(request, response, engine) {
     }
     await sleep(8);
   }
-  send([{ index: 0, delta: {}, finish_reason: limit < words.length ? "length" : "stop" }]);
-  send([], { usage: { prompt_tokens: 24, completion_tokens: limit, total_tokens: 24 + limit, prompt_tokens_details: { cached_tokens: 16 } } });
+  send([{ index: 0, delta: {}, finish_reason: limit < words.length || last === "fills" ? "length" : "stop" }]);
+  const total = last === "fills" ? context : 24 + limit;
+  send([], { usage: { prompt_tokens: 24, completion_tokens: limit, total_tokens: total, prompt_tokens_details: { cached_tokens: 16 } } });
   response.end("data: [DONE]\n\n");
 }
 
@@ -147,10 +149,19 @@ export const idleState = {
   sequences: [], prefixes: { nodes: 0, pages: 0, locked_pages: 0, complete: true, longest: [] }, steps: [],
 };
 
+// Vectors of letters: texts with the same ones are alike.
+const embed = (text) => [..."abcdefghijklmnop"].map((letter) => text.toLowerCase().split(letter).length - 1);
+
 // state: what /server_state answers instead of the playing engine's; null = 404, as for an encoder.
-export async function startMock({ port = 0, key = "", state } = {}) {
+// encoder: it embeds, and does not chat. answers: what is said to a message; context: how many tokens (here characters)
+// fit. loading(): { weights, seconds } while the model is being loaded, null once it is.
+export async function startMock({ port = 0, key = "", state, encoder = false, answers = {}, context = 131072, loading = () => null } = {}) {
   const engine = new MockEngine();
-  const info = readFileSync(`${here}server_info.json`, "utf8");
+  const info = JSON.parse(readFileSync(`${here}server_info.json`, "utf8"));
+  if (encoder) {
+    state = null;
+    info.effective = { dtype: "float32", max_seq_len: 512, vocab_size: 30522, threads: 2, weight_bytes: 1e8, dimensions: 16, pooling: "mean", pooling_why: "default", normalize: false };
+  }
   const headers = webHeaders();
   const json = (response, body) => {
     response.writeHead(200, { "Content-Type": "application/json" });
@@ -158,23 +169,32 @@ export async function startMock({ port = 0, key = "", state } = {}) {
   };
   const server = createServer((request, response) => {
     const path = new URL(request.url, "http://mock").pathname;
-    const file = path === "/" ? "index.html" : path.match(/^\/web\/([a-z]+\.[a-z]+)$/)?.[1];
+    const file = path === "/" ? "index.html" : path.match(/^\/web\/((?:vendor\/)?[a-z]+(?:\.[a-z]+){1,2})$/)?.[1];
     if (file) {
       try {
         const text = readFileSync(web + file);
-        response.writeHead(200, { ...headers, "Content-Type": types[file.split(".")[1]] });
+        response.writeHead(200, { ...headers, "Content-Type": types[file.split(".").at(-1)] });
         return response.end(text);
       } catch {
         // no such file: the 404 below
       }
+    } else if (loading() !== null) {
+      response.writeHead(503, { "Content-Type": "application/json", "Retry-After": "1" });
+      return response.end(JSON.stringify({ error: { message: "the model is being loaded; try again later", type: "server_error", param: null, code: "loading" }, loading: loading() }));
     } else if (key && request.headers.authorization !== `Bearer ${key}`) {
       response.writeHead(401, { "Content-Type": "application/json" });
       return response.end(JSON.stringify({ error: { message: "this server asks for an API key", type: "authentication_error", param: null, code: "invalid_api_key" } }));
     }
-    if (path === "/v1/models") return json(response, { object: "list", data: [{ id: "gpt-oss-20b", object: "model", created: 0, owned_by: "fovea", max_model_len: 131072 }] });
+    if (path === "/v1/models") return json(response, { object: "list", data: [{ id: encoder ? "bge-small" : "gpt-oss-20b", object: "model", created: 0, owned_by: "fovea", max_model_len: encoder ? 512 : context }] });
     if (path === "/server_info") return json(response, info);
     if (path === "/server_state" && state !== null) return json(response, state ?? engine.state());
-    if (path === "/v1/chat/completions" && request.method === "POST") return chat(request, response, engine).catch(() => response.destroy());
+    if (path === "/v1/chat/completions" && request.method === "POST") return chat(request, response, engine, answers, context).catch(() => response.destroy());
+    if (path === "/tokenize" && request.method === "POST")
+      return readJson(request).then(({ messages }) => json(response, { count: tokensOf(messages), max_model_len: context, tokens: [] }));
+    if (path === "/v1/embeddings" && request.method === "POST" && encoder)
+      return readJson(request).then(({ input, model }) => json(response, {
+        object: "list", model, usage: { prompt_tokens: 12, total_tokens: 12 }, data: input.map((text, index) => ({ object: "embedding", index, embedding: embed(text) })),
+      }));
     response.writeHead(404, { "Content-Type": "application/json" });
     response.end(JSON.stringify({ error: { message: `no route ${path}`, type: "not_found_error", param: null, code: null } }));
   });

@@ -1,133 +1,13 @@
-// The playground in Chromium: what a visitor does, at 1280 and 390 pixels, in light and dark.
+// The playground in Chromium: what a visitor does, on a screen and a phone, in light and dark.
 //
-//   node page_test.mjs [--program FOVEA | --url http://127.0.0.1:8000/] [--screenshots FOLDER] [--chromium PATH]
+//   node page_test.mjs [--program FOVEA | --url http://127.0.0.1:8000/] [--screenshots FOLDER] [--chromium PATH] [--patience SECONDS]
 //
 // With --program it starts `fovea serve` with the demo model; with neither it runs against mock_server.mjs, which can
 // also fail, and ask for a key.
 import assert from "node:assert/strict";
-import { existsSync, mkdirSync } from "node:fs";
 import { test } from "node:test";
-import { parseArgs } from "node:util";
-import { need, skip, startServer } from "../server.mjs";
-import { idleState, startMock } from "./mock_server.mjs";
-
-const { values: given } = parseArgs({
-  options: {
-    program: { type: "string" },
-    url: { type: "string" },
-    screenshots: { type: "string" },
-    chromium: { type: "string", default: "/usr/bin/chromium" },
-  },
-});
-const sizes = { wide: { width: 1280, height: 860 }, phone: { width: 390, height: 844 } };
-const launchFlags = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
-
-const { chromium } = await need("playwright-core");
-if (!existsSync(given.chromium)) skip(`${given.chromium} is not installed`);
-const server = given.program ? await startServer(given.program) : null;
-const mock = given.program || given.url ? null : await startMock();
-const url = new URL("/", server?.url ?? given.url ?? mock.url).href;
-const browser = await chromium.launch({ executablePath: given.chromium, args: launchFlags });
-if (given.screenshots) mkdirSync(given.screenshots, { recursive: true });
-test.after(async () => {
-  await browser.close();
-  await mock?.close();
-  await server?.stop();
-});
-
-// A page that fails the test when it logs an error, or asks another host for anything.
-async function visit(size, { scheme = "light", address = url, expectErrors = false, ...options } = {}) {
-  const context = await browser.newContext({ viewport: sizes[size], colorScheme: scheme, deviceScaleFactor: 1, hasTouch: size === "phone", ...options });
-  const page = await context.newPage();
-  const wrong = [];
-  page.on("console", (message) => {
-    if (["error", "warning"].includes(message.type()) && !(expectErrors && /Failed to load resource/.test(message.text()))) wrong.push(message.text());
-  });
-  page.on("pageerror", (error) => wrong.push(String(error)));
-  page.on("request", (request) => {
-    if (!request.url().startsWith(address)) wrong.push(`asks ${request.url()}`);
-  });
-  page.setDefaultTimeout(20_000);
-  await page.goto(address);
-  const leave = async () => {
-    assert.deepEqual(wrong, []);
-    await context.close();
-  };
-  return { page, leave };
-}
-
-async function say(page, text) {
-  await page.getByLabel("Message", { exact: true }).fill(text);
-  await page.keyboard.press("Enter");
-}
-
-// The program with others to serve, so that there is something to see, and an answer takes a second instead of a few
-// hundredths; the mock server plays that by itself.
-async function busy(work) {
-  const others = new AbortController();
-  const ask = async (seed) => {
-    while (!others.signal.aborted) {
-      const response = await fetch(new URL("v1/completions", url), {
-        method: "POST", headers: { "Content-Type": "application/json" }, signal: others.signal,
-        body: JSON.stringify({ prompt: `Once upon a time, ${"a curious sparrow ".repeat(1 + (seed % 20))}`, seed, temperature: 1, max_tokens: 700, ignore_eos: true }),
-      });
-      assert.equal(response.status, 200, await response.text());
-    }
-  };
-  const asked = mock ? [] : Array.from({ length: 40 }, (_, seed) => ask(seed).catch((error) => {
-    if (error.name !== "AbortError") throw error;
-  }));
-  try {
-    await work();
-  } finally {
-    others.abort();
-    await Promise.all(asked);
-  }
-}
-
-const answers = (page) => page.locator("#messages > .assistant");
-const answered = (page, n = 1) => answers(page).nth(n - 1).and(page.locator(":not(.streaming)")).waitFor();
-
-async function assertNoSidewaysScroll(page) {
-  const [content, window] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
-  assert.ok(content <= window, `the page is ${content} pixels wide in a window of ${window}`);
-  const wide = await page.evaluate(() => [...document.querySelectorAll("body *")]
-    .filter((e) => e.checkVisibility() && !e.closest(".table-scroll, pre, .hidden, .skip, svg") && e.getBoundingClientRect().right > innerWidth + 0.5)
-    .map((e) => e.id || e.className || e.tagName));
-  assert.deepEqual(wide, [], "reaches over the edge");
-}
-
-async function shoot(page, name) {
-  if (given.screenshots) await page.screenshot({ path: `${given.screenshots}/${name}.png` });
-}
-
-// Elements with text of their own that has less contrast to what it stands on than WCAG's AA wants.
-const lowContrast = (page) => page.evaluate(() => {
-  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-  const rgba = (color) => {
-    canvas.clearRect(0, 0, 1, 1);
-    canvas.fillStyle = color;
-    canvas.fillRect(0, 0, 1, 1);
-    return [...canvas.getImageData(0, 0, 1, 1).data];
-  };
-  const luminance = ([r, g, b]) => {
-    const [x, y, z] = [r, g, b].map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * x + 0.7152 * y + 0.0722 * z;
-  };
-  const ground = (e) => {
-    for (; e; e = e.parentElement) {
-      const color = rgba(getComputedStyle(e).backgroundColor);
-      if (color[3] === 255) return color;
-    }
-    return [255, 255, 255, 255];
-  };
-  return [...document.querySelectorAll("body *")].filter((e) => e.checkVisibility({ opacityProperty: true }) && !e.closest(".hidden, .skip, svg, :disabled") &&
-      [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()))
-    .map((e) => {
-      const [a, b] = [luminance(rgba(getComputedStyle(e).color)), luminance(ground(e))].sort((x, y) => y - x);
-      return { what: `${e.tagName} ${e.className} ${e.textContent.trim().slice(0, 30)}`, contrast: (a + 0.05) / (b + 0.05) };
-    }).filter((one) => one.contrast < 4.5);
-});
+import "./mock_cases.mjs";  // what only the mock server does when it is asked to
+import { answered, answers, assertNoSidewaysScroll, busy, lowContrast, mock, say, shoot, until, url, visit } from "./support.mjs";
 
 for (const size of ["wide", "phone"]) {
   for (const scheme of ["light", "dark"]) {
@@ -182,10 +62,7 @@ test("an answer is stopped", async () => {
   assert.deepEqual(await page.evaluate(() => window.seen), { send: false, focus: "prompt" });
   assert.match(await page.locator(".assistant .meta").innerText(), / · stopped$/);
   const served = async () => (mock ? mock.requests() : (await (await fetch(new URL("server_state", url))).json()).running);
-  for (let i = 0; (await served()) > 0; ++i) {
-    assert.ok(i < 100, "the server went on");
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
+  await until(async () => (await served()) === 0, "the server went on");
   assert.equal(await page.locator("#send").isVisible(), true);
   await say(page, "And then?");
   await answered(page, 2);
@@ -263,107 +140,11 @@ test("the live view asks only while it is seen", async () => {
   await page.waitForTimeout(1200);
   assert.equal(polls, 0, "the chat is seen, the engine is not");
   await page.getByRole("tab", { name: "Engine" }).click();
-  await page.waitForTimeout(1700);
-  assert.ok(polls >= 2 && polls <= 5, `${polls} polls in 1.7 s`);
+  await until(() => polls >= 3, "the engine is seen, and not asked for");
   await page.getByRole("tab", { name: "Chat" }).click();
-  await page.waitForTimeout(100);
+  await page.locator("#live-note", { hasText: "paused" }).waitFor({ state: "attached" });
   polls = 0;
   await page.waitForTimeout(1200);
   assert.equal(polls, 0);
-  await leave();
-});
-
-// What only the mock server does when it is asked to.
-const withMock = { skip: mock ? false : "a server was given" };
-
-test("what a model writes stays text", withMock, async () => {
-  const { page, leave } = await visit("wide");
-  await page.locator("#served").waitFor();
-  const title = await page.title();
-  await say(page, "markup");
-  await answered(page);
-  const body = answers(page).first().locator(".body");
-  assert.equal(await body.locator("img, b, i").count(), 0);
-  assert.match(await body.innerText(), /<img src=x onerror="document.title=1"> & <b>bold<\/b>/);
-  assert.equal(await body.locator("pre").innerText(), 'let a = "<i>";\n');
-  assert.equal(await page.title(), title);
-  await leave();
-});
-
-test("failures are said, and the turn can be sent again", withMock, async () => {
-  const { page, leave } = await visit("wide", { expectErrors: true });
-  await say(page, "too long");
-  await page.getByRole("alert").waitFor();
-  assert.match(await page.getByRole("alert").innerText(), /the prompt has 4096 tokens; allowed: 1024\s+400 invalid_request_error · context_length_exceeded · at messages · request mock-1/);
-  await shoot(page, "failure");
-  assert.equal(await page.locator("#prompt").inputValue(), "too long");
-  await say(page, "fails");
-  await page.getByRole("alert").nth(1).waitFor();
-  assert.match(await page.getByRole("alert").nth(1).innerText(), /the engine stopped/);
-  for (const [nth, text] of [[2, "broken"], [3, "cut short"]]) {
-    await say(page, text);
-    await page.getByRole("alert").nth(nth).waitFor();
-    assert.match(await page.getByRole("alert").nth(nth).innerText(), /The connection broke before the answer was whole/);
-  }
-  await leave();
-});
-
-test("a key is asked for, kept for the tab, and sent", withMock, async () => {
-  const locked = await startMock({ key: "secret" });
-  const { page, leave } = await visit("wide", { address: locked.url, expectErrors: true });
-  await page.locator("#why", { hasText: "asks for an API key" }).waitFor();
-  await page.locator("#live-note", { hasText: "needs an API key" }).waitFor();
-  await say(page, "Hello.");
-  await page.getByRole("alert").waitFor();
-  assert.equal(await page.evaluate(() => document.activeElement.id), "api-key");
-  await page.keyboard.type("secret");
-  await page.keyboard.press("Tab");
-  await page.locator("#why .chosen").first().waitFor();
-  await say(page, "Hello.");
-  await answered(page, 2);
-  assert.match(await answers(page).nth(1).locator(".meta").innerText(), /tokens\/s/);
-  assert.equal(await page.evaluate(() => localStorage.length), 0);
-  await page.reload();
-  await page.locator("#why .chosen").first().waitFor();
-  await leave();
-  await locked.close();
-});
-
-test("an engine that did nothing yet", withMock, async () => {
-  const idle = await startMock({ state: idleState });
-  const { page, leave } = await visit("wide", { address: idle.url });
-  await page.locator("#sequences", { hasText: "Nobody is being served." }).waitFor();
-  await page.locator("#prefixes", { hasText: "Nothing is cached yet." }).waitFor();
-  assert.match(await page.locator("#figures").innerText(), /Running\s+0\s+Waiting\s+0/);
-  const shown = await page.locator("#kv-map i").evaluateAll((cells) => [...new Set(cells.map((cell) => cell.className))]);
-  assert.deepEqual(shown, ["free"]);
-  await shoot(page, "idle");
-  await leave();
-  await idle.close();
-});
-
-test("an encoder has no live view, and is asked once", withMock, async () => {
-  const encoder = await startMock({ state: null });
-  const { page, leave } = await visit("wide", { address: encoder.url, expectErrors: true });
-  let polls = 0;
-  page.on("request", (request) => {
-    if (request.url().endsWith("/server_state")) polls += 1;
-  });
-  await page.locator("#live-note", { hasText: "not offered for this model" }).waitFor();
-  await page.waitForTimeout(3500);
-  assert.ok(polls <= 1, `${polls} polls`);  // the listener may come before the only one
-  await leave();
-  await encoder.close();
-});
-
-test("a server that goes away is noticed", withMock, async () => {
-  const mortal = await startMock();
-  const { page, leave } = await visit("wide", { address: mortal.url, expectErrors: true });
-  await page.locator("#live-note", { hasText: "live" }).waitFor();
-  await mortal.close();
-  await page.locator("#live-note", { hasText: "not reachable" }).waitFor();
-  await say(page, "Hello?");
-  await page.getByRole("alert").waitFor();
-  assert.match(await page.getByRole("alert").innerText(), /The server can't be reached/);
   await leave();
 });

@@ -1,0 +1,50 @@
+#pragma once
+// What begins with a slash in `fovea chat`.
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/conversation.h"
+
+namespace fovea::cli {
+
+class ChatCommands {
+ public:
+  ChatCommands(Conversation& conversation, InterruptFlag& interrupt)
+      : conversation_(conversation), interrupt_(interrupt) {}
+
+  /// "/help", ..., each with its other names.
+  static std::vector<std::string> names();
+  /// Whether `text` is a command and no message: one line that begins with a slash and a word. A path
+  /// ("/etc/hosts is ...") is a message.
+  static bool is_command(std::string_view text);
+
+  enum class Next { go_on, leave };
+  /// What it did goes to standard error, answers to standard output.
+  Result<Next> run(const std::string& text);
+  /// What /read found, before the message.
+  std::string take_attachments() { return std::exchange(attached_, {}); }
+
+ private:
+  struct Command;
+  static const std::vector<Command>& all();
+
+  Status clear(const std::string&);
+  Status answer_again(const std::string&);
+  Status undo(const std::string&);
+  Status system(const std::string& text);
+  Status set(const std::string& text);
+  Status show(const std::string&);
+  Status read(const std::string& path);
+  Status save(const std::string& path);
+  Status load(const std::string& path);
+  Status help(const std::string&);
+
+  Conversation& conversation_;
+  InterruptFlag& interrupt_;
+  std::string attached_;
+  std::string file_;  // that the conversation was saved to or loaded from, and may be written again
+};
+
+}  // namespace fovea::cli

@@ -1,0 +1,55 @@
+#pragma once
+// What was said so far in `fovea chat`, and the answers to it.
+#include <string>
+#include <vector>
+
+#include "cli/json_io.h"
+#include "cli/stream_answer.h"
+
+namespace fovea::cli {
+
+class Conversation {
+ public:
+  Conversation(Engine& engine, const ChatFlags& flags, ChatRequest request);
+
+  /// Appends the question and its answer, which goes to standard output. Neither when it fails.
+  Status ask(const std::string& question, InterruptFlag& interrupt);
+  /// Another answer to the last question, by another seed.
+  Status answer_again(InterruptFlag& interrupt);
+  /// Takes the last question back, and what was answered.
+  Status undo();
+  void clear();
+
+  const std::string& system() const { return system_; }
+  void set_system(std::string text) { system_ = std::move(text); }  ///< "" = none
+  size_t turns() const { return turns_.size(); }
+
+  /// A field of a request from now on, `value` as JSON; refused where no request could have it.
+  Status set(const std::string& name, const std::string& value);
+  /// The fields that were set, one a line.
+  std::string describe_settings() const;
+
+  /// A JSON list of messages, the system message first: what --messages takes.
+  std::string json() const;
+  Status load(const std::string& json, const std::string& where);
+
+ private:
+  Status answer(std::vector<ChatTurn> turns, InterruptFlag& interrupt);
+  std::vector<ChatTurn> with_system(const std::vector<ChatTurn>& turns) const;
+  SamplingParams sampling() const;
+
+  Engine& engine_;
+  ChatRequest request_;
+  SamplingParams base_;
+  std::vector<std::pair<std::string, std::string>> settings_;  // names and JSON, in order
+  std::vector<SamplingFlags> changes_;                         // the same, read
+  uint64_t attempt_ = 0;                                       // at the last question's answer
+  std::string system_;
+  std::vector<ChatTurn> turns_;  // without the system message
+};
+
+/// Renders and answers `chat`, to standard output.
+Result<StreamedAnswer> answer_chat(Engine& engine, const ChatRequest& chat, SamplingParams sampling,
+                                   InterruptFlag& interrupt);
+
+}  // namespace fovea::cli
