@@ -27,6 +27,13 @@ COMPONENTS = {
     r"nlohmann-json3-dev": ("JSON for Modern C++", "MIT", "https://github.com/nlohmann/json", "STATIC_LINK"),
     r"libpcre2-dev": ("PCRE2", "BSD-3-Clause AND BSD-2-Clause", "https://www.pcre.org", "STATIC_LINK"),
     r"libutf8proc-dev": ("utf8proc", "MIT AND Unicode-DFS-2015", "https://juliastrings.github.io/utf8proc", "STATIC_LINK"),
+    r"libtomlplusplus-dev": ("toml++", "MIT", "https://marzer.github.io/tomlplusplus", "STATIC_LINK"),
+    r"libedit-dev": ("libedit", "BSD-3-Clause", "https://www.thrysoee.dk/editline", "STATIC_LINK"),
+    r"libncurses-dev": ("ncurses (tinfo)", "X11-distribute-modifications-variant", "https://invisible-island.net/ncurses",
+                        "STATIC_LINK"),
+    r"libbsd-dev": ("libbsd", "BSD-3-Clause AND BSD-2-Clause AND ISC AND MIT", "https://libbsd.freedesktop.org", "STATIC_LINK"),
+    r"libmd-dev": ("libmd", "BSD-3-Clause AND BSD-2-Clause AND ISC AND Beerware", "https://www.hadrons.org/software/libmd",
+                   "STATIC_LINK"),
     r"libstdc\+\+-\d+-dev": ("libstdc++", GCC, "https://gcc.gnu.org", "STATIC_LINK"),
     r"libgcc-\d+-dev": ("libgcc", GCC, "https://gcc.gnu.org", "STATIC_LINK"),
     r"libc6-dev": ("glibc", "LGPL-2.1-or-later", "https://www.gnu.org/software/libc", "DYNAMIC_LINK"),
@@ -102,11 +109,11 @@ def vendored():
         for key in ("path", "license_file"):
             if not (SOURCE / entry[key]).exists():
                 raise Unknown(f"packaging/vendored.json lists {entry[key]}, which is not there")
-    names = {entry["path"] for entry in listed}
+    names = {entry[key] for entry in listed for key in ("path", "license_file")}
     for pattern in ("*.min.js", "*.min.mjs", "*.min.css", "vendor/*", "third_party/*"):
         for path in (SOURCE / "src").rglob(pattern):
             name = str(path.relative_to(SOURCE))
-            if path.is_file() and name not in names:
+            if path.is_file() and path.name != "README.md" and name not in names:
                 raise Unknown(f"{name} looks like another project's file, and does not stand in packaging/vendored.json")
     return listed
 
