@@ -72,7 +72,7 @@ export function startChat(served) {
     byId("welcome").hidden = !empty;
     fresh.disabled = empty;
     const kept = conversation.save();
-    setText(byId("kept"), empty ? "" : kept ? "Kept in this browser until New chat" : "Not kept: this browser stores nothing for this page");
+    setText(byId("kept"), empty ? "" : kept ? "Kept in this browser" : "Not kept: storage is blocked");
   }
 
   function clear() {
@@ -175,7 +175,7 @@ export function startChat(served) {
     const atEnd = nearEnd();
     delete turn.pending;
     turn.stopped = failure?.name === "AbortError";
-    turn.note = meter.text(turn.stopped ? "stopped" : null) || "no answer";
+    turn.note = meter.text(turn.stopped ? "stopped" : null);
     if (failure && !turn.stopped) turn.failure = failureOf(failure);
     turn.full = meter.filled(served().contextTokens);
     view.show();

@@ -19,6 +19,8 @@ for (const size of ["wide", "phone"]) {
       await assertNoSidewaysScroll(page);
       await say(page, "Tell me a story about a sparrow.");
       await answered(page);
+      const composer = await page.locator("#composer").boundingBox();
+      assert.ok(Math.abs(composer.y + composer.height - page.viewportSize().height) < 2, "the message field is at the bottom");
       assert.match(await answers(page).first().locator(".body").innerText(), /\w+ \w+ \w+/);
       assert.match(await answers(page).first().locator(".meta").innerText(), /\d tokens · [\d.,]+ tokens\/s · first after [\d.]+ (µs|ms|s) · prompt \d+/);
       await shoot(page, `${size}-${scheme}-chat`);
