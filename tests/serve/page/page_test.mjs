@@ -159,7 +159,7 @@ test("a real conversation outlasts a reload, and its context ends", withProgram,
   const { page, leave } = await visit("wide", { address: `${small.url}/`, expectErrors: true });
   await page.locator("#served").waitFor();
   await page.getByRole("button", { name: "Settings" }).click();
-  await page.getByLabel("Max tokens").fill("30");
+  await page.getByLabel("Max tokens").fill("70");  // more than a quarter of it
   for (let i = 1; (await page.getByRole("alert").count()) === 0; ++i) {
     assert.ok(i < 30, "the context never ends");
     await say(page, "Tell me a story about a sparrow.");
