@@ -101,7 +101,6 @@ std::optional<ApiError> generate(std::shared_ptr<Reply>& reply, std::shared_ptr<
   if (const auto verdict = ticket->set_prompt_tokens(tokens); verdict != Admission::Verdict::admitted)
     return overloaded(verdict);
   if (core.draining.load()) return shutting_down();
-  note_ignored(*reply, request);
   Generation::start(reply, std::move(ticket), kind, std::move(request), std::move(prompts), size);
   return std::nullopt;
 }

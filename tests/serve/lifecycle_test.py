@@ -12,6 +12,8 @@ import sys
 import threading
 import time
 import unittest
+import urllib.error
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 from server import LONG, Closed, Reader, Server, error_of, eventually, free_port, request_bytes, temporary_folder
@@ -367,6 +369,53 @@ class Clients(unittest.TestCase):
             self.server.post("/v1/completions", {**STORY, "model": name})
             self.server.get(f"/{name}")
         self.assertNotIn("no-such", self.server.metrics().text)
+
+    def test_a_model_that_is_being_loaded(self):
+        """The page is there, and how far the model is. Seen by asking again and again while dummy weights are made."""
+        config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 32000, "hidden_size": 1024, "intermediate_size": 4096,
+                  "num_hidden_layers": 2 if os.environ.get("SERVE_TEST_SANITIZED") else 12, "num_attention_heads": 16, "num_key_value_heads": 8, "rms_norm_eps": 1e-5, "max_position_embeddings": 512,
+                  "torch_dtype": "bfloat16", "hidden_act": "silu", "tie_word_embeddings": True, "bos_token_id": 1, "eos_token_id": 2}
+
+        def ask(port, path):
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=LONG) as answer:
+                    return answer.status, answer.read()
+            except urllib.error.HTTPError as error:
+                return error.code, error.read()
+            except OSError:
+                return 0, b""
+
+        with temporary_folder() as folder:
+            with open(os.path.join(folder, "config.json"), "w") as file:
+                json.dump(config, file)
+            for flags, page in (([], 200), (["--no-playground"], 503)):
+                shares = []
+                for _ in range(20):  # a machine that does something else may let all of it pass unseen
+                    port = free_port()
+                    process = subprocess.Popen([PROGRAM, "serve", "--model", folder, "--dummy-weights", "--threads", "1", "--num-pages", "64", "--port", str(port), *flags],
+                                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                    try:
+                        while process.poll() is None:
+                            before = ask(port, "/v1/models")
+                            home, style = ask(port, "/")[0], ask(port, "/web/style.css")[0]
+                            after = ask(port, "/v1/models")
+                            if before[0] == 200:
+                                break
+                            if before[0] != 503 or after[0] != 503:
+                                continue
+                            self.assertEqual((home, style), (page, page))
+                            told = json.loads(after[1])
+                            self.assertEqual(told["error"]["code"], "loading")
+                            self.assertGreater(told["loading"]["seconds"], 0)
+                            shares.append(told["loading"]["weights"])
+                    finally:
+                        process.kill()
+                        process.wait()
+                    if any(0 < share < 1 for share in shares):
+                        break
+                    shares = []
+                self.assertTrue(any(0 < share < 1 for share in shares), shares)
+                self.assertEqual(shares, sorted(shares))
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ export function startChat(served) {
     byId("welcome").hidden = !empty;
     fresh.disabled = empty;
     const kept = conversation.save();
-    setText(byId("kept"), empty ? "" : kept ? "Kept in this browser until New chat" : "Not kept: this browser stores nothing for this page");
+    setText(byId("kept"), empty ? "" : kept ? "Kept in this browser" : "Not kept: storage is blocked");
   }
 
   function clear() {
@@ -109,20 +109,19 @@ export function startChat(served) {
 
   const withSystem = (list) => (systemPrompt() ? [{ role: "system", content: systemPrompt() }, ...list] : list);
 
-  // Leaves out the oldest turns until a quarter of the context is free for the answer.
+  // Leaves out the oldest turns, one at least, until a quarter of the context is free for the answer, or as many
+  // tokens as the settings let it have.
   async function makeRoom() {
-    const most = 0.75 * (served().contextTokens || Infinity);
+    const context = served().contextTokens || Infinity;
+    const most = Math.min(0.75 * context, context - (requestSettings().max_completion_tokens ?? 0));
     const last = conversation.turns.at(-1), index = conversation.turns.length - (last.failure && last.content === "" ? 1 : 0);
     const sent = () => withSystem(conversation.messages(index));
-    const size = () => JSON.stringify(sent()).length;
+    const characters = () => JSON.stringify(sent()).length;
+    const tokens = async () => (await postJson("tokenize", { messages: sent() })).count;
     try {
-      for (let dropped = true; dropped;) {
-        const before = size();
-        const { count } = await postJson("tokenize", { messages: sent() });
-        if (count <= most) break;
-        // By their characters first: each count sends the whole conversation.
-        do dropped = conversation.dropOldest(); while (dropped && (size() * count) / before > most);
-      }
+      const each = (await tokens()) / characters();
+      // By their characters first: each count sends the whole conversation.
+      while (conversation.dropOldest()) if (characters() * each <= most && (await tokens()) <= most) break;
     } catch {
       // It can't be counted: half of them.
       for (let pairs = conversation.turns.filter((turn) => !turn.unsent).length >> 2; pairs >= 0; --pairs) conversation.dropOldest();
@@ -175,7 +174,7 @@ export function startChat(served) {
     const atEnd = nearEnd();
     delete turn.pending;
     turn.stopped = failure?.name === "AbortError";
-    turn.note = meter.text(turn.stopped ? "stopped" : null) || "no answer";
+    turn.note = meter.text(turn.stopped ? "stopped" : null);
     if (failure && !turn.stopped) turn.failure = failureOf(failure);
     turn.full = meter.filled(served().contextTokens);
     view.show();

@@ -44,11 +44,11 @@ export class MessageView {
     this.#showThoughts(thoughts, open && streaming);
     showMarkdown(this.#answer, answer);
     setText(this.#meta, meta);
-    this.#actions.hidden = streaming;
+    this.#actions.hidden = streaming || (turn.failure !== undefined && turn.content === "");  // it says itself what can be done
     if (streaming) return this.#notice.replaceChildren();
     if (turn.failure) this.#notice.replaceChildren(failureBlock(turn.failure, this.#act.ways(turn)));
     else if (turn.full) this.#notice.replaceChildren(el("div", { class: "notice" }, el("p", {}, "The context is full, so the answer was cut."), buttons(this.#act.ways(turn))));
-    else if (turn.content === "" && turn.note && !turn.stopped) this.#notice.replaceChildren(el("p", { class: "empty" }, "The model ended its answer at once."));
+    else if (turn.content === "" && !turn.stopped) this.#notice.replaceChildren(el("p", { class: "empty" }, "The model ended its answer at once."));
     else this.#notice.replaceChildren();
   }
 

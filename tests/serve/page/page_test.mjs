@@ -6,8 +6,9 @@
 // also fail, and ask for a key.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { startServer } from "../server.mjs";
 import "./mock_cases.mjs";  // what only the mock server does when it is asked to
-import { answered, answers, assertNoSidewaysScroll, busy, lowContrast, mock, say, shoot, until, url, visit } from "./support.mjs";
+import { answered, answers, assertNoSidewaysScroll, busy, given, lowContrast, mock, say, shoot, until, url, visit } from "./support.mjs";
 
 for (const size of ["wide", "phone"]) {
   for (const scheme of ["light", "dark"]) {
@@ -18,6 +19,8 @@ for (const size of ["wide", "phone"]) {
       await assertNoSidewaysScroll(page);
       await say(page, "Tell me a story about a sparrow.");
       await answered(page);
+      const composer = await page.locator("#composer").boundingBox();
+      assert.ok(Math.abs(composer.y + composer.height - page.viewportSize().height) < 2, "the message field is at the bottom");
       assert.match(await answers(page).first().locator(".body").innerText(), /\w+ \w+ \w+/);
       assert.match(await answers(page).first().locator(".meta").innerText(), /\d tokens · [\d.,]+ tokens\/s · first after [\d.]+ (µs|ms|s) · prompt \d+/);
       await shoot(page, `${size}-${scheme}-chat`);
@@ -147,4 +150,47 @@ test("the live view asks only while it is seen", async () => {
   await page.waitForTimeout(1200);
   assert.equal(polls, 0);
   await leave();
+});
+
+const withProgram = { skip: given.program ? false : "no program was given" };
+
+test("a real conversation outlasts a reload, and its context ends", withProgram, async () => {
+  const small = await startServer(given.program, "--max-model-len", "160");
+  const { page, leave } = await visit("wide", { address: `${small.url}/`, expectErrors: true });
+  await page.locator("#served").waitFor();
+  await page.getByRole("button", { name: "Settings" }).click();
+  await page.getByLabel("Max tokens").fill("70");  // more than a quarter of it
+  for (let i = 1; (await page.getByRole("alert").count()) === 0; ++i) {
+    assert.ok(i < 30, "the context never ends");
+    await say(page, "Tell me a story about a sparrow.");
+    await answered(page, i);
+  }
+  await page.getByRole("button", { name: "Drop the oldest turns and retry" }).click();
+  await page.getByRole("alert").waitFor({ state: "detached" });
+  await page.locator("#messages.busy").waitFor({ state: "detached" });
+  assert.equal(await page.getByRole("alert").count(), 0);
+  const before = await page.locator("#messages").innerText();
+  assert.match(before, /no longer sent/);
+  assert.equal(await answers(page).last().locator(".who").innerText(), "demo");
+  await page.reload();
+  await answered(page);
+  assert.equal(await page.locator("#messages").innerText(), before);
+  await leave();
+  await small.stop();
+});
+
+test("a real encoder embeds", withProgram, async () => {
+  const model = new URL("../../goldens/bert_d8_fp32", import.meta.url).pathname;
+  const encoder = await startServer(given.program, "--model", model);
+  const { page, leave } = await visit("phone", { address: `${encoder.url}/`, expectErrors: true });
+  await page.getByRole("heading", { name: "Embeddings" }).waitFor();
+  await page.getByLabel("Text 1", { exact: true }).fill("one text");
+  await page.getByLabel("Text 2", { exact: true }).fill("one text");
+  await page.getByRole("button", { name: "Embed", exact: true }).click();
+  await page.locator("#embed-cosines td").nth(3).waitFor();
+  assert.deepEqual(await page.locator("#embed-cosines td").allInnerTexts(), ["1.0000", "1.0000", "1.0000", "1.0000"]);
+  await assertNoSidewaysScroll(page);
+  await shoot(page, "encoder-phone");
+  await leave();
+  await encoder.stop();
 });

@@ -6,7 +6,7 @@ import { parseArgs } from "node:util";
 import { need, skip, startServer } from "../server.mjs";
 import { startMock } from "./mock_server.mjs";
 
-const { values: given } = parseArgs({
+export const { values: given } = parseArgs({
   options: {
     program: { type: "string" },
     url: { type: "string" },
