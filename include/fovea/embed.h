@@ -18,7 +18,7 @@ namespace fovea {
 /// How a text's hidden states become one vector: their mean, the first token's, or the last token's.
 enum class Pooling : uint8_t { mean, cls, last };
 std::string_view to_string(Pooling pooling);
-/// "mean", "cls" or "last", in any letter case.
+/// "mean", "cls" (also "first") or "last" (also "lasttoken", "last-token"), in any letter case.
 std::optional<Pooling> parse_pooling(std::string_view name);
 
 struct EmbedConfig {
@@ -65,8 +65,10 @@ class Embedder {
   virtual const EmbedInfo& info() const = 0;
 
   /// A text's ids with the special tokens. Longer than info().max_seq_len: an error, or, with `truncate`, the
-  /// text's last tokens are dropped (never the special ones).
-  virtual Result<std::vector<int32_t>> tokenize(std::string_view text, bool truncate) const = 0;
+  /// text's last tokens are dropped (never the special ones). `too_long`: where that is the error, it gets
+  /// the number of tokens that the text has at least.
+  virtual Result<std::vector<int32_t>> tokenize(std::string_view text, bool truncate,
+                                                size_t* too_long = nullptr) const = 0;
 
   /// Whether embed() would take these ids: at least one, at most info().max_seq_len, all in the vocabulary.
   virtual Status check(std::span<const int32_t> ids) const = 0;

@@ -92,8 +92,10 @@ void add_embed(CLI::App& root, EmbedFlags& f) {
                             "JSON lines, each with \"input\", \"text\" or \"token_ids\", and optional "
                             "\"id\"; - = standard input"));
   add_row_flags(app, f.output, f.ignore_unknown);
-  suggest(app.add_option("--pooling", f.pooling, "(default: the model's modules.json, else mean)"),
-          {"mean", "cls", "last"});
+  suggest(
+      app.add_option("--pooling", f.pooling,
+                     "mean, cls (the first token) or last (default: the model's modules.json, else mean)"),
+      {"mean", "cls", "last"});
   app.add_flag_function(
       "--normalize,!--no-normalize", [&f](int64_t on) { f.normalize = on > 0; },
       "Vectors of length 1 (default: as the model's modules.json says, else no)");

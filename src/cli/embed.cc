@@ -20,7 +20,8 @@ Result<EmbedConfig> to_config(const EmbedFlags& flags) {
   config.dtype = dtype;
   if (!flags.pooling.empty()) {
     config.pooling = parse_pooling(flags.pooling);
-    if (!config.pooling) return invalid("--pooling " + flags.pooling + ": allowed are mean, cls, last");
+    if (!config.pooling)
+      return invalid("--pooling " + flags.pooling + ": allowed are mean, cls (the first token), last");
   }
   config.attention = flags.model.attention;
   config.registry = flags.model.registry;
@@ -51,7 +52,12 @@ Result<RowSource> rows_of(const EmbedFlags& flags) {
 Result<std::vector<int32_t>> ids_of(const Embedder& embedder, const InputRow& row, bool truncate) {
   if (row.chat || row.audio)
     return invalid("\"messages\" and \"audio\" can't be embedded; give \"input\", \"text\" or \"token_ids\"");
-  if (!row.ids) return embedder.tokenize(*row.text, truncate);
+  if (!row.ids) {
+    size_t too_long = 0;
+    auto ids = embedder.tokenize(*row.text, truncate, &too_long);
+    if (too_long == 0) return ids;
+    return Error{ids.error().code, ids.error().message + ", or cut it with --truncate"};
+  }
   std::vector<int32_t> ids = *row.ids;
   if (truncate) ids.resize(std::min(ids.size(), static_cast<size_t>(embedder.info().max_seq_len)));
   FOVEA_RETURN_IF_ERROR(embedder.check(ids));

@@ -16,6 +16,7 @@
 #include "cli/json_io.h"
 #include "cli/terminal.h"
 #include "model/config.h"
+#include "model/decoder_prompt.h"
 #include "server/openai/error.h"
 #include "server/pages.h"
 #include "server/service.h"
@@ -170,8 +171,19 @@ std::vector<std::string> served_names(const ServeFlags& flags) {
 struct Model {
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Embedder> embedder;
-  std::string info;  ///< JSON
+  std::optional<server::TextEncoder> encoder;  ///< of the engine's model
+  std::string info;                            ///< JSON
 };
+
+/// What an encoder-decoder model needs for text to text. One that hears is refused before it is read.
+Result<server::TextEncoder> text_encoder(const ServeFlags& flags, const ModelConfig& model) {
+  if (model.encoder->mel_bins > 0)
+    return unsupported("fovea serve: " + served_names(flags).front() + " (" + model.architecture +
+                       ") hears audio, and no endpoint of the server takes sound; transcribe with fovea "
+                       "generate --audio FILE.wav, or with rows of \"audio\" (--input FILE.jsonl)");
+  FOVEA_TRY(prompt, default_decoder_prompt(model));
+  return server::TextEncoder{std::move(prompt), static_cast<size_t>(model.encoder->max_position)};
+}
 
 Result<Model> load(const ServeFlags& flags, LoadProgress progress) {
   ExplainFlags explain;
@@ -187,6 +199,10 @@ Result<Model> load(const ServeFlags& flags, LoadProgress progress) {
   FOVEA_TRY(dir, resolve_model_dir(config.model));
   FOVEA_TRY(model_config, load_model_config(dir, config.generation_config));
   Model model;
+  if (model_config.kind == ModelKind::encoder_decoder) {
+    FOVEA_TRY(encoder, text_encoder(flags, model_config));
+    model.encoder = std::move(encoder);
+  }
   if (model_config.kind != ModelKind::encoder) {
     FOVEA_TRY(engine, Engine::create(config));
     model.engine = std::move(engine);
@@ -321,6 +337,7 @@ Status run_serve(const ServeFlags& flags) {
   config.sse_ping = to_ms(flags.sse_keepalive);
   config.version = FOVEA_VERSION;
   config.server_info = model.info;
+  config.encoder = model.encoder;
   config.playground = !flags.no_playground;
   if (flags.ignore_unknown_fields) config.unknown_fields = openai::UnknownFields::ignored;
   config.connections = [&server = *server] { return server.connections(); };

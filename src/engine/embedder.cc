@@ -51,7 +51,8 @@ class EmbedderImpl final : public Embedder, StepAttention {
   Status open(const EmbedConfig& config);
 
   const EmbedInfo& info() const override { return info_; }
-  Result<std::vector<int32_t>> tokenize(std::string_view text, bool truncate) const override;
+  Result<std::vector<int32_t>> tokenize(std::string_view text, bool truncate,
+                                        size_t* too_long) const override;
   Status check(std::span<const int32_t> ids) const override;
   Result<std::vector<std::vector<float>>> embed(std::span<const std::vector<int32_t>> inputs) override;
 
@@ -170,20 +171,21 @@ Status EmbedderImpl::load_model(const EmbedConfig& config, const BackendRegistry
   return {};
 }
 
-Result<std::vector<int32_t>> EmbedderImpl::tokenize(std::string_view text, bool truncate) const {
+Result<std::vector<int32_t>> EmbedderImpl::tokenize(std::string_view text, bool truncate,
+                                                    size_t* too_long) const {
   if (!tokenizer_) return not_found(info_.model_dir + " has no tokenizer.json; add it or give token ids");
   const auto limit = static_cast<size_t>(info_.max_seq_len);
-  const auto too_long = [&](size_t at_least) {
+  const auto refuse = [&](size_t at_least) {
+    if (too_long != nullptr) *too_long = at_least;
     return invalid("the text is at least " + std::to_string(at_least) + " tokens long; at most " +
-                   std::to_string(limit) + " are possible (" + info_.max_seq_len_why +
-                   "): shorten it, or cut it with --truncate");
+                   std::to_string(limit) + " are possible (" + info_.max_seq_len_why + "): shorten it");
   };
-  if (const size_t least = tokenizer_->least_ids(text); !truncate && least > limit) return too_long(least);
+  if (const size_t least = tokenizer_->least_ids(text); !truncate && least > limit) return refuse(least);
   EncodeOptions whole;
   if (!truncate) whole.most_ids = limit;
   FOVEA_TRY(ids, tokenizer_->encode(text, whole));
   if (ids.size() <= limit) return ids;
-  if (!truncate) return too_long(ids.size());
+  if (!truncate) return refuse(ids.size());
   // What stands before and after the text's own tokens stays.
   EncodeOptions bare;
   bare.add_special_tokens = false;
@@ -267,6 +269,8 @@ std::string_view to_string(Pooling pooling) {
 std::optional<Pooling> parse_pooling(std::string_view name) {
   for (const Pooling pooling : {Pooling::mean, Pooling::cls, Pooling::last})
     if (same_name(name, to_string(pooling))) return pooling;
+  if (same_name(name, "first")) return Pooling::cls;
+  if (same_name(name, "lasttoken") || same_name(name, "last-token")) return Pooling::last;
   return std::nullopt;
 }
 

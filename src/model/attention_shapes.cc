@@ -10,6 +10,7 @@
 #include "model/family.h"
 #include "model/mapped_file.h"
 #include "model/model.h"
+#include "model/model_files.h"
 
 namespace fovea {
 namespace {
@@ -173,10 +174,10 @@ Result<AttentionShapes> read_attention_shapes(const std::string& path) {
   std::string file = name_of_file(path);
   if (file.empty()) {
     FOVEA_TRY(dir, resolve_model_dir(path));
-    file = dir + "/config.json";
-    if (std::error_code ignored; !std::filesystem::exists(file, ignored))
-      return not_found(file + ": missing; give a folder in Hugging Face format, or a config.json");
+    FOVEA_TRY(config, find_config(dir));
+    file = config;
   }
+  FOVEA_RETURN_IF_ERROR(refuse_gguf(file));
   FOVEA_TRY(text, read_text_file(file, kMaxConfigBytes));
   return parse_attention_shapes(text, file);
 }

@@ -10,6 +10,7 @@
 #include "model/family.h"
 #include "model/kv_scales.h"
 #include "model/mapped_file.h"
+#include "model/model_files.h"
 
 namespace fovea {
 namespace {
@@ -206,10 +207,7 @@ void fit_to_length(ModelConfig& config, int64_t max_seq_len) {
 }
 
 Result<ModelConfig> load_model_config(const std::string& dir, const std::string& generation_config) {
-  const std::string file = dir + "/config.json";
-  std::error_code ignored;
-  if (!std::filesystem::exists(file, ignored))
-    return not_found(file + ": missing; --model must name a directory in Hugging Face format");
+  FOVEA_TRY(file, find_config(dir));
   FOVEA_TRY(config, read_text_file(file, kMaxConfigBytes));
   FOVEA_TRY(generation_file, find_generation_config(dir, generation_config));
   std::string generation;

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "model/config.h"
 #include "model/mapped_file.h"
+#include "model/model_files.h"
 
 namespace fovea {
 namespace {
@@ -42,10 +44,37 @@ bool is_directory(const std::string& path) {
 
 }  // namespace
 
+Status refuse_gguf(const std::string& file) {
+  char magic[4] = {};
+  if (!std::ifstream(file, std::ios::binary).read(magic, sizeof magic) ||
+      std::string_view(magic, sizeof magic) != "GGUF")
+    return {};
+  return unsupported(printable(file, 400) +
+                     ": a GGUF file, llama.cpp's format, which is not read; give the directory in Hugging "
+                     "Face format that it was made from (config.json, tokenizer.json, *.safetensors)");
+}
+
+Result<std::string> find_config(const std::string& dir) {
+  const std::string file = dir + "/config.json";
+  std::error_code error;
+  const bool is_there = fs::exists(file, error);
+  if (error == std::errc::permission_denied) return permission_denied(file);
+  if (is_there) return file;
+  std::string also;
+  for (auto at = fs::directory_iterator(dir, error); !error && at != fs::directory_iterator();
+       at.increment(error))
+    if (at->path().extension() == ".gguf")
+      also = ", and this one has a GGUF file, llama.cpp's format, which is not read";
+  return not_found(file + ": missing; --model must name a directory in Hugging Face format" + also);
+}
+
 Result<std::string> resolve_model_dir(const std::string& name) {
   if (is_directory(name)) return name;
-  std::error_code ignored;
-  if (fs::exists(name, ignored))
+  std::error_code error, ignored;
+  const bool is_there = fs::exists(name, error);
+  if (error == std::errc::permission_denied) return permission_denied(name);
+  if (is_there) FOVEA_RETURN_IF_ERROR(refuse_gguf(name));
+  if (is_there)
     return invalid(printable(name, 400) +
                    ": not a directory; give the model's directory (config.json, "
                    "tokenizer.json, *.safetensors)");

@@ -63,6 +63,13 @@ Result<std::string> read_text_file(const std::string& path, size_t limit) {
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
+Error permission_denied(const std::string& path) {
+  return io_error(
+      printable(path, 400) +
+      ": permission denied; let this user read it and enter its folders (chmod -R a+rX FOLDER), or "
+      "run as one who may");
+}
+
 std::string printable(std::string_view text, size_t limit) {
   std::string out;
   for (const char c : text.substr(0, limit))

@@ -37,4 +37,7 @@ Result<std::string> read_text_file(const std::string& path, size_t limit);
 /// `text` on one line and at most `limit` bytes long, for quoting a file's content in a message.
 std::string printable(std::string_view text, size_t limit = 80);
 
+/// A file or folder of a model that this user may not look into.
+Error permission_denied(const std::string& path);
+
 }  // namespace fovea

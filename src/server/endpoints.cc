@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "base/log.h"
 #include "server/generation.h"
@@ -49,8 +50,8 @@ openai::ParseOptions parse_options(const Core& core) {
 }
 
 /// In the words that clients look for. `tokens`: "20", "at least 20".
-ApiError too_long(const Core& core, const std::string& tokens, const std::string& what) {
-  return bad_request("This model's maximum context length is " + std::to_string(core.max_seq_len()) +
+ApiError too_long(size_t longest, const std::string& tokens, const std::string& what) {
+  return bad_request("This model's maximum context length is " + std::to_string(longest) +
                          " tokens. However, your " + what + " resulted in " + tokens +
                          " tokens. Please reduce the length of the " + what + ".",
                      what, "context_length_exceeded");
@@ -62,7 +63,7 @@ std::optional<ApiError> check_length(const Core& core, const openai::GenerationR
   const auto wanted = static_cast<size_t>(std::max(0, request.sampling.max_tokens.value_or(0)));
   const bool generates = request.sampling.max_tokens.value_or(1) > 0;
   if (prompt > longest || (generates && prompt == longest))
-    return too_long(core, std::to_string(prompt), what);
+    return too_long(longest, std::to_string(prompt), what);
   if (request.max_tokens_given && prompt + wanted > longest)
     return bad_request("This model's maximum context length is " + std::to_string(longest) +
                            " tokens. However, you requested " + std::to_string(prompt + wanted) +
@@ -73,15 +74,39 @@ std::optional<ApiError> check_length(const Core& core, const openai::GenerationR
   return std::nullopt;
 }
 
+/// Takes a prompt's ids, if they are not too many. An encoder-decoder model's encoder reads them, and its
+/// answer begins as the model's files say.
+std::optional<ApiError> take_prompt(const Core& core, const openai::GenerationRequest& request,
+                                    std::vector<int32_t> ids, const char* what, TokenizedPrompt& prompt) {
+  const auto& encoder = core.config.encoder;
+  prompt.ids = std::move(ids);
+  if (encoder) {
+    prompt.encoder_ids = std::exchange(prompt.ids, encoder->decoder_prompt);
+    if (prompt.encoder_ids.size() > encoder->longest)
+      return too_long(encoder->longest, std::to_string(prompt.encoder_ids.size()), what);
+  }
+  return check_length(core, request, prompt.ids.size(), what);
+}
+
 /// Whether `text` may be a prompt is said before it costs anything; `prompt` gets its ids.
 std::optional<ApiError> tokenize_prompt(const Core& core, const openai::GenerationRequest& request,
                                         std::string_view text, const char* what, TokenizedPrompt& prompt) {
-  auto tokens =
-      core.engine->tokenize(text, request.add_special_tokens, static_cast<size_t>(core.max_seq_len()));
+  const auto longest =
+      core.config.encoder ? core.config.encoder->longest : static_cast<size_t>(core.max_seq_len());
+  auto tokens = core.engine->tokenize(text, request.add_special_tokens, longest);
   if (!tokens) return bad_request("this model has no tokenizer; give the prompt as token ids", what);
-  if (tokens->at_least > 0) return too_long(core, "at least " + std::to_string(tokens->at_least), what);
-  prompt.ids = std::move(tokens->ids);
-  return check_length(core, request, prompt.ids.size(), what);
+  if (tokens->at_least > 0) return too_long(longest, "at least " + std::to_string(tokens->at_least), what);
+  return take_prompt(core, request, std::move(tokens->ids), what, prompt);
+}
+
+/// What answers of an encoder-decoder model can't have: its prompt is not what they go on from.
+std::optional<ApiError> check_encoder_request(const Core& core, const openai::GenerationRequest& request) {
+  if (!core.config.encoder || !(request.echo || request.prompt_logprobs)) return std::nullopt;
+  const char* field = request.echo ? "echo" : "prompt_logprobs";
+  return bad_request(std::string(field) +
+                         ": this model reads the prompt with its encoder, and gives no probabilities of it; "
+                         "leave the field out",
+                     field);
 }
 
 /// What completions and chats share: everything after their prompts are tokens, and not too many.
@@ -91,7 +116,7 @@ std::optional<ApiError> generate(std::shared_ptr<Reply>& reply, std::shared_ptr<
   Core& core = reply->core();
   std::vector<int64_t> lengths;
   for (const TokenizedPrompt& prompt : prompts)
-    lengths.push_back(static_cast<int64_t>(prompt.ids.size()));
+    lengths.push_back(static_cast<int64_t>(prompt.read().size()));
   const int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   const auto size = openai::answer_size(kind, request, lengths, core.engine->info().vocab_size);
   // A stream's tokens are sent as they come.
@@ -130,6 +155,7 @@ std::optional<ApiError> completion(std::shared_ptr<Reply>& reply,
   if (!parsed) return std::move(parsed).error();
   note_ignored(*reply, *parsed);
   openai::GenerationRequest& request = parsed->common;
+  if (auto error = check_encoder_request(core, request)) return error;
   if (auto error = admit(core, *ticket, request, parsed->prompts.size())) return error;
   std::vector<TokenizedPrompt> prompts;
   for (openai::Prompt& given : parsed->prompts) {
@@ -138,8 +164,8 @@ std::optional<ApiError> completion(std::shared_ptr<Reply>& reply,
       if (auto error = tokenize_prompt(core, request, *text, "prompt", prompt)) return error;
       if (request.echo) prompt.text = std::move(*text);
     } else {
-      prompt.ids = std::move(std::get<std::vector<int32_t>>(given));
-      if (auto error = check_length(core, request, prompt.ids.size(), "prompt")) return error;
+      auto& ids = std::get<std::vector<int32_t>>(given);
+      if (auto error = take_prompt(core, request, std::move(ids), "prompt", prompt)) return error;
       if (request.echo) prompt.text = engine.detokenize(prompt.ids, false);
     }
     prompts.push_back(std::move(prompt));
@@ -151,6 +177,8 @@ std::optional<ApiError> chat_completion(std::shared_ptr<Reply>& reply,
                                         std::shared_ptr<Admission::Ticket>& ticket) {
   Core& core = reply->core();
   const Engine& engine = *core.engine;
+  if (core.config.encoder)
+    return bad_request("this model reads one text and has no chats; use /v1/completions");
   if (!engine.has_chat_template())
     return bad_request("this model has no chat template; use /v1/completions, or start with --chat-template");
   auto parsed = openai::parse_chat_completion(reply->request().body, parse_options(core));
@@ -192,6 +220,7 @@ std::optional<ApiError> embedding(std::shared_ptr<Reply>& shared_reply,
     return bad_request("dimensions is " + std::to_string(*parsed->dimensions) + "; this model's are " +
                            std::to_string(dimensions),
                        "dimensions");
+  const auto longest = static_cast<size_t>(embedder.info().max_seq_len);
   const int64_t bytes = openai::embeddings_size(parsed->inputs.size(), dimensions, parsed->base64);
   if (bytes > core.config.max_answer_bytes)
     return answer_too_large(core, bytes,
@@ -205,13 +234,15 @@ std::optional<ApiError> embedding(std::shared_ptr<Reply>& shared_reply,
   for (openai::Prompt& given : parsed->inputs) {
     std::vector<int32_t> ids;
     if (const auto* text = std::get_if<std::string>(&given)) {
-      auto of_text = embedder.tokenize(*text, parsed->truncate);
+      size_t at_least = 0;
+      auto of_text = embedder.tokenize(*text, parsed->truncate, &at_least);
+      if (at_least > 0) return too_long(longest, "at least " + std::to_string(at_least), "input");
       if (!of_text) return bad_request(of_text.error().message, "input");
       ids = *std::move(of_text);
     } else {
       ids = std::move(std::get<std::vector<int32_t>>(given));
-      if (parsed->truncate)
-        ids.resize(std::min(ids.size(), static_cast<size_t>(embedder.info().max_seq_len)));
+      if (parsed->truncate) ids.resize(std::min(ids.size(), longest));
+      if (ids.size() > longest) return too_long(longest, std::to_string(ids.size()), "input");
     }
     if (const Status fits = embedder.check(ids); !fits) return bad_request(fits.error().message, "input");
     tokens += static_cast<int>(ids.size());

@@ -63,8 +63,8 @@ Generation::Generation(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::
     progress_[p].unfinished = request_.sampling.n;
     progress_[p].record.n = request_.sampling.n;
     progress_[p].record.max_tokens = request_.sampling.max_tokens;
-    progress_[p].record.prompt_tokens = static_cast<int>(prompts_[p].ids.size());
-    usage_.prompt_tokens += static_cast<int>(prompts_[p].ids.size());
+    progress_[p].record.prompt_tokens = static_cast<int>(prompts_[p].read().size());
+    usage_.prompt_tokens += static_cast<int>(prompts_[p].read().size());
   }
   for (size_t i = 0; i < choices_.size(); ++i) {
     openai::Choice& choice = choices_[i];
@@ -77,7 +77,7 @@ Generation::Generation(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::
       choice.echoed = choice.wants_logprobs;
     }
     if (request_.return_token_ids || request_.prompt_logprobs || choice.echoed)
-      choice.prompt_ids = prompt.ids;
+      choice.prompt_ids = prompt.read();
   }
 }
 
@@ -105,6 +105,7 @@ void Generation::start(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::
 GenerateRequest Generation::engine_request(size_t prompt) const {
   GenerateRequest out;
   out.prompt_ids = prompts_[prompt].ids;
+  out.encoder_ids = prompts_[prompt].encoder_ids;
   out.sampling = request_.sampling;
   out.priority = request_.priority;
   out.client = reply_->client();
@@ -167,7 +168,7 @@ void Generation::count(size_t prompt, const RequestOutput& output) {
   RequestRecord& record = progress.record;
   if (!progress.computed) {
     progress.computed = true;
-    ticket_->prompt_done(static_cast<int64_t>(prompts_[prompt].ids.size()));
+    ticket_->prompt_done(static_cast<int64_t>(prompts_[prompt].read().size()));
   }
   if (!output.token_ids.empty() && core_.metrics) {
     const auto now = Clock::now();

@@ -15,8 +15,12 @@ namespace fovea::server {
 
 /// A prompt in tokens, and as text where that is wanted back.
 struct TokenizedPrompt {
-  std::vector<int32_t> ids;
+  std::vector<int32_t> ids;          ///< what the answer goes on from
+  std::vector<int32_t> encoder_ids;  ///< of an encoder-decoder model: what it reads first
   std::string text;
+
+  /// What the client gave.
+  const std::vector<int32_t>& read() const { return encoder_ids.empty() ? ids : encoder_ids; }
 };
 
 /// Lives until its answer is over and the engine has forgotten it. Three kinds of threads meet here: one that

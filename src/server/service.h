@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,12 @@
 #include "server/openai/field_table.h"
 
 namespace fovea::server {
+
+/// An encoder-decoder model that reads a text before it writes one.
+struct TextEncoder {
+  std::vector<int32_t> decoder_prompt;  ///< what answers begin with
+  size_t longest = 0;                   ///< tokens that the encoder takes
+};
 
 struct ServiceConfig {
   std::vector<std::string> served_names;  ///< the first is the one in answers
@@ -37,6 +44,7 @@ struct ServiceConfig {
   std::string server_info;                     ///< JSON of what does not change: backends and why
   bool playground = true;
   openai::UnknownFields unknown_fields = openai::UnknownFields::refused;
+  std::optional<TextEncoder> encoder;
   std::function<http::ConnectionCounts()> connections;  ///< for /metrics and /server_info; null = none
 };
 

@@ -135,6 +135,34 @@ class BadInput(unittest.TestCase):
         self.refuse(["/no/such/model"], "generate", "--model", "/no/such/model", "x")
         self.refuse(["nobody/nothing", "download"], "generate", "--model", "nobody/nothing", "x")
 
+    def test_models_in_other_formats(self):
+        folder = self.model(config__json=None)
+        file = os.path.join(folder, "tiny.gguf")
+        with open(file, "wb") as out:
+            out.write(b"GGUF" + bytes(100))
+        for command in (["generate", "x"], ["serve", "--port", "0"]):
+            self.refuse([file, "GGUF", "Hugging Face"], *command, "--model", file)
+            self.refuse(["config.json: missing", "GGUF"], *command, "--model", folder)
+        self.refuse(["not a directory"], "generate", "--model", os.path.join(folder, "tokenizer.json"), "x")
+
+    @unittest.skipUnless(os.getuid() == 0, "a test that becomes another user needs root")
+    def test_a_model_that_this_user_may_not_read(self):
+        folder = self.model()
+        program = shutil.copy(PROGRAM, self.folder)  # where nobody can start it
+        os.chmod(self.folder, 0o755)
+        outer = os.path.join(self.folder, "outer")
+        os.mkdir(outer)
+        for closed, path in ((folder, folder), (outer, os.path.join(outer, "model"))):
+            if closed == outer:
+                os.chmod(folder, 0o755)
+                shutil.move(folder, outer)
+            os.chmod(closed, 0o700)
+            result = subprocess.run([program, "generate", "--model", path, "x"], capture_output=True, text=True, user=65534, group=65534, extra_groups=[])
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn("permission denied", result.stderr)
+            self.assertIn(path, result.stderr)
+            self.assertNotIn("missing", result.stderr)
+
     def test_missing_files(self):
         self.refuse_model(["config.json"], config__json=None)
         self.refuse_model(["model.safetensors"], model__safetensors=None)

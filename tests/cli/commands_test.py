@@ -551,6 +551,25 @@ class Commands(unittest.TestCase):
                 self.assertIn(words, row["error"]["message"])
                 self.assertEqual(row["error"]["type"], "invalid_request_error")
 
+    def test_no_time_is_estimated_before_anything_is_done(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source = os.path.join(folder, "in")
+            with open(source, "w") as file:
+                file.write(json.dumps({"prompt": "x", "n": 128, "temperature": 1, "ignore_eos": True, "max_tokens": 900}) + "\n")
+                file.write('{"prompt": "x", "max_tokens": 1}\n')
+            child, terminal = pty.fork()
+            if child == 0:
+                flags = ["--attn", "TORCH_NATIVE", "--threads", "1", "--output", os.path.join(folder, "out")]
+                os.execv(PROGRAM, [PROGRAM, "generate", "--input", source, *flags])
+            seen = b""
+            while b"0/2" not in seen:  # minutes of work
+                self.assertTrue(select.select([terminal], [], [], 60)[0], seen)
+                seen += os.read(terminal, 65536)
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            os.close(terminal)
+            self.assertNotIn(b"s left", seen)
+
     def test_fields_without_a_meaning(self):
         row = {"prompt": "1 +", "max_tokens": 3, "temperature": 0}
         plain, *same = self.rows("generate", [row, {**row, "user": "u", "metadata": {"a": 1}, "grammar": "", "best_of": 1, "tools": None, "length_penalty": 1.0}])

@@ -90,6 +90,14 @@ class Embed(unittest.TestCase):
             self.assertAlmostEqual(sum(x * x for x in row["embedding"]), 1, places=5)
         self.assertIn("pooling: last (given: --pooling), normalised", result.stderr)
 
+    def test_poolings_have_one_name_and_others_lead_to_it(self):
+        for name, others in (("cls", ("first", "CLS")), ("last", ("lasttoken", "last-token"))):
+            wanted = run("embed", "--model", XLM_ROBERTA, "--pooling", name, "one text")
+            for other in others:
+                result = run("embed", "--model", XLM_ROBERTA, "--pooling", other, "one text")
+                self.assertEqual(result.stdout, wanted.stdout)
+                self.assertIn(f"pooling: {name} (given: --pooling)", result.stderr)
+
     def test_texts_are_normalised_when_the_model_says_so(self):
         with tempfile.TemporaryDirectory() as folder:
             model = shutil.copytree(XLM_ROBERTA, os.path.join(folder, "model"))
@@ -138,7 +146,7 @@ class Embed(unittest.TestCase):
         self.assertIn("no rows", result.stderr)
         self.assertIn("isn't an encoder", run("embed", "--model", BART, "a").stderr)
         self.assertIn("fovea embed", run("generate", "--model", XLM_ROBERTA, "a").stderr)
-        self.assertIn("mean, cls, last", run("embed", "--model", XLM_ROBERTA, "--pooling", "max", "a").stderr)
+        self.assertIn("mean, cls (the first token), last", run("embed", "--model", XLM_ROBERTA, "--pooling", "max", "a").stderr)
 
 
     def test_resume(self):
@@ -213,6 +221,12 @@ class EncoderDecoder(unittest.TestCase):
             write_wav(sound, seconds=2)
             self.assertIn("this model hears 1 seconds", run("generate", "--audio", sound, *flags).stderr)
             self.assertIn("reads text, not audio", run("generate", "--model", BART, "--audio", sound).stderr)
+
+    def test_no_server_hears(self):
+        result = run("serve", "--port", "0", "--model", WHISPER)
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn("hears audio, and no endpoint of the server takes sound; transcribe with fovea generate --audio FILE.wav", result.stderr)
+        self.assertNotIn("ready", result.stderr)
 
 
 if __name__ == "__main__":

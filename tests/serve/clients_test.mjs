@@ -2,7 +2,9 @@
 // Usage: clients_test.mjs PROGRAM GOLDENS
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
 import { after, before, describe, test } from "node:test";
 
 import { metric, need, startServer, waitIdle } from "./server.mjs";
@@ -347,6 +349,51 @@ describe("a full queue", () => {
   });
 });
 
+describe("a model that reads a text before it writes one", () => {
+  const folder = `${goldens}/bart_d8_fp32`;
+  const { prompts } = JSON.parse(readFileSync(`${folder}/golden.json`, "utf8"));
+  const inputs = prompts.filter((p) => p.ids.length === 1).map((p) => p.encoder_ids);
+  let server, api, model;
+  before(async () => {
+    server = await startServer(program, "--model", folder, "--served-model-name", "bart");
+    api = client(server);
+    model = (await api.models.list()).data[0].id;
+  });
+  after(() => server?.stop());
+
+  test("completions are what `fovea generate` says", async () => {
+    const asked = { model, prompt: inputs, max_tokens: 12, temperature: 0, return_token_ids: true };
+    const answer = await api.completions.create(asked);
+    const source = join(mkdtempSync(join(tmpdir(), "rows")), "in.jsonl");
+    writeFileSync(source, inputs.map((token_ids) => JSON.stringify({ token_ids, max_tokens: 12, temperature: 0 })).join("\n"));
+    const offline = execFileSync(program, ["generate", "--model", folder, "--input", source], { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] }).trim().split("\n").map(JSON.parse);
+    rmSync(dirname(source), { recursive: true });
+    assert.deepEqual(answer.choices.map((c) => [c.text, c.token_ids, c.finish_reason]), offline.map((o) => [o.text, o.token_ids, o.finish_reason]));
+    assert.ok(new Set(answer.choices.map((c) => c.text)).size > 1, "the prompt is not read");
+    assert.deepEqual(answer.choices.map((c) => c.prompt_token_ids), inputs);
+    assert.equal(answer.usage.prompt_tokens, inputs.flat().length);
+    const chunks = await collect(await api.completions.create({ ...asked, prompt: inputs[0], stream: true }));
+    assert.equal(chunks.map((c) => c.choices[0]?.text ?? "").join(""), answer.choices[0].text);
+    const { tokens } = await api.post("/../tokenize", { body: { prompt: "ab" } });
+    const [text, ids] = await Promise.all(["ab", tokens].map((prompt) => api.completions.create({ ...asked, prompt })));
+    assert.deepEqual(text.choices[0].token_ids, ids.choices[0].token_ids);
+  });
+
+  test("what it can't do is refused", async () => {
+    const refused = (fields, param, code) => assert.rejects(api.completions.create({ model, prompt: inputs[0], max_tokens: 4, temperature: 0, ...fields }), (error) => {
+      assert.ok(error instanceof openai.BadRequestError, error);
+      assert.deepEqual([error.param, error.code], [param, code]);
+      return true;
+    });
+    await refused({ echo: true }, "echo", null);
+    await refused({ prompt_logprobs: 1 }, "prompt_logprobs", null);
+    await refused({ prompt: Array(5000).fill(5) }, "prompt", "context_length_exceeded");
+    await refused({ prompt: "a b ".repeat(5000) }, "prompt", "context_length_exceeded");
+    await refused({ max_tokens: 100_000 }, "prompt", "context_length_exceeded");
+    await assert.rejects(api.chat.completions.create({ model, messages: ask("Hi") }), /use \/v1\/completions/);
+  });
+});
+
 describe("an encoder", () => {
   const folder = `${goldens}/xlm_roberta_d8_fp32`;
   const { prompts } = JSON.parse(readFileSync(`${folder}/golden.json`, "utf8"));
@@ -380,6 +427,16 @@ describe("an encoder", () => {
       if (input === "" || input?.[0] === "") continue; // an empty text has its two marks
       await assert.rejects(api.embeddings.create({ model, input }), openai.BadRequestError, JSON.stringify(input)?.slice(0, 40));
     }
+    for (const input of ["x".repeat(10_000), Array(1000).fill(5), ["a", "x".repeat(10_000)]]) {
+      await assert.rejects(api.embeddings.create({ model, input }), (error) => {
+        assert.equal(error.code, "context_length_exceeded");
+        assert.equal(error.param, "input");
+        assert.match(error.message, /maximum context length is \d+ tokens\. However, your input resulted in (at least )?\d+ tokens/);
+        assert.doesNotMatch(error.message, /--/, "a flag of the command line");
+        return true;
+      });
+    }
+    assert.equal((await api.embeddings.create({ model, input: "x".repeat(10_000), truncate_prompt_tokens: -1 })).data.length, 1);
     await assert.rejects(api.embeddings.create({ model, input: "x", encoding_format: "hex" }), openai.BadRequestError);
     await assert.rejects(api.embeddings.create({ model, input: "x", dimensions: 7 }), openai.BadRequestError);
     await assert.rejects(api.chat.completions.create({ model, messages: ask("Hi") }), openai.APIError);

@@ -586,7 +586,7 @@ class StubEmbedder final : public Embedder {
     info_.vocab_size = 256;
   }
   const EmbedInfo& info() const override { return info_; }
-  Result<std::vector<int32_t>> tokenize(std::string_view text, bool) const override {
+  Result<std::vector<int32_t>> tokenize(std::string_view text, bool, size_t*) const override {
     return std::vector<int32_t>(text.size(), 7);
   }
   Status check(std::span<const int32_t>) const override { return {}; }
