@@ -2,7 +2,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/embedded_file.h"
+
 namespace fovea::server {
+
+namespace api {
+std::span<const EmbeddedFile> embedded_files();
+}
+
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -15,6 +22,12 @@ std::string dump(const Json& json) {
 
 std::string version_json(std::string_view version) {
   return dump({{"version", version}});
+}
+
+std::string openapi_json(std::string_view version) {
+  Json out = Json::parse(api::embedded_files()[0].text);
+  out["info"]["version"] = version;
+  return dump(out);
 }
 
 std::string server_info_json(const std::string& fixed, const EngineStats* stats, int in_flight, int waiting) {

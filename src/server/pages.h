@@ -9,6 +9,8 @@ namespace fovea::server {
 
 /// {"version": "0.1.0"}
 std::string version_json(std::string_view version);
+/// The API's description in OpenAPI 3.1: src/server/openapi.json, with the program's version.
+std::string openapi_json(std::string_view version);
 /// `fixed`, a JSON object, and what changes: {"engine": {"running": 3, ...}, ...}.
 std::string server_info_json(const std::string& fixed, const EngineStats* stats, int in_flight, int waiting);
 
