@@ -4,7 +4,7 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 build_packages=(g++-12 cmake ninja-build libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libboost1.81-dev libpcre2-dev libutf8proc-dev libedit-dev)
-test_packages=(libgtest-dev libgmock-dev binutils nodejs npm python3 python3-jinja2 python3-numpy shellcheck curl openssl)
+test_packages=(libgtest-dev libgmock-dev binutils nodejs npm python3 python3-jinja2 python3-jsonschema python3-numpy shellcheck curl openssl)
 # A web server, which Debian starts at once, a browser, and what makes and checks systems: on a developer's machine their
 # tests say that they are skipped.
 ci_packages=(ccache clang-19 clang-format-19 libclang-rt-19-dev lld-19 nginx-light chromium debootstrap systemd)

@@ -2,9 +2,15 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/embedded_file.h"
 #include "server/openai/error.h"
 
 namespace fovea::server {
+
+namespace api {
+std::span<const EmbeddedFile> embedded_files();
+}
+
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -23,6 +29,12 @@ std::string loading_json(double weights, double seconds) {
   Json out = Json::parse(
       openai::error_json({503, "the model is being loaded; try again later", "", "loading"}), nullptr, false);
   out["loading"] = {{"weights", weights}, {"seconds", seconds}};
+  return dump(out);
+}
+
+std::string openapi_json(std::string_view version) {
+  Json out = Json::parse(api::embedded_files()[0].text);
+  out["info"]["version"] = version;
   return dump(out);
 }
 

@@ -13,6 +13,8 @@ std::string version_json(std::string_view version);
 /// What everybody is told before there is a model: OpenAI's error, and for the page that waits
 /// {"loading": {"weights": share that is read, "seconds": since the start}}.
 std::string loading_json(double weights, double seconds);
+/// The API's description in OpenAPI 3.1: src/server/openapi.json, with the program's version.
+std::string openapi_json(std::string_view version);
 /// `fixed`, a JSON object, and what changes: {"engine": {"running": 3, ...}, ...}.
 std::string server_info_json(const std::string& fixed, const EngineStats* stats, int in_flight, int waiting,
                              const http::ConnectionCounts& connections);

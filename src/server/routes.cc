@@ -10,6 +10,7 @@ constexpr RouteInfo kRoutes[] = {
     {.route = health, .path = "/health", .open = true},
     {.route = ping, .path = "/ping", .open = true},
     {.route = version, .path = "/version"},
+    {.route = openapi, .path = "/openapi.json"},
     {.route = server_info, .path = "/server_info"},
     {.route = server_state, .path = "/server_state"},
     {.route = metrics, .path = "/metrics"},
@@ -25,6 +26,10 @@ constexpr RouteInfo kRoutes[] = {
 constexpr RouteInfo kModel = {.route = model, .path = kModelPrefix};
 
 }  // namespace
+
+std::span<const RouteInfo> routes() {
+  return kRoutes;
+}
 
 const RouteInfo* find_route(std::string_view path) {
   for (const RouteInfo& route : kRoutes)

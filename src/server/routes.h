@@ -1,6 +1,7 @@
 #pragma once
 // Which paths there are, what they take, and who may ask.
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -10,6 +11,7 @@ enum class Route : uint8_t {
   health,
   ping,
   version,
+  openapi,
   server_info,
   server_state,
   metrics,
@@ -31,6 +33,8 @@ struct RouteInfo {
   bool open = false;  ///< needs no key
 };
 
+/// All but /v1/models/{id}. openapi.json describes each; a test holds the two together.
+std::span<const RouteInfo> routes();
 /// Null when there is none.
 const RouteInfo* find_route(std::string_view path);
 /// Of the Allow header.

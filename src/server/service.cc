@@ -139,6 +139,7 @@ void Router::get(Reply& reply, Route route) {
     case Route::health:
     case Route::ping: return health(reply);
     case Route::version: return reply.respond(json(version_json(core_->config.version)));
+    case Route::openapi: return reply.respond(json(openapi_json(core_->config.version)));
     case Route::models:
       return reply.respond(
           json(openai::models_json(core_->config.served_names, core_->created, core_->max_seq_len())));

@@ -9,15 +9,17 @@ Usage: docs_examples_test.py PROGRAM ROOT
 """
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
 from server import Server, skip
 
-PROGRAM, ROOT = sys.argv[1:3]
+PROGRAM, ROOT = (os.path.abspath(path) for path in sys.argv[1:3])
 PAGES = ("README.md", "docs/serving.md")
 ADDRESS = "localhost:8000"
 SERVERS = {"": (), "of an encoder": ("--model", f"{ROOT}/tests/goldens/bert_d8_fp32", "--served-model-name", "bert"), "with a key": ("--api-key", "sk-example")}
@@ -61,6 +63,47 @@ def read(page):
 
 def flags_of(text):
     return set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]", text))
+
+
+class FirstScreen(unittest.TestCase):
+    """README's commands before its first heading, word for word: only what builds, and what comes over a network, is replaced."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        bare = re.search(r'exec "\$program" (generate .*)', read("run.sh")).group(1)
+        self.write("run.sh", f'[ $# -gt 0 ] || exec {shlex.quote(PROGRAM)} {bare}\nexec {shlex.quote(PROGRAM)} "$@"')
+        self.write("bin/apt-get", "exit 0")
+        self.write("bin/git", f'[ "$1" = clone ] && cp -r {shlex.quote(ROOT)}/tests/goldens/qwen3_gqa2_d32_bf16 "$(basename "$2")"')
+
+    def write(self, name, text):
+        path = os.path.join(self.folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as file:
+            file.write(f"#!/bin/bash\n{text}\n")
+        os.chmod(path, 0o755)
+
+    def test_commands(self):
+        screen = read("README.md").split("\n## ")[0]
+        commands = [line for fence in re.findall(r"^```sh\n(.*?)^```$", screen, re.M | re.S) for line in fence.splitlines()]
+        self.assertEqual(sum(line.startswith("./run.sh serve") for line in commands), 2)
+        self.assertTrue(all(os.path.exists(os.path.join(ROOT, image)) for image in re.findall(r"!\[.*?\]\((.*?)\)", screen)))
+        environment = {**os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}", "FOVEA_PORT": "0"}
+        for line in commands:
+            with self.subTest(line=line):
+                where = {"cwd": self.folder, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+                with subprocess.Popen(["bash", "-euc", "exec " + line], **where) as process:
+                    if "serve" in line:
+                        seen = next((text for text in process.stdout if " ready: " in text), "")
+                        process.terminate()
+                        self.assertRegex(seen, "http://127.0.0.1:[0-9]+ serves (demo|Qwen3-0.6B) ")
+                        process.stdout.read()
+                    else:
+                        out = process.stdout.read()
+                        self.assertEqual(process.wait(), 0, out)
+                        if line.split()[0] == "./run.sh":
+                            self.assertIn("423", out)
 
 
 class Names(unittest.TestCase):

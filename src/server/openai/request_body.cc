@@ -153,8 +153,20 @@ Fields::Fields(const Json& object, std::string path) : members_(object.object())
   known_.resize(members_->size());
 }
 
+namespace {
+thread_local LookedFor* t_looked_for = nullptr;
+}
+
+LookedFor::LookedFor() : outer_(t_looked_for) {
+  t_looked_for = this;
+}
+LookedFor::~LookedFor() {
+  t_looked_for = outer_;
+}
+
 const Json* Fields::find(std::string_view key) {
   asked_.push_back(key);
+  if (t_looked_for != nullptr) t_looked_for->paths_.insert(path_of(key));
   for (size_t i = 0; i < known_.size(); ++i) {
     if ((*members_)[i].first != key) continue;
     known_[i] = true;

@@ -3,6 +3,7 @@
 // on with what it had, so that a parse function asks once, at its end.
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,20 @@ ApiResult<text::Json> parse_body(std::string_view body);
 
 /// A value for a message: at most about 40 bytes; arrays and objects by their kind.
 std::string shown(const text::Json& value);
+
+/// While one lives, the members that readers on this thread look for, whether they are there or not: what a
+/// parse function knows, for the test that holds the API's description against it.
+class LookedFor {
+ public:
+  LookedFor();
+  ~LookedFor();
+  const std::set<std::string>& paths() const { return paths_; }
+
+ private:
+  friend class Fields;
+  std::set<std::string> paths_;
+  LookedFor* outer_;
+};
 
 class Fields {
  public:
