@@ -169,8 +169,8 @@ Status ChatCommands::save(const std::string& path) {
   std::error_code ignored;
   if (target != file_ && std::filesystem::exists(target, ignored))
     return invalid(target + " is there already; give another name, or remove it first");
-  FOVEA_TRY(out, OutputFile::open(target));
-  out.line(conversation_.json());
+  FOVEA_TRY(out, OutputFile::open({target}));
+  FOVEA_RETURN_IF_ERROR(out.line(conversation_.json()));
   FOVEA_RETURN_IF_ERROR(out.commit());
   file_ = target;
   say("(saved to " + target + ")");

@@ -75,13 +75,15 @@ RunSettings run_settings(const std::string& command, const EmbedInfo& info) {
 
 uint64_t request_digest(const GenerateRequest& request) {
   // By name, so that a new member can't be forgotten here.
-  const auto& [prompt_ids, encoder_ids, encoder_features, priority, sampling, prompt_logprobs, last_logits] =
-      request;
+  const auto& [prompt_ids, encoder_ids, encoder_features, priority, client, on_start, sampling,
+               prompt_logprobs, last_logits] = request;
   const auto& [temperature, top_k, top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty,
                logit_bias, allowed_token_ids, bad_words, seed, n, max_tokens, min_tokens, stop,
                stop_token_ids, ignore_eos, skip_special_tokens, include_stop_str_in_output, logprobs] =
       sampling;
-  (void)priority;
+  (void)priority;  // when it is computed, not what
+  (void)client;
+  (void)on_start;
   Digest digest;
   digest.add(prompt_ids).add(encoder_ids).add(encoder_features).add(prompt_logprobs).add(last_logits);
   digest.add(temperature).add(top_k).add(top_p).add(min_p);
