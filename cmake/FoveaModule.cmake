@@ -167,7 +167,7 @@ function(fovea_test name)
   fovea_use_precompiled(${name} program)
   target_compile_definitions(${name} PRIVATE FOVEA_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 300)
+    set(ARG_TIMEOUT 600)
   endif()
   set(filter)
   if(FOVEA_SANITIZE)  # ten times slower

@@ -2,12 +2,15 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <iostream>
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -489,11 +492,19 @@ Status parse_row(const std::string& line, const std::string& where, const RowFor
 Result<RowSource> RowSource::open(const std::string& given, const RowFormat& format) {
   const std::string path = given == "-" ? "/dev/stdin" : given;
   RowSource source({});
-  FOVEA_TRY(file, open_input(path));
-  source.file_ = std::move(file);
-  // Not blocking: a pipe's writer may be gone by now.
-  if (const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); fd >= 0)
-    source.watched_.reset(::fdopen(fd, "r"));
+  struct stat status = {};
+  source.socket_ = given == "-" && ::fstat(STDIN_FILENO, &status) == 0 && S_ISSOCK(status.st_mode);
+  int watched;
+  if (source.socket_) {
+    std::ios::sync_with_stdio(false);  // or in_avail() would not know what C's buffer has
+    watched = ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
+  } else {
+    FOVEA_TRY(file, open_input(path));
+    source.file_ = std::move(file);
+    // Not blocking: a pipe's writer may be gone by now.
+    watched = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  }
+  if (watched >= 0) source.watched_.reset(::fdopen(watched, "r"));
   source.path_ = path;
   source.format_ = format;
   source.keeps_going_ = given == "-" || !source.rewind();
@@ -507,7 +518,7 @@ std::string RowSource::name(const InputRow& row) const {
 Result<std::optional<InputRow>> RowSource::next() {
   if (path_.empty()) return at_ < rows_.size() ? std::optional(rows_[at_++]) : std::nullopt;
   std::string line;
-  while (std::getline(file_, line)) {
+  while (std::getline(in(), line)) {
     ++line_;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     InputRow row;
@@ -523,13 +534,18 @@ Result<std::optional<InputRow>> RowSource::next() {
     any_ = true;
     return std::optional(std::move(row));
   }
-  if (file_.bad()) return io_error("cannot read " + path_ + " to its end");
+  if (in().bad()) return io_error("cannot read " + path_ + " to its end");
   if (!any_) return invalid(path_ + " has no rows; each line must be one JSON object");
   return std::optional<InputRow>();
 }
 
+std::istream& RowSource::in() {
+  if (socket_) return std::cin;
+  return file_;
+}
+
 bool RowSource::ready(int milliseconds) {
-  if (!watched_ || file_.rdbuf()->in_avail() > 0) return true;
+  if (!watched_ || in().rdbuf()->in_avail() > 0) return true;
   pollfd end = {::fileno(watched_.get()), POLLIN, 0};
   return ::poll(&end, 1, milliseconds) != 0;
 }
@@ -537,6 +553,7 @@ bool RowSource::ready(int milliseconds) {
 bool RowSource::rewind() {
   at_ = 0;
   if (path_.empty()) return true;
+  if (socket_) return false;
   line_ = 0;
   file_.clear();
   file_.seekg(0);

@@ -112,8 +112,11 @@ class RowSource {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
 
+  std::istream& in();
+
   std::string path_;
   std::ifstream file_;
+  bool socket_ = false;  // standard input is one, and has no name that could be opened
   std::unique_ptr<std::FILE, Close>
       watched_;  // the same file, never read; null where it can't be opened twice
   RowFormat format_;

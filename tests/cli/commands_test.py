@@ -12,6 +12,7 @@ import resource
 import select
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -521,6 +522,21 @@ class Commands(unittest.TestCase):
                 self.assertIn("fovea: ", done.stderr)
             with open(target) as resumed, open(whole) as one:
                 self.assertEqual(resumed.read(), one.read())
+
+    def test_standard_input_may_be_a_socket(self):
+        # Node's child processes get one.
+        ours, theirs = socket.socketpair()
+        process = subprocess.Popen([PROGRAM, "score", "--input", "-"], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        theirs.close()
+        with ours, process.stdout as answers:
+            for n in range(3):  # each is answered before the next is sent
+                ours.sendall((json.dumps({"id": n, "text": f"{n} + 1"}) + "\n").encode())
+                self.assertEqual(json.loads(answers.readline())["id"], n)
+            ours.shutdown(socket.SHUT_WR)
+            self.assertEqual(answers.read(), "")
+        with process.stderr as errors:
+            self.assertNotIn("fovea: ", errors.read())
+        self.assertEqual(process.wait(), 0)
 
     def test_resume_needs_a_file(self):
         for flags, words in [([], "give --output FILE"), (["--output", "/dev/null"], "/dev/null is no file")]:
