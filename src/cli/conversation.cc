@@ -89,8 +89,8 @@ Status Conversation::set(const std::string& name, const std::string& value) {
        {"n", "logprobs", "prompt_logprobs", "top_logprobs", "priority", "id", "text"})
     if (name == meaningless) return invalid("a chat has no " + name);
   InputRow row;
-  FOVEA_RETURN_IF_ERROR(
-      parse_row(R"({"text": "", )" + json_string(name) + ": " + value + "}", "/set", {RowKind::generate}, row));
+  FOVEA_RETURN_IF_ERROR(parse_row(R"({"text": "", )" + json_string(name) + ": " + value + "}", "/set",
+                                  {RowKind::generate}, row));
   GenerateRequest request;
   FOVEA_TRY(ids, engine_.tokenize("a", false));
   request.prompt_ids = std::move(ids);
