@@ -45,7 +45,7 @@ std::string counted(int64_t rows) {
 /// Standard output, a device or a pipe.
 struct OutputFile::Stream {
   struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
+    void operator()(std::FILE* opened) const { std::fclose(opened); }
   };
 
   std::string name = "standard output";

@@ -33,8 +33,8 @@ size_t ApiKeys::index_of(std::string_view key) const {
     for (size_t i = 0; i < kLongest; ++i)
       difference = static_cast<uint8_t>(difference | (given.bytes[i] ^ keys_[k].bytes[i]));
     // kNone has all bits set: "and" with a mask takes the index in without a branch.
-    const bool same = (difference == 0) & (given.length == keys_[k].length);
-    const size_t mask = size_t{0} - size_t{same};
+    const size_t same = size_t{difference == 0} & size_t{given.length == keys_[k].length};
+    const size_t mask = size_t{0} - same;
     found = (found & ~mask) | (k & mask);
   }
   return found;
