@@ -109,9 +109,9 @@ class LibeditLine final : public LineEditor {
     ::el_set(edit_, EL_PROMPT, +[](EditLine* edit) { return const_cast<char*>(self(edit).prompt_); });
     ::el_set(edit_, EL_HIST, ::history, history_);
     ::el_set(edit_, EL_GETCFN, +[](EditLine* edit, wchar_t* out) { return self(edit).next(out); });
-    add("fovea-paste", "Insert what is pasted", &LibeditLine::paste, "\\e[200~");
-    add("fovea-newline", "Begin a new line", &LibeditLine::newline, "\\e^J");  // as which Enter arrives
-    add("fovea-complete", "Complete a command", &LibeditLine::complete, "^I");
+    add(L"fovea-paste", L"Insert what is pasted", &LibeditLine::paste, L"\\e[200~");
+    add(L"fovea-newline", L"Begin a new line", &LibeditLine::newline, L"\\e^J");  // as which Enter arrives
+    add(L"fovea-complete", L"Complete a command", &LibeditLine::complete, L"^I");
     ::el_set(edit_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
     ::el_set(edit_, EL_BIND, "^W", "ed-delete-prev-word", nullptr);
     ::el_set(edit_, EL_BIND, "\\e[3~", "ed-delete-next-char", nullptr);
@@ -163,9 +163,10 @@ class LibeditLine final : public LineEditor {
   }
 
   using Action = unsigned char (*)(EditLine*, int);
-  void add(const char* name, const char* help, Action action, const char* keys) {
-    ::el_set(edit_, EL_ADDFN, name, help, action);
-    ::el_set(edit_, EL_BIND, keys, name, nullptr);
+  /// Names that live as long as the editor: el_set() would copy them for good.
+  void add(const wchar_t* name, const wchar_t* help, Action action, const wchar_t* keys) {
+    ::el_wset(edit_, EL_ADDFN, name, help, action);
+    ::el_wset(edit_, EL_BIND, keys, name, nullptr);
   }
 
   /// One byte. False at the end of input and on Ctrl-C.
