@@ -20,8 +20,10 @@ constexpr int kSpins = 2000;
 
 // Of one worker: less is done before the next one has heard of it.
 constexpr double kShareNs = 2000;
-// A worker that is late leaves its ranges to the others.
+// A worker that is late leaves its ranges to the others; in a short job, whose tickets would cost more, it
+// has one.
 constexpr int64_t kPartsOfWorker = 4;
+constexpr double kLongJobNs = 50e3;
 // Waited for more than this, and eight times what a task is thought to take, a worker has lost its CPU: a
 // time slice is 3 ms.
 constexpr double kLateSeconds = 2e-4;
@@ -81,6 +83,7 @@ void ThreadPool::stop() {
 }
 
 void ThreadPool::set_active(int workers) {
+  if (active_.load(std::memory_order_relaxed) == workers) return;  // mostly; a store would be dearer
   if (active_.exchange(workers, std::memory_order_release) < workers) active_.notify_all();
 }
 
@@ -122,9 +125,7 @@ void ThreadPool::wait_for_job(int worker, uint32_t& seen) {
 ThreadPool::Taken ThreadPool::take_tasks(int worker) {
   Taken taken;
   for (;;) {
-    uint64_t ticket = tickets_.load(std::memory_order_relaxed);
-    if (static_cast<uint32_t>(ticket) >= ticket >> 32) return taken;
-    ticket = tickets_.fetch_add(1, std::memory_order_acq_rel);
+    const uint64_t ticket = tickets_.fetch_add(1, std::memory_order_acq_rel);
     const uint64_t task = static_cast<uint32_t>(ticket), tasks = ticket >> 32;
     if (task >= tasks) return taken;
     (*job_)(static_cast<int64_t>(task), worker);
@@ -209,7 +210,8 @@ void ThreadPool::parallel_ranges(int64_t n, int64_t align, FunctionRef<void(int6
   const Exclusive exclusive(*this);
   const int64_t blocks = (n + align - 1) / align;
   if (size_ == 1) return fn(0, n, 0);
-  const int64_t parts = std::min<int64_t>(blocks, kPartsOfWorker * size_);
+  const bool is_short = work.ns > 0 && work.ns < kLongJobNs;
+  const int64_t parts = std::min<int64_t>(blocks, (is_short ? 1 : kPartsOfWorker) * size_);
   const auto part = [&](int64_t index, int worker) {
     fn(blocks * index / parts * align, std::min(n, blocks * (index + 1) / parts * align), worker);
   };
