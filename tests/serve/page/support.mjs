@@ -11,7 +11,7 @@ export const { values: given } = parseArgs({
     program: { type: "string" },
     url: { type: "string" },
     screenshots: { type: "string" },
-    patience: { type: "string", default: "240" },
+    patience: { type: "string", default: "120" },
     chromium: { type: "string", default: "/usr/bin/chromium" },
   },
 });
