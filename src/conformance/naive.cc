@@ -69,9 +69,10 @@ void naive_row(const Problem& problem, const Sequence& s, int i, int h, float* o
     if (scores[j] == -kInf) continue;
     const float p = std::exp(scores[j] - max);
     total += p;
+    const float rounded = round_to(spec.dtype, p);
     const float* v = s.v.data() + (int64_t{j} * spec.num_kv_heads + g) * spec.v_head_dim;
     for (int d = 0; d < spec.v_head_dim; ++d)
-      o[d] += round_to(spec.dtype, p) * v[d];
+      o[d] += rounded * v[d];
   }
   *lse = max > -kInf ? max + std::log(total) : -kInf;
   const float denominator = total + (spec.has_sink ? std::exp(problem.sinks[h] - max) : 0.0f);
@@ -84,11 +85,13 @@ void naive_row(const Problem& problem, const Sequence& s, int i, int h, float* o
     if (scores[j] == -kInf) continue;
     const float p = std::exp(scores[j] - max);
     const float error = 4 * 0x1p-24f * sizes[j];
+    const float moved = p / denominator * error;
+    const float own = (p * (unit(spec.dtype) + sums) + least(spec.dtype)) / denominator;
     const float* v = s.v.data() + (int64_t{j} * spec.num_kv_heads + g) * spec.v_head_dim;
     *noise.lse += p / total * error;
     for (int d = 0; d < spec.v_head_dim; ++d) {
-      noise.o[d] += p / denominator * error * std::abs(v[d] - o[d]);
-      noise.own[d] += (p * (unit(spec.dtype) + sums) + least(spec.dtype)) / denominator * std::abs(v[d]);
+      noise.o[d] += moved * std::abs(v[d] - o[d]);
+      noise.own[d] += own * std::abs(v[d]);
     }
   }
   for (int d = 0; d < spec.v_head_dim; ++d)

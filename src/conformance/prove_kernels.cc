@@ -2,6 +2,7 @@
 // on it.
 #include <algorithm>
 
+#include "base/edit_distance.h"
 #include "conformance/prover.h"
 
 namespace fovea::conformance {
@@ -21,6 +22,28 @@ bool same_kernel(const KernelName& a, const KernelName& b) {
 
 }  // namespace
 
+std::vector<Levels> turned(const CaseSpace& space, const Levels& row) {
+  const Levels free(row.size(), kUnset);
+  std::vector<Levels> from = {row};
+  const auto add = [&](std::vector<Levels>& to, const Levels& base, Knob knob) {
+    for (Levels& next : space.neighbours(base, free, knob))
+      to.push_back(std::move(next));
+  };
+  Levels following = row;
+  following[static_cast<size_t>(Knob::kv_dtype)] = space.plain()[static_cast<size_t>(Knob::kv_dtype)];
+  for (const Levels& base : {row, following})
+    add(from, base, Knob::dtype);
+  std::vector<Levels> out = from;
+  for (const Levels& base : from) {
+    for (const auto& knobs : {kCompiledFor, kChosenBy})
+      for (const Knob knob : knobs)
+        if (knob != Knob::dtype) add(out, base, knob);
+    for (const Levels& other : space.neighbours(base, free, Knob::head_dim))
+      add(out, other, Knob::v_head_dim);
+  }
+  return out;
+}
+
 /// Those that the backend says its claims reach, and that too few right cases did.
 std::vector<KernelName> Prover::thin_kernels() const {
   std::vector<KernelName> thin;
@@ -37,53 +60,58 @@ int64_t Prover::right_cases(const KernelName& name) const {
 }
 
 /// Kernels that no row reached so far are searched for beside those of their family that rows did: a kernel
-/// of another dtype or head size is its neighbour's sibling. First where rows are light; but tiles for many
-/// query rows need these.
+/// of another dtype or head size is its neighbour's sibling. First beside those of the most similar names,
+/// and where rows are light; but tiles for many query rows need others.
 void Prover::reach_each_kernel() {
   std::set<Levels> probed;
-  for (const bool light : {true, false})
-    for (bool found = true; found && !stopped();) {
-      const std::vector<KernelName> thin = thin_kernels();
-      std::vector<Levels> rows = rows_beside(thin, light);
-      std::erase_if(rows, [&](const Levels& row) { return !probed.insert(row).second; });
-      if (thin.empty() || rows.empty()) break;
-      reach(thin, rows);
-      found = thin_kernels().size() < thin.size();
-    }
+  for (const size_t siblings : {size_t{4}, tally_.kernels().size()})
+    for (const bool light : {true, false})
+      for (bool found = true; found && !stopped();) {
+        const std::vector<KernelName> thin = thin_kernels();
+        std::vector<Levels> rows = rows_beside(thin, siblings, light);
+        std::erase_if(rows, [&](const Levels& row) { return !probed.insert(row).second; });
+        if (thin.empty() || rows.empty()) break;
+        reach(thin, rows);
+        found = thin_kernels().size() < thin.size();
+      }
 }
 
-/// What kernels of the same families were reached by, and these rows with some knobs turned.
-std::vector<Levels> Prover::rows_beside(const std::vector<KernelName>& kernels, bool light) const {
+/// The kernels of its family that cases ran, those of the most similar names first.
+std::vector<const KernelTally*> Prover::siblings_of(const KernelName& kernel) const {
+  std::vector<std::pair<int, const KernelTally*>> found;
+  for (const KernelTally& k : tally_.kernels())
+    if (k.kernel.family == kernel.family)
+      found.emplace_back(edit_distance(k.kernel.instance, kernel.instance), &k);
+  std::ranges::stable_sort(found, {}, [](const auto& f) { return f.first; });
+  std::vector<const KernelTally*> out;
+  for (const auto& [distance, k] : found)
+    out.push_back(k);
+  return out;
+}
+
+/// What `count` siblings of each of the kernels were reached by, and these rows with some knobs turned.
+std::vector<Levels> Prover::rows_beside(const std::vector<KernelName>& kernels, size_t count,
+                                        bool light) const {
   constexpr size_t kOfEach = 2;
+  std::set<const KernelTally*> asked;
   std::vector<Levels> rows;
-  for (const KernelTally& k : tally_.kernels()) {
-    if (std::ranges::find(kernels, k.kernel.family, &KernelName::family) == kernels.end()) continue;
-    std::vector<Levels> seen = light ? light_rows(k.witnesses) : k.witnesses;
-    seen.resize(std::min(seen.size(), kOfEach));
-    for (Levels& row : seen) {
-      row[static_cast<size_t>(Knob::place)] = 0;  // far pages cost much and choose nothing
-      if (!space_.allowed(row)) continue;
-      for (Levels& next : turned(row))
-        rows.push_back(std::move(next));
-      rows.push_back(std::move(row));
+  for (const KernelName& kernel : kernels) {
+    std::vector<const KernelTally*> siblings = siblings_of(kernel);
+    siblings.resize(std::min(siblings.size(), count));
+    for (const KernelTally* k : siblings) {
+      if (!asked.insert(k).second) continue;
+      std::vector<Levels> seen = light ? light_rows(k->witnesses) : k->witnesses;
+      seen.resize(std::min(seen.size(), kOfEach));
+      for (Levels& row : seen) {
+        row[static_cast<size_t>(Knob::place)] = 0;  // far pages cost much and choose nothing
+        if (!space_.allowed(row)) continue;
+        for (Levels& next : turned(space_, row))
+          rows.push_back(std::move(next));
+        rows.push_back(std::move(row));
+      }
     }
   }
   return rows;
-}
-
-/// The rows that differ from `row` in one knob that kernels go by, or in their dtype and one more.
-std::vector<Levels> Prover::turned(const Levels& row) const {
-  const Levels free(row.size(), kUnset);
-  std::vector<Levels> from = space_.neighbours(row, free, Knob::dtype);
-  from.insert(from.begin(), row);
-  std::vector<Levels> out = from;
-  for (const Levels& base : from)
-    for (const auto& knobs : {kCompiledFor, kChosenBy})
-      for (const Knob knob : knobs)
-        if (knob != Knob::dtype)
-          for (Levels& next : space_.neighbours(base, free, knob))
-            out.push_back(std::move(next));
-  return out;
 }
 
 /// Evaluates such of `rows` as reach one of `wanted`, as often as each of these lacks.

@@ -12,6 +12,7 @@
 #include "backends/torch_native/torch_native.h"
 #include "conformance/case_space.h"
 #include "conformance/mutant.h"
+#include "conformance/prover.h"
 
 namespace fovea::conformance {
 namespace {
@@ -355,6 +356,30 @@ TEST(WhatRan, KernelsThatNoArrayReachesAreSearchedFor) {
   ASSERT_TRUE(report);
   for (const CaseFailure& failure : report->failures)
     ADD_FAILURE() << failure.what;
+}
+
+TEST(WhatRan, TheSearchTurnsBothHeadSizesAndTheDtypeOfACacheThatNamesIt) {
+  BackendInfo info = small_claims();
+  info.capability.dtypes = {DType::f16, DType::bf16};
+  info.capability.kv_dtypes = {KvCacheDType::auto_, KvCacheDType::float16, KvCacheDType::bfloat16};
+  info.capability.head_dims = info.capability.v_head_dims = {64, 96, 128};
+  const CaseSpace space(info, {});
+  const auto name_cache = [&](const Levels& row) {
+    for (Levels& next : space.neighbours(row, Levels(row.size(), kUnset), Knob::kv_dtype))
+      if (space.describe(next).find("KV dtype float16") != std::string::npos) return std::move(next);
+    return row;
+  };
+  const Levels row = name_cache(space.plain());
+  ASSERT_NE(row, space.plain());
+  std::set<std::string> found;
+  for (const Levels& next : turned(space, row)) {
+    EXPECT_TRUE(space.allowed(next));
+    found.insert(space.describe(next));
+  }
+  for (const char* what :
+       {"dtype bfloat16", "dtype bfloat16, KV dtype bfloat16", "dtype bfloat16, head size 96",
+        "KV dtype float16, head size 96, V head size 128", "dtype bfloat16, head size 96, V head size 128"})
+    EXPECT_TRUE(found.contains(what)) << what;
 }
 
 TEST(WhatRan, IsRecordedByKernel) {

@@ -19,6 +19,11 @@ struct Row {
   Levels levels;
 };
 
+/// The allowed rows that differ from `row` in one knob that kernels go by, both head sizes being one, or in
+/// their dtype and one more. A cache that names the dtype of `row` has no other beside it: there the cache's
+/// follows.
+std::vector<Levels> turned(const CaseSpace& space, const Levels& row);
+
 class Prover {
  public:
   Prover(const BackendInfo& info, const BackendRegistry::Factory& create, const ProveOptions& options);
@@ -68,8 +73,8 @@ class Prover {
   std::vector<KernelName> thin_kernels() const;
   int64_t right_cases(const KernelName& name) const;
   void reach_each_kernel();
-  std::vector<Levels> rows_beside(const std::vector<KernelName>& kernels, bool light) const;
-  std::vector<Levels> turned(const Levels& row) const;
+  std::vector<const KernelTally*> siblings_of(const KernelName& kernel) const;
+  std::vector<Levels> rows_beside(const std::vector<KernelName>& kernels, size_t count, bool light) const;
   void reach(const std::vector<KernelName>& wanted, const std::vector<Levels>& rows);
   void prove_each_kernel();
   void prove_kernel(size_t kernel);

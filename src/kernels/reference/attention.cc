@@ -27,34 +27,46 @@ Acc dot(const Acc* a, const Acc* b, int n) {
   return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
 }
 
-/// One stored element of a tensor or of the cache, widened.
-float code_value(const void* data, KvCacheDType dtype, int64_t at) {
+/// Calls f(decode), where decode(data, at) widens one stored element of a tensor or of the cache: what is
+/// stored is asked once and not of each element.
+template <class F>
+void with_decoder(KvCacheDType dtype, F&& f) {
+  const auto of = [&]<class T>(T, auto widen) {
+    f([widen](const void* data, int64_t at) { return widen(static_cast<const T*>(data)[at]); });
+  };
+  const auto same = [](auto x) { return static_cast<float>(x); };
   switch (dtype) {
-    case KvCacheDType::float32: return static_cast<const float*>(data)[at];
-    case KvCacheDType::float16: return fp16_to_float(static_cast<const uint16_t*>(data)[at]);
-    case KvCacheDType::bfloat16: return bf16_to_float(static_cast<const uint16_t*>(data)[at]);
-    case KvCacheDType::fp8_e4m3: return e4m3_to_float(static_cast<const uint8_t*>(data)[at]);
-    case KvCacheDType::fp8_e5m2: return e5m2_to_float(static_cast<const uint8_t*>(data)[at]);
-    case KvCacheDType::int8_per_token_head: return static_cast<const int8_t*>(data)[at];
+    case KvCacheDType::float32: return of(float{}, same);
+    case KvCacheDType::float16: return of(uint16_t{}, [](uint16_t x) { return fp16_to_float(x); });
+    case KvCacheDType::bfloat16: return of(uint16_t{}, [](uint16_t x) { return bf16_to_float(x); });
+    case KvCacheDType::fp8_e4m3: return of(uint8_t{}, [](uint8_t x) { return e4m3_to_float(x); });
+    case KvCacheDType::fp8_e5m2: return of(uint8_t{}, [](uint8_t x) { return e5m2_to_float(x); });
+    case KvCacheDType::int8_per_token_head: return of(int8_t{}, same);
     default: break;
   }
   FOVEA_CHECK(false);  // the backend has refused it
-  return 0;
 }
 
 /// Widens n elements that start `offset` elements after `data`.
 template <class Acc>
 void load(const void* data, DType dtype, int64_t offset, int n, Acc* out) {
-  for (int d = 0; d < n; ++d)
-    out[d] = static_cast<Acc>(code_value(data, resolve(KvCacheDType::auto_, dtype), offset + d));
+  with_decoder(resolve(KvCacheDType::auto_, dtype), [&](auto decode) {
+    for (int d = 0; d < n; ++d)
+      out[d] = static_cast<Acc>(decode(data, offset + d));
+  });
 }
 
 /// n elements from `at` on, in runs of `run` that are `stride` apart, times `scale`.
 template <class Acc>
 void load_codes(const void* data, KvCacheDType dtype, int64_t at, int64_t run, int64_t stride, Acc scale,
                 int n, Acc* out) {
-  for (int d = 0; d < n; ++d)
-    out[d] = static_cast<Acc>(code_value(data, dtype, at + d / run * stride + d % run)) * scale;
+  with_decoder(dtype, [&](auto decode) {
+    for (int64_t first = 0; first < n; first += run, at += stride) {
+      const int64_t count = std::min<int64_t>(run, n - first);
+      for (int64_t d = 0; d < count; ++d)
+        out[first + d] = static_cast<Acc>(decode(data, at + d)) * scale;
+    }
+  });
 }
 
 /// What a (page, kv head, slot) of a view means.
