@@ -138,21 +138,37 @@ void Prover::prove_each_kernel() {
   prove_thin_kernels();
 }
 
-/// A cell that rows for another kernel have shown on this one by the way has the row that did, with other
-/// values.
+/// A cell that rows for another kernel have shown on this one by the way has the row that did, and those
+/// that reached the kernel with the cell's value, with other values. Their cases may reach further kernels by
+/// the way.
 void Prover::prove_thin_kernels() {
-  const int times = cases_needed_of_kernel(options_.quick);
-  std::vector<Want> wants;
-  for (size_t k = 0; k < tally_.kernels().size(); ++k)
-    for (size_t cell = 0; cell < cells_.size(); ++cell) {
-      const KernelTally& kernel = tally_.kernels()[k];
-      if (kernel.cases_of[cell] == 0 || !tally_.is_own(kernel.kernel.family)) continue;
-      const auto lacking = [this, k, cell, times] {
-        return blame_[cell].empty() ? times - static_cast<int>(tally_.kernels()[k].cases_of[cell]) : 0;
-      };
-      if (lacking() > 0) wants.push_back({{kernel.shown[cell]}, lacking, 12});
-    }
-  satisfy(wants);
+  constexpr int kRounds = 32;
+  std::set<std::pair<size_t, size_t>> asked;
+  for (bool more = true; more && !stopped();) {
+    std::vector<Want> wants;
+    for (size_t k = 0; k < tally_.kernels().size(); ++k)
+      for (size_t cell = 0; cell < cells_.size(); ++cell)
+        if (lacking_of_kernel(k, cell) > 0 && asked.insert({k, cell}).second)
+          wants.push_back(
+              {rows_for(k, cell), [this, k, cell] { return lacking_of_kernel(k, cell); }, kRounds});
+    more = !wants.empty();
+    satisfy(wants);
+  }
+}
+
+/// Cases of a cell that an own kernel lacks which some have shown it on.
+int Prover::lacking_of_kernel(size_t k, size_t cell) const {
+  const KernelTally& kernel = tally_.kernels()[k];
+  if (kernel.cases_of[cell] == 0 || !tally_.is_own(kernel.kernel.family) || !blame_[cell].empty()) return 0;
+  return cases_needed_of_kernel(options_.quick) - static_cast<int>(kernel.cases_of[cell]);
+}
+
+std::vector<Levels> Prover::rows_for(size_t k, size_t cell) const {
+  const KernelTally& kernel = tally_.kernels()[k];
+  std::vector<Levels> rows = {kernel.shown[cell]};
+  for (const Levels& witness : kernel.witnesses)
+    if (auto row = with_cell(witness, cells_[cell])) rows.push_back(*std::move(row));
+  return rows;
 }
 
 void Prover::prove_kernel(size_t k) {

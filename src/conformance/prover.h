@@ -79,6 +79,8 @@ class Prover {
   void prove_each_kernel();
   void prove_kernel(size_t kernel);
   void prove_thin_kernels();
+  int lacking_of_kernel(size_t kernel, size_t cell) const;
+  std::vector<Levels> rows_for(size_t kernel, size_t cell) const;
   std::vector<Levels> light_rows(const std::vector<Levels>& rows) const;
   std::optional<Levels> with_cell(Levels row, const Cell& cell) const;
 
