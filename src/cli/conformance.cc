@@ -225,7 +225,7 @@ void print_failure(const ConformanceFlags& flags, const BackendInfo& info, const
 void print_failures(const BackendInfo& info, const BackendReport& report) {
   const std::string label = info.label();
   for (const CellProof& cell : report.proof.cells)
-    if (cell.status == CellStatus::failed)
+    if (cell.status == CellStatus::failed || cell.status == CellStatus::too_few)
       std::printf("FAILED %s %s: %s\n", label.c_str(), cell.cell.c_str(), cell.reason.c_str());
 }
 
@@ -255,8 +255,9 @@ void print_summary(const BackendInfo& info, const BackendReport& report) {
       static_cast<long long>(report.count(CellStatus::other_kernels)),
       static_cast<long long>(report.count(CellStatus::refused)),
       static_cast<long long>(report.count(CellStatus::unasked)),
-      static_cast<long long>(report.count(CellStatus::failed)), static_cast<long long>(report.cases),
-      static_cast<long long>(report.failed_cases), isas(info).c_str(), report.seconds);
+      static_cast<long long>(report.count(CellStatus::failed) + report.count(CellStatus::too_few)),
+      static_cast<long long>(report.cases), static_cast<long long>(report.failed_cases), isas(info).c_str(),
+      report.seconds);
   if (report.cases > report.failed_cases)
     std::printf("; worst error of O %s (case %llu), of the LSE %s", short_number(report.worst.o).c_str(),
                 static_cast<unsigned long long>(report.worst_case), short_number(report.worst.lse).c_str());
@@ -476,7 +477,9 @@ Status run_conformance(const ConformanceFlags& flags) {
   if (all_right) return {};
   int64_t failed = 0;
   for (const BackendProof& backend : proof.backends)
-    failed += std::ranges::count(backend.cells, CellStatus::failed, &CellProof::status);
+    failed += std::ranges::count_if(backend.cells, [](const CellProof& cell) {
+      return cell.status == CellStatus::failed || cell.status == CellStatus::too_few;
+    });
   const std::string what = flags.replay ? "1 case" : failed > 0 ? std::to_string(failed) + " cells" : "cases";
   return Error{ErrorCode::internal, what + " failed; each is named above"};
 }

@@ -16,8 +16,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr CellStatus kStatuses[] = {CellStatus::proven, CellStatus::other_kernels, CellStatus::refused,
-                                    CellStatus::unasked, CellStatus::failed};
+constexpr CellStatus kStatuses[] = {CellStatus::proven,  CellStatus::other_kernels, CellStatus::refused,
+                                    CellStatus::unasked, CellStatus::too_few,       CellStatus::failed};
 
 std::string json_text(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -207,6 +207,7 @@ std::string_view to_string(CellStatus status) {
     case CellStatus::other_kernels: return "other kernels";
     case CellStatus::refused: return "refused";
     case CellStatus::unasked: return "unasked";
+    case CellStatus::too_few: return "too few cases";
     case CellStatus::failed: return "failed";
   }
   return "?";

@@ -15,6 +15,7 @@ enum class CellStatus : uint8_t {
   other_kernels,  ///< likewise, but in some phase only kernels of other families than the row's serve it
   refused,        ///< not claimed, and asking for it gave the documented reason
   unasked,  ///< not claimed, and nothing in a spec asks for it (a graph level), so there is no refusal to see
+  too_few,  ///< claimed, no case was wrong, and fewer than a proof takes were right
   failed,   ///< claimed and wrong, or not claimed and not refused as documented
 };
 std::string_view to_string(CellStatus status);
@@ -27,7 +28,8 @@ struct CellProof {
   std::map<std::string, int64_t> prefill = {}, decode = {};  ///< of them, by the family of kernels that ran
   double worst_error = 0;                                    ///< largest |O - O in fp64| of the cases
   double worst_lse_error = 0;                                ///< likewise of the LSE, where it is finite
-  /// Of a refused cell the refusal, of a failed one what was wrong, of other_kernels which they are.
+  /// Of a refused cell the refusal, of a failed one what was wrong, of too_few what is lacking, of
+  /// other_kernels which they are.
   std::string reason;
   bool operator==(const CellProof&) const = default;
 };

@@ -35,6 +35,7 @@ Proof example() {
        ""},
       {"spans=yes", CellStatus::other_kernels, 33, {{"other", 33}}, {}, 0, 0, "prefill: kernels of other"},
       {"dcp=yes", CellStatus::refused, 1, {}, {}, 0, 0, "decode context parallelism not supported"},
+      {"sink=yes", CellStatus::too_few, 31, {}, {}, 0, 0, "only 31 cases depend on it; 32 are needed"},
       {"window=yes", CellStatus::failed, 3, {}, {}, 0.5, 0, "case 7: a\nnew line"}};
   p.backends = {backend, {"TORCH_NATIVE", "", "CPU_ATTN (1)", {}, 0, {}, {}}};
   return p;
@@ -56,7 +57,7 @@ TEST(Proof, IsReadAsItWasWritten) {
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_TRUE(*read == example());
   EXPECT_EQ(to_json(*read), to_json(example()));
-  EXPECT_EQ(read->find("CPU_ATTN", "1")->cells.size(), 4u);
+  EXPECT_EQ(read->find("CPU_ATTN", "1")->cells.size(), 5u);
   EXPECT_EQ(read->find("CPU_ATTN", ""), nullptr);
   Proof empty = example();
   empty.backends.clear();

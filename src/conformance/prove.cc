@@ -149,7 +149,8 @@ void Prover::take(const Row& row, Outcome& outcome) {
   if (attempt.worst.o > report_.worst.o) report_.worst_case = row.number;
   report_.worst.o = std::max(report_.worst.o, attempt.worst.o);
   report_.worst.lse = std::max(report_.worst.lse, attempt.worst.lse);
-  tally_.take({row.levels, outcome.prepared.c.problem, outcome.proves, attempt.launched, attempt.worst});
+  tally_.take(
+      {row.number, row.levels, outcome.prepared.c.problem, outcome.proves, attempt.launched, attempt.worst});
 }
 
 /// Those that a case of `levels` would reach; it is run, and not judged.

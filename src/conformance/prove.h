@@ -49,7 +49,10 @@ struct BackendReport {
   double seconds = 0;
   int64_t count(CellStatus status) const;
   /// No cell failed, and no case either, whether or not a cell is to blame for it.
-  bool all_right() const { return failed_cases == 0 && failures.empty() && count(CellStatus::failed) == 0; }
+  bool all_right() const {
+    return failed_cases == 0 && failures.empty() && count(CellStatus::failed) == 0 &&
+           count(CellStatus::too_few) == 0;
+  }
 };
 
 /// Cases that each claimed cell needs, all of them right.

@@ -26,7 +26,8 @@ CellProof Prover::proof_of(size_t i) {
   proof.worst_lse_error = tally.worst.lse;
   proof.reason = !blame_[i].empty() ? blame_[i] : why_unproven(i);
   if (!proof.reason.empty()) {
-    proof.status = CellStatus::failed;
+    const bool wrong = !blame_[i].empty() || wrong_[i] > 0 || tally.cases == 0;
+    proof.status = wrong ? CellStatus::failed : CellStatus::too_few;
     return proof;
   }
   for (const Phase phase : {Phase::prefill, Phase::decode})

@@ -44,6 +44,14 @@ std::vector<Levels> turned(const CaseSpace& space, const Levels& row) {
   return out;
 }
 
+std::vector<Levels> of_the_same_lengths(const CaseSpace& space, const Levels& row) {
+  std::vector<Levels> rows;
+  for (const Knob knob : {Knob::values, Knob::page_order, Knob::poison, Knob::padding})
+    for (Levels& next : space.neighbours(row, Levels(row.size(), kUnset), knob))
+      rows.push_back(std::move(next));
+  return rows;
+}
+
 /// Those that the backend says its claims reach, and that too few right cases did.
 std::vector<KernelName> Prover::thin_kernels() const {
   std::vector<KernelName> thin;
@@ -140,9 +148,9 @@ void Prover::prove_each_kernel() {
 
 /// A cell that rows for another kernel have shown on this one by the way has the row that did, and those
 /// that reached the kernel with the cell's value, with other values. Their cases may reach further kernels by
-/// the way.
+/// the way. Where lengths have to meet for it, the same ones are asked of another memory.
 void Prover::prove_thin_kernels() {
-  constexpr int kRounds = 32;
+  constexpr int kRounds = 12;
   std::set<std::pair<size_t, size_t>> asked;
   for (bool more = true; more && !stopped();) {
     std::vector<Want> wants;
@@ -153,6 +161,12 @@ void Prover::prove_thin_kernels() {
               {rows_for(k, cell), [this, k, cell] { return lacking_of_kernel(k, cell); }, kRounds});
     more = !wants.empty();
     satisfy(wants);
+    std::vector<Row> alike;
+    for (const auto& [k, cell] : asked)
+      if (lacking_of_kernel(k, cell) > 0)
+        for (Levels& levels : of_the_same_lengths(space_, tally_.kernels()[k].shown[cell].levels))
+          alike.push_back({tally_.kernels()[k].shown[cell].number, {}, true, std::move(levels)});
+    evaluate(alike);
   }
 }
 
@@ -165,7 +179,7 @@ int Prover::lacking_of_kernel(size_t k, size_t cell) const {
 
 std::vector<Levels> Prover::rows_for(size_t k, size_t cell) const {
   const KernelTally& kernel = tally_.kernels()[k];
-  std::vector<Levels> rows = {kernel.shown[cell]};
+  std::vector<Levels> rows = {kernel.shown[cell].levels};
   for (const Levels& witness : kernel.witnesses)
     if (auto row = with_cell(witness, cells_[cell])) rows.push_back(*std::move(row));
   return rows;

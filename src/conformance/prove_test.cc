@@ -140,8 +140,10 @@ TEST(Prove, AFailureThatBlamesNoCellIsOne) {  // of a case where no row sees a k
   report.failures.emplace_back();
   EXPECT_FALSE(report.all_right());
   report = {};
-  report.proof.cells = {{"window=yes", CellStatus::failed, 1, {}, {}, 0, 0, "wrong"}};
-  EXPECT_FALSE(report.all_right());
+  for (const CellStatus status : {CellStatus::failed, CellStatus::too_few}) {
+    report.proof.cells = {{"window=yes", status, 1, {}, {}, 0, 0, "wrong"}};
+    EXPECT_FALSE(report.all_right());
+  }
 }
 
 TEST(Prove, ACaseThatDoesNotExistIsBadInput) {
@@ -380,6 +382,27 @@ TEST(WhatRan, TheSearchTurnsBothHeadSizesAndTheDtypeOfACacheThatNamesIt) {
        {"dtype bfloat16", "dtype bfloat16, KV dtype bfloat16", "dtype bfloat16, head size 96",
         "KV dtype float16, head size 96, V head size 128", "dtype bfloat16, head size 96, V head size 128"})
     EXPECT_TRUE(found.contains(what)) << what;
+}
+
+TEST(WhatRan, CasesOfOneNumberHaveTheSameLengthsInOtherMemory) {
+  const CaseSpace space(small_claims(), {});
+  int others = 0;
+  uint64_t number = 0;
+  for (const Levels& row : space.rows(3)) {
+    const Case one = space.make(row, ++number);
+    for (const Levels& next : of_the_same_lengths(space, row)) {
+      const Case other = space.make(next, number);
+      ASSERT_EQ(other.problem.seqs.size(), one.problem.seqs.size());
+      for (size_t b = 0; b < one.problem.seqs.size(); ++b) {
+        EXPECT_EQ(other.problem.seqs[b].n_q, one.problem.seqs[b].n_q) << space.describe(next);
+        EXPECT_EQ(other.problem.seqs[b].n_k, one.problem.seqs[b].n_k) << space.describe(next);
+      }
+      EXPECT_NE(other.fingerprint(), one.fingerprint()) << space.describe(next);
+      ++others;
+    }
+    if (number == 8) break;
+  }
+  EXPECT_GT(others, 40);
 }
 
 TEST(WhatRan, IsRecordedByKernel) {

@@ -23,6 +23,8 @@ struct Row {
 /// their dtype and one more. A cache that names the dtype of `row` has no other beside it: there the cache's
 /// follows.
 std::vector<Levels> turned(const CaseSpace& space, const Levels& row);
+/// Other rows whose cases of a number have the lengths of that of `row`.
+std::vector<Levels> of_the_same_lengths(const CaseSpace& space, const Levels& row);
 
 class Prover {
  public:

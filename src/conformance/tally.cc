@@ -20,8 +20,8 @@ bool Tally::is_own(std::string_view family) const {
 KernelTally& Tally::of(const KernelName& kernel) {
   const auto at = std::ranges::find(kernels_, kernel, &KernelTally::kernel);
   if (at != kernels_.end()) return *at;
-  return kernels_.emplace_back(
-      KernelTally{kernel, 0, 0, std::vector<int64_t>(cells_.size()), std::vector<Levels>(cells_.size()), {}});
+  return kernels_.emplace_back(KernelTally{
+      kernel, 0, 0, std::vector<int64_t>(cells_.size()), std::vector<ShownBy>(cells_.size()), {}});
 }
 
 void Tally::take(const CountedCase& c) {
@@ -33,7 +33,7 @@ void Tally::take(const CountedCase& c) {
     ++kernel.cases;
     kernel.split_cases += meets_splits(c.problem, name);
     for (size_t i = 0; i < cells_.size(); ++i)
-      if (c.proves[i] && kernel.cases_of[i]++ == 0) kernel.shown[i] = c.levels;
+      if (c.proves[i] && kernel.cases_of[i]++ == 0) kernel.shown[i] = {c.levels, c.number};
     if (kernel.witnesses.size() < kMaxWitnesses) kernel.witnesses.push_back(c.levels);
   }
   for (size_t i = 0; i < cells_.size(); ++i) {

@@ -14,6 +14,7 @@ namespace fovea::conformance {
 
 /// A right case, as it is counted.
 struct CountedCase {
+  uint64_t number;  ///< that its values and lengths are drawn from
   const Levels& levels;
   const Problem& problem;
   const std::vector<bool>& proves;  ///< of each cell
@@ -32,12 +33,18 @@ struct CellTally {
   Errors worst;
 };
 
+/// A row and the number of its case; none: number 0.
+struct ShownBy {
+  Levels levels;
+  uint64_t number = 0;
+};
+
 struct KernelTally {
   KernelName kernel;
   int64_t cases = 0;
   int64_t split_cases = 0;        ///< in which some row's keys lie in two or more splits
   std::vector<int64_t> cases_of;  ///< [cells]
-  std::vector<Levels> shown;      ///< [cells] the first row that proved it on this kernel
+  std::vector<ShownBy> shown;     ///< [cells] the first case that proved it on this kernel
   std::vector<Levels> witnesses;  ///< the first rows that reached it
 };
 

@@ -48,7 +48,8 @@ Error stale(const Proof& proof, const std::string& what) {
 std::string why_stale(const CellProof& cell, const std::vector<Cell>& known) {
   const auto at = std::ranges::find(known, cell.cell, &Cell::id);
   if (at == known.end()) return "is no cell any more";
-  if (at->claimed && !is_proven(cell) && cell.status != CellStatus::failed)
+  if (at->claimed && !is_proven(cell) && cell.status != CellStatus::too_few &&
+      cell.status != CellStatus::failed)
     return "was refused and is claimed now";
   if (!at->claimed && is_proven(cell)) return "was proven and is not claimed any more";
   return {};

@@ -79,6 +79,7 @@ TEST(Marks, WithoutProofAClaimIsDeclared) {
   EXPECT_EQ(mark("window", {}), Mark::declared);
   EXPECT_EQ(mark("sink", {}), Mark::refused);
   EXPECT_EQ(mark("alibi", {}), Mark::unstated);
+  EXPECT_EQ(mark("window", {proof("sm90", {cell("window=yes", CellStatus::too_few)})}), Mark::declared);
 }
 
 TEST(Marks, OneMachineProvesAndOneMachineSpoils) {

@@ -231,7 +231,7 @@ std::string partner_list(const BackendRegistry& backends) {
 std::string proof_table(const BackendRegistry& backends, Proofs proofs) {
   if (proofs.empty()) return "No proof file is committed yet: what is claimed is declared.";
   Table table({"Backend", "Proven on", "Compiler", "Commit", "Date", "Proven", "By other kernels", "Refused",
-               "Unasked", "Failed", "Stale", "Cases", "Worst error of O", "of LSE"});
+               "Unasked", "Too few", "Failed", "Stale", "Cases", "Worst error of O", "of LSE"});
   for (const conformance::Proof& proof : proofs)
     for (const conformance::BackendProof& backend : proof.backends) {
       const auto count = [&](conformance::CellStatus status) {
@@ -246,7 +246,8 @@ std::string proof_table(const BackendRegistry& backends, Proofs proofs) {
       table.row({rows_of_proof(proof, backend), place_text(proof), proof.compiler,
                  code(proof.commit.substr(0, 12)), proof.date, count(conformance::CellStatus::proven),
                  count(conformance::CellStatus::other_kernels), count(conformance::CellStatus::refused),
-                 count(conformance::CellStatus::unasked), count(conformance::CellStatus::failed),
+                 count(conformance::CellStatus::unasked), count(conformance::CellStatus::too_few),
+                 count(conformance::CellStatus::failed),
                  std::to_string(count_stale(backend, row_of(backend, backends))),
                  std::to_string(backend.cases), number(error), number(lse_error)});
     }

@@ -75,7 +75,7 @@ TEST(Pages, AStaleProofIsAnErrorOfTheCpuOnly) {
   const auto pages = render_pages(project_backends(), std::span(&proof, 1));
   ASSERT_TRUE(pages) << pages.error().message;
   EXPECT_THAT((*pages)[0].text, HasSubstr("| `NO_SUCH_BACKEND` | NVIDIA H200, driver 580.1, CUDA 13.0 |"));
-  EXPECT_THAT((*pages)[0].text, HasSubstr("| 1 | 0 | 0 | 0 | 0 | 1 |"));
+  EXPECT_THAT((*pages)[0].text, HasSubstr("| 1 | 0 | 0 | 0 | 0 | 0 | 1 |"));
 }
 
 TEST(CheckPage, NamesTheFirstLineThatDiffers) {
