@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds and runs the release tests. --ci adds the format and shell checks, the sanitizers with the fuzzers on their
+# Builds and runs the release tests. --quick checks the format and leaves out the tests that take longer than some
+# seconds: under two minutes where everything is built. --ci adds the format and shell checks, the sanitizers with the fuzzers on their
 # corpora, and the compilation of all CUDA, and runs the release tests in a bare Debian 12 where one can be made. Each stage
 # prints its time; the last thing printed is ctest's summary.
 set -euo pipefail
@@ -8,10 +9,11 @@ set -euo pipefail
 cd "$root"
 
 case "${1:-}" in
-  "") ci=0 ;;
-  --ci) ci=1 ;;
+  "") ci=0 quick=0 ;;
+  --quick) ci=0 quick=1 ;;
+  --ci) ci=1 quick=0 ;;
   *)
-    echo "test.sh: unknown argument $1; allowed is --ci" >&2
+    echo "test.sh: unknown argument $1; allowed are --quick and --ci" >&2
     exit 2
     ;;
 esac
@@ -62,6 +64,9 @@ check_format() {
   find src include tests examples bench -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' | grep -v node_modules |
     xargs --max-args=50 --max-procs="$jobs" clang-format-19 --dry-run -Werror
   shellcheck run.sh test.sh tools/*.sh packaging/*.sh packaging/debian/p* src/cli/completion/*.bash .ci/run
+  # Files that only other people's tools read.
+  python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["postCreateCommand"])' .devcontainer/devcontainer.json | bash -n
+  cmake --list-presets=test >/dev/null
 }
 
 compile_cuda() {
@@ -145,6 +150,25 @@ run_release_tests() {
   [ -z "$skipped" ] || run_tests build/release -R "^($skipped)\$"
 }
 
+# Each takes 8 s or more.
+slow="attention_property_test|attention_test|backend_library_test|backend_loopback_test|cli_commands|cli_conformance|conformance_quick"
+slow+="|conformance_test|install_test|invariance_test|isa_test|mutation_test|serve_abuse|serve_lifecycle|serve_page|serve_page_mock"
+slow+="|serve_raw_socket|serve_soak|text_differential"
+run_quick_tests() {
+  run_tests build/release -E "^($slow)\$"
+}
+
+if [ "$quick" = 1 ]; then
+  stage "packages" install_packages "${build_packages[@]}" "${test_packages[@]}"
+  if command -v clang-format-19 >/dev/null; then
+    stage "format and shell" check_format
+  else
+    echo "SKIPPED: clang-format-19 is not installed, so the format is not checked"
+  fi
+  stage "build" build build/release all -DCMAKE_BUILD_TYPE=Release -DFOVEA_CUDA="$(cuda_wanted)" -DFOVEA_TESTS=ON
+  stage "quick tests" run_quick_tests
+  exit
+fi
 if [ "$ci" = 1 ]; then
   stage "packages" install_packages "${build_packages[@]}" "${test_packages[@]}" "${ci_packages[@]}"
   stage "format and shell" check_format

@@ -5,6 +5,7 @@ Usage: conformance_test.py PROGRAM SOURCE_DIR
 """
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -91,11 +92,10 @@ class Conformance(unittest.TestCase):
             whole = False
         if not whole:
             self.skipTest("no git, no repository, or not all of its history")
-        for name in sorted(os.listdir(os.path.join(SOURCE, "proof"))):
-            with open(os.path.join(SOURCE, "proof", name)) as file:
-                commit = json.load(file)["commit"]
+        for path in sorted(pathlib.Path(SOURCE, "proof").rglob("*.json")):
+            commit = json.loads(path.read_text())["commit"]
             known = git("merge-base", "--is-ancestor", commit, "HEAD")
-            self.assertEqual(known.returncode, 0, f"proof/{name} is of commit '{commit}', which HEAD does not hold: prove it again")
+            self.assertEqual(known.returncode, 0, f"{path}: commit '{commit}' is not in the history of HEAD; prove it again")
 
 
 if __name__ == "__main__":
