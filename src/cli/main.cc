@@ -62,6 +62,24 @@ std::vector<std::string> for_library(std::vector<std::string> out) {
   return out;
 }
 
+/// "--host=" as the flag and an empty value: the library takes the next argument for the value.
+std::vector<std::string> split_empty_values(const CLI::App& root, const std::vector<std::string>& arguments) {
+  const CLI::App* command = find_command(root, arguments).app;
+  std::vector<std::string> out;
+  bool flags = true;
+  for (const std::string& argument : arguments) {
+    flags = flags && argument != "--";
+    out.push_back(argument);
+    if (!flags || !argument.starts_with("--") || argument.find('=') + 1 != argument.size()) continue;
+    const std::string name = argument.substr(0, argument.size() - 1);
+    const CLI::Option* option = find_option(command, name);
+    if (option == nullptr || !takes_value(*option)) continue;
+    out.back() = name;
+    out.emplace_back();
+  }
+  return out;
+}
+
 std::string without_mark(std::string value) {
   if (value.starts_with('[') && value.ends_with(kNoList)) value.pop_back();
   return value;
@@ -263,6 +281,7 @@ int run(int argc, char** argv) {
   }
   const std::vector<std::string> environment = process_environment();
   take_log_format(arguments, environment);
+  arguments = split_empty_values(root, arguments);
   const Command command = find_command(root, arguments);
   Configuration configuration;
   auto configured = read_configuration(root, command, arguments, environment);

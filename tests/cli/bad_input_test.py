@@ -102,6 +102,8 @@ class BadInput(unittest.TestCase):
         for flag in ["--stop", "--bad-word", "--model", "--input", "--output", "--tools", "--stop-token-id", "--temperature", "--page-size"]:
             self.refuse([flag], "generate", flag, "", "x")
         self.refuse(["the value is empty"], "generate", "--model", "", "x")
+        self.refuse(["--model: the value is empty"], "generate", "--model=", "x")  # and does not take x for it
+        self.refuse(["--host: the value is empty"], "serve", "--host=", "--port", "8000")
         self.refuse(["--temperature"], "generate", "--temperature", "warm", "x")
         self.refuse(["--dtype", "float8", "bfloat16"], "generate", "--dtype", "float8", "x")
         self.refuse(["int3", "float16"], "generate", "--kv-cache-dtype", "int3", "x")
