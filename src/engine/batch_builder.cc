@@ -28,7 +28,7 @@ void BatchBuilder::build(std::span<const ScheduledChunk> chunks, int page_size) 
     kv_lens_.push_back(chunk.end());
     stride = std::max(stride, static_cast<size_t>((chunk.end() + page_size - 1) / page_size));
   }
-  // Entries past a sequence's end keep what an earlier step left: nobody reads them.
+  // Entries past a sequence's last page are stale values of earlier steps and are never read.
   page_table_.resize(std::max(page_table_.size(), stride * chunks.size()));
   for (size_t b = 0; b < chunks.size(); ++b) {
     const std::vector<int32_t>& pages = chunks[b].sequence->pages;

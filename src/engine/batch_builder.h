@@ -1,5 +1,5 @@
 #pragma once
-// A step's arrays for the model and the attention backends; its buffers are used again and never shrink.
+// The arrays of one step for the model and the attention backends. Buffers are reused and never shrink.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -17,11 +17,11 @@ class BatchBuilder {
   void build(std::span<const ScheduledChunk> chunks, int page_size);
 
   const BatchMeta& meta() const { return meta_; }
-  /// Of an encoder-decoder model; else empty.
+  /// Empty unless the model is an encoder-decoder.
   const EncoderBatch& encoder() const { return encoder_; }
   int num_decodes() const { return num_decodes_; }
   int num_logit_rows() const { return static_cast<int>(logit_rows_.size()); }
-  /// All but `attention` and `kv`.
+  /// All fields except `attention` and `kv`.
   ForwardInput input() const { return {token_ids_, positions_, slots_, logit_rows_}; }
 
  private:

@@ -12,13 +12,13 @@ namespace {
 
 using text::Json;
 
-// The special tokens that templates print by name.
+// Special tokens that templates refer to by name.
 constexpr std::array<const char*, 15> kSpecialTokens = {
     "bos_token",   "eos_token",   "unk_token",   "sep_token",        "pad_token",
     "cls_token",   "mask_token",  "image_token", "boi_token",        "eoi_token",
     "video_token", "audio_token", "boa_token",   "vision_bos_token", "vision_eos_token"};
 
-// What a request says in fields of its own.
+// Template variables that the request sets through its own fields.
 constexpr std::array<std::string_view, 5> kReserved = {"messages", "tools", "documents",
                                                        "add_generation_prompt", "continue_final_message"};
 
@@ -34,7 +34,7 @@ Json* find(Json& object, std::string_view key) {
   return it == members->rend() ? nullptr : &it->second;
 }
 
-/// Messages about templates get to clients, who are told the file's name and not where it lies.
+/// Template errors are sent to clients: keep the file name, remove the path.
 std::string without_folder(std::string text, const std::string& dir) {
   const std::string folder = dir.ends_with('/') ? dir : dir + "/";
   for (size_t at = text.find(folder); at != std::string::npos; at = text.find(folder, at))
@@ -94,11 +94,11 @@ void set(Json::Object& variables, std::string_view name, Json value) {
   }
 }
 
-/// Marks where the final message's text ends, and cuts what the template wrote behind the mark: what
-/// transformers does for continue_final_message.
+/// Marks the end of the final message's text and cuts what the template emits after the mark, as transformers
+/// does for continue_final_message.
 class FinalMessage {
  public:
-  /// `text` is the request, in which the mark must not occur.
+  /// `text`: the request; the mark must not occur in it.
   explicit FinalMessage(const std::string& text) {
     for (int i = 0; text.find(mark_) != std::string::npos; ++i)
       mark_ = "<final-message-ends-here-" + std::to_string(i) + ">";
@@ -112,7 +112,7 @@ class FinalMessage {
       return invalid(
           "continue_final_message: the last message has no text to go on from; give it a \"content\"");
     final_ = *content->string();
-    // The blank behind the mark shows whether the template trims.
+    // The space after the mark reveals whether the template trims.
     content->set(final_ + mark_ + " ");
     return {};
   }

@@ -1,5 +1,5 @@
 #pragma once
-// From a conversation to the text of a prompt: which of a model's chat templates is taken, and what it sees.
+// Renders a conversation to prompt text: selects one of the model's chat templates and builds its variables.
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,8 +17,8 @@ class ChatPrompt {
  public:
   ChatPrompt() = default;
 
-  /// The templates of `dir`, or config.chat_template instead of them. What is wrong with the model's own is
-  /// not fatal, render() returns it; what is wrong with the configuration is. `tokenizer` may be null.
+  /// Loads the templates of `dir`, or config.chat_template instead. Errors in the model's own templates are
+  /// not fatal: render() returns them. Errors in the configuration are. `tokenizer` may be null.
   static Result<ChatPrompt> load(const std::string& dir, const Tokenizer* tokenizer,
                                  const EngineConfig& config);
 
@@ -35,7 +35,7 @@ class ChatPrompt {
   std::string names() const;
 
   std::map<std::string, Entry> templates_;
-  std::optional<Error> failure_;  // of finding them
+  std::optional<Error> failure_;  // of finding the templates
   std::string preferred_;         // the configured name, "" = none
   text::Json::Object special_tokens_;
 };

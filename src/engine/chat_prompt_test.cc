@@ -107,7 +107,7 @@ TEST(ChatPrompt, ToolsChooseTheirTemplate) {
 TEST(ChatPrompt, AGivenTemplateReplacesTheModels) {
   const TempDir dir;
   dir.write("chat_template.jinja", "{% if %}");
-  // Without the folder: clients read it.
+  // Without the folder, because clients see the message.
   EXPECT_EQ(prompt_of(dir, request(kUser)).find("error: chat_template.jinja, line 1, column 7"), 0u)
       << prompt_of(dir, request(kUser));
   EngineConfig config;

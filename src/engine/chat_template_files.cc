@@ -70,7 +70,7 @@ Status add_values(const std::string& file, const Json& value, std::vector<NamedT
   return {};
 }
 
-/// The member chat_template of a JSON file that may be absent.
+/// Reads member chat_template of a JSON file; the file may be absent.
 Status add_json(const std::string& path, std::vector<NamedTemplate>& out) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return {};

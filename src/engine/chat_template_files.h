@@ -1,5 +1,5 @@
 #pragma once
-// Where a model's chat templates are: files of the model folder, or what the user gave.
+// Finds a model's chat templates: files of the model folder, or a template given by the user.
 #include <string>
 #include <vector>
 
@@ -10,18 +10,18 @@ namespace fovea {
 struct NamedTemplate {
   std::string name;    ///< "default", "tool_use", "rag", ...
   std::string source;  ///< Jinja
-  std::string origin;  ///< for messages: the file, and the name in it
+  std::string origin;  ///< for messages: the file and the template's name in it
 };
 
-/// The templates of a model folder, each name once, from the first of these that has any, as transformers
-/// reads and saves them:
+/// The templates of a model folder, each name once, from the first of these sources that has any, in the
+/// forms that transformers reads and saves:
 ///   chat_template.jinja ("default") with additional_chat_templates/NAME.jinja and chat_templates/NAME.jinja
 ///   tokenizer_config.json: chat_template, a string, a list of {name, template} or an object of names
 ///   chat_template.json, the same in a file of its own
-/// None is no error.
+/// A folder without templates is not an error.
 Result<std::vector<NamedTemplate>> find_chat_templates(const std::string& dir);
 
-/// A template that the user gave: its text, which has "{{" or "{%" in it, or the file that holds it.
+/// A template given by the user: its text (recognised by "{{" or "{%"), or the path of a file.
 Result<NamedTemplate> read_given_template(const std::string& text_or_file);
 
 }  // namespace fovea

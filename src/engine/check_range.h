@@ -1,5 +1,5 @@
 #pragma once
-// The bounds of what a caller sets for an engine or an embedder.
+// Range checks for engine and embedder settings.
 #include <cstdint>
 #include <string>
 

@@ -30,7 +30,7 @@ void EngineCore::release_siblings(const Request& first) {
 }
 
 void EngineCore::cancel(uint64_t id) {
-  // The sequences of a request are numbered on from its id.
+  // The sequences of a request have consecutive ids that start at its own.
   for (uint64_t at = id; at < id + kMaxChoices; ++at) {
     const auto found = requests_.find(at);
     if (found != requests_.end() && found->second->group() == id) cancel_one(*found->second);
@@ -40,7 +40,7 @@ void EngineCore::cancel(uint64_t id) {
 void EngineCore::cancel_one(Request& request) {
   request.finish(FinishReason::cancelled);
   release_siblings(request);
-  const auto owner = take(request);  // the sink may look at the engine: be done first
+  const auto owner = take(request);  // before emit(): the sink may query the engine
   request.emit(std::chrono::steady_clock::now());
 }
 
@@ -109,7 +109,7 @@ void EngineCore::count_step(std::span<const ScheduledChunk> chunks, const StepSt
     stats_.prefill_step_tokens += rows;
     stats_.prefill_step_seconds += seconds;
   }
-  // Who decodes now had its last token from an earlier step, so that there is one.
+  // A decode's previous token came from an earlier step, so last_step_end_ is set.
   if (decodes > 0) token_gaps_.add(std::chrono::duration<double>(end - last_step_end_).count());
   last_step_end_ = end;
   if (step_tokens_ > 0) {
@@ -152,7 +152,9 @@ void EngineCore::evaluate(int index, Sampler& sampler) {
     }
     row.result.sampled = *sampled;
     const auto top = request.sampling().logprobs;
-    if (top && !logits_valid(logits))  // rows that pad the vocabulary are not drawn from, but counted here
+    if (top &&
+        !logits_valid(
+            logits))  // padding entries of the vocabulary cannot be sampled but count for log probabilities
       row.result.status = Error{ErrorCode::internal, kBadLogits};
     else if (top)
       row.result.logprobs = token_logprobs(logits, *sampled, *top);
@@ -181,7 +183,7 @@ void EngineCore::deliver(Row& row, std::span<const float> logits, Time now) {
   }
   if (row.position + 1 == sequence.prompt_len && request.wants_last_logits()) request.set_last_logits(logits);
   if (!row.samples) return;
-  if (row.position + 1 == sequence.prompt_len) {  // never again: the next token makes the sequence longer
+  if (row.position + 1 == sequence.prompt_len) {  // true once per sequence: the next token makes it longer
     request.mark_prompt_complete(now);
     if (request.index() == 0) {
       stats_.prompt_tokens += sequence.prompt_len;
@@ -228,7 +230,7 @@ void EngineCore::add_to_snapshot(const Sequence& sequence, EngineSnapshot& out) 
   using State = EngineSnapshot::State;
   if (out.sequences.size() == kSnapshotSequences) return;
   const Request& request = request_of(sequence);
-  const bool runs = !sequence.pages.empty();  // whoever runs has pages, whoever waits has none
+  const bool runs = !sequence.pages.empty();  // running sequences have pages, waiting ones have none
   EngineSnapshot::Sequence& s = out.sequences.emplace_back();
   s.id = request.group();
   s.index = request.index();

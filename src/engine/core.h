@@ -1,6 +1,6 @@
 #pragma once
-// The engine without its thread: requests, scheduler, executor and sampler, one step at a time. Everything
-// here belongs to one thread.
+// The engine without its thread: requests, scheduler, executor and sampler, one step at a time. Not
+// thread-safe: a single thread calls everything here.
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -24,16 +24,15 @@ class EngineCore {
   /// Executor and stream must outlive the core.
   EngineCore(const SchedulerConfig& config, Executor& executor, Stream& stream);
 
-  /// Answers of one request come in order of their index. With a prefix cache the others wait until the first
-  /// has computed the prompt, whose pages they then share.
+  /// Add the answers of one request in order of their index. With a prefix cache, all but the first wait
+  /// until the first has computed the prompt, then share its pages.
   void add(std::unique_ptr<Request> request);
-  /// Ends all answers of a request with FinishReason::cancelled; an id that is not (or no longer) here is
-  /// ignored.
+  /// Ends all answers of a request with FinishReason::cancelled; unknown and finished ids are ignored.
   void cancel(uint64_t id);
   void cancel_all();
 
-  /// Computes one step and hands out what it produced; who gets an answer may look at stats() first, so
-  /// `before_emit` is called in between. Nothing happens when idle().
+  /// Computes one step, then emits its outputs. Sinks may call stats(), so `before_emit` runs between the
+  /// two. No-op when idle().
   void step(const std::function<void()>& before_emit);
 
   bool idle() const { return scheduler_.idle(); }
@@ -43,7 +42,7 @@ class EngineCore {
   const Scheduler& scheduler() const { return scheduler_; }
 
  private:
-  /// What one logit row gave; a pure function of the row.
+  /// The result of one logit row; a pure function of the row.
   struct RowResult {
     Status status;
     std::optional<int32_t> sampled;
@@ -53,12 +52,12 @@ class EngineCore {
   struct Row {
     Request* request = nullptr;
     int position = 0;      // of the row's token
-    bool samples = false;  // gives the next token
+    bool samples = false;  // the next token is sampled from it
     RowResult result;
   };
 
   using Time = std::chrono::steady_clock::time_point;
-  /// What the executor had done before the step, and the step's tokens.
+  /// Start time of a step and the executor's time counters at that point.
   struct StepStart {
     Time time;
     double attention_seconds = 0, plan_seconds = 0;
@@ -72,7 +71,7 @@ class EngineCore {
   void evaluate(int index, Sampler& sampler);
   void deliver(Row& row, std::span<const float> logits, Time now);
   std::unique_ptr<Request> take(Request& request);
-  /// Lets the other answers of a request into the queue, once its first has no more to give them.
+  /// Queues the other answers of a request once its first has computed the shared prompt or has ended.
   void release_siblings(const Request& first);
   void cancel_one(Request& request);
   Request& request_of(const Sequence& sequence) const;
@@ -81,15 +80,15 @@ class EngineCore {
   Stream& stream_;
   Scheduler scheduler_;
   BatchBuilder batch_;
-  std::vector<Sampler> samplers_;  // one a thread
+  std::vector<Sampler> samplers_;  // one per thread
   std::vector<Row> rows_;
-  std::vector<Request*> touched_;  // of this step, in batch order
+  std::vector<Request*> touched_;  // requests of this step, in batch order
   std::unordered_map<uint64_t, std::unique_ptr<Request>> requests_;
-  std::unordered_map<uint64_t, std::vector<Request*>> held_;  // by group: answers not in the queue yet
+  std::unordered_map<uint64_t, std::vector<Request*>> held_;  // by group: answers not queued yet
   EngineStats stats_;
   DurationHistogram token_gaps_;
   Time last_step_end_;
-  int64_t step_tokens_ = 0;  // that this step gave, as EngineStats::step_tokens counts them
+  int64_t step_tokens_ = 0;  // tokens of this step, as EngineStats::step_tokens counts them
   std::deque<EngineSnapshot::Step> last_steps_;
 };
 

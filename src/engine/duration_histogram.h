@@ -1,6 +1,6 @@
 #pragma once
-// How often which durations occurred, in constant memory: buckets that grow by 2^(1/8), so that a quantile is
-// at most 10 % above the true one (2^(1/8) = 1.091).
+// A histogram of durations in constant memory. Bucket bounds grow by 2^(1/8) = 1.091, so a quantile is at
+// most 10 % above the true one.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -18,8 +18,8 @@ class DurationHistogram {
   int64_t count() const { return total_; }
   double max() const { return max_; }
 
-  /// The upper end of the bucket that holds the smallest duration not exceeded by a share of `q`, or the
-  /// largest duration where that is less; 0 when nothing was added.
+  /// The upper bound of the bucket that holds the q-quantile, or the largest duration if that is less; 0 when
+  /// empty.
   double quantile(double q) const {
     const auto rank = static_cast<int64_t>(std::ceil(q * static_cast<double>(total_)));
     int64_t seen = 0;
@@ -30,9 +30,9 @@ class DurationHistogram {
   }
 
  private:
-  static constexpr double kLeast = 1e-6;  // seconds: the first bucket ends here
+  static constexpr double kLeast = 1e-6;  // seconds: upper bound of the first bucket
   static constexpr double kPerDoubling = 8;
-  static constexpr size_t kBuckets = 8 * 32;  // the last one ends after 2^31.9 us, over an hour
+  static constexpr size_t kBuckets = 8 * 32;  // the last one ends at 2^31.9 us, over an hour
 
   static size_t bucket_of(double seconds) {
     if (!(seconds > kLeast)) return 0;

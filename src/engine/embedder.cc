@@ -19,7 +19,7 @@
 namespace fovea {
 namespace {
 
-/// Rows in [first, last) of hidden [rows, dim] as one vector, summed in fp64 in order.
+/// Pools rows [first, last) of hidden [rows, dim] into one vector; a mean is summed in row order in fp64.
 std::vector<float> pool_rows(const float* hidden, int64_t first, int64_t last, size_t dim, Pooling pooling) {
   if (pooling != Pooling::mean) {
     const float* row = hidden + (pooling == Pooling::cls ? first : last - 1) * static_cast<int64_t>(dim);
@@ -35,7 +35,7 @@ std::vector<float> pool_rows(const float* hidden, int64_t first, int64_t last, s
   return mean;
 }
 
-/// Divides by the Euclidean length; a zero vector stays.
+/// Divides by the Euclidean norm; a zero vector is unchanged.
 void normalize_length(std::vector<float>& vector) {
   double squares = 0;
   for (const float x : vector)
@@ -68,7 +68,7 @@ class EmbedderImpl final : public Embedder, StepAttention {
 
   EmbedInfo info_;
   ModelConfig model_config_;
-  AttentionSpec spec_;  // every layer's
+  AttentionSpec spec_;  // the same in every layer
   AttentionLimits limits_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Stream> stream_;
@@ -77,7 +77,7 @@ class EmbedderImpl final : public Embedder, StepAttention {
   std::optional<PhasedAttention> attention_;
   AlignedArray<std::byte> workspace_;
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   RaggedBatch batch_;
   std::vector<int32_t> ids_;
   AlignedArray<float> hidden_;  // [limits_.max_tokens, dimensions]
@@ -159,7 +159,7 @@ Status EmbedderImpl::load_model(const EmbedConfig& config, const BackendRegistry
   FOVEA_TRY(model, Model::load(model_config_, options, *stream_));
   model_ = std::move(model);
   info_.weight_bytes = model_->weight_bytes();
-  // Every row is a key of its own text: as many keys as rows, and as many texts as rows at most.
+  // Each row is a key of its own text, so there are as many keys as rows and at most as many texts as rows.
   const int rows = std::max(config.max_batched_tokens, info_.max_seq_len);
   limits_ = {rows, rows, rows, info_.max_seq_len};
   FOVEA_TRY(attention, PhasedAttention::create(info_.selection.of(spec_), registry));
@@ -186,7 +186,7 @@ Result<std::vector<int32_t>> EmbedderImpl::tokenize(std::string_view text, bool 
   FOVEA_TRY(ids, tokenizer_->encode(text, whole));
   if (ids.size() <= limit) return ids;
   if (!truncate) return refuse(ids.size());
-  // What stands before and after the text's own tokens stays.
+  // Keep the special tokens before and after the text's own tokens.
   EncodeOptions bare;
   bare.add_special_tokens = false;
   FOVEA_TRY(own, tokenizer_->encode(text, bare));
@@ -226,7 +226,7 @@ Result<std::vector<std::vector<float>>> EmbedderImpl::embed(std::span<const std:
   return out;
 }
 
-/// One pass over inputs that fit into it.
+/// One forward pass; `inputs` fit into it.
 Status EmbedderImpl::run(std::span<const std::vector<int32_t>> inputs, std::vector<std::vector<float>>& out) {
   batch_.clear();
   ids_.clear();
@@ -281,7 +281,7 @@ Result<std::unique_ptr<Embedder>> Embedder::create(const EmbedConfig& config) {
     return std::unique_ptr<Embedder>(std::move(embedder));
   } catch (const std::bad_alloc&) {
     return Error{ErrorCode::out_of_memory, "out of memory while loading " + config.model};
-  } catch (const std::system_error& error) {  // the system has no more threads
+  } catch (const std::system_error& error) {  // thread creation failed
     return Error{ErrorCode::internal, std::string("can't start: ") + error.what()};
   }
 }

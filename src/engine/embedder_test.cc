@@ -1,4 +1,4 @@
-// The embedder on a tiny BERT with random weights: pooling, lengths, errors, and bits against company.
+// The embedder on a tiny BERT with random weights: pooling, lengths, errors, and batch invariance.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -33,7 +33,7 @@ constexpr char kTokenizer[] = R"({"version": "1.0", "added_tokens": [
 class EmbedderTest : public testing::Test {
  protected:
   EmbedderTest() {
-    set_log_level(LogLevel::error);  // the tokenizer knows seven letters, and says so
+    set_log_level(LogLevel::error);  // silences the tokenizer's warning that it knows seven letters only
     dir_.write("config.json", kConfig);
     dir_.write("tokenizer.json", kTokenizer);
     config_.model = dir_.path();
@@ -73,7 +73,7 @@ TEST_F(EmbedderTest, AnEmbeddingDependsOnItsInputOnly) {
       for (const auto& ids : inputs)
         alone.push_back(one(*single, ids));
       config_.threads = 3;
-      for (const int rows : {1, 6, 512}) {  // each on its own, some together, all together
+      for (const int rows : {1, 6, 512}) {  // one per pass, some per pass, all in one pass
         config_.max_batched_tokens = rows;
         const auto vectors = make()->embed(inputs);
         ASSERT_TRUE(vectors.ok());

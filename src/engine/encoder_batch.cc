@@ -17,7 +17,7 @@ void EncoderBatch::build(std::span<const ScheduledChunk> chunks, int page_size,
     cross_lens_.push_back(chunk.sequence->encoder_len());
     stride = std::max(stride, chunk.sequence->cross_pages.size());
   }
-  // Entries past a sequence's end keep what an earlier step left: nobody reads them.
+  // Entries past a sequence's last page are stale values of earlier steps and are never read.
   cross_table_.resize(std::max(cross_table_.size(), stride * chunks.size()));
   for (size_t b = 0; b < chunks.size(); ++b)
     std::ranges::copy(chunks[b].sequence->cross_pages,

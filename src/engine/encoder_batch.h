@@ -1,5 +1,5 @@
 #pragma once
-// A step's arrays for the encoder and for the cross attentions of an encoder-decoder model.
+// The arrays of one step for the encoder and the cross attention of an encoder-decoder model.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -16,13 +16,13 @@ class EncoderBatch {
   /// `q_offsets`: the decoder's rows, [chunks.size() + 1]. Everything stays valid until the next build().
   void build(std::span<const ScheduledChunk> chunks, int page_size, std::span<const int32_t> q_offsets);
 
-  /// Whether a sequence of the step has to be encoded first.
+  /// Whether this step runs the encoder for some sequence.
   bool encodes() const { return !rows_.empty(); }
-  /// The encoder's own attention: keys and values are the step's rows, a view with page_size 1.
+  /// Encoder self-attention: keys and values are the step's rows, a view with page_size 1.
   BatchMeta self_meta() const { return rows_.meta(); }
-  /// The decoder's rows over the encoders' keys.
+  /// Cross attention: the decoder's rows over the encoder's keys.
   const BatchMeta& cross_meta() const { return cross_; }
-  /// All but `attention` and `kv`.
+  /// All fields except `attention` and `kv`.
   EncodeInput input() const;
 
  private:

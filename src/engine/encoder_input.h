@@ -1,5 +1,5 @@
 #pragma once
-// What the encoder of an encoder-decoder model reads for one request.
+// The encoder input of one request to an encoder-decoder model.
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -12,11 +12,12 @@ namespace fovea {
 struct EncoderInput {
   std::vector<int32_t> ids;     ///< text; empty for audio
   std::vector<float> features;  ///< audio: log-mel [frames, mel_bins]; empty for text
-  int rows = 0;                 ///< that the encoder makes of it: tokens, or every second frame
+  int rows = 0;                 ///< encoder output rows: one per token, or one per two frames
 };
 
-/// Moves the encoder's input out of `request`, and gives an empty prompt its start token. Null for a model
-/// without an encoder. Errors: input of the wrong kind, empty, too long, or with ids or numbers out of range.
+/// Moves the encoder input out of `request` and fills an empty prompt with the default decoder prompt. Null
+/// for a model without an encoder. Errors: input of the wrong kind, empty, too long, or with ids or numbers
+/// out of range.
 Result<std::shared_ptr<const EncoderInput>> take_encoder_input(GenerateRequest& request,
                                                                const ModelConfig& config);
 

@@ -24,10 +24,10 @@
 namespace fovea {
 namespace {
 
-// Logits of a step that scores prompts: enough rows to keep the last matrix product busy, a bounded buffer.
+// Logits buffer of a step that scores prompts: bounded, with enough rows for an efficient LM head GEMM.
 constexpr int64_t kMaxLogitsBytes = int64_t{64} << 20;
 
-/// Keys that a query sees at most in every layer, its own included; 0 = in some layer all.
+/// The most keys that a query sees in any layer, its own included; 0 = some layer sees all.
 int window_of(const ModelConfig& config) {
   int window = 0;
   for (const LayerConfig& layer : config.layers) {
@@ -49,12 +49,12 @@ std::string describe_rope_choice(const ModelConfig& config, int max_seq_len) {
   return "";
 }
 
-/// A thread-safe front, and one thread that owns the core.
+/// A thread-safe front end; one engine thread owns the core.
 class EngineImpl final : public Engine {
  public:
   ~EngineImpl() override;
 
-  /// The order is the contract: what can be refused cheaply is refused before anything large is read.
+  /// The order is part of the contract: cheap checks fail before anything large is read.
   Status open(const EngineConfig& config);
 
   const EngineInfo& info() const override { return info_; }
@@ -89,12 +89,12 @@ class EngineImpl final : public Engine {
   Status make_kv_cache(const EngineConfig& config);
   void log_start() const;
   void log_kv_scales() const;
-  /// The answers that `request` asks for, not numbered yet.
+  /// The answers that `request` asks for, without ids yet.
   Result<std::vector<std::unique_ptr<Request>>> make_answers(GenerateRequest request,
                                                              const OutputSink& sink) const;
   void start();
   void run();
-  /// On the engine's thread: makes a view if somebody wants one.
+  /// Engine thread: makes a snapshot if one is wanted.
   void update_snapshot();
   void publish_stats();
 
@@ -104,7 +104,7 @@ class EngineImpl final : public Engine {
   int max_seqs_ = 0, max_logit_rows_ = 0;
   SchedulerConfig scheduler_config_;
 
-  // Made in this order, so that each is gone before what it uses.
+  // Declaration order matters: each member is destroyed before those it uses.
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Tokenizer> tokenizer_;
@@ -112,20 +112,20 @@ class EngineImpl final : public Engine {
   std::unique_ptr<Model> model_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<KvCache> kv_;
-  std::unique_ptr<EngineCore> core_;  // the engine thread's
+  std::unique_ptr<EngineCore> core_;  // engine thread only
 
-  // The mailbox: everything that other threads and the engine thread share.
+  // The mailbox: all state shared between the engine thread and other threads.
   mutable std::mutex mutex_;
   mutable std::condition_variable work_;
   std::condition_variable idle_;
   std::vector<std::unique_ptr<Request>> arrived_;
   std::vector<uint64_t> cancelled_;
   bool stop_ = false;
-  size_t live_ = 0;  // submitted and without a last output
+  size_t live_ = 0;  // submitted, final output not delivered yet
   uint64_t next_id_ = 1;
   EngineStats stats_;
   mutable std::condition_variable snapshot_made_;
-  mutable bool snapshot_wanted_ = false;  // by somebody who waits, whatever the period
+  mutable bool snapshot_wanted_ = false;  // a caller waits for one: ignore the period
   mutable std::chrono::steady_clock::time_point snapshot_asked_{};
   std::shared_ptr<const EngineSnapshot> snapshot_;
   std::thread thread_;
@@ -178,8 +178,9 @@ Status EngineImpl::choose_lengths(const EngineConfig& config) {
   const int64_t rows = kMaxLogitsBytes / (int64_t{info_.vocab_size} * static_cast<int64_t>(sizeof(float)));
   max_logit_rows_ = static_cast<int>(std::clamp<int64_t>(rows, max_seqs_, config.max_batched_tokens));
   if (config.attention.use_non_causal.value_or(false)) {
-    // Each row of a prompt sees all of it: a prompt is one step, with the logits of all rows where they are
-    // wanted, and the keys of a common prefix depend on what follows it.
+    // Each row of a prompt sees all of it, so a prompt is computed in one step, with the logits of all its
+    // rows where wanted; and the keys of a shared prefix depend on the tokens after it, so it cannot be
+    // cached.
     scheduler_config_.whole_prompts = true;
     context_.max_prompt_len = config.max_batched_tokens;
     context_.whole_prompts_from = setting(config.attention, "use_non_causal");
@@ -194,7 +195,8 @@ Status EngineImpl::choose_lengths(const EngineConfig& config) {
     scheduler_config_.max_encoder_len = model_config_.encoder->max_position;
   else if (const int window = window_of(model_config_); window < info_.max_seq_len)
     scheduler_config_.window = window;
-  // A prefix's keys depend on what was encoded, which the tree's tokens don't show.
+  // With an encoder, a prefix's keys depend on the encoder input, which the radix tree's tokens do not
+  // include.
   scheduler_config_.prefix_cache =
       config.prefix_cache && !model_config_.encoder && !scheduler_config_.whole_prompts;
   info_.prefix_cache = scheduler_config_.prefix_cache;
@@ -210,7 +212,7 @@ Status EngineImpl::select_backends(const EngineConfig& config, const BackendRegi
     if (std::ranges::find(info_.specs, spec) == info_.specs.end()) info_.specs.push_back(spec);
   }
   FOVEA_TRY(selection, select(config.attention, info_.specs, DeviceInfo{}, registry));
-  if (size_of(info_.kv_dtype) == 0)  // a backend reads it, but nothing writes it
+  if (size_of(info_.kv_dtype) == 0)  // a backend can read it, but no kernel writes it
     return unsupported("--kv-cache-dtype " + std::string(to_string(info_.kv_dtype)) +
                        " can't be stored by this build; allowed are " + stored_kv_cache_dtypes());
   for (const std::string& warning : selection.warnings)
@@ -298,7 +300,7 @@ Status EngineImpl::make_kv_cache(const EngineConfig& config) {
   sizing.max_running = max_seqs_;
   sizing.num_pages = config.num_pages;
   sizing.memory_share = config.memory_share;
-  // The scratch is reserved but not touched yet: the system still counts it as free.
+  // The scratch is allocated but not touched yet, so the system still counts it as free.
   sizing.available = std::max<int64_t>(0, available_memory() - executor_->scratch_bytes());
   FOVEA_TRY(pages, choose_num_pages(sizing));
   kv.num_pages = pages;
@@ -313,7 +315,7 @@ Status EngineImpl::make_kv_cache(const EngineConfig& config) {
   return {};
 }
 
-/// What info() doesn't say; what it does is its reader's to print.
+/// Logs what info() does not contain; printing info() is up to its caller.
 void EngineImpl::log_start() const {
   log_kv_scales();
   if (scheduler_config_.whole_prompts) {
@@ -391,7 +393,7 @@ void EngineImpl::run() {
     live_ -= handled;
     if (live_ == 0) idle_.notify_all();
   }
-  FOVEA_CHECK(core_->idle());  // submit() has refused everything since stop_ was set
+  FOVEA_CHECK(core_->idle());  // submit() refuses requests once stop_ is set
 }
 
 void EngineImpl::publish_stats() {
@@ -409,7 +411,7 @@ void EngineImpl::update_snapshot() {
   const auto now = std::chrono::steady_clock::now();
   {
     std::lock_guard lock(mutex_);
-    // When nothing is left to do the next look may be far away: then the last state is shown at once.
+    // When idle, the next update may be far away, so publish the final state at once.
     const bool due = core_->idle() || now - snapshot_->made >= kSnapshotPeriod;
     if (!snapshot_wanted_ && (now - snapshot_asked_ >= kSnapshotInterest || !due)) return;
   }
@@ -485,7 +487,7 @@ void EngineImpl::cancel(uint64_t id) {
 }
 
 void EngineImpl::wait_idle() {
-  FOVEA_CHECK(std::this_thread::get_id() != thread_.get_id());  // a sink would wait for itself
+  FOVEA_CHECK(std::this_thread::get_id() != thread_.get_id());  // a sink would wait for itself: deadlock
   std::unique_lock lock(mutex_);
   idle_.wait(lock, [&] { return live_ == 0; });
 }
@@ -499,15 +501,16 @@ Result<BoundedTokens> EngineImpl::tokenize(std::string_view text, bool add_speci
   return BoundedTokens{std::move(ids), 0};
 }
 
-/// Of a text of more than `most` tokens: more than `most` of the first.
+/// Token ids of `text`. For a text of more than `most` tokens, only a prefix of it, of more than `most`
+/// tokens.
 Result<std::vector<int32_t>> EngineImpl::encode(std::string_view text, bool add_special_tokens,
                                                 size_t most) const {
   if (!tokenizer_) return not_found(info_.model_dir + "/tokenizer.json is missing; add it or give token ids");
   EncodeOptions options;
   options.add_special_tokens = add_special_tokens;
-  options.most_ids = most == SIZE_MAX ? most : most + 1;  // one may go below
+  options.most_ids = most == SIZE_MAX ? most : most + 1;  // a doubled BOS may be removed below
   auto ids = tokenizer_->encode(text, options);
-  // A text that was rendered elsewhere may begin with the BOS token that the tokenizer adds.
+  // Text from an external chat template may already begin with the BOS token that the tokenizer adds.
   if (add_special_tokens && ids && ids->size() > 1 && (*ids)[0] == (*ids)[1] &&
       (*ids)[0] == tokenizer_->bos_token_id())
     ids->erase(ids->begin());
@@ -527,7 +530,7 @@ SamplingParams EngineImpl::default_sampling() const {
   if (c.top_k) p.top_k = *c.top_k;
   if (c.repetition_penalty) p.repetition_penalty = *c.repetition_penalty;
   if (c.max_new_tokens) p.max_tokens = *c.max_new_tokens;
-  if (c.do_sample && !*c.do_sample) p.temperature = 0;  // the file says greedy
+  if (c.do_sample && !*c.do_sample) p.temperature = 0;  // generation_config.json asks for greedy
   return p;
 }
 
@@ -550,7 +553,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config) {
     return std::unique_ptr<Engine>(std::move(engine));
   } catch (const std::bad_alloc&) {
     return Error{ErrorCode::out_of_memory, "out of memory while loading " + config.model};
-  } catch (const std::system_error& error) {  // the system has no more threads
+  } catch (const std::system_error& error) {  // thread creation failed
     return Error{ErrorCode::internal, std::string("can't start the engine: ") + error.what()};
   }
 }

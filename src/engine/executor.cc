@@ -76,7 +76,8 @@ Status Executor::plan(const BatchBuilder& batch, Stream& stream) {
     const bool self = group.spec.type == AttentionType::encoder;
     if (self && !batch.encoder().encodes()) continue;
     BatchMeta meta = self ? batch.encoder().self_meta() : cross ? batch.encoder().cross_meta() : batch.meta();
-    if (!self) meta.num_pages = kv_->config().num_pages;  // 4 bytes a page against the keys behind it
+    if (!self)
+      meta.num_pages = kv_->config().num_pages;  // 4 bytes per page, small against the keys of the page
     FOVEA_RETURN_IF_ERROR(group.attention.plan(group.spec, group.limits, meta, self ? 0 : batch.num_decodes(),
                                                group.workspace, stream));
   }
@@ -120,7 +121,7 @@ std::vector<AttentionUse> Executor::attention() const {
     for (const Phase phase : {Phase::prefill, Phase::decode}) {
       const LayerKind kind = kind_of(group.spec);
       if (kind == LayerKind::encoder && phase == Phase::decode) continue;  // encoders only prefill
-      // Specs of one kind share their backends, so that there is one entry for them.
+      // Specs of one kind share their backends, so they get one entry.
       auto at = std::ranges::find_if(
           uses, [&](const AttentionUse& u) { return u.kind == kind && u.phase == phase; });
       if (at == uses.end())
@@ -136,7 +137,7 @@ std::vector<AttentionUse> Executor::attention() const {
 
 void Executor::forward(int index, const AttentionArgs& args, Stream& stream) {
   const Status status = groups_[group_of_[static_cast<size_t>(index)]].attention.forward(args, stream);
-  FOVEA_CHECK(status.ok());  // what a request can cause was refused by plan()
+  FOVEA_CHECK(status.ok());  // plan() has already rejected everything that a request can cause
 }
 
 }  // namespace fovea

@@ -1,6 +1,6 @@
 #pragma once
-// Runs one step: plans the attention once for each distinct spec, then the encoder for what was admitted,
-// then the model's forward pass; both call the attention once a layer.
+// Runs one step: plans the attention once for each distinct spec, then runs the encoder for newly admitted
+// sequences and the model's forward pass. Both call the attention once per layer.
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -20,7 +20,7 @@ class Executor final : public StepAttention {
  public:
   struct Options {
     AttentionLimits limits;
-    AttentionConfig attention;  ///< what selection was asked with
+    AttentionConfig attention;  ///< the configuration given to backend selection
     KvCacheDType kv_dtype = KvCacheDType::auto_;
     KvLayout kv_layout = KvLayout::hnd;
     int max_logit_rows = 1;
@@ -28,8 +28,8 @@ class Executor final : public StepAttention {
     int max_encoder_rows = 0;  ///< of one step
   };
 
-  /// Everything is sized here; run() allocates what plans need and nothing else. The model, and the KV cache
-  /// set before the first run(), must outlive the executor.
+  /// Allocates all buffers; run() allocates only what plans need. The model, and the KV cache set before the
+  /// first run(), must outlive the executor.
   static Result<std::unique_ptr<Executor>> create(Model& model, const Selection& selection,
                                                   const BackendRegistry& registry, const Options& options);
 
@@ -37,11 +37,11 @@ class Executor final : public StepAttention {
   int64_t scratch_bytes() const;
   void set_kv_cache(KvCache& kv) { kv_ = &kv; }
 
-  /// `spec`, one of attention_specs(), with what the engine decides: the encoder's own keys are the step's
-  /// fp32 rows, all others are in the KV cache.
+  /// `spec`, one of attention_specs(), completed with the engine's choices: encoder self-attention reads the
+  /// step's fp32 rows, all other attention reads the KV cache.
   static AttentionSpec resolve(AttentionSpec spec, KvCacheDType kv_dtype, KvLayout layout, int page_size);
 
-  /// An error comes from a plan and leaves the KV cache as it was.
+  /// Errors come from planning and leave the KV cache unchanged.
   Status run(const BatchBuilder& batch, Stream& stream);
   int vocab_size() const { return model_.config().vocab_size; }
   /// [vocab] of the last run's logit row `row`; the caller may change it.
@@ -49,13 +49,13 @@ class Executor final : public StepAttention {
 
   void forward(int index, const AttentionArgs& args, Stream& stream) override;
 
-  /// What the runs so far did.
+  /// Totals over all runs so far.
   double plan_seconds() const { return plan_seconds_; }
   double attention_seconds() const;
   std::vector<AttentionUse> attention() const;
 
  private:
-  /// The attentions of one spec.
+  /// All attention calls that share one spec.
   struct Group {
     AttentionSpec spec;
     AttentionLimits limits;

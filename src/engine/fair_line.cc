@@ -9,7 +9,7 @@ namespace fovea {
 void FairLine::add(Sequence& sequence) {
   ClientShare& share = clients_.try_emplace(sequence.client, order_).first->second;
   if (!share.is_active()) {
-    // What it did not use while it wanted nothing is gone; what it had beyond its share is not forgotten.
+    // A share unused while inactive is lost; a charge beyond the share is kept.
     share.charged = std::max(share.charged, now_);
     ++active_;
   }
@@ -44,7 +44,7 @@ void FairLine::remove(Sequence& sequence) {
 }
 
 void FairLine::forget(ClientShare& share, const std::string& client) {
-  if (active_ == 0) {  // everybody begins anew
+  if (active_ == 0) {  // no active client: reset
     clients_.clear();
     now_ = charges_ = 0;
     swept_at_ = 0;

@@ -1,7 +1,7 @@
 #pragma once
-// Who waits, and whose turn it is. Clients share what is computed equally, in tokens, as long as they want it
-// (fair queueing with a virtual time: each client is charged what is computed for it, and the one that was
-// charged least is first). Within a client who came first is first, so one client alone is a plain queue.
+// The waiting queue. Active clients get equal shares of the computed tokens: fair queueing with a virtual
+// time, where each client is charged the tokens computed for it and the least-charged client is served first.
+// Within a client the order is arrival order, so a single client sees a FIFO queue.
 #include <cstddef>
 #include <set>
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace fovea {
 
-/// Whether `a` is served before `b` of the same client: a total order that never changes while they live.
+/// Whether `a` is served before `b` of the same client: a total order that is constant over their lifetime.
 struct ServedBefore {
   SchedulingPolicy policy;
   bool operator()(const Sequence* a, const Sequence* b) const {
@@ -22,10 +22,10 @@ struct ServedBefore {
   }
 };
 
-/// What is known of one client while it has sequences, or was charged beyond the others.
+/// State of one client, kept while it has sequences or its charge is ahead of the virtual time.
 struct ClientShare {
   explicit ClientShare(const ServedBefore& order) : waiting(order) {}
-  double charged = 0;  ///< tokens computed, from the virtual time at which it last began to want any
+  double charged = 0;  ///< tokens computed for it; raised to the virtual time on becoming active
   int running = 0;
   std::set<Sequence*, ServedBefore> waiting;
 
@@ -36,32 +36,32 @@ class FairLine {
  public:
   explicit FairLine(SchedulingPolicy policy) : order_{policy} {}
 
-  /// A new sequence gets in line.
+  /// Adds a new sequence to the queue.
   void add(Sequence& sequence);
-  /// From the line to those that run, and back.
+  /// Moves a sequence from waiting to running, and back.
   void admit(Sequence& sequence);
   void put_back(Sequence& sequence);
-  /// One that ends, wherever it is.
+  /// Removes a sequence, waiting or running.
   void remove(Sequence& sequence);
 
-  /// `rows` were computed for it.
+  /// Charges the client for `rows` computed rows.
   void charge(const Sequence& sequence, int rows);
-  /// After a step's charges: time goes on by an equal share of them.
+  /// Call after a step's charges: advances the virtual time by the charges divided by the active clients.
   void advance();
 
   bool empty() const { return waiting_ == 0; }
   size_t size() const { return waiting_; }
-  /// Null when nobody waits.
+  /// Null when the queue is empty.
   Sequence* first() const;
-  /// The next `count` at most, as charges are now.
+  /// The next sequences in order, at most `count`, by current charges.
   std::vector<const Sequence*> first_ones(size_t count) const;
   const ServedBefore& order() const { return order_; }
 
-  /// Whether `a` is served before `b`, as charges are now.
+  /// Whether `a` is served before `b`, by current charges.
   bool before(const Sequence* a, const Sequence* b) const;
-  /// Whether `first`, which waits, is to have the place of `running`: its client was charged less, and would
-  /// still have at most half as many that run. Closer than that, clients wait for each other's answers to
-  /// end, or they would take turns at pushing each other out. Priorities interrupt nobody.
+  /// Whether the waiting sequence `first` should preempt `running`: its client was charged less and, with it
+  /// admitted, would have at most half as many running sequences. Closer counts do not preempt, or clients
+  /// would keep preempting each other. Priorities never preempt.
   bool takes_place(const Sequence& first, const Sequence& running) const;
 
  private:
@@ -70,10 +70,10 @@ class FairLine {
   const ServedBefore order_;
   std::unordered_map<std::string, ClientShare> clients_;
   double now_ = 0;      // virtual time
-  double charges_ = 0;  // since it went on
+  double charges_ = 0;  // since the last advance()
   size_t waiting_ = 0;
   size_t active_ = 0;    // clients
-  size_t swept_at_ = 0;  // clients when those that need not be known were forgotten last
+  size_t swept_at_ = 0;  // number of clients after the last sweep of inactive ones
 };
 
 }  // namespace fovea

@@ -19,7 +19,7 @@ std::optional<int64_t> parse(std::string_view text) {
   return value;
 }
 
-/// A file that holds one number ("max" and what is missing: nothing).
+/// Reads a file that holds one number; nullopt for "max" or a missing file.
 std::optional<int64_t> read_number(const std::string& path) {
   std::ifstream file(path);
   std::string word;
@@ -39,7 +39,7 @@ std::optional<int64_t> read_key(const std::string& path, std::string_view key) {
   return std::nullopt;
 }
 
-/// Bytes left under the limit of the group at `folder`; page cache that can be dropped counts as left.
+/// Bytes left under the limit of the cgroup at `folder`; reclaimable page cache counts as free.
 int64_t group_room(const std::string& folder, const char* limit_file, const char* usage_file,
                    const char* cache_key) {
   const auto limit = read_number(folder + "/" + limit_file);
@@ -49,7 +49,7 @@ int64_t group_room(const std::string& folder, const char* limit_file, const char
   return std::max<int64_t>(0, *limit - std::max<int64_t>(0, used - cache));
 }
 
-/// The least room of the group at `path` and of all above it.
+/// The minimum over the cgroup at `path` and its ancestors.
 int64_t groups_room(const std::string& mount, std::string path, const char* limit_file,
                     const char* usage_file, const char* cache_key) {
   int64_t room = kUnlimited;
@@ -95,8 +95,8 @@ int64_t available_memory(const std::string& root) {
 }
 
 Result<int64_t> choose_num_pages(const KvSizing& s) {
-  // A sequence that keeps all its tokens gets along with fewer pages when it is shorter; a window or an
-  // encoder's rows set a floor.
+  // Without a window or an encoder, a shorter sequence needs fewer pages; a window or an encoder's rows set a
+  // floor.
   const bool by_length = s.sequence_pages == (int64_t{s.max_seq_len} + s.page_size - 1) / s.page_size;
   const int64_t affordable = s.available / s.bytes_per_page;
   auto too_small = [&](int64_t pages, const std::string& what, const std::string& more) {
@@ -126,7 +126,8 @@ Result<int64_t> choose_num_pages(const KvSizing& s) {
                    "; it must be above 0 and at most 1");
   const int64_t held = static_cast<int64_t>(s.memory_share * static_cast<double>(s.available) /
                                             static_cast<double>(s.bytes_per_page));
-  // More than this nobody could use at the same time, but prefixes of finished requests would stay cached.
+  // The running sequences cannot use more pages than this; further ones would only cache prefixes of finished
+  // requests.
   const int64_t pages = std::min({held, s.max_running * s.sequence_pages, kMaxPages});
   if (pages < s.sequence_pages)
     return too_small(pages,

@@ -16,7 +16,7 @@ std::vector<int32_t> distinct(std::vector<int32_t> ids) {
   return ids;
 }
 
-/// Ids from `logits.size()` on pad the vocabulary: they are never drawn, so nothing is to be changed.
+/// Ids from `logits.size()` on pad the vocabulary and are never sampled: skipped.
 void write(std::span<float> logits, int32_t token, float value, std::vector<LogitsProcessor::Edit>& edits) {
   const auto at = static_cast<size_t>(token);
   if (at >= logits.size()) return;

@@ -1,6 +1,6 @@
 #pragma once
-// What one request changes in its logits before a token is drawn: bad words, end tokens that come too early,
-// biases and penalties, in vLLM's order. Which tokens are allowed at all is Sampler's to look at.
+// Edits the logits of one request before sampling: bad words, end tokens below min_tokens, biases and
+// penalties, in vLLM's order. Sampler applies allowed_token_ids.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -14,35 +14,35 @@
 
 namespace fovea {
 
-/// The token sequences that bad words stand for: each word without the white space before it, and the same
-/// after a space where that gives another first token and as many tokens (so that a word is found both at
-/// the start of a text and inside it).
+/// Tokenizes bad words: each word without its leading white space, and also after a space where that gives a
+/// different first token and the same number of tokens (to match both at the start of a text and inside it).
 Result<std::vector<std::vector<int32_t>>> tokenize_bad_words(const std::vector<std::string>& words,
                                                              const Tokenizer& tokenizer);
 
 class LogitsProcessor {
  public:
-  /// A logit and the value that was there before.
+  /// A changed logit and its original value.
   struct Edit {
     int32_t token;
     float before;
   };
 
   LogitsProcessor() = default;
-  /// `end_tokens`: what min_tokens keeps from being drawn beside stop_token_ids. `forcing`: what the model's
-  /// files say of its answers, of at most `max_tokens` tokens; null = nothing. It must outlive this.
+  /// `end_tokens`: suppressed by min_tokens, in addition to stop_token_ids. `forcing`: forced and suppressed
+  /// tokens from the model's files, for answers of at most `max_tokens` tokens; null = none. It must outlive
+  /// this.
   LogitsProcessor(const SamplingParams& params, std::vector<std::vector<int32_t>> bad_words,
                   std::span<const int32_t> end_tokens, const DecoderForcing* forcing = nullptr,
                   size_t max_tokens = 0);
 
-  /// What follows an answer of `answered` tokens, whatever else is asked for: forced_eos_token_id in the last
-  /// place, as in transformers.
+  /// The token that must follow an answer of `answered` tokens and overrides everything else:
+  /// forced_eos_token_id in the last position, as in transformers.
   std::optional<int32_t> forced(size_t answered) const {
     return answered + 1 == max_tokens_ && force_last_ ? forcing_->last : std::nullopt;
   }
-  /// The only tokens that may be drawn, ascending and distinct; empty = all.
+  /// The only tokens that may be sampled, ascending and distinct; empty = all.
   std::span<const int32_t> allowed() const { return allowed_; }
-  /// False: apply() never changes anything.
+  /// False when apply() never changes anything.
   bool active() const { return active_; }
 
   /// Changes `logits` [vocab] for the token that follows `tokens`, of which `prompt_len` are the prompt, and
@@ -57,7 +57,7 @@ class LogitsProcessor {
   void apply(std::span<const int32_t> tokens, size_t prompt_len, std::span<float> logits,
              std::vector<Edit>& edits);
 
-  /// Puts back what apply() overwrote.
+  /// Restores what apply() overwrote.
   static void undo(std::span<float> logits, std::vector<Edit>& edits);
 
  private:

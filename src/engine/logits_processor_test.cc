@@ -19,8 +19,8 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-/// The documented rules over the whole vocabulary, each operation in double and rounded to float (which is
-/// what a float operation is: double has more than twice its digits).
+/// The documented rules over the whole vocabulary, each operation in double and rounded to float. This equals
+/// the float operation, because double has more than twice its digits.
 std::vector<float> expected(std::vector<float> logits, const SamplingParams& p,
                             const std::vector<Ids>& bad_words, const Ids& ends, const Ids& prompt,
                             const Ids& answer) {
@@ -94,7 +94,7 @@ Case random_case(std::mt19937& rng) {
   for (size_t i = rng() % 4; i > 0; --i) {
     Ids word;
     for (size_t n = 1 + rng() % 3; n > 0; --n)
-      word.push_back(id() % 5);  // few tokens: words do occur
+      word.push_back(id() % 5);  // few tokens, so that bad words occur
     c.bad_words.push_back(word);
   }
   if (rng() % 2) {
@@ -116,8 +116,8 @@ std::vector<float> random_logits(int vocab, std::mt19937& rng) {
   return logits;
 }
 
-/// Growing answers of random requests: the changed logits are the reference's, bit for bit, they are put
-/// back, and the token is the one drawn from a row that was changed and masked beforehand.
+/// Growing answers of random requests: the edited logits equal the reference bit for bit, undo() restores
+/// them, and the token equals that sampled from a row edited and masked beforehand.
 TEST(LogitsProcessorTest, EqualsThePlainRulesOnRandomRequests) {
   std::mt19937 rng(5);
   int drawn = 0, refused = 0, changed = 0;
@@ -159,14 +159,14 @@ TEST(LogitsProcessorTest, EqualsThePlainRulesOnRandomRequests) {
   EXPECT_GT(changed, 2000);
 }
 
-/// A request that was put back and starts again with all of its tokens gives the same as one that saw each
-/// come.
+/// A preempted request that resumes with all of its tokens gets the same edits as one that was never
+/// preempted.
 TEST(LogitsProcessorTest, CountsAreAFunctionOfTheTokens) {
   SamplingParams p;
   p.repetition_penalty = 1.3f;
   p.frequency_penalty = 0.5f;
   std::mt19937 rng(6);
-  constexpr int32_t kVocab = 20000;  // so many distinct ones that the table grows
+  constexpr int32_t kVocab = 20000;  // enough distinct ids for the table to grow
   Ids tokens;
   LogitsProcessor stepwise(p, {}, {});
   std::vector<float> logits(kVocab, 1.0f), other = logits;
@@ -249,7 +249,7 @@ TEST(LogitsProcessor, AForcedEndTokenComesWhateverElseKeepsItOut) {
   forcing.last = 4;
   forcing.suppressed = {4};
   SamplingParams params;
-  params.min_tokens = 3;  // as many as there is room for
+  params.min_tokens = 3;  // = max_tokens
   params.allowed_token_ids = {1, 2};
   LogitsProcessor processor(params, {}, Ids{4}, &forcing, 3);
   std::vector<float> logits(6, 1.0f);

@@ -9,7 +9,7 @@
 namespace fovea {
 namespace {
 
-// Up to here one pass with a heap of k beats a partial sort of all ids.
+// Up to this k, one pass with a heap of k is faster than a partial sort of all ids.
 constexpr size_t kMaxHeap = 256;
 
 /// Ids of the k largest logits, best first.
@@ -26,9 +26,9 @@ std::vector<int32_t> best_ids(std::span<const float> logits, size_t k) {
     return ids;
   }
   if (k == 0) return ids;
-  std::make_heap(ids.begin(), ids.end(), better);  // the worst of them in front
+  std::make_heap(ids.begin(), ids.end(), better);  // min-heap: the worst in front
   for (size_t i = k; i < logits.size(); ++i) {
-    if (logits[i] <= logits[static_cast<size_t>(ids.front())]) continue;  // of a tie the earlier one stays
+    if (logits[i] <= logits[static_cast<size_t>(ids.front())]) continue;  // on a tie the lower id stays
     std::pop_heap(ids.begin(), ids.end(), better);
     ids.back() = static_cast<int32_t>(i);
     std::push_heap(ids.begin(), ids.end(), better);

@@ -1,5 +1,5 @@
 #pragma once
-// A row of logits as log probabilities: of one token, and of the most probable ones.
+// Log probabilities from a row of logits: of one token, and of the most probable ones.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -8,9 +8,9 @@
 
 namespace fovea {
 
-/// `logits` [vocab] without NaN or +inf; `top` = how many of the most probable tokens, at most vocab, -1 =
-/// all. Probabilities are of the whole row, in double, rounded to float at the end; order and ranks are those
-/// of the logits, lower ids first on a tie.
+/// `logits` [vocab] without NaN or +inf; `top` = number of most probable tokens, at most vocab, -1 = all.
+/// Probabilities are normalised over the whole row in double and rounded to float at the end. Order and ranks
+/// follow the logits; lower ids first on a tie.
 TokenLogprobs token_logprobs(std::span<const float> logits, int32_t token, int top);
 
 }  // namespace fovea

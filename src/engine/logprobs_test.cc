@@ -36,7 +36,7 @@ TokenLogprobs expected(const std::vector<float>& logits, int32_t token, size_t k
   return out;
 }
 
-/// Ids and ranks exactly; values to a few roundings of the sum's order.
+/// Ids and ranks exactly; values up to rounding from the order of summation.
 void expect_equal(const TokenLogprobs& got, const TokenLogprobs& want) {
   const auto same = [](const TokenLogprob& a, const TokenLogprob& b) {
     EXPECT_EQ(a.token_id, b.token_id);

@@ -1,6 +1,6 @@
 #pragma once
 // Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as
-// easy as 1, 2, 3" (SC 2011). A draw is a pure function of key and counter: no state to carry or to share.
+// easy as 1, 2, 3" (SC 2011). A draw is a pure function of key and counter, without state.
 #include <array>
 #include <cstdint>
 
@@ -32,8 +32,8 @@ inline double philox_uniform(uint64_t seed, uint64_t position) {
   return static_cast<double>(bits) * 0x1p-53;
 }
 
-/// The seed of a request that gives none: a draw of its own from (engine seed, request id), with a counter
-/// word that philox_uniform() never uses.
+/// The seed of a request without one, derived from (engine seed, request id) with a counter word that
+/// philox_uniform() never uses.
 inline uint64_t derive_seed(uint64_t engine_seed, uint64_t request_id) {
   const PhiloxBlock block =
       philox4x32_10({static_cast<uint32_t>(request_id), static_cast<uint32_t>(request_id >> 32), 0, 1},
@@ -41,8 +41,8 @@ inline uint64_t derive_seed(uint64_t engine_seed, uint64_t request_id) {
   return uint64_t{block[1]} << 32 | block[0];
 }
 
-/// The seed of answer `index` of a request: its own for the first, so that asking for more answers leaves
-/// that one as it is.
+/// The seed of answer `index` of a request. The first answer uses the request's seed, so it does not change
+/// with n.
 inline uint64_t choice_seed(uint64_t seed, int index) {
   if (index == 0) return seed;
   const PhiloxBlock block = philox4x32_10({static_cast<uint32_t>(index), 0, 0, 2},

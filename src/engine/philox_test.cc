@@ -7,8 +7,8 @@
 namespace fovea {
 namespace {
 
-// Known answers computed from the definition in the paper (section 3.3 and the constants of its table) by a
-// few lines of Python; the authors' Random123 library lists the same ones for philox4x32, 10 rounds.
+// Known answers computed from the definition in the paper (section 3.3 and the constants of its table) in
+// Python; the authors' Random123 library lists the same values for philox4x32, 10 rounds.
 TEST(PhiloxTest, KnownAnswers) {
   EXPECT_EQ(philox4x32_10({0, 0, 0, 0}, {0, 0}),
             (PhiloxBlock{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));

@@ -1,6 +1,6 @@
 #pragma once
-// The BatchMeta of sequences that attend to their own rows of the step, without a cache: K and V are ragged
-// tensors, whose pages are their rows.
+// BatchMeta for sequences that attend to their own rows of the step, without a KV cache: K and V are ragged
+// tensors with one page per row.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -24,7 +24,7 @@ class RaggedBatch {
   bool empty() const { return lengths_.empty(); }
   const std::vector<int32_t>& offsets() const { return offsets_; }
 
-  /// Valid until the next call of clear() or add().
+  /// Valid until the next clear() or add().
   BatchMeta meta() const {
     BatchMeta meta;
     meta.q_offsets = meta.kv_indptr = offsets_;
@@ -35,7 +35,7 @@ class RaggedBatch {
 
  private:
   std::vector<int32_t> offsets_ = {0}, lengths_;
-  std::vector<int32_t> rows_;  // 0, 1, ...: a row is a page
+  std::vector<int32_t> rows_;  // 0, 1, ...: one page per row
 };
 
 }  // namespace fovea

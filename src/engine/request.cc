@@ -89,7 +89,7 @@ Request::Request(const GenerateRequest& request, int index,
   const int room = context.max_seq_len - sequence.prompt_len;
   int most = room, least = 0;
   if (context.forcing) {
-    // Lengths of the model's files count the prompt. The answer is not empty, whatever they say.
+    // max_length and min_length of the model's files include the prompt. The answer has at least one token.
     if (context.forcing->max_length) most = std::max(1, *context.forcing->max_length - sequence.prompt_len);
     least = context.forcing->min_length - sequence.prompt_len;
   }
@@ -135,7 +135,7 @@ void Request::flush_text() {
   if (!text_ || finished()) return;
   std::string rest;
   text_->finish(rest);
-  push_text(rest);  // may complete a stop string: then that is what ended the request
+  push_text(rest);  // may complete a stop string, which then is the finish reason
   if (!finished()) stops_.finish(output_.text);
 }
 
@@ -167,7 +167,7 @@ void Request::finish(FinishReason reason, Error error) {
   if (reason == FinishReason::length)
     flush_text();
   else
-    stops_.finish(output_.text);  // cut off from outside: half a character is not the model's last word
+    stops_.finish(output_.text);  // ended from outside: flush_text() would emit a partial character
   if (finished()) return;
   output_.finish = reason;
   output_.error = std::move(error);

@@ -1,5 +1,5 @@
 #pragma once
-// One request on the engine's thread: what it asked, what it has, and the rules that end it.
+// One request on the engine thread: parameters, state, output, and the rules that finish it.
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -16,7 +16,7 @@
 
 namespace fovea {
 
-/// What is the same for all requests of an engine.
+/// Settings shared by all requests of an engine.
 struct RequestContext {
   const Tokenizer* tokenizer = nullptr;  ///< null: ids only, no text
   std::vector<int32_t> eos_token_ids;
@@ -25,61 +25,61 @@ struct RequestContext {
   int max_seq_len = 0;
   /// Tokens of a prompt that must be computed in one step; 0 = it may be cut into chunks.
   int max_prompt_len = 0;
-  std::string whole_prompts_from;           ///< the setting that asks for that
+  std::string whole_prompts_from;           ///< the setting that requires this
   int max_logprobs = 20;                    ///< -1 = no limit
-  const DecoderForcing* forcing = nullptr;  ///< what an encoder-decoder model's files say of its answers
+  const DecoderForcing* forcing = nullptr;  ///< forced and suppressed tokens of an encoder-decoder model
   uint64_t seed = 0;
 };
 
-/// Why `request` can never run, as one line for the caller; ok when it can.
+/// Ok, or a one-line error for the caller with the reason why `request` can never run.
 Status validate_request(const GenerateRequest& request, const RequestContext& context);
 
-/// One answer to a prompt: a sequence of its own.
+/// One answer to a prompt; each has its own sequence.
 class Request {
  public:
-  /// The sampling.n answers to `request`, in order of their index; an error when it can never run. The first
-  /// one alone carries prompt_logprobs and last_logits: they are the same for all.
+  /// The sampling.n answers to `request`, in order of their index; an error when it can never run. Only the
+  /// first carries prompt_logprobs and last_logits, which are the same for all.
   static Result<std::vector<std::unique_ptr<Request>>> create(GenerateRequest request, const OutputSink& sink,
                                                               const RequestContext& context);
 
   Sequence sequence;
 
-  /// Numbers the answer: `id` is the caller's name for all n, whose sequences are id, id + 1, ... To be
-  /// called once, before anything below.
+  /// Sets the ids: `id` is the request's, shared by all n answers; their sequences are id, id + 1, ... Call
+  /// once, before anything below.
   void set_id(uint64_t id);
 
   uint64_t id() const { return sequence.id; }
-  /// What all n answers have in common.
+  /// The request id, shared by all n answers.
   uint64_t group() const { return output_.id; }
   int index() const { return output_.index; }
   const SamplingParams& sampling() const { return sampling_; }
   LogitsProcessor& logits_processor() { return processor_; }
   uint64_t seed() const { return seed_; }
-  /// False = scoring only: nothing is generated after the prompt.
+  /// False = scoring only, nothing is generated.
   bool generates() const { return max_new_tokens_ > 0; }
   bool finished() const { return output_.finish != FinishReason::none; }
 
-  /// How many of a row's logits can be sampled: the tokenizer's ids.
+  /// Number of leading logits that can be sampled: the tokenizer's ids.
   size_t sampled_vocab() const { return static_cast<size_t>(context_.sampled_vocab); }
 
-  /// How many of the most probable tokens each prompt token's log probability comes with.
+  /// Number of top tokens reported with each prompt token's log probability.
   int prompt_logprobs() const { return prompt_logprobs_wanted_; }
-  /// Of the prompt token after `position`, given the tokens up to it.
+  /// Log probabilities of the prompt token after `position`, given the tokens up to `position`.
   void set_prompt_logprobs(int position, TokenLogprobs logprobs);
   bool wants_last_logits() const { return wants_last_logits_; }
   void set_last_logits(std::span<const float> logits);
 
-  /// One sampled token: appends it to the sequence or ends the request. `logprobs` when they are wanted.
+  /// Handles one sampled token: appends it to the sequence or finishes the request. `logprobs` when wanted.
   void accept(int32_t token, std::optional<TokenLogprobs> logprobs = {});
-  /// Ends it for a reason that is not a token's. Text held back is released.
+  /// Finishes it for a reason other than a sampled token. Held-back text is released.
   void finish(FinishReason reason, Error error = {});
 
   using Time = std::chrono::steady_clock::time_point;
-  /// Its first step begins, and has completed its prompt: both count the first time only.
+  /// Record the start of its first step and the end of its prompt; only the first call of each counts.
   void mark_started(Time now);
   void mark_prompt_complete(Time now);
 
-  /// Hands what is new to the sink; nothing when nothing is.
+  /// Sends new output to the sink, if there is any.
   void emit(Time now);
 
  private:

@@ -14,15 +14,15 @@
 namespace fovea {
 namespace {
 
-// e^-87 = 1.6e-38 is the end of normal floats: a million tokens below it weigh less than 2^-53 of the largest
-// one together, which a 53-bit uniform number can't see.
+// e^-87 = 1.6e-38 is near the smallest normal float. A million tokens below it together weigh less than 2^-53
+// of the largest one, below the resolution of a 53-bit uniform number.
 constexpr float kLowestZ = -87.0f;
 
-// Top-p's histogram over z in (kLowestZ, 0]: only the bucket in which the mass crosses top_p is sorted.
+// Histogram of top_p over z in (kLowestZ, 0]: only the bucket where the mass crosses top_p is sorted.
 constexpr float kBucketsPerUnit = 8.0f;
 constexpr size_t kBuckets = 87 * 8 + 1;
 
-// Up to here one pass with a heap of k beats nth_element over a copy.
+// Up to this k, one pass with a heap of k is faster than nth_element over a copy.
 constexpr size_t kMaxHeap = 256;
 
 struct Scan {
@@ -30,7 +30,8 @@ struct Scan {
   float max;
 };
 
-/// As integers whose order is the floats' (NaNs at both ends): a reduction that the compiler vectorises.
+/// Compares floats as integers of the same order (NaNs at both ends), a reduction that the compiler
+/// vectorises.
 Scan scan(std::span<const float> logits) {
   constexpr int32_t kPlusInf = 0x7f800000, kMinusInf = static_cast<int32_t>(0x807fffffu);
   int32_t high = std::numeric_limits<int32_t>::min(), low = std::numeric_limits<int32_t>::max();
@@ -44,7 +45,7 @@ Scan scan(std::span<const float> logits) {
   return {valid, std::bit_cast<float>(high ^ ((high >> 31) & 0x7fffffff))};
 }
 
-/// The k-th largest of `values`, 1 <= k <= values.size(); the order of `values` is lost.
+/// The k-th largest of `values`, 1 <= k <= values.size(); `values` is reordered.
 float kth_largest(std::vector<float>& values, size_t k, std::vector<float>& heap) {
   if (k > kMaxHeap) {
     const auto at = values.begin() + static_cast<std::ptrdiff_t>(k - 1);
@@ -107,8 +108,7 @@ size_t Sampler::draw(std::span<const float> logits, float max, const SamplingPar
   id_.resize(logits.size());
   z_.resize(logits.size());
   size_t kept = 0;
-  for (size_t i = 0; i < logits.size();
-       ++i) {  // no branch: most tokens of a flat row are kept, few of a sharp
+  for (size_t i = 0; i < logits.size(); ++i) {  // branchless: a flat row keeps most tokens, a sharp one few
     const float z = (logits[i] - max) * scale;
     id_[kept] = static_cast<int32_t>(i);
     z_[kept] = z;

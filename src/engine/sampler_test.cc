@@ -17,7 +17,7 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-/// The sampler alone, on logits that it may change; they are as before when it returns.
+/// Runs the sampler and checks that it restores the logits.
 std::optional<int32_t> pick(Sampler& sampler, std::vector<float> logits, const SamplingParams& params,
                             uint64_t seed, uint64_t position) {
   const std::vector<float> before = logits;
@@ -70,7 +70,7 @@ std::vector<double> expected_distribution(const std::vector<float>& logits, cons
 }
 
 /// Upper 1e-6 point of chi-square with `df` degrees of freedom (Wilson and Hilferty's cube approximation, z =
-/// 4.753): a right sampler fails with one seed in a million; the seed is fixed.
+/// 4.753): a correct sampler fails for one seed in a million; the seed is fixed.
 double chi_square_bound(double df) {
   const double a = 2.0 / (9.0 * df);
   return df * std::pow(1.0 - a + 4.753 * std::sqrt(a), 3);
@@ -86,7 +86,7 @@ void expect_distribution(const std::vector<float>& logits, const SamplingParams&
     ASSERT_TRUE(token.has_value());
     ++count[static_cast<size_t>(*token)];
   }
-  // Cells with fewer than 5 expected draws are one cell, as the test asks for.
+  // Cells with fewer than 5 expected draws are merged, as the chi-square test requires.
   double chi = 0, rest = 0;
   int cells = 0, rest_count = 0;
   for (size_t i = 0; i < logits.size(); ++i) {
@@ -123,7 +123,7 @@ TEST(SamplerTest, GreedyIsTheTrueArgmaxLowestIdFirst) {
   Sampler s;
   EXPECT_EQ(pick(s, std::vector<float>{1, 3, 3, 2}, params(0), 1, 1), 1);
   EXPECT_EQ(pick(s, std::vector<float>{-kInf, -5, -kInf}, params(9e-6f), 1, 1), 1);
-  // Filters can't make greedy worse, and a tiny but allowed temperature finds the maximum too.
+  // Filters do not affect greedy, and a tiny but valid temperature finds the maximum too.
   EXPECT_EQ(pick(s, std::vector<float>{1, 3, 2.9f}, params(0, 2, 0.1f, 0.5f), 1, 1), 1);
   EXPECT_EQ(pick(s, std::vector<float>{1, 3, 2.9f}, params(1e-4f), 1, 1), 1);
 }
@@ -180,7 +180,8 @@ TEST(SamplerDistribution, TopPKeepsTheLowerIdsOfATie) {
 TEST(SamplerDistribution, LargeTopKTakesTheOtherSelection) {
   auto logits = normal_logits(3000, 4, 4);
   expect_distribution(logits, params(1, 1500));
-  // 257 is the first k that selects by partition; next to 256, one more token, and the same draws but for it.
+  // 257 is the first k that selects by partition. Compared with 256 it adds one token; the other draws are
+  // the same.
   const auto with = [&](int k) {
     Sampler s;
     std::map<int32_t, int> seen;
@@ -199,7 +200,7 @@ TEST(SamplerTest, ADrawIsAPureFunctionOfSeedAndPosition) {
   std::vector<int32_t> first;
   for (uint64_t i = 0; i < 200; ++i)
     first.push_back(*pick(one, logits, params(1), 77, i));
-  for (uint64_t i = 200; i-- > 0;) {  // other order, other company
+  for (uint64_t i = 200; i-- > 0;) {  // another order, mixed with other requests
     pick(other, normal_logits(50, 8, 1), params(1, 3), 5, i);
     EXPECT_EQ(*pick(other, logits, params(1), 77, i), first[i]);
   }

@@ -11,7 +11,7 @@ namespace fovea {
 int64_t decoder_pages(const SchedulerConfig& c) {
   const int64_t all = c.pages_for(c.max_seq_len);
   if (c.window == 0) return all;
-  // A step's rows see `tokens` keys, its own included; they begin anywhere in a page.
+  // A step's rows see `tokens` keys, their own included, starting anywhere in a page.
   const int64_t tokens = int64_t{c.window} - 1 + c.max_batched_tokens;
   const int64_t window = (tokens + c.page_size - 2) / c.page_size + 1;
   return c.max_seq_len > 0 ? std::min(window, all) : window;
@@ -26,8 +26,8 @@ Scheduler::Scheduler(const SchedulerConfig& config)
       pool_(config.num_pages),
       tree_(config.page_size, pool_),
       own_limit_(config.window > 0 ? decoder_pages(config) : config.num_pages),
-      // What the longest sequence needs beside a locked prefix must fit, or it could wait for ever. Without a
-      // window, and in pools that hold a longest sequence whole, the two are parts of the same table.
+      // A locked prefix must leave own_limit_ pages, or the longest sequence could wait forever. Without a
+      // window, or when the pool holds a whole longest sequence, both are parts of one page table that fits.
       hit_limit_(config.window > 0 && config.num_pages < config.pages_for(config.max_seq_len)
                      ? std::max<int64_t>(0, config.num_pages - own_limit_)
                      : config.num_pages),
@@ -77,19 +77,19 @@ std::span<const ScheduledChunk> Scheduler::schedule() {
   preempted_ = false;
   schedule_decodes();
   schedule_prefills();
-  // When pages are short, who was just preempted would take the last ones back.
+  // After a preemption for pages, the preempted sequence would take the last pages back.
   while (!preempted_ && admit_first()) {
   }
   FOVEA_CHECK(!step_.empty() || idle());
   return step_;
 }
 
-/// Where all places or pages are taken, one of a client that has more of them than its share gives up its own
-/// for the first in line: else a client with many long answers would keep everybody waiting for their end.
+/// When the batch or the pool is full, preempts a sequence of a client that is over its share in favour of
+/// the first waiting one. Otherwise a client with many long answers would block all others until they finish.
 void Scheduler::make_way() {
   const Sequence* first = line_.first();
   const bool blocked = std::exchange(short_of_pages_, nullptr) == first;
-  // Without chunks, computing an answer again takes as many steps as it has tokens.
+  // Without chunking, recomputing an answer takes one step per token.
   if (first == nullptr || config_.whole_prompts) return;
   const int places = std::min(config_.max_running, config_.max_batched_tokens);
   if (running() < places && !blocked) return;
@@ -97,7 +97,8 @@ void Scheduler::make_way() {
 }
 
 Sequence* Scheduler::who_makes_way(const Sequence& first) const {
-  // The first of all stays, so that one always gets to its end; and what can't make enough room is spared.
+  // The first running sequence is never preempted, which guarantees progress. No preemption if it would not
+  // free enough pages.
   Sequence* last = nullptr;
   int64_t pages = available_pages();
   for (size_t i = 1; i < running_.size(); ++i) {
@@ -117,7 +118,7 @@ void Scheduler::schedule_decodes() {
     const int64_t pages = config_.pages_for(sequence.num_tokens());
     bool fits = grow(sequence, pages);
     while (!fits) {
-      // The last in order gives way; nobody after i has been scheduled yet. Alone, a sequence always fits.
+      // Preempt the last in order; none after i has been scheduled yet. A single sequence always fits.
       Sequence& victim = *running_.back();
       FOVEA_CHECK(running_.size() > 1);
       preempt(victim);
@@ -134,7 +135,7 @@ void Scheduler::schedule_prefills() {
     if (!sequence->decoding()) prefills.push_back(sequence);
   std::ranges::stable_sort(prefills, [this](const auto* a, const auto* b) { return line_.before(a, b); });
   for (Sequence* sequence : prefills) {
-    // A client with long prompts under way does not keep those of another out.
+    // A client's prefills in progress do not block the requests of another client.
     for (const Sequence* first = line_.first(); !preempted_ && first && first->share != sequence->share &&
                                                 line_.before(first, sequence) &&
                                                 first->priority == sequence->priority && admit_first();)
@@ -155,7 +156,7 @@ void Scheduler::schedule_chunk(Sequence& sequence, bool decode) {
     chunk.count = sequence.computed == 0 ? sequence.prompt_len : 1;
     if (chunk.count > budget_) return;
   }
-  // Rows with logits: prompt positions still owed, and the newest token's.
+  // Rows with logits: prompt positions whose logits are still wanted, and the newest token.
   const int last_prompt = sequence.prompt_len - 1;
   const bool owes = sequence.logits_from < last_prompt && chunk.end() > sequence.logits_from;
   if (owes) {
@@ -174,7 +175,7 @@ void Scheduler::schedule_chunk(Sequence& sequence, bool decode) {
   step_.push_back(chunk);
 }
 
-/// False when the first in line has to wait: then nobody overtakes it.
+/// False when the first waiting sequence cannot be admitted; no other overtakes it.
 bool Scheduler::admit_first() {
   if (line_.empty() || running() >= config_.max_running || budget_ <= 0) return false;
   Sequence* sequence = line_.first();
@@ -186,12 +187,14 @@ bool Scheduler::admit_first() {
   }
   line_.admit(*sequence);
   running_.insert(std::ranges::upper_bound(running_, sequence, line_.order()), sequence);
-  schedule_chunk(*sequence, false);  // even if only its newest token is left: decodes come first
+  schedule_chunk(*sequence,
+                 false);  // not a decode even if only its newest token is left: decodes come first in a step
   return true;
 }
 
 void Scheduler::match_prefix(Sequence& sequence) {
-  // The newest token is always computed (its logits are needed), and so is what owes logits.
+  // The newest token is always computed, because its logits are needed; so are positions whose logits are
+  // wanted.
   int64_t reusable = sequence.num_tokens() - 1;
   if (sequence.logits_from < sequence.prompt_len - 1)
     reusable = std::min<int64_t>(reusable, sequence.logits_from);
@@ -206,8 +209,9 @@ void Scheduler::match_prefix(Sequence& sequence) {
 bool Scheduler::try_admit(Sequence& sequence) {
   FOVEA_CHECK(sequence.pages.empty() && sequence.cross_pages.empty() && !sequence.lock);
   if (config_.prefix_cache) match_prefix(sequence);
-  // All pages of the known tokens at once, or as many as its window ever takes, so that a prefill never waits
-  // half done; and room for everybody's next tokens, or the next decodes would preempt this one right away.
+  // Take all pages of the known tokens at once (or as many as its window ever needs), so that a started
+  // prefill never stalls. Also require headroom for the running sequences, or the next decodes would preempt
+  // this one immediately.
   const int64_t wanted = config_.pages_for(sequence.num_tokens());
   const int64_t own = std::min(wanted - sequence.shared_pages, own_limit_);
   const int64_t cross = config_.pages_for(sequence.encoder_len());
@@ -253,7 +257,7 @@ bool Scheduler::take(int64_t count, std::vector<int32_t>& pages) {
 
 void Scheduler::preempt(Sequence& sequence) {
   running_.erase(std::ranges::find(running_, &sequence));
-  store_prefix(sequence);  // as long as nobody needs the pages, resuming costs little
+  store_prefix(sequence);  // resuming is cheap while the pages stay cached
   release_pages(sequence);
   line_.put_back(sequence);
   preempted_ = true;
@@ -267,8 +271,8 @@ void Scheduler::commit() {
     sequence.computed = chunk.end();
     line_.charge(sequence, chunk.count);
     sequence.encoded = sequence.encoded || chunk.encode;
-    // A finished prefill is shared at once: requests that wait with the same prefix find it. Not what has
-    // outgrown a window: its path would keep pages locked that nobody sees any more.
+    // Share a finished prefill at once, so that waiting requests with the same prefix hit it. Not if it has
+    // outgrown the window: its path would lock pages that no row sees any more.
     const bool whole = sequence.dropped == 0 && sequence.computed / config_.page_size <= hit_limit_;
     if (!chunk.decode && chunk.samples && whole) store_prefix(sequence);
     drop_old_pages(sequence);
@@ -283,7 +287,7 @@ void Scheduler::store_prefix(Sequence& sequence) {
   RadixTree::Node* stored = tree_.insert(
       std::span(sequence.tokens).first(static_cast<size_t>(full) * static_cast<size_t>(config_.page_size)),
       std::span(sequence.pages).subspan(static_cast<size_t>(first), static_cast<size_t>(full - first)));
-  if (!stored) return;  // what was dropped from the window has been evicted since: no prefix any more
+  if (!stored) return;  // pages dropped from the window were evicted since, so there is no prefix to extend
   if (sequence.lock) tree_.unlock(sequence.lock);
   sequence.lock = stored;
   sequence.shared_pages = full;
@@ -291,7 +295,7 @@ void Scheduler::store_prefix(Sequence& sequence) {
 
 void Scheduler::drop_old_pages(Sequence& sequence) {
   if (config_.window == 0) return;
-  // The next row, at position `computed`, sees computed - window + 1 at the earliest.
+  // The first key that the next row (position `computed`) sees is computed - window + 1.
   const int dropped = std::max(0, sequence.computed - config_.window + 1) / config_.page_size;
   if (dropped <= sequence.dropped) return;
   const int first = sequence.first_own();
@@ -314,7 +318,7 @@ void Scheduler::drop_old_pages(Sequence& sequence) {
     tree_.unlock(sequence.lock);
     sequence.lock = nullptr;
   }
-  // A prefill goes on in as many pages as it gave up: they are free or evictable now.
+  // A prefill takes as many new pages as it dropped: those are free or evictable now.
   const int64_t wanted = config_.pages_for(sequence.num_tokens());
   FOVEA_CHECK(grow(sequence, std::min(wanted, static_cast<int64_t>(sequence.pages.size()) + own)));
 }
@@ -338,7 +342,7 @@ bool Scheduler::consistent(const Sequence& s) const {
   if (static_cast<int64_t>(s.cross_pages.size()) != config_.pages_for(s.encoder_len())) return false;
   for (int i = 0; i < s.dropped; ++i)
     if (s.pages[static_cast<size_t>(i)] != 0) return false;
-  // The first key that the next row sees is held.
+  // The first key that the next row sees must not be dropped.
   if (config_.window == 0) return s.dropped == 0;
   return int64_t{s.dropped} * config_.page_size <= std::max(0, s.computed - config_.window + 1);
 }
@@ -361,7 +365,7 @@ bool Scheduler::consistent() const {
         sequence->computed != 0 || sequence->encoded)
       return false;
   if (!tree_.consistent(locks)) return false;
-  // Disjoint owners and the right sum: what sequences own, what the tree owns, and what is free.
+  // Pages owned by sequences, owned by the tree, and free add up to the total.
   return static_cast<int64_t>(owned.size()) + tree_.pages() + pool_.free_pages() == pool_.total();
 }
 

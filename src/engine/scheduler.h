@@ -1,6 +1,6 @@
 #pragma once
-// Which tokens of which sequences the next step computes, and who owns the KV pages. Pure: no thread, no
-// clock, no model. README.md states its invariants.
+// Decides which tokens of which sequences the next step computes, and tracks ownership of KV pages.
+// Deterministic: no thread, clock or model. README.md states its invariants.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -16,50 +16,52 @@ namespace fovea {
 struct SchedulerConfig {
   int max_running = 64;
   int max_batched_tokens = 512;  ///< rows of one step
-  /// Rows of one step with logits; at least min(max_running, rows of a step), all with whole_prompts.
+  /// Rows of one step with logits; at least min(max_running, max_batched_tokens), with whole_prompts at least
+  /// max_batched_tokens.
   int max_logit_rows = 64;
   int page_size = 16;
   int64_t num_pages = 0;     ///< at least longest_sequence_pages()
   bool prefix_cache = true;  ///< not with an encoder, nor with whole_prompts
-  /// Without a causal mask: a prompt is computed in one step, so that each of its rows sees all of it, and
-  /// each generated token in a step of its own, also after a preemption: no row sees what was drawn after it.
+  /// For models without a causal mask: a prompt is computed in one step, so that each row sees all of it, and
+  /// each generated token in a step of its own, also after a preemption, so that no row sees later tokens.
   bool whole_prompts = false;
   SchedulingPolicy policy = SchedulingPolicy::fcfs;
   int max_seq_len = 0;  ///< tokens of the longest sequence
-  int window = 0;       ///< keys that a query sees in every layer, its own included; 0 = all, in some layer
+  int window = 0;  ///< most keys that a query sees in any layer, its own included; 0 = some layer sees all
   int max_encoder_len = 0;  ///< rows of the longest encoder input; 0 = no encoder
-  /// Tokens for which every running sequence has room after an admission: so many decode steps pass at least
-  /// before somebody is preempted.
+  /// Admission leaves every running sequence room for this many tokens, so at least this many decode steps
+  /// run before a preemption.
   int watermark = 32;
 
   int64_t pages_for(int64_t tokens) const { return (tokens + page_size - 1) / page_size; }
-  /// Rows that encoders compute in one step.
+  /// Rows that the encoder computes in one step, at most.
   int max_encoder_rows() const { return std::max(max_batched_tokens, max_encoder_len); }
 };
 
-/// The most pages of its own that a sequence's decoder ever holds: all, or those that meet the window of a
-/// step's first row and the step.
+/// The most decoder pages that a sequence ever owns: all of them or, with a window, those that overlap the
+/// step's rows and the window of its first row.
 int64_t decoder_pages(const SchedulerConfig& config);
-/// What the longest sequence holds with its cross pages: a smaller pool can't serve it.
+/// decoder_pages() plus the cross pages of the longest encoder input: a smaller pool cannot serve the longest
+/// sequence.
 int64_t longest_sequence_pages(const SchedulerConfig& config);
 
 struct SchedulerStats {
   int64_t preemptions = 0;
-  int64_t prefix_queries = 0, prefix_hits = 0;  ///< tokens looked up at admissions, tokens found
+  int64_t prefix_queries = 0, prefix_hits = 0;  ///< tokens looked up at admission, tokens found
 };
 
 class Scheduler {
  public:
   explicit Scheduler(const SchedulerConfig& config);
 
-  /// Puts it in line. The caller owns the sequence and keeps it alive until remove().
+  /// Adds it to the waiting queue. The caller owns the sequence and keeps it alive until remove().
   void add(Sequence* sequence);
-  /// Takes a sequence out, waiting or running, and gives up its pages: whole computed ones go to the prefix
+  /// Removes a waiting or running sequence and releases its pages; fully computed ones go to the prefix
   /// cache. Not between schedule() and commit().
   void remove(Sequence* sequence);
 
-  /// The next step: decodes first, then prefill chunks. Empty only when nothing is running or waiting.
-  /// May evict cached prefixes and preempt those last in order. Valid until the next call.
+  /// The next step: decodes first, then prefill chunks. Empty only when nothing is running or waiting. May
+  /// evict cached prefixes and preempt the last sequences in order. Valid until the next call.
   std::span<const ScheduledChunk> schedule();
   /// The step of the last schedule() is in the KV cache. Call before appending sampled tokens.
   void commit();
@@ -71,20 +73,21 @@ class Scheduler {
   int64_t pages_free() const { return pool_.free_pages(); }
   int64_t pages_cached() const { return tree_.evictable_pages(); }
   int64_t pages_in_use() const { return pages_total() - pages_free() - pages_cached(); }
-  /// Up to `count` sequences: those that run in the order of service, then those that wait.
+  /// Up to `count` sequences: running ones in service order, then waiting ones.
   std::vector<const Sequence*> first_in_order(size_t count) const;
   const RadixTree& prefix_tree() const { return tree_; }
-  /// Nobody owns the page: what is in it means nothing.
+  /// The page has no owner; its content is undefined.
   bool page_free(int32_t page) const { return !pool_.taken(page); }
   const SchedulerStats& stats() const { return stats_; }
   const SchedulerConfig& config() const { return config_; }
 
-  /// Every page has exactly one owner and every counter agrees. O(pages + tokens): idle moments and tests.
+  /// Checks that every page has exactly one owner and all counters agree. O(pages + tokens): for idle times
+  /// and tests.
   bool consistent() const;
 
  private:
   int64_t available_pages() const { return pool_.free_pages() + tree_.evictable_pages(); }
-  /// Grows the page table to `pages` entries, evicting where needed; false = not enough.
+  /// Grows the page table to `pages` entries, evicting as needed; false when there are not enough pages.
   bool grow(Sequence& sequence, int64_t pages);
   bool take(int64_t count, std::vector<int32_t>& pages);
   /// Pages that the sequence may take during the next `watermark` tokens.
@@ -106,15 +109,15 @@ class Scheduler {
   SchedulerConfig config_;
   PagePool pool_;
   RadixTree tree_;
-  int64_t own_limit_;  // decoder_pages()
+  int64_t own_limit_;  // decoder_pages() with a window, else num_pages
   int64_t hit_limit_;  // pages that a cached prefix may keep locked
   FairLine line_;
   std::vector<Sequence*> running_;  // in line_.order(): the last is preempted first
   std::vector<ScheduledChunk> step_;
   int budget_ = 0, logit_budget_ = 0, encoder_budget_ = 0;
   uint64_t arrivals_ = 0;
-  bool preempted_ = false;                    // in this step, for pages
-  const Sequence* short_of_pages_ = nullptr;  // the first in line, if that is why it was not admitted
+  bool preempted_ = false;                    // in this step, to free pages
+  const Sequence* short_of_pages_ = nullptr;  // the queue's first sequence, if lack of pages kept it out
   SchedulerStats stats_;
 };
 

@@ -14,13 +14,13 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-/// What a model sees of a sequence: at most the last `window` tokens (0 = all), and what was encoded.
+/// What a model sees of a sequence: at most the last `window` tokens (0 = all), and the encoder input.
 struct Sight {
   int window = 0;
   Tokens encoded = {};
 };
 
-/// The token that follows `history`: any change of any token that is seen, or of their order, changes it.
+/// The token that follows `history`: a hash of all visible tokens and their order.
 int32_t next_token(std::span<const int32_t> history, const Sight& sight) {
   if (const auto window = static_cast<size_t>(sight.window); window > 0 && history.size() > window)
     history = history.last(window);
@@ -39,7 +39,7 @@ Tokens run_alone(Tokens prompt, int new_tokens, const Sight& sight) {
 }
 
 /// A model whose "keys" are the tokens themselves: it reads its history through the page tables only, so a
-/// page that is lost, shared wrongly or overwritten changes what it says.
+/// page that is lost, shared wrongly or overwritten changes its output.
 class PagedFakeModel {
  public:
   explicit PagedFakeModel(const SchedulerConfig& c)
@@ -76,7 +76,7 @@ class PagedFakeModel {
     return next;
   }
 
-  /// What is in free pages means nothing.
+  /// Overwrites free pages, whose content must not matter.
   void poison(const Scheduler& scheduler) {
     for (int64_t page = 0; page < config_.num_pages; ++page)
       if (scheduler.page_free(static_cast<int32_t>(page)))
@@ -99,7 +99,7 @@ class PagedFakeModel {
     return tokens;
   }
 
-  /// The rows of the encoder's attention are those of the input, each sequence over its own.
+  /// The encoder's attention covers the input rows, each sequence over its own.
   void encode(const EncoderBatch& batch) {
     const EncodeInput input = batch.input();
     const BatchMeta meta = batch.self_meta();
@@ -122,7 +122,7 @@ struct Job {
   Sight sight;
   Tokens expected;      // prompt and answer of a run alone
   bool scores = false;  // wants logits of every prompt position
-  Tokens prompt_next;   // what the model said after each prompt position
+  Tokens prompt_next;   // the model's token after each prompt position
 };
 
 /// Runs scheduler steps against the fake model and checks everything that must hold at each.
@@ -429,7 +429,8 @@ TEST(SchedulerTest, WindowedPagesAreCachedWhenTheyLeaveTheWindow) {
   h.add(prompt, 10);
   for (int i = 0; i < 5; ++i)
     h.step();
-  // 61 tokens computed: those before 61 - 8 + 1 are nobody's, 27 pages of 2; the others are the sequence's.
+  // 61 tokens computed: the 27 pages of 2 before token 61 - 8 + 1 are no longer the sequence's; the others
+  // are.
   EXPECT_EQ(h.sequence(0).computed, 61);
   EXPECT_EQ(h.sequence(0).dropped, 27);
   EXPECT_EQ(h.scheduler().pages_cached(), 27);
@@ -469,7 +470,7 @@ TEST(SchedulerTest, PriorityDecidesWhoIsAdmittedAndWhoIsPreempted) {
   h.add({2, 2, 0, 1}, 9, false, 3);
   h.step();
   EXPECT_EQ(h.scheduler().running(), 2);
-  EXPECT_TRUE(h.sequence(0).pages.empty());  // arrived first, is served last
+  EXPECT_TRUE(h.sequence(0).pages.empty());  // arrived first, served last
   std::vector<uint64_t> order;
   while (h.live()) {
     const int before = h.finished();
@@ -543,7 +544,7 @@ Job& add_for(Harness& h, const std::string& client, int new_tokens, int prompt =
   return h.add(tokens, new_tokens, false, priority, {}, client);
 }
 
-/// Steps until those of `client` are done.
+/// Runs steps until all sequences of `client` are done.
 int steps_until_done(Harness& h, const std::string& client, int most) {
   const auto waits = [&] {
     for (size_t i = 0; i < h.live(); ++i)
@@ -563,7 +564,7 @@ TEST(FairShareTest, ManyAnswersOfOneClientDoNotKeepAnotherWaiting) {
       add_for(h, "many", 100);
     for (int i = 0; i < 10; ++i)
       h.step();
-    for (int chat = 0; chat < 30; ++chat) {  // nor is it ever the other's turn for long
+    for (int chat = 0; chat < 30; ++chat) {  // and its latency stays bounded
       add_for(h, "one", 5);
       EXPECT_LE(steps_until_done(h, "one", 1000), 8) << chat;
     }
@@ -609,7 +610,7 @@ TEST(FairShareTest, ClientsThatWantMoreThanThereIsGetEqualShares) {
   // In tokens; a cached prompt costs nothing, so that not all of them were computed.
   EXPECT_GT(longs, 500) << shorts;
   EXPECT_GT(shorts, 500) << longs;
-  // They did not push each other out all the time.
+  // No preemption ping-pong.
   EXPECT_LE(h.scheduler().stats().preemptions, 10);
 }
 
@@ -637,14 +638,14 @@ TEST(FairShareTest, PrioritiesGoBeforeSharesAndInterruptNobody) {
     h.step();
   add_for(h, "late", 2, 4, 2);
   add_for(h, "urgent", 2, 4, 0);
-  EXPECT_GT(steps_until_done(h, "urgent", 1000), 10);  // for the end of one that runs
+  EXPECT_GT(steps_until_done(h, "urgent", 1000), 10);  // waits for a running one to finish
   EXPECT_EQ(h.scheduler().stats().preemptions, 0);
-  EXPECT_GT(steps_until_done(h, "late", 1000), 20);  // for the end of all with a lower number
+  EXPECT_GT(steps_until_done(h, "late", 1000), 20);  // waits for all with a lower priority number
   EXPECT_LE(h.live(), 1u);
 }
 
-/// Random arrivals, cancels, lengths, priorities, clients, windows and encoders in pools that are as small as
-/// may be: every answer equals a run alone, every page is accounted for at every step, and all of it ends.
+/// Random arrivals, cancels, lengths, priorities, clients, windows and encoders in minimum-size pools: every
+/// answer equals a run alone, every page is accounted for at every step, and every request finishes.
 class SchedulerProperty : public testing::TestWithParam<const char*> {};
 
 TEST_P(SchedulerProperty, EveryRequestGetsTheTokensOfARunAlone) {
@@ -688,13 +689,14 @@ TEST_P(SchedulerProperty, EveryRequestGetsTheTokensOfARunAlone) {
     }
     EXPECT_TRUE(h.scheduler().idle());
     if (config.policy == SchedulingPolicy::fcfs && kind != "shared") {
-      EXPECT_LE(h.steps(), h.tokens_added());  // each step computes a token that is not computed again
+      EXPECT_LE(h.steps(),
+                h.tokens_added());  // each step makes progress: it computes a token that is not recomputed
     }
     preemptions += h.scheduler().stats().preemptions;
     hits += h.scheduler().stats().prefix_hits;
     finished += h.finished();
   }
-  // The runs above did meet what they are about.
+  // The runs exercised what they are meant to test.
   EXPECT_GT(preemptions, 60);
   EXPECT_GT(finished, 6500);
   if (kind != "encoded") {

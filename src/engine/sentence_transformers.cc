@@ -22,8 +22,8 @@ bool exists(const std::string& path) {
 }
 
 struct Module {
-  std::string type;  ///< the class's own name
-  std::string path;  ///< its folder; "" = the model's
+  std::string type;  ///< the class name without its module path
+  std::string path;  ///< its folder; "" = the model folder
 };
 
 Result<std::vector<Module>> read_modules(const std::string& file) {
@@ -55,7 +55,7 @@ Status read_limits(const std::string& file, SentenceTransformers& out) {
   return status;
 }
 
-/// A prompt that sentence-transformers would add unasked.
+/// Warns about a default prompt that sentence-transformers would prepend.
 Status warn_prompt(const std::string& file) {
   if (!exists(file)) return {};
   FOVEA_TRY(text, read_text_file(file, kMaxFileBytes));

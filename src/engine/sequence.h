@@ -1,5 +1,5 @@
 #pragma once
-// One request as the scheduler sees it: tokens, how many of them are in the KV cache, and the pages they own.
+// A sequence as the scheduler sees it: tokens, how many of them are in the KV cache, and its pages.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -16,36 +16,36 @@ struct ClientShare;
 
 struct Sequence {
   uint64_t id = 0;
-  std::vector<int32_t> tokens;  ///< prompt, then what was generated
+  std::vector<int32_t> tokens;  ///< prompt, then generated tokens
   int prompt_len = 0;
-  /// Prompt positions [logits_from, prompt_len - 1) whose logits are wanted too (prompt_logprobs); moves up
-  /// as they are delivered. prompt_len - 1 when none are.
+  /// Prompt positions [logits_from, prompt_len - 1) whose logits are wanted too (prompt_logprobs); advances
+  /// as they are delivered. prompt_len - 1 when none are wanted.
   int logits_from = 0;
-  int priority = 0;                             ///< lower = sooner; SchedulingPolicy::priority only
-  std::string client;                           ///< who asked: clients get equal shares
+  int priority = 0;                             ///< lower = served sooner; SchedulingPolicy::priority only
+  std::string client;                           ///< clients get equal shares
   std::shared_ptr<const EncoderInput> encoder;  ///< null = none
 
-  // The scheduler's own.
-  uint64_t arrival = 0;              ///< its place among all that were ever added
-  ClientShare* share = nullptr;      ///< its client's; FairLine's own
-  int computed = 0;                  ///< tokens [0, computed) have had their keys and values in `pages`
-  std::vector<int32_t> pages;        ///< page table; enough for the next chunk. Entries [0, dropped) are 0
-  int dropped = 0;                   ///< pages wholly older than the window: no row sees them any more
-  int shared_pages = 0;              ///< the first ones belong to the prefix tree, locked by `lock`
+  // Scheduler state.
+  uint64_t arrival = 0;          ///< arrival number, over all sequences ever added
+  ClientShare* share = nullptr;  ///< its client's state; used by FairLine only
+  int computed = 0;              ///< keys and values of tokens [0, computed) are in `pages`, or were dropped
+  std::vector<int32_t> pages;    ///< page table; enough for the next chunk. Entries [0, dropped) are 0
+  int dropped = 0;       ///< leading pages that lie wholly before the window: no row sees them any more
+  int shared_pages = 0;  ///< leading pages that belong to the prefix tree, locked by `lock`
   RadixTree::Node* lock = nullptr;   ///< null without a prefix cache, while waiting, and when all are dropped
-  std::vector<int32_t> cross_pages;  ///< the encoder's keys and values, of every decoder layer
-  bool encoded = false;              ///< and they are in there
+  std::vector<int32_t> cross_pages;  ///< cross keys and values of every decoder layer
+  bool encoded = false;              ///< cross_pages are filled
   int cached_tokens = 0;             ///< found in the prefix cache when first admitted
   bool admitted_before = false;
   int preemptions = 0;
 
   int num_tokens() const { return static_cast<int>(tokens.size()); }
   int remaining() const { return num_tokens() - computed; }
-  /// Rows that the encoder makes, each with cross keys and values; 0 = no encoder.
+  /// Encoder output rows, each with cross keys and values; 0 = no encoder.
   int encoder_len() const { return encoder ? encoder->rows : 0; }
-  /// The first page of the table that is the sequence's own.
+  /// Index of the first page that the sequence owns.
   int first_own() const { return std::max(shared_pages, dropped); }
-  /// Only its newest, generated token is left to compute.
+  /// Only its newest token, a generated one, is left to compute.
   bool decoding() const { return remaining() == 1 && num_tokens() > prompt_len; }
 };
 
@@ -54,10 +54,10 @@ struct ScheduledChunk {
   Sequence* sequence = nullptr;
   int first = 0;
   int count = 0;
-  int logits_first = 0;  ///< positions [logits_first, first + count) need logits; none when equal to the end
+  int logits_first = 0;  ///< positions [logits_first, end()) need logits; none when equal to end()
   bool decode = false;   ///< a generated token's row; false = (part of) a prefill
-  bool samples = false;  ///< the chunk ends with the newest token: its last row's logits give the next one
-  bool encode = false;   ///< the encoder runs first: the sequence has just been admitted
+  bool samples = false;  ///< the chunk ends with the newest token: the next one is sampled from its last row
+  bool encode = false;   ///< the encoder runs first, for a newly admitted sequence
 
   int end() const { return first + count; }
   int logit_rows() const { return end() - logits_first; }

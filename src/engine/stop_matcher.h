@@ -1,27 +1,27 @@
 #pragma once
-// Stop strings over streamed text: holds back only what could still become a stop string.
+// Matches stop strings in streamed text; holds back only text that may still become a stop string.
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace fovea {
 
-/// Feeds every byte to one Knuth-Morris-Pratt automaton a stop string. The first stop string to be complete
-/// wins, the longest of those that end at the same byte: what is cut never depends on how the text was split
-/// into pieces. With stop strings and pieces of valid UTF-8, what comes out is whole characters too.
+/// One Knuth-Morris-Pratt automaton per stop string. The stop string that completes first wins, the longest
+/// of those that end at the same byte, so the cut never depends on how the text is split into pieces. If stop
+/// strings and pieces are valid UTF-8, the output consists of whole characters too.
 class StopMatcher {
  public:
-  /// `stops` non-empty strings. `include`: a match is part of the text.
+  /// `stops`: non-empty strings. `include`: a match is kept in the text.
   explicit StopMatcher(const std::vector<std::string>& stops, bool include = false);
 
-  /// Appends to `out` what can't be part of a match any more. True when a stop string is complete: the text
-  /// ends exactly before it (or with it), and nothing may be pushed after. One that is complete within text
-  /// with `may_stop` false is only text; one that merely begins there counts.
+  /// Appends to `out` what cannot be part of a match any more. True when a stop string is complete: the text
+  /// ends exactly before it (or with it), and nothing may be pushed afterwards. With `may_stop` false, a stop
+  /// string that completes in `text` is ignored; one that only begins there still counts.
   bool push(std::string_view text, std::string& out, bool may_stop = true);
-  /// No more text comes: appends what was held back.
+  /// End of text: appends what was held back.
   void finish(std::string& out);
 
-  /// The stop string that matched; empty before.
+  /// The stop string that matched; empty before a match.
   const std::string& matched() const { return matched_; }
 
  private:

@@ -97,8 +97,8 @@ TEST(StopMatcherTest, WhatIsCompleteBeforeItMayStopIsText) {
   EXPECT_EQ(out, "xab ");
 }
 
-/// However a text is cut into pieces, and however much of it may not stop: the same cut as a search of the
-/// whole text, and after each piece everything is out that no continuation could make part of a match.
+/// For any split into pieces and any prefix that may not stop: the cut equals that of a search of the whole
+/// text, and after each piece everything that cannot become part of a match has been output.
 TEST(StopMatcherProperty, PiecesDontMatter) {
   std::mt19937 rng(5);
   int matches = 0;

@@ -8,7 +8,7 @@ namespace {
 constexpr size_t kFirstSlots = 64;
 
 size_t slot_of(int32_t token, size_t slots) {
-  // Fibonacci hashing: ids that follow each other are spread by 2^32 / golden ratio.
+  // Fibonacci hashing: consecutive ids are spread by 2^32 / golden ratio.
   return (static_cast<uint32_t>(token) * 0x9E3779B9u >> 7) & (slots - 1);
 }
 

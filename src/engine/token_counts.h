@@ -1,12 +1,12 @@
 #pragma once
-// How often each token occurs in a sequence, counted as it grows: what penalties look at.
+// Incremental token counts of a sequence, for penalties.
 #include <cstdint>
 #include <span>
 #include <vector>
 
 namespace fovea {
 
-/// A function of the tokens alone: whatever happens to the sequence's pages, the counts are the same.
+/// A function of the tokens alone, so preemption does not change the counts.
 class TokenCounts {
  public:
   struct Entry {
@@ -14,13 +14,13 @@ class TokenCounts {
     int32_t answered = 0;  ///< occurrences after the prompt; 0 = in the prompt only
   };
 
-  /// `with_prompt`: tokens of the prompt get entries too.
+  /// `with_prompt`: prompt tokens get entries too.
   explicit TokenCounts(bool with_prompt = false) : with_prompt_(with_prompt) {}
 
   /// Counts the tokens that are new since the last call; `tokens` only ever grows at its end.
   void update(std::span<const int32_t> tokens, size_t prompt_len);
 
-  /// One a distinct token, in order of first occurrence.
+  /// One per distinct token, in order of first occurrence.
   std::span<const Entry> entries() const { return entries_; }
 
  private:

@@ -1,17 +1,17 @@
 #pragma once
-// What is wrong with sampling parameters, found before anything runs.
+// Validates sampling parameters before a request is queued.
 #include "fovea/engine.h"
 
 namespace fovea {
 
-/// What parameters are held against.
+/// Limits that parameters are checked against.
 struct SamplingLimits {
   int vocab_size = 0;     ///< rows of the logits
-  int sampled_vocab = 0;  ///< ids below can be drawn
+  int sampled_vocab = 0;  ///< ids below it can be sampled
   int max_logprobs = 20;  ///< -1 = no limit
 };
 
-/// One line for the caller that says what was given and what is allowed; ok when nothing is wrong.
+/// Ok, or a one-line error that names the given value and the allowed ones.
 Status validate_sampling(const SamplingParams& params, const SamplingLimits& limits);
 
 /// The same for a number of log probabilities called `name`.

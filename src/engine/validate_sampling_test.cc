@@ -40,7 +40,7 @@ TEST(ValidateSampling, DefaultsAndLimitsAreFine) {
             "");
 }
 
-/// Every message names the parameter and what was given.
+/// Every message names the parameter and the given value.
 TEST(ValidateSampling, SaysWhatWasGivenAndWhatIsAllowed) {
   const auto names = [](const std::string& text, std::initializer_list<const char*> words) {
     EXPECT_NE(text, "");
@@ -99,7 +99,7 @@ TEST(ValidateSampling, TextsAndTokens) {
       "stop_token_ids has 100; this model's ids are 0 to 99");
   has(message([](auto& p) { p.stop_token_ids = {-1}; }), "stop_token_ids has -1");
   has(message([](auto& p) { p.stop_token_ids.assign(1025, 1); }), "1025 ids");
-  // Rows that only pad the vocabulary are never drawn: to allow or to favour them would do nothing.
+  // Ids that only pad the vocabulary are never sampled: allowing or biasing them would have no effect.
   has(message([](auto& p) { p.logit_bias = {{98, 1}}; }), "logit_bias has 98; this model's ids are 0 to 97");
   has(message([](auto& p) { p.logit_bias = {{-1, 1}}; }), "logit_bias has -1");
   for (float bad : {100.5f, -101.0f, kNan, kInf})
