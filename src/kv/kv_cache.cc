@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kBlockAlignment = 64;  // a layer's K and V start on a cache line
 
-/// Sizes in bytes; any may be too large for 64 bits.
+/// Byte counts with overflow tracking.
 class Bytes {
  public:
   explicit Bytes(int64_t value) : value_(value) {}
@@ -43,7 +43,7 @@ class Bytes {
   bool overflow_ = false;
 };
 
-/// Of one layer's pages: where its K, V, K scales and V scales begin, and where it ends.
+/// Offsets within one layer: K begins at 0; begins of V, K scales and V scales; end.
 struct LayerBlocks {
   Bytes v, k_scales, v_scales, end;
 };
@@ -150,7 +150,7 @@ void KvCache::append(int layer, std::span<const int64_t> slots, const float* k, 
       writer.v(slot, h, v + t * v_row_stride + h * config_.v_head_dim);
     }
   };
-  constexpr int64_t kCost = 2;  // of an element, which is converted
+  constexpr int64_t kCost = 2;  // per element, for its conversion
   const auto rows = static_cast<int64_t>(slots.size());
   const int64_t row_elements = int64_t{config_.num_kv_heads} * (config_.head_dim + config_.v_head_dim);
   for_rows(rows, rows * row_elements * kCost, stream.pool(), write_row);

@@ -13,7 +13,7 @@
 #include "base/float8.h"
 #include "device/stream.h"
 
-// Read by the sanitizers' allocators, which else end the program where malloc returns null.
+// Without this option, the sanitizers' allocators abort where malloc returns null.
 extern "C" const char* __asan_default_options() {
   return "allocator_may_return_null=1";
 }
@@ -26,7 +26,7 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-/// The element at `index`, widened, without any scale.
+/// The element at `index` as float, not scaled.
 float load(const void* base, KvCacheDType dtype, int64_t index) {
   switch (dtype) {
     case KvCacheDType::float32: return static_cast<const float*>(base)[index];
@@ -39,7 +39,7 @@ float load(const void* base, KvCacheDType dtype, int64_t index) {
   }
 }
 
-/// What is stored for x, widened.
+/// The value stored for x, as float.
 float stored(float x, KvCacheDType dtype, float scale) {
   switch (dtype) {
     case KvCacheDType::float16: return fp16_to_float(float_to_fp16(x));
@@ -68,7 +68,7 @@ KvCacheConfig small(KvCacheDType dtype, KvLayout layout = KvLayout::hnd) {
   return c;
 }
 
-/// K or V of one (page, head, slot): its elements' places by the shapes of the layouts, and its scales.
+/// K or V of one (page, head, slot): element offsets by the layout's shape, and scales.
 struct Row {
   const void* data;
   std::vector<int64_t> at;
@@ -171,7 +171,7 @@ INSTANTIATE_TEST_SUITE_P(DTypes, KvCacheAppend,
                                   std::string(to_string(std::get<1>(p.param)));
                          });
 
-/// One row of one head in layer 1: what is stored of `k`, and the token's scale.
+/// Appends one row of one head to layer 1; returns the stored values of `k` and the token's scale.
 std::pair<std::vector<float>, float> append_one(KvCacheDType dtype, std::vector<float> k) {
   KvCacheConfig c = small(dtype);
   c.num_kv_heads = 1;

@@ -1,6 +1,6 @@
 #pragma once
-// Which pages of the KV cache are free. A page that is not free has exactly one owner: a sequence, or the
-// prefix tree. One thread owns the pool.
+// The free list of KV cache pages. A page that is not free has exactly one owner: a sequence or the prefix
+// tree. Not thread-safe.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -15,15 +15,15 @@ class PagePool {
   int64_t total() const { return static_cast<int64_t>(taken_.size()); }
   int64_t free_pages() const { return static_cast<int64_t>(free_.size()); }
 
-  /// Appends `count` pages to `pages` and makes the caller their owner; all of them or, when fewer are free,
-  /// none (false). The page released last is taken first: its lines may still be in a cache.
+  /// Appends `count` pages to `pages`, now owned by the caller; false, and none appended, when fewer are
+  /// free. LIFO: the page released last may still be in a CPU cache.
   bool allocate(int64_t count, std::vector<int32_t>& pages);
-  /// Gives pages back. Releasing a page that is free is a bug and ends the program.
+  /// Frees pages. Releasing a free page is a bug and aborts.
   void release(std::span<const int32_t> pages);
-  /// True while somebody owns the page.
+  /// True while the page has an owner.
   bool taken(int32_t page) const { return taken_[static_cast<size_t>(page)] != 0; }
 
-  /// The free list and the flags agree (each page once). O(pages): for idle moments and tests.
+  /// Checks that the free list and the flags agree (each page once). O(pages): for idle times and tests.
   bool consistent() const;
 
  private:

@@ -10,11 +10,11 @@ namespace fovea {
 
 class RadixTree::Node {
  public:
-  std::vector<int32_t> tokens;  // pages.size() * page_size; the children's keys point into theirs
+  std::vector<int32_t> tokens;  // pages.size() * page_size; a child's key points into the child's tokens
   std::vector<int32_t> pages;
   Children children;
   Node* parent = nullptr;
-  int64_t locks = 0;  // sequences whose path goes through here
+  int64_t locks = 0;  // sequences whose path includes this node
   uint64_t last_use = 0;
 };
 
@@ -24,7 +24,7 @@ RadixTree::RadixTree(int page_size, PagePool& pool)
 }
 
 RadixTree::~RadixTree() {
-  // Top down by hand: a chain of single-page nodes is as deep as a sequence is long, too deep to recurse.
+  // Iterative: a chain of single-page nodes is as deep as a sequence is long, too deep for recursion.
   std::vector<std::unique_ptr<Node>> doomed;
   doomed.push_back(std::move(root_));
   while (!doomed.empty()) {
@@ -105,7 +105,7 @@ void RadixTree::lock(Node* node) {
 }
 
 void RadixTree::unlock(Node* node) {
-  // From the path's end up, so that a leaf is older than its parent: ends are evicted first.
+  // From the end of the path up, so that a leaf is older than its parent and is evicted first.
   for (Node* n = node; n; n = n->parent) {
     FOVEA_CHECK(n->locks > 0);
     n->last_use = ++tick_;
@@ -155,7 +155,8 @@ RadixTree::Node* RadixTree::append(Node* node, std::span<const int32_t> tokens,
   pages_ += static_cast<int64_t>(pages.size());
   clear_evictable(node);
   if (node != root_.get() && node->locks == 0 && node->children.empty()) {
-    // A sequence whose window moves on stores page after page: one node, not a chain of them.
+    // A sequence with a sliding window stores one page at a time: extend the node instead of building a
+    // chain.
     auto entry = node->parent->children.extract(first_page(*node));  // its key points into tokens that move
     node->tokens.insert(node->tokens.end(), tokens.begin(), tokens.end());
     node->pages.insert(node->pages.end(), pages.begin(), pages.end());
@@ -196,7 +197,8 @@ int64_t RadixTree::evict(int64_t count) {
 
 RadixTree::Overview RadixTree::overview(size_t max_nodes, size_t max_paths) const {
   Overview out;
-  std::vector<std::pair<const Node*, int64_t>> todo;  // and the tokens from the root to its end
+  std::vector<std::pair<const Node*, int64_t>>
+      todo;  // with the number of tokens from the root to the node's end
   const auto add_children = [&](const Node& node, int64_t tokens) {
     for (const auto& [key, child] : node.children) {
       if (todo.size() == max_nodes) {

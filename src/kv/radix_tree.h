@@ -1,8 +1,8 @@
 #pragma once
 // The prefix cache: a radix tree over token ids whose edges are whole pages. A node holds the tokens of its
-// edge and the pages with their keys and values; siblings differ in their first page. Tokens are compared,
-// never hashes of them. A sequence locks the path to the last page that it uses; what nobody locks can be
-// evicted, least recently used leaves first. One thread owns the tree.
+// edge and the pages with their keys and values; siblings differ in their first page. Lookups compare tokens,
+// not hashes. A sequence locks the path to the last page that it uses; unlocked nodes can be evicted, least
+// recently used leaves first. Not thread-safe.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -20,7 +20,7 @@ class RadixTree {
  public:
   class Node;
 
-  /// A locked path: `pages` hold the first pages.size() * page_size tokens of what was asked.
+  /// A locked path: `pages` hold the first pages.size() * page_size tokens of the query.
   struct Match {
     Node* node = nullptr;
     std::vector<int32_t> pages;
@@ -35,37 +35,37 @@ class RadixTree {
   /// The longest cached prefix of `tokens` in whole pages, locked for the caller: unlock(match.node) later.
   Match match(std::span<const int32_t> tokens);
 
-  /// Stores `tokens` (whole pages), the keys and values of whose last pages.size() pages are in `pages`.
-  /// Every page that the tree did not have becomes the tree's; where it had the tokens in another page, the
-  /// caller's page is released and `pages` is changed to name the tree's. Returns the path's end, locked for
-  /// the caller; null, and nothing stored, when the tree lacks one of the tokens before `pages`.
+  /// Stores `tokens` (whole pages); `pages` hold the keys and values of their last pages.size() pages. The
+  /// tree takes ownership of pages that it did not have. Where it already holds the tokens in another page,
+  /// the caller's page is released and replaced in `pages` by the tree's. Returns the end of the path, locked
+  /// for the caller; null, and stores nothing, when the tree lacks one of the tokens before `pages`.
   Node* insert(std::span<const int32_t> tokens, std::span<int32_t> pages);
 
   /// Undoes one match() or insert().
   void unlock(Node* node);
 
-  /// Frees up to `count` pages that nobody locks, the least recently used first and from their ends, so that
-  /// what remains is still a prefix. Returns how many. O(log leaves) for each leaf touched.
+  /// Evicts up to `count` unlocked pages, least recently used leaves first and from their ends, so that what
+  /// remains is still a prefix. Returns how many. O(log leaves) for each leaf touched.
   int64_t evict(int64_t count);
 
   int64_t pages() const { return pages_; }                      ///< owned by the tree
-  int64_t evictable_pages() const { return pages_ - locked_; }  ///< of those, locked by nobody
+  int64_t evictable_pages() const { return pages_ - locked_; }  ///< of those, not locked
 
   /// A path from the root to a leaf.
   struct Path {
     int64_t tokens = 0;
-    bool locked = false;  ///< the leaf is
+    bool locked = false;  ///< whether the leaf is locked
   };
   struct Overview {
     int64_t nodes = 0;          ///< without the root
-    bool complete = true;       ///< false: the tree has more nodes than were looked at
+    bool complete = true;       ///< false: the tree has more nodes than were visited
     std::vector<Path> longest;  ///< longest first
   };
-  /// Looks at up to `max_nodes` nodes, from the root down, for the `max_paths` longest paths.
+  /// Visits up to `max_nodes` nodes from the root down; returns the `max_paths` longest paths.
   Overview overview(size_t max_nodes, size_t max_paths) const;
 
-  /// Whether structure, counters, locks and ownership agree, with `locks` held by sequences. For idle
-  /// moments and tests.
+  /// Checks structure, counters, locks and ownership, given the `locks` that sequences hold. For idle times
+  /// and tests.
   bool consistent(std::span<Node* const> locks) const;
 
  private:
@@ -81,13 +81,13 @@ class RadixTree {
     Node* node;
     size_t tokens;  // matched
   };
-  /// Follows `tokens` as far as the tree goes, splitting the last node where they part.
+  /// Follows `tokens` as far as they match, splitting the last node where they diverge.
   Walk walk(std::span<const int32_t> tokens);
   std::span<const int32_t> first_page(const Node& node) const;
-  /// Cuts `node` after `pages` pages; the upper half is a new node, `node` keeps its identity as the lower.
+  /// Splits `node` after `pages` pages: the upper part is a new node, `node` becomes the lower part.
   Node* split(Node* node, size_t pages);
-  /// Puts pages and their tokens behind `node`: into it when it is an unlocked leaf, else as a child. Returns
-  /// where they are.
+  /// Appends pages and their tokens to `node`: in place when it is an unlocked leaf, else as a child. Returns
+  /// the node that holds them.
   Node* append(Node* node, std::span<const int32_t> tokens, std::span<const int32_t> pages);
   void lock(Node* node);
   void set_evictable(Node* node);
@@ -96,7 +96,7 @@ class RadixTree {
   size_t page_size_;
   PagePool& pool_;
   std::unique_ptr<Node> root_;
-  std::set<LruKey> leaves_;  // unlocked ones by last use; ties can't happen, every use has its own tick
+  std::set<LruKey> leaves_;  // unlocked leaves by last use; no ties, every use has its own tick
   uint64_t tick_ = 0;
   int64_t pages_ = 0, locked_ = 0;
 };

@@ -18,7 +18,7 @@ class RadixTreeTest : public ::testing::Test {
     EXPECT_TRUE(pool_.allocate(n, pages));
     return pages;
   }
-  /// Stores tokens in fresh pages and lets go of them.
+  /// Stores tokens in new pages and unlocks them.
   Pages store(const Tokens& tokens) {
     Pages pages = take(static_cast<int64_t>(tokens.size()) / 2);
     tree_.unlock(tree_.insert(tokens, pages));
@@ -47,7 +47,7 @@ TEST_F(RadixTreeTest, OverviewFindsTheLongestPaths) {
   EXPECT_EQ(tree_.overview(10, 10).nodes, 0);
   EXPECT_TRUE(tree_.overview(10, 10).longest.empty());
   store({1, 2, 3, 4});
-  store({1, 2, 5, 6, 7, 8});  // parts from the first after a page: three nodes
+  store({1, 2, 5, 6, 7, 8});  // diverges from the first after one page: three nodes
   store({9, 9});
   const auto lock = tree_.match(Tokens{1, 2, 3, 4});
   const auto all = tree_.overview(10, 10);
@@ -100,7 +100,7 @@ TEST_F(RadixTreeTest, TheEndOfAPrefixIsStoredBehindItsBeginningOnly) {
   const Pages begin = store({1, 2, 3, 4});
   Pages end = take(1);
   const Pages given = end;
-  tree_.unlock(tree_.insert(Tokens{1, 2, 3, 4, 5, 6}, end));  // grows the leaf: nobody uses it
+  tree_.unlock(tree_.insert(Tokens{1, 2, 3, 4, 5, 6}, end));  // extends the leaf, which is not locked
   EXPECT_TRUE(tree_.consistent({}));
   EXPECT_EQ(look_up({1, 2, 3, 4, 5, 6}), (Pages{begin[0], begin[1], given[0]}));
   Pages again = take(1);
@@ -112,13 +112,13 @@ TEST_F(RadixTreeTest, TheEndOfAPrefixIsStoredBehindItsBeginningOnly) {
   auto match = tree_.match(Tokens{1, 2, 3, 4, 5, 6});
   Pages beyond = take(1);
   tree_.unlock(tree_.insert(Tokens{1, 2, 3, 4, 5, 6, 7, 8}, beyond));
-  EXPECT_EQ(tree_.evictable_pages(), 1);  // behind a locked path: a leaf of its own
+  EXPECT_EQ(tree_.evictable_pages(), 1);  // after a locked path: a separate leaf
   EXPECT_TRUE(tree_.consistent(std::vector{match.node}));
   tree_.unlock(match.node);
   EXPECT_EQ(tree_.evict(1), 1);
   EXPECT_EQ(look_up({1, 2, 3, 4, 5, 6, 7, 8}).size(), 3u);
   EXPECT_EQ(tree_.evict(2), 2);
-  EXPECT_EQ(tree_.insert(Tokens{1, 2, 3, 4, 5, 6}, other), nullptr);  // its beginning is gone
+  EXPECT_EQ(tree_.insert(Tokens{1, 2, 3, 4, 5, 6}, other), nullptr);  // its prefix was evicted
   EXPECT_TRUE(tree_.consistent({}));
 }
 
@@ -160,7 +160,7 @@ TEST_F(RadixTreeTest, ALockSurvivesASplitBelowAndAboveIt) {
   EXPECT_EQ(tree_.evict(10), 2);
 }
 
-/// The tree against a map from every cached prefix to its last page.
+/// Compares the tree with a map from every cached prefix to its last page.
 void random_use(int page_size, uint32_t seed) {
   constexpr int kPages = 40, kSteps = 1500;
   std::mt19937 rng(seed);
@@ -202,7 +202,7 @@ void random_use(int page_size, uint32_t seed) {
     const Tokens tokens = random_tokens();
     switch (rng() % 5) {
       case 0:
-      case 1: {  // match, keep the lock now and then
+      case 1: {  // match, sometimes keeping the lock
         const auto match = tree.match(tokens);
         ASSERT_EQ(match.pages, expected_match(tokens));
         if (rng() % 2 && held.size() < 4)
@@ -215,10 +215,10 @@ void random_use(int page_size, uint32_t seed) {
         const size_t want = tokens.size() / static_cast<size_t>(page_size);
         const auto match = tree.match(tokens);
         Pages pages = match.pages;
-        // Sometimes as if it had not looked: then all are duplicates or new.
+        // Sometimes without using the match: then all pages are duplicates or new.
         if (rng() % 2) pages.clear();
         const size_t first =
-            rng() % (pages.size() + 1);  // what is before is the tree's, so need not be given
+            rng() % (pages.size() + 1);  // pages before it are the tree's and need not be passed
         if (pool.allocate(static_cast<int64_t>(want - pages.size()), pages)) {
           const Pages known = expected_match(tokens);
           Pages expected = pages;
