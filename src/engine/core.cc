@@ -152,9 +152,7 @@ void EngineCore::evaluate(int index, Sampler& sampler) {
     }
     row.result.sampled = *sampled;
     const auto top = request.sampling().logprobs;
-    if (top &&
-        !logits_valid(
-            logits))  // padding entries of the vocabulary cannot be sampled but count for log probabilities
+    if (top && !logits_valid(logits))  // checks padding entries too: they count in log probabilities
       row.result.status = Error{ErrorCode::internal, kBadLogits};
     else if (top)
       row.result.logprobs = token_logprobs(logits, *sampled, *top);
