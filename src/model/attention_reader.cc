@@ -29,7 +29,7 @@ int read_layer_count(Fields& f) {
 }
 
 int read_kv_heads(Fields& f, int heads) {
-  // Falcon's first architecture: one kv head, whatever num_kv_heads says.
+  // Falcon's first architecture: one KV head regardless of num_kv_heads.
   const bool single = f.boolean("multi_query", false) && !f.boolean("new_decoder_architecture", false);
   if (single) return 1;
   const char* key = present(f, {"num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads",
@@ -79,7 +79,7 @@ AttentionSpec spec_of(const Heads& h, DType dtype) {
   return spec;
 }
 
-/// What layers called `name` compute in a model of that type; none = not attention, or not known which.
+/// The linear attention of layers called `name` in a model of this type; none = not attention, or unknown.
 LinearAttention linear_of(std::string_view type, std::string_view name) {
   if (one_of(name, {"gdn", "kda"})) return LinearAttention::gated_delta;
   if (one_of(name, {"lightning_attention", "lightning attention"})) return LinearAttention::lightning;
@@ -90,7 +90,7 @@ LinearAttention linear_of(std::string_view type, std::string_view name) {
   return LinearAttention::none;
 }
 
-/// Of a layer with linear attention: heads of its own (Qwen3-Next's linear_*, Kimi's linear_attn_config),
+/// The spec of a linear attention layer: its own heads (Qwen3-Next's linear_*, Kimi's linear_attn_config),
 /// else those of the model.
 AttentionSpec linear_spec(TextPart& part, const Heads& model, LinearAttention linear) {
   Fields& f = part.fields;
@@ -110,7 +110,7 @@ AttentionSpec linear_spec(TextPart& part, const Heads& model, LinearAttention li
   return spec;
 }
 
-/// Layers without softmax: those with linear attention get a backend too.
+/// Adds layers without softmax attention; those with linear attention get a backend too.
 void add_others(TextPart& part, const LayerPlan& plan, const Heads& heads) {
   AttentionShapes& out = part.out;
   for (const auto& [name, count] : plan.others) {
@@ -128,7 +128,7 @@ void add_others(TextPart& part, const LayerPlan& plan, const Heads& heads) {
   }
 }
 
-/// q.k is multiplied by this; Gemma 4 and 3n and GPT-Neo have norms or weights that replace it.
+/// The factor of q.k; Gemma 4 and 3n and GPT-Neo have norms or weights instead.
 float read_scale(TextPart& part, float usual) {
   Fields& f = part.fields;
   if (f.find("query_pre_attn_scalar"))
@@ -158,7 +158,7 @@ bool is_encoder(const TextPart& part) {
          part.out.architecture.ends_with("ForMaskedLM");
 }
 
-/// use_bidirectional_attention: true (Gemma 3's) or "all" (Gemma 4's) for every token.
+/// use_bidirectional_attention: true (Gemma 3) or "all" (Gemma 4) for every token.
 bool sees_both_ways(Fields& f) {
   constexpr const char* kKey = "use_bidirectional_attention";
   const Json* value = f.find(kKey);
@@ -170,7 +170,7 @@ bool spans_images(Fields& f) {
   return f.is("use_bidirectional_attention", "vision");
 }
 
-/// All rows of a sequence see each other, within the window where there is one.
+/// All rows of a sequence see each other, within the window if there is one.
 void make_bidirectional(AttentionSpec& spec, AttentionType type) {
   spec.type = type;
   spec.mask.causal = false;
@@ -220,7 +220,7 @@ int read_shared_layers(Fields& f, int layers) {
   return std::clamp(f.small("num_kv_shared_layers", 0, kMaxLayers, 0), 0, layers);
 }
 
-/// Layers of one softmax attention each, whatever their masks.
+/// Reads layers of one softmax attention each, with any mask.
 void read_layers(TextPart& part) {
   Fields& f = part.fields;
   const Heads heads = read_heads(f);
@@ -264,7 +264,7 @@ void read_layers(TextPart& part) {
   add_others(part, plan, heads);
 }
 
-/// YaRN's share of the scale of MLA: mscale_all_dim stands for the growth of q.k, squared.
+/// YaRN's factor in MLA's scale: the square of the mscale given by mscale_all_dim.
 double mla_rope_scale(Fields& f) {
   const char* key = f.find("rope_parameters") ? "rope_parameters" : "rope_scaling";
   const Json* object = f.find(key);
@@ -380,7 +380,7 @@ void read_t5(TextPart& part) {
       "takes; it isn't among the reasons below");
 }
 
-/// MPT and DBRX keep some of it in an object.
+/// MPT and DBRX keep some of the fields in a nested object.
 void read_attn_config(TextPart& part) {
   Fields& f = part.fields;
   Heads heads;
@@ -409,7 +409,7 @@ void note_no_attention(TextPart& part) {
   part.out.notes.push_back("no layer has softmax attention: there is nothing to choose a backend for");
 }
 
-/// Types whose fields mean what read_layers() takes them for.
+/// Types whose fields have the meaning that read_layers() assumes.
 constexpr std::string_view kPlainTypes[] = {
     "llama",
     "llama4_text",

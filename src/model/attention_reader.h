@@ -1,5 +1,5 @@
 #pragma once
-// Readers of config.json's attention fields, for models that no Family describes.
+// Reads config.json's attention fields of models without a Family.
 #include <string>
 #include <vector>
 
@@ -12,15 +12,14 @@ namespace fovea {
 struct TextPart {
   Fields& fields;
   std::string type;    ///< its model_type
-  bool spans = false;  ///< tokens of one image see each other in both directions
+  bool spans = false;  ///< tokens of one image attend to each other bidirectionally
   AttentionShapes& out;
 };
 
 /// Counts `layers` more layers of `spec`.
 void add_layers(AttentionShapes& out, const AttentionSpec& spec, int layers = 1);
 
-/// Adds the layers by `part.type`, or by the names of the keys where that isn't known (and says so in the
-/// notes).
+/// Adds the layers by `part.type` or, for an unknown type, by the names of the keys (and notes that).
 void read_attention_fields(TextPart& part);
 
 }  // namespace fovea

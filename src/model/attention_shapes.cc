@@ -19,10 +19,10 @@ using Json = nlohmann::json;
 
 constexpr size_t kMaxConfigBytes = 16u << 20;
 
-/// Where a multimodal model's config.json holds its language model.
+/// Keys under which a multimodal config.json holds its language model.
 constexpr const char* kTextKeys[] = {"text_config", "language_config", "llm_config"};
 
-/// What transformers takes for keys that the published config.json of a text part leaves out.
+/// transformers' defaults for keys that published text configs omit.
 constexpr std::pair<std::string_view, std::string_view> kTextDefaults[] = {
     {"gemma3_text",
      R"({"vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
@@ -56,7 +56,7 @@ std::string first_architecture(Fields& fields) {
   return names->front().get<std::string>();
 }
 
-/// The specs of a model that the engine describes, in the model's dtype.
+/// Adds the specs of a model that has a Family, in the model's dtype.
 void add_config(AttentionShapes& out, const ModelConfig& config, bool spans) {
   for (AttentionSpec spec : attention_specs(config)) {
     spec.dtype = out.dtype;
@@ -73,14 +73,14 @@ void note_tower(Fields& fields, const char* key, AttentionShapes& out) {
                         "in vLLM and SGLang, and isn't part of this choice");
 }
 
-/// Whether tokens of an image see each other, by the whole model's type.
+/// Whether tokens of an image attend to each other, by the whole model's type.
 bool has_spans(Fields& whole, const std::string& text_type) {
   const std::string type = whole.string("model_type", "");
   if (type == "paligemma" || type == "molmo2") return true;
   return type == "gemma3" && text_type == "gemma3_text";
 }
 
-/// Counts the layers of the language model's part.
+/// Reads the layers of the language model part.
 Status read_text(Fields& whole, const Json& root, AttentionShapes& out) {
   Json text = root;
   std::string where;

@@ -1,4 +1,4 @@
-// What each family's config.json says about its attentions, and refusals of what can't be one.
+// The attention specs read from each family's config.json, and errors for invalid ones.
 #include "model/attention_shapes.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ std::string refusal(const std::string& config) {
   return shapes ? "accepted" : shapes.error().message;
 }
 
-/// "full 16/2 d128", with everything that is out of the ordinary.
+/// "full 16/2 d128", plus all non-default properties.
 std::string line(const AttentionSpec& s) {
   std::string out = std::string(to_string(kind_of(s))) + " " + std::to_string(s.num_heads) + "/" +
                     std::to_string(s.num_kv_heads) + " d" + std::to_string(s.head_dim);
@@ -136,7 +136,7 @@ TEST(AttentionShapes, GemmaMultimodalHasSpansInBothKinds) {
   EXPECT_EQ(s.specs[0].dtype, DType::bf16);
   EXPECT_THAT(s.notes, ElementsAre(HasSubstr("vision_config")));
   EXPECT_FALSE(s.runnable);
-  // EmbeddingGemma: both ways, the window halved.
+  // EmbeddingGemma: bidirectional, the window halved.
   EXPECT_THAT(lines(R"({"architectures":["Gemma3TextModel"],"model_type":"gemma3_text","hidden_size":768,
     "num_hidden_layers":24,"num_attention_heads":3,"num_key_value_heads":1,"head_dim":256,"vocab_size":262144,
     "intermediate_size":1152,"max_position_embeddings":2048,"sliding_window":512,

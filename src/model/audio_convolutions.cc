@@ -8,8 +8,8 @@
 namespace fovea {
 namespace {
 
-// Rows whose windows are gathered at a time: enough to keep the matrix product busy, 3 * 1280 * 128 floats =
-// 2 MiB of scratch for the largest Whisper.
+// Rows whose windows are gathered at a time: enough for an efficient GEMM; 3 * 1280 * 128 floats = 2 MiB of
+// scratch for the largest Whisper.
 constexpr int64_t kBlock = 128;
 
 /// out[c * 3 + k] = in[frame + k - 1][c], zero outside [0, frames).

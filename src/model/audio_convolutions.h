@@ -1,5 +1,5 @@
 #pragma once
-// The two convolutions that Whisper's encoder begins with: log-mel frames in, half as many rows out.
+// The two convolutions at the start of Whisper's encoder: log-mel frames in, half as many rows out.
 #include <cstdint>
 #include <span>
 
@@ -9,7 +9,7 @@
 namespace fovea {
 
 struct AudioConvolutions {
-  static constexpr int kWidth = 3;   ///< frames under a kernel; one frame of zeros stands before and after
+  static constexpr int kWidth = 3;   ///< kernel width in frames; zero padding of one frame on both sides
   static constexpr int kStride = 2;  ///< of the second
 
   Linear first;   ///< [hidden, mel_bins * 3], stride 1
@@ -19,9 +19,9 @@ struct AudioConvolutions {
   /// Floats of forward()'s `window`.
   int64_t window_floats() const;
 
-  /// gelu(second(gelu(first(features)))) of each sequence on its own. features [2 T, mel_bins] and
-  /// out [T, hidden], where T = offsets.back() and sequence b owns rows [offsets[b], offsets[b + 1]) of out.
-  /// between [2 T, hidden] is scratch.
+  /// gelu(second(gelu(first(features)))) for each sequence separately. features [2 T, mel_bins] and out [T,
+  /// hidden], where T = offsets.back() and sequence b owns rows [offsets[b], offsets[b + 1]) of out. between
+  /// [2 T, hidden] is scratch.
   void forward(const float* features, std::span<const int32_t> offsets, float* between, float* window,
                float* out, ThreadPool& pool) const;
 };

@@ -1,5 +1,5 @@
 // BART (transformers' BartForConditionalGeneration, and BartModel with the embedding as its head): post-norm
-// encoder and decoder over one embedding, learned positions from row 2 on.
+// encoder and decoder that share one embedding; learned positions start at row 2.
 #include <cmath>
 
 #include "model/encoder_decoder.h"
@@ -8,7 +8,7 @@
 namespace fovea {
 namespace {
 
-constexpr int kPositionOffset = 2;  // fairseq kept the padding's position in the table
+constexpr int kPositionOffset = 2;  // fairseq's table includes the padding positions
 
 void configure(Fields& fields, ModelConfig& c) {
   read_encoder_decoder_sizes(fields, c);
@@ -29,7 +29,7 @@ std::unique_ptr<Model> read(const ModelConfig& c, WeightReader& reader) {
   const std::string encoder = prefix + "encoder.", decoder = prefix + "decoder.";
   const int64_t hidden = c.hidden_size;
   EncoderDecoderWeights w;
-  // All are one matrix: a checkpoint holds it under one name or more.
+  // All are the same matrix, stored under one or more of these names.
   const std::string shared = reader.first_of({prefix + "shared.weight", decoder + "embed_tokens.weight",
                                               encoder + "embed_tokens.weight", "lm_head.weight"});
   for (const std::string& same : {encoder + "embed_tokens.", decoder + "embed_tokens."})

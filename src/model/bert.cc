@@ -1,7 +1,7 @@
 // BERT, RoBERTa with XLM-RoBERTa and CamemBERT, and DistilBERT (transformers' BertModel, RobertaModel,
 // DistilBertModel, and models that hold one as "bert.", "roberta." or "distilbert."): post-norm encoders with
-// learned positions. Their heads (masked language model, pooler, classifier) are not used: what they make
-// here is hidden states.
+// learned positions. Their heads (masked language model, pooler, classifier) are not used; the output is
+// hidden states.
 #include "model/encoder_model.h"
 #include "model/family.h"
 
@@ -26,7 +26,7 @@ constexpr BlockNames kDistilBertNames = {.q = "attention.q_lin",
                                          .mlp_out = "ffn.lin2",
                                          .mlp_norm = "output_layer_norm"};
 
-/// What no key says.
+/// Properties without a config key.
 void set_blocks(ModelConfig& c) {
   c.norm = NormKind::layer;
   c.norm_placement = NormPlacement::residual;
@@ -66,7 +66,7 @@ void configure_distilbert(Fields& fields, ModelConfig& c) {
   c.layers.assign(static_cast<size_t>(c.num_layers), {.rope = -1});
 }
 
-/// Positions begin after the padding's row: max_position_embeddings counts those before too.
+/// Positions start after the padding row; max_position_embeddings counts the rows before them too.
 void configure_roberta(Fields& fields, ModelConfig& c) {
   configure(fields, c);
   c.pad_token_id = fields.small("pad_token_id", 0, 1 << 20, 1);

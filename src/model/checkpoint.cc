@@ -25,7 +25,7 @@ bool is_plain_shard_name(const std::string& name) {
          name.find_first_of(std::string("/\\\0", 3)) == std::string::npos;
 }
 
-/// Why a directory without safetensors can't be served.
+/// The error for a directory without safetensors.
 Error no_weights(const std::string& dir) {
   std::error_code code;
   for (fs::directory_iterator it(dir, code), end; !code && it != end; it.increment(code)) {

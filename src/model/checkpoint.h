@@ -1,5 +1,5 @@
 #pragma once
-// The weights of a model directory: model.safetensors, or the shards that model.safetensors.index.json names.
+// The weights of a model directory: model.safetensors, or the shards listed in model.safetensors.index.json.
 #include <deque>
 #include <span>
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace fovea {
 
-/// One tensor in the file's own bytes: row-major, little-endian, at any alignment.
+/// One tensor in the mapped file: row-major, little-endian, any alignment.
 struct Tensor {
   const SafetensorsEntry* entry = nullptr;
   const std::string* file = nullptr;  ///< for messages
@@ -31,9 +31,9 @@ class Checkpoint {
   /// Null when there is no such tensor.
   const Tensor* find(std::string_view name) const;
   std::span<const Tensor> tensors() const { return tensors_; }  ///< sorted by name
-  const std::string& source() const { return source_; }  ///< the file that says which tensors there are
+  const std::string& source() const { return source_; }         ///< the file that lists the tensors
 
-  /// Asks the system to read all files ahead.
+  /// Requests read-ahead of all files.
   void prefetch() const;
 
  private:
@@ -47,7 +47,7 @@ class Checkpoint {
   Status add_shards(const std::string& dir, const std::string& index_path);
 
   std::string source_;
-  std::deque<File> files_;  // tensors point into them: addresses stay
+  std::deque<File> files_;  // tensors point into them, so addresses must be stable
   std::vector<Tensor> tensors_;
 };
 

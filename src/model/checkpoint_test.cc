@@ -41,7 +41,7 @@ TEST(Checkpoint, ReadsOneFile) {
 }
 
 TEST(Checkpoint, ReadsShardsThroughSymlinks) {
-  test::TempDir dir;  // as the Hugging Face cache lies on disk: snapshots link to blobs
+  test::TempDir dir;  // layout of the Hugging Face cache: snapshots link to blobs
   dir.write("blobs/1", one_tensor("a", 1));
   dir.write("blobs/2", one_tensor("b", 2));
   dir.write(std::string("s/") + kIndex,
@@ -112,7 +112,7 @@ TEST(Checkpoint, RefusesWhatIsNoRegularFile) {
   std::filesystem::create_directory(path);
   expect_error(dir.path(), {"not a regular file"});
   std::filesystem::remove(path);
-  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);  // nobody will ever write to it
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);  // it has no writer
   expect_error(dir.path(), {"not a regular file"});
 }
 

@@ -26,7 +26,7 @@ const Family* choose_family(Fields& fields) {
     for (const std::string_view name : family->architectures)
       if (!name.empty()) known += (known.empty() ? "" : ", ") + std::string(name);
   const Json* names = fields.find("architectures");
-  if (!names) {  // transformers' save of a bare config has only model_type
+  if (!names) {  // transformers saves a bare config with model_type only
     const std::string type = fields.string("model_type", "");
     for (const Family* family : families())
       if (family->model_type == type) return family;
@@ -39,7 +39,7 @@ const Family* choose_family(Fields& fields) {
   return nullptr;
 }
 
-/// Refuses what the keys ask for and no code of the families does.
+/// Rejects settings that no family implements.
 void refuse_unsupported(Fields& fields, ModelConfig& c) {
   const Json* quantization = fields.find("quantization_config");
   if (!quantization || c.moe.mxfp4) return;
@@ -61,7 +61,7 @@ void read_token_ids(Fields& fields, ModelConfig& c) {
     if (std::ranges::find(c.eos_token_ids, id) == c.eos_token_ids.end()) c.eos_token_ids.push_back(id);
 }
 
-/// forced_decoder_ids: [[place, id or null], ...]; null leaves the place to the caller (a language to
+/// forced_decoder_ids: [[position, id or null], ...]; null leaves the position to the caller (a language to
 /// detect).
 void read_forced_prompt(Fields& fields, std::vector<std::pair<int, int32_t>>& out) {
   const Json* list = fields.find("forced_decoder_ids");
@@ -78,7 +78,7 @@ void read_forced_prompt(Fields& fields, std::vector<std::pair<int, int32_t>>& ou
   }
 }
 
-/// What generate() forces or forbids in an encoder-decoder model's answers.
+/// Tokens that generate() forces or suppresses in an encoder-decoder model's output.
 void read_forcing(Fields& fields, ModelConfig& c) {
   const auto one = [&](const char* key, std::optional<int32_t>& id) {
     const auto ids = fields.token_ids(key);
@@ -97,7 +97,7 @@ void read_forcing(Fields& fields, ModelConfig& c) {
   read_forced_prompt(fields, c.forcing.prompt);
 }
 
-/// How generate() would search for an encoder-decoder model's answers; what this program can't do is refused.
+/// generate()'s search settings for an encoder-decoder model; unsupported ones are errors.
 void read_search(Fields& fields, ModelConfig& c) {
   const std::string help =
       "it isn't supported; give --generation-config none to go without the file's defaults";
@@ -119,7 +119,7 @@ void read_sampling(Fields& fields, ModelConfig& c) {
   if (fields.find("do_sample")) c.do_sample = fields.boolean("do_sample", false);
 }
 
-/// The file that `source` names; "" = none.
+/// The file that `source` refers to; "" = none.
 Result<std::string> find_generation_config(const std::string& dir, const std::string& source) {
   std::error_code ignored;
   if (source == "none" || source == "vllm") return std::string();
@@ -143,7 +143,7 @@ Result<nlohmann::json> parse_json_object(std::string_view text, const std::strin
     root = Json::parse(text);
   } catch (const Json::parse_error& error) {
     at = error.byte;
-  } catch (const Json::exception&) {  // a number that no double holds
+  } catch (const Json::exception&) {  // a number outside the range of double
     return invalid(file + ": holds a number out of range");
   }
   if (at != 0)
@@ -218,7 +218,7 @@ Result<ModelConfig> load_model_config(const std::string& dir, const std::string&
     generation = std::move(text);
   }
   FOVEA_TRY(parsed, parse_model_config(config, generation, dir, generation_file));
-  // Models older than generation_config.json say in config.json how they generate.
+  // Models older than generation_config.json have its keys in config.json.
   const bool old = generation_config == "auto" && generation_file.empty();
   if (old && parsed.kind == ModelKind::encoder_decoder) return parse_model_config(config, config, dir, file);
   return parsed;

@@ -1,5 +1,5 @@
 #pragma once
-// config.json (transformers v4 and v5 styles) and generation_config.json, checked and in one shape.
+// config.json (transformers v4 and v5 styles) and generation_config.json, validated and normalised.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,24 +13,24 @@
 
 namespace fovea {
 
-/// What a model turns tokens into: the next token's logits; hidden states that are pooled; or the next
-/// token's logits given an encoded input.
+/// decoder: next-token logits; encoder: hidden states for pooling; encoder_decoder: next-token logits given
+/// an encoder input.
 enum class ModelKind : uint8_t { decoder, encoder, encoder_decoder };
 
 enum class RopeScaling : uint8_t { none, linear, llama3, yarn, longrope };
 
-/// Rotary positions of some of the layers.
+/// Rotary position embedding of a set of layers.
 struct RopeConfig {
   double theta = 10000.0;
-  int rotary_dim = 0;        ///< the first elements of a head that rotate, even; 0 = all
+  int rotary_dim = 0;        ///< number of leading elements of a head that rotate, even; 0 = all
   bool interleaved = false;  ///< pairs (2t, 2t + 1) instead of (t, t + rotary_dim / 2)
   RopeScaling scaling = RopeScaling::none;
   double factor = 1.0;
   double low_freq_factor = 1.0, high_freq_factor = 4.0;  ///< llama3
   int64_t original_max_position = 8192;
   double beta_fast = 32.0, beta_slow = 1.0;  ///< yarn
-  bool truncate = true;                      ///< yarn: the ramp's ends are whole dimensions
-  /// longrope: what divides each frequency, [rotary_dim / 2]; fit_to_length() chooses which.
+  bool truncate = true;                      ///< yarn: the ramp's ends are rounded to whole dimensions
+  /// longrope: divisors of the frequencies, [rotary_dim / 2]; fit_to_length() selects the list.
   std::vector<double> short_divisors = {}, long_divisors = {};
   bool long_context = false;
   double attention_factor = 1.0;  ///< multiplies cos and sin
@@ -42,7 +42,7 @@ enum class NormKind : uint8_t {
   layer,         ///< LayerNorm with weight and bias
 };
 
-/// Where a block's norms stand.
+/// Placement of a block's norms.
 enum class NormPlacement : uint8_t {
   pre,       ///< x += f(norm(x))
   post,      ///< x += norm(f(x))
@@ -57,21 +57,21 @@ enum class QkNorm : uint8_t {
   l2_after_rope  ///< x / rms(x) over each head, no weight, after RoPE and only in layers that rotate
 };
 
-/// What one decoder layer has that others may not.
+/// Per-layer settings of a decoder.
 struct LayerConfig {
-  int window = 0;    ///< keys that a query sees, itself included; 0 = all
+  int window = 0;    ///< keys that a query sees, its own included; 0 = all
   int chunk = 0;     ///< a query sees the keys of its own chunk of positions only; 0 = off
   int rope = 0;      ///< index into ModelConfig::ropes; -1 = no rotation
   bool moe = false;  ///< experts instead of the dense MLP
 };
 
 enum class MoeRouter : uint8_t {
-  softmax_then_top,  ///< probabilities over all experts, the k largest taken (Mixtral, Qwen3-MoE)
+  softmax_then_top,  ///< softmax over all experts, then the k largest (Mixtral, Qwen3-MoE)
   top_then_softmax,  ///< the k largest logits, softmax over them (gpt-oss)
   sigmoid_top,  ///< the k largest logits, each through a sigmoid that scales the expert's input (Llama 4)
 };
 
-/// How a family's checkpoints name and lay out the experts; E experts, H hidden, I intermediate.
+/// Tensor names and layouts of experts in a family's checkpoints; E experts, H hidden, I intermediate.
 enum class MoeLayout : uint8_t {
   mixtral,  ///< block_sparse_moe.experts.N.{w1,w3,w2}, or mlp.experts.{gate_up_proj [E,2I,H], down_proj
             ///< [E,H,I]}
@@ -85,7 +85,7 @@ struct MoeConfig {
   int num_experts = 0;  ///< 0 = no layer has experts
   int experts_per_token = 0;
   int intermediate_size = 0;         ///< of one expert
-  int shared_intermediate_size = 0;  ///< of the expert that every token takes; 0 = none
+  int shared_intermediate_size = 0;  ///< of the shared expert; 0 = none
   MoeRouter router = MoeRouter::softmax_then_top;
   MoeLayout layout = MoeLayout::mixtral;
   bool renormalize = true;   ///< softmax_then_top: the k weights are divided by their sum
@@ -94,7 +94,7 @@ struct MoeConfig {
   /// gpt-oss: gate = min(gate, limit), up = clamp(up, -limit, limit), (up + 1) * gate * sigmoid(1.702 gate).
   /// 0 = the ordinary gated activation.
   float swiglu_limit = 0.0f;
-  bool mxfp4 = false;  ///< the checkpoint's experts are 4-bit blocks (decoded when loaded)
+  bool mxfp4 = false;  ///< the checkpoint's experts are MXFP4 blocks (decoded when loaded)
 };
 
 /// The encoder of an encoder-decoder model; an encoder-only model uses the fields of ModelConfig.
@@ -106,17 +106,17 @@ struct EncoderConfig {
   int mel_bins = 0;      ///< > 0: the input is audio (Whisper), [frames, mel_bins]
 };
 
-/// Tokens that an encoder-decoder model's answer must or must not hold, as transformers' generate() reads
-/// them from config.json and, winning, generation_config.json.
+/// Forced and suppressed tokens of an encoder-decoder model, as transformers' generate() reads them from
+/// config.json and generation_config.json, which takes precedence.
 struct DecoderForcing {
-  std::optional<int32_t> first;           ///< forced_bos_token_id: right after decoder_start_token_id
-  std::optional<int32_t> last;            ///< forced_eos_token_id: in the last place that max_tokens leaves
-  std::vector<int32_t> suppressed;        ///< suppress_tokens: never drawn
-  std::vector<int32_t> suppressed_first;  ///< begin_suppress_tokens: not drawn as the answer's first
-  /// forced_decoder_ids (older Whisper): places of the decoder's input, from 1, and their tokens.
+  std::optional<int32_t> first;     ///< forced_bos_token_id: right after decoder_start_token_id
+  std::optional<int32_t> last;      ///< forced_eos_token_id: at the last position that max_tokens allows
+  std::vector<int32_t> suppressed;  ///< suppress_tokens: never sampled
+  std::vector<int32_t> suppressed_first;  ///< begin_suppress_tokens: not sampled as the first token
+  /// forced_decoder_ids (older Whisper): positions in the decoder's input, from 1, and their tokens.
   std::vector<std::pair<int, int32_t>> prompt;
-  int min_length = 0;             ///< of the decoder's tokens, the prompt included: no end token before
-  std::optional<int> max_length;  ///< likewise: where the answer ends at the latest
+  int min_length = 0;             ///< in decoder tokens, prompt included: no end token before it
+  std::optional<int> max_length;  ///< likewise: the maximum length
 };
 
 struct ModelConfig {
@@ -133,7 +133,7 @@ struct ModelConfig {
   int64_t max_position = 0;
   bool tie_word_embeddings = false;
   DType dtype = DType::f32;
-  bool has_kv_scales = false;  ///< quantization_config says that the checkpoint has scales of an fp8 KV cache
+  bool has_kv_scales = false;  ///< quantization_config declares fp8 KV cache scales in the checkpoint
 
   NormKind norm = NormKind::rms;
   NormPlacement norm_placement = NormPlacement::pre;
@@ -144,9 +144,9 @@ struct ModelConfig {
   bool sinks = false;              ///< a learned sink logit for each head (gpt-oss)
   double attention_scale = 0.0;    ///< multiplies q.k; 0 = 1 / sqrt(head_dim)
   float attention_softcap = 0.0f;  ///< cap * tanh(score / cap); 0 = off
-  float logit_softcap = 0.0f;      ///< the same for the final logits
+  float logit_softcap = 0.0f;      ///< likewise, for the final logits
   float embedding_scale = 1.0f;    ///< multiplies embedding rows (Gemma: rounded to the model's dtype)
-  float residual_scale = 1.0f;     ///< multiplies what a block adds (Granite)
+  float residual_scale = 1.0f;     ///< multiplies a block's output (Granite)
   float logit_scale = 1.0f;        ///< multiplies the logits (Granite: 1 / logits_scaling)
   /// Llama 4, layers without rotation: q *= 1 + scale * log(1 + floor((p + 1) / floor)); 0 = off.
   double temperature_scale = 0.0, temperature_floor = 8192.0;
@@ -160,23 +160,23 @@ struct ModelConfig {
   int position_offset = 0;  ///< learned positions: rows of the table before position 0 (RoBERTa, BART)
 
   std::optional<int32_t> bos_token_id;
-  std::optional<int32_t> pad_token_id;  ///< RoBERTa: has no position of its own
-  /// Encoder-decoder models: what the decoder's input begins with; config.json's, or
-  /// generation_config.json's.
+  std::optional<int32_t> pad_token_id;  ///< RoBERTa: padding tokens all share one position row
+  /// Encoder-decoder models: the first token of the decoder's input, from config.json or
+  /// generation_config.json.
   std::optional<int32_t> decoder_start_token_id;
   DecoderForcing forcing;
   std::vector<int32_t> eos_token_ids;  ///< union of config.json and generation_config.json
 
-  /// generation_config.json's sampling defaults, where given.
+  /// Sampling defaults of generation_config.json, where given.
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int> top_k, max_new_tokens;
   std::optional<bool> do_sample;
 };
 
-/// Reads DIR/config.json and the generation config: "auto" = DIR/generation_config.json if it is there (else
-/// an encoder-decoder model's config.json has its keys), "vllm" or "none" = none, else a folder that has one,
-/// or the file. Unknown architectures, missing keys and numbers out of range are errors that name the file,
-/// the key, the value and what is allowed.
+/// Reads DIR/config.json and the generation config: "auto" = DIR/generation_config.json if it exists
+/// (otherwise, for an encoder-decoder model, the same keys of config.json), "vllm" or "none" = none, anything
+/// else = a folder that has one, or the file itself. Unknown architectures, missing keys and numbers out of
+/// range are errors that name the file, the key, the value and what is allowed.
 Result<ModelConfig> load_model_config(const std::string& dir, const std::string& generation_config = "auto");
 
 /// The same from the files' text; `generation` is empty when there is none. `dir` and `generation_file` ("" =
@@ -184,14 +184,14 @@ Result<ModelConfig> load_model_config(const std::string& dir, const std::string&
 Result<ModelConfig> parse_model_config(std::string_view config, std::string_view generation,
                                        const std::string& dir, const std::string& generation_file = "");
 
-/// Chooses what depends on the longest sequence that will be served: longrope takes its long factors when
-/// that is beyond the original context, its short ones else, for every sequence. (A choice by each sequence's
-/// own length would change keys that are cached already.) Parsing chooses for max_position.
+/// Sets what depends on the maximum sequence length: longrope uses its long factors for every sequence if
+/// that length exceeds the original context, else its short ones. (Choosing by each sequence's current length
+/// would invalidate cached keys.) Parsing assumes max_position.
 void fit_to_length(ModelConfig& config, int64_t max_seq_len);
 
-/// A directory as it is, or a hub id ("Qwen/Qwen3-0.6B") looked up in the local Hugging Face cache
+/// Resolves a directory (returned unchanged) or a hub id ("Qwen/Qwen3-0.6B") in the local Hugging Face cache
 /// (HF_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub: the first that is
-/// set). Nothing is downloaded; the error says how to get the files.
+/// set). Nothing is downloaded; the error explains how to get the files.
 Result<std::string> resolve_model_dir(const std::string& name_or_path);
 
 }  // namespace fovea

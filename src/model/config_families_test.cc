@@ -1,5 +1,5 @@
-// config.json of the dense families: both generations of transformers mean the same, absent keys mean what
-// transformers takes for them, and what is out of range or unknown is refused by key and value.
+// config.json of the dense families: both transformers formats give the same result, absent keys get
+// transformers' defaults, and errors for out-of-range or unknown settings name key and value.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ Json base(const std::string& architecture, const std::string& patch = "{}") {
   Json config{{"architectures", {architecture}}, {"vocab_size", 128},      {"hidden_size", 64},
               {"intermediate_size", 96},         {"num_hidden_layers", 4}, {"num_attention_heads", 4},
               {"num_key_value_heads", 2},        {"head_dim", 16},         {"max_position_embeddings", 512}};
-  config.update(Json::parse(patch));  // null stays
+  config.update(Json::parse(patch));  // keeps null
   return config;
 }
 
@@ -224,7 +224,7 @@ TEST(ConfigFamilies, Yarn) {
   EXPECT_EQ(plain.ropes[0].beta_slow, 1.0);
   EXPECT_TRUE(plain.ropes[0].truncate);
   EXPECT_DOUBLE_EQ(plain.ropes[0].attention_factor, 0.1 * std::log(4.0) + 1);
-  EXPECT_EQ(plain.max_position, 1024);  // what the scaling reaches
+  EXPECT_EQ(plain.max_position, 1024);  // the scaled length
   EXPECT_EQ(rope("").ropes[0].original_max_position, 512);
   EXPECT_EQ(rope(R"(,"original_max_position_embeddings":64)").max_position, 512);
   const ModelConfig full =

@@ -15,7 +15,7 @@ constexpr double kMinTheta = 1.0, kMaxTheta = 1e15;
 
 constexpr int64_t kMaxLength = 1 << 30;
 
-/// A list of `size` numbers that may divide.
+/// A list of `size` numbers that are valid divisors.
 std::vector<double> read_divisors(Fields& rope, const char* key, size_t size) {
   const Json* list = rope.find(key);
   std::vector<double> divisors;
@@ -98,7 +98,7 @@ void read_rope_object(Fields& fields, Fields& rope, ModelConfig& c, const RopeTr
   } else if (type == "yarn") {
     out.scaling = RopeScaling::yarn;
     read_yarn(rope, c, out);
-  } else if (type == "longrope" || type == "su") {  // its first name
+  } else if (type == "longrope" || type == "su") {  // "su" is its older name
     out.scaling = RopeScaling::longrope;
     read_longrope(fields, rope, c, out);
   } else if (type == "dynamic") {

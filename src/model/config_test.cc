@@ -97,7 +97,7 @@ TEST(Config, Qwen3HasItsOwnHeadSizeAndHeadNorms) {
   EXPECT_EQ(good(base("Qwen3ForCausalLM")).head_dim, 128);
   EXPECT_EQ(good(with(base("Qwen3ForCausalLM"), R"({"head_dim":32})")).head_dim, 32);
   EXPECT_EQ(good(base("Qwen3ForCausalLM")).qk_norm, QkNorm::head);
-  // A window that use_sliding_window or max_window_layers switches off.
+  // A window disabled by use_sliding_window or max_window_layers.
   good(with(base("Qwen3ForCausalLM"), R"({"sliding_window":4096,"use_sliding_window":false})"));
   good(with(base("Qwen3ForCausalLM"),
             R"({"sliding_window":4096,"use_sliding_window":true,"max_window_layers":2})"));
@@ -122,7 +122,7 @@ TEST(Config, EndTokensAreTheUnion) {
   EXPECT_EQ(c.do_sample, true);
   const ModelConfig plain =
       good(with(base(), R"({"bos_token_id":3})"), R"({"bos_token_id":1,"temperature":null})");
-  EXPECT_EQ(plain.bos_token_id, 3);  // config.json's wins
+  EXPECT_EQ(plain.bos_token_id, 3);  // config.json takes precedence
   EXPECT_FALSE(plain.temperature.has_value() || plain.top_p.has_value() || plain.top_k.has_value());
 }
 

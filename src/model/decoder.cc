@@ -18,13 +18,13 @@ int64_t mlp_bytes(const MlpBlock& mlp) {
   return dense.gate_up.bytes() + dense.down.bytes();
 }
 
-/// Of what one token reads.
+/// Weight bytes read per token.
 int64_t mlp_bytes_per_token(const MlpBlock& mlp) {
   const auto* experts = std::get_if<MoeBlock>(&mlp);
   return experts ? experts->bytes_per_token() : mlp_bytes(mlp);
 }
 
-/// One of config.ropes, with its rows of the step.
+/// One of config.ropes with the cos/sin rows of the step.
 struct Rope {
   RopeConfig config;
   std::vector<double> frequencies;
@@ -84,14 +84,14 @@ class Decoder final : public Model {
 int64_t Decoder::reserve(int max_tokens, int max_logit_rows) {
   FOVEA_CHECK(max_tokens > 0 && max_logit_rows > 0);
   const auto rows = static_cast<size_t>(max_tokens);
-  // 16 floats = one cache line: buffers begin on one.
+  // 16 floats = one cache line: keeps the buffers aligned.
   const auto padded = [&](int64_t width) { return (rows * static_cast<size_t>(width) + 15) / 16 * 16; };
   const int64_t hidden = config_.hidden_size;
   const int64_t heads = static_cast<int64_t>(config_.num_heads) * config_.head_dim;
   const int64_t qkv = heads + 2 * static_cast<int64_t>(config_.num_kv_heads) * config_.head_dim;
   const bool dense = !std::ranges::all_of(config_.layers, &LayerConfig::moe);
   const int64_t intermediate = dense ? config_.intermediate_size : 0;
-  // Attention's and the MLP's scratch are never alive together and share their place.
+  // The scratch of attention and of the MLP share memory: they are never live at the same time.
   const size_t shared =
       std::max(padded(qkv) + padded(heads), padded(2 * intermediate) + padded(intermediate));
   size_t rotations = 0;
@@ -163,7 +163,7 @@ void Decoder::embed(std::span<const int32_t> ids, ThreadPool& pool) {
   if (config_.embedding_scale != 1.0f) scale_rows(x_, hidden, config_.embedding_scale, rows, hidden, pool);
 }
 
-/// What a branch is computed from: the residual stream, normed where the placement says so.
+/// The input of a branch: the residual stream, normed if the placement has a norm there.
 const float* Decoder::branch_input(const Norm& norm, int64_t rows, ThreadPool& pool) {
   if (!norm) return x_;
   norm.apply(x_, config_.hidden_size, normed_, config_.hidden_size, rows, pool);

@@ -1,6 +1,6 @@
 #pragma once
-// The decoder that Llama-like families share: each layer adds attention(norm(x)), then mlp(norm(x)) to the
-// residual stream x; which norms there are and what is scaled or capped is up to the config.
+// The decoder shared by Llama-like families: each layer adds attention(norm(x)), then mlp(norm(x)) to the
+// residual stream x. Norms, scales and caps follow the config.
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -11,8 +11,8 @@
 
 namespace fovea {
 
-/// x += attention_output_norm(attention(attention_input_norm(x))), the same for the MLP; a norm that the
-/// config's placement lacks is empty and passes its input on.
+/// x += attention_output_norm(attention(attention_input_norm(x))), the same for the MLP; norms absent from
+/// the config's placement are empty (identity).
 struct DecoderLayer {
   Norm attention_input_norm, attention_output_norm;
   AttentionBlock attention;
@@ -27,23 +27,23 @@ struct DecoderWeights {
   std::optional<PackedMatrix> lm_head;  ///< [vocab, hidden]; absent = the embedding (tied)
 };
 
-/// Where a family's tensors differ from Llama's.
+/// How a family's tensor names differ from Llama's.
 struct DecoderTensors {
   std::string_view mlp = "mlp.";  ///< of dense layers
   Stored stored = Stored::apart;
 };
 
-/// Reads the tensors by the names that Llama gave them and most families kept: model.embed_tokens,
+/// Reads the tensors by Llama's names, which most families use: model.embed_tokens,
 /// model.layers.N.{self_attn.*,mlp.*}, the layer's norms, model.norm, and lm_head unless tied. The norms are
 /// input_layernorm and post_attention_layernorm (pre), post_attention_layernorm and
-/// post_feedforward_layernorm (post), or these three and pre_feedforward_layernorm (sandwich). Biases, norms
-/// of q and k, sinks and experts as the config says.
+/// post_feedforward_layernorm (post), or these three and pre_feedforward_layernorm (sandwich). Biases, q and
+/// k norms, sinks and experts follow the config.
 DecoderWeights read_decoder(const ModelConfig& config, WeightReader& reader,
                             const DecoderTensors& tensors = {});
 
 std::unique_ptr<Model> make_decoder(const ModelConfig& config, DecoderWeights weights);
 
-/// Both: what most families name as Family::read.
+/// read_decoder() and make_decoder(): Family::read of most families.
 std::unique_ptr<Model> read_decoder_model(const ModelConfig& config, WeightReader& reader);
 
 }  // namespace fovea

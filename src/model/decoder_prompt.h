@@ -1,5 +1,5 @@
 #pragma once
-// What the decoder of an encoder-decoder model starts from.
+// The default decoder prompt of an encoder-decoder model.
 #include <cstdint>
 #include <vector>
 
@@ -8,8 +8,8 @@
 
 namespace fovea {
 
-/// decoder_start_token_id and the tokens forced right after it: the decoder's input when nobody gives
-/// another. Errors name what the model's files leave open.
+/// decoder_start_token_id and the tokens forced right after it: the decoder's input when the request has
+/// none. Errors name what the model's files leave undefined.
 Result<std::vector<int32_t>> default_decoder_prompt(const ModelConfig& config);
 
 }  // namespace fovea

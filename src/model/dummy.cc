@@ -8,7 +8,7 @@
 namespace fovea {
 namespace {
 
-/// The finaliser of SplitMix64: every input bit reaches every output bit.
+/// The finaliser of SplitMix64: every input bit affects every output bit.
 uint64_t mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -23,7 +23,7 @@ uint64_t key_of(uint64_t seed, std::string_view name) {
   return key;
 }
 
-/// x with P(normal < x) = p, by bisection of erfc: exact, and only run 4096 times.
+/// x with P(normal < x) = p, by bisection of erfc: exact, and runs only 4096 times.
 double normal_quantile(double p) {
   double low = -10, high = 10;
   for (int i = 0; i < 60; ++i) {
@@ -33,7 +33,7 @@ double normal_quantile(double p) {
   return (low + high) / 2;
 }
 
-/// One hash makes four elements, 12 bits each.
+/// One hash yields four elements, 12 bits each.
 template <class T, size_t N>
 void draw(uint64_t key, const T (&table)[N], int64_t first, int64_t begin, int64_t end, T* out) {
   for (int64_t i = begin; i < end; i += 4) {

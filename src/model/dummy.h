@@ -10,19 +10,19 @@ namespace fovea {
 
 class DummyWeights {
  public:
-  static constexpr float kStd = 0.02f;  ///< what transformers initialises linear layers with
+  static constexpr float kStd = 0.02f;  ///< transformers' initialisation of linear layers
 
   DummyWeights(uint64_t seed, DType dtype);
   DType dtype() const { return dtype_; }
 
-  /// Writes elements [first, first + count) of tensor `name` in dtype(); `first` is a multiple of 4. Normal
-  /// with mean 0 and deviation kStd, in 4096 equally likely steps.
+  /// Writes elements [first, first + count) of tensor `name` in dtype(); `first` is a multiple of 4. Normally
+  /// distributed with mean 0 and standard deviation kStd, quantised to 4096 equally likely values.
   void fill(std::string_view name, int64_t first, int64_t count, void* out, ThreadPool& pool) const;
   /// The same for elements [0, count) as fp32 around `mean`.
   void fill_vector(std::string_view name, float mean, int64_t count, float* out) const;
 
  private:
-  static constexpr int kSteps = 4096;  // 8 or 16 KiB a table: stays in the L1 cache
+  static constexpr int kSteps = 4096;  // 8 or 16 KiB per table: fits in the L1 cache
 
   uint64_t seed_;
   DType dtype_;

@@ -31,7 +31,7 @@ int64_t CrossDecoderLayer::bytes() const {
   return bytes_of(attention) + bytes_of(cross) + bytes_of(mlp);
 }
 
-/// What a block computes from.
+/// The input of a block.
 const float* BlockRunner::enter(const BiasedNorm& norm, int64_t rows) {
   if (shape_.placement != NormPlacement::pre) return s_.x;
   norm.forward(s_.x, s_.normed, rows, shape_.eps, stream_.pool());
@@ -61,7 +61,7 @@ void BlockRunner::encoder_layer(const EncoderLayer& layer, int64_t rows, int ind
   args.kv.k = s_.wide + hidden;
   args.kv.v = s_.wide + 2 * hidden;
   args.kv.num_pages = rows;
-  args.kv.k_page_stride = args.kv.v_page_stride = width;  // a page is a row
+  args.kv.k_page_stride = args.kv.v_page_stride = width;  // one page per row
   args.kv.k_head_stride = args.kv.v_head_stride = shape_.head_dim();
   attention.forward(index, args, stream_);
   leave(block.norm, block.out, s_.wide + rows * width, rows);

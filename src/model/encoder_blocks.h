@@ -1,7 +1,7 @@
 #pragma once
-// The blocks of encoders and of the decoders that read them (BERT, BART, Whisper): multi-head attention and
-// an ungated MLP, each with a LayerNorm before it (pre) or after its residual sum (residual). Activations are
-// fp32; every operation works row by row.
+// Blocks of encoders and of decoders with cross attention (BERT, BART, Whisper): multi-head attention and an
+// ungated MLP, each with a LayerNorm before it (pre) or after its residual sum (residual). Activations are
+// fp32; every operation is row-wise.
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
@@ -14,7 +14,7 @@
 
 namespace fovea {
 
-/// LayerNorm with its bias; absent when empty.
+/// LayerNorm with bias; empty = none.
 struct BiasedNorm {
   AlignedArray<float> weight, bias;  ///< [hidden] each
 
@@ -52,7 +52,7 @@ struct CrossDecoderLayer {
   int64_t bytes() const;
 };
 
-/// What the layers of one stack share.
+/// Settings shared by the layers of one stack.
 struct BlockShape {
   int hidden = 0, heads = 0, intermediate = 0;
   NormPlacement placement = NormPlacement::residual;  ///< or pre
@@ -60,7 +60,7 @@ struct BlockShape {
   Activation activation = Activation::gelu;
 
   int head_dim() const { return hidden / heads; }
-  /// Of BlockScratch::wide: q, k, v and attention's output, or the MLP's inner values.
+  /// Row width of BlockScratch::wide: q, k, v and the attention output, or the MLP's intermediate values.
   int64_t wide() const { return std::max<int64_t>(4 * int64_t{hidden}, intermediate); }
 };
 
@@ -68,11 +68,11 @@ struct BlockShape {
 struct BlockScratch {
   float* x = nullptr;       ///< [T, hidden] the residual stream
   float* normed = nullptr;  ///< [T, hidden]
-  float* branch = nullptr;  ///< [T, hidden] what a block adds
+  float* branch = nullptr;  ///< [T, hidden] a block's output
   float* wide = nullptr;    ///< [T, BlockShape::wide()]
 };
 
-/// Runs blocks over the rows of a scratch's residual stream.
+/// Runs blocks on the residual stream in a scratch.
 class BlockRunner {
  public:
   BlockRunner(const BlockShape& shape, const BlockScratch& scratch, Stream& stream)
@@ -80,9 +80,9 @@ class BlockRunner {
 
   /// Every row of a sequence sees every other; keys and values are this step's rows, a ragged KvView.
   void encoder_layer(const EncoderLayer& layer, int64_t rows, int index, StepAttention& attention);
-  /// Causal, over the paged cache.
+  /// Causal, over the paged KV cache.
   void self_attention(const SelfAttention& block, int layer, const ForwardInput& input);
-  /// Over the encoder's keys and values, which lie in pages of their own in the cache's same layer.
+  /// Over the encoder's keys and values, in separate pages of the same cache layer.
   void cross_attention(const CrossAttention& block, int layer, int index, const ForwardInput& input);
   void feed_forward(const FeedForward& block, int64_t rows);
 
@@ -101,10 +101,9 @@ struct BlockNames {
   std::string_view in, mlp_out, mlp_norm;
 };
 
-/// NAME.weight and NAME.bias; the names gamma and beta of checkpoints that came from TensorFlow are known
-/// too.
+/// NAME.weight and NAME.bias, or gamma and beta in checkpoints converted from TensorFlow.
 BiasedNorm read_biased_norm(const std::string& name, int64_t size, WeightReader& reader);
-/// `key_bias` false: the keys' projection has none (Whisper).
+/// `key_bias` false: the key projection has no bias (Whisper).
 SelfAttention read_self_attention(const std::string& prefix, const BlockNames& names, int64_t hidden,
                                   bool key_bias, WeightReader& reader);
 FeedForward read_feed_forward(const std::string& prefix, const BlockNames& names, int64_t hidden,

@@ -27,7 +27,7 @@ class EncoderDecoder final : public Model {
 
   const ModelConfig& config() const override { return config_; }
   int64_t weight_bytes() const override { return encoder_bytes_ + decoder_bytes_ + embedding_bytes(); }
-  /// Of the decoder: its layers but for what makes cross keys and values, the head, and two embedding rows.
+  /// Decoder only: its layers except the cross K and V projections, the head, and two embedding rows.
   int64_t weight_bytes_per_token() const override {
     int64_t bytes = decoder_bytes_ + head().bytes() +
                     config_.hidden_size * static_cast<int64_t>(size_of(weights_.embedding.storage()) +
@@ -111,7 +111,8 @@ void EncoderDecoder::encode(const EncodeInput& input, Stream& stream) {
   embed_input(input, stream.pool());
   normalize(weights_.encoder_embedding_norm, rows, stream.pool());
   BlockRunner runner(encoder_shape_, scratch_, stream);
-  const auto first_index = 2 * static_cast<int>(weights_.decoder.size());  // own and cross attentions before
+  const auto first_index =
+      2 * static_cast<int>(weights_.decoder.size());  // after the decoder's own and cross
   for (size_t i = 0; i < weights_.encoder.size(); ++i)
     runner.encoder_layer(weights_.encoder[i], rows, first_index + static_cast<int>(i), *input.attention);
   normalize(weights_.encoder_final_norm, rows, stream.pool());
@@ -125,7 +126,7 @@ void EncoderDecoder::embed_input(const EncodeInput& input, ThreadPool& pool) {
   if (weights_.audio) {
     FOVEA_CHECK(
         std::cmp_equal(input.features.size(), rows * AudioConvolutions::kStride * config_.encoder->mel_bins));
-    // wide holds [2 T, hidden]: it has 4 hidden a row.
+    // wide is large enough for [2 T, hidden]: its rows are at least 4 * hidden.
     weights_.audio->forward(input.features.data(), input.offsets, scratch_.wide, window_, scratch_.x, pool);
   } else {
     FOVEA_CHECK(std::cmp_equal(input.token_ids.size(), rows));
@@ -142,7 +143,7 @@ void EncoderDecoder::embed_input(const EncodeInput& input, ThreadPool& pool) {
       pool);
 }
 
-/// Each decoder layer's cross keys and values of x, into the same layer of the cache.
+/// Writes each decoder layer's cross keys and values of x to the same layer of the cache.
 void EncoderDecoder::write_cross(const EncodeInput& input, int64_t rows, Stream& stream) {
   const int64_t hidden = config_.hidden_size, width = 2 * hidden;
   for (size_t i = 0; i < weights_.decoder.size(); ++i) {
@@ -234,7 +235,7 @@ void read_encoder_decoder_sizes(Fields& fields, ModelConfig& c) {
   c.head_dim = c.hidden_size / c.num_heads;
   c.layers.assign(static_cast<size_t>(c.num_layers), {.rope = -1});
   c.norm = NormKind::layer;
-  c.norm_eps = 1e-5f;  // no key: what torch's LayerNorm takes
+  c.norm_eps = 1e-5f;  // no config key: torch's LayerNorm default
   c.activation = read_activation(fields, "activation_function", Activation::gelu);
   c.qkv_bias = c.o_bias = c.mlp_bias = true;
   c.tie_word_embeddings = fields.boolean("tie_word_embeddings", true);

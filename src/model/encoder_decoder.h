@@ -1,6 +1,6 @@
 #pragma once
-// Encoder-decoder models (BART, Whisper): the encoder's output becomes cross keys and values of every decoder
-// layer once; the decoder then reads them and its own paged cache.
+// Encoder-decoder models (BART, Whisper): the encoder's output is projected once to cross keys and values of
+// every decoder layer; the decoder reads these and its own keys in the paged cache.
 #include <memory>
 #include <optional>
 #include <vector>
@@ -14,7 +14,7 @@ namespace fovea {
 
 struct EncoderDecoderWeights {
   std::optional<AudioConvolutions> audio;  ///< else the encoder reads tokens
-  PackedMatrix embedding;                  ///< [vocab, hidden], of both sides
+  PackedMatrix embedding;                  ///< [vocab, hidden], shared by encoder and decoder
   PackedMatrix encoder_positions;          ///< [position_offset + encoder.max_position, hidden]
   PackedMatrix decoder_positions;          ///< [position_offset + max_position, hidden]
   BiasedNorm encoder_embedding_norm, decoder_embedding_norm;  ///< absent = none
@@ -27,11 +27,11 @@ struct EncoderDecoderWeights {
 
 std::unique_ptr<Model> make_encoder_decoder(const ModelConfig& config, EncoderDecoderWeights weights);
 
-/// vocab_size, d_model, and for each side layers, attention heads and ffn_dim, as BART and Whisper name them.
-/// The encoder's and the decoder's positions are the caller's to read.
+/// vocab_size, d_model, and for encoder and decoder layers, attention heads and ffn_dim, by BART's and
+/// Whisper's names. The caller reads the position counts.
 void read_encoder_decoder_sizes(Fields& fields, ModelConfig& config);
 
-/// Both sides' layers, PREFIX + {encoder,decoder}.layers.N.
+/// Encoder and decoder layers, PREFIX + {encoder,decoder}.layers.N.
 void read_encoder_decoder_layers(const std::string& prefix, const ModelConfig& config, bool key_bias,
                                  WeightReader& reader, EncoderDecoderWeights& weights);
 

@@ -1,4 +1,4 @@
-// BART and Whisper against their definition in fp64, and their bits against company, chunks, pages and
+// BART and Whisper against their definition in fp64, and bitwise invariance to batch, chunks, pages and
 // threads.
 #include <gtest/gtest.h>
 
@@ -291,7 +291,7 @@ TEST(EncoderDecoderConfig, ReadsWhatGenerateForces) {
           "forced_decoder_ids": [[1, null], [2, 9]], "forced_eos_token_id": 4, "forced_bos_token_id": 6})",
       "m");
   ASSERT_TRUE(config.ok()) << config.error().message;
-  EXPECT_EQ(config->decoder_start_token_id, 5);  // generation_config.json wins
+  EXPECT_EQ(config->decoder_start_token_id, 5);  // generation_config.json takes precedence
   EXPECT_EQ(config->forcing.suppressed, (std::vector<int32_t>{1, 2}));
   EXPECT_EQ(config->forcing.suppressed_first, std::vector<int32_t>{3});
   EXPECT_EQ(config->forcing.prompt, (std::vector<std::pair<int, int32_t>>{{2, 9}}));

@@ -27,7 +27,7 @@ class EncoderModel final : public Model {
       bytes += layer.bytes();
     return bytes;
   }
-  /// An encoder has no decode step: what one pass reads.
+  /// An encoder has no decode step: the bytes that one pass reads.
   int64_t weight_bytes_per_token() const override {
     return weight_bytes() - weights_.words.bytes() - weights_.positions.bytes() - weights_.types.bytes();
   }
@@ -76,8 +76,8 @@ void EncoderModel::encode(const EncodeInput& input, Stream& stream) {
   std::memcpy(input.hidden, scratch_.x, static_cast<size_t>(rows * config_.hidden_size) * sizeof(float));
 }
 
-/// x = word + token type + position. RoBERTa counts positions from the offset over the tokens that aren't
-/// padding, which all have the row before.
+/// x = word + token type + position. RoBERTa counts positions from the offset over non-padding tokens;
+/// padding tokens all use the row before it.
 void EncoderModel::embed(const EncodeInput& input, ThreadPool& pool) {
   const int64_t hidden = config_.hidden_size;
   for (size_t b = 0; b + 1 < input.offsets.size(); ++b) {

@@ -1,4 +1,4 @@
-// BERT, RoBERTa and DistilBERT against their definition in fp64, and their bits against company and threads.
+// BERT, RoBERTa and DistilBERT against their definition in fp64, and bitwise invariance to batch and threads.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ using test::Rows;
 
 constexpr int kHidden = 48, kIntermediate = 51, kLayers = 2, kVocab = 77, kPositions = 40;
 
-/// How one architecture spells its tensors.
+/// Tensor names of one architecture.
 struct Spelling {
   const char* architecture;
   std::string prefix;                    ///< of every tensor

@@ -1,6 +1,6 @@
 #pragma once
-// For tests of encoders and encoder-decoder models: tiny models, independent plain fp64 forwards, and runners
-// that plan a backend over ragged rows and over own and cross pages.
+// Test support for encoders and encoder-decoder models: tiny models, independent plain fp64 forwards, and
+// runners that plan a backend over ragged rows and over self and cross pages.
 #include <array>
 #include <cmath>
 #include <functional>
@@ -19,7 +19,7 @@ namespace fovea::test {
 
 using Rows = std::vector<std::vector<double>>;
 
-/// The definition, in fp64: layers by their tensors' names.
+/// The fp64 definition of layers, addressed by tensor names.
 class PlainLayers {
  public:
   explicit PlainLayers(const Weights& weights) : w_(weights) {}
@@ -29,7 +29,7 @@ class PlainLayers {
     const auto begin = t.values.begin() + row * t.shape[1];
     return {begin, begin + t.shape[1]};
   }
-  /// With NAME.bias where there is one.
+  /// With NAME.bias if it exists.
   std::vector<double> linear(const std::string& name, const std::vector<double>& x) const {
     const TensorValues& t = w_.at(name + ".weight");
     const auto bias = w_.find(name + ".bias");
@@ -114,7 +114,7 @@ class PlainLayers {
   const Weights& w_;
 };
 
-/// Random tensors by name and shape; norms near 1, biases small, matrices of unit gain.
+/// Makes random tensors by name and shape; norms near 1, small biases, matrices of unit gain.
 class TensorMaker {
  public:
   explicit TensorMaker(uint32_t seed) : random_(seed) {}
@@ -143,7 +143,7 @@ class TensorMaker {
   std::mt19937 random_;
 };
 
-/// Every attention of a model, planned on one backend.
+/// All attention specs of a model, planned on one backend.
 class PlannedAttention final : public StepAttention {
  public:
   using MetaOf = std::function<const BatchMeta*(AttentionType)>;  ///< null = not part of this step
@@ -180,7 +180,7 @@ class PlannedAttention final : public StepAttention {
   std::vector<Planned> planned_;
 };
 
-/// Ragged rows as pages of one row each.
+/// Ragged rows as one-row pages.
 struct RaggedRows {
   explicit RaggedRows(const std::vector<int>& lengths) {
     int longest = 0;
@@ -202,7 +202,7 @@ struct RaggedRows {
   BatchMeta meta;
 };
 
-/// A request: what is encoded, and the decoder's tokens.
+/// A request: the encoder input and the decoder's tokens.
 struct Request {
   std::vector<int32_t> text;
   std::vector<float> features;  ///< [frames, mel]
@@ -213,10 +213,10 @@ struct Request {
   }
 };
 
-/// Requests with own and cross pages in one cache: encode() once, then steps of any chunks.
+/// Requests with self and cross pages in one cache: encode() once, then steps of any chunks.
 class EncoderDecoderRunner {
  public:
-  static constexpr int kPagesEach = 32;  // own ones; as many again for the encoder's rows
+  static constexpr int kPagesEach = 32;  // self pages; as many again for cross pages
 
   EncoderDecoderRunner(Model& model, const std::vector<Request>& requests, bool cpu_attn, int page_size,
                        int threads)
@@ -270,7 +270,7 @@ class EncoderDecoderRunner {
     model_.encode(input, stream_);
   }
 
-  /// The next counts[b] tokens of each request; logits [rows, vocab] of all of them.
+  /// Computes the next counts[b] tokens of each request; returns logits [rows, vocab].
   std::vector<float> step(const std::vector<int>& counts, bool last_only = false) {
     std::vector<int32_t> ids, positions, rows, q_offsets = {0}, kv_lens, cross_lens, pages, cross_pages;
     std::vector<int64_t> slots;
@@ -310,7 +310,7 @@ class EncoderDecoderRunner {
   }
 
  private:
-  /// Everything NaN: a row that nobody wrote shows.
+  /// Fills buffers with NaN to expose rows that are never written.
   void poison() {
     const int64_t hidden = model_.config().hidden_size;
     const std::vector<float> nan(static_cast<size_t>(hidden), NAN);
@@ -318,7 +318,7 @@ class EncoderDecoderRunner {
       for (int layer = 0; layer < model_.config().num_layers; ++layer)
         cache_->append(layer, std::span(&s, 1), nan.data(), hidden, nan.data(), hidden, stream_);
   }
-  /// Own and cross pages of all requests are interleaved and run backwards.
+  /// Self and cross pages of all requests are interleaved, in descending order.
   int32_t page(size_t request, int index, bool cross) const {
     return static_cast<int32_t>(static_cast<size_t>(2 * (kPagesEach - 1 - index) + cross) * requests_.size() +
                                 request);

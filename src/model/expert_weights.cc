@@ -1,5 +1,5 @@
-// Tensors that hold a matrix of every expert: transposed, interleaved or 4-bit ones are brought into the
-// packed form block by block, so that loading needs one block more than the model itself.
+// Tensors that hold the matrices of all experts. Transposed, interleaved and MXFP4 ones are packed block by
+// block, so that loading needs only one extra block of memory.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -14,8 +14,8 @@ namespace {
 
 using ExpertTensor = WeightReader::ExpertTensor;
 
-constexpr int64_t kBlockElements = 1 << 20;  // stay in the L2 cache until packed
-constexpr int64_t kTile = 64;                // columns of a transposed tensor taken together: in L1
+constexpr int64_t kBlockElements = 1 << 20;  // fits in the L2 cache until packed
+constexpr int64_t kTile = 64;                // columns of a transposed tensor per tile: fits in L1
 
 /// The stored row that becomes row `row`.
 int64_t stored_row(const ExpertTensor& tensor, int64_t row) {
@@ -24,7 +24,7 @@ int64_t stored_row(const ExpertTensor& tensor, int64_t row) {
 }
 
 /// fill(begin, end, buffer) writes rows [begin, end) as `dtype`; it runs on all threads. Blocks are whole
-/// panels of rows. Returns false when a fill did.
+/// panels of rows. Returns false if a fill does.
 template <class Fill>
 bool pack_blocks(PackedMatrix& out, DType dtype, ThreadPool& pool, const Fill& fill) {
   const int64_t rows = out.n(), columns = out.k(), row_bytes = columns * static_cast<int64_t>(size_of(dtype));
@@ -51,7 +51,7 @@ void transpose_rows(const ExpertTensor& tensor, const std::byte* data, int64_t b
     for (int64_t r = begin; r < end; ++r) {
       const std::byte* from = data + stored_row(tensor, r) * static_cast<int64_t>(sizeof(Word));
       std::byte* to = out + (r - begin) * tensor.columns * static_cast<int64_t>(sizeof(Word));
-      for (int64_t c = c0; c < c1; ++c)  // at any alignment
+      for (int64_t c = c0; c < c1; ++c)  // unaligned
         std::memcpy(to + c * static_cast<int64_t>(sizeof(Word)),
                     from + c * tensor.rows * static_cast<int64_t>(sizeof(Word)), sizeof(Word));
     }
@@ -64,7 +64,7 @@ void copy_rows(const ExpertTensor& tensor, const std::byte* data, int64_t row_by
     std::memcpy(out, data + stored_row(tensor, r) * row_bytes, static_cast<size_t>(row_bytes));
 }
 
-/// Names the experts' random matrices; the tensor's own name would make them equal.
+/// The name that seeds an expert's dummy weights; with the tensor's name all experts would be equal.
 std::string dummy_name(const ExpertTensor& tensor, int64_t index) {
   return tensor.name + "." + std::to_string(index);
 }

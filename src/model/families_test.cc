@@ -1,5 +1,5 @@
-// Every dense family from its config.json: logits against the plain fp64 forward at the edges of windows and
-// chunks, in chunks, with both backends; and that each of a family's deviations shows in them.
+// Every dense family from its config.json: logits against the plain fp64 forward at window and chunk
+// boundaries, with chunked prefill, on both backends; and that each of a family's deviations affects them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,8 +24,8 @@ struct Change {
 
 struct FamilyCase {
   const char* name;
-  const char* config;           ///< what it has beside the sizes that all have
-  std::vector<Change> changes;  ///< each must show in the logits
+  const char* config;           ///< settings in addition to the common sizes
+  std::vector<Change> changes;  ///< each must affect the logits
 };
 
 Change widen() {
@@ -147,7 +147,7 @@ class FamilyTest : public testing::TestWithParam<FamilyCase> {
   std::unique_ptr<Model> model_;
 };
 
-// Row p is the answer to a prompt of p + 1 tokens: all lengths up to 2 W + 1 at once.
+// Row p gives the logits of a prompt of p + 1 tokens: covers all lengths up to 2 W + 1.
 TEST_P(FamilyTest, MatchesThePlainForward) {
   const auto expected = test::ReferenceModel(config_, weights_).logits(ids_);
   for (const auto backend : {make_torch_native, make_cpu_attn}) {
@@ -160,11 +160,11 @@ TEST_P(FamilyTest, MatchesThePlainForward) {
           << "row " << i / 77;
       spread = std::max(spread, std::fabs(expected[i]));
     }
-    EXPECT_GT(spread, 1.0);  // else the comparison says nothing
+    EXPECT_GT(spread, 1.0);  // otherwise the comparison is meaningless
   }
 }
 
-// A prompt that ends at the edge of a window or chunk, and the token after it, alone and in company.
+// A prompt that ends at a window or chunk boundary, and the token after it, alone and batched.
 TEST_P(FamilyTest, PromptsThatEndAtAnEdge) {
   for (const auto backend : {make_torch_native, make_cpu_attn}) {
     Runner whole(*model_, 4, 1, 4, backend);

@@ -1,5 +1,5 @@
 #pragma once
-// The model families that this program knows: what config.json's architecture names.
+// The supported model families, selected by config.json's architecture.
 #include <array>
 #include <memory>
 #include <span>
@@ -12,13 +12,13 @@
 
 namespace fovea {
 
-/// One family: how its config is read and how its weights become a model. A family file fills one of these;
-/// family.cc lists them. docs/adding-a-model.md leads through it.
+/// One family: reads its config and builds a model from its weights. Each family file defines one; family.cc
+/// lists them. See docs/adding-a-model.md.
 struct Family {
   std::array<std::string_view, 4> architectures;  ///< as in config.json's "architectures"; unused ones empty
   std::string_view model_type;
   ModelKind kind = ModelKind::decoder;
-  /// Fills everything but what all families share (architecture, model_type, dtype, token ids, sampling).
+  /// Fills everything except the common fields (architecture, model_type, dtype, token ids, sampling).
   void (*configure)(Fields& fields, ModelConfig& config);
   /// Reads every weight through `reader`. Called twice, first to check names and shapes and to add up sizes
   /// (the reader then returns empty weights, and the model is dropped unused), then to load.

@@ -1,5 +1,4 @@
-// What Fields does with nlohmann's JSON: here alone, since each file that had it would compile all of it
-// again.
+// The nlohmann::json code of Fields, in one file to limit compile time.
 #include <limits>
 #include <nlohmann/json.hpp>
 

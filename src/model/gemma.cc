@@ -1,7 +1,7 @@
 // Gemma 2 and the text models of Gemma 3 (transformers' Gemma2ForCausalLM, Gemma3ForCausalLM): norms that
-// multiply by 1 + w around both blocks, embeddings times sqrt(hidden), a tanh GELU, and layers that take
-// turns between a sliding window and all keys. Gemma 2 caps scores and logits; Gemma 3 norms each head of q
-// and k and rotates its sliding and its full layers at different bases.
+// multiply by 1 + w around both blocks, embeddings times sqrt(hidden), a tanh GELU, and alternating
+// sliding-window and full attention layers. Gemma 2 soft-caps scores and logits; Gemma 3 norms each head of q
+// and k and uses different RoPE bases in sliding and full layers.
 #include <cmath>
 
 #include "model/family.h"
@@ -35,7 +35,7 @@ void configure_2(Fields& fields, ModelConfig& c) {
 
 void configure_3(Fields& fields, ModelConfig& c) {
   configure_both(fields, c);
-  // Its two names, in files of different ages; with a list of layer types neither counts.
+  // The key's old and new names; with layer_types both are ignored.
   constexpr const char* kPattern = "sliding_window_pattern";
   const int older = fields.small("_sliding_window_pattern", 1, 10'000, 6);
   read_layer_types(fields, c, {.window = 4096, .pattern = fields.small(kPattern, 1, 10'000, older)});
@@ -45,7 +45,7 @@ void configure_3(Fields& fields, ModelConfig& c) {
   c.logit_softcap = read_softcap(fields, "final_logit_softcapping", 0.0f);
 }
 
-/// The models multiply by a scalar of their own dtype: in bfloat16, sqrt(2304) is 48 and sqrt(1152) 34.
+/// The scalar is rounded to the model's dtype: in bfloat16, sqrt(2304) is 48 and sqrt(1152) is 34.
 std::unique_ptr<Model> read(const ModelConfig& config, WeightReader& reader) {
   ModelConfig rounded = config;
   rounded.embedding_scale = round_to(config.embedding_scale, config.dtype);

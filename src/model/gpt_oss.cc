@@ -1,5 +1,5 @@
-// gpt-oss (transformers' GptOssForCausalLM): attention with biases, a learned sink for each head, every other
-// layer with a window, and YaRN positions; experts with a clamped activation, in bfloat16 or as MXFP4 blocks.
+// gpt-oss (transformers' GptOssForCausalLM): attention with biases, a learned sink logit per head, a sliding
+// window in every other layer, and YaRN; experts with a clamped activation, in bfloat16 or MXFP4.
 #include "model/family.h"
 #include "model/moe_fields.h"
 

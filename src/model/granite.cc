@@ -1,6 +1,5 @@
-// IBM Granite 3 dense models (transformers' GraniteForCausalLM): Llama's decoder with four multipliers, of
-// the embedding, of what a block adds, of the attention scores (instead of 1 / sqrt(head_dim)) and of the
-// logits.
+// IBM Granite 3 dense models (transformers' GraniteForCausalLM): Llama's decoder with four multipliers: for
+// the embedding, each block's output, the attention scores (instead of 1 / sqrt(head_dim)) and the logits.
 #include "model/family.h"
 
 namespace fovea {

@@ -1,5 +1,5 @@
-// Finds a model by its hub id in the cache that huggingface_hub keeps:
-// ROOT/models--ORG--NAME/{refs/main, snapshots/COMMIT/...}.
+// Finds a model by its hub id in huggingface_hub's cache: ROOT/models--ORG--NAME/{refs/main,
+// snapshots/COMMIT/...}.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -19,7 +19,7 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
-/// The first of the variables that is set, as huggingface_hub reads them; empty without a home directory.
+/// The cache directory from the first variable set, as in huggingface_hub; empty without a home directory.
 std::string cache_root() {
   if (const auto hub = variable("HF_HUB_CACHE"); !hub.empty()) return hub;
   if (const auto home = variable("HF_HOME"); !home.empty()) return home + "/hub";

@@ -1,5 +1,5 @@
 #pragma once
-// After the last attention, rows without wanted logits have no use.
+// Drops rows without wanted logits after the last attention.
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
@@ -15,13 +15,13 @@ struct RowMatrix {
   int64_t width;
 };
 
-/// Moves the rows `kept` (strictly ascending, of `rows`) of each matrix to its front, in order; returns how
-/// many there are.
+/// Moves rows `kept` (strictly ascending, below `rows`) of each matrix to its front, in order; returns their
+/// number.
 inline int64_t keep_rows(std::span<const int32_t> kept, int64_t rows,
                          std::initializer_list<RowMatrix> matrices) {
   int64_t to = 0;
   for (const int32_t from : kept) {
-    FOVEA_CHECK(from >= to && from < rows);  // a row never moves backwards
+    FOVEA_CHECK(from >= to && from < rows);  // rows only move towards the front
     if (from != to)
       for (const RowMatrix& m : matrices)
         std::memcpy(m.data + to * m.width, m.data + from * m.width,

@@ -29,7 +29,7 @@ std::optional<LayerSort> sort_of(std::string_view name) {
   return std::nullopt;
 }
 
-/// A list of one name a layer; false when `key` isn't there.
+/// A list with one name per layer; false if `key` is absent.
 bool read_names(Fields& f, const char* key, LayerPlan& plan) {
   const Json* list = f.find(key);
   if (!list) return false;
@@ -54,7 +54,7 @@ bool read_names(Fields& f, const char* key, LayerPlan& plan) {
   return true;
 }
 
-/// A list of 0 and 1, one a layer.
+/// A list of 0 and 1, one per layer.
 bool read_bits(Fields& f, const char* key, LayerPlan& plan, LayerSort zero, LayerSort one,
                const std::string& other) {
   const Json* list = f.find(key);
@@ -72,7 +72,7 @@ bool read_bits(Fields& f, const char* key, LayerPlan& plan, LayerSort zero, Laye
   return true;
 }
 
-/// Numbers of the layers that are `in`, counted from `first`; all others become `out`.
+/// Indices, counted from `first`, of the layers that are `in`; all others are `out`.
 bool read_members(Fields& f, const char* key, LayerPlan& plan, int first, LayerSort in, LayerSort out,
                   const std::string& other) {
   const Json* list = f.find(key);
@@ -97,7 +97,7 @@ bool read_members(Fields& f, const char* key, LayerPlan& plan, int first, LayerS
   return true;
 }
 
-/// Nemotron-H: a letter a layer, M = Mamba, * = attention, - = MLP.
+/// Nemotron-H: one letter per layer, M = Mamba, * = attention, - = MLP.
 bool read_letters(Fields& f, LayerPlan& plan) {
   constexpr const char* kKey = "hybrid_override_pattern";
   if (!f.find(kKey)) return false;

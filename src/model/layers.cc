@@ -15,7 +15,8 @@ void rotate(const RopeRows& rope, float* x, int64_t width, int heads, int head_d
   rotation(x, width, heads, head_dim, rope.rotary_dim, row_ids, rope.cos, rope.sin, pool);
 }
 
-/// q *= 1 + scale * log(1 + floor((p + 1) / floor)) of each row's position p: far queries are sharper.
+/// q *= 1 + scale * log(1 + floor((p + 1) / floor)) for each row's position p: sharpens the softmax of
+/// queries at far positions.
 void sharpen(const ModelConfig& config, std::span<const int32_t> positions, float* q, int64_t width,
              ThreadPool& pool) {
   const int64_t dim = static_cast<int64_t>(config.num_heads) * config.head_dim;
@@ -47,7 +48,7 @@ int64_t AttentionBlock::bytes() const {
          static_cast<int64_t>(sinks.size() * sizeof(float));
 }
 
-/// q [rows, Hq * D] with k behind it in each row.
+/// q [rows, Hq * D], followed by k in each row.
 void AttentionBlock::norm_heads(const ModelConfig& config, float* q, int64_t rows, ThreadPool& pool) const {
   const int64_t width = qkv.weight.n();
   float* k = q + int64_t{config.num_heads} * config.head_dim;
@@ -71,7 +72,7 @@ void AttentionBlock::attend(const ModelConfig& config, int layer, const float* x
   if (config.qk_norm == QkNorm::head || config.qk_norm == QkNorm::row)
     norm_heads(config, scratch.qkv, rows, pool);
   if (rope >= 0) {
-    // q and k heads lie side by side and rotate alike.
+    // q and k heads are adjacent and rotate in one call.
     rotate(scratch.ropes[static_cast<size_t>(rope)], scratch.qkv, width, heads + kv_heads, config.head_dim,
            scratch.row_ids, pool);
     if (config.qk_norm == QkNorm::l2_after_rope) norm_heads(config, scratch.qkv, rows, pool);

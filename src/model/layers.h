@@ -1,6 +1,6 @@
 #pragma once
-// The blocks that decoder families are built from. Activations are fp32; every operation works row by row, so
-// a row's bits depend neither on its neighbours nor on the threads.
+// Building blocks of decoder families. Activations are fp32. Every operation is row-wise, so a row's bits
+// depend neither on other rows nor on the number of threads.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -15,9 +15,9 @@
 
 namespace fovea {
 
-/// The rotation of one step's rows.
+/// RoPE tables for one step's rows.
 struct RopeRows {
-  const float* cos = nullptr;  ///< [T, rotary_dim / 2] of each row's position
+  const float* cos = nullptr;  ///< [T, rotary_dim / 2], by each row's position
   const float* sin = nullptr;
   int rotary_dim = 0;
   bool interleaved = false;
@@ -31,12 +31,12 @@ struct LayerScratch {
   float* act = nullptr;               ///< [T, intermediate]
   std::vector<RopeRows> ropes;        ///< by LayerConfig::rope
   std::span<const int32_t> row_ids;   ///< 0 .. T - 1: row t uses row t of cos and sin
-  std::optional<MoeScratch> experts;  ///< of models that have some
+  std::optional<MoeScratch> experts;  ///< of models with experts
 };
 
-/// RMSNorm, or LayerNorm where there is a bias; none where there is no weight.
+/// RMSNorm, or LayerNorm if it has a bias; empty without a weight.
 struct Norm {
-  AlignedArray<float> weight, bias;  ///< [dim]; of rms_plus_one, weight = 1 + w
+  AlignedArray<float> weight, bias;  ///< [dim]; for rms_plus_one, weight = 1 + w
   float eps = 0.0f;
 
   explicit operator bool() const { return weight.size() > 0; }
@@ -49,7 +49,7 @@ struct Norm {
 };
 
 /// Grouped-query attention with rotary positions: qkv, norm of q and k, RoPE, KV append, attention. The
-/// output projection is apart, so that rows whose logits nobody wants can be dropped before it.
+/// output projection is separate, so that rows without wanted logits can be dropped before it.
 struct AttentionBlock {
   Linear qkv;  ///< outputs: Hq heads of q, Hkv of k, Hkv of v
   Linear out;
@@ -76,7 +76,7 @@ struct GatedMlp {
   void forward(const float* x, int64_t rows, float* out, const LayerScratch& scratch, ThreadPool& pool) const;
 };
 
-/// What LayerConfig::moe chooses between.
+/// Selected by LayerConfig::moe.
 using MlpBlock = std::variant<GatedMlp, MoeBlock>;
 
 /// How a checkpoint stores matrices that share their input: one tensor each, or stacked into one
@@ -85,7 +85,7 @@ enum class Stored : uint8_t { apart, stacked };
 
 /// Tensors PREFIX.weight, and PREFIX.bias of a LayerNorm.
 Norm read_norm(const std::string& prefix, int64_t size, const ModelConfig& config, WeightReader& reader);
-/// Tensors PREFIX + {q,k,v,o}_proj, and as the config says {q,k}_norm.weight and sinks.
+/// Tensors PREFIX + {q,k,v,o}_proj, and, depending on the config, {q,k}_norm.weight and sinks.
 AttentionBlock read_attention(const std::string& prefix, const ModelConfig& config, WeightReader& reader,
                               Stored stored = Stored::apart);
 /// Tensors PREFIX + {gate,up,down}_proj.

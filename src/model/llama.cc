@@ -1,5 +1,5 @@
 // Llama 2, 3, 3.1, 3.2, 3.3 and their fine-tunes (transformers' LlamaForCausalLM): RMSNorm, grouped-query
-// attention with rotary positions (llama3 scaling from 3.1 on), gated SiLU MLP. Biases where the config says.
+// attention with rotary positions (llama3 scaling from 3.1 on), gated SiLU MLP. Biases depend on the config.
 #include "model/family.h"
 
 namespace fovea {

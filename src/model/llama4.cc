@@ -1,6 +1,6 @@
 // The text models of Llama 4 (transformers' Llama4ForCausalLM): most layers rotate q and k in adjacent pairs,
-// norm them without a weight, and see their own chunk of positions only; every fourth does not rotate, sees
-// all keys, and sharpens the queries of far positions. Some or all layers have experts.
+// norm them without a weight, and use chunked attention; every fourth has no rotation, full attention, and
+// temperature scaling of queries by position. Some or all layers have experts.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// no_rope_layers has 1 for a layer that rotates; absent or empty, all do but every
+/// no_rope_layers has 1 for a layer that rotates; if absent or empty, all rotate except every
 /// no_rope_layer_interval-th.
 void read_rotating_layers(Fields& fields, ModelConfig& c) {
   const int interval = fields.small("no_rope_layer_interval", 1, 10'000, 4);
@@ -43,7 +43,7 @@ void read_chunks(Fields& fields, ModelConfig& c) {
 }
 
 void read_temperature(Fields& fields, ModelConfig& c) {
-  constexpr const char* kKey = "attn_temperature_tuning";  // true, or the released models' 4
+  constexpr const char* kKey = "attn_temperature_tuning";  // true, or 4 in the released models
   const Json* tuning = fields.find(kKey);
   const bool on = tuning && tuning->is_number_integer() ? fields.integer(kKey, 0, 1 << 30) != 0
                                                         : fields.boolean(kKey, true);

@@ -25,7 +25,7 @@ MappedFile::~MappedFile() {
 }
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
-  // Not blocking: the open of a named pipe would wait for a writer.
+  // O_NONBLOCK: opening a named pipe would wait for a writer.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
     const int code = errno;
@@ -76,7 +76,7 @@ std::string printable(std::string_view text, size_t limit) {
     out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
   if (text.size() > limit) {
     while (!out.empty() &&
-           (static_cast<unsigned char>(out.back()) & 0xc0) == 0x80)  // no half UTF-8 character
+           (static_cast<unsigned char>(out.back()) & 0xc0) == 0x80)  // no partial UTF-8 character
       out.pop_back();
     if (!out.empty() && static_cast<unsigned char>(out.back()) >= 0xc0) out.pop_back();
     out += "...";

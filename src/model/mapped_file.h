@@ -1,5 +1,5 @@
 #pragma once
-// A whole file, read-only, through mmap.
+// A read-only mmap of a whole file.
 #include <cstddef>
 #include <span>
 #include <string>
@@ -20,10 +20,10 @@ class MappedFile {
   /// `path`.
   static Result<MappedFile> open(const std::string& path);
 
-  /// Valid while this object lives. Someone who truncates the file meanwhile ends the process (SIGBUS).
+  /// Valid while this object lives. Truncating the file meanwhile kills the process (SIGBUS).
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
-  /// Asks the system to read the file ahead.
+  /// Requests read-ahead of the file.
   void prefetch() const;
 
  private:
@@ -37,7 +37,7 @@ Result<std::string> read_text_file(const std::string& path, size_t limit);
 /// `text` on one line and at most `limit` bytes long, for quoting a file's content in a message.
 std::string printable(std::string_view text, size_t limit = 80);
 
-/// A file or folder of a model that this user may not look into.
+/// The error for a model file or folder without read permission.
 Error permission_denied(const std::string& path);
 
 }  // namespace fovea

@@ -1,5 +1,5 @@
-// Mistral 7B, Nemo, Small and their fine-tunes (transformers' MistralForCausalLM): Llama's decoder; every
-// layer has the sliding window where there is one (7B v0.1; later ones say null).
+// Mistral 7B, Nemo, Small and their fine-tunes (transformers' MistralForCausalLM): Llama's decoder; a sliding
+// window, if any, applies to every layer (7B v0.1; later models have null).
 #include "model/family.h"
 
 namespace fovea {

@@ -1,5 +1,5 @@
-// Mixtral (transformers' MixtralForCausalLM): Llama's decoder with experts in every layer, of which a row
-// takes the few that a softmax over all ranks first, their weights scaled to sum to 1.
+// Mixtral (transformers' MixtralForCausalLM): Llama's decoder with experts in every layer, routed by a
+// softmax over all experts; the weights of the top k are renormalised to sum to 1.
 #include "model/family.h"
 #include "model/moe_fields.h"
 

@@ -27,7 +27,7 @@ Error too_large(int64_t bytes, const ModelLoadOptions& options) {
                                         " MiB of memory; use a smaller model or a machine with more memory"};
 }
 
-/// Tensors that no code reads point at a mistaken config; those known to be harmless are passed over.
+/// Warns about unused tensors, which indicate a wrong config; known harmless ones are skipped.
 void warn_unused(const WeightReader& reader, const std::string& source, bool tied) {
   size_t count = 0;
   std::string first;

@@ -15,13 +15,12 @@
 
 namespace fovea {
 
-/// The attention of one planned step, called by the model once for each of its attentions. Hides which
-/// backends serve the step.
+/// The attention of one planned step; the model calls it once for each of its attentions. Hides the backends.
 class StepAttention {
  public:
   virtual ~StepAttention() = default;
   /// `index` into attention_specs(). q [T, Hq, D] and out [T, Hq, Dv] of the step's rows, fp32 unless the
-  /// spec says otherwise.
+  /// spec differs.
   virtual void forward(int index, const AttentionArgs& args, Stream& stream) = 0;
 };
 
@@ -29,21 +28,21 @@ class StepAttention {
 struct ForwardInput {
   std::span<const int32_t> token_ids;   ///< [T]
   std::span<const int32_t> positions;   ///< [T] absolute, for RoPE
-  std::span<const int64_t> slots;       ///< [T] where each row's K and V go
+  std::span<const int64_t> slots;       ///< [T] slot of each row's K and V
   std::span<const int32_t> logit_rows;  ///< rows in [0, T) whose logits are wanted, strictly ascending
   StepAttention* attention = nullptr;
   KvCache* kv = nullptr;
 };
 
-/// Whole inputs of an encoder, all sequences concatenated; nothing is chunked, because every row sees every
-/// other of its sequence. T = rows after the embedding (tokens, or frames after Whisper's convolutions).
+/// Whole inputs of an encoder, all sequences concatenated; never chunked, because every row sees all rows of
+/// its sequence. T = rows after the embedding (tokens, or frames after Whisper's convolutions).
 struct EncodeInput {
   std::span<const int32_t> token_ids;    ///< [T]; empty for audio
   std::span<const int32_t> token_types;  ///< [T] BERT's segments; empty = all 0
   std::span<const float> features;       ///< audio: log-mel [frames of all sequences, mel_bins]
   std::span<const int32_t> offsets;      ///< [B + 1] rows; sequence b owns [b], [b + 1)
   StepAttention* attention = nullptr;
-  /// Encoder-decoder: where each row's cross keys and values go, in every decoder layer; [T].
+  /// Encoder-decoder: [T] slot of each row's cross keys and values, in every decoder layer.
   std::span<const int64_t> cross_slots;
   KvCache* kv = nullptr;
   float* hidden = nullptr;  ///< encoder-only: receives [T, hidden]
@@ -57,37 +56,36 @@ struct ModelLoadOptions {
   LoadProgress progress = {};
 };
 
-/// What the attentions of `config` need, before any weight is read, in the order of StepAttention's index. A
-/// decoder has one for each layer; an encoder-decoder model the decoder layers' own, then their cross
-/// attentions, then the encoder layers'; an encoder one for each layer. Equal specs share one plan.
+/// The attention specs of `config`, indexed as in StepAttention, available before any weight is read. A
+/// decoder or encoder has one per layer; an encoder-decoder model has the decoder layers' self attentions,
+/// then their cross attentions, then the encoder layers'. Equal specs share one plan.
 std::vector<AttentionSpec> attention_specs(const ModelConfig& config);
 
 class Model {
  public:
   virtual ~Model() = default;
 
-  /// Reads the weights from `options.dir`, or makes them at random. Names, types and shapes are checked
+  /// Reads the weights from `options.dir`, or generates random ones. Names, types and shapes are checked
   /// against `config` before anything is allocated; every error names the file and tensor and what to change.
   static Result<std::unique_ptr<Model>> load(const ModelConfig& config, const ModelLoadOptions& options,
                                              Stream& stream);
 
   virtual const ModelConfig& config() const = 0;
   virtual int64_t weight_bytes() const = 0;
-  /// Bytes of weights read to make one token (what a decode step at batch 1 streams).
+  /// Bytes of weights read per generated token (by a decode step at batch size 1).
   virtual int64_t weight_bytes_per_token() const = 0;
 
-  /// Activations are sized for this many rows once; forward() allocates nothing beyond it. Returns their
-  /// bytes.
+  /// Allocates activations for this many rows, once; forward() allocates nothing else. Returns their bytes.
   virtual int64_t reserve(int max_tokens, int max_logit_rows) = 0;
 
-  /// logits [logit_rows.size(), vocab_size] fp32; rows that pad the vocabulary are logits like the others.
+  /// logits [logit_rows.size(), vocab_size] fp32; includes the ids that pad the vocabulary.
   virtual void forward(const ForwardInput& input, float* logits, Stream& stream) = 0;
 
   /// Encoders and encoder-decoder models only; `input.offsets.back()` rows at most reserve()'s max_tokens or
   /// config().encoder's max_position, whichever is more.
   virtual void encode(const EncodeInput& input, Stream& stream);
 
-  /// Those that the checkpoint brought; none with dummy weights.
+  /// The checkpoint's scales; none with dummy weights.
   const KvScales& kv_scales() const { return kv_scales_; }
 
  private:

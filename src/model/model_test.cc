@@ -102,7 +102,7 @@ TEST_P(ModelVariant, MatchesThePlainForward) {
     ASSERT_NEAR(logits[i], expected[i], 2e-5 * std::max(1.0, std::fabs(expected[i]))) << i;
     spread = std::max(spread, std::fabs(expected[i]));
   }
-  EXPECT_GT(spread, 1.0);  // else the comparison says nothing
+  EXPECT_GT(spread, 1.0);  // otherwise the comparison is meaningless
 }
 
 TEST_P(ModelVariant, ARowsBitsDependOnItsSequenceOnly) {
@@ -115,7 +115,7 @@ TEST_P(ModelVariant, ARowsBitsDependOnItsSequenceOnly) {
                               logits.begin() + static_cast<std::ptrdiff_t>((i + 1) * vocab()));
   };
 
-  // Company, threads, page size.
+  // Other sequences in the batch, threads, page size.
   Runner batch(*model_, 7, 3);
   const auto with_others = batch.step({{1, b}, {0, a}, {2, c}});
   for (size_t i = 0; i < a.size(); ++i)
@@ -159,7 +159,7 @@ TEST_P(ModelVariant, DescribesItself) {
 INSTANTIATE_TEST_SUITE_P(Families, ModelVariant, testing::ValuesIn(kVariants),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// One row's heads are as much work as other models' steps: threads share out the rows, and nothing inside.
+// One row's heads are as much work as a whole step of other models: threads split rows only, not heads.
 TEST(ModelHeads, HundredsAreNormed) {
   ModelConfig config = test::tiny_config("Qwen3ForCausalLM");
   config.hidden_size = config.intermediate_size = 8;
@@ -241,7 +241,7 @@ TEST_F(ModelLoad, OverflowInFloat16IsAnErrorThatNamesTheTensor) {
     test::write_weights(dir_, weights, DType::f32);
     EXPECT_TRUE(
         mentions(load_error(config_, dir_.path(), DType::f16), {name, "-65520", "float16", "bfloat16"}));
-    weights[name].values[5] = -INFINITY;  // was infinite before: kept
+    weights[name].values[5] = -INFINITY;  // already infinite: kept
     test::write_weights(dir_, weights, DType::f32);
     EXPECT_TRUE(load(config_, dir_.path(), DType::f16));
   }
@@ -315,7 +315,7 @@ TEST_F(ModelLoad, AConfigLargerThanTheCheckpointAllocatesNothing) {
 
 TEST_F(ModelLoad, TiedModelsUseTheEmbeddingAndOthersTheirOwnHead) {
   config_.tie_word_embeddings = true;
-  test::write_weights(dir_, weights_, DType::bf16);  // holds an lm_head that a tied model leaves alone
+  test::write_weights(dir_, weights_, DType::bf16);  // holds an lm_head, which a tied model ignores
   const auto with_head = logits(*load(config_, dir_.path()));
   auto weights = weights_;
   weights["lm_head.weight"] = weights["model.embed_tokens.weight"];
@@ -355,7 +355,7 @@ TEST_F(ModelLoad, SaysHowMuchIsRead) {
                    .progress = [&](int64_t read, int64_t total) { told.emplace_back(read, total); }},
                   stream);
   ASSERT_TRUE(model.ok());
-  ASSERT_GT(told.size(), 10u);  // as there are tensors
+  ASSERT_GT(told.size(), 10u);  // one call per tensor
   EXPECT_EQ(told.front().first, 0);
   EXPECT_TRUE(std::ranges::is_sorted(told));
   for (const auto& [read, total] : told)

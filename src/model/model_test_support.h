@@ -1,6 +1,6 @@
 #pragma once
-// For model tests: tiny models on disk, an independent plain fp64 forward of the dense decoders, and a runner
-// that steps sequences through a Model with a paged cache.
+// Test support for models: tiny models on disk, an independent plain fp64 forward of the dense decoders, and
+// a runner that steps sequences through a Model with a paged cache.
 #include <array>
 #include <cmath>
 #include <map>
@@ -62,8 +62,8 @@ inline std::string mlp_name(const ModelConfig& c) {
   return c.architecture == "Llama4ForCausalLM" ? "feed_forward." : "mlp.";
 }
 
-/// Random weights for every tensor that `c` implies, exact in `dtype`. Norms are near 1, all else has the
-/// scale that keeps activations near 1.
+/// Random weights for every tensor of `c`, exact in `dtype`. Norms are near 1; all others are scaled to keep
+/// activations near 1.
 inline Weights random_weights(const ModelConfig& c, DType dtype, uint32_t seed) {
   std::mt19937 rng(seed);
   std::normal_distribution<float> normal;
@@ -86,7 +86,7 @@ inline Weights random_weights(const ModelConfig& c, DType dtype, uint32_t seed) 
     if (bias) add(name + ".bias", {n}, 0, 0.3f);
   };
   const int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim, mlp = c.intermediate_size;
-  const float one = c.norm == NormKind::rms_plus_one ? 0 : 1;  // of a norm that leaves sizes as they are
+  const float one = c.norm == NormKind::rms_plus_one ? 0 : 1;  // weight of an identity norm
   const bool stacked = c.architecture == "Phi3ForCausalLM";
   add("model.embed_tokens.weight", {c.vocab_size, c.hidden_size}, 0, 1);
   for (int i = 0; i < c.num_layers; ++i) {
@@ -176,7 +176,7 @@ class ReferenceModel {
   static Row part(const Row& x, int64_t first, int64_t size) {
     return Row(x.begin() + first, x.begin() + first + size);
   }
-  /// The matrices `names` of x, whether the checkpoint has them apart or stacked as `together`.
+  /// Applies the matrices `names` to x, stored separately or stacked as `together`.
   std::vector<Row> linears(const std::string& prefix, const char* together,
                            const std::vector<std::pair<const char*, int64_t>>& names, const Row& x) const {
     std::vector<Row> out;
@@ -191,7 +191,7 @@ class ReferenceModel {
     }
     return out;
   }
-  /// Of elements [first, first + size) of x; without a weight when there is no such tensor.
+  /// Norm of elements [first, first + size) of x; without a weight if the tensor does not exist.
   Row norm(const std::string& name, const Row& x, int first, int size) const {
     const auto weight = w_.find(name + ".weight");
     double squares = 0;
@@ -316,7 +316,7 @@ class ReferenceModel {
   std::vector<std::vector<double>> frequencies_;
 };
 
-/// One backend planned for one step, each attention by itself.
+/// One backend planned for one step, with a separate plan per attention.
 class BackendStep final : public StepAttention {
  public:
   BackendStep(std::unique_ptr<AttentionBackend> (*make)(), const std::vector<AttentionSpec>& specs,
@@ -341,7 +341,7 @@ class BackendStep final : public StepAttention {
   std::vector<std::unique_ptr<Plan>> plans_;
 };
 
-/// Sequences in a paged cache; step() runs some tokens of some of them through the model.
+/// Sequences in a paged KV cache; step() runs the next tokens of some of them through the model.
 class Runner {
  public:
   static constexpr int kPagesEach = 64;
@@ -406,7 +406,7 @@ class Runner {
   }
 
  private:
-  /// Sequences' pages are interleaved and run backwards, so that a mistaken page table shows.
+  /// Pages of sequences are interleaved, in descending order, to expose page table errors.
   int32_t page(int sequence, int index) const {
     const int count = static_cast<int>(lengths_.size());
     return static_cast<int32_t>((kPagesEach - 1 - index) * count + sequence);

@@ -12,8 +12,8 @@
 namespace fovea {
 namespace {
 
-// linear() reads the weights once for this many rows: an expert's rows taken in such blocks cost no more
-// reads, and the scratch stays small when all rows go to one expert.
+// linear() reads the weights once for this many rows: splitting an expert's rows into such blocks costs no
+// extra reads, and bounds the scratch when all rows go to one expert.
 constexpr int64_t kBlockRows = 256;
 
 int64_t blocks_of(int64_t rows, int64_t block) {
@@ -75,7 +75,7 @@ int64_t MoeScratch::bytes() const {
   return static_cast<int64_t>(words * sizeof(float) + starts_.size() * sizeof(int64_t));
 }
 
-/// Chooses every row's experts and lists the rows of each expert in ascending order.
+/// Routes all rows and lists each expert's rows in ascending order.
 void MoeBlock::assign(const float* x, int64_t rows, MoeScratch& s, ThreadPool& pool) const {
   const int64_t count = config.num_experts, k = config.experts_per_token;
   router.forward(x, router.weight.k(), rows, s.logits_.data(), count, pool);
@@ -85,8 +85,7 @@ void MoeBlock::assign(const float* x, int64_t rows, MoeScratch& s, ThreadPool& p
     route(config, s.logits_.data() + r * count, s.experts_.data() + r * k, s.weights_.data() + r * k);
   });
 
-  // A counting sort. starts[e + 1] runs through expert e's places while they are filled, and so ends as the
-  // start of expert e + 1.
+  // Counting sort. starts[e + 1] is the write cursor of expert e, so it ends as the start of expert e + 1.
   int64_t* starts = s.starts_.data();
   std::fill_n(starts, count + 2, int64_t{0});
   for (int64_t i = 0; i < rows * k; ++i)
@@ -166,15 +165,15 @@ Expert read_gated(const std::string& prefix, std::string_view gate, std::string_
   return expert;
 }
 
-/// Whether `block` holds its experts in one tensor each.
+/// Whether `block` stores its experts fused, one tensor for all.
 bool fused_experts(const std::string& block, const WeightReader& reader) {
   return reader.has(block + "experts.gate_up_proj") || reader.has(block + "experts.down_proj");
 }
 
-/// "mlp." and the like, where the layer's router and experts are.
+/// The prefix of the layer's router and experts, such as "mlp.".
 std::string block_name(MoeLayout layout, const std::string& layer_prefix, const WeightReader& reader) {
   if (layout == MoeLayout::llama4) return "feed_forward.";
-  // transformers 5 calls Mixtral's block mlp where it saves its own fused form.
+  // transformers 5 names Mixtral's block mlp when it saves its fused form.
   if (layout == MoeLayout::mixtral && !fused_experts(layer_prefix + "mlp.", reader))
     return "block_sparse_moe.";
   return "mlp.";
@@ -189,7 +188,7 @@ void read_fused_experts(const std::string& prefix, const ModelConfig& c, WeightR
                                   moe.intermediate_size};
   gate_up.transposed = down.transposed = moe.layout == MoeLayout::gpt_oss || moe.layout == MoeLayout::llama4;
   gate_up.interleaved = moe.layout == MoeLayout::gpt_oss;
-  // modules_to_not_convert may leave some experts as they were: the tensors' names say which.
+  // modules_to_not_convert may leave some experts unquantised; the tensor names show which.
   gate_up.mxfp4 = moe.mxfp4 && !reader.has(gate_up.name);
   down.mxfp4 = moe.mxfp4 && !reader.has(down.name);
   for (int e = 0; e < moe.num_experts && reader.status(); ++e) {

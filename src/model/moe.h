@@ -1,6 +1,6 @@
 #pragma once
-// A mixture of experts: a router gives each row to a few of many gated MLPs. A row's result is the sum of its
-// experts' in ascending order of their ids, whatever the other rows, the chunks and the threads are.
+// Mixture of experts: a router sends each row to the top k of many gated MLPs. A row's expert outputs are
+// summed in ascending order of expert id, independent of other rows, chunks and threads.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -16,7 +16,7 @@ namespace fovea {
 class MoeScratch {
  public:
   MoeScratch() = default;
-  /// For at most `max_rows` rows through any of the config's expert layers.
+  /// Sized for `max_rows` rows in any of the config's expert layers.
   MoeScratch(const ModelConfig& config, int64_t max_rows);
   int64_t bytes() const;
 
@@ -26,7 +26,7 @@ class MoeScratch {
   AlignedArray<float> logits_;     // [max_rows, experts]
   AlignedArray<int32_t> experts_;  // [max_rows, k] ids of each row's experts
   AlignedArray<float> weights_;    // [max_rows, k] of each row's experts
-  AlignedArray<int64_t> starts_;   // [experts + 2] where an expert's rows begin in the two below
+  AlignedArray<int64_t> starts_;   // [experts + 2] start of each expert's rows in the two arrays below
   AlignedArray<int32_t> rows_;     // [max_rows * k] by expert, ascending
   AlignedArray<float> scales_;     // [max_rows * k] their weights
   AlignedArray<float> in_;         // [block_rows, hidden]
@@ -37,7 +37,7 @@ class MoeScratch {
 
 /// One gated MLP.
 struct Expert {
-  Linear gate_up;  ///< outputs: gate, then up (a checkpoint's interleaved rows are sorted when loaded)
+  Linear gate_up;  ///< outputs: gate, then up (interleaved rows are reordered when loaded)
   Linear down;
   int64_t bytes() const { return gate_up.bytes() + down.bytes(); }
 };
@@ -45,17 +45,17 @@ struct Expert {
 /// The MLP of a layer with LayerConfig::moe.
 struct MoeBlock {
   MoeConfig config;
-  Activation activation = Activation::silu;  ///< where config.swiglu_limit is 0
+  Activation activation = Activation::silu;  ///< used if config.swiglu_limit is 0
   Linear router;                             ///< [experts, hidden]
   std::vector<Expert> experts;
-  Expert shared;  ///< every row takes it with weight 1; empty (n() == 0) without one
+  Expert shared;  ///< applied to every row with weight 1; empty (n() == 0) if none
 
   /// out = moe(x), both [rows, hidden], contiguous, not overlapping; at most the scratch's max_rows.
-  /// Allocates nothing but what linear() does.
+  /// Allocates nothing, except inside linear().
   void forward(const float* x, int64_t rows, float* out, MoeScratch& scratch, ThreadPool& pool) const;
 
   int64_t bytes() const;
-  /// What one row reads: router, shared expert, and experts_per_token of the experts.
+  /// Weight bytes that one row reads: router, shared expert, and experts_per_token of the experts.
   int64_t bytes_per_token() const;
 
  private:
@@ -64,8 +64,8 @@ struct MoeBlock {
            ThreadPool& pool) const;
 };
 
-/// Reads a layer's router and experts. `layer_prefix` is "model.layers.N.": the block's name under it differs
-/// between a family's layouts; config.moe.layout and what the checkpoint holds decide.
+/// Reads a layer's router and experts. `layer_prefix` is "model.layers.N.": the block's name under it depends
+/// on config.moe.layout and on the checkpoint's tensors.
 MoeBlock read_moe(const std::string& layer_prefix, const ModelConfig& config, WeightReader& reader);
 
 }  // namespace fovea

@@ -9,7 +9,7 @@
 namespace fovea {
 
 void read_expert_counts(Fields& fields, ModelConfig& c, int default_top) {
-  // Twice the largest published model's.
+  // Twice that of the largest published model.
   constexpr int kMostExperts = 1024;
   const char* key = fields.find("num_experts") ? "num_experts" : "num_local_experts";
   c.moe.num_experts = fields.small(key, 1, kMostExperts);
@@ -25,7 +25,7 @@ void read_mxfp4(Fields& fields, ModelConfig& c) {
   Fields quantization = fields.nested("quantization_config");
   if (quantization.string("quant_method", "") != "mxfp4") return;
   c.moe.mxfp4 = true;
-  // Which modules stayed as they were shows in the tensors' names; the list is only checked for being one.
+  // The tensor names show which modules are unquantised; only the type of the list is checked.
   if (const nlohmann::json* kept = quantization.find("modules_to_not_convert"))
     if (!kept->is_array() || !std::ranges::all_of(*kept, [](const auto& name) { return name.is_string(); }))
       quantization.refuse("modules_to_not_convert", "a list of names is needed");

@@ -1,5 +1,5 @@
 #pragma once
-// What the configs of expert models have in common.
+// Config fields common to MoE models.
 #include "model/config_fields.h"
 
 namespace fovea {
@@ -8,8 +8,8 @@ namespace fovea {
 /// (absent: `default_top`) as config.moe.
 void read_expert_counts(Fields& fields, ModelConfig& config, int default_top);
 
-/// quantization_config, where its method is mxfp4, as config.moe.mxfp4; other methods are left to those who
-/// refuse them. Hidden and intermediate sizes must be whole blocks.
+/// quantization_config, where its method is mxfp4, as config.moe.mxfp4; other methods are rejected elsewhere.
+/// Hidden and intermediate sizes must be whole blocks.
 void read_mxfp4(Fields& fields, ModelConfig& config);
 
 }  // namespace fovea

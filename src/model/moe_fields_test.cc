@@ -1,4 +1,4 @@
-// config.json of the expert families: what they mean and what is refused.
+// config.json of the expert families: parsed values and rejected settings.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ Json base(const std::string& architecture, const std::string& patch = "{}") {
     config["rope_scaling"] =
         Json::parse(R"({"rope_type":"yarn","factor":32.0,"beta_fast":32.0,"beta_slow":1.0,
         "original_max_position_embeddings":4096,"truncate":false})");
-  config.update(Json::parse(patch));  // null stays
+  config.update(Json::parse(patch));  // keeps null
   return config;
 }
 

@@ -1,4 +1,4 @@
-// Whole models with experts: what they read for a token, and that a sequence's bits are its own.
+// Whole models with experts: weight bytes read per token, and batch invariance.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -46,7 +46,7 @@ ModelConfig config_of(const Variant& v) {
   c.moe.renormalize = v.renormalize;
   c.moe.mxfp4 = v.mxfp4;
   c.moe.router_bias = c.moe.expert_bias = v.layout == MoeLayout::gpt_oss;
-  c.moe.swiglu_limit = v.layout == MoeLayout::gpt_oss ? 1.5f : 0;  // low, so that it cuts often
+  c.moe.swiglu_limit = v.layout == MoeLayout::gpt_oss ? 1.5f : 0;  // low, so that it clamps often
   c.moe.shared_intermediate_size = v.layout == MoeLayout::llama4 ? 61 : 0;
   return c;
 }
@@ -112,7 +112,7 @@ void expect_near(const Floats& got, const Floats& x, const PlainMoe& plain) {
       spread = std::max(spread, std::fabs(expected[i]));
     }
   }
-  EXPECT_GT(spread, 0.3);  // else the comparison says nothing
+  EXPECT_GT(spread, 0.3);  // otherwise the comparison is meaningless
 }
 
 class MoeTest : public testing::TestWithParam<Variant> {
@@ -179,7 +179,7 @@ TEST_P(MoeTest, EqualLogitsGoToTheLowerIds) {
   const Floats x = random_rows(5, config_, 7);
   const Floats out = run(block, config_, x, 2);
   expect_near(out, x, plain_);
-  // What the others hold doesn't matter.
+  // The weights of unused experts have no effect.
   for (size_t e = 3; e < plain_.experts.size(); ++e)
     std::ranges::fill(plain_.experts[e].down, 0.5f);
   if (!config_.moe.mxfp4) {
@@ -226,7 +226,7 @@ TEST_P(MoeTest, OtherDtypes) {
   const Floats x = random_rows(11, config_, 10);
   const Floats stored = run(good(), config_, x, 2);
   EXPECT_EQ(run(good(DType::f32), config_, x, 2), stored);
-  EXPECT_EQ(run(good(DType::bf16), config_, x, 2), stored);  // the weights are exact in it
+  EXPECT_EQ(run(good(DType::bf16), config_, x, 2), stored);  // bf16 represents the weights exactly
   const Floats half = run(good(DType::f16), config_, x, 2);
   for (size_t i = 0; i < x.size(); ++i)
     ASSERT_NEAR(half[i], stored[i], 2e-2) << i;
@@ -312,7 +312,7 @@ TEST_F(Mxfp4Experts, HaveTheBitsOfTheirDecodedForm) {
   PlainMoe plain = plain_;
   plain.config = decoded;
   EXPECT_EQ(run(load_with(decoded, MoeWriter(plain, DType::bf16, true)).block, decoded, x, 2), out);
-  // The config speaks of MXFP4 and the experts stayed as they were (modules_to_not_convert).
+  // The config declares MXFP4 but the experts are unquantised (modules_to_not_convert).
   EXPECT_EQ(run(load_with(config_, MoeWriter(plain, DType::bf16, true)).block, config_, x, 2), out);
 }
 

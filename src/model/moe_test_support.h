@@ -1,5 +1,5 @@
 #pragma once
-// For tests of expert layers: random layers, their checkpoints in every layout, and their definition in fp64.
+// Test support for MoE layers: random layers, checkpoints in every layout, and an fp64 reference.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -31,7 +31,7 @@ struct PlainMoe {
   PlainExpert shared;
 };
 
-/// Values that four bits hold in blocks of 32: e2m1 times one of the powers 2^-4 .. 2^-2.
+/// Values representable in MXFP4: blocks of 32 e2m1 values times a power 2^-4 .. 2^-2.
 inline Floats mxfp4_values(size_t count, std::mt19937& random) {
   constexpr float kValues[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
   Floats values;
@@ -101,7 +101,7 @@ inline std::vector<double> plain_expert(const PlainExpert& e, const std::vector<
   return linear(e.down, e.down_bias, gate);
 }
 
-/// The definition for one row. Among equal logits the experts with the lower ids are taken.
+/// The definition for one row. On equal logits lower expert ids win.
 inline std::vector<double> plain_moe(const PlainMoe& plain, const float* row) {
   const MoeConfig& moe = plain.config.moe;
   const auto hidden = static_cast<size_t>(plain.config.hidden_size);
@@ -188,7 +188,7 @@ class MoeWriter {
     SafetensorsWriter writer;
     for (const Raw& raw : tensors)
       writer.add(raw.name, raw.type, raw.shape, raw.bytes);
-    dir.write("model.safetensors", writer.bytes(/*padding=*/1));  // off any alignment
+    dir.write("model.safetensors", writer.bytes(/*padding=*/1));  // unaligned
   }
 
  private:
@@ -241,7 +241,7 @@ class MoeWriter {
     add(name, transposed ? std::vector{experts(), columns, rows} : std::vector{experts(), rows, columns},
         values);
   }
-  /// Each block's scale is the one with which all of its values are whole multiples of 0.5 and at most 6.
+  /// Each block's scale makes all of its values multiples of 0.5 and at most 6.
   void add_mxfp4(const std::string& name, const Floats& values, int64_t rows, int64_t columns) {
     constexpr float kValues[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
     std::string blocks, scales;

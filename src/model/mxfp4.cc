@@ -16,7 +16,7 @@ constexpr Table make_table() {
 }
 constexpr Table kTable = make_table();
 
-constexpr unsigned kFirstOverflow = 253;  // the least scale with a value that isn't finite
+constexpr unsigned kFirstOverflow = 253;  // the smallest scale with a non-finite value
 
 bool finite(const uint16_t* values, int64_t count) {
   for (int64_t i = 0; i < count; ++i)

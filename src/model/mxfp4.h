@@ -1,6 +1,6 @@
 #pragma once
-// MXFP4 (OCP Microscaling): blocks of 32 four-bit values e2m1 with one power of two each, as gpt-oss's
-// checkpoints hold their experts. Value = {0, .5, 1, 1.5, 2, 3, 4, 6, and their negatives} * 2^(scale - 127).
+// MXFP4 (OCP Microscaling): blocks of 32 four-bit e2m1 values with one power-of-two scale, used for gpt-oss's
+// experts. Value = {0, .5, 1, 1.5, 2, 3, 4, 6, and their negatives} * 2^(scale - 127).
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -11,8 +11,8 @@ inline constexpr int64_t kMxfp4BlockValues = 32;
 inline constexpr int64_t kMxfp4BlockBytes = 16;
 
 /// One value as bf16 bits. Exact: e2m1 has at most two significant bits where bf16 has eight, and the
-/// smallest, 0.5 * 2^-127, is a multiple of bf16's smallest subnormal 2^-133. Infinite from 2^128 on, which
-/// only scales 253 and 254 reach, and NaN for scale 255.
+/// smallest, 0.5 * 2^-127, is a multiple of bf16's smallest subnormal 2^-133. Infinity from 2^128 on (scales
+/// 253 and 254 only); NaN for scale 255.
 constexpr uint16_t mxfp4_to_bf16(unsigned value, unsigned scale) {
   if (scale == 255) return 0x7fc0;
   const unsigned sign = (value & 8u) << 12, magnitude = value & 7u;

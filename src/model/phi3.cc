@@ -1,6 +1,5 @@
-// Phi-3, Phi-3.5 and Phi-4 with their mini sizes (transformers' Phi3ForCausalLM): Llama's decoder with
-// stacked matrices, a rotation of part of each head (mini), longrope for the long contexts, and a sliding
-// window of all layers.
+// Phi-3, Phi-3.5 and Phi-4 including mini (transformers' Phi3ForCausalLM): Llama's decoder with stacked
+// matrices, partial rotation (mini), longrope for long contexts, and a sliding window in all layers.
 #include "model/family.h"
 
 namespace fovea {

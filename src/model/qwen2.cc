@@ -1,5 +1,5 @@
 // Qwen2 and Qwen2.5 dense models (transformers' Qwen2ForCausalLM): Llama's decoder with biases of q, k and v.
-// A sliding window is in the configs, but off unless use_sliding_window says otherwise.
+// The configs contain a sliding window, which is off unless use_sliding_window is true.
 #include "model/family.h"
 
 namespace fovea {

@@ -1,5 +1,5 @@
 // Qwen3 dense models (transformers' Qwen3ForCausalLM): Llama's decoder with an RMSNorm over each head of q
-// and k before the rotation, and a head size of its own (128 unless the config says otherwise).
+// and k before the rotation, and an explicit head size (128 by default).
 #include "model/family.h"
 
 namespace fovea {

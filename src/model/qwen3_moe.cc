@@ -8,8 +8,8 @@
 namespace fovea {
 namespace {
 
-/// A layer has experts unless mlp_only_layers lists it, where its number from 1 is a multiple of
-/// decoder_sparse_step.
+/// A layer has experts if its number, from 1, is a multiple of decoder_sparse_step and mlp_only_layers does
+/// not list it.
 void read_sparse_layers(Fields& fields, ModelConfig& c) {
   const int step = fields.small("decoder_sparse_step", 1, 1 << 30, 1);
   for (int i = 0; i < c.num_layers; ++i)
@@ -28,7 +28,7 @@ void read_sparse_layers(Fields& fields, ModelConfig& c) {
   }
 }
 
-/// One window for all layers: max_window_layers, which other Qwen models' configs use, means nothing here.
+/// One window for all layers: max_window_layers, which other Qwen models use, is ignored here.
 void read_window(Fields& fields, ModelConfig& c) {
   if (!fields.boolean("use_sliding_window", false)) return;
   const int window = fields.small("sliding_window", 1, 1 << 30, 4096);

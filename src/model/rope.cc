@@ -9,8 +9,8 @@
 namespace fovea {
 namespace {
 
-/// Wavelengths shorter than L0 / high keep their frequency f, those longer than L0 / low get f / s, between
-/// them it is blended. Llama 4 Scout has low = high: no blend, and f / s at the border itself (as vLLM).
+/// Wavelengths shorter than L0 / high keep their frequency f, those longer than L0 / low get f / s, with a
+/// blend in between. Llama 4 Scout has low = high: no blend, and f / s at the boundary itself (as in vLLM).
 double scale_llama3(double f, const RopeConfig& rope) {
   const auto original = static_cast<double>(rope.original_max_position);
   const double wavelength = 2 * std::numbers::pi / f;
@@ -23,7 +23,7 @@ double scale_llama3(double f, const RopeConfig& rope) {
 }
 
 /// NTK by parts (YaRN): dimensions that turn more than beta_fast times in the original context keep their
-/// frequency, those that turn less than beta_slow times get f / s, a linear ramp between.
+/// frequency, those that turn less than beta_slow times get f / s, with a linear ramp in between.
 double scale_yarn(double f, size_t t, int rotary_dim, const RopeConfig& rope) {
   const auto dimension = [&](double rotations) {
     return rotary_dim *

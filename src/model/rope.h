@@ -9,9 +9,9 @@
 
 namespace fovea {
 
-/// Radians a position for each pair t in [0, R / 2), R = rope.rotary_dim or else head_dim: theta^(-2t / R),
-/// scaled as `rope` says (linear: f / s; llama3: low frequencies / s, high ones kept, a smooth blend between;
-/// yarn: a linear ramp over t; longrope: f / divisor).
+/// Radians per position for each pair t in [0, R / 2), R = rope.rotary_dim, or head_dim if that is 0:
+/// theta^(-2t / R), scaled as `rope` says (linear: f / s; llama3: low frequencies / s, high ones kept, a
+/// smooth blend between; yarn: a linear ramp over t; longrope: f / divisor).
 std::vector<double> rope_frequencies(const RopeConfig& rope, int head_dim);
 
 /// cos and sin [T, frequencies.size()] of positions[T] x frequencies, times `factor`, in fp64 rounded once to

@@ -58,7 +58,7 @@ TEST(Rope, Llama3WithoutABlend) {
 }
 
 // Ratios by hand from the published formula: the ramp runs from dimension 23 to 40 (Qwen2.5's numbers), and
-// without whole ends from 8.09 to 17.40 (gpt-oss's).
+// without truncation from 8.09 to 17.40 (gpt-oss's numbers).
 TEST(Rope, YarnIsARampBetweenKeptAndDivided) {
   RopeConfig rope = {.theta = 1e6, .scaling = RopeScaling::yarn, .factor = 4, .original_max_position = 32768};
   const auto ratio = [&](int dim, size_t t) {

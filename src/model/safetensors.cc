@@ -22,9 +22,9 @@ const StoredType* find_type(std::string_view name) {
   return it == std::end(kTypes) ? nullptr : it;
 }
 
-/// Collects the header's entries as the parser meets them. It refuses everything but
-/// {name: {dtype, shape, data_offsets}, "__metadata__": {string: string}}, so that nesting and memory are
-/// bounded by what the format allows.
+/// Collects the header's entries as the parser meets them. Rejects everything except {name: {dtype, shape,
+/// data_offsets}, "__metadata__": {string: string}}, so that nesting and memory are bounded by what the
+/// format allows.
 class HeaderReader final : public nlohmann::json_sax<Json> {
  public:
   std::vector<SafetensorsEntry> entries;
@@ -139,7 +139,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
   std::vector<uint64_t> offsets_;
 };
 
-/// Bytes of a tensor, or nothing when they overflow or end inside a byte.
+/// Bytes of a tensor; nullopt when they overflow or end inside a byte.
 std::optional<uint64_t> tensor_bytes(const SafetensorsEntry& entry) {
   uint64_t bits = static_cast<uint64_t>(entry.type.bits), count = 1;
   for (const uint64_t dim : entry.shape)
@@ -148,7 +148,7 @@ std::optional<uint64_t> tensor_bytes(const SafetensorsEntry& entry) {
   return bits / 8;
 }
 
-/// The tensors must tile [0, data_bytes) in order, each as long as its shape says.
+/// The tensors must tile [0, data_bytes) without gaps or overlaps, each with the length given by its shape.
 std::string check_layout(const std::vector<SafetensorsEntry>& entries, uint64_t data_bytes) {
   std::vector<const SafetensorsEntry*> order;
   order.reserve(entries.size());
@@ -223,7 +223,7 @@ Result<std::vector<SafetensorsEntry>> parse_safetensors(std::span<const std::byt
                std::to_string(file.size()) + "; copy or download it again");
   const char* header = reinterpret_cast<const char*>(file.data()) + 8;
   if (length == 0 || header[0] != '{') return bad("the header doesn't begin with '{'");
-  // The parser takes a NUL for the end of its input: what follows one would escape every check.
+  // The parser treats NUL as end of input, so anything after one would escape the checks.
   if (std::memchr(header, 0, length)) return bad("the header holds a NUL byte");
 
   HeaderReader reader;

@@ -1,6 +1,6 @@
 #pragma once
 // The safetensors format: 8 bytes little-endian N, a JSON header of N bytes, then the tensors' bytes without
-// holes. Files are hostile: every rule of the format is checked before an entry is used.
+// holes. Files are untrusted: every rule of the format is checked before an entry is used.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -19,7 +19,7 @@ struct StoredType {
   std::string_view name;  ///< as in the file, "BF16"
   int bits = 0;           ///< of one element
 
-  /// The dtype it is used as, where it can be.
+  /// The matching DType, if supported.
   std::optional<DType> dtype() const;
 };
 
@@ -34,9 +34,9 @@ inline constexpr uint64_t kMaxSafetensorsHeader = 100'000'000;  ///< bytes, the 
 inline constexpr size_t kMaxSafetensorsEntries = 1'000'000;     ///< of one file, ours
 inline constexpr size_t kMaxTensorRank = 16;                    ///< ours
 
-/// Checks a whole file and returns its entries sorted by name. `path` is for messages. Refuses: a file or
-/// header that is too short or too long, a header that doesn't begin with '{' or isn't the object that the
-/// format asks for, duplicate keys, unknown types, sizes that overflow or disagree with the offsets,
+/// Checks a whole file and returns its entries sorted by name. `path` is for messages. Rejects: a file or
+/// header that is too short or too long, a header that does not begin with '{' or is not the object that the
+/// format requires, duplicate keys, unknown types, sizes that overflow or disagree with the offsets,
 /// overlaps, holes, and bytes after the last tensor.
 Result<std::vector<SafetensorsEntry>> parse_safetensors(std::span<const std::byte> file,
                                                         const std::string& path);

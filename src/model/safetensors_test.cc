@@ -87,7 +87,7 @@ const Case kCases[] = {
     {"escaped name", raw_safetensors("{" + tensor("\\u00e9\\n", "U8", "[2]", "[0,2]") + "}", "xy"), nullptr},
     {"most dimensions", many_dims(16), nullptr},
 
-    // The file's frame.
+    // File length and header length.
     {"no bytes", "", "shorter than the 8"},
     {"short length", std::string(7, '\0'), "shorter than the 8"},
     {"no header", raw_safetensors(""), "begin with '{'"},
@@ -154,7 +154,7 @@ const Case kCases[] = {
     {"nested shape", raw_safetensors("{" + tensor("a", "U8", "[[2]]", "[0,2]") + "}", "xy"), "an array"},
     {"too many dimensions", many_dims(17), "more than 16"},
 
-    // Sizes and places.
+    // Sizes and offsets.
     {"shape overflows",
      raw_safetensors("{" + tensor("a", "U8", "[4294967296,4294967296]", "[0,2]") + "}", "xy"), "overflows"},
     {"shape wraps to the right size",

@@ -11,8 +11,8 @@
 namespace fovea {
 namespace {
 
-// Dummy weights are made in blocks of about 1 MiB of elements: they stay in the L2 cache until packed, and
-// waking the threads for each costs nothing beside it.
+// Dummy weights are generated in blocks of about 1 Mi elements: they stay in the L2 cache until packed, and
+// the cost of waking the threads per block is negligible.
 constexpr int64_t kDummyBlock = 1 << 20;
 
 float read_float(const std::byte* data, size_t index, DType dtype) {
@@ -43,7 +43,7 @@ float round_to(float value, DType dtype) {
 }
 
 bool WeightReader::only_planned(int64_t bytes) {
-  // A config may ask for more than 64 bits hold; no machine has a tenth of this.
+  // Guards against 64-bit overflow; no machine has a tenth of this.
   constexpr int64_t kMost = int64_t{1} << 61;
   if (mode_ == Mode::check) {
     planned_bytes_ = std::min(planned_bytes_ + std::min(bytes, kMost), kMost);
@@ -83,17 +83,17 @@ const Tensor* WeightReader::require(const std::string& name, std::initializer_li
   return tensor;
 }
 
-/// The form that a (fused) matrix is kept in.
+/// The storage type of a (fused) matrix.
 DType WeightReader::stored_as(const std::vector<const Tensor*>& tensors) const {
   if (dummy_) return dummy_->dtype();
   if (dtype_ && *dtype_ != DType::f32) return *dtype_;
   const DType first = *tensors.front()->entry->type.dtype();
   for (const Tensor* tensor : tensors)
-    if (*tensor->entry->type.dtype() != first) return DType::f32;  // holds every form exactly
+    if (*tensor->entry->type.dtype() != first) return DType::f32;  // represents every type exactly
   return first;
 }
 
-/// False, with an error, when a finite value is infinite in `to`.
+/// False, with an error, if a finite value becomes infinite in `to`.
 bool WeightReader::fits(const Tensor& tensor, DType to, int64_t first, int64_t count) {
   const DType from = *tensor.entry->type.dtype();
   if (from == to || from == DType::f16 || to == DType::f32) return true;
@@ -117,7 +117,7 @@ bool WeightReader::fits(const Tensor& tensor, DType to, int64_t first, int64_t c
 
 void WeightReader::pack_dummy(PackedMatrix& out, int64_t first, int64_t rows, const std::string& name) {
   const int64_t columns = out.k();
-  // Whole panels of rows, so that a block begins at a multiple of 4 elements.
+  // Whole panels of rows, so that each block starts at a multiple of 4 elements.
   const int64_t block = std::clamp<int64_t>(kDummyBlock / columns / 32 * 32, 32, (rows + 31) / 32 * 32);
   AlignedArray<std::byte> buffer(static_cast<size_t>(block * columns) * size_of(dummy_->dtype()));
   for (int64_t row = 0; row < rows; row += block) {

@@ -1,5 +1,5 @@
 #pragma once
-// How a family gets its weights: by name and shape, from a checkpoint or made at random.
+// Weight loading by name and shape, from a checkpoint or as random dummy weights.
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -20,10 +20,10 @@
 
 namespace fovea {
 
-/// `value` as `dtype` holds it (to nearest even).
+/// `value` rounded to `dtype` (to nearest even).
 float round_to(float value, DType dtype);
 
-/// y = x W^T + b, b absent when empty.
+/// y = x W^T + b; an empty b = none.
 struct Linear {
   PackedMatrix weight;
   AlignedArray<float> bias;
@@ -36,22 +36,22 @@ struct Linear {
   int64_t bytes() const { return weight.bytes() + static_cast<int64_t>(bias.size() * sizeof(float)); }
 };
 
-/// Reads the weights that a family asks for, in one of two modes. `check` looks up names, types and shapes,
-/// adds up sizes, and returns empty weights: nothing is allocated for a checkpoint that doesn't fit its
+/// Reads the weights that a family requests, in one of two modes. `check` verifies names, types and shapes,
+/// adds up sizes, and returns empty weights, so nothing is allocated for a checkpoint that does not match its
 /// config. `load` allocates and packs. After the first error both return empty weights; see status().
 ///
-/// Matrices keep the checkpoint's 16-bit form where `dtype` is absent or float32 (exact), and are rounded
-/// once to a 16-bit `dtype` otherwise; a value that becomes infinite by it is an error. Vectors (norms,
-/// biases) are rounded likewise and kept in fp32.
+/// Matrices keep the checkpoint's 16-bit form if `dtype` is absent or float32 (exact); otherwise they are
+/// rounded once to the 16-bit `dtype`, and a value that becomes infinite is an error. Vectors (norms, biases)
+/// are rounded likewise and kept in fp32.
 class WeightReader {
  public:
   enum class Mode { check, load };
   struct Part {
     std::string_view name;  ///< "q_proj": tensor PREFIX + name + ".weight", and ".bias" when asked for
     int64_t rows = 0;
-    bool bias = true;  ///< false: this part has none though the others do
+    bool bias = true;  ///< false: this part has none although others do
   };
-  /// Where one tensor holds a matrix of every expert.
+  /// One tensor with the matrices of all experts.
   struct ExpertTensor {
     std::string name;
     int64_t experts = 0, rows = 0, columns = 0;  ///< [experts, rows, columns]
@@ -65,7 +65,8 @@ class WeightReader {
                ThreadPool& pool)
       : checkpoint_(checkpoint), dummy_(dummy), dtype_(dtype), pool_(pool) {}
   void set_mode(Mode mode) { mode_ = mode; }
-  /// Told of what the load mode read so far, before each tensor, and of what the check mode saw.
+  /// Called before each tensor in load mode with the bytes loaded so far and the bytes that check mode
+  /// planned.
   void set_progress(LoadProgress progress) { progress_ = std::move(progress); }
 
   /// A tensor [rows, columns].
@@ -75,25 +76,25 @@ class WeightReader {
   /// A one-dimensional convolution PREFIX.weight [rows, channels, width] with PREFIX.bias, as the linear
   /// layer of inputs [channels, width].
   Linear convolution(const std::string& prefix, int64_t rows, int64_t channels, int64_t width);
-  /// A tensor [size], or [1, size] where `row`; at random it is near `dummy_mean` (1 for what multiplies, 0
-  /// for what is added).
+  /// A tensor [size], or [1, size] where `row`; dummy values are near `dummy_mean` (1 for factors, 0 for
+  /// offsets).
   AlignedArray<float> vector(const std::string& name, int64_t size, float dummy_mean, bool row = false);
-  /// Expert `index` of a tensor that holds all; `bias` adds NAME_bias [experts, rows].
+  /// Expert `index` of a fused tensor; `bias` adds NAME_bias [experts, rows].
   Linear expert(const ExpertTensor& tensor, int64_t index, bool bias);
 
   /// Whether the checkpoint has this tensor; false for dummy weights.
   bool has(const std::string& name) const { return checkpoint_ && checkpoint_->find(name) != nullptr; }
   /// The first of `candidates` that the checkpoint has; the first of all when it has none.
   std::string first_of(std::initializer_list<std::string> candidates) const;
-  /// Tensors whose names begin so are known and not needed: no warning.
+  /// Suppresses the unused-tensor warning for names with this prefix.
   void ignore(std::string prefix) { ignored_.push_back(std::move(prefix)); }
 
   const Status& status() const { return status_; }
-  /// Bytes of the weights that the check mode saw.
+  /// Bytes of the weights requested in check mode.
   int64_t planned_bytes() const { return planned_bytes_; }
-  /// Tensors of the checkpoint that the check mode did not ask for.
+  /// Checkpoint tensors not requested in check mode.
   std::vector<std::string_view> unused() const;
-  /// Tensors that something else reads.
+  /// Marks tensors that are read elsewhere.
   void mark_used(const std::vector<const Tensor*>& tensors) {
     used_.insert(used_.end(), tensors.begin(), tensors.end());
   }
@@ -102,7 +103,7 @@ class WeightReader {
   PackedMatrix stack(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns,
                      int64_t width = 0);
   DType stored_as(const std::vector<const Tensor*>& tensors) const;
-  /// `type` empty: one that read_float knows.
+  /// `type` empty: any that read_float supports.
   const Tensor* require(const std::string& name, std::initializer_list<int64_t> shape,
                         std::string_view type = {});
   /// Elements [first, first + count) of the tensor, or all.
@@ -111,7 +112,7 @@ class WeightReader {
   PackedMatrix expert_matrix(const ExpertTensor& tensor, int64_t index);
   PackedMatrix mxfp4_matrix(const ExpertTensor& tensor, int64_t index);
   AlignedArray<float> expert_bias(const ExpertTensor& tensor, int64_t index);
-  /// True where nothing is to be read, as these are checked only; else they are counted as read next.
+  /// True in check mode (adds `bytes` to the plan, nothing is read); in load mode adds them to the progress.
   bool only_planned(int64_t bytes);
   void pack_dummy(PackedMatrix& out, int64_t first, int64_t rows, const std::string& name);
   void fail(Error error) {

@@ -1,6 +1,6 @@
 // Whisper (transformers' WhisperForConditionalGeneration and WhisperModel): log-mel frames through two
 // convolutions, then pre-norm encoder and decoder with learned (the encoder's: sinusoidal) positions from the
-// checkpoint. Keys are projected without a bias.
+// checkpoint. The key projection has no bias.
 #include "model/encoder_decoder.h"
 #include "model/family.h"
 
