@@ -13,7 +13,7 @@ void* allocate_aligned(size_t count, size_t size) {
   void* p = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
   if (!p) throw std::bad_alloc();
 #if defined(MADV_HUGEPAGE)
-  // A hint: streams through weights miss the TLB 512 times less often. Refused is as good as absent.
+  // A hint, failure is harmless: streaming through weights has 512 times fewer TLB misses.
   if (alignment == kHugePage) (void)madvise(p, bytes, MADV_HUGEPAGE);
 #endif
   return p;

@@ -1,6 +1,6 @@
 #pragma once
-// 64-byte aligned arrays (one cache line, one AVX-512 vector) of trivial elements, not initialised. From 4
-// MiB they lie in huge pages where the system gives them.
+// 64-byte aligned arrays (one cache line, one AVX-512 vector) of trivial elements, not initialised. Arrays of
+// 4 MiB and more use huge pages where available.
 #include <cstddef>
 #include <cstdlib>
 #include <memory>

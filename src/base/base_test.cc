@@ -1,4 +1,4 @@
-// The small pieces of base: names, edit distance, log, aligned arrays, instruction sets.
+// Small utilities of base: names, edit distance, log, aligned arrays, instruction sets.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 #pragma once
-// FOVEA_CHECK: for our own bugs only; what a caller or a file can cause is a Result.
+// FOVEA_CHECK: for internal bugs only; errors that a caller or a file can cause are Results.
 #include <cstdio>
 #include <cstdlib>
 

@@ -1,5 +1,5 @@
 #pragma once
-// The instruction sets that kernels are compiled for, chosen once at run time.
+// Run-time selection of the instruction set for CPU kernels.
 #include <optional>
 #include <string_view>
 
@@ -9,12 +9,12 @@ enum class Isa { generic, avx2, avx512 };
 
 std::string_view to_string(Isa isa);
 
-/// The best one that this CPU and its operating system offer.
+/// The best instruction set that this CPU and operating system support.
 Isa detect_isa();
 
-/// What kernels dispatch on: detect_isa(), or what set_isa() chose (tests, benchmarks).
+/// The ISA that kernels dispatch on: detect_isa(), unless set_isa() overrides it (tests, benchmarks).
 Isa current_isa();
-/// False, and nothing changes, when this CPU lacks `isa`.
+/// Returns false and changes nothing if this CPU lacks `isa`.
 bool set_isa(Isa isa);
 
 }  // namespace fovea

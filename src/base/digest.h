@@ -1,5 +1,5 @@
 #pragma once
-// A 64-bit fingerprint of values (FNV-1a): tells whether they are those of before. Not against forgery.
+// A 64-bit fingerprint of values (FNV-1a), for change detection. Not cryptographic.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -12,8 +12,8 @@ namespace fovea {
 
 class Digest {
  public:
-  /// Numbers and enumerations by their bytes. Whatever has a length begins with it, so that no two
-  /// different sequences of values are the same bytes.
+  /// Numbers and enumerations are hashed by their bytes. Values with a length are prefixed with it, so that
+  /// different sequences of values never produce the same bytes.
   template <class T>
     requires(std::is_arithmetic_v<T> || std::is_enum_v<T>)
   Digest& add(T value) {

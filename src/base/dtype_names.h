@@ -1,5 +1,5 @@
 #pragma once
-// What to say of a dtype name that doesn't parse; apart from fovea/dtype.h, which kernels include.
+// Error texts for dtype names that do not parse. Separate from fovea/dtype.h, which kernels include.
 #include <string>
 #include <string_view>
 
@@ -8,7 +8,7 @@ namespace fovea {
 /// "auto, fp8, float32, ...": the names of KV cache dtypes that can be stored.
 std::string stored_kv_cache_dtypes();
 
-/// "unknown; allowed are ...", with the nearest name that parse_kv_cache_dtype() knows.
+/// "unknown; allowed are ...", with the nearest name that parse_kv_cache_dtype() accepts.
 std::string unknown_kv_cache_dtype(std::string_view name);
 
 }  // namespace fovea

@@ -8,8 +8,8 @@ namespace fovea {
 /// Case-insensitive Levenshtein distance.
 int edit_distance(std::string_view a, std::string_view b);
 
-/// The candidate with the smallest distance, or empty when even that one is farther than a third of the name
-/// plus one (then a suggestion would only puzzle).
+/// The candidate with the smallest distance; empty if that distance exceeds a third of the name's length plus
+/// one, where a suggestion would not help.
 std::string_view nearest_name(std::string_view name, const std::vector<std::string_view>& candidates);
 
 }  // namespace fovea

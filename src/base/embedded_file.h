@@ -1,6 +1,6 @@
 #pragma once
-// Files of the source tree that a program carries: cmake/FoveaEmbed.cmake defines `embedded_files()` in the
-// namespace that it is given.
+// Source-tree files embedded in a program: cmake/FoveaEmbed.cmake defines `embedded_files()` in the given
+// namespace.
 #include <cstddef>
 #include <span>
 #include <string_view>
@@ -10,7 +10,7 @@ namespace fovea {
 struct EmbeddedFile {
   std::string_view name;    ///< without folders
   std::string_view text;    ///< its bytes
-  std::string_view sha256;  ///< of the bytes, 64 hexadecimal digits
+  std::string_view sha256;  ///< 64 hexadecimal digits
 };
 
 }  // namespace fovea

@@ -1,6 +1,6 @@
 #pragma once
-// bf16 and fp16 storage types with conversions that round to nearest even. Plain C++, for host
-// and device: CPU kernels use intrinsics.
+// bf16 and fp16 storage types with conversions that round to nearest even. Plain C++ for host and device; CPU
+// kernels use intrinsics.
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -35,7 +35,7 @@ FOVEA_HOST_DEVICE inline uint16_t float_to_fp16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
   const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u)  // quiet NaN with the payload's high bits, as the F16C instructions make it
+  if (magnitude > 0x7f800000u)  // quiet NaN with the payload's high bits, as F16C produces
     return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
   if (magnitude >= 0x477ff000u) return sign | 0x7c00u;  // rounds past 65504
   if (magnitude < 0x38800000u) {                        // below 2^-14: subnormal, a multiple of 2^-24

@@ -52,7 +52,7 @@ uint16_t nearest_half(float value) {
 std::vector<float> interesting_floats() {
   std::vector<float> values = {65504.0f, 65519.996f, 65520.0f, 65536.0f,
                                1e30f,    INFINITY,   0x1p-25f, 0x1p-149f};
-  for (int bits = 0; bits < 0x7bff; ++bits) {  // each half, each midpoint, and their neighbours
+  for (int bits = 0; bits < 0x7bff; ++bits) {  // each fp16 value, each midpoint, and their neighbours
     const auto exact = static_cast<float>(half_value(bits));
     const auto middle = static_cast<float>((half_value(bits) + half_value(bits + 1)) / 2);
     for (float v : {exact, middle})
@@ -106,7 +106,7 @@ TEST(Float16, EveryBf16ComesBack) {
 TEST(Float16, Bf16RoundsToNearestEven) {
   for (float v : interesting_floats()) {
     if (std::isinf(v)) continue;
-    // Of the two bf16 around v, by distance; past the largest, the next would be 2^128.
+    // The nearer of the two bf16 values around v; above the largest finite one, the neighbour is 2^128.
     const auto bits = static_cast<uint16_t>(std::bit_cast<uint32_t>(v) >> 16);
     const double toward_zero = bf16_to_float(bits);
     const bool top = (bits & 0x7fff) == 0x7f7f;

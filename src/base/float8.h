@@ -1,8 +1,8 @@
 #pragma once
-// The 8-bit floating-point formats of OCP: e4m3fn (no infinity, NaN 0x7f and 0xff, largest 448) and e5m2
-// (the high byte of an fp16, largest finite 57344). Writing rounds to nearest even and saturates: what is too
-// large, infinity included, becomes the largest finite number; NaN stays NaN. Plain C++: kernels use
-// intrinsics.
+// The 8-bit floating-point formats of OCP: e4m3fn (no infinity, NaN 0x7f and 0xff, largest 448) and e5m2 (the
+// high byte of an fp16, largest finite 57344). Conversion from float rounds to nearest even and saturates:
+// values too large, infinity included, become the largest finite number; NaN stays NaN. Plain C++; kernels
+// use intrinsics.
 #include <bit>
 #include <cstdint>
 
@@ -31,7 +31,8 @@ FOVEA_HOST_DEVICE inline uint8_t float_to_e4m3(float value) {
   if (magnitude > 0x7f800000u) return static_cast<uint8_t>(sign | 0x7fu);
   if (std::bit_cast<float>(magnitude) >= kE4m3Max) return static_cast<uint8_t>(sign | 0x7eu);
   if (std::bit_cast<float>(magnitude) < 0x1p-6f) {
-    // Subnormal. One ulp of 2^14 is 2^-9: the sum rounds to a multiple of it, whose count is in the low bits.
+    // Subnormal. One ulp of 2^14 is 2^-9: the sum rounds to a multiple of it, and its low bits hold the
+    // multiple.
     const float sum = std::bit_cast<float>(magnitude) + 0x1p14f;
     return static_cast<uint8_t>(sign | (std::bit_cast<uint32_t>(sum) - std::bit_cast<uint32_t>(0x1p14f)));
   }

@@ -89,7 +89,7 @@ TEST_P(Float8, NanStaysNanAndKeepsItsSign) {
   }
 }
 
-/// No finite code is nearer than the one that is written.
+/// No finite code is nearer than the result.
 TEST_P(Float8, NoOtherCodeIsNearer) {
   const Format& f = GetParam();
   for (uint64_t bits = 0; bits < 0x7f800000u; bits += 99'991) {

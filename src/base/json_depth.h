@@ -1,13 +1,13 @@
 #pragma once
-// A guard before the JSON library: it parses any depth, but copies and prints a value by recursion.
+// A nesting limit for the JSON library, which parses any depth but copies and prints values recursively.
 #include <string_view>
 
 namespace fovea {
 
-inline constexpr int kMaxJsonDepth = 100;  ///< no configuration or request nests nearly as deep
+inline constexpr int kMaxJsonDepth = 100;  ///< far deeper than any configuration or request
 
-/// Whether the brackets of a JSON text, outside its strings, nest deeper than `limit`. Of a text that is not
-/// JSON the answer is of no use, and the parser refuses it.
+/// Whether the brackets of a JSON text, outside strings, nest deeper than `limit`. Meaningless for invalid
+/// JSON, which the parser rejects.
 inline bool json_nests_deeper(std::string_view text, int limit = kMaxJsonDepth) {
   int depth = 0;
   bool in_string = false;

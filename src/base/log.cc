@@ -16,7 +16,7 @@ std::atomic<LogLevel> g_level{LogLevel::warning};
 std::atomic<LogFormat> g_format{LogFormat::text};
 constexpr std::string_view kNames[] = {"debug", "info", "warning", "error", "off"};
 
-/// Bytes of the UTF-8 character that `text` begins with; 0 where it begins with none.
+/// Length of the UTF-8 character at the start of `text`; 0 if it is ill-formed.
 size_t character_bytes(std::string_view text) {
   const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
   const unsigned first = byte(0);
@@ -30,7 +30,8 @@ size_t character_bytes(std::string_view text) {
   return overlong || beyond ? 0 : size;
 }
 
-/// With the escapes of JSON, which no terminal takes for a command; quotes and backslashes too when `quoted`.
+/// Appends `text` with JSON escapes, so that it contains no terminal control sequences; quotes and
+/// backslashes are escaped too if `quoted`.
 void append_escaped(std::string& out, std::string_view text, bool quoted) {
   for (size_t at = 0; at < text.size();) {
     const size_t bytes = character_bytes(text.substr(at));

@@ -1,5 +1,5 @@
 #pragma once
-// Leveled log lines on standard error, each with its time: FOVEA_LOG(info) << "text".
+// Leveled, timestamped log lines on standard error: FOVEA_LOG(info) << "text".
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -26,7 +26,7 @@ void set_log_format(LogFormat format);
 LogFormat log_format();
 std::optional<LogFormat> parse_log_format(std::string_view name);
 
-/// A named value of a line.
+/// A named value of a log line.
 struct LogField {
   std::string_view name;
   std::variant<std::string_view, int64_t, double> value;
@@ -34,11 +34,11 @@ struct LogField {
 
 using LogTime = std::chrono::sys_time<std::chrono::milliseconds>;
 
-/// One line whatever it says: control characters and ill-formed UTF-8 are escaped.
+/// Always a single line: control characters and ill-formed UTF-8 are escaped.
 std::string format_log_line(LogFormat format, LogTime time, LogLevel level, std::string_view message,
                             std::span<const LogField> fields);
 
-/// Writes it, whole, whatever the level is that was set.
+/// Writes the line with one fwrite, regardless of the log level.
 void write_log_line(LogLevel level, std::string_view message, std::span<const LogField> fields = {});
 
 /// Collects one line and writes it when destroyed.

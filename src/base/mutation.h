@@ -1,7 +1,7 @@
 #pragma once
-// Defects that are planted on purpose, for the test that conformance finds each of them (tests/mutation). The
-// code asks mutated(m) where a defect would be. That is a constant, false, unless a build defines
-// FOVEA_MUTATIONS: then it is whether `m` is the defect that set_mutation() chose last.
+// Mutation testing: deliberate defects that the conformance suite must detect (tests/mutation). The code
+// calls mutated(m) at the place of a defect. It is constant false unless the build defines FOVEA_MUTATIONS;
+// then it tells whether `m` is the defect set by set_mutation().
 #ifdef FOVEA_MUTATIONS
 #include <atomic>
 #include <vector>
@@ -16,28 +16,28 @@ namespace fovea {
 
 enum class Mutation : int {
   none,
-  window_wider,    ///< visibility.h: every window holds one key more
-  chunk_shifted,   ///< visibility.h: every border of chunks lies one key earlier
-  merge_unscaled,  ///< splits are added without the weights that bring them to one maximum
+  window_wider,    ///< visibility.h: every window is one key wider
+  chunk_shifted,   ///< visibility.h: every chunk boundary is one key earlier
+  merge_unscaled,  ///< splits are combined without rescaling to a common maximum
   split_twice,     ///< the last split is added twice
   split_lost,      ///< the last split is not added
-  fold_unscaled,   ///< these three: where a GPU's decode kernel merges splits itself
+  fold_unscaled,   ///< fold_*: in a GPU decode kernel that combines splits itself
   fold_twice,
   fold_lost,
-  group_lost,       ///< a warp's keys are left out of its block's sum
-  borders_by_work,  ///< where keys are summed in parts depends on how the work was shared
+  group_lost,       ///< a warp's keys are missing from its block's sum
+  borders_by_work,  ///< split boundaries of the keys depend on the distribution of work
   offsets_of_32_bits,
-  prefill_offsets,    ///< the same of a GPU's prefill kernels
-  slopes_of_heads,    ///< ALiBi slopes are 2^(-8 (h + 1) / Hq), whatever the caller gives
+  prefill_offsets,    ///< the same in GPU prefill kernels
+  slopes_of_heads,    ///< ALiBi slopes are 2^(-8 (h + 1) / Hq), ignoring the caller's slopes
   softcap_first,      ///< the soft cap is applied before the scale
   heads_interleaved,  ///< query head h reads KV head h % Hkv
   sink_twice,
-  prefill_sum,       ///< a GPU's prefill kernels divide by 1.05 times a row's sum
-  instance_missing,  ///< in the table of kernels; of a GPU's a decode kernel
+  prefill_sum,       ///< GPU prefill kernels divide by 1.05 times row_sum
+  instance_missing,  ///< in the kernel table; on a GPU, a decode kernel
   prefill_instance_missing,
-  last_page_lost,   ///< keys of a last page that is not full are not read
-  last_block_lost,  ///< the GPU planner leaves out the last of several blocks of keys
-  top_left,         ///< the causal mask begins at key 0, not at the end of the keys
+  last_page_lost,   ///< keys of a partial last page are not read
+  last_block_lost,  ///< the GPU planner drops the last of several key blocks
+  top_left,         ///< the causal mask is aligned top-left instead of bottom-right
 };
 
 #ifndef FOVEA_MUTATIONS
@@ -50,14 +50,14 @@ consteval bool mutated(Mutation) {
 
 inline std::atomic<int> planted_mutation{0};
 
-/// What brings planted_mutation to a file's device code.
+/// Copies planted_mutation to the device code of one file.
 using MutationSetter = void (*)(int);
 inline std::vector<MutationSetter>& mutation_setters() {
   static std::vector<MutationSetter> setters;
   return setters;
 }
 
-/// To be called while nothing runs.
+/// Call while no kernel runs.
 inline void set_mutation(Mutation m) {
   planted_mutation = static_cast<int>(m);
   for (const MutationSetter set : mutation_setters())
@@ -65,12 +65,12 @@ inline void set_mutation(Mutation m) {
 }
 
 #ifdef __CUDACC__
-// Device code is linked file by file, so each file has a variable of its own.
+// Device code is linked per file, so each file has its own variable.
 static __device__ int device_mutation = 0;
 [[maybe_unused]] static const bool has_mutation_setter = [] {
   mutation_setters().push_back([](int m) {
     cudaMemcpyToSymbol(device_mutation, &m, sizeof m);
-    cudaGetLastError();  // of code that is for another device
+    cudaGetLastError();  // clears the error of code built for another device
   });
   return true;
 }();

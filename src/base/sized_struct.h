@@ -1,5 +1,5 @@
 #pragma once
-// Structs of C interfaces that begin with their size: programs of an older header give shorter ones, those of
+// C interface structs that begin with their size: programs built with an older header pass shorter ones, with
 // a newer header longer ones.
 #include <algorithm>
 #include <cstddef>
@@ -12,9 +12,9 @@
 
 namespace fovea {
 
-/// `given` as this library knows it: fields that it lacks are those of `defaults`, fields that are not known
-/// here must be zero. Bytes past the size that the struct says are not read. `first_size` is the least that a
-/// program can give: the size of the struct's first version.
+/// Converts `given` to this library's version: missing fields are taken from `defaults`, unknown fields must
+/// be zero. Bytes past the struct's stated size are not read. `first_size`, the minimum, is the size of the
+/// struct's first version.
 template <class T>
 Result<T> read_struct(const T* given, const T& defaults, size_t first_size, const std::string& name) {
   static_assert(std::is_trivially_copyable_v<T> && offsetof(T, size) == 0);
@@ -24,7 +24,7 @@ Result<T> read_struct(const T* given, const T& defaults, size_t first_size, cons
   if (size < first_size)
     return invalid(name + "->size is " + std::to_string(size) + "; it must be sizeof(" + name + "), " +
                    std::to_string(sizeof(T)) + " here and at least " + std::to_string(first_size));
-  // No struct grows to this: a size that was never set must not be taken for one.
+  // Larger than any struct will be: detects an uninitialised size.
   constexpr uint32_t kMost = 4096;
   if (size > kMost)
     return invalid(name + "->size is " + std::to_string(size) + "; it must be sizeof(" + name + "), " +

@@ -5,16 +5,16 @@
 namespace fovea {
 namespace {
 
-// Seconds of tasks, not of the clock: an idle server tries nothing.
+// Seconds of task time, not wall time: an idle server runs no trials.
 constexpr double kTwiceLate =
-    0.05;                        // one late thread is chance (the hypervisor's, say), two so close are not
-constexpr double kTrial = 0.03;  // ten time slices
-constexpr double kHopeless = 0.004;   // a trial at less than half the rate ends here, after one slice lost
-constexpr double kFirstLook = 0.012;  // of how slow it is, before anything else is tried
+    0.05;  // a single late thread is chance (a hypervisor, for example), two this close are not
+constexpr double kTrial = 0.03;       // ten time slices
+constexpr double kHopeless = 0.004;   // a trial at less than half the rate ends here, after one lost slice
+constexpr double kFirstLook = 0.012;  // measures the current rate before the first trial
 constexpr double kFirstHold = 0.06;
-constexpr double kLongestHold = 0.96;  // 32 trials: what a bad one costs is lost in it
-constexpr double kGain = 1.1;          // trials are noisy; a smaller gain is not worth moving
-constexpr double kNoLoss = 0.97;       // a thread more that is not late may stay: it may be one of 64
+constexpr double kLongestHold = 0.96;  // 32 trials: makes the cost of a bad one negligible
+constexpr double kGain = 1.1;          // trials are noisy; a smaller gain does not justify a change
+constexpr double kNoLoss = 0.97;       // an additional thread that is not late is kept: it may be one of 64
 
 }  // namespace
 
@@ -55,8 +55,8 @@ void TeamSize::settle(size_t level, double hold) {
 void TeamSize::begin_trials() {
   home_ = best_ = level_;
   home_rate_ = best_rate_ = window_.rate();
-  // Two steps down, as the first may be one thread of 64, whose loss alone shows no gain; and alone, as it
-  // may take only two threads for one of them to hold up the other.
+  // Try two steps down, as the first may drop only one thread of 64, which shows no gain; and a single
+  // thread, as two may already be enough for one to delay the other.
   candidates_.clear();
   for (const size_t level : {home_ + 1, home_ + 2, levels_.size() - 1})
     if (level < levels_.size() && level > home_ && (candidates_.empty() || level > candidates_.back()))

@@ -1,10 +1,9 @@
 #pragma once
-// How many of a pool's threads take part, found by trial while other processes want the same CPUs.
+// Adapts the number of participating pool threads by trial when other processes compete for the CPUs.
 //
-// A thread that loses its CPU in the middle of a task holds up all others for a time slice (about 3 ms), far
-// longer than a step of a small model takes; with long tasks the same threads are still worth having. Which
-// it is depends on the tasks and on the neighbours, so it is measured: the rate of work with one number of
-// threads beside another.
+// A thread preempted in the middle of a task delays all others for a time slice (about 3 ms), far longer than
+// a step of a small model; with long tasks the same threads still pay off. This depends on the tasks and on
+// the other processes, so the rate of work is measured with different numbers of threads.
 #include <cstddef>
 #include <vector>
 
@@ -15,15 +14,15 @@ class TeamSize {
   /// `threads` >= 1.
   explicit TeamSize(int threads);
 
-  /// Threads that a task is shared among now: all, as long as none is late.
+  /// Current number of threads per task: all, as long as none is late.
   int threads() const { return levels_[level_]; }
 
-  /// Nothing is tried and no task needs its time taken.
+  /// No trial is running and tasks need not be timed.
   bool quiet() const { return phase_ == Phase::quiet; }
-  /// While quiet: at `now`, in seconds, the caller had waited for a thread much longer than a task takes, so
-  /// that thread had no CPU.
+  /// While quiet: reports that at `now`, in seconds, the caller had waited for a thread much longer than a
+  /// task takes, so that thread had lost its CPU.
   void late(double now);
-  /// While not quiet: a shared task has ended. `work`: its estimated ns on one core; `seconds`: what it took;
+  /// While not quiet: a shared task has ended. `work`: its estimated ns on one core; `seconds`: its duration;
   /// `late`: as above.
   void add(double work, double seconds, bool late);
 
@@ -43,11 +42,11 @@ class TeamSize {
   std::vector<int> levels_;  // thread counts, descending to 1
   size_t level_ = 0;
   Phase phase_ = Phase::quiet;
-  Window window_;          // since the level was taken
+  Window window_;          // since the level was set
   double last_late_ = -1;  // while quiet
-  double hold_ = 0;        // how long to stay before the neighbours are tried again
+  double hold_ = 0;        // how long to keep the level before trying its neighbours again
   std::vector<size_t> candidates_;
-  size_t home_ = 0, best_ = 0;  // of the trials that run
+  size_t home_ = 0, best_ = 0;  // of the current trials
   double home_rate_ = 0, best_rate_ = 0;
 };
 

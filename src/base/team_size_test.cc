@@ -8,13 +8,13 @@
 namespace fovea {
 namespace {
 
-/// Runs jobs of 0.1 ms of one core for `seconds` of tasks; rate(threads) cores are got by so many threads.
-/// Whether threads come late is said by `late(threads, job)`.
+/// Runs jobs of 0.1 ms of one core for `seconds` of tasks; rate(threads) is the number of cores that this
+/// many threads get. `late(threads, job)`: whether threads are late.
 struct Machine {
   std::function<double(int)> rate;
   std::function<bool(int, int)> late = [](int, int) { return false; };
 
-  /// Share of all work that was done by each number of threads.
+  /// Share of all work done with each number of threads.
   std::map<int, double> run(TeamSize& team, double seconds) const {
     constexpr double kWorkNs = 1e5;
     std::map<int, double> work;
@@ -39,7 +39,7 @@ struct Machine {
 
 TEST(TeamSize, AllAreKeptWhileNobodyIsLate) {
   TeamSize team(8);
-  // Slower with all: without a late thread it is not our neighbours' doing, and nothing is tried.
+  // Slower with all threads, but none is late: not caused by other processes, so no trial runs.
   const auto work = Machine{[](int threads) { return threads == 8 ? 1.0 : 5.0; }}.run(team, 10);
   EXPECT_EQ(work.size(), 1u);
   EXPECT_EQ(team.threads(), 8);
@@ -70,7 +70,7 @@ TEST(TeamSize, LateButFasterTogetherStaysTogether) {
 
 TEST(TeamSize, OneBusyCpuOfManyCostsOneThread) {
   TeamSize team(64);
-  // 63 threads find a CPU each; the 64th makes all wait for a slice.
+  // 63 threads get a CPU each; the 64th delays all by a time slice.
   const Machine crowded{[](int threads) { return threads == 64 ? 10.0 : threads * 0.98; },
                         [](int threads, int) { return threads == 64; }};
   const auto work = crowded.run(team, 20);
@@ -92,7 +92,7 @@ TEST(TeamSize, AllComeBackWhenTheNeighboursAreGone) {
     ASSERT_EQ(team.threads(), 1);
     Machine{[](int n) { return n; }}.run(team, 12);
     EXPECT_EQ(team.threads(), threads);
-    // Quiet again: nothing is tried.
+    // Quiet again: no trial runs.
     EXPECT_EQ(Machine{[](int n) { return n; }}.run(team, 10).size(), 1u) << threads;
   }
 }

@@ -15,16 +15,16 @@ namespace fovea {
 namespace {
 
 // 20 to 100 us of pauses: longer than the gap between two layers' tasks, far shorter than a scheduler tick.
-// Not at all where threads outnumber CPUs: there the one spun for may be waiting for this very CPU.
+// No spinning if threads outnumber CPUs: the awaited thread may need this CPU.
 constexpr int kSpins = 2000;
 
-// Of one worker: less is done before the next one has heard of it.
+// Minimum work per worker: less is finished before the next worker wakes up.
 constexpr double kShareNs = 2000;
-// A worker that is late leaves its ranges to the others; in a short job, whose tickets would cost more, it
-// has one.
+// Ranges per worker, so that others can take those of a late worker. A short job has one per worker, as
+// tickets would cost more.
 constexpr int64_t kPartsOfWorker = 4;
 constexpr double kLongJobNs = 50e3;
-// Waited for more than this, and eight times what a task is thought to take, a worker has lost its CPU: a
+// A worker that is awaited for more than this and eight times the estimated task time has lost its CPU: a
 // time slice is 3 ms.
 constexpr double kLateSeconds = 2e-4;
 constexpr double kLateTasks = 8;
@@ -83,7 +83,7 @@ void ThreadPool::stop() {
 }
 
 void ThreadPool::set_active(int workers) {
-  if (active_.load(std::memory_order_relaxed) == workers) return;  // mostly; a store would be dearer
+  if (active_.load(std::memory_order_relaxed) == workers) return;  // common case; a store would cost more
   if (active_.exchange(workers, std::memory_order_release) < workers) active_.notify_all();
 }
 
@@ -119,9 +119,8 @@ void ThreadPool::wait_for_job(int worker, uint32_t& seen) {
   }
 }
 
-// A ticket that is valid keeps its job from ending, so job_ and one_each_ are the job's until the task is
-// counted in done_. One that is not (all tasks are taken) has touched nothing but the counter, which the next
-// job sets anew.
+// A valid ticket keeps its job from ending, so job_ and one_each_ are stable until the task is counted in
+// done_. An invalid one (all tasks are taken) has only changed the counter, which the next job resets.
 ThreadPool::Taken ThreadPool::take_tasks(int worker) {
   Taken taken;
   for (;;) {

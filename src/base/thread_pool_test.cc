@@ -66,7 +66,7 @@ TEST_P(ThreadPoolOfSize, RangesCoverAndAreCutAtMultiples) {
     }
 }
 
-// What a task wrote is seen by the caller and by the next task, without atomics (TSan watches this one).
+// A task's writes are visible to the caller and to the next task without atomics (checked by TSan).
 TEST_P(ThreadPoolOfSize, TasksAreOrderedByRun) {
   ThreadPool pool(GetParam());
   std::vector<int64_t> slots(static_cast<size_t>(pool.size()), 0);
@@ -97,7 +97,7 @@ TEST_P(ThreadPoolOfSize, WakesAfterSleepAndIsDestroyedWhileIdle) {
 std::atomic<bool> thaw{false};
 std::atomic<int> frozen{0};
 
-/// Holds a pool's threads in a signal's handler, as a scheduler holds one that has lost its CPU.
+/// Blocks a pool's threads in a signal handler to simulate loss of their CPUs.
 class Frozen {
  public:
   explicit Frozen(ThreadPool& pool) {
@@ -133,7 +133,7 @@ class Frozen {
   struct sigaction before_;
 };
 
-// A worker without a CPU has begun nothing: the others do all, and its return finds nothing to do.
+// A worker without a CPU has started nothing: the others do all work, and it finds none on its return.
 TEST_P(ThreadPoolOfSize, NobodyWaitsForWhoHasNotBegun) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "the thread sanitizer keeps signals back from threads that wait";
@@ -143,7 +143,7 @@ TEST_P(ThreadPoolOfSize, NobodyWaitsForWhoHasNotBegun) {
 #endif
 #endif
   ThreadPool pool(GetParam());
-  int64_t done = 0, elements = 0;  // plain: the caller alone touches them while the others are held
+  int64_t done = 0, elements = 0;  // not atomic: only the caller accesses them while the others are blocked
   for (int round = 0; round < 3; ++round) {
     const Frozen held(pool);
     for (int job = 0; job < 100; ++job) {
@@ -158,7 +158,7 @@ TEST_P(ThreadPoolOfSize, NobodyWaitsForWhoHasNotBegun) {
   EXPECT_EQ(calls, pool.size());
 }
 
-// Of jobs that are begun and ended without a pause, while workers come and go.
+// Back-to-back jobs without pauses, while workers come and go.
 TEST_P(ThreadPoolOfSize, JobsOfAllKindsFollowEachOther) {
   ThreadPool pool(GetParam());
   for (int round = 0; round < 2000; ++round) {

@@ -18,7 +18,7 @@ double quota(double microseconds, double period) {
   return microseconds > 0 && period > 0 ? microseconds / period : kNoQuota;  // v1 writes -1 for none
 }
 
-/// CPUs of one group; a file that is missing or holds "max" sets no limit.
+/// CPU quota of one cgroup; a missing file or "max" sets no limit.
 double quota_of(const std::string& group, bool v2) {
   double microseconds = 0, period = 0;
   if (v2) {
@@ -30,7 +30,7 @@ double quota_of(const std::string& group, bool v2) {
   return quota(microseconds, period);
 }
 
-/// The least of a group and all above it.
+/// The minimum over a cgroup and its ancestors.
 double least_quota(const std::string& mount, std::string path, bool v2) {
   double least = kNoQuota;
   for (;;) {
