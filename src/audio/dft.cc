@@ -20,8 +20,8 @@ const Complex* Dft::transform(const double* x) {
   return out_.data();
 }
 
-/// Decimation in time: with n = p m, the p transforms of every p-th value, each of length m, make the whole:
-/// X[q m + k] = sum over r < p of e^(-2 pi i r (q m + k) / n) Y_r[k].
+/// Decimation in time: with n = p m, the transform is combined from p transforms of length m, each over every
+/// p-th value: X[q m + k] = sum over r < p of e^(-2 pi i r (q m + k) / n) Y_r[k].
 void Dft::step(const double* x, size_t stride, size_t n, Complex* out) {
   if (n == 1) {
     *out = {*x, 0};

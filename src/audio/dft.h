@@ -21,7 +21,7 @@ class Dft {
   void step(const double* x, size_t stride, size_t n, Complex* out);
 
   size_t n_;
-  std::vector<size_t> factor_of_;  // the smallest prime factor of each divisor met, by size
+  std::vector<size_t> factor_of_;  // by size: the smallest prime factor of each divisor used
   std::vector<Complex> roots_;     // e^(-2 pi i j / n)
   std::vector<Complex> out_, parts_;
 };

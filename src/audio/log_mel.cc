@@ -13,8 +13,8 @@
 namespace fovea {
 namespace {
 
-constexpr size_t kMaxFileBytes = 16u << 20;  // old files carry the filters as text
-// Half of it is reflected at the window's ends, which one second at 1000 Hz has room for.
+constexpr size_t kMaxFileBytes = 16u << 20;  // old files contain the filters as text
+// Half a frame is reflected at the window's ends, which fits into one second at 1000 Hz.
 constexpr int kMaxFft = 1024;
 constexpr double kMaxMelHz = 8000.0;
 constexpr float kDynamicRange = 8.0f;  // log10: 80 dB
@@ -37,7 +37,7 @@ void refuse_other_extractors(Fields& fields) {
     fields.refuse("do_normalize", "only false is supported", ErrorCode::unsupported);
 }
 
-/// The window with n_fft / 2 samples reflected about its first and last one.
+/// The window padded with n_fft / 2 samples by reflection about its first and last sample.
 std::vector<double> padded_window(const LogMelConfig& c, std::span<const float> samples) {
   const auto half = static_cast<size_t>(c.n_fft / 2), size = static_cast<size_t>(c.window_samples());
   std::vector<double> x(size + 2 * half);

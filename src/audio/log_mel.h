@@ -1,6 +1,5 @@
 #pragma once
-// Whisper's input: log-mel spectra of one 30-second window, as transformers' WhisperFeatureExtractor makes
-// them.
+// Whisper's input: log-mel spectra of one 30-second window, as in transformers' WhisperFeatureExtractor.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -12,20 +11,20 @@
 
 namespace fovea {
 
-/// preprocessor_config.json's numbers.
+/// Parameters from preprocessor_config.json.
 struct LogMelConfig {
   int mel_bins = 80;        ///< feature_size
   int sample_rate = 16000;  ///< sampling_rate
-  int n_fft = 400;          ///< samples of a frame
+  int n_fft = 400;          ///< samples per frame
   int hop_length = 160;     ///< samples from one frame to the next
-  int chunk_length = 30;    ///< seconds of the window, to which audio is padded with silence
+  int chunk_length = 30;    ///< window length in seconds; audio is padded to it with silence
 
   int64_t window_samples() const { return int64_t{chunk_length} * sample_rate; }
   int64_t frames() const { return window_samples() / hop_length; }
 };
 
-/// Reads DIR/preprocessor_config.json. It must fit the model: feature_size its mel bins, the window's frames
-/// twice its encoder's positions.
+/// Reads DIR/preprocessor_config.json. It must match the model: feature_size equals its mel bins, and the
+/// window's frames are twice its encoder positions.
 Result<LogMelConfig> load_log_mel_config(const std::string& dir, const ModelConfig& model);
 /// The same from the file's text; `file` is for messages.
 Result<LogMelConfig> parse_log_mel_config(std::string_view text, const std::string& file,
@@ -36,8 +35,8 @@ Result<LogMelConfig> parse_log_mel_config(std::string_view text, const std::stri
 std::vector<double> slaney_mel_filters(const LogMelConfig& config);
 
 /// [frames, mel_bins]: power spectra of Hann-windowed frames, centred (reflected at both ends of the padded
-/// window), through the mel filters, as log10 no lower than -10 and no lower than the window's largest less
-/// 8, then (x + 4) / 4. `samples` at config.sample_rate; more than the window holds are refused.
+/// window), through the mel filters, as log10 clamped to at least -10 and at least the window's maximum - 8,
+/// then (x + 4) / 4. `samples` at config.sample_rate; more than one window is an error.
 Result<std::vector<float>> log_mel(const LogMelConfig& config, std::span<const float> samples);
 
 }  // namespace fovea

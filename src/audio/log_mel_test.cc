@@ -42,7 +42,7 @@ TEST(LogMel, FiltersAreSlaneys) {
   EXPECT_NEAR(filters[1], 0.92586 * 2 / 74.478, 1e-5);
   EXPECT_EQ(filters[0], 0);
   for (size_t m = 0; m < 80; ++m) {
-    // A triangle of base w and height 2 / w has area 1; sampled every 40 Hz it is near that where it is wide.
+    // A triangle of base w and height 2 / w has area 1; sampled every 40 Hz, wide ones are close to that.
     double area = 0;
     for (size_t k = 0; k < kBins; ++k)
       area += 40 * filters[m * kBins + k];

@@ -15,11 +15,11 @@ namespace {
 constexpr char kConvert[] =
     "; convert it, for instance with ffmpeg -i IN -ar 16000 -ac 1 -c:a pcm_s16le OUT.wav";
 constexpr uint16_t kPcm = 1, kFloat = 3, kExtensible = 0xfffe;
-constexpr uint32_t kUnknownSize = 0xffffffff;  // what a program that writes to a pipe leaves there
+constexpr uint32_t kUnknownSize = 0xffffffff;  // left by programs that write to a pipe
 
 using Bytes = std::span<const std::byte>;
 
-/// Little-endian, `count` bytes at `at`; the caller has checked that they are there.
+/// Little-endian, `count` bytes at `at`; the caller has checked the bounds.
 uint64_t read_uint(Bytes bytes, size_t at, size_t count) {
   uint64_t value = 0;
   for (size_t i = 0; i < count; ++i)
@@ -81,7 +81,7 @@ double read_sample(Bytes data, size_t at, const Format& f) {
     std::memcpy(&value, &raw, sizeof value);
     return value;
   }
-  if (f.bits == 8) return (static_cast<double>(raw) - 128.0) / 128.0;  // the only unsigned one
+  if (f.bits == 8) return (static_cast<double>(raw) - 128.0) / 128.0;  // the only unsigned format
   const int64_t half = int64_t{1} << (f.bits - 1);
   const auto value = static_cast<int64_t>(raw);
   return static_cast<double>(value >= half ? value - 2 * half : value) / static_cast<double>(half);
@@ -117,7 +117,7 @@ Result<Audio> read_samples(Bytes data, const Format& f, const std::string& name,
 Result<Audio> parse_wav(Bytes bytes, const std::string& name, std::optional<int> most_seconds) {
   if (bytes.size() < 12 || tag_at(bytes, 0) != "RIFF" || tag_at(bytes, 8) != "WAVE")
     return unsupported(name + ": not a WAV file (RIFF ... WAVE)" + kConvert);
-  // The RIFF size is not looked at: writers that never came back to it leave 0 or 2^32 - 1 there.
+  // The RIFF size is ignored: streaming writers leave 0 or 2^32 - 1 there.
   std::optional<Format> format;
   for (size_t at = 12; bytes.size() - at >= 8;) {
     const std::string_view tag = tag_at(bytes, at);

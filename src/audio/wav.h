@@ -11,13 +11,13 @@
 namespace fovea {
 
 struct Audio {
-  int sample_rate = 0;         ///< samples a second
+  int sample_rate = 0;         ///< samples per second
   std::vector<float> samples;  ///< mono: the mean of a stereo file's channels
 };
 
-/// RIFF WAVE with PCM of 8, 16, 24 or 32 bits or float of 32 or 64, one or two channels. Anything else, and
-/// chunks that don't fit the file, are errors, and so is sound of more than `most_seconds`: a file of hours
-/// is refused before it is widened. `name` is for messages.
+/// RIFF WAVE with PCM of 8, 16, 24 or 32 bits or float of 32 or 64 bits, one or two channels. Anything else,
+/// chunks that exceed the file, and audio longer than `most_seconds` (checked before conversion to float) are
+/// errors. `name` is for messages.
 Result<Audio> parse_wav(std::span<const std::byte> bytes, const std::string& name,
                         std::optional<int> most_seconds = {});
 Result<Audio> load_wav(const std::string& path, std::optional<int> most_seconds = {});

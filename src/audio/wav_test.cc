@@ -33,7 +33,7 @@ Bytes make(const File& f) {
   put(out, "RIFF");
   put(out, 0, 4);
   put(out, "WAVE");
-  if (f.other_chunk) {  // of odd length: a byte pads it
+  if (f.other_chunk) {  // odd length, padded by one byte
     put(out, "LIST");
     put(out, 3, 4);
     put(out, 0, 4);
@@ -133,7 +133,7 @@ TEST(Wav, BrokenFilesAreRefusedByName) {
 }
 
 TEST(Wav, RefusesSoundThatIsTooLong) {
-  const Bytes three_seconds = make({.rate = 2, .data = words({1, 2, 3, 4, 5}, 2)});  // the third one begun
+  const Bytes three_seconds = make({.rate = 2, .data = words({1, 2, 3, 4, 5}, 2)});  // 2.5 s: the third begun
   EXPECT_TRUE(parse_wav(three_seconds, "a.wav", 3).ok());
   const auto refused = parse_wav(three_seconds, "a.wav", 2);
   ASSERT_FALSE(refused.ok());
