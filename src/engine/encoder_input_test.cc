@@ -55,8 +55,7 @@ TEST(EncoderInputTest, RefusesWhatTheEncoderCanNotTake) {
     EXPECT_NE(refusal(request, model(0)).find("0 to 9"), std::string::npos);
   }
   request.encoder_ids.clear();
-  for (const size_t values :
-       {size_t{7}, size_t{9}, size_t{3}}) {  // partial frames, or an odd number of frames
+  for (const size_t values : {size_t{7}, size_t{9}, size_t{3}}) {  // partial frames, or an odd number
     request.encoder_features = std::vector<float>(values, 0.0f);
     EXPECT_NE(refusal(request, model(3)).find("even number"), std::string::npos) << values;
   }

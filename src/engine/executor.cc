@@ -76,8 +76,7 @@ Status Executor::plan(const BatchBuilder& batch, Stream& stream) {
     const bool self = group.spec.type == AttentionType::encoder;
     if (self && !batch.encoder().encodes()) continue;
     BatchMeta meta = self ? batch.encoder().self_meta() : cross ? batch.encoder().cross_meta() : batch.meta();
-    if (!self)
-      meta.num_pages = kv_->config().num_pages;  // 4 bytes per page, small against the keys of the page
+    if (!self) meta.num_pages = kv_->config().num_pages;  // 4 bytes per page, few against its keys
     FOVEA_RETURN_IF_ERROR(group.attention.plan(group.spec, group.limits, meta, self ? 0 : batch.num_decodes(),
                                                group.workspace, stream));
   }

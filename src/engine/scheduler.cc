@@ -187,8 +187,7 @@ bool Scheduler::admit_first() {
   }
   line_.admit(*sequence);
   running_.insert(std::ranges::upper_bound(running_, sequence, line_.order()), sequence);
-  schedule_chunk(*sequence,
-                 false);  // not a decode even if only its newest token is left: decodes come first in a step
+  schedule_chunk(*sequence, false);  // even if only its newest token is left: decodes come first
   return true;
 }
 

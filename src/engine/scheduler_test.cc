@@ -689,8 +689,7 @@ TEST_P(SchedulerProperty, EveryRequestGetsTheTokensOfARunAlone) {
     }
     EXPECT_TRUE(h.scheduler().idle());
     if (config.policy == SchedulingPolicy::fcfs && kind != "shared") {
-      EXPECT_LE(h.steps(),
-                h.tokens_added());  // each step makes progress: it computes a token that is not recomputed
+      EXPECT_LE(h.steps(), h.tokens_added());  // each step computes a token that is not recomputed
     }
     preemptions += h.scheduler().stats().preemptions;
     hits += h.scheduler().stats().prefix_hits;

@@ -197,8 +197,7 @@ int64_t RadixTree::evict(int64_t count) {
 
 RadixTree::Overview RadixTree::overview(size_t max_nodes, size_t max_paths) const {
   Overview out;
-  std::vector<std::pair<const Node*, int64_t>>
-      todo;  // with the number of tokens from the root to the node's end
+  std::vector<std::pair<const Node*, int64_t>> todo;  // nodes, tokens from the root to their end
   const auto add_children = [&](const Node& node, int64_t tokens) {
     for (const auto& [key, child] : node.children) {
       if (todo.size() == max_nodes) {

@@ -111,8 +111,7 @@ void EncoderDecoder::encode(const EncodeInput& input, Stream& stream) {
   embed_input(input, stream.pool());
   normalize(weights_.encoder_embedding_norm, rows, stream.pool());
   BlockRunner runner(encoder_shape_, scratch_, stream);
-  const auto first_index =
-      2 * static_cast<int>(weights_.decoder.size());  // after the decoder's own and cross
+  const auto first_index = 2 * static_cast<int>(weights_.decoder.size());  // after own and cross
   for (size_t i = 0; i < weights_.encoder.size(); ++i)
     runner.encoder_layer(weights_.encoder[i], rows, first_index + static_cast<int>(i), *input.attention);
   normalize(weights_.encoder_final_norm, rows, stream.pool());
