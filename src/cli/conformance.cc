@@ -426,9 +426,10 @@ void add_conformance(CLI::App& root, ConformanceFlags& f) {
          "Bytes of shared memory a block, to prove a smaller GPU's kernels: 166912 as on sm80, 101376 "
          "as on sm86, sm89 and sm120 (default: what the GPU has)")
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option(
-         "--multiprocessors", f.multiprocessors,
-         "Multiprocessors that tiles of a prefill are to fill; 1: always the large ones (default: the GPU's)")
+  app.add_option("--multiprocessors", f.multiprocessors,
+                 "Multiprocessors that tiles of a prefill are to fill; 1: always the large ones, so that "
+                 "kernels with "
+                 "small ones are reported as never run (default: the GPU's)")
       ->check(CLI::Range(1, 1 << 16));
   start_group(app, "Run and results");
   app.add_flag("--quick", f.quick, "Each value twice, rather than each pair of values; seconds");
