@@ -92,6 +92,12 @@ struct Reason {
   std::string fix;
 };
 
+/// A family of kernels (KernelName::family) and why it is taken, in one line.
+struct KernelFamily {
+  std::string_view name;
+  std::string why;
+};
+
 /// One backend, or one version of it (FLASH_ATTN has FA2, FA3 and FA4: rows of the same name).
 struct BackendInfo {
   std::string_view name;  ///< vLLM's upper-case name
@@ -119,6 +125,8 @@ struct BackendInfo {
   /// the device has (shared memory of a block). An empty fix as above.
   std::optional<Reason> (*check_kernels)(const BackendInfo&, const AttentionSpec&, const DeviceInfo&,
                                          Phase) = nullptr;
+  /// Which of several families of kernels serves a phase. nullopt: there is nothing to choose.
+  std::optional<KernelFamily> (*kernel_family)(const BackendInfo&, const AttentionSpec&, Phase) = nullptr;
   /// The file of a backend that is built outside of Fovea (fovea/backend_library.h); empty = part of it.
   std::string_view library = {};
 

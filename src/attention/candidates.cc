@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "attention/alternatives.h"
+#include "attention/other_build.h"
 #include "attention/priorities.h"
-#include "attention/project_backends.h"
 
 namespace fovea {
 namespace {

@@ -4,7 +4,6 @@
 
 #include "attention/mla_prefill.h"
 #include "attention/resolve_name.h"
-#include "backends/cuda/kernel_choice.h"
 
 namespace fovea {
 namespace {
@@ -150,11 +149,11 @@ class Provenance {
   /// Of rows whose kernels are of two families.
   void add_kernels() {
     for (const Used& u : used_) {
-      if (u.row == nullptr || !u.row->absent.empty() || is_mla_prefill(*u.row, u.scene->registry)) continue;
+      if (u.row == nullptr || u.row->kernel_family == nullptr || !u.row->absent.empty()) continue;
       for (const AttentionSpec& spec : u.scene->specs)
-        if (auto [family, why] = cuda::explain_family(*u.row, spec, u.phase); !why.empty())
+        if (auto family = u.row->kernel_family(*u.row, spec, u.phase))
           add(std::string(to_string(u.scene->kind)) + "." + std::string(to_string(u.phase)) + ".kernels",
-              std::string(to_string(family)), std::move(why));
+              std::string(family->name), std::move(family->why));
     }
   }
 

@@ -1,25 +1,16 @@
 #include <algorithm>
-#include <deque>
 
-#include "attention/project_backends.h"
-#include "attention/rows/rows.h"
+#include "attention/other_build.h"
 #include "attention/scene.h"
-#include "backends/cpu_attn/cpu_attn.h"
-#include "backends/cuda/factory.h"
-#include "backends/torch_native/torch_native.h"
 #include "base/check.h"
 #include "base/edit_distance.h"
 #include "base/log.h"
-#include "device/gpu.h"
 #include "fovea/attention_backend.h"
 
 namespace fovea {
 namespace {
 
 using Entry = BackendRegistry::Entry;
-
-constexpr std::string_view kNotCompiled =
-    "this program was built without CUDA; build it with FOVEA_BUILD_CUDA=1 ./run.sh";
 
 bool is_called(const BackendInfo& info, std::string_view name) {
   return same_name(info.name, name) ||
@@ -94,44 +85,8 @@ std::string_view BackendRegistry::nearest(std::string_view name) const {
   return nearest_name(name, candidates);
 }
 
-const BackendRegistry& project_backends() {
-  static const BackendRegistry registry = [] {
-    BackendRegistry r;
-    r.add(cpu_attn_info(), make_cpu_attn);
-    r.add(torch_native_info(), make_torch_native);
-    for (const BackendInfo* info : document_rows())
-      r.add(*info, info->absent.empty() ? cuda_factory(*info) : nullptr);
-    for (const MlaPrefillRow& row : mla_prefill_rows())
-      r.add_mla_prefill(row.info, nullptr);
-    return r;
-  }();
-  return registry;
-}
-
 bool needs_other_build(const BackendInfo& row) {
-  return row.absent == kNotCompiled;
-}
-
-const BackendRegistry& builtin_backends() {
-  if (cuda_built()) return project_backends();
-  static const BackendRegistry registry = [] {
-    static std::deque<BackendInfo> rows;  // addresses last
-    BackendRegistry r;
-    for (const Entry& entry : project_backends().entries()) {
-      const BackendInfo& info = *entry.info;
-      if (info.capability.device != DeviceKind::cuda || !info.absent.empty()) {
-        r.add(info, entry.create);
-        continue;
-      }
-      rows.push_back(info);
-      rows.back().absent = kNotCompiled;
-      r.add(rows.back(), nullptr);
-    }
-    for (const Entry& entry : project_backends().mla_prefill())
-      r.add_mla_prefill(*entry.info, entry.create);
-    return r;
-  }();
-  return registry;
+  return row.absent == kBuiltWithoutCuda;
 }
 
 }  // namespace fovea

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "attention/project_backends.h"
+#include "attention/other_build.h"
 
 namespace fovea {
 namespace {

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "attention/project_backends.h"
 #include "fovea/attention.h"
 #include "fovea/attention_backend.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <climits>
 
-#include "attention/create_backend.h"
+#include "builtin/create_backend.h"
 #include "attention/kv_view.h"
 #include "c_api/registry.h"
 #include "c_api/settings.h"

@@ -3,7 +3,7 @@
 #include <map>
 #include <mutex>
 
-#include "attention/backends_json.h"
+#include "builtin/backends_json.h"
 #include "fovea/backend_library.h"
 
 namespace fovea::c_api {

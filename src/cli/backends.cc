@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "attention/backends_json.h"
+#include "builtin/backends_json.h"
 #include "attention/columns.h"
 #include "attention/priorities.h"
 #include "cli/flags.h"

@@ -7,7 +7,7 @@
 #include <system_error>
 #include <vector>
 
-#include "attention/project_backends.h"
+#include "builtin/project_backends.h"
 #include "cli/help.h"
 #include "cli/json_io.h"
 #include "cli/output_file.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "attention/columns.h"
-#include "attention/rows/rows.h"
+#include "builtin/rows/rows.h"
 #include "base/check.h"
 #include "docs/markdown.h"
 #include "docs/marks.h"

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "attention/project_backends.h"
+#include "builtin/project_backends.h"
 #include "docs/embedded.h"
 
 namespace fovea::docs {

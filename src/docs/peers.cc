@@ -4,7 +4,7 @@
 #include <set>
 
 #include "attention/columns.h"
-#include "attention/rows/peer_tables.h"
+#include "builtin/rows/peer_tables.h"
 #include "base/check.h"
 #include "docs/markdown.h"
 #include "docs/marks.h"

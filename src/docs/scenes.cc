@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "attention/project_backends.h"
+#include "builtin/project_backends.h"
 
 namespace fovea::docs {
 namespace {

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <sstream>
 
-#include "attention/project_backends.h"
+#include "builtin/project_backends.h"
 #include "base/same_name.h"
 #include "fovea/attention.h"
 

@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "attention/project_backends.h"
+#include "builtin/project_backends.h"
 #include "fovea/attention.h"
 #include "launch/attention_keys.h"
 

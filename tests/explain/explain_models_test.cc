@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "attention/project_backends.h"
+#include "builtin/project_backends.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/attention_shapes.h"

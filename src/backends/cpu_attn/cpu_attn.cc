@@ -5,7 +5,7 @@
 #include <string>
 
 #include "attention/batch_check.h"
-#include "attention/rows/rows.h"
+#include "attention/row.h"
 #include "backends/cpu_attn/schedule.h"
 #include "base/check.h"
 #include "base/cpu_features.h"
@@ -223,6 +223,19 @@ class CpuAttn : public AttentionBackend {
   }
 };
 
+/// vLLM's row.
+const Capability& documented() {
+  using namespace rows;
+  static const Capability row = vllm({.dtypes = kFloats,
+                                      .kv_dtypes = kKvAuto,
+                                      .page_sizes = IntSet::any(),
+                                      .head_dims = {32, 64, 80, 96, 112, 128, 160, 192, 224, 256},
+                                      .types = kAllTypes,
+                                      .features = {Feature::non_causal},
+                                      .device = DeviceKind::cpu});
+  return row;
+}
+
 }  // namespace
 
 const BackendInfo& cpu_attn_info() {
@@ -232,7 +245,7 @@ const BackendInfo& cpu_attn_info() {
     i.aliases = {"cpu", "intel_amx"};
     i.capability = kCapability;
     i.description = "Tiled kernels for AVX2 and AVX-512, split over keys and threads";
-    i.documented = &cpu_attn_document();
+    i.documented = &documented();
     i.families = {"cpu"};
     return i;
   }();

@@ -3,7 +3,7 @@
 #include <atomic>
 
 #include "attention/batch_check.h"
-#include "attention/rows/rows.h"
+#include "attention/row.h"
 #include "device/stream.h"
 #include "kernels/reference/attention.h"
 
@@ -87,6 +87,17 @@ class TorchNative : public AttentionBackend {
   }
 };
 
+/// SGLang's row of its Torch Native backend.
+const Capability& documented() {
+  using namespace rows;
+  static const Capability row = sglang({.kv_dtypes = kKvBf16 | kFp8s,
+                                        .page_sizes = IntSet::any(),
+                                        .preferred_page_size = 1,
+                                        .head_dims = IntSet::any(),
+                                        .device = DeviceKind::cpu});
+  return row;
+}
+
 }  // namespace
 
 const BackendInfo& torch_native_info() {
@@ -96,7 +107,7 @@ const BackendInfo& torch_native_info() {
     i.aliases = {"torch_native", "torch_sdpa", "sdpa"};
     i.capability = kCapability;
     i.description = "The definition in plain loops, fp64 if asked: slow, and what others are measured by";
-    i.documented = &torch_native_document();
+    i.documented = &documented();
     i.families = {"reference"};
     return i;
   }();

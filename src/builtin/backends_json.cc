@@ -1,12 +1,12 @@
 // Yes-or-no columns are true, false or null (the document does not say).
-#include "attention/backends_json.h"
+#include "builtin/backends_json.h"
 
 #include <nlohmann/json.hpp>
 
 #include "attention/columns.h"
 #include "attention/priorities.h"
-#include "attention/rows/peer_tables.h"
-#include "attention/rows/rows.h"
+#include "builtin/rows/peer_tables.h"
+#include "builtin/rows/rows.h"
 
 namespace fovea {
 namespace {

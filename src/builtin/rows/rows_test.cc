@@ -1,4 +1,4 @@
-#include "attention/rows/rows.h"
+#include "builtin/rows/rows.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,8 +6,8 @@
 #include <set>
 
 #include "attention/columns.h"
-#include "attention/project_backends.h"
-#include "attention/rows/peer_tables.h"
+#include "builtin/project_backends.h"
+#include "builtin/rows/peer_tables.h"
 
 namespace fovea {
 namespace {

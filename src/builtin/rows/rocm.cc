@@ -1,6 +1,6 @@
 // AMD: vLLM's rows, and SGLang's Wave.
-#include "attention/rows/row.h"
-#include "attention/rows/rows.h"
+#include "attention/row.h"
+#include "builtin/rows/rows.h"
 
 namespace fovea {
 namespace {

@@ -1,4 +1,4 @@
-#include "attention/rows/peer_tables.h"
+#include "builtin/rows/peer_tables.h"
 
 #include <algorithm>
 

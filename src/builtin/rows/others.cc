@@ -1,6 +1,6 @@
 // What SGLang's and Mini-SGLang's documents have and vLLM's tables do not; other vendors' devices.
-#include "attention/rows/row.h"
-#include "attention/rows/rows.h"
+#include "attention/row.h"
+#include "builtin/rows/rows.h"
 
 namespace fovea {
 namespace {

@@ -1,6 +1,6 @@
 // MLA prefill, which is not absorbed: vLLM's table, its flags included.
-#include "attention/rows/row.h"
-#include "attention/rows/rows.h"
+#include "attention/row.h"
+#include "builtin/rows/rows.h"
 
 namespace fovea {
 namespace {

@@ -1,7 +1,7 @@
 // Attention without softmax: a state of fixed size takes the place of keys and values, so that columns about
 // heads, pages and masks have nothing to say.
-#include "attention/rows/row.h"
-#include "attention/rows/rows.h"
+#include "attention/row.h"
+#include "builtin/rows/rows.h"
 
 namespace fovea {
 namespace {

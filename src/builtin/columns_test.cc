@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "attention/project_backends.h"
+#include "builtin/project_backends.h"
 
 namespace fovea {
 namespace {

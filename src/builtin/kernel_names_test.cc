@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "attention/project_backends.h"
+#include "builtin/project_backends.h"
 
 namespace fovea::cuda {
 namespace {

@@ -8,7 +8,4 @@ namespace fovea {
 /// program without CUDA its CUDA backends can't be created.
 const BackendRegistry& project_backends();
 
-/// `row` is the project's, and absent only because this program was built without CUDA.
-bool needs_other_build(const BackendInfo& row);
-
 }  // namespace fovea

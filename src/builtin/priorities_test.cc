@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "attention/project_backends.h"
+#include "builtin/project_backends.h"
 
 namespace fovea {
 namespace {

@@ -30,8 +30,4 @@ struct MlaPrefillRow {
 };
 std::span<const MlaPrefillRow> mla_prefill_rows();
 
-/// vLLM's row of CPU_ATTN, and SGLang's of its Torch Native backend.
-const Capability& cpu_attn_document();
-const Capability& torch_native_document();
-
 }  // namespace fovea

@@ -1,6 +1,6 @@
 // Multi-head latent attention over all keys: vLLM's table of MLA decode, and SGLang's of MLA.
-#include "attention/rows/row.h"
-#include "attention/rows/rows.h"
+#include "attention/row.h"
+#include "builtin/rows/rows.h"
 
 namespace fovea {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <climits>
 
-#include "attention/project_backends.h"
+#include "builtin/project_backends.h"
 #include "backends/cuda/cuda_attention.h"
 #include "backends/cuda/step_layout.h"
 

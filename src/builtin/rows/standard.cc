@@ -2,9 +2,9 @@
 // and columns that came later (FA4, XQA, non-causal, graph levels) are from the later ones.
 #include <deque>
 
-#include "attention/rows/cuda.h"
-#include "attention/rows/row.h"
-#include "attention/rows/rows.h"
+#include "attention/row.h"
+#include "builtin/rows/cuda.h"
+#include "builtin/rows/rows.h"
 
 namespace fovea {
 namespace {
@@ -63,6 +63,7 @@ std::vector<BackendInfo> make_rows() {
     out.push_back(extended(std::move(row), [ours](Capability& c) { c = ours(); }));
     out.back().supports_combination = check_sm80;
     out.back().check_kernels = check_cuda_kernels;
+    out.back().kernel_family = cuda_kernel_family;
   };
   const auto cuda = [](Capability c) {
     c.device = DeviceKind::cuda;
@@ -188,6 +189,7 @@ std::vector<BackendInfo> make_rows() {
                           .families = {"portable"}},
                          [](Capability& c) { c = portable_capability(); }));
   out.back().check_kernels = check_cuda_kernels;
+  out.back().kernel_family = cuda_kernel_family;
   triton.device = DeviceKind::rocm;
   add({.name = "TRITON_ATTN",
        .version = "ROCm",

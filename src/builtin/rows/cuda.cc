@@ -1,9 +1,10 @@
-#include "attention/rows/cuda.h"
+#include "builtin/rows/cuda.h"
 
 #include <string>
 
-#include "attention/rows/row.h"
+#include "attention/row.h"
 #include "backends/cuda/device_kernel.h"
+#include "backends/cuda/kernel_choice.h"
 
 namespace fovea::rows {
 namespace {
@@ -80,6 +81,13 @@ std::optional<Reason> check_cuda_kernels(const BackendInfo& info, const Attentio
   if (!needed) return {};
   return Reason{std::move(*needed),
                 "--attention-backend TRITON_ATTN: its kernels need at most 99 KiB a block"};
+}
+
+std::optional<KernelFamily> cuda_kernel_family(const BackendInfo& info, const AttentionSpec& spec,
+                                               Phase phase) {
+  auto [family, why] = cuda::explain_family(info, spec, phase);
+  if (why.empty()) return std::nullopt;
+  return KernelFamily{to_string(family), std::move(why)};
 }
 
 }  // namespace fovea::rows

@@ -1,4 +1,4 @@
-#include "attention/create_backend.h"
+#include "builtin/create_backend.h"
 
 #include "backends/cuda/factory.h"
 

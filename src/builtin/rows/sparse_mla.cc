@@ -1,7 +1,7 @@
 // Sparse multi-head latent attention (DeepSeek V3.2 and V4, GLM-5): vLLM's tables. Two of its rows say "no"
 // under Sparse although they serve nothing else; here they say "yes".
-#include "attention/rows/row.h"
-#include "attention/rows/rows.h"
+#include "attention/row.h"
+#include "builtin/rows/rows.h"
 
 namespace fovea {
 namespace {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "attention/batch_check.h"
-#include "attention/project_backends.h"
+#include "builtin/project_backends.h"
 #include "backends/cuda/kernel_choice.h"
 
 namespace fovea::cuda {

@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "attention/project_backends.h"
+#include "builtin/project_backends.h"
 #include "backends/cuda/cuda_attention.h"
 #include "backends/cuda/device_kernel.h"
 #include "backends/cuda/step_layout.h"

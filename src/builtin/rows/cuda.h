@@ -24,4 +24,8 @@ std::optional<Reason> check_sm80(const AttentionSpec& spec, const DeviceInfo& de
 std::optional<Reason> check_cuda_kernels(const BackendInfo& info, const AttentionSpec& spec,
                                          const DeviceInfo& device, Phase phase);
 
+/// BackendInfo::kernel_family of these rows.
+std::optional<KernelFamily> cuda_kernel_family(const BackendInfo& info, const AttentionSpec& spec,
+                                               Phase phase);
+
 }  // namespace fovea::rows

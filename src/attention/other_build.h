@@ -1,0 +1,15 @@
+#pragma once
+// Rows that are absent because of how this program was compiled.
+#include <string_view>
+
+#include "fovea/attention.h"
+
+namespace fovea {
+
+inline constexpr std::string_view kBuiltWithoutCuda =
+    "this program was built without CUDA; build it with FOVEA_BUILD_CUDA=1 ./run.sh";
+
+/// A build with CUDA has `row`.
+bool needs_other_build(const BackendInfo& row);
+
+}  // namespace fovea

@@ -1,0 +1,49 @@
+#include <deque>
+
+#include "attention/other_build.h"
+#include "backends/cpu_attn/cpu_attn.h"
+#include "backends/cuda/factory.h"
+#include "backends/torch_native/torch_native.h"
+#include "builtin/project_backends.h"
+#include "builtin/rows/rows.h"
+#include "device/gpu.h"
+
+namespace fovea {
+
+const BackendRegistry& project_backends() {
+  static const BackendRegistry registry = [] {
+    BackendRegistry r;
+    r.add(cpu_attn_info(), make_cpu_attn);
+    r.add(torch_native_info(), make_torch_native);
+    for (const BackendInfo* info : document_rows())
+      r.add(*info, info->absent.empty() ? cuda_factory(*info) : nullptr);
+    for (const MlaPrefillRow& row : mla_prefill_rows())
+      r.add_mla_prefill(row.info, nullptr);
+    return r;
+  }();
+  return registry;
+}
+
+const BackendRegistry& builtin_backends() {
+  if (cuda_built()) return project_backends();
+  static const BackendRegistry registry = [] {
+    static std::deque<BackendInfo> rows;  // addresses last
+    BackendRegistry r;
+    for (const BackendRegistry::Entry& entry : project_backends().entries()) {
+      const BackendInfo& info = *entry.info;
+      if (info.capability.device != DeviceKind::cuda || !info.absent.empty()) {
+        r.add(info, entry.create);
+        continue;
+      }
+      rows.push_back(info);
+      rows.back().absent = kBuiltWithoutCuda;
+      r.add(rows.back(), nullptr);
+    }
+    for (const BackendRegistry::Entry& entry : project_backends().mla_prefill())
+      r.add_mla_prefill(*entry.info, entry.create);
+    return r;
+  }();
+  return registry;
+}
+
+}  // namespace fovea
