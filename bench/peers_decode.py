@@ -72,7 +72,7 @@ def decode_contenders(caches, backends):
             for table in caches.tables:
                 a = attention(backend, limits, page_size=caches.page, kv_dtype=caches.kv_dtype)
                 a.plan(caches.offsets, caches.kv_lens, page_table=table, num_tokens=batch, phase="decode",
-                       kv_settled=settled)
+                       past_kv_ready=settled)
                 out = torch.full_like(caches.q, math.nan)
                 calls.append(lambda a=a, out=out: a.run(caches.q, *caches.pool, out=out))
             return calls
@@ -80,7 +80,7 @@ def decode_contenders(caches, backends):
     for backend in backends:
         yield Contender(f"fovea {backend}", ours(backend, False), caches.error, graph=True)
         if backend == "fa3":  # the one whose kernels make use of it
-            yield Contender("fovea fa3, kv_settled", ours(backend, True), caches.error, graph=True)
+            yield Contender("fovea fa3, past_kv_ready", ours(backend, True), caches.error, graph=True)
 
     def contiguous(kind):
         def make():

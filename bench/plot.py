@@ -12,7 +12,7 @@ import pathlib
 import sys
 from xml.sax.saxutils import escape
 
-COLOURS = {"fovea fa3": "#1f6fb4", "fovea fa3, kv_settled": "#0b3d66", "fovea fa2": "#9cc3e6", "torch cuDNN SDPA": "#6aa84f",
+COLOURS = {"fovea fa3": "#1f6fb4", "fovea fa3, past_kv_ready": "#0b3d66", "fovea fa2": "#9cc3e6", "torch cuDNN SDPA": "#6aa84f",
            "torch flash SDPA": "#b6d7a8", "flash_attn_interface": "#e69138", "flashinfer": "#8e7cc3",
            "torch cuDNN SDPA, contiguous": "#6aa84f", "torch flash SDPA, contiguous": "#b6d7a8"}
 OTHER = "#999999"

@@ -54,7 +54,7 @@ struct BatchMeta {
   /// All keys and values but this step's own (the last n_q of each sequence) are in every layer's cache
   /// before plan() is called, as an engine's are that appends a layer's new rows in front of its forward.
   /// Kernels may then read them while the work in front of the forward still runs.
-  bool kv_settled = false;
+  bool past_kv_ready = false;
 
   /// Pages that every layer's cache has (rows, where keys are ragged); 0 = not given, and page ids are
   /// trusted. With it plan() looks at the ids of all pages that the step reads: four bytes a page. On a GPU a

@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-#define FOVEA_ABI_VERSION 1
+#define FOVEA_ABI_VERSION 2
 
 typedef enum fovea_status {
   FOVEA_OK = 0,
@@ -158,12 +158,13 @@ typedef struct fovea_step {
   const fovea_tensor* packed_mask;  /* uint8: bit i * n_k + j of sequence b from byte packed_offsets[b] on */
   const fovea_tensor* packed_offsets; /* [B + 1] int64, bytes */
   const fovea_tensor* tree_bias;      /* [n, n] fp32 */
-  int32_t kv_settled; /* 1: all keys and values but the last n_q of each sequence are in every layer's cache
-                         already; kernels may read them while the work in front of a run still goes on */
-  int32_t unused;     /* padding of earlier headers: not read */
-  int64_t num_pages;  /* of every layer's cache, or rows of ragged keys; 0 = not given. The plan then looks at
-                         the  ids of all pages that the step reads. On a GPU nothing waits: a sequence with an
-                         id that  is no page is lost, as one whose length is wrong (fovea_attention_run) */
+  int32_t
+      past_kv_ready; /* 1: all keys and values but the last n_q of each sequence are in every layer's cache
+                     already; kernels may read them while the work in front of a run still goes on */
+  int32_t unused;    /* padding of earlier headers: not read */
+  int64_t num_pages; /* of every layer's cache, or rows of ragged keys; 0 = not given. The plan then looks at
+                        the  ids of all pages that the step reads. On a GPU nothing waits: a sequence with an
+                        id that  is no page is lost, as one whose length is wrong (fovea_attention_run) */
 } fovea_step;
 
 /* Once a step. Keeps references to the tensors' memory and to `workspace` (uint8, contiguous; null = memory

@@ -7,7 +7,7 @@ from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_si
 from ctypes import c_uint64, c_void_p
 from typing import Any, Optional, Tuple
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 
 # DLPack's device types and type codes.
 CPU, CUDA, CUDA_HOST = 1, 2, 3
@@ -104,7 +104,7 @@ class CStep(Structure):
     _fields_ = [("size", c_uint32), ("phase", c_int32), ("num_tokens", c_int32)] + _tensors(
         "q_offsets", "kv_lens", "page_table", "kv_indptr", "kv_indices", "spans", "span_offsets", "packed_mask",
         "packed_offsets", "tree_bias",
-    ) + [("kv_settled", c_int32), ("unused", c_int32), ("num_pages", c_int64)]
+    ) + [("past_kv_ready", c_int32), ("unused", c_int32), ("num_pages", c_int64)]
 
 
 class CLayer(Structure):

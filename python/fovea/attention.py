@@ -139,7 +139,7 @@ class Attention:
         return lib.fovea_attention_explain(self._handle).decode()
 
     def _fill_step(
-        self, phase: str, num_tokens: Optional[int], arrays: Dict[str, Any], kv_settled: bool, num_pages: Optional[int] = None
+        self, phase: str, num_tokens: Optional[int], arrays: Dict[str, Any], past_kv_ready: bool, num_pages: Optional[int] = None
     ) -> None:
         if num_tokens is None:
             if self.device[0] != CPU:
@@ -147,13 +147,13 @@ class Attention:
                     "num_tokens is not given; q_offsets lies on a GPU and is not read back: pass the number of query rows"
                 )
             num_tokens = int(arrays["q_offsets"][-1])
-        self._fill(_phase(phase), num_tokens, {name: describe(x) for name, x in arrays.items()}, kv_settled, num_pages or 0)
+        self._fill(_phase(phase), num_tokens, {name: describe(x) for name, x in arrays.items()}, past_kv_ready, num_pages or 0)
 
     def _fill(
-        self, phase: int, num_tokens: int, args: Dict[str, Optional[Arg]], kv_settled: bool = False, num_pages: int = 0
+        self, phase: int, num_tokens: int, args: Dict[str, Optional[Arg]], past_kv_ready: bool = False, num_pages: int = 0
     ) -> None:
         step = self._step
-        step.c.phase, step.c.num_tokens, step.c.kv_settled = phase, int32(num_tokens, "num_tokens"), kv_settled
+        step.c.phase, step.c.num_tokens, step.c.past_kv_ready = phase, int32(num_tokens, "num_tokens"), past_kv_ready
         step.c.num_pages = num_pages
         step.put_all(args)
 
@@ -196,7 +196,7 @@ class Attention:
         packed_mask: Any = None,
         packed_offsets: Any = None,
         tree_bias: Any = None,
-        kv_settled: bool = False,
+        past_kv_ready: bool = False,
         num_pages: Optional[int] = None,
         workspace: Any = None,
         stream: Optional[int] = None,
@@ -209,7 +209,7 @@ class Attention:
         or kv_indptr alone, where keys are rows kv_indptr[b] and on of one ragged tensor. num_tokens: q_offsets[B], which a
         GPU's host can't see. phase: how the run's kernels are cut: "decode" for few query rows a sequence. spans [n, 2] and
         span_offsets [B + 1]; packed_mask uint8, bit i * n_k + j of sequence b from byte packed_offsets[b] (int64 [B + 1])
-        on; tree_bias [n, n] fp32. kv_settled: all keys and values but the last n_q of each sequence are in every layer's
+        on; tree_bias [n, n] fp32. past_kv_ready: all keys and values but the last n_q of each sequence are in every layer's
         cache already, as an engine's are that appends a layer's new rows right before its run(): they may be read while
         the work in front of a run() still goes on. num_pages: of every layer's cache (rows, of ragged keys): the ids of all pages
         that the step reads are looked at, which costs four bytes a page and waits for nothing. workspace: uint8 of `workspace_bytes` or more; None = memory of the object's own."""
@@ -220,7 +220,7 @@ class Attention:
                 "kv_indices": kv_indices, "spans": spans, "span_offsets": span_offsets, "packed_mask": packed_mask,
                 "packed_offsets": packed_offsets, "tree_bias": tree_bias,
             },
-            kv_settled, num_pages,
+            past_kv_ready, num_pages,
         )
         self._plan_step(describe(workspace), self._stream_of(stream, kv_lens))
         self._kept = (
@@ -359,7 +359,7 @@ class Attention:
         kv_indices: Any = None,
         num_tokens: Optional[int] = None,
         phase: str = "decode",
-        kv_settled: bool = False,
+        past_kv_ready: bool = False,
         workspace: Any = None,
         stream: Optional[int] = None,
     ) -> None:
@@ -371,7 +371,7 @@ class Attention:
                 "q_offsets": q_offsets, "kv_lens": kv_lens, "page_table": page_table, "kv_indptr": kv_indptr,
                 "kv_indices": kv_indices,
             },
-            kv_settled,
+            past_kv_ready,
         )
         self._planned_for = None
         check(
@@ -391,7 +391,7 @@ class Attention:
         kv_indices: Any = None,
         num_tokens: Optional[int] = None,
         phase: str = "decode",
-        kv_settled: bool = False,
+        past_kv_ready: bool = False,
         stream: Optional[int] = None,
     ) -> None:
         """Queues the schedule of the next step, before the graph is replayed. The arrays are views of those of
@@ -402,6 +402,6 @@ class Attention:
                 "q_offsets": q_offsets, "kv_lens": kv_lens, "page_table": page_table, "kv_indptr": kv_indptr,
                 "kv_indices": kv_indices,
             },
-            kv_settled,
+            past_kv_ready,
         )
         check(lib.fovea_attention_update_capture(self._handle, self._step.ref, self._stream_of(stream, kv_lens)))

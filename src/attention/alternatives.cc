@@ -32,12 +32,12 @@ std::string takes(const std::vector<std::string>& unsaid) {
 
 }  // namespace
 
-Alternatives::Places Alternatives::look_around(const Scene& scene) const {
+Alternatives::Places Alternatives::look_around(const SelectionContext& context) const {
   Places p;
-  std::vector<Weighed> weighed;
-  for (const Version& version : automatic_order(scene)) {
-    weighed.push_back(weigh(version, scene, phase_));
-    const std::vector<Finding>& findings = weighed.back().findings;
+  std::vector<Evaluated> evaluated;
+  for (const Version& version : automatic_order(context)) {
+    evaluated.push_back(evaluate(version, context, phase_));
+    const std::vector<Finding>& findings = evaluated.back().findings;
     if (findings.empty() && p.here == nullptr) p.here = version.row;
     if (!findings.empty() && only_flags_missing(findings) && p.here_nearly == nullptr) {
       p.here_nearly = version.row;
@@ -45,7 +45,7 @@ Alternatives::Places Alternatives::look_around(const Scene& scene) const {
     }
   }
   PhaseSelection absent;
-  set_if_built(weighed, absent);
+  set_if_built(evaluated, absent);
   p.here_absent = absent.if_built;
   p.here_unsaid = std::move(absent.unstated);
   return p;
@@ -53,13 +53,14 @@ Alternatives::Places Alternatives::look_around(const Scene& scene) const {
 
 const Alternatives::Places& Alternatives::places() {
   if (places_) return *places_;
-  Places& p = places_.emplace(look_around(scene_));
+  Places& p = places_.emplace(look_around(context_));
   bool stated = false;
   for (std::string_view name : device_names()) {
     const DeviceInfo device = *parse_device(name);
-    if (device.kind == scene_.device.kind && device.compute_capability == scene_.device.compute_capability)
+    if (device.kind == context_.device.kind &&
+        device.compute_capability == context_.device.compute_capability)
       continue;
-    const Places there = look_around(scene_.on(device));
+    const Places there = look_around(context_.on(device));
     if (there.here != nullptr && p.elsewhere.empty())
       p.elsewhere = there.here->label() + " serves it on " + std::string(name);
     // One whose document says yes goes before one that leaves some unsaid.
@@ -73,38 +74,38 @@ const Alternatives::Places& Alternatives::places() {
 }
 
 bool Alternatives::names_a_version() const {
-  if (scene_.requests == nullptr) return false;
+  if (context_.requests == nullptr) return false;
   const auto pins = [&](const std::string& name) {
-    return std::ranges::any_of(scene_.registry.entries(), [&](const BackendRegistry::Entry& entry) {
+    return std::ranges::any_of(context_.registry.entries(), [&](const BackendRegistry::Entry& entry) {
       return flash_version(*entry.info) && same_name(entry.info->version, name);
     });
   };
-  return std::ranges::any_of(scene_.requests->names(), pins);
+  return std::ranges::any_of(context_.requests->names(), pins);
 }
 
 bool Alternatives::serves(const BackendInfo& row, Phase phase) const {
-  const auto findings = weigh({&row}, scene_, phase).findings;
+  const auto findings = evaluate({&row}, context_, phase).findings;
   return findings.empty() || kernels_missing_or_unsaid(findings) || only_flags_missing(findings);
 }
 
 std::string Alternatives::flag(const BackendInfo& row, bool of_phase) const {
   std::string name(row.name), version;
-  const auto rows = rows_named(scene_.registry.entries(), row.name);
-  const BackendInfo* by_name = choose_version(rows, scene_).row;
-  if (const BackendInfo* built = built_instead(*by_name, rows, scene_)) by_name = built;
+  const auto rows = rows_named(context_.registry.entries(), row.name);
+  const BackendInfo* by_name = choose_version(rows, context_).row;
+  if (const BackendInfo* built = built_instead(*by_name, rows, context_)) by_name = built;
   if (by_name != &row) {
     const auto pins = [&](std::string_view alias) { return same_name(alias, row.version); };
     const auto alias = std::ranges::find_if(row.aliases, pins);
-    if (alias != row.aliases.end() && !scene_.config.flash_attn_version && !scene_.spec().use_mla)
+    if (alias != row.aliases.end() && !context_.config.flash_attn_version && !context_.spec().use_mla)
       name = *alias;
     else
       version = " " + version_flag(row);
   }
-  if (scene_.requests == nullptr) return "--attention-backend " + name + version;
+  if (context_.requests == nullptr) return "--attention-backend " + name + version;
   const Phase other = phase_ == Phase::prefill ? Phase::decode : Phase::prefill;
-  const bool both = !of_phase && scene_.requests->together(scene_.kind, phase_) &&
-                    (scene_.kind == LayerKind::encoder || serves(row, other));
-  return scene_.requests->change(scene_.kind, phase_, both, name) + version;
+  const bool both = !of_phase && context_.requests->together(context_.kind, phase_) &&
+                    (context_.kind == LayerKind::encoder || serves(row, other));
+  return context_.requests->change(context_.kind, phase_, both, name) + version;
 }
 
 std::string Alternatives::instead(const BackendInfo& refused, bool of_phase) {
@@ -113,10 +114,10 @@ std::string Alternatives::instead(const BackendInfo& refused, bool of_phase) {
   if (p.here_nearly != nullptr && p.here_nearly != &refused)
     return flag(*p.here_nearly, of_phase) + p.nearly_with + ": serves it here";
   std::string text;
-  const auto siblings = rows_named(scene_.registry.entries(), refused.mla_sibling);
-  if (const bool mla = scene_.spec().use_mla; mla && !siblings.empty()) {
-    const Version sibling = choose_version(siblings, scene_);
-    if (kernels_missing_or_unsaid(weigh(sibling, scene_, phase_).findings))
+  const auto siblings = rows_named(context_.registry.entries(), refused.mla_sibling);
+  if (const bool mla = context_.spec().use_mla; mla && !siblings.empty()) {
+    const Version sibling = choose_version(siblings, context_);
+    if (kernels_missing_or_unsaid(evaluate(sibling, context_, phase_).findings))
       add(text, flag(*sibling.row, of_phase) + ": its MLA form, which is not in this build");
   }
   if (text.empty() && p.here_absent != nullptr && p.here_absent != &refused)
@@ -155,14 +156,15 @@ Reason Alternatives::with_fix(const BackendInfo& refused, Finding finding) {
       break;
     }
     case Remedy::other_device: {
-      for (const BackendInfo* row : rows_named(scene_.registry.entries(), refused.name)) {
+      for (const BackendInfo* row : rows_named(context_.registry.entries(), refused.name)) {
         if (row == &refused || version_flag(*row).empty()) continue;
         if (row == (places().here != nullptr ? places().here : places().here_absent))
           continue;  // named below
         // Another phase's name pins the version that the setting would have to give up.
-        if (scene_.config.flash_attn_version && !version_is_free(*row, scene_.config) && names_a_version())
+        if (context_.config.flash_attn_version && !version_is_free(*row, context_.config) &&
+            names_a_version())
           continue;
-        const auto findings = weigh({row}, scene_, phase_).findings;
+        const auto findings = evaluate({row}, context_, phase_).findings;
         const std::string version = ": " + std::string(row->version) + " is for this device";
         if (findings.empty()) add(reason.fix, flag(*row, false) + version);
         if (only_kernels_missing(findings))

@@ -4,14 +4,14 @@
 #include <string>
 #include <vector>
 
-#include "attention/scene.h"
+#include "attention/selection_context.h"
 #include "attention/validate.h"
 
 namespace fovea {
 
 class Alternatives {
  public:
-  Alternatives(const Scene& scene, Phase phase) : scene_(scene), phase_(phase) {}
+  Alternatives(const SelectionContext& context, Phase phase) : context_(context), phase_(phase) {}
 
   /// `findings` of `refused` with their fixes, each a change that helps beside all that is set: settings
   /// where they remove all that is against it, else a backend and the setting that takes it.
@@ -28,7 +28,7 @@ class Alternatives {
     std::string elsewhere_absent;
   };
   const Places& places();
-  Places look_around(const Scene& scene) const;
+  Places look_around(const SelectionContext& context) const;
   Reason with_fix(const BackendInfo& refused, Finding finding);
   bool serves(const BackendInfo& row, Phase phase) const;
   /// Some setting names a version of FlashAttention: "fa3".
@@ -37,7 +37,7 @@ class Alternatives {
   std::string flag(const BackendInfo& row, bool of_phase) const;
   std::string instead(const BackendInfo& refused, bool of_phase);
 
-  Scene scene_;
+  SelectionContext context_;
   Phase phase_;
   std::optional<Places> places_;
 };

@@ -33,8 +33,8 @@ std::vector<std::string> distinct_fixes(const std::vector<Reason>& reasons) {
 }
 
 /// The layers in words, where a model has several kinds.
-std::string for_kind(const Scene& scene) {
-  return scene.only_kind ? "" : " Layers: " + std::string(to_string(scene.kind)) + ".";
+std::string for_kind(const SelectionContext& context) {
+  return context.only_kind ? "" : " Layers: " + std::string(to_string(context.kind)) + ".";
 }
 
 std::string python(bool value) {
@@ -61,10 +61,10 @@ std::string selector_config(const AttentionSpec& spec) {
          ", use_dcp=" + asked(Feature::dcp) + ")";
 }
 
-/// Of all attentions of the scene, each once.
-std::string selector_configs(const Scene& scene) {
+/// Of all attentions of the context, each once.
+std::string selector_configs(const SelectionContext& context) {
   std::vector<std::string> distinct;
-  for (const AttentionSpec& spec : scene.specs)
+  for (const AttentionSpec& spec : context.specs)
     if (std::string config = selector_config(spec); std::ranges::find(distinct, config) == distinct.end())
       distinct.push_back(std::move(config));
   return join(distinct, " and ");
@@ -82,39 +82,40 @@ std::string nearest_fix(const std::vector<Candidate>& refused, const DeviceInfo&
   return " Fix for " + nearest->backend->label() + ": " + join(distinct_fixes(nearest->reasons), "; ") + ".";
 }
 
-Error none_valid(const Scene& scene, const std::vector<Candidate>& refused) {
+Error none_valid(const SelectionContext& context, const std::vector<Candidate>& refused) {
   std::vector<std::string> each;
   for (const Candidate& r : refused)
     each.push_back(r.backend->label() + ": " + quoted_list(r.reasons));
-  return unsupported("No valid attention backend found for " + describe(scene.device) + " with " +
-                     selector_configs(scene) + ". Reasons: {" + join(each, ", ") + "}." + for_kind(scene) +
-                     nearest_fix(refused, scene.device));
+  return unsupported("No valid attention backend found for " + describe(context.device) + " with " +
+                     selector_configs(context) + ". Reasons: {" + join(each, ", ") + "}." +
+                     for_kind(context) + nearest_fix(refused, context.device));
 }
 
 /// The first without findings, or that lacks its kernels only; every candidate with its fixes.
-PhaseSelection first_that_serves(std::vector<Weighed> weighed, const Scene& scene, Phase phase) {
+PhaseSelection first_that_serves(std::vector<Evaluated> evaluated, const SelectionContext& context,
+                                 Phase phase) {
   PhaseSelection selection;
-  Alternatives alternatives(scene, phase);
-  for (const Weighed& one : weighed)
+  Alternatives alternatives(context, phase);
+  for (const Evaluated& one : evaluated)
     if (one.findings.empty() && selection.backend == nullptr) selection.backend = one.row;
-  if (selection.backend == nullptr) set_if_built(weighed, selection);
-  for (Weighed& one : weighed)
+  if (selection.backend == nullptr) set_if_built(evaluated, selection);
+  for (Evaluated& one : evaluated)
     selection.candidates.push_back({one.row, alternatives.with_fixes(*one.row, std::move(one.findings))});
   return selection;
 }
 
-PhaseSelection choose_automatically(const Request& request, const Scene& scene, Phase phase) {
-  std::vector<Weighed> weighed;
-  for (const Version& version : automatic_order(scene))
-    weighed.push_back(weigh(version, scene, phase));
-  PhaseSelection selection = first_that_serves(std::move(weighed), scene, phase);
+PhaseSelection choose_automatically(const Request& request, const SelectionContext& context, Phase phase) {
+  std::vector<Evaluated> evaluated;
+  for (const Version& version : automatic_order(context))
+    evaluated.push_back(evaluate(version, context, phase));
+  PhaseSelection selection = first_that_serves(std::move(evaluated), context, phase);
   std::vector<std::string> valid;
   for (const Candidate& candidate : selection.candidates)
     if (candidate.reasons.empty()) valid.push_back(candidate.backend->label());
-  const std::string on = "this model on " + describe(scene.device);
+  const std::string on = "this model on " + describe(context.device);
   if (valid.empty()) {
     selection.why = "automatic: none serves " + on;
-    selection.error = none_valid(scene, selection.candidates);
+    selection.error = none_valid(context, selection.candidates);
   } else {
     selection.why = valid.size() == 1 ? "automatic: the only one that serves " + on
                                       : "automatic: first of " + join(valid, ", ") + " that serves " + on;
@@ -134,71 +135,72 @@ std::string quoted_list(const std::vector<Reason>& reasons) {
   return out + "]";
 }
 
-Error not_valid(std::string_view title, const Candidate& candidate, const Scene& scene) {
+Error not_valid(std::string_view title, const Candidate& candidate, const SelectionContext& context) {
   const BackendInfo& info = *candidate.backend;
   std::string message = std::string(title) + " " + std::string(info.name) +
                         " is not valid for this configuration. Reason: " + quoted_list(candidate.reasons) +
-                        "." + for_kind(scene) + " Fix: " + join(distinct_fixes(candidate.reasons), "; ") +
+                        "." + for_kind(context) + " Fix: " + join(distinct_fixes(candidate.reasons), "; ") +
                         ".";
-  if (!info.absent.empty()) message += " This build has: " + join(built_names(scene.registry), ", ") + ".";
+  if (!info.absent.empty()) message += " This build has: " + join(built_names(context.registry), ", ") + ".";
   return unsupported(message);
 }
 
-void set_if_built(const std::vector<Weighed>& weighed, PhaseSelection& selection) {
+void set_if_built(const std::vector<Evaluated>& evaluated, PhaseSelection& selection) {
   const auto first = [&](auto wanted) {
     return std::ranges::find_if(
-        weighed, [&](const Weighed& w) { return kernels_missing_or_unsaid(w.findings) && wanted(w); });
+        evaluated, [&](const Evaluated& w) { return kernels_missing_or_unsaid(w.findings) && wanted(w); });
   };
   auto at =
-      first([](const Weighed& w) { return needs_other_build(*w.row) && only_kernels_missing(w.findings); });
-  if (at == weighed.end()) at = first([](const Weighed&) { return true; });
-  if (at == weighed.end()) return;
+      first([](const Evaluated& w) { return needs_other_build(*w.row) && only_kernels_missing(w.findings); });
+  if (at == evaluated.end()) at = first([](const Evaluated&) { return true; });
+  if (at == evaluated.end()) return;
   selection.if_built = at->row;
   selection.unstated = unsaid(at->findings);
 }
 
-Weighed weigh(const Version& version, const Scene& scene, Phase phase) {
-  Weighed weighed{version.row, find_reasons(*version.row, scene.specs, scene.device, phase)};
-  if (version.reason) weighed.findings.push_back({0, Remedy::flag, *version.reason});
-  return weighed;
+Evaluated evaluate(const Version& version, const SelectionContext& context, Phase phase) {
+  Evaluated evaluated{version.row, find_reasons(*version.row, context.specs, context.device, phase)};
+  if (version.reason) evaluated.findings.push_back({0, Remedy::flag, *version.reason});
+  return evaluated;
 }
 
-std::vector<Version> automatic_order(const Scene& scene) {
+std::vector<Version> automatic_order(const SelectionContext& context) {
   std::vector<Version> order;
   const auto known = [&](const BackendInfo* row) {
     return std::ranges::find(order, row, &Version::row) != order.end();
   };
-  const auto& entries = scene.registry.entries();
-  for (std::string_view name : priorities(scene.device, scene.spec()))
+  const auto& entries = context.registry.entries();
+  for (std::string_view name : priorities(context.device, context.spec()))
     if (const auto rows = rows_named(entries, name); !rows.empty()) {
-      const Version version = choose_version(rows, scene);
+      const Version version = choose_version(rows, context);
       if (!known(version.row)) order.push_back(version);
-      if (const BackendInfo* built = built_instead(*version.row, rows, scene); built && !known(built))
+      if (const BackendInfo* built = built_instead(*version.row, rows, context); built && !known(built))
         order.push_back({built});
     }
   for (const Entry& entry : entries)
-    if (entry.info->absent.empty() && !known(entry.info) && version_is_free(*entry.info, scene.config))
+    if (entry.info->absent.empty() && !known(entry.info) && version_is_free(*entry.info, context.config))
       order.push_back({entry.info});
   return order;
 }
 
-PhaseSelection choose_only(const Version& version, const Scene& scene, Phase phase, std::string why) {
-  std::vector<Weighed> one;
-  one.push_back(weigh(version, scene, phase));
-  PhaseSelection selection = first_that_serves(std::move(one), scene, phase);
+PhaseSelection choose_only(const Version& version, const SelectionContext& context, Phase phase,
+                           std::string why) {
+  std::vector<Evaluated> one;
+  one.push_back(evaluate(version, context, phase));
+  PhaseSelection selection = first_that_serves(std::move(one), context, phase);
   selection.why = std::move(why);
   if (selection.backend == nullptr)
-    selection.error = not_valid("Selected backend", selection.candidates.front(), scene);
+    selection.error = not_valid("Selected backend", selection.candidates.front(), context);
   return selection;
 }
 
-Result<PhaseSelection> choose(const Request& request, const Scene& scene, Phase phase) {
-  if (request.name.empty()) return choose_automatically(request, scene, phase);
-  FOVEA_TRY(named, resolve_name(request.name, scene));
+Result<PhaseSelection> choose(const Request& request, const SelectionContext& context, Phase phase) {
+  if (request.name.empty()) return choose_automatically(request, context, phase);
+  FOVEA_TRY(named, resolve_name(request.name, context));
   std::string why = "given: " + request.from + " " + request.name;
   if (!named.meaning.empty()) why += ", " + named.meaning;
   if (!request.note.empty()) why += "; " + request.note;
-  PhaseSelection selection = choose_only(named.version, scene, phase, std::move(why));
+  PhaseSelection selection = choose_only(named.version, context, phase, std::move(why));
   selection.version_named = named.version_named;
   return selection;
 }

@@ -32,7 +32,7 @@ bool off_by_default(const BackendInfo& row) {
   return is_called(row, "FLASHINFER") || is_called(row, "CUDNN");
 }
 
-struct Wish {
+struct Preference {
   std::string name;                  ///< empty = automatic
   std::string from;                  ///< with the value: "-ac.use_cudnn_prefill 1"
   std::vector<std::string> off, by;  ///< backends that are switched off, and what did it
@@ -42,31 +42,32 @@ std::string shown(const AttentionConfig& config, const Switch& s) {
   return setting(config, s.key) + "=" + (*(config.*s.value) ? "1" : "0");
 }
 
-Result<Wish> read_wish(const AttentionConfig& config) {
-  Wish wish;
+Result<Preference> read_preference(const AttentionConfig& config) {
+  Preference preference;
   if (!is_auto(config.mla_prefill_backend))
-    wish = {config.mla_prefill_backend,
-            setting(config, "mla_prefill_backend") + " " + config.mla_prefill_backend,
-            {},
-            {}};
+    preference = {config.mla_prefill_backend,
+                  setting(config, "mla_prefill_backend") + " " + config.mla_prefill_backend,
+                  {},
+                  {}};
   for (const Switch& s : kSwitches) {
     if (!(config.*s.value)) continue;
     const bool on = *(config.*s.value) == s.enables;
-    const bool same = squash(wish.name) == squash(s.backend);
-    if (!wish.name.empty() && on != same && (on || same))
-      return invalid(shown(config, s) + " contradicts " + wish.from + "; give mla_prefill_backend alone");
+    const bool same = squash(preference.name) == squash(s.backend);
+    if (!preference.name.empty() && on != same && (on || same))
+      return invalid(shown(config, s) + " contradicts " + preference.from +
+                     "; give mla_prefill_backend alone");
     if (!on) {
-      wish.off.emplace_back(s.backend);
-      wish.by.push_back(shown(config, s));
-    } else if (wish.name.empty()) {
-      if (const auto at = std::ranges::find(wish.off, s.backend); at != wish.off.end())
+      preference.off.emplace_back(s.backend);
+      preference.by.push_back(shown(config, s));
+    } else if (preference.name.empty()) {
+      if (const auto at = std::ranges::find(preference.off, s.backend); at != preference.off.end())
         return invalid(shown(config, s) + " contradicts " +
-                       wish.by[static_cast<size_t>(at - wish.off.begin())]);
-      wish.name = s.backend;
-      wish.from = shown(config, s);
+                       preference.by[static_cast<size_t>(at - preference.off.begin())]);
+      preference.name = s.backend;
+      preference.from = shown(config, s);
     }
   }
-  return wish;
+  return preference;
 }
 
 /// Every name once, in the order of the registry.
@@ -77,34 +78,35 @@ std::vector<std::string_view> names_of(const std::vector<Entry>& entries) {
   return names;
 }
 
-Error unknown_prefill(const Wish& wish, const std::vector<Entry>& entries) {
+Error unknown_prefill(const Preference& preference, const std::vector<Entry>& entries) {
   std::vector<std::string> names;
   for (std::string_view name : names_of(entries))
     names.emplace_back(name);
-  return invalid("Unknown MLA prefill backend: '" + wish.name + "' (" + wish.from +
+  return invalid("Unknown MLA prefill backend: '" + preference.name + "' (" + preference.from +
                  "). Valid options are: auto, " + join(names, ", ") + ".");
 }
 
-std::vector<Weighed> weigh_all(const Wish& wish, const Scene& scene) {
+std::vector<Evaluated> evaluate_all(const Preference& preference, const SelectionContext& context) {
   std::vector<AttentionSpec> specs;
-  for (const AttentionSpec& spec : scene.specs)
+  for (const AttentionSpec& spec : context.specs)
     specs.push_back(mla_prefill_spec(spec));
-  std::vector<Weighed> all;
-  const auto& entries = scene.registry.mla_prefill();
+  std::vector<Evaluated> all;
+  const auto& entries = context.registry.mla_prefill();
   for (std::string_view name : names_of(entries)) {
-    const Version version = choose_version(rows_named(entries, name), scene);
+    const Version version = choose_version(rows_named(entries, name), context);
     const BackendInfo& row = *version.row;
-    if (!wish.name.empty() && !is_called(row, wish.name)) continue;
-    Weighed one{&row, find_reasons(row, specs, scene.device, Phase::prefill, Duty::mla_prefill)};
+    if (!preference.name.empty() && !is_called(row, preference.name)) continue;
+    Evaluated one{&row, find_reasons(row, specs, context.device, Phase::prefill, UseCase::mla_prefill)};
     if (version.reason) one.findings.insert(one.findings.begin(), {0, Remedy::flag, *version.reason});
-    const auto off = std::ranges::find_if(wish.off, [&](auto& o) { return is_called(row, o); });
+    const auto off = std::ranges::find_if(preference.off, [&](auto& o) { return is_called(row, o); });
     const std::string ask = "-ac.mla_prefill_backend=" + std::string(name);
-    if (off != wish.off.end())
-      one.findings.insert(one.findings.begin(),
-                          {0,
-                           Remedy::flag,
-                           {"switched off by " + wish.by[static_cast<size_t>(off - wish.off.begin())], ask}});
-    else if (wish.name.empty() && off_by_default(row))
+    if (off != preference.off.end())
+      one.findings.insert(
+          one.findings.begin(),
+          {0,
+           Remedy::flag,
+           {"switched off by " + preference.by[static_cast<size_t>(off - preference.off.begin())], ask}});
+    else if (preference.name.empty() && off_by_default(row))
       one.findings.insert(one.findings.begin(), {0, Remedy::flag, {"off unless asked for", ask}});
     all.push_back(std::move(one));
   }
@@ -112,9 +114,9 @@ std::vector<Weighed> weigh_all(const Wish& wish, const Scene& scene) {
 }
 
 /// The flag for another one of MLA's prefills, whoever was named; empty = none takes these layers here.
-std::string other_prefill(const Wish& wish, const Scene& scene) {
+std::string other_prefill(const Preference& preference, const SelectionContext& context) {
   const BackendInfo *serves = nullptr, *if_built = nullptr;
-  for (const Weighed& one : weigh_all({{}, {}, wish.off, wish.by}, scene)) {
+  for (const Evaluated& one : evaluate_all({{}, {}, preference.off, preference.by}, context)) {
     if (one.findings.empty() && serves == nullptr) serves = one.row;
     if (only_kernels_missing(one.findings) && if_built == nullptr) if_built = one.row;
   }
@@ -144,17 +146,17 @@ std::string list_refused(const std::vector<Candidate>& candidates) {
   return out;
 }
 
-Result<PhaseSelection> choose_mla_prefill(const Wish& wish, const Scene& scene) {
-  std::vector<Weighed> weighed = weigh_all(wish, scene);
-  if (weighed.empty()) return unknown_prefill(wish, scene.registry.mla_prefill());
+Result<PhaseSelection> choose_mla_prefill(const Preference& preference, const SelectionContext& context) {
+  std::vector<Evaluated> evaluated = evaluate_all(preference, context);
+  if (evaluated.empty()) return unknown_prefill(preference, context.registry.mla_prefill());
   PhaseSelection selection;
-  for (const Weighed& one : weighed) {
+  for (const Evaluated& one : evaluated) {
     if (one.findings.empty() && selection.backend == nullptr) selection.backend = one.row;
   }
-  if (selection.backend == nullptr) set_if_built(weighed, selection);
-  const std::string other = other_prefill(wish, scene);
+  if (selection.backend == nullptr) set_if_built(evaluated, selection);
+  const std::string other = other_prefill(preference, context);
   const bool other_serves = other.ends_with(": serves it here");
-  for (Weighed& one : weighed) {
+  for (Evaluated& one : evaluated) {
     Candidate candidate{one.row, {}};
     const Finding* stays = lasting(one.findings);
     const std::string for_all = stays == nullptr ? std::string() : with_fix(*stays, other, other_serves).fix;
@@ -164,23 +166,24 @@ Result<PhaseSelection> choose_mla_prefill(const Wish& wish, const Scene& scene) 
     }
     selection.candidates.push_back(std::move(candidate));
   }
-  selection.why = "MLA prefill, " + (wish.name.empty() ? std::string("automatic") : "given: " + wish.from);
+  selection.why =
+      "MLA prefill, " + (preference.name.empty() ? std::string("automatic") : "given: " + preference.from);
   if (selection.backend != nullptr) return selection;
-  if (!wish.name.empty())
-    selection.error = not_valid("Selected MLA prefill backend", selection.candidates.front(), scene);
+  if (!preference.name.empty())
+    selection.error = not_valid("Selected MLA prefill backend", selection.candidates.front(), context);
   else
-    selection.error = unsupported("No valid MLA prefill backend found for " + describe(scene.device) +
+    selection.error = unsupported("No valid MLA prefill backend found for " + describe(context.device) +
                                   ". Reasons: {" + list_refused(selection.candidates) + "}.");
   return selection;
 }
 
 /// The row of `decode`'s partner that prefills on this device; null when there is none to speak of.
-const BackendInfo* partner_of(const BackendInfo& decode, const Scene& scene) {
+const BackendInfo* partner_of(const BackendInfo& decode, const SelectionContext& context) {
   if (decode.capability.phases.has(Phase::prefill)) return nullptr;
-  auto rows = rows_named(scene.registry.entries(), decode.prefill_partner);
+  auto rows = rows_named(context.registry.entries(), decode.prefill_partner);
   std::erase_if(rows, [](auto* row) { return !row->capability.phases.has(Phase::prefill); });
   if (rows.empty()) return nullptr;
-  const auto here = [&](auto* row) { return runs_on(row->capability, scene.device); };
+  const auto here = [&](auto* row) { return runs_on(row->capability, context.device); };
   const auto at = std::ranges::find_if(rows, here);
   return at == rows.end() ? rows.front() : *at;
 }
@@ -193,17 +196,18 @@ const BackendInfo* decoder_of(const PhaseSelection& decode, const Request& reque
 }
 
 /// Is prefill left to whoever decodes: nobody named for it, or the decoder itself, for both phases?
-Result<bool> is_for_both(const Request& request, const BackendInfo* decoder, const Scene& scene) {
+Result<bool> is_for_both(const Request& request, const BackendInfo* decoder,
+                         const SelectionContext& context) {
   if (request.name.empty()) return true;
   if (request.of_phase) return false;
-  FOVEA_TRY(named, resolve_name(request.name, scene));
+  FOVEA_TRY(named, resolve_name(request.name, context));
   return named.version.row == decoder;
 }
 
 /// Where none of the registry runs on this kind of device, MLA's backends prefill by themselves.
-bool has_mla_prefill(const Scene& scene) {
-  return std::ranges::any_of(scene.registry.mla_prefill(), [&](const Entry& entry) {
-    return entry.info->capability.device == scene.device.kind;
+bool has_mla_prefill(const SelectionContext& context) {
+  return std::ranges::any_of(context.registry.mla_prefill(), [&](const Entry& entry) {
+    return entry.info->capability.device == context.device.kind;
   });
 }
 
@@ -245,11 +249,11 @@ std::vector<std::string_view> mla_prefill_keys(const AttentionConfig& config) {
 }
 
 Status check_mla_prefill(const AttentionConfig& config, const BackendRegistry& registry) {
-  FOVEA_TRY(wish, read_wish(config));
+  FOVEA_TRY(preference, read_preference(config));
   const auto& entries = registry.mla_prefill();
-  const auto has_name = [&](const Entry& entry) { return is_called(*entry.info, wish.name); };
-  if (!wish.name.empty() && !entries.empty() && std::ranges::none_of(entries, has_name))
-    return unknown_prefill(wish, entries);
+  const auto has_name = [&](const Entry& entry) { return is_called(*entry.info, preference.name); };
+  if (!preference.name.empty() && !entries.empty() && std::ranges::none_of(entries, has_name))
+    return unknown_prefill(preference, entries);
   return {};
 }
 
@@ -257,27 +261,27 @@ bool is_mla_prefill(const BackendInfo& row, const BackendRegistry& registry) {
   return std::ranges::find(registry.mla_prefill(), &row, &Entry::info) != registry.mla_prefill().end();
 }
 
-Result<PhaseSelection> choose_prefill(const Request& request, const Scene& scene,
+Result<PhaseSelection> choose_prefill(const Request& request, const SelectionContext& context,
                                       const PhaseSelection& decode) {
-  const bool mla = scene.kind == LayerKind::mla;
+  const bool mla = context.kind == LayerKind::mla;
   const BackendInfo* decoder = decoder_of(decode, request);
-  FOVEA_TRY(wish, read_wish(scene.config));
-  FOVEA_TRY(both, is_for_both(request, decoder, scene));
+  FOVEA_TRY(preference, read_preference(context.config));
+  FOVEA_TRY(both, is_for_both(request, decoder, context));
   if (!both) {
-    if (mla && !wish.name.empty())
-      return invalid(request.from + " '" + request.name + "' contradicts " + wish.from +
+    if (mla && !preference.name.empty())
+      return invalid(request.from + " '" + request.name + "' contradicts " + preference.from +
                      ": both name the prefill of MLA layers; give only one of them");
-    return choose(request, scene, Phase::prefill);
+    return choose(request, context, Phase::prefill);
   }
-  if (mla && !wish.name.empty()) return choose_mla_prefill(wish, scene);
-  if (const BackendInfo* partner = decoder == nullptr ? nullptr : partner_of(*decoder, scene)) {
-    PhaseSelection pair = choose_only({partner}, scene, Phase::prefill,
+  if (mla && !preference.name.empty()) return choose_mla_prefill(preference, context);
+  if (const BackendInfo* partner = decoder == nullptr ? nullptr : partner_of(*decoder, context)) {
+    PhaseSelection pair = choose_only({partner}, context, Phase::prefill,
                                       "prefills for " + decoder->label() + ", which only decodes");
     // Layers without MLA have others to choose from where nobody was named.
     if (mla || !request.name.empty() || pair.backend != nullptr) return pair;
   }
-  if (mla && has_mla_prefill(scene)) return choose_mla_prefill(wish, scene);
-  return choose(request, scene, Phase::prefill);
+  if (mla && has_mla_prefill(context)) return choose_mla_prefill(preference, context);
+  return choose(request, context, Phase::prefill);
 }
 
 }  // namespace fovea

@@ -6,7 +6,7 @@
 namespace fovea {
 
 /// `decode` is what was chosen for the same layers' decode.
-Result<PhaseSelection> choose_prefill(const Request& request, const Scene& scene,
+Result<PhaseSelection> choose_prefill(const Request& request, const SelectionContext& context,
                                       const PhaseSelection& decode);
 
 /// What the layer is to a backend of the MLA prefill registry: every head has keys and values of its own, as

@@ -1,6 +1,6 @@
 #pragma once
 // One page size for all backends that read the cache.
-#include "attention/scene.h"
+#include "attention/selection_context.h"
 
 namespace fovea {
 

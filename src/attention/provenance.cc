@@ -13,25 +13,25 @@ constexpr int kTensorCoreRatio = 4;  // query heads a KV head; below, tensor cor
 struct Used {
   const BackendInfo* row;
   Phase phase;
-  const Scene* scene;
+  const SelectionContext* context;
   const PhaseSelection* selection;
 };
 
 class Provenance {
  public:
-  Provenance(std::span<const Scene> scenes, const PageSize& page, Selection& s)
-      : scenes_(scenes), config_(scenes.front().config), page_(page), s_(s) {
-    for (size_t i = 0; i < scenes.size(); ++i)
-      for (Phase phase : phases(scenes[i].kind)) {
+  Provenance(std::span<const SelectionContext> contexts, const PageSize& page, Selection& s)
+      : contexts_(contexts), config_(contexts.front().config), page_(page), s_(s) {
+    for (size_t i = 0; i < contexts.size(); ++i)
+      for (Phase phase : phases(contexts[i].kind)) {
         const PhaseSelection& selection = s.kinds[i].of(phase);
-        used_.push_back({meant(selection), phase, &scenes[i], &selection});
+        used_.push_back({meant(selection), phase, &contexts[i], &selection});
       }
   }
 
   void run() {
     for (const Used& u : used_)
-      add(std::string(to_string(u.scene->kind)) + "." + std::string(to_string(u.phase)), chosen(*u.selection),
-          u.selection->why);
+      add(std::string(to_string(u.context->kind)) + "." + std::string(to_string(u.phase)),
+          chosen(*u.selection), u.selection->why);
     if (page_.size > 0) add("page_size", std::to_string(page_.size), page_.why);
     add_dtypes();
     add_versions();
@@ -76,10 +76,10 @@ class Provenance {
   void add_dtypes() {
     const bool dtype_given = config_.sources.contains("dtype");
     const bool kv_given = config_.sources.contains("kv_cache_dtype");
-    for (const Scene& scene : scenes_)
-      for (const AttentionSpec& spec : scene.specs) {
+    for (const SelectionContext& context : contexts_)
+      for (const AttentionSpec& spec : context.specs) {
         add("dtype", std::string(to_string(spec.dtype)), from("dtype", dtype_given, "config.json"));
-        if (!has_kv_pages(scene.kind)) continue;
+        if (!has_kv_pages(context.kind)) continue;
         std::string kv(to_string(spec.kv_dtype));
         if (spec.kv_dtype == KvCacheDType::auto_)
           kv.append(" (").append(to_string(resolve(spec.kv_dtype, spec.dtype))).append(")");
@@ -89,8 +89,8 @@ class Provenance {
 
   /// The row's, or that which MLA's prefill by FlashAttention takes without rows for its versions.
   std::optional<int> flash_version_of(const Used& u) const {
-    if (u.row->version.empty() && u.row->name == "FLASH_ATTN" && is_mla_prefill(*u.row, u.scene->registry))
-      return config_.flash_attn_version.value_or(default_flash_version(*u.scene));
+    if (u.row->version.empty() && u.row->name == "FLASH_ATTN" && is_mla_prefill(*u.row, u.context->registry))
+      return config_.flash_attn_version.value_or(default_flash_version(*u.context));
     return flash_version(*u.row);
   }
 
@@ -99,12 +99,12 @@ class Provenance {
       if (u.row == nullptr) continue;
       if (const auto flash = flash_version_of(u)) {
         const auto rows =
-            rows_named(is_mla_prefill(*u.row, u.scene->registry) ? u.scene->registry.mla_prefill()
-                                                                 : u.scene->registry.entries(),
+            rows_named(is_mla_prefill(*u.row, u.context->registry) ? u.context->registry.mla_prefill()
+                                                                   : u.context->registry.entries(),
                        u.row->name);
-        const BackendInfo& usual = *choose_version(rows, *u.scene).row;
+        const BackendInfo& usual = *choose_version(rows, *u.context).row;
         const bool by_rule = !u.selection->version_named && &usual == u.row;
-        const bool instead = !u.selection->version_named && built_instead(usual, rows, *u.scene) == u.row;
+        const bool instead = !u.selection->version_named && built_instead(usual, rows, *u.context) == u.row;
         add("flash_attn_version", std::to_string(*flash),
             from("flash_attn_version", config_.flash_attn_version.has_value(),
                  by_rule   ? "default: 3 on compute capability 9.x (2 with ALiBi), 2 elsewhere"
@@ -119,23 +119,23 @@ class Provenance {
 
   /// Why a version of FlashInfer's was taken that no flag asks for.
   std::string trtllm_rule(const Used& u) const {
-    const auto rows = rows_named(u.scene->registry.entries(), u.row->name);
-    const BackendInfo& usual = *choose_version(rows, *u.scene).row;
-    return &usual != u.row && built_instead(usual, rows, *u.scene) == u.row
+    const auto rows = rows_named(u.context->registry.entries(), u.row->name);
+    const BackendInfo& usual = *choose_version(rows, *u.context).row;
+    return &usual != u.row && built_instead(usual, rows, *u.context) == u.row
                ? usual.label() + " is not in this build"
                : "default: 1 on compute capability 10.x, 0 elsewhere";
   }
 
   void add_mla_prefill() {
     for (const Used& u : used_)
-      if (u.row != nullptr && is_mla_prefill(*u.row, u.scene->registry))
+      if (u.row != nullptr && is_mla_prefill(*u.row, u.context->registry))
         add("mla_prefill_backend", u.row->label(), u.selection->why);
   }
 
   void add_tensor_cores() {
     for (const Used& u : used_) {
       if (u.row == nullptr || u.row->name != "FLASHINFER" || u.phase != Phase::decode) continue;
-      for (const AttentionSpec& spec : u.scene->specs) {
+      for (const AttentionSpec& spec : u.context->specs) {
         const int ratio = spec.num_heads / spec.num_kv_heads;
         const auto& given = config_.flashinfer_use_tensor_cores;
         add("flashinfer_use_tensor_cores", given.value_or(ratio >= kTensorCoreRatio) ? "1" : "0",
@@ -150,9 +150,9 @@ class Provenance {
   void add_kernels() {
     for (const Used& u : used_) {
       if (u.row == nullptr || u.row->kernel_family == nullptr || !u.row->absent.empty()) continue;
-      for (const AttentionSpec& spec : u.scene->specs)
+      for (const AttentionSpec& spec : u.context->specs)
         if (auto family = u.row->kernel_family(*u.row, spec, u.phase))
-          add(std::string(to_string(u.scene->kind)) + "." + std::string(to_string(u.phase)) + ".kernels",
+          add(std::string(to_string(u.context->kind)) + "." + std::string(to_string(u.phase)) + ".kernels",
               std::string(family->name), std::move(family->why));
     }
   }
@@ -174,11 +174,11 @@ class Provenance {
   void add_warnings() {
     for (std::string& warning : deprecated_switches(config_))
       s_.warnings.push_back(std::move(warning));
-    const auto has = [&](auto wanted) { return std::ranges::any_of(scenes_, wanted); };
-    const bool mla_model = has([](const Scene& s) { return s.kind == LayerKind::mla; });
+    const auto has = [&](auto wanted) { return std::ranges::any_of(contexts_, wanted); };
+    const bool mla_model = has([](const SelectionContext& s) { return s.kind == LayerKind::mla; });
     for (const std::string_view key : mla_prefill_keys(config_))
       idle(key, true, mla_model, "this model has no MLA layers that it could be for");
-    const bool page_is_used = has([](const Scene& s) { return has_kv_pages(s.kind); });
+    const bool page_is_used = has([](const SelectionContext& s) { return has_kv_pages(s.kind); });
     idle("page_size", config_.page_size.has_value(), page_is_used, "encoder layers have no KV cache");
     idle("allow_page_override", config_.allow_page_override, config_.page_size.has_value(),
          "no page size is given that a backend could change");
@@ -186,7 +186,7 @@ class Provenance {
       return s.type == AttentionType::decoder && s.linear == LinearAttention::none;
     };
     idle("use_non_causal", config_.use_non_causal.value_or(false),
-         has([&](const Scene& s) { return std::ranges::any_of(s.specs, decodes); }),
+         has([&](const SelectionContext& s) { return std::ranges::any_of(s.specs, decodes); }),
          "no layers of this model are a decoder's");
     // What a refused phase would have used is not known.
     if (std::ranges::any_of(used_, [](const Used& u) { return u.row == nullptr; })) return;
@@ -202,13 +202,13 @@ class Provenance {
          any([](auto& row, auto&) { return row.name == "ROCM_ATTN" && row.absent.empty(); }),
          any_row([](auto& row) { return row.name == "ROCM_ATTN"; }) ? "ROCM_ATTN is not in this build"
                                                                     : "no phase uses ROCM_ATTN");
-    const auto mla = [](auto& row, const Used& u) { return is_mla_prefill(row, u.scene->registry); };
+    const auto mla = [](auto& row, const Used& u) { return is_mla_prefill(row, u.context->registry); };
     if (mla_model)
       for (const std::string_view key : mla_prefill_keys(config_))
         idle(key, true, any(mla), "no layers have an MLA prefill of their own");
   }
 
-  std::span<const Scene> scenes_;
+  std::span<const SelectionContext> contexts_;
   const AttentionConfig& config_;
   const PageSize& page_;
   Selection& s_;
@@ -223,8 +223,8 @@ const BackendInfo* meant(const PhaseSelection& phase) {
   return phase.candidates.size() == 1 ? phase.candidates.front().backend : nullptr;
 }
 
-void add_provenance(std::span<const Scene> scenes, const PageSize& page, Selection& selection) {
-  Provenance(scenes, page, selection).run();
+void add_provenance(std::span<const SelectionContext> contexts, const PageSize& page, Selection& selection) {
+  Provenance(contexts, page, selection).run();
 }
 
 }  // namespace fovea

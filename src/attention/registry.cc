@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "attention/other_build.h"
-#include "attention/scene.h"
+#include "attention/selection_context.h"
 #include "base/check.h"
 #include "base/edit_distance.h"
 #include "base/log.h"

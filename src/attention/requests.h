@@ -6,15 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "attention/scene.h"
+#include "attention/selection_context.h"
 
 namespace fovea {
 
 struct Request {
   std::string name;  ///< empty = automatic
   std::string from;  ///< the setting that says so; empty when none does
-  /// The setting names this phase: it is no general wish, which an MLA model or a backend that only decodes
-  /// answers with two backends.
+  /// The setting names this phase: it is no general preference, which an MLA model or a backend that only
+  /// decodes answers with two backends.
   bool of_phase = false;
   std::string note = {};  ///< to be told with the choice
 };

@@ -58,9 +58,9 @@ bool has_trtllm_kernels(const BackendInfo& row) {
   return row.name == "FLASHINFER" && !row.version.empty() && !is_native_flashinfer(row);
 }
 
-Version choose_flash_version(const std::vector<const BackendInfo*>& rows, const Scene& scene) {
-  const std::optional<int>& asked = scene.config.flash_attn_version;
-  const int wanted = asked.value_or(default_flash_version(scene));
+Version choose_flash_version(const std::vector<const BackendInfo*>& rows, const SelectionContext& context) {
+  const std::optional<int>& asked = context.config.flash_attn_version;
+  const int wanted = asked.value_or(default_flash_version(context));
   const auto is = [&](const BackendInfo& row) { return flash_version(row) == wanted; };
   if (const BackendInfo* row = first(rows, is)) return {row};
   if (!asked) return {rows.front()};
@@ -74,10 +74,10 @@ Version choose_flash_version(const std::vector<const BackendInfo*>& rows, const 
 
 }  // namespace
 
-int default_flash_version(const Scene& scene) {
-  const int cc = scene.device.compute_capability;
-  const bool hopper = scene.device.kind == DeviceKind::cuda && cc >= 90 && cc < 100;
-  const bool alibi = std::ranges::any_of(scene.specs, &AttentionSpec::has_alibi);
+int default_flash_version(const SelectionContext& context) {
+  const int cc = context.device.compute_capability;
+  const bool hopper = context.device.kind == DeviceKind::cuda && cc >= 90 && cc < 100;
+  const bool alibi = std::ranges::any_of(context.specs, &AttentionSpec::has_alibi);
   return hopper && !alibi ? 3 : 2;
 }
 
@@ -101,13 +101,13 @@ std::vector<const BackendInfo*> rows_named(const std::vector<Entry>& entries, st
   return rows;
 }
 
-Version choose_version(const std::vector<const BackendInfo*>& rows, const Scene& scene) {
+Version choose_version(const std::vector<const BackendInfo*>& rows, const SelectionContext& context) {
   if (rows.size() == 1) return {rows.front()};
-  if (flash_version(*rows.front())) return choose_flash_version(rows, scene);
-  const auto here = [&](const BackendInfo& row) { return runs_on(row.capability, scene.device); };
+  if (flash_version(*rows.front())) return choose_flash_version(rows, context);
+  const auto here = [&](const BackendInfo& row) { return runs_on(row.capability, context.device); };
   if (first(rows, has_trtllm_kernels) != nullptr) {
-    const auto asked = scene.config.use_trtllm_attention;
-    const bool trtllm = asked.value_or(trtllm_by_default(scene.device));
+    const auto asked = context.config.use_trtllm_attention;
+    const bool trtllm = asked.value_or(trtllm_by_default(context.device));
     const auto wanted = [&](const BackendInfo& row) { return has_trtllm_kernels(row) == trtllm; };
     const auto wanted_here = [&](const BackendInfo& row) { return wanted(row) && here(row); };
     if (const BackendInfo* row = first(rows, wanted_here)) return {row};
@@ -118,11 +118,11 @@ Version choose_version(const std::vector<const BackendInfo*>& rows, const Scene&
 }
 
 const BackendInfo* built_instead(const BackendInfo& wanted, const std::vector<const BackendInfo*>& rows,
-                                 const Scene& scene) {
+                                 const SelectionContext& context) {
   const auto written = [](const BackendInfo& row) { return row.absent.empty() || needs_other_build(row); };
   if (written(wanted)) return nullptr;
   return first(rows, [&](const BackendInfo& row) {
-    return written(row) && runs_on(row.capability, scene.device) && version_is_free(row, scene.config);
+    return written(row) && runs_on(row.capability, context.device) && version_is_free(row, context.config);
   });
 }
 
@@ -146,28 +146,28 @@ Status check_known(const std::string& name, const BackendRegistry& registry) {
   return {};
 }
 
-Result<Named> resolve_name(const std::string& given, const Scene& scene) {
-  const Entry* entry = scene.registry.find(given);
-  if (entry == nullptr) return unknown_backend(given, scene.registry);
-  const auto& entries = scene.registry.entries();
+Result<Named> resolve_name(const std::string& given, const SelectionContext& context) {
+  const Entry* entry = context.registry.find(given);
+  if (entry == nullptr) return unknown_backend(given, context.registry);
+  const auto& entries = context.registry.entries();
   std::vector<const BackendInfo*> rows = rows_named(entries, entry->info->name);
   const bool family = means_family(*entry, given);
-  if (family && scene.spec().use_mla)
+  if (family && context.spec().use_mla)
     for (const BackendInfo* row : rows)
       if (const auto siblings = rows_named(entries, row->mla_sibling); !siblings.empty())
-        return Named{choose_version(siblings, scene),
+        return Named{choose_version(siblings, context),
                      "on an MLA model that is " + std::string(row->mla_sibling), false};
   if (family)
     if (const BackendInfo* pinned = first(rows, [&](auto& row) { return same_name(row.version, given); })) {
-      const auto asked = scene.config.flash_attn_version;
+      const auto asked = context.config.flash_attn_version;
       if (asked && flash_version(*pinned) && flash_version(*pinned) != asked)
         return invalid("attention backend '" + given + "' contradicts " +
-                       setting(scene.config, "flash_attn_version") + " " + std::to_string(*asked) +
+                       setting(context.config, "flash_attn_version") + " " + std::to_string(*asked) +
                        "; give only one of them");
       return Named{{pinned}, {}, true};
     }
-  const Version version = choose_version(rows, scene);
-  if (const BackendInfo* built = built_instead(*version.row, rows, scene))
+  const Version version = choose_version(rows, context);
+  if (const BackendInfo* built = built_instead(*version.row, rows, context))
     return Named{{built}, version.row->label() + " is not in this build", false};
   return Named{version, {}, false};
 }

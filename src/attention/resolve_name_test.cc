@@ -12,8 +12,8 @@ class ResolveName : public CudaSelectTest {
  protected:
   /// The label of the row that a name means here; or the error.
   std::string meaning(const std::string& name, const AttentionSpec& spec = llama_spec()) {
-    const Scene scene = {config, registry.get(), device, kind_of(spec), true, {&spec, 1}};
-    const auto named = resolve_name(name, scene);
+    const SelectionContext context = {config, registry.get(), device, kind_of(spec), true, {&spec, 1}};
+    const auto named = resolve_name(name, context);
     return named ? named->version.row->label() : named.error().message;
   }
   AttentionConfig config;

@@ -51,23 +51,24 @@ Status check(const AttentionConfig& config) {
 }
 
 /// Of the rows that read the cache; nullopt when one is missing.
-std::optional<PageSize> page_size_of(std::span<const Scene> scenes, const Selection& selection,
+std::optional<PageSize> page_size_of(std::span<const SelectionContext> contexts, const Selection& selection,
                                      const BackendInfo* (*row_of)(const PhaseSelection&)) {
   std::vector<const BackendInfo*> readers;
   int required = 0;
-  const bool pages = std::ranges::any_of(scenes, [](const Scene& s) { return has_kv_pages(s.kind); });
-  for (size_t i = 0; i < scenes.size(); ++i) {
-    if (pages && !has_kv_pages(scenes[i].kind)) continue;
-    if (required == 0) required = scenes[i].spec().page_size;
+  const bool pages =
+      std::ranges::any_of(contexts, [](const SelectionContext& s) { return has_kv_pages(s.kind); });
+  for (size_t i = 0; i < contexts.size(); ++i) {
+    if (pages && !has_kv_pages(contexts[i].kind)) continue;
+    if (required == 0) required = contexts[i].spec().page_size;
     for (Phase phase : {Phase::prefill, Phase::decode}) {
       const BackendInfo* row = row_of(selection.kinds[i].of(phase));
       if (row == nullptr) return std::nullopt;
-      if (!is_mla_prefill(*row, scenes[i].registry) && std::ranges::find(readers, row) == readers.end())
+      if (!is_mla_prefill(*row, contexts[i].registry) && std::ranges::find(readers, row) == readers.end())
         readers.push_back(row);
     }
   }
   if (readers.empty()) return std::nullopt;
-  AttentionConfig config = scenes.front().config;
+  AttentionConfig config = contexts.front().config;
   if (!pages) config.page_size.reset();
   return choose_page_size(config, readers, required);
 }
@@ -89,7 +90,7 @@ void warn_of_precluded(const PhaseSelection& phase, const AttentionConfig& confi
     selection.warnings.push_back(std::move(warning));
 }
 
-/// A wish for the decode of a model that has none.
+/// A preference for the decode of a model that has none.
 void warn_of_decode(const Requests& requests, const std::vector<LayerKind>& kinds, Selection& selection) {
   const Request& decode = requests.of(LayerKind::encoder, Phase::decode);
   if (kinds.size() == 1 && kinds.front() == LayerKind::encoder && decode.of_phase && !decode.name.empty())
@@ -111,29 +112,29 @@ Result<Selection> consider(const AttentionConfig& config, std::span<const Attent
   FOVEA_RETURN_IF_ERROR(check(config));
   const std::vector<Group> groups = group_by_kind(specs, config);
   std::vector<LayerKind> kinds;
-  std::vector<Scene> scenes;
+  std::vector<SelectionContext> contexts;
   for (const Group& group : groups) {
     kinds.push_back(group.kind);
-    scenes.push_back({config, registry, device, group.kind, groups.size() == 1, group.specs});
+    contexts.push_back({config, registry, device, group.kind, groups.size() == 1, group.specs});
   }
   FOVEA_TRY(requests, Requests::read(config, kinds, registry));
   // A name that nothing uses (another setting wins, the phase does not run) is not taken on trust.
   for (const std::string& name : requests.names())
     FOVEA_RETURN_IF_ERROR(check_known(name, registry));
   FOVEA_RETURN_IF_ERROR(check_mla_prefill(config, registry));
-  for (Scene& scene : scenes)
-    scene.requests = &requests;
+  for (SelectionContext& context : contexts)
+    context.requests = &requests;
   Selection selection;
   selection.device = device;
   for (size_t i = 0; i < groups.size(); ++i) {
     const LayerKind kind = groups[i].kind;
     KindSelection chosen{kind, groups[i].indices, {}, {}};
     if (kind == LayerKind::encoder) {
-      FOVEA_TRY(prefill, choose(requests.of(kind, Phase::prefill), scenes[i], Phase::prefill));
+      FOVEA_TRY(prefill, choose(requests.of(kind, Phase::prefill), contexts[i], Phase::prefill));
       chosen.prefill = chosen.decode = std::move(prefill);
     } else {
-      FOVEA_TRY(decode, choose(requests.of(kind, Phase::decode), scenes[i], Phase::decode));
-      FOVEA_TRY(prefill, choose_prefill(requests.of(kind, Phase::prefill), scenes[i], decode));
+      FOVEA_TRY(decode, choose(requests.of(kind, Phase::decode), contexts[i], Phase::decode));
+      FOVEA_TRY(prefill, choose_prefill(requests.of(kind, Phase::prefill), contexts[i], decode));
       chosen.prefill = std::move(prefill);
       chosen.decode = std::move(decode);
     }
@@ -142,11 +143,11 @@ Result<Selection> consider(const AttentionConfig& config, std::span<const Attent
     selection.kinds.push_back(std::move(chosen));
   }
   warn_of_decode(requests, kinds, selection);
-  const auto page = page_size_of(scenes, selection, fovea::chosen);
+  const auto page = page_size_of(contexts, selection, fovea::chosen);
   selection.page_size = page ? page->size : 0;
   selection.page_size_why = page ? page->why : "a phase has no backend";
   if (page && !page->warning.empty()) selection.warnings.push_back(page->warning);
-  add_provenance(scenes, page ? *page : page_size_of(scenes, selection, meant).value_or(PageSize{}),
+  add_provenance(contexts, page ? *page : page_size_of(contexts, selection, meant).value_or(PageSize{}),
                  selection);
   return selection;
 }

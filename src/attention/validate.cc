@@ -59,8 +59,13 @@ constexpr std::string_view kOtherBackend = "--attention-backend auto: picks one 
 class Validation {
  public:
   Validation(const BackendInfo& backend, const AttentionSpec& spec, const DeviceInfo& device, Phase phase,
-             Duty duty)
-      : backend_(backend), c_(backend.capability), spec_(spec), device_(device), phase_(phase), duty_(duty) {}
+             UseCase use_case)
+      : backend_(backend),
+        c_(backend.capability),
+        spec_(spec),
+        device_(device),
+        phase_(phase),
+        use_case_(use_case) {}
 
   std::vector<Finding> run() {
     check_linear();
@@ -96,7 +101,7 @@ class Validation {
         by_flag ? Remedy::flag : Remedy::other_backend);
   }
 
-  /// One check: `fix` is the flag that takes the wish back; empty = only another backend helps.
+  /// One check: `fix` is the flag that takes the preference back; empty = only another backend helps.
   void need(bool wanted, Feature feature, std::string_view text, std::string_view fix = {}) {
     ++rank_;
     if (!wanted || c_.features.has(feature)) return;
@@ -208,7 +213,7 @@ class Validation {
   /// prefill are for nothing else.
   void need_kind(bool wanted, Feature feature, std::string_view kind) {
     ++rank_;
-    if (duty_ == Duty::mla_prefill || wanted == c_.features.has(feature)) return;
+    if (use_case_ == UseCase::mla_prefill || wanted == c_.features.has(feature)) return;
     const std::string text = (wanted ? "" : "non-") + std::string(kind) + std::string(kNotSupported);
     if (!c_.unstated.has(feature))
       add(text, std::string(kOtherBackend), Remedy::other_backend);
@@ -235,7 +240,7 @@ class Validation {
   void check_beyond_vllm() {
     ++rank_;
     if (const int ratio = spec_.num_heads / spec_.num_kv_heads;
-        duty_ == Duty::paged && !c_.gqa_ratios.has(ratio))
+        use_case_ == UseCase::paged && !c_.gqa_ratios.has(ratio))
       add("GQA ratio " + str(ratio) + " not supported",
           std::string(backend_.name) + " takes " + c_.gqa_ratios.describe() + " query heads a KV head",
           Remedy::other_backend);
@@ -294,7 +299,7 @@ class Validation {
   const AttentionSpec& spec_;
   const DeviceInfo& device_;
   Phase phase_;
-  Duty duty_;
+  UseCase use_case_;
   int rank_ = 0;
   std::vector<Finding> findings_;
 };
@@ -314,10 +319,10 @@ std::string describe_needed_device(const Capability& c) {
 }
 
 std::vector<Finding> find_reasons(const BackendInfo& backend, std::span<const AttentionSpec> specs,
-                                  const DeviceInfo& device, Phase phase, Duty duty) {
+                                  const DeviceInfo& device, Phase phase, UseCase use_case) {
   std::vector<Finding> all;
   for (const AttentionSpec& spec : specs)
-    for (Finding& finding : Validation(backend, spec, device, phase, duty).run())
+    for (Finding& finding : Validation(backend, spec, device, phase, use_case).run())
       if (std::ranges::none_of(all, [&](auto& known) { return known.reason.text == finding.reason.text; }))
         all.push_back(std::move(finding));
   std::ranges::stable_sort(all, {}, &Finding::rank);

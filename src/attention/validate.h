@@ -25,11 +25,11 @@ struct Finding {
 };
 
 /// What the backend would be used for: pages of a cache, or MLA's prefill over plain tensors.
-enum class Duty : uint8_t { paged, mla_prefill };
+enum class UseCase : uint8_t { paged, mla_prefill };
 
 /// The reasons of all of `specs`, each once, in vLLM's order.
 std::vector<Finding> find_reasons(const BackendInfo& backend, std::span<const AttentionSpec> specs,
-                                  const DeviceInfo& device, Phase phase, Duty duty = Duty::paged);
+                                  const DeviceInfo& device, Phase phase, UseCase use_case = UseCase::paged);
 
 /// Nothing but its kernels is missing.
 bool only_kernels_missing(const std::vector<Finding>& findings);

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "attention/batch_check.h"
-#include "builtin/project_backends.h"
 #include "backends/cuda/kernel_choice.h"
+#include "builtin/project_backends.h"
 
 namespace fovea::cuda {
 namespace {

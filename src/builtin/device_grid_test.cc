@@ -6,10 +6,10 @@
 #include <map>
 #include <string>
 
-#include "builtin/project_backends.h"
 #include "backends/cuda/cuda_attention.h"
 #include "backends/cuda/device_kernel.h"
 #include "backends/cuda/step_layout.h"
+#include "builtin/project_backends.h"
 
 namespace fovea::cuda {
 namespace {

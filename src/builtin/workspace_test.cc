@@ -2,9 +2,9 @@
 
 #include <climits>
 
-#include "builtin/project_backends.h"
 #include "backends/cuda/cuda_attention.h"
 #include "backends/cuda/step_layout.h"
+#include "builtin/project_backends.h"
 
 namespace fovea::cuda {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <climits>
 
-#include "builtin/create_backend.h"
 #include "attention/kv_view.h"
+#include "builtin/create_backend.h"
 #include "c_api/registry.h"
 #include "c_api/settings.h"
 #include "c_api/spec.h"

@@ -208,9 +208,9 @@ class Reader {
   }
 
   Status read_settled() {
-    if (step_.kv_settled != 0 && step_.kv_settled != 1)
-      return invalid("kv_settled is " + str(step_.kv_settled) + "; it must be 0 or 1");
-    meta_.kv_settled = step_.kv_settled == 1;
+    if (step_.past_kv_ready != 0 && step_.past_kv_ready != 1)
+      return invalid("past_kv_ready is " + str(step_.past_kv_ready) + "; it must be 0 or 1");
+    meta_.past_kv_ready = step_.past_kv_ready == 1;
     if (step_.num_pages < 0 || step_.num_pages > INT32_MAX)
       return invalid("num_pages is " + str(step_.num_pages) +
                      "; it must be 0, which is not given, to 2^31 - 1");

@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <vector>
 
-#include "builtin/backends_json.h"
 #include "attention/columns.h"
 #include "attention/priorities.h"
+#include "builtin/backends_json.h"
 #include "cli/flags.h"
 #include "fovea/attention_backend.h"
 

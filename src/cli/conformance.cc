@@ -10,7 +10,7 @@
 #include <fstream>
 #include <future>
 
-#include "attention/scene.h"
+#include "attention/selection_context.h"
 #include "backends/cuda/device_facts.h"
 #include "base/edit_distance.h"
 #include "cli/flags.h"

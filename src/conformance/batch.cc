@@ -101,7 +101,7 @@ std::vector<bool> seen_keys(MaskSpec mask, const Problem& problem, const Sequenc
 Batch::Batch(const Problem& problem, const Layout& layout) : masks_(problem), meta_(masks_.meta()) {
   lay_out_queries(problem, layout);
   lay_out_cache(problem, layout);
-  meta_.kv_settled = layout.kv_settled;
+  meta_.past_kv_ready = layout.past_kv_ready;
   limits_ = larger_of(limits_of(problem), layout.declared);
   sinks_ = problem.sinks;
   slopes_ = problem.slopes;
@@ -358,35 +358,35 @@ void Batch::make_page_lists(const Problem& problem) {
   meta_.kv_indices = kv_indices_;
 }
 
-Result<Step> Batch::upload(Turn& turn) const {
+Result<Step> Batch::upload(DeviceSession& session) const {
   Status status;
   Step step;
   step.meta = with_arrays(meta_, [&](auto array) {
-    const auto device = turn.put(array.data(), array.size_bytes());
+    const auto device = session.put(array.data(), array.size_bytes());
     if (!device && status) status = device.error();
     return decltype(array)(device ? reinterpret_cast<decltype(array.data())>(*device) : nullptr,
                            array.size());
   });
   FOVEA_RETURN_IF_ERROR(status);
-  FOVEA_TRY(args, upload_args(turn));
+  FOVEA_TRY(args, upload_args(session));
   step.args = args;
   return step;
 }
 
-Result<const std::byte*> Batch::upload_queries(Turn& turn) const {
-  return turn.put(q_.data(), q_.size());
+Result<const std::byte*> Batch::upload_queries(DeviceSession& session) const {
+  return session.put(q_.data(), q_.size());
 }
 
-Result<AttentionArgs> Batch::upload_args(Turn& turn) const {
+Result<AttentionArgs> Batch::upload_args(DeviceSession& session) const {
   AttentionArgs args = args_;
   if (k_.data() == nullptr || v_.data() == nullptr)
     return Error{ErrorCode::internal, "this system does not map the " +
                                           std::to_string(num_pages_ * args.kv.k_page_stride) +
                                           " elements of a cache whose offsets pass 2^31; raise ulimit -v"};
-  FOVEA_TRY(q, upload_queries(turn));
+  FOVEA_TRY(q, upload_queries(session));
   const auto put_cache = [&](const HostRegion& region, const std::vector<ByteRange>& used) {
-    return used.empty() ? turn.put(region.data(), region.size())
-                        : turn.put_parts(region.data(), region.size(), used);
+    return used.empty() ? session.put(region.data(), region.size())
+                        : session.put_parts(region.data(), region.size(), used);
   };
   FOVEA_TRY(k, put_cache(k_, k_used_));
   FOVEA_TRY(v, put_cache(v_, v_used_));
@@ -395,7 +395,7 @@ Result<AttentionArgs> Batch::upload_args(Turn& turn) const {
   args.kv.v = v;
   const auto put = [&](const float*& array, const std::vector<float>& host) -> Status {
     if (array == nullptr) return {};
-    FOVEA_TRY(device, turn.put(host.data(), host.size() * sizeof(float)));
+    FOVEA_TRY(device, session.put(host.data(), host.size() * sizeof(float)));
     array = reinterpret_cast<const float*>(device);
     return {};
   };

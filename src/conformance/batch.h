@@ -39,7 +39,7 @@ struct Layout {
   bool share_pages = false;  ///< whole pages of Problem::shared_prefix are one page for all sequences
   KvPlace place = KvPlace::dense;
   int kv_gap = 16;                ///< elements of KvPlace::gaps; GPUs load 16 bytes at once
-  bool kv_settled = false;        ///< BatchMeta::kv_settled
+  bool past_kv_ready = false;     ///< BatchMeta::past_kv_ready
   AttentionLimits declared = {};  ///< where they are larger than the batch's own
 };
 
@@ -94,10 +94,10 @@ class Batch {
   /// Those of the step, or those that are declared where they are larger.
   AttentionLimits limits() const { return limits_; }
   int64_t num_pages() const { return num_pages_; }
-  /// Where the device of `turn` reads it.
-  Result<Step> upload(Turn& turn) const;
-  Result<AttentionArgs> upload_args(Turn& turn) const;
-  Result<const std::byte*> upload_queries(Turn& turn) const;
+  /// Where the device of `session` reads it.
+  Result<Step> upload(DeviceSession& session) const;
+  Result<AttentionArgs> upload_args(DeviceSession& session) const;
+  Result<const std::byte*> upload_queries(DeviceSession& session) const;
 
  private:
   void lay_out_queries(const Problem& problem, const Layout& layout);

@@ -70,8 +70,8 @@ TEST(Batch, ScalesOfHeads) {
   const Batch batch(problem, layout);
   ThreadPool pool(1);
   HostMachine machine(pool);
-  const auto turn = machine.turn();
-  const auto args = batch.upload_args(**turn);
+  const auto session = machine.open_session();
+  const auto args = batch.upload_args(**session);
   const KvView& kv = args->kv;
   EXPECT_EQ(kv.scale_page_stride, 0);
   EXPECT_EQ(kv.scale_slot_stride, 0);
@@ -114,8 +114,8 @@ TEST(Batch, FarPagesAreBeyond32Bits) {
   const Batch batch(example(KvCacheDType::fp8_e4m3, 16), layout);
   ThreadPool pool(1);
   HostMachine machine(pool);
-  const auto turn = machine.turn();
-  const auto args = batch.upload_args(**turn);
+  const auto session = machine.open_session();
+  const auto args = batch.upload_args(**session);
   ASSERT_TRUE(args);
   const int64_t last = args->kv.num_pages - 1;
   EXPECT_EQ(batch.meta().page_table[0], last);
@@ -132,8 +132,8 @@ TEST(Batch, GapsAreAtEachLevel) {
     const Batch batch(example(KvCacheDType::auto_, 4), layout);
     ThreadPool pool(1);
     HostMachine machine(pool);
-    const auto turn = machine.turn();
-    const auto args = batch.upload_args(**turn);
+    const auto session = machine.open_session();
+    const auto args = batch.upload_args(**session);
     const KvView& kv = args->kv;
     const int64_t inner = std::min(kv.k_slot_stride, kv.k_head_stride);
     const int64_t outer = std::max(kv.k_slot_stride, kv.k_head_stride);

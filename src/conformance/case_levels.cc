@@ -164,7 +164,7 @@ void CaseSpace::add_memory() {
   levels(Knob::limits) = {{"exact", level(LimitsLevel::exact)},
                           {"larger", level(LimitsLevel::larger)},
                           {"an engine's", level(LimitsLevel::engine)}};
-  levels(Knob::kv_settled) = {{"no", 0}, {"yes", 1}};
+  levels(Knob::past_kv_ready) = {{"no", 0}, {"yes", 1}};
   levels(Knob::threads) = {{"1", 1}, {"2", 2}, {"3", 3}};
   if (gpu) {
     levels(Knob::threads).resize(1);  // of the host: they only queue

@@ -58,10 +58,10 @@ Hints CaseSpace::hints() const {
 std::vector<Levels> CaseSpace::weighted_rows(uint64_t seed, int count, const Weights& weights,
                                              const Levels& fixed) const {
   // What any case may have, beside the knobs with weights.
-  constexpr Knob kFree[] = {Knob::phase,      Knob::kv_layout, Knob::values,     Knob::page_order,
-                            Knob::null_page,  Knob::poison,    Knob::padding,    Knob::shared_pages,
-                            Knob::kv_settled, Knob::threads,   Knob::page_lists, Knob::lse,
-                            Knob::v_head_dim, Knob::sink};
+  constexpr Knob kFree[] = {Knob::phase,         Knob::kv_layout, Knob::values,     Knob::page_order,
+                            Knob::null_page,     Knob::poison,    Knob::padding,    Knob::shared_pages,
+                            Knob::past_kv_ready, Knob::threads,   Knob::page_lists, Knob::lse,
+                            Knob::v_head_dim,    Knob::sink};
   Random random(seed);
   std::vector<Levels> rows;
   for (int tries = 0; tries < 60 * count && static_cast<int>(rows.size()) < count; ++tries) {

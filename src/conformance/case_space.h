@@ -49,7 +49,7 @@ enum class Knob : uint8_t {
   padding,
   place,   ///< what lies between pages, heads and slots
   limits,  ///< that are declared
-  kv_settled,
+  past_kv_ready,
   threads,
   lse,
   count_,

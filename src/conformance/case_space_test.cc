@@ -77,7 +77,7 @@ class Cases : public ::testing::Test {
         {"a tree over 16", p.tree_size > 16},
         {"a tree of biases", std::any_of(p.tree_bias.begin(), p.tree_bias.end(),
                                          [](float b) { return std::isfinite(b) && b != 0; })},
-        {"KV settled", c.layout.kv_settled},
+        {"KV settled", c.layout.past_kv_ready},
         {"gaps", c.layout.place == KvPlace::gaps},
         {"far pages", c.layout.place == KvPlace::far},
         {"limits of an engine", l.max_seqs >= 256},
@@ -122,7 +122,7 @@ TEST_F(Cases, AreAllOthers) {
   const Case c = space().make(rows_->front(), 0);
   EXPECT_TRUE(fingerprints().contains(c.fingerprint()));
   Case other = c;
-  other.layout.kv_settled = !other.layout.kv_settled;
+  other.layout.past_kv_ready = !other.layout.past_kv_ready;
   EXPECT_NE(other.fingerprint(), c.fingerprint());
   other = c;
   other.problem.spec.mask.chunk += 1;

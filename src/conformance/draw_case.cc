@@ -64,7 +64,7 @@ class CaseDrawer {
     layout.share_pages = at(Knob::shared_pages) != 0;
     layout.place = static_cast<KvPlace>(at(Knob::place));
     layout.kv_gap = space_.device_.kind == DeviceKind::cpu ? 3 : 16;
-    layout.kv_settled = at(Knob::kv_settled) != 0;
+    layout.past_kv_ready = at(Knob::past_kv_ready) != 0;
   }
 
   /// After the lengths. A graph's are those of its capture, which is larger: another kernel for other limits

@@ -47,11 +47,11 @@ struct OtherLengths {
 class StepArrays {
  public:
   /// `largest`: no later step has more.
-  static Result<StepArrays> create(const BatchMeta& largest, Turn& turn) {
+  static Result<StepArrays> create(const BatchMeta& largest, DeviceSession& session) {
     StepArrays arrays;
     Status status;
     with_arrays(largest, [&](auto array) {
-      const auto room = turn.room(array.size_bytes());
+      const auto room = session.room(array.size_bytes());
       if (!room && status) status = room.error();
       arrays.rooms_.push_back(room ? *room : nullptr);
       return array;
@@ -61,12 +61,12 @@ class StepArrays {
   }
 
   /// `step` as the device reads it from now on. It has the same arrays as the largest, none longer.
-  Result<BatchMeta> write(const BatchMeta& step, Turn& turn) const {
+  Result<BatchMeta> write(const BatchMeta& step, DeviceSession& session) const {
     Status status;
     size_t at = 0;
     const BatchMeta there = with_arrays(step, [&](auto array) {
       std::byte* room = rooms_[at++];
-      if (status) status = turn.write(room, array.data(), array.size_bytes());
+      if (status) status = session.write(room, array.data(), array.size_bytes());
       return decltype(array)(reinterpret_cast<decltype(array.data())>(room), array.size());
     });
     FOVEA_RETURN_IF_ERROR(status);
@@ -77,7 +77,7 @@ class StepArrays {
   std::vector<std::byte*> rooms_;
 };
 
-/// What replays of one graph gave; to be read when the turn is over.
+/// What replays of one graph gave; to be read when the session is over.
 struct Replay {
   std::string what;
   int64_t rows;  ///< of its step
@@ -107,23 +107,23 @@ class GraphCase {
     FOVEA_RETURN_IF_ERROR(begin());
     const Result<size_t> bytes = backend_.init_graph_state(spec_, batch_.limits());
     if (!bytes) return failed("init_graph_state", bytes.error());
-    FOVEA_TRY(scratch, Scratch::create(*bytes, *turn_));
-    FOVEA_TRY(other, arrays_.write(other_.meta, *turn_));
+    FOVEA_TRY(scratch, Scratch::create(*bytes, *session_));
+    FOVEA_TRY(other, arrays_.write(other_.meta, *session_));
     auto plan =
-        backend_.plan_for_capture(spec_, batch_.limits(), other, scratch.workspace(), turn_->stream());
+        backend_.plan_for_capture(spec_, batch_.limits(), other, scratch.workspace(), session_->stream());
     if (!plan) return failed("plan_for_capture", plan.error());
-    FOVEA_RETURN_IF_ERROR(turn_->record([&](Stream& stream) { return forward(**plan, stream); }));
+    FOVEA_RETURN_IF_ERROR(session_->record([&](Stream& stream) { return forward(**plan, stream); }));
     for (const size_t seqs : {seqs_ + 2, seqs_, seqs_ + 2}) {
-      FOVEA_TRY(step, arrays_.write(first_of(batch_.meta(), seqs), *turn_));
-      FOVEA_RETURN_IF_ERROR(target_.poison(*turn_));
-      if (const Status status = backend_.plan_for_replay(**plan, step, turn_->stream()); !status)
+      FOVEA_TRY(step, arrays_.write(first_of(batch_.meta(), seqs), *session_));
+      FOVEA_RETURN_IF_ERROR(target_.poison(*session_));
+      if (const Status status = backend_.plan_for_replay(**plan, step, session_->stream()); !status)
         return failed("plan_for_replay", status.error());
       FOVEA_RETURN_IF_ERROR(replay(scratch,
                                    "replayed with " + std::to_string(seqs) +
                                        " sequences after a capture with " + std::to_string(seqs_ + 2),
                                    step.tokens, replays));
     }
-    if (const Status status = backend_.check_plan(**plan, -1, turn_->stream()); !status)
+    if (const Status status = backend_.check_plan(**plan, -1, session_->stream()); !status)
       return failed("check_plan after a replay", status.error());
     return finish(replays);
   }
@@ -132,30 +132,30 @@ class GraphCase {
     FOVEA_RETURN_IF_ERROR(begin());
     const Result<size_t> bytes = backend_.workspace_bytes(spec_, batch_.limits());
     if (!bytes) return failed("workspace_bytes", bytes.error());
-    FOVEA_TRY(scratch, Scratch::create(*bytes, *turn_));
-    FOVEA_TRY(step, arrays_.write(other_.meta, *turn_));
+    FOVEA_TRY(scratch, Scratch::create(*bytes, *session_));
+    FOVEA_TRY(step, arrays_.write(other_.meta, *session_));
     std::unique_ptr<Plan> plan;
     const auto work = [&](Stream& stream) -> Status {
       FOVEA_TRY(made, backend_.plan(spec_, batch_.limits(), step, scratch.workspace(), stream));
       plan = std::move(made);
       return forward(*plan, stream);
     };
-    FOVEA_RETURN_IF_ERROR(turn_->record(work));
-    FOVEA_RETURN_IF_ERROR(arrays_.write(batch_.meta(), *turn_));
+    FOVEA_RETURN_IF_ERROR(session_->record(work));
+    FOVEA_RETURN_IF_ERROR(arrays_.write(batch_.meta(), *session_));
     FOVEA_RETURN_IF_ERROR(replay(scratch, "planned in the graph", step.tokens, replays));
     return finish(replays);
   }
 
  private:
   Status begin() {
-    FOVEA_TRY(turn, machine_.turn());
-    turn_ = std::move(turn);
-    FOVEA_TRY(arrays, StepArrays::create(batch_.meta(), *turn_));
+    FOVEA_TRY(session, machine_.open_session());
+    session_ = std::move(session);
+    FOVEA_TRY(arrays, StepArrays::create(batch_.meta(), *session_));
     arrays_ = std::move(arrays);
-    FOVEA_TRY(args, batch_.upload_args(*turn_));
+    FOVEA_TRY(args, batch_.upload_args(*session_));
     args_ = args;
     FOVEA_TRY(target,
-              Target::create(spec_, batch_.meta().num_tokens(), layout_.row_padding, want_lse_, *turn_));
+              Target::create(spec_, batch_.meta().num_tokens(), layout_.row_padding, want_lse_, *session_));
     target_ = target;
     target_.put_into(args_);
     return {};
@@ -167,15 +167,15 @@ class GraphCase {
   }
 
   Status replay(const Scratch& scratch, std::string what, int64_t rows, std::vector<Replay>& replays) {
-    if (const Status status = turn_->replay(); !status) return failed(what, status.error());
-    FOVEA_TRY(bytes, target_.fetch(*turn_));
-    FOVEA_TRY(guard, scratch.fetch(*turn_));
+    if (const Status status = session_->replay(); !status) return failed(what, status.error());
+    FOVEA_TRY(bytes, target_.fetch(*session_));
+    FOVEA_TRY(guard, scratch.fetch(*session_));
     replays.push_back({std::move(what), rows, bytes, guard});
     return {};
   }
 
   Result<std::vector<Output>> finish(const std::vector<Replay>& replays) {
-    FOVEA_RETURN_IF_ERROR(turn_->finish());
+    FOVEA_RETURN_IF_ERROR(session_->finish());
     std::vector<Output> outputs;
     for (const Replay& replay : replays) {
       outputs.push_back(target_.read(replay.bytes, replay.rows));
@@ -193,7 +193,7 @@ class GraphCase {
   size_t seqs_;
   Machine& machine_;
   bool want_lse_ = true;
-  std::unique_ptr<Turn> turn_;
+  std::unique_ptr<DeviceSession> session_;
   StepArrays arrays_;
   AttentionArgs args_;
   Target target_;

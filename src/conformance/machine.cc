@@ -9,9 +9,9 @@
 namespace fovea::conformance {
 namespace {
 
-class HostTurn : public Turn {
+class HostSession : public DeviceSession {
  public:
-  explicit HostTurn(ThreadPool& pool) : stream_(pool) {}
+  explicit HostSession(ThreadPool& pool) : stream_(pool) {}
   Stream& stream() override { return stream_; }
 
   Result<std::byte*> room(size_t bytes) override {
@@ -54,8 +54,8 @@ class HostTurn : public Turn {
 
 }  // namespace
 
-Result<std::unique_ptr<Turn>> HostMachine::turn() {
-  return std::unique_ptr<Turn>(std::make_unique<HostTurn>(pool_));
+Result<std::unique_ptr<DeviceSession>> HostMachine::open_session() {
+  return std::unique_ptr<DeviceSession>(std::make_unique<HostSession>(pool_));
 }
 
 }  // namespace fovea::conformance

@@ -21,10 +21,10 @@ struct ByteRange {
 };
 
 /// One case's use of a device; on a GPU one at a time, others wait for it. Memory lasts until finish() on a
-/// GPU, and on a CPU as long as the turn. Errors are those of the device.
-class Turn {
+/// GPU, and on a CPU as long as the session. Errors are those of the device.
+class DeviceSession {
  public:
-  virtual ~Turn() = default;
+  virtual ~DeviceSession() = default;
   virtual Stream& stream() = 0;
 
   /// `bytes` of the device's memory, 64-byte aligned, all poison. Not null, even of 0 bytes.
@@ -51,8 +51,8 @@ class Machine {
  public:
   virtual ~Machine() = default;
   virtual const DeviceInfo& device() const = 0;
-  /// Begins a turn, when others have finished theirs. Error: the device is lost.
-  virtual Result<std::unique_ptr<Turn>> turn() = 0;
+  /// Begins a session, when others have finished theirs. Error: the device is lost.
+  virtual Result<std::unique_ptr<DeviceSession>> open_session() = 0;
   /// Why the device is lost, by what a case did to it: nothing that runs after it means anything.
   virtual Status fault() const { return {}; }
 };
@@ -62,7 +62,7 @@ class HostMachine : public Machine {
  public:
   explicit HostMachine(ThreadPool& pool) : pool_(pool) {}
   const DeviceInfo& device() const override { return device_; }
-  Result<std::unique_ptr<Turn>> turn() override;
+  Result<std::unique_ptr<DeviceSession>> open_session() override;
 
  private:
   ThreadPool& pool_;

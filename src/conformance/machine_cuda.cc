@@ -25,11 +25,11 @@ struct Queue {
   Status fault;
 };
 
-class CudaTurn : public Turn {
+class CudaSession : public DeviceSession {
  public:
-  CudaTurn(Queue& queue, std::unique_lock<std::mutex> lock)
+  CudaSession(Queue& queue, std::unique_lock<std::mutex> lock)
       : queue_(queue), lock_(std::move(lock)), stream_(queue.stream) {}
-  ~CudaTurn() override {
+  ~CudaSession() override {
     if (lock_) (void)finish();
   }
   Stream& stream() override { return stream_; }
@@ -92,11 +92,11 @@ class CudaMachine : public Machine {
   CudaMachine(DeviceInfo device, CudaStream stream, DevicePool pool)
       : device_(std::move(device)), queue_{std::move(stream), std::move(pool), {}, {}} {}
   const DeviceInfo& device() const override { return device_; }
-  Result<std::unique_ptr<Turn>> turn() override {
+  Result<std::unique_ptr<DeviceSession>> open_session() override {
     std::unique_lock lock(queue_.mutex);
     if (!queue_.fault)
       return Error{queue_.fault.error().code, "not run: the GPU is lost since an earlier case"};
-    return std::unique_ptr<Turn>(std::make_unique<CudaTurn>(queue_, std::move(lock)));
+    return std::unique_ptr<DeviceSession>(std::make_unique<CudaSession>(queue_, std::move(lock)));
   }
   Status fault() const override {
     const std::unique_lock lock(queue_.mutex);

@@ -48,31 +48,31 @@ class GpuMachine : public ::testing::Test {
 };
 
 TEST_F(GpuMachine, RoomIsPoisonAndMemoryKeepsWhatIsWritten) {
-  const auto turn = machine().turn();
-  ASSERT_TRUE(turn);
+  const auto session = machine().open_session();
+  ASSERT_TRUE(session);
   const uint32_t values[] = {1, 2, 3};
-  const auto empty = (*turn)->room(1000);
-  const auto full = (*turn)->put(values, sizeof values);
+  const auto empty = (*session)->room(1000);
+  const auto full = (*session)->put(values, sizeof values);
   ASSERT_TRUE(empty && full);
-  const auto poison = (*turn)->get(*empty, 1000);
-  const auto back = (*turn)->get(*full, sizeof values);
-  ASSERT_TRUE((*turn)->finish());
+  const auto poison = (*session)->get(*empty, 1000);
+  const auto back = (*session)->get(*full, sizeof values);
+  ASSERT_TRUE((*session)->finish());
   EXPECT_TRUE(std::all_of(*poison, *poison + 1000, [](std::byte b) { return b == std::byte{kPoison}; }));
   EXPECT_EQ(std::memcmp(*back, values, sizeof values), 0);
 }
 
 TEST_F(GpuMachine, AReplayReadsMemoryAnew) {
-  const auto turn = machine().turn();
-  ASSERT_TRUE(turn);
+  const auto session = machine().open_session();
+  ASSERT_TRUE(session);
   const int first = 1, second = 2;
-  const auto from = (*turn)->room(sizeof first), to = (*turn)->room(sizeof first);
-  ASSERT_TRUE((*turn)->write(*from, &first, sizeof first));
-  ASSERT_TRUE((*turn)->record(
+  const auto from = (*session)->room(sizeof first), to = (*session)->room(sizeof first);
+  ASSERT_TRUE((*session)->write(*from, &first, sizeof first));
+  ASSERT_TRUE((*session)->record(
       [&](Stream& stream) -> Status { return stream.cuda().copy(*to, *from, sizeof first); }));
-  ASSERT_TRUE((*turn)->write(*from, &second, sizeof second));
-  ASSERT_TRUE((*turn)->replay());
-  const auto back = (*turn)->get(*to, sizeof first);
-  ASSERT_TRUE((*turn)->finish());
+  ASSERT_TRUE((*session)->write(*from, &second, sizeof second));
+  ASSERT_TRUE((*session)->replay());
+  const auto back = (*session)->get(*to, sizeof first);
+  ASSERT_TRUE((*session)->finish());
   EXPECT_EQ(std::memcmp(*back, &second, sizeof second), 0);
 }
 

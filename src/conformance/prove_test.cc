@@ -154,16 +154,16 @@ TEST(Prove, ACaseThatDoesNotExistIsBadInput) {
   EXPECT_THAT(report.error().message, HasSubstr("case 65536 does not exist for CPU_ATTN"));
 }
 
-/// A CPU that is lost in one of its turns.
+/// A CPU that is lost in one of its sessions.
 class LostMachine : public Machine {
  public:
-  LostMachine(ThreadPool& pool, int turns) : host_(pool), left_(turns) {}
+  LostMachine(ThreadPool& pool, int sessions) : host_(pool), left_(sessions) {}
   const DeviceInfo& device() const override { return host_.device(); }
-  Result<std::unique_ptr<Turn>> turn() override {
+  Result<std::unique_ptr<DeviceSession>> open_session() override {
     if (!fault_) return unsupported("not run");
     if (--left_ == 0) fault_ = Error{ErrorCode::internal, "illegal address"};
     if (!fault_) return fault_.error();
-    return host_.turn();
+    return host_.open_session();
   }
   Status fault() const override { return fault_; }
 
@@ -192,15 +192,15 @@ class SharedMachine : public Machine {
  public:
   explicit SharedMachine(ThreadPool& pool) : host_(pool) {}
   const DeviceInfo& device() const override { return host_.device(); }
-  Result<std::unique_ptr<Turn>> turn() override {
+  Result<std::unique_ptr<DeviceSession>> open_session() override {
     std::unique_lock lock(mutex_);
-    FOVEA_TRY(inner, host_.turn());
-    return std::unique_ptr<Turn>(std::make_unique<Locked>(std::move(inner), std::move(lock)));
+    FOVEA_TRY(inner, host_.open_session());
+    return std::unique_ptr<DeviceSession>(std::make_unique<Locked>(std::move(inner), std::move(lock)));
   }
 
  private:
-  struct Locked : Turn {
-    Locked(std::unique_ptr<Turn> t, std::unique_lock<std::mutex> l)
+  struct Locked : DeviceSession {
+    Locked(std::unique_ptr<DeviceSession> t, std::unique_lock<std::mutex> l)
         : inner(std::move(t)), lock(std::move(l)) {}
     Stream& stream() override { return inner->stream(); }
     Result<std::byte*> room(size_t bytes) override { return inner->room(bytes); }
@@ -221,7 +221,7 @@ class SharedMachine : public Machine {
       lock.unlock();
       return inner->finish();
     }
-    std::unique_ptr<Turn> inner;
+    std::unique_ptr<DeviceSession> inner;
     std::unique_lock<std::mutex> lock;
   };
   HostMachine host_;

@@ -152,10 +152,10 @@ std::string find_plan(AttentionBackend& instance, const Request& request, Machin
   const auto bytes = instance.workspace_bytes(spec, limits);
   if (bytes) return "workspace_bytes() takes it";
   if (!named(bytes.error())) return "workspace_bytes() refuses it with: " + bytes.error().message;
-  const auto turn = machine.turn();
-  if (!turn) return turn.error().message;
+  const auto session = machine.open_session();
+  if (!session) return session.error().message;
   constexpr int32_t kStep[] = {0, 1, 0};  // offsets of one row; the last is also its page
-  const auto there = (*turn)->put(kStep, sizeof kStep);
+  const auto there = (*session)->put(kStep, sizeof kStep);
   if (!there) return there.error().message;
   const auto* step = reinterpret_cast<const int32_t*>(*there);
   BatchMeta meta;
@@ -165,7 +165,7 @@ std::string find_plan(AttentionBackend& instance, const Request& request, Machin
   meta.kv_lens = {step + 1, 1};
   meta.page_table = {step + 2, 1};
   meta.page_table_stride = 1;
-  const auto plan = instance.plan(spec, limits, meta, {}, (*turn)->stream());
+  const auto plan = instance.plan(spec, limits, meta, {}, (*session)->stream());
   if (plan) return "plan() takes it";
   return named(plan.error()) ? "" : "plan() refuses it with: " + plan.error().message;
 }

@@ -30,12 +30,12 @@ Result<std::vector<Output>> run_batches(AttentionBackend& backend, const Attenti
                                         const std::deque<Batch>& batches, const Layout& layout,
                                         Machine& machine, bool want_lse) {
   const Batch& first = batches.front();
-  FOVEA_TRY(turn, machine.turn());
+  FOVEA_TRY(session, machine.open_session());
   const Result<size_t> bytes = backend.workspace_bytes(spec, first.limits());
   if (!bytes) return with_prefix("workspace_bytes", bytes.error());
-  FOVEA_TRY(scratch, Scratch::create(*bytes, *turn));
-  FOVEA_TRY(step, first.upload(*turn));
-  const auto plan = backend.plan(spec, first.limits(), step.meta, scratch.workspace(), turn->stream());
+  FOVEA_TRY(scratch, Scratch::create(*bytes, *session));
+  FOVEA_TRY(step, first.upload(*session));
+  const auto plan = backend.plan(spec, first.limits(), step.meta, scratch.workspace(), session->stream());
   if (!plan) return with_prefix("plan", plan.error());
 
   struct Layer {
@@ -47,23 +47,24 @@ Result<std::vector<Output>> run_batches(AttentionBackend& backend, const Attenti
   for (const Batch& batch : batches) {
     AttentionArgs args = step.args;
     if (&batch != &first) {
-      FOVEA_TRY(q, batch.upload_queries(*turn));
+      FOVEA_TRY(q, batch.upload_queries(*session));
       args.q = q;
     }
-    FOVEA_TRY(target, Target::create(spec, first.meta().num_tokens(), layout.row_padding, want_lse, *turn));
+    FOVEA_TRY(target,
+              Target::create(spec, first.meta().num_tokens(), layout.row_padding, want_lse, *session));
     target.put_into(args);
-    const Status status = phase == Phase::decode ? backend.forward_decode(**plan, args, turn->stream())
-                                                 : backend.forward_extend(**plan, args, turn->stream());
+    const Status status = phase == Phase::decode ? backend.forward_decode(**plan, args, session->stream())
+                                                 : backend.forward_extend(**plan, args, session->stream());
     if (!status) return with_prefix("forward", status.error());
-    FOVEA_TRY(written, target.fetch(*turn));
-    FOVEA_TRY(guard, scratch.fetch(*turn));
+    FOVEA_TRY(written, target.fetch(*session));
+    FOVEA_TRY(guard, scratch.fetch(*session));
     layers.push_back({target, written, guard});
   }
   // Page ids that no row needs may be anything.
   const Status planned =
-      backend.check_plan(**plan, layout.poison_invisible ? -1 : first.num_pages(), turn->stream());
+      backend.check_plan(**plan, layout.poison_invisible ? -1 : first.num_pages(), session->stream());
   if (!planned) return with_prefix("check_plan", planned.error());
-  FOVEA_RETURN_IF_ERROR(turn->finish());
+  FOVEA_RETURN_IF_ERROR(session->finish());
   std::vector<Output> outputs;
   for (const Layer& layer : layers) {
     outputs.push_back(layer.target.read(layer.bytes));

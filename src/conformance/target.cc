@@ -44,7 +44,7 @@ bool Output::operator==(const Output& other) const {
 }
 
 Result<Target> Target::create(const AttentionSpec& spec, int64_t rows, int row_padding, bool want_lse,
-                              Turn& turn) {
+                              DeviceSession& session) {
   Target t;
   t.dtype_ = spec.dtype;
   t.rows_ = rows;
@@ -54,8 +54,8 @@ Result<Target> Target::create(const AttentionSpec& spec, int64_t rows, int row_p
   t.want_lse_ = want_lse;
   t.row_bytes_ = static_cast<size_t>(t.width_ + row_padding) * size_of(spec.dtype);
   t.lse_row_ = static_cast<size_t>(t.heads_) * sizeof(float);
-  FOVEA_TRY(o, turn.room(t.o_bytes()));
-  FOVEA_TRY(lse, turn.room(t.lse_bytes()));
+  FOVEA_TRY(o, session.room(t.o_bytes()));
+  FOVEA_TRY(lse, session.room(t.lse_bytes()));
   t.o_ = o;
   t.lse_ = lse;
   return t;
@@ -75,15 +75,15 @@ void Target::put_into(AttentionArgs& args) const {
   args.lse = want_lse_ ? reinterpret_cast<float*>(lse_ + kGuardRows * lse_row_) : nullptr;
 }
 
-Status Target::poison(Turn& turn) const {
+Status Target::poison(DeviceSession& session) const {
   const std::vector<uint8_t> bytes(std::max(o_bytes(), lse_bytes()), kPoison);
-  FOVEA_RETURN_IF_ERROR(turn.write(o_, bytes.data(), o_bytes()));
-  return turn.write(lse_, bytes.data(), lse_bytes());
+  FOVEA_RETURN_IF_ERROR(session.write(o_, bytes.data(), o_bytes()));
+  return session.write(lse_, bytes.data(), lse_bytes());
 }
 
-Result<Target::Bytes> Target::fetch(Turn& turn) const {
-  FOVEA_TRY(o, turn.get(o_, o_bytes()));
-  FOVEA_TRY(lse, turn.get(lse_, lse_bytes()));
+Result<Target::Bytes> Target::fetch(DeviceSession& session) const {
+  FOVEA_TRY(o, session.get(o_, o_bytes()));
+  FOVEA_TRY(lse, session.get(lse_, lse_bytes()));
   return Bytes{o, lse};
 }
 
@@ -109,16 +109,16 @@ Output Target::read(const Bytes& bytes, int64_t rows) const {
   return out;
 }
 
-Result<Scratch> Scratch::create(size_t bytes, Turn& turn) {
+Result<Scratch> Scratch::create(size_t bytes, DeviceSession& session) {
   Scratch s;
-  FOVEA_TRY(data, turn.room(bytes + kGuardBytes));
+  FOVEA_TRY(data, session.room(bytes + kGuardBytes));
   s.data_ = data;
   s.bytes_ = bytes;
   return s;
 }
 
-Result<const std::byte*> Scratch::fetch(Turn& turn) const {
-  return turn.get(data_ + bytes_, kGuardBytes);
+Result<const std::byte*> Scratch::fetch(DeviceSession& session) const {
+  return session.get(data_ + bytes_, kGuardBytes);
 }
 
 bool Scratch::intact(const std::byte* fetched) {

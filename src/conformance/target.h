@@ -25,17 +25,17 @@ class Target {
  public:
   Target() = default;
   static Result<Target> create(const AttentionSpec& spec, int64_t rows, int row_padding, bool want_lse,
-                               Turn& turn);
+                               DeviceSession& session);
 
   void put_into(AttentionArgs& args) const;
   /// As it was in the beginning.
-  Status poison(Turn& turn) const;
+  Status poison(DeviceSession& session) const;
 
-  /// What it holds by now; to be read after Turn::finish().
+  /// What it holds by now; to be read after DeviceSession::finish().
   struct Bytes {
     const std::byte *o, *lse;
   };
-  Result<Bytes> fetch(Turn& turn) const;
+  Result<Bytes> fetch(DeviceSession& session) const;
   /// Of a step that had the first `rows` rows: the others are guards, too.
   Output read(const Bytes& bytes, int64_t rows) const;
   Output read(const Bytes& bytes) const { return read(bytes, rows_); }
@@ -55,9 +55,9 @@ class Target {
 /// Scratch of a backend, and poison after it.
 class Scratch {
  public:
-  static Result<Scratch> create(size_t bytes, Turn& turn);
+  static Result<Scratch> create(size_t bytes, DeviceSession& session);
   Workspace workspace() const { return {data_, bytes_}; }
-  Result<const std::byte*> fetch(Turn& turn) const;
+  Result<const std::byte*> fetch(DeviceSession& session) const;
   static bool intact(const std::byte* fetched);
 
  private:

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "attention/columns.h"
-#include "builtin/rows/rows.h"
 #include "base/check.h"
+#include "builtin/rows/rows.h"
 #include "docs/markdown.h"
 #include "docs/marks.h"
 

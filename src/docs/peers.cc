@@ -4,11 +4,11 @@
 #include <set>
 
 #include "attention/columns.h"
-#include "builtin/rows/peer_tables.h"
 #include "base/check.h"
+#include "builtin/rows/peer_tables.h"
+#include "docs/example_layers.h"
 #include "docs/markdown.h"
 #include "docs/marks.h"
-#include "docs/scenes.h"
 
 namespace fovea::docs {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "docs/scenes.h"
+#include "docs/example_layers.h"
 
 namespace fovea::docs {
 namespace {

@@ -6,7 +6,7 @@
 #include <system_error>
 #include <thread>
 
-#include "attention/scene.h"
+#include "attention/selection_context.h"
 #include "base/check.h"
 #include "base/dtype_names.h"
 #include "base/log.h"

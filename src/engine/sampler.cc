@@ -118,7 +118,7 @@ size_t Sampler::draw(std::span<const float> logits, float max, const SamplingPar
   z_.resize(kept);
   if (params.top_k > 0 && static_cast<size_t>(params.top_k) < kept)
     keep_top_k(static_cast<size_t>(params.top_k));
-  double total = weigh();
+  double total = set_weights();
   if (params.top_p < 1) {
     keep_top_p(static_cast<double>(params.top_p) * total);
     total = std::accumulate(weight_.begin(), weight_.end(), 0.0);
@@ -131,7 +131,7 @@ size_t Sampler::draw(std::span<const float> logits, float max, const SamplingPar
   return static_cast<size_t>(id_[pick]);
 }
 
-double Sampler::weigh() {
+double Sampler::set_weights() {
   weight_.resize(z_.size());
   double total = 0;
   for (size_t i = 0; i < z_.size(); ++i) {

@@ -41,7 +41,7 @@ class Sampler {
   size_t draw(std::span<const float> logits, float max, const SamplingParams& params, double uniform);
   void keep_top_k(size_t k);
   void keep_top_p(double top_p);
-  double weigh();
+  double set_weights();
 
   // Candidates in ascending id order; top_p needs both z_ and weight_.
   std::vector<int32_t> id_;

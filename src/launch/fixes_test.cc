@@ -5,8 +5,8 @@
 #include <charconv>
 #include <sstream>
 
-#include "builtin/project_backends.h"
 #include "base/same_name.h"
+#include "builtin/project_backends.h"
 #include "fovea/attention.h"
 
 namespace fovea {

@@ -113,7 +113,7 @@ fovea_backend_batch to_abi(const BatchMeta& meta) {
   out.packed_bytes = static_cast<int64_t>(meta.packed_mask.size());
   out.tree_bias = address(meta.tree_bias);
   out.tree_size = meta.tree_size;
-  out.past_kv_ready = flag(meta.kv_settled);
+  out.past_kv_ready = flag(meta.past_kv_ready);
   out.num_pages = meta.num_pages;
   return out;
 }

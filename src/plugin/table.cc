@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <climits>
 
-#include "attention/scene.h"
+#include "attention/selection_context.h"
 #include "base/sized_struct.h"
 #include "plugin/enums.h"
 

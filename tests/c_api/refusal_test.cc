@@ -268,7 +268,7 @@ TEST(CApi, RefusesWrongSteps) {
   const Case cases[] = {
       {"fovea_attention_plan: phase is 2; it must be 0 (prefill) or 1 (decode)",
        [](Step& s) { s.step.phase = 2; }},
-      {"kv_settled is 2; it must be 0 or 1", [](Step& s) { s.step.kv_settled = 2; }},
+      {"past_kv_ready is 2; it must be 0 or 1", [](Step& s) { s.step.past_kv_ready = 2; }},
       {"num_tokens is 9; it must be 0 to max_tokens, 8", [](Step& s) { s.step.num_tokens = 9; }},
       {"num_tokens is 2; q_offsets ends with 3", [](Step& s) { s.step.num_tokens = 2; }},
       {"kv_lens is null; it is needed", [](Step& s) { s.step.kv_lens = nullptr; }},

@@ -385,7 +385,7 @@ TEST_F(CudaBackends, LayersAndPlansInARowFindTheirOwnSchedule) {
     const auto queue = [&](size_t first, size_t last) -> Status {
       for (size_t i = first; i < last; ++i) {
         if (i % kLayers == 0) {
-          layers[i].meta.kv_settled = i % 2 == 0;
+          layers[i].meta.past_kv_ready = i % 2 == 0;
           FOVEA_TRY(plan, backend->plan(spec, limits, layers[i].meta, span(memory), on()));
           plans.push_back(std::move(plan));
         }

@@ -12,7 +12,7 @@
 
 #include "base/float16.h"
 #include "base/float8.h"
-#include "kernels/cuda/sm80/params.h"
+#include "kernels/cuda/common/params.h"
 #include "kernels/reference/visibility.h"
 
 namespace fovea::cuda {

@@ -171,15 +171,15 @@ inline int sm_count() {
 /// A kernel of the library, of the family that `family` launches, or a variant under test with a launch of
 /// its own.
 struct Kernel {
-  sm80::KernelInfo info;
+  KernelInfo info;
   void (*variant)(const AttentionParams&, int items, cudaStream_t) = nullptr;
-  Status (*family)(const sm80::KernelInfo&, const AttentionParams&, int items, CUstream_st*,
+  Status (*family)(const KernelInfo&, const AttentionParams&, int items, CUstream_st*,
                    LaunchRecord*) = sm80::launch;
   int split_keys = 0;  ///< of the schedule; 0 = the kernel's
 
   Schedule schedule(const std::vector<Shape>& seqs, int group, const MaskSpec& mask) const {
     const int split = split_keys > 0 ? split_keys : info.split_keys;
-    return info.kind == sm80::KernelKind::decode
+    return info.kind == KernelKind::decode
                ? schedule_decode(seqs, group, mask, info.rows, split)
                : schedule_extend(seqs, group, mask, info.rows, info.tile_keys, split);
   }
@@ -197,17 +197,17 @@ struct Kernel {
 };
 
 /// The library's kernel for these.
-inline Kernel library(sm80::KernelKind kind, Element q, Element kv, int d, int dv, bool general,
-                      bool few_sequences = false, int shared_bytes = sm80::kAnySharedBytes) {
+inline Kernel library(KernelKind kind, Element q, Element kv, int d, int dv, bool general,
+                      bool few_sequences = false, int shared_bytes = kAnySharedBytes) {
   sm80::Problem p;
-  p.q = q == Element::f16 ? sm80::QueryType::f16 : sm80::QueryType::bf16;
+  p.q = q == Element::f16 ? QueryType::f16 : QueryType::bf16;
   p.kv = kv == Element::e4m3   ? KvType::e4m3
          : kv == Element::e5m2 ? KvType::e5m2
          : kv == Element::int8 ? KvType::int8
                                : KvType::same;
   p.head_dim = d, p.v_head_dim = dv, p.general = general, p.few_sequences = few_sequences;
   p.shared_bytes = shared_bytes;
-  const Result<sm80::KernelInfo> info = sm80::select(p, kind);
+  const Result<KernelInfo> info = sm80::select(p, kind);
   if (!info.ok()) {
     std::printf("%s\n", info.error().message.c_str());
     std::exit(1);

@@ -2,7 +2,7 @@
 // Rates of prefill kernels, of the FLOPs that a mask leaves.
 #include <unistd.h>
 
-#include "kernels/cuda/sm80/schedule.h"
+#include "kernels/cuda/common/schedule.h"
 #include "sm80_bench.cuh"
 
 namespace fovea::cuda {
@@ -73,10 +73,10 @@ class ExtendStep {
     fill_normal<<<1024, 256>>>(q_.data, q_.count, 5, 0);
     out_ = DeviceArray<uint16_t>(static_cast<size_t>(shape.rows()) * shape.heads() * shape.dv);
     sinks_ = DeviceArray<float>(std::vector<float>(static_cast<size_t>(shape.heads()), 0.5f));
-    const PlanPolicy policy = sm80::plan_policy(
-        kernel.info, shape.kv_heads, shape.group,
-        kernel.split_keys > 0 ? 1 : std::max(1, kernel.info.rows / shape.group), shape.mask);
-    const sm80::ScheduleLimits most = sm80::schedule_limits(policy, limits);
+    const PlanPolicy policy =
+        plan_policy(kernel.info, shape.kv_heads, shape.group,
+                    kernel.split_keys > 0 ? 1 : std::max(1, kernel.info.rows / shape.group), shape.mask);
+    const ScheduleLimits most = schedule_limits(policy, limits);
     max_items_ = static_cast<int>(most.max_items);
     items_ = DeviceArray<WorkItem>(static_cast<size_t>(most.max_items));
     count_ = DeviceArray<int32_t>(1);
@@ -84,8 +84,8 @@ class ExtendStep {
     PlanInput input;
     input.q_offsets = offsets.data, input.kv_lens = lens.data, input.num_seqs = limits.max_seqs;
     const Status status =
-        sm80::launch_schedule(policy, limits, input, {firsts.data, 0},
-                              {items_.data, count_.data, reinterpret_cast<PlanError*>(error.data)}, nullptr);
+        launch_schedule(policy, limits, input, {firsts.data, 0},
+                        {items_.data, count_.data, reinterpret_cast<PlanError*>(error.data)}, nullptr);
     if (!status.ok()) std::printf("%s\n", status.error().message.c_str());
     CUDA_CHECK(cudaDeviceSynchronize());
     set_params(kernel, pool, pages);

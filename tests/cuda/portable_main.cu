@@ -6,7 +6,7 @@
 #include "sm80_check.cuh"
 
 using namespace fovea::cuda;
-using fovea::cuda::sm80::KernelKind;
+using fovea::cuda::KernelKind;
 
 static Kernel portable_kernel(const Problem& p, KernelKind kind) {
   portable::Problem q;

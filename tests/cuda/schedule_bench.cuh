@@ -1,14 +1,13 @@
 #pragma once
 // Times of a step's schedule, from the step's arrays to its work items.
-#include "kernels/cuda/sm80/schedule.h"
+#include "kernels/cuda/common/schedule.h"
 #include "sm80_bench.cuh"
 
 namespace fovea::cuda {
 
-inline void bench_schedule(sm80::KernelKind kind, const char* name, int sequences, int rows, int least,
-                           int most) {
-  const sm80::KernelInfo kernel = library(kind, Element::bf16, Element::bf16, 128, 128, false).info;
-  const PlanPolicy policy = sm80::plan_policy(kernel, 8, 4, rows == 1 ? 1 : 16, {});
+inline void bench_schedule(KernelKind kind, const char* name, int sequences, int rows, int least, int most) {
+  const KernelInfo kernel = library(kind, Element::bf16, Element::bf16, 128, 128, false).info;
+  const PlanPolicy policy = plan_policy(kernel, 8, 4, rows == 1 ? 1 : 16, {});
   std::vector<int32_t> q_offsets = {0}, kv_lens;
   AttentionLimits limits;
   std::mt19937 random(1);
@@ -18,15 +17,15 @@ inline void bench_schedule(sm80::KernelKind kind, const char* name, int sequence
     limits.max_kv_tokens += kv_lens.back();
   }
   limits.max_seqs = sequences, limits.max_tokens = q_offsets.back(), limits.max_kv_len = most;
-  const sm80::ScheduleLimits bounds = sm80::schedule_limits(policy, limits);
+  const ScheduleLimits bounds = schedule_limits(policy, limits);
   DeviceArray<int32_t> offsets(q_offsets), lens(kv_lens), count(1), error(1);
   DeviceArray<WorkItem> items(static_cast<size_t>(bounds.max_items));
   PlanInput input;
   input.q_offsets = offsets.data, input.kv_lens = lens.data, input.num_seqs = sequences;
   const double us = graph_time(50, [&](int, cudaStream_t stream) {
     const Status status =
-        sm80::launch_schedule(policy, limits, input, {nullptr, 1024},
-                              {items.data, count.data, reinterpret_cast<PlanError*>(error.data)}, stream);
+        launch_schedule(policy, limits, input, {nullptr, 1024},
+                        {items.data, count.data, reinterpret_cast<PlanError*>(error.data)}, stream);
     if (!status.ok()) std::printf("%s\n", status.error().message.c_str());
   });
   std::printf("schedule %-24s %6.2f us, %d items, partial results %.1f MB\n", name, us, count.host()[0],
@@ -35,7 +34,6 @@ inline void bench_schedule(sm80::KernelKind kind, const char* name, int sequence
 }
 
 inline void bench_schedules() {
-  using sm80::KernelKind;
   bench_schedule(KernelKind::decode, "B1 ctx8192", 1, 1, 8192, 8192);
   bench_schedule(KernelKind::decode, "B1 ctx131072", 1, 1, 131072, 131072);
   bench_schedule(KernelKind::decode, "B64 mixed", 64, 1, 128, 16384);

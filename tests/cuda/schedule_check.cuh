@@ -2,15 +2,14 @@
 // The items that the device writes from a plan against those that the host makes of the same plan.
 #include <memory>
 
-#include "kernels/cuda/sm80/schedule.h"
+#include "kernels/cuda/common/schedule.h"
 #include "sm80_check.cuh"
 
 namespace fovea::cuda {
 
 /// The items that the host makes of a step, and their parts.
 inline std::vector<WorkItem> host_items(const PlanPolicy& policy, const PlanLayout& layout,
-                                        const PlanInput& input, const sm80::PageSource& pages,
-                                        int32_t& parts) {
+                                        const PlanInput& input, const PageSource& pages, int32_t& parts) {
   std::vector<std::byte> memory(layout.bytes + 64);
   void* base = memory.data();
   size_t room = memory.size();
@@ -21,16 +20,16 @@ inline std::vector<WorkItem> host_items(const PlanPolicy& policy, const PlanLayo
   for (int t = 0; t < host.header->tiles; ++t) {
     const PlanTile& tile = host.tiles[t];
     for (int c = 0; c < tile.chunks; ++c)
-      items.push_back(sm80::make_item(policy, input, pages, tile, c, parts));
+      items.push_back(make_item(policy, input, pages, tile, c, parts));
     if (tile.chunks > 1) parts += tile.chunks;
   }
   return items;
 }
 
 /// The items that the device makes are those that the host makes from a plan.
-inline void check_schedule(sm80::KernelKind kind, int sequences, const MaskSpec& mask, int most_rows = 40) {
-  const sm80::KernelInfo kernel = library(kind, Element::bf16, Element::bf16, 128, 128, false).info;
-  const PlanPolicy policy = sm80::plan_policy(kernel, 2, 4, 16, mask);
+inline void check_schedule(KernelKind kind, int sequences, const MaskSpec& mask, int most_rows = 40) {
+  const KernelInfo kernel = library(kind, Element::bf16, Element::bf16, 128, 128, false).info;
+  const PlanPolicy policy = plan_policy(kernel, 2, 4, 16, mask);
   std::vector<int32_t> q_offsets = {0}, kv_lens;
   AttentionLimits limits;
   for (int b = 0; b < sequences; ++b) {
@@ -49,10 +48,10 @@ inline void check_schedule(sm80::KernelKind kind, int sequences, const MaskSpec&
   input.q_offsets = q_offsets.data();
   input.kv_lens = kv_lens.data();
   input.num_seqs = sequences;
-  const sm80::PageSource pages{nullptr, 1000};
+  const PageSource pages{nullptr, 1000};
   int32_t parts = 0;
   std::vector<WorkItem> expected = host_items(policy, *layout, input, pages, parts);
-  const sm80::ScheduleLimits most = sm80::schedule_limits(policy, limits);
+  const ScheduleLimits most = schedule_limits(policy, limits);
   expect(static_cast<int64_t>(expected.size()) <= most.max_items && parts <= most.max_parts,
          "exceeds its limits", "schedule");
   DeviceArray<int32_t> offsets(q_offsets), lens(kv_lens), count(1), error(1);
@@ -64,7 +63,7 @@ inline void check_schedule(sm80::KernelKind kind, int sequences, const MaskSpec&
     CUDA_CHECK(cudaMemset(items.data, 0xff, items.count * sizeof(WorkItem)));
     CUDA_CHECK(cudaMemset(error.data, 0xff, 4));
     CUDA_CHECK(cudaMemset(arrivals.data, 0xff, arrivals.count * 4));
-    const Status status = sm80::launch_schedule(
+    const Status status = launch_schedule(
         policy, within, on_device, pages,
         {items.data, count.data, reinterpret_cast<PlanError*>(error.data), arrivals.data}, nullptr);
     expect(status.ok(), "is not launched", "schedule");

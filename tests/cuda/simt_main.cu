@@ -4,19 +4,19 @@
 #include "sm80_check.cuh"
 
 using namespace fovea::cuda;
-using fovea::cuda::sm80::KernelKind;
+using fovea::cuda::KernelKind;
 
 /// The kernel that simt::select gives.
-static sm80::KernelInfo info_of(const Problem& p, int rows, int shared_bytes) {
+static KernelInfo info_of(const Problem& p, int rows, int shared_bytes) {
   simt::Problem x;
-  x.q = p.q == Element::f16 ? sm80::QueryType::f16 : sm80::QueryType::bf16;
+  x.q = p.q == Element::f16 ? QueryType::f16 : QueryType::bf16;
   x.kv = p.kv == Element::e4m3   ? KvType::e4m3
          : p.kv == Element::e5m2 ? KvType::e5m2
          : p.kv == Element::int8 ? KvType::int8
                                  : KvType::same;
   x.head_dim = p.head_dim, x.v_head_dim = p.v_head_dim, x.rows = rows, x.mask = p.mask;
   x.shared_bytes = shared_bytes;
-  const fovea::Result<sm80::KernelInfo> info = simt::select(x);
+  const fovea::Result<KernelInfo> info = simt::select(x);
   if (!info.ok()) {
     std::printf("%s\n", info.error().message.c_str());
     std::exit(1);
@@ -24,7 +24,7 @@ static sm80::KernelInfo info_of(const Problem& p, int rows, int shared_bytes) {
   return *info;
 }
 
-static Kernel simt_kernel(const Problem& p, int rows, int shared_bytes = sm80::kAnySharedBytes) {
+static Kernel simt_kernel(const Problem& p, int rows, int shared_bytes = kAnySharedBytes) {
   return {info_of(p, rows, shared_bytes), nullptr, simt::launch};
 }
 

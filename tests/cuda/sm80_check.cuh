@@ -58,7 +58,7 @@ inline bool close(const HostCase& c, const Expected& e, const Output& o) {
 }
 
 /// Of the kernel that the library gives for it.
-inline Kernel kernel_of(const Problem& p, sm80::KernelKind kind, int shared_bytes = sm80::kAnySharedBytes) {
+inline Kernel kernel_of(const Problem& p, KernelKind kind, int shared_bytes = kAnySharedBytes) {
   const bool general = p.mask.window_left >= 0 || p.mask.window_right >= 0 || p.mask.chunk > 0 ||
                        p.softcap > 0 || p.alibi || p.mask.spans || p.mask.packed || p.mask.tree;
   return library(kind, p.q, p.kv, p.head_dim, p.v_head_dim, general, p.few_sequences, shared_bytes);
@@ -87,7 +87,7 @@ void check_smaller(const HostCase& c, const Kernel& kernel, const Output& all, F
   }
 }
 
-inline void check(const Problem& problem, sm80::KernelKind kind) {
+inline void check(const Problem& problem, KernelKind kind) {
   const HostCase c = make_case(problem);
   const Kernel kernel = kernel_of(problem, kind);
   const Output all = run_case(c, kernel);
@@ -122,7 +122,7 @@ inline void check_invariance(Problem problem, const Kernel& kernel, int index, i
     expect(same(run_case(make_case(problem), kernel), tail), "differs with the chunking", problem.name);
   }
 }
-inline void check_invariance(const Problem& problem, sm80::KernelKind kind, int index, int tail) {
+inline void check_invariance(const Problem& problem, KernelKind kind, int index, int tail) {
   check_invariance(problem, kernel_of(problem, kind), index, tail);
 }
 

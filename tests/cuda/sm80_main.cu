@@ -7,7 +7,7 @@
 #include "sm80_check.cuh"
 
 using namespace fovea::cuda;
-using fovea::cuda::sm80::KernelKind;
+using fovea::cuda::KernelKind;
 
 static void check_all(std::vector<Problem> problems, KernelKind kind, Element type) {
   for (Problem& p : problems) {

@@ -7,13 +7,13 @@
 #include "sm80_check.cuh"
 
 using namespace fovea::cuda;
-using fovea::cuda::sm80::KernelKind;
+using fovea::cuda::KernelKind;
 
 static int refused = 0;
 
-static fovea::Result<sm80::KernelInfo> select(const Problem& p, KernelKind kind) {
+static fovea::Result<KernelInfo> select(const Problem& p, KernelKind kind) {
   sm90::Problem x;
-  x.q = p.q == Element::f16 ? sm80::QueryType::f16 : sm80::QueryType::bf16;
+  x.q = p.q == Element::f16 ? QueryType::f16 : QueryType::bf16;
   x.kv = kv_type(p.q, p.kv);
   x.head_dim = p.head_dim, x.v_head_dim = p.v_head_dim;
   x.mask = p.mask;

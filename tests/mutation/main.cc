@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "attention/scene.cc"
+#include "attention/selection_context.cc"
 #include "base/edit_distance.h"
 #include "conformance/machine.h"
 #include "conformance/prove.h"

@@ -97,7 +97,7 @@ BatchMeta from_abi(const fovea_backend_batch& b) {
   meta.packed_offsets = array(b.packed_offsets, b.num_seqs + 1);
   meta.tree_bias = array(b.tree_bias, int64_t{b.tree_size} * b.tree_size);
   meta.tree_size = b.tree_size;
-  meta.kv_settled = b.past_kv_ready != 0;
+  meta.past_kv_ready = b.past_kv_ready != 0;
   meta.num_pages = b.num_pages;
   return meta;
 }

@@ -19,7 +19,7 @@
 #include "device/cuda/cuda_stream.h"
 #include "device/stream.h"
 #include "kernels/cuda/check/page_check.h"
-#include "kernels/cuda/sm80/schedule.h"
+#include "kernels/cuda/common/schedule.h"
 
 namespace fovea::cuda {
 namespace {
@@ -243,9 +243,9 @@ Status check_same_arrays(const BatchMeta& captured, const BatchMeta& meta) {
     return invalid("BatchMeta::page_table_stride and tree_size are " + str(meta.page_table_stride) + " and " +
                    str(meta.tree_size) + "; the plan was captured with " + str(captured.page_table_stride) +
                    " and " + str(captured.tree_size));
-  if (captured.kv_settled != meta.kv_settled)
-    return invalid("BatchMeta::kv_settled is " + str(meta.kv_settled) + "; the plan was captured with " +
-                   str(captured.kv_settled));
+  if (captured.past_kv_ready != meta.past_kv_ready)
+    return invalid("BatchMeta::past_kv_ready is " + str(meta.past_kv_ready) +
+                   "; the plan was captured with " + str(captured.past_kv_ready));
   if (captured.phase != meta.phase)
     return invalid("a step of " + std::string(to_string(meta.phase)) + " for a plan that was captured for " +
                    std::string(to_string(captured.phase)));
@@ -428,14 +428,13 @@ class CudaAttention : public AttentionBackend {
     const CurrentDevice current(plan.device);
     FOVEA_TRY(capturing, is_capturing(stream.cuda()));
     plan.schedule_captured = capturing;
-    sm80::PageSource pages;
+    PageSource pages;
     pages.first = meta.kv_indptr.empty() ? nullptr : meta.kv_indptr.data();
     pages.stride = meta.page_table_stride;
-    const sm80::ScheduleView out{
-        plan.at<WorkItem>(plan.layout.items), plan.at<int32_t>(plan.layout.num_items),
-        plan.at<PlanError>(plan.layout.error),
-        plan.kernel.kernel.merges ? plan.at<uint32_t>(plan.layout.arrivals) : nullptr,
-        plan.at<int32_t>(plan.layout.queue)};
+    const ScheduleView out{plan.at<WorkItem>(plan.layout.items), plan.at<int32_t>(plan.layout.num_items),
+                           plan.at<PlanError>(plan.layout.error),
+                           plan.kernel.kernel.merges ? plan.at<uint32_t>(plan.layout.arrivals) : nullptr,
+                           plan.at<int32_t>(plan.layout.queue)};
     PlanInput input = input_of(meta);
     if (meta.num_pages > 0) {
       auto* const bad = plan.at<uint8_t>(plan.layout.bad_pages);
@@ -443,8 +442,7 @@ class CudaAttention : public AttentionBackend {
           launch_bad_pages(page_check_of(plan, meta.num_pages), bad, stream.cuda().handle()));
       input.bad_pages = bad;
     }
-    return sm80::launch_schedule(plan.layout.policy, plan.layout.limits, input, pages, out,
-                                 stream.cuda().handle());
+    return launch_schedule(plan.layout.policy, plan.layout.limits, input, pages, out, stream.cuda().handle());
   }
 
   Status forward(const CudaPlan& plan, const AttentionArgs& args, Phase phase, Stream& stream) const {
@@ -486,7 +484,7 @@ class CudaAttention : public AttentionBackend {
     if (plan.kernel.family == Family::sm90 && phase == Phase::decode) {
       FOVEA_TRY(planned, is_planned(plan, stream.cuda()));
       params.planned = planned;
-      params.settled = planned && plan.meta.kv_settled;
+      params.settled = planned && plan.meta.past_kv_ready;
     }
     LaunchRecord record;
     FOVEA_RETURN_IF_ERROR(

@@ -11,22 +11,22 @@
 namespace fovea::cuda {
 namespace {
 
-sm80::KernelKind kind_of(KernelUse use) {
+KernelKind kind_of(KernelUse use) {
   switch (use) {
-    case KernelUse::decode: return sm80::KernelKind::decode;
-    case KernelUse::extend: return sm80::KernelKind::extend;
+    case KernelUse::decode: return KernelKind::decode;
+    case KernelUse::extend: return KernelKind::extend;
     case KernelUse::extend_small: break;
   }
-  return sm80::KernelKind::extend_small;
+  return KernelKind::extend_small;
 }
 
-sm80::QueryType query_type(DType dtype) {
+QueryType query_type(DType dtype) {
   switch (dtype) {
-    case DType::f16: return sm80::QueryType::f16;
-    case DType::bf16: return sm80::QueryType::bf16;
+    case DType::f16: return QueryType::f16;
+    case DType::bf16: return QueryType::bf16;
     case DType::f32: break;
   }
-  return sm80::QueryType::f32;
+  return QueryType::f32;
 }
 
 int group_of(const AttentionSpec& spec) {
@@ -49,15 +49,15 @@ Result<sm90::Problem> hopper_problem(const AttentionSpec& spec) {
   return p;
 }
 
-Result<sm80::KernelInfo> select_hopper(const AttentionSpec& spec, Phase phase) {
+Result<KernelInfo> select_hopper(const AttentionSpec& spec, Phase phase) {
   FOVEA_TRY(problem, hopper_problem(spec));
-  return sm90::select(problem, phase == Phase::decode ? sm80::KernelKind::decode : sm80::KernelKind::extend);
+  return sm90::select(problem, phase == Phase::decode ? KernelKind::decode : KernelKind::extend);
 }
 
-Result<sm80::KernelInfo> select(Family family, const AttentionSpec& spec, KernelUse use,
-                                const AttentionLimits& limits, int shared_bytes = kAnySharedBytes) {
+Result<KernelInfo> select(Family family, const AttentionSpec& spec, KernelUse use,
+                          const AttentionLimits& limits, int shared_bytes = kAnySharedBytes) {
   FOVEA_TRY(kv, kv_type(spec));
-  const sm80::QueryType q = query_type(spec.dtype);
+  const QueryType q = query_type(spec.dtype);
   const int d = spec.head_dim, dv = spec.v_head_dim;
   switch (family) {
     case Family::sm80:
@@ -89,14 +89,14 @@ bool takes_few_of_sm80(Family family, const AttentionSpec& spec, KernelUse use,
 
 /// Verifying drafts takes a few rows of a sequence, which decode kernels split like one; of the others those
 /// are worth it that leave a device idle, a tile of the kernel for large steps at most.
-int most_split_tokens(const AttentionSpec& spec, KernelUse use, const sm80::KernelInfo& large) {
+int most_split_tokens(const AttentionSpec& spec, KernelUse use, const KernelInfo& large) {
   constexpr int kDraftTokens = 16;
   return use == KernelUse::decode ? kDraftTokens : std::max(1, large.rows / group_of(spec));
 }
 
 /// The same under all limits: in decode one, which holds partial results down to those of a row; else as many
 /// as most_split_tokens() where what a split leaves is at most a sixteenth of its keys and values.
-int constant_split_tokens(const AttentionSpec& spec, KernelUse use, const sm80::KernelInfo& large) {
+int constant_split_tokens(const AttentionSpec& spec, KernelUse use, const KernelInfo& large) {
   if (use == KernelUse::decode) return 1;
   const int64_t row_bytes = int64_t{4} * (large.v_head_dim + 2);
   const int64_t split_bytes = int64_t{large.split_keys} * (spec.head_dim + spec.v_head_dim) *

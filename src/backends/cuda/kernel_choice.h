@@ -5,12 +5,10 @@
 #include <string>
 
 #include "fovea/attention_backend.h"
-#include "kernels/cuda/sm80/params.h"
+#include "kernels/cuda/common/params.h"
 #include "kernels/cuda/sm80/select.h"
 
 namespace fovea::cuda {
-
-using sm80::kAnySharedBytes;
 
 /// Kernels that are written alike and have a select() of their own (src/kernels/cuda).
 enum class Family : uint8_t {
@@ -52,7 +50,7 @@ enum class KernelUse : uint8_t { decode, extend, extend_small };
 /// A compiled kernel; all families say what a schedule must know in the same words.
 struct KernelChoice {
   Family family = Family::sm80;
-  sm80::KernelInfo kernel;
+  KernelInfo kernel;
   /// Sequences with more query rows are never split. A few at most, and fewer where the limits would let the
   /// partial results of a step grow beyond kMostPartialBytes; 1 at least.
   int max_split_tokens = 1;

@@ -12,11 +12,11 @@
 namespace fovea::cuda {
 namespace {
 
-std::string name_of(sm80::QueryType q) {
+std::string name_of(QueryType q) {
   switch (q) {
-    case sm80::QueryType::f16: return "fp16";
-    case sm80::QueryType::bf16: return "bf16";
-    case sm80::QueryType::f32: return "fp32";
+    case QueryType::f16: return "fp16";
+    case QueryType::bf16: return "bf16";
+    case QueryType::f32: return "fp32";
   }
   return "?";
 }
@@ -35,18 +35,18 @@ std::string name_of(KvType kv) {
 }
 
 std::string kind_of(const KernelChoice& choice) {
-  const sm80::KernelInfo& k = choice.kernel;
+  const KernelInfo& k = choice.kernel;
   switch (k.kind) {
     // Those of sm80 that merge themselves are for few sequences.
-    case sm80::KernelKind::decode: return choice.family == Family::sm80 && k.merges ? "decode few" : "decode";
-    case sm80::KernelKind::extend: return "prefill";
-    case sm80::KernelKind::extend_small: return "prefill small";
+    case KernelKind::decode: return choice.family == Family::sm80 && k.merges ? "decode few" : "decode";
+    case KernelKind::extend: return "prefill";
+    case KernelKind::extend_small: return "prefill small";
   }
   return "?";
 }
 
 std::string variant_of(const KernelChoice& choice, uint8_t variant) {
-  if (choice.family != Family::sm90 || choice.kernel.kind == sm80::KernelKind::decode) return "";
+  if (choice.family != Family::sm90 || choice.kernel.kind == KernelKind::decode) return "";
   const auto way = static_cast<sm90::PrefillWay>(variant);
   return std::string(sm90::by_boxes(way) ? " tma" : " cp.async") + (sm90::is_capped(way) ? " softcap" : "");
 }
@@ -55,13 +55,12 @@ std::string variant_of(const KernelChoice& choice, uint8_t variant) {
 
 std::vector<KernelName> names_of(const KernelChoice& choice, const LaunchRecord& record) {
   if (!record.attention) return {};
-  const sm80::KernelInfo& k = choice.kernel;
+  const KernelInfo& k = choice.kernel;
   const std::string family(to_string(choice.family));
   std::string instance = kind_of(choice) + " " + name_of(k.q);
   // sm80's prefill of 8-bit keys is one kernel for all of them, and portable ones are compiled for one type
   // of products, whatever is loaded.
-  const bool extend8 =
-      choice.family == Family::sm80 && k.kind != sm80::KernelKind::decode && k.kv != KvType::same;
+  const bool extend8 = choice.family == Family::sm80 && k.kind != KernelKind::decode && k.kv != KvType::same;
   instance += extend8 ? " kv=8-bit" : name_of(k.kv);
   instance += " D=" + std::to_string(k.head_dim);
   if (k.v_head_dim != k.head_dim) instance += "/" + std::to_string(k.v_head_dim);
@@ -121,7 +120,7 @@ std::vector<KernelName> reachable_kernels(const BackendInfo& info, FamilyOf fami
             std::ranges::find(info.families, to_string(choice->family)) == info.families.end())
           continue;
         // sm90's prefill is compiled for two ways to load keys, apart for a soft cap.
-        const bool ways = choice->family == Family::sm90 && choice->kernel.kind != sm80::KernelKind::decode;
+        const bool ways = choice->family == Family::sm90 && choice->kernel.kind != KernelKind::decode;
         for (const auto way : {sm90::PrefillWay::boxes, sm90::PrefillWay::rows,
                                sm90::PrefillWay::capped_boxes, sm90::PrefillWay::capped_rows}) {
           if (ways ? sm90::is_capped(way) != (spec.softcap > 0.0f) : way != sm90::PrefillWay::boxes) continue;

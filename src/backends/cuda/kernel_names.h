@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "backends/cuda/kernel_choice.h"
-#include "kernels/cuda/sm80/launch_record.h"
+#include "kernels/cuda/common/launch_record.h"
 
 namespace fovea::cuda {
 

@@ -1,7 +1,7 @@
 #pragma once
 // Launches of what choose_kernel() chose.
 #include "backends/cuda/kernel_choice.h"
-#include "kernels/cuda/sm80/launch_record.h"
+#include "kernels/cuda/common/launch_record.h"
 
 struct CUstream_st;
 

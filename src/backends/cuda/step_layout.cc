@@ -3,7 +3,7 @@
 #include <limits>
 #include <string>
 
-#include "kernels/cuda/sm80/schedule.h"
+#include "kernels/cuda/common/schedule.h"
 
 namespace fovea::cuda {
 namespace {
@@ -15,8 +15,8 @@ size_t aligned(size_t bytes) {
 }
 
 PlanPolicy policy_of(const AttentionSpec& spec, const KernelChoice& choice) {
-  return sm80::plan_policy(choice.kernel, spec.num_kv_heads, spec.num_heads / spec.num_kv_heads,
-                           choice.max_split_tokens, spec.mask);
+  return plan_policy(choice.kernel, spec.num_kv_heads, spec.num_heads / spec.num_kv_heads,
+                     choice.max_split_tokens, spec.mask);
 }
 
 /// Of one part.
@@ -29,7 +29,7 @@ int64_t part_bytes(const AttentionSpec& spec, const KernelChoice& choice, int pa
 }  // namespace
 
 int64_t partial_bytes(const AttentionSpec& spec, const KernelChoice& choice, const AttentionLimits& limits) {
-  const sm80::ScheduleLimits most = sm80::schedule_limits(policy_of(spec, choice), limits);
+  const ScheduleLimits most = schedule_limits(policy_of(spec, choice), limits);
   int64_t bytes = 0;
   return __builtin_mul_overflow(most.max_parts, part_bytes(spec, choice, most.partial_rows), &bytes)
              ? std::numeric_limits<int64_t>::max()
@@ -42,7 +42,7 @@ Result<StepLayout> step_layout(const AttentionSpec& spec, const KernelChoice& ch
   out.policy = policy_of(spec, choice);
   out.limits = limits;
   FOVEA_RETURN_IF_ERROR(check_plan_limits(out.policy, limits));
-  const sm80::ScheduleLimits most = sm80::schedule_limits(out.policy, limits);
+  const ScheduleLimits most = schedule_limits(out.policy, limits);
   // Kernels count (item, kv head) in 32 bits, and go beyond the last by twice the blocks of a launch.
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max() - (1 << 16);
   if (most.max_items > kMost / spec.num_kv_heads)

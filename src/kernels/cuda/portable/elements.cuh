@@ -1,8 +1,8 @@
 #pragma once
 // Stored elements of any type, four or eight at a time, as the type of the products; and rows of the output.
+#include "kernels/cuda/common/widen.cuh"
 #include "kernels/cuda/portable/access.h"
 #include "kernels/cuda/portable/policy.h"
-#include "kernels/cuda/sm80/widen.cuh"
 
 namespace fovea::cuda::portable {
 
@@ -62,14 +62,14 @@ FOVEA_DEVICE Unit convert(KvType type, const Unit& raw) {
   if constexpr (!std::is_same_v<C, float>) {
     if (kv_bytes(type) != 1) return to;
     if (type == KvType::e4m3) {
-      sm80::widen<KvType::e4m3, C>(low, raw.word[0]);
-      sm80::widen<KvType::e4m3, C>(high, raw.word[1]);
+      widen<KvType::e4m3, C>(low, raw.word[0]);
+      widen<KvType::e4m3, C>(high, raw.word[1]);
     } else if (type == KvType::e5m2) {
-      sm80::widen<KvType::e5m2, C>(low, raw.word[0]);
-      sm80::widen<KvType::e5m2, C>(high, raw.word[1]);
+      widen<KvType::e5m2, C>(low, raw.word[0]);
+      widen<KvType::e5m2, C>(high, raw.word[1]);
     } else {
-      sm80::widen<KvType::int8, C>(low, raw.word[0]);
-      sm80::widen<KvType::int8, C>(high, raw.word[1]);
+      widen<KvType::int8, C>(low, raw.word[0]);
+      widen<KvType::int8, C>(high, raw.word[1]);
     }
     to.word[0] = low[0], to.word[1] = low[1], to.word[2] = high[0], to.word[3] = high[1];
   } else {
@@ -83,8 +83,8 @@ FOVEA_DEVICE Unit convert(KvType type, const Unit& raw) {
       return to;
     }
     low[0] = raw.word[0], low[1] = raw.word[1];
-    if (type == KvType::e4m3) sm80::widen<KvType::e4m3, __half>(low, raw.word[0]);
-    if (type == KvType::e5m2) sm80::widen<KvType::e5m2, __half>(low, raw.word[0]);
+    if (type == KvType::e4m3) widen<KvType::e4m3, __half>(low, raw.word[0]);
+    if (type == KvType::e5m2) widen<KvType::e5m2, __half>(low, raw.word[0]);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float2 x = type == KvType::bf16 ? unpack<__nv_bfloat16>(low[h]) : unpack<__half>(low[h]);

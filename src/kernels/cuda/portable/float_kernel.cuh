@@ -275,8 +275,8 @@ struct FloatUnit {
         const float sum = total(r);
         const int row = first_row() + lane / 8 + 4 * r;
         if (row >= rows) continue;
-        const int64_t at = sm80::partial_row(p, item.partial_first + item.split, head, row - item.row_first);
-        if (writes_state) sm80::store_state(p, at, state.true_maximum(r), sum);
+        const int64_t at = partial_row(p, item.partial_first + item.split, head, row - item.row_first);
+        if (writes_state) store_state(p, at, state.true_maximum(r), sum);
 #pragma unroll
         for (int c = 0; c < kColumns; ++c)
           __stcg(reinterpret_cast<float4*>(p.partial_out + at * P::kD + column + 32 * c), o[r][c]);
@@ -288,7 +288,7 @@ struct FloatUnit {
     for (int r = 0; r < kRows; ++r) {
       const int row = first_row() + lane / 8 + 4 * r;
       if (row >= rows) continue;
-      const RowContext context = sm80::row_context(p, item, row, head);
+      const RowContext context = row_context(p, item, row, head);
       const float f = end_of_row(p, item, context, all[r].maximum, all[r].sum, writes_state);
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) {

@@ -1,8 +1,8 @@
 #include "kernels/cuda/portable/launch.h"
 
+#include "kernels/cuda/common/value_gain.h"
 #include "kernels/cuda/portable/launch-inl.cuh"
 #include "kernels/cuda/portable/merge.cuh"
-#include "kernels/cuda/sm80/value_gain.h"
 #include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::portable {

@@ -1,7 +1,7 @@
 #pragma once
 // Launches the kernels of this family. Nothing here synchronises or allocates, and all of it can be captured.
+#include "kernels/cuda/common/launch_record.h"
 #include "kernels/cuda/portable/select.h"
-#include "kernels/cuda/sm80/launch_record.h"
 
 struct CUstream_st;
 

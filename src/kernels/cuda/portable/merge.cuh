@@ -22,12 +22,12 @@ __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const __grid_const
     if (splits == 1) continue;
     const int rows = min(p.partial_rows, item.n_q * static_cast<int>(p.group.divisor) - item.row_first);
     for (int row = item.split * rows_at_once + first; row < rows; row += splits * rows_at_once) {
-      const int64_t at = sm80::partial_row(p, item.partial_first, head, row);
+      const int64_t at = partial_row(p, item.partial_first, head, row);
       Folded all;
       float o[4] = {0, 0, 0, 0};
 #pragma unroll 4
       for (int s = 0; s < splits; ++s) {
-        const float2 state = sm80::load_state(p, at + s * stride);
+        const float2 state = load_state(p, at + s * stride);
         const float4 x = __ldcg(
             reinterpret_cast<const float4*>(p.partial_out + (at + s * stride) * p.partial_columns) + column);
         FoldFactors f = fold(all, state.x, state.y);
@@ -35,7 +35,7 @@ __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const __grid_const
         o[0] = folded(o[0], x.x, f), o[1] = folded(o[1], x.y, f);
         o[2] = folded(o[2], x.z, f), o[3] = folded(o[3], x.w, f);
       }
-      const sm80::RowContext r = sm80::row_context(p, item, item.row_first + row, head);
+      const RowContext r = row_context(p, item, item.row_first + row, head);
       const float f = end_of_row(p, item, r, all.maximum, all.sum, column == 0);
 #pragma unroll
       for (float& x : o)

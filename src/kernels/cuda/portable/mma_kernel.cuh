@@ -271,14 +271,14 @@ struct MmaUnit {
       const int column = part * P::kPartD + lane % 4 * 2;
       const bool writes_state = part == 0 && lane % 4 == 0;
       if (item.num_splits > 1) {
-        const int64_t at = sm80::partial_row(p, item.partial_first + item.split, head, row - item.row_first);
-        if (writes_state) sm80::store_state(p, at, state.true_maximum(r), sum);
+        const int64_t at = partial_row(p, item.partial_first + item.split, head, row - item.row_first);
+        if (writes_state) store_state(p, at, state.true_maximum(r), sum);
 #pragma unroll
         for (int j = 0; j < kColumns; ++j)
           __stcg(reinterpret_cast<float2*>(p.partial_out + at * P::kD + column + 8 * j),
                  make_float2(o[r / 2][j][2 * (r % 2)], o[r / 2][j][2 * (r % 2) + 1]));
       } else {
-        const RowContext context = sm80::row_context(p, item, row, head);
+        const RowContext context = row_context(p, item, row, head);
         const float f = end_of_row(p, item, context, state.true_maximum(r), sum, writes_state);
 #pragma unroll
         for (int j = 0; j < kColumns; ++j) {

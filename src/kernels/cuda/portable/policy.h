@@ -1,6 +1,10 @@
 #pragma once
 // The numbers that shape the kernels of this family, and which are compiled.
-#include "kernels/cuda/sm80/policies.h"
+#include <type_traits>
+
+#include "kernels/cuda/common/half_types.h"
+#include "kernels/cuda/common/policy_list.h"
+#include "kernels/cuda/common/tile_layout.h"
 
 namespace fovea::cuda::portable {
 
@@ -26,7 +30,7 @@ struct Policy {
   static constexpr int kElementBytes = kFloat ? 4 : 2;
   static constexpr int kUnit = 16 / kElementBytes;  ///< elements of 16 bytes of shared memory
   static constexpr int kUnits = HeadDim / kUnit;    ///< of a row
-  using Tile = sm80::TileLayout<HeadDim * kElementBytes>;
+  using Tile = TileLayout<HeadDim * kElementBytes>;
 
   // Shared memory: queries; a ring of three slots, K and V in turn; where the rows of two tiles lie; factors
   // of keys and values of three tiles; scores; what rows see.
@@ -49,16 +53,16 @@ struct Policy {
 //                    C, D and Dv, row groups, their rows, parts, keys of a tile, blocks of an SM
 /// A group of 16 rows against many keys.
 template <class T>
-using Decode = sm80::PolicyList<Policy<T, 64, 1, 16, 4, 64, 3>, Policy<T, 128, 1, 16, 4, 64, 3>,
-                                Policy<T, 256, 1, 16, 4, 32, 3>, Policy<T, 512, 1, 16, 4, 16, 2>>;
+using Decode = PolicyList<Policy<T, 64, 1, 16, 4, 64, 3>, Policy<T, 128, 1, 16, 4, 64, 3>,
+                          Policy<T, 256, 1, 16, 4, 32, 3>, Policy<T, 512, 1, 16, 4, 16, 2>>;
 /// Many rows. With 32 a warp a fragment of K or V would serve two products, but O and the scores would leave
 /// no registers to hide latencies with: on an H200 as fast at D = 128, and spilling.
 template <class T>
-using Extend = sm80::PolicyList<Policy<T, 64, 4, 16, 1, 64, 3>, Policy<T, 128, 4, 16, 1, 64, 3>,
-                                Policy<T, 256, 4, 16, 1, 32, 2>, Policy<T, 512, 2, 16, 2, 16, 2>>;
-using DecodeFloat = sm80::PolicyList<Policy<float, 128, 1, 16, 4, 32, 2>, Policy<float, 256, 1, 16, 4, 16, 2>,
-                                     Policy<float, 512, 1, 16, 4, 8, 2>>;
-using ExtendFloat = sm80::PolicyList<Policy<float, 128, 4, 16, 1, 32, 2>, Policy<float, 256, 2, 16, 2, 16, 2>,
-                                     Policy<float, 512, 1, 16, 4, 8, 2>>;
+using Extend = PolicyList<Policy<T, 64, 4, 16, 1, 64, 3>, Policy<T, 128, 4, 16, 1, 64, 3>,
+                          Policy<T, 256, 4, 16, 1, 32, 2>, Policy<T, 512, 2, 16, 2, 16, 2>>;
+using DecodeFloat = PolicyList<Policy<float, 128, 1, 16, 4, 32, 2>, Policy<float, 256, 1, 16, 4, 16, 2>,
+                               Policy<float, 512, 1, 16, 4, 8, 2>>;
+using ExtendFloat = PolicyList<Policy<float, 128, 4, 16, 1, 32, 2>, Policy<float, 256, 2, 16, 2, 16, 2>,
+                               Policy<float, 512, 1, 16, 4, 8, 2>>;
 
 }  // namespace fovea::cuda::portable

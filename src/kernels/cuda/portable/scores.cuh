@@ -2,12 +2,9 @@
 // Dot products -> probabilities: soft cap, biases, visibility, running softmax. The same for both kernels, on
 // fragments of kRows rows by kKeys keys of a lane, with at(r, i), row(r) (packed, of the sequence), keys(r)
 // (what row r sees) and key(i) (of the tile); kLanes neighbouring lanes share a row.
-#include "kernels/cuda/sm80/mask.cuh"
+#include "kernels/cuda/common/mask.cuh"
 
 namespace fovea::cuda::portable {
-
-using sm80::kLog2e;
-using sm80::RowContext;
 
 /// What a row at a position sees but for spans and packed masks: keys from `first` on, and sink tokens from
 /// `chunk_first` on, below `last`.
@@ -21,7 +18,7 @@ __device__ inline RowKeys row_keys(const MaskParams& m, const WorkItem& item, in
   if (m.window_right >= 0) k.last = min(k.last, position + min(m.window_right, kFar) + 1);
   if (m.window_left >= 0) k.first = position - min(m.window_left, kFar);
   if (m.chunk > 0) {
-    const int64_t begin = static_cast<int64_t>(sm80::floor_divide(position, m.chunk)) * m.chunk;
+    const int64_t begin = static_cast<int64_t>(floor_divide(position, m.chunk)) * m.chunk;
     k.chunk_first = static_cast<int>(begin);
     k.first = max(k.first, k.chunk_first);
     k.last = static_cast<int>(min(static_cast<int64_t>(k.last), begin + m.chunk));
@@ -69,7 +66,7 @@ __device__ __forceinline__ void transform(const AttentionParams& p, const WorkIt
   const MaskParams& m = p.mask;
 #pragma unroll
   for (int r = 0; r < F::kRows; ++r) {
-    const RowContext row = sm80::row_context(p, item, s.row(r), head);
+    const RowContext row = row_context(p, item, s.row(r), head);
 #pragma unroll
     for (int i = 0; i < F::kKeys; ++i)
       s.at(r, i) *= p.scale;
@@ -115,13 +112,13 @@ __device__ __forceinline__ void hide(const AttentionParams& p, const WorkItem& i
 #pragma unroll
   for (int r = 0; r < F::kRows; ++r) {
     if (m.spans != nullptr || m.packed != nullptr) {
-      const RowContext row = sm80::row_context(p, item, s.row(r), head);
+      const RowContext row = row_context(p, item, s.row(r), head);
       uint32_t seen = 0;
       static_assert(F::kKeys <= 32);
 #pragma unroll 1
       for (int i = 0; i < F::kKeys; ++i) {
         const int key = key0 + s.key(i);
-        if (key < item.key_last && sm80::visible(m, item, row, key)) seen |= 1u << i;
+        if (key < item.key_last && visible(m, item, row, key)) seen |= 1u << i;
       }
 #pragma unroll
       for (int i = 0; i < F::kKeys; ++i)

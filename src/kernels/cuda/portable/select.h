@@ -1,12 +1,9 @@
 #pragma once
 // Which kernel of this family serves a problem, and what a planner must know of it. Host code, without CUDA.
-#include "kernels/cuda/sm80/select.h"
+#include "fovea/result.h"
+#include "kernels/cuda/common/kernel_info.h"
 
 namespace fovea::cuda::portable {
-
-using sm80::KernelInfo;
-using sm80::KernelKind;
-using sm80::QueryType;
 
 struct Problem {
   QueryType q = QueryType::bf16;  ///< of Q and O

@@ -73,16 +73,16 @@ struct DecodeEpilogue {
         o = make_float4(fmaf(x.x, f, o.x), fmaf(x.y, f, o.y), fmaf(x.z, f, o.z), fmaf(x.w, f, o.w));
       }
       if (unit.item.num_splits == 1) {
-        const float sum = sm80::sum_of(unit.item, total);
+        const float sum = sum_of(unit.item, total);
         if (half)
-          sm80::finish<__half>(params, unit.item, unit.head, first + row, column, o, top, sum);
+          finish<__half>(params, unit.item, unit.head, first + row, column, o, top, sum);
         else
-          sm80::finish<__nv_bfloat16>(params, unit.item, unit.head, first + row, column, o, top, sum);
+          finish<__nv_bfloat16>(params, unit.item, unit.head, first + row, column, o, top, sum);
       } else {
         const int64_t at =
-            sm80::partial_row(params, unit.item.partial_first + unit.item.split, unit.head, first + row);
+            partial_row(params, unit.item.partial_first + unit.item.split, unit.head, first + row);
         __stcg(reinterpret_cast<float4*>(params.partial_out + at * P::kD + column), o);
-        if (column == 0) sm80::store_state(params, at, top, total);
+        if (column == 0) store_state(params, at, top, total);
       }
     }
   }
@@ -129,8 +129,8 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_kernel(
       RowKeys rows[P::kRows];
 #pragma unroll
       for (int r = 0; r < P::kRows; ++r)
-        rows[r] = row_keys(params, work.item,
-                           sm80::row_context(params, work.item, work.item.row_first + r, work.head));
+        rows[r] =
+            row_keys(params, work.item, row_context(params, work.item, work.item.row_first + r, work.head));
       for (int key = work.item.key_first; key < work.item.key_last; key += P::kTileKeys) {
         cp_async_wait<P::kStages - 1>(params.stages - 1);
         tile.step(params, work, q, rows, place, ring + stage + place.lane * 16, key + warp * P::kWarpKeys);

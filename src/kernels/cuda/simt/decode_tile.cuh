@@ -1,13 +1,10 @@
 #pragma once
 // The arithmetic of the CUDA-core decode kernel, all in fp32: one warp's queries, scores, running softmax
 // and O.
+#include "kernels/cuda/common/finish.cuh"
 #include "kernels/cuda/simt/decode_loader.cuh"
-#include "kernels/cuda/sm80/finish.cuh"
 
 namespace fovea::cuda::simt {
-
-using sm80::finite_max;
-using sm80::kLog2e;
 
 /// An item under one KV head.
 struct DecodeUnit {
@@ -58,7 +55,7 @@ struct DecodeQuery {
   __device__ void load(const AttentionParams& p, const DecodeUnit& unit, const LanePlace<P>& place) {
 #pragma unroll
     for (int r = 0; r < P::kRows; ++r) {
-      const sm80::RowContext row = sm80::row_context(p, unit.item, unit.item.row_first + r, unit.head);
+      const RowContext row = row_context(p, unit.item, unit.item.row_first + r, unit.head);
       const auto* from =
           reinterpret_cast<const uint16_t*>(p.q) + p.q_rows.offset(unit.item.q_first + row.row, row.head);
 #pragma unroll
@@ -90,15 +87,14 @@ struct RowKeys {
   }
 };
 
-__device__ inline RowKeys row_keys(const AttentionParams& p, const WorkItem& item,
-                                   const sm80::RowContext& row) {
+__device__ inline RowKeys row_keys(const AttentionParams& p, const WorkItem& item, const RowContext& row) {
   const MaskParams& m = p.mask;
   const int64_t at = row.position;
   int64_t first = 0, last = row.row < item.n_q ? item.key_last : 0;
   if (m.causal) last = min(last, at + 1);
   if (m.window_right >= 0) last = min(last, at + m.window_right + 1);
   if (m.chunk > 0) {
-    first = static_cast<int64_t>(sm80::floor_divide(row.position, m.chunk)) * m.chunk;
+    first = static_cast<int64_t>(floor_divide(row.position, m.chunk)) * m.chunk;
     last = min(last, first + m.chunk);
   }
   RowKeys keys;
@@ -207,7 +203,7 @@ struct DecodeTile {
       s = m.softcap * (1.0f - 2.0f / (e + 1.0f));
     }
     if (m.alibi_slopes != nullptr) {
-      const sm80::RowContext row = sm80::row_context(p, unit.item, unit.item.row_first + r, unit.head);
+      const RowContext row = row_context(p, unit.item, unit.item.row_first + r, unit.head);
       s -= row.slope * fabsf(static_cast<float>(row.position - key));
     }
     return s * kLog2e;

@@ -8,7 +8,7 @@ namespace fovea::cuda::simt {
 
 /// A kernel that may start while the one before it ends (devices before sm_90: that waits).
 struct Launch {
-  const sm80::KernelInfo& kernel;
+  const KernelInfo& kernel;
   const AttentionParams& params;
   int64_t units;
   int multiprocessors;
@@ -49,15 +49,14 @@ cudaError_t launch_policy(const Launch& l) {
     if (device < kDevices) prepared[device].store(true, std::memory_order_release);
   }
   return l.queue(decode_kernel<P>, int64_t{l.multiprocessors} * l.kernel.blocks_per_sm, P::kThreads,
-                 P::shared_bytes(l.kernel.stages), l.params, l.kernel.q == sm80::QueryType::f16);
+                 P::shared_bytes(l.kernel.stages), l.params, l.kernel.q == QueryType::f16);
 }
 
 /// False where the list has no such kernel.
 template <Keys Keys_>
 bool launch_list(const Launch& l, cudaError_t& code) {
   return any_policy<Keys_>([&]<class P>() {
-    if (P::kKeys != keys_of(l.kernel.q, l.kernel.kv) ||
-        !sm80::is_same_kernel(l.kernel, kernel_info<P>(l.kernel.q)))
+    if (P::kKeys != keys_of(l.kernel.q, l.kernel.kv) || !is_same_kernel(l.kernel, kernel_info<P>(l.kernel.q)))
       return false;
     code = launch_policy<P>(l);
     return true;

@@ -2,15 +2,15 @@
 
 #include <string>
 
+#include "kernels/cuda/common/combine_kernel.cuh"
 #include "kernels/cuda/simt/launch-inl.cuh"
-#include "kernels/cuda/sm80/merge_kernel.cuh"
 #include "kernels/cuda/tiles/planted.cuh"
 #include "kernels/cuda/tiles/programmatic_launch.h"
 
 namespace fovea::cuda::simt {
 namespace {
 
-cudaError_t launch_all(const sm80::KernelInfo& kernel, const AttentionParams& params, int max_items,
+cudaError_t launch_all(const KernelInfo& kernel, const AttentionParams& params, int max_items,
                        cudaStream_t stream, bool& found) {
   int device = 0, major = 0, multiprocessors = 0;
   cudaError_t code = cudaGetDevice(&device);
@@ -22,15 +22,14 @@ cudaError_t launch_all(const sm80::KernelInfo& kernel, const AttentionParams& pa
   const Launch l{kernel, params, units, multiprocessors, has_programmatic_launch(major), stream};
   found = !planted_gap(kernel) && (kernel.kv == KvType::same ? launch16(l, code) : launch8(l, code));
   if (!found || code != cudaSuccess || params.partial_out == nullptr) return code;
-  const auto merge =
-      kernel.q == sm80::QueryType::f16 ? sm80::merge_kernel<__half> : sm80::merge_kernel<__nv_bfloat16>;
-  return l.queue(merge, int64_t{8} * multiprocessors, sm80::kMergeThreads, 0, params);
+  const auto merge = kernel.q == QueryType::f16 ? merge_kernel<__half> : merge_kernel<__nv_bfloat16>;
+  return l.queue(merge, int64_t{8} * multiprocessors, kMergeThreads, 0, params);
 }
 
 }  // namespace
 
-Status launch(const sm80::KernelInfo& kernel, const AttentionParams& params, int max_items,
-              CUstream_st* stream, LaunchRecord* record) {
+Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream,
+              LaunchRecord* record) {
   AttentionParams with_sizes = params;
   if (with_sizes.partial_rows == 0) with_sizes.partial_rows = kernel.rows;
   with_sizes.partial_columns = kernel.v_head_dim;

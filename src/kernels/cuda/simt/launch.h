@@ -1,8 +1,8 @@
 #pragma once
 // Launches the CUDA-core decode kernels. Nothing here synchronises or allocates, and all of it can be
 // captured.
+#include "kernels/cuda/common/launch_record.h"
 #include "kernels/cuda/simt/select.h"
-#include "kernels/cuda/sm80/launch_record.h"
 
 struct CUstream_st;
 
@@ -12,7 +12,7 @@ namespace fovea::cuda::simt {
 /// does: `params.items` holds *params.num_items items, at most `max_items`. Spans, packed and tree masks of
 /// `params` are not looked at. Alignment: rows of K and V to 16 bytes (8-bit ones whose D or Dv is no
 /// multiple of 16: to 8), of O to 8, of Q to 4. Errors: what the CUDA runtime says.
-Status launch(const sm80::KernelInfo& kernel, const AttentionParams& params, int max_items,
-              CUstream_st* stream, LaunchRecord* record = nullptr);
+Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream,
+              LaunchRecord* record = nullptr);
 
 }  // namespace fovea::cuda::simt

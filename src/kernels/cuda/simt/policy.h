@@ -1,9 +1,12 @@
 #pragma once
 // The numbers that shape the CUDA-core decode kernels, and which are compiled.
+#include <type_traits>
+
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cuda/sm80/kernel_info.h"
+#include "kernels/cuda/common/half_types.h"
+#include "kernels/cuda/common/kernel_info.h"
 
 namespace fovea::cuda::simt {
 
@@ -57,7 +60,7 @@ struct DecodePolicy {
   FOVEA_HOST_DEVICE static constexpr int shared_bytes(int stages) {
     return kRingOffset + kWarps * stages * kStageBytes;
   }
-  static_assert(sm80::blocks_within(sm80::kMaxSharedBytes, shared_bytes(kStages)) >= kBlocksPerSm);
+  static_assert(blocks_within(kMaxSharedBytes, shared_bytes(kStages)) >= kBlocksPerSm);
   /// The most stages for a device whose blocks may have `limit` bytes, 1 at least.
   static constexpr int stages_within(int limit) {
     int stages = kStages;
@@ -92,9 +95,9 @@ bool any_policy(F&& f) {
 }
 
 template <class P>
-constexpr sm80::KernelInfo kernel_info(sm80::QueryType q, int limit = sm80::kAnySharedBytes) {
-  sm80::KernelInfo info;
-  info.kind = sm80::KernelKind::decode;
+constexpr KernelInfo kernel_info(QueryType q, int limit = kAnySharedBytes) {
+  KernelInfo info;
+  info.kind = KernelKind::decode;
   info.q = q;
   info.kv = P::kKeys == Keys::e4m3   ? KvType::e4m3
             : P::kKeys == Keys::e5m2 ? KvType::e5m2
@@ -107,16 +110,16 @@ constexpr sm80::KernelInfo kernel_info(sm80::QueryType q, int limit = sm80::kAny
   info.split_keys = P::kSplitKeys;
   info.threads = P::kThreads;
   info.stages = P::stages_within(limit);
-  sm80::set_shared<P>(info, P::shared_bytes(info.stages), limit);
+  set_shared<P>(info, P::shared_bytes(info.stages), limit);
   return info;
 }
 
 /// The elements that `kv` is for queries of type `q`, of those that select() takes.
-constexpr Keys keys_of(sm80::QueryType q, KvType kv) {
+constexpr Keys keys_of(QueryType q, KvType kv) {
   if (kv == KvType::e4m3) return Keys::e4m3;
   if (kv == KvType::e5m2) return Keys::e5m2;
   if (kv == KvType::int8) return Keys::int8;
-  return q == sm80::QueryType::f16 ? Keys::f16 : Keys::bf16;
+  return q == QueryType::f16 ? Keys::f16 : Keys::bf16;
 }
 
 }  // namespace fovea::cuda::simt

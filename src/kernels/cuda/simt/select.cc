@@ -8,7 +8,7 @@ namespace {
 
 /// The narrowest heads that are wide enough, and there the least rows that are enough, or the most.
 template <Keys Keys_>
-void find(const Problem& p, sm80::KernelInfo& found) {
+void find(const Problem& p, KernelInfo& found) {
   any_policy<Keys_>([&]<class P>() {
     if (P::kD < p.head_dim || P::kD < p.v_head_dim) return false;
     if (found.rows != 0 && (found.rows >= p.rows || found.head_dim != P::kD)) return true;
@@ -19,7 +19,7 @@ void find(const Problem& p, sm80::KernelInfo& found) {
 
 }  // namespace
 
-Result<sm80::KernelInfo> select(const Problem& p) {
+Result<KernelInfo> select(const Problem& p) {
   for (const int size : {p.head_dim, p.v_head_dim})
     if (size <= 0 || size % 8 != 0 || size > 512)
       return unsupported("head size is " + std::to_string(size) +
@@ -32,10 +32,10 @@ Result<sm80::KernelInfo> select(const Problem& p) {
   if (missing != nullptr)
     return unsupported(std::string("the CUDA-core decode kernel has no ") + missing +
                        "; the tensor-core kernel serves them");
-  if (p.q == sm80::QueryType::f32 || p.kv == KvType::f32 || p.kv == KvType::f16 || p.kv == KvType::bf16)
+  if (p.q == QueryType::f32 || p.kv == KvType::f32 || p.kv == KvType::f16 || p.kv == KvType::bf16)
     return unsupported(
         "the CUDA-core decode kernel takes 16-bit queries, and keys of their type, of fp8 or of int8");
-  sm80::KernelInfo found;
+  KernelInfo found;
   switch (keys_of(p.q, p.kv)) {
     case Keys::f16: find<Keys::f16>(p, found); break;
     case Keys::bf16: find<Keys::bf16>(p, found); break;

@@ -2,7 +2,8 @@
 // Which CUDA-core decode kernel serves a problem. Host code, without CUDA. What a planner and a launch must
 // know of it is what they know of a decode kernel of the sm80 family, with whose schedule these run.
 #include "fovea/attention.h"
-#include "kernels/cuda/sm80/select.h"
+#include "fovea/result.h"
+#include "kernels/cuda/common/kernel_info.h"
 
 namespace fovea::cuda::simt {
 
@@ -13,19 +14,19 @@ namespace fovea::cuda::simt {
 inline constexpr int kTensorCoreGroup = 4;
 
 struct Problem {
-  sm80::QueryType q = sm80::QueryType::bf16;
+  QueryType q = QueryType::bf16;
   KvType kv = KvType::same;
   int head_dim = 0, v_head_dim = 0;  ///< multiples of 8
   /// Packed rows of a sequence: query heads of a KV head times query rows. Any number is served, 4 at a time;
   /// it changes no bit of a row.
   int rows = 1;
   MaskSpec mask;
-  int shared_bytes = sm80::kAnySharedBytes;  ///< of a block on the device
+  int shared_bytes = kAnySharedBytes;  ///< of a block on the device
 };
 
 /// KernelInfo::general is true: one kernel has all masks and scores that this family serves (causal, windows,
 /// chunks, sink tokens, soft cap, ALiBi). Errors: head sizes beyond 512 or not multiples of 8; spans, packed
 /// masks and trees.
-Result<sm80::KernelInfo> select(const Problem& problem);
+Result<KernelInfo> select(const Problem& problem);
 
 }  // namespace fovea::cuda::simt

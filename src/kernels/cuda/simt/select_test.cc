@@ -5,8 +5,6 @@
 namespace fovea::cuda::simt {
 namespace {
 
-using sm80::QueryType;
-
 std::string refusal(const Problem& problem) {
   const auto info = select(problem);
   return info.ok() ? "" : info.error().message;

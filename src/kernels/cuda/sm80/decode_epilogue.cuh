@@ -1,6 +1,6 @@
 #pragma once
 // The end of a unit: its warps' results become one, the output or a part of it.
-#include "kernels/cuda/sm80/finish.cuh"
+#include "kernels/cuda/common/finish.cuh"
 #include "kernels/cuda/sm80/policy.h"
 #include "kernels/cuda/tiles/planted.cuh"
 

@@ -1,7 +1,7 @@
 #pragma once
 // The loads of the decode kernel: each warp copies the 16 keys that it takes of every tile into its own ring.
+#include "kernels/cuda/common/params.h"
 #include "kernels/cuda/sm80/copy_rows.cuh"
-#include "kernels/cuda/sm80/params.h"
 #include "kernels/cuda/sm80/unit_queue.cuh"
 #include "kernels/cuda/tiles/planted.cuh"
 

@@ -1,7 +1,7 @@
 #pragma once
 // The end of a unit in the narrow decode kernel: its warps' results become one, the output or a part of it.
+#include "kernels/cuda/common/partials.cuh"
 #include "kernels/cuda/sm80/decode_narrow_tile.cuh"
-#include "kernels/cuda/sm80/decode_parts.cuh"
 #include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::sm80 {

@@ -1,6 +1,6 @@
 #pragma once
 // The loads of the narrow decode kernel: each warp reads the keys that it takes of every tile into registers.
-#include "kernels/cuda/sm80/params.h"
+#include "kernels/cuda/common/params.h"
 #include "kernels/cuda/sm80/policy.h"
 #include "kernels/cuda/tiles/cp_async.cuh"
 #include "kernels/cuda/tiles/planted.cuh"

@@ -1,7 +1,7 @@
 #pragma once
 // The arithmetic of the decode kernel: one warp's queries, scores, running softmax and O.
-#include "kernels/cuda/sm80/mask.cuh"
-#include "kernels/cuda/sm80/widen.cuh"
+#include "kernels/cuda/common/mask.cuh"
+#include "kernels/cuda/common/widen.cuh"
 #include "kernels/cuda/tiles/ldmatrix.cuh"
 #include "kernels/cuda/tiles/mma.cuh"
 

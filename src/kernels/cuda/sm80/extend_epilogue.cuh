@@ -1,7 +1,7 @@
 #pragma once
 // The end of a row tile of the extend kernel: normalise, convert and write whole rows through shared memory;
 // or leave a part for the merge kernel.
-#include "kernels/cuda/sm80/finish.cuh"
+#include "kernels/cuda/common/finish.cuh"
 #include "kernels/cuda/sm80/policy.h"
 #include "kernels/cuda/tiles/planted.cuh"
 

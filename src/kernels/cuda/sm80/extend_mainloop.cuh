@@ -2,9 +2,9 @@
 // Loads of the extend kernel: the ring of K and V slots.
 #include <type_traits>
 
+#include "kernels/cuda/common/params.h"
+#include "kernels/cuda/common/widen.cuh"
 #include "kernels/cuda/sm80/copy_rows.cuh"
-#include "kernels/cuda/sm80/params.h"
-#include "kernels/cuda/sm80/widen.cuh"
 #include "kernels/cuda/tiles/mbarrier.cuh"
 #include "kernels/cuda/tiles/planted.cuh"
 

@@ -23,13 +23,6 @@ constexpr KernelInfo common_info() {
   return info;
 }
 
-/// Of the most blocks that fit a device whose blocks may have `limit` bytes, at most the policy's.
-template <class P>
-constexpr void set_shared(KernelInfo& info, int bytes, int limit) {
-  info.shared_bytes = bytes;
-  info.blocks_per_sm = std::clamp(blocks_within(limit, bytes), 1, P::kBlocksPerSm);
-}
-
 template <class P>
 constexpr KernelInfo decode_info(int limit = kAnySharedBytes) {
   KernelInfo info = common_info<P>();
@@ -60,13 +53,6 @@ constexpr KernelInfo extend_info(KernelKind kind, int limit = kAnySharedBytes) {
   info.ahead = ring.ahead;
   set_shared<P>(info, P::shared_bytes(ring.slots), limit);
   return info;
-}
-
-/// Whether `chosen`, of some device, is the kernel that `compiled` is of any.
-constexpr bool is_same_kernel(KernelInfo chosen, const KernelInfo& compiled) {
-  chosen.stages = compiled.stages, chosen.ahead = compiled.ahead;
-  chosen.shared_bytes = compiled.shared_bytes, chosen.blocks_per_sm = compiled.blocks_per_sm;
-  return chosen == compiled;
 }
 
 }  // namespace fovea::cuda::sm80

@@ -1,8 +1,8 @@
 #include "kernels/cuda/sm80/launch.h"
 
+#include "kernels/cuda/common/combine_kernel.cuh"
+#include "kernels/cuda/common/value_gain.h"
 #include "kernels/cuda/sm80/launch-inl.cuh"
-#include "kernels/cuda/sm80/merge_kernel.cuh"
-#include "kernels/cuda/sm80/value_gain.h"
 #include "kernels/cuda/tiles/planted.cuh"
 #include "kernels/cuda/tiles/programmatic_launch.h"
 

@@ -1,18 +1,10 @@
 #pragma once
 // The policies that are compiled. A problem takes the first of its kind that is wide enough; head sizes
 // between are served by predication.
+#include "kernels/cuda/common/policy_list.h"
 #include "kernels/cuda/sm80/policy.h"
 
 namespace fovea::cuda::sm80 {
-
-template <class... P>
-struct PolicyList {
-  /// Calls f.template operator()<P>() in order until one returns true.
-  template <class F>
-  static constexpr bool any(F&& f) {
-    return (f.template operator()<P>() || ...);
-  }
-};
 
 /// Splits of 512 KiB of keys and values of D = 128: 30 us of one of an H200's 264 blocks under load, against
 /// 1 to 2 us that the end of one costs. A single sequence wants smaller ones: see NarrowOf.

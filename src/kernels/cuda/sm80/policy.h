@@ -4,41 +4,12 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/cuda/sm80/params.h"
-
-struct __half;  // of cuda_fp16.h and cuda_bf16.h, which host code needn't have
-struct __nv_bfloat16;
+#include "kernels/cuda/common/half_types.h"
+#include "kernels/cuda/common/params.h"
+#include "kernels/cuda/common/shared_memory.h"
+#include "kernels/cuda/common/tile_layout.h"
 
 namespace fovea::cuda::sm80 {
-
-inline constexpr int kMaxSharedBytes = 227 * 1024;  ///< of a block on sm_90
-
-/// Blocks of an SM whose blocks may have `limit` bytes of shared memory each, of `bytes` each: an SM has 1
-/// KiB more than a block may have, and each of its blocks takes 1 KiB more than it asks for.
-constexpr int blocks_within(int limit, int bytes) {
-  return limit > kMaxSharedBytes ? blocks_within(kMaxSharedBytes, bytes) : (limit + 1024) / (bytes + 1024);
-}
-
-/// Rows of a tile in shared memory: the pitch, and where 16-byte chunk c of row r lies, such that eight rows
-/// of one chunk (what ldmatrix reads at a time) fall into eight different 16-byte groups of the 128 bytes of
-/// banks. Rows of whole 128-byte lines have their chunks permuted by r % 8; others are padded to an odd
-/// number of chunks.
-template <int RowBytes>
-struct TileLayout {
-  static_assert(RowBytes % 16 == 0);
-  static constexpr int kChunks = RowBytes / 16;
-  static constexpr bool kSwizzled = RowBytes % 128 == 0;
-  static constexpr int kPitch = kSwizzled ? RowBytes : (kChunks % 2 == 0 ? RowBytes + 16 : RowBytes);
-  FOVEA_HOST_DEVICE static constexpr unsigned offset(unsigned row, unsigned chunk) {
-    return row * kPitch + ((kSwizzled ? chunk ^ (row & 7) : chunk) << 4);
-  }
-  /// The address `chunks` further in the row of `address`, a chunk c of a tile at a multiple of 128, where
-  /// c % 8 + chunks % 8 has no carry between bits: one XOR where the row's number would take a sum, a XOR and
-  /// a shift. Constant chunks only.
-  FOVEA_HOST_DEVICE static constexpr unsigned moved(unsigned address, unsigned chunks) {
-    return kSwizzled ? (address ^ ((chunks & 7) << 4)) + (chunks & ~7u) * 16 : address + chunks * 16;
-  }
-};
 
 /// Up to 16 packed query rows against many keys. A warp streams its own keys through its own ring, so that
 /// nothing in the loop waits for another warp; the warps of a block merge at the end of a split.

@@ -3,15 +3,9 @@
 #include <string>
 
 #include "fovea/result.h"
-#include "kernels/cuda/sm80/params.h"
+#include "kernels/cuda/common/kernel_info.h"
 
 namespace fovea::cuda::sm80 {
-
-enum class QueryType : uint8_t { f16, bf16, f32 };  ///< f32: of the portable kernels
-enum class KernelKind : uint8_t { decode, extend, extend_small };
-
-/// More than a block of any device may have: what is chosen is then what the kernels are sized for, Hopper's.
-inline constexpr int kAnySharedBytes = 1 << 30;
 
 struct Problem {
   QueryType q = QueryType::bf16;
@@ -26,25 +20,6 @@ struct Problem {
   bool few_sequences = false;
   /// Of a block on the device; by default more than any has.
   int shared_bytes = kAnySharedBytes;
-};
-
-/// A compiled kernel.
-struct KernelInfo {
-  KernelKind kind = KernelKind::decode;
-  QueryType q = QueryType::bf16;
-  KvType kv = KvType::same;  ///< extend kernels of 8-bit keys serve all of them and say e4m3
-  int head_dim = 0, v_head_dim = 0;
-  bool general = false;
-  int rows = 0;         ///< packed rows of a WorkItem
-  int tile_keys = 0;    ///< key_first's divisor
-  int split_keys = 0;   ///< keys of a split, at absolute multiples
-  bool merges = false;  ///< parts itself, given AttentionParams::arrivals
-  int threads = 0;
-  int shared_bytes = 0;       ///< of a block, dynamic and static ones
-  int blocks_per_sm = 0;      ///< that a launch counts on
-  int stages = 0, ahead = 0;  ///< AttentionParams'; 0 of kernels whose rings have one size
-
-  bool operator==(const KernelInfo&) const = default;
 };
 
 /// The largest rings that Problem::shared_bytes has room for, and where it has none for a kernel at all one

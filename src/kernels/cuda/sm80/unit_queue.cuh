@@ -2,7 +2,7 @@
 // Which units a persistent block takes.
 #include <cstdint>
 
-#include "kernels/cuda/sm80/params.h"
+#include "kernels/cuda/common/params.h"
 #include "kernels/cuda/tiles/cp_async.cuh"
 
 namespace fovea::cuda::sm80 {

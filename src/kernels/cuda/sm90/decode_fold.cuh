@@ -2,7 +2,7 @@
 // From warps' results to rows: chunks of keys become groups, and groups rows, by the same additions whether a
 // block has all of a row's keys or several blocks leave parts, of which the last to come adds up what is
 // left.
-#include "kernels/cuda/sm80/decode_parts.cuh"
+#include "kernels/cuda/common/partials.cuh"
 #include "kernels/cuda/sm90/decode_range.cuh"
 #include "kernels/cuda/sm90/decode_tile.cuh"
 #include "kernels/cuda/tiles/cp_async.cuh"
@@ -220,15 +220,15 @@ struct DecodeFold {
   __device__ void finish(const WorkItem& item, int head, int rows) {
     each(rows, [&](int cell, int r, int column) {
       const float2 sum = row_state(row_turn, r);
-      sm80::finish<typename P::Q>(params, item, head, r, column, row[cell], sum.x, sm80::sum_of(item, sum.y));
+      finish<typename P::Q>(params, item, head, r, column, row[cell], sum.x, sum_of(item, sum.y));
     });
   }
 
   __device__ void store(const WorkItem& item, int head, int split, int r, int column, const float4& o,
                         const float2& state) const {
-    const int64_t at = sm80::partial_row(params, item.partial_first + split, head, r);
+    const int64_t at = partial_row(params, item.partial_first + split, head, r);
     __stcg(reinterpret_cast<float4*>(params.partial_out + at * P::kDv + column), o);
-    if (column == 0) sm80::store_state(params, at, state.x, state.y);
+    if (column == 0) store_state(params, at, state.x, state.y);
   }
 
   /// After this block's parts of a row tile: the last of the blocks to come here adds all of them up.
@@ -238,14 +238,14 @@ struct DecodeFold {
     uint32_t before = 0;
     barrier();
     if (thread == 0)
-      before = sm80::arrive(
-          params.arrivals + static_cast<int64_t>(item.partial_first) * params.kv_heads.divisor + head,
-          pieces);
+      before =
+          arrive(params.arrivals + static_cast<int64_t>(item.partial_first) * params.kv_heads.divisor + head,
+                 pieces);
     // On the way: the list, and the maxima of the group and of those before it, in the order of the parts.
     const int whole = walk.head();
     int count = list_parts(walk, 0, whole);
     if (thread < rows) group_state(0, thread) = make_float2(-INFINITY, -INFINITY);
-    if (thread == 0) list[P::kConsumers] = sm80::came_last(before, pieces);
+    if (thread == 0) list[P::kConsumers] = came_last(before, pieces);
     barrier();
     if (list[P::kConsumers] == 0) return;
     begin();
@@ -260,8 +260,7 @@ struct DecodeFold {
         add_parts(item, head, rows, at, min(most, count - at), landing, totals);
     }
     each(rows, [&](int cell, int r, int column) {
-      sm80::finish<typename P::Q>(params, item, head, r, column, row[cell], group_state(0, r).y,
-                                  totals[cell].y);
+      finish<typename P::Q>(params, item, head, r, column, row[cell], group_state(0, r).y, totals[cell].y);
     });
   }
 
@@ -292,7 +291,7 @@ struct DecodeFold {
                             float2 (&totals)[kCells]) {
     constexpr int kColumns = P::kDv / 4;
     const int64_t stride = static_cast<int64_t>(params.kv_heads.divisor) * params.partial_rows;
-    const int64_t part0 = sm80::partial_row(params, item.partial_first, head, 0);
+    const int64_t part0 = partial_row(params, item.partial_first, head, 0);
     float4* const o = reinterpret_cast<float4*>(landing);
     float4* const factors = o + rows * count * kColumns;
     float2* const sums = reinterpret_cast<float2*>(factors + rows * count);

@@ -1,11 +1,9 @@
 #pragma once
 // The decode policies that are compiled.
-#include "kernels/cuda/sm80/policies.h"
+#include "kernels/cuda/common/policy_list.h"
 #include "kernels/cuda/sm90/decode_policy.h"
 
 namespace fovea::cuda::sm90 {
-
-using sm80::PolicyList;
 
 //             D, Dv, Q, KV, row tiles, key groups, value parts, tile, stages, chunk
 template <class T>

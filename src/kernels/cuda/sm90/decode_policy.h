@@ -1,10 +1,13 @@
 #pragma once
 // The numbers of the decode kernels.
-#include "kernels/cuda/sm80/policy.h"
+#include <type_traits>
+
+#include "kernels/cuda/common/half_types.h"
+#include "kernels/cuda/common/params.h"
+#include "kernels/cuda/common/shared_memory.h"
+#include "kernels/cuda/common/tile_layout.h"
 
 namespace fovea::cuda::sm90 {
-
-using sm80::TileLayout;
 
 /// Up to kRows packed query rows against many keys. A warpgroup copies tiles of keys and values into a ring;
 /// of the one or two that work on them, each warp has its own keys of a tile (kKeyGroups), its own 16 rows
@@ -62,7 +65,7 @@ struct DecodePolicy {
   static constexpr int kBarrierBytes = kStages * 16, kFlagBytes = 16;
   static constexpr int kSharedBytes =
       kRingBytes + kQueryBytes + kMergeBytes + kStateBytes + kListBytes + kBarrierBytes + kFlagBytes;
-  static_assert(kSharedBytes <= sm80::kMaxSharedBytes);
+  static_assert(kSharedBytes <= kMaxSharedBytes);
   /// Groups of four columns of O that a thread adds up, of kPassRows rows.
   static constexpr int kPassCells = (kPassRows * kDv / 4 + kConsumers - 1) / kConsumers;
   /// Registers of each, where more threads than 256 leave too few for all: 168 a thread are given at the

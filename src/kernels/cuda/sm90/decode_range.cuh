@@ -2,7 +2,7 @@
 // Which items a block takes. Blocks of one gang, one for each KV head, take the same items, so that what lies
 // together in memory is read together; gangs share the step's items out evenly, in order, so that a row's
 // keys are cut between gangs only where one ends and the next begins.
-#include "kernels/cuda/sm80/params.h"
+#include "kernels/cuda/common/params.h"
 #include "kernels/cuda/tiles/common.cuh"
 
 namespace fovea::cuda::sm90 {

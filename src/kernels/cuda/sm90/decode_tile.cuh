@@ -2,8 +2,8 @@
 // The arithmetic of the decode kernel: one warp's queries, scores, running softmax and O. Keys, and then the
 // columns of V, are the 16 rows of a product and queries its 8 columns: S^T = K Q^T and O^T = V^T P^T, so
 // that up to 8 rows of queries, as a group of heads has, take half the products.
-#include "kernels/cuda/sm80/finish.cuh"
-#include "kernels/cuda/sm80/widen.cuh"
+#include "kernels/cuda/common/finish.cuh"
+#include "kernels/cuda/common/widen.cuh"
 #include "kernels/cuda/sm90/decode_policy.h"
 #include "kernels/cuda/sm90/row_keys.cuh"
 #include "kernels/cuda/tiles/ldmatrix.cuh"
@@ -11,9 +11,6 @@
 #include "kernels/cuda/tiles/mma.cuh"
 
 namespace fovea::cuda::sm90 {
-
-using sm80::finite_max;
-using sm80::kLog2e;
 
 /// Which keys, columns and rows are a consumer warp's.
 template <class P>
@@ -52,7 +49,7 @@ struct DecodeQuery {
   float factor[2][2] = {{1.0f, 1.0f}, {1.0f, 1.0f}};  ///< what rows 8 h + 2 q + e were divided by
 
   static __device__ const typename P::Q* query_row(const AttentionParams& p, const WorkItem& item,
-                                                   const sm80::RowContext& r) {
+                                                   const RowContext& r) {
     return static_cast<const typename P::Q*>(p.q) + p.q_rows.offset(item.q_first + r.row, r.head);
   }
   static __device__ float larger(float top, uint32_t pair) {
@@ -72,8 +69,7 @@ struct DecodeQuery {
       const int g = place.lane / 4, q = place.lane % 4;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const sm80::RowContext r =
-            sm80::row_context(p, item, item.row_first + place.row_tile * 16 + h * 8 + g, head);
+        const RowContext r = row_context(p, item, item.row_first + place.row_tile * 16 + h * 8 + g, head);
         const auto* row = query_row(p, item, r);
         const bool valid = r.row < item.n_q;
 #pragma unroll
@@ -113,7 +109,7 @@ struct DecodeQuery {
     float* const factors = reinterpret_cast<float*>(tile + P::kRows * P::QTile::kPitch);
     for (int i = static_cast<int>(threadIdx.x); i < P::kRows * kLanes; i += P::kConsumers) {
       const int row = i / kLanes;
-      const sm80::RowContext r = sm80::row_context(p, item, item.row_first + row, head);
+      const RowContext r = row_context(p, item, item.row_first + row, head);
       const auto* from = reinterpret_cast<const unsigned*>(query_row(p, item, r));
       const int words = r.row < item.n_q ? P::kD / 2 : 0;
       float2 range = make_float2(1.0f, 1.0f);
@@ -269,7 +265,7 @@ struct DecodeTile {
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
             uint32_t wide[2];
-            sm80::widen<P::kKv, typename P::Compute>(wide, b[i]);
+            widen<P::kKv, typename P::Compute>(wide, b[i]);
             a[i / 2][i % 2] = wide[0], a[i / 2][2 + i % 2] = wide[1];
           }
         }
@@ -382,8 +378,8 @@ struct DecodeTile {
 #pragma unroll
           for (int c = 0; c < 2; ++c) {
             uint32_t low[2], high[2];
-            sm80::widen<P::kKv, typename P::Compute>(low, __byte_perm(b[2 * c], 0, 0x3120));
-            sm80::widen<P::kKv, typename P::Compute>(high, __byte_perm(b[2 * c + 1], 0, 0x3120));
+            widen<P::kKv, typename P::Compute>(low, __byte_perm(b[2 * c], 0, 0x3120));
+            widen<P::kKv, typename P::Compute>(high, __byte_perm(b[2 * c + 1], 0, 0x3120));
             const uint32_t a[4] = {low[0], low[1], high[0], high[1]};
 #pragma unroll
             for (int h = 0; h < Groups; ++h)

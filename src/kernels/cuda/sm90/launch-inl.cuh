@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "kernels/cuda/sm80/launch_record.h"
+#include "kernels/cuda/common/launch_record.h"
 #include "kernels/cuda/sm90/select.h"
 
 namespace fovea::cuda::sm90 {

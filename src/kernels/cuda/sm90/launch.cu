@@ -1,7 +1,7 @@
 #include "kernels/cuda/sm90/launch.h"
 
-#include "kernels/cuda/sm80/merge_kernel.cuh"
-#include "kernels/cuda/sm80/value_gain.h"
+#include "kernels/cuda/common/combine_kernel.cuh"
+#include "kernels/cuda/common/value_gain.h"
 #include "kernels/cuda/sm90/launch-inl.cuh"
 #include "kernels/cuda/tiles/planted.cuh"
 
@@ -27,14 +27,13 @@ cudaError_t read(Device& d) {
 
 /// May start while the kernel before it ends, as the merge waits for it itself.
 cudaError_t queue_merge(const Launch& l) {
-  const auto merge =
-      l.kernel.q == QueryType::f16 ? sm80::merge_kernel<__half> : sm80::merge_kernel<__nv_bfloat16>;
+  const auto merge = l.kernel.q == QueryType::f16 ? merge_kernel<__half> : merge_kernel<__nv_bfloat16>;
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(std::min<int64_t>(l.units(), int64_t{8} * l.multiprocessors)));
-  config.blockDim = dim3(sm80::kMergeThreads);
+  config.blockDim = dim3(kMergeThreads);
   config.stream = l.stream;
   config.attrs = &attribute;
   config.numAttrs = 1;

@@ -1,6 +1,6 @@
 #pragma once
 // Launches the kernels of this family. Nothing here synchronises or allocates, and all of it can be captured.
-#include "kernels/cuda/sm80/launch_record.h"
+#include "kernels/cuda/common/launch_record.h"
 #include "kernels/cuda/sm90/select.h"
 
 struct CUstream_st;

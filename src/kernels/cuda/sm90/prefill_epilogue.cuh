@@ -1,7 +1,7 @@
 #pragma once
 // The end of a consumer's 64 rows: normalise, convert and write them from registers; or leave a part for the
 // merge kernel.
-#include "kernels/cuda/sm80/finish.cuh"
+#include "kernels/cuda/common/finish.cuh"
 #include "kernels/cuda/sm90/prefill_softmax.cuh"
 #include "kernels/cuda/tiles/planted.cuh"
 
@@ -22,17 +22,17 @@ FOVEA_DEVICE void transpose_quad(uint32_t (&u)[4]) {
   }
 }
 
-/// As sm80::finish_row, by the fast instructions: relative errors of 2^-22 are none of a 16-bit row's or of
+/// As finish_row, by the fast instructions: relative errors of 2^-22 are none of a 16-bit row's or of
 /// an LSE's.
-FOVEA_DEVICE sm80::RowEnd row_end(float maximum, float sum, const float* sink, bool lse_includes_sink) {
-  const float own = sum > 0.0f ? (maximum + log2_approx(sum)) * sm80::kLn2 : -INFINITY;
-  sm80::RowEnd end{0.0f, own};
+FOVEA_DEVICE RowEnd row_end(float maximum, float sum, const float* sink, bool lse_includes_sink) {
+  const float own = sum > 0.0f ? (maximum + log2_approx(sum)) * kLn2 : -INFINITY;
+  RowEnd end{0.0f, own};
   float total = sum, scaled = 1.0f;
   if (sink != nullptr) {
-    const float sink2 = *sink * sm80::kLog2e, top = fmaxf(maximum, sink2), base = sm80::finite_max(top);
+    const float sink2 = *sink * kLog2e, top = fmaxf(maximum, sink2), base = finite_max(top);
     scaled = exp2_approx(maximum - base);
     total = fmaf(sum, scaled, exp2_approx(sink2 - base) * (mutated(Mutation::sink_twice) ? 2.0f : 1.0f));
-    if (lse_includes_sink) end.lse = top == -INFINITY ? top : (top + log2_approx(total)) * sm80::kLn2;
+    if (lse_includes_sink) end.lse = top == -INFINITY ? top : (top + log2_approx(total)) * kLn2;
     if (sink2 == INFINITY) {  // it has all; inf - inf is none
       scaled = 0.0f, total = 1.0f;
       if (lse_includes_sink) end.lse = INFINITY;
@@ -61,16 +61,15 @@ FOVEA_DEVICE RowTarget end_row(const AttentionParams& p, const WorkItem& item, i
   if (token >= item.n_q) return target;
   sum = planted_sum(sum);
   if (item.num_splits > 1) {
-    const int64_t at =
-        sm80::partial_row(p, item.partial_first + item.split, head, packed_row - item.row_first);
-    if (writes) sm80::store_state(p, at, base, sum);
+    const int64_t at = partial_row(p, item.partial_first + item.split, head, packed_row - item.row_first);
+    if (writes) store_state(p, at, base, sum);
     target.at = static_cast<uint32_t>(at * (P::kDv / 4));
     return target;
   }
   const int query_head = head * group + packed_row - token * group;
   const int row = item.q_first + token;
-  const sm80::RowEnd end = row_end(base, sm80::sum_of(item, sum),
-                                   p.sinks == nullptr ? nullptr : p.sinks + query_head, p.lse_includes_sink);
+  const RowEnd end = row_end(base, sum_of(item, sum), p.sinks == nullptr ? nullptr : p.sinks + query_head,
+                             p.lse_includes_sink);
   if (writes && p.lse != nullptr) p.lse[int64_t{row} * p.kv_heads.divisor * group + query_head] = end.lse;
   target.factor = end.inverse * p.kv.v_scale;
   target.at = static_cast<uint32_t>(p.out_rows.offset(row, query_head) / 8);

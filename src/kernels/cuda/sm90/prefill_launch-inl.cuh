@@ -44,10 +44,10 @@ inline PrefillCap prefill_cap(float scale, float softcap, bool follow) {
   constexpr float kOneSide = 25.0f;
   // A sum of 2^20 keys fits fp32 at 2^90 each; nothing that is above 2^-120 is lost.
   constexpr float kHighest = 90.0f, kLowest = -120.0f;
-  const double x = double{scale} / double{softcap}, limit = double{softcap} * double{sm80::kLog2e};
+  const double x = double{scale} / double{softcap}, limit = double{softcap} * double{kLog2e};
   PrefillCap cap;
   cap.limit = static_cast<float>(limit);
-  cap.scale = static_cast<float>(2.0 * double{sm80::kLog2e} * x);
+  cap.scale = static_cast<float>(2.0 * double{kLog2e} * x);
   cap.small = std::bit_cast<int>(static_cast<float>(std::min(kSmall / x, 1e38)));
   double power = limit * x;
   for (int i = 0; i < 3; ++i, power *= x * x)
@@ -64,7 +64,7 @@ Status fill_params(const AttentionParams& p, PrefillParams& a) {
   constexpr auto type = std::is_same_v<typename P::Q, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                               : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   a.p = p;
-  a.scale = p.scale * sm80::kLog2e;
+  a.scale = p.scale * kLog2e;
   a.cap = p.mask.softcap > 0.0f ? prefill_cap(p.scale, p.mask.softcap, std::is_same_v<typename P::Q, __half>)
                                 : PrefillCap{};
   const int group = static_cast<int>(p.group.divisor), heads = static_cast<int>(p.kv_heads.divisor);

@@ -1,6 +1,6 @@
 #pragma once
 // How a launch of a prefill kernel loads its keys and queries. Host code, without CUDA.
-#include "kernels/cuda/sm80/params.h"
+#include "kernels/cuda/common/params.h"
 
 namespace fovea::cuda::sm90 {
 

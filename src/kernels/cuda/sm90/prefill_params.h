@@ -2,7 +2,7 @@
 // What a prefill kernel is given beside AttentionParams.
 #include <cuda.h>
 
-#include "kernels/cuda/sm80/params.h"
+#include "kernels/cuda/common/params.h"
 
 namespace fovea::cuda::sm90 {
 

@@ -4,10 +4,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/cuda/sm80/params.h"
-
-struct __half;  // of cuda_fp16.h and cuda_bf16.h, which host code needn't have
-struct __nv_bfloat16;
+#include "kernels/cuda/common/half_types.h"
+#include "kernels/cuda/common/params.h"
 
 namespace fovea::cuda::sm90 {
 

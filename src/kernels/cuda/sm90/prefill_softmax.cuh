@@ -1,7 +1,7 @@
 #pragma once
 // Scores of a tile -> probabilities, in a consumer's registers: 64 rows, thread (g, q) of a warp has rows g
 // and g + 8 of its warp's 16 and, of 8 keys, 2 q and 2 q + 1.
-#include "kernels/cuda/sm80/softmax.cuh"
+#include "kernels/cuda/common/softmax.cuh"
 #include "kernels/cuda/sm90/prefill_params.h"
 #include "kernels/cuda/sm90/prefill_policy.h"
 #include "kernels/cuda/sm90/row_keys.cuh"

@@ -1,6 +1,6 @@
 #pragma once
 // Which keys a query row sees.
-#include "kernels/cuda/sm80/mask.cuh"
+#include "kernels/cuda/common/mask.cuh"
 
 namespace fovea::cuda::sm90 {
 
@@ -14,7 +14,7 @@ __device__ __forceinline__ KeyInterval seen_keys(const MaskParams& m, const Work
   if (m.window_right >= 0 && m.window_right < seen.last - position) seen.last = position + m.window_right + 1;
   if (m.window_left >= 0) seen.first = max(seen.first, position - m.window_left);
   if (m.chunk > 0) {
-    const int begin = sm80::floor_divide(position, m.chunk) * m.chunk;
+    const int begin = floor_divide(position, m.chunk) * m.chunk;
     seen.first = max(seen.first, begin);
     if (m.chunk < seen.last - begin) seen.last = begin + m.chunk;
   }

@@ -2,13 +2,10 @@
 // Which Hopper kernel serves a problem, or why none does. Host code, without CUDA. What a planner and a
 // launch must know of a kernel is what they know of those of the sm80 family, with whose schedule these run.
 #include "fovea/attention.h"
-#include "kernels/cuda/sm80/select.h"
+#include "fovea/result.h"
+#include "kernels/cuda/common/kernel_info.h"
 
 namespace fovea::cuda::sm90 {
-
-using sm80::KernelInfo;
-using sm80::KernelKind;
-using sm80::QueryType;
 
 struct Problem {
   QueryType q = QueryType::bf16;

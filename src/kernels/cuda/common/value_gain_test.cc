@@ -1,4 +1,4 @@
-#include "kernels/cuda/sm80/value_gain.h"
+#include "kernels/cuda/common/value_gain.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
-#include "kernels/cuda/sm80/schedule.h"
+#include "kernels/cuda/common/schedule.h"
 
 #include <algorithm>
 #include <limits>
 
-namespace fovea::cuda::sm80 {
+namespace fovea::cuda {
 
 ScheduleLimits schedule_limits(const PlanPolicy& policy, const AttentionLimits& limits) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
@@ -34,4 +34,4 @@ PlanPolicy plan_policy(const KernelInfo& kernel, int num_kv_heads, int group, in
   return policy;
 }
 
-}  // namespace fovea::cuda::sm80
+}  // namespace fovea::cuda

@@ -1,6 +1,6 @@
 #pragma once
 // What KvParams::v_gain is for a cache.
-#include "kernels/cuda/sm80/params.h"
+#include "kernels/cuda/common/params.h"
 
 namespace fovea::cuda {
 

@@ -2,10 +2,10 @@
 // The merge of a row tile's parts by the block that writes the last of them, a warp for each row. Who that is
 // changes no bit: parts are summed in the order of their index, more than 2 kMergeFan of them in groups of
 // kMergeFan first.
-#include "kernels/cuda/sm80/finish.cuh"
+#include "kernels/cuda/common/finish.cuh"
 #include "kernels/cuda/tiles/planted.cuh"
 
-namespace fovea::cuda::sm80 {
+namespace fovea::cuda {
 
 inline constexpr int kMergeFan = 16;
 inline constexpr int kMergeStep = 4;  ///< parts that are summed between changes of the maximum
@@ -126,4 +126,4 @@ __device__ void merge_group_row(const AttentionParams& params, const WorkItem& i
   merge_row<P, Loads>(params, item, head, row, 0, kMergeFan, groups, true);
 }
 
-}  // namespace fovea::cuda::sm80
+}  // namespace fovea::cuda

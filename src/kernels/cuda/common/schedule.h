@@ -1,12 +1,12 @@
 #pragma once
 // The work items of a step, from the planner's tiles: once a step, on the device, without a host read.
+#include "kernels/cuda/common/kernel_info.h"
 #include "kernels/cuda/plan/plan-inl.h"
-#include "kernels/cuda/sm80/select.h"
 #include "kernels/reference/visibility.h"
 
 struct CUstream_st;
 
-namespace fovea::cuda::sm80 {
+namespace fovea::cuda {
 
 /// Where the pages of sequence b begin in KvParams::pages: first[b], or b * stride when first is null. Ragged
 /// keys have their first rows in `first`.
@@ -106,4 +106,4 @@ struct ScheduleView {
 Status launch_schedule(const PlanPolicy& policy, const AttentionLimits& limits, const PlanInput& input,
                        const PageSource& pages, const ScheduleView& out, CUstream_st* stream);
 
-}  // namespace fovea::cuda::sm80
+}  // namespace fovea::cuda

@@ -1,4 +1,4 @@
-#include "kernels/cuda/sm80/schedule.h"
+#include "kernels/cuda/common/schedule.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,9 @@
 #include <random>
 #include <vector>
 
-namespace fovea::cuda::sm80 {
+#include "kernels/cuda/sm80/select.h"
+
+namespace fovea::cuda {
 namespace {
 
 struct Step {
@@ -76,7 +78,7 @@ TEST_P(Sm80Schedule, ReadsWhatRowsSeeOnce) {
     const int n_k = static_cast<int>(random() % (b % 2 == 0 ? 3000 : 300));
     step.add(random() % 2 != 0 ? 1 : static_cast<int>(random() % 60), random() % 5 == 0 ? 0 : n_k);
   }
-  const auto kernel = select({QueryType::bf16, KvType::same, 128, 128, false},
+  const auto kernel = sm80::select({QueryType::bf16, KvType::same, 128, 128, false},
                              random() % 2 != 0 ? KernelKind::decode : KernelKind::extend);
   ASSERT_TRUE(kernel.ok());
   const PlanPolicy policy = plan_policy(*kernel, 2, group, 16, mask);
@@ -115,7 +117,7 @@ TEST_P(Sm80Schedule, ReadsWhatRowsSeeOnce) {
 INSTANTIATE_TEST_SUITE_P(Seeds, Sm80Schedule, testing::Range(0, 200));
 
 TEST(Sm80ScheduleItem, SaysWhereItsPagesBegin) {
-  const auto kernel = select({QueryType::bf16, KvType::same, 128, 128, false}, KernelKind::decode);
+  const auto kernel = sm80::select({QueryType::bf16, KvType::same, 128, 128, false}, KernelKind::decode);
   const int split = kernel->split_keys;
   Step step;
   step.add(1, split + 88);
@@ -132,7 +134,7 @@ TEST(Sm80ScheduleItem, SaysWhereItsPagesBegin) {
 }
 
 TEST(Sm80ScheduleLimits, PartsHaveTheRowsThatSplitSequencesHave) {
-  const auto kernel = select({QueryType::bf16, KvType::same, 128, 128, false}, KernelKind::decode);
+  const auto kernel = sm80::select({QueryType::bf16, KvType::same, 128, 128, false}, KernelKind::decode);
   const AttentionLimits limits{1024, 8192, int64_t{2} << 20, 131072};
   const ScheduleLimits one = schedule_limits(plan_policy(*kernel, 8, 4, 1, {}), limits);
   EXPECT_EQ(one.partial_rows, 4);
@@ -146,4 +148,4 @@ TEST(Sm80ScheduleLimits, PartsHaveTheRowsThatSplitSequencesHave) {
 }
 
 }  // namespace
-}  // namespace fovea::cuda::sm80
+}  // namespace fovea::cuda

@@ -2,10 +2,10 @@
 // 8-bit keys and values as the query's type.
 #include <type_traits>
 
-#include "kernels/cuda/sm80/policy.h"
+#include "kernels/cuda/common/params.h"
 #include "kernels/cuda/tiles/convert.cuh"
 
-namespace fovea::cuda::sm80 {
+namespace fovea::cuda {
 
 /// Four int8 as fp16: in the mantissa of 1024 + 128 + x, which one subtraction clears; exact.
 __device__ __forceinline__ void int8x4_to_half(uint32_t (&r)[2], uint32_t bytes) {
@@ -30,4 +30,4 @@ __device__ __forceinline__ void widen(uint32_t (&r)[2], uint32_t bytes) {
     int8x4_to<T>(r, bytes);
 }
 
-}  // namespace fovea::cuda::sm80
+}  // namespace fovea::cuda

@@ -1,4 +1,4 @@
-#include "kernels/cuda/sm80/schedule.h"
+#include "kernels/cuda/common/schedule.h"
 
 #include <cuda_runtime.h>
 
@@ -9,7 +9,7 @@
 #include "kernels/cuda/tiles/grid_dependency.cuh"
 #include "kernels/cuda/tiles/programmatic_launch.h"
 
-namespace fovea::cuda::sm80 {
+namespace fovea::cuda {
 namespace {
 
 // Every block goes through the step on its own, in its shared memory, and writes its share
@@ -233,4 +233,4 @@ Status launch_schedule(const PlanPolicy& policy, const AttentionLimits& limits, 
   return Error{ErrorCode::internal, std::string("launch of the schedule: ") + cudaGetErrorString(code)};
 }
 
-}  // namespace fovea::cuda::sm80
+}  // namespace fovea::cuda

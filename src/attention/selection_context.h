@@ -13,7 +13,7 @@ namespace fovea {
 
 class Requests;
 
-struct Scene {
+struct SelectionContext {
   const AttentionConfig& config;
   const BackendRegistry& registry;
   DeviceInfo device;
@@ -22,10 +22,10 @@ struct Scene {
   std::span<const AttentionSpec> specs;  ///< those of this kind, with all that the run asks; at least one
   const Requests* requests = nullptr;    ///< what the settings name; null = nothing
   const AttentionSpec& spec() const { return specs.front(); }
-  Scene on(const DeviceInfo& other) const {
-    Scene scene = *this;
-    scene.device = other;
-    return scene;
+  SelectionContext on(const DeviceInfo& other) const {
+    SelectionContext context = *this;
+    context.device = other;
+    return context;
   }
 };
 

@@ -1,10 +1,10 @@
 #pragma once
 // The end of a row: normalise, convert and write; or leave a part for the merge kernel.
-#include "kernels/cuda/sm80/mask.cuh"
-#include "kernels/cuda/sm80/softmax.cuh"
+#include "kernels/cuda/common/mask.cuh"
+#include "kernels/cuda/common/softmax.cuh"
 #include "kernels/cuda/tiles/convert.cuh"
 
-namespace fovea::cuda::sm80 {
+namespace fovea::cuda {
 
 /// A row's sum of probabilities, as finish_row() takes it: NaN, which becomes its O and LSE, of a sequence
 /// whose keys cannot be read.
@@ -48,4 +48,4 @@ __device__ __forceinline__ void store_state(const AttentionParams& p, int64_t at
   __stcg(reinterpret_cast<float2*>(p.partial_state + at), make_float2(maximum, sum));
 }
 
-}  // namespace fovea::cuda::sm80
+}  // namespace fovea::cuda

@@ -2,11 +2,11 @@
 // The end of rows whose keys were split: the parts that the kernels left are merged by a kernel of their own,
 // in an order that depends on their number and Dv alone. (A merge by the last block to arrive would need a
 // fence and an atomic for each part; this needs a launch.)
-#include "kernels/cuda/sm80/finish.cuh"
+#include "kernels/cuda/common/finish.cuh"
 #include "kernels/cuda/tiles/grid_dependency.cuh"
 #include "kernels/cuda/tiles/planted.cuh"
 
-namespace fovea::cuda::sm80 {
+namespace fovea::cuda {
 
 inline constexpr int kMergeThreads = 256;
 
@@ -82,4 +82,4 @@ __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const __grid_const
   }
 }
 
-}  // namespace fovea::cuda::sm80
+}  // namespace fovea::cuda

@@ -2,10 +2,10 @@
 // Score of a (query row, key) pair beyond scale * q.k: soft cap, biases and visibility. The plain kernels
 // know the causal limit and the end of the sequence only; the general ones all of it.
 #include "base/mutation.h"
-#include "kernels/cuda/sm80/params.h"
-#include "kernels/cuda/sm80/softmax.cuh"
+#include "kernels/cuda/common/params.h"
+#include "kernels/cuda/common/softmax.cuh"
 
-namespace fovea::cuda::sm80 {
+namespace fovea::cuda {
 
 /// One query row.
 struct RowContext {
@@ -72,4 +72,4 @@ __device__ inline float general_score(const AttentionParams& p, const WorkItem& 
   return visible(m, item, r, key) ? s * kLog2e : -INFINITY;
 }
 
-}  // namespace fovea::cuda::sm80
+}  // namespace fovea::cuda

@@ -1,4 +1,4 @@
-#include "docs/scenes.h"
+#include "docs/example_layers.h"
 
 #include <cmath>
 

@@ -3,10 +3,10 @@
 #include <cuda_runtime.h>
 
 #include "base/mutation.h"
-#include "kernels/cuda/sm80/params.h"
+#include "kernels/cuda/common/params.h"
 #include "kernels/cuda/tiles/common.cuh"
 
-namespace fovea::cuda::sm80 {
+namespace fovea::cuda {
 
 inline constexpr float kLog2e = 1.4426950408889634f;
 inline constexpr float kLn2 = 0.6931471805599453f;
@@ -47,4 +47,4 @@ __device__ __forceinline__ RowEnd finish_row(float maximum, float sum, const flo
   return end;
 }
 
-}  // namespace fovea::cuda::sm80
+}  // namespace fovea::cuda

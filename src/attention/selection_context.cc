@@ -1,4 +1,4 @@
-#include "attention/scene.h"
+#include "attention/selection_context.h"
 
 #include <algorithm>
 #include <cctype>

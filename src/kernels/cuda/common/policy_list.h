@@ -1,0 +1,15 @@
+#pragma once
+// The policies that a family compiles its kernels for.
+
+namespace fovea::cuda {
+
+template <class... P>
+struct PolicyList {
+  /// Calls f.template operator()<P>() in order until one returns true.
+  template <class F>
+  static constexpr bool any(F&& f) {
+    return (f.template operator()<P>() || ...);
+  }
+};
+
+}  // namespace fovea::cuda
