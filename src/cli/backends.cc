@@ -20,7 +20,7 @@ size_t width(const std::string& text) {
   return static_cast<size_t>(std::ranges::count_if(text, [](unsigned char c) { return (c & 0xC0) != 0x80; }));
 }
 
-/// Columns aligned, the last one as long as it is.
+/// Prints aligned columns; the last column is not padded.
 void print_lines(const std::vector<Line>& lines) {
   std::vector<size_t> widths(lines.front().size(), 0);
   for (const Line& line : lines)

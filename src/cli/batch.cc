@@ -9,8 +9,8 @@
 namespace fovea::cli {
 namespace {
 
-// Answers that are under way or waiting for their turn, for each that can run: enough that one long answer
-// at the head of the line does not leave the engine without work.
+// Answers in flight or waiting to be written, per running slot: enough that one long answer at the head of
+// the queue does not leave the engine idle.
 constexpr size_t kWindowFactor = 4;
 
 Error named(const std::string& name, Error error) {
@@ -18,7 +18,7 @@ Error named(const std::string& name, Error error) {
   return error;
 }
 
-/// The number of rows, all of which the engine would take.
+/// The number of rows; an error if the engine would refuse one of them.
 Result<int64_t> check_rows(const Engine& engine, RowSource& source, const Batch& batch) {
   for (int64_t rows = 0;; ++rows) {
     FOVEA_TRY(row, source.next());
@@ -67,7 +67,7 @@ BatchRunner::BatchRunner(Engine& engine, Options options, Write write)
 BatchRunner::~BatchRunner() {
   join(true);
   for (const auto& row : rows_)
-    engine_.cancel(row->request);  // does nothing to one that is done
+    engine_.cancel(row->request);  // no effect on a finished request
   engine_.wait_idle();
 }
 
@@ -82,7 +82,7 @@ void BatchRunner::add(std::unique_ptr<RowResult> row, size_t answers) {
   ++submitted_;
   {
     const std::lock_guard lock(mutex_);
-    rows_.push_back(std::move(row));  // may be done already
+    rows_.push_back(std::move(row));  // may have finished already
     held_ += answers;
   }
   changed_.notify_all();
@@ -168,7 +168,7 @@ Status BatchRunner::write_row(RowResult& row) const {
   }
   try {
     return write_(row);
-  } catch (const std::bad_alloc&) {  // nobody above this thread would catch it
+  } catch (const std::bad_alloc&) {  // not caught above this thread
     return named(row.tag.name, {ErrorCode::out_of_memory,
                                 "out of memory while writing the result; ask for fewer log probabilities"});
   }
@@ -190,7 +190,7 @@ void BatchRunner::write_rows() {
 
 namespace {
 
-/// Submits what `output` does not have yet.
+/// Submits the row unless `output` already has it.
 Status submit_row(const RowSource& source, const Batch& batch, const OutputFile& output, InputRow row,
                   int64_t index, BatchRunner& runner) {
   RowTag tag{source.name(row), std::move(row.id_json), {row.digest, 0}};
@@ -225,7 +225,7 @@ Status run_batch(Engine& engine, RowSource& source, const Batch& batch, OutputFi
         result.tag.key);
   });
   for (int64_t index = 0;; ++index) {
-    while (!source.ready(100))  // who sends the rows may wait for one that has failed
+    while (!source.ready(100))  // the sender of the rows may be waiting for a row that has failed
       FOVEA_RETURN_IF_ERROR(runner.status());
     FOVEA_TRY(row, source.next());
     if (!row && index < output.kept()) return output.more_kept(index);

@@ -1,5 +1,5 @@
-// fovea bench attention: CPU_ATTN against the two floors. Prefill must do its products: share of the fp32 FMA
-// peak. Decode must read K and V once: share of a plain read of the same memory.
+// fovea bench attention: CPU_ATTN against the roofline. Prefill is compute-bound: reported as a share of the
+// fp32 FMA peak. Decode must read K and V once: reported as a share of a plain read of the same memory.
 #include <cstdio>
 
 #include "attention/kv_view.h"
@@ -12,8 +12,7 @@
 namespace fovea::cli {
 namespace {
 
-// Decode takes turns over this much KV, as a model of many layers does; less would stay in the last-level
-// cache.
+// Decode rotates over this many bytes of KV, like a model with many layers; fewer would stay in the LLC.
 constexpr int64_t kRotateBytes = int64_t{512} << 20;
 
 AttentionBenchCase make_case(const BenchAttentionFlags& flags, bool decode, KvCacheDType kv_dtype,

@@ -1,5 +1,5 @@
-// fovea bench linear: linear layers against both floors. One row must read every weight once: share of the
-// read bandwidth. Many rows must do their products: share of the fp32 FMA peak.
+// fovea bench linear: linear layers against the roofline. One row must read every weight once: share of the
+// read bandwidth. Many rows are compute-bound: share of the fp32 FMA peak.
 #include <cstdio>
 
 #include "cli/json_io.h"
@@ -13,7 +13,7 @@ namespace {
 struct Shape {
   int64_t n, k;
 };
-// A square one, and those of Qwen3-0.6B: MLP up and down, and the head.
+// A square layer, and layers of Qwen3-0.6B: MLP up and down, and the LM head.
 constexpr Shape kShapes[] = {{4096, 4096}, {3072, 1024}, {1024, 3072}, {151936, 1024}};
 
 void run_shape(const BenchLinearFlags& flags, int64_t m, Shape shape, DType dtype,
@@ -55,7 +55,7 @@ Status run_bench_linear(const BenchLinearFlags& flags) {
                 machine.peak_gflops(), machine.dram_gbps());
   for (const int m : flags.rows)
     for (const Shape shape : kShapes) {
-      if (m > 64 && shape.n > 100000) continue;  // a head is never computed for that many rows
+      if (m > 64 && shape.n > 100000) continue;  // the LM head is never computed for that many rows
       run_shape(flags, m, shape, *dtype, machine, pool);
     }
   return {};

@@ -1,5 +1,4 @@
-// fovea bench machine: what the CPU can do at best, and what GPUs are there. Other benchmarks are shares of
-// these.
+// fovea bench machine: peak rates of the CPU, of which other benchmarks report shares, and the GPUs present.
 #include <cstdio>
 
 #include "cli/json_io.h"
@@ -10,7 +9,7 @@
 namespace fovea::cli {
 namespace {
 
-// Past the L2 of any GPU of today (60 MB), and quick to allocate.
+// Larger than the L2 of current GPUs (60 MB), and quick to allocate.
 constexpr int64_t kGpuReadBytes = int64_t{4} << 30;
 
 void print_json(const MachineRates& rates) {

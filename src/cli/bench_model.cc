@@ -1,5 +1,5 @@
-// fovea bench model: prefill and decode rates of a model, and how near a decode step is to the machine's
-// limit: at batch B it must read every weight once and each sequence's KV once.
+// fovea bench model: prefill and decode rates of a model, and the share of the machine's read bandwidth that
+// a decode step reaches: at batch B it must read every weight once and each sequence's KV once.
 #include <cstdio>
 
 #include "cli/batch.h"
@@ -37,7 +37,7 @@ Result<double> timed_batch(Engine& engine, int round, const BenchModelFlags& fla
   return seconds_since(start);
 }
 
-/// The best of up to three batches with prompts of their own: whatever else the machine did only adds time.
+/// The best of up to three batches with different prompts: other load on the machine only adds time.
 Result<double> best_batch(Engine& engine, int& round, const BenchModelFlags& flags, int new_tokens) {
   constexpr double kEnoughSeconds = 5;  // a batch this long is not repeated
   FOVEA_TRY(best, timed_batch(engine, round++, flags, new_tokens));
@@ -50,7 +50,8 @@ Result<double> best_batch(Engine& engine, int& round, const BenchModelFlags& fla
   return best;
 }
 
-/// Shorter answers, or sequences that wait for each other, would be measured as something else.
+/// Refuses runs whose answers would be cut short or whose sequences would not all run at once; the figures
+/// would be wrong.
 Status check_fits(const BenchModelFlags& flags, const EngineInfo& info) {
   const int64_t tokens = int64_t{flags.prompt_tokens} + flags.new_tokens;
   const std::string given = "--prompt-tokens " + std::to_string(flags.prompt_tokens) + " and --new-tokens " +

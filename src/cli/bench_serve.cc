@@ -1,4 +1,4 @@
-// fovea bench serve: flags to load/bench.h, figures to the terminal and to files.
+// fovea bench serve: passes the flags to load/bench.h and writes the figures to the terminal and to files.
 #include "cli/bench_serve.h"
 
 #include <cmath>
@@ -76,7 +76,7 @@ Result<load::BenchConfig> bench_config(const BenchServeFlags& flags) {
   return config;
 }
 
-/// "20261122-054500", of the local clock.
+/// "20261122-054500", in local time.
 std::string date_now() {
   const std::time_t now = std::time(nullptr);
   std::tm parts = {};
@@ -100,7 +100,7 @@ void say_load(const load::BenchConfig& config, std::FILE* out) {
                config.max_concurrency > 0 ? std::to_string(config.max_concurrency).c_str() : "None");
 }
 
-/// A folder that is not there shows before the load, not after it.
+/// Reports a missing folder before the run, not after it.
 Status check_folder(const std::string& file) {
   const std::filesystem::path folder = std::filesystem::path(file).parent_path();
   std::error_code ignored;

@@ -1,5 +1,5 @@
 #pragma once
-// fovea bench serve: load on a server that speaks OpenAI's API.
+// fovea bench serve: generates load on a server with the OpenAI API.
 #include <cstdint>
 #include <limits>
 #include <optional>

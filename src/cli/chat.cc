@@ -14,12 +14,12 @@
 namespace fovea::cli {
 namespace {
 
-/// One line of standard input that is no terminal to edit on, without its newline; nullopt at the end of
-/// input. Ctrl-C gives an empty line.
+/// Reads one line of standard input when it is not an editable terminal, without its newline; nullopt at the
+/// end of input. Ctrl-C gives an empty line.
 std::optional<std::string> read_line(InterruptFlag& interrupt) {
   std::string line;
   for (;;) {
-    // Not a blocking read: a signal just before it, or on another thread, would not end it.
+    // Polls: a signal just before a blocking read, or on another thread, would not interrupt it.
     pollfd input = {0, POLLIN, 0};
     const int ready = ::poll(&input, 1, 100);
     if (interrupt.take()) {
@@ -36,8 +36,8 @@ std::optional<std::string> read_line(InterruptFlag& interrupt) {
   }
 }
 
-/// What a person types next: a line, or more of them where it ends with a backslash or begins with """.
-/// nullopt where they leave.
+/// Reads the next message: one line, or several if it ends with a backslash or begins with """.
+/// nullopt when the user leaves.
 std::optional<std::string> read_message(LineEditor& editor, InterruptFlag& interrupt) {
   constexpr std::string_view kQuotes = "\"\"\"";
   std::string text;
@@ -60,7 +60,7 @@ std::optional<std::string> read_message(LineEditor& editor, InterruptFlag& inter
   }
 }
 
-/// The conversation of --messages: its answer, or only its prompt.
+/// Runs the conversation of --messages: prints its answer, or only its prompt.
 Status run_once(const ChatFlags& flags, ChatRequest request) {
   FOVEA_TRY(messages, read_file(flags.messages));
   request.messages = with_system(messages, flags.system);
@@ -69,7 +69,7 @@ Status run_once(const ChatFlags& flags, ChatRequest request) {
   if (flags.print_prompt) {
     FOVEA_TRY(config, engine_config(flags.model));
     FOVEA_TRY(prompt, render_chat_prompt(config, request));
-    std::fwrite(prompt.data(), 1, prompt.size(), stdout);  // to the byte: no newline of ours
+    std::fwrite(prompt.data(), 1, prompt.size(), stdout);  // exact bytes, no newline added
     return {};
   }
   FOVEA_TRY(engine, make_engine(flags.model));
@@ -82,7 +82,7 @@ Status run_once(const ChatFlags& flags, ChatRequest request) {
   return {};
 }
 
-/// What was typed before, for the up arrow; nothing where it can't be kept, which is said.
+/// Opens the input history for the up arrow; nullopt without a path, or after a printed error.
 std::optional<ChatHistory> open_history(LineEditor& editor) {
   const std::string path = ChatHistory::default_path();
   if (path.empty()) return std::nullopt;

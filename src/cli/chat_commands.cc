@@ -30,10 +30,10 @@ void say(const std::string& text) {
 }  // namespace
 
 struct ChatCommands::Command {
-  std::vector<const char*> names;  // the first is the one of /help
-  const char* argument;            // "" = takes none; in brackets = may have one
+  std::vector<const char*> names;  // /help shows the first
+  const char* argument;            // "" = none; in brackets = optional
   const char* help;
-  Status (ChatCommands::*run)(const std::string&);  // null: leaves
+  Status (ChatCommands::*run)(const std::string&);  // null = leave the chat
 };
 
 const std::vector<ChatCommands::Command>& ChatCommands::all() {
@@ -131,7 +131,7 @@ Status ChatCommands::system(const std::string& text) {
 
 Status ChatCommands::set(const std::string& text) {
   std::string rest = text;
-  if (rest.starts_with("parameter ")) rest = trimmed(std::string_view(rest).substr(10));  // as ollama has it
+  if (rest.starts_with("parameter ")) rest = trimmed(std::string_view(rest).substr(10));  // ollama's form
   const std::string name = rest.substr(0, rest.find_first_of(" \t="));
   std::string value = trimmed(std::string_view(rest).substr(name.size()));
   if (value.starts_with('=')) value = trimmed(std::string_view(value).substr(1));

@@ -1,5 +1,5 @@
 #pragma once
-// What begins with a slash in `fovea chat`.
+// Slash commands of `fovea chat`.
 #include <functional>
 #include <string>
 #include <string_view>
@@ -14,16 +14,16 @@ class ChatCommands {
   ChatCommands(Conversation& conversation, InterruptFlag& interrupt)
       : conversation_(conversation), interrupt_(interrupt) {}
 
-  /// "/help", ..., each with its other names.
+  /// "/help", ..., including aliases.
   static std::vector<std::string> names();
-  /// Whether `text` is a command and no message: one line that begins with a slash and a word. A path
+  /// Whether `text` is a command and not a message: one line that begins with a slash and a word. A path
   /// ("/etc/hosts is ...") is a message.
   static bool is_command(std::string_view text);
 
   enum class Next { go_on, leave };
-  /// What it did goes to standard error, answers to standard output.
+  /// Writes status to standard error and answers to standard output.
   Result<Next> run(const std::string& text);
-  /// What /read found, before the message.
+  /// Text read by /read, to be put before the next message; clears it.
   std::string take_attachments() { return std::exchange(attached_, {}); }
 
  private:
@@ -44,7 +44,7 @@ class ChatCommands {
   Conversation& conversation_;
   InterruptFlag& interrupt_;
   std::string attached_;
-  std::string file_;  // that the conversation was saved to or loaded from, and may be written again
+  std::string file_;  // where the conversation was saved to or loaded from; may be overwritten
 };
 
 }  // namespace fovea::cli

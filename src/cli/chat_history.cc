@@ -27,7 +27,7 @@ class File {
   File(const File&) = delete;
   File& operator=(const File&) = delete;
   int fd() const { return fd_; }
-  /// A file of its own, which nobody else may read.
+  /// Whether it is a regular file that no other user may read.
   bool is_private() const {
     struct stat about = {};
     if (::fstat(fd_, &about) != 0 || !S_ISREG(about.st_mode)) return false;
@@ -58,7 +58,7 @@ std::string absolute_variable(const char* name) {
   return value != nullptr && *value == '/' ? value : "";
 }
 
-/// One entry a line, as JSON strings; a line that is none (torn, or of another program) is left out.
+/// One JSON string per line; invalid lines (truncated, or from another program) are skipped.
 std::vector<std::string> parse_entries(std::string_view text) {
   std::vector<std::string> entries;
   while (!text.empty()) {
@@ -89,7 +89,7 @@ Result<ChatHistory> ChatHistory::open(std::string path) {
   if (file.fd() < 0 || !file.is_private()) return not_kept(history.path_);
   std::string text;
   char buffer[1 << 16];
-  // The end of a file that something else made huge.
+  // Reads only the end of an oversized file.
   if (const off_t size = ::lseek(file.fd(), 0, SEEK_END); size > static_cast<off_t>(8 * kMostBytes))
     ::lseek(file.fd(), size - static_cast<off_t>(8 * kMostBytes), SEEK_SET);
   else

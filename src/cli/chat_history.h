@@ -1,5 +1,5 @@
 #pragma once
-// What a person typed at `fovea chat`, kept for the next time.
+// Input history of `fovea chat`, kept between runs.
 #include <string>
 #include <vector>
 
@@ -9,14 +9,14 @@ namespace fovea::cli {
 
 class ChatHistory {
  public:
-  /// $XDG_STATE_HOME/fovea/chat_history, else ~/.local/state/fovea/chat_history; "" where neither is set.
+  /// $XDG_STATE_HOME/fovea/chat_history, else ~/.local/state/fovea/chat_history; "" if neither is set.
   static std::string default_path();
 
-  /// Reads `path`, which need not be there, and makes it shorter where it grew beyond the bounds.
+  /// Reads `path`, which need not exist, and truncates it if it exceeds the bounds.
   static Result<ChatHistory> open(std::string path);
 
   const std::vector<std::string>& entries() const { return entries_; }
-  /// Appended to the file at once, so that two chats at a time keep each other's.
+  /// Appends to the file immediately, so that two concurrent chats keep each other's entries.
   Status add(const std::string& entry);
 
   static constexpr size_t kMostBytes = size_t{1} << 20, kMostEntryBytes = size_t{1} << 16;
@@ -26,7 +26,7 @@ class ChatHistory {
   Status rewrite() const;
 
   std::string path_;
-  std::vector<std::string> entries_;  // the oldest first
+  std::vector<std::string> entries_;  // oldest first
 };
 
 }  // namespace fovea::cli

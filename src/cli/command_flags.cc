@@ -19,7 +19,7 @@ void add_row_flags(CLI::App& app, OutputFlags& f, bool& ignore_unknown) {
 void add_generate(CLI::App& root, GenerateFlags& f) {
   auto& app = *root.add_subcommand("generate", "Complete prompts");
   start_group(app, "Input and output");
-  // One option: of two with the same variable the later would win.
+  // A single option: of two options with the same variable, the later would win.
   app.add_option("prompts,--prompt,-p", f.prompts, "Prompts (repeatable)");
   takes_file(app.add_option("--prompt-file", f.prompt_file, "A file that is one prompt"));
   takes_file(app.add_option(

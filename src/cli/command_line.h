@@ -1,5 +1,5 @@
 #pragma once
-// Which command a line names, and its flags by name.
+// The command that a command line names, and lookup of its flags by name.
 #include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
@@ -12,13 +12,13 @@ std::string command_name(const CLI::App* app);
 /// A command of `app` by its exact name; null when there is none.
 const CLI::App* find_subcommand(const CLI::App& app, const std::string& name);
 
-/// A flag of `app` or, where it falls through, of the program; `name` with its dashes.
+/// A flag of `app` or, where parsing falls through to the parent, of the program; `name` includes its dashes.
 const CLI::Option* find_option(const CLI::App* app, const std::string& name);
 bool takes_value(const CLI::Option& option);
-/// "--port": its first spelling.
+/// The first spelling: "--port".
 std::string first_name(const CLI::Option& option);
 
-/// The command that the arguments name, and which of them are its own.
+/// The command that the arguments name, and the index of its first own argument.
 struct Command {
   const CLI::App* app;
   size_t first;

@@ -30,7 +30,7 @@ class Answer {
   std::string typed_, before_, text_;
 };
 
-/// `before` is what the shell takes for a part of the word: "--dtype=".
+/// `before` is the prefix that the shell treats as part of the word: "--dtype=".
 std::string complete_value(const CLI::Option& option, const std::string& typed, const std::string& before) {
   const ValueHint hint = value_hint(option);
   Answer answer(typed, before);
@@ -98,7 +98,7 @@ std::string complete(const CLI::App& root, const std::vector<std::string>& argum
   std::string typed = words.back();
   words.pop_back();
   const CLI::App& command = *find_command(root, words).app;
-  // bash makes three words of --dtype=auto; for others the flag is a part of the word.
+  // bash splits --dtype=auto into three words; other shells keep the flag in the word.
   std::string flag = words.empty() ? "" : words.back(), before;
   if (typed == "=") {
     typed.clear();

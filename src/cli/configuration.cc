@@ -25,7 +25,7 @@ bool is_secret(const CLI::Option& option) {
   return option.check_name("--api-key");
 }
 
-/// Not those that are no settings.
+/// Excludes options that are not settings: --help, --version, --config and options without a long name.
 bool is_setting(const CLI::Option& option) {
   return !option.get_lnames().empty() && !option.check_name("--help") && !option.check_name("--version") &&
          !option.check_name("--config");
@@ -35,7 +35,7 @@ std::vector<const CLI::Option*> settings(const CLI::App& app) {
   return app.get_options([](const CLI::Option* option) { return is_setting(*option); });
 }
 
-/// "FOVEA_MAX_TOKENS" of "max-tokens".
+/// "max-tokens" -> "FOVEA_MAX_TOKENS".
 std::string variable_name(const std::string& flag) {
   std::string name = "FOVEA_";
   for (const char c : flag)
@@ -43,7 +43,7 @@ std::string variable_name(const std::string& flag) {
   return name;
 }
 
-/// Empty when it is not set; an empty variable is one not set.
+/// Empty if not set; an empty variable counts as not set.
 std::string value_of(const std::vector<std::string>& environment, std::string_view name) {
   for (const std::string& entry : environment)
     if (entry.starts_with(name) && entry.size() > name.size() && entry[name.size()] == '=')
@@ -51,7 +51,7 @@ std::string value_of(const std::vector<std::string>& environment, std::string_vi
   return {};
 }
 
-/// Variables with a meaning of their own, which others read.
+/// Variables with a special meaning, read elsewhere.
 const EnvironmentVariable* own_variable(std::string_view name) {
   for (const EnvironmentVariable& variable : environment_variables())
     if (variable.name == name) return &variable;
@@ -62,14 +62,14 @@ bool loads_model(const CLI::App& app) {
   return app.get_option_no_throw("--attention-backend") != nullptr;
 }
 
-/// A flag of another engine that launch lines take; null for ours, and where nothing takes it.
+/// A flag of another engine that launch lines accept; null for Fovea's own flags and for unknown ones.
 const ForeignFlag* find_foreign(const CLI::App& app, const std::string& name) {
   const ForeignFlag* flag = loads_model(app) ? find_foreign_flag(name) : nullptr;
   if (flag == nullptr || flag->verdict == FlagVerdict::same) return nullptr;
   return flag->ours.empty() || app.get_option_no_throw(std::string(flag->ours)) ? flag : nullptr;
 }
 
-/// The flags that the arguments set, under whatever name.
+/// The flags that the arguments set, under any of their names.
 Options given_flags(const CLI::App& app, const std::vector<std::string>& arguments) {
   Options given;
   const auto insert = [&](const std::string& name) {
@@ -111,7 +111,7 @@ class Reader {
     for (const CLI::App* app = &app_; app != nullptr; app = app->get_parent())
       for (const CLI::Option* option : settings(*app))
         if (!set_.contains(option)) FOVEA_RETURN_IF_ERROR(read_variables(*option));
-    // Read elsewhere, and before the file all the same.
+    // Read elsewhere, but takes precedence over the file too.
     for (const EnvironmentVariable& variable : environment_variables())
       if (variable.key == "batch_invariant" && !value_of(environment_, variable.name).empty())
         set_.insert(find_option(&app_, "--batch-invariant"));
@@ -145,7 +145,7 @@ class Reader {
     return {};
   }
 
-  /// Off is what a flag is without being given, except where it has an opposite.
+  /// A switch that is off needs no argument, unless it has a negated form.
   static std::vector<std::string> switch_arguments(const CLI::Option& option, const std::string& name,
                                                    bool on) {
     if (on) return {"--" + name};
@@ -250,7 +250,7 @@ class Reader {
     return parent + app.get_name();
   }
 
-  /// A command that has such a flag: serve before others, for most files are for it.
+  /// A command that has such a flag; serve first, as most files are for it.
   static const CLI::App* owner_of(const std::string& key, const CLI::App& app) {
     if (const CLI::App* serve = find_subcommand(app, "serve");
         serve && serve->get_option_no_throw("--" + key))
@@ -264,12 +264,12 @@ class Reader {
 
   const CLI::App &root_, &app_;
   const std::vector<std::string>& environment_;
-  Options set_;  ///< what needs no value any more
+  Options set_;  ///< options that already have a value
   std::map<const CLI::Option*, std::string> in_file_;
   Configuration out_;
 };
 
-/// The value of --config, of the line or of its variable.
+/// The value of --config, from the command line or its variable.
 std::string config_file(const CLI::App& app, const std::vector<std::string>& arguments,
                         const std::vector<std::string>& environment) {
   const CLI::Option* config = find_option(&app, "--config");
@@ -292,7 +292,7 @@ bool is_part_of_name(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_';
 }
 
-/// Whether `message` has `name`, and not as a part of a longer one.
+/// Whether `message` contains `name`, not as a part of a longer name.
 bool mentions(std::string_view message, std::string_view name) {
   for (size_t at = message.find(name); at != std::string_view::npos; at = message.find(name, at + 1)) {
     const size_t end = at + name.size();
@@ -304,7 +304,7 @@ bool mentions(std::string_view message, std::string_view name) {
 }
 
 bool is_about(std::string_view message, const FlagSource& source) {
-  constexpr size_t kTelling = 3;  // shorter values are in many messages
+  constexpr size_t kTelling = 3;  // shorter values occur in unrelated messages
   if (source.value.size() >= kTelling && mentions(message, source.value)) return true;
   if (source.option == nullptr) return false;
   if (is_secret(*source.option) && mentions(message, "API key")) return true;

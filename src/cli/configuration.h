@@ -1,5 +1,5 @@
 #pragma once
-// Flags that are not on the command line: of FOVEA_* variables, and of the file that --config names.
+// Flags that are not on the command line: from FOVEA_* variables and from the file that --config names.
 #include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
@@ -11,27 +11,27 @@ namespace fovea::cli {
 
 /// A flag whose value is not from the command line.
 struct FlagSource {
-  const CLI::Option* option;  ///< null for a flag of another engine
+  const CLI::Option* option;  ///< null for another engine's flag
   std::string value;          ///< empty for a switch, and for a secret
-  std::string variable;       ///< "FOVEA_PORT", or empty:
+  std::string variable;       ///< "FOVEA_PORT"; empty if from the file
   std::string place;          ///< "fovea.toml:3"
 };
 
 struct Configuration {
-  std::vector<std::string> arguments;  ///< to be put behind the command's name
+  std::vector<std::string> arguments;  ///< to insert after the command's name
   std::vector<FlagSource> sources;
 
-  /// `message`, and of each flag that it is about where its value came from.
+  /// `message`, followed by the source of the value of each flag that it mentions.
   std::string explained(std::string message) const;
 };
 
-/// What the variables and the file say of flags that `arguments` don't have: a variable goes before the file.
-/// The whole file is checked, sections of other commands too.
+/// Values from the variables and the file for flags that `arguments` don't set; a variable takes precedence
+/// over the file. The whole file is checked, including sections of other commands.
 Result<Configuration> read_configuration(const CLI::App& root, const Command& command,
                                          const std::vector<std::string>& arguments,
                                          const std::vector<std::string>& environment);
 
-/// The variables that stand for flags of any command: FOVEA_PORT, ...
+/// The variables that set flags of any command: FOVEA_PORT, ...
 std::vector<std::string> flag_variables(const CLI::App& root);
 
 }  // namespace fovea::cli

@@ -22,7 +22,7 @@ namespace {
 
 using namespace conformance;
 
-/// Every version of a name, or the one row that an alias means; all rows for "".
+/// All versions of a backend name, or the single row that an alias denotes; all rows for "".
 Result<BackendRows> named_rows(const std::string& name, const BackendRegistry& registry) {
   BackendRows rows;
   for (const auto& entry : registry.entries())
@@ -35,9 +35,9 @@ Result<BackendRows> named_rows(const std::string& name, const BackendRegistry& r
                  " (fovea conformance --list lists them)");
 }
 
-/// Where to prove: the CPU, or the GPU of this machine.
+/// The device under test: the CPU, or this machine's GPU.
 struct Place {
-  std::string name;  ///< as parse_device() has it
+  std::string name;  ///< in the form of parse_device()
   DeviceInfo device;
   Gpu gpu;  ///< empty = on the CPU
 };
@@ -77,7 +77,7 @@ bool runs_on(const Capability& c, const DeviceInfo& device) {
          (c.max_compute_capability == 0 || cc <= c.max_compute_capability);
 }
 
-/// Those of them that run here.
+/// The selected rows that are built and run on `device`.
 Result<BackendRows> rows_to_prove(const ConformanceFlags& flags, const DeviceInfo& device,
                                   const BackendRegistry& registry) {
   FOVEA_TRY(rows, named_rows(flags.backend, registry));
@@ -97,7 +97,7 @@ Result<BackendRows> rows_to_prove(const ConformanceFlags& flags, const DeviceInf
                      "; nothing proves it, and --list shows what is declared");
 }
 
-/// COLUMN=VALUE of the universe.
+/// Parses COLUMN=VALUE into a cell of the matrix.
 Result<Cell> find_cell(const std::string& text, const Capability& capability) {
   std::string values;
   const std::string column = text.substr(0, text.find('='));
@@ -115,7 +115,7 @@ Result<Cell> find_cell(const std::string& text, const Capability& capability) {
                  " (fovea conformance --list lists them)");
 }
 
-/// "": not known.
+/// The first line of a shell command's output; "" on failure.
 std::string first_line_of(const char* command) {
   std::string line;
   FILE* pipe = ::popen(command, "r");
@@ -128,7 +128,7 @@ std::string first_line_of(const char* command) {
   return line;
 }
 
-/// Of the working directory; "-dirty" after it where code differs from it. "": not known.
+/// The commit of the working directory, with "-dirty" appended if code differs from it; "" = unknown.
 std::string commit_here() {
   const std::string head = first_line_of("git rev-parse HEAD 2>/dev/null");
   if (head.empty()) return head;
@@ -162,14 +162,14 @@ std::string today() {
 }
 
 std::string isas(const BackendInfo& info) {
-  if (info.capability.device != DeviceKind::cpu) return "GPU";  // new_proof() says which
+  if (info.capability.device != DeviceKind::cpu) return "GPU";  // new_proof() records which
   std::string text;
   for (const Isa isa : isas_of(info))
     text.append(text.empty() ? "" : ", ").append(to_string(isa));
   return text;
 }
 
-/// What a proof says of where it was made.
+/// A proof's header: device, machine and sources.
 Proof new_proof(const Place& place, const BackendRows& rows, int threads, const std::string& commit) {
   Proof proof;
   proof.device = place.name;
@@ -198,7 +198,7 @@ std::string joined(const std::vector<std::string>& texts, size_t most) {
   return texts.size() > most ? out + " and " + std::to_string(texts.size() - most) + " more" : out;
 }
 
-/// What --backend takes for this row alone: of several versions' the alias that is the version.
+/// The --backend value that selects this row alone: the alias equal to its version, otherwise its name.
 std::string flag_of(const BackendInfo& info) {
   for (const std::string_view alias : info.aliases)
     if (same_name(alias, info.version)) return std::string(alias);
@@ -206,7 +206,7 @@ std::string flag_of(const BackendInfo& info) {
 }
 
 void print_failure(const ConformanceFlags& flags, const BackendInfo& info, const CaseFailure& failure) {
-  // A kernel that never ran has neither.
+  // For a kernel that never ran, both are empty.
   const std::string cells = failure.cells.empty() ? "" : " " + joined(failure.cells, 6);
   const std::string number = failure.number == 0 ? "" : "case " + std::to_string(failure.number) + " ";
   std::printf("FAILED %s%s: %son %s: %s\n", info.label().c_str(), cells.c_str(), number.c_str(),
@@ -237,7 +237,7 @@ void print_kernels(const BackendReport& report) {
                 static_cast<long long>(k.least));
 }
 
-/// The rule that the counts below meet.
+/// Prints the criterion that the counts below satisfy.
 void print_rule(bool quick) {
   std::printf("A cell is proven by %d right cases, in each phase %d of them on kernels of the row's own",
               cases_needed(quick), cases_needed_of_phase(quick));
@@ -264,7 +264,7 @@ void print_summary(const BackendInfo& info, const BackendReport& report) {
   std::putchar('\n');
 }
 
-/// On a terminal one line that is written over; else only what was asked for, a line each.
+/// On a terminal, one line that is overwritten; with --progress, one line for each report; otherwise nothing.
 std::function<void(int64_t, int64_t)> progress_of(const ConformanceFlags& flags, const BackendInfo& info) {
   if (flags.progress)
     return [label = info.label(), start = std::chrono::steady_clock::now()](int64_t done, int64_t total) {
@@ -280,7 +280,7 @@ std::function<void(int64_t, int64_t)> progress_of(const ConformanceFlags& flags,
   };
 }
 
-/// Another row that claims the same of the same kernels: what was run for it holds for this one.
+/// Whether both rows claim the same cells for the same kernels, so that one run proves both.
 bool same_claims(const BackendInfo& a, const BackendInfo& b) {
   using Check = std::optional<Reason> (*)(const AttentionSpec&, const DeviceInfo&);
   const Check* check = a.supports_combination.target<Check>();
@@ -317,15 +317,15 @@ Status check_flags(const ConformanceFlags& flags) {
   return {};
 }
 
-/// One row's run, or the row that it shares a proof with.
+/// The run of one row, or the row whose proof it shares.
 struct RowRun {
   const BackendRegistry::Entry* row = nullptr;
   const BackendRegistry::Entry* same = nullptr;
-  Gpu gpu;  ///< its own, where several run at once
+  Gpu gpu;  ///< separate if several rows run at once
   std::future<Result<BackendReport>> report;
 };
 
-/// Proves the rows; the proof of all of them. `all_right` says whether nothing failed.
+/// Runs the cases of all rows and returns their proof. `all_right` is false if any case failed.
 Result<Proof> prove_rows(const ConformanceFlags& flags, const Place& place, const BackendRows& rows,
                          bool& all_right) {
   all_right = true;
@@ -342,7 +342,7 @@ Result<Proof> prove_rows(const ConformanceFlags& flags, const Place& place, cons
   proof.needed_of_phase = cases_needed_of_phase(flags.quick);
   proof.needed_of_kernel = cases_needed_of_kernel(flags.quick);
   if (!flags.json && !flags.replay) print_rule(flags.quick);
-  // On a GPU all rows run at once, each with a stream of its own: a case there is mostly waiting.
+  // On a GPU all rows run concurrently, each on its own stream: a case spends most of its time waiting.
   const bool gpu = place.gpu.machine != nullptr;
   std::vector<RowRun> runs;
   for (const auto* row : rows) {
@@ -461,7 +461,7 @@ Status run_conformance(const ConformanceFlags& flags) {
     print_speed(rows, flags.threads, flags.json);
     return {};
   }
-  std::optional<OutputFile> file;  // opened first: what can't be written is said before the minutes of a run
+  std::optional<OutputFile> file;  // opened first: errors appear before a run of minutes
   if (!flags.write.empty()) {
     FOVEA_TRY(opened, OutputFile::open({flags.write}));
     file.emplace(std::move(opened));
@@ -471,7 +471,7 @@ Status run_conformance(const ConformanceFlags& flags) {
   std::string json = to_json(proof);
   if (flags.json) std::fputs(json.c_str(), stdout);
   if (file) {
-    json.pop_back();  // line() ends it
+    json.pop_back();  // line() appends the newline
     FOVEA_RETURN_IF_ERROR(file->line(json));
     FOVEA_RETURN_IF_ERROR(file->commit());
   }

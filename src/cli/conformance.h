@@ -1,5 +1,5 @@
 #pragma once
-// fovea conformance: proves what backends claim on the device that this program runs on.
+// fovea conformance: tests every claim of the backends on this machine's device.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,15 +15,15 @@ class App;
 namespace fovea::cli {
 
 struct ConformanceFlags {
-  std::string backend;                        ///< a name or an alias; "" = all of the device
+  std::string backend;                        ///< a name or an alias; "" = all of the device's
   std::vector<std::string> libraries;         ///< main.cc loads them into `registry`
   const BackendRegistry* registry = nullptr;  ///< null = builtin_backends()
   std::string device = "cpu";
   std::string cell;    ///< COLUMN=VALUE
-  std::string commit;  ///< of the sources, where git does not say it
-  std::string write;   ///< the proof file
+  std::string commit;  ///< of the sources, where git does not know it
+  std::string write;   ///< path of the proof file
   std::optional<uint64_t> replay;
-  std::string row;  ///< of that case, where it is of no array
+  std::string row;  ///< row of that case if it is not part of an array
   uint64_t seed = 1;
   int threads = 0;
   int shared_memory = 0, multiprocessors = 0;  ///< cuda::DeviceLimits; 0 = the GPU's
@@ -32,13 +32,13 @@ struct ConformanceFlags {
 };
 
 void add_conformance(CLI::App& root, ConformanceFlags& flags);
-/// An internal error (exit code 1) when a cell failed.
+/// Returns an internal error (exit code 1) if a cell failed.
 Status run_conformance(const ConformanceFlags& flags);
 
 /// Rows of the matrix by name.
 using BackendRows = std::vector<const BackendRegistry::Entry*>;
 
-/// What there is to prove, and what is declared only. Proves nothing.
+/// Lists the cells to prove and those only declared. Runs no cases.
 void list_cells(const BackendRows& rows, bool json);
 /// Times each row's phases.
 void print_speed(const BackendRows& rows, int threads, bool json);

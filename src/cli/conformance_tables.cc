@@ -9,8 +9,8 @@
 namespace fovea::cli {
 namespace {
 
-/// "to prove" and "to refuse" of a row that is built, else "declared".
-const char* use_case(const BackendInfo& info, const Cell& cell) {
+/// "to prove" or "to refuse" for a row that is built, else "declared".
+const char* obligation(const BackendInfo& info, const Cell& cell) {
   if (!cell.stated) return "not stated";
   if (!info.absent.empty()) return cell.claimed ? "declared" : "declared without";
   return cell.claimed ? "to prove" : "to refuse";
@@ -23,13 +23,13 @@ void list_as_json(const BackendInfo& info) {
         .add("version", info.version)
         .add("device", to_string(info.capability.device))
         .add("cell", cell.id())
-        .add("use_case", use_case(info, cell));
+        .add("obligation", obligation(info, cell));
     if (!info.absent.empty()) row.add("absent", info.absent);
     std::puts(row.str().c_str());
   }
 }
 
-/// A line for each column: what is claimed, and what is not.
+/// One line for each column: values claimed and values not claimed.
 void list_as_text(const BackendInfo& info) {
   const std::vector<Cell> all = cells(info.capability);
   if (!info.absent.empty())

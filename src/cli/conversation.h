@@ -1,5 +1,5 @@
 #pragma once
-// What was said so far in `fovea chat`, and the answers to it.
+// The conversation of `fovea chat`.
 #include <string>
 #include <vector>
 
@@ -12,11 +12,11 @@ class Conversation {
  public:
   Conversation(Engine& engine, const ChatFlags& flags, ChatRequest request);
 
-  /// Appends the question and its answer, which goes to standard output. Neither when it fails.
+  /// Appends the question and its answer, which also goes to standard output; on failure appends neither.
   Status ask(const std::string& question, InterruptFlag& interrupt);
-  /// Another answer to the last question, by another seed.
+  /// Answers the last question again with another seed.
   Status answer_again(InterruptFlag& interrupt);
-  /// Takes the last question back, and what was answered.
+  /// Removes the last question and its answer.
   Status undo();
   void clear();
 
@@ -24,9 +24,9 @@ class Conversation {
   void set_system(std::string text) { system_ = std::move(text); }  ///< "" = none
   size_t turns() const { return turns_.size(); }
 
-  /// A field of a request from now on, `value` as JSON; refused where no request could have it.
+  /// Sets a request field for later answers, `value` as JSON; an error if no request may have it.
   Status set(const std::string& name, const std::string& value);
-  /// The fields that were set, one a line.
+  /// The fields that were set, one per line.
   std::string describe_settings() const;
 
   /// A JSON list of messages, the system message first: what --messages takes.
@@ -42,13 +42,13 @@ class Conversation {
   ChatRequest request_;
   SamplingParams base_;
   std::vector<std::pair<std::string, std::string>> settings_;  // names and JSON, in order
-  std::vector<SamplingFlags> changes_;                         // the same, read
-  uint64_t attempt_ = 0;                                       // at the last question's answer
+  std::vector<SamplingFlags> changes_;                         // the same, parsed
+  uint64_t attempt_ = 0;                                       // answers to the last question, counted from 0
   std::string system_;
   std::vector<ChatTurn> turns_;  // without the system message
 };
 
-/// Renders and answers `chat`, to standard output.
+/// Renders `chat` and writes the answer to standard output.
 Result<StreamedAnswer> answer_chat(Engine& engine, const ChatRequest& chat, SamplingParams sampling,
                                    InterruptFlag& interrupt);
 

@@ -19,9 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxProofBytes = 16u << 20;  // one has some 100 kB
+constexpr size_t kMaxProofBytes = 16u << 20;  // a proof has about 100 kB
 
-/// Every *.json of the folder, by name.
+/// All *.json files of the folder, sorted by name.
 Result<std::vector<conformance::Proof>> read_proofs(const std::string& folder) {
   std::error_code error;
   std::vector<std::string> files;
@@ -43,7 +43,7 @@ Result<std::vector<conformance::Proof>> read_proofs(const std::string& folder) {
 
 Status write_page(const std::string& path, const docs::Page& page) {
   FOVEA_TRY(file, OutputFile::open({path}));
-  FOVEA_RETURN_IF_ERROR(file.line(page.text.substr(0, page.text.size() - 1)));  // it ends its lines itself
+  FOVEA_RETURN_IF_ERROR(file.line(page.text.substr(0, page.text.size() - 1)));  // line() appends the newline
   FOVEA_RETURN_IF_ERROR(file.commit());
   std::printf("%s: written\n", path.c_str());
   return {};
@@ -70,7 +70,7 @@ Status run_docs(const DocsFlags& flags) {
       FOVEA_RETURN_IF_ERROR(write_page(path, page));
       continue;
     }
-    std::error_code unknown;  // what can't be looked at can't be read either
+    std::error_code unknown;  // then read_file() reports the error
     const bool missing = !fs::exists(path, unknown) && !unknown;
     FOVEA_TRY(have, missing ? Result<std::string>("") : read_file(path));
     FOVEA_RETURN_IF_ERROR(docs::check_page(path, have, page));

@@ -1,5 +1,5 @@
 #pragma once
-// fovea docs: the pages that are written from the tables.
+// fovea docs: documentation pages generated from the tables.
 #include <string>
 
 #include "fovea/result.h"

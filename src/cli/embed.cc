@@ -10,7 +10,7 @@
 namespace fovea::cli {
 namespace {
 
-// Inputs that are embedded at a time: enough to fill passes, few to hold.
+// Inputs embedded at a time: enough to fill forward passes, few enough to keep in memory.
 constexpr size_t kSlice = 64;
 
 Result<EmbedConfig> to_config(const EmbedFlags& flags) {
@@ -73,7 +73,7 @@ void describe(const EmbedInfo& info) {
                info.max_seq_len_why.c_str());
 }
 
-/// A row on its way to its line.
+/// A row that was read and not yet written.
 struct Pending {
   RowTag tag;
   std::vector<int32_t> ids;
@@ -97,7 +97,8 @@ class EmbedRun {
   }
 
  private:
-  /// The next kSlice rows that are not kept, or what is there: who sends them may wait for the vectors.
+  /// The next kSlice rows that are not kept, or fewer if no more are available yet: the sender may be waiting
+  /// for the vectors.
   Result<std::vector<Pending>> read_slice() {
     std::vector<Pending> rows;
     while (rows.size() < kSlice) {
@@ -154,7 +155,7 @@ class EmbedRun {
   RowSource& source_;
   OutputFile& output_;
   const bool truncate_;
-  int64_t read_ = 0, index_ = output_.kept(), refused_ = 0;  // rows
+  int64_t read_ = 0, index_ = output_.kept(), refused_ = 0;  // numbers of rows
 };
 
 }  // namespace

@@ -39,7 +39,7 @@ EndSignals::~EndSignals() {
   thread_.join();
   ::close(stop_);
   ::close(signals_);
-  pthread_sigmask(SIG_SETMASK, &before_, nullptr);  // one that came meanwhile ends the program here
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);  // a pending signal ends the program here
 }
 
 void EndSignals::wait() const {

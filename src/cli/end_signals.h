@@ -1,14 +1,14 @@
 #pragma once
-// SIGINT, SIGTERM and SIGHUP while there is something to bring to an end.
+// Handles SIGINT, SIGTERM and SIGHUP while there is work to finish cleanly.
 #include <csignal>
 #include <functional>
 #include <thread>
 
 namespace fovea::cli {
 
-/// While alive, a thread waits for these signals; the first one calls `at_end` with the signal's name there
-/// and then ends the program as the signal does. Made before other threads, which inherit that the signals
-/// are not theirs. One that is ignored stays ignored.
+/// While alive, a thread waits for these signals; on the first it calls `at_end` with the signal's name and
+/// then ends the program as the signal would. Must be created before other threads, so that they inherit the
+/// blocked signal mask. Signals that are ignored stay ignored.
 class EndSignals {
  public:
   explicit EndSignals(std::function<void(const char* name)> at_end);

@@ -1,13 +1,13 @@
 #pragma once
-// What the engine did, for people.
+// Engine statistics as text.
 #include <string>
 
 #include "fovea/engine.h"
 
 namespace fovea::cli {
 
-/// Lines of steps, rates, pages, and how long running answers waited for their next token: measured, and the
-/// bound that the rows of one step set.
+/// Lines about steps, rates, pages and the inter-token latency of running answers: measured, and the bound
+/// given by the rows of one step.
 std::string describe_stats(const EngineStats& stats);
 
 }  // namespace fovea::cli

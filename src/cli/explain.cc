@@ -1,4 +1,4 @@
-// fovea explain: the choice of attention backends for a model, a device and flags, from config.json alone.
+// fovea explain: the backend selection for a model, a device and flags, from config.json alone.
 #include "cli/explain.h"
 
 #include <cstdio>
@@ -22,8 +22,8 @@ DeviceInfo this_machine() {
   return device;
 }
 
-/// What the flags change of the model's attentions. On a CPU they are those that the engine runs: fp32
-/// activations, a cache of the resolved type, and an encoder's own keys as they are computed.
+/// Applies the flags to the model's attention shapes. On a CPU they become the shapes that the engine runs:
+/// fp32 activations, a cache of the resolved type, and the encoder's own keys in their computed type.
 Status take_flags(const ModelFlags& flags, const DeviceInfo& device, AttentionShapes& shapes) {
   FOVEA_TRY(dtype, read_dtype(flags.dtype));
   FOVEA_TRY(kv_dtype, read_kv_cache_dtype(flags.kv_cache_dtype));
@@ -42,7 +42,7 @@ Status take_flags(const ModelFlags& flags, const DeviceInfo& device, AttentionSh
   return {};
 }
 
-/// The selection's first error; ok when every phase has a backend.
+/// The first error of the selection; ok if every phase has a backend.
 Status phase_errors(const Selection& selection) {
   for (const KindSelection& kind : selection.kinds)
     for (const PhaseSelection* phase : {&kind.prefill, &kind.decode})

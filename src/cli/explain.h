@@ -1,5 +1,5 @@
 #pragma once
-// What `fovea explain` finds out, apart from how it is printed.
+// The result of `fovea explain`, independent of its output format.
 #include <string>
 #include <vector>
 
@@ -16,19 +16,19 @@ struct Explanation {
   std::string device_from;  ///< "--device sm90", "this machine"
   std::vector<FlagNote> notes;
   std::vector<EnvironmentNote> environment;
-  Selection selection;  ///< of no kinds when the model has no attention layers
+  Selection selection;  ///< has no kinds if the model has no attention layers
 
-  /// What keeps the command from exiting with 0: refused flags, phases without a backend.
+  /// The error that the command exits with: refused flags, phases without a backend.
   Status status() const;
 };
 
 Result<Explanation> make_explanation(const ExplainFlags& flags);
 
-/// For people.
+/// Human-readable text.
 std::string explanation_text(const Explanation& explanation);
 /// One JSON object; docs/explain.md has its schema.
 std::string explanation_json(const Explanation& explanation);
-/// The same, and "effective": what the engine resolved.
+/// The same with "effective": the values that the engine resolved.
 std::string server_info_json(const Explanation& explanation, const EngineInfo& info);
 std::string server_info_json(const Explanation& explanation, const EmbedInfo& info);
 

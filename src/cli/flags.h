@@ -1,5 +1,5 @@
 #pragma once
-// Which flags each command has. The table of what they mean to other engines is launch/foreign_flags.h.
+// The flags of each command. launch/foreign_flags.h has the table of other engines' flags.
 #include <CLI/CLI.hpp>
 #include <string>
 
@@ -8,16 +8,16 @@
 
 namespace fovea::cli {
 
-/// For an unsigned 64-bit option; the library takes what does not fit for the largest number.
+/// Validator for an unsigned 64-bit option; CLI11 would clamp an out-of-range value to the largest number.
 std::string check_uint64(const std::string& text);
 
-/// --backend-library, of every command that selects.
+/// --backend-library, for every command that selects backends.
 void add_backend_library(CLI::App& app, std::vector<std::string>& files);
-/// Backends by name, phase, kind and key.
+/// Flags that choose backends by name, phase, kind and key.
 void add_attention_flags(CLI::App& app, ModelFlags& f);
-/// Those and the cache's, the scheduler's and the weights'. `model_names` are the spellings of --model.
+/// The same plus flags of the cache, the scheduler and the weights. `model_names`: the spellings of --model.
 void add_model_flags(CLI::App& app, ModelFlags& f, const std::string& model_names = "--model,--model-path");
-/// --dtype; `text` says of what.
+/// --dtype; `text` is its description.
 void add_dtype(CLI::App& app, ModelFlags& f, const std::string& text);
 void add_json_flag(CLI::App& app, ModelFlags& f);
 void add_sampling_flags(CLI::App& app, SamplingFlags& f, ModelFlags& model);

@@ -1,5 +1,4 @@
-// fovea generate: prompts from flags, a file or JSON lines; answers streamed to a person or written as JSON
-// lines.
+// fovea generate: prompts from flags, a file or JSON lines; answers as streamed text or JSON lines.
 #include <cstdio>
 
 #include "cli/batch.h"
@@ -45,7 +44,7 @@ struct RequestMaker {
   const Engine& engine;
   const GenerateFlags& flags;
   const EncoderRows& encoder;
-  const ChatRequest& chat;  ///< of rows that are not messages, with --chat
+  const ChatRequest& chat;  ///< for rows without "messages", with --chat
 
   Result<GenerateRequest> operator()(const InputRow& row) const;
 };
@@ -89,7 +88,7 @@ void add_answer(JsonRow& out, const Engine& engine, const Choice& choice, bool l
   out.add_raw("logprobs", "{\"content\": " + content + "]}");
 }
 
-/// One answer's fields are the row's own; several are an array "choices".
+/// A single answer's fields are the row's members; several answers are an array "choices".
 std::string to_row(const Engine& engine, const RowResult& result) {
   const RequestOutput& first = result.choices.front().last;
   JsonRow out;
@@ -121,7 +120,7 @@ Status stream_prompt(Engine& engine, const RequestMaker& make, const InputRow& r
   FOVEA_TRY(request, make(row));
   FOVEA_TRY(answer, stream_answer(engine, std::move(request), interrupt));
   const RequestOutput& last = answer.last;
-  // One token, or all in one piece, have no time between them.
+  // With one token, or all tokens in one output, there is no interval to measure.
   const int later = last.completion_tokens - answer.first_tokens;
   const double decode = answer.last_token_seconds - answer.first_token_seconds;
   char rate[48] = "";
@@ -133,12 +132,12 @@ Status stream_prompt(Engine& engine, const RequestMaker& make, const InputRow& r
   return {};
 }
 
-/// Several answers for a person, one after the other.
+/// Prints several answers as text, one after the other.
 Status print_answers(Engine& engine, const RequestMaker& make, RowSource& source) {
   BatchRunner runner(engine, {.what = "generate"}, [](RowResult& result) -> Status {
     for (const Choice& choice : result.choices) {
       const std::string line = "[" + std::to_string(choice.last.index) + "] " + choice.text + "\n";
-      std::fwrite(line.data(), 1, line.size(), stdout);  // a text may hold zero bytes
+      std::fwrite(line.data(), 1, line.size(), stdout);  // text may contain NUL bytes
     }
     std::fflush(stdout);
     return {};
@@ -160,7 +159,7 @@ Status run_rows(Engine& engine, const RequestMaker& make, RowSource& source, Out
   return run_batch(engine, source, batch, output);
 }
 
-/// For a person, each answer as it comes.
+/// Streams each answer as text.
 Status stream_prompts(Engine& engine, const RequestMaker& make, RowSource& source) {
   InterruptFlag interrupt;
   for (;;) {

@@ -13,7 +13,7 @@ constexpr const char* kFolder = "DIR";
 constexpr const char* kBackend = "BACKEND";
 constexpr const char* kShared = "Every command";
 
-/// The library's "INT:INT in [0 - 9]" apart: the type, and "0 to 9".
+/// CLI11's "INT:INT in [0 - 9]", split into the type and "0 to 9".
 struct ValueText {
   std::string type, limits;
 };
@@ -33,7 +33,7 @@ ValueText value_text(const CLI::Option& option) {
   return text;
 }
 
-/// The first column, and the text beside it, in as many lines as it needs.
+/// The left column and the text beside it, wrapped.
 std::string rows(const std::string& left, const std::string& text) {
   std::string out = "  " + left;
   if (text.empty()) return out + "\n";

@@ -1,22 +1,22 @@
 #pragma once
-// How --help looks, and what kind of value a flag takes: help and shell completion read both from the flag.
+// The format of --help, and the kind of value of each flag, from which help and shell completion are derived.
 #include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 namespace fovea::cli {
 
-/// Flags that are added to `app` from here on stand under this heading of its --help.
+/// Flags added to `app` from here on appear under this heading of its --help.
 void start_group(CLI::App& app, const std::string& name);
 
-/// The value is the name of a file, of a folder.
+/// The value is the name of a file or of a folder.
 CLI::Option* takes_file(CLI::Option* option);
 CLI::Option* takes_folder(CLI::Option* option);
-/// Of an attention backend.
+/// The value is the name of an attention backend.
 CLI::Option* takes_backend(CLI::Option* option);
-/// The value is one of `names`; others are refused, letter case does not matter.
+/// The value must be one of `names`, ignoring case.
 CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& names);
-/// The same for --help and completion alone: the command checks it itself, or takes more than these.
+/// Shown in --help and completion only: the command checks the value itself or accepts others too.
 CLI::Option* suggest(CLI::Option* option, const std::vector<std::string>& names);
 
 enum class ValueKind { none, free, file, folder, backend, names };
@@ -26,7 +26,7 @@ struct ValueHint {
 };
 ValueHint value_hint(const CLI::Option& option);
 
-/// Of the program, before commands are added: they take it over.
+/// Call on the root before commands are added; they inherit it.
 void use_help_format(CLI::App& root);
 
 }  // namespace fovea::cli

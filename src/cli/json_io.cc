@@ -27,13 +27,13 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxQuoted = 40;   // characters of a value in a message
-constexpr size_t kMaxNamed = 64;    // unknown fields that are warned of
-constexpr float kExcluded = -9999;  // stands for a log probability of -inf
+constexpr size_t kMaxQuoted = 40;   // characters of a value quoted in a message
+constexpr size_t kMaxNamed = 64;    // unknown fields named in warnings
+constexpr float kExcluded = -9999;  // written for a log probability of -inf
 
 constexpr std::string_view kPromptFields[] = {"prompt",     "text",      "input",    "ids",
                                               "prompt_ids", "token_ids", "messages", "audio"};
-// Beside "messages", for the chat template.
+// Allowed beside "messages", for the chat template.
 constexpr std::string_view kChatFields[] = {"tools", "documents", "chat_template_kwargs"};
 constexpr std::string_view kRequestFields[] = {"temperature",
                                                "top_p",
@@ -60,7 +60,7 @@ constexpr std::string_view kRequestFields[] = {"temperature",
                                                "prompt_logprobs",
                                                "priority"};
 
-/// The start of a text or a value as printable ASCII, whatever it holds.
+/// The start of a value as printable ASCII, for messages.
 std::string shown(const json& value) {
   std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
   if (text.size() > kMaxQuoted) text.replace(kMaxQuoted, std::string::npos, "...");
@@ -122,7 +122,7 @@ Result<std::vector<int32_t>> read_ids(const json& value, const std::string& wher
   return ids;
 }
 
-/// The row's conversation with its members in their order, which templates print.
+/// The row's conversation with its members in their original order, because templates print them.
 Result<ChatRequest> read_chat(const std::string& line, const std::string& where) {
   const auto row = nlohmann::ordered_json::parse(line);
   const auto& messages = row["messages"];
@@ -140,7 +140,7 @@ Result<ChatRequest> read_chat(const std::string& line, const std::string& where)
   return chat;
 }
 
-/// A string or an array of them, as OpenAI's "stop" is.
+/// A string or an array of strings, as in OpenAI's "stop".
 Status read_strings(const json& row, const char* key, const std::string& where,
                     std::optional<std::vector<std::string>>& out) {
   const auto it = row.find(key);
@@ -265,7 +265,7 @@ Status read_prompt(const json& row, const std::string& line, const std::string& 
   return {};
 }
 
-/// Judges the members of `object` that are not among `known` by the table of fields.
+/// Checks the members of `object` that are not in `known` against the table of fields.
 Status check_members(const json& object, const std::vector<std::string_view>& known, const std::string& where,
                      const std::string& path, std::vector<std::string>* ignored) {
   for (const auto& [key, value] : object.items()) {
@@ -313,9 +313,9 @@ Status check_fields(const json& row, const std::string& where, RowKind kind,
   return {};
 }
 
-/// The library keeps one of two equal keys; which one was meant nobody knows. `twice` gets such a key.
+/// Duplicate keys are ambiguous, and the JSON library keeps only one; `twice` receives such a key.
 json parse_strictly(const std::string& text, std::optional<std::string>& twice) {
-  std::vector<std::unordered_set<std::string>> keys;  // of the objects that are open
+  std::vector<std::unordered_set<std::string>> keys;  // of the open objects
   const auto look = [&](int, json::parse_event_t event, json& value) {
     if (event == json::parse_event_t::object_start) keys.emplace_back();
     if (event == json::parse_event_t::object_end) keys.pop_back();
@@ -326,15 +326,15 @@ json parse_strictly(const std::string& text, std::optional<std::string>& twice) 
   return json::parse(text, look, false);
 }
 
-/// Behind the string that begins at `at` of valid JSON.
+/// The position after the string that begins at `at`, in valid JSON.
 size_t string_end(std::string_view text, size_t at) {
   for (++at; text[at] != '"'; ++at)
     at += text[at] == '\\';
   return at + 1;
 }
 
-/// A member's value as it is spelled in a valid JSON object: the library would round long numbers and sort
-/// the members of objects. "" when there is none.
+/// A member's value as spelled in a valid JSON object; the library would round long numbers and sort the
+/// members of objects. "" if missing.
 std::string_view raw_member(std::string_view object, std::string_view wanted) {
   constexpr std::string_view kBetween = " \t\r,:";
   size_t at = object.find('{') + 1;
@@ -405,7 +405,7 @@ std::string message_json(std::string_view role, std::string_view content) {
 std::string with_system(const std::string& messages, const std::string& system) {
   if (system.empty() || json_nests_deeper(messages)) return messages;
   auto list = nlohmann::ordered_json::parse(messages, nullptr, false);
-  if (!list.is_array() || list.empty()) return messages;  // the template's caller says what is wrong
+  if (!list.is_array() || list.empty()) return messages;  // the caller of the template reports the error
   const auto& first = list[0];
   if (first.is_object() && first.contains("role") && first["role"] == "system") return messages;
   const nlohmann::ordered_json message = {{"role", "system"}, {"content", system}};
@@ -496,12 +496,12 @@ Result<RowSource> RowSource::open(const std::string& given, const RowFormat& for
   source.socket_ = given == "-" && ::fstat(STDIN_FILENO, &status) == 0 && S_ISSOCK(status.st_mode);
   int watched;
   if (source.socket_) {
-    std::ios::sync_with_stdio(false);  // or in_avail() would not know what C's buffer has
+    std::ios::sync_with_stdio(false);  // otherwise in_avail() ignores stdio's buffer
     watched = ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
   } else {
     FOVEA_TRY(file, open_input(path));
     source.file_ = std::move(file);
-    // Not blocking: a pipe's writer may be gone by now.
+    // Non-blocking: the pipe's writer may have exited.
     watched = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   }
   if (watched >= 0) source.watched_.reset(::fdopen(watched, "r"));
@@ -558,7 +558,7 @@ bool RowSource::rewind() {
   file_.clear();
   file_.seekg(0);
   const bool moved = !file_.fail();
-  file_.clear();  // a pipe can be read on
+  file_.clear();  // a pipe can still be read
   return moved;
 }
 

@@ -23,9 +23,9 @@ namespace {
 
 constexpr std::string_view kPasteOn = "\033[?2004h", kPasteOff = "\033[?2004l";
 constexpr std::wstring_view kPasteEnd = L"\033[201~";
-constexpr size_t kLongestPaste = size_t{1} << 20;  // characters; what comes after them is dropped
+constexpr size_t kLongestPaste = size_t{1} << 20;  // characters; the rest is dropped
 
-// A program that a signal ends must leave the terminal as it was; what is called here may be called there.
+// On signals that end the program, an async-signal-safe handler must restore the terminal.
 constexpr int kEndingSignals[] = {SIGTERM, SIGHUP, SIGQUIT};
 termios g_terminal;
 volatile sig_atomic_t g_resized = 0, g_continued = 0;
@@ -49,7 +49,7 @@ void on_change(int signal) {
   (signal == SIGWINCH ? g_resized : g_continued) = 1;
 }
 
-/// For as long as a line is edited.
+/// Installs the signal handlers while a line is edited.
 class Signals {
  public:
   Signals() {
@@ -80,7 +80,7 @@ class Signals {
   size_t count_ = 0;
 };
 
-/// Models read and write UTF-8, whatever the language of the terminal's user is.
+/// Sets a UTF-8 locale, which models need whatever the user's locale is.
 bool use_utf8() {
   if (std::setlocale(LC_CTYPE, "") && std::string_view(nl_langinfo(CODESET)) == "UTF-8") return true;
   return std::setlocale(LC_CTYPE, "C.UTF-8") != nullptr;
@@ -96,7 +96,7 @@ bool terminal_can_edit() {
 class LibeditLine final : public LineEditor {
  public:
   explicit LibeditLine(std::vector<std::string> words) : words_(std::move(words)) {
-    screen_ = ::fdopen(::dup(STDERR_FILENO), "w");  // standard error has no buffer, and writes each character
+    screen_ = ::fdopen(::dup(STDERR_FILENO), "w");  // buffered: stderr would write every character
     history_ = ::history_init();
     edit_ = screen_ ? ::el_init("fovea", stdin, screen_, screen_) : nullptr;
     if (!edit_ || !history_) return;
@@ -110,7 +110,7 @@ class LibeditLine final : public LineEditor {
     ::el_set(edit_, EL_HIST, ::history, history_);
     ::el_set(edit_, EL_GETCFN, +[](EditLine* edit, wchar_t* out) { return self(edit).next(out); });
     add(L"fovea-paste", L"Insert what is pasted", &LibeditLine::paste, L"\\e[200~");
-    add(L"fovea-newline", L"Begin a new line", &LibeditLine::newline, L"\\e^J");  // as which Enter arrives
+    add(L"fovea-newline", L"Begin a new line", &LibeditLine::newline, L"\\e^J");  // Enter sends ^J
     add(L"fovea-complete", L"Complete a command", &LibeditLine::complete, L"^I");
     ::el_set(edit_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
     ::el_set(edit_, EL_BIND, "^W", "ed-delete-prev-word", nullptr);
@@ -119,7 +119,7 @@ class LibeditLine final : public LineEditor {
       ::el_set(edit_, EL_BIND, left, "ed-prev-word", nullptr);
     for (const char* right : {"\\e[1;5C", "\\e[1;3C"})
       ::el_set(edit_, EL_BIND, right, "em-next-word", nullptr);
-    ::el_source(edit_, nullptr);  // the user's own ~/.editrc
+    ::el_source(edit_, nullptr);  // the user's ~/.editrc
   }
 
   ~LibeditLine() override {
@@ -136,7 +136,7 @@ class LibeditLine final : public LineEditor {
     why_ = End::closed;
     ::tcgetattr(STDIN_FILENO, &g_terminal);
     const Signals signals;
-    ::el_set(edit_, EL_PREP_TERM, 1);  // before the terminal marks what is pasted
+    ::el_set(edit_, EL_PREP_TERM, 1);  // before bracketed paste is enabled
     say(kPasteOn);
     int count = 0;
     const char* text = ::el_gets(edit_, &count);
@@ -163,16 +163,16 @@ class LibeditLine final : public LineEditor {
   }
 
   using Action = unsigned char (*)(EditLine*, int);
-  /// Names that live as long as the editor: el_set() would copy them for good.
+  /// The names must outlive the editor: el_set() would make copies that are never freed.
   void add(const wchar_t* name, const wchar_t* help, Action action, const wchar_t* keys) {
     ::el_wset(edit_, EL_ADDFN, name, help, action);
     ::el_wset(edit_, EL_BIND, keys, name, nullptr);
   }
 
-  /// One byte. False at the end of input and on Ctrl-C.
+  /// Reads one byte. False at the end of input and on Ctrl-C.
   bool next_byte(char& out) {
     for (;;) {
-      // Not a blocking read: a signal just before it, or on another thread, would not end it.
+      // Polls: a signal just before a blocking read, or on another thread, would not interrupt it.
       pollfd input = {STDIN_FILENO, POLLIN, 0};
       const int ready = ::poll(&input, 1, 100);
       if (interrupt_->take()) {
@@ -181,7 +181,7 @@ class LibeditLine final : public LineEditor {
         empty_ = line->lastchar == line->buffer;
         return false;
       }
-      if (std::exchange(g_continued, 0)) {  // whoever had the terminal meanwhile set it for itself
+      if (std::exchange(g_continued, 0)) {  // the shell may have changed the terminal modes
         ::el_set(edit_, EL_PREP_TERM, 0);
         ::el_set(edit_, EL_PREP_TERM, 1);
         say(kPasteOn);
@@ -198,7 +198,7 @@ class LibeditLine final : public LineEditor {
     }
   }
 
-  /// For libedit: 1 with a character, 0 at the end of input, -1 for a line that is given up.
+  /// Character source for libedit: 1 with a character, 0 at the end of input, -1 to abandon the line.
   int next(wchar_t* out) {
     std::mbstate_t state = {};
     for (;;) {
@@ -221,7 +221,7 @@ class LibeditLine final : public LineEditor {
         continue;
       }
       matched = 0;
-      if (c == L'\r') c = L'\n';  // libedit has the terminal swap the two
+      if (c == L'\r') c = L'\n';  // libedit's terminal mode swaps \r and \n
       const bool readable = (c >= L' ' && c != 0x7f) || c == L'\n' || c == L'\t';
       if (readable && text.size() < kLongestPaste) text += c;
     }
@@ -258,8 +258,8 @@ class LibeditLine final : public LineEditor {
   EditLine* edit_ = nullptr;
   const char* prompt_ = "";
   InterruptFlag* interrupt_ = nullptr;
-  End why_ = End::closed;  // of the line that has no text
-  bool empty_ = true;      // nothing was typed when Ctrl-C came
+  End why_ = End::closed;  // reason why the last line has no text
+  bool empty_ = true;      // nothing had been typed at Ctrl-C
 };
 
 }  // namespace

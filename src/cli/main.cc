@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kBadInput = 2;
 
-/// What a command line can select.
+/// The flags of every command.
 struct Flags {
   GenerateFlags generate;
   ChatFlags chat;
@@ -36,9 +36,9 @@ struct Flags {
   ConformanceFlags conformance;
   DocsFlags docs;
   CompletionFlags completion;
-  BackendRegistry registry;  ///< with what --backend-library loads
+  BackendRegistry registry;  ///< includes backends loaded by --backend-library
 
-  /// Those of the command with that name; null for one that loads no model.
+  /// The model flags of the named command; null if it loads no model.
   ModelFlags* model_of(std::string_view command) {
     if (command == "fovea generate") return &generate.model;
     if (command == "fovea chat") return &chat.model;
@@ -51,10 +51,10 @@ struct Flags {
   }
 };
 
-/// The library takes a positional "[a,b]" for two; it doesn't where something follows the bracket.
+/// CLI11 splits a positional "[a,b]" into two, unless a character follows the bracket.
 constexpr char kNoList = '\x1f';
 
-/// Arguments as the library wants them: the last one first.
+/// Arguments in the order that CLI11 expects: last one first.
 std::vector<std::string> for_library(std::vector<std::string> out) {
   for (std::string& argument : out)
     if (argument.starts_with('[')) argument += kNoList;
@@ -62,7 +62,7 @@ std::vector<std::string> for_library(std::vector<std::string> out) {
   return out;
 }
 
-/// "--host=" as the flag and an empty value: the library takes the next argument for the value.
+/// Splits "--host=" into the flag and an empty value; CLI11 would take the next argument as its value.
 std::vector<std::string> split_empty_values(const CLI::App& root, const std::vector<std::string>& arguments) {
   const CLI::App* command = find_command(root, arguments).app;
   std::vector<std::string> out;
@@ -85,8 +85,8 @@ std::string without_mark(std::string value) {
   return value;
 }
 
-/// Takes values as they were given. An empty one is mostly a shell variable that is not set, and the library
-/// takes it for a flag not given: it is refused.
+/// Removes kNoList from values and refuses empty ones: most come from an unset shell variable, and CLI11
+/// treats them as a flag not given.
 void check_values(CLI::App& app) {
   constexpr std::string_view kMayBeEmpty[] = {"prompts", "--prompt", "texts", "--system"};
   for (CLI::Option* option : app.get_options()) {
@@ -102,7 +102,7 @@ void check_values(CLI::App& app) {
     check_values(*command);
 }
 
-/// The deepest command that was named.
+/// The innermost subcommand that was named.
 const CLI::App* active(const CLI::App* app) {
   for (;;) {
     const auto chosen = app->get_subcommands();
@@ -111,7 +111,7 @@ const CLI::App* active(const CLI::App* app) {
   }
 }
 
-/// What is there beside the command's own flags: settings of attention, and flags of other engines.
+/// Reads what CLI11 does not parse: attention settings and other engines' flags.
 Result<LaunchLine> read_line(const Command& command, const std::vector<std::string>& arguments,
                              const Configuration& configuration) {
   const auto own = [&](std::string_view name) -> std::optional<OwnFlag> {
@@ -176,8 +176,8 @@ int finish(const Status& status, const Configuration& configuration) {
   return code == ErrorCode::internal || code == ErrorCode::cancelled ? 1 : kBadInput;
 }
 
-/// A descriptor that the caller closed would be given to the next file that is opened, and messages would go
-/// into it. Read-only: what is written to it fails.
+/// Opens closed standard descriptors: otherwise the next opened file would get such a number and messages
+/// would be written into it. Read-only, so that writes fail.
 void open_standard_streams() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(fd, F_GETFD) < 0) (void)::open("/dev/null", O_RDONLY);
@@ -189,7 +189,7 @@ Status check_output(Status status) {
   return status;
 }
 
-/// Adds the backends of --backend-library to those that the command chooses from.
+/// Adds the backends of --backend-library to the command's registry.
 Status load_libraries(const std::vector<std::string>& files, const BackendRegistry*& registry, Flags& flags) {
   if (files.empty()) return {};
   FOVEA_TRY(loaded, with_backend_libraries(builtin_backends(), files));
@@ -198,7 +198,7 @@ Status load_libraries(const std::vector<std::string>& files, const BackendRegist
   return {};
 }
 
-/// Settings from beside the library's flags; a command that runs a model refuses what is not built.
+/// Applies the settings that CLI11 does not parse; a command that runs a model refuses those not built.
 Status prepare(const CLI::App& command, LaunchLine line, const std::vector<std::string>& environment,
                Flags& flags) {
   BackendsFlags& backends = flags.backends;
@@ -231,7 +231,7 @@ Status run_chosen(const CLI::App& root, const Flags& flags) {
   return run_bench_machine(flags.bench.machine);
 }
 
-/// What is wrong with the other flags is said in the form that this one asks for.
+/// Reads the log format first, so that errors of other flags are reported in it.
 void take_log_format(const std::vector<std::string>& arguments, const std::vector<std::string>& environment) {
   const auto take = [](std::string_view entry, std::string_view start) {
     if (!entry.starts_with(start)) return;
@@ -251,7 +251,7 @@ int run(int argc, char** argv) {
   root.set_version_flag("--version", "fovea " FOVEA_VERSION);
   root.require_subcommand(1);
   root.fallthrough();
-  std::string log = "warning", log_as = "text", config;  // main reads config before the library does
+  std::string log = "warning", log_as = "text", config;  // read before CLI11 parses
   one_of(root.add_option("--log-level", log, "The least that is logged"),
          {"debug", "info", "warning", "error", "off"})
       ->capture_default_str();

@@ -6,7 +6,7 @@
 
 namespace fovea::cli {
 
-/// The library takes what does not fit for the largest number.
+/// CLI11 clamps an out-of-range value to the largest number.
 std::string check_uint64(const std::string& text) {
   uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -33,12 +33,12 @@ void add_attention_flags(CLI::App& app, ModelFlags& f) {
                                "Backend of the prefill phase"));
   takes_backend(app.add_option("--decode-attention-backend", f.attention.decode_backend,
                                "Backend of the decode phase"));
-  // read_launch_line() takes all forms of it before the library sees them; here it is for --help.
+  // read_launch_line() consumes all its forms before CLI11 parses; declared here for --help.
   app.add_option_function<std::string>(
       "--attention-config", [](const std::string&) {},
       "Also -ac: a JSON object of keys, or one key as -ac.KEY VALUE (backend, backend_per_kind, "
       "flash_attn_version, ...)");
-  // A function: the library would set an optional variable to false where the flag is not given.
+  // A callback: CLI11 would set a std::optional to false when the flag is not given.
   app.add_flag_callback(
       "--batch-invariant", [&f] { f.attention.batch_invariant = true; },
       "Refuse backends whose results depend on the batch");

@@ -1,5 +1,5 @@
 #pragma once
-// What the flags say, in one place; main.cc fills it, the commands read it.
+// The values of all flags: main.cc fills these structs, the commands read them.
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,7 +12,7 @@
 
 namespace fovea::cli {
 
-/// Flags that every command which loads a model takes.
+/// Flags of every command that loads a model.
 struct ModelFlags {
   std::string model;  ///< empty = the demo model
   std::string dtype = "auto";
@@ -35,17 +35,17 @@ struct ModelFlags {
   int max_logprobs = 20;
   bool json = false;
   std::string chat_template, chat_template_name;
-  std::vector<FlagNote> notes;               ///< on flags of other engines, and on deprecated ones
-  std::vector<EnvironmentNote> environment;  ///< variables that concern attention
+  std::vector<FlagNote> notes;               ///< on other engines' flags and on deprecated flags
+  std::vector<EnvironmentNote> environment;  ///< variables about attention
 };
 
-/// What a chat template is given beside the messages.
+/// Inputs of a chat template other than the messages.
 struct TemplateFlags {
-  std::string tools, documents;  ///< files of JSON
+  std::string tools, documents;  ///< JSON files
   std::string kwargs;            ///< JSON
 };
 
-/// What flags or a row say of a request; nullopt = what it was before.
+/// Sampling settings of the flags or of a row; nullopt = unchanged.
 struct SamplingFlags {
   std::optional<float> temperature, top_p, min_p;
   std::optional<float> repetition_penalty, frequency_penalty, presence_penalty;
@@ -66,7 +66,7 @@ struct GenerateFlags {
   std::vector<std::string> audio;
   TemplateFlags chat_template;
   bool chat = false, ignore_unknown = false;
-  bool stats = false;  ///< what the engine did, on standard error, at the end
+  bool stats = false;  ///< print engine statistics to standard error at the end
 };
 
 struct ChatFlags {
@@ -87,7 +87,7 @@ struct ScoreFlags {
 };
 
 struct EmbedFlags {
-  ModelFlags model;  ///< what concerns a KV cache is not used
+  ModelFlags model;  ///< flags of the KV cache are not used
   std::vector<std::string> texts;
   std::string input, pooling;
   OutputFlags output;
@@ -106,14 +106,14 @@ struct ServeFlags {
   double request_timeout = 0, queue_timeout = 0;     ///< seconds; 0 = none
   int64_t max_answer_bytes = int64_t{64} << 20;
   int64_t max_body_bytes = int64_t{32} << 20, max_header_bytes = 16 << 10;
-  int max_connections = 8192, max_connections_per_address = 0;  ///< the latter 0 = half of the former
+  int max_connections = 8192, max_connections_per_address = 0;  ///< per address: 0 = half of max_connections
   double header_timeout = 10, body_timeout = 30, keep_alive_timeout = 60, write_timeout = 60;  ///< seconds
   bool no_playground = false, ignore_unknown_fields = false;
 };
 
 struct ExplainFlags {
-  ModelFlags model;    ///< what does not concern attention is not used
-  std::string device;  ///< empty = this machine's
+  ModelFlags model;    ///< only flags about attention are used
+  std::string device;  ///< empty = this machine's device
 };
 
 struct BenchModelFlags {
@@ -154,23 +154,24 @@ struct BenchFlags {
   BenchServeFlags serve;
 };
 
-/// Puts what `line` and the environment say about attention into `flags`, with the spelling of each setting.
+/// Copies the attention settings of `line` and the environment into `flags`, with the spelling of each.
 Status take_settings(LaunchLine line, const std::vector<std::string>& environment, ModelFlags& flags);
-/// For a command that runs: warns of what has no effect, and refuses what is not built, all at once.
+/// For a command that runs a model: warns about settings without effect, and reports all settings that are
+/// not built in one error.
 Status check_settings(const ModelFlags& flags);
 
-/// A name of --kv-cache-dtype and one of --kv-layout, or what is allowed.
+/// Parse the values of --kv-cache-dtype and --kv-layout; errors list the allowed names.
 Result<KvCacheDType> read_kv_cache_dtype(const std::string& name);
 Result<KvLayout> read_kv_layout(const std::string& name);
 
-/// --dtype; nullopt = auto.
+/// Parses the value of --dtype; nullopt = auto.
 Result<std::optional<DType>> read_dtype(const std::string& name);
 
-/// Checks the names of types and finds the demo model.
+/// Checks the type names and locates the demo model.
 Result<EngineConfig> engine_config(const ModelFlags& flags);
 Result<std::unique_ptr<Engine>> make_engine(const ModelFlags& flags);
 
-/// `params` with `flags` over them; those about the prompt (prompt_logprobs) are the caller's.
+/// `params` overridden by `flags`; the caller handles flags about the prompt (prompt_logprobs).
 SamplingParams merge_sampling(SamplingParams params, const SamplingFlags& flags);
 
 /// models/demo beside the program, above it (a build tree) or under its prefix's share/fovea.

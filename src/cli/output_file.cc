@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Whether both are one regular file, by whatever names.
+/// Whether both paths refer to the same regular file.
 bool is_input(const std::string& path, const std::string& input) {
   struct stat out = {}, in = {};
   if (input.empty() || ::stat(path.c_str(), &out) != 0 || !S_ISREG(out.st_mode)) return false;
@@ -55,7 +55,7 @@ struct OutputFile::Stream {
     std::FILE* out = file ? file.get() : stdout;
     std::fwrite(text.data(), 1, text.size(), out);
     std::fputc('\n', out);
-    return flush();  // who reads may wait for the line
+    return flush();  // the reader may be waiting for the line
   }
 
   Status flush() {
@@ -65,26 +65,26 @@ struct OutputFile::Stream {
   }
 };
 
-/// A file in the making.
+/// A file that is not yet complete.
 struct OutputFile::Rows {
   std::string target, partial, journal_path;
   bool resume = false;
   RowJournal journal;
   int fd = -1;
 
-  std::mutex mutex;           // of all below: a signal may end the run at any time
-  int64_t kept = 0;           // rows of an earlier run
-  int64_t rows = 0, end = 0;  // rows and bytes that are in the file
+  std::mutex mutex;           // guards the members below: a signal may end the run at any time
+  int64_t kept = 0;           // rows from an earlier run
+  int64_t rows = 0, end = 0;  // rows and bytes in the file
   int64_t expected = 0;
-  bool begun = false;  // the journal knows the rows
-  bool done = false;   // committed, or said to be left
+  bool begun = false;  // begin() was called
+  bool done = false;   // committed, or leave() has reported
   std::unique_ptr<EndSignals> signals;
 
   ~Rows();
   Status open_partial();
   Status read_kept();
   Status cut(size_t rows, int64_t bytes);
-  /// What is left, in words; without rows nothing is.
+  /// Prints what is left for --resume; without rows removes the files.
   void leave(const std::string& why);
 };
 
@@ -96,19 +96,19 @@ Status OutputFile::Rows::open_partial() {
     if (fd < 0)
       return cannot_write(partial, errno == ENOENT ? "its folder must exist" : std::strerror(errno));
     if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-      done = true;  // it is another's
+      done = true;  // it belongs to another run
       return cannot_write(partial, errno == EWOULDBLOCK
                                        ? "another run writes it; wait for its end, or give another --output"
                                        : std::strerror(errno));
     }
-    struct stat mine = {}, named = {};  // another run may have given it its last name meanwhile
+    struct stat mine = {}, named = {};  // another run may have renamed it in the meantime
     if (::fstat(fd, &mine) == 0 && ::stat(partial.c_str(), &named) == 0 && mine.st_ino == named.st_ino) break;
     ::close(fd);
   }
   return {};
 }
 
-/// The rows that an earlier run has left, as far as the journal knows them: what follows was cut short.
+/// Keeps an earlier run's rows that match the journal and truncates the rest, which was written only in part.
 Status OutputFile::Rows::read_kept() {
   struct stat status = {};
   if (::fstat(fd, &status) != 0) return cannot_write(partial, std::strerror(errno));
@@ -138,8 +138,8 @@ Status OutputFile::Rows::read_kept() {
 
 void OutputFile::Rows::leave(const std::string& why) {
   if (std::exchange(done, true)) return;
-  if (why.empty() && rows > 0 && rows == kept) return;                 // as it was found
-  const char* clear = ::isatty(STDERR_FILENO) == 1 ? "\r\033[K" : "";  // a progress bar
+  if (why.empty() && rows > 0 && rows == kept) return;                 // unchanged
+  const char* clear = ::isatty(STDERR_FILENO) == 1 ? "\r\033[K" : "";  // erases a progress bar
   if (rows == 0 || (kept == 0 && !begun)) {
     ::unlink(partial.c_str());
     ::unlink(journal_path.c_str());
@@ -189,12 +189,12 @@ Result<OutputFile> OutputFile::open(const OutputFlags& flags, const std::string&
   auto rows = std::make_unique<Rows>();
   rows->target = path;
   rows->resume = flags.resume;
-  if (fs::is_symlink(fs::symlink_status(path, error)))  // the file is replaced, not the link to it
+  if (fs::is_symlink(fs::symlink_status(path, error)))  // replace the file, not the link to it
     if (const fs::path target = fs::weakly_canonical(path, error); !error) rows->target = target.string();
   FOVEA_RETURN_IF_ERROR(rows->open_partial());
   FOVEA_RETURN_IF_ERROR(rows->read_kept());
   rows->signals = std::make_unique<EndSignals>([rows = rows.get()](const char* name) {
-    rows->mutex.lock();  // for good: no row may be in the middle of being written when the program ends
+    rows->mutex.lock();  // never unlocked: no row may be partly written when the program ends
     rows->leave("fovea: ended by " + std::string(name) + ": ");
   });
   out.rows_ = std::move(rows);
@@ -263,7 +263,7 @@ Status OutputFile::line(const std::string& text, RowKey key) {
     return {};
   }
   if (Status status = rows_->journal.add({key, digest_of(text)}); !status) {
-    rows_->end = before;  // without its entry the row would be computed again
+    rows_->end = before;  // a row without a journal entry would be computed again
     (void)!::ftruncate(rows_->fd, static_cast<off_t>(before));
     return status;
   }

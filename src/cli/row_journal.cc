@@ -11,7 +11,7 @@
 namespace fovea::cli {
 namespace {
 
-// The text is that head, a line "KEY=VALUE" for each setting and an empty line; then entries.
+// File format: this header line, a line "KEY=VALUE" for each setting, an empty line, then binary entries.
 constexpr std::string_view kHead = "fovea rows 1\n";
 
 Error failed(const std::string& path) {
@@ -68,7 +68,7 @@ void RowJournal::read(std::string_view text) {
   RunSettings settings;
   for (;;) {
     const size_t end = text.find('\n');
-    if (end == std::string_view::npos) return;  // ended while it was begun
+    if (end == std::string_view::npos) return;  // interrupted while the settings were written
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(end + 1);
     if (line.empty()) break;
@@ -78,7 +78,7 @@ void RowJournal::read(std::string_view text) {
   }
   settings_ = std::move(settings);
   head_ = static_cast<int64_t>(size - text.size());
-  rows_.resize(text.size() / sizeof(RowEntry));  // half an entry at the end is none
+  rows_.resize(text.size() / sizeof(RowEntry));  // drops an incomplete last entry
   std::memcpy(rows_.data(), text.data(), rows_.size() * sizeof(RowEntry));
   end_ = head_ + static_cast<int64_t>(rows_.size() * sizeof(RowEntry));
 }

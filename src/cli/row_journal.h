@@ -1,6 +1,6 @@
 #pragma once
-// What finished rows were computed from, beside the file that has them, so that a later run can go on: the
-// settings, and for each row a digest of it, of its request and of its line.
+// Journal beside an output file that lets a later run continue: the settings, and for each finished row
+// digests of the input row, of its request and of the result line.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -11,10 +11,10 @@
 
 namespace fovea::cli {
 
-/// What changes answers beside the rows and the flags of requests: ("dtype", "float32"), ...
+/// Settings that affect answers, other than rows and request flags: ("dtype", "float32"), ...
 using RunSettings = std::vector<std::pair<std::string, std::string>>;
 
-/// Digests of an input row as it was written, and of what it and the flags ask for.
+/// Digests of an input row's text, and of the request made from it and the flags.
 struct RowKey {
   uint64_t row = 0, request = 0;
   bool operator==(const RowKey&) const = default;
@@ -22,7 +22,7 @@ struct RowKey {
 
 struct RowEntry {
   RowKey key;
-  uint64_t line = 0;  ///< of the result
+  uint64_t line = 0;  ///< digest of the result line
 };
 
 class RowJournal {
@@ -32,13 +32,13 @@ class RowJournal {
   RowJournal& operator=(RowJournal&& other) noexcept;
   ~RowJournal();
 
-  /// The journal at `path`. Where there is none or it is not one, it has no settings and no rows.
+  /// Opens the journal at `path`. A missing or invalid file gives no settings and no rows.
   static Result<RowJournal> open(const std::string& path);
   const RunSettings& settings() const { return settings_; }
-  const std::vector<RowEntry>& rows() const { return rows_; }  ///< that were there when it was opened
-  /// Forgets what is there and begins with `settings`.
+  const std::vector<RowEntry>& rows() const { return rows_; }  ///< present when it was opened
+  /// Discards the contents and starts with `settings`.
   Status begin(const RunSettings& settings);
-  /// Forgets all rows but the first `count` of rows().
+  /// Discards all rows except the first `count` of rows().
   Status cut(size_t count);
   Status add(const RowEntry& entry);
 
@@ -49,10 +49,10 @@ class RowJournal {
   int fd_ = -1;
   RunSettings settings_;
   std::vector<RowEntry> rows_;
-  int64_t head_ = 0, end_ = 0;  ///< bytes of the settings, and of all
+  int64_t head_ = 0, end_ = 0;  ///< sizes in bytes: settings, whole file
 };
 
-/// Appends `text` to `fd`, whose length is `end`, or leaves the file as it was.
+/// Appends `text` to `fd`, whose length is `end`; on failure leaves the file unchanged.
 Status append_whole(int fd, std::string_view text, int64_t& end, const std::string& path);
 
 }  // namespace fovea::cli

@@ -11,10 +11,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostRead = size_t{64} << 20;  // of a file; tokenizers have up to 30 MB
+constexpr size_t kMostRead = size_t{64} << 20;  // bytes per file; tokenizers have up to 30 MB
 constexpr std::string_view kRead[] = {".json", ".jinja", ".txt"};
 
-/// Weights by size and date: to read them all would take longer than most runs. The other files by content.
+/// Weights by size and date, as reading them would take longer than most runs; other files by content.
 RunSettings model_files(const std::string& dir) {
   RunSettings files;
   std::error_code error;
@@ -74,14 +74,14 @@ RunSettings run_settings(const std::string& command, const EmbedInfo& info) {
 }
 
 uint64_t request_digest(const GenerateRequest& request) {
-  // By name, so that a new member can't be forgotten here.
+  // A structured binding, so that a new member does not compile until it is handled here.
   const auto& [prompt_ids, encoder_ids, encoder_features, priority, client, on_start, sampling,
                prompt_logprobs, last_logits] = request;
   const auto& [temperature, top_k, top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty,
                logit_bias, allowed_token_ids, bad_words, seed, n, max_tokens, min_tokens, stop,
                stop_token_ids, ignore_eos, skip_special_tokens, include_stop_str_in_output, logprobs] =
       sampling;
-  (void)priority;  // when it is computed, not what
+  (void)priority;  // affects when the request runs, not its result
   (void)client;
   (void)on_start;
   Digest digest;

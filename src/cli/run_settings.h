@@ -1,16 +1,16 @@
 #pragma once
-// What answers depend on, for --resume: rows are kept where all of it is as it was.
+// The settings that answers depend on, for --resume: rows are kept only if all are unchanged.
 #include "cli/row_journal.h"
 #include "fovea/embed.h"
 #include "fovea/engine.h"
 
 namespace fovea::cli {
 
-/// Of a command on an engine: the program, the files of the model and what was decided about it.
+/// Settings of a command on an engine: the program, the model's files and the resolved configuration.
 RunSettings run_settings(const std::string& command, const EngineInfo& info);
 RunSettings run_settings(const std::string& command, const EmbedInfo& info);
 
-/// All of a request but its priority, which no answer depends on.
+/// Digest of a request without the members that do not affect its answer: priority, client and callback.
 uint64_t request_digest(const GenerateRequest& request);
 
 }  // namespace fovea::cli

@@ -1,4 +1,4 @@
-// Flags of what a request asks for: sampling, the chat template, log probabilities.
+// Flags of a request: sampling, the chat template, log probabilities.
 #include "cli/flags.h"
 #include "cli/json_io.h"
 

@@ -1,4 +1,4 @@
-// fovea score: the log probability of every token of a text given its past, and the logits that follow it.
+// fovea score: the log probability of every token of a text given the tokens before it, and the final logits.
 #include "cli/batch.h"
 
 namespace fovea::cli {

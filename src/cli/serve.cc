@@ -29,10 +29,10 @@ using std::chrono::milliseconds;
 
 std::atomic<int> g_signals{0};
 
-/// What the errors at the end may take to their readers; who reads has them long before.
+/// Time limit for sending the errors of aborted requests to clients; they normally take far less.
 constexpr double kErrorSeconds = 3;
 
-/// The first one asks for an end, the second one is the end.
+/// The first signal starts a graceful shutdown, the second ends the program.
 void on_signal(int number) {
   if (g_signals.fetch_add(1) == 0) return;
   ::signal(number, SIG_DFL);
@@ -48,7 +48,7 @@ void catch_signals() {
     sigaction(number, &action, nullptr);
 }
 
-/// systemd's Type=notify: a datagram to the socket that it names.
+/// systemd's Type=notify: sends a datagram to the socket that $NOTIFY_SOCKET names.
 void notify_system(const char* state) {
   const char* path = std::getenv("NOTIFY_SOCKET");
   sockaddr_un address = {};
@@ -69,8 +69,8 @@ milliseconds to_ms(double seconds) {
   return milliseconds(static_cast<int64_t>(seconds * 1e3));
 }
 
-/// Requests go here from the start; before there is a model they are told to come again, but for the page,
-/// which shows how far the model is.
+/// Receives requests from the start. Until the model is loaded they get 503 with Retry-After, except the
+/// playground page, which shows the loading progress.
 struct Door {
   http::Handler handler;
   http::ErrorPage error_page;
@@ -118,7 +118,7 @@ http::ServerConfig server_config(const ServeFlags& flags) {
   config.limits.header_bytes = static_cast<size_t>(flags.max_header_bytes);
   config.limits.body_bytes = static_cast<size_t>(flags.max_body_bytes);
   config.limits.connections = flags.max_connections;
-  // Half of them: no address alone takes the places of all others.
+  // By default half, so that no single address can use all connections.
   config.limits.connections_per_address = flags.max_connections_per_address > 0
                                               ? flags.max_connections_per_address
                                               : (flags.max_connections + 1) / 2;
@@ -129,18 +129,18 @@ http::ServerConfig server_config(const ServeFlags& flags) {
   return config;
 }
 
-/// Of the flag, which FOVEA_API_KEY sets too, or else of vLLM's variable.
+/// From the flag, which FOVEA_API_KEY sets too, otherwise from vLLM's variable.
 Result<std::vector<std::string>> api_keys(const ServeFlags& flags) {
   for (const char* name : {"FOVEA_API_KEY", "VLLM_API_KEY"})
     if (const char* value = std::getenv(name); value != nullptr && *value == '\0')
-      // Mostly a secret that was not filled in: to serve everybody then would be wrong.
+      // Usually a secret that was not filled in; serving without a key would be wrong.
       return invalid(std::string(name) + " is empty; set it to a key, or unset it");
   if (flags.api_keys.empty())
     if (const char* value = std::getenv("VLLM_API_KEY")) return std::vector<std::string>{value};
   return flags.api_keys;
 }
 
-/// One by one, or as the JSON list that vLLM takes.
+/// Given one by one, or as the JSON list that vLLM accepts.
 Result<std::vector<std::string>> allowed_origins(const ServeFlags& flags) {
   std::vector<std::string> origins;
   for (const std::string& given : flags.allowed_origins) {
@@ -154,7 +154,7 @@ Result<std::vector<std::string>> allowed_origins(const ServeFlags& flags) {
   return origins;
 }
 
-/// As the client may call the model: what was given, but of a folder its name first.
+/// Model names that clients may use: the given name, preceded by its last component if it is a folder.
 std::vector<std::string> served_names(const ServeFlags& flags) {
   if (!flags.served_names.empty()) return flags.served_names;
   const std::string& given = flags.model.model;
@@ -167,15 +167,15 @@ std::vector<std::string> served_names(const ServeFlags& flags) {
   return {name, given};
 }
 
-/// What answers: one of the two.
+/// The loaded model: either an engine or an embedder.
 struct Model {
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Embedder> embedder;
-  std::optional<server::TextEncoder> encoder;  ///< of the engine's model
+  std::optional<server::TextEncoder> encoder;  ///< for encoder-decoder models
   std::string info;                            ///< JSON
 };
 
-/// What an encoder-decoder model needs for text to text. One that hears is refused before it is read.
+/// What an encoder-decoder model needs for text to text. Models with audio input are refused before loading.
 Result<server::TextEncoder> text_encoder(const ServeFlags& flags, const ModelConfig& model) {
   if (model.encoder->mel_bins > 0)
     return unsupported("fovea serve: " + served_names(flags).front() + " (" + model.architecture +
@@ -191,7 +191,7 @@ Result<Model> load(const ServeFlags& flags, LoadProgress progress) {
   explain.device = "cpu";
   FOVEA_TRY(explanation, make_explanation(explain));
   explanation.device_from = "this machine";
-  // Clients are told of the model what they call it by, and not where it lies.
+  // Clients see the served name of the model, not its path.
   explanation.model = served_names(flags).front();
   explanation.shapes.file = std::filesystem::path(explanation.shapes.file).filename().string();
   FOVEA_TRY(config, engine_config(flags.model));
@@ -243,7 +243,7 @@ std::string describe(const Model& model) {
          bytes(info.weight_bytes + info.kv_bytes + info.workspace_bytes) + " in all\n";
 }
 
-/// What whoever starts a server waits for: logged line by line, whatever the level.
+/// Logs the text line by line at any log level; programs that start a server wait for these lines.
 void announce(std::string_view text) {
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
@@ -256,10 +256,10 @@ bool is_local(const ServeFlags& flags) {
   return flags.host == "localhost" || flags.host == "::1" || flags.host.starts_with("127.");
 }
 
-/// Where only programs of this machine connect and no key is asked for, a browser's page may be the one that
-/// connects. Those who reach it over a network or a UNIX socket, and those with a key, know whom they call.
+/// On a local address without an API key, a page in a browser may connect (DNS rebinding), so the Host header
+/// is checked. Network addresses, UNIX sockets and servers with a key need no check.
 Result<server::HostRule> host_rule(const ServeFlags& flags, bool keys) {
-  FOVEA_TRY(rule, server::HostRule::create(flags.allowed_hosts));  // bad names are errors anyway
+  FOVEA_TRY(rule, server::HostRule::create(flags.allowed_hosts));  // bad names are errors in any case
   if (!is_local(flags) || !flags.uds.empty()) return server::HostRule();
   return keys ? server::HostRule() : rule;
 }
@@ -278,7 +278,7 @@ void warn_if_open(const ServeFlags& flags, bool keys) {
                      << " without --api-key: whoever reaches this address may use the model";
 }
 
-/// Waits for a signal, then for what is under way, as long as it may take.
+/// Waits for a signal, then for requests in flight, up to `shutdown_timeout` seconds.
 void run_until_signal(http::Server& server, server::Service& service, double shutdown_timeout) {
   while (g_signals.load() == 0)
     std::this_thread::sleep_for(milliseconds(20));
@@ -296,7 +296,7 @@ void run_until_signal(http::Server& server, server::Service& service, double shu
     std::this_thread::sleep_for(milliseconds(10));
   if (left()) {
     service.abort_all();
-    // So that the errors get to their readers.
+    // Lets the errors reach the clients.
     const auto aborted = Clock::now();
     while (left() && seconds_since(aborted) < kErrorSeconds)
       std::this_thread::sleep_for(milliseconds(10));
@@ -315,7 +315,7 @@ Status run_serve(const ServeFlags& flags) {
   const auto door = std::make_shared<Door>();
   door->hosts = hosts;
   door->playground = !flags.no_playground;
-  // Before the model is read: an address in use is said at once.
+  // Before the model is loaded, so that an address in use is reported at once.
   FOVEA_TRY(server,
             http::Server::start(
                 server_config(flags),
@@ -353,7 +353,7 @@ Status run_serve(const ServeFlags& flags) {
            config.served_names.front() + " after " + seconds);
   notify_system("READY=1");
   run_until_signal(*server, *service, flags.shutdown_timeout);
-  server.reset();  // first: its threads call the service, whose answers come from the model
+  server.reset();  // first: its threads call the service, which uses the model
   return {};
 }
 

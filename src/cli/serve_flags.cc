@@ -4,7 +4,7 @@
 namespace fovea::cli {
 namespace {
 
-/// The library's own range lets what is not a number through.
+/// CLI11's own range check accepts NaN.
 CLI::Validator seconds_of(double least) {
   static constexpr double kMost = 86400;  // a day
   return CLI::Validator(

@@ -1,4 +1,4 @@
-// From a command line and the environment to the settings of attention, each with where it came from.
+// Attention settings from the command line and the environment, each with its source.
 #include "base/log.h"
 #include "cli/options.h"
 #include "launch/attention_keys.h"
@@ -6,7 +6,7 @@
 namespace fovea::cli {
 namespace {
 
-/// Flags whose values are settings of attention, and the keys of those.
+/// Flags that are attention settings, and their keys.
 constexpr std::pair<std::string_view, std::string_view> kKeys[] = {
     {"--attention-backend", "backend"},
     {"--prefill-attention-backend", "prefill_backend"},

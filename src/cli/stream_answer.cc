@@ -11,10 +11,10 @@ Result<StreamedAnswer> stream_answer(Engine& engine, GenerateRequest request, In
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;
-  interrupt.take();  // one that came before is not meant for this answer
+  interrupt.take();  // clears an earlier Ctrl-C
   const auto start = Clock::now();
   FOVEA_TRY(id, engine.submit(std::move(request), [&](const RequestOutput& output) {
-    // By tokens and before anything is written: text may be held back, and a terminal may be slow.
+    // Timed by tokens and before writing: text may be held back, and a terminal may be slow.
     if (const double now = seconds_since(start); output.completion_tokens > 0) {
       if (answer.first_tokens == 0) {
         answer.first_token_seconds = now;
@@ -32,7 +32,7 @@ Result<StreamedAnswer> stream_answer(Engine& engine, GenerateRequest request, In
     changed.notify_all();
   }));
   {
-    // Looked at here and not in the sink: a long prompt gives no output for a while.
+    // Checked here and not in the sink, which is not called during a long prefill.
     std::unique_lock lock(mutex);
     while (!changed.wait_for(lock, std::chrono::milliseconds(20), [&] { return done; }))
       if (interrupt.take()) engine.cancel(id);

@@ -63,7 +63,7 @@ void Progress::update(int64_t done, const std::string& note) {
   const double share = std::min(1.0, static_cast<double>(done) / static_cast<double>(total_));
   std::string bar(30, '.');
   std::fill_n(bar.begin(), static_cast<long>(share * 30), '#');
-  char left[32] = "";  // nothing is known of it before something is done
+  char left[32] = "";  // no estimate until something is done
   if (done > before_)
     std::snprintf(left, sizeof left, "%.0f s left  ",
                   elapsed * static_cast<double>(total_ - done) / static_cast<double>(done - before_));

@@ -1,5 +1,5 @@
 #pragma once
-// What a person sees: the selection, rates, a progress bar for long work, and Ctrl-C.
+// Terminal output and input: the selection, rates, a progress bar for long work, and Ctrl-C.
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -23,11 +23,11 @@ std::string describe_start(const EngineInfo& info);
 /// A bar on standard error, redrawn at most ten times a second and only on a terminal.
 class Progress {
  public:
-  /// `total` 0 = unknown: a count in place of the bar. `before`: done already, in no time.
+  /// `total` 0 = unknown: a count instead of the bar. `before`: already done, excluded from the rate.
   Progress(std::string what, int64_t total, int64_t before = 0);
   ~Progress();
   void update(int64_t done, const std::string& note = {});
-  void clear();  ///< before other lines
+  void clear();  ///< call before printing other lines
 
  private:
   std::string what_;
@@ -36,12 +36,12 @@ class Progress {
   Clock::time_point start_, last_;
 };
 
-/// While alive, Ctrl-C sets a flag in place of ending the program.
+/// While alive, Ctrl-C sets a flag instead of ending the program.
 class InterruptFlag {
  public:
   InterruptFlag();
   ~InterruptFlag();
-  bool take();  ///< whether Ctrl-C came since the last call
+  bool take();  ///< whether Ctrl-C was pressed since the last call
 };
 
 }  // namespace fovea::cli

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Completion of fovea for bash: the program itself says what may follow.
+# Completion of fovea for bash: the program itself lists the possible continuations.
 _fovea() {
   local current=${COMP_WORDS[COMP_CWORD]} kind='' word
   [ "$current" != = ] || current=''

@@ -1,4 +1,4 @@
-# Completion of fovea for fish: the program itself says what may follow.
+# Completion of fovea for fish: the program itself lists the possible continuations.
 function __fovea_complete
     set -l before (commandline -opc)
     set -l current (commandline -ct)

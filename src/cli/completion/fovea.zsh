@@ -1,5 +1,5 @@
 #compdef fovea
-# Completion of fovea for zsh: the program itself says what may follow.
+# Completion of fovea for zsh: the program itself lists the possible continuations.
 _fovea() {
   local line
   local -a lines described
