@@ -63,7 +63,7 @@ Status set_kind(AttentionConfig& config, std::string_view name, const std::strin
   return {};
 }
 
-/// The top level of a JSON object, values as text; objects and lists stay JSON. Keys given twice are errors.
+/// Parses a JSON object into its members; duplicate keys are errors.
 Result<std::vector<std::pair<std::string, json>>> read_object(const std::string& text) {
   if (text.size() > kMaxText)
     return invalid("the JSON has " + std::to_string(text.size()) + " bytes; at most " +
@@ -92,7 +92,7 @@ Result<std::vector<std::pair<std::string, json>>> read_object(const std::string&
   return items;
 }
 
-/// What a JSON value is as text of a flag; nullopt for objects and lists.
+/// A JSON value in the form of a flag's text; nullopt for objects and lists.
 std::optional<std::string> as_text(const json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_boolean() || value.is_number()) return value.dump();
@@ -256,7 +256,7 @@ class Applier {
     if (!items) return invalid(argument.name() + ": " + items.error().message);
     for (const auto& [key, value] : *items) {
       const std::string where = argument.name() + " " + printable(key);
-      if (value.is_null()) {  // as if it were not there, but a wrong name is still one
+      if (value.is_null()) {  // ignored, except that an unknown key is an error
         if (find_key(key) == nullptr) return invalid(argument.name() + ": " + unknown_key(key).message);
         continue;
       }
@@ -284,7 +284,7 @@ class Applier {
   }
 
  private:
-  /// `where` is what the user wrote: the key's source, and the beginning of an error.
+  /// `where` is the spelling that the user wrote: the key's source, and the prefix of errors.
   Status apply(const std::string& where, const std::string& name, const std::string& value) {
     const AttentionKey* key = find_key(name);
     if (key == nullptr)

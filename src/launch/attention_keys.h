@@ -1,6 +1,6 @@
 #pragma once
-// The keys of --attention-config (vLLM's, and ours): what each takes, what it sets, and which are refused
-// because the kernel that they turn is not built.
+// The keys of --attention-config (vLLM's and Fovea's): the values of each, what it sets, and the keys refused
+// because the kernel that they configure is not built.
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,27 +14,26 @@ namespace fovea {
 
 enum class KeyStatus : uint8_t {
   acts,
-  deprecated,  ///< acts; the selection warns, and says what to write instead
+  deprecated,  ///< acts; the selection warns and names the replacement
   refused,     ///< no kernel here reads it; its default is accepted
 };
 
 struct AttentionKey {
   std::string_view name;
-  std::string_view allowed;  ///< for people: "0, 1, true, false"
+  std::string_view allowed;  ///< for messages: "0, 1, true, false"
   KeyStatus status = KeyStatus::acts;
-  std::string_view text;  ///< one line: what it does, what replaces it, or whose knob it is
-  /// Of a refused one: values that ask for nothing.
+  std::string_view text;  ///< one line: its effect, its replacement, or the kernel it configures
+  /// For a refused key: values that are accepted because they have no effect.
   std::vector<std::string_view> neutral = {};
-  /// Sets the key from its value as text; the error says what is allowed. Null for a refused one.
+  /// Sets the key from its value as text; the error lists the allowed values. Null for a refused key.
   Status (*set)(AttentionConfig& config, const std::string& value) = nullptr;
 };
 
 std::span<const AttentionKey> attention_keys();
 
-/// Applies all of them. They must have one spelling, each key once, and JSON and dot paths don't mix.
-/// `config.sources` gets the spelling of each key. Refused keys are noted in `notes`; of deprecated ones the
-/// selection warns.
-/// A key that `config.sources` names already (it was set by a flag of its own) is an error.
+/// Applies all arguments. They must use one spelling, give each key once, and not mix JSON with dot paths.
+/// `config.sources` gets the spelling of each key. Refused keys are added to `notes`; the selection warns
+/// about deprecated ones. A key already in `config.sources` (set by its own flag) is an error.
 Status apply_attention_arguments(const std::vector<AttentionArgument>& arguments, AttentionConfig& config,
                                  std::vector<FlagNote>& notes);
 

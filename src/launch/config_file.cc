@@ -6,8 +6,8 @@
 
 #define TOML_HEADER_ONLY 1
 #define TOML_EXCEPTIONS 0
-// The library asserts, or where NDEBUG is set assumes, what files can break ("[[[": no key), and then has an
-// error for it.
+// toml++ asserts (with NDEBUG: assumes) conditions that an input file can violate ("[[[": no key), although
+// it reports an error for them afterwards.
 #define TOML_ASSERT(expr) static_assert(true)
 #pragma push_macro("NDEBUG")
 #undef NDEBUG
@@ -41,7 +41,7 @@ class Reader {
   }
 
   std::vector<ConfigEntry> take() {
-    std::ranges::stable_sort(entries_, {}, &ConfigEntry::line);  // the library's order is the alphabet's
+    std::ranges::stable_sort(entries_, {}, &ConfigEntry::line);  // the library sorts keys alphabetically
     return std::move(entries_);
   }
 

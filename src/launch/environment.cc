@@ -43,7 +43,7 @@ constexpr EnvironmentVariable kVariables[] = {
     {"FOVEA_TEST_SEED", VariableUse::tool, "", "attention_property_test: runs that seed alone"},
 };
 
-/// The value of `name`; nullopt when it is not set.
+/// The value of `name`; nullopt if not set.
 std::optional<std::string> find(const std::vector<std::string>& environment, std::string_view name) {
   for (const std::string& entry : environment)
     if (entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=')
@@ -51,7 +51,7 @@ std::optional<std::string> find(const std::vector<std::string>& environment, std
   return std::nullopt;
 }
 
-/// The values are those of a key of AttentionConfig that is 0 or 1.
+/// Sets a boolean key of AttentionConfig.
 void set(AttentionConfig& config, std::string_view key, bool value) {
   (key == kInvariant ? config.batch_invariant : config.flashinfer_use_tensor_cores) = value;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// Variables of the environment that are no flag's: those that act, those of other engines that something here
-// replaces, and a check that none with our prefix is misspelt.
+// Environment variables that do not stand for a flag: those with an effect, those of other engines that have
+// a replacement here, and a check for misspelt FOVEA_ names.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -14,39 +14,38 @@ namespace fovea {
 
 enum class VariableUse : uint8_t {
   acts,      ///< sets `key` of AttentionConfig
-  replaced,  ///< of another engine: not applied, a warning says what to use
-  serve,     ///< read by fovea serve alone; the value is a secret, which is never printed
-  tool,      ///< of a script or a test of this repository: the program ignores it
+  replaced,  ///< of another engine: not applied, a warning names the replacement
+  serve,     ///< read by fovea serve only; the value is a secret and never printed
+  tool,      ///< for a script or test of this repository: the program ignores it
 };
 
 struct EnvironmentVariable {
   std::string_view name;
   VariableUse use = VariableUse::acts;
-  std::string_view key = {};  ///< of `acts`
-  std::string_view text;      ///< one line: what it does, what replaces it
+  std::string_view key = {};  ///< for `acts`
+  std::string_view text;      ///< one line: its effect or its replacement
 };
 
-/// In the order of precedence where several set one key.
+/// In order of precedence when several set the same key.
 std::span<const EnvironmentVariable> environment_variables();
 
-/// A variable that was set and known.
+/// A known variable that is set.
 struct EnvironmentNote {
-  std::string name, value;  ///< the value on one line, cut where it is long
+  std::string name, value;  ///< the value on one line, truncated if long
   bool applied = false;
-  std::string text;  ///< what it did, or what to use instead
+  std::string text;  ///< its effect, or what to use instead
 };
 
-/// This process's, as "NAME=VALUE".
+/// The environment of this process, as "NAME=VALUE".
 std::vector<std::string> process_environment();
 
-/// A warning for each name that begins with FOVEA_ and is neither of the table nor in `flags`, with the
-/// nearest one. No error: what starts a program may have variables of its own, as Kubernetes does for each
-/// Service.
+/// A warning, with the nearest known name, for each name that begins with FOVEA_ and is neither in the table
+/// nor in `flags`. Not an error: launchers may set such variables, as Kubernetes does for each Service.
 std::vector<std::string> unknown_variables(const std::vector<std::string>& environment,
                                            const std::vector<std::string>& flags);
 
-/// Sets what no flag has set (config.sources), with the source "env NAME". An empty variable is one not set.
-/// Values that are not allowed, and two variables that contradict each other, are errors.
+/// Sets keys that no flag has set (see config.sources), with the source "env NAME". An empty variable counts
+/// as not set. Invalid values and contradicting variables are errors.
 Result<std::vector<EnvironmentNote>> apply_environment(const std::vector<std::string>& environment,
                                                        AttentionConfig& config);
 

@@ -1,5 +1,5 @@
-// Each fix that a refusal suggests is done, and must hold: no contradiction, no other refusal, and what it
-// says serves is what is selected.
+// Applies each fix that a refusal suggests and checks it: no contradiction, no further refusal, and the
+// selected backend is the one that the fix names.
 #include <gmock/gmock.h>
 
 #include <charconv>
@@ -18,14 +18,14 @@ struct Setup {
   DeviceInfo device;
 };
 
-/// What a fix is made of, apart from what it says after a colon: "--dtype bfloat16".
+/// One setting of a fix, without the explanation after the colon: "--dtype bfloat16".
 struct Change {
   std::string setting, value;
 };
 
 constexpr std::string_view kPerKind = "-ac.backend_per_kind.";
 
-/// "--a x -ac.k=v: text" as changes; empty for a part that only explains.
+/// Parses "--a x -ac.k=v: text" into changes; empty for a part that only explains.
 std::vector<Change> changes_of(const std::string& part) {
   if (!part.starts_with("--") && !part.starts_with("-ac.")) return {};
   std::vector<Change> out;
@@ -52,7 +52,7 @@ std::vector<std::string> parts_of(const std::string& fix) {
   return parts;
 }
 
-/// False for a setting that is none of selection's: it takes a wish back that the model or the run has.
+/// Returns false for a setting outside the selection, which changes a requirement of the model or the run.
 bool apply(const Change& change, Setup& s) {
   AttentionConfig& c = s.config;
   const std::string& v = change.value;
@@ -82,10 +82,10 @@ class Fixes {
  public:
   Fixes(const BackendRegistry& registry) : registry_(registry) {}
 
-  /// Tries every fix of a selection that came to nothing.
+  /// Tries every fix of a selection that found no backend.
   void check(const Setup& setup) {
     const auto selection = consider(setup.config, setup.specs, setup.device, registry_);
-    if (!selection) return;  // not understood: nothing was considered
+    if (!selection) return;  // invalid settings: no candidates were considered
     for (const KindSelection& kind : selection->kinds)
       for (const Phase phase : {Phase::prefill, Phase::decode}) {
         if (kind.kind == LayerKind::encoder && phase == Phase::decode) continue;
@@ -99,7 +99,7 @@ class Fixes {
 
  private:
   void check_candidate(const Setup& setup, LayerKind kind, Phase phase, const Candidate& candidate) {
-    Setup all = setup;  // with every setting that the reasons name for this very backend
+    Setup all = setup;  // with every setting that the reasons name for this backend
     bool settings = false, only_settings = true;
     for (const Reason& reason : candidate.reasons)
       for (const std::string& part : parts_of(reason.fix)) {
@@ -206,7 +206,7 @@ std::vector<AttentionConfig> settings() {
   all.push_back({.backend = "fa", .decode_backend = "fi"});
   all.push_back({.backend_per_kind = {{LayerKind::full, "fa3"}}});
   all.push_back({.backend_per_kind = {{LayerKind::full, "fa3,fi"}}});
-  // Versions and page sizes beside names that pin a version, and beside none.
+  // Versions and page sizes, with and without names that pin a version.
   for (const AttentionConfig& named :
        {AttentionConfig{}, AttentionConfig{.backend = "fa3"}, AttentionConfig{.backend = "fa3,fi"},
         AttentionConfig{.backend = "fi"}, AttentionConfig{.decode_backend = "fa3"}})

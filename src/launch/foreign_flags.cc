@@ -596,7 +596,7 @@ std::vector<ForeignFlag> all_flags() {
   return all;
 }
 
-/// How well `spelling` is matched: its length when exact, else that of the prefix before '*'; -1 = not.
+/// Match quality: length + 1 if exact, otherwise the length of the prefix before '*'; -1 = no match.
 int match(std::string_view pattern, std::string_view spelling) {
   if (pattern == spelling) return static_cast<int>(pattern.size()) + 1;
   if (!pattern.ends_with('*')) return -1;

@@ -1,7 +1,7 @@
 #pragma once
-// The flags of SGLang's launch_server, vLLM's serve and Mini-SGLang, as data: which of them this program has
-// under the same or another name, which mean nothing here, and which it refuses because they would change the
-// result and are not built. The command line and docs/coming_from.md read this table.
+// The flags of SGLang's launch_server, vLLM's serve and Mini-SGLang, as data: those that Fovea has under the
+// same or another name, those with no meaning here, and those refused because they would change the result
+// and are not built. The command line and docs/coming_from.md use this table.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -18,15 +18,15 @@ enum class Peer : uint8_t { sglang, vllm, mini_sglang };
 std::string_view to_string(Peer peer);
 
 enum class FlagVerdict : uint8_t {
-  same,     ///< ours has this name too
-  alias,    ///< taken for ForeignFlag::ours
-  noted,    ///< accepted, does nothing; the text says why
-  refused,  ///< not built; with a neutral value it is accepted
+  same,     ///< Fovea's flag has the same name
+  alias,    ///< replaced by ForeignFlag::ours
+  noted,    ///< accepted without effect; the text gives the reason
+  refused,  ///< not built; accepted with a neutral value
 };
 /// "same", "alias", "no meaning here", "refused"
 std::string_view to_string(FlagVerdict verdict);
 
-/// What follows a flag on the command line.
+/// The arguments that follow a flag on the command line.
 enum class FlagValue : uint8_t {
   none,
   one,
@@ -35,27 +35,27 @@ enum class FlagValue : uint8_t {
 
 struct ForeignFlag {
   EnumSet<Peer> peers;
-  /// With their dashes. One that ends with '*' stands for all that begin so.
+  /// Including dashes. A spelling that ends with '*' matches every name with that prefix.
   std::vector<std::string_view> spellings;
   FlagValue value = FlagValue::none;
   FlagVerdict verdict = FlagVerdict::noted;
-  /// Of `same` and `alias`: our flag, which is given the value if there is one; empty where `values` decides.
+  /// For `same` and `alias`: Fovea's flag, which gets the value if there is one; empty if `values` applies.
   std::string_view ours = {};
-  /// One line for people: what it means here, or why it is refused and what to do instead.
+  /// One line for messages: its meaning here, or why it is refused and what to use instead.
   std::string_view text = {};
-  /// Of `refused`: values that ask for nothing, in any letter case.
+  /// For `refused`: values accepted because they have no effect, in any letter case.
   std::vector<std::string_view> neutral = {};
-  /// Of an alias: what each allowed value stands for; empty = nothing.
+  /// For an alias: the replacement of each allowed value; empty = none.
   std::vector<std::pair<std::string_view, std::string_view>> values = {};
-  /// Of `refused`: what a backend would need for it, so that explain can show who has it.
+  /// For `refused`: the feature a backend would need, so that explain can show which backends have it.
   std::optional<Feature> need = {};
 };
 
-/// In the order of the documents: attention, cache, scheduling, parallelism, graphs, model, server.
+/// In the order of docs/coming_from.md: attention, cache, scheduling, parallelism, graphs, model, server.
 std::span<const ForeignFlag> foreign_flags();
 
-/// By one of its spellings, as given on the command line without "=value"; null when unknown. vLLM's
-/// underscores for dashes are taken too.
+/// Finds a flag by a spelling as given on the command line without "=value"; null if unknown. vLLM's
+/// underscores are accepted for dashes.
 const ForeignFlag* find_foreign_flag(std::string_view spelling);
 
 }  // namespace fovea

@@ -1,5 +1,5 @@
-// No key of AttentionConfig does nothing: each changes what is selected or planned, is refused, or is named
-// in a warning. The keys are those of attention_keys(), which the documents' table shows.
+// Every key of AttentionConfig has an effect: it changes the selection or the plan, is refused, or is named
+// in a warning. The keys are those of attention_keys(), which the table in the documentation lists.
 #include <gmock/gmock.h>
 
 #include <map>
@@ -39,7 +39,7 @@ AttentionSpec deepseek() {
   return spec;
 }
 
-/// Where a key acts: its value, and what is set beside it.
+/// A setup in which a key has an effect: its value, and the other settings.
 struct Case {
   std::string value;
   std::string device;
@@ -77,7 +77,7 @@ std::string label(const BackendInfo* row) {
   return row == nullptr ? "none" : row->label();
 }
 
-/// All that decides what runs: rows, reasons, page size, what is planned for, and values that have a default.
+/// Everything that determines execution: rows, reasons, page size, plan inputs, and resolved defaults.
 std::string effect(const Case& c, const AttentionConfig& config, const std::vector<std::string>& keys) {
   const auto s = selected(c, config);
   if (!s) return s.error().message;
@@ -115,7 +115,7 @@ AttentionConfig with(const AttentionKey& key, const std::string& value, Attentio
 
 TEST(KeyEffects, EveryKeyThatActsHasACaseAndChangesSomething) {
   for (const AttentionKey& key : attention_keys()) {
-    if (key.status == KeyStatus::refused) continue;  // attention_keys_test.cc sees each refused
+    if (key.status == KeyStatus::refused) continue;  // attention_keys_test.cc covers refused keys
     SCOPED_TRACE(key.name);
     const auto at = cases().find(key.name);
     ASSERT_NE(at, cases().end()) << "say here where the key acts";
@@ -133,7 +133,7 @@ TEST(KeyEffects, EveryKeyThatActsHasACaseAndChangesSomething) {
 }
 
 TEST(KeyEffects, AKeyThatFindsNothingToActOnIsNamed) {
-  // Of a CPU's plain model; the other keys act there.
+  // Keys without effect for a plain model on a CPU; all other keys act there.
   const std::map<std::string_view, std::string> idle = {{"allow_page_override", "1"},
                                                         {"flash_attn_version", "2"},
                                                         {"use_trtllm_attention", "0"},
@@ -155,7 +155,7 @@ TEST(KeyEffects, AKeyThatFindsNothingToActOnIsNamed) {
 }
 
 TEST(KeyEffects, EveryFieldHasAKey) {
-  // Does not compile with a field that is not here; `sources` has no key.
+  // Does not compile if a field is missing here; `sources` has no key.
   [[maybe_unused]] const auto [backend, prefill, decode, per_kind, page, page_override, flash, trtllm, cores,
                                mla, ragged, flashinfer, cudnn, split, non_causal, invariant, sources] =
       AttentionConfig{};

@@ -59,14 +59,14 @@ class Reader {
       return {};
     }
     const ForeignFlag* flag = find_foreign_flag(name_);
-    // Ours under another command, or under a name that this command has not: unknown here.
+    // A Fovea flag of another command, or a replacement that this command lacks, is unknown here.
     if (flag != nullptr && (flag->ours.empty() || own_(flag->ours)) && flag->verdict != FlagVerdict::same)
       return read_foreign(*flag);
     line_.arguments.push_back(argument);
     return {};
   }
 
-  /// Of "-n4" the flag is -n, unless "-n4" is a name.
+  /// "-n4" means the flag -n, unless a flag is named "-n4".
   std::optional<OwnFlag> find_own(const std::string& argument) const {
     if (argument.starts_with("--")) return own_(name_);
     if (name_.size() > 2 && find_foreign_flag(name_) != nullptr) return std::nullopt;
@@ -134,7 +134,7 @@ class Reader {
     }
     const std::string name = ours.substr(0, ours.find('='));
     const auto own = ours.empty() ? std::nullopt : own_(name);
-    if (!own) {  // what the value asks for is the default, or nothing that the command does
+    if (!own) {  // the value is already the default, or has no effect on this command
       line_.notes.push_back({FlagVerdict::noted, shown, std::string(flag.text)});
       return {};
     }
@@ -147,8 +147,8 @@ class Reader {
   const std::vector<std::string>& arguments_;
   const FindOwnFlag& own_;
   size_t at_ = 0;
-  std::string name_;                         ///< of the argument that is read, without "=value"
-  std::optional<std::string> inline_value_;  ///< what follows "="
+  std::string name_;                         ///< of the current argument, without "=value"
+  std::optional<std::string> inline_value_;  ///< the text after "="
   LaunchLine line_;
 };
 

@@ -1,7 +1,6 @@
 #pragma once
-// A command line as a user of SGLang, vLLM or Mini-SGLang writes it, taken apart: what is ours is left for
-// the command, --attention-config is collected, and what is not ours is answered from the table of foreign
-// flags.
+// Parses a command line as a user of SGLang, vLLM or Mini-SGLang writes it: Fovea's flags are passed on to
+// the command, --attention-config is collected, and other flags are looked up in the table of foreign flags.
 #include <functional>
 #include <map>
 #include <optional>
@@ -14,16 +13,16 @@
 
 namespace fovea {
 
-/// What is said of a flag that was given.
+/// The message about a flag that was given.
 struct FlagNote {
   FlagVerdict verdict = FlagVerdict::noted;
   std::string flag;  ///< as given, with its value: "--tp 8"
   std::string text;
-  std::optional<Feature> need = {};  ///< of a refused one: what it would ask of a backend
-  bool warn = false;                 ///< a run says so: it has no effect
+  std::optional<Feature> need = {};  ///< for a refused flag: the required feature
+  bool warn = false;                 ///< warn at run time that it has no effect
 };
 
-/// One -ac.KEY VALUE, or the whole as JSON (then `path` is empty).
+/// One -ac.KEY VALUE, or the whole configuration as JSON (then `path` is empty).
 struct AttentionArgument {
   std::string spelling;  ///< "-ac" or "--attention-config"
   std::string path;      ///< "backend", "backend_per_kind.swa"
@@ -37,21 +36,21 @@ struct OwnFlag {
   std::string name;  ///< its first spelling
   bool takes_value = false;
 };
-/// By a spelling with its dashes; nullopt = the command has none of that name.
+/// Finds a flag by a spelling including dashes; nullopt = the command has no such flag.
 using FindOwnFlag = std::function<std::optional<OwnFlag>(std::string_view)>;
 
 struct LaunchLine {
-  std::vector<std::string> arguments;  ///< for the command itself, aliases replaced by our flags
+  std::vector<std::string> arguments;  ///< for the command, with aliases replaced by Fovea's flags
   std::vector<AttentionArgument> attention;
   std::vector<FlagNote> notes;
-  std::map<std::string, std::string, std::less<>> spelled;  ///< own flag's name -> as it was given
+  std::map<std::string, std::string, std::less<>> spelled;  ///< own flag's name -> spelling given
 };
 
-/// `arguments` are those after the command's name. Own flags go before foreign ones of the same name. Fails
-/// for a foreign flag without its value, and for a value that an alias can't stand for.
+/// `arguments` are those after the command's name. Own flags take precedence over foreign ones of the same
+/// name. Fails for a foreign flag without its value, and for a value that an alias has no replacement for.
 Result<LaunchLine> read_launch_line(const std::vector<std::string>& arguments, const FindOwnFlag& own);
 
-/// An error that names all refused flags with what to do; ok when there is none.
+/// An error that lists all refused flags and what to do about each; ok if there are none.
 Status check_refused(const std::vector<FlagNote>& notes);
 
 }  // namespace fovea

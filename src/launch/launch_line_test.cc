@@ -148,7 +148,7 @@ TEST(ForeignFlags, TheTableIsConsistent) {
   EXPECT_EQ(find_foreign_flag("--speculative-"), nullptr);
 }
 
-/// Sections 4.1 to 4.3 of what the three programs document.
+/// Flags from sections 4.1 to 4.3 of the documentation of the three programs.
 TEST(ForeignFlags, KnowsTheDocumentedFlags) {
   std::istringstream flags(
       "--attention-backend --prefill-attention-backend --decode-attention-backend "
