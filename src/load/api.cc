@@ -12,7 +12,7 @@ using Json = nlohmann::json;
 
 constexpr size_t kShownBytes = 300;
 
-/// nullopt for what is not JSON, or nests too deep.
+/// nullopt if the text is not JSON or nests too deep.
 std::optional<Json> parse(std::string_view text) {
   if (json_nests_deeper(text)) return std::nullopt;
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -43,7 +43,7 @@ std::string number(double value) {
   return Json(value).dump();
 }
 
-/// {"message": ...}, {"error": {"message": ...}}, {"error": "..."}, {"detail": ...}: all are seen.
+/// Accepts the forms {"message": ...}, {"error": {"message": ...}}, {"error": "..."} and {"detail": ...}.
 std::optional<std::string> find_message(const Json& json) {
   const Json& error = member(json, "error");
   for (const Json* candidate :
@@ -64,12 +64,11 @@ std::optional<int64_t> count(const Json& json) {
   return value;
 }
 
-/// The text of a completion's choice or a chat's delta; whether it stands for a token.
+/// Reads the text of a completion's choice or a chat's delta, and whether it has a token.
 void read_choice(const Json& choice, StreamEvent& event) {
   const bool finished = member(choice, "finish_reason").is_string();
   event.finished = event.finished || finished;
-  const Json& ids =
-      member(choice, "token_ids");  // of models without a tokenizer, and where they are asked for
+  const Json& ids = member(choice, "token_ids");  // for models without a tokenizer, or on request
   if (ids.is_array() && !ids.empty()) event.has_token = true;
   const Json& delta = member(choice, "delta");
   if (!delta.is_object()) {
@@ -86,7 +85,7 @@ void read_choice(const Json& choice, StreamEvent& event) {
     event.text += text.get_ref<const std::string&>();
     (text.get_ref<const std::string&>().empty() ? empty_text : any_text) = true;
   }
-  // The first event of a chat says the role with an empty content: no token has come with it.
+  // The first event of a chat has the role and empty content, but no token.
   const bool opening = member(delta, "role").is_string();
   const bool calls = member(delta, "tool_calls").is_array() && !member(delta, "tool_calls").empty();
   event.has_token = event.has_token || any_text || calls || (empty_text && !opening && !finished);

@@ -120,7 +120,7 @@ Outcome receive(std::string_view body, int status = 200,
     return outcome;
   }
   double now = 11;
-  while (!body.empty()) {  // a line a second
+  while (!body.empty()) {  // one line per second
     const size_t end = std::min(body.find('\n'), body.size() - 1) + 1;
     if (const Status good = receiver.on_body(body.substr(0, end), now); !good) {
       receiver.on_failure(good.error().message, now);
@@ -135,7 +135,7 @@ Outcome receive(std::string_view body, int status = 200,
 
 TEST(StreamReceiver, TimesOfTokens) {
   const Outcome outcome = receive(
-      "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n"  // its end at 11.5
+      "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n"  // ends at 11.5
       "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n"                        // 12.5
       "data: {\"choices\":[{\"delta\":{\"content\":\"b\"}}]}\n\n"                        // 13.5
       "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"

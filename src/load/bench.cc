@@ -43,7 +43,7 @@ bool may_be_header(std::string_view name, std::string_view value) {
   return !name.empty() && plain(name) && plain(value) && name.find_first_of(" :\t") == std::string_view::npos;
 }
 
-/// The lines that every request has.
+/// The header lines of every request.
 Result<std::string> header_lines(const BenchConfig& config) {
   std::string lines;
   if (!config.api_key.empty()) {
@@ -89,7 +89,7 @@ class Bench {
     if (!tried && vocabulary.ids.empty() && refused_ && !from_file &&
         config_.request.backend == Backend::openai && !has_tokenizer_) {
       watch_.say("The server refuses prompts of text; prompts are token ids of 256 to 1279.");
-      for (int32_t id = 256; id < 1280; ++id)  // past special tokens, within any vocabulary of today
+      for (int32_t id = 256; id < 1280; ++id)  // above special tokens, below the size of current vocabularies
         vocabulary.ids.push_back(id);
       FOVEA_TRY(ids, make_prompts(config_.dataset, vocabulary));
       prompts = std::move(ids);
@@ -133,14 +133,14 @@ class Bench {
       if (!answer)
         return io_error(client_.target().name() + ": " + answer.error().message +
                         "; is the server running, and is --base-url (or --host and --port) right?");
-      if (!request_.model.empty() && answer->status == 404) return {};  // the API may be without the list
+      if (!request_.model.empty() && answer->status == 404) return {};  // the server may lack the list
       return io_error(
           client_.target().name() + "/v1/models: " + error_message(answer->status, answer->body) +
           (answer->status == 401 || answer->status == 403 ? "; give --api-key" : "; give --model"));
     }
   }
 
-  /// The tokens of common words, where the server says them (vLLM's and our /tokenize).
+  /// The tokens of common words, if the server has /tokenize (vLLM and Fovea do).
   Result<Vocabulary> ask_tokenizer() {
     Vocabulary vocabulary;
     const std::string words = all_words();

@@ -29,8 +29,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kReadBytes = 64 << 10;
 constexpr size_t kMaxFetched = 64 << 20;
-constexpr double kLongestWait = 0.2;       // seconds between two questions whether to stop
-constexpr double kFullBacklogWait = 1e-3;  // before a UNIX socket's queue of connections is tried again
+constexpr double kLongestWait = 0.2;       // maximum seconds between calls of stop()
+constexpr double kFullBacklogWait = 1e-3;  // before a retry on a full backlog of a UNIX socket
 
 class Descriptor {
  public:
@@ -58,7 +58,7 @@ std::string errno_text(int error) {
   return std::strerror(error);
 }
 
-/// As many connections as the system lets this process have.
+/// Raises the limit of open descriptors to the maximum for this process.
 void raise_descriptor_limit() {
   rlimit limit = {};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
@@ -101,7 +101,7 @@ Result<std::vector<Address>> resolve(const Target& target) {
 struct Client::Impl {
   Target target;
   std::vector<Address> addresses;
-  size_t address = 0;  // the one that works
+  size_t address = 0;  // index of the address that last worked
 };
 
 namespace {
@@ -116,7 +116,7 @@ struct Connection final : ResponseParser::Sink {
   ResponseParser parser;
   std::string out;
   size_t sent = 0;
-  size_t address = 0;  // that was tried last
+  size_t address = 0;  // index of the last one tried
   bool connecting = true;
   double now = 0, last_byte = 0;
   std::list<Connection>::iterator self;
@@ -180,7 +180,7 @@ class Run {
     }
   }
 
-  /// The next start or the next question, whichever is first. An earlier end of the wait does no harm.
+  /// Sets the timer to the earlier of the next start and the next call of stop(). Waking early is harmless.
   void arm_timer() {
     const double time = now();
     double wait = kLongestWait;
@@ -198,7 +198,7 @@ class Run {
     (void)!::read(timer_.get(), &times, sizeof times);
   }
 
-  /// False when it must be tried again later.
+  /// False if it must be retried later.
   bool start(size_t index) {
     connections_.emplace_front();
     Connection& connection = connections_.front();
@@ -219,7 +219,7 @@ class Run {
     return true;
   }
 
-  /// Begins to connect to connection.address; an errno, 0 when it is under way.
+  /// Starts to connect to connection.address. Returns an errno, or 0 if the connection is in progress.
   int open(Connection& connection) {
     const Address& to = addresses_[connection.address];
     connection.socket =
@@ -238,7 +238,7 @@ class Run {
     return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection.socket.get(), &event) == 0 ? 0 : errno;
   }
 
-  /// The other addresses of the name are tried before the request is lost.
+  /// Tries the other addresses of the name before the request fails.
   void connect_failed(Connection& connection, int error) {
     const bool ours = error == EMFILE || error == ENFILE || error == EADDRNOTAVAIL || error == ENOBUFS;
     while (!ours && (connection.address + 1) % addresses_.size() != address_) {
@@ -264,8 +264,8 @@ class Run {
     receive(connection);
   }
 
-  /// False when the connection is over. A server that answers before it has read all (a 413) closes its side:
-  /// then what it said is read first.
+  /// False if the connection is closed. A server that responds before it has read the whole request (a 413)
+  /// closes its side; its response is read first.
   bool send(Connection& connection) {
     const ssize_t count = ::send(connection.socket.get(), connection.out.data() + connection.sent,
                                  connection.out.size() - connection.sent, MSG_NOSIGNAL);
@@ -321,7 +321,7 @@ class Run {
   }
 
   void remove(Connection& connection) {
-    connections_.erase(connection.self);  // closing takes the socket out of the epoll
+    connections_.erase(connection.self);  // closing removes the socket from epoll
     ++over_;
   }
 
@@ -336,7 +336,7 @@ class Run {
   double backlog_full_until_ = 0, armed_until_ = 0;
 };
 
-/// A whole body.
+/// Collects a whole body.
 class Collector final : public Receiver {
  public:
   void on_start(double) override {}

@@ -1,6 +1,6 @@
 #pragma once
-// Many HTTP requests at a time from one thread: connections on one epoll, each with one request, as the
-// clients of `vllm bench serve` do it (so that no request waits behind another's connection).
+// Many concurrent HTTP requests from one thread: connections on one epoll, one request per connection, as in
+// `vllm bench serve` (so that no request waits behind another on its connection).
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -14,8 +14,8 @@
 
 namespace fovea::load {
 
-/// What becomes of one request; times in seconds since Client::run() began. Ends with exactly one of on_end
-/// and on_failure, or with neither when the run was stopped.
+/// Callbacks of one request; times in seconds since Client::run() began. The last call is exactly one of
+/// on_end and on_failure, or neither if the run was stopped.
 class Receiver {
  public:
   virtual ~Receiver() = default;
@@ -27,24 +27,24 @@ class Receiver {
 };
 
 struct Plan {
-  std::vector<double> starts;                ///< seconds, ascending; one a request
-  int max_concurrency = 0;                   ///< requests that are under way at a time; 0 = no limit
-  double idle_timeout = 600;                 ///< seconds without a byte, in which a request is taken for lost
-  std::function<std::string(size_t)> bytes;  ///< the request as sent, when its turn comes
+  std::vector<double> starts;                ///< seconds, ascending; one per request
+  int max_concurrency = 0;                   ///< maximum requests in flight; 0 = no limit
+  double idle_timeout = 600;                 ///< seconds without a byte after which a request fails
+  std::function<std::string(size_t)> bytes;  ///< builds the bytes of a request when it starts
   std::function<Receiver&(size_t)> receiver;
-  std::function<bool()> stop = [] { return false; };     ///< asked after each wait, at least every 0.2 s
-  std::function<void(size_t)> progress = [](size_t) {};  ///< the number of requests that are over
+  std::function<bool()> stop = [] { return false; };     ///< called after each wait, at least every 0.2 s
+  std::function<void(size_t)> progress = [](size_t) {};  ///< called with the number of finished requests
 };
 
 class Client {
  public:
-  /// Finds the addresses of the target's name.
+  /// Resolves the addresses of the target's name.
   static Result<Client> create(const Target& target);
   ~Client();
   Client(Client&&) noexcept;
 
-  /// Until all requests are over, or stop() says so. Errors are those of this machine; a request's own go to
-  /// its receiver.
+  /// Runs until all requests have finished or stop() returns true. Returns errors of this machine; errors of
+  /// a request go to its receiver.
   Status run(const Plan& plan);
   const Target& target() const;
 
@@ -59,11 +59,11 @@ struct Fetched {
   std::string body;
 };
 
-/// The bytes of a request. `body` "" = none. `headers`: further lines, each "Name: value\r\n".
+/// The bytes of a request. `body` "" = none. `headers`: additional lines, each "Name: value\r\n".
 std::string request_bytes(const Target& target, std::string_view method, std::string_view endpoint,
                           std::string_view headers, std::string_view body);
 
-/// One request and its whole answer, of at most 64 MiB.
+/// Sends one request and returns its whole response, at most 64 MiB.
 Result<Fetched> fetch(Client& client, std::string bytes, double timeout_s, const std::function<bool()>& stop);
 
 }  // namespace fovea::load

@@ -1,4 +1,4 @@
-// The client against sockets of this process.
+// Tests the client against sockets of this process.
 #include "load/client.h"
 
 #include <arpa/inet.h>
@@ -17,7 +17,7 @@
 namespace fovea::load {
 namespace {
 
-/// Answers each connection, one after another, with what `serve` does, then closes it.
+/// Calls `serve` on each connection, one after another, then closes it.
 class Listener {
  public:
   Listener(const std::string& unix_path, std::function<void(int)> serve) : serve_(std::move(serve)) {
@@ -37,7 +37,7 @@ class Listener {
       EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
       url = "unix:" + unix_path;
     }
-    EXPECT_EQ(::listen(fd_, unix_path.empty() ? 128 : 2), 0);  // a full queue costs TCP a second
+    EXPECT_EQ(::listen(fd_, unix_path.empty() ? 128 : 2), 0);  // with TCP a full backlog costs a second
     thread_ = std::thread([this] {
       for (;;) {
         const int connection = ::accept(fd_, nullptr, nullptr);
@@ -127,7 +127,7 @@ TEST(Client, ASilentServerIsLeft) {
   Listener listener("", [](int fd) {
     char byte = 0;
     read_head(fd);
-    (void)!::recv(fd, &byte, 1, 0);  // until the client leaves
+    (void)!::recv(fd, &byte, 1, 0);  // until the client disconnects
   });
   EXPECT_NE(get(listener.url, 0.3).error().message.find("no byte came"), std::string::npos);
 }
@@ -176,7 +176,7 @@ void answer_empty(int fd) {
 }
 
 TEST(Client, RunsManyWithALimitAndInTime) {
-  // A UNIX socket's queue of 2 is full at once: connections that find it so come again.
+  // A UNIX socket's backlog of 2 fills at once; refused connections are retried.
   const test::TempDir dir;
   for (const std::string& path : {std::string(), dir.path() + "/s"}) {
     Listener listener(path, answer_empty);

@@ -14,7 +14,7 @@ struct Lengths {
   int prompt = 0, output = 0;
 };
 
-/// Appends tokens, or words that come to about as many.
+/// Appends `tokens` tokens, or words that make about as many.
 void append_random(Prompt& prompt, int tokens, const Vocabulary& vocabulary, Random& random) {
   prompt.tokens += tokens;
   if (!vocabulary.ids.empty()) {
@@ -50,7 +50,7 @@ std::vector<Prompt> random_prompts(const DatasetConfig& config, const Vocabulary
   return prompts;
 }
 
-/// The prefixes take turns by chance, as requests of many users would.
+/// The order of the prefixes is random, as with requests of many users.
 std::vector<Prompt> repeated_prefixes(const DatasetConfig& config, const Vocabulary& vocabulary,
                                       Random& random) {
   std::vector<Prompt> prefixes(static_cast<size_t>(std::min(config.num_prefixes, config.num_prompts)));
@@ -63,7 +63,7 @@ std::vector<Prompt> repeated_prefixes(const DatasetConfig& config, const Vocabul
   std::vector<Prompt> prompts;
   for (const size_t turn : turns)
     prompts.push_back(prefixes[turn]);
-  prompts.emplace_back();  // the one for trying warms no prefix
+  prompts.emplace_back();  // the test request must not warm a prefix
   if (config.repeated_prefix_len > 0)
     append_random(prompts.back(), config.repeated_prefix_len, vocabulary, random);
   for (Prompt& prompt : prompts) {

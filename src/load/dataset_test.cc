@@ -149,7 +149,7 @@ TEST(Dataset, ShareGptFileIsFilteredAndRepeated) {
     EXPECT_EQ(prompt.tokens, 20);
     EXPECT_EQ(prompt.output_tokens, 10);
   }
-  config.sharegpt_output_len = 2000;  // with the prompt of 20 within 2048; 2040 not
+  config.sharegpt_output_len = 2000;  // 2000 + the prompt of 20 fits 2048; 2040 does not
   EXPECT_EQ((*make_prompts(config, {}))[0].output_tokens, 2000);
   config.sharegpt_output_len = 2040;
   EXPECT_FALSE(make_prompts(config, {}));
@@ -165,12 +165,12 @@ TEST(Arrivals, KeepToTheRate) {
   for (const double burstiness : {1e-3, 0.3, 1.0, 50.0, 1e6}) {
     const auto times = arrival_times(1001, 20, burstiness, 7);
     EXPECT_EQ(times.front(), 0);
-    EXPECT_NEAR(times.back(), 50, 1e-9);  // 1000 gaps at 20 a second
+    EXPECT_NEAR(times.back(), 50, 1e-9);  // 1000 gaps at 20 per second
     EXPECT_TRUE(std::is_sorted(times.begin(), times.end()));
   }
 }
 
-/// Variance over the mean squared of a gamma distribution is 1 / shape.
+/// Variance / mean^2 of a gamma distribution is 1 / shape.
 TEST(Arrivals, BurstinessIsTheShapeOfTheGaps) {
   for (const double burstiness : {0.25, 1.0, 4.0}) {
     const auto times = arrival_times(100'001, 1, burstiness, 3);

@@ -1,5 +1,5 @@
 #pragma once
-// What was seen of one request.
+// The measured result of one request.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -10,11 +10,11 @@ enum class Ending { open, success, failure };  ///< open: not sent, or cut off b
 
 struct Outcome {
   Ending ending = Ending::open;
-  int64_t prompt_tokens = 0;  ///< as the server counts them, or as they were meant
-  int64_t output_tokens = 0;  ///< as the server counts them, or the events with tokens
+  int64_t prompt_tokens = 0;  ///< as reported by the server, else as intended
+  int64_t output_tokens = 0;  ///< as reported by the server, else the number of events with tokens
   double start = 0;           ///< seconds since the run began
-  double ttft = 0;            ///< seconds from there to the first event with a token
-  double latency = 0;         ///< seconds from there to the last one
+  double ttft = 0;            ///< seconds from start to the first event with a token
+  double latency = 0;         ///< seconds from start to the last one
   std::vector<double> itl;    ///< seconds between such events
   std::string text, error;
   bool sent = false;

@@ -10,7 +10,7 @@
 namespace fovea::load {
 namespace {
 
-// Colours of text and lines on both grounds have a contrast of at least 4.5 : 1 and 3 : 1.
+// On both backgrounds, text has a contrast of at least 4.5 : 1 and lines of at least 3 : 1.
 struct Palette {
   const char *ground, *panel, *ink, *faint, *grid, *line, *other;
 };
@@ -36,7 +36,7 @@ __attribute__((format(printf, 1, 2))) std::string format(const char* pattern, ..
   return text;
 }
 
-/// The colours as they are: what is no browser (librsvg, Inkscape) knows no variables and draws black.
+/// Literal colours: renderers other than browsers (librsvg, Inkscape) ignore variables and draw black.
 std::string colours(const Palette& p) {
   return format(
       "text{fill:%s}.title,.head,.value{fill:%s}.ground{fill:%s}.panel{fill:%s}.grid{stroke:%s}"
@@ -75,13 +75,13 @@ std::string line_at(double x1, double y1, double x2, double y2) {
   return format("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"grid\"/>\n", x1, y1, x2, y2);
 }
 
-/// Three digits that matter: 0.123, 4.56, 78.9, 1234.
+/// Three significant digits, integers in full: 0.123, 4.56, 78.9, 1234.
 std::string figure(double value) {
   const double size = std::fabs(value);
   return format(size >= 100 ? "%.0f" : size >= 10 ? "%.1f" : size >= 1 ? "%.2f" : "%.3f", value);
 }
 
-/// Labels of an axis need no digits beyond the step's.
+/// Axis labels need no more digits than the step.
 std::string tick_label(double value) {
   return format("%.6g", value + 0.0);  // no -0
 }
@@ -94,7 +94,7 @@ double nice_step(double range, int count) {
   return 10 * power;
 }
 
-/// Values to pixels.
+/// Maps values to pixels.
 struct Axis {
   double low = 0, high = 1;
   double from = 0, to = 1;  // pixels
@@ -156,7 +156,7 @@ std::string vertical_axis(const Panel& panel, const Axis& axis, int count, std::
   return out;
 }
 
-/// From the fastest to the slowest; a tail that would press the rest to the left makes the axis logarithmic.
+/// From the fastest to the slowest; logarithmic if a long tail would compress the rest to the left.
 Axis latency_axis(const Panel& panel, const Distribution& values) {
   Axis axis;
   axis.from = panel.left();
@@ -165,7 +165,7 @@ Axis latency_axis(const Panel& panel, const Distribution& values) {
   axis.logarithmic = values.at(1) > 0 && slowest > 20 * std::max(values.at(50), 1e-6);
   axis.low = axis.logarithmic ? std::max(fastest, values.at(1) / 10) : fastest < slowest / 2 ? 0 : fastest;
   axis.high = slowest;
-  if (axis.high - axis.low < 0.05 * axis.high || axis.high <= axis.low) {  // almost one value
+  if (axis.high - axis.low < 0.05 * axis.high || axis.high <= axis.low) {  // nearly a single value
     axis.low = axis.high * 0.9;
     axis.high = axis.high > 0 ? axis.high * 1.1 : 1;
   }
@@ -181,7 +181,7 @@ std::string distribution_panel(const Panel& panel, std::string_view title, const
   out +=
       vertical_axis(panel, y, 4, " %") + horizontal_axis(panel, x, x.logarithmic ? "ms (logarithmic)" : "ms");
   std::string points;
-  constexpr int kPoints = 240;  // about one every two pixels
+  constexpr int kPoints = 240;  // about one per two pixels
   for (int i = 0; i <= kPoints; ++i) {
     const double percent = 100.0 * i / kPoints;
     points += format("%.1f,%.1f ", x.at(std::clamp(values.at(percent), x.low, x.high)), y.at(percent));
@@ -218,7 +218,7 @@ std::string throughput_panel(const Panel& panel, const BenchResult& result) {
   const Axis y{0, std::max(largest(line.tokens_per_second) * 1.05, 1.0), panel.bottom(), panel.top()};
   const Axis concurrency{0, std::max(largest(line.concurrency) * 1.05, 1.0), panel.bottom(), panel.top()};
   Panel plotted = panel;
-  plotted.width -= 38;  // the second scale is to the right of it
+  plotted.width -= 38;  // room for the second scale on the right
   out += vertical_axis(plotted, y, 4) + horizontal_axis(plotted, x, "s since the start");
   for (const double tick : concurrency.ticks(4))
     if (tick == std::floor(tick))

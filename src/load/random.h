@@ -1,5 +1,5 @@
 #pragma once
-// Draws that are the same on every machine for one seed (the standard library's distributions are not).
+// Random draws that are identical on every machine for a seed (the standard library's distributions are not).
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

@@ -139,7 +139,7 @@ TEST(Plot, SaysWhatTheFiguresAreAndEscapes) {
   EXPECT_TRUE(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
   EXPECT_TRUE(svg.ends_with("</svg>\n"));
   EXPECT_NE(svg.find("prefers-color-scheme:dark"), std::string::npos);
-  EXPECT_EQ(svg.find("var("), std::string::npos);  // which only browsers know: librsvg draws black
+  EXPECT_EQ(svg.find("var("), std::string::npos);  // supported by browsers only: librsvg draws black
   EXPECT_NE(svg.find(".ground{fill:#ffffff}"), std::string::npos);
   EXPECT_NE(svg.find("org/a &lt;b&gt; &amp;"), std::string::npos);
   EXPECT_EQ(svg.find("<b>"), std::string::npos);

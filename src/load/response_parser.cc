@@ -10,7 +10,7 @@ Error malformed(const std::string& what) {
   return io_error("the answer is not HTTP/1.1: " + what);
 }
 
-/// Printable and short, for messages.
+/// Printable and truncated, for messages.
 std::string shown(std::string_view text) {
   std::string out;
   for (const char c : text.substr(0, 60))
@@ -41,7 +41,7 @@ bool is_token(std::string_view text) {
   });
 }
 
-/// Digits alone: no sign, no space, no overflow.
+/// Digits only: no sign, no space, no overflow.
 std::optional<uint64_t> parse_number(std::string_view text, int base) {
   uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
@@ -111,7 +111,7 @@ Status ResponseParser::take_line(std::string_view line, Sink& sink) {
       state_ = State::chunk_size;
       head_bytes_ = 0;
       return {};
-    default:  // trailers are of no use
+    default:  // trailers are ignored
       if (line.empty()) state_ = State::done;
       return {};
   }

@@ -1,6 +1,6 @@
 #pragma once
-// HTTP/1.1 responses as they arrive, in pieces of any size. What comes is not trusted: sizes are bounded, and
-// a response that could be read in two ways is an error.
+// Incremental parser of HTTP/1.1 responses, in pieces of any size. Input is untrusted: sizes are bounded, and
+// an ambiguous response is an error.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,11 +15,11 @@ namespace fovea::load {
 struct ResponseHead {
   int status = 0;
   std::vector<std::pair<std::string, std::string>> headers;  ///< names in lower case
-  /// The first of that name (in lower case); "" when there is none.
+  /// The first header of that name (in lower case); "" if there is none.
   std::string_view header(std::string_view name) const;
 };
 
-/// Reads one response. Interim ones (1xx) are skipped.
+/// Parses one response. Interim responses (1xx) are skipped.
 class ResponseParser {
  public:
   static constexpr size_t kMaxHead = 64
@@ -29,12 +29,12 @@ class ResponseParser {
    public:
     virtual ~Sink() = default;
     virtual Status on_head(const ResponseHead& head) = 0;
-    virtual Status on_body(std::string_view bytes) = 0;  ///< without the chunks' framing
+    virtual Status on_body(std::string_view bytes) = 0;  ///< without chunk framing
   };
 
-  /// Bytes after the end of the response are an error: nothing else was asked for. An error is final.
+  /// Bytes after the end of the response are an error, as there was only one request. An error is final.
   Status feed(std::string_view bytes, Sink& sink);
-  /// The connection was closed by the server: an error unless the response is whole then.
+  /// Call when the server has closed the connection: an error unless the response is complete.
   Status finish();
   bool done() const { return state_ == State::done; }
 
@@ -58,10 +58,10 @@ class ResponseParser {
   Status take_chunk_size(std::string_view line);
 
   State state_ = State::status_line;
-  std::string line_;       // a part of one
-  size_t head_bytes_ = 0;  // of the head, or of the trailers
+  std::string line_;       // an incomplete line
+  size_t head_bytes_ = 0;  // bytes of the head or the trailers so far
   ResponseHead head_;
-  uint64_t left_ = 0;  // of the body or the chunk
+  uint64_t left_ = 0;  // bytes left in the body or the chunk
 };
 
 }  // namespace fovea::load

@@ -28,12 +28,12 @@ struct Read {
   std::string error;
 };
 
-/// The text in pieces of `size` bytes, and the server's close if `closes`.
+/// Feeds the text in pieces of `size` bytes, then the server's close if `closes`.
 Read read(std::string_view text, size_t size, bool closes) {
   Read result;
   ResponseParser parser;
   while (!text.empty()) {
-    const std::string piece(text.substr(0, size));  // its own bytes: a view kept too long is seen
+    const std::string piece(text.substr(0, size));  // a copy, so that a dangling view is detected
     text.remove_prefix(piece.size());
     if (const Status status = parser.feed(piece, result.seen); !status) {
       result.error = status.error().message;

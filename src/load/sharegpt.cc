@@ -1,4 +1,4 @@
-// A ShareGPT file as it is read: it has hundreds of megabytes, of which two strings a conversation are kept.
+// Streaming parser of ShareGPT files: of hundreds of megabytes, only two strings per conversation are kept.
 #include <istream>
 #include <nlohmann/json.hpp>
 

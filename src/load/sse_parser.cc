@@ -19,7 +19,7 @@ Status SseParser::feed(std::string_view bytes, const OnEvent& on_event) {
     }
     after_cr_ = bytes[end] == '\r';
     bytes.remove_prefix(end + 1);
-    if (line_.empty()) {  // mostly whole: no copy
+    if (line_.empty()) {  // usually a whole line: no copy
       FOVEA_RETURN_IF_ERROR(take_line(piece, on_event));
     } else {
       line_ += piece;

@@ -1,5 +1,5 @@
 #pragma once
-// Server-sent events (WHATWG HTML, 9.2.6) as they arrive, in pieces of any size.
+// Incremental parser of server-sent events (WHATWG HTML, 9.2.6), in pieces of any size.
 #include <functional>
 #include <string>
 #include <string_view>
@@ -15,16 +15,16 @@ class SseParser {
   /// The type ("" = message) and the data, its lines joined by '\n'. An error ends feed().
   using OnEvent = std::function<Status(std::string_view type, std::string_view data)>;
 
-  /// Lines end in LF, CR or CRLF; comments and fields of no use are skipped.
+  /// Lines end in LF, CR or CRLF; comments and unused fields are skipped.
   Status feed(std::string_view bytes, const OnEvent& on_event);
-  /// The end of the stream: an event whose empty line is missing counts (servers forget it after [DONE]).
+  /// End of the stream: an event without its final empty line counts (some servers omit it after [DONE]).
   Status finish(const OnEvent& on_event);
 
  private:
   Status take_line(std::string_view line, const OnEvent& on_event);
   Status dispatch(const OnEvent& on_event);
 
-  std::string line_;  // a part of one
+  std::string line_;  // an incomplete line
   std::string type_, data_;
   bool has_data_ = false, after_cr_ = false, first_line_ = true;
 };

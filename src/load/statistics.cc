@@ -36,7 +36,7 @@ void for_each_event(const Outcome& outcome, Visit&& visit) {
 }
 
 int64_t peak_concurrency(std::span<const Outcome> outcomes) {
-  std::vector<std::pair<double, int>> changes;  // an end before a start at the same time
+  std::vector<std::pair<double, int>> changes;  // at equal times, ends sort before starts
   for (const Outcome& outcome : outcomes) {
     if (outcome.ending != Ending::success) continue;
     changes.emplace_back(outcome.start, 1);

@@ -34,9 +34,9 @@ Outcome failed(double start) {
 TEST(Statistics, PercentilesLieBetweenTheNearestTwo) {
   const std::vector<double> values = {10, 20, 30, 40};
   EXPECT_DOUBLE_EQ(percentile(values, 0), 10);
-  EXPECT_DOUBLE_EQ(percentile(values, 50), 25);    // place 1.5
-  EXPECT_DOUBLE_EQ(percentile(values, 90), 37);    // place 2.7
-  EXPECT_DOUBLE_EQ(percentile(values, 99), 39.7);  // place 2.97
+  EXPECT_DOUBLE_EQ(percentile(values, 50), 25);    // position 1.5
+  EXPECT_DOUBLE_EQ(percentile(values, 90), 37);    // position 2.7
+  EXPECT_DOUBLE_EQ(percentile(values, 99), 39.7);  // position 2.97
   EXPECT_DOUBLE_EQ(percentile(values, 100), 40);
   EXPECT_DOUBLE_EQ(percentile(std::vector<double>{7}, 99), 7);
   EXPECT_DOUBLE_EQ(percentile({}, 50), 0);
@@ -46,7 +46,7 @@ TEST(Statistics, DistributionIsInMilliseconds) {
   const Distribution values = distribution({0.004, 0.001, 0.003, 0.002});
   EXPECT_DOUBLE_EQ(values.mean_ms, 2.5);
   EXPECT_DOUBLE_EQ(values.median_ms, 2.5);
-  EXPECT_DOUBLE_EQ(values.std_ms, std::sqrt(1.25));  // of the population: (2.25 + 0.25 + 0.25 + 2.25) / 4
+  EXPECT_DOUBLE_EQ(values.std_ms, std::sqrt(1.25));  // population: (2.25 + 0.25 + 0.25 + 2.25) / 4
   EXPECT_DOUBLE_EQ(distribution({}).mean_ms, 0);
 }
 
@@ -76,17 +76,17 @@ TEST(Statistics, LatenciesOfTheExample) {
   const Summary summary = summarize(example(), 4, {});
   EXPECT_NEAR(summary.of(Metric::ttft).mean_ms, 1750.0 / 3, 1e-9);
   EXPECT_DOUBLE_EQ(summary.of(Metric::ttft).median_ms, 500);
-  // (1.5 - 0.5) / 2 and (1.25 - 1) / 1; one token has no time per further one
+  // (1.5 - 0.5) / 2 and (1.25 - 1) / 1; a single token has no time per output token
   EXPECT_EQ(summary.of(Metric::tpot).sorted_ms, (std::vector<double>{250, 500}));
   EXPECT_EQ(summary.of(Metric::itl).sorted_ms, (std::vector<double>{250, 500, 500}));
   EXPECT_EQ(summary.of(Metric::e2el).sorted_ms, (std::vector<double>{250, 1250, 1500}));
-  EXPECT_DOUBLE_EQ(summary.of(Metric::e2el).at(90), 1450);  // place 1.8: 1250 + 0.8 * 250
+  EXPECT_DOUBLE_EQ(summary.of(Metric::e2el).at(90), 1450);  // position 1.8: 1250 + 0.8 * 250
 }
 
 TEST(Statistics, GoodputNeedsEveryLimit) {
   const auto good = [](Goodput goodput) { return summarize(example(), 4, goodput).goodput * 4; };
-  EXPECT_DOUBLE_EQ(good({500, {}, {}}), 2);   // a and c; a limit itself is good
-  EXPECT_DOUBLE_EQ(good({500, 300, {}}), 1);  // c: no further token
+  EXPECT_DOUBLE_EQ(good({500, {}, {}}), 2);   // a and c; a value equal to the limit is good
+  EXPECT_DOUBLE_EQ(good({500, 300, {}}), 1);  // c: a single token
   EXPECT_DOUBLE_EQ(good({{}, {}, 1300}), 2);  // b and c
   EXPECT_DOUBLE_EQ(good({10, {}, 1300}), 0);
 }
@@ -110,7 +110,7 @@ TEST(Statistics, TimelineOfTheExample) {
   const Timeline line = timeline(example(), 4, 1);
   EXPECT_EQ(line.tokens_per_second, (std::vector<double>{1, 4, 0, 1, 0}));
   EXPECT_EQ(line.concurrency,
-            (std::vector<double>{2, 1, 0, 0, 0}));  // at 0.5: a, b; at 1.5 b; c is over at 3.25
+            (std::vector<double>{2, 1, 0, 0, 0}));  // at 0.5: a, b; at 1.5 b; c ends at 3.25
   const Timeline halves = timeline(example(), 4, 0.5);
   EXPECT_EQ(halves.tokens_per_second.size(), 9u);
   EXPECT_EQ(halves.tokens_per_second[3], 6);  // 1.5, 1.5, 1.75 in half a second

@@ -1,5 +1,5 @@
 #pragma once
-// What a streamed answer says about its request.
+// Measures one request from its streamed response.
 #include "load/api.h"
 #include "load/client.h"
 #include "load/outcome.h"
@@ -16,7 +16,7 @@ class StreamReceiver final : public Receiver {
   Status on_body(std::string_view bytes, double now) override;
   void on_end(double now) override;
   void on_failure(const std::string& why, double now) override;
-  /// Of the answer; 0 before it came.
+  /// The HTTP status; 0 before the response.
   int status() const { return status_; }
 
  private:
@@ -27,7 +27,7 @@ class StreamReceiver final : public Receiver {
   Outcome& outcome_;
   SseParser parser_;
   std::string error_body_;
-  int64_t events_ = 0;  // with tokens
+  int64_t events_ = 0;  // events with tokens
   int status_ = 0;
   double last_ = 0;
   bool keep_text_, done_ = false, finished_ = false, counted_ = false;

@@ -13,7 +13,7 @@ Error bad_url(std::string_view url, const std::string& what) {
   return invalid("--base-url " + std::string(url) + ": " + what + "; " + std::string(kAllowed));
 }
 
-/// What would end a line or a field of a request's head.
+/// Whether the text has characters that would end a line or a field of the request head.
 bool has_space_or_control(std::string_view text) {
   for (const char c : text)
     if (static_cast<unsigned char>(c) <= ' ' || c == '\x7f') return true;

@@ -1,4 +1,4 @@
-// Common English words, each mostly one token with the space before it.
+// Common English words; each is usually one token including the space before it.
 #include "load/dataset.h"
 
 namespace fovea::load {
