@@ -14,20 +14,20 @@
 namespace fovea::c_api {
 namespace {
 
-constexpr size_t kWorkspaceAlignment = 64;  // what Workspace promises
+constexpr size_t kWorkspaceAlignment = 64;  // guaranteed by Workspace
 
 std::string str(int64_t v) {
   return std::to_string(v);
 }
 
-/// Strides of AttentionArgs.
+/// Row and head strides as in AttentionArgs.
 struct Rows {
   int64_t row_stride, head_stride;
   int block_rows = 0;
   int64_t block_stride = 0;
 };
 
-/// Of [rows, heads, dim] or [blocks, rows, heads, dim].
+/// Strides of [rows, heads, dim] or [blocks, rows, heads, dim].
 Rows rows_of(const Tensor& t) {
   if (t.ndim == 3) return {t.step(0), t.step(1)};
   if (t.size(1) <= 1) return {t.step(0), t.step(2)};
@@ -171,7 +171,7 @@ Status Attention::check(int64_t num_pages, void* handle) {
                    [&](Stream& stream) { return check_pages(num_pages, stream); });
 }
 
-/// Q or O: [Tq, Hq, D], or [B, S, Hq, D] of as many rows.
+/// Q or O: [Tq, Hq, D], or [B, S, Hq, D] with B S = Tq.
 Result<Tensor> Attention::take_rows(const fovea_tensor* given, std::string_view name, const Dim& dim) const {
   const Element element = element_of(spec_.dtype);
   const Dim rows{"Tq", meta_.tokens}, heads{"Hq", spec_.num_heads};

@@ -1,5 +1,5 @@
 #pragma once
-// The object behind fovea_attention*: a layer's two backends, and the step that was planned.
+// The object behind fovea_attention*: a layer's two backends, and the planned step.
 #include <memory>
 #include <string>
 
@@ -53,12 +53,12 @@ class Attention {
   std::string names_[2], explanation_;
   std::shared_ptr<AttentionBackend> prefill_, decode_;
 
-  // The step; no plan = none, or the last one failed. It refers to the memory above.
+  // The planned step, which references the memory above; no plan = none yet, or the last one failed.
   BatchMeta meta_;
   bool for_capture_ = false;
   bool ragged_ = false;
-  PageRange pages_;             // of a CPU
-  int64_t pages_checked_ = -1;  // of a GPU: the least number of pages that was found enough
+  PageRange pages_;             // CPU only
+  int64_t pages_checked_ = -1;  // GPU only: smallest number of pages that passed the check
   std::unique_ptr<Plan> plan_;
 };
 

@@ -15,7 +15,7 @@ struct fovea_attention {
 
 namespace {
 
-/// guard() around a call of the object.
+/// Calls a function of the object inside guard().
 template <class F>
 fovea_status of_object(const char* function, fovea_attention* attention, const F& call) {
   return guard(function, [&]() -> Status {

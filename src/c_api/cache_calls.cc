@@ -17,7 +17,7 @@ std::string str(int64_t v) {
   return std::to_string(v);
 }
 
-/// fovea_append's arguments as a kernel takes them.
+/// Converts fovea_append's arguments to those of a kernel.
 class Append {
  public:
   Append(const fovea_append_args& a, const Arguments& arguments) : a_(a), arguments_(arguments) {}
@@ -36,7 +36,7 @@ class Append {
   }
 
  private:
-  /// The first tensor of activations decides dtype and number of tokens.
+  /// The first activation tensor determines the dtype and the number of tokens.
   Status read_first(const Tensor& t, std::string_view name) {
     if (t.size(0) > INT32_MAX || t.size(1) > INT32_MAX || t.size(2) > kMaxRowElements || t.size(1) < 1 ||
         t.size(2) < 1)
@@ -141,7 +141,7 @@ class Append {
     p_.sequences.page_table = table.indices();
     p_.sequences.columns = table.size(1);
     p_.sequences.page_table_stride = table.step(0);
-    // A table of no entries may have no memory; the sequences' lengths say that they need none.
+    // An empty table may be null; the sequence lengths then need no entries.
     static constexpr int32_t kNoPage = 0;
     if (table.data == nullptr) p_.sequences.page_table = IndexArray(&kNoPage);
     return {};
@@ -175,7 +175,7 @@ class Append {
                                             {{"positions", cos.size(0)}, {"rotary_dim / 2", cos.size(1)}}}));
     p_.rope.dim = static_cast<int>(2 * cos.size(1));
     p_.rope.interleaved = a_.interleaved != 0;
-    // A table of no rows has perhaps no memory, and no position is in it.
+    // An empty table may be null; no position is in it.
     static constexpr float kNone = 0.0f;
     p_.rope.cos = cos.data == nullptr ? &kNone : cos.as<float>();
     p_.rope.sin = sin.data == nullptr ? &kNone : sin.as<float>();
@@ -204,16 +204,16 @@ Status append(const fovea_append_args* given, void* handle) {
 /// Pages as bytes; `name` is one of two caches.
 struct PageBytes {
   std::byte* data = nullptr;
-  int64_t pages = 0, bytes = 0, stride = 0;  // of a page, between pages
+  int64_t pages = 0, bytes = 0, stride = 0;  // bytes of a page, bytes between pages
 };
 
 constexpr std::initializer_list<Element> kCopied = {Element::f32,  Element::f16, Element::bf16, Element::e4m3,
                                                     Element::e5m2, Element::u8,  Element::i8};
 
-/// The dimensions after the first are dense in some order: HND is a transposed NHD.
+/// The dimensions after the first must be dense in any order: HND is a transposed NHD.
 Result<PageBytes> page_bytes(const Arguments& arguments, const fovea_tensor* tensor, const char* name) {
   FOVEA_TRY(t, arguments.take_any(tensor, name, kCopied, 2, kMaxDims, "[pages, ...]", Packing::strided));
-  // From the innermost: each stride is what the dimensions inside it make together.
+  // From the innermost dimension: each stride is the product of the sizes of the dimensions inside it.
   int64_t dense = 1, all = 1;
   for (int i = 1; i < t.ndim; ++i)
     all *= t.size(i);

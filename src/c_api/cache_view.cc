@@ -41,7 +41,7 @@ KvCacheDType dtype_stored_as(Element element) {
   }
 }
 
-/// Dimensions of K or V that both have, and its own.
+/// The common dimensions of K and V, and the head dimension of one of them.
 struct Sizes {
   int64_t pages = 0, page_size = 1, heads = 0, dim = 0;
 };
@@ -142,7 +142,7 @@ Status read_packed(const CacheTensors& from, const CacheShape& wanted, const Ten
   const Sizes of_k{k.size(0), k.size(3), k.size(1), k.size(2) * x};
   FOVEA_RETURN_IF_ERROR(
       check_sizes(from.k_name, k, of_k, {Dim::kAny, wanted.page_size, wanted.num_kv_heads, wanted.head_dim}));
-  const int dims = shuffled ? 3 : 2;  ///< where V has its elements
+  const int dims = shuffled ? 3 : 2;  ///< index of V's head dimension
   const Sizes of_v{v.size(0), shuffled ? v.size(2) * x : v.size(3), v.size(1), v.size(dims)};
   FOVEA_RETURN_IF_ERROR(
       check_sizes(from.v_name, v, of_v, {of_k.pages, of_k.page_size, of_k.heads, wanted.v_head_dim}));
@@ -157,7 +157,7 @@ Status read_packed(const CacheTensors& from, const CacheShape& wanted, const Ten
   view.v_head_stride = v.step(1);
   view.v_dim_stride = v.step(dims);
   view.v_slot_stride = v.step(shuffled ? 4 : 3);
-  // Of a single run any stride means the same, but 0 that there are no runs.
+  // With a single run any stride is equivalent, but 0 would mean that there are no runs.
   if (shuffled) view.v_chunk_stride = v.step(2) != 0 ? v.step(2) : x;
   cache.num_pages = of_k.pages;
   cache.num_kv_heads = static_cast<int>(of_k.heads);

@@ -1,11 +1,11 @@
 #pragma once
-// Caches as callers have them, as views.
+// Converts callers' caches to views.
 #include "c_api/tensor.h"
 #include "fovea/attention_backend.h"
 
 namespace fovea::c_api {
 
-/// What one of the calls is given of a layer's cache.
+/// The cache arguments of a call, for one layer.
 struct CacheTensors {
   std::string_view k_name, v_name;
   const fovea_tensor* k = nullptr;
@@ -15,14 +15,14 @@ struct CacheTensors {
   const fovea_tensor* v_scales = nullptr;
 };
 
-/// What is known of it; Dim::kAny = nothing.
+/// The known properties of the cache; Dim::kAny = unknown.
 struct CacheShape {
   KvCacheDType dtype = KvCacheDType::auto_;  ///< auto = that of the tensors
   int64_t page_size = Dim::kAny, num_kv_heads = Dim::kAny, head_dim = Dim::kAny, v_head_dim = Dim::kAny;
-  KvLayout layout = KvLayout::hnd;  ///< only of a known cache: else the numbers of dimensions say it
+  KvLayout layout = KvLayout::hnd;  ///< only if `known`; otherwise derived from the number of dimensions
   bool known = false;
-  bool per_head_scales = false;  ///< k_scales and v_scales [Hkv] of an fp8 cache
-  bool written = false;          ///< what overlaps is refused: check_written()
+  bool per_head_scales = false;  ///< an fp8 cache with k_scales and v_scales [Hkv]
+  bool written = false;          ///< overlapping elements are refused: check_written()
 };
 
 struct Cache {
@@ -34,7 +34,7 @@ struct Cache {
 
 Result<Cache> read_cache(const Arguments& arguments, const CacheTensors& tensors, const CacheShape& shape);
 
-/// "auto" for null. Errors: names that are unknown, or of what this library does not store.
+/// "auto" for null. Errors: unknown names, and types that this library does not store.
 Result<KvCacheDType> read_kv_dtype(const char* name);
 
 }  // namespace fovea::c_api

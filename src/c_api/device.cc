@@ -11,8 +11,8 @@
 namespace fovea::c_api {
 namespace {
 
-/// The threads of the process, made at the first call that needs them and never ended: a library is not asked
-/// before its process exits.
+/// The threads of the process, created by the first call that needs them and never stopped: a library gets no
+/// notice before the process exits.
 struct Team {
   std::mutex mutex;
   std::shared_ptr<Stream> stream;
@@ -20,7 +20,7 @@ struct Team {
 Team* team = nullptr;
 pthread_once_t team_once = PTHREAD_ONCE_INIT;
 
-/// A child of fork() has none of its parent's threads, and perhaps a locked mutex; it begins anew.
+/// Also called in a child of fork(), which has none of its parent's threads and perhaps a locked mutex.
 void new_team() {
   team = new Team;
 }

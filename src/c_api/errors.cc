@@ -7,7 +7,7 @@
 namespace fovea::c_api {
 namespace {
 
-/// The thread's last error. `fixed` stands where there was no memory for a text.
+/// The thread's last error. `fixed` is used if there was no memory for `text`.
 struct LastError {
   std::string text;
   const char* fixed = nullptr;

@@ -30,7 +30,7 @@ void store(void* data, DType dtype, int64_t at, float x) {
   }
 }
 
-/// Row by row in fp32. What a row writes is read by no other, so that `out` may be one of the parts.
+/// Merges row by row in fp32. No row reads what another row writes, so `out` may be one of the parts.
 void merge_on_cpu(const MergeCall& c, ThreadPool& pool) {
   const int64_t width = int64_t{c.heads} * c.dv;
   for_rows(c.rows, int64_t{c.rows} * width * c.parts, pool, [&](int64_t row) {
@@ -53,7 +53,7 @@ void merge_on_cpu(const MergeCall& c, ThreadPool& pool) {
   });
 }
 
-/// Reads the outputs for parts [rows, heads, dv], and merges.
+/// Reads the output tensors for parts of shape [rows, heads, dv], and merges.
 Status merge(MergeCall& call, const Arguments& arguments, Element element, const fovea_tensor* out,
              const fovea_tensor* out_lse, int64_t rows, int64_t heads, int64_t dv, void* handle) {
   if (rows > INT32_MAX || heads < 1 || dv < 1 || heads > INT32_MAX || dv > INT32_MAX)
@@ -98,7 +98,7 @@ Status merge_all(const fovea_tensor* o, const fovea_tensor* lse, const fovea_ten
   call.parts = static_cast<int>(parts.size(0));
   call.o = parts.data;
   call.lse = lses.as<float>();
-  if (parts.count() > 0) {  // else nothing is read
+  if (parts.count() > 0) {  // otherwise nothing is read
     call.rest_o = parts.data + call.o_stride * static_cast<int64_t>(size_of(parts.element));
     call.rest_lse = call.lse + call.lse_stride;
   }

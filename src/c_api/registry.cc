@@ -12,10 +12,10 @@ namespace {
 struct State {
   std::mutex mutex;
   BackendRegistry registry = builtin_backends();
-  std::map<size_t, std::string> texts;  // by the number of backends: earlier ones are with callers
+  std::map<size_t, std::string> texts;  // by number of backends; callers may hold pointers to earlier texts
 };
 
-/// Never destroyed: other threads may call until the process ends.
+/// Never destroyed: other threads may use it until the process ends.
 State& state() {
   static auto& all = *new State;
   return all;

@@ -1,5 +1,5 @@
 #pragma once
-// What programs without flags say by the environment.
+// Environment settings, for programs without command-line flags.
 #include "fovea/attention_config.h"
 #include "fovea/result.h"
 

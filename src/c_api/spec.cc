@@ -13,7 +13,7 @@
 namespace fovea::c_api {
 namespace {
 
-// Beyond any model's, and small enough that no product of them overflows.
+// Larger than in any model, and small enough that no product of them overflows.
 constexpr int kMaxHeads = 1 << 16, kMaxHeadDim = 1 << 16;
 constexpr int kMaxSeqs = 1 << 20;
 
@@ -93,8 +93,8 @@ Result<AttentionLimits> read_limits(const fovea_limits* given) {
 
 }  // namespace fovea::c_api
 
-/// What every program has room for, whichever header it was compiled with: defaults of later fields are zero,
-/// which a newer program sees to itself.
+/// Fills the ABI 1 fields, which every program has, whichever header it was compiled with. Later fields
+/// default to zero, which a newer program must set itself.
 void fovea_attention_spec_init(fovea_attention_spec* spec) {
   if (spec == nullptr) return;
   fovea_attention_spec first = fovea::c_api::defaults();

@@ -1,5 +1,5 @@
 #pragma once
-// fovea_attention_spec and fovea_limits as the library's own.
+// Converts fovea_attention_spec and fovea_limits to the internal types.
 #include "fovea/attention_backend.h"
 #include "fovea/c_api.h"
 

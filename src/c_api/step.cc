@@ -62,7 +62,7 @@ class Reader {
  private:
   static bool is_dense(const Tensor& t) { return t.element == Element::i32 && t.step(t.ndim - 1) == 1; }
 
-  /// An index tensor of one dimension; copied where it is not dense int32.
+  /// Reads a one-dimensional index tensor; copied unless it is dense int32.
   Result<std::span<const int32_t>> numbers(const Tensor& t, const char* name, IndexBuffers::Which which) {
     const auto n = static_cast<size_t>(t.size(0));
     if (is_dense(t)) return std::span<const int32_t>(t.as<int32_t>(), n);
@@ -98,7 +98,7 @@ class Reader {
           " entries; the limits have room for " + str(buffers_.capacity(IndexBuffers::kv_indices)) +
           " copies: give dense int32, or fewer");
     FOVEA_TRY(indices, numbers(t, "kv_indices", IndexBuffers::kv_indices));
-    // No memory would mean that there are no lists.
+    // A null pointer would mean that there are no lists.
     meta_.kv_indices = indices.data() == nullptr ? std::span(meta_.kv_lens.data(), 0) : indices;
     return {};
   }
@@ -107,16 +107,16 @@ class Reader {
     FOVEA_TRY(t, arguments_.take(step_.page_table,
                                  {"page_table", kIndex, {{"B", seqs_}, {"pages"}}, Packing::strided}));
     if (const int64_t stride = t.step(0); is_dense(t) && stride >= t.size(1)) {
-      if (stride > t.size(1))  // what is between rows belongs to none
+      if (stride > t.size(1))  // the gap between rows holds no page ids
         limits_.max_kv_len =
             static_cast<int>(std::min<int64_t>(limits_.max_kv_len, t.size(1) * spec_.page_size));
-      // The last row's gap counts, and is not read.
+      // The size includes the gap after the last row, which is not read.
       meta_.page_table = {t.as<int32_t>(), static_cast<size_t>(t.count() == 0 ? 0 : seqs_ * stride)};
       meta_.page_table_stride = stride;
       return {};
     }
-    // What is past the longest sequence's pages is never read. Nor is what is past a sequence's own, which
-    // may be anything.
+    // Columns past the longest sequence's pages are never read, nor are entries past a sequence's own pages,
+    // which may have any value.
     const int64_t columns = std::min(t.size(1), pages_of(limits_.max_kv_len, spec_.page_size));
     FOVEA_TRY(table, buffers_.narrow(IndexBuffers::page_table,
                                      {"page_table", t.data, t.element == Element::i64, nullptr, seqs_,
@@ -126,7 +126,7 @@ class Reader {
     return {};
   }
 
-  /// Sequence b's keys are the rows from kv_indptr[b] on. CPU backends read lists: those of the rows.
+  /// Sequence b's keys are the rows from kv_indptr[b] on. For CPU backends, builds index lists of the rows.
   Status read_ragged() {
     if (spec_.page_size != 1)
       return invalid(
@@ -135,7 +135,7 @@ class Reader {
           str(spec_.page_size));
     if (!arguments_.on_cpu()) return {};
     std::vector<int32_t>& rows = buffers_.host(IndexBuffers::kv_indices);
-    std::vector<int32_t> starts;  // the narrowed array is written over
+    std::vector<int32_t> starts;  // separate, because kv_indptr is still read here
     int64_t total = 0;
     for (size_t b = 0; b < static_cast<size_t>(seqs_); ++b) {
       const int64_t first = meta_.kv_indptr[b], keys = meta_.kv_lens[b], last = meta_.kv_indptr[b + 1];
@@ -165,7 +165,7 @@ class Reader {
     return {};
   }
 
-  /// Whether an array is to be read; it must be there exactly when the spec says so.
+  /// Whether an array is present; it must be given exactly if the spec requires it.
   Result<bool> wanted(bool in_spec, const void* given, const char* name, const char* field) const {
     if (in_spec == (given != nullptr)) return in_spec;
     return invalid(std::string(name) +
@@ -228,7 +228,7 @@ class Reader {
   int64_t seqs_ = 0;
 };
 
-/// Calls f(b, i, page) for the pages that sequences read.
+/// Calls f(b, i, page) for all pages that sequences read.
 template <class F>
 void for_pages(const BatchMeta& meta, int page_size, const F& f) {
   for (int b = 0; b < meta.num_seqs(); ++b) {
@@ -248,13 +248,13 @@ IndexBuffers::IndexBuffers(fovea_device device, const AttentionLimits& limits, i
   capacity_[q_offsets] = capacity_[kv_indptr] = capacity_[span_offsets] = seqs + 1;
   capacity_[kv_lens] = seqs;
   capacity_[page_table] = seqs * pages;
-  // Whole pages of all keys, and one of each sequence that is not whole.
+  // Full pages for all keys, plus one partial page for each sequence.
   capacity_[kv_indices] = std::min(seqs * pages, limits.max_kv_tokens / page_size + seqs);
 }
 
 Result<const int32_t*> IndexBuffers::narrow(Which which, Narrowing array) {
   if (device_.type == FOVEA_CUDA) {
-    constexpr int64_t kAlign = 64;  // int32; arrays begin on 256 bytes
+    constexpr int64_t kAlign = 64;  // in int32: arrays are 256-byte aligned
     int64_t begin = kAlign, total = kAlign;
     for (size_t i = 0; i < capacity_.size(); ++i) {
       const int64_t size = (capacity_[i] + kAlign - 1) / kAlign * kAlign;

@@ -1,5 +1,5 @@
 #pragma once
-// A step's arrays as BatchMeta: int64 ones narrowed into memory of the object's own.
+// Converts a step's arrays to BatchMeta; int64 arrays are narrowed into memory owned by the object.
 #include <array>
 #include <span>
 #include <vector>
@@ -9,26 +9,26 @@
 
 namespace fovea::c_api {
 
-/// int32 copies of index arrays. On a GPU one block, sized by the limits when the first array needs it, so
-/// that its addresses stay those that a graph has captured.
+/// int32 copies of index arrays. On a GPU they are one block, allocated for the limits when the first array
+/// needs it, so that its addresses stay valid in captured graphs.
 class IndexBuffers {
  public:
   enum Which : uint8_t { q_offsets, kv_lens, page_table, kv_indptr, kv_indices, span_offsets, count_ };
 
   IndexBuffers(fovea_device device, const AttentionLimits& limits, int page_size);
 
-  /// The most int32 of an array that fit.
+  /// Capacity for an array, in int32 elements.
   int64_t capacity(Which which) const { return capacity_[which]; }
-  /// Before the arrays of a step.
+  /// Call before the arrays of a step.
   void begin_step() { queued_.clear(); }
-  /// Where `array` is narrowed to, dense, when queue() has been called. On the CPU what int32 does not have
-  /// is an error when `array.checked`.
+  /// Returns the dense destination of `array`, which is filled once queue() has run. On the CPU, values
+  /// outside int32 are an error if `array.checked`.
   Result<const int32_t*> narrow(Which which, Narrowing array);
-  /// On a GPU: one kernel for all arrays of the step.
+  /// On a GPU: launches one kernel for all arrays of the step.
   Status queue(Stream& stream);
-  /// On a GPU: waits, then says which array of the step had numbers that int32 does not have.
+  /// On a GPU: waits, then reports the array of the step that had values outside int32, if any.
   Status check(Stream& stream) const;
-  /// Host memory of an array.
+  /// Host buffer of an array.
   std::vector<int32_t>& host(Which which) { return host_[which]; }
 
  private:
@@ -36,21 +36,20 @@ class IndexBuffers {
   std::array<int64_t, count_> capacity_ = {};
   std::array<std::vector<int32_t>, count_> host_;
   std::vector<Narrowing> queued_;
-  Memory block_;  // a word of which arrays had numbers beyond, then the arrays
+  Memory block_;  // a word that marks arrays with values outside int32, then the arrays
 };
 
-/// Checks everything that the host can see, and gives what a backend plans from. The step's tensors and
-/// `buffers` are referred to.
-/// `limits` are lowered to what a row of the page table has room for.
+/// Checks everything visible to the host and returns the input of a backend's plan, which references the
+/// step's tensors and `buffers`. `limits` are lowered to what a row of the page table can hold.
 Result<BatchMeta> read_step(const fovea_step* step, const AttentionSpec& spec, AttentionLimits& limits,
                             const Arguments& arguments, IndexBuffers& buffers, Stream& stream);
 
-/// The page ids that a planned step reads, of a CPU.
+/// The range of page ids that a planned step reads (CPU only).
 struct PageRange {
   int64_t least = 0, most = -1;
 };
 PageRange page_range(const BatchMeta& meta, int page_size);
-/// The first page id that a cache of `num_pages` does not have, as an error.
+/// An error about the first page id outside a cache of `num_pages`.
 Error page_error(const BatchMeta& meta, int page_size, int64_t num_pages, bool ragged);
 
 }  // namespace fovea::c_api

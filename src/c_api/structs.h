@@ -1,6 +1,6 @@
 #pragma once
-// The sizes of ABI 1's structs: the least that a program can give to read_struct(). They count the padding at
-// the end, in which no field may ever begin: programs leave in it what was there.
+// The sizes of ABI 1's structs: the minimum that read_struct() accepts. They include the trailing padding, in
+// which no later field may begin, because programs leave it uninitialised.
 #include "base/sized_struct.h"
 
 namespace fovea::c_api {

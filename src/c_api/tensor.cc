@@ -51,7 +51,7 @@ std::string text_of(std::initializer_list<Dim> dims) {
   return out + "]";
 }
 
-/// The byte past the last element, counted from the first; false when it does not fit 64 bits.
+/// Whether the dense size and the offset past the last element, in bytes, fit into 64 bits.
 bool extent_fits(const Tensor& t) {
   int64_t last = 1;
   for (int i = 0; i < t.ndim; ++i) {
@@ -67,7 +67,7 @@ bool extent_fits(const Tensor& t) {
   return !__builtin_mul_overflow(elements, item, &bytes) && !__builtin_mul_overflow(last, item, &bytes);
 }
 
-/// How many of the last dimensions are dense.
+/// The number of trailing dimensions that are dense.
 int dense_dims(const Tensor& t) {
   int64_t dense = 1;
   for (int i = t.ndim - 1; i >= 0; --i) {
@@ -137,13 +137,12 @@ std::string shape_text(const int64_t* shape, int ndim) {
 
 Status check_written(const Tensor& t, std::string_view name) {
   if (t.count() == 0) return {};
-  std::array<std::pair<int64_t, int64_t>, kMaxDims> dims =
-      {};  // stride, size; unused ones are of one element
+  std::array<std::pair<int64_t, int64_t>, kMaxDims> dims = {};  // stride, size; unused ones have size 1
   for (int i = 0; i < kMaxDims; ++i)
     dims[static_cast<size_t>(i)] =
         i < t.ndim ? std::pair(t.step(i), t.size(i)) : std::pair<int64_t, int64_t>(0, 1);
   std::sort(dims.begin(), dims.end());
-  int64_t extent = 1;  // from the first to the last element of the dimensions so far
+  int64_t extent = 1;  // in elements, spanned by the dimensions so far
   for (const auto& [stride, size] : dims) {
     if (size == 1) continue;
     if (stride < extent)
@@ -151,7 +150,7 @@ Status check_written(const Tensor& t, std::string_view name) {
           std::string(name) + " has strides " + shape_text(t.stride.data(), t.ndim) + " for shape " +
           shape_text(t.shape.data(), t.ndim) +
           "; it is written to, and its elements overlap: pass memory of its own, not an expanded view");
-    extent += (size - 1) * stride;  // extent_fits() has seen that it fits
+    extent += (size - 1) * stride;  // does not overflow: extent_fits()
   }
   return {};
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Tensors from outside, looked at before anything runs.
+// Validation of callers' tensors before anything runs.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,7 @@ Element element_of(fovea_dtype dtype);
 inline Element element_of(DType dtype) {
   return dtype == DType::f32 ? Element::f32 : dtype == DType::f16 ? Element::f16 : Element::bf16;
 }
-/// Only of f32, f16 and bf16.
+/// Only for f32, f16 and bf16.
 inline DType dtype_of(Element element) {
   return element == Element::f32 ? DType::f32 : element == Element::f16 ? DType::f16 : DType::bf16;
 }
@@ -29,10 +29,10 @@ inline DType dtype_of(Element element) {
 /// "cpu" or "cuda:0".
 std::string to_string(fovea_device device);
 
-/// A dimension that a tensor must have.
+/// A required dimension of a tensor.
 struct Dim {
   static constexpr int64_t kAny = -1;
-  std::string_view name;  ///< "Hq"; empty when its size says all
+  std::string_view name;  ///< "Hq"; may be empty if the size suffices
   int64_t size = kAny;
 };
 
@@ -40,21 +40,21 @@ enum class Packing : uint8_t {
   contiguous,
   rows,     ///< all but the first dimension is dense
   last,     ///< the last dimension is dense
-  strided,  ///< as it likes
+  strided,  ///< any strides
 };
 
-/// What an argument must be.
+/// Requirements on an argument.
 struct Wanted {
   std::string_view name;
   std::initializer_list<Element> elements;
   std::initializer_list<Dim> dims;
   Packing packing = Packing::contiguous;
-  size_t alignment = 0;  ///< of the first element, bytes; 0 = that of an element
+  size_t alignment = 0;  ///< of the first element in bytes; 0 = the element's size
 };
 
 inline constexpr int kMaxDims = 5;
 
-/// A tensor that is what was wanted. Strides in elements; of a dimension with one entry that of a dense one.
+/// A validated tensor. Strides in elements; a dimension of size 1 has the stride of a dense tensor.
 struct Tensor {
   std::byte* data = nullptr;
   Element element = Element::other;
@@ -68,18 +68,18 @@ struct Tensor {
   T* as() const {
     return reinterpret_cast<T*>(data);
   }
-  /// Of an index tensor.
+  /// Only for index tensors.
   IndexArray indices() const {
     return element == Element::i32 ? IndexArray(as<int32_t>()) : IndexArray(as<int64_t>());
   }
 };
 
-/// The elements of index tensors.
+/// Element types of index tensors.
 inline constexpr std::initializer_list<Element> kIndex = {Element::i32, Element::i64};
-/// Those of activations.
+/// Element types of activations.
 inline constexpr std::initializer_list<Element> kFloat = {Element::f32, Element::f16, Element::bf16};
 
-/// Looks at the arguments of one call, all of which lie on one device.
+/// Validates the arguments of one call, all of which must be on one device.
 class Arguments {
  public:
   explicit Arguments(fovea_device device) : device_(device) {}
@@ -87,9 +87,9 @@ class Arguments {
   const fovea_device& device() const { return device_; }
   bool on_cpu() const { return device_.type != FOVEA_CUDA; }
 
-  /// Every refusal names the argument, what it is, and what it must be.
+  /// Every error names the argument, its value and the requirement.
   Result<Tensor> take(const fovea_tensor* tensor, const Wanted& wanted) const;
-  /// take() with the number of dimensions of the tensor left open: `describe` names them in messages.
+  /// take() for a range of numbers of dimensions; `describe` names the dimensions in messages.
   Result<Tensor> take_any(const fovea_tensor* tensor, std::string_view name,
                           std::initializer_list<Element> elements, int least_dims, int most_dims,
                           std::string_view describe, Packing packing) const;
@@ -100,8 +100,7 @@ class Arguments {
   fovea_device device_;
 };
 
-/// Refuses a tensor that is written to and whose elements are not known to lie apart: an expanded view, whose
-/// stride is 0, or one whose rows reach into each other.
+/// Refuses an output tensor whose elements may overlap: an expanded view (stride 0) or overlapping rows.
 Status check_written(const Tensor& t, std::string_view name);
 
 /// "[4, 8, 64]"

@@ -14,7 +14,7 @@
 namespace fovea::c_api {
 namespace {
 
-/// Calls that a captured stream would refuse are let through while this lives: they are not its work.
+/// While alive, allows calls that are prohibited during stream capture; they do not become part of the graph.
 class CaptureAllowsAll {
  public:
   CaptureAllowsAll() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -47,7 +47,7 @@ std::vector<cuda::NarrowArray> narrow_arrays(std::span<const Narrowing> arrays) 
 
 }  // namespace
 
-/// What was found is kept: asking the driver takes longer than many a call.
+/// Caches the result: a driver query takes longer than many calls of the API.
 Result<DeviceInfo> open_cuda_device_info(int id) {
   static std::mutex mutex;
   static std::map<int, DeviceInfo> found;
