@@ -8,10 +8,10 @@
 namespace fovea::plugin {
 namespace {
 
-constexpr size_t kWorkspaceAlignment = 64;  // what Workspace promises
+constexpr size_t kWorkspaceAlignment = 64;  // guaranteed by Workspace
 constexpr uint64_t kMostWorkspace = uint64_t{1} << 48;
 
-/// What create() made. Plans share it: they may outlive the backend.
+/// The object made by create(). Plans share it, because they may outlive the backend.
 struct Instance {
   explicit Instance(const Library& of) : library(of), functions(of.functions()) {
     Text text;
@@ -30,7 +30,7 @@ struct Instance {
   Status created;
 };
 
-/// Appends to a vector of KernelName what launched() and kernels() give.
+/// Callback of launched() and kernels(): appends to a vector of KernelName.
 void add_kernel(void* names, const fovea_backend_kernel* kernel) {
   if (kernel == nullptr || kernel->size < sizeof *kernel) return;
   const auto text = [](const char* given) { return std::string(given == nullptr ? "" : given); };
@@ -159,7 +159,7 @@ class LibraryBackend : public AttentionBackend {
     return static_cast<size_t>(bytes);
   }
 
-  /// plan() and plan_for_capture().
+  /// Common part of plan() and plan_for_capture().
   Result<std::unique_ptr<Plan>> planned(decltype(fovea_backend::plan) function, const char* function_name,
                                         const AttentionSpec& spec, const AttentionLimits& limits,
                                         const BatchMeta& meta, Workspace workspace, size_t needed,

@@ -1,12 +1,12 @@
 #pragma once
-// An AttentionBackend whose work a library does.
+// An AttentionBackend implemented by a loaded library.
 #include <memory>
 
 #include "plugin/library.h"
 
 namespace fovea::plugin {
 
-/// `library` lives as long as the process. An instance that can't be created is one whose calls say why.
+/// `library` must live as long as the process. If its create() fails, calls of the backend return that error.
 std::unique_ptr<AttentionBackend> make_backend(const Library& library);
 
 }  // namespace fovea::plugin

@@ -46,7 +46,7 @@ class LibraryBackendTest : public testing::Test {
     EXPECT_EQ(fake.instances, 0);
   }
 
-  /// The fake with this change of its functions.
+  /// The fake library with `change` applied to its functions.
   std::unique_ptr<Library> library(const std::function<void(fovea_backend&)>& change = [](auto&) {}) {
     fovea_backend b = fake_backend(table_);
     change(b);
@@ -256,7 +256,7 @@ TEST_F(LibraryBackendTest, CombinationsAreReasons) {
   ASSERT_EQ(unnamed.size(), 1u);
   EXPECT_EQ(unnamed[0].text, "combination not supported by FAKE_ATTN");
   EXPECT_THAT(unnamed[0].fix, HasSubstr("auto"));
-  // A dtype that the ABI has no number for is the table's to refuse.
+  // A dtype without an ABI number must be refused by the table.
   step_.spec.kv_dtype = KvCacheDType::nvfp4;
   const auto of_table = validate(made->info(), step_.spec, DeviceInfo{}, Phase::decode);
   ASSERT_EQ(of_table.size(), 1u);
@@ -276,7 +276,7 @@ TEST_F(LibraryBackendTest, CudaWithoutCudaIsDeclaredOnly) {
   EXPECT_THAT(reasons[0].text, HasSubstr("not in this build: this program was built without CUDA"));
 }
 
-/// Every index once, on threads of the team; inside a task in order on its own thread.
+/// Runs every index once on threads of the team; nested calls run in order on the task's own thread.
 TEST_F(LibraryBackendTest, ParallelForIsTheTeam) {
   const fovea_backend_stream on = to_abi(stream_);
   ASSERT_EQ(on.num_threads, 3);

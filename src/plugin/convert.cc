@@ -20,7 +20,7 @@ int32_t flag(bool value) {
   return value ? 1 : 0;
 }
 
-/// Whether this thread runs a task of parallel_for: the team is not reentrant.
+/// Whether this thread is running a task of parallel_for: the team is not reentrant.
 thread_local bool in_task = false;
 thread_local int32_t task_thread = 0;
 

@@ -34,12 +34,12 @@ constexpr Enumerator<GraphSupport> kGraphs[] = {
     {FOVEA_BACKEND_GRAPH_UNIFORM_BATCH, GraphSupport::uniform_batch},
     {FOVEA_BACKEND_GRAPH_ALWAYS, GraphSupport::always}};
 
-/// The number of the only bit.
+/// The index of the only set bit.
 constexpr int bit(uint64_t mask) {
   return std::countr_zero(mask);
 }
 
-// Feature::batch_invariance is asked of a run and claimed as a level of invariance.
+// Feature::batch_invariance is absent: a run requires it, but backends claim it as a level of invariance.
 constexpr Enumerator<Feature> kFeatures[] = {
     {bit(FOVEA_BACKEND_WINDOW), Feature::window},
     {bit(FOVEA_BACKEND_CHUNK), Feature::chunk},

@@ -1,5 +1,5 @@
 #pragma once
-// The ABI's enumerators and the C++ ones: their numbers are independent, so that either list can grow.
+// Maps the ABI's enumerators to the C++ ones. Their numbers are independent, so that either list can grow.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace fovea::plugin {
 
-/// Bit or value `number` of the ABI.
+/// An enumerator and its bit or value `number` in the ABI.
 template <class E>
 struct Enumerator {
   int number;
@@ -27,7 +27,7 @@ std::span<const Enumerator<GraphSupport>> abi_graphs();
 std::span<const Enumerator<Feature>> abi_features();
 std::span<const Enumerator<Invariance>> abi_invariance();
 
-/// The number of `value`; -1 when the ABI has none.
+/// The number of `value`; -1 if the ABI has none.
 template <class E>
 int to_abi(std::span<const Enumerator<E>> all, E value) {
   for (const auto& e : all)
@@ -62,7 +62,7 @@ Result<EnumSet<E>> set_from_abi(std::span<const Enumerator<E>> all, uint64_t bit
   return invalid(name + " has bit " + std::to_string(bit) + "; this Fovea knows the bits " + numbers_of(all));
 }
 
-/// Without those that the ABI has no number for.
+/// Omits values that the ABI has no number for.
 template <class E>
 uint64_t set_to_abi(std::span<const Enumerator<E>> all, EnumSet<E> set) {
   uint64_t bits = 0;

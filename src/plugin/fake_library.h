@@ -1,12 +1,12 @@
 #pragma once
-// For tests: a library in this program, that counts what is alive and does as it is told.
+// For tests: a library within the test program that counts live objects and behaves as configured.
 #include <cstdio>
 
 #include "fovea/backend_abi.h"
 
 namespace fovea::plugin {
 
-/// What the fake does; reset by each test.
+/// Behaviour and counters of the fake; reset by each test.
 struct Fake {
   int instances = 0, plans = 0, forwards = 0;
   int32_t create_status = 0, bytes_status = 0, plan_status = 0, forward_status = 0;
@@ -22,7 +22,7 @@ inline Fake fake;
 
 inline const fovea_backend_int_set kFakeSizes = {sizeof(fovea_backend_int_set), 8, 256, 8, 2, {1, 3}};
 
-/// A table that is valid.
+/// A valid table.
 inline fovea_backend_table fake_table() {
   fovea_backend_table t{};
   t.size = sizeof t;
@@ -64,7 +64,7 @@ inline int32_t plan(void*, const fovea_backend_spec* spec, const fovea_backend_l
                     void** out, const fovea_backend_error* error) {
   fake.spec = *spec;
   fake.batch = *batch;
-  *out = fake.no_plan ? nullptr : &fake;  // a failed call's is not looked at
+  *out = fake.no_plan ? nullptr : &fake;  // ignored after a failed call
   fake.plans += fake.plan_status == 0 && !fake.no_plan;
   return result(fake.plan_status, error);
 }
@@ -81,7 +81,7 @@ inline int32_t forward(void*, const void*, const fovea_backend_args* args, int32
 
 }  // namespace fake_functions
 
-/// The functions that must be there, with `table`.
+/// The required functions, with `table`.
 inline fovea_backend fake_backend(const fovea_backend_table& table) {
   fovea_backend b{};
   b.size = sizeof b;

@@ -10,7 +10,7 @@
 namespace fovea::plugin {
 namespace {
 
-constexpr size_t kBackendSize1 = 120;  // of the first version 1
+constexpr size_t kBackendSize1 = 120;  // size in the first release of version 1
 static_assert(sizeof(fovea_backend) == kBackendSize1);
 
 constexpr std::string_view kNotCompiled =
@@ -35,10 +35,10 @@ Status check_functions(const fovea_backend& f, const BackendInfo& info) {
   return {};
 }
 
-/// supports() of the library, as validation asks it.
+/// Calls the library's supports() during validation.
 std::optional<Reason> ask(const fovea_backend& functions, std::string_view name, const AttentionSpec& spec,
                           const DeviceInfo& device) {
-  // What the table refuses is said by other reasons; the ABI may have no number for it.
+  // Refused by the table with other reasons; the ABI may have no number for it.
   if (to_abi(abi_kv_dtypes(), resolve(spec.kv_dtype, spec.dtype)) < 0 ||
       to_abi(abi_devices(), device.kind) < 0)
     return std::nullopt;

@@ -10,8 +10,8 @@ namespace fovea::plugin {
 
 class Library {
  public:
-  /// `given` is what the entry of `file` gave. Errors: a struct that is too short or has fields that this
-  /// Fovea does not know, functions missing, a table that is not valid.
+  /// `given` was returned by the entry function of `file`. Errors: a struct that is too short or has fields
+  /// unknown to this Fovea, missing functions, an invalid table.
   static Result<std::unique_ptr<Library>> create(const fovea_backend* given, const std::string& file);
 
   const BackendInfo& info() const { return row_->info; }
@@ -26,7 +26,7 @@ class Library {
 class Text {
  public:
   const fovea_backend_error* target() const { return &error_; }
-  /// What was written, on one line; "" = nothing.
+  /// The text written by the library, on one line; "" = none.
   std::string line() const;
 
   Text() = default;
@@ -38,7 +38,7 @@ class Text {
   fovea_backend_error error_{sizeof(fovea_backend_error), sizeof text_, text_};
 };
 
-/// What a function of `name` returned. `function` is "plan".
+/// The Status for the code that `function` (such as "plan") of backend `name` returned.
 Status status_of(int32_t code, std::string_view name, const char* function, const Text& text);
 
 }  // namespace fovea::plugin

@@ -1,4 +1,4 @@
-// From a file to a row of a registry.
+// Loads a backend library from a file into a registry.
 #include <dlfcn.h>
 
 #include <cstring>
@@ -18,7 +18,7 @@ using plugin::Library;
 constexpr const char* kEntry = "fovea_backend_v1";
 constexpr int kVersionsLookedFor = 64;
 
-/// Closes what was refused; what is used is never closed.
+/// Closes a handle that was refused; a library in use is never closed.
 struct Handle {
   explicit Handle(void* opened) : value(opened) {}
   Handle(const Handle&) = delete;
@@ -30,13 +30,13 @@ struct Handle {
   void* value;
 };
 
-/// The linker's last reason; it names the file.
+/// The dynamic linker's last error, which names the file.
 std::string linker_error() {
   const char* text = ::dlerror();
   return text == nullptr ? "no reason given" : text;
 }
 
-/// Other versions of the entry that the library exports: "fovea_backend_v2".
+/// Other entry versions that the library exports: "fovea_backend_v2".
 std::string other_entries(void* handle) {
   std::string names;
   for (int version = 0; version <= kVersionsLookedFor; ++version) {
@@ -54,7 +54,7 @@ Status check_file(const fs::path& path) {
   return {};
 }
 
-/// A library whose row is not in any registry yet.
+/// Opens a library whose row is not in any registry yet.
 Result<std::unique_ptr<Library>> open_library(void* handle, const std::string& file) {
   using Entry = decltype(fovea_backend_v1);
   auto* entry = reinterpret_cast<Entry*>(::dlsym(handle, kEntry));
@@ -74,8 +74,8 @@ Result<std::unique_ptr<Library>> open_library(void* handle, const std::string& f
   return Library::create(backend, file);
 }
 
-/// The libraries of this process by their handle, which is the same each time a file is opened. Never
-/// destroyed: threads may run their code until the end.
+/// The libraries of this process by handle, which is the same each time a file is opened. Never destroyed:
+/// threads may run their code until the process ends.
 struct Loaded {
   std::mutex mutex;
   std::map<void*, std::unique_ptr<Library>> libraries;
@@ -88,7 +88,7 @@ Loaded& loaded() {
 
 Result<const Library*> load(const std::string& file) {
   std::error_code error;
-  const fs::path path = fs::absolute(file, error);  // a bare name would be searched for elsewhere
+  const fs::path path = fs::absolute(file, error);  // dlopen() would search for a bare name elsewhere
   if (error) return io_error(error.message());
   FOVEA_RETURN_IF_ERROR(check_file(path));
   const std::lock_guard lock(loaded().mutex);

@@ -10,7 +10,7 @@
 namespace fovea::plugin {
 namespace {
 
-// Of the first version 1.
+// Struct sizes in the first release of version 1.
 constexpr size_t kTableSize1 = 160, kIntSetSize1 = 68;
 static_assert(sizeof(fovea_backend_table) == kTableSize1 && sizeof(fovea_backend_int_set) == kIntSetSize1);
 
@@ -24,7 +24,7 @@ bool is_one_of(char c, std::string_view letters) {
 constexpr std::string_view kUpper = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
 constexpr std::string_view kLower = "abcdefghijklmnopqrstuvwxyz0123456789_";
 
-/// A name that flags take: not empty, not long, of these letters.
+/// Reads a name usable in flags: 1 to kMostName characters of `letters`.
 Result<std::string> read_name(const char* given, const std::string& field, std::string_view letters,
                               const char* allowed) {
   if (given == nullptr) return invalid(field + " is null");
@@ -92,7 +92,7 @@ Result<EnumSet<E>> read_set(std::span<const Enumerator<E>> all, uint64_t bits, c
   return set;
 }
 
-/// "auto" is the dtype of Q: claimed where each dtype is stored too.
+/// "auto" is the dtype of Q: claimed if every supported dtype can also be stored.
 void add_auto(Capability& c) {
   for (const auto& dtype : abi_dtypes())
     if (c.dtypes.has(dtype.value) && !c.kv_dtypes.has(resolve(KvCacheDType::auto_, dtype.value))) return;

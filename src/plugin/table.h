@@ -1,5 +1,5 @@
 #pragma once
-// A library's capability table as a row of the registry.
+// Converts a library's capability table to a row of the registry.
 #include <deque>
 #include <memory>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace fovea::plugin {
 
-/// A row and the texts that it refers to.
+/// A row and the strings that it references.
 struct Row {
   Row() = default;
   Row(const Row&) = delete;
@@ -20,11 +20,11 @@ struct Row {
   BackendInfo info;
 };
 
-/// Copies all of the table; BackendInfo::supports_combination is the caller's. Errors name the field: values
-/// that this Fovea does not know, sets without members, names of other characters.
+/// Copies the whole table; the caller sets BackendInfo::supports_combination. Errors name the field: values
+/// unknown to this Fovea, empty sets, names with invalid characters.
 Result<std::unique_ptr<Row>> read_table(const fovea_backend_table* table);
 
-/// Refuses a row whose name or aliases another row has, or whose prefill partner is not there.
+/// Refuses a row whose name or aliases are taken, or whose prefill partner is missing.
 Status check_names(const BackendInfo& info, const BackendRegistry& registry);
 
 }  // namespace fovea::plugin

@@ -16,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// What read_table() says of the fake's table with this change; "" = taken.
+/// The error of read_table() for the fake's table with this change; "" = accepted.
 std::string refusal(const std::function<void(fovea_backend_table&)>& change) {
   fovea_backend_table table = fake_table();
   change(table);
@@ -47,7 +47,7 @@ TEST(Table, BecomesARow) {
   EXPECT_EQ(c.preferred_page_size, 16);
 }
 
-/// "auto" is the dtype of Q: a table that stores fp16 only does not take it of fp32.
+/// "auto" is the dtype of Q: a table that stores only fp16 does not accept it for fp32.
 TEST(Table, AutoIsClaimedWhereEachDtypeIsStored) {
   fovea_backend_table table = fake_table();
   table.kv_dtypes = FOVEA_BACKEND_BIT(FOVEA_BACKEND_KV_F16);
@@ -164,7 +164,7 @@ TEST(Table, SizesAreThoseOfTheVersion) {
   EXPECT_THAT(refusal([](auto& t) { t.size = 0; }), HasSubstr("fovea_backend_table->size is 0"));
   EXPECT_THAT(refusal([](auto& t) { t.size = 64; }), HasSubstr("at least 160"));
   EXPECT_THAT(refusal([](auto& t) { t.size = 5000; }), HasSubstr("->size is 5000"));
-  // A later version's field: taken as long as it is zero.
+  // A field of a later version is accepted if it is zero.
   struct {
     fovea_backend_table table = fake_table();
     uint64_t later = 0;
@@ -192,7 +192,7 @@ TEST(Table, NamesOfOthersAreRefused) {
   EXPECT_THAT(clash("FAKE_ATTN", {"flash_attn"}), HasSubstr("'flash_attn' is a name of FLASH_ATTN"));
 }
 
-/// What is taken must be a row that everything else can read, whatever the bytes were.
+/// An accepted table must give a row that all readers can handle, whatever the bytes were.
 void use(const BackendInfo& info) {
   const Capability& c = info.capability;
   for (const IntSet* set : {&c.page_sizes, &c.head_dims, &c.v_head_dims, &c.gqa_ratios}) {
@@ -213,7 +213,7 @@ void use(const BackendInfo& info) {
   validate(info, spec, DeviceInfo{}, Phase::decode);
 }
 
-/// Bytes of a valid table and of its sets, changed at random; pointers stay.
+/// Changes bytes of a valid table and its sets at random; pointers stay.
 TEST(Table, RandomBytesAreRefusedOrARow) {
   std::mt19937_64 random(7);
   int taken = 0;
@@ -225,7 +225,7 @@ TEST(Table, RandomBytesAreRefusedOrARow) {
     const size_t changes = 1 + random() % 3;
     for (size_t i = 0; i < changes; ++i) {
       const auto byte = static_cast<unsigned char>(random());
-      // Small numbers are what almost fits.
+      // Small numbers are close to valid ones.
       const auto small = static_cast<int32_t>(random() % 40) - 4;
       if (random() % 2 == 0) {
         const size_t at = kFirstNumber + random() % (sizeof table - kFirstNumber);
@@ -245,7 +245,7 @@ TEST(Table, RandomBytesAreRefusedOrARow) {
     table.head_dims = &sets[1];
     table.v_head_dims = &sets[2];
     table.gqa_ratios = &sets[3];
-    // A size larger than the struct would have the bytes after it read.
+    // A size larger than the struct would make the reader access bytes after it.
     for (auto& set : sets)
       if (set.size > sizeof set) set.size = sizeof set;
     const auto row = read_table(&table);
