@@ -86,7 +86,7 @@ void AddedTokenFinder::split(std::string_view text, bool parse_special, std::vec
       continue;
     }
     Span span{pos, pos + length};
-    pos = span.end;  // a match that does not count is passed over whole
+    pos = span.end;  // a rejected match is skipped as a whole
     if (token->special && !parse_special) continue;
     if (token->single_word && !stands_alone(text, span)) continue;
     if (token->lstrip) span.begin -= trailing_white_space(text.substr(done, span.begin - done));

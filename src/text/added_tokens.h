@@ -1,5 +1,5 @@
 #pragma once
-// Stage 1 of tokenizing: tokens that are cut out of the text before anything else sees it.
+// Stage 1 of tokenizing: added tokens are cut out of the text before any other stage runs.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -15,17 +15,17 @@ namespace fovea::text {
 struct AddedToken {
   int32_t id = -1;
   std::string content;
-  bool single_word = false;  ///< only between characters that are not word characters
-  bool lstrip = false;       ///< takes white space before it along
-  bool rstrip = false;       ///< and after it
-  bool normalized = false;   ///< searched in normalized text, as normalized
+  bool single_word = false;  ///< matches only between characters that are not word characters
+  bool lstrip = false;       ///< also consumes white space before it
+  bool rstrip = false;       ///< also consumes white space after it
+  bool normalized = false;   ///< matched in normalized text, in its normalized form
   bool special = false;
 };
 
 /// One entry of "added_tokens"; `path` names it in errors. `id` < 0: the entry's own "id" is read.
 Result<AddedToken> parse_added_token(const Json& entry, const std::string& path, int32_t id = -1);
 
-/// Finds the tokens of one set: the leftmost match, the longest of those that start there.
+/// Finds the tokens of one set: the leftmost match, and the longest of those that start there.
 class AddedTokenFinder {
  public:
   /// Longest searchable content: bounds the work per byte of text.
@@ -39,8 +39,8 @@ class AddedTokenFinder {
     Span span;
     const AddedToken* token;  ///< null: ordinary text
   };
-  /// Cuts `text` into tokens and what lies between them; sections are in order and never empty, except that
-  /// white space that a token took along belongs to the token. Special tokens are ordinary text when
+  /// Splits `text` into tokens and the text between them, in order, without empty sections. White space that
+  /// a token consumes (lstrip, rstrip) belongs to its section. Special tokens are ordinary text when
   /// `parse_special` is false.
   void split(std::string_view text, bool parse_special, std::vector<Section>& out) const;
 

@@ -15,7 +15,7 @@ struct BertOptions {
   bool lowercase = true;
 };
 
-// The ideographs as BERT's tokenizers list them. The extension E block starts at U+2B820, but they all say
+// The ideographs as BERT's tokenizers list them. The extension E block starts at U+2B820, but they all list
 // 2B920, and models were trained that way.
 bool is_chinese(uint32_t c) {
   return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
@@ -80,7 +80,7 @@ Result<std::unique_ptr<Normalizer>> parse_bert_normalizer(const Json& spec) {
   FOVEA_TRY(clean_text, bool_field(spec, kPath, "clean_text", true));
   FOVEA_TRY(handle_chinese_chars, bool_field(spec, kPath, "handle_chinese_chars", true));
   FOVEA_TRY(lowercase, bool_field(spec, kPath, "lowercase", true));
-  // null: as `lowercase`.
+  // null: same as `lowercase`.
   FOVEA_TRY(strip_accents, bool_field(spec, kPath, "strip_accents", lowercase));
   options = {clean_text, handle_chinese_chars, strip_accents, lowercase};
   return std::unique_ptr<Normalizer>(std::make_unique<BertNormalizer>(options));

@@ -15,7 +15,7 @@ namespace {
 // comparisons of values that lie in four cache lines.
 constexpr size_t kShort = 32;
 
-// A merge that was possible when it was pushed.
+// A merge that was valid when it was pushed.
 struct Candidate {
   uint32_t rank;
   size_t left;  // index of the left symbol
@@ -95,18 +95,18 @@ void Bpe::split_into_symbols(std::string_view piece, std::vector<int32_t>& symbo
 }
 
 size_t Bpe::longest_token(bool byte_level) const {
-  const auto known = [&](uint32_t byte) {  // those that UTF-8 has
+  const auto known = [&](uint32_t byte) {  // bytes that never occur in UTF-8 need no token
     return byte == 0xC0 || byte == 0xC1 || byte > 0xF4 ||
            vocabulary().find(byte_to_char(static_cast<uint8_t>(byte))).has_value();
   };
   const auto all_bytes = std::views::iota(0U, 256U);
-  // A character of a piece with affixes is looked up with them.
+  // With affixes, a character is looked up in its affixed spelling, so the bytes alone decide nothing.
   const bool plain = options_.continuing_subword_prefix.empty() && options_.end_of_word_suffix.empty();
   if (byte_level && plain && std::ranges::all_of(all_bytes, known)) return vocabulary().longest(true);
   const size_t longest = vocabulary().longest(false);
   if (options_.byte_fallback && std::ranges::all_of(byte_ids_, [](int32_t id) { return id >= 0; }))
     return longest;
-  // The unknown token may be part of a merge, and each stands for one character of up to 4 bytes.
+  // The unknown token can be part of a merge, and each one replaces a character of up to 4 bytes.
   return options_.unk_id && !options_.fuse_unk ? 4 * longest : 0;
 }
 
@@ -152,7 +152,7 @@ void Bpe::merge_short(std::vector<int32_t>& symbols) const {
 }
 
 // O(n log n): a linked list of symbols and a heap of candidates; a candidate whose symbols have changed since
-// is skipped when it comes up.
+// it was pushed is skipped when it is popped.
 void Bpe::merge_long(std::vector<int32_t>& symbols) const {
   const size_t n = symbols.size();
   std::vector<Node> nodes(n);
@@ -213,7 +213,8 @@ Result<MergeParts> merge_parts(const Json& entry, size_t index) {
   return parts;
 }
 
-// The right part continues a word, so it is spelled with `prefix`, which the merged token has only in front.
+// The right part continues a word, so it starts with `prefix`; the merged token has `prefix` only at its
+// start.
 Result<MergeTable> parse_merges(const Json::Array& list, const Vocabulary& vocabulary,
                                 std::string_view prefix) {
   MergeTable table;
@@ -239,7 +240,7 @@ Result<MergeTable> parse_merges(const Json::Array& list, const Vocabulary& vocab
   return table;
 }
 
-// Dropout makes the ids of a text random; it is for training.
+// Dropout randomises merges during training; it would make the ids of a text random.
 Status refuse_dropout(const Json& spec) {
   const Json* dropout = spec.find("dropout");
   const bool off = !dropout || dropout->is_null() || (dropout->real() && *dropout->real() == 0.0) ||

@@ -1,6 +1,6 @@
 #pragma once
-// Byte-pair encoding: starting from single characters, the neighbours whose pair has the smallest rank merge
-// first (the leftmost of equals) until no pair has a rank.
+// Byte-pair encoding: a piece starts as single characters; the adjacent pair with the smallest rank merges
+// first (the leftmost on ties), until no pair has a rank.
 #include <array>
 #include <optional>
 #include <string>
@@ -11,12 +11,12 @@
 namespace fovea::text {
 
 struct BpeOptions {
-  bool ignore_merges = false;       ///< a piece that is itself a token is that token
-  std::optional<int32_t> unk_id{};  ///< for characters outside the vocabulary; none: they are dropped
-  bool fuse_unk = false;            ///< neighbouring unknown characters give one unk
-  bool byte_fallback = false;       ///< unknown characters become byte tokens where all of theirs exist
-  std::string continuing_subword_prefix{};  ///< spelled in front of every character of a piece but the first
-  std::string end_of_word_suffix{};         ///< spelled behind the last character of a piece
+  bool ignore_merges = false;       ///< a piece that is a token is not split
+  std::optional<int32_t> unk_id{};  ///< for characters outside the vocabulary; without it they are dropped
+  bool fuse_unk = false;            ///< adjacent unknown characters give one unk
+  bool byte_fallback = false;       ///< unknown characters become byte tokens if all of their bytes have one
+  std::string continuing_subword_prefix{};  ///< prefix of every character of a piece except the first
+  std::string end_of_word_suffix{};         ///< suffix of the last character of a piece
 };
 
 class Bpe final : public TokenModel {
@@ -32,7 +32,7 @@ class Bpe final : public TokenModel {
   void merge_short(std::vector<int32_t>& symbols) const;
   void merge_long(std::vector<int32_t>& symbols) const;
 
-  // Ids of single characters below this, which is all of the byte-level alphabet, are looked up by index.
+  // Characters below this (they include the byte-level alphabet) are looked up by index.
   static constexpr uint32_t kDirect = 0x200;
   std::vector<int32_t> direct_;  // [kDirect], -1 = not in the vocabulary
   std::array<int32_t, 256> byte_ids_;

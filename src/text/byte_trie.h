@@ -11,7 +11,7 @@ namespace fovea::text {
 
 class ByteTrie {
  public:
-  /// `keys` must not repeat; empty keys are left out. Values are not negative. O(total bytes).
+  /// `keys` must be unique; empty keys are skipped. Values are not negative. O(total bytes).
   explicit ByteTrie(std::vector<std::pair<std::string_view, int32_t>> keys);
 
   /// Calls visit(length, value) for every key that `text` starts with, shortest first.
@@ -33,7 +33,7 @@ class ByteTrie {
     uint8_t label = 0;
   };
 
-  // 0, the root, means none.
+  // 0, the root, means no child.
   uint32_t child(uint32_t node, uint8_t label) const {
     if (node == 0) return root_children_[label];
     uint32_t low = nodes_[node].first_child;

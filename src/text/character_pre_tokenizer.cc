@@ -74,7 +74,7 @@ class WordSplit final : public PreTokenizer {
   }
 };
 
-// White space removed, then every punctuation character by itself.
+// Removes white space, then makes every punctuation character a piece.
 class BertSplit final : public PreTokenizer {
  public:
   Status apply(Pieces& pieces) const override {

@@ -1,7 +1,6 @@
 #pragma once
-// Chat templates: Jinja as transformers runs it (trim_blocks, lstrip_blocks, loop controls, immutable
-// values), bounded in steps, depth, work and output. Neither files nor the machine are in reach of a
-// template.
+// Chat templates: Jinja as transformers configures it (trim_blocks, lstrip_blocks, loop controls, immutable
+// values), with limits on steps, depth, work and output. Templates have no access to files or to the host.
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,12 +15,12 @@ class Json;
 
 class ChatTemplate {
  public:
-  /// Parses the template; errors, of rendering too, name `name`, line and column.
+  /// Parses the template; errors, including those of rendering, name `name`, line and column.
   static Result<std::unique_ptr<ChatTemplate>> parse(std::string_view source,
                                                      std::string name = "chat template");
   ~ChatTemplate();
 
-  /// `variables` is a JSON object: messages, tools, add_generation_prompt, bos_token, ... Any thread.
+  /// `variables` is a JSON object: messages, tools, add_generation_prompt, bos_token, ... Thread-safe.
   Result<std::string> render(const text::Json& variables) const;
   Result<std::string> render_json(std::string_view variables) const;
 

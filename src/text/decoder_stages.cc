@@ -14,7 +14,7 @@ const std::vector<CleanUpRule> kTextCleanUp = {
 
 namespace {
 
-// The WordPiece decoder has rules of its own, which see one token at a time.
+// The WordPiece decoder has its own rules, applied to one token at a time.
 const std::vector<CleanUpRule> kWordPieceCleanUp = {
     {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},    {" n't", "n't"},
     {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
@@ -30,7 +30,7 @@ std::string replace_all(std::string_view text, std::string_view pattern, std::st
   return out.append(text, done);
 }
 
-// A stage of type Self, which can be copied.
+// A stage that can be cloned; Self is the derived type.
 template <class Self>
 class Copyable : public DecoderStage {
  public:
@@ -39,7 +39,7 @@ class Copyable : public DecoderStage {
   }
 };
 
-// Stages that need a piece whole.
+// Stages that need a whole piece.
 template <class Self>
 class PieceStage : public Copyable<Self> {
  public:
@@ -111,8 +111,8 @@ class JoinStage final : public Copyable<JoinStage> {
   bool first_ = true, started_ = false;
 };
 
-// A run of byte tokens is text as far as it is UTF-8; each other byte becomes one U+FFFD. Characters go out
-// as soon as they are complete.
+// A run of byte tokens is decoded as UTF-8; each other byte becomes one U+FFFD. Characters are emitted as
+// soon as they are complete.
 class ByteFallbackStage final : public PieceStage<ByteFallbackStage> {
  public:
   void piece(std::string_view token) {
@@ -198,8 +198,8 @@ class WordPieceStage final : public PieceStage<WordPieceStage> {
   bool clean_up_, first_ = true;
 };
 
-// The suffix ends a word: a blank follows, except at the end of the text. So what stands from a token's first
-// suffix on waits for the next token.
+// The suffix ends a word: a blank follows, except at the end of the text. So a token is held from its first
+// suffix on until the next token arrives.
 class BpeSuffixStage final : public PieceStage<BpeSuffixStage> {
  public:
   explicit BpeSuffixStage(std::string suffix) : suffix_(std::move(suffix)) {}
@@ -239,7 +239,7 @@ class StripStage final : public Copyable<StripStage> {
     }
     if (text.empty()) return;
     left_ = 0;
-    // Trailing copies wait until it is known whether the piece ends with them.
+    // Trailing copies are held until it is known whether the piece ends with them.
     size_t trailing = 0;
     if (stop_ > 0) {
       while (text.ends_with(character_)) {
@@ -277,8 +277,8 @@ class StripStage final : public Copyable<StripStage> {
   std::string character_;
   size_t start_, stop_;
   bool whole_text_;
-  size_t left_;      // copies that may still go off the front of this piece
-  size_t held_ = 0;  // copies at its end so far
+  size_t left_;      // copies that may still be stripped from the front of this piece
+  size_t held_ = 0;  // copies at its end so far, held back
 };
 
 class ReplaceStage final : public Copyable<ReplaceStage> {
@@ -293,7 +293,7 @@ class ReplaceStage final : public Copyable<ReplaceStage> {
       out.append(held_, done, at - done).append(content_);
       done = at + pattern_.size();
     }
-    // The longest end that the next part could complete to a match.
+    // The longest end that the next part could extend to a match.
     const std::string_view rest = std::string_view(held_).substr(done);
     size_t keep = std::min(rest.size(), pattern_.size() - 1);
     while (!pattern_.starts_with(rest.substr(rest.size() - keep)))

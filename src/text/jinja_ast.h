@@ -43,7 +43,7 @@ struct Expression {
     test,       ///< operands[0] is text(operands[1..])
   };
   Type type;
-  int depth = 1;  ///< of the tree below
+  int depth = 1;  ///< depth of this subtree
   int64_t offset = 0;
   std::string text;
   Value value;
@@ -53,7 +53,7 @@ struct Expression {
   ExpressionPtr spread, spread_named;  ///< f(*spread, **spread_named)
 };
 
-/// Left of an assignment: a name, a namespace member, or a tuple of targets.
+/// Left side of an assignment: a name, a namespace member, or a tuple of targets.
 struct Target {
   std::string name;
   std::string member;  ///< not empty: name.member
@@ -87,7 +87,7 @@ struct Statement {
   };
   Type type = Type::text;
   bool recursive = false;
-  // What a macro's body reads, and so what the macro takes beside its parameters.
+  // Special names that the body of a macro reads; they decide which extra arguments the macro accepts.
   bool catches_positional = false, catches_named = false, takes_caller = false;
   int64_t offset = 0;
   std::string text;

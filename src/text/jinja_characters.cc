@@ -19,7 +19,7 @@ bool all_characters(std::string_view text, Predicate predicate) {
   return true;
 }
 
-// Some cased character, and all cased ones satisfy the predicate.
+// At least one cased character, and all cased ones satisfy the predicate.
 template <class Predicate>
 bool all_cased(std::string_view text, Predicate predicate) {
   bool any = false;
@@ -46,7 +46,7 @@ bool is_digit(uint32_t c) {
   return is_decimal(c) || std::any_of(std::begin(kRanges), std::end(kRanges), holds);
 }
 
-// Upper case starts every run of cased characters, and only lower case follows in it.
+// Every run of cased characters starts with upper case and continues in lower case.
 bool is_title(std::string_view text) {
   bool any = false, inside = false;
   for (; !text.empty(); text.remove_prefix(decode_utf8(text).length)) {

@@ -1,5 +1,5 @@
 #pragma once
-// Classes of characters as the methods of Python's str see them.
+// Character classes as the methods of Python's str define them.
 #include <cstdint>
 #include <string>
 #include <string_view>

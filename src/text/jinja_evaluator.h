@@ -1,5 +1,5 @@
 #pragma once
-// The first half of the interpreter: scopes, and the value of an expression in one.
+// First half of the interpreter: scopes and the evaluation of expressions.
 #include <memory>
 #include <string>
 #include <string_view>
@@ -25,7 +25,7 @@ class Evaluator {
   Evaluator(const Dict& variables, const Limits& limits) : rt_(limits), variables_(variables) {}
   ~Evaluator() = default;
 
-  /// Alive as long as something nested runs.
+  /// Counts one level of nested evaluation for its lifetime.
   struct Deeper {
     int& depth;
     Deeper(const Runtime& rt, int& counter, int limit) : depth(counter) {

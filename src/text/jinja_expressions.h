@@ -1,6 +1,6 @@
 #pragma once
-// The first half of the parser: a cursor over the tokens of a template, and expressions by recursive descent
-// in jinja2's order of precedence.
+// First half of the parser: a cursor over the tokens of a template, and expressions by recursive descent in
+// jinja2's order of precedence.
 #include <algorithm>
 #include <initializer_list>
 #include <string>
@@ -71,7 +71,7 @@ class TokenReader {
   }
   void expect_block_end() { expect(Type::block_end, "'%}'"); }
 
-  /// Alive as long as something nested is parsed.
+  /// Counts one level of nesting for its lifetime.
   struct Deeper {
     TokenReader& reader;
     explicit Deeper(TokenReader& r) : reader(r) {
@@ -103,7 +103,8 @@ class ExpressionParser : protected TokenReader {
   ExpressionPtr parse_tuple(int64_t offset, bool with_ternary, bool may_be_empty);
   ExpressionPtr parse_filter(ExpressionPtr input, int64_t offset);
 
-  // Whether the names were read since someone set these to false: they decide what a macro takes.
+  // Whether these names were read since the flags were last cleared; they decide which arguments a macro
+  // accepts.
   bool reads_varargs_ = false, reads_kwargs_ = false, reads_caller_ = false;
 
  private:
@@ -113,7 +114,7 @@ class ExpressionParser : protected TokenReader {
   ExpressionPtr parse_or();
   ExpressionPtr parse_and();
   ExpressionPtr parse_not();
-  /// The comparison at the current token, taken; "" when there is none.
+  /// Consumes and returns the comparison operator at the current token; "" when there is none.
   std::string take_comparison();
   ExpressionPtr parse_compare();
   ExpressionPtr parse_binary(std::initializer_list<std::string_view> ops, Rule inner);
@@ -135,7 +136,7 @@ class ExpressionParser : protected TokenReader {
   ExpressionPtr parse_attribute(ExpressionPtr object);
   ExpressionPtr parse_subscript(ExpressionPtr object);
   ExpressionPtr parse_tuple_in_brackets(int64_t offset);
-  /// "(" ... ")" onto node: positional operands and named arguments.
+  /// Parses "(" ... ")" into `node`: positional operands and named arguments.
   void parse_arguments(Expression& node);
   ExpressionPtr parse_call(ExpressionPtr callee);
   std::string parse_dotted_name();

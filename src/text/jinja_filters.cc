@@ -19,7 +19,7 @@ const FilterTable& filters() {
   return table;
 }
 
-// What jinja2 has and chat templates have no use for: chance, and the text of web pages.
+// jinja2's filters that are refused: chat templates need neither randomness nor HTML.
 constexpr std::array<std::string_view, 6> kRefused = {"pprint", "random",   "striptags",
                                                       "urlize", "wordwrap", "xmlattr"};
 

@@ -41,7 +41,7 @@ std::optional<int64_t> parse_int(const std::string& raw, int base) {
   const size_t digits = !text.empty() && (text[0] == '-' || text[0] == '+') ? 1 : 0;
   if (digits == text.size() || text[digits] == ' ' || text[digits] == '-' || text[digits] == '+')
     return std::nullopt;
-  // strtoll knows the prefix of base 16 only, and takes "017" of base 0 as octal.
+  // strtoll skips the prefix of base 16 only, and reads "017" as octal in base 0.
   const char prefix =
       text.size() > digits + 2 && text[digits] == '0' ? static_cast<char>(text[digits + 1] | 0x20) : '0';
   const int named = prefix == 'x' ? 16 : prefix == 'o' ? 8 : prefix == 'b' ? 2 : 0;

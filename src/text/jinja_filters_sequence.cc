@@ -1,4 +1,4 @@
-// Filters over the items of lists, dicts and generators. As in jinja2, most of them give generators.
+// Filters over the items of lists, dicts and generators. As in jinja2, most of them return generators.
 #include <algorithm>
 #include <iterator>
 #include <list>
@@ -10,7 +10,7 @@
 namespace fovea::text::jinja {
 namespace {
 
-// What to sort or compare by: an attribute if given, and without regard to case if wanted.
+// Sort or comparison key: the attribute if given, in lower case unless `case_sensitive`.
 Value sort_key(Runtime& rt, const Value& item, const Value* attribute, bool case_sensitive) {
   Value key = attribute && !attribute->is(Kind::none) ? attribute_path(rt, item, *attribute, nullptr) : item;
   if (key.is(Kind::undefined)) rt.fail(key.undefined_message());
@@ -31,8 +31,8 @@ std::vector<Keyed> with_keys(Runtime& rt, const Value& input, const Value* attri
 }
 
 void sort_keyed(Runtime& rt, std::vector<Keyed>& items, bool reverse) {
-  // A list's merge sort stands an order that is none (NaN) and an error half way, and is stable; Python's
-  // reverse keeps equal items in their order too.
+  // std::list::sort is a stable merge sort that tolerates an inconsistent order (NaN) and exceptions;
+  // Python's reverse keeps equal items in their order too.
   std::list<Keyed> sorted(std::make_move_iterator(items.begin()), std::make_move_iterator(items.end()));
   sorted.sort([&](const Keyed& a, const Keyed& b) {
     return reverse ? less(rt, b.key, a.key) : less(rt, a.key, b.key);
@@ -48,7 +48,7 @@ Value items_of(Runtime& rt, std::vector<Keyed> keyed) {
   return rt.list(std::move(items));
 }
 
-// "a,b" sorts by a, and by b where a is the same.
+// "a,b" sorts by a, then by b where a is equal.
 std::vector<Keyed> with_many_keys(Runtime& rt, const Value& input, const std::string& attributes,
                                   bool case_sensitive) {
   std::vector<Value> paths;
@@ -127,7 +127,7 @@ int64_t want_count(Runtime& rt, const Value* count, std::string_view what) {
   return value;
 }
 
-// Rows of `count` items, the last one filled up if there is something to fill it with.
+// Rows of `count` items, the last one padded if a fill value is given.
 Value batch(Runtime& rt, const Value& input, const Arguments& arguments) {
   const Args args = bind(rt, "batch", arguments, {"linecount", "fill_with"});
   const auto count = static_cast<size_t>(want_count(rt, args[0], "linecount of batch"));
@@ -145,7 +145,7 @@ Value batch(Runtime& rt, const Value& input, const Arguments& arguments) {
   return rt.generator(std::move(rows));
 }
 
-// `count` columns; the first ones are longer by one where it does not divide.
+// `count` columns; the first ones have one item more where the size is not divisible.
 Value slice(Runtime& rt, const Value& input, const Arguments& arguments) {
   const Args args = bind(rt, "slice", arguments, {"slices", "fill_with"});
   const int64_t wanted = want_count(rt, args[0], "slices of slice");
@@ -211,7 +211,7 @@ Value sum(Runtime& rt, const Value& input, const Arguments& arguments) {
   return total;
 }
 
-// select, reject, selectattr, rejectattr: the items whose (attribute's) test gives `wanted`.
+// select, reject, selectattr, rejectattr: the items for which the test (of the attribute) gives `wanted`.
 Value select_where(Runtime& rt, std::string_view name, const Value& input, const Arguments& arguments,
                    bool by_attribute, bool wanted) {
   if (!arguments.named.empty()) rt.fail(std::string(name) + " takes no named arguments");
@@ -264,7 +264,7 @@ Value map(Runtime& rt, const Value& input, const Arguments& arguments) {
   Arguments rest = arguments;
   const std::string name = want_string(rt, rest.positional.front(), "the name of a filter");
   rest.positional.erase(rest.positional.begin());
-  // map of map of map ... would nest calls as deep as the arguments are long.
+  // Nested maps would nest calls as deeply as the argument list is long.
   if (name == "map") rt.fail("map can't be mapped; write a loop");
   for (const Value& item : rt.iterate(input)) {
     rt.step();

@@ -1,4 +1,4 @@
-// Filters that make text, and the few for any value.
+// Filters that return text, and the few for any value.
 #include <algorithm>
 
 #include "text/jinja_filters.h"
@@ -9,14 +9,14 @@
 namespace fovea::text::jinja {
 namespace {
 
-// str() of the input, as most text filters start.
+// str() of the input, the first step of most text filters.
 std::string text_of(Runtime& rt, const Value& input) {
   rt.charge(input.weight());
   return to_str(input);
 }
 
 Value tojson(Runtime& rt, const Value& input, const Arguments& arguments) {
-  // The order of transformers' own filter.
+  // The parameter order of transformers' own filter.
   const Args args = bind(rt, "tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
   JsonStyle style;
   style.ensure_ascii = flag(args[0], false);
@@ -86,7 +86,7 @@ Value capitalize(Runtime& rt, const Value& input, const Arguments& arguments) {
   return rt.string(to_capitalized(text_of(rt, input)));
 }
 
-// jinja2's title starts words behind white space, "-" and opening brackets only, unlike str.title.
+// jinja2's title capitalises only after white space, "-" and opening brackets, unlike str.title.
 Value title(Runtime& rt, const Value& input, const Arguments& arguments) {
   bind(rt, "title", arguments, {});
   const std::string text = text_of(rt, input);
@@ -161,7 +161,7 @@ Value attr(Runtime& rt, const Value& input, const Arguments& arguments) {
   const Args args = bind(rt, "attr", arguments, {"name"});
   if (!args[0]) rt.fail("attr needs a name");
   const std::string& name = want_string(rt, *args[0], "name");
-  // Unlike a dot, the filter finds no items of dicts.
+  // Unlike a dot, the filter does not look up items of dicts.
   if (input.is(Kind::dict) && !is_method(input, name))
     return Value::undefined("'dict object' has no attribute '" + name + "'");
   return get_attribute(rt, input, name);
@@ -254,7 +254,7 @@ Value urlencode(Runtime& rt, const Value& input, const Arguments& arguments) {
 }
 
 Value safe(Runtime& rt, const Value& input, const Arguments& arguments) {
-  bind(rt, "safe", arguments, {});  // nothing is escaped by itself, so nothing needs the mark
+  bind(rt, "safe", arguments, {});  // nothing is escaped automatically, so no mark is needed
   return rt.string(text_of(rt, input));
 }
 

@@ -29,7 +29,7 @@ constexpr int64_t kMaxPrecision = 1000;
   rt.fail(std::string("unknown format code '") + code + "' for " + std::string(type_name(value)));
 }
 
-// Widths and precisions: digits at `pos`, bounded so that a short format can't ask for endless text.
+// Widths and precisions: digits at `pos`, bounded so that a short format can't produce unbounded text.
 int64_t read_number(const Runtime& rt, std::string_view text, size_t& pos, int64_t limit) {
   int64_t number = 0;
   for (; pos < text.size() && text[pos] >= '0' && text[pos] <= '9'; ++pos) {
@@ -110,7 +110,8 @@ std::string print_real(double value, int precision, char type) {
   return text;
 }
 
-// The default form with a precision: as "g", but a whole number keeps ".0", and one digit less has room.
+// The default form with a precision: as "g", but a whole number keeps ".0", and exponents start one digit
+// earlier.
 std::string general_real(double value, int precision) {
   const int significant = std::max(precision, 1);
   const std::string scientific = print_real(value, significant - 1, 'e');
@@ -389,7 +390,7 @@ class BraceFormatter {
  public:
   BraceFormatter(Runtime& rt, const Arguments& arguments) : rt_(rt), arguments_(arguments) {}
 
-  // `depth`: a format inside braces may have fields too, but these none.
+  // `depth`: a format spec may contain fields, which may not contain further ones.
   std::string run(std::string_view text, int depth) {
     if (depth > 1) rt_.fail("the format is nested too deep");
     std::string out;

@@ -83,7 +83,7 @@ Value strftime_now(Runtime& rt, const Arguments& arguments) {
   if (!args[0]) rt.fail("strftime_now needs a format");
   const std::string& format = want_string(rt, *args[0], "the format");
   if (format.size() > 200) rt.fail("the format of strftime_now is longer than 200 bytes");
-  // Widths ("%99999d") would let a short format give any amount of text.
+  // Widths ("%99999d") would let a short format produce any amount of text.
   for (size_t at = 0; (at = format.find('%', at)) != std::string::npos; at += 2) {
     const char c = at + 1 < format.size() ? format[at + 1] : '\0';
     if (c == '-') ++at;
@@ -120,7 +120,7 @@ Value call_global(Runtime& rt, std::string_view name, const Arguments& arguments
   rt.fail("the template refuses: " + (args[0] ? to_str(*args[0]) : std::string()));
 }
 
-// Its separator, but nothing the first time.
+// Returns the separator, except on the first call.
 Value call_joiner(Runtime& rt, const Value& joiner, const Arguments& arguments) {
   bind(rt, "joiner", arguments, {});
   Progress& state = joiner.as_progress();

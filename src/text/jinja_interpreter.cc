@@ -116,7 +116,7 @@ class Interpreter final : public Evaluator {
     return execute(statement.otherwise, scope);
   }
 
-  // The output of a block as a text of its own.
+  // Captures the output of a block as a text of its own.
   Flow capture(const Block& block, const ScopePtr& scope, std::string& text) {
     std::string outer;
     outer.swap(out_);
@@ -146,7 +146,7 @@ class Interpreter final : public Evaluator {
 
   Flow with_scope(const Statement& statement, const ScopePtr& scope) {
     const ScopePtr inner = child_of(scope);
-    // Values see the scope outside, not each other.
+    // Values are evaluated in the outer scope and don't see each other.
     for (const Parameter& parameter : statement.parameters) {
       define(*inner, parameter.name, evaluate(*parameter.fallback, scope));
     }
@@ -188,19 +188,20 @@ class Interpreter final : public Evaluator {
       if (flow == Flow::loop_break) break;
       completed |= flow == Flow::next;
     }
-    // As jinja2: else also follows a loop whose every turn ended early.
+    // As in jinja2, else also runs after a loop in which every iteration ended early.
     if (!completed) execute(statement.otherwise, child_of(scope));
   }
 
   // ---- macros
   Value new_closure(const Statement& statement, const ScopePtr& scope, std::string name) {
     rt_.charge(64);
-    // Scopes hold the macros defined in them, so values only refer to closures: no circle owns itself.
+    // Scopes hold the macros defined in them; values refer to closures without owning them, so no cycle owns
+    // itself.
     closures_.push_back({&statement, scope});
     return Value::callable({std::move(name), Value(), &closures_.back(), &statement});
   }
 
-  // As jinja2's Macro: what is left over goes to varargs and kwargs if the body reads them.
+  // As jinja2's Macro: extra arguments go to varargs and kwargs if the body reads them.
   void bind_parameters(const Statement& macro, const std::string& name, const Arguments& arguments,
                        const ScopePtr& inner) {
     const auto& parameters = macro.parameters;

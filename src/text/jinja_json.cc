@@ -110,7 +110,7 @@ class Writer {
     write_items(sorted, '{', '}', level, write_one);
   }
 
-  // The nesting of values is bounded where they are made.
+  // The nesting of values was bounded when they were made.
   void write(const Value& value, int level) {
     switch (value.kind()) {
       case Kind::none: out_ += "null"; break;

@@ -19,7 +19,7 @@ struct JsonStyle {
   bool sort_keys = false;
 };
 
-/// As Python's json.dumps writes it; an error for values that JSON has no form for.
+/// As Python's json.dumps writes it; an error for values that JSON can't represent.
 std::string to_json(Runtime& rt, const Value& value, const JsonStyle& style);
 
 }  // namespace fovea::text::jinja

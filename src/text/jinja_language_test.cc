@@ -1,5 +1,5 @@
-// The template language feature by feature. tests/text compares far more of it with other implementations;
-// what stands here are its borders: what is refused, and the words it is refused with.
+// The template language feature by feature. tests/text compares much more of it with other implementations;
+// this file tests its limits: what is refused, and with which message.
 #include <gtest/gtest.h>
 
 #include "text/chat_template.h"
@@ -24,7 +24,7 @@ void expect_all(std::initializer_list<Case> cases, std::string_view variables = 
     EXPECT_EQ(render(c.source, variables), c.expected) << c.source;
 }
 
-// A part of the message is enough.
+// A substring of the message is enough.
 void expect_refused(std::initializer_list<Case> cases, std::string_view variables = "{}") {
   for (const Case& c : cases) {
     const std::string message = render(c.source, variables);

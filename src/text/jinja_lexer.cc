@@ -90,8 +90,9 @@ class Lexer {
     if (begin < end) add(Type::text, begin, std::string(source_.substr(begin, end - begin)));
   }
 
-  // End of the text [begin, end) after what the tag behind it strips: "-" all white space, nothing for "+",
-  // otherwise (lstrip_blocks) the blanks of its line when only they stand before a block or comment.
+  // End of the text [begin, end) after stripping by the following tag: "-" strips all white space, "+"
+  // nothing, otherwise (lstrip_blocks) the blanks of its line if nothing else precedes a block or comment on
+  // it.
   size_t strip_before(size_t begin, size_t end, char sign, bool lstrip) const {
     if (sign == '-') {
       while (end > begin) {
@@ -112,8 +113,8 @@ class Lexer {
     return line_start ? line : end;
   }
 
-  // `end` is behind an end tag whose sign was `sign`: "-" takes all white space along, otherwise
-  // (trim_blocks) one newline.
+  // `end` is behind an end tag whose sign was `sign`: "-" consumes all white space, otherwise (trim_blocks)
+  // one newline.
   size_t strip_after(size_t end, char sign, bool trim) const {
     if (sign == '-') {
       end = skip_space(end);
@@ -136,7 +137,7 @@ class Lexer {
     return pos;
   }
 
-  // Matches `word` with blanks around it and an end tag; gives the sign and the position behind "%}".
+  // Matches `word` with blanks around it and an end tag; returns the sign and the position behind "%}".
   bool bare_tag(size_t pos, std::string_view word, char& sign, size_t& end) const {
     pos = skip_space(pos);
     if (!at(pos, word)) return false;
@@ -163,7 +164,7 @@ class Lexer {
     fail(tag, "'raw' without its 'endraw'");
   }
 
-  // Tokens up to `close`, which does not count inside brackets.
+  // Tokens up to `close`, which is not recognised inside brackets.
   void expression(std::string_view close, Type close_type, size_t tag) {
     std::string brackets;
     while (true) {

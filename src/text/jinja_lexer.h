@@ -26,7 +26,7 @@ struct Token {
   std::string text;  ///< text and strings: decoded content; numbers: as written, without underscores
 };
 
-/// Valid UTF-8, line ends as "\n", and without one trailing newline, as jinja2 reads a template.
+/// Valid UTF-8 with "\n" line ends and without one trailing newline, as jinja2 reads a template.
 std::string normalize_source(std::string_view source);
 
 /// Tokens of a normalized source, ending with Type::end. Throws Failure.

@@ -16,10 +16,10 @@ struct LoopState {
   size_t index = 0;  ///< of the current item
   int depth = 0;     ///< nesting of recursive loops
   int nesting = 1;   ///< as Value::nesting
-  /// What loop.changed() saw last, written out: the values themselves could hold this loop.
+  /// What loop.changed() saw last, as text: the values themselves could hold this loop.
   std::optional<std::string> changed;
-  // For recursive loops: what calling the loop runs, and the place of its scope among those that the
-  // interpreter keeps. Scopes hold loops, so owning one here could make a chain of owners of any length.
+  // For recursive loops: the statement that a call runs, and the index of its scope in the interpreter's
+  // list. Scopes own loops, so owning a scope here could build ownership chains of any length.
   const Statement* statement = nullptr;
   size_t scope = 0;
 };

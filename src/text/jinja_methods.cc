@@ -1,4 +1,4 @@
-// Methods of str, dict, list and tuple, as far as they change nothing.
+// Methods of str, dict, list and tuple that change nothing.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -77,7 +77,7 @@ std::vector<std::string_view> split_at(std::string_view text, std::string_view s
   return parts;
 }
 
-// From the right; only a limit makes a difference to split_at.
+// Splits from the right; this differs from split_at only with a limit.
 std::vector<std::string_view> split_right(std::string_view text, std::string_view separator, int64_t limit) {
   std::vector<std::string_view> parts = split_at(text, separator, -1);
   if (limit < 0 || static_cast<int64_t>(parts.size()) <= limit + 1) return parts;
@@ -88,7 +88,7 @@ std::vector<std::string_view> split_right(std::string_view text, std::string_vie
   return out;
 }
 
-// What is left of the limit keeps the white space before it.
+// The text left over by the limit keeps the white space before it.
 std::vector<std::string_view> split_right_at_space(std::string_view text, int64_t limit) {
   std::vector<std::string_view> parts = split_at_space(text, -1);
   if (limit < 0 || static_cast<int64_t>(parts.size()) <= limit) return parts;
@@ -123,11 +123,11 @@ bool affix_matches(std::string_view text, std::string_view affix, bool at_start)
   return at_start ? text.starts_with(affix) : text.ends_with(affix);
 }
 
-// The part of a text that the arguments start and end of a method pick, as Python's slices do.
+// The part of a text that the start and end arguments of a method select, as Python's slices do.
 struct Window {
   std::string_view text;
   int64_t first = 0;   // index of its first character
-  bool exists = true;  // not when it starts behind the end of the text
+  bool exists = true;  // false when it starts behind the end of the text
 };
 
 Window window(Runtime& rt, std::string_view text, const Value* start, const Value* stop) {
@@ -220,7 +220,7 @@ Value pad(Runtime& rt, const std::string& text, std::string_view name, const Arg
   if (static_cast<uint64_t>(missing) > rt.limits().output_bytes) rt.fail("the padded text is too large");
   int64_t left = name == "ljust" ? 0 : name == "center" ? missing / 2 : missing;
   if (name == "center" && missing % 2 == 1) {
-    // Python puts the odd blank left when the width is odd too.
+    // As in Python, the odd blank goes left when the width is odd too.
     left = missing / 2 + (width & 1);
   }
   std::string out;

@@ -141,7 +141,7 @@ Value loop_attribute(Runtime& rt, const Value& object, std::string_view name) {
   return missing(object, name);
 }
 
-// What jinja2's Macro tells about itself.
+// Attributes of jinja2's Macro.
 Value macro_attribute(Runtime& rt, const Value& object, std::string_view name) {
   const Callable& function = object.as_callable();
   const Statement* macro = function.statement;
@@ -190,7 +190,7 @@ Value sequence_item(const Value& object, int64_t index) {
   return object.as_items()[static_cast<size_t>(at)];
 }
 
-// The indices that Python's slice(start, stop, step) picks of `size` elements.
+// The indices that Python's slice(start, stop, step) selects from `size` elements.
 std::vector<size_t> slice_indices(Runtime& rt, int64_t size, const Value* start, const Value* stop,
                                   const Value* step_value) {
   const auto given = [](const Value* value) { return value && !value->is(Kind::none); };

@@ -24,7 +24,7 @@ class Parser : ExpressionParser {
            std::find(words.begin(), words.end(), ahead(1).text) != words.end();
   }
 
-  // Statements up to a tag of `ends`, which is left; with no ends, up to the end of the template.
+  // Statements up to a tag of `ends`, which is not consumed; with no ends, up to the end of the template.
   Block parse_block(std::initializer_list<std::string_view> ends) {
     const Deeper deeper(*this);
     Block block;
@@ -52,7 +52,7 @@ class Parser : ExpressionParser {
     return block;
   }
 
-  // The tag "{% word %}" that ends a block.
+  // Consumes the tag "{% word %}" that ends a block.
   void take_end_tag() {
     take();
     take();
@@ -83,7 +83,7 @@ class Parser : ExpressionParser {
       statement.type = word.text == "break" ? St::loop_break : St::loop_continue;
       expect_block_end();
     } else if (word.text == "generation") {
-      // Marks what the model says, for training; rendering ignores it but for the names set inside.
+      // Marks the model's output for training; for rendering it is only a scope.
       expect_block_end();
       statement.type = St::scope;
       statement.body = parse_body_outside_loops("endgeneration");
@@ -221,7 +221,7 @@ class Parser : ExpressionParser {
     expect_op(")");
   }
 
-  // A macro's body is its own world for break and continue.
+  // A break or continue in this body can't refer to a loop outside it.
   Block parse_body_outside_loops(std::string_view end) {
     const int loops = loops_;
     loops_ = 0;

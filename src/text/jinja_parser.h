@@ -5,8 +5,8 @@
 
 namespace fovea::text::jinja {
 
-/// Parses a normalized source. Throws Failure; nesting deeper than 100 statements or brackets, or an
-/// expression tree deeper than 200, is one.
+/// Parses a normalized source. Throws Failure, also for more than 100 nested statements or brackets and for
+/// an expression tree deeper than 200.
 Block parse_template(std::string_view source);
 
 }  // namespace fovea::text::jinja

@@ -51,7 +51,7 @@ bool is_kind(std::string_view name, const Value& v) {
   const bool sequence = v.is_sequence() || v.is(Kind::string) || v.is(Kind::dict) || v.is(Kind::undefined);
   if (name == "sequence" || name == "iterable")
     return sequence || (name == "iterable" && (v.is(Kind::loop) || v.is(Kind::generator)));
-  return false;  // escaped: nothing is marked as safe
+  return false;  // escaped: no value is marked as safe
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 #pragma once
-// What filters, tests, methods and operators share while a template runs: its budgets and its errors.
+// Shared by filters, tests, methods and operators while a template runs: budgets and error reporting.
 #include <deque>
 #include <initializer_list>
 #include <string>
@@ -12,9 +12,9 @@
 namespace fovea::text::jinja {
 
 struct Limits {
-  uint64_t steps = 1'000'000;         ///< statements, loop turns and calls
+  uint64_t steps = 1'000'000;         ///< statements, loop iterations and calls
   uint64_t work = uint64_t{1} << 29;  ///< bytes of strings and elements of containers made or read
-  uint64_t output_bytes = 32u << 20;  ///< of the result, and of any string or container on the way
+  uint64_t output_bytes = 32u << 20;  ///< of the result, and of each intermediate string or container
   int evaluation_depth = 800;         ///< nested evaluations, through macros too
   int macro_depth = 60;               ///< nested macro calls and recursive loops
   int value_nesting = 100;            ///< containers in containers
@@ -26,17 +26,17 @@ class Runtime {
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
-  /// Where errors are reported; the interpreter moves it along.
+  /// Where errors are reported; the interpreter updates it.
   int64_t offset = 0;
 
   [[noreturn]] void fail(std::string message) const { throw Failure{std::move(message), offset}; }
-  /// One statement, loop turn or call.
+  /// Counts one statement, loop iteration or call.
   void step();
-  /// `amount` bytes or elements are read or made.
+  /// Counts `amount` bytes or elements that are read or made.
   void charge(uint64_t amount);
   const Limits& limits() const { return limits_; }
 
-  // Values made under the limits.
+  // Construct values within the limits.
   Value string(std::string text);
   Value list(std::vector<Value> items);
   Value tuple(std::vector<Value> items);
@@ -44,7 +44,7 @@ class Runtime {
   Value generator(std::vector<Value> items);
   Value new_namespace();
 
-  /// What a for loop over `value` goes through, which uses a generator up; an error for values that Python
+  /// The items that a for loop over `value` visits; consumes a generator. An error for values that Python
   /// can't iterate.
   std::vector<Value> iterate(const Value& value);
 
@@ -54,7 +54,7 @@ class Runtime {
   Limits limits_;
   uint64_t steps_ = 0;
   uint64_t work_ = 0;
-  // Namespaces may point to each other in circles, so values only refer to them.
+  // Namespaces may refer to each other in cycles, so values do not own them.
   std::deque<Namespace> namespaces_;
 };
 

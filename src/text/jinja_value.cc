@@ -57,7 +57,7 @@ void append_quoted(std::string_view text, std::string& out) {
   out += quote;
 }
 
-// Namespaces may hold each other, so depth is not bounded by the values' nesting.
+// Namespaces may hold each other, so the nesting limit of values does not bound the depth.
 constexpr int kMaxReprDepth = 200;
 
 void append_repr(const Value& value, int depth, std::string& out);
@@ -90,7 +90,7 @@ void append_namespace(const Namespace& space, int depth, std::string& out) {
     first = false;
     append_quoted(name, out);
     out += ": ";
-    // One level is enough to look at; deeper ones could repeat without end.
+    // Nested namespaces are not printed: they could repeat without end.
     if (value.is(Kind::name_space)) {
       out += "<Namespace>";
     } else {
@@ -141,7 +141,7 @@ void append_repr(const Value& value, int depth, std::string& out) {
   }
 }
 
-// Equal keys, and only they, have one canonical text.
+// Two keys have the same canonical text if and only if they are equal.
 std::string canonical(const Value& key) {
   std::string text;
   switch (key.kind()) {
@@ -180,7 +180,8 @@ bool equal_dicts(const Dict& a, const Dict& b) {
 }  // namespace
 
 Value Value::undefined(std::string what) {
-  // Messages name what a template looked for, which may be any text, and undefined values count as small.
+  // The message names what a template looked up, which may be any text, but weight() counts undefined values
+  // as small.
   constexpr size_t kMaxMessage = 200;
   if (what.size() > kMaxMessage) what = what.substr(0, kMaxMessage) + "...";
   Value value(Kind::undefined);

@@ -33,7 +33,7 @@ enum class Kind : uint8_t {
   dict,
   name_space,
   loop,
-  generator,  ///< what lazy filters give: read once, without a length
+  generator,  ///< result of lazy filters: read once, without a length
   cycler,
   joiner,
   callable,
@@ -47,7 +47,7 @@ class Value {
   static Value boolean(bool value);
   static Value integer(int64_t value);
   static Value real(double value);
-  /// An integer that has no place in 64 bits: it is written as `digits` and counts as `value`.
+  /// An integer outside 64 bits: printed as `digits`, computed with as `value`.
   static Value large_integer(double value, std::string digits);
   static Value string(std::string value);
   static Value list(std::vector<Value> items);
@@ -67,7 +67,7 @@ class Value {
   bool is_integral() const { return is(Kind::boolean) || is(Kind::integer); }
   bool is_sequence() const { return is(Kind::list) || is(Kind::tuple); }
 
-  // Only for the kind that the name says.
+  // Valid only for the kind in the name.
   bool as_bool() const { return scalar_.boolean; }
   int64_t as_int() const { return is(Kind::boolean) ? scalar_.boolean : scalar_.integer; }
   const std::string* digits() const;  ///< of a large integer, else null
@@ -84,8 +84,8 @@ class Value {
 
   /// Containers inside containers: 0 for scalars, 1 for a flat list.
   int nesting() const;
-  /// About the bytes that writing the value out takes: shared parts count each time they occur, so a value
-  /// that holds itself doubled many times over is seen to be huge.
+  /// Approximate bytes of the printed value. Shared parts count at each occurrence, so that a value grown by
+  /// repeated doubling is detected.
   uint64_t weight() const;
 
  private:
@@ -108,7 +108,7 @@ struct Sequence {
   bool group = false;
 };
 
-/// Items that are gone through once (generator), in circles (cycler), or the separator of a joiner.
+/// Items that are consumed once (generator) or in a cycle (cycler), or the separator of a joiner.
 struct Progress {
   Sequence sequence;
   size_t next = 0;
@@ -153,7 +153,7 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// Python's view of values. None of these needs the interpreter.
+// Python's semantics of values; they need no interpreter.
 bool truthy(const Value& value);
 bool equal(const Value& a, const Value& b);
 std::string_view type_name(const Value& value);  ///< "str", "int", ...

@@ -7,7 +7,7 @@ namespace {
 
 constexpr size_t kMaxDepth = 100;
 
-// Builds the tree from nlohmann's events; every callback returns whether to go on.
+// Builds the tree from nlohmann's events; every callback returns whether to continue.
 class TreeBuilder {
  public:
   using number_integer_t = nlohmann::json::number_integer_t;
@@ -47,7 +47,7 @@ class TreeBuilder {
   const std::string& error() const { return error_; }
 
  private:
-  // Where the next value goes. Pointers to open containers stay valid: only the innermost one grows.
+  // The slot of the next value. Pointers to open containers stay valid: only the innermost one grows.
   Json* slot() {
     if (open_.empty()) return &root_;
     if (Json::Array* array = open_.back()->array()) return &array->emplace_back();
@@ -105,7 +105,7 @@ std::string Json::describe() const {
   std::string text = "\"";
   for (const char c : string()->substr(0, 56))
     text += static_cast<uint8_t>(c) < 0x20 ? '?' : c;
-  // A cut must not leave half a character behind.
+  // A cut must not leave a partial character.
   while (string()->size() > 56 && (static_cast<uint8_t>(text.back()) & 0xC0) == 0x80)
     text.pop_back();
   if (string()->size() > 56 && static_cast<uint8_t>(text.back()) >= 0xC0) text.pop_back();

@@ -17,7 +17,7 @@ class Json {
  public:
   using Array = std::vector<Json>;
   using Object = std::vector<std::pair<std::string, Json>>;
-  /// An integer beyond int64: about its value, and exactly its digits.
+  /// An integer beyond int64: its approximate value and its exact digits.
   struct LargeInteger {
     double value = 0;
     std::string digits;
@@ -34,7 +34,7 @@ class Json {
   bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
   const bool* boolean() const { return std::get_if<bool>(&value_); }
   const int64_t* integer() const { return std::get_if<int64_t>(&value_); }
-  /// Also of a large integer.
+  /// Also for a large integer.
   const double* real() const {
     const LargeInteger* large = large_integer();
     return large ? &large->value : std::get_if<double>(&value_);

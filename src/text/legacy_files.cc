@@ -35,7 +35,7 @@ std::string token_named(const TokenizerConfig& config, const char* name, const c
   return it == config.special_tokens.end() ? fallback : it->second;
 }
 
-// An added token of the vocabulary, or an error that names it.
+// An added token of the vocabulary; an error names it if the vocabulary lacks it.
 Result<json> special_token(const json& vocab, const std::string& file, const std::string& content) {
   const auto it = vocab.find(content);
   if (it == vocab.end() || !it->is_number_integer()) {
@@ -110,7 +110,7 @@ json merges_of(std::string_view text) {
 Result<json> from_vocab_json(const std::string& vocab_text, const std::string& merges,
                              const TokenizerConfig& config, bool like_roberta) {
   if (!is_valid_utf8(merges)) return invalid("merges.txt is not UTF-8");
-  // Checked by our parser first: it bounds the nesting.
+  // Our parser reads it first, since it bounds the nesting.
   FOVEA_TRY(checked, parse_json(vocab_text, "vocab.json"));
   if (!checked.object()) return invalid("vocab.json must hold an object");
   json vocab = json::object();
@@ -135,7 +135,7 @@ Result<json> from_vocab_json(const std::string& vocab_text, const std::string& m
                                           token_named(config, "mask_token", "<mask>")};
   FOVEA_TRY(out,
             wrapped(std::move(document), vocab, "vocab.json", {cls, sep, "RobertaProcessing"}, specials));
-  out["added_tokens"].back()["lstrip"] = true;  // <mask> takes the blank before it along
+  out["added_tokens"].back()["lstrip"] = true;  // <mask> also consumes the blank before it
   return out;
 }
 

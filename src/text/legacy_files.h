@@ -1,5 +1,5 @@
 #pragma once
-// The vocabulary files that models had before tokenizer.json.
+// Vocabulary files that predate tokenizer.json.
 #include <optional>
 #include <string>
 
@@ -8,16 +8,15 @@
 
 namespace fovea::text {
 
-/// What a model's folder has; nullopt where there is no such file.
+/// The files of a model's folder; nullopt for one that is missing.
 struct LegacyFiles {
   std::optional<std::string> vocab_txt{}, vocab_json{}, merges_txt{};
   bool has_sentencepiece_model = false;  ///< tokenizer.model
 };
 
-/// The tokenizer.json that says the same. config.tokenizer_class tells how the files are meant:
-/// BertTokenizer, DistilBertTokenizer, ElectraTokenizer for vocab.txt; GPT2Tokenizer, RobertaTokenizer,
-/// BartTokenizer, LongformerTokenizer for vocab.json and merges.txt. Errors name what is missing or can't be
-/// read.
+/// The equivalent tokenizer.json. config.tokenizer_class selects how the files are read: BertTokenizer,
+/// DistilBertTokenizer, ElectraTokenizer for vocab.txt; GPT2Tokenizer, RobertaTokenizer, BartTokenizer,
+/// LongformerTokenizer for vocab.json and merges.txt. Errors name what is missing or can't be read.
 Result<std::string> tokenizer_json_from(const LegacyFiles& files, const TokenizerConfig& config);
 
 }  // namespace fovea::text

@@ -1,6 +1,6 @@
 #pragma once
-// Metaspace: blanks are spelled as a visible character, U+2581 of SentencePiece, and words carry theirs in
-// front.
+// Metaspace: a blank becomes a visible character (SentencePiece's U+2581) in front of the word that follows
+// it.
 #include <string>
 
 #include "fovea/result.h"
@@ -11,7 +11,7 @@ namespace fovea::text {
 struct Metaspace {
   enum class Prepend { always, first, never };
   std::string replacement = "\u2581";  ///< one character
-  Prepend prepend = Prepend::always;   ///< which pieces get one in front: every one, the text's first, none
+  Prepend prepend = Prepend::always;   ///< which pieces get one in front: all, the text's first, none
   bool split = true;                   ///< pre-tokenizer only: cut in front of every replacement
 };
 

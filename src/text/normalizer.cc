@@ -6,11 +6,11 @@
 namespace fovea::text {
 namespace {
 
-// The largest real growth is a compatibility decomposition's: U+FDFA, 3 bytes, becomes 33. A chain of stages
-// that each double the text would fill the memory.
+// The largest growth in practice is a compatibility decomposition: U+FDFA, 3 bytes, becomes 33. A chain of
+// stages that each double the text would exhaust memory.
 constexpr size_t kMaxGrowth = 64;
 constexpr size_t kFreeBytes = size_t{64} << 10;
-// Beyond it a bound would say nothing.
+// Larger factors give no useful bound.
 constexpr size_t kMaxShrink = size_t{1} << 20;
 
 class NormalizerSequence final : public Normalizer {

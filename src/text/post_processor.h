@@ -1,5 +1,5 @@
 #pragma once
-// Stage 5 of tokenizing: ids that are put around one text (BOS, EOS).
+// Stage 5 of tokenizing: ids added around one text (BOS, EOS).
 #include <cstdint>
 #include <vector>
 

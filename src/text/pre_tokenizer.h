@@ -23,13 +23,13 @@ class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
   virtual Status apply(Pieces& pieces) const = 0;
-  /// How many ByteLevel stages are inside; more than one would spell the spellings.
+  /// Number of ByteLevel stages inside; a second one would encode the output of the first again.
   virtual int byte_level_stages() const { return 0; }
-  /// Every byte of a text is in one of its pieces.
+  /// Whether every byte of a text is in one of its pieces.
   virtual bool keeps_all() const { return false; }
 };
 
-/// From tokenizer.json's "pre_tokenizer"; null: the whole text is one piece, and nullptr comes back.
+/// From tokenizer.json's "pre_tokenizer"; null returns nullptr: the whole text is one piece.
 Result<std::unique_ptr<PreTokenizer>> parse_pre_tokenizer(const Json* spec);
 
 // byte_level_pre_tokenizer.cc, split_pre_tokenizer.cc, metaspace_pre_tokenizer.cc

@@ -91,8 +91,7 @@ class CharsMap {
     return out;
   }
 
-  // The replacement of the shortest prefix of `text` that has one. Which prefix is not a choice: the models
-  // were trained with this.
+  // The replacement of the shortest prefix of `text` that has one, as in the training of the models.
   std::optional<std::string_view> find(std::string_view text) const {
     size_t node = units_[0].offset();
     for (const char c : text) {
@@ -114,7 +113,7 @@ class CharsMap {
     if (offset > replacements_.size()) return std::nullopt;
     std::string_view text = std::string_view(replacements_).substr(offset);
     text = text.substr(0, text.find('\0'));
-    // An offset into the middle of a character.
+    // The offset points into a character.
     if (!is_valid_utf8(text)) return std::nullopt;
     return text;
   }
@@ -139,7 +138,7 @@ class Precompiled final : public Normalizer {
   }
 
  private:
-  // A short cluster is looked up whole first; otherwise its characters are, one by one.
+  // A short cluster is looked up as a whole first, otherwise its characters one by one.
   void append_cluster(std::string_view cluster, std::string& out) const {
     constexpr size_t kLongestWhole = 5;
     if (cluster.size() <= kLongestWhole) {

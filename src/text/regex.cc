@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMaxPatternBytes = size_t{64} << 10;
 // One step of a pre-tokenizer pattern backtracks at most once per character of a whitespace run, so 10 M
-// steps cover runs of that many bytes; what needs more is a pattern that explodes.
+// steps cover runs of that many bytes; a pattern that needs more has runaway backtracking.
 constexpr uint32_t kMatchLimit = 10'000'000;
 constexpr uint32_t kHeapLimitKiB = 64 * 1024;  // interpreter only
 constexpr size_t kJitStackBytes = 8 << 20;

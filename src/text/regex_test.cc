@@ -58,7 +58,7 @@ TEST(Regex, BadPatternsAreErrors) {
   EXPECT_NE(matches(R"((?=(\Ka)))", "a")[0].find("error"), std::string::npos);
 }
 
-// What Oniguruma understands otherwise than PCRE2.
+// Constructs that Oniguruma and PCRE2 interpret differently.
 TEST(Regex, ClassesAreOnigurumas) {
   const auto count = [](std::string_view pattern, std::string_view text) {
     auto regex = Regex::compile(pattern);

@@ -1,4 +1,4 @@
-// Normalizers without settings to speak of: Unicode forms, Lowercase, Strip, StripAccents, Nmt, ByteLevel.
+// Normalizers with few or no settings: Unicode forms, Lowercase, Strip, StripAccents, Nmt, ByteLevel.
 #include "text/byte_level.h"
 #include "text/normalizer.h"
 #include "text/unicode.h"
@@ -7,7 +7,7 @@
 namespace fovea::text {
 namespace {
 
-// A normalizer that is a function of the text.
+// A normalizer that is a pure function of the text.
 template <class Function>
 class PlainNormalizer final : public Normalizer {
  public:
@@ -20,8 +20,9 @@ class PlainNormalizer final : public Normalizer {
   size_t most_shrink_;
 };
 
-// Of what drops nothing: the longest character has 4 bytes, the shortest 1, and nothing that composes shrinks
-// more (U+03B9 as U+1D6C4 with U+0308 and U+0301, 8 bytes, is U+0390, 2 bytes, in NFKC; NFC's most is 3.5).
+// For normalizers that drop nothing: the longest character has 4 bytes, the shortest 1, and no composition
+// shrinks more (NFKC: U+03B9 as U+1D6C4 with U+0308 and U+0301, 8 bytes, becomes U+0390, 2 bytes; NFC: at
+// most 3.5).
 constexpr size_t kCharacterShrink = 4;
 
 template <class Function>
@@ -44,8 +45,8 @@ std::string without_marks(std::string_view text) {
   return out;
 }
 
-// Machine translation's cleaning of SentencePiece (nmt_nfkc without the NFKC): control characters go, and
-// what only looks like a blank becomes one.
+// SentencePiece's cleaning for machine translation (nmt_nfkc without NFKC): control characters are removed,
+// and characters that look like a blank become one.
 bool nmt_drops(uint32_t c) {
   return (c >= 0x01 && c <= 0x08) || c == 0x0B || (c >= 0x0E && c <= 0x1F) || c == 0x7F || c == 0x8F ||
          c == 0x9F;

@@ -1,4 +1,4 @@
-// Split: cuts at the matches of a pattern; `behavior` says what becomes of the matches.
+// Split: cuts at the matches of a pattern; `behavior` decides what happens to the matches.
 #include "text/split_pre_tokenizer.h"
 
 #include "text/pattern.h"

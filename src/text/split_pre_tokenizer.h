@@ -1,5 +1,5 @@
 #pragma once
-// What becomes of the places where a pre-tokenizer cuts.
+// How a pre-tokenizer treats the matches that it cuts at.
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,7 +12,7 @@ namespace fovea::text {
 
 enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
-/// `spec`.behavior; `path` names it in errors. Without a fallback it must be there.
+/// `spec`.behavior; `path` names it in errors. Without a fallback it is required.
 Result<SplitBehavior> parse_split_behavior(const Json& spec, std::string_view path,
                                            std::optional<SplitBehavior> fallback = {});
 
@@ -20,7 +20,7 @@ Result<SplitBehavior> parse_split_behavior(const Json& spec, std::string_view pa
 class SegmentJoiner {
  public:
   SegmentJoiner(SplitBehavior behavior, std::vector<Span>& out) : behavior_(behavior), out_(out) {}
-  /// Segments with nothing in them are passed over.
+  /// Empty segments are skipped.
   void add(Span segment, bool is_match);
 
  private:

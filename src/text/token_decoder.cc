@@ -11,14 +11,13 @@
 namespace fovea::text {
 namespace {
 
-// Real stages replace a character by another; one that doubles the text, ten times over, would fill the
-// memory.
+// Real stages replace one character by another; ten stages that each double the text would exhaust memory.
 constexpr size_t kMaxGrowth = 256;
 constexpr size_t kMaxStages = 64;  // each calls the next; real chains have five
 
 static_assert(kMaxGrowth >= kMaxInsertedBytes, "one stage alone is allowed");
 
-// What a byte-level token spells; a spelling with characters outside the alphabet stands for itself.
+// The bytes of a byte-level token; a spelling with characters outside the alphabet stands for itself.
 std::string byte_level_bytes(std::string_view token, bool is_added) {
   if (is_added) return std::string(token);
   return spelled_bytes(token).value_or(std::string(token));
@@ -135,7 +134,7 @@ std::string TokenDecoder::token_bytes(std::string_view token, bool is_added) con
   return bytes;
 }
 
-// The end of a chain: text goes to the string of the current call.
+// The end of a chain: appends text to the string of the current call.
 class TokenDecoder::Run::Output final : public DecoderStage {
  public:
   std::unique_ptr<DecoderStage> clone() const override { return std::make_unique<Output>(); }

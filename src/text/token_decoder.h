@@ -1,5 +1,5 @@
 #pragma once
-// The way back: token spellings to text, one token at a time.
+// Decoding: token spellings to text, one token at a time.
 #include <memory>
 #include <string>
 #include <string_view>
@@ -10,19 +10,19 @@
 
 namespace fovea::text {
 
-/// One step of a chain. What comes in and goes out is a sequence of pieces (at first the tokens) given in
-/// parts; parts are whole characters. A step hands on what later input can't change, at once.
+/// One stage of a decoder chain. Input and output are sequences of pieces (at first the tokens), delivered in
+/// parts of whole characters. A stage forwards at once what later input can't change.
 class DecoderStage {
  public:
   virtual ~DecoderStage() = default;
   virtual std::unique_ptr<DecoderStage> clone() const = 0;
   virtual void part(std::string_view text) = 0;
   virtual void end_piece() = 0;
-  /// The end of the whole sequence: what was held back goes out.
+  /// End of the sequence: flushes what was held back.
   virtual void finish() { next_->finish(); }
-  /// Forgets bytes that are not a whole character yet.
+  /// Discards the bytes of an incomplete character.
   virtual void drop_unfinished() { next_->drop_unfinished(); }
-  /// What a piece becomes when it neither starts nor ends the sequence.
+  /// The form of a piece that neither starts nor ends the sequence.
   virtual std::string middle(std::string piece) const = 0;
 
   void set_next(DecoderStage* next) { next_ = next; }
@@ -38,21 +38,21 @@ class TokenDecoder {
   /// clean_up_tokenization_spaces: no blank before punctuation and English contractions.
   static Result<TokenDecoder> parse(const Json* spec, bool clean_up);
 
-  /// Byte-level tokens spell bytes, not text.
+  /// Whether tokens spell bytes in the byte-level alphabet, not text.
   bool is_byte_level() const { return byte_level_; }
 
-  /// Bytes that a token stands for in the middle of a text. `is_added`: an added token, which is its own text
-  /// where the vocabulary is byte-level.
+  /// Bytes that a token stands for in the middle of a text. `is_added`: an added token, which spells its own
+  /// text even in a byte-level vocabulary.
   std::string token_bytes(std::string_view token, bool is_added) const;
 
-  /// The decoding of one sequence.
+  /// Decodes one sequence.
   class Run {
    public:
     explicit Run(const TokenDecoder& decoder);
-    /// Appends to `out` what `token` adds and no later token can change: whole characters.
+    /// Appends to `out` the whole characters that `token` adds and that no later token can change.
     void push(std::string_view token, bool is_added, std::string& out);
     void finish(std::string& out);
-    /// Forgets what push() has of a character that is not whole yet.
+    /// Discards the bytes of an incomplete character that push() holds.
     void drop_unfinished() { stages_.front()->drop_unfinished(); }
 
    private:
@@ -66,8 +66,8 @@ class TokenDecoder {
   Status add_stage(const Json& spec, const std::string& type);
 
   bool byte_level_ = false;
-  bool whole_text_ = false;  // pieces are fused so far
-  size_t growth_ = 1;        // how many times longer the Replace stages so far can make a text
+  bool whole_text_ = false;  // the stages so far fuse all pieces
+  size_t growth_ = 1;        // largest growth factor of a text by the Replace stages so far
   std::vector<std::unique_ptr<DecoderStage>> stages_;
 };
 
@@ -80,8 +80,8 @@ std::unique_ptr<DecoderStage> make_byte_fallback_stage();  ///< tokens <0xNN> to
 std::unique_ptr<DecoderStage> make_metaspace_stage(std::string mark, bool drop_first);
 std::unique_ptr<DecoderStage> make_word_piece_stage(std::string prefix, bool clean_up);
 std::unique_ptr<DecoderStage> make_bpe_suffix_stage(std::string suffix);
-/// Up to `start` and `stop` times `character` off the ends of each piece; `whole_text`: there is one piece
-/// only.
+/// Strips up to `start` and `stop` copies of `character` from the ends of each piece; `whole_text`: there is
+/// only one piece.
 std::unique_ptr<DecoderStage> make_strip_stage(std::string character, size_t start, size_t stop,
                                                bool whole_text);
 std::unique_ptr<DecoderStage> make_replace_stage(std::string pattern, std::string content);

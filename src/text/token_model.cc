@@ -3,7 +3,7 @@
 namespace fovea::text {
 namespace {
 
-// Files of the first versions have no type; what they hold tells it.
+// Files of the first versions have no type; it is inferred from their contents.
 std::string_view guessed_type(const Json& spec) {
   if (spec.find("merges")) return "BPE";
   const Json* vocab = spec.find("vocab");

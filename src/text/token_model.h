@@ -17,9 +17,9 @@ class TokenModel {
   virtual ~TokenModel() = default;
   /// Appends the ids of `piece`, valid UTF-8. Thread-safe.
   virtual void encode(std::string_view piece, std::vector<int32_t>& out) const = 0;
-  /// At most so many bytes of a piece become one id; 0 = there is no such bound, since characters that the
-  /// vocabulary lacks leave nothing, or one id for many. `byte_level`: pieces are in the byte-level alphabet,
-  /// and the bytes are those that it spells.
+  /// Upper bound on the bytes of a piece per id; 0 = no bound, since characters outside the vocabulary may be
+  /// dropped or share one id. `byte_level`: pieces are in the byte-level alphabet, and the bound counts the
+  /// bytes that they spell.
   virtual size_t longest_token(bool /*byte_level*/) const { return 0; }
   const Vocabulary& vocabulary() const { return vocabulary_; }
 

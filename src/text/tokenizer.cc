@@ -39,10 +39,10 @@ struct Tokenizer::Impl {
   std::string bytes;
   std::vector<size_t> byte_offsets;
 
-  // At most so many bytes of a text become one id; 0 = there is no such bound. White space does not count
-  // where added tokens take it along.
+  // Upper bound on the bytes of a text per id; 0 = no bound. White space that added tokens consume does not
+  // count.
   size_t longest_id = 0;
-  size_t longest_normalized = 0;  // of added tokens that are found in the normalized text
+  size_t longest_normalized = 0;  // of added tokens that are matched in normalized text
   bool strips = false;
 
   Status add_token(AddedToken token);
@@ -78,7 +78,7 @@ Result<std::optional<std::string>> read_optional(const std::string& path) {
   return std::optional<std::string>(std::move(content));
 }
 
-// Bytes that occur in UTF-8 but that the vocabulary can't spell would vanish from every prompt.
+// Bytes that occur in UTF-8 but that the vocabulary can't spell would be dropped from every prompt.
 void warn_about_missing_bytes(const Vocabulary& vocabulary) {
   int missing = 0;
   for (int byte = 0; byte < 0xF5; ++byte) {
@@ -116,7 +116,7 @@ Status Tokenizer::Impl::add_token(AddedToken token) {
   if (const auto id = vocabulary.find(token.content); id && *id != token.id) return clash(token.content, *id);
   if (const auto it = added_by_text.find(token.content); it != added_by_text.end()) {
     if (it->second->id != token.id) return clash(token.content, it->second->id);
-    return {};  // said twice
+    return {};  // duplicate
   }
   const auto index = static_cast<size_t>(token.id);
   if (index >= added_by_id.size()) added_by_id.resize(index + 1);
@@ -146,7 +146,7 @@ Status Tokenizer::Impl::add_all_tokens(const Json* list) {
       FOVEA_RETURN_IF_ERROR(add_token(std::move(token)));
     }
   }
-  // tokenizer_config.json repeats the list; only what tokenizer.json lacks counts.
+  // tokenizer_config.json repeats the list; only tokens that tokenizer.json lacks are added.
   for (AddedToken& token : config.added_tokens) {
     const auto index = static_cast<size_t>(token.id);
     const bool known = find(token.content) || model->vocabulary().has(token.id) ||
@@ -157,7 +157,7 @@ Status Tokenizer::Impl::add_all_tokens(const Json* list) {
   return {};
 }
 
-// Tokens that the configuration calls special are, even where tokenizer.json does not list them.
+// Tokens that the configuration declares special are special even where tokenizer.json does not list them.
 Status Tokenizer::Impl::add_special_tokens() {
   for (const SpecialToken& named : config.named_special_tokens) {
     const auto id = find(named.content);
@@ -176,8 +176,8 @@ Status Tokenizer::Impl::add_special_tokens() {
   return {};
 }
 
-// add_bos_token and add_eos_token overrule the post-processor. The Llama family's classes begin with BOS
-// unless told otherwise, which matters where the file has no post-processor.
+// add_bos_token and add_eos_token override the post-processor. The Llama family's classes add BOS by default,
+// which matters where the file has no post-processor.
 Status Tokenizer::Impl::apply_config_flags(bool has_post_processor) {
   constexpr std::string_view kBosByDefault[] = {"LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer",
                                                 "CohereTokenizer"};
@@ -244,9 +244,9 @@ void Tokenizer::Impl::find_longest_id() {
     strips_normalized |= token.normalized && (token.lstrip || token.rstrip);
   }
   const bool loses = shrink == 0 || of_model == 0 || (pre_tokenizer && !pre_tokenizer->keeps_all());
-  if (loses || (strips_normalized && normalizer)) return;  // what white space was before is not known
+  if (loses || (strips_normalized && normalizer)) return;  // the white space before normalization is unknown
   longest_id = shrink * of_model;
-  // Some are found in the normalized text: before it was, they may have been as many times longer.
+  // Some are matched in normalized text, which may be `shrink` times shorter than the original.
   longest_id = std::max(longest_id, shrink * longest_normalized);
   for (const AddedToken& token : added)
     longest_id = std::max(longest_id, token.content.size());
@@ -335,8 +335,8 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::parse(std::string_view tokenizer_j
     return unsupported("tokenizer.json: pre_tokenizer has " + std::to_string(byte_level_stages) +
                        " ByteLevel stages; at most one is supported");
   }
-  // Where blanks are part of the tokens, what looks like a blank too many is text; so transformers cleans up
-  // after the other models only.
+  // Where blanks are part of the tokens (BPE), an extra blank is text; so transformers cleans up only after
+  // the other models.
   const Json* model_type = root.find("model")->find("type");
   const bool is_bpe = root.find("model")->find("merges") != nullptr ||
                       (model_type && model_type->string() && *model_type->string() == "BPE");
@@ -454,7 +454,8 @@ struct Tokenizer::Stream::State {
 Tokenizer::Stream::Stream(const Tokenizer& tokenizer, bool skip_special_tokens,
                           std::span<const int32_t> context)
     : state_(new State{&tokenizer, skip_special_tokens, TokenDecoder::Run(tokenizer.impl_->decoder)}) {
-  // The first ids decide whether the text has begun, the last ones what is half said; those between are text.
+  // The first ids decide whether the text has begun, the last ones may hold an incomplete character; skip the
+  // rest.
   constexpr size_t kEnd = 32;
   std::string known;
   for (size_t i = 0; i < context.size(); ++i) {
@@ -462,7 +463,7 @@ Tokenizer::Stream::Stream(const Tokenizer& tokenizer, bool skip_special_tokens,
     push(context[i], known);
     known.clear();
   }
-  state_->run.drop_unfinished();  // what the context leaves unsaid is not what comes next
+  state_->run.drop_unfinished();  // an incomplete character of the context is not completed
 }
 
 Tokenizer::Stream::~Stream() = default;

@@ -15,15 +15,15 @@ namespace fovea {
 struct EncodeOptions {
   bool add_special_tokens = true;    ///< the post-processor's BOS / EOS
   bool parse_special_tokens = true;  ///< special tokens written in the text become their ids
-  /// Of a text with more ids, encode() gives more than so many of the first, and leaves the rest.
+  /// encode() returns all ids of a text with at most this many, else a prefix with more than this many.
   size_t most_ids = SIZE_MAX;
 };
 
 class Tokenizer {
  public:
-  /// Reads DIR/tokenizer.json and, where there are any, tokenizer_config.json and special_tokens_map.json.
-  /// Without a tokenizer.json, vocab.txt (BERT's kind) or vocab.json with merges.txt
-  /// (GPT-2's kind) are read when tokenizer_class says which they are.
+  /// Reads DIR/tokenizer.json and, where present, tokenizer_config.json and special_tokens_map.json. Without
+  /// a tokenizer.json, vocab.txt (BERT) or vocab.json with merges.txt (GPT-2) are read, depending on
+  /// tokenizer_class.
   static Result<std::unique_ptr<Tokenizer>> load(const std::string& dir);
   /// From the text of tokenizer.json, tokenizer_config.json and special_tokens_map.json ("" = none).
   static Result<std::unique_ptr<Tokenizer>> parse(std::string_view tokenizer_json,
@@ -31,11 +31,11 @@ class Tokenizer {
                                                   std::string_view special_tokens_map_json = {});
   ~Tokenizer();
 
-  /// Invalid UTF-8 is replaced by U+FFFD first. The errors are a pattern that exceeds its match limits and a
-  /// normalizer that makes the text absurdly long.
+  /// Invalid UTF-8 is replaced by U+FFFD first. Errors: a pattern exceeds its match limits, or a normalizer
+  /// makes the text too long.
   Result<std::vector<int32_t>> encode(std::string_view text, const EncodeOptions& options = {}) const;
-  /// At least so many ids encode() gives for `text`, special ones around it not counted: found by its length
-  /// alone. 0 where the tokenizer's stages allow no such bound (some drop what they don't know).
+  /// Lower bound on the ids that encode() gives for `text`, without the special ones around it, from its
+  /// length alone. 0 where the tokenizer's stages allow no bound (some drop unknown characters).
   size_t least_ids(std::string_view text) const;
   /// Whole text of ids, invalid UTF-8 as U+FFFD; unknown ids decode to "".
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = true) const;
@@ -54,21 +54,21 @@ class Tokenizer {
   /// Text of the special token that tokenizer_config.json names ("bos_token", "eos_token", ...); "" = none.
   std::string_view special_token(std::string_view name) const;
 
-  /// Streaming detokeniser: text of ids pushed one by one, never half a UTF-8 character. All that comes out
-  /// together is decode() of all ids.
+  /// Streaming detokenizer: text of ids pushed one by one, in whole UTF-8 characters. The concatenated output
+  /// is decode() of all ids.
   class Stream {
    public:
-    /// `context`: ids that the text already has; they give no output, but decide how it goes on (whether the
-    /// first word is the text's first, which has no blank in front where the vocabulary is SentencePiece's).
-    /// A character that it leaves unfinished is not completed.
+    /// `context`: ids that precede the stream. They give no output but decide how the text continues (only
+    /// the first word of a text has no blank in front in a SentencePiece vocabulary). A character that they
+    /// leave incomplete is not completed.
     explicit Stream(const Tokenizer& tokenizer, bool skip_special_tokens = true,
                     std::span<const int32_t> context = {});
     ~Stream();
     Stream(Stream&&) noexcept;
     Stream& operator=(Stream&&) noexcept;
-    /// Appends what `id` adds and later ids can't change.
+    /// Appends the text that `id` adds and later ids can't change.
     void push(int32_t id, std::string& out);
-    /// Flushes what was held back; an unfinished character becomes U+FFFD. The stream is over then.
+    /// Flushes what was held back; an incomplete character becomes U+FFFD. Ends the stream.
     void finish(std::string& out);
 
    private:

@@ -34,7 +34,7 @@ Result<std::optional<SpecialToken>> parse_special(const Json& value, const std::
   return std::optional<SpecialToken>(std::move(token));
 }
 
-// The names under which a token is special; others that end in "_token" (image_token) only name a token.
+// Keys whose token is special; other keys that end in "_token" (image_token) only name a token.
 bool names_special(std::string_view key) {
   constexpr std::string_view kNames[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                          "pad_token", "cls_token", "mask_token"};

@@ -11,7 +11,7 @@
 
 namespace fovea::text {
 
-/// A token that the file names as special; its id is the vocabulary's.
+/// A token that the file declares special; its id is the vocabulary's.
 struct SpecialToken {
   std::string content;
   bool single_word = false, lstrip = false, rstrip = false, normalized = false;
@@ -21,10 +21,10 @@ struct TokenizerConfig {
   std::map<std::string, std::string, std::less<>> special_tokens;  ///< "bos_token" -> "<s>", ...
   std::vector<AddedToken> added_tokens;                            ///< added_tokens_decoder
   std::vector<SpecialToken> named_special_tokens;  ///< bos, eos, unk, sep, pad, cls, mask and additional ones
-  std::optional<bool> add_bos_token, add_eos_token;  ///< where given, they overrule the post-processor
+  std::optional<bool> add_bos_token, add_eos_token;  ///< where given, they override the post-processor
   std::optional<bool> add_prefix_space, do_lower_case, strip_accents, tokenize_chinese_chars;
   bool clean_up_tokenization_spaces = false;
-  std::string tokenizer_class;  ///< without the ending "Fast"; "" = not said
+  std::string tokenizer_class;  ///< without the ending "Fast"; "" = not given
 };
 
 /// "" gives the defaults. Special tokens may be strings or {"content": string}. special_tokens_map.json gives

@@ -428,7 +428,7 @@ TEST(Tokenizer, LlamaClassesBeginWithBosByDefault) {
   EXPECT_EQ(first(names + R"("PreTrainedTokenizerFast"})"), Ids{4});
 }
 
-// Any ids, in any order: what is streamed is what decode() gives, and it is UTF-8.
+// For any ids in any order, the streamed text is that of decode(), and is valid UTF-8.
 TEST(Tokenizer, StreamedTextIsTheDecodedText) {
   const std::string parts[] = {
       spm(kLlamaNormalizer, "null", kLlamaDecoder),
@@ -484,7 +484,7 @@ TEST(Tokenizer, MegabytesTakeNoTimeToSpeakOf) {
   }
 }
 
-// What no stage may break: no text has fewer ids than its length says.
+// Invariant over all stages: no text has fewer ids than the bound from its length.
 TEST(Tokenizer, ALengthBoundsTheIds) {
   std::vector<std::unique_ptr<Tokenizer>> bounded;
   for (const char* name : {"gpt2", "llama3", "qwen"})
@@ -516,10 +516,10 @@ TEST(Tokenizer, ALengthBoundsTheIds) {
       ASSERT_TRUE(ids);
       EXPECT_LE(tokenizer->least_ids(text), ids->size()) << text.substr(0, 20);
     }
-    // A bound that says something.
+    // A useful bound.
     EXPECT_GT(tokenizer->least_ids(std::string(100'000, 'a')), 100U);
   }
-  // Here many bytes may be one id, or none.
+  // Here many bytes may become one id, or no id.
   EXPECT_EQ(parse_text(kBert)->least_ids(std::string(100'000, 'a')), 0U);
   for (const char* stage : {R"({"type":"StripAccents"})", R"({"type":"Strip"})",
                             R"({"type":"Replace","pattern":{"Regex":"a+"},"content":"b"})"}) {
@@ -547,7 +547,7 @@ TEST(Tokenizer, StopsOnceThereAreTooManyIds) {
     const auto some = *tokenizer->encode(text, options);
     EXPECT_GT(some.size(), 10U);
     EXPECT_LT(some.size(), 20U);
-    // What stands around the text aside, they are its first.
+    // Except for the ids around the text, they are its first ids.
     EXPECT_TRUE(std::equal(some.begin(), some.begin() + 11, all->begin()));
   }
 }

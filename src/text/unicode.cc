@@ -209,7 +209,7 @@ std::string to_capitalized(std::string_view text) {
 
 namespace {
 
-// utf8proc wants a set of flags as one of its enumerators.
+// utf8proc takes a set of flags as one of its enumerators.
 utf8proc_option_t options_of(NormalForm form) {
   const bool compose = form == NormalForm::nfc || form == NormalForm::nfkc;
   const bool compatible = form == NormalForm::nfkc || form == NormalForm::nfkd;
@@ -250,7 +250,7 @@ std::string to_normal_form(std::string_view text, NormalForm form) {
 
 size_t first_grapheme(std::string_view text) {
   if (text.empty()) return 0;
-  // Two ASCII characters form no cluster, but for CR LF.
+  // Two ASCII characters form no cluster, except CR LF.
   if (text.size() > 1 && static_cast<uint8_t>(text[0]) < 0x80 && static_cast<uint8_t>(text[1]) < 0x80 &&
       text[0] != '\r') {
     return 1;

@@ -37,7 +37,7 @@ Unigram::Unigram(Vocabulary vocabulary, std::vector<double> scores, int32_t unk_
 void Unigram::find_best(std::string_view piece, std::vector<Node>& best) const {
   best.assign(piece.size() + 1, {0.0, 0, -1});
   const auto offer = [&](size_t start, size_t end, double score, int32_t id) {
-    // Of equals, the first that was found stays: the longest last token.
+    // On ties the first found stays: the one with the longest last token.
     if (best[end].id < 0 || score > best[end].score) best[end] = {score, start, id};
   };
   for (size_t start = 0; start < piece.size();) {

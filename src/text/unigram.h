@@ -1,6 +1,6 @@
 #pragma once
-// The unigram language model of SentencePiece: of all ways to cut a piece into tokens, the one whose scores
-// (log probabilities) have the largest sum.
+// The unigram language model of SentencePiece: segments a piece into the tokens with the largest sum of
+// scores (log probabilities).
 #include <array>
 #include <vector>
 
@@ -19,9 +19,9 @@ class Unigram final : public TokenModel {
 
  private:
   struct Node {
-    double score;  // of the best way to here
-    size_t start;  // of that way's last token
-    int32_t id;    // -1: nothing ends here
+    double score;  // of the best segmentation up to here
+    size_t start;  // of its last token
+    int32_t id;    // -1: no token ends here
   };
   void find_best(std::string_view piece, std::vector<Node>& best) const;
   void emit(std::string_view text, std::vector<int32_t>& out) const;

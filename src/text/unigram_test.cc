@@ -57,7 +57,7 @@ TEST(Unigram, UnknownCharactersFuse) {
   EXPECT_EQ(encode("{" + std::string(kVocab) + "}", "\u00e8<unk>"), Ids{0}) << "the token itself fuses too";
 }
 
-// Against trying every cut.
+// Against a search over all segmentations.
 TEST(Unigram, AgreesWithExhaustiveSearch) {
   const std::map<std::string, double> scores{{"a", -1.5},    {"b", -2},   {"ab", -3},
                                              {"ba", -3.125}, {"aab", -4}, {"bb", -4.25}};

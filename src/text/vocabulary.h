@@ -40,7 +40,7 @@ class Vocabulary {
   bool has(int32_t id) const {
     return id >= 0 && static_cast<size_t>(id) < tokens_.size() && tokens_[static_cast<size_t>(id)].data();
   }
-  /// Bytes, or characters, of the longest spelling.
+  /// Length of the longest spelling, in bytes or in characters.
   size_t longest(bool in_characters) const;
   /// One past the largest id.
   int size() const { return static_cast<int>(tokens_.size()); }

@@ -5,7 +5,7 @@
 namespace fovea::text {
 namespace {
 
-// The tokens that start with `prefix`, without it.
+// The tokens that start with `prefix`, stored without it.
 ByteTrie trie_of(const Vocabulary& vocabulary, std::string_view prefix) {
   std::vector<std::pair<std::string_view, int32_t>> keys;
   for (int32_t id = 0; id < vocabulary.size(); ++id) {

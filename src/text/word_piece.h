@@ -1,6 +1,6 @@
 #pragma once
 // WordPiece: the longest token that a word starts with, then the longest continuation, and so on; a word that
-// can't be covered whole is one unk.
+// is not covered completely is one unk.
 #include <string>
 
 #include "text/byte_trie.h"
@@ -22,8 +22,8 @@ class WordPiece final : public TokenModel {
  private:
   int32_t unk_id_;
   size_t max_chars_;
-  ByteTrie starts_;         // tokens as they are
-  ByteTrie continuations_;  // tokens with the prefix, without it
+  ByteTrie starts_;         // all tokens
+  ByteTrie continuations_;  // tokens with the prefix, stored without it
 };
 
 }  // namespace fovea::text
