@@ -1,5 +1,5 @@
 #pragma once
-// Files of the source tree that the program carries, so that an installed one writes the same pages.
+// Files of the source tree that are embedded in the program, so that an installed one writes the same pages.
 #include <string_view>
 
 namespace fovea::docs {

@@ -1,5 +1,5 @@
 #pragma once
-// Layers and devices that the pages' examples are about: real models' attentions.
+// Layers and devices of the pages' examples: attention of real models.
 #include <string>
 #include <vector>
 

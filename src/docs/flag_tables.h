@@ -1,12 +1,12 @@
 #pragma once
-// What the command line and the environment take, from the tables that read them.
+// The accepted command-line flags and environment variables, from the tables that read them.
 #include <string>
 
 #include "launch/foreign_flags.h"
 
 namespace fovea::docs {
 
-/// A row for each flag of `peer`: taken ones first, then those without a meaning here, then the refused.
+/// A row for each flag of `peer`: accepted ones first, then those without a meaning here, then refused ones.
 std::string flag_table(Peer peer);
 
 /// The keys of --attention-config.

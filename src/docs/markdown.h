@@ -16,7 +16,7 @@ std::string join(const std::vector<std::string>& items, std::string_view separat
 class Table {
  public:
   explicit Table(std::vector<std::string> titles) : titles_(std::move(titles)) {}
-  /// As many cells as there are titles.
+  /// One cell per title.
   void row(std::vector<std::string> cells);
   bool empty() const { return rows_.empty(); }
   /// Without a newline after the last row.

@@ -22,7 +22,7 @@ bool is_proven(const CellProof& cell) {
   return cell.status == CellStatus::proven || cell.status == CellStatus::other_kernels;
 }
 
-/// One device that failed outweighs others that passed. `where` gets the places of those.
+/// One failed device outweighs others that passed. `where` receives the devices on which the cell is proven.
 Mark mark_of(const BackendInfo& backend, const Cell& cell, std::span<const Proof> proofs,
              std::string& where) {
   bool own = false;
@@ -44,7 +44,7 @@ Error stale(const Proof& proof, const std::string& what) {
                  "; write it again with fovea conformance --write FILE");
 }
 
-/// What the tables have otherwise than `cell`; "" = nothing.
+/// How the tables differ from `cell`; "" = they agree.
 std::string why_stale(const CellProof& cell, const std::vector<Cell>& known) {
   const auto at = std::ranges::find(known, cell.cell, &Cell::id);
   if (at == known.end()) return "is no cell any more";

@@ -1,5 +1,5 @@
 #pragma once
-// What a cell of a matrix says about a claim: proven by a run of `fovea conformance`, declared, or refused.
+// The mark of a matrix cell: its claim is proven by a run of `fovea conformance`, declared, or refused.
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,14 +10,14 @@
 
 namespace fovea::docs {
 
-/// From what a reader may rely on most to what nobody knows.
+/// Ordered from most to least reliable.
 enum class Mark {
-  proven,            ///< claimed, and a proof file says that every case was right
+  proven,            ///< claimed, and a proof file has every case right
   proven_by_others,  ///< likewise, but in some phase by kernels of another family than the row's
-  declared,          ///< claimed; on no machine of the proof files, or by the document that the row is from
+  declared,          ///< claimed; in no proof file, or only in the row's document
   refused,           ///< not claimed
-  unstated,          ///< the document that the row is from says nothing
-  failed,            ///< a proof file says that it is wrong
+  unstated,          ///< the row's document does not mention it
+  failed,            ///< a proof file has a wrong case
 };
 /// "✅", "✅ᵒ", "☑", "❌", "–", "⚠".
 std::string_view symbol(Mark mark);
@@ -27,10 +27,10 @@ struct ColumnMarks {
   struct Value {
     std::string text;
     Mark mark;
-    std::string where;  ///< it is proven: "CPU", "H200"; else ""
+    std::string where;  ///< where it is proven: "CPU", "H200"; else ""
   };
   std::vector<Value> values;
-  /// Of the claimed values the worst mark; refused or unstated where none is claimed.
+  /// The worst mark of the claimed values; refused or unstated where none is claimed.
   Mark overall() const;
 };
 
@@ -40,19 +40,20 @@ ColumnMarks column_marks(const BackendInfo& backend, const Column& column,
 /// The machine of a proof in a word: "CPU", "H200".
 std::string place_of(const conformance::Proof& proof);
 
-/// What `proof` says of a row: of one that shares another's proof, that one's; null = nothing.
+/// The proof of a row, or of the row whose proof it shares; null = none.
 const conformance::BackendProof* find_row(const conformance::Proof& proof, const BackendInfo& backend);
 
-/// The row that a proof is of; null where it is gone.
+/// The row that was proven; null where it no longer exists.
 const BackendInfo* row_of(const conformance::BackendProof& proof, const BackendRegistry& backends);
 
-/// How many of a proof's cells the tables have otherwise: not at all, claimed where it saw a refusal, or not
-/// claimed where it saw cases. They prove nothing any more. `backend` is null where the row is gone.
+/// How many of a proof's cells disagree with the tables: absent from them, claimed but refused in the proof,
+/// or not claimed but run in it. They no longer prove anything. `backend` is null where the row no longer
+/// exists.
 int64_t count_stale(const conformance::BackendProof& proof, const BackendInfo* backend);
 
-/// That a proof of the CPU, which any machine can make again, speaks of the tables as they are: no row and no
-/// cell that the tables don't have, none proven that is not claimed, none refused that is. Else an error that
-/// names the cell. Of a GPU's proof such cells are stale.
+/// Checks that a CPU proof, which any machine can repeat, matches the tables: it has no row and no cell that
+/// the tables lack, no proven cell that is not claimed and no refused cell that is. The error names the cell.
+/// In a GPU's proof such cells are stale.
 Status check_proofs(std::span<const conformance::Proof> proofs, const BackendRegistry& backends);
 
 }  // namespace fovea::docs

@@ -20,7 +20,7 @@ const Column& column(std::string_view id) {
   return *std::ranges::find(columns(), id, &Column::id);
 }
 
-/// Claims windows and no sinks; its document says nothing of ALiBi.
+/// Claims windows and no sinks; its document does not mention ALiBi.
 BackendInfo example() {
   BackendInfo info;
   info.name = "EXAMPLE";
@@ -112,7 +112,7 @@ TEST(Marks, AProvenValueSaysWhere) {
   EXPECT_EQ(where("window", {}), "");
   EXPECT_EQ(where("window", {gpu}), "H200");
   EXPECT_EQ(where("window", {cpu, gpu}), "CPU, H200");
-  EXPECT_EQ(where("sink", {gpu}), "");  // is not claimed any more
+  EXPECT_EQ(where("sink", {gpu}), "");  // is no longer claimed
 }
 
 TEST(Marks, StaleCellsOfAGpuProveNothing) {

@@ -30,24 +30,24 @@ bool is_built(const BackendInfo& info) {
   return info.absent.empty();
 }
 
-/// A claim as one cell: its mark alone, or before what is claimed.
+/// A claim as one cell: its mark alone, or its mark and what is claimed.
 std::string cell(const BackendInfo& info, const Column& column, Proofs proofs) {
   const ColumnMarks marks = column_marks(info, column, proofs);
   const std::string mark(symbol(marks.overall()));
   if (is_yes_or_no(marks)) return mark;
   const std::string text = cell_text(info.capability, column);
-  if (!is_built(info)) return text == "-" ? "–" : text;  // all declared: a mark in each cell would be noise
+  if (!is_built(info)) return text == "-" ? "–" : text;  // all declared: marks would be noise
   return marks.overall() == Mark::refused ? text : mark + " " + text;
 }
 
-/// What the document that knows a built backend says otherwise; empty = the same.
+/// The claim of a built backend's document where it differs from ours; empty = the same.
 std::string documented_cell(const BackendInfo& info, const Column& column) {
   const std::string theirs = cell_text(*info.documented, column);
   if (theirs == cell_text(info.capability, column) || theirs == "-") return {};
   return theirs == "yes" ? "✅" : theirs == "no" ? "❌" : theirs;
 }
 
-/// Backends of one name stand together in the order of registration; those that run come first.
+/// Rows of one name are adjacent, in order of registration; built backends come first.
 std::vector<const BackendInfo*> rows(const BackendRegistry& backends,
                                      const std::function<bool(const BackendInfo&)>& wanted) {
   std::vector<const BackendInfo*> out;
@@ -80,7 +80,7 @@ std::string vllm_table(std::span<const BackendInfo* const> infos, std::initializ
   return table.text();
 }
 
-/// Softmax over keys of a KV cache: what vLLM's two tables are about.
+/// Softmax over keys of a KV cache: the scope of vLLM's two tables.
 bool has_softmax(const BackendInfo& info) {
   return !info.capability.head_dims.empty();
 }
@@ -91,13 +91,13 @@ std::string number(double value) {
   return text;
 }
 
-/// The mark, and of what is proven the machines: "✅ CPU".
+/// The mark, and the machines where the claim is proven: "✅ CPU".
 std::string mark_and_place(Mark mark, const std::string& where) {
   return std::string(symbol(mark)) + (where.empty() ? "" : " " + where);
 }
 
-/// Each mark, and where it is proven, with the values that have it. Of long lists, which are samples of a
-/// set, the set is told.
+/// Each mark and where it is proven, with its values. A long list, which is a sample of a set, is replaced by
+/// the name of the set.
 std::string union_cell(const BackendInfo& info, const Column& column, Proofs proofs) {
   const ColumnMarks marks = column_marks(info, column, proofs);
   if (is_yes_or_no(marks)) return mark_and_place(marks.values.front().mark, marks.values.front().where);
@@ -128,7 +128,7 @@ std::string label_of(const conformance::BackendProof& backend) {
   return backend.name + (backend.version.empty() ? "" : " (" + backend.version + ")");
 }
 
-/// The row that was run, and those that claim the same of the same kernels.
+/// The row that was run, and those that claim the same with the same kernels.
 std::string rows_of_proof(const conformance::Proof& proof, const conformance::BackendProof& backend) {
   std::string text = code(label_of(backend));
   for (const conformance::BackendProof& other : proof.backends)

@@ -21,16 +21,16 @@ std::string union_table(const BackendRegistry& backends, Proofs proofs);
 /// What each column means.
 std::string column_table();
 
-/// The backends that run, and those that are known and don't.
+/// The backends that are built, and those that are known but not built.
 std::string built_table(const BackendRegistry& backends);
 std::string absent_table(const BackendRegistry& backends);
 
-/// "`TRTLLM_MLA` (`FLASHINFER_MLA`), ...": those that only decode, with who prefills for them.
+/// "`TRTLLM_MLA` (`FLASHINFER_MLA`), ...": decode-only backends, each with its prefill backend.
 std::string partner_list(const BackendRegistry& backends);
 
 /// A row for each backend of each proof file: where, when, how many cells, the worst errors.
 std::string proof_table(const BackendRegistry& backends, Proofs proofs);
-/// The kernels that the cases of each proof reached, by family and kind (prefill, decode, merge; of a CPU the
+/// The kernels that the cases of each proof reached, by family and kind (prefill, decode, merge; on a CPU the
 /// instruction set).
 std::string kernel_table(Proofs proofs);
 

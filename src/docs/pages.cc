@@ -68,7 +68,7 @@ std::string code_list(std::span<const std::string_view> names) {
   return join(words);
 }
 
-/// The words of `text`, which are JSON, as code.
+/// The space-separated JSON values of `text`, as code.
 std::string values_off(std::string_view text) {
   std::vector<std::string> words;
   for (size_t end = 0; !text.empty(); text.remove_prefix(std::min(end + 1, text.size()))) {

@@ -1,5 +1,5 @@
 #pragma once
-// The pages that `fovea docs` writes: prose of docs/templates with the tables of the program in it.
+// The pages that `fovea docs` writes: prose of docs/templates filled with the program's tables.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,10 +13,10 @@ struct Page {
   std::string text;
 };
 
-/// Depends on nothing but the tables and `proofs`: the same bytes on every machine.
+/// Depends only on the tables and `proofs`: the same bytes on every machine.
 Result<std::vector<Page>> render_pages(const BackendRegistry& backends, Proofs proofs);
 
-/// An error that names the first line of `file` where `have` is not `page`'s text.
+/// An error that names the first line of `file` where `have` differs from `page`'s text.
 Status check_page(const std::string& file, std::string_view have, const Page& page);
 
 }  // namespace fovea::docs

@@ -25,7 +25,7 @@ std::string check(std::string_view have, const std::string& want) {
   return status ? "" : status.error().message;
 }
 
-// CMake has its own ideas of brackets, semicolons and backslashes.
+// CMake treats brackets, semicolons and backslashes specially.
 TEST(Embedded, TextsAreTheFiles) {
   EXPECT_EQ(embedded_text("attention_backends.md"), file_text("docs/templates/attention_backends.md"));
   EXPECT_EQ(embedded_text("coming_from.md"), file_text("docs/templates/coming_from.md"));
@@ -69,7 +69,7 @@ TEST(Pages, AStaleProofIsAnErrorOfTheCpuOnly) {
   window.status = conformance::CellStatus::proven;
   proof.backends[0].cells.push_back(window);
   EXPECT_FALSE(render_pages(project_backends(), std::span(&proof, 1)));
-  proof.device = "sm90";  // not every machine can make it again
+  proof.device = "sm90";  // not every machine can repeat it
   proof.device_name = "NVIDIA H200";
   proof.driver = "580.1, CUDA 13.0";
   const auto pages = render_pages(project_backends(), std::span(&proof, 1));

@@ -31,14 +31,14 @@ const Column& column(std::string_view id) {
   return *std::ranges::find(columns(), id, &Column::id);
 }
 
-/// A document's word: a tick where it is one.
+/// A document's value: a symbol for yes, no and "-".
 std::string tick(std::string_view text) {
   if (text == "yes") return "✅";
   if (text == "no") return "❌";
   return text == "-" ? "–" : std::string(text);
 }
 
-/// Our mark, and the document's where it says something else.
+/// Our mark, and the document's value where it differs.
 std::string compared(Mark ours, std::string_view theirs) {
   const bool claimed = ours == Mark::proven || ours == Mark::declared;
   const bool same = ours != Mark::unstated && theirs == (claimed ? "yes" : "no");
@@ -46,7 +46,7 @@ std::string compared(Mark ours, std::string_view theirs) {
   return same || theirs == "-" ? mark : mark + " (SGLang " + tick(theirs) + ")";
 }
 
-/// An MLA model takes another row of the family: its name says yes better than a mark.
+/// An MLA model uses another row of the family: its name is clearer than a mark.
 std::string mla_cell(const BackendInfo& info, Mark ours, std::string_view theirs) {
   if (info.mla_sibling.empty()) return compared(ours, theirs);
   return "☑ as " + code(info.mla_sibling) + (theirs == "yes" ? "" : " (SGLang " + tick(theirs) + ")");
@@ -88,7 +88,7 @@ constexpr PeerName kPeerNames[] = {
     {"trtllm", "Mini-SGLang"},
 };
 
-/// "`FLASH_ATTN (FA2)`; on sm_90 `FLASH_ATTN (FA3)`": where another device than sm_80 means another row.
+/// "`FLASH_ATTN (FA2)`; on sm_90 `FLASH_ATTN (FA3)`": where a device other than sm_80 gets another row.
 std::string stands_for(std::string_view name, const AttentionSpec& spec) {
   const auto on = [&](int compute_capability) {
     return resolved(name, spec, {DeviceKind::cuda, compute_capability, ""});
@@ -130,7 +130,7 @@ std::string sglang_table(const BackendRegistry& backends, Proofs proofs) {
     const BackendInfo& info = *entry.info;
     if (!info.absent.empty() ||
         std::ranges::find(sglang.rows, info.name, &PeerRow::backend) != sglang.rows.end())
-      continue;  // of this build, and SGLang has no row for it
+      continue;  // only built backends without a row of SGLang's follow
     std::vector<std::string> cells = {"", code(info.name)};
     for (size_t i = 0; i < std::size(kFiveColumns); ++i)
       cells.emplace_back(symbol(marks(info, i)));

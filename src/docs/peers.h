@@ -1,5 +1,5 @@
 #pragma once
-// What SGLang's and Mini-SGLang's documentation says, beside our tables.
+// Tables of SGLang's and Mini-SGLang's documentation beside ours.
 #include <string>
 #include <string_view>
 
@@ -11,9 +11,9 @@ namespace fovea::docs {
 std::string sglang_table(const BackendRegistry& backends, Proofs proofs);
 /// Mini-SGLang's page sizes, and ours.
 std::string mini_sglang_table(const BackendRegistry& backends);
-/// One of peer_tables() as it is.
+/// One of peer_tables(), unchanged.
 std::string documented_table(std::string_view id);
-/// Their names of backends, and what each stands for here; an error for one that no backend has.
+/// Their names of backends, and what each means here; an error for a name that no backend has.
 Result<std::string> name_table(const BackendRegistry& backends);
 
 }  // namespace fovea::docs

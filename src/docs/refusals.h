@@ -1,5 +1,5 @@
 #pragma once
-// What the program really says, for the pages: each message is the answer to a configuration that is tried.
+// The program's actual error messages for the pages: each comes from a configuration that is tried.
 #include "docs/template.h"
 
 namespace fovea::docs {

@@ -1,5 +1,5 @@
 #pragma once
-// The pages' prose with places for what the tables know: "{{table:sglang}}".
+// The pages' prose with placeholders for tables: "{{table:sglang}}".
 #include <map>
 #include <string>
 #include <string_view>
@@ -8,11 +8,11 @@
 
 namespace fovea::docs {
 
-/// What stands for each place, by its name between the braces.
+/// The text for each placeholder, by its name between the braces.
 using Values = std::map<std::string, std::string, std::less<>>;
 
-/// `text` with every place filled. A place without a value, a value without a place and braces that don't
-/// close are errors that name `file` and the line.
+/// `text` with every placeholder filled. A placeholder without a value, a value without a placeholder and
+/// braces that don't close are errors that name `file` and the line.
 Result<std::string> fill_template(std::string_view file, std::string_view text, const Values& values);
 
 }  // namespace fovea::docs
