@@ -10,7 +10,7 @@ Result<DynamicLibrary> DynamicLibrary::open(const std::string& what, std::initia
                                             const std::string& fix) {
   std::string reasons;
   for (const char* name : names) {
-    // Local: its symbols must not replace those of another version that the process uses.
+    // RTLD_LOCAL: its symbols must not replace those of another version that the process uses.
     if (void* handle = dlopen(name, RTLD_NOW | RTLD_LOCAL)) return DynamicLibrary(handle, name);
     const char* reason = dlerror();
     reasons += (reasons.empty() ? "" : "; ") + std::string(reason == nullptr ? name : reason);

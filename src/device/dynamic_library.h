@@ -1,5 +1,5 @@
 #pragma once
-// A shared library opened at run time, so that the program starts where it is missing.
+// A shared library opened at run time, so that the program also starts without it.
 #include <initializer_list>
 #include <string>
 
@@ -9,9 +9,9 @@ namespace fovea {
 
 class DynamicLibrary {
  public:
-  /// The first of `names` that the dynamic linker finds (one that the process has loaded already counts).
-  /// `what` names the library in errors, `fix` says how to get it. Error: none is found, with the linker's
-  /// reason for each.
+  /// The first of `names` that the dynamic linker finds (a library that is already loaded counts). `what`
+  /// names the library in errors, `fix` tells how to get it. Error: none is found, with the linker's reason
+  /// for each.
   static Result<DynamicLibrary> open(const std::string& what, std::initializer_list<const char*> names,
                                      const std::string& fix);
 

@@ -21,7 +21,7 @@ bool cuda_built();
 /// Empty when there is no driver or no device; never fails a program that can run on the CPU.
 std::vector<GpuInfo> list_gpus();
 
-/// Bytes a second of a plain read of `bytes` of device memory, the best of `repeats` passes.
+/// Read bandwidth in bytes per second over `bytes` of device memory, the best of `repeats` passes.
 Result<double> measure_gpu_read_bandwidth(int device, int64_t bytes, int repeats);
 
 }  // namespace fovea

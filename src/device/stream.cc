@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kMaxThreads = 4096;
 
-// The stream refers to the team, so that both live in one block.
+// The stream refers to the pool, so both live in one allocation.
 struct OwnedStream {
   explicit OwnedStream(int threads) : pool(threads), stream(pool) {}
   ThreadPool pool;

@@ -1,5 +1,5 @@
 #pragma once
-// Where work runs. On a CPU a stream is a thread team and every call is synchronous; on a GPU calls queue
+// An execution queue. A CPU stream is a thread pool on which every call is synchronous; on a GPU, calls queue
 // work.
 #include "base/check.h"
 #include "base/thread_pool.h"
@@ -15,7 +15,7 @@ class Stream {
 
   bool on_cpu() const { return pool_ != nullptr; }
 
-  /// The team of a CPU stream.
+  /// The thread pool of a CPU stream.
   ThreadPool& pool() const {
     FOVEA_DCHECK(pool_ != nullptr);
     return *pool_;

@@ -1,6 +1,6 @@
-// What the static libstdc++ and libgcc of a new distribution ask of a newer glibc than the programs promise
-// to need (FOVEA_GLIBC): the same functions, from what older ones have. Hidden, so that nothing outside sees
-// these.
+// The static libstdc++ and libgcc of a new distribution need functions of a newer glibc than the programs
+// promise to require (FOVEA_GLIBC): these are the same functions, built on older ones. Hidden, so that other
+// objects do not see them.
 #include <dlfcn.h>
 #include <link.h>
 #include <unistd.h>
@@ -12,13 +12,13 @@
 
 namespace {
 
-#ifdef DLFO_STRUCT_HAS_EH_DBASE  // glibc 2.35 and later: an older one's libgcc does not ask for it
+#ifdef DLFO_STRUCT_HAS_EH_DBASE  // glibc 2.35 and later: the libgcc of an older one does not call it
 struct Search {
   uintptr_t address;
   dl_find_object* found;
 };
 
-/// Whether this object has the address; then where it lies and where its table of unwind entries is.
+/// Whether this object contains the address; if so, its address range and that of its unwind table.
 int search_object(dl_phdr_info* object, size_t, void* argument) {
   const auto* search = static_cast<Search*>(argument);
   const ElfW(Phdr)* segment_of_address = nullptr;
@@ -50,14 +50,14 @@ int search_object(dl_phdr_info* object, size_t, void* argument) {
 }  // namespace
 
 #ifdef DLFO_STRUCT_HAS_EH_DBASE
-/// libgcc's unwinder looks objects up by it (GLIBC_2.35); before, it did as is done here.
+/// libgcc's unwinder finds objects by it (GLIBC_2.35); older versions use dl_iterate_phdr, as here.
 FOVEA_HIDDEN int _dl_find_object(void* address, dl_find_object* result) noexcept {
   Search search{.address = reinterpret_cast<uintptr_t>(address), .found = result};
   return dl_iterate_phdr(search_object, &search) == 1 && result->dlfo_eh_frame != nullptr ? 0 : -1;
 }
 #endif
 
-/// std::random_device draws from it (GLIBC_2.36), which never fails.
+/// std::random_device uses it (GLIBC_2.36); it never fails.
 FOVEA_HIDDEN uint32_t arc4random() noexcept {
   uint32_t bits = 0;
   if (getentropy(&bits, sizeof bits) != 0) std::abort();

@@ -1,5 +1,5 @@
-// Exceptions in a program that has the unwinder linked in as `fovea` has, on every path that crosses objects:
-// its own code, threads, frames of glibc, and of a library that is loaded while it runs.
+// Exceptions in a program that links the unwinder statically, as `fovea` does, on every path that crosses
+// objects: its own code, threads, frames of glibc, and frames of a library loaded at run time.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 

@@ -48,7 +48,7 @@ Result<CudaDevice> open_cuda_device(int ordinal) {
 CurrentDevice::CurrentDevice(int ordinal) {
   int current = -1;
   if (cudaGetDevice(&current) != cudaSuccess || current == ordinal) return;
-  // An ordinal that is not there shows in the next call that needs the device.
+  // An ordinal without a device is reported by the next call that needs the device.
   if (cudaSetDevice(ordinal) == cudaSuccess) before_ = current;
 }
 

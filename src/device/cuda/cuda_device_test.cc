@@ -147,7 +147,7 @@ TEST_F(CudaDeviceLayer, AFailedCaptureLeavesTheStreamUsable) {
   EXPECT_EQ(download<int>(upload<int>({9})), (std::vector<int>{9}));
 }
 
-// Each library is either there and tells its version, or the error says what to install.
+// Each library either opens and reports its version, or the error tells what to install.
 template <class Library>
 void expect_library(int64_t least) {
   const auto library = Library::open();

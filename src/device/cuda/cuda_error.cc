@@ -5,7 +5,7 @@
 namespace fovea {
 namespace {
 
-/// What the machine lacks, for the codes that say so; else empty.
+/// What the machine lacks, for codes that imply it; else empty.
 std::string missing(cudaError_t code) {
   switch (code) {
     case cudaErrorInsufficientDriver:
@@ -47,7 +47,7 @@ Error cuda_error(cudaError_t code, std::string_view expression, std::string_view
       .append(std::to_string(static_cast<int>(code)));
   message.append("): ").append(cudaGetErrorString(code));
   if (!lack.empty()) message += ")";
-  cudaGetLastError();  // a code that is not sticky must not surface again at the next check
+  cudaGetLastError();  // a code that is not sticky must not surface at the next check
   if (code == cudaErrorMemoryAllocation) return {ErrorCode::out_of_memory, std::move(message)};
   return {lack.empty() ? ErrorCode::internal : ErrorCode::unsupported, std::move(message)};
 }

@@ -1,5 +1,5 @@
 #pragma once
-// CUDA's error codes as Errors that say which call failed, and where.
+// CUDA's error codes as Errors that name the failed call and its place.
 #include <cuda_runtime_api.h>
 
 #include <string_view>
@@ -18,7 +18,7 @@ std::string cuda_version_text(int version);
 
 }  // namespace fovea
 
-/// Returns the error of a call of the CUDA runtime from the enclosing function, if it has one.
+/// Returns from the enclosing function with the error of a CUDA runtime call, if it failed.
 #define FOVEA_CUDA_TRY(expr)                                                        \
   do {                                                                              \
     if (const cudaError_t fovea_cuda_code = (expr); fovea_cuda_code != cudaSuccess) \

@@ -7,7 +7,7 @@ namespace fovea {
 
 Result<CudaGraph> CudaGraph::capture(CudaStream& stream, const std::function<Status(CudaStream&)>& work) {
   const CurrentDevice current(stream.device());
-  // Other threads may go on with calls that a capture forbids.
+  // Other threads may continue with calls that a capture forbids.
   FOVEA_CUDA_TRY(cudaStreamBeginCapture(stream.handle(), cudaStreamCaptureModeThreadLocal));
   Status status = work(stream);
   cudaGraph_t raw = nullptr;
@@ -15,7 +15,7 @@ Result<CudaGraph> CudaGraph::capture(CudaStream& stream, const std::function<Sta
   const std::unique_ptr<CUgraph_st, void (*)(cudaGraph_t)> graph(raw,
                                                                  [](cudaGraph_t g) { cudaGraphDestroy(g); });
   if (!status) {
-    cudaGetLastError();  // that the capture ended as it did follows from this error
+    cudaGetLastError();  // the broken capture is a consequence of this error
     return std::move(status).error();
   }
   if (ended != cudaSuccess) return cuda_error(ended, "cudaStreamEndCapture", __FILE__, __LINE__);

@@ -12,11 +12,11 @@ namespace fovea {
 
 class CudaGraph {
  public:
-  /// What `work` queues on a stream that it is given, which runs nothing yet. Errors: those of `work`; work
-  /// that can't be captured (a synchronisation, an allocation outside the stream's order).
+  /// Captures what `work` queues on the stream that it is given; nothing runs yet. Errors: those of `work`;
+  /// work that can't be captured (a synchronisation, an allocation outside stream order).
   static Result<CudaGraph> capture(CudaStream& stream, const std::function<Status(CudaStream&)>& work);
 
-  /// Queues the graph. What its kernels were given by value is as it was at the capture; memory is read anew.
+  /// Queues the graph. Kernel arguments keep their values from the capture; memory is read at replay.
   Status replay(const CudaStream& stream) const;
 
   size_t nodes() const { return nodes_; }

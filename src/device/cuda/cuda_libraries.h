@@ -1,5 +1,5 @@
 #pragma once
-// NVIDIA's big libraries, opened at run time by those that need them.
+// NVIDIA's large libraries, opened at run time by the code that needs them.
 #include <cstddef>
 #include <string>
 

@@ -1,5 +1,5 @@
 #pragma once
-// Memory of a GPU in stream order, and pinned memory of the host.
+// GPU memory in stream order, and pinned host memory.
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 namespace fovea {
 
 /// Device memory, 256-byte aligned. Freed in the order of the stream that it was allocated on, which must
-/// outlive it; work on other streams is ordered after the allocation, and before the end, by events.
+/// outlive it; events order work on other streams after the allocation and before the free.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
@@ -39,20 +39,20 @@ class DeviceBuffer {
   std::shared_ptr<const void> pool_;  // keeps the pool of this memory alive
 };
 
-/// A stream-ordered pool of one device (cudaMallocAsync). What is freed stays with the pool for the next
-/// allocation, so that steps allocate without asking the driver; trim() gives it back.
+/// A stream-ordered pool of one device (cudaMallocAsync). Freed memory stays in the pool for the next
+/// allocation, so that steps allocate without a driver call; trim() returns it.
 class DevicePool {
  public:
   static Result<DevicePool> create(int device);
 
-  /// `bytes` from 0 on (0 gives a null pointer). Error: out_of_memory with what was asked for and what is
+  /// `bytes` from 0 on (0 gives a null pointer). Error: out_of_memory with the bytes requested and the bytes
   /// free.
   Result<DeviceBuffer> allocate(size_t bytes, const CudaStream& stream);
 
-  /// Bytes in buffers, and bytes that the pool holds altogether.
+  /// Bytes in buffers, and bytes that the pool holds in total.
   Result<size_t> used() const;
   Result<size_t> reserved() const;
-  /// Gives free memory beyond `keep` bytes back to the driver.
+  /// Returns free memory beyond `keep` bytes to the driver.
   Status trim(size_t keep);
 
  private:
@@ -63,7 +63,7 @@ class DevicePool {
   int device_ = 0;
 };
 
-/// Host memory that copies run from and to without waiting, 256-byte aligned.
+/// Pinned host memory for asynchronous copies, 256-byte aligned.
 class PinnedBuffer {
  public:
   static Result<PinnedBuffer> allocate(size_t bytes);

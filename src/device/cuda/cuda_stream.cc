@@ -28,7 +28,7 @@ CudaStream& CudaStream::operator=(CudaStream&& other) noexcept {
 }
 
 CudaStream::~CudaStream() {
-  if (owned_) cudaStreamDestroy(handle_);  // its work goes on
+  if (owned_) cudaStreamDestroy(handle_);  // queued work still completes
 }
 
 Status CudaStream::wait(const CudaEvent& event) {

@@ -8,12 +8,12 @@ namespace fovea {
 
 class CudaEvent;
 
-/// A queue of work on one device. Moves; not shared by threads without a lock.
+/// A queue of work on one device. Movable; threads that share it need a lock.
 class CudaStream {
  public:
-  /// One of its own, that does not wait for the default stream.
+  /// A new stream that does not wait for the default stream.
   static Result<CudaStream> create(int device);
-  /// A stream of the caller's, who keeps it alive and destroys it.
+  /// A stream of the caller, which keeps it alive and destroys it.
   static CudaStream borrow(cudaStream_t handle, int device) { return CudaStream(handle, device, false); }
 
   CudaStream(CudaStream&& other) noexcept;
@@ -25,7 +25,7 @@ class CudaStream {
 
   /// Work queued from now on starts after `event`.
   Status wait(const CudaEvent& event);
-  /// Blocks the thread until all work is done; errors of that work show here.
+  /// Blocks the thread until all work is done; returns errors of that work.
   Status synchronize() const;
   /// Bytes from host to device, device to host or within the device. Host memory that is not pinned is read
   /// or written before the call returns.
@@ -52,12 +52,12 @@ class CudaEvent {
 
   cudaEvent_t handle() const { return handle_; }
 
-  /// Happens when what the stream has so far is done.
+  /// Completes when the work queued on the stream so far is done.
   Status record(const CudaStream& stream);
   Status synchronize() const;
-  /// Whether it has happened; does not block.
+  /// Whether it has completed; does not block.
   Result<bool> done() const;
-  /// Milliseconds from `begin` to this; both happened, both with Timing::on.
+  /// Milliseconds from `begin` to this; both have completed and have Timing::on.
   Result<float> milliseconds_since(const CudaEvent& begin) const;
 
  private:

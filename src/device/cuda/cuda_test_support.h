@@ -16,7 +16,7 @@ std::string error_of(const Result<T>& result) {
   return result.ok() ? std::string() : result.error().message;
 }
 
-/// A fixture that skips where there is no GPU, with the reason, and gives a stream, a pool, and copies both
+/// A fixture that skips with a reason where there is no GPU, and provides a stream, a pool, and copies both
 /// ways.
 class CudaTest : public ::testing::Test {
  protected:
@@ -56,7 +56,7 @@ class CudaTest : public ::testing::Test {
     return buffer;
   }
 
-  /// After everything queued.
+  /// Reads after all queued work.
   template <class T>
   std::vector<T> download(const DeviceBuffer& buffer) {
     std::vector<T> host(buffer.size() / sizeof(T));

@@ -48,7 +48,7 @@ std::vector<GpuInfo> list_gpus() {
   int count = 0;
   std::vector<GpuInfo> gpus;
   if (cudaGetDeviceCount(&count) != cudaSuccess) {
-    cudaGetLastError();  // no GPU is an answer here
+    cudaGetLastError();  // no GPU is a valid answer
     return gpus;
   }
   for (int i = 0; i < count; ++i) {
