@@ -1,6 +1,5 @@
-// Linear layers of Fovea beside oneDNN's matmul, in one run: the same shapes, the same threads, taking turns.
-// oneDNN's bf16 rounds x to bf16 and multiplies pairs (vdpbf16ps); ours keeps x in fp32 and sums in one
-// order.
+// Linear layers of Fovea and oneDNN's matmul in one run, interleaved: the same shapes and threads. oneDNN's
+// bf16 rounds x to bf16 and multiplies pairs (vdpbf16ps); ours keeps x in fp32 and sums in one order.
 #include <omp.h>
 
 #include <algorithm>

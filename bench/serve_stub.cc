@@ -1,5 +1,5 @@
-// The server on an engine without a model, for measuring the server alone: `serve_stub --port P`, load from
-// `fovea bench serve`, then SIGTERM or SIGINT, upon which it prints what its process cost per streamed token.
+// The server on an engine without a model, to measure the server alone: `serve_stub --port P`, load from
+// `fovea bench serve`, then SIGTERM or SIGINT; it then prints the cost of its process per streamed token.
 #include <signal.h>
 #include <sys/resource.h>
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kHeads = 4, kKvHeads = 2, kHeadDim = 16, kPageSize = 4, kPages = 4;
 
-/// Any numbers will do; these are the same on every run.
+/// Arbitrary numbers, the same on every run.
 std::vector<float> wave(size_t n, float step) {
   std::vector<float> values(n);
   for (size_t i = 0; i < n; ++i)

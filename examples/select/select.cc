@@ -9,7 +9,7 @@
 
 namespace {
 
-/// Half of the layers see everything, half a window of 128; every head has a learned sink.
+/// Half of the layers have full attention, half a window of 128; every head has a learned sink.
 std::vector<fovea::AttentionSpec> gpt_oss() {
   fovea::AttentionSpec full;
   full.num_heads = 64;
@@ -23,7 +23,7 @@ std::vector<fovea::AttentionSpec> gpt_oss() {
   return {full, window};
 }
 
-/// Absorbed: one head of keys, 512 of the latent and 64 with RoPE.
+/// Absorbed MLA: one KV head, 512 dimensions of the latent and 64 with RoPE.
 std::vector<fovea::AttentionSpec> deepseek_v3() {
   fovea::AttentionSpec mla;
   mla.num_heads = 128;
@@ -43,11 +43,11 @@ void show(const char* title, const fovea::AttentionConfig& config,
   std::printf("== %s on %s\n", title, device);
   const auto info = fovea::parse_device(device);
   if (!info) return void(std::printf("%s\n", info.error().message.c_str()));
-  // select() demands that every phase of every kind of layers has a backend ...
+  // select() requires a backend for every phase of every kind of layer ...
   const auto selection = fovea::select(config, specs, *info, fovea::builtin_backends());
   if (selection) return void(std::printf("%s\n\n", fovea::explain(*selection).c_str()));
   std::printf("%s\n", selection.error().message.c_str());
-  // ... consider() tells also what would serve, and every reason.
+  // ... consider() also lists the other candidates, with every reason.
   if (const auto all = fovea::consider(config, specs, *info, fovea::builtin_backends()))
     std::printf("%s\n", fovea::explain_in_full(*all).c_str());
 }
