@@ -213,8 +213,7 @@ Result<MergeParts> merge_parts(const Json& entry, size_t index) {
   return parts;
 }
 
-// The right part continues a word, so it starts with `prefix`; the merged token has `prefix` only at its
-// start.
+// The right part continues a word and starts with `prefix`, which the merged token has only at its start.
 Result<MergeTable> parse_merges(const Json::Array& list, const Vocabulary& vocabulary,
                                 std::string_view prefix) {
   MergeTable table;

@@ -103,8 +103,7 @@ class ExpressionParser : protected TokenReader {
   ExpressionPtr parse_tuple(int64_t offset, bool with_ternary, bool may_be_empty);
   ExpressionPtr parse_filter(ExpressionPtr input, int64_t offset);
 
-  // Whether these names were read since the flags were last cleared; they decide which arguments a macro
-  // accepts.
+  // Whether these names were read since the flags were last cleared; they decide what a macro accepts.
   bool reads_varargs_ = false, reads_kwargs_ = false, reads_caller_ = false;
 
  private:

@@ -110,8 +110,7 @@ std::string print_real(double value, int precision, char type) {
   return text;
 }
 
-// The default form with a precision: as "g", but a whole number keeps ".0", and exponents start one digit
-// earlier.
+// The default form with a precision: "g", but whole numbers keep ".0", and exponents start one digit earlier.
 std::string general_real(double value, int precision) {
   const int significant = std::max(precision, 1);
   const std::string scientific = print_real(value, significant - 1, 'e');

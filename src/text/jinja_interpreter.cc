@@ -195,8 +195,7 @@ class Interpreter final : public Evaluator {
   // ---- macros
   Value new_closure(const Statement& statement, const ScopePtr& scope, std::string name) {
     rt_.charge(64);
-    // Scopes hold the macros defined in them; values refer to closures without owning them, so no cycle owns
-    // itself.
+    // Scopes hold the macros defined in them; values don't own their closures, so no cycle owns itself.
     closures_.push_back({&statement, scope});
     return Value::callable({std::move(name), Value(), &closures_.back(), &statement});
   }

@@ -180,8 +180,7 @@ bool equal_dicts(const Dict& a, const Dict& b) {
 }  // namespace
 
 Value Value::undefined(std::string what) {
-  // The message names what a template looked up, which may be any text, but weight() counts undefined values
-  // as small.
+  // The message contains any text that a template looked up, but weight() counts undefined values as small.
   constexpr size_t kMaxMessage = 200;
   if (what.size() > kMaxMessage) what = what.substr(0, kMaxMessage) + "...";
   Value value(Kind::undefined);

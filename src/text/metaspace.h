@@ -1,6 +1,5 @@
 #pragma once
-// Metaspace: a blank becomes a visible character (SentencePiece's U+2581) in front of the word that follows
-// it.
+// Metaspace: a blank becomes a visible character (SentencePiece's U+2581) in front of the next word.
 #include <string>
 
 #include "fovea/result.h"

@@ -14,8 +14,8 @@ constexpr size_t kMaxInsertedBytes = 256;
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
-  /// Input and result are valid UTF-8. Errors: a pattern exceeds its match limits, or the text grows beyond
-  /// its limit.
+  /// Input and result are valid UTF-8. Errors: a pattern exceeds its match limits, or the text
+  /// grows too long.
   virtual Result<std::string> apply(std::string text) const = 0;
   /// N bytes become at least N / most_shrink(); 0 = no such bound.
   virtual size_t most_shrink() const { return 0; }

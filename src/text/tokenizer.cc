@@ -39,8 +39,8 @@ struct Tokenizer::Impl {
   std::string bytes;
   std::vector<size_t> byte_offsets;
 
-  // Upper bound on the bytes of a text per id; 0 = no bound. White space that added tokens consume does not
-  // count.
+  // Upper bound on the bytes of a text per id; 0 = no bound. White space that added tokens
+  // consume does not count.
   size_t longest_id = 0;
   size_t longest_normalized = 0;  // of added tokens that are matched in normalized text
   bool strips = false;
@@ -454,8 +454,7 @@ struct Tokenizer::Stream::State {
 Tokenizer::Stream::Stream(const Tokenizer& tokenizer, bool skip_special_tokens,
                           std::span<const int32_t> context)
     : state_(new State{&tokenizer, skip_special_tokens, TokenDecoder::Run(tokenizer.impl_->decoder)}) {
-  // The first ids decide whether the text has begun, the last ones may hold an incomplete character; skip the
-  // rest.
+  // The first ids decide whether the text has begun, the last ones may hold an incomplete character.
   constexpr size_t kEnd = 32;
   std::string known;
   for (size_t i = 0; i < context.size(); ++i) {
