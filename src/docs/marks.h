@@ -43,12 +43,11 @@ std::string place_of(const conformance::Proof& proof);
 /// The proof of a row, or of the row whose proof it shares; null = none.
 const conformance::BackendProof* find_row(const conformance::Proof& proof, const BackendInfo& backend);
 
-/// The row that was proven; null where it no longer exists.
+/// The row that was proven; null where it is gone.
 const BackendInfo* row_of(const conformance::BackendProof& proof, const BackendRegistry& backends);
 
 /// How many of a proof's cells disagree with the tables: absent from them, claimed but refused in the proof,
-/// or not claimed but run in it. They no longer prove anything. `backend` is null where the row no longer
-/// exists.
+/// or not claimed but run in it. They no longer prove anything. `backend` is null where the row is gone.
 int64_t count_stale(const conformance::BackendProof& proof, const BackendInfo* backend);
 
 /// Checks that a CPU proof, which any machine can repeat, matches the tables: it has no row and no cell that
