@@ -1,4 +1,4 @@
-/* EXAMPLE_ATTN: an attention backend outside of Fovea, in C11 and with nothing but fovea/backend_abi.h.
+/* EXAMPLE_ATTN: an attention backend outside of Fovea, in C11, that needs only fovea/backend_abi.h.
  *
  * It is simple rather than fast: each pair of a query row and a head is a task of its own, which walks its
  * visible keys in ascending order with an online softmax in double. No sum crosses a task and none depends on
@@ -12,7 +12,7 @@
 
 /* ---- What it can do. `fovea conformance` proves each of these, and that everything else is refused. */
 
-#define MAX_HEAD_DIM 256 /* rows of Q and of K lie on a thread's stack */
+#define MAX_HEAD_DIM 256 /* rows of Q and K are on a thread's stack */
 
 static const fovea_backend_int_set page_sizes = {
     .size = sizeof(fovea_backend_int_set), .first = 1, .last = 1024, .step = 1};
@@ -105,7 +105,7 @@ static void destroy_plan(void* instance, void* p) {
 
 /* ---- Elements. */
 
-__extension__ typedef _Float16 fp16; /* gcc's and clang's */
+__extension__ typedef _Float16 fp16; /* gcc and clang extension */
 
 /* The numbers of FOVEA_BACKEND_F32, F16 and BF16 are those of FOVEA_BACKEND_KV_F32, KV_F16 and KV_BF16. */
 static void load(const void* data, int64_t first, int32_t dtype, int32_t n, float* out) {
@@ -193,7 +193,7 @@ static void attend(void* data, int64_t index, int32_t thread) {
     score *= (double)s->scale * a->k_scale;
     if (s->softcap > 0) score = s->softcap * tanh(score / s->softcap);
     if (score == -INFINITY) continue;
-    if (score > max) { /* what was added up so far is relative to the old maximum */
+    if (score > max) { /* the sums so far are relative to the old maximum */
       const double rescale = exp(max - score);
       sum *= rescale;
       for (int32_t d = 0; d < s->v_head_dim; ++d)

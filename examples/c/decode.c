@@ -21,7 +21,7 @@ static int failed(fovea_status status) {
 }
 
 int main(void) {
-  /* A layer, and what no step exceeds. */
+  /* A layer, and the limits of a step. */
   fovea_attention_spec spec;
   fovea_attention_spec_init(&spec);
   spec.num_heads = HEADS, spec.num_kv_heads = KV_HEADS, spec.head_dim = D, spec.page_size = PAGE;
@@ -45,7 +45,7 @@ int main(void) {
   fovea_tensor v_pages = tensor(v_cache, FOVEA_FLOAT, 4, cache_shape);
   for (int i = 0; i < SEQS * KV_HEADS * D; ++i) new_v[i] = 1.0f;
 
-  /* Once a step: its plan. Once a layer: the new rows into the cache, then attention. */
+  /* Per step: its plan. Per layer: append the new rows to the cache, then attention. */
   fovea_step step = {.size = sizeof(step), .phase = FOVEA_DECODE, .num_tokens = SEQS};
   step.q_offsets = &q_offsets, step.kv_lens = &kv_lens, step.page_table = &page_table;
   fovea_append_args append = {.size = sizeof(append), .k = &k_rows, .v = &v_rows};

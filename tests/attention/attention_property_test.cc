@@ -1,5 +1,5 @@
-// Every CPU backend within what it claims, against TORCH_NATIVE in fp64: random problems, and sweeps of the
-// lengths, head counts, head sizes and page sizes at which kernels go wrong.
+// Every CPU backend, on what it claims, against TORCH_NATIVE in fp64: random problems, and sweeps of the
+// sequence lengths, head counts, head sizes and page sizes at which kernels tend to fail.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace fovea::conformance {
 namespace {
 
-/// FOVEA_TEST_SEED=n runs that seed alone.
+/// FOVEA_TEST_SEED=n runs only that seed.
 std::pair<uint64_t, uint64_t> seeds(uint64_t count) {
   if (const char* given = std::getenv("FOVEA_TEST_SEED")) {
     const uint64_t seed = std::strtoull(given, nullptr, 10);
@@ -75,7 +75,7 @@ TEST(AttentionProperty, OnEveryInstructionSet) {
   }
 }
 
-/// The generator must reach what it is there to test.
+/// The random problems must contain every feature that they are meant to test.
 TEST(AttentionProperty, RandomProblemsReachEveryFeature) {
   std::map<std::string, int> seen;
   const Capability& c = builtin_backends().find("TORCH_NATIVE")->info->capability;
@@ -203,7 +203,7 @@ TEST(AttentionProperty, HeadSizes) {
   }
 }
 
-// Head sizes, groups, masks, caps and sinks together as published models have them; windows and chunks are
+// Combinations of head sizes, groups, masks, caps and sinks of published models; windows and chunks are
 // shorter, so that the lengths below cross them (W - 1, W, W + 1, 2 W keys).
 TEST(AttentionProperty, ShapesOfModels) {
   struct Shape {
@@ -305,13 +305,13 @@ TEST(AttentionProperty, EqualScoresAverageAndOneHotCopies) {
     Sequence& s = p.seqs[0];
     for (int j = 0; j < s.n_k; ++j)
       for (int d = 0; d < 32; ++d)
-        s.v[j * 32 + d] = static_cast<float>(j % 3);  // an average of exactly 1
+        s.v[j * 32 + d] = static_cast<float>(j % 3);  // the average is exactly 1
     Output out = run(*backend, p, {}, pool);
     for (float o : out.o)
       EXPECT_NEAR(o, 1.0f, 1e-6f) << entry->info->name;
     for (float lse : out.lse)
       EXPECT_NEAR(lse, std::log(96.0f), 2e-6f);
-    // One key far above the others: its value, exactly.
+    // One key's score far above the others: the output is exactly its value.
     std::fill(s.q.begin(), s.q.end(), 30.0f);
     std::fill_n(s.k.begin() + 41 * 32, 32, 30.0f);
     s.v = make_sequence(p.spec, 3, 96, 2).v;

@@ -1,4 +1,4 @@
-// What a sequence's bits must not depend on, for every level that a backend claims.
+// What a sequence's output bits must not depend on, for every level that a backend claims.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace fovea::conformance {
 namespace {
 
-/// A prompt of `n` tokens whose masks look only backwards, so that it can be computed in chunks.
+/// A prompt of `n` tokens with causal masks, so that it can be computed in chunks.
 Problem prompt(uint64_t seed, int n) {
   Random random(seed);
   Problem p;

@@ -57,7 +57,7 @@ class CApiCuda : public CudaTest {
   const fovea_tensor* on(fovea_device device, Pair& p) {
     return device.type == FOVEA_CUDA ? p.there.get() : p.host.get();
   }
-  /// What the device has now, where the host has its own.
+  /// The device's copy, to compare with the host's.
   std::vector<unsigned char> fetch(const Pair& p) { return download<unsigned char>(p.memory); }
   static std::vector<unsigned char> bytes_of(Pair& p) {
     return {p.host.as<unsigned char>(), p.host.as<unsigned char>() + p.host.bytes()};
@@ -74,7 +74,7 @@ class CApiCuda : public CudaTest {
   }
   void* handle() { return stream().handle(); }
 
-  /// One step's tensors on both sides. Rows of a page table five wide, of which four are the step's.
+  /// One step's tensors on both sides. The page table has rows of five entries, of which the step uses four.
   struct Step {
     Pair *q, *k, *v, *out, *lse, *q_offsets, *kv_lens;
     int tokens = 0;
@@ -144,7 +144,7 @@ class CApiCuda : public CudaTest {
     args.page_table = on(device, table);
     return last_error(fovea_append(&args, device.type == FOVEA_CUDA ? handle() : nullptr));
   }
-  /// "accepted", or the error of the first call that has one.
+  /// "accepted", or the error of the first call that fails.
   std::string attend(fovea_attention* attention, const Step& s, Pair& table, fovea_device device, int phase) {
     void* stream = device.type == FOVEA_CUDA ? handle() : nullptr;
     const fovea_step step = step_of(s, table, device, phase);
@@ -204,7 +204,7 @@ TEST_F(CApiCuda, DoesWhatTheCpuDoes) {
   fovea_attention_destroy(gpu);
 }
 
-/// A plan and its run captured follow what the arrays hold, also int64 ones that the graph narrows.
+/// A captured plan and run follow the contents of the arrays, also of int64 ones that the graph narrows.
 TEST_F(CApiCuda, IsCapturedInGraphs) {
   for (const bool wide : {false, true}) {
     fovea_attention *graphed = create(kGpu), *eager = create(kGpu);

@@ -1,4 +1,4 @@
-/* The header as a C11 program sees it, and numbers: append, prefill, decode, gather, copy and merge on the CPU
+/* The header compiled as C11, and the results of append, prefill, decode, gather, copy and merge on the CPU
  * against the definition in double. */
 #include <math.h>
 #include <stdint.h>
@@ -163,7 +163,7 @@ static void step(fovea_attention* attention, array* k_cache, array* v_cache, arr
   drop(q), drop(k), drop(v), drop(out), drop(lse), drop(lens), drop(starts);
 }
 
-/* Keys of sequence 0 in two halves, merged, are all of them. */
+/* Merging two halves of the keys of sequence 0 gives the result over all of them. */
 static void merge(void) {
   array *q = FLOATS(1, HQ, D), *o = FLOATS(2, 1, HQ, DV), *lse = FLOATS(2, 1, HQ);
   array *out = FLOATS(1, HQ, DV), *out_lse = FLOATS(1, HQ);

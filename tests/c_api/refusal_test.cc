@@ -1,4 +1,4 @@
-// Each wrong thing is refused with the argument's name, what was given and what is allowed, before anything
+// Each invalid argument is refused with its name, the value given and the values allowed, before anything
 // runs: outputs stay poisoned.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ fovea_attention_spec make_spec() {
   return spec;
 }
 
-/// 64 bytes, aligned to as many.
+/// 64 bytes, 64-byte aligned.
 HostTensor aligned_bytes() {
   HostTensor bytes(kU8, {128});
   bytes.shape[0] = 64;
@@ -55,7 +55,7 @@ HostTensor aligned_bytes() {
   return bytes;
 }
 
-/// Everything that a good step of TORCH_NATIVE has; tests spoil one thing.
+/// All tensors of a valid step of TORCH_NATIVE; each test makes one of them invalid.
 struct Step {
   fovea_attention_spec spec = make_spec();
   fovea_limits limits = {sizeof(fovea_limits), kSeqs, 8, 32, 16, 0, FOVEA_TUNE_FOR_LIMITS};
@@ -135,7 +135,7 @@ TEST(CApi, TakesAGoodStep) {
   strided.step.num_pages = kPages;
   strided.limits.tune_for = FOVEA_TUNE_FOR_MANY;
   EXPECT_EQ(strided.run(), "accepted");
-  Step expanded;  // what is read may be seen through strides of 0
+  Step expanded;  // inputs may have strides of 0
   expanded.q.strides = {0, 0, 1};
   expanded.k.strides = expanded.v.strides = {0, 0, 0, 1};
   EXPECT_EQ(expanded.run(), "accepted");
@@ -368,7 +368,7 @@ TEST(CApi, RefusesWrongObjects) {
   }
 }
 
-/// A struct of a newer header: fields that are zero are as good as not there.
+/// A struct of a newer header: additional fields that are zero are ignored.
 TEST(CApi, TakesLongerStructsWhoseRestIsZero) {
   Step s;
   struct {
@@ -412,7 +412,7 @@ TEST(CApi, RefusesCallsOutOfOrder) {
   EXPECT_THAT(last_error(fovea_attention_update_capture(attention, &s.step, nullptr)),
               HasSubstr("was not prepared for capture"));
   EXPECT_EQ(fovea_attention_prepare_capture(attention, &s.step, nullptr, nullptr), FOVEA_UNSUPPORTED);
-  // A plan that failed leaves none behind.
+  // A failed plan leaves no plan behind.
   EXPECT_THAT(last_error(fovea_attention_run(attention, &s.layer, nullptr)), HasSubstr("no step is planned"));
   EXPECT_STREQ(fovea_attention_backend(attention, 7), "");
   fovea_attention_destroy(attention);
@@ -426,7 +426,7 @@ TEST(CApi, RemembersErrorsByThread) {
   EXPECT_EQ(fovea_last_error(), mine);
 }
 
-/// A good append into the cache of Step; tests spoil one thing.
+/// A valid append into the cache of Step; each test makes one argument invalid.
 struct Append {
   HostTensor q = HostTensor(kF32, {kTokens, kHeads, kDim}), q_out = HostTensor(kF32, {kTokens, kHeads, kDim}),
              k = HostTensor(kF32, {kTokens, kKvHeads, kDim}),
@@ -557,10 +557,10 @@ TEST(CApi, RefusesWrongCopiesGathersAndMerges) {
   EXPECT_THAT(merge(), HasSubstr("o has 0 parts; it must have 1 or more"));
 }
 
-/// The library's own unwinder takes an exception from inside it to the edge of the interface.
+/// The library's own unwinder carries an exception from its inside to the boundary of the interface.
 TEST(Refusal, MemoryThatThereIsNotIsAStatus) {
   HostTensor o(kF32, {1, 1, 1, 1}), lse(kF32, {1, 1, 1}), out(kF32, {1, 1, 1});
-  // 2^50 bytes are asked for before the first is read.
+  // 2^50 bytes are requested before the first one is read.
   constexpr int64_t kWide = 4096;
   o.shape = {kWide * kWide, 1, kWide, kWide}, o.strides = {kWide * kWide, kWide * kWide, kWide, 1};
   lse.shape = {kWide * kWide, 1, kWide}, lse.strides = {kWide, kWide, 1};

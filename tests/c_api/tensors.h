@@ -16,8 +16,8 @@ inline constexpr fovea_dtype kF32 = {FOVEA_FLOAT, 32, 1}, kF16 = {FOVEA_FLOAT, 1
                              kI64 = {FOVEA_INT, 64, 1}, kU8 = {FOVEA_UINT, 8, 1}, kI8 = {FOVEA_INT, 8, 1},
                              kE4m3 = {FOVEA_FLOAT8_E4M3FN, 8, 1};
 
-/// A dense tensor on the CPU whose shape and strides may be changed. Its memory is exactly as long as the
-/// shape that it was made with, so that a sanitizer sees a step beyond.
+/// A dense tensor on the CPU whose shape and strides may be changed. Its memory has exactly the size of its
+/// original shape, so that a sanitizer detects accesses beyond it.
 class HostTensor {
  public:
   HostTensor(fovea_dtype dtype, std::vector<int64_t> dims) : shape(std::move(dims)) {

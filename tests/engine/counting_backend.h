@@ -1,5 +1,5 @@
 #pragma once
-// TORCH_NATIVE, or another backend, under any name, counting what the engine asks of it.
+// TORCH_NATIVE, or another backend, under any name; counts the engine's calls.
 #include <algorithm>
 #include <memory>
 #include <string_view>
@@ -11,7 +11,7 @@ namespace fovea::test {
 struct Counts {
   int plans = 0, extends = 0, decodes = 0;
   int plans_since_forward = 0;
-  int most_plans_in_a_row = 0;  // more than one = planned twice for one step
+  int most_plans_in_a_row = 0;  // more than one: planned twice for one step
 };
 
 class CountingBackend final : public AttentionBackend {

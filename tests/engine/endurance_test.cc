@@ -1,5 +1,5 @@
-// Many requests through one engine leave nothing behind, and what one of them does or suffers is not the
-// others' concern: sinks that cancel, steps that can't be planned, priorities.
+// Many requests through one engine leak nothing, and requests do not affect each other: sinks that cancel,
+// steps that can't be planned, priorities.
 #include <atomic>
 #include <condition_variable>
 #include <random>
@@ -16,7 +16,7 @@ using test::greedy;
 using test::make_engine;
 using test::prompt_of;
 
-/// Counts the requests that still exist: each keeps its sink, and the sink this.
+/// Counts live requests: each keeps its sink alive, and the sink keeps this.
 class Live {
  public:
   explicit Live(std::atomic<int>& count) : count_(count) { ++count_; }
@@ -31,7 +31,7 @@ class Live {
 TEST(Endurance, HundredsOfRequestsLeaveNothingBehind) {
   EngineConfig config = test::fixture_config(test::kLlama, "CPU_ATTN");
   config.max_seq_len = 96;
-  config.num_pages = 60;  // of 4 tokens: two and a half longest sequences
+  config.num_pages = 60;  // of 4 tokens: two and a half sequences of the maximum length
   config.max_running_requests = 12;
   config.max_batched_tokens = 64;
   config.threads = 1;
@@ -43,7 +43,7 @@ TEST(Endurance, HundredsOfRequestsLeaveNothingBehind) {
   std::condition_variable changed;
   std::mt19937 rng(5);
   for (int i = 0; i < kRequests; ++i) {
-    std::vector<int32_t> prompt = prompt_of(24, rng() % 4);  // beginnings that others have
+    std::vector<int32_t> prompt = prompt_of(24, rng() % 4);  // prefixes that other requests share
     prompt.resize(rng() % 24);
     const auto own = prompt_of(1 + static_cast<int>(rng() % 12), static_cast<uint32_t>(i) + 100);
     prompt.insert(prompt.end(), own.begin(), own.end());
@@ -59,8 +59,8 @@ TEST(Endurance, HundredsOfRequestsLeaveNothingBehind) {
     if (i % 29 == 0) engine->cancel(*id);
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return i + 1 - finished < kInFlight; });
-    // A request goes right after its last output: at most one may be on its way out, and the one just made
-    // may have a second owner here.
+    // A request is destroyed right after its last output: at most one may be on its way out, and the one just
+    // submitted may have a second owner here.
     EXPECT_LE(live, i + 1 - finished + 2);
   }
   engine->wait_idle();
@@ -88,7 +88,7 @@ TEST(Faults, ASinkMayCancelOthersAndTheRestGoesOn) {
   std::vector<std::shared_ptr<Answer>> answers;
   for (uint32_t i = 0; i < 6; ++i)
     answers.push_back(std::make_shared<Answer>());
-  // The last one's first output ends two that run or wait; what they hold is free in the next step.
+  // The last request's first output cancels two that run or wait; their pages are free in the next step.
   std::promise<void> ready;
   std::shared_future<void> all_there = ready.get_future();
   bool done = false;
@@ -185,7 +185,7 @@ TEST(Priorities, TheLowestNumberIsServedFirst) {
     });
     EXPECT_TRUE(id.ok());
   };
-  submit(100, 2);  // runs before the others are there, and is not interrupted
+  submit(100, 2);  // runs before the others arrive, and is not interrupted
   while (!begun)
     std::this_thread::yield();
   for (const int priority : {3, -1, 7, 0})

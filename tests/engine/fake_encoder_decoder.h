@@ -1,6 +1,6 @@
 #pragma once
-// An encoder-decoder of random matrices, small enough to read: what the engine has to do for such a model,
-// and nothing of what a family does.
+// An encoder-decoder of random matrices, small enough to read: everything that the engine has to do for such
+// a model, and no model family's code.
 #include <utility>
 #include <vector>
 

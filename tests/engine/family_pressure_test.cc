@@ -1,5 +1,5 @@
-// Families whose pages are special, through the whole engine: windows in every layer (Mistral) and encoders
-// (BART, Whisper) answer in the smallest pool as in an ample one, bit for bit.
+// Families with special page handling, through the whole engine: windows in every layer (Mistral) and
+// encoders (BART, Whisper) give the same answers in the smallest pool as in a large one, bit for bit.
 #include <string>
 
 #include "model/config.h"
@@ -29,7 +29,7 @@ GenerateRequest answer_of(std::vector<int32_t> prompt, int tokens) {
   return request;
 }
 
-/// The least number of pages that `config` is not refused with.
+/// The smallest number of pages with which `config` is accepted.
 int64_t least_pages(EngineConfig config) {
   int64_t refused = 0, taken = 4096;
   while (taken - refused > 1) {
@@ -39,7 +39,7 @@ int64_t least_pages(EngineConfig config) {
   return taken;
 }
 
-/// Ample and least; returns how many preemptions the least had.
+/// Compares a large pool with one of `least` pages; returns the preemptions in the latter.
 int64_t compare(EngineConfig config, const std::vector<GenerateRequest>& requests, int64_t least) {
   config.num_pages = 4096;
   config.threads = 1;

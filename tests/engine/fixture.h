@@ -1,5 +1,5 @@
 #pragma once
-// The tiny models of tests/goldens as engines, and requests run to their end.
+// The tiny models of tests/goldens as engines, and requests run to completion.
 #include <filesystem>
 #include <fstream>
 #include <future>

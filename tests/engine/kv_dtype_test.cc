@@ -1,4 +1,4 @@
-// What the KV cache's dtype and layout may change in a whole model's logits, and what they may not.
+// How much the KV cache's dtype and layout may change the logits of a whole model.
 #include <cmath>
 #include <fstream>
 #include <sstream>
@@ -44,10 +44,11 @@ double rms(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(sum / static_cast<double>(std::max<size_t>(1, a.size())));
 }
 
-/// To first order the logits move by the errors of K and V, whose sizes the formats set. Of 3, 2 and 7 bits
-/// of mantissa, e4m3 errs 2^4 and e5m2 2^5 times as much as bf16. An int8 row errs amax / 127 / sqrt(12) rms
-/// against 2^-7 x 0.7 / sqrt(12) of bf16 (0.7: the mean of 1 / mantissa), and amax is at most sqrt(D) rms of
-/// the row: 1.4 sqrt(D) times as much, 16 for D = 128. Twice that is allowed.
+/// To first order the logits change in proportion to the errors of K and V, whose sizes the formats
+/// determine. With 3, 2 and 7 bits of mantissa, the errors of e4m3 are 2^4 and those of e5m2 2^5 times those
+/// of bf16. The rms error of an int8 row is amax / 127 / sqrt(12), against 2^-7 x 0.7 / sqrt(12) for bf16
+/// (0.7: the mean of 1 / mantissa), and amax is at most sqrt(D) times the rms of the row: 1.4 sqrt(D) times
+/// as much, 16 for D = 128. Twice that is allowed.
 TEST(KvDtype, LogitsAreAsNearToFp32AsTheFormatIs) {
   for (const std::string model : {kLlama, kQwen}) {
     SCOPED_TRACE(model);
@@ -63,7 +64,7 @@ TEST(KvDtype, LogitsAreAsNearToFp32AsTheFormatIs) {
   }
 }
 
-/// Both backends read the same codes. Their rounding may flip a code of the next layer now and then.
+/// Both backends read the same codes. Their rounding may occasionally flip a code of the next layer.
 TEST(KvDtype, BackendsAgree) {
   const std::vector<float> exact = logits_of(config_of(kQwen, float32));
   for (const KvCacheDType dtype : {fp8_e4m3, fp8_e5m2, int8_per_token_head}) {

@@ -1,5 +1,6 @@
-// A sequence's logits, bit for bit, whatever surrounds it: repeated runs, company, page size, chunks of its
-// prefill, decode steps, threads, prefix-cache hits and preemption. On whole models with random weights.
+// A sequence's logits are the same, bit for bit, in all conditions: repeated runs, batch composition, page
+// size, prefill chunks, decode steps, threads, prefix-cache hits and preemption. On whole models with random
+// weights.
 #include <cstring>
 #include <deque>
 #include <numeric>
@@ -20,7 +21,7 @@ struct Setting {
   uint32_t pages_seed = 0;  // the order in which pages are given out
 };
 
-/// One model, its cache, and steps made by hand.
+/// One model, its cache, and steps assembled by the test.
 class Stepper {
  public:
   Stepper(const std::string& model, const std::string& backend, const Setting& setting)
@@ -120,7 +121,7 @@ class Stepper {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<KvCache> kv_;
   std::vector<int32_t> free_;
-  std::deque<Sequence> sequences_;  // addresses stay
+  std::deque<Sequence> sequences_;  // addresses stay valid
   std::vector<Logits> logits_;
   BatchBuilder batch_;
 };
@@ -144,7 +145,7 @@ class ModelInvariance : public testing::TestWithParam<std::tuple<const char*, co
   std::string backend() const { return std::get<1>(GetParam()); }
   const std::vector<int32_t> tokens_ = test::prompt_of(kLength, 99);
 
-  /// Alone, in one step, on one thread, pages of 16.
+  /// The sequence alone, in one step, on one thread, with pages of 16.
   Logits reference() const {
     Stepper s = stepper({});
     s.step({{s.add(tokens_), kLength}});
@@ -155,7 +156,7 @@ class ModelInvariance : public testing::TestWithParam<std::tuple<const char*, co
 TEST_P(ModelInvariance, RunsRepeat) {
   const Logits want = reference();
   expect_same_bits(reference(), want);
-  // And the logits do depend on their past: otherwise nothing here could fail.
+  // The logits do depend on their past: otherwise no comparison here could fail.
   Stepper s = stepper({});
   auto changed = tokens_;
   changed[0] ^= 1;
@@ -237,7 +238,7 @@ TEST_P(ModelInvariance, EverythingAtOnce) {
   }
 }
 
-/// The whole engine: last-row logits and tokens of a prompt, alone and cold.
+/// The whole engine: last-row logits and tokens of a prompt, alone and with an empty cache.
 TEST_P(ModelInvariance, PrefixHitsAndPreemption) {
   GenerateRequest request = test::greedy(tokens_, 30);
   request.last_logits = true;
@@ -259,7 +260,7 @@ TEST_P(ModelInvariance, PrefixHitsAndPreemption) {
   }
 
   config.max_seq_len = 192;
-  config.num_pages = 60;  // of 4 tokens: one such request and a little
+  config.num_pages = 60;  // of 4 tokens: little more than one such request
   config.max_batched_tokens = 33;
   engine = test::make_engine(config);
   std::vector<GenerateRequest> requests;
@@ -282,7 +283,7 @@ INSTANTIATE_TEST_SUITE_P(Models, ModelInvariance,
                                           testing::Values("TORCH_NATIVE", "CPU_ATTN")),
                          name_of);
 
-// Windows beside full layers, soft caps, two rotations, sinks, chunks, layers without positions, experts.
+// Mixed window and full layers, soft caps, two rotations, sinks, chunks, layers without positions, experts.
 INSTANTIATE_TEST_SUITE_P(Families, ModelInvariance,
                          testing::Combine(testing::Values("gemma2_gqa2_d16_bf16", "gemma3_gqa2_d32_bf16",
                                                           "gptoss_gqa2_d16_bf16", "llama4_gqa2_d16_bf16",

@@ -1,5 +1,5 @@
-// Decoder layers without the causal mask, end to end: against a dense computation in fp64 whose masks are a
-// line of its own, and the same bits whatever surrounds a request.
+// Decoder layers without the causal mask, end to end: against a dense computation in fp64 with masks written
+// independently, and the same bits whatever else is in the batch.
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -21,7 +21,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 
 /// Attention of one sequence whose pages are 0, 1, ...: every row against every key of the cache, in fp64.
-/// Row at p sees j where the layer's window or chunk lets it, on either side.
+/// The row at position p sees key j where the layer's window or chunk allows it, on either side.
 class Dense final : public StepAttention {
  public:
   Dense(const ModelConfig& config) : specs_(attention_specs(config)) {}
@@ -83,7 +83,7 @@ struct Expected {
   std::vector<std::vector<float>> prompt_logits;  // of each row of the prompt
 };
 
-/// The prompt in one step, then greedy tokens, a step each.
+/// The prompt in one step, then greedy tokens, one per step.
 Expected dense_answer(const std::string& fixture, const std::vector<int32_t>& prompt, int new_tokens) {
   ThreadPool pool(1);
   Stream stream(pool);
@@ -198,7 +198,7 @@ TEST_P(NonCausal, TheSameBitsWhateverSurroundsARequest) {
   int64_t preemptions = 0;
   for (const int page_size : {1, 4, 16})
     for (const int tokens : {44, 64, 512})
-      for (const int pool : {128, 1024}) {  // tokens: the small one is for less than two sequences
+      for (const int pool : {128, 1024}) {  // tokens: the small one holds less than two sequences
         EngineConfig config = config_of(GetParam(), "CPU_ATTN");
         config.attention.page_size = page_size;
         config.max_batched_tokens = tokens;
@@ -212,7 +212,7 @@ TEST_P(NonCausal, TheSameBitsWhateverSurroundsARequest) {
         for (size_t i = 0; i < requests.size(); ++i)
           EXPECT_EQ(together[i].ids, alone[i].ids) << "page " << page_size << ", step " << tokens;
       }
-  // Sequences of a window give their old pages back, so that nobody has to be preempted.
+  // Sequences with a window free their old pages, so that no preemption is needed.
   if (std::string_view(GetParam()).find("window") == std::string_view::npos) {
     EXPECT_GT(preemptions, 0) << "no recomputation was tested";
   }
@@ -249,7 +249,7 @@ TEST(UseNonCausal, APromptBeyondOneStepIsRefused) {
   EXPECT_EQ(refused.error().message,
             "prompt has 33 tokens; without the causal mask (-ac.use_non_causal) a prompt is computed in one "
             "step, which holds 32 tokens; shorten the prompt, or allow more with --max-num-batched-tokens");
-  const auto longest = test::run_one(*engine, greedy(prompt_of(32), 20));  // the answer may go beyond
+  const auto longest = test::run_one(*engine, greedy(prompt_of(32), 20));  // answers may be longer
   EXPECT_EQ(longest.ids.size(), 20u);
 }
 

@@ -1,4 +1,4 @@
-// What the engine says of itself: the times of requests, its statistics, the view between two steps.
+// What the engine reports: the times of requests, its statistics, its snapshot between two steps.
 #include <atomic>
 #include <chrono>
 #include <numeric>
@@ -86,11 +86,11 @@ TEST(Times, OfWhoNeverRanAreAllInLine) {
   EXPECT_EQ(waited.decode_seconds, 0);
 }
 
-// The counts that vLLM's own test of its metrics asks for: N requests give N * T steps of N * (P + T) tokens.
+// The counts that vLLM's test of its metrics expects: N requests give N * T steps of N * (P + T) tokens.
 TEST(StepTokens, TenRequestsOfTenTokens) {
   const auto engine = make_engine(test::fixture_config());
   for (int i = 0; i < 10; ++i)
-    run_one(*engine, greedy(prompt_of(12), 10));  // one prompt: all but the first find it in the cache
+    run_one(*engine, greedy(prompt_of(12), 10));  // all requests except the first find it in the cache
   const EngineStats s = engine->stats();
   EXPECT_GT(s.prefix_hits, 0);
   EXPECT_EQ(s.prompt_tokens, 120);
@@ -195,7 +195,7 @@ TEST(Snapshot, OfAnEngineWithoutWork) {
   EXPECT_TRUE(fresh.sequences.empty() && fresh.prefixes.empty() && fresh.steps.empty());
   run_one(*engine, greedy(prompt_of(21), 30));
   EngineSnapshot s;
-  do  // the step after which it is idle is told before its view is made
+  do  // the last step is reported before its snapshot is made
     s = engine->snapshot();
   while (s.steps_total < 30 || s.running > 0);
   EXPECT_GE(s.made, asked);
@@ -224,8 +224,8 @@ TEST(Snapshot, OfAnEngineWithoutWork) {
 
 TEST(Snapshot, FindsWhatNobodyWatched) {
   const auto engine = make_engine(test::fixture_config());
-  run_one(*engine, greedy(prompt_of(21), 30));  // no view of it was made
-  while (engine->snapshot().steps_total < 30)   // asking once is enough, unless the machine is very busy
+  run_one(*engine, greedy(prompt_of(21), 30));  // no snapshot was made while it ran
+  while (engine->snapshot().steps_total < 30)   // one request is enough, unless the machine is very busy
     std::this_thread::yield();
   EXPECT_EQ(engine->snapshot().prefix_pages, 12);
 }
@@ -235,7 +235,7 @@ TEST(Snapshot, ShowsWhoRunsAndWhoWaits) {
   config.max_running_requests = 1;
   const auto engine = make_engine(config);
   const auto slowly = [](const RequestOutput&) { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
-  for (bool seen = false; !seen;) {  // again in the case that it was all over before the view was made
+  for (bool seen = false; !seen;) {  // repeated in case all requests ended before the snapshot was made
     const auto first = engine->submit(greedy(prompt_of(21), 500), slowly);
     GenerateRequest two = greedy(prompt_of(9, 2), 5);
     two.sampling.temperature = 1;
@@ -259,10 +259,10 @@ TEST(Snapshot, ShowsWhoRunsAndWhoWaits) {
     EXPECT_EQ(r.state, State::decode);
     EXPECT_EQ(r.prompt_tokens, 21);
     EXPECT_GE(r.generated_tokens, 1);
-    EXPECT_EQ(r.computed_tokens, 21 + r.generated_tokens - 1);  // the newest token's keys are not there yet
+    EXPECT_EQ(r.computed_tokens, 21 + r.generated_tokens - 1);  // the newest token's keys are not cached yet
     EXPECT_EQ(r.pages, (r.computed_tokens + 3) / 4);
     EXPECT_EQ(r.pages, s.pages_in_use);
-    EXPECT_EQ(r.shared_pages, 5);  // the whole pages of its prompt are the tree's
+    EXPECT_EQ(r.shared_pages, 5);  // the whole pages of its prompt are in the tree
     ASSERT_FALSE(s.prefixes.empty());
     EXPECT_TRUE(s.prefixes[0].locked);
     for (int i = 0; i < 2; ++i) {

@@ -1,4 +1,4 @@
-// Layers of different kinds on different backends in one engine, and refusals that come before the weights.
+// Layers of different kinds on different backends in one engine, and refusals before the weights are read.
 #include <filesystem>
 
 #include "fovea/embed.h"

@@ -1,4 +1,4 @@
-// Through the real engine: each backend plans at most once a step, and runs once a layer for each plan.
+// Through the real engine: each backend plans at most once per step, and runs once per layer for each plan.
 #include "tests/engine/counting_backend.h"
 #include "tests/engine/fixture.h"
 
@@ -34,7 +34,7 @@ TEST(PlanOnce, OneBackendPlansOnceAStepAndRunsOnceALayer) {
   EXPECT_GT(steps, 10);
   EXPECT_EQ(counts.plans, steps);
   EXPECT_EQ(counts.extends + counts.decodes, steps * kLayers);
-  EXPECT_GT(counts.decodes, 0);  // steps that only decode went to the decode entry
+  EXPECT_GT(counts.decodes, 0);  // decode-only steps used the decode entry
   EXPECT_GT(counts.extends, 0);
   EXPECT_EQ(counts.most_plans_in_a_row, 1);
 }

@@ -1,6 +1,5 @@
-// Answers under pressure are those of a quiet machine, bit for bit: windows whose old pages are gone,
-// encoders, pools that are as small as may be, prefix hits, preemption and chunks, with NaN in all that
-// nobody owns.
+// Answers under memory pressure match those of an idle engine, bit for bit: windows whose old pages are
+// freed, encoders, pools of minimal size, prefix hits, preemption and chunks, with NaN in all unowned memory.
 #include <array>
 #include <random>
 #include <tuple>
@@ -26,7 +25,7 @@ SchedulerConfig ample() {
   return c;
 }
 
-/// The tiny Llama with windows that its file doesn't have; 0 = none.
+/// The tiny Llama with windows that its config does not have; 0 = none.
 std::unique_ptr<Model> windowed_model(std::array<int, 2> windows) {
   const std::string dir = test::fixture_dir(test::kLlama);
   ModelConfig config = *load_model_config(dir);
@@ -45,7 +44,7 @@ struct Request {
   bool scores = false;
 };
 
-/// Prompts that share beginnings, some longer than any window here.
+/// Prompts that share prefixes, some longer than any window here.
 std::vector<Request> requests(uint32_t seed) {
   std::mt19937 rng(seed);
   std::vector<Request> out;
@@ -63,7 +62,7 @@ class Pressure : public testing::TestWithParam<const char*> {
  protected:
   test::RunnerOptions options(int threads = 1) const { return {GetParam(), threads}; }
 
-  /// Each request alone, in an ample pool that keeps every page.
+  /// Each request alone, in a large pool that keeps every page.
   std::vector<std::unique_ptr<Runner>> alone(const std::vector<Request>& all, std::array<int, 2> windows) {
     std::vector<std::unique_ptr<Runner>> runners;
     for (const Request& r : all) {
@@ -74,7 +73,7 @@ class Pressure : public testing::TestWithParam<const char*> {
     return runners;
   }
 
-  /// Random steps of all requests, each arriving some time, in a pool of `config`.
+  /// Random steps of all requests, which arrive at random times, in a pool of `config`.
   void compare(const std::vector<Request>& all, const std::vector<std::unique_ptr<Runner>>& want,
                std::array<int, 2> windows, const SchedulerConfig& config, uint32_t seed,
                int64_t* preemptions) {
@@ -144,7 +143,7 @@ TEST_P(Pressure, AWindowInSomeLayersKeepsAllPagesAndTheSameBits) {
   EXPECT_GT(preemptions, 0);
 }
 
-/// Without this the comparisons above could not fail: a window does change the answer.
+/// The comparisons above could not fail otherwise: a window does change the answer.
 TEST_P(Pressure, AWindowChangesTheAnswer) {
   const std::vector<Request> all = {{prompt_of(60, 5), 8, false}};
   const auto windowed = alone(all, {9, 9}), whole = alone(all, {0, 0});
@@ -175,7 +174,7 @@ TEST_P(Pressure, EncodedAnswersDoNotDependOnCompanyPagesOrPreemption) {
   std::vector<Encoded> all;
   std::vector<std::unique_ptr<Runner>> want;
   for (uint32_t i = 0; i < 7; ++i) {
-    // One of them as long as the encoder takes: far more rows than a step.
+    // One of them has the encoder's maximum length: far more rows than a step.
     all.push_back({ids_of(i == 3 ? kEncoderPositions : static_cast<int>(i * 11 % 40) + 1, i),
                    ids_of(static_cast<int>(i) % 3 + 1, 50 + i), 12 + static_cast<int>(i)});
     want.push_back(std::make_unique<Runner>(std::make_unique<test::FakeEncoderDecoder>(kEncoderPositions),

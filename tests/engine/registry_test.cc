@@ -1,4 +1,4 @@
-// Backends of the caller's program: a registry given with the configuration.
+// Backends of the calling program: a registry passed with the configuration.
 #include "backends/cpu_attn/cpu_attn.h"
 #include "fovea/embed.h"
 #include "gmock/gmock.h"
@@ -12,7 +12,7 @@ using test::CountingBackend;
 using test::Counts;
 using ::testing::HasSubstr;
 
-/// builtin_backends() and CPU_ATTN once more, as MY_ATTN, that counts.
+/// builtin_backends() plus MY_ATTN, which is CPU_ATTN with a call counter.
 class OwnRegistry : public ::testing::Test {
  protected:
   OwnRegistry() {

@@ -1,6 +1,6 @@
 #pragma once
-// Scheduler, executor and a real model without an engine around them: greedy answers, the logits of every
-// position that gave any, all accounts checked at each step, and NaN in every page that nobody owns.
+// Scheduler, executor and a real model without an engine: greedy answers, the logits of every position that
+// has any, all accounting checked at each step, and NaN in every page without an owner.
 #include <cstring>
 #include <map>
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace fovea::test {
 
-/// Of an attention config with one backend.
+/// The attention config: one backend.
 struct RunnerOptions {
   std::string backend = "TORCH_NATIVE";
   int threads = 2;
@@ -65,7 +65,7 @@ class Runner {
     executor_->set_kv_cache(*kv_);
   }
 
-  /// `scores`: logits of every prompt position too.
+  /// `scores`: also keeps the logits of every prompt position.
   size_t add(std::vector<int32_t> prompt, int new_tokens, bool scores = false,
              std::vector<int32_t> encoded = {}) {
     auto job = std::make_unique<Job>();
@@ -115,7 +115,7 @@ class Runner {
     ASSERT_TRUE(scheduler_.consistent());
   }
 
-  /// Until all are done.
+  /// Runs until all jobs are done.
   void run() {
     while (!scheduler_.idle()) {
       step();
@@ -154,7 +154,7 @@ class Runner {
   std::vector<std::unique_ptr<Job>> jobs_;
 };
 
-/// The tokens and the bits of every logits row that both computed; at least the answer's rows.
+/// Compares the tokens, and the bits of every logits row that both computed; at least the answer's rows.
 inline void expect_same_answer(const Runner::Job& got, const Runner::Job& want) {
   ASSERT_TRUE(got.done && want.done);
   ASSERT_EQ(got.sequence.tokens, want.sequence.tokens);

@@ -1,5 +1,5 @@
 // Sampling parameters through the whole engine: several answers, log probabilities, masks, biases, penalties;
-// and that an answer with all of them depends on nothing else.
+// an answer that uses all of them depends on nothing else.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -138,7 +138,7 @@ TEST_F(SamplingTest, CancellingEndsEveryAnswerWhetherItBeganOrNot) {
     });
     ASSERT_TRUE(id.ok());
     if (after == 0) engine->cancel(*id);
-    engine->cancel(*id + 1);  // not the name of anything
+    engine->cancel(*id + 1);  // no request has this id
     engine->wait_idle();
     EXPECT_EQ(choices->finished, 5);
     for (const Answer& answer : choices->answers)
@@ -255,7 +255,7 @@ TEST_F(SamplingTest, StopStringsAreNotLookedForBeforeMinTokens) {
       GenerateRequest request = free;
       request.sampling.min_tokens = min_tokens;
       request.sampling.stop = {stop};
-      // The first that ends in the text of a later token than the min_tokens-th.
+      // The first match that ends in the text of a token after the min_tokens-th.
       const size_t quiet = min_tokens == 0 ? 0 : whole.text_size[static_cast<size_t>(min_tokens) - 1];
       const size_t from = quiet + 1 > stop.size() ? quiet + 1 - stop.size() : 0;
       const size_t at = text.find(stop, from);
@@ -280,7 +280,7 @@ TEST_F(SamplingTest, BadWordsNeverAppear) {
     const std::string text = run_one(*engine_, request).text;
     EXPECT_EQ(text.find(word), std::string::npos);
     EXPECT_EQ(text.size(), 120u);
-    const size_t at = free.find(word) + word.size() - 1;  // up to here nothing was forbidden
+    const size_t at = free.find(word) + word.size() - 1;  // nothing was forbidden up to here
     EXPECT_EQ(text.substr(0, at), free.substr(0, at));
   }
 }
@@ -301,7 +301,7 @@ TEST(BadWords, AreTokenizedAsTheyAreAndAfterASpace) {
   EXPECT_GT(both, 0);
 }
 
-/// Everything that changes logits, each on by itself and all together, against the rules applied by hand to
+/// Everything that changes logits, one at a time and all together, against the rules applied in the test to
 /// the model's own logits.
 TEST_F(SamplingTest, GreedyAnswersFollowTheRules) {
   const auto prompt = prompt_of(12, 3);
@@ -347,7 +347,7 @@ TEST_F(SamplingTest, MasksThatLeaveNothingEndTheRequestWithAnError) {
   GenerateRequest nothing = greedy(prompt_of(9), 20);
   nothing.sampling.allowed_token_ids = {kEnd};
   nothing.sampling.min_tokens = 3;
-  GenerateRequest later = greedy(prompt_of(9), 20);  // after one letter the other is all that is left
+  GenerateRequest later = greedy(prompt_of(9), 20);  // after one letter no token is left
   later.sampling.allowed_token_ids = {letters_[0], letters_[1]};
   later.sampling.bad_words = {"aa", "ab", "ba", "bb"};
   const auto got = run_requests(*engine_, {nothing, greedy(prompt_of(9), 20), later});
@@ -403,7 +403,7 @@ TEST_F(SamplingTest, AnswersDependOnNothingElse) {
     auto engine = make_engine(config);
     ASSERT_NE(engine, nullptr);
     const auto together = run_requests(*engine, requests);
-    if (s.pages == 24) {  // two requests are admitted, and grow to 14 pages or more
+    if (s.pages == 24) {  // two requests are admitted; each grows to 14 pages or more
       EXPECT_GT(engine->stats().preemptions, 0);
     }
     for (size_t i = 0; i < requests.size(); ++i) {

@@ -49,7 +49,7 @@ TEST_F(EngineTest, AnswersAndAccounts) {
   EXPECT_EQ(s.decode_tokens, 29);
   EXPECT_EQ(s.running + s.waiting, 0);
   EXPECT_EQ(s.pages_in_use, 0);
-  EXPECT_EQ(s.pages_cached, 12);  // 50 computed tokens (the last one never is) are 12 whole pages of 4
+  EXPECT_EQ(s.pages_cached, 12);  // 50 computed tokens (the last one is never computed): 12 whole pages of 4
   EXPECT_EQ(s.pages_free + s.pages_cached, s.pages_total);
 
   const Answer again = run_one(*engine_, greedy(prompt_of(21), 30));
@@ -71,7 +71,7 @@ TEST_F(EngineTest, InfoSaysWhatWasDecided) {
   EXPECT_EQ(info.specs.front().page_size, 4);
 }
 
-/// Where the first of `stops` is complete in `text`, and the longest that ends there; npos = nowhere.
+/// Start of the first of `stops` that is complete in `text`, and the longest that ends there; npos = none.
 size_t cut_of(const std::string& text, const std::vector<std::string>& stops, std::string* which) {
   for (size_t end = 1; end <= text.size(); ++end) {
     which->clear();
@@ -85,7 +85,7 @@ size_t cut_of(const std::string& text, const std::vector<std::string>& stops, st
 }
 
 TEST_F(EngineTest, StopStringsCutTheTextExactlyBeforeThem) {
-  // Random bytes as tokens: half characters, replaced ones and ASCII, so stops begin and end anywhere.
+  // Random bytes as tokens: partial characters, replaced ones and ASCII, so stops begin and end anywhere.
   const Answer whole = run_one(*engine_, greedy(prompt_of(9, 5), 60));
   int stopped = 0;
   for (size_t from = 0; from + 4 < whole.text.size(); from += 3) {
@@ -261,7 +261,7 @@ TEST_F(EngineTest, ASeedFixesTheAnswerWhateverRunsBesideIt) {
   company.push_back(sampled(1, 42));
   EXPECT_EQ(run_all(*engine_, company).back().ids, alone.ids);
   EXPECT_NE(run_one(*engine_, sampled(1, 43)).ids, alone.ids);
-  // Without a seed: the engine's seed and the request's number.
+  // Without a seed: derived from the engine's seed and the request's number.
   const auto a = run_one(*engine_, sampled(1, std::nullopt)).ids;
   EXPECT_NE(run_one(*engine_, sampled(1, std::nullopt)).ids, a);
   auto fresh = [&](uint64_t seed) {

@@ -1,6 +1,6 @@
-// What the selection says about published models on every class of device, from config.json alone: which
-// backend the documents' order and rows give to each phase of each kind of layers, whether or not this build
-// has its kernels, and why the others are refused.
+// What the selection chooses for published models on every class of device, from config.json alone: the
+// backend that the documents' order and rows give to each phase of each kind of layers, whether or not this
+// build has its kernels, and why the others are refused.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -46,8 +46,8 @@ bool only_kernels_missing(const Candidate& candidate) {
   });
 }
 
-/// What the documents choose: the first that nothing but this build's missing kernels speaks against, and
-/// what its document leaves unsaid.
+/// What the documents choose: the first candidate that is excluded only by kernels missing from this build or
+/// by what its document does not state.
 std::string choice(const PhaseSelection& phase) {
   const auto first = std::ranges::find_if(phase.candidates, only_kernels_missing);
   return first == phase.candidates.end() ? "none" : first->backend->label();
@@ -87,10 +87,10 @@ const std::string kFa2 = "FLASH_ATTN (FA2)", kFa3 = "FLASH_ATTN (FA3)", kFlex = 
                   kNative = "FLASHINFER (Native)", kTrtllm = "FLASHINFER (TRTLLM)",
                   kTritonRocm = "TRITON_ATTN (ROCm)";
 
-/// From vLLM's tables and lists, and of what is built from what its kernels do. FlashAttention 2 and
-/// FlashInfer's own kernels are built, need 8.0 and have every mask, as has FlashAttention 3 on 9.0;
-/// TRT-LLM's are for 10.x and have no spans; SM 12.x has the list of SM 8.x and 9.x; before 8.0 FlexAttention
-/// is left, without sinks. MLA prefill on Blackwell is TRT-LLM's.
+/// Expected from vLLM's tables and lists, and for built backends from what their kernels do. FlashAttention 2
+/// and FlashInfer's own kernels are built, need 8.0 and have every mask, as has FlashAttention 3 on 9.0;
+/// TRT-LLM's are for 10.x and have no spans; SM 12.x has the list of SM 8.x and 9.x; before 8.0 only
+/// FlexAttention is left, without sinks. MLA prefill on Blackwell is TRT-LLM's.
 const std::vector<Expected>& expectations() {
   using enum LayerKind;
   static const std::vector<std::string> ordinary = {"CPU_ATTN", kFlex, kFa2,        kFa2,    kFa3,
@@ -99,12 +99,12 @@ const std::vector<Expected>& expectations() {
                                                  kTrtllm,    kFa2,   kTritonRocm, "ASCEND"};
   static const std::vector<std::string> spans = {"CPU_ATTN", kFlex, kFa2,        kFa2,    kFa3,
                                                  kNative,    kFa2,  kTritonRocm, "ASCEND"};
-  // SGLang's table denies Ascend windows.
+  // SGLang's table excludes windows on Ascend.
   const auto windowed = [](std::vector<std::string> choices) {
     choices.back() = "none";
     return choices;
   };
-  // Neither is a decoder's: TRT-LLM has none, and vLLM's ROCm rows have none but Triton's.
+  // Encoder and cross attention: TRT-LLM has neither, and of vLLM's ROCm rows only Triton's has them.
   static const std::vector<std::string> encoders = {"CPU_ATTN", "none", kFa2,        kFa2,  kFa3,
                                                     kNative,    kFa2,   kTritonRocm, "none"};
   static const std::vector<Expected> all = {
@@ -189,7 +189,7 @@ TEST(ExplainModels, GptOssNeedsSinks) {
                   Contains("attention sinks not supported"))
           << device;
   }
-  // A version that the user pins stays pinned.
+  // A version that the user selects is kept.
   const Selection pinned = consider_model("gpt-oss-20b", "sm90", {.flash_attn_version = 2});
   EXPECT_EQ(choice(pinned.kinds[0].decode), kFa2);
   const Selection third = consider_model("gpt-oss-20b", "sm90", {.flash_attn_version = 3});

@@ -1,5 +1,5 @@
-// Any text as what follows a command's name, one argument a line: what is left are the command's own
-// arguments, settings are within what select() relies on, and a refusal is one line.
+// Any text as the arguments of a command, one per line: unrecognised arguments are left to the command,
+// settings are within the ranges that select() relies on, and a refusal is one line.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

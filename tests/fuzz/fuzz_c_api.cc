@@ -1,5 +1,5 @@
-// Tensor descriptors from anywhere, with as much memory behind them as they say (or none): plan, run, append,
-// gather, copy and merge on the CPU refuse with one line, or work.
+// Arbitrary tensor descriptors, with as much memory behind them as they describe (or none): plan, run,
+// append, gather, copy and merge on the CPU refuse with one line, or work.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -19,7 +19,7 @@ class Input {
   uint8_t byte() { return at_ < size_ ? data_[at_++] : 0; }
   int below(int n) { return byte() % n; }
   bool empty() const { return at_ >= size_; }
-  /// Mostly small, sometimes far out.
+  /// Mostly small, sometimes far out of range.
   int64_t number() {
     const uint8_t kind = byte();
     if (kind < 200) return static_cast<int64_t>(kind % 24) - 3;
@@ -40,7 +40,7 @@ constexpr fovea_dtype kDtypes[] = {
     {FOVEA_FLOAT8_E5M2, 8, 1}, {FOVEA_FLOAT, 64, 1}, {FOVEA_FLOAT, 32, 2}};
 constexpr int64_t kMostBytes = 1 << 16;
 
-/// A descriptor, and exactly the memory that it says.
+/// A descriptor, and exactly the memory that it describes.
 struct Tensor {
   fovea_tensor t = {};
   int64_t shape[8] = {}, strides[8] = {};
@@ -58,7 +58,7 @@ struct Tensor {
     t.dtype = dtype;
     t.shape = shape;
     t.strides = strides;
-    // Up to three things are spoilt.
+    // Up to three fields are corrupted.
     for (int n = in.below(8) < 5 ? 0 : 1 + in.below(3); n > 0; --n)
       spoil(in);
     allocate(in);
@@ -78,7 +78,7 @@ struct Tensor {
     }
   }
 
-  /// No memory for what is negative, or too large to have.
+  /// No memory for a negative size, or one too large to allocate.
   void allocate(Input& in) {
     if (t.ndim < 0 || t.ndim > 8 || t.shape == nullptr) return;
     __int128 last = 0, dense = 1;

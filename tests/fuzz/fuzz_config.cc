@@ -1,6 +1,6 @@
 // Any text as config.json, and after a line "---" as generation_config.json: an accepted pair must be within
-// the ranges that the model code relies on, a refusal must be one line. The attentions that the same text
-// describes for any architecture must be ones that a backend can be chosen for.
+// the ranges that the model code relies on, a refusal must be one line. For attention that the same text
+// describes for any architecture, it must be possible to choose a backend.
 #include <cmath>
 #include <cstdint>
 #include <string_view>

@@ -1,5 +1,5 @@
-// Any bytes as a request: a head that is accepted keeps to the rules by a second reading, a refusal is one
-// line, and the body does not depend on the pieces in which it arrives.
+// Any bytes as a request: an accepted head satisfies the rules in a second parser, a refusal is one line, and
+// the body does not depend on how its bytes are split on arrival.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -18,7 +18,7 @@ size_t count(std::string_view text, std::string_view what) {
   return out;
 }
 
-/// A body that is whole. (Where it is not, some of its bytes may still wait for more.)
+/// A complete body. (In an incomplete one, some bytes may still wait for more.)
 struct Outcome {
   bool done = false;
   std::string body;

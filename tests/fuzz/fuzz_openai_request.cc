@@ -1,4 +1,4 @@
-// A request's body from anywhere, read as each of the five kinds: it is refused in OpenAI's shape, or what is
+// An arbitrary request body, read as each of the five kinds: it is refused in OpenAI's format, or the output
 // printed for it, whatever the bytes of its tokens, is valid JSON.
 #include <cstdint>
 #include <cstdlib>
@@ -37,7 +37,7 @@ void check_events(std::string_view events) {
   }
 }
 
-/// An answer made of the body's own bytes.
+/// An answer made from the body's own bytes.
 RequestOutput output_of(std::string_view body) {
   RequestOutput out;
   out.text = body.substr(0, 64);

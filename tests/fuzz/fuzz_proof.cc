@@ -1,4 +1,4 @@
-// A proof file from anywhere: what is taken is written and read again the same.
+// An arbitrary proof file: an accepted one is unchanged after it is written and read again.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -1,4 +1,4 @@
-// A line of an input file from anywhere: a row, or one line of printable words about it.
+// An arbitrary line of an input file: a row, or an error in one line of printable characters.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Any bytes as a safetensors file: an accepted one must hold together, a refusal must be one line.
+// Any bytes as a safetensors file: an accepted one must be consistent, a refusal must be one line.
 #include <cstdint>
 
 #include "base/check.h"

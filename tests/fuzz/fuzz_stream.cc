@@ -1,5 +1,5 @@
-// Any bytes as a server's streamed answer, in two ways of cutting them into pieces: the same is seen, and a
-// refusal is one short line. The first byte says how long the pieces are.
+// Any bytes as a server's streamed answer, split into pieces in two ways: both give the same result, and a
+// refusal is one short line. The first byte sets the length of the pieces.
 #include <algorithm>
 #include <cstdint>
 #include <string>

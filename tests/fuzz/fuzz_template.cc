@@ -1,5 +1,5 @@
-// A chat template and its variables from anywhere: the input is the template, or the template, a zero byte
-// and the variables as JSON. Rendering ends, and what it gives is valid UTF-8.
+// An arbitrary chat template and variables: the input is the template, or the template, a zero byte and the
+// variables as JSON. Rendering terminates, and its output is valid UTF-8.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -1,5 +1,5 @@
-// A tokenizer.json from anywhere: it parses or is refused; what parses encodes any text, and its own words
-// survive the way to ids and back as far as its stages let them.
+// An arbitrary tokenizer.json: it parses or is refused; an accepted one encodes any text, and its own tokens
+// survive encoding and decoding as far as its stages allow.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -43,7 +43,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     stream.finish(streamed);
     if (streamed != whole) std::abort();
   }
-  // Tokens that no text leads to decode as well.
+  // Tokens that no text produces also decode.
   std::vector<int32_t> any_ids;
   for (size_t i = 0; i < std::min<size_t>(size, 64); ++i)
     any_ids.push_back(data[i] % (*tokenizer)->vocab_size());

@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr double kTolerance = 1e-3;
-constexpr double kDecidedGap = 2e-3;  // twice that: both of the top two may move by the tolerance
+constexpr double kDecidedGap = 2e-3;  // twice the tolerance: both of the top two may move by it
 
 const fs::path kFixtures = fs::path(FOVEA_SOURCE_DIR) / "tests/goldens";
 
@@ -54,7 +54,7 @@ std::vector<std::string> fixtures_of(const std::vector<std::string>& families) {
   return names;
 }
 
-/// The largest difference; infinite for NaN or another size.
+/// The largest difference; infinite for NaN or a different size.
 double worst(std::span<const float> got, const std::vector<float>& want) {
   if (got.size() != want.size()) return std::numeric_limits<double>::infinity();
   double error = 0;
@@ -84,13 +84,13 @@ class ModelOfFixture : public testing::TestWithParam<std::string> {
   void TearDown() override {
     std::printf("%-24s worst error %.2e%s\n", GetParam().c_str(), worst_, HasFailure() ? "  FAILED" : "");
   }
-  /// The largest difference, remembered for the line that is printed at the end.
+  /// The largest difference, kept for the line printed at the end.
   double error(std::span<const float> got, const std::vector<float>& want) {
     const double e = worst(got, want);
     worst_ = std::max(worst_, e);
     return e;
   }
-  /// Which backends take the fixture's head sizes: CPU_ATTN those from 16 on.
+  /// Which backends support the fixture's head size: CPU_ATTN from 16 on.
   std::vector<bool> cpu_attn_or_not() const {
     return config_.head_dim >= 16 ? std::vector<bool>{false, true} : std::vector<bool>{false};
   }
@@ -148,7 +148,7 @@ TEST_P(EncoderGolden, EmbeddingsMatchTransformers) {
     std::vector<std::vector<float>> expected;
     for (const json& prompt : golden_.at("prompts")) {
       const std::vector<int32_t> types = prompt.at("token_types");
-      if (std::ranges::count(types, 0) != std::ssize(types)) continue;  // segments are not for embeddings
+      if (std::ranges::count(types, 0) != std::ssize(types)) continue;  // embeddings take no segments
       inputs.push_back(prompt.at("ids"));
       expected.push_back(prompt.at(key));
     }

@@ -1,5 +1,5 @@
 // The whole engine against transformers' eager fp32: last-row logits, log-probabilities of the prompt and
-// greedy tokens of the tiny models that tools/goldens/make.py made.
+// greedy tokens of the tiny models of tools/goldens/make.py.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr double kTolerance = 1e-3;   // fp32 logits and log-probabilities
-constexpr double kDecidedGap = 2e-3;  // twice that: both of the top two may move by the tolerance
+constexpr double kDecidedGap = 2e-3;  // twice the tolerance: both of the top two may move by it
 
 const fs::path kFixtures = fs::path(FOVEA_SOURCE_DIR) / "tests/goldens";
 
@@ -56,7 +56,7 @@ Golden load_golden(const std::string& name) {
   return golden;
 }
 
-/// The decoders; encoder_golden_test has the others.
+/// The decoders; encoder_golden_test covers the others.
 std::vector<std::string> fixture_names() {
   std::vector<std::string> names;
   const json manifest = read_json(kFixtures / "MANIFEST.json");
@@ -92,7 +92,7 @@ std::vector<Answer> answers(const Golden& golden, const Setting& setting) {
   config.attention.backend = setting.backend;
   config.attention.page_size = setting.page_size;
   config.max_batched_tokens = setting.chunk;
-  config.num_pages = 4096 / setting.page_size;  // all prompts and answers of a fixture fit together
+  config.num_pages = 4096 / setting.page_size;  // room for all prompts and answers of a fixture together
   config.threads = 2;
   auto engine = Engine::create(config);
   if (!engine) {
@@ -126,14 +126,14 @@ std::vector<Answer> answers(const Golden& golden, const Setting& setting) {
   return result;
 }
 
-/// Worst differences of one or many answers from transformers'.
+/// Largest differences from transformers over one or more answers.
 struct Score {
   double logit_error = 0, logprob_error = 0, squared_logit_error = 0;
   int64_t logits = 0;
   int greedy_right = 0, greedy_decided = 0;
 };
 
-/// NaN counts as infinitely wrong.
+/// NaN counts as an infinite difference.
 double difference(float a, float b) {
   const double d = std::abs(static_cast<double>(a) - static_cast<double>(b));
   return std::isnan(d) ? std::numeric_limits<double>::infinity() : d;
@@ -156,7 +156,7 @@ void compare(const Golden& golden, const Prompt& want, const Answer& got, Score&
     score.logprob_error = std::max(score.logprob_error, difference(got.logprobs[i], want.logprobs[i]));
   for (size_t i = 0; i < want.greedy.size() && want.gaps[i] > kDecidedGap; ++i) {
     ++score.greedy_decided;
-    if (got.tokens[i] != want.greedy[i]) break;  // what follows continues another text
+    if (got.tokens[i] != want.greedy[i]) break;  // later tokens follow a different text
     ++score.greedy_right;
   }
 }
@@ -176,7 +176,7 @@ void expect_exact(const Score& score) {
   EXPECT_GT(score.greedy_decided, 0);
 }
 
-/// One line a fixture, printed when all tests have run.
+/// One line per fixture, printed when all tests have run.
 class Table : public testing::Environment {
  public:
   static void add(const Golden& golden, const char* dtype, const Score& score) {
@@ -228,7 +228,7 @@ TEST_P(GoldenTest, Float32MatchesTransformers) {
   Table::add(golden_, "float32", score);
 }
 
-/// The fixtures whose layers are of two kinds.
+/// The fixtures with layers of two kinds.
 class TwoKindsTest : public GoldenTest {};
 
 std::vector<std::string> two_kinds_names() {
@@ -257,7 +257,7 @@ TEST_P(TwoKindsTest, KindsOnDifferentBackendsMatchTransformers) {
 INSTANTIATE_TEST_SUITE_P(Fixtures, TwoKindsTest, testing::ValuesIn(two_kinds_names()),
                          [](const auto& fixture) { return fixture.param; });
 
-/// The fixtures that have a config.json as transformers 4 wrote it.
+/// The fixtures that also have a config.json in transformers 4's format.
 class Version4Test : public GoldenTest {};
 
 std::vector<std::string> version4_names() {
@@ -277,13 +277,13 @@ TEST_P(Version4Test, MeansTheSame) {
   fs::remove_all(dir);
 }
 
-// In bfloat16 (8 significant bits) each stored value is off by up to u = 2^-9 of itself, u / sqrt(3) in the
-// mean square. A logit of std 3 is a sum of products of such values. About ten roundings lie one after
-// another on its way (embedding; per layer the weights before and after attention, K, V, and the MLP's; the
-// head), each of which moves the residual stream by about u of its own size, and attention doubles or triples
-// what reaches it through the scores (std 2, so exp() turns an error of e in a score into one of 2e in a
+// In bfloat16 (8 significant bits) each stored value has an error of up to u = 2^-9 of itself, u / sqrt(3) in
+// the rms. A logit of std 3 is a sum of products of such values. About ten roundings follow one another on
+// its way (embedding; per layer the weights before and after attention, K, V, and the MLP's; the head), each
+// of which moves the residual stream by about u of its own size, and attention doubles or triples the errors
+// that reach it through the scores (std 2, so exp() turns an error of e in a score into one of 2e in a
 // weight). Independent roundings add in the mean square: 3 * 2^-9 / sqrt(3) * sqrt(10) * 3 = 0.032; we allow
-// 4 times as much. A mistake (a lost norm, a wrong rotation) moves logits by their own size, 3.
+// 4 times as much. A mistake (a missing norm, a wrong rotation) moves logits by their own size, 3.
 TEST_P(GoldenTest, BFloat16StaysClose) {
   constexpr double kRms = 0.1;
   Score score;

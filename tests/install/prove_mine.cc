@@ -1,4 +1,4 @@
-// A backend of a program's own, proven in it; and one with a defect, which is not.
+// A backend of the calling program, proven there; and one with a defect, which fails its proof.
 #include <attention/batch_check.h>
 #include <conformance/prove.h>
 #include <device/stream.h>
@@ -10,7 +10,7 @@ namespace {
 
 using namespace fovea;
 
-/// Windows hide one key more: one that is shown could be a page that is not there.
+/// Hides one key too many with windows; showing one too many could read a page that does not exist.
 bool defect = false;
 
 BackendInfo make_info() {

@@ -12,20 +12,20 @@
 namespace fovea::conformance {
 namespace {
 
-// Of a case's number, as prove() has it; main() sees by prove() that it is so.
+// Layout of case numbers, as in prove(); main() confirms it by running prove().
 constexpr int kRowBits = 12;
 constexpr uint64_t kArraysPerSeed = 16, kArrays = 2, kComposed = 15;
 
-/// Cases that are prepared at a time: few, since most defects are found by the first.
+/// Cases prepared at a time; few, since most defects are found by the first case.
 constexpr size_t kBatchOfThread = 8;
 
 struct Numbered {
   uint64_t number = 0;
-  bool composed = false;  ///< of no array
+  bool composed = false;  ///< not from a covering array
   Levels levels;
 };
 
-/// The first of a judgement's findings, which may be many.
+/// The first finding of a judgement, which may have many.
 std::string shortened(const std::string& judgement) {
   constexpr size_t kMost = 160;
   std::string text = judgement.substr(0, std::min(judgement.find("; "), kMost));
@@ -49,8 +49,8 @@ class Hunt {
     for (const Defect* d : wanted)
       report_.defects.push_back({d, {}});
     set_isa(isas_of(info_).back());
-    // A GPU's row has kernels of its own for what is plain, which rows of an array, with a mask each, seldom
-    // reach.
+    // A GPU row has separate kernels for plain cases; rows of a covering array, each with a mask, seldom
+    // reach them.
     const bool gpu = options_.machine != nullptr;
     if (gpu) FOVEA_RETURN_IF_ERROR(try_rows(plain_rows()));
     for (uint64_t k = 0; k < kArrays && !done(); ++k)
@@ -72,7 +72,7 @@ class Hunt {
     return rows;
   }
 
-  /// The plainest row of each phase, and all that differ from it in one knob, phases in turn.
+  /// The plainest row of each phase, and all rows that differ from it in one level, phases interleaved.
   std::vector<Numbered> plain_rows() const {
     std::vector<std::vector<Levels>> of_phase;
     for (const Phase phase : {Phase::decode, Phase::prefill}) {
@@ -114,7 +114,7 @@ class Hunt {
     return {};
   }
 
-  /// Those that the preparation of cases shares come last: they change what is prepared.
+  /// Defects that the preparation of cases shares come last: they change the prepared cases.
   Status try_defects(bool shared) {
     for (Hunted& h : report_.defects) {
       if (h.caught || h.defect->shared != shared) continue;
@@ -137,7 +137,7 @@ class Hunt {
     });
   }
 
-  /// The first of the batch's cases that is not right.
+  /// The first case of the batch whose result is wrong.
   std::optional<Catch> attempt_all(const Defect* defect) {
     std::vector<std::string> failures(rows_.size());
     std::atomic<size_t> found{rows_.size()};

@@ -1,5 +1,5 @@
 #pragma once
-// The cases of conformance run against backends with a defect, until one case of each is not right.
+// Runs the cases of conformance against backends with one defect each, until a case detects it.
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -21,26 +21,26 @@ struct HuntOptions {
 
 /// What a case found.
 struct Catch {
-  uint64_t number = 0;  ///< what `fovea conformance --backend ... --case` takes
-  std::string row;      ///< what its --row takes; "" = none
+  uint64_t number = 0;  ///< the argument of `fovea conformance --backend ... --case`
+  std::string row;      ///< the argument of its --row; "" = none
   std::string levels;   ///< the case in words
   std::string how;      ///< the judgement
 };
 
 struct Hunted {
   const Defect* defect = nullptr;
-  std::optional<Catch> caught;  ///< by the first case that was not right; none = it survived
+  std::optional<Catch> caught;  ///< by the first case with a wrong result; none = the defect survived
 };
 
 struct HuntReport {
   std::vector<Hunted> defects;
-  int64_t cases = 0;  ///< that were tried, each of them right without a defect
+  int64_t cases = 0;  ///< that were run, each right without a defect
   double seconds = 0;
 };
 
-/// Runs each case without a defect first, which must be right, and then with each that no case has found yet.
-/// CPU kernels run on their best instruction set. Error: a case that is wrong without any defect; a defect
-/// that made the device unusable.
+/// Runs each case first without a defect, which must be right, and then with each defect that is not caught
+/// yet. CPU kernels run on their best instruction set. Error: a case that is wrong without any defect; a
+/// defect that made the device unusable.
 Result<HuntReport> hunt(const BackendInfo& info, const BackendRegistry::Factory& create,
                         const std::vector<const Defect*>& wanted, const HuntOptions& options);
 

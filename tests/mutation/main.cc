@@ -1,5 +1,5 @@
-// mutation_test: plants one defect after the other and sees that a case of conformance finds it. Exits with 1
-// when one survives, with 2 when it can't run.
+// mutation_test: plants one defect after another and checks that a case of conformance catches it. Exits with
+// 1 when one survives, with 2 when it can't run.
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -74,7 +74,7 @@ void list() {
   }
 }
 
-/// The rows that are tried: on a CPU the one with kernels of its own.
+/// The rows to test: on a CPU those with their own kernels.
 Result<std::vector<const BackendRegistry::Entry*>> rows_of(const Flags& f, const DeviceInfo& device) {
   std::vector<const BackendRegistry::Entry*> rows;
   for (const auto& entry : builtin_backends().entries()) {
@@ -83,7 +83,7 @@ Result<std::vector<const BackendRegistry::Entry*>> rows_of(const Flags& f, const
     if (!entry.create || c.device != device.kind || info.name == "TORCH_NATIVE") continue;
     if (c.max_compute_capability != 0 && device.compute_capability > c.max_compute_capability) continue;
     if (device.compute_capability < c.min_compute_capability) continue;
-    // Rows of the same kernels.
+    // Rows that share another row's kernels.
     if (f.backend.empty() && (info.name == "FLASH_ATTN_DIFFKV" || info.name == "TREE_ATTN")) continue;
     if (f.backend.empty() || same_name(info.name, f.backend) || info.label() == f.backend)
       rows.push_back(&entry);
@@ -101,7 +101,7 @@ std::string today() {
   return text;
 }
 
-/// The case that prove() has under the number fails with the defect and is right without it.
+/// Checks that prove()'s case of this number fails with the defect and is right without it.
 Status confirm(const BackendRegistry::Entry& row, const Hunted& h, const HuntOptions& o) {
   ProveOptions options;
   options.device = o.device;
@@ -162,7 +162,7 @@ void print(const BackendInfo& info, const HuntReport& report) {
   std::fflush(stdout);
 }
 
-/// Whether every defect was found.
+/// Whether every defect was caught.
 Result<bool> run(const Flags& f) {
   FOVEA_TRY(wanted, named(f.mutant));
   HuntOptions options;
@@ -181,7 +181,7 @@ Result<bool> run(const Flags& f) {
   }
   FOVEA_TRY(rows, rows_of(f, options.device));
   std::ofstream out;
-  if (!f.write.empty()) {  // first: what can't be written is said before the minutes of a run
+  if (!f.write.empty()) {  // first: an unwritable path is reported before a run of minutes
     std::error_code ignored;
     const std::filesystem::path folder = std::filesystem::path(f.write).parent_path();
     if (!folder.empty()) std::filesystem::create_directories(folder, ignored);

@@ -6,7 +6,7 @@
 namespace fovea::conformance {
 namespace {
 
-/// Nothing is written where `test` holds.
+/// Writes no output where `test` holds.
 template <class Test>
 std::function<void(Mutant&)> silent_where(Test test) {
   return [test](Mutant& m) { m.skips = test; };
@@ -22,7 +22,7 @@ std::function<void(Mutant&)> arguments(Change change) {
   return [change](Mutant& m) { m.before = change; };
 }
 
-/// Defects of the code around kernels: they can be put around any backend.
+/// Defects in the code around kernels; they apply to any backend.
 void add_wrappers(std::vector<Defect>& all) {
   const auto wrap = [&](std::string_view name, std::string_view breaks, std::function<void(Mutant&)> around,
                         bool reads_arrays = false) {
@@ -69,7 +69,7 @@ void add_wrappers(std::vector<Defect>& all) {
        arguments([](AttentionArgs& a) { a.kv.k_scales = a.kv.v_scales; }));
 }
 
-/// Defects inside of kernels, and of what they share with the reference.
+/// Defects inside kernels, and in code that kernels share with the reference.
 void add_hooks(std::vector<Defect>& all) {
   const auto hook = [&](std::string_view name, std::string_view breaks, Mutation inside,
                         std::vector<std::string_view> families) {

@@ -1,5 +1,5 @@
 #pragma once
-// Backends with one defect each, which conformance has to find.
+// Backends with one defect each, which conformance has to detect.
 #include <functional>
 #include <string_view>
 #include <vector>
@@ -11,24 +11,24 @@ namespace fovea::conformance {
 
 struct Defect {
   std::string_view name;
-  std::string_view breaks;  ///< one line
-  /// Around the backend. It must be safe on a GPU, where the arrays of a step are the device's, unless
-  /// `reads_arrays`.
+  std::string_view breaks;  ///< what is wrong, in one line
+  /// The defect as a wrapper of the backend. It must be safe on a GPU, where the arrays of a step are in
+  /// device memory, unless `reads_arrays`.
   std::function<void(Mutant&)> around = [](Mutant&) {};
   bool reads_arrays = false;
-  Mutation inside = Mutation::none;  ///< in its code
-  /// `inside` is in code that the reference in fp64 shares, so that cases are prepared with it too.
+  Mutation inside = Mutation::none;  ///< a defect in the backend's code
+  /// `inside` is in code shared with the fp64 reference, so cases are prepared with the defect too.
   bool shared = false;
-  /// It reads keys that the mask hides, so that cases whose hidden pages are no pages would end the program.
+  /// It reads keys that the mask hides; cases whose hidden pages do not exist would crash the program.
   bool sees_more = false;
-  /// Families of kernels that the code of `inside` is in: "cpu", "sm80", "sm90", "portable", "simt".
+  /// Kernel families that contain the code of `inside`: "cpu", "sm80", "sm90", "portable", "simt".
   std::vector<std::string_view> families = {};
 };
 
 /// All of them; names are unique.
 const std::vector<Defect>& defects();
 
-/// Whether kernels of this row can have it.
+/// Whether the kernels of this row can have the defect.
 bool concerns(const Defect& defect, const BackendInfo& info);
 
 }  // namespace fovea::conformance

@@ -1,4 +1,4 @@
-// Shared libraries, as the loader sees them, and the example against the fp64 reference.
+// Shared libraries as the loader handles them, and the example backend against the fp64 reference.
 #include "fovea/backend_library.h"
 
 #include <gmock/gmock.h>
@@ -69,7 +69,7 @@ TEST(BackendLibrary, NamesThatAreTaken) {
   const Status twice = load_backend_library(file("backend_sound"), registry);
   ASSERT_FALSE(twice.ok());
   EXPECT_THAT(twice.error().message, HasSubstr("'DEFECTIVE' is a name of DEFECTIVE already, of "));
-  // Another registry may have it: the library is in the process once.
+  // Another registry may add it too: the process loads the library once.
   BackendRegistry other = builtin_backends();
   ASSERT_TRUE(load_backend_library(file("backend_sound"), other).ok());
   EXPECT_EQ(other.find("defective")->info, registry.find("DEFECTIVE")->info);
@@ -86,7 +86,7 @@ TEST(BackendLibrary, ABackendOfAnotherDeviceIsARow) {
   EXPECT_EQ(reasons[0].text, "compute capability not supported");
 }
 
-/// By name; and by the automatic choice after those that are built in.
+/// By name; and by automatic choice after the built-in backends.
 TEST(BackendLibrary, IsSelected) {
   const std::string files[] = {file("example_attn")};
   const auto registry = with_backend_libraries(builtin_backends(), files);
@@ -135,7 +135,7 @@ TEST(BackendLibrary, LoadsOnSeveralThreads) {
   }
 }
 
-/// The example's claims by few cases; `fovea conformance` has all of them.
+/// A few cases of the example's claims; `fovea conformance` runs all of them.
 TEST(BackendLibrary, TheExampleIsProven) {
   BackendRegistry registry;
   ASSERT_TRUE(load_backend_library(file("example_attn"), registry).ok());

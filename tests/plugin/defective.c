@@ -12,7 +12,7 @@ enum {
   TRUNCATED_STRUCT, /* likewise of the functions */
   NULL_FUNCTION,
   NULL_TABLE,
-  NULL_BACKEND,  /* the entry gives nothing and says that all is well */
+  NULL_BACKEND,  /* the entry returns no backend but reports success */
   BAD_ENUM,      /* a feature that no version has */
   EMPTY_SET,     /* no dtype */
   REFUSES,       /* the entry fails with a reason */

@@ -1,4 +1,4 @@
-// The engine with a backend from a shared library, by its own setting.
+// The engine with a backend from a shared library, by the setting for it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ TEST(EngineLibrary, ServesTheModel) {
   EXPECT_TRUE(last.finish == FinishReason::length || last.finish == FinishReason::stop) << last.error.message;
 }
 
-/// Another engine of the process may have it too, beside a registry of the caller's.
+/// Another engine of the process may load it too, with the caller's registry.
 TEST(EngineLibrary, IsAddedToTheRegistryThatIsGiven) {
   BackendRegistry registry;
   EngineConfig config = demo();

@@ -1,6 +1,6 @@
 #pragma once
-// A library in this program whose functions give what crosses the ABI back to a backend of Fovea: what is
-// lost on the way shows in conformance.
+// A library in this program whose functions pass what crosses the ABI back to a backend of Fovea: what is
+// lost on the way fails conformance.
 #include <cstdio>
 #include <memory>
 #include <string_view>
@@ -12,15 +12,15 @@
 
 namespace fovea::loopback {
 
-/// Where the plan and the forwards run: a Stream from the ABI's, kept while `body` runs.
+/// Where plan and forward calls run: makes a Stream from the ABI's, alive while `body` runs.
 using WithStream = Status (*)(const fovea_backend_stream& stream, FunctionRef<Status(Stream&)> body);
 Status with_cpu_stream(const fovea_backend_stream& stream, FunctionRef<Status(Stream&)> body);
 
-/// Sets the backend that all calls go to, and gives the library's struct, with `capability` as its table.
-/// One at a time; `entry` must outlive it.
+/// Sets the backend that all calls go to, and returns the library's struct, with the backend's capability as
+/// its table. One at a time; `entry` must outlive it.
 const fovea_backend* make(const BackendRegistry::Entry& entry, WithStream with_stream);
 
-/// Expects that the backend behind the ABI proves, quickly, what it proves without it.
+/// Runs the quick proof of the backend behind the ABI; expects no failed cell and more than 80 proven ones.
 void expect_proof(std::string_view backend, WithStream with_stream, conformance::ProveOptions options);
 
 }  // namespace fovea::loopback

@@ -1,5 +1,5 @@
-// What a backend is given crosses the ABI whole: a backend of Fovea behind it proves the claims that it
-// proves without it.
+// Everything that a backend receives crosses the ABI intact: a backend of Fovea behind it proves the claims
+// that it proves without it.
 #include "loopback.h"
 
 #include <gtest/gtest.h>

@@ -38,7 +38,7 @@ inline std::string encode(const std::vector<float>& values, DType dtype) {
 
 class SafetensorsWriter {
  public:
-  /// Names are written as they are: no quotes, no backslashes.
+  /// Names are written unescaped: no quotes, no backslashes.
   void add(const std::string& name, const std::string& type, const std::vector<int64_t>& shape,
            const std::string& bytes) {
     const char* separator = header_.empty() ? "" : ",";

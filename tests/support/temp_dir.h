@@ -1,5 +1,5 @@
 #pragma once
-// A directory of its own for one test, removed at the end.
+// A temporary directory for one test, removed at its end.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -25,7 +25,7 @@ class TempDir {
 
   const std::string& path() const { return path_; }
 
-  /// Writes a file below the directory, with the folders it needs; returns its path.
+  /// Writes a file below the directory and creates its parent folders; returns its path.
   std::string write(const std::string& name, std::string_view content) const {
     const std::filesystem::path file = std::filesystem::path(path_) / name;
     std::filesystem::create_directories(file.parent_path());

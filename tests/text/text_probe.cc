@@ -1,4 +1,4 @@
-// Answers of our tokenizers and templates to a JSON list of questions, for differential_test.py.
+// Answers a JSON list of questions with our tokenizers and templates, for differential_test.py.
 //
 // Input:  {"tokenizers": [{"dir", "encode": [{"hex", "add_special", "parse_special"}],
 //                          "decode": [{"ids", "skip_special"}]}],
@@ -24,7 +24,7 @@ std::string from_hex(const std::string& hex) {
   return bytes;
 }
 
-/// Whether `ids` end inside a character: what is held back is, or ends with, U+FFFD then.
+/// Whether `ids` end inside a character: the held-back text then is, or ends with, U+FFFD.
 bool ends_unfinished(const fovea::Tokenizer& tokenizer, std::span<const int32_t> ids, bool skip_special) {
   fovea::Tokenizer::Stream stream(tokenizer, skip_special);
   std::string pushed, held;
@@ -46,8 +46,8 @@ json answer_tokenizer(const json& job) {
   for (const json& item : job.at("decode")) {
     const auto ids = item.at("ids").get<std::vector<int32_t>>();
     const std::string whole = (*tokenizer)->decode(ids, item.at("skip_special"));
-    // A stream that goes on where another part of the text ended must give the rest of it, but for what that
-    // part left of an unfinished character.
+    // A stream that continues after the first part of the text must produce the rest of it, except for bytes
+    // of a character that the first part left incomplete.
     size_t cut = ids.size() / 2;
     while (ends_unfinished(**tokenizer, std::span(ids).first(cut), item.at("skip_special")))
       --cut;
