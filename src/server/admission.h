@@ -1,5 +1,6 @@
 #pragma once
-// Who may wait. Decided by counting, before a body is read: a queue without an end answers nobody in time.
+// Admission control for the request queue. It counts answers before a body is read: with an unbounded queue
+// no request would be answered in time.
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -9,31 +10,31 @@
 
 namespace fovea::server {
 
-/// Counts answers (of embeddings: requests, whatever their inputs) from their arrival to their end. Those
-/// beyond `slots`, which the engine runs at a time, wait for their turn. Thread-safe.
+/// Counts answers (for embeddings: requests, regardless of their number of inputs) from arrival to
+/// completion. The engine runs `slots` answers at a time; the others wait. Thread-safe.
 class Admission {
  public:
   struct Limits {
     int slots = 1;
     int waiting = 0;            ///< answers
-    int64_t prompt_tokens = 0;  ///< of requests without a first token while somebody waits; 0 = no limit
+    int64_t prompt_tokens = 0;  ///< of prompts not computed yet, over all requests; 0 = no limit
   };
   enum class Verdict { admitted, too_many_requests, too_many_tokens };
 
-  /// A request's place. Gives back what it holds when it goes. Its calls are for one thread at a time.
+  /// The reservation of one request, released by the destructor. Call from one thread at a time.
   class Ticket {
    public:
     ~Ticket();
     Ticket(const Ticket&) = delete;
     Ticket& operator=(const Ticket&) = delete;
 
-    /// Once it is known how many answers there will be.
+    /// Call when the number of answers is known.
     Verdict set_answers(int answers);
-    /// Before they are computed.
+    /// Call before the prompts are computed; `tokens` over all prompts of the request.
     Verdict set_prompt_tokens(int64_t tokens);
-    /// The prompt is computed: its tokens do not wait any more.
+    /// A prompt of `tokens` tokens is computed and no longer waits.
     void prompt_done(int64_t tokens);
-    /// One answer is over.
+    /// One answer has ended.
     void answer_done();
 
    private:
@@ -47,14 +48,14 @@ class Admission {
 
   explicit Admission(const Limits& limits) : limits_(limits) {}
 
-  /// Null when the queue is full. `engine_waiting`: the engine's own count, which also knows of those that
-  /// wait for pages. A `client` that has nothing here gets one answer in although others fill the queue, as
-  /// long as there are not more than `slots` of that kind.
+  /// Null when the queue is full. `engine_waiting`: the engine's own count, which includes requests that wait
+  /// for pages. A `client` without answers here may add one although others fill the queue; at most
+  /// min(slots, waiting) answers exceed the limit this way.
   std::unique_ptr<Ticket> arrive(const std::string& client, int engine_waiting, Verdict& verdict);
 
   int answers() const;
   int waiting() const;
-  /// Of one request: more would not be admitted if nobody else were there.
+  /// The largest number of answers that one request may have; more are refused even on an idle server.
   int64_t most() const { return int64_t{limits_.slots} + limits_.waiting; }
 
  private:
@@ -66,7 +67,7 @@ class Admission {
   const Limits limits_;
   mutable std::mutex mutex_;
   int64_t answers_ = 0, tokens_ = 0;
-  std::unordered_map<std::string, int64_t> of_client_;  // answers; none is 0
+  std::unordered_map<std::string, int64_t> of_client_;  // number of answers; no entry is 0
 };
 
 }  // namespace fovea::server

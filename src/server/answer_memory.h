@@ -1,5 +1,5 @@
 #pragma once
-// The bytes of all answers that are being made, or wait for their clients to take them.
+// Memory accounting, in bytes, for all answers that are being generated or wait to be sent.
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -13,7 +13,7 @@ struct AnswerMemory {
   std::atomic<int64_t> used{0};
 };
 
-/// What one answer has of it; may outlive the service, as a connection may that still sends it.
+/// The share of one answer. It may outlive the service while a connection still sends the answer.
 class AnswerShare {
  public:
   explicit AnswerShare(std::shared_ptr<AnswerMemory> all) : all_(std::move(all)) {}
@@ -21,7 +21,7 @@ class AnswerShare {
   AnswerShare(const AnswerShare&) = delete;
   AnswerShare& operator=(const AnswerShare&) = delete;
 
-  /// False when there is not so much left; counted either way. For one thread at a time.
+  /// False when the limit is exceeded; `bytes` is counted either way. Call from one thread at a time.
   bool grow(int64_t bytes) {
     mine_ += bytes;
     return (all_->used += bytes) <= all_->most;

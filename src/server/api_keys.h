@@ -1,5 +1,5 @@
 #pragma once
-// Who may ask: keys of clients, compared in a time that says nothing about them.
+// Client API keys, compared in constant time.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -19,11 +19,11 @@ class ApiKeys {
   /// Keys of 1 to kLongest printable ASCII characters without spaces; others could not be sent in a header.
   static Result<ApiKeys> create(const std::vector<std::string>& keys);
 
-  /// No key at all: everybody may.
+  /// No keys are configured: every client is allowed.
   bool open() const { return keys_.empty(); }
-  /// Of an Authorization header: "Bearer KEY". Always compares with every key, and all bytes of it.
+  /// `authorization`: the header's value, "Bearer KEY". Always compares all bytes of every key.
   bool allows(std::string_view authorization) const { return open() || find(authorization) != kNone; }
-  /// Which key it is, from 0; kNone = none of them.
+  /// The index of the key, from 0; kNone = no match.
   size_t find(std::string_view authorization) const;
   static constexpr size_t kNone = static_cast<size_t>(-1);
 

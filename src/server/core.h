@@ -1,5 +1,5 @@
 #pragma once
-// What all requests of a service share.
+// State shared by all requests of a service.
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -19,23 +19,24 @@ namespace fovea::server {
 
 using Clock = std::chrono::steady_clock;
 
-/// An answer that takes a while.
+/// A long-running answer.
 class Job {
  public:
   virtual ~Job() = default;
-  /// Ends it with an error, soon. Thread-safe.
+  /// Ends it with an error, asynchronously. Thread-safe.
   virtual void abort() = 0;
-  /// Called now and then: a stream that was silent too long says a comment. Thread-safe.
+  /// Called periodically: checks deadlines; a stream that was silent too long sends an SSE comment.
+  /// Thread-safe.
   virtual void tick(Clock::time_point now) = 0;
 };
 
 struct Core {
   ServiceConfig config;
-  Engine* engine = nullptr;  ///< one of the two is null
+  Engine* engine = nullptr;  ///< exactly one of the two is null
   Embedder* embedder = nullptr;
   ApiKeys keys;
   Admission admission;
-  std::shared_ptr<AnswerMemory> answers;  ///< shared with what connections still send
+  std::shared_ptr<AnswerMemory> answers;  ///< shared with answers that connections still send
   std::unique_ptr<Metrics> metrics;       ///< null with an embedder
   int64_t created = 0;                    ///< seconds since 1970
   std::atomic<bool> ready{false}, draining{false}, aborted{false};
@@ -43,7 +44,7 @@ struct Core {
 
   explicit Core(const Admission::Limits& limits) : admission(limits) {}
 
-  /// Whose share of the server a request is part of: its key's, or without keys its address's.
+  /// The client that a request is accounted to: its API key, or without keys its address.
   std::string client_of(const http::Request& request) const {
     return keys.open() ? http::address_group(request.remote)
                        : "key " + std::to_string(keys.find(request.header("authorization")));

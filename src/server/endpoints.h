@@ -1,5 +1,5 @@
 #pragma once
-// What each endpoint with a body does, on whatever thread it is called.
+// The endpoints with a request body. Each runs on the calling thread.
 #include <memory>
 
 #include "server/reply.h"
@@ -12,7 +12,7 @@ void post_embedding(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Tic
 void post_tokenize(Reply& reply);
 void post_detokenize(Reply& reply);
 
-/// A 404 unless `name` is served; "" is the served one.
+/// A 404 unless `name` is served; "" selects the served model.
 std::optional<openai::ApiError> check_model(const Core& core, const std::string& name);
 
 }  // namespace fovea::server

@@ -13,22 +13,22 @@
 
 namespace fovea::server {
 
-/// A prompt in tokens, and as text where that is wanted back.
+/// A prompt in tokens, and as text if the answer echoes it.
 struct TokenizedPrompt {
-  std::vector<int32_t> ids;          ///< what the answer goes on from
-  std::vector<int32_t> encoder_ids;  ///< of an encoder-decoder model: what it reads first
+  std::vector<int32_t> ids;          ///< the tokens that the answer continues
+  std::vector<int32_t> encoder_ids;  ///< encoder-decoder models: the encoder's input
   std::string text;
 
-  /// What the client gave.
+  /// The client's prompt.
   const std::vector<int32_t>& read() const { return encoder_ids.empty() ? ids : encoder_ids; }
 };
 
-/// Lives until its answer is over and the engine has forgotten it. Three kinds of threads meet here: one that
-/// starts it, the engine's, which leaves outputs in the mailbox, and the connection's I/O thread, which turns
-/// them into what the client gets.
+/// Lives until its answer has ended and the engine holds no reference. Three threads use it: the one that
+/// starts it, the engine's, which puts outputs into the mailbox, and the connection's I/O thread, which turns
+/// them into the response.
 class Generation final : public Job, public std::enable_shared_from_this<Generation> {
  public:
-  /// Submits the prompts, or answers with an error. Nothing is sent before all of them are admitted.
+  /// Submits the prompts, or answers with an error. Nothing is sent before all prompts are submitted.
   static void start(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket,
                     openai::ApiKind kind, openai::GenerationRequest request,
                     std::vector<TokenizedPrompt> prompts, const openai::AnswerSize& size);
@@ -46,7 +46,7 @@ class Generation final : public Job, public std::enable_shared_from_this<Generat
     size_t prompt;
     RequestOutput output;
   };
-  /// What the engine's thread knows of a prompt.
+  /// The state of a prompt on the engine's thread.
   struct Progress {
     std::vector<std::optional<Clock::time_point>> last_token;  // of each answer
     bool computed = false;
@@ -60,16 +60,16 @@ class Generation final : public Job, public std::enable_shared_from_this<Generat
   /// On the engine's thread.
   void on_output(size_t prompt, const RequestOutput& output);
   void count(size_t prompt, const RequestOutput& output);
-  /// On the connection's thread.
+  /// Posts deliver() to the connection's thread, which runs the functions below.
   void post_delivery();
   void deliver();
   bool open();
-  /// Room for so many tokens more of an answer that is not streamed.
+  /// Reserves memory for `tokens` more tokens of an answer that is not streamed.
   std::optional<openai::ApiError> grow(size_t tokens);
   std::optional<openai::ApiError> take(const Arrived& arrived, std::string& events);
   void close();
   void fail(const openai::ApiError& error);
-  /// From any thread: the engine stops working on it.
+  /// Cancels the engine requests. Thread-safe.
   void cancel();
 
   const std::shared_ptr<Reply> reply_;
@@ -78,31 +78,31 @@ class Generation final : public Job, public std::enable_shared_from_this<Generat
   const openai::GenerationRequest request_;
   std::vector<TokenizedPrompt> prompts_;
   const openai::AnswerSize size_;
-  const std::shared_ptr<AnswerShare> share_;  // of the memory of answers
+  const std::shared_ptr<AnswerShare> share_;  // of Core::answers
   const Clock::time_point arrival_ = Clock::now();
   openai::ResponseHead head_;
   openai::TokenText words_;
 
-  std::mutex mutex_;  // of this paragraph
+  std::mutex mutex_;  // guards the members below, up to cancelled_
   std::vector<Arrived> mailbox_;
-  std::vector<uint64_t> ids_;  // of the engine, one for each prompt that is submitted
+  std::vector<uint64_t> ids_;  // the engine's ids, one for each submitted prompt
   bool begun_ = false;         // outputs may be delivered
-  bool posted_ = false;        // somebody is on the way to the mailbox
+  bool posted_ = false;        // deliver() is posted already
   bool cancelled_ = false;
 
-  // The engine's thread alone, once it is submitted.
+  // Only for the engine's thread, once submitted.
   std::shared_ptr<Admission::Ticket> ticket_;
   std::vector<Progress> progress_;  // of each prompt
   int unfinished_prompts_ = 0;
 
-  // The connection's thread alone.
+  // Only for the connection's thread.
   std::optional<openai::StreamWriter> writer_;
   std::vector<openai::Choice> choices_;
-  std::vector<bool> introduced_;  // choices whose first event is sent
+  std::vector<bool> introduced_;  // whether the choice's first event is sent
   openai::Usage usage_;
   std::vector<int> cached_tokens_, completion_tokens_;  // by prompt, by choice
   int unfinished_ = 0;
-  std::atomic<Clock::time_point> last_write_{arrival_};  // read by the ticker too
+  std::atomic<Clock::time_point> last_write_{arrival_};  // also read by the ticker thread
   bool opened_ = false, ended_ = false;
 };
 

@@ -1,7 +1,6 @@
 #pragma once
-// Which Host headers are served. A page of another site may give its own name the address 127.0.0.1 (DNS
-// rebinding) and then reads what this server answers, as its own: all that tells such a request from others
-// is its Host.
+// The allow-list for Host headers. A hostile page can resolve its own name to 127.0.0.1 (DNS rebinding) and
+// then read this server's answers as same-origin; only the Host header tells such a request from others.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,18 +9,19 @@
 
 namespace fovea::server {
 
-/// The default serves any Host.
+/// The default allows any Host.
 class HostRule {
  public:
   HostRule() = default;
-  /// Serves IP addresses, names of the loopback (localhost and *.localhost) and `names`, each with any port.
-  /// "*" as a name: any Host. What is no name, such as a URL or a name with its port, is refused.
+  /// Allows IP addresses, loopback names (localhost and *.localhost) and `names`, each with any port. "*" as
+  /// a name allows any Host. A `names` entry that is not a name, such as a URL or a name with a port, is an
+  /// error.
   static Result<HostRule> create(const std::vector<std::string>& names);
 
   bool any() const { return any_; }
-  /// Of a Host header, "localhost:8000"; "" where there is none, as a browser always sends one.
+  /// `host`: the Host header, "localhost:8000". "" (no header) is allowed: a browser always sends one.
   bool allows(std::string_view host) const;
-  /// What a client is told whose Host is not served.
+  /// The error message for a Host that is not allowed.
   static std::string refusal(std::string_view host);
 
  private:
