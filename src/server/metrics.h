@@ -1,6 +1,7 @@
 #pragma once
-// What /metrics says (Prometheus text format 0.0.4): vLLM's names, so that its dashboards work, and our own
-// of the attention layer. Counted per request by the service, read from the engine at each scrape.
+// The metrics of /metrics (Prometheus text format 0.0.4): vLLM's names, so that its dashboards work, and
+// Fovea's own for the attention layer. Request metrics are counted by the service; engine metrics are read at
+// each scrape.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -16,39 +17,38 @@ namespace fovea::server {
 
 inline constexpr std::string_view kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What is known of a request when its last answer is over.
+/// The statistics of a request whose last answer has ended.
 struct RequestRecord {
   int prompt_tokens = 0, cached_tokens = 0;
   int generation_tokens = 0;  ///< of all n answers
   int n = 1;
   std::optional<int> max_tokens;
   FinishReason finish = FinishReason::none;
-  /// The first three as RequestOutput gives them; e2e from the request's arrival to its last answer's end.
+  /// The first three are from RequestOutput; e2e is from the request's arrival to the end of its last answer.
   double queue_seconds = 0, prefill_seconds = 0, decode_seconds = 0, e2e_seconds = 0;
 };
 
-/// What ran out: the time in line, the server's for a request, or its client's own.
+/// The limit that was exceeded: queue time, the server's request timeout, or the client's.
 enum class Timeout : uint8_t { queue, server, client };
 
 class Metrics {
  public:
   virtual ~Metrics() = default;
-  /// `served_name` is the label model_name of every series. `floor`: the machine's rates, which the time of
-  /// attention is compared with; nullopt = they are measured here, once: some 20 to 100 ms, and 64 MiB that
-  /// are free again after.
+  /// `served_name` is the label model_name of every series. `floor`: the machine's peak rates, with which
+  /// attention time is compared; nullopt = measured here once: 20 to 100 ms, and 64 MiB during it.
   static std::unique_ptr<Metrics> create(const EngineInfo& info, std::string_view served_name,
                                          std::optional<MachineFloor> floor = std::nullopt);
   static std::unique_ptr<Metrics> create(const EmbedInfo& info, std::string_view served_name);
 
-  // Thread-safe and cheap: called for every token.
+  // Thread-safe and cheap: called for each token.
   virtual void first_token(double seconds_since_arrival) = 0;
   virtual void next_token(double seconds_since_last) = 0;
   virtual void finished(const RequestRecord& record) = 0;
   virtual void timed_out(Timeout which) = 0;
-  virtual void refused(int status) = 0;        ///< answered with an error before it reached the engine
+  virtual void refused(int status) = 0;        ///< a request that got an error before it reached the engine
   virtual void http_response(int status) = 0;  ///< every answer
 
-  /// `stats` null = there is no engine: an embedder.
+  /// `stats` null = no engine, an embedder.
   virtual std::string text(const EngineStats* stats, const http::ConnectionCounts& connections) const = 0;
   std::string text(const Engine& engine, const http::ConnectionCounts& connections) const {
     const EngineStats stats = engine.stats();

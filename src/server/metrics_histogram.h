@@ -1,5 +1,5 @@
 #pragma once
-// A histogram that any thread adds to without a lock.
+// A histogram with lock-free, thread-safe add().
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -14,11 +14,11 @@ namespace fovea::server {
 
 class MetricsHistogram {
  public:
-  /// `bounds`: ends of the classes, ascending and inclusive.
+  /// `bounds`: upper bounds of the buckets, ascending and inclusive.
   explicit MetricsHistogram(std::vector<double> bounds)
       : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
 
-  /// What is not a number is not counted.
+  /// A NaN is not counted.
   void add(double value) {
     if (std::isnan(value)) return;
     const auto at = std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin();

@@ -1,5 +1,5 @@
 #pragma once
-// Reads the Prometheus text format as strictly as its document says, for tests.
+// A strict parser of the Prometheus text format, for tests.
 #include <gtest/gtest.h>
 
 #include <cctype>

@@ -17,13 +17,13 @@ class MetricsText {
   /// Every series gets the label model_name.
   explicit MetricsText(std::string_view model_name);
 
-  /// Begins a metric: `type` is "counter", "gauge", "histogram" or "summary" (of quantiles alone). Samples of
-  /// a metric follow each other.
+  /// Begins a metric: `type` is "counter", "gauge", "histogram" or "summary" (quantiles only). The samples of
+  /// a metric must be consecutive.
   void metric(std::string_view name, std::string_view type, std::string_view help);
-  /// A sample of the metric that was begun last.
+  /// A sample of the current metric.
   void sample(double value, Labels labels = {});
-  /// The samples of a histogram. `counts` of the classes that end at `bounds`, inclusive, and of what is
-  /// beyond the last: one more than `bounds`.
+  /// The samples of a histogram. `counts`: one for each bucket, whose inclusive upper bounds are `bounds`,
+  /// and one for values above the last bound.
   void histogram(std::span<const double> bounds, std::span<const int64_t> counts, double sum);
 
   /// A metric with one sample.

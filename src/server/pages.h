@@ -1,5 +1,5 @@
 #pragma once
-// Small JSON answers that are no part of the OpenAI API.
+// Small JSON answers that are not part of the OpenAI API.
 #include <string>
 #include <string_view>
 
@@ -10,12 +10,12 @@ namespace fovea::server {
 
 /// {"version": "0.1.0"}
 std::string version_json(std::string_view version);
-/// What everybody is told before there is a model: OpenAI's error, and for the page that waits
-/// {"loading": {"weights": share that is read, "seconds": since the start}}.
+/// The answer while the model loads: OpenAI's error, and for the waiting page
+/// {"loading": {"weights": fraction read, "seconds": since the start}}.
 std::string loading_json(double weights, double seconds);
 /// The API's description in OpenAPI 3.1: src/server/openapi.json, with the program's version.
 std::string openapi_json(std::string_view version);
-/// `fixed`, a JSON object, and what changes: {"engine": {"running": 3, ...}, ...}.
+/// `fixed`, a JSON object, with the variable members added: {"engine": {"running": 3, ...}, ...}.
 std::string server_info_json(const std::string& fixed, const EngineStats* stats, int in_flight, int waiting,
                              const http::ConnectionCounts& connections);
 

@@ -1,5 +1,5 @@
 #pragma once
-// The way back to one client, with what every answer has: CORS headers, a count, a line in the log.
+// The reply to one client, with what every answer has: CORS headers, metrics, a log line.
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -11,21 +11,21 @@
 namespace fovea::server {
 
 openai::ApiError error_of(const Error& error);
-/// Full queues and a stopping server, with the time after which to try again.
+/// Errors for full queues and a stopping server, with a Retry-After.
 openai::ApiError overloaded(Admission::Verdict verdict);
 openai::ApiError shutting_down();
 openai::ApiError out_of_memory();
 openai::ApiError answers_full();
-/// An answer of about `bytes`, and the numbers that this follows from.
+/// `bytes`: the estimated size of the answer; `what`: the numbers that it follows from.
 openai::ApiError answer_too_large(const Core& core, int64_t bytes, const std::string& what,
                                   const std::string& param);
 http::Response error_response(const openai::ApiError& error);
 
-/// CORS headers for a request; none unless its origin is allowed.
+/// The CORS headers for a request; no Access-Control-* headers unless its origin is allowed.
 http::Headers cors_headers(const ServiceConfig& config, const http::Request& request);
 
-/// Counts as in flight until it is answered, or its client is gone. Thread-safe; what comes after the end of
-/// an answer is ignored.
+/// Counts as in flight until it is answered or its client has disconnected. Thread-safe; calls after the end
+/// of an answer are ignored.
 class Reply final : public Job, public std::enable_shared_from_this<Reply> {
  public:
   static std::shared_ptr<Reply> create(std::shared_ptr<Core> core, std::shared_ptr<http::Exchange> exchange);
@@ -40,28 +40,28 @@ class Reply final : public Job, public std::enable_shared_from_this<Reply> {
   const Core& core() const { return *core_; }
   const std::string& client() const { return client_; }
 
-  /// Of an answer that is not begun yet; by the one who is about to begin it.
+  /// Call before the answer begins, only on the thread that begins it.
   void add_header(std::string name, std::string value);
-  /// No-op when there is an answer already.
+  /// No-op when the answer has already begun.
   void respond(http::Response response);
   void error(const openai::ApiError& error) { respond(error_response(error)); }
-  /// False when there is an answer already.
+  /// False when the answer has already begun.
   bool start_stream();
   bool streaming() const { return state_.load() == State::streaming; }
   bool done() const { return state_.load() == State::done; }
-  /// False when the client will not get it: then the request is over, and counted as one that its client
-  /// left.
+  /// False when the bytes will not be delivered; the request then ends and is counted as a client disconnect.
   bool write(std::string bytes);
   void end();
-  /// A stream that cannot go on through our own fault: the client sees that it is not whole.
+  /// Closes a stream after an internal failure, so that the client detects the truncation.
   void abort_stream();
-  /// It gets an error when its time is up: see tick(). Once, before anything is done for it.
+  /// tick() ends the request with an error after a deadline. Call once, before the request is processed.
   void set_deadlines(const Deadlines& deadlines);
-  /// What it asks for is being computed: it does not wait any more.
+  /// The engine has started the request: the queue timeout no longer applies.
   void set_started() { started_.store(true); }
-  void abort() override {}  // whoever computes the answer says it
+  void abort() override {}  // the job that computes the answer reports the error
   void tick(Clock::time_point now) override;
-  /// What to do when the client hangs up before it has its answer; at once if it has already. One at a time.
+  /// Sets the callback for a disconnect or timeout before the answer has ended; called at once if that has
+  /// already happened. A new callback replaces the previous one.
   void on_drop(std::function<void()> dropped);
 
  private:
@@ -78,13 +78,13 @@ class Reply final : public Job, public std::enable_shared_from_this<Reply> {
   std::atomic<State> state_{State::open};
   std::atomic<bool> started_{false}, expired_{false};
   std::optional<Deadlines> deadlines_;
-  http::Headers headers_;  // of add_header()
-  std::mutex mutex_;       // of these two
+  http::Headers headers_;  // from add_header()
+  std::mutex mutex_;       // guards the two members below
   bool dropped_ = false;
   std::function<void()> on_drop_;
 };
 
-/// Runs `work`; out of memory is a 503 for this request alone.
+/// Runs `work`; on std::bad_alloc only this request fails, with a 503.
 template <class F>
 void guarded(const std::shared_ptr<Reply>& reply, F work) {
   try {

@@ -1,5 +1,5 @@
 #pragma once
-// Which paths there are, what they take, and who may ask.
+// The routes: paths, methods, and whether they need a key.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -29,15 +29,15 @@ enum class Route : uint8_t {
 struct RouteInfo {
   Route route;
   std::string_view path;
-  bool post = false;  ///< else GET and HEAD
+  bool post = false;  ///< false: GET and HEAD
   bool open = false;  ///< needs no key
 };
 
-/// All but /v1/models/{id}. openapi.json describes each; a test holds the two together.
+/// All routes except /v1/models/{id}. openapi.json describes each; a test checks that the two agree.
 std::span<const RouteInfo> routes();
-/// Null when there is none.
+/// Null when the path does not exist.
 const RouteInfo* find_route(std::string_view path);
-/// Of the Allow header.
+/// The value of the Allow header.
 std::string_view allowed_methods(const RouteInfo& route);
 
 inline constexpr std::string_view kModelPrefix = "/v1/models/";

@@ -1,6 +1,5 @@
 #pragma once
-// Routes, admission, streams and the end of them: HTTP exchanges on one side, an engine (or an embedder) on
-// the other.
+// The service between HTTP exchanges and an engine (or an embedder): routes, admission, streams and shutdown.
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -17,31 +16,28 @@
 
 namespace fovea::server {
 
-/// An encoder-decoder model that reads a text before it writes one.
+/// Settings for an encoder-decoder model.
 struct TextEncoder {
-  std::vector<int32_t> decoder_prompt;  ///< what answers begin with
-  size_t longest = 0;                   ///< tokens that the encoder takes
+  std::vector<int32_t> decoder_prompt;  ///< the tokens that each answer begins with
+  size_t longest = 0;                   ///< maximum number of encoder tokens
 };
 
 struct ServiceConfig {
-  std::vector<std::string> served_names;  ///< the first is the one in answers
+  std::vector<std::string> served_names;  ///< answers name the first
   std::vector<std::string> api_keys;      ///< none = open
   std::vector<std::string> cors_origins;  ///< none = no CORS headers; "*" = any
-  HostRule hosts;                         ///< other Host headers get 403, whatever they ask for
+  HostRule hosts;                         ///< other Host headers get 403 on every path
   int max_logprobs = 20;
-  int max_running_requests =
-      64;  ///< the engine's: so many answers do not wait for their turn (an embedder: `workers`)
-  int max_queued_requests =
-      1024;  ///< answers, or requests for embeddings, that wait for their turn; beyond: 503
-  int64_t max_queued_tokens = 0;                 ///< of prompts that wait; 0 = no limit
+  int max_running_requests = 64;   ///< maximum running answers, as the engine's (embedder: `workers`)
+  int max_queued_requests = 1024;  ///< waiting answers, or embedding requests; beyond: 503
+  int64_t max_queued_tokens = 0;   ///< prompt tokens that wait; 0 = no limit
   std::chrono::milliseconds request_timeout{0};  ///< from a request's arrival to its answer's end; 0 = none
-  std::chrono::milliseconds queue_timeout{0};    ///< from there to its first step; 0 = none
-  int64_t max_answer_bytes = int64_t{64}
-                             << 20;            ///< of one answer, as it is estimated; 16 times as much of all
-  int workers = 2;                             ///< threads that read large bodies, and embed
-  std::chrono::milliseconds sse_ping{15'000};  ///< a comment in a stream that is silent so long
-  std::string version;                         ///< of /version
-  std::string server_info;                     ///< JSON of what does not change: backends and why
+  std::chrono::milliseconds queue_timeout{0};    ///< from a request's arrival to its first step; 0 = none
+  int64_t max_answer_bytes = int64_t{64} << 20;  ///< estimate for one answer; 16 times that for all
+  int workers = 2;                               ///< threads that parse large bodies and compute embeddings
+  std::chrono::milliseconds sse_ping{15'000};    ///< silence before a stream sends an SSE comment
+  std::string version;                           ///< reported by /version
+  std::string server_info;                       ///< JSON, the constant part: backends and why
   bool playground = true;
   openai::UnknownFields unknown_fields = openai::UnknownFields::refused;
   std::optional<TextEncoder> encoder;
@@ -51,20 +47,20 @@ struct ServiceConfig {
 class Service {
  public:
   virtual ~Service() = default;
-  /// Exactly one of `engine` and `embedder` is not null; both must outlive the service, and the service the
-  /// server whose exchanges it gets. Keys that no client could send are refused.
+  /// Exactly one of `engine` and `embedder` is not null. It must outlive the service, and the service must
+  /// outlive the server whose exchanges it gets. API keys that cannot be sent in a header are an error.
   static Result<std::unique_ptr<Service>> create(const ServiceConfig& config, Engine* engine,
                                                  Embedder* embedder);
 
   virtual http::Handler handler() = 0;
   virtual http::ErrorPage error_page() = 0;
-  /// /health answers 200 from now on.
+  /// From now on /health answers 200.
   virtual void set_ready() = 0;
   /// New requests get 503; returns at once.
   virtual void drain() = 0;
-  /// Requests that are not answered yet.
+  /// The number of requests not fully answered yet.
   virtual int in_flight() const = 0;
-  /// Cancels what is left; streams get an error event.
+  /// Cancels the remaining requests; streams get an error event.
   virtual void abort_all() = 0;
 };
 

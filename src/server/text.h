@@ -1,18 +1,18 @@
 #pragma once
-// Small things about the text of headers and log lines.
+// String helpers for headers and log lines.
 #include <algorithm>
 #include <string>
 #include <string_view>
 
 namespace fovea::server {
 
-/// Equal but for the case of ASCII letters.
+/// Equality that ignores the case of ASCII letters.
 inline bool same_letters(std::string_view a, std::string_view b) {
   const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
   return std::ranges::equal(a, b, {}, lower, lower);
 }
 
-/// Without spaces and tabs at its ends.
+/// `text` without leading and trailing spaces and tabs.
 inline std::string_view trimmed(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t");
   if (first == std::string_view::npos) return {};

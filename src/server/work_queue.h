@@ -1,5 +1,5 @@
 #pragma once
-// Threads for work that would keep an I/O thread from its other connections: large bodies, embeddings.
+// Worker threads for work that would block an I/O thread: large bodies, embeddings.
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -14,13 +14,13 @@ namespace fovea::server {
 class WorkQueue {
  public:
   explicit WorkQueue(int threads);
-  /// Waits for what is under way; what was not begun is dropped.
+  /// Waits for running work; queued work is dropped.
   ~WorkQueue();
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  /// One of each client in turn, in order of its calls. `work` must not throw. How much waits is its callers'
-  /// affair (Admission).
+  /// Round-robin over clients, first in, first out within one. `work` must not throw. The queue has no limit;
+  /// callers bound it (Admission).
   void add(const std::string& client, std::function<void()> work);
 
  private:
@@ -28,7 +28,7 @@ class WorkQueue {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::unordered_map<std::string, std::deque<std::function<void()>>> waiting_;  // of clients in turns_
+  std::unordered_map<std::string, std::deque<std::function<void()>>> waiting_;  // by client in turns_
   std::deque<std::string> turns_;
   bool stop_ = false;
   std::vector<std::thread> threads_;
