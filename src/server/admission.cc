@@ -61,7 +61,7 @@ Admission::Verdict Admission::Ticket::set_answers(int answers) {
 Admission::Verdict Admission::Ticket::set_prompt_tokens(int64_t tokens) {
   const std::lock_guard lock(admission_.mutex_);
   const int64_t limit = admission_.limits_.prompt_tokens;
-  // One that is alone is let in whatever its length: nobody waits before it.
+  // The only waiting request is admitted at any length.
   if (limit > 0 && admission_.tokens_ > 0 && admission_.tokens_ + tokens > limit)
     return Verdict::too_many_tokens;
   admission_.tokens_ += tokens - tokens_;

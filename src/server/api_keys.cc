@@ -9,7 +9,7 @@ Result<ApiKeys> ApiKeys::create(const std::vector<std::string>& keys) {
   ApiKeys out;
   for (const std::string& key : keys) {
     const bool printable = std::ranges::all_of(key, [](char c) { return c > ' ' && c < '\x7f'; });
-    if (key.empty() || key.size() > kLongest || !printable)  // never the key itself: it would be in a log
+    if (key.empty() || key.size() > kLongest || !printable)  // errors may be logged: omit the key
       return invalid("an API key has " + std::to_string(key.size()) + " bytes; allowed are 1 to " +
                      std::to_string(kLongest) + " printable ASCII characters without spaces");
     out.keys_.push_back(pad(key));
@@ -32,7 +32,7 @@ size_t ApiKeys::index_of(std::string_view key) const {
     volatile uint8_t difference = 0;
     for (size_t i = 0; i < kLongest; ++i)
       difference = static_cast<uint8_t>(difference | (given.bytes[i] ^ keys_[k].bytes[i]));
-    // kNone has all bits set: "and" with a mask takes the index in without a branch.
+    // kNone has all bits set: `&` with a mask selects the index without a branch.
     const size_t same = size_t{difference == 0} & size_t{given.length == keys_[k].length};
     const size_t mask = size_t{0} - same;
     found = (found & ~mask) | (k & mask);

@@ -18,9 +18,9 @@ using openai::ApiResult;
 using openai::bad_request;
 
 constexpr size_t kShownName = 100;
-constexpr size_t kEmbedSlice = 64;  // inputs between two looks whether the client is still there
+constexpr size_t kEmbedSlice = 64;  // inputs between two checks for a client disconnect
 
-/// `name` is the client's: shown cut, so that an error is no larger than its cause.
+/// Truncates a client's `name`, which bounds the size of the error message.
 std::string shown(const std::string& name) {
   return name.size() <= kShownName ? name : name.substr(0, kShownName) + "...";
 }
@@ -30,7 +30,7 @@ void refuse(Reply& reply, const ApiError& error) {
   reply.error(error);
 }
 
-/// Says which fields had no effect, where those that nobody knows are served.
+/// Logs and reports unknown fields that were ignored (UnknownFields::ignored).
 void note_ignored(Reply& reply, const openai::RequestBase& request) {
   if (request.ignored.empty()) return;
   std::string names;
@@ -49,7 +49,7 @@ openai::ParseOptions parse_options(const Core& core) {
           core.config.unknown_fields};
 }
 
-/// In the words that clients look for. `tokens`: "20", "at least 20".
+/// OpenAI's wording, which clients match. `tokens`: "20", "at least 20".
 ApiError too_long(size_t longest, const std::string& tokens, const std::string& what) {
   return bad_request("This model's maximum context length is " + std::to_string(longest) +
                          " tokens. However, your " + what + " resulted in " + tokens +
@@ -74,8 +74,8 @@ std::optional<ApiError> check_length(const Core& core, const openai::GenerationR
   return std::nullopt;
 }
 
-/// Takes a prompt's ids, if they are not too many. An encoder-decoder model's encoder reads them, and its
-/// answer begins as the model's files say.
+/// Stores a prompt's ids, or fails if there are too many. With an encoder-decoder model they are the
+/// encoder's input, and the answer begins with the decoder prompt from the model's files.
 std::optional<ApiError> take_prompt(const Core& core, const openai::GenerationRequest& request,
                                     std::vector<int32_t> ids, const char* what, TokenizedPrompt& prompt) {
   const auto& encoder = core.config.encoder;
@@ -88,7 +88,7 @@ std::optional<ApiError> take_prompt(const Core& core, const openai::GenerationRe
   return check_length(core, request, prompt.ids.size(), what);
 }
 
-/// Whether `text` may be a prompt is said before it costs anything; `prompt` gets its ids.
+/// Tokenises `text` into `prompt`; a text that is too long is refused before it is fully tokenised.
 std::optional<ApiError> tokenize_prompt(const Core& core, const openai::GenerationRequest& request,
                                         std::string_view text, const char* what, TokenizedPrompt& prompt) {
   const auto longest =
@@ -99,7 +99,7 @@ std::optional<ApiError> tokenize_prompt(const Core& core, const openai::Generati
   return take_prompt(core, request, std::move(tokens->ids), what, prompt);
 }
 
-/// What answers of an encoder-decoder model can't have: its prompt is not what they go on from.
+/// Refuses echo and prompt_logprobs with an encoder-decoder model: its answers do not continue the prompt.
 std::optional<ApiError> check_encoder_request(const Core& core, const openai::GenerationRequest& request) {
   if (!core.config.encoder || !(request.echo || request.prompt_logprobs)) return std::nullopt;
   const char* field = request.echo ? "echo" : "prompt_logprobs";
@@ -109,7 +109,7 @@ std::optional<ApiError> check_encoder_request(const Core& core, const openai::Ge
                      field);
 }
 
-/// What completions and chats share: everything after their prompts are tokens, and not too many.
+/// The common path of completions and chats once their prompts are tokenised and their lengths checked.
 std::optional<ApiError> generate(std::shared_ptr<Reply>& reply, std::shared_ptr<Admission::Ticket>& ticket,
                                  openai::ApiKind kind, openai::GenerationRequest request,
                                  std::vector<TokenizedPrompt> prompts) {
@@ -119,7 +119,7 @@ std::optional<ApiError> generate(std::shared_ptr<Reply>& reply, std::shared_ptr<
     lengths.push_back(static_cast<int64_t>(prompt.read().size()));
   const int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   const auto size = openai::answer_size(kind, request, lengths, core.engine->info().vocab_size);
-  // A stream's tokens are sent as they come.
+  // A stream's tokens are not kept: they are sent as they are generated.
   if (const int64_t bytes = request.stream ? size.prompts : size.whole();
       bytes > core.config.max_answer_bytes)
     return answer_too_large(core, bytes, size.what, size.param);
@@ -130,13 +130,13 @@ std::optional<ApiError> generate(std::shared_ptr<Reply>& reply, std::shared_ptr<
   return std::nullopt;
 }
 
-/// Model and number of answers, before anything is tokenised.
+/// Checks the model and the number of answers before tokenisation.
 std::optional<ApiError> admit(const Core& core, Admission::Ticket& ticket,
                               const openai::GenerationRequest& request, size_t prompts) {
   if (auto error = check_model(core, request.model)) return error;
   const auto answers = prompts * static_cast<size_t>(std::max(1, request.sampling.n));
-  // Each has state of its own; a list is no way around the limit of n. Nor is there a way to admit more than
-  // the queue holds, however often they are sent.
+  // Each answer has its own state, so the limit covers n times the number of prompts. It is no larger than
+  // the queue: a request above that would be refused on every retry.
   if (const auto most = static_cast<size_t>(most_answers(core)); answers > most)
     return bad_request("n is " + std::to_string(request.sampling.n) + " for " + std::to_string(prompts) +
                            " prompts; at most " + std::to_string(most) + " answers are allowed in a request",
@@ -201,7 +201,7 @@ using Endpoint = std::optional<ApiError> (*)(std::shared_ptr<Reply>&, std::share
 
 void run(Endpoint endpoint, std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket) {
   if (auto error = endpoint(reply, ticket)) {
-    ticket.reset();  // before the client can come back
+    ticket.reset();  // before the client can send its next request
     refuse(*reply, *error);
   }
 }
@@ -252,13 +252,13 @@ std::optional<ApiError> embedding(std::shared_ptr<Reply>& shared_reply,
     return overloaded(verdict);
   std::vector<std::vector<float>> vectors;
   for (size_t at = 0; at < inputs.size(); at += kEmbedSlice) {
-    if (reply.done()) return std::nullopt;  // the client is gone
+    if (reply.done()) return std::nullopt;  // the client has disconnected
     if (core.aborted.load()) return shutting_down();
     auto slice = embedder.embed(std::span(inputs).subspan(at, std::min(kEmbedSlice, inputs.size() - at)));
     if (!slice) return error_of(slice.error());
     std::ranges::move(*slice, std::back_inserter(vectors));
   }
-  ticket.reset();  // before the client can come back
+  ticket.reset();  // before the client can send its next request
   reply.respond({200,
                  "application/json",
                  openai::embeddings_json(core.served_name(), vectors, parsed->base64, tokens),

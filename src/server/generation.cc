@@ -112,14 +112,14 @@ GenerateRequest Generation::engine_request(size_t prompt) const {
   out.on_start = [reply = reply_] { reply->set_started(); };
   out.prompt_logprobs = request_.prompt_logprobs;
   if (choices_[prompt * n()].echoed && !out.prompt_logprobs) out.prompt_logprobs = request_.sampling.logprobs;
-  // The engine generates nothing only for who wants something of the prompt.
+  // The engine accepts max_tokens = 0 only with prompt_logprobs.
   if (request_.sampling.max_tokens == 0 && !out.prompt_logprobs) out.prompt_logprobs = 0;
   return out;
 }
 
 std::optional<ApiError> Generation::submit() {
   if (!share_->grow(size_.prompts)) return answers_full();
-  // Of several all or none: what the last one lacks would be known only when the first are computed.
+  // Check all prompts before the first is submitted, so that none is computed for a request that fails.
   if (prompts_.size() > 1)
     for (size_t p = 0; p < prompts_.size(); ++p)
       if (const Status fits = core_.engine->check(engine_request(p)); !fits) return error_of(fits.error());
@@ -132,7 +132,7 @@ std::optional<ApiError> Generation::submit() {
     ids_.push_back(*id);
     if (cancelled_) {
       core_.engine->cancel(*id);
-      return std::nullopt;  // nobody is there to read of it
+      return std::nullopt;  // the client has disconnected
     }
   }
   {
@@ -150,14 +150,14 @@ void Generation::on_output(size_t prompt, const RequestOutput& output) {
       const std::lock_guard lock(mutex_);
       if (cancelled_) return;
       mailbox_.push_back({prompt, output});
-      // A whole answer is of interest when it is whole.
+      // An answer that is not streamed is delivered only when an output finishes.
       const bool news = request_.stream || output.finish != FinishReason::none;
       if (!begun_ || posted_ || !news) return;
       posted_ = true;
     }
     post_delivery();
   } catch (const std::bad_alloc&) {
-    // A part is lost: the client must not take the rest for the whole.
+    // An output is lost: close the stream so that the client detects the truncation.
     reply_->abort_stream();
     cancel();
   }
@@ -276,7 +276,7 @@ std::optional<ApiError> Generation::take(const Arrived& arrived, std::string& ev
 
 std::optional<ApiError> Generation::grow(size_t tokens) {
   const bool fits = share_->grow(size_.per_token * static_cast<int64_t>(tokens));
-  // Without max_tokens nobody knew before how long it would be.
+  // Without max_tokens the answer's size could not be checked in advance.
   if (!request_.max_tokens_given && share_->bytes() > core_.config.max_answer_bytes)
     return answer_too_large(core_, share_->bytes(), size_.what + ", no max_tokens", "max_tokens");
   if (!fits) return answers_full();

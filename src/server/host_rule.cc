@@ -9,10 +9,10 @@
 namespace fovea::server {
 namespace {
 
-/// Without its port, and without the dot at the end of an absolute name.
+/// `host` without its port and without the trailing dot of an absolute name.
 std::string_view name_of(std::string_view host) {
   if (host.starts_with('[')) {
-    const size_t end = host.find(']') + 1;  // 0 without one
+    const size_t end = host.find(']') + 1;  // 0 = no bracket
     return end == host.size() || host[end] == ':' ? host.substr(0, end) : std::string_view();
   }
   host = host.substr(0, host.find(':'));

@@ -15,8 +15,8 @@
 namespace fovea::server {
 namespace {
 
-// vLLM's classes, so that its dashboards' queries by `le` hold, and finer ones below where a small model's
-// times lie.
+// vLLM's buckets, so that its dashboards' queries by `le` work, and finer ones at the low end for small
+// models.
 const std::vector<double> kFirstTokenBounds = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,
                                                0.25,  0.5,   0.75, 1,    2.5,  5,    7.5,  10,
                                                20,    40,    80,   160,  640,  2560};
@@ -44,7 +44,7 @@ class StatusCounts {
     const int at = status >= kFirst && status < kFirst + kStatuses ? status - kFirst : kStatuses;
     counts_[static_cast<size_t>(at)].fetch_add(1, std::memory_order_relaxed);
   }
-  /// Of those that occurred: at most 501 series, whatever is counted.
+  /// Writes only statuses that occurred: at most 501 series.
   void write(std::string_view name, std::string_view help, MetricsText& out) const {
     out.metric(name, "counter", help);
     for (size_t i = 0; i < counts_.size(); ++i)
@@ -58,7 +58,7 @@ class StatusCounts {
   std::array<std::atomic<int64_t>, kStatuses + 1> counts_{};
 };
 
-/// The machine's rates; nullopt when there is no memory or are no threads to measure them with.
+/// The machine's peak rates; nullopt when memory or threads for the measurement are not available.
 std::optional<MachineFloor> measure_floor(int threads) {
   try {
     ThreadPool pool(threads);
@@ -70,7 +70,7 @@ std::optional<MachineFloor> measure_floor(int threads) {
 }
 
 enum Finish { kStop, kLength, kAbort, kError, kFinishes };
-// vLLM's words.
+// vLLM's labels.
 constexpr std::array<std::string_view, kFinishes> kFinishNames = {"stop", "length", "abort", "error"};
 
 Finish finish_of(FinishReason reason) {
@@ -86,7 +86,7 @@ Finish finish_of(FinishReason reason) {
 
 class MetricsImpl final : public Metrics {
  public:
-  /// `start`: what never changes, already written.
+  /// `constants`: the text of metrics that never change.
   MetricsImpl(std::string_view served_name, int max_seq_len, std::optional<MachineFloor> floor,
               std::string constants)
       : served_name_(served_name),
@@ -135,7 +135,7 @@ void MetricsImpl::finished(const RequestRecord& r) {
   prefill_.add(r.prefill_seconds);
   decode_.add(r.decode_seconds);
   inference_.add(r.prefill_seconds + r.decode_seconds);
-  // The answers are generated side by side; the first token of each is the prefill's.
+  // The answers are generated in parallel; the prefill produces the first token of each.
   const double gaps = static_cast<double>(r.generation_tokens) / std::max(1, r.n) - 1;
   per_token_.add(gaps > 0 ? r.decode_seconds / gaps : 0);
 }
@@ -193,7 +193,7 @@ std::unique_ptr<Metrics> Metrics::create(const EngineInfo& info, std::string_vie
   MetricsText constants(served_name);
   write_cache_config(info, constants);
   write_backends(info.selection, constants);
-  // Now, while nothing else runs: later it would take threads and memory from who is served.
+  // At startup, while nothing else runs: later it would take threads and memory from running requests.
   if (!floor && info.threads > 0) floor = measure_floor(info.threads);
   return std::make_unique<MetricsImpl>(served_name, info.max_seq_len, floor, constants.take());
 }

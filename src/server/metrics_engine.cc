@@ -53,7 +53,7 @@ void write_steps(const EngineStats& s, MetricsText& out) {
   out.sample(s.token_gap_max, {{"quantile", "1"}});
 }
 
-/// One metric with a sample for each use; `value` of a use, nullopt = none.
+/// One metric with a sample for each use; `value` returns nullopt to omit a use.
 template <class Value>
 void write_uses(std::string_view name, std::string_view type, std::string_view help, const EngineStats& s,
                 MetricsText& out, const Value& value) {

@@ -45,7 +45,7 @@ class MetricsTest : public ::testing::Test {
   std::unique_ptr<Metrics> metrics_ = Metrics::create(engine_info(), "demo", MachineFloor{1e9, 4e9});
 };
 
-// vLLM's own test of its metrics asks for these counts.
+// vLLM's own metrics test checks these counts.
 TEST_F(MetricsTest, TenRequestsOfTenTokens) {
   constexpr int kRequests = 10, kPrompt = 12, kTokens = 10;
   for (int r = 0; r < kRequests; ++r) {
@@ -159,7 +159,7 @@ TEST_F(MetricsTest, SaysTheEnginesState) {
   EXPECT_EQ(value("fovea_http_connections_evicted_total"), 3);
 }
 
-/// Words between backquotes that begin as our metrics do.
+/// Words between backquotes that begin with a prefix of our metrics.
 std::set<std::string> metrics_in_page(const std::string& page) {
   std::set<std::string> names;
   for (size_t at = 0; (at = page.find('`', at)) != page.npos;) {
@@ -212,7 +212,7 @@ TEST_F(MetricsTest, AttentionIsComparedWithTheNearerLimit) {
   EXPECT_EQ(value("fovea_attention_roofline_ratio", unused), -1);
 }
 
-// Not at a scrape: that would take memory and time from who is served then.
+// Not at a scrape: that would take memory and time from running requests.
 TEST_F(MetricsTest, TheMachineIsMeasuredOnceAtTheStart) {
   metrics_ = Metrics::create(engine_info(), "demo");
   stats_.attention = {{.backend = "P", .seconds = 1, .bytes = 1e8, .flops = 1e8}};

@@ -34,7 +34,7 @@ std::string number(double value) {
   return {digits.data(), std::to_chars(digits.begin(), digits.end(), value).ptr};
 }
 
-/// As Prometheus' own clients write the label `le`: other programs compare it as a text.
+/// Formats like Prometheus' own clients: other programs compare the label `le` as text.
 std::string bound(double value) {
   std::string text = number(value);
   if (text.find_first_not_of("0123456789") == std::string::npos) text += ".0";

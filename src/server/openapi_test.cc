@@ -1,4 +1,4 @@
-// openapi.json says what the routes and the parsers take, no more and no less.
+// openapi.json describes exactly what the routes and the parsers accept.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -23,7 +23,8 @@ class OpenApi : public testing::Test {
     return document.at("components").at("schemas").at(name);
   }
 
-  /// Of an object and of what it is made of; members of objects in it as "stream_options.include_usage".
+  /// The members of a schema and of the schemas it is composed of; nested ones as
+  /// "stream_options.include_usage".
   Names properties(const Json& object) const {
     Names names;
     const Json parts = object.value("allOf", Json::array());
@@ -73,7 +74,7 @@ const Endpoint kEndpoints[] = {
 TEST_F(OpenApi, HasEveryRoute) {
   Names routed, documented;
   for (const RouteInfo& route : routes())
-    if (route.route != Route::responses && route.route != Route::messages)  // which are not served
+    if (route.route != Route::responses && route.route != Route::messages)  // these are not served
       routed.insert(std::string(route.post ? "post " : "get ") + std::string(route.path));
   routed.insert("get " + std::string(kModelPrefix) + "{model}");
   for (const auto& [path, methods] : document.at("paths").items())
@@ -104,7 +105,7 @@ TEST_F(OpenApi, HasEveryFieldThatAParserKnows) {
           << endpoint.schema << " has no " << field << ", which the parser takes";
     }
     for (const std::string& field : documented) {
-      // The table's fields may be there: without an effect, or with a value that asks for nothing.
+      // Fields of the table are allowed: they have no effect, or are off by their value.
       EXPECT_TRUE(openai::find_rule(field) != nullptr || looked_for.paths().contains(field))
           << endpoint.schema << " has " << field << ", which the parser does not know";
     }
@@ -123,7 +124,7 @@ TEST_F(OpenApi, HasEveryFieldOfAMessage) {
   EXPECT_EQ(properties(schema("ChatMessage")), asked);
 }
 
-/// Every "$ref" leads somewhere, and every schema is used.
+/// Every "$ref" resolves, and every schema is used.
 void collect(const Json& node, Names& refs) {
   if (node.is_object() && node.contains("$ref")) refs.insert(node.at("$ref").get<std::string>());
   for (const Json& inner : node)
@@ -137,8 +138,7 @@ TEST_F(OpenApi, IsWhole) {
   collect(document, refs);
   for (const auto& [name, unused] : document.at("components").at("schemas").items())
     there.insert("#/components/schemas/" + name);
-  there.erase(
-      "#/components/schemas/ChatCompletionChunk");  // of streams, whose type JSON Schema has no word for
+  there.erase("#/components/schemas/ChatCompletionChunk");  // of streams: not in JSON Schema
   there.erase("#/components/schemas/CompletionChunk");
   EXPECT_EQ(refs, there);
   for (const auto& [path, methods] : document.at("paths").items())

@@ -9,7 +9,7 @@
 namespace fovea::server {
 namespace {
 
-/// The field that is at fault; the engine's messages begin with it.
+/// The field that caused the error; the engine's messages begin with it.
 std::string_view param_of(std::string_view message) {
   constexpr std::string_view kFields[] = {"temperature",
                                           "top_k",
@@ -155,7 +155,7 @@ void Reply::respond(http::Response response) {
 bool Reply::start_stream() {
   State open = State::open;
   if (!state_.compare_exchange_strong(open, State::streaming)) return false;
-  // For proxies: an event is of use only when it arrives.
+  // These headers stop proxies from caching and buffering events.
   http::Headers headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
   std::ranges::move(headers_, std::back_inserter(headers));
   for (auto& header : cors_headers(core_->config, request()))
@@ -196,7 +196,7 @@ void Reply::tick(Clock::time_point now) {
 
 void Reply::expire(Timeout which) {
   if (expired_.exchange(true)) return;
-  // On the connection's thread: after what is being written there.
+  // On the connection's thread, after writes in progress there.
   exchange_->post([self = shared_from_this(), which] {
     if (self->done()) return;
     if (self->core_->metrics) self->core_->metrics->timed_out(which);
@@ -212,7 +212,7 @@ void Reply::expire(Timeout which) {
 }
 
 void Reply::drop() {
-  // Not an answer that anybody gets; 499 is what nginx calls it.
+  // No answer is delivered; 499 is nginx's status for a client disconnect.
   if (state_.exchange(State::done) != State::done) finish(499);
   give_up();
 }

@@ -5,7 +5,7 @@ namespace {
 
 using enum Route;
 
-// Whatever is not said to be open needs a key: a new path can't be forgotten.
+// Routes need a key by default, so that a new path is never open by omission.
 constexpr RouteInfo kRoutes[] = {
     {.route = health, .path = "/health", .open = true},
     {.route = ping, .path = "/ping", .open = true},

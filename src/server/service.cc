@@ -20,10 +20,10 @@ namespace {
 
 using openai::ApiError;
 
-// A body of so many bytes is read where it arrives: handing it over would cost more. 8 KiB are read and
-// tokenised in about a millisecond.
+// Bodies up to this size, in bytes, are parsed on the I/O thread, as a hand-over would cost more: 8 KiB are
+// parsed and tokenised in about 1 ms.
 constexpr size_t kSmallBody = 8 << 10;
-/// So many of the largest answers may be in memory.
+/// The memory limit of all answers, in answers of the maximum size.
 constexpr int64_t kAnswersAtATime = 16;
 
 bool is_json(std::string_view content_type) {
@@ -34,7 +34,7 @@ http::Response json(std::string body) {
   return {200, "application/json", std::move(body)};
 }
 
-/// The service without its threads.
+/// The request routing of the service, without its threads.
 class Router {
  public:
   Router(std::shared_ptr<Core> core, WorkQueue& queue) : core_(std::move(core)), queue_(queue) {}
@@ -53,7 +53,7 @@ class Router {
   void get(Reply& reply, Route route);
   void post(const std::shared_ptr<Reply>& reply, Route route);
   void post_admitted(const std::shared_ptr<Reply>& reply, Route route);
-  /// At once or, where it may take long, on another thread.
+  /// Runs `task` at once, or with `elsewhere` on a worker thread.
   void work(const std::shared_ptr<Reply>& reply, bool elsewhere, std::function<void(Reply&)> task);
   void preflight(Reply& reply, const RouteInfo* route);
   void web(Reply& reply, const WebFile& file);
@@ -70,11 +70,11 @@ void Router::route(const std::shared_ptr<Reply>& reply) {
   const http::Request& request = reply->request();
   const RouteInfo* route = find_route(request.path);
   const bool options = request.method == "OPTIONS";
-  // A browser asks without a key whether it may send one.
+  // A browser sends a preflight request without the key.
   if (options && !core_->config.cors_origins.empty() &&
       !request.header("access-control-request-method").empty())
     return preflight(*reply, route);
-  // A browser sends no key when it opens a page, and these files are the same for everyone: the page asks for
+  // A browser sends no key when it opens a page, and these files hold no secrets: the page itself prompts for
   // the key.
   if (core_->config.playground)
     if (const WebFile* file = find_web_file(request.path)) return web(*reply, *file);
@@ -157,7 +157,7 @@ void Router::get(Reply& reply, Route route) {
     case Route::server_state:
       if (!core_->engine)
         return reply.error({404, "an encoder has no state between two requests", "", "not_found"});
-      // A view may have to be waited for (kSnapshotPatience).
+      // snapshot() may block (kSnapshotPatience).
       return queue_.add(core_->client_of(reply.request()), [reply = reply.shared_from_this()] {
         guarded(reply, [&] { reply->respond(json(snapshot_json(reply->core().engine->snapshot()))); });
       });
@@ -177,13 +177,13 @@ void Router::work(const std::shared_ptr<Reply>& reply, bool elsewhere, std::func
   queue_.add(reply->client(), [reply, task = std::move(task)] {
     guarded(reply, [&] {
       if (reply->core().aborted.load()) return reply->error(shutting_down());
-      if (!reply->done()) task(*reply);  // else the client is gone
+      if (!reply->done()) task(*reply);  // done: the client has disconnected
     });
   });
 }
 
 void Router::post(const std::shared_ptr<Reply>& reply, Route route) {
-  // A page of another site could send any other type without asking first.
+  // A page of another site can send some other types without a preflight.
   if (!is_json(reply->request().header("content-type")))
     return reply->error({415, "the body must be JSON; send \"Content-Type: application/json\"", "",
                          "unsupported_media_type"});
@@ -300,7 +300,7 @@ Result<std::unique_ptr<Service>> Service::create(const ServiceConfig& config, En
   FOVEA_CHECK((engine == nullptr) != (embedder == nullptr));
   FOVEA_CHECK(!config.served_names.empty());
   FOVEA_TRY(keys, ApiKeys::create(config.api_keys));
-  // An embedder computes what its threads bring it, a request each.
+  // With an embedder, each worker thread computes one request at a time.
   const int slots = engine ? config.max_running_requests : config.workers;
   auto core =
       std::make_shared<Core>(Admission::Limits{slots, config.max_queued_requests, config.max_queued_tokens});

@@ -9,7 +9,7 @@
 namespace fovea::server {
 namespace {
 
-/// Appends to a text that is one object; keys are our own words and need no escapes.
+/// Appends the members of one object; keys are literals that need no escapes.
 class Writer {
  public:
   template <std::integral T>

@@ -24,12 +24,12 @@ std::string_view content_type_of(std::string_view name) {
 }
 
 struct Catalog {
-  std::vector<std::string> strings;  // what the views of `files` point into
+  std::vector<std::string> strings;  // storage for the views in `files`
   std::vector<WebFile> files;
 
   Catalog() {
     const std::span<const EmbeddedFile> embedded = embedded_files();
-    strings.reserve(2 * embedded.size());  // never reallocated: short strings move with their vector
+    strings.reserve(2 * embedded.size());  // no reallocation: it would move short strings
     for (const EmbeddedFile& file : embedded) {
       const std::string& path =
           strings.emplace_back(file.name == "index.html" ? "/" : "/web/" + std::string(file.name));

@@ -54,7 +54,7 @@ TEST(WebFiles, HasNothingElse) {
     EXPECT_EQ(find_web_file(path), nullptr) << path;
 }
 
-// What one file asks for must be among those that are sent.
+// Each file that another one references must be served.
 TEST(WebFiles, AreComplete) {
   for (const WebFile& file : web_files()) {
     const std::string text(file.text);
@@ -69,18 +69,18 @@ TEST(WebFiles, AreComplete) {
               testing::IsSupersetOf({"web/app.js", "web/style.css", "web/icon.svg"}));
 }
 
-// The policy in kWebHeaders would block it, and the page would lack it silently.
+// The policy in kWebHeaders would block it silently.
 TEST(WebFiles, KeepsToItsContentSecurityPolicy) {
   for (const WebFile& file : web_files()) {
     if (file.path.starts_with("/web/vendor/"))
-      continue;  // the sanitiser parses markup, in a document of its own
+      continue;  // the sanitiser parses markup in a separate document
     const std::string text(file.text);
     for (const char* banned : {"<style", " style=\"", " onclick=", "javascript:", "innerHTML", "outerHTML",
                                "insertAdjacentHTML", "document.write", "eval(", "@import"})
       EXPECT_EQ(text.find(banned), std::string::npos) << file.path << " has " << banned;
     EXPECT_THAT(matches(text, "(<script(?![^>]* src=)[^>]*>)"), testing::IsEmpty()) << file.path;
     for (const std::string& url : matches(text, "(https?://[^\"' )]+)"))
-      EXPECT_EQ(url, "http://www.w3.org/2000/svg") << file.path;  // a name, which nothing is loaded from
+      EXPECT_EQ(url, "http://www.w3.org/2000/svg") << file.path;  // a namespace, not a resource
   }
 }
 
