@@ -1,5 +1,5 @@
 #pragma once
-// The answer to one request, between whoever makes it (any thread) and the connection that sends it.
+// The answer to one request. Any thread produces it; the connection's I/O thread sends it.
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -11,7 +11,7 @@
 
 namespace fovea::http {
 
-/// What all connections of a server share; exchanges keep it beyond the server's end.
+/// State shared by all connections of a server. Exchanges keep it alive after the server has stopped.
 struct Site {
   explicit Site(ServerConfig c)
       : config(std::move(c)),
@@ -21,10 +21,10 @@ struct Site {
   const ServerConfig config;
   Handler handler;
   ErrorPage error_page;
-  std::atomic<bool> draining = false;  ///< connections close after their answers
-  std::atomic<bool> stopped = false;   ///< no handler is called any more
+  std::atomic<bool> draining = false;  ///< connections close after their current answers
+  std::atomic<bool> stopped = false;   ///< no more handler calls
   Places places;
-  std::atomic<size_t> body_bytes = 0;  ///< of bodies that are being received
+  std::atomic<size_t> body_bytes = 0;  ///< total size of bodies being received
 };
 
 /// Bytes for the socket, in this order; the body is moved, not copied.
@@ -35,11 +35,11 @@ struct Piece {
   std::shared_ptr<const void> held;  ///< Response::held
 };
 
-/// How an answer must be framed for its request.
+/// Framing of an answer, which its request determines.
 struct Framing {
   bool is_head = false;     ///< HEAD: no body
-  bool chunked = true;      ///< HTTP/1.1; else a streamed body ends with the connection
-  bool keep_alive = false;  ///< unless the server drains, or the stream has no other end
+  bool chunked = true;      ///< HTTP/1.1; false: a streamed body ends with the connection
+  bool keep_alive = false;  ///< ignored when draining, or if only the close ends a stream
 };
 
 class Answer final : public Flushable, public std::enable_shared_from_this<Answer> {
@@ -57,20 +57,20 @@ class Answer final : public Flushable, public std::enable_shared_from_this<Answe
   size_t buffered() const;
   void on_close(std::function<void()> closed);
   void post(std::function<void()> work);
-  /// The last reference has gone: 500 if there is no answer, abort if a stream has no end.
+  /// The last reference to the exchange is released: 500 if unanswered; aborts an unfinished stream.
   void drop();
 
   // For the connection, on the I/O thread.
   void flush() override;
-  /// What can be sent now; false when there is nothing.
+  /// Moves out what can be sent now; false when there is nothing.
   bool take(Piece& piece);
-  /// Bytes of what was taken that still wait.
+  /// The number of bytes taken but not sent yet.
   void set_in_flight(size_t bytes) { in_flight_ = bytes; }
-  bool is_whole() const;    ///< handed over whole
-  bool is_sent() const;     ///< whole, and all of it was taken
-  bool is_aborted() const;  ///< the connection is to be closed
+  bool is_whole() const;    ///< the producer has completed it
+  bool is_sent() const;     ///< complete, and all of it was taken
+  bool is_aborted() const;  ///< the connection must be closed
   bool keeps_connection() const;
-  /// The connection has ended: calls what on_close() has left, unless the answer is whole.
+  /// The connection has ended: calls the on_close() callback unless the answer is complete.
   void close();
 
  private:
@@ -100,7 +100,7 @@ class Answer final : public Flushable, public std::enable_shared_from_this<Answe
   std::function<void()> on_close_;
 };
 
-/// The exchange that a handler gets; its end is drop().
+/// The exchange that a handler gets; its destructor calls Answer::drop().
 std::shared_ptr<Exchange> make_exchange(Request request, std::shared_ptr<Answer> answer);
 
 }  // namespace fovea::http

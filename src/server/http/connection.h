@@ -1,5 +1,5 @@
 #pragma once
-// One connection: its requests one after the other, on the I/O thread that it was given to.
+// One connection: serves its requests in sequence on its I/O thread.
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -21,31 +21,31 @@ class Connection final : public Flushable, public Evictable, public std::enable_
   Connection(Socket socket, std::string remote, std::unique_ptr<Places::Place> place,
              std::shared_ptr<Site> site, std::shared_ptr<TaskQueue> tasks);
 
-  /// Serves until the end.
+  /// Serves requests until the connection ends.
   boost::asio::awaitable<void> run();
-  /// Sends what the current answer has.
+  /// Sends what the current answer has available.
   void flush() override;
-  /// Ends at once.
+  /// Closes the connection at once.
   void kill();
   void evict() override;
-  /// The server drains: an idle connection ends.
+  /// Called when the server drains: an idle connection ends.
   void wake() { notify(); }
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  /// Waits for bytes, the answer's end, the connection's, or the time; false when it was the time.
+  /// Waits for bytes, the end of the answer or connection, or `deadline`; false at the deadline.
   boost::asio::awaitable<bool> wait(Clock::time_point deadline);
-  /// Each returns whether the connection goes on with the next step.
+  /// Each returns whether the connection continues with the next step.
   boost::asio::awaitable<bool> serve_one();
   boost::asio::awaitable<bool> read_head(std::string& head);
   boost::asio::awaitable<bool> read_body(RequestParser& parser);
   boost::asio::awaitable<bool> finish_answer();
-  /// What the client still sends is read and dropped for a moment: a close with unread bytes would reset the
-  /// connection, and the client might never see the answer.
+  /// Reads and drops what the client still sends, for a limited time: a close with unread bytes would reset
+  /// the connection, and the client could lose the answer.
   boost::asio::awaitable<void> linger();
 
-  /// The one answer left is the error page: false, for "the connection does not go on".
+  /// Answers with the error page. Returns false: the connection does not continue.
   bool refuse(const Refusal& refusal);
   void handle(RequestParser& parser);
   void start_read();
@@ -58,20 +58,20 @@ class Connection final : public Flushable, public Evictable, public std::enable_
   boost::asio::steady_timer timer_;
   const std::string remote_;
   const std::shared_ptr<Site> site_;
-  std::unique_ptr<Places::Place> place_;  // null when the socket is closed
+  std::unique_ptr<Places::Place> place_;  // null once the socket is closed
   const std::shared_ptr<TaskQueue> tasks_;
   const Limits& limits_;
 
-  std::string in_;              // received and not used
-  size_t read_bytes_ = 0;       // that one read takes at most
-  bool reading_ = false;        // a read waits
-  bool eof_ = false;            // the client sends no more
+  std::string in_;              // received, not consumed
+  size_t read_bytes_ = 0;       // maximum size of one read
+  bool reading_ = false;        // a read is pending
+  bool eof_ = false;            // the client has closed its side
   bool dead_ = false;           // the socket is closed
   bool blocked_ = false;        // a send waits for the client to read
-  bool notified_ = false;       // wait() need not
+  bool notified_ = false;       // makes wait() return at once
   bool is_head_ = false;        // the refused request is a HEAD
-  size_t most_dropped_ = 0;     // of what comes after a refusal
-  Clock::time_point progress_;  // the last byte that the client took, or when it began to be waited for
+  size_t most_dropped_ = 0;     // bytes to drop after a refusal
+  Clock::time_point progress_;  // last write progress, or start of the wait for it
   std::shared_ptr<Answer> answer_;
   Piece out_;
   size_t out_sent_ = 0;

@@ -1,6 +1,6 @@
 #pragma once
-// What is checked of a request's head before the parser sees it: the shapes that two parsers could read
-// differently (request smuggling) and what the parser lets pass although RFC 9112 forbids it.
+// Checks on a request's head before the parser sees it. They refuse heads that two parsers could interpret
+// differently (request smuggling), and what the parser accepts although RFC 9112 forbids it.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,21 +14,21 @@ struct Refusal {
   std::string message;
 };
 
-/// `head`: from the request line to the empty line, inclusive; any bytes. Nothing when it is sound: a method
-/// of token characters, a target of visible characters, HTTP/1.0 or 1.1, lines that end in CR LF and do not
-/// fold, names right before their colons, no control characters, one Host (HTTP/1.0: at most one), at most
-/// one Content-Length of digits, or else the one transfer coding "chunked", at most one each of Content-Type,
-/// Authorization, Origin and Expect, all within `limits`.
+/// `head`: from the request line to the empty line, inclusive; any bytes. Returns nullopt when it is valid: a
+/// method of token characters, a target of visible characters, HTTP/1.0 or 1.1, lines that end in CR LF
+/// without folding, no space between a name and its colon, no control characters, one Host (HTTP/1.0: at most
+/// one), at most one Content-Length of digits or, instead, a single transfer coding "chunked", at most one
+/// each of Content-Type, Authorization, Origin and Expect, all within `limits`.
 std::optional<Refusal> check_head(std::string_view head, const Limits& limits);
 
-/// Of a head that has not ended yet: what cannot become sound any more. `from`: bytes checked before.
+/// Checks an incomplete head for errors that later bytes cannot repair. `from`: bytes already checked.
 std::optional<Refusal> check_partial_head(std::string_view head, size_t from);
 
-/// What stands behind the last chunk, to the empty line: lines as a head's, which do not fold.
+/// Checks the trailers, from after the last chunk to the empty line: header lines without folding.
 std::optional<Refusal> check_trailers(std::string_view trailers);
 
-/// Splits a sound request target (origin or absolute form) and decodes its path; nothing when it is of
-/// another form, or has a bad or control character's escape.
+/// Splits a valid request target (origin or absolute form) and decodes its path; nullopt for another form, a
+/// malformed escape, or an escaped control character.
 struct Target {
   std::string path;
   std::string query;
@@ -37,7 +37,7 @@ std::optional<Target> parse_target(std::string_view target);
 
 bool equal_ignoring_case(std::string_view a, std::string_view b);
 
-/// Whether a client's x-request-id may go into logs and answers.
+/// Whether a client's x-request-id is safe to repeat in logs and answers.
 bool is_harmless_id(std::string_view id);
 
 }  // namespace fovea::http

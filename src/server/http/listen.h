@@ -1,5 +1,5 @@
 #pragma once
-// Listening sockets, by the system's own calls: their errors say what to change.
+// Listening sockets, with plain system calls, so that errors can name the fix.
 #include <cstdint>
 #include <string>
 
@@ -8,25 +8,25 @@
 namespace fovea::http {
 
 struct ListenSocket {
-  int fd = -1;  ///< the caller's to close
+  int fd = -1;  ///< the caller closes it
   int family = 0;
   int port = 0;
   std::string address;  ///< "http://127.0.0.1:8000", "unix:/run/fovea.sock"
-  uint64_t inode = 0;   ///< of a UNIX socket, so that another's is not removed at the end
+  uint64_t inode = 0;   ///< of a UNIX socket, so that only this server's own socket is removed
 };
 
 Result<ListenSocket> listen_tcp(const std::string& host, int port);
-/// A socket at `path` that no one listens on any more is replaced.
+/// A stale socket at `path`, without a listener, is replaced.
 Result<ListenSocket> listen_unix(const std::string& path);
 void remove_unix_socket(const std::string& path, uint64_t inode);
 
-/// The other side's address without its port; "unix" for a UNIX socket.
+/// The peer's address without its port; "unix" for a UNIX socket.
 std::string peer_address(int fd);
-/// What an address is counted under: itself, or of IPv6 the /64 that one client mostly has all of.
+/// The key for per-client limits: the address itself, or for IPv6 its /64, which is mostly one client's.
 std::string address_group(const std::string& address);
-/// No delay of small writes, and probes that find out that the other side has vanished.
+/// Sets TCP_NODELAY, and keep-alive probes that detect a vanished peer.
 void tune_connection(int fd);
-/// As many open files as the system lets this process have.
+/// Raises the soft limit of open files to the hard limit.
 void raise_file_limit();
 
 }  // namespace fovea::http

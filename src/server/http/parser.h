@@ -1,5 +1,5 @@
 #pragma once
-// Boost.Beast's request parser, writing into a Request. The head it gets has passed check_head().
+// Boost.Beast's request parser, which fills a Request. Its input has passed check_head().
 #include <boost/beast/http/basic_parser.hpp>
 #include <cstdint>
 #include <string_view>
@@ -13,9 +13,9 @@ class RequestParser final : public boost::beast::http::basic_parser<true> {
  public:
   explicit RequestParser(const Limits& limits);
 
-  /// A whole head; the refusal of what is not sound.
+  /// Takes a complete head; returns a refusal when it is not valid.
   std::optional<Refusal> take_head(std::string_view head);
-  /// Bytes of the body used; with an error in `refusal`.
+  /// Returns the number of body bytes consumed; sets `refusal` on an error.
   size_t take_body(std::string_view bytes, std::optional<Refusal>& refusal);
 
   Request& request() { return request_; }
@@ -42,11 +42,11 @@ class RequestParser final : public boost::beast::http::basic_parser<true> {
   const Limits& limits_;
   Request request_;
   bool version_1_1_ = false;
-  bool in_body_ = false;      // fields are trailers, which no one here reads
-  bool at_size_ = true;       // what comes next is a chunk's size, behind
+  bool in_body_ = false;      // fields are trailers, which are ignored
+  bool at_size_ = true;       // the next byte belongs to a chunk's size, after
   bool chunk_ended_ = false;  // the CR LF of the chunk before
   size_t spent_on_extensions_ = 0;
-  const char* trailers_ = nullptr;  // within the bytes given last, once the last chunk's size is read
+  const char* trailers_ = nullptr;  // into the bytes given last; set after the last chunk's size
 };
 
 }  // namespace fovea::http

@@ -1,6 +1,6 @@
 #pragma once
-// The places of a server's connections: how many there are, and who gives way when they run out. A connection
-// without a whole request yields to a new one, the longest idle first; one with a request under way never.
+// Connection slots of a server, and eviction when they run out. A connection without a complete request is
+// evicted for a new one, the longest idle first; a connection with a request in flight is never evicted.
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -15,27 +15,27 @@ namespace fovea::http {
 class Evictable {
  public:
   virtual ~Evictable() = default;
-  /// Its place is another's now: it is to end. Called on any thread, without a lock.
+  /// The slot was given to another connection: end this one. Called on any thread, without a lock held.
   virtual void evict() = 0;
 };
 
-/// Thread-safe. Outlives its places.
+/// Thread-safe. Must outlive its Place objects.
 class Places {
   struct Address;
 
  public:
   enum class Full { no, all, address };
 
-  /// One connection's. Its calls are for one thread at a time.
+  /// The slot of one connection. Call from one thread at a time.
   class Place {
    public:
     ~Place();
     Place(const Place&) = delete;
     Place& operator=(const Place&) = delete;
 
-    /// Until set_busy() `owner` may be told to end; who called this last is the last to be told.
+    /// Until set_busy() `owner` may be evicted; the most recent caller is evicted last.
     void set_idle(std::weak_ptr<Evictable> owner);
-    /// False: too late, the place is another's.
+    /// False when the slot has already been taken away.
     bool set_busy();
 
    private:
@@ -43,7 +43,7 @@ class Places {
     Place(Places& places, Address& address) : places_(places), address_(&address) {}
 
     Places& places_;
-    Address* address_;  // null when the place is another's
+    Address* address_;  // null once evicted
     bool idle_ = false;
     std::weak_ptr<Evictable> owner_;
     std::list<Place*>::iterator among_all_, among_address_;  // while idle
@@ -51,10 +51,10 @@ class Places {
 
   Places(int most, int most_of_address) : most_(most), most_of_address_(most_of_address) {}
 
-  /// A place for a connection of `address`, where need be that of an idle one: of the same address, if that
-  /// is what has too many. Null when all are busy; `full` says which limit it was.
+  /// A slot for a connection from `address`. At a limit it evicts an idle connection, from the same address
+  /// if the per-address limit was reached. Null when all are busy; `full` is the limit reached.
   std::unique_ptr<Place> enter(const std::string& address, Full& full);
-  /// Ends the longest idle connection; false when none is idle.
+  /// Evicts the longest idle connection; false when none is idle.
   bool evict_longest_idle();
   ConnectionCounts counts() const;
 
@@ -62,7 +62,7 @@ class Places {
   struct Address {
     std::string name;
     int count = 0;
-    std::list<Place*> idle;  // the longest first, as in idle_
+    std::list<Place*> idle;  // longest idle first, as in idle_
   };
 
   // With mutex_ held.

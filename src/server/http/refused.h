@@ -1,5 +1,5 @@
 #pragma once
-// A connection beyond the limits: it is told so, and nothing that it sends is read as a request.
+// A connection beyond the limits: it gets an error, and its bytes are not parsed as requests.
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -12,11 +12,11 @@ class RefusedConnection final : public std::enable_shared_from_this<RefusedConne
  public:
   using Socket = boost::asio::generic::stream_protocol::socket;
 
-  /// `answer`: the bytes that the client gets. Up to `most_dropped` bytes of what it sends are taken and
-  /// dropped: a close with unread bytes would be a reset, which can take the answer away from its reader.
+  /// `answer`: the bytes to send. Up to `most_dropped` received bytes are read and dropped: a close with
+  /// unread bytes would reset the connection, and the client could lose the answer.
   RefusedConnection(Socket socket, std::string answer, size_t most_dropped);
 
-  /// Until the client has closed, or the patience or `most_dropped` is used up.
+  /// Runs until the client has closed, kPatience has passed or `most_dropped` is exceeded.
   boost::asio::awaitable<void> run();
   void kill();
 

@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of a whole server share.
+// Helpers shared by the tests of the whole server.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -23,7 +23,7 @@ inline Response page(int status, std::string_view message) {
   return {status, "application/json", "{\"error\":\"" + std::string(message) + "\"}"};
 }
 
-/// Says what the request was.
+/// Answers with a description of the request.
 inline void echo(const Shared& exchange) {
   const Request& request = exchange->request();
   exchange->respond({200, "text/plain",

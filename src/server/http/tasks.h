@@ -1,6 +1,6 @@
 #pragma once
-// What other threads want done on an I/O thread: functions, and answers whose bytes shall go out. It outlives
-// the thread, so that whoever still holds an exchange may call it at any time.
+// The queue of work for an I/O thread: functions, and answers to flush. It outlives the thread, so that
+// holders of an exchange may call it at any time.
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -11,22 +11,23 @@ namespace fovea::http {
 class Flushable {
  public:
   virtual ~Flushable() = default;
-  /// Sends what there is; on the I/O thread.
+  /// Sends available bytes; called on the I/O thread.
   virtual void flush() = 0;
 };
 
 class TaskQueue {
  public:
-  /// `wake` has run() called soon on the I/O thread, and must not call it itself.
+  /// `wake` schedules run() on the I/O thread; it must not call run() itself.
   explicit TaskQueue(std::function<void()> wake) : wake_(std::move(wake)) {}
 
   /// False after close(): the work is dropped.
   bool post(std::function<void()> work);
-  /// At most one entry for an answer should be under way: the callers see to it.
+  /// Callers ensure that at most one flush of an answer is queued.
   void flush(std::shared_ptr<Flushable> answer);
-  /// Runs what was posted before the call, then flushes what that wrote too, in one go.
+  /// Runs the functions posted before the call, then all queued flushes, including those from these
+  /// functions.
   void run();
-  /// From now on nothing is taken, and `wake` is not called any more.
+  /// Drops queued work and rejects new work; `wake` is not called any more.
   void close();
 
  private:
