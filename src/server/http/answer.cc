@@ -42,7 +42,7 @@ std::string_view reason(int status) {
   }
 }
 
-/// IMF-fixdate of RFC 9110, 5.6.7, made once a second.
+/// IMF-fixdate of RFC 9110, 5.6.7, formatted at most once a second.
 std::string_view date() {
   thread_local std::time_t second = -1;
   thread_local std::array<char, 64> text;
@@ -60,7 +60,7 @@ std::string_view date() {
   return text.data();
 }
 
-/// A value whose text came from elsewhere must not begin a header of its own.
+/// Replaces control characters in `value`, which prevents header injection.
 void append_header(std::string& out, std::string_view name, std::string_view value) {
   out.append(name).append(": ");
   for (const char c : value)
@@ -128,7 +128,7 @@ void Answer::wake(bool idle) {
 }
 
 void Answer::respond(Response response) {
-  std::function<void()> unused;  // ends after the lock
+  std::function<void()> unused;  // destroyed after the lock is released
   bool wanted = false;
   {
     const std::lock_guard lock(mutex_);
@@ -169,7 +169,7 @@ bool Answer::write(std::string bytes) {
     if (state_ != State::streaming) return false;
     if (framing_.is_head || bytes.empty()) return true;
     const size_t waiting = pending_.size() + in_flight_;
-    // One piece may be larger than the buffer: refusing it would not spare its memory.
+    // A single piece may exceed the limit: it is already in memory.
     if (waiting > 0 && bytes.size() > site_->config.limits.stream_buffer -
                                           std::min(waiting, site_->config.limits.stream_buffer)) {
       die();
@@ -230,7 +230,7 @@ void Answer::on_close(std::function<void()> closed) {
       return;
     }
   }
-  // After stop() there is no I/O thread, and the caller still is to know.
+  // After stop() there is no I/O thread: call it here.
   if (!tasks_->post(closed)) closed();
 }
 
@@ -244,7 +244,7 @@ void Answer::drop() {
     const std::lock_guard lock(mutex_);
     waiting = state_ == State::waiting;
   }
-  if (!waiting) return abort();  // does nothing when the answer is whole
+  if (!waiting) return abort();  // no-op when the answer is complete
   tasks_->post([self = shared_from_this()] {
     self->respond(self->site_->error_page(500, "the request was not answered"));
   });

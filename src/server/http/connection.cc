@@ -20,14 +20,14 @@ namespace {
 
 constexpr size_t kHeadRead = 4 << 10;
 constexpr size_t kBodyRead = 64 << 10;
-// After a refusal: how long the client may send on, and be silent in between, and how much it may send. Many
-// clients (Python's) look for an answer only when they have sent all of a body, whose length they have said.
+// After a refusal: how long the client may continue to send, how long it may pause, and how much it may send.
+// Many clients (Python's) read the answer only after they have sent a whole body of announced length.
 constexpr milliseconds kLinger{30'000};
 constexpr milliseconds kLingerSilence{2000};
 constexpr size_t kLingerBytes = size_t{8} << 20;
 constexpr size_t kLingerBody = size_t{256} << 20;
-/// A body that keeps just inside body_timeout byte by byte has this many of them, and a millisecond a byte
-/// more.
+/// The time limit for a whole body is this many times body_timeout, plus 1 ms a byte. It bounds clients that
+/// send a byte just before each body_timeout.
 constexpr int kBodyTimeouts = 10;
 
 std::string new_id() {
@@ -44,7 +44,7 @@ size_t size_of(const Piece& piece) {
   return piece.prefix.size() + piece.body.size() + piece.suffix.size();
 }
 
-/// The piece without its first `sent` bytes.
+/// The buffers of a piece without its first `sent` bytes.
 std::array<asio::const_buffer, 3> rest_of(const Piece& piece, size_t sent) {
   std::array<asio::const_buffer, 3> out{asio::buffer(piece.prefix), asio::buffer(piece.body),
                                         asio::buffer(piece.suffix)};
@@ -56,7 +56,7 @@ std::array<asio::const_buffer, 3> rest_of(const Piece& piece, size_t sent) {
   return out;
 }
 
-/// The part of Site::body_bytes that one body has.
+/// The share of one body in Site::body_bytes.
 class BodyShare {
  public:
   explicit BodyShare(std::atomic<size_t>& all) : all_(all) {}
@@ -64,7 +64,7 @@ class BodyShare {
   BodyShare(const BodyShare&) = delete;
   BodyShare& operator=(const BodyShare&) = delete;
 
-  /// How many bytes there are of all bodies, when this one has `bytes`.
+  /// Sets the size of this body to `bytes`; returns the total size of all bodies.
   size_t grow(size_t bytes) {
     const size_t more = bytes - std::exchange(mine_, bytes);
     return all_ += more;
@@ -95,7 +95,7 @@ asio::awaitable<void> Connection::run() {
   try {
     for (bool goes_on = true; goes_on && !dead_;)
       goes_on = co_await serve_one();
-    if (!dead_ && answer_) co_await finish_answer();  // a refusal
+    if (!dead_ && answer_) co_await finish_answer();  // the error page of a refusal
     if (!dead_) co_await linger();
   } catch (const std::exception& error) {
     FOVEA_LOG(error) << "http: a connection ends: " << error.what();
@@ -172,14 +172,14 @@ asio::awaitable<bool> Connection::read_head(std::string& head) {
   bool skipped = false;
   size_t checked = 0;
   while (!dead_) {
-    // RFC 9112, 2.2: one empty line before a request is to be overlooked.
+    // RFC 9112, 2.2: ignore one empty line before a request.
     if (checked == 0 && !skipped && in_.rfind("\r\n", 0) == 0) {
       in_.erase(0, 2);
       skipped = true;
     }
     if (!in_.empty() && !started) {
       started = true;
-      place_->set_idle(weak_from_this());  // anew: it has just been heard of
+      place_->set_idle(weak_from_this());  // again: now the most recently active
       deadline = Clock::now() + limits_.header_timeout;
     }
     const size_t end = in_.find("\r\n\r\n", checked < 3 ? 0 : checked - 3);
@@ -247,7 +247,7 @@ void Connection::handle(RequestParser& parser) {
                                      Framing{request.method == "HEAD", parser.is_1_1(), parser.keep_alive()});
   try {
     site_->handler(make_exchange(std::move(request), answer_));
-  } catch (const std::exception& error) {  // the exchange has ended with it, and answers with 500
+  } catch (const std::exception& error) {  // the released exchange answers with 500
     FOVEA_LOG(error) << "http: a handler failed: " << error.what();
   }
 }
@@ -256,7 +256,7 @@ asio::awaitable<bool> Connection::finish_answer() {
   read_bytes_ = kHeadRead;
   while (!dead_) {
     if (answer_->is_sent() && size_of(out_) == 0) break;
-    // Nobody is there for an answer that is still to come; one that is whole goes to a client that reads on.
+    // After EOF an incomplete answer is dropped; a complete one is sent, as the client may still read.
     if (eof_ && !answer_->is_whole()) kill();
     if (dead_) break;
     const auto deadline = blocked_ ? progress_ + limits_.write_timeout : Clock::time_point::max();
@@ -303,7 +303,7 @@ void Connection::flush() {
         self->blocked_ = false;
         self->flush();
       });
-      return notify();  // for the time it may take
+      return notify();  // wait() must apply write_timeout
     }
     if (ec && ec != asio::error::interrupted) return kill();
   }

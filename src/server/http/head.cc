@@ -69,20 +69,21 @@ std::optional<Refusal> check_request_line(std::string_view line, const Limits& l
   return std::nullopt;
 }
 
-/// host [ ":" port ] of RFC 3986, loosely: what no name, address or port has is refused. Empty is allowed.
+/// A loose check of host [ ":" port ] (RFC 3986): only characters of names, addresses and ports. Empty is
+/// allowed.
 bool is_host(std::string_view host) {
   return std::all_of(host.begin(), host.end(), [](char c) {
     return is_alnum(c) || std::string_view("-._~%!$&'()*+;=:[]").find(c) != std::string_view::npos;
   });
 }
 
-/// Fields that a request has at most once. Of two, one reader takes the first and the next the last: which
-/// key counts, or where the body ends, would depend on who is asked.
+/// Fields that may occur at most once. With duplicates, one parser uses the first and another the last, so
+/// that they disagree on the API key or on the end of the body.
 constexpr std::array<std::string_view, 7> kSingle = {
     "Host", "Content-Length", "Transfer-Encoding", "Content-Type", "Authorization", "Origin", "Expect"};
-enum : size_t { kHost, kLength, kCoding };  // of kSingle
+enum : size_t { kHost, kLength, kCoding };  // indices into kSingle
 
-/// Those fields whose number or value decides where the request ends and whom it is for.
+/// The fields that determine where the request ends and which host it addresses.
 struct FramingFields {
   std::array<int, kSingle.size()> counts{};
 
@@ -107,7 +108,7 @@ struct FramingFields {
       return bad("Content-Length is not a number of bytes");
     uint64_t length = 0;
     for (const char c : value) {
-      // Ten times a body's limit and a digit more stays far below 2^64; from there on it only is too large.
+      // No overflow: the loop returns once `length` exceeds body_bytes, and ten times that is far below 2^64.
       length = length * 10 + static_cast<uint64_t>(c - '0');
       if (length > limits.body_bytes)
         return Refusal{413, "the body is larger than the allowed " + std::to_string(limits.body_bytes) +
@@ -127,7 +128,7 @@ struct FramingFields {
   }
 };
 
-/// The line at `at`, which moves behind its CR LF; nothing when it does not end so, or holds a lone CR or LF.
+/// The line at `at`, which advances past its CR LF; nullopt when it has a lone CR or LF, or no end.
 std::optional<std::string_view> next_line(std::string_view head, size_t& at) {
   const size_t end = head.find_first_of("\r\n", at);
   if (end == std::string_view::npos || head.substr(end, 2) != "\r\n") return std::nullopt;
@@ -180,7 +181,7 @@ std::optional<Refusal> check_head(std::string_view head, const Limits& limits) {
       return Refusal{431,
                      "there are more than the allowed " + std::to_string(limits.header_fields) + " headers"};
     const size_t colon = line->find(':');
-    // A line that begins with a space would go on the one before (obs-fold): its name is no token either.
+    // Also refuses obs-fold: a continuation line begins with a space, so its name is not a token.
     if (colon == std::string_view::npos || !is_token(line->substr(0, colon)))
       return bad("a header's name is not a token with a colon right behind it");
     const std::string_view value = line->substr(colon + 1);
@@ -214,7 +215,7 @@ std::optional<Refusal> check_trailers(std::string_view trailers) {
 }
 
 std::optional<Target> parse_target(std::string_view target) {
-  if (!target.empty() && target[0] != '/') {  // the absolute form, which a client uses towards a proxy
+  if (!target.empty() && target[0] != '/') {  // the absolute form, as sent to a proxy
     const size_t scheme = target.find("://");
     if (scheme == std::string_view::npos) return std::nullopt;
     const std::string_view name = target.substr(0, scheme);

@@ -1,4 +1,4 @@
-// Requests that no sound client sends.
+// Malformed and hostile requests.
 #include <vector>
 
 #include "server/http/server_test_support.h"
@@ -15,7 +15,7 @@ struct Refused {
   int status;
 };
 
-/// Each is refused, the connection closed, and the handler sees nothing of it, nor of what follows.
+/// Each is refused and the connection closed; the handler sees neither it nor what follows.
 TEST(HttpServer, RefusesWhatIsMalformedOrTooMuch) {
   Limits limits;
   limits.header_bytes = 2000;
@@ -129,7 +129,7 @@ TEST(HttpServer, RefusesWhatIsMalformedOrTooMuch) {
   EXPECT_EQ(handled, 0);
 }
 
-/// While the client still waits: nothing that it could send would make the request sound.
+/// Refused at once: no further bytes can make the body valid.
 TEST(HttpServer, RefusesABrokenChunkAtOnce) {
   std::atomic<int> handled = 0;
   const auto server = serve([&](const Shared& exchange) {
@@ -150,7 +150,7 @@ TEST(HttpServer, RefusesABrokenChunkAtOnce) {
   EXPECT_EQ(handled, 0);
 }
 
-/// Many bodies that never end are bounded together.
+/// The total size of many unfinished bodies is bounded.
 TEST(HttpServer, BoundsAllBodiesThatAreReceived) {
   Limits limits;
   limits.all_bodies_bytes = 1000;
@@ -160,7 +160,7 @@ TEST(HttpServer, BoundsAllBodiesThatAreReceived) {
   first->send("POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 700\r\n\r\n");
   EXPECT_EQ(status_of(first->answer(true)), 100);
   first->send(std::string(600, 'a'));
-  // Its bytes are counted soon: until then another one may be let in.
+  // Its bytes are counted asynchronously: until then another one may be accepted.
   const auto refused = [&] {
     RawClient second(server->address());
     second.send(head + std::string(600, 'b'));
@@ -169,7 +169,7 @@ TEST(HttpServer, BoundsAllBodiesThatAreReceived) {
   EXPECT_TRUE(eventually(refused));
   first->send(std::string(100, 'a'));
   EXPECT_EQ(status_of(first->answer()), 200);
-  for (int i = 0; i < 5; ++i) {  // what is over does not count
+  for (int i = 0; i < 5; ++i) {  // finished bodies do not count
     RawClient again(server->address());
     again.send(head + std::string(700, 'c'));
     EXPECT_EQ(status_of(again.answer()), 200);
@@ -184,7 +184,7 @@ TEST(HttpServer, RefusesALargeBodyThatTheClientGoesOnSending) {
   client.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 4000000\r\n\r\n");
   for (int i = 0; i < 4; ++i)
     client.send(std::string(1000000, 'a'));
-  EXPECT_EQ(status_of(client.answer()), 413);  // not lost in a reset
+  EXPECT_EQ(status_of(client.answer()), 413);  // not lost to a reset
 }
 
 }  // namespace

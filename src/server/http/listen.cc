@@ -45,7 +45,7 @@ std::string numeric_address(const sockaddr* address, socklen_t size) {
   std::array<char, NI_MAXHOST> text{};
   if (getnameinfo(address, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) return "unknown";
   const std::string_view shown = text.data();
-  // An IPv4 client of a socket that takes both.
+  // An IPv4 client of a dual-stack socket.
   constexpr std::string_view mapped = "::ffff:";
   const bool is_mapped =
       shown.substr(0, mapped.size()) == mapped && shown.find('.') != std::string_view::npos;
@@ -58,7 +58,7 @@ int bind_and_listen(int fd, const sockaddr* address, socklen_t size) {
   return 0;
 }
 
-/// An existing `path` is removed if it is a socket without a listener.
+/// Removes `path` if it is a socket without a listener.
 Status clear_stale(const std::string& path, const sockaddr_un& address) {
   struct stat info{};
   if (lstat(path.c_str(), &info) != 0) return {};
@@ -103,7 +103,7 @@ Result<ListenSocket> listen_tcp(const std::string& host, int port) {
     error = bind_and_listen(fd, each->ai_addr, each->ai_addrlen);
     if (error == 0) {
       const int bound = bound_port(fd);
-      // A name's address can be of a family that this machine's clients do not use: show the name as given.
+      // With several addresses, the first may be of a family that clients do not use: show the name as given.
       const std::string shown = several || host.empty() ? (host.empty() ? "0.0.0.0" : host)
                                                         : numeric_address(each->ai_addr, each->ai_addrlen);
       const bool brackets = shown.find(':') != std::string::npos;
@@ -112,7 +112,7 @@ Result<ListenSocket> listen_tcp(const std::string& host, int port) {
                           0};
     }
     close(fd);
-    if (error == EADDRINUSE) break;  // another of a name's addresses would not be the one asked for
+    if (error == EADDRINUSE) break;  // do not fall back to another address of the name
   }
   const std::string what = host + ":" + std::to_string(port);
   if (error == EADDRINUSE)

@@ -1,4 +1,4 @@
-// Where a server listens.
+// Listening addresses of a server.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -42,7 +42,7 @@ TEST(HttpServer, UnixSockets) {
     EXPECT_NE(second.error().message.find("in use"), std::string::npos) << second.error().message;
   }
   EXPECT_NE(access(config.uds.c_str(), F_OK), 0);  // removed at the end
-  // A server that was killed leaves its socket behind.
+  // A killed server leaves a stale socket.
   const int stale = socket(AF_UNIX, SOCK_STREAM, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -86,8 +86,8 @@ TEST(HttpServer, WhenFileDescriptorsRunOutIdleConnectionsYield) {
   });
   rlimit before{};
   getrlimit(RLIMIT_NOFILE, &before);
-  EXPECT_EQ(before.rlim_cur, before.rlim_max);  // raised at the start
-  RawClient client(server->address());          // its socket exists before the limit
+  EXPECT_EQ(before.rlim_cur, before.rlim_max);  // raised by Server::start()
+  RawClient client(server->address());          // opens its socket before the limit applies
   client.send("GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
   ASSERT_TRUE(eventually([&] {
     const std::lock_guard lock(mutex);
@@ -107,7 +107,7 @@ TEST(HttpServer, WhenFileDescriptorsRunOutIdleConnectionsYield) {
   ASSERT_EQ(connect(client_socket, reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
   ASSERT_EQ(send(client_socket, kGet.data(), kGet.size(), 0), static_cast<ssize_t>(kGet.size()));
   pollfd waiting{client_socket, POLLIN, 0};
-  EXPECT_EQ(poll(&waiting, 1, 150), 0);  // whose request is under way does not yield
+  EXPECT_EQ(poll(&waiting, 1, 150), 0);  // a connection with a request in flight is not evicted
   echo(held);
   EXPECT_EQ(status_of(client.answer()), 200);
   EXPECT_EQ(poll(&waiting, 1, 10'000), 1);

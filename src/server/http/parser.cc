@@ -10,7 +10,7 @@ namespace beast = boost::beast::http;
 
 namespace {
 
-/// Extensions of chunk sizes mean nothing here; so many bytes of them in one body are taken for an attack.
+/// Chunk extensions are ignored; a body with more bytes of them than this is refused as an attack.
 constexpr size_t kChunkExtensionBytes = 4096;
 
 Refusal refusal_of(const boost::beast::error_code& ec, const Limits& limits) {
@@ -23,7 +23,7 @@ Refusal refusal_of(const boost::beast::error_code& ec, const Limits& limits) {
 }  // namespace
 
 RequestParser::RequestParser(const Limits& limits) : limits_(limits) {
-  header_limit(std::numeric_limits<std::uint32_t>::max());  // check_head() has kept to ours
+  header_limit(std::numeric_limits<std::uint32_t>::max());  // check_head() has applied our limit
   body_limit(limits.body_bytes);
   eager(true);
 }
@@ -37,15 +37,14 @@ std::optional<Refusal> RequestParser::take_head(std::string_view head) {
 }
 
 size_t RequestParser::take_body(std::string_view bytes, std::optional<Refusal>& refusal) {
-  // Beast looks at a chunk's end only together with the whole line of the next one's size.
+  // Beast checks a chunk's end only when the next size line is complete.
   const auto broken = [&](std::string_view rest) {
     if (breaks_chunk(rest))
       refusal = Refusal{400, "a chunk does not end in CR LF, or its size is no hexadecimal number"};
     return refusal.has_value();
   };
   if (broken(bytes)) return 0;
-  // Where a size stands at least these bytes are still to come, and Beast's own assertion fails on fewer of
-  // them.
+  // Before a chunk size at least these bytes are still to come; Beast's own assertion fails on fewer.
   if (chunked() && at_size_ && bytes.size() < std::string_view("0\r\n\r\n").size()) return 0;
   error_code ec;
   const size_t used = put(boost::asio::buffer(bytes.data(), bytes.size()), ec);
@@ -53,13 +52,13 @@ size_t RequestParser::take_body(std::string_view bytes, std::optional<Refusal>& 
   if (!refusal && !is_done() && broken(bytes.substr(used))) return used;
   if (!refusal && is_done() && trailers_ != nullptr)
     refusal = check_trailers({trailers_, static_cast<size_t>(bytes.data() + used - trailers_)});
-  // What is not used is the line of a chunk's size, or trailers.
+  // Unused bytes are an incomplete size line or trailers.
   if (!refusal && !is_done() && bytes.size() - used > limits_.header_bytes)
     refusal = Refusal{400, "a chunk's size or the trailers have no end"};
   return used;
 }
 
-/// Whether `rest`, which is not used yet, cannot become a chunk's end and the next one's size any more.
+/// Whether the unused bytes `rest` cannot be the start of a chunk's end and the next chunk's size.
 bool RequestParser::breaks_chunk(std::string_view rest) const {
   constexpr std::string_view kEnd = "\r\n", kHex = "0123456789abcdefABCDEF", kBehindSize = "; \t\r";
   if (!chunked() || !at_size_) return false;
@@ -106,14 +105,14 @@ size_t RequestParser::on_chunk_body_impl(std::uint64_t left, string_view bytes, 
 }
 
 void RequestParser::on_chunk_header_impl(std::uint64_t size, string_view extensions, error_code& ec) {
-  // A quoted one could hold an end of line, which another parser would take for the size's.
+  // A quoted extension could contain a line end, which another parser would take for the size line's.
   const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20; };
   at_size_ = chunk_ended_ = false;
   spent_on_extensions_ += extensions.size();
   if (spent_on_extensions_ > kChunkExtensionBytes ||
       std::any_of(extensions.begin(), extensions.end(), control))
     ec = beast::error::bad_chunk_extension;
-  if (size == 0) trailers_ = extensions.data() + extensions.size() + 2;  // behind its CR LF
+  if (size == 0) trailers_ = extensions.data() + extensions.size() + 2;  // after the CR LF
 }
 
 }  // namespace fovea::http

@@ -7,7 +7,7 @@
 namespace fovea::http {
 namespace {
 
-/// The status of the refusal of a chunked body that arrives as `first` and then as it stands; 0: none.
+/// The refusal's status for a chunked body that arrives as `first`, then the rest; 0 = accepted.
 int refused(std::string_view body, size_t first) {
   const Limits limits;
   RequestParser parser(limits);

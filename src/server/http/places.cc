@@ -5,14 +5,14 @@
 namespace fovea::http {
 
 std::unique_ptr<Places::Place> Places::enter(const std::string& address, Full& full) {
-  std::shared_ptr<Evictable> evicted;  // told when the lock is free
+  std::shared_ptr<Evictable> evicted;  // notified after the lock is released
   std::unique_ptr<Place> place;
   {
     const std::lock_guard lock(mutex_);
     full = Full::no;
     Address& own = addresses_[address];
     own.name = address;
-    ++own.count;  // so that it stays while others leave
+    ++own.count;  // keeps the entry while an eviction leaves it
     if (own.count > most_of_address_)
       full = take_from(own.idle, evicted) ? Full::no : Full::address;
     else if (counts_.open >= most_)
@@ -47,7 +47,7 @@ ConnectionCounts Places::counts() const {
 bool Places::take_from(const std::list<Place*>& idle, std::shared_ptr<Evictable>& owner) {
   if (idle.empty()) return false;
   Place& place = *idle.front();
-  owner = place.owner_.lock();  // null: it is ending anyway
+  owner = place.owner_.lock();  // null: already ending
   leave(place);
   ++counts_.evicted;
   return true;

@@ -25,7 +25,7 @@ TEST(Places, TheLongestIdleGivesWayAndItsPlaceIsGone) {
   const auto one = std::make_shared<Owner>(), two = std::make_shared<Owner>();
   first->set_idle(one);
   second->set_idle(two);
-  first->set_idle(one);  // heard of again
+  first->set_idle(one);  // active again
   auto third = places.enter("c", full);
   EXPECT_NE(third, nullptr);
   EXPECT_EQ(two->evicted, 1);
@@ -35,7 +35,7 @@ TEST(Places, TheLongestIdleGivesWayAndItsPlaceIsGone) {
   third.reset();
   EXPECT_NE(places.enter("d", full), nullptr);
   const ConnectionCounts counts = places.counts();
-  EXPECT_EQ(counts.open, 1);  // that of "d" has gone at once
+  EXPECT_EQ(counts.open, 1);  // the one of "d" left at once
   EXPECT_EQ(counts.refused, 2);
   EXPECT_EQ(counts.evicted, 1);
 }
@@ -59,7 +59,7 @@ TEST(Places, IsNotConfusedByAnOwnerThatIsEnding) {
   Places places(1, 1);
   Full full = Full::no;
   const auto place = places.enter("a", full);
-  place->set_idle(std::make_shared<Owner>());  // gone already
+  place->set_idle(std::make_shared<Owner>());  // already destroyed
   EXPECT_NE(places.enter("b", full), nullptr);
   EXPECT_FALSE(places.evict_longest_idle());
 }

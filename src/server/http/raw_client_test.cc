@@ -101,7 +101,7 @@ std::string RawClient::answer(bool for_head, std::chrono::milliseconds patience)
       } else if (length != std::string_view::npos) {
         end = head + 4 + std::strtoull(in_.c_str() + length + 16, nullptr, 10);
       } else if (const size_t last = in_.find("0\r\n\r\n", head + 4); last != std::string::npos) {
-        end = last + 5;  // no body in these tests has these bytes
+        end = last + 5;  // no body in these tests contains it
       }
     }
     if (end <= in_.size()) {

@@ -32,9 +32,9 @@ namespace {
 using Acceptor = asio::basic_socket_acceptor<asio::generic::stream_protocol>;
 
 constexpr std::chrono::milliseconds kAcceptBackoff{100};
-/// When descriptors have run out, and an idle connection is ending for the new one.
+/// The wait after an idle connection was evicted because file descriptors had run out.
 constexpr std::chrono::milliseconds kEvictBackoff{2};
-/// Refused connections whose clients still read and send; beyond, the oldest of them is closed for the new.
+/// Maximum refused connections that are still open; above it, a new one closes the oldest.
 constexpr size_t kRefusedAtATime = 256;
 constexpr std::chrono::seconds kTellRefusals{10};
 
@@ -42,7 +42,7 @@ constexpr std::chrono::seconds kTellRefusals{10};
 struct Loop {
   asio::io_context io{1};
   asio::executor_work_guard<asio::io_context::executor_type> guard{io.get_executor()};
-  // On its thread only.
+  // Only for its thread.
   std::unordered_set<Connection*> connections;
   std::list<RefusedConnection*> refused;  // the oldest first
   std::shared_ptr<TaskQueue> tasks =
@@ -81,7 +81,7 @@ class ServerImpl final : public Server {
   std::vector<std::unique_ptr<Loop>> loops_;
   std::optional<Acceptor> acceptor_;
   std::optional<asio::steady_timer> backoff_;
-  std::atomic<int64_t> refusals_told_ = 0;  // steady seconds of the last line in the log
+  std::atomic<int64_t> refusals_told_ = 0;  // steady-clock seconds of the last log line
   std::mutex stop_mutex_;
 };
 
@@ -104,7 +104,7 @@ asio::awaitable<void> ServerImpl::accept() {
     Socket socket = co_await acceptor_->async_accept(loop.io, asio::redirect_error(asio::use_awaitable, ec));
     if (ec == asio::error::operation_aborted || ec == asio::error::bad_descriptor) break;
     if (ec == asio::error::connection_aborted) continue;
-    if (ec) {  // out of file descriptors or memory: they come back
+    if (ec) {  // out of file descriptors or memory: retry later
       if (!std::exchange(told, true)) {
         FOVEA_LOG(warning) << "http: cannot accept connections: " << ec.message();
       }
@@ -114,13 +114,14 @@ asio::awaitable<void> ServerImpl::accept() {
     }
     told = false;
     next = (next + 1) % loops_.size();
-    // From here on the socket belongs to its own thread.
+    // From here on the socket belongs to its I/O thread.
     asio::post(loop.io,
                [this, &loop, moved = std::move(socket)]() mutable { admit(loop, std::move(moved)); });
   }
 }
 
-/// Descriptors have run out, which accept() says even where nobody is at the door.
+/// After descriptors have run out: evicts an idle connection if a client waits. accept() fails then even
+/// when no client waits.
 bool ServerImpl::makes_room() {
   pollfd door{acceptor_->native_handle(), POLLIN, 0};
   return poll(&door, 1, 0) == 1 && site_->places.evict_longest_idle();
@@ -169,7 +170,7 @@ void ServerImpl::refuse(Loop& loop, Socket socket, Places::Full full) {
                  [&loop, refused](const std::exception_ptr&) { loop.refused.remove(refused.get()); });
 }
 
-/// A line now and then: a flood must not fill the log.
+/// Logs refusals with a rate limit: a flood must not fill the log.
 void ServerImpl::tell_refusals(const std::string& why) {
   const auto now =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now().time_since_epoch())

@@ -1,4 +1,4 @@
-// Many connections at once, and the end of a server under them.
+// Many concurrent connections, and shutdown while they are open.
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -11,7 +11,7 @@ namespace {
 using namespace test;
 using namespace std::chrono_literals;
 
-/// Connections whose request is under way until release().
+/// Connections whose requests stay in flight until release().
 class BusyConnections {
  public:
   http::Handler handler() {
@@ -50,7 +50,7 @@ class BusyConnections {
   std::vector<std::unique_ptr<RawClient>> clients_;
 };
 
-/// Whatever a refused connection sends, and when: it is told so once, and no handler hears of it.
+/// Whatever a refused connection sends, and when: it gets one error, and no handler is called.
 TEST(HttpServer, ARefusedConnectionIsNeverServed) {
   for (const bool per_address : {false, true}) {
     Limits limits;
@@ -80,7 +80,7 @@ TEST(HttpServer, ARefusedConnectionIsNeverServed) {
   }
 }
 
-/// Ended without a word.
+/// Whether the connection is closed without further bytes.
 bool is_ended(RawClient& client) {
   bool closed = false;
   return client.rest(&closed).empty() && closed;
@@ -98,10 +98,10 @@ TEST(HttpServer, IdleConnectionsYieldTheLongestIdleFirst) {
     ASSERT_TRUE(eventually([&] { return server->connections().open == 3; }));
     RawClient began(server->address());
     ASSERT_TRUE(eventually([&] { return server->connections().open == 4; }));
-    answered.send(kGet);  // idle since later than the others
+    answered.send(kGet);  // becomes idle after the others
     EXPECT_EQ(status_of(answered.answer()), 200);
     began.send("GET /a HT");
-    std::this_thread::sleep_for(100ms);  // the piece is there; if it is not, `began` goes before `answered`
+    std::this_thread::sleep_for(100ms);  // for the piece to arrive; else `began` is evicted before `answered`
     RawClient first(server->address());
     first.send(kGet);
     EXPECT_EQ(status_of(first.answer()), 200);
@@ -110,7 +110,7 @@ TEST(HttpServer, IdleConnectionsYieldTheLongestIdleFirst) {
     second.send(kGet);
     EXPECT_EQ(status_of(second.answer()), 200);
     EXPECT_TRUE(is_ended(answered));
-    began.send("TP/1.1\r\nHost: x\r\n\r\n");  // not disturbed
+    began.send("TP/1.1\r\nHost: x\r\n\r\n");  // not evicted
     EXPECT_EQ(status_of(began.answer()), 200);
     const ConnectionCounts counts = server->connections();
     EXPECT_EQ(counts.open, 4);
@@ -130,7 +130,7 @@ TEST(HttpServer, AnsweredBesideAFloodOfIdleConnections) {
   for (int i = 0; i < 300; ++i) {
     flood.push_back(std::make_unique<RawClient>(server->address()));
     if (i % 10 != 0) continue;
-    kept.send(kGet);  // it is never the longest idle
+    kept.send(kGet);  // never the longest idle
     ASSERT_EQ(status_of(kept.answer()), 200) << i;
     RawClient fresh(server->address());
     fresh.send(kGet);
@@ -140,7 +140,7 @@ TEST(HttpServer, AnsweredBesideAFloodOfIdleConnections) {
   EXPECT_EQ(server->connections().refused, 0);
 }
 
-/// More than are kept for who still sends: each gets its answer all the same.
+/// More refused connections than are kept open: each still gets its answer.
 TEST(HttpServer, EveryRefusedConnectionIsAnswered) {
   Limits limits;
   limits.connections = 1;
@@ -221,7 +221,7 @@ TEST(HttpServer, ExchangesOutliveTheServer) {
   EXPECT_TRUE(told);
 }
 
-/// Many threads write to many streams while some clients leave, and the server stops in the middle.
+/// Many threads write to many streams while some clients disconnect, and the server stops during this.
 TEST(HttpServer, WritersOnManyThreads) {
   std::mutex mutex;
   std::vector<Shared> streams;
@@ -242,7 +242,7 @@ TEST(HttpServer, WritersOnManyThreads) {
     const std::lock_guard lock(mutex);
     return streams.size() == kClients;
   }));
-  // Each third by a client that leaves; the rest must get every byte in order.
+  // Every third client disconnects; the others must get all bytes in order.
   std::string expected;
   for (int i = 0; i < 300; ++i)
     expected += std::to_string(i) + ",";

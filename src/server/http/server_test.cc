@@ -50,7 +50,7 @@ TEST(HttpServer, StreamsChunksAsTheyAreWritten) {
   EXPECT_EQ(body_of(answer), "data: 1\n\ndata: 2\n\ndata: 3\n\n");
   EXPECT_NE(answer.find("Transfer-Encoding: chunked\r\n"), std::string::npos);
   EXPECT_EQ(answer.find("\nEvil"), std::string::npos);
-  client.send(kGet);  // the connection goes on
+  client.send(kGet);  // the connection stays open
   EXPECT_TRUE(client.read_until("data: 1\n\n\r\n"));
 }
 
@@ -58,7 +58,7 @@ TEST(HttpServer, AnswersPipelinedRequestsInOrder) {
   std::vector<std::thread> threads;
   const auto server = serve([&](Shared exchange) {
     threads.emplace_back([exchange = std::move(exchange)]() mutable {
-      // The first answer comes last, if they are not in order.
+      // Without ordering, the first answer would be sent last.
       if (exchange->request().path == "/0") std::this_thread::sleep_for(50ms);
       echo(exchange);
       exchange.reset();
@@ -103,7 +103,7 @@ TEST(HttpServer, HeadGetsTheLengthWithoutTheBody) {
   EXPECT_NE(client.answer(true).find("Content-Length: 5\r\n"), std::string::npos);
   client.send("HEAD /stream HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_EQ(status_of(client.answer(true)), 200);
-  client.send(kGet);  // no byte of a body is in between
+  client.send(kGet);  // no body bytes in between
   EXPECT_EQ(body_of(client.answer()), "12345");
 }
 

@@ -1,4 +1,4 @@
-// Clients that take their time, or leave.
+// Clients that are slow or disconnect.
 #include <algorithm>
 #include <mutex>
 #include <thread>
@@ -20,7 +20,7 @@ TEST(HttpServer, EndsSlowHeadsBodiesAndIdleConnections) {
   const auto server = serve(echo, limits);
   bool closed = false;
   RawClient head(server->address());
-  for (const char c : std::string("GET / H")) {  // a byte now and then is no excuse
+  for (const char c : std::string("GET / H")) {  // occasional bytes do not extend the timeout
     head.send({&c, 1});
     std::this_thread::sleep_for(40ms);
   }
@@ -132,7 +132,7 @@ TEST(HttpServer, DropsAReaderThatIsTooSlow) {
   writer.join();
   EXPECT_GT(most, 50'000U);
   EXPECT_LE(most, 111'000U);
-  EXPECT_EQ(client.rest().find("\r\n0\r\n\r\n"), std::string::npos);  // no end, so not taken for whole
+  EXPECT_EQ(client.rest().find("\r\n0\r\n\r\n"), std::string::npos);  // no last chunk: detected as truncated
 }
 
 TEST(HttpServer, DropsAReaderThatTakesNothingForTooLong) {

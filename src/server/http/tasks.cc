@@ -40,7 +40,7 @@ void TaskQueue::run() {
     } catch (const std::exception& error) {
       FOVEA_LOG(error) << "http: work on an I/O thread failed: " << error.what();
     }
-    each = nullptr;  // what it holds may end an exchange, whose last bytes are then among the flushes
+    each = nullptr;  // released here, so that an exchange that it drops is flushed below
   }
   {
     const std::lock_guard lock(mutex_);
@@ -56,7 +56,7 @@ void TaskQueue::run() {
 void TaskQueue::close() {
   std::vector<std::function<void()>> work;
   std::vector<std::shared_ptr<Flushable>> flushes;
-  const std::lock_guard lock(mutex_);  // released before what is dropped ends, which may call back
+  const std::lock_guard lock(mutex_);  // released before the dropped work, whose destructors may call back
   closed_ = true;
   work.swap(work_);
   flushes.swap(flushes_);
