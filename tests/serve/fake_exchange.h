@@ -1,5 +1,5 @@
 #pragma once
-// An exchange without a network: what a service answers, and a client that may hang up.
+// An exchange without a network: it records the service's answer, and its client can disconnect.
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -17,7 +17,7 @@ class FakeLoop {
  public:
   FakeLoop() : thread_([this] { run(); }) {}
   ~FakeLoop() { stop(); }
-  /// What is left is done first.
+  /// Runs the queued work first.
   void stop() {
     {
       const std::lock_guard lock(mutex_);
@@ -57,7 +57,7 @@ class FakeLoop {
 
 class FakeExchange final : public Exchange {
  public:
-  /// What the client has so far.
+  /// What the client has received so far.
   struct Seen {
     int status = 0;
     Headers headers;
@@ -124,7 +124,7 @@ class FakeExchange final : public Exchange {
   }
   void post(std::function<void()> work) override { loop_.post(std::move(work)); }
 
-  /// The client is gone.
+  /// The client disconnects.
   void hang_up() {
     std::function<void()> closed;
     change([&] {
@@ -138,17 +138,17 @@ class FakeExchange final : public Exchange {
     const std::lock_guard lock(mutex_);
     return seen_;
   }
-  /// Whether `condition` of what is seen came true in time.
+  /// Waits up to 20 s until `condition` is true; false on a timeout.
   bool wait(const std::function<bool(const Seen&)>& condition) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::seconds(20), [&] { return condition(seen_); });
   }
-  /// The whole answer.
+  /// Waits for the end of the answer and returns it.
   Seen answer() {
     if (!wait([](const Seen& seen) { return seen.over(); })) return {};
     return seen();
   }
-  /// Something that the interface forbids was done.
+  /// Whether a call violated the interface of Exchange.
   bool misused() const {
     const std::lock_guard lock(mutex_);
     return misused_;

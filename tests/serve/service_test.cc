@@ -1,5 +1,4 @@
-// The service between exchanges that are not a network's and an engine that is none: who is let in, what is
-// said, and that everything that begins ends.
+// The service with fake exchanges and a stub engine: admission, answers, and that every request ends.
 #include "server/service.h"
 
 #include <gmock/gmock.h>
@@ -42,7 +41,7 @@ class ServiceTest : public testing::Test {
   }
 
   void TearDown() override { stop(); }
-  /// In the order of serve.
+  /// Shuts down in the order of `fovea serve`.
   void stop() {
     if (!service_) return;
     for (const Exchange& exchange : all_)
@@ -77,7 +76,7 @@ class ServiceTest : public testing::Test {
   Exchange complete(const std::string& fields) {
     return send("POST", "/v1/completions", R"({"model": "stub", )" + fields + "}");
   }
-  /// Nothing runs, waits or is unanswered.
+  /// Waits until no request runs, waits or is unanswered.
   bool idle() {
     for (int i = 0; i < 2000; ++i) {
       const EngineStats stats = engine_->stats();
@@ -88,7 +87,7 @@ class ServiceTest : public testing::Test {
   }
 
   ServiceConfig config_;
-  std::string remote_ = "192.0.2.1";  // of what is sent
+  std::string remote_ = "192.0.2.1";  // of the requests sent
   std::unique_ptr<StubEngine> engine_;
   std::unique_ptr<FakeLoop> loop_;
   std::unique_ptr<Service> service_;
@@ -200,7 +199,7 @@ TEST_F(ServiceTest, OriginsAreAllowedByName) {
   config_.api_keys = {"key"};
   start();
   const auto seen = get("/v1/models", page);
-  EXPECT_EQ(seen.status, 401);  // a page must be able to read why
+  EXPECT_EQ(seen.status, 401);  // with CORS headers, so that a page can read the error
   EXPECT_EQ(seen.header("Access-Control-Allow-Origin"), "https://page.example");
   EXPECT_EQ(seen.header("Vary"), "Origin");
   const auto other =
@@ -305,7 +304,7 @@ TEST_F(ServiceTest, APromptThatIsFarTooLongIsNotTokenized) {
   EXPECT_THAT(chat, IsError(400, "your messages resulted in at least 100"));
   EXPECT_THAT(chat.body, HasSubstr(R"("param":"messages")"));
   EXPECT_EQ(engine_->tokenized(), 0);
-  // The first that is too long ends it.
+  // The first prompt that is too long ends the request.
   EXPECT_THAT(post("/v1/completions", R"({"model": "stub", "prompt": ["abc", ")" + text + R"(", "abc"]})"),
               IsError(400, "at least 100000 tokens"));
   EXPECT_EQ(engine_->tokenized(), 3);
@@ -323,7 +322,7 @@ TEST_F(ServiceTest, AFullQueueRefuses) {
   const auto refused = complete(R"("prompt": "x")")->answer();
   EXPECT_THAT(refused, IsError(503, "queue of requests is full"));
   EXPECT_EQ(refused.header("Retry-After"), "1");
-  // Even one that could not be read costs nothing more.
+  // Refused before the body is parsed, even if it is invalid.
   EXPECT_EQ(post("/v1/completions", "{").status, 503);
   EXPECT_EQ(get("/v1/models").status, 200);
   engine_->pause(false);
@@ -331,7 +330,7 @@ TEST_F(ServiceTest, AFullQueueRefuses) {
     EXPECT_EQ(exchange->answer().status, 200);
   ASSERT_TRUE(idle());
   EXPECT_EQ(complete(R"("prompt": "x")")->answer().status, 200);
-  // n and lists count by their answers.
+  // n and lists of prompts count by their answers.
   EXPECT_EQ(complete(R"("prompt": ["x", "x", "x"])")->answer().status, 200);
   engine_->pause(true);
   const Exchange one = complete(R"("prompt": "x")");
@@ -341,7 +340,7 @@ TEST_F(ServiceTest, AFullQueueRefuses) {
   EXPECT_EQ(one->answer().status, 200);
 }
 
-/// 503 would say that they may come again.
+/// Not 503, which would invite a retry.
 TEST_F(ServiceTest, MoreAnswersThanAQueueEverHoldsAreABadRequest) {
   StubEngine::Options options;
   options.slots = 2;
@@ -374,7 +373,7 @@ TEST_F(ServiceTest, WaitingTokensHaveALimit) {
   EXPECT_EQ(complete(R"("prompt": "one that is longer than the limit and alone")")->answer().status, 200);
 }
 
-/// Another gets its one answer in; what it may fill is bounded as well.
+/// Another client gets one answer admitted; these exceptions are bounded as well.
 TEST_F(ServiceTest, AQueueFullOfOneClientsRequestsHasRoomForAnother) {
   StubEngine::Options options;
   options.slots = 2;
@@ -420,8 +419,8 @@ TEST_F(ServiceTest, WhatTakesTooLongEndsAndSaysWhichLimit) {
   };
   EXPECT_THAT(with("0.02"), IsError(504, "0.02 s that its X-Request-Timeout allows"));
   EXPECT_THAT(with("0.02").body, HasSubstr(R"("code":"client_timeout")"));
-  EXPECT_THAT(with("100"), IsError(504, R"("code":"request_timeout")"));  // the server's is less
-  EXPECT_TRUE(idle());                                                    // the engine was told
+  EXPECT_THAT(with("100"), IsError(504, R"("code":"request_timeout")"));  // the server's limit is lower
+  EXPECT_TRUE(idle());                                                    // the engine request was cancelled
   const auto stream = complete(R"("prompt": "x", "max_tokens": 4000, "stream": true)")->answer();
   EXPECT_EQ(stream.status, 200);
   EXPECT_THAT(stream.body, HasSubstr(R"("code":"request_timeout")"));
@@ -472,7 +471,7 @@ TEST_F(ServiceTest, AnAnswerThatWouldBeTooLargeIsRefusedBeforeItIsComputed) {
   EXPECT_THAT(complete(many)->answer(), IsError(400, R"("param":"max_tokens")"));
   EXPECT_EQ(engine_->submitted(), before);
   EXPECT_EQ(complete(many + R"(, "stream": true)")->answer().status, 200);
-  // What nobody said the length of ends when it is too large.
+  // Without max_tokens, the answer ends when it gets too large.
   config_.max_answer_bytes = 300;
   start();
   EXPECT_THAT(
@@ -493,14 +492,14 @@ TEST_F(ServiceTest, AllAnswersTogetherHaveALimit) {
     held.push_back(complete(asked));
   }
   EXPECT_THAT(held.back()->answer(), IsError(503, "all the memory"));
-  EXPECT_GT(held.size(), 16u);  // none of them is larger than the limit of one
+  EXPECT_GT(held.size(), 16u);  // each is below the limit for one answer
   held.pop_back();
   engine_->pause(false);
   for (const Exchange& exchange : held)
     EXPECT_EQ(exchange->answer().status, 200);
   ASSERT_TRUE(idle());
   held.clear();
-  all_.clear();  // the connections have sent it
+  all_.clear();  // the connections have sent the answers
   EXPECT_EQ(complete(asked)->answer().status, 200);
 }
 
@@ -514,7 +513,7 @@ TEST(WorkQueueTest, ClientsTakeTurns) {
     for (const char* client : {"a", "a", "a", "b", "b", "c"})
       add(client);
     begin.set_value();
-    // All of a client's own have run when its last has.
+    // Runs after all earlier work of client "a".
     queue.add("a", [&] { done.set_value(); });
     done.get_future().wait();
   }
@@ -525,7 +524,7 @@ TEST_F(ServiceTest, HangingUpCancelsEverything) {
   engine_->pause(true);
   const Exchange stream = complete(R"("prompt": ["x", "y"], "n": 3, "max_tokens": 4000, "stream": true)");
   const Exchange whole = complete(R"("prompt": "x", "max_tokens": 4000)");
-  ASSERT_TRUE(stream->wait([](const auto& seen) { return seen.stream; }));  // the head comes before a token
+  ASSERT_TRUE(stream->wait([](const auto& seen) { return seen.stream; }));  // the head precedes any token
   EXPECT_EQ(service_->in_flight(), 2);
   stream->hang_up();
   whole->hang_up();
@@ -564,12 +563,12 @@ TEST_F(ServiceTest, AFailingRequestDisturbsNoOther) {
     EXPECT_THAT(bad.body, Not(HasSubstr("0xdeadbeef")));
     EXPECT_THAT(post("/v1/completions", "{\"prompt\": [[["), IsError(400, ""));
   }
-  // The head of a stream is gone when its step fails.
+  // The head of a stream is already sent when its step fails.
   const auto stream = complete(R"("prompt": [0], "stream": true)")->answer();
   EXPECT_EQ(stream.status, 200);
   EXPECT_THAT(stream.body, StartsWith("data: {\"error\":"));
   EXPECT_TRUE(stream.body.ends_with("data: [DONE]\n\n"));
-  // One of a list fails: the others end with it.
+  // If one prompt of a list fails, the others end too.
   EXPECT_THAT(complete(R"("prompt": [[1], [0], [2]], "max_tokens": 4000)")->answer(), IsError(500, ""));
   const auto seen = good->answer();
   EXPECT_EQ(seen.status, 200);
@@ -577,7 +576,7 @@ TEST_F(ServiceTest, AFailingRequestDisturbsNoOther) {
   EXPECT_TRUE(idle());
 }
 
-/// Holds every call until it is let go.
+/// Blocks every call until open().
 class StubEmbedder final : public Embedder {
  public:
   StubEmbedder() {
@@ -636,7 +635,7 @@ class EmbeddingTest : public ServiceTest {
 };
 
 TEST_F(EmbeddingTest, AFullQueueRefuses) {
-  config_.workers = 2;  // each computes for one request at a time
+  config_.workers = 2;  // each computes one request at a time
   config_.max_queued_requests = 1;
   start_embedder();
   const std::vector<Exchange> held = {embed("\"a\""), embed(R"(["a", "b", "c"])"), embed("\"a\"")};
@@ -644,13 +643,13 @@ TEST_F(EmbeddingTest, AFullQueueRefuses) {
   const auto refused = embed("\"a\"")->answer();
   EXPECT_THAT(refused, IsError(503, "queue of requests is full"));
   EXPECT_EQ(refused.header("Retry-After"), "1");
-  EXPECT_EQ(post("/v1/embeddings", "{").status, 503);  // what could not be read costs nothing more
+  EXPECT_EQ(post("/v1/embeddings", "{").status, 503);  // refused before it is parsed
   EXPECT_EQ(get("/v1/models").status, 200);
   embedder_.open();
   for (const Exchange& exchange : held)
     EXPECT_EQ(exchange->answer().status, 200);
   EXPECT_EQ(embed("\"a\"")->answer().status, 200);
-  // A refusal for what it says gives its place back.
+  // A request refused for its content releases its reservation.
   for (int i = 0; i < 5; ++i)
     EXPECT_EQ(embed("5")->answer().status, 400);
   EXPECT_EQ(embed("\"a\"")->answer().status, 200);

@@ -1,6 +1,6 @@
 #pragma once
-// An engine without a model: so many tokens a second for each of so many answers at a time. What is measured
-// or tested with it is the server alone. A token is a byte.
+// An engine without a model, to test and measure the server alone. It generates tokens_per_second for each of
+// at most `slots` answers at a time. A token is a byte.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -19,8 +19,8 @@ namespace fovea {
 class StubEngine final : public Engine {
  public:
   struct Options {
-    int slots = 64;                ///< answers that run together
-    double tokens_per_second = 0;  ///< of each answer; 0 = as fast as it goes
+    int slots = 64;                ///< answers that run concurrently
+    double tokens_per_second = 0;  ///< of each answer; 0 = as fast as possible
     int max_seq_len = 4096;
     bool chat = true;
   };
@@ -40,7 +40,7 @@ class StubEngine final : public Engine {
     thread_.join();
   }
 
-  /// No token comes until it is resumed; cancels are still seen.
+  /// Generates no tokens while paused; cancels still take effect.
   void pause(bool paused) {
     {
       const std::lock_guard lock(mutex_);
@@ -53,7 +53,7 @@ class StubEngine final : public Engine {
     const std::lock_guard lock(mutex_);
     return last_client_;
   }
-  /// Answers of all requests so far.
+  /// The number of answers submitted so far, over all requests.
   int64_t submitted() const {
     const std::lock_guard lock(mutex_);
     return submitted_;
@@ -99,7 +99,7 @@ class StubEngine final : public Engine {
       answer.output.prompt_tokens = static_cast<int>(request.prompt_ids.size());
       const int room = info_.max_seq_len - answer.output.prompt_tokens;
       answer.max_tokens = std::min(request.sampling.max_tokens.value_or(16), room);
-      // A prompt that begins with byte 0 is one whose step fails.
+      // The step of a prompt that begins with byte 0 fails.
       answer.fails = request.prompt_ids.front() == 0;
       arrived_.push_back(std::move(answer));
       ++submitted_;
@@ -130,7 +130,7 @@ class StubEngine final : public Engine {
     FOVEA_TRY(ids, tokenize(text, add_special_tokens));
     return BoundedTokens{std::move(ids), 0};
   }
-  /// Bytes that prompts cost so far.
+  /// Prompt bytes tokenised so far.
   int64_t tokenized() const { return tokenized_; }
   std::string detokenize(const std::vector<int32_t>& ids, bool) const override {
     std::string text;
@@ -166,7 +166,7 @@ class StubEngine final : public Engine {
       {
         std::unique_lock lock(mutex_);
         running_count_ = static_cast<int>(running.size());
-        waiting_count_ = static_cast<int>(waiting.size());  // as of the last step, as the engine's
+        waiting_count_ = static_cast<int>(waiting.size());  // as of the last step, like the real engine's
         if (running.empty() && waiting.empty() && arrived_.empty()) idle_.notify_all();
         const auto news = [&] { return stop_ || !arrived_.empty() || !cancelled_.empty(); };
         const bool idle = running.empty() && waiting.empty();
@@ -216,7 +216,7 @@ class StubEngine final : public Engine {
     }
   }
 
-  /// Whether it is over.
+  /// Whether the answer has ended.
   static bool step(Answer& answer) {
     RequestOutput& output = answer.output;
     if (answer.fails) {

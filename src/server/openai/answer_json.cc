@@ -15,7 +15,7 @@ void append_usage(std::string& out, const Usage& usage) {
   append_integer(out, int64_t{usage.prompt_tokens} + usage.completion_tokens);
   out += ",\"prompt_tokens_details\":{\"cached_tokens\":";
   append_integer(out, usage.cached_tokens);
-  // Reasoning is not told from the rest of an answer.
+  // Reasoning tokens are not counted separately.
   out += "},\"completion_tokens_details\":{\"reasoning_tokens\":0}}";
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// What whole answers and chunks have in common.
+// JSON members shared by complete answers and stream chunks.
 #include <optional>
 
 #include "server/openai/response.h"
@@ -12,7 +12,7 @@ void append_usage(std::string& out, const Usage& usage);
 /// "stop", "length", or null for FinishReason::none; "abort" and "error" (vLLM's) for the others.
 void append_finish(std::string& out, FinishReason finish);
 
-/// vLLM's: the stop string, the id of one of stop_token_ids, or null for the model's own end.
+/// As vLLM: the stop string, the id of one of stop_token_ids, or null for the model's end-of-sequence.
 void append_stop_reason(std::string& out, const std::string& reason, const std::optional<int32_t>& token,
                         const SamplingParams& sampling);
 

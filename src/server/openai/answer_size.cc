@@ -5,15 +5,15 @@
 namespace fovea::openai {
 namespace {
 
-// Bytes, a little above what English text comes to; the test compares them with answers.
-constexpr int64_t kTokenText = 8;  // also of an id in a list
+// In bytes, slightly above the averages for English text; the test compares them with answers.
+constexpr int64_t kTokenText = 8;  // also for an id in a list
 constexpr int64_t kChoice = 200;
 constexpr int64_t kChatLogprob = 100;       // {"token":"x","logprob":-1.2345678,"bytes":[120]}
 constexpr int64_t kCompletionLogprob = 28;  // "x":-1.2345678
 constexpr int64_t kCompletionToken = 36;    // its entries in tokens, token_logprobs and text_offset
 constexpr int64_t kPromptLogprob = 76;      // "123":{"logprob":-1.2345678,"rank":1,"decoded_token":"x"}
 
-/// With the token itself, which is mostly one of the best.
+/// Counts the token itself too, although it is usually among the top ones.
 int64_t entries(int wanted, int vocab_size) {
   return (wanted < 0 ? vocab_size : wanted) + 1;
 }
@@ -25,7 +25,7 @@ AnswerSize answer_size(ApiKind kind, const GenerationRequest& request, std::span
   const bool chat = kind == ApiKind::chat;
   const int64_t n = request.sampling.n, choices = n * static_cast<int64_t>(prompt_tokens.size());
   const auto& logprobs = request.sampling.logprobs;
-  int64_t of_token = 0;  // log probabilities
+  int64_t of_token = 0;  // bytes of log probabilities
   if (logprobs) {
     const int64_t count = entries(*logprobs, vocab_size);
     of_token = chat ? kChatLogprob * count : kCompletionToken + kCompletionLogprob * count;
@@ -40,7 +40,7 @@ AnswerSize answer_size(ApiKind kind, const GenerationRequest& request, std::span
   int64_t all = 0;
   for (const int64_t tokens : prompt_tokens)
     all += tokens;
-  size.prompts = kChoice * choices + of_prompt_token * all * (chat ? 1 : n);  // a chat says it once
+  size.prompts = kChoice * choices + of_prompt_token * all * (chat ? 1 : n);  // a chat has it once
   if (request.max_tokens_given) size.tokens = choices * std::max(0, request.sampling.max_tokens.value_or(0));
   size.param = size.per_token * size.tokens > size.prompts ? "max_tokens"
                : request.prompt_logprobs                   ? "prompt_logprobs"

@@ -13,7 +13,7 @@ void append_or_null(std::string& out, std::string_view text) {
     append_string(out, text);
 }
 
-/// One line: what is shown in a terminal must not move its cursor.
+/// Makes `text` one line without control characters: a terminal that shows it must not interpret them.
 std::string printable(std::string_view text) {
   std::string out;
   for (const char c : text) {

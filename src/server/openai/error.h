@@ -1,6 +1,5 @@
 #pragma once
-// Refusals in OpenAI's shape: {"error": {"message", "type", "param", "code"}}. The HTTP status carries the
-// number.
+// Errors in OpenAI's format: {"error": {"message", "type", "param", "code"}}, with the HTTP status beside it.
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,13 +11,14 @@ namespace fovea::openai {
 
 struct ApiError {
   int status = 400;
-  std::string message;  ///< what was given, what is allowed, what to change; no internals
-  std::string param;    ///< the field that is at fault, "messages[2].role"; "" = null
+  std::string message;  ///< the given value, what is allowed, what to change; no internals
+  std::string param;    ///< the field in error, "messages[2].role"; "" = null
   std::string code;     ///< "context_length_exceeded", "model_not_found", ...; "" = null
   int retry_after = 0;  ///< seconds, for 429 and 503; 0 = no header
 };
 
-/// invalid_request_error, authentication_error, not_found_error, rate_limit_error, server_error: by status.
+/// The type for a status: invalid_request_error, authentication_error, permission_error, not_found_error,
+/// rate_limit_error or server_error.
 std::string_view error_type(int status);
 /// The body; control characters and invalid UTF-8 in the message are replaced.
 std::string error_json(const ApiError& error);

@@ -13,7 +13,7 @@ namespace {
 constexpr auto kNoEffect = FieldRule::Kind::no_effect;
 constexpr auto kRefused = FieldRule::Kind::refused;
 
-// A reader that asks for a field goes before this table: "documents" is one of chats, and "suffix" of nobody.
+// Parsers take precedence over this table: chats read "documents", but no parser reads "suffix".
 constexpr FieldRule kRules[] = {
     {"user", "OpenAI", kNoEffect, "says whom a request is for"},
     {"safety_identifier", "OpenAI", kNoEffect, "says whom a request is for"},
@@ -252,7 +252,7 @@ constexpr std::string_view kPart[] = {"type", "text", "refusal", "annotations", 
 constexpr std::string_view kCall[] = {"id", "type", "index", "function"};
 constexpr std::string_view kFunction[] = {"name", "arguments", "description", "parameters"};
 
-/// 1 is 1.0, and any other value is its own spelling.
+/// Compares numbers by value (1 equals 1.0) and everything else by text.
 bool is_value(std::string_view wanted, const std::string& given, const text::Json& value) {
   if (wanted == given) return true;
   double number = 0;
@@ -274,7 +274,7 @@ const FieldRule* find_rule(std::string_view name) {
 bool is_off(const FieldRule& rule, const text::Json& value) {
   std::string given;
   if (value.array() || value.object()) {
-    // ["text"] and {"type": "text"} ask for no more than "text".
+    // ["text"] and {"type": "text"} are equivalent to "text".
     const text::Json::Array* list = value.array();
     if (list && list->size() == 1 && (*list)[0].string()) return is_off(rule, (*list)[0]);
     if (list) return list->empty();

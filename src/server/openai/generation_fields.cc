@@ -11,9 +11,9 @@ namespace {
 
 using text::Json;
 
-constexpr size_t kMaxTexts = 1024;  // of a list; the engine has limits of its own below this
+constexpr size_t kMaxTexts = 1024;  // strings in a list; the engine has lower limits
 constexpr float kMaxBias = 100;
-constexpr float kMaxTemperature = 2;  // OpenAI's
+constexpr float kMaxTemperature = 2;  // OpenAI's limit
 
 void read_bias(Fields& fields, SamplingParams& out) {
   const Json* value = fields.find("logit_bias");
@@ -76,7 +76,7 @@ void read_stream(Fields& fields, GenerationRequest& out) {
   Fields options(*value, "stream_options");
   options.read("include_usage", out.include_usage);
   options.read("continuous_usage_stats", out.continuous_usage);
-  out.continuous_usage = out.continuous_usage && out.include_usage;  // as vLLM has it
+  out.continuous_usage = out.continuous_usage && out.include_usage;  // as vLLM
   options.close();
   fields.join(options);
   if (!out.stream)
@@ -98,7 +98,7 @@ void read_format(Fields& fields) {
                                        R"(; this server has "text" only: ask for the format in the prompt)");
 }
 
-/// The engine's messages begin with the name of the field.
+/// The engine's messages begin with the name of the field, which becomes the error's `param`.
 ApiError named(const Error& error) {
   constexpr std::string_view kName = "abcdefghijklmnopqrstuvwxyz_";
   return bad_request(error.message, error.message.substr(0, error.message.find_first_not_of(kName)));

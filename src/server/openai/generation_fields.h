@@ -5,11 +5,11 @@
 
 namespace fovea::openai {
 
-/// Everything but logprobs, whose form differs. Values are checked by check_generation().
+/// Reads all shared fields except logprobs, whose form differs. check_generation() checks the values.
 void read_generation(Fields& fields, const SamplingParams& defaults, GenerationRequest& out);
 
-/// What is wrong with the values together, for `max_logprobs` as EngineConfig's. Token ids of this model's
-/// vocabulary are checked by the engine.
+/// Checks the values and their combinations; `max_logprobs` as in EngineConfig. The engine checks token ids
+/// against the vocabulary.
 std::optional<ApiError> check_generation(const GenerationRequest& request, int max_logprobs);
 
 }  // namespace fovea::openai

@@ -44,7 +44,7 @@ void append_escaped(std::string& out, uint8_t c) {
 
 void append_string(std::string& out, std::string_view text) {
   out += '"';
-  size_t good = 0, at = 0;  // [good, at) needs no change and is not yet copied
+  size_t good = 0, at = 0;  // [good, at) needs no escape and is not copied yet
   const auto flush = [&] { out.append(text, good, at - good); };
   while (at < text.size()) {
     const auto c = static_cast<uint8_t>(text[at]);

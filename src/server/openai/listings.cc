@@ -1,4 +1,4 @@
-// Answers that are not generated: vectors, models, tokens.
+// Answers without generated text: embeddings, models, tokens.
 #include <bit>
 
 #include "server/openai/json_writer.h"

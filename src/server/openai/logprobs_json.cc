@@ -8,7 +8,7 @@
 namespace fovea::openai {
 namespace {
 
-constexpr float kExcluded = -9999;  // vLLM's
+constexpr float kExcluded = -9999;  // as vLLM
 
 bool is_continuation(char c) {
   return (static_cast<uint8_t>(c) & 0xC0) == 0x80;
@@ -73,7 +73,7 @@ void CompletionLogprobs::add_text(int32_t id) {
       *list += ',';
   const std::string bytes = words_.bytes(id);
   append_string(tokens_, name_of(id, bytes, words_));
-  // A token that begins inside a character is at that character.
+  // A token that begins inside a character has that character's offset.
   const bool inside = !bytes.empty() && is_continuation(bytes[0]) && offset_ > 0;
   append_integer(offsets_, inside ? offset_ - 1 : offset_);
   offset_ += static_cast<int>(text::count_code_points(bytes));
@@ -88,8 +88,8 @@ void CompletionLogprobs::add_first(int32_t id) {
 void CompletionLogprobs::add(const TokenLogprobs& token) {
   add_text(token.token.token_id);
   append_logprob(logprobs_, token.token.logprob);
-  // Tokens may have equal texts, and an object has one place for each: the most probable gets it. The token
-  // itself comes last, for it is among the best or less probable than they are.
+  // Tokens may have the same text, which can be a key only once: the most probable token gets it. The token
+  // itself comes last, as it is among the top ones or less probable than they are.
   std::unordered_set<std::string> names;
   top_ += '{';
   const auto append = [&](const TokenLogprob& entry) {

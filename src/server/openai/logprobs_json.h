@@ -1,5 +1,5 @@
 #pragma once
-// Log probabilities in the three shapes that clients know: of chats, of completions, and vLLM's of prompts.
+// Log probabilities in three formats: OpenAI chats, OpenAI completions, and vLLM's prompt_logprobs.
 #include <span>
 #include <string>
 
@@ -7,21 +7,21 @@
 
 namespace fovea::openai {
 
-/// A log probability; what JSON has no number for is written as -9999.0, as vLLM does.
+/// A log probability; as in vLLM, -infinity, NaN and values below -9999 become -9999.0.
 void append_logprob(std::string& out, float logprob);
 
 /// {"content": [{"token", "logprob", "bytes", "top_logprobs": [{"token", "logprob", "bytes"}]}], "refusal":
 /// null}
 void append_chat_logprobs(std::string& out, std::span<const TokenLogprobs> tokens, const TokenText& words);
 
-/// {"tokens", "token_logprobs", "top_logprobs", "text_offset"} of completions, token by token.
+/// Builds {"tokens", "token_logprobs", "top_logprobs", "text_offset"} of completions, token by token.
 class CompletionLogprobs {
  public:
   /// `offset`: characters of the text before the first token.
   CompletionLogprobs(const TokenText& words, int offset) : words_(words), offset_(offset) {}
 
   void add(const TokenLogprobs& token);
-  /// The first token of a prompt, which has no past and so no probability.
+  /// The first token of a prompt, which has no log probability.
   void add_first(int32_t id);
   void append_to(std::string& out) const;
   /// Characters before the next token.
@@ -35,8 +35,8 @@ class CompletionLogprobs {
   std::string tokens_, logprobs_, top_, offsets_;
 };
 
-/// [null, {"ID": {"logprob", "rank", "decoded_token"}, ...}, ...] of `ids`; `tokens` are of ids[1..]. The
-/// prompt's own token comes first in each.
+/// [null, {"ID": {"logprob", "rank", "decoded_token"}, ...}, ...] for `ids`; `tokens` correspond to ids[1..].
+/// Each object begins with the prompt's own token.
 void append_prompt_logprobs(std::string& out, std::span<const int32_t> ids,
                             std::span<const TokenLogprobs> tokens, const TokenText& words);
 

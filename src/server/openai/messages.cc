@@ -21,18 +21,18 @@ Json* find(Json& object, std::string_view key) {
   return nullptr;
 }
 
-/// Fields that the chat template gets as they are.
+/// Marks fields as known that the chat template gets unchanged.
 void ask(Fields& fields, std::span<const std::string_view> names) {
   for (const std::string_view name : names)
     fields.find(name);
 }
 
-/// One message; errors go to its `fields`.
+/// Reads one message; errors go to `fields_`.
 class MessageReader {
  public:
   MessageReader(Json& message, std::string path) : message_(message), fields_(message, std::move(path)) {}
 
-  /// Closed.
+  /// Returns the closed fields.
   const Fields& read() {
     if (fields_.error()) return fields_;
     read_role();
@@ -78,7 +78,7 @@ class MessageReader {
     set_content(std::move(text));
   }
 
-  /// What an assistant says by calling tools, or by refusing.
+  /// Content may be missing in an assistant's message that calls tools or refuses.
   void read_no_content() {
     const Json* refusal = fields_.find("refusal");
     const Json* calls = fields_.find("tool_calls");
@@ -101,7 +101,7 @@ class MessageReader {
     const std::string_view key = type == "refusal" ? "refusal" : "text";
     if (!fields.read(key, words)) fields.fail(key, fields.path_of(key) + " is missing; it must be a string");
     ask(fields, part_fields());
-    if (!fields.error()) fields.close();  // an image's members are not what is wrong with it
+    if (!fields.error()) fields.close();  // else unknown members, such as an image's, would hide the error
     fields_.join(fields);
     text += words;
     return !fields.error();
@@ -159,7 +159,7 @@ class MessageReader {
   }
 
   static Json parse_arguments(const std::string& text) {
-    auto body = parse_body(text);  // the same rules: no key twice, no depth
+    auto body = parse_body(text);  // the same checks: duplicate keys, depth
     return body ? *std::move(body) : Json();
   }
 
@@ -191,7 +191,7 @@ void read_messages(Fields& fields, ChatRequest& out) {
     if (fields.error()) return;
   }
   out.messages = to_text(messages);
-  // Arguments of tool calls lie deeper now than their text did.
+  // Parsed arguments of tool calls add depth that their text did not have.
   if (json_nests_deeper(out.messages))
     fields.fail("messages", "messages is nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
 }

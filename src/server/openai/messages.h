@@ -1,16 +1,16 @@
 #pragma once
-// The conversation of a chat: checked, and brought to the form that chat templates read.
+// Parses and validates the messages of a chat into the form that chat templates expect.
 #include "fovea/engine.h"
 #include "server/openai/request_body.h"
 
 namespace fovea::openai {
 
-/// "messages" and what goes with them: add_generation_prompt, continue_final_message, documents,
+/// Reads "messages" and related fields: add_generation_prompt, continue_final_message, documents,
 /// chat_template_kwargs, reasoning_effort. Tools are refused.
-///  - "developer" becomes "system", the role that templates know;
+///  - "developer" becomes "system", the role that templates support;
 ///  - a list of text parts becomes one string, joined by newlines;
-///  - the content of an assistant's message that has none becomes "";
-///  - arguments of tool calls, which clients send as text, become the object that it is.
+///  - missing content of an assistant's message becomes "", or its refusal;
+///  - arguments of tool calls, which clients send as JSON text, are parsed to objects.
 void read_chat(Fields& fields, ChatRequest& out);
 
 }  // namespace fovea::openai

@@ -27,7 +27,7 @@ ApiResult<Prompt> read_prompt(const Json& value, const std::string& path) {
   return Prompt(std::move(ids));
 }
 
-/// A string, a list of strings, a list of ids, or a list of lists of ids.
+/// Reads a string, a list of strings, a list of ids, or a list of lists of ids.
 ApiResult<std::vector<Prompt>> read_prompts(Fields& fields, const char* literal, size_t most) {
   const std::string key = literal;
   const Json* value = fields.find(literal);
@@ -87,7 +87,7 @@ void read_chat_lengths(Fields& fields, GenerationRequest& out) {
   if (out.max_tokens_given) out.sampling.max_tokens = given ? most : older;
 }
 
-/// "logprobs" true and "top_logprobs" K.
+/// Reads "logprobs" (true) and "top_logprobs" (K).
 void read_chat_logprobs(Fields& fields, int max_logprobs, ChatCompletionRequest& out) {
   bool on = false;
   int top = 0;

@@ -1,7 +1,6 @@
 #pragma once
-// What clients ask for: JSON bodies of the OpenAI API (and the extras of vLLM and SGLang that clients use),
-// checked and turned into the engine's words. No engine is needed: token ids and lengths are checked by who
-// has one.
+// Parses and validates JSON request bodies of the OpenAI API (with the extensions of vLLM and SGLang that
+// clients use) into engine types. It needs no engine: the endpoints check token ids and lengths.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,15 +14,15 @@
 
 namespace fovea::openai {
 
-/// What /v1/completions and /v1/chat/completions share.
+/// The fields that /v1/completions and /v1/chat/completions share.
 struct GenerationRequest {
-  std::string model;        ///< "" = not given: the served one
+  std::string model;        ///< "" = not given: the served model
   SamplingParams sampling;  ///< the request's fields over `defaults` of the parse functions
   bool max_tokens_given = false;
   std::optional<int> prompt_logprobs;
   int priority = 0;
   bool stream = false;
-  bool include_usage = false;         ///< stream_options: a last chunk with usage
+  bool include_usage = false;         ///< stream_options: usage in a final chunk
   bool continuous_usage = false;      ///< stream_options: usage in every chunk
   bool return_token_ids = false;      ///< vLLM: "token_ids" of choices, "prompt_token_ids"
   bool return_tokens_as_ids = false;  ///< vLLM's return_tokens_as_token_ids: "token_id:123" in logprobs
@@ -31,9 +30,9 @@ struct GenerationRequest {
   bool add_special_tokens = true;  ///< default: true for completions, false for chats
 };
 
-/// What all requests have beside their own.
+/// Members of all request types.
 struct RequestBase {
-  std::vector<std::string> ignored;  ///< fields that are not known, where those are ignored
+  std::vector<std::string> ignored;  ///< unknown fields, if those are ignored
 };
 
 using Prompt = std::variant<std::string, std::vector<int32_t>>;
@@ -46,14 +45,14 @@ struct CompletionRequest : RequestBase {
 struct ChatCompletionRequest : RequestBase {
   GenerationRequest common;
   ChatRequest chat;           ///< roles and contents checked, text parts joined
-  bool top_logprobs = false;  ///< whether logprobs were asked for at all is common.sampling.logprobs
+  bool top_logprobs = false;  ///< common.sampling.logprobs is set when logprobs are requested
 };
 
 struct EmbeddingRequest : RequestBase {
   std::string model;
   std::vector<Prompt> inputs;
   bool base64 = false;            ///< encoding_format
-  std::optional<int> dimensions;  ///< refused unless it is the model's
+  std::optional<int> dimensions;  ///< refused unless equal to the model's
   bool truncate = false;          ///< vLLM's truncate_prompt_tokens: -1
 };
 
@@ -70,7 +69,7 @@ struct DetokenizeRequest : RequestBase {
   std::vector<int32_t> tokens;
 };
 
-/// Of a request, and so of its answers: as OpenAI's inputs of embeddings.
+/// Maximum prompts, and answers, of a request; OpenAI's limit for embedding inputs.
 inline constexpr int kMostPrompts = 2048;
 
 struct ParseOptions {
@@ -89,7 +88,7 @@ ApiResult<TokenizeRequest> parse_tokenize(std::string_view body,
 ApiResult<DetokenizeRequest> parse_detokenize(std::string_view body,
                                               UnknownFields unknown = UnknownFields::refused);
 
-/// The fields that the requests of a path may have beside those of field_rules(), for the docs.
+/// The fields that the parser of a path reads, beside those of field_rules(), for the docs.
 struct ReadFields {
   std::string_view path;
   std::vector<std::string_view> names;  ///< sorted

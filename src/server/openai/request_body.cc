@@ -14,10 +14,10 @@ namespace {
 using text::Json;
 
 constexpr size_t kMaxShown = 40;  // bytes of a value in a message
-constexpr size_t kMaxPath = 160;  // bytes of a field's path that a client made up
+constexpr size_t kMaxPath = 160;  // bytes of a client's field path
 constexpr size_t kMaxUnknown = 16, kMaxUnknownPath = 64;
 
-/// At least as many as the text has values: each follows a comma or an opening bracket, but for the first.
+/// An upper bound on the number of values: all except the first follow a comma or an opening bracket.
 size_t count_values(std::string_view text) {
   size_t count = 1;
   bool in_string = false;
@@ -34,7 +34,7 @@ size_t count_values(std::string_view text) {
   return count;
 }
 
-/// Cut between characters.
+/// Truncates to at most `most` bytes, at a character boundary.
 std::string shortened(std::string text, size_t most = kMaxShown) {
   if (text.size() <= most) return text;
   size_t end = most;
@@ -43,7 +43,7 @@ std::string shortened(std::string text, size_t most = kMaxShown) {
   return text.substr(0, end) + "...";
 }
 
-/// For an error and for a header that lists names.
+/// A name that is safe in an error message and in a comma-separated header.
 std::string printable(std::string_view name) {
   std::string out(name.substr(0, kMaxShown + 1));
   std::ranges::replace_if(out, [](char c) { return c <= 0x20 || c >= 0x7F || c == ',' || c == '"'; }, '?');
@@ -54,18 +54,18 @@ std::string joined(const std::string& path, std::string_view key) {
   return path.empty() ? std::string(key) : path + "." + std::string(key);
 }
 
-/// The path of a key that an object has twice, anywhere below `value`.
+/// The path of a duplicate key, anywhere below `value`.
 std::optional<std::string> find_twice(const Json& value, const std::string& path) {
   if (const Json::Array* array = value.array()) {
     for (size_t i = 0; i < array->size(); ++i) {
       const Json& item = (*array)[i];
-      if (!item.array() && !item.object()) continue;  // spares the path of a million token ids
+      if (!item.array() && !item.object()) continue;  // avoids building paths for a million token ids
       if (auto twice = find_twice(item, path + "[" + std::to_string(i) + "]")) return twice;
     }
   }
   const Json::Object* object = value.object();
   if (!object) return {};
-  // Sorted, not hashed: a client can't choose keys that make this slow.
+  // Sorted, not hashed: a client cannot cause hash collisions.
   std::vector<std::string_view> keys;
   keys.reserve(object->size());
   for (const auto& [key, unused] : *object)
@@ -85,7 +85,7 @@ std::optional<std::string> find_twice(const Json& value, const std::string& path
 ApiResult<Json> parse_body(std::string_view body) {
   if (body.find_first_not_of(" \t\r\n") == std::string_view::npos)
     return bad_request("the request body is empty; it must be a JSON object");
-  // The library takes a NUL for the end and would not look at what follows.
+  // The library treats a NUL as the end and would ignore what follows.
   if (const size_t at = body.find('\0'); at != std::string_view::npos)
     return bad_request("the request body: not valid JSON at byte " + std::to_string(at) + ", a NUL");
   if (json_nests_deeper(body))
@@ -118,7 +118,7 @@ std::string shown(const Json& value) {
 std::optional<int64_t> as_integer(const Json& value) {
   if (const int64_t* integer = value.integer()) return *integer;
   if (value.large_integer()) return {};
-  constexpr double kExact = 9007199254740992;  // 2^53: beyond, a double stands for several integers
+  constexpr double kExact = 9007199254740992;  // 2^53: above it, doubles do not represent all integers
   const double* real = value.real();
   if (!real || std::trunc(*real) != *real || std::abs(*real) > kExact) return {};
   return static_cast<int64_t>(*real);

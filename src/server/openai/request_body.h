@@ -1,6 +1,6 @@
 #pragma once
-// A request's JSON, read field by field. The first thing that is wrong is kept; the reader that meets it goes
-// on with what it had, so that a parse function asks once, at its end.
+// A reader for a request's JSON, field by field. It keeps the first error and continues with the previous
+// values, so that a parse function checks for an error once, at its end.
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -14,19 +14,19 @@
 
 namespace fovea::openai {
 
-/// A token id each, and some room: no context is longer.
+/// The longest supported context as token ids (2^20), plus a margin for other fields.
 inline constexpr size_t kMaxJsonValues = (size_t{1} << 20) + 4096;
-inline constexpr size_t kMaxFields = 256;  ///< of an object whose members have meanings
+inline constexpr size_t kMaxFields = 256;  ///< of an object with defined members
 
-/// The body as an object. Refused: what is not JSON, deep nesting, more than kMaxJsonValues values, and
-/// objects with a key twice, for nobody knows which was meant.
+/// The body as an object. Refused: invalid JSON, deep nesting, more than kMaxJsonValues values, and objects
+/// with duplicate keys, which are ambiguous.
 ApiResult<text::Json> parse_body(std::string_view body);
 
-/// A value for a message: at most about 40 bytes; arrays and objects by their kind.
+/// A value as text for an error message: at most about 40 bytes; "an array", "an object".
 std::string shown(const text::Json& value);
 
-/// While one lives, the members that readers on this thread look for, whether they are there or not: what a
-/// parse function knows, for the test that holds the API's description against it.
+/// While it lives, records the members that readers on this thread look for, whether present or not. A test
+/// compares the API's description with them.
 class LookedFor {
  public:
   LookedFor();
@@ -41,38 +41,38 @@ class LookedFor {
 
 class Fields {
  public:
-  /// `object` must outlive the reader; `path` stands before names in errors: "stream_options". Keys are
-  /// literals: those that were asked for are the ones that are known.
+  /// `object` must outlive the reader; `path` prefixes names in errors: "stream_options". Keys must be
+  /// literals: the reader keeps views of those it was called with, which are the known fields.
   explicit Fields(const text::Json& object, std::string path = {});
 
-  /// A member, which is then known; null when it is absent or null.
+  /// Returns a member and marks it as known; null when it is absent or null.
   const text::Json* find(std::string_view key);
-  /// The error of a member: "KEY is VALUE; it must be ALLOWED".
+  /// Sets a member's error: "KEY is VALUE; it must be ALLOWED".
   void refuse(std::string_view key, const text::Json& value, std::string_view allowed);
-  /// An error of any wording about a member.
+  /// Sets a member's error, with any wording.
   void fail(std::string_view key, std::string message);
   void fail(ApiError error);
 
-  // Each reads a member if it is there; true when `out` was set.
+  // Each reads a member if it is present; true when `out` was set.
   bool read(std::string_view key, bool& out);
   bool read(std::string_view key, float& out);
   bool read(std::string_view key, std::string& out);
   bool read(std::string_view key, int& out, int64_t low, int64_t high = INT32_MAX);
-  /// An integer of 64 bits, signed or not; negative ones keep their bits.
+  /// A 64-bit integer, signed or unsigned; negative values keep their bits.
   bool read_seed(std::string_view key, std::optional<uint64_t>& out);
   /// A list of at most `most` strings.
   bool read_strings(std::string_view key, std::vector<std::string>& out, size_t most);
-  /// The same, or one string alone.
+  /// The same, or a single string.
   bool read_string_or_strings(std::string_view key, std::vector<std::string>& out, size_t most);
   bool read_ids(std::string_view key, std::vector<int32_t>& out);
 
-  /// After the last read: members that nobody asked for are judged by the table of fields.
+  /// Call after the last read: checks members that were not read against the field table.
   void close();
-  /// Errors and unknown members of an object in this one, which is closed.
+  /// Takes over errors and unknown members of a nested, closed object.
   void join(const Fields& nested);
-  /// What is wrong: first of all a field that is not known, unless those are ignored.
+  /// The error, if any; an unknown field has precedence unless those are ignored.
   std::optional<ApiError> outcome(UnknownFields unknown) const;
-  /// Paths of members that are not known, at most 16, in printable ASCII without commas.
+  /// Paths of unknown members, at most 16, in printable ASCII without commas.
   const std::vector<std::string>& unknown() const { return unknown_; }
   const std::vector<std::string_view>& asked() const { return asked_; }
   /// "messages[0].role"
@@ -88,7 +88,7 @@ class Fields {
   std::vector<std::string> unknown_;
 };
 
-/// An integer, also one that is written as 16.0 or 1e3.
+/// An integer; 16.0 and 1e3 are accepted.
 std::optional<int64_t> as_integer(const text::Json& value);
 /// A list of token ids, 0 to INT32_MAX. `path` names it in errors.
 ApiResult<std::vector<int32_t>> read_id_list(const text::Json& value, const std::string& path);

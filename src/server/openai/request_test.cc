@@ -25,7 +25,7 @@ ApiResult<CompletionRequest> completion(const string& body) {
 struct BadBody {
   string body;
   string param;
-  string says;  // part of the message
+  string says;  // substring of the message
 };
 
 template <class Parse>

@@ -1,6 +1,5 @@
 #pragma once
-// What clients get: bodies and server-sent events of the OpenAI API, as text. Pure functions of what the
-// engine produced.
+// Response bodies and server-sent events of the OpenAI API, as text. Pure functions of the engine's outputs.
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -16,11 +15,11 @@ namespace fovea::openai {
 
 enum class ApiKind { completion, chat };
 
-/// The same in every chunk of an answer.
+/// The members that are the same in every chunk of an answer.
 struct ResponseHead {
   ApiKind kind = ApiKind::chat;
   std::string id;     ///< "chatcmpl-...", "cmpl-..."
-  std::string model;  ///< as served
+  std::string model;  ///< the served name
   int64_t created = 0;
 };
 
@@ -28,13 +27,13 @@ struct Usage {
   int prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
 };
 
-/// The words of tokens, for logprobs.
+/// The text of tokens, for logprobs.
 struct TokenText {
   std::function<std::string(int32_t)> bytes;  ///< Engine::token_bytes
   bool as_ids = false;                        ///< "token_id:123" instead of text
 };
 
-/// One choice of a whole answer.
+/// One choice of a complete answer.
 struct Choice {
   int index = 0;
   std::string text;
@@ -42,31 +41,32 @@ struct Choice {
   std::vector<TokenLogprobs> logprobs;
   bool wants_logprobs = false;
   FinishReason finish = FinishReason::none;
-  std::string stop_reason;            ///< RequestOutput's
-  std::optional<int32_t> stop_token;  ///< likewise
-  int text_offset = 0;                ///< completions: characters of the prompt's echo before the first token
-  std::vector<int32_t> prompt_ids;    ///< with return_token_ids or prompt_logprobs
-  std::vector<TokenLogprobs> prompt_logprobs;  ///< of prompt_ids[1..]
+  std::string stop_reason;                     ///< RequestOutput's
+  std::optional<int32_t> stop_token;           ///< RequestOutput's
+  int text_offset = 0;                         ///< completions: characters of the echoed prompt
+  std::vector<int32_t> prompt_ids;             ///< with return_token_ids, prompt_logprobs or `echoed`
+  std::vector<TokenLogprobs> prompt_logprobs;  ///< for prompt_ids[1..]
   bool echoed = false;  ///< completions with echo and logprobs: prompt_logprobs come first in "logprobs"
 };
 
 std::string response_json(const ResponseHead& head, std::span<const Choice> choices, const Usage& usage,
                           const GenerationRequest& request, const TokenText& words);
 
-/// Events of one stream, each "data: {...}\n\n". One object a request; `choices` count over all prompts. Not
-/// thread-safe.
+/// Writes the events of one stream, each "data: {...}\n\n". One writer for each request; `choice` indices run
+/// over all prompts. Not thread-safe.
 class StreamWriter {
  public:
   StreamWriter(ResponseHead head, const GenerationRequest& request, TokenText words);
-  /// The first event of a chat's choice: its role. Of completions "", but with return_token_ids, where
-  /// `prompt_ids` are reported (for a chat with n choices, give them with the first alone).
+  /// The first event of a choice. For a chat it has the role; for completions it is "" except with
+  /// return_token_ids, where it has `prompt_ids` (for a chat with n choices, pass them with the first only).
   std::string first(int choice, std::span<const int32_t> prompt_ids = {});
-  /// What a choice produced; "" when there is nothing to say. The finish reason, stop or length, comes in an
-  /// event of its own after the text; for cancelled and error there is none, error() follows.
+  /// The event for an output of a choice; "" when it has nothing to report. The finish reason, stop or
+  /// length, is in a separate event after the text; for cancelled and error there is none, and error()
+  /// follows.
   std::string delta(int choice, const RequestOutput& output, const Usage& so_far);
-  /// completions with echo: the prompt as the first text of a choice.
+  /// Completions with echo: the prompt as the first text of a choice.
   std::string echo(int choice, std::string_view text);
-  /// The usage event, when asked for, and "data: [DONE]\n\n".
+  /// The usage event, if requested, and "data: [DONE]\n\n".
   std::string last(const Usage& usage);
   /// An error after the head was sent, then [DONE].
   static std::string error(const ApiError& error);
@@ -79,7 +79,7 @@ class StreamWriter {
   int& offset_of(int choice);
 
   ApiKind kind_;
-  std::string prefix_;  // of every event, up to its choices
+  std::string prefix_;  // the start of every event, up to its choices
   GenerationRequest request_;
   TokenText words_;
   std::vector<int> offsets_;  // completions' text_offset of each choice, in characters

@@ -332,7 +332,7 @@ TEST(OpenaiListings, PrintEmbeddings) {
             R"({"object":"list","data":[{"object":"embedding","index":0,"embedding":[1.0,-0.5]},)"
             R"({"object":"embedding","index":1,"embedding":[0.0,0.1]}],"model":"e",)"
             R"("usage":{"prompt_tokens":9,"total_tokens":9}})");
-  // 00 00 80 3f | 00 00 00 bf, and one of 4 and of 12 bytes, for each length of the last group.
+  // 00 00 80 3f | 00 00 00 bf, then 4 and 12 bytes: each possible length of the last base64 group.
   const std::vector<std::vector<float>> lengths = {{1, -0.5f}, {1}, {1, -0.5f, 1}};
   EXPECT_EQ(embeddings_json("e", lengths, true, 9),
             R"({"object":"list","data":[{"object":"embedding","index":0,"embedding":"AACAPwAAAL8="},)"

@@ -25,7 +25,7 @@ StreamWriter::StreamWriter(ResponseHead head, const GenerationRequest& request, 
 }
 
 void StreamWriter::begin(std::string& out, int choice) const {
-  constexpr size_t kRest = 160;  // a short text and what surrounds it
+  constexpr size_t kRest = 160;  // bytes of a short text and its JSON
   out.reserve(out.size() + prefix_.size() + kRest);
   out += prefix_;
   out += "{\"index\":";
@@ -38,7 +38,7 @@ void StreamWriter::append_text(std::string& out, std::string_view text) const {
   if (kind_ == ApiKind::chat) out += '}';
 }
 
-/// `usage`: null = the last event alone has it.
+/// `usage`: null = only the last event has it.
 void StreamWriter::end(std::string& out, const Usage* usage) const {
   out += "}]";
   if (usage && request_.continuous_usage) {
@@ -59,7 +59,7 @@ std::string StreamWriter::first(int choice, std::span<const int32_t> prompt_ids)
   out += is_chat ? ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"}" : ",\"text\":\"\"";
   out += ",\"logprobs\":null,\"finish_reason\":null";
   if (with_ids) {
-    // vLLM has them in the choice of a completion, and beside the choices of a chat.
+    // As vLLM: inside the choice for a completion, beside the choices for a chat.
     if (is_chat) {
       out += "}],\"prompt_token_ids\":";
       append_ids(out, prompt_ids);
