@@ -1,5 +1,5 @@
 #pragma once
-// One request of /v1/completions or /v1/chat/completions: some engine requests, one answer.
+// One request of /v1/completions or /v1/chat/completions: one or more engine requests, one answer.
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -48,7 +48,7 @@ class Generation final : public Job, public std::enable_shared_from_this<Generat
   };
   /// The state of a prompt on the engine's thread.
   struct Progress {
-    std::vector<std::optional<Clock::time_point>> last_token;  // of each answer
+    std::vector<std::optional<Clock::time_point>> last_token;  // one for each answer
     bool computed = false;
     int unfinished = 0;
     RequestRecord record;
@@ -92,7 +92,7 @@ class Generation final : public Job, public std::enable_shared_from_this<Generat
 
   // Only for the engine's thread, once submitted.
   std::shared_ptr<Admission::Ticket> ticket_;
-  std::vector<Progress> progress_;  // of each prompt
+  std::vector<Progress> progress_;  // one for each prompt
   int unfinished_prompts_ = 0;
 
   // Only for the connection's thread.
@@ -100,7 +100,7 @@ class Generation final : public Job, public std::enable_shared_from_this<Generat
   std::vector<openai::Choice> choices_;
   std::vector<bool> introduced_;  // whether the choice's first event is sent
   openai::Usage usage_;
-  std::vector<int> cached_tokens_, completion_tokens_;  // by prompt, by choice
+  std::vector<int> cached_tokens_, completion_tokens_;  // for each prompt; for each choice
   int unfinished_ = 0;
   std::atomic<Clock::time_point> last_write_{arrival_};  // also read by the ticker thread
   bool opened_ = false, ended_ = false;

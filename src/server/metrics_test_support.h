@@ -38,8 +38,8 @@ inline bool labels_are_well_formed(std::string_view text) {
   return true;
 }
 
-/// Each series, "name{labels}" as written, and its value. Fails the test where the text is not well formed:
-/// samples outside their metric, metrics or series that occur twice, types that their suffix contradicts.
+/// Each series, "name{labels}" as written, and its value. Fails the test if the text is malformed: samples
+/// outside their metric, duplicate metrics or series, suffixes that contradict the type.
 inline std::map<std::string, double> parse_metrics(const std::string& text) {
   std::map<std::string, double> series;
   std::set<std::string> metrics;

@@ -21,7 +21,7 @@ namespace fovea::server {
 ///     "sequences": [            at most 64: running in scheduling order, then waiting
 ///       {
 ///         "id": 17,             the request's; its n answers share it
-///         "index": 0,           which answer
+///         "index": 0,           of the answer, below n
 ///         "state": "decode",    "waiting" | "prefill" | "decode"
 ///         "prompt_tokens": 31,
 ///         "computed_tokens": 40,  prompt and answer tokens in the KV cache; 0 while waiting

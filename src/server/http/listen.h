@@ -22,7 +22,7 @@ void remove_unix_socket(const std::string& path, uint64_t inode);
 
 /// The peer's address without its port; "unix" for a UNIX socket.
 std::string peer_address(int fd);
-/// The key for per-client limits: the address itself, or for IPv6 its /64, which is mostly one client's.
+/// The key for per-client limits: the address itself, or for IPv6 its /64, usually one client's.
 std::string address_group(const std::string& address);
 /// Sets TCP_NODELAY, and keep-alive probes that detect a vanished peer.
 void tune_connection(int fd);

@@ -144,7 +144,7 @@ TEST(HttpServer, DropsAReaderThatTakesNothingForTooLong) {
       [&](const Shared& exchange) {
         exchange->start_stream(200, "text/plain", {});
         exchange->on_close([&] { closed = true; });
-        exchange->write(std::string(size_t{32} << 20, 'a'));  // more than the kernel takes
+        exchange->write(std::string(size_t{32} << 20, 'a'));  // more than the kernel buffers
         held = exchange;
       },
       limits);
