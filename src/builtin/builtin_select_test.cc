@@ -1,5 +1,6 @@
 // What the program's own rows make of models like those of the documents, on every class of devices.
 #include "attention/select_test_support.h"
+#include "builtin/project_backends.h"
 #include "device/gpu.h"
 
 namespace fovea {
