@@ -75,7 +75,7 @@ compile_cuda() {
     return
   fi
   local tests="device_test cuda_tiles_test cuda_kernels_test cuda_append_test cuda_sm80 cuda_sm90 cuda_portable cuda_simt"
-  tests+=" backends_cuda_test backend_loopback_cuda_test c_api_cuda_test attention_test"
+  tests+=" backends_cuda_test backend_loopback_cuda_test c_api_cuda_test backends_test builtin_test"
   build build/cuda "fovea fovea_shared conformance_test $tests" -DCMAKE_BUILD_TYPE=Release -DFOVEA_CUDA=ON \
     -DFOVEA_CUDA_ARCHITECTURES=90-real -DFOVEA_TESTS=ON
   # Without a GPU those that need one say that they are skipped.
@@ -151,7 +151,7 @@ run_release_tests() {
 }
 
 # Each takes 8 s or more.
-slow="attention_property_test|attention_test|backend_library_test|backend_loopback_test|cli_commands|cli_conformance|conformance_quick"
+slow="attention_property_test|builtin_test|backend_library_test|backend_loopback_test|cli_commands|cli_conformance|conformance_quick"
 slow+="|conformance_test|install_test|invariance_test|isa_test|mutation_test|serve_abuse|serve_lifecycle|serve_page|serve_page_mock"
 slow+="|serve_raw_socket|serve_soak|text_differential"
 run_quick_tests() {
