@@ -5,6 +5,9 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 get_property(modules GLOBAL PROPERTY FOVEA_MODULES)
+# fovea::attention is the whole layer: selection, the backends and the list of those built in, which comes with both.
+set_target_properties(fovea_attention PROPERTIES EXPORT_NAME selection)
+set_target_properties(fovea_builtin PROPERTIES EXPORT_NAME attention)
 install(TARGETS ${modules} EXPORT foveaTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 set_target_properties(fovea_shared PROPERTIES EXPORT_NAME shared)
 install(TARGETS fovea_shared EXPORT foveaTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

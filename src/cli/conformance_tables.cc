@@ -10,7 +10,7 @@ namespace fovea::cli {
 namespace {
 
 /// "to prove" or "to refuse" for a row that is built, else "declared".
-const char* obligation(const BackendInfo& info, const Cell& cell) {
+const char* status(const BackendInfo& info, const Cell& cell) {
   if (!cell.stated) return "not stated";
   if (!info.absent.empty()) return cell.claimed ? "declared" : "declared without";
   return cell.claimed ? "to prove" : "to refuse";
@@ -23,7 +23,7 @@ void list_as_json(const BackendInfo& info) {
         .add("version", info.version)
         .add("device", to_string(info.capability.device))
         .add("cell", cell.id())
-        .add("obligation", obligation(info, cell));
+        .add("status", status(info, cell));
     if (!info.absent.empty()) row.add("absent", info.absent);
     std::puts(row.str().c_str());
   }

@@ -44,7 +44,7 @@ class Conformance(unittest.TestCase):
 
     def test_list(self):
         rows = listed()
-        self.assertIn({"backend": "CPU_ATTN", "version": rows[0]["version"], "device": "cpu", "cell": "window=yes", "duty": "to prove"}, rows)
+        self.assertIn({"backend": "CPU_ATTN", "version": rows[0]["version"], "device": "cpu", "cell": "window=yes", "status": "to prove"}, rows)
         self.assertTrue(any(r["backend"] == "FLASHINFER" and "absent" in r for r in rows))
         self.assertIn("not in this build", run("--list").stdout)
 
@@ -78,7 +78,7 @@ class Conformance(unittest.TestCase):
         want = {}
         for row in listed():
             if "absent" not in row and row["device"] == "cpu":
-                status = "proven" if row["duty"] == "to prove" else "refused"
+                status = "proven" if row["status"] == "to prove" else "refused"
                 want.setdefault((row["backend"], row["version"]), []).append((row["cell"], status))
         got = {(b["name"], b["version"]): [(c["cell"], c["status"]) for c in b["cells"]] for b in proof["backends"]}
         self.assertEqual(got, want, "run: fovea conformance --write proof/cpu.json")
