@@ -88,7 +88,7 @@ Result<Workspace> Attention::workspace(const fovea_tensor* given, size_t needed)
                given, {"workspace", {Element::u8}, {{"bytes"}}, Packing::contiguous, kWorkspaceAlignment}));
     if (static_cast<uint64_t>(t.size(0)) < needed)
       return invalid("workspace has " + str(t.size(0)) + " bytes; the limits need " + std::to_string(needed) +
-                     ": allocate what fovea_attention_create() says");
+                     ": allocate the size that fovea_attention_create() returns");
     return Workspace(t.data, static_cast<size_t>(t.size(0)));
   }
   if (own_workspace_ == nullptr || own_bytes_ < needed) {

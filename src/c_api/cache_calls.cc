@@ -260,7 +260,7 @@ Status copy_pages(const fovea_tensor* k_cache, const fovea_tensor* v_cache, cons
   FOVEA_TRY(v, page_bytes(arguments, v_cache, "v_cache"));
   if (k.pages != v.pages)
     return invalid("k_cache has " + str(k.pages) + " pages and v_cache " + str(v.pages) +
-                   "; they must have as many");
+                   "; they must be equal");
   FOVEA_TRY(sources, arguments.take(from, {"from", kIndex, {{"n"}}}));
   FOVEA_TRY(targets, arguments.take(to, {"to", kIndex, {{"n", sources.size(0)}}}));
   if (sources.size(0) > INT32_MAX)

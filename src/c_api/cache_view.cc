@@ -179,7 +179,7 @@ Status read_strided(const CacheTensors& from, const CacheShape& wanted, const Te
   }
   if (k.ndim != v.ndim)
     return invalid(std::string(from.k_name) + " has " + std::to_string(k.ndim) + " dimensions and " +
-                   std::string(from.v_name) + " " + std::to_string(v.ndim) + "; they must have as many");
+                   std::string(from.v_name) + " " + std::to_string(v.ndim) + "; they must be equal");
   const Sizes of_k = strided_sizes(k), of_v = strided_sizes(v);
   FOVEA_RETURN_IF_ERROR(
       check_sizes(from.k_name, k, of_k, {Dim::kAny, wanted.page_size, wanted.num_kv_heads, wanted.head_dim}));

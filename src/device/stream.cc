@@ -27,8 +27,8 @@ Result<std::shared_ptr<Stream>> make_cpu_stream(int threads) {
     auto owned = std::make_shared<OwnedStream>(threads);
     return std::shared_ptr<Stream>(owned, &owned->stream);
   } catch (const std::system_error& error) {
-    return Error{ErrorCode::out_of_memory, "the system refuses to start " + std::to_string(threads) +
-                                               " threads (" + error.what() + "); give a smaller number"};
+    return Error{ErrorCode::out_of_memory, "can't start " + std::to_string(threads) + " threads (" +
+                                               error.what() + "); use a smaller number"};
   }
 }
 

@@ -170,7 +170,7 @@ std::vector<AttentionKey> make_keys() {
       {"mla_prefill_backend",
        "a name of the MLA prefill registry",
        acts,
-       "who prefills an MLA model",
+       "MLA prefill backend",
        {},
        set_name<&C::mla_prefill_backend>},
       {"use_prefill_decode_attention",
@@ -294,7 +294,7 @@ class Applier {
       const auto same = [&](std::string_view neutral) { return same_name(neutral, value); };
       const bool nothing = std::ranges::any_of(key->neutral, same);
       notes_.push_back({nothing ? FlagVerdict::noted : FlagVerdict::refused, shown,
-                        nothing ? "asks for what is so already" : std::string(key->text)});
+                        nothing ? "already the default" : std::string(key->text)});
       return {};
     }
     if (const auto before = config_.sources.find(name); before != config_.sources.end())

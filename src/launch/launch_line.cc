@@ -112,7 +112,7 @@ class Reader {
     FlagNote note{flag.verdict, shown, std::string(flag.text), flag.need, flag.verdict == FlagVerdict::noted};
     if (flag.verdict == FlagVerdict::refused &&
         std::ranges::any_of(flag.neutral, [&](std::string_view n) { return same_name(n, text); }))
-      note = {FlagVerdict::noted, shown, "asks for what is so already"};
+      note = {FlagVerdict::noted, shown, "already the default"};
     line_.notes.push_back(std::move(note));
     return {};
   }

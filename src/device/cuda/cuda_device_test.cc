@@ -120,7 +120,7 @@ TEST_F(CudaDeviceLayer, RefusesMoreMemoryThanThereIs) {
   const auto buffer = pool().allocate(bytes, stream());
   ASSERT_FALSE(buffer.ok());
   EXPECT_EQ(buffer.error().code, ErrorCode::out_of_memory);
-  EXPECT_THAT(buffer.error().message, HasSubstr(std::to_string(bytes) + " bytes asked for on CUDA device 0"));
+  EXPECT_THAT(buffer.error().message, HasSubstr(std::to_string(bytes) + " bytes requested on CUDA device 0"));
   EXPECT_TRUE(pool().allocate(1024, stream()).ok());  // the error does not stick
   const auto elsewhere = pool().allocate(16, CudaStream::borrow(nullptr, 7));
   EXPECT_THAT(error_of(elsewhere), HasSubstr("device 7"));

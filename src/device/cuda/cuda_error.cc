@@ -15,14 +15,14 @@ std::string missing(cudaError_t code) {
       cudaRuntimeGetVersion(&runtime);
       const std::string needs =
           "this build needs one for CUDA " + cuda_version_text(runtime / 1000 * 1000) + " or newer";
-      if (driver == 0) return "no NVIDIA driver is found; " + needs;
+      if (driver == 0) return "no NVIDIA driver found; " + needs;
       return "the NVIDIA driver is for CUDA " + cuda_version_text(driver) + "; " + needs +
              ": update the driver";
     }
     case cudaErrorNoDevice:
       return "the NVIDIA driver offers no device; check the machine and CUDA_VISIBLE_DEVICES";
     case cudaErrorSystemDriverMismatch:
-      return "the NVIDIA driver's library and kernel module are of different versions; restart the machine";
+      return "the NVIDIA driver library and kernel module have different versions; restart the machine";
     case cudaErrorNoKernelImageForDevice:
       return "this build has no code for the device; it needs compute capability 8.0 or more";
     default: return "";

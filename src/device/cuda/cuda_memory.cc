@@ -55,9 +55,8 @@ Result<DevicePool> DevicePool::create(int device) {
 
 Result<DeviceBuffer> DevicePool::allocate(size_t bytes, const CudaStream& stream) {
   if (stream.device() != device_)
-    return invalid("a stream of CUDA device " + std::to_string(stream.device()) +
-                   " is given to the pool of device " + std::to_string(device_) +
-                   "; use a stream of that device");
+    return invalid("the stream belongs to CUDA device " + std::to_string(stream.device()) +
+                   ", the pool to device " + std::to_string(device_) + "; use a stream of that device");
   if (bytes == 0) return DeviceBuffer();
   const CurrentDevice current(device_);
   void* data = nullptr;
@@ -67,7 +66,7 @@ Result<DeviceBuffer> DevicePool::allocate(size_t bytes, const CudaStream& stream
     if (code != cudaErrorMemoryAllocation) return error;
     size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
-    error.message = std::to_string(bytes) + " bytes asked for on CUDA device " + std::to_string(device_) +
+    error.message = std::to_string(bytes) + " bytes requested on CUDA device " + std::to_string(device_) +
                     ", " + std::to_string(free) + " of " + std::to_string(total) + " are free (" +
                     error.message + ")";
     return error;
