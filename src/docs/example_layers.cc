@@ -65,7 +65,7 @@ Result<std::string> refusal(const AttentionConfig& config, const AttentionSpec& 
   FOVEA_TRY(info, parse_device(device));
   const auto selection = select(config, spec, info, project_backends());
   if (selection)
-    return invalid("an example of a refusal for docs/attention_backends.md is no refusal any more: " +
+    return invalid("a refusal example for docs/attention_backends.md is no longer refused: " +
                    explain(*selection));
   return wrapped("fovea: " + selection.error().message);
 }

@@ -22,7 +22,7 @@ std::string taken(const ForeignFlag& flag) {
   if (flag.values.empty()) return code(flag.ours);
   std::vector<std::string> each;
   for (const auto& [value, ours] : flag.values)
-    each.push_back(code(value) + ": " + (ours.empty() ? "as it is" : code(ours)));
+    each.push_back(code(value) + ": " + (ours.empty() ? "unchanged" : code(ours)));
   return join(each, "; ");
 }
 
@@ -33,7 +33,7 @@ std::string here(const ForeignFlag& flag) {
     case FlagVerdict::noted: return "no meaning";
     case FlagVerdict::refused: break;
   }
-  return flag.neutral.empty() ? "refused" : "refused, but for " + join(codes(flag.neutral), " or ");
+  return flag.neutral.empty() ? "refused" : "refused, except " + join(codes(flag.neutral), " or ");
 }
 
 }  // namespace

@@ -41,17 +41,17 @@ Mark mark_of(const BackendInfo& backend, const Cell& cell, std::span<const Proof
 
 Error stale(const Proof& proof, const std::string& what) {
   return invalid("proof/" + proof.device + ".json is older than the tables: " + what +
-                 "; write it again with fovea conformance --write FILE");
+                 "; regenerate it with fovea conformance --write FILE");
 }
 
 /// How the tables differ from `cell`; "" = they agree.
 std::string why_stale(const CellProof& cell, const std::vector<Cell>& known) {
   const auto at = std::ranges::find(known, cell.cell, &Cell::id);
-  if (at == known.end()) return "is no cell any more";
+  if (at == known.end()) return "no longer exists";
   if (at->claimed && !is_proven(cell) && cell.status != CellStatus::too_few &&
       cell.status != CellStatus::failed)
-    return "was refused and is claimed now";
-  if (!at->claimed && is_proven(cell)) return "was proven and is not claimed any more";
+    return "was refused but is now claimed";
+  if (!at->claimed && is_proven(cell)) return "was proven but is no longer claimed";
   return {};
 }
 

@@ -134,9 +134,9 @@ TEST(Marks, ProofsOfTheCpuOlderThanTheTablesAreErrors) {
   EXPECT_THAT(stale(proof("cpu", {cell("window=yes", CellStatus::refused)})),
               HasSubstr("proof/cpu.json is older than the tables: EXAMPLE window=yes was refused"));
   EXPECT_THAT(stale(proof("cpu", {cell("sink=yes", CellStatus::proven)})),
-              HasSubstr("EXAMPLE sink=yes was proven and is not claimed any more"));
+              HasSubstr("EXAMPLE sink=yes was proven but is no longer claimed"));
   EXPECT_THAT(stale(proof("cpu", {cell("no_column=yes", CellStatus::proven)})),
-              HasSubstr("no_column=yes is no cell any more"));
+              HasSubstr("no_column=yes no longer exists"));
   EXPECT_THAT(stale(proof("cpu", {}, "GONE")), HasSubstr("GONE is no backend of this program"));
 }
 

@@ -229,7 +229,7 @@ std::string partner_list(const BackendRegistry& backends) {
 }
 
 std::string proof_table(const BackendRegistry& backends, Proofs proofs) {
-  if (proofs.empty()) return "No proof file is committed yet: what is claimed is declared.";
+  if (proofs.empty()) return "No proof file is committed yet; all claims are only declared.";
   Table table({"Backend", "Proven on", "Compiler", "Commit", "Date", "Proven", "By other kernels", "Refused",
                "Unasked", "Too few", "Failed", "Stale", "Cases", "Worst error of O", "of LSE"});
   for (const conformance::Proof& proof : proofs)

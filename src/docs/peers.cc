@@ -177,12 +177,12 @@ std::string documented_table(std::string_view id) {
 }
 
 Result<std::string> name_table(const BackendRegistry& backends) {
-  Table table({"Name", "Whose", "Stands for", "On an MLA model"});
+  Table table({"Name", "Project", "Maps to", "On an MLA model"});
   std::set<std::string_view> listed;
   for (const PeerName& peer : kPeerNames) {
     if (backends.find(peer.name) == nullptr)
       return invalid("no backend has the name " + std::string(peer.name) + " of " + std::string(peer.whose) +
-                     "; give it to the row that it stands for");
+                     "; add it as an alias of the row that it maps to");
     name_row(table, peer.name, peer.whose);
     listed.insert(peer.name);
   }
