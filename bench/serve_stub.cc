@@ -74,7 +74,7 @@ int main(int argc, char** argv) {
   app.add_option("--uds", config.uds);
   app.add_option("--io-threads", config.io_threads)->capture_default_str();
   app.add_option("--slots", options.slots, "Answers that run together")->capture_default_str();
-  app.add_option("--tokens-per-second", options.tokens_per_second, "Of each answer; 0 = as fast as it goes")
+  app.add_option("--tokens-per-second", options.tokens_per_second, "Per answer; 0 = unlimited")
       ->capture_default_str();
   app.add_option("--max-seq-len", options.max_seq_len)->capture_default_str();
   CLI11_PARSE(app, argc, argv);

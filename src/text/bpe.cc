@@ -222,9 +222,10 @@ Result<MergeTable> parse_merges(const Json::Array& list, const Vocabulary& vocab
   for (size_t i = 0; i < list.size(); ++i) {
     FOVEA_TRY(parts, merge_parts(list[i], i));
     if (!parts.right.starts_with(prefix)) {
-      return invalid("tokenizer.json: model.merges[" + std::to_string(i) + "] has the right part " +
-                     Json(std::string(parts.right)).describe() + "; with continuing_subword_prefix " +
-                     Json(std::string(prefix)).describe() + " it must start with that");
+      return invalid("tokenizer.json: model.merges[" + std::to_string(i) + "] has right part " +
+                     Json(std::string(parts.right)).describe() +
+                     ", which must start with continuing_subword_prefix " +
+                     Json(std::string(prefix)).describe());
     }
     merged.assign(parts.left).append(parts.right.substr(prefix.size()));
     const auto left = vocabulary.find(parts.left), right = vocabulary.find(parts.right);

@@ -149,7 +149,7 @@ TEST(Bpe, BadTablesAreErrors) {
             std::string::npos);
   EXPECT_NE(
       error_of(R"({"vocab": {"a":0,"b":1,"ab":2}, "merges": ["a b"], "continuing_subword_prefix": "##"})")
-          .find("must start with that"),
+          .find("must start with continuing_subword_prefix"),
       std::string::npos);
 }
 

@@ -45,7 +45,7 @@ TEST(ChatTemplate, ErrorsNameLineAndColumn) {
   EXPECT_NE(render("é\n\n é{% oops %}").find("line 3, column 6: unknown statement 'oops'"),
             std::string::npos);
   EXPECT_EQ(render("{{ raise_exception('no\nway') }}"),
-            "error: chat template, line 1, column 19: the template refuses: no way");
+            "error: chat template, line 1, column 19: the template raised an exception: no way");
   EXPECT_NE(render("{% if %}").find("line 1, column 7"), std::string::npos);
 }
 

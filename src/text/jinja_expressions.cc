@@ -339,7 +339,7 @@ void ExpressionParser::parse_arguments(Expression& node) {
       node.named.emplace_back(std::move(name), std::move(value));
     } else {
       if (!node.named.empty() || node.spread || node.spread_named)
-        fail(now().offset, "positional argument behind a named one");
+        fail(now().offset, "positional argument after a named one");
       adopt(node, parse_expression());
     }
     if (!take_op(",")) break;

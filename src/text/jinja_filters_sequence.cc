@@ -130,7 +130,7 @@ int64_t want_count(Runtime& rt, const Value* count, std::string_view what) {
 // Rows of `count` items, the last one padded if a fill value is given.
 Value batch(Runtime& rt, const Value& input, const Arguments& arguments) {
   const Args args = bind(rt, "batch", arguments, {"linecount", "fill_with"});
-  const auto count = static_cast<size_t>(want_count(rt, args[0], "linecount of batch"));
+  const auto count = static_cast<size_t>(want_count(rt, args[0], "batch: linecount"));
   std::vector<Value> rows, row;
   for (Value& item : rt.iterate(input)) {
     if (row.size() == count) rows.push_back(rt.list(std::exchange(row, {})));
@@ -148,8 +148,8 @@ Value batch(Runtime& rt, const Value& input, const Arguments& arguments) {
 // `count` columns; the first ones have one item more where the size is not divisible.
 Value slice(Runtime& rt, const Value& input, const Arguments& arguments) {
   const Args args = bind(rt, "slice", arguments, {"slices", "fill_with"});
-  const int64_t wanted = want_count(rt, args[0], "slices of slice");
-  if (wanted > 100'000) rt.fail("slices of slice must be at most 100000");
+  const int64_t wanted = want_count(rt, args[0], "slice: slices");
+  if (wanted > 100'000) rt.fail("slice: slices must be at most 100000");
   const auto count = static_cast<size_t>(wanted);
   const std::vector<Value> items = rt.iterate(input);
   const size_t longer = items.size() % count;

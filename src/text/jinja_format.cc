@@ -304,7 +304,7 @@ class PercentFormatter {
       text = value.as_string();
     } else {
       const int64_t code = want_int(rt_, value, "the value of %c");
-      if (code < 0 || code > 0x10FFFF) rt_.fail("the value of %c is no character");
+      if (code < 0 || code > 0x10FFFF) rt_.fail("the value of %c is not a character");
       append_utf8(static_cast<uint32_t>(code), text);
     }
     if (count_code_points(text) != 1) rt_.fail("%c needs one character");
@@ -357,7 +357,8 @@ Spec parse_spec(const Runtime& rt, std::string_view text) {
   if (spec.grouping && spec.align == '=' && spec.width > 0)
     rt.fail("a format that pads between sign and digits can't group digits");
   if (at(".")) {
-    if (++pos == text.size() || text[pos] < '0' || text[pos] > '9') rt.fail("the format lacks its precision");
+    if (++pos == text.size() || text[pos] < '0' || text[pos] > '9')
+      rt.fail("the format has no precision after '.'");
     spec.precision = static_cast<int>(read_number(rt, text, pos, kMaxPrecision));
   }
   if (pos < text.size()) spec.type = text[pos++];

@@ -117,7 +117,7 @@ Value call_global(Runtime& rt, std::string_view name, const Arguments& arguments
   if (name == "joiner") return joiner(rt, arguments);
   if (name == "strftime_now") return strftime_now(rt, arguments);
   const auto args = bind(rt, "raise_exception", arguments, {"message"});
-  rt.fail("the template refuses: " + (args[0] ? to_str(*args[0]) : std::string()));
+  rt.fail("the template raised an exception: " + (args[0] ? to_str(*args[0]) : std::string()));
 }
 
 // Returns the separator, except on the first call.

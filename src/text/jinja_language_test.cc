@@ -68,7 +68,7 @@ TEST(JinjaLanguage, MacrosTakeWhatIsLeftOver) {
                   {"{% macro m(a) %}{% endmacro %}{{ m(b=2) }}", "has no argument 'b'"},
                   {"{% macro m(a) %}{% endmacro %}{{ m(1, a=2) }}", "or it is given by position too"},
                   {"{% macro m() %}{% endmacro %}{% call m() %}{% endcall %}", "never calls caller()"},
-                  {"{% macro m(a, a) %}{% endmacro %}", "there twice"},
+                  {"{% macro m(a, a) %}{% endmacro %}", "duplicate parameter"},
                   {"{% macro m(caller) %}{% endmacro %}", "needs a default"},
                   {"{{ range(**5) }}", "must be a dict, not int"},
                   {"{{ range(**{1: 2}) }}", "a key of the dict behind '**'"},
@@ -113,7 +113,7 @@ TEST(JinjaLanguage, PercentFormats) {
                   {"{{ '%.9999f' % 1 }}", "larger than 1000"},
                   {"{{ '%*d' % (-99999999999, 1) }}", "larger than"},
                   {"{{ '%c' % 'ab' }}", "one character"},
-                  {"{{ '%c' % -1 }}", "no character"},
+                  {"{{ '%c' % -1 }}", "not a character"},
                   {"{{ '%#.2f' % 1.5 }}", "not supported"}});
 }
 

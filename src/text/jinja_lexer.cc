@@ -126,7 +126,7 @@ class Lexer {
 
   void comment(size_t tag) {
     const size_t end = source_.find("#}", pos_);
-    if (end == std::string_view::npos) fail(tag, "comment without its end '#}'");
+    if (end == std::string_view::npos) fail(tag, "unclosed comment; expected '#}'");
     const char sign = end > pos_ ? source_[end - 1] : '\0';
     pos_ = strip_after(end + 2, sign, true);
   }
@@ -161,7 +161,7 @@ class Lexer {
       pos_ = strip_after(end, sign, true);
       return true;
     }
-    fail(tag, "'raw' without its 'endraw'");
+    fail(tag, "unclosed 'raw'; expected 'endraw'");
   }
 
   // Tokens up to `close`, which is not recognised inside brackets.
@@ -169,7 +169,8 @@ class Lexer {
     std::string brackets;
     while (true) {
       pos_ = skip_space(pos_);
-      if (pos_ == source_.size()) fail(tag, std::string("tag without its end '") + std::string(close) + "'");
+      if (pos_ == source_.size())
+        fail(tag, std::string("unclosed tag; expected '") + std::string(close) + "'");
       if (brackets.empty()) {
         const char sign = source_[pos_];
         const size_t end = pos_ + ((sign == '-' || (sign == '+' && close == "%}")) ? 1 : 0);

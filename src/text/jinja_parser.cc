@@ -207,13 +207,13 @@ class Parser : ExpressionParser {
       parameter.name = expect_target_name();
       const auto same = [&](const Parameter& other) { return other.name == parameter.name; };
       if (std::any_of(statement.parameters.begin(), statement.parameters.end(), same))
-        fail(offset, "parameter '" + parameter.name + "' is there twice");
+        fail(offset, "duplicate parameter '" + parameter.name + "'");
       if (take_op("=")) {
         parameter.fallback = parse_expression();
       } else if (parameter.name == "caller") {
         fail(offset, "parameter 'caller' needs a default: it is set by 'call' blocks");
       } else if (!statement.parameters.empty() && statement.parameters.back().fallback) {
-        fail(now().offset, "parameter without a default behind one that has it");
+        fail(now().offset, "parameter without a default after one with a default");
       }
       statement.parameters.push_back(std::move(parameter));
       if (!take_op(",")) break;

@@ -161,9 +161,10 @@ TEST(Precompiled, HostileMapsAreRefusedOrHarmless) {
     EXPECT_NE(message.find(part), message.npos) << message;
   };
   expect("ab", "too short");
-  expect(std::string("\xFF\xFF\xFF\xFF", 4), "says that its trie has 4294967295 bytes, but 0 follow");
-  expect(std::string("\0\0\0\0abcd", 8), "says that its trie has 0 bytes");
-  expect(std::string("\x03\0\0\0abcd", 8), "says that its trie has 3 bytes");
+  expect(std::string("\xFF\xFF\xFF\xFF", 4),
+         "declares a trie of 4294967295 bytes; it must be a multiple of 4, above 0 and at most the 0 bytes");
+  expect(std::string("\0\0\0\0abcd", 8), "declares a trie of 0 bytes");
+  expect(std::string("\x03\0\0\0abcd", 8), "declares a trie of 3 bytes");
   expect(std::string("\x04\0\0\0\0\0\0\0\xFF", 9), "not UTF-8");
   expect(std::string("\x04\0\0\0\0\0\0\0", 8) + std::string(300, 'x'), "longer than 256");
   EXPECT_NE(error_of(R"({"type":"Precompiled","precompiled_charsmap":"!"})").find("not base64"),

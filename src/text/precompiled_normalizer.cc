@@ -72,8 +72,9 @@ class CharsMap {
     if (blob.size() < 4) return bad("is too short for its header");
     const size_t trie_bytes = little_endian(blob);
     if (trie_bytes % 4 != 0 || trie_bytes == 0 || trie_bytes > blob.size() - 4) {
-      return bad("says that its trie has " + std::to_string(trie_bytes) + " bytes, but " +
-                 std::to_string(blob.size() - 4) + " follow");
+      return bad("declares a trie of " + std::to_string(trie_bytes) +
+                 " bytes; it must be a multiple of 4, above 0 and at most the " +
+                 std::to_string(blob.size() - 4) + " bytes that follow");
     }
     CharsMap out;
     out.units_.reserve(trie_bytes / 4);

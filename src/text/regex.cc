@@ -154,7 +154,7 @@ Status Regex::find_all(std::string_view text, std::vector<Span>& matches) const 
     const int rc = pcre2_match(impl_->code, subject, text.size(), start, PCRE2_NO_UTF_CHECK, scratch.data,
                                scratch.context);
     if (rc == PCRE2_ERROR_NOMATCH) break;
-    if (rc < 0) return invalid("pattern " + impl_->pattern + " gave up on the text: " + message_of(rc));
+    if (rc < 0) return invalid("matching pattern " + impl_->pattern + " failed: " + message_of(rc));
     // \K can move the reported start anywhere; such patterns are not meant for splitting.
     if (bounds[0] > bounds[1] || bounds[0] < start) {
       return unsupported("pattern " + impl_->pattern + " moves the start of its match (\\K)");

@@ -43,7 +43,7 @@ TEST(Regex, EmptyMatches) {
 TEST(Regex, ExplodingPatternsAreErrors) {
   const Texts out = matches(R"(^(?:a|a|aa|aaa)+(?:b|c)$)", std::string(60, 'a'));
   ASSERT_EQ(out.size(), 1u);
-  EXPECT_NE(out[0].find("gave up"), std::string::npos) << out[0];
+  EXPECT_NE(out[0].find("matching pattern"), std::string::npos) << out[0];
 }
 
 TEST(Regex, LongRunsStayWithinTheLimits) {

@@ -87,7 +87,7 @@ void warn_about_missing_bytes(const Vocabulary& vocabulary) {
   }
   if (missing > 0) {
     FOVEA_LOG(warning) << "tokenizer.json: the vocabulary has no token for " << missing
-                       << " of the bytes of UTF-8; text with them loses them";
+                       << " of the bytes of UTF-8; they are dropped from text";
   }
 }
 
@@ -213,7 +213,7 @@ Status Tokenizer::Impl::check_post_processor() const {
       const auto index = static_cast<size_t>(id);
       if (!model->vocabulary().has(id) && (index >= added_by_id.size() || !added_by_id[index])) {
         return invalid("tokenizer.json: the post_processor adds id " + std::to_string(id) +
-                       ", which no token has");
+                       ", which is not in the vocabulary");
       }
     }
   }

@@ -209,7 +209,7 @@ Result<bool> run(const Flags& f) {
     for (nlohmann::json& line : json_of(*row->info, report))
       results.push_back(std::move(line));
   }
-  if (caught + survived == 0) return invalid("mutant " + f.mutant + " concerns none of these backends");
+  if (caught + survived == 0) return invalid("mutant " + f.mutant + " applies to none of these backends");
   std::printf("%d defects caught, %d survived\n", caught, survived);
   if (!f.write.empty()) {
     const nlohmann::json all = {{"device", describe(options.device)},
