@@ -492,10 +492,10 @@ class BadInput(unittest.TestCase):
         taken = os.path.join(self.folder, "file")
         with open(taken, "w") as file:
             file.write("somebody's")
-        self.refuse([taken, "a file that is no socket"], "serve", "--uds", taken)
+        self.refuse([taken, "exists and is not a socket"], "serve", "--uds", taken)
         with open(taken) as file:
             self.assertEqual(file.read(), "somebody's")
-        self.refuse([self.folder, "a file that is no socket"], "serve", "--uds", self.folder)
+        self.refuse([self.folder, "exists and is not a socket"], "serve", "--uds", self.folder)
         with socket.socket() as holder:
             holder.bind(("127.0.0.1", 0))
             holder.listen()

@@ -223,7 +223,7 @@ asio::awaitable<bool> Connection::read_body(RequestParser& parser) {
       if (refusal) co_return refuse(*refusal);
       if (parser.is_done()) co_return true;
       if (share.grow(parser.request().body.size()) > limits_.all_bodies_bytes)
-        co_return refuse({503, "the server receives as many bytes as it can hold; try again later"});
+        co_return refuse({503, "the limit of request bytes being received is reached; try again later"});
     }
     if (eof_) co_return false;
     if (!co_await wait(deadline)) co_return refuse({408, "the request's body did not arrive in time"});

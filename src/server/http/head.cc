@@ -64,7 +64,8 @@ std::optional<Refusal> check_request_line(std::string_view line, const Limits& l
                           version[6] == '.' && is_digit(version[7]);
   if (!is_version) return bad("the request line does not end in HTTP/1.0 or HTTP/1.1");
   if (version != "HTTP/1.1" && version != "HTTP/1.0")
-    return Refusal{505, "the version is " + std::string(version) + "; HTTP/1.0 and HTTP/1.1 are spoken here"};
+    return Refusal{505,
+                   "the version is " + std::string(version) + "; only HTTP/1.0 and HTTP/1.1 are supported"};
   is_1_1 = version == "HTTP/1.1";
   return std::nullopt;
 }
@@ -96,9 +97,9 @@ struct FramingFields {
       return check_length(value, limits);
     } else if (equal_ignoring_case(name, "transfer-encoding")) {
       if (!equal_ignoring_case(value, "chunked"))
-        return Refusal{501, "the only transfer coding spoken here is chunked"};
+        return Refusal{501, "the only supported transfer coding is chunked"};
     } else if (equal_ignoring_case(name, "expect") && !equal_ignoring_case(value, "100-continue")) {
-      return Refusal{417, "the only expectation met here is 100-continue"};
+      return Refusal{417, "the only supported expectation is 100-continue"};
     }
     return std::nullopt;
   }
@@ -183,13 +184,13 @@ std::optional<Refusal> check_head(std::string_view head, const Limits& limits) {
     const size_t colon = line->find(':');
     // Also refuses obs-fold: a continuation line begins with a space, so its name is not a token.
     if (colon == std::string_view::npos || !is_token(line->substr(0, colon)))
-      return bad("a header's name is not a token with a colon right behind it");
+      return bad("a header's name is not a token directly followed by a colon");
     const std::string_view value = line->substr(colon + 1);
     if (!std::all_of(value.begin(), value.end(), is_value_char))
       return bad("a header's value has a control character");
     if (auto refusal = framing.take(line->substr(0, colon), trim(value), limits)) return refusal;
   }
-  if (at != head.size()) return bad("the head goes on behind its empty line");
+  if (at != head.size()) return bad("the head continues after its empty line");
   return framing.check(is_1_1);
 }
 
@@ -209,7 +210,7 @@ std::optional<Refusal> check_trailers(std::string_view trailers) {
     if (!line || !std::all_of(line->begin(), line->end(), is_value_char))
       return bad("a trailer has a control character");
     if (!line->empty() && !is_token(line->substr(0, line->find(':'))))
-      return bad("a trailer's name is not a token with a colon right behind it");
+      return bad("a trailer's name is not a token directly followed by a colon");
   }
   return std::nullopt;
 }

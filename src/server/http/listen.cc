@@ -63,7 +63,7 @@ Status clear_stale(const std::string& path, const sockaddr_un& address) {
   struct stat info{};
   if (lstat(path.c_str(), &info) != 0) return {};
   if (!S_ISSOCK(info.st_mode))
-    return invalid("socket path " + path + " is a file that is no socket; give another");
+    return invalid("socket path " + path + " exists and is not a socket; give another path");
   const int fd = open_socket(AF_UNIX);
   if (fd < 0) return failed("socket " + path, errno, "");
   const int rc = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);

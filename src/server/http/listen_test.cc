@@ -71,7 +71,7 @@ TEST(HttpServer, RefusesBadAddresses) {
   config.uds = std::string(200, 'a');
   EXPECT_NE(message(config).find("107"), std::string::npos) << message(config);
   config.uds = FOVEA_SOURCE_DIR "/README.md";
-  EXPECT_NE(message(config).find("no socket"), std::string::npos) << message(config);
+  EXPECT_NE(message(config).find("not a socket"), std::string::npos) << message(config);
 }
 
 TEST(HttpServer, WhenFileDescriptorsRunOutIdleConnectionsYield) {

@@ -40,7 +40,7 @@ size_t RequestParser::take_body(std::string_view bytes, std::optional<Refusal>& 
   // Beast checks a chunk's end only when the next size line is complete.
   const auto broken = [&](std::string_view rest) {
     if (breaks_chunk(rest))
-      refusal = Refusal{400, "a chunk does not end in CR LF, or its size is no hexadecimal number"};
+      refusal = Refusal{400, "a chunk does not end in CR LF, or its size is not a hexadecimal number"};
     return refusal.has_value();
   };
   if (broken(bytes)) return 0;

@@ -145,10 +145,10 @@ void ServerImpl::admit(Loop& loop, Socket socket) {
 std::string ServerImpl::refusal(Places::Full full) const {
   const Limits& limits = site_->config.limits;
   if (full == Places::Full::all)
-    return "the server has its " + std::to_string(limits.connections) +
-           " connections, all with requests under way; try again later";
-  return "this address has its " + std::to_string(limits.connections_per_address) +
-         " connections, all with requests under way; use fewer";
+    return "the connection limit of " + std::to_string(limits.connections) +
+           " is reached, all with requests in flight; try again later";
+  return "the limit of " + std::to_string(limits.connections_per_address) +
+         " connections for this address is reached; use fewer";
 }
 
 void ServerImpl::refuse(Loop& loop, Socket socket, Places::Full full) {
