@@ -30,10 +30,8 @@ std::optional<Timeout> Deadlines::ran_out(std::chrono::nanoseconds taken, bool s
 
 openai::ApiError Deadlines::error(Timeout which) const {
   if (which == Timeout::queue)
-    return {503,
-            "the request waited " + seconds(queue) +
-                " for its turn, as long as this server lets one wait; try again later",
-            "", "queue_timeout", 1};
+    return {503, "the request exceeded the queue timeout of " + seconds(queue) + "; try again later", "",
+            "queue_timeout", 1};
   const std::string whose =
       which == Timeout::client ? " that its X-Request-Timeout allows" : " that this server allows";
   return {504,

@@ -36,7 +36,7 @@ void note_ignored(Reply& reply, const openai::RequestBase& request) {
   std::string names;
   for (const std::string& field : request.ignored)
     names += (names.empty() ? "" : ", ") + field;
-  FOVEA_LOG(info) << escaped(reply.request().id) << " fields that are not known are ignored: " << names;
+  FOVEA_LOG(info) << escaped(reply.request().id) << " unknown fields ignored: " << names;
   reply.add_header("X-Ignored-Fields", std::move(names));
 }
 
@@ -103,10 +103,11 @@ std::optional<ApiError> tokenize_prompt(const Core& core, const openai::Generati
 std::optional<ApiError> check_encoder_request(const Core& core, const openai::GenerationRequest& request) {
   if (!core.config.encoder || !(request.echo || request.prompt_logprobs)) return std::nullopt;
   const char* field = request.echo ? "echo" : "prompt_logprobs";
-  return bad_request(std::string(field) +
-                         ": this model reads the prompt with its encoder, and gives no probabilities of it; "
-                         "leave the field out",
-                     field);
+  return bad_request(
+      std::string(field) +
+          ": this model reads the prompt with its encoder, so prompt log probabilities are not "
+          "available; leave the field out",
+      field);
 }
 
 /// The common path of completions and chats once their prompts are tokenised and their lengths checked.
@@ -294,7 +295,7 @@ std::optional<ApiError> tokenize(Reply& reply) {
 
 std::optional<ApiError> detokenize(Reply& reply) {
   const Core& core = reply.core();
-  if (core.engine == nullptr) return bad_request("this model is an encoder, which gives no text back");
+  if (core.engine == nullptr) return bad_request("this model is an embedding model without detokenization");
   auto parsed = openai::parse_detokenize(reply.request().body, reply.core().config.unknown_fields);
   if (!parsed) return std::move(parsed).error();
   note_ignored(reply, *parsed);

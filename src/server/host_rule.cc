@@ -54,7 +54,7 @@ Result<HostRule> HostRule::create(const std::vector<std::string>& names) {
     if (!is_name(name))
       return invalid(
           "--allowed-host " + escaped(name) +
-          " is no name; give the name that clients call this server by, without a scheme and a port, as in "
+          " is not a host name; give the name that clients use, without a scheme and a port, as in "
           "llm.example.org, or * for any");
     rule.names_.emplace_back(name_of(name));
   }

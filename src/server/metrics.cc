@@ -145,7 +145,7 @@ void MetricsImpl::write_requests(MetricsText& out) const {
   for (size_t i = 0; i < finishes_.size(); ++i)
     out.sample(static_cast<double>(finishes_[i].load(std::memory_order_relaxed)),
                {{"finished_reason", kFinishNames[i]}});
-  out.metric("fovea_request_timeouts_total", "counter", "Requests that ended because their time was up.");
+  out.metric("fovea_request_timeouts_total", "counter", "Requests ended by a timeout.");
   constexpr std::array<std::string_view, 3> kTimeouts = {"queue", "server", "client"};
   for (size_t i = 0; i < timeouts_.size(); ++i)
     out.sample(static_cast<double>(timeouts_[i].load(std::memory_order_relaxed)), {{"limit", kTimeouts[i]}});
@@ -161,7 +161,7 @@ void MetricsImpl::write_requests(MetricsText& out) const {
   per_token_.write("vllm:request_time_per_output_token_seconds",
                    "A request's mean time a token, without the first.", out);
   e2e_.write("vllm:e2e_request_latency_seconds", "From a request's arrival to its end.", out);
-  queue_.write("vllm:request_queue_time_seconds", "In line.", out);
+  queue_.write("vllm:request_queue_time_seconds", "Time in the queue.", out);
   inference_.write("vllm:request_inference_time_seconds", "From the first step to the end.", out);
   prefill_.write("vllm:request_prefill_time_seconds", "From the first step to the first token.", out);
   decode_.write("vllm:request_decode_time_seconds", "From the first token to the end.", out);
@@ -176,7 +176,7 @@ std::string MetricsImpl::text(const EngineStats* stats, const http::ConnectionCo
                 static_cast<double>(prompt_total_.load(std::memory_order_relaxed)));
   write_requests(out);
   out.gauge("fovea_http_connections", "Connections that are open.", connections.open);
-  out.counter("fovea_http_connections_refused_total", "Connections that found no place.",
+  out.counter("fovea_http_connections_refused_total", "Connections refused at the connection limit.",
               static_cast<double>(connections.refused));
   out.counter("fovea_http_connections_evicted_total", "Idle connections that were ended for new ones.",
               static_cast<double>(connections.evicted));

@@ -13,13 +13,13 @@ double number(int64_t value) {
 
 void write_requests(const EngineStats& s, MetricsText& out) {
   out.gauge("vllm:num_requests_running", "Sequences that take part in steps.", s.running);
-  out.gauge("vllm:num_requests_waiting", "Sequences in line.", s.waiting);
+  out.gauge("vllm:num_requests_waiting", "Sequences in the queue.", s.waiting);
   out.gauge("vllm:kv_cache_usage_perc", "Share of the KV cache's pages in use, 0 to 1.",
             s.pages_total > 0 ? number(s.pages_in_use) / number(s.pages_total) : 0);
   out.counter("vllm:prefix_cache_queries_total", "Tokens looked up in the prefix cache.",
               number(s.prefix_queries));
   out.counter("vllm:prefix_cache_hits_total", "Tokens found in the prefix cache.", number(s.prefix_hits));
-  out.counter("vllm:num_preemptions_total", "Sequences put back in line because pages ran out.",
+  out.counter("vllm:num_preemptions_total", "Sequences preempted because pages ran out.",
               number(s.preemptions));
   out.counter("vllm:prompt_tokens_total", "Tokens of prompts whose prefill is complete.",
               number(s.prompt_tokens));

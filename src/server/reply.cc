@@ -49,13 +49,13 @@ openai::ApiError error_of(const Error& error) {
     case ErrorCode::internal: break;
   }
   FOVEA_LOG(error) << "request failed: " << escaped(error.message, 1000);
-  return {500, "the server could not compute this answer; its log says why", "", "internal_error"};
+  return {500, "the server failed to compute this answer; see the server log", "", "internal_error"};
 }
 
 openai::ApiError overloaded(Admission::Verdict verdict) {
   return {503,
           verdict == Admission::Verdict::too_many_tokens
-              ? "the prompts that wait have too many tokens; try again later, or send a shorter prompt"
+              ? "the limit of queued prompt tokens is reached; try again later, or send a shorter prompt"
               : "the queue of requests is full; try again later, or ask for fewer answers",
           "", "server_overloaded", 1};
 }
@@ -71,8 +71,8 @@ openai::ApiError out_of_memory() {
 }
 
 openai::ApiError answers_full() {
-  return {503, "the answers that are being made and sent have all the memory that they may; try again later",
-          "", "server_overloaded", 1};
+  return {503, "the memory limit for answers in flight is reached; try again later", "", "server_overloaded",
+          1};
 }
 
 openai::ApiError answer_too_large(const Core& core, int64_t bytes, const std::string& what,

@@ -82,7 +82,7 @@ void Router::route(const std::shared_ptr<Reply>& reply) {
     return reply->error({401,
                          request.header("authorization").empty()
                              ? "no API key is given; send it as \"Authorization: Bearer KEY\""
-                             : "the API key is not one of this server's",
+                             : "the API key is not valid",
                          "", "invalid_api_key"});
   if (!route)
     return reply->error({404, "there is no such path; see /v1/models, /v1/chat/completions, /v1/completions",
@@ -156,15 +156,14 @@ void Router::get(Reply& reply, Route route) {
     }
     case Route::server_state:
       if (!core_->engine)
-        return reply.error({404, "an encoder has no state between two requests", "", "not_found"});
+        return reply.error({404, "/server_state is not available for embedding models", "", "not_found"});
       // snapshot() may block (kSnapshotPatience).
       return queue_.add(core_->client_of(reply.request()), [reply = reply.shared_from_this()] {
         guarded(reply, [&] { reply->respond(json(snapshot_json(reply->core().engine->snapshot()))); });
       });
     case Route::metrics: {
       if (!core_->metrics)
-        return reply.error(
-            {404, "an encoder has no metrics; they are of models that generate", "", "not_found"});
+        return reply.error({404, "metrics are only available for generative models", "", "not_found"});
       return reply.respond({200, "text/plain; version=0.0.4; charset=utf-8",
                             core_->metrics->text(*core_->engine, connections())});
     }
@@ -192,7 +191,7 @@ void Router::post(const std::shared_ptr<Reply>& reply, Route route) {
     return reply->error({415, "the body must not be compressed; send it without Content-Encoding", "",
                          "unsupported_media_type"});
   if (route == Route::responses || route == Route::messages)
-    return reply->error({404, "this API is not built; use /v1/chat/completions", "", "not_found"});
+    return reply->error({404, "this API is not supported; use /v1/chat/completions", "", "not_found"});
   if (core_->draining.load()) return reply->error(shutting_down());
   const bool large = reply->request().body.size() > kSmallBody;
   switch (route) {

@@ -363,9 +363,9 @@ TEST_F(ServiceTest, WaitingTokensHaveALimit) {
   start();
   engine_->pause(true);
   const Exchange first = complete(R"("prompt": "01234567")");
-  EXPECT_THAT(complete(R"("prompt": "012")")->answer(), IsError(503, "too many tokens"));
+  EXPECT_THAT(complete(R"("prompt": "012")")->answer(), IsError(503, "queued prompt tokens"));
   const Exchange second = complete(R"("prompt": "01")");
-  EXPECT_THAT(complete(R"("prompt": "0")")->answer(), IsError(503, "too many tokens"));
+  EXPECT_THAT(complete(R"("prompt": "0")")->answer(), IsError(503, "queued prompt tokens"));
   engine_->pause(false);
   EXPECT_EQ(first->answer().status, 200);
   EXPECT_EQ(second->answer().status, 200);
@@ -445,7 +445,7 @@ TEST_F(ServiceTest, WhatWaitsTooLongEndsAndWhatRunsGoesOn) {
   engine_->pause(true);
   const Exchange running = complete(R"("prompt": "x", "max_tokens": 4)");
   const auto waiting = complete(R"("prompt": "x", "max_tokens": 4)")->answer();
-  EXPECT_THAT(waiting, IsError(503, "waited 0.06 s for its turn"));
+  EXPECT_THAT(waiting, IsError(503, "exceeded the queue timeout of 0.06 s"));
   EXPECT_THAT(waiting.body, HasSubstr(R"("code":"queue_timeout")"));
   EXPECT_EQ(waiting.header("Retry-After"), "1");
   EXPECT_EQ(running->seen().status, 0);
@@ -491,7 +491,7 @@ TEST_F(ServiceTest, AllAnswersTogetherHaveALimit) {
     ASSERT_LT(held.size(), 100u);
     held.push_back(complete(asked));
   }
-  EXPECT_THAT(held.back()->answer(), IsError(503, "all the memory"));
+  EXPECT_THAT(held.back()->answer(), IsError(503, "memory limit"));
   EXPECT_GT(held.size(), 16u);  // each is below the limit for one answer
   held.pop_back();
   engine_->pause(false);
@@ -559,7 +559,7 @@ TEST_F(ServiceTest, AFailingRequestDisturbsNoOther) {
   const Exchange good = complete(R"("prompt": "x", "max_tokens": 50, "stream": true)");
   for (int i = 0; i < 20; ++i) {
     const auto bad = complete(R"("prompt": [0, 1], "max_tokens": 50)")->answer();
-    EXPECT_THAT(bad, IsError(500, "could not compute"));
+    EXPECT_THAT(bad, IsError(500, "failed to compute"));
     EXPECT_THAT(bad.body, Not(HasSubstr("0xdeadbeef")));
     EXPECT_THAT(post("/v1/completions", "{\"prompt\": [[["), IsError(400, ""));
   }
@@ -662,7 +662,7 @@ TEST_F(EmbeddingTest, WaitingTokensHaveALimit) {
   const Exchange first = embed(R"(["0123", "4567"])");
   embedder_.wait_calls(1);
   const auto refused = embed("\"012\"")->answer();
-  EXPECT_THAT(refused, IsError(503, "too many tokens"));
+  EXPECT_THAT(refused, IsError(503, "queued prompt tokens"));
   EXPECT_EQ(refused.header("Retry-After"), "1");
   const Exchange second = embed("\"01\"");
   embedder_.open();

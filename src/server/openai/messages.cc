@@ -85,7 +85,7 @@ class MessageReader {
     const bool has_calls = calls && !(calls->array() && calls->array()->empty());
     if (role_ != "assistant" || !(refusal || has_calls || fields_.find("function_call")))
       fields_.fail("content", fields_.path_of("content") +
-                                  " is missing; only an assistant's message with tool_calls can do without");
+                                  " is missing; only an assistant message with tool_calls may omit it");
     else
       set_content(refusal && refusal->string() ? *refusal->string()
                                                : std::string());  // templates print null as "None"
