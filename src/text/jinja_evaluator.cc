@@ -56,9 +56,9 @@ void Evaluator::spread_arguments(const Expression& expression, const ScopePtr& s
   const Value items = evaluate(*expression.spread_named, scope);
   rt_.offset = expression.offset;
   if (!items.is(Kind::dict))
-    rt_.fail(std::string("the argument behind '**' must be a dict, not ") + std::string(type_name(items)));
+    rt_.fail(std::string("the argument after '**' must be a dict, not ") + std::string(type_name(items)));
   for (const auto& [key, value] : items.as_dict().items()) {
-    const std::string& name = want_string(rt_, key, "a key of the dict behind '**'");
+    const std::string& name = want_string(rt_, key, "a key of the dict after '**'");
     rt_.charge(out.named.size() + name.size());
     const auto same = [&](const auto& argument) { return argument.first == name; };
     if (std::any_of(out.named.begin(), out.named.end(), same))

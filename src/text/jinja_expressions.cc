@@ -333,7 +333,7 @@ void ExpressionParser::parse_arguments(Expression& node) {
       take();
       const auto same = [&](const auto& argument) { return argument.first == name; };
       if (node.spread_named || std::any_of(node.named.begin(), node.named.end(), same))
-        fail(now().offset, "argument '" + name + "' is given twice, or behind '**'");
+        fail(now().offset, "argument '" + name + "' is given twice, or after '**'");
       auto value = parse_expression();
       grow(node, value);
       node.named.emplace_back(std::move(name), std::move(value));

@@ -222,7 +222,7 @@ class PercentFormatter {
   std::optional<Value> named() {
     if (pos_ >= text_.size() || text_[pos_] != '(') return std::nullopt;
     const size_t end = text_.find(')', pos_);
-    if (end == std::string_view::npos) rt_.fail("'%(' of the format without its ')'");
+    if (end == std::string_view::npos) rt_.fail("'%(' of the format has no ')'");
     const std::string key(text_.substr(pos_ + 1, end - pos_ - 1));
     pos_ = end + 1;
     if (!value_.is(Kind::dict)) rt_.fail("the format has names, so the value of '%' must be a dict");
@@ -436,7 +436,7 @@ class BraceFormatter {
       conversion = text[1];
       text.remove_prefix(2);
     }
-    if (!text.empty() && text[0] != ':') rt_.fail("expected ':' behind the conversion of the format");
+    if (!text.empty() && text[0] != ':') rt_.fail("expected ':' after the conversion of the format");
     const std::string spec = text.empty() ? std::string() : run(text.substr(1), depth + 1);
     if (!conversion) return format_value(rt_, value, spec);
     return format_value(rt_, rt_.string(text_of(rt_, value, conversion)), spec);
@@ -451,7 +451,7 @@ class BraceFormatter {
       const bool item = path[0] == '[';
       const size_t close = item ? path.find(']') : std::min(path.find_first_of(".[", 1), path.size());
       if (close == std::string_view::npos || close < 2)
-        rt_.fail("a field of the format lacks a name or its ']'");
+        rt_.fail("a field of the format has no name or no ']'");
       const std::string key(path.substr(1, close - 1));
       const bool index = key.size() < 10 && key.find_first_not_of("0123456789") == std::string::npos;
       value = !item

@@ -71,7 +71,7 @@ TEST(JinjaLanguage, MacrosTakeWhatIsLeftOver) {
                   {"{% macro m(a, a) %}{% endmacro %}", "duplicate parameter"},
                   {"{% macro m(caller) %}{% endmacro %}", "needs a default"},
                   {"{{ range(**5) }}", "must be a dict, not int"},
-                  {"{{ range(**{1: 2}) }}", "a key of the dict behind '**'"},
+                  {"{{ range(**{1: 2}) }}", "a key of the dict after '**'"},
                   {"{{ dict(a=1, **{'a': 2}) }}", "given twice"},
                   {"{{ dict(a=1, a=2) }}", "given twice"},
                   {"{{ range(*[1], *[2]) }}", "one '*' argument"}});
@@ -106,7 +106,7 @@ TEST(JinjaLanguage, PercentFormats) {
                   {"{{ '%d' % 'x' }}", "unknown format code 'd' for str"},
                   {"{{ '%y' % 1 }}", "unknown format code 'y'"},
                   {"{{ '%' % 1 }}", "incomplete format"},
-                  {"{{ '%(a' % {} }}", "without its ')'"},
+                  {"{{ '%(a' % {} }}", "has no ')'"},
                   {"{{ '%(a)s' % {} }}", "which the dict does not have"},
                   {"{{ '%(a)s' % 1 }}", "must be a dict"},
                   {"{{ '%99999999999d' % 1 }}", "larger than"},
@@ -135,7 +135,7 @@ TEST(JinjaLanguage, BraceFormats) {
                   {"{{ '{:99999999999}'.format(1) }}", "larger than"},
                   {"{{ '{!q}'.format(1) }}", "allowed are !r, !s and !a"},
                   {"{{ '{0.x}'.format(1) }}", "has no attribute 'x'"},
-                  {"{{ '{0[}'.format(1) }}", "lacks a name"}});
+                  {"{{ '{0[}'.format(1) }}", "has no name"}});
 }
 
 TEST(JinjaLanguage, StringMethods) {

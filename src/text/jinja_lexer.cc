@@ -281,7 +281,7 @@ class Lexer {
     std::string text;
     while (true) {
       const size_t stop = source_.find_first_of(quote == '"' ? "\"\\" : "'\\", pos_);
-      if (stop == std::string_view::npos) fail(begin, "string without its closing quote");
+      if (stop == std::string_view::npos) fail(begin, "string without a closing quote");
       text.append(source_.substr(pos_, stop - pos_));
       pos_ = stop + 1;
       if (source_[stop] == quote) break;
@@ -292,7 +292,7 @@ class Lexer {
 
   // Python's escapes; pos_ is behind the backslash.
   void escape(size_t begin, std::string& out) {
-    if (pos_ == source_.size()) fail(begin, "string without its closing quote");
+    if (pos_ == source_.size()) fail(begin, "string without a closing quote");
     const char c = source_[pos_++];
     constexpr std::string_view kNames = "\\'\"abfnrtv";
     constexpr std::string_view kChars = "\\'\"\a\b\f\n\r\t\v";

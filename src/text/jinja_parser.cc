@@ -257,7 +257,7 @@ class Parser : ExpressionParser {
     statement.type = St::call_block;
     if (is_op("(")) parse_parameters(statement);
     statement.value = parse_expression();
-    if (statement.value->type != Ex::call) fail(statement.value->offset, "expected a call behind 'call'");
+    if (statement.value->type != Ex::call) fail(statement.value->offset, "expected a call after 'call'");
     expect_block_end();
     parse_macro_body(statement, "endcall");
   }
