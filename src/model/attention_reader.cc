@@ -334,7 +334,7 @@ void read_deepseek_v4(TextPart& part) {
   if (!f.ok()) return;
   add_layers(part.out, spec, heads.layers);
   part.out.notes.push_back(
-      "compressed and windowed layers count as one kind here; the documents' backends for this model serve "
+      "compressed and windowed layers count as one kind here; the documented backends for this model serve "
       "both");
 }
 
@@ -376,8 +376,8 @@ void read_t5(TextPart& part) {
   add_layers(part.out, cross_of(spec), decoders);
   add_layers(part.out, encoder, heads.layers);
   part.out.notes.push_back(
-      "self-attention adds a learned bias by distance to the scores, which no backend of the documents "
-      "takes; it isn't among the reasons below");
+      "self-attention adds a learned bias by distance to the scores, which no documented backend "
+      "supports; it isn't among the reasons below");
 }
 
 /// MPT and DBRX keep some of the fields in a nested object.
@@ -514,7 +514,7 @@ void read_attention_fields(TextPart& part) {
                                            : "model_type \"" + printable(type) + "\" isn't known") +
                              std::string(": its layers were read by the usual names of the fields"));
   if (type.starts_with("deberta"))
-    part.out.notes.push_back("scores have further terms by relative position, which no backend takes");
+    part.out.notes.push_back("scores have further terms by relative position, which no backend supports");
   read_layers(part);
 }
 

@@ -68,8 +68,7 @@ void add_config(AttentionShapes& out, const ModelConfig& config, bool spans) {
 void note_tower(Fields& fields, const char* key, AttentionShapes& out) {
   const Json* tower = fields.find(key);
   if (tower && tower->is_object() && !tower->empty())
-    out.notes.push_back(std::string(key) +
-                        ": the attention of that tower has a list of backends of its own " +
+    out.notes.push_back(std::string(key) + ": the attention of that tower has its own list of backends " +
                         "in vLLM and SGLang, and isn't part of this choice");
 }
 

@@ -42,7 +42,7 @@ void configure(Fields& fields, ModelConfig& c) {
   if (fields.boolean("is_decoder", false))
     fields.refuse("is_decoder", "only encoders are supported by this architecture", ErrorCode::unsupported);
   if (c.num_kv_heads != c.num_heads)
-    fields.refuse("num_key_value_heads", "this architecture has as many as num_attention_heads");
+    fields.refuse("num_key_value_heads", "in this architecture it must equal num_attention_heads");
   if (int64_t{c.num_heads} * c.head_dim != c.hidden_size)
     fields.refuse("head_dim", "num_attention_heads x head_dim must be hidden_size");
   c.norm_eps = static_cast<float>(fields.number("layer_norm_eps", 0, 1, 1e-12));

@@ -96,8 +96,8 @@ Status Checkpoint::add_shards(const std::string& dir, const std::string& index_p
     const File* file = shards[name];
     const SafetensorsEntry* entry = find_entry(file->entries, tensor);
     if (!entry)
-      return invalid(index_path + ": says that tensor \"" + printable(tensor) + "\" is in " + name +
-                     ", but it isn't there; copy or download the model again");
+      return invalid(index_path + ": maps tensor \"" + printable(tensor) + "\" to " + name +
+                     ", which doesn't have it; copy or download the model again");
     tensors_.push_back({entry, &file->path, file->map.bytes().data() + entry->begin});
   }
   return {};

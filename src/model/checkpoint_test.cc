@@ -70,7 +70,7 @@ TEST(Checkpoint, RefusesWhatIsMissing) {
   shards.write(kIndex, R"({"weight_map":{"a":"m-1.safetensors","b":"m-2.safetensors"}})");
   expect_error(shards.path(), {"m-2.safetensors", "missing"});
   shards.write("m-2.safetensors", one_tensor("c", 1));
-  expect_error(shards.path(), {"\"b\"", "m-2.safetensors", "isn't there"});
+  expect_error(shards.path(), {"\"b\"", "m-2.safetensors", "doesn't have it"});
 }
 
 TEST(Checkpoint, RefusesATruncatedFile) {

@@ -46,7 +46,7 @@ void refuse_unsupported(Fields& fields, ModelConfig& c) {
   const KvCacheScheme scheme = kv_cache_scheme(*quantization);
   if (!scheme.only)
     fields.refuse("quantization_config",
-                  "quantised weights aren't supported but for gpt-oss's mxfp4; use the float32, float16 or "
+                  "quantised weights aren't supported except gpt-oss's mxfp4; use the float32, float16 or "
                   "bfloat16 checkpoint",
                   ErrorCode::unsupported);
   else if (!scheme.problem.empty())
@@ -99,8 +99,7 @@ void read_forcing(Fields& fields, ModelConfig& c) {
 
 /// generate()'s search settings for an encoder-decoder model; unsupported ones are errors.
 void read_search(Fields& fields, ModelConfig& c) {
-  const std::string help =
-      "it isn't supported; give --generation-config none to go without the file's defaults";
+  const std::string help = "it isn't supported; give --generation-config none to ignore the file's defaults";
   if (fields.small("num_beams", 1, 1 << 20, 1) > 1)
     fields.refuse("num_beams", "beam search: " + help, ErrorCode::unsupported);
   for (const char* key : {"no_repeat_ngram_size", "encoder_no_repeat_ngram_size"})

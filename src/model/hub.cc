@@ -102,7 +102,7 @@ Result<std::string> resolve_model_dir(const std::string& name) {
   while (!commit.empty() && (commit.back() == '\n' || commit.back() == '\r' || commit.back() == ' '))
     commit.pop_back();
   if (!is_plain_name(commit))
-    return invalid(repo + "/refs/main: \"" + printable(commit) + "\" is no commit name" + download);
+    return invalid(repo + "/refs/main: \"" + printable(commit) + "\" is not a commit name" + download);
   const std::string snapshot = repo + "/snapshots/" + commit;
   if (!is_directory(snapshot) || !fs::exists(snapshot + "/config.json", ignored))
     return not_found("model " + name + ": " + snapshot + " has no config.json; the download is incomplete" +

@@ -101,7 +101,7 @@ TEST(Hub, SaysWhereItLookedAndHowToGetTheFiles) {
   EXPECT_TRUE(mentions(error_of("Qwen/Qwen3-0.6B"), "snapshots/abc"));
   EXPECT_TRUE(mentions(error_of("Qwen/Qwen3-0.6B"), "huggingface-cli download"));
   dir.write(repo + "refs/main", "../../../etc");
-  EXPECT_TRUE(mentions(error_of("Qwen/Qwen3-0.6B"), "no commit name"));
+  EXPECT_TRUE(mentions(error_of("Qwen/Qwen3-0.6B"), "not a commit name"));
 }
 
 TEST(Hub, RefusesWhatIsNoIdAndNoDirectory) {

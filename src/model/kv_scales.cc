@@ -100,7 +100,8 @@ KvCacheScheme kv_cache_scheme(const Json& config) {
                is("dynamic", false) && is("symmetric", true);
   if (!out.scales)
     out.problem =
-        "kv_cache_scheme may only say num_bits 8, type float, strategy tensor, dynamic false, symmetric true";
+        "kv_cache_scheme may only have num_bits 8, type float, strategy tensor, dynamic false, symmetric "
+        "true";
   return out;
 }
 
@@ -132,7 +133,7 @@ Result<KvScales> read_kv_scales(const Checkpoint& checkpoint, int num_layers, bo
     return invalid(
         checkpoint.source() +
         ": no KV scales (model.layers.0.self_attn.k_scale, ...), which config.json's "
-        "quantization_config.kv_cache_scheme promises; copy or download the model again, or remove "
+        "quantization_config.kv_cache_scheme requires; copy or download the model again, or remove "
         "kv_cache_scheme to use 1.0");
   return scales;
 }

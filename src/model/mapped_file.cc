@@ -67,7 +67,7 @@ Error permission_denied(const std::string& path) {
   return io_error(
       printable(path, 400) +
       ": permission denied; let this user read it and enter its folders (chmod -R a+rX FOLDER), or "
-      "run as one who may");
+      "run as a user with access");
 }
 
 std::string printable(std::string_view text, size_t limit) {

@@ -35,7 +35,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
   bool boolean(bool) override { return fail("a boolean"); }
   bool number_integer(number_integer_t) override { return fail("a negative number"); }
   bool number_float(number_float_t, const string_t&) override {
-    return fail("a number that is no unsigned 64-bit integer");
+    return fail("a number that is not an unsigned 64-bit integer");
   }
   bool binary(binary_t&) override { return fail("binary data"); }
   bool number_unsigned(number_unsigned_t value) override {
@@ -69,7 +69,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
     if (at_ == At::entry) return start_field(name);
     in_metadata_ = name == "__metadata__";
     if (in_metadata_) {
-      if (seen_metadata_) return stop("\"__metadata__\" is there twice");
+      if (seen_metadata_) return stop("\"__metadata__\" appears twice");
       seen_metadata_ = true;
       return true;
     }
@@ -127,7 +127,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
     else
       return stop("unknown key \"" + printable(name) + "\"; allowed are dtype, shape, data_offsets");
     const int bit = static_cast<int>(field_);
-    if (fields_ & bit) return stop("\"" + name + "\" is there twice");
+    if (fields_ & bit) return stop("\"" + name + "\" appears twice");
     fields_ |= bit;
     return true;
   }
@@ -179,7 +179,7 @@ std::string check_layout(const std::vector<SafetensorsEntry>& entries, uint64_t 
     return "the file is cut short: its tensors need " + std::to_string(position) +
            " bytes of data, there are " + std::to_string(data_bytes) + "; copy or download it again";
   if (position < data_bytes)
-    return std::to_string(data_bytes - position) + " bytes after the last tensor belong to none";
+    return std::to_string(data_bytes - position) + " bytes after the last tensor belong to no tensor";
   return "";
 }
 
@@ -232,7 +232,7 @@ Result<std::vector<SafetensorsEntry>> parse_safetensors(std::span<const std::byt
   std::ranges::sort(entries, {}, &SafetensorsEntry::name);
   std::ranges::sort(reader.metadata_keys);
   if (const auto* name = find_duplicate(entries, &SafetensorsEntry::name))
-    return bad("tensor \"" + printable(*name) + "\" is there twice");
+    return bad("tensor \"" + printable(*name) + "\" appears twice");
   if (const auto* name = find_duplicate(reader.metadata_keys, std::identity{}))
     return bad("__metadata__ has the key \"" + printable(*name) + "\" twice");
   if (const std::string why = check_layout(entries, file.size() - 8 - length); !why.empty()) return bad(why);

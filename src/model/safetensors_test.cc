@@ -121,16 +121,16 @@ const Case kCases[] = {
 
     // Duplicate keys.
     {"tensor twice", raw_safetensors("{" + kGood + "," + tensor("a", "U8", "[0]", "[2,2]") + "}", "xy"),
-     "\"a\" is there twice"},
+     "\"a\" appears twice"},
     {"tensor twice by escape",
      raw_safetensors("{" + kGood + "," + tensor("\\u0061", "U8", "[0]", "[2,2]") + "}", "xy"),
-     "\"a\" is there twice"},
+     "\"a\" appears twice"},
     {"metadata twice", raw_safetensors("{\"__metadata__\":{},\"__metadata__\":{}}"), "twice"},
     {"metadata key twice", raw_safetensors("{\"__metadata__\":{\"k\":\"1\",\"k\":\"2\"}}"), "\"k\" twice"},
     {"field twice",
      raw_safetensors("{\"a\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}",
                      "xy"),
-     "\"dtype\" is there twice"},
+     "\"dtype\" appears twice"},
 
     // Entries.
     {"no dtype", raw_safetensors("{\"a\":{\"shape\":[2],\"data_offsets\":[0,2]}}", "xy"), "needs dtype"},
@@ -145,10 +145,10 @@ const Case kCases[] = {
     {"negative dimension", raw_safetensors("{" + tensor("a", "U8", "[-2]", "[0,2]") + "}", "xy"),
      "a negative number"},
     {"fraction", raw_safetensors("{" + tensor("a", "U8", "[2.0]", "[0,2]") + "}", "xy"),
-     "no unsigned 64-bit integer"},
+     "not an unsigned 64-bit integer"},
     {"beyond 64 bits",
      raw_safetensors("{" + tensor("a", "U8", "[18446744073709551616]", "[0,2]") + "}", "xy"),
-     "no unsigned 64-bit integer"},
+     "not an unsigned 64-bit integer"},
     {"string dimension", raw_safetensors("{" + tensor("a", "U8", "[\"2\"]", "[0,2]") + "}", "xy"),
      "a string"},
     {"nested shape", raw_safetensors("{" + tensor("a", "U8", "[[2]]", "[0,2]") + "}", "xy"), "an array"},

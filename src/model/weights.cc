@@ -60,7 +60,7 @@ const Tensor* WeightReader::require(const std::string& name, std::initializer_li
   const Tensor* tensor = checkpoint_->find(name);
   if (!tensor) {
     fail(invalid(
-        source + ": tensor \"" + name + "\" is missing; the config asks for it, with shape " +
+        source + ": tensor \"" + name + "\" is missing; config.json requires it, with shape " +
         shape_string(std::vector<uint64_t>(shape.begin(), shape.end())) +
         (name == "lm_head.weight" ? " (tie_word_embeddings = true takes the embedding instead)" : "")));
     return nullptr;
@@ -68,7 +68,7 @@ const Tensor* WeightReader::require(const std::string& name, std::initializer_li
   if (!std::ranges::equal(tensor->entry->shape, shape,
                           [](uint64_t a, int64_t b) { return std::cmp_equal(a, b); })) {
     fail(invalid(*tensor->file + ": tensor \"" + name + "\" has shape " + shape_string(tensor->entry->shape) +
-                 ", but config.json asks for " +
+                 ", but config.json requires " +
                  shape_string(std::vector<uint64_t>(shape.begin(), shape.end())) +
                  "; the two must come from the same model"));
     return nullptr;
