@@ -73,7 +73,7 @@ Result<LogMelConfig> parse_log_mel_config(std::string_view text, const std::stri
                    "; the two must come from the same model");
   if (c.frames() != 2 * int64_t{model.encoder->max_position})
     return invalid(file + ": chunk_length x sampling_rate / hop_length is " + std::to_string(c.frames()) +
-                   " frames, but config.json's max_source_positions asks for 2 x " +
+                   " frames, but config.json's max_source_positions requires 2 x " +
                    std::to_string(model.encoder->max_position) + "; the two must come from the same model");
   return c;
 }
@@ -82,7 +82,8 @@ Result<LogMelConfig> load_log_mel_config(const std::string& dir, const ModelConf
   const std::string file = dir + "/preprocessor_config.json";
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored))
-    return not_found(file + ": missing; it says how audio becomes the model's input: copy it from the model");
+    return not_found(file +
+                     ": missing; it defines how audio becomes the model's input: copy it from the model");
   FOVEA_TRY(text, read_text_file(file, kMaxFileBytes));
   return parse_log_mel_config(text, file, model);
 }
@@ -107,8 +108,9 @@ std::vector<double> slaney_mel_filters(const LogMelConfig& c) {
 Result<std::vector<float>> log_mel(const LogMelConfig& c, std::span<const float> samples) {
   if (static_cast<int64_t>(samples.size()) > c.window_samples())
     return invalid("the audio is " + std::to_string(samples.size() / static_cast<size_t>(c.sample_rate)) +
-                   " seconds long (" + std::to_string(samples.size()) + " samples); this model hears " +
-                   std::to_string(c.chunk_length) + " seconds: cut it into pieces");
+                   " seconds long (" + std::to_string(samples.size()) +
+                   " samples); this model takes at most " + std::to_string(c.chunk_length) +
+                   " seconds: cut it into pieces");
   const auto n_fft = static_cast<size_t>(c.n_fft), bins = n_fft / 2 + 1,
              mels = static_cast<size_t>(c.mel_bins);
   const std::vector<double> x = padded_window(c, samples), filters = slaney_mel_filters(c);

@@ -52,7 +52,7 @@ Result<Format> read_format(Bytes chunk, const std::string& name) {
   const bool real = f.tag == kFloat && (f.bits == 32 || f.bits == 64);
   if (!pcm && !real)
     return unsupported(
-        name + ": its samples are of format " + std::to_string(f.tag) + " with " + std::to_string(f.bits) +
+        name + ": its samples have format " + std::to_string(f.tag) + " with " + std::to_string(f.bits) +
         " bits; supported are PCM (1) with 8, 16, 24 or 32 and float (3) with 32 or 64" + kConvert);
   if (f.channels < 1 || f.channels > 2)
     return unsupported(name + ": it has " + std::to_string(f.channels) +
@@ -95,7 +95,7 @@ Result<Audio> read_samples(Bytes data, const Format& f, const std::string& name,
                    " bytes isn't a whole number of " + std::to_string(block) + "-byte frames");
   const size_t seconds = (data.size() / block + f.sample_rate - 1) / f.sample_rate;
   if (most_seconds && std::cmp_greater(seconds, *most_seconds))
-    return invalid(name + ": it is " + std::to_string(seconds) + " seconds long; this model hears " +
+    return invalid(name + ": it is " + std::to_string(seconds) + " seconds long; this model takes at most " +
                    std::to_string(*most_seconds) + " seconds: cut it into pieces");
   Audio audio;
   audio.sample_rate = static_cast<int>(f.sample_rate);

@@ -137,7 +137,8 @@ TEST(Wav, RefusesSoundThatIsTooLong) {
   EXPECT_TRUE(parse_wav(three_seconds, "a.wav", 3).ok());
   const auto refused = parse_wav(three_seconds, "a.wav", 2);
   ASSERT_FALSE(refused.ok());
-  EXPECT_TRUE(says(refused.error().message, "it is 3 seconds long; this model hears 2 seconds: cut it"));
+  EXPECT_TRUE(
+      says(refused.error().message, "it is 3 seconds long; this model takes at most 2 seconds: cut it"));
 }
 
 TEST(Wav, EveryCutIsAnErrorOrShorter) {

@@ -28,7 +28,7 @@ void add_generate(CLI::App& root, GenerateFlags& f) {
       "optionally \"id\", and what else a request has: tools, documents, chat_template_kwargs, " +
           request_fields()));
   add_row_flags(app, f.output, f.ignore_unknown);
-  takes_file(app.add_option("--audio", f.audio, "A WAV file that the model hears (Whisper; repeatable)"))
+  takes_file(app.add_option("--audio", f.audio, "A WAV file as input of the model (Whisper; repeatable)"))
       ->allow_extra_args(false);
   app.add_option("--decoder-prompt", f.decoder_prompt,
                  "What an encoder-decoder model's answer begins with, special tokens included (default: the "

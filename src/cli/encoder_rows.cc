@@ -10,7 +10,7 @@ Result<std::vector<float>> features_of(const std::string& path, const LogMelConf
   FOVEA_TRY(audio, load_wav(path, config.chunk_length));
   if (audio.sample_rate != config.sample_rate)
     return unsupported(path + ": its sample rate is " + std::to_string(audio.sample_rate) +
-                       " Hz; this model hears " + std::to_string(config.sample_rate) +
+                       " Hz; this model takes " + std::to_string(config.sample_rate) +
                        " Hz: resample it, for instance with ffmpeg -i IN -ar " +
                        std::to_string(config.sample_rate) + " -ac 1 OUT.wav");
   auto features = log_mel(config, audio.samples);
@@ -38,7 +38,7 @@ Status EncoderRows::fill(const Engine& engine, const InputRow& row, const std::s
   if (row.chat)
     return invalid("this model reads " + std::string(audio_ ? "audio" : "one text") + ", not messages");
   if (audio_) {
-    if (!row.audio) return invalid("this model hears audio: give --audio FILE.wav or rows with \"audio\"");
+    if (!row.audio) return invalid("this model takes audio: give --audio FILE.wav or rows with \"audio\"");
     FOVEA_TRY(features, features_of(*row.audio, *audio_));
     request.encoder_features = std::move(features);
   } else if (row.audio) {

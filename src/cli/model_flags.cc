@@ -11,7 +11,7 @@ std::string check_uint64(const std::string& text) {
   uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error == std::errc() && end == text.data() + text.size()) return {};
-  return "Value " + text + " is no integer from 0 to " + std::to_string(UINT64_MAX);
+  return "Value " + text + " is not an integer from 0 to " + std::to_string(UINT64_MAX);
 }
 
 void add_backend_library(CLI::App& app, std::vector<std::string>& files) {

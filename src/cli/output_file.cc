@@ -173,8 +173,8 @@ Result<OutputFile> OutputFile::open(const OutputFlags& flags, const std::string&
   const bool is_stream = path.empty() || path == "-" || (fs::exists(status) && !fs::is_regular_file(status));
   if (fs::is_directory(status)) return cannot_write(path, "it is a folder; give a file");
   if (is_stream && flags.resume)
-    return invalid("--resume goes on with the file that --output names; " +
-                   (path.empty() ? "give --output FILE" : path + " is no file whose rows could be kept"));
+    return invalid("--resume continues the file that --output names; " +
+                   (path.empty() ? "give --output FILE" : path + " is not a file whose rows could be kept"));
   if (is_stream) {
     out.stream_ = std::make_unique<Stream>();
     if (path.empty() || path == "-") return out;

@@ -179,7 +179,7 @@ struct Model {
 Result<server::TextEncoder> text_encoder(const ServeFlags& flags, const ModelConfig& model) {
   if (model.encoder->mel_bins > 0)
     return unsupported("fovea serve: " + served_names(flags).front() + " (" + model.architecture +
-                       ") hears audio, and no endpoint of the server takes sound; transcribe with fovea "
+                       ") takes audio, and no endpoint of the server accepts it; transcribe with fovea "
                        "generate --audio FILE.wav, or with rows of \"audio\" (--input FILE.jsonl)");
   FOVEA_TRY(prompt, default_decoder_prompt(model));
   return server::TextEncoder{std::move(prompt), static_cast<size_t>(model.encoder->max_position)};

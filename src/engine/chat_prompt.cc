@@ -79,7 +79,7 @@ Result<Json> parse_kwargs(const std::string& json) {
   for (const auto& member : *kwargs.object()) {
     if (std::find(kReserved.begin(), kReserved.end(), member.first) != kReserved.end())
       return invalid("chat template arguments have \"" + member.first +
-                     "\", which a request has a field of its own for; use that");
+                     "\", which is a field of the request itself; use that field");
   }
   return kwargs;
 }
@@ -110,7 +110,7 @@ class FinalMessage {
     if (content && content->array()) content = last_text(*content);
     if (!content || !content->string())
       return invalid(
-          "continue_final_message: the last message has no text to go on from; give it a \"content\"");
+          "continue_final_message: the last message has no text to continue; give it a \"content\"");
     final_ = *content->string();
     // The space after the mark reveals whether the template trims.
     content->set(final_ + mark_ + " ");
@@ -121,8 +121,8 @@ class FinalMessage {
     const size_t at = prompt.rfind(mark_);
     if (at == std::string::npos || prompt.find(trimmed(final_)) == std::string::npos)
       return invalid(
-          "continue_final_message: the chat template does not write the last message's text as it is; "
-          "end with a message that it does write, or set add_generation_prompt instead");
+          "continue_final_message: the chat template does not write the last message's text "
+          "unchanged; end with a message that it writes unchanged, or set add_generation_prompt instead");
     const bool trims = prompt.compare(at + mark_.size(), 1, " ") != 0;
     prompt.resize(at);
     if (trims) prompt.resize(prompt.find_last_not_of(kSpace) + 1);
@@ -199,7 +199,7 @@ Result<const ChatTemplate*> ChatPrompt::choose(const std::string& name, bool has
   if (wanted.empty()) wanted = has_tools && templates_.contains("tool_use") ? "tool_use" : "default";
   const auto it = templates_.find(wanted);
   if (it == templates_.end())
-    return not_found("there is no chat template '" + printable(wanted) + "'; there is " + names());
+    return not_found("there is no chat template '" + printable(wanted) + "'; available: " + names());
   if (it->second.failure) return *it->second.failure;
   return it->second.program.get();
 }
@@ -211,9 +211,8 @@ Result<std::string> ChatPrompt::render(const ChatRequest& request) const {
   FOVEA_TRY(kwargs, parse_kwargs(request.template_kwargs));
   if (request.continue_final_message && request.add_generation_prompt)
     return invalid(
-        "continue_final_message and add_generation_prompt exclude each other: go on with the last message, "
-        "or "
-        "begin a new one");
+        "continue_final_message and add_generation_prompt exclude each other: continue the last message "
+        "or begin a new one");
   FOVEA_TRY(chosen, choose(request.template_name, !tools.is_null()));
   FinalMessage final_message(request.messages + request.tools + request.documents);
   if (request.continue_final_message) FOVEA_RETURN_IF_ERROR(final_message.mark(messages));

@@ -76,7 +76,7 @@ TEST(ChatTemplateFiles, GivenAsTextOrFile) {
   const std::string file = dir.write("mine.jinja", "of a file");
   EXPECT_EQ(read_given_template("{{ x }}")->source, "{{ x }}");
   EXPECT_EQ(read_given_template(file)->source, "of a file");
-  EXPECT_NE(read_given_template("no-such-file").error().message.find("no-such-file is no file"),
+  EXPECT_NE(read_given_template("no-such-file").error().message.find("no-such-file is not a file"),
             std::string::npos);
 }
 
@@ -180,9 +180,9 @@ TEST(ChatPrompt, GoesOnWithTheFinalMessage) {
   trims.chat_template = "{{ messages[0].role }}";
   EXPECT_NE(prompt_of(dir, chat, trims).find("does not write the last message's text"), std::string::npos);
   chat.messages = R"([{"role": "assistant", "content": null}])";
-  EXPECT_NE(prompt_of(dir, chat, trims).find("no text to go on from"), std::string::npos);
+  EXPECT_NE(prompt_of(dir, chat, trims).find("no text to continue"), std::string::npos);
   chat.messages = R"([{"role": "assistant", "content": [{"type": "image"}]}])";
-  EXPECT_NE(prompt_of(dir, chat, trims).find("no text to go on from"), std::string::npos);
+  EXPECT_NE(prompt_of(dir, chat, trims).find("no text to continue"), std::string::npos);
   chat.add_generation_prompt = true;
   EXPECT_NE(prompt_of(dir, chat, trims).find("exclude each other"), std::string::npos);
 }

@@ -100,7 +100,7 @@ Result<NamedTemplate> read_given_template(const std::string& text_or_file) {
   std::error_code ignored;
   if (!fs::exists(text_or_file, ignored))
     return not_found("chat template " + printable(text_or_file) +
-                     " is no file; give a file, or a template text, which has {{ or {% in it");
+                     " is not a file; give a file, or a template text, which has {{ or {% in it");
   FOVEA_TRY(source, read_text_file(text_or_file, kMaxTemplateBytes));
   return NamedTemplate{kDefault, std::move(source), fs::path(text_or_file).filename().string()};
 }

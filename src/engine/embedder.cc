@@ -248,8 +248,8 @@ Status EmbedderImpl::run(std::span<const std::vector<int32_t>> inputs, std::vect
     if (info_.normalize) normalize_length(vector);
     if (!std::ranges::all_of(vector, [](float x) { return std::isfinite(x); }))
       return Error{ErrorCode::internal,
-                   "the model made an embedding that isn't finite numbers; are the weights " +
-                       info_.model_dir + " whole? --dtype float32 may help"};
+                   "the model computed an embedding that isn't finite; check that the weights in " +
+                       info_.model_dir + " are complete, or try --dtype float32"};
     out.push_back(std::move(vector));
   }
   return {};

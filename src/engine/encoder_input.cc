@@ -61,8 +61,8 @@ Result<std::shared_ptr<const EncoderInput>> take_encoder_input(GenerateRequest& 
   }
   const bool audio = config.encoder->mel_bins > 0;
   if (audio ? !request.encoder_ids.empty() : !request.encoder_features.empty())
-    return invalid(audio ? "this model's encoder hears audio: give encoder_features, not encoder_ids"
-                         : "this model's encoder reads text: give encoder_ids, not encoder_features");
+    return invalid(audio ? "this model's encoder takes audio: give encoder_features, not encoder_ids"
+                         : "this model's encoder takes text: give encoder_ids, not encoder_features");
   FOVEA_RETURN_IF_ERROR(audio ? check_audio(request.encoder_features, *config.encoder)
                               : check_text(request.encoder_ids, config));
   if (request.prompt_ids.empty()) {

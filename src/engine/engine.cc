@@ -140,7 +140,7 @@ Status EngineImpl::open(const EngineConfig& config) {
   model_config_ = std::move(model_config);
   if (model_config_.kind == ModelKind::encoder)
     return unsupported(dir + ": " + model_config_.architecture +
-                       " is an encoder, which generates nothing; use fovea embed");
+                       " is an encoder, which generates no text; use fovea embed");
   FOVEA_RETURN_IF_ERROR(choose_lengths(config));
   FOVEA_RETURN_IF_ERROR(select_backends(config, registry));
   FOVEA_RETURN_IF_ERROR(load_text(config));
@@ -445,7 +445,7 @@ Result<std::vector<std::unique_ptr<Request>>> EngineImpl::make_answers(GenerateR
   const int priority = request.priority;
   if (priority != 0 && scheduler_config_.policy != SchedulingPolicy::priority)
     return invalid("priority is " + std::to_string(priority) +
-                   ", and requests are served as they come; start with --scheduling-policy priority");
+                   ", but requests are served in arrival order; start with --scheduling-policy priority");
   FOVEA_TRY(encoder, take_encoder_input(request, model_config_));
   FOVEA_TRY(answers, Request::create(std::move(request), sink, context_));
   for (auto& answer : answers) {

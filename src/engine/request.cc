@@ -33,11 +33,12 @@ Status validate_request(const GenerateRequest& request, const RequestContext& co
   const bool generates = request.sampling.max_tokens.value_or(1) > 0;
   if (!generates && !scores)
     return invalid(
-        "max_tokens is 0; it must be 1 or more unless prompt_logprobs or last_logits are asked for");
+        "max_tokens is 0; it must be 1 or more unless prompt_logprobs or last_logits are requested");
   if (!request.sampling.stop.empty() && !context.tokenizer)
-    return invalid("stop strings need a tokenizer, which this model lacks; use stop_token_ids");
+    return invalid("stop strings need a tokenizer, which this model does not have; use stop_token_ids");
   if (!request.sampling.bad_words.empty() && !context.tokenizer)
-    return invalid("bad_words need a tokenizer, which this model lacks; use logit_bias or allowed_token_ids");
+    return invalid(
+        "bad_words need a tokenizer, which this model does not have; use logit_bias or allowed_token_ids");
   const std::string limit =
       "this model's maximum context length is " + std::to_string(context.max_seq_len) + " tokens";
   if (prompt > context.max_seq_len)

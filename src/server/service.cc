@@ -208,7 +208,7 @@ void Router::post_admitted(const std::shared_ptr<Reply>& reply, Route route) {
   const bool embeds = route == Route::embeddings;
   if (!core_->engine && !embeds)
     return reply->error(
-        openai::bad_request("this model is an encoder, which generates nothing; use /v1/embeddings"));
+        openai::bad_request("this model is an encoder, which generates no text; use /v1/embeddings"));
   if (!core_->embedder && embeds)
     return reply->error(
         openai::bad_request("this model generates text and has no embeddings; use /v1/completions"));

@@ -232,10 +232,10 @@ class BadInput(unittest.TestCase):
         messages = file("messages.json", '[{"role": "user", "content": "hi"}]')
         chat = ["chat", "--print-prompt", "--messages"]
         self.refuse(["'rag'", "there is 'default'"], *chat, messages, "--chat-template-name", "rag")
-        self.refuse(["nofile is no file"], *chat, messages, "--chat-template", "nofile")
+        self.refuse(["nofile is not a file"], *chat, messages, "--chat-template", "nofile")
         self.refuse(["line 1, column 22", "no attribute 'x'"], *chat, messages, "--chat-template", "{{ messages[0].role.x.y }}")
         self.refuse(["statement 'include'"], *chat, messages, "--chat-template", "{% include 'x' %}")
-        self.refuse(["\"tools\"", "field of its own"], *chat, messages, "--template-kwargs", '{"tools": []}')
+        self.refuse(["\"tools\"", "field of the request itself"], *chat, messages, "--template-kwargs", '{"tools": []}')
         self.refuse(["not valid JSON"], *chat, messages, "--template-kwargs", "{")
         self.refuse(["messages: not valid JSON"], *chat, file("broken.json", "[{"))
         self.refuse(["at least one message"], *chat, file("empty.json", "[]"))

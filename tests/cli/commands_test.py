@@ -394,7 +394,7 @@ class Commands(unittest.TestCase):
                 self.assertEqual([row["index"] for row in rows], list(range(len(rows))))
                 self.assertGreaterEqual(len(rows), 3)
                 self.assertIn(f"fovea: ended by {number.name}: {len(rows)} of 20000 rows are in {folder}/out.partial; "
-                              "the same command with --resume goes on\n", said)
+                              "the same command with --resume continues\n", said)
 
     def test_a_signal_before_the_first_row_leaves_nothing(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -498,7 +498,7 @@ class Commands(unittest.TestCase):
             self.assertIn("fovea: cannot write " + target + ".partial: File too large", result.stderr)
             with open(target + ".partial") as file:
                 rows = [json.loads(line) for line in file]
-            self.assertIn(f"{len(rows)} of 300 rows are in {target}.partial; the same command with --resume goes on", result.stderr)
+            self.assertIn(f"{len(rows)} of 300 rows are in {target}.partial; the same command with --resume continues", result.stderr)
             self.assertGreater(len(rows), 5)
             self.assertIn(f"resume: {len(rows)} rows", run("generate", *flags, "--resume").stderr)
             with open(target) as file:
@@ -539,7 +539,7 @@ class Commands(unittest.TestCase):
         self.assertEqual(process.wait(), 0)
 
     def test_resume_needs_a_file(self):
-        for flags, words in [([], "give --output FILE"), (["--output", "/dev/null"], "/dev/null is no file")]:
+        for flags, words in [([], "give --output FILE"), (["--output", "/dev/null"], "/dev/null is not a file")]:
             result = subprocess.run([PROGRAM, "generate", "--resume", *flags, "x"], capture_output=True, text=True)
             self.assertEqual(result.returncode, 2)
             self.assertIn(words, result.stderr)

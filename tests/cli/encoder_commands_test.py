@@ -212,20 +212,20 @@ class EncoderDecoder(unittest.TestCase):
             self.assertEqual([row["token_ids"] for row in two], [one["token_ids"]] * 2)
             other = rows_of(run("generate", "--input", "/dev/stdin", *flags, stdin=lines([{"audio": sound, "decoder_prompt": "abc"}])))
             self.assertEqual(other[0]["prompt_tokens"], 3)
-            for args, part in [(["a text"], "this model hears audio"), (["--audio", __file__], "not a WAV file")]:
+            for args, part in [(["a text"], "this model takes audio"), (["--audio", __file__], "not a WAV file")]:
                 result = run("generate", *flags, *args)
                 self.assertEqual(result.returncode, 2)
                 self.assertIn(part, result.stderr)
             write_wav(sound, rate=44100)
-            self.assertIn("44100 Hz; this model hears 16000 Hz", run("generate", "--audio", sound, *flags).stderr)
+            self.assertIn("44100 Hz; this model takes 16000 Hz", run("generate", "--audio", sound, *flags).stderr)
             write_wav(sound, seconds=2)
-            self.assertIn("this model hears 1 seconds", run("generate", "--audio", sound, *flags).stderr)
+            self.assertIn("this model takes at most 1 seconds", run("generate", "--audio", sound, *flags).stderr)
             self.assertIn("reads text, not audio", run("generate", "--model", BART, "--audio", sound).stderr)
 
     def test_no_server_hears(self):
         result = run("serve", "--port", "0", "--model", WHISPER)
         self.assertEqual(result.returncode, 2, result.stderr)
-        self.assertIn("hears audio, and no endpoint of the server takes sound; transcribe with fovea generate --audio FILE.wav", result.stderr)
+        self.assertIn("takes audio, and no endpoint of the server accepts it; transcribe with fovea generate --audio FILE.wav", result.stderr)
         self.assertNotIn("ready", result.stderr)
 
 
