@@ -92,7 +92,7 @@ Result<std::vector<ConfigEntry>> parse_config_file(std::string_view text, const 
   const toml::parse_result parsed = toml::parse(text);
   if (!parsed) {
     const toml::parse_error& error = parsed.error();
-    return invalid(file + ":" + std::to_string(error.source().begin.line) + ": this is no TOML: " +
+    return invalid(file + ":" + std::to_string(error.source().begin.line) + ": this is not valid TOML: " +
                    printable(error.description(), 200) + "; write KEY = VALUE, with quotes around text");
   }
   Reader reader(file, is_section);

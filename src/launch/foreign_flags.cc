@@ -17,18 +17,17 @@ constexpr Peers kBoth = {Peer::sglang, Peer::vllm};
 constexpr Peers kSglangs = {Peer::sglang, Peer::mini_sglang};
 constexpr Peers kAll = {Peer::sglang, Peer::vllm, Peer::mini_sglang};
 
-constexpr std::string_view kNoGraphs = "a step is not captured into a graph here: it runs as it is";
+constexpr std::string_view kNoGraphs = "steps are not captured into graphs here";
 constexpr std::string_view kOneProcess =
     "the program is one process that scores, samples and decodes text itself";
-constexpr std::string_view kServes = "serve takes it; of no use to a command that listens nowhere";
+constexpr std::string_view kServes = "serve takes it; this command does not listen";
 constexpr std::string_view kOneDevice = "one device runs the whole model; leave it out or give 1";
 constexpr std::string_view kNoSpeculation =
     "speculative decoding is not built; leave it out: the answers are the same, one token a step";
-constexpr std::string_view kNoVision = "no vision encoder runs here that it could be set for";
+constexpr std::string_view kNoVision = "no vision encoder runs here";
 constexpr std::string_view kNoStateLayers = "linear-attention and state-space layers are not built";
 constexpr std::string_view kNoSparse = "kernels of sparse MLA are not built; leave it out";
-constexpr std::string_view kGenerates =
-    "generate, chat and serve take it; of no use to a command that does none";
+constexpr std::string_view kGenerates = "generate, chat and serve take it; this command does not generate";
 
 std::vector<ForeignFlag> attention_flags() {
   return {
@@ -53,7 +52,7 @@ std::vector<ForeignFlag> attention_flags() {
        none,
        noted,
        "",
-       "a knob of FlashInfer's MLA prefill, which this build lacks"},
+       "a knob of FlashInfer's MLA prefill, which this build does not have"},
       {kSglang,
        {"--disable-chunked-prefix-cache"},
        none,
@@ -145,7 +144,7 @@ std::vector<ForeignFlag> cache_flags() {
        none,
        noted,
        "",
-       "all layers share one pool; pages that no window sees any more are freed"},
+       "all layers share one pool; pages outside all windows are freed"},
       {kVllm,
        {"--calculate-kv-scales"},
        none,
@@ -353,7 +352,7 @@ std::vector<ForeignFlag> model_flags() {
        one,
        noted,
        "",
-       "nothing is downloaded: HF_HUB_CACHE says where the cache is"},
+       "nothing is downloaded: HF_HUB_CACHE sets the folder of the cache"},
       {kBoth,
        {"--revision"},
        one,
@@ -409,7 +408,7 @@ std::vector<ForeignFlag> server_flags() {
        one,
        noted,
        "",
-       "serve takes it, once for each key or name; of no use to a command that listens nowhere"},
+       "serve takes it, once for each key or name; this command does not listen"},
       {kVllm,
        {"--uds", "--max-num-queued-reqs", "--max-num-queued-tokens", "--shutdown-timeout"},
        one,
@@ -421,7 +420,7 @@ std::vector<ForeignFlag> server_flags() {
        one,
        noted,
        "",
-       "serve takes it (repeated, or as a JSON list); of no use to a command that listens nowhere"},
+       "serve takes it (repeated, or as a JSON list); this command does not listen"},
       {kVllm,
        {"--allowed-methods", "--allowed-headers"},
        one,
@@ -436,12 +435,7 @@ std::vector<ForeignFlag> server_flags() {
        refused,
        "",
        "TLS is a proxy's work; leave it out and see docs/serving.md"},
-      {kBoth,
-       {"--root-path"},
-       one,
-       noted,
-       "",
-       "paths begin at /: the proxy that adds one takes it away again"},
+      {kBoth, {"--root-path"}, one, noted, "", "paths begin at /: a proxy that adds a prefix must remove it"},
       {kBoth,
        {"--uvicorn-log-level", "--log-level-http"},
        one,
@@ -520,7 +514,7 @@ std::vector<ForeignFlag> server_flags() {
        "",
        "--log-level info logs each request, and never its text"},
       {kVllm, {"--max-log-len"}, one, noted, "", "no prompt is logged"},
-      {kVllm, {"--log-config-file"}, one, refused, "", "--log-level says what is logged; leave it out"},
+      {kVllm, {"--log-config-file"}, one, refused, "", "--log-level sets what is logged; leave it out"},
       {kBoth, {"--config"}, one, same, "--config", "TOML rather than YAML, with a section for each command"},
       {kVllm, {"--disable-fastapi-docs"}, none, noted, "", "there are no such pages"},
       {kVllm, {"--disable-frontend-multiprocessing"}, none, noted, "", kOneProcess},
@@ -536,7 +530,7 @@ std::vector<ForeignFlag> server_flags() {
        noted,
        "",
        "--max-header-bytes of serve limits the headers, whose number is at most 100"},
-      {kBoth, {"--stream-interval"}, one, noted, "", "a token is sent as soon as it is there"},
+      {kBoth, {"--stream-interval"}, one, noted, "", "each token is sent as soon as it is available"},
       {kSglang, {"--enable-cache-report"}, none, noted, "", "usage always has the cached tokens"},
       {kSglang, {"--warmups"}, one, noted, "", "nothing is compiled or captured at the first request"},
       {kSglang,
@@ -563,7 +557,7 @@ std::vector<ForeignFlag> server_flags() {
        one,
        refused,
        "",
-       "--generation-config says where defaults come from; give --generation-config vllm for OpenAI's",
+       "--generation-config sets where defaults come from; give --generation-config vllm for OpenAI's",
        {"model"}},
       {kSglang,
        {"--is-embedding"},

@@ -150,7 +150,7 @@ class Bench {
                                                   : Result<std::vector<int32_t>>(io_error(""));
     if (!tokens || tokens->empty()) {
       watch_.say(
-          "The server has no /tokenize: prompts are words, taken for one token each (text for one per 4 "
+          "The server has no /tokenize: prompts are words, counted as one token each (text as one per 4 "
           "bytes).");
       return vocabulary;
     }

@@ -71,7 +71,7 @@ Result<std::vector<Metric>> parse_metrics(std::string_view names) {
                                     [&](Metric metric) { return to_string(metric) == name; });
     if (found == kMetrics.end())
       return invalid("--percentile-metrics " + std::string(names) + ": \"" + std::string(name) +
-                     "\" is none; allowed are ttft, tpot, itl, e2el, separated by commas");
+                     "\" is not a metric; allowed are ttft, tpot, itl, e2el, separated by commas");
     metrics.push_back(*found);
   }
   return metrics;
@@ -83,7 +83,7 @@ Result<std::vector<double>> parse_percentiles(std::string_view numbers) {
     const auto number = parse_number(text);
     if (!number || *number < 0 || *number > 100)
       return invalid("--metric-percentiles " + std::string(numbers) + ": \"" + std::string(text) +
-                     "\" is none; allowed are numbers of 0 to 100, separated by commas");
+                     "\" is not a percentile; allowed are numbers of 0 to 100, separated by commas");
     percentiles.push_back(*number);
   }
   return percentiles;

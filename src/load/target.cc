@@ -64,9 +64,9 @@ Result<Target> parse_target(std::string_view url) {
   constexpr std::string_view kHttp = "http://", kUnix = "unix:";
   if (url.starts_with("https://"))
     return unsupported("--base-url " + std::string(url) +
-                       ": TLS is not spoken here; put a proxy that does before it, or give http://");
+                       ": TLS is not supported; connect through a proxy that handles TLS, or give http://");
   if (url.starts_with(kUnix)) return parse_unix(url, url.substr(kUnix.size()));
-  if (!url.starts_with(kHttp)) return bad_url(url, "not a URL of a kind that is known");
+  if (!url.starts_with(kHttp)) return bad_url(url, "not a URL of a supported kind");
   std::string_view rest = url.substr(kHttp.size());
   Target target;
   const size_t slash = rest.find_first_of("/?#");

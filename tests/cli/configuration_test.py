@@ -117,7 +117,7 @@ class Configuration(unittest.TestCase):
         bad("[servr]\nport = 1\n", ":1: ", "[servr]", "did you mean [serve]?")
         bad("port = 1\n", ":1: ", "port", "[serve]")
         bad("[docs]\nport = 1\n", ":2: ", "port", "[docs]")
-        bad("[serve]\nport 1\n", ":2: ", "no TOML")
+        bad("[serve]\nport 1\n", ":2: ", "not valid TOML")
         bad("[serve]\nport = true\n", ":2: ", "port", "takes a value")
         bad("[serve]\nno-playground = 1\n", ":2: ", "no-playground", "true or false")
         bad("[serve]\nport = [1, 2]\n", ":2: ", "port", "one value")
