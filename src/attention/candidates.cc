@@ -120,7 +120,7 @@ PhaseSelection choose_automatically(const Request& request, const SelectionConte
     selection.why = valid.size() == 1 ? "automatic: the only one that serves " + on
                                       : "automatic: first of " + join(valid, ", ") + " that serves " + on;
   }
-  if (!request.from.empty()) selection.why += ", as " + request.from + " says";
+  if (!request.from.empty()) selection.why += ", as set by " + request.from;
   return selection;
 }
 

@@ -107,7 +107,7 @@ std::vector<Evaluated> evaluate_all(const Preference& preference, const Selectio
            Remedy::flag,
            {"switched off by " + preference.by[static_cast<size_t>(off - preference.off.begin())], ask}});
     else if (preference.name.empty() && off_by_default(row))
-      one.findings.insert(one.findings.begin(), {0, Remedy::flag, {"off unless asked for", ask}});
+      one.findings.insert(one.findings.begin(), {0, Remedy::flag, {"off unless requested", ask}});
     all.push_back(std::move(one));
   }
   return all;

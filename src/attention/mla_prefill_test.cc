@@ -36,7 +36,7 @@ TEST_F(MlaPrefillChoice, HasARegistryOfItsOwn) {
   for (const Candidate& c : s.kinds[0].prefill.candidates)
     refused.push_back(c.backend->label() + ": " + quoted_list(c.reasons));
   EXPECT_THAT(refused, ElementsAre("TRTLLM_RAGGED: ['head_size not supported']",
-                                   "FLASHINFER: ['off unless asked for']", "CUDNN: ['off unless asked for']",
+                                   "FLASHINFER: ['off unless requested']", "CUDNN: ['off unless requested']",
                                    "FLASH_ATTN (FA2): []"));
   EXPECT_EQ(s.kinds[0].prefill.candidates[1].reasons[0].fix, "-ac.mla_prefill_backend=FLASHINFER");
   EXPECT_THAT(s.kinds[0].prefill.candidates[0].reasons[0].fix,

@@ -35,8 +35,8 @@ Status BackendRegistry::check(const BackendInfo& info) const {
     }
     for (const std::string_view name : names)
       if (is_called(other, name))
-        return invalid("attention backend " + info.label() + " can't be called " + std::string(name) +
-                       ": that is what " + other.label() + " is called; choose another name");
+        return invalid("attention backend " + info.label() + " can't be called " + std::string(name) + ": " +
+                       other.label() + " has that name; choose another name");
   }
   return {};
 }

@@ -46,7 +46,7 @@ std::optional<Phase> parse_phase(std::string_view name) {
 
 /// Keys of other engines' grammars, for things that this one does not run.
 std::string_view why_not(std::string_view key) {
-  if (same_name(key, "verify")) return "drafts are verified by no speculative decoding here; leave it out";
+  if (same_name(key, "verify")) return "speculative decoding is not supported here; leave it out";
   if (same_name(key, "draft")) return "no draft model runs here; leave it out";
   if (same_name(key, "vit")) return "no vision tower runs here; leave it out";
   return {};
@@ -79,7 +79,7 @@ class Reader {
     const std::string quoted = "attention backend '" + given + "'";
     if (names.size() > 2) return invalid(quoted + " has more than one comma; a pair is 'PREFILL,DECODE'");
     if (names[0].empty() || names[1].empty())
-      return invalid(quoted + " lacks its " + (names[0].empty() ? "prefill" : "decode") +
+      return invalid(quoted + " has no " + (names[0].empty() ? "prefill" : "decode") +
                      " half; name both as 'PREFILL,DECODE', or give one name for both phases");
     if (is_auto(names[0]) || is_auto(names[1]))
       return invalid(quoted +
@@ -160,7 +160,7 @@ class Reader {
     for (LayerKind kind : kinds_)
       has.emplace_back(to_string(kind));
     return invalid(item.from + " names a backend for " + std::string(to_string(*item.kind)) +
-                   " layers, which this model has none of; its kinds are: " + join(has, ", "));
+                   " layers, but this model has none; its kinds are: " + join(has, ", "));
   }
 
   /// One that says something else about the same phase as exactly is a contradiction.

@@ -39,8 +39,8 @@ TEST_F(RequestsTest, NamesAutoAndPairs) {
 TEST_F(RequestsTest, BadPairs) {
   EXPECT_EQ(asked({.backend = "fa,fa,fa"}),
             "attention backend 'fa,fa,fa' has more than one comma; a pair is 'PREFILL,DECODE'");
-  EXPECT_THAT(asked({.backend = "fa,"}), HasSubstr("lacks its decode half"));
-  EXPECT_THAT(asked({.backend = " ,fa"}), HasSubstr("lacks its prefill half"));
+  EXPECT_THAT(asked({.backend = "fa,"}), HasSubstr("has no decode half"));
+  EXPECT_THAT(asked({.backend = " ,fa"}), HasSubstr("has no prefill half"));
   EXPECT_THAT(asked({.backend = "auto,fa"}), HasSubstr("'auto' in a pair"));
   EXPECT_THAT(asked({.backend = "fa,auto"}), HasSubstr("'auto' in a pair"));
   EXPECT_THAT(asked({.prefill_backend = "fa,plain"}), HasSubstr("must be one name"));
@@ -109,7 +109,7 @@ TEST_F(RequestsTest, KeysOfThingsThatDoNotRunAreRefusedByName) {
 
 TEST_F(RequestsTest, AKindThatTheModelLacksIsAnError) {
   EXPECT_EQ(asked({.backend = "mla=fa", .sources = {{"backend", "--attn"}}}),
-            "--attn names a backend for mla layers, which this model has none of; its kinds are: full, "
+            "--attn names a backend for mla layers, but this model has none; its kinds are: full, "
             "sliding_window");
   EXPECT_THAT(asked({.backend_per_kind = {{LayerKind::cross, "fa"}}}), HasSubstr("for cross layers"));
 }

@@ -493,7 +493,7 @@ TEST_F(CudaBackendRefusals, OfPlans) {
       HasSubstr("the attention workspace lies in host memory"));
   ThreadPool pool(1);
   Stream cpu(pool);
-  EXPECT_THAT(error_of(flash()->plan(spec, limits, d.meta, span(memory), cpu)), HasSubstr("stream of a GPU"));
+  EXPECT_THAT(error_of(flash()->plan(spec, limits, d.meta, span(memory), cpu)), HasSubstr("a GPU stream"));
 }
 
 TEST_F(CudaBackendRefusals, OfAnotherDevicesMemory) {
@@ -504,7 +504,7 @@ TEST_F(CudaBackendRefusals, OfAnotherDevicesMemory) {
   const DeviceBuffer memory = workspace_for(*flash(), step.spec, step.limits());
   Stream there(*other);
   EXPECT_THAT(error_of(flash()->plan(step.spec, step.limits(), d.meta, span(memory), there)),
-              HasSubstr("lies in the memory of CUDA device 0; it must be in that of CUDA device 1"));
+              HasSubstr("lies in the memory of CUDA device 0; it must be in the memory of CUDA device 1"));
 }
 
 TEST_F(CudaBackendRefusals, OfForwards) {

@@ -174,7 +174,7 @@ class CpuAttn : public AttentionBackend {
     if (workspace.size() < needed)
       return invalid("CPU_ATTN got a workspace of " + std::to_string(workspace.size()) +
                      " bytes; these limits need " + std::to_string(needed) +
-                     ": allocate what workspace_bytes() says");
+                     ": allocate the size that workspace_bytes() returns");
     if (reinterpret_cast<uintptr_t>(workspace.data()) % kWorkspaceAlignment != 0)
       return invalid("CPU_ATTN got a workspace that is not aligned to 64 bytes");
     auto plan = std::make_unique<CpuAttnPlan>();

@@ -345,9 +345,9 @@ class CudaAttention : public AttentionBackend {
 
  private:
   Status check_stream(const Stream& stream, int device) const {
-    if (stream.on_cpu()) return invalid(info_.label() + " needs a stream of a GPU; a CPU's is given");
+    if (stream.on_cpu()) return invalid(info_.label() + " needs a GPU stream; a CPU stream is given");
     if (device >= 0 && stream.cuda().device() != device)
-      return invalid("the plan was made on CUDA device " + str(device) + "; the stream is of device " +
+      return invalid("the plan was made on CUDA device " + str(device) + "; the stream belongs to device " +
                      str(stream.cuda().device()));
     return {};
   }
@@ -369,7 +369,7 @@ class CudaAttention : public AttentionBackend {
     if (workspace.size() < needed)
       return invalid(info_.label() + " got a workspace of " + str(static_cast<int64_t>(workspace.size())) +
                      " bytes; these limits need " + str(static_cast<int64_t>(needed)) +
-                     ": allocate what workspace_bytes() says");
+                     ": allocate the size that workspace_bytes() returns");
     if (reinterpret_cast<uintptr_t>(workspace.data()) % kWorkspaceAlignment != 0)
       return invalid(info_.label() + " got a workspace that is not aligned to 64 bytes");
     return {};

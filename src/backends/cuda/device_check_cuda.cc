@@ -29,8 +29,9 @@ Status check_on_device(std::initializer_list<NamedAddress> addresses, int device
     cudaPointerAttributes where{};
     FOVEA_CUDA_TRY(cudaPointerGetAttributes(&where, a.address));
     if (const std::string place = wrong_place(where, device); !place.empty())
-      return invalid(std::string(a.name) + " lies in " + place + "; it must be in that of CUDA device " +
-                     std::to_string(device) + ", whose stream is given");
+      return invalid(std::string(a.name) + " lies in " + place +
+                     "; it must be in the memory of CUDA device " + std::to_string(device) +
+                     ", to which the given stream belongs");
   }
   return {};
 }

@@ -94,7 +94,8 @@ Status check_rows(const Rows& r) {
   if (r.head_stride > INT32_MAX)
     return invalid(name + " has a head stride of " + str(r.head_stride) +
                    " elements; kernels count below 2^31");
-  if (r.block_rows < 0) return invalid(name + " has blocks of " + str(r.block_rows) + " rows; 0 or more");
+  if (r.block_rows < 0)
+    return invalid(name + " has blocks of " + str(r.block_rows) + " rows; it must be 0 or more");
   return {};
 }
 
@@ -117,9 +118,8 @@ Status check_apart(const Rows& r, int tokens) {
                      str(r.heads) + " heads of " + str(r.dim) + " overlap; it is written to");
     if (__builtin_mul_overflow(size - 1, stride, &far) || __builtin_add_overflow(span, far, &span) ||
         span > kMostElements)
-      return invalid("AttentionArgs::" + std::string(r.name) +
-                     " has strides by which it reaches over more than " + str(kMostElements) +
-                     " elements, which kernels do not count: use a smaller step");
+      return invalid("AttentionArgs::" + std::string(r.name) + " has strides by which it spans more than " +
+                     str(kMostElements) + " elements, the most that kernels can index: use a smaller step");
   }
   return {};
 }
@@ -135,8 +135,8 @@ Status check_step(const AttentionSpec& spec, const AttentionLimits& limits, cons
   const auto seqs = static_cast<int64_t>(meta.kv_lens.size());
   if (meta.tokens < 0)
     return invalid(
-        "BatchMeta::tokens is not given; on a GPU, whose arrays the host does not read, it says how "
-        "many query rows the step has");
+        "BatchMeta::tokens is not given; the host does not read arrays on a GPU: give the number of query "
+        "rows of the step");
   if (seqs > limits.max_seqs)
     return invalid("a step of " + str(seqs) + " sequences exceeds the limit of " + str(limits.max_seqs));
   if (meta.tokens > limits.max_tokens)
@@ -167,7 +167,7 @@ Status check_layer(const AttentionSpec& spec, const AttentionArgs& args, int tok
   const KvView& kv = args.kv;
   const KvCacheDType planned = resolve(spec.kv_dtype, spec.dtype);
   if (kv.dtype != planned)
-    return invalid("the cache is of " + std::string(to_string(kv.dtype)) + "; the step was planned for " +
+    return invalid("the cache has dtype " + std::string(to_string(kv.dtype)) + "; the step was planned for " +
                    std::string(to_string(planned)));
   const Rows q{"q",
                args.q,

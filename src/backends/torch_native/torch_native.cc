@@ -106,7 +106,8 @@ const BackendInfo& torch_native_info() {
     i.name = "TORCH_NATIVE";
     i.aliases = {"torch_native", "torch_sdpa", "sdpa"};
     i.capability = kCapability;
-    i.description = "The definition in plain loops, fp64 if asked: slow, and what others are measured by";
+    i.description =
+        "Reference implementation in plain loops, fp64 on request: slow; other backends are compared with it";
     i.documented = &documented();
     i.families = {"reference"};
     return i;

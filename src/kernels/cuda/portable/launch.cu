@@ -10,7 +10,8 @@ namespace fovea::cuda::portable {
 Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream,
               LaunchRecord* record) {
   if (stored_type(kernel.q, params.kv.type) != kernel.kv)
-    return Error{ErrorCode::internal, "keys are of another type than the portable kernel was selected for"};
+    return Error{ErrorCode::internal,
+                 "keys have a different type from the one that the portable kernel was selected for"};
   if (max_items == 0) return {};
   AttentionParams p = params;
   if (p.partial_rows == 0) p.partial_rows = kernel.rows;
