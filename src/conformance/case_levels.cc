@@ -156,7 +156,7 @@ void CaseSpace::add_memory() {
                               {"descending", level(PageOrder::descending)},
                               {"interleaved", level(PageOrder::interleaved)}};
   levels(Knob::null_page) = {{"no", 0}, {"yes", 1}};
-  levels(Knob::poison) = {{"what nobody owns", 0}, {"what nobody sees", 1}};
+  levels(Knob::poison) = {{"unowned slots", 0}, {"hidden slots", 1}};
   levels(Knob::shared_pages) = {{"no", 0}, {"yes", 1}};
   levels(Knob::padding) = {{"0", 0}, {"1", 1}, {"8", 8}, {"48", 48}};
   levels(Knob::place) = {

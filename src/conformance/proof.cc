@@ -58,13 +58,13 @@ class Members {
  public:
   Members(const Json& json, std::string where, Status& status)
       : json_(json), where_(std::move(where)), status_(status) {
-    if (!json.is_object()) fail("is no object");
+    if (!json.is_object()) fail("is not an object");
   }
 
   std::string text(const char* key) {
     const Json* value = find(key);
     if (value == nullptr) return {};
-    if (!value->is_string()) return fail(std::string(key) + " is no text"), "";
+    if (!value->is_string()) return fail(std::string(key) + " is not a text"), "";
     return value->get<std::string>();
   }
 
@@ -81,7 +81,7 @@ class Members {
     const Json* value = find(key);
     if (value == nullptr) return 0;
     if (!value->is_number() || !(value->get<double>() >= 0) || !std::isfinite(value->get<double>()))
-      return fail(std::string(key) + " is no number of 0 or more"), 0;
+      return fail(std::string(key) + " is not a number of 0 or more"), 0;
     return value->get<double>();
   }
 
@@ -89,7 +89,7 @@ class Members {
     const Json* value = find(key);
     if (value == nullptr) return 0;
     if (!value->is_number_unsigned() || value->get<uint64_t>() > static_cast<uint64_t>(most))
-      return fail(std::string(key) + " is no integer from 0 to " + std::to_string(most)), 0;
+      return fail(std::string(key) + " is not an integer from 0 to " + std::to_string(most)), 0;
     return value->get<int64_t>();
   }
 
@@ -97,7 +97,7 @@ class Members {
     static const Json kNone = Json::array();
     const Json* value = find(key);
     if (value == nullptr) return kNone;
-    if (!value->is_array()) return fail(std::string(key) + " is no list"), kNone;
+    if (!value->is_array()) return fail(std::string(key) + " is not a list"), kNone;
     return *value;
   }
 
@@ -105,10 +105,10 @@ class Members {
     std::map<std::string, int64_t> out;
     const Json* value = find(key);
     if (value == nullptr) return out;
-    if (!value->is_object()) return fail(std::string(key) + " is no object"), out;
+    if (!value->is_object()) return fail(std::string(key) + " is not an object"), out;
     for (const auto& [name, count] : value->items()) {
       if (!count.is_number_unsigned() || count.get<uint64_t>() > uint64_t{1} << 53)
-        return fail(std::string(key) + " has a count that is no integer from 0 to 2^53"), out;
+        return fail(std::string(key) + " has a count that is not an integer from 0 to 2^53"), out;
       out[name] = count.get<int64_t>();
     }
     return out;
@@ -118,7 +118,8 @@ class Members {
   void no_others() {
     if (!json_.is_object()) return;
     for (const auto& [key, value] : json_.items())
-      if (!asked_.contains(key)) return fail("has the key " + json_text(key) + ", which a proof has not");
+      if (!asked_.contains(key))
+        return fail("has the key " + json_text(key) + ", which a proof does not have");
   }
 
   void fail(const std::string& what) {
@@ -182,7 +183,7 @@ BackendProof read_backend(const Json& json, const std::string& where, Status& st
   backend.same_as = members.line("same_as");
   backend.cases = members.count("cases", int64_t{1} << 53);
   for (const Json& family : members.list("families")) {
-    if (!family.is_string()) return members.fail("families is no list of names"), backend;
+    if (!family.is_string()) return members.fail("families is not a list of names"), backend;
     backend.families.push_back(family.get<std::string>());
   }
   for (const Json& kernel : members.list("kernels"))
@@ -260,9 +261,9 @@ std::string to_json(const Proof& p) {
 }
 
 Result<Proof> parse_proof(std::string_view text, const std::string& file) {
-  if (json_nests_deeper(text)) return invalid(file + " is no proof: it nests too deep");
+  if (json_nests_deeper(text)) return invalid(file + " is not a proof: it nests too deep");
   const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) return invalid(file + " is no JSON; write it with fovea conformance --write");
+  if (json.is_discarded()) return invalid(file + " is not JSON; write it with fovea conformance --write");
   Status status;
   Members members(json, file, status);
   Proof proof;

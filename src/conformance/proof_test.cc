@@ -73,15 +73,15 @@ TEST(Proof, InfiniteErrorsAreStillJson) {
 TEST(Proof, RefusesWhatIsNoProof) {
   const std::string good = to_json(example());
   using ::testing::HasSubstr;
-  EXPECT_THAT(refusal(""), HasSubstr("f.json is no JSON"));
-  EXPECT_THAT(refusal("[]"), HasSubstr("f.json is no object"));
+  EXPECT_THAT(refusal(""), HasSubstr("f.json is not JSON"));
+  EXPECT_THAT(refusal("[]"), HasSubstr("f.json is not an object"));
   EXPECT_THAT(refusal("{}"), HasSubstr("f.json has no device"));
   EXPECT_THAT(refusal(std::string(1000, '[')), HasSubstr("nests too deep"));
-  EXPECT_THAT(refusal(good + "x"), HasSubstr("is no JSON"));
+  EXPECT_THAT(refusal(good + "x"), HasSubstr("is not JSON"));
   EXPECT_THAT(refusal(replaced(good, "\"isa\"", "\"ISA\"")), HasSubstr("has no isa"));
   EXPECT_THAT(refusal(replaced(good, "\"isa\":", "\"more\": 1, \"isa\":")),
               HasSubstr("f.json has the key \"more\""));
-  EXPECT_THAT(refusal(replaced(good, "\"cpu\"", "3")), HasSubstr("device is no text"));
+  EXPECT_THAT(refusal(replaced(good, "\"cpu\"", "3")), HasSubstr("device is not a text"));
   EXPECT_THAT(refusal(replaced(good, "g++ 12.2.0", "g++\\n12.2.0")),
               HasSubstr("compiler is more than a line"));
   EXPECT_THAT(refusal(replaced(good, "kv_dtypes=fp8_e4m3", "\\u001b[1m")),
@@ -95,19 +95,19 @@ TEST(Proof, RefusesWhatIsNoProof) {
   EXPECT_THAT(refusal(replaced(good, "\"proven\"", "\"perhaps\"")),
               HasSubstr("not proven, other kernels, refused, unasked or"));
   EXPECT_THAT(refusal(replaced(good, "\"reason\": \"\"", "\"reason\": null")),
-              HasSubstr("reason is no text"));
+              HasSubstr("reason is not a text"));
   EXPECT_THAT(refusal(replaced(good, "dcp=yes", "window=yes")), HasSubstr("\"window=yes\" twice"));
   EXPECT_THAT(refusal(replaced(replaced(good, "TORCH_NATIVE", "CPU_ATTN"), "\"version\": \"\"",
                                "\"version\": \"1\"")),
               HasSubstr("\"CPU_ATTN\" \"1\" twice"));
   EXPECT_THAT(refusal(replaced(good, "\"cells\": [", "\"cells\": {}, \"x\": [")),
-              HasSubstr("cells is no list"));
-  EXPECT_THAT(refusal(replaced(good, "{\"cpu\": 30}", "[]")), HasSubstr("prefill is no object"));
+              HasSubstr("cells is not a list"));
+  EXPECT_THAT(refusal(replaced(good, "{\"cpu\": 30}", "[]")), HasSubstr("prefill is not an object"));
   EXPECT_THAT(refusal(replaced(good, "{\"cpu\": 30}", "{\"cpu\": -1}")), HasSubstr("prefill has a count"));
   EXPECT_THAT(refusal(replaced(good, "\"split_cases\"", "\"splits\"")),
               HasSubstr("kernel 1 has no split_cases"));
   EXPECT_THAT(refusal(replaced(good, "[\"cpu\",\"other\"]", "[3]")),
-              HasSubstr("families is no list of names"));
+              HasSubstr("families is not a list of names"));
 }
 
 }  // namespace

@@ -88,7 +88,7 @@ CellProof Prover::refusal_of(const Cell& cell) {
   CellProof proof;
   proof.cell = cell.id();
   proof.status = CellStatus::unasked;
-  proof.reason = "nothing asks for it";
+  proof.reason = "nothing requests it";
   Machine& machine = workers_[0].pools.machine(1);
   if (!space_.allowed(space_.plain())) {
     proof.status = CellStatus::failed;

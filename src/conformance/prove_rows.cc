@@ -46,7 +46,7 @@ Status Prover::replay() {
   if (!options_.replay_row.empty()) {
     const auto levels = space_.parse_code(options_.replay_row);
     if (!levels)
-      return invalid("--row " + options_.replay_row + " is no row of " + name +
+      return invalid("--row " + options_.replay_row + " is not a row of " + name +
                      "; give the number and the row that a failure printed");
     evaluate({{number, {}, true, *levels}});
     return {};

@@ -436,7 +436,7 @@ TEST(WhatRan, AComposedCaseIsFoundAgainByItsRow) {
   options.replay_row += "0";
   const auto refused = prove(small_claims(), make_small, options);
   ASSERT_FALSE(refused);
-  EXPECT_THAT(refused.error().message, HasSubstr("is no row of CPU_ATTN"));
+  EXPECT_THAT(refused.error().message, HasSubstr("is not a row of CPU_ATTN"));
 }
 
 // --- Claims that the kernel does not keep

@@ -125,7 +125,7 @@ Status check_proofs(std::span<const Proof> proofs, const BackendRegistry& backen
       const BackendInfo* backend = row_of(row, backends);
       if (backend == nullptr)
         return stale(proof, row.name + (row.version.empty() ? "" : " (" + row.version + ")") +
-                                " is no backend of this program");
+                                " is not a backend of this program");
       const std::vector<Cell> known = cells(backend->capability);
       for (const CellProof& cell : row.cells)
         if (const std::string why = why_stale(cell, known); !why.empty())

@@ -50,7 +50,7 @@ Status check_file(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (!fs::exists(status)) return not_found("there is no such file");
-  if (!fs::is_regular_file(status)) return invalid("it is no file; give the path of a shared library");
+  if (!fs::is_regular_file(status)) return invalid("it is not a file; give the path of a shared library");
   return {};
 }
 

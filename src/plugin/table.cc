@@ -139,7 +139,7 @@ Status read_numbers(const fovea_backend_table& table, Capability& c) {
   const int least = c.min_compute_capability, most = c.max_compute_capability;
   if (least < 0 || most < 0 || (most > 0 && most < least) || std::max(least, most) > 999)
     return invalid("min_compute_capability " + std::to_string(least) + " and max_compute_capability " +
-                   std::to_string(most) + " are no range; 90 means 9.0, and 0 no bound");
+                   std::to_string(most) + " are not a range; 90 means 9.0, and 0 means no bound");
   if (device == DeviceKind::cuda) return {};
   if (graph != GraphSupport::never)
     return invalid("graph is " + std::string(to_string(graph)) + "; a backend of the CPU has NEVER");
@@ -168,9 +168,10 @@ Result<std::unique_ptr<Row>> read_table(const fovea_backend_table* given) {
   FOVEA_RETURN_IF_ERROR(read_sets(table, info.capability));
   FOVEA_RETURN_IF_ERROR(read_numbers(table, info.capability));
   if (info.capability.phases.has(Phase::prefill) != info.prefill_partner.empty())
-    return invalid(info.prefill_partner.empty()
-                       ? "phases lacks prefill; prefill_partner must name the backend that prefills for it"
-                       : "prefill_partner is for a backend whose phases lack prefill");
+    return invalid(
+        info.prefill_partner.empty()
+            ? "phases does not include prefill; prefill_partner must name the backend that prefills for it"
+            : "prefill_partner is for a backend whose phases do not include prefill");
   return row;
 }
 

@@ -151,12 +151,13 @@ TEST(Table, RefusesNumbersThatContradict) {
   };
   EXPECT_EQ(on_cuda(80, 0), "");
   EXPECT_EQ(on_cuda(0, 99), "");
-  EXPECT_THAT(on_cuda(90, 80), HasSubstr("are no range"));
-  EXPECT_THAT(on_cuda(-1, 0), HasSubstr("are no range"));
-  EXPECT_THAT(on_cuda(9000, 0), HasSubstr("are no range"));
+  EXPECT_THAT(on_cuda(90, 80), HasSubstr("are not a range"));
+  EXPECT_THAT(on_cuda(-1, 0), HasSubstr("are not a range"));
+  EXPECT_THAT(on_cuda(9000, 0), HasSubstr("are not a range"));
   EXPECT_THAT(refusal([](auto& t) { t.phases = FOVEA_BACKEND_BIT(FOVEA_BACKEND_DECODE); }),
               HasSubstr("prefill_partner must name"));
-  EXPECT_THAT(refusal([](auto& t) { t.prefill_partner = "CPU_ATTN"; }), HasSubstr("whose phases lack"));
+  EXPECT_THAT(refusal([](auto& t) { t.prefill_partner = "CPU_ATTN"; }),
+              HasSubstr("whose phases do not include"));
 }
 
 TEST(Table, SizesAreThoseOfTheVersion) {

@@ -41,8 +41,8 @@ TEST(BackendLibrary, FilesThatAreNoLibrary) {
   EXPECT_THAT(refusal("/no/such/file.so"), HasSubstr("there is no such file"));
   EXPECT_THAT(refusal("no_such_file.so"), HasSubstr("there is no such file"));
   EXPECT_THAT(refusal(""), HasSubstr("empty"));
-  EXPECT_THAT(refusal("/tmp"), HasSubstr("it is no file"));
-  EXPECT_THAT(refusal("/dev/null"), HasSubstr("it is no file"));
+  EXPECT_THAT(refusal("/tmp"), HasSubstr("it is not a file"));
+  EXPECT_THAT(refusal("/dev/null"), HasSubstr("it is not a file"));
   EXPECT_THAT(refusal(file("no_library")), HasSubstr("it can't be loaded: "));
 }
 
