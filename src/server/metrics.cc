@@ -154,7 +154,7 @@ void MetricsImpl::write_requests(MetricsText& out) const {
               static_cast<double>(cached_total_.load(std::memory_order_relaxed)));
   prompt_tokens_.write("vllm:request_prompt_tokens", "Prompt tokens of a request.", out);
   generation_tokens_.write("vllm:request_generation_tokens", "Tokens generated for a request.", out);
-  n_.write("vllm:request_params_n", "Answers that a request asks for.", out);
+  n_.write("vllm:request_params_n", "Answers that a request wants.", out);
   max_tokens_.write("vllm:request_params_max_tokens", "max_tokens of requests that give it.", out);
   first_token_.write("vllm:time_to_first_token_seconds", "From a request's arrival to its first token.", out);
   next_token_.write("vllm:inter_token_latency_seconds", "From one token of an answer to the next.", out);

@@ -675,7 +675,7 @@ class Connections(RawTest):
         self.assertLess(after.value("vllm:generation_tokens_total") - before.value("vllm:generation_tokens_total"), 8 * 900 + 1)
         self.assertEqual(after.value("fovea_http_connections_refused_total") - before.value("fovea_http_connections_refused_total"), 2)
         self.assertEqual(self.counts()["refused"], after.value("fovea_http_connections_refused_total"))
-        self.assertIn("http: a connection is refused: this address has its 8 connections", self.server.log)
+        self.assertIn("http: a connection is refused: the limit of 8 connections for this address is reached", self.server.log)
 
     def test_idle_floods_shut_nobody_out(self):
         before = self.counts()

@@ -87,7 +87,7 @@ export async function streamChat(body, signal, onChunk) {
     signal,
   });
   const requestId = response.headers.get("x-request-id");
-  const brokeOff = () => new ApiError(0, "The connection broke before the answer was whole.", { requestId });
+  const brokeOff = () => new ApiError(0, "The connection broke before the answer was complete.", { requestId });
   const events = new EventParser();
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (;;) {

@@ -94,7 +94,7 @@ function showLoading(loading) {
 
 function showKeyNotice(yes) {
   byId("key-notice").hidden = !yes;
-  setText(byId("key-notice-text"), getKey() ? "The server refused this API key." : "This server asks for an API key.");
+  setText(byId("key-notice-text"), getKey() ? "The server refused this API key." : "This server requires an API key.");
 }
 
 function showReachable(error) {

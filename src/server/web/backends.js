@@ -11,7 +11,7 @@ export async function showBackends() {
     return info;
   } catch (error) {
     panel.replaceChildren(el("p", { class: "empty" }, error.status === 401
-      ? "The server asks for an API key: enter it in the settings." : `Not known: ${error.message}`));
+      ? "The server requires an API key: enter it in the settings." : `Not known: ${error.message}`));
     return null;
   }
 }
@@ -87,7 +87,7 @@ function phaseBlock(name, phase) {
 
 const ableRow = (candidate) => el("li", { class: "able" },
   el("span", { class: "mono" }, backendText(candidate)),
-  el("span", { class: "verdict" }, "can serve it, is later in the order"));
+  el("span", { class: "verdict" }, "can serve it, but is later in the order"));
 
 function refusedRow(candidate) {
   return el("li", { class: "refused" },
@@ -105,7 +105,7 @@ function withFlags(text) {
 function decisions(resolved) {
   const rows = resolved.map((one) => el("tr", {},
     el("th", { scope: "row", class: "mono" }, one.key), el("td", { class: "mono" }, one.value), el("td", {}, one.from)));
-  return el("details", { class: "decisions" }, el("summary", {}, `All that was decided (${resolved.length})`),
+  return el("details", { class: "decisions" }, el("summary", {}, `All decisions (${resolved.length})`),
     el("div", { class: "table-scroll", tabindex: "0", role: "region", "aria-label": "Decisions" },
       el("table", {},
         el("thead", {}, el("tr", {}, ...["Setting", "Value", "Why"].map((title) => el("th", { scope: "col" }, title)))),

@@ -32,7 +32,7 @@ export function copyButton(label, name, text) {
   const button = el("button", { type: "button", class: "ghost small", "aria-label": name, onclick: async () => {
     const copied = await copy(text());
     setText(button, copied ? "Copied" : "Not copied");
-    setText(byId("announce"), copied ? "Copied." : "The browser did not let it be copied.");
+    setText(byId("announce"), copied ? "Copied." : "The browser did not allow copying.");
     setTimeout(() => setText(button, label), 2000);
   } }, label);
   return button;

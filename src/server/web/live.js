@@ -234,7 +234,7 @@ function drawSequences(state) {
   setText(byId("sequences-note"), `${count(state.running)} running, ${count(state.waiting)} waiting`);
   byId("sequences").replaceChildren(
     shown.length > 0 ? el("ul", { class: "rows" }, ...shown.map((s) => sequenceRow(s, longest)))
-      : el("p", { class: "empty" }, "Nobody is being served."),
+      : el("p", { class: "empty" }, "No requests are running."),
     ...(more > 0 ? [el("p", { class: "empty" }, `and ${count(more)} more`)] : []));
 }
 

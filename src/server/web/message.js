@@ -79,7 +79,7 @@ export class MessageView {
       event.preventDefault();
       if (text.value.trim() !== "") this.#act.edit(this.#turn, text.value.trim());
     } }, text, el("p", { class: "buttons" }, el("button", { type: "submit", class: "primary" }, "Send"), el("button", { type: "button", class: "ghost", onclick: leave }, "Cancel"),
-      el("span", { class: "note" }, "What comes after it is left out.")));
+      el("span", { class: "note" }, "Later messages are removed.")));
     text.addEventListener("keydown", (event) => {
       if (event.key === "Escape") {
         event.stopPropagation();

@@ -266,7 +266,7 @@ test("failures are said, and the turn can be sent again", async () => {
   assert.match(await page.getByRole("alert").innerText(), /the engine stopped/);
   for (const text of ["broken", "cut short"]) {
     await say(page, text);
-    await answers(page).last().getByRole("alert").filter({ hasText: "The connection broke before the answer was whole" }).waitFor();
+    await answers(page).last().getByRole("alert").filter({ hasText: "The connection broke before the answer was complete" }).waitFor();
   }
   assert.equal(await page.getByRole("button", { name: "Retry" }).count(), 1, "of the last one only");
   await shoot(page, "failure");
@@ -316,9 +316,9 @@ test("a full context offers a way on", async () => {
 
 test("a key is asked for, kept for the tab, and sent", async () => {
   const { page, sent, leave } = await own({ key: "secret" }, "wide", { expectErrors: true });
-  await page.locator("#why", { hasText: "asks for an API key" }).waitFor();
+  await page.locator("#why", { hasText: "requires an API key" }).waitFor();
   await page.locator("#live-note", { hasText: "needs an API key" }).waitFor();
-  await page.locator("#key-notice", { hasText: "This server asks for an API key." }).waitFor();
+  await page.locator("#key-notice", { hasText: "This server requires an API key." }).waitFor();
   await shoot(page, "key");
   await page.getByRole("button", { name: "Enter the API key" }).click();
   assert.equal(await page.evaluate(() => document.activeElement.id), "api-key");
@@ -520,7 +520,7 @@ test("an encoder has a page for embeddings", async () => {
 test("an engine that did nothing yet", async () => {
   const idle = await startMock({ state: idleState });
   const { page, leave } = await visit("wide", { address: idle.url });
-  await page.locator("#sequences", { hasText: "Nobody is being served." }).waitFor();
+  await page.locator("#sequences", { hasText: "No requests are running." }).waitFor();
   await page.locator("#prefixes", { hasText: "Nothing is cached yet." }).waitFor();
   assert.match(await page.locator("#figures").innerText(), /Running\s+0\s+Waiting\s+0/);
   const shown = await page.locator("#kv-map i").evaluateAll((cells) => [...new Set(cells.map((cell) => cell.className))]);

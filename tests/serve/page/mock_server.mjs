@@ -183,7 +183,7 @@ export async function startMock({ port = 0, key = "", state, encoder = false, an
       return response.end(JSON.stringify({ error: { message: "the model is being loaded; try again later", type: "server_error", param: null, code: "loading" }, loading: loading() }));
     } else if (key && request.headers.authorization !== `Bearer ${key}`) {
       response.writeHead(401, { "Content-Type": "application/json" });
-      return response.end(JSON.stringify({ error: { message: "this server asks for an API key", type: "authentication_error", param: null, code: "invalid_api_key" } }));
+      return response.end(JSON.stringify({ error: { message: "this server requires an API key", type: "authentication_error", param: null, code: "invalid_api_key" } }));
     }
     if (path === "/v1/models") return json(response, { object: "list", data: [{ id: encoder ? "bge-small" : "gpt-oss-20b", object: "model", created: 0, owned_by: "fovea", max_model_len: encoder ? 512 : context }] });
     if (path === "/server_info") return json(response, info);
