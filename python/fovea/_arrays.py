@@ -158,7 +158,7 @@ class _Numpy(Framework):
 
     def describe_written(self, x: Any, name: str) -> Arg:
         if not x.flags.writeable:
-            raise ValueError(f"{name} is a read-only array; it is written to: pass one that may be, or a copy")
+            raise ValueError(f"{name} is a read-only array, but it is written to: pass a writable array or a copy")
         return self.describe(x)
 
     def _resolve(self, dtype: str) -> Any:

@@ -50,10 +50,10 @@ def view(x: Any) -> Arg:
     elif _is_valid(capsule, b"dltensor_versioned"):
         versioned = ctypes.cast(_pointer_of(capsule, b"dltensor_versioned"), POINTER(_ManagedVersioned)).contents
         if versioned.major != 1:
-            raise ValueError(f"__dlpack__() of {type(x).__name__} has version {versioned.major} of DLPack; known is 1")
+            raise ValueError(f"__dlpack__() of {type(x).__name__} has version {versioned.major} of DLPack; only 1 is supported")
         t = versioned.tensor
     else:
-        raise ValueError(f"__dlpack__() of {type(x).__name__} returned {capsule!r}, which is no DLPack capsule")
+        raise ValueError(f"__dlpack__() of {type(x).__name__} returned {capsule!r}, which is not a DLPack capsule")
     if not 0 <= t.ndim <= MAX_DIMS:
         raise ValueError(f"__dlpack__() of {type(x).__name__} has {t.ndim} dimensions; 0 to {MAX_DIMS} are allowed")
     shape = tuple(t.shape[i] for i in range(t.ndim))

@@ -179,7 +179,7 @@ def apply_rope_with_cos_sin_cache(
     """FlashInfer's: query [T, Hq * D], key [T, Hkv * D]; cos_sin_cache fp32 [positions, R], cosines first. Returns the rotated
     two in the same shapes."""
     if cos_sin_cache.shape[1] % 2:
-        raise ValueError(f"cos_sin_cache has {cos_sin_cache.shape[1]} columns; it must have cosines and as many sines")
+        raise ValueError(f"cos_sin_cache has {cos_sin_cache.shape[1]} columns; it must have as many sines as cosines")
     half = cos_sin_cache.shape[1] // 2
     framework = framework_of(query)
     # Views of the halves are strided, and the kernel wants dense tables.

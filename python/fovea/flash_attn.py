@@ -61,7 +61,7 @@ def _masking(
         raise _refused("window_size", window, "it must be (left, right), -1 = unbounded")
     left, right = (-1 if w is None else int(w) for w in window)
     if sink is not None and s_aux is not None:
-        raise ValueError("learnable_sink and s_aux are both given; they are two names of one thing: pass one")
+        raise ValueError("learnable_sink and s_aux are both given; they are two names of the same argument: pass one")
     return Masking(
         None if scale is None else float(scale), bool(causal), left, right, float(softcap or 0.0), int(chunk or 0), alibi,
         sink if sink is not None else s_aux, k_descale, v_descale,
@@ -362,7 +362,7 @@ def _check_longest(tokens: int, seqs: int, longest: int) -> None:
     if tokens > max(seqs, 0) * longest:
         raise ValueError(
             f"max_seqlen_q is {longest} and cu_seqlens_q has {seqs} sequences; q has {tokens} rows, more than they can have: pass "
-            "the rows of the longest sequence, and q without rows that are nobody's"
+            "the rows of the longest sequence, and q without rows that belong to no sequence"
         )
 
 
@@ -459,7 +459,7 @@ def flash_attn_with_kvcache(
         rotary_seqlens=rotary_seqlens, scheduler_metadata=scheduler_metadata,
     )
     if block_table is not None and page_table is not None:
-        raise ValueError("block_table and page_table are both given; they are two names of one thing: pass one")
+        raise ValueError("block_table and page_table are both given; they are two names of the same argument: pass one")
     table = page_table if page_table is not None else block_table
     if _hooks.compiling():
         if cu_seqlens_q is not None or cu_seqlens_k_new is not None:

@@ -660,7 +660,7 @@ class Refusals(unittest.TestCase):
 
         for fields, words in (
             ({"ndim": 1 << 20}, "1048576 dimensions"), ({"ndim": -1}, "-1 dimensions"), ({"shape": None}, "NULL"),
-            ({"capsule": 3}, "no DLPack capsule"), ({"capsule": None}, "no DLPack capsule"), ({"data": None}, "null"),
+            ({"capsule": 3}, "not a DLPack capsule"), ({"capsule": None}, "not a DLPack capsule"), ({"data": None}, "null"),
         ):
             with self.subTest(**fields), self.assertRaisesRegex(ValueError, words):
                 fovea.merge_states(normal(1, 2, 3, 4), Liar(**fields))
