@@ -35,7 +35,7 @@ openai::ApiError Deadlines::error(Timeout which) const {
   const std::string whose =
       which == Timeout::client ? " that its X-Request-Timeout allows" : " that this server allows";
   return {504,
-          "the request was not done after the " + seconds(request) + whose +
+          "the request was not finished after the " + seconds(request) + whose +
               "; ask for fewer tokens or answers, or allow more time",
           "", which == Timeout::client ? "client_timeout" : "request_timeout"};
 }

@@ -154,7 +154,7 @@ void MetricsImpl::write_requests(MetricsText& out) const {
               static_cast<double>(cached_total_.load(std::memory_order_relaxed)));
   prompt_tokens_.write("vllm:request_prompt_tokens", "Prompt tokens of a request.", out);
   generation_tokens_.write("vllm:request_generation_tokens", "Tokens generated for a request.", out);
-  n_.write("vllm:request_params_n", "Answers that a request wants.", out);
+  n_.write("vllm:request_params_n", "Number of answers requested (n).", out);
   max_tokens_.write("vllm:request_params_max_tokens", "max_tokens of requests that give it.", out);
   first_token_.write("vllm:time_to_first_token_seconds", "From a request's arrival to its first token.", out);
   next_token_.write("vllm:inter_token_latency_seconds", "From one token of an answer to the next.", out);
@@ -178,7 +178,7 @@ std::string MetricsImpl::text(const EngineStats* stats, const http::ConnectionCo
   out.gauge("fovea_http_connections", "Connections that are open.", connections.open);
   out.counter("fovea_http_connections_refused_total", "Connections refused at the connection limit.",
               static_cast<double>(connections.refused));
-  out.counter("fovea_http_connections_evicted_total", "Idle connections that were ended for new ones.",
+  out.counter("fovea_http_connections_evicted_total", "Idle connections closed for new ones.",
               static_cast<double>(connections.evicted));
   responses_.write("fovea_http_responses_total", "HTTP answers by status.", out);
   refused_.write("fovea_requests_refused_total",

@@ -12,7 +12,7 @@ double number(int64_t value) {
 }
 
 void write_requests(const EngineStats& s, MetricsText& out) {
-  out.gauge("vllm:num_requests_running", "Sequences that take part in steps.", s.running);
+  out.gauge("vllm:num_requests_running", "Sequences that are running.", s.running);
   out.gauge("vllm:num_requests_waiting", "Sequences in the queue.", s.waiting);
   out.gauge("vllm:kv_cache_usage_perc", "Share of the KV cache's pages in use, 0 to 1.",
             s.pages_total > 0 ? number(s.pages_in_use) / number(s.pages_total) : 0);
@@ -72,7 +72,7 @@ void write_attention(const EngineStats& s, MetricsText& out) {
   write_uses("fovea_attention_calls_total", "counter", "Calls of attention kernels, one a layer of a step.",
              s, out, [](const AttentionUse& u) -> Value { return number(u.calls); });
   write_uses("fovea_attention_bytes_total", "counter",
-             "What attention has to read and write at least: visible keys and values, queries, outputs.", s,
+             "Minimum bytes that attention reads and writes: visible keys and values, queries, outputs.", s,
              out, [](const AttentionUse& u) -> Value { return u.bytes; });
   write_uses("fovea_attention_flops_total", "counter",
              "Floating-point operations of visible pairs of query and key.", s, out,
@@ -91,7 +91,7 @@ void write_floor(const EngineStats& s, const MachineFloor& floor, MetricsText& o
   out.gauge("fovea_machine_fp32_flops_per_second", "fp32 FMAs of all threads, as measured.",
             floor.fp32_flops_per_second);
   write_uses("fovea_attention_roofline_ratio", "gauge",
-             "The least time that attention's bytes and flops take at the machine's rates over the time "
+             "Minimum time for attention's bytes and flops at the machine's rates, divided by the time "
              "taken; above 1 when keys came from caches.",
              s, out, [&](const AttentionUse& u) -> std::optional<double> {
                if (!(u.seconds > 0)) return std::nullopt;

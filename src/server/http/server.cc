@@ -180,7 +180,7 @@ void ServerImpl::tell_refusals(const std::string& why) {
   if (!refusals_told_.compare_exchange_strong(told, now)) return;
   const ConnectionCounts counts = site_->places.counts();
   FOVEA_LOG(warning) << "http: a connection is refused: " << why << "; since the start " << counts.refused
-                     << " refused, " << counts.evicted << " idle ones ended for new ones, " << counts.open
+                     << " refused, " << counts.evicted << " idle ones closed for new ones, " << counts.open
                      << " open";
 }
 
