@@ -164,7 +164,8 @@ Status run_bench_serve(const BenchServeFlags& flags) {
     FOVEA_RETURN_IF_ERROR(write_file(flags.plot, load::plot_svg(config, result)));
     std::fprintf(out, "Saved %s\n", flags.plot.c_str());
   }
-  if (result.stopped) return Error{ErrorCode::cancelled, "interrupted; the figures are of what was there"};
+  if (result.stopped)
+    return Error{ErrorCode::cancelled, "interrupted; the figures cover the requests until then"};
   if (result.summary.completed == 0)
     return io_error("none of the " + std::to_string(result.outcomes.size()) + " requests succeeded");
   return {};

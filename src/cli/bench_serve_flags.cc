@@ -89,8 +89,7 @@ void add_bench_serve(CLI::App& bench, BenchServeFlags& f) {
   app.add_option("--num-warmups", f.num_warmups, "Requests before those that count")
       ->check(CLI::Range(0, kMostRequests))
       ->capture_default_str();
-  app.add_option("--ready-check-timeout-sec", f.ready_timeout,
-                 "Seconds to wait for a server that is not there yet")
+  app.add_option("--ready-check-timeout-sec", f.ready_timeout, "Seconds to wait until the server is ready")
       ->check(check_seconds)
       ->capture_default_str();
   app.add_option("--request-timeout", f.request_timeout,
@@ -98,7 +97,7 @@ void add_bench_serve(CLI::App& bench, BenchServeFlags& f) {
       ->check(check_positive)
       ->capture_default_str();
   start_group(app, "Results");
-  app.add_option("--goodput", f.goodput, "What a good request keeps to: ttft:MS tpot:MS e2el:MS");
+  app.add_option("--goodput", f.goodput, "Limits that a good request meets: ttft:MS tpot:MS e2el:MS");
   app.add_option("--percentile-metrics", f.percentile_metrics, "Which to print")->capture_default_str();
   app.add_option("--metric-percentiles", f.metric_percentiles)->capture_default_str();
   app.add_flag("--save-result", f.save_result, "Write the figures to a JSON file");

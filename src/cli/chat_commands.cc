@@ -168,7 +168,7 @@ Status ChatCommands::save(const std::string& path) {
   if (target.empty()) return invalid("/save is incomplete: /save FILE");
   std::error_code ignored;
   if (target != file_ && std::filesystem::exists(target, ignored))
-    return invalid(target + " is there already; give another name, or remove it first");
+    return invalid(target + " already exists; give another name, or remove it first");
   FOVEA_TRY(out, OutputFile::open({target}));
   FOVEA_RETURN_IF_ERROR(out.line(conversation_.json()));
   FOVEA_RETURN_IF_ERROR(out.commit());

@@ -50,7 +50,7 @@ class File {
 Error not_kept(const std::string& path) {
   return {ErrorCode::io, "the history " + path + " can't be kept: " +
                              (errno != 0 ? std::strerror(errno) : "it is not a regular file") +
-                             "; --no-history goes without"};
+                             "; --no-history turns it off"};
 }
 
 std::string absolute_variable(const char* name) {

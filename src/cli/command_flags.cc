@@ -33,7 +33,7 @@ void add_generate(CLI::App& root, GenerateFlags& f) {
   app.add_option("--decoder-prompt", f.decoder_prompt,
                  "What an encoder-decoder model's answer begins with, special tokens included (default: the "
                  "model's)");
-  app.add_flag("--stats", f.stats, "Say at the end what the engine did, on standard error");
+  app.add_flag("--stats", f.stats, "Print statistics of the engine to standard error at the end");
   add_json_flag(app, f.model);
   start_group(app, "Chat");
   app.add_flag("--chat", f.chat, "Prompts are user turns of the chat template");
@@ -57,7 +57,7 @@ void add_chat(CLI::App& root, ChatFlags& f) {
   start_group(app, "Chat");
   app.add_option("--system", f.system, "System message");
   takes_file(
-      app.add_option("--messages", f.messages, "File with a JSON list of messages: answer it and leave"));
+      app.add_option("--messages", f.messages, "File with a JSON list of messages: answer it and exit"));
   app.add_flag("--print-prompt", f.print_prompt, "Print the prompt of --messages instead of an answer");
   app.add_flag("--no-generation-prompt", f.no_generation_prompt, "End --messages without opening an answer");
   app.add_flag("--continue-final-message", f.continue_final_message, "Go on with the last of --messages");
@@ -125,8 +125,9 @@ void add_explain(CLI::App& root, ExplainFlags& f) {
       "explain", "Say which attention backends a model would get on a device, and why not the others");
   start_group(app, "Question");
   add_json_flag(app, f.model);
-  app.add_option("--device", f.device,
-                 "cpu, sm75 to sm120, rocm, npu or xpu (default: this machine's); none has to be there");
+  app.add_option(
+      "--device", f.device,
+      "cpu, sm75 to sm120, rocm, npu or xpu (default: this machine's); the device need not exist here");
   add_model_flags(app, f.model, "MODEL,--model,--model-path");
 }
 

@@ -18,7 +18,7 @@ void add_backend_library(CLI::App& app, std::vector<std::string>& files) {
   takes_file(
       app.add_option(
           "--backend-library", files,
-          "A shared library with an attention backend, to be chosen from like the others (repeatable)"))
+          "A shared library with an attention backend, selectable like the built-in ones (repeatable)"))
       ->allow_extra_args(false);
 }
 

@@ -51,7 +51,7 @@ void add_sampling_flags(CLI::App& app, SamplingFlags& f, ModelFlags& model) {
   app.add_flag_callback(
       "--no-skip-special-tokens", [&f] { f.skip_special_tokens = false; },
       "Special tokens appear in the text");
-  app.add_flag("--ignore-eos", f.ignore_eos, "Go on past end tokens");
+  app.add_flag("--ignore-eos", f.ignore_eos, "Continue past end tokens");
 }
 
 void add_template_flags(CLI::App& app, ModelFlags& model, TemplateFlags& f) {

@@ -38,7 +38,7 @@ void add_access_flags(CLI::App& app, ServeFlags& f) {
          "or VLLM_API_KEY in the environment can not")
       ->allow_extra_args(false);
   app.add_option("--allowed-origins", f.allowed_origins,
-                 "Web pages that browsers may let use the server (repeatable; * = all; default: none)")
+                 "Origins of web pages that may use the server (repeatable; * = all; default: none)")
       ->allow_extra_args(false);
   app.add_option("--allowed-host", f.allowed_hosts,
                  "A name in Host headers, beside addresses and localhost, that is served on the loopback "
@@ -88,14 +88,14 @@ void add_http_flags(CLI::App& app, ServeFlags& f) {
       ->capture_default_str();
   app.add_option("--max-answer-bytes", f.max_answer_bytes,
                  "Largest answer that is not streamed, as estimated before it is computed; all answers in "
-                 "memory may have 16 times as much")
+                 "memory may have 16 times that")
       ->check(CLI::Range(int64_t{1} << 10, int64_t{1} << 32))
       ->capture_default_str();
   app.add_option("--max-header-bytes", f.max_header_bytes, "Largest request line and headers together")
       ->check(CLI::Range(int64_t{1} << 10, int64_t{1} << 20))
       ->capture_default_str();
   app.add_option("--max-connections", f.max_connections,
-                 "Connections at a time; beyond, idle ones end for new ones, or else new ones get 503")
+                 "Maximum open connections; above it, idle ones are closed for new ones, or new ones get 503")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   app.add_option("--max-connections-per-address", f.max_connections_per_address,
@@ -108,7 +108,7 @@ void add_http_flags(CLI::App& app, ServeFlags& f) {
   seconds("--header-timeout", f.header_timeout, "Seconds that a request's headers may take");
   seconds("--body-timeout", f.body_timeout, "Seconds that may pass without a byte of a body");
   seconds("--keep-alive-timeout,--timeout-keep-alive", f.keep_alive_timeout, "Seconds between two requests");
-  seconds("--write-timeout", f.write_timeout, "Seconds that a client may take no byte of its answer");
+  seconds("--write-timeout", f.write_timeout, "Seconds that a client may read no byte of its answer");
 }
 
 }  // namespace

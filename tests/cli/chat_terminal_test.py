@@ -287,7 +287,7 @@ class ChatAtATerminal(unittest.TestCase):
                              ("/load", "/load FILE"),
                              ("/load absent.json", "no such file"),
                              ("/load there.json", "there.json: not a JSON list of messages"),
-                             ("/save there.json", "there.json is there already"),
+                             ("/save there.json", "there.json already exists"),
                              ("/save", "/save FILE"),
                              ("/read binary", "binary is not UTF-8 text"),
                              ("/read .", "folder"),
