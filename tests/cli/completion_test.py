@@ -41,7 +41,7 @@ class Questions(unittest.TestCase):
             shown = {flag for line in text.splitlines() if line.startswith("  -") for flag in line.split()[0].split(",") if flag.startswith("--")}
             self.assertEqual(self.names(*command, "--"), shown)
         self.assertEqual(self.names("serve", "--max-conn"), {"--max-connections", "--max-connections-per-address"})
-        self.assertIn("Connections at a time", ask("serve", "--max-conn")[1]["--max-connections"])
+        self.assertIn("Maximum open connections", ask("serve", "--max-conn")[1]["--max-connections"])
 
     def test_values(self):
         self.assertEqual(self.names("serve", "--dtype", ""), {"auto", "float32", "bfloat16", "float16"})
