@@ -52,7 +52,7 @@ struct HeadSize {
 static constexpr HeadSize kHeadSizes[] = {{64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256}};
 
 /// Scores that are small against their cap, that are not, and rows of both; caps of each kind that
-/// sm90::PrefillCap tells apart; splits.
+/// sm90::PrefillSoftcap tells apart; splits.
 static std::vector<Problem> capped_problems() {
   std::vector<Problem> all;
   Problem p;

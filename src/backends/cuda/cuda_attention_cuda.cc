@@ -484,7 +484,7 @@ class CudaAttention : public AttentionBackend {
     if (plan.kernel.family == Family::sm90 && phase == Phase::decode) {
       FOVEA_TRY(planned, is_planned(plan, stream.cuda()));
       params.planned = planned;
-      params.settled = planned && plan.meta.past_kv_ready;
+      params.past_kv_ready = planned && plan.meta.past_kv_ready;
     }
     LaunchRecord record;
     FOVEA_RETURN_IF_ERROR(

@@ -47,8 +47,9 @@ std::string kind_of(const KernelChoice& choice) {
 
 std::string variant_of(const KernelChoice& choice, uint8_t variant) {
   if (choice.family != Family::sm90 || choice.kernel.kind == KernelKind::decode) return "";
-  const auto way = static_cast<sm90::PrefillWay>(variant);
-  return std::string(sm90::by_boxes(way) ? " tma" : " cp.async") + (sm90::is_capped(way) ? " softcap" : "");
+  const sm90::PrefillVariant v = sm90::kPrefillVariants[variant];
+  return std::string(v.load_mode == sm90::LoadMode::tma ? " tma" : " cp.async") +
+         (v.softcap ? " softcap" : "");
 }
 
 }  // namespace
@@ -119,12 +120,11 @@ std::vector<KernelName> reachable_kernels(const BackendInfo& info, FamilyOf fami
         if (!choice.ok() ||
             std::ranges::find(info.families, to_string(choice->family)) == info.families.end())
           continue;
-        // sm90's prefill is compiled for two ways to load keys, apart for a soft cap.
-        const bool ways = choice->family == Family::sm90 && choice->kernel.kind != KernelKind::decode;
-        for (const auto way : {sm90::PrefillWay::boxes, sm90::PrefillWay::rows,
-                               sm90::PrefillWay::capped_boxes, sm90::PrefillWay::capped_rows}) {
-          if (ways ? sm90::is_capped(way) != (spec.softcap > 0.0f) : way != sm90::PrefillWay::boxes) continue;
-          for (const KernelName& name : names_of(*choice, {true, false, static_cast<uint8_t>(way)}))
+        // The sm90 prefill kernels are compiled for two load modes, with and without a soft cap.
+        const bool variants = choice->family == Family::sm90 && choice->kernel.kind != KernelKind::decode;
+        for (const sm90::PrefillVariant& v : sm90::kPrefillVariants) {
+          if (variants ? v.softcap != (spec.softcap > 0.0f) : v.index() != 0) continue;
+          for (const KernelName& name : names_of(*choice, {true, false, v.index()}))
             names.insert({name.family, name.instance});
         }
       }

@@ -7,7 +7,7 @@ namespace fovea::cuda {
 struct LaunchRecord {
   bool attention = false;  ///< the attention kernel itself: not for a step without work
   bool merge = false;      ///< a kernel of its own that merges splits
-  /// Which of the kernels that are compiled for one policy: sm90's PrefillWay; 0 of the other families.
+  /// Which of the kernels of one policy: sm90's PrefillVariant::index(); 0 in the other families.
   uint8_t variant = 0;
 };
 

@@ -164,7 +164,7 @@ struct AttentionParams {
   /// its own work (its wait for those in front of it), so that they may be read while it still runs.
   bool planned = false;
   /// With `planned`: so were all keys but the last n_q of each sequence.
-  bool settled = false;
+  bool past_kv_ready = false;
 };
 
 }  // namespace fovea::cuda

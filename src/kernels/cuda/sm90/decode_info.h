@@ -5,7 +5,7 @@
 
 namespace fovea::cuda::sm90 {
 
-/// One kernel serves masks of all kinds, so `general` is either.
+/// One kernel serves all masks, so a policy is listed with `general` false and true.
 template <class P>
 constexpr KernelInfo decode_info(bool general) {
   KernelInfo info;

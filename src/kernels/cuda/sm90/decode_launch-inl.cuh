@@ -24,9 +24,9 @@ void prepare_decode(Launch& l) {
 }
 
 /// Gangs of a block for each KV head that find room on the device at once, at most one for an item.
-inline int decode_gangs(const Launch& l) {
+inline int decode_cta_groups(const Launch& l) {
   const int heads = static_cast<int>(l.params.kv_heads.divisor);
-  const int64_t most = std::min<int64_t>(l.max_items, INT32_MAX / l.max_items);  // GangDivision
+  const int64_t most = std::min<int64_t>(l.max_items, INT32_MAX / l.max_items);  // CtaGroupDivision
   return static_cast<int>(std::clamp<int64_t>(l.multiprocessors / heads, 1, std::max<int64_t>(most, 1)));
 }
 
@@ -39,12 +39,12 @@ bool launch_decode_policy(Launch& l) {
   }
   prepare_decode<P>(l);
   if (!l.error.empty()) return true;
-  const DecodeGrid grid{decode_gangs(l), l.params.planned, l.params.planned && l.params.settled, l.max_items};
+  const DecodeGrid grid{decode_cta_groups(l), l.params.planned, l.params.planned && l.params.past_kv_ready, l.max_items};
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(grid.gangs) * l.params.kv_heads.divisor);
+  config.gridDim = dim3(static_cast<unsigned>(grid.cta_groups) * l.params.kv_heads.divisor);
   config.blockDim = dim3(P::kThreads);
   config.dynamicSmemBytes = P::kSharedBytes;
   config.stream = l.stream;

@@ -34,7 +34,7 @@ struct DecodeLoader {
   const bool alike;  ///< K and V have the same strides
   const uint64_t policy = evict_first_policy();
   int index, key = 0, page = 0, slot = 0;
-  int key_last = 0, key_low = 0, old_keys = 0;  ///< of the item
+  int key_last = 0, key_low = 0, past_keys = 0;  ///< of the item
   int64_t pages = 0;
   bool more = false, wanted = false;
 
@@ -51,14 +51,14 @@ struct DecodeLoader {
     next_item();
   }
 
-  /// `grid.settled`: keys before the step's own may be read before the kernels in front of this one have
+  /// `grid.past_kv_ready`: keys before the step's own may be read before the kernels in front of this one have
   /// ended. Without it they are read when those have.
   __device__ void run(const DecodeGrid& grid) {
-    bool waited = !grid.settled;
+    bool waited = !grid.past_kv_ready;
     if (grid.planned && waited) grid_dependency_wait();
     RingPosition<P::kStages> at;
     while (more) {
-      const int now = key, last = min(key_last, now + kTiles * P::kTileKeys), old = old_keys;
+      const int now = key, last = min(key_last, now + kTiles * P::kTileKeys), old = past_keys;
       const int64_t k_offset =
           planted_offset(page * params.kv.k_page_stride + slot * params.kv.k_slot_stride);
       const int64_t v_offset =
@@ -66,7 +66,7 @@ struct DecodeLoader {
       const unsigned rows = __ballot_sync(~0u, wanted);
       key = last;
       if (key < key_last)
-        ask();
+        locate_rows();
       else
         next_item();
 #pragma unroll 1
@@ -83,12 +83,12 @@ struct DecodeLoader {
         const bool all = __popc(mine) == P::kCopyRows;
         if (even && all) {
           const bool ragged = params.kv.pages == nullptr;
-          copy_even<typename P::KTile>(ring.k(at.slot), k + __shfl_sync(~0u, k_offset, first),
+          copy_strided<typename P::KTile>(ring.k(at.slot), k + __shfl_sync(~0u, k_offset, first),
                                        ragged ? params.kv.k_page_stride : params.kv.k_slot_stride);
-          copy_even<typename P::VTile>(ring.v(at.slot), v + __shfl_sync(~0u, v_offset, first),
+          copy_strided<typename P::VTile>(ring.v(at.slot), v + __shfl_sync(~0u, v_offset, first),
                                        ragged ? params.kv.v_page_stride : params.kv.v_slot_stride);
         } else if (alike && all) {
-          copy_alike(ring.k(at.slot), k, v, k_offset, first);
+          copy_kv(ring.k(at.slot), k, v, k_offset, first);
         } else {
           copy<typename P::KTile>(ring.k(at.slot), k, k_offset, first, mine);
           copy<typename P::VTile>(ring.v(at.slot), v, v_offset, first, mine);
@@ -105,15 +105,15 @@ struct DecodeLoader {
     more = false;
     while (!more && index < range.last) {
       const WorkItem& item = params.items[index++];
-      key_last = item.key_last, key_low = item.key_low, old_keys = item.n_k - item.n_q, pages = item.pages;
+      key_last = item.key_last, key_low = item.key_low, past_keys = item.n_k - item.n_q, pages = item.pages;
       if (index < range.last) prefetch_l1(params.items + index);
-      key = DecodePiece<P>::first_key(item);
+      key = DecodeRowTile<P>::first_key(item);
       more = key < key_last;
     }
-    if (more) ask();
+    if (more) locate_rows();
   }
 
-  __device__ void ask() {
+  __device__ void locate_rows() {
     const int mine = key + lane / P::kCopyRows * P::kTileKeys + warp * P::kCopyRows + lane % P::kCopyRows;
     wanted = mine < key_last && mine >= key_low;
     if (!wanted) return;
@@ -140,7 +140,7 @@ struct DecodeLoader {
   }
 
   /// All of this warp's rows of K and V, from anywhere.
-  __device__ void copy_alike(uint32_t to, const char* k, const char* v, int64_t offset, int first) const {
+  __device__ void copy_kv(uint32_t to, const char* k, const char* v, int64_t offset, int first) const {
     using Tile = typename P::KTile;
 #pragma unroll kUnroll
     for (int i = 0; i < P::kCopyRows * Tile::kChunks / 32; ++i) {
@@ -154,7 +154,7 @@ struct DecodeLoader {
 
   /// All of this warp's rows, `stride` from each other.
   template <class Tile>
-  __device__ void copy_even(uint32_t to, const char* from, int64_t stride) const {
+  __device__ void copy_strided(uint32_t to, const char* from, int64_t stride) const {
     constexpr int kAtOnce = 32 / Tile::kChunks;
     static_assert(P::kCopyRows % kAtOnce == 0);
     const int row = lane / Tile::kChunks, chunk = lane % Tile::kChunks;

@@ -5,20 +5,66 @@
 
 namespace fovea::cuda::sm90 {
 
-//             D, Dv, Q, KV, row tiles, key groups, value parts, tile, stages, chunk
 template <class T>
-using Decode64 = PolicyList<DecodePolicy<64, 64, T, KvType::same, 1, 8, 1, 128, 6, 1024>,
-                            DecodePolicy<64, 64, T, KvType::e4m3, 1, 8, 1, 128, 8, 2048>>;
+using Decode64 = PolicyList<DecodePolicy<DecodeShape{.head_dim = 64,
+                                                     .v_head_dim = 64,
+                                                     .key_groups = 8,
+                                                     .tile_keys = 128,
+                                                     .stages = 6,
+                                                     .chunk_keys = 1024},
+                                         T>,
+                            DecodePolicy<DecodeShape{.head_dim = 64,
+                                                     .v_head_dim = 64,
+                                                     .kv = KvType::e4m3,
+                                                     .key_groups = 8,
+                                                     .tile_keys = 128,
+                                                     .stages = 8,
+                                                     .chunk_keys = 2048},
+                                         T>>;
 template <class T>
-using Decode96 = PolicyList<DecodePolicy<96, 96, T, KvType::same, 1, 8, 1, 128, 4, 512>>;
+using Decode96 = PolicyList<DecodePolicy<
+    DecodeShape{
+        .head_dim = 96, .v_head_dim = 96, .key_groups = 8, .tile_keys = 128, .stages = 4, .chunk_keys = 512},
+    T>>;
 template <class T>
-using Decode128 = PolicyList<DecodePolicy<128, 128, T, KvType::same, 1, 8, 1, 128, 3, 512>,
-                             DecodePolicy<128, 128, T, KvType::e4m3, 1, 8, 1, 128, 6, 1024>>;
+using Decode128 = PolicyList<DecodePolicy<DecodeShape{.head_dim = 128,
+                                                      .v_head_dim = 128,
+                                                      .key_groups = 8,
+                                                      .tile_keys = 128,
+                                                      .stages = 3,
+                                                      .chunk_keys = 512},
+                                          T>,
+                             DecodePolicy<DecodeShape{.head_dim = 128,
+                                                      .v_head_dim = 128,
+                                                      .kv = KvType::e4m3,
+                                                      .key_groups = 8,
+                                                      .tile_keys = 128,
+                                                      .stages = 6,
+                                                      .chunk_keys = 1024},
+                                          T>>;
 template <class T>
-using Decode192 = PolicyList<DecodePolicy<192, 128, T, KvType::same, 1, 4, 1, 64, 5, 512>>;
+using Decode192 = PolicyList<DecodePolicy<
+    DecodeShape{
+        .head_dim = 192, .v_head_dim = 128, .key_groups = 4, .tile_keys = 64, .stages = 5, .chunk_keys = 512},
+    T>>;
 template <class T>
-using Decode256 = PolicyList<DecodePolicy<256, 256, T, KvType::same, 1, 4, 2, 64, 3, 256>,
-                             DecodePolicy<256, 256, T, KvType::e4m3, 1, 4, 2, 64, 6, 512>>;
+using Decode256 = PolicyList<DecodePolicy<DecodeShape{.head_dim = 256,
+                                                      .v_head_dim = 256,
+                                                      .key_groups = 4,
+                                                      .value_parts = 2,
+                                                      .tile_keys = 64,
+                                                      .stages = 3,
+                                                      .chunk_keys = 256},
+                                          T>,
+                             DecodePolicy<DecodeShape{.head_dim = 256,
+                                                      .v_head_dim = 256,
+                                                      .kv = KvType::e4m3,
+                                                      .key_groups = 4,
+                                                      .value_parts = 2,
+                                                      .tile_keys = 64,
+                                                      .stages = 6,
+                                                      .chunk_keys = 512},
+                                          T>>;
 
 /// Calls f.template operator()<P>() for all of a query type until one returns true.
 template <class T, class F>

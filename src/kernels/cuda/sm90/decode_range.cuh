@@ -1,7 +1,7 @@
 #pragma once
-// Which items a block takes. Blocks of one gang, one for each KV head, take the same items, so that what lies
-// together in memory is read together; gangs share the step's items out evenly, in order, so that a row's
-// keys are cut between gangs only where one ends and the next begins.
+// Which items a block takes. Blocks of one cta_group, one for each KV head, take the same items, so that what lies
+// together in memory is read together; cta_groups share the step's items out evenly, in order, so that a row's
+// keys are cut between cta_groups only where one ends and the next begins.
 #include "kernels/cuda/common/params.h"
 #include "kernels/cuda/tiles/common.cuh"
 
@@ -9,51 +9,51 @@ namespace fovea::cuda::sm90 {
 
 /// Of a launch.
 struct DecodeGrid {
-  int gangs;
-  bool planned, settled;  ///< of AttentionParams
+  int cta_groups;
+  bool planned, past_kv_ready;  ///< of AttentionParams
   int max_items;
 };
 
-/// `items` items among `gangs` gangs, at most as many.
-struct GangDivision {
-  uint32_t items, gangs;
+/// `items` items among `cta_groups` cta_groups, at most as many.
+struct CtaGroupDivision {
+  uint32_t items, cta_groups;
 
-  __device__ GangDivision(int num_items, int most_gangs)
-      : items(static_cast<uint32_t>(num_items)), gangs(static_cast<uint32_t>(min(num_items, most_gangs))) {}
-  /// First item of a gang. A launch bounds items * gangs by 2^31.
-  __device__ int first(int gang) const {
-    return gangs == 0 ? 0 : static_cast<int>(items * static_cast<uint32_t>(gang) / gangs);
+  __device__ CtaGroupDivision(int num_items, int max_cta_groups)
+      : items(static_cast<uint32_t>(num_items)), cta_groups(static_cast<uint32_t>(min(num_items, max_cta_groups))) {}
+  /// First item of a cta_group. A launch bounds items * cta_groups by 2^31.
+  __device__ int first(int cta_group) const {
+    return cta_groups == 0 ? 0 : static_cast<int>(items * static_cast<uint32_t>(cta_group) / cta_groups);
   }
-  __device__ int gang_of(int item) const {
-    return static_cast<int>(((static_cast<uint32_t>(item) + 1) * gangs - 1) / items);
+  __device__ int cta_group_of(int item) const {
+    return static_cast<int>(((static_cast<uint32_t>(item) + 1) * cta_groups - 1) / items);
   }
 };
 
 /// The items [first, last) of this block, under one head.
 struct DecodeRange {
-  GangDivision division;
+  CtaGroupDivision division;
   int head, first, last;
 
-  __device__ DecodeRange(const AttentionParams& p, int num_items, int most_gangs)
-      : division(num_items, most_gangs) {
-    const int gang = p.kv_heads.quotient(static_cast<int>(blockIdx.x));
-    head = static_cast<int>(blockIdx.x) - gang * static_cast<int>(p.kv_heads.divisor);
-    const bool some = gang < static_cast<int>(division.gangs);
-    first = some ? division.first(gang) : 0;
-    last = some ? division.first(gang + 1) : 0;
+  __device__ DecodeRange(const AttentionParams& p, int num_items, int max_cta_groups)
+      : division(num_items, max_cta_groups) {
+    const int cta_group = p.kv_heads.quotient(static_cast<int>(blockIdx.x));
+    head = static_cast<int>(blockIdx.x) - cta_group * static_cast<int>(p.kv_heads.divisor);
+    const bool some = cta_group < static_cast<int>(division.cta_groups);
+    first = some ? division.first(cta_group) : 0;
+    last = some ? division.first(cta_group + 1) : 0;
   }
 };
 
 /// Consecutive items of one row tile within a range: a row's keys, or a part of them.
 template <class P>
-struct DecodePiece {
+struct DecodeRowTile {
   WorkItem item;    ///< the current one
   int index, end;   ///< of the current item; past the last
   int tile_item;    ///< of split 0
   int first_chunk;  ///< number of split 0's chunk
   int rows;
 
-  __device__ DecodePiece(const AttentionParams& p, const DecodeRange& range, int first)
+  __device__ DecodeRowTile(const AttentionParams& p, const DecodeRange& range, int first)
       : item(p.items[first]), index(first) {
     tile_item = index - item.split;
     end = min(range.last, tile_item + item.num_splits);

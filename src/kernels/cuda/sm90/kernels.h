@@ -1,5 +1,6 @@
 #pragma once
-// Which kernels of this family are compiled. A problem takes the first of its kind, types and head sizes.
+// The kernels of this family that are compiled. A problem takes the first one of its kind, types and head
+// sizes.
 #include <span>
 
 #include "kernels/cuda/sm90/select.h"

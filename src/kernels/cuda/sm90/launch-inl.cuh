@@ -1,5 +1,5 @@
 #pragma once
-// What the launch front hands to the kernels of this family.
+// State that launch() passes to the launchers of this family's kernels.
 #include <cuda_runtime.h>
 
 #include <string>
@@ -15,16 +15,16 @@ struct Launch {
   int max_items;                  ///< at least 1
   int multiprocessors;
   cudaStream_t stream;
-  std::string error = {};  ///< empty = queued
+  std::string error = {};  ///< empty: no error
   LaunchRecord record = {};
 
   void check(cudaError_t code, const char* what) {
     if (code != cudaSuccess) error = std::string(what) + ": " + cudaGetErrorString(code);
   }
-  int64_t units() const { return int64_t{max_items} * params.kv_heads.divisor; }
+  int64_t work_tiles() const { return int64_t{max_items} * params.kv_heads.divisor; }
 };
 
-/// False: `kernel` is none of theirs.
+/// Queue the kernel. False: it is not a prefill (decode) kernel that is compiled.
 bool launch_prefill(Launch& l);
 bool launch_decode(Launch& l);
 

@@ -12,27 +12,29 @@ struct Device {
   int major = 0, minor = 0, multiprocessors = 0;
 };
 
-/// The runtime keeps these: asking takes tens of nanoseconds.
+/// The runtime caches these attributes: a query takes tens of nanoseconds.
 cudaError_t read(Device& d) {
   int device = 0;
   cudaError_t code = cudaGetDevice(&device);
-  const auto ask = [&](int& value, cudaDeviceAttr attribute) {
+  const auto query = [&](int& value, cudaDeviceAttr attribute) {
     if (code == cudaSuccess) code = cudaDeviceGetAttribute(&value, attribute, device);
   };
-  ask(d.major, cudaDevAttrComputeCapabilityMajor);
-  ask(d.minor, cudaDevAttrComputeCapabilityMinor);
-  ask(d.multiprocessors, cudaDevAttrMultiProcessorCount);
+  query(d.major, cudaDevAttrComputeCapabilityMajor);
+  query(d.minor, cudaDevAttrComputeCapabilityMinor);
+  query(d.multiprocessors, cudaDevAttrMultiProcessorCount);
   return code;
 }
 
-/// May start while the kernel before it ends, as the merge waits for it itself.
+/// Programmatic dependent launch: the merge kernel may start while the attention kernel finishes, as it waits
+/// for the grid dependency itself.
 cudaError_t queue_merge(const Launch& l) {
   const auto merge = l.kernel.q == QueryType::f16 ? merge_kernel<__half> : merge_kernel<__nv_bfloat16>;
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(std::min<int64_t>(l.units(), int64_t{8} * l.multiprocessors)));
+  config.gridDim =
+      dim3(static_cast<unsigned>(std::min<int64_t>(l.work_tiles(), int64_t{8} * l.multiprocessors)));
   config.blockDim = dim3(kMergeThreads);
   config.stream = l.stream;
   config.attrs = &attribute;
@@ -55,7 +57,7 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   p.kv.v_scale /= p.kv.v_gain;
   const bool merged = kernel.merges && p.arrivals != nullptr;
   const bool merges_after = p.partial_out != nullptr && !merged;
-  // Who sets it back: the merge kernel; prefill kernels themselves.
+  // The work counter is reset by the merge kernel or, in prefill, by the prefill kernel itself.
   if (!merges_after && kernel.kind == KernelKind::decode) p.queue = nullptr;
   Device device;
   Launch l{kernel, p, max_items, 0, stream};
@@ -74,7 +76,7 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
     if (record != nullptr) *record = l.record;
     return {};
   }
-  cudaGetLastError();  // it is said here, and not by the next launch too
+  cudaGetLastError();  // clears the sticky error; reported here
   return Error{ErrorCode::internal, std::move(l.error)};
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Launches the kernels of this family. Nothing here synchronises or allocates, and all of it can be captured.
+// Launches the kernels of this family. Nothing here synchronises or allocates; every launch can be captured.
 #include "kernels/cuda/common/launch_record.h"
 #include "kernels/cuda/sm90/select.h"
 
@@ -7,10 +7,9 @@ struct CUstream_st;
 
 namespace fovea::cuda::sm90 {
 
-/// Queues the kernel that `kernel` (of select) names, and where keys may be split what merges, as
-/// sm80::launch does: `params.items` holds *params.num_items items, at most `max_items`. Alignment: all rows
-/// to 16 bytes. Errors: x-packed pages; a device that is not of compute capability 9.0; what the CUDA
-/// runtime says.
+/// Queues `kernel`, a result of select(), and where keys may be split the merge kernel, as sm80::launch does:
+/// `params.items` holds *params.num_items items, at most `max_items`. Alignment: all rows to 16 bytes.
+/// Errors: x-packed pages; a device of another compute capability than 9.0; errors of the CUDA runtime.
 Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream,
               LaunchRecord* record = nullptr);
 

@@ -1,5 +1,5 @@
 #pragma once
-// A consumer warpgroup of a prefill block: 64 packed rows of every unit.
+// A consumer warpgroup of a prefill CTA. It computes 64 packed rows of every work tile.
 #include "kernels/cuda/sm90/prefill_epilogue.cuh"
 #include "kernels/cuda/sm90/prefill_shared.cuh"
 #include "kernels/cuda/tiles/ldmatrix.cuh"
@@ -8,125 +8,128 @@
 
 namespace fovea::cuda::sm90 {
 
-/// The products of one tile with all before it: units follow each other without a seam, so that the products
-/// of a unit's last values run under the softmax of the next one's first keys.
-template <class P, PrefillWay kWay>
+/// The mainloop overlaps the softmax of a key tile with the PV product of the key tile before. Consecutive
+/// work tiles are pipelined: the last PV product of a work tile is in flight during the first softmax of the
+/// next.
+template <class P, LoadMode kLoadMode, bool kSoftcap>
 class PrefillConsumer {
  public:
   __device__ PrefillConsumer(const PrefillParams& a, PrefillShared<P> shared, char* generic, int index)
       : a_(a),
         shared_(shared),
-        units_(reinterpret_cast<PrefillUnit*>(generic + P::kUnitsOffset)),
+        work_tiles_(reinterpret_cast<PrefillWorkTile*>(generic + P::kWorkTilesOffset)),
         index_(index) {}
 
   __device__ void run() {
-    if (!next_unit()) return;
+    if (!next_work_tile()) return;
     Scores s;
     Output o;
     Packed p;
     Query q;
     clear(o);
-    rows_.reset(is_capped(kWay) ? 0 : kReached);
-    if (kTakesTurns && index_ > 0) named_barrier_sync(1 + index_, 256);
+    softmax_.reset(kSoftcap ? 0 : kAlwaysCheck);
+    if (kPingPongBarriers && index_ > 0) named_barrier_sync(1 + index_, 256);
     wait_for_query();
-    hold_query(q);
+    load_query_registers(q);
     mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
-    see_rows();
+    fence_cp_async_writes();
     wgmma_fence();
     score(s, q);
     wgmma_commit();
-    if (kTakesTurns) named_barrier_arrive(1 + (index_ + 1) % P::kConsumers, 256);
-    begin_unit();
+    if (kPingPongBarriers) named_barrier_arrive(1 + (index_ + 1) % P::kConsumers, 256);
+    begin_work_tile();
     wgmma_wait<0>();
     wgmma_pin(s);
-    keys_done<false>();
+    release_keys<false>();
     k_.next();
     float factor[2];
-    probabilities<true>(s, factor);
+    softmax<true>(s, factor);
     pack_tile(p, s);
     do {
-      while (is_amid_unit())
+      while (is_interior())
         step<true>(s, o, q, p);
     } while (step<false>(s, o, q, p));
-    if (kTakesTurns && index_ == 0) named_barrier_sync(1, 256);  // takes the last arrival
+    if (kPingPongBarriers && index_ == 0) named_barrier_sync(1, 256);  // consumes the final barrier arrival
   }
 
  private:
-  /// Turns make D = 128 some 0.7 % faster with a soft cap, slower without.
-  static constexpr bool kTakesTurns = P::kPingPong || (P::kD == 128 && is_capped(kWay));
+  /// With a soft cap, ping-pong scheduling is 0.7 % faster at D = 128; without one it is slower.
+  static constexpr bool kPingPongBarriers = P::kPingPong || (P::kD == 128 && kSoftcap);
+  static constexpr bool kTma = kLoadMode == LoadMode::tma;
   using Scores = float[P::kTileKeys / 2];
   using Output = float[P::kDv / 2];
   using Packed = uint32_t[P::kTileKeys / 16][4];
   static constexpr bool kFewRegisters =
-      P::kConsumers == 3 && (P::kD > 128 || (P::kD == 128 && kWay == PrefillWay::capped_rows));
-  using Query = uint32_t[P::kQueryHeld ? P::kD / 16 : 1][4];
+      P::kConsumers == 3 && (P::kD > 128 || (P::kD == 128 && !kTma && kSoftcap));
+  using Query = uint32_t[P::kQueryInRegisters ? P::kD / 16 : 1][4];
 
-  /// Whether neither this step nor the next one has to do with another unit, and no row's keys are hidden
-  /// from it.
-  FOVEA_DEVICE bool is_amid_unit() const {
+  /// Whether this key tile and the next belong to the current work tile, the next is not masked for any row,
+  /// and no O of an earlier work tile is left to store.
+  FOVEA_DEVICE bool is_interior() const {
     return key0_ + 2 * P::kTileKeys < key_last_ && sees_all(key0_ + P::kTileKeys) &&
-           (!P::kLateEnd || written_ == units_before_);
+           (!P::kDelayedStore || stored_count_ == work_tile_count_);
   }
   FOVEA_DEVICE bool sees_all(int key0) const {
-    return key0 >= safe_.first && key0 + P::kTileKeys <= safe_.last;
+    return key0 >= unmasked_.first && key0 + P::kTileKeys <= unmasked_.last;
   }
 
-  /// A tile's scores and probabilities, and the product of those of the tile before (`p`) with its values.
-  /// False: that was the last. kAmid: is_amid_unit().
-  template <bool kAmid>
+  /// Issues the scores of the next key tile and the PV product of the current one (`p` holds its
+  /// probabilities), then computes the softmax of the next. False: there is no next one. kInterior:
+  /// is_interior().
+  template <bool kInterior>
   FOVEA_DEVICE bool step(Scores& s, Output& o, Query& q, Packed& p) {
-    const bool ends = !kAmid && is_last();
+    const bool ends = !kInterior && is_last();
     bool more = true;
     if (ends) {
-      ++units_before_;
-      more = next_unit();
+      ++work_tile_count_;
+      more = next_work_tile();
       if (more) {
         wait_for_query();
-        hold_query(q);
+        load_query_registers(q);
       }
     }
     const RingPosition<P::kStages> v = values_position();
-    if (!by_boxes(kWay)) mbarrier_wait(shared_.values_full(v.slot), v.phase);
+    if (!kTma) mbarrier_wait(shared_.values_full(v.slot), v.phase);
     if (more) mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
-    see_rows();
-    if (kTakesTurns) named_barrier_sync(1 + index_, 256);
+    fence_cp_async_writes();
+    if (kPingPongBarriers) named_barrier_sync(1 + index_, 256);
     wgmma_pin(o);
     wgmma_fence();
-    score(s, q);  // after the last unit: of what is there, for nobody
+    score(s, q);  // after the last work tile: result unused; keeps the pipeline uniform
     wgmma_commit();
-    if (by_boxes(kWay)) mbarrier_wait(shared_.values_full(v.slot), v.phase);
-    if (!kAmid && P::kLateEnd && written_ != units_before_ - (ends ? 1 : 0)) {
-      end_unit(written_++, o);
+    if (kTma) mbarrier_wait(shared_.values_full(v.slot), v.phase);
+    if (!kInterior && P::kDelayedStore && stored_count_ != work_tile_count_ - (ends ? 1 : 0)) {
+      store_work_tile(stored_count_++, o);
       clear(o);
       wgmma_pin(o);
     }
     wgmma_fence();
     add_values(o, p, v.slot);
     wgmma_commit();
-    if (kTakesTurns) named_barrier_arrive(1 + (index_ + 1) % P::kConsumers, 256);
+    if (kPingPongBarriers) named_barrier_arrive(1 + (index_ + 1) % P::kConsumers, 256);
     if (ends) {
-      end_rows(units_before_ - 1);
-      if (more) begin_unit();
+      finish_rows(work_tile_count_ - 1);
+      if (more) begin_work_tile();
     } else {
       key0_ += P::kTileKeys;
     }
     wgmma_wait<1>();
     wgmma_pin(s);
-    bool moved = false;
+    bool rescale = false;
     float factor[2];
     if (more) {
-      keys_done<kAmid>();
-      moved = probabilities<!kAmid>(s, factor);
+      release_keys<kInterior>();
+      rescale = softmax<!kInterior>(s, factor);
     }
     wgmma_wait<0>();
     wgmma_pin(o);
-    values_done(v.slot);
+    release_values(v.slot);
     k_.next();
-    if (!kAmid && (P::kLateEnd ? !more : ends)) {
-      end_unit(written_++, o);
+    if (!kInterior && (P::kDelayedStore ? !more : ends)) {
+      store_work_tile(stored_count_++, o);
       if (!more) return false;
       clear(o);
-    } else if (moved && !ends) [[unlikely]] {
+    } else if (rescale && !ends) [[unlikely]] {
 #pragma unroll
       for (int i = 0; i < P::kDv / 2; ++i)
         o[i] *= factor[i / 2 % 2];
@@ -135,49 +138,52 @@ class PrefillConsumer {
     return true;
   }
 
-  /// cp.async writes as ordinary stores do, and the barrier has let this thread see it: then what wgmma reads
-  /// comes after.
-  FOVEA_DEVICE void see_rows() const {
-    if (!by_boxes(kWay)) fence_proxy_async();
+  /// cp.async writes through the generic proxy, and the full barrier has made its writes visible to this
+  /// thread. This fence orders them before the reads of wgmma.
+  FOVEA_DEVICE void fence_cp_async_writes() const {
+    if (!kTma) fence_proxy_async();
   }
-  FOVEA_DEVICE bool next_unit() const {
-    mbarrier_wait(shared_.unit_full(units_before_ % P::kUnits), units_before_ / P::kUnits & 1);
-    return units_[units_before_ % P::kUnits].valid != 0;
+  FOVEA_DEVICE bool next_work_tile() const {
+    mbarrier_wait(shared_.work_tile_full(work_tile_count_ % P::kWorkTileStages),
+                  work_tile_count_ / P::kWorkTileStages & 1);
+    return work_tiles_[work_tile_count_ % P::kWorkTileStages].valid != 0;
   }
-  /// While the first products are under way.
-  FOVEA_DEVICE void begin_unit() {
-    const WorkItem& item = units_[units_before_ % P::kUnits].item;
+  /// Called while the first scores of the work tile are in flight.
+  FOVEA_DEVICE void begin_work_tile() {
+    const WorkItem& item = work_tiles_[work_tile_count_ % P::kWorkTileStages].item;
     key0_ = item.key_first;
     key_last_ = item.key_last;
-    safe_ = keys_of_all(a_.p, item, item.row_first + index_ * 64);
+    unmasked_ = keys_of_all_rows(a_.p, item, item.row_first + index_ * 64);
   }
-  /// This thread's first row of the tile; the other is 8 further on.
+  /// This thread's first row of the work tile; its second row is 8 further.
   FOVEA_DEVICE int row() const {
     return index_ * 64 + static_cast<int>(threadIdx.x) % 128 / 32 * 16 +
            static_cast<int>(threadIdx.x) % 32 / 4;
   }
   FOVEA_DEVICE bool leader() const { return threadIdx.x % 128 == 0; }
 
-  /// Ends the rows of unit `number` but for O, and begins anew. In a quad, lanes 0 and 2 see to row g, 1 and
-  /// 3 to g + 8; what O takes waits in shared memory, for this quad alone.
-  FOVEA_DEVICE void end_rows(uint32_t number) {
-    const PrefillUnit& unit = units_[number % P::kUnits];
-    const float sums[2] = {quad_sum(rows_.sum[0]), quad_sum(rows_.sum[1])};
+  /// Finishes the rows of work tile `number`, except for O, and resets the softmax state. In a quad, lanes 0
+  /// and 2 handle row g, lanes 1 and 3 row g + 8. The RowTargets stay in shared memory until O is stored;
+  /// only this quad accesses them.
+  FOVEA_DEVICE void finish_rows(uint32_t number) {
+    const PrefillWorkTile& work_tile = work_tiles_[number % P::kWorkTileStages];
+    const float row_sums[2] = {quad_sum(softmax_.row_sum[0]), quad_sum(softmax_.row_sum[1])};
     const bool second = threadIdx.x % 2 == 1;
-    const float sum = second ? sums[1] : sums[0];
-    float base = second ? rows_.base[1] : rows_.base[0];
-    if (sum == 0.0f) base = -INFINITY;  // no key
-    const int of_tile = row() + (second ? 8 : 0);
-    const RowTarget target = end_row<P>(a_.p, unit.item, unit.head, unit.item.row_first + of_tile, base, sum);
-    if (threadIdx.x % 4 < 2) store_target(shared_.row_target(of_tile), target);
+    const float row_sum = second ? row_sums[1] : row_sums[0];
+    float row_max = second ? softmax_.row_max[1] : softmax_.row_max[0];
+    if (row_sum == 0.0f) row_max = -INFINITY;  // no visible key
+    const int tile_row = row() + (second ? 8 : 0);
+    const RowTarget target = end_row<P>(a_.p, work_tile.item, work_tile.head,
+                                        work_tile.item.row_first + tile_row, row_max, row_sum);
+    if (threadIdx.x % 4 < 2) store_target(shared_.row_target(tile_row), target);
     __syncwarp();
-    rows_.reset(is_capped(kWay) ? 0 : kReached);
+    softmax_.reset(kSoftcap ? 0 : kAlwaysCheck);
   }
-  FOVEA_DEVICE void end_unit(uint32_t number, const float (&o)[P::kDv / 2]) {
-    const uint32_t slot = number % P::kUnits;
-    write_output<P>(a_.p, units_[slot].item.num_splits > 1, shared_.row_target(row()), o);
+  FOVEA_DEVICE void store_work_tile(uint32_t number, const float (&o)[P::kDv / 2]) {
+    const uint32_t slot = number % P::kWorkTileStages;
+    write_output<P>(a_.p, work_tiles_[slot].item.num_splits > 1, shared_.row_target(row()), o);
     __syncwarp();
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.unit_full(slot)));
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.work_tile_full(slot)));
   }
   static FOVEA_DEVICE void clear(float (&o)[P::kDv / 2]) {
 #pragma unroll
@@ -186,29 +192,30 @@ class PrefillConsumer {
   }
 
   FOVEA_DEVICE bool is_last() const { return key0_ + P::kTileKeys >= key_last_; }
-  FOVEA_DEVICE uint32_t query_slot() const { return units_before_ % P::kQueryBuffers; }
+  FOVEA_DEVICE uint32_t query_slot() const { return work_tile_count_ % P::kQueryStages; }
   FOVEA_DEVICE void wait_for_query() const {
-    mbarrier_wait(shared_.query_full(query_slot()), units_before_ / P::kQueryBuffers & 1);
+    mbarrier_wait(shared_.query_full(query_slot()), work_tile_count_ / P::kQueryStages & 1);
   }
-  /// Values come one tile after their keys.
+  /// The values of a key tile are consumed one step after its keys.
   FOVEA_DEVICE RingPosition<P::kStages> values_position() const {
     return k_.slot == 0 ? RingPosition<P::kStages>{P::kStages - 1, k_.phase ^ 1}
                         : RingPosition<P::kStages>{k_.slot - 1, k_.phase};
   }
-  /// Lets the keys go, and after the unit's last the queries.
-  template <bool kAmid>
-  FOVEA_DEVICE void keys_done() const {
+  /// Releases the keys and, after the last key tile of a work tile, the queries.
+  template <bool kInterior>
+  FOVEA_DEVICE void release_keys() const {
     if (leader()) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.keys_full(k_.slot)));
-    if (!kAmid && !P::kQueryHeld && is_last() && leader())
+    if (!kInterior && !P::kQueryInRegisters && is_last() && leader())
       mbarrier_arrive(PrefillShared<P>::empty_of(shared_.query_full(query_slot())));
   }
-  FOVEA_DEVICE void values_done(uint32_t slot) const {
+  FOVEA_DEVICE void release_values(uint32_t slot) const {
     if (leader()) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.values_full(slot)));
   }
 
-  /// The unit's queries as the A of products (tiles/wgmma.cuh), which leaves their place to the next unit's.
-  FOVEA_DEVICE void hold_query(uint32_t (&q)[P::kQueryHeld ? P::kD / 16 : 1][4]) const {
-    if constexpr (P::kQueryHeld) {
+  /// Loads the queries of the work tile into registers as operand A (tiles/wgmma.cuh) and releases their
+  /// buffer for the next work tile.
+  FOVEA_DEVICE void load_query_registers(uint32_t (&q)[P::kQueryInRegisters ? P::kD / 16 : 1][4]) const {
+    if constexpr (P::kQueryInRegisters) {
       const uint32_t lane = threadIdx.x % 32, row = lane % 16, chunk = lane / 16;
       const uint32_t from = shared_.query(query_slot()) +
                             (static_cast<uint32_t>(index_) * 64 + threadIdx.x % 128 / 32 * 16 + row) * 128;
@@ -222,9 +229,9 @@ class PrefillConsumer {
 
   /// S = Q K^T.
   FOVEA_DEVICE void score(float (&s)[P::kTileKeys / 2],
-                          const uint32_t (&held)[P::kQueryHeld ? P::kD / 16 : 1][4]) const {
-    // Plus 0, as the compiler can't know: else it keeps a descriptor for each slice in registers that are
-    // few.
+                          const uint32_t (&held)[P::kQueryInRegisters ? P::kD / 16 : 1][4]) const {
+    // The added value is 0, which the compiler cannot know. Otherwise it keeps a descriptor for each k slice
+    // in registers.
     const uint32_t rows = shared_.query(query_slot()) + static_cast<uint32_t>(index_) * 64 * 128 +
                           (kFewRegisters ? k_.slot >> 16 : 0);
     const uint64_t q = wgmma_descriptor(rows, 16, 1024, TileSwizzle::span_128);
@@ -233,7 +240,7 @@ class PrefillConsumer {
 #pragma unroll
     for (int i = 0; i < P::kD / 16; ++i) {
       const uint64_t b = wgmma_advance(k, static_cast<uint32_t>(i / 4 * P::kTilePanelBytes + i % 4 * 32));
-      if constexpr (P::kQueryHeld)
+      if constexpr (P::kQueryInRegisters)
         Product::template rs<false>(s, held[i], b, i > 0);
       else
         Product::template ss<false, false>(
@@ -251,17 +258,17 @@ class PrefillConsumer {
           o, p[i], wgmma_advance(v, static_cast<uint32_t>(i * 2048)), true);
   }
 
-  /// Gives whether O is to be multiplied by `factor`.
-  template <bool kHides>
-  FOVEA_DEVICE bool probabilities(float (&s)[P::kTileKeys / 2], float (&factor)[2]) {
-    if (kHides && !sees_all(key0_)) {
-      const WorkItem& item = units_[units_before_ % P::kUnits].item;
-      hide_keys(s, a_.p, item, item.row_first + row(), key0_);
+  /// Scores -> probabilities. Returns whether O must be rescaled by `factor`.
+  template <bool kMasked>
+  FOVEA_DEVICE bool softmax(float (&s)[P::kTileKeys / 2], float (&factor)[2]) {
+    if (kMasked && !sees_all(key0_)) {
+      const WorkItem& item = work_tiles_[work_tile_count_ % P::kWorkTileStages].item;
+      apply_mask(s, a_.p, item, item.row_first + row(), key0_);
     }
-    if constexpr (is_capped(kWay))
-      return soften_capped(s, rows_, a_.cap, key0_ + P::kTileKeys, factor);
+    if constexpr (kSoftcap)
+      return online_softmax_softcap(s, softmax_, a_.softcap, key0_ + P::kTileKeys, factor);
     else
-      return soften(s, rows_, a_.scale, factor);
+      return online_softmax(s, softmax_, a_.scale, factor);
   }
   static FOVEA_DEVICE void pack_tile(uint32_t (&p)[P::kTileKeys / 16][4],
                                      const float (&s)[P::kTileKeys / 2]) {
@@ -272,13 +279,13 @@ class PrefillConsumer {
 
   const PrefillParams& a_;
   const PrefillShared<P> shared_;
-  const PrefillUnit* const units_;
+  const PrefillWorkTile* const work_tiles_;
   const int index_;
   int key0_ = 0, key_last_ = 0;
-  KeyInterval safe_{0, 0};
-  PrefillRows rows_;
-  uint32_t units_before_ = 0;  ///< of this block
-  uint32_t written_ = 0;       ///< units of this block whose O is
+  KeyInterval unmasked_{0, 0};  ///< the keys that all rows of this warpgroup see
+  SoftmaxState softmax_;
+  uint32_t work_tile_count_ = 0;  ///< work tiles of this CTA before the current one
+  uint32_t stored_count_ = 0;     ///< work tiles of this CTA whose O is stored
   RingPosition<P::kStages> k_;
 };
 

@@ -1,13 +1,13 @@
 #pragma once
-// Prefill (extend) for sm_90a: tiles of packed query rows against all keys that they see. Blocks stay and
-// take units (an item under one KV head) as they come for them.
+// Prefill (extend) for sm_90a: tiles of packed query rows against all keys that they see. The grid is
+// persistent; CTAs fetch work tiles (a work item under one KV head) dynamically.
 #include "kernels/cuda/sm90/prefill_consumer.cuh"
 #include "kernels/cuda/sm90/prefill_producer.cuh"
 #include "kernels/cuda/tiles/grid_dependency.cuh"
 
 namespace fovea::cuda::sm90 {
 
-template <class P, PrefillWay kWay>
+template <class P, LoadMode kLoadMode, bool kSoftcap>
 __global__ __launch_bounds__(P::kThreads, 1) void prefill_kernel(const __grid_constant__ PrefillParams a) {
   extern __shared__ __align__(128) char unaligned[];
   const uint32_t padding = (1024 - shared_address(unaligned) % 1024) % 1024;
@@ -17,16 +17,16 @@ __global__ __launch_bounds__(P::kThreads, 1) void prefill_kernel(const __grid_co
   grid_launch_dependents();
   grid_dependency_wait();
   __syncthreads();
-  // From one lane, so that all that follows from it is known to be the same in a warp.
+  // Broadcast from one lane, so that the compiler knows that it is warp-uniform.
   const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
   if (warpgroup == 0) {
     registers_decrease<P::kProducerRegisters>();
-    PrefillProducer<P, by_boxes(kWay)>(a, shared, generic).run();
+    PrefillProducer<P, kLoadMode>(a, shared, generic).run();
   } else {
     registers_increase<P::kConsumerRegisters>();
-    // Anew: one register less to keep.
+    // Computed again, which saves a register.
     const int index = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0) - 1;
-    PrefillConsumer<P, kWay>(a, shared, generic, index).run();
+    PrefillConsumer<P, kLoadMode, kSoftcap>(a, shared, generic, index).run();
   }
 }
 

@@ -7,8 +7,8 @@
 namespace fovea::cuda::sm90 {
 namespace {
 
-/// Whether a tensor map has [page][head][slot] with these strides. A single page's stride is checked too: the
-/// number of pages is not part of the map.
+/// Whether a tensor map can express [page][head][slot] with these strides. The stride of a single page is
+/// checked too, because the map does not contain the number of pages.
 bool fits_map(const KvParams& kv, int64_t page, int64_t slot, int64_t head, int heads) {
   if (heads > 1 && !is_map_stride(head)) return false;
   if (kv.pages == nullptr) return kv.rows <= 1 || is_map_stride(page);
@@ -17,17 +17,17 @@ bool fits_map(const KvParams& kv, int64_t page, int64_t slot, int64_t head, int 
 
 }  // namespace
 
-int box_keys_of(const KvParams& kv, int tile_keys, int heads) {
-  constexpr int kLeastRows = 16;
+int tma_box_keys(const KvParams& kv, int tile_keys, int heads) {
+  constexpr int kMinBoxRows = 16;
   if (!fits_map(kv, kv.k_page_stride, kv.k_slot_stride, kv.k_head_stride, heads) ||
       !fits_map(kv, kv.v_page_stride, kv.v_slot_stride, kv.v_head_stride, heads))
     return 0;
   if (kv.pages == nullptr) return kv.rows > 0 ? tile_keys : 0;
   const int rows = std::gcd(static_cast<int>(kv.page_size.divisor), tile_keys);
-  return rows >= kLeastRows ? rows : 0;
+  return rows >= kMinBoxRows ? rows : 0;
 }
 
-bool query_boxes(const AttentionParams& p, int rows) {
+bool can_load_query_by_tma(const AttentionParams& p, int rows) {
   constexpr int kElementBytes = 2;
   const int group = static_cast<int>(p.group.divisor);
   const int heads = group * static_cast<int>(p.kv_heads.divisor);

@@ -1,44 +1,48 @@
 #pragma once
-// What a prefill kernel is given beside AttentionParams.
+// Parameters of a prefill kernel beside AttentionParams.
 #include <cuda.h>
 
 #include "kernels/cuda/common/params.h"
 
 namespace fovea::cuda::sm90 {
 
-/// How a tile comes into shared memory; constant for a launch, and no bit of a result depends on it.
+/// How Q, K and V reach shared memory; constant for a launch. No bit of a result depends on it.
 struct PrefillLoads {
-  /// Queries by one box {64 dims, G heads, rows / G tokens} a panel; else by cp.async.
-  bool query_boxes = false;
-  /// Keys and values by boxes {64 dims, box_keys keys}; else by cp.async, row by row.
-  bool key_boxes = false;
-  int box_keys = 0;  ///< divides the keys of a tile, and the page size
-  /// Warps that load: one issues a tile's few large boxes; of small ones it could not issue enough.
+  /// Q by one TMA box {64 dims, G heads, rows / G tokens} per panel; else by cp.async.
+  bool query_by_tma = false;
+  /// K and V by TMA boxes {64 dims, tma_box_keys keys}; else by cp.async, row by row.
+  bool kv_by_tma = false;
+  int tma_box_keys = 0;  ///< divides the keys of a tile and the page size
+  /// Producer warps that load: one can issue a tile's few large TMA boxes, but not enough small ones.
   int warps = 4;
 };
 
-/// A soft cap in units of q.k: limit tanh(x scale / (2 log2 e)) in log2 units. limit 0: there is none.
-struct PrefillCap {
+/// A soft cap in units of q.k: a capped score is limit * tanh(x * scale / (2 log2 e)) in log2 units. limit 0:
+/// no soft cap.
+struct PrefillSoftcap {
   float limit = 0, scale = 0;
-  /// Of x up to what these bits stand for: x times the polynomial of x^2 with these terms. Further below 0 it
-  /// falls faster than tanh, so that what is small beside the row's other keys stays so.
+  /// The bits of the largest x that is small: its capped score is x times a polynomial of x^2 with these
+  /// coefficients. For x far below 0 the polynomial falls faster than tanh, so scores that are negligible
+  /// beside the other keys of the row stay negligible.
   int small = 0;
-  float terms[3] = {};
-  /// ... in a row whose sum is this times the number of its keys, or if one of a lane's scores isn't below 0.
-  float enough = 0;
-  bool both_sides = false;  ///< of a cap so low that x must lie above the negative of `small` too
-  /// Whether bases follow the maximum. Else they stay what the first tile says, but not below `least_base`:
-  /// the type has all powers of 2 that capped scores can then be.
-  bool moves = true;
-  float least_base = 0;
+  float polynomial[3] = {};
+  /// Negative x of any size may use the polynomial if one of the lane's scores is not below 0, or if the row
+  /// has a row_max of at least 0 and a sum of at least this times the number of its keys.
+  float min_mean_weight = 0;
+  bool two_sided = false;  ///< the cap is so low that x must also lie above the negative of `small`
+  /// Whether row_max follows the maximum. Otherwise it stays that of the first tile, but at least
+  /// min_row_max: the type then represents every power of 2 that capped scores can give.
+  bool updates_row_max = true;
+  float min_row_max = 0;
 };
 
 struct PrefillParams {
   AttentionParams p;
   PrefillLoads loads;
-  float scale = 0;  ///< of q.k to a score in log2 units
-  PrefillCap cap;
-  /// Heads work at once on keys that fit L2: of as many heads as have no more keys together.
+  float scale = 0;  ///< from q.k to a score in log2 units
+  PrefillSoftcap softcap;
+  /// KV heads are processed in sections whose keys fit in L2: as many heads as have at most this many keys
+  /// together.
   int section_keys = 0;
   CUtensorMap q, k, v;
 };

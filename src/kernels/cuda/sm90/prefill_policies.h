@@ -1,31 +1,53 @@
 #pragma once
-// The prefill policies that are compiled: one for each head size, whatever the mask is.
+// The prefill policies that are compiled: one for each head size, whatever the mask.
+#include "kernels/cuda/common/policy_list.h"
 #include "kernels/cuda/sm90/prefill_policy.h"
 
 namespace fovea::cuda::sm90 {
 
-template <class... P>
-struct PrefillList {
-  /// Calls f.template operator()<P>() in order until one returns true.
-  template <class F>
-  static constexpr bool any(F&& f) {
-    return (f.template operator()<P>() || ...);
-  }
-};
+template <class T>
+using Prefill64 = PrefillPolicy<
+    PrefillShape{
+        .head_dim = 64, .v_head_dim = 64, .consumers = 3, .tile_keys = 128, .stages = 4, .query_stages = 2},
+    T>;
+template <class T>
+using Prefill96 = PrefillPolicy<PrefillShape{.head_dim = 96,
+                                             .v_head_dim = 96,
+                                             .consumers = 3,
+                                             .tile_keys = 96,
+                                             .stages = 3,
+                                             .query_stages = 1,
+                                             .delayed_store = true},
+                                T>;
+template <class T>
+using Prefill128 = PrefillPolicy<PrefillShape{.head_dim = 128,
+                                              .v_head_dim = 128,
+                                              .consumers = 3,
+                                              .tile_keys = 80,
+                                              .stages = 4,
+                                              .query_stages = 1,
+                                              .delayed_store = true},
+                                 T>;
+template <class T>
+using Prefill192 = PrefillPolicy<PrefillShape{.head_dim = 192,
+                                              .v_head_dim = 128,
+                                              .consumers = 3,
+                                              .tile_keys = 80,
+                                              .stages = 3,
+                                              .query_stages = 1,
+                                              .delayed_store = true},
+                                 T>;
+template <class T>
+using Prefill256 = PrefillPolicy<PrefillShape{.head_dim = 256,
+                                              .v_head_dim = 256,
+                                              .consumers = 2,
+                                              .tile_keys = 80,
+                                              .stages = 2,
+                                              .query_stages = 1,
+                                              .ping_pong = true},
+                                 T>;
 
-//                        D, Dv, Q, consumers, keys, stages, query buffers, ping-pong, held, late end
 template <class T>
-using Prefill64 = PrefillPolicy<64, 64, T, 3, 128, 4, 2, false, false, false>;
-template <class T>
-using Prefill96 = PrefillPolicy<96, 96, T, 3, 96, 3, 1, false, false, true>;
-template <class T>
-using Prefill128 = PrefillPolicy<128, 128, T, 3, 80, 4, 1, false, false, true>;
-template <class T>
-using Prefill192 = PrefillPolicy<192, 128, T, 3, 80, 3, 1, false, false, true>;
-template <class T>
-using Prefill256 = PrefillPolicy<256, 256, T, 2, 80, 2, 1, true, false, false>;
-
-template <class T>
-using PrefillAll = PrefillList<Prefill64<T>, Prefill96<T>, Prefill128<T>, Prefill192<T>, Prefill256<T>>;
+using PrefillAll = PolicyList<Prefill64<T>, Prefill96<T>, Prefill128<T>, Prefill192<T>, Prefill256<T>>;
 
 }  // namespace fovea::cuda::sm90

@@ -1,5 +1,5 @@
 #pragma once
-// The numbers that shape the prefill kernels of this family. Host code, without CUDA.
+// Compile-time constants of the prefill kernels of this family. Host code, without CUDA.
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
@@ -9,68 +9,84 @@
 
 namespace fovea::cuda::sm90 {
 
-inline constexpr int kMaxSharedBytes = 227 * 1024;  ///< of a block
+inline constexpr int kMaxSharedBytes = 227 * 1024;  ///< of a CTA
 inline constexpr int kPanelDims = 64;               ///< 16-bit elements of a 128-byte swizzled row
 
-/// What a block works on next: an item under one KV head.
-struct PrefillUnit {
+/// The unit of the tile scheduler: a work item under one KV head.
+struct PrefillWorkTile {
   WorkItem item;
-  int32_t head;   ///< of keys and values
-  int32_t valid;  ///< 0: nothing is left
+  int32_t head;   ///< KV head
+  int32_t valid;  ///< 0: no work is left
   int32_t unused[2];
 };
 
-/// Compiled apart, as what is between two products counts: keys by boxes or row by row (PrefillLoads), and
-/// whether scores are capped.
-enum class PrefillWay : uint8_t { boxes, rows, capped_boxes, capped_rows };
-constexpr bool by_boxes(PrefillWay way) {
-  return way == PrefillWay::boxes || way == PrefillWay::capped_boxes;
-}
-constexpr bool is_capped(PrefillWay way) {
-  return way == PrefillWay::capped_boxes || way == PrefillWay::capped_rows;
-}
+/// How keys and values reach shared memory: TMA boxes, or 16-byte cp.async copies row by row.
+enum class LoadMode : uint8_t { tma, cp_async };
 
-/// What the producer's first warp knows of all units.
-struct PrefillCounts {
+/// The kernels of one policy. Each is compiled separately, because every instruction between two wgmma groups
+/// costs time.
+struct PrefillVariant {
+  LoadMode load_mode = LoadMode::tma;
+  bool softcap = false;
+
+  constexpr uint8_t index() const {
+    return static_cast<uint8_t>(static_cast<uint8_t>(load_mode) + (softcap ? 2 : 0));
+  }
+};
+/// By PrefillVariant::index(), which LaunchRecord::variant holds.
+inline constexpr PrefillVariant kPrefillVariants[] = {
+    {LoadMode::tma, false}, {LoadMode::cp_async, false}, {LoadMode::tma, true}, {LoadMode::cp_async, true}};
+
+/// What the first producer warp needs to map an index to a work tile.
+struct TileSchedulerState {
   int32_t num_items, section_heads;
 };
 
-/// One producer warpgroup and `Consumers` consumer warpgroups of 64 packed rows each, which share K and V.
-/// Rows, consumers, stages and query buffers change no bit of a row's result; the keys of a tile do.
-template <int HeadDim, int ValueDim, class Query, int Consumers, int TileKeys, int Stages, int QueryBuffers,
-          bool PingPong, bool QueryHeld, bool LateEnd>
+/// The numbers that define a prefill kernel. The consumer warpgroups share K and V and have 64 packed rows
+/// each. consumers, stages and query_stages change no bit of a row's result; tile_keys does.
+struct PrefillShape {
+  int head_dim, v_head_dim;
+  int consumers;     ///< warpgroups, beside one producer warpgroup
+  int tile_keys;     ///< keys of a tile
+  int stages;        ///< of K and V each
+  int query_stages;  ///< with 2, the first scores of a work tile are in flight while the one before ends
+  /// Ping-pong scheduling: consumers alternate on the tensor cores, so that the softmax of one overlaps the
+  /// products of another.
+  bool ping_pong = false;
+  /// Consumers hold Q in registers, D / 4 per thread: fewer reads of shared memory for each key tile, and the
+  /// query buffer is free for the next work tile while this one is in flight.
+  bool query_in_registers = false;
+  /// O of a work tile is stored while the second scores of the next one are in flight. It keeps their
+  /// registers.
+  bool delayed_store = false;
+};
+
+template <PrefillShape kShape, class Query>
 struct PrefillPolicy {
   using Q = Query;
-  static constexpr int kD = HeadDim, kDv = ValueDim;
+  static constexpr int kD = kShape.head_dim, kDv = kShape.v_head_dim;
   static_assert(kD % 16 == 0 && kDv % 32 == 0);
-  static constexpr int kConsumers = Consumers;
-  static constexpr int kRows = 64 * Consumers;
-  static constexpr int kThreads = 128 * (Consumers + 1);
-  static constexpr int kTileKeys = TileKeys;
+  static constexpr int kConsumers = kShape.consumers;
+  static constexpr int kRows = 64 * kConsumers;
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr int kTileKeys = kShape.tile_keys;
   static_assert(kTileKeys % 16 == 0);
-  static constexpr int kStages = Stages;  ///< of keys and values each
-  /// With two the scores of a unit's first keys are under way while the unit before ends.
-  static constexpr int kQueryBuffers = QueryBuffers;
-  /// Whether consumers take turns at the tensor cores, so that the softmax of one meets the products of
-  /// another.
-  static constexpr bool kPingPong = PingPong;
-  /// Whether consumers hold their queries in registers, D / 4 of a thread: less to read from shared memory
-  /// for each tile, and room there for the next unit's while this one is under way.
-  static constexpr bool kQueryHeld = QueryHeld;
-  /// Whether O of a unit is written while the next one's second scores are under way, which keeps their
-  /// registers.
-  static constexpr bool kLateEnd = LateEnd;
-  /// Registers of a thread: setmaxnreg; all warpgroups together have 512. Accumulators, probabilities and
-  /// queries say what consumers need.
+  static constexpr int kStages = kShape.stages;
+  static constexpr int kQueryStages = kShape.query_stages;
+  static constexpr bool kPingPong = kShape.ping_pong;
+  static constexpr bool kQueryInRegisters = kShape.query_in_registers;
+  static constexpr bool kDelayedStore = kShape.delayed_store;
+  /// Registers per thread after setmaxnreg; all warpgroups together have 512. Consumers need them for the
+  /// accumulators of S and O, for P and for Q.
   static constexpr int kHeldRegisters =
-      (TileKeys + ValueDim) / 2 + TileKeys / 4 + (QueryHeld ? HeadDim / 4 : 0);
-  static constexpr bool kWide = ValueDim > 128;  ///< O alone is half of the registers
-  static constexpr bool kTight = Consumers == 3 && kHeldRegisters > 120;
-  static constexpr int kProducerRegisters = Consumers == 3 ? (kTight ? 32 : 56) : 40;
-  static constexpr int kConsumerRegisters = Consumers == 3 ? (kTight ? 160 : 152) : 232;
-  /// Keys of a split where a row tile's keys are split at all: constant, so that a sequence's sums have one
-  /// order whatever else runs.
-  static constexpr int kSplitKeys = 16384 / TileKeys * TileKeys;
+      (kTileKeys + kDv) / 2 + kTileKeys / 4 + (kQueryInRegisters ? kD / 4 : 0);
+  static constexpr bool kWide = kDv > 128;  ///< O alone takes half of the registers
+  static constexpr bool kTight = kConsumers == 3 && kHeldRegisters > 120;
+  static constexpr int kProducerRegisters = kConsumers == 3 ? (kTight ? 32 : 56) : 40;
+  static constexpr int kConsumerRegisters = kConsumers == 3 ? (kTight ? 160 : 152) : 232;
+  /// Keys of a split where the keys of a row tile are split at all. Constant, so that the order in which a
+  /// row is summed does not depend on the rest of the batch.
+  static constexpr int kSplitKeys = 16384 / kTileKeys * kTileKeys;
 
   /// Tiles in shared memory: panels of 64 dims, [panel][row][128 bytes], swizzled.
   static constexpr int kKPanels = (kD + kPanelDims - 1) / kPanelDims;
@@ -78,16 +94,17 @@ struct PrefillPolicy {
   static constexpr int kQPanelBytes = kRows * 128, kTilePanelBytes = kTileKeys * 128;
   static constexpr int kQBytes = kKPanels * kQPanelBytes;
   static constexpr int kKBytes = kKPanels * kTilePanelBytes, kVBytes = kVPanels * kTilePanelBytes;
-  static constexpr int kKOffset = kQueryBuffers * kQBytes;
+  static constexpr int kKOffset = kQueryStages * kQBytes;
   static constexpr int kVOffset = kKOffset + kStages * kKBytes;
-  /// What it takes to write O of rows whose unit ends.
+  /// A RowTarget for each row whose O is not stored yet.
   static constexpr int kRowsOffset = kVOffset + kStages * kVBytes;
-  static constexpr int kUnits = 4;  ///< known ahead
-  static constexpr int kUnitsOffset = kRowsOffset + kRows * 8;
-  static constexpr int kCountsOffset = kUnitsOffset + kUnits * static_cast<int>(sizeof(PrefillUnit));
-  static constexpr int kBarriersOffset = kCountsOffset + static_cast<int>(sizeof(PrefillCounts));
-  static constexpr int kBarriers = 2 * (kQueryBuffers + 2 * kStages + kUnits) + 1;
-  /// The block's shared memory begins at a multiple of 16 only.
+  static constexpr int kWorkTileStages = 4;  ///< work tiles that are published ahead
+  static constexpr int kWorkTilesOffset = kRowsOffset + kRows * 8;
+  static constexpr int kSchedulerOffset =
+      kWorkTilesOffset + kWorkTileStages * static_cast<int>(sizeof(PrefillWorkTile));
+  static constexpr int kBarriersOffset = kSchedulerOffset + static_cast<int>(sizeof(TileSchedulerState));
+  static constexpr int kBarriers = 2 * (kQueryStages + 2 * kStages + kWorkTileStages) + 1;
+  /// 1024 more, as the dynamic shared memory of a CTA is aligned to 16 bytes only.
   static constexpr int kSharedBytes = kBarriersOffset + kBarriers * 8 + 1024;
   static_assert(kSharedBytes <= kMaxSharedBytes);
 };

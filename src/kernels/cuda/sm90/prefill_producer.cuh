@@ -1,5 +1,5 @@
 #pragma once
-// The producer warpgroup of a prefill block: it decides on units and brings queries, keys and values.
+// The producer warpgroup of a prefill CTA: fetches work tiles and loads queries, keys and values.
 #include <cstddef>
 
 #include "kernels/cuda/sm90/prefill_shared.cuh"
@@ -9,171 +9,177 @@
 
 namespace fovea::cuda::sm90 {
 
-/// Units are taken longest first as the schedule has them (a sequence's last rows first), by blocks as they
-/// come for them. Heads of a section go before those of the next.
-FOVEA_DEVICE void find_unit(int heads, int section_heads, int num_items, int unit, int& item, int& head) {
-  const int section = unit / (num_items * section_heads), first = section * section_heads;
-  const int here = min(section_heads, heads - first), rest = unit - num_items * first;
+/// The item and KV head of work tile number `work_tile`. Items are in the order of the schedule, longest
+/// first (a sequence's last rows first); all work tiles of a section of KV heads precede those of the next
+/// section.
+FOVEA_DEVICE void find_work_tile(int heads, int section_heads, int num_items, int work_tile, int& item,
+                                 int& head) {
+  const int section = work_tile / (num_items * section_heads), first = section * section_heads;
+  const int here = min(section_heads, heads - first), rest = work_tile - num_items * first;
   item = rest / here;
   head = first + rest - item * here;
 }
 
-/// kBoxes: PrefillLoads::key_boxes.
-template <class P, bool kBoxes>
+/// Loads K and V by kLoadMode, which PrefillLoads::kv_by_tma selects.
+template <class P, LoadMode kLoadMode>
 class PrefillProducer {
  public:
   __device__ PrefillProducer(const PrefillParams& a, PrefillShared<P> shared, char* generic)
       : a_(a),
         shared_(shared),
-        units_(reinterpret_cast<PrefillUnit*>(generic + P::kUnitsOffset)),
-        counts_(reinterpret_cast<PrefillCounts*>(generic + P::kCountsOffset)),
+        work_tiles_(reinterpret_cast<PrefillWorkTile*>(generic + P::kWorkTilesOffset)),
+        scheduler_(reinterpret_cast<TileSchedulerState*>(generic + P::kSchedulerOffset)),
         warp_(__shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32 % 4, 0)),
         lane_(static_cast<int>(threadIdx.x) % 32) {}
 
   __device__ void run() {
-    if (warp_ >= loaders()) return;
+    if (warp_ >= load_warps()) return;
     if (warp_ == 0) {
       const int num_items = *a_.p.num_items;
-      // Every block gets the same from the first item, which is there if any is.
+      // All CTAs derive the same section size, from the first item.
       const int n_k = num_items > 0 ? __ldg(&a_.p.items->n_k) : 0;
-      counts_->num_items = num_items;
-      counts_->section_heads = max(1, min(heads(), a_.section_keys / max(n_k, 1)));
+      scheduler_->num_items = num_items;
+      scheduler_->section_heads = max(1, min(heads(), a_.section_keys / max(n_k, 1)));
       __syncwarp();
-      unit_ = static_cast<int>(blockIdx.x);
+      work_tile_ = static_cast<int>(blockIdx.x);
     }
     while (publish()) {
-      load_unit();
-      if (warp_ != 0) release_unit();
-      ++units_before_;
+      load_work_tile();
+      if (warp_ != 0) release_work_tile();
+      ++work_tile_count_;
     }
   }
 
  private:
-  __device__ int loaders() const { return kBoxes ? a_.loads.warps : 4; }
-  __device__ uint32_t unit_slot() const { return units_before_ % P::kUnits; }
-  __device__ uint32_t unit_phase() const { return units_before_ / P::kUnits & 1; }
+  __device__ int load_warps() const { return kLoadMode == LoadMode::tma ? a_.loads.warps : 4; }
+  __device__ uint32_t work_tile_stage() const { return work_tile_count_ % P::kWorkTileStages; }
+  __device__ uint32_t work_tile_phase() const { return work_tile_count_ / P::kWorkTileStages & 1; }
 
-  // ---- units: warp 0 claims the next one while the last tiles of this one are under way, and need not wait
+  // ---- Work tiles: warp 0 claims the next one while the last key tiles of the current one are in flight,
+  // which hides the latency of the atomic.
 
   static constexpr int kItemWords = static_cast<int>(sizeof(WorkItem)) / 4;
-  static_assert(kItemWords + 2 <= 32 && offsetof(PrefillUnit, head) == sizeof(WorkItem) &&
-                offsetof(PrefillUnit, valid) == sizeof(WorkItem) + 4);
+  static_assert(kItemWords + 2 <= 32 && offsetof(PrefillWorkTile, head) == sizeof(WorkItem) &&
+                offsetof(PrefillWorkTile, valid) == sizeof(WorkItem) + 4);
 
   __device__ int heads() const { return static_cast<int>(a_.p.kv_heads.divisor); }
-  __device__ int num_units() const { return counts_->num_items * heads(); }
+  __device__ int num_work_tiles() const { return scheduler_->num_items * heads(); }
 
-  /// The counter is asked once for each unit that exists, so who is told that it was asked for the last time
-  /// leaves it at 0.
+  /// Requests the next work tile from the counter. Each work tile causes exactly one request, so the CTA that
+  /// makes the last one resets the counter to 0.
   __device__ void claim_next() {
-    if (a_.p.queue != nullptr && lane_ == 0) unit_ = static_cast<int>(gridDim.x) + atomicAdd(a_.p.queue, 1);
+    if (a_.p.queue != nullptr && lane_ == 0)
+      work_tile_ = static_cast<int>(gridDim.x) + atomicAdd(a_.p.queue, 1);
   }
-  __device__ void go_to_next() {
-    const int blocks = static_cast<int>(gridDim.x);
+  __device__ void advance_to_next() {
+    const int ctas = static_cast<int>(gridDim.x);
     if (a_.p.queue == nullptr) {
-      unit_ += blocks;
+      work_tile_ += ctas;
     } else {
-      unit_ = __shfl_sync(~0u, unit_, 0);
-      if (unit_ - blocks == num_units() - 1 && lane_ == 0) *a_.p.queue = 0;
+      work_tile_ = __shfl_sync(~0u, work_tile_, 0);
+      if (work_tile_ - ctas == num_work_tiles() - 1 && lane_ == 0) *a_.p.queue = 0;
     }
   }
-  /// This lane's word of the PrefillUnit.
-  __device__ int32_t unit_word() const {
-    if (unit_ >= num_units()) return 0;
+  /// This lane's 32-bit word of the PrefillWorkTile.
+  __device__ int32_t work_tile_word() const {
+    if (work_tile_ >= num_work_tiles()) return 0;
     int item = 0, head = 0;
-    find_unit(heads(), counts_->section_heads, counts_->num_items, unit_, item, head);
+    find_work_tile(heads(), scheduler_->section_heads, scheduler_->num_items, work_tile_, item, head);
     if (lane_ < kItemWords) return __ldg(reinterpret_cast<const int32_t*>(a_.p.items + item) + lane_);
     return lane_ == kItemWords ? head : 1;
   }
 
-  /// Warp 0 tells everyone what the unit is; all loaders then have it. False: there is none.
+  /// Warp 0 publishes the work tile to the consumers and the other producer warps, which wait for it. False:
+  /// no work is left.
   __device__ bool publish() {
-    const uint32_t full = shared_.unit_full(unit_slot());
-    PrefillUnit& to = units_[unit_slot()];
+    const uint32_t full = shared_.work_tile_full(work_tile_stage());
+    PrefillWorkTile& to = work_tiles_[work_tile_stage()];
     if (warp_ == 0) {
-      const int32_t word = unit_word();
-      mbarrier_wait(PrefillShared<P>::empty_of(full), unit_phase() ^ 1);
+      const int32_t word = work_tile_word();
+      mbarrier_wait(PrefillShared<P>::empty_of(full), work_tile_phase() ^ 1);
       if (lane_ < kItemWords + 2) reinterpret_cast<int32_t*>(&to)[lane_] = word;
       __syncwarp();
       if (lane_ == 0) mbarrier_arrive(full);
       __syncwarp();
     } else {
-      mbarrier_wait(full, unit_phase());
+      mbarrier_wait(full, work_tile_phase());
     }
     return to.valid != 0;
   }
-  __device__ void release_unit() {
+  __device__ void release_work_tile() {
     __syncwarp();
-    if (lane_ == 0) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.unit_full(unit_slot())));
+    if (lane_ == 0) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.work_tile_full(work_tile_stage())));
   }
 
-  __device__ void load_unit() {
-    if constexpr (kBoxes)
-      load_by_boxes();
+  __device__ void load_work_tile() {
+    if constexpr (kLoadMode == LoadMode::tma)
+      load_tma();
     else
-      load_by_rows();
-    if (warp_ == 0) go_to_next();
+      load_cp_async();
+    if (warp_ == 0) advance_to_next();
   }
-  /// While tiles from `left` keys before the end on are asked for.
-  __device__ void claim_in_time(int left, bool first) {
+  /// Claims the next work tile once: with the third key tile from the end, or with the first where there are
+  /// fewer. `left`: keys from the key tile that is loaded next to the end.
+  __device__ void claim_when_due(int left, bool first) {
     constexpr int kTile = P::kTileKeys;
     if (warp_ == 0 && left <= 3 * kTile && (first || left > 2 * kTile)) claim_next();
   }
-  __device__ void load_by_boxes() {
-    // Read from shared memory again and again: registers are few.
-    const volatile WorkItem& item = units_[unit_slot()].item;
+  __device__ void load_tma() {
+    // Volatile: read from shared memory each time, to save registers.
+    const volatile WorkItem& item = work_tiles_[work_tile_stage()].item;
     int key0 = item.key_first;
-    Places places;
-    find_places(item, key0, places);
+    KeyLocation location;
+    locate_tma_box(item, key0, location);
     for (bool first = true;; first = false) {
-      claim_in_time(item.key_last - key0, first);
-      load_keys(places);
+      claim_when_due(item.key_last - key0, first);
+      load_keys(location);
       if (first) load_query();
-      const Places of_values = places;
-      find_places(item, key0 + P::kTileKeys, places);
-      load_values(of_values, item.key_low - key0, item.n_k - key0);
+      const KeyLocation values_location = location;
+      locate_tma_box(item, key0 + P::kTileKeys, location);
+      load_values(values_location, item.key_low - key0, item.n_k - key0);
       key0 += P::kTileKeys;
       if (key0 >= item.key_last) break;
     }
   }
 
-  // ---- queries
+  // ---- Queries
 
   __device__ void load_query() {
-    const PrefillUnit& unit = units_[unit_slot()];
-    const uint32_t query_slot = units_before_ % P::kQueryBuffers;
-    const uint32_t full = shared_.query_full(query_slot), to = shared_.query(query_slot);
-    const int group = static_cast<int>(a_.p.group.divisor), row_first = unit.item.row_first;
-    mbarrier_wait(PrefillShared<P>::empty_of(full), (units_before_ / P::kQueryBuffers & 1) ^ 1);
-    const int rows = min(unit.item.n_q * group - row_first, P::kRows);
-    if (a_.loads.query_boxes && rows == P::kRows) {
+    const PrefillWorkTile& work_tile = work_tiles_[work_tile_stage()];
+    const uint32_t query_stage = work_tile_count_ % P::kQueryStages;
+    const uint32_t full = shared_.query_full(query_stage), to = shared_.query(query_stage);
+    const int group = static_cast<int>(a_.p.group.divisor), row_first = work_tile.item.row_first;
+    mbarrier_wait(PrefillShared<P>::empty_of(full), (work_tile_count_ / P::kQueryStages & 1) ^ 1);
+    const int rows = min(work_tile.item.n_q * group - row_first, P::kRows);
+    if (a_.loads.query_by_tma && rows == P::kRows) {
       if (warp_ == 0 && lane_ == 0) {
         mbarrier_arrive_expect_tx(full, P::kQBytes);
 #pragma unroll
         for (int panel = 0; panel < P::kKPanels; ++panel)
-          tma_load_3d(to + panel * P::kQPanelBytes, &a_.q, full, panel * kPanelDims, unit.head * group,
-                      unit.item.q_first + a_.p.group.quotient(row_first));
+          tma_load_3d(to + panel * P::kQPanelBytes, &a_.q, full, panel * kPanelDims, work_tile.head * group,
+                      work_tile.item.q_first + a_.p.group.quotient(row_first));
       }
       __syncwarp();
       return;
     }
-    // Also where a box would reach past the sequence's rows: the tensor may end there. Nobody takes what is
-    // computed for rows that stay as they are.
-    const int warps = a_.loads.query_boxes ? 1 : loaders();
+    // cp.async also where a TMA box would reach past the sequence's rows, as the tensor may end there. Rows
+    // that are not loaded keep stale data; their results are not stored.
+    const int warps = a_.loads.query_by_tma ? 1 : load_warps();
     if (warp_ >= warps) return;
     constexpr int kChunks = P::kKPanels * 8;
     for (int i = warp_ * 32 + lane_; i < rows * kChunks; i += warps * 32) {
       const int row = i / kChunks, chunk = i % kChunks;
       const int token = a_.p.group.quotient(row_first + row);
-      const int64_t offset =
-          a_.p.q_rows.offset(unit.item.q_first + token, unit.head * group + row_first + row - token * group) +
-          chunk * 8;
+      const int64_t offset = a_.p.q_rows.offset(work_tile.item.q_first + token,
+                                                work_tile.head * group + row_first + row - token * group) +
+                             chunk * 8;
       cp_async_16(to + chunk / 8 * P::kQPanelBytes + row * 128 + ((chunk ^ row) % 8) * 16,
                   static_cast<const typename P::Q*>(a_.p.q) + offset, chunk < a_.p.head_dim / 8);
     }
     cp_async_wait_all();
     arrive_with_writes(full);
   }
-  /// For this warp, which has written what wgmma will read.
+  /// Arrives for this warp, whose generic-proxy writes wgmma will read.
   __device__ void arrive_with_writes(uint32_t full) const {
     fence_proxy_async();
     __syncwarp();
@@ -181,69 +187,70 @@ class PrefillProducer {
     __syncwarp();
   }
 
-  // ---- keys and values by boxes: lane l of warp w has box b = w + warps * l of a tile, panel b % kPanels of
-  // keys from b / kPanels * box_keys on
+  // ---- Keys and values by TMA: lane l of warp w issues TMA box b = w + warps * l of a tile: panel b %
+  // kPanels, keys from b / kPanels * tma_box_keys on
 
   static constexpr int kPanels = P::kKPanels > P::kVPanels ? P::kKPanels : P::kVPanels;
-  __device__ int box() const { return warp_ + lane_ * loaders(); }
-  __device__ int box_key() const { return box() / kPanels * a_.loads.box_keys; }
+  __device__ int tma_box() const { return warp_ + lane_ * load_warps(); }
+  __device__ int tma_box_key() const { return tma_box() / kPanels * a_.loads.tma_box_keys; }
 
-  /// Where the keys are that this lane sees to, of a tile: of its box, or of its row, the page and slot. slot
-  /// < 0: none of it may be read. Keys below key_low and from n_k on are none of the sequence's, or no
-  /// longer. Pages of a ragged cache are its rows.
-  struct Places {
+  /// Page and slot of the keys that this lane loads: of its TMA box, or of its row. slot < 0: none of them
+  /// may be read. Keys below key_low or from n_k on are outside the sequence or no longer in the cache. In a
+  /// ragged cache the page of a row is its index.
+  struct KeyLocation {
     int page, slot;
   };
 
-  __device__ void find_places(const volatile WorkItem& item, int key0, Places& places) const {
-    const int inside = box_key(), key = key0 + inside;
-    places.slot = -1;
-    if (inside >= P::kTileKeys || key + a_.loads.box_keys <= item.key_low || key >= item.n_k) return;
+  __device__ void locate_tma_box(const volatile WorkItem& item, int key0, KeyLocation& location) const {
+    const int offset = tma_box_key(), key = key0 + offset;
+    location.slot = -1;
+    if (offset >= P::kTileKeys || key + a_.loads.tma_box_keys <= item.key_low || key >= item.n_k) return;
     if (a_.p.kv.pages == nullptr) {
-      places.page = 0;
-      places.slot = static_cast<int>(item.pages) + key;
+      location.page = 0;
+      location.slot = static_cast<int>(item.pages) + key;
     } else {
       const int index = a_.p.kv.page_size.quotient(key);
-      places.page = __ldg(a_.p.kv.pages + item.pages + index);
-      places.slot = key - index * static_cast<int>(a_.p.kv.page_size.divisor);
+      location.page = __ldg(a_.p.kv.pages + item.pages + index);
+      location.slot = key - index * static_cast<int>(a_.p.kv.page_size.divisor);
     }
   }
 
-  __device__ void load_keys(const Places& places) {
+  __device__ void load_keys(const KeyLocation& location) {
     const uint32_t full = shared_.keys_full(tile_.slot), to = shared_.keys(tile_.slot);
     mbarrier_wait(PrefillShared<P>::empty_of(full), tile_.phase ^ 1);
-    copy_boxes<P::kKPanels>(&a_.k, to, full, places.page, places.slot);
+    copy_tma_boxes<P::kKPanels>(&a_.k, to, full, location.page, location.slot);
   }
-  __device__ void load_values(const Places& places, int low, int past) {
+  __device__ void load_values(const KeyLocation& location, int low, int past) {
     const uint32_t full = shared_.values_full(tile_.slot), to = shared_.values(tile_.slot);
     mbarrier_wait(PrefillShared<P>::empty_of(full), tile_.phase ^ 1);
-    values_by_boxes(full, to, places.page, places.slot, low, past);
+    load_values_tma(full, to, location.page, location.slot, low, past);
     tile_.next();
   }
 
   template <int kCount>
-  __device__ void copy_boxes(const CUtensorMap* map, uint32_t to, uint32_t full, int page, int slot) {
-    const int panel = box() % kPanels;
+  __device__ void copy_tma_boxes(const CUtensorMap* map, uint32_t to, uint32_t full, int page, int slot) {
+    const int panel = tma_box() % kPanels;
     const bool mine = slot >= 0 && panel < kCount;
-    const uint32_t boxes = static_cast<uint32_t>(__popc(__ballot_sync(~0u, mine)));
-    if (lane_ == 0) mbarrier_arrive_expect_tx(full, boxes * 128 * static_cast<uint32_t>(a_.loads.box_keys));
+    const uint32_t tma_boxes = static_cast<uint32_t>(__popc(__ballot_sync(~0u, mine)));
+    if (lane_ == 0)
+      mbarrier_arrive_expect_tx(full, tma_boxes * 128 * static_cast<uint32_t>(a_.loads.tma_box_keys));
     __syncwarp();
     if (mine)
-      tma_load_4d(to + panel * P::kTilePanelBytes + box_key() * 128, map, full, panel * kPanelDims, slot,
-                  units_[unit_slot()].head, page);
+      tma_load_4d(to + panel * P::kTilePanelBytes + tma_box_key() * 128, map, full, panel * kPanelDims, slot,
+                  work_tiles_[work_tile_stage()].head, page);
     __syncwarp();
   }
 
-  /// Rows [low, past) of the tile are of keys that may be read; a probability of 0 does not hide what the
-  /// others hold, so they become zeros.
-  __device__ void values_by_boxes(uint32_t full, uint32_t to, int page, int slot, int low, int past) {
+  /// Rows [low, past) of the tile may be read. The other rows become zeros, because a probability of 0 does
+  /// not mask a NaN or infinity.
+  __device__ void load_values_tma(uint32_t full, uint32_t to, int page, int slot, int low, int past) {
     if (low <= 0 && past >= P::kTileKeys) {
-      copy_boxes<P::kVPanels>(&a_.v, to, full, page, slot);
+      copy_tma_boxes<P::kVPanels>(&a_.v, to, full, page, slot);
     } else {
-      copy_boxes<P::kVPanels>(&a_.v, to, shared_.raw_full(), page, slot);
+      copy_tma_boxes<P::kVPanels>(&a_.v, to, shared_.raw_full(), page, slot);
       mbarrier_wait(shared_.raw_full(), raw_phase_);
       raw_phase_ ^= 1;
-      for (int i = warp_ * 32 + lane_; i < P::kTileKeys * 8; i += loaders() * 32)
+      for (int i = warp_ * 32 + lane_; i < P::kTileKeys * 8; i += load_warps() * 32)
         if (i / 8 < low || i / 8 >= past) {
 #pragma unroll
           for (int panel = 0; panel < P::kVPanels; ++panel)
@@ -256,134 +263,138 @@ class PrefillProducer {
     asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
   }
 
-  // ---- keys and values row by row: so many lanes have a row, 16 bytes each. The warps' rows take turns, so
-  // that what the swizzle sees of a lane's rows is the same (or one of two). Lane l of those that have a row
-  // first knows where the l-th of their rows is.
+  // ---- Keys and values by cp.async: 8, 16 or 32 lanes copy a row, 16 bytes each. Rows are interleaved
+  // between the warps, so that the rows of a lane have the same swizzle (or one of two). Among the lanes that
+  // start at a row, lane l holds the location of its l-th row.
 
   static constexpr int lanes_of(int dims) { return dims <= 64 ? 8 : dims <= 128 ? 16 : 32; }
   static constexpr int kKLanes = lanes_of(P::kD), kVLanes = lanes_of(P::kDv);
   static_assert(kKLanes == kVLanes || (kKLanes == 32 && kVLanes == 16));
   template <int kLanes>
-  struct Turns {
-    static constexpr int kAtOnce = 32 / kLanes, kStep = 4 * kAtOnce, kCount = P::kTileKeys / kStep;
-    static_assert(P::kTileKeys % kStep == 0 && kCount <= kLanes);
+  struct RowSteps {
+    static constexpr int kWarpRows = 32 / kLanes;  ///< rows that a warp copies in a step
+    static constexpr int kStride = 4 * kWarpRows;  ///< from a lane's row to its next
+    static constexpr int kCount = P::kTileKeys / kStride;
+    static_assert(P::kTileKeys % kStride == 0 && kCount <= kLanes);
   };
 
-  __device__ void load_by_rows() {
-    const volatile WorkItem& item = units_[unit_slot()].item;
+  __device__ void load_cp_async() {
+    const volatile WorkItem& item = work_tiles_[work_tile_stage()].item;
     int key0 = item.key_first;
-    Places places;
-    find_row(item, key0 + lane_row(), places);
+    KeyLocation location;
+    locate_row(item, key0 + lane_row(), location);
     for (bool first = true;; first = false) {
-      claim_in_time(item.key_last - key0, first);
-      load_key_rows(places);
+      claim_when_due(item.key_last - key0, first);
+      load_key_rows(location);
       if (first) load_query();
-      const Places of_values = places;
+      const KeyLocation values_location = location;
       key0 += P::kTileKeys;
-      find_row(item, key0 + lane_row(), places);
-      load_value_rows(of_values);
+      locate_row(item, key0 + lane_row(), location);
+      load_value_rows(values_location);
       if (key0 >= item.key_last) break;
     }
   }
-  /// Of the tile, this lane's of those that it knows.
+  /// The row of the tile whose location this lane holds.
   __device__ int lane_row() const {
-    using Keys = Turns<kKLanes>;
-    return warp_ * Keys::kAtOnce + lane_ / kKLanes + lane_ % kKLanes * Keys::kStep;
+    using Keys = RowSteps<kKLanes>;
+    return warp_ * Keys::kWarpRows + lane_ / kKLanes + lane_ % kKLanes * Keys::kStride;
   }
-  __device__ void find_row(const volatile WorkItem& item, int key, Places& places) const {
+  __device__ void locate_row(const volatile WorkItem& item, int key, KeyLocation& location) const {
     const KvParams& kv = a_.p.kv;
     const int low = item.key_low, n_k = item.n_k;
-    places.slot = -1;
-    if (lane_ % kKLanes >= Turns<kKLanes>::kCount || key < low || key >= n_k) return;
-    places.slot = 0;
+    location.slot = -1;
+    if (lane_ % kKLanes >= RowSteps<kKLanes>::kCount || key < low || key >= n_k) return;
+    location.slot = 0;
     if (kv.pages == nullptr) {
-      places.page = static_cast<int>(item.pages) + key;
+      location.page = static_cast<int>(item.pages) + key;
     } else {
       const int index = kv.page_size.quotient(key);
-      places.page = __ldg(kv.pages + item.pages + index);
-      places.slot = key - index * static_cast<int>(kv.page_size.divisor);
+      location.page = __ldg(kv.pages + item.pages + index);
+      location.slot = key - index * static_cast<int>(kv.page_size.divisor);
     }
   }
-  __device__ void load_key_rows(const Places& places) {
+  __device__ void load_key_rows(const KeyLocation& location) {
     const KvParams& kv = a_.p.kv;
     const uint32_t full = shared_.keys_full(tile_.slot);
     mbarrier_wait(PrefillShared<P>::empty_of(full), tile_.phase ^ 1);
-    copy_rows<P::kD, kKLanes>(kv.k, shared_.keys(tile_.slot), a_.p.head_dim, places, kv.k_page_stride,
+    copy_rows<P::kD, kKLanes>(kv.k, shared_.keys(tile_.slot), a_.p.head_dim, location, kv.k_page_stride,
                               kv.k_slot_stride, kv.k_head_stride);
-    cp_async_mbarrier_arrive(full);  // consumers have the fence
+    cp_async_mbarrier_arrive(full);  // the consumers issue the proxy fence
   }
-  __device__ void load_value_rows(const Places& places) {
+  __device__ void load_value_rows(const KeyLocation& location) {
     const KvParams& kv = a_.p.kv;
     const uint32_t full = shared_.values_full(tile_.slot);
     mbarrier_wait(PrefillShared<P>::empty_of(full), tile_.phase ^ 1);
-    copy_rows<P::kDv, kVLanes>(kv.v, shared_.values(tile_.slot), a_.p.v_head_dim, places, kv.v_page_stride,
+    copy_rows<P::kDv, kVLanes>(kv.v, shared_.values(tile_.slot), a_.p.v_head_dim, location, kv.v_page_stride,
                                kv.v_slot_stride, kv.v_head_stride);
     cp_async_mbarrier_arrive(full);
     tile_.next();
   }
 
   template <int kDims, int kLanes>
-  __device__ void copy_rows(const char* from, uint32_t to, int head_dim, const Places& places,
+  __device__ void copy_rows(const char* from, uint32_t to, int head_dim, const KeyLocation& location,
                             int64_t page_stride, int64_t slot_stride, int64_t head_stride) {
-    using T = Turns<kLanes>;
-    // Fewer lanes than keys have: of this warp's rows every other one.
+    using T = RowSteps<kLanes>;
+    // If V has fewer lanes per row than K, every other row of this warp.
     const int chunk = lane_ % kLanes;
     const int first_row =
-        kLanes == kKLanes ? warp_ * T::kAtOnce + lane_ / kLanes : warp_ + lane_ / kLanes * 4;
-    from += chunk * 16 + units_[unit_slot()].head * head_stride;
+        kLanes == kKLanes ? warp_ * T::kWarpRows + lane_ / kLanes : warp_ + lane_ / kLanes * 4;
+    from += chunk * 16 + work_tiles_[work_tile_stage()].head * head_stride;
     to += first_row * 128 + chunk / 8 * P::kTilePanelBytes + (chunk ^ first_row) % 8 * 16;
-    // In units of 16 bytes. Nearly always all rows exist and lie within 64 GiB: then a copy takes three
+    // Offset in 16-byte words. Nearly always all rows exist and lie within 64 GiB: a copy then takes three
     // instructions.
-    uint64_t unit = uint64_t{static_cast<uint32_t>(places.page)} * static_cast<uint32_t>(page_stride >> 4) +
-                    uint64_t{static_cast<uint32_t>(places.slot)} * static_cast<uint32_t>(slot_stride >> 4);
-    if (mutated(Mutation::prefill_offsets)) unit &= INT32_MAX / 16;
-    const bool near = places.slot >= 0 ? unit >> 32 == 0 : lane_ % kKLanes >= Turns<kKLanes>::kCount;
+    uint64_t words =
+        uint64_t{static_cast<uint32_t>(location.page)} * static_cast<uint32_t>(page_stride >> 4) +
+        uint64_t{static_cast<uint32_t>(location.slot)} * static_cast<uint32_t>(slot_stride >> 4);
+    if (mutated(Mutation::prefill_offsets)) words &= INT32_MAX / 16;
+    const bool near = location.slot >= 0 ? words >> 32 == 0 : lane_ % kKLanes >= RowSteps<kKLanes>::kCount;
     const bool fits = (page_stride | slot_stride) >> 36 == 0 && head_dim == kDims;
     if (__all_sync(~0u, near) && fits) [[likely]] {
-      asm volatile("" : "+l"(from));  // one address, or it is added up anew for each copy
-      const uint32_t low = turned<kLanes>(static_cast<uint32_t>(unit));
+      asm volatile(""
+                   : "+l"(from));  // opaque base address; otherwise the compiler recomputes it for each copy
+      const uint32_t low = permute_rows<kLanes>(static_cast<uint32_t>(words));
       constexpr int kUnroll = T::kCount > 10 ? T::kCount / 2 : T::kCount;
 #pragma unroll kUnroll
       for (int i = 0; i < T::kCount; ++i) {
         const uint32_t at = __shfl_sync(~0u, low, i, kLanes);
-        if (chunk < kDims / 8) cp_async_16(row_place<T::kStep>(to, i), from + uint64_t{at} * 16);
+        if (chunk < kDims / 8) cp_async_16(row_address<T::kStride>(to, i), from + uint64_t{at} * 16);
       }
     } else {
-      const int64_t mine = places.slot < 0 ? -1
-                                           : planted_offset<Mutation::prefill_offsets>(
-                                                 places.page * page_stride + places.slot * slot_stride);
-      const uint32_t low = turned<kLanes>(static_cast<uint32_t>(mine)),
-                     high = turned<kLanes>(static_cast<uint32_t>(mine >> 32));
+      const int64_t mine = location.slot < 0 ? -1
+                                             : planted_offset<Mutation::prefill_offsets>(
+                                                   location.page * page_stride + location.slot * slot_stride);
+      const uint32_t low = permute_rows<kLanes>(static_cast<uint32_t>(mine)),
+                     high = permute_rows<kLanes>(static_cast<uint32_t>(mine >> 32));
 #pragma unroll 1
       for (int i = 0; i < T::kCount; ++i) {
         const int64_t offset = static_cast<int64_t>(uint64_t{__shfl_sync(~0u, high, i, kLanes)} << 32 |
                                                     __shfl_sync(~0u, low, i, kLanes));
         const bool valid = offset >= 0 && chunk < head_dim / 8;
         if (chunk < (kDims + kPanelDims - 1) / kPanelDims * 8)
-          cp_async_16(row_place<T::kStep>(to, i), valid ? from + offset : from, valid);
+          cp_async_16(row_address<T::kStride>(to, i), valid ? from + offset : from, valid);
       }
     }
   }
-  /// What lanes know of their rows, for rows of fewer lanes.
+  /// Moves a value of each lane's row to the lane that holds this row in the layout of kLanes per row.
   template <int kLanes>
-  __device__ uint32_t turned(uint32_t of_row) const {
-    if constexpr (kLanes == kKLanes) return of_row;
-    return __shfl_sync(~0u, of_row, 2 * (lane_ % 16) + lane_ / 16);
+  __device__ uint32_t permute_rows(uint32_t value) const {
+    if constexpr (kLanes == kKLanes) return value;
+    return __shfl_sync(~0u, value, 2 * (lane_ % 16) + lane_ / 16);
   }
-  /// Of a lane's row i, from that of its first.
-  template <int kStep>
-  static __device__ uint32_t row_place(uint32_t first, int i) {
-    return (first ^ static_cast<uint32_t>(kStep * i % 8 * 16)) + static_cast<uint32_t>(i * kStep * 128);
+  /// The address of a lane's row i, from that of its first row.
+  template <int kStride>
+  static __device__ uint32_t row_address(uint32_t first, int i) {
+    return (first ^ static_cast<uint32_t>(kStride * i % 8 * 16)) + static_cast<uint32_t>(i * kStride * 128);
   }
 
   const PrefillParams& a_;
   const PrefillShared<P> shared_;
-  PrefillUnit* const units_;
-  volatile PrefillCounts* const counts_;
+  PrefillWorkTile* const work_tiles_;
+  volatile TileSchedulerState* const scheduler_;
   const int warp_, lane_;
-  uint32_t units_before_ = 0;  ///< of this block
+  uint32_t work_tile_count_ = 0;  ///< work tiles of this CTA before the current one
   RingPosition<P::kStages> tile_;
-  int unit_ = 0;  ///< warp 0: what this block works on, and once claimed, in lane 0, what comes next
+  int work_tile_ = 0;  ///< warp 0: number of the current work tile; once claimed, in lane 0, the next
   uint32_t raw_phase_ = 0;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// A prefill block's shared memory: places and barriers.
+// Shared memory of a prefill CTA: addresses and barriers.
 #include "kernels/cuda/sm90/prefill_params.h"
 #include "kernels/cuda/sm90/prefill_policy.h"
 #include "kernels/cuda/tiles/common.cuh"
@@ -7,7 +7,7 @@
 
 namespace fovea::cuda::sm90 {
 
-/// Pairs of barriers: "full" of stage i, then "empty" of stage i.
+/// Each stage has a pair of barriers: "full", then "empty".
 template <class P>
 struct PrefillShared {
   uint32_t base;  ///< a multiple of 1024
@@ -20,21 +20,21 @@ struct PrefillShared {
   }
   FOVEA_DEVICE uint32_t barriers() const { return base + P::kBarriersOffset; }
   FOVEA_DEVICE uint32_t query_full(uint32_t slot) const { return barriers() + slot * 16; }
-  FOVEA_DEVICE uint32_t keys_full(uint32_t slot) const { return query_full(P::kQueryBuffers + slot); }
+  FOVEA_DEVICE uint32_t keys_full(uint32_t slot) const { return query_full(P::kQueryStages + slot); }
   FOVEA_DEVICE uint32_t values_full(uint32_t slot) const { return keys_full(P::kStages + slot); }
-  FOVEA_DEVICE uint32_t unit_full(uint32_t slot) const { return values_full(P::kStages + slot); }
-  /// Of the producer's own: a tile that it changes before consumers may see it.
-  FOVEA_DEVICE uint32_t raw_full() const { return unit_full(P::kUnits); }
+  FOVEA_DEVICE uint32_t work_tile_full(uint32_t slot) const { return values_full(P::kStages + slot); }
+  /// The producer's own barrier, for a tile that it modifies before consumers may read it.
+  FOVEA_DEVICE uint32_t raw_full() const { return work_tile_full(P::kWorkTileStages); }
   static FOVEA_DEVICE uint32_t empty_of(uint32_t full) { return full + 8; }
 
-  /// By one thread.
+  /// Called by one thread.
   FOVEA_DEVICE void init(const PrefillLoads& loads) const {
     const uint32_t warps = static_cast<uint32_t>(loads.warps);
-    // Boxes: a warp's lane announces their bytes. Rows: each thread's copies arrive.
-    const uint32_t loaders = loads.key_boxes ? warps : 128;
-    for (uint32_t i = 0; i < P::kQueryBuffers; ++i) {
-      mbarrier_init(query_full(i), loads.query_boxes ? 1 : warps);
-      mbarrier_init(empty_of(query_full(i)), P::kConsumers * (P::kQueryHeld ? 4 : 1));
+    // TMA: one lane of each warp announces the bytes. cp.async: each thread arrives when its copies are done.
+    const uint32_t loaders = loads.kv_by_tma ? warps : 128;
+    for (uint32_t i = 0; i < P::kQueryStages; ++i) {
+      mbarrier_init(query_full(i), loads.query_by_tma ? 1 : warps);
+      mbarrier_init(empty_of(query_full(i)), P::kConsumers * (P::kQueryInRegisters ? 4 : 1));
     }
     for (uint32_t i = 0; i < P::kStages; ++i) {
       mbarrier_init(keys_full(i), loaders);
@@ -42,9 +42,9 @@ struct PrefillShared {
       mbarrier_init(values_full(i), loaders);
       mbarrier_init(empty_of(values_full(i)), P::kConsumers);
     }
-    for (uint32_t i = 0; i < P::kUnits; ++i) {
-      mbarrier_init(unit_full(i), 1);
-      mbarrier_init(empty_of(unit_full(i)), 4 * P::kConsumers + warps - 1);
+    for (uint32_t i = 0; i < P::kWorkTileStages; ++i) {
+      mbarrier_init(work_tile_full(i), 1);
+      mbarrier_init(empty_of(work_tile_full(i)), 4 * P::kConsumers + warps - 1);
     }
     mbarrier_init(raw_full(), warps);
     mbarrier_init_fence();

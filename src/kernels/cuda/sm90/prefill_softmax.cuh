@@ -1,6 +1,6 @@
 #pragma once
-// Scores of a tile -> probabilities, in a consumer's registers: 64 rows, thread (g, q) of a warp has rows g
-// and g + 8 of its warp's 16 and, of 8 keys, 2 q and 2 q + 1.
+// Online softmax of a tile's scores in the registers of a consumer warpgroup. It has 64 rows: thread (g, q)
+// of a warp has rows g and g + 8 of the warp's 16 and, of every 8 keys, keys 2 q and 2 q + 1.
 #include "kernels/cuda/common/softmax.cuh"
 #include "kernels/cuda/sm90/prefill_params.h"
 #include "kernels/cuda/sm90/prefill_policy.h"
@@ -9,46 +9,47 @@
 
 namespace fovea::cuda::sm90 {
 
-/// What a row's exponents are taken against may lie this far below its largest score, in log2 units: a step
-/// of 2^8 costs no bit of what is summed, and saves bringing O to a new maximum in nearly every tile. Whether
-/// a row moves depends on its own scores only.
-inline constexpr float kLazy = 8.0f;
-/// Instead of -inf while a row has seen no key: differences with it are never NaN.
-inline constexpr float kNothing = -0x1.fffffep+127f;
+/// Row maxima are updated lazily: row_max may lie this far below the largest score of the row, in log2 units.
+/// A factor of 2^8 costs no bit of the sum, and O need not be rescaled in nearly every tile. Whether a row is
+/// rescaled depends on its own scores only.
+inline constexpr float kRescaleThresholdLog2 = 8.0f;
+/// row_max of a row that has seen no key. Unlike -inf, differences with it are never NaN.
+inline constexpr float kNegInfFinite = -0x1.fffffep+127f;
+/// A SoftmaxState::rescale_threshold that every score reaches.
+inline constexpr int kAlwaysCheck = INT32_MIN;
 
-/// Running softmax of a thread's two rows, in log2 units; `sum` is this lane's share.
-struct PrefillRows {
-  float base[2], sum[2];
-  /// Bits of what scores must reach to bring the row to another base. Where scores are capped they are
-  /// compared as unsigned integers, so that all scores below 0 reach them, and what doesn't is small.
-  int ceiling[2];
+/// Softmax state of a thread's two rows, in log2 units. row_sum is this lane's share.
+struct SoftmaxState {
+  float row_max[2], row_sum[2];
+  /// Bits of the raw score from which on row_max has to be checked. With a soft cap, bits are compared as
+  /// unsigned integers: all scores below 0 reach the threshold, and those that do not are small.
+  int rescale_threshold[2];
 
-  /// `ceilings`: what all scores reach.
-  FOVEA_DEVICE void reset(int ceilings) {
+  /// `threshold`: one that all scores reach.
+  FOVEA_DEVICE void reset(int threshold) {
 #pragma unroll
     for (int h = 0; h < 2; ++h)
-      base[h] = kNothing, sum[h] = 0.0f, ceiling[h] = ceilings;
+      row_max[h] = kNegInfFinite, row_sum[h] = 0.0f, rescale_threshold[h] = threshold;
   }
 };
-inline constexpr int kReached = INT32_MIN;  ///< a ceiling, by all scores
 
 FOVEA_DEVICE KeyInterval keys_of_row(const AttentionParams& p, const WorkItem& item, int packed_row) {
-  // Rows past the sequence's do as its last.
+  // Rows past the end of the sequence see what its last row sees.
   const int token = min(p.group.quotient(packed_row), item.n_q - 1);
   return seen_keys(p.mask, item, token + item.n_k - item.n_q);
 }
 
-/// Those that all of a consumer's rows see, of which `packed_row` is the first: bounds never fall from row to
-/// row.
-FOVEA_DEVICE KeyInterval keys_of_all(const AttentionParams& p, const WorkItem& item, int packed_row) {
+/// The keys that all rows of a consumer see; `packed_row` is the first of them. Both bounds never fall from
+/// one row to the next, so the first and the last row determine them.
+FOVEA_DEVICE KeyInterval keys_of_all_rows(const AttentionParams& p, const WorkItem& item, int packed_row) {
   const KeyInterval keys = keys_of_row(p, item, packed_row + (threadIdx.x % 2 == 1 ? 63 : 0));
   return {__reduce_max_sync(~0u, keys.first), __reduce_min_sync(~0u, keys.last)};
 }
 
-/// Scores of keys from key0 on that a row doesn't see -> -inf.
+/// Sets the scores of keys that a row does not see to -inf; the tile begins at key0.
 template <int kCount>
-FOVEA_DEVICE void hide_keys(float (&s)[kCount], const AttentionParams& p, const WorkItem& item,
-                            int packed_row, int key0) {
+FOVEA_DEVICE void apply_mask(float (&s)[kCount], const AttentionParams& p, const WorkItem& item,
+                             int packed_row, int key0) {
   const int first = key0 + 2 * (static_cast<int>(threadIdx.x) % 4);
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -63,35 +64,36 @@ FOVEA_DEVICE void hide_keys(float (&s)[kCount], const AttentionParams& p, const 
   }
 }
 
-/// PrefillRows::ceiling of scores that `scale` brings to log2 units. A little less, so that no rounding
-/// decides.
-FOVEA_DEVICE int ceiling_of(float base, float scale) {
-  const float limit = base + kLazy - 1e-6f * (fabsf(base) + 16.0f);
-  return limit > 0.0f ? __float_as_int(__fdividef(limit, scale)) : kReached;
+/// SoftmaxState::rescale_threshold of scores that `scale` converts to log2 units. Slightly below the exact
+/// threshold, so that no rounding decides whether a row is rescaled.
+FOVEA_DEVICE int rescale_threshold_of(float row_max, float scale) {
+  const float limit = row_max + kRescaleThresholdLog2 - 1e-6f * (fabsf(row_max) + 16.0f);
+  return limit > 0.0f ? __float_as_int(__fdividef(limit, scale)) : kAlwaysCheck;
 }
 
-/// Brings the bases of rows whose maximum has left theirs behind to it; `top`: this lane's maxima. Gives
-/// whether a row of the warp moved; O is then to be multiplied by `factor`.
-FOVEA_DEVICE bool move_bases(const float (&top)[2], PrefillRows& rows, float (&factor)[2]) {
-  const bool left = top[0] - kLazy > rows.base[0] || top[1] - kLazy > rows.base[1];
-  const bool moved = __any_sync(~0u, left) != 0;
-  if (moved) {
+/// Updates the row max of rows where the maximum grew past the rescale threshold; `lane_max`: this lane's
+/// maxima. Returns whether a row of the warp changed; O must then be rescaled by `factor`.
+FOVEA_DEVICE bool update_row_max(const float (&lane_max)[2], SoftmaxState& state, float (&factor)[2]) {
+  const bool exceeded = lane_max[0] - kRescaleThresholdLog2 > state.row_max[0] ||
+                        lane_max[1] - kRescaleThresholdLog2 > state.row_max[1];
+  const bool rescale = __any_sync(~0u, exceeded) != 0;
+  if (rescale) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const float maximum = quad_max(top[h]), old = rows.base[h];
-      if (maximum - kLazy > old) rows.base[h] = maximum;
-      factor[h] = exp2_approx(old - rows.base[h]);
-      rows.sum[h] *= factor[h];
+      const float maximum = quad_max(lane_max[h]), old = state.row_max[h];
+      if (maximum - kRescaleThresholdLog2 > old) state.row_max[h] = maximum;
+      factor[h] = exp2_approx(old - state.row_max[h]);
+      state.row_sum[h] *= factor[h];
     }
   }
-  return moved;
+  return rescale;
 }
 
-/// The bits of a lane's largest score in each row, if that is >= 0; else something with the sign bit. As
-/// signed integers bits order what is >= 0, and all below 0 lies below: the largest of three takes one
-/// instruction.
+/// The bits of a lane's largest score in each row if it is >= 0; otherwise a value with the sign bit set. As
+/// signed integers, the bits of scores >= 0 are ordered, and all scores below 0 come before them: the largest
+/// of three takes one instruction.
 template <int kCount>
-FOVEA_DEVICE void largest_bits(const float (&s)[kCount], int (&top)[2]) {
+FOVEA_DEVICE void max_score_bits(const float (&s)[kCount], int (&bits)[2]) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     int a = __float_as_int(s[2 * h]), b = __float_as_int(s[2 * h + 1]);
@@ -99,34 +101,36 @@ FOVEA_DEVICE void largest_bits(const float (&s)[kCount], int (&top)[2]) {
     for (int i = 1; i < kCount / 4; ++i)
       (i % 2 == 1 ? a : b) = __vimax3_s32(i % 2 == 1 ? a : b, __float_as_int(s[4 * i + 2 * h]),
                                           __float_as_int(s[4 * i + 2 * h + 1]));
-    top[h] = max(a, b);
+    bits[h] = max(a, b);
   }
 }
-/// That score itself, whatever its sign: of those below 0 the largest has the least bits.
+/// The largest score itself, of either sign, from its max_score_bits. Among scores below 0 the largest has
+/// the smallest bits.
 template <int kCount>
-FOVEA_DEVICE float largest(const float (&s)[kCount], int h, int top) {
-  if (top < 0) {
+FOVEA_DEVICE float max_score(const float (&s)[kCount], int h, int bits) {
+  if (bits < 0) {
 #pragma unroll
     for (int i = 0; i < kCount / 4; ++i)
-      top = __vimin3_s32(top, __float_as_int(s[4 * i + 2 * h]), __float_as_int(s[4 * i + 2 * h + 1]));
+      bits = __vimin3_s32(bits, __float_as_int(s[4 * i + 2 * h]), __float_as_int(s[4 * i + 2 * h + 1]));
   }
-  return __int_as_float(top);
+  return __int_as_float(bits);
 }
 
-/// s -> 2^(scale s - base); as move_bases.
+/// s -> 2^(scale s - row_max), added to row_sum. Returns what update_row_max does.
 template <int kCount>
-FOVEA_DEVICE bool soften(float (&s)[kCount], PrefillRows& rows, float scale, float (&factor)[2]) {
-  int top[2];
-  largest_bits(s, top);
-  bool moved = false;
+FOVEA_DEVICE bool online_softmax(float (&s)[kCount], SoftmaxState& state, float scale, float (&factor)[2]) {
+  int bits[2];
+  max_score_bits(s, bits);
+  bool rescale = false;
   factor[0] = factor[1] = 1.0f;
-  if (__any_sync(~0u, top[0] >= rows.ceiling[0] || top[1] >= rows.ceiling[1])) [[unlikely]] {
-    const float scaled[2] = {largest(s, 0, top[0]) * scale, largest(s, 1, top[1]) * scale};
-    moved = move_bases(scaled, rows, factor);
-    if (moved) {
+  if (__any_sync(~0u, bits[0] >= state.rescale_threshold[0] || bits[1] >= state.rescale_threshold[1]))
+      [[unlikely]] {
+    const float lane_max[2] = {max_score(s, 0, bits[0]) * scale, max_score(s, 1, bits[1]) * scale};
+    rescale = update_row_max(lane_max, state, factor);
+    if (rescale) {
 #pragma unroll
       for (int h = 0; h < 2; ++h)
-        rows.ceiling[h] = ceiling_of(rows.base[h], scale);
+        state.rescale_threshold[h] = rescale_threshold_of(state.row_max[h], scale);
     }
   }
 #pragma unroll
@@ -134,83 +138,91 @@ FOVEA_DEVICE bool soften(float (&s)[kCount], PrefillRows& rows, float scale, flo
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float &a = s[4 * i + 2 * h], &b = s[4 * i + 2 * h + 1];
-      a = exp2_approx(fmaf(a, scale, -rows.base[h]));
-      b = exp2_approx(fmaf(b, scale, -rows.base[h]));
-      rows.sum[h] += a + b;
+      a = exp2_approx(fmaf(a, scale, -state.row_max[h]));
+      b = exp2_approx(fmaf(b, scale, -state.row_max[h]));
+      state.row_sum[h] += a + b;
     }
-  return moved;
+  return rescale;
 }
 
 /// 1 / (2^(2 x scale) + 1): tanh(x scale) = 1 - 2 / (2^(2 x scale) + 1).
-FOVEA_DEVICE float cap_rest(const PrefillCap& cap, float x) {
-  float rest;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(rest) : "f"(exp2_approx(x * cap.scale) + 1.0f));
-  return rest;
+FOVEA_DEVICE float softcap_reciprocal(const PrefillSoftcap& softcap, float x) {
+  float reciprocal;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(exp2_approx(x * softcap.scale) + 1.0f));
+  return reciprocal;
 }
-/// tanh(x scale) / x in log2 units, where PrefillCap says that x is small.
-FOVEA_DEVICE float small_slope(const PrefillCap& cap, float x) {
+/// Capped score / x, in log2 units, for x that PrefillSoftcap defines as small.
+FOVEA_DEVICE float softcap_polynomial(const PrefillSoftcap& softcap, float x) {
   const float squared = x * x;
-  return fmaf(fmaf(cap.terms[2], squared, cap.terms[1]), squared, cap.terms[0]);
+  return fmaf(fmaf(softcap.polynomial[2], squared, softcap.polynomial[1]), squared, softcap.polynomial[0]);
 }
 
-/// Whether a lane's scores of a row lie above the negative of `small` too, or of all of them none.
+/// Whether all of a lane's scores of a row lie above the negative of `small` too.
 template <int kCount>
-FOVEA_DEVICE bool above_negative(const float (&s)[kCount], int h, int small) {
-  unsigned low = 0;  // bits of what is below 0 order as unsigned integers do, and lie above all others
+FOVEA_DEVICE bool above_negative_bound(const float (&s)[kCount], int h, int small) {
+  unsigned low = 0;  // as unsigned integers, bits of scores below 0 are ordered and exceed all others
 #pragma unroll
   for (int i = 0; i < kCount / 4; ++i)
     low = __vimax3_u32(low, __float_as_uint(s[4 * i + 2 * h]), __float_as_uint(s[4 * i + 2 * h + 1]));
   return low <= (0x80000000u | static_cast<unsigned>(small));
 }
 
-/// What capped scores need before their powers where a lane's largest have reached their ceiling: `small`
-/// says where tanh is the polynomial, and rows get their base. As move_bases.
+/// For capped scores where some lane's largest has reached the rescale threshold: determines in `small`
+/// whether tanh may be the polynomial, and sets row_max. Returns what update_row_max does.
 template <int kCount>
-FOVEA_DEVICE bool settle_capped(const float (&s)[kCount], const int (&top)[2], PrefillRows& rows,
-                                const PrefillCap& cap, int keys, bool (&small)[2], float (&factor)[2]) {
+FOVEA_DEVICE bool update_softcap_row_max(const float (&s)[kCount], const int (&bits)[2], SoftmaxState& state,
+                                         const PrefillSoftcap& softcap, int keys, bool (&small)[2],
+                                         float (&factor)[2]) {
   float capped[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const bool enough = rows.base[h] >= 0.0f && rows.sum[h] >= static_cast<float>(keys) * cap.enough;
-    small[h] =
-        top[h] <= cap.small && (cap.both_sides ? above_negative(s, h, cap.small) : top[h] >= 0 || enough);
-    const float x = largest(s, h, top[h]);
-    const float large = x == -INFINITY ? x : fmaf(-2.0f * cap.limit, cap_rest(cap, x), cap.limit);
-    capped[h] = small[h] ? x * small_slope(cap, x) : large;
+    const bool large_sum =
+        state.row_max[h] >= 0.0f && state.row_sum[h] >= static_cast<float>(keys) * softcap.min_mean_weight;
+    small[h] = bits[h] <= softcap.small &&
+               (softcap.two_sided ? above_negative_bound(s, h, softcap.small) : bits[h] >= 0 || large_sum);
+    const float x = max_score(s, h, bits[h]);
+    const float large =
+        x == -INFINITY ? x : fmaf(-2.0f * softcap.limit, softcap_reciprocal(softcap, x), softcap.limit);
+    capped[h] = small[h] ? x * softcap_polynomial(softcap, x) : large;
   }
-  bool moved = false;
-  if (cap.moves) {
-    moved = move_bases(capped, rows, factor);
+  bool rescale = false;
+  if (softcap.updates_row_max) {
+    rescale = update_row_max(capped, state, factor);
   } else {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float maximum = quad_max(capped[h]);
-      if (rows.base[h] == kNothing && maximum > -INFINITY) rows.base[h] = fmaxf(maximum, cap.least_base);
+      if (state.row_max[h] == kNegInfFinite && maximum > -INFINITY)
+        state.row_max[h] = fmaxf(maximum, softcap.min_row_max);
     }
   }
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const int smaller = rows.base[h] == kNothing || cap.both_sides ? 0 : cap.small;
-    rows.ceiling[h] = cap.moves ? max(min(smaller, ceiling_of(rows.base[h], cap.terms[0])), 0) : smaller;
+    const int threshold = state.row_max[h] == kNegInfFinite || softcap.two_sided ? 0 : softcap.small;
+    state.rescale_threshold[h] =
+        softcap.updates_row_max
+            ? max(min(threshold, rescale_threshold_of(state.row_max[h], softcap.polynomial[0])), 0)
+            : threshold;
   }
-  return moved;
+  return rescale;
 }
 
-/// s -> 2^(capped s - base); as move_bases. Nearly all scores are small against the cap: then tanh is a
-/// polynomial, which needs no unit that all wait for. What is small a lane says for all that it has of a row:
-/// no row depends on another. -inf stays -inf. `keys`: how many the rows have at most seen then.
+/// s -> 2^(capped s - row_max), added to row_sum. Returns what update_row_max does. Nearly all scores are
+/// small against the cap: tanh is then a polynomial on the FMA units and needs no exponential or reciprocal.
+/// A lane decides for all of its scores of a row whether they are small; no row depends on another. -inf
+/// stays -inf. `keys`: an upper bound of the keys that the rows have seen, with this tile.
 template <int kCount>
-FOVEA_DEVICE bool soften_capped(float (&s)[kCount], PrefillRows& rows, const PrefillCap& cap, int keys,
-                                float (&factor)[2]) {
-  int top[2];
-  largest_bits(s, top);
-  bool moved = false, all_small = true, small[2] = {true, true};
+FOVEA_DEVICE bool online_softmax_softcap(float (&s)[kCount], SoftmaxState& state,
+                                         const PrefillSoftcap& softcap, int keys, float (&factor)[2]) {
+  int bits[2];
+  max_score_bits(s, bits);
+  bool rescale = false, all_small = true, small[2] = {true, true};
   factor[0] = factor[1] = 1.0f;
   const auto reaches = [&](int h) {
-    return static_cast<unsigned>(top[h]) >= static_cast<unsigned>(rows.ceiling[h]);
+    return static_cast<unsigned>(bits[h]) >= static_cast<unsigned>(state.rescale_threshold[h]);
   };
   if (__any_sync(~0u, reaches(0) || reaches(1))) [[unlikely]] {
-    moved = settle_capped(s, top, rows, cap, keys, small, factor);
+    rescale = update_softcap_row_max(s, bits, state, softcap, keys, small, factor);
     all_small = __all_sync(~0u, small[0] && small[1]) != 0;
   }
   if (all_small) [[likely]] {
@@ -220,31 +232,32 @@ FOVEA_DEVICE bool soften_capped(float (&s)[kCount], PrefillRows& rows, const Pre
       float slope[kGroup];
 #pragma unroll
       for (int k = 0; k < kGroup; ++k)
-        slope[k] = small_slope(cap, s[i + k]);
+        slope[k] = softcap_polynomial(softcap, s[i + k]);
 #pragma unroll
       for (int k = 0; k < kGroup; ++k)
-        s[i + k] = exp2_approx(fmaf(s[i + k], slope[k], -rows.base[k / 2 % 2]));
+        s[i + k] = exp2_approx(fmaf(s[i + k], slope[k], -state.row_max[k / 2 % 2]));
 #pragma unroll
       for (int k = 0; k < kGroup; k += 2)
-        rows.sum[k / 2 % 2] += s[i + k] + s[i + k + 1];
+        state.row_sum[k / 2 % 2] += s[i + k] + s[i + k + 1];
     }
   } else {
-    // One way after the other: registers are few.
+    // Polynomial first, then tanh, in two passes, to limit register use.
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const int h = i / 2 % 2;
-      const float power = fmaf(s[i], small_slope(cap, s[i]), -rows.base[h]);
-      s[i] = small[h] ? power : s[i];
+      const float exponent = fmaf(s[i], softcap_polynomial(softcap, s[i]), -state.row_max[h]);
+      s[i] = small[h] ? exponent : s[i];
     }
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const int h = i / 2 % 2;
-      const float power = fmaf(-2.0f * cap.limit, cap_rest(cap, s[i]), cap.limit) - rows.base[h];
-      s[i] = exp2_approx(small[h] || s[i] == -INFINITY ? s[i] : power);
-      if (i % 2 == 1) rows.sum[h] += s[i - 1] + s[i];
+      const float exponent =
+          fmaf(-2.0f * softcap.limit, softcap_reciprocal(softcap, s[i]), softcap.limit) - state.row_max[h];
+      s[i] = exp2_approx(small[h] || s[i] == -INFINITY ? s[i] : exponent);
+      if (i % 2 == 1) state.row_sum[h] += s[i - 1] + s[i];
     }
   }
-  return moved;
+  return rescale;
 }
 
 }  // namespace fovea::cuda::sm90

@@ -4,7 +4,7 @@
 
 namespace fovea::cuda::sm90 {
 
-/// The keys [first, last) that a row sees, of masks that leave an interval.
+/// The keys [first, last) that a row sees. All masks of these kernels leave one interval.
 struct KeyInterval {
   int first, last;
 };

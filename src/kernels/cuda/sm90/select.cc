@@ -29,7 +29,7 @@ bool has_general_mask(const Problem& p) {
   return m.window_left >= 0 || (m.window_right >= 0 && !m.causal) || m.chunk > 0 || p.softcap;
 }
 
-/// What no kernel of this family has; empty = nothing.
+/// A feature of the problem that no kernel of this family has; empty: none.
 std::string missing(const Problem& p) {
   if (p.mask.spans) return "spans";
   if (p.mask.packed) return "packed masks";
@@ -60,12 +60,13 @@ std::string sizes_of(Kernels kernels, KvType kv) {
 
 Result<KernelInfo> select(const Problem& p, KernelKind kind) {
   const Kernels kernels = kind == KernelKind::decode ? decode_kernels() : prefill_kernels();
-  const std::string who = "the sm90 " + phase_of(kind) + " kernels";
-  if (p.q == QueryType::f32) return unsupported("queries are fp32; " + who + " take fp16 and bf16");
-  if (const std::string what = missing(p); !what.empty()) return unsupported(who + " have no " + what);
+  const std::string kernels_name = "the sm90 " + phase_of(kind) + " kernels";
+  if (p.q == QueryType::f32) return unsupported("queries are fp32; " + kernels_name + " take fp16 and bf16");
+  if (const std::string what = missing(p); !what.empty())
+    return unsupported(kernels_name + " have no " + what);
   const bool stored = std::ranges::any_of(kernels, [&](const KernelInfo& k) { return k.kv == p.kv; });
   if (!stored)
-    return unsupported(who + " read no KV cache of " +
+    return unsupported(kernels_name + " read no KV cache of " +
                        (p.kv == KvType::same ? "the queries' type" : name_of(p.kv)));
   const bool general = has_general_mask(p);
   const KernelInfo* found = nullptr;
@@ -83,7 +84,7 @@ Result<KernelInfo> select(const Problem& p, KernelKind kind) {
     const std::string sizes =
         std::to_string(p.head_dim) +
         (p.v_head_dim == p.head_dim ? "" : " with V of " + std::to_string(p.v_head_dim));
-    return unsupported("head size is " + sizes + "; " + who + " take " + sizes_of(kernels, p.kv) +
+    return unsupported("head size is " + sizes + "; " + kernels_name + " take " + sizes_of(kernels, p.kv) +
                        (p.kv == KvType::same ? "" : " with " + name_of(p.kv)));
   }
   return *found;

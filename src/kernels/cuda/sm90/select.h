@@ -1,6 +1,6 @@
 #pragma once
-// Which Hopper kernel serves a problem, or why none does. Host code, without CUDA. What a planner and a
-// launch must know of a kernel is what they know of those of the sm80 family, with whose schedule these run.
+// Which Hopper kernel serves a problem, or why none does. Host code, without CUDA. The planner and the launch
+// use the same KernelInfo as for the sm80 family, because both families share a schedule.
 #include "fovea/attention.h"
 #include "fovea/result.h"
 #include "kernels/cuda/common/kernel_info.h"
@@ -13,12 +13,12 @@ struct Problem {
   int head_dim = 0, v_head_dim = 0;
   MaskSpec mask;
   bool softcap = false, alibi = false;
-  bool per_head_scales = false;  ///< of an fp8 cache, instead of one for K and one for V
-  bool negative_scale = false;   ///< the largest product is not the largest score
+  bool per_head_scales = false;  ///< an fp8 cache has scales per head, not one for K and one for V
+  bool negative_scale = false;   ///< the largest q.k does not give the largest score
 };
 
-/// The same kernel whatever the sequences, the page size and the layout are. Errors, one line: what of the
-/// problem the kernels of this kind lack, and what they take.
+/// The kernel does not depend on the sequences, the page size or the layout. Errors, one line: which part of
+/// the problem the kernels of this kind do not support, and what they do support.
 Result<KernelInfo> select(const Problem& problem, KernelKind kind);
 
 }  // namespace fovea::cuda::sm90

@@ -25,7 +25,7 @@ std::vector<Problem> variants(Problem p) {
   add([](Problem& x) { x.mask.window_left = 100; });
   add([](Problem& x) { x.mask.causal = false, x.mask.window_left = 5, x.mask.window_right = 9; });
   add([](Problem& x) { x.mask.chunk = 8192; });
-  add([](Problem& x) { x.mask.sink_tokens = 4; });  // nothing without a window
+  add([](Problem& x) { x.mask.sink_tokens = 4; });  // no effect without a window
   add([](Problem& x) { x.softcap = true; });
   return all;
 }
@@ -81,7 +81,7 @@ TEST(Sm90Select, KernelsFitTheDeviceAndThePlanner) {
   }
 }
 
-// A row must come out the same from either; that needs the same keys in a tile.
+// A row must have the same bits from either; that needs tiles of the same keys.
 TEST(Sm90Select, SmallTilesTakeTheSameKeysAsLargeOnes) {
   for (const Size size : kSizes)
     for (const Problem& p : variants({QueryType::bf16, KvType::same, size.d, size.dv, {}})) {

@@ -6,18 +6,18 @@
 
 namespace fovea::cuda::sm90 {
 
-/// Asks for the first P::kHintKeys keys of a range, until `stop` (shared) is not 0. By whole warps, `Threads`
+/// Asks for the first P::kPrefetchKeys keys of a range, until `stop` (shared) is not 0. By whole warps, `Threads`
 /// in all, of which this is `thread`.
 template <class P, int Threads>
-__device__ void hint_keys(const AttentionParams& params, const DecodeRange& range, int thread,
+__device__ void prefetch_keys(const AttentionParams& params, const DecodeRange& range, int thread,
                           const volatile int* stop) {
   const char* const k_head = params.kv.k + range.head * params.kv.k_head_stride;
   const char* const v_head = params.kv.v + range.head * params.kv.v_head_stride;
-  int left = P::kHintKeys;
+  int left = P::kPrefetchKeys;
 #pragma unroll 1
   for (int i = range.first; i < range.last && left > 0; ++i) {
     const WorkItem& item = params.items[i];
-    const int first = DecodePiece<P>::first_key(item);
+    const int first = DecodeRowTile<P>::first_key(item);
     const int low = max(first, item.key_low), last = min(low + left, item.key_last);
     const int64_t pages = item.pages;
     left -= max(0, last - low);
@@ -35,10 +35,10 @@ __device__ void hint_keys(const AttentionParams& params, const DecodeRange& rang
       const char* const k = k_head + page * params.kv.k_page_stride + slot * params.kv.k_slot_stride;
       const char* const v = v_head + page * params.kv.v_page_stride + slot * params.kv.v_slot_stride;
 #pragma unroll
-      for (int at = 0; at < P::kD * kv_bytes(P::kKv); at += P::kHintBytes)
+      for (int at = 0; at < P::kD * kv_bytes(P::kKv); at += P::kPrefetchBytes)
         prefetch_l2(k + at);
 #pragma unroll
-      for (int at = 0; at < P::kDv * kv_bytes(P::kKv); at += P::kHintBytes)
+      for (int at = 0; at < P::kDv * kv_bytes(P::kKv); at += P::kPrefetchBytes)
         prefetch_l2(v + at);
     }
   }
