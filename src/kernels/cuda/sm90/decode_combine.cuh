@@ -1,7 +1,7 @@
 #pragma once
-// From warps' results to rows: chunks of keys become groups, and groups rows, by the same additions whether a
-// block has all of a row's keys or several blocks leave parts, of which the last to come adds up what is
-// left.
+// Combining the results of the warps to rows: keys to chunks, chunks to groups, groups to rows. The additions
+// are the same whether one CTA has all keys of a row, or several CTAs store partial results that the
+// last-arriving CTA combines.
 #include "kernels/cuda/common/partials.cuh"
 #include "kernels/cuda/sm90/decode_range.cuh"
 #include "kernels/cuda/sm90/decode_tile.cuh"
@@ -10,84 +10,96 @@
 
 namespace fovea::cuda::sm90 {
 
-/// Of sums relative to 2^maximum of some keys and of those after them: what they count in the sum of both.
-/// No keys (-inf, 0) change nothing.
+/// The factors of two softmax states in their combined state, for sums relative to 2^row_max. A state without
+/// keys
+/// (-inf, 0) changes nothing.
 struct CombineFactors {
-  float maximum, first, second;
-  __device__ CombineFactors(float a, float b) : maximum(fmaxf(a, b)) {
-    const float base = finite_max(maximum);
+  float row_max, first, second;
+  __device__ CombineFactors(float a, float b) : row_max(fmaxf(a, b)) {
+    const float base = finite_max(row_max);
     first = exp2_approx(a - base), second = exp2_approx(b - base);
   }
 };
-__device__ __forceinline__ float fold(float a, float x, float b, float y) {
+__device__ __forceinline__ float combine(float a, float x, float b, float y) {
   return fmaf(a, x, __fmul_rn(b, y));
 }
-__device__ __forceinline__ float4 fold(const float4& a, float x, const float4& b, float y) {
-  return make_float4(fold(a.x, x, b.x, y), fold(a.y, x, b.y, y), fold(a.z, x, b.z, y), fold(a.w, x, b.w, y));
+__device__ __forceinline__ float4 combine(const float4& a, float x, const float4& b, float y) {
+  return make_float4(combine(a.x, x, b.x, y), combine(a.y, x, b.y, y), combine(a.z, x, b.z, y),
+                     combine(a.w, x, b.w, y));
 }
-/// The maximum and the sum.
+/// Combines two states (row_max, row_sum).
 __device__ __forceinline__ float2 combine_states(const CombineFactors& f, const float2& a, const float2& b) {
-  return make_float2(f.maximum, fold(a.y, f.first, b.y, f.second));
+  return make_float2(f.row_max, combine(a.y, f.first, b.y, f.second));
 }
 
-/// Where the parts of a row tile lie: at the index of the split that they begin with. The block that has the
-/// first splits leaves the sum of its whole groups at 0. Others, and it after those, leave sums of what they
-/// have of a group from its first split on; where they come into a group later they leave each split.
+/// Where the partial results of a row tile are stored. Each is at the index of the first split that it
+/// covers. The CTA that has the first splits stores the sum of all its whole groups at 0. What a CTA has of a
+/// partial group is stored as one sum if it has the group's first split, and split by split otherwise.
+///
+/// Splits of a row tile, 8 in a group, divided between CTAs a, b and c:
+///     a a a a a a a a | a a a b b b b b | b b b b b b b b | b b c c c c . .
+/// Partial results: a: 0 to 7 at 0, 8 to 10 at 8; b: 11 to 15 at 11, 12, 13, 14 and 15, 16 to 23 at 16, 24
+/// and 25 at 24; c: 26 to 29 at 26, 27, 28 and 29.
 struct PartialLayout {
   enum : int { kLastOfGroup = 1 << 30 };
 
   const CtaGroupDivision& division;
-  int item;   ///< of split 0
-  int chunk;  ///< number of split 0's chunk
-  int count;  ///< splits
+  int tile_item;    ///< index of the item of split 0
+  int first_chunk;  ///< number of the chunk of split 0
+  int num_splits;
   int group_chunks;
 
-  __device__ int group_first(int split) const { return max(0, split - (chunk + split) % group_chunks); }
+  __device__ int group_first(int split) const { return max(0, split - (first_chunk + split) % group_chunks); }
   __device__ int group_end(int split) const {
-    return min(count, split + group_chunks - (chunk + split) % group_chunks);
+    return min(num_splits, split + group_chunks - (first_chunk + split) % group_chunks);
   }
-  /// How many splits the first part stands for, if it is of whole groups.
-  __device__ int head() const {
-    const int end = min(count, division.first(division.cta_group_of(item) + 1) - item);
-    return max(0, end - (chunk + end) % group_chunks);
+  /// The number of splits in the whole groups of the first CTA, which have one sum at 0.
+  __device__ int leading_splits() const {
+    const int end = min(num_splits, division.first(division.cta_group_of(tile_item) + 1) - tile_item);
+    return max(0, end - (first_chunk + end) % group_chunks);
   }
-  __device__ int pieces() const { return division.cta_group_of(item + count - 1) - division.cta_group_of(item) + 1; }
-  /// The part at a split, below 0 if there is none: kLastOfGroup, if the last of its group.
-  __device__ int part(int split, int whole) const {
-    if (split >= count) return -1;
-    if (split == 0 && whole > 0) return kLastOfGroup;
-    if (split < whole) return -1;
-    const int cta_group = division.cta_group_of(item + split), group = group_first(split);
-    const bool partial_group = division.first(cta_group) - item > group;
+  /// The number of CTAs that have splits of the row tile.
+  __device__ int num_ctas() const {
+    return division.cta_group_of(tile_item + num_splits - 1) - division.cta_group_of(tile_item) + 1;
+  }
+  /// The partial result at a split, below 0 if there is none; with kLastOfGroup if it is the last of its
+  /// group. `leading`: leading_splits().
+  __device__ int partial_at(int split, int leading) const {
+    if (split >= num_splits) return -1;
+    if (split == 0 && leading > 0) return kLastOfGroup;
+    if (split < leading) return -1;
+    const int cta_group = division.cta_group_of(tile_item + split), group = group_first(split);
+    const bool partial_group = division.first(cta_group) - tile_item > group;
     if (!partial_group && split != group) return -1;
-    const int end = partial_group ? split + 1 : division.first(cta_group + 1) - item;
+    const int end = partial_group ? split + 1 : division.first(cta_group + 1) - tile_item;
     return split | (end >= group_end(split) ? kLastOfGroup : 0);
   }
 };
 
-/// By all consumers.
+/// Combines results in shared memory and in registers. All consumer threads call its methods together.
 template <class P>
 struct DecodeCombine {
   static constexpr uint32_t kBarrier = 1;
   static constexpr int kWarps = P::kConsumers / 32;
   static constexpr int kCells = P::kPasses * P::kPassCells;
   const AttentionParams& params;
-  float* merge;  ///< shared [kKeyGroups, kPassRows, kCombinePitch]
-  /// Shared [2, kKeyGroups + 2, kRows], in parity: of a chunk's key groups, of the group, of the row.
+  float* exchange;  ///< shared [kKeyGroups, kPassRows, kCombinePitch]: O of the key groups
+  /// Shared [2, kKeyGroups + 2, kRows], double-buffered by parity: states of a chunk's key groups, of the
+  /// group, of the row.
   float2* states;
-  int* list;  ///< shared [kConsumers + 8]
+  int* list;  ///< shared [kConsumers + 8]: PartialLayout::partial_at in order; counts of the warps
   const int thread = static_cast<int>(threadIdx.x);
-  int parity = 0, row_parity = 0;
-  bool empty = true;                  ///< the group has no chunk
-  bool row_empty = true;              ///< the row has no group
-  float4 group[kCells], row[kCells];  ///< O of the group; of the row's groups before it
+  int parity = 0, row_parity = 0;     ///< buffers of the newest group state, row state
+  bool group_empty = true;            ///< the group has no chunk yet
+  bool row_empty = true;              ///< the row has no group yet
+  float4 group[kCells], row[kCells];  ///< O of the group; O of the row's groups before it
 
   static __device__ void barrier() { named_barrier_sync(kBarrier, P::kConsumers); }
-  static __device__ float2 none() { return make_float2(-INFINITY, 0); }
+  static __device__ float2 empty_state() { return make_float2(-INFINITY, 0); }
 
-  /// Calls f(cell, row, column) for this thread's cells, four columns of a row each, of a pass.
+  /// Calls f(cell, row, column) for this thread's cells of a pass, four columns of a row each.
   template <class F>
-  __device__ void each_of(int pass, int rows, F&& f) {
+  __device__ void for_cells_of_pass(int pass, int rows, F&& f) {
 #pragma unroll
     for (int c = 0; c < P::kPassCells; ++c) {
       const int i = thread + c * P::kConsumers, r = i / (P::kDv / 4);
@@ -96,16 +108,15 @@ struct DecodeCombine {
     }
   }
   template <class F>
-  __device__ void each(int rows, F&& f) {
+  __device__ void for_cells(int rows, F&& f) {
 #pragma unroll
     for (int pass = 0; pass < P::kPasses; ++pass)
-      if (pass * P::kPassRows < rows) each_of(pass, rows, f);
+      if (pass * P::kPassRows < rows) for_cells_of_pass(pass, rows, f);
   }
 
-  __device__ float2* states_of(int which) const {
-    return states + which * (P::kKeyGroups + 2) * P::kRows;
-  }
-  // Threads that share a row write the same, and read what was written in another parity: before a barrier.
+  __device__ float2* states_of(int which) const { return states + which * (P::kKeyGroups + 2) * P::kRows; }
+  // Threads that share a row write the same value, and read the buffer of the other parity, which was written
+  // before a barrier.
   __device__ float2& group_state(int which, int r) const {
     return states_of(which)[P::kKeyGroups * P::kRows + r];
   }
@@ -113,7 +124,7 @@ struct DecodeCombine {
     return states_of(which)[(P::kKeyGroups + 1) * P::kRows + r];
   }
 
-  __device__ void begin() {
+  __device__ void begin_row() {
     begin_group();
     row_empty = true;
 #pragma unroll
@@ -121,15 +132,16 @@ struct DecodeCombine {
       row[i] = make_float4(0, 0, 0, 0);
   }
   __device__ void begin_group() {
-    empty = true;
+    group_empty = true;
 #pragma unroll
     for (int i = 0; i < kCells; ++i)
       group[i] = make_float4(0, 0, 0, 0);
   }
 
-  /// A chunk's result of all warps, to the group's sums or, `partial_group`, to the part of the item's split.
-  __device__ void chunk(const WorkItem& item, int head, int rows, const DecodeTile<P>& tile,
-                        const WarpPlace<P>& place, bool partial_group) {
+  /// Combines the results of all warps for a chunk and adds them to the group or, with `partial_group`,
+  /// stores them as the partial result of the item's split.
+  __device__ void add_chunk(const WorkItem& item, int head, int rows, const DecodeTile<P>& tile,
+                            const WarpPlace<P>& place, bool partial_group) {
     const int g = place.lane / 4, q = place.lane % 4;
     parity ^= 1;
     float2* const state = states_of(parity);
@@ -137,21 +149,22 @@ struct DecodeCombine {
     for (int i = 0; i < 4; ++i) {
       const int r = place.row_tile * 16 + i / 2 * 8;
       if (r >= rows) break;
-      const float total = column_sum(tile.sum[i / 2][i % 2]);
+      const float total = column_sum(tile.row_sum[i / 2][i % 2]);
       if (g == 0 && place.part == 0)
-        state[place.group * P::kRows + r + 2 * q + i % 2] = make_float2(tile.maximum[i / 2][i % 2], total);
+        state[place.group * P::kRows + r + 2 * q + i % 2] = make_float2(tile.row_max[i / 2][i % 2], total);
     }
 #pragma unroll
     for (int pass = 0; pass < P::kPasses; ++pass) {
       if (pass * P::kPassRows >= rows) break;
       const int h = pass * P::kPassRows / 8 % 2, first = pass * P::kPassRows % 8;
-      barrier();  // the rows before have been read
+      barrier();  // the rows of the previous pass have been read
       if (place.row_tile == pass * P::kPassRows / 16 && 2 * q >= first && 2 * q < first + P::kPassRows)
-        put(merge + (place.group * P::kPassRows + 2 * q - first) * P::kCombinePitch + place.part * P::kPartDv,
-            tile.o, h);
+        store_fragment(exchange + (place.group * P::kPassRows + 2 * q - first) * P::kCombinePitch +
+                           place.part * P::kPartDv,
+                       tile.o, h);
       barrier();
-      each_of(pass, rows, [&](int cell, int r, int column) {
-        float2 sum = none();
+      for_cells_of_pass(pass, rows, [&](int cell, int r, int column) {
+        float2 sum = empty_state();
         float4 o = make_float4(0, 0, 0, 0);
 #pragma unroll
         for (int w = 0; w < P::kKeyGroups; ++w)
@@ -162,25 +175,26 @@ struct DecodeCombine {
           const float2 s = state[w * P::kRows + r];
           const float f = planted_group_weight(exp2_approx(s.x - base), w, P::kKeyGroups);
           const float4 y = *reinterpret_cast<const float4*>(
-              merge + (w * P::kPassRows + r % P::kPassRows) * P::kCombinePitch + column);
+              exchange + (w * P::kPassRows + r % P::kPassRows) * P::kCombinePitch + column);
           sum.y = fmaf(s.y, f, sum.y);
           o = make_float4(fmaf(y.x, f, o.x), fmaf(y.y, f, o.y), fmaf(y.z, f, o.z), fmaf(y.w, f, o.w));
         }
         if (partial_group) {
-          store(item, head, item.split, r, column, o, sum);
+          store_partial(item, head, item.split, r, column, o, sum);
         } else {
-          const float2 before = empty ? none() : group_state(parity ^ 1, r);
+          const float2 before = group_empty ? empty_state() : group_state(parity ^ 1, r);
           const CombineFactors f(before.x, sum.x);
-          group_state(parity, r) = combine_states(f, before, sum);  // the same of all threads of the row
-          group[cell] = fold(group[cell], f.first, o, f.second);
+          group_state(parity, r) =
+              combine_states(f, before, sum);  // all threads of the row write the same value
+          group[cell] = combine(group[cell], f.first, o, f.second);
         }
       });
     }
-    if (!partial_group) empty = false;
+    if (!partial_group) group_empty = false;
   }
 
-  /// This lane's columns of two rows of group h.
-  static __device__ void put(float* to, const float (&o)[P::kPartDv / 16][2][4], int h) {
+  /// Stores this lane's columns of two query rows; h: which 8 query rows of the fragment.
+  static __device__ void store_fragment(float* to, const float (&o)[P::kPartDv / 16][2][4], int h) {
     const int g = static_cast<int>(threadIdx.x) % 32 / 4;
 #pragma unroll
     for (int e = 0; e < 2; ++e)
@@ -194,108 +208,115 @@ struct DecodeCombine {
       }
   }
 
-  /// The group has no more chunks of the row.
-  __device__ void end_group(int rows) {
+  /// Adds the group, which has all its chunks, to the row.
+  __device__ void add_group(int rows) {
     row_parity ^= 1;
-    each(rows, [&](int cell, int r, int) {
-      const float2 before = row_empty ? none() : row_state(row_parity ^ 1, r), sum = group_state(parity, r);
+    for_cells(rows, [&](int cell, int r, int) {
+      const float2 before = row_empty ? empty_state() : row_state(row_parity ^ 1, r),
+                   sum = group_state(parity, r);
       const CombineFactors f(before.x, sum.x);
       row_state(row_parity, r) = combine_states(f, before, sum);
-      row[cell] = fold(row[cell], f.first, group[cell], f.second);
+      row[cell] = combine(row[cell], f.first, group[cell], f.second);
     });
     begin_group();
     row_empty = false;
   }
   __device__ void store_group(const WorkItem& item, int head, int split, int rows) {
-    each(rows, [&](int cell, int r, int column) {
-      store(item, head, split, r, column, group[cell], group_state(parity, r));
+    for_cells(rows, [&](int cell, int r, int column) {
+      store_partial(item, head, split, r, column, group[cell], group_state(parity, r));
     });
     begin_group();
   }
   __device__ void store_row(const WorkItem& item, int head, int rows) {
-    each(rows, [&](int cell, int r, int column) {
-      store(item, head, 0, r, column, row[cell], row_state(row_parity, r));
+    for_cells(rows, [&](int cell, int r, int column) {
+      store_partial(item, head, 0, r, column, row[cell], row_state(row_parity, r));
     });
   }
-  __device__ void finish(const WorkItem& item, int head, int rows) {
-    each(rows, [&](int cell, int r, int column) {
+  /// Normalises and stores the row, which has all its groups.
+  __device__ void store_output(const WorkItem& item, int head, int rows) {
+    for_cells(rows, [&](int cell, int r, int column) {
       const float2 sum = row_state(row_parity, r);
       finish<typename P::Q>(params, item, head, r, column, row[cell], sum.x, sum_of(item, sum.y));
     });
   }
 
-  __device__ void store(const WorkItem& item, int head, int split, int r, int column, const float4& o,
-                        const float2& state) const {
+  __device__ void store_partial(const WorkItem& item, int head, int split, int r, int column, const float4& o,
+                                const float2& state) const {
     const int64_t at = partial_row(params, item.partial_first + split, head, r);
     __stcg(reinterpret_cast<float4*>(params.partial_out + at * P::kDv + column), o);
     if (column == 0) store_state(params, at, state.x, state.y);
   }
 
-  /// After this block's parts of a row tile: the last of the blocks to come here adds all of them up.
-  /// `landing`: shared, P::kRingBytes.
-  __device__ void arrive(const WorkItem& item, int head, int rows, const PartialLayout& walk, char* landing) {
-    const int pieces = walk.pieces();
+  /// Called after this CTA has stored its partial results of a row tile. The last-arriving CTA combines the
+  /// partial results of all CTAs and stores the rows. `landing`: shared memory for partial results,
+  /// P::kRingBytes.
+  __device__ void arrive_and_combine(const WorkItem& item, int head, int rows, const PartialLayout& layout,
+                                     char* landing) {
+    const int num_ctas = layout.num_ctas();
     uint32_t before = 0;
     barrier();
     if (thread == 0)
       before =
           arrive(params.arrivals + static_cast<int64_t>(item.partial_first) * params.kv_heads.divisor + head,
-                 pieces);
-    // On the way: the list, and the maxima of the group and of those before it, in the order of the parts.
-    const int whole = walk.head();
-    int count = list_partials(walk, 0, whole);
+                 num_ctas);
+    // While the atomic is in flight: the list of the partial results, and the initial maxima of the group and
+    // of the groups before it.
+    const int leading = layout.leading_splits();
+    int count = list_partials(layout, 0, leading);
     if (thread < rows) group_state(0, thread) = make_float2(-INFINITY, -INFINITY);
-    if (thread == 0) list[P::kConsumers] = came_last(before, pieces);
+    if (thread == 0) list[P::kConsumers] = came_last(before, num_ctas);
     barrier();
     if (list[P::kConsumers] == 0) return;
-    begin();
+    begin_row();
     float2 totals[kCells] = {};
-    const int part_bytes = rows * (P::kDv * 4 + 24);
-    const int most = min(P::kConsumers, (P::kRingBytes - 16) / part_bytes);
+    const int partial_bytes = rows * (P::kDv * 4 + 24);
+    const int max_count = min(P::kConsumers, (P::kRingBytes - 16) / partial_bytes);
 #pragma unroll 1
-    for (int first = 0; first < walk.count; first += P::kConsumers) {
-      if (first > 0) count = list_partials(walk, first, whole);
+    for (int first = 0; first < layout.num_splits; first += P::kConsumers) {
+      if (first > 0) count = list_partials(layout, first, leading);
 #pragma unroll 1
-      for (int at = 0; at < count; at += most)
-        combine_partials(item, head, rows, at, min(most, count - at), landing, totals);
+      for (int at = 0; at < count; at += max_count)
+        combine_partials(item, head, rows, at, min(max_count, count - at), landing, totals);
     }
-    each(rows, [&](int cell, int r, int column) {
+    for_cells(rows, [&](int cell, int r, int column) {
       finish<typename P::Q>(params, item, head, r, column, row[cell], group_state(0, r).y, totals[cell].y);
     });
   }
 
  private:
-  /// Lists the parts at kConsumers splits in order.
-  __device__ int list_partials(const PartialLayout& walk, int first, int whole) {
-    const int part = walk.part(first + thread, whole);
-    const unsigned some = __ballot_sync(~0u, part >= 0);
+  /// Lists the partial results at splits [first, first + kConsumers) in order; returns how many there are.
+  __device__ int list_partials(const PartialLayout& layout, int first, int leading) {
+    const int partial = layout.partial_at(first + thread, leading);
+    const unsigned exists = __ballot_sync(~0u, partial >= 0);
     const int warp = thread / 32;
-    barrier();  // the list has been read
-    if (thread % 32 == 0) list[P::kConsumers + warp] = __popc(some);
+    barrier();  // the previous list has been read
+    if (thread % 32 == 0) list[P::kConsumers + warp] = __popc(exists);
     barrier();
-    int before = __popc(some & ((1u << thread % 32) - 1)), count = 0;
+    int before = __popc(exists & ((1u << thread % 32) - 1)), count = 0;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) {
-      const int of = list[P::kConsumers + w];
-      if (w < warp) before += of;
-      count += of;
+      const int warp_count = list[P::kConsumers + w];
+      if (w < warp) before += warp_count;
+      count += warp_count;
     }
-    if (part >= 0) list[before] = part;
+    if (partial >= 0) list[before] = partial;
     barrier();
     return count;
   }
 
-  /// Adds listed parts first, ... (`count` of them) to the sums, whose `totals` are those of the group and of
-  /// the row. They come through `landing`, all at a time.
-  __device__ void combine_partials(const WorkItem& item, int head, int rows, int first, int count, char* landing,
-                            float2 (&totals)[kCells]) {
+  /// Combines the `count` listed partial results from `first` on with the group and the row. All of them are
+  /// copied to `landing` first. `totals`: row_sum of the group (x) and of the row (y).
+  __device__ void combine_partials(const WorkItem& item, int head, int rows, int first, int count,
+                                   char* landing, float2 (&totals)[kCells]) {
     constexpr int kColumns = P::kDv / 4;
     const int64_t stride = static_cast<int64_t>(params.kv_heads.divisor) * params.partial_rows;
-    const int64_t part0 = partial_row(params, item.partial_first, head, 0);
+    const int64_t partial0 = partial_row(params, item.partial_first, head, 0);
     float4* const o = reinterpret_cast<float4*>(landing);
     float4* const factors = o + rows * count * kColumns;
     float2* const sums = reinterpret_cast<float2*>(factors + rows * count);
-    const auto slot = [&](int i) { return part0 + (list[first + i] & (PartialLayout::kLastOfGroup - 1)) * stride; };
+    const auto slot = [&](int i) {
+      return partial0 + (list[first + i] & (PartialLayout::kLastOfGroup - 1)) * stride;
+    };
 #pragma unroll 1
     for (int r = 0; r < rows; ++r) {
       for (int i = thread; i < count; i += P::kConsumers)
@@ -309,15 +330,15 @@ struct DecodeCombine {
     for (int r = thread / 32; r < rows; r += kWarps)
       combine_factors(list + first, count, sums + r * count, factors + r * count, group_state(0, r));
     barrier();
-    each(rows, [&](int cell, int r, int column) {
+    for_cells(rows, [&](int cell, int r, int column) {
 #pragma unroll 4
       for (int i = 0; i < count; ++i) {
         const float4 f = factors[r * count + i];
-        group[cell] = fold(group[cell], f.x, o[(r * count + i) * kColumns + column / 4], f.y);
-        totals[cell].x = fold(totals[cell].x, f.x, sums[r * count + i].y, f.y);
+        group[cell] = combine(group[cell], f.x, o[(r * count + i) * kColumns + column / 4], f.y);
+        totals[cell].x = combine(totals[cell].x, f.x, sums[r * count + i].y, f.y);
         if ((list[first + i] & PartialLayout::kLastOfGroup) == 0) continue;
-        row[cell] = fold(row[cell], f.z, group[cell], f.w);
-        totals[cell].y = fold(totals[cell].y, f.z, totals[cell].x, f.w);
+        row[cell] = combine(row[cell], f.z, group[cell], f.w);
+        totals[cell].y = combine(totals[cell].y, f.z, totals[cell].x, f.w);
         group[cell] = make_float4(0, 0, 0, 0);
         totals[cell].x = 0;
       }
@@ -325,19 +346,20 @@ struct DecodeCombine {
     barrier();
   }
 
-  /// The factors of a row's parts, by a warp: x and y of the group so far and of the part in their sum; z and
-  /// w of the groups before and of this one, which the part closes. `before`: the maxima of the group and of
-  /// those before it, brought up to date.
-  __device__ void combine_factors(const int* parts, int count, const float2* sums, float4* factors, float2& before) {
+  /// Computes the factors of a row's partial results by a warp scan. x and y: of the group so far and of the
+  /// partial result. z and w: of the groups before and of this group, if the partial result is the last of
+  /// its group. `before`: the maxima of the group and of the groups before it; updated.
+  __device__ void combine_factors(const int* partials, int count, const float2* sums, float4* factors,
+                                  float2& before) {
     const int lane = thread % 32;
     float2 last = before;
 #pragma unroll 1
     for (int at = 0; at < count; at += 32) {
-      const bool some = at + lane < count;
-      const float maximum = some ? sums[at + lane].x : -INFINITY;
-      const bool closes = some && (parts[at + lane] & PartialLayout::kLastOfGroup) != 0;
-      const unsigned below = __ballot_sync(~0u, closes) & ((1u << lane) - 1);
-      const int begin = 32 - __clz(below);  // lane of the group's first part
+      const bool exists = at + lane < count;
+      const float maximum = exists ? sums[at + lane].x : -INFINITY;
+      const bool last_of_group = exists && (partials[at + lane] & PartialLayout::kLastOfGroup) != 0;
+      const unsigned below = __ballot_sync(~0u, last_of_group) & ((1u << lane) - 1);
+      const int begin = 32 - __clz(below);  // lane of the group's first partial result
       float group = lane == 0 ? fmaxf(maximum, last.x) : maximum;
 #pragma unroll
       for (int d = 1; d < 32; d *= 2) {
@@ -345,7 +367,7 @@ struct DecodeCombine {
         if (lane - d >= begin) group = fmaxf(group, other);
       }
       const float group_before = __shfl_up_sync(~0u, group, 1);
-      float all = closes ? group : -INFINITY;
+      float all = last_of_group ? group : -INFINITY;
       if (lane == 0) all = fmaxf(all, last.y);
 #pragma unroll
       for (int d = 1; d < 32; d *= 2) {
@@ -355,11 +377,11 @@ struct DecodeCombine {
       const float all_before = __shfl_up_sync(~0u, all, 1);
       const CombineFactors f(lane == 0 ? last.x : lane > begin ? group_before : -INFINITY, maximum);
       const CombineFactors g(lane == 0 ? last.y : all_before, group);
-      if (some)
+      if (exists)
         factors[at + lane] =
             make_float4(f.first, planted_fold_weight(f.second, at + lane, count), g.first, g.second);
       const int end = min(32, count - at) - 1;
-      last.x = __shfl_sync(~0u, closes ? -INFINITY : group, end);
+      last.x = __shfl_sync(~0u, last_of_group ? -INFINITY : group, end);
       last.y = __shfl_sync(~0u, all, end);
     }
     __syncwarp();

@@ -1,24 +1,31 @@
 #pragma once
-// Decode: up to P::kRows packed query rows of a sequence against its keys. A persistent block takes a range
-// of the step's items, in order, under one KV head: a warpgroup copies tiles of keys, others work on them and
-// add up what they have of each chunk.
+// Decode: up to P::kRows packed query rows of a sequence against its keys. The grid is persistent: a CTA has
+// a contiguous range of the step's items under one KV head. A producer warpgroup copies tiles of keys and
+// values; consumer warpgroups compute on them and combine the results of each chunk.
+//
+// What waits for what; `-->` points to the side that waits:
+//
+//   kernels in front --(grid dependency)--> all threads, before all other reads        not planned
+//                                       --> consumers; producers before the first key  planned
+//                                       --> consumers; producers before a tile that has keys of this
+//                                           step                                       past_kv_ready
+//   last consumer warp --(`dependency_done`)--> the others, which prefetch keys        planned
+//
+//   producers --(full[stage])--> consumer warps: keys and values of a tile are in the ring
+//   consumer warps --(empty[stage])--> producers: the stage may be overwritten
+//   consumer warps --(named barrier)--> each other: DecodeQuery::load, DecodeCombine
+//   CTAs of a row tile --(AttentionParams::arrivals)--> the last-arriving CTA, which combines
+//
+// No CTA waits for another one: the last-arriving CTA finds all partial results in place.
 #include "kernels/cuda/sm90/decode_combine.cuh"
-#include "kernels/cuda/sm90/decode_prefetch.cuh"
 #include "kernels/cuda/sm90/decode_loader.cuh"
+#include "kernels/cuda/sm90/decode_prefetch.cuh"
+#include "kernels/cuda/tiles/wgmma.cuh"
 
 namespace fovea::cuda::sm90 {
 
-template <int Registers>
-__device__ __forceinline__ void registers_increase() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
-}
-template <int Registers>
-__device__ __forceinline__ void registers_decrease() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
-}
-
-/// Before what this kernel waits for: brings the counter and, if it holds what it will, this block's first
-/// items into L2.
+/// Called before the grid dependency: reads the item count, which may be stale, and prefetches this CTA's
+/// first item to L2 as if the count were right.
 __device__ inline void prefetch_items(const AttentionParams& params, const DecodeGrid& grid) {
   if (threadIdx.x != 0) return;
   const int items = *const_cast<const volatile int32_t*>(params.num_items);
@@ -26,93 +33,114 @@ __device__ inline void prefetch_items(const AttentionParams& params, const Decod
   if (range.first < range.last) prefetch_l2(params.items + range.first);
 }
 
-/// By the consumers: until the kernels in front of this one have ended. Meanwhile all but the last warp ask
-/// for keys, where keys may not be read yet; the last says when, in `ended` (shared).
+/// Called by the consumers: waits for the kernels in front of this one. Meanwhile, if keys must not be read
+/// yet, all consumer warps except the last prefetch keys; the last one sets `dependency_done` (in shared
+/// memory).
 template <class P>
-__device__ void wait_for_grid_dependency(const AttentionParams& params, const DecodeRange& range, const DecodeGrid& grid,
-                              volatile int* ended) {
+__device__ void wait_for_grid_dependency(const AttentionParams& params, const DecodeRange& range,
+                                         const DecodeGrid& grid, volatile int* dependency_done) {
   constexpr int kPrefetchThreads = P::kConsumers - 32;
   const int thread = static_cast<int>(threadIdx.x);
   if (grid.planned && !grid.past_kv_ready) {
     if (thread < kPrefetchThreads) {
-      prefetch_keys<P, kPrefetchThreads>(params, range, thread, ended);
+      prefetch_keys<P, kPrefetchThreads>(params, range, thread, dependency_done);
     } else {
       grid_dependency_wait();
-      if (thread == kPrefetchThreads) *ended = 1;
+      if (thread == kPrefetchThreads) *dependency_done = 1;
     }
   }
   grid_dependency_wait();
-  // Not before: what comes next may then rely on what came before this kernel.
+  // Not before the wait, so that the next kernel can rely on what the kernels in front of this one wrote.
   grid_launch_dependents();
 }
 
-/// The warps that work on tiles.
+/// The consumer warps process the row tiles of the range in order. States of a row tile:
+///
+///              begin_row
+///               |     |
+///               |     +-- another CTA has the first split of the group
+///               v                       v
+///   +------> SUM GROUP <--group ends-- PARTIAL GROUP
+///   |         |     |                   |
+///   |    group ends |                   |
+///   |         |     +----range ends-----+
+///   |         v                         v
+///   +-- add_group (from_start)         SHARED
+///       or store_group (otherwise)
+///
+/// SUM GROUP: add_chunk adds each chunk to the group.
+/// PARTIAL GROUP: add_chunk stores each split as a partial result of its own.
+/// SHARED: store_group if a group is open, store_row if whole groups were added to the row;
+/// arrive_and_combine after the last row tile of the range. After the last split of the row tile:
+/// store_output if the CTA has all splits, otherwise SHARED.
 template <class P>
 __device__ void consume(const AttentionParams& params, const DecodeRange& range, const DecodeRing<P>& ring,
-                        char* query_tile, DecodeCombine<P>& fold, char* landing) {
+                        char* query_tile, DecodeCombine<P>& combine, char* landing) {
   const WarpPlace<P> place;
   DecodeTile<P> tile(place);
   DecodeQuery<P> query;
   RingPosition<P::kStages> at;
-  int first_cut = -1, last_cut = -1;
+  int first_shared = -1, last_shared = -1;  // last item here of a row tile that other CTAs have splits of
   for (int index = range.first; index < range.last;) {
-    DecodeRowTile<P> piece(params, range, index);
-    const bool from_start = piece.item.split == 0;
-    query.load(params, piece.item, range.head, place, query_tile);
-    tile.rows(params, piece.item, place);
-    fold.begin();
-    bool partial_group = !from_start && (piece.first_chunk + piece.item.split) % P::kGroupChunks != 0;
-    bool open = false;  // the group's sum is not where it belongs
+    DecodeRowTile<P> row_tile(params, range, index);
+    const bool from_start = row_tile.item.split == 0;
+    query.load(params, row_tile.item, range.head, place, query_tile);
+    tile.rows(params, row_tile.item, place);
+    combine.begin_row();
+    bool partial_group = !from_start && (row_tile.first_chunk + row_tile.item.split) % P::kGroupChunks != 0;
+    bool group_open = false;  // the sum of the group is neither added to the row nor stored
     for (;;) {
-      const WorkItem& item = piece.item;
+      const WorkItem& item = row_tile.item;
       const bool last_split = item.split + 1 == item.num_splits;
-      int key = piece.first_key();
+      int key = row_tile.first_key();
       do {
         const int chunk = key / P::kChunkKeys, last = min(item.key_last, (chunk + 1) * P::kChunkKeys);
         tile.reset();
         for (; key < last; key += P::kTileKeys, at.next()) {
           mbarrier_wait(ring.full(at.slot), at.phase);
           tile.step(params, item, query, ring.k(at.slot), ring.v(at.slot), key + place.group * P::kWarpKeys,
-                    piece.rows - place.row_tile * 16);
+                    row_tile.rows - place.row_tile * 16);
           __syncwarp();
           if (place.lane == 0) mbarrier_arrive(ring.empty(at.slot));
         }
-        fold.chunk(item, range.head, piece.rows, tile, place, partial_group);
+        combine.add_chunk(item, range.head, row_tile.rows, tile, place, partial_group);
         const bool ends = (chunk + 1) % P::kGroupChunks == 0 || (key >= item.key_last && last_split);
-        open = !partial_group && !ends;
+        group_open = !partial_group && !ends;
         if (ends && !partial_group) {
           if (from_start)
-            fold.end_group(piece.rows);
+            combine.add_group(row_tile.rows);
           else
-            fold.store_group(item, range.head, max(0, item.split - chunk % P::kGroupChunks), piece.rows);
+            combine.store_group(item, range.head, max(0, item.split - chunk % P::kGroupChunks),
+                                row_tile.rows);
         }
         partial_group = partial_group && !ends;
       } while (key < item.key_last);
-      if (piece.index + 1 >= piece.end) break;
-      piece.next(params);
+      if (row_tile.index + 1 >= row_tile.end) break;
+      row_tile.next(params);
     }
-    index = piece.end;
-    const WorkItem& item = piece.item;
+    index = row_tile.end;
+    const WorkItem& item = row_tile.item;
     if (from_start && item.split + 1 == item.num_splits) {
-      fold.finish(item, range.head, piece.rows);
+      combine.store_output(item, range.head, row_tile.rows);
       continue;
     }
-    if (open)
-      fold.store_group(item, range.head,
-                       max(0, item.split - (piece.first_chunk + item.split) % P::kGroupChunks), piece.rows);
-    if (!fold.row_empty) fold.store_row(item, range.head, piece.rows);
-    (piece.index == range.last - 1 ? last_cut : first_cut) = piece.index;
+    if (group_open)
+      combine.store_group(item, range.head,
+                          max(0, item.split - (row_tile.first_chunk + item.split) % P::kGroupChunks),
+                          row_tile.rows);
+    if (!combine.row_empty) combine.store_row(item, range.head, row_tile.rows);
+    (row_tile.index == range.last - 1 ? last_shared : first_shared) = row_tile.index;
   }
-  // Only the first row tile and the last may be cut, and others end with theirs when this block does. The
-  // ring is free by now.
+  // Only the first and the last row tile of a range can be shared with other CTAs. Combining comes last: the
+  // ring is free by now, and the other CTAs that have splits of these row tiles finish at about this time.
 #pragma unroll 1
   for (int i = 0; i < 2; ++i) {
-    const int index = i == 0 ? first_cut : last_cut;
+    const int index = i == 0 ? first_shared : last_shared;
     if (index < 0) continue;
-    const DecodeRowTile<P> piece(params, range, index);
-    const PartialLayout walk{range.division, piece.tile_item, piece.first_chunk, piece.item.num_splits,
-                        P::kGroupChunks};
-    fold.arrive(piece.item, range.head, piece.rows, walk, landing);
+    const DecodeRowTile<P> row_tile(params, range, index);
+    const PartialLayout layout{range.division, row_tile.tile_item, row_tile.first_chunk,
+                               row_tile.item.num_splits, P::kGroupChunks};
+    combine.arrive_and_combine(row_tile.item, range.head, row_tile.rows, layout, landing);
   }
 }
 
@@ -122,13 +150,14 @@ __global__ __launch_bounds__(P::kThreads,
                                                    const __grid_constant__ DecodeGrid grid) {
   extern __shared__ __align__(128) char shared[];
   char* const query_tile = shared + P::kRingBytes;
-  char* const merge = query_tile + P::kQueryBytes;
-  char* const states = merge + P::kCombineBytes;
+  char* const exchange = query_tile + P::kQueryBytes;
+  char* const states = exchange + P::kCombineBytes;
   char* const list = states + P::kStateBytes;
   const DecodeRing<P> ring{shared_address(shared), shared_address(list + P::kPartialListBytes)};
-  volatile int* const ended = reinterpret_cast<int*>(list + P::kPartialListBytes + P::kBarrierBytes);
+  volatile int* const dependency_done =
+      reinterpret_cast<int*>(list + P::kPartialListBytes + P::kBarrierBytes);
   if (threadIdx.x == 0) {
-    *ended = 0;
+    *dependency_done = 0;
     for (uint32_t i = 0; i < P::kStages; ++i) {
       mbarrier_init(ring.full(i), P::kProducers);
       mbarrier_init(ring.empty(i), P::kConsumerWarps);
@@ -142,11 +171,11 @@ __global__ __launch_bounds__(P::kThreads,
   const DecodeRange range(params, __ldcg(params.num_items), grid.cta_groups);
   __syncthreads();
   if (threadIdx.x < P::kConsumers) {
-    wait_for_grid_dependency<P>(params, range, grid, ended);
+    wait_for_grid_dependency<P>(params, range, grid, dependency_done);
     if constexpr (P::kShiftRegisters) registers_increase<P::kConsumerRegisters>();
-    DecodeCombine<P> fold{params, reinterpret_cast<float*>(merge), reinterpret_cast<float2*>(states),
-                       reinterpret_cast<int*>(list)};
-    consume<P>(params, range, ring, query_tile, fold, shared);
+    DecodeCombine<P> combine{params, reinterpret_cast<float*>(exchange), reinterpret_cast<float2*>(states),
+                             reinterpret_cast<int*>(list)};
+    consume<P>(params, range, ring, query_tile, combine, shared);
   } else {
     if constexpr (P::kShiftRegisters) registers_decrease<P::kProducerRegisters>();
     DecodeLoader<P>(params, range, ring).run(grid);

@@ -1,5 +1,5 @@
 #pragma once
-// Launching one decode policy.
+// Launches the kernel of one decode policy.
 #include <algorithm>
 #include <atomic>
 
@@ -9,7 +9,7 @@
 
 namespace fovea::cuda::sm90 {
 
-/// Once for each policy and device: lets its kernel have more shared memory than 48 KiB.
+/// Allows the kernel more than 48 KiB of shared memory, once for each policy and device.
 template <class P>
 void prepare_decode(Launch& l) {
   constexpr int kDevices = 64;
@@ -23,23 +23,24 @@ void prepare_decode(Launch& l) {
   if (l.error.empty() && device < kDevices) prepared[device].store(true, std::memory_order_release);
 }
 
-/// Gangs of a block for each KV head that find room on the device at once, at most one for an item.
+/// CTA groups, of one CTA for each KV head, that the device holds at once; at most one for each item.
 inline int decode_cta_groups(const Launch& l) {
   const int heads = static_cast<int>(l.params.kv_heads.divisor);
-  const int64_t most = std::min<int64_t>(l.max_items, INT32_MAX / l.max_items);  // CtaGroupDivision
-  return static_cast<int>(std::clamp<int64_t>(l.multiprocessors / heads, 1, std::max<int64_t>(most, 1)));
+  const int64_t limit = std::min<int64_t>(l.max_items, INT32_MAX / l.max_items);  // of CtaGroupDivision
+  return static_cast<int>(std::clamp<int64_t>(l.multiprocessors / heads, 1, std::max<int64_t>(limit, 1)));
 }
 
 template <class P>
 bool launch_decode_policy(Launch& l) {
   if (!is_decode<P>(l.kernel)) return false;
   if (l.params.partial_out != nullptr && l.params.arrivals == nullptr) {
-    l.error = "the sm90 decode kernels merge parts themselves and need AttentionParams::arrivals";
+    l.error = "the sm90 decode kernels combine partial results themselves and need AttentionParams::arrivals";
     return true;
   }
   prepare_decode<P>(l);
   if (!l.error.empty()) return true;
-  const DecodeGrid grid{decode_cta_groups(l), l.params.planned, l.params.planned && l.params.past_kv_ready, l.max_items};
+  const DecodeGrid grid{decode_cta_groups(l), l.params.planned, l.params.planned && l.params.past_kv_ready,
+                        l.max_items};
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;

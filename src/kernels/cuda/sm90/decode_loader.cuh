@@ -1,6 +1,6 @@
 #pragma once
-// The producers of the decode kernel: tiles of keys and values into the ring, in the order of the consumers,
-// over items and tiles alike.
+// The producer warpgroup of the decode kernel. It copies tiles of keys and values into the ring, in the order
+// of the consumers and without a break between items.
 #include "kernels/cuda/sm90/decode_policy.h"
 #include "kernels/cuda/sm90/decode_range.cuh"
 #include "kernels/cuda/tiles/cp_async.cuh"
@@ -20,8 +20,8 @@ struct DecodeRing {
   __device__ uint32_t empty(uint32_t slot) const { return barriers + slot * 16 + 8; }
 };
 
-/// Each warp copies its share of every tile. Lanes know the pages of the rows of the next 32 / kCopyRows
-/// tiles and ask for those after.
+/// Each producer warp copies kCopyRows rows of every tile. Its lanes hold the locations of the rows of the
+/// next 32 / kCopyRows tiles, and load the locations of the tiles after those while these are copied.
 template <class P>
 struct DecodeLoader {
   static constexpr int kTiles = 32 / P::kCopyRows;
@@ -30,13 +30,13 @@ struct DecodeLoader {
   const DecodeRange& range;
   const DecodeRing<P>& ring;
   const int lane, warp;
-  const bool even;   ///< a warp's rows of a tile lie in one page or are ragged
-  const bool alike;  ///< K and V have the same strides
-  const uint64_t policy = evict_first_policy();
+  const bool strided;       ///< a warp's rows of a tile have one stride: they lie in one page or are ragged
+  const bool same_strides;  ///< K and V have the same strides
+  const uint64_t cache_policy = evict_first_policy();
   int index, key = 0, page = 0, slot = 0;
   int key_last = 0, key_low = 0, past_keys = 0;  ///< of the item
   int64_t pages = 0;
-  bool more = false, wanted = false;
+  bool more = false, valid = false;
 
   __device__ DecodeLoader(const AttentionParams& p, const DecodeRange& r, const DecodeRing<P>& to)
       : params(p),
@@ -44,26 +44,26 @@ struct DecodeLoader {
         ring(to),
         lane(static_cast<int>(threadIdx.x) % 32),
         warp(static_cast<int>(threadIdx.x) % P::kProducers / 32),
-        even(p.kv.pages == nullptr || p.kv.page_size.divisor % P::kCopyRows == 0),
-        alike(p.kv.k_page_stride == p.kv.v_page_stride && p.kv.k_slot_stride == p.kv.v_slot_stride &&
-              P::kD == P::kDv),
+        strided(p.kv.pages == nullptr || p.kv.page_size.divisor % P::kCopyRows == 0),
+        same_strides(p.kv.k_page_stride == p.kv.v_page_stride && p.kv.k_slot_stride == p.kv.v_slot_stride &&
+                     P::kD == P::kDv),
         index(r.first) {
     next_item();
   }
 
-  /// `grid.past_kv_ready`: keys before the step's own may be read before the kernels in front of this one have
-  /// ended. Without it they are read when those have.
+  /// With `grid.past_kv_ready`, keys of earlier steps are read before the kernels in front of this one have
+  /// ended; otherwise all keys are read after that.
   __device__ void run(const DecodeGrid& grid) {
     bool waited = !grid.past_kv_ready;
     if (grid.planned && waited) grid_dependency_wait();
     RingPosition<P::kStages> at;
     while (more) {
-      const int now = key, last = min(key_last, now + kTiles * P::kTileKeys), old = past_keys;
+      const int now = key, last = min(key_last, now + kTiles * P::kTileKeys), past = past_keys;
       const int64_t k_offset =
           planted_offset(page * params.kv.k_page_stride + slot * params.kv.k_slot_stride);
       const int64_t v_offset =
           planted_offset(page * params.kv.v_page_stride + slot * params.kv.v_slot_stride);
-      const unsigned rows = __ballot_sync(~0u, wanted);
+      const unsigned rows = __ballot_sync(~0u, valid);
       key = last;
       if (key < key_last)
         locate_rows();
@@ -71,7 +71,7 @@ struct DecodeLoader {
         next_item();
 #pragma unroll 1
       for (int tile = now, first = 0; tile < last; tile += P::kTileKeys, first += P::kCopyRows, at.next()) {
-        const bool wait = !waited && tile + P::kTileKeys > old;
+        const bool wait = !waited && tile + P::kTileKeys > past;
         mbarrier_wait(ring.empty(at.slot), at.phase ^ 1);
         if (wait) {
           grid_dependency_wait();
@@ -81,13 +81,13 @@ struct DecodeLoader {
         const char* const k = params.kv.k + range.head * params.kv.k_head_stride;
         const char* const v = params.kv.v + range.head * params.kv.v_head_stride;
         const bool all = __popc(mine) == P::kCopyRows;
-        if (even && all) {
+        if (strided && all) {
           const bool ragged = params.kv.pages == nullptr;
           copy_strided<typename P::KTile>(ring.k(at.slot), k + __shfl_sync(~0u, k_offset, first),
-                                       ragged ? params.kv.k_page_stride : params.kv.k_slot_stride);
+                                          ragged ? params.kv.k_page_stride : params.kv.k_slot_stride);
           copy_strided<typename P::VTile>(ring.v(at.slot), v + __shfl_sync(~0u, v_offset, first),
-                                       ragged ? params.kv.v_page_stride : params.kv.v_slot_stride);
-        } else if (alike && all) {
+                                          ragged ? params.kv.v_page_stride : params.kv.v_slot_stride);
+        } else if (same_strides && all) {
           copy_kv(ring.k(at.slot), k, v, k_offset, first);
         } else {
           copy<typename P::KTile>(ring.k(at.slot), k, k_offset, first, mine);
@@ -113,10 +113,11 @@ struct DecodeLoader {
     if (more) locate_rows();
   }
 
+  /// Determines page and slot of the row that this lane holds.
   __device__ void locate_rows() {
     const int mine = key + lane / P::kCopyRows * P::kTileKeys + warp * P::kCopyRows + lane % P::kCopyRows;
-    wanted = mine < key_last && mine >= key_low;
-    if (!wanted) return;
+    valid = mine < key_last && mine >= key_low;
+    if (!valid) return;
     if (params.kv.pages == nullptr) {
       slot = 0;
       page = static_cast<int>(pages) + mine;
@@ -127,7 +128,7 @@ struct DecodeLoader {
     }
   }
 
-  /// This warp's rows, those of `rows`; the others become 0.
+  /// Copies those of this warp's rows that are in the bit mask `rows`; the others become 0.
   template <class Tile>
   __device__ void copy(uint32_t to, const char* base, int64_t offset, int first, unsigned rows) const {
 #pragma unroll 1
@@ -135,47 +136,47 @@ struct DecodeLoader {
       const int n = i * 32 + lane, row = n / Tile::kChunks, chunk = n % Tile::kChunks;
       const int64_t from = __shfl_sync(~0u, offset, first + row);
       const bool valid = rows >> row & 1;
-      copy_16(to + place<Tile>(row, chunk), valid ? base + from + chunk * 16 : base, valid);
+      copy_16(to + chunk_offset<Tile>(row, chunk), valid ? base + from + chunk * 16 : base, valid);
     }
   }
 
-  /// All of this warp's rows of K and V, from anywhere.
+  /// Copies all of this warp's rows of K and V, which may lie anywhere, with the same strides.
   __device__ void copy_kv(uint32_t to, const char* k, const char* v, int64_t offset, int first) const {
     using Tile = typename P::KTile;
 #pragma unroll kUnroll
     for (int i = 0; i < P::kCopyRows * Tile::kChunks / 32; ++i) {
       const int n = i * 32 + lane, row = n / Tile::kChunks, chunk = n % Tile::kChunks;
       const int64_t from = __shfl_sync(~0u, offset, first + row) + chunk * 16;
-      const uint32_t at = to + place<Tile>(row, chunk);
+      const uint32_t at = to + chunk_offset<Tile>(row, chunk);
       copy_16(at, k + from);
       copy_16(at + P::kKBytes, v + from);
     }
   }
 
-  /// All of this warp's rows, `stride` from each other.
+  /// Copies all of this warp's rows, which are `stride` bytes apart.
   template <class Tile>
   __device__ void copy_strided(uint32_t to, const char* from, int64_t stride) const {
-    constexpr int kAtOnce = 32 / Tile::kChunks;
-    static_assert(P::kCopyRows % kAtOnce == 0);
+    constexpr int kRowsPerStep = 32 / Tile::kChunks;
+    static_assert(P::kCopyRows % kRowsPerStep == 0);
     const int row = lane / Tile::kChunks, chunk = lane % Tile::kChunks;
-    if (row >= kAtOnce) return;
+    if (row >= kRowsPerStep) return;
     from += row * stride + chunk * 16;
 #pragma unroll kUnroll
-    for (int i = 0; i < P::kCopyRows; i += kAtOnce) {
-      copy_16(to + place<Tile>(i + row, chunk), from);
-      from += kAtOnce * stride;
+    for (int i = 0; i < P::kCopyRows; i += kRowsPerStep) {
+      copy_16(to + chunk_offset<Tile>(i + row, chunk), from);
+      from += kRowsPerStep * stride;
     }
   }
 
   __device__ void copy_16(uint32_t to, const char* from, bool valid = true) const {
-    cp_async_16(to, from, valid, policy);
+    cp_async_16(to, from, valid, cache_policy);
   }
 
-  /// Of a chunk of one of this warp's rows, in a tile.
+  /// The offset in a tile of a 16-byte chunk of one of this warp's rows.
   template <class Tile>
-  __device__ uint32_t place(int row, int chunk) const {
+  __device__ uint32_t chunk_offset(int row, int chunk) const {
     static_assert(P::kCopyRows * Tile::kChunks % 32 == 0);
-    // kCopyRows is a multiple of 8, which the swizzle does not see.
+    // kCopyRows is a multiple of 8, so the warp's first row does not change the swizzle.
     return static_cast<uint32_t>(warp * P::kCopyRows * Tile::kPitch) +
            Tile::offset(static_cast<unsigned>(row), static_cast<unsigned>(chunk));
   }

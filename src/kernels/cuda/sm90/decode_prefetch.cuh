@@ -1,16 +1,16 @@
 #pragma once
-// What blocks do that wait for the kernels in front of theirs: they ask for the keys that they will read to
-// come into L2, where those kernels write them too.
+// Prefetching to L2 while a CTA waits for the kernels in front of this one. They may still write keys: L2 is
+// coherent, so a prefetched line holds what they write.
 #include "kernels/cuda/sm90/decode_range.cuh"
 #include "kernels/cuda/tiles/cp_async.cuh"
 
 namespace fovea::cuda::sm90 {
 
-/// Asks for the first P::kPrefetchKeys keys of a range, until `stop` (shared) is not 0. By whole warps, `Threads`
-/// in all, of which this is `thread`.
+/// Prefetches the first P::kPrefetchKeys keys of a range and their values, until `stop` (in shared memory) is
+/// not 0. Called by `Threads` threads, whole warps; `thread` is this one's index.
 template <class P, int Threads>
 __device__ void prefetch_keys(const AttentionParams& params, const DecodeRange& range, int thread,
-                          const volatile int* stop) {
+                              const volatile int* stop) {
   const char* const k_head = params.kv.k + range.head * params.kv.k_head_stride;
   const char* const v_head = params.kv.v + range.head * params.kv.v_head_stride;
   int left = P::kPrefetchKeys;
@@ -28,9 +28,9 @@ __device__ void prefetch_keys(const AttentionParams& params, const DecodeRange& 
       if (n >= last) continue;
       int slot = 0, page = static_cast<int>(pages) + n;
       if (params.kv.pages != nullptr) {
-        const int of = params.kv.page_size.quotient(n);
-        slot = n - of * static_cast<int>(params.kv.page_size.divisor);
-        page = __ldg(params.kv.pages + pages + of);
+        const int page_index = params.kv.page_size.quotient(n);
+        slot = n - page_index * static_cast<int>(params.kv.page_size.divisor);
+        page = __ldg(params.kv.pages + pages + page_index);
       }
       const char* const k = k_head + page * params.kv.k_page_stride + slot * params.kv.k_slot_stride;
       const char* const v = v_head + page * params.kv.v_page_stride + slot * params.kv.v_slot_stride;

@@ -1,26 +1,28 @@
 #pragma once
-// Which items a block takes. Blocks of one cta_group, one for each KV head, take the same items, so that what lies
-// together in memory is read together; cta_groups share the step's items out evenly, in order, so that a row's
-// keys are cut between cta_groups only where one ends and the next begins.
+// The work items of a CTA. A CTA group has one CTA for each KV head. The CTAs of a group take the same items,
+// so that what lies together in memory is read together. The groups divide the step's items evenly and in
+// order, so that the keys of a row are divided between CTAs only where one group's range ends and the next
+// begins.
 #include "kernels/cuda/common/params.h"
 #include "kernels/cuda/tiles/common.cuh"
 
 namespace fovea::cuda::sm90 {
 
-/// Of a launch.
+/// Parameters of a launch beside AttentionParams.
 struct DecodeGrid {
   int cta_groups;
-  bool planned, past_kv_ready;  ///< of AttentionParams
+  bool planned, past_kv_ready;  ///< AttentionParams::planned; with it, past_kv_ready
   int max_items;
 };
 
-/// `items` items among `cta_groups` cta_groups, at most as many.
+/// Divides `items` items between `cta_groups` groups, of which there are at most as many as items.
 struct CtaGroupDivision {
   uint32_t items, cta_groups;
 
   __device__ CtaGroupDivision(int num_items, int max_cta_groups)
-      : items(static_cast<uint32_t>(num_items)), cta_groups(static_cast<uint32_t>(min(num_items, max_cta_groups))) {}
-  /// First item of a cta_group. A launch bounds items * cta_groups by 2^31.
+      : items(static_cast<uint32_t>(num_items)),
+        cta_groups(static_cast<uint32_t>(min(num_items, max_cta_groups))) {}
+  /// First item of a group. The launch keeps items * cta_groups below 2^31.
   __device__ int first(int cta_group) const {
     return cta_groups == 0 ? 0 : static_cast<int>(items * static_cast<uint32_t>(cta_group) / cta_groups);
   }
@@ -29,7 +31,7 @@ struct CtaGroupDivision {
   }
 };
 
-/// The items [first, last) of this block, under one head.
+/// The items [first, last) of this CTA, under one KV head.
 struct DecodeRange {
   CtaGroupDivision division;
   int head, first, last;
@@ -38,19 +40,19 @@ struct DecodeRange {
       : division(num_items, max_cta_groups) {
     const int cta_group = p.kv_heads.quotient(static_cast<int>(blockIdx.x));
     head = static_cast<int>(blockIdx.x) - cta_group * static_cast<int>(p.kv_heads.divisor);
-    const bool some = cta_group < static_cast<int>(division.cta_groups);
-    first = some ? division.first(cta_group) : 0;
-    last = some ? division.first(cta_group + 1) : 0;
+    const bool has_items = cta_group < static_cast<int>(division.cta_groups);
+    first = has_items ? division.first(cta_group) : 0;
+    last = has_items ? division.first(cta_group + 1) : 0;
   }
 };
 
-/// Consecutive items of one row tile within a range: a row's keys, or a part of them.
+/// The consecutive items of one row tile within a range: all splits of the tile, or some of them.
 template <class P>
 struct DecodeRowTile {
   WorkItem item;    ///< the current one
-  int index, end;   ///< of the current item; past the last
-  int tile_item;    ///< of split 0
-  int first_chunk;  ///< number of split 0's chunk
+  int index, end;   ///< index of the current item; end of the row tile's items in the range
+  int tile_item;    ///< index of the item of split 0
+  int first_chunk;  ///< number of the chunk of split 0
   int rows;
 
   __device__ DecodeRowTile(const AttentionParams& p, const DecodeRange& range, int first)
@@ -66,7 +68,7 @@ struct DecodeRowTile {
     item = p.items[index];
     return true;
   }
-  /// The first key of the item's first tile that some row sees; >= key_last: none.
+  /// The first key of the item's first key tile that some row sees; >= key_last: there is none.
   static __device__ int first_key(const WorkItem& item) {
     return max(item.key_first, item.key_low / P::kTileKeys * P::kTileKeys);
   }

@@ -1,7 +1,7 @@
 #pragma once
-// The arithmetic of the decode kernel: one warp's queries, scores, running softmax and O. Keys, and then the
-// columns of V, are the 16 rows of a product and queries its 8 columns: S^T = K Q^T and O^T = V^T P^T, so
-// that up to 8 rows of queries, as a group of heads has, take half the products.
+// The arithmetic of the decode kernel: one warp's queries, scores, online softmax and O, with swapped
+// operands: S^T = K Q^T and O^T = V^T P^T. Keys, and then the columns of V, are the 16 rows of a product and
+// queries its 8 columns, so that up to 8 query rows, as a head group has, take half the products.
 #include "kernels/cuda/common/finish.cuh"
 #include "kernels/cuda/common/widen.cuh"
 #include "kernels/cuda/sm90/decode_policy.h"
@@ -12,7 +12,7 @@
 
 namespace fovea::cuda::sm90 {
 
-/// Which keys, columns and rows are a consumer warp's.
+/// The share of a consumer warp: keys of a tile (group), columns of V (part) and rows (row_tile).
 template <class P>
 struct WarpPlace {
   int lane, group, part, row_tile;
@@ -26,7 +26,7 @@ struct WarpPlace {
 };
 
 /// 2^(exponent of x) / 2^14, and its inverse: dividing a row by the first brings its largest element, x, to
-/// [2^14, 2^15), whence fp16 is exact for bf16 elements down to 2^-28 of it. 1 for 0, and for NaN and
+/// [2^14, 2^15), so fp16 represents bf16 elements exactly down to 2^-28 of it. 1 for 0, and for NaN and
 /// infinity, which stay.
 __device__ __forceinline__ float2 fp16_range(float largest) {
   const int exponent = static_cast<int>(__float_as_uint(largest) >> 23 & 0xff);
@@ -36,9 +36,9 @@ __device__ __forceinline__ float2 fp16_range(float largest) {
                      __uint_as_float(static_cast<unsigned>(127 - shift) << 23));
 }
 
-/// The query fragments of a warp's 16 rows; rows past the sequence are 0. A lane's register of 8-bit keys
-/// holds 4 neighbours of D, which widen to the two halves of an mma's k; so for them its queries are 4
-/// neighbours too.
+/// The query fragments of a warp's 16 rows; rows past the end of the sequence are 0. A register of 8-bit keys
+/// holds 4 adjacent elements of D, which widen to the two halves of an mma's k. With 8-bit keys, a lane
+/// therefore has 4 adjacent elements of Q too.
 template <class P>
 struct DecodeQuery {
   static constexpr uint32_t kQueryBarrier = 4;
@@ -46,7 +46,7 @@ struct DecodeQuery {
 
   uint32_t a[P::kQueryShared ? 2 : P::kD / 16][4];
   uint32_t shared = 0;
-  float factor[2][2] = {{1.0f, 1.0f}, {1.0f, 1.0f}};  ///< what rows 8 h + 2 q + e were divided by
+  float factor[2][2] = {{1.0f, 1.0f}, {1.0f, 1.0f}};  ///< by which rows 8 h + 2 q + e were divided
 
   static __device__ const typename P::Q* query_row(const AttentionParams& p, const WorkItem& item,
                                                    const RowContext& r) {
@@ -100,12 +100,12 @@ struct DecodeQuery {
     }
   }
 
-  /// Through shared memory [kRows, D], where a query of 8-bit keys has words 2 i and 2 i + 1 of 16 dims at i
-  /// and 4 + i; then the rows' factors.
+  /// Loads queries through shared memory [kRows, D], followed by the factors of the rows. With 8-bit keys,
+  /// words 2 i and 2 i + 1 of every 16 dims are stored at i and 4 + i.
   __device__ void load_shared(const AttentionParams& p, const WorkItem& item, int head,
                               const WarpPlace<P>& place, char* tile) {
-    named_barrier_sync(kQueryBarrier, P::kConsumers);  // the last queries have been read
-    constexpr int kLanes = 4;                          // of a row, neighbours in a warp
+    named_barrier_sync(kQueryBarrier, P::kConsumers);  // the previous queries have been read
+    constexpr int kLanes = 4;                          // of a row, adjacent in a warp
     float* const factors = reinterpret_cast<float*>(tile + P::kRows * P::QTile::kPitch);
     for (int i = static_cast<int>(threadIdx.x); i < P::kRows * kLanes; i += P::kConsumers) {
       const int row = i / kLanes;
@@ -134,7 +134,7 @@ struct DecodeQuery {
       factor[i / 2][i % 2] = factors[place.row_tile * 16 + i / 2 * 8 + place.lane % 4 * 2 + i % 2];
   }
 
-  /// Of 16 dims: f[h] and f[2 + h] are the columns of rows 8 h to 8 h + 7.
+  /// The fragments of 16 dims, operand B: f[h] and f[2 + h] are those of rows 8 h to 8 h + 7.
   __device__ void fragment(uint32_t (&f)[4], int k) const {
     if constexpr (P::kQueryShared) {
       const unsigned lane = threadIdx.x % 32;
@@ -147,7 +147,7 @@ struct DecodeQuery {
   }
 };
 
-/// Of 8 lanes 4 apart, which have the rows of a product.
+/// Reductions over the 8 lanes, 4 apart, that hold the rows of a product.
 __device__ __forceinline__ float column_max(float x) {
 #pragma unroll
   for (int step = 4; step < 32; step *= 2)
@@ -161,18 +161,19 @@ __device__ __forceinline__ float column_sum(float x) {
   return x;
 }
 
-/// Lane 4 g + q has rows g and g + 8 of a product, and of each group of 8 query rows columns 2 q and 2 q + 1.
+/// O^T and the softmax state of a warp. Lane 4 g + q has rows g and g + 8 of a product, and columns 2 q and
+/// 2 q + 1 of each group of 8 query rows.
 template <class P>
 struct DecodeTile {
   static constexpr int kM = P::kWarpKeys / 16;
 
-  /// By 16 columns of V, groups of 8 query rows: o[j][h][2 r + e] is query row 8 h + 2 q + e and column
-  /// 16 j + g + 8 r, of 8-bit values 16 j + 2 g + r.
+  /// [16 columns of V][8 query rows]: o[j][h][2 r + e] is query row 8 h + 2 q + e and column 16 j + g + 8 r;
+  /// with 8-bit values, column 16 j + 2 g + r.
   float o[P::kPartDv / 16][2][4];
-  float maximum[2][2], sum[2][2];  ///< of query rows 8 h + 2 q + e; of this lane's keys
-  int position[2][2];              ///< of those rows
-  KeyInterval safe;                ///< by every row of the warp
-  uint32_t k_at, v_at;             ///< of this lane's row, in a tile
+  float row_max[2][2], row_sum[2][2];  ///< of query rows 8 h + 2 q + e; row_sum over this lane's keys only
+  int position[2][2];                  ///< of those rows
+  KeyInterval unmasked;                ///< keys that every row of the warp sees
+  uint32_t k_at, v_at;                 ///< offset of this lane's row in a tile of K, of V
 
   __device__ explicit DecodeTile(const WarpPlace<P>& place) {
     const auto lane = static_cast<unsigned>(place.lane);
@@ -183,32 +184,33 @@ struct DecodeTile {
                         : P::VTile::offset(key + lane / 16 * 8 + lane % 8, lane / 8 % 2 + column);
   }
 
-  /// For the rows of an item's tile.
+  /// Sets position and unmasked for the rows of an item's row tile.
   __device__ void rows(const AttentionParams& p, const WorkItem& item, const WarpPlace<P>& place) {
     const int shift = item.n_k - item.n_q;
-    safe = {0, INT32_MAX};
+    unmasked = {0, INT32_MAX};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int packed = item.row_first + place.row_tile * 16 + i / 2 * 8 + place.lane % 4 * 2 + i % 2;
       const int row = min(p.group.quotient(packed), item.n_q - 1) + shift;
-      const KeyInterval of = seen_keys(p.mask, item, row);
+      const KeyInterval seen = seen_keys(p.mask, item, row);
       position[i / 2][i % 2] = row;
-      safe.first = max(safe.first, of.first), safe.last = min(safe.last, of.last);
+      unmasked.first = max(unmasked.first, seen.first), unmasked.last = min(unmasked.last, seen.last);
     }
-    safe.first = __reduce_max_sync(~0u, safe.first);
-    safe.last = __reduce_min_sync(~0u, safe.last);
+    unmasked.first = __reduce_max_sync(~0u, unmasked.first);
+    unmasked.last = __reduce_min_sync(~0u, unmasked.last);
   }
 
   __device__ void reset() {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      maximum[i / 2][i % 2] = -INFINITY, sum[i / 2][i % 2] = 0;
+      row_max[i / 2][i % 2] = -INFINITY, row_sum[i / 2][i % 2] = 0;
 #pragma unroll
     for (int i = 0; i < P::kPartDv / 2; ++i)
       o[i / 8][i / 4 % 2][i % 4] = 0;
   }
 
-  /// This warp's keys, from key0 on, of the tile at k_tile and v_tile; `rows` of its query rows count.
+  /// Processes this warp's keys, from key0 on, of the tile at k_tile and v_tile. `rows` of its query rows
+  /// exist.
   __device__ void step(const AttentionParams& p, const WorkItem& item, const DecodeQuery<P>& query,
                        uint32_t k_tile, uint32_t v_tile, int key0, int rows) {
     if (key0 >= item.key_last || key0 + P::kWarpKeys <= item.key_low) return;
@@ -233,19 +235,21 @@ struct DecodeTile {
       for (int i = 0; i < 2 * Groups; ++i)
         scales[i / 2][i % 2] = 1.0f;
     }
-    if (key0 + P::kWarpKeys > min(safe.last, item.key_last) || key0 < safe.first) mask(s, p.mask, item, key0);
+    if (key0 + P::kWarpKeys > min(unmasked.last, item.key_last) || key0 < unmasked.first)
+      apply_mask(s, p.mask, item, key0);
     softmax(s, scales);
     values(s, v_tile + v_at);
   }
 
-  /// Even and odd 16 dims apart, so that fewer products wait for each other.
+  /// Separate accumulators for even and odd slices of 16 dims, which shortens the chains of dependent
+  /// products.
   template <int Groups>
   __device__ void scores(float (&s)[kM][Groups][4], const DecodeQuery<P>& query, uint32_t from) const {
     float odd[kM][Groups][4] = {};
 #pragma unroll
     for (int i = 0; i < 4 * kM * Groups; ++i)
       s[i / (4 * Groups)][i / 4 % Groups][i % 4] = 0;
-    // Queries in shared memory come with the keys: not those of all of D at once, for want of registers.
+    // Queries in shared memory are loaded slice by slice, to limit register use.
     constexpr int kUnroll = P::kQueryShared ? 2 : P::kD / 32;
 #pragma unroll kUnroll
     for (int k = 0; k < P::kD / 16; k += 2) {
@@ -259,7 +263,7 @@ struct DecodeTile {
           ldmatrix_x4(a[0], P::KTile::moved(from, 2 * k) + m * 16 * P::KTile::kPitch);
           ldmatrix_x4(a[1], P::KTile::moved(from, 2 * k + 2) + m * 16 * P::KTile::kPitch);
         } else {
-          // A chunk is the 16 dims of one mma.
+          // A 16-byte chunk has the 16 dims of one mma.
           uint32_t b[4];
           ldmatrix_x4(b, P::KTile::moved(from, k) + m * 16 * P::KTile::kPitch);
 #pragma unroll
@@ -281,7 +285,7 @@ struct DecodeTile {
       s[i / (4 * Groups)][i / 4 % Groups][i % 4] += odd[i / (4 * Groups)][i / 4 % Groups][i % 4];
   }
 
-  /// Soft cap: scores in log2 units.
+  /// Applies the soft cap; scores are in log2 units afterwards.
   template <int Groups>
   __device__ void cap(float (&s)[kM][Groups][4], const AttentionParams& p,
                       const DecodeQuery<P>& query) const {
@@ -297,12 +301,12 @@ struct DecodeTile {
   }
 
   template <int Groups>
-  __device__ void mask(float (&s)[kM][Groups][4], const MaskParams& of, const WorkItem& item,
-                       int key0) const {
+  __device__ void apply_mask(float (&s)[kM][Groups][4], const MaskParams& mask, const WorkItem& item,
+                             int key0) const {
     const int g = static_cast<int>(threadIdx.x) % 32 / 4;
 #pragma unroll
     for (int i = 0; i < 2 * Groups; ++i) {
-      const KeyInterval seen = seen_keys(of, item, position[i / 2][i % 2]);
+      const KeyInterval seen = seen_keys(mask, item, position[i / 2][i % 2]);
 #pragma unroll
       for (int n = 0; n < 2 * kM; ++n) {
         const int key = key0 + 8 * n + g;
@@ -312,7 +316,7 @@ struct DecodeTile {
     }
   }
 
-  /// Scores -> probabilities, unrounded; O and the sums are brought to the new maximum.
+  /// Online softmax: scores -> unrounded probabilities. O and row_sum are rescaled where row_max grows.
   template <int Groups>
   __device__ void softmax(float (&s)[kM][Groups][4], const float (&scales)[Groups][2]) {
 #pragma unroll
@@ -324,15 +328,15 @@ struct DecodeTile {
 #pragma unroll
         for (int m = 1; m < kM; ++m)
           top[e] = fmaxf(top[e], fmaxf(s[m][h][e], s[m][h][2 + e]));
-        top[e] = fmaxf(maximum[h][e], column_max(top[e]) * scales[h][e]);
+        top[e] = fmaxf(row_max[h][e], column_max(top[e]) * scales[h][e]);
         base[e] = finite_max(top[e]);
       }
-      if (top[0] > maximum[h][0] || top[1] > maximum[h][1]) {
+      if (top[0] > row_max[h][0] || top[1] > row_max[h][1]) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const float f = exp2_approx(maximum[h][e] - base[e]);  // 1 of what stays
-          maximum[h][e] = top[e];
-          sum[h][e] *= f;
+          const float f = exp2_approx(row_max[h][e] - base[e]);  // 1 for a row that keeps its row_max
+          row_max[h][e] = top[e];
+          row_sum[h][e] *= f;
 #pragma unroll
           for (int j = 0; j < P::kPartDv / 16; ++j) {
             o[j][h][e] *= f;
@@ -344,7 +348,7 @@ struct DecodeTile {
       for (int i = 0; i < 4 * kM; ++i) {
         float& x = s[i / 4][h][i % 4];
         x = exp2_approx(fmaf(x, scales[h][i % 2], -base[i % 2]));
-        sum[h][i % 2] += x;
+        row_sum[h][i % 2] += x;
       }
     }
   }
@@ -369,8 +373,8 @@ struct DecodeTile {
             Mma<typename P::Compute>::k16(o[j][h], a, p[h][0], p[h][1]);
         }
       } else {
-        // Transposed pairs of bytes: a register holds dims 2g, 2g + 1 of keys 2q and 2q + 1. Brought together
-        // by dim, the even dims of a chunk are rows 0 to 7 of a product and the odd ones rows 8 to 15.
+        // Transposed pairs of bytes: a register holds dims 2 g, 2 g + 1 of keys 2 q and 2 q + 1. Reordered by
+        // dim, the even dims of a chunk are rows 0 to 7 of a product and the odd ones rows 8 to 15.
 #pragma unroll
         for (int j = 0; j < P::kPartDv / 32; ++j) {
           uint32_t b[4];
