@@ -1,6 +1,6 @@
-// Device program of the sm90 kernels: `check` (or `bf16`, `fp16`, `invariance` of it), `small` for a
-// sanitizer, `bench` (or `prefill`, `decode` of it). Problems that sm90::select refuses are left out, and
-// counted.
+// Device program of the sm90 kernels: `check` (or one part of it: `bf16`, `fp16`, `invariance`), `small` for
+// a sanitizer, `bench` (or one part of it: `prefill`, `decode`). Problems that sm90::select refuses are
+// skipped and counted.
 #include "extend_bench.cuh"
 #include "kernels/cuda/sm90/launch.h"
 #include "problems.h"
@@ -51,8 +51,8 @@ struct HeadSize {
 };
 static constexpr HeadSize kHeadSizes[] = {{64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256}};
 
-/// Scores that are small against their cap, that are not, and rows of both; caps of each kind that
-/// sm90::PrefillSoftcap tells apart; splits.
+/// Scores that are small against their cap, scores that are not, and rows with both; caps of each kind that
+/// sm90::PrefillSoftcap distinguishes; splits.
 static std::vector<Problem> capped_problems() {
   std::vector<Problem> all;
   Problem p;
@@ -85,7 +85,7 @@ static void check_prefill(Element type) {
   check_all(capped_problems(), KernelKind::extend, type);
 }
 
-/// Enough splits for every way of a merge.
+/// Enough splits to combine partial results in every way.
 static std::vector<Problem> long_problems() {
   Problem p;
   p.name = "decode of long sequences";
@@ -144,7 +144,7 @@ static void check_invariances() {
   std::printf("invariances: %d failures\n", failures);
 }
 
-/// What a sanitizer runs in seconds.
+/// A set that takes seconds under a sanitizer.
 static void check_small() {
   Problem p;
   p.name = "small";
@@ -164,7 +164,7 @@ static void check_small() {
     }
 }
 
-/// The kernels of both families on one shape, in turn; only sm80's where sm90 has none.
+/// The sm90 kernel, if there is one, and the sm80 kernel on the same shape.
 static void bench_both(const char* name, const ExtendShape& shape, const Pool& pool) {
   Problem p;
   p.head_dim = shape.d, p.v_head_dim = shape.dv, p.mask = shape.mask, p.softcap = shape.softcap;

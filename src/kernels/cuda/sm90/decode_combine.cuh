@@ -10,9 +10,8 @@
 
 namespace fovea::cuda::sm90 {
 
-/// The factors of two softmax states in their combined state, for sums relative to 2^row_max. A state without
-/// keys
-/// (-inf, 0) changes nothing.
+/// The factors of two softmax states in their combined state, for sums relative to 2^row_max. A state
+/// without keys, (-inf, 0), changes nothing.
 struct CombineFactors {
   float row_max, first, second;
   __device__ CombineFactors(float a, float b) : row_max(fmaxf(a, b)) {

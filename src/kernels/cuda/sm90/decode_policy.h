@@ -54,8 +54,9 @@ struct DecodePolicy {
   /// Keys, 128 KiB of them, that a CTA prefetches to L2 while it waits for the kernels in front of it. One
   /// prefetch instruction fetches kPrefetchBytes.
   static constexpr int kPrefetchKeys = (128 << 10) / ((kD + kDv) * kv_bytes(kKv)), kPrefetchBytes = 256;
-  /// Keys of a chunk, and chunks of a group, both at absolute multiples. A split is one chunk. A row is
-  /// summed in this order: keys of a chunk, chunks of a group in order, groups in order.
+  /// Keys of a chunk, and chunks of a group, both at absolute multiples. A split is one chunk; the item of a
+  /// row tile that is not split has all its chunks. A row is summed in this order: keys of a chunk, chunks of
+  /// a group in order, groups in order.
   static constexpr int kChunkKeys = kShape.chunk_keys, kGroupChunks = 8;
   static_assert(kChunkKeys % kTileKeys == 0);
 

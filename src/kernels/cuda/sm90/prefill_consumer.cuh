@@ -63,8 +63,8 @@ class PrefillConsumer {
       P::kConsumers == 3 && (P::kD > 128 || (P::kD == 128 && !kTma && kSoftcap));
   using Query = uint32_t[P::kQueryInRegisters ? P::kD / 16 : 1][4];
 
-  /// Whether this key tile and the next belong to the current work tile, the next is not masked for any row,
-  /// and no O of an earlier work tile is left to store.
+  /// Whether neither this step nor the next involves another work tile, no row is masked in the next key
+  /// tile, and no O of an earlier work tile is left to store.
   FOVEA_DEVICE bool is_interior() const {
     return key0_ + 2 * P::kTileKeys < key_last_ && sees_all(key0_ + P::kTileKeys) &&
            (!P::kDelayedStore || stored_count_ == work_tile_count_);

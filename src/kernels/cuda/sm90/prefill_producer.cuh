@@ -350,8 +350,8 @@ class PrefillProducer {
     const bool near = location.slot >= 0 ? words >> 32 == 0 : lane_ % kKLanes >= RowSteps<kKLanes>::kCount;
     const bool fits = (page_stride | slot_stride) >> 36 == 0 && head_dim == kDims;
     if (__all_sync(~0u, near) && fits) [[likely]] {
-      asm volatile(""
-                   : "+l"(from));  // opaque base address; otherwise the compiler recomputes it for each copy
+      // An opaque base address; otherwise the compiler recomputes it for each copy.
+      asm volatile("" : "+l"(from));
       const uint32_t low = permute_rows<kLanes>(static_cast<uint32_t>(words));
       constexpr int kUnroll = T::kCount > 10 ? T::kCount / 2 : T::kCount;
 #pragma unroll kUnroll
