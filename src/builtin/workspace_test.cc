@@ -104,7 +104,7 @@ TEST(CudaWorkspace, CountersOfPartsAreForKernelsThatMerge) {
     ASSERT_TRUE(choice.ok());
     const auto layout = step_layout(llama(), *choice, limits);
     ASSERT_TRUE(layout.ok());
-    const auto counters = static_cast<size_t>(layout->max_parts) * 8 * sizeof(uint32_t);
+    const auto counters = static_cast<size_t>(layout->max_partials) * 8 * sizeof(uint32_t);
     ASSERT_GT(counters, size_t{0});
     if (choice->kernel.merges)
       EXPECT_GE(layout->partial_state - layout->arrivals, counters);

@@ -29,7 +29,7 @@ inline void bench_schedule(KernelKind kind, const char* name, int sequences, int
     if (!status.ok()) std::printf("%s\n", status.error().message.c_str());
   });
   std::printf("schedule %-24s %6.2f us, %d items, partial results %.1f MB\n", name, us, count.host()[0],
-              static_cast<double>(bounds.max_parts) * 8 * bounds.partial_rows * 130 * 4 / 1e6);
+              static_cast<double>(bounds.max_partials) * 8 * bounds.partial_rows * 130 * 4 / 1e6);
   std::fflush(stdout);
 }
 

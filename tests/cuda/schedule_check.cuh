@@ -1,27 +1,21 @@
 #pragma once
-// The items that the device writes from a plan against those that the host makes of the same plan.
-#include <memory>
-
+// Compares the items that the device makes from a step's arrays with those from the host's plan of the step.
 #include "kernels/cuda/common/schedule.h"
 #include "sm80_check.cuh"
 
 namespace fovea::cuda {
 
-/// The items that the host makes of a step, and their parts.
-inline std::vector<WorkItem> host_items(const PlanPolicy& policy, const PlanLayout& layout,
-                                        const PlanInput& input, const PageSource& pages, int32_t& parts) {
-  std::vector<std::byte> memory(layout.bytes + 64);
-  void* base = memory.data();
-  size_t room = memory.size();
-  const PlanView host = plan_view(layout, std::align(64, layout.bytes, base, room));
-  make_plan_on_host(policy, layout, input, host);
+/// The items that the host makes of a step, and the number of their partial results per KV head.
+inline std::vector<WorkItem> host_items(const PlanPolicy& policy, const AttentionLimits& limits,
+                                        const PlanInput& input, const PageSource& pages, int32_t& partials) {
+  const Plan plan = make_plan_on_host(policy, limits, input);
+  expect(plan.error == PlanError::none, "has an error on the host", "schedule");
   std::vector<WorkItem> items;
-  parts = 0;
-  for (int t = 0; t < host.header->tiles; ++t) {
-    const PlanTile& tile = host.tiles[t];
-    for (int c = 0; c < tile.chunks; ++c)
-      items.push_back(make_item(policy, input, pages, tile, c, parts));
-    if (tile.chunks > 1) parts += tile.chunks;
+  partials = 0;
+  for (const PlanTile& tile : plan.tiles) {
+    for (int k = 0; k < tile.num_splits; ++k)
+      items.push_back(make_item(policy, input, pages, tile, k, partials));
+    if (tile.num_splits > 1) partials += tile.num_splits;
   }
   return items;
 }
@@ -41,22 +35,22 @@ inline void check_schedule(KernelKind kind, int sequences, const MaskSpec& mask,
   }
   limits.max_seqs = sequences;
   limits.max_tokens = q_offsets.back();
-  const Result<PlanLayout> layout = plan_layout(policy, limits, 128);
-  expect(layout.ok(), "has no layout", "schedule");
-  if (!layout.ok()) return;
+  const Status limits_ok = check_plan_limits(policy, limits);
+  expect(limits_ok.ok(), "has limits that are refused", "schedule");
+  if (!limits_ok.ok()) return;
   PlanInput input;
   input.q_offsets = q_offsets.data();
   input.kv_lens = kv_lens.data();
   input.num_seqs = sequences;
   const PageSource pages{nullptr, 1000};
-  int32_t parts = 0;
-  std::vector<WorkItem> expected = host_items(policy, *layout, input, pages, parts);
+  int32_t partials = 0;
+  std::vector<WorkItem> expected = host_items(policy, limits, input, pages, partials);
   const ScheduleLimits most = schedule_limits(policy, limits);
-  expect(static_cast<int64_t>(expected.size()) <= most.max_items && parts <= most.max_parts,
+  expect(static_cast<int64_t>(expected.size()) <= most.max_items && partials <= most.max_partials,
          "exceeds its limits", "schedule");
   DeviceArray<int32_t> offsets(q_offsets), lens(kv_lens), count(1), error(1);
   DeviceArray<WorkItem> items(expected.size() + 1);
-  DeviceArray<uint32_t> arrivals(static_cast<size_t>(parts) * policy.num_kv_heads + 1);
+  DeviceArray<uint32_t> arrivals(static_cast<size_t>(partials) * policy.num_kv_heads + 1);
   PlanInput on_device = input;
   on_device.q_offsets = offsets.data, on_device.kv_lens = lens.data;
   const auto run = [&](const AttentionLimits& within, size_t items_expected, PlanError error_expected) {
@@ -76,7 +70,7 @@ inline void check_schedule(KernelKind kind, int sequences, const MaskSpec& mask,
            "has other items", "schedule");
     std::vector<uint32_t> counters(arrivals.count, ~0u);
     if (items_expected > 0)
-      std::fill_n(counters.begin(), static_cast<size_t>(parts) * policy.num_kv_heads, 0u);
+      std::fill_n(counters.begin(), static_cast<size_t>(partials) * policy.num_kv_heads, 0u);
     expect(arrivals.host() == counters, "has other counters", "schedule");
     for (size_t i = items_expected; i < got.size(); ++i)
       expect(got[i].seq == -1, "writes past its items", "schedule");
@@ -103,7 +97,7 @@ inline void check_schedule(KernelKind kind, int sequences, const MaskSpec& mask,
                                 : bad_pages[static_cast<size_t>(lost)] = 1);
     no_lens[static_cast<size_t>(lost)] = 0;
     input.kv_lens = no_lens.data();
-    expected = host_items(policy, *layout, input, pages, parts);
+    expected = host_items(policy, limits, input, pages, partials);
     for (WorkItem& item : expected)
       if (item.seq == lost) item.n_k = kLostKeys;
     const DeviceArray<int32_t> bad(bad_lens);
@@ -112,10 +106,10 @@ inline void check_schedule(KernelKind kind, int sequences, const MaskSpec& mask,
     run(limits, expected.size(), wrong);
     on_device.kv_lens = lens.data, on_device.bad_pages = nullptr;
   }
-  // Wrong offsets: rows of one sequence without keys, as many as the host says.
+  // Wrong offsets: rows of one sequence without keys, as many as num_rows.
   std::vector<int32_t> one = {0, limits.max_tokens}, none = {0};
   input.q_offsets = one.data(), input.kv_lens = none.data(), input.num_seqs = 1;
-  expected = host_items(policy, *layout, input, pages, parts);
+  expected = host_items(policy, limits, input, pages, partials);
   for (WorkItem& item : expected)
     item.n_k = kLostKeys;
   std::vector<int32_t> falling = q_offsets;

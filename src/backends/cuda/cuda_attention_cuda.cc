@@ -138,7 +138,7 @@ AttentionParams params_of(const CudaPlan& plan) {
   p.partial_rows = plan.layout.partial_rows;
   p.items = plan.at<WorkItem>(plan.layout.items);
   p.num_items = plan.at<int32_t>(plan.layout.num_items);
-  if (plan.layout.max_parts > 0) {
+  if (plan.layout.max_partials > 0) {
     p.partial_out = plan.at<float>(plan.layout.partial_out);
     p.partial_state = plan.at<PartialState>(plan.layout.partial_state);
     if (plan.kernel.kernel.merges) p.arrivals = plan.at<uint32_t>(plan.layout.arrivals);

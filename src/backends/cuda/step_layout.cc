@@ -31,7 +31,7 @@ int64_t part_bytes(const AttentionSpec& spec, const KernelChoice& choice, int pa
 int64_t partial_bytes(const AttentionSpec& spec, const KernelChoice& choice, const AttentionLimits& limits) {
   const ScheduleLimits most = schedule_limits(policy_of(spec, choice), limits);
   int64_t bytes = 0;
-  return __builtin_mul_overflow(most.max_parts, part_bytes(spec, choice, most.partial_rows), &bytes)
+  return __builtin_mul_overflow(most.max_partials, part_bytes(spec, choice, most.partial_rows), &bytes)
              ? std::numeric_limits<int64_t>::max()
              : bytes;
 }
@@ -52,16 +52,16 @@ Result<StepLayout> step_layout(const AttentionSpec& spec, const KernelChoice& ch
                    " work items under " + std::to_string(spec.num_kv_heads) + " KV heads; at most " +
                    std::to_string(kMost) + " can be counted: lower the limits");
   out.max_items = most.max_items;
-  out.max_parts = most.max_parts;
+  out.max_partials = most.max_partials;
   out.partial_rows = most.partial_rows;
-  const auto parts = static_cast<size_t>(most.max_parts * spec.num_kv_heads * most.partial_rows);
+  const auto parts = static_cast<size_t>(most.max_partials * spec.num_kv_heads * most.partial_rows);
   out.error = sizeof(int32_t);
   out.page_fault = 64;
   out.queue = 128;
   out.bad_pages = kAlignment;
   out.items = out.bad_pages + aligned(static_cast<size_t>(limits.max_seqs));
   out.arrivals = out.items + aligned(static_cast<size_t>(most.max_items) * sizeof(WorkItem));
-  const int64_t counters = choice.kernel.merges ? most.max_parts * spec.num_kv_heads : 0;
+  const int64_t counters = choice.kernel.merges ? most.max_partials * spec.num_kv_heads : 0;
   out.partial_state = out.arrivals + aligned(static_cast<size_t>(counters) * sizeof(uint32_t));
   out.partial_out = out.partial_state + aligned(parts * sizeof(PartialState));
   out.bytes =

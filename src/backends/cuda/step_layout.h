@@ -9,7 +9,7 @@ namespace fovea::cuda {
 struct StepLayout {
   PlanPolicy policy;
   AttentionLimits limits;  ///< that the device holds the step to
-  int64_t max_items = 0, max_parts = 0;
+  int64_t max_items = 0, max_partials = 0;
   int partial_rows = 0;
   /// Offsets in bytes. The first two are the first bytes of the workspace.
   size_t num_items = 0, error = 0, page_fault = 0, queue = 0, bad_pages = 0, items = 0, arrivals = 0,

@@ -7,16 +7,16 @@ namespace fovea::cuda {
 
 ScheduleLimits schedule_limits(const PlanPolicy& policy, const AttentionLimits& limits) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  const ChunkBounds chunks = chunk_bounds(policy, limits);
+  const SplitBounds splits = split_bounds(policy, limits);
   const int64_t rows = int64_t{std::min(policy.max_split_tokens, limits.max_tokens)} * policy.group;
   const int64_t tiles_of_split = (rows + policy.tile_rows - 1) / policy.tile_rows;
-  const int64_t tiles = most_tiles(policy, limits);
+  const int64_t tiles = max_tiles(policy, limits);
   int64_t by_sequences = 0, by_tiles = 0;
-  if (__builtin_mul_overflow(tiles_of_split, chunks.of_step, &by_sequences)) by_sequences = kMost;
-  if (__builtin_mul_overflow(tiles, chunks.of_sequence, &by_tiles)) by_tiles = kMost;
+  if (__builtin_mul_overflow(tiles_of_split, splits.per_step, &by_sequences)) by_sequences = kMost;
+  if (__builtin_mul_overflow(tiles, splits.per_tile, &by_tiles)) by_tiles = kMost;
   ScheduleLimits out;
-  out.max_parts = std::min(by_sequences, by_tiles);
-  if (__builtin_add_overflow(tiles, out.max_parts, &out.max_items)) out.max_items = kMost;
+  out.max_partials = std::min(by_sequences, by_tiles);
+  if (__builtin_add_overflow(tiles, out.max_partials, &out.max_items)) out.max_items = kMost;
   out.partial_rows = static_cast<int>(std::clamp<int64_t>(rows, 1, policy.tile_rows));
   return out;
 }

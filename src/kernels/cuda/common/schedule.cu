@@ -12,31 +12,31 @@
 namespace fovea::cuda {
 namespace {
 
-// Every block goes through the step on its own, in its shared memory, and writes its share
-// of the items: nothing waits for another block, and no prefix sum goes through global memory. 512 sequences,
-// and 512 tiles of theirs, are a round.
-constexpr int kMost = 512;  // threads, sequences of a round, tiles of a round
-constexpr int kMostBlocks = 32;
+// Each CTA goes through the whole step by itself, in its shared memory, and writes its share of the items: no
+// CTA waits for another, and no prefix sum goes through global memory. A round takes 512 sequences, and
+// within it 512 of their tiles at a time.
+constexpr int kMaxThreads = 512;  // also sequences and tiles of a round
+constexpr int kMaxCtas = 32;
 
-/// PlanDivide by multiplications: a division is some 25 instructions that wait for each other.
+/// PlanDivide by reciprocals: a division is a chain of about 25 dependent instructions.
 struct StepDivide {
-  FastDivisor group, tile_rows, block_keys, chunk_blocks;
+  FastDivisor group, tile_rows, block_keys, blocks_per_split;
   __device__ int by_group(int rows) const { return group.quotient(rows); }
   __device__ int by_block(int keys) const { return block_keys.quotient(keys); }
-  __device__ int by_chunk(int blocks) const { return chunk_blocks.quotient(blocks); }
+  __device__ int by_split(int blocks) const { return blocks_per_split.quotient(blocks); }
 };
 
 struct StepStorage {
-  ItemTile tiles[kMost];
-  int2 before[kMost];  // items and parts before each tile of a round
-  int32_t tile_before[kMost], q_begin[kMost], n_q[kMost], n_k[kMost];
-  int2 warps[kMost / 32];
-  int64_t keys[kMost / 32];
-  unsigned errors[kMost / 32];
+  ItemTile tiles[kMaxThreads];
+  int2 before[kMaxThreads];  // items and partial results before each tile of a round
+  int32_t tile_before[kMaxThreads], q_begin[kMaxThreads], n_q[kMaxThreads], n_k[kMaxThreads];
+  int2 warps[kMaxThreads / 32];
+  int64_t keys[kMaxThreads / 32];
+  unsigned errors[kMaxThreads / 32];
 };
 
-/// Sums before this thread's, and all. One barrier: the sums of an earlier scan have been read when a block
-/// comes here again.
+/// Exclusive prefix sum over the threads of a CTA, and the total. One barrier suffices: every caller has a
+/// barrier of its own before the next scan, so `warps` has been read by then.
 __device__ int2 step_scan(int2 mine, int2* warps, int2& total) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   int2 sum = mine;
@@ -59,14 +59,14 @@ __device__ int2 step_scan(int2 mine, int2* warps, int2& total) {
   return before;
 }
 
-/// What is wrong with the step, in all threads.
+/// What is wrong with the step; the same in all threads.
 struct StepError {
   PlanError error;
-  bool all;  ///< sequences are lost with it; else those that sequence_error() names
+  bool all;  ///< it invalidates all sequences; else only those for which sequence_error() returns it
 };
 __device__ StepError step_error(const AttentionLimits& limits, const PlanInput& in, StepStorage& shared) {
   constexpr auto bit = [](PlanError error) { return 1u << static_cast<int>(error); };
-  unsigned errors = 0;  // a bit for each that some sequence has
+  unsigned errors = 0;  // a bit for each error that some sequence has
   int64_t keys = 0;
   for (int b = static_cast<int>(threadIdx.x); b < in.num_seqs; b += static_cast<int>(blockDim.x)) {
     int32_t n_k = 0;
@@ -101,19 +101,19 @@ __device__ void store_item(WorkItem* to, const WorkItem& item) {
 }
 
 template <bool kPlainMask>
-__global__ __launch_bounds__(kMost) void step_kernel(const __grid_constant__ PlanPolicy policy,
-                                                     const __grid_constant__ StepDivide divide,
-                                                     const __grid_constant__ AttentionLimits limits,
-                                                     const __grid_constant__ PlanInput in,
-                                                     const __grid_constant__ PageSource pages,
-                                                     const __grid_constant__ ScheduleView out) {
+__global__ __launch_bounds__(kMaxThreads) void step_kernel(const __grid_constant__ PlanPolicy policy,
+                                                           const __grid_constant__ StepDivide divide,
+                                                           const __grid_constant__ AttentionLimits limits,
+                                                           const __grid_constant__ PlanInput in,
+                                                           const __grid_constant__ PageSource pages,
+                                                           const __grid_constant__ ScheduleView out) {
   __shared__ StepStorage shared;
   grid_launch_dependents();
   grid_dependency_wait();
   const int rank = static_cast<int>(threadIdx.x), size = static_cast<int>(blockDim.x);
   const StepError error = step_error(limits, in, shared);
   const int seqs = error.all ? min(in.num_rows, 1) : in.num_seqs;
-  const int blocks_per_chunk = static_cast<int>(divide.chunk_blocks.divisor);
+  const int blocks_per_split = static_cast<int>(divide.blocks_per_split.divisor);
   int2 done = make_int2(0, 0);
   FOVEA_ROLLED
   for (int first_seq = 0; first_seq < seqs; first_seq += size) {
@@ -138,7 +138,7 @@ __global__ __launch_bounds__(kMost) void step_kernel(const __grid_constant__ Pla
       const int index = first + rank;
       ItemTile tile;
       if (index < total.x) {
-        // Mostly a tile a sequence.
+        // The common case is one tile per sequence: no search.
         int at = index;
         if (index >= count || shared.tile_before[index] != index ||
             (index + 1 < count ? shared.tile_before[index + 1] : total.x) != index + 1)
@@ -146,23 +146,24 @@ __global__ __launch_bounds__(kMost) void step_kernel(const __grid_constant__ Pla
         tile.seq = first_seq + at;
         tile.q_row = shared.q_begin[at], tile.n_q = shared.n_q[at], tile.n_k = max(shared.n_k[at], 0);
         if (pages.first != nullptr) tile.first_page = pages.first[tile.seq];
-        // Last rows first: under a causal mask they see most, and what starts early may take long.
+        // Last rows first: under a causal mask they see the most keys, and the longest work should start
+        // first.
         const int next = at + 1 < count ? shared.tile_before[at + 1] : total.x;
         tile.row = (next - 1 - index) * policy.tile_rows;
         tile.rows = min(tile.n_q * policy.group - tile.row, policy.tile_rows);
         const KeyRanges keys = tile_keys<kPlainMask>(policy, divide, in, tile);
         tile.set_keys(keys);
         set_blocks(policy, divide, keys, tile);
-        set_chunks(policy, divide, blocks_per_chunk, tile);
-        tile.first_chunk = divide.by_chunk(tile.block);
+        set_splits(policy, divide, blocks_per_split, tile);
+        tile.first_split = divide.by_split(tile.block);
         tile.n_k = shared.n_k[at];
         shared.tiles[rank] = tile;
       } else {
-        tile.chunks = 0;
+        tile.num_splits = 0;
       }
       int2 items;
-      shared.before[rank] =
-          step_scan(make_int2(tile.chunks, tile.chunks > 1 ? tile.chunks : 0), shared.warps, items);
+      shared.before[rank] = step_scan(make_int2(tile.num_splits, tile.num_splits > 1 ? tile.num_splits : 0),
+                                      shared.warps, items);
       __syncthreads();
       const int tiles_here = min(size, total.x - first);
       const int stride = static_cast<int>(gridDim.x) * size;
@@ -179,7 +180,7 @@ __global__ __launch_bounds__(kMost) void step_kernel(const __grid_constant__ Pla
         }
         const int2 of = shared.before[low];
         store_item(out.items + done.x + i,
-                   item_of(policy, blocks_per_chunk, pages, shared.tiles[low], i - of.x, done.y + of.y));
+                   item_of(policy, blocks_per_split, pages, shared.tiles[low], i - of.x, done.y + of.y));
       }
       done.x += items.x, done.y += items.y;
       __syncthreads();
@@ -203,14 +204,15 @@ Status launch_schedule(const PlanPolicy& policy, const AttentionLimits& limits, 
   FOVEA_RETURN_IF_ERROR(check_plan_limits(policy, limits));
   FOVEA_RETURN_IF_ERROR(check_plan_input(policy, limits, input));
   const ScheduleLimits most = schedule_limits(policy, limits);
-  // Sequences or tiles in one round; fewer threads wait less for each other.
+  // As many threads as there are sequences or tiles, so that one round takes all: barriers of fewer threads
+  // are cheaper.
   const int64_t round =
       std::max<int64_t>(input.num_seqs, int64_t{limits.max_tokens} * policy.group / policy.tile_rows);
-  const int threads = round <= 128 ? 128 : round <= 256 ? 256 : kMost;
+  const int threads = round <= 128 ? 128 : round <= 256 ? 256 : kMaxThreads;
   const auto divisor = [](int d) { return FastDivisor(static_cast<uint32_t>(d)); };
   const StepDivide divide{divisor(policy.group), divisor(policy.tile_rows), divisor(policy.block_keys),
                           divisor(policy.split_keys / policy.block_keys)};
-  const auto blocks = std::clamp<int64_t>((most.max_items + threads - 1) / threads, 1, kMostBlocks);
+  const auto blocks = std::clamp<int64_t>((most.max_items + threads - 1) / threads, 1, kMaxCtas);
   const MaskSpec& mask = policy.mask;
   const bool plain = !mask.spans && mask.chunk == 0 && mask.sink_tokens == 0;
   int device = 0, major = 0;
@@ -229,7 +231,7 @@ Status launch_schedule(const PlanPolicy& policy, const AttentionLimits& limits, 
     code = cudaLaunchKernelEx(&config, plain ? step_kernel<true> : step_kernel<false>, policy, divide, limits,
                               input, pages, out);
   if (code == cudaSuccess) return {};
-  cudaGetLastError();  // it is said here, and not by the next launch too
+  cudaGetLastError();  // clears the error: reported here, not by the next launch
   return Error{ErrorCode::internal, std::string("launch of the schedule: ") + cudaGetErrorString(code)};
 }
 

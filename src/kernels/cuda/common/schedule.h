@@ -1,5 +1,5 @@
 #pragma once
-// The work items of a step, from the planner's tiles: once a step, on the device, without a host read.
+// The work items of a step: made once a step, on the device, without a host read.
 #include "kernels/cuda/common/kernel_info.h"
 #include "kernels/cuda/plan/plan-inl.h"
 #include "kernels/reference/visibility.h"
@@ -8,8 +8,8 @@ struct CUstream_st;
 
 namespace fovea::cuda {
 
-/// Where the pages of sequence b begin in KvParams::pages: first[b], or b * stride when first is null. Ragged
-/// keys have their first rows in `first`.
+/// Where the pages of sequence b begin in KvParams::pages: first[b], or b * stride when first is null. For
+/// ragged keys `first` holds the first row of each sequence.
 struct PageSource {
   const int32_t* first = nullptr;
   int64_t stride = 0;
@@ -18,26 +18,26 @@ struct PageSource {
 /// Upper bounds of any step within limits.
 struct ScheduleLimits {
   int64_t max_items = 0;
-  int64_t max_parts = 0;  ///< of rows whose keys are split
-  /// Rows of a part: AttentionParams::partial_rows. Sequences that are split may have fewer packed rows than
-  /// a tile.
+  int64_t max_partials = 0;  ///< partial results per KV head: the splits of all row tiles with more than one
+  /// Rows of a partial result: AttentionParams::partial_rows. Sequences that are split may have fewer packed
+  /// rows than a tile.
   int partial_rows = 0;
 };
 ScheduleLimits schedule_limits(const PlanPolicy& policy, const AttentionLimits& limits);
 
-/// The planner's policy for a kernel: tiles of its rows, blocks of its keys, chunks of its splits.
+/// The planner's policy for a kernel: its tile rows, keys per block and keys per split.
 PlanPolicy plan_policy(const KernelInfo& kernel, int num_kv_heads, int group, int max_split_tokens,
                        const MaskSpec& mask);
 
-/// A row tile as its items are made from: PlanTile's fields, and the keys that its rows see.
+/// A row tile that work items are made from: PlanTile's fields, and the keys that its rows see.
 struct ItemTile {
   int32_t seq = 0, q_row = 0, n_q = 0, n_k = 0;
   int32_t row = 0, rows = 0;
   int32_t sink_block_end = 0, block = 0, block_end = 0;
-  int32_t chunks = 1, sink_chunks = 0, split = 0;
+  int32_t num_splits = 1, sink_splits = 0, is_split = 0;
   int32_t key_low = 0, sink_first = 0, body_last = 0;
   int32_t first_page = 0;   ///< PageSource::first[seq]
-  int32_t first_chunk = 0;  ///< block / blocks of a chunk
+  int32_t first_split = 0;  ///< block / blocks of a split
 
   FOVEA_HOST_DEVICE void set_keys(const KeyRanges& keys) {
     key_low = static_cast<int32_t>(keys.body.first);
@@ -46,11 +46,11 @@ struct ItemTile {
   }
 };
 
-/// Chunk `chunk` of a tile; `part_first` is the tile's first part.
-FOVEA_HOST_DEVICE inline WorkItem item_of(const PlanPolicy& policy, int blocks_per_chunk,
-                                          const PageSource& pages, const ItemTile& tile, int chunk,
-                                          int32_t part_first) {
-  const ChunkBlocks blocks = chunk_blocks(tile, chunk, blocks_per_chunk, tile.first_chunk);
+/// The item of split `split` of a tile; `partial_first` is the tile's first partial result.
+FOVEA_HOST_DEVICE inline WorkItem item_of(const PlanPolicy& policy, int blocks_per_split,
+                                          const PageSource& pages, const ItemTile& tile, int split,
+                                          int32_t partial_first) {
+  const SplitBlocks blocks = split_blocks(tile, split, blocks_per_split, tile.first_split);
   const bool sinks = blocks.sink_block < blocks.sink_block_end, body = blocks.block < blocks.block_end;
   const int32_t first = sinks ? blocks.sink_block : body ? blocks.block : 0;
   const int32_t last = body ? blocks.block_end : sinks ? blocks.sink_block_end : 0;
@@ -67,42 +67,43 @@ FOVEA_HOST_DEVICE inline WorkItem item_of(const PlanPolicy& policy, int blocks_p
   item.n_q = tile.n_q;
   item.n_k = tile.n_k;
   item.key_low = tile.key_low;
-  item.split = chunk;
-  item.num_splits = tile.chunks;
-  item.partial_first = part_first;
+  item.split = split;
+  item.num_splits = tile.num_splits;
+  item.partial_first = partial_first;
   item.sink_first = tile.sink_first;
   return item;
 }
 
-/// The same from the planner's tile.
+/// The same from a PlanTile.
 FOVEA_HOST_DEVICE inline WorkItem make_item(const PlanPolicy& policy, const PlanInput& in,
-                                            const PageSource& pages, const PlanTile& from, int chunk,
-                                            int32_t part_first) {
+                                            const PageSource& pages, const PlanTile& from, int split,
+                                            int32_t partial_first) {
   ItemTile tile{from.seq,         from.q_row,          from.n_q,   from.n_k,       from.row,
-                from.rows,        from.sink_block_end, from.block, from.block_end, from.chunks,
-                from.sink_chunks, from.split};
+                from.rows,        from.sink_block_end, from.block, from.block_end, from.num_splits,
+                from.sink_splits, from.is_split};
   const PlanDivide divide{policy, policy.split_keys / policy.block_keys};
   tile.set_keys(tile_keys<false>(policy, divide, in, from));
-  tile.first_chunk = divide.by_chunk(tile.block);
+  tile.first_split = divide.by_split(tile.block);
   if (pages.first != nullptr) tile.first_page = pages.first[tile.seq];
-  return item_of(policy, divide.blocks_per_chunk, pages, tile, chunk, part_first);
+  return item_of(policy, divide.blocks_per_split, pages, tile, split, partial_first);
 }
 
 /// Where a step's schedule goes; device memory.
 struct ScheduleView {
   WorkItem* items = nullptr;  ///< [max_items], 16-byte aligned
   int32_t* num_items = nullptr;
-  PlanError* error = nullptr;    ///< of the step's arrays (plan_error says it); or null
-  uint32_t* arrivals = nullptr;  ///< [max_parts, Hkv] of AttentionParams: zeros for the step's parts; or null
-  int32_t* queue = nullptr;      ///< of AttentionParams: 0; or null
+  PlanError* error = nullptr;  ///< of the step's arrays (plan_error describes it); or null
+  uint32_t* arrivals =
+      nullptr;  ///< AttentionParams::arrivals [max_partials, Hkv], set to 0 as far as used; or null
+  int32_t* queue = nullptr;  ///< AttentionParams::queue, set to 0; or null
 };
 
-/// Makes a step's items from its arrays, in one kernel that can be captured: those that make_item gives
-/// for the planner's tiles, in their order. A sequence whose length or page ids are wrong has items without
-/// keys (kLostKeys), whose rows kernels make NaN; with wrong q_offsets, or more keys in all than the limits,
-/// all input.num_rows rows are those of one such sequence. ScheduleView::error then says what was wrong.
-/// Errors, before anything is queued: those of check_plan_limits; more sequences than the limits; arrays
-/// missing.
+/// Makes a step's items from its arrays, in one kernel that can be captured: those that make_item returns
+/// for the tiles of make_plan_on_host, in their order. A sequence whose length or page ids are wrong has
+/// items without keys (kLostKeys), whose rows kernels set to NaN; with wrong q_offsets, or more keys in all
+/// than the limits, all input.num_rows rows are those of one such sequence. ScheduleView::error then holds
+/// what was wrong. Errors, before anything is queued: those of check_plan_limits; more sequences than the
+/// limits; arrays missing.
 Status launch_schedule(const PlanPolicy& policy, const AttentionLimits& limits, const PlanInput& input,
                        const PageSource& pages, const ScheduleView& out, CUstream_st* stream);
 

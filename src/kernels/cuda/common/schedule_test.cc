@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <memory>
 #include <random>
 #include <vector>
 
@@ -20,7 +19,7 @@ struct Step {
   }
 };
 
-/// Every item of a step, through the planner's host twin.
+/// Every item of a step, from the plan that the host makes.
 std::vector<WorkItem> items_of(const Step& step, const PlanPolicy& policy, ScheduleLimits& limits) {
   AttentionLimits bounds;
   bounds.max_seqs = static_cast<int>(step.kv_lens.size());
@@ -29,29 +28,22 @@ std::vector<WorkItem> items_of(const Step& step, const PlanPolicy& policy, Sched
     bounds.max_kv_tokens += n;
     bounds.max_kv_len = std::max(bounds.max_kv_len, n);
   }
-  const auto layout = plan_layout(policy, bounds, 128);
-  EXPECT_TRUE(layout.ok());
-  std::vector<std::byte> memory(layout->bytes + 64);
-  void* base = memory.data();
-  size_t room = memory.size();
-  const PlanView view = plan_view(*layout, std::align(64, layout->bytes, base, room));
   PlanInput input;
   input.q_offsets = step.q_offsets.data();
   input.kv_lens = step.kv_lens.data();
   input.num_seqs = bounds.max_seqs;
-  make_plan_on_host(policy, *layout, input, view);
-  EXPECT_EQ(view.header->error, PlanError::none);
+  const Plan plan = make_plan_on_host(policy, bounds, input);
+  EXPECT_EQ(plan.error, PlanError::none);
   limits = schedule_limits(policy, bounds);
   std::vector<WorkItem> items;
-  int32_t parts = 0;
-  for (int t = 0; t < view.header->tiles; ++t) {
-    const PlanTile& tile = view.tiles[t];
-    for (int c = 0; c < tile.chunks; ++c)
-      items.push_back(make_item(policy, input, {nullptr, 1000}, tile, c, parts));
-    if (tile.chunks > 1) parts += tile.chunks;
+  int32_t partials = 0;
+  for (const PlanTile& tile : plan.tiles) {
+    for (int k = 0; k < tile.num_splits; ++k)
+      items.push_back(make_item(policy, input, {nullptr, 1000}, tile, k, partials));
+    if (tile.num_splits > 1) partials += tile.num_splits;
   }
   EXPECT_LE(static_cast<int64_t>(items.size()), limits.max_items);
-  EXPECT_LE(parts, limits.max_parts);
+  EXPECT_LE(partials, limits.max_partials);
   return items;
 }
 
@@ -79,7 +71,7 @@ TEST_P(Sm80Schedule, ReadsWhatRowsSeeOnce) {
     step.add(random() % 2 != 0 ? 1 : static_cast<int>(random() % 60), random() % 5 == 0 ? 0 : n_k);
   }
   const auto kernel = sm80::select({QueryType::bf16, KvType::same, 128, 128, false},
-                             random() % 2 != 0 ? KernelKind::decode : KernelKind::extend);
+                                   random() % 2 != 0 ? KernelKind::decode : KernelKind::extend);
   ASSERT_TRUE(kernel.ok());
   const PlanPolicy policy = plan_policy(*kernel, 2, group, 16, mask);
   ScheduleLimits limits;
@@ -116,7 +108,7 @@ TEST_P(Sm80Schedule, ReadsWhatRowsSeeOnce) {
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, Sm80Schedule, testing::Range(0, 200));
 
-TEST(Sm80ScheduleItem, SaysWhereItsPagesBegin) {
+TEST(Sm80ScheduleItem, HasTheFirstOfItsPages) {
   const auto kernel = sm80::select({QueryType::bf16, KvType::same, 128, 128, false}, KernelKind::decode);
   const int split = kernel->split_keys;
   Step step;
@@ -133,18 +125,18 @@ TEST(Sm80ScheduleItem, SaysWhereItsPagesBegin) {
   EXPECT_EQ(items[2].num_splits, 1);
 }
 
-TEST(Sm80ScheduleLimits, PartsHaveTheRowsThatSplitSequencesHave) {
+TEST(Sm80ScheduleLimits, PartialsHaveTheRowsThatSplitSequencesHave) {
   const auto kernel = sm80::select({QueryType::bf16, KvType::same, 128, 128, false}, KernelKind::decode);
   const AttentionLimits limits{1024, 8192, int64_t{2} << 20, 131072};
   const ScheduleLimits one = schedule_limits(plan_policy(*kernel, 8, 4, 1, {}), limits);
   EXPECT_EQ(one.partial_rows, 4);
-  EXPECT_EQ(one.max_parts, ((2 << 20) - 1024) / kernel->split_keys + 1024);
+  EXPECT_EQ(one.max_partials, ((2 << 20) - 1024) / kernel->split_keys + 1024);
   // O and a state of 8 bytes
-  EXPECT_LT(one.max_parts * 8 * one.partial_rows * (128 + 2) * 4, int64_t{150} << 20);
+  EXPECT_LT(one.max_partials * 8 * one.partial_rows * (128 + 2) * 4, int64_t{150} << 20);
   const ScheduleLimits many = schedule_limits(plan_policy(*kernel, 8, 4, 16, {}), limits);
   EXPECT_EQ(many.partial_rows, 16);
-  EXPECT_EQ(many.max_parts, 4 * one.max_parts);
-  EXPECT_EQ(schedule_limits(plan_policy(*kernel, 8, 4, 0, {}), limits).max_parts, 0);
+  EXPECT_EQ(many.max_partials, 4 * one.max_partials);
+  EXPECT_EQ(schedule_limits(plan_policy(*kernel, 8, 4, 0, {}), limits).max_partials, 0);
 }
 
 }  // namespace

@@ -8,8 +8,6 @@
 #include "device/cuda/cuda_test_support.h"
 #include "kernels/cuda/merge/merge_launch.h"
 #include "kernels/cuda/merge/merge_test.h"
-#include "kernels/cuda/plan/plan_launch.h"
-#include "kernels/cuda/plan/plan_test_support.h"
 
 namespace fovea::cuda {
 namespace {
@@ -110,20 +108,20 @@ TEST_F(MergeOnDevice, StatesMergeAsDefined) {
   }
 }
 
-// What an attention kernel that keeps a pair to itself computes, and what the merge of its records would.
-TEST_F(MergeOnDevice, FoldingGivesTheSameBits) {
+// Combining parts one by one, as they become known, has the bits of one merge of all.
+TEST_F(MergeOnDevice, CombiningOneByOneGivesTheSameBits) {
   std::mt19937 random(2);
   for (const int count : {1, 2, 7, 40, 300}) {
     const States s = random_states(random, count, 64, 1, 96);
     const DeviceBuffer o = upload(s.o), lse = upload(s.lse);
     const DeviceBuffer merged = poisoned<float>(64 * 96), merged_lse = poisoned<float>(64);
-    const DeviceBuffer folded = poisoned<float>(64 * 96), folded_lse = poisoned<float>(64);
+    const DeviceBuffer combined = poisoned<float>(64 * 96), combined_lse = poisoned<float>(64);
     MergeOutput output{merged.data(), DType::f32, 96, merged_lse.as<float>()};
     ASSERT_EQ(error_of(launch_merge_states(parts_of(s, o, lse), output, stream())), "");
-    launch_fold_test(o.as<float>(), lse.as<float>(), count, 64, 96, folded.as<float>(),
-                     folded_lse.as<float>(), stream().handle());
-    EXPECT_EQ(download<uint32_t>(folded), download<uint32_t>(merged)) << count;
-    EXPECT_EQ(download<uint32_t>(folded_lse), download<uint32_t>(merged_lse)) << count;
+    launch_combine_test(o.as<float>(), lse.as<float>(), count, 64, 96, combined.as<float>(),
+                        combined_lse.as<float>(), stream().handle());
+    EXPECT_EQ(download<uint32_t>(combined), download<uint32_t>(merged)) << count;
+    EXPECT_EQ(download<uint32_t>(combined_lse), download<uint32_t>(merged_lse)) << count;
   }
 }
 
@@ -150,55 +148,6 @@ TEST_F(MergeOnDevice, TwoTensorsOf16BitsWithSinks) {
   ASSERT_EQ(error_of(launch_merge_states(parts, output, stream())), "");
   EXPECT_NEAR(download<float>(out_lse)[0], std::log(wa + wb + sink), 1e-6);
   EXPECT_EQ(download<float>(out_lse)[1], 0.25f);
-}
-
-TEST_F(MergeOnDevice, RecordsOfAPlanReachTheirRows) {
-  std::mt19937 random(3);
-  for (const bool folds : {false, true}) {
-    const PlanStep step{{1, 2, 0, 1, 3}, {5000, 300, 9, 40, 2100}};
-    PlanPolicy policy;
-    policy.num_kv_heads = 2, policy.group = 3, policy.tile_rows = 4, policy.split_keys = 256, policy.ctas = 5;
-    policy.folds = folds;
-    constexpr int kDv = 136, kHeads = 6, kRows = 7;
-    const HostPlan host(policy, step.limits(), step, kDv);
-    const DeviceBuffer offsets = upload(step.q_offsets()), lens = upload(step.n_k);
-    const DeviceBuffer workspace = poisoned<std::byte>(host.layout.bytes);
-    const PlanInput input{offsets.as<int32_t>(), lens.as<int32_t>(), nullptr, nullptr, 5};
-    ASSERT_EQ(
-        error_of(launch_plan(policy, host.layout, input, {workspace.data(), workspace.size()}, stream())),
-        "");
-    const PlanView view = plan_view(host.layout, workspace.data());
-    const int records = static_cast<int>(host.view.header->records);
-    const States s = random_states(random, records, 1, 1, kDv);
-    ASSERT_EQ(error_of(stream().copy(view.partial_o, s.o.data(), s.o.size() * 4)), "");
-    ASSERT_EQ(error_of(stream().copy(view.partial_lse, s.lse.data(), s.lse.size() * 4)), "");
-    const DeviceBuffer out = poisoned<float>(kRows * kHeads * kDv), out_lse = poisoned<float>(kRows * kHeads);
-    MergeOutput output{out.data(), DType::f32, kHeads * kDv, out_lse.as<float>()};
-    ASSERT_EQ(error_of(launch_merge_records(policy, host.layout, view, output, 132, stream())), "");
-    const std::vector<float> got = download<float>(out), got_lse = download<float>(out_lse);
-    std::vector<int> merged(kRows * kHeads);
-    for (int m = 0; m < host.view.header->merges; ++m) {
-      const PlanMerge& merge = host.view.merges[m];
-      const PlanTile& tile = host.view.tiles[merge.tile];
-      for (int head = merge.head; head < merge.head + merge.heads; ++head) {
-        for (int r = 0; r < tile.rows; ++r) {
-          const int row = tile.q_row + (tile.row + r) / 3, query_head = 3 * head + (tile.row + r) % 3;
-          const auto at = static_cast<size_t>(row * kHeads + query_head);
-          ++merged[at];
-          const auto record = [&](int k) { return static_cast<size_t>(record_of(tile, head, k, r)); };
-          const Reference expected = reference(
-              tile.chunks, kDv, [&](int k) { return s.lse[record(k)]; },
-              [&](int k, int d) { return s.o[record(k) * kDv + static_cast<size_t>(d)]; });
-          expect_lse(got_lse[at], expected.lse);
-          for (size_t d = 0; d < kDv; ++d)
-            ASSERT_NEAR(got[at * kDv + d], expected.o[d], 3e-5);
-        }
-      }
-    }
-    for (size_t at = 0; at < merged.size(); ++at)
-      EXPECT_EQ(std::isnan(got_lse[at]), merged[at] == 0) << "rows that are not merged stay as they are";
-    EXPECT_GT(host.view.header->merge_units, 0);
-  }
 }
 
 TEST_F(MergeOnDevice, RefusesWhatMakesNoSense) {

@@ -11,13 +11,10 @@
 namespace fovea::cuda {
 namespace {
 
-// A block merges one (row, head) and one slice of Dv: a float a thread, so that a warp reads whole lines of a
-// part, and kUnroll parts are on their way at once. 32 loads of 128 bytes cover a long context's latency at
-// batch 1.
+// A CTA merges one (row, head) and one slice of Dv: one float per thread, so that a warp reads whole lines of
+// a part, with kUnroll parts in flight. 32 loads of 128 bytes cover a long context's latency at batch 1.
 constexpr int kThreads = 128;
 constexpr int kUnroll = 32;
-// A block's work is microseconds; 16 of 128 threads fill a multiprocessor.
-constexpr int kBlocksPerMultiprocessor = 16;
 
 __device__ float to_float(float x) {
   return x;
@@ -60,9 +57,9 @@ struct SharedStorage {
   int counts[kThreads / 32];
 };
 
-/// The largest LSE and how many parts are not empty.
+/// Finds the largest LSE and counts the parts that are not empty.
 template <class T>
-__device__ void survey(const Row<T>& row, SharedStorage& shared, float& lse, int& parts) {
+__device__ void find_top(const Row<T>& row, SharedStorage& shared, float& lse, int& parts) {
   lse = -INFINITY;
   parts = 0;
   for (int i = static_cast<int>(threadIdx.x); i < row.parts; i += kThreads) {
@@ -89,15 +86,14 @@ __device__ void survey(const Row<T>& row, SharedStorage& shared, float& lse, int
   }
 }
 
-/// What a sum takes a part with.
+/// The weight of a part in the sum.
 __device__ float weight_of(float lse, float exponent, int parts) {
   const PartWeight part = part_weight(lse);
   if (part.mantissa == 0.0f) return 0.0f;
   return parts == 1 ? 1.0f : part.mantissa * power_of_two(part.exponent - exponent);
 }
 
-/// kUnroll parts from `first` on, of those there are; read whatever their weights, so that the reads don't
-/// wait for them.
+/// Loads up to kUnroll parts from `first` on; whatever their weights, so that the loads do not wait for them.
 template <class T>
 __device__ void load_parts(const Row<T>& row, int first, int d, float (&parts)[kUnroll]) {
 #pragma unroll
@@ -112,14 +108,14 @@ __device__ void merge_row(const Row<T>& row, int slice, int dv, int heads, const
   float parts[kUnroll];
   load_parts(row, 0, read, parts);
   MergeState state;
-  survey(row, shared, state.lse, state.parts);
+  find_top(row, shared, state.lse, state.parts);
   // The exponent grows with the LSE; the LSE of the only part is the largest.
   state.exponent = part_weight(state.lse).exponent;
   float sum = 0.0f;
   for (int first = 0; first < row.parts; first += kUnroll) {
     if (first % kThreads == 0) {
       const int mine = first + static_cast<int>(threadIdx.x);
-      __syncthreads();  // the weights before these have been read
+      __syncthreads();  // all threads have read the previous weights
       shared.weights[threadIdx.x] =
           mine < row.parts ? weight_of(row.lse_of(mine), state.exponent, state.parts) : 0.0f;
       __syncthreads();
@@ -142,49 +138,7 @@ __device__ void merge_row(const Row<T>& row, int slice, int dv, int heads, const
     store(out.out, out.dtype, row.row * out.out_row_stride + static_cast<int64_t>(row.head) * dv + d, value);
   }
   if (out.lse != nullptr && slice == 0 && threadIdx.x == 0) out.lse[row.row * heads + row.head] = sink.lse;
-  __syncthreads();  // shared memory is the next row's
-}
-
-/// The entry that a unit belongs to: the last that begins at or before it. All threads look at once, because
-/// a search step after step waits for memory each time.
-__device__ int entry_of(const PlanMerge* merges, int count, int unit) {
-  int entry = -1;
-  for (int first = 0; first < count; first += kThreads) {
-    const int i = first + static_cast<int>(threadIdx.x);
-    const int before = __syncthreads_count(i < count && merges[i].first_unit <= unit);
-    entry += before;
-    if (before < kThreads) break;
-  }
-  return entry;
-}
-
-__global__ void __launch_bounds__(kThreads)
-    merge_records_kernel(const __grid_constant__ PlanView plan, int num_kv_heads, int group, int dv,
-                         const __grid_constant__ MergeOutput out) {
-  __shared__ SharedStorage shared;
-  const int slices = (dv + kThreads - 1) / kThreads;
-  const int merges = plan.header->merges;
-  const int64_t units = static_cast<int64_t>(plan.header->merge_units) * slices;
-  for (int64_t i = blockIdx.x; i < units; i += gridDim.x) {
-    const int unit = static_cast<int>(i / slices);
-    const PlanMerge merge = plan.merges[entry_of(plan.merges, merges, unit)];
-    const int inside = unit - merge.first_unit;
-    const int kv_head = merge.head + inside / merge.rows, tile_row = inside % merge.rows;
-    const int packed = merge.row + tile_row;
-    Row<float> row;
-    const int64_t record =
-        merge.record + static_cast<int64_t>(kv_head) * merge.chunks * merge.rows + tile_row;
-    row.o = plan.partial_o + record * dv;
-    row.lse = plan.partial_lse + record;
-    row.o_stride = static_cast<int64_t>(merge.rows) * dv;
-    row.lse_stride = merge.rows;
-    row.rest_o = row.o + row.o_stride;
-    row.rest_lse = row.lse + row.lse_stride;
-    row.parts = merge.chunks;
-    row.row = merge.q_row + packed / group;
-    row.head = kv_head * group + packed % group;
-    merge_row(row, static_cast<int>(i % slices), dv, num_kv_heads * group, out, shared);
-  }
+  __syncthreads();  // a caller may reuse shared memory for its next row
 }
 
 template <class T>
@@ -206,18 +160,6 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 }  // namespace
-
-Status launch_merge_records(const PlanPolicy& policy, const PlanLayout& layout, const PlanView& plan,
-                            const MergeOutput& output, int multiprocessors, CudaStream& stream) {
-  if (layout.max_records == 0) return {};  // nothing is ever split
-  const int64_t slices = (layout.dv + kThreads - 1) / kThreads;
-  const int64_t most = int64_t{layout.limits.max_tokens} * policy.group * policy.num_kv_heads * slices;
-  const int64_t blocks = std::min<int64_t>(most, int64_t{multiprocessors} * kBlocksPerMultiprocessor);
-  merge_records_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream.handle()>>>(
-      plan, policy.num_kv_heads, policy.group, layout.dv, output);
-  FOVEA_CUDA_TRY(cudaGetLastError());
-  return {};
-}
 
 Status launch_merge_states(const MergeParts& parts, const MergeOutput& output, CudaStream& stream) {
   if (parts.parts < 1 || parts.rows < 0 || parts.heads < 1 || parts.dv < 1)

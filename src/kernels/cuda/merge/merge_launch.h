@@ -1,12 +1,11 @@
 #pragma once
-// Launches of the merge kernels. All merge left to right in the arithmetic of state.h, in fp32.
+// Launch of merge_states: left to right in the arithmetic of state.h, in fp32.
 #include "device/cuda/cuda_stream.h"
 #include "fovea/dtype.h"
-#include "kernels/cuda/plan/plan.h"
 
 namespace fovea::cuda {
 
-/// Where a merge writes. `out` may be null for rows that are only asked for their LSE.
+/// Where a merge writes. `out` may be null if only the LSE is wanted.
 struct MergeOutput {
   void* out = nullptr;  ///< [rows, heads, dv], the last two contiguous
   DType dtype = DType::bf16;
@@ -16,13 +15,8 @@ struct MergeOutput {
   bool lse_includes_sink = false;
 };
 
-/// Merges the records of a plan's merges (plan.view: partial_o, partial_lse). How many there are is read on
-/// the device. `multiprocessors` of the device size the grid.
-Status launch_merge_records(const PlanPolicy& policy, const PlanLayout& layout, const PlanView& plan,
-                            const MergeOutput& output, int multiprocessors, CudaStream& stream);
-
-/// `parts` partial states over disjoint keys: part 0 at `first`, part i at `rest` + (i - 1) * stride, so that
-/// two tensors merge as well as one of all parts.
+/// `parts` partial states over disjoint keys: part 0 at `first`, part i at `rest` + (i - 1) * stride. Two
+/// separate tensors can be merged this way as well as one that holds all parts.
 struct MergeParts {
   struct Part {
     const void* o = nullptr;     ///< [rows, heads, dv] contiguous, normalised
@@ -35,8 +29,8 @@ struct MergeParts {
   DType dtype = DType::bf16;  ///< of O
 };
 
-/// Merges whole tensors. O may be written over a part's of the same dtype, an LSE not. Errors: sizes that are
-/// negative, no parts, pointers missing.
+/// Merges whole tensors. The output O may be in place of a part's O of the same dtype; the output LSE must
+/// not be in place of a part's. Errors: negative sizes, no parts, missing pointers.
 Status launch_merge_states(const MergeParts& parts, const MergeOutput& output, CudaStream& stream);
 
 }  // namespace fovea::cuda

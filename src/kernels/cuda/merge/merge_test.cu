@@ -4,15 +4,15 @@
 namespace fovea::cuda {
 namespace {
 
-/// One thread an element of O, one block a row.
-__global__ void fold_kernel(const float* o, const float* lse, int parts, int rows, int dv, float* out,
-                            float* out_lse) {
+/// One thread per element of O, one CTA per row.
+__global__ void combine_test_kernel(const float* o, const float* lse, int parts, int rows, int dv, float* out,
+                                    float* out_lse) {
   const int row = static_cast<int>(blockIdx.x), d = static_cast<int>(threadIdx.x);
   MergeState state;
   float sum = 0.0f;
   for (int i = 0; i < parts; ++i) {
     const int64_t at = static_cast<int64_t>(i) * rows + row;
-    const FoldFactors factors = state.fold(lse[at]);
+    const CombineFactors factors = state.combine(lse[at]);
     sum = product(sum, factors.keep);
     if (factors.weight != 0.0f) sum = fmaf(o[at * dv + d], factors.weight, sum);
   }
@@ -22,10 +22,10 @@ __global__ void fold_kernel(const float* o, const float* lse, int parts, int row
 
 }  // namespace
 
-void launch_fold_test(const float* o, const float* lse, int parts, int rows, int dv, float* out,
-                      float* out_lse, cudaStream_t stream) {
-  fold_kernel<<<static_cast<unsigned>(rows), static_cast<unsigned>(dv), 0, stream>>>(o, lse, parts, rows, dv,
-                                                                                     out, out_lse);
+void launch_combine_test(const float* o, const float* lse, int parts, int rows, int dv, float* out,
+                         float* out_lse, cudaStream_t stream) {
+  combine_test_kernel<<<static_cast<unsigned>(rows), static_cast<unsigned>(dv), 0, stream>>>(
+      o, lse, parts, rows, dv, out, out_lse);
 }
 
 }  // namespace fovea::cuda

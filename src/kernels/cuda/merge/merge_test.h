@@ -4,9 +4,8 @@
 
 namespace fovea::cuda {
 
-/// Folds o [parts, rows, dv] and lse [parts, rows] part after part, as an attention kernel does with its
-/// chunks.
-void launch_fold_test(const float* o, const float* lse, int parts, int rows, int dv, float* out,
-                      float* out_lse, cudaStream_t stream);
+/// Combines o [parts, rows, dv] and lse [parts, rows] one part after another (MergeState::combine).
+void launch_combine_test(const float* o, const float* lse, int parts, int rows, int dv, float* out,
+                         float* out_lse, cudaStream_t stream);
 
 }  // namespace fovea::cuda

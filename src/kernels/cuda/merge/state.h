@@ -1,13 +1,14 @@
 #pragma once
-// How partial attention results merge on the GPU: left to right, in an arithmetic that gives the same bits
-// whether a kernel folds chunks as it computes them or the merge kernel reads their records.
+// The arithmetic of merge_states on the GPU: states are merged left to right, with the same bits whether they
+// are combined one by one (MergeState::combine) or by merge_states_kernel, which knows the largest exponent
+// before it sums.
 //
 // A part is (O, LSE), O normalised over its keys, LSE natural. With s = LSE * log2(e), n = ceil(s) and b =
 // 2^(s - n) in (1/2, 1], its weight relative to 2^M is b * 2^(n - M). Only whole powers of two depend on M,
 // so rescaling a running sum when M grows is exact (down to 2^-126):
-//   fold:  O = part * w + O * 2^(M_old - M),   W likewise      merge:  M known first, O = part * w + O
+//   combine:  O = part * w + O * 2^(M_old - M),   W likewise      kernel:  M known first, O = part * w + O
 // are the same roundings in the same order. At the end O / W and LSE = (M + log2 W) ln 2. A row with one part
-// that is not empty keeps that part's O and LSE as they are, so that splitting what a row does not see
+// that is not empty keeps that part's O and LSE as they are, so that splitting keys that a row does not see
 // changes nothing.
 #include <cmath>
 #include <cstdint>
@@ -33,7 +34,7 @@ FOVEA_HOST_DEVICE inline float power_of_two(float n) {
   return n < -126.0f ? 0.0f : ldexpf(1.0f, static_cast<int>(n));
 }
 
-/// An LSE as a merge takes it: NaN and +inf mark an empty part, as -inf does.
+/// The LSE with NaN and +inf, which mark an empty part, replaced by -inf.
 FOVEA_HOST_DEVICE inline float clean_lse(float lse) {
   return lse < INFINITY ? lse : -INFINITY;
 }
@@ -52,9 +53,9 @@ FOVEA_HOST_DEVICE inline PartWeight part_weight(float lse) {
   return {exp2f(s - n), n};
 }
 
-/// What a fold does to the running sum of a row: O = product(O, keep), then, unless weight is 0, O =
+/// How a part enters the running sum of a row: O = product(O, keep), then, unless weight is 0, O =
 /// fmaf(part, weight, O).
-struct FoldFactors {
+struct CombineFactors {
   float keep = 1.0f, weight = 0.0f;
 };
 
@@ -65,11 +66,11 @@ struct MergeState {
   float lse = -INFINITY;       ///< of the only part
   int parts = 0;               ///< that are not empty
 
-  /// Takes the next part.
-  FOVEA_HOST_DEVICE FoldFactors fold(float part_lse) {
+  /// Adds the next part.
+  FOVEA_HOST_DEVICE CombineFactors combine(float part_lse) {
     const PartWeight part = part_weight(part_lse);
     if (part.mantissa == 0.0f) return {};
-    if (++parts == 1) {  // O is the part itself until a second one comes
+    if (++parts == 1) {  // O is the part itself until there is a second one
       exponent = part.exponent;
       weight = part.mantissa;
       lse = part_lse;
@@ -78,13 +79,13 @@ struct MergeState {
     const float most = fmaxf(exponent, part.exponent);
     const float shrink = power_of_two(exponent - most);
     const float added = part.mantissa * power_of_two(part.exponent - most);
-    const FoldFactors factors{parts == 2 ? weight * shrink : shrink, added};
+    const CombineFactors factors{parts == 2 ? weight * shrink : shrink, added};
     weight = weight * shrink + added;
     exponent = most;
     return factors;
   }
 
-  /// What O is divided by at the end.
+  /// The final divisor of O.
   FOVEA_HOST_DEVICE float divisor() const { return parts > 1 ? weight : 1.0f; }
   /// -inf for a row without keys.
   FOVEA_HOST_DEVICE float merged_lse() const {
@@ -92,8 +93,8 @@ struct MergeState {
   }
 };
 
-/// The factor that a learned sink logit puts on O, and the LSE that counts it. A row without keys has O = 0
-/// already.
+/// The factor by which a learned sink logit scales O, and the LSE that includes the sink. A row without keys
+/// has O = 0 already.
 struct SinkResult {
   float factor = 1.0f, lse = -INFINITY;
 };

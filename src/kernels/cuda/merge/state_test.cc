@@ -21,22 +21,22 @@ struct Merged {
   float o, lse;
 };
 
-Merged fold(const std::vector<Part>& parts) {
+Merged combine(const std::vector<Part>& parts) {
   MergeState state;
   float o = 0.0f;
   for (const Part& part : parts) {
-    const FoldFactors factors = state.fold(part.lse);
+    const CombineFactors factors = state.combine(part.lse);
     o = product(o, factors.keep);
     if (factors.weight != 0.0f) o = std::fmaf(part.o, factors.weight, o);
   }
   return {o / state.divisor(), state.merged_lse()};
 }
 
-/// With the largest exponent known before the first sum, as the merge kernel has it.
+/// With the largest exponent known before the first sum, as in merge_states_kernel.
 Merged merge(const std::vector<Part>& parts) {
   MergeState state;
   for (const Part& part : parts)
-    state.fold(part.lse);
+    state.combine(part.lse);
   float o = 0.0f, weight = 0.0f;
   for (const Part& part : parts) {
     const PartWeight w = part_weight(part.lse);
@@ -50,7 +50,7 @@ Merged merge(const std::vector<Part>& parts) {
   return {o / state.divisor(), state.merged_lse()};
 }
 
-TEST(MergeState, FoldingAndMergingGiveTheSameBits) {
+TEST(MergeState, CombiningOneByOneAndMergingGiveTheSameBits) {
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
   for (int round = 0; round < 2000; ++round) {
@@ -58,7 +58,7 @@ TEST(MergeState, FoldingAndMergingGiveTheSameBits) {
     for (Part& part : parts)
       part = {normal(random),
               random() % 5 == 0 ? -kInf : normal(random) * static_cast<float>(1 + random() % 30)};
-    const Merged a = fold(parts), b = merge(parts);
+    const Merged a = combine(parts), b = merge(parts);
     EXPECT_EQ(a.o, b.o);
     EXPECT_EQ(a.lse, b.lse);
     double most = -1e300, sum = 0, o = 0;
@@ -83,14 +83,14 @@ TEST(MergeState, FoldingAndMergingGiveTheSameBits) {
 
 TEST(MergeState, TheOnlyPartIsKeptAsItIs) {
   for (const float lse : {0.1234567f, -77.7f, 300.3f, 1e-30f}) {
-    const Merged m = fold({{kNan, -kInf}, {0.333333f, lse}, {kInf, kNan}, {1, kInf}});
+    const Merged m = combine({{kNan, -kInf}, {0.333333f, lse}, {kInf, kNan}, {1, kInf}});
     EXPECT_EQ(m.o, 0.333333f);
     EXPECT_EQ(m.lse, lse);
   }
 }
 
 TEST(MergeState, PartsFarBelowLeakNothing) {
-  const Merged m = fold({{3, 50.0f}, {kNan, -1000.0f}});
+  const Merged m = combine({{3, 50.0f}, {kNan, -1000.0f}});
   EXPECT_NEAR(m.o, 3.0f, 1e-6f);
   EXPECT_NEAR(m.lse, 50.0f, 1e-5f);
   EXPECT_NEAR(merge({{kNan, -1000.0f}, {3, 50.0f}}).o, 3.0f, 1e-6f);
