@@ -42,7 +42,7 @@ TEST(CudaWorkspace, HoldsPartialResultsOnlyOfWhatMayBeSplit) {
 TEST(CudaWorkspace, LimitsOfFewSequencesTakeTheirKernel) {
   const auto merges = [](const AttentionLimits& limits) {
     const auto choice = choose_kernel(Family::sm80, llama(), KernelUse::decode, limits, kAnySharedBytes);
-    return choice.ok() && choice->kernel.merges;
+    return choice.ok() && choice->kernel.fused_combine;
   };
   // 8 heads of 8 splits of 1024 keys: two sequences are 128 of them.
   EXPECT_TRUE(merges({1, 1, 8192, 8192}));
@@ -106,7 +106,7 @@ TEST(CudaWorkspace, CountersOfPartsAreForKernelsThatMerge) {
     ASSERT_TRUE(layout.ok());
     const auto counters = static_cast<size_t>(layout->max_partials) * 8 * sizeof(uint32_t);
     ASSERT_GT(counters, size_t{0});
-    if (choice->kernel.merges)
+    if (choice->kernel.fused_combine)
       EXPECT_GE(layout->partial_state - layout->arrivals, counters);
     else
       EXPECT_EQ(layout->partial_state, layout->arrivals);

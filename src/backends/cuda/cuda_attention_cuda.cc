@@ -141,7 +141,7 @@ AttentionParams params_of(const CudaPlan& plan) {
   if (plan.layout.max_partials > 0) {
     p.partial_out = plan.at<float>(plan.layout.partial_out);
     p.partial_state = plan.at<PartialState>(plan.layout.partial_state);
-    if (plan.kernel.kernel.merges) p.arrivals = plan.at<uint32_t>(plan.layout.arrivals);
+    if (plan.kernel.kernel.fused_combine) p.arrivals = plan.at<uint32_t>(plan.layout.arrivals);
   }
   p.queue = plan.at<int32_t>(plan.layout.queue);
   return p;
@@ -431,10 +431,11 @@ class CudaAttention : public AttentionBackend {
     PageSource pages;
     pages.first = meta.kv_indptr.empty() ? nullptr : meta.kv_indptr.data();
     pages.stride = meta.page_table_stride;
-    const ScheduleView out{plan.at<WorkItem>(plan.layout.items), plan.at<int32_t>(plan.layout.num_items),
-                           plan.at<PlanError>(plan.layout.error),
-                           plan.kernel.kernel.merges ? plan.at<uint32_t>(plan.layout.arrivals) : nullptr,
-                           plan.at<int32_t>(plan.layout.queue)};
+    const ScheduleView out{
+        plan.at<WorkItem>(plan.layout.items), plan.at<int32_t>(plan.layout.num_items),
+        plan.at<PlanError>(plan.layout.error),
+        plan.kernel.kernel.fused_combine ? plan.at<uint32_t>(plan.layout.arrivals) : nullptr,
+        plan.at<int32_t>(plan.layout.queue)};
     PlanInput input = input_of(meta);
     if (meta.num_pages > 0) {
       auto* const bad = plan.at<uint8_t>(plan.layout.bad_pages);
@@ -490,7 +491,7 @@ class CudaAttention : public AttentionBackend {
     FOVEA_RETURN_IF_ERROR(
         launch(plan.kernel, params, static_cast<int>(plan.layout.max_items), stream.cuda().handle(), record));
     if (record.attention)
-      plan.queued.fetch_or(1u << record.variant | (record.merge ? CudaPlan::kMergeBit : 0),
+      plan.queued.fetch_or(1u << record.variant | (record.combine ? CudaPlan::kMergeBit : 0),
                            std::memory_order_relaxed);
     return {};
   }

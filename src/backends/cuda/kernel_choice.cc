@@ -84,7 +84,7 @@ bool takes_few_of_sm80(Family family, const AttentionSpec& spec, KernelUse use,
                        const AttentionLimits& limits) {
   if (family != Family::sm90 || use != KernelUse::decode || !few_sequences(spec, limits)) return false;
   const auto narrow = select(Family::sm80, spec, use, limits);
-  return narrow.ok() && narrow->merges;  // the others are none of few sequences
+  return narrow.ok() && narrow->fused_combine;  // the others are none of few sequences
 }
 
 /// Verifying drafts takes a few rows of a sequence, which decode kernels split like one; of the others those

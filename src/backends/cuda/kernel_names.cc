@@ -38,7 +38,8 @@ std::string kind_of(const KernelChoice& choice) {
   const KernelInfo& k = choice.kernel;
   switch (k.kind) {
     // Those of sm80 that merge themselves are for few sequences.
-    case KernelKind::decode: return choice.family == Family::sm80 && k.merges ? "decode few" : "decode";
+    case KernelKind::decode:
+      return choice.family == Family::sm80 && k.fused_combine ? "decode few" : "decode";
     case KernelKind::extend: return "prefill";
     case KernelKind::extend_small: return "prefill small";
   }
@@ -69,7 +70,8 @@ std::vector<KernelName> names_of(const KernelChoice& choice, const LaunchRecord&
   if (choice.family == Family::sm80 && k.general) instance += " masks";
   instance += variant_of(choice, record.variant);
   std::vector<KernelName> names = {{family, instance, k.split_keys, choice.max_split_tokens}};
-  if (record.merge) names.push_back({family, "merge " + name_of(k.q), k.split_keys, choice.max_split_tokens});
+  if (record.combine)
+    names.push_back({family, "merge " + name_of(k.q), k.split_keys, choice.max_split_tokens});
   return names;
 }
 

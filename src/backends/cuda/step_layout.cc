@@ -61,7 +61,7 @@ Result<StepLayout> step_layout(const AttentionSpec& spec, const KernelChoice& ch
   out.bad_pages = kAlignment;
   out.items = out.bad_pages + aligned(static_cast<size_t>(limits.max_seqs));
   out.arrivals = out.items + aligned(static_cast<size_t>(most.max_items) * sizeof(WorkItem));
-  const int64_t counters = choice.kernel.merges ? most.max_partials * spec.num_kv_heads : 0;
+  const int64_t counters = choice.kernel.fused_combine ? most.max_partials * spec.num_kv_heads : 0;
   out.partial_state = out.arrivals + aligned(static_cast<size_t>(counters) * sizeof(uint32_t));
   out.partial_out = out.partial_state + aligned(parts * sizeof(PartialState));
   out.bytes =

@@ -1,27 +1,27 @@
 #pragma once
-// The end of rows whose keys were split: the parts that the kernels left are merged by a kernel of their own,
-// in an order that depends on their number and Dv alone. (A merge by the last block to arrive would need a
-// fence and an atomic for each part; this needs a launch.)
+// The combine kernel: reduces the partial results of rows whose keys were split, in an order that depends
+// only on their number and Dv. (A reduction by the last-arriving CTA would need a fence and an atomic for
+// each partial result; this needs a launch.)
 #include "kernels/cuda/common/finish.cuh"
 #include "kernels/cuda/tiles/grid_dependency.cuh"
 #include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda {
 
-inline constexpr int kMergeThreads = 256;
+inline constexpr int kCombineThreads = 256;
 
-/// Columns of a task, in groups of four: a row of few parts is one task; of many it is cut, for more blocks
-/// and for more lanes over the parts.
-__device__ __forceinline__ int merge_columns(const AttentionParams& p, int num_splits) {
+/// Columns of a task, in groups of four. A row with few splits is one task; a row with many is cut into
+/// several, for more CTAs and for more lanes over the splits.
+__device__ __forceinline__ int combine_columns(const AttentionParams& p, int num_splits) {
   return num_splits < 32 ? p.partial_columns / 4 : 8;
 }
 
-/// Some columns of one row: thread (column, lane) sums parts lane, lane + lanes, ...; then lanes are summed
-/// in order.
+/// Combines some columns of one row: thread (column, lane) sums splits lane, lane + lanes, ...; then the
+/// lanes' sums are added in order.
 template <class Q>
-__device__ void merge_row(const AttentionParams& p, const WorkItem& item, int head, int row, int first_column,
-                          int columns, float4* sums, float* totals) {
-  const int lanes = kMergeThreads / columns;
+__device__ void combine_row(const AttentionParams& p, const WorkItem& item, int head, int row,
+                            int first_column, int columns, float4* sums, float* totals) {
+  const int lanes = kCombineThreads / columns;
   const int column = static_cast<int>(threadIdx.x) % columns, lane = static_cast<int>(threadIdx.x) / columns;
   const int64_t stride = static_cast<int64_t>(p.kv_heads.divisor) * p.partial_rows;
   const int64_t at = partial_row(p, item.partial_first, head, row);
@@ -60,11 +60,11 @@ __device__ void merge_row(const AttentionParams& p, const WorkItem& item, int he
   __syncthreads();
 }
 
-/// A row tile of n parts has n items; each makes every n-th task of it.
+/// A row tile of n splits has n items; item k does tasks k, k + n, ... of the tile.
 template <class Q>
-__global__ __launch_bounds__(kMergeThreads) void merge_kernel(const __grid_constant__ AttentionParams p) {
-  __shared__ float4 sums[kMergeThreads];
-  __shared__ float totals[kMergeThreads];
+__global__ __launch_bounds__(kCombineThreads) void combine_kernel(const __grid_constant__ AttentionParams p) {
+  __shared__ float4 sums[kCombineThreads];
+  __shared__ float totals[kCombineThreads];
   grid_launch_dependents();
   grid_dependency_wait();
   if (p.queue != nullptr && blockIdx.x == 0 && threadIdx.x == 0) *p.queue = 0;  // for the next layer
@@ -75,10 +75,10 @@ __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const __grid_const
     const WorkItem item = p.items[index];
     if (item.num_splits == 1) continue;
     const int rows = min(p.partial_rows, item.n_q * static_cast<int>(p.group.divisor) - item.row_first);
-    const int columns = merge_columns(p, item.num_splits);
+    const int columns = combine_columns(p, item.num_splits);
     const int groups = (p.partial_columns / 4 + columns - 1) / columns;
     for (int task = item.split; task < rows * groups; task += item.num_splits)
-      merge_row<Q>(p, item, head, task / groups, task % groups * (4 * columns), columns, sums, totals);
+      combine_row<Q>(p, item, head, task / groups, task % groups * (4 * columns), columns, sums, totals);
   }
 }
 

@@ -1,18 +1,18 @@
 #pragma once
-// The end of a row: normalise, convert and write; or leave a part for the merge kernel.
+// The end of a row: normalise, convert and write; and access to the states of partial results.
 #include "kernels/cuda/common/mask.cuh"
 #include "kernels/cuda/common/softmax.cuh"
 #include "kernels/cuda/tiles/convert.cuh"
 
 namespace fovea::cuda {
 
-/// A row's sum of probabilities, as finish_row() takes it: NaN, which becomes its O and LSE, of a sequence
-/// whose keys cannot be read.
+/// A row's sum of probabilities for finish_row(). For a sequence whose keys cannot be read it is NaN, which
+/// makes O and LSE NaN.
 __device__ __forceinline__ float sum_of(const WorkItem& item, float sum) {
   return item.n_k == kLostKeys ? NAN : sum;
 }
 
-/// Four neighbours of a finished row, converted.
+/// Converts and stores four adjacent elements of a finished row.
 template <class T>
 __device__ __forceinline__ void store_out4(const AttentionParams& p, int q_row, int head, int column,
                                            float4 o) {
@@ -20,7 +20,7 @@ __device__ __forceinline__ void store_out4(const AttentionParams& p, int q_row, 
   *reinterpret_cast<uint2*>(out) = make_uint2(pack<T>(o.x, o.y), pack<T>(o.z, o.w));
 }
 
-/// Four columns of packed row item.row_first + row, whose sum_of() is `sum`; with column 0 the log-sum-exp
+/// Writes four columns of packed row item.row_first + row, whose sum_of() is `sum`; with column 0 the LSE
 /// too.
 template <class Q>
 __device__ __forceinline__ void finish(const AttentionParams& p, const WorkItem& item, int head, int row,
@@ -37,9 +37,9 @@ __device__ __forceinline__ void finish(const AttentionParams& p, const WorkItem&
         end.lse;
 }
 
-/// Index of a row of a part in AttentionParams::partial_state.
-__device__ __forceinline__ int64_t partial_row(const AttentionParams& p, int part, int head, int row) {
-  return (static_cast<int64_t>(part) * static_cast<int>(p.kv_heads.divisor) + head) * p.partial_rows + row;
+/// Index of a row of a partial result in AttentionParams::partial_state.
+__device__ __forceinline__ int64_t partial_row(const AttentionParams& p, int partial, int head, int row) {
+  return (static_cast<int64_t>(partial) * static_cast<int>(p.kv_heads.divisor) + head) * p.partial_rows + row;
 }
 __device__ __forceinline__ float2 load_state(const AttentionParams& p, int64_t at) {
   return __ldcg(reinterpret_cast<const float2*>(p.partial_state + at));

@@ -101,12 +101,12 @@ __device__ void store_item(WorkItem* to, const WorkItem& item) {
 }
 
 template <bool kPlainMask>
-__global__ __launch_bounds__(kMaxThreads) void step_kernel(const __grid_constant__ PlanPolicy policy,
-                                                           const __grid_constant__ StepDivide divide,
-                                                           const __grid_constant__ AttentionLimits limits,
-                                                           const __grid_constant__ PlanInput in,
-                                                           const __grid_constant__ PageSource pages,
-                                                           const __grid_constant__ ScheduleView out) {
+__global__ __launch_bounds__(kMaxThreads) void schedule_kernel(const __grid_constant__ PlanPolicy policy,
+                                                               const __grid_constant__ StepDivide divide,
+                                                               const __grid_constant__ AttentionLimits limits,
+                                                               const __grid_constant__ PlanInput in,
+                                                               const __grid_constant__ PageSource pages,
+                                                               const __grid_constant__ ScheduleView out) {
   __shared__ StepStorage shared;
   grid_launch_dependents();
   grid_dependency_wait();
@@ -228,8 +228,8 @@ Status launch_schedule(const PlanPolicy& policy, const AttentionLimits& limits, 
   config.attrs = &attribute;
   config.numAttrs = has_programmatic_launch(major) ? 1 : 0;
   if (code == cudaSuccess)
-    code = cudaLaunchKernelEx(&config, plain ? step_kernel<true> : step_kernel<false>, policy, divide, limits,
-                              input, pages, out);
+    code = cudaLaunchKernelEx(&config, plain ? schedule_kernel<true> : schedule_kernel<false>, policy, divide,
+                              limits, input, pages, out);
   if (code == cudaSuccess) return {};
   cudaGetLastError();  // clears the error: reported here, not by the next launch
   return Error{ErrorCode::internal, std::string("launch of the schedule: ") + cudaGetErrorString(code)};

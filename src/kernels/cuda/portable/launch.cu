@@ -38,7 +38,7 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   }
   if (l.error.empty() && p.partial_out != nullptr) {
     merge_kernel<<<static_cast<unsigned>(std::min<int64_t>(units, int64_t{16} * multiprocessors)),
-                   kMergeThreads, 0, stream>>>(p, access);
+                   kCombineThreads, 0, stream>>>(p, access);
     l.check(cudaGetLastError(), "launch of the portable merge kernel");
   }
   if (l.error.empty()) {

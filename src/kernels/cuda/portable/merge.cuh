@@ -5,13 +5,13 @@
 
 namespace fovea::cuda::portable {
 
-inline constexpr int kMergeThreads = 128;
+inline constexpr int kCombineThreads = 128;
 
 /// A thread has four columns of a row. A row tile of n parts has n items; each takes its share of the rows.
-__global__ __launch_bounds__(kMergeThreads) void merge_kernel(const __grid_constant__ AttentionParams p,
+__global__ __launch_bounds__(kCombineThreads) void merge_kernel(const __grid_constant__ AttentionParams p,
                                                               const __grid_constant__ Access access) {
   const int heads = static_cast<int>(p.kv_heads.divisor);
-  const int columns = p.partial_columns / 4, rows_at_once = kMergeThreads / columns;
+  const int columns = p.partial_columns / 4, rows_at_once = kCombineThreads / columns;
   const int column = static_cast<int>(threadIdx.x) % columns, first = static_cast<int>(threadIdx.x) / columns;
   const int64_t units = static_cast<int64_t>(*p.num_items) * heads;
   const int64_t stride = static_cast<int64_t>(heads) * p.partial_rows;

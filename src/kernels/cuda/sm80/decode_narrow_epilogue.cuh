@@ -31,13 +31,13 @@ struct NarrowEpilogue {
     __syncthreads();
     reduce(item, head, rows, buffer);
     if (item.num_splits == 1 || params.arrivals == nullptr) return;
-    const PartGroup group = part_group(params, item, head);
+    const SplitGroup group = split_group(params, item, head);
     __syncthreads();
     if (threadIdx.x == 0) *last = arrive_last(group.counter, group.count);
     __syncthreads();
     if (*last == 0) return;
     for (int row = threadIdx.x / 32; row < rows; row += P::kWarps)
-      merge_group_row<P, Loads>(params, item, head, row);
+      combine_group_row<P, Loads>(params, item, head, row);
   }
 
  private:

@@ -61,10 +61,10 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_narrow_ke
     }
     if (!more) {
       // No loads are under way whose registers would be in the way.
-      epilogue.template unit<kMergeFan>(item_of(unit), head_of(unit), tile);
+      epilogue.template unit<kCombineFanIn>(item_of(unit), head_of(unit), tile);
       return;
     }
-    epilogue.template unit<kMergeStep>(item_of(unit), head_of(unit), tile);
+    epilogue.template unit<kCombineStep>(item_of(unit), head_of(unit), tile);
   }
 }
 

@@ -38,7 +38,7 @@ constexpr KernelInfo narrow_info(int limit = kAnySharedBytes) {
   KernelInfo info = common_info<P>();
   info.kind = KernelKind::decode;
   info.kv = P::kKv;
-  info.merges = true;
+  info.fused_combine = true;
   set_shared<P>(info, P::kSharedBytes, limit);
   return info;
 }

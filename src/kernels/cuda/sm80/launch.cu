@@ -41,7 +41,7 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   with_sizes.ahead = kernel.ahead;
   with_sizes.kv.v_gain = value_gain(params.kv, params.kv.type);
   with_sizes.kv.v_scale /= with_sizes.kv.v_gain;
-  const bool merged = kernel.merges && params.arrivals != nullptr;
+  const bool merged = kernel.fused_combine && params.arrivals != nullptr;
   const bool merges_after = params.partial_out != nullptr && !merged && max_items > 0;
   if (!merges_after) with_sizes.queue = nullptr;
   Launch l{kernel, with_sizes, max_items, stream};
@@ -59,9 +59,10 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   }
   if (l.error.empty() && merges_after) {
     const int64_t units = static_cast<int64_t>(max_items) * params.kv_heads.divisor;
-    const auto merge = kernel.q == QueryType::f16 ? merge_kernel<__half> : merge_kernel<__nv_bfloat16>;
-    l.check(queue(merge, std::min<int64_t>(units, int64_t{8} * device.multiprocessors), kMergeThreads, 0, l),
-            "launch of the merge kernel");
+    const auto merge = kernel.q == QueryType::f16 ? combine_kernel<__half> : combine_kernel<__nv_bfloat16>;
+    l.check(
+        queue(merge, std::min<int64_t>(units, int64_t{8} * device.multiprocessors), kCombineThreads, 0, l),
+        "launch of the merge kernel");
   }
   if (l.error.empty()) {
     if (record != nullptr) *record = {max_items > 0, merges_after};

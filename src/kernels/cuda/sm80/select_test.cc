@@ -63,7 +63,7 @@ TEST(Sm80Select, EveryKernelFitsEveryDeviceAndSumsAlike) {
                   EXPECT_LE((info->shared_bytes + 1024) * info->blocks_per_sm, shared_bytes + 1024) << d;
                   EXPECT_EQ(info->tile_keys, sized->tile_keys) << d;
                   EXPECT_EQ(info->split_keys, sized->split_keys) << d;
-                  EXPECT_EQ(info->merges, sized->merges) << d;
+                  EXPECT_EQ(info->fused_combine, sized->fused_combine) << d;
                   EXPECT_EQ(info->general, general);
                   EXPECT_TRUE(kind != KernelKind::decode || info->rows == sized->rows) << d;
                   EXPECT_TRUE(shared_bytes != 227 * 1024 || *info == *sized) << d;
@@ -87,14 +87,14 @@ TEST(Sm80Select, FewSequencesTakeTheirKernelWhereThereIsOne) {
   p.few_sequences = true;
   const auto few = select(p, KernelKind::decode);
   ASSERT_TRUE(many.ok() && few.ok());
-  EXPECT_FALSE(many->merges);
-  EXPECT_TRUE(few->merges);
+  EXPECT_FALSE(many->fused_combine);
+  EXPECT_TRUE(few->fused_combine);
   EXPECT_LT(few->split_keys, many->split_keys);
   p.head_dim = p.v_head_dim = 256;
   const auto wide = select(p, KernelKind::decode);
   ASSERT_TRUE(wide.ok());
   EXPECT_EQ(wide->head_dim, 256);
-  EXPECT_FALSE(wide->merges);
+  EXPECT_FALSE(wide->fused_combine);
   EXPECT_EQ(select(p, KernelKind::extend).value(), select(problem(256, 256), KernelKind::extend).value());
 }
 

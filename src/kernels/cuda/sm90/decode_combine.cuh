@@ -263,7 +263,7 @@ struct DecodeCombine {
     const int leading = layout.leading_splits();
     int count = list_partials(layout, 0, leading);
     if (thread < rows) group_state(0, thread) = make_float2(-INFINITY, -INFINITY);
-    if (thread == 0) list[P::kConsumers] = came_last(before, num_ctas);
+    if (thread == 0) list[P::kConsumers] = is_last_arrival(before, num_ctas);
     barrier();
     if (list[P::kConsumers] == 0) return;
     begin_row();
@@ -378,7 +378,7 @@ struct DecodeCombine {
       const CombineFactors g(lane == 0 ? last.y : all_before, group);
       if (exists)
         factors[at + lane] =
-            make_float4(f.first, planted_fold_weight(f.second, at + lane, count), g.first, g.second);
+            make_float4(f.first, planted_combine_weight(f.second, at + lane, count), g.first, g.second);
       const int end = min(32, count - at) - 1;
       last.x = __shfl_sync(~0u, last_of_group ? -INFINITY : group, end);
       last.y = __shfl_sync(~0u, all, end);

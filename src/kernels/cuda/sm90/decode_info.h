@@ -18,7 +18,7 @@ constexpr KernelInfo decode_info(bool general) {
   info.rows = P::kRows;
   info.tile_keys = P::kTileKeys;
   info.split_keys = P::kChunkKeys;
-  info.merges = true;
+  info.fused_combine = true;
   info.threads = P::kThreads;
   info.shared_bytes = P::kSharedBytes;
   info.blocks_per_sm = 1;

@@ -28,14 +28,14 @@ cudaError_t read(Device& d) {
 /// Programmatic dependent launch: the merge kernel may start while the attention kernel finishes, as it waits
 /// for the grid dependency itself.
 cudaError_t queue_merge(const Launch& l) {
-  const auto merge = l.kernel.q == QueryType::f16 ? merge_kernel<__half> : merge_kernel<__nv_bfloat16>;
+  const auto merge = l.kernel.q == QueryType::f16 ? combine_kernel<__half> : combine_kernel<__nv_bfloat16>;
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim =
       dim3(static_cast<unsigned>(std::min<int64_t>(l.work_tiles(), int64_t{8} * l.multiprocessors)));
-  config.blockDim = dim3(kMergeThreads);
+  config.blockDim = dim3(kCombineThreads);
   config.stream = l.stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
@@ -55,7 +55,7 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   p.partial_columns = kernel.v_head_dim;
   p.kv.v_gain = value_gain(p.kv, p.kv.type);
   p.kv.v_scale /= p.kv.v_gain;
-  const bool merged = kernel.merges && p.arrivals != nullptr;
+  const bool merged = kernel.fused_combine && p.arrivals != nullptr;
   const bool merges_after = p.partial_out != nullptr && !merged;
   // The work counter is reset by the merge kernel or, in prefill, by the prefill kernel itself.
   if (!merges_after && kernel.kind == KernelKind::decode) p.queue = nullptr;

@@ -16,7 +16,7 @@ __device__ __forceinline__ float planted_weight(float weight, int part, int part
 }
 
 /// Likewise where the attention kernel does.
-__device__ __forceinline__ float planted_fold_weight(float weight, int part, int parts) {
+__device__ __forceinline__ float planted_combine_weight(float weight, int part, int parts) {
   if (mutated(Mutation::fold_unscaled)) return 1.0f;
   if (part + 1 == parts && mutated(Mutation::fold_twice)) return 2.0f * weight;
   if (part + 1 == parts && mutated(Mutation::fold_lost)) return 0.0f;
