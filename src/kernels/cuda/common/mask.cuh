@@ -1,6 +1,6 @@
 #pragma once
 // Score of a (query row, key) pair beyond scale * q.k: soft cap, biases and visibility. The plain kernels
-// know the causal limit and the end of the sequence only; the general ones all of it.
+// handle only the causal limit and the end of the sequence; the general ones all of it.
 #include "base/mutation.h"
 #include "kernels/cuda/common/params.h"
 #include "kernels/cuda/common/softmax.cuh"
@@ -54,7 +54,7 @@ __device__ inline bool visible(const MaskParams& m, const WorkItem& item, const 
   return seen;
 }
 
-/// The score in log2 units from the raw dot product; -inf = not seen.
+/// The score in log2 units from the raw dot product; -inf = masked.
 __device__ inline float general_score(const AttentionParams& p, const WorkItem& item, const RowContext& r,
                                       int key, float dot) {
   const MaskParams& m = p.mask;

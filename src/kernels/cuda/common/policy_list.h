@@ -1,5 +1,5 @@
 #pragma once
-// The policies that a family compiles its kernels for.
+// The policies for which a kernel family is compiled.
 
 namespace fovea::cuda {
 

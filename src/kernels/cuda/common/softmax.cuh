@@ -1,5 +1,5 @@
 #pragma once
-// Running softmax of one row in base 2, and the end of a row.
+// Online softmax of one row in base 2, and the end of a row.
 #include <cuda_runtime.h>
 
 #include "base/mutation.h"
@@ -11,7 +11,7 @@ namespace fovea::cuda {
 inline constexpr float kLog2e = 1.4426950408889634f;
 inline constexpr float kLn2 = 0.6931471805599453f;
 
-/// What exponents are taken against: 0 while a row has seen no key, so that -inf - -inf never happens.
+/// The row max to subtract from scores: 0 while a row has seen no key, so that -inf - -inf does not occur.
 __device__ __forceinline__ float finite_max(float maximum) {
   return maximum == -INFINITY ? 0.0f : maximum;
 }
@@ -27,7 +27,7 @@ __device__ __forceinline__ RowEnd finish_row(float maximum, float sum, const flo
   if (sink == nullptr) {
     end.inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
     end.lse = sum > 0.0f ? (maximum + log2f(sum)) * kLn2 : -INFINITY;
-    // A NaN among visible keys stays one.
+    // A NaN from a visible key propagates.
     if (sum != sum) end.inverse = end.lse = sum;
     return end;
   }

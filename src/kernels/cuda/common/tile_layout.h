@@ -4,10 +4,10 @@
 
 namespace fovea::cuda {
 
-/// Rows of a tile in shared memory: the pitch, and where 16-byte chunk c of row r lies, such that eight rows
-/// of one chunk (what ldmatrix reads at a time) fall into eight different 16-byte groups of the 128 bytes of
-/// banks. Rows of whole 128-byte lines have their chunks permuted by r % 8; others are padded to an odd
-/// number of chunks.
+/// Pitch of a tile's rows in shared memory and offset of 16-byte chunk c of row r, such that one chunk of
+/// eight rows (which ldmatrix reads at a time) falls into eight different 16-byte groups of the 128 bytes of
+/// banks. Rows of whole 128-byte lines are swizzled: their chunks are permuted by r % 8. Others are padded to
+/// an odd number of chunks.
 template <int RowBytes>
 struct TileLayout {
   static_assert(RowBytes % 16 == 0);
@@ -17,9 +17,9 @@ struct TileLayout {
   FOVEA_HOST_DEVICE static constexpr unsigned offset(unsigned row, unsigned chunk) {
     return row * kPitch + ((kSwizzled ? chunk ^ (row & 7) : chunk) << 4);
   }
-  /// The address `chunks` further in the row of `address`, a chunk c of a tile at a multiple of 128, where
-  /// c % 8 + chunks % 8 has no carry between bits: one XOR where the row's number would take a sum, a XOR and
-  /// a shift. Constant chunks only.
+  /// The address `chunks` after `address` in the same row; `address` is that of a chunk c, the tile lies at a
+  /// multiple of 128, and c % 8 + chunks % 8 has no carry between bits. One XOR, where offset() takes a sum,
+  /// a XOR and a shift. For constant `chunks` only.
   FOVEA_HOST_DEVICE static constexpr unsigned moved(unsigned address, unsigned chunks) {
     return kSwizzled ? (address ^ ((chunks & 7) << 4)) + (chunks & ~7u) * 16 : address + chunks * 16;
   }

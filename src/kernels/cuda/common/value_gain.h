@@ -1,14 +1,14 @@
 #pragma once
-// What KvParams::v_gain is for a cache.
+// KvParams::v_gain for a cache.
 #include "kernels/cuda/common/params.h"
 
 namespace fovea::cuda {
 
-/// With a scale for each token an element is its share of the token's largest value, and the gain is the
-/// power of two above the type's largest element (448, 57344, 127). Scales of whole heads say nothing of
-/// that: an e5m2 cache may hold plain values with a scale of 1, whose products with 2^16 would be beyond
-/// fp16. They need none either: a head's scale is no smaller than its largest value over the type's largest
-/// element.
+/// With a scale per token, a token's largest value has the type's largest element (448, 57344, 127), so the
+/// scale is that value divided by it. The gain is the next power of two, so that scale * gain is at most a
+/// few times the token's largest value. With a scale per head this does not hold: an e5m2 cache may contain
+/// unscaled values with a scale of 1, and 1 * 2^16 is beyond fp16. A gain is not needed there: a head's scale
+/// is no smaller than the head's largest value over the type's largest element.
 inline float value_gain(const KvParams& kv, KvType type) {
   if (kv.v_scales == nullptr || (kv.scale_slot_stride == 0 && kv.scale_page_stride == 0)) return 1.0f;
   if (type == KvType::e4m3) return 0x1p9f;

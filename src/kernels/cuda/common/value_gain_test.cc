@@ -5,15 +5,15 @@
 namespace fovea::cuda {
 namespace {
 
-TEST(ValueGain, IsForScalesOfTokensOnly) {
+TEST(ValueGain, OnlyForScalesPerToken) {
   const float scale = 1.0f;
   KvParams kv;
   EXPECT_EQ(value_gain(kv, KvType::e5m2), 1.0f) << "no scales";
   kv.v_scales = &scale;
   kv.scale_head_stride = 1;
-  EXPECT_EQ(value_gain(kv, KvType::e5m2), 1.0f) << "scales of heads";
+  EXPECT_EQ(value_gain(kv, KvType::e5m2), 1.0f) << "scales per head";
   kv.scale_slot_stride = 8;
-  // The largest element times its scale, as a part of the token's largest value, fits fp16 with the gain.
+  // The next power of two above the largest element: 448, 57344, 127.
   EXPECT_EQ(value_gain(kv, KvType::e4m3), 512.0f);
   EXPECT_EQ(value_gain(kv, KvType::e5m2), 65536.0f);
   EXPECT_EQ(value_gain(kv, KvType::int8), 128.0f);

@@ -1,5 +1,5 @@
 #pragma once
-// 8-bit keys and values as the query's type.
+// Conversion of 8-bit keys and values to the query's type.
 #include <type_traits>
 
 #include "kernels/cuda/common/params.h"
