@@ -50,7 +50,7 @@ __device__ void norm_row(const HeadNorm& norm, int n, float* row, int lane) {
   __syncwarp();
 }
 
-/// Products and sums each rounded, as rope_neox() of the CPU has them.
+/// Products and sums are each rounded, as in rope_neox() on the CPU.
 __device__ void rotate_row(const RopeParams& rope, int64_t position, float* row, int lane) {
   if (rope.dim == 0) return;
   const int half = rope.dim / 2;
@@ -82,7 +82,7 @@ __device__ void store_activation(__nv_bfloat16* out, int n, const float* row, in
     out[i] = __float2bfloat16_rn(row[i]);
 }
 
-/// The scale of one (token, head): NaN when the row holds something that is not finite.
+/// The scale of one (token, head): NaN when an element of the row is not finite.
 __device__ float token_scale(const float* row, int n, int lane) {
   float most = 0.0f;
   bool finite = true;
@@ -102,9 +102,9 @@ __device__ void store_row(void* data, float* scales, KvCacheDType dtype, const R
   if (scales != nullptr) {
     scale = token_scale(row, n, lane);
     if (lane == 0) scales[place.scale_at] = scale;
-    if (scale != scale) return;  // whatever the codes are, they mean NaN
+    if (scale != scale) return;  // with a NaN scale, any code reads as NaN
   }
-  // Four at once where they lie together and aligned.
+  // Four at a time where they are contiguous and aligned.
   const auto address = reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(place.at) * size_of(dtype);
   if (n % 4 == 0 && place.run % 4 == 0 && place.run_stride % 4 == 0 && place.at % 4 == 0 &&
       address % (4 * size_of(dtype)) == 0) {
@@ -121,16 +121,16 @@ __device__ void store_row(void* data, float* scales, KvCacheDType dtype, const R
     store_element(data, place.element(d), dtype, stored_bits(row[d], scale, dtype));
 }
 
-/// What becomes of a token.
+/// Where a token is stored.
 struct TokenPlace {
-  int64_t slot = -1;     // below 0 = nowhere; from num_slots on = an error
-  int64_t position = 0;  // its row of the rotary tables
-  bool beyond = false;   // the tables have no such row
-  bool of_none = false;  // no sequence has it
+  int64_t slot = -1;        // below 0 = nowhere; from num_slots on = an error
+  int64_t position = 0;     // its row of the rotary tables
+  bool beyond = false;      // the rotary tables have no such row
+  bool unassigned = false;  // no sequence has it
 };
 
-/// The last sequence that begins at or before the token: each step looks at 32 places of what is left, so
-/// that 1024 sequences are two reads; a step of one row a sequence has it where the token's number says.
+/// The sequence of a token, or -1. A 32-ary search over q_offsets: 1024 sequences take two reads. If every
+/// sequence has one row, the token's index is the sequence.
 __device__ int sequence_of(const SequenceRows& s, int64_t token, int lane) {
   if (token < s.seqs && s.q_offsets[token] == token && s.q_offsets[token + 1] == token + 1)
     return static_cast<int>(token);
@@ -152,8 +152,8 @@ __device__ TokenPlace place_of(const AppendParams& p, int64_t token, int lane) {
   if (p.sequences.q_offsets.data != nullptr) {
     const SequenceRows& s = p.sequences;
     const int b = sequence_of(s, token, lane);
-    place.of_none = b < 0;
-    if (place.of_none) return place;
+    place.unassigned = b < 0;
+    if (place.unassigned) return place;
     place.position = s.kv_lens[b] - (s.q_offsets[b + 1] - token);
     if (p.k != nullptr) {
       const int64_t column = place.position / p.kv.page_size;
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   const int64_t token = task / each;
   int head = static_cast<int>(task % each);
   const TokenPlace place = place_of(p, token, lane);
-  if (place.of_none) return;
+  if (place.unassigned) return;
   if (place.beyond || (head >= q_heads && place.slot >= p.num_slots)) {
     if (lane == 0 && p.error != nullptr) atomicMax(p.error, static_cast<int32_t>(token) + 1);
     return;

@@ -1,5 +1,5 @@
 #pragma once
-// Launches of what kernels/cache/cache_rows.h describes; all pointers to device memory.
+// Launches of the operations that kernels/cache/cache_rows.h describes; all pointers are to device memory.
 #include "device/cuda/cuda_stream.h"
 #include "kernels/cache/cache_rows.h"
 

@@ -10,7 +10,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = 4;
 
-/// One kind of a page's bytes: `bytes` of each page, pages `stride` apart.
+/// One kind of data of a page (K, V or scales): `bytes` per page, pages `stride` apart.
 struct PageBytes {
   std::byte* data = nullptr;
   int64_t bytes = 0, stride = 0;
@@ -20,7 +20,7 @@ struct PageKinds {
   PageBytes of[4];  // K, V, K scales, V scales
 };
 
-/// Block (i, kind) copies one kind of pair i.
+/// CTA (i, kind) copies one kind of data of pair i.
 __global__ void copy_pages_kernel(const __grid_constant__ PageKinds kinds, IndexArray from, IndexArray to,
                                   int64_t num_pages) {
   const PageBytes kind = kinds.of[blockIdx.y];

@@ -1,5 +1,5 @@
 #pragma once
-// Elements of the KV cache: written and read as base/float16.h and base/float8.h define them, on the device.
+// Elements of the KV cache on the device: converted as base/float16.h and base/float8.h define.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -19,7 +19,7 @@ __device__ inline float to_float(__nv_bfloat16 x) {
   return __bfloat162float(x);
 }
 
-/// x / scale; a NaN keeps its sign, which the division of this device would drop.
+/// x / scale; a NaN keeps its sign, which a division on this device would drop.
 __device__ inline float divided(float x, float scale) {
   return x != x ? x : __fdiv_rn(x, scale);
 }
@@ -54,7 +54,7 @@ __device__ inline void store_four(void* data, int64_t at, KvCacheDType dtype, co
   }
 }
 
-/// Where K or V of one (page, head, slot) begins, and its elements from there.
+/// The first element of K or V of one (page, head, slot), and the strides to the others.
 struct RowPlace {
   int64_t at = 0;          ///< element 0
   int64_t run = 0;         ///< elements that are contiguous

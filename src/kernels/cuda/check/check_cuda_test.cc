@@ -61,7 +61,7 @@ TEST_F(PagesOnDevice, EntriesThatAStepReadsArePages) {
   EXPECT_THAT(fault_of(table(3, 4), {33, 48, 33}, ids, {}, {0, 0, 0, 1}), ElementsAre(0, 0, 0, 0));
 }
 
-TEST_F(PagesOnDevice, PagesThatAMaskHidesMayBeAnything) {
+TEST_F(PagesOnDevice, PagesThatAMaskHidesAreArbitrary) {
   const std::vector<int32_t> ids = {-7, 1, 2, 3};
   const auto fault = [&](const MaskSpec& mask, int n_q) {
     PageCheck check = table(4, 4);
@@ -146,7 +146,7 @@ TEST_F(PagesOnDevice, SequencesWithBadPages) {
 
 class NarrowOnDevice : public CudaTest {};
 
-TEST_F(NarrowOnDevice, CopiesRowsAndCutsWhatIsBeyond) {
+TEST_F(NarrowOnDevice, CopiesRowsAndClampsNumbers) {
   constexpr int64_t kMin = INT32_MIN, kMax = INT32_MAX;
   const std::vector<int64_t> offsets = {0, 5, kMax, kMin};
   std::vector<int64_t> ids(4 * 7, -9);

@@ -11,7 +11,7 @@ std::string message(const PageFault& fault, const PageCheck& check) {
   return status.ok() ? "" : status.error().message;
 }
 
-TEST(PageFault, SaysWhereAndWhatIsAllowed) {
+TEST(PageFault, NamesTheEntryAndWhatIsAllowed) {
   PageCheck check;
   check.num_pages = 1024;
   check.page_size = 16;
@@ -35,7 +35,7 @@ TEST(PageFault, SaysWhereAndWhatIsAllowed) {
   EXPECT_FALSE(page_fault_status({9, 0, 0, 0}, check).ok());
 }
 
-TEST(Narrow, NamesTheFirstArrayThatWasCut) {
+TEST(Narrow, NamesTheFirstArrayThatWasClamped) {
   const NarrowArray arrays[] = {{"q_offsets"}, {"kv_lens"}, {"page_table"}};
   EXPECT_TRUE(narrow_status(arrays, 0).ok());
   const Status status = narrow_status(arrays, 0b110);

@@ -9,7 +9,7 @@ namespace fovea::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kMostBlocks = 1024;
+constexpr int64_t kMaxCtas = 1024;
 
 struct Part {
   const void* from;
@@ -18,16 +18,16 @@ struct Part {
   bool wide, checked;
 };
 struct Parts {
-  Part part[kMostNarrowArrays];
+  Part part[kMaxNarrowArrays];
 };
 
 __global__ __launch_bounds__(kThreads) void narrow_kernel(const __grid_constant__ Parts parts,
                                                           uint32_t* beyond) {
   const Part& part = parts.part[blockIdx.y];
   const int64_t count = part.rows * part.columns, stride = int64_t{gridDim.x} * kThreads;
-  bool cut = false;
+  bool clamped = false;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += stride) {
-    // Divisions by a 32-bit number where it will do.
+    // A 32-bit division where the numbers allow it.
     const int64_t row = (i | part.columns) >> 31 == 0
                             ? static_cast<uint32_t>(i) / static_cast<uint32_t>(part.columns)
                             : i / part.columns;
@@ -36,10 +36,10 @@ __global__ __launch_bounds__(kThreads) void narrow_kernel(const __grid_constant_
     const int64_t x =
         part.wide ? static_cast<const int64_t*>(part.from)[at] : static_cast<const int32_t*>(part.from)[at];
     const int64_t y = min(max(x, int64_t{INT32_MIN}), int64_t{INT32_MAX});
-    cut = cut || x != y;
+    clamped = clamped || x != y;
     part.to[row * part.to_stride + column] = static_cast<int32_t>(y);
   }
-  if (cut && part.checked) atomicOr(beyond, 1u << blockIdx.y);
+  if (clamped && part.checked) atomicOr(beyond, 1u << blockIdx.y);
 }
 
 Status check(const NarrowArray& a) {
@@ -57,9 +57,9 @@ Status check(const NarrowArray& a) {
 }  // namespace
 
 Status launch_narrow(std::span<const NarrowArray> arrays, uint32_t* beyond, CUstream_st* stream) {
-  if (arrays.size() > kMostNarrowArrays)
+  if (arrays.size() > kMaxNarrowArrays)
     return invalid(std::to_string(arrays.size()) + " index arrays at once; at most " +
-                   std::to_string(kMostNarrowArrays));
+                   std::to_string(kMaxNarrowArrays));
   Parts parts{};
   int64_t most = 0;
   for (size_t i = 0; i < arrays.size(); ++i) {
@@ -71,12 +71,12 @@ Status launch_narrow(std::span<const NarrowArray> arrays, uint32_t* beyond, CUst
   }
   cudaError_t code = cudaMemsetAsync(beyond, 0, sizeof(uint32_t), stream);
   if (code == cudaSuccess && most > 0) {
-    const auto blocks = static_cast<unsigned>(std::min((most + kThreads - 1) / kThreads, kMostBlocks));
+    const auto blocks = static_cast<unsigned>(std::min((most + kThreads - 1) / kThreads, kMaxCtas));
     narrow_kernel<<<dim3(blocks, static_cast<unsigned>(arrays.size())), kThreads, 0, stream>>>(parts, beyond);
     code = cudaGetLastError();
   }
   if (code == cudaSuccess) return {};
-  cudaGetLastError();  // it is said here, and not by the next launch too
+  cudaGetLastError();  // clears the error: reported here, not by the next launch
   return Error{ErrorCode::internal, std::string("narrowing of index arrays: ") + cudaGetErrorString(code)};
 }
 

@@ -10,22 +10,22 @@ namespace fovea::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMostBlocks = 1024;
+constexpr int kMaxCtas = 1024;
 
-/// Until the last block has finished a fault is (key, kind, blocks done): the least (seq, entry) so far, and
-/// ~0 for none.
+/// The contents of *out until the last CTA has finished: the key of the least (seq, entry) so far, ~0 for
+/// none, and the number of CTAs that are done.
 struct Progress {
   unsigned long long key;
   unsigned unused, blocks;
 };
 static_assert(sizeof(Progress) == sizeof(PageFault));
 
-/// A sequence's entries and which of them a step reads.
+/// A sequence's page table entries, and which of them a step reads.
 struct Entries {
   const int32_t* ids = nullptr;
   int count = 0, page_size = 1;
   KeyRanges keys;   ///< that some row sees
-  PageFault fault;  ///< of the sequence as a whole; entry `count` if it comes after those of ids
+  PageFault fault;  ///< of the sequence as a whole; ordered after the faults of its entries
 
   __device__ Entries(const PageCheck& c, int seq) {
     fault.seq = seq;
@@ -51,7 +51,7 @@ struct Entries {
       return;
     }
     const int pages = (n_k - 1) / c.page_size + 1;
-    int64_t room = c.table_columns;
+    int64_t available = c.table_columns;
     if (c.indptr == nullptr) {
       ids = c.table + seq * c.table_stride;
     } else {
@@ -61,9 +61,9 @@ struct Entries {
         return;
       }
       ids = c.indices + begin;
-      room = end - begin;
+      available = end - begin;
     }
-    count = static_cast<int>(room < pages ? room : pages);
+    count = static_cast<int>(available < pages ? available : pages);
     if (count < pages) fault.kind = PageFault::missing, fault.entry = count, fault.value = pages;
   }
 
@@ -82,7 +82,7 @@ __device__ unsigned long long key_of(int seq, int entry) {
   return static_cast<unsigned long long>(seq) << 32 | static_cast<unsigned>(entry);
 }
 
-/// A block takes sequences b, b + grid, ...; the last one to finish writes the fault.
+/// CTA b checks sequences b, b + grid, ...; the last CTA to finish writes the fault.
 __global__ __launch_bounds__(kThreads) void page_check_kernel(const __grid_constant__ PageCheck check,
                                                               PageFault* out) {
   Progress* const progress = reinterpret_cast<Progress*>(out);
@@ -91,7 +91,7 @@ __global__ __launch_bounds__(kThreads) void page_check_kernel(const __grid_const
     for (int i = static_cast<int>(threadIdx.x); i < entries.count; i += kThreads)
       if (entries.read(i) && !is_page(check, entries.ids[i])) {
         atomicMin(&progress->key, key_of(seq, i));
-        break;  // later ones of this thread come after it
+        break;  // later entries of this thread have larger keys
       }
     if (threadIdx.x == 0 && entries.fault.kind != PageFault::none)
       atomicMin(&progress->key, key_of(seq, entries.count));
@@ -115,7 +115,7 @@ __global__ __launch_bounds__(kThreads) void page_check_kernel(const __grid_const
   *out = fault;
 }
 
-/// A block for each sequence, and for more of them than blocks in turn.
+/// CTA b checks sequences b, b + grid, ...
 __global__ __launch_bounds__(kThreads) void bad_pages_kernel(const __grid_constant__ PageCheck check,
                                                              uint8_t* bad) {
   for (int seq = static_cast<int>(blockIdx.x); seq < check.num_seqs; seq += static_cast<int>(gridDim.x)) {
@@ -144,7 +144,7 @@ Status check_input(const PageCheck& check, const void* out) {
 Status launch_bad_pages(const PageCheck& check, uint8_t* bad, CUstream_st* stream) {
   FOVEA_RETURN_IF_ERROR(check_input(check, bad));
   if (check.num_seqs == 0) return {};
-  const int blocks = std::min(check.num_seqs, kMostBlocks);
+  const int blocks = std::min(check.num_seqs, kMaxCtas);
   bad_pages_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(check, bad);
   const cudaError_t code = cudaGetLastError();
   if (code == cudaSuccess) return {};
@@ -153,7 +153,7 @@ Status launch_bad_pages(const PageCheck& check, uint8_t* bad, CUstream_st* strea
 
 Status launch_page_check(const PageCheck& check, PageFault* fault, CUstream_st* stream) {
   FOVEA_RETURN_IF_ERROR(check_input(check, fault));
-  const int blocks = std::clamp(check.num_seqs, 1, kMostBlocks);
+  const int blocks = std::clamp(check.num_seqs, 1, kMaxCtas);
   // key = ~0, blocks = 0
   cudaError_t code = cudaMemsetAsync(fault, 0xff, 8, stream);
   if (code == cudaSuccess) code = cudaMemsetAsync(reinterpret_cast<char*>(fault) + 8, 0, 8, stream);
@@ -162,7 +162,7 @@ Status launch_page_check(const PageCheck& check, PageFault* fault, CUstream_st* 
     code = cudaGetLastError();
   }
   if (code == cudaSuccess) return {};
-  cudaGetLastError();  // it is said here, and not by the next launch too
+  cudaGetLastError();  // clears the error: reported here, not by the next launch
   return Error{ErrorCode::internal, std::string("launch of the page check: ") + cudaGetErrorString(code)};
 }
 

@@ -5,8 +5,8 @@
 namespace fovea::cuda {
 
 /// With a scale per token, a token's largest value has the type's largest element (448, 57344, 127), so the
-/// scale is that value divided by it. The gain is the next power of two, so that scale * gain is at most a
-/// few times the token's largest value. With a scale per head this does not hold: an e5m2 cache may contain
+/// scale is that value divided by it. The gain is the next power of two, so that scale * gain is at most
+/// 8/7 of the token's largest value. With a scale per head this does not hold: an e5m2 cache may contain
 /// unscaled values with a scale of 1, and 1 * 2^16 is beyond fp16. A gain is not needed there: a head's scale
 /// is no smaller than the head's largest value over the type's largest element.
 inline float value_gain(const KvParams& kv, KvType type) {

@@ -1,7 +1,7 @@
 #pragma once
-// What every wrapper of this folder needs. The wrappers are PTX instructions, a function each: nothing here
-// allocates, keeps state or chooses. Shared-memory addresses are 32-bit (shared_address), shapes and lanes as
-// the PTX manual has them: g = lane / 4, q = lane % 4.
+// Shared by all wrappers of this folder. Each wrapper is one PTX instruction in a function: none allocates,
+// keeps state or selects a variant. Shared-memory addresses are 32-bit (shared_address); shapes and lanes are
+// named as in the PTX manual: g = lane / 4, q = lane % 4.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -11,7 +11,7 @@
 
 namespace fovea::cuda {
 
-/// The address in the shared window of what a generic pointer to shared memory points at.
+/// The address in the shared window for a generic pointer to shared memory.
 FOVEA_DEVICE uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }

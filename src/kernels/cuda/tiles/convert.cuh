@@ -1,7 +1,7 @@
 #pragma once
 // Conversions between fp32, the 16-bit types of the tensor cores and the 8-bit types of the KV cache, two
-// elements or four at a time; element 0 is in the low bits. From 8 bits to 16 all are exact, but for fp8 NaN
-// (any NaN), so that a layer's scale can be applied to scores and outputs instead.
+// elements or four at a time; element 0 is in the low bits. From 8 bits to 16 all are exact (an fp8 NaN
+// becomes some NaN), so that a layer's scale can be applied to scores and outputs instead.
 #include "kernels/cuda/tiles/common.cuh"
 
 namespace fovea::cuda {

@@ -1,24 +1,24 @@
 #pragma once
-// Copies from global to shared memory past the registers (sm_80). A copy with `valid` false reads nothing and
-// writes zeros.
+// Asynchronous copies from global to shared memory without registers (sm_80). A copy with `valid` false reads
+// nothing and writes zeros.
 #include "kernels/cuda/tiles/common.cuh"
 
 namespace fovea::cuda {
 
-/// 16 bytes past L1, with a hint to fetch 128 bytes into L2; both addresses 16-byte aligned.
+/// 16 bytes bypassing L1, with a hint to fetch 128 bytes into L2; both addresses 16-byte aligned.
 FOVEA_DEVICE void cp_async_16(uint32_t to, const void* from, bool valid = true) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(valid ? 16 : 0)
                : "memory");
 }
 
-/// For what is read once: it is the first to leave L2, so that what is read again stays there.
+/// An L2 policy for data that is read once: it is evicted first, so that data that is read again stays.
 FOVEA_DEVICE uint64_t evict_first_policy() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
-/// The same with a policy of L2.
+/// The same with an L2 policy.
 FOVEA_DEVICE void cp_async_16(uint32_t to, const void* from, bool valid, uint64_t policy) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to),
                "l"(from), "r"(valid ? 16 : 0), "l"(policy)
@@ -37,12 +37,12 @@ FOVEA_DEVICE void cp_async_4(uint32_t to, const void* from, bool valid = true) {
                : "memory");
 }
 
-/// Asks for a line to come into L1 (and L2).
+/// Prefetches a line into L1 (and L2).
 FOVEA_DEVICE void prefetch_l1(const void* address) {
   asm volatile("prefetch.global.L1 [%0];" ::"l"(address));
 }
 
-/// Asks for 128 bytes to come into L2, where they are as other blocks and kernels write them.
+/// Prefetches 128 bytes into L2, which is coherent with writes of other CTAs and kernels.
 FOVEA_DEVICE void prefetch_l2(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
@@ -52,14 +52,14 @@ FOVEA_DEVICE void cp_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/// Waits until at most the newest kPending groups of this thread are not done; other threads' copies need a
-/// barrier after.
+/// Waits until at most the newest kPending groups of this thread are in flight; other threads' copies need a
+/// barrier afterwards.
 template <int kPending>
 FOVEA_DEVICE void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-/// Likewise where `pending` is kPending or less; else nothing.
+/// The same if `pending` is kPending or less, otherwise nothing.
 template <int kPending>
 FOVEA_DEVICE void cp_async_wait_fewer(int pending) {
   asm volatile(
@@ -72,7 +72,8 @@ FOVEA_DEVICE void cp_async_wait_fewer(int pending) {
       : "memory");
   if constexpr (kPending > 0) cp_async_wait_fewer<kPending - 1>(pending);
 }
-/// The same for a number of run time, kMost at most. Predicates rather than branches: a loop stays one block.
+/// The same for a number known at run time, at most kMost. Predicates rather than branches: a loop stays one
+/// basic block.
 template <int kMost>
 FOVEA_DEVICE void cp_async_wait(int pending) {
   cp_async_wait<kMost>();

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes wgmma_shapes.cuh beside this file: Wgmma<T, N> for fp16 and bf16, whose operand lists no template can spell.
-With --check it only says whether the file is what it would write.
+With --check it only reports whether the file is up to date.
 """
 import pathlib
 import sys

@@ -1,6 +1,6 @@
 #pragma once
 // 8 x 8 matrices of 16-bit elements from shared memory into fragments and back. stmatrix needs sm_90: ptxas
-// refuses it for less.
+// rejects it for older targets.
 #include "kernels/cuda/tiles/common.cuh"
 
 namespace fovea::cuda {
@@ -38,7 +38,7 @@ FOVEA_DEVICE void ldmatrix_x2_trans(uint32_t (&r)[2], uint32_t address) {
                : "memory");
 }
 
-/// A matrix as ldmatrix gives it, transposed.
+/// Transposes a matrix that is laid out as ldmatrix returns it.
 FOVEA_DEVICE uint32_t movmatrix_trans(uint32_t r) {
   uint32_t t;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(t) : "r"(r));

@@ -1,12 +1,12 @@
 #pragma once
-// mbarrier objects in shared memory (64 bits, 8-byte aligned). A phase ends when its arrivals reach the count
-// and all announced bytes have come. A fresh barrier passes a wait for parity 1 (the phase before the first)
-// and blocks one for parity 0. expect_tx needs sm_90, the others sm_80.
+// mbarrier objects in shared memory (64 bits, 8-byte aligned). A phase completes when its arrivals reach the
+// count and all expected bytes have arrived. A fresh barrier passes a wait for parity 1 (the phase before the
+// first) and blocks one for parity 0. expect_tx needs sm_90, the others sm_80.
 #include "kernels/cuda/tiles/common.cuh"
 
 namespace fovea::cuda {
 
-/// By one thread; then mbarrier_init_fence and a barrier of the block, before anyone else uses it.
+/// By one thread; then mbarrier_init_fence and a CTA barrier, before other threads use it.
 FOVEA_DEVICE void mbarrier_init(uint32_t barrier, uint32_t count) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
@@ -20,18 +20,18 @@ FOVEA_DEVICE void mbarrier_arrive(uint32_t barrier) {
   asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(barrier) : "memory");
 }
 
-/// Arrives and announces `bytes` that TMA will write (sm_90).
+/// Arrives and expects `bytes` that TMA will write (sm_90).
 FOVEA_DEVICE void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
 
-/// This thread's earlier cp.async arrive when they are done; the count must include it.
+/// Arrives when this thread's earlier cp.async copies are complete; the count must include this arrival.
 FOVEA_DEVICE void cp_async_mbarrier_arrive(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-/// Whether the phase of that parity is over; on sm_90 after a bounded suspension.
+/// Whether the phase with that parity has completed; on sm_90 after a bounded suspension.
 FOVEA_DEVICE bool mbarrier_try_wait(uint32_t barrier, uint32_t parity) {
   uint32_t done;
 #if __CUDA_ARCH__ >= 900
@@ -73,7 +73,7 @@ FOVEA_DEVICE void named_barrier_sync(uint32_t id, uint32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/// Counts without waiting.
+/// Arrives without waiting.
 FOVEA_DEVICE void named_barrier_arrive(uint32_t id, uint32_t threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }

@@ -1,10 +1,11 @@
 #pragma once
 // mma.sync with fp32 accumulators (sm_80): D = A B + C over one warp. Fragments, g = lane / 4, q = lane % 4:
-//   A [16, 16]: a[0] = (row g; k 2q, 2q+1), a[1] = (g + 8; same k), a[2] = (g; k 2q+8, +9), a[3] = (g + 8;
-//   2q+8, +9) B [16, 8]:  b0 = (k 2q, 2q+1; column g), b1 = (k 2q+8, +9; column g) C [16, 8]:  c[0], c[1] =
-//   (row g; columns 2q, 2q+1), c[2], c[3] = (row g + 8; same columns)
-// of k8: A a0 = (g; k 2q, 2q+1), a1 = (g + 8); B b0 = (k 2q, 2q+1; column g). The C of 16 keys is the A of a
-// product over those keys, after packing pairs (pack<T> of convert.cuh).
+//   A [16, 16]:  a[0] = (row g; k 2q, 2q+1), a[1] = (g + 8; same k),
+//                a[2] = (row g; k 2q+8, +9), a[3] = (g + 8; same k)
+//   B [16, 8]:   b0 = (k 2q, 2q+1; column g), b1 = (k 2q+8, +9; column g)
+//   C [16, 8]:   c[0], c[1] = (row g; columns 2q, 2q+1), c[2], c[3] = (row g + 8; same columns)
+// For k8:        a0 = (row g; k 2q, 2q+1), a1 = (g + 8; same k); b0 = (k 2q, 2q+1; column g)
+// The C of 16 keys is the A of a product over those keys, after packing pairs (pack<T> of convert.cuh).
 #include "kernels/cuda/tiles/common.cuh"
 
 namespace fovea::cuda {

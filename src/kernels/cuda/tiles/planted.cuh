@@ -1,13 +1,13 @@
 #pragma once
-// Where the defects of base/mutation.h that several kernels have are planted. Without FOVEA_MUTATIONS each
-// gives what it is given.
+// The defects of base/mutation.h that several kernels share. Without FOVEA_MUTATIONS each function returns
+// its argument.
 #include <cstdint>
 
 #include "base/mutation.h"
 
 namespace fovea::cuda {
 
-/// What part `part` of `parts` counts where a kernel of its own merges parts.
+/// The weight of partial result `part` of `parts` in a combine kernel.
 __device__ __forceinline__ float planted_weight(float weight, int part, int parts) {
   if (mutated(Mutation::merge_unscaled)) return 1.0f;
   if (part + 1 == parts && mutated(Mutation::split_twice)) return 2.0f * weight;
@@ -15,7 +15,7 @@ __device__ __forceinline__ float planted_weight(float weight, int part, int part
   return weight;
 }
 
-/// Likewise where the attention kernel does.
+/// The same in an attention kernel that combines partial results itself.
 __device__ __forceinline__ float planted_combine_weight(float weight, int part, int parts) {
   if (mutated(Mutation::fold_unscaled)) return 1.0f;
   if (part + 1 == parts && mutated(Mutation::fold_twice)) return 2.0f * weight;
@@ -23,7 +23,7 @@ __device__ __forceinline__ float planted_combine_weight(float weight, int part, 
   return weight;
 }
 
-/// What a warp's keys count in a block's sum.
+/// The weight of a warp's keys in the sum of a CTA.
 __device__ __forceinline__ float planted_group_weight(float weight, int group, int groups) {
   return group + 1 == groups && mutated(Mutation::group_lost) ? 0.0f : weight;
 }
@@ -33,13 +33,13 @@ __device__ __forceinline__ float planted_sum(float sum) {
   return mutated(Mutation::prefill_sum) ? 1.05f * sum : sum;
 }
 
-/// Of a key in the cache, in bytes. The wrong one is inside of the cache too.
+/// Offset of a key in the cache, in bytes. The defective one lies inside the cache too.
 template <Mutation M = Mutation::offsets_of_32_bits>
 __device__ __forceinline__ int64_t planted_offset(int64_t bytes) {
   return mutated(M) ? bytes & INT32_MAX : bytes;
 }
 
-/// Whether a kernel is missing in the table of those that can be launched.
+/// Whether a kernel is missing from the table of kernels that can be launched.
 template <class Info>
 bool planted_gap(const Info& kernel) {
   using Kind = decltype(kernel.kind);

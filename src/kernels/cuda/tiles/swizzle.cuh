@@ -1,7 +1,6 @@
 #pragma once
-// Where the 16-byte chunks of a shared-memory tile lie so that 8 rows' equal chunks meet 8 different bank
-// groups. The same function is what TMA and wgmma do with the bits of the address, so that tiles of either
-// can be read by ldmatrix.
+// Swizzled layout of a shared-memory tile: the same 16-byte chunk of 8 rows lies in 8 different bank groups.
+// TMA and wgmma apply the same function to the bits of the address, so ldmatrix can read tiles of either.
 #include <cstdint>
 
 #include "base/host_device.h"

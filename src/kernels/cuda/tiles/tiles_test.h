@@ -1,6 +1,6 @@
 #pragma once
-// Kernels of the tiles' tests: one block each, which moves its input through the wrapper and writes what a
-// host can check.
+// Kernels of the tiles' tests: one CTA each, which moves its input through the wrapper and writes a result
+// that the host can check.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
@@ -37,10 +37,10 @@ void tma_box(const CUtensorMap& map, int c0, int c1, int bytes, uint8_t* out, cu
 void tma_through(const CUtensorMap& from, const CUtensorMap& to, int bytes, cudaStream_t stream);
 /// `bytes` in through bulk_load.
 void bulk(const uint8_t* in, uint8_t* out, int bytes, cudaStream_t stream);
-/// stmatrix x4 of what ldmatrix x4 loaded: in, out [32, 8]; transposed on the way out if asked.
+/// stmatrix x4 of what ldmatrix x4 loaded: in, out [32, 8]; transposed on the way out if `transposed`.
 void stmatrix(bool transposed, const uint16_t* in, uint16_t* out, cudaStream_t stream);
 /// out [64, n] = a [64, 64] b: b [n, 64] (K-major) or [64, n] (MN-major, `trans`), bits; A from registers if
-/// asked. n is one of 8 to 256 that wgmma_shapes.cuh has; MN-major n = 64. False = no such n.
+/// `a_in_registers`. n is one of 8 to 256 that wgmma_shapes.cuh has; MN-major n = 64. False = no such n.
 bool wgmma(bool bf16, int n, bool a_in_registers, bool trans, const uint16_t* a, const uint16_t* b,
            float* out, cudaStream_t stream);
 

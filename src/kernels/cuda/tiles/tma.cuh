@@ -1,6 +1,6 @@
 #pragma once
 // Bulk copies by the tensor memory accelerator (sm_90). One thread issues a copy; its bytes complete on an
-// mbarrier. Boxes that reach past the tensor are filled with zeros, which count as bytes too. Tensor maps
+// mbarrier. Parts of a box outside the tensor are filled with zeros, which count as bytes too. Tensor maps
 // (tensor_map.h) are passed as `const __grid_constant__ CUtensorMap`. Destinations: 128-byte aligned.
 #include <cuda.h>
 
@@ -19,7 +19,7 @@ FOVEA_DEVICE void tma_prefetch(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-/// The box at coordinates c, innermost first, into `to`.
+/// Loads the box at coordinates c, innermost first, into `to`.
 FOVEA_DEVICE void tma_load_2d(uint32_t to, const CUtensorMap* map, uint32_t barrier, int c0, int c1,
                               CacheHint hint = CacheHint::normal) {
   asm volatile(
@@ -56,7 +56,7 @@ FOVEA_DEVICE void tma_load_5d(uint32_t to, const CUtensorMap* map, uint32_t barr
       : "memory");
 }
 
-/// The box from shared memory; what lies past the tensor is not written. Writers of `from` call
+/// Stores the box from shared memory; elements outside the tensor are not written. Writers of `from` call
 /// fence_proxy_async first.
 FOVEA_DEVICE void tma_store_2d(const CUtensorMap* map, uint32_t from, int c0, int c1) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
@@ -88,7 +88,7 @@ FOVEA_DEVICE void bulk_wait() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-/// `bytes` contiguous bytes; a multiple of 16, as are both addresses.
+/// Loads `bytes` contiguous bytes; a multiple of 16, as are both addresses.
 FOVEA_DEVICE void bulk_load(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier,
                             CacheHint hint = CacheHint::normal) {
   asm volatile(
