@@ -206,14 +206,15 @@ class CpuAttn : public AttentionBackend {
     plan.launched_kv = args.kv.dtype;
     // Of one core, an estimate: 16 products a nanosecond for the keys, and as many for the values.
     const double width = plan.spec.head_dim + plan.spec.v_head_dim;
-    const double row_ns = attn::kTileKeys * width / 16, merge_ns = plan.spec.v_head_dim / 4.0;
+    const double row_ns = attn::kTileKeys * width / 16, combine_ns = plan.spec.v_head_dim / 4.0;
     for_each_item(plan, schedule.items.size(), static_cast<double>(schedule.tile_rows) * row_ns,
                   stream.pool(),
                   [&](size_t i, float* scratch) { kernels.run_item(params, schedule.items[i], scratch); });
-    if (schedule.merges.empty()) return {};
-    for_each_item(plan, schedule.merges.size(), static_cast<double>(schedule.partial_records) * merge_ns,
-                  stream.pool(),
-                  [&](size_t i, float* scratch) { kernels.run_merge(params, schedule.merges[i], scratch); });
+    if (schedule.combines.empty()) return {};
+    for_each_item(plan, schedule.combines.size(), static_cast<double>(schedule.partial_records) * combine_ns,
+                  stream.pool(), [&](size_t i, float* scratch) {
+                    kernels.run_combine(params, schedule.combines[i], scratch);
+                  });
     return {};
   }
 

@@ -131,7 +131,7 @@ class Scheduler {
         static_cast<int32_t>(std::max<int64_t>(1, target / (int64_t{item.rows} * kTilesPerSplit)));
     for (int32_t s = first; s < last; s += each)
       cut.push_back(piece(item, first, s, std::min(s + each, last)));
-    out_.merges.push_back({item.seq, item.kv_head, item.row, item.rows, out_.partial_records, splits});
+    out_.combines.push_back({item.seq, item.kv_head, item.row, item.rows, out_.partial_records, splits});
     out_.partial_records += records;
     return true;
   }

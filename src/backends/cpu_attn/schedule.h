@@ -13,7 +13,7 @@ struct AttentionSchedule {
   std::vector<attn::Sequence> seqs;     // [B]
   std::vector<attn::RowKeys> row_keys;  // [Tq]
   std::vector<attn::Item> items;        // most expensive first
-  std::vector<attn::MergeItem> merges;
+  std::vector<attn::CombineItem> combines;
   int64_t partial_records = 0;  // used by split items; <= max_partial_records
   int64_t tile_rows = 0;  // tiles times packed rows, over all items: what a step's time is proportional to
 };

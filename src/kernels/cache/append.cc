@@ -16,11 +16,11 @@ std::string str(int64_t x) {
   return std::to_string(x);
 }
 
-/// What becomes of a token.
+/// Where a token is stored.
 struct Place {
-  int64_t slot = -1;     // below 0 = nowhere
-  int64_t position = 0;  // its row of the rotary tables
-  bool of_none = false;  // no sequence has it
+  int64_t slot = -1;        // below 0 = nowhere
+  int64_t position = 0;     // its row of the rotary tables
+  bool unassigned = false;  // no sequence has it
 };
 
 Status place_in_sequences(const AppendParams& p, std::vector<Place>& places) {
@@ -42,7 +42,7 @@ Status place_in_sequences(const AppendParams& p, std::vector<Place>& places) {
                      ", what a row of the page table holds");
     for (int64_t t = first; t < end; ++t) {
       Place& place = places[static_cast<size_t>(t)];
-      place.of_none = false;
+      place.unassigned = false;
       place.position = n_k - (end - t);
       if (p.k == nullptr) continue;
       const int64_t column = place.position / page_size;
@@ -64,7 +64,7 @@ Result<std::vector<Place>> place_rows(const AppendParams& p) {
   if (in_sequences) FOVEA_RETURN_IF_ERROR(place_in_sequences(p, places));
   for (int64_t t = 0; t < p.tokens; ++t) {
     Place& place = places[static_cast<size_t>(t)];
-    if (place.of_none) continue;
+    if (place.unassigned) continue;
     if (p.slots.data != nullptr) place.slot = p.slots[t];
     if (p.k != nullptr && place.slot >= p.num_slots)
       return invalid("append: slots[" + str(t) + "] is " + str(place.slot) + "; the cache has " +
@@ -98,7 +98,7 @@ void store(void* data, DType dtype, int64_t at, int n, const float* row) {
     out[i] = dtype == DType::f16 ? float_to_fp16(row[i]) : float_to_bf16(row[i]);
 }
 
-/// One head at a time: rows of kMaxRowElements stay on the thread that has them (kSharedElements).
+/// One head at a time: a row of kMaxRowElements is below kSharedElements, so it stays on its thread.
 void norm_and_rotate(const AppendParams& p, const HeadNorm& norm, int64_t position, float* row,
                      ThreadPool& pool) {
   static_assert(kMaxRowElements < kSharedElements);
@@ -113,7 +113,7 @@ void norm_and_rotate(const AppendParams& p, const HeadNorm& norm, int64_t positi
 
 void append_row(const AppendParams& p, const KvWriter& writer, int64_t t, const Place& place,
                 ThreadPool& pool) {
-  if (place.of_none) return;
+  if (place.unassigned) return;
   alignas(64) float row[kMaxRowElements];
   const int d = p.head_dim, dv = p.v_head_dim;
   if (p.q != nullptr)

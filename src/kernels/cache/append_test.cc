@@ -87,8 +87,8 @@ TEST_F(AppendRows, GoesToItsSlots) {
   EXPECT_EQ(q_out, q);
 }
 
-/// What the slots of the test above say, by sequences: 3 new rows of 6 tokens, none, 1 of 1, 2 of 5; a row
-/// past the last sequence is nobody's.
+/// The slots of the test above, by sequences: 3 new rows of 6 tokens, none, 1 of 1, 2 of 5; a row past the
+/// last sequence belongs to none.
 TEST_F(AppendRows, GoesBySequences) {
   const std::vector<int64_t> q_offsets = {0, 3, 3, 4, 6}, kv_lens = {6, 2, 1, 5};
   const std::vector<int32_t> table = {4, 2, 99, 1, -1, 99, 0, 99, 99, 3, 1, 99};
@@ -104,7 +104,7 @@ TEST_F(AppendRows, GoesBySequences) {
   const int slots[] = {4 * 4 + 3, 2 * 4 + 0, 2 * 4 + 1, 0, 3 * 4 + 3, 1 * 4 + 0},
             positions[] = {3, 4, 5, 0, 3, 4};
   for (int t = 0; t < 6; ++t) {
-    const auto turned = [&](std::vector<float> x, int heads) {
+    const auto rotated = [&](std::vector<float> x, int heads) {
       const auto r = static_cast<float>(positions[t]);
       for (int h = 0; h < heads; ++h)
         for (int i = 0; i < 2; ++i) {
@@ -116,9 +116,9 @@ TEST_F(AppendRows, GoesBySequences) {
         }
       return x;
     };
-    EXPECT_EQ(k_at(slots[t]), turned(row(k, t, kKvHeads * kDim), kKvHeads)) << t;
+    EXPECT_EQ(k_at(slots[t]), rotated(row(k, t, kKvHeads * kDim), kKvHeads)) << t;
     EXPECT_EQ(v_at(slots[t]), row(v, t, kKvHeads * kVDim)) << t;
-    EXPECT_EQ(row(q_out, t, kHeads * kDim), turned(row(q, t, kHeads * kDim), kHeads)) << t;
+    EXPECT_EQ(row(q_out, t, kHeads * kDim), rotated(row(q, t, kHeads * kDim), kHeads)) << t;
   }
   EXPECT_THAT(row(q_out, 6, kHeads * kDim), Each(kPoison));
   EXPECT_EQ(std::count(cache_k.begin(), cache_k.end(), kPoison), (kPages * kPage - 6) * kKvHeads * kDim);
@@ -136,7 +136,7 @@ TEST_F(AppendRows, RotatesAndNormsSixteenBitRows) {
   const std::vector<int64_t> positions = {1};
   p.rope = {4, true, cos.data(), sin.data(), positions.data(), 2};
   ASSERT_EQ(run(), "");
-  // Normed: the weights. The first pair turns by 90 degrees, the second by none.
+  // Normed: the weights. The first pair is rotated by 90 degrees, the second by 0.
   for (int h = 0; h < kHeads; ++h) {
     std::vector<float> got;
     for (int d = 0; d < kDim; ++d)

@@ -1,7 +1,7 @@
 #pragma once
-// New rows into the paged KV cache, with what a model does to them before: q/k norm, rotary embedding,
-// quantisation; and pages and rows moved about. What the CPU and a GPU (kernels/cuda/append) are given alike:
-// PODs by value, shapes in elements, pointers to the device's memory.
+// Appending rows to the paged KV cache, with q/k norm, rotary embedding and quantisation; copying of pages
+// and gathering of rows. The parameters are the same on the CPU and on a GPU (kernels/cuda/append): PODs by
+// value, shapes in elements, pointers to the device's memory.
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -12,10 +12,10 @@
 
 namespace fovea {
 
-/// The longest row (head size) that is taken: a warp of a GPU holds one in shared memory.
+/// The longest row (head size) that is accepted: a warp of a GPU holds one in shared memory.
 inline constexpr int kMaxRowElements = 1024;
 
-/// Indices as callers have them, in either width.
+/// Callers' indices, 32-bit or 64-bit.
 struct IndexArray {
   const void* data = nullptr;
   bool is_32_bit = false;
@@ -33,23 +33,23 @@ struct IndexArray {
 /// Rows placed by their sequences: row i of sequence b (token q_offsets[b] + i of the step) has position
 /// kv_lens[b] - n_q + i, and lies there in the sequence's pages.
 struct SequenceRows {
-  IndexArray q_offsets;   ///< [seqs + 1], from 0; null data = rows are not placed so
+  IndexArray q_offsets;   ///< [seqs + 1], from 0; null data = rows are placed by slots
   IndexArray kv_lens;     ///< [seqs], the new rows included
   IndexArray page_table;  ///< [seqs, columns], rows page_table_stride apart
   int seqs = 0;
   int64_t columns = 0, page_table_stride = 0;
 };
 
-/// Rotates pairs of the first `dim` elements of each head of Q and K, as model/rope.h has it.
+/// Rotates pairs of the first `dim` elements of each head of Q and K, as in model/rope.h.
 struct RopeParams {
   int dim = 0;                 ///< even; 0 = no rotation
   bool interleaved = false;    ///< pairs (2 t, 2 t + 1), else (t, t + dim / 2)
   const float* cos = nullptr;  ///< [rows, dim / 2]; every scaling (llama3, yarn, ...) is in them
   const float* sin = nullptr;
-  /// [tokens] the table's row of each token; null = that of its sequence's position when the rows are placed
-  /// so, else row t for token t.
+  /// [tokens] the table's row of each token; null = its position in its sequence when rows are
+  /// placed by sequences, else row t for token t.
   IndexArray positions = {};
-  int64_t rows = std::numeric_limits<int64_t>::max();  ///< a token whose row is beyond is not written
+  int64_t rows = std::numeric_limits<int64_t>::max();  ///< a token with a row from here on is not written
 };
 
 /// RMS norm of each head: x / sqrt(mean(x^2) + eps) * weight.
@@ -73,16 +73,16 @@ struct AppendParams {
   KvView kv;                 ///< where K and V go; its pointers are written through
   IndexArray slots;          ///< [tokens] page * page_size + offset; below 0 = padding, not written
   SequenceRows sequences;    ///< instead of slots
-  int64_t num_slots = 0;     ///< of the cache; a slot beyond is not written
+  int64_t num_slots = 0;     ///< of the cache; a slot from here on is not written
   int32_t* error = nullptr;  ///< on a GPU, or null; set to the largest token + 1 whose slot, page or position
-                             ///< is beyond, else left alone
+                             ///< is out of range; else unchanged
 };
 
-/// Refuses sizes, strides or pointers that don't go together.
+/// Rejects inconsistent sizes, strides and pointers.
 Status check_append(const AppendParams& params);
 
-/// On the CPU. Errors, before anything is written: as check_append(); a slot, page or position that is
-/// beyond.
+/// On the CPU. Errors, before anything is written: those of check_append(); a slot, page or position that is
+/// out of range.
 Status append_rows(const AppendParams& params, ThreadPool& pool);
 
 /// Copies whole pages of one layer, K, V and scales: page from[i] to to[i], no page in both lists. The view's
@@ -93,14 +93,14 @@ struct CopyPages {
   IndexArray from;  ///< [count]
   IndexArray to;
   int count = 0;
-  int64_t num_pages = 0;  ///< ids beyond are not copied
+  int64_t num_pages = 0;  ///< ids out of range are not copied
 };
 
 /// Rows of the cache, dequantised (element * scale * token scale in fp32) and rounded to `dtype`.
 struct GatherRows {
   KvView kv;
   int num_kv_heads = 0, head_dim = 0, v_head_dim = 0;
-  IndexArray slots;  ///< [rows], as in AppendParams; below 0 or beyond gives zeros
+  IndexArray slots;  ///< [rows], as in AppendParams; out of range gives zeros
   int64_t num_slots = 0;
   int rows = 0;
   DType dtype = DType::bf16;

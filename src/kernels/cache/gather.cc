@@ -16,7 +16,7 @@ void store_as(void* out, DType dtype, int64_t at, float x) {
   }
 }
 
-/// K or V as they lie in a view: strides in elements, runs of contiguous elements.
+/// The layout of K or V in a view: strides in elements, runs of contiguous elements.
 struct Source {
   const void* data;
   int n;

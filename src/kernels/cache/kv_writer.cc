@@ -59,7 +59,7 @@ void KvWriter::write(const Target& t, int64_t slot, int64_t head, const float* x
   if (t.scales != nullptr) {
     scale = token_scale(kernels_, x, t.n);
     t.scales[page * scale_page_ + head * scale_head_ + offset * scale_slot_] = scale;
-    if (std::isnan(scale)) return;  // whatever the codes are, they mean NaN
+    if (std::isnan(scale)) return;  // with a NaN scale, any code reads as NaN
   }
   const int64_t run = t.chunk == 0 ? 0 : offset / x_of(t.dtype), in_run = offset - run * x_of(t.dtype);
   store_row(t, x, page * t.page + head * t.head + run * t.chunk + in_run * t.slot, scale);
@@ -68,7 +68,7 @@ void KvWriter::write(const Target& t, int64_t slot, int64_t head, const float* x
 void KvWriter::store_row(const Target& t, const float* x, int64_t at, float scale) const {
   const auto item = static_cast<int64_t>(size_of(t.dtype));
   std::byte* out = t.data + at * item;
-  if (t.run == 1) {  // single elements: rounded together, then spread
+  if (t.run == 1) {  // single elements: rounded together, then scattered
     constexpr int kBlock = 64;
     alignas(64) std::byte block[kBlock * sizeof(float)];
     for (int c = 0; c < t.n; c += kBlock) {

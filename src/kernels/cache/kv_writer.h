@@ -1,20 +1,21 @@
 #pragma once
-// One row of K or V into the pages of a view, in the cache's dtype.
+// Writes one row of K or V to the pages of a view, in the cache's dtype.
 #include "fovea/attention_backend.h"
 #include "kernels/cpu/kv_append_kernels.h"
 
 namespace fovea {
 
-/// fp32 rows are rounded to nearest even. fp8: divided by the layer's scale in fp32, too large values and
-/// infinities become the largest number, NaN stays NaN. int8_per_token_head: each (token, head) divided by
-/// its own scale, its largest magnitude / 127 or at least 2^-126; one that holds NaN or infinity gets scale
-/// NaN, so that it reads back as NaN and not as something finite.
+/// fp32 rows are rounded to nearest even. fp8: divided by the layer's scale in fp32, values beyond the
+/// range and infinities become the largest number, NaN stays NaN. int8_per_token_head: each (token, head)
+/// divided by its own scale, its largest magnitude / 127 or at least 2^-126; one that holds NaN or infinity
+/// gets scale NaN, so that it reads back as NaN and not as something finite.
 class KvWriter {
  public:
-  /// The view's pointers are written through.
+  /// Writes through the view's pointers.
   KvWriter(const KvView& view, int head_dim, int v_head_dim);
 
-  /// x [head_dim] to page slot / page_size, offset slot % page_size; the slot is one of the cache.
+  /// Writes x [head_dim] to page slot / page_size, offset slot % page_size; the slot must be one of the
+  /// cache.
   void k(int64_t slot, int64_t head, const float* x) const { write(k_, slot, head, x); }
   void v(int64_t slot, int64_t head, const float* x) const { write(v_, slot, head, x); }
 

@@ -1,5 +1,5 @@
 #pragma once
-// An element of the KV cache as a number, on the CPU and on a GPU.
+// Conversion of an element of the KV cache to fp32, on the CPU and on a GPU.
 #include <cstdint>
 
 #include "base/float16.h"
@@ -9,7 +9,7 @@
 
 namespace fovea {
 
-/// Element `at`, without any scale. `dtype`: one that caches are kept in.
+/// Element `at`, without any scale. `dtype`: one of the cache's types.
 FOVEA_HOST_DEVICE inline float stored_value(const void* data, int64_t at, KvCacheDType dtype) {
   switch (dtype) {
     case KvCacheDType::float32: return static_cast<const float*>(data)[at];

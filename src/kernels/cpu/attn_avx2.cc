@@ -2,6 +2,6 @@
 
 namespace fovea::attn {
 
-const Kernels kAvx2Kernels = {&FOVEA_SIMD_NAMESPACE::run_item, &FOVEA_SIMD_NAMESPACE::run_merge};
+const Kernels kAvx2Kernels = {&FOVEA_SIMD_NAMESPACE::run_item, &FOVEA_SIMD_NAMESPACE::run_combine};
 
 }  // namespace fovea::attn

@@ -1,6 +1,6 @@
 #pragma once
-// The main loop: the rows of one item over its tiles, split by split. Included by attn_<isa>.cc.
-#include "kernels/cpu/attn_merge-inl.h"
+// The mainloop: the rows of one work item over its key tiles, split by split. Included by attn_<isa>.cc.
+#include "kernels/cpu/attn_combine-inl.h"
 #include "kernels/cpu/attn_params.h"
 #include "kernels/cpu/attn_pv-inl.h"
 #include "kernels/cpu/attn_qk-inl.h"
@@ -10,7 +10,7 @@
 
 namespace fovea::FOVEA_SIMD_NAMESPACE {
 
-/// Rows are taken in groups of 4; the last group is 1, 2 or 4 wide (3 rows: 4, the last of zeros).
+/// Rows are processed in groups of 4; the last group has 1, 2 or 4 rows (3 rows: 4, the last of zeros).
 FOVEA_INLINE int group_width(int rows_left) {
   return rows_left >= 3 ? 4 : rows_left;
 }
@@ -33,7 +33,7 @@ inline void load_queries(const attn::Params& a, const attn::Item& item, float* q
     }
     const int64_t token = a.seqs[item.seq].first_row + (item.row + r) / a.group;
     const int64_t head = query_head(a, item.kv_head, item.row + r);
-    const int64_t at = place_of(a.q_rows, token, head);
+    const int64_t at = row_offset(a.q_rows, token, head);
     switch (a.dtype) {
       case DType::f32: load_query_row(static_cast<const float*>(a.q) + at, a.d, a.layout.dp, out); break;
       case DType::f16: load_query_row(static_cast<const fp16*>(a.q) + at, a.d, a.layout.dp, out); break;
@@ -42,7 +42,7 @@ inline void load_queries(const attn::Params& a, const attn::Item& item, float* q
   }
 }
 
-/// One item's walk over its tiles.
+/// Computes one work item.
 template <class T>
 class ItemRun {
  public:
@@ -57,8 +57,8 @@ class ItemRun {
         k_(scratch + a.layout.k),
         v_(scratch + a.layout.v),
         zeros_(scratch + a.layout.zeros),
-        now_(states(scratch + a.layout.state[0])),
-        done_(states(scratch + a.layout.state[1])) {}
+        current_(states(scratch + a.layout.state[0])),
+        combined_(states(scratch + a.layout.state[1])) {}
 
   void run() {
     load_queries(a_, item_, q_);
@@ -88,7 +88,7 @@ class ItemRun {
 
   States states(float* p) const { return {p, p + attn::kBlockRows, p + 2 * attn::kBlockRows}; }
 
-  /// A split that no tile reaches stays as it is here: empty.
+  /// Marks all records as empty; those of splits without a tile stay so.
   void clear_records() {
     const int64_t record = a_.layout.dvp + attn::kPadFloats;
     for (int64_t i = 0; i < static_cast<int64_t>(item_.splits) * item_.rows; ++i) {
@@ -102,27 +102,27 @@ class ItemRun {
   void close_split(int next) {
     if (split_ >= 0) {
       for (int r = 0; r < item_.rows; ++r)
-        now_.l[r] = reduce_add(load(lanes_ + r * attn::kPadFloats));
+        current_.l[r] = reduce_add(load(lanes_ + r * attn::kPadFloats));
       if (item_.partial >= 0) {
         store_records();
-      } else if (!any_done_) {
-        const States swap = now_;
-        now_ = done_;
-        done_ = swap;
-        any_done_ = true;
+      } else if (!any_combined_) {
+        const States swap = current_;
+        current_ = combined_;
+        combined_ = swap;
+        any_combined_ = true;
       } else {
         for (int r = 0; r < item_.rows; ++r)
-          merge_row(done_.m + r, done_.l + r, done_.o + r * a_.layout.dvp, now_.m[r], now_.l[r],
-                    now_.o + r * a_.layout.dvp, a_.layout.dvp);
+          combine_row(combined_.m + r, combined_.l + r, combined_.o + r * a_.layout.dvp, current_.m[r],
+                      current_.l[r], current_.o + r * a_.layout.dvp, a_.layout.dvp);
       }
     }
     split_ = next;
     if (next < 0) return;
     const int rows = (item_.rows + 3) / 4 * 4;
     for (int r = 0; r < rows; ++r)
-      now_.m[r] = -__builtin_inff();
+      current_.m[r] = -__builtin_inff();
     __builtin_memset(lanes_, 0, sizeof(float) * static_cast<size_t>(rows * attn::kPadFloats));
-    __builtin_memset(now_.o, 0, sizeof(float) * static_cast<size_t>(rows * a_.layout.dvp));
+    __builtin_memset(current_.o, 0, sizeof(float) * static_cast<size_t>(rows * a_.layout.dvp));
   }
 
   void store_records() {
@@ -130,20 +130,20 @@ class ItemRun {
     const int64_t first = item_.partial + static_cast<int64_t>(split_ - item_.first_split) * item_.rows;
     for (int r = 0; r < item_.rows; ++r) {
       float* out = a_.partials + (first + r) * record;
-      out[0] = now_.m[r];
-      out[1] = now_.l[r];
+      out[0] = current_.m[r];
+      out[1] = current_.l[r];
       for (int64_t c = 0; c < a_.layout.dvp; c += Vec::kLanes)
-        store(out + attn::kPadFloats + c, load(now_.o + r * a_.layout.dvp + c));
+        store(out + attn::kPadFloats + c, load(current_.o + r * a_.layout.dvp + c));
     }
   }
 
   void finish() {
     const float* zeros = zeros_;
     for (int r = 0; r < item_.rows; ++r) {
-      const float m = any_done_ ? done_.m[r] : -__builtin_inff();
-      const float l = any_done_ ? done_.l[r] : 0.0f;
+      const float m = any_combined_ ? combined_.m[r] : -__builtin_inff();
+      const float l = any_combined_ ? combined_.l[r] : 0.0f;
       finish_packed_row(a_, item_.seq, item_.kv_head, item_.row + r, m, l,
-                        any_done_ ? done_.o + r * a_.layout.dvp : zeros);
+                        any_combined_ ? combined_.o + r * a_.layout.dvp : zeros);
     }
   }
 
@@ -171,15 +171,15 @@ class ItemRun {
       alpha_[r] = 1.0f;
       __builtin_memset(scores_ + r * attn::kTileKeys, 0, sizeof(float) * attn::kTileKeys);
     }
-    // A masked value counts 0 x V: only where it is finite is that 0.
+    // A masked value contributes 0 x V, which is 0 only if V is finite.
     if (tile.uniform || (finite_scales(tile) && all_finite(values, a_.dv, tile.any)))
       return add_values<E>(tile, values);
     for (int r = 0; r < item_.rows; ++r)
       accumulate_seen(scores_ + r * attn::kTileKeys, values, a_.dv, tile.seen[r], alpha_[r],
-                      now_.o + r * a_.layout.dvp);
+                      current_.o + r * a_.layout.dvp);
   }
 
-  /// The scales of V are in the weights already: those of unseen keys too, as 0 x scale.
+  /// The weights include the scales of V, also those of unseen keys as 0 x scale.
   bool finite_scales(const Tile<T>& tile) const {
     if (a_.kv.v_scales == nullptr) return true;
     Vec sum = zero();
@@ -202,7 +202,7 @@ class ItemRun {
 
   template <class E>
   void score_tile(const Tile<T>& tile, const E* const* keys, const E* const* next) {
-    // Blocks of keys that stay in L1 while all rows pass over them.
+    // Blocks of keys that stay in L1 while all rows are scored against them.
     int block = attn::kTileKeys;
     while (block > 16 && block * a_.layout.dp * static_cast<int64_t>(sizeof(E)) > attn::kScoreBlockBytes)
       block /= 2;
@@ -220,7 +220,7 @@ class ItemRun {
           score_rows<E, 2>(q, a_.layout.dp, a_.d, keys, seen, next, s);
         else
           score_rows<E, 1>(q, a_.layout.dp, a_.d, keys, seen, next, s);
-        next = nullptr;  // once is enough
+        next = nullptr;  // prefetch once
       }
     }
   }
@@ -256,8 +256,8 @@ class ItemRun {
       }
     }
     if (a_.kv.k_scales != nullptr) multiply(s, tile.k_scale);
-    alpha_[r] = softmax_row(s, seen, score, {now_.m + r, lanes_ + r * attn::kPadFloats});
-    if (a_.kv.v_scales != nullptr) multiply(s, tile.v_scale);  // for P V only: the sum of P is taken
+    alpha_[r] = softmax_row(s, seen, score, {current_.m + r, lanes_ + r * attn::kPadFloats});
+    if (a_.kv.v_scales != nullptr) multiply(s, tile.v_scale);  // for P V only: row_sum already has P
   }
 
   template <class E>
@@ -272,7 +272,7 @@ class ItemRun {
         const int first = __builtin_ctzll(seen);
         const int last = 64 - __builtin_clzll(seen);
         const float* p = scores_ + r * attn::kTileKeys;
-        float* o = now_.o + r * a_.layout.dvp;
+        float* o = current_.o + r * a_.layout.dvp;
         const int64_t stride = a_.layout.dvp;
         if (width == 4)
           accumulate_rows<E, 4>(p, values, r == 0 ? values.next : nullptr, panel, a_.dv, first, last,
@@ -291,9 +291,9 @@ class ItemRun {
   const attn::Item& item_;
   const attn::Sequence& seq_;
   float *q_, *scores_, *lanes_, *alpha_, *k_, *v_, *zeros_;
-  States now_, done_;  // the current split, and those before it
+  States current_, combined_;  // the current split, and those before it
   int split_ = -1;
-  bool any_done_ = false;
+  bool any_combined_ = false;
 };
 
 inline void run_item(const attn::Params& a, const attn::Item& item, float* scratch) {
@@ -305,7 +305,7 @@ inline void run_item(const attn::Params& a, const attn::Item& item, float* scrat
     case KvCacheDType::fp8_e4m3: return ItemRun<e4m3>(a, item, scratch).run();
     case KvCacheDType::fp8_e5m2: return ItemRun<e5m2>(a, item, scratch).run();
     case KvCacheDType::int8_per_token_head: return ItemRun<int8_t>(a, item, scratch).run();
-    default: __builtin_unreachable();  // the backend has checked it
+    default: __builtin_unreachable();  // the backend rejects other types
   }
 }
 

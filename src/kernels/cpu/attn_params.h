@@ -1,5 +1,5 @@
 #pragma once
-// What the CPU attention kernels are given: plain structs, shapes in the comments, strides in elements.
+// Parameters of the CPU attention kernels: plain structs, shapes in the comments, strides in elements.
 #include <cstdint>
 
 #include "fovea/dtype.h"
@@ -23,19 +23,20 @@ struct Sequence {
   int32_t tree_size = 0;
 };
 
-/// Packed rows [row, row + rows) of one KV group: packed row r is query row r / group of the sequence and
-/// head kv_head * group + r % group. Keys: tiles [sink_tile, sink_tile_end) and [tile, tile_end), ascending.
+/// A work item: packed rows [row, row + rows) of one KV group: packed row r is query row r / group of the
+/// sequence and head kv_head * group + r % group. Keys: tiles [sink_tile, sink_tile_end) and [tile,
+/// tile_end), ascending.
 struct Item {
   int32_t seq = 0, kv_head = 0;
   int32_t row = 0, rows = 0;  // rows <= kBlockRows
   int32_t sink_tile = 0, sink_tile_end = 0;
   int32_t tile = 0, tile_end = 0;
-  int64_t partial = -1;  // first record of the item's first split; -1 = the item covers all its keys
+  int64_t partial = -1;  // first record of the item's first split; -1 = the item has all splits
   int32_t first_split = 0, splits = 0;  // with partial >= 0: splits [first_split, first_split + splits)
 };
 
-/// Merges records [partial, partial + splits x rows) of the rows and writes O and LSE.
-struct MergeItem {
+/// Combines records [partial, partial + splits x rows) of the rows and writes O and LSE.
+struct CombineItem {
   int32_t seq = 0, kv_head = 0;
   int32_t row = 0, rows = 0;
   int64_t partial = 0;
@@ -59,7 +60,7 @@ struct Pages {
   int64_t scale_page = 0, scale_head = 0, scale_slot = 0;
 };
 
-/// Where the arrays of a scratch slot lie, in floats; all multiples of kPadFloats (one cache line).
+/// Offsets of the arrays in a scratch slot, in floats; all are multiples of kPadFloats (one cache line).
 struct ScratchLayout {
   int64_t dp = 0, dvp = 0;  // head sizes padded to kPadFloats and kPadPanel
   int64_t q = 0;            // [kBlockRows, dp]
@@ -69,11 +70,11 @@ struct ScratchLayout {
   int64_t alpha = 0;        // [kBlockRows]
   int64_t k = 0;            // [kTileKeys, dp] widened keys
   int64_t v = 0;            // [dvp / panel, kTileKeys, panel] widened values
-  int64_t zeros = 0;        // [max(dp, dvp)] what a key that no row sees is read from
+  int64_t zeros = 0;        // [max(dp, dvp)] read in place of keys that no row sees
   int64_t size = 0;
 };
 
-/// Where the rows and heads of Q or O lie, in elements, as AttentionArgs has them.
+/// Strides of the rows and heads of Q or O in elements, as in AttentionArgs.
 struct Rows {
   int64_t row = 0, head = 0;
   int64_t block_rows = 0, block = 0;  // 0 = all rows are one block
@@ -83,7 +84,7 @@ struct Params {
   ScratchLayout layout;
   int32_t num_heads = 0, num_kv_heads = 0, group = 1;  // group = num_heads / num_kv_heads
   int32_t d = 0, dv = 0;                               // multiples of 8
-  float scale = 1.0f;    // of q . k as loaded: the spec's, the layer's K scale and the load factor
+  float scale = 1.0f;    // of q . k as loaded: the spec's scale x the layer's K scale x the load factor
   float v_scale = 1.0f;  // of V as loaded
   float softcap = 0.0f;
   DType dtype = DType::f32;  // Q and O
@@ -104,14 +105,14 @@ struct Params {
 /// The kernels of one instruction set.
 struct Kernels {
   void (*run_item)(const Params&, const Item&, float* scratch);
-  void (*run_merge)(const Params&, const MergeItem&, float* scratch);
+  void (*run_combine)(const Params&, const CombineItem&, float* scratch);
 };
 
 extern const Kernels kGenericKernels;
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
 
-/// Those of current_isa().
+/// The kernels for current_isa().
 const Kernels& current_kernels();
 
 ScratchLayout scratch_layout(int d, int dv);

@@ -1,6 +1,6 @@
 #pragma once
-// O = alpha O + P V of a tile: one chain of fused multiply-adds a (row, column), over the keys in ascending
-// order. A key that a row does not see has P = 0, which leaves the chain as it is (but for the sign of a 0).
+// O = alpha O + P V of a tile: one chain of fused multiply-adds per (row, column), over the keys in ascending
+// order. A key that a row does not see has P = 0, which changes nothing (except the sign of a 0).
 #include "kernels/cpu/attn_params.h"
 #include "kernels/cpu/attn_tile-inl.h"
 #include "kernels/cpu/simd.h"
@@ -43,7 +43,7 @@ void accumulate_panel(const float* p, const T* const* values, const T* const* ne
       store(out + r * stride + c * kLanes, sum[r][c]);
 }
 
-/// Where the values of a tile are: values[j] + panel * panel_step -> the columns of a panel.
+/// Pointers to the values of a tile: rows[j] + panel * panel_step -> the columns of a panel.
 template <class T>
 struct TileValues {
   const T* const* rows;

@@ -6,7 +6,7 @@
 
 namespace fovea::FOVEA_SIMD_NAMESPACE {
 
-/// What turns a dot product of one row into a score, apart from the mask.
+/// How a dot product of one row becomes a score, apart from the mask.
 struct RowScore {
   float scale = 1.0f, softcap = 0.0f;
   float slope = 0.0f;           // ALiBi: s -= slope * |position - j|
@@ -15,14 +15,14 @@ struct RowScore {
   int bias_first = 0, bias_last = 0;
 };
 
-/// State of one row: largest score so far, and the lane sums of its weights (lane = key mod kLanes).
+/// State of one row: the running row max, and the lane sums of its weights (lane = key mod kLanes).
 struct RowSum {
   float* max;
   float* lanes;
 };
 
-/// Scores `s` [kTileKeys] of a row that sees the keys of `seen` (not 0). Returns the factor of what was
-/// summed before. Scores of unseen keys may be anything.
+/// Scores `s` [kTileKeys] of a row that sees the keys of `seen` (not 0). Returns alpha, the
+/// factor that rescales earlier sums. Scores of unseen keys are arbitrary.
 FOVEA_INLINE float softmax_row(float* s, uint64_t seen, const RowScore& score, RowSum sum) {
   constexpr int kLanes = Vec::kLanes;
   constexpr int kVecs = attn::kTileKeys / kLanes;

@@ -1,5 +1,5 @@
 #pragma once
-// A tile of keys as an item sees it: where the keys and values are, which row sees which, and the copy
+// A tile of keys of a work item: pointers to the keys and values, which row sees which key, and the copy
 // widened to fp32.
 #include "base/mutation.h"
 #include "kernels/cpu/attn_params.h"
@@ -7,8 +7,8 @@
 
 namespace fovea::FOVEA_SIMD_NAMESPACE {
 
-/// Asks for `n` elements at `p`, one cache line after the other. To level 2: a tile ahead is as large as
-/// level 1. Calls are spread over the products, because the queue of misses is short.
+/// Prefetches `n` elements at `p`, one cache line after the other, into L2: the next tile is as large as L1.
+/// Calls are spread over the products, because few cache misses can be in flight.
 template <class T>
 FOVEA_INLINE void prefetch(const T* p, int n) {
   for (int at = 0; at < n; at += 64 / static_cast<int>(sizeof(T)))
@@ -66,7 +66,7 @@ struct Tile {
   uint64_t any = 0;      // keys that some row sees; 0 = no tile
   bool uniform = false;  // every row sees `any`
   uint64_t seen[attn::kBlockRows];
-  const T* k[attn::kTileKeys];  // unseen keys point to zeros: their page may be gone
+  const T* k[attn::kTileKeys];  // unseen keys point to zeros: their page may be invalid
   const T* v[attn::kTileKeys];
   // Only where the cache has scales of its own for each token and head; 0 for unseen keys.
   float k_scale[attn::kTileKeys], v_scale[attn::kTileKeys];
@@ -93,15 +93,15 @@ void find_seen(const attn::Params& a, const attn::Item& item, int64_t start, Til
   tile.uniform = any == all;
 }
 
-/// Asks for the scales of the kTileKeys keys from `start` on, which are not of this tile but of the one
-/// after: they are read when a tile is found, and each line would be a miss. Addresses are only asked for:
-/// the pages of keys that nobody sees may be no pages. Inlined by force: the compiler drops calls of a
-/// function that does nothing but prefetch.
+/// Prefetches the scales of the kTileKeys keys from `start` on, which are those of the next tile: find_keys()
+/// reads them, and each line would be a miss. Addresses are only prefetched, never read: page ids of keys
+/// that no row sees may be invalid. Forced inline: the compiler drops calls to a function that only
+/// prefetches.
 FOVEA_INLINE void prefetch_scales(const attn::Params& a, const attn::Item& item, int64_t start) {
   const attn::Pages& kv = a.kv;
   const attn::Sequence& seq = a.seqs[item.seq];
   const int64_t end = start + attn::kTileKeys < seq.n_k ? start + attn::kTileKeys : seq.n_k;
-  const int64_t line = kv.scale_slot > 0 && kv.scale_slot < 16 ? 16 / kv.scale_slot : 1;  // keys a line
+  const int64_t line = kv.scale_slot > 0 && kv.scale_slot < 16 ? 16 / kv.scale_slot : 1;  // keys per line
   for (int64_t j = start; j < end;) {
     const int64_t slot = j % kv.page_size;
     const int64_t count = kv.page_size - slot < end - j ? kv.page_size - slot : end - j;
@@ -119,19 +119,19 @@ FOVEA_INLINE void prefetch_scales(const attn::Params& a, const attn::Item& item,
   }
 }
 
-/// Of a key in the cache, in elements.
+/// Offset of a key in the cache, in elements.
 FOVEA_INLINE int64_t offset_of(int64_t elements) {
   return mutated(Mutation::offsets_of_32_bits) ? elements & 0x7fffffff : elements;
 }
 
-/// Where a slot of V lies in its page.
+/// Offset of a slot of V in its page.
 template <class T>
 FOVEA_INLINE int64_t v_slot(const attn::Pages& kv, int64_t slot) {
   constexpr int64_t kX = 16 / static_cast<int64_t>(sizeof(T));
   return kv.v_chunk == 0 ? slot * kv.v_slot : slot / kX * kv.v_chunk + slot % kX * kv.v_slot;
 }
 
-/// Points k and v of a tile at its keys, reading the table entries of seen keys only.
+/// Sets the pointers k and v of a tile to its keys, reading only the table entries of seen keys.
 template <class T>
 void find_keys(const attn::Params& a, const attn::Item& item, const T* zeros, Tile<T>& tile) {
   const attn::Pages& kv = a.kv;
@@ -169,7 +169,7 @@ void find_keys(const attn::Params& a, const attn::Item& item, const T* zeros, Ti
   }
 }
 
-/// Tiles of an item in ascending order, those without a seen key left out.
+/// The tiles of an item that have a seen key, in ascending order.
 struct TileCursor {
   int64_t next, end, body, body_end;
 
@@ -268,7 +268,7 @@ void widen_tile(const attn::Params& a, const Tile<T>& tile, const Tile<T>* next,
   constexpr int kWidth = attn::kPanelVecs<Vec::kLanes> * Vec::kLanes;
   for (int j = 0; j < attn::kTileKeys; ++j) {
     if (next != nullptr) {
-      // A head's elements of an x-packed page lie together as well, if in another order: slot s asks for the
+      // A head's elements of an x-packed page are contiguous too, in another order: slot s prefetches the
       // s-th part of them.
       const bool packed = a.kv.x_packed && (next->any >> j & 1) != 0;
       const int64_t slot = packed ? (next->start + j) % a.kv.page_size : 0;

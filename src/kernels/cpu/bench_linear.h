@@ -9,7 +9,7 @@ namespace fovea {
 
 struct LinearTiming {
   double seconds = 0;       // of one call, the median of batches of at least 10 ms
-  double read_seconds = 0;  // of a plain read of the same weights, taking turns with the batches; the median
+  double read_seconds = 0;  // of a plain read of the same weights, interleaved with the batches; the median
   double bytes = 0;         // weights, read once, and x and y
   double flops = 0;         // 2 m n k
 };

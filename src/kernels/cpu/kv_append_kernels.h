@@ -1,5 +1,5 @@
 #pragma once
-// What writing a row of K or V asks of an instruction set (kv_append-inl.h). All write the same bits.
+// Writing a row of K or V, for one instruction set (kv_append-inl.h). All write the same bits.
 #include <cstdint>
 
 #include "fovea/dtype.h"
@@ -18,7 +18,7 @@ extern const Kernels kGenericKernels;
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
 
-/// Those of current_isa().
+/// The kernels for current_isa().
 const Kernels& current_kernels();
 
 }  // namespace fovea::kv_append

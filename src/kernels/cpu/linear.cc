@@ -190,7 +190,7 @@ void pack_x(const float* x, int64_t stride, const Tiles& tiles, int64_t k, int64
       transpose(src + k0, stride, rows, steps, dst);
     }
   };
-  // Waking the others costs more than copying 256 KiB.
+  // Waking the other threads costs more than copying 256 KiB.
   if (tiles.count * k < (1 << 16))
     for (int64_t t = 0; t < tiles.tiles; ++t)
       pack_tile(t, 0);
@@ -204,7 +204,7 @@ float* scratch(size_t elements) {
   return buffer.data();
 }
 
-/// Of one core, an estimate: weights come from its caches, or 8 vectors of 4 sums go on in a nanosecond.
+/// Estimated time on one core: weights from its caches, or 8 vectors of 4 sums per nanosecond.
 Work work_of(const PackedMatrix& weight, int64_t rows) {
   constexpr double kBytesPerNs = 50, kProductsPerNs = 32;
   const auto elements = static_cast<double>(weight.n() * weight.k());
@@ -212,8 +212,8 @@ Work work_of(const PackedMatrix& weight, int64_t rows) {
                    elements * static_cast<double>(rows) / kProductsPerNs)};
 }
 
-/// Panels of a task: a few tasks a thread (a late or slow one is made up for), at most 8, a group of the
-/// one-row kernel's streams.
+/// Panels per task: a few tasks per thread, to balance late or slow threads; at most 8, which is the number
+/// of streams of the one-row kernel.
 int64_t panels_of_task(int64_t panels, int threads) {
   int64_t size = 8;
   while (size > 1 && panels < 4 * size * threads)

@@ -1,5 +1,5 @@
 #pragma once
-// What linear.cc asks of an instruction set's kernels (linear-inl.h).
+// The kernels of linear.cc for one instruction set (linear-inl.h).
 #include <cstddef>
 #include <cstdint>
 

@@ -80,8 +80,8 @@ double measure_read(ThreadPool& pool, bool all, int attempts, const float* data,
   });
 }
 
-/// Of the kernel's cache `index` of CPU 0 (0: L1 data, 2: L2, 3: L3). glibc's sysconf() counts the L3 caches
-/// of cores that a virtual machine does not have.
+/// Size of cache `index` of CPU 0 as the Linux kernel reports it (0: L1 data, 2: L2, 3: L3). glibc's
+/// sysconf() counts the L3 caches of cores that a virtual machine does not have.
 size_t cache_bytes(int index, size_t fallback) {
   const std::string path = "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/size";
   size_t kib = 0;
@@ -151,7 +151,7 @@ MachineRates measure_machine(ThreadPool& pool) {
     };
     rates.read.push_back({name, bytes_one, rate(false, bytes_one), rate(true, bytes_all)});
   };
-  // Half a cache, so that what else lives there does not push the data out; the last level is shared.
+  // Half a cache, so that other data does not evict it; the last level is shared.
   level("L1", whole_pages(l1 / 2), whole_pages(l1 / 2));
   level("L2", whole_pages(l2 / 2), whole_pages(l2 / 2));
   if (l3 / 2 / threads > 2 * l2) level("L3", whole_pages(l3 / 2), whole_pages(l3 / 2 / threads));

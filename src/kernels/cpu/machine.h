@@ -1,5 +1,5 @@
 #pragma once
-// What this machine can do at best: the floors that benchmarks are compared with.
+// The peak rates of this machine, which benchmarks are compared with.
 #include <cstddef>
 #include <string_view>
 #include <vector>
@@ -27,19 +27,18 @@ struct MachineRates {
   double dram_gbps() const { return read.back().all_threads; }
 };
 
-/// Seconds of a plain read of `bytes` (rounded down to 4 KiB pages) at `data`, a contiguous part a thread:
-/// what streaming the same memory costs at least. Where memory lies can halve its bandwidth (a virtual
+/// Seconds of a plain read of `bytes` (rounded down to 4 KiB pages) at `data`, a contiguous part per thread:
+/// the least that streaming the same memory costs. Where memory lies can halve its bandwidth (a virtual
 /// machine spans memory nodes), so a benchmark compares with its own buffers.
 double plain_read_seconds(const void* data, size_t bytes, ThreadPool& pool);
 
 struct MachineFloor {
   double read_bytes_per_second = 0;  ///< of all threads, from memory
-  double fp32_flops_per_second = 0;  ///< likewise, of the best instruction set
+  double fp32_flops_per_second = 0;  ///< of all threads, with the best instruction set
 };
 
-/// Rough rates from some 20 ms and 64 MiB, for figures beside a program that runs: work that goes on
-/// meanwhile takes its share of the machine, and a last-level cache of that size and more is measured instead
-/// of memory.
+/// Rough rates from some 20 ms and 64 MiB, for figures beside a program that runs: concurrent work
+/// lowers them, and a last-level cache of 64 MiB or more is measured instead of memory.
 MachineFloor measure_machine_floor(ThreadPool& pool);
 
 /// Takes 2 to 3 s; the DRAM level allocates at least 512 MiB. Each figure is the best of several attempts.

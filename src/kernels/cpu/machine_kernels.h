@@ -1,5 +1,5 @@
 #pragma once
-// What machine.cc asks of an instruction set's loops (machine-inl.h).
+// The loops of machine.cc for one instruction set (machine-inl.h).
 #include <cstddef>
 #include <cstdint>
 

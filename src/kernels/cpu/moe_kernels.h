@@ -1,5 +1,5 @@
 #pragma once
-// What moe.cc asks of an instruction set's kernels (moe-inl.h): one row at a time.
+// The kernels of moe.cc for one instruction set (moe-inl.h): one row at a time.
 #include <cstdint>
 
 namespace fovea::moe_detail {

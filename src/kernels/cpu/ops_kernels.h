@@ -1,5 +1,5 @@
 #pragma once
-// What ops.cc asks of an instruction set's kernels (ops-inl.h): one row, or part of one, at a time.
+// The kernels of ops.cc for one instruction set (ops-inl.h): one row, or part of one, at a time.
 #include <cstdint>
 
 #include "kernels/cpu/activation.h"

@@ -27,8 +27,8 @@ Acc dot(const Acc* a, const Acc* b, int n) {
   return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
 }
 
-/// Calls f(decode), where decode(data, at) widens one stored element of a tensor or of the cache: what is
-/// stored is asked once and not of each element.
+/// Calls f(decode), where decode(data, at) widens one stored element of a tensor or of the cache: the element
+/// type is dispatched once and not for each element.
 template <class F>
 void with_decoder(KvCacheDType dtype, F&& f) {
   const auto of = [&]<class T>(T, auto widen) {
@@ -44,7 +44,7 @@ void with_decoder(KvCacheDType dtype, F&& f) {
     case KvCacheDType::int8_per_token_head: return of(int8_t{}, same);
     default: break;
   }
-  FOVEA_CHECK(false);  // the backend has refused it
+  FOVEA_CHECK(false);  // the backend rejects other types
 }
 
 /// Widens n elements that start `offset` elements after `data`.
@@ -69,7 +69,7 @@ void load_codes(const void* data, KvCacheDType dtype, int64_t at, int64_t run, i
   });
 }
 
-/// What a (page, kv head, slot) of a view means.
+/// Reads the key and value of a (page, KV head, slot) of a view.
 template <class Acc>
 class KvReader {
  public:

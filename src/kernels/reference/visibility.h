@@ -1,7 +1,7 @@
 #pragma once
-// Which keys a query sees: the one statement of every mask, on plain structs, for all backends and tests, on
-// the CPU and in CUDA kernels. Query row i of a sequence stands at absolute position p = i + n_k - n_q; key j
-// at position j.
+// Which keys a query sees: the single definition of every mask, on plain structs, for all backends and tests,
+// on the CPU and in CUDA kernels. Query row i of a sequence stands at absolute position p = i + n_k - n_q;
+// key j at position j.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace fovea {
 
-/// One sequence as masks see it.
+/// The properties of one sequence that masks depend on.
 struct SequenceMask {
   int64_t n_q = 0, n_k = 0;
   std::span<const Span> spans = {};  ///< bidirectional multimodal spans; used when MaskSpec::spans
@@ -49,7 +49,7 @@ FOVEA_HOST_DEVICE inline int64_t floor_div(int64_t a, int64_t b) {
   return q - (q * b > a ? 1 : 0);
 }
 
-/// Keys before its own that a window lets a query see, and the number of the chunk that holds a position.
+/// How many keys before its own a window lets a query see, and the index of the chunk that holds a position.
 FOVEA_HOST_DEVICE inline int64_t keys_left(const MaskSpec& mask) {
   return int64_t{mask.window_left} + (mutated(Mutation::window_wider) ? 1 : 0);
 }
@@ -97,7 +97,7 @@ struct KeyRange {
   FOVEA_HOST_DEVICE bool empty() const { return last <= first; }
 };
 
-/// Where to look for the keys that some row of a block sees: `sinks` (StreamingLLM's first tokens, before
+/// Ranges with all keys that some row of a block sees: `sinks` (StreamingLLM's first tokens, before
 /// the window), then `body`. Disjoint, ascending, inside [0, n_k). Keys outside are seen by no row of the
 /// block; keys inside still need visible().
 struct KeyRanges {
