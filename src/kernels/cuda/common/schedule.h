@@ -92,10 +92,9 @@ FOVEA_HOST_DEVICE inline WorkItem make_item(const PlanPolicy& policy, const Plan
 struct ScheduleView {
   WorkItem* items = nullptr;  ///< [max_items], 16-byte aligned
   int32_t* num_items = nullptr;
-  PlanError* error = nullptr;  ///< of the step's arrays (plan_error describes it); or null
-  uint32_t* arrivals =
-      nullptr;  ///< AttentionParams::arrivals [max_partials, Hkv], set to 0 as far as used; or null
-  int32_t* queue = nullptr;  ///< AttentionParams::queue, set to 0; or null
+  PlanError* error = nullptr;    ///< of the step's arrays (plan_error describes it); or null
+  uint32_t* arrivals = nullptr;  ///< AttentionParams::arrivals, set to 0 for the step's partials; or null
+  int32_t* queue = nullptr;      ///< AttentionParams::queue, set to 0; or null
 };
 
 /// Makes a step's items from its arrays, in one kernel that can be captured: those that make_item returns
