@@ -8,7 +8,7 @@ namespace fovea::cuda {
 /// The items that the host makes of a step, and the number of their partial results per KV head.
 inline std::vector<WorkItem> host_items(const PlanPolicy& policy, const AttentionLimits& limits,
                                         const PlanInput& input, const PageSource& pages, int32_t& partials) {
-  const Plan plan = make_plan_on_host(policy, limits, input);
+  const HostPlan plan = make_plan_on_host(policy, limits, input);
   expect(plan.error == PlanError::none, "has an error on the host", "schedule");
   std::vector<WorkItem> items;
   partials = 0;

@@ -32,7 +32,7 @@ std::vector<WorkItem> items_of(const Step& step, const PlanPolicy& policy, Sched
   input.q_offsets = step.q_offsets.data();
   input.kv_lens = step.kv_lens.data();
   input.num_seqs = bounds.max_seqs;
-  const Plan plan = make_plan_on_host(policy, bounds, input);
+  const HostPlan plan = make_plan_on_host(policy, bounds, input);
   EXPECT_EQ(plan.error, PlanError::none);
   limits = schedule_limits(policy, bounds);
   std::vector<WorkItem> items;

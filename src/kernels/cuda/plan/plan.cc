@@ -106,9 +106,9 @@ Status check_plan_limits(const PlanPolicy& policy, const AttentionLimits& limits
   return {};
 }
 
-Plan make_plan_on_host(const PlanPolicy& policy, const AttentionLimits& limits, const PlanInput& input) {
+HostPlan make_plan_on_host(const PlanPolicy& policy, const AttentionLimits& limits, const PlanInput& input) {
   FOVEA_CHECK(input.num_seqs >= 0 && input.num_seqs <= limits.max_seqs);
-  Plan plan;
+  HostPlan plan;
   int64_t kv_tokens = 0;
   for (int32_t b = 0; b < input.num_seqs; ++b) {
     int32_t keys = 0;

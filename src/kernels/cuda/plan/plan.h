@@ -92,14 +92,14 @@ enum class PlanError : int32_t {
   pages,          ///< an id that the cache does not have
 };
 
-struct Plan {
+struct HostPlan {
   PlanError error = PlanError::none;  ///< of all sequences the largest; with one there are no tiles
   std::vector<PlanTile> tiles;  ///< in the order of the sequences, of each from its last rows to its first
 };
 
 /// The plan on the host, from arrays in host memory: the reference that tests compare launch_schedule with.
 /// input.num_seqs is at most limits.max_seqs.
-Plan make_plan_on_host(const PlanPolicy& policy, const AttentionLimits& limits, const PlanInput& input);
+HostPlan make_plan_on_host(const PlanPolicy& policy, const AttentionLimits& limits, const PlanInput& input);
 
 /// Checks what the host sees of a step: no more sequences than the limits, and arrays where they are needed.
 Status check_plan_input(const PlanPolicy& policy, const AttentionLimits& limits, const PlanInput& input);

@@ -50,7 +50,7 @@ PlanStep random_step(std::mt19937& random, int seqs, int most_rows, int most_key
   return step;
 }
 
-Plan make_plan(const PlanPolicy& policy, const AttentionLimits& limits, const PlanStep& step) {
+HostPlan make_plan(const PlanPolicy& policy, const AttentionLimits& limits, const PlanStep& step) {
   EXPECT_TRUE(check_plan_limits(policy, limits).ok());
   const std::vector<int32_t> offsets = step.q_offsets();
   PlanInput input;
@@ -83,7 +83,7 @@ std::vector<MaskSpec> masks() {
 }
 
 /// Every packed row of every sequence lies in one tile, and all keys that a tile's rows see in its blocks.
-void expect_tiles_cover(const PlanPolicy& policy, const Plan& plan, const PlanStep& step) {
+void expect_tiles_cover(const PlanPolicy& policy, const HostPlan& plan, const PlanStep& step) {
   std::map<std::pair<int, int>, int> seen;  // (seq, packed row)
   const std::vector<int32_t> offsets = step.q_offsets();
   for (const PlanTile& tile : plan.tiles) {
@@ -111,7 +111,7 @@ void expect_tiles_cover(const PlanPolicy& policy, const Plan& plan, const PlanSt
 }
 
 /// A tile's splits are its blocks, in order, each inside one absolute split, none empty unless the tile is.
-void expect_splits_partition(const PlanPolicy& policy, const Plan& plan) {
+void expect_splits_partition(const PlanPolicy& policy, const HostPlan& plan) {
   const int each = policy.split_keys / policy.block_keys;
   for (const PlanTile& tile : plan.tiles) {
     std::vector<int> blocks, expected;
@@ -138,7 +138,7 @@ void expect_splits_partition(const PlanPolicy& policy, const Plan& plan) {
 }
 
 void expect_plan_holds(const PlanPolicy& policy, const PlanStep& step) {
-  const Plan plan = make_plan(policy, step.limits(), step);
+  const HostPlan plan = make_plan(policy, step.limits(), step);
   ASSERT_EQ(plan.error, PlanError::none);
   EXPECT_LE(static_cast<int64_t>(plan.tiles.size()), max_tiles(policy, step.limits()));
   expect_tiles_cover(policy, plan, step);
@@ -162,7 +162,7 @@ TEST(Plan, HoldsForSpans) {
   policy.mask.spans = true;
   policy.mask.window_left = 10;
   const PlanInput input{offsets.data(), step.n_k.data(), spans.data(), span_offsets.data(), 2};
-  const Plan plan = make_plan_on_host(policy, step.limits(), input);
+  const HostPlan plan = make_plan_on_host(policy, step.limits(), input);
   ASSERT_EQ(plan.error, PlanError::none);
   for (const PlanTile& tile : plan.tiles) {
     SequenceMask mask{tile.n_q, tile.n_k};
@@ -182,11 +182,11 @@ TEST(Plan, StepsOfNoSpansNeedNoArrayOfThem) {
   const std::vector<int32_t> none = {0, 0, 0}, offsets = step.q_offsets();
   PlanPolicy policy = policy_of();
   policy.mask.window_left = 10;
-  const Plan without = make_plan(policy, step.limits(), step);
+  const HostPlan without = make_plan(policy, step.limits(), step);
   policy.mask.spans = true;
   PlanInput input{offsets.data(), step.n_k.data(), nullptr, none.data(), 2};
   ASSERT_TRUE(check_plan_input(policy, step.limits(), input).ok());
-  const Plan with = make_plan_on_host(policy, step.limits(), input);
+  const HostPlan with = make_plan_on_host(policy, step.limits(), input);
   ASSERT_EQ(with.error, PlanError::none);
   EXPECT_TRUE(with.tiles == without.tiles);
   input.span_offsets = nullptr;
@@ -214,8 +214,8 @@ TEST(Plan, ASequencesSplitsAreItsOwn) {
     AttentionLimits limits = company.limits();
     limits.max_kv_tokens *= 2;
     for (const MaskSpec& mask : masks()) {
-      const Plan a = make_plan(policy_of(mask), alone.limits(), alone),
-                 b = make_plan(policy_of(mask), limits, company);
+      const HostPlan a = make_plan(policy_of(mask), alone.limits(), alone),
+                     b = make_plan(policy_of(mask), limits, company);
       ASSERT_GE(b.tiles.size(), a.tiles.size());
       const size_t first = b.tiles.size() - a.tiles.size();
       for (size_t i = 0; i < a.tiles.size(); ++i) {
@@ -288,7 +288,7 @@ TEST(Plan, ArraysBeyondTheLimitsGiveAnEmptyPlanAndAnError) {
   const PlanStep fits{{3, 2}, {700, 900}};
   const AttentionLimits limits = fits.limits();
   const auto error_of = [&](const std::vector<int32_t>& offsets, const std::vector<int32_t>& lens) {
-    const Plan plan =
+    const HostPlan plan =
         make_plan_on_host(policy_of(), limits, {offsets.data(), lens.data(), nullptr, nullptr, 2});
     EXPECT_EQ(plan.tiles.empty(), plan.error != PlanError::none);
     return plan.error;
