@@ -72,7 +72,7 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   if (l.error.empty() && merges_after) l.check(queue_merge(l), "launch of the merge kernel");
   if (l.error.empty()) {
     l.record.attention = true;
-    l.record.merge = merges_after;
+    l.record.combine = merges_after;
     if (record != nullptr) *record = l.record;
     return {};
   }
