@@ -21,15 +21,14 @@ struct Span {
   int32_t first = 0, last = 0;
 };
 
-/// What a step looks like. Arrays lie in the memory of the device that the stream belongs to and are valid
-/// until the plan made from them is dropped; on a GPU only their sizes and what stands in plain fields are
-/// read by the host. B sequences, their query rows ragged in one tensor of Tq rows. Decode rows, when a step
-/// is mixed, come first.
+/// One step: B sequences, with their query rows in one ragged tensor of Tq rows. In a mixed step, decode rows
+/// come first. Arrays are in the memory of the stream's device and must stay valid until the plan made from
+/// them is destroyed; on a GPU the host reads only their sizes and the scalar fields.
 struct BatchMeta {
-  /// Which forward_* will be called with the plan: kernels for one phase cut a step as those for the other
-  /// don't.
+  /// Which forward_* will be called with the plan: kernels of the two phases divide a step into work tiles
+  /// differently.
   Phase phase = Phase::prefill;
-  /// Tq. On a CPU q_offsets says it too, and -1 stands for that.
+  /// Tq. On a CPU -1 = take it from q_offsets.
   int tokens = -1;
 
   std::span<const int32_t>
@@ -46,25 +45,26 @@ struct BatchMeta {
 
   std::span<const Span> spans;              ///< all sequences' spans, sequence b's at [span_offsets[b], ...)
   std::span<const int32_t> span_offsets;    ///< [B + 1]
-  std::span<const uint8_t> packed_mask;     ///< bit i * n_k + j of sequence b at byte packed_offsets[b] on
+  std::span<const uint8_t> packed_mask;     ///< sequence b: bit i * n_k + j, from byte packed_offsets[b]
   std::span<const int64_t> packed_offsets;  ///< [B + 1] bytes
   std::span<const float> tree_bias;  ///< [tree_size, tree_size]: added for keys n_k - n_q + c, c < tree_size
   int tree_size = 0;
 
-  /// All keys and values but this step's own (the last n_q of each sequence) are in every layer's cache
-  /// before plan() is called, as an engine's are that appends a layer's new rows in front of its forward.
-  /// Kernels may then read them while the work in front of the forward still runs.
+  /// All keys and values except this step's own (the last n_q of each sequence) are in every layer's cache
+  /// before plan() is called, as in an engine that appends a layer's new rows just before its forward.
+  /// Kernels may then read them while the work queued before the forward is still running.
   bool past_kv_ready = false;
 
-  /// Pages that every layer's cache has (rows, where keys are ragged); 0 = not given, and page ids are
-  /// trusted. With it plan() looks at the ids of all pages that the step reads: four bytes a page. On a GPU a
-  /// sequence with an id that is no page is lost as one with a wrong length is; a CPU refuses the step.
+  /// Pages in every layer's cache (rows, where keys are ragged); 0 = not given, and page ids are trusted.
+  /// When given, plan() checks the ids of all pages that the step reads (four bytes per page). On a GPU a
+  /// sequence with an invalid id is dropped like one with a wrong length (see plan()); a CPU refuses the
+  /// step.
   int64_t num_pages = 0;
 
   int num_seqs() const { return static_cast<int>(kv_lens.size()); }
   /// Tq; reads q_offsets when `tokens` is not given.
   int num_tokens() const { return tokens >= 0 ? tokens : q_offsets.empty() ? 0 : q_offsets.back(); }
-  /// The pages of sequence b in order; only for one that has keys.
+  /// The pages of sequence b in order; the sequence must have keys.
   const int32_t* pages(int b) const {
     return kv_indptr.empty() ? page_table.data() + b * page_table_stride
                              : kv_indices.data() + kv_indptr[static_cast<size_t>(b)];
@@ -73,9 +73,9 @@ struct BatchMeta {
 
 /// What kernels, and the splits of keys between them, are chosen for. A row's bits depend on the choice.
 enum class TuneFor : uint8_t {
-  limits,          ///< steps as large as the limits: other limits may choose another kernel
-  many_sequences,  ///< any limits choose the same: a row has the same bits under all that admit its step
-  few_sequences,   ///< likewise, by kernels that decode one or a few sequences faster than many
+  limits,          ///< steps as large as the limits: other limits may select another kernel
+  many_sequences,  ///< independent of the limits: a row has the same bits under all that admit its step
+  few_sequences,   ///< likewise, with kernels that decode one or a few sequences faster than many
 };
 
 /// Upper bounds that hold for every step; workspace_bytes is a pure function of them.
@@ -87,39 +87,38 @@ struct AttentionLimits {
   TuneFor tune_for = TuneFor::limits;
 };
 
-/// Where the elements of a page lie; with x = x_of(dtype):
+/// How the elements of a page are laid out; with x = x_of(dtype):
 enum class KvForm : uint8_t {
   strided,   ///< D elements of K, and Dv of V, are contiguous
   x_packed,  ///< x elements of K are contiguous, and V has a stride between elements
 };
 
-/// One layer's keys and values by pages; strides in elements. The element (page, kv head, slot, d) of K is
+/// One layer's paged keys and values; strides in elements. The element (page, kv head, slot, d) of K is
 ///   k[page * k_page_stride + head * k_head_stride + slot * k_slot_stride + d], or with x_packed
 ///   k[page * k_page_stride + head * k_head_stride + slot * k_slot_stride + d / x * k_chunk_stride + d % x]
 /// and that of V
 ///   v[page * v_page_stride + head * v_head_stride + v_slot(slot) + d], or with x_packed d * v_dim_stride.
-/// A stored element q means q * k_scale * k_scales[page, head, slot] (without the last when it is null). A
-/// ragged tensor is the view with page_size 1 whose page ids are its rows.
+/// A stored element q represents q * k_scale * k_scales[page, head, slot] (without the last factor when
+/// k_scales is null). A ragged tensor is a view with page_size 1 whose page ids are its rows.
 struct KvView {
   const void* k = nullptr;
   const void* v = nullptr;
-  KvCacheDType dtype = KvCacheDType::float32;  ///< one that is stored, not auto
+  KvCacheDType dtype = KvCacheDType::float32;  ///< a stored type, not auto
   int page_size = 1;
-  /// Pages that k and v have, or rows of a ragged tensor; 0 = not said, which costs speed where rows are
-  /// ragged.
+  /// Pages in k and v, or rows of a ragged tensor; 0 = not given, which is slower for ragged rows.
   int64_t num_pages = 0;
   int64_t k_page_stride = 0, k_head_stride = 0, k_slot_stride = 0;
   int64_t v_page_stride = 0, v_head_stride = 0, v_slot_stride = 0;
   KvForm form = KvForm::strided;
-  int64_t k_chunk_stride = 0, v_dim_stride = 0;  ///< of x_packed
-  /// Of x_packed: between runs of x slots of V (KvLayout::shuffle); 0 = slots have one stride.
+  int64_t k_chunk_stride = 0, v_dim_stride = 0;  ///< x_packed only
+  /// x_packed only: stride between runs of x slots of V (KvLayout::shuffle); 0 = slots have one stride.
   int64_t v_chunk_stride = 0;
   float k_scale = 1.0f, v_scale = 1.0f;
   const float* k_scales = nullptr;  ///< at page * scale_page_stride + head * scale_head_stride + slot * ...
   const float* v_scales = nullptr;
   int64_t scale_page_stride = 0, scale_head_stride = 0, scale_slot_stride = 0;
 
-  /// Where a slot of V lies from its page's and head's first element on.
+  /// Offset of a slot of V from the first element of its page and head, in elements.
   constexpr int64_t v_slot(int64_t slot) const {
     if (v_chunk_stride == 0) return slot * v_slot_stride;
     const int64_t x = x_of(dtype);
@@ -130,8 +129,8 @@ struct KvView {
 /// One layer's tensors. Q [Tq, Hq, D] and O [Tq, Hq, Dv] in spec.dtype, the last dimension contiguous.
 /// Strides in elements; head h of row t of Q begins at
 ///   t / q_block_rows * q_block_stride + t % q_block_rows * q_row_stride + h * q_head_stride
-/// and O likewise. Blocks are what a padded batch is seen through: [B, H, S, D] transposed to [B, S, H, D]
-/// has blocks of S rows.
+/// and O likewise. Blocks describe a padded batch: [B, H, S, D] transposed to [B, S, H, D] has blocks of S
+/// rows.
 struct AttentionArgs {
   static constexpr int64_t kDense =
       -1;  ///< a head stride of D, or of Dv for O: the heads of a row are contiguous
@@ -146,12 +145,12 @@ struct AttentionArgs {
   int64_t out_head_stride = kDense;
   int out_block_rows = 0;
   int64_t out_block_stride = 0;
-  float* lse = nullptr;  ///< [Tq, Hq] natural log, without the sink unless asked; null = not wanted
+  float* lse = nullptr;  ///< [Tq, Hq] natural log, no sink unless lse_includes_sink; null = not written
   KvView kv;
   const float* sinks = nullptr;         ///< [Hq]
   const float* alibi_slopes = nullptr;  ///< [Hq]
 
-  /// Where a head of a row begins, in elements; `dim` is D of Q, Dv of O.
+  /// Offset of a head of a row, in elements; `dim` is D for Q, Dv for O.
   int64_t q_offset(int64_t row, int64_t head, int dim) const {
     return row_offset(row, q_row_stride, q_block_rows, q_block_stride) +
            head * (q_head_stride == kDense ? dim : q_head_stride);
@@ -167,15 +166,15 @@ struct AttentionArgs {
   }
 };
 
-/// Caller-owned scratch in the device's memory, 64-byte aligned.
+/// Caller-owned scratch in device memory, 64-byte aligned.
 using Workspace = std::span<std::byte>;
 
 /// A compiled kernel, by name.
 struct KernelName {
-  std::string family;    ///< of kernels that are written alike: "cpu", "sm80", "sm90"
-  std::string instance;  ///< what is compiled apart within it: "decode bf16 D=128"
-  /// Sequences of at most split_rows query rows have their keys summed in parts, at multiples of split_keys
-  /// keys, that are merged; 0 = always in one.
+  std::string family;    ///< kernels that share an implementation: "cpu", "sm80", "sm90"
+  std::string instance;  ///< the instantiation within the family: "decode bf16 D=128"
+  /// The keys of sequences with at most split_rows query rows are split at multiples of split_keys, and the
+  /// partial results are combined; 0 = never split.
   int split_keys = 0, split_rows = 0;
   auto operator<=>(const KernelName&) const = default;
 };
@@ -185,9 +184,9 @@ class Plan {
  public:
   virtual ~Plan() = default;
 
-  /// The attention kernels that the forwards of this plan have launched so far, each once. Conformance counts
-  /// a case for the kernels named here. Empty: no forward has launched one, or the backend does not record
-  /// it.
+  /// The attention kernels that the forwards of this plan have launched so far, without duplicates.
+  /// Conformance counts a case for the kernels named here. Empty: no forward has launched one, or the backend
+  /// does not record them.
   virtual std::vector<KernelName> launched() const { return {}; }
 };
 
@@ -198,55 +197,55 @@ class AttentionBackend {
   virtual const BackendInfo& info() const noexcept = 0;
 
   /// The kernels of the row's own families that some spec, step and limits within the row's capability reach
-  /// on `device` (split_keys and split_rows are not looked at). Conformance fails where one of them never
-  /// ran. Empty: the backend does not say.
+  /// on `device` (split_keys and split_rows are ignored). Conformance fails if one of them never ran. Empty:
+  /// the backend does not report them.
   virtual std::vector<KernelName> kernels(const DeviceInfo& device) const;
 
-  /// Bytes of workspace that any step within `limits` needs.
+  /// Bytes of workspace that suffice for any step within `limits`.
   virtual Result<size_t> workspace_bytes(const AttentionSpec& spec, const AttentionLimits& limits) const = 0;
 
-  /// Once a step. Refuses what exceeds `limits` or the workspace; may allocate host memory. The plan keeps
-  /// references to `meta`'s arrays and to `workspace`. On a GPU the schedule is made there: nothing is
-  /// waited for, and the call may be captured with the step's forward_*: a replay then follows what the
-  /// arrays hold. What forwards read of them is what they hold when the schedule is made. What the host can't
-  /// see shows in check_plan(): a sequence whose length is beyond the limits or the page table, or with
-  /// meta.num_pages whose page ids are not of the cache, is lost: its rows of O and LSE are NaN, nothing of
-  /// it is read, and the others are right. With wrong q_offsets, or more keys in all than the limits, every
-  /// row is lost.
+  /// Called once per step. Refuses steps that exceed `limits` or the workspace; may allocate host memory. The
+  /// plan keeps references to `meta`'s arrays and to `workspace`. On a GPU the schedule is computed on the
+  /// device: the call does not wait, and may be captured with the step's forward_*; a replay then follows the
+  /// contents of the arrays. Forwards use the contents at the time when the schedule is computed. Errors that
+  /// the host can't see are reported by check_plan(): a sequence whose length exceeds the limits or the page
+  /// table, or, with meta.num_pages, whose page ids are not in the cache, is dropped: its rows of O and LSE
+  /// are NaN, none of its keys is read, and the other rows are correct. With invalid q_offsets, or more keys
+  /// in total than the limits, all rows are NaN.
   virtual Result<std::unique_ptr<Plan>> plan(const AttentionSpec& spec, const AttentionLimits& limits,
                                              const BatchMeta& meta, Workspace workspace, Stream& stream) = 0;
 
-  /// Once a layer: prefill, cached prefill, mixed, target verify. Allocates nothing, waits for nothing.
-  /// Errors, before anything runs: a view that is not what was planned for, arrays of `args` missing; on a
-  /// GPU what its runtime says.
+  /// Called once per layer: prefill, cached prefill, mixed, target verify. Does not allocate or wait. Errors,
+  /// before anything runs: a view that does not match the plan, missing arrays in `args`; on a GPU errors of
+  /// the CUDA runtime.
   virtual Status forward_extend(const Plan& plan, const AttentionArgs& args, Stream& stream) = 0;
 
-  /// Once a layer: decode and draft decode (one query row a sequence, or a few).
+  /// Called once per layer: decode and draft decode (one or a few query rows per sequence).
   virtual Status forward_decode(const Plan& plan, const AttentionArgs& args, Stream& stream) = 0;
 
-  /// What only the device could see of a plan: lengths beyond the limits, and with `pages` (the cache has so
-  /// many; -1 = not looked at) page ids that are not of the cache. Waits for the stream. A CPU has said all
-  /// of the former when plan() returned.
+  /// Reports errors of a plan that only the device can see: lengths beyond the limits, and page ids outside a
+  /// cache of `pages` pages (-1 = ids are not checked). Waits for the stream. On a CPU, plan() has already
+  /// reported the former.
   virtual Status check_plan(const Plan& plan, int64_t pages, Stream& stream);
 
-  // The lifecycle of steps that are captured once and replayed. A backend with capability.graph == never, and
-  // one whose work is done when its calls return, refuses all three.
+  // Steps that are captured once and replayed. A backend with capability.graph == never, and one whose calls
+  // are synchronous, refuses all three.
 
-  /// Once, before the first capture: what the workspace of graphs within `limits` needs.
+  /// Called once, before the first capture: bytes of workspace for graphs within `limits`.
   virtual Result<size_t> init_graph_state(const AttentionSpec& spec, const AttentionLimits& limits);
-  /// A plan whose forward_* may be captured: what they queue serves every step within `limits` that has at
-  /// most as many sequences and rows as `meta`. The kernels keep `meta`'s addresses; its lengths don't
-  /// matter.
+  /// A plan whose forward_* may be captured: the captured kernels serve every step within `limits` that has
+  /// at most as many sequences and rows as `meta`. They keep the addresses of `meta`'s arrays; the lengths in
+  /// them don't matter.
   virtual Result<std::unique_ptr<Plan>> plan_for_capture(const AttentionSpec& spec,
                                                          const AttentionLimits& limits, const BatchMeta& meta,
                                                          Workspace workspace, Stream& stream);
-  /// Queues the schedule of another step into the plan of a capture, before the graph is replayed. `meta` has
-  /// at most as many sequences and rows, in the same arrays; rows past its own are not written.
+  /// Queues the schedule of another step into a captured plan, before the graph is replayed. `meta` has at
+  /// most as many sequences and rows, in the same arrays; rows past its own are not written.
   virtual Status plan_for_replay(Plan& plan, const BatchMeta& meta, Stream& stream);
 };
 
-/// Backends by name. Built explicitly; nothing registers itself. A copy is a registry of its own over the
-/// same rows: `BackendRegistry mine = builtin_backends(); mine.add(info, create);`.
+/// Backends by name. Built explicitly; there is no self-registration. A copy is an independent registry over
+/// the same rows: `BackendRegistry mine = builtin_backends(); mine.add(info, create);`.
 class BackendRegistry {
  public:
   using Factory = std::function<std::unique_ptr<AttentionBackend>()>;
@@ -259,17 +258,17 @@ class BackendRegistry {
   /// backend or by another row of the same version.
   Status check(const BackendInfo& info) const;
   /// The order of registration is the order of automatic choice where priorities() names none. Rows of one
-  /// name with different versions are one backend. Takes what check() does, and ends the program for others;
-  /// `create` is empty for a row whose `absent` is not, and only for such. `info` must outlive the registry
-  /// and all copies of it.
+  /// name with different versions are one backend. Aborts the program where check() returns an error;
+  /// `create` must be empty exactly for rows with a non-empty `absent`. `info` must outlive the registry and
+  /// all copies of it.
   void add(const BackendInfo& info, Factory create);
   const std::vector<Entry>& entries() const { return entries_; }
-  /// Exact names in any letter case, and aliases; null when unknown. Of several versions the first.
+  /// Exact names in any letter case, and aliases; null when unknown. The first of several versions.
   const Entry* find(std::string_view name) const;
-  /// The row of `info`; null when it is not from here.
+  /// The row of `info`; null when it is not in this registry.
   const Entry* find(const BackendInfo& info) const;
 
-  /// MLA's prefill is not absorbed and has backends of its own, with names of their own.
+  /// MLA prefill is not absorbed and has separate backends with their own names.
   void add_mla_prefill(const BackendInfo& info, Factory create);
   const std::vector<Entry>& mla_prefill() const { return mla_prefill_; }
   /// The known name nearest to `name` (for "did you mean"); empty when none is near.
@@ -281,7 +280,7 @@ class BackendRegistry {
 
 /// Every backend that this program knows, built or not.
 const BackendRegistry& builtin_backends();
-/// `registry`, a setting; builtin_backends() where it is null.
+/// `registry`, or builtin_backends() if it is null.
 inline const BackendRegistry& backends_or_builtin(const BackendRegistry* registry) {
   return registry != nullptr ? *registry : builtin_backends();
 }

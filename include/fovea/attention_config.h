@@ -1,5 +1,5 @@
 #pragma once
-// What a user sets about attention: backends by name, versions, page size. The keys are those of vLLM's
+// User settings for attention: backends by name, versions, page size. The keys are those of vLLM's
 // AttentionConfig where it has them.
 #include <cstdint>
 #include <functional>
@@ -13,7 +13,8 @@
 
 namespace fovea {
 
-/// Every backend by its exact name; names of kernels that this build lacks are there to be refused by name.
+/// Every backend by its exact name, including those that this build lacks, so that it can refuse them by
+/// name.
 // clang-format off
 #define FOVEA_ATTENTION_BACKENDS(X) \
   X(FLASH_ATTN) X(FLASHINFER) X(TRITON_ATTN) X(FLEX_ATTENTION) X(TREE_ATTN) \
@@ -50,8 +51,8 @@ enum class LayerKind : uint8_t {
   count_
 };
 std::string_view to_string(LayerKind kind);
-/// In any letter case; also vLLM's names of KV-cache groups ("full_attention", "mla_attention", ...) and
-/// "swa".
+/// In any letter case; also accepts vLLM's names of KV-cache groups ("full_attention", "mla_attention", ...)
+/// and "swa".
 std::optional<LayerKind> parse_layer_kind(std::string_view name);
 
 /// A backend's name as the user wrote it: "FLASH_ATTN", AttentionBackendEnum::FLASH_ATTN, "fa3", "auto", "".
@@ -68,16 +69,17 @@ struct AttentionConfig {
   /// A name; "auto"; a pair "prefill,decode"; or "prefill=fa,decode=fi,swa=triton", whose keys are phases and
   /// layer kinds, and KIND.prefill or KIND.decode for one phase of a kind.
   BackendName backend = {};
-  /// Wins over a single name in `backend` for its phase; contradicting a pair there is an error.
+  /// Overrides a single name in `backend` for its phase; contradicting a pair there is an error.
   BackendName prefill_backend = {};
   BackendName decode_backend = {};
-  std::map<LayerKind, BackendName> backend_per_kind = {};  ///< wins over all others for its layers
-  std::optional<int> page_size = {};                       ///< a constraint, never changed ...
+  std::map<LayerKind, BackendName> backend_per_kind = {};  ///< overrides all others for its layers
+  std::optional<int> page_size = {};                       ///< tokens; a constraint, never changed ...
   bool allow_page_override = false;                        ///< ... unless this permits it
   std::optional<int> flash_attn_version = {};              ///< 2, 3 or 4
-  std::optional<bool> use_trtllm_attention = {};           ///< FLASHINFER's TRTLLM kernels or its own
-  std::optional<bool> flashinfer_use_tensor_cores = {};  ///< decode; unset = 4 or more query heads a kv head
-  BackendName mla_prefill_backend = {};                  ///< of the MLA prefill registry
+  std::optional<bool> use_trtllm_attention = {};           ///< FLASHINFER: TRTLLM kernels or its own
+  std::optional<bool> flashinfer_use_tensor_cores =
+      {};                                ///< decode; unset = 4 or more query heads per kv head
+  BackendName mla_prefill_backend = {};  ///< from the MLA prefill registry
   std::optional<bool> use_trtllm_ragged_deepseek_prefill = {};  ///< deprecated: mla_prefill_backend
   std::optional<bool> disable_flashinfer_prefill = {};          ///< deprecated: mla_prefill_backend
   std::optional<bool> use_cudnn_prefill = {};                   ///< deprecated: mla_prefill_backend
@@ -85,8 +87,7 @@ struct AttentionConfig {
   std::optional<bool> use_non_causal = {};                      ///< decoder layers without causal mask
   std::optional<bool> batch_invariant =
       {};  ///< a backend without the level is refused (VLLM_BATCH_INVARIANT)
-  /// Where a value was set, by its key here ("page_size" -> "--block-size"); "API" for one that is not
-  /// listed.
+  /// Where a value was set, by its key ("page_size" -> "--block-size"); "API" for keys that are not listed.
   std::map<std::string, std::string, std::less<>> sources = {};
 
   /// Where `key` was set.

@@ -1,6 +1,6 @@
 #pragma once
-// What a backend can do, as data. A Capability is the only statement of it: validation, selection, help, the
-// documents' matrix, the JSON export and the conformance tests all read this.
+// What a backend can do, as data. Capability is the single source: validation, selection, help, the matrix in
+// the documentation, the JSON export and the conformance tests all read it.
 #include <array>
 #include <climits>
 #include <cstdint>
@@ -39,7 +39,7 @@ struct EnumSet {
     both.bits |= other.bits;
     return both;
   }
-  /// What is in this set and not in `other`.
+  /// The members of this set that are not in `other`.
   constexpr EnumSet without(EnumSet other) const {
     EnumSet rest = *this;
     rest.bits &= ~other.bits;
@@ -48,7 +48,7 @@ struct EnumSet {
   bool operator==(const EnumSet&) const = default;
 };
 
-/// Positive integers: first, first + step, ..., last; and up to 12 more, listed. Usable in constexpr tables.
+/// Positive integers: first, first + step, ..., last, and up to 12 listed values. Usable in constexpr tables.
 class IntSet {
  public:
   static constexpr int kMaxListed = 12;
@@ -65,7 +65,7 @@ class IntSet {
     s.step_ = step;
     return s;
   }
-  /// Lists another member; at most kMaxListed.
+  /// Adds a listed member; at most kMaxListed.
   constexpr void insert(int v) { listed_.at(static_cast<size_t>(count_++)) = v; }
   /// Without upper bound.
   static constexpr IntSet multiples_of(int n) { return range(n, INT_MAX, n); }
@@ -81,13 +81,13 @@ class IntSet {
   constexpr int first() const { return first_; }
   constexpr int last() const { return last_; }
   constexpr int step() const { return step_; }
-  /// The members listed beside the range.
+  /// The members listed in addition to the range.
   std::vector<int> listed() const { return {listed_.begin(), listed_.begin() + count_}; }
-  /// The member nearest to `wanted`, the smaller of two that are as near; not for an empty set.
+  /// The member nearest to `wanted`, the smaller one on a tie; the set must not be empty.
   int nearest(int wanted) const;
   /// The smallest member >= `at_least`; nullopt when there is none.
   std::optional<int> next(int at_least) const;
-  /// "Any", "%16", "32, 64", "16-512 step 8", "none": as the documents' tables say it.
+  /// "Any", "%16", "32, 64", "16-512 step 8", "none": the notation of the tables in the documentation.
   std::string to_string() const;
   /// The same in words, for messages: "multiples of 8 from 16 to 512".
   std::string describe() const;
@@ -106,7 +106,7 @@ constexpr int IntSet::smallest() const {
   return least;
 }
 
-/// Columns of the matrix that are answered with yes or no.
+/// Columns of the matrix with a yes or no value.
 enum class Feature : uint8_t {
   window,  // sliding window, either side
   chunk,   // chunked-local
@@ -126,21 +126,21 @@ enum class Feature : uint8_t {
   non_causal_dcp,  // MLA, both
   pcp,             // prefill context parallelism
   lse,             // returns LSE when asked
-  native_page,     // the kernel walks pages of more than one token, rather than a view of single slots
+  native_page,     // the kernel reads pages of more than one token, rather than a view of single slots
   kv_x_packed,     // reads KvLayout::x_packed
   kv_shuffle,      // reads KvLayout::shuffle
-  kv_sharing,      // a layer reads the keys and values that another one wrote
+  kv_sharing,      // a layer reads the keys and values that another layer wrote
   kv_connector,    // its KV pages can be moved to and from other processes
   per_head_scales,
   output_quant,           // writes its output quantised
-  batch_invariance,       // asked of a run; claimed by Capability::invariance
+  batch_invariance,       // requested for a run; claimed by Capability::invariance
   adaptive_verification,  // device and host may differ on query lengths
   fp64_accumulate,
   count_,
 };
 using FeatureSet = EnumSet<Feature>;
 
-/// What a sequence's bits do not depend on; each level claimed is proven by a bitwise test.
+/// What a sequence's bits do not depend on; conformance proves each claimed level with a bitwise test.
 enum class Invariance : uint8_t { run, batch, page_size, chunking, threads, count_ };
 
 enum class GraphSupport : uint8_t { never, uniform_single_token_decode, uniform_batch, always };
@@ -157,17 +157,17 @@ struct Capability {
   int preferred_page_size = 16;
   IntSet head_dims = {};              ///< of Q and K
   IntSet v_head_dims = {};            ///< of V
-  IntSet gqa_ratios = IntSet::any();  ///< query heads of one kv head
+  IntSet gqa_ratios = IntSet::any();  ///< query heads per kv head
   EnumSet<AttentionType> types = {};
   FeatureSet features = {};
-  /// Columns that the document which this row was taken from says nothing about: shown as "-". Where one is
-  /// asked for, that is said. Empty for a backend that is built.
+  /// Columns that this row's source document does not mention: shown as "-", and reported where one is
+  /// required. Empty for a backend that is built.
   FeatureSet unstated = {};
   EnumSet<Phase> phases = {};
   EnumSet<Invariance> invariance = {};
   GraphSupport graph = GraphSupport::never;
   DeviceKind device = DeviceKind::cpu;
-  int min_compute_capability = 0;  ///< 10 * major + minor; 0 = any, and on other devices than CUDA
+  int min_compute_capability = 0;  ///< 10 * major + minor; 0 = any, and on devices other than CUDA
   int max_compute_capability = 0;  ///< 0 = no upper bound
 
   bool operator==(const Capability&) const = default;
