@@ -1,26 +1,28 @@
 /* The ABI of attention backends that are built outside of Fovea. UNSTABLE: it will change until Fovea's
- * engine itself runs on a GPU. What changes gets another number, and Fovea loads its own number only.
+ * engine itself runs on a GPU. Each change gets a new version number, and Fovea loads only libraries with its
+ * own number.
  *
  * A backend is a shared library that exports one C function, fovea_backend_v1 (declared at the end), and is
  * loaded by --backend-library FILE, EngineConfig::backend_libraries, fovea_load_backend() or
- * fovea.load_backend(). It stays loaded until the process ends. examples/backend is one.
+ * fovea.load_backend(). It stays loaded until the process ends. See examples/backend.
  *
  * Structs. Every struct begins with its size. The callee reads a field only where the caller's struct has it:
- * FOVEA_BACKEND_HAS(args, sinks). Fovea's structs have all fields of the header that it was built with. Of
- * the library's structs Fovea takes missing fields for zero, and refuses fields that it does not know unless
- * they are zero. Pointers that a function is given are valid during the call, except where a plan keeps them.
+ * FOVEA_BACKEND_HAS(args, sinks). Fovea's structs have all fields of the header that it was built with. In
+ * the library's structs Fovea treats missing fields as zero, and refuses unknown fields unless they are zero.
+ * Pointer arguments are valid during the call, except where a plan keeps them.
  *
  * Errors. A function that can fail returns a fovea_backend_status and, when that is not FOVEA_BACKEND_OK,
  * writes one line into error->text (zero-terminated, error->capacity bytes): what was given, what is allowed,
  * what to change. No C++ exception may leave a function or a task of parallel_for.
  *
- * Threads. An instance and its plans are used by one thread at a time, different instances by several.
+ * Threads. An instance and its plans are used by one thread at a time; different instances may run
+ * concurrently.
  *
  * Checks. Before each call Fovea checks what all backends would check: that the table claims what the spec
- * asks for, that the limits and the step's arrays agree with one another (on a GPU their sizes only: the
- * arrays lie in its memory), that the workspace is large enough and 64-byte aligned, that an array which the
- * spec needs is there. Page ids it checks on a CPU, where the step has num_pages. A step without rows reaches
- * no backend.
+ * requires, that the limits and the step's arrays agree with one another (on a GPU only their sizes: the
+ * arrays are in its memory), that the workspace is large enough and 64-byte aligned, that every array which
+ * the spec needs is present. On a CPU it also checks page ids if the step has num_pages. A step without rows
+ * never reaches a backend.
  *
  * `fovea conformance --backend NAME --backend-library FILE` proves each claim of the table. */
 #ifndef FOVEA_BACKEND_ABI_H_
@@ -41,7 +43,7 @@ extern "C" {
 
 #define FOVEA_BACKEND_ABI 1
 
-/* Whether the struct at `pointer`, by its size, has `field`. */
+/* Whether the struct at `pointer` has `field`, according to its size. */
 #define FOVEA_BACKEND_HAS(pointer, field) \
   ((pointer)->size >=                     \
    (size_t)((const char*)&(pointer)->field - (const char*)(pointer)) + sizeof((pointer)->field))
@@ -63,9 +65,9 @@ typedef struct fovea_backend_error {
   char* text;
 } fovea_backend_error;
 
-/* Of Q and O. */
+/* Element types of Q and O. */
 enum { FOVEA_BACKEND_F32 = 0, FOVEA_BACKEND_F16 = 1, FOVEA_BACKEND_BF16 = 2 };
-/* Of stored K and V. int8 has a scale for each token and KV head. */
+/* Element types of stored K and V. int8 has a scale for each token and KV head. */
 enum {
   FOVEA_BACKEND_KV_F32 = 0,
   FOVEA_BACKEND_KV_F16 = 1,
@@ -91,7 +93,7 @@ enum {
   FOVEA_BACKEND_GRAPH_ALWAYS = 3
 };
 
-/* Features: columns of the capability matrix that are answered with yes or no. */
+/* Features: columns of the capability matrix with a yes or no value. */
 #define FOVEA_BACKEND_WINDOW FOVEA_BACKEND_BIT(0)      /* sliding window */
 #define FOVEA_BACKEND_CHUNK FOVEA_BACKEND_BIT(1)       /* chunked-local attention */
 #define FOVEA_BACKEND_SOFTCAP FOVEA_BACKEND_BIT(2)     /* logit soft cap */
@@ -102,7 +104,7 @@ enum {
 #define FOVEA_BACKEND_PACKED_MASK FOVEA_BACKEND_BIT(7) /* a bit for each pair of query and key */
 #define FOVEA_BACKEND_VERIFY FOVEA_BACKEND_BIT(8)      /* verification of one chain of drafts */
 #define FOVEA_BACKEND_TREE_MASK FOVEA_BACKEND_BIT(9)   /* verification of a tree of drafts */
-#define FOVEA_BACKEND_NON_CAUSAL FOVEA_BACKEND_BIT(10) /* of a decoder */
+#define FOVEA_BACKEND_NON_CAUSAL FOVEA_BACKEND_BIT(10) /* for a decoder */
 #define FOVEA_BACKEND_MLA FOVEA_BACKEND_BIT(11)        /* for MLA models only */
 #define FOVEA_BACKEND_SPARSE FOVEA_BACKEND_BIT(12)     /* for sparse attention only */
 #define FOVEA_BACKEND_CHUNKED_PREFIX FOVEA_BACKEND_BIT(13)
@@ -110,9 +112,9 @@ enum {
 #define FOVEA_BACKEND_NON_CAUSAL_DCP FOVEA_BACKEND_BIT(15)
 #define FOVEA_BACKEND_PCP FOVEA_BACKEND_BIT(16)
 #define FOVEA_BACKEND_LSE FOVEA_BACKEND_BIT(17)         /* returns the log-sum-exp when asked */
-#define FOVEA_BACKEND_NATIVE_PAGE FOVEA_BACKEND_BIT(18) /* walks pages of more than one token */
+#define FOVEA_BACKEND_NATIVE_PAGE FOVEA_BACKEND_BIT(18) /* reads pages of more than one token */
 #define FOVEA_BACKEND_KV_X_PACKED FOVEA_BACKEND_BIT(19) /* reads FOVEA_BACKEND_FORM_X_PACKED */
-#define FOVEA_BACKEND_KV_SHARING FOVEA_BACKEND_BIT(20)  /* a layer reads what another one wrote */
+#define FOVEA_BACKEND_KV_SHARING FOVEA_BACKEND_BIT(20)  /* a layer reads K and V of another layer */
 #define FOVEA_BACKEND_KV_CONNECTOR FOVEA_BACKEND_BIT(21)
 #define FOVEA_BACKEND_PER_HEAD_SCALES FOVEA_BACKEND_BIT(22)
 #define FOVEA_BACKEND_OUTPUT_QUANT FOVEA_BACKEND_BIT(23)
@@ -127,8 +129,8 @@ enum {
 #define FOVEA_BACKEND_INVARIANT_CHUNKING FOVEA_BACKEND_BIT(3)  /* how a prompt is cut into steps */
 #define FOVEA_BACKEND_INVARIANT_THREADS FOVEA_BACKEND_BIT(4)
 
-/* Positive integers: first, first + step, ..., last, and those listed. No range: last < first; unbounded:
- * last = INT32_MAX. */
+/* Positive integers: first, first + step, ..., last, and the listed ones. last < first = no range; last =
+ * INT32_MAX = unbounded. */
 typedef struct fovea_backend_int_set {
   uint32_t size;
   int32_t first, last, step;
@@ -136,23 +138,24 @@ typedef struct fovea_backend_int_set {
   int32_t listed[12];
 } fovea_backend_int_set;
 
-/* The capability table: what the kernels do, and nothing that they will do. Selection, refusals, the matrix
- * and conformance read it. It and all that it points to must not change while the library is loaded. */
+/* The capability table: what the kernels support now, not what is planned. Selection, refusals, the matrix
+ * and conformance read it. The table and all that it points to must not change while the library is loaded.
+ */
 typedef struct fovea_backend_table {
   uint32_t size;
   uint32_t num_aliases, num_families;
-  const char* name;            /* of A to Z, 0 to 9 and _; at most 64 characters; no other backend has it */
+  const char* name;            /* A to Z, 0 to 9 and _; at most 64 characters; unique among backends */
   const char* description;     /* one line, at most 200 bytes of UTF-8 */
   const char* const* aliases;  /* other names: a to z, 0 to 9 and _; null = none */
-  const char* const* families; /* kernel families that the table is a claim about; null = whichever run */
-  const char* prefill_partner; /* of a backend that only decodes: which one prefills for it; null = none */
+  const char* const* families; /* kernel families whose capabilities the table claims; null = any */
+  const char* prefill_partner; /* for a backend that only decodes: the backend for prefill; null = none */
   uint64_t dtypes, kv_dtypes;  /* sets of FOVEA_BACKEND_F32 ..., of FOVEA_BACKEND_KV_F32 ... */
   uint64_t types, phases;      /* sets of FOVEA_BACKEND_DECODER ..., of FOVEA_BACKEND_PREFILL ... */
   uint64_t features, invariance;
-  const fovea_backend_int_set* page_sizes; /* tokens of a page */
+  const fovea_backend_int_set* page_sizes; /* tokens per page */
   const fovea_backend_int_set* head_dims;  /* of Q and K */
   const fovea_backend_int_set* v_head_dims;
-  const fovea_backend_int_set* gqa_ratios;                /* query heads of a KV head; null = any */
+  const fovea_backend_int_set* gqa_ratios;                /* query heads per KV head; null = any */
   int32_t preferred_page_size;                            /* one of page_sizes */
   int32_t device;                                         /* FOVEA_BACKEND_CPU or FOVEA_BACKEND_CUDA */
   int32_t graph;                                          /* FOVEA_BACKEND_GRAPH_NEVER on a CPU */
@@ -160,9 +163,9 @@ typedef struct fovea_backend_table {
 } fovea_backend_table;
 
 /* What one attention layer needs. Query row i of a sequence with n_q rows and n_k keys is at position
- * p = i + n_k - n_q. It sees key j where every test that is set holds; spans add the keys of a span that has
- * both p and j; with packed_mask the mask's bits and the spans stand alone. The score is scale * q.k, then
- * the soft cap, then - slope * |p - j| (ALiBi), then the tree's bias; a key whose score is -inf is not seen.
+ * p = i + n_k - n_q. It sees key j where every test that is set holds; spans add the keys of each span that
+ * contains both p and j; packed_mask replaces all tests except the spans. The score is scale * q.k, then the
+ * soft cap, then - slope * |p - j| (ALiBi), then the tree bias; a key whose score is -inf is masked.
  * O = sum softmax(score) * v, with exp(sinks[h]) added to the denominator where has_sink; LSE is the natural
  * log of the denominator, without the sink unless lse_includes_sink. */
 typedef struct fovea_backend_spec {
@@ -171,24 +174,24 @@ typedef struct fovea_backend_spec {
   int32_t head_dim, v_head_dim;      /* of Q and K, of V and O */
   float scale;                       /* multiplies q.k */
   float softcap;                     /* cap * tanh(s / cap); 0 = off */
-  int32_t dtype, kv_dtype;           /* of Q and O, of what is stored */
+  int32_t dtype, kv_dtype;           /* of Q and O, of stored K and V */
   int32_t type;                      /* FOVEA_BACKEND_DECODER, ... */
-  int32_t page_size;                 /* tokens of a page, 1 or more */
+  int32_t page_size;                 /* tokens per page, 1 or more */
   int32_t causal;                    /* j <= p */
   int32_t window_left, window_right; /* p - j <= left, j - p <= right; -1 = unbounded */
   int32_t chunk;                     /* j / chunk == p / chunk; 0 = off */
-  int32_t sink_tokens;               /* keys below it stay visible outside of the window; 0 = off */
-  int32_t spans, packed_mask, tree;  /* 1: the step has such arrays */
+  int32_t sink_tokens;               /* keys j < sink_tokens stay visible outside the window; 0 = off */
+  int32_t spans, packed_mask, tree;  /* 1: the step has these arrays */
   int32_t has_sink, lse_includes_sink, has_alibi;
   int32_t kv_x_packed; /* 1: the cache has FOVEA_BACKEND_FORM_X_PACKED */
   int32_t kv_shuffle;  /* 1: the cache has FOVEA_BACKEND_FORM_SHUFFLE */
   int32_t use_mla, use_sparse, fp64_accumulate;
-  int32_t mla_nope_head_dim, mla_rope_head_dim, mla_v_head_dim; /* of MLA's prefill */
-  uint64_t needs; /* features that the run asks for beyond the fields above */
+  int32_t mla_nope_head_dim, mla_rope_head_dim, mla_v_head_dim; /* of MLA prefill */
+  uint64_t needs;                                               /* features needed beyond the fields above */
 } fovea_backend_spec;
 
-/* What kernels, and the splits of keys between them, are chosen for: steps as large as the limits; or many,
- * or few, sequences whatever the limits, so that a row has the same bits under all limits that admit its
+/* What kernels, and the splits of keys between them, are chosen for: steps as large as the limits; or many or
+ * few sequences independently of the limits, so that a row has the same bits under all limits that admit its
  * step. */
 enum {
   FOVEA_BACKEND_TUNE_FOR_LIMITS = 0,
@@ -200,9 +203,9 @@ enum {
 typedef struct fovea_backend_limits {
   uint32_t size;
   int32_t max_seqs;
-  int32_t max_tokens;    /* query rows of a step */
-  int32_t max_kv_len;    /* keys of a sequence */
-  int64_t max_kv_tokens; /* keys of a step */
+  int32_t max_tokens;    /* query rows of one step */
+  int32_t max_kv_len;    /* keys of one sequence */
+  int64_t max_kv_tokens; /* keys of one step */
   int32_t tune_for;      /* FOVEA_BACKEND_TUNE_FOR_LIMITS, ... */
 } fovea_backend_limits;
 
@@ -210,8 +213,8 @@ typedef struct fovea_backend_span {
   int32_t first, last; /* absolute positions, inclusive */
 } fovea_backend_span;
 
-/* A step of B sequences with Tq query rows in one tensor. Arrays lie in the device's memory and stay until
- * the plan is destroyed; null = not there. */
+/* A step of B sequences with Tq query rows in one tensor. Arrays are in device memory and stay valid until
+ * the plan is destroyed; null = absent. */
 typedef struct fovea_backend_batch {
   uint32_t size;
   int32_t phase;                /* of the forward that will follow */
@@ -233,11 +236,10 @@ typedef struct fovea_backend_batch {
   int64_t page_table_entries, num_kv_indices, num_spans, packed_bytes;
   int64_t num_pages; /* of the cache; 0 = not given, and page ids are trusted */
   int32_t tree_size;
-  int32_t past_kv_ready; /* 1: all keys but the last n_q of each sequence are in the cache before plan() is
-                            called */
+  int32_t past_kv_ready; /* 1: all keys except the last n_q of each sequence are in the cache before plan() */
 } fovea_backend_batch;
 
-/* Where the elements of a page lie. */
+/* How the elements of a page are laid out. */
 enum {
   FOVEA_BACKEND_FORM_STRIDED = 0,  /* D elements of K, and Dv of V, are contiguous */
   FOVEA_BACKEND_FORM_X_PACKED = 1, /* x = 16 / bytes of an element: x elements of K are contiguous */
@@ -250,9 +252,9 @@ enum {
  *   k[page * k_page_stride + head * k_head_stride + slot * k_slot_stride + d]
  * and that of V likewise; X_PACKED: K has d / x * k_chunk_stride + d % x instead of d, V has d *
  * v_dim_stride; SHUFFLE: as X_PACKED, and V has slot / x * v_chunk_stride + slot % x * v_slot_stride. A
- * stored element e means e * k_scale * k_scales[page * scale_page_stride + head * scale_head_stride + slot *
- * scale_slot_stride], without the last factor where k_scales is null; V likewise. Slots past a sequence's
- * last token hold garbage. */
+ * stored element e represents e * k_scale * k_scales[page * scale_page_stride + head * scale_head_stride +
+ * slot * scale_slot_stride], without the last factor where k_scales is null; V likewise. Slots past a
+ * sequence's last token hold garbage. */
 typedef struct fovea_backend_args {
   uint32_t size;
   int32_t kv_form;
@@ -261,9 +263,9 @@ typedef struct fovea_backend_args {
   int64_t q_row_stride, q_head_stride, q_block_stride;
   void* out; /* [Tq, Hq, Dv] */
   int64_t out_row_stride, out_head_stride, out_block_stride;
-  float* lse; /* [Tq, Hq] natural log; null = not wanted */
+  float* lse; /* [Tq, Hq] natural log; null = not written */
   const void *k, *v;
-  int64_t num_pages; /* that k and v have; 0 = not known */
+  int64_t num_pages; /* pages in k and v; 0 = not known */
   int64_t k_page_stride, k_head_stride, k_slot_stride, k_chunk_stride;
   int64_t v_page_stride, v_head_stride, v_slot_stride, v_dim_stride, v_chunk_stride;
   float k_scale, v_scale;
@@ -273,11 +275,11 @@ typedef struct fovea_backend_args {
   const float* alibi_slopes; /* [Hq] */
 } fovea_backend_args;
 
-/* Where work runs. On a CPU calls are synchronous, and parallel_for spreads tasks over Fovea's thread team:
- * it calls task(data, index, thread) for each index in [0, tasks), handed out in ascending order, with thread
- * in [0, num_threads) and at most one task on a thread at a time, and returns when all are done. Inside a
- * task it runs its own tasks one after the other. On CUDA calls queue work on cuda_stream (a cudaStream_t) of
- * device cuda_device, which is current, and wait for nothing. */
+/* Where work runs. On a CPU calls are synchronous, and parallel_for distributes tasks over Fovea's threads:
+ * it calls task(data, index, thread) for each index in [0, tasks), assigned in ascending order, with thread
+ * in [0, num_threads) and at most one task on a thread at a time, and returns when all are done. A nested
+ * call inside a task runs its tasks serially. On CUDA calls queue work on cuda_stream (a cudaStream_t) of
+ * device cuda_device, which is current, and do not wait. */
 typedef struct fovea_backend_stream {
   uint32_t size;
   int32_t device; /* FOVEA_BACKEND_CPU or FOVEA_BACKEND_CUDA */
@@ -289,68 +291,71 @@ typedef struct fovea_backend_stream {
                        void* data);
 } fovea_backend_stream;
 
-/* A device that selection asks about; it need not be there. */
+/* A device for which backends are selected; it need not be present. */
 typedef struct fovea_backend_device {
   uint32_t size;
   int32_t kind;               /* FOVEA_BACKEND_CPU or FOVEA_BACKEND_CUDA */
   int32_t compute_capability; /* 10 * major + minor */
-  int32_t shared_bytes;       /* shared memory that a block may have; INT32_MAX = no device in particular */
+  int32_t shared_bytes;       /* maximum shared memory per block; INT32_MAX = no specific device */
 } fovea_backend_device;
 
 /* A compiled kernel, by name. */
 typedef struct fovea_backend_kernel {
   uint32_t size;
-  /* Sequences of at most split_rows query rows have their keys summed in parts, at multiples of split_keys
-   * keys, that are merged; 0 = always in one. */
+  /* The keys of sequences with at most split_rows query rows are split at multiples of split_keys, and the
+   * partial results are combined; 0 = never split. */
   int32_t split_keys, split_rows;
-  const char* family;   /* of kernels that are written alike: "example" */
-  const char* instance; /* what is compiled apart within it: "decode bfloat16" */
+  const char* family;   /* kernels that share an implementation: "example" */
+  const char* instance; /* the instantiation within the family: "decode bfloat16" */
 } fovea_backend_kernel;
 
 typedef struct fovea_backend {
   uint32_t size;
   const fovea_backend_table* table;
 
-  /* An object that plans and runs; *instance is what the other functions are given. */
+  /* Creates an object that plans and runs; *instance is passed to the other functions. */
   int32_t (*create)(void** instance, const fovea_backend_error* error);
   void (*destroy)(void* instance);
 
-  /* Bytes of device memory that any step within `limits` needs: a pure function of both. */
+  /* Bytes of device memory that suffice for any step within `limits`: a pure function of `spec` and `limits`.
+   */
   int32_t (*workspace_bytes)(void* instance, const fovea_backend_spec* spec,
                              const fovea_backend_limits* limits, uint64_t* bytes,
                              const fovea_backend_error* error);
 
-  /* Once a step. *plan is the step's schedule; it may keep the batch's arrays and the workspace, not the
-   * structs. On a GPU the schedule is made there, from what the arrays hold when that runs, and nothing is
-   * waited for: a sequence whose length is beyond the limits or its row of the page table has NaN in its rows
-   * of O and LSE, the others are right, and check_plan() tells. */
+  /* Called once per step. *plan is the step's schedule; it may keep pointers to the batch's arrays and the
+   * workspace, but not to the structs. On a GPU the schedule is computed on the device, from the contents of
+   * the arrays at that time, and the call does not wait. A sequence whose length exceeds the limits or its
+   * row of the page table gets NaN in its rows of O and LSE, the other rows are correct, and check_plan()
+   * reports the error. */
   int32_t (*plan)(void* instance, const fovea_backend_spec* spec, const fovea_backend_limits* limits,
                   const fovea_backend_batch* batch, void* workspace, uint64_t workspace_bytes,
                   const fovea_backend_stream* stream, void** plan, const fovea_backend_error* error);
   void (*destroy_plan)(void* instance, void* plan);
 
-  /* Once a layer; `phase` is that of the plan's batch. Allocates nothing, waits for nothing. A row that sees
-   * no key has O = 0 and LSE = -inf. */
+  /* Called once per layer; `phase` is that of the plan's batch. Does not allocate or wait. A row that sees no
+   * key has O = 0 and LSE = -inf. */
   int32_t (*forward)(void* instance, const void* plan, const fovea_backend_args* args, int32_t phase,
                      const fovea_backend_stream* stream, const fovea_backend_error* error);
 
-  /* The functions below are optional: null. */
+  /* The functions below are optional and may be null. */
 
-  /* Whether the combination of what the table allows one by one is served: FOVEA_BACKEND_OK, or
+  /* Whether a combination of features that the table allows individually is supported: FOVEA_BACKEND_OK, or
    * FOVEA_BACKEND_UNSUPPORTED with the reason in `reason` and the flag that removes it in `fix` (empty:
-   * another backend). Called by several threads at a time, without an instance; spec->page_size is 0 while
-   * none is chosen. */
+   * another backend). Called concurrently by several threads, without an instance; spec->page_size is 0 until
+   * one is chosen. */
   int32_t (*supports)(const fovea_backend_spec* spec, const fovea_backend_device* device,
                       const fovea_backend_error* reason, const fovea_backend_error* fix);
 
-  /* What only the device could see of a plan: lengths beyond the limits, and page ids outside of [0,
-   * num_pages) where num_pages is not -1. Waits for the stream. */
+  /* Reports errors of a plan that only the device can see: lengths beyond the limits, and page ids outside of
+   * [0, num_pages) where num_pages is not -1. Waits for the stream. */
   int32_t (*check_plan)(void* instance, const void* plan, int64_t num_pages,
                         const fovea_backend_stream* stream, const fovea_backend_error* error);
 
-  /* Graphs, all three unless table->graph is FOVEA_BACKEND_GRAPH_NEVER: bytes of workspace that captured
-   * kernels will use; a plan whose forwards may be captured, for every step of at most `batch`'s size; and
-   * the schedule of another step, queued into the plan before a replay. */
+  /* Graphs; all three are required unless table->graph is FOVEA_BACKEND_GRAPH_NEVER. graph_workspace_bytes:
+   * bytes of workspace for captured kernels. plan_for_capture: a plan whose forwards may be captured, valid
+   * for every step of at most `batch`'s size. plan_for_replay: queues the schedule of another step into the
+   * plan before a replay. */
   int32_t (*graph_workspace_bytes)(void* instance, const fovea_backend_spec* spec,
                                    const fovea_backend_limits* limits, uint64_t* bytes,
                                    const fovea_backend_error* error);
@@ -362,25 +367,25 @@ typedef struct fovea_backend {
                              const fovea_backend_stream* stream, const fovea_backend_error* error);
 
   /* Calls emit(data, kernel) for each attention kernel that the plan's forwards have launched so far.
-   * Conformance counts a case for the kernels that it names. */
+   * Conformance counts a case for these kernels. */
   void (*launched)(void* instance, const void* plan,
                    void (*emit)(void* data, const fovea_backend_kernel* kernel), void* data);
 
   /* Calls emit(data, kernel) for each kernel of the table's own families that some spec, step and limits
-   * within the table reach on `device` (split_keys and split_rows are not looked at). Conformance fails where
-   * one of them never ran. */
+   * within the table reach on `device` (split_keys and split_rows are ignored). Conformance fails if one of
+   * them never ran. */
   void (*kernels)(void* instance, const fovea_backend_device* device,
                   void (*emit)(void* data, const fovea_backend_kernel* kernel), void* data);
 } fovea_backend;
 
-/* What Fovea tells the library. */
+/* Information from Fovea to the library. */
 typedef struct fovea_backend_host {
   uint32_t size;
   uint32_t abi;        /* FOVEA_BACKEND_ABI of Fovea */
   const char* version; /* "0.1.0" */
 } fovea_backend_host;
 
-/* The one function that a library exports. *backend must stay as it is while the library is loaded. */
+/* The one function that a library exports. *backend must not change while the library is loaded. */
 FOVEA_BACKEND_EXPORT int32_t fovea_backend_v1(const fovea_backend_host* host, const fovea_backend** backend,
                                               const fovea_backend_error* error);
 

@@ -9,10 +9,10 @@
 namespace fovea {
 
 /// Loads the shared library `file` and adds its backend to `registry`: automatic choice tries it after all
-/// that are there. The library stays loaded until the process ends, and the row lives as long, also that of a
-/// registry that is gone; several registries may have the backend. A library for CUDA is a row that is not
-/// built where this program has no CUDA. Errors: no such file, no shared library, another version of the ABI,
-/// a table that is not valid, a name that the registry has. Thread-safe for different registries.
+/// existing ones. The library and its row stay until the process ends, even after the registry is destroyed;
+/// several registries may have the backend. In a program without CUDA, a CUDA library becomes a row that is
+/// not built. Errors: no such file, not a shared library, another version of the ABI, an invalid table, a
+/// name that the registry already has. Thread-safe for different registries.
 Status load_backend_library(const std::string& file, BackendRegistry& registry);
 
 /// `base` and the backends of `files`, in this order.

@@ -1,13 +1,13 @@
-/* The C ABI of Fovea's attention: for engines in any language. Header and library agree when
+/* The C ABI of Fovea's attention: for engines in any language. Header and library match when
  * fovea_abi_version() is FOVEA_ABI_VERSION; structs begin with their size, so that fields may be added.
  *
  * Tensors are DLPack's DLTensor, field for field: a DLTensor* may be cast to a fovea_tensor*. On a CUDA
- * device all of them lie in its memory, and calls queue work on the given stream and return: none waits, but
- * where said. On the CPU calls are synchronous. An object is used by one thread at a time.
+ * device all of them are in its memory, and calls queue work on the given stream and return without waiting,
+ * except where noted. On the CPU calls are synchronous. An object is used by one thread at a time.
  *
  * Index tensors (offsets, lengths, tables, slots) are int32 or int64. Those of a step have any strides;
- * others are contiguous, but the rows of a page table may lie any distance apart. LSE is natural log, fp32. A
- * row that sees no key has O = 0, LSE = -inf.
+ * others are contiguous, except that the rows of a page table may have any stride. LSE is natural log, fp32.
+ * A row that sees no key has O = 0, LSE = -inf.
  */
 #ifndef FOVEA_C_API_H_
 #define FOVEA_C_API_H_
@@ -38,8 +38,8 @@ typedef enum fovea_status {
   FOVEA_INTERNAL = 7
 } fovea_status;
 
-/* One line that says what was given, what is allowed and what to change, of this thread's last call that did
- * not return FOVEA_OK. Valid until the thread's next call; never null. */
+/* The message of this thread's last call that did not return FOVEA_OK, in one line: what was given, what is
+ * allowed and what to change. Valid until the thread's next call; never null. */
 FOVEA_API const char* fovea_last_error(void);
 
 FOVEA_API uint32_t fovea_abi_version(void);
@@ -76,16 +76,16 @@ typedef struct fovea_tensor {
   uint64_t byte_offset;
 } fovea_tensor;
 
-/* Loads a shared library with an attention backend (fovea/backend_abi.h, unstable): objects that are created
- * from now on may choose it, by its name or, automatically, after the library's own. It stays loaded until
- * the process ends. */
+/* Loads a shared library with an attention backend (fovea/backend_abi.h, unstable): objects created
+ * afterwards may select it, by name or automatically after the built-in ones. It stays loaded until the
+ * process ends. */
 FOVEA_API fovea_status fovea_load_backend(const char* file);
 
-/* Every backend of the library and those that were loaded, in the format of `fovea backends --json`. Lives as
- * long as the library. */
+/* All built-in and loaded backends, in the format of `fovea backends --json`. *json is valid as long as the
+ * library is loaded. */
 FOVEA_API fovea_status fovea_backends_json(const char** json);
 
-/* What a layer needs. fovea_attention_spec_init() fills in the defaults, which are those in brackets. */
+/* What a layer needs. fovea_attention_spec_init() sets the defaults, given here in brackets. */
 typedef struct fovea_attention_spec {
   uint32_t size;
   int32_t num_heads, num_kv_heads;   /* query heads, a multiple of kv heads */
@@ -95,11 +95,11 @@ typedef struct fovea_attention_spec {
   float softcap;                     /* cap * tanh(s / cap) [0 = off] */
   fovea_dtype dtype;                 /* of Q and O: float 32, float 16, bfloat 16 */
   const char* kv_dtype;              /* as --kv-cache-dtype takes it; null = "auto" = dtype */
-  int32_t page_size;                 /* keys of a page; keys in one ragged tensor have 1 [16] */
+  int32_t page_size;                 /* tokens per page; 1 for keys in one ragged tensor [16] */
   int32_t causal;                    /* bottom-right aligned [1] */
   int32_t window_left, window_right; /* inclusive; -1 = unbounded [-1] */
   int32_t chunk, sink_tokens;        /* [0 = off] */
-  int32_t spans, packed_mask, tree;  /* the step has such arrays [0] */
+  int32_t spans, packed_mask, tree;  /* the step has these arrays [0] */
   int32_t has_sink, lse_includes_sink, has_alibi;
   int32_t kv_x_packed; /* K [pages, Hkv, D / x, page size, x] with x = 16 bytes, V [pages, Hkv, Dv, page size]
                           [0] */
@@ -110,18 +110,18 @@ typedef struct fovea_attention_spec {
 FOVEA_API void fovea_attention_spec_init(fovea_attention_spec* spec);
 
 /* What kernels, and the splits of keys between them, are chosen for; a row's bits depend on the choice.
- * LIMITS: steps as large as the limits, so that other limits may choose other kernels. MANY and FEW: the same
- * under all limits, so that a row has the same bits under all that admit its step; FEW by kernels that decode
- * one or a few sequences faster than many. */
+ * LIMITS: steps as large as the limits, so that other limits may select other kernels. MANY and FEW:
+ * independent of the limits, so that a row has the same bits under all that admit its step; FEW uses kernels
+ * that decode one or a few sequences faster than many. */
 enum { FOVEA_TUNE_FOR_LIMITS = 0, FOVEA_TUNE_FOR_MANY = 1, FOVEA_TUNE_FOR_FEW = 2 };
 
 /* Upper bounds that hold for every step. Nothing is allocated later. */
 typedef struct fovea_limits {
   uint32_t size;
   int32_t max_seqs;
-  int32_t max_tokens;    /* query rows of a step */
-  int64_t max_kv_tokens; /* keys of all sequences of a step */
-  int32_t max_kv_len;    /* of one sequence */
+  int32_t max_tokens;    /* query rows of one step */
+  int64_t max_kv_tokens; /* keys of all sequences of one step */
+  int32_t max_kv_len;    /* keys of one sequence */
   int32_t unused;        /* padding of earlier headers: not read */
   int32_t tune_for;      /* FOVEA_TUNE_FOR_LIMITS, _MANY or _FEW [0] */
 } fovea_limits;
@@ -129,55 +129,55 @@ typedef struct fovea_limits {
 typedef struct fovea_attention fovea_attention;
 
 enum { FOVEA_PREFILL = 0, FOVEA_DECODE = 1 };
-/* Flags. CHECK_PAGES: the first run after a plan looks at every page id of the step, and waits for that; an
- * id that the cache does not have is an error. On the CPU runs always look. */
+/* Flags. CHECK_PAGES: the first run after a plan checks every page id of the step, and waits for the result;
+ * an id outside the cache is an error. CPU runs always check. */
 enum { FOVEA_CHECK_PAGES = 1 };
 
-/* Chooses backends for `spec` (`backend` as --attention-backend takes it; null = "auto") and makes them.
- * `workspace_bytes` (may be null) is what fovea_attention_plan() needs to be given. */
+/* Selects and creates backends for `spec` (`backend` as for --attention-backend; null = "auto").
+ * *workspace_bytes (may be null) receives the workspace size for fovea_attention_plan(), in bytes. */
 FOVEA_API fovea_status fovea_attention_create(const fovea_attention_spec* spec, const fovea_limits* limits,
                                               const char* backend, fovea_device device, uint32_t flags,
                                               size_t* workspace_bytes, fovea_attention** out);
 FOVEA_API void fovea_attention_destroy(fovea_attention* attention);
-/* The name of the phase's backend, and why it was chosen; live as long as the object. */
+/* The name of the phase's backend, and why it was chosen; both valid until the object is destroyed. */
 FOVEA_API const char* fovea_attention_backend(const fovea_attention* attention, int32_t phase);
 FOVEA_API const char* fovea_attention_explain(const fovea_attention* attention);
 
-/* A step. Null = not there. */
+/* One step. Null = absent. */
 typedef struct fovea_step {
   uint32_t size;
-  int32_t phase;                    /* FOVEA_PREFILL or FOVEA_DECODE: how the run's kernels are cut */
-  int32_t num_tokens;               /* Tq = q_offsets[B], which a host can't read on a GPU */
-  const fovea_tensor* q_offsets;    /* [B + 1], from 0 */
-  const fovea_tensor* kv_lens;      /* [B], new tokens included */
-  const fovea_tensor* page_table;   /* [B, pages]; or kv_indptr and kv_indices */
-  const fovea_tensor* kv_indptr;    /* [B + 1] */
-  const fovea_tensor* kv_indices;   /* [nnz]; null with kv_indptr: keys are rows of a ragged tensor */
-  const fovea_tensor* spans;        /* [n, 2] int32 first and last position, inclusive */
-  const fovea_tensor* span_offsets; /* [B + 1] */
-  const fovea_tensor* packed_mask;  /* uint8: bit i * n_k + j of sequence b from byte packed_offsets[b] on */
+  int32_t phase;                      /* FOVEA_PREFILL or FOVEA_DECODE: selects the kernels of the runs */
+  int32_t num_tokens;                 /* Tq = q_offsets[B], which the host can't read on a GPU */
+  const fovea_tensor* q_offsets;      /* [B + 1], from 0 */
+  const fovea_tensor* kv_lens;        /* [B], new tokens included */
+  const fovea_tensor* page_table;     /* [B, pages]; or kv_indptr and kv_indices */
+  const fovea_tensor* kv_indptr;      /* [B + 1] */
+  const fovea_tensor* kv_indices;     /* [nnz]; null with kv_indptr: keys are rows of a ragged tensor */
+  const fovea_tensor* spans;          /* [n, 2] int32 first and last position, inclusive */
+  const fovea_tensor* span_offsets;   /* [B + 1] */
+  const fovea_tensor* packed_mask;    /* uint8; sequence b: bit i * n_k + j, from byte packed_offsets[b] */
   const fovea_tensor* packed_offsets; /* [B + 1] int64, bytes */
   const fovea_tensor* tree_bias;      /* [n, n] fp32 */
-  int32_t
-      past_kv_ready; /* 1: all keys and values but the last n_q of each sequence are in every layer's cache
-                     already; kernels may read them while the work in front of a run still goes on */
-  int32_t unused;    /* padding of earlier headers: not read */
-  int64_t num_pages; /* of every layer's cache, or rows of ragged keys; 0 = not given. The plan then looks at
-                        the  ids of all pages that the step reads. On a GPU nothing waits: a sequence with an
-                        id that  is no page is lost, as one whose length is wrong (fovea_attention_run) */
+  int32_t past_kv_ready; /* 1: all keys and values except the last n_q of each sequence are already in every
+                         layer's cache; kernels may read them while work queued before a run is in flight */
+  int32_t unused;        /* padding of earlier headers: not read */
+  int64_t num_pages; /* pages of every layer's cache, or rows of ragged keys; 0 = not given. When given, the
+                        plan checks the ids of all pages that the step reads. On a GPU this does not wait: the
+                        rows of a sequence with an invalid id are NaN (see fovea_attention_run) */
 } fovea_step;
 
-/* Once a step. Keeps references to the tensors' memory and to `workspace` (uint8, contiguous; null = memory
- * of the object's own, allocated at the first plan). `stream` is a cudaStream_t; null = the default stream.
- * May be captured in a CUDA graph together with the runs. */
+/* Called once per step. Keeps references to the tensors' memory and to `workspace` (uint8, contiguous; null =
+ * the object allocates its own at the first plan). `stream` is a cudaStream_t; null = the default stream. May
+ * be captured in a CUDA graph together with the runs. */
 FOVEA_API fovea_status fovea_attention_plan(fovea_attention* attention, const fovea_step* step,
                                             const fovea_tensor* workspace, void* stream);
-/* Waits for the stream, then says what only the device could see: lengths beyond the limits, page ids that
- * the cache of `num_pages` pages (-1 = don't look) does not have. */
+/* Waits for the stream, then reports errors that only the device can see: lengths beyond the limits, page ids
+ * outside a cache of `num_pages` pages (-1 = ids are not checked). */
 FOVEA_API fovea_status fovea_attention_check(fovea_attention* attention, int64_t num_pages, void* stream);
 
-/* Steps captured once and replayed: prepare at the largest step (kernels of the following runs serve all that
- * have no more sequences and rows, in the same arrays), capture runs, then update before each replay. */
+/* Steps captured once and replayed: prepare with the largest step (kernels of the following runs serve all
+ * steps with at most as many sequences and rows, in the same arrays), capture the runs, then update before
+ * each replay. */
 FOVEA_API fovea_status fovea_attention_prepare_capture(fovea_attention* attention, const fovea_step* step,
                                                        const fovea_tensor* workspace, void* stream);
 FOVEA_API fovea_status fovea_attention_update_capture(fovea_attention* attention, const fovea_step* step,
@@ -194,53 +194,54 @@ typedef struct fovea_layer {
   const fovea_tensor* lse;   /* [Tq, Hq] fp32, or null */
   const fovea_tensor* sinks; /* [Hq] fp32 */
   const fovea_tensor* alibi_slopes; /* [Hq] fp32 */
-  float k_scale, v_scale;           /* a stored element q means q * scale; 0 = 1 */
-  const fovea_tensor* k_scales; /* [pages, page, Hkv] of int8_per_token_head; [Hkv] with per_head_scales */
+  float k_scale, v_scale;           /* a stored element q represents q * scale; 0 = 1 */
+  const fovea_tensor* k_scales; /* [pages, page, Hkv] for int8_per_token_head; [Hkv] for per_head_scales */
   const fovea_tensor* v_scales;
 } fovea_layer;
-/* Once a layer. Allocates nothing. On a GPU the rows of out and lse are NaN of sequences that the plan lost:
- * those whose length is not 0 to max_kv_len and what its row of the page table has room for, and with
- * num_pages those with a page id that is no page. Others are right. With q_offsets that do not begin with 0
- * or decrease, or with more keys in all than max_kv_tokens, all rows are NaN. fovea_attention_check() says
- * what was wrong. */
+/* Called once per layer. Does not allocate. On a GPU the rows of out and lse are NaN for invalid sequences:
+ * those whose length is negative, exceeds max_kv_len or does not fit in its row of the page table, and with
+ * num_pages those with a page id outside the cache. The other rows are correct. With q_offsets that do not
+ * begin with 0 or that decrease, or with more keys in total than max_kv_tokens, all rows are NaN.
+ * fovea_attention_check() reports the cause. */
 FOVEA_API fovea_status fovea_attention_run(fovea_attention* attention, const fovea_layer* layer,
                                            void* stream);
 
-/* New rows into the cache, with what a model does to them before. q, k, v in one dtype. */
+/* Appends new rows to the cache, after the model's Q/K norm and RoPE. q, k and v have one dtype. */
 typedef struct fovea_append_args {
   uint32_t size;
   const fovea_tensor* q;       /* [T, Hq, D], or null: only K and V */
-  const fovea_tensor* q_out;   /* [T, Hq, D] normed and rotated; may be q */
+  const fovea_tensor* q_out;   /* [T, Hq, D] normalised and rotated; may be q */
   const fovea_tensor* k;       /* [T, Hkv, D], or null with v: only Q */
   const fovea_tensor* v;       /* [T, Hkv, Dv] */
   const fovea_tensor* k_cache; /* as fovea_layer has them; written */
   const fovea_tensor* v_cache;
-  const char* kv_dtype; /* null = auto = that of the cache tensors */
+  const char* kv_dtype; /* null = auto = the dtype of the cache tensors */
   float k_scale, v_scale;
-  const fovea_tensor* k_scales; /* written, of int8_per_token_head */
+  const fovea_tensor* k_scales; /* written, for int8_per_token_head */
   const fovea_tensor* v_scales;
-  /* Where rows go: slots [T] = page * page_size + offset, below 0 = nowhere; or, when it is null, row i of
-   * sequence b (rows q_offsets[b] on) goes to position kv_lens[b] - n_q + i by its page table. */
+  /* Destination of the rows: slots [T] = page * page_size + offset, below 0 = not stored; if slots is null,
+   * row i of sequence b (rows from q_offsets[b]) goes to position kv_lens[b] - n_q + i by its page table. */
   const fovea_tensor* slots;
   const fovea_tensor* q_offsets;
   const fovea_tensor* kv_lens; /* new tokens included */
   const fovea_tensor* page_table;
-  const fovea_tensor* q_norm; /* [D] fp32 RMS norm weights of a head, or null */
+  const fovea_tensor* q_norm; /* [D] fp32 RMS norm weights per head, or null */
   const fovea_tensor* k_norm;
   float norm_eps;
   const fovea_tensor* cos; /* [positions, rotary_dim / 2] fp32, or null: no rotation */
   const fovea_tensor* sin;
-  const fovea_tensor* positions; /* [T]; null = as `slots` null says, else row t for token t */
-  int32_t interleaved;           /* pairs (2 t, 2 t + 1), else (t, t + rotary_dim / 2) */
+  const fovea_tensor*
+      positions;       /* [T]; null = with slots row t for token t, else as given for slots = null */
+  int32_t interleaved; /* pairs (2 t, 2 t + 1), else (t, t + rotary_dim / 2) */
 } fovea_append_args;
 FOVEA_API fovea_status fovea_append(const fovea_append_args* args, void* stream);
 
-/* Whole pages of one layer: page from[i] to to[i], no page in both. Any tensors [pages, ...] whose pages are
- * dense blocks: caches in each layout, and scales. */
+/* Copies whole pages of one layer: page from[i] to page to[i]; no page may be in both lists. Any tensors
+ * [pages, ...] whose pages are dense blocks: caches in each layout, and scales. */
 FOVEA_API fovea_status fovea_copy_pages(const fovea_tensor* k_cache, const fovea_tensor* v_cache,
                                         const fovea_tensor* from, const fovea_tensor* to, void* stream);
-/* Rows of the cache by slots [T] into k [T, Hkv, D] and v [T, Hkv, Dv], dequantised; a slot below 0 gives
- * zeros. Not of int8_per_token_head. */
+/* Gathers rows of the cache by slots [T] into k [T, Hkv, D] and v [T, Hkv, Dv], dequantised; a slot below 0
+ * gives zeros. Not for int8_per_token_head. */
 FOVEA_API fovea_status fovea_gather(const fovea_tensor* k_cache, const fovea_tensor* v_cache, float k_scale,
                                     float v_scale, const fovea_tensor* slots, const fovea_tensor* k,
                                     const fovea_tensor* v, void* stream);
@@ -249,7 +250,7 @@ FOVEA_API fovea_status fovea_gather(const fovea_tensor* k_cache, const fovea_ten
  * [T, Hq, Dv] and out_lse [T, Hq] (or null). */
 FOVEA_API fovea_status fovea_merge_states(const fovea_tensor* o, const fovea_tensor* lse,
                                           const fovea_tensor* out, const fovea_tensor* out_lse, void* stream);
-/* Of two. */
+/* As fovea_merge_states, for two results with o [T, Hq, Dv] and lse [T, Hq]. */
 FOVEA_API fovea_status fovea_merge_state(const fovea_tensor* o_a, const fovea_tensor* lse_a,
                                          const fovea_tensor* o_b, const fovea_tensor* lse_b,
                                          const fovea_tensor* out, const fovea_tensor* out_lse, void* stream);

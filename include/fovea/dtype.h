@@ -27,8 +27,8 @@ constexpr std::string_view to_string(DType dtype) {
 /// Accepts the long names and the common short ones (fp32, f32, half, fp16, f16, bf16), in any letter case.
 std::optional<DType> parse_dtype(std::string_view name);
 
-/// The names of --kv-cache-dtype (vLLM's). Those that no backend of this build stores are still values here,
-/// so that a refusal can name them.
+/// The names of --kv-cache-dtype (vLLM's), including those that no backend of this build stores, so that a
+/// refusal can name them.
 enum class KvCacheDType : uint8_t {
   auto_,  // the model's dtype
   float32,
@@ -67,7 +67,7 @@ constexpr KvCacheDType resolve(KvCacheDType dtype, DType model) {
   return dtype;
 }
 
-/// Bytes of one stored element; 0 = not a type that this library stores (auto among them).
+/// Bytes of one stored element; 0 = a type that this library does not store, or auto.
 constexpr size_t size_of(KvCacheDType dtype) {
   switch (dtype) {
     case KvCacheDType::float32: return 4;
@@ -80,7 +80,7 @@ constexpr size_t size_of(KvCacheDType dtype) {
   }
 }
 
-/// Stored as fp8: quantised by one scale a layer for K and one for V.
+/// Stored as fp8: quantised with one scale per layer for K and one for V.
 constexpr bool is_fp8(KvCacheDType dtype) {
   return dtype == KvCacheDType::fp8_e4m3 || dtype == KvCacheDType::fp8_e5m2;
 }
@@ -90,7 +90,7 @@ constexpr bool has_token_scales(KvCacheDType dtype) {
   return dtype == KvCacheDType::int8_per_token_head;
 }
 
-/// How pages lie in memory; x = 16 / bytes of an element.
+/// Memory layout of pages; x = 16 / bytes of an element.
 enum class KvLayout : uint8_t {
   auto_,     // hnd
   nhd,       // K [pages, page size, Hkv, D], V [pages, page size, Hkv, Dv]
@@ -104,7 +104,7 @@ std::string_view to_string(KvLayout layout);
 /// "auto", "nhd", "hnd", "x_packed", "shuffle", in any letter case.
 std::optional<KvLayout> parse_kv_layout(std::string_view name);
 
-/// Consecutive dimensions of K that lie together in x_packed and shuffle; 0 for what is not stored.
+/// Consecutive dimensions of K that are contiguous in x_packed and shuffle; 0 for types that are not stored.
 constexpr int x_of(KvCacheDType dtype) {
   return size_of(dtype) == 0 ? 0 : 16 / static_cast<int>(size_of(dtype));
 }

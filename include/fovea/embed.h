@@ -28,20 +28,20 @@ struct EmbedConfig {
   /// As EngineConfig::registry; must outlive the embedder.
   const BackendRegistry* registry = nullptr;
   std::vector<std::string> backend_libraries;  ///< as in EngineConfig
-  /// nullopt = what the model's sentence-transformers files say (modules.json, 1_Pooling/config.json), mean
-  /// where they say nothing.
+  /// nullopt = as in the model's sentence-transformers files (modules.json, 1_Pooling/config.json), mean if
+  /// they do not specify it.
   std::optional<Pooling> pooling;
   /// Whether vectors are divided by their length. nullopt = whether modules.json has a Normalize module.
   std::optional<bool> normalize;
   std::optional<int> max_seq_len;  ///< tokens of a text, the special ones included; at most the model's
-  int max_batched_tokens = 512;    ///< of one pass; a longer text has a pass of its own
+  int max_batched_tokens = 512;    ///< tokens of one forward pass; a longer text has its own pass
   int threads = 0;                 ///< 0 = one per usable CPU
   uint64_t seed = 0;               ///< of dummy weights
   bool dummy_weights = false;
-  LoadProgress load_progress;  ///< of the weights; null = nobody asks
+  LoadProgress load_progress;  ///< of the weights; may be null
 };
 
-/// What was decided at start, for people and for logs.
+/// The resolved configuration, for display and logs.
 struct EmbedInfo {
   std::string model_dir, architecture;
   DType dtype = DType::f32;
@@ -50,7 +50,7 @@ struct EmbedInfo {
   int max_seq_len = 0, vocab_size = 0, threads = 0;
   Pooling pooling = Pooling::mean;
   bool normalize = false;
-  std::string pooling_why, max_seq_len_why;  ///< where they came from, one line each
+  std::string pooling_why, max_seq_len_why;  ///< their sources, one line each
   Selection selection;
 };
 
@@ -58,23 +58,23 @@ class Embedder {
  public:
   virtual ~Embedder() = default;
 
-  /// Selects the backend first, then reads the weights. Models whose sentence-transformers files ask for
-  /// modules that this program lacks (Dense, ...) are refused by name.
+  /// Selects the backend first, then reads the weights. Models whose sentence-transformers files need modules
+  /// that this program lacks (Dense, ...) are refused by name.
   static Result<std::unique_ptr<Embedder>> create(const EmbedConfig& config);
 
   virtual const EmbedInfo& info() const = 0;
 
   /// A text's ids with the special tokens. Longer than info().max_seq_len: an error, or, with `truncate`, the
-  /// text's last tokens are dropped (never the special ones). `too_long`: where that is the error, it gets
-  /// the number of tokens that the text has at least.
+  /// text's last tokens are dropped (never the special ones). On that error, *too_long receives a lower bound
+  /// of the text's number of tokens.
   virtual Result<std::vector<int32_t>> tokenize(std::string_view text, bool truncate,
                                                 size_t* too_long = nullptr) const = 0;
 
-  /// Whether embed() would take these ids: at least one, at most info().max_seq_len, all in the vocabulary.
+  /// Whether embed() would accept these ids: at least one, at most info().max_seq_len, all in the vocabulary.
   virtual Status check(std::span<const int32_t> ids) const = 0;
 
-  /// One vector [info().dimensions] for each input, in order; the same bits whatever the other inputs are.
-  /// Calls wait for each other.
+  /// One vector [info().dimensions] for each input, in order; its bits do not depend on the other inputs.
+  /// Concurrent calls are serialised.
   virtual Result<std::vector<std::vector<float>>> embed(std::span<const std::vector<int32_t>> inputs) = 0;
 };
 

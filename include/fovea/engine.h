@@ -17,8 +17,8 @@
 
 namespace fovea {
 
-/// Who is served first when not all can be: fcfs = who came first; priority = the lowest
-/// GenerateRequest::priority, and of equals who came first.
+/// Scheduling order of waiting requests: fcfs = arrival order; priority = lowest GenerateRequest::priority
+/// first, arrival order among equals.
 enum class SchedulingPolicy : uint8_t { fcfs, priority };
 std::string_view to_string(SchedulingPolicy policy);
 /// "fcfs" or "priority" (vLLM's words), in any letter case.
@@ -30,7 +30,7 @@ struct EngineConfig {
   KvCacheDType kv_cache_dtype = KvCacheDType::auto_;
   KvLayout kv_layout = KvLayout::auto_;
   AttentionConfig attention;
-  /// The backends that there are to choose from, with those of yours (BackendRegistry::add); null =
+  /// The backends to choose from, including the caller's own (BackendRegistry::add); null =
   /// builtin_backends(). It and the BackendInfo of its rows must outlive the engine.
   const BackendRegistry* registry = nullptr;
   /// Files of backends that are built outside of Fovea (fovea/backend_library.h), added to `registry`.
@@ -39,22 +39,22 @@ struct EngineConfig {
   int max_batched_tokens = 512;      ///< tokens of one step: the chunk of a prefill
   std::optional<int> max_seq_len;    ///< overrides the model's context length
   std::optional<int64_t> num_pages;  ///< of the KV cache; nullopt = from memory_share
-  double memory_share = 0.5;         ///< of the memory that is free after the weights
+  double memory_share = 0.5;         ///< fraction of the memory that is free after the weights are loaded
   bool prefix_cache = true;
   SchedulingPolicy scheduling_policy = SchedulingPolicy::fcfs;
   int threads = 0;    ///< 0 = one per usable CPU
-  uint64_t seed = 0;  ///< of requests that give none, and of dummy weights
+  uint64_t seed = 0;  ///< for requests without a seed, and for dummy weights
   bool dummy_weights = false;
-  /// Where request defaults come from: "auto" = the model's generation_config.json if it has one, "vllm" or
-  /// "none" = nowhere (the file's end tokens are not read either), else a folder with one, or the file.
+  /// Source of request defaults: "auto" = the model's generation_config.json if it has one, "vllm" or "none"
+  /// = the file is ignored (its end tokens too), else the path of such a file or of a directory that has one.
   std::string generation_config = "auto";
-  int max_logprobs = 20;      ///< the most that `logprobs` and `prompt_logprobs` may ask for; -1 = no limit
-  std::string chat_template;  ///< a file or the text itself, instead of the model's; "" = the model's
-  std::string chat_template_name;  ///< of those that the model has; "" = chosen for each request
-  LoadProgress load_progress;      ///< of the weights; null = nobody asks
+  int max_logprobs = 20;           ///< maximum of a request's `logprobs` and `prompt_logprobs`; -1 = no limit
+  std::string chat_template;       ///< a file or the text itself, instead of the model's; "" = the model's
+  std::string chat_template_name;  ///< one of the model's templates; "" = chosen for each request
+  LoadProgress load_progress;      ///< of the weights; may be null
 };
 
-/// The most answers to one prompt (OpenAI's limit): each is a sequence of its own.
+/// Maximum answers to one prompt (OpenAI's limit); each is a separate sequence.
 inline constexpr int kMaxChoices = 128;
 
 /// A number added to the logit of one token.
@@ -64,8 +64,8 @@ struct LogitBias {
   bool operator==(const LogitBias&) const = default;
 };
 
-/// Names, meanings and limits are vLLM's. What changes logits is applied in the order of this list:
-/// allowed_token_ids, bad_words, min_tokens, logit_bias, the penalties, temperature, min_p, top_k, top_p.
+/// Names, meanings and limits are vLLM's. Logits are processed in this order: allowed_token_ids, bad_words,
+/// min_tokens, logit_bias, the penalties, temperature, min_p, top_k, top_p.
 struct SamplingParams {
   float temperature = 1.0f;  ///< below 1e-5 = greedy: the true argmax, lowest id on a tie
   int top_k = 0;             ///< 0 or -1 = off
@@ -77,21 +77,21 @@ struct SamplingParams {
   float frequency_penalty = 0.0f;     ///< times the token's count in the answer, subtracted; -2 to 2
   float presence_penalty = 0.0f;      ///< subtracted once from tokens of the answer; -2 to 2
   std::vector<LogitBias> logit_bias;  ///< at most 1024, each token once
-  /// The only tokens that may be drawn; nullopt = all. An end token ends the answer only if it is among them.
+  /// The only tokens that may be sampled; nullopt = all. An end token ends the answer only if it is listed.
   std::optional<std::vector<int32_t>> allowed_token_ids;
-  /// Texts whose token sequence the answer may not complete, as they are and with a space before.
+  /// Texts whose token sequence the answer must not complete, as given and with a leading space.
   std::vector<std::string> bad_words;
   std::optional<uint64_t> seed;
   int n = 1;  ///< answers to the prompt, up to kMaxChoices; more than 1 only with a temperature
   std::optional<int> max_tokens;  ///< nullopt = up to the context length
-  int min_tokens = 0;             ///< before so many, no end token is drawn and no stop string looked for
+  int min_tokens = 0;             ///< no end token is sampled and no stop string is matched before these
   std::vector<std::string> stop;
   std::vector<int32_t> stop_token_ids;
   bool ignore_eos = false;
   bool skip_special_tokens = true;
   bool include_stop_str_in_output = false;
-  /// How many of the most probable tokens to report beside each token of the answer: 0 = that token's log
-  /// probability only, -1 = all, nullopt = nothing. Of the model's distribution, before anything above.
+  /// How many of the most probable tokens to report with each token of the answer: 0 = that token's log
+  /// probability only, -1 = all, nullopt = nothing. From the model's distribution, before any of the above.
   std::optional<int> logprobs;
 };
 
