@@ -17,7 +17,7 @@
 
 namespace fovea {
 
-/// Scheduling order of waiting requests: fcfs = arrival order; priority = lowest GenerateRequest::priority
+/// Scheduling order: fcfs = arrival order; priority = lowest GenerateRequest::priority
 /// first, arrival order among equals.
 enum class SchedulingPolicy : uint8_t { fcfs, priority };
 std::string_view to_string(SchedulingPolicy policy);
@@ -110,82 +110,82 @@ struct TokenLogprobs {
 };
 
 struct GenerateRequest {
-  std::vector<int32_t> prompt_ids;  ///< of an encoder-decoder model: the decoder's; empty = its start token
-  /// What an encoder-decoder model encodes first: token ids, or log-mel frames [frames, mel_bins] row by row.
+  std::vector<int32_t> prompt_ids;  ///< encoder-decoder models: the decoder's; empty = its start token
+  /// Encoder input of an encoder-decoder model: token ids, or log-mel frames [frames, mel_bins], row-major.
   std::vector<int32_t> encoder_ids;
   std::vector<float> encoder_features;
-  int priority = 0;  ///< lower = sooner; others than 0 need SchedulingPolicy::priority
-  /// Who asks, in any words: clients that want more than there is get equal shares of what is computed. No
-  /// answer depends on it.
+  int priority = 0;  ///< lower = sooner; values other than 0 need SchedulingPolicy::priority
+  /// Any name of the client: under overload, clients get equal shares of the computation. Answers do not
+  /// depend on it.
   std::string client;
-  /// Called once, as a sink is, when the first answer's first step begins: from then on it does not wait in
-  /// line.
+  /// Called once, like a sink, when the first step of the first answer begins: the request has left the
+  /// queue.
   std::function<void()> on_start;
   SamplingParams sampling;
-  /// For each prompt token after the first, given its past: as SamplingParams::logprobs.
+  /// As SamplingParams::logprobs, for each prompt token after the first, given the tokens before it.
   std::optional<int> prompt_logprobs;
-  bool last_logits = false;  ///< the whole logits row of the last prompt token
+  bool last_logits = false;  ///< return the full logits row of the last prompt token
 };
 
 enum class FinishReason { none, stop, length, cancelled, error };
 std::string_view to_string(FinishReason reason);
 
-/// What a request produced since its last output. Called on the engine's thread: keep it short.
+/// What a request produced since its last output. Sinks are called on the engine's thread and must be short.
 struct RequestOutput {
   uint64_t id = 0;
   int index = 0;                        ///< which of the n answers
-  std::string text;                     ///< new text; never half a character
-  std::vector<int32_t> token_ids;       ///< new ids (an end token is not among them unless ignore_eos)
-  std::vector<TokenLogprobs> logprobs;  ///< of token_ids, when asked
+  std::string text;                     ///< new text; never a partial UTF-8 character
+  std::vector<int32_t> token_ids;       ///< new ids (without the end token unless ignore_eos)
+  std::vector<TokenLogprobs> logprobs;  ///< of token_ids, if requested
   FinishReason finish = FinishReason::none;
   std::string stop_reason;            ///< the stop string or end token that ended it
-  std::optional<int32_t> stop_token;  ///< of an end token: its id
+  std::optional<int32_t> stop_token;  ///< the id, if an end token ended it
   Error error;                        ///< when finish == error
   int prompt_tokens = 0;
   int cached_tokens = 0;                       ///< prompt tokens found in the prefix cache
   int completion_tokens = 0;                   ///< so far
-  std::vector<TokenLogprobs> prompt_logprobs;  ///< with the last output of answer 0, when asked
+  std::vector<TokenLogprobs> prompt_logprobs;  ///< in the last output of answer 0, if requested
   std::vector<float> last_logits;              ///< likewise
-  /// Seconds from submit() to the answer's first step (to its end, if it never had one), from there to the
-  /// drawing of its first token, and from there to this output.
+  /// Seconds from submit() to the answer's first step (or to its end, if it had none), from there to the
+  /// sampling of its first token, and from there to this output.
   double queue_seconds = 0, prefill_seconds = 0, decode_seconds = 0;
 };
 using OutputSink = std::function<void(const RequestOutput&)>;
 
-/// What was decided at start, for people and for logs.
+/// The resolved configuration, for display and logs.
 struct EngineInfo {
   std::string model_dir, architecture;
   DType dtype = DType::f32;
   KvCacheDType kv_dtype = KvCacheDType::auto_;  ///< resolved: never auto
   KvLayout kv_layout = KvLayout::auto_;         ///< likewise
   int64_t weight_bytes = 0, weight_bytes_per_token = 0, kv_bytes = 0, kv_bytes_per_token = 0;
-  int64_t workspace_bytes = 0;  ///< of a step: activations, logits, the attention's scratch
-  int64_t kv_tokens = 0;        ///< capacity
-  double kv_sequences = 0;      ///< of the longest length that it holds at a time
+  int64_t workspace_bytes = 0;  ///< of a step: activations, logits, attention workspace
+  int64_t kv_tokens = 0;        ///< KV cache capacity
+  double kv_sequences = 0;      ///< sequences of maximum length that the KV cache holds at once
   bool prefix_cache = false;    ///< resolved: off for encoder-decoder models
   int max_seq_len = 0, vocab_size = 0, threads = 0;
   Selection selection;               ///< a backend for each phase of each kind of layers
   std::vector<AttentionSpec> specs;  ///< the distinct attentions of the model
-  std::string rope_choice;           ///< which of longrope's factors and why; empty for other models
+  std::string rope_choice;           ///< the longrope factors in use and why; empty for other models
 };
 
 /// A conversation for the model's chat template; lists and objects are JSON text.
 struct ChatRequest {
-  /// A list of objects, each with a string "role". What else they have ("content" as text or as a list of
-  /// parts, "tool_calls", "name", "reasoning_content", ...) is up to the template.
+  /// A list of objects, each with a string "role". Other members ("content" as text or as a list of parts,
+  /// "tool_calls", "name", "reasoning_content", ...) are interpreted by the template.
   std::string messages;
   std::string tools;            ///< a list of objects; "" = none
   std::string documents;        ///< a list of objects; "" = none
-  std::string template_kwargs;  ///< an object of further variables (enable_thinking, ...); "" = none
+  std::string template_kwargs;  ///< an object with further variables (enable_thinking, ...); "" = none
   /// "" = EngineConfig::chat_template_name, else "tool_use" where there are tools and it exists, else
   /// "default".
   std::string template_name;
   bool add_generation_prompt = true;
-  /// The prompt ends inside the last message, for the model to go on with it.
+  /// The prompt ends inside the last message, so that the model continues it.
   bool continue_final_message = false;
 };
 
-/// A text's ids, if they are not too many; else `ids` is empty, and the text has `at_least` tokens or more.
+/// A text's ids if it is within the limit; else `ids` is empty, and the text has at least `at_least` tokens.
 struct BoundedTokens {
   std::vector<int32_t> ids;
   size_t at_least = 0;
@@ -200,29 +200,30 @@ class Engine {
 
   virtual const EngineInfo& info() const = 0;
   virtual EngineStats stats() const = 0;
-  /// A live view. Views are made between steps, and only while somebody asks: this asks for them for
-  /// kSnapshotInterest and returns the newest, which is at most kSnapshotPeriod or a step old. Who asks first
-  /// waits for one, at most kSnapshotPatience, and then gets an older one. Thread-safe, but not for sinks.
+  /// A live view. Snapshots are taken between steps, and only for kSnapshotInterest after a call of this
+  /// function. Returns the newest one, at most kSnapshotPeriod or one step old. If there is no recent one,
+  /// the call waits at most kSnapshotPatience and then returns an older one. Thread-safe, but must not be
+  /// called from sinks.
   virtual EngineSnapshot snapshot() const = 0;
 
   /// Queues a request; refuses one that can never run (empty, too long, bad parameters). Each of its
-  /// sampling.n answers gets outputs of its own, the last with a finish reason. Thread-safe.
+  /// sampling.n answers gets separate outputs, the last with a finish reason. Thread-safe.
   virtual Result<uint64_t> submit(GenerateRequest request, OutputSink sink) = 0;
-  /// Whether submit() would take `request`. Thread-safe.
+  /// Whether submit() would accept `request`. Thread-safe.
   virtual Status check(const GenerateRequest& request) const = 0;
-  /// Ends a request within one step; its sink gets a last output with FinishReason::cancelled for each answer
-  /// that was not done. Thread-safe.
+  /// Ends a request within one step; its sink gets a last output with FinishReason::cancelled for each
+  /// unfinished answer. Thread-safe.
   virtual void cancel(uint64_t id) = 0;
   /// Blocks until nothing is running or waiting.
   virtual void wait_idle() = 0;
 
   virtual Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens) const = 0;
-  /// For a text that may have at most `most` tokens: what a longer one costs does not grow with its tokens,
-  /// and mostly its length alone says that it is too long.
+  /// For a text limited to `most` tokens: the cost of a longer text does not grow with its tokens, and in
+  /// most cases its length alone shows that it is too long.
   virtual Result<BoundedTokens> tokenize(std::string_view text, bool add_special_tokens,
                                          size_t most) const = 0;
   virtual std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens) const = 0;
-  /// The bytes that one id stands for, which may be part of a character; "" when unknown.
+  /// The bytes of one token, possibly part of a character; "" when unknown.
   virtual std::string token_bytes(int32_t id) const = 0;
   virtual bool has_chat_template() const = 0;
   /// The prompt of a conversation, ready to tokenise with add_special_tokens = false.
@@ -231,8 +232,7 @@ class Engine {
   virtual SamplingParams default_sampling() const = 0;
 };
 
-/// What Engine::apply_chat_template gives, without the weights: reads the model's tokenizer and templates
-/// only.
+/// As Engine::apply_chat_template, without an engine: reads only the model's tokenizer and templates.
 Result<std::string> render_chat_prompt(const EngineConfig& config, const ChatRequest& request);
 
 }  // namespace fovea

@@ -1,5 +1,5 @@
 #pragma once
-// What the engine did so far (EngineStats), and what it is doing (EngineSnapshot).
+// Cumulative statistics of the engine (EngineStats), and its current state (EngineSnapshot).
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -12,43 +12,43 @@
 
 namespace fovea {
 
-/// What one backend did in one phase of one kind of layers. A mixed step that one backend serves whole is a
-/// prefill.
+/// The work of one backend in one phase of one kind of layers. A mixed step served by a single backend counts
+/// as prefill.
 struct AttentionUse {
   Phase phase = Phase::prefill;
   LayerKind kind = LayerKind::full;
   std::string backend;  ///< with its version: "FLASH_ATTN (FA3)"
-  int64_t calls = 0;    ///< a layer of a step each
-  double seconds = 0;   ///< of the calls, as the engine's thread saw them
-  /// What must be read and written at least: each visible key and value once a sequence, queries and outputs.
+  int64_t calls = 0;    ///< one per layer and step
+  double seconds = 0;   ///< of the calls, measured on the engine's thread
+  /// Minimum memory traffic: each visible key and value once per sequence, queries and outputs.
   double bytes = 0;
-  double flops = 0;  ///< 2 (D + Dv) of each query head and visible key
+  double flops = 0;  ///< 2 (D + Dv) for each query head and visible key
 };
 
-/// Upper ends of the classes of EngineStats::step_tokens, inclusive; what is beyond the last has a class too.
+/// Inclusive upper bounds of the bins of EngineStats::step_tokens; one more bin holds larger values.
 inline constexpr std::array<int, 13> kStepTokenBounds = {1,   8,    16,   32,   64,   128,  256,
                                                          512, 1024, 2048, 4096, 8192, 16384};
 
 struct EngineStats {
   int64_t steps = 0, prefill_tokens = 0, decode_tokens = 0;
   double busy_seconds = 0;
-  double plan_seconds = 0;  ///< of them, making attention schedules
+  double plan_seconds = 0;  ///< part of busy_seconds spent planning attention
   int running = 0, waiting = 0;
   int64_t pages_total = 0, pages_free = 0, pages_cached = 0, pages_in_use = 0;
   int64_t prefix_queries = 0, prefix_hits = 0;  ///< tokens looked up, tokens found
-  int64_t preemptions = 0;                      ///< requests put back because pages ran out
-  int max_step_tokens = 0;                      ///< rows that a step has at most
-  /// How long running requests waited for their next token: seconds from the end of one step to the end of
-  /// the next, over steps that decode. Quantiles are upper bounds, at most 10 % above the true ones.
+  int64_t preemptions = 0;                      ///< requests preempted because pages ran out
+  int max_step_tokens = 0;                      ///< maximum rows of a step
+  /// Inter-token latency of running requests: seconds from the end of one step to the end of the next, over
+  /// steps that decode. Quantiles are upper bounds, at most 10 % above the true values.
   double token_gap_p50 = 0, token_gap_p99 = 0, token_gap_max = 0;
-  /// Rows and seconds of steps with prefill rows: their quotient is the measured prefill rate.
+  /// Rows and seconds of steps with prefill rows; their ratio is the measured prefill rate.
   int64_t prefill_step_tokens = 0;
   double prefill_step_seconds = 0;
-  /// Prompts whose prefill is complete, in tokens, cached ones too, once a request; and tokens generated, end
-  /// tokens too.
+  /// Prompt tokens of requests whose prefill is complete, including cached ones, counted once per request;
+  /// and generated tokens, including end tokens.
   int64_t prompt_tokens = 0, generated_tokens = 0;
-  /// How many steps gave how many tokens of these two kinds, by class (see kStepTokenBounds). Steps that give
-  /// none, as the first chunks of a long prefill, are in no class.
+  /// Histogram of steps by the tokens of these two kinds that each step completed (bins: kStepTokenBounds).
+  /// Steps that complete none, such as the first chunks of a long prefill, are not counted.
   std::array<int64_t, kStepTokenBounds.size() + 1> step_tokens{};
   std::vector<AttentionUse> attention;  ///< one for each backend, phase and kind of layers, used or not
 };
@@ -61,17 +61,17 @@ struct EngineSnapshot {
     int index = 0;    ///< which of its answers
     State state = State::waiting;
     int prompt_tokens = 0;
-    int computed_tokens = 0;  ///< whose keys and values are in the cache, from the first; 0 while waiting
+    int computed_tokens = 0;  ///< leading tokens with keys and values in the cache; 0 while waiting
     int generated_tokens = 0;
-    int cached_tokens = 0;     ///< of the prompt, found in the prefix cache when it was first admitted
-    int64_t pages = 0;         ///< that it holds now, shared and cross pages too
-    int64_t shared_pages = 0;  ///< of them the prefix tree's: others may read them too
+    int cached_tokens = 0;     ///< prompt tokens found in the prefix cache at first admission
+    int64_t pages = 0;         ///< held now, including shared and cross-attention pages
+    int64_t shared_pages = 0;  ///< those of them that belong to the prefix tree
     int preemptions = 0;
   };
   /// A path of the prefix tree from the root to a leaf.
   struct Prefix {
     int64_t tokens = 0, pages = 0;
-    bool locked = false;  ///< a running sequence uses the leaf, so that it can't be evicted
+    bool locked = false;  ///< a running sequence uses the leaf, so it can't be evicted
   };
   struct Step {
     double seconds = 0, attention_seconds = 0, plan_seconds = 0;
@@ -83,10 +83,10 @@ struct EngineSnapshot {
   int page_size = 0;
   /// free + cached + in use = total, where cached = evictable.
   int64_t pages_total = 0, pages_free = 0, pages_cached = 0, pages_in_use = 0;
-  int running = 0, waiting = 0;     ///< all of them, also beyond kSnapshotSequences
-  std::vector<Sequence> sequences;  ///< running in the order of service, then waiting
+  int running = 0, waiting = 0;     ///< totals, also beyond kSnapshotSequences
+  std::vector<Sequence> sequences;  ///< running in scheduling order, then waiting
   int64_t prefix_nodes = 0, prefix_pages = 0, prefix_locked_pages = 0;
-  /// False = the tree has more nodes than kSnapshotNodes: `prefix_nodes` and `prefixes` are of so many.
+  /// False = the tree has more nodes than kSnapshotNodes, and `prefix_nodes` and `prefixes` cover only those.
   bool prefixes_complete = true;
   std::vector<Prefix> prefixes;  ///< the longest ones, longest first
   std::vector<Step> steps;       ///< the newest, oldest first
@@ -94,9 +94,9 @@ struct EngineSnapshot {
 
 inline constexpr size_t kSnapshotSequences = 64, kSnapshotNodes = 4096, kSnapshotPrefixes = 8;
 inline constexpr size_t kSnapshotSteps = 120;
-/// For so long views are made after somebody asked ...
+/// Snapshots are taken for this long after a call of Engine::snapshot() ...
 inline constexpr std::chrono::milliseconds kSnapshotInterest{2000};
-/// ... and no oftener.
+/// ... at intervals of at least this.
 inline constexpr std::chrono::milliseconds kSnapshotPeriod{50};
 inline constexpr std::chrono::milliseconds kSnapshotPatience{10};
 

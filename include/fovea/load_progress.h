@@ -4,8 +4,8 @@
 
 namespace fovea {
 
-/// Called while a model is loaded, on the thread that loads it: bytes of its weights that are read, of all
-/// there are. Only grows, and ends with both the same.
+/// Called on the loading thread while a model is loaded: bytes of weights read so far, and in total. `read`
+/// never decreases and reaches `total` at the end.
 using LoadProgress = std::function<void(int64_t read, int64_t total)>;
 
 }  // namespace fovea

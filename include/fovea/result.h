@@ -9,7 +9,7 @@ namespace fovea {
 
 enum class ErrorCode { invalid_argument, not_found, unsupported, out_of_memory, io, cancelled, internal };
 
-/// One refusal. `message` is a single line that says what was given, what is allowed and what to change.
+/// One error. `message` is a single line: what was given, what is allowed and what to change.
 struct Error {
   ErrorCode code = ErrorCode::invalid_argument;
   std::string message;

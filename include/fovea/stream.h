@@ -1,5 +1,5 @@
 #pragma once
-// Where work runs, for programs that call backends themselves.
+// Streams on which work runs, for programs that call backends directly.
 #include <memory>
 
 #include "fovea/result.h"
@@ -8,8 +8,8 @@ namespace fovea {
 
 class Stream;
 
-/// A CPU stream with a thread team of its own: `threads` in all, the caller's included; 0 = one per CPU that
-/// this process may use. Calls on it are synchronous. One thread may use it at a time.
+/// A CPU stream with its own thread team: `threads` in total, including the caller; 0 = one per CPU that this
+/// process may use. Calls on it are synchronous. One thread may use it at a time.
 Result<std::shared_ptr<Stream>> make_cpu_stream(int threads = 0);
 
 }  // namespace fovea

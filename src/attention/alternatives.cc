@@ -13,7 +13,7 @@ bool only_flags_missing(const std::vector<Finding>& findings) {
       findings, [](const Finding& f) { return f.remedy == Remedy::flag && f.reason.fix.starts_with('-'); });
 }
 
-/// "--dtype bfloat16 --page-size 16", of fixes that say more after a colon.
+/// " --dtype bfloat16 --page-size 16": the flags of the fixes, without the explanations after the colons.
 std::string flags_of(const std::vector<Finding>& findings) {
   std::string out;
   for (const Finding& f : findings)
@@ -25,7 +25,7 @@ void add(std::string& text, const std::string& more) {
   if (!more.empty()) text.append(text.empty() ? "" : "; ").append(more);
 }
 
-/// "takes it", or that its document leaves some of it unsaid.
+/// "takes it", or "may take it (...)" where its document does not mention some requirements.
 std::string takes(const std::vector<std::string>& unsaid) {
   return unsaid.empty() ? "takes it" : "may take it (its document does not say: " + join(unsaid, ", ") + ")";
 }
@@ -63,7 +63,7 @@ const Alternatives::Places& Alternatives::places() {
     const Places there = look_around(context_.on(device));
     if (there.here != nullptr && p.elsewhere.empty())
       p.elsewhere = there.here->label() + " serves it on " + std::string(name);
-    // One whose document says yes goes before one that leaves some unsaid.
+    // A backend with all requirements documented goes before one whose document does not mention some.
     if (there.here_absent == nullptr || stated || (!p.elsewhere_absent.empty() && !there.here_unsaid.empty()))
       continue;
     stated = there.here_unsaid.empty();
@@ -128,7 +128,7 @@ std::string Alternatives::instead(const BackendInfo& refused, bool of_phase) {
 }
 
 std::vector<Reason> Alternatives::with_fixes(const BackendInfo& refused, std::vector<Finding> findings) {
-  // Settings that leave a refusal standing change nothing: what removes that is the fix of all.
+  // Settings don't help while a finding remains that no setting removes: its fix is the fix of all.
   const Finding* stays = lasting(findings);
   const std::string for_all = stays == nullptr ? std::string() : with_fix(refused, *stays).fix;
   std::vector<Reason> reasons;
@@ -149,7 +149,7 @@ Reason Alternatives::with_fix(const BackendInfo& refused, Finding finding) {
     case Remedy::flag: break;
     case Remedy::other_backend:
     case Remedy::other_phase_backend: {
-      // What the refused one takes goes before what takes this model.
+      // What the refused backend supports goes before the backend that serves this model.
       const bool says_more = !reason.fix.starts_with("--");
       const std::string other = instead(refused, finding.remedy == Remedy::other_phase_backend);
       reason.fix = says_more ? reason.fix + "; " + other : other;
@@ -160,7 +160,7 @@ Reason Alternatives::with_fix(const BackendInfo& refused, Finding finding) {
         if (row == &refused || version_flag(*row).empty()) continue;
         if (row == (places().here != nullptr ? places().here : places().here_absent))
           continue;  // named below
-        // Another phase's name pins the version that the setting would have to give up.
+        // A name for another phase pins the version that this setting would have to change.
         if (context_.config.flash_attn_version && !version_is_free(*row, context_.config) &&
             names_a_version())
           continue;

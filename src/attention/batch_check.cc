@@ -15,7 +15,7 @@ std::string str(int64_t v) {
   return std::to_string(v);
 }
 
-/// offsets [B + 1], non-decreasing, within [0, size].
+/// Checks offsets [B + 1]: non-decreasing, within [0, size].
 template <class T>
 Status check_offsets(std::span<const T> offsets, size_t seqs, size_t size, const char* name) {
   if (offsets.size() != seqs + 1)
@@ -53,7 +53,7 @@ int64_t pages_of(int64_t n_k, int page_size) {
   return (n_k + page_size - 1) / page_size;
 }
 
-/// The padded table has room for every sequence's pages.
+/// Checks that the padded table has room for every sequence's pages.
 Status check_page_table(const BatchMeta& meta, int page_size) {
   const auto entries = static_cast<int64_t>(meta.page_table.size());
   const int64_t stride = meta.page_table_stride;
@@ -68,7 +68,7 @@ Status check_page_table(const BatchMeta& meta, int page_size) {
   return {};
 }
 
-/// The lists of pages are inside kv_indices, and long enough.
+/// Checks that the lists of pages are inside kv_indices, and long enough.
 Status check_page_lists(const BatchMeta& meta, int page_size) {
   if (!meta.page_table.empty()) return invalid("both a page table and kv_indptr are given; give one of them");
   FOVEA_RETURN_IF_ERROR(
@@ -83,7 +83,7 @@ Status check_page_lists(const BatchMeta& meta, int page_size) {
   return {};
 }
 
-/// Every id that the step reads; BatchMeta::num_pages is given.
+/// Checks every page id that the step reads; BatchMeta::num_pages must be given.
 Status check_page_ids(const MaskSpec& mask, const BatchMeta& meta, int page_size) {
   for (int b = 0; b < meta.num_seqs(); ++b) {
     const SequenceMask seq = sequence_mask(mask, meta, b);
@@ -134,7 +134,7 @@ Status check_supported(const BackendInfo& info, const AttentionSpec& spec) {
   DeviceInfo device;
   device.kind = info.capability.device;
   device.compute_capability = info.capability.min_compute_capability;
-  device.shared_bytes = std::numeric_limits<int>::max();  // of no device: plan() sees which it is
+  device.shared_bytes = std::numeric_limits<int>::max();  // no limit here: plan() checks the actual device
   const Phase phase = info.capability.phases.has(Phase::decode) ? Phase::decode : Phase::prefill;
   std::string text;
   for (const Reason& reason : validate(info, spec, device, phase))

@@ -50,7 +50,7 @@ constexpr Column kColumns[] = {
 };
 
 constexpr int kPageSizes[] = {1, 3, 7, 16, 32, 48, 64, 128, 256, 544, 1024, 2048};
-// Multiples of 8 up to 128, those that models have beyond, and neighbours that no kernel's tile divides.
+// Multiples of 8 up to 128, larger sizes used by models, and nearby sizes that no kernel tile divides.
 constexpr int kHeadDims[] = {1,   5,   8,   12,  16,  24,  32,  33,  40,  48,  56,   64,
                              72,  80,  88,  96,  104, 112, 120, 127, 128, 129, 160,  192,
                              224, 256, 320, 384, 448, 512, 513, 520, 576, 577, 1024, 1025};
@@ -90,7 +90,7 @@ Values compute_capabilities(const Capability& c) {
   return out;
 }
 
-/// Each level holds the ones below; NEVER claims none.
+/// Each level includes the lower ones; NEVER claims none.
 Values graph_levels(const Capability& c) {
   using enum GraphSupport;
   Values out;
@@ -107,7 +107,7 @@ Values devices(const Capability& c) {
   return out;
 }
 
-/// KvView's strides reach both of the plain layouts.
+/// KvView's strides can describe both nhd and hnd.
 Values kv_layouts(const Capability& c) {
   return {{"nhd", true},
           {"hnd", true},
@@ -132,7 +132,7 @@ Values kv_dtypes(const Capability& c) {
   return of_set(c.kv_dtypes, static_cast<unsigned>(KvCacheDType::count_));
 }
 
-/// With fp8, the other name of fp8_e4m3, before it, as vLLM has it.
+/// Lists fp8, the alias of fp8_e4m3, in front of it, as vLLM does.
 std::string kv_dtypes_text(const Capability& c) {
   Values values = kv_dtypes(c);
   const auto e4m3 = std::ranges::find(values, to_string(KvCacheDType::fp8_e4m3), &Value::name);
@@ -149,7 +149,7 @@ std::string types_text(const Capability& c) {
                  {"Enc-Dec", c.types.has(encoder_decoder)}});
 }
 
-/// "N/A", "Any", "≥8.0", "9.x", "9.x-10.x", "9.0": a range of whole majors is one of x.
+/// "N/A", "Any", "≥8.0", "9.x", "9.x-10.x", "9.0": ranges of whole major versions are written with x.
 std::string compute_capability_text(const Capability& c) {
   const int first = c.min_compute_capability, last = c.max_compute_capability;
   if (c.device != DeviceKind::cuda) return "N/A";
@@ -160,12 +160,12 @@ std::string compute_capability_text(const Capability& c) {
   return from == to ? from : from + "-" + to;
 }
 
-/// A column of more than yes and no.
+/// A column with values other than yes and no.
 struct List {
   std::string_view column;
   Values (*values)(const Capability&);
   std::string (*text)(const Capability&);  ///< null = the claimed values
-  Feature unstated = Feature::count_;      ///< in Capability::unstated it speaks for this column
+  Feature unstated = Feature::count_;      ///< the bit of this column in Capability::unstated
 };
 
 constexpr List kLists[] = {

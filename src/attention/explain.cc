@@ -1,4 +1,4 @@
-// A selection in words: a line for each phase, or all of it.
+// Prints a selection: a line for each phase, or the full report.
 #include <algorithm>
 #include <string>
 

@@ -12,7 +12,7 @@ constexpr int kBlock = 128;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-/// A part's LSE with the marks of an empty row made -inf.
+/// A part's LSE, with NaN and +inf (marks of an empty row) replaced by -inf.
 float clean(float lse) {
   return std::isnan(lse) || lse == kInf ? -kInf : lse;
 }

@@ -15,7 +15,7 @@ std::string names_of(const std::vector<const BackendInfo*>& backends) {
   return join(names, ", ");
 }
 
-/// The common size nearest to `wanted`, the smaller of two that are as near.
+/// The common size nearest to `wanted`, the smaller one on a tie.
 std::optional<int> nearest_common(const std::vector<const BackendInfo*>& backends, int wanted) {
   const IntSet& sizes = backends.front()->capability.page_sizes;
   std::optional<int> below, above;

@@ -77,7 +77,7 @@ void BackendRegistry::add_mla_prefill(const BackendInfo& info, Factory create) {
 std::string_view BackendRegistry::nearest(std::string_view name) const {
   std::vector<std::string_view> candidates;
   for (const Entry& entry : entries_) {
-    // "flash-attn" and "FlashAttn" are FLASH_ATTN but for how they are written.
+    // "flash-attn" and "FlashAttn" are other spellings of FLASH_ATTN.
     if (squash(entry.info->name) == squash(name)) return entry.info->name;
     candidates.push_back(entry.info->name);
     candidates.insert(candidates.end(), entry.info->aliases.begin(), entry.info->aliases.end());

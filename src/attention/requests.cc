@@ -44,7 +44,7 @@ std::optional<Phase> parse_phase(std::string_view name) {
   return std::nullopt;
 }
 
-/// Keys of other engines' grammars, for things that this one does not run.
+/// Keys of other engines' grammars, for features that this engine lacks.
 std::string_view why_not(std::string_view key) {
   if (same_name(key, "verify")) return "speculative decoding is not supported here; leave it out";
   if (same_name(key, "draft")) return "no draft model runs here; leave it out";
@@ -163,12 +163,12 @@ class Reader {
                    " layers, but this model has none; its kinds are: " + join(has, ", "));
   }
 
-  /// One that says something else about the same phase as exactly is a contradiction.
+  /// Two equally specific settings with different backends for the same phase contradict each other.
   Status add(Item item) {
     if (item.kind) item.place = Place::backend_per_kind;  // lists don't come this way
     for (const Item& known : items_) {
       const bool phases_meet = !known.phase || !item.phase || known.phase == item.phase;
-      // A phase's flag may override a name for both phases; a kind has only one place to be set in full.
+      // A phase's flag may override a name for both phases; for a kind there is only one such setting.
       const bool same_scope = known.phase == item.phase || (item.kind && phases_meet);
       if (known.kind == item.kind && same_scope && !same_backend(known.name, item.name, registry_))
         return invalid(item.from + " '" + item.given + "' contradicts " + known.from + " '" + known.given +
@@ -214,7 +214,7 @@ std::string Requests::Item::key() const {
 
 const Item* Requests::best(LayerKind kind, Phase phase) const {
   const Item* best = nullptr;
-  for (const Item& item : items_) {  // of two that are as exact the later setting: they agree
+  for (const Item& item : items_) {  // among equally specific settings the last: they agree
     if (!item.kind && kind == LayerKind::linear && !only_linear_) continue;
     if (item.covers(kind, phase) && (best == nullptr || item.exactness() >= best->exactness())) best = &item;
   }
@@ -246,7 +246,7 @@ std::string Requests::changed_list(LayerKind kind, Phase phase, bool both, const
   for (const Item& item : items_) {
     const bool replaced =
         of_phase_alone ? &item == now : item.kind == kind && (both || !item.phase || item.phase == phase);
-    // A name for both phases stays that of the other one.
+    // A name for both phases is kept for the other phase.
     if (item.listed && item.kind == kind && !both && !item.phase) {
       Item rest = item;
       rest.phase = other(phase);

@@ -1,5 +1,5 @@
 #pragma once
-// What the user asked of each phase of each kind of layers: the grammar of backend settings.
+// Backend requests of the user for each phase of each kind of layers: the grammar of backend settings.
 #include <array>
 #include <optional>
 #include <span>
@@ -12,19 +12,19 @@ namespace fovea {
 
 struct Request {
   std::string name;  ///< empty = automatic
-  std::string from;  ///< the setting that says so; empty when none does
-  /// The setting names this phase: it is no general preference, which an MLA model or a backend that only
-  /// decodes answers with two backends.
+  std::string from;  ///< the setting that requests it; empty = none
+  /// The setting names this phase explicitly. A setting without a phase may select two backends, for an MLA
+  /// model or for a backend that only decodes.
   bool of_phase = false;
-  std::string note = {};  ///< to be told with the choice
+  std::string note = {};  ///< reported with the choice
 };
 
 class Requests {
  public:
-  /// Where a name stands.
+  /// The setting that contains a name.
   enum class Place : uint8_t { backend, prefill_backend, decode_backend, backend_per_kind };
 
-  /// One name, for the phases and kinds of layers that it is meant for.
+  /// One name, and the phases and kinds of layers that it applies to.
   struct Item {
     std::optional<LayerKind> kind;
     std::optional<Phase> phase;
@@ -36,15 +36,15 @@ class Requests {
     bool listed = false;  ///< as KEY=NAME
 
     bool covers(LayerKind k, Phase p) const { return (!kind || *kind == k) && (!phase || *phase == p); }
-    /// The more exact wins: KIND.phase over KIND over phase over all.
+    /// The more specific setting wins: KIND.phase over KIND over phase over all.
     int exactness() const { return (kind ? 2 : 0) + (phase ? 1 : 0); }
     /// "prefill", "sliding_window", "sliding_window.decode"; empty = all.
     std::string key() const;
   };
 
-  /// Reads all settings that name backends. `kinds` are those that the model has; a setting that names no
-  /// kind is about those with softmax, where there are any. Errors: what does not parse, settings that
-  /// contradict, kinds that the model lacks. Names are not looked up but to compare them.
+  /// Reads all settings that name backends. `kinds` are the model's layer kinds; a setting that names no kind
+  /// applies to those with softmax, if there are any. Errors: settings that do not parse or that contradict
+  /// each other, kinds that the model lacks. Names are looked up only to compare them.
   static Result<Requests> read(const AttentionConfig& config, std::span<const LayerKind> kinds,
                                const BackendRegistry& registry);
 
@@ -52,14 +52,14 @@ class Requests {
     return table_[static_cast<size_t>(kind)][static_cast<size_t>(phase)];
   }
 
-  /// All names that the settings have, whether they come to something or not; "auto" is none.
+  /// All backend names in the settings, also in settings with no effect; without "auto".
   std::vector<std::string> names() const;
 
-  /// The other phase of `kind` gets its backend from the same setting, or from none as this one.
+  /// Whether both phases of `kind` get their backend from the same setting, or both from none.
   bool together(LayerKind kind, Phase phase) const;
 
-  /// The setting that makes `name` the backend of `phase` of `kind`, of its other phase too with `both`, and
-  /// that goes together with all others: "--attention-backend fa2". It replaces the one of its name.
+  /// The setting that makes `name` the backend of `phase` of `kind` (with `both`, of the other phase too) and
+  /// is compatible with all other settings: "--attention-backend fa2". It replaces the setting of its name.
   std::string change(LayerKind kind, Phase phase, bool both, const std::string& name) const;
 
  private:

@@ -18,7 +18,7 @@ bool is_exact_alias(const Entry& entry, std::string_view given) {
   return std::ranges::find(entry.info->aliases, given) != entry.info->aliases.end();
 }
 
-/// A family of SGLang or Mini-SGLang, rather than one of vLLM's names in whatever case.
+/// Whether `given` is a family name of SGLang or Mini-SGLang, not one of vLLM's names in any letter case.
 bool means_family(const Entry& entry, std::string_view given) {
   return is_exact_alias(entry, given) || (!same_name(entry.info->name, given) && is_alias(entry, given));
 }
@@ -49,7 +49,7 @@ bool is_native_flashinfer(const BackendInfo& row) {
   return same_name(row.version, "native");
 }
 
-/// On Blackwell.
+/// True on Blackwell (compute capability 10.x).
 bool trtllm_by_default(const DeviceInfo& device) {
   return device.kind == DeviceKind::cuda && device.compute_capability / 10 == 10;
 }
@@ -177,7 +177,7 @@ bool same_backend(std::string_view a, std::string_view b, const BackendRegistry&
   if (same_name(a, b)) return true;
   const Entry *x = registry.find(a), *y = registry.find(b);
   if (x == nullptr || y == nullptr || x->info->name != y->info->name) return false;
-  // "fa2" and "fa3" are not.
+  // Different versions ("fa2" and "fa3") are different backends.
   const auto pin = [&](std::string_view name) {
     return first(rows_named(registry.entries(), x->info->name),
                  [&](auto& row) { return same_name(row.version, name); });

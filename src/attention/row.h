@@ -1,5 +1,5 @@
 #pragma once
-// What rows have in common: sets of dtypes, reasons for absence, and what a document leaves unsaid.
+// Common parts of rows: sets of dtypes, reasons for absence, and columns that a document does not mention.
 #include <string_view>
 
 #include "fovea/attention.h"
@@ -32,7 +32,7 @@ inline constexpr EnumSet<AttentionType> kAllTypes = {AttentionType::decoder, Att
                                                      AttentionType::encoder_decoder};
 inline constexpr EnumSet<Phase> kBothPhases = {Phase::prefill, Phase::decode};
 
-/// Columns that no table of vLLM's has.
+/// Columns that none of vLLM's tables has.
 inline constexpr FeatureSet kNotInVllm = {Feature::window,
                                           Feature::chunk,
                                           Feature::softcap,
@@ -61,7 +61,7 @@ inline constexpr FeatureSet kNotInSglang =
                         Feature::chunked_prefix}) |
     FeatureSet{Feature::sink, Feature::spans, Feature::non_causal, Feature::dcp, Feature::sparse};
 
-/// Fills in what rows mostly share: V's head sizes are Q's, both phases.
+/// Sets common defaults: V's head sizes are those of Q, both phases.
 constexpr Capability with_defaults(Capability c) {
   if (c.v_head_dims.empty()) c.v_head_dims = c.head_dims;
   if (c.phases.empty()) c.phases = kBothPhases;
@@ -70,7 +70,7 @@ constexpr Capability with_defaults(Capability c) {
   return c;
 }
 
-/// The row says no to `features` elsewhere than in its table.
+/// Marks `features` as refused in a place of the document outside its table.
 constexpr Capability refuses(FeatureSet features, Capability c) {
   c.unstated = c.unstated.without(features);
   return c;
@@ -82,7 +82,7 @@ constexpr Capability vllm(Capability c) {
   return with_defaults(c);
 }
 
-/// A row of SGLang's tables, which say nothing of types of attention: a decoder's.
+/// A row of SGLang's tables, which don't mention attention types: decoder is the default.
 constexpr Capability sglang(Capability c) {
   c.unstated = c.unstated | kNotInSglang;
   if (c.types.empty()) c.types = kDecoder;

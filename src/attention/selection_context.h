@@ -1,5 +1,5 @@
 #pragma once
-// What the backends of one kind of layers are chosen by; and how messages name a setting.
+// The inputs of backend selection for one kind of layers, and the names of settings in messages.
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,8 +19,8 @@ struct SelectionContext {
   DeviceInfo device;
   LayerKind kind = LayerKind::full;
   bool only_kind = true;                 ///< the model has no other kind
-  std::span<const AttentionSpec> specs;  ///< those of this kind, with all that the run asks; at least one
-  const Requests* requests = nullptr;    ///< what the settings name; null = nothing
+  std::span<const AttentionSpec> specs;  ///< those of this kind, with all required features; at least one
+  const Requests* requests = nullptr;    ///< backends named in the settings; null = none
   const AttentionSpec& spec() const { return specs.front(); }
   SelectionContext on(const DeviceInfo& other) const {
     SelectionContext context = *this;

@@ -1,4 +1,4 @@
-// vLLM's refusals in vLLM's order and words, then those of features that vLLM has no words for.
+// vLLM's refusals in vLLM's order and wording, then refusals of features that vLLM has no messages for.
 #include "attention/validate.h"
 
 #include <algorithm>
@@ -44,7 +44,7 @@ std::optional<KvCacheDType> nearest_kv_dtype(const Capability& c, const Attentio
   return std::nullopt;
 }
 
-/// Of heads; once where K and V are alike.
+/// Head sizes of QK and V in one text; printed once where they are equal.
 std::string in_both(const std::string& qk, const std::string& v) {
   return qk == v ? qk : qk + " (QK) and " + v + " (V)";
 }
@@ -80,7 +80,7 @@ class Validation {
     ++rank_;
     if (backend_.supports_combination != nullptr) add(backend_.supports_combination(spec_, device_));
     ++rank_;
-    // Of what the columns allow on this device: kernels of anything else are not asked for.
+    // check_kernels() is called only for what the columns allow on this device.
     if (backend_.check_kernels != nullptr && findings_.empty())
       add(backend_.check_kernels(backend_, spec_, device_, phase_));
     ++rank_;
@@ -101,7 +101,7 @@ class Validation {
         by_flag ? Remedy::flag : Remedy::other_backend);
   }
 
-  /// One check: `fix` is the flag that takes the preference back; empty = only another backend helps.
+  /// One check: `fix` is the flag that removes the requirement; empty = only another backend helps.
   void need(bool wanted, Feature feature, std::string_view text, std::string_view fix = {}) {
     ++rank_;
     if (!wanted || c_.features.has(feature)) return;
@@ -110,7 +110,7 @@ class Validation {
     add(std::string(text), std::string(fix.empty() ? kOtherBackend : fix), remedy);
   }
 
-  /// `refusal` is what would be said of a document that says no.
+  /// `refusal` is the message for a document that rules the feature out.
   void add_unsaid(std::string_view refusal) {
     if (backend_.absent.empty()) return;
     add(std::string(refusal.substr(0, refusal.find(kNotSupported))) + std::string(kUnsaid),
@@ -186,8 +186,8 @@ class Validation {
         nearest ? Remedy::flag : Remedy::other_backend);
   }
 
-  /// A backend is for layers with softmax or for one sort of the others, which have a state in place of keys
-  /// and values: columns about heads, pages and masks have nothing to say of those.
+  /// A backend serves either layers with softmax or one sort of linear attention. The latter has a state in
+  /// place of keys and values, so that columns for heads, pages and masks do not apply.
   void check_linear() {
     ++rank_;
     if (backend_.linear == spec_.linear) return;
@@ -209,8 +209,8 @@ class Validation {
     return names_of(all, [&](KvCacheDType d) { return c_.kv_dtypes.has(d); });
   }
 
-  /// A backend is for MLA models or for the others, as in vLLM; so with sparse ones. Backends of MLA's
-  /// prefill are for nothing else.
+  /// A backend serves either MLA models or other models, as in vLLM; likewise for sparse attention. Not
+  /// checked for MLA prefill backends, which serve nothing else.
   void need_kind(bool wanted, Feature feature, std::string_view kind) {
     ++rank_;
     if (use_case_ == UseCase::mla_prefill || wanted == c_.features.has(feature)) return;
@@ -264,7 +264,7 @@ class Validation {
          "fp64 accumulation not supported");
     check_phase();
     ++rank_;
-    // Libraries disagree on whether the cap comes before or after the bias, and no model has both.
+    // Libraries disagree on whether the soft cap comes before or after the bias, and no model has both.
     if (spec_.has_alibi && spec_.softcap > 0)
       add("ALiBi with a logit soft cap not supported", "drop one of the two; no known model has both");
   }
