@@ -1,4 +1,4 @@
-// What backends without graphs say of them.
+// Default implementations of the graph functions and of check_plan(): errors of backends without graphs.
 #include "fovea/attention_backend.h"
 
 #include <string>

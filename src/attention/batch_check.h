@@ -5,7 +5,7 @@
 
 namespace fovea {
 
-/// Refuses a spec that no backend could mean anything by (heads that don't divide, no scale, ...).
+/// Refuses a spec that is invalid for every backend (head counts that don't divide, no scale, ...).
 Status check_spec(const AttentionSpec& spec);
 
 /// Refuses limits that are negative or inconsistent.
@@ -18,13 +18,12 @@ Status check_supported(const BackendInfo& info, const AttentionSpec& spec);
 int page_size_of(const BackendInfo& info, const AttentionSpec& spec);
 
 /// Refuses a step whose arrays disagree with one another, exceed `limits`, or lack what spec.mask reads.
-/// Looks at page ids where meta.num_pages is given. O(B), and O(pages) with them.
+/// Checks page ids if meta.num_pages is given. O(B), with page ids O(pages).
 Status check_batch(const AttentionSpec& spec, const AttentionLimits& limits, const BatchMeta& meta,
                    int page_size);
 
-/// Refuses a layer's arguments that are not what the step was planned for: a view of another page size, a
-/// dtype that is not stored or without its scales, a form that the spec does not say, sinks or slopes
-/// missing.
+/// Refuses arguments of a layer that do not match the plan: a view with another page size, a dtype that is
+/// not stored or lacks its scales, a form other than the spec's, missing sinks or slopes.
 Status check_args(const AttentionArgs& args, const AttentionSpec& spec, int page_size);
 
 }  // namespace fovea

@@ -18,7 +18,7 @@ std::vector<std::string> built_names(const BackendRegistry& registry) {
   return names;
 }
 
-/// In order, each part of a fix once.
+/// The parts of all fixes in order, without duplicates.
 std::vector<std::string> distinct_fixes(const std::vector<Reason>& reasons) {
   constexpr std::string_view kBetween = "; ";
   std::vector<std::string> fixes;
@@ -32,7 +32,7 @@ std::vector<std::string> distinct_fixes(const std::vector<Reason>& reasons) {
   return fixes;
 }
 
-/// The layers in words, where a model has several kinds.
+/// Text that names the layer kind, where a model has several kinds.
 std::string for_kind(const SelectionContext& context) {
   return context.only_kind ? "" : " Layers: " + std::string(to_string(context.kind)) + ".";
 }
@@ -41,7 +41,7 @@ std::string python(bool value) {
   return value ? "True" : "False";
 }
 
-/// What vLLM's selector is asked with for one attention, in its order.
+/// The selector config of one attention, with the fields and order of vLLM's message.
 std::string selector_config(const AttentionSpec& spec) {
   const auto asked = [&](Feature f) { return python(spec.needs.has(f)); };
   const bool non_causal = spec.type == AttentionType::decoder && !spec.mask.causal && !spec.mask.packed;
@@ -61,7 +61,7 @@ std::string selector_config(const AttentionSpec& spec) {
          ", use_dcp=" + asked(Feature::dcp) + ")";
 }
 
-/// Of all attentions of the context, each once.
+/// The selector configs of all attentions of the context, without duplicates.
 std::string selector_configs(const SelectionContext& context) {
   std::vector<std::string> distinct;
   for (const AttentionSpec& spec : context.specs)
@@ -70,8 +70,8 @@ std::string selector_configs(const SelectionContext& context) {
   return join(distinct, " and ");
 }
 
-/// The changes that the backend nearest to serving asks for: a built one of this device before others, then
-/// the one with the fewest reasons.
+/// The changes that the backend nearest to serving needs: built backends for this device first, then the one
+/// with the fewest reasons.
 std::string nearest_fix(const std::vector<Candidate>& refused, const DeviceInfo& device) {
   const auto distance = [&](const Candidate& c) {
     const bool far = !c.backend->absent.empty() || !runs_on(c.backend->capability, device);
@@ -91,7 +91,8 @@ Error none_valid(const SelectionContext& context, const std::vector<Candidate>& 
                      for_kind(context) + nearest_fix(refused, context.device));
 }
 
-/// The first without findings, or that lacks its kernels only; every candidate with its fixes.
+/// Selects the first without findings, or else the first that lacks only its kernels; lists every candidate
+/// with its fixes.
 PhaseSelection first_that_serves(std::vector<Evaluated> evaluated, const SelectionContext& context,
                                  Phase phase) {
   PhaseSelection selection;

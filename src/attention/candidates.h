@@ -1,6 +1,6 @@
 #pragma once
-// The backends that one phase of one kind of layers may have, the choice among them, and the changes that
-// would let a refused one serve.
+// The candidate backends for one phase of one kind of layers, the choice among them, and the changes that
+// would let a refused backend serve.
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace fovea {
 
-/// A row with what speaks against it, before fixes name other backends.
+/// A row with the findings against it, before fixes name other backends.
 struct Evaluated {
   const BackendInfo* row = nullptr;
   std::vector<Finding> findings;
@@ -19,18 +19,17 @@ struct Evaluated {
 
 Evaluated evaluate(const Version& version, const SelectionContext& context, Phase phase);
 
-/// Rows in the order of automatic choice: the device's priorities, of which a version that is not built is
-/// followed by one that is, then what else is built.
+/// Rows in the order of automatic choice: the device's priorities, each version that is not built followed by
+/// one that is built, then all other built rows.
 std::vector<Version> automatic_order(const SelectionContext& context);
 
-/// Fills in what would serve if this build had its kernels: a row that another build of the project has
-/// before one that none has, and one whose document says yes to all that is asked before one that leaves some
-/// unsaid.
+/// Fills in what would serve if this build had its kernels. Rows that another build of the project has go
+/// before rows that none has, and rows whose documents mention all requirements before the others.
 void set_if_built(const std::vector<Evaluated>& evaluated, PhaseSelection& selection);
 
-/// What the user asked for, or the first that serves.
+/// The requested backend, or the first that serves.
 Result<PhaseSelection> choose(const Request& request, const SelectionContext& context, Phase phase);
-/// `version` and nothing else.
+/// Considers only `version`.
 PhaseSelection choose_only(const Version& version, const SelectionContext& context, Phase phase,
                            std::string why);
 

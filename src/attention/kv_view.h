@@ -9,13 +9,13 @@ namespace fovea {
 KvView paged_view(KvLayout layout, KvCacheDType dtype, int num_kv_heads, int page_size, int head_dim,
                   int v_head_dim);
 
-/// Whether pages of `layout` can be so: x_packed and shuffle need head_dim % x_of(dtype) == 0, shuffle
-/// page_size % x_of(dtype) == 0 as well. The error has the numbers.
+/// Whether `layout` supports these sizes: x_packed and shuffle need head_dim % x_of(dtype) == 0, shuffle also
+/// needs page_size % x_of(dtype) == 0. The error has the numbers.
 Status check_layout(KvLayout layout, KvCacheDType dtype, int page_size, int head_dim);
 
-/// AttentionSpec::kv_x_packed and kv_shuffle, of a cache of `layout`.
+/// Sets AttentionSpec::kv_x_packed and kv_shuffle for a cache in `layout`.
 void set_layout(AttentionSpec& spec, KvLayout layout);
-/// And back; hnd stands for both of the plain ones.
+/// The inverse of set_layout(); returns hnd for both hnd and nhd.
 KvLayout layout_of(const AttentionSpec& spec);
 
 }  // namespace fovea

@@ -13,7 +13,7 @@ bool is_called(const BackendInfo& row, std::string_view name) {
          std::ranges::any_of(row.aliases, [&](auto alias) { return squash(alias) == wanted; });
 }
 
-/// One switch of vLLM's that chose among MLA's prefills before there was a name for them.
+/// One of vLLM's switches that selected the MLA prefill before mla_prefill_backend existed.
 struct Switch {
   std::string_view key;
   std::optional<bool> AttentionConfig::* value;
@@ -27,7 +27,7 @@ constexpr Switch kSwitches[] = {
     {"use_cudnn_prefill", &AttentionConfig::use_cudnn_prefill, true, "CUDNN"},
 };
 
-/// vLLM takes these only where they are asked for.
+/// vLLM uses these only on request.
 bool off_by_default(const BackendInfo& row) {
   return is_called(row, "FLASHINFER") || is_called(row, "CUDNN");
 }
@@ -35,7 +35,7 @@ bool off_by_default(const BackendInfo& row) {
 struct Preference {
   std::string name;                  ///< empty = automatic
   std::string from;                  ///< with the value: "-ac.use_cudnn_prefill 1"
-  std::vector<std::string> off, by;  ///< backends that are switched off, and what did it
+  std::vector<std::string> off, by;  ///< disabled backends, and the switches that disable them
 };
 
 std::string shown(const AttentionConfig& config, const Switch& s) {
@@ -70,7 +70,7 @@ Result<Preference> read_preference(const AttentionConfig& config) {
   return preference;
 }
 
-/// Every name once, in the order of the registry.
+/// All names without duplicates, in the order of the registry.
 std::vector<std::string_view> names_of(const std::vector<Entry>& entries) {
   std::vector<std::string_view> names;
   for (const Entry& entry : entries)
@@ -113,7 +113,8 @@ std::vector<Evaluated> evaluate_all(const Preference& preference, const Selectio
   return all;
 }
 
-/// The flag for another one of MLA's prefills, whoever was named; empty = none takes these layers here.
+/// The flag for the best MLA prefill, ignoring a named one; empty = none supports these layers on this
+/// device.
 std::string other_prefill(const Preference& preference, const SelectionContext& context) {
   const BackendInfo *serves = nullptr, *if_built = nullptr;
   for (const Evaluated& one : evaluate_all({{}, {}, preference.off, preference.by}, context)) {
@@ -126,7 +127,7 @@ std::string other_prefill(const Preference& preference, const SelectionContext& 
          (serves != nullptr ? ": serves it here" : ": takes it here, but is not in this build");
 }
 
-/// `other` where only that helps.
+/// The reason with its fix; `other` where only another backend helps.
 Reason with_fix(Finding finding, const std::string& other, bool other_serves) {
   Reason reason = std::move(finding.reason);
   if (finding.remedy == Remedy::flag) return reason;
@@ -177,7 +178,8 @@ Result<PhaseSelection> choose_mla_prefill(const Preference& preference, const Se
   return selection;
 }
 
-/// The row of `decode`'s partner that prefills on this device; null when there is none to speak of.
+/// The row of `decode`'s prefill partner, preferably one for this device; null = `decode` prefills itself or
+/// has no partner in the registry.
 const BackendInfo* partner_of(const BackendInfo& decode, const SelectionContext& context) {
   if (decode.capability.phases.has(Phase::prefill)) return nullptr;
   auto rows = rows_named(context.registry.entries(), decode.prefill_partner);
@@ -188,14 +190,15 @@ const BackendInfo* partner_of(const BackendInfo& decode, const SelectionContext&
   return at == rows.end() ? rows.front() : *at;
 }
 
-/// Who decodes, would decode, or was asked to.
+/// The backend that decodes, would decode if it were built, or was requested for decode.
 const BackendInfo* decoder_of(const PhaseSelection& decode, const Request& request) {
   if (decode.backend != nullptr) return decode.backend;
   if (decode.if_built != nullptr) return decode.if_built;
   return request.name.empty() ? nullptr : decode.candidates.front().backend;
 }
 
-/// Is prefill left to whoever decodes: nobody named for it, or the decoder itself, for both phases?
+/// Whether prefill is left to the decode backend: none is named for it, or the decoder is named for both
+/// phases.
 Result<bool> is_for_both(const Request& request, const BackendInfo* decoder,
                          const SelectionContext& context) {
   if (request.name.empty()) return true;
@@ -204,7 +207,7 @@ Result<bool> is_for_both(const Request& request, const BackendInfo* decoder,
   return named.version.row == decoder;
 }
 
-/// Where none of the registry runs on this kind of device, MLA's backends prefill by themselves.
+/// Whether some MLA prefill backend runs on this kind of device; else MLA backends prefill themselves.
 bool has_mla_prefill(const SelectionContext& context) {
   return std::ranges::any_of(context.registry.mla_prefill(), [&](const Entry& entry) {
     return entry.info->capability.device == context.device.kind;
@@ -223,7 +226,7 @@ AttentionSpec mla_prefill_spec(const AttentionSpec& spec) {
   s.kv_dtype = KvCacheDType::auto_;
   s.kv_x_packed = s.kv_shuffle = false;
   s.page_size = 0;
-  // What concerns the cache or decoding is not asked of it.
+  // Features of the cache or of decoding do not apply to it.
   s.needs = s.needs.without({Feature::dcp, Feature::non_causal_dcp, Feature::kv_connector,
                              Feature::kv_sharing, Feature::native_page, Feature::per_head_scales,
                              Feature::verify, Feature::tree_mask, Feature::adaptive_verification});
@@ -277,7 +280,7 @@ Result<PhaseSelection> choose_prefill(const Request& request, const SelectionCon
   if (const BackendInfo* partner = decoder == nullptr ? nullptr : partner_of(*decoder, context)) {
     PhaseSelection pair = choose_only({partner}, context, Phase::prefill,
                                       "prefills for " + decoder->label() + ", which only decodes");
-    // Layers without MLA have others to choose from where nobody was named.
+    // Layers without MLA can use another backend if none was named.
     if (mla || !request.name.empty() || pair.backend != nullptr) return pair;
   }
   if (mla && has_mla_prefill(context)) return choose_mla_prefill(preference, context);

@@ -171,7 +171,7 @@ std::string BackendInfo::label() const {
 }
 
 int shared_bytes_of(int compute_capability) {
-  // From compute capability 8.0 on a block may have all of its SM's shared memory but 1 KiB.
+  // From compute capability 8.0 on, a block may use all shared memory of its SM except 1 KiB.
   switch (compute_capability) {
     case 0: return 0;
     case 70:

@@ -9,7 +9,7 @@ namespace fovea {
 inline constexpr std::string_view kBuiltWithoutCuda =
     "this program was built without CUDA; build it with FOVEA_BUILD_CUDA=1 ./run.sh";
 
-/// A build with CUDA has `row`.
+/// Whether a build with CUDA has `row`.
 bool needs_other_build(const BackendInfo& row);
 
 }  // namespace fovea

@@ -8,19 +8,19 @@
 namespace fovea {
 namespace {
 
-constexpr size_t kAlign = 64;  // what Workspace promises
+constexpr size_t kAlign = 64;  // alignment of Workspace
 
 size_t align_up(size_t bytes) {
   return (bytes + kAlign - 1) / kAlign * kAlign;
 }
 
-/// Entries [first, first + count), or nothing when there are fewer: the backend refuses that.
+/// Entries [first, first + count), or an empty span when there are fewer: the backend refuses that.
 template <class T>
 std::span<const T> part_of(std::span<const T> all, size_t first, size_t count) {
   return first + count <= all.size() ? all.subspan(first, count) : std::span<const T>();
 }
 
-/// Sequences [first, last) of `meta`; rows still count from the whole batch's first (see rebase).
+/// Sequences [first, last) of `meta`; row numbers are still those of the whole batch (see rebase).
 BatchMeta slice(const BatchMeta& meta, int first, int last) {
   const size_t begin = static_cast<size_t>(first), n = static_cast<size_t>(last - first);
   BatchMeta part = meta;
@@ -39,7 +39,7 @@ BatchMeta slice(const BatchMeta& meta, int first, int last) {
   return part;
 }
 
-/// The tensors from query row `row` on, which begins a block where there are blocks.
+/// The tensors from query row `row` on, which is the first of a block if there are blocks.
 AttentionArgs rows_from(const AttentionArgs& args, const AttentionSpec& spec, int64_t row) {
   const int64_t size = static_cast<int64_t>(size_of(spec.dtype));
   AttentionArgs part = args;

@@ -1,5 +1,5 @@
 #pragma once
-// The prefill and the decode backend of one kind of layers, used as one: planned once a step, run once a
+// The prefill and the decode backend of one kind of layers, used as one: planned once per step, run once per
 // layer.
 #include <array>
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace fovea {
 
 class PhasedAttention {
  public:
-  /// What forward() had one backend do in one phase.
+  /// The work that forward() gave one backend in one phase.
   struct Use {
     int64_t calls = 0;
     double seconds = 0;
@@ -24,7 +24,7 @@ class PhasedAttention {
   /// The backends that `selection` names, created from `registry`.
   static Result<PhasedAttention> create(const KindSelection& selection, const BackendRegistry& registry);
 
-  /// `decode` null = `prefill` serves both phases.
+  /// If `decode` is null, `prefill` serves both phases.
   explicit PhasedAttention(std::unique_ptr<AttentionBackend> prefill,
                            std::unique_ptr<AttentionBackend> decode = nullptr);
 
@@ -32,17 +32,17 @@ class PhasedAttention {
   AttentionBackend& decode_backend() { return decode_ ? *decode_ : *prefill_; }
   const Use& use(Phase phase) const { return use_[static_cast<size_t>(phase)]; }
 
-  /// What both backends need at the same time.
+  /// Bytes that both backends need at the same time.
   Result<size_t> workspace_bytes(const AttentionSpec& spec, const AttentionLimits& limits) const;
 
-  /// Once a step, for the layers of one spec. The first `num_decodes` sequences of `meta` decode (usually one
-  /// row each), the others are prefills or chunks of them. A step of one kind goes to that phase's backend; a
-  /// mixed one is split when the backends differ, else planned as one extend. `meta` and `workspace` are kept
-  /// by reference until the next plan().
+  /// Called once per step, for the layers of one spec. The first `num_decodes` sequences of `meta` decode
+  /// (usually one row each), the others are prefills or chunks of them. A step of one phase goes to that
+  /// phase's backend; a mixed one is split when the backends differ, else planned as one extend. `meta` and
+  /// `workspace` are kept by reference until the next plan().
   Status plan(const AttentionSpec& spec, const AttentionLimits& limits, const BatchMeta& meta,
               int num_decodes, Workspace workspace, Stream& stream);
 
-  /// Once a layer, after plan(). Rows and tensors as in the meta that was planned.
+  /// Called once per layer, after plan(). Rows and tensors as in the planned meta.
   Status forward(const AttentionArgs& args, Stream& stream);
 
  private:
@@ -55,7 +55,7 @@ class PhasedAttention {
   AttentionSpec spec_;
   std::unique_ptr<Plan> extend_plan_;
   std::unique_ptr<Plan> decode_plan_;
-  int64_t decode_rows_ = 0;            // rows before the extend's when both plans are set
+  int64_t decode_rows_ = 0;            // rows before those of the extend when both plans are set
   std::vector<int32_t> q_offsets_;     // of the split-off extend, from 0
   std::array<AttentionWork, 2> work_;  // of one forward() with these plans, by phase
   std::array<Use, 2> use_;

@@ -24,7 +24,7 @@ constexpr Name kLinear[] = {"LINEAR", "GDN_ATTN", "HSTU"};
 constexpr Name kBlockSparse[] = {"MINIMAX_M3_SPARSE"};
 constexpr Name kDeepSeekV4[] = {"FLASHMLA_SPARSE_DSV4", "FLASHINFER_MLA_SPARSE_DSV4"};
 constexpr Name kRocmDeepSeekV4[] = {"ROCM_FLASHMLA_SPARSE_DSV4"};
-// GLM-5.3, whose latent has no RoPE part.
+// For GLM-5.3, whose latent has no RoPE part.
 constexpr Name kHopperSparse512[] = {"FLASHINFER_MLA_SPARSE_SM90"};
 
 enum Id {

@@ -8,17 +8,17 @@
 
 namespace fovea {
 
-/// A list of vLLM's, and when it is used; `names` are exact and the first is tried first.
+/// One of vLLM's lists, and when it is used; `names` are exact and tried in order.
 struct PriorityList {
-  std::string_view title;  ///< "Blackwell (SM 10.x)", for people
+  std::string_view title;  ///< "Blackwell (SM 10.x)", for display
   bool mla = false;
   std::span<const std::string_view> names;
 };
 
-/// Every list, in the order of the documents.
+/// Every list, in the order of the documentation.
 std::span<const PriorityList> priority_lists();
 
-/// Exact names for `spec` on `device`, the first is tried first; never empty.
+/// Exact names for `spec` on `device`, in the order in which they are tried; never empty.
 std::vector<std::string_view> priorities(const DeviceInfo& device, const AttentionSpec& spec);
 
 }  // namespace fovea

@@ -8,7 +8,7 @@
 namespace fovea {
 namespace {
 
-constexpr int kTensorCoreRatio = 4;  // query heads a KV head; below, tensor cores are mostly idle at decoding
+constexpr int kTensorCoreRatio = 4;  // query heads per KV head; below, decode leaves tensor cores mostly idle
 
 struct Used {
   const BackendInfo* row;
@@ -87,7 +87,8 @@ class Provenance {
       }
   }
 
-  /// The row's, or that which MLA's prefill by FlashAttention takes without rows for its versions.
+  /// The row's version; for MLA prefill by FlashAttention, which has one row for all versions, the one in
+  /// use.
   std::optional<int> flash_version_of(const Used& u) const {
     if (u.row->version.empty() && u.row->name == "FLASH_ATTN" && is_mla_prefill(*u.row, u.context->registry))
       return config_.flash_attn_version.value_or(default_flash_version(*u.context));
@@ -117,7 +118,7 @@ class Provenance {
     }
   }
 
-  /// Why a version of FlashInfer's was taken that no flag asks for.
+  /// Why this version of FlashInfer was chosen without a flag.
   std::string trtllm_rule(const Used& u) const {
     const auto rows = rows_named(u.context->registry.entries(), u.row->name);
     const BackendInfo& usual = *choose_version(rows, *u.context).row;
@@ -146,7 +147,7 @@ class Provenance {
     }
   }
 
-  /// Of rows whose kernels are of two families.
+  /// Adds the kernel family of rows with kernels of two families.
   void add_kernels() {
     for (const Used& u : used_) {
       if (u.row == nullptr || u.row->kernel_family == nullptr || !u.row->absent.empty()) continue;
@@ -188,7 +189,7 @@ class Provenance {
     idle("use_non_causal", config_.use_non_causal.value_or(false),
          has([&](const SelectionContext& s) { return std::ranges::any_of(s.specs, decodes); }),
          "no layers of this model are a decoder's");
-    // What a refused phase would have used is not known.
+    // It is unknown what a refused phase would have used.
     if (std::ranges::any_of(used_, [](const Used& u) { return u.row == nullptr; })) return;
     idle("flash_attn_version", config_.flash_attn_version.has_value(),
          any([&](auto&, auto& u) { return flash_version_of(u).has_value(); }), "no phase uses FLASH_ATTN");

@@ -1,5 +1,5 @@
 #pragma once
-// Which values were decided, by whom, and which settings came to nothing.
+// The resolved values, their sources, and the settings with no effect.
 #include <span>
 
 #include "attention/page_size.h"
@@ -7,11 +7,11 @@
 
 namespace fovea {
 
-/// The row that a phase runs, would run with its kernels, or was asked for in vain; null = none to speak of.
+/// The row that a phase runs, would run if it were built, or that was requested and refused; null = none.
 const BackendInfo* meant(const PhaseSelection& phase);
 
 /// Fills `selection.resolved` and adds to its warnings. `contexts` are in the order of `selection.kinds`;
-/// `page` is the page size of the rows that are meant, its size 0 when unknown.
+/// `page` is the page size of the rows of meant(), with size 0 when unknown.
 void add_provenance(std::span<const SelectionContext> contexts, const PageSize& page, Selection& selection);
 
 }  // namespace fovea

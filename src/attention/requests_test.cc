@@ -9,7 +9,7 @@ using ::testing::HasSubstr;
 
 class RequestsTest : public CpuSelectTest {
  protected:
-  /// "prefill/decode" of `kind` as asked for, "-" = automatic; or the error.
+  /// The requested "prefill/decode" of `kind`, "-" = automatic; or the error.
   std::string asked(const AttentionConfig& config, LayerKind kind = LayerKind::full) {
     const auto r = Requests::read(config, kinds, registry.get());
     if (!r) return r.error().message;

@@ -11,14 +11,14 @@
 namespace fovea {
 namespace {
 
-/// The layers of one kind, and all that is asked of them.
+/// The layers of one kind, with all their requirements.
 struct Group {
   LayerKind kind;
   std::vector<int> indices;
   std::vector<AttentionSpec> specs;
 };
 
-/// `spec` with what the settings ask of it.
+/// `spec` with the requirements of the settings.
 AttentionSpec asked(AttentionSpec spec, const AttentionConfig& config) {
   spec = with_settings(spec, config);
   if (config.page_size && has_kv_pages(kind_of(spec)))
@@ -50,7 +50,7 @@ Status check(const AttentionConfig& config) {
   return {};
 }
 
-/// Of the rows that read the cache; nullopt when one is missing.
+/// The page size for the rows that read the cache; nullopt when one of them is missing.
 std::optional<PageSize> page_size_of(std::span<const SelectionContext> contexts, const Selection& selection,
                                      const BackendInfo* (*row_of)(const PhaseSelection&)) {
   std::vector<const BackendInfo*> readers;
@@ -73,7 +73,7 @@ std::optional<PageSize> page_size_of(std::span<const SelectionContext> contexts,
   return choose_page_size(config, readers, required);
 }
 
-/// vLLM's warning where a page size that the user gave kept a better backend away.
+/// vLLM's warning that the user's page size excluded a preferred backend.
 void warn_of_precluded(const PhaseSelection& phase, const AttentionConfig& config, Selection& selection) {
   if (phase.backend == nullptr || !config.page_size || config.allow_page_override) return;
   std::vector<std::string> precluded;
@@ -90,7 +90,7 @@ void warn_of_precluded(const PhaseSelection& phase, const AttentionConfig& confi
     selection.warnings.push_back(std::move(warning));
 }
 
-/// A preference for the decode of a model that has none.
+/// Warns of a decode backend for a model that does not decode.
 void warn_of_decode(const Requests& requests, const std::vector<LayerKind>& kinds, Selection& selection) {
   const Request& decode = requests.of(LayerKind::encoder, Phase::decode);
   if (kinds.size() == 1 && kinds.front() == LayerKind::encoder && decode.of_phase && !decode.name.empty())
@@ -118,7 +118,7 @@ Result<Selection> consider(const AttentionConfig& config, std::span<const Attent
     contexts.push_back({config, registry, device, group.kind, groups.size() == 1, group.specs});
   }
   FOVEA_TRY(requests, Requests::read(config, kinds, registry));
-  // A name that nothing uses (another setting wins, the phase does not run) is not taken on trust.
+  // Unused names (another setting wins, or the phase does not run) are checked, too.
   for (const std::string& name : requests.names())
     FOVEA_RETURN_IF_ERROR(check_known(name, registry));
   FOVEA_RETURN_IF_ERROR(check_mla_prefill(config, registry));
@@ -156,7 +156,7 @@ Result<Selection> select(const AttentionConfig& config, std::span<const Attentio
                          const DeviceInfo& device, const BackendRegistry& registry) {
   FOVEA_TRY(selection, consider(config, specs, device, registry));
   for (const KindSelection& kind : selection.kinds) {
-    // MLA's prefill follows its decode.
+    // The MLA prefill depends on the decode backend.
     const bool mla = kind.kind == LayerKind::mla || kind.kind == LayerKind::sparse_mla;
     for (Phase phase : {mla ? Phase::decode : Phase::prefill, mla ? Phase::prefill : Phase::decode})
       if (kind.of(phase).backend == nullptr) return kind.of(phase).error;

@@ -1,5 +1,5 @@
 #pragma once
-// Small registries that tests of the selection choose from.
+// Small registries for tests of the selection.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ inline DeviceInfo cuda(int compute_capability) {
   return {DeviceKind::cuda, compute_capability, ""};
 }
 
-/// Takes llama_spec() on a CPU, and no feature.
+/// Supports llama_spec() on a CPU, and no feature.
 constexpr Capability plain_capability() {
   Capability c;
   c.dtypes = {DType::f32, DType::bf16};
@@ -116,14 +116,14 @@ class SelectTest : public ::testing::Test {
     const auto s = choose(config, std::move(specs));
     return s ? "accepted" : s.error().message;
   }
-  /// "PREFILL,DECODE" of the kind, by label; an error's message.
+  /// Labels "PREFILL,DECODE" of the kind, or the error message.
   std::string chosen(const AttentionConfig& config, std::vector<AttentionSpec> specs = {llama_spec()},
                      size_t kind = 0) {
     const auto s = choose(config, std::move(specs));
     if (!s) return s.error().message;
     return s->kinds[kind].prefill.backend->label() + "," + s->kinds[kind].decode.backend->label();
   }
-  /// As chosen(), of what would be if it were built.
+  /// As chosen(), for the backends that would be chosen if they were built.
   std::string chosen_if_built(const AttentionConfig& config, std::vector<AttentionSpec> specs) {
     const Selection s = considered(config, std::move(specs));
     const auto label = [](const PhaseSelection& p) {
@@ -166,7 +166,7 @@ class CpuSelectTest : public SelectTest {
 };
 
 /// vLLM's names in miniature, all built: FLASH_ATTN FA2, FA3 and FA4; FLASHINFER Native, TRTLLM and XQA;
-/// FLASH_ATTN_MLA, FLASHINFER_MLA and TRTLLM_MLA, which only decodes; the four ways of MLA prefill.
+/// FLASH_ATTN_MLA, FLASHINFER_MLA and TRTLLM_MLA, which only decodes; the four MLA prefills.
 class CudaSelectTest : public SelectTest {
  protected:
   CudaSelectTest() {

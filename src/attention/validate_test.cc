@@ -129,7 +129,7 @@ TEST(Validate, AttentionTypesAndCausality) {
   spec.mask.packed = true;
   EXPECT_THAT(texts(info, spec), ElementsAre("packed custom mask not supported"));
   spec = llama_spec();
-  spec.mask.window_right = 0;  // says nothing more than causal does
+  spec.mask.window_right = 0;  // implied by causal
   EXPECT_THAT(texts(info, spec), IsEmpty());
 }
 

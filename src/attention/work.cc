@@ -7,7 +7,7 @@
 namespace fovea {
 namespace {
 
-/// Keys [first, last) and the first `sinks` ones, which lie before them.
+/// Keys [first, last) and the first `sinks` ones, which precede them.
 struct Visible {
   int64_t first = 0, last = 0, sinks = 0;
   int64_t count() const { return std::max<int64_t>(0, last - first) + sinks; }
@@ -38,7 +38,7 @@ AttentionWork attention_work(const AttentionSpec& spec, const BatchMeta& meta) {
     if (rows <= 0) continue;
     for (int64_t row = 0; row < rows; ++row)
       pairs += visible_keys(spec.mask, row + keys - rows, keys).count();
-    // Both ends of what a row sees grow with its position, so that the union is one range (and the sinks).
+    // Both ends of a row's visible range grow with its position, so the union is one range (plus the sinks).
     const Visible first = visible_keys(spec.mask, keys - rows, keys);
     const Visible last = visible_keys(spec.mask, keys - 1, keys);
     keys_read += Visible{first.first, last.last, std::min(last.sinks, first.first)}.count();

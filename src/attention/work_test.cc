@@ -26,7 +26,7 @@ class Work : public ::testing::Test {
     meta.kv_lens = keys;
     return attention_work(spec_, meta);
   }
-  /// Of `read` keys and values, `rows` rows and `pairs` of a row and a key that it sees.
+  /// Expects the work of `read` keys and values, `rows` rows and `pairs` visible (row, key) pairs.
   void expect(const AttentionWork& work, int64_t read, int64_t rows, int64_t pairs) const {
     EXPECT_EQ(work.bytes, static_cast<double>(read * (8 + 16) * 2 * 2 + rows * (8 + 16) * 4 * 4));
     EXPECT_EQ(work.flops, static_cast<double>(2 * pairs * (8 + 16) * 4));

@@ -27,7 +27,7 @@ void store(void* data, DType dtype, size_t i, float value) {
   }
 }
 
-/// About normal values; a period of 4099 (a prime) elements costs less than the random numbers would.
+/// Approximately normal values, repeated with a period of 4099 (a prime) to save random-number generation.
 std::vector<float> normal_values() {
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
@@ -43,11 +43,11 @@ void fill(void* data, DType dtype, size_t count) {
     store(data, dtype, i, values[at]);
 }
 
-/// K and V of pages, and a table that visits them in random order. Where in a page a value lies does not
+/// K and V pages, and a table that visits them in random order. The position of a value in its page does not
 /// matter here.
 struct Cache {
   AlignedArray<std::byte> k, v;
-  AlignedArray<float> scales;  // of K, then of V, for each token and head; or none
+  AlignedArray<float> scales;  // of K, then of V, for each token and head; or empty
   std::vector<int32_t> table;
 
   Cache(const AttentionBenchCase& c, int64_t pages_each) {

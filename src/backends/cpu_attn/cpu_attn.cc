@@ -129,7 +129,7 @@ attn::Params make_params(const CpuAttnPlan& plan, const AttentionArgs& args) {
   return p;
 }
 
-/// Calls run(i, scratch) for i in [0, n), in ascending order of start, at most one at a time on a slot.
+/// Calls run(i, scratch) for i in [0, n), started in ascending order, with at most one running on a slot.
 template <class Run>
 void for_each_item(const CpuAttnPlan& plan, size_t n, double work, ThreadPool& pool, const Run& run) {
   std::atomic<size_t> next{0};
@@ -204,7 +204,7 @@ class CpuAttn : public AttentionBackend {
     const attn::Kernels& kernels = attn::current_kernels();
     plan.launched_isas |= 1u << static_cast<unsigned>(current_isa());
     plan.launched_kv = args.kv.dtype;
-    // Of one core, an estimate: 16 products a nanosecond for the keys, and as many for the values.
+    // Estimate for one core: 16 products per nanosecond for the keys, and the same for the values.
     const double width = plan.spec.head_dim + plan.spec.v_head_dim;
     const double row_ns = attn::kTileKeys * width / 16, combine_ns = plan.spec.v_head_dim / 4.0;
     for_each_item(plan, schedule.items.size(), static_cast<double>(schedule.tile_rows) * row_ns,
@@ -218,7 +218,7 @@ class CpuAttn : public AttentionBackend {
     return {};
   }
 
-  /// The same kernels: a row's bits do not depend on how many rows come with it.
+  /// Same kernels as extend: a row's bits do not depend on the number of rows in the step.
   Status forward_decode(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
     return forward_extend(plan, args, stream);
   }

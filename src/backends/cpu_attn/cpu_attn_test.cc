@@ -1,5 +1,5 @@
-// CPU_ATTN against the definition in fp64, and its bits against everything that must not change them.
-// tests/attention holds the random problems over all masks; here each path of the kernels is named.
+// CPU_ATTN against the definition in fp64, and its bits under everything that must not change them.
+// tests/attention has random problems over all masks; this file tests each path of the kernels by name.
 #include "backends/cpu_attn/cpu_attn.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ struct Case {
   }
 };
 
-/// How a run is made; none of it may change a bit.
+/// Settings of a run; none of them may change a bit of the result.
 struct How {
   int page_size = 16;
   int threads = 1;
@@ -84,7 +84,7 @@ Rows compute(const Case& c, int first, int last, const How& how = {}) {
   }();
   const int s = how.page_size, hkv = spec.num_kv_heads, d = spec.head_dim, dv = spec.v_head_dim;
   const int pages = (last + s - 1) / s;
-  // Pages lie backwards; the last one of the pool belongs to the company.
+  // Pages are in descending order; the last one of the pool belongs to the other sequences.
   std::vector<std::byte> k(static_cast<size_t>(pages + 1) * static_cast<size_t>(s * hkv * d) *
                            size_of(how.kv));
   std::vector<std::byte> v(static_cast<size_t>(pages + 1) * static_cast<size_t>(s * hkv * dv) *
@@ -296,7 +296,7 @@ TEST_P(CpuAttn, SixteenBitKeysWidenExactly) {
 TEST_P(CpuAttn, WhatARowDoesNotSeeCanNotReachIt) {
   Case c(2, 1, 64, 64, 100);
   const Rows clean = compute(c, 40, 90);
-  for (size_t i = 70 * 64; i < c.k.size(); ++i)  // tokens from 70 on: unseen by the rows before them
+  for (size_t i = 70 * 64; i < c.k.size(); ++i)  // tokens from 70 on: hidden from the rows before them
     c.k[i] = c.v[i] = i % 2 ? kNan : kInf;
   const Rows poisoned = compute(c, 40, 90);
   const int64_t rows = 70 - 40;

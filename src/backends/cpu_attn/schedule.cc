@@ -13,15 +13,15 @@ using attn::kBlockRows;
 using attn::kTileKeys;
 using attn::kTilesPerSplit;
 
-// Items for each thread below which sequences are split: with four, the last one to end idles the others for
-// an eighth of the time at most.
+// Sequences are split if there are fewer items than this per thread. With four, waiting for the last item
+// costs at most an eighth of the time.
 constexpr int64_t kItemsPerThread = 4;
 
 int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-/// Tiles times packed rows: what an item's time is proportional to.
+/// Tiles times packed rows, to which an item's time is proportional.
 int64_t cost(const Item& item) {
   return int64_t{item.rows} * (item.tile_end - item.tile + item.sink_tile_end - item.sink_tile);
 }
@@ -59,8 +59,8 @@ class Scheduler {
     seq.tree_size = static_cast<int32_t>(mask.tree_size);
     out_.seqs.push_back(seq);
     for (int64_t i = 0; i < mask.n_q; ++i) {
-      // For a single row the ranges are exact: a window, a chunk and a span that hold the row's own position
-      // join to one range.
+      // For a single row the ranges are exact: a window, a chunk and a span that contain the row's own
+      // position merge into one range.
       const KeyRanges keys = ranges_of(mask, i);
       out_.row_keys.push_back({static_cast<int32_t>(keys.sinks.first), static_cast<int32_t>(keys.sinks.last),
                                static_cast<int32_t>(keys.body.first), static_cast<int32_t>(keys.body.last)});
@@ -101,7 +101,7 @@ class Scheduler {
       item.tile = first / kTileKeys;
       item.tile_end = static_cast<int32_t>(ceil_div(last, kTileKeys));
     }
-    // Sinks lie before the body; the tiles that both reach belong to the body.
+    // Sinks precede the body; tiles shared by both belong to the body.
     item.sink_tile_end = static_cast<int32_t>(ceil_div(sink_last, kTileKeys));
     if (item.tile < item.tile_end) item.sink_tile_end = std::min(item.sink_tile_end, item.tile);
     out_.items.push_back(item);
@@ -118,7 +118,7 @@ class Scheduler {
     out_.items = std::move(cut);
   }
 
-  /// Cuts an item into pieces of about `target` cost at borders of splits; false = left whole.
+  /// Cuts an item into pieces of about `target` cost at split boundaries; false = not cut.
   bool split(const Item& item, int64_t target, std::vector<Item>& cut) {
     if (cost(item) <= target || out_.seqs[item.seq].n_q > attn::kMaxSplitTokens) return false;
     const int32_t first = (item.sink_tile_end > 0 ? 0 : item.tile) / kTilesPerSplit;
@@ -168,7 +168,7 @@ int64_t max_partial_records(const AttentionSpec& spec, const AttentionLimits& li
   const attn::ScratchLayout layout = attn::scratch_layout(spec.head_dim, spec.v_head_dim);
   const int64_t bytes = attn::record_floats(layout) * static_cast<int64_t>(sizeof(float));
   const int64_t most = attn::kMaxPartialBytes / bytes;
-  // Each split sequence has at most kMaxSplitTokens rows a head, and a record for each of its splits.
+  // Each split sequence has at most kMaxSplitTokens rows per head, and a record for each of its splits.
   const int64_t rows = int64_t{std::min(limits.max_tokens, attn::kMaxSplitTokens)} * spec.num_heads;
   const int64_t splits = limits.max_kv_tokens / attn::kSplitKeys + limits.max_seqs;
   if (rows == 0 || splits > most / rows) return rows == 0 ? 0 : most;  // without overflow

@@ -1,6 +1,6 @@
 #pragma once
-// A step cut into items for the CPU attention kernels. Nothing here changes a bit of a result: tiles and
-// splits lie where kernels/cpu/attn_policy.h puts them, whatever item computes them.
+// Divides a step into items for the CPU attention kernels. The division does not change a bit of a result:
+// tiles and splits are placed by kernels/cpu/attn_policy.h, independent of the item that computes them.
 #include <cstdint>
 #include <vector>
 
@@ -15,11 +15,11 @@ struct AttentionSchedule {
   std::vector<attn::Item> items;        // most expensive first
   std::vector<attn::CombineItem> combines;
   int64_t partial_records = 0;  // used by split items; <= max_partial_records
-  int64_t tile_rows = 0;  // tiles times packed rows, over all items: what a step's time is proportional to
+  int64_t tile_rows = 0;  // tiles times packed rows, over all items; a step's time is proportional to it
 };
 
-/// Cuts a checked step for `threads` threads. A sequence of few rows is split over its keys when there are
-/// too few items to keep all threads busy, as far as `max_partial_records` allows.
+/// Divides a checked step for `threads` threads. A sequence with few rows is split over its keys when there
+/// are too few items to keep all threads busy, as far as `max_partial_records` allows.
 AttentionSchedule make_schedule(const AttentionSpec& spec, const BatchMeta& meta, int threads,
                                 int64_t max_partial_records);
 

@@ -1,4 +1,4 @@
-// Queries and outputs where callers have them: the CPU backends give the bits that they give for dense rows.
+// Strided queries and outputs: the CPU backends give the same bits as for dense rows.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -84,7 +84,7 @@ class StridedRows : public testing::TestWithParam<bool> {
 };
 
 TEST_P(StridedRows, HeadsInFrontOfRows) {
-  // [B, H, S, D], with a row of nothing after each head.
+  // [B, H, S, D], with an unused row after each head.
   constexpr int kRoom = kRows + 1;
   const auto at = [](int t, int h, int d) {
     return static_cast<size_t>(((t / kRows * kHeads + h) * kRoom + t % kRows) * d);
@@ -137,7 +137,7 @@ TEST_P(StridedRows, PageIdsAreLookedAtWhereThePagesAreCounted) {
   EXPECT_EQ(error(step_.spec, kPages), "");
   EXPECT_THAT(error(step_.spec, kPages - 1),
               HasSubstr("page 1 of sequence 1 is 5; the cache has pages 0 to 4"));
-  step_.table = {4, 1 << 30, 1 << 30, 5, 1, 3};  // of 5, 9 and 16 keys: what is past them may be anything
+  step_.table = {4, 1 << 30, 1 << 30, 5, 1, 3};  // 5, 9 and 16 keys; entries past them are garbage
   EXPECT_THAT(error(step_.spec, kPages), HasSubstr("page 0 of sequence 1 is 1073741824"));
   AttentionSpec window = step_.spec;
   window.mask.window_left = 0;  // five rows see the last five keys

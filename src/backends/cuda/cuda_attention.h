@@ -7,10 +7,10 @@
 
 namespace fovea::cuda {
 
-/// `info` outlives it.
+/// `info` must outlive the backend.
 std::unique_ptr<AttentionBackend> make_cuda_attention(const BackendInfo& info, FamilyOf family);
 
-/// What make_cuda_attention's workspace_bytes() says: the most that any step of either phase needs.
+/// workspace_bytes() of make_cuda_attention(): bytes that suffice for any step of either phase.
 Result<size_t> cuda_workspace_bytes(const BackendInfo& info, FamilyOf family, const AttentionSpec& spec,
                                     const AttentionLimits& limits);
 

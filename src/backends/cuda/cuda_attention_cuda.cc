@@ -32,20 +32,21 @@ std::string str(int64_t x) {
 
 struct CudaPlan : Plan {
   AttentionSpec spec;
-  AttentionLimits limits;  ///< that the caller gave
+  AttentionLimits limits;  ///< the caller's
   BatchMeta meta;          ///< of the plan or the capture
   int page_size = 0;
   int device = 0;
   KernelChoice kernel;
-  StepLayout layout;    ///< for the step, or all that the capture serves
+  StepLayout layout;    ///< for the step, or for all steps that the capture serves
   BatchMeta scheduled;  ///< the step whose schedule was queued last
   bool has_schedule = false;
   Workspace workspace;
-  AttentionParams params;          ///< all but a layer's tensors
+  AttentionParams params;          ///< all except a layer's tensors
   bool schedule_captured = false;  ///< the schedule was queued into a capture
-  /// The stream of the last forward since the schedule was queued; no stream: `this`.
+  /// The stream of the last forward since the schedule was queued; `this` = no forward yet.
   mutable std::atomic<const void*> forwarded{this};
-  /// What forwards have queued: a bit for each variant of the attention kernel, and one for the merge.
+  /// Kernels that forwards have queued: a bit for each variant of the attention kernel, and one for the
+  /// merge.
   mutable std::atomic<uint32_t> queued{0};
   static constexpr uint32_t kMergeBit = 1u << 31;
 
@@ -121,7 +122,7 @@ MaskParams mask_of(const AttentionSpec& spec, const BatchMeta& meta) {
   return m;
 }
 
-/// What all layers of the plan have in common.
+/// The parameters shared by all layers of the plan.
 AttentionParams params_of(const CudaPlan& plan) {
   const AttentionSpec& spec = plan.spec;
   AttentionParams p;
@@ -147,7 +148,7 @@ AttentionParams params_of(const CudaPlan& plan) {
   return p;
 }
 
-/// Of strides that check_layer() has accepted.
+/// The strides must have passed check_layer().
 RowLayout rows_of(int64_t row_stride, int64_t head_stride, int block_rows, int64_t block_stride, int dim) {
   RowLayout rows;
   rows.row_stride = row_stride;
@@ -158,7 +159,7 @@ RowLayout rows_of(int64_t row_stride, int64_t head_stride, int block_rows, int64
   return rows;
 }
 
-/// `kv.pages` is set.
+/// `kv.pages` must be set.
 void put_cache(const KvView& view, KvType type, KvParams& kv) {
   const auto bytes = static_cast<int64_t>(size_of(view.dtype));
   kv.type = type;
@@ -184,7 +185,7 @@ void put_cache(const KvView& view, KvType type, KvParams& kv) {
   kv.scale_head_stride = view.scale_head_stride;
 }
 
-/// Waits.
+/// Reads `to` from the workspace; waits for the stream.
 template <class T>
 Status read(const CudaPlan& plan, size_t offset, T& to, CudaStream& stream) {
   FOVEA_RETURN_IF_ERROR(stream.copy(&to, plan.at<T>(offset), sizeof(T)));
@@ -222,7 +223,7 @@ PageCheck page_check_of(const CudaPlan& plan, int64_t pages) {
   return check;
 }
 
-/// The kernels of a capture keep addresses: a replay's arrays are the same ones.
+/// Captured kernels keep addresses, so a replay must use the same arrays.
 Status check_same_arrays(const BatchMeta& captured, const BatchMeta& meta) {
   const auto same = [](const void* a, const void* b, const char* name) -> Status {
     if (a == b) return {};
@@ -252,10 +253,9 @@ Status check_same_arrays(const BatchMeta& captured, const BatchMeta& meta) {
   return {};
 }
 
-/// AttentionParams::planned of a forward on `stream`. The first forward behind a schedule waits for all that
-/// is in front of it before it lets anything behind it begin, so that the next ones on its stream find in
-/// place what the step found. A capture that does not hold the schedule begins when all in front of its
-/// replay is done.
+/// AttentionParams::planned for a forward on `stream`. The first forward after a schedule waits for all
+/// preceding work before it lets later kernels begin, so that the next forwards on its stream can rely on the
+/// schedule being complete. A capture without the schedule begins after all work before its replay is done.
 Result<bool> is_planned(const CudaPlan& plan, const CudaStream& stream) {
   const void* const handle = stream.handle();
   const bool follows = plan.forwarded.exchange(handle, std::memory_order_relaxed) == handle;
@@ -320,8 +320,8 @@ class CudaAttention : public AttentionBackend {
     return workspace_bytes(spec, limits);
   }
 
-  /// Queues the schedule of `meta` too, so that the forwards may run before the first replay; not within a
-  /// capture, which would make it anew at each replay over what plan_for_replay() queued.
+  /// Also queues the schedule of `meta`, so that the forwards may run before the first replay. Not within a
+  /// capture: each replay would recompute it and overwrite the schedule of plan_for_replay().
   Result<std::unique_ptr<Plan>> plan_for_capture(const AttentionSpec& spec, const AttentionLimits& limits,
                                                  const BatchMeta& meta, Workspace workspace,
                                                  Stream& stream) override {
@@ -412,7 +412,7 @@ class CudaAttention : public AttentionBackend {
     }
     plan->kernel = kernel;
     FOVEA_TRY(layout, step_layout(spec, kernel, step_limits(spec.mask, limits, meta, plan->page_size)));
-    if (layout.bytes > workspace.size())  // device_limits() of no device
+    if (layout.bytes > workspace.size())  // only with device_limits() that match no real device
       return invalid(info_.label() + " needs a workspace of " + str(static_cast<int64_t>(layout.bytes)) +
                      " bytes for the kernel that this much shared memory leaves it");
     plan->layout = layout;

@@ -8,7 +8,7 @@
 namespace fovea::cuda {
 namespace {
 
-/// Where an address lies, for people; empty when kernels of the device may read it.
+/// Describes where an address lies; empty when kernels of the device may read it.
 std::string wrong_place(const cudaPointerAttributes& where, int device) {
   switch (where.type) {
     case cudaMemoryTypeManaged: return {};

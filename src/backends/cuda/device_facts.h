@@ -1,5 +1,5 @@
 #pragma once
-// What a CUDA device of this machine is, as far as the choice of kernels goes.
+// Properties of this machine's CUDA devices that the choice of kernels depends on.
 #include "fovea/attention.h"
 
 namespace fovea::cuda {
@@ -9,16 +9,16 @@ struct DeviceFacts {
   int multiprocessors = 0;
 };
 
-/// Of CUDA device `device`, held to device_limits(). In programs with CUDA.
+/// The properties of CUDA device `device`, capped by limit_devices(). Only in programs with CUDA.
 Result<DeviceFacts> device_facts(int device);
 
-/// What kernels are chosen by in the place of the device's own facts where that is less; 0 = as it is. For
-/// proofs of a smaller device's kernels on a larger one (fovea conformance --shared-memory).
+/// Caps on the device properties by which kernels are chosen; 0 = no cap. For proofs of a smaller device's
+/// kernels on a larger one (fovea conformance --shared-memory).
 struct DeviceLimits {
-  int shared_bytes = 0;     ///< of a block
-  int multiprocessors = 0;  ///< that tiles of a prefill are to fill
+  int shared_bytes = 0;     ///< per block
+  int multiprocessors = 0;  ///< for the tile size of a prefill
 };
-/// Of the whole program, for plans made from here on.
+/// Sets the caps for the whole program; applies to later plans.
 void limit_devices(const DeviceLimits& limits);
 DeviceLimits device_limits();
 

@@ -14,7 +14,7 @@ int least(int fact, int limit) {
 
 }  // namespace
 
-/// The runtime keeps these: asking takes tens of nanoseconds.
+/// The runtime caches these attributes: a query takes tens of nanoseconds.
 Result<DeviceFacts> device_facts(int device) {
   int major = 0, minor = 0, shared_bytes = 0, multiprocessors = 0;
   FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));

@@ -7,10 +7,10 @@
 namespace fovea::cuda {
 namespace {
 
-/// Of a single sequence and of a hundred: few_sequences() tells limits apart in no other way.
+/// Limits of few and of many sequences: few_sequences() is all that distinguishes limits here.
 constexpr AttentionLimits kFew = {1, 64, 4096, 4096}, kMany = {256, 8192, 1 << 20, 1 << 15};
 
-/// The row's, and those that AttentionConfig::flashinfer_use_tensor_cores gives it.
+/// The row's default, and those that AttentionConfig::flashinfer_use_tensor_cores can select.
 std::vector<FamilyOf> families_of(const BackendInfo& info) {
   std::vector<FamilyOf> out = {family_of(info)};
   for (const bool tensor_cores : {true, false})

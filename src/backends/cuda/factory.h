@@ -6,9 +6,9 @@
 
 namespace fovea {
 
-/// Makes the backend of `info`, a row with CUDA kernels that outlives it. `tensor_cores` is of FLASHINFER's
-/// decode (AttentionConfig::flashinfer_use_tensor_cores). In a program without CUDA (src/backends/no_cuda)
-/// calling it is a bug.
+/// Makes the backend of `info`, a row with CUDA kernels that outlives it. `tensor_cores` applies to
+/// FLASHINFER's decode (AttentionConfig::flashinfer_use_tensor_cores). Must not be called in a program
+/// without CUDA (src/backends/no_cuda).
 BackendRegistry::Factory cuda_factory(const BackendInfo& info, std::optional<bool> tensor_cores = {});
 
 }  // namespace fovea

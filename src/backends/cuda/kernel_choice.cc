@@ -78,24 +78,24 @@ Result<KernelInfo> select(Family family, const AttentionSpec& spec, KernelUse us
   return Error{ErrorCode::internal, "a use that a family of CUDA kernels does not have"};
 }
 
-/// Of few sequences sm80's kernel for them is the faster one: on an H200 1.66 times a plain read of 8K keys,
-/// against sm90's 1.94.
+/// For few sequences sm80's kernel for them is faster: on an H200 1.66 times a plain read of 8K keys, against
+/// 1.94 for sm90.
 bool takes_few_of_sm80(Family family, const AttentionSpec& spec, KernelUse use,
                        const AttentionLimits& limits) {
   if (family != Family::sm90 || use != KernelUse::decode || !few_sequences(spec, limits)) return false;
   const auto narrow = select(Family::sm80, spec, use, limits);
-  return narrow.ok() && narrow->fused_combine;  // the others are none of few sequences
+  return narrow.ok() && narrow->fused_combine;  // only kernels for few sequences combine
 }
 
-/// Verifying drafts takes a few rows of a sequence, which decode kernels split like one; of the others those
-/// are worth it that leave a device idle, a tile of the kernel for large steps at most.
+/// Draft verification has a few rows per sequence, which decode kernels split like one row. For other kernels
+/// splitting pays off only where the device would be idle: at most one tile of the kernel for large steps.
 int most_split_tokens(const AttentionSpec& spec, KernelUse use, const KernelInfo& large) {
   constexpr int kDraftTokens = 16;
   return use == KernelUse::decode ? kDraftTokens : std::max(1, large.rows / group_of(spec));
 }
 
-/// The same under all limits: in decode one, which holds partial results down to those of a row; else as many
-/// as most_split_tokens() where what a split leaves is at most a sixteenth of its keys and values.
+/// Independent of the limits. Decode: 1, which keeps partial results small. Else as most_split_tokens(), as
+/// long as the partial results of a split are at most a sixteenth of the bytes of its keys and values.
 int constant_split_tokens(const AttentionSpec& spec, KernelUse use, const KernelInfo& large) {
   if (use == KernelUse::decode) return 1;
   const int64_t row_bytes = int64_t{4} * (large.v_head_dim + 2);
@@ -180,7 +180,7 @@ bool needs_general_kernel(const AttentionSpec& spec) {
 Result<KernelChoice> choose_kernel(Family of_row, const AttentionSpec& spec, KernelUse use,
                                    const AttentionLimits& limits, int shared_bytes) {
   const Family family = takes_few_of_sm80(of_row, spec, use, limits) ? Family::sm80 : of_row;
-  // All sizes of tiles split the same sequences, those of the largest: they give the same bits.
+  // All tile sizes split the same sequences (as the largest tiles do), so that they give the same bits.
   FOVEA_TRY(large, select(family, spec, use == KernelUse::extend_small ? KernelUse::extend : use, limits));
   KernelChoice choice{family, large, most_split_tokens(spec, use, large)};
   if (limits.tune_for != TuneFor::limits) choice.max_split_tokens = constant_split_tokens(spec, use, large);

@@ -37,7 +37,7 @@ std::string name_of(KvType kv) {
 std::string kind_of(const KernelChoice& choice) {
   const KernelInfo& k = choice.kernel;
   switch (k.kind) {
-    // Those of sm80 that merge themselves are for few sequences.
+    // sm80 kernels that combine their own partial results are for few sequences.
     case KernelKind::decode:
       return choice.family == Family::sm80 && k.fused_combine ? "decode few" : "decode";
     case KernelKind::extend: return "prefill";
@@ -60,8 +60,7 @@ std::vector<KernelName> names_of(const KernelChoice& choice, const LaunchRecord&
   const KernelInfo& k = choice.kernel;
   const std::string family(to_string(choice.family));
   std::string instance = kind_of(choice) + " " + name_of(k.q);
-  // sm80's prefill of 8-bit keys is one kernel for all of them, and portable ones are compiled for one type
-  // of products, whatever is loaded.
+  // One sm80 prefill kernel serves all 8-bit key types.
   const bool extend8 = choice.family == Family::sm80 && k.kind != KernelKind::decode && k.kv != KvType::same;
   instance += extend8 ? " kv=8-bit" : name_of(k.kv);
   instance += " D=" + std::to_string(k.head_dim);
@@ -80,13 +79,13 @@ namespace {
 struct HeadSizes {
   int qk, v;
 };
-/// Those that kernels are compiled for, and one that takes a wider kernel.
+/// Head sizes that kernels are compiled for, and one that uses a wider kernel.
 constexpr HeadSizes kHeadSizes[] = {{8, 8},     {64, 64},   {72, 72},   {80, 80},   {88, 88},
                                     {96, 96},   {128, 128}, {192, 128}, {192, 192}, {136, 136},
                                     {144, 144}, {256, 256}, {264, 264}, {512, 512}};
 constexpr AttentionLimits kFew = {1, 64, 4096, 4096}, kMany = {256, 8192, 1 << 20, 1 << 15};
 
-/// Layers that take different kernels, all within what the row claims.
+/// Layers that use different kernels, all within the row's claims.
 std::vector<AttentionSpec> layers_of(const BackendInfo& info) {
   std::vector<AttentionSpec> out;
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16})

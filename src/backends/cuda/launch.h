@@ -1,5 +1,5 @@
 #pragma once
-// Launches of what choose_kernel() chose.
+// Launches the kernels chosen by choose_kernel().
 #include "backends/cuda/kernel_choice.h"
 #include "kernels/cuda/common/launch_record.h"
 
@@ -7,8 +7,8 @@ struct CUstream_st;
 
 namespace fovea::cuda {
 
-/// Queues the kernel, and the one that merges where keys were split (params.partial_out). `max_items` bounds
-/// *params.num_items. Error: what the CUDA runtime says. `record` is set where all is queued.
+/// Queues the kernel, and the merge kernel where keys were split (params.partial_out). `max_items` bounds
+/// *params.num_items. Errors are those of the CUDA runtime. `record` is set if all launches succeed.
 Status launch(const KernelChoice& choice, const AttentionParams& params, int max_items, CUstream_st* stream,
               LaunchRecord& record);
 

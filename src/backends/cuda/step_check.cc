@@ -15,7 +15,7 @@ std::string str(int64_t x) {
   return std::to_string(x);
 }
 
-/// An array of offsets: one more than sequences.
+/// Checks an array of offsets: one more entry than sequences.
 template <class T>
 Status check_offsets(std::span<const T> offsets, size_t seqs, const char* name) {
   if (offsets.size() == seqs + 1) return {};
@@ -61,7 +61,7 @@ Status check_masks(const MaskSpec& mask, const BatchMeta& meta) {
   return {};
 }
 
-/// An address, and strides in elements of `bytes`.
+/// Checks an address, and strides in elements of `bytes` bytes.
 Status check_alignment(const char* name, const void* data, size_t bytes,
                        std::initializer_list<int64_t> strides) {
   if (reinterpret_cast<uintptr_t>(data) % kLoadBytes != 0)
@@ -75,7 +75,7 @@ Status check_alignment(const char* name, const void* data, size_t bytes,
   return {};
 }
 
-/// Where the rows of Q or O lie: strides of AttentionArgs.
+/// Strides of the rows of Q or O, from AttentionArgs.
 struct Rows {
   const char* name;
   const void* data;
@@ -99,7 +99,8 @@ Status check_rows(const Rows& r) {
   return {};
 }
 
-/// From the smallest stride on, each is at least what the dimensions before it span.
+/// Checks that elements do not overlap: in ascending order, each stride is at least the extent of the
+/// dimensions with smaller strides.
 Status check_apart(const Rows& r, int tokens) {
   const int64_t in_block = r.block_rows == 0 ? tokens : std::min(r.block_rows, tokens);
   const int64_t blocks = in_block == 0 ? 0 : (tokens + in_block - 1) / in_block;
@@ -108,7 +109,7 @@ Status check_apart(const Rows& r, int tokens) {
                                                      {r.row_stride, in_block},
                                                      {r.block_stride, blocks}};
   std::ranges::sort(dims);
-  constexpr int64_t kMostElements = (int64_t{1} << 35) - 16;  // in 32 bits of 16-byte words
+  constexpr int64_t kMostElements = (int64_t{1} << 35) - 16;  // offsets are 32-bit counts of 16-byte words
   int64_t span = r.dim, far = 0;
   for (const auto& [stride, size] : dims) {
     if (size <= 1) continue;
@@ -155,7 +156,7 @@ AttentionLimits step_limits(const MaskSpec& mask, const AttentionLimits& limits,
   out.max_tokens = meta.tokens;
   if (mask.packed && meta.packed_mask.data() == nullptr) out.max_kv_len = 0;
   if (is_ragged(meta)) return out;
-  // Lists of pages have different lengths; no sequence has more than all of them.
+  // Lists of pages have different lengths; a sequence has at most all entries.
   const int64_t pages =
       meta.kv_indptr.empty() ? meta.page_table_stride : static_cast<int64_t>(meta.kv_indices.size());
   if (pages < limits.max_kv_len)  // the product can't overflow

@@ -1,5 +1,5 @@
 #pragma once
-// What the host can refuse of a step whose arrays lie in device memory: their sizes, and a layer's views.
+// Host-side checks of a step whose arrays are in device memory: their sizes, and a layer's views.
 #include "fovea/attention_backend.h"
 
 namespace fovea::cuda {
@@ -11,15 +11,15 @@ Status check_step(const AttentionSpec& spec, const AttentionLimits& limits, cons
 /// Whether the keys are rows of one tensor: kv_indptr without kv_indices.
 bool is_ragged(const BatchMeta& meta);
 
-/// What the planner may let a step have: as many sequences and rows as `meta`, no sequence longer than its
-/// row of the page table, and none with keys where the packed mask, which would say what sees them, is
-/// missing. `meta` has passed check_step().
+/// The limits that the planner enforces on a step: as many sequences and rows as `meta`, no sequence longer
+/// than its row of the page table, and no keys where the required packed mask is missing. `meta` has passed
+/// check_step().
 AttentionLimits step_limits(const MaskSpec& mask, const AttentionLimits& limits, const BatchMeta& meta,
                             int page_size);
 
-/// Refuses, beyond check_args(): another dtype than was planned for, tensors missing, elements of `out` that
-/// overlap in a step of `tokens` rows, strides that kernels do not count, scales of no meaning; with
-/// `whole_loads` addresses or strides that are not multiples of the 16 bytes that kernels load at once.
+/// Refuses, in addition to check_args(): a dtype other than the planned one, missing tensors, elements of
+/// `out` that overlap in a step of `tokens` rows, strides beyond the range of the kernels, invalid scales;
+/// with `whole_loads` also addresses or strides that are not multiples of the kernels' 16-byte loads.
 Status check_layer(const AttentionSpec& spec, const AttentionArgs& args, int tokens, bool whole_loads);
 
 }  // namespace fovea::cuda

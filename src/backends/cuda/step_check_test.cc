@@ -1,4 +1,4 @@
-// What is refused before anything is asked of CUDA. Arrays are never read: their addresses are made up.
+// Refusals before any CUDA call. Arrays are never read, so their addresses are fake.
 #include "backends/cuda/step_check.h"
 
 #include <gmock/gmock.h>
@@ -111,7 +111,7 @@ TEST(CudaStepCheck, WithoutAPackedMaskNoSequenceHasKeys) {
   c.spec.mask.causal = false;
   c.spec.mask.packed = true;
   EXPECT_EQ(step_limits(c.spec.mask, c.limits, c.meta, 16).max_kv_len, 0);
-  c.meta.packed_mask = fake<uint8_t>(0);  // a capture's: replays bring more to the same place
+  c.meta.packed_mask = fake<uint8_t>(0);  // as in a capture: replays have more bytes at the same address
   EXPECT_EQ(step_limits(c.spec.mask, c.limits, c.meta, 16).max_kv_len, 160);
   c.meta.packed_mask = {};
   c.meta.kv_indptr = fake<int32_t>(4);  // ragged
@@ -159,7 +159,7 @@ TEST(CudaLayerCheck, TensorsOfThePlan) {
   EXPECT_THAT(layer_error([](AttentionArgs& a) { a.kv.v_scale = NAN; }), HasSubstr("v_scale"));
 }
 
-/// [B, H, S, D] seen as [B, S, H, D], of two sequences of three rows and eight heads of 64.
+/// [B, H, S, D] viewed as [B, S, H, D], with two sequences of three rows and eight heads of 64.
 void transpose(int64_t& row, int64_t& head, int& block_rows, int64_t& block) {
   row = 64, head = 3 * 64, block_rows = 3, block = 8 * 3 * 64;
 }
@@ -175,7 +175,7 @@ TEST(CudaLayerCheck, TransposedViews) {
                 a.out_head_stride = 2 * 64;
               }),
               HasSubstr("overlap"));
-  EXPECT_THAT(layer_error([](AttentionArgs& a) {  // sequences on each other
+  EXPECT_THAT(layer_error([](AttentionArgs& a) {  // overlapping sequences
                 transpose(a.out_row_stride, a.out_head_stride, a.out_block_rows, a.out_block_stride);
                 a.out_block_stride = 0;
               }),

@@ -19,7 +19,7 @@ PlanPolicy policy_of(const AttentionSpec& spec, const KernelChoice& choice) {
                      choice.max_split_tokens, spec.mask);
 }
 
-/// Of one part.
+/// Bytes of one part.
 int64_t part_bytes(const AttentionSpec& spec, const KernelChoice& choice, int partial_rows) {
   return int64_t{spec.num_kv_heads} * partial_rows *
          static_cast<int64_t>(sizeof(PartialState) +
@@ -43,7 +43,7 @@ Result<StepLayout> step_layout(const AttentionSpec& spec, const KernelChoice& ch
   out.limits = limits;
   FOVEA_RETURN_IF_ERROR(check_plan_limits(out.policy, limits));
   const ScheduleLimits most = schedule_limits(out.policy, limits);
-  // Kernels count (item, kv head) in 32 bits, and go beyond the last by twice the blocks of a launch.
+  // Kernels count (item, kv head) in 32 bits, and overshoot the last by up to twice the blocks of a launch.
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max() - (1 << 16);
   if (most.max_items > kMost / spec.num_kv_heads)
     return invalid("attention limits of " + std::to_string(limits.max_seqs) + " sequences, " +

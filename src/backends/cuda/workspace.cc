@@ -14,7 +14,8 @@ Result<size_t> cuda_workspace_bytes(const BackendInfo& info, FamilyOf family, co
   for (const KernelUse use : {KernelUse::decode, KernelUse::extend, KernelUse::extend_small}) {
     const Phase phase = use == KernelUse::decode ? Phase::decode : Phase::prefill;
     if (!info.capability.phases.has(phase)) continue;
-    // Of any device, as limits alone decide: kernels of few query rows a block have more work items.
+    // Covers any device, as the size depends on limits only: kernels with few query rows per block have more
+    // work items.
     for (const int shared_bytes : {kAnySharedBytes, shared_bytes_of(80), shared_bytes_of(86)}) {
       FOVEA_TRY(kernel, choose_kernel(family(spec, phase), spec, use, limits, shared_bytes));
       FOVEA_TRY(layout, step_layout(spec, kernel, limits));

@@ -55,7 +55,7 @@ class TorchNative : public AttentionBackend {
  public:
   const BackendInfo& info() const noexcept override { return torch_native_info(); }
 
-  /// None: a row's whole state lies on its thread's stack.
+  /// 0: a row's state is on its thread's stack.
   Result<size_t> workspace_bytes(const AttentionSpec& spec, const AttentionLimits& limits) const override {
     FOVEA_RETURN_IF_ERROR(check_supported(info(), spec));
     FOVEA_RETURN_IF_ERROR(check_limits(limits));

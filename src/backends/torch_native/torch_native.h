@@ -1,6 +1,6 @@
 #pragma once
-// TORCH_NATIVE: plain loops, one visible key at a time in ascending order. The oracle of every test (with
-// AttentionSpec::fp64_accumulate) and the backend that serves what the fast ones don't.
+// TORCH_NATIVE: plain loops, one visible key at a time in ascending order. The reference of every test (with
+// AttentionSpec::fp64_accumulate) and the fallback for what the fast backends don't serve.
 #include <memory>
 
 #include "fovea/attention_backend.h"

@@ -154,7 +154,7 @@ TEST(TorchNative, GoldenSoftCap) {
   ASSERT_EQ(t.run(), "");
   EXPECT_NEAR(t.lse[0], 46.08342773, 4e-6);
   EXPECT_EQ(t.o[0], 3.0f);
-  t.k = {1e30f};  // tanh saturates; it doesn't overflow
+  t.k = {1e30f};  // tanh saturates without overflow
   ASSERT_EQ(t.run(), "");
   EXPECT_EQ(t.lse[0], 50.0f);
 }
@@ -168,7 +168,7 @@ TEST(TorchNative, AlibiIsTheDistance) {
   t.k = {1, 1, 1};
   t.v = {1, 0, 0};
   ASSERT_EQ(t.run(), "");
-  // Row 0 stands at 1: distances 1 0 1; row 1 at 2: 2 1 0.
+  // Row 0 is at position 1: distances 1 0 1; row 1 at 2: 2 1 0.
   const double e = std::exp(-0.5);
   EXPECT_NEAR(t.o[0], e / (1 + 2 * e), 1e-7);
   EXPECT_NEAR(t.o[1], e * e / (1 + e + e * e), 1e-7);
@@ -230,7 +230,7 @@ TEST(TorchNative, TreeRowsSeeTheirAncestors) {
   t.k.assign(8, 0);
   t.v.assign(64, 0);
   for (int j = 0; j < 8; ++j)
-    t.v[j * 8 + j] = 1;  // o[j] > 0 tells that key j was seen
+    t.v[j * 8 + j] = 1;  // o[j] > 0 iff key j was seen
   ASSERT_EQ(t.run(), "");
   for (int i = 0; i < 6; ++i) {
     std::string seen;
@@ -240,7 +240,7 @@ TEST(TorchNative, TreeRowsSeeTheirAncestors) {
   }
 }
 
-/// Section 1.2 written out with a dense mask, sharing no line with the kernel.
+/// Section 1.2 with a dense mask; shares no code with the kernel.
 void dense(const Tiny& t, const std::vector<std::vector<bool>>& mask, std::vector<double>& o,
            std::vector<double>& lse) {
   const AttentionSpec& s = t.spec;
@@ -329,7 +329,7 @@ TEST(TorchNative, Fp64MatchesDenseMasks) {
   }
 }
 
-/// Codes, scales and strides by the definition of KvView, told apart by primes.
+/// Codes, scales and strides by the definition of KvView; primes distinguish them.
 TEST(TorchNative, ReadsScalesAndPackedPages) {
   AttentionSpec spec;
   spec.num_heads = spec.num_kv_heads = 1;
