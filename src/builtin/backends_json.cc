@@ -1,4 +1,4 @@
-// Yes-or-no columns are true, false or null (the document does not say).
+// Yes-or-no columns are true, false or null (the document does not mention it).
 #include "builtin/backends_json.h"
 
 #include <nlohmann/json.hpp>
@@ -34,7 +34,7 @@ Json compute_capability_json(const Capability& c) {
   return {{"min", number(c.min_compute_capability)}, {"max", number(c.max_compute_capability)}};
 }
 
-/// The sets that are larger than their universe's sample.
+/// Columns whose cells are only a sample of the set; the JSON has the whole set.
 const IntSet* int_set(const Capability& c, std::string_view id) {
   if (id == "page_sizes") return &c.page_sizes;
   if (id == "head_dims") return &c.head_dims;

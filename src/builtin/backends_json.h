@@ -5,8 +5,8 @@
 
 namespace fovea {
 
-/// All columns of all rows of `registry`, their documents' values, MLA prefill, priorities and what SGLang
-/// and Mini-SGLang document, as one JSON object: constraints for programs that choose settings.
+/// One JSON object with all columns of all rows of `registry`, their documented values, MLA prefill,
+/// priorities and the tables of SGLang and Mini-SGLang: constraints for programs that choose settings.
 std::string backends_json(const BackendRegistry& registry);
 
 }  // namespace fovea

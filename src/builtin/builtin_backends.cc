@@ -27,7 +27,7 @@ const BackendRegistry& project_backends() {
 const BackendRegistry& builtin_backends() {
   if (cuda_built()) return project_backends();
   static const BackendRegistry registry = [] {
-    static std::deque<BackendInfo> rows;  // addresses last
+    static std::deque<BackendInfo> rows;  // a deque keeps addresses stable
     BackendRegistry r;
     for (const BackendRegistry::Entry& entry : project_backends().entries()) {
       const BackendInfo& info = *entry.info;

@@ -1,4 +1,4 @@
-// What the program's own rows make of models like those of the documents, on every class of devices.
+// Selection among the built-in rows for models like those of the documentation, on every class of devices.
 #include "attention/select_test_support.h"
 #include "builtin/project_backends.h"
 #include "device/gpu.h"
@@ -40,7 +40,7 @@ Selection on(const char* device, const AttentionSpec& spec, const AttentionConfi
   return s.ok() ? *s : Selection{};
 }
 
-/// "PREFILL,DECODE", of what serves or would with its kernels; "none" where nothing does.
+/// "PREFILL,DECODE" of the backends that serve or would serve if they were built; "none" where none does.
 std::string choice(const char* device, const AttentionSpec& spec, const AttentionConfig& config = {}) {
   const Selection s = on(device, spec, config);
   const auto label = [](const PhaseSelection& p) {
@@ -78,7 +78,7 @@ TEST(Builtin, FirstChoiceByDevice) {
   EXPECT_EQ(choice("sm90", deepseek_sparse()), "FLASHMLA_SPARSE,FLASHMLA_SPARSE");
 }
 
-/// "VALUE from WHOM" of a decision.
+/// "VALUE from SOURCE" of a resolved value.
 std::string value_of(const Selection& s, std::string_view key) {
   for (const ResolvedValue& value : s.resolved)
     if (value.key == key) return value.value + " from " + value.from;

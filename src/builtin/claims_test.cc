@@ -1,4 +1,4 @@
-// What the rows claim and what the kernels' select() takes are two tables: no claim may be without a kernel.
+// The claims of the rows and the kernels' select() are separate tables: every claim must have a kernel.
 #include <gtest/gtest.h>
 
 #include "attention/batch_check.h"
@@ -13,7 +13,7 @@ struct Row {
   FamilyOf families;
 };
 
-/// Those with CUDA kernels; FLASHINFER also as it is with its CUDA cores asked for.
+/// The rows with CUDA kernels; FLASHINFER also with CUDA cores requested.
 std::vector<Row> rows() {
   std::vector<Row> out;
   for (const auto& entry : project_backends().entries()) {
@@ -25,7 +25,7 @@ std::vector<Row> rows() {
   return out;
 }
 
-/// How many of the specs of one head size the row claims; each of them must have a kernel for every use.
+/// The number of specs of one head size that the row claims; each of them must have a kernel for every use.
 int claimed(const Row& row, int head_dim, int group) {
   int count = 0;
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16})

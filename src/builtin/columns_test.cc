@@ -129,7 +129,7 @@ TEST(Columns, TheUniverseHoldsClaimedAndUnclaimedValuesOfBuiltBackends) {
   }
 }
 
-/// What `c` says of a cell; nullopt for columns that other tests look at.
+/// Whether `c` claims a cell; nullopt for columns covered by other tests.
 std::optional<bool> stated_by(const Capability& c, const Cell& cell) {
   const int number = std::atoi(cell.value.c_str());
   if (cell.column == "page_sizes") return c.page_sizes.has(number);

@@ -1,14 +1,14 @@
 #pragma once
-// Makes what was selected, with the settings that are a backend's own.
+// Creates the selected backend, with backend-specific settings.
 #include <memory>
 
 #include "fovea/attention_backend.h"
 
 namespace fovea {
 
-/// The backend of `info`, a row of `registry`: as its entry makes it, but for
-/// AttentionConfig::flashinfer_use_tensor_cores, which is builtin_backends()' own FLASHINFER's. Error: it is
-/// not in this build.
+/// The backend of `info`, a row of `registry`, created by its entry;
+/// AttentionConfig::flashinfer_use_tensor_cores is applied to the FLASHINFER of builtin_backends(). Error:
+/// the backend is not in this build.
 Result<std::unique_ptr<AttentionBackend>> create_backend(const BackendInfo& info,
                                                          const AttentionConfig& config,
                                                          const BackendRegistry& registry);

@@ -1,5 +1,5 @@
-// What selection accepts for a device is what plan() takes there, over the whole grid of what they can be
-// asked, and both on devices that this machine does not have.
+// Selection and plan() accept the same specs on a device, over the whole grid of specs, including devices
+// that this machine does not have.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kDevices[] = {"sm75", "sm80",  "sm86",  "sm87",  "sm89",
                                     "sm90", "sm100", "sm103", "sm120", "sm121"};
 constexpr int kGqaRatios[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 32, 64, 128};
-/// A single sequence, some, and as many as a large server has.
+/// A single sequence, a few, and as many as on a large server.
 constexpr AttentionLimits kLimits[] = {
     {1, 1, 2048, 2048}, {16, 512, 65536, 8192}, {512, 16384, 1 << 22, 1 << 17}};
 
@@ -41,7 +41,7 @@ constexpr Mask kMasks[] = {
 
 using HeadDims = std::vector<std::pair<int, int>>;
 
-/// Of K and V: multiples of 8 to 512, and pairs that models have.
+/// Head sizes of K and V: multiples of 8 up to 512, and pairs used by models.
 HeadDims all_head_dims() {
   HeadDims out;
   for (int d = 8; d <= 512; d += 8)
@@ -50,7 +50,7 @@ HeadDims all_head_dims() {
     out.push_back(pair);
   return out;
 }
-/// One or two for each compiled size.
+/// One or two head sizes for each compiled size.
 const HeadDims kSomeHeadDims = {{64, 64},   {72, 72},   {96, 96},   {128, 128}, {192, 128},
                                 {192, 192}, {256, 256}, {264, 264}, {512, 512}};
 
@@ -60,7 +60,8 @@ struct Row {
   FamilyOf families;
 };
 
-/// FLASHINFER in each of its ways, which AttentionConfig tells apart and selection does not.
+/// Rows with CUDA kernels. FLASHINFER has further rows for each value of flashinfer_use_tensor_cores, which
+/// selection does not distinguish.
 std::vector<Row> rows() {
   std::vector<Row> out;
   for (const auto& entry : project_backends().entries()) {
@@ -74,7 +75,7 @@ std::vector<Row> rows() {
   return out;
 }
 
-/// The host's part of a plan, as CudaAttention::make_plan() has it; "" = it is made.
+/// The error of the host part of a plan, as in CudaAttention::make_plan(); "" = none.
 std::string plan_error(const Row& row, const AttentionSpec& spec, const AttentionLimits& limits,
                        const DeviceInfo& device, Phase phase) {
   const auto bytes = cuda_workspace_bytes(*row.info, row.families, spec, limits);
@@ -98,7 +99,7 @@ struct Counts {
 
 class Grid {
  public:
-  /// Of one device, all rows; `spec` but for its sizes.
+  /// Compares selection and plan() for one row, spec and device.
   void add(const Row& row, const AttentionSpec& spec, const DeviceInfo& device, const char* mask) {
     for (const Phase phase : {Phase::prefill, Phase::decode}) {
       const auto reasons = validate(*row.info, spec, device, phase);
@@ -131,8 +132,8 @@ constexpr KvCacheDType kKvDTypes[] = {KvCacheDType::auto_,
                                       KvCacheDType::int8_per_token_head,
                                       KvCacheDType::nvfp4};
 
-/// Every mask, size of heads and type with one and with four query heads of a KV head; every ratio with every
-/// mask at some sizes.
+/// Every mask, head size and type with one and with four query heads per KV head; every ratio with every mask
+/// at some sizes.
 template <class F>
 void for_each_spec(F&& f) {
   const HeadDims every = all_head_dims();

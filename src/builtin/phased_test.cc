@@ -11,7 +11,7 @@
 namespace fovea {
 namespace {
 
-/// What a fake backend was asked to do.
+/// A call of a fake backend.
 struct Call {
   std::string what;
   std::vector<int32_t> q_offsets, kv_lens;
@@ -76,7 +76,7 @@ class Phased : public ::testing::Test {
       out.push_back(c.what);
     return out;
   }
-  /// One step of three layers over sequences of these query lengths, the first `decodes` of them decodes.
+  /// One step of three layers over sequences of these query lengths; the first `decodes` of them decode.
   void step(PhasedAttention& attention, std::vector<int> q_lens, int decodes) {
     q_offsets_ = {0};
     kv_lens_.clear();
@@ -127,7 +127,7 @@ TEST_F(Phased, PlansOnceAStepAndRunsOnceALayer) {
 TEST_F(Phased, CountsWhatEachPhaseDid) {
   PhasedAttention attention = two();
   step(attention, {1, 1}, 2);  // 11 and 21 keys
-  // Per key 8 elements of 4 bytes, per row 2 heads of as many.
+  // Per key 8 elements of 4 bytes, per row 2 heads of the same size.
   EXPECT_EQ(attention.use(Phase::decode).calls, 3);
   EXPECT_EQ(attention.use(Phase::decode).work.bytes, 3 * (32 * 32 + 2 * 64));
   EXPECT_EQ(attention.use(Phase::decode).work.flops, 3 * 2 * 32 * 16);
@@ -194,7 +194,7 @@ TEST_F(Phased, PageListsAreSplitWithTheStep) {
   args.kv = {k, v, KvCacheDType::float32, 1, 1, 1, 1, 1, 1, 1};
   EXPECT_TRUE(attention.forward(args, stream_).ok());
   EXPECT_THAT(std::span(out_).first(4), ::testing::ElementsAre(40, 10, 20, 25));
-  meta.kv_indptr = std::span(indptr).first(2);  // too short for the prefill's part: not taken for a table
+  meta.kv_indptr = std::span(indptr).first(2);  // too short for the prefill part: refused, not ignored
   EXPECT_FALSE(attention.plan(spec_, limits, meta, 2, {}, stream_).ok());
 }
 

@@ -1,10 +1,10 @@
 #pragma once
-// The backends of the project, whatever this program was compiled with.
+// All backends of the project, independent of how this program was compiled.
 #include "fovea/attention_backend.h"
 
 namespace fovea {
 
-/// As builtin_backends() of a program with everything: what documents and tests of selection speak of. In a
+/// builtin_backends() of a program with all backends, for the documentation and tests of selection. In a
 /// program without CUDA its CUDA backends can't be created.
 const BackendRegistry& project_backends();
 

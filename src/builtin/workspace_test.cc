@@ -31,7 +31,8 @@ size_t bytes(const AttentionSpec& spec, const AttentionLimits& limits) {
 }
 
 TEST(CudaWorkspace, HoldsPartialResultsOnlyOfWhatMayBeSplit) {
-  // A split of decode has 1024 keys, 512 within limits of few sequences: those that fit one leave none.
+  // A decode split has 1024 keys, 512 within limits of few sequences: a single split needs no partial
+  // results.
   EXPECT_LT(bytes(llama(), {64, 64, 64 * 512, 512}), size_t{1} << 17);
   // 8 heads of 4 rows of 128 columns and a state, for each split.
   const size_t part = size_t{8} * 4 * (128 * 4 + 8);
@@ -44,7 +45,7 @@ TEST(CudaWorkspace, LimitsOfFewSequencesTakeTheirKernel) {
     const auto choice = choose_kernel(Family::sm80, llama(), KernelUse::decode, limits, kAnySharedBytes);
     return choice.ok() && choice->kernel.fused_combine;
   };
-  // 8 heads of 8 splits of 1024 keys: two sequences are 128 of them.
+  // 8 heads x 8 splits of 1024 keys: two sequences have 128 splits.
   EXPECT_TRUE(merges({1, 1, 8192, 8192}));
   EXPECT_TRUE(merges({2, 2, 16384, 8192}));
   EXPECT_FALSE(merges({3, 3, 24576, 8192}));
@@ -86,7 +87,7 @@ TEST(CudaWorkspace, TunedChoicesDoNotDependOnLimits) {
 }
 
 TEST(CudaWorkspace, LargeLimitsSplitFewerRowsOfASequence) {
-  // 256 sequences and a million keys: rows of drafts would be 16 times the partial results.
+  // 256 sequences and a million keys: draft rows would need 16 times the partial results.
   const AttentionLimits limits = {256, 8192, 1 << 20, 1 << 17};
   EXPECT_LT(bytes(llama(), limits), size_t(kMostPartialBytes) + (size_t{8} << 20));
   const auto small = choose_kernel(Family::sm80, llama(), KernelUse::decode, {4, 64, 65536, 16384},

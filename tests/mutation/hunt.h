@@ -16,10 +16,10 @@ struct HuntOptions {
   DeviceInfo device = {};      ///< that this program runs on
   Machine* machine = nullptr;  ///< where cases run; null = on the CPU
   uint64_t seed = 1;
-  int threads = 0;  ///< cases at a time; 0 = one per CPU that this process may use
+  int threads = 0;  ///< concurrent cases; 0 = one per CPU that this process may use
 };
 
-/// What a case found.
+/// A case that found a defect.
 struct Catch {
   uint64_t number = 0;  ///< the argument of `fovea conformance --backend ... --case`
   std::string row;      ///< the argument of its --row; "" = none

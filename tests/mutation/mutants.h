@@ -25,7 +25,7 @@ struct Defect {
   std::vector<std::string_view> families = {};
 };
 
-/// All of them; names are unique.
+/// All defects; names are unique.
 const std::vector<Defect>& defects();
 
 /// Whether the kernels of this row can have the defect.

@@ -254,8 +254,8 @@ Status check_same_arrays(const BatchMeta& captured, const BatchMeta& meta) {
 }
 
 /// AttentionParams::planned for a forward on `stream`. The first forward after a schedule waits for all
-/// preceding work before it lets later kernels begin, so that the next forwards on its stream can rely on the
-/// schedule being complete. A capture without the schedule begins after all work before its replay is done.
+/// preceding work before it lets later kernels begin, so that the next forwards on its stream find schedule
+/// and page lists complete. A capture without the schedule begins after all work before its replay is done.
 Result<bool> is_planned(const CudaPlan& plan, const CudaStream& stream) {
   const void* const handle = stream.handle();
   const bool follows = plan.forwarded.exchange(handle, std::memory_order_relaxed) == handle;

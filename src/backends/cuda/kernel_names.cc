@@ -60,7 +60,8 @@ std::vector<KernelName> names_of(const KernelChoice& choice, const LaunchRecord&
   const KernelInfo& k = choice.kernel;
   const std::string family(to_string(choice.family));
   std::string instance = kind_of(choice) + " " + name_of(k.q);
-  // One sm80 prefill kernel serves all 8-bit key types.
+  // One sm80 prefill kernel serves all 8-bit key types; portable kernels are compiled for one product type,
+  // independent of the stored type.
   const bool extend8 = choice.family == Family::sm80 && k.kind != KernelKind::decode && k.kv != KvType::same;
   instance += extend8 ? " kv=8-bit" : name_of(k.kv);
   instance += " D=" + std::to_string(k.head_dim);

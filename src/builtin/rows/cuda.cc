@@ -12,7 +12,7 @@ namespace {
 constexpr int kMaxHeadDim = 512;
 constexpr int kMaxEightBitHeadDim = 256;
 
-/// The 16-bit types are read beside queries of the same type only (the table refuses those of 32 bits).
+/// 16-bit caches are read only with queries of the same type (the table refuses 32-bit queries).
 bool is_another_type(KvCacheDType stored, DType dtype) {
   return size_of(stored) == 2 && stored != resolve(KvCacheDType::auto_, dtype);
 }
@@ -33,7 +33,7 @@ Capability sm80_capability() {
                 Feature::verify,      Feature::tree_mask,  Feature::non_causal,     Feature::lse,
                 Feature::native_page, Feature::kv_sharing, Feature::per_head_scales};
   c.phases = kBothPhases;
-  // Not chunking: how many query rows a sequence has decides whether its keys are split.
+  // Not chunking: the number of query rows of a sequence decides whether its keys are split.
   c.invariance = {Invariance::run, Invariance::batch, Invariance::page_size};
   c.graph = GraphSupport::always;
   c.device = DeviceKind::cuda;

@@ -1,5 +1,5 @@
-// Attention without softmax: a state of fixed size takes the place of keys and values, so that columns about
-// heads, pages and masks have nothing to say.
+// Attention without softmax: a state of fixed size replaces keys and values, so that columns for heads, pages
+// and masks do not apply.
 #include "attention/row.h"
 #include "builtin/rows/rows.h"
 

@@ -8,7 +8,7 @@ namespace {
 using namespace rows;
 using enum Feature;
 
-/// FlashInfer's kernel is compiled for these sizes of the part without RoPE.
+/// FlashInfer's kernel is compiled for these sizes of the dimensions without RoPE.
 std::optional<Reason> check_flashinfer(const AttentionSpec& spec, const DeviceInfo&) {
   const int nope = spec.mla_nope_head_dim;
   if (nope == 0 || nope == 64 || nope == 128 || nope == 192) return {};
@@ -22,7 +22,7 @@ std::optional<Reason> check_flash_attn(const AttentionSpec&, const DeviceInfo& d
   return Reason{"FlashAttention MLA not supported on this device", {}};
 }
 
-/// DeepSeek R1's, which the kernel is compiled for; 0 = not known.
+/// The kernel is compiled for DeepSeek R1's dimensions; 0 = not known.
 std::optional<Reason> check_r1_dims(const AttentionSpec& spec, const DeviceInfo&) {
   if (spec.mla_nope_head_dim == 0) return {};
   if (spec.mla_nope_head_dim == 128 && spec.mla_rope_head_dim == 64 && spec.mla_v_head_dim == 128) return {};
@@ -113,7 +113,7 @@ std::vector<BackendInfo> make_rows() {
        .description = "TokenSpeed's MLA for Blackwell and fp8 caches",
        .supports_combination = check_r1_dims});
 
-  // SGLang's own. They only decode there; another one prefills.
+  // SGLang's own backends. They only decode there; another backend prefills.
   const auto decodes = [](Capability c) {
     c.dtypes = kHalf;
     c.page_sizes = {32, 64};

@@ -1,4 +1,4 @@
-// MLA prefill, which is not absorbed: vLLM's table, its flags included.
+// MLA prefill, which is not absorbed: vLLM's table, including its flags.
 #include "attention/row.h"
 #include "builtin/rows/rows.h"
 
@@ -29,7 +29,7 @@ Capability prefill(int min_cc, int max_cc) {
                   .device = DeviceKind::cuda,
                   .min_compute_capability = min_cc,
                   .max_compute_capability = max_cc};
-  // It reads keys and values that were just projected up from the cache, whatever that stores.
+  // It reads keys and values that were just up-projected from the cache, so any cache dtype works.
   for (unsigned i = 0; i < static_cast<unsigned>(KvCacheDType::count_); ++i)
     c.kv_dtypes.insert(static_cast<KvCacheDType>(i));
   return vllm(c);

@@ -1,4 +1,4 @@
-// What SGLang's and Mini-SGLang's documents have and vLLM's tables do not; other vendors' devices.
+// Backends in SGLang's and Mini-SGLang's documents that vLLM's tables lack; other vendors' devices.
 #include "attention/row.h"
 #include "builtin/rows/rows.h"
 
@@ -8,7 +8,7 @@ namespace {
 using namespace rows;
 using enum Feature;
 
-/// SGLang's tables tell neither head sizes nor, of most, page sizes: any.
+/// SGLang's tables list no head sizes and, for most backends, no page sizes: any.
 Capability any_size(Capability c) {
   c.head_dims = IntSet::any();
   if (c.page_sizes.empty()) {
@@ -18,7 +18,7 @@ Capability any_size(Capability c) {
   return sglang(c);
 }
 
-/// Serves MLA as well as the others; `mla` is unstated so that neither is refused.
+/// Serves MLA models and others; `mla` is unstated so that neither is refused.
 constexpr FeatureSet kAlsoMla = {mla};
 
 Capability also_mla(Capability c) {

@@ -7,8 +7,8 @@
 namespace fovea {
 namespace {
 
-/// The first five rows are those of the page that has these columns. The later page that added the last three
-/// has come down without its ticks; theirs are from the two tables of 2026, "-" where those do not say.
+/// The first five rows are from the page with these columns. The copy of the later page that added the last
+/// three rows lacks its tick marks; those are from the two tables of 2026, "-" where these do not mention it.
 PeerTable sglang() {
   return {"sglang",
           "SGLang, five columns",

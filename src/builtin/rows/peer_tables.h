@@ -1,5 +1,6 @@
 #pragma once
-// What SGLang's and Mini-SGLang's documents and code say, as they say it, to be shown beside our tables.
+// Tables of SGLang's and Mini-SGLang's documents and code in their own wording, for display beside our
+// tables.
 #include <span>
 #include <string_view>
 #include <vector>
@@ -9,8 +10,8 @@ namespace fovea {
 struct PeerRow {
   std::string_view title;                    ///< the document's: "FA3", "trtllm"
   std::string_view backend = {};             ///< our name; empty = none
-  std::string_view version = {};             ///< ours, where the row is of one version
-  std::vector<std::string_view> cells = {};  ///< one for each column: "yes", "no", "-" (not said), or a text
+  std::string_view version = {};             ///< ours, if the row describes one version
+  std::vector<std::string_view> cells = {};  ///< per column: "yes", "no", "-" (not mentioned), or a text
 };
 
 struct PeerTable {
@@ -23,7 +24,7 @@ struct PeerTable {
 };
 
 std::span<const PeerTable> peer_tables();
-/// By id; one that is not there is our own bug.
+/// The table with this id, which must exist.
 const PeerTable& peer_table(std::string_view id);
 
 }  // namespace fovea

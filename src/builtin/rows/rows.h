@@ -1,6 +1,6 @@
 #pragma once
-// What the documents of vLLM, SGLang and Mini-SGLang say of their attention backends: the rows of those that
-// the project has no CPU kernels for, and what a built one's namesake does there.
+// The attention backends in the documents of vLLM, SGLang and Mini-SGLang: rows of the backends for which the
+// project has no CPU kernels, and the documented capability of the built backends of the same names.
 #include <span>
 #include <string_view>
 #include <vector>
@@ -9,19 +9,19 @@
 
 namespace fovea {
 
-/// Every row but the CPU's, in the order of the documents. Those that the project has CUDA kernels for
-/// (`absent` is empty) say what these do.
+/// All rows except the CPU's, in the order of the documents. Rows with CUDA kernels of the project (`absent`
+/// is empty) have the capability of these kernels.
 const std::vector<const BackendInfo*>& document_rows();
 
-// Its parts, a file each.
+// Its parts, one file each.
 std::span<const BackendInfo> standard_rows();    ///< vLLM's table of multi-head attention
 std::span<const BackendInfo> mla_rows();         ///< vLLM's and SGLang's of MLA
 std::span<const BackendInfo> sparse_mla_rows();  ///< vLLM's of sparse MLA
 std::span<const BackendInfo> linear_rows();      ///< attention without softmax, state instead of pages
 std::span<const BackendInfo> rocm_rows();        ///< AMD
-std::span<const BackendInfo> other_rows();       ///< what only SGLang and Mini-SGLang have; other vendors
+std::span<const BackendInfo> other_rows();       ///< only in SGLang and Mini-SGLang; other vendors
 
-/// One way of MLA prefill, as vLLM tells it.
+/// One MLA prefill backend, as documented by vLLM.
 struct MlaPrefillRow {
   BackendInfo info;
   std::string_view title;            ///< "TRT-LLM Ragged"

@@ -228,7 +228,7 @@ TEST(Rows, CombinationsThatTheSm80KernelsLack) {
   spec.kv_dtype = KvCacheDType::float16;
   EXPECT_THAT(combination(fa2, spec, "sm80"),
               ElementsAre("a KV cache of float16 beside queries of bfloat16 not supported"));
-  spec.kv_dtype = KvCacheDType::float32;  // the table's to refuse, in its words alone
+  spec.kv_dtype = KvCacheDType::float32;  // refused by the table only
   EXPECT_THAT(combination(fa2, spec, "sm80"), IsEmpty());
   const std::pair<KvCacheDType, const char*> eight_bit[] = {
       {KvCacheDType::fp8_e4m3, "fp8_e4m3"},

@@ -1,5 +1,5 @@
-// Sparse multi-head latent attention (DeepSeek V3.2 and V4, GLM-5): vLLM's tables. Two of its rows say "no"
-// under Sparse although they serve nothing else; here they say "yes".
+// Sparse multi-head latent attention (DeepSeek V3.2 and V4, GLM-5): vLLM's tables. Two of its rows have "no"
+// under Sparse although they serve nothing else; here they have "yes".
 #include "attention/row.h"
 #include "builtin/rows/rows.h"
 

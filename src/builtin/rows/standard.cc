@@ -1,5 +1,5 @@
-// vLLM's table of standard attention. What its first release of the table has is from there; versions, rows
-// and columns that came later (FA4, XQA, non-causal, graph levels) are from the later ones.
+// vLLM's table of standard attention: the contents of its first release, with versions, rows and columns that
+// were added later (FA4, XQA, non-causal, graph levels) from later releases.
 #include <deque>
 
 #include "attention/row.h"
@@ -14,16 +14,16 @@ using enum Feature;
 
 constexpr FeatureSet kSpeculative = {verify, tree_mask};  // SGLang's "top-k = 1" and "top-k > 1"
 
-/// `row` of vLLM's table, with what the other documents have beyond it; the table's stays in `documented`.
+/// `row` of vLLM's table, extended by the other documents; `documented` keeps the table's own capability.
 template <class F>
 BackendInfo extended(BackendInfo row, F extend) {
-  static std::deque<Capability> documents;  // addresses last
+  static std::deque<Capability> documents;  // a deque keeps addresses stable
   row.documented = &documents.emplace_back(row.capability);
   extend(row.capability);
   return row;
 }
 
-/// vLLM takes FA2 for other sizes on Blackwell; 192 is that of DeepSeek's prefill.
+/// vLLM uses FA2 for other sizes on Blackwell; 192 is the size of DeepSeek's prefill.
 std::optional<Reason> check_fa4(const AttentionSpec& spec, const DeviceInfo& device) {
   if (device.compute_capability / 10 != 10 || spec.head_dim <= 128 || spec.head_dim == 192) return {};
   return Reason{"FlashAttention 4 takes head sizes up to 128, and 192, on compute capability 10.x",
@@ -58,7 +58,7 @@ std::vector<BackendInfo> make_rows() {
     if (row.absent.empty()) row.absent = kNoCuda;
     out.push_back(std::move(row));
   };
-  /// What the project's kernels do in the place of the document's.
+  /// Adds a row with the capability of the project's kernels instead of the document's.
   const auto add_built = [&out](BackendInfo row, Capability (*ours)() = sm80_capability) {
     out.push_back(extended(std::move(row), [ours](Capability& c) { c = ours(); }));
     out.back().supports_combination = check_sm80;
@@ -70,7 +70,7 @@ std::vector<BackendInfo> make_rows() {
     return vllm(c);
   };
 
-  // vLLM's can be had on Blackwell by switching TRTLLM off; SGLang and Mini-SGLang run it on every later GPU.
+  // vLLM uses it on Blackwell when TRTLLM is disabled; SGLang and Mini-SGLang run it on every later GPU.
   add_built(
       {.name = "FLASHINFER",
        .aliases = {"flashinfer", "fi"},
