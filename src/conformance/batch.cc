@@ -43,8 +43,7 @@ void fill_nan(std::byte* data, DType dtype, int64_t elements) {
   }
 }
 
-/// Writes `value` as the cache stores it, which holds it exactly, or all but for the rounding of code x
-/// scale.
+/// Writes `value` as the cache stores it: exactly, or up to the rounding of code x scale.
 void put(std::byte* data, KvCacheDType dtype, int64_t index, float value, float scale) {
   switch (dtype) {
     case KvCacheDType::float32: return put(data, DType::f32, index, value);
@@ -59,7 +58,7 @@ void put(std::byte* data, KvCacheDType dtype, int64_t index, float value, float 
   }
 }
 
-/// What must not be read: NaN, and where there is none, -128, which nobody writes.
+/// Poisons elements that must not be read: NaN, or -128 for types without NaN, a code that is never written.
 void fill_nan(std::byte* data, KvCacheDType dtype, int64_t elements) {
   switch (dtype) {
     case KvCacheDType::float32: return fill_nan(data, DType::f32, elements);
@@ -72,7 +71,7 @@ void fill_nan(std::byte* data, KvCacheDType dtype, int64_t elements) {
   }
 }
 
-/// Strides of KvPlace::gaps: more than what they skip, by another number at each level.
+/// Strides of KvPlace::gaps: larger than dense strides, by a different amount at each level.
 void spread(KvView& kv, bool nhd, int num_kv_heads, int64_t gap) {
   const auto widen = [&](int64_t& slot, int64_t& head, int64_t& page) {
     if (kv.form == KvForm::strided) {
@@ -86,7 +85,8 @@ void spread(KvView& kv, bool nhd, int num_kv_heads, int64_t gap) {
   widen(kv.v_slot_stride, kv.v_head_stride, kv.v_page_stride);
 }
 
-/// True for keys that some row of the sequence may read. What a tree hides is read: its scores are.
+/// True for keys that some row of the sequence may read. Keys hidden by a tree count, as their scores are
+/// computed.
 std::vector<bool> seen_keys(MaskSpec mask, const Problem& problem, const Sequence& s) {
   mask.tree = false;
   std::vector<bool> seen(static_cast<size_t>(s.n_k));
@@ -156,7 +156,7 @@ void Batch::lay_out_queries(const Problem& problem, const Layout& layout) {
   args_.q = q_.data();
 }
 
-/// Rows of ragged tensors: those of a sequence one after another, with nobody's rows between.
+/// Rows of ragged tensors: contiguous for each sequence, with some unowned rows between sequences.
 void Batch::place_rows(const Problem& problem, const Layout& layout) {
   num_pages_ = layout.null_page ? 1 : 0;
   for (const Sequence& s : problem.seqs) {
@@ -169,7 +169,7 @@ void Batch::place_rows(const Problem& problem, const Layout& layout) {
   num_pages_ = std::max<int64_t>(num_pages_, 1);
 }
 
-/// Decides which pages each sequence has; some are nobody's.
+/// Decides which pages each sequence has; some pages are unowned.
 void Batch::place_pages(const Problem& problem, const Layout& layout) {
   const int page_size = problem.spec.page_size;
   constexpr int kUnowned = 3;
@@ -205,7 +205,7 @@ void Batch::place_pages(const Problem& problem, const Layout& layout) {
     pages_[b].resize(counts[b]);
   for (size_t at = 0; at < wanted.size(); ++at)
     pages_[wanted[at].first][wanted[at].second] = order[at];
-  // A whole page of the prefix is that of the first sequence which has it.
+  // All sequences share the first owner's page for each whole page of the prefix.
   for (int i = 0; i < shared; ++i) {
     int32_t owned = -1;
     for (size_t b = 0; b < pages_.size(); ++b) {
@@ -285,7 +285,7 @@ void Batch::lay_out_cache(const Problem& problem, const Layout& layout) {
   if (layout.page_lists) make_page_lists(problem);
 }
 
-/// K and V of all pages, poison in them.
+/// Allocates K and V of all pages, poisoned.
 void Batch::allocate_cache(const Layout& layout) {
   KvView& kv = args_.kv;
   const auto element = static_cast<int64_t>(size_of(kv.dtype));
@@ -296,7 +296,8 @@ void Batch::allocate_cache(const Layout& layout) {
       fill_nan(region.data(), kv.dtype, num_pages_ * dense);
       return region;
     }
-    // The last page is beyond 2^31 elements by more than any page's size, its stride whole loads of 16 bytes.
+    // The last page is beyond 2^31 elements by more than a page's size; strides are multiples of 16-byte
+    // loads.
     const int64_t apart = ((int64_t{1} << 31) + (int64_t{1} << 22)) / std::max<int64_t>(num_pages_ - 1, 1);
     page_stride = std::max(dense, (apart + 15) / 16 * 16);
     HostRegion region = HostRegion::sparse(static_cast<size_t>(num_pages_ * page_stride * element));
@@ -312,9 +313,9 @@ void Batch::allocate_cache(const Layout& layout) {
   v_ = place(kv.v_page_stride, v_used_);
 }
 
-/// Token `j` into its slot.
+/// Stores token `j` in its slot.
 void Batch::store(const Sequence& s, int64_t j, int64_t page, const AttentionSpec& spec) {
-  if (k_.data() == nullptr || v_.data() == nullptr) return;  // upload_args() says so
+  if (k_.data() == nullptr || v_.data() == nullptr) return;  // upload_args() reports it
   const KvView& kv = args_.kv;
   const int64_t heads = spec.num_kv_heads, d = spec.head_dim, dv = spec.v_head_dim;
   const int64_t slot = j % kv.page_size, x = x_of(kv.dtype);
@@ -340,7 +341,7 @@ void Batch::store(const Sequence& s, int64_t j, int64_t page, const AttentionSpe
   }
 }
 
-/// The table's rows as lists, some with an entry too many.
+/// The table's rows as lists, some with an extra entry.
 void Batch::make_page_lists(const Problem& problem) {
   const auto stride = meta_.page_table_stride;
   Random random(problem.seqs.size());

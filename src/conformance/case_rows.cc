@@ -1,4 +1,4 @@
-// Rows of a case space: pairwise ones, such as engines have, and large ones.
+// Rows of a case space: pairwise rows, rows common in engines, and large rows.
 #include <algorithm>
 #include <utility>
 
@@ -30,8 +30,8 @@ std::vector<Levels> CaseSpace::rows(uint64_t seed, const Levels& fixed, std::vec
 }
 
 Hints CaseSpace::hints() const {
-  // Nothing but the causal limit; then what every fast kernel has beside it; then any mask, of cases that are
-  // neither large nor far: those cost most, and the last hint leaves enough of them.
+  // Only the causal limit; what every fast kernel supports in addition; any mask. None of these is far: far
+  // cases cost most, and the last hint leaves enough of them.
   const auto set = [&](Levels& row, std::initializer_list<Knob> knobs) {
     for (const Knob knob : knobs)
       row[static_cast<size_t>(knob)] = 0;
@@ -42,7 +42,7 @@ Hints CaseSpace::hints() const {
   set(fast, {Knob::head_scales, Knob::sink_tokens, Knob::spans, Knob::tree, Knob::score, Knob::scale});
   Levels plain_mask = fast;
   set(plain_mask, {Knob::type, Knob::mask, Knob::window, Knob::sides, Knob::chunk});
-  // Decodes of many sequences have kernels of their own.
+  // Decodes of many sequences have separate kernels.
   Levels decode = plain_mask;
   const auto level_of = [&](Knob knob, auto value) {
     const auto& levels = levels_[static_cast<size_t>(knob)];
@@ -57,7 +57,7 @@ Hints CaseSpace::hints() const {
 
 std::vector<Levels> CaseSpace::weighted_rows(uint64_t seed, int count, const Weights& weights,
                                              const Levels& fixed) const {
-  // What any case may have, beside the knobs with weights.
+  // Knobs that are drawn uniformly, in addition to those with weights.
   constexpr Knob kFree[] = {Knob::phase,         Knob::kv_layout, Knob::values,     Knob::page_order,
                             Knob::null_page,     Knob::poison,    Knob::padding,    Knob::shared_pages,
                             Knob::past_kv_ready, Knob::threads,   Knob::page_lists, Knob::lse,
@@ -74,7 +74,7 @@ std::vector<Levels> CaseSpace::weighted_rows(uint64_t seed, int count, const Wei
       for (size_t i = 0; i < levels.size(); ++i)
         if (levels[i].value == value) row[static_cast<size_t>(knob)] = static_cast<int>(i);
     }
-    // V as wide as Q and K where that may be.
+    // Prefer V with the head size of Q and K where that is allowed.
     const auto v = static_cast<size_t>(Knob::v_head_dim);
     if (const int drawn = std::exchange(row[v], 0); !allowed(row) || random.chance(10)) row[v] = drawn;
     for (size_t k = 0; k < fixed.size(); ++k)

@@ -1,4 +1,4 @@
-// Which rows are allowed, and the spec and the cells that a row has.
+// Which rows are allowed, and the spec and the cells of a row.
 #include "conformance/case_space.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ static_assert(std::size(kNames) == static_cast<size_t>(Knob::count_));
 /// Elements of one page of K: bounds the memory that a case fills with NaN.
 constexpr int64_t kMaxPageElements = int64_t{1} << 21;
 
-/// What CaseSpace::combinations_ goes by.
+/// The knobs of CaseSpace::combinations_.
 constexpr Knob kCombined[] = {Knob::dtype, Knob::kv_dtype, Knob::head_dim, Knob::v_head_dim};
 
 }  // namespace
@@ -67,7 +67,7 @@ void CaseSpace::find_combinations() {
       row[i++] = 0;
     more = i < kKnobs;
   }
-  if (found.front()) combinations_ = std::move(found);  // else the plain row is refused for something else
+  if (found.front()) combinations_ = std::move(found);  // else the plain row is refused for another reason
 }
 
 bool CaseSpace::allowed_combination(const Levels& row) const {
@@ -95,7 +95,7 @@ bool CaseSpace::allowed(const Levels& row) const {
 }
 
 bool CaseSpace::allowed_masks(const Levels& row) const {
-  // `test` of two knobs that are both set.
+  // `test` of two knobs; true if one of them is unset.
   const auto both = [&](Knob a, Knob b, auto test) {
     const auto x = value(row, a), y = value(row, b);
     return !x || !y || test(*x, *y);
@@ -107,7 +107,7 @@ bool CaseSpace::allowed_masks(const Levels& row) const {
               [&](int type, int mask) {
                 return decoder(type) ? !is(mask, MaskLevel::full) || non_causal : is(mask, MaskLevel::full);
               }) &&
-         // Encoders are not computed token by token; a decoder reads the encoder's keys so.
+         // Encoders don't decode; cross attention of a decoder does.
          both(Knob::type, Knob::phase,
               [&](int type, int phase) {
                 return decoder(type) || is(type, AttentionType::encoder_decoder) || is(phase, Phase::prefill);
@@ -134,7 +134,7 @@ bool CaseSpace::allowed_masks(const Levels& row) const {
               [](int tokens, int window) { return tokens == 0 || window >= 0; }) &&
          both(Knob::sides, Knob::window,
               [&](int sides, int window) { return is(sides, SidesLevel::left) || window >= 0; }) &&
-         // A causal mask has no right side; the bound that models give for it must change nothing.
+         // A causal mask has no right side; a right bound given by models must have no effect.
          both(Knob::sides, Knob::spans,
               [&](int sides, int spans) {
                 return spans == 0 || is(sides, SidesLevel::left) || is(sides, SidesLevel::both);
@@ -155,12 +155,12 @@ bool CaseSpace::allowed_memory(const Levels& row) const {
   if (ratio.value_or(1) * kv_heads.value_or(1) > kMaxHeads) return false;
   const int widest = std::max(head_dim.value_or(1), v_head_dim.value_or(1));
   if (int64_t{page.value_or(1)} * widest * kv_heads.value_or(1) > kMaxPageElements) return false;
-  // "same" is for those that V may have, and any other is not the same.
+  // "same" needs a head size that V may have; other levels must differ from it.
   if (head_dim && v_head_dim) {
     if (*v_head_dim == *head_dim) return false;
     if (*v_head_dim == kSameHeadDim && !backend_.capability.v_head_dims.has(*head_dim)) return false;
   }
-  // Of a GPU gigabytes are poisoned for each run of a case beyond 2^31: not for runs that repeat it.
+  // On a GPU each run of a case beyond 2^31 poisons gigabytes: such cases are not repeated.
   if (device_.kind != DeviceKind::cpu && value(row, Knob::place) == static_cast<int>(KvPlace::far) &&
       (value(row, Knob::invariance).value_or(-1) >= 0 || value(row, Knob::graph).value_or(0) != 0))
     return false;
@@ -180,7 +180,7 @@ bool CaseSpace::allowed_memory(const Levels& row) const {
   return (kv_layout != KvLayout::x_packed && kv_layout != KvLayout::shuffle) || *head_dim % x == 0;
 }
 
-/// Chunks are computed where every row's keys are before it.
+/// Chunking needs masks in which a row sees only itself and earlier keys.
 bool CaseSpace::allowed_invariance(const Levels& row) const {
   if (value(row, Knob::invariance) != static_cast<int>(Invariance::chunking)) return true;
   const auto one_of = [&](Knob knob, auto... allowed) {
@@ -193,7 +193,7 @@ bool CaseSpace::allowed_invariance(const Levels& row) const {
          one_of(Knob::batch, BatchLevel::edges, BatchLevel::mixed, BatchLevel::long_, BatchLevel::holes);
 }
 
-/// Uniform batches are those whose sequences have as many rows each.
+/// Uniform batches are those whose sequences all have the same number of rows.
 bool CaseSpace::allowed_graph(const Levels& row) const {
   const auto graph = value(row, Knob::graph);
   if (!graph || *graph == static_cast<int>(GraphSupport::never)) return true;
@@ -270,7 +270,7 @@ std::optional<Levels> CaseSpace::fixed_to(const Cell& cell) const {
                                         {"per_head_scales", Knob::head_scales},
                                         {"spans", Knob::spans},
                                         {"tree_mask", Knob::tree}};
-  // Columns with one value, and a level that asks for it.
+  // Columns with one value, and a level that requests it.
   struct Feature {
     std::string_view id;
     Knob knob;
@@ -295,7 +295,7 @@ std::optional<Levels> CaseSpace::fixed_to(const Cell& cell) const {
     if (fix(Knob::mask, "full") && fix(Knob::type, "decoder")) return row;
     return std::nullopt;
   }
-  if (cell.column == "v_head_dims") {  // as that of Q and K where that is possible, and else beside any
+  if (cell.column == "v_head_dims") {  // equal to that of Q and K where possible, else with any
     if (fix(Knob::head_dim, cell.value) && fix(Knob::v_head_dim, "same")) return row;
     row.assign(row.size(), kUnset);
     if (fix(Knob::v_head_dim, cell.value)) return row;

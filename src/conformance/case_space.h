@@ -1,6 +1,6 @@
 #pragma once
-// The cases that prove a backend's row: every column that its capability claims is a knob with the claimed
-// values as levels, and so is everything else that kernels trip over (lengths, page orders, poison, threads).
+// The cases that prove a backend's row. Every column of its capability is a knob with the claimed values as
+// levels; other knobs are inputs on which kernels tend to fail (lengths, page orders, poison, threads).
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,31 +12,31 @@
 
 namespace fovea::conformance {
 
-/// Those of the first lines are columns; their levels are the claimed values.
+/// The knobs of the first lines are columns; their levels are the claimed values.
 enum class Knob : uint8_t {
   dtype,
   kv_dtype,
   page_size,
   head_dim,
-  v_head_dim,  ///< that of Q and K, or another one
+  v_head_dim,  ///< the head size of Q and K, or another one
   gqa_ratio,
   type,
   phase,
   kv_layout,
   kv_sharing,
   fp64,
-  head_scales,  ///< of an fp8 cache
-  graph,        ///< by which graphs the case is run, too
-  invariance,   ///< what the case is run again for, to the same bits
+  head_scales,  ///< for an fp8 cache
+  graph,        ///< graphs with which the case is also run
+  invariance,   ///< the level for which the case is repeated and compared bitwise
   mask,         ///< causal, full, packed
   window,
-  sides,  ///< of the position that the window lies on
+  sides,  ///< sides of the position that the window covers
   sink_tokens,
   chunk,
   spans,
   tree,
-  score,  ///< what happens to scores: nothing, a soft cap, ALiBi
-  scale,  ///< that of softmax, times D^0.5
+  score,  ///< change of scores: none, a soft cap, ALiBi
+  scale,  ///< softmax scale times D^0.5
   sink,
   kv_heads,
   batch,  ///< the lengths of the sequences
@@ -47,8 +47,8 @@ enum class Knob : uint8_t {
   poison,
   shared_pages,
   padding,
-  place,   ///< what lies between pages, heads and slots
-  limits,  ///< that are declared
+  place,   ///< gaps between pages, heads and slots
+  limits,  ///< declared limits
   past_kv_ready,
   threads,
   lse,
@@ -61,61 +61,61 @@ struct Case {
   Problem problem;
   Layout layout;
   int threads = 1;
-  bool want_lse = true;                  ///< false: run without it, too
+  bool want_lse = true;                  ///< false: also run without LSE
   std::optional<Problem> second;         ///< other queries for the same keys and values
-  std::optional<Invariance> invariance;  ///< is tested on it
+  std::optional<Invariance> invariance;  ///< the level to test
   std::optional<GraphSupport> graph;     ///< likewise
 
-  /// The same for cases that ask the same of a backend, and hardly ever for others: what is computed, how it
-  /// lies in memory, and what it is run for.
+  /// A hash of the computation, its memory layout and the tests: equal for cases that require the same of a
+  /// backend, and with high probability different for others.
   uint64_t fingerprint() const;
 };
 
 class CaseSpace {
  public:
-  /// Of a backend that is built; `device` is the one that it runs on.
+  /// `backend` must be built; `device` is the one that it runs on.
   CaseSpace(const BackendInfo& backend, const DeviceInfo& device);
 
   /// Covering rows. Every row is a case that the backend claims to serve. About half of them have none of the
-  /// masks and scales that fast kernels refuse, and a quarter none but the causal one. Those with nothing
-  /// fixed begin with large_rows() and common_rows(). `unmet` as of pairwise_rows().
+  /// masks and scales that fast kernels refuse, and a quarter only the causal mask. If nothing is fixed, they
+  /// begin with large_rows() and common_rows(). `unmet` as in pairwise_rows().
   std::vector<Levels> rows(uint64_t seed, const Levels& fixed = {},
                            std::vector<Levels>* unmet = nullptr) const;
-  /// Up to `count` rows as engines have them: common head sizes, one dtype, plain masks or a window.
+  /// Up to `count` rows common in engines: common head sizes, one dtype, plain masks or a window.
   std::vector<Levels> common_rows(uint64_t seed, int count, const Levels& fixed = {}) const;
-  /// Likewise of few and small heads, so that many keys, rows or sequences cost little.
+  /// Likewise with few and small heads, so that many keys, rows or sequences cost little.
   std::vector<Levels> large_rows(uint64_t seed, int count, const Levels& fixed = {}) const;
   bool allowed(const Levels& row) const;
 
   /// The first level of every knob, the plainest.
   Levels plain() const { return Levels(levels_.size(), 0); }
-  /// The row with this cell's value and all others free; nullopt when no knob turns it alone.
+  /// The row with this cell's value and all others free; nullopt when no knob sets it by itself.
   std::optional<Levels> fixed_to(const Cell& cell) const;
 
-  /// The row of all cases in `phase`, everything else free; nullopt: the backend has no such phase.
+  /// The row with Knob::phase set and everything else free; nullopt: the backend has no such phase.
   std::optional<Levels> fixed_to(Phase phase) const;
-  /// The levels that `row` has of `knobs`, everything else free.
+  /// The levels of `knobs` in `row`, everything else free.
   Levels only(std::initializer_list<Knob> knobs, const Levels& row) const;
-  /// The allowed rows that differ from `row` in `knob` alone; none where `fixed` has a level of it.
+  /// The allowed rows that differ from `row` only in `knob`; none if `fixed` sets it.
   std::vector<Levels> neighbours(const Levels& row, const Levels& fixed, Knob knob) const;
-  /// Those of every knob.
+  /// The neighbours of every knob.
   std::vector<Levels> neighbours(const Levels& row, const Levels& fixed) const;
   /// As complete_row() and cover_levels() of conformance/complete_row.h.
   std::optional<Levels> complete(const Levels& partial, const Levels& prefer) const;
   std::vector<Levels> cover(const Levels& fixed, int times) const;
-  /// A row as a word, to be given again; nullopt for a text that is no allowed row.
+  /// A row as a short text; parse_code() is the inverse, nullopt for a text that is not an allowed row.
   std::string code(const Levels& row) const;
   std::optional<Levels> parse_code(std::string_view code) const;
 
   /// The case of `row`, its values and lengths drawn from `seed`.
   Case make(const Levels& row, uint64_t seed) const;
-  /// What differs from plain(): "dtype bfloat16, window 16".
+  /// The differences from plain(): "dtype bfloat16, window 16".
   std::string describe(const Levels& row) const;
 
   int num_levels(Knob knob) const { return static_cast<int>(levels_[static_cast<size_t>(knob)].size()); }
 
  private:
-  static constexpr int kSameHeadDim = 0;  ///< of Knob::v_head_dim: that of Q and K
+  static constexpr int kSameHeadDim = 0;  ///< value of Knob::v_head_dim: the head size of Q and K
   static constexpr int kMaxHeads = 128;   ///< query heads of a case
 
   struct Level {
@@ -129,7 +129,7 @@ class CaseSpace {
   void add_masks(const Capability& c);
   void add_memory();
   Hints hints() const;
-  /// Of each knob values that are equally likely; those that are no level leave it plain.
+  /// Equally likely values of each knob; values that are not levels leave it plain.
   using Weights = std::vector<std::pair<Knob, std::vector<int>>>;
   std::vector<Levels> weighted_rows(uint64_t seed, int count, const Weights& weights,
                                     const Levels& fixed) const;
@@ -142,43 +142,44 @@ class CaseSpace {
   bool allowed_memory(const Levels& row) const;
   bool allowed_invariance(const Levels& row) const;
   bool allowed_graph(const Levels& row) const;
-  /// Everything but what the batch holds.
+  /// Everything except the contents of the batch.
   AttentionSpec spec_of(const Levels& row) const;
 
   const BackendInfo& backend_;
   DeviceInfo device_;
   std::vector<std::vector<Level>> levels_;
-  /// Of the knobs that backends restrict together, each level or none: whether some row with them may be.
-  /// Else that would show when a row is whole, after a long search. Empty = no restrictions.
+  /// For the knobs that backends restrict jointly, each set to a level or unset: whether some row with these
+  /// levels is allowed. Without it, only a complete row would show that, after a long search. Empty = no
+  /// restrictions.
   std::vector<bool> combinations_;
 };
 
-/// Levels of Knob::mask, of Knob::sides, of Knob::score, of Knob::sink, of Knob::page_lists, of Knob::limits
-/// and of Knob::batch. A window of W is (W - 1, 0) of a causal mask.
+/// Levels of Knob::mask, Knob::sides, Knob::score, Knob::sink, Knob::page_lists, Knob::limits and
+/// Knob::batch. A window of W is (W - 1, 0) for a causal mask.
 enum class MaskLevel { causal, full, packed };
 enum class SidesLevel {
   left,
-  both,       ///< (W - 1, W - 1), as models of text encoders have it
+  both,       ///< (W - 1, W - 1), as in text encoders
   more_left,  ///< (W - 1, (W - 1) / 3)
   right,      ///< (unbounded, W - 1)
 };
 enum class ScoreLevel { plain, softcap, low_softcap, alibi, canonical_alibi };
 enum class SinkLevel { none, drawn, extreme, in_lse };
 enum class LimitsLevel {
-  exact,   ///< what the step has
-  larger,  ///< some more of all
-  engine,  ///< 256 sequences of up to 128K keys: kernels for few sequences don't serve them
+  exact,   ///< those of the step
+  larger,  ///< somewhat larger
+  engine,  ///< 256 sequences of up to 128K keys: excludes kernels for few sequences
 };
 enum class PagesLevel { table, lists, ragged };
 enum class BatchLevel {
   edges,      ///< lengths at the edges of pages, windows, chunks and tiles
   mixed,      ///< decodes, then chunks of prompts
-  holes,      ///< sequences without rows, and without keys
-  long_,      ///< one much longer than the others
-  more_rows,  ///< than keys
+  holes,      ///< some sequences without rows, or without keys
+  long_,      ///< one sequence much longer than the others
+  more_rows,  ///< more rows than keys
   many,       ///< 9 to 300 sequences, most of them short
-  split,      ///< one whose keys are several splits of every kernel
-  rows,       ///< one with more than 1000 query rows
+  split,      ///< a sequence whose keys span several splits of every kernel
+  rows,       ///< a sequence with more than 1000 query rows
   verify,     ///< 1 + k rows each
 };
 

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kMaxVisits = 2000;
 
-/// Depth first, factor after factor.
+/// Depth-first search, factor by factor.
 bool complete(std::span<const int> num_levels, const Allowed& allowed, const Levels& prefer, Levels& row,
               size_t at, int& visits) {
   while (at < row.size() && row[at] != kUnset)

@@ -7,7 +7,7 @@ namespace {
 
 const std::vector<int> kCounts = {3, 2, 4};
 
-/// Level 2 of the last factor needs level 1 of the second.
+/// Level 2 of the last factor requires level 1 of the second.
 bool allowed(const Levels& row) {
   return row[2] != 2 || row[1] == kUnset || row[1] == 1;
 }

@@ -6,8 +6,8 @@
 namespace fovea::conformance {
 namespace {
 
-/// With two more sequences, copies of its first and its last, so that rows stay uniform where they are, pages
-/// shared and masks whole.
+/// Adds two sequences, copies of the first and the last, which preserves uniform rows, shared pages and
+/// complete masks.
 Problem enlarged(const Problem& problem) {
   Problem large = problem;
   large.seqs.push_back(problem.seqs.front());
@@ -30,7 +30,7 @@ BatchMeta first_of(BatchMeta meta, size_t seqs) {
   return meta;
 }
 
-/// The step that the arrays hold while a graph is captured: its sequences' lengths in reverse.
+/// The contents of the arrays while a graph is captured: the step with its sequence lengths in reverse order.
 struct OtherLengths {
   explicit OtherLengths(const BatchMeta& of) : meta(of) {
     kv_lens.assign(of.kv_lens.rbegin(), of.kv_lens.rend());
@@ -43,10 +43,10 @@ struct OtherLengths {
   std::vector<int32_t> kv_lens, q_offsets = {0};
 };
 
-/// Memory of the device for a step's arrays, that stays where it is while what it holds changes.
+/// Device memory for a step's arrays, with fixed addresses and changing contents.
 class StepArrays {
  public:
-  /// `largest`: no later step has more.
+  /// No later step may have larger arrays than `largest`.
   static Result<StepArrays> create(const BatchMeta& largest, DeviceSession& session) {
     StepArrays arrays;
     Status status;
@@ -60,7 +60,8 @@ class StepArrays {
     return arrays;
   }
 
-  /// `step` as the device reads it from now on. It has the same arrays as the largest, none longer.
+  /// Writes `step` and returns it with device addresses. It has the same arrays as the largest step, none
+  /// longer.
   Result<BatchMeta> write(const BatchMeta& step, DeviceSession& session) const {
     Status status;
     size_t at = 0;
@@ -77,7 +78,7 @@ class StepArrays {
   std::vector<std::byte*> rooms_;
 };
 
-/// What replays of one graph gave; to be read when the session is over.
+/// The output of one replay; may be read after the session has finished.
 struct Replay {
   std::string what;
   int64_t rows;  ///< of its step

@@ -1,5 +1,6 @@
 #pragma once
-// Steps that are captured once and replayed: the same bits as those that are planned and run as they come.
+// Steps that are captured once and replayed must give the same bits as steps that are planned and run
+// directly.
 #include <string>
 
 #include "conformance/case_space.h"
@@ -7,9 +8,9 @@
 
 namespace fovea::conformance {
 
-/// Runs `c` by graphs that were captured before its lengths were known: with plan_for_capture() at a larger
-/// size, replayed at that size and at its own after plan_for_replay(); and with plan() inside of the graph.
-/// `first` is what it gave without; empty = the same bits, else what is wrong.
+/// Runs `c` with graphs that were captured for other lengths: with plan_for_capture() at a larger size,
+/// replayed at that size and at its own after plan_for_replay(); and with plan() inside the graph. `first` is
+/// the output without graphs. Returns "" for the same bits, else what is wrong.
 std::string find_graph_change(AttentionBackend& backend, const Case& c, const Output& first,
                               Machine& machine);
 

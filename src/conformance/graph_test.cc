@@ -1,5 +1,5 @@
-// Graphs on the CPU: a backend that keeps the lifecycle, and some that don't. A replay calls what was
-// recorded.
+// Graphs on the CPU: a backend with a correct lifecycle, and some with defects. A replay calls the recorded
+// function.
 #include "conformance/graph.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ const BackendInfo& claims() {
 
 enum class Defect {
   none,
-  first_replay,  ///< later replays run as the first
+  first_replay,  ///< later replays repeat the first
   all_rows,      ///< writes as many rows as were captured
 };
 

@@ -19,7 +19,7 @@ HostRegion HostRegion::sparse(size_t bytes) {
   void* base =
       mmap(nullptr, 2 * half, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) return region;
-  // A huge page for each of a thousand pages that lie apart would be 2 GiB.
+  // Huge pages for a thousand scattered pages would take 2 GiB.
   (void)madvise(base, 2 * half, MADV_NOHUGEPAGE);
   region.mapped_ = std::unique_ptr<void, Unmap>(base, Unmap{2 * half});
   region.data_ = static_cast<std::byte*>(base) + half;

@@ -1,5 +1,5 @@
 #pragma once
-// Host memory of which only the pages that are written take room, for tensors whose offsets pass 2^31.
+// Host memory that is committed only for written pages, for tensors whose offsets exceed 2^31.
 #include <cstddef>
 #include <memory>
 
@@ -7,15 +7,15 @@
 
 namespace fovea::conformance {
 
-/// Bytes of the host, 64-byte aligned.
+/// A region of host memory, 64-byte aligned.
 class HostRegion {
  public:
   HostRegion() = default;
   /// Not initialised.
   static HostRegion dense(size_t bytes);
-  /// Zero, and no memory until it is written. As many bytes before it can be read, too, so that an offset
-  /// which wraps around to a negative one gives a wrong result and no fault. Empty (data() is null) where the
-  /// system does not map so much.
+  /// Zero-filled; pages are committed when written. The same number of bytes in front of it is readable, so
+  /// that an offset that wraps around to a negative value gives a wrong result instead of a fault. Empty
+  /// (data() is null) if the system can't map that much.
   static HostRegion sparse(size_t bytes);
 
   std::byte* data() { return data_; }

@@ -8,7 +8,7 @@
 namespace fovea::conformance {
 namespace {
 
-constexpr int kMostAlone = 24;  // sequences of a batch that are run alone, too
+constexpr int kMostAlone = 24;  // about how many sequences of a batch are also run alone
 
 void append(Output& all, const Output& more) {
   if (!more.error.empty()) all.error = more.error;
@@ -33,7 +33,7 @@ std::string without_company(AttentionBackend& backend, const Case& c, const Outp
   const std::vector<int64_t> at = offsets(c.problem);
   Layout layout = c.layout;
   layout.shuffle ^= 1;
-  // A kernel for few sequences sums in another order, and the declared limits choose it.
+  // The declared limits select the kernel for few sequences, which sums in another order.
   layout.declared = larger_of(layout.declared, limits_of(c.problem));
   const int seqs = static_cast<int>(c.problem.seqs.size());
   for (int s = 0; s < seqs; s += 1 + seqs / kMostAlone) {
@@ -46,7 +46,7 @@ std::string without_company(AttentionBackend& backend, const Case& c, const Outp
   return {};
 }
 
-/// Other page sizes, and the other plain layout; the latter alone where there is one page size only.
+/// Other page sizes, and the other plain layout; only the latter if there is a single page size.
 std::string other_pages(AttentionBackend& backend, const Case& c, const Output& first, Machine& machine) {
   const Capability& capability = backend.info().capability;
   std::vector<int> sizes;
@@ -60,10 +60,10 @@ std::string other_pages(AttentionBackend& backend, const Case& c, const Output& 
     Layout layout = c.layout;
     layout.shuffle += static_cast<uint64_t>(page);
     layout.page_lists = !layout.page_lists;
-    // A GPU's kernels know rows of a ragged tensor, too.
+    // GPU kernels also read rows of a ragged tensor.
     layout.ragged = page == 1 && !c.layout.ragged && machine.device().kind != DeviceKind::cpu;
     if (page == sizes.back()) layout.kv = layout.kv == KvLayout::nhd ? KvLayout::hnd : KvLayout::nhd;
-    // Runs of x slots take pages of whole ones.
+    // Layouts with runs of x slots need page sizes that are multiples of x.
     if (!check_layout(layout.kv, kv_dtype_of(other.spec), page, other.spec.head_dim))
       layout.kv = KvLayout::x_packed;
     const std::string text = difference(

@@ -9,10 +9,10 @@
 
 namespace fovea::conformance {
 
-/// Thread pools by their size, made when they are first asked for, and the machines that cases run on.
+/// Thread pools by size, created on first use, and the machines that cases run on.
 class Pools {
  public:
-  /// With `gpu` all cases run there.
+  /// If `gpu` is not null, all cases run there.
   explicit Pools(Machine* gpu = nullptr) : gpu_(gpu) {}
   ThreadPool& of(int threads);
   Machine& machine(int threads);
@@ -29,16 +29,16 @@ class Pools {
   std::map<int, std::unique_ptr<Host>> hosts_;
 };
 
-/// Rows [first, last) of an output; for comparing a sequence with the part of a batch that it was.
+/// Rows [first, last) of an output; for comparing a sequence alone with its rows in a batch.
 Output rows_of(const Output& all, const AttentionSpec& spec, int64_t first, int64_t last);
 
-/// Sequence `s` of `problem` in chunks of `chunk` rows, put together; single rows go through forward_decode.
-/// For masks that look only backwards.
+/// Sequence `s` of `problem` computed in chunks of `chunk` rows and concatenated; single rows use
+/// forward_decode. For masks that show no later keys.
 Output in_chunks(AttentionBackend& backend, const Problem& problem, int s, int chunk, const Layout& layout,
                  Machine& machine);
 
-/// Runs `c` again where only what `level` names is another. `first` is what it gave before, on the machine of
-/// c.threads; empty = the same bits, else what changed them.
+/// Runs `c` again with only the property of `level` changed. `first` is the previous output, on the machine
+/// of c.threads. Returns "" for the same bits, else what changed them.
 std::string find_change(Invariance level, AttentionBackend& backend, const Case& c, const Output& first,
                         Pools& pools);
 

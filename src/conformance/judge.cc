@@ -38,7 +38,7 @@ ErrorStats errors(const std::vector<float>& got, const std::vector<float>& want,
   return e;
 }
 
-/// One unit in the last place of a number of size 1.
+/// One unit in the last place of 1.
 double ulp(DType dtype) {
   switch (dtype) {
     case DType::f32: return 0x1p-23;
@@ -48,7 +48,7 @@ double ulp(DType dtype) {
   return 0;
 }
 
-/// The smallest number above 0, which is what one unit in the last place of the numbers near it is.
+/// The smallest positive number, which is one unit in the last place of subnormal numbers.
 double smallest(DType dtype) {
   switch (dtype) {
     case DType::f32: return 0x1p-149;
@@ -58,7 +58,7 @@ double smallest(DType dtype) {
   return 0;
 }
 
-/// Errors that are no defect even where the naive computation happens to be exact.
+/// Errors that are accepted even where the naive computation happens to be exact.
 double floor_of(DType dtype) {
   switch (dtype) {
     case DType::f32: return 2e-6;
@@ -68,8 +68,8 @@ double floor_of(DType dtype) {
   return 0;
 }
 
-/// Whether O must be the oracle's but for the rounding to spec.dtype. The oracle rounds code x scale of a
-/// quantised cache to fp32 before, which others need not do.
+/// Whether O must equal the reference up to the rounding to spec.dtype. For a quantised cache the reference
+/// first rounds code x scale to fp32, which other backends need not do.
 bool must_be_exact(const AttentionSpec& spec) {
   const KvCacheDType kv = kv_dtype_of(spec);
   return spec.fp64_accumulate && !is_fp8(kv) && !has_token_scales(kv);
@@ -91,7 +91,7 @@ std::string find_disagreement(const Problem& problem, const Output& reference, c
   int64_t row = 0;
   for (size_t b = 0; b < problem.seqs.size(); ++b) {
     const int64_t heads = int64_t{problem.seqs[b].n_q} * spec.num_heads;
-    // Both have scores of at least fp32, whatever the dtypes.
+    // Both compute scores in at least fp32, for all dtypes.
     for (int64_t i = row; i < row + heads; ++i) {
       const double got = naive.lse[i], want = reference.lse[i];
       if (got == want) continue;
@@ -111,7 +111,8 @@ std::string find_disagreement(const Problem& problem, const Output& reference, c
 std::string judge(const Problem& problem, const Output& got, const Output& reference, const Output& naive,
                   Errors* worst) {
   if (!got.error.empty()) return got.error;
-  // The allowances below come from the textbook's errors: they mean nothing where it computes something else.
+  // The tolerances below derive from the textbook's errors: they are invalid where it computes something
+  // else.
   if (const std::string differ = find_disagreement(problem, reference, naive); !differ.empty()) return differ;
   const AttentionSpec& spec = problem.spec;
   std::ostringstream text;
@@ -137,7 +138,7 @@ std::string judge(const Problem& problem, const Output& got, const Output& refer
     const bool exact = must_be_exact(spec);
     const double rounding = ulp(spec.dtype) * e.max_ref + smallest(spec.dtype);
     const double max_allowed = exact ? rounding : (spec.softcap > 0 ? 3 : 2) * n.max + eps + max_noise;
-    // Errors average out over many elements; the mean of a few may be as large as the largest.
+    // Errors average out over many elements; the mean of a few may be as large as the maximum.
     constexpr int64_t kFewElements = 16;
     const double mean_allowed = exact                         ? rounding
                                 : last - first < kFewElements ? max_allowed

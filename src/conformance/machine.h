@@ -1,6 +1,6 @@
 #pragma once
-// Where cases run: a device's memory and queue. What lays out, runs and reads a case is the same code on all
-// of them.
+// Where cases run: a device's memory and queue. The code that lays out, runs and reads a case is the same on
+// all devices.
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace fovea::conformance {
 
-/// What fills memory that nobody wrote. As floats: about -3e-16, never a result of ours.
+/// Fill byte of memory before it is written. As fp32: about -3e-16, which is never a result.
 inline constexpr uint8_t kPoison = 0xa5;
 
 /// Bytes [first, first + bytes) of an array.
@@ -20,30 +20,31 @@ struct ByteRange {
   size_t first = 0, bytes = 0;
 };
 
-/// One case's use of a device; on a GPU one at a time, others wait for it. Memory lasts until finish() on a
-/// GPU, and on a CPU as long as the session. Errors are those of the device.
+/// One case's use of a device; on a GPU only one session is open at a time, others wait. Memory is valid
+/// until finish() on a GPU, and on a CPU as long as the session. Errors are those of the device.
 class DeviceSession {
  public:
   virtual ~DeviceSession() = default;
   virtual Stream& stream() = 0;
 
-  /// `bytes` of the device's memory, 64-byte aligned, all poison. Not null, even of 0 bytes.
+  /// Allocates `bytes` of device memory, 64-byte aligned, all poison. Never null, even for 0 bytes.
   virtual Result<std::byte*> room(size_t bytes) = 0;
-  /// Where the device reads the `bytes` at `host`, which stay as they are until finish(): on a CPU there.
+  /// The device address of a copy of `bytes` bytes at `host`, which must not change until finish(). On a CPU
+  /// this is `host` itself.
   virtual Result<const std::byte*> put(const void* host, size_t bytes) = 0;
-  /// Likewise where only `used` is there; on a GPU the rest is poison.
+  /// Likewise for memory of which only `used` is committed; on a GPU the rest is poison.
   virtual Result<const std::byte*> put_parts(const std::byte* host, size_t bytes,
                                              std::span<const ByteRange> used) = 0;
-  /// Into memory that room() gave.
+  /// Writes to memory from room().
   virtual Status write(std::byte* device, const void* host, size_t bytes) = 0;
-  /// What `device` holds once the work queued before is done; to be read after finish().
+  /// The contents of `device` after the work queued before; may be read after finish().
   virtual Result<const std::byte*> get(const std::byte* device, size_t bytes) = 0;
 
-  /// What `work` queues, to be replayed: it does not run now. A CPU calls it at each replay.
+  /// Records the work that `work` queues, without running it. On a CPU, each replay calls `work`.
   virtual Status record(std::function<Status(Stream&)> work) = 0;
   virtual Status replay() = 0;
 
-  /// Waits for all that is queued, and lets others in.
+  /// Waits for all queued work, and lets other sessions begin.
   virtual Status finish() = 0;
 };
 
@@ -51,13 +52,13 @@ class Machine {
  public:
   virtual ~Machine() = default;
   virtual const DeviceInfo& device() const = 0;
-  /// Begins a session, when others have finished theirs. Error: the device is lost.
+  /// Opens a session, after waiting for others to finish. Error: the device is lost.
   virtual Result<std::unique_ptr<DeviceSession>> open_session() = 0;
-  /// Why the device is lost, by what a case did to it: nothing that runs after it means anything.
+  /// The error by which a case made the device unusable; later results are invalid.
   virtual Status fault() const { return {}; }
 };
 
-/// The CPU, with a team of threads for a backend's work.
+/// The CPU, with a thread team for a backend's work.
 class HostMachine : public Machine {
  public:
   explicit HostMachine(ThreadPool& pool) : pool_(pool) {}
@@ -69,7 +70,7 @@ class HostMachine : public Machine {
   DeviceInfo device_;
 };
 
-/// A GPU, and what a proof says of it.
+/// A GPU, and its description in a proof.
 struct Gpu {
   std::unique_ptr<Machine> machine;
   std::string driver;    ///< "580.95.05, CUDA 13.0"

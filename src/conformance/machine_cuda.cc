@@ -1,4 +1,4 @@
-// An NVIDIA GPU as the machine of cases.
+// Runs cases on an NVIDIA GPU.
 #include <algorithm>
 #include <fstream>
 #include <mutex>
@@ -17,7 +17,7 @@
 namespace fovea::conformance {
 namespace {
 
-/// The device, its one stream, and the memory that cases give back to each other.
+/// The device, its single stream, and a memory pool shared by the cases.
 struct Queue {
   CudaStream stream;
   DevicePool pool;
@@ -35,7 +35,7 @@ class CudaSession : public DeviceSession {
   Stream& stream() override { return stream_; }
 
   Result<std::byte*> room(size_t bytes) override {
-    // Of its own size to the byte, so that tools which watch memory see what is read or written beyond it.
+    // Allocated with its exact size, so that memory checkers detect accesses beyond it.
     FOVEA_TRY(buffer, queue_.pool.allocate(std::max<size_t>(bytes, 1), queue_.stream));
     FOVEA_RETURN_IF_ERROR(queue_.stream.fill(buffer.data(), kPoison, buffer.size()));
     buffers_.push_back(std::move(buffer));
@@ -108,7 +108,7 @@ class CudaMachine : public Machine {
   mutable Queue queue_;
 };
 
-/// "580.95.05"; "" where the system does not say it.
+/// "580.95.05"; "" where the system does not report it.
 std::string kernel_driver() {
   std::ifstream version("/sys/module/nvidia/version");
   if (std::string text; version >> text) return text;

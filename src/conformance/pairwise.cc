@@ -1,5 +1,5 @@
-// Greedy: a row starts with a pair that is not covered yet, and each further factor takes the level that
-// meets the most new partners; of several such rows the one that covers most is kept.
+// Greedy: a row starts with an uncovered pair, and each further factor takes the level with the most
+// uncovered pairs; the best of several such rows is kept.
 #include "conformance/pairwise.h"
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 namespace fovea::conformance {
 namespace {
 
-constexpr int kCandidates = 8;     // rows of which the best is kept
-constexpr int kMaxVisits = 20000;  // of a search for one row
+constexpr int kCandidates = 8;     // candidate rows; the best is kept
+constexpr int kMaxVisits = 20000;  // in a search for one row
 
 class Generator {
  public:
@@ -70,7 +70,7 @@ class Generator {
     return rows;
   }
 
-  /// `start` with the levels of the hint of row `r`, where it has none.
+  /// `start` with its unset levels taken from the hint of row `r`.
   Levels with_hint(Levels start, size_t r) const {
     if (hints_.empty()) return start;
     const Levels& hint = hints_[r % hints_.size()];
@@ -89,7 +89,7 @@ class Generator {
     return covered_[static_cast<size_t>(first_[a] + x) * total_ + first_[b] + y];
   }
 
-  /// Pairs of `level` with the levels of `row` that are not covered.
+  /// Uncovered pairs of `level` with the levels of `row`.
   int gain(const Levels& row, int factor, int level) {
     int pairs = 0;
     for (int other = 0; other < static_cast<int>(row.size()); ++other)
@@ -131,7 +131,7 @@ class Generator {
     return best;
   }
 
-  /// Depth first, the levels with most new pairs first.
+  /// Depth first, levels with the most uncovered pairs first.
   bool complete(Levels& row, const std::vector<int>& open, size_t at, int& visits) {
     if (at == open.size()) return true;
     const int factor = open[at];
@@ -156,7 +156,7 @@ class Generator {
   Random random_;
   Levels fixed_;
   const Hints& hints_;
-  std::vector<int> first_;  // of a factor: the number of levels of those before it
+  std::vector<int> first_;  // per factor: the number of levels of all factors before it
   int total_ = 0;
   std::vector<bool> covered_;
 };

@@ -1,5 +1,5 @@
 #pragma once
-// Covering arrays: few rows in which every two levels of two factors meet.
+// Covering arrays: few rows in which every pair of levels of two factors occurs.
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -11,17 +11,17 @@ namespace fovea::conformance {
 using Levels = std::vector<int>;
 inline constexpr int kUnset = -1;
 
-/// Whether `row` may be a row. Of an incomplete one: false only where no completion may be.
+/// Whether `row` is allowed. For an incomplete row: false only if no completion is allowed.
 using Allowed = std::function<bool(const Levels& row)>;
 
-/// Levels that rows have in turn, where a row with the pair that it is made for may have them: row r those of
-/// hints[r % size] (kUnset, or no entry at all = any). They give some levels more weight than the others.
+/// Preferred levels: row r takes those of hints[r % size] (kUnset, or no entry at all = any) where its pair
+/// allows them. This gives some levels more weight than others.
 using Hints = std::vector<Levels>;
 
 /// Rows such that for every two factors each pair of levels that some allowed row has is in one of them.
-/// Only rows with the levels of `fixed` count (kUnset, or no entry at all = free). The same for the same
-/// arguments on every platform. Pairs for which no row is found within a bounded search are left out, and
-/// appended to `unmet` where that is given, as rows of just these two levels.
+/// All rows have the levels of `fixed` (kUnset, or no entry at all = free). Deterministic on every platform.
+/// Pairs for which a bounded search finds no row are omitted, and appended to `unmet` if given, as rows with
+/// only these two levels.
 std::vector<Levels> pairwise_rows(std::span<const int> num_levels, const Allowed& allowed, uint64_t seed,
                                   const Levels& fixed = {}, std::vector<Levels>* unmet = nullptr,
                                   const Hints& hints = {});

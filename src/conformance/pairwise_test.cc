@@ -20,7 +20,7 @@ std::set<Pair> pairs_of(const std::vector<Levels>& rows) {
   return pairs;
 }
 
-/// Every row that is allowed, by trying them all.
+/// Every allowed row, by exhaustive enumeration.
 std::vector<Levels> all_rows(const std::vector<int>& num_levels, const Allowed& allowed) {
   std::vector<Levels> rows = {{}};
   for (const int n : num_levels) {
@@ -54,8 +54,8 @@ TEST(Pairwise, EveryPairIsInFewRows) {
 TEST(Pairwise, KeepsToConstraintsAndCoversAllThatTheyLeave) {
   const std::vector<int> levels = {5, 4, 3, 2, 3};
   const auto set = [](int level) { return level != kUnset; };
-  // Two levels that exclude each other, one that needs another, and one of three factors that only a search
-  // that goes back finds: their sum must be 4.
+  // Two levels that exclude each other, one that requires another, and a constraint on three factors that
+  // needs backtracking: their sum must be 4.
   const Allowed allowed = [&](const Levels& row) {
     if (row[0] == 1 && row[1] == 2) return false;
     if (row[3] == 1 && set(row[4]) && row[4] != 2) return false;
@@ -80,7 +80,7 @@ TEST(Pairwise, FixedLevelsAreInEveryRow) {
   ASSERT_FALSE(rows.empty());
   for (const Levels& row : rows)
     EXPECT_EQ(row[1], 2);
-  // Of factor 1 with the others 3 + 2 + 4, and of those with each other 3 x 2 + 3 x 4 + 2 x 4.
+  // Pairs of factor 1 with the others: 3 + 2 + 4; pairs among the others: 3 x 2 + 3 x 4 + 2 x 4.
   EXPECT_EQ(pairs_of(rows).size(), 9u + 26u);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// A case with what it is judged by, which does not depend on the backend's instruction set.
+// A case with its reference results, which do not depend on the backend's instruction set.
 #include <string>
 
 #include "conformance/invariance.h"
@@ -16,15 +16,15 @@ struct Prepared {
 
 Prepared prepare(Case c, ThreadPool& pool);
 
-/// What came of a case on one instruction set.
+/// The result of a case on one instruction set.
 struct Attempt {
-  std::string failure;  ///< empty = right
+  std::string failure;  ///< empty = passed
   Errors worst;
-  /// Those that made the output which was judged.
+  /// The kernels that produced the judged output.
   std::vector<KernelName> launched;
 };
 
-/// Everything that the case asks for.
+/// Runs all tests of the case.
 Attempt attempt(AttentionBackend& backend, const Prepared& prepared, Pools& pools);
 
 }  // namespace fovea::conformance

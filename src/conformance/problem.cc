@@ -12,8 +12,8 @@
 namespace fovea::conformance {
 namespace {
 
-/// Rounds `values` (rows of `width`, one for each head of a token) to what a cache of `dtype` with these
-/// scales holds; `token_scales` gets one scale a row where the dtype has them.
+/// Rounds `values` (rows of `width`, one for each head of a token) to values representable in a cache of
+/// `dtype` with these scales; `token_scales` gets one scale per row where the dtype has them.
 void round_to_cache(KvCacheDType dtype, std::span<const float> head_scales, int width,
                     std::vector<float>& values, std::vector<float>& token_scales) {
   if (has_token_scales(dtype)) {
@@ -97,7 +97,7 @@ Sequence make_sequence(const AttentionSpec& spec, int n_q, int n_k, uint64_t see
                    (head / spec.num_kv_heads + head % spec.num_kv_heads + i % spec.v_head_dim) % 7) -
                3.0f;
     }
-  if (has_token_scales(kv))  // tokens of different sizes, some of them all zero
+  if (has_token_scales(kv))  // tokens of different magnitudes, some all zero
     for (int j = 0; j < n_k; ++j)
       for (int64_t e = 0, width = int64_t{spec.num_kv_heads} * spec.v_head_dim; e < width; ++e)
         s.v[j * width + e] *= std::array{1.0f, 0.25f, 4.0f, 0.0f, 1.0f}[static_cast<size_t>(j) % 5];

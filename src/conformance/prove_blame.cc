@@ -1,4 +1,4 @@
-// Whose fault a failure is: the cells of the smallest case that still fails.
+// Attributes a failure to cells: those of the smallest case that still fails.
 #include <algorithm>
 
 #include "conformance/prover.h"
@@ -6,7 +6,7 @@
 namespace fovea::conformance {
 namespace {
 
-constexpr int kMaxShrunk = 12;  // failures whose cause is searched for
+constexpr int kMaxShrunk = 12;  // failures whose cause is searched
 
 }  // namespace
 
@@ -22,7 +22,8 @@ std::string Prover::failure_of(const Row& row, const std::string& isa, std::vect
   return failure;
 }
 
-/// As many plain levels as still fail: of many knobs at once first, as most have no part in it.
+/// Sets as many levels to plain as possible while the case still fails; many knobs at once first, as most are
+/// irrelevant.
 Row Prover::shrink(Row row, const std::string& isa) {
   const Levels plain = space_.plain();
   for (size_t width = row.levels.size() / 2; width > 0;) {
@@ -42,7 +43,7 @@ Row Prover::shrink(Row row, const std::string& isa) {
 }
 
 void Prover::blame(const Row& row, const Outcome& outcome) {
-  // A failure that an earlier one explains is not searched again.
+  // Skip a failure that an earlier one explains.
   for (const std::vector<size_t>& cause : causes_)
     if (std::all_of(cause.begin(), cause.end(), [&](size_t i) { return outcome.proves[i]; })) return;
   CaseFailure failure{row.number,
@@ -71,22 +72,21 @@ void Prover::blame(const Row& row, const Outcome& outcome) {
       failure.cells.push_back(cells_[i].id());
       if (blame_[i].empty()) blame_[i] = "case " + std::to_string(row.number) + ": " + failure.what;
     }
-  // One without cells explains no other failure.
+  // A failure without cells explains no other.
   if (!cause.empty()) causes_.push_back(cause);
   ++searched_;
   if (options_.failed) options_.failed(failure);
   report_.failures.push_back(std::move(failure));
 }
 
-/// What the smallest failing case has and the plain one has not; all of it when the plain one fails too.
+/// The cells of the smallest failing case that the plain case does not have; all of them if none is left.
 std::vector<bool> Prover::guilty_of(const Row& small, const std::vector<bool>& proves) {
   const Levels plain = space_.plain();
   if (!space_.allowed(plain) || small.levels == plain) return proves;
   Row row = small;
   row.levels = plain;
   std::vector<bool> innocent = proves_of(prepared(row, workers_[0].pools));
-  // What cannot do without the one thing that can be made plain is not to blame for it: a graph of decodes
-  // is a decode.
+  // If only one knob can be made plain, cells that the remaining case still proves are not to blame.
   std::vector<Row> plainer;
   for (size_t k = 0; k < plain.size(); ++k) {
     row.levels = small.levels;

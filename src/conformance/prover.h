@@ -1,5 +1,5 @@
 #pragma once
-// One run of prove(): which rows are tried, what came of them, whose fault a failure is, what is concluded.
+// One run of prove(): choice of rows, outcomes, attribution of failures to cells, conclusions.
 #include <deque>
 #include <functional>
 #include <map>
@@ -11,19 +11,19 @@
 
 namespace fovea::conformance {
 
-/// A row of a covering array, or one that was put together for a cell or a kernel.
+/// A row of a covering array, or one composed for a cell or a kernel.
 struct Row {
-  uint64_t number = 0;        ///< of its array and place there, and what its values are drawn from
+  uint64_t number = 0;        ///< encodes array and index; seed of its values
   std::optional<Cell> fixed;  ///< the cell whose array it is from
-  bool composed = false;      ///< of no array: its levels say which it is
+  bool composed = false;      ///< not from an array: identified by its levels
   Levels levels;
 };
 
-/// The allowed rows that differ from `row` in one knob that kernels go by, both head sizes being one, or in
-/// their dtype and one more. A cache that names the dtype of `row` has no other beside it: there the cache's
-/// follows.
+/// The allowed rows that differ from `row` in one knob that kernel selection depends on (both head sizes
+/// count as one), or in the dtype and one more. If the cache dtype is tied to the dtype of `row`, it is reset
+/// to auto to follow the dtype.
 std::vector<Levels> turned(const CaseSpace& space, const Levels& row);
-/// Other rows whose cases of a number have the lengths of that of `row`.
+/// Other rows whose cases have the same lengths as that of `row` for the same number.
 std::vector<Levels> of_the_same_lengths(const CaseSpace& space, const Levels& row);
 
 class Prover {
@@ -38,15 +38,15 @@ class Prover {
     std::unique_ptr<AttentionBackend> backend;
     Pools pools;
   };
-  /// What became of a row.
+  /// The outcome of a row.
   struct Outcome {
     Prepared prepared;
     std::vector<bool> proves;  ///< of cells_
     Attempt attempt;           ///< worst errors and kernels of all instruction sets, the failure of the first
-    std::string isa;           ///< that failed
+    std::string isa;           ///< the first that failed
   };
 
-  // prove_rows.cc: which rows, for the sake of a cell
+  // prove_rows.cc: rows for cells
   std::vector<Row> rows_of(uint64_t array, const std::optional<Cell>& fixed) const;
   std::vector<Row> few_of(const std::vector<Row>& rows) const;
   Row compose(Levels levels);
@@ -55,7 +55,7 @@ class Prover {
   void prove_quickly();
   void prove_lacking();
   void prove_more(size_t cell, const std::vector<Row>& rows);
-  /// Rows for something that too few cases have shown, and how many more it lacks by now.
+  /// Rows for a target with too few cases, and the number of cases still lacking.
   struct Want {
     std::vector<Levels> rows;  ///< at least one
     std::function<int()> lacking;
@@ -71,7 +71,7 @@ class Prover {
   bool concerns(const Cell& cell) const;
   bool enough(size_t cell) const;
 
-  // prove_kernels.cc: which rows, for the sake of a kernel
+  // prove_kernels.cc: rows for kernels
   std::vector<KernelName> thin_kernels() const;
   int64_t right_cases(const KernelName& name) const;
   void reach_each_kernel();
@@ -102,13 +102,13 @@ class Prover {
   std::vector<std::vector<KernelName>> kernels_of_each(const std::vector<Levels>& rows);
   void try_no_sequences();
 
-  // prove_blame.cc: whose fault a failure is
+  // prove_blame.cc: attribution of failures
   std::string failure_of(const Row& row, const std::string& isa, std::vector<bool>* proves = nullptr);
   Row shrink(Row row, const std::string& isa);
   void blame(const Row& row, const Outcome& outcome);
   std::vector<bool> guilty_of(const Row& small, const std::vector<bool>& proves);
 
-  // prove_conclude.cc: what is told of each cell and kernel
+  // prove_conclude.cc: conclusions for each cell and kernel
   void conclude();
   CellProof proof_of(size_t cell);
   std::string why_unproven(size_t cell);
@@ -125,15 +125,15 @@ class Prover {
   ThreadPool team_;
   std::deque<Worker> workers_;
   Tally tally_;
-  std::vector<int64_t> wrong_;               ///< cases of each cell
+  std::vector<int64_t> wrong_;               ///< failed cases of each cell
   std::vector<std::string> blame_;           ///< why a cell failed
-  std::vector<std::vector<size_t>> causes_;  ///< cells of each failure that has some
-  int searched_ = 0;                         ///< failures
+  std::vector<std::vector<size_t>> causes_;  ///< guilty cells of each failure that has some
+  int searched_ = 0;                         ///< failures whose cause was searched
   std::set<uint64_t> tried_;                 ///< cases without a fixed cell
-  /// Cells and phases whose cases no kernel of the row's own families serves.
+  /// Cells and phases that no kernel of the row's own families serves.
   std::set<std::pair<size_t, Phase>> not_own_;
-  /// Those in which no case depends on the value: a single row of a decode sees the same without a causal
-  /// mask.
+  /// Cells and phases in which no case depends on the value: a single decode row sees the same keys without a
+  /// causal mask.
   std::set<std::pair<size_t, Phase>> no_part_;
   uint64_t composed_ = 0;
   int64_t total_ = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// Random numbers that are the same on every platform (those of std's distributions are not).
+// Random numbers that are the same on every platform (unlike those of std's distributions).
 #include <cstdint>
 #include <vector>
 

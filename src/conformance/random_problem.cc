@@ -1,4 +1,4 @@
-// Problems drawn at random within what a backend claims.
+// Random problems within the claims of a backend.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-/// Multiply-adds of one problem (per head and head dimension); bounds the time that a case takes.
+/// Multiply-adds of one problem (per head and head dimension); bounds the time of a case.
 constexpr int64_t kBudget = 6'000'000;
 
 template <class T, class Keep>
@@ -142,7 +142,7 @@ class Drawer {
     problem_.phase = decode ? Phase::decode : Phase::prefill;
     if (!c_.phases.has(problem_.phase)) problem_.phase = decode ? Phase::prefill : Phase::decode;
     const int seqs = random_.chance(3) ? 0 : 1 + random_.below(decode ? 6 : 4);
-    const int rows = random_.chance(70) ? 1 : 2 + random_.below(6);  // of a decode: more than one = drafts
+    const int rows = random_.chance(70) ? 1 : 2 + random_.below(6);  // decode rows; more than one = drafts
     int64_t budget = kBudget / (int64_t{spec().num_heads} * (spec().head_dim + spec().v_head_dim));
     for (int b = 0; b < seqs; ++b) {
       Sequence s;

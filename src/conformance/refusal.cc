@@ -10,7 +10,7 @@
 namespace fovea::conformance {
 namespace {
 
-/// A column whose value is asked for by a setting of the spec, and the words of its refusal.
+/// A column whose value is required by a setting of the spec, and the text of its refusal.
 struct Refusal {
   std::string_view column;
   std::string_view text;
@@ -98,7 +98,7 @@ std::string with_value(std::string_view text, const std::string& value) {
   return out;
 }
 
-/// Of a column that asks for others: those that are not claimed either.
+/// Adds the refusals of other columns that this column requires and that are not claimed either.
 void expect_implied(const Capability& c, const Cell& cell, Request& request) {
   if (cell.column != "non_causal_dcp") return;
   const auto expect = [&](Feature feature, const char* text) {
@@ -109,7 +109,7 @@ void expect_implied(const Capability& c, const Cell& cell, Request& request) {
   expect(Feature::non_causal, "non-causal attention not supported");
 }
 
-/// Columns that are about where and when it runs.
+/// Columns for the device and the phase.
 std::optional<Request> request_of_place(Request request, const Cell& cell) {
   request.of_spec = false;
   if (cell.column == "phases") {
@@ -139,7 +139,7 @@ std::string list(const std::vector<std::string>& texts) {
   return out.empty() ? "nothing" : out;
 }
 
-/// What a batch of one token would make of `spec`; empty = refused with one of `expected`.
+/// The outcome of planning a batch of one token for `spec`; empty = refused with one of `expected`.
 std::string find_plan(AttentionBackend& instance, const Request& request, Machine& machine) {
   const AttentionSpec& spec = request.spec;
   const std::vector<std::string>& expected = request.expected;
@@ -170,7 +170,7 @@ std::string find_plan(AttentionBackend& instance, const Request& request, Machin
   return named(plan.error()) ? "" : "plan() refuses it with: " + plan.error().message;
 }
 
-/// Likewise of a backend whose work no graph holds.
+/// Likewise for the graph functions of a backend without graphs.
 std::string find_graphs(AttentionBackend& instance, const Request& request) {
   const auto bytes = instance.init_graph_state(request.spec, {1, 1, 1, 1});
   if (bytes) return "init_graph_state() takes it";

@@ -25,7 +25,7 @@ Error with_prefix(const char* where, const Error& error) {
   return {error.code, std::string(where) + ": " + error.message};
 }
 
-/// run_layers() for the batches of each layer; what they are read from is laid out already.
+/// run_layers() for the batches of each layer, which are already laid out.
 Result<std::vector<Output>> run_batches(AttentionBackend& backend, const AttentionSpec& spec, Phase phase,
                                         const std::deque<Batch>& batches, const Layout& layout,
                                         Machine& machine, bool want_lse) {
@@ -80,7 +80,7 @@ std::vector<Output> run_layers(AttentionBackend& backend, std::span<const Proble
                                const Layout& layout, Machine& machine, bool want_lse) {
   AttentionSpec spec = layers.front()->spec;
   set_layout(spec, layout.kv);
-  std::deque<Batch> batches;  // of the others the queries count
+  std::deque<Batch> batches;  // only the queries of the later ones are used
   for (const Problem* layer : layers)
     batches.emplace_back(*layer, layout);
   want_lse = want_lse && backend.info().capability.features.has(Feature::lse);
@@ -119,7 +119,7 @@ std::string conform(AttentionBackend& backend, const Problem& problem, const Lay
 }
 
 std::vector<Isa> isas_of(const BackendInfo& backend) {
-  // Plain loops; kernels that are not of this program; kernels that are not the CPU's.
+  // Plain loops, kernels from a backend library, and kernels that don't run on the CPU.
   if (backend.name == "TORCH_NATIVE" || !backend.library.empty() ||
       backend.capability.device != DeviceKind::cpu)
     return {detect_isa()};

@@ -28,7 +28,7 @@ void Tally::take(const CountedCase& c) {
   std::set<std::string> families;
   for (const KernelName& name : c.launched) {
     families.insert(name.family);
-    // How far keys are split may depend on the step's limits, which make no other kernel of it.
+    // split_rows may depend on the limits of the step; it does not distinguish kernels.
     KernelTally& kernel = of({name.family, name.instance, name.split_keys, 0});
     ++kernel.cases;
     kernel.split_cases += meets_splits(c.problem, name);

@@ -1,5 +1,5 @@
 #pragma once
-// What right cases have shown, of each cell of a row and of each kernel.
+// Counts of passing cases, for each cell of a row and for each kernel.
 #include <array>
 #include <cstdint>
 #include <map>
@@ -12,12 +12,12 @@
 
 namespace fovea::conformance {
 
-/// A right case, as it is counted.
+/// A passing case, as it is counted.
 struct CountedCase {
-  uint64_t number;  ///< that its values and lengths are drawn from
+  uint64_t number;  ///< seed of its values and lengths
   const Levels& levels;
   const Problem& problem;
-  const std::vector<bool>& proves;  ///< of each cell
+  const std::vector<bool>& proves;  ///< [cells]
   const std::vector<KernelName>& launched;
   Errors errors;
 };
@@ -42,7 +42,7 @@ struct ShownBy {
 struct KernelTally {
   KernelName kernel;
   int64_t cases = 0;
-  int64_t split_cases = 0;        ///< in which some row's keys lie in two or more splits
+  int64_t split_cases = 0;        ///< cases in which some row's keys span two or more splits
   std::vector<int64_t> cases_of;  ///< [cells]
   std::vector<ShownBy> shown;     ///< [cells] the first case that proved it on this kernel
   std::vector<Levels> witnesses;  ///< the first rows that reached it
@@ -56,11 +56,11 @@ class Tally {
 
   const CellTally& cell(size_t i) const { return cells_[i]; }
   const std::vector<KernelTally>& kernels() const { return kernels_; }
-  /// Whether kernels of this family are what the row is a claim about.
+  /// Whether the row claims the capabilities of kernels of this family.
   bool is_own(std::string_view family) const;
   /// Cases of cell `i` in `phase` that reached the row's own kernels.
   int64_t own(size_t i, Phase phase) const;
-  /// Those that reached any.
+  /// Cases of cell `i` in `phase`, on any kernels.
   int64_t in_phase(size_t i, Phase phase) const;
   /// The other families that cases of cell `i` in `phase` reached, "sm80, simt"; "" = none.
   std::string others(size_t i, Phase phase) const;
@@ -73,7 +73,7 @@ class Tally {
   std::vector<KernelTally> kernels_;  ///< in the order in which they were first reached
 };
 
-/// Whether some row of `problem` has keys in two or more splits of `kernel`.
+/// Whether the keys of some row of `problem` span two or more splits of `kernel`.
 bool meets_splits(const Problem& problem, const KernelName& kernel);
 
 }  // namespace fovea::conformance

@@ -9,7 +9,7 @@ namespace fovea::conformance {
 namespace {
 
 constexpr int kGuardRows = 2;
-constexpr size_t kGuardBytes = 256;  // of scratch
+constexpr size_t kGuardBytes = 256;  // after the workspace
 
 float get(const std::byte* data, DType dtype, int64_t index) {
   if (dtype == DType::f32) {
@@ -26,7 +26,7 @@ bool is_poison(const std::byte* first, size_t bytes) {
   return std::all_of(first, first + bytes, [](std::byte b) { return b == std::byte{kPoison}; });
 }
 
-/// Everything before the first row and after row `rows`.
+/// Whether everything before the first row and after row `rows` is still poison.
 bool guarded(const std::byte* data, size_t bytes, size_t row_bytes, int64_t rows) {
   const size_t end = (static_cast<size_t>(rows) + kGuardRows) * row_bytes;
   return is_poison(data, kGuardRows * row_bytes) && is_poison(data + end, bytes - end);

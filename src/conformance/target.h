@@ -1,5 +1,5 @@
 #pragma once
-// What a backend writes, and where.
+// The outputs of a backend, and the memory that it writes.
 #include <string>
 #include <vector>
 
@@ -8,19 +8,19 @@
 
 namespace fovea::conformance {
 
-/// What a backend wrote.
+/// The outputs of one layer.
 struct Output {
-  std::string error;       ///< why there is none, or which guard was overwritten
+  std::string error;       ///< why there is no output, or which guard was overwritten
   std::vector<float> o;    ///< [Tq, Hq, Dv] widened
   std::vector<float> lse;  ///< [Tq, Hq]
-  // Of naive() only: how far rounding scores to fp32 may move O [Tq, Hq, Dv] and the LSE [Tq, Hq].
+  // naive() only: how far rounding scores to fp32 may move O [Tq, Hq, Dv] and the LSE [Tq, Hq].
   std::vector<float> o_noise, lse_noise;
-  std::vector<float> o_rounding;               ///< and how far its other roundings may move naive()'s own O
+  std::vector<float> o_rounding;               ///< naive() only: how far other roundings may move its own O
   std::vector<KernelName> launched;            ///< by the plan's forwards up to this layer's
-  bool operator==(const Output& other) const;  ///< bit for bit; whichever kernels
+  bool operator==(const Output& other) const;  ///< bit for bit; ignores `launched`
 };
 
-/// Where a layer writes, with poison inside and around.
+/// The output memory of a layer, with poison inside and around.
 class Target {
  public:
   Target() = default;
@@ -28,15 +28,15 @@ class Target {
                                DeviceSession& session);
 
   void put_into(AttentionArgs& args) const;
-  /// As it was in the beginning.
+  /// Restores the initial poison.
   Status poison(DeviceSession& session) const;
 
-  /// What it holds by now; to be read after DeviceSession::finish().
+  /// The current contents; may be read after DeviceSession::finish().
   struct Bytes {
     const std::byte *o, *lse;
   };
   Result<Bytes> fetch(DeviceSession& session) const;
-  /// Of a step that had the first `rows` rows: the others are guards, too.
+  /// The output of a step with the first `rows` rows; the other rows are checked as guards.
   Output read(const Bytes& bytes, int64_t rows) const;
   Output read(const Bytes& bytes) const { return read(bytes, rows_); }
 
@@ -49,10 +49,10 @@ class Target {
   int padding_ = 0;
   bool want_lse_ = true;
   size_t row_bytes_ = 0, lse_row_ = 0;
-  std::byte *o_ = nullptr, *lse_ = nullptr;  // of the device
+  std::byte *o_ = nullptr, *lse_ = nullptr;  // device memory
 };
 
-/// Scratch of a backend, and poison after it.
+/// Workspace of a backend, with poison after it.
 class Scratch {
  public:
   static Result<Scratch> create(size_t bytes, DeviceSession& session);

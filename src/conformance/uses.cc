@@ -33,7 +33,7 @@ class Sight {
   const Problem& problem_;
 };
 
-/// Whether the textbook of `without`, which lacks one thing, is judged to be wrong.
+/// Whether the textbook result of `without`, which lacks one feature, is judged wrong.
 bool is_wrong(const Case& c, const Problem& without, const Output& want, const Output& textbook) {
   return !judge(c.problem, naive(without), want, textbook).empty();
 }
