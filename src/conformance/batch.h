@@ -1,5 +1,5 @@
 #pragma once
-// A problem laid out in paged memory full of traps.
+// A problem laid out in paged memory, with poison in everything that must not be read.
 #include <cstdint>
 #include <vector>
 
@@ -10,46 +10,46 @@
 
 namespace fovea::conformance {
 
-/// Which pages a batch gets, of the sequences in turn.
+/// The order of pages in the pool.
 enum class PageOrder : uint8_t {
   shuffled,
   ascending,    ///< sequence after sequence
   descending,   ///< likewise, from the last page down
-  interleaved,  ///< ascending, a page for each sequence in turn
+  interleaved,  ///< ascending, one page per sequence in round-robin order
 };
 
-/// What lies between the pages, heads and slots of a cache.
+/// Gaps between the pages, heads and slots of a cache.
 enum class KvPlace : uint8_t {
   dense,
-  gaps,  ///< after each slot, each head or row of heads, and each page: strides of their own for all
-  far,   ///< so much after each page that the last ones are more than 2^31 elements away
+  gaps,  ///< after each slot, each head or row of heads, and each page, so that all strides differ
+  far,   ///< large gaps after each page, so that the last pages are more than 2^31 elements away
 };
 
-/// How a problem lies in memory, and what is declared of it.
+/// The memory layout of a problem, and its declared limits.
 struct Layout {
   uint64_t shuffle = 1;          ///< seed of the page order
-  KvLayout kv = KvLayout::hnd;   ///< of the pages
+  KvLayout kv = KvLayout::hnd;   ///< layout of the pages
   bool page_lists = false;       ///< kv_indptr and kv_indices instead of the page table
-  bool ragged = false;           ///< kv_indptr alone, of pages of one token; in order, whatever `order` says
+  bool ragged = false;           ///< only kv_indptr, with pages of one token; ignores `order`
   int row_padding = 0;           ///< elements between rows of Q and of O
   bool poison_invisible = true;  ///< NaN in keys that no row sees; garbage ids for pages without others
-  bool packed_hides = true;      ///< keys from poison_invisible; a GPU's planner does not read packed masks
+  bool packed_hides = true;  ///< poison_invisible honours packed masks; a GPU's planner does not read them
   PageOrder order = PageOrder::shuffled;
-  bool null_page = false;    ///< page 0 is nobody's, as in engines that pad page tables with 0
-  bool share_pages = false;  ///< whole pages of Problem::shared_prefix are one page for all sequences
+  bool null_page = false;    ///< page 0 is unowned, as in engines that pad page tables with 0
+  bool share_pages = false;  ///< sequences share the whole pages of Problem::shared_prefix
   KvPlace place = KvPlace::dense;
-  int kv_gap = 16;                ///< elements of KvPlace::gaps; GPUs load 16 bytes at once
+  int kv_gap = 16;                ///< elements of KvPlace::gaps; GPU kernels load 16 bytes at once
   bool past_kv_ready = false;     ///< BatchMeta::past_kv_ready
-  AttentionLimits declared = {};  ///< where they are larger than the batch's own
+  AttentionLimits declared = {};  ///< used where larger than the batch's own
 };
 
-/// A step and its inputs as a backend takes them; without outputs.
+/// A step and its inputs as passed to a backend; without outputs.
 struct Step {
   BatchMeta meta;
   AttentionArgs args;
 };
 
-/// `meta` with place(array) for each of its arrays that is not empty.
+/// `meta` with each non-empty array replaced by place(array).
 template <class Place>
 BatchMeta with_arrays(BatchMeta meta, const Place& place) {
   const auto move = [&](auto& array) {
@@ -68,13 +68,13 @@ BatchMeta with_arrays(BatchMeta meta, const Place& place) {
   return meta;
 }
 
-/// A problem's lengths and masks, as a step has them; without pages.
+/// A problem's lengths and masks in the form of a step; without pages.
 class MaskArrays {
  public:
   explicit MaskArrays(const Problem& problem);
   MaskArrays(const MaskArrays&) = delete;
   MaskArrays& operator=(const MaskArrays&) = delete;
-  /// Valid as long as this is.
+  /// Valid as long as this object.
   const BatchMeta& meta() const { return meta_; }
 
  private:
@@ -91,10 +91,10 @@ class Batch {
  public:
   Batch(const Problem& problem, const Layout& layout);
   const BatchMeta& meta() const { return meta_; }
-  /// Those of the step, or those that are declared where they are larger.
+  /// The limits of the step, or the declared ones where these are larger.
   AttentionLimits limits() const { return limits_; }
   int64_t num_pages() const { return num_pages_; }
-  /// Where the device of `session` reads it.
+  /// Copies the batch to the device of `session`; returns it with device addresses.
   Result<Step> upload(DeviceSession& session) const;
   Result<AttentionArgs> upload_args(DeviceSession& session) const;
   Result<const std::byte*> upload_queries(DeviceSession& session) const;
@@ -111,22 +111,22 @@ class Batch {
   MaskArrays masks_;
   BatchMeta meta_;
   AttentionArgs args_;
-  std::vector<std::vector<int32_t>> pages_;  // of each sequence
+  std::vector<std::vector<int32_t>> pages_;  // per sequence
   int64_t num_pages_ = 0;
   std::vector<int32_t> page_table_, kv_indptr_, kv_indices_;
   std::vector<float> sinks_, slopes_, k_scales_, v_scales_;
   AlignedArray<std::byte> q_;
   HostRegion k_, v_;
-  std::vector<ByteRange> k_used_, v_used_;  // of KvPlace::far: the rest is not there
+  std::vector<ByteRange> k_used_, v_used_;  // KvPlace::far only: the rest is not committed
   AttentionLimits limits_;
 };
 
-/// What a step of these sequences takes.
+/// The exact limits of a step of these sequences.
 AttentionLimits limits_of(const Problem& problem);
-/// The larger of each.
+/// The maximum of each limit.
 AttentionLimits larger_of(const AttentionLimits& a, const AttentionLimits& b);
 
-/// A layout that `spec` allows, drawn from `seed`.
+/// A random layout that `spec` allows.
 Layout random_layout(uint64_t seed, const AttentionSpec& spec);
 
 }  // namespace fovea::conformance

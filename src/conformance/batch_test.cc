@@ -1,4 +1,4 @@
-// How problems lie in memory, where no CPU backend reads it so.
+// Memory layouts of problems that no CPU backend reads.
 #include "conformance/batch.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ Problem example(KvCacheDType kv, int page_size) {
 TEST(Batch, RaggedRowsAreThoseOfTheSequences) {
   const Problem problem = example(KvCacheDType::auto_, 1);
   ThreadPool pool(1);
-  // Row ids in a list make pages of one token of them.
+  // A list of row ids describes pages of one token.
   Mutant lists(make_torch_native());
   lists.meta = [](const AttentionSpec&, BatchMeta& meta, Mutant::Step& step) {
     ASSERT_TRUE(meta.page_table.empty() && meta.kv_indices.empty());

@@ -1,4 +1,4 @@
-// Rows of a case space by their text, and rows that have given levels.
+// Rows of a case space as text, and rows with given levels.
 #include "base/check.h"
 #include "conformance/case_space.h"
 #include "conformance/complete_row.h"

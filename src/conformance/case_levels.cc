@@ -1,4 +1,5 @@
-// The knobs and their levels: the claimed values of each column, and everything else that kernels trip over.
+// The knobs and their levels: the claimed values of each column, and other inputs on which kernels tend to
+// fail.
 #include <algorithm>
 #include <charconv>
 
@@ -14,7 +15,7 @@ int to_int(const std::string& text) {
   return value;
 }
 
-/// The enumerator of E that to_string() calls `name`.
+/// The enumerator of E whose to_string() is `name`.
 template <class E>
 int index_of(const std::string& name, int count) {
   for (int i = 0; i < count; ++i)
@@ -43,7 +44,7 @@ void CaseSpace::add_columns(const Capability& c) {
     if (cell.column == "kv_dtypes") {
       const auto kv =
           static_cast<KvCacheDType>(index_of<KvCacheDType>(v, static_cast<int>(KvCacheDType::count_)));
-      // Others can't be stored here, so that no case has them.
+      // Other types can't be stored here, so no case has them.
       if (kv == KvCacheDType::auto_ || size_of(kv) > 0)
         levels(Knob::kv_dtype).push_back({v, static_cast<int>(kv)});
     }
@@ -63,7 +64,7 @@ void CaseSpace::add_columns(const Capability& c) {
   for (const int d : {128, 64, 512, 33, 24, 256})
     if (c.v_head_dims.has(d) && c.head_dims.has(d) && num_levels(Knob::v_head_dim) < 5)
       levels(Knob::v_head_dim).push_back({std::to_string(d), d});
-  for (const Cell& cell : cells(c))  // those that cannot be reached as "same"
+  for (const Cell& cell : cells(c))  // those that "same" cannot reach
     if (const int d = to_int(cell.value); cell.column == "v_head_dims" && cell.claimed && !c.head_dims.has(d))
       levels(Knob::v_head_dim).push_back({cell.value, d});
   for (const auto& [knob, feature] : {std::pair{Knob::kv_sharing, Feature::kv_sharing},
@@ -121,7 +122,8 @@ void CaseSpace::add_masks(const Capability& c) {
     levels(Knob::score).push_back({"ALiBi", level(ScoreLevel::alibi)});
     levels(Knob::score).push_back({"ALiBi of the paper", level(ScoreLevel::canonical_alibi)});
   }
-  // In hundredths. Gemma's, Granite's and MLA's are none of D^-0.5; below 0 the largest product is the least.
+  // In hundredths. Gemma's, Granite's and MLA's scales are not D^-0.5; below 0 the largest product is the
+  // lowest score.
   levels(Knob::scale) = {{"1", 100}, {"0.4", 40}, {"1.7", 170}, {"-0.8", -80}};
   levels(Knob::sink) = {{"none", level(SinkLevel::none)}};
   if (has(Feature::sink))
@@ -167,7 +169,7 @@ void CaseSpace::add_memory() {
   levels(Knob::past_kv_ready) = {{"no", 0}, {"yes", 1}};
   levels(Knob::threads) = {{"1", 1}, {"2", 2}, {"3", 3}};
   if (gpu) {
-    levels(Knob::threads).resize(1);  // of the host: they only queue
+    levels(Knob::threads).resize(1);  // host threads only queue work
     // Kernels load 16 bytes at once.
     std::erase_if(levels(Knob::padding), [](const Level& l) { return l.value % 8 != 0; });
   }

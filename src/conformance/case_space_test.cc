@@ -1,4 +1,4 @@
-// What the cases of a run hold: each bound that a kernel may have is crossed, and plain cases are many.
+// The contents of a run's cases: they cross each bound that a kernel may have, and many cases are plain.
 #include "conformance/case_space.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ class Cases : public ::testing::Test {
     const auto some = [&](auto test) { return std::any_of(p.seqs.begin(), p.seqs.end(), test); };
     const auto keys = [&](int n) { return some([n](const Sequence& s) { return s.n_q > 0 && s.n_k > n; }); };
     const bool prefill = p.phase == Phase::prefill;
-    // What Hopper's kernels refuse, and what they take another instance for.
+    // What Hopper's kernels refuse, and what needs another instance.
     const bool refused = m.spans || m.packed || m.tree || spec.has_alibi || spec.scale < 0 ||
                          (m.window_left >= 0 && m.sink_tokens > 0) || has_head_scales(spec);
     const bool plain = !refused && m.causal && m.window_left < 0 && m.chunk == 0 && spec.softcap == 0;

@@ -1,4 +1,4 @@
-// From the levels of a case to its problem: lengths at the edges that its row has, values, and memory.
+// Makes the problem of a case from its levels: lengths at the edges of its row, values, and memory layout.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-/// Multiply-adds of one problem: bounds the time that a case takes. A few of the large ones may have more.
+/// Multiply-adds of one problem: bounds the time of a case. A few large ones may exceed it.
 constexpr int64_t kBudget = 3'000'000, kLargeBudget = 40'000'000;
 constexpr int kLargePercent = 8, kLargePercentOfSmallHeads = 70;
 constexpr int kSmallHeads = 1024;  // elements of a query row and an output row
@@ -67,8 +67,8 @@ class CaseDrawer {
     layout.past_kv_ready = at(Knob::past_kv_ready) != 0;
   }
 
-  /// After the lengths. A graph's are those of its capture, which is larger: another kernel for other limits
-  /// would be another order of sums.
+  /// Call after the lengths are drawn. A graph has the limits of its capture, which is larger: other limits
+  /// may select another kernel, with another order of summation.
   void draw_limits() {
     AttentionLimits& declared = case_.layout.declared;
     declared = limits_of(problem());
@@ -96,7 +96,8 @@ class CaseDrawer {
     }
   }
 
-  /// Where kernels go wrong: one before, at and after the ends of pages, windows, chunks and tiles.
+  /// Lengths at which kernels tend to fail: one before, at and after the ends of pages, windows, chunks and
+  /// tiles.
   std::vector<int> edges() {
     const int page = spec().page_size, chunk = spec().mask.chunk;
     const int window = std::max(spec().mask.window_left, spec().mask.window_right) + 1;
@@ -106,18 +107,18 @@ class CaseDrawer {
     return lengths;
   }
 
-  /// Rows x keys that all sequences together may have; 1 each at least.
+  /// Maximum rows x keys over all sequences; at least 1.
   int64_t budget(int64_t multiply_adds = kBudget) {
     return std::max<int64_t>(
         64, multiply_adds / (int64_t{spec().num_heads} * (spec().head_dim + spec().v_head_dim)));
   }
-  /// Of a level that is there for its size.
+  /// The budget of levels that test large sizes.
   int64_t large_budget() {
     const int percent = small_heads() ? kLargePercentOfSmallHeads : kLargePercent;
     return budget(random_.chance(percent) ? kLargeBudget : kBudget);
   }
   bool small_heads() { return spec().num_heads * (spec().head_dim + spec().v_head_dim) <= kSmallHeads; }
-  /// Rows of queries and outputs, or keys and values, that all sequences together may have.
+  /// Maximum rows of queries and outputs, or of keys and values, over all sequences.
   int most_rows() const {
     const AttentionSpec& s = case_.problem.spec;
     return static_cast<int>(kMostElements / (int64_t{s.num_heads} * (s.head_dim + s.v_head_dim)));
@@ -137,7 +138,7 @@ class CaseDrawer {
     problem().seqs.push_back(s);
   }
 
-  /// A sequence of at most about `most` rows x keys. Its rows are `wanted`, 0 = as many as may be.
+  /// Adds a sequence with at most about `most` rows x keys. `wanted` rows, 0 = as many as allowed.
   void add_bounded(int n_k, int wanted, int64_t most) {
     n_k = static_cast<int>(std::clamp<int64_t>(n_k, 1, std::max<int64_t>(most, 8)));
     if (encoder()) {
@@ -145,12 +146,13 @@ class CaseDrawer {
       return add(n_k, n_k);
     }
     const int64_t fit = std::max<int64_t>(1, most / n_k);
-    const int own = spec().type == AttentionType::decoder ? n_k : 40;  // of cross attention they are others
+    const int own =
+        spec().type == AttentionType::decoder ? n_k : 40;  // cross attention: rows are independent of keys
     const int n_q = static_cast<int>(std::min<int64_t>(fit, own));
     add(wanted > 0 ? std::min(wanted, n_q) : n_q, n_k);
   }
 
-  /// Rows may see more keys after them than short sequences have.
+  /// Whether rows may see more later keys than short sequences have.
   bool sees_far_right() {
     const MaskSpec& m = spec().mask;
     const bool uniform = static_cast<BatchLevel>(at(Knob::batch)) == BatchLevel::verify;
@@ -201,7 +203,7 @@ class CaseDrawer {
     draw_shared_prefix();
   }
 
-  /// More sequences than most kernels have blocks, mostly of a few keys. A prefill's are decodes and short
+  /// More sequences than most kernels have blocks, mostly with few keys. In a prefill: decodes and short
   /// prompts.
   void draw_many(const std::vector<int>& lengths) {
     const int64_t most = budget();
@@ -216,7 +218,7 @@ class CaseDrawer {
     }
   }
 
-  /// Kernels split decodes each 512 to 2048 keys, and a prefill's row tile each 16384.
+  /// Kernels split decodes every 512 to 2048 keys, and a prefill's row tile every 16384.
   void draw_split(const std::vector<int>& lengths, const std::vector<int>& rows) {
     const int64_t most = large_budget();
     const int keys =
@@ -227,7 +229,7 @@ class CaseDrawer {
     if (decode()) add_bounded(n_k / 2 + random_.below(64), 1, most);
   }
 
-  /// A long prompt, or a chunk of one. Where that is too much, the last rows of one that have few keys.
+  /// A long prompt, or a chunk of one. If that exceeds the budget, the last rows of a prompt with few keys.
   void draw_rows() {
     const int64_t most = large_budget();
     const int wanted = random_.chance(25) ? 1500 + random_.below(3501) : 1001 + random_.below(300);
@@ -242,7 +244,7 @@ class CaseDrawer {
     add(n_q, std::min(n_k, most_keys()));
   }
 
-  /// Sequences without rows, without keys, without either, between others.
+  /// Sequences without rows, without keys, or without both, between others.
   void draw_holes(const std::vector<int>& lengths, const std::vector<int>& rows, int64_t most) {
     if (!encoder()) add(0, 1 + random_.below(40));
     add_bounded(random_.pick(lengths), random_.pick(rows), most / 2);
@@ -251,11 +253,11 @@ class CaseDrawer {
     add_bounded(random_.pick(lengths), random_.pick(rows), most / 2);
   }
 
-  /// The first sequence's rows are those of the tree; it has the nodes that the cache holds already before
-  /// it.
+  /// The first sequence has a row for each tree node; the nodes follow the tokens that are already in the
+  /// cache.
   void draw_tree_rows() {
     problem().tree_size = 2 + random_.below(11);
-    // No kernel has a largest tree. Engines draft up to 64 tokens, some of them a few hundred.
+    // No kernel limits the tree size. Engines draft up to 64 tokens, some a few hundred.
     if (at(Knob::tree) == 2) {
       const int wanted = random_.chance(20) ? 200 + random_.below(400) : 17 + random_.below(120);
       const int64_t most = budget() / std::max(problem().seqs.front().n_k, wanted);
@@ -270,7 +272,7 @@ class CaseDrawer {
     s.n_k = std::max(s.n_k, s.n_q);
   }
 
-  /// The keys that the two longest sequences have in common, of at least a page where they have one.
+  /// The common prefix of the two longest sequences, at least one page if they have one.
   void draw_shared_prefix() {
     if (at(Knob::shared_pages) == 0) return;
     std::vector<int> lengths;
@@ -315,7 +317,8 @@ class CaseDrawer {
     for (Sequence& s : problem().seqs) {
       if (spec().mask.spans) {
         int from = random_.below(20);
-        if (s.n_q > 1 && s.n_q <= s.n_k) from = std::min(from, s.n_k - s.n_q);  // so that some row is in it
+        if (s.n_q > 1 && s.n_q <= s.n_k)
+          from = std::min(from, s.n_k - s.n_q);  // so that it contains some row
         while (from < s.n_k) {
           const int length = 2 + random_.below(60);
           s.spans.push_back({from, std::min(from + length, s.n_k) - 1});
@@ -353,7 +356,7 @@ class CaseDrawer {
       if (node > 0) std::copy_n(bias.begin() + random_.below(node) * n, n, row);
       row[node] = 0.0f;
     }
-    // It is a bias, of which hidden and shown are two values.
+    // The tree is a bias; hidden and visible are two of its values.
     if (random_.chance(40))
       for (float& x : bias)
         if (x == 0.0f && random_.chance(50)) x = 0.25f * static_cast<float>(random_.below(17) - 8);

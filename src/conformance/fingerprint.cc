@@ -1,4 +1,4 @@
-// What tells two cases apart.
+// A hash that distinguishes cases.
 #include <bit>
 #include <span>
 
@@ -7,7 +7,7 @@
 namespace fovea::conformance {
 namespace {
 
-/// FNV-1a over 64-bit words, each mixed before.
+/// FNV-1a over 64-bit words, each mixed first.
 class Hash {
  public:
   template <class... T>

@@ -1,4 +1,4 @@
-// The conformance library must notice defects: each mutant of TORCH_NATIVE has one.
+// The conformance library must find defects: each mutant of TORCH_NATIVE has one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -103,7 +103,7 @@ TEST_P(Defects, ForgetsARow) {
   EXPECT_THAT(verdict(std::move(m)), ::testing::HasSubstr("LSE of sequence 0"));
 }
 
-/// A mask that is wrong in the oracle, and so in all kernels that have it from the same place.
+/// A wrong mask in the reference, and so in all kernels that share its code.
 TEST_P(Defects, AnOracleOfAnotherMaskIsNamed) {
   ThreadPool pool(1);
   const Output textbook = naive(problem_);
@@ -113,11 +113,11 @@ TEST_P(Defects, AnOracleOfAnotherMaskIsNamed) {
   wider.spec.mask.window_left += 1;
   Output other = reference(wider, pool);
   EXPECT_THAT(judge(problem_, other, other, textbook), ::testing::HasSubstr("the textbook's LSE"));
-  other.lse = want.lse;  // O alone shows it, too
+  other.lse = want.lse;  // O alone also shows it
   EXPECT_THAT(judge(problem_, other, other, textbook), ::testing::HasSubstr("the textbook's O"));
 }
 
-/// What only the quantised caches and the x-packed pages have.
+/// Defects specific to quantised caches and x-packed pages.
 TEST(KvDefects, NoneIsAccepted) {
   ThreadPool pool(1);
   int spec_page_size = 4;

@@ -1,4 +1,5 @@
-// The GPU as a machine: memory, graphs, and a defect that is found there as on the CPU. Skips without one.
+// The GPU as a machine: memory, graphs, and a defect that is found there as on the CPU. Skipped without a
+// GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -12,9 +12,9 @@
 
 namespace fovea::conformance {
 
-/// Another backend with changes before and after.
+/// Wraps a backend with changes before and after its calls.
 struct Mutant : AttentionBackend {
-  /// A step's arrays, to be changed; they live as long as the mutant.
+  /// Modifiable copies of a step's arrays; valid as long as the mutant.
   struct Step {
     std::vector<int32_t> kv_lens, page_table, kv_indices;
   };
@@ -29,7 +29,7 @@ struct Mutant : AttentionBackend {
   std::function<bool(const AttentionSpec&, const BatchMeta&)> skips = [](const AttentionSpec&,
                                                                          const BatchMeta&) { return false; };
   std::unique_ptr<AttentionBackend> inner;
-  const BackendInfo* claims = nullptr;  ///< instead of the original's; what they lack is refused
+  const BackendInfo* claims = nullptr;  ///< replaces the original's; what these claims lack is refused
   int num_seqs = 0;                     ///< of the last plan
 
   const BackendInfo& info() const noexcept override { return claims != nullptr ? *claims : inner->info(); }
@@ -37,7 +37,7 @@ struct Mutant : AttentionBackend {
     FOVEA_RETURN_IF_ERROR(check_supported(info(), s));
     FOVEA_TRY(bytes, inner->workspace_bytes(s, l));
     AttentionSpec changed = s;
-    spec(changed);  // it may be for other kernels
+    spec(changed);  // the changed spec may select other kernels
     const Result<size_t> others = inner->workspace_bytes(changed, l);
     return others ? std::max(bytes, *others) : bytes;
   }
@@ -100,7 +100,7 @@ struct Mutant : AttentionBackend {
 
  private:
   std::deque<Step> steps_;
-  bool skip_ = false;  // the last plan's step
+  bool skip_ = false;  // skip the forwards of the last plan
 };
 
 }  // namespace fovea::conformance

@@ -1,4 +1,4 @@
-// The textbook in fp32: how large an honest error is.
+// The textbook in fp32: the error expected of a correct kernel.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -11,21 +11,21 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-/// What rounding of scores does to one row and head. With O = sum p_j v_j and weights p_j = e^s_j / sum e^s,
+/// The effect of rounding scores on one row and head. With O = sum p_j v_j and weights p_j = e^s_j / sum e^s,
 /// an error e_j of score j moves O to first order by sum p_j e_j (v_j - O), and the LSE by sum p_j e_j. A
-/// score is a sum of D products and a few terms of its own; each of its roundings is at most u = 2^-24 of a
-/// partial sum, which is seldom as large as the sum of all magnitudes, and they seldom point the same way:
-/// four roundings of that sum, e_j = 4 u (|scale| sum_d |q_d k_d| + |s_j|), bound them with room for every
-/// order of summation. Where no two large weights meet, v_j - O is 0 for the one that counts, and nothing is
-/// allowed.
+/// score is a sum of D products and a few other terms; each rounding is at most u = 2^-24 of a partial sum,
+/// which is seldom as large as the sum of all magnitudes, and roundings seldom have the same sign. Four
+/// roundings of that sum, e_j = 4 u (|scale| sum_d |q_d k_d| + |s_j|), are therefore a bound with margin for
+/// every order of summation. Where a single weight dominates, its v_j - O is about 0, and the tolerance
+/// vanishes.
 struct ScoreNoise {
   float* o;    ///< [Dv]
   float* lse;  ///< [1]
-  float* own;  ///< [Dv] of O: what its own roundings may do to the textbook's
+  float* own;  ///< [Dv] bound of the textbook's own rounding errors of O
 };
 
-/// Half a unit in the last place of numbers of size 1 is the largest error of rounding them; a whole one
-/// holds below 2. Of fp32 it is in what sums have.
+/// One unit in the last place of 1, which bounds the rounding error of numbers below 2 (half a unit below 1).
+/// fp32 is covered by the error of sums.
 float unit(DType dtype) {
   switch (dtype) {
     case DType::f32: return 0.0f;
@@ -35,7 +35,7 @@ float unit(DType dtype) {
   return 0.0f;
 }
 
-/// Likewise of numbers near 0.
+/// Likewise for numbers near 0.
 float least(DType dtype) {
   return dtype == DType::f16 ? 0x1p-24f : 0.0f;
 }
@@ -78,8 +78,8 @@ void naive_row(const Problem& problem, const Sequence& s, int i, int h, float* o
   const float denominator = total + (spec.has_sink ? std::exp(problem.sinks[h] - max) : 0.0f);
   for (int d = 0; d < spec.v_head_dim; ++d)
     o[d] = max > -kInf ? round_to(spec.dtype, o[d] / denominator) : 0.0f;
-  // P and O are rounded to spec.dtype, and sums of n_k terms one after another to fp32: an error of u = 2^-24
-  // of each partial sum at most, seldom all of one sign, and a few of exp and of the division.
+  // P and O are rounded to spec.dtype, and sequential sums of n_k terms to fp32: an error of at most u =
+  // 2^-24 of each partial sum, seldom all of one sign, plus a few roundings of exp and the division.
   const float sums = (64 + 0.25f * static_cast<float>(s.n_k)) * 0x1p-24f;
   for (int j = 0; j < s.n_k && max > -kInf; ++j) {
     if (scores[j] == -kInf) continue;

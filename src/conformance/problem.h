@@ -1,5 +1,5 @@
 #pragma once
-// Attention problems as plain fp32 arrays, whatever the memory they will lie in.
+// Attention problems as plain fp32 arrays, independent of the memory layout.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -15,7 +15,7 @@ struct Sequence {
   std::vector<float> q;  ///< [n_q, Hq, D]
   std::vector<float> k;  ///< [n_k, Hkv, D]
   std::vector<float> v;  ///< [n_k, Hkv, Dv]
-  /// [n_k, Hkv], of a cache with a scale for each token and head: k and v are integers times them.
+  /// [n_k, Hkv], for a cache with a scale for each token and head: k and v are integers times these scales.
   std::vector<float> k_scales, v_scales;
   std::vector<Span> spans;
   std::vector<uint8_t> packed;  ///< bit i * n_k + j
@@ -27,7 +27,7 @@ struct Problem {
   std::vector<float> sinks, slopes;  ///< [Hq]
   std::vector<float> tree_bias;      ///< [tree_size, tree_size]
   int tree_size = 0;
-  /// The first keys and values of all sequences, as far as they have so many, are the same (a prompt's).
+  /// The first keys and values of all sequences, up to this number, are the same (a shared prompt).
   int shared_prefix = 0;
   Phase phase = Phase::prefill;
   std::string describe() const;
@@ -36,11 +36,11 @@ struct Problem {
 /// The dtype that the cache of `spec` stores.
 KvCacheDType kv_dtype_of(const AttentionSpec& spec);
 
-/// The scales of an fp8 cache, no powers of two; 1 for the others.
+/// The scales of an fp8 cache, not powers of two; 1 for other caches.
 float k_scale_of(const AttentionSpec& spec);
 float v_scale_of(const AttentionSpec& spec);
 
-/// Whether an fp8 cache has a scale for each head beside those, and which: none is 1 then, and all are else.
+/// Whether an fp8 cache also has a scale for each head, and its value: never 1 if it has, else always 1.
 bool has_head_scales(const AttentionSpec& spec);
 float k_head_scale(const AttentionSpec& spec, int kv_head);
 float v_head_scale(const AttentionSpec& spec, int kv_head);
@@ -48,25 +48,24 @@ float v_head_scale(const AttentionSpec& spec, int kv_head);
 /// Rounds to `dtype` and back.
 float round_to(DType dtype, float value);
 
-/// ALiBi's slopes of `heads` query heads: those of its paper, and ones that no count of heads gives, a head
-/// without any among them.
+/// ALiBi slopes of `heads` query heads: those of the paper, and some that no head count gives, including 0.
 std::vector<float> canonical_slopes(int heads);
 std::vector<float> drawn_slopes(int heads, Random& random);
 
 /// How values are drawn.
 struct Values {
-  float qk_gain = 1.0f;  ///< scores spread like its square; 0 = all scores equal
-  bool coded_v = false;  ///< V tells its position: (j + d + head) mod 7 - 3
+  float qk_gain = 1.0f;  ///< the spread of scores grows with its square; 0 = all scores equal
+  bool coded_v = false;  ///< V encodes its position: (j + d + head) mod 7 - 3
 };
 
-/// A sequence with values of `seed`, whatever else the problem holds.
+/// A sequence with values drawn from `seed` only.
 Sequence make_sequence(const AttentionSpec& spec, int n_q, int n_k, uint64_t seed, Values values = {});
 
-/// A problem within what `capability` claims, drawn from `seed`. `page_size` of its spec is set.
+/// A random problem within what `capability` claims. `page_size` of its spec is set.
 Problem random_problem(uint64_t seed, const Capability& capability);
 
 /// Rows [first, last) of sequence `s` alone, with the keys that a step computing them would have.
-/// For masks that look only backwards.
+/// For masks that show no later keys.
 Problem chunk_of(const Problem& problem, int s, int first, int last);
 /// Sequence `s` alone.
 Problem alone(const Problem& problem, int s);

@@ -23,7 +23,7 @@ std::string json_text(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-/// Three digits: what an error says, and no more noise than that. JSON has no infinity.
+/// Three significant digits, as more would be noise in an error. JSON has no infinity.
 std::string number(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3g", std::isfinite(value) ? value : 1e300);
@@ -53,7 +53,7 @@ std::string line_of(const CellProof& c) {
          ", \"worst_lse_error\": " + number(c.worst_lse_error) + ", \"reason\": " + json_text(c.reason) + "}";
 }
 
-/// Reads the members of one object; the first thing that is wrong is kept in `status`.
+/// Reads the members of one object; `status` keeps the first error.
 class Members {
  public:
   Members(const Json& json, std::string where, Status& status)
@@ -68,7 +68,7 @@ class Members {
     return value->get<std::string>();
   }
 
-  /// Without control characters: it is shown on one line.
+  /// A string without control characters, as it is shown on one line.
   std::string line(const char* key) {
     std::string value = text(key);
     const auto control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
@@ -114,7 +114,7 @@ class Members {
     return out;
   }
 
-  /// After all keys were asked for.
+  /// Call after all keys have been read.
   void no_others() {
     if (!json_.is_object()) return;
     for (const auto& [key, value] : json_.items())

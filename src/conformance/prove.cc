@@ -12,7 +12,7 @@ constexpr int kCasesFull = 32, kCasesQuick = 2;
 constexpr int kPhaseFull = 16, kPhaseQuick = 1;
 constexpr int kKernelFull = 2, kKernelQuick = 0;
 constexpr uint64_t kArraysPerSeed = 16;
-constexpr size_t kBatch = 64;  // cases that are held at a time, and as many more as keep all threads at work
+constexpr size_t kBatch = 64;  // cases held at a time, or more if needed to keep all threads busy
 constexpr size_t kBatchOfThread = 16;
 
 }  // namespace
@@ -51,17 +51,17 @@ uint64_t Prover::array(uint64_t k) const {
   return options_.seed * kArraysPerSeed + k;
 }
 
-/// Where a case ran.
+/// The device or instruction sets that cases run on.
 std::string Prover::place() const {
   return options_.machine != nullptr ? describe(options_.device) : std::string(to_string(current_isa()));
 }
 
-/// Once the device is lost, nothing else runs on it.
+/// Whether the device is lost; nothing else runs on it then.
 bool Prover::lost() const {
   return options_.machine != nullptr && !options_.machine->fault();
 }
 
-/// Nothing else is to be tried.
+/// Whether to stop trying cases.
 bool Prover::stopped() const {
   return lost() || (options_.stop_at_failure && !report_.failures.empty());
 }
@@ -124,13 +124,13 @@ void Prover::evaluate(const std::vector<Row>& rows) {
   }
 }
 
-/// The others were not run any more, or failed with it.
+/// Finds the case that made the device unusable: later cases did not run, or failed with it.
 void Prover::find_who_lost(const std::vector<Row>& rows, size_t first, const std::vector<Outcome>& outcomes) {
   const std::string fault = options_.machine->fault().error().message;
   const auto says = [](const Outcome& outcome, std::string_view text) {
     return outcome.attempt.failure.find(text) != std::string::npos;
   };
-  // It may have shown in a call before the one that the fault is known from.
+  // The error may have appeared in a call before the one that reported the fault.
   for (size_t i = 0; i < outcomes.size() && !lost_by_; ++i)
     if (says(outcomes[i], fault) || says(outcomes[i], "cudaError")) lost_by_ = rows[first + i];
 }
@@ -153,14 +153,14 @@ void Prover::take(const Row& row, Outcome& outcome) {
       {row.number, row.levels, outcome.prepared.c.problem, outcome.proves, attempt.launched, attempt.worst});
 }
 
-/// Those that a case of `levels` would reach; it is run, and not judged.
+/// The kernels that a case of `levels` reaches; the case runs, but is not judged.
 std::vector<KernelName> Prover::kernels_of(const Levels& levels, int worker) {
   const Case c = space_.make(levels, 1);
   Worker& w = workers_[static_cast<size_t>(worker)];
   return conformance::run(*w.backend, c.problem, c.layout, w.pools.machine(c.threads)).launched;
 }
 
-/// None of the rows that are left when the run is to stop.
+/// kernels_of() each row; empty for the remaining rows if the run is stopped.
 std::vector<std::vector<KernelName>> Prover::kernels_of_each(const std::vector<Levels>& rows) {
   std::vector<std::vector<KernelName>> kernels(rows.size());
   team_.parallel_tasks(static_cast<int64_t>(rows.size()), [&](int64_t i, int worker) {
@@ -170,7 +170,7 @@ std::vector<std::vector<KernelName>> Prover::kernels_of_each(const std::vector<L
   return kernels;
 }
 
-/// A step without any sequence, which an engine may run.
+/// Tries a step without sequences, which an engine may run.
 void Prover::try_no_sequences() {
   if (!space_.allowed(space_.plain())) return;
   Case c = space_.make(space_.plain(), 1);

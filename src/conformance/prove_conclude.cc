@@ -1,4 +1,4 @@
-// What is told of each cell and of each kernel.
+// Conclusions for each cell and each kernel.
 #include <algorithm>
 
 #include "conformance/prover.h"
@@ -41,7 +41,7 @@ CellProof Prover::proof_of(size_t i) {
   return proof;
 }
 
-/// Of a claim that too few right cases back; empty = enough do.
+/// Why a claim has too few passing cases; empty = it has enough.
 std::string Prover::why_unproven(size_t i) {
   const int64_t right = tally_.cell(i).cases;
   if (right < needed()) {
@@ -69,7 +69,7 @@ std::string Prover::why_unproven(size_t i) {
   return thin_kernel(i);
 }
 
-/// A kernel of the row's own that some case of the cell reached, and too few did; empty = none.
+/// A message for one of the row's own kernels that some cases of the cell reached, but too few; empty = none.
 std::string Prover::thin_kernel(size_t i) const {
   const int least = cases_needed_of_kernel(options_.quick);
   if (options_.only_cell) return {};

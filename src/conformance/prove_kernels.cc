@@ -1,5 +1,4 @@
-// Which rows are tried for each kernel of the row's own: those that reach it, and those that show each cell
-// on it.
+// Chooses rows for each of the row's own kernels: rows that reach it, and rows that prove each cell on it.
 #include <algorithm>
 
 #include "base/edit_distance.h"
@@ -8,11 +7,11 @@
 namespace fovea::conformance {
 namespace {
 
-/// What a kernel is compiled for, as far as a row says it.
+/// The knobs that kernels are compiled for.
 constexpr std::initializer_list<Knob> kCompiledFor = {Knob::dtype, Knob::kv_dtype, Knob::head_dim,
                                                       Knob::v_head_dim, Knob::phase};
 
-/// What a backend chooses a kernel by, beside that.
+/// The other knobs by which a backend chooses a kernel.
 constexpr std::initializer_list<Knob> kChosenBy = {Knob::limits, Knob::page_size, Knob::score,
                                                    Knob::batch,  Knob::kv_heads,  Knob::gqa_ratio};
 
@@ -52,7 +51,7 @@ std::vector<Levels> of_the_same_lengths(const CaseSpace& space, const Levels& ro
   return rows;
 }
 
-/// Those that the backend says its claims reach, and that too few right cases did.
+/// The kernels reported by the backend (AttentionBackend::kernels) that too few passing cases reached.
 std::vector<KernelName> Prover::thin_kernels() const {
   std::vector<KernelName> thin;
   for (const KernelName& name : workers_.front().backend->kernels(options_.device))
@@ -67,9 +66,9 @@ int64_t Prover::right_cases(const KernelName& name) const {
   return cases;
 }
 
-/// Kernels that no row reached so far are searched for beside those of their family that rows did: a kernel
-/// of another dtype or head size is its neighbour's sibling. First beside those of the most similar names,
-/// and where rows are light; but tiles for many query rows need others.
+/// Searches kernels that no row has reached near reached kernels of the same family, which may differ only in
+/// dtype or head size: first near those with the most similar names, and with light rows. Kernels with tiles
+/// for many query rows need full rows.
 void Prover::reach_each_kernel() {
   std::set<Levels> probed;
   for (const size_t siblings : {size_t{4}, tally_.kernels().size()})
@@ -84,7 +83,7 @@ void Prover::reach_each_kernel() {
       }
 }
 
-/// The kernels of its family that cases ran, those of the most similar names first.
+/// The kernels of its family that cases ran, those with the most similar names first.
 std::vector<const KernelTally*> Prover::siblings_of(const KernelName& kernel) const {
   std::vector<std::pair<int, const KernelTally*>> found;
   for (const KernelTally& k : tally_.kernels())
@@ -97,7 +96,7 @@ std::vector<const KernelTally*> Prover::siblings_of(const KernelName& kernel) co
   return out;
 }
 
-/// What `count` siblings of each of the kernels were reached by, and these rows with some knobs turned.
+/// Rows that reached `count` siblings of each kernel, and variants of these rows (see turned()).
 std::vector<Levels> Prover::rows_beside(const std::vector<KernelName>& kernels, size_t count,
                                         bool light) const {
   constexpr size_t kOfEach = 2;
@@ -111,7 +110,7 @@ std::vector<Levels> Prover::rows_beside(const std::vector<KernelName>& kernels, 
       std::vector<Levels> seen = light ? light_rows(k->witnesses) : k->witnesses;
       seen.resize(std::min(seen.size(), kOfEach));
       for (Levels& row : seen) {
-        row[static_cast<size_t>(Knob::place)] = 0;  // far pages cost much and choose nothing
+        row[static_cast<size_t>(Knob::place)] = 0;  // far pages are expensive and don't affect the choice
         if (!space_.allowed(row)) continue;
         for (Levels& next : turned(space_, row))
           rows.push_back(std::move(next));
@@ -122,9 +121,9 @@ std::vector<Levels> Prover::rows_beside(const std::vector<KernelName>& kernels, 
   return rows;
 }
 
-/// Evaluates such of `rows` as reach one of `wanted`, as often as each of these lacks.
+/// Evaluates those of `rows` that reach one of `wanted`, as often as each of these lacks cases.
 void Prover::reach(const std::vector<KernelName>& wanted, const std::vector<Levels>& rows) {
-  constexpr size_t kEnough = 4;  // rows of one kernel: its cases may be wrong for the sake of another cell
+  constexpr size_t kEnough = 4;  // rows per kernel: a case may fail because of another cell
   const auto reached = kernels_of_each(rows);
   std::vector<Want> wants;
   for (const KernelName& name : wanted) {
@@ -146,9 +145,9 @@ void Prover::prove_each_kernel() {
   prove_thin_kernels();
 }
 
-/// A cell that rows for another kernel have shown on this one by the way has the row that did, and those
-/// that reached the kernel with the cell's value, with other values. Their cases may reach further kernels by
-/// the way. Where lengths have to meet for it, the same ones are asked of another memory.
+/// Some cells were proven on a kernel by rows meant for another kernel. For these, repeats that row, and the
+/// rows that reached the kernel with the cell's value, with other random values. Their cases may reach
+/// further kernels. Where that depends on exact lengths, repeats the same lengths with another memory layout.
 void Prover::prove_thin_kernels() {
   constexpr int kRounds = 12;
   std::set<std::pair<size_t, size_t>> asked;
@@ -170,7 +169,7 @@ void Prover::prove_thin_kernels() {
   }
 }
 
-/// Cases of a cell that an own kernel lacks which some have shown it on.
+/// The number of cases of a cell that an own kernel lacks, if some cases have proven the cell on it.
 int Prover::lacking_of_kernel(size_t k, size_t cell) const {
   const KernelTally& kernel = tally_.kernels()[k];
   if (kernel.cases_of[cell] == 0 || !tally_.is_own(kernel.kernel.family) || !blame_[cell].empty()) return 0;
@@ -195,7 +194,7 @@ void Prover::prove_kernel(size_t k) {
   for (Levels& row : space_.cover(space_.only(kCompiledFor, tally_.kernels()[k].witnesses.front()), times))
     batch.push_back(compose(std::move(row)));
   evaluate(batch);
-  // What is still lacking: rows that reached it, with the cell's value.
+  // For cells still lacking cases: rows that reached the kernel, with the cell's value.
   const KernelName kernel = tally_.kernels()[k].kernel;
   const auto wanted = [&](const KernelName& name) { return same_kernel(name, kernel); };
   std::vector<Levels> witnesses = reaching(light_rows(tally_.kernels()[k].witnesses), wanted);
@@ -213,14 +212,14 @@ void Prover::prove_kernel(size_t k) {
   for (size_t i = 0; i < rows.size(); ++i)
     if (std::ranges::find(reached, rows[i]) != reached.end() &&
         (i == 0 || cells[i] != cells[i - 1] || wants.empty()))
-      // Where no case of the kernel has shown the cell so far, perhaps none can.
+      // If no case has proven the cell on this kernel so far, perhaps none can.
       wants.push_back({{rows[i]},
                        [lacking, cell = cells[i]] { return lacking(cell); },
                        tally_.kernels()[k].cases_of[cells[i]] > 0 ? 6 : 1});
   satisfy(wants);
 }
 
-/// `rows` with the plainest lengths and memory: cheap to ask which kernels they reach.
+/// `rows` with the plainest lengths and memory, so that it is cheap to find which kernels they reach.
 std::vector<Levels> Prover::light_rows(const std::vector<Levels>& rows) const {
   std::vector<Levels> out;
   const Levels plain = space_.plain();
@@ -232,7 +231,7 @@ std::vector<Levels> Prover::light_rows(const std::vector<Levels>& rows) const {
   return out;
 }
 
-/// `row` with the cell's value, and as few other changes as that takes.
+/// `row` with the cell's value, and as few other changes as that requires.
 std::optional<Levels> Prover::with_cell(Levels row, const Cell& cell) const {
   const auto fixed = space_.fixed_to(cell);
   if (!fixed) return std::nullopt;

@@ -1,4 +1,4 @@
-// Which rows are tried for each cell: covering arrays first, then rows for those that have too few cases.
+// Chooses rows for each cell: covering arrays first, then rows for cells that have too few cases.
 #include <algorithm>
 #include <map>
 
@@ -7,9 +7,9 @@
 namespace fovea::conformance {
 namespace {
 
-constexpr int kRowBits = 12;        // of a case's number; the others are the seed
-constexpr uint64_t kArrays = 2;     // that a full run goes through, each with other values
-constexpr uint64_t kComposed = 15;  // the array that composed rows are numbered in
+constexpr int kRowBits = 12;        // row bits of a case number; the others are the seed
+constexpr uint64_t kArrays = 2;     // arrays of a full run, each with other values
+constexpr uint64_t kComposed = 15;  // the array number of composed rows
 constexpr size_t kRound = 64;       // rows for lacking cells that are evaluated at a time
 
 }  // namespace
@@ -18,7 +18,7 @@ bool Prover::concerns(const Cell& cell) const {
   return !options_.only_cell || options_.only_cell->id() == cell.id();
 }
 
-/// More cases would not help a cell that is blamed, or of which none is right.
+/// Whether a cell needs no more cases: it has enough, is blamed for a failure, or none of its cases passes.
 bool Prover::enough(size_t cell) const {
   const int64_t right = tally_.cell(cell).cases;
   return right >= needed() || !blame_[cell].empty() || (right == 0 && wrong_[cell] >= 4 * needed());
@@ -35,7 +35,7 @@ std::vector<Row> Prover::rows_of(uint64_t array, const std::optional<Cell>& fixe
   return rows;
 }
 
-/// Each has values of its own.
+/// Makes a row with a new number, and so with new values.
 Row Prover::compose(Levels levels) {
   return {(array(kComposed) << kRowBits) + ++composed_, {}, true, std::move(levels)};
 }
@@ -75,7 +75,7 @@ void Prover::prove_claimed() {
   prove_each_kernel();
 }
 
-/// Each level of each knob, and of the other rows those that cells need.
+/// Rows with each level of each knob, and those of the other rows that cells need.
 void Prover::prove_quickly() {
   std::vector<Row> rows = rows_of(array(0), options_.only_cell);
   const std::vector<Row> few = few_of(rows);
@@ -96,7 +96,7 @@ void Prover::prove_quickly() {
   }
 }
 
-/// Rows, in their order, that have each level of each knob twice as far as there are so many.
+/// A subset of rows, in order, in which each level of each knob occurs twice where possible.
 std::vector<Row> Prover::few_of(const std::vector<Row>& rows) const {
   const int times = cases_needed(true);
   std::map<std::pair<size_t, int>, int> seen;
@@ -113,8 +113,8 @@ std::vector<Row> Prover::few_of(const std::vector<Row>& rows) const {
   return few;
 }
 
-/// As many of `rows` as are lacking, as long as that helps: not every case of a value depends on it, and
-/// some are wrong for the sake of another cell.
+/// Evaluates `rows` until the cell has enough cases: not every case with a value depends on it, and some fail
+/// because of another cell.
 void Prover::prove_more(size_t cell, const std::vector<Row>& rows) {
   for (size_t at = 0; at < rows.size() && !enough(cell) && !stopped();) {
     const auto lacking = static_cast<size_t>(needed() - tally_.cell(cell).cases);
@@ -125,7 +125,7 @@ void Prover::prove_more(size_t cell, const std::vector<Row>& rows) {
   }
 }
 
-/// Rows of its own for each cell that has too few right cases, some for each at a time.
+/// Makes separate rows for each cell with too few passing cases, and evaluates some for each cell at a time.
 void Prover::prove_lacking() {
   struct More {
     std::vector<Row> rows;
@@ -162,7 +162,7 @@ void Prover::prove_lacking() {
 
 // --- The row's own kernels
 
-/// Whether some case of `cell` may be in `phase`.
+/// Whether `cell` can have cases in `phase`.
 bool Prover::asks(size_t cell, Phase phase) const {
   const auto at = space_.fixed_to(phase), fixed = space_.fixed_to(cells_[cell]);
   if (!at) return false;
@@ -175,7 +175,7 @@ bool Prover::asks(size_t cell, Phase phase) const {
   return space_.complete(row, space_.plain()).has_value();
 }
 
-/// The rows of `rows` that reach a kernel that `wanted` takes.
+/// Those of `rows` that reach a kernel for which `wanted` is true.
 std::vector<Levels> Prover::reaching(const std::vector<Levels>& rows,
                                      const std::function<bool(const KernelName&)>& wanted) {
   const auto reached = kernels_of_each(rows);
@@ -185,8 +185,8 @@ std::vector<Levels> Prover::reaching(const std::vector<Levels>& rows,
   return out;
 }
 
-/// Evaluates rows of each want until it lacks nothing, some of all at a time. Each round draws other values,
-/// as not every case of a value depends on it.
+/// Evaluates rows of each want until it lacks nothing, in rounds over all wants. Each round draws other
+/// values, as not every case with a value depends on it.
 void Prover::satisfy(const std::vector<Want>& wants) {
   for (int round = 0; !stopped(); ++round) {
     std::vector<Row> batch;
@@ -198,14 +198,14 @@ void Prover::satisfy(const std::vector<Want>& wants) {
   }
 }
 
-/// Cases of a cell in a phase that count for it there: those on the row's own kernels, or all where none of
-/// these serve it.
+/// The cases of a cell that count for a phase: those on the row's own kernels, or all if no own kernel serves
+/// it.
 int64_t Prover::counted(size_t cell, Phase phase) const {
   return not_own_.contains({cell, phase}) ? tally_.in_phase(cell, phase) : tally_.own(cell, phase);
 }
 
-/// Rows with a cell's value in each phase, as many as are lacking: such as reach the row's own kernels, if
-/// any do.
+/// Evaluates the lacking cases of each cell in each phase, with rows that reach the row's own kernels if any
+/// do.
 void Prover::prove_own_kernels() {
   std::vector<Want> wants;
   std::vector<std::pair<size_t, Phase>> asked;
@@ -218,7 +218,7 @@ void Prover::prove_own_kernels() {
       };
       if (lacking() <= 0 || !space_.fixed_to(cells_[i]) || !asks(i, phase)) continue;
       std::vector<Levels> rows = plain_rows(i, phase);
-      // What has reached them already, if anything has: its cases depend on the value, too.
+      // Prefer rows that have already reached them: their cases also depend on the value.
       std::vector<Levels> own = tally_.cell(i).witnesses[static_cast<size_t>(phase)];
       if (own.empty()) own = reaching(rows, [&](const KernelName& k) { return tally_.is_own(k.family); });
       if (own.empty())
@@ -233,8 +233,8 @@ void Prover::prove_own_kernels() {
     if (tally_.in_phase(cell, phase) == 0) no_part_.insert({cell, phase});
 }
 
-/// The plainest row of a cell in a phase, and those that differ from it in what kernels are compiled for or
-/// chosen by: what the row's own kernels serve they serve in one of these.
+/// The plainest row of a cell in a phase, and rows that differ from it in a knob that kernels are compiled
+/// for or chosen by: if the row's own kernels serve the cell, they serve one of these.
 std::vector<Levels> Prover::plain_rows(size_t cell, Phase phase) {
   Levels partial = *space_.fixed_to(cells_[cell]);
   const Levels at = *space_.fixed_to(phase);

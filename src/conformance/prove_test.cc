@@ -1,4 +1,4 @@
-// A prover that finds nothing wrong must not be one that finds nothing: false claims and broken kernels.
+// The prover must detect false claims and broken kernels.
 #include "conformance/prove.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ const BackendInfo& small_claims() {
   return info;
 }
 
-/// It, with a defect.
+/// The same, with a defect.
 template <class Break>
 BackendRegistry::Factory broken(Break defect) {
   return [defect]() -> std::unique_ptr<AttentionBackend> {
@@ -71,7 +71,7 @@ const CellProof& cell_of(const BackendReport& report, const std::string& id) {
   return *at;
 }
 
-/// The same numbered case fails again, and with the kernel that is not broken it doesn't.
+/// The case of the same number fails again with the broken kernel, and passes with the correct one.
 void expect_replay(const BackendInfo& info, const BackendRegistry::Factory& broken,
                    const BackendRegistry::Factory& whole, const CaseFailure& failure) {
   ProveOptions options;
@@ -111,7 +111,7 @@ TEST(Prove, CasesMeetEveryPairThatMayBe) {
   EXPECT_GT(space.rows(1, {}, &unmet).size(), 400u);
   for (const Levels& pair : unmet) {
     if (!space.allowed(pair)) continue;  // the two exclude each other
-    // Spans and trees need a causal mask, which only decoders have: three knobs.
+    // Spans and trees need a causal mask, which only decoders have: a constraint on three knobs.
     const auto set = [&](Knob knob) { return pair[static_cast<size_t>(knob)] > 0; };
     EXPECT_TRUE(set(Knob::type) && (set(Knob::spans) || set(Knob::tree))) << space.describe(pair);
   }
@@ -131,7 +131,7 @@ TEST(Prove, IsTheSameOnAnyNumberOfThreads) {
   EXPECT_EQ(one->proof.cells[0].cell, "head_dims=72");
 }
 
-TEST(Prove, AFailureThatBlamesNoCellIsOne) {  // of a case where no row sees a key
+TEST(Prove, AFailureThatBlamesNoCellIsOne) {  // as for a case where no row sees a key
   BackendReport report;
   EXPECT_TRUE(report.all_right());
   report.failed_cases = 1;
@@ -154,7 +154,7 @@ TEST(Prove, ACaseThatDoesNotExistIsBadInput) {
   EXPECT_THAT(report.error().message, HasSubstr("case 65536 does not exist for CPU_ATTN"));
 }
 
-/// A CPU that is lost in one of its sessions.
+/// A CPU machine that reports a lost device in one of its sessions.
 class LostMachine : public Machine {
  public:
   LostMachine(ThreadPool& pool, int sessions) : host_(pool), left_(sessions) {}
@@ -187,7 +187,7 @@ TEST(Prove, StopsWhenTheDeviceIsLostAndNamesTheCase) {
               HasSubstr("made the GPU unusable: illegal address; run compute-sanitizer"));
 }
 
-/// A CPU that cases take turns on, as they do on a GPU.
+/// A CPU machine with one session at a time, as on a GPU.
 class SharedMachine : public Machine {
  public:
   explicit SharedMachine(ThreadPool& pool) : host_(pool) {}
@@ -244,14 +244,14 @@ TEST(Prove, IsTheSameOnOneMachineForAllThreads) {
 
 // --- What ran
 
-/// A backend whose decode of these head sizes is another family's.
+/// small_claims() as claims of these kernel families.
 BackendInfo claims_of(std::vector<std::string_view> families) {
   BackendInfo info = small_claims();
   info.families = std::move(families);
   return info;
 }
 
-/// CPU_ATTN, whose kernels are called "own" but where `borrows` says so.
+/// CPU_ATTN, whose kernels are reported as family "own" except where `borrows` is true.
 struct Renamed : Mutant {
   using Borrows = bool (*)(const AttentionSpec&, Phase);
   Renamed(const BackendInfo& info, Borrows borrow) : Mutant(make_cpu_attn()), borrows(borrow) {
@@ -260,7 +260,7 @@ struct Renamed : Mutant {
   struct Named : Plan {
     std::unique_ptr<Plan> plan;
     bool borrowed = false;
-    std::string corner;  ///< what borrowed kernels of the own family are called
+    std::string corner;  ///< the name of borrowed kernels of the own family
     std::vector<KernelName> launched() const override {
       std::vector<KernelName> names = plan->launched();
       for (KernelName& name : names) {
@@ -319,8 +319,7 @@ TEST(WhatRan, ARowWhoseKernelsNeverRunProvesNothing) {
         << cell.cell;
 }
 
-/// The same, whose kernels of a corner of the claims have names of their own, one for each dtype and head
-/// size.
+/// The same, with separate kernel names for a corner of the claims, one for each dtype and head size.
 struct Cornered : Renamed {
   explicit Cornered(const BackendInfo& info) : Renamed(info, in_corner) { corner = name; }
   static bool in_corner(const AttentionSpec& s, Phase phase) {
@@ -439,7 +438,7 @@ TEST(WhatRan, AComposedCaseIsFoundAgainByItsRow) {
   EXPECT_THAT(refused.error().message, HasSubstr("is not a row of CPU_ATTN"));
 }
 
-// --- Claims that the kernel does not keep
+// --- Claims that the kernel does not fulfil
 
 TEST(WrongTick, AHeadSizeIsNamedWithItsCase) {
   BackendInfo info = small_claims();
@@ -477,7 +476,7 @@ TEST(WrongTick, WhatIsNotClaimedMustBeRefusedByTheBackendToo) {
   BackendInfo info = small_claims();
   info.capability.features = info.capability.features.without({Feature::alibi, Feature::window});
   const BackendReport report = prove_quickly(info, make_small);
-  // validate() goes by the row and refuses them; the kernel does not know of it, and plans.
+  // validate() follows the row and refuses them; the kernel does not check, and plans.
   EXPECT_THAT(cell_of(report, "alibi=yes").reason, HasSubstr("workspace_bytes() takes it"));
   EXPECT_THAT(cells_with(report, CellStatus::failed), Contains("window=yes"));
 }
@@ -540,7 +539,7 @@ TEST(BrokenKernel, ANeighboursPage) {
       const auto stride = static_cast<size_t>(meta.page_table_stride);
       for (size_t b = 1; b < step.kv_lens.size() && !step.page_table.empty(); ++b) {
         const int32_t neighbours = step.page_table[(b - 1) * stride];
-        // Ids past the end are no pages.
+        // Ids past the end are garbage.
         if (step.kv_lens[b] > 0 && neighbours >= 0 && neighbours < (1 << 20))
           step.page_table[b * stride] = neighbours;
       }

@@ -20,8 +20,8 @@ struct Row {
 };
 
 /// The allowed rows that differ from `row` in one knob that kernel selection depends on (both head sizes
-/// count as one), or in the dtype and one more. If the cache dtype is tied to the dtype of `row`, it is reset
-/// to auto to follow the dtype.
+/// count as one), or in the dtype and one more. Rows with another dtype are also made with the plain cache
+/// dtype, since a 16-bit cache dtype may be allowed only with one dtype.
 std::vector<Levels> turned(const CaseSpace& space, const Levels& row);
 /// Other rows whose cases have the same lengths as that of `row` for the same number.
 std::vector<Levels> of_the_same_lengths(const CaseSpace& space, const Levels& row);

@@ -12,7 +12,8 @@ uint64_t Random::bits() {  // splitmix64
 }
 
 float Random::normal() {
-  // Four uniform 16-bit numbers: a sum of variance 4 * 2^32 / 12, near enough to normal and much faster.
+  // Four uniform 16-bit numbers: their sum has variance 4 * 2^32 / 12, is close enough to normal and much
+  // faster.
   const uint64_t z = bits();
   const auto sum = static_cast<int>((z & 0xffff) + (z >> 16 & 0xffff) + (z >> 32 & 0xffff) + (z >> 48));
   return static_cast<float>(sum - 2 * 0xffff) * (std::numbers::sqrt3_v<float> / 65536.0f);

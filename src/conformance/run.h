@@ -56,7 +56,8 @@ std::string conform(AttentionBackend& backend, const Problem& problem, const Lay
 std::string conform(AttentionBackend& backend, const Problem& problem, const Layout& layout,
                     ThreadPool& pool);
 
-/// The instruction sets that this CPU has and `backend` has code for, the best one last; one for a GPU's.
+/// The instruction sets that this CPU has and `backend` has code for, the best one last; a single one for a
+/// GPU.
 std::vector<Isa> isas_of(const BackendInfo& backend);
 /// Calls fn() under each of them; the best one is left set.
 void each_isa(const BackendInfo& backend, const std::function<void()>& fn);

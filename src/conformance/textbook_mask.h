@@ -1,7 +1,7 @@
 #pragma once
-// Which keys a row sees, by the definitions and nothing else: for the textbook and for what else judges, and
-// for no kernel. It shares no line with kernels/reference/visibility.h, which the kernels and the oracle
-// have, so that a mask which is wrong there is not right here, too.
+// Which keys a row sees, directly from the definitions: for the textbook and other judging code, not for
+// kernels. It shares no code with kernels/reference/visibility.h, which the kernels and the reference use, so
+// that an error in a mask there is not repeated here.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace fovea::conformance {
 
-/// What a tree adds to the score of row i and key j: -inf hides the key. A sequence with more rows than the
-/// tree has nodes has no tree; of the others row i is node i, and the keys of the nodes are the last n_q.
+/// The tree bias of row i and key j: -inf hides the key. A sequence with more rows than the tree has nodes
+/// has no tree; otherwise row i is node i, and the keys of the nodes are the last n_q.
 inline float textbook_bias(const MaskSpec& mask, const Problem& problem, const Sequence& s, int i, int j) {
   if (!mask.tree || s.n_q > problem.tree_size) return 0.0f;
-  const int before = s.n_k - s.n_q;  // keys that are none of the tree's
+  const int before = s.n_k - s.n_q;  // keys before those of the tree
   if (j < before || j >= before + problem.tree_size) return 0.0f;
   return problem.tree_bias[static_cast<size_t>(i) * static_cast<size_t>(problem.tree_size) +
                            static_cast<size_t>(j - before)];
@@ -22,7 +22,7 @@ inline float textbook_bias(const MaskSpec& mask, const Problem& problem, const S
 
 /// Whether row i of `s` sees key j under `mask`, which need not be the problem's own.
 inline bool textbook_sees(const MaskSpec& mask, const Problem& problem, const Sequence& s, int i, int j) {
-  // The last row stands at the last key.
+  // The last row is at the position of the last key.
   const int64_t here = int64_t{s.n_k} - 1 - (int64_t{s.n_q} - 1 - i);
   bool seen = true;
   if (mask.causal) seen = seen && j <= here;

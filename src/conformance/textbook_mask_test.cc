@@ -1,4 +1,4 @@
-// The definitions by the tables of the documents that they come from, and against the masks of the kernels.
+// The mask definitions against the tables in their source documents and against the masks of the kernels.
 #include "conformance/textbook_mask.h"
 
 #include <gtest/gtest.h>
@@ -77,7 +77,8 @@ TEST(TextbookMask, SpansPackedMasksAndTrees) {
   EXPECT_EQ(draw(p), (Rows{"11..", "111.", "1111"}));
 }
 
-/// Two statements of one thing: where they differ, one is wrong, and every case that shows it fails.
+/// Two implementations of the same masks: where they differ, one is wrong, and every case that shows it
+/// fails.
 TEST(TextbookMask, AgreesWithTheKernels) {
   int64_t pairs = 0;
   for (const bool causal : {true, false})

@@ -1,4 +1,4 @@
-// A build without CUDA has no GPU to prove anything on.
+// A build without CUDA has no GPU to run cases on.
 #include "conformance/machine.h"
 
 namespace fovea::conformance {
