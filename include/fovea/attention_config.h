@@ -77,9 +77,8 @@ struct AttentionConfig {
   bool allow_page_override = false;                        ///< ... unless this permits it
   std::optional<int> flash_attn_version = {};              ///< 2, 3 or 4
   std::optional<bool> use_trtllm_attention = {};           ///< FLASHINFER: TRTLLM kernels or its own
-  std::optional<bool> flashinfer_use_tensor_cores =
-      {};                                ///< decode; unset = 4 or more query heads per kv head
-  BackendName mla_prefill_backend = {};  ///< from the MLA prefill registry
+  std::optional<bool> flashinfer_use_tensor_cores = {};    ///< decode; unset = from 4 query heads per kv head
+  BackendName mla_prefill_backend = {};                    ///< from the MLA prefill registry
   std::optional<bool> use_trtllm_ragged_deepseek_prefill = {};  ///< deprecated: mla_prefill_backend
   std::optional<bool> disable_flashinfer_prefill = {};          ///< deprecated: mla_prefill_backend
   std::optional<bool> use_cudnn_prefill = {};                   ///< deprecated: mla_prefill_backend

@@ -230,8 +230,8 @@ typedef struct fovea_append_args {
   float norm_eps;
   const fovea_tensor* cos; /* [positions, rotary_dim / 2] fp32, or null: no rotation */
   const fovea_tensor* sin;
-  const fovea_tensor*
-      positions;       /* [T]; null = with slots row t for token t, else as given for slots = null */
+  /* [T]; null = row t for token t if slots is given, else the position given for slots = null. */
+  const fovea_tensor* positions;
   int32_t interleaved; /* pairs (2 t, 2 t + 1), else (t, t + rotary_dim / 2) */
 } fovea_append_args;
 FOVEA_API fovea_status fovea_append(const fovea_append_args* args, void* stream);

@@ -146,8 +146,7 @@ class CaseDrawer {
       return add(n_k, n_k);
     }
     const int64_t fit = std::max<int64_t>(1, most / n_k);
-    const int own =
-        spec().type == AttentionType::decoder ? n_k : 40;  // cross attention: rows are independent of keys
+    const int own = spec().type == AttentionType::decoder ? n_k : 40;  // cross attention: not tied to n_k
     const int n_q = static_cast<int>(std::min<int64_t>(fit, own));
     add(wanted > 0 ? std::min(wanted, n_q) : n_q, n_k);
   }
@@ -317,8 +316,7 @@ class CaseDrawer {
     for (Sequence& s : problem().seqs) {
       if (spec().mask.spans) {
         int from = random_.below(20);
-        if (s.n_q > 1 && s.n_q <= s.n_k)
-          from = std::min(from, s.n_k - s.n_q);  // so that it contains some row
+        if (s.n_q > 1 && s.n_q <= s.n_k) from = std::min(from, s.n_k - s.n_q);  // to contain some row
         while (from < s.n_k) {
           const int length = 2 + random_.below(60);
           s.spans.push_back({from, std::min(from + length, s.n_k) - 1});

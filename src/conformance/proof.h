@@ -15,10 +15,9 @@ enum class CellStatus : uint8_t {
   proven,         ///< claimed, every case passed, and enough of each phase reached the row's own kernels
   other_kernels,  ///< likewise, but in some phase only kernels of families other than the row's serve it
   refused,        ///< not claimed, and refused with the documented reason
-  unasked,  ///< not claimed, and no input of a spec requires it (a graph level), so there is no refusal to
-            ///< test
-  too_few,  ///< claimed, no case failed, and fewer cases passed than a proof needs
-  failed,   ///< claimed and wrong, or not claimed and not refused as documented
+  unasked,        ///< not claimed, and no input of a spec requires it (a graph level): no refusal to test
+  too_few,        ///< claimed, no case failed, and fewer cases passed than a proof needs
+  failed,         ///< claimed and wrong, or not claimed and not refused as documented
 };
 std::string_view to_string(CellStatus status);
 

@@ -30,12 +30,11 @@ struct ProveOptions {
   uint64_t seed = 1;           ///< below 2^48
   /// Cover every level of every knob twice, instead of every pair of levels.
   bool quick = false;
-  bool stop_at_failure = false;   ///< stop after the first failing case
-  int threads = 0;                ///< concurrent cases; 0 = one per CPU that this process may use
-  std::optional<Cell> only_cell;  ///< one of cells(); cases have its value
-  std::optional<uint64_t>
-      replay;              ///< run only the case of this number; needs the only_cell it was found with
-  std::string replay_row;  ///< CaseFailure::row
+  bool stop_at_failure = false;    ///< stop after the first failing case
+  int threads = 0;                 ///< concurrent cases; 0 = one per CPU that this process may use
+  std::optional<Cell> only_cell;   ///< one of cells(); cases have its value
+  std::optional<uint64_t> replay;  ///< run only this case; needs the only_cell that it was found with
+  std::string replay_row;          ///< CaseFailure::row
   std::function<void(int64_t done, int64_t total)> progress = {};
   std::function<void(const CaseFailure&)> failed = {};  ///< called for each failure when it is found
 };
