@@ -37,7 +37,7 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
     if (!found) return Error{ErrorCode::internal, "an attention kernel that select() doesn't give"};
   }
   if (l.error.empty() && p.partial_out != nullptr) {
-    merge_kernel<<<static_cast<unsigned>(std::min<int64_t>(units, int64_t{16} * multiprocessors)),
+    combine_kernel<<<static_cast<unsigned>(std::min<int64_t>(units, int64_t{16} * multiprocessors)),
                    kCombineThreads, 0, stream>>>(p, access);
     l.check(cudaGetLastError(), "launch of the portable merge kernel");
   }

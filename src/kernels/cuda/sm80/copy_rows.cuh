@@ -1,12 +1,12 @@
 #pragma once
-// Rows of a tile from anywhere in global memory into shared memory, by one warp.
+// Copies of the rows of a tile from global to shared memory, by one warp.
 #include "kernels/cuda/sm80/policy.h"
 #include "kernels/cuda/tiles/cp_async.cuh"
 
 namespace fovea::cuda::sm80 {
 
-/// Rows first_row, ... of a tile from `base` + each lane's `offset`: lane r has that of row r < Rows; bits of
-/// `rows` say which exist, the others become 0, like what is past `row_bytes`.
+/// Copies rows first_row, ... of a tile from `base` + `offset`: lane r holds the offset of row r < Rows. Bit
+/// r of `rows` is set if row r exists. Other rows, and what lies past `row_bytes`, are filled with zeros.
 template <class Tile, int Rows>
 __device__ __forceinline__ void copy_rows(uint32_t tile, int first_row, const char* base, int64_t offset,
                                           uint32_t rows, int row_bytes) {
@@ -25,14 +25,14 @@ __device__ __forceinline__ void copy_rows(uint32_t tile, int first_row, const ch
   }
 }
 
-/// Whole rows at `stride` bytes from each other, the first at `from`.
+/// Copies whole rows at a uniform stride of `stride` bytes, the first from `from`.
 template <class Tile, int Rows>
-__device__ __forceinline__ void copy_even_rows(uint32_t tile, int first_row, const char* from,
-                                               int64_t stride) {
+__device__ __forceinline__ void copy_strided_rows(uint32_t tile, int first_row, const char* from,
+                                                  int64_t stride) {
   constexpr int kTotal = Rows * Tile::kChunks;
   const int lane = threadIdx.x % 32;
   if constexpr (32 % Tile::kChunks == 0) {
-    // Every copy is the same rows further on.
+    // Each copy takes the next kRowsAtOnce rows.
     constexpr int kRowsAtOnce = 32 / Tile::kChunks;
     const int row = lane / Tile::kChunks, chunk = lane % Tile::kChunks;
     from += row * stride + chunk * 16;

@@ -1,7 +1,7 @@
 #pragma once
 // Decode: up to P::kRows packed query rows of a sequence against its keys, split at absolute multiples of
-// P::kSplitKeys. A persistent block takes unit after unit (an item under one KV head), its loads running
-// ahead into the next.
+// P::kSplitKeys. Persistent CTAs take work tiles (a WorkItem under one KV head) one after another; their
+// loads are prefetched across work tiles.
 #include "kernels/cuda/sm80/decode_epilogue.cuh"
 #include "kernels/cuda/sm80/decode_mainloop.cuh"
 #include "kernels/cuda/sm80/decode_tile.cuh"
@@ -16,51 +16,54 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_kernel(
   const int warp = threadIdx.x / 32;
   grid_launch_dependents();
   grid_dependency_wait();
-  __shared__ int slots[UnitQueue::kSlots];
-  if (threadIdx.x < UnitQueue::kSlots) slots[threadIdx.x] = UnitQueue::kFree;
+  __shared__ int slots[WorkQueue::kSlots];
+  if (threadIdx.x < WorkQueue::kSlots) slots[threadIdx.x] = WorkQueue::kFree;
   __syncthreads();
-  const int num_units = *params.num_items * static_cast<int>(params.kv_heads.divisor);
+  const int num_work_tiles = *params.num_items * static_cast<int>(params.kv_heads.divisor);
   const uint32_t ring = shared_address(shared) + P::kRingOffset + warp * (params.stages * P::kStageBytes);
   char* const query_tile = shared;
-  char* const merge = query_tile + P::kQueryBytes;
-  DecodeEpilogue<P> epilogue{params, reinterpret_cast<float*>(merge),
-                             reinterpret_cast<float2*>(merge + P::kMergeBytes)};
-  const UnitQueue queue{params, P::kShareOut ? params.queue : nullptr, slots, num_units};
+  char* const combine_buffer = query_tile + P::kQueryBytes;
+  DecodeEpilogue<P> epilogue{params, reinterpret_cast<float*>(combine_buffer),
+                             reinterpret_cast<float2*>(combine_buffer + P::kCombineBytes)};
+  const WorkQueue queue{params, P::kDynamicScheduler ? params.queue : nullptr, slots, num_work_tiles};
   DecodeLoader<P> loader(params, queue);
 #pragma unroll
   for (int s = 0; s < P::kStages; ++s)
     if (s < params.stages) loader.step(ring + s * P::kStageBytes);
 
-  if (queue.at(0) < num_units) {
-    DecodeUnit work = decode_unit(params, queue.at(0));
+  if (queue.at(0) < num_work_tiles) {
+    DecodeWorkTile work = decode_work_tile(params, queue.at(0));
     DecodeQuery<P> query, next_query;
     query.load(params, work, query_tile);
     query.finish();
-    int stage = 0;  ///< its bytes in the ring
-    for (int place = 0;; ++place) {
-      const int unit = queue.at(place + 1);
-      const bool more = unit < num_units;
-      const DecodeUnit next = more ? decode_unit(params, unit) : work;
+    int stage = 0;  // byte offset in the ring
+    for (int ordinal = 0;; ++ordinal) {
+      const int work_index = queue.at(ordinal + 1);
+      const bool more = work_index < num_work_tiles;
+      const DecodeWorkTile next = more ? decode_work_tile(params, work_index) : work;
       DecodeTile<P> tile(params, work);
-      tile.sum[0] = tile.sum[1] = sum_of(work.item, 0.0f);  // here, where n_k is at hand: registers are few
+      tile.row_sum[0] = tile.row_sum[1] =
+          sum_of(work.item, 0.0f);  // set here, where n_k is in a register: registers are scarce
       int key = work.item.key_first;
-      do {  // one tile of nothing for an item without keys: the loads count on it
+      do {  // an item without keys has one empty tile, which the loader relies on
         cp_async_wait<P::kStages - 1>(params.stages - 1);
         __syncwarp();
         tile.step(params, work, query, ring + stage, key);
         __syncwarp();
-        loader.step(ring + stage);  // the stage just read: all stages are in flight while a unit ends
+        loader.step(ring +
+                    stage);  // refills the stage just read: all stages are in flight during the epilogue
         stage += P::kStageBytes;
         if (stage == params.stages * P::kStageBytes) stage = 0;
-        // The next unit's queries arrive during this one.
-        if (P::kQueryAhead && key == work.item.key_first && more) next_query.load(params, next, query_tile);
+        // The queries of the next work tile arrive during this one.
+        if (P::kPrefetchQuery && key == work.item.key_first && more)
+          next_query.load(params, next, query_tile);
         key += P::kTileKeys;
       } while (key < work.item.key_last);
-      if (!P::kQueryAhead && more) query.load(params, next, query_tile);
-      epilogue.unit(work.item, work.head, tile.o, tile.maximum, tile.sum);
+      if (!P::kPrefetchQuery && more) query.load(params, next, query_tile);
+      epilogue.store(work.item, work.head, tile.o, tile.row_max, tile.row_sum);
       if (!more) break;
-      queue.release(place);
-      if constexpr (P::kQueryAhead) query = next_query;
+      queue.release(ordinal);
+      if constexpr (P::kPrefetchQuery) query = next_query;
       query.finish();
       work = next;
     }

@@ -1,7 +1,7 @@
 #pragma once
-// Decode of up to P::kRows packed query rows of a sequence against its keys, split at absolute multiples of
-// P::kSplitKeys. A persistent block takes unit after unit (an item under one KV head), its loads running
-// ahead into the next.
+// Decode for few sequences: up to P::kRows packed query rows of a sequence against its keys, split at
+// absolute multiples of P::kSplitKeys. Persistent CTAs take work tiles (a WorkItem under one KV head) by
+// stride; their loads are prefetched across work tiles.
 #include "kernels/cuda/sm80/decode_narrow_epilogue.cuh"
 #include "kernels/cuda/tiles/grid_dependency.cuh"
 
@@ -15,36 +15,37 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_narrow_ke
   NarrowEpilogue<P> epilogue(params, shared + 2 * P::kQueryBytes);
   const int stride = static_cast<int>(gridDim.x);
   const auto index_of = [&](int u) { return params.kv_heads.quotient(u); };
-  // Read again (from L1) rather than kept: registers are for what is in flight.
+  // Read again (from L1) rather than kept: registers are needed for loads in flight.
   const auto item_of = [&](int u) {
     asm volatile("" : "+r"(u));
     return params.items[index_of(u)];
   };
   const auto head_of = [&](int u) { return u - index_of(u) * static_cast<int>(params.kv_heads.divisor); };
-  int unit = static_cast<int>(blockIdx.x);
+  int work_index = static_cast<int>(blockIdx.x);
   grid_dependency_wait();
-  // A launch has no more blocks than items could be, so the first item may be read before their number is
-  // known.
-  const WorkItem first = params.items[index_of(unit)];
-  const int num_units = *params.num_items * static_cast<int>(params.kv_heads.divisor);
-  if (unit >= num_units) return;
-  NarrowLoader<P> loader(params, num_units, first);
+  // The grid is no larger than the number of work tiles that can exist, so the first item may be read before
+  // their number is known.
+  const WorkItem first = params.items[index_of(work_index)];
+  const int num_work_tiles = *params.num_items * static_cast<int>(params.kv_heads.divisor);
+  if (work_index >= num_work_tiles) return;
+  NarrowLoader<P> loader(params, num_work_tiles, first);
   if (loader.more()) {
     loader.begin();
     loader.load_k();
     loader.load_v();
   }
   NarrowQuery<P> query(shared);
-  query.load(params, first, head_of(unit));
+  query.load(params, first, head_of(work_index));
   const int warp_key = static_cast<int>(threadIdx.x) / 32 * P::kWarpKeys;
-  for (;; unit += stride) {
-    const bool more = unit + stride < num_units;
+  for (;; work_index += stride) {
+    const bool more = work_index + stride < num_work_tiles;
     query.finish();
-    // The next unit's queries arrive during this one.
-    if (more) query.load(params, item_of(unit + stride), head_of(unit + stride));
-    const WorkItem item = item_of(unit);
+    // The queries of the next work tile arrive during this one.
+    if (more) query.load(params, item_of(work_index + stride), head_of(work_index + stride));
+    const WorkItem item = item_of(work_index);
     NarrowTile<P> tile(params, item);
-    tile.sum[0] = tile.sum[1] = sum_of(item, 0.0f);  // here, where n_k is at hand: registers are few
+    tile.row_sum[0] = tile.row_sum[1] =
+        sum_of(item, 0.0f);  // set here, where n_k is in a register: registers are scarce
     const int key_last = item.key_last;
     for (int key = item.key_first; key < key_last; key += P::kTileKeys) {
       float s[P::kKeyTiles][4];
@@ -55,16 +56,16 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_narrow_ke
         loader.begin();
         loader.load_k();
       }
-      tile.softmax(s, params, unit, query.factor, key + warp_key, k_scale, v_scale);
+      tile.online_softmax(s, params, work_index, query.factor, key + warp_key, k_scale, v_scale);
       tile.values(s, loader);
       if (loading) loader.load_v();
     }
     if (!more) {
-      // No loads are under way whose registers would be in the way.
-      epilogue.template unit<kCombineFanIn>(item_of(unit), head_of(unit), tile);
+      // No loads are in flight, so their registers are free for the combine.
+      epilogue.template store<kCombineFanIn>(item_of(work_index), head_of(work_index), tile);
       return;
     }
-    epilogue.template unit<kCombineStep>(item_of(unit), head_of(unit), tile);
+    epilogue.template store<kCombineStep>(item_of(work_index), head_of(work_index), tile);
   }
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The loads of the narrow decode kernel: each warp reads the keys that it takes of every tile into registers.
+// The loads of the narrow decode kernel: each warp loads its keys of every tile into registers.
 #include "kernels/cuda/common/params.h"
 #include "kernels/cuda/sm80/policy.h"
 #include "kernels/cuda/tiles/cp_async.cuh"
@@ -7,7 +7,7 @@
 
 namespace fovea::cuda::sm80 {
 
-/// `Words` words at `from`, past L1: each is read once.
+/// Loads `Words` words at `from` without allocating in L1: each is read once.
 template <int Words>
 __device__ __forceinline__ void load_once(uint32_t (&r)[Words], const char* from) {
   static_assert(Words == 2 || Words == 4);
@@ -20,7 +20,7 @@ __device__ __forceinline__ void load_once(uint32_t (&r)[Words], const char* from
                  : "=r"(r[0]), "=r"(r[1])
                  : "l"(from));
 }
-/// Zeros where not `valid`, which reads nothing.
+/// Zeros, without reading, where not `valid`.
 template <int Words>
 __device__ __forceinline__ void load_once(uint32_t (&r)[Words], const char* from, bool valid) {
 #pragma unroll
@@ -29,53 +29,54 @@ __device__ __forceinline__ void load_once(uint32_t (&r)[Words], const char* from
   if (valid) load_once(r, from);
 }
 
-/// Runs one tile ahead of the arithmetic, over tiles and units (an item under one KV head) alike. Page ids
-/// are asked for a tile before their keys, and items two units before, so that no load waits for an address.
+/// Runs one tile ahead of the arithmetic, across key tiles and work tiles (a WorkItem under one KV head).
+/// Page ids are loaded one tile before their keys, and items are prefetched two work tiles before, so that no
+/// load waits for an address.
 template <class P>
 struct NarrowLoader {
   static constexpr uint32_t kAllRows = P::kWarpKeys == 32 ? ~0u : (1u << P::kWarpKeys) - 1;
 
   const AttentionParams& params;
   const int lane, g, q;
-  const int num_units;
-  /// Whether a warp's keys lie at equal distances: within one page, or ragged.
-  const bool even;
+  const int num_work_tiles;
+  /// Whether a warp's keys lie at a uniform stride: within one page, or ragged.
+  const bool uniform_stride;
   const bool whole;  ///< rows have the policy's head sizes
 
   uint32_t k[P::kKeyTiles][2][P::kKChunks][4];             ///< keys g and g + 8
   uint32_t v[P::kKeyTiles][4][P::kVSets][P::kVBytes / 4];  ///< keys 2 q, 2 q + 1, 2 q + 8, 2 q + 9
-  float k_scale = 0, v_scale = 0;  ///< of this lane's key: 16-bit kernels don't touch them
+  float k_scale = 0, v_scale = 0;                          ///< of this lane's key; unused by 16-bit kernels
 
-  // The next position, which the registers don't hold yet.
-  int unit;  ///< >= num_units = none
+  // The next position, whose keys are not in registers yet.
+  int work_index;  ///< >= num_work_tiles = none
   int head = 0;
   int64_t pages = 0;
   int key = 0;                                    ///< this warp's first key
-  int key_last = 0, key_low = 0, sink_first = 0;  ///< the unit's
-  int32_t page = 0;                               ///< of this lane's key, arriving; with `even` of all
-  int slot = 0;                                   ///< of this lane's key; with `even` of the warp's first
-  bool wanted = false;                            ///< this lane's key
+  int key_last = 0, key_low = 0, sink_first = 0;  ///< of the work tile
+  int32_t page = 0;     ///< of this lane's key, in flight; with `uniform_stride` of all
+  int slot = 0;         ///< of this lane's key; with `uniform_stride` of the warp's first
+  bool wanted = false;  ///< whether this lane's key is to be read
 
-  // The position that begin() has taken.
-  int64_t k_at = 0, v_at = 0;  ///< bytes of this lane's key, with `even` of the warp's first
+  // The position set by begin().
+  int64_t k_at = 0, v_at = 0;  ///< bytes of this lane's key, with `uniform_stride` of the warp's first
   uint32_t rows = 0;           ///< which keys are to be read
 
-  __device__ NarrowLoader(const AttentionParams& p, int units, const WorkItem& first)
+  __device__ NarrowLoader(const AttentionParams& p, int work_tiles, const WorkItem& first)
       : params(p),
         lane(threadIdx.x % 32),
         g(lane / 4),
         q(lane % 4),
-        num_units(units),
-        even(p.kv.pages == nullptr || p.kv.page_size.divisor % P::kWarpKeys == 0),
+        num_work_tiles(work_tiles),
+        uniform_stride(p.kv.pages == nullptr || p.kv.page_size.divisor % P::kWarpKeys == 0),
         whole(p.head_dim == P::kD && p.v_head_dim == P::kDv),
-        unit(static_cast<int>(blockIdx.x)) {
-    prefetch(unit + static_cast<int>(gridDim.x));
-    if (unit < num_units) enter(first);
+        work_index(static_cast<int>(blockIdx.x)) {
+    prefetch(work_index + static_cast<int>(gridDim.x));
+    if (work_index < num_work_tiles) enter(first);
   }
 
-  __device__ bool more() const { return unit < num_units; }
+  __device__ bool more() const { return work_index < num_work_tiles; }
 
-  /// Takes the position over for load_k() and load_v(), and prepares the next.
+  /// Makes the prepared position the current one, for load_k() and load_v(), and prepares the next.
   __device__ void begin() {
     const KvParams& kv = params.kv;
     rows = __ballot_sync(~0u, wanted) & kAllRows;
@@ -85,7 +86,7 @@ struct NarrowLoader {
       if (kv.k_scales != nullptr) {
         k_scale = v_scale = 0;
         if (wanted) {
-          const int inside = even ? lane % P::kWarpKeys : 0;
+          const int inside = uniform_stride ? lane % P::kWarpKeys : 0;
           const int64_t at = page * kv.scale_page_stride + slot * kv.scale_slot_stride +
                              head * kv.scale_head_stride +
                              inside * (kv.pages == nullptr ? kv.scale_page_stride : kv.scale_slot_stride);
@@ -95,11 +96,11 @@ struct NarrowLoader {
       }
     }
     key += P::kTileKeys;
-    // The same for all warps: the tile's first key decides.
+    // Uniform over the CTA: depends on the first key of the tile only.
     if (key - static_cast<int>(threadIdx.x) / 32 * P::kWarpKeys < key_last)
       prepare();
     else
-      next_unit();
+      next_work_tile();
   }
 
   __device__ void load_k() {
@@ -151,27 +152,27 @@ struct NarrowLoader {
 
  private:
   __device__ int64_t row_offset(int64_t at, int row, int64_t stride) const {
-    return even ? at + row * stride : __shfl_sync(~0u, at, row);
+    return uniform_stride ? at + row * stride : __shfl_sync(~0u, at, row);
   }
 
-  __device__ void next_unit() {
-    unit += static_cast<int>(gridDim.x);
-    if (unit < num_units) enter(params.items[params.kv_heads.quotient(unit)]);
+  __device__ void next_work_tile() {
+    work_index += static_cast<int>(gridDim.x);
+    if (work_index < num_work_tiles) enter(params.items[params.kv_heads.quotient(work_index)]);
   }
 
   __device__ void prefetch(int u) const {
-    if (u < num_units) prefetch_l1(params.items + params.kv_heads.quotient(u));
+    if (u < num_work_tiles) prefetch_l1(params.items + params.kv_heads.quotient(u));
   }
 
-  /// Of `unit`; an item without keys has no position.
+  /// Begins the work tile `work_index`; items without keys have no position and are skipped.
   __device__ void enter(WorkItem item) {
-    prefetch(unit + 2 * static_cast<int>(gridDim.x));
+    prefetch(work_index + 2 * static_cast<int>(gridDim.x));
     while (item.key_first >= item.key_last) {
-      unit += static_cast<int>(gridDim.x);
-      if (unit >= num_units) return;
-      item = params.items[params.kv_heads.quotient(unit)];
+      work_index += static_cast<int>(gridDim.x);
+      if (work_index >= num_work_tiles) return;
+      item = params.items[params.kv_heads.quotient(work_index)];
     }
-    head = unit - params.kv_heads.quotient(unit) * static_cast<int>(params.kv_heads.divisor);
+    head = work_index - params.kv_heads.quotient(work_index) * static_cast<int>(params.kv_heads.divisor);
     pages = item.pages;
     key = item.key_first + static_cast<int>(threadIdx.x) / 32 * P::kWarpKeys;
     key_last = item.key_last;
@@ -183,10 +184,10 @@ struct NarrowLoader {
     const int mine = key + lane % P::kWarpKeys;
     wanted = mine < key_last &&
              (mine >= key_low || (P::kGeneral && mine >= sink_first && mine < params.mask.sink_tokens));
-    const bool needed = even ? __any_sync(~0u, wanted) : wanted;
+    const bool needed = uniform_stride ? __any_sync(~0u, wanted) : wanted;
     if (!needed) return;
     const KvParams& kv = params.kv;
-    const int of = even ? key : mine;
+    const int of = uniform_stride ? key : mine;
     if (kv.pages == nullptr) {
       slot = 0;
       page = static_cast<int32_t>(pages) + of;

@@ -1,23 +1,24 @@
 #pragma once
-// The arithmetic of the narrow decode kernel: one warp's queries, scores, running softmax and O, transposed.
-// Lane (g, q) = (lane / 4, lane % 4) has keys g and g + 8 of 16 under query rows 2 q and 2 q + 1.
+// The arithmetic of the narrow decode kernel: queries, scores, online softmax and O of one warp, with swapped
+// operands. Lane (g, q) = (lane / 4, lane % 4) has keys g and g + 8 of 16 for query rows 2 q and 2 q + 1.
 #include "kernels/cuda/sm80/decode_narrow_loader.cuh"
 #include "kernels/cuda/sm80/decode_tile.cuh"
 #include "kernels/cuda/tiles/cp_async.cuh"
 
 namespace fovea::cuda::sm80 {
 
-/// The query fragments of a unit, in the order of dims that the keys' fragments have; rows past the sequence
-/// are 0. Lane (g, q) has row g. Each lane keeps its own in shared memory, which no other touches: registers
-/// are for what is in flight. Two copies, used in turn: one unit's arrive during the one before.
+/// The query fragments of a work tile, with the dims in the order of the keys' fragments; rows past the
+/// sequence are 0. Lane (g, q) has row g. Each lane keeps its fragments in shared memory that no other lane
+/// uses: registers are needed for loads in flight. Double-buffered: the queries of a work tile arrive during
+/// the previous one.
 template <class P>
 struct NarrowQuery {
   static constexpr bool kToHalf = !std::is_same_v<typename P::Q, typename P::Compute>;
 
-  uint32_t shared;  ///< this lane's first 16 bytes of the copy in use; the others follow at kStride
-  uint32_t next;    ///< of the other
+  uint32_t shared;  ///< this lane's first 16 bytes of the current buffer; the others follow at kStride
+  uint32_t next;    ///< of the other buffer
   static constexpr unsigned kStride = 32 * 16;
-  float factor[2] = {1.0f, 1.0f};  ///< what rows 2 q and 2 q + 1 were divided by
+  float factor[2] = {1.0f, 1.0f};  ///< divisors of rows 2 q and 2 q + 1
 
   /// `copies`: [2, kWarps, kQueryChunks, 32 lanes, 16 bytes].
   __device__ explicit NarrowQuery(const char* copies)
@@ -25,7 +26,7 @@ struct NarrowQuery {
                threadIdx.x % 32 * 16),
         next(shared + P::kQueryBytes) {}
 
-  /// Asks for a unit's queries; finish() before they are used.
+  /// Issues the loads of a work tile's queries; call finish() before they are used.
   __device__ void load(const AttentionParams& p, const WorkItem& item, int head) {
     const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
     const RowContext r = row_context(p, item, item.row_first + g, head);
@@ -84,7 +85,7 @@ struct NarrowQuery {
   }
 };
 
-/// An 8 x 8 matrix of 16-bit elements, of which each lane has two neighbours of a row, transposed.
+/// Transposes an 8 x 8 matrix of 16-bit elements, of which each lane has two neighbours of a row.
 __device__ __forceinline__ uint32_t transpose8x8(uint32_t x) {
   uint32_t r;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(x));
@@ -96,13 +97,14 @@ struct NarrowTile {
   using Product = Mma<typename P::Compute>;
 
   float o[P::kVTiles][4] = {};
-  float maximum[2] = {-INFINITY, -INFINITY},
-        sum[2] = {0.0f, 0.0f};  ///< of rows 2 q, 2 q + 1; sum of this lane
-  int safe;                     ///< keys below are seen by every row (plain kernels)
+  float row_max[2] = {-INFINITY, -INFINITY},
+        row_sum[2] = {0.0f, 0.0f};  ///< of rows 2 q and 2 q + 1; row_sum is this lane's share
+  int unmasked_end;                 ///< every row sees the keys below it (plain kernels)
 
   __device__ NarrowTile(const AttentionParams& p, const WorkItem& item) {
-    safe = item.key_last;
-    if (p.mask.causal) safe = min(safe, p.group.quotient(item.row_first) + item.n_k - item.n_q + 1);
+    unmasked_end = item.key_last;
+    if (p.mask.causal)
+      unmasked_end = min(unmasked_end, p.group.quotient(item.row_first) + item.n_k - item.n_q + 1);
   }
 
   /// Raw scores: s[m] of 16 keys has (key g; rows 2 q, 2 q + 1), (key g + 8; the same rows).
@@ -136,13 +138,13 @@ struct NarrowTile {
     }
   }
 
-  /// Raw scores of the warp's keys from key0 on -> probabilities, unrounded, times the values' scales; O and
-  /// the sums are brought to the new maximum. `k_scale` and `v_scale` are those of this lane's key.
-  __device__ void softmax(float (&s)[P::kKeyTiles][4], const AttentionParams& p, int unit,
-                          const float (&factor)[2], int key0, float k_scale, float v_scale) {
+  /// Raw scores of the warp's keys from key0 on -> unrounded probabilities times the scales of the values.
+  /// Rescales O and the row sums to the new row max. `k_scale` and `v_scale` are those of this lane's key.
+  __device__ void online_softmax(float (&s)[P::kKeyTiles][4], const AttentionParams& p, int work_index,
+                                 const float (&factor)[2], int key0, float k_scale, float v_scale) {
     const bool scaled = P::kEightBit && p.kv.k_scales != nullptr;
     if (scaled) multiply(s, k_scale);
-    mask(s, p, unit, factor, key0);
+    mask(s, p, work_index, factor, key0);
     float f[2];
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
@@ -154,16 +156,16 @@ struct NarrowTile {
 #pragma unroll
       for (int step = 4; step < 32; step *= 2)
         top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
-      top = fmaxf(maximum[e], top * scale);
+      top = fmaxf(row_max[e], top * scale);
       const float base = finite_max(top);
-      f[e] = exp2_approx(maximum[e] - base);
-      maximum[e] = top;
-      sum[e] *= f[e];
+      f[e] = exp2_approx(row_max[e] - base);
+      row_max[e] = top;
+      row_sum[e] *= f[e];
 #pragma unroll
       for (int i = 0; i < 2 * P::kKeyTiles; ++i) {
         float& x = s[i / 2][i % 2 * 2 + e];
         x = exp2_approx(fmaf(x, scale, -base));
-        sum[e] += x;
+        row_sum[e] += x;
       }
     }
     if (__any_sync(~0u, f[0] != 1.0f || f[1] != 1.0f)) {
@@ -184,8 +186,8 @@ struct NarrowTile {
       const uint32_t b1 = transpose8x8(pack<typename P::Compute>(s[m][2], s[m][3]));
       const auto& v = keys.v[m];
       if constexpr (!P::kEightBit) {
-        // Rows g and g + 8 of product t are an element of two pieces; of the last piece, where their number
-        // is odd, two elements.
+        // Rows g and g + 8 of product t are one element of each of two pieces, or, for the last piece where
+        // their number is odd, two elements of it.
 #pragma unroll
         for (int t = 0; t < P::kVTiles; ++t) {
           const int pair = t / 8 * 2;
@@ -197,7 +199,8 @@ struct NarrowTile {
           Product::k16(o[t], a, b0, b1);
         }
       } else {
-        // Four dims of a piece are two products: the even and the odd ones are their rows g and g + 8.
+        // Four dims of a piece are rows of two products: the even dims are their rows g, the odd dims rows g
+        // + 8.
 #pragma unroll
         for (int w = 0; w < P::kVTiles / 2; ++w) {
           const int set = w / (P::kVBytes / 4), word = w % (P::kVBytes / 4);
@@ -231,13 +234,13 @@ struct NarrowTile {
       Product::k16(s, a, b[0], b[1]);
   }
 
-  /// Element i of two rows.
+  /// Element i of two rows as a pair.
   __device__ static uint32_t element_pair(const uint32_t (&first)[P::kVBytes / 4],
                                           const uint32_t (&second)[P::kVBytes / 4], int i) {
     return __byte_perm(first[i / 2], second[i / 2], i % 2 == 0 ? 0x5410 : 0x7632);
   }
 
-  /// Each key's scores by what its lane holds.
+  /// Multiplies the scores of each key by the factor that its lane holds.
   __device__ static void multiply(float (&s)[P::kKeyTiles][4], float factor) {
     const int g = threadIdx.x % 32 / 4;
 #pragma unroll
@@ -247,11 +250,12 @@ struct NarrowTile {
     }
   }
 
-  __device__ void mask(float (&s)[P::kKeyTiles][4], const AttentionParams& p, int unit,
+  __device__ void mask(float (&s)[P::kKeyTiles][4], const AttentionParams& p, int work_index,
                        const float (&factor)[2], int key0) const {
-    if (!P::kGeneral && key0 + P::kWarpKeys <= safe) return;
+    if (!P::kGeneral && key0 + P::kWarpKeys <= unmasked_end) return;
     const int q = threadIdx.x % 4, g = threadIdx.x % 32 / 4;
-    const int index = p.kv_heads.quotient(unit), head = unit - index * static_cast<int>(p.kv_heads.divisor);
+    const int index = p.kv_heads.quotient(work_index),
+              head = work_index - index * static_cast<int>(p.kv_heads.divisor);
     const WorkItem item = p.items[index];
 #pragma unroll
     for (int e = 0; e < 2; ++e) {

@@ -1,5 +1,5 @@
 #pragma once
-// The arithmetic of the decode kernel: one warp's queries, scores, running softmax and O.
+// The arithmetic of the decode kernel: queries, scores, online softmax and O of one warp.
 #include "kernels/cuda/common/mask.cuh"
 #include "kernels/cuda/common/widen.cuh"
 #include "kernels/cuda/tiles/ldmatrix.cuh"
@@ -7,19 +7,19 @@
 
 namespace fovea::cuda::sm80 {
 
-/// An item under one KV head.
-struct DecodeUnit {
+/// A WorkItem under one KV head.
+struct DecodeWorkTile {
   WorkItem item;
   int head;
 };
-__device__ __forceinline__ DecodeUnit decode_unit(const AttentionParams& p, int unit) {
-  const int index = p.kv_heads.quotient(unit);
-  return {p.items[index], unit - index * static_cast<int>(p.kv_heads.divisor)};
+__device__ __forceinline__ DecodeWorkTile decode_work_tile(const AttentionParams& p, int work_index) {
+  const int index = p.kv_heads.quotient(work_index);
+  return {p.items[index], work_index - index * static_cast<int>(p.kv_heads.divisor)};
 }
 
-/// 2^(exponent of x) / 2^14, and its inverse: dividing a row by the first brings its largest element, x, to
-/// [2^14, 2^15), whence fp16 is exact for bf16 elements down to 2^-28 of it. 1 for 0, and for NaN and
-/// infinity, which stay.
+/// 2^(exponent of x) / 2^14, and its inverse. Dividing a row by the first brings its largest element, x, to
+/// [2^14, 2^15), so that fp16 represents bf16 elements down to 2^-28 of it exactly. 1 for 0, NaN and
+/// infinity, which stay as they are.
 __device__ __forceinline__ float2 fp16_range(float largest) {
   const int exponent = static_cast<int>(__float_as_uint(largest) >> 23 & 0xff);
   if (exponent == 0 || exponent == 0xff) return make_float2(1.0f, 1.0f);
@@ -28,34 +28,33 @@ __device__ __forceinline__ float2 fp16_range(float largest) {
                      __uint_as_float(static_cast<unsigned>(127 - shift) << 23));
 }
 
-/// The query fragments of a unit; rows past the sequence are 0. A lane's register of 8-bit keys holds 4
-/// neighbours of D, which widen to the two halves of an mma's k; so for them its queries are 4 neighbours
-/// too.
+/// The query fragments of a work tile; rows past the sequence are 0. A lane's register of 8-bit keys holds 4
+/// consecutive dims, which widen to the two halves of K of an mma; so its queries are 4 consecutive dims too.
 template <class P>
 struct DecodeQuery {
   static constexpr bool kToHalf = !std::is_same_v<typename P::Q, typename P::Compute>;
 
   uint32_t a[P::kQueryShared ? 1 : P::kD / 16][4];
   uint32_t shared = 0;
-  float factor[2] = {1.0f, 1.0f};  ///< what rows g and g + 8 were divided by
+  float factor[2] = {1.0f, 1.0f};  ///< divisors of rows g and g + 8
 
-  /// Asks for the queries; finish() before they are used.
-  __device__ void load(const AttentionParams& p, const DecodeUnit& unit, char* tile) {
+  /// Issues the loads of the queries; call finish() before they are used.
+  __device__ void load(const AttentionParams& p, const DecodeWorkTile& work, char* tile) {
     if constexpr (P::kQueryShared) {
-      load_shared(p, unit, tile);
+      load_shared(p, work, tile);
       return;
     }
     const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const RowContext r = row_context(p, unit.item, unit.item.row_first + h * 8 + g, unit.head);
-      const auto* row = query_row(p, unit, r);
+      const RowContext r = row_context(p, work.item, work.item.row_first + h * 8 + g, work.head);
+      const auto* row = query_row(p, work, r);
 #pragma unroll
       for (int k = 0; k < P::kD / 16; ++k)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           const int d = 16 * k + (P::kEightBit ? 4 * q + 2 * e : 2 * q + 8 * e);
-          const bool valid = r.row < unit.item.n_q && d < p.head_dim;
+          const bool valid = r.row < work.item.n_q && d < p.head_dim;
           a[k][2 * e + h] = valid ? __ldg(reinterpret_cast<const unsigned*>(row + d)) : 0u;
         }
     }
@@ -82,9 +81,9 @@ struct DecodeQuery {
     }
   }
 
-  static __device__ const typename P::Q* query_row(const AttentionParams& p, const DecodeUnit& unit,
+  static __device__ const typename P::Q* query_row(const AttentionParams& p, const DecodeWorkTile& work,
                                                    const RowContext& r) {
-    return static_cast<const typename P::Q*>(p.q) + p.q_rows.offset(unit.item.q_first + r.row, r.head);
+    return static_cast<const typename P::Q*>(p.q) + p.q_rows.offset(work.item.q_first + r.row, r.head);
   }
   static __device__ float larger(float top, uint32_t pair) {
     const float2 x = unpack<typename P::Q>(pair);
@@ -95,17 +94,17 @@ struct DecodeQuery {
     return pack<__half>(x.x * by, x.y * by);
   }
 
-  /// Through shared memory [kRows, D], where a query of 8-bit keys has words 2 i and 2 i + 1 of 16 dims at i
-  /// and 4 + i; then the rows' factors.
-  __device__ void load_shared(const AttentionParams& p, const DecodeUnit& unit, char* tile) {
-    __syncthreads();           // the last unit's queries have been read
-    constexpr int kLanes = 4;  // of a row, neighbours in a warp
+  /// Loads the queries to shared memory [kRows, D], followed by the factors of the rows. For 8-bit keys,
+  /// words 2 i and 2 i + 1 of each 16 dims are at i and 4 + i.
+  __device__ void load_shared(const AttentionParams& p, const DecodeWorkTile& work, char* tile) {
+    __syncthreads();           // the queries of the previous work tile have been read
+    constexpr int kLanes = 4;  // consecutive lanes that load a row
     float* const factors = reinterpret_cast<float*>(tile + P::kRows * P::QTile::kPitch);
     for (int i = threadIdx.x; i < P::kRows * kLanes; i += P::kThreads) {
       const int row = i / kLanes;
-      const RowContext r = row_context(p, unit.item, unit.item.row_first + row, unit.head);
-      const auto* from = reinterpret_cast<const unsigned*>(query_row(p, unit, r));
-      const int words = r.row < unit.item.n_q ? p.head_dim / 2 : 0;
+      const RowContext r = row_context(p, work.item, work.item.row_first + row, work.head);
+      const auto* from = reinterpret_cast<const unsigned*>(query_row(p, work, r));
+      const int words = r.row < work.item.n_q ? p.head_dim / 2 : 0;
       float2 range = make_float2(1.0f, 1.0f);
       if constexpr (kToHalf) {
         float top = 0;
@@ -144,25 +143,25 @@ struct DecodeTile {
   static constexpr int kN = P::kWarpKeys / 8;  ///< groups of 8 keys
 
   float o[P::kPartDv / 8][4] = {};
-  float maximum[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
-  int position[2];  ///< of rows g and g + 8
-  int limit[2];     ///< keys that they see: below this (plain kernels)
-  int safe;         ///< keys below are seen by every row
+  float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {0.0f, 0.0f};
+  int position[2];   ///< positions of rows g and g + 8
+  int limit[2];      ///< they see the keys below it (plain kernels)
+  int unmasked_end;  ///< every row sees the keys below it
 
-  __device__ DecodeTile(const AttentionParams& p, const DecodeUnit& unit) {
-    const WorkItem& item = unit.item;
+  __device__ DecodeTile(const AttentionParams& p, const DecodeWorkTile& work) {
+    const WorkItem& item = work.item;
     const int g = threadIdx.x % 32 / 4, shift = item.n_k - item.n_q;
-    safe = item.key_last;
+    unmasked_end = item.key_last;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       position[h] = p.group.quotient(item.row_first + h * 8 + g) + shift;
       limit[h] = p.mask.causal ? min(item.key_last, position[h] + 1) : item.key_last;
     }
-    if (p.mask.causal) safe = min(safe, p.group.quotient(item.row_first) + shift + 1);
+    if (p.mask.causal) unmasked_end = min(unmasked_end, p.group.quotient(item.row_first) + shift + 1);
   }
 
-  /// This warp's keys of the tile that begins at `tile_key`, in `stage` of its ring.
-  __device__ void step(const AttentionParams& p, const DecodeUnit& unit, const DecodeQuery<P>& query,
+  /// Processes this warp's keys of the tile that begins at `tile_key`, in the stage at `stage` of its ring.
+  __device__ void step(const AttentionParams& p, const DecodeWorkTile& work, const DecodeQuery<P>& query,
                        uint32_t stage, int tile_key) {
     const int key0 = tile_key + static_cast<int>(threadIdx.x) / 32 / P::kValueParts * P::kWarpKeys;
     float s[kN][4] = {};
@@ -175,10 +174,10 @@ struct DecodeTile {
       for (int i = 0; i < 4 * kN; ++i)
         s[i / 4][i % 4] *= query.factor[i % 4 / 2];
     }
-    mask(s, p, unit, key0);
+    mask(s, p, work, key0);
     const float scale = P::kGeneral ? 1.0f : p.scale * kLog2e;
-    softmax(s, scale * (P::kGeneral ? 1.0f : query.factor[0]),
-            scale * (P::kGeneral ? 1.0f : query.factor[1]));
+    online_softmax(s, scale * (P::kGeneral ? 1.0f : query.factor[0]),
+                   scale * (P::kGeneral ? 1.0f : query.factor[1]));
     if (scaled) multiply(s, scales + P::kWarpKeys * 4, p.kv.v_gain);
     values(s, stage + P::kKBytes);
   }
@@ -217,7 +216,7 @@ struct DecodeTile {
     }
   }
 
-  /// By `gain` and factors of the keys, fp32 in shared memory.
+  /// Multiplies by `gain` and by the factors of the keys, fp32 in shared memory.
   __device__ void multiply(float (&s)[kN][4], uint32_t factors, float gain) const {
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
@@ -231,28 +230,29 @@ struct DecodeTile {
     }
   }
 
-  __device__ void mask(float (&s)[kN][4], const AttentionParams& p, const DecodeUnit& unit, int key0) const {
+  __device__ void mask(float (&s)[kN][4], const AttentionParams& p, const DecodeWorkTile& work,
+                       int key0) const {
     const int q = threadIdx.x % 4, g = threadIdx.x % 32 / 4;
     if constexpr (P::kGeneral) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const RowContext r = row_context(p, unit.item, unit.item.row_first + h * 8 + g, unit.head);
+        const RowContext r = row_context(p, work.item, work.item.row_first + h * 8 + g, work.head);
 #pragma unroll
         for (int i = 0; i < 2 * kN; ++i) {
           const int key = key0 + i / 2 * 8 + 2 * q + i % 2;
           float& x = s[i / 2][2 * h + i % 2];
-          x = key < unit.item.key_last ? general_score(p, unit.item, r, key, x) : -INFINITY;
+          x = key < work.item.key_last ? general_score(p, work.item, r, key, x) : -INFINITY;
         }
       }
-    } else if (key0 + P::kWarpKeys > safe) {
+    } else if (key0 + P::kWarpKeys > unmasked_end) {
 #pragma unroll
       for (int i = 0; i < 4 * kN; ++i)
         if (key0 + i / 4 * 8 + 2 * q + i % 2 >= limit[i / 2 % 2]) s[i / 4][i % 4] = -INFINITY;
     }
   }
 
-  /// Scores -> probabilities, unrounded; O and the sums are brought to the new maximum.
-  __device__ void softmax(float (&s)[kN][4], float scale0, float scale1) {
+  /// Scores -> unrounded probabilities. Rescales O and the row sums to the new row max.
+  __device__ void online_softmax(float (&s)[kN][4], float scale0, float scale1) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float scale = h == 0 ? scale0 : scale1;
@@ -260,17 +260,17 @@ struct DecodeTile {
 #pragma unroll
       for (int n = 1; n < kN; ++n)
         top = fmaxf(top, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
-      top = fmaxf(maximum[h], quad_max(top) * scale);
+      top = fmaxf(row_max[h], quad_max(top) * scale);
       const float base = finite_max(top);
-      const float f = exp2_approx(maximum[h] - base);
-      maximum[h] = top;
-      sum[h] *= f;
+      const float f = exp2_approx(row_max[h] - base);
+      row_max[h] = top;
+      row_sum[h] *= f;
 #pragma unroll
       for (int n = 0; n < kN; ++n)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           s[n][2 * h + e] = exp2_approx(fmaf(s[n][2 * h + e], scale, -base));
-          sum[h] += s[n][2 * h + e];
+          row_sum[h] += s[n][2 * h + e];
         }
       if (f != 1.0f) {
 #pragma unroll
@@ -300,8 +300,8 @@ struct DecodeTile {
           Mma<typename P::Compute>::k16(o[2 * j + 1], a, b[2], b[3]);
         }
       } else {
-        // Transposed pairs of bytes: a register holds dims 2g, 2g + 1 of keys 2q and 2q + 1. Brought together
-        // by dim they are the fragments of the even dims of a chunk and of its odd ones.
+        // Transposed pairs of bytes: a register holds dims 2g and 2g + 1 of keys 2q and 2q + 1. Grouped by
+        // dim they are the fragments of the even dims of a chunk and of its odd dims.
 #pragma unroll
         for (int j = 0; j < P::kPartDv / 32; ++j) {
           uint32_t b[4];

@@ -1,6 +1,6 @@
 #pragma once
 // Extend (prefill): tiles of packed query rows against all keys that they see, key tile by key tile from the
-// first on. One block makes one item under one KV head.
+// first on. One CTA computes one work tile (a WorkItem under one KV head).
 #include <type_traits>
 
 #include "kernels/cuda/sm80/extend_epilogue.cuh"
@@ -11,22 +11,23 @@
 
 namespace fovea::cuda::sm80 {
 
-/// What a row's exponents are taken against may lie this far below its largest score, in log2 units: a step
-/// of 2^8 costs no bit of what is summed, and saves bringing O to a new maximum in nearly every tile. Whether
-/// a row moves depends on its own scores only. With scales of tokens a probability times its scale and
-/// KvParams::v_gain is up to 8/7 2^lazy times the token's largest value: 2^8 would leave fp16 at values of
-/// 224, 2^2 leaves it beyond 14000.
+/// Rescale threshold, in log2 units: row_max may lie this far below the largest score of its row before O is
+/// rescaled. A threshold of 2^8 costs no bit of the sums and avoids rescaling O in nearly every tile. Whether
+/// a row is rescaled depends on its own scores only. With scales per token, a probability times its scale and
+/// KvParams::v_gain is up to 8/7 2^threshold times the token's largest value: 2^8 would exceed fp16 at values
+/// of 224, 2^2 exceeds it beyond 14000.
 template <class P>
-inline constexpr float kLazy = P::kEightBit && std::is_same_v<typename P::Q, __half> ? 2.0f : 8.0f;
-/// Instead of -inf while a row has seen no key: differences with it are never NaN.
-inline constexpr float kNothing = -0x1.fffffep+127f;
+inline constexpr float kRescaleThresholdLog2 =
+    P::kEightBit && std::is_same_v<typename P::Q, __half> ? 2.0f : 8.0f;
+/// Replaces -inf while a row has seen no key: differences with it are never NaN.
+inline constexpr float kNegInfFinite = -0x1.fffffep+127f;
 
-/// The running state of a warp's rows. `base` is the maximum of some prefix of a row's keys, `sum` this
-/// lane's share.
+/// The softmax state of a warp's rows. `row_max` is the maximum over some prefix of a row's keys; `row_sum`
+/// is this lane's share of the sum.
 template <class P>
 struct ExtendState {
   float o[P::kRowTiles][P::kPartDv / 8][4];
-  float base[P::kRowTiles][2], sum[P::kRowTiles][2];
+  float row_max[P::kRowTiles][2], row_sum[P::kRowTiles][2];
 
   __device__ void reset() {
 #pragma unroll
@@ -38,14 +39,15 @@ struct ExtendState {
           o[t][j][i] = 0.0f;
 #pragma unroll
       for (int h = 0; h < 2; ++h)
-        base[t][h] = kNothing, sum[t][h] = 0.0f;
+        row_max[t][h] = kNegInfFinite, row_sum[t][h] = 0.0f;
     }
   }
 
-  /// Before a tile's scores are used: moves the bases of rows whose maximum has left theirs behind.
-  __device__ void follow_maximum(const float (&s)[P::kRowTiles][P::kTileKeys / 8][4], float scale) {
-    // Loops over keys outside, over rows inside: with two warps to a scheduler it takes four rows' chains
-    // side by side to hide the latency of an instruction.
+  /// Before the scores of a tile are used: updates row_max where it grew past the rescale threshold, and
+  /// rescales O and row_sum.
+  __device__ void update_row_max(const float (&s)[P::kRowTiles][P::kTileKeys / 8][4], float scale) {
+    // The outer loop is over keys, the inner loops over rows: with two warps per scheduler, the dependency
+    // chains of four rows must be interleaved to hide the latency of an instruction.
     float top[P::kRowTiles][2];
 #pragma unroll
     for (int n = 0; n < P::kTileKeys / 8; ++n)
@@ -56,22 +58,22 @@ struct ExtendState {
           const float larger = fmaxf(s[t][n][2 * h], s[t][n][2 * h + 1]);
           top[t][h] = n == 0 ? larger : fmaxf(top[t][h], larger);
         }
-    bool left = false;
+    bool exceeded = false;
 #pragma unroll
     for (int t = 0; t < P::kRowTiles; ++t)
 #pragma unroll
       for (int h = 0; h < 2; ++h)
-        left |= fmaf(top[t][h], scale, -kLazy<P>) > base[t][h];
-    if (!__any_sync(~0u, left)) return;
+        exceeded |= fmaf(top[t][h], scale, -kRescaleThresholdLog2<P>) > row_max[t][h];
+    if (!__any_sync(~0u, exceeded)) return;
 #pragma unroll
     for (int t = 0; t < P::kRowTiles; ++t)
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const float maximum = quad_max(top[t][h]);
-        const float old = base[t][h];
-        if (fmaf(maximum, scale, -kLazy<P>) > old) base[t][h] = maximum * scale;
-        const float f = exp2_approx(old - base[t][h]);
-        sum[t][h] *= f;
+        const float old = row_max[t][h];
+        if (fmaf(maximum, scale, -kRescaleThresholdLog2<P>) > old) row_max[t][h] = maximum * scale;
+        const float f = exp2_approx(old - row_max[t][h]);
+        row_sum[t][h] *= f;
 #pragma unroll
         for (int j = 0; j < P::kPartDv / 8; ++j)
 #pragma unroll
@@ -80,42 +82,42 @@ struct ExtendState {
       }
   }
 
-  /// Score number `index` of a group of 16 keys -> its probability, unrounded, in the same register. A row's
-  /// are summed in the order of its keys.
-  __device__ __forceinline__ void exponent(float (&s)[P::kRowTiles][P::kTileKeys / 8][4], int group,
-                                           int index, float scale) {
+  /// Score `index` of a group of 16 keys -> its unrounded probability, in the same register. Row sums are in
+  /// the order of the keys.
+  __device__ __forceinline__ void exponentiate(float (&s)[P::kRowTiles][P::kTileKeys / 8][4], int group,
+                                               int index, float scale) {
     const int h = index % 2, t = index / 2 % P::kRowTiles, e = index / (2 * P::kRowTiles);
     float& x = s[t][2 * group + e / 2][2 * h + e % 2];
-    x = exp2_approx(fmaf(x, scale, -base[t][h]));
-    sum[t][h] += x;
+    x = exp2_approx(fmaf(x, scale, -row_max[t][h]));
+    row_sum[t][h] += x;
   }
   static constexpr int kGroupScores = P::kRowTiles * 8;
 
-  /// For the epilogue, which knows -inf.
+  /// Restores -inf, which the epilogue expects for rows that have seen no key.
   __device__ void finish() {
 #pragma unroll
     for (int t = 0; t < P::kRowTiles; ++t)
 #pragma unroll
       for (int h = 0; h < 2; ++h)
-        if (base[t][h] == kNothing) base[t][h] = -INFINITY;
+        if (row_max[t][h] == kNegInfFinite) row_max[t][h] = -INFINITY;
   }
 };
 
-/// Two neighbouring factors of a tile's keys, fp32 in shared memory.
+/// Loads the factors of two consecutive keys of a tile, fp32 in shared memory.
 __device__ __forceinline__ float2 load_factors(uint32_t factors, int key) {
   float2 f;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(f.x), "=f"(f.y) : "r"(factors + key * 4) : "memory");
   return f;
 }
 
-/// S = Q K^T of a warp's rows and a tile's keys.
+/// S = Q K^T for the rows of a warp and the keys of a tile.
 template <class P>
 struct ExtendScores {
-  uint32_t q_row, k_row;  ///< this lane's addresses for ldmatrix: in the queries, and in a tile at 0
-  uint32_t held[P::kRowTiles][P::kQueryRegisterSteps > 0 ? P::kQueryRegisterSteps : 1][4];
+  uint32_t q_row, k_row;  ///< this lane's addresses for ldmatrix: in the queries, and relative to a tile
+  uint32_t q_registers[P::kRowTiles][P::kQueryRegisterSteps > 0 ? P::kQueryRegisterSteps : 1][4];
 
   __device__ explicit ExtendScores(uint32_t query) {
-    // See tiles/mma.cuh for which lane's row of ldmatrix is which fragment.
+    // tiles/mma.cuh documents which lane's row of ldmatrix goes to which fragment.
     const unsigned lane = threadIdx.x % 32;
     q_row = query + P::QTile::offset(lane % 16, lane / 16);
     k_row = P::KTile::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
@@ -123,7 +125,7 @@ struct ExtendScores {
     for (int t = 0; t < P::kRowTiles; ++t)
 #pragma unroll
       for (int k = 0; k < P::kQueryRegisterSteps; ++k)
-        ldmatrix_x4(held[t][k], P::QTile::moved(q_row, 2 * k) + t * 16 * P::QTile::kPitch);
+        ldmatrix_x4(q_registers[t][k], P::QTile::moved(q_row, 2 * k) + t * 16 * P::QTile::kPitch);
   }
 
   __device__ void operator()(float (&s)[P::kRowTiles][P::kTileKeys / 8][4], uint32_t k_tile) const {
@@ -136,7 +138,7 @@ struct ExtendScores {
         if (k < P::kQueryRegisterSteps) {
 #pragma unroll
           for (int i = 0; i < 4; ++i)
-            a[t][i] = held[t][k < P::kQueryRegisterSteps ? k : 0][i];
+            a[t][i] = q_registers[t][k < P::kQueryRegisterSteps ? k : 0][i];
         } else {
           ldmatrix_x4(a[t], P::QTile::moved(q_row, 2 * k) + t * 16 * P::QTile::kPitch);
         }
@@ -161,16 +163,16 @@ struct ExtendScores {
   }
 };
 
-/// O += 2^(S - base) V. The exponents of 16 keys go between the products of the 16 before, so that both of a
-/// scheduler's pipes have work from one warp. `factors`: of 8-bit values, or 0.
+/// O += 2^(S - row_max) V. The exponentials of 16 keys are interleaved with the products of the 16 before, so
+/// that one warp keeps both pipes of its scheduler busy. `factors`: scales of 8-bit values, or 0.
 template <class P>
-__device__ __forceinline__ void extend_output(ExtendState<P>& state,
-                                              float (&s)[P::kRowTiles][P::kTileKeys / 8][4], float scale,
-                                              uint32_t v_row, uint32_t factors, float gain) {
+__device__ __forceinline__ void extend_pv(ExtendState<P>& state,
+                                          float (&s)[P::kRowTiles][P::kTileKeys / 8][4], float scale,
+                                          uint32_t v_row, uint32_t factors, float gain) {
   constexpr int kGroups = P::kTileKeys / 16, kSteps = P::kPartDv / 16, kScores = ExtendState<P>::kGroupScores;
 #pragma unroll
   for (int i = 0; i < kScores; ++i)
-    state.exponent(s, 0, i, scale);
+    state.exponentiate(s, 0, i, scale);
 #pragma unroll
   for (int n = 0; n < kGroups; ++n) {
     if (P::kEightBit && factors != 0) {
@@ -202,13 +204,13 @@ __device__ __forceinline__ void extend_output(ExtendState<P>& state,
       if (n + 1 < kGroups) {
 #pragma unroll
         for (int i = j * kScores / kSteps; i < (j + 1) * kScores / kSteps; ++i)
-          state.exponent(s, n + 1, i, scale);
+          state.exponentiate(s, n + 1, i, scale);
       }
     }
   }
 }
 
-/// Scores past a row's last key -> -inf, where that is the causal limit or the end of the keys.
+/// Sets scores past the last key of a row, which is the causal limit or the end of the keys, to -inf.
 template <class P>
 __device__ __forceinline__ void mask_last_keys(float (&s)[P::kRowTiles][P::kTileKeys / 8][4],
                                                const AttentionParams& params, const WorkItem& item,
@@ -251,12 +253,13 @@ template <class P>
 __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(
     const __grid_constant__ AttentionParams params) {
   extern __shared__ __align__(128) char shared[];
-  // In shared memory, not registers: most of it is for masks and the end.
+  // In shared memory, not registers: most of it is for masks and the epilogue.
   WorkItem& item = *reinterpret_cast<WorkItem*>(shared + P::kItemOffset);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   grid_launch_dependents();
   grid_dependency_wait();
-  // A sequence's tiles go by descending rows, so that the longest of causal ones come first.
+  // Items are taken from the last to the first, so that the row tiles of a causal sequence with the most keys
+  // start first.
   const int from_end = params.kv_heads.quotient(static_cast<int>(blockIdx.x)), items = *params.num_items;
   if (from_end >= items) return;
   const int head = static_cast<int>(blockIdx.x) - from_end * static_cast<int>(params.kv_heads.divisor);
@@ -283,13 +286,13 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(
                                                offset, __ballot_sync(~0u, r.row < item.n_q),
                                                params.head_dim * 2);
     cp_async_commit();
-    if constexpr (P::kEightBit ||
-                  P::kValueParts > 1) {  // groups are the ring's from here on; parts load alike
+    if constexpr (P::kEightBit || P::kValueParts > 1) {  // from here on cp.async groups belong to the ring;
+                                                         // the warps of a row group load the same queries
       cp_async_wait<0>();
       __syncthreads();
     }
   }
-  std::conditional_t<P::kLockstep, ExtendPair<P>, ExtendRing<P>> ring(
+  std::conditional_t<P::kLockstep, ExtendDoubleBuffer<P>, ExtendRing<P>> ring(
       params, item, head, base + P::kSlotsOffset, barriers,
       base + P::kStagingOffset + warp * (P::kStaging * P::kStagingBytes));
   __syncwarp();
@@ -298,23 +301,23 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(
   const uint32_t v_row = P::VTile::offset(lane % 16, part * (P::kPartDv / 8) + lane / 16);
   ExtendState<P> state;
   state.reset();
-  // Keys from `safe` on are not seen by every row of the warp; from `over` on by none.
+  // Every row of the warp sees the keys below `unmasked_end`; none sees keys from `visible_end` on.
   const int key_last = item.key_last;
-  int safe = key_last, over = key_last;
+  int unmasked_end = key_last, visible_end = key_last;
   {
     const int shift = item.n_k - item.n_q;
     const int warp_last = min(warp_row + P::kWarpRows, item.n_q * static_cast<int>(params.group.divisor)) - 1;
-    if (warp_last < warp_row) over = 0;
+    if (warp_last < warp_row) visible_end = 0;
     if (!P::kGeneral && params.mask.causal) {
-      safe = min(safe, params.group.quotient(warp_row) + shift + 1);
-      if (warp_last >= warp_row) over = min(over, params.group.quotient(warp_last) + shift + 1);
+      unmasked_end = min(unmasked_end, params.group.quotient(warp_row) + shift + 1);
+      if (warp_last >= warp_row) visible_end = min(visible_end, params.group.quotient(warp_last) + shift + 1);
     }
   }
   const float scale = P::kGeneral ? 1.0f : params.scale * kLog2e;
 
   for (int key0 = item.key_first; key0 < key_last; key0 += P::kTileKeys) {
     ring.begin();
-    if (key0 < over) {
+    if (key0 < visible_end) {
       const bool factors = P::kEightBit && params.kv.k_scales != nullptr;
       float s[P::kRowTiles][P::kTileKeys / 8][4];
       scores(s, ring.keys());
@@ -332,26 +335,26 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(
       ring.keys_done();
       if constexpr (P::kGeneral) {
         general_scores<P>(s, params, item, warp_row, key0, head);
-      } else if (key0 + P::kTileKeys > safe) {
+      } else if (key0 + P::kTileKeys > unmasked_end) {
         mask_last_keys<P>(s, params, item, warp_row, key0);
       }
-      state.follow_maximum(s, scale);
+      state.update_row_max(s, scale);
       const uint32_t v_tile = ring.values();
-      extend_output<P>(state, s, scale, v_tile + v_row, factors ? ring.value_factors() : 0, params.kv.v_gain);
+      extend_pv<P>(state, s, scale, v_tile + v_row, factors ? ring.value_factors() : 0, params.kv.v_gain);
     } else {
       ring.keys_done();
     }
     ring.values_done();
   }
-  cp_async_wait_all();  // of tiles that no row of this warp needed
+  cp_async_wait_all();  // copies of tiles that no row of this warp needed
   state.finish();
   const ExtendEpilogue<P> epilogue{params, item, head, group * P::kWarpRows, part};
   if (item.num_splits > 1) {
-    epilogue.part_of_keys(state.o, state.base, state.sum);
+    epilogue.store_partial(state.o, state.row_max, state.row_sum);
   } else {
-    if constexpr (P::kValueParts > 1) __syncthreads();  // the group's warps have read its queries
+    if constexpr (P::kValueParts > 1) __syncthreads();  // the warps of the row group have read its queries
     __syncwarp();
-    epilogue.output(query, state.o, state.base, state.sum);
+    epilogue.store(query, state.o, state.row_max, state.row_sum);
   }
 }
 

@@ -10,8 +10,8 @@
 
 namespace fovea::cuda::sm80 {
 
-/// Where a warp's rows of K and V lie, and their copies. A row is that of kLoadLanes neighbours, who look up
-/// its page themselves, so that nothing is passed between lanes; no branch depends on the lane.
+/// Addresses of a warp's rows of K and V, and their copies. kLoadLanes consecutive lanes copy a row, and each
+/// looks up its page, so that no data is exchanged between lanes; no branch depends on the lane.
 template <class P>
 struct ExtendLoader {
   static constexpr int kLanes = P::kLoadLanes;
@@ -22,13 +22,13 @@ struct ExtendLoader {
   const WorkItem& item;  ///< in shared memory
   const int head;
   const int key_last;
-  const int64_t first;  ///< of the sequence's pages; ragged: its first row
+  const int64_t first;  ///< where the sequence's pages begin in KvParams::pages; ragged: its first row
 
-  int key;                           ///< first of the tile to ask for next
-  int32_t page[kRows], slot[kRows];  ///< of this lane's rows of that tile; page -1 = of no interest
+  int key;                           ///< first key of the tile to load next
+  int32_t page[kRows], slot[kRows];  ///< of this lane's rows of that tile; page -1 = not read
 
-  /// This lane's row of kRowsAtOnce, and its first chunk. Four lanes of a row take half of the banks, so rows
-  /// 4 apart, which meet the other half, go side by side.
+  /// This lane's row of kRowsAtOnce, and its first chunk. Four lanes of a row use half of the banks, so rows
+  /// 4 apart, which use the other half, are copied together.
   __device__ static unsigned lane_row() {
     const unsigned lane = threadIdx.x % 32;
     return kLanes == 4 ? lane / 4 % 2 * 4 + lane / 8 : lane / kLanes;
@@ -46,9 +46,9 @@ struct ExtendLoader {
     if (key < key_last) look_up();
   }
 
-  /// Of the tile at `key`, which may lie past the end.
+  /// Looks up the pages of the tile at `key`, which may lie past the end.
   __device__ __forceinline__ void look_up() {
-    const FastDivisor& page_size = params.kv.page_size;  // 1 of ragged keys
+    const FastDivisor& page_size = params.kv.page_size;  // 1 for ragged keys
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       int at = key + warp_first() + i * kRowsAtOnce + static_cast<int>(lane_row());
@@ -76,7 +76,7 @@ struct ExtendLoader {
     return key + warp_first() + i * kRowsAtOnce + static_cast<int>(lane_row()) < key_last;
   }
 
-  /// K or V of the warp's rows to rows first_row, ... of a tile.
+  /// Copies K or V of the warp's rows to rows first_row, ... of a tile.
   template <class Tile, bool IsV>
   __device__ __forceinline__ void copy(uint32_t tile, unsigned first_row) const {
     const KvParams& kv = params.kv;
@@ -87,8 +87,8 @@ struct ExtendLoader {
     for (int i = 0; i < kRows; ++i) {
       const unsigned row = i * kRowsAtOnce + lane_row();
       if (P::kLoadRows % kRowsAtOnce != 0 && row >= P::kLoadRows) break;
-      // Rows that aren't wanted have a page all the same, but of general kernels: a copy's address must be
-      // good even where it reads nothing.
+      // Except in general kernels, rows that are not wanted have a page too: the address of a copy must be
+      // valid even where it reads nothing.
       const bool valid = wanted(i);
       const char* from = base;
       if (!P::kGeneral || valid)
@@ -115,21 +115,21 @@ struct ExtendLoader {
   }
 };
 
-/// Two tiles' places: the warps of a block meet once a tile, before which the next one has come and after
-/// which the one after it is asked for. For blocks of which several fill an SM, and keep its pipes busy for
-/// each other.
+/// A double buffer of K and V tiles. The warps of a CTA meet at one barrier for each tile: before it the tile
+/// has arrived, after it the next one is prefetched. For kernels with several CTAs per SM, which keep the
+/// pipes busy for each other.
 template <class P>
-struct ExtendPair {
+struct ExtendDoubleBuffer {
   static_assert(P::kSlots == 4 && P::kAhead == 2 && !P::kEightBit);
   ExtendLoader<P> loader;
   const uint32_t slots;
-  uint32_t place;  ///< of the tile in use; the other one's differs in one bit of the number
+  uint32_t buffer;  ///< of the tile in use, 0 or 1
 
-  __device__ ExtendPair(const AttentionParams& p, const WorkItem& work, int kv_head, uint32_t slot_address,
-                        uint32_t, uint32_t)
-      : loader(p, work, kv_head), slots(slot_address), place(1) {
+  __device__ ExtendDoubleBuffer(const AttentionParams& p, const WorkItem& work, int kv_head,
+                                uint32_t slot_address, uint32_t, uint32_t)
+      : loader(p, work, kv_head), slots(slot_address), buffer(1) {
     issue(0);
-    cp_async_wait<0>();  // with the queries
+    cp_async_wait<0>();  // the queries too
   }
 
   __device__ __forceinline__ void issue(uint32_t to) {
@@ -143,10 +143,10 @@ struct ExtendPair {
   __device__ __forceinline__ void begin() {
     cp_async_wait_all();
     __syncthreads();
-    issue(place);
-    place ^= 1;
+    issue(buffer);
+    buffer ^= 1;
   }
-  __device__ uint32_t keys() const { return slots + place * (2 * P::kSlotBytes); }
+  __device__ uint32_t keys() const { return slots + buffer * (2 * P::kSlotBytes); }
   __device__ uint32_t values() const { return keys() + P::kSlotBytes; }
   __device__ uint32_t key_factors() const { return 0; }
   __device__ uint32_t value_factors() const { return 0; }
@@ -154,30 +154,31 @@ struct ExtendPair {
   __device__ void values_done() {}
 };
 
-/// Slot n % params.stages holds K of tile n / 2 for even n, V for odd n, and slots pass through mbarriers, so
-/// that the warps of an SM's one block may drift apart and the softmax of one meet the products of another.
-/// Where there are slots enough, the two of a tile pass as one.
+/// A ring of slots: slot n % params.stages holds K of tile n / 2 for even n, V for odd n. Slots are handed
+/// over with mbarriers, so that the warps of the only CTA of an SM may drift apart and the softmax of one
+/// overlaps the products of another. Where there are enough slots, the two of a tile are handed over
+/// together.
 template <class P>
 struct ExtendRing {
-  static constexpr bool kTogether = P::kTogether;
+  static constexpr bool kPairedSlots = P::kPairedSlots;
   ExtendLoader<P> loader;
   const uint32_t slots, barriers, staging;
 
-  int issue_slot = 0, issue_parity = 1;  ///< a fresh barrier counts as passed for parity 1
+  int issue_slot = 0, issue_parity = 1;  ///< waiting for parity 1 of a fresh barrier returns at once
   int use_slot = 0, use_parity = 0;
-  int stage = 0;  ///< where 8-bit keys wait that are to be widened next
+  int stage = 0;  ///< staging buffer of the 8-bit rows that are widened next
 
   __device__ uint32_t full(int slot) const { return barriers + slot * 16; }
   __device__ uint32_t empty(int slot) const { return barriers + slot * 16 + 8; }
 
-  /// `staging_address`: of this warp.
+  /// `staging_address`: this warp's staging ring.
   __device__ ExtendRing(const AttentionParams& p, const WorkItem& work, int kv_head, uint32_t slot_address,
                         uint32_t barrier_address, uint32_t staging_address)
       : loader(p, work, kv_head), slots(slot_address), barriers(barrier_address), staging(staging_address) {
     if constexpr (P::kEightBit) fetch<false>(0), fetch<true>(1);
 #pragma unroll 1
     for (int n = 0; n < p.ahead; ++n) {
-      if constexpr (kTogether) {
+      if constexpr (kPairedSlots) {
         if (n % 2 == 0) issue_tile();
       } else if (n % 2 == 0) {
         issue<false>();
@@ -185,11 +186,11 @@ struct ExtendRing {
         issue<true>();
       }
     }
-    if constexpr (!P::kEightBit) cp_async_wait<0>();  // the query's group; K and V are in none
+    if constexpr (!P::kEightBit) cp_async_wait<0>();  // the group of the queries; K and V are in none
   }
 
   __device__ __forceinline__ void begin() {
-    if constexpr (kTogether) {
+    if constexpr (kPairedSlots) {
       issue_tile();
     } else {
       issue<P::kAhead % 2 == 1>();
@@ -197,14 +198,16 @@ struct ExtendRing {
   }
   __device__ uint32_t keys() const { return wait(); }
   __device__ void keys_done() {
-    if constexpr (kTogether) return;
+    if constexpr (kPairedSlots) return;
     release();
     issue<P::kAhead % 2 == 0>();
   }
-  __device__ uint32_t values() const { return kTogether ? slots + (use_slot + 1) * P::kSlotBytes : wait(); }
+  __device__ uint32_t values() const {
+    return kPairedSlots ? slots + (use_slot + 1) * P::kSlotBytes : wait();
+  }
   __device__ void values_done() { release(); }
 
-  /// Asks for the next tile, when its place has been left by all warps.
+  /// Prefetches the next tile into its slots when all warps have released them.
   __device__ __forceinline__ void issue_tile() {
     if constexpr (P::kEightBit) {
       issue_eight_bit();
@@ -220,7 +223,7 @@ struct ExtendRing {
     issued_one();
   }
 
-  /// Likewise for its next slot.
+  /// The same for the next slot: K or V of a tile.
   template <bool IsV>
   __device__ __forceinline__ void issue() {
     if (loader.key >= loader.key_last) return;
@@ -233,11 +236,12 @@ struct ExtendRing {
   }
 
   __device__ void issued_one() {
-    issue_slot += kTogether ? 2 : 1;
+    issue_slot += kPairedSlots ? 2 : 1;
     if (issue_slot == loader.params.stages) issue_slot = 0, issue_parity ^= 1;
   }
 
-  /// Widens the tile before the one at loader.key, half by half as it comes, and fetches that one.
+  /// Widens the tile before the one at loader.key, K and V as each arrives, and fetches the tile at
+  /// loader.key.
   __device__ __forceinline__ void issue_eight_bit() {
     static_assert(!P::kEightBit || P::kStaging == 3);
     const bool exists = loader.key - P::kTileKeys < loader.key_last;
@@ -274,13 +278,13 @@ struct ExtendRing {
     }
   }
 
-  /// The next slot's rows and scales into a place of this warp's staging; nothing, but a group, past the
-  /// last.
+  /// Copies the rows and scales of the next slot into a buffer of this warp's staging ring. Past the last it
+  /// only commits a group.
   template <bool IsV>
-  __device__ void fetch(int place) {
+  __device__ void fetch(int stage_index) {
     using Loader = ExtendLoader<P>;
     if (loader.key < loader.key_last) {
-      const uint32_t to = staging + place * P::kStagingBytes;
+      const uint32_t to = staging + stage_index * P::kStagingBytes;
       loader.template copy<TileLayout<IsV ? P::kDv : P::kD>, IsV>(to, 0);
       const KvParams& kv = loader.params.kv;
       if (kv.k_scales != nullptr && Loader::lane_chunk() == 0) {
@@ -298,7 +302,7 @@ struct ExtendRing {
       }
       if constexpr (IsV) loader.next_tile();
     } else if constexpr (IsV) {
-      loader.key += P::kTileKeys;  // nothing to look up, of a sequence without keys not even a page
+      loader.key += P::kTileKeys;  // nothing to look up: a sequence without keys does not even have a page
     }
     cp_async_commit();
   }
@@ -345,13 +349,13 @@ struct ExtendRing {
     mbarrier_wait(full(use_slot), use_parity);
     return slots + use_slot * P::kSlotBytes;
   }
-  /// Factors of 8-bit keys and values.
+  /// Addresses of the scales of 8-bit keys and values.
   __device__ uint32_t key_factors() const { return slots + (use_slot + 1) * P::kSlotBytes - P::kScaleBytes; }
   __device__ uint32_t value_factors() const { return key_factors() + P::kSlotBytes; }
   __device__ void release() {
     __syncwarp();
     if (threadIdx.x % 32 == 0) mbarrier_arrive(empty(use_slot));
-    use_slot += kTogether ? 2 : 1;
+    use_slot += kPairedSlots ? 2 : 1;
     if (use_slot == loader.params.stages) use_slot = 0, use_parity ^= 1;
   }
 };

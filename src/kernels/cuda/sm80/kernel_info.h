@@ -8,7 +8,7 @@
 
 namespace fovea::cuda::sm80 {
 
-/// But for the ring.
+/// Everything except what depends on the ring.
 template <class P>
 constexpr KernelInfo common_info() {
   KernelInfo info;

@@ -1,5 +1,5 @@
 #pragma once
-// Launching one policy, and finding it in a list.
+// Launches a policy, and finds it in a list.
 #include <atomic>
 #include <string>
 
@@ -23,8 +23,8 @@ struct Launch {
   }
 };
 
-/// Once for each policy and device: lets a kernel have more shared memory than 48 KiB, as much as it is sized
-/// for or the device has. Gives the multiprocessors; 0 with an error.
+/// Once for each policy and device: allows a kernel more than 48 KiB of shared memory, as much as it is sized
+/// for or the device has. Returns the number of multiprocessors; 0 with an error.
 template <class P>
 int prepare(void (*kernel)(AttentionParams), Launch& l, int most_bytes, int static_bytes = 0) {
   constexpr int kDevices = 64;
@@ -47,7 +47,8 @@ int prepare(void (*kernel)(AttentionParams), Launch& l, int most_bytes, int stat
   return count;
 }
 
-/// Queues a kernel that may start while the one before it ends (devices before sm_90: that waits).
+/// Launches a kernel with programmatic dependent launch, so that it may start while the previous one
+/// finishes; on devices before sm_90 it waits for the previous one.
 inline cudaError_t queue(void (*kernel)(AttentionParams), int64_t blocks, int threads, int shared_bytes,
                          Launch& l) {
   cudaLaunchAttribute attribute{};
@@ -68,8 +69,8 @@ bool launch_decode(Launch& l) {
   if (!is_same_kernel(l.kernel, decode_info<P>())) return false;
   const int multiprocessors = prepare<P>(decode_kernel<P>, l, P::shared_bytes(P::kStages), P::kStaticBytes);
   if (multiprocessors == 0 || l.max_items == 0) return true;
-  const int64_t units = static_cast<int64_t>(l.max_items) * l.params.kv_heads.divisor;
-  const int64_t blocks = std::min<int64_t>(units, multiprocessors * l.kernel.blocks_per_sm);
+  const int64_t work_tiles = static_cast<int64_t>(l.max_items) * l.params.kv_heads.divisor;
+  const int64_t blocks = std::min<int64_t>(work_tiles, multiprocessors * l.kernel.blocks_per_sm);
   l.check(queue(decode_kernel<P>, blocks, P::kThreads, P::shared_bytes(l.kernel.stages), l),
           "launch of a decode kernel");
   return true;
@@ -80,8 +81,8 @@ bool launch_narrow(Launch& l) {
   if (!is_same_kernel(l.kernel, narrow_info<P>())) return false;
   const int multiprocessors = prepare<P>(decode_narrow_kernel<P>, l, P::kSharedBytes);
   if (multiprocessors == 0 || l.max_items == 0) return true;
-  const int64_t units = static_cast<int64_t>(l.max_items) * l.params.kv_heads.divisor;
-  const int64_t blocks = std::min<int64_t>(units, multiprocessors * P::kBlocksPerSm);
+  const int64_t work_tiles = static_cast<int64_t>(l.max_items) * l.params.kv_heads.divisor;
+  const int64_t blocks = std::min<int64_t>(work_tiles, multiprocessors * P::kBlocksPerSm);
   l.check(queue(decode_narrow_kernel<P>, blocks, P::kThreads, P::kSharedBytes, l),
           "launch of a decode kernel");
   return true;
@@ -91,12 +92,12 @@ template <class P, KernelKind Kind>
 bool launch_extend(Launch& l) {
   if (!is_same_kernel(l.kernel, extend_info<P>(Kind))) return false;
   if (prepare<P>(extend_kernel<P>, l, P::shared_bytes(P::kSlots)) == 0 || l.max_items == 0) return true;
-  const int64_t units = static_cast<int64_t>(l.max_items) * l.params.kv_heads.divisor;
-  if (units > INT32_MAX) {
-    l.error = "a step of " + std::to_string(units) + " attention tiles; at most 2147483647 fit a launch";
+  const int64_t work_tiles = static_cast<int64_t>(l.max_items) * l.params.kv_heads.divisor;
+  if (work_tiles > INT32_MAX) {
+    l.error = "a step of " + std::to_string(work_tiles) + " attention tiles; at most 2147483647 fit a launch";
     return true;
   }
-  l.check(queue(extend_kernel<P>, units, P::kThreads, P::shared_bytes(l.kernel.stages), l),
+  l.check(queue(extend_kernel<P>, work_tiles, P::kThreads, P::shared_bytes(l.kernel.stages), l),
           "launch of an extend kernel");
   return true;
 }
@@ -114,7 +115,7 @@ bool launch_extend_list(Launch& l) {
   return List::any([&]<class P>() { return launch_extend<P, Kind>(l); });
 }
 
-// One for each file of instances.
+// One for each .cu file of instances.
 bool launch_narrow16(Launch& l);
 bool launch_narrow8(Launch& l);
 bool launch_decode16(Launch& l);

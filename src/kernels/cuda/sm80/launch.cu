@@ -13,7 +13,7 @@ struct DeviceFacts {
   int multiprocessors = 0, major = 0;
 };
 
-/// The runtime keeps these: asking takes tens of nanoseconds. multiprocessors 0 with an error in `l`.
+/// The runtime caches these: a query takes tens of nanoseconds. With an error in `l`, multiprocessors is 0.
 DeviceFacts device_facts(Launch& l) {
   int device = 0;
   DeviceFacts facts;
@@ -41,9 +41,9 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   with_sizes.ahead = kernel.ahead;
   with_sizes.kv.v_gain = value_gain(params.kv, params.kv.type);
   with_sizes.kv.v_scale /= with_sizes.kv.v_gain;
-  const bool merged = kernel.fused_combine && params.arrivals != nullptr;
-  const bool merges_after = params.partial_out != nullptr && !merged && max_items > 0;
-  if (!merges_after) with_sizes.queue = nullptr;
+  const bool combined = kernel.fused_combine && params.arrivals != nullptr;
+  const bool combines_after = params.partial_out != nullptr && !combined && max_items > 0;
+  if (!combines_after) with_sizes.queue = nullptr;
   Launch l{kernel, with_sizes, max_items, stream};
   const DeviceFacts device = device_facts(l);
   if (l.error.empty()) {
@@ -57,18 +57,18 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
                                  launch_extend_compact(l);
     if (!found) return Error{ErrorCode::internal, "an attention kernel that select() doesn't give"};
   }
-  if (l.error.empty() && merges_after) {
-    const int64_t units = static_cast<int64_t>(max_items) * params.kv_heads.divisor;
+  if (l.error.empty() && combines_after) {
+    const int64_t work_tiles = static_cast<int64_t>(max_items) * params.kv_heads.divisor;
     const auto merge = kernel.q == QueryType::f16 ? combine_kernel<__half> : combine_kernel<__nv_bfloat16>;
     l.check(
-        queue(merge, std::min<int64_t>(units, int64_t{8} * device.multiprocessors), kCombineThreads, 0, l),
-        "launch of the merge kernel");
+        queue(merge, std::min<int64_t>(work_tiles, int64_t{8} * device.multiprocessors), kCombineThreads, 0, l),
+        "launch of the combine kernel");
   }
   if (l.error.empty()) {
-    if (record != nullptr) *record = {max_items > 0, merges_after};
+    if (record != nullptr) *record = {max_items > 0, combines_after};
     return {};
   }
-  cudaGetLastError();  // it is said here, and not by the next launch too
+  cudaGetLastError();  // clears the sticky error: it is reported here and not by the next launch too
   return Error{ErrorCode::internal, std::move(l.error)};
 }
 

@@ -8,7 +8,7 @@ struct CUstream_st;
 namespace fovea::cuda::sm80 {
 
 /// Queues the kernel that `kernel` (of select) names. `params.items` holds *params.num_items items, a number
-/// that only the device knows and that is at most `max_items`. Errors: what the CUDA runtime says.
+/// that is known only on the device and is at most `max_items`. Errors: those of the CUDA runtime.
 Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream,
               LaunchRecord* record = nullptr);
 

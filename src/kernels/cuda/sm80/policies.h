@@ -1,80 +1,184 @@
 #pragma once
-// The policies that are compiled. A problem takes the first of its kind that is wide enough; head sizes
-// between are served by predication.
+// The policies that are compiled. A problem takes the first of its list that is wide enough; predication
+// serves the head sizes in between.
+#include <cstddef>
+#include <iterator>
+#include <utility>
+
 #include "kernels/cuda/common/policy_list.h"
 #include "kernels/cuda/sm80/policy.h"
 
 namespace fovea::cuda::sm80 {
 
-/// Splits of 512 KiB of keys and values of D = 128: 30 us of one of an H200's 264 blocks under load, against
-/// 1 to 2 us that the end of one costs. A single sequence wants smaller ones: see NarrowOf.
-constexpr int split_keys(int d, int dv, KvType kv) {
-  return (d + dv) * kv_bytes(kv) > 512 ? 512 : kv_bytes(kv) == 1 && d + dv <= 256 ? 2048 : 1024;
-}
-template <int D, int Dv, class T, KvType Kv, bool General, int Stages, int Warps = 4, int Parts = 1>
-using DecodeOf = DecodePolicy<D, Dv, T, Kv, Warps, Parts, Stages, split_keys(D, Dv, Kv), General>;
+/// The policies of an array of shapes.
+template <class T, const auto& Shapes, class Indices = std::make_index_sequence<std::size(Shapes)>>
+struct PoliciesOf;
+template <class T, const auto& Shapes, size_t... I>
+struct PoliciesOf<T, Shapes, std::index_sequence<I...>> {
+  template <DecodeShape S>
+  static DecodePolicy<T, S> policy();
+  template <NarrowShape S>
+  static NarrowPolicy<T, S> policy();
+  template <ExtendShape S>
+  static ExtendPolicy<T, S> policy();
+  using List = PolicyList<decltype(policy<Shapes[I]>())...>;
+};
 
-// Stages fill an SM's shared memory: with two blocks up to D = 192, with one beyond. A device with less of it
-// has fewer (DecodePolicy::stages_within).
+// Stages fill the shared memory of an SM: with two CTAs up to D = 192, with one beyond. A device with less of
+// it has fewer stages (DecodePolicy::stages_within).
+template <bool General>
+inline constexpr DecodeShape kDecode16[] = {
+    {.head_dim = 64, .v_head_dim = 64, .stages = 6, .general = General},
+    {.head_dim = 96, .v_head_dim = 96, .stages = 3, .general = General},
+    {.head_dim = 128, .v_head_dim = 128, .stages = 3, .general = General},
+    {.head_dim = 192, .v_head_dim = 128, .stages = 2, .general = General},
+    {.head_dim = 256, .v_head_dim = 256, .stages = 3, .general = General},
+    {.head_dim = 512, .v_head_dim = 512, .warps = 2, .value_parts = 2, .stages = 4, .general = General},
+};
+template <KvType Kv, bool General>
+inline constexpr DecodeShape kDecode8[] = {
+    {.head_dim = 64, .v_head_dim = 64, .kv = Kv, .stages = 6, .general = General},
+    {.head_dim = 128, .v_head_dim = 128, .kv = Kv, .stages = 3, .general = General},
+    {.head_dim = 256, .v_head_dim = 256, .kv = Kv, .stages = 3, .general = General},
+};
 template <class T, bool General>
-using Decode16 = PolicyList<
-    DecodeOf<64, 64, T, KvType::same, General, 6>, DecodeOf<96, 96, T, KvType::same, General, 3>,
-    DecodeOf<128, 128, T, KvType::same, General, 3>, DecodeOf<192, 128, T, KvType::same, General, 2>,
-    DecodeOf<256, 256, T, KvType::same, General, 3>, DecodeOf<512, 512, T, KvType::same, General, 4, 2, 2>>;
+using Decode16 = typename PoliciesOf<T, kDecode16<General>>::List;
 template <class T, KvType Kv, bool General>
-using Decode8 = PolicyList<DecodeOf<64, 64, T, Kv, General, 6>, DecodeOf<128, 128, T, Kv, General, 3>,
-                           DecodeOf<256, 256, T, Kv, General, 3>>;
+using Decode8 = typename PoliciesOf<T, kDecode8<Kv, General>>::List;
 
-/// For few sequences: half the split and twice the warps. 8192 keys of 8 heads are 128 splits for an H200's
-/// 132 SMs, a block each.
-template <int D, int Dv, class T, KvType Kv, bool General, int WarpKeys>
-using NarrowOf = NarrowPolicy<D, Dv, T, Kv, 8, WarpKeys, 512, 1, General>;
+// For few sequences.
+template <bool General>
+inline constexpr NarrowShape kNarrow16[] = {
+    {.head_dim = 64, .v_head_dim = 64, .general = General},
+    {.head_dim = 128, .v_head_dim = 128, .general = General},
+};
+template <KvType Kv>
+inline constexpr NarrowShape kNarrow8[] = {
+    {.head_dim = 128, .v_head_dim = 128, .kv = Kv},
+};
 template <class T, bool General>
-using Narrow16 = PolicyList<NarrowOf<64, 64, T, KvType::same, General, 32>,
-                            NarrowOf<128, 128, T, KvType::same, General, 32>>;
+using Narrow16 = typename PoliciesOf<T, kNarrow16<General>>::List;
 template <class T, KvType Kv>
-using Narrow8 = PolicyList<NarrowOf<128, 128, T, Kv, false, 32>>;
+using Narrow8 = typename PoliciesOf<T, kNarrow8<Kv>>::List;
 
-//                       D, Dv, Q, 8-bit, row tiles, warps, parts, keys, slots, ahead, held, blocks, general
-/// Long prefills: 32 rows a warp where O fits, so that a fragment of K or V serves four products.
-template <class T>
-using ExtendLarge = PolicyList<ExtendPolicy<64, 64, T, false, 2, 4, 1, 64, 4, 2, 4, 2, false>,
-                               ExtendPolicy<80, 80, T, false, 2, 8, 1, 64, 12, 6, 0, 1, false>,
-                               ExtendPolicy<96, 96, T, false, 2, 8, 1, 64, 12, 6, 0, 1, false>,
-                               ExtendPolicy<128, 128, T, false, 2, 8, 1, 64, 10, 4, 0, 1, false>,
-                               ExtendPolicy<192, 128, T, false, 2, 8, 1, 64, 5, 3, 0, 1, false>,
-                               ExtendPolicy<256, 256, T, false, 1, 8, 1, 64, 4, 2, 0, 1, false>,
-                               ExtendPolicy<512, 512, T, false, 1, 8, 2, 32, 4, 2, 0, 1, false>>;
+/// Long prefills: 32 rows a warp where O fits the registers, so that a fragment of K or V serves four
+/// products.
+inline constexpr ExtendShape kExtendLarge[] = {
+    {.head_dim = 64,
+     .v_head_dim = 64,
+     .row_tiles = 2,
+     .slots = 4,
+     .ahead = 2,
+     .query_register_steps = 4,
+     .blocks_per_sm = 2},
+    {.head_dim = 80, .v_head_dim = 80, .row_tiles = 2, .warps = 8, .slots = 12, .ahead = 6},
+    {.head_dim = 96, .v_head_dim = 96, .row_tiles = 2, .warps = 8, .slots = 12, .ahead = 6},
+    {.head_dim = 128, .v_head_dim = 128, .row_tiles = 2, .warps = 8, .slots = 10, .ahead = 4},
+    {.head_dim = 192, .v_head_dim = 128, .row_tiles = 2, .warps = 8, .slots = 5, .ahead = 3},
+    {.head_dim = 256, .v_head_dim = 256, .warps = 8, .slots = 4, .ahead = 2},
+    {.head_dim = 512,
+     .v_head_dim = 512,
+     .warps = 8,
+     .value_parts = 2,
+     .tile_keys = 32,
+     .slots = 4,
+     .ahead = 2},
+};
 /// The same sums in tiles of 64 rows, for short extends.
-template <class T>
-using ExtendSmall = PolicyList<ExtendPolicy<64, 64, T, false, 1, 4, 1, 64, 4, 2, 0, 2, false>,
-                               ExtendPolicy<80, 80, T, false, 1, 4, 1, 64, 4, 2, 0, 2, false>,
-                               ExtendPolicy<96, 96, T, false, 1, 4, 1, 64, 4, 2, 0, 2, false>,
-                               ExtendPolicy<128, 128, T, false, 1, 4, 1, 64, 4, 2, 0, 2, false>>;
-template <class T>
-using ExtendGeneral = PolicyList<ExtendPolicy<64, 64, T, false, 1, 4, 1, 64, 4, 2, 0, 2, true>,
-                                 ExtendPolicy<128, 128, T, false, 1, 4, 1, 64, 4, 2, 0, 2, true>,
-                                 ExtendPolicy<256, 256, T, false, 1, 8, 1, 32, 8, 4, 0, 1, true>,
-                                 ExtendPolicy<512, 512, T, false, 1, 8, 2, 16, 8, 4, 0, 1, true>>;
-template <class T>
-using ExtendEightBit = PolicyList<ExtendPolicy<64, 64, T, true, 2, 8, 1, 64, 12, 6, 0, 1, false>,
-                                  ExtendPolicy<128, 128, T, true, 2, 8, 1, 64, 8, 4, 0, 1, false>,
-                                  ExtendPolicy<256, 256, T, true, 1, 8, 1, 32, 6, 4, 0, 1, false>,
-                                  ExtendPolicy<64, 64, T, true, 1, 4, 1, 64, 8, 4, 0, 1, true>,
-                                  ExtendPolicy<128, 128, T, true, 1, 4, 1, 64, 6, 4, 0, 1, true>,
-                                  ExtendPolicy<256, 256, T, true, 1, 8, 1, 32, 6, 4, 0, 1, true>>;
+inline constexpr ExtendShape kExtendSmall[] = {
+    {.head_dim = 64, .v_head_dim = 64, .slots = 4, .ahead = 2, .blocks_per_sm = 2},
+    {.head_dim = 80, .v_head_dim = 80, .slots = 4, .ahead = 2, .blocks_per_sm = 2},
+    {.head_dim = 96, .v_head_dim = 96, .slots = 4, .ahead = 2, .blocks_per_sm = 2},
+    {.head_dim = 128, .v_head_dim = 128, .slots = 4, .ahead = 2, .blocks_per_sm = 2},
+};
+inline constexpr ExtendShape kExtendGeneral[] = {
+    {.head_dim = 64, .v_head_dim = 64, .slots = 4, .ahead = 2, .blocks_per_sm = 2, .general = true},
+    {.head_dim = 128, .v_head_dim = 128, .slots = 4, .ahead = 2, .blocks_per_sm = 2, .general = true},
+    {.head_dim = 256,
+     .v_head_dim = 256,
+     .warps = 8,
+     .tile_keys = 32,
+     .slots = 8,
+     .ahead = 4,
+     .general = true},
+    {.head_dim = 512,
+     .v_head_dim = 512,
+     .warps = 8,
+     .value_parts = 2,
+     .tile_keys = 16,
+     .slots = 8,
+     .ahead = 4,
+     .general = true},
+};
+inline constexpr ExtendShape kExtendEightBit[] = {
+    {.head_dim = 64,
+     .v_head_dim = 64,
+     .eight_bit = true,
+     .row_tiles = 2,
+     .warps = 8,
+     .slots = 12,
+     .ahead = 6},
+    {.head_dim = 128,
+     .v_head_dim = 128,
+     .eight_bit = true,
+     .row_tiles = 2,
+     .warps = 8,
+     .slots = 8,
+     .ahead = 4},
+    {.head_dim = 256,
+     .v_head_dim = 256,
+     .eight_bit = true,
+     .warps = 8,
+     .tile_keys = 32,
+     .slots = 6,
+     .ahead = 4},
+    {.head_dim = 64, .v_head_dim = 64, .eight_bit = true, .slots = 8, .ahead = 4, .general = true},
+    {.head_dim = 128, .v_head_dim = 128, .eight_bit = true, .slots = 6, .ahead = 4, .general = true},
+    {.head_dim = 256,
+     .v_head_dim = 256,
+     .eight_bit = true,
+     .warps = 8,
+     .tile_keys = 32,
+     .slots = 6,
+     .ahead = 4,
+     .general = true},
+};
 
-/// In half the rows, for blocks with no room for a ring beside the queries of the ones above (sm_86, sm_89
-/// and sm_120, with 99 KiB): the same keys in a tile, so that the sums are the same.
+// The same keys in a tile and half the rows, for CTAs that have no room for a ring beside the queries of the
+// shapes above (sm_86, sm_89 and sm_120, with 99 KiB). The sums are the same.
+inline constexpr ExtendShape kExtendCompact[] = {
+    {.head_dim = 256, .v_head_dim = 256, .slots = 2, .ahead = 1},
+    {.head_dim = 512, .v_head_dim = 512, .value_parts = 2, .tile_keys = 32, .slots = 2, .ahead = 1},
+};
+inline constexpr ExtendShape kExtendCompactGeneral[] = {
+    {.head_dim = 256, .v_head_dim = 256, .tile_keys = 32, .slots = 4, .ahead = 2, .general = true},
+    {.head_dim = 512,
+     .v_head_dim = 512,
+     .value_parts = 2,
+     .tile_keys = 16,
+     .slots = 4,
+     .ahead = 2,
+     .general = true},
+};
+inline constexpr ExtendShape kExtendCompactEightBit[] = {
+    {.head_dim = 128, .v_head_dim = 128, .eight_bit = true, .slots = 2},
+    {.head_dim = 256, .v_head_dim = 256, .eight_bit = true, .tile_keys = 32, .slots = 2},
+    {.head_dim = 256, .v_head_dim = 256, .eight_bit = true, .tile_keys = 32, .slots = 2, .general = true},
+};
+
 template <class T>
-using ExtendCompact = PolicyList<ExtendPolicy<256, 256, T, false, 1, 4, 1, 64, 2, 1, 0, 1, false>,
-                                 ExtendPolicy<512, 512, T, false, 1, 4, 2, 32, 2, 1, 0, 1, false>>;
+using ExtendLarge = typename PoliciesOf<T, kExtendLarge>::List;
 template <class T>
-using ExtendCompactGeneral = PolicyList<ExtendPolicy<256, 256, T, false, 1, 4, 1, 32, 4, 2, 0, 1, true>,
-                                        ExtendPolicy<512, 512, T, false, 1, 4, 2, 16, 4, 2, 0, 1, true>>;
+using ExtendSmall = typename PoliciesOf<T, kExtendSmall>::List;
 template <class T>
-using ExtendCompactEightBit = PolicyList<ExtendPolicy<128, 128, T, true, 1, 4, 1, 64, 2, 0, 0, 1, false>,
-                                         ExtendPolicy<256, 256, T, true, 1, 4, 1, 32, 2, 0, 0, 1, false>,
-                                         ExtendPolicy<256, 256, T, true, 1, 4, 1, 32, 2, 0, 0, 1, true>>;
+using ExtendGeneral = typename PoliciesOf<T, kExtendGeneral>::List;
+template <class T>
+using ExtendEightBit = typename PoliciesOf<T, kExtendEightBit>::List;
+template <class T>
+using ExtendCompact = typename PoliciesOf<T, kExtendCompact>::List;
+template <class T>
+using ExtendCompactGeneral = typename PoliciesOf<T, kExtendCompactGeneral>::List;
+template <class T>
+using ExtendCompactEightBit = typename PoliciesOf<T, kExtendCompactEightBit>::List;
 
 }  // namespace fovea::cuda::sm80

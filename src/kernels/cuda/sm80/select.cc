@@ -5,8 +5,8 @@
 namespace fovea::cuda::sm80 {
 namespace {
 
-/// The first of a list that is wide enough and fits. Without one `found` is, where that needs less than what
-/// it was, the first that is wide enough.
+/// Sets `found` to the first of a list that is wide enough and fits, and returns true. If none fits, `found`
+/// becomes the one that is wide enough and needs least shared memory, unless `found` needs less already.
 template <class List, class Info>
 bool first_of(const Problem& p, KernelInfo& found, Info&& info) {
   return List::any([&]<class P>() {
@@ -51,15 +51,15 @@ bool select_decode(const Problem& p, KernelInfo& found) {
   return p.general ? select_wide<T, true>(p, found) : select_wide<T, false>(p, found);
 }
 
-/// Large tiles with the rings that they are sized for; else small ones; else large ones with smaller rings,
-/// and last those of blocks that have no room for their queries.
+/// Large tiles with the rings that they are sized for; else small tiles; else large tiles with smaller rings;
+/// and last those for CTAs that have no room for the queries of large tiles.
 template <class T>
 bool select_plain_extend(const Problem& p, KernelKind kind, KernelInfo& found) {
   const auto large = [&]<class P>() { return extend_info<P>(KernelKind::extend, p.shared_bytes); };
   const auto whole = []<class P>() { return extend_info<P>(KernelKind::extend); };
   const auto small = [&]<class P>() { return extend_info<P>(KernelKind::extend_small, p.shared_bytes); };
   if (kind == KernelKind::extend && first_of<ExtendLarge<T>>(p, found, whole)) return true;
-  // Only where the large tiles are of the same head size: else its sums would have another order.
+  // Only where the large tiles have the same head size and keys: otherwise the sums would have another order.
   Problem anywhere = p;
   anywhere.shared_bytes = kAnySharedBytes;
   KernelInfo other, narrow;

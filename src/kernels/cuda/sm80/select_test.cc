@@ -39,11 +39,11 @@ TEST(Sm80Select, KernelsFitTheDeviceAndThePlanner) {
           }
 }
 
-/// What a block may have on compute capability 8.0, on 8.6, 8.9 and 12.x, and on 9.0 and 10.x.
+/// Shared memory that a CTA may have on compute capability 8.0, on 8.6, 8.9 and 12.x, and on 9.0 and 10.x.
 constexpr int kDevices[] = {163 * 1024, 99 * 1024, 227 * 1024};
 
-// A block fits the device, as many blocks as a launch counts on fit an SM, and the keys of a tile and of a
-// split, which decide the order of sums, are those of Hopper's kernel.
+// A CTA fits the device, blocks_per_sm CTAs fit an SM, and the keys of a tile and of a split, which decide
+// the order of sums, are those of Hopper's kernel.
 TEST(Sm80Select, EveryKernelFitsEveryDeviceAndSumsAlike) {
   for (const int shared_bytes : kDevices)
     for (const QueryType q : {QueryType::f16, QueryType::bf16})
@@ -70,7 +70,7 @@ TEST(Sm80Select, EveryKernelFitsEveryDeviceAndSumsAlike) {
                 }
 }
 
-TEST(Sm80Select, ADeviceWithNoRoomIsForTheCallerToSee) {
+TEST(Sm80Select, WhereNothingFitsTheLeastIsReturned) {
   Problem p = problem(128, 128);
   p.shared_bytes = 40 * 1024;
   for (const KernelKind kind : {KernelKind::decode, KernelKind::extend, KernelKind::extend_small}) {
@@ -98,7 +98,7 @@ TEST(Sm80Select, FewSequencesTakeTheirKernelWhereThereIsOne) {
   EXPECT_EQ(select(p, KernelKind::extend).value(), select(problem(256, 256), KernelKind::extend).value());
 }
 
-// A row must come out the same from either; that needs the same keys in a tile.
+// A row must have the same bits with either; that needs the same keys in a tile.
 TEST(Sm80Select, SmallTilesTakeTheSameKeysAsLargeOnes) {
   for (int d = 8; d <= 512; d += 8) {
     const auto large = select(problem(d, d), KernelKind::extend);

@@ -69,7 +69,7 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
                                              std::to_string(device.minor)};
   if (l.error.empty() && (planted_gap(kernel) || (!launch_prefill(l) && !launch_decode(l))))
     return Error{ErrorCode::internal, "an attention kernel that select() doesn't give"};
-  if (l.error.empty() && merges_after) l.check(queue_merge(l), "launch of the merge kernel");
+  if (l.error.empty() && merges_after) l.check(queue_merge(l), "launch of the combine kernel");
   if (l.error.empty()) {
     l.record.attention = true;
     l.record.combine = merges_after;
