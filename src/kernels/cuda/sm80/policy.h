@@ -12,7 +12,8 @@
 namespace fovea::cuda::sm80 {
 
 struct DecodeShape {
-  int head_dim = 0, v_head_dim = 0;
+  int head_dim = 0;
+  int v_head_dim = 0;  ///< 0 = head_dim
   KvType kv = KvType::same;
   int warps = 4;
   /// Warps that share keys, each with its part of the columns of V and O, where the registers of one warp
@@ -26,7 +27,7 @@ struct DecodeShape {
 /// H200's 264 CTAs under load, against 1 to 2 us that the end of a split costs. A single sequence wants
 /// smaller ones: see NarrowShape.
 constexpr int decode_split_keys(const DecodeShape& s) {
-  const int dims = s.head_dim + s.v_head_dim, bytes = kv_bytes(s.kv);
+  const int dims = s.head_dim + (s.v_head_dim > 0 ? s.v_head_dim : s.head_dim), bytes = kv_bytes(s.kv);
   return dims * bytes > 512 ? 512 : bytes == 1 && dims <= 256 ? 2048 : 1024;
 }
 
@@ -42,7 +43,7 @@ struct DecodePolicy {
   static constexpr KvType kKv = S.kv;
   static constexpr bool kEightBit = kKv != KvType::same;
   static constexpr bool kGeneral = S.general;
-  static constexpr int kD = S.head_dim, kDv = S.v_head_dim;
+  static constexpr int kD = S.head_dim, kDv = S.v_head_dim > 0 ? S.v_head_dim : S.head_dim;
   static constexpr int kRows = 16;  ///< M of one mma
   static constexpr int kWarps = S.warps;
   static constexpr int kThreads = 32 * kWarps;
@@ -108,7 +109,8 @@ struct DecodePolicy {
 /// The defaults suit few sequences: half the split of DecodePolicy and twice the warps. 8192 keys of 8 heads
 /// are 128 splits for the 132 SMs of an H200, one CTA each.
 struct NarrowShape {
-  int head_dim = 0, v_head_dim = 0;
+  int head_dim = 0;
+  int v_head_dim = 0;  ///< 0 = head_dim
   KvType kv = KvType::same;
   int warps = 8;
   int warp_keys = 32;  ///< keys of a warp in a step
@@ -130,7 +132,7 @@ struct NarrowPolicy {
   static constexpr KvType kKv = S.kv;
   static constexpr bool kEightBit = kKv != KvType::same;
   static constexpr bool kGeneral = S.general;
-  static constexpr int kD = S.head_dim, kDv = S.v_head_dim;
+  static constexpr int kD = S.head_dim, kDv = S.v_head_dim > 0 ? S.v_head_dim : S.head_dim;
   static constexpr int kRows = 8;  ///< N of one mma
   static constexpr int kWarps = S.warps;
   static constexpr int kThreads = 32 * kWarps;
@@ -165,7 +167,8 @@ struct NarrowPolicy {
 };
 
 struct ExtendShape {
-  int head_dim = 0, v_head_dim = 0;
+  int head_dim = 0;
+  int v_head_dim = 0;      ///< 0 = head_dim
   bool eight_bit = false;  ///< keys and values have 8 bits; which type is a run-time parameter
   int row_tiles = 1;       ///< tiles of 16 rows of a warp: each fragment of K and V serves all of them
   int warps = 4;
@@ -191,7 +194,7 @@ struct ExtendPolicy {
   using Q = Query;
   static constexpr bool kEightBit = S.eight_bit;
   static constexpr bool kGeneral = S.general;
-  static constexpr int kD = S.head_dim, kDv = S.v_head_dim;
+  static constexpr int kD = S.head_dim, kDv = S.v_head_dim > 0 ? S.v_head_dim : S.head_dim;
   static constexpr int kRowTiles = S.row_tiles;
   static constexpr int kWarpRows = 16 * kRowTiles;
   static constexpr int kWarps = S.warps;
