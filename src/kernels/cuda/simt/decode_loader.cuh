@@ -7,63 +7,63 @@
 
 namespace fovea::cuda::simt {
 
-/// Which group of lanes a lane is in, and where in it.
+/// The group of lanes that a lane belongs to, and its position there.
 template <class P>
 struct LanePlace {
   int lane, chunk, group;
   __device__ LanePlace() : lane(threadIdx.x % 32), chunk(lane % P::kLanes), group(lane / P::kLanes) {}
-  /// The first of the lanes that have the score of key i of this lane's group.
+  /// The first of the lanes that hold the score of key i of this lane's group.
   __device__ int owner(int i) const { return group * P::kLanes + i * P::kSharers; }
-  /// The key of a warp's step whose score this lane has.
+  /// The key of a warp's step whose score this lane holds.
   __device__ int key() const { return lane / P::kSharers; }
 };
 
-/// Runs ahead of the arithmetic, over tiles and units (an item under one KV head) alike. A step's page ids
-/// are asked for one step before its copies.
+/// Runs ahead of the arithmetic, across key tiles and work tiles (a WorkItem under one KV head). The page ids
+/// of a step are loaded one step before its copies.
 template <class P>
 struct DecodeLoader {
   const AttentionParams& params;
   const LanePlace<P> place;
-  const int num_units;
+  const int num_work_tiles;
   const bool one_offset;  ///< K and V have the same strides
   const bool narrow;      ///< rows are aligned to 8 bytes only
 
-  int unit;  ///< of the step prepared; >= num_units = none
+  int work_index;  ///< work tile of the prepared step; >= num_work_tiles = none
   const char* k = nullptr;
   const char* v = nullptr;  ///< this lane's chunk of slot 0 of page 0
   int64_t pages = 0;
   int head = 0, key_last = 0, key_low = 0, sink_first = 0;
-  int tile_key = 0;  ///< of the step prepared
-  int32_t page = 0;  ///< of this lane's key, arriving
+  int tile_key = 0;  ///< of the prepared step
+  int32_t page = 0;  ///< of this lane's key, in flight
   int slot = 0;
   bool wanted = false;
 
-  __device__ DecodeLoader(const AttentionParams& p, int units)
+  __device__ DecodeLoader(const AttentionParams& p, int work_tiles)
       : params(p),
-        num_units(units),
+        num_work_tiles(work_tiles),
         one_offset(p.kv.k_page_stride == p.kv.v_page_stride && p.kv.k_slot_stride == p.kv.v_slot_stride),
         narrow(P::kEightBit && ((p.head_dim | p.v_head_dim) & 8) != 0) {
-    unit = static_cast<int>(blockIdx.x) - static_cast<int>(gridDim.x);
-    next_unit();
+    work_index = static_cast<int>(blockIdx.x) - static_cast<int>(gridDim.x);
+    next_work_tile();
   }
 
-  __device__ void next_unit() {
+  __device__ void next_work_tile() {
     int index;
-    do {  // an item without keys has no steps
-      unit += static_cast<int>(gridDim.x);
-      if (unit >= num_units) return;
-      index = params.kv_heads.quotient(unit);
+    do {  // items without keys have no steps
+      work_index += static_cast<int>(gridDim.x);
+      if (work_index >= num_work_tiles) return;
+      index = params.kv_heads.quotient(work_index);
       tile_key = params.items[index].key_first;
       key_last = params.items[index].key_last;
     } while (tile_key >= key_last);
-    head = unit - index * static_cast<int>(params.kv_heads.divisor);
+    head = work_index - index * static_cast<int>(params.kv_heads.divisor);
     key_low = params.items[index].key_low;
     sink_first = params.items[index].sink_first;
     pages = params.items[index].pages;
     k = params.kv.k + head * params.kv.k_head_stride + place.chunk * 16;
     v = params.kv.v + head * params.kv.v_head_stride + place.chunk * 16;
-    const int next = unit + static_cast<int>(gridDim.x);
-    if (next < num_units)
+    const int next = work_index + static_cast<int>(gridDim.x);
+    if (next < num_work_tiles)
       asm volatile("prefetch.global.L1 [%0];" ::"l"(params.items + params.kv_heads.quotient(next)));
     prepare();
   }
@@ -83,7 +83,8 @@ struct DecodeLoader {
     }
   }
 
-  /// 16 bytes of a row of `row_bytes` from chunk `chunk` on; zeros where the row or the chunk is not.
+  /// Copies 16 bytes of a row of `row_bytes` from chunk `chunk` on; zeros where the row or the chunk does not
+  /// exist.
   __device__ void copy(uint32_t to, const char* from, bool row, int chunk, int row_bytes) const {
     const int left = row ? row_bytes - chunk * 16 : 0;
     if (P::kEightBit && narrow) {
@@ -94,10 +95,10 @@ struct DecodeLoader {
     }
   }
 
-  /// Copies the step prepared, if there is one, to the stage at `stage`, closes the group, and prepares the
-  /// next.
+  /// Copies the prepared step, if there is one, to the stage at `stage`, commits the group, and prepares the
+  /// next step.
   __device__ void step(uint32_t stage) {
-    if (unit < num_units) {
+    if (work_index < num_work_tiles) {
       const KvParams& kv = params.kv;
       const uint32_t rows = __ballot_sync(~0u, wanted);
       const int64_t k_offset = planted_offset(page * kv.k_page_stride + slot * kv.k_slot_stride);
@@ -131,7 +132,7 @@ struct DecodeLoader {
       if (tile_key < key_last)
         prepare();
       else
-        next_unit();
+        next_work_tile();
     }
     cp_async_commit();
   }

@@ -1,22 +1,22 @@
 #pragma once
-// The arithmetic of the CUDA-core decode kernel, all in fp32: one warp's queries, scores, running softmax
-// and O.
+// The arithmetic of the CUDA-core decode kernel, all in fp32: queries, scores, online softmax and O of one
+// warp.
 #include "kernels/cuda/common/finish.cuh"
 #include "kernels/cuda/simt/decode_loader.cuh"
 
 namespace fovea::cuda::simt {
 
-/// An item under one KV head.
-struct DecodeUnit {
+/// A WorkItem under one KV head.
+struct DecodeWorkTile {
   WorkItem item;
   int head;
 };
-__device__ __forceinline__ DecodeUnit decode_unit(const AttentionParams& p, int unit) {
-  const int index = p.kv_heads.quotient(unit);
-  return {p.items[index], unit - index * static_cast<int>(p.kv_heads.divisor)};
+__device__ __forceinline__ DecodeWorkTile decode_work_tile(const AttentionParams& p, int work_index) {
+  const int index = p.kv_heads.quotient(work_index);
+  return {p.items[index], work_index - index * static_cast<int>(p.kv_heads.divisor)};
 }
 
-/// The elements of 16 bytes; exact.
+/// Converts the elements of 16 bytes; exact.
 template <Keys Type, int N>
 __device__ __forceinline__ void to_float(float (&x)[N], const uint4& chunk) {
   const uint32_t words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
@@ -46,22 +46,22 @@ __device__ __forceinline__ void to_float(float (&x)[N], const uint4& chunk) {
   }
 }
 
-/// This lane's dims of the queries of a unit; 0 past the sequence's rows and past D.
+/// This lane's dims of the queries of a work tile; 0 past the sequence's rows and past D.
 template <class P>
 struct DecodeQuery {
   uint32_t words[P::kRows][P::kLaneDims / 2];
 
-  /// Asks for them.
-  __device__ void load(const AttentionParams& p, const DecodeUnit& unit, const LanePlace<P>& place) {
+  /// Issues the loads.
+  __device__ void load(const AttentionParams& p, const DecodeWorkTile& work, const LanePlace<P>& place) {
 #pragma unroll
     for (int r = 0; r < P::kRows; ++r) {
-      const RowContext row = row_context(p, unit.item, unit.item.row_first + r, unit.head);
+      const RowContext row = row_context(p, work.item, work.item.row_first + r, work.head);
       const auto* from =
-          reinterpret_cast<const uint16_t*>(p.q) + p.q_rows.offset(unit.item.q_first + row.row, row.head);
+          reinterpret_cast<const uint16_t*>(p.q) + p.q_rows.offset(work.item.q_first + row.row, row.head);
 #pragma unroll
       for (int w = 0; w < P::kLaneDims / 2; ++w) {
         const int d = (place.chunk + 2 * w / P::kChunk * 32) * P::kChunk + 2 * w % P::kChunk;
-        const bool valid = row.row < unit.item.n_q && d < p.head_dim;
+        const bool valid = row.row < work.item.n_q && d < p.head_dim;
         words[r][w] = valid ? __ldg(reinterpret_cast<const unsigned*>(from + d)) : 0u;
       }
     }
@@ -109,17 +109,17 @@ __device__ inline RowKeys row_keys(const AttentionParams& p, const WorkItem& ite
 template <class P>
 struct DecodeTile {
   float o[P::kRows][P::kLaneDims] = {};  ///< of this lane's group's keys
-  float maximum[P::kRows];               ///< the warp's, or up to 2^8 below it; log2 units
-  float sum[P::kRows] = {};              ///< of the keys that were this lane's
+  float row_max[P::kRows];               ///< the warp's maximum, or up to 2^8 below it; log2 units
+  float row_sum[P::kRows] = {};          ///< over the keys whose scores this lane held
 
   __device__ DecodeTile() {
 #pragma unroll
     for (int r = 0; r < P::kRows; ++r)
-      maximum[r] = -INFINITY;
+      row_max[r] = -INFINITY;
   }
 
-  /// This warp's keys from `key` on, in `stage` (this lane's 16 bytes of each load).
-  __device__ void step(const AttentionParams& p, const DecodeUnit& unit,
+  /// Processes this warp's keys from `key` on, in `stage` (this lane's 16 bytes of each load).
+  __device__ void step(const AttentionParams& p, const DecodeWorkTile& work,
                        const float (&q)[P::kRows][P::kLaneDims], const RowKeys (&rows)[P::kRows],
                        const LanePlace<P>& place, const char* stage, int key) {
     float s[P::kRows][P::kGroupKeys];
@@ -130,14 +130,14 @@ struct DecodeTile {
       k_scale = *reinterpret_cast<const float*>(scales);
       v_scale = *reinterpret_cast<const float*>(scales + 128);
     }
-    gather(s, place.lane);
+    reduce_scatter(s, place.lane);
     key += place.key();
 #pragma unroll
     for (int r = 0; r < P::kRows; ++r) {
       const float dot = P::kEightBit ? s[r][0] * k_scale : s[r][0];
-      s[r][0] = rows[r].sees(key) ? score_of(p, unit, r, key, dot) : -INFINITY;
+      s[r][0] = rows[r].sees(key) ? score_of(p, work, r, key, dot) : -INFINITY;
     }
-    softmax(s);
+    online_softmax(s);
     if (P::kEightBit) {
 #pragma unroll
       for (int r = 0; r < P::kRows; ++r)
@@ -147,7 +147,7 @@ struct DecodeTile {
   }
 
  private:
-  /// This lane's share of the products of its group's keys with all rows.
+  /// Computes this lane's share of the dot products of its group's keys with all rows.
   __device__ static void products(float (&s)[P::kRows][P::kGroupKeys],
                                   const float (&q)[P::kRows][P::kLaneDims], const char* k_tile) {
 #pragma unroll
@@ -168,10 +168,10 @@ struct DecodeTile {
     }
   }
 
-  /// Sums over the lanes of a group, each lane ending with one key in s[.][0] (LanePlace::key): halves of the
-  /// keys are handed over until one is left, which takes one exchange a key instead of log2(lanes). Rows take
-  /// turns, for one waits for its exchanges.
-  __device__ static void gather(float (&s)[P::kRows][P::kGroupKeys], int lane) {
+  /// Reduce-scatter over the lanes of a group: each lane ends with the sum of one key in s[.][0]
+  /// (LanePlace::key). Lanes exchange half of their keys until one is left, which takes one shuffle a key
+  /// instead of log2(lanes). Rows are interleaved to hide the latency of the shuffles.
+  __device__ static void reduce_scatter(float (&s)[P::kRows][P::kGroupKeys], int lane) {
     int step = P::kLanes / 2;
 #pragma unroll
     for (int n = P::kGroupKeys / 2; n > 0; n /= 2, step /= 2) {
@@ -191,8 +191,8 @@ struct DecodeTile {
         s[r][0] += __shfl_xor_sync(~0u, s[r][0], step);
   }
 
-  /// In log2 units from the product.
-  __device__ static float score_of(const AttentionParams& p, const DecodeUnit& unit, int r, int key,
+  /// The score in log2 units from the dot product.
+  __device__ static float score_of(const AttentionParams& p, const DecodeWorkTile& work, int r, int key,
                                    float dot) {
     const MaskParams& m = p.mask;
     if (m.softcap <= 0.0f && m.alibi_slopes == nullptr) return dot * (p.scale * kLog2e);
@@ -203,42 +203,42 @@ struct DecodeTile {
       s = m.softcap * (1.0f - 2.0f / (e + 1.0f));
     }
     if (m.alibi_slopes != nullptr) {
-      const RowContext row = row_context(p, unit.item, unit.item.row_first + r, unit.head);
+      const RowContext row = row_context(p, work.item, work.item.row_first + r, work.head);
       s -= row.slope * fabsf(static_cast<float>(row.position - key));
     }
     return s * kLog2e;
   }
 
-  /// Scores -> probabilities against `maximum`, which rises, and O and the sums with it, only when a score
-  /// is more than 2^8 above it: a vote instead of the exchanges that find the largest. (A row's own scores
-  /// alone decide.)
-  __device__ void softmax(float (&s)[P::kRows][P::kGroupKeys]) {
-    constexpr float kRise = 8.0f;
+  /// Scores -> probabilities relative to row_max. row_max is updated, and O and row_sum rescaled, only when a
+  /// score exceeds it by more than 2^8: that takes a vote instead of the shuffles of a maximum. (Only a row's
+  /// own scores decide.)
+  __device__ void online_softmax(float (&s)[P::kRows][P::kGroupKeys]) {
+    constexpr float kRescaleThresholdLog2 = 8.0f;
 #pragma unroll
     for (int r = 0; r < P::kRows; ++r)
-      if (__any_sync(~0u, s[r][0] > maximum[r] + kRise)) raise(r, s[r][0]);
+      if (__any_sync(~0u, s[r][0] > row_max[r] + kRescaleThresholdLog2)) update_row_max(r, s[r][0]);
 #pragma unroll
     for (int r = 0; r < P::kRows; ++r) {
-      s[r][0] = exp2_approx(s[r][0] - finite_max(maximum[r]));
-      sum[r] += s[r][0];
+      s[r][0] = exp2_approx(s[r][0] - finite_max(row_max[r]));
+      row_sum[r] += s[r][0];
     }
   }
 
-  __device__ void raise(int r, float score) {
+  __device__ void update_row_max(int r, float score) {
     float top = score;
 #pragma unroll
     for (int step = 16; step >= P::kSharers; step /= 2)
       top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
-    top = fmaxf(maximum[r], top);
-    const float f = exp2_approx(maximum[r] - top);
-    maximum[r] = top;
-    sum[r] *= f;
+    top = fmaxf(row_max[r], top);
+    const float f = exp2_approx(row_max[r] - top);
+    row_max[r] = top;
+    row_sum[r] *= f;
 #pragma unroll
     for (int d = 0; d < P::kLaneDims; ++d)
       o[r][d] *= f;
   }
 
-  /// Adds the group's values by their probabilities, s[r][0] of the keys' lanes.
+  /// Adds the group's values weighted by their probabilities, which are s[r][0] of the keys' lanes.
   __device__ void values(const float (&s)[P::kRows][P::kGroupKeys], const LanePlace<P>& place,
                          const char* v_tile) {
 #pragma unroll 4

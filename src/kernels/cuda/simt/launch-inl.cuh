@@ -1,16 +1,17 @@
 #pragma once
-// Launching one policy of the CUDA-core decode kernels.
+// Launches a policy of the CUDA-core decode kernels.
 #include <atomic>
 
 #include "kernels/cuda/simt/decode_kernel.cuh"
 
 namespace fovea::cuda::simt {
 
-/// A kernel that may start while the one before it ends (devices before sm_90: that waits).
+/// A launch with programmatic dependent launch: the kernel may start while the previous one finishes; on
+/// devices before sm_90 it waits for the previous one.
 struct Launch {
   const KernelInfo& kernel;
   const AttentionParams& params;
-  int64_t units;
+  int64_t work_tiles;
   int multiprocessors;
   bool programmatic;
   cudaStream_t stream;
@@ -22,7 +23,7 @@ struct Launch {
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(std::min(blocks, units)));
+    config.gridDim = dim3(static_cast<unsigned>(std::min(blocks, work_tiles)));
     config.blockDim = dim3(static_cast<unsigned>(threads));
     config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
     config.stream = stream;
@@ -34,7 +35,7 @@ struct Launch {
 
 template <class P>
 cudaError_t launch_policy(const Launch& l) {
-  // Once for each device: more shared memory than 48 KiB.
+  // Once for each device: allow more than 48 KiB of shared memory.
   constexpr int kDevices = 64;
   static std::atomic<bool> prepared[kDevices];
   int device = 0;
@@ -63,7 +64,7 @@ bool launch_list(const Launch& l, cudaError_t& code) {
   });
 }
 
-// One for each file of instances.
+// One for each .cu file of instances.
 bool launch16(const Launch& l, cudaError_t& code);
 bool launch8(const Launch& l, cudaError_t& code);
 

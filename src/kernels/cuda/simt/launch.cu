@@ -18,8 +18,8 @@ cudaError_t launch_all(const KernelInfo& kernel, const AttentionParams& params, 
   if (code == cudaSuccess)
     code = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
   if (code != cudaSuccess) return code;
-  const int64_t units = static_cast<int64_t>(max_items) * params.kv_heads.divisor;
-  const Launch l{kernel, params, units, multiprocessors, has_programmatic_launch(major), stream};
+  const int64_t work_tiles = static_cast<int64_t>(max_items) * params.kv_heads.divisor;
+  const Launch l{kernel, params, work_tiles, multiprocessors, has_programmatic_launch(major), stream};
   found = !planted_gap(kernel) && (kernel.kv == KvType::same ? launch16(l, code) : launch8(l, code));
   if (!found || code != cudaSuccess || params.partial_out == nullptr) return code;
   const auto merge = kernel.q == QueryType::f16 ? combine_kernel<__half> : combine_kernel<__nv_bfloat16>;
@@ -42,7 +42,7 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
     if (record != nullptr) *record = {max_items > 0, max_items > 0 && params.partial_out != nullptr};
     return {};
   }
-  cudaGetLastError();  // it is said here, and not by the next launch too
+  cudaGetLastError();  // clears the sticky error: it is reported here and not by the next launch too
   return Error{ErrorCode::internal,
                std::string("launch of a CUDA-core decode kernel: ") + cudaGetErrorString(code)};
 }

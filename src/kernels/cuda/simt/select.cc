@@ -6,7 +6,8 @@
 namespace fovea::cuda::simt {
 namespace {
 
-/// The narrowest heads that are wide enough, and there the least rows that are enough, or the most.
+/// Takes the narrowest heads that are wide enough and, of their kernels, the one with the fewest rows that
+/// suffice; if none does, the one with the most rows.
 template <Keys Keys_>
 void find(const Problem& p, KernelInfo& found) {
   any_policy<Keys_>([&]<class P>() {

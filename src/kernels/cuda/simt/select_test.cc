@@ -47,7 +47,7 @@ TEST(SimtSelect, EveryKernelFitsEveryDeviceAndSumsAlike) {
           }
 }
 
-TEST(SimtSelect, SaysWhatItLacks) {
+TEST(SimtSelect, RefusesWithTheReason) {
   Problem problem{QueryType::bf16, KvType::same, 128, 128, 1, {}};
   EXPECT_EQ(refusal(problem), "");
   problem.mask.spans = true;
