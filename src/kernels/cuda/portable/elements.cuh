@@ -1,5 +1,6 @@
 #pragma once
-// Stored elements of any type, four or eight at a time, as the type of the products; and rows of the output.
+// Converts stored elements of any type, four or eight at a time, to the type of the products, and stores rows
+// of the output.
 #include "kernels/cuda/common/widen.cuh"
 #include "kernels/cuda/portable/access.h"
 #include "kernels/cuda/portable/policy.h"
@@ -10,12 +11,12 @@ FOVEA_DEVICE KvType stored_query(QueryType q) {
   return q == QueryType::f16 ? KvType::f16 : q == QueryType::bf16 ? KvType::bf16 : KvType::f32;
 }
 
-/// 16 bytes of shared memory: a unit of P::kUnit elements.
-struct alignas(16) Unit {
+/// 16 bytes of shared memory: P::kChunk elements.
+struct alignas(16) Chunk {
   uint32_t word[4];
 };
 
-FOVEA_DEVICE void store_shared(uint32_t to, const Unit& u) {
+FOVEA_DEVICE void store_shared(uint32_t to, const Chunk& u) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(u.word[0]), "r"(u.word[1]),
                "r"(u.word[2]), "r"(u.word[3])
                : "memory");
@@ -29,24 +30,24 @@ FOVEA_DEVICE float4 load_shared4(uint32_t from) {
   return x;
 }
 
-/// `count` elements of `bytes` (1 or 2; 4 where a unit has four) at `stride` bytes from each other; zeros
-/// after them.
-template <int kUnit>
-FOVEA_DEVICE Unit read_scalar(const char* from, int64_t stride, int bytes, int count) {
-  Unit u{};
-  if (kUnit == 4 && bytes == 4) {
+/// Reads `count` elements of `bytes` bytes (1 or 2; 4 where a chunk has four elements), `stride` bytes apart;
+/// zeros after them.
+template <int kChunk>
+FOVEA_DEVICE Chunk read_scalar(const char* from, int64_t stride, int bytes, int count) {
+  Chunk u{};
+  if (kChunk == 4 && bytes == 4) {
 #pragma unroll
     for (int e = 0; e < 4; ++e)
       if (e < count) u.word[e] = __ldg(reinterpret_cast<const uint32_t*>(from + e * stride));
   } else if (bytes == 1) {
 #pragma unroll
-    for (int e = 0; e < kUnit; ++e)
+    for (int e = 0; e < kChunk; ++e)
       if (e < count)
         u.word[e / 4] |= static_cast<uint32_t>(__ldg(reinterpret_cast<const uint8_t*>(from + e * stride)))
                          << (e % 4 * 8);
   } else {
 #pragma unroll
-    for (int e = 0; e < kUnit; ++e)
+    for (int e = 0; e < kChunk; ++e)
       if (e < count)
         u.word[e / 2] |= static_cast<uint32_t>(__ldg(reinterpret_cast<const uint16_t*>(from + e * stride)))
                          << (e % 2 * 16);
@@ -54,10 +55,11 @@ FOVEA_DEVICE Unit read_scalar(const char* from, int64_t stride, int bytes, int c
   return u;
 }
 
-/// As read -> as C, exact: 8 bits fit both 16-bit types, and all fit fp32.
+/// Converts a chunk as read to type C; exact, because 8-bit types fit both 16-bit types and all types fit
+/// fp32.
 template <class C>
-FOVEA_DEVICE Unit convert(KvType type, const Unit& raw) {
-  Unit to = raw;
+FOVEA_DEVICE Chunk convert(KvType type, const Chunk& raw) {
+  Chunk to = raw;
   uint32_t low[2], high[2];
   if constexpr (!std::is_same_v<C, float>) {
     if (kv_bytes(type) != 1) return to;
@@ -94,7 +96,7 @@ FOVEA_DEVICE Unit convert(KvType type, const Unit& raw) {
   return to;
 }
 
-/// Neighbouring columns of a row of the output, from `column` on. Those past Dv are left out.
+/// Stores consecutive columns of a row of the output, from `column` on; those past Dv are skipped.
 template <int kCount>
 FOVEA_DEVICE void store_row(const AttentionParams& p, const Access& access, int q_row, int head, int column,
                             const float (&x)[kCount]) {

@@ -1,14 +1,14 @@
 #pragma once
-// Attention in fp32 on the CUDA cores: fp32 queries, and keys of another type than the queries'. Splits of
-// keys are folded as they end, as the merge kernel does it, so that a row's bits do not depend on whether its
-// keys were split: any cut of a prefill and decode give the same.
+// Attention in fp32 on the CUDA cores: fp32 queries, and keys whose type differs from that of the queries.
+// Each split is combined as it ends, with the arithmetic of the combine kernel, so that a row's bits do not
+// depend on whether its keys were split: every chunking of a prefill, and decode, give the same bits.
 #include "kernels/cuda/portable/finish.cuh"
 #include "kernels/cuda/portable/key_stream.cuh"
 #include "kernels/cuda/portable/scores.cuh"
 
 namespace fovea::cuda::portable {
 
-/// Scores of a lane: rows lane / 8 + 4 r of the warp's 16, keys lane % 8 + 8 i of the tile.
+/// The scores of a lane: rows lane / 8 + 4 r of the warp's 16, keys lane % 8 + 8 i of the tile.
 template <class P>
 struct FloatScores {
   static constexpr int kRows = 4, kKeys = P::kTileKeys / 8, kLanes = 8;
@@ -24,16 +24,17 @@ struct FloatScores {
   __device__ static int key(int i) { return static_cast<int>(threadIdx.x) % 8 + 8 * i; }
 };
 
-/// An item under one KV head, by the warps of a block.
+/// A work tile (a WorkItem under one KV head), computed by the warps of a CTA.
 template <class P>
-struct FloatUnit {
+struct FloatWorkTile {
   using Scores = FloatScores<P>;
   static_assert(P::kGroupRows == 16);
   static constexpr int kRows = Scores::kRows, kKeys = Scores::kKeys;
-  static constexpr int kColumns = P::kPartD / 32;  ///< of four, 32 apart
-  /// What of a tile's scores a warp makes: blocks of 8 keys for all of a lane's rows, or a block for some.
-  static constexpr int kOwnKeys = kKeys >= P::kParts ? kKeys / P::kParts : 1;
-  static constexpr int kOwnRows = kKeys >= P::kParts ? kRows : kRows * kKeys / P::kParts;
+  static constexpr int kColumns = P::kPartD / 32;  ///< groups of four columns, 32 columns apart
+  /// The scores of a tile that a warp computes: blocks of 8 keys for all rows of a lane, or one block for
+  /// some rows.
+  static constexpr int kOwnKeys = kKeys >= P::kGroupWarps ? kKeys / P::kGroupWarps : 1;
+  static constexpr int kOwnRows = kKeys >= P::kGroupWarps ? kRows : kRows * kKeys / P::kGroupWarps;
 
   const AttentionParams& p;
   const Access& access;
@@ -41,28 +42,28 @@ struct FloatUnit {
   const int head;
   char* const shared;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int group = warp / P::kParts, part = warp % P::kParts;
-  float4 o[kRows][kColumns], all_o[kRows][kColumns];
+  const int group = warp / P::kGroupWarps, part = warp % P::kGroupWarps;
+  float4 o[kRows][kColumns], combined_o[kRows][kColumns];
   RowState<kRows> state;
-  Folded all[kRows];
+  CombinedState combined[kRows];
 
   __device__ RowKeys* row_keys_of_tile() const {
     return reinterpret_cast<RowKeys*>(shared + P::kSharedBytes - P::kRowKeyBytes);
   }
   __device__ int first_row() const { return item.row_first + group * 16; }
   __device__ float* exchange() const {
-    return reinterpret_cast<float*>(shared + P::kQueryBytes + P::kSlots * P::kSlotBytes + P::kPlaceBytes +
+    return reinterpret_cast<float*>(shared + P::kQueryBytes + P::kSlots * P::kSlotBytes + P::kOffsetBytes +
                                     P::kFactorBytes) +
            group * 16 * P::kScorePitch;
   }
-  /// This warp's probabilities in shared memory.
-  __device__ float* weights() const {
-    return reinterpret_cast<float*>(shared + P::kQueryBytes + P::kSlots * P::kSlotBytes + P::kPlaceBytes +
+  /// The buffer of this warp's probabilities in shared memory.
+  __device__ float* probability_buffer() const {
+    return reinterpret_cast<float*>(shared + P::kQueryBytes + P::kSlots * P::kSlotBytes + P::kOffsetBytes +
                                     P::kFactorBytes + P::kScoreBytes) +
            warp * 16 * P::kScorePitch;
   }
   __device__ int own_key() const { return part * kOwnKeys % kKeys; }
-  __device__ int own_row() const { return kKeys >= P::kParts ? 0 : part / kKeys * kOwnRows; }
+  __device__ int own_row() const { return kKeys >= P::kGroupWarps ? 0 : part / kKeys * kOwnRows; }
 
   __device__ void products(uint32_t k_tile, float (&s)[kOwnRows][kOwnKeys]) const {
     const uint32_t q_tile = shared_address(shared);
@@ -101,7 +102,7 @@ struct FloatUnit {
                        float (&s)[kRows][kKeys]) {
     const Scores scores{s, first_row(), row_keys_of_tile() + group * P::kGroupRows};
     const float* factors =
-        reinterpret_cast<const float*>(reinterpret_cast<const char*>(keys.places) + P::kPlaceBytes) +
+        reinterpret_cast<const float*>(reinterpret_cast<const char*>(keys.row_offsets) + P::kOffsetBytes) +
         n % 3 * (2 * P::kTileKeys);
     const auto rescale = [this](const float(&factor)[kRows]) {
 #pragma unroll
@@ -122,14 +123,14 @@ struct FloatUnit {
           s[r][i] *= x;
       }
     }
-    __syncwarp();  // the last tile's have been read
+    __syncwarp();  // the probabilities of the previous tile have been read
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
 #pragma unroll
       for (int i = 0; i < kKeys; ++i)
-        *score(weights(), r, i) = s[r][i];
+        *score(probability_buffer(), r, i) = s[r][i];
     __syncwarp();
-    const uint32_t from = shared_address(weights() + lane / 8 * P::kScorePitch);
+    const uint32_t from = shared_address(probability_buffer() + lane / 8 * P::kScorePitch);
 #pragma unroll 1
     for (int key = 0; key < P::kTileKeys; key += 4) {
       float w[kRows][4];
@@ -164,23 +165,23 @@ struct FloatUnit {
     state.reset();
   }
   __device__ float total(int r) const {
-    float sum = state.sum[r];
+    float sum = state.row_sum[r];
 #pragma unroll
     for (int step = 1; step < 8; step *= 2)
       sum += __shfl_xor_sync(~0u, sum, step);
     return sum;
   }
-  /// The split that has ended joins those before it.
-  __device__ void end_split() {
+  /// Combines the split that has ended with those before it.
+  __device__ void combine_split() {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const FoldFactors f = fold(all[r], state.true_maximum(r), total(r));
+      const CombineFactors f = combine_state(combined[r], state.row_max_or_neg_inf(r), total(r));
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) {
-        all_o[r][c].x = folded(all_o[r][c].x, o[r][c].x, f);
-        all_o[r][c].y = folded(all_o[r][c].y, o[r][c].y, f);
-        all_o[r][c].z = folded(all_o[r][c].z, o[r][c].z, f);
-        all_o[r][c].w = folded(all_o[r][c].w, o[r][c].w, f);
+        combined_o[r][c].x = combine(combined_o[r][c].x, o[r][c].x, f);
+        combined_o[r][c].y = combine(combined_o[r][c].y, o[r][c].y, f);
+        combined_o[r][c].z = combine(combined_o[r][c].z, o[r][c].z, f);
+        combined_o[r][c].w = combine(combined_o[r][c].w, o[r][c].w, f);
       }
     }
     reset();
@@ -188,13 +189,13 @@ struct FloatUnit {
 
   __device__ void run() {
     load_queries<P>(p, access, item, head, shared_address(shared));
-    put_row_keys<P>(p, item, row_keys_of_tile());
+    store_row_keys<P>(p, item, row_keys_of_tile());
     const KeyStream<P> keys(p, access, item, head, shared + P::kQueryBytes);
-    // Offsets are noted two tiles ahead, and pages asked for three.
+    // Row offsets are stored two tiles ahead, and page ids are loaded three tiles ahead.
     int key0 = keys.first(), key1 = keys.next(key0);
     int32_t page = keys.page_of(key1);
-    keys.put(0, key0, keys.page_of(key0));
-    keys.put(1, key1, page);
+    keys.store_offsets(0, key0, keys.page_of(key0));
+    keys.store_offsets(1, key1, page);
     page = keys.page_of(keys.next(key1));
     __syncthreads();
     int slot = 0;
@@ -205,10 +206,10 @@ struct FloatUnit {
     reset();
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      all[r] = Folded{};
+      combined[r] = CombinedState{};
 #pragma unroll
       for (int c = 0; c < kColumns; ++c)
-        all_o[r][c] = make_float4(0, 0, 0, 0);
+        combined_o[r][c] = make_float4(0, 0, 0, 0);
     }
     const WarpKeys sees = warp_keys(p, item, first_row(), 16);
 #pragma unroll 1
@@ -220,16 +221,16 @@ struct FloatUnit {
       } else {
         cp_async_wait<1>();
       }
-      __syncthreads();  // K of this tile is there, V of the last one has been read
+      __syncthreads();  // K of this tile has arrived; V of the previous tile has been read
       if (key1 < keys.key_last) keys.template load<false>(n + 1, next_slot);
       cp_async_commit();
-      const bool used =
+      const bool visible_tile =
           key0 < sees.any_last && (key0 + P::kTileKeys > sees.any_first || key0 < p.mask.sink_tokens);
       const uint32_t k_tile = keys.slots + slot * P::kSlotBytes, v_tile = keys.slots + v_slot * P::kSlotBytes;
       float own[kOwnRows][kOwnKeys];
-      if (used) {
+      if (visible_tile) {
         products(k_tile, own);
-        if constexpr (P::kParts > 1) {
+        if constexpr (P::kGroupWarps > 1) {
 #pragma unroll
           for (int r = 0; r < kOwnRows; ++r)
 #pragma unroll
@@ -238,11 +239,11 @@ struct FloatUnit {
         }
       }
       cp_async_wait<1>();
-      __syncthreads();  // V is there, K has been read
+      __syncthreads();  // V has arrived; K has been read
       if (key1 < keys.key_last) keys.template load<true>(n + 1, slot);
       cp_async_commit();
-      if (used) {
-        if constexpr (P::kParts > 1) {
+      if (visible_tile) {
+        if constexpr (P::kGroupWarps > 1) {
           float s[kRows][kKeys];
 #pragma unroll
           for (int r = 0; r < kRows; ++r)
@@ -255,9 +256,9 @@ struct FloatUnit {
         }
       }
       if (item.num_splits == 1 && key1 < keys.key_last && key1 / P::kSplitKeys != key0 / P::kSplitKeys)
-        end_split();
+        combine_split();
       const int key2 = keys.next(key1);
-      keys.put(n + 2, key2, page);
+      keys.store_offsets(n + 2, key2, page);
       page = keys.page_of(keys.next(key2));
       key0 = key1, key1 = key2, slot = next_slot;
     }
@@ -276,23 +277,24 @@ struct FloatUnit {
         const int row = first_row() + lane / 8 + 4 * r;
         if (row >= rows) continue;
         const int64_t at = partial_row(p, item.partial_first + item.split, head, row - item.row_first);
-        if (writes_state) store_state(p, at, state.true_maximum(r), sum);
+        if (writes_state) store_state(p, at, state.row_max_or_neg_inf(r), sum);
 #pragma unroll
         for (int c = 0; c < kColumns; ++c)
           __stcg(reinterpret_cast<float4*>(p.partial_out + at * P::kD + column + 32 * c), o[r][c]);
       }
       return;
     }
-    end_split();
+    combine_split();
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const int row = first_row() + lane / 8 + 4 * r;
       if (row >= rows) continue;
       const RowContext context = row_context(p, item, row, head);
-      const float f = end_of_row(p, item, context, all[r].maximum, all[r].sum, writes_state);
+      const float f =
+          finish_row_and_store_lse(p, item, context, combined[r].maximum, combined[r].sum, writes_state);
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) {
-        const float4 a = all_o[r][c];
+        const float4 a = combined_o[r][c];
         const float x[4] = {a.x * f, a.y * f, a.z * f, a.w * f};
         if (column + 32 * c < p.v_head_dim)
           store_row<4>(p, access, item.q_first + context.row, context.head, column + 32 * c, x);

@@ -1,5 +1,5 @@
 #pragma once
-// Launching one policy, and finding it in a list.
+// Launches a policy, and finds it in a list.
 #include <atomic>
 #include <string>
 
@@ -34,13 +34,14 @@ bool launch_policy(Launch& l) {
     if (!l.error.empty()) return true;
     if (l.device < kDevices) prepared[l.device].store(true, std::memory_order_release);
   }
-  // As many blocks as units for extend, where items are of very different cost; for decode as many as run.
-  const int64_t units = int64_t{l.max_items} * l.params.kv_heads.divisor;
+  // For extend one CTA for each work tile, because their costs differ much; for decode as many CTAs as are
+  // resident.
+  const int64_t work_tiles = int64_t{l.max_items} * l.params.kv_heads.divisor;
   const int64_t most =
       l.kernel.kind == KernelKind::decode ? int64_t{l.multiprocessors} * P::kBlocksPerSm : INT32_MAX;
   attention_kernel<P>
-      <<<static_cast<unsigned>(std::min(units, most)), P::kThreads, P::kSharedBytes, l.stream>>>(l.params,
-                                                                                                 l.access);
+      <<<static_cast<unsigned>(std::min(work_tiles, most)), P::kThreads, P::kSharedBytes, l.stream>>>(
+          l.params, l.access);
   l.check(cudaGetLastError(), "launch of a portable attention kernel");
   return true;
 }
@@ -50,7 +51,7 @@ bool launch_list(Launch& l) {
   return List::any([&]<class P>() { return launch_policy<P>(l); });
 }
 
-// One for each file of instances.
+// One for each .cu file of instances.
 bool launch_bf16(Launch& l);
 bool launch_f16(Launch& l);
 bool launch_float(Launch& l);

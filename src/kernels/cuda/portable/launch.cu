@@ -1,8 +1,8 @@
 #include "kernels/cuda/portable/launch.h"
 
 #include "kernels/cuda/common/value_gain.h"
+#include "kernels/cuda/portable/combine_kernel.cuh"
 #include "kernels/cuda/portable/launch-inl.cuh"
-#include "kernels/cuda/portable/merge.cuh"
 #include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::portable {
@@ -16,7 +16,7 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   AttentionParams p = params;
   if (p.partial_rows == 0) p.partial_rows = kernel.rows;
   p.partial_columns = kernel.v_head_dim;
-  if (!computes_in_float(kernel.q, kernel.kv)) {  // fp32 has room for every scale
+  if (!computes_in_float(kernel.q, kernel.kv)) {  // fp32 has the range for every scale
     p.kv.v_gain = value_gain(p.kv, kernel.kv);
     p.kv.v_scale /= p.kv.v_gain;
   }
@@ -28,7 +28,7 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
     l.check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
             "cudaDeviceGetAttribute");
   l.device = device, l.multiprocessors = multiprocessors;
-  const int64_t units = int64_t{max_items} * p.kv_heads.divisor;
+  const int64_t work_tiles = int64_t{max_items} * p.kv_heads.divisor;
   if (l.error.empty()) {
     const bool found = planted_gap(kernel)                      ? false
                        : computes_in_float(kernel.q, kernel.kv) ? launch_float(l)
@@ -37,15 +37,15 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
     if (!found) return Error{ErrorCode::internal, "an attention kernel that select() doesn't give"};
   }
   if (l.error.empty() && p.partial_out != nullptr) {
-    combine_kernel<<<static_cast<unsigned>(std::min<int64_t>(units, int64_t{16} * multiprocessors)),
-                   kCombineThreads, 0, stream>>>(p, access);
+    combine_kernel<<<static_cast<unsigned>(std::min<int64_t>(work_tiles, int64_t{16} * multiprocessors)),
+                     kCombineThreads, 0, stream>>>(p, access);
     l.check(cudaGetLastError(), "launch of the portable merge kernel");
   }
   if (l.error.empty()) {
     if (record != nullptr) *record = {true, p.partial_out != nullptr};
     return {};
   }
-  cudaGetLastError();  // it is said here, and not by the next launch too
+  cudaGetLastError();  // clears the sticky error: it is reported here and not by the next launch too
   return Error{ErrorCode::internal, std::move(l.error)};
 }
 

@@ -7,9 +7,9 @@ struct CUstream_st;
 
 namespace fovea::cuda::portable {
 
-/// Queues the kernel that `kernel` (of select) names, and the merge of split keys where `params.partial_out`
-/// is given. `params.items` holds *params.num_items items, a number that only the device knows and that is at
-/// most `max_items`. Errors: another type of keys than the kernel's; what the CUDA runtime says.
+/// Queues the kernel that `kernel` (of select) names and, where `params.partial_out` is given, the combine
+/// kernel. `params.items` holds *params.num_items items, a number that is known only on the device and is at
+/// most `max_items`. Errors: a type of keys other than the kernel's; those of the CUDA runtime.
 Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream,
               LaunchRecord* record = nullptr);
 

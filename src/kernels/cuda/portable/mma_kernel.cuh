@@ -8,7 +8,8 @@
 
 namespace fovea::cuda::portable {
 
-/// Scores of a warp: row 2 t + h is g + 8 h of its t-th 16, keys as the accumulators of 8 keys hold them.
+/// The scores of a warp: row 2 t + h is row g + 8 h of its t-th 16, keys are in the order of the mma
+/// accumulators.
 template <class P>
 struct MmaScores {
   static constexpr int kTiles = P::kGroupRows / 16, kBlocks = P::kTileKeys / 8;
@@ -25,22 +26,23 @@ struct MmaScores {
   __device__ static int key(int i) { return i / 2 * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i % 2; }
 };
 
-/// Chunk `chunk` + `more` of a row from the address of its chunk `chunk`, whose bits `more` does not share:
-/// what TileLayout::offset gives, without a register for each.
-FOVEA_DEVICE uint32_t further(uint32_t address, unsigned more) {
+/// The address of chunk c + `more` of a row, given `address` of its chunk c, which has no bits in common with
+/// `more`: equal to TileLayout::offset, without a register for each chunk.
+FOVEA_DEVICE uint32_t advance_chunks(uint32_t address, unsigned more) {
   return (address ^ (more & 7) << 4) + (more >> 3 << 7);
 }
 
-/// An item under one KV head, by the warps of a block.
+/// A work tile (a WorkItem under one KV head), computed by the warps of a CTA.
 template <class P>
-struct MmaUnit {
+struct MmaWorkTile {
   static_assert(P::Tile::kSwizzled);
   using C = typename P::C;
   using Scores = MmaScores<P>;
   static constexpr int kTiles = Scores::kTiles, kBlocks = Scores::kBlocks, kColumns = P::kPartD / 8;
-  /// Blocks of 8 keys whose scores a warp makes; with more parts than blocks some warps make none.
-  static constexpr int kOwnBlocks = kBlocks > P::kParts ? kBlocks / P::kParts : 1;
-  /// Loops over D are unrolled where D is padded little.
+  /// Blocks of 8 keys whose scores a warp computes; with more warps in a group than blocks, some compute
+  /// none.
+  static constexpr int kOwnBlocks = kBlocks > P::kGroupWarps ? kBlocks / P::kGroupWarps : 1;
+  /// Loops over D are unrolled where little of D is padding.
   static constexpr bool kUnrolled = P::kD <= 128;
 
   const AttentionParams& p;
@@ -49,7 +51,7 @@ struct MmaUnit {
   const int head;
   char* const shared;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int group = warp / P::kParts, part = warp % P::kParts;
+  const int group = warp / P::kGroupWarps, part = warp % P::kGroupWarps;
   float o[kTiles][kColumns][4];
   RowState<Scores::kRows> state;
 
@@ -57,14 +59,14 @@ struct MmaUnit {
     return reinterpret_cast<RowKeys*>(shared + P::kSharedBytes - P::kRowKeyBytes);
   }
   __device__ int first_row() const { return item.row_first + group * P::kGroupRows; }
-  /// This group's scores in shared memory, where several parts make them.
+  /// This group's scores in shared memory, where several warps compute them.
   __device__ float* exchange() const {
-    return reinterpret_cast<float*>(shared + P::kQueryBytes + P::kSlots * P::kSlotBytes + P::kPlaceBytes +
+    return reinterpret_cast<float*>(shared + P::kQueryBytes + P::kSlots * P::kSlotBytes + P::kOffsetBytes +
                                     P::kFactorBytes) +
            group * P::kGroupRows * P::kScorePitch;
   }
 
-  /// Scores of this warp's blocks of keys; the first is block `part` * kOwnBlocks.
+  /// Computes the scores of this warp's blocks of keys; the first is block `part` * kOwnBlocks.
   __device__ void products(uint32_t k_tile, float (&s)[kTiles][kOwnBlocks][4]) const {
     const uint32_t q_tile = shared_address(shared);
     const int first_key = part * kOwnBlocks * 8;
@@ -84,11 +86,11 @@ struct MmaUnit {
         uint32_t a[kTiles][4];
 #pragma unroll
         for (int t = 0; t < kTiles; ++t)
-          ldmatrix_x4(a[t], further(a_from, 2 * k) + t * 16 * P::Tile::kPitch);
+          ldmatrix_x4(a[t], advance_chunks(a_from, 2 * k) + t * 16 * P::Tile::kPitch);
 #pragma unroll
         for (int n = 0; n < kOwnBlocks / 2; ++n) {
           uint32_t b[4];
-          ldmatrix_x4(b, further(b_from, 2 * k) + n * 16 * P::Tile::kPitch);
+          ldmatrix_x4(b, advance_chunks(b_from, 2 * k) + n * 16 * P::Tile::kPitch);
 #pragma unroll
           for (int t = 0; t < kTiles; ++t) {
             Mma<C>::k16(s[t][2 * n], a[t], b[0], b[1]);
@@ -102,20 +104,20 @@ struct MmaUnit {
 #pragma unroll 4
       for (int k = 0; k < steps; k += 2) {
         uint32_t b[4];
-        ldmatrix_x4(b, further(b_from, 2 * k));
+        ldmatrix_x4(b, advance_chunks(b_from, 2 * k));
 #pragma unroll
         for (int half = 0; half < 2; ++half)
 #pragma unroll
           for (int t = 0; t < kTiles; ++t) {
             uint32_t a[4];
-            ldmatrix_x4(a, further(a_from, 2 * (k + half)) + t * 16 * P::Tile::kPitch);
+            ldmatrix_x4(a, advance_chunks(a_from, 2 * (k + half)) + t * 16 * P::Tile::kPitch);
             Mma<C>::k16(s[t][0], a, b[2 * half], b[2 * half + 1]);
           }
       }
     }
   }
 
-  /// This warp's scores -> shared memory.
+  /// Writes this warp's scores to shared memory.
   __device__ void put(const float (&s)[kTiles][kOwnBlocks][4]) const {
 #pragma unroll
     for (int t = 0; t < kTiles; ++t)
@@ -127,7 +129,7 @@ struct MmaUnit {
                                      (part * kOwnBlocks + n) * 8 + lane % 4 * 2) =
               make_float2(s[t][n][2 * h], s[t][n][2 * h + 1]);
   }
-  /// All of the group's scores from there.
+  /// Reads all scores of the group from shared memory.
   __device__ void get(float (&s)[kTiles][kBlocks][4]) const {
 #pragma unroll
     for (int t = 0; t < kTiles; ++t)
@@ -141,7 +143,7 @@ struct MmaUnit {
         }
   }
 
-  /// O += P V of this part's columns.
+  /// O += P V for this warp's columns.
   __device__ void accumulate(uint32_t v_tile, const float* factors, float (&s)[kTiles][kBlocks][4]) {
     const uint32_t from = v_tile + P::Tile::offset(lane % 16, part * kColumns + lane / 16);
 #pragma unroll
@@ -164,7 +166,7 @@ struct MmaUnit {
 #pragma unroll
       for (int j = 0; j < kColumns / 2; ++j) {
         uint32_t b[4];
-        ldmatrix_x4_trans(b, further(from, 2 * j) + n * 16 * P::Tile::kPitch);
+        ldmatrix_x4_trans(b, advance_chunks(from, 2 * j) + n * 16 * P::Tile::kPitch);
 #pragma unroll
         for (int t = 0; t < kTiles; ++t) {
           Mma<C>::k16(o[t][2 * j], a[t], b[0], b[1]);
@@ -178,7 +180,7 @@ struct MmaUnit {
                        float (&s)[kTiles][kBlocks][4]) {
     const Scores scores{s, first_row(), row_keys_of_tile() + group * P::kGroupRows};
     const float* factors =
-        reinterpret_cast<const float*>(reinterpret_cast<const char*>(keys.places) + P::kPlaceBytes) +
+        reinterpret_cast<const float*>(reinterpret_cast<const char*>(keys.row_offsets) + P::kOffsetBytes) +
         n % 3 * (2 * P::kTileKeys);
     const auto rescale = [this](const float(&factor)[Scores::kRows]) {
 #pragma unroll
@@ -195,13 +197,13 @@ struct MmaUnit {
 
   __device__ void run() {
     load_queries<P>(p, access, item, head, shared_address(shared));
-    put_row_keys<P>(p, item, row_keys_of_tile());
+    store_row_keys<P>(p, item, row_keys_of_tile());
     const KeyStream<P> keys(p, access, item, head, shared + P::kQueryBytes);
-    // Offsets are noted two tiles ahead, and pages asked for three.
+    // Row offsets are stored two tiles ahead, and page ids are loaded three tiles ahead.
     int key0 = keys.first(), key1 = keys.next(key0);
     int32_t page = keys.page_of(key1);
-    keys.put(0, key0, keys.page_of(key0));
-    keys.put(1, key1, page);
+    keys.store_offsets(0, key0, keys.page_of(key0));
+    keys.store_offsets(1, key1, page);
     page = keys.page_of(keys.next(key1));
     __syncthreads();
     int slot = 0;
@@ -217,7 +219,7 @@ struct MmaUnit {
         for (int i = 0; i < 4; ++i)
           o[t][j][i] = 0.0f;
     state.reset();
-    __shared__ WarpKeys seen_by_warp[P::kThreads / 32];  // rather than in registers
+    __shared__ WarpKeys seen_by_warp[P::kThreads / 32];  // in shared memory, to save registers
     WarpKeys& sees = seen_by_warp[warp];
     sees = warp_keys(p, item, first_row(), P::kGroupRows);
     __syncwarp();
@@ -230,30 +232,30 @@ struct MmaUnit {
       } else {
         cp_async_wait<1>();
       }
-      __syncthreads();  // K of this tile is there, V of the last one has been read
+      __syncthreads();  // K of this tile has arrived; V of the previous tile has been read
       if (key1 < keys.key_last) keys.template load<false>(n + 1, next_slot);
       cp_async_commit();
-      const bool used =
+      const bool visible_tile =
           key0 < sees.any_last && (key0 + P::kTileKeys > sees.any_first || key0 < p.mask.sink_tokens);
       const uint32_t k_tile = keys.slots + slot * P::kSlotBytes, v_tile = keys.slots + v_slot * P::kSlotBytes;
       float s[kTiles][kBlocks][4];
-      if constexpr (P::kParts == 1) {
-        if (used) products(k_tile, s);
-      } else if (used && part * kOwnBlocks < kBlocks) {
+      if constexpr (P::kGroupWarps == 1) {
+        if (visible_tile) products(k_tile, s);
+      } else if (visible_tile && part * kOwnBlocks < kBlocks) {
         float own[kTiles][kOwnBlocks][4];
         products(k_tile, own);
         put(own);
       }
       cp_async_wait<1>();
-      __syncthreads();  // V is there, K has been read
+      __syncthreads();  // V has arrived; K has been read
       if (key1 < keys.key_last) keys.template load<true>(n + 1, slot);
       cp_async_commit();
-      if (used) {
-        if constexpr (P::kParts > 1) get(s);
+      if (visible_tile) {
+        if constexpr (P::kGroupWarps > 1) get(s);
         tile(keys, sees, n, key0, v_tile, s);
       }
       const int key2 = keys.next(key1);
-      keys.put(n + 2, key2, page);
+      keys.store_offsets(n + 2, key2, page);
       page = keys.page_of(keys.next(key2));
       key0 = key1, key1 = key2, slot = next_slot;
     }
@@ -265,21 +267,22 @@ struct MmaUnit {
     const int rows = item.n_q * static_cast<int>(p.group.divisor);
 #pragma unroll
     for (int r = 0; r < Scores::kRows; ++r) {
-      const float sum = quad_sum(state.sum[r]);
+      const float sum = quad_sum(state.row_sum[r]);
       const int row = first_row() + r * 8 + lane / 4;
       if (row >= rows) continue;
       const int column = part * P::kPartD + lane % 4 * 2;
       const bool writes_state = part == 0 && lane % 4 == 0;
       if (item.num_splits > 1) {
         const int64_t at = partial_row(p, item.partial_first + item.split, head, row - item.row_first);
-        if (writes_state) store_state(p, at, state.true_maximum(r), sum);
+        if (writes_state) store_state(p, at, state.row_max_or_neg_inf(r), sum);
 #pragma unroll
         for (int j = 0; j < kColumns; ++j)
           __stcg(reinterpret_cast<float2*>(p.partial_out + at * P::kD + column + 8 * j),
                  make_float2(o[r / 2][j][2 * (r % 2)], o[r / 2][j][2 * (r % 2) + 1]));
       } else {
         const RowContext context = row_context(p, item, row, head);
-        const float f = end_of_row(p, item, context, state.true_maximum(r), sum, writes_state);
+        const float f =
+            finish_row_and_store_lse(p, item, context, state.row_max_or_neg_inf(r), sum, writes_state);
 #pragma unroll
         for (int j = 0; j < kColumns; ++j) {
           const float x[2] = {o[r / 2][j][2 * (r % 2)] * f, o[r / 2][j][2 * (r % 2) + 1] * f};

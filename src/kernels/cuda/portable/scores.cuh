@@ -1,18 +1,19 @@
 #pragma once
-// Dot products -> probabilities: soft cap, biases, visibility, running softmax. The same for both kernels, on
-// fragments of kRows rows by kKeys keys of a lane, with at(r, i), row(r) (packed, of the sequence), keys(r)
-// (what row r sees) and key(i) (of the tile); kLanes neighbouring lanes share a row.
+// Dot products -> probabilities: soft cap, biases, mask, online softmax. The same for both kernels, on
+// fragments of kRows rows by kKeys keys of a lane, with at(r, i), row(r) (packed row of the sequence),
+// keys(r) (the keys that row r sees) and key(i) (its number in the tile); kLanes consecutive lanes share a
+// row.
 #include "kernels/cuda/common/mask.cuh"
 
 namespace fovea::cuda::portable {
 
-/// What a row at a position sees but for spans and packed masks: keys from `first` on, and sink tokens from
-/// `chunk_first` on, below `last`.
+/// The keys that a row at a position sees, spans and packed masks ignored: below `last`, keys from `first` on
+/// and sink tokens from `chunk_first` on.
 struct alignas(16) RowKeys {
   int first, last, chunk_first, unused;
 };
 __device__ inline RowKeys row_keys(const MaskParams& m, const WorkItem& item, int position) {
-  constexpr int kFar = 1 << 30;  // no sum with a position overflows
+  constexpr int kFar = 1 << 30;  // so that no sum with a position overflows
   RowKeys k{0, item.key_last, 0, 0};
   if (m.causal) k.last = min(k.last, position + 1);
   if (m.window_right >= 0) k.last = min(k.last, position + min(m.window_right, kFar) + 1);
@@ -26,17 +27,17 @@ __device__ inline RowKeys row_keys(const MaskParams& m, const WorkItem& item, in
   return k;
 }
 
-/// What rows [first_row, first_row + rows) of a warp see together.
+/// The ranges of keys that rows [first_row, first_row + rows) of a warp see.
 struct WarpKeys {
-  int all_first, all_last;  ///< seen by every row
-  int any_first, any_last;  ///< outside, and past the sink tokens, by none
+  int all_first, all_last;  ///< every row sees these
+  int any_first, any_last;  ///< outside of these, and past the sink tokens, no row sees a key
 };
 __device__ inline WarpKeys warp_keys(const AttentionParams& p, const WorkItem& item, int first_row,
                                      int rows) {
   const int past = min(first_row + rows, item.n_q * static_cast<int>(p.group.divisor));
   if (first_row >= past) return {0, 0, 0, 0};
   const int shift = item.n_k - item.n_q;
-  // Both ends only grow with the position.
+  // Both ends are monotonic in the position.
   const RowKeys low = row_keys(p.mask, item, p.group.quotient(first_row) + shift);
   const RowKeys high = row_keys(p.mask, item, p.group.quotient(past - 1) + shift);
   if (p.mask.spans != nullptr) return {0, 0, 0, item.key_last};
@@ -44,25 +45,26 @@ __device__ inline WarpKeys warp_keys(const AttentionParams& p, const WorkItem& i
   return {high.first, low.last, low.first, high.last};
 }
 
-/// What each row of the item's tile sees, kept in shared memory rather than in registers. A barrier must
-/// follow.
+/// Stores the keys that each row of the item's tile sees, in shared memory rather than in registers. A
+/// barrier must follow.
 template <class P>
-__device__ void put_row_keys(const AttentionParams& p, const WorkItem& item, RowKeys* rows) {
+__device__ void store_row_keys(const AttentionParams& p, const WorkItem& item, RowKeys* rows) {
   for (int i = static_cast<int>(threadIdx.x); i < P::kRows; i += P::kThreads)
     rows[i] = row_keys(p.mask, item, p.group.quotient(item.row_first + i) + item.n_k - item.n_q);
 }
 
-/// Whether scores are in log2 units already when softmax() gets them.
-__device__ inline bool transforms(const AttentionParams& p) {
+/// Whether scores are modified (negative scale, soft cap, ALiBi, tree bias); online_softmax() then gets them
+/// in log2 units.
+__device__ inline bool has_score_mod(const AttentionParams& p) {
   // With a negative scale the largest product is not the largest score.
   return p.scale < 0.0f || p.mask.softcap > 0.0f || p.mask.alibi_slopes != nullptr ||
          p.mask.tree_bias != nullptr;
 }
 
-/// Scores in log2 units, where the mask changes more than what is seen.
+/// Applies scale, soft cap, ALiBi and tree bias; the scores are then in log2 units.
 template <class F>
-__device__ __forceinline__ void transform(const AttentionParams& p, const WorkItem& item, int head, int key0,
-                                          const F& s) {
+__device__ __forceinline__ void apply_score_mod(const AttentionParams& p, const WorkItem& item, int head,
+                                                int key0, const F& s) {
   const MaskParams& m = p.mask;
 #pragma unroll
   for (int r = 0; r < F::kRows; ++r) {
@@ -104,10 +106,10 @@ __device__ __forceinline__ void transform(const AttentionParams& p, const WorkIt
   }
 }
 
-/// What a row doesn't see -> -inf.
+/// Sets the scores of keys that a row does not see to -inf.
 template <class F>
-__device__ __forceinline__ void hide(const AttentionParams& p, const WorkItem& item, int head, int key0,
-                                     const F& s) {
+__device__ __forceinline__ void apply_mask(const AttentionParams& p, const WorkItem& item, int head, int key0,
+                                           const F& s) {
   const MaskParams& m = p.mask;
 #pragma unroll
   for (int r = 0; r < F::kRows; ++r) {
@@ -143,27 +145,29 @@ __device__ __forceinline__ void hide(const AttentionParams& p, const WorkItem& i
   }
 }
 
-/// A lane's rows: the maximum of all lanes, and this lane's part of the sum.
+/// The softmax state of a lane's rows: the maximum over all lanes, and this lane's share of the sum.
 template <int kRows>
 struct RowState {
-  /// Of a row that has seen no key: finite, so that -inf - -inf never happens.
-  static constexpr float kNothing = -3.402823466e38f;
-  float maximum[kRows], sum[kRows];
+  /// row_max of a row that has seen no key: finite, so that -inf - -inf never occurs.
+  static constexpr float kNegInfFinite = -3.402823466e38f;
+  float row_max[kRows], row_sum[kRows];
 
   __device__ void reset() {
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
-      maximum[r] = kNothing, sum[r] = 0.0f;
+      row_max[r] = kNegInfFinite, row_sum[r] = 0.0f;
   }
-  __device__ float true_maximum(int r) const { return maximum[r] == kNothing ? -INFINITY : maximum[r]; }
+  __device__ float row_max_or_neg_inf(int r) const {
+    return row_max[r] == kNegInfFinite ? -INFINITY : row_max[r];
+  }
 };
 
-/// Scores times `scale` (log2 units) -> probabilities, unrounded. rescale(f) is to multiply row r of O by
-/// f[r], unless all factors of the warp are 1, which would change nothing.
-/// (Roundings are spelled out where a kernel might fuse what another does not.)
+/// Scores times `scale` (log2 units) -> unrounded probabilities. rescale(f) multiplies row r of O by f[r]; it
+/// is not called where all factors of the warp are 1, which would change nothing. Roundings are explicit
+/// where the compiler might fuse operations in one kernel and not in another.
 template <class F, class Rescale>
-__device__ __forceinline__ void softmax(const F& s, RowState<F::kRows>& state, float scale,
-                                        Rescale&& rescale) {
+__device__ __forceinline__ void online_softmax(const F& s, RowState<F::kRows>& state, float scale,
+                                               Rescale&& rescale) {
   {
     float top[F::kRows], factor[F::kRows];
 #pragma unroll
@@ -179,11 +183,11 @@ __device__ __forceinline__ void softmax(const F& s, RowState<F::kRows>& state, f
     bool changed = false;
 #pragma unroll
     for (int r = 0; r < F::kRows; ++r) {
-      const float maximum = fmaxf(state.maximum[r], top[r] * scale);
-      factor[r] = exp2_approx(state.maximum[r] - maximum);
+      const float maximum = fmaxf(state.row_max[r], top[r] * scale);
+      factor[r] = exp2_approx(state.row_max[r] - maximum);
       changed |= factor[r] != 1.0f;
-      state.maximum[r] = maximum;
-      state.sum[r] = __fmul_rn(state.sum[r], factor[r]);
+      state.row_max[r] = maximum;
+      state.row_sum[r] = __fmul_rn(state.row_sum[r], factor[r]);
     }
     if (__any_sync(~0u, changed)) rescale(factor);
   }
@@ -195,16 +199,16 @@ __device__ __forceinline__ void softmax(const F& s, RowState<F::kRows>& state, f
   for (int i = 0; i < F::kKeys; ++i)
 #pragma unroll
     for (int r = 0; r < F::kRows; ++r) {
-      s.at(r, i) = exp2_approx(fmaf(s.at(r, i), scale, -state.maximum[r]));
+      s.at(r, i) = exp2_approx(fmaf(s.at(r, i), scale, -state.row_max[r]));
       sum[r] += s.at(r, i);
     }
 #pragma unroll
   for (int r = 0; r < F::kRows; ++r)
-    state.sum[r] = __fadd_rn(state.sum[r], sum[r]);
+    state.row_sum[r] = __fadd_rn(state.row_sum[r], sum[r]);
 }
 
-/// Dot products of a tile -> probabilities, not yet multiplied by the values' scales. `factors` are the keys'
-/// scales, where there are any; rescale as of softmax().
+/// Dot products of a tile -> probabilities, not yet multiplied by the scales of the values. `factors` are the
+/// scales of the keys, if there are any; `rescale` is that of online_softmax().
 template <class F, class Rescale>
 __device__ __forceinline__ void probabilities(const AttentionParams& p, const WorkItem& item, int head,
                                               int key0, int tile_keys, const WarpKeys& keys,
@@ -219,10 +223,10 @@ __device__ __forceinline__ void probabilities(const AttentionParams& p, const Wo
         s.at(r, i) *= x;
     }
   }
-  const bool transformed = transforms(p);
-  if (transformed) transform(p, item, head, key0, s);
-  if (key0 < keys.all_first || key0 + tile_keys > keys.all_last) hide(p, item, head, key0, s);
-  softmax(s, state, transformed ? 1.0f : p.scale * kLog2e, rescale);
+  const bool modified = has_score_mod(p);
+  if (modified) apply_score_mod(p, item, head, key0, s);
+  if (key0 < keys.all_first || key0 + tile_keys > keys.all_last) apply_mask(p, item, head, key0, s);
+  online_softmax(s, state, modified ? 1.0f : p.scale * kLog2e, rescale);
 }
 
 }  // namespace fovea::cuda::portable

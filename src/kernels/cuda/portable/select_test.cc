@@ -27,7 +27,7 @@ TEST(PortableSelect, ServesEveryTypeAndSizeWithinAnyDevicesLimits) {
         }
 }
 
-// Decode and extend give a row the same bits; that needs the same keys in a tile and in a split.
+// Decode and extend compute the same bits for a row; that needs the same keys in a tile and in a split.
 TEST(PortableSelect, DecodeTakesKeysAsExtendDoes) {
   for (const QueryType q : kQueries)
     for (const KvType kv : kStored)
@@ -90,7 +90,7 @@ TEST_F(PortableAccess, CopiesWhatIsAlignedAndOfTheProductsType) {
   EXPECT_EQ(a.kv, KvType::bf16);
 }
 
-TEST_F(PortableAccess, ConvertsOtherTypesByUnits) {
+TEST_F(PortableAccess, ConvertsOtherTypesByChunks) {
   const Access mixed = access(QueryType::f32, KvType::bf16);
   EXPECT_EQ(mixed.load_q, Load::copy);
   EXPECT_EQ(mixed.load_k, Load::wide);
