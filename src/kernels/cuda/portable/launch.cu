@@ -39,7 +39,7 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   if (l.error.empty() && p.partial_out != nullptr) {
     combine_kernel<<<static_cast<unsigned>(std::min<int64_t>(work_tiles, int64_t{16} * multiprocessors)),
                      kCombineThreads, 0, stream>>>(p, access);
-    l.check(cudaGetLastError(), "launch of the portable merge kernel");
+    l.check(cudaGetLastError(), "launch of the portable combine kernel");
   }
   if (l.error.empty()) {
     if (record != nullptr) *record = {true, p.partial_out != nullptr};
