@@ -1,4 +1,5 @@
-// Appending on the device against the CPU's cache, byte for byte, and what surrounds it.
+// Appending to the cache on the device, compared with the CPU byte for byte, including the surrounding
+// memory.
 #include <gmock/gmock.h>
 
 #include <bit>
@@ -31,7 +32,7 @@ constexpr KvCacheDType kDtypes[] = {KvCacheDType::float32,  KvCacheDType::float1
 
 class Append : public CudaTest {
  protected:
-  /// A layer's bytes on the host, as large as the CPU's, and the same view of a copy on the device.
+  /// A view of a layer of the CPU's cache, and the same view of a copy of its bytes on the device.
   struct Mirror {
     KvView host, device;
     DeviceBuffer data;
@@ -72,7 +73,7 @@ class Append : public CudaTest {
   Stream cpu_{pool_};
 };
 
-/// Ordinary values, and a row of each kind that is hard: huge, subnormal, NaN, infinite, all zero.
+/// Ordinary values, and one row of each difficult kind: huge, subnormal, NaN, infinite, all zero.
 std::vector<float> hard_rows(std::mt19937& random, int rows, int n) {
   std::normal_distribution<float> normal;
   std::vector<float> x;
@@ -106,7 +107,7 @@ TEST_F(Append, StoresWhatTheCpuStores) {
         const Mirror m = mirror(*cache);
         const std::vector<float> k = hard_rows(random, kTokens * kHeads, d),
                                  v = hard_rows(random, kTokens * kHeads, dv);
-        std::vector<int64_t> slots;  // shuffled, one in nine padding
+        std::vector<int64_t> slots;  // shuffled, one in nine is padding
         for (int t = 0; t < kTokens; ++t)
           slots.push_back(t % 9 == 4 ? -1 : (t * 31 + 5) % 89);
         cache->append(0, slots, k.data(), kHeads * d, v.data(), kHeads * dv, cpu_);
@@ -137,7 +138,7 @@ TEST_F(Append, SixteenBitRowsAnd32BitSlots) {
     std::vector<uint16_t> bits;
     std::vector<float> x;
     std::normal_distribution<float> normal;
-    // Rows a little apart, as slices of a fused projection are.
+    // Rows with gaps between them, as in slices of a fused projection.
     const int stride = kHeads * 80 + 12;
     for (int i = 0; i < kTokens * stride; ++i) {
       const float value = normal(random);
@@ -251,12 +252,12 @@ TEST_F(Append, NormsHeadsThenRotatesAndStores) {
   const std::vector<float> got = download<float>(q_out);
   for (size_t i = 0; i < got.size(); ++i)
     ASSERT_NEAR(got[i], expected[i], 2e-6f) << i;
-  // Q and K went through the same steps, V through none.
+  // Q and K are normed and rotated, V is not.
   cache->append(0, slots, got.data(), kHeads * kDim, x.data(), kHeads * kDim, cpu_);
   expect_same_bytes(m, "norm and rotation");
 }
 
-TEST_F(Append, SlotsBeyondTheCacheAreNotWrittenAndTold) {
+TEST_F(Append, SlotsBeyondTheCacheAreReportedAndNotWritten) {
   auto cache = KvCache::create({1, kHeads, 64, 64, 16, 4, KvCacheDType::float16, KvLayout::nhd, {}, {}});
   ASSERT_TRUE(cache.ok());
   const Mirror m = mirror(*cache);
@@ -277,7 +278,8 @@ TEST_F(Append, SlotsBeyondTheCacheAreNotWrittenAndTold) {
   expect_same_bytes(m, "nothing is written");
 }
 
-/// Many sequences of no, one and several new rows: each token finds its own, and its position, as on the CPU.
+/// Many sequences of no, one and several new rows: each token finds its sequence and its position, as on the
+/// CPU.
 TEST_F(Append, PlacesRowsBySequences) {
   constexpr int kSeqs = 1100, kPageSize = 4, kColumns = 4, kDim = 32, kRotary = 16;
   std::mt19937 random(6);
@@ -288,10 +290,10 @@ TEST_F(Append, PlacesRowsBySequences) {
       const int rows = one_each ? 1 : static_cast<int>(random() % 4);
       q_offsets.push_back(q_offsets.back() + rows);
       kv_lens.push_back(rows + static_cast<int>(random() % 12));
-      for (int c = 0; c <= kColumns; ++c)  // a column more than the step's
+      for (int c = 0; c <= kColumns; ++c)  // one column more than the step uses
         table.push_back(c < kColumns ? kColumns * b + (c + b) % kColumns : -7);
     }
-    const int tokens = q_offsets.back() + 3;  // the last are nobody's
+    const int tokens = q_offsets.back() + 3;  // the last three belong to no sequence
     std::normal_distribution<float> normal;
     std::vector<float> q, k, v, cos, sin;
     for (int i = 0; i < tokens * kHeads * kDim; ++i)
@@ -355,7 +357,7 @@ TEST_F(Append, PagesCopyAndRowsGather) {
       cache->append(0, slots, k.data(), kHeads * 48, v.data(), kHeads * 40, cpu_);
       ASSERT_EQ(error_of(stream().copy(empty.data.data(), empty.host.k, empty.bytes)), "");
       const DeviceBuffer from = upload<int32_t>({1, 8, 77}),
-                         to = upload<int32_t>({5, 0, 2});  // 77 is not there
+                         to = upload<int32_t>({5, 0, 2});  // there is no page 77
       ASSERT_EQ(error_of(launch_copy_pages(
                     {empty.device, kHeads, 48, 40, from.as<int32_t>(), to.as<int32_t>(), 3, 9}, stream())),
                 "");
@@ -368,7 +370,7 @@ TEST_F(Append, PagesCopyAndRowsGather) {
       ASSERT_EQ(error_of(launch_gather_rows(g, stream())), "");
       const auto expect = [&](const std::vector<float>& got, const std::vector<float>& x, int n) {
         for (size_t r = 0; r < rows.size(); ++r) {
-          // Page 5 is a copy of page 1, page 0 of page 8.
+          // Page 5 is a copy of page 1, and page 0 of page 8.
           const int slot = rows[r], origin = slot / page == 5           ? slot - 4 * page
                                              : slot >= 0 && slot < page ? slot + 8 * page
                                                                         : slot;
@@ -378,7 +380,7 @@ TEST_F(Append, PagesCopyAndRowsGather) {
               ASSERT_EQ(value, 0.0f);
             } else {
               const float original = x[static_cast<size_t>(origin * kHeads * n + i)];
-              // e5m2 has two bits of mantissa; int8 steps are 1/127 of the largest of a row.
+              // e5m2 has two mantissa bits; int8 steps are 1/127 of the largest element of a row.
               ASSERT_NEAR(value, original,
                           dtype == KvCacheDType::float32 ? 0.0f : 0.02f + 0.13f * std::fabs(original))
                   << to_string(dtype) << " " << to_string(layout) << " " << r << " " << i;

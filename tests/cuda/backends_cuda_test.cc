@@ -1,5 +1,5 @@
-// The CUDA backends as their users call them: against the CPU's oracle, eager against graphs, and what they
-// refuse.
+// The CUDA backends through their public interface: against the CPU oracle, eager steps against graph
+// replays, and what they refuse.
 #include <gmock/gmock.h>
 
 #include <bit>
@@ -40,7 +40,8 @@ struct Lengths {
   int n_q, n_k;
 };
 
-/// A step in host memory. What no row may see is NaN; page ids that no one may follow are far outside.
+/// A step in host memory. Keys and values that no row may see are NaN; page ids that must not be followed are
+/// far out of range.
 struct HostStep {
   AttentionSpec spec;
   Phase phase = Phase::decode;
@@ -58,7 +59,7 @@ struct HostStep {
     }
     table.assign(seqs.size() * static_cast<size_t>(table_stride), std::numeric_limits<int32_t>::max());
     const size_t row = static_cast<size_t>(spec.num_kv_heads * spec.head_dim);
-    const uint16_t nan = 0x7fff;  // in both 16-bit types
+    const uint16_t nan = 0x7fff;  // a NaN in both 16-bit types
     k.assign(kPages * static_cast<size_t>(page) * row, nan);
     v = k;
     std::vector<int32_t> ids(kPages);
@@ -132,7 +133,7 @@ struct Output {
   }
 };
 
-/// fp64, on the CPU.
+/// The reference result: fp64, on the CPU.
 Output oracle(const HostStep& step) {
   ThreadPool pool(1);
   Stream stream(pool);
@@ -163,7 +164,7 @@ class CudaBackends : public CudaTest {
     on_ = std::make_unique<Stream>(stream());
   }
 
-  /// Those that run on this device; only versions of `name` where it is given.
+  /// The backends that run on this device; only versions of `name` if it is given.
   std::vector<const BackendRegistry::Entry*> entries(std::string_view name = "") {
     const int cc = device_.compute_capability;
     std::vector<const BackendRegistry::Entry*> out;
@@ -252,7 +253,8 @@ class CudaBackends : public CudaTest {
       const float distance = std::fabs(got.lse[i] - want.lse[i]);
       worst_lse = std::isnan(distance) ? INFINITY : std::max(worst_lse, distance);
     }
-    EXPECT_LE(worst, 0.02f) << what;  // values below 2 in bf16: 2^-7 of rounding, and of the weights
+    EXPECT_LE(worst, 0.02f) << what;  // values below 2 in bf16: 2^-7 from rounding the output, and from
+                                      // rounding the probabilities
     EXPECT_LE(worst_lse, 1e-3f) << what;
   }
 
@@ -263,7 +265,7 @@ class CudaBackends : public CudaTest {
 const std::vector<Lengths> kDecode = {{1, 1}, {1, 700}, {1, 2500}, {1, 0}, {1, 4096}, {1, 63}};
 const std::vector<Lengths> kPrefill = {{100, 100}, {1, 2500}, {30, 700}, {0, 12}, {260, 900}};
 
-TEST_F(CudaBackends, GiveWhatTheOracleGives) {
+TEST_F(CudaBackends, MatchTheOracle) {
   std::vector<std::pair<const BackendRegistry::Entry*, std::unique_ptr<AttentionBackend>>> backends;
   for (const auto* entry : entries())
     backends.emplace_back(entry, entry->create());
@@ -274,7 +276,7 @@ TEST_F(CudaBackends, GiveWhatTheOracleGives) {
     for (const bool general : {false, true})
       for (const Phase phase : {Phase::decode, Phase::prefill}) {
         AttentionSpec spec = spec_of(page);
-        if (page == 1) spec.num_kv_heads = 4;  // FLASHINFER decodes on CUDA cores then
+        if (page == 1) spec.num_kv_heads = 4;  // so that FLASHINFER decodes on CUDA cores
         if (general) spec.mask.window_left = 300, spec.softcap = 20, spec.mask.sink_tokens = 4;
         if (page == 1 && general) spec.scale = -0.05f;
         const auto& seqs = page == 1 ? (phase == Phase::decode ? small_decode : small_prefill)
@@ -288,7 +290,7 @@ TEST_F(CudaBackends, GiveWhatTheOracleGives) {
       }
 }
 
-TEST_F(CudaBackends, ReplaysOfACaptureAreWhatEagerStepsAre) {
+TEST_F(CudaBackends, ReplaysOfACaptureEqualEagerSteps) {
   for (const auto* entry : entries()) {
     const auto backend = entry->create();
     for (const Phase phase : {Phase::decode, Phase::prefill}) {
@@ -364,8 +366,8 @@ TEST_F(CudaBackends, APlanCapturedWithItsForwardFollowsTheArrays) {
   EXPECT_TRUE(results(d) == eager(*backend, second, limits));
 }
 
-/// Kernels begin while those in front of them end: what they read then must be there. Plans in one workspace
-/// follow each other with nothing in between that waits.
+/// With programmatic dependent launch a kernel starts while the previous one finishes: what it reads must
+/// have been written. Plans in one workspace follow each other without synchronisation in between.
 TEST_F(CudaBackends, LayersAndPlansInARowFindTheirOwnSchedule) {
   std::vector<Lengths> turned = kDecode;
   std::reverse(turned.begin(), turned.end());
@@ -375,7 +377,7 @@ TEST_F(CudaBackends, LayersAndPlansInARowFindTheirOwnSchedule) {
     const HostStep steps[] = {{spec, Phase::decode, kDecode, 300}, {spec, Phase::decode, turned, 300}};
     AttentionLimits limits = steps[0].limits();
     limits.max_kv_tokens = 20000;
-    limits.max_seqs = 64;  // not the kernels for few
+    limits.max_seqs = 64;  // so that the kernels for few sequences are not selected
     const DeviceBuffer memory = workspace_for(*backend, spec, limits);
     constexpr size_t kLayers = 3, kRounds = 4;
     std::vector<DeviceStep> layers;
@@ -407,17 +409,17 @@ TEST_F(CudaBackends, LayersAndPlansInARowFindTheirOwnSchedule) {
 TEST_F(CudaBackends, LimitsAndPageSizeChangeNoBit) {
   const HostStep small(spec_of(16), Phase::prefill, {{90, 400}, {300, 333}});
   const HostStep pages(spec_of(48), Phase::prefill, {{90, 400}, {300, 333}});
-  AttentionLimits loose = small.limits();
-  loose.max_seqs = 50, loose.max_tokens = 9000, loose.max_kv_tokens = 90000, loose.max_kv_len = 20000;
+  AttentionLimits wider = small.limits();
+  wider.max_seqs = 50, wider.max_tokens = 9000, wider.max_kv_tokens = 90000, wider.max_kv_len = 20000;
   for (const auto* entry : entries("FLASH_ATTN")) {
     const auto backend = entry->create();
     const Output want = eager(*backend, small, small.limits());
     EXPECT_TRUE(want == eager(*backend, pages, pages.limits())) << entry->info->label();
-    EXPECT_TRUE(want == eager(*backend, small, loose)) << entry->info->label();
+    EXPECT_TRUE(want == eager(*backend, small, wider)) << entry->info->label();
   }
 }
 
-TEST_F(CudaBackends, ScalesOfHeadsAreThatOfTheLayerWhereTheyAreAlike) {
+TEST_F(CudaBackends, EqualScalesPerHeadEqualAScalePerTensor) {
   const auto backend = flash();
   AttentionSpec spec = spec_of(16);
   for (const Phase phase : {Phase::decode, Phase::prefill}) {
@@ -531,9 +533,10 @@ TEST_F(CudaBackendRefusals, OfForwards) {
     ASSERT_EQ(x, 0xffff);
 }
 
-TEST_F(CudaBackendRefusals, PageIdsThatTheCacheHasNot) {
+TEST_F(CudaBackendRefusals, PageIdsOutOfRange) {
   HostStep step(spec_of(16), Phase::decode, kDecode);
-  const int32_t last = step.table[static_cast<size_t>(step.table_stride) * 2 + 156];  // of 2500 keys
+  const int32_t last = step.table[static_cast<size_t>(step.table_stride) * 2 +
+                                  156];  // the last page of the sequence of 2500 keys
   step.table[static_cast<size_t>(step.table_stride) * 2 + 156] = kPages + 5;
   const DeviceStep d = put(step);
   const auto backend = flash();
@@ -547,7 +550,7 @@ TEST_F(CudaBackendRefusals, PageIdsThatTheCacheHasNot) {
   EXPECT_LT(last, kPages);
 }
 
-/// Rows [first, last) of a result are NaN, and none of them what the outputs were poisoned with.
+/// Rows [first, last) of a result are NaN, and other NaNs than those that the outputs were poisoned with.
 void expect_lost(const HostStep& step, const Output& got, int32_t first, int32_t last,
                  const std::string& what) {
   const auto row = static_cast<size_t>(step.spec.num_heads * step.spec.v_head_dim);
@@ -560,7 +563,7 @@ void expect_lost(const HostStep& step, const Output& got, int32_t first, int32_t
   EXPECT_EQ(wrong, 0u) << what;
 }
 
-/// All other rows have the bits of `want`.
+/// All other rows equal `want` bit for bit.
 void expect_kept(const HostStep& step, Output got, const Output& want, int32_t first, int32_t last,
                  const std::string& what) {
   const auto row = static_cast<size_t>(step.spec.num_heads * step.spec.v_head_dim);
@@ -606,7 +609,7 @@ TEST_F(CudaBackendRefusals, OnlySequencesAtFaultAreLost) {
         expect_lost(good, got, first, last, what);
         expect_kept(good, got, want, first, last, what + " length " + std::to_string(length));
       }
-      for (const int32_t id : {-1, kPages, 1 << 30}) {  // the last would end the context
+      for (const int32_t id : {-1, kPages, 1 << 30}) {  // following the last would cause an illegal access
         step = good;
         step.table[kSeq * static_cast<size_t>(step.table_stride) + 20] = id;
         const Output got = run(step, limits, kPages, error);
@@ -622,7 +625,7 @@ TEST_F(CudaBackendRefusals, OnlySequencesAtFaultAreLost) {
       expect_lost(good, run(step, limits, 0, error), 0, good.q_offsets.back(), what);
       EXPECT_THAT(error, HasSubstr("q_offsets")) << what;
       AttentionLimits fewer = limits;
-      fewer.max_kv_tokens /= 2;  // limits() are the step's own
+      fewer.max_kv_tokens /= 2;  // limits() fit this step exactly
       expect_lost(good, run(good, fewer, 0, error), 0, good.q_offsets.back(), what);
       EXPECT_THAT(error, HasSubstr("sum of kv_lens")) << what;
     }
@@ -644,7 +647,7 @@ TEST_F(CudaBackendRefusals, LengthsBeyondTheTableShowInCheckPlan) {
   expect_lost(step, results(d), 1, 3, "700 and 2500 keys in two pages");
 }
 
-/// q and out are [B, H, S, D] seen as [B, S, H, D], whose rows are another sequence's every S rows.
+/// q and out are [B, H, S, D] viewed as [B, S, H, D]: every S rows the next sequence begins.
 TEST_F(CudaBackends, TransposedQueriesAndOutputsChangeNoBit) {
   for (const auto* entry : entries())
     for (const int n_q : {1, 5, 70, 128}) {
@@ -654,7 +657,7 @@ TEST_F(CudaBackends, TransposedQueriesAndOutputsChangeNoBit) {
       const AttentionLimits limits = step.limits();
       const Output want = eager(*backend, step, limits);
       const int heads = step.spec.num_heads, dim = step.spec.head_dim;
-      const auto at = [&](int seq, int row, int head) {  // in [B, H, S, D]
+      const auto at = [&](int seq, int row, int head) {  // index in [B, H, S, D]
         return static_cast<size_t>(((seq * heads + head) * n_q + row) * dim);
       };
       std::vector<uint16_t> turned(step.q.size());
@@ -685,7 +688,7 @@ TEST_F(CudaBackends, TransposedQueriesAndOutputsChangeNoBit) {
     }
 }
 
-/// Keys that are one head's, or one page's, seen through strides of 0.
+/// Keys and values of one head, or of one page, expanded with strides of 0.
 TEST_F(CudaBackends, ExpandedKeysAreThoseOfTheirMemory) {
   for (const auto* entry : entries())
     for (const Phase phase : {Phase::decode, Phase::prefill})
@@ -695,7 +698,7 @@ TEST_F(CudaBackends, ExpandedKeysAreThoseOfTheirMemory) {
                       phase == Phase::decode ? std::vector<Lengths>{{1, 200}, {1, 64}}
                                              : std::vector<Lengths>{{200, 200}, {130, 300}});
         const size_t dim = 128, row = 2 * dim, page = 64 * row;
-        // What the strides of 0 read, in memory of its own.
+        // The same keys and values materialised.
         for (std::vector<uint16_t>* cache : {&step.k, &step.v}) {
           const size_t first = static_cast<size_t>(step.table[0]) * page;
           for (size_t i = 0; i < cache->size(); ++i) {
@@ -722,10 +725,10 @@ TEST_F(CudaBackends, ExpandedKeysAreThoseOfTheirMemory) {
       }
 }
 
-/// A NaN or an infinity of V reaches rows of the same tile, sequence and KV head at most; and not from keys
-/// that no row of the tile sees, as those of a recycled page left of every row's window.
-TEST_F(CudaBackends, WhatIsNotFiniteStaysInItsTileSequenceAndHead) {
-  constexpr int kMostTileRows = 256;  // of any kernel, in packed rows
+/// A NaN or an infinity in V affects at most rows of the same row tile, sequence and KV head, and none if no
+/// row of the tile sees its key, such as a key of a recycled page left of every row's window.
+TEST_F(CudaBackends, NonFiniteValuesStayInTheirTileSequenceAndHead) {
+  constexpr int kMostTileRows = 256;  // the largest of any kernel, in packed rows
   const float inf = std::numeric_limits<float>::infinity();
   for (const auto* entry : entries())
     for (const Phase phase : {Phase::decode, Phase::prefill})
@@ -742,7 +745,7 @@ TEST_F(CudaBackends, WhatIsNotFiniteStaysInItsTileSequenceAndHead) {
           const HostStep good(spec, phase, seqs);
           const Output want = eager(*backend, good, good.limits());
           const int group = spec.num_heads / spec.num_kv_heads;
-          // Of sequence 1 and KV head 1: a key that the last rows see, and one left of the last row's window,
+          // In sequence 1 and KV head 1: a key that the last rows see, and one left of the last row's window,
           // in the same page and tile as keys that it sees.
           for (const int key : {450, 399 - 1}) {
             HostStep step = good;
@@ -753,7 +756,7 @@ TEST_F(CudaBackends, WhatIsNotFiniteStaysInItsTileSequenceAndHead) {
               (in_keys ? step.k : step.v)[at + i] = float_to_bf16(bad);
             const Output got = eager(*backend, step, step.limits());
             const int first = good.q_offsets[1], n_q = seqs[1].n_q, n_k = seqs[1].n_k;
-            // Rows of a row tile with one that sees a key of the key tile that the key is in.
+            // Rows of a row tile in which some row sees a key of the key tile that holds this key.
             constexpr int kMostTileKeys = 128;
             int spread = 0, missed = 0, reached = 0;
             for (int row = 0; row < good.q_offsets.back(); ++row)

@@ -1,11 +1,11 @@
-"""Checks what nvcc made: for which devices a binary has code, and how many registers and spilled bytes each kernel has.
+"""Checks the output of nvcc: which architectures a binary has code for, and the registers and spilled bytes of each kernel.
 
 check_binary.py archs BINARY ARCH...  code for each ARCH ("90-real": SASS of sm_90, "80-virtual": PTX of compute_80, "80":
-                                      both) and no other, but for sm_90a, where only Hopper can run it
+                                      both) and no other, except sm_90a, which only Hopper can run
 check_binary.py budgets FOLDER TABLE  every kernel within its line of TABLE; FOLDER has the *.ptxas files that
-                                      tools/nvcc_logged.sh writes beside objects, those of tests left out. Lines of
-                                      architectures that nothing was compiled for are not looked at. --write makes the
-                                      lines of those that something was compiled for again
+                                      tools/nvcc_logged.sh writes beside objects; those of tests are ignored. Lines of
+                                      architectures that nothing was compiled for are ignored. --write updates the lines
+                                      of architectures that something was compiled for
 """
 
 import pathlib
@@ -20,7 +20,7 @@ PTX, ELF = 1, 2
 
 
 def entries(data):
-    """(kind, architecture, whether it is an architecture's own) of each piece of device code in a binary. A fatbin is
+    """(kind, architecture, whether it is architecture-specific, as sm_90a) of each piece of device code in a binary. A fatbin is
     {u32 magic, u16 version, u16 header bytes, u64 bytes that follow}, then pieces of {u16 kind, u16 version, u32 header
     bytes, u64 bytes} with the architecture at byte 28 and flags at byte 40."""
     at = data.find(FATBIN_MAGIC)
@@ -36,7 +36,7 @@ def entries(data):
 
 
 def wanted_archs(asked):
-    """What nvcc makes of CMAKE_CUDA_ARCHITECTURES."""
+    """The code that nvcc generates for CMAKE_CUDA_ARCHITECTURES."""
     wanted = set()
     for arch in asked:
         number, _, kind = arch.partition("-")
@@ -58,7 +58,7 @@ def check_archs(binary, asked):
 
 
 def short_names(mangled):
-    """Demangled, without the return type, parameters and what every name shares."""
+    """Demangled, without the return type, parameters and the common namespaces."""
     names = subprocess.run(["c++filt"], input="\n".join(mangled), check=True, capture_output=True, text=True).stdout
     short = {}
     for name, full in zip(mangled, names.splitlines()):
@@ -69,7 +69,7 @@ def short_names(mangled):
 
 
 def usage(folder):
-    """{(kernel, arch): (registers, spilled bytes)}; bytes are those of stores and loads."""
+    """{(kernel, arch): (registers, spilled bytes)}; the bytes of stores and loads are added."""
     found = {}
     logs = [log for log in sorted(pathlib.Path(folder).rglob("*.ptxas")) if "_test" not in str(log.relative_to(folder))]
     for log in logs:
@@ -115,8 +115,8 @@ def check_budgets(folder, path):
 
 
 def write_table(folder, path):
-    lines = ["# What each kernel may use: KERNEL ARCH REGISTERS SPILLED (bytes a thread, stores and loads).",
-             "# Made by check_binary.py budgets FOLDER TABLE --write; what rises, rises for a reason."]
+    lines = ["# Limits of each kernel: KERNEL ARCH REGISTERS SPILLED (bytes a thread, stores and loads).",
+             "# Made by check_binary.py budgets FOLDER TABLE --write; explain every increase."]
     made = usage(folder)
     compiled = {arch for _, arch in made}
     kept = {key: numbers for key, numbers in read_table(path).items() if key[1] not in compiled} if pathlib.Path(path).exists() else {}

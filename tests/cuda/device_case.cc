@@ -18,7 +18,7 @@ float decode8(Element e, uint8_t x) {
   return static_cast<float>(static_cast<int8_t>(x));
 }
 
-/// Writes a row, dense, and gives what it means.
+/// Writes a contiguous row, and its dequantised values to `meaning`.
 void put_row(const Problem& p, uint8_t* to, const std::vector<float>& row, float layer_scale,
              float* token_scale, float* meaning) {
   float scale = layer_scale;
@@ -48,8 +48,8 @@ void put_row(const Problem& p, uint8_t* to, const std::vector<float>& row, float
   }
 }
 
-/// Which keys of a sequence kernels may read: those that some row sees, where a packed mask hides nothing;
-/// with spans, which the runner's schedule knows nothing of, all.
+/// Which keys of a sequence kernels may read: those that some row sees, packed masks ignored; with spans,
+/// which the schedule of device_runner.cuh does not take into account, all.
 std::vector<bool> keys_read(const Problem& p, const Sequence& s) {
   std::vector<bool> read(s.n_k, p.mask.spans);
   SequenceMask mask;
@@ -144,7 +144,8 @@ HostCase make_case(const Problem& p, uint64_t shuffle) {
     }
     c.k.push_back(std::move(k));
     c.v.push_back(std::move(v));
-    // Queries are numbered by position, so that another cut of the same sequence has the same ones.
+    // Queries are generated from their position, so that another chunk of the same sequence has the same
+    // queries.
     for (int i = 0; i < s.n_q; ++i)
       for (int h = 0; h < p.heads(); ++h)
         for (int d = 0; d < p.head_dim; ++d) {
@@ -188,8 +189,8 @@ HostCase make_case(const Problem& p, uint64_t shuffle) {
   return c;
 }
 
-/// Row `row` under head h of sequence b in fp32, sum after sum; fp32's naive product. `seen`: the exact
-/// scores, -inf where there is none.
+/// The naive result in fp32 of query row i and head h of sequence b, with sequential sums. `seen`: the exact
+/// scores, -inf for keys that are not visible.
 static void naive_float(const HostCase& c, int b, int i, int h, const std::vector<double>& seen, double sink,
                         double* out) {
   const Problem& p = c.problem;
@@ -260,7 +261,7 @@ Expected reference(const HostCase& c) {
           double sum = 0;
           for (int j = 0; j < s.n_k; ++j)
             sum += std::exp(score[j] - top);
-          const double with_sink = sum + std::exp(sink - top);  // inf: the sink has it all
+          const double with_sink = sum + std::exp(sink - top);  // inf: the sink takes all of the softmax
           double* out = e.out.data() + row * p.v_head_dim;
           double* naive = e.naive.data() + row * p.v_head_dim;
           for (int j = 0; j < s.n_k; ++j) {
@@ -279,7 +280,7 @@ Expected reference(const HostCase& c) {
           if (p.q == Element::f32) naive_float(c, b, i, h, score, sink, naive);
           if (!p.sinks || !p.lse_includes_sink)
             e.lse[row] = top + std::log(sum);
-          else  // whichever is the larger of the two first
+          else  // factor out the larger of the two
             e.lse[row] =
                 sink > top ? sink + std::log1p(sum * std::exp(top - sink)) : top + std::log(with_sink);
         }

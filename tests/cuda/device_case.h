@@ -1,7 +1,7 @@
 #pragma once
-// One attention problem for the device tests of the CUDA kernels: made on the host, put into shuffled pages
-// whose unused slots, and those of keys that no row sees, hold NaN, with page ids past a sequence's end and
-// of pages that no row sees which must never be followed; and its reference in fp64.
+// One attention problem for the device tests of the CUDA kernels, made on the host, and its reference in
+// fp64. Keys and values lie in shuffled pages. Unused slots, and slots of keys that no row sees, hold NaN;
+// page ids past the end of a sequence, and of pages that no row sees, are invalid and must not be followed.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -23,19 +23,19 @@ inline int element_bytes(Element e) {
   if (e == Element::f32) return 4;
   return e == Element::f16 || e == Element::bf16 ? 2 : 1;
 }
-/// Of the two types of 16 bits.
+/// Conversions for the two 16-bit types.
 inline uint16_t to16(Element e, float x) {
   return e == Element::f16 ? float_to_fp16(x) : float_to_bf16(x);
 }
 inline float from16(Element e, uint16_t x) {
   return e == Element::f16 ? fp16_to_float(x) : bf16_to_float(x);
 }
-/// Rounds through the element.
+/// Rounds to the element type.
 inline float round_to(Element e, float x) {
   return e == Element::f32 ? x : from16(e, to16(e, x));
 }
 
-/// Normal numbers by a counter: the same for a (stream, index) everywhere.
+/// A counter-based normal generator: a (stream, index) gives the same number everywhere.
 inline float gaussian(uint64_t stream, uint64_t index) {
   uint64_t x = stream * 0x9e3779b97f4a7c15ull + index * 0xbf58476d1ce4e5b9ull + 1;
   float sum = 0;
@@ -43,7 +43,7 @@ inline float gaussian(uint64_t stream, uint64_t index) {
     x ^= x >> 30, x *= 0xbf58476d1ce4e5b9ull, x ^= x >> 27, x *= 0x94d049bb133111ebull, x ^= x >> 31;
     sum += static_cast<float>(x >> 40) * 0x1p-24f - 0.5f;
   }
-  return sum * 1.7320508f;  // four uniform ones have variance 4 / 12
+  return sum * 1.7320508f;  // the sum of four uniform numbers has variance 4 / 12
 }
 
 struct Sequence {
@@ -59,15 +59,15 @@ struct Problem {
   bool ragged = false, heads_first = false;
   bool x_packed = false;  ///< pages [head, D / x, slot, x] of K and [head, Dv, slot] of V
   bool shuffle = false;   ///< with x_packed: [head, slot / x, Dv, x] of V; page_size % x == 0
-  /// Elements by which tensors are moved and their rows (K and V: of a head) are longer, so that nothing is
+  /// Elements by which tensors are shifted and their rows (K and V: of a head) are padded, so that nothing is
   /// aligned to more than an element.
   int skew = 0;
   bool scales_per_token = false;
   bool few_sequences = false;  ///< as in sm80::Problem
   float k_scale = 1, v_scale = 1;
   float scale = 0;  ///< 0 = D^-0.5
-  float sharp = 1;  ///< factor of q
-  float large = 1;  ///< factor of v
+  float sharp = 1;  ///< factor for q
+  float large = 1;  ///< factor for v
   std::vector<Sequence> seqs;
   MaskSpec mask;
   float softcap = 0;
@@ -78,10 +78,10 @@ struct Problem {
   int heads() const { return kv_heads * group; }
 };
 
-/// Everything in host memory, as the device sees it.
+/// The problem in host memory, in the layout of the device.
 struct HostCase {
   Problem problem;
-  std::vector<uint16_t> q;    ///< [Tq, Hq, D]; of fp32 queries empty, q_float has them
+  std::vector<uint16_t> q;    ///< [Tq, Hq, D]; empty for fp32 queries, which are in q_float
   std::vector<uint8_t> pool;  ///< K pool, then V pool
   int64_t v_pool = 0;         ///< byte offset
   std::vector<float> k_scales, v_scales;
@@ -135,7 +135,7 @@ HostCase make_case(const Problem& problem, uint64_t shuffle = 1);
 
 struct Expected {
   std::vector<double> out;    ///< [Tq, Hq, Dv] exact
-  std::vector<double> naive;  ///< with P and O rounded to the query's type; of fp32 queries all in fp32
+  std::vector<double> naive;  ///< with P and O rounded to the query's type; for fp32 queries all in fp32
   std::vector<double> lse;    ///< [Tq, Hq]
 };
 Expected reference(const HostCase& c);

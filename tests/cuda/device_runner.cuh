@@ -1,5 +1,6 @@
 #pragma once
-// Puts a HostCase on the device, makes its schedule on the host, and runs the sm80 kernels on it.
+// Copies a HostCase to the device, makes its schedule on the host, and runs a kernel on it: of sm80 by
+// default.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -45,7 +46,7 @@ struct DeviceArray {
   }
 };
 
-/// Sequences as a scheduler sees them.
+/// A sequence as the scheduler sees it.
 struct Shape {
   int n_q, n_k, q_first;
   int64_t pages;
@@ -129,7 +130,7 @@ inline Schedule schedule_extend(const std::vector<Shape>& seqs, int group, const
   return s;
 }
 
-/// The schedule and the scratch of one launch.
+/// The schedule of one launch and its workspace.
 struct DeviceSchedule {
   DeviceArray<WorkItem> items;
   DeviceArray<int32_t> count;
@@ -168,14 +169,13 @@ inline int sm_count() {
   return count;
 }
 
-/// A kernel of the library, of the family that `family` launches, or a variant under test with a launch of
-/// its own.
+/// A kernel of the library, launched by its `family`, or a variant under test with its own launch function.
 struct Kernel {
   KernelInfo info;
   void (*variant)(const AttentionParams&, int items, cudaStream_t) = nullptr;
   Status (*family)(const KernelInfo&, const AttentionParams&, int items, CUstream_st*,
                    LaunchRecord*) = sm80::launch;
-  int split_keys = 0;  ///< of the schedule; 0 = the kernel's
+  int split_keys = 0;  ///< keys of a split in the schedule; 0 = the kernel's
 
   Schedule schedule(const std::vector<Shape>& seqs, int group, const MaskSpec& mask) const {
     const int split = split_keys > 0 ? split_keys : info.split_keys;
@@ -196,7 +196,7 @@ struct Kernel {
   }
 };
 
-/// The library's kernel for these.
+/// The kernel that the library selects for these parameters.
 inline Kernel library(KernelKind kind, Element q, Element kv, int d, int dv, bool general,
                       bool few_sequences = false, int shared_bytes = kAnySharedBytes) {
   sm80::Problem p;
@@ -227,9 +227,9 @@ inline KvType kv_type(Element q, Element kv) {
 }
 
 struct Output {
-  std::vector<uint16_t> out;  ///< of fp32 two for each element
+  std::vector<uint16_t> out;  ///< two words for each fp32 element
   std::vector<float> lse;
-  bool guards = true;  ///< what surrounds the output is untouched
+  bool guards = true;  ///< whether the memory around the output is untouched
 };
 
 inline Output run_case(const HostCase& c, const Kernel& kernel) {

@@ -1,5 +1,5 @@
 #pragma once
-// Rates of prefill kernels, of the FLOPs that a mask leaves.
+// Throughput of prefill kernels, counting the FLOPs of visible pairs only.
 #include <unistd.h>
 
 #include "kernels/cuda/common/schedule.h"
@@ -23,7 +23,7 @@ struct ExtendShape {
       n += s.n_q;
     return n;
   }
-  /// 2 (D + Dv) for each query head, row and key that it sees. Masks without sink tokens and spans.
+  /// 2 (D + Dv) for each query head, row and key that the row sees. For masks without sink tokens and spans.
   double flops() const {
     int64_t pairs = 0;
     for (const Sequence& s : seqs) {
@@ -47,7 +47,7 @@ inline ExtendShape uniform(int batch, int length, int page, int d, bool causal) 
   return shape;
 }
 
-/// Arrays of a step on the device, its pages in random order, and its schedule as a backend makes it.
+/// The arrays of a step on the device, with pages in random order, and its schedule as a backend makes it.
 class ExtendStep {
  public:
   ExtendStep(const Kernel& kernel, const ExtendShape& shape, const Pool& pool) : shape_(shape) {
@@ -144,7 +144,7 @@ class ExtendStep {
   int max_items_ = 0;
 };
 
-/// Microseconds of a call on a rested device: the median of three short runs, each after a rest.
+/// Microseconds of a call on a cool device: the median over three short runs, each after a pause of 0.12 s.
 template <class F>
 double rested_time(F&& call) {
   std::vector<double> times;

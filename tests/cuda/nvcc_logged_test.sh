@@ -1,5 +1,5 @@
 #!/bin/sh
-# nvcc_logged_test.sh NVCC_LOGGED: what ptxas says of wgmma that it serialises is an error, what else it says is kept.
+# nvcc_logged_test.sh NVCC_LOGGED: ptxas's message that it serialises wgmma is an error; its other messages are kept.
 set -e
 folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT

@@ -1,4 +1,5 @@
-// Device program of the portable kernels: `cuda_portable check` and `cuda_portable bench`.
+// Device program of the portable kernels: `cuda_portable check` (or its parts `bf16`, `fp16`, `fp32`,
+// `mixed`, `invariance`) and `cuda_portable bench`.
 #include "kernels/cuda/portable/launch.h"
 
 #include "extend_bench.cuh"
@@ -25,7 +26,7 @@ static Kernel portable_kernel(const Problem& p, KernelKind kind) {
   return kernel;
 }
 
-/// Types, sizes and layout of a run of problems.
+/// Types, sizes and layout that a list of problems is run with.
 struct Variant {
   Element q = Element::bf16, kv = Element::bf16;
   int d = 128, dv = 128, skew = 0;
@@ -70,7 +71,7 @@ static void check_both(const Variant& v, bool all) {
   check_all(some(general_problems(70)), KernelKind::extend, v);
 }
 
-/// Every size of a query type, with keys of the same type and of 8 bits.
+/// Sizes of one query type, with keys of the same type and of 8 bits.
 static void check_type(Element type) {
   check_both({type, type}, type == Element::bf16);
   for (const int d : {1, 24, 64, 80, 200, 256, 511, 512})
@@ -101,7 +102,8 @@ static void check_mixed() {
       }
 }
 
-/// Rows [0, n_q) of a sequence in one call of a kernel that never splits, and its last rows as decode.
+/// Checks batch invariance, and that the last row by decode equals the same row of an extend that does not
+/// split.
 static void check_invariances() {
   for (const Element type : {Element::bf16, Element::f16, Element::f32})
     for (const int d : {64, 128, 256, 512}) {
@@ -114,7 +116,7 @@ static void check_invariances() {
       p.name = "extend invariance, D " + std::to_string(d);
       p.seqs = {{20, 300, 3}, {300, 500, 1}, {33, 33, 2}};
       check_invariance(p, portable_kernel(p, KernelKind::extend), 1, 77);
-      // The last row by decode. In fp32 its keys are split there, and folded in extend.
+      // The last row by decode. In fp32 decode splits its keys, and extend combines each split as it ends.
       p.seqs = {{90, type == Element::f32 ? 2700 : 500, 1}};
       Kernel whole = portable_kernel(p, KernelKind::extend);
       whole.split_keys = 1 << 20;

@@ -1,5 +1,5 @@
 #pragma once
-// Problems of the device tests: lengths, groups, pages, masks.
+// The problems of the device tests: lengths, groups, pages, masks.
 #include <algorithm>
 
 #include "device_case.h"
@@ -83,7 +83,7 @@ inline std::vector<Problem> with_dims(std::vector<Problem> all, int d, int dv) {
   return all;
 }
 
-/// A few of a kind, for instances that differ in few lines.
+/// Every fourth problem, for kernel instances that differ in few lines.
 inline std::vector<Problem> few(std::vector<Problem> all) {
   std::vector<Problem> some;
   for (size_t i = 0; i < all.size(); i += 4)
@@ -104,7 +104,7 @@ inline std::vector<Problem> eight_bit(std::vector<Problem> all, Element kv, bool
   return all;
 }
 
-/// Every mask and every change of a score, on a few shapes.
+/// Every mask and every score modification, on a few shapes.
 inline std::vector<Problem> general_problems(int n_q) {
   std::vector<Problem> all;
   Problem p;
@@ -122,7 +122,7 @@ inline std::vector<Problem> general_problems(int n_q) {
   add("window 5, 9",
       [](Problem& x) { x.mask.causal = false, x.mask.window_left = 5, x.mask.window_right = 9; });
   add("window and sink tokens", [](Problem& x) { x.mask.window_left = 40, x.mask.sink_tokens = 4; });
-  // Tiles of all sizes that hold a chunk's keys and sink tokens that it hides.
+  // Tiles of all sizes that hold the keys of a chunk and sink tokens that the chunk hides.
   for (const int chunk : {40, 10})
     add("window, chunk and hidden sink tokens", [=](Problem& x) {
       x.page_size = 4;
@@ -147,8 +147,8 @@ inline std::vector<Problem> general_problems(int n_q) {
   return all;
 }
 
-/// Values in the thousands, and scores that rise after the first tile: with 8-bit keys their products with
-/// scales are near the end of fp16.
+/// Values in the thousands, and scores that grow after the first tile: with 8-bit keys, their products with
+/// the scales are near the limit of fp16.
 inline std::vector<Problem> large_value_problems() {
   Problem p;
   p.name = "extend of large values";
@@ -158,7 +158,7 @@ inline std::vector<Problem> large_value_problems() {
   return {p};
 }
 
-/// Long enough for splits of the extend kernel.
+/// Long enough that the extend kernel splits its keys.
 inline std::vector<Problem> split_problems() {
   Problem p;
   p.name = "extend in splits";

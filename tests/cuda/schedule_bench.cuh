@@ -1,5 +1,5 @@
 #pragma once
-// Times of a step's schedule, from the step's arrays to its work items.
+// Times of scheduling a step: from its arrays to its work items.
 #include "kernels/cuda/common/schedule.h"
 #include "sm80_bench.cuh"
 

@@ -1,4 +1,5 @@
-// Device program of the CUDA-core decode kernels: `cuda_simt check` and `cuda_simt bench`.
+// Device program of the CUDA-core decode kernels: `cuda_simt check`, `cuda_simt small` for a sanitizer and
+// `cuda_simt bench`.
 #include "kernels/cuda/simt/launch.h"
 #include "sm80_bench.cuh"
 #include "sm80_check.cuh"
@@ -6,7 +7,7 @@
 using namespace fovea::cuda;
 using fovea::cuda::KernelKind;
 
-/// The kernel that simt::select gives.
+/// The kernel that simt::select selects.
 static KernelInfo info_of(const Problem& p, int rows, int shared_bytes) {
   simt::Problem x;
   x.q = p.q == Element::f16 ? QueryType::f16 : QueryType::bf16;
@@ -109,7 +110,8 @@ static std::vector<Problem> problems() {
   return all;
 }
 
-/// The bits of a sequence are its own: alone, in other pages, by other numbers of rows.
+/// Checks that a sequence has the same bits alone in the batch, with other pages and with other rows per
+/// tile.
 static void check_invariance(Element kv) {
   Problem p = base(Element::bf16, kv, 128, 128, 2);
   p.seqs = {{1, 300, 3}, {1, 5000, 1}, {2, 9500, 2}, {1, 17, 4}};

@@ -1,5 +1,5 @@
 #pragma once
-// Times of decode kernels beside a plain read of the same bytes.
+// Times of decode kernels compared with a plain read of the same bytes.
 #include <numeric>
 #include <random>
 
@@ -27,7 +27,7 @@ __global__ void fill_normal(uint32_t* data, size_t count, uint32_t seed, int kin
         const __half v = __float2half(x[b]);
         uint16_t bits;
         memcpy(&bits, &v, 2);
-        // e5m2 is an fp16's high byte; for e4m3 and int8 those bits are numbers of moderate size too.
+        // e5m2 is the high byte of fp16; for e4m3 and int8 these bits are also numbers of moderate size.
         bytes |= static_cast<uint32_t>(bits >> 8) << (8 * b);
       }
       data[i] = kind == 1 ? bytes & 0xbfbfbfbfu : bytes;
@@ -54,7 +54,7 @@ __global__ __launch_bounds__(512) void read_bytes(const uint4* __restrict__ data
   if (sum == 0x12345678u) *sink = sum;
 }
 
-/// Microseconds of one of `calls` calls in a graph, the median of its replays.
+/// Microseconds per call of a graph of `calls` calls: the median over its replays.
 template <class F>
 double graph_time(int calls, F&& call) {
   cudaStream_t stream;
@@ -116,7 +116,8 @@ inline std::vector<DecodeShape> decode_shapes() {
   return s;
 }
 
-/// One shape, one page size: prints microseconds, GB/s of K and V and the read ratio.
+/// Runs one shape with one page size; prints microseconds, GB/s of K and V, and the ratio to the time of a
+/// plain read.
 inline void bench_decode(const char* name, const Kernel& kernel, const DecodeShape& shape, int page,
                          Pool& pool, int element, int head_dim = 128, int kv_heads = 8, int group = 4,
                          bool read = true) {

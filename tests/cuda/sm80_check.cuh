@@ -1,5 +1,5 @@
 #pragma once
-// Checks a kernel of src/kernels/cuda on the device against the reference in fp64.
+// Compares a kernel of src/kernels/cuda on the device with the reference in fp64.
 #include "device_runner.cuh"
 
 namespace fovea::cuda {
@@ -13,8 +13,8 @@ inline double output_at(const Problem& p, const Output& o, size_t i) {
   return x;
 }
 
-/// The bounds of an output in the query's type: twice the error of a naive product that rounds the same
-/// operands, and two units in the last place of the largest output.
+/// Whether an output is within its bounds: twice the error of a naive implementation that rounds the same
+/// operands (three times with a soft cap), plus two units in the last place of the largest output.
 inline bool close(const HostCase& c, const Expected& e, const Output& o) {
   const Problem& p = c.problem;
   double worst = 0, naive = 0, top = 0, mean = 0, naive_mean = 0, lse_worst = 0;
@@ -57,7 +57,7 @@ inline bool close(const HostCase& c, const Expected& e, const Output& o) {
   return ok;
 }
 
-/// Of the kernel that the library gives for it.
+/// The kernel that the library selects for a problem.
 inline Kernel kernel_of(const Problem& p, KernelKind kind, int shared_bytes = kAnySharedBytes) {
   const bool general = p.mask.window_left >= 0 || p.mask.window_right >= 0 || p.mask.chunk > 0 ||
                        p.softcap > 0 || p.alibi || p.mask.spans || p.mask.packed || p.mask.tree;
@@ -70,10 +70,11 @@ inline void expect(bool ok, const char* what, const std::string& name) {
   std::printf("FAIL %-44s %s\n", name.c_str(), what);
 }
 
-/// What blocks of devices below Hopper may have of shared memory: sm_80's and sm_86's.
+/// Shared memory that a CTA may have on devices before Hopper: sm_80 and sm_86.
 inline constexpr int kSmallerDevices[] = {163 * 1024, 99 * 1024};
 
-/// `select(shared bytes)` gives kernels that fit and have the bits of `all`, which `kernel` has made.
+/// Checks that the kernels of `select(shared bytes)` fit and compute the same bits as `kernel`, whose output
+/// is `all`.
 template <class F>
 void check_smaller(const HostCase& c, const Kernel& kernel, const Output& all, F&& select) {
   for (const int shared_bytes : kSmallerDevices) {
@@ -95,8 +96,8 @@ inline void check(const Problem& problem, KernelKind kind) {
   check_smaller(c, kernel, all, [&](int shared_bytes) { return kernel_of(problem, kind, shared_bytes); });
 }
 
-/// The bits of sequence `index` of `problem` equal those of the same sequence alone, in other pages of
-/// another size, and with its last `tail` rows only.
+/// Checks that sequence `index` of `problem` has the same bits alone in the batch, with other pages and page
+/// sizes, and with only its last `tail` rows.
 inline void check_invariance(Problem problem, const Kernel& kernel, int index, int tail) {
   const HostCase c = make_case(problem);
   const Output all = run_case(c, kernel);

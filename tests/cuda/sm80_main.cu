@@ -1,5 +1,5 @@
-// Device program of the sm80 kernels: `check` (or `bf16`, `fp16`, `invariance` of it), `small` for a
-// sanitizer, `bench` and `profile`.
+// Device program of the sm80 kernels: `check` (or its parts `bf16`, `fp16`, `invariance`), `small` for a
+// sanitizer, `schedule`, `bench` and `profile`.
 #include "extend_bench.cuh"
 #include "problems.h"
 #include "schedule_bench.cuh"
@@ -28,7 +28,7 @@ static std::vector<Problem> of_few_sequences(std::vector<Problem> all) {
   return all;
 }
 
-/// Enough splits of a decode kernel for a merge in groups.
+/// Enough splits of a decode kernel that partial results are combined in groups.
 static std::vector<Problem> long_problems() {
   Problem p;
   p.name = "decode of long sequences";
@@ -36,7 +36,7 @@ static std::vector<Problem> long_problems() {
   return {p};
 }
 
-/// One query type's, so that two processes may share the work of the reference.
+/// The checks of one query type, so that two processes can share the work of the reference.
 static void check_type(Element type) {
   {
     const bool all = type == Element::bf16;
@@ -118,7 +118,7 @@ static void check_invariances() {
          "differs between large and small tiles", p.name);
 }
 
-/// What a sanitizer runs in seconds.
+/// A short check that a sanitizer completes in seconds.
 static void check_small() {
   Problem p;
   p.name = "small";
