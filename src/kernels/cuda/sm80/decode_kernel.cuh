@@ -3,7 +3,7 @@
 // P::kSplitKeys. Persistent CTAs take work tiles (a WorkItem under one KV head) one after another; their
 // loads are prefetched across work tiles.
 #include "kernels/cuda/sm80/decode_epilogue.cuh"
-#include "kernels/cuda/sm80/decode_mainloop.cuh"
+#include "kernels/cuda/sm80/decode_loader.cuh"
 #include "kernels/cuda/sm80/decode_tile.cuh"
 #include "kernels/cuda/tiles/grid_dependency.cuh"
 
@@ -42,16 +42,16 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_kernel(
       const bool more = work_index < num_work_tiles;
       const DecodeWorkTile next = more ? decode_work_tile(params, work_index) : work;
       DecodeTile<P> tile(params, work);
-      tile.row_sum[0] = tile.row_sum[1] =
-          sum_of(work.item, 0.0f);  // set here, where n_k is in a register: registers are scarce
+      // Set here, where n_k is in a register: registers are scarce.
+      tile.row_sum[0] = tile.row_sum[1] = sum_of(work.item, 0.0f);
       int key = work.item.key_first;
       do {  // an item without keys has one empty tile, which the loader relies on
         cp_async_wait<P::kStages - 1>(params.stages - 1);
         __syncwarp();
         tile.step(params, work, query, ring + stage, key);
         __syncwarp();
-        loader.step(ring +
-                    stage);  // refills the stage just read: all stages are in flight during the epilogue
+        // Refills the stage just read: all stages are in flight during the epilogue.
+        loader.step(ring + stage);
         stage += P::kStageBytes;
         if (stage == params.stages * P::kStageBytes) stage = 0;
         // The queries of the next work tile arrive during this one.

@@ -44,8 +44,8 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void decode_narrow_ke
     if (more) query.load(params, item_of(work_index + stride), head_of(work_index + stride));
     const WorkItem item = item_of(work_index);
     NarrowTile<P> tile(params, item);
-    tile.row_sum[0] = tile.row_sum[1] =
-        sum_of(item, 0.0f);  // set here, where n_k is in a register: registers are scarce
+    // Set here, where n_k is in a register: registers are scarce.
+    tile.row_sum[0] = tile.row_sum[1] = sum_of(item, 0.0f);
     const int key_last = item.key_last;
     for (int key = item.key_first; key < key_last; key += P::kTileKeys) {
       float s[P::kKeyTiles][4];

@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/sm80/extend_epilogue.cuh"
-#include "kernels/cuda/sm80/extend_mainloop.cuh"
+#include "kernels/cuda/sm80/extend_loader.cuh"
 #include "kernels/cuda/tiles/grid_dependency.cuh"
 #include "kernels/cuda/tiles/ldmatrix.cuh"
 #include "kernels/cuda/tiles/mma.cuh"
@@ -286,8 +286,8 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerSm) void extend_kernel(
                                                offset, __ballot_sync(~0u, r.row < item.n_q),
                                                params.head_dim * 2);
     cp_async_commit();
-    if constexpr (P::kEightBit || P::kValueParts > 1) {  // from here on cp.async groups belong to the ring;
-                                                         // the warps of a row group load the same queries
+    // The ring of 8-bit keys counts cp.async groups itself; the warps of a row group load the same queries.
+    if constexpr (P::kEightBit || P::kValueParts > 1) {
       cp_async_wait<0>();
       __syncthreads();
     }
