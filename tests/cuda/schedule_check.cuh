@@ -1,20 +1,15 @@
 #pragma once
 // Compares the work items that the device writes for a step with those that the host makes from its plan.
-#include <memory>
-
 #include "kernels/cuda/common/schedule.h"
 #include "sm80_check.cuh"
 
 namespace fovea::cuda {
 
-/// The items that the host makes for a step, and the number of their partial results.
-inline std::vector<WorkItem> host_items(const PlanPolicy& policy, const PlanLayout& layout,
-                                        const PlanInput& input, const PageSource& pages, int32_t& parts) {
-  std::vector<std::byte> memory(layout.bytes + 64);
-  void* base = memory.data();
-  size_t room = memory.size();
-  const PlanView host = plan_view(layout, std::align(64, layout.bytes, base, room));
-  make_plan_on_host(policy, layout, input, host);
+/// The items that the host makes of a step, and the number of their partial results per KV head.
+inline std::vector<WorkItem> host_items(const PlanPolicy& policy, const AttentionLimits& limits,
+                                        const PlanInput& input, const PageSource& pages, int32_t& partials) {
+  const HostPlan plan = make_plan_on_host(policy, limits, input);
+  expect(plan.error == PlanError::none, "has an error on the host", "schedule");
   std::vector<WorkItem> items;
   partials = 0;
   for (const PlanTile& tile : plan.tiles) {
@@ -25,7 +20,7 @@ inline std::vector<WorkItem> host_items(const PlanPolicy& policy, const PlanLayo
   return items;
 }
 
-/// Checks that the device writes the items that the host makes.
+/// The items that the device makes are those that the host makes from a plan.
 inline void check_schedule(KernelKind kind, int sequences, const MaskSpec& mask, int most_rows = 40) {
   const KernelInfo kernel = library(kind, Element::bf16, Element::bf16, 128, 128, false).info;
   const PlanPolicy policy = plan_policy(kernel, 2, 4, 16, mask);
@@ -81,7 +76,7 @@ inline void check_schedule(KernelKind kind, int sequences, const MaskSpec& mask,
       expect(got[i].seq == -1, "writes past its items", "schedule");
   };
   run(limits, expected.size(), PlanError::none);
-  AttentionLimits wider = limits;  // more threads and CTAs
+  AttentionLimits wider = limits;  // more threads and blocks
   wider.max_tokens += 5000, wider.max_kv_tokens *= 9, wider.max_kv_len *= 2;
   run(wider, expected.size(), PlanError::none);
   if (limits.max_kv_tokens > 0) {
@@ -92,8 +87,7 @@ inline void check_schedule(KernelKind kind, int sequences, const MaskSpec& mask,
   AttentionLimits fewer = limits;
   --fewer.max_tokens;
   run(fewer, 0, PlanError::too_many_rows);
-  // A sequence with an invalid length or invalid page ids has the items of a sequence without keys; the
-  // others keep theirs.
+  // A sequence with a wrong length, or wrong page ids, has the items of one without keys; the others theirs.
   for (const PlanError wrong : {PlanError::kv_len, PlanError::pages}) {
     const int lost = sequences / 2;
     if (q_offsets[static_cast<size_t>(lost)] == q_offsets[static_cast<size_t>(lost) + 1]) break;
@@ -112,7 +106,7 @@ inline void check_schedule(KernelKind kind, int sequences, const MaskSpec& mask,
     run(limits, expected.size(), wrong);
     on_device.kv_lens = lens.data, on_device.bad_pages = nullptr;
   }
-  // Invalid offsets: the rows are those of one sequence without keys, as many as the host passes.
+  // Invalid offsets: the rows are those of one sequence without keys, num_rows of them.
   std::vector<int32_t> one = {0, limits.max_tokens}, none = {0};
   input.q_offsets = one.data(), input.kv_lens = none.data(), input.num_seqs = 1;
   expected = host_items(policy, limits, input, pages, partials);

@@ -48,14 +48,14 @@ struct CudaPlan : Plan {
   /// Kernels that forwards have queued: a bit for each variant of the attention kernel, and one for the
   /// merge.
   mutable std::atomic<uint32_t> queued{0};
-  static constexpr uint32_t kMergeBit = 1u << 31;
+  static constexpr uint32_t kCombineBit = 1u << 31;
 
   std::vector<KernelName> launched() const override {
     const uint32_t bits = queued.load(std::memory_order_relaxed);
     std::vector<KernelName> names;
     for (uint8_t variant = 0; variant < 31; ++variant)
       if ((bits >> variant & 1u) != 0)
-        for (KernelName& name : names_of(kernel, {true, (bits & kMergeBit) != 0, variant}))
+        for (KernelName& name : names_of(kernel, {true, (bits & kCombineBit) != 0, variant}))
           if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
     return names;
   }
@@ -491,7 +491,7 @@ class CudaAttention : public AttentionBackend {
     FOVEA_RETURN_IF_ERROR(
         launch(plan.kernel, params, static_cast<int>(plan.layout.max_items), stream.cuda().handle(), record));
     if (record.attention)
-      plan.queued.fetch_or(1u << record.variant | (record.combine ? CudaPlan::kMergeBit : 0),
+      plan.queued.fetch_or(1u << record.variant | (record.combine ? CudaPlan::kCombineBit : 0),
                            std::memory_order_relaxed);
     return {};
   }
