@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# tidy.sh [--most N] [BASE | --all]: runs clang-tidy (checks: .clang-tidy) on the sources in src/, tests left out, that
+# have changed since BASE, by default the merge base with origin/main or else the commit before; --all: on all of them.
+# --most N: on N of them at most, the most recently changed ones. Needs a build folder with compile_commands.json of
+# clang: $FOVEA_TIDY_BUILD, by default build/asan.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=${FOVEA_TIDY_BUILD:-build/asan} most=0 base=''
+while [ $# -gt 0 ]; do
+  case $1 in
+    --most) most=${2:?--most needs a number}; shift ;;
+    --all) base=all ;;
+    *) base=$1 ;;
+  esac
+  shift
+done
+command -v clang-tidy-19 >/dev/null || {
+  echo "SKIPPED: clang-tidy-19 is not installed"
+  exit 0
+}
+[ -f "$build/compile_commands.json" ] || {
+  echo "tidy.sh: $build/compile_commands.json does not exist; configure a build with clang there" >&2
+  exit 2
+}
+git rev-parse --git-dir >/dev/null 2>&1 || base=all
+if [ -z "$base" ]; then
+  base=$(git merge-base HEAD origin/main 2>/dev/null || true)
+  [ -n "$base" ] && [ "$base" != "$(git rev-parse HEAD)" ] || base=$(git rev-parse --verify -q HEAD~1 || echo all)
+fi
+if [ "$base" = all ]; then
+  files=$(find src -name '*.cc')
+else
+  files=$(git diff --name-only --diff-filter=d "$base" -- 'src/*.cc')
+fi
+# Sources that this build compiles; of tests the analyser takes minutes for each.
+mapfile -t files < <(printf '%s\n' "$files" | grep -v '_test\.cc$' | while read -r file; do
+  grep -q "\"[^\"]*/$file\"" "$build/compile_commands.json" && echo "$(git log -1 --format=%ct -- "$file" 2>/dev/null || echo 0) $file"
+done | sort -rn -k1,1 -s | cut -d' ' -f2)
+count=${#files[@]}
+if [ "$most" != 0 ] && [ "$count" -gt "$most" ]; then
+  files=("${files[@]:0:$most}")
+fi
+echo "clang-tidy on ${#files[@]} of $count sources"
+[ ${#files[@]} = 0 ] || printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy-19 -p "$build" --quiet
