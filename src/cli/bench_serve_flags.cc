@@ -74,7 +74,8 @@ void add_bench_serve(CLI::App& bench, BenchServeFlags& f) {
   app.add_option("--header", f.headers, "NAME=VALUE of every request (repeatable)")->allow_extra_args(false);
   app.add_option("--extra-body", f.extra_body, "JSON object whose members every request has");
   app.add_option("--temperature", f.temperature)->check(CLI::Range(0.0, 100.0))->capture_default_str();
-  app.add_flag("--ignore-eos", f.ignore_eos, "Answers as long as asked for (vLLM's and our extra field)");
+  app.add_flag("--ignore-eos", f.ignore_eos,
+               "Generate exactly the requested length (an extra field of vLLM and Fovea)");
   add_dataset_flags(app, f);
   start_group(app, "Load");
   app.add_option("--request-rate", f.request_rate, "Requests a second; inf = all at once")
@@ -84,7 +85,7 @@ void add_bench_serve(CLI::App& bench, BenchServeFlags& f) {
                  "Shape of the gamma distribution of gaps: 1 = Poisson, less = in bursts, more = evenly")
       ->check(CLI::Range(1e-3, 1e6))
       ->capture_default_str();
-  app.add_option("--max-concurrency", f.max_concurrency, "Requests under way at a time (default: no limit)")
+  app.add_option("--max-concurrency", f.max_concurrency, "Maximum requests in flight (default: no limit)")
       ->check(CLI::Range(1, kMostRequests));
   app.add_option("--num-warmups", f.num_warmups, "Requests before those that count")
       ->check(CLI::Range(0, kMostRequests))

@@ -50,7 +50,7 @@ const std::vector<ChatCommands::Command>& ChatCommands::all() {
       {{"/show"}, "", "what was set, and how long the conversation is", &ChatCommands::show},
       {{"/read"}, "FILE", "put a text file before the next message", &ChatCommands::read},
       {{"/save"}, "[FILE]", "write the conversation as JSON, as --messages takes it", &ChatCommands::save},
-      {{"/load"}, "FILE", "go on with a conversation that was saved", &ChatCommands::load},
+      {{"/load"}, "FILE", "continue a saved conversation", &ChatCommands::load},
       {{"/exit", "/quit", "/bye"}, "", "leave (Ctrl-D too)", nullptr},
   };
   return commands;

@@ -9,9 +9,9 @@ void add_row_flags(CLI::App& app, OutputFlags& f, bool& ignore_unknown) {
   takes_file(app.add_option("--output", f.output,
                             "JSON lines, in the order of the input (default: standard output)"));
   app.add_flag("--resume", f.resume,
-               "Keep the rows that a run which was ended has left in OUTPUT.partial, and go on behind them");
+               "Keep the rows of an interrupted run in OUTPUT.partial and continue after them");
   app.add_flag("--ignore-unknown-fields", ignore_unknown,
-               "Fields of rows that nobody knows are a warning, not an error");
+               "Unknown fields in rows give a warning, not an error");
 }
 
 }  // namespace
@@ -41,8 +41,9 @@ void add_generate(CLI::App& root, GenerateFlags& f) {
   add_template_flags(app, f.model, f.chat_template);
   start_group(app, "Answers");
   app.add_option("--n", f.sampling.n, "Answers to each prompt")->check(CLI::Range(1, 128));
-  app.add_option("--logprobs", f.sampling.logprobs,
-                 "Log probability of each new token, and of so many most probable ones; -1 = all (JSON only)")
+  app.add_option(
+         "--logprobs", f.sampling.logprobs,
+         "Log probabilities of each new token and of the N most probable tokens; -1 = all (JSON only)")
       ->check(CLI::Range(-1, 1 << 30));
   app.add_option("--prompt-logprobs", f.sampling.prompt_logprobs,
                  "The same of the prompt's tokens (JSON only)")
@@ -60,7 +61,8 @@ void add_chat(CLI::App& root, ChatFlags& f) {
       app.add_option("--messages", f.messages, "File with a JSON list of messages: answer it and exit"));
   app.add_flag("--print-prompt", f.print_prompt, "Print the prompt of --messages instead of an answer");
   app.add_flag("--no-generation-prompt", f.no_generation_prompt, "End --messages without opening an answer");
-  app.add_flag("--continue-final-message", f.continue_final_message, "Go on with the last of --messages");
+  app.add_flag("--continue-final-message", f.continue_final_message,
+               "Continue the last message of --messages");
   app.add_flag("--no-history", f.no_history,
                "Don't read or keep what is typed (default: $XDG_STATE_HOME/fovea/chat_history, "
                "~/.local/state without it)");
@@ -77,7 +79,7 @@ void add_score(CLI::App& root, ScoreFlags& f) {
                             "- = standard input"))
       ->required();
   add_row_flags(app, f.output, f.ignore_unknown);
-  app.add_option("--prompt-logprobs", f.prompt_logprobs, "Also so many most probable tokens; -1 = all")
+  app.add_option("--prompt-logprobs", f.prompt_logprobs, "Also the N most probable tokens; -1 = all")
       ->check(CLI::Range(-1, 1 << 30));
   add_max_logprobs(app, f.model);
   app.add_flag("--last-logits", f.last_logits, "Also the whole logits row after the last token");
@@ -98,7 +100,7 @@ void add_embed(CLI::App& root, EmbedFlags& f) {
       {"mean", "cls", "last"});
   app.add_flag_function(
       "--normalize,!--no-normalize", [&f](int64_t on) { f.normalize = on > 0; },
-      "Vectors of length 1 (default: as the model's modules.json says, else no)");
+      "Vectors of length 1 (default: from the model's modules.json, otherwise no)");
   app.add_flag("--truncate", f.truncate, "Cut texts that are too long");
   start_group(app, "Model");
   takes_folder(app.add_option("--model,--model-path", f.model.model,
@@ -122,7 +124,8 @@ void add_embed(CLI::App& root, EmbedFlags& f) {
 
 void add_explain(CLI::App& root, ExplainFlags& f) {
   auto& app = *root.add_subcommand(
-      "explain", "Say which attention backends a model would get on a device, and why not the others");
+      "explain",
+      "Show which attention backends are selected for a model on a device, and why others are not");
   start_group(app, "Question");
   add_json_flag(app, f.model);
   app.add_option(

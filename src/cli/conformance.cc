@@ -211,7 +211,7 @@ void print_failure(const ConformanceFlags& flags, const BackendInfo& info, const
   const std::string number = failure.number == 0 ? "" : "case " + std::to_string(failure.number) + " ";
   std::printf("FAILED %s%s: %son %s: %s\n", info.label().c_str(), cells.c_str(), number.c_str(),
               failure.isa.c_str(), failure.what.c_str());
-  std::printf("  what it takes: %s\n", failure.levels.c_str());
+  std::printf("  conditions: %s\n", failure.levels.c_str());
   if (failure.number > 0)
     std::printf("  again: fovea conformance --device %s --backend %s%s%s --case %llu%s\n",
                 flags.device.c_str(), flag_of(info).c_str(),
@@ -248,7 +248,8 @@ void print_rule(bool quick) {
 
 void print_summary(const BackendInfo& info, const BackendReport& report) {
   std::printf(
-      "%s: %lld cells proven, %lld by other kernels, %lld refused, %lld unasked, %lld failed; %lld cases, "
+      "%s: %lld cells proven, %lld by other kernels, %lld refused, %lld not requested, %lld failed; %lld "
+      "cases, "
       "%lld "
       "failed (%s), in %.1f s",
       info.label().c_str(), static_cast<long long>(report.count(CellStatus::proven)),
@@ -310,7 +311,7 @@ Status check_flags(const ConformanceFlags& flags) {
   if (!flags.commit.empty() && (flags.commit.size() != 40 || !std::ranges::all_of(flags.commit, is_hex)))
     return invalid("--commit " + flags.commit + ": it must have 40 digits of 0 to 9 and a to f");
   if ((flags.shared_memory > 0 || flags.multiprocessors > 0) && flags.device == "cpu")
-    return invalid("--shared-memory and --multiprocessors are of a GPU; give --device cuda");
+    return invalid("--shared-memory and --multiprocessors apply to GPUs only; give --device cuda");
   if (flags.seed >> 44 != 0)
     return invalid("--seed " + std::to_string(flags.seed) + ": allowed are 0 to " +
                    std::to_string((uint64_t{1} << 44) - 1));
@@ -433,8 +434,8 @@ void add_conformance(CLI::App& root, ConformanceFlags& f) {
       ->check(CLI::Range(1, 1 << 16));
   start_group(app, "Run and results");
   app.add_flag("--quick", f.quick, "Each value twice, rather than each pair of values; seconds");
-  app.add_flag("--progress", f.progress, "Say how far it is, a line at a time (stderr)");
-  app.add_flag("--list", f.list, "Show what is to prove and what is only declared");
+  app.add_flag("--progress", f.progress, "Print progress lines to stderr");
+  app.add_flag("--list", f.list, "List the cells to prove and the cells only declared");
   app.add_flag("--perf", f.perf, "Time each phase of each backend");
   app.add_flag("--json", f.json, "As JSON: the proof file, or rows of --list and --perf");
   takes_file(app.add_option(

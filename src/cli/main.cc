@@ -252,7 +252,7 @@ int run(int argc, char** argv) {
   root.require_subcommand(1);
   root.fallthrough();
   std::string log = "warning", log_as = "text", config;  // read before CLI11 parses
-  one_of(root.add_option("--log-level", log, "The least that is logged"),
+  one_of(root.add_option("--log-level", log, "Minimum log level"),
          {"debug", "info", "warning", "error", "off"})
       ->capture_default_str();
   one_of(root.add_option("--log-format", log_as, "Log lines as text, or each as a JSON object"),

@@ -90,7 +90,7 @@ void add_model_flags(CLI::App& app, ModelFlags& f, const std::string& model_name
       ->check(CLI::Range(1, 1 << 30));
   suggest(app.add_option(
               "--scheduling-policy", f.scheduling_policy,
-              "Who is served first: fcfs (who came first) or priority (the lowest \"priority\" of the rows)"),
+              "Scheduling order: fcfs (arrival order) or priority (lowest \"priority\" of the rows first)"),
           {"fcfs", "priority"})
       ->capture_default_str();
 }

@@ -114,15 +114,16 @@ Status OutputFile::Rows::read_kept() {
   if (::fstat(fd, &status) != 0) return cannot_write(partial, std::strerror(errno));
   if (status.st_size > 0 && !resume) {
     done = true;
-    return invalid(partial + " has rows of a run that was ended; go on with them (--resume), or delete it");
+    return invalid(partial + " has rows of an interrupted run; continue with --resume, or delete it");
   }
   if (status.st_size == 0) return {};
   FOVEA_TRY(opened, RowJournal::open(journal_path));
   journal = std::move(opened);
   if (journal.settings().empty()) {
     done = true;
-    return invalid("--resume: " + partial + " has rows, and no " + journal_path +
-                   " says what they were computed from; delete it, and all rows are computed");
+    return invalid("--resume: " + partial + " has rows, but " + journal_path +
+                   " does not record how they were computed; delete " + partial +
+                   " to compute all rows again");
   }
   std::ifstream file(partial, std::ios::binary);
   std::string line;
@@ -144,11 +145,11 @@ void OutputFile::Rows::leave(const std::string& why) {
     ::unlink(partial.c_str());
     ::unlink(journal_path.c_str());
     if (!why.empty())
-      std::fprintf(stderr, "%s%sno row was finished, and nothing is left\n", clear, why.c_str());
+      std::fprintf(stderr, "%s%sno row was finished; no files were kept\n", clear, why.c_str());
     return;
   }
   const std::string of = expected > 0 ? std::to_string(rows) + " of " + counted(expected) : counted(rows);
-  std::fprintf(stderr, "%s%s%s %s in %s; the same command with --resume goes on\n", clear, why.c_str(),
+  std::fprintf(stderr, "%s%s%s %s in %s; the same command with --resume continues\n", clear, why.c_str(),
                of.c_str(), rows == 1 && expected <= 0 ? "is" : "are", partial.c_str());
 }
 
@@ -219,8 +220,8 @@ Status OutputFile::begin(const RunSettings& settings) {
       return i < list.size() ? list[i].first + " " + list[i].second : "no more settings";
     };
     return invalid("--resume: the rows in " + rows_->partial + " were computed with " + shown(before) +
-                   ", and this run has " + shown(settings) + "; give what they had, or delete " +
-                   rows_->partial + ", and all rows are computed");
+                   ", and this run has " + shown(settings) + "; restore the earlier settings, or delete " +
+                   rows_->partial + " to compute all rows again");
   }
   return {};
 }
@@ -232,19 +233,18 @@ int64_t OutputFile::kept() const {
 Status OutputFile::check_kept(int64_t index, RowKey key, const std::string& name) const {
   const RowKey& before = rows_->journal.rows()[static_cast<size_t>(index)].key;
   if (key == before) return {};
-  const std::string what =
-      key.row == before.row
-          ? "asks for something else than then: the flags of requests, the chat template or the model's "
-            "defaults are others"
-          : "is not the row that was answered";
+  const std::string what = key.row == before.row ? "differs from the earlier run: request flags, the chat "
+                                                   "template or the model's defaults have changed"
+                                                 : "is not the row that was answered";
   return invalid("--resume: " + (name.empty() ? "row " + std::to_string(index) : name) + " " + what +
-                 "; give what it was, or delete " + rows_->partial + ", and all rows are computed");
+                 "; restore the earlier input and flags, or delete " + rows_->partial +
+                 " to compute all rows again");
 }
 
 Error OutputFile::more_kept(int64_t rows) const {
   return invalid("--resume: the input has " + counted(rows) + ", and " + rows_->partial + " has answers to " +
                  std::to_string(rows_->kept) + "; give the same input, or delete " + rows_->partial +
-                 ", and all rows are computed");
+                 " to compute all rows again");
 }
 
 void OutputFile::expect(int64_t rows) {

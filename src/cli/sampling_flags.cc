@@ -41,8 +41,7 @@ void add_sampling_flags(CLI::App& app, SamplingFlags& f, ModelFlags& model) {
   app.add_option("--max-tokens,--max-new-tokens,-n", f.max_tokens,
                  "New tokens at most (default: the context)")
       ->check(CLI::Range(1, 1 << 30));
-  app.add_option("--min-tokens", f.min_tokens, "No end before so many new tokens")
-      ->check(CLI::NonNegativeNumber);
+  app.add_option("--min-tokens", f.min_tokens, "Minimum number of new tokens")->check(CLI::NonNegativeNumber);
   app.add_option("--stop", f.stop, "Text that ends the answer (repeatable)")->allow_extra_args(false);
   app.add_option("--stop-token-id", f.stop_token_ids, "Token id that ends the answer (repeatable)")
       ->allow_extra_args(false);

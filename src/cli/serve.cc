@@ -288,7 +288,7 @@ void run_until_signal(http::Server& server, server::Service& service, double shu
   server.stop_accepting();
   char text[128];
   std::snprintf(text, sizeof text,
-                "stopping: %d requests under way, at most %g s; a second signal ends it at once",
+                "stopping: %d requests in flight, waiting at most %g s; a second signal exits immediately",
                 service.in_flight(), shutdown_timeout);
   announce(text);
   const auto left = [&] { return service.in_flight() > 0 || server.connections().open > 0; };

@@ -20,7 +20,7 @@ CLI::Validator seconds_of(double least) {
 void add_network_flags(CLI::App& app, ServeFlags& f) {
   start_group(app, "Network");
   app.add_option("--host", f.host,
-                 "Address or name to listen on; give --api-key with any that others can reach")
+                 "Address or name to listen on; give --api-key if other machines can reach it")
       ->capture_default_str();
   app.add_option("--port", f.port, "0 = any free one")->check(CLI::Range(0, 65535))->capture_default_str();
   takes_file(app.add_option("--uds", f.uds, "A UNIX socket's path, instead of --host and --port"));
@@ -44,10 +44,8 @@ void add_access_flags(CLI::App& app, ServeFlags& f) {
                  "A name in Host headers, beside addresses and localhost, that is served on the loopback "
                  "without a key (repeatable; * = any)")
       ->allow_extra_args(false);
-  app.add_flag(
-      "--ignore-unknown-fields", f.ignore_unknown_fields,
-      "Serve requests with fields that nobody knows; the header X-Ignored-Fields names them (default: "
-      "400)");
+  app.add_flag("--ignore-unknown-fields", f.ignore_unknown_fields,
+               "Accept requests with unknown fields; the header X-Ignored-Fields names them (default: 400)");
 }
 
 void add_load_flags(CLI::App& app, ServeFlags& f) {
@@ -70,7 +68,7 @@ void add_load_flags(CLI::App& app, ServeFlags& f) {
       ->check(seconds_of(0))
       ->capture_default_str();
   app.add_option("--shutdown-timeout", f.shutdown_timeout,
-                 "Seconds that answers under way may take after SIGTERM; then they end with an error")
+                 "Seconds for running answers to finish after SIGTERM; afterwards they end with an error")
       ->check(seconds_of(0))
       ->capture_default_str();
   app.add_option("--sse-keepalive", f.sse_keepalive, "Seconds after which a silent stream sends a comment")

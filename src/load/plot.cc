@@ -233,7 +233,7 @@ std::string throughput_panel(const Panel& panel, const BenchResult& result) {
          path_of(x, concurrency, line.concurrency, line.slice_s) + "\"/>\n";
   out += text_at(panel.right() - 260, panel.y + 26, "key", "end", "output tokens/s");
   return out +
-         text_at(panel.right(), panel.y + 26, "otherkey", "end", "- -  requests under way (right scale)");
+         text_at(panel.right(), panel.y + 26, "otherkey", "end", "- -  requests in flight (right scale)");
 }
 
 std::string heading(const BenchConfig& config, const BenchResult& result) {

@@ -452,9 +452,9 @@ class Commands(unittest.TestCase):
             with open(os.path.join(model, "generation_config.json"), "w") as file:
                 json.dump({"max_new_tokens": 3}, file)
             for flags, words in [
-                (["--input", source, "--temperature", "0"], "out.partial has rows of a run that was ended"),
-                (["--input", source, "--temperature", "0.5", "--resume"], "in line 1 asks for something else"),
-                (["--input", source, "--temperature", "0", "--seed", "4", "--resume"], "asks for something else"),
+                (["--input", source, "--temperature", "0"], "out.partial has rows of an interrupted run"),
+                (["--input", source, "--temperature", "0.5", "--resume"], "in line 1 differs from the earlier run"),
+                (["--input", source, "--temperature", "0", "--seed", "4", "--resume"], "differs from the earlier run"),
                 (["--input", source, "--temperature", "0", "--resume", "--dtype", "float32"], "computed with dtype bfloat16, and this run has dtype float32"),
                 (["--input", source, "--temperature", "0", "--resume", "--attn", "TORCH_NATIVE"], "TORCH_NATIVE"),
                 (["--input", source, "--temperature", "0", "--resume", "--model", model], "generation_config.json"),
@@ -469,7 +469,7 @@ class Commands(unittest.TestCase):
                         self.assertEqual(file.read(), before, "rows were lost")
             os.remove(target + ".partial.journal")
             result = subprocess.run([PROGRAM, "generate", "--output", target, "--input", source, "--resume"], capture_output=True, text=True)
-            self.assertIn("no " + target + ".partial.journal says", result.stderr)
+            self.assertIn(target + ".partial.journal does not record how", result.stderr)
 
     def test_one_run_at_a_time_writes_a_file(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -27,7 +27,7 @@ class Conformance(unittest.TestCase):
         for backend in ("CPU_ATTN", "torch_native"):
             result = run("--quick", "--backend", backend, "--cell", "page_sizes=7")
             self.assertEqual(result.returncode, 0, result.stderr + result.stdout)
-            self.assertIn("1 cells proven, 0 by other kernels, 0 refused, 0 unasked, 0 failed", result.stdout)
+            self.assertIn("1 cells proven, 0 by other kernels, 0 refused, 0 not requested, 0 failed", result.stdout)
 
     def test_a_refusal(self):
         result = run("--backend", "CPU_ATTN", "--cell", "dcp=yes", "--json")
