@@ -102,7 +102,7 @@ TEST_F(RequestsTest, ListsThatMeanNothing) {
 }
 
 TEST_F(RequestsTest, KeysOfThingsThatDoNotRunAreRefusedByName) {
-  EXPECT_THAT(asked({.backend = "verify=fi"}), HasSubstr("no speculative decoding"));
+  EXPECT_THAT(asked({.backend = "verify=fi"}), HasSubstr("speculative decoding is not supported"));
   EXPECT_THAT(asked({.backend = "draft=fa"}), HasSubstr("no draft model"));
   EXPECT_THAT(asked({.backend = "prefill=fa,vit=triton"}), HasSubstr("no vision tower"));
 }

@@ -137,7 +137,7 @@ TEST(Marks, ProofsOfTheCpuOlderThanTheTablesAreErrors) {
               HasSubstr("EXAMPLE sink=yes was proven but is no longer claimed"));
   EXPECT_THAT(stale(proof("cpu", {cell("no_column=yes", CellStatus::proven)})),
               HasSubstr("no_column=yes no longer exists"));
-  EXPECT_THAT(stale(proof("cpu", {}, "GONE")), HasSubstr("GONE is no backend of this program"));
+  EXPECT_THAT(stale(proof("cpu", {}, "GONE")), HasSubstr("GONE is not a backend of this program"));
 }
 
 }  // namespace

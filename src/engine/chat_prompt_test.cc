@@ -93,7 +93,7 @@ TEST(ChatPrompt, ToolsChooseTheirTemplate) {
   chat.template_name = "default";
   EXPECT_EQ(prompt_of(dir, chat), "default False True");
   chat.template_name = "rag";
-  EXPECT_EQ(prompt_of(dir, chat), "error: there is no chat template 'rag'; there is 'default', 'tool_use'");
+  EXPECT_EQ(prompt_of(dir, chat), "error: there is no chat template 'rag'; available: 'default', 'tool_use'");
   EngineConfig config;
   config.chat_template_name = "tool_use";
   chat.template_name = "";
@@ -101,7 +101,7 @@ TEST(ChatPrompt, ToolsChooseTheirTemplate) {
   EXPECT_EQ(prompt_of(dir, chat, config), "tools 0");
   config.chat_template_name = "rag";
   EXPECT_EQ(prompt_of(dir, chat, config),
-            "load: there is no chat template 'rag'; there is 'default', 'tool_use'");
+            "load: there is no chat template 'rag'; available: 'default', 'tool_use'");
 }
 
 TEST(ChatPrompt, AGivenTemplateReplacesTheModels) {

@@ -231,7 +231,7 @@ class BadInput(unittest.TestCase):
 
         messages = file("messages.json", '[{"role": "user", "content": "hi"}]')
         chat = ["chat", "--print-prompt", "--messages"]
-        self.refuse(["'rag'", "there is 'default'"], *chat, messages, "--chat-template-name", "rag")
+        self.refuse(["'rag'", "available: 'default'"], *chat, messages, "--chat-template-name", "rag")
         self.refuse(["nofile is not a file"], *chat, messages, "--chat-template", "nofile")
         self.refuse(["line 1, column 22", "no attribute 'x'"], *chat, messages, "--chat-template", "{{ messages[0].role.x.y }}")
         self.refuse(["statement 'include'"], *chat, messages, "--chat-template", "{% include 'x' %}")

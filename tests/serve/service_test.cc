@@ -217,8 +217,8 @@ TEST_F(ServiceTest, OriginsAreAllowedByName) {
 
 TEST_F(ServiceTest, SaysWhatIsWrongWithPathsMethodsAndTypes) {
   EXPECT_THAT(get("/v2/models"), IsError(404, "there is no such path"));
-  EXPECT_THAT(post("/v1/responses", "{}"), IsError(404, "not built"));
-  EXPECT_THAT(post("/v1/messages", "{}"), IsError(404, "not built"));
+  EXPECT_THAT(post("/v1/responses", "{}"), IsError(404, "this API is not supported"));
+  EXPECT_THAT(post("/v1/messages", "{}"), IsError(404, "this API is not supported"));
   const auto method = get("/v1/completions");
   EXPECT_THAT(method, IsError(405, "takes POST"));
   EXPECT_EQ(method.header("Allow"), "POST, OPTIONS");

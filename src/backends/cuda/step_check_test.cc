@@ -137,7 +137,7 @@ std::string layer_error(void (*change)(AttentionArgs&), bool whole_loads = true)
 TEST(CudaLayerCheck, TensorsOfThePlan) {
   EXPECT_EQ(layer_error([](AttentionArgs&) {}), "");
   EXPECT_THAT(layer_error([](AttentionArgs& a) { a.kv.dtype = KvCacheDType::fp8_e4m3; }),
-              HasSubstr("the cache is of fp8_e4m3; the step was planned for bfloat16"));
+              HasSubstr("the cache has dtype fp8_e4m3; the step was planned for bfloat16"));
   EXPECT_THAT(layer_error([](AttentionArgs& a) { a.q = nullptr; }), HasSubstr("AttentionArgs::q is null"));
   EXPECT_THAT(layer_error([](AttentionArgs& a) { a.kv.v = nullptr; }), HasSubstr("kv.v is null"));
   EXPECT_THAT(layer_error([](AttentionArgs& a) { a.out_row_stride = 504; }),
