@@ -526,7 +526,7 @@ TEST_F(CudaBackendRefusals, OfForwards) {
               HasSubstr("AttentionArgs::q lies in host memory"));
   EXPECT_THAT(error([](AttentionArgs& a) { a.kv.page_size = 8; }), HasSubstr("pages of 8 tokens"));
   EXPECT_THAT(error([](AttentionArgs& a) { a.kv.dtype = KvCacheDType::float16; }),
-              HasSubstr("the cache is of float16; the step was planned for bfloat16"));
+              HasSubstr("the cache has dtype float16; the step was planned for bfloat16"));
   EXPECT_THAT(error([](AttentionArgs& a) { a.kv.k_slot_stride += 4; }), HasSubstr("multiple of 8"));
   EXPECT_THAT(error([](AttentionArgs& a) { a.kv.k_scale = 0; }), HasSubstr("k_scale"));
   for (uint16_t x : download<uint16_t>(d.out))
