@@ -22,7 +22,7 @@ BUSY = "while True: pass"
 
 
 class Busy:
-    """So many processes that want a CPU each."""
+    """`count` processes that each keep a CPU busy."""
 
     def __init__(self, count):
         self.processes = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(count)]

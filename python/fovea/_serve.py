@@ -336,7 +336,7 @@ def serve(
     attention = _object(framework, (device, fixed, limits, tune_for), device, lambda: AttentionSpec(*fixed), limits, tune_for)
     workspace = None
     if not is_cpu(device) and attention.workspace_bytes:
-        # Of the framework's allocator, in the order of the stream: calls on other streams, and graphs, have their own.
+        # The framework's allocator is stream-ordered: calls on other streams, and graphs, get their own workspace.
         workspace = framework.empty((attention.workspace_bytes,), "uint8", like)
     args = {"q_offsets": q_offsets, "kv_lens": keys.lens, "page_table": keys.page_table, "kv_indptr": keys.indptr}
     if packed is not None:

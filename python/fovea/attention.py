@@ -340,8 +340,8 @@ class Attention:
 
     def check(self, num_pages: Optional[int] = None, stream: Optional[int] = None) -> None:
         """Waits for the stream and raises ValueError for what only the GPU could see of the plan: lengths beyond the
-        limits or the page table, and with `num_pages`, here or in plan(), page ids that a cache of so many pages does not
-        have. The sequences at fault have NaN in out and lse; others are right."""
+        limits or the page table, and with `num_pages`, here or in plan(), page ids of
+        `num_pages` or more. The sequences at fault have NaN in out and lse; others are right."""
         if self._kept is None:
             raise ValueError("nothing is planned; call plan() first")
         self._check(-1 if num_pages is None else num_pages, self._stream_of(stream, self._kept[1]))

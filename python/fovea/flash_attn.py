@@ -3,7 +3,7 @@
 What holds for all of them:
 
 - q, k, v: float16, bfloat16 or float32 of torch (CPU or CUDA), cupy or numpy; k and v may be float8_e4m3fn or float8_e5m2.
-  Any strides but for the last dimension, 0 of expanded views included; [B, H, S, D] transposed is read in place. (On a GPU
+  Any strides except in the last dimension, including 0 of expanded views; [B, H, S, D] transposed is read in place. (On a GPU
   strides are multiples of 16 bytes.) Nothing is copied or waited for; index arrays may be int32 or int64 of any strides and
   stay on the device. Work is queued on the framework's current stream.
 - Query head h reads kv head h // (Hq // Hkv). softmax_scale None = D ** -0.5. `causal` is aligned to the bottom right: row i
@@ -304,9 +304,9 @@ def flash_attn_varlen_func(
     """Attention of ragged sequences: q [Tq, Hq, D], rows cu_seqlens_q[b] to cu_seqlens_q[b + 1] are sequence b's; k [Tk, Hkv,
     D] and v [Tk, Hkv, Dv] likewise by cu_seqlens_k. With block_table [B, pages] k and v are pages [N, page_size, Hkv, D].
 
-    seqused_k [B]: only so many of a sequence's keys (then, with a block_table, cu_seqlens_k may be None). max_seqlen_q and
-    max_seqlen_k must hold: rows of longer sequences may be NaN. Returns out [Tq, Hq, Dv], or (out, lse [Hq, Tq])
-    with return_softmax_lse."""
+    seqused_k [B]: the number of keys to use of each sequence (then, with a block_table, cu_seqlens_k may be None).
+    max_seqlen_q and max_seqlen_k must hold: rows of longer sequences may be NaN. Returns out [Tq, Hq, Dv], or (out,
+    lse [Hq, Tq]) with return_softmax_lse."""
     _refuse_unknown(
         dropout_p, return_attn_probs, num_splits, qv=qv, q_descale=q_descale, sm_margin=sm_margin, seqused_q=seqused_q
     )

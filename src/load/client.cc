@@ -311,7 +311,7 @@ class Run {
       Connection& connection = *it++;
       if (time - connection.last_byte <= plan_.idle_timeout) continue;
       connection.now = time;
-      fail(connection, "no byte came for " + std::to_string(std::lround(plan_.idle_timeout)) + " s");
+      fail(connection, "no bytes received for " + std::to_string(std::lround(plan_.idle_timeout)) + " s");
     }
   }
 

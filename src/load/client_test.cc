@@ -129,7 +129,7 @@ TEST(Client, ASilentServerIsLeft) {
     read_head(fd);
     (void)!::recv(fd, &byte, 1, 0);  // until the client disconnects
   });
-  EXPECT_NE(get(listener.url, 0.3).error().message.find("no byte came"), std::string::npos);
+  EXPECT_NE(get(listener.url, 0.3).error().message.find("no bytes received"), std::string::npos);
 }
 
 TEST(Client, AnAnswerBeforeTheWholeRequestIsRead) {

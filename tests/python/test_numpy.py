@@ -760,7 +760,7 @@ class PlanAndRun(unittest.TestCase):
         taken = np.from_dlpack(out)
         assert_close(self, taken, wanted)
         assert_close(self, np.from_dlpack(lse), wanted_lse)
-        del out  # the memory lives on with numpy's array, and capsules that nobody takes end
+        del out  # numpy's array keeps the memory alive; unused capsules are freed
         assert_close(self, taken, wanted)
         fovea.Tensor((2, 3), "float16").__dlpack__()
         with self.assertRaisesRegex(ValueError, "fovea.Attention"):

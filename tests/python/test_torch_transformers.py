@@ -91,7 +91,7 @@ class Generation(TorchTest):
             self.assertTrue(torch.equal(wanted, actual))
 
     def test_a_trained_model(self):
-        """The demo model in bfloat16, its own dtype: the same tokens, but for ties that only a finer type could tell apart."""
+        """The demo model in bfloat16, its own dtype: the same tokens, except where two tie within bfloat16's precision."""
         if not DEMO.is_dir():
             self.skipTest(f"{DEMO} is not there")
         tokenizer = transformers.AutoTokenizer.from_pretrained(DEMO)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The examples of README.md and docs/serving.md, run as they are printed but for the port; metrics and flags that the
-pages name are those that there are.
+"""The examples of README.md and docs/serving.md, run as printed except for the port. Also checks that the metrics and
+flags that the pages name exist.
 
 A fence of sh or js below a comment <!-- example, prints "TEXT" --> is one; "example of an encoder" and "example with
 a key" say which server it is for. Every fence of those pages with curl or openai in it must be an example.

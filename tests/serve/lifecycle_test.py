@@ -47,7 +47,7 @@ class Stream:
 
 
 def half_a_request(server):
-    """A connection whose request the server reads on and on: it has something under way as long as we want."""
+    """A connection with an incomplete request, which stays in flight for as long as the test needs."""
     s = server.connect()
     s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n")
     assert Reader(s).head()[0] == 100

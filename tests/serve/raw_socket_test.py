@@ -639,7 +639,7 @@ class Connections(RawTest):
         return self.server.get("/server_info").json()["connections"]
 
     def hold(self, count):
-        """Connections with a stream under way, of an address of its own."""
+        """Connections with a running stream, from an address of their own."""
         body = {**COMPLETION, "max_tokens": 900, "ignore_eos": True, "stream": True}
         held = []
         for _ in range(count):

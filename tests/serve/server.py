@@ -136,13 +136,13 @@ class Server:
             work()
             return 0
         with open(f"/proc/{self.process.pid}/clear_refs", "w") as file:
-            file.write("5")  # the peak begins anew
+            file.write("5")  # resets the peak
         work()
         with open(f"/proc/{self.process.pid}/status") as file:
             return int(re.search(r"VmHWM:\s+(\d+)", file.read()).group(1)) << 10
 
     def wait_idle(self, timeout=LONG):
-        """Seconds until nothing runs or waits and the KV cache is empty but for what it keeps for reuse."""
+        """Seconds until nothing runs or waits and the KV cache is empty except for pages kept for reuse."""
         start = time.monotonic()
         while True:
             m = self.metrics()

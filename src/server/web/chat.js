@@ -14,7 +14,7 @@ export function startChat(served) {
   const send = byId("send"), stop = byId("stop"), fresh = byId("new-chat");
   const conversation = new Conversation();
   let views = [];  // one of each turn
-  let current = null;  // { abort, turn } of the answer under way
+  let current = null;  // { abort, turn } of the running answer
 
   byId("ideas").append(...ideas.map((text) => el("li", {}, el("button", { type: "button", onclick: () => {
     prompt.value = text;
@@ -60,7 +60,7 @@ export function startChat(served) {
     follow(true);
   }
 
-  // All turns anew, after some were left out.
+  // Renders all turns again, after some were removed.
   function show() {
     views = conversation.turns.map((turn) => new MessageView(turn, act));
     messages.replaceChildren(...views.map((view) => view.item));
