@@ -136,7 +136,7 @@ struct BackendInfo {
 };
 
 /// A backend that was considered, and every reason against it; none = it can serve. For a backend that is not
-/// built, the reasons include requirements that its document does not mention.
+/// built, the reasons include requirements that its documentation does not mention.
 struct Candidate {
   const BackendInfo* backend = nullptr;
   std::vector<Reason> reasons;
@@ -149,7 +149,8 @@ struct PhaseSelection {
   std::vector<Candidate> candidates;     ///< in order of preference; only the named backend when one is named
   /// Without a backend: the first that would serve if this build had its kernels; null = none would.
   const BackendInfo* if_built = nullptr;
-  /// Requirements that the document of if_built does not mention: "attention sinks". Empty = all documented.
+  /// Requirements that the documentation of if_built does not mention: "attention sinks". Empty = all
+  /// documented.
   std::vector<std::string> unstated = {};
   Error error;
   bool version_named = false;  ///< the name that was given pins the version ("fa3")

@@ -25,9 +25,9 @@ void add(std::string& text, const std::string& more) {
   if (!more.empty()) text.append(text.empty() ? "" : "; ").append(more);
 }
 
-/// "takes it", or "may take it (...)" where its document does not mention some requirements.
+/// "supports it", or "may support it (...)" where its documentation does not mention some requirements.
 std::string takes(const std::vector<std::string>& unsaid) {
-  return unsaid.empty() ? "takes it" : "may take it (its document does not say: " + join(unsaid, ", ") + ")";
+  return unsaid.empty() ? "supports it" : "may support it (not documented: " + join(unsaid, ", ") + ")";
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ const Alternatives::Places& Alternatives::places() {
     const Places there = look_around(context_.on(device));
     if (there.here != nullptr && p.elsewhere.empty())
       p.elsewhere = there.here->label() + " serves it on " + std::string(name);
-    // A backend with all requirements documented goes before one whose document does not mention some.
+    // A backend with all requirements documented goes before one whose documentation does not mention some.
     if (there.here_absent == nullptr || stated || (!p.elsewhere_absent.empty() && !there.here_unsaid.empty()))
       continue;
     stated = there.here_unsaid.empty();
@@ -124,7 +124,7 @@ std::string Alternatives::instead(const BackendInfo& refused, bool of_phase) {
     add(text, flag(*p.here_absent, of_phase) + ": " + takes(p.here_unsaid) + ", but is not in this build");
   add(text, p.elsewhere);
   if (text.empty()) add(text, p.elsewhere_absent);
-  return text.empty() ? "no backend that this program knows takes it" : text;
+  return text.empty() ? "no known backend supports it" : text;
 }
 
 std::vector<Reason> Alternatives::with_fixes(const BackendInfo& refused, std::vector<Finding> findings) {

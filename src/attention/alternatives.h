@@ -23,7 +23,7 @@ class Alternatives {
     const BackendInfo* here_nearly = nullptr;  ///< built, and flags remove all findings against it
     std::string nearly_with;                   ///< those flags
     const BackendInfo* here_absent = nullptr;  ///< would, if this build had its kernels
-    std::vector<std::string> here_unsaid;      ///< requirements that its document does not mention
+    std::vector<std::string> here_unsaid;      ///< requirements that its documentation does not mention
     std::string elsewhere;                     ///< "CPU_ATTN serves it on cpu"
     std::string elsewhere_absent;
   };

@@ -190,8 +190,8 @@ Status check_args(const AttentionArgs& args, const AttentionSpec& spec, int page
   if (kv.form == KvForm::x_packed) {
     const bool shuffled = kv.v_chunk_stride != 0;
     if (!(shuffled ? spec.kv_shuffle : spec.kv_x_packed))
-      return invalid(shuffled ? "the cache is shuffled, which AttentionSpec::kv_shuffle does not say"
-                              : "the cache is x-packed, which AttentionSpec::kv_x_packed does not say");
+      return invalid(shuffled ? "the cache is shuffled, but AttentionSpec::kv_shuffle is not set"
+                              : "the cache is x-packed, but AttentionSpec::kv_x_packed is not set");
     const KvLayout layout = shuffled ? KvLayout::shuffle : KvLayout::x_packed;
     if (const Status fits = check_layout(layout, kv.dtype, kv.page_size, spec.head_dim); !fits)
       return invalid(fits.error().message);

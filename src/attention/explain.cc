@@ -16,7 +16,7 @@ std::string chosen(const PhaseSelection& s) {
   if (s.if_built == nullptr) return "none";
   std::string out = "none, " + s.if_built->label() + " if it were built";
   for (size_t i = 0; i < s.unstated.size(); ++i)
-    out += (i == 0 ? " and took what its document does not say: " : ", ") + s.unstated[i];
+    out += (i == 0 ? ", although its documentation does not state: " : ", ") + s.unstated[i];
   return out;
 }
 

@@ -124,7 +124,7 @@ std::string other_prefill(const Preference& preference, const SelectionContext& 
   const BackendInfo* row = serves != nullptr ? serves : if_built;
   if (row == nullptr) return {};
   return "-ac.mla_prefill_backend=" + std::string(row->name) +
-         (serves != nullptr ? ": serves it here" : ": takes it here, but is not in this build");
+         (serves != nullptr ? ": serves it here" : ": supports it on this device, but is not in this build");
 }
 
 /// The reason with its fix; `other` where only another backend helps.
@@ -134,7 +134,7 @@ Reason with_fix(Finding finding, const std::string& other, bool other_serves) {
   if (finding.remedy == Remedy::kernels || finding.remedy == Remedy::unsaid)
     reason.fix = other_serves ? other : "no MLA prefill backend of this build serves it here";
   else if (reason.fix.starts_with("--"))
-    reason.fix = other.empty() ? "no MLA prefill backend that this program knows takes it here" : other;
+    reason.fix = other.empty() ? "no known MLA prefill backend supports it on this device" : other;
   else if (!other.empty())
     reason.fix += "; " + other;
   return reason;

@@ -141,7 +141,7 @@ class Provenance {
         const auto& given = config_.flashinfer_use_tensor_cores;
         add("flashinfer_use_tensor_cores", given.value_or(ratio >= kTensorCoreRatio) ? "1" : "0",
             from("flashinfer_use_tensor_cores", given.has_value(),
-                 "default: " + std::to_string(ratio) + " query heads a KV head, tensor cores from " +
+                 "default: " + std::to_string(ratio) + " query heads per KV head, tensor cores from " +
                      std::to_string(kTensorCoreRatio) + " on"));
       }
     }
@@ -178,17 +178,17 @@ class Provenance {
     const auto has = [&](auto wanted) { return std::ranges::any_of(contexts_, wanted); };
     const bool mla_model = has([](const SelectionContext& s) { return s.kind == LayerKind::mla; });
     for (const std::string_view key : mla_prefill_keys(config_))
-      idle(key, true, mla_model, "this model has no MLA layers that it could be for");
+      idle(key, true, mla_model, "this model has no MLA layers");
     const bool page_is_used = has([](const SelectionContext& s) { return has_kv_pages(s.kind); });
     idle("page_size", config_.page_size.has_value(), page_is_used, "encoder layers have no KV cache");
     idle("allow_page_override", config_.allow_page_override, config_.page_size.has_value(),
-         "no page size is given that a backend could change");
+         "no page size is given");
     const auto decodes = [](const AttentionSpec& s) {
       return s.type == AttentionType::decoder && s.linear == LinearAttention::none;
     };
     idle("use_non_causal", config_.use_non_causal.value_or(false),
          has([&](const SelectionContext& s) { return std::ranges::any_of(s.specs, decodes); }),
-         "no layers of this model are a decoder's");
+         "this model has no decoder layers");
     // It is unknown what a refused phase would have used.
     if (std::ranges::any_of(used_, [](const Used& u) { return u.row == nullptr; })) return;
     idle("flash_attn_version", config_.flash_attn_version.has_value(),

@@ -88,9 +88,9 @@ TEST_F(Provenance, TensorCoresFromARatioOf4) {
     config.backend = "fi";
     return value_of(considered(config, {spec}), "flashinfer_use_tensor_cores");
   };
-  EXPECT_EQ(cores({}), "1 from default: 4 query heads a KV head, tensor cores from 4 on");
+  EXPECT_EQ(cores({}), "1 from default: 4 query heads per KV head, tensor cores from 4 on");
   spec.num_heads = 6;
-  EXPECT_EQ(cores({}), "0 from default: 3 query heads a KV head, tensor cores from 4 on");
+  EXPECT_EQ(cores({}), "0 from default: 3 query heads per KV head, tensor cores from 4 on");
   EXPECT_EQ(cores({.flashinfer_use_tensor_cores = true,
                    .sources = {{"flashinfer_use_tensor_cores", "env FLASHINFER_USE_TENSOR_CORES"}}}),
             "1 from env FLASHINFER_USE_TENSOR_CORES");

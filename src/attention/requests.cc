@@ -126,8 +126,7 @@ class Reader {
     if (!kind) return unknown_layer_kind(name, from);
     if (dot == std::string::npos) return Item{kind, {}, {}, from, {}};
     const auto phase = parse_phase(key.substr(dot + 1));
-    if (!phase)
-      return invalid(from + " has '" + key + "='; after the dot of a layer kind comes prefill or decode");
+    if (!phase) return invalid(from + " has '" + key + "='; use KIND.prefill or KIND.decode");
     return Item{kind, phase, {}, from, {}};
   }
 
@@ -160,7 +159,7 @@ class Reader {
     for (LayerKind kind : kinds_)
       has.emplace_back(to_string(kind));
     return invalid(item.from + " names a backend for " + std::string(to_string(*item.kind)) +
-                   " layers, but this model has none; its kinds are: " + join(has, ", "));
+                   " layers, but this model has none; its layer kinds are: " + join(has, ", "));
   }
 
   /// Two equally specific settings with different backends for the same phase contradict each other.

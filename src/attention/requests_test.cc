@@ -96,7 +96,7 @@ TEST_F(RequestsTest, ListsThatMeanNothing) {
   EXPECT_EQ(asked({.backend = "sw=fa"}),
             "Unknown KV cache group kind 'sw' in AttentionConfig::backend. Valid kinds are: full, "
             "sliding_window, chunked_local, mla, sparse_mla, cross, encoder, linear");
-  EXPECT_THAT(asked({.backend = "swa.verify=fa"}), HasSubstr("comes prefill or decode"));
+  EXPECT_THAT(asked({.backend = "swa.verify=fa"}), HasSubstr("use KIND.prefill or KIND.decode"));
   EXPECT_THAT(asked({.backend_per_kind = {{kWindow, "prefill=fa"}}}),
               HasSubstr("must be a name, auto or a pair"));
 }
@@ -109,7 +109,7 @@ TEST_F(RequestsTest, KeysOfThingsThatDoNotRunAreRefusedByName) {
 
 TEST_F(RequestsTest, AKindThatTheModelLacksIsAnError) {
   EXPECT_EQ(asked({.backend = "mla=fa", .sources = {{"backend", "--attn"}}}),
-            "--attn names a backend for mla layers, but this model has none; its kinds are: full, "
+            "--attn names a backend for mla layers, but this model has none; its layer kinds are: full, "
             "sliding_window");
   EXPECT_THAT(asked({.backend_per_kind = {{LayerKind::cross, "fa"}}}), HasSubstr("for cross layers"));
 }

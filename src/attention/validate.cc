@@ -53,7 +53,7 @@ std::string capability_text(int cc) {
   return str(cc / 10) + "." + str(cc % 10);
 }
 
-constexpr std::string_view kNotSupported = " not supported", kUnsaid = ": its document does not say";
+constexpr std::string_view kNotSupported = " not supported", kUnsaid = ": not documented";
 constexpr std::string_view kOtherBackend = "--attention-backend auto: picks one that can";
 
 class Validation {
@@ -242,7 +242,7 @@ class Validation {
     if (const int ratio = spec_.num_heads / spec_.num_kv_heads;
         use_case_ == UseCase::paged && !c_.gqa_ratios.has(ratio))
       add("GQA ratio " + str(ratio) + " not supported",
-          std::string(backend_.name) + " takes " + c_.gqa_ratios.describe() + " query heads a KV head",
+          std::string(backend_.name) + " takes " + c_.gqa_ratios.describe() + " query heads per KV head",
           Remedy::other_backend);
     need(spec_.mask.chunk > 0, Feature::chunk, "chunked-local attention not supported");
     need(spec_.mask.sink_tokens > 0, Feature::sink_tokens, "StreamingLLM sink tokens not supported");

@@ -15,7 +15,7 @@ enum class Remedy : uint8_t {
   other_phase_backend,  ///< it does not serve this phase
   other_device,
   kernels,  ///< this build lacks them
-  unsaid,   ///< for a backend that is not built: its document does not mention this
+  unsaid,   ///< for a backend that is not built: its documentation does not mention this
 };
 
 struct Finding {
@@ -35,9 +35,9 @@ std::vector<Finding> find_reasons(const BackendInfo& backend, std::span<const At
 bool only_kernels_missing(const std::vector<Finding>& findings);
 /// A finding that no setting of the same backend removes, other than missing kernels; null = none.
 const Finding* lasting(const std::vector<Finding>& findings);
-/// Whether only its kernels are missing, or requirements that its document does not mention.
+/// Whether only its kernels are missing, or requirements that its documentation does not mention.
 bool kernels_missing_or_unsaid(const std::vector<Finding>& findings);
-/// The requirements that its document does not mention: "attention sinks", ...
+/// The requirements that its documentation does not mention: "attention sinks", ...
 std::vector<std::string> unsaid(const std::vector<Finding>& findings);
 
 /// "a cuda device of compute capability 9.0 to 9.9"

@@ -159,7 +159,7 @@ TEST(Validate, GqaRatios) {
   BackendInfo info = backend_named("X", plain_capability());
   info.capability.gqa_ratios = {1, 8};
   EXPECT_THAT(texts(info, llama_spec()), ElementsAre("GQA ratio 4 not supported"));
-  EXPECT_EQ(fix_of(info, llama_spec()), "X takes 1, 8 query heads a KV head");
+  EXPECT_EQ(fix_of(info, llama_spec()), "X takes 1, 8 query heads per KV head");
 }
 
 TEST(Validate, ComputeCapabilityBounds) {

@@ -227,9 +227,10 @@ TEST(Builtin, WhatABackendLacksComesBeforeItsKernels) {
 TEST(Builtin, AFixForTheDeviceNamesWhatTheOrderWouldChoose) {
   EXPECT_THAT(refusal("sm90", llama_8b(), {.backend = "trtllm", .page_size = 16}),
               HasSubstr("this one is cuda 9.0; --attention-backend FLASH_ATTN: serves it here."));
-  EXPECT_THAT(refusal("sm80", mla_spec(), {.backend = "FLASHMLA"}),
-              HasSubstr("this one is cuda 8.0; --attention-backend TRITON_MLA: takes it here, but is not in "
-                        "this build."));
+  EXPECT_THAT(
+      refusal("sm80", mla_spec(), {.backend = "FLASHMLA"}),
+      HasSubstr("this one is cuda 8.0; --attention-backend TRITON_MLA: supports it here, but is not in "
+                "this build."));
 }
 
 TEST(Builtin, AFixOfACombinationIsTrueForTheDevice) {
@@ -244,7 +245,7 @@ TEST(Builtin, AFixOfACombinationIsTrueForTheDevice) {
   mixed.kv_dtype = KvCacheDType::float16;
   EXPECT_THAT(fixes("sm90", mixed, "fa2"), HasSubstr("--kv-cache-dtype auto"));
   EXPECT_THAT(fixes("sm80", mla_spec(), "FLASH_ATTN_MLA"),
-              HasSubstr("TRITON_MLA: takes it, but is not in this build"));
+              HasSubstr("TRITON_MLA: supports it, but is not in this build"));
 }
 
 TEST(Builtin, TheErrorOfAnAutomaticChoiceHasEveryAttentionOfAKind) {
@@ -260,9 +261,9 @@ TEST(Builtin, TheErrorOfAnAutomaticChoiceHasEveryAttentionOfAKind) {
 TEST(Builtin, ASilentDocumentIsNoYes) {
   const Selection wave = on("rocm", gpt_oss(), {.backend = "wave"});
   const PhaseSelection& decode = wave.kinds.at(0).decode;
-  EXPECT_THAT(decode.error.message, HasSubstr("Reason: ['attention sinks: its document does not say', "));
+  EXPECT_THAT(decode.error.message, HasSubstr("Reason: ['attention sinks: not documented', "));
   EXPECT_THAT(decode.unstated, ::testing::ElementsAre("attention sinks"));
-  EXPECT_THAT(explain(wave), HasSubstr("WAVE if it were built and took what its document does not say: "
+  EXPECT_THAT(explain(wave), HasSubstr("WAVE if it were built, although its documentation does not state: "
                                        "attention sinks"));
   AttentionSpec spans = llama_8b();
   spans.mask.spans = true;
@@ -274,7 +275,7 @@ TEST(Builtin, ASilentDocumentIsNoYes) {
             on(std::string(device).c_str(), spec, {.backend = BackendName(std::string(entry.info->name))});
         for (const Candidate& c : s.kinds[0].decode.candidates)
           for (const Reason& r : c.reasons)
-            EXPECT_THAT(r.fix, Not(HasSubstr("ASCEND takes it"))) << "its document does not say";
+            EXPECT_THAT(r.fix, Not(HasSubstr("ASCEND supports it"))) << "not documented";
       }
 }
 

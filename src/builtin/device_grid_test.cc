@@ -88,7 +88,7 @@ std::string plan_error(const Row& row, const AttentionSpec& spec, const Attentio
       return "more shared memory than the device has";
     const auto layout = step_layout(spec, *kernel, limits);
     if (!layout) return layout.error().message;
-    if (layout->bytes > *bytes) return "more workspace than workspace_bytes() says";
+    if (layout->bytes > *bytes) return "more workspace than workspace_bytes() returned";
   }
   return {};
 }

@@ -85,7 +85,7 @@ std::string find_disagreement(const Problem& problem, const Output& reference, c
     text << "the textbook's " << what << " " << textbook << " is not the reference's " << oracle
          << " at sequence " << seq << " row " << row_head / spec.num_heads << " head "
          << row_head % spec.num_heads
-         << ": one of the two has a mask or a score wrong, whatever the backend computes; ";
+         << ": one of the two has a wrong mask or score, independent of the backend; ";
     return text.str();
   };
   int64_t row = 0;

@@ -477,7 +477,7 @@ TEST(WrongTick, WhatIsNotClaimedMustBeRefusedByTheBackendToo) {
   info.capability.features = info.capability.features.without({Feature::alibi, Feature::window});
   const BackendReport report = prove_quickly(info, make_small);
   // validate() follows the row and refuses them; the kernel does not check, and plans.
-  EXPECT_THAT(cell_of(report, "alibi=yes").reason, HasSubstr("workspace_bytes() takes it"));
+  EXPECT_THAT(cell_of(report, "alibi=yes").reason, HasSubstr("workspace_bytes() accepts it"));
   EXPECT_THAT(cells_with(report, CellStatus::failed), Contains("window=yes"));
 }
 

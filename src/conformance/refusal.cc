@@ -150,7 +150,7 @@ std::string find_plan(AttentionBackend& instance, const Request& request, Machin
   };
   const AttentionLimits limits{1, 1, 1, 1};
   const auto bytes = instance.workspace_bytes(spec, limits);
-  if (bytes) return "workspace_bytes() takes it";
+  if (bytes) return "workspace_bytes() accepts it";
   if (!named(bytes.error())) return "workspace_bytes() refuses it with: " + bytes.error().message;
   const auto session = machine.open_session();
   if (!session) return session.error().message;
@@ -166,14 +166,14 @@ std::string find_plan(AttentionBackend& instance, const Request& request, Machin
   meta.page_table = {step + 2, 1};
   meta.page_table_stride = 1;
   const auto plan = instance.plan(spec, limits, meta, {}, (*session)->stream());
-  if (plan) return "plan() takes it";
+  if (plan) return "plan() accepts it";
   return named(plan.error()) ? "" : "plan() refuses it with: " + plan.error().message;
 }
 
 /// Likewise for the graph functions of a backend without graphs.
 std::string find_graphs(AttentionBackend& instance, const Request& request) {
   const auto bytes = instance.init_graph_state(request.spec, {1, 1, 1, 1});
-  if (bytes) return "init_graph_state() takes it";
+  if (bytes) return "init_graph_state() accepts it";
   if (bytes.error().message.find(request.expected.front()) != std::string::npos) return {};
   return "init_graph_state() refuses it with: " + bytes.error().message;
 }
@@ -217,7 +217,7 @@ std::string find_acceptance(const BackendInfo& backend, AttentionBackend& instan
   std::vector<std::string> got = texts, want = request.expected;
   std::sort(got.begin(), got.end());
   std::sort(want.begin(), want.end());
-  if (got != want) return "validate() says " + list(texts) + ", not " + list(request.expected);
+  if (got != want) return "validate() returned " + list(texts) + ", expected " + list(request.expected);
   return request.of_spec ? find_plan(instance, request, machine) : "";
 }
 

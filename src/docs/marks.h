@@ -16,7 +16,7 @@ enum class Mark {
   proven_by_others,  ///< likewise, but in some phase by kernels of another family than the row's
   declared,          ///< claimed; in no proof file, or only in the row's document
   refused,           ///< not claimed
-  unstated,          ///< the row's document does not mention it
+  unstated,          ///< the row's documentation does not mention it
   failed,            ///< a proof file has a wrong case
 };
 /// "✅", "✅ᵒ", "☑", "❌", "–", "⚠".

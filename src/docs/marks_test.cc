@@ -20,7 +20,7 @@ const Column& column(std::string_view id) {
   return *std::ranges::find(columns(), id, &Column::id);
 }
 
-/// Claims windows and no sinks; its document does not mention ALiBi.
+/// Claims windows and no sinks; its documentation does not mention ALiBi.
 BackendInfo example() {
   BackendInfo info;
   info.name = "EXAMPLE";

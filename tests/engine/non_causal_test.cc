@@ -275,8 +275,8 @@ TEST(UseNonCausal, AnEncoderSaysThatItHasNoEffect) {
   const auto embedder = Embedder::create(config);
   ASSERT_TRUE(embedder.ok()) << embedder.error().message;
   EXPECT_THAT((*embedder)->info().selection.warnings,
-              Contains("AttentionConfig::use_non_causal has no effect: no layers of this model are a "
-                       "decoder's"));
+              Contains("AttentionConfig::use_non_causal has no effect: this model has no "
+                       "decoder layers"));
 }
 
 TEST(UseNonCausal, AnEncoderDecoderModelRunsWithIt) {

@@ -42,12 +42,12 @@ Selection consider_model(const std::string& model, const std::string& device,
 
 bool only_kernels_missing(const Candidate& candidate) {
   return std::ranges::all_of(candidate.reasons, [](const Reason& r) {
-    return r.text.starts_with("not in this build: ") || r.text.ends_with(": its document does not say");
+    return r.text.starts_with("not in this build: ") || r.text.ends_with(": not documented");
   });
 }
 
 /// What the documents choose: the first candidate that is excluded only by kernels missing from this build or
-/// by what its document does not state.
+/// by what its documentation does not state.
 std::string choice(const PhaseSelection& phase) {
   const auto first = std::ranges::find_if(phase.candidates, only_kernels_missing);
   return first == phase.candidates.end() ? "none" : first->backend->label();

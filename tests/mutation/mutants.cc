@@ -28,7 +28,7 @@ void add_wrappers(std::vector<Defect>& all) {
                         bool reads_arrays = false) {
     all.push_back({name, breaks, std::move(around), reads_arrays});
   };
-  wrap("scale-of-the-head", "scores are scaled by 1 / sqrt(D), whatever scale the model has",
+  wrap("scale-of-the-head", "scores are scaled by 1 / sqrt(D), ignoring the model's scale",
        spec([](AttentionSpec& s) { s.scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim)); }));
   wrap("few-kv-heads", "nothing is written for more than 3 KV heads",
        silent_where([](const AttentionSpec& s, const BatchMeta&) { return s.num_kv_heads > 3; }));

@@ -197,7 +197,7 @@ Error lengths_error(const CudaPlan& plan, PlanError error) {
   if (error != PlanError::kv_len || plan.layout.limits.max_kv_len >= plan.limits.max_kv_len) return out;
   out.message += plan.spec.mask.packed && plan.meta.packed_mask.data() == nullptr
                      ? ", as there is no BatchMeta::packed_mask"
-                     : ", as its row of the page table has room for no more pages";
+                     : ", the capacity of its page-table row";
   return out;
 }
 

@@ -115,12 +115,12 @@ Status check_apart(const Rows& r, int tokens) {
     if (size <= 1) continue;
     if (stride < span)
       return invalid("AttentionArgs::" + std::string(r.name) + " has a row stride of " + str(r.row_stride) +
-                     " and a head stride of " + str(r.head_stride) + " elements, by which elements of its " +
-                     str(r.heads) + " heads of " + str(r.dim) + " overlap; it is written to");
+                     " and a head stride of " + str(r.head_stride) + " elements, so elements of its " +
+                     str(r.heads) + " heads of " + str(r.dim) + " overlap; output elements must not overlap");
     if (__builtin_mul_overflow(size - 1, stride, &far) || __builtin_add_overflow(span, far, &span) ||
         span > kMostElements)
-      return invalid("AttentionArgs::" + std::string(r.name) + " has strides by which it spans more than " +
-                     str(kMostElements) + " elements, the most that kernels can index: use a smaller step");
+      return invalid("AttentionArgs::" + std::string(r.name) + " spans more than " + str(kMostElements) +
+                     " elements, beyond the kernels' index range: use a smaller step");
   }
   return {};
 }
@@ -136,8 +136,7 @@ Status check_step(const AttentionSpec& spec, const AttentionLimits& limits, cons
   const auto seqs = static_cast<int64_t>(meta.kv_lens.size());
   if (meta.tokens < 0)
     return invalid(
-        "BatchMeta::tokens is not given; the host does not read arrays on a GPU: give the number of query "
-        "rows of the step");
+        "BatchMeta::tokens is not given; it is required on a GPU, where the host can't read q_offsets");
   if (seqs > limits.max_seqs)
     return invalid("a step of " + str(seqs) + " sequences exceeds the limit of " + str(limits.max_seqs));
   if (meta.tokens > limits.max_tokens)

@@ -106,8 +106,7 @@ const BackendInfo& torch_native_info() {
     i.name = "TORCH_NATIVE";
     i.aliases = {"torch_native", "torch_sdpa", "sdpa"};
     i.capability = kCapability;
-    i.description =
-        "Reference implementation in plain loops, fp64 on request: slow; other backends are compared with it";
+    i.description = "Reference implementation in plain loops, optionally fp64; slow";
     i.documented = &documented();
     i.families = {"reference"};
     return i;

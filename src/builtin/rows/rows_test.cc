@@ -282,9 +282,8 @@ TEST(Rows, WhatIsUnstatedIsToldOfAndTheKernelsAbsenceIsTheLast) {
   };
   const std::string absent =
       "not in this build: its Blackwell kernels (compute capability 10.x and later) are not written yet";
-  const std::string window = "sliding window: its document does not say",
-                    chunk = "chunked-local attention: its document does not say",
-                    cap = "logit soft cap: its document does not say";
+  const std::string window = "sliding window: not documented",
+                    chunk = "chunked-local attention: not documented", cap = "logit soft cap: not documented";
   EXPECT_THAT(against(row("FLASH_ATTN", "FA4"), "sm100"), ElementsAre(window, chunk, cap, absent));
   spec.mask.spans = true;
   EXPECT_THAT(
