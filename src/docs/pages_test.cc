@@ -5,9 +5,11 @@
 
 #include <fstream>
 #include <iterator>
+#include <utility>
 
 #include "builtin/project_backends.h"
 #include "docs/embedded.h"
+#include "docs/peers.h"
 
 namespace fovea::docs {
 namespace {
@@ -76,6 +78,25 @@ TEST(Pages, AStaleProofIsAnErrorOfTheCpuOnly) {
   ASSERT_TRUE(pages) << pages.error().message;
   EXPECT_THAT((*pages)[0].text, HasSubstr("| `NO_SUCH_BACKEND` | NVIDIA H200, driver 580.1, CUDA 13.0 |"));
   EXPECT_THAT((*pages)[0].text, HasSubstr("| 1 | 0 | 0 | 0 | 0 | 0 | 1 |"));
+}
+
+TEST(SglangTable, ProofByOtherKernelsAgreesWithYes) {
+  conformance::CellProof window;
+  window.cell = "window=yes";
+  window.status = conformance::CellStatus::other_kernels;
+  conformance::Proof proof;
+  proof.device = "sm90";
+  proof.device_name = "NVIDIA H200";
+  for (const auto& [name, version] : {std::pair("FLASH_ATTN", "FA3"), std::pair("TRITON_ATTN", "")}) {
+    conformance::BackendProof& row = proof.backends.emplace_back();
+    row.name = name;
+    row.version = version;
+    row.cells.push_back(window);
+  }
+  const std::string table = sglang_table(project_backends(), std::span(&proof, 1));
+  EXPECT_THAT(table, HasSubstr("| ✅ᵒ |"));              // FA3: SGLang says yes
+  EXPECT_THAT(table, HasSubstr("| ✅ᵒ (SGLang ❌) |"));  // Triton: SGLang says no
+  EXPECT_THAT(table, Not(HasSubstr("✅ᵒ (SGLang ✅)")));
 }
 
 TEST(CheckPage, NamesTheFirstLineThatDiffers) {

@@ -40,7 +40,7 @@ std::string tick(std::string_view text) {
 
 /// Our mark, and the document's value where it differs.
 std::string compared(Mark ours, std::string_view theirs) {
-  const bool claimed = ours == Mark::proven || ours == Mark::declared;
+  const bool claimed = ours == Mark::proven || ours == Mark::proven_by_others || ours == Mark::declared;
   const bool same = ours != Mark::unstated && theirs == (claimed ? "yes" : "no");
   const std::string mark(symbol(ours));
   return same || theirs == "-" ? mark : mark + " (SGLang " + tick(theirs) + ")";
