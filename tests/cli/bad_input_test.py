@@ -279,7 +279,7 @@ class BadInput(unittest.TestCase):
             '{"prompt": "x", "frobnicate": 4}': 'unknown field "frobnicate"; known are prompt,',
             '{"prompt": "x", "grammar": "root ::= x"}': '"grammar" is not supported',
             '{"prompt": "x", "length_penalty": 2.0}': '"length_penalty" is not supported',
-            '{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"prompt": "x"}}': 'give what "body" holds as the row itself',
+            '{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"prompt": "x"}}': 'give the content of "body" as the row itself',
             '{"messages": [{"role": "user", "contnet": "x", "content": "y"}]}': 'unknown field messages[0]."contnet"; did you mean "content"?',
             '{"prompt": "x", "\\u0000": 4}': "unknown field",
             '{"prompt": "x", "n": 1, "n": 2}': 'the field "n" is given twice',

@@ -98,13 +98,13 @@ std::vector<BackendInfo> make_rows() {
   add({.name = "TRITON_MLA",
        .capability = cuda(triton),
        .absent = kNoCuda,
-       .description = "Portable MLA: every GPU"});
+       .description = "Portable MLA for every GPU"});
   triton.device = DeviceKind::rocm;
   add({.name = "TRITON_MLA",
        .version = "ROCm",
        .capability = mla_row(triton),
        .absent = kNoRocm,
-       .description = "The same on AMD's GPUs"});
+       .description = "Portable MLA for AMD GPUs"});
   add({.name = "TOKENSPEED_MLA",
        .aliases = {"tokenspeed_mla"},
        .capability = blackwell(

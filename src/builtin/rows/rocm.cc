@@ -30,7 +30,7 @@ std::vector<BackendInfo> make_rows() {
                                                    .features = {non_causal},
                                                    .graph = GraphSupport::always})),
        .mla_sibling = "TRITON_MLA",
-       .description = "vLLM's kernels for AMD, prefill and decode apart if asked to"});
+       .description = "vLLM's kernels for AMD GPUs, optionally separate for prefill and decode"});
   add({.name = "ROCM_AITER_FA",
        .aliases = {"aiter"},
        .capability = rocm({.page_sizes = {16, 32},

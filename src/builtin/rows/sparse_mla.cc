@@ -86,7 +86,7 @@ std::vector<BackendInfo> make_rows() {
                            .min_compute_capability = 90,
                            .max_compute_capability = 109}),
        .absent = kNoCuda,
-       .description = "DeepSeek's sparse MLA: keys that an indexer chose",
+       .description = "DeepSeek's sparse MLA: an indexer selects the keys",
        .supports_combination = check_flashmla});
   add({.name = "FLASH_ATTN_MLA_SPARSE",
        .capability = cuda({.dtypes = kHalf,
@@ -112,12 +112,12 @@ std::vector<BackendInfo> make_rows() {
   add({.name = "ROCM_FLASHMLA_SPARSE_DSV4",
        .capability = v4({.device = DeviceKind::rocm}),
        .absent = kNoRocm,
-       .description = "DeepSeek V4's compressed attention on AMD's GPUs"});
+       .description = "DeepSeek V4's compressed attention on AMD GPUs"});
   add({.name = "XPU_MLA_SPARSE",
        .capability = sparse_row(
            {.dtypes = kBf16, .kv_dtypes = kKvBf16, .page_sizes = IntSet::any(), .device = DeviceKind::xpu}),
        .absent = kNoXpu,
-       .description = "Sparse MLA on Intel's GPUs"});
+       .description = "Sparse MLA on Intel GPUs"});
   return out;
 }
 

@@ -71,21 +71,20 @@ std::vector<BackendInfo> make_rows() {
   };
 
   // vLLM uses it on Blackwell when TRTLLM is disabled; SGLang and Mini-SGLang run it on every later GPU.
-  add_built(
-      {.name = "FLASHINFER",
-       .aliases = {"flashinfer", "fi"},
-       .version = "Native",
-       .capability = flashinfer({.kv_dtypes = kv_fp8,
-                                 .page_sizes = flashinfer_pages,
-                                 .head_dims = flashinfer_heads,
-                                 .features = {non_causal, window, tree_mask},
-                                 .invariance = {Invariance::batch},
-                                 .graph = GraphSupport::uniform_single_token_decode,
-                                 .min_compute_capability = 70,
-                                 .max_compute_capability = 99}),
-       .mla_sibling = "FLASHINFER_MLA",
-       .description = "FlashInfer's own kernels: strong at decoding, tensor cores from a GQA ratio of 4 on",
-       .families = {"sm80", "simt"}});
+  add_built({.name = "FLASHINFER",
+             .aliases = {"flashinfer", "fi"},
+             .version = "Native",
+             .capability = flashinfer({.kv_dtypes = kv_fp8,
+                                       .page_sizes = flashinfer_pages,
+                                       .head_dims = flashinfer_heads,
+                                       .features = {non_causal, window, tree_mask},
+                                       .invariance = {Invariance::batch},
+                                       .graph = GraphSupport::uniform_single_token_decode,
+                                       .min_compute_capability = 70,
+                                       .max_compute_capability = 99}),
+             .mla_sibling = "FLASHINFER_MLA",
+             .description = "FlashInfer's native kernels; decode on tensor cores from a GQA ratio of 4",
+             .families = {"sm80", "simt"}});
   add({.name = "FLASHINFER",
        .version = "TRTLLM",
        .capability =
@@ -120,7 +119,7 @@ std::vector<BackendInfo> make_rows() {
                                   .graph = GraphSupport::uniform_batch,
                                   .min_compute_capability = 80}),
              .mla_sibling = "FLASH_ATTN_MLA",
-             .description = "FlashAttention 2: the portable one, every GPU from Ampere on",
+             .description = "FlashAttention 2, for Ampere and later GPUs",
              .families = {"sm80"}});
   add_built({.name = "FLASH_ATTN",
              .aliases = {"fa3"},
@@ -132,7 +131,7 @@ std::vector<BackendInfo> make_rows() {
                                                    .min_compute_capability = 90,
                                                    .max_compute_capability = 99})),
              .mla_sibling = "FLASH_ATTN_MLA",
-             .description = "FlashAttention 3: Hopper's",
+             .description = "FlashAttention 3, for Hopper",
              .families = {"sm90"}},
             sm90_capability);
   add({.name = "FLASH_ATTN",
@@ -144,7 +143,7 @@ std::vector<BackendInfo> make_rows() {
                                                                .min_compute_capability = 100})),
        .absent = kNoBlackwell,
        .mla_sibling = "FLASH_ATTN_MLA",
-       .description = "FlashAttention 4: Blackwell's",
+       .description = "FlashAttention 4, for Blackwell",
        .supports_combination = check_fa4});
   add_built({.name = "FLASH_ATTN_DIFFKV",
              .capability = cuda({.dtypes = kHalf,
@@ -153,7 +152,7 @@ std::vector<BackendInfo> make_rows() {
                                  .head_dims = any,
                                  .types = kDecoder,
                                  .features = {dcp}}),
-             .description = "FlashAttention where heads of K and V differ in size",
+             .description = "FlashAttention with different head sizes of K and V",
              .families = {"sm80"}});
   add({.name = "FLEX_ATTENTION",
        .aliases = {"flex_attention", "flex"},
@@ -163,7 +162,7 @@ std::vector<BackendInfo> make_rows() {
                            .head_dims = any,
                            .types = {AttentionType::decoder, AttentionType::encoder_only},
                            .features = {spans, non_causal}}),
-       .description = "Masks as programs: any of them, at some cost"});
+       .description = "Programmable masks; slower than fixed masks"});
   add_built({.name = "TREE_ATTN",
              .capability = cuda({.dtypes = kHalf,
                                  .kv_dtypes = kKvAuto,
@@ -172,7 +171,7 @@ std::vector<BackendInfo> make_rows() {
                                  .types = kDecoder,
                                  .features = {verify, tree_mask},
                                  .unstated = {non_causal}}),
-             .description = "Trees of drafts in speculative decoding",
+             .description = "Tree attention for speculative decoding",
              .families = {"sm80"}});
   Capability triton = {.dtypes = kFloats,
                        .kv_dtypes = kv_fp8,
@@ -185,7 +184,7 @@ std::vector<BackendInfo> make_rows() {
                           .aliases = {"triton"},
                           .capability = cuda(triton),
                           .mla_sibling = "TRITON_MLA",
-                          .description = "Portable kernels: every GPU, sinks and multimodal spans included",
+                          .description = "Portable kernels for every GPU, with sinks and multimodal spans",
                           .families = {"portable"}},
                          [](Capability& c) { c = portable_capability(); }));
   out.back().check_kernels = check_cuda_kernels;
@@ -196,11 +195,11 @@ std::vector<BackendInfo> make_rows() {
        .capability = vllm(triton),
        .absent = kNoRocm,
        .mla_sibling = "TRITON_MLA",
-       .description = "The same on AMD's GPUs"});
+       .description = "Portable kernels for AMD GPUs"});
   add({.name = "TRITON_ATTN_DIFFKV",
        .capability = cuda(
            {.dtypes = kHalf, .kv_dtypes = kKvBf16, .page_sizes = any, .head_dims = any, .types = kDecoder}),
-       .description = "Portable kernels where heads of K and V differ in size"});
+       .description = "Portable kernels with different head sizes of K and V"});
   add({.name = "TURBOQUANT",
        .capability = cuda({.dtypes = kHalf,
                            .kv_dtypes = {KvCacheDType::turboquant_k8v4, KvCacheDType::turboquant_4bit_nc,
