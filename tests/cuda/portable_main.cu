@@ -11,9 +11,7 @@ using fovea::cuda::KernelKind;
 
 static Kernel portable_kernel(const Problem& p, KernelKind kind) {
   portable::Problem q;
-  q.q = p.q == Element::f32   ? QueryType::f32
-        : p.q == Element::f16 ? QueryType::f16
-                              : QueryType::bf16;
+  q.q = p.q == Element::f32 ? QueryType::f32 : p.q == Element::f16 ? QueryType::f16 : QueryType::bf16;
   q.kv = kv_type(p.q, p.kv);
   q.head_dim = p.head_dim, q.v_head_dim = p.v_head_dim;
   const auto info = portable::select(q, kind);
