@@ -60,9 +60,9 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   if (l.error.empty() && combines_after) {
     const int64_t work_tiles = static_cast<int64_t>(max_items) * params.kv_heads.divisor;
     const auto merge = kernel.q == QueryType::f16 ? combine_kernel<__half> : combine_kernel<__nv_bfloat16>;
-    l.check(
-        queue(merge, std::min<int64_t>(work_tiles, int64_t{8} * device.multiprocessors), kCombineThreads, 0, l),
-        "launch of the combine kernel");
+    l.check(queue(merge, std::min<int64_t>(work_tiles, int64_t{8} * device.multiprocessors), kCombineThreads,
+                  0, l),
+            "launch of the combine kernel");
   }
   if (l.error.empty()) {
     if (record != nullptr) *record = {max_items > 0, combines_after};
