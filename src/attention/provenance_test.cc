@@ -109,7 +109,7 @@ TEST_F(Provenance, TheBackendOfMlaPrefill) {
   EXPECT_EQ(value_of(considered({}, {mla_spec()}), "flash_attn_version").substr(0, 2), "3 ");
 }
 
-TEST_F(Provenance, SettingsThatComeToNothingAreToldOf) {
+TEST_F(Provenance, SettingsWithNoEffectAreReported) {
   EXPECT_THAT(considered({.backend = "fi", .flash_attn_version = 2}).warnings,
               ElementsAre("AttentionConfig::flash_attn_version has no effect: no phase uses FLASH_ATTN"));
   EXPECT_THAT(
@@ -119,8 +119,7 @@ TEST_F(Provenance, SettingsThatComeToNothingAreToldOf) {
                   .mla_prefill_backend = "cudnn",
                   .use_prefill_decode_attention = true})
           .warnings,
-      ElementsAre("AttentionConfig::mla_prefill_backend has no effect: this model has no MLA layers that it "
-                  "could be for",
+      ElementsAre("AttentionConfig::mla_prefill_backend has no effect: this model has no MLA layers",
                   "AttentionConfig::use_trtllm_attention has no effect: no phase uses FLASHINFER",
                   "AttentionConfig::flashinfer_use_tensor_cores has no effect: no decode uses FLASHINFER",
                   "AttentionConfig::use_prefill_decode_attention has no effect: no phase uses ROCM_ATTN"));
