@@ -22,8 +22,8 @@ cudaError_t launch_all(const KernelInfo& kernel, const AttentionParams& params, 
   const Launch l{kernel, params, work_tiles, multiprocessors, has_programmatic_launch(major), stream};
   found = !planted_gap(kernel) && (kernel.kv == KvType::same ? launch16(l, code) : launch8(l, code));
   if (!found || code != cudaSuccess || params.partial_out == nullptr) return code;
-  const auto merge = kernel.q == QueryType::f16 ? combine_kernel<__half> : combine_kernel<__nv_bfloat16>;
-  return l.queue(merge, int64_t{8} * multiprocessors, kCombineThreads, 0, params);
+  const auto combine = kernel.q == QueryType::f16 ? combine_kernel<__half> : combine_kernel<__nv_bfloat16>;
+  return l.queue(combine, int64_t{8} * multiprocessors, kCombineThreads, 0, params);
 }
 
 }  // namespace

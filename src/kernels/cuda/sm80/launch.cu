@@ -59,9 +59,9 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   }
   if (l.error.empty() && combines_after) {
     const int64_t work_tiles = static_cast<int64_t>(max_items) * params.kv_heads.divisor;
-    const auto merge = kernel.q == QueryType::f16 ? combine_kernel<__half> : combine_kernel<__nv_bfloat16>;
-    l.check(queue(merge, std::min<int64_t>(work_tiles, int64_t{8} * device.multiprocessors), kCombineThreads,
-                  0, l),
+    const auto combine = kernel.q == QueryType::f16 ? combine_kernel<__half> : combine_kernel<__nv_bfloat16>;
+    l.check(queue(combine, std::min<int64_t>(work_tiles, int64_t{8} * device.multiprocessors),
+                  kCombineThreads, 0, l),
             "launch of the combine kernel");
   }
   if (l.error.empty()) {

@@ -25,10 +25,10 @@ cudaError_t read(Device& d) {
   return code;
 }
 
-/// Programmatic dependent launch: the merge kernel may start while the attention kernel finishes, as it waits
-/// for the grid dependency itself.
-cudaError_t queue_merge(const Launch& l) {
-  const auto merge = l.kernel.q == QueryType::f16 ? combine_kernel<__half> : combine_kernel<__nv_bfloat16>;
+/// Programmatic dependent launch: the combine kernel may start while the attention kernel finishes, as it
+/// waits for the grid dependency itself.
+cudaError_t queue_combine(const Launch& l) {
+  const auto combine = l.kernel.q == QueryType::f16 ? combine_kernel<__half> : combine_kernel<__nv_bfloat16>;
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -39,7 +39,7 @@ cudaError_t queue_merge(const Launch& l) {
   config.stream = l.stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, merge, l.params);
+  return cudaLaunchKernelEx(&config, combine, l.params);
 }
 
 }  // namespace
@@ -55,10 +55,10 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
   p.partial_columns = kernel.v_head_dim;
   p.kv.v_gain = value_gain(p.kv, p.kv.type);
   p.kv.v_scale /= p.kv.v_gain;
-  const bool merged = kernel.fused_combine && p.arrivals != nullptr;
-  const bool merges_after = p.partial_out != nullptr && !merged;
-  // The work counter is reset by the merge kernel or, in prefill, by the prefill kernel itself.
-  if (!merges_after && kernel.kind == KernelKind::decode) p.queue = nullptr;
+  const bool combined = kernel.fused_combine && p.arrivals != nullptr;
+  const bool combines_after = p.partial_out != nullptr && !combined;
+  // The work counter is reset by the combine kernel or, in prefill, by the prefill kernel itself.
+  if (!combines_after && kernel.kind == KernelKind::decode) p.queue = nullptr;
   Device device;
   Launch l{kernel, p, max_items, 0, stream};
   l.check(read(device), "attributes of the device");
@@ -69,10 +69,10 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
                                              std::to_string(device.minor)};
   if (l.error.empty() && (planted_gap(kernel) || (!launch_prefill(l) && !launch_decode(l))))
     return Error{ErrorCode::internal, "an attention kernel that select() doesn't give"};
-  if (l.error.empty() && merges_after) l.check(queue_merge(l), "launch of the combine kernel");
+  if (l.error.empty() && combines_after) l.check(queue_combine(l), "launch of the combine kernel");
   if (l.error.empty()) {
     l.record.attention = true;
-    l.record.combine = merges_after;
+    l.record.combine = combines_after;
     if (record != nullptr) *record = l.record;
     return {};
   }

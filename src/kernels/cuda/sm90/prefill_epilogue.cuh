@@ -1,6 +1,6 @@
 #pragma once
 // Epilogue of a consumer's 64 rows: normalises, converts and stores them from registers, or stores fp32
-// partial results for the merge kernel.
+// partial results for the combine kernel.
 #include "kernels/cuda/common/finish.cuh"
 #include "kernels/cuda/sm90/prefill_softmax.cuh"
 #include "kernels/cuda/tiles/planted.cuh"
