@@ -22,6 +22,17 @@ inline AttentionSpec llama_spec() {
   return spec;
 }
 
+/// Llama 3.1 8B's.
+inline AttentionSpec llama_8b_spec() {
+  AttentionSpec spec;
+  spec.num_heads = 32;
+  spec.num_kv_heads = 8;
+  spec.head_dim = spec.v_head_dim = 128;
+  spec.scale = 0.088f;
+  spec.dtype = DType::bf16;
+  return spec;
+}
+
 inline AttentionSpec window_spec() {
   AttentionSpec spec = llama_spec();
   spec.mask.window_left = 127;

@@ -10,18 +10,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-AttentionSpec llama_8b() {
-  AttentionSpec spec;
-  spec.num_heads = 32;
-  spec.num_kv_heads = 8;
-  spec.head_dim = spec.v_head_dim = 128;
-  spec.scale = 0.088f;
-  spec.dtype = DType::bf16;
-  return spec;
-}
-
 AttentionSpec gpt_oss() {
-  AttentionSpec spec = llama_8b();
+  AttentionSpec spec = llama_8b_spec();
   spec.num_heads = 64;
   spec.head_dim = spec.v_head_dim = 64;
   spec.has_sink = true;
@@ -68,11 +58,11 @@ TEST(Builtin, AutomaticChoiceOnACpu) {
 
 TEST(Builtin, FirstChoiceByDevice) {
   for (const char* device : {"sm80", "sm120"})
-    EXPECT_EQ(choice(device, llama_8b()), "FLASH_ATTN (FA2),FLASH_ATTN (FA2)") << device;
-  EXPECT_EQ(choice("sm90", llama_8b()), "FLASH_ATTN (FA3),FLASH_ATTN (FA3)");
-  EXPECT_EQ(choice("sm100", llama_8b()), "FLASHINFER (Native),FLASHINFER (Native)");
+    EXPECT_EQ(choice(device, llama_8b_spec()), "FLASH_ATTN (FA2),FLASH_ATTN (FA2)") << device;
+  EXPECT_EQ(choice("sm90", llama_8b_spec()), "FLASH_ATTN (FA3),FLASH_ATTN (FA3)");
+  EXPECT_EQ(choice("sm100", llama_8b_spec()), "FLASHINFER (Native),FLASHINFER (Native)");
   EXPECT_EQ(choice("sm100", gpt_oss()), "FLASHINFER (Native),FLASHINFER (Native)");
-  EXPECT_EQ(choice("rocm", llama_8b()), "ROCM_ATTN,ROCM_ATTN");
+  EXPECT_EQ(choice("rocm", llama_8b_spec()), "ROCM_ATTN,ROCM_ATTN");
   EXPECT_EQ(choice("sm90", mla_spec()), "FLASH_ATTN,FLASH_ATTN_MLA");
   EXPECT_EQ(choice("sm100", mla_spec()), "TRTLLM_RAGGED,FLASHINFER_MLA");
   EXPECT_EQ(choice("sm90", deepseek_sparse()), "FLASHMLA_SPARSE,FLASHMLA_SPARSE");
@@ -86,7 +76,7 @@ std::string value_of(const Selection& s, std::string_view key) {
 }
 
 TEST(Builtin, ABuiltVersionStandsInForOneThatIsNotAndSaysSo) {
-  const Selection automatic = on("sm100", llama_8b());
+  const Selection automatic = on("sm100", llama_8b_spec());
   const PhaseSelection& decode = automatic.kinds.at(0).decode;
   EXPECT_EQ(decode.candidates.at(0).backend->label(), "FLASHINFER (TRTLLM)");
   EXPECT_THAT(decode.candidates.at(0).reasons.at(0).text, HasSubstr("not in this build: "));
@@ -95,44 +85,45 @@ TEST(Builtin, ABuiltVersionStandsInForOneThatIsNotAndSaysSo) {
   EXPECT_EQ(value_of(automatic, "use_trtllm_attention"), "0 from FLASHINFER (TRTLLM) is not in this build");
 
   for (const char* name : {"FLASHINFER", "fi"}) {
-    const Selection named = on("sm100", llama_8b(), {.backend = name});
+    const Selection named = on("sm100", llama_8b_spec(), {.backend = name});
     const std::string why = " (given: AttentionConfig::backend " + std::string(name) +
                             ", FLASHINFER (TRTLLM) is not in this build)";
     EXPECT_EQ(explain(named), "prefill: FLASHINFER (Native)" + why + "\ndecode: FLASHINFER (Native)" + why);
   }
-  EXPECT_THAT(refusal("sm100", llama_8b(), {.backend = "fa4"}), HasSubstr("['not in this build: "));
+  EXPECT_THAT(refusal("sm100", llama_8b_spec(), {.backend = "fa4"}), HasSubstr("['not in this build: "));
 }
 
 TEST(Builtin, FlashAttentionOnHopperIsVersion3UnlessItIsPinned) {
   const std::string second = "FLASH_ATTN (FA2),FLASH_ATTN (FA2)", third = "FLASH_ATTN (FA3),FLASH_ATTN (FA3)";
   for (const char* name : {"auto", "FLASH_ATTN", "fa", "fa3"})
-    EXPECT_EQ(choice("sm90", llama_8b(), {.backend = name}), third) << name;
-  EXPECT_EQ(choice("sm90", llama_8b(), {.backend = "fa2"}), second);
-  EXPECT_EQ(choice("sm90", llama_8b(), {.flash_attn_version = 2}), second);
-  EXPECT_EQ(choice("sm90", llama_8b(), {.backend = "fa", .flash_attn_version = 2}), second);
-  AttentionSpec alibi = llama_8b();
+    EXPECT_EQ(choice("sm90", llama_8b_spec(), {.backend = name}), third) << name;
+  EXPECT_EQ(choice("sm90", llama_8b_spec(), {.backend = "fa2"}), second);
+  EXPECT_EQ(choice("sm90", llama_8b_spec(), {.flash_attn_version = 2}), second);
+  EXPECT_EQ(choice("sm90", llama_8b_spec(), {.backend = "fa", .flash_attn_version = 2}), second);
+  AttentionSpec alibi = llama_8b_spec();
   alibi.has_alibi = true;
   EXPECT_EQ(choice("sm90", alibi), second);
   EXPECT_THAT(refusal("sm90", alibi, {.backend = "fa3"}), HasSubstr("ALiBi"));
-  EXPECT_EQ(value_of(on("sm90", llama_8b()), "flash_attn_version"),
+  EXPECT_EQ(value_of(on("sm90", llama_8b_spec()), "flash_attn_version"),
             "3 from default: 3 on compute capability 9.x (2 with ALiBi), 2 elsewhere");
-  EXPECT_THAT(refusal("sm80", llama_8b(), {.backend = "fa3"}), HasSubstr("compute capability not supported"));
+  EXPECT_THAT(refusal("sm80", llama_8b_spec(), {.backend = "fa3"}),
+              HasSubstr("compute capability not supported"));
 }
 
 TEST(Builtin, WhichKernelsServeVersion3IsTold) {
-  const Selection plain = on("sm90", llama_8b());
+  const Selection plain = on("sm90", llama_8b_spec());
   EXPECT_EQ(value_of(plain, "full.prefill.kernels"), "sm90 from Hopper's own instructions");
   EXPECT_EQ(value_of(plain, "full.decode.kernels"),
             "sm90 from Hopper's own instructions; limits of few sequences may take sm80's");
-  AttentionSpec spans = llama_8b();
+  AttentionSpec spans = llama_8b_spec();
   spans.mask.spans = true;
   EXPECT_EQ(value_of(on("sm90", spans), "full.prefill.kernels"),
             "sm80 from the sm90 prefill kernels have no spans");
-  AttentionSpec narrow = llama_8b();
+  AttentionSpec narrow = llama_8b_spec();
   narrow.kv_dtype = KvCacheDType::fp8_e4m3;
   EXPECT_EQ(value_of(on("sm90", narrow), "full.prefill.kernels"),
             "sm80 from the sm90 prefill kernels read no KV cache of fp8_e4m3");
-  EXPECT_EQ(value_of(on("sm90", llama_8b(), {.backend = "fa2"}), "full.prefill.kernels"), "-")
+  EXPECT_EQ(value_of(on("sm90", llama_8b_spec(), {.backend = "fa2"}), "full.prefill.kernels"), "-")
       << "it has one family";
   EXPECT_THAT(explain_in_full(plain), HasSubstr("  full.decode.kernels = sm90 ("));
 }
@@ -172,20 +163,20 @@ TEST(Builtin, EveryExactNameResolvesToItself) {
     ASSERT_NE(r.find(name), nullptr) << name;
     EXPECT_EQ(r.find(name)->info->name, name);
   }
-  EXPECT_THAT(refusal("cpu", llama_8b(), {.backend = AttentionBackendEnum::CUSTOM}),
+  EXPECT_THAT(refusal("cpu", llama_8b_spec(), {.backend = AttentionBackendEnum::CUSTOM}),
               HasSubstr("must be registered before use"));
 }
 
 TEST(Builtin, AWrongDeviceAndARightOneWithoutKernels) {
   EXPECT_THAT(
-      refusal("cpu", llama_8b(), {.backend = "fa4"}),
+      refusal("cpu", llama_8b_spec(), {.backend = "fa4"}),
       AllOf(HasSubstr("Selected backend FLASH_ATTN is not valid for this configuration. Reason: ['compute "
                       "capability not supported']"),
             HasSubstr("--attention-backend CPU_ATTN: serves it here"), HasSubstr("This build has: "),
             Not(HasSubstr("not in this build"))));
   EXPECT_THAT(refusal("cpu", mla_spec(), {.backend = "FLASHMLA"}),
               HasSubstr("compute capability not supported"));
-  EXPECT_THAT(refusal("rocm", llama_8b(), {.backend = "aiter"}), HasSubstr("['not in this build: "));
+  EXPECT_THAT(refusal("rocm", llama_8b_spec(), {.backend = "aiter"}), HasSubstr("['not in this build: "));
   EXPECT_THAT(refusal("sm100", mla_spec(), {.backend = "cutlass_mla"}), HasSubstr("['not in this build: "));
 }
 
@@ -199,24 +190,24 @@ TEST(Builtin, MiniSglangsPageSizesAreServed) {
         {{.backend = "fa,fi", .page_size = 1}, fa + "," + fi},
         {{.backend = "fa", .page_size = 16}, fa + "," + fa}};
     for (const auto& [config, backends] : configs) {
-      EXPECT_EQ(choice(device, llama_8b(), config), backends) << device;
-      EXPECT_EQ(on(device, llama_8b(), config).page_size, config.page_size) << device;
+      EXPECT_EQ(choice(device, llama_8b_spec(), config), backends) << device;
+      EXPECT_EQ(on(device, llama_8b_spec(), config).page_size, config.page_size) << device;
     }
   }
-  EXPECT_THAT(refusal("sm100", llama_8b(), {.backend = "trtllm", .page_size = 1}),
+  EXPECT_THAT(refusal("sm100", llama_8b_spec(), {.backend = "trtllm", .page_size = 1}),
               HasSubstr("['block_size not supported', "));
 }
 
 TEST(Builtin, FlashInfersOwnKernelsOnBlackwellAreForTheAsking) {
   const std::string own = "FLASHINFER (Native),FLASHINFER (Native)";
-  EXPECT_EQ(choice("sm100", llama_8b(), {.backend = "FLASHINFER", .use_trtllm_attention = false}), own);
-  EXPECT_EQ(choice("sm100", llama_8b(), {.use_trtllm_attention = false}), own);
+  EXPECT_EQ(choice("sm100", llama_8b_spec(), {.backend = "FLASHINFER", .use_trtllm_attention = false}), own);
+  EXPECT_EQ(choice("sm100", llama_8b_spec(), {.use_trtllm_attention = false}), own);
   for (const char* name : {"FLASHINFER", "fi", "flashinfer"}) {
-    EXPECT_EQ(choice("sm100", llama_8b(), {.backend = name}), own) << "TRT-LLM's are not built";
-    EXPECT_EQ(choice("sm100", llama_8b(), {.backend = name, .use_trtllm_attention = true}),
+    EXPECT_EQ(choice("sm100", llama_8b_spec(), {.backend = name}), own) << "TRT-LLM's are not built";
+    EXPECT_EQ(choice("sm100", llama_8b_spec(), {.backend = name, .use_trtllm_attention = true}),
               "FLASHINFER (TRTLLM),FLASHINFER (TRTLLM)");
   }
-  EXPECT_EQ(choice("sm120", llama_8b(), {.backend = "fi"}), own);
+  EXPECT_EQ(choice("sm120", llama_8b_spec(), {.backend = "fi"}), own);
 }
 
 TEST(Builtin, WhatABackendLacksComesBeforeItsKernels) {
@@ -225,7 +216,7 @@ TEST(Builtin, WhatABackendLacksComesBeforeItsKernels) {
 }
 
 TEST(Builtin, AFixForTheDeviceNamesWhatTheOrderWouldChoose) {
-  EXPECT_THAT(refusal("sm90", llama_8b(), {.backend = "trtllm", .page_size = 16}),
+  EXPECT_THAT(refusal("sm90", llama_8b_spec(), {.backend = "trtllm", .page_size = 16}),
               HasSubstr("this one is cuda 9.0; --attention-backend FLASH_ATTN: serves it here."));
   EXPECT_THAT(
       refusal("sm80", mla_spec(), {.backend = "FLASHMLA"}),
@@ -241,7 +232,7 @@ TEST(Builtin, AFixOfACombinationIsTrueForTheDevice) {
       all += r.fix + "\n";
     return all;
   };
-  AttentionSpec mixed = llama_8b();
+  AttentionSpec mixed = llama_8b_spec();
   mixed.kv_dtype = KvCacheDType::float16;
   EXPECT_THAT(fixes("sm90", mixed, "fa2"), HasSubstr("--kv-cache-dtype auto"));
   EXPECT_THAT(fixes("sm80", mla_spec(), "FLASH_ATTN_MLA"),
@@ -249,13 +240,13 @@ TEST(Builtin, AFixOfACombinationIsTrueForTheDevice) {
 }
 
 TEST(Builtin, TheErrorOfAnAutomaticChoiceHasEveryAttentionOfAKind) {
-  AttentionSpec two[] = {llama_8b(), llama_8b()};
+  AttentionSpec two[] = {llama_8b_spec(), llama_8b_spec()};
   two[1].head_dim = two[1].v_head_dim = 512;
   const auto s = select({}, two, *parse_device("rocm"), project_backends());
   ASSERT_FALSE(s);
   EXPECT_THAT(s.error().message, AllOf(HasSubstr("with AttentionSelectorConfig(head_size=128, "),
                                        HasSubstr(" and AttentionSelectorConfig(head_size=512, ")));
-  EXPECT_THAT(refusal("rocm", llama_8b(), {}), Not(HasSubstr(" and AttentionSelectorConfig")));
+  EXPECT_THAT(refusal("rocm", llama_8b_spec(), {}), Not(HasSubstr(" and AttentionSelectorConfig")));
 }
 
 TEST(Builtin, ASilentDocumentIsNoYes) {
@@ -265,7 +256,7 @@ TEST(Builtin, ASilentDocumentIsNoYes) {
   EXPECT_THAT(decode.unstated, ::testing::ElementsAre("attention sinks"));
   EXPECT_THAT(explain(wave), HasSubstr("WAVE if it were built, although its documentation does not state: "
                                        "attention sinks"));
-  AttentionSpec spans = llama_8b();
+  AttentionSpec spans = llama_8b_spec();
   spans.mask.spans = true;
   spans.dtype = DType::f32;
   for (std::string_view device : device_names())
@@ -280,9 +271,9 @@ TEST(Builtin, ASilentDocumentIsNoYes) {
 }
 
 TEST(Builtin, LinearLayersHaveBackendsOfTheirOwn) {
-  AttentionSpec linear = llama_8b();
+  AttentionSpec linear = llama_8b_spec();
   linear.linear = LinearAttention::gated_delta;
-  const std::vector<AttentionSpec> hybrid = {llama_8b(), linear};
+  const std::vector<AttentionSpec> hybrid = {llama_8b_spec(), linear};
   const auto considered = [&](const char* device, const AttentionConfig& config) {
     return consider(config, hybrid, *parse_device(device), project_backends());
   };
@@ -304,7 +295,7 @@ TEST(Builtin, LinearLayersHaveBackendsOfTheirOwn) {
   ASSERT_TRUE(other.ok());
   EXPECT_THAT(other->kinds[1].decode.error.message,
               HasSubstr("'linear attention (gated delta rule) not supported'"));
-  EXPECT_THAT(refusal("sm90", llama_8b(), {.backend = "GDN_ATTN"}),
+  EXPECT_THAT(refusal("sm90", llama_8b_spec(), {.backend = "GDN_ATTN"}),
               HasSubstr("['softmax attention not supported', "));
   EXPECT_THAT(refusal("cpu", linear, {}),
               HasSubstr("CPU_ATTN: ['linear attention (gated delta rule) not supp"));
@@ -331,19 +322,19 @@ TEST(Builtin, NamesAreTakenInAnyLetterCase) {
 }
 
 TEST(Builtin, AFixGoesTogetherWithWhatIsSet) {
-  EXPECT_THAT(refusal("sm80", llama_8b(), {.backend = "fa3"}),
+  EXPECT_THAT(refusal("sm80", llama_8b_spec(), {.backend = "fa3"}),
               AllOf(HasSubstr("--attention-backend FLASH_ATTN: serves it here"),
                     Not(HasSubstr("-ac.flash_attn_version"))));
-  EXPECT_THAT(refusal("sm80", llama_8b(), {.decode_backend = "fa3"}),
+  EXPECT_THAT(refusal("sm80", llama_8b_spec(), {.decode_backend = "fa3"}),
               HasSubstr("--decode-attention-backend FLASH_ATTN: serves it here"));
-  EXPECT_THAT(refusal("sm80", llama_8b(), {.backend = "prefill=fa2,decode=fa3"}),
+  EXPECT_THAT(refusal("sm80", llama_8b_spec(), {.backend = "prefill=fa2,decode=fa3"}),
               HasSubstr("--attention-backend prefill=fa2,decode=FLASH_ATTN: serves it here"));
   AttentionSpec cpu = llama_spec();
   EXPECT_THAT(refusal("cpu", cpu, {.backend = "fa", .page_size = 7}),
               AllOf(HasSubstr("--attention-backend CPU_ATTN: serves it here"), Not(HasSubstr("--dtype")),
                     Not(HasSubstr("--page-size"))));
-  const auto s = consider({.backend = "fi", .page_size = 1}, std::vector{llama_8b()}, *parse_device("sm100"),
-                          builtin_backends());
+  const auto s = consider({.backend = "fi", .page_size = 1}, std::vector{llama_8b_spec()},
+                          *parse_device("sm100"), builtin_backends());
   ASSERT_TRUE(s.ok());
   const PhaseSelection& decode = s->kinds[0].decode;
   EXPECT_EQ((decode.backend != nullptr ? decode.backend : decode.if_built)->label(), "FLASHINFER (Native)");
@@ -381,7 +372,7 @@ TEST(Builtin, NamesOfThreeEngines) {
 
 TEST(Builtin, AProgramWithoutCudaNamesWhatItsCudaBackendsNeed) {
   if (cuda_built()) GTEST_SKIP() << "SKIPPED: this program has CUDA";
-  const auto s = select({.backend = "fa"}, llama_8b(), *parse_device("sm80"), builtin_backends());
+  const auto s = select({.backend = "fa"}, llama_8b_spec(), *parse_device("sm80"), builtin_backends());
   ASSERT_FALSE(s);
   EXPECT_THAT(s.error().message,
               HasSubstr("['not in this build: this program was built without CUDA; build it with "
@@ -392,7 +383,8 @@ TEST(Builtin, AProgramWithoutCudaNamesWhatItsCudaBackendsNeed) {
 
 TEST(Builtin, EveryRefusalHasAFixAndOneLine) {
   for (std::string_view device : device_names())
-    for (const AttentionSpec& spec : {llama_8b(), gpt_oss(), mla_spec(), deepseek_sparse(), encoder_spec()})
+    for (const AttentionSpec& spec :
+         {llama_8b_spec(), gpt_oss(), mla_spec(), deepseek_sparse(), encoder_spec()})
       for (const auto& entry : project_backends().entries()) {
         const Selection s =
             on(std::string(device).c_str(), spec, {.backend = BackendName(std::string(entry.info->name))});

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <sstream>
 
+#include "attention/select_test_support.h"
 #include "base/same_name.h"
 #include "builtin/project_backends.h"
 #include "fovea/attention.h"
@@ -158,19 +159,10 @@ class Fixes {
   const BackendRegistry& registry_;
 };
 
-AttentionSpec llama() {
-  AttentionSpec spec;
-  spec.num_heads = 32;
-  spec.num_kv_heads = 8;
-  spec.head_dim = spec.v_head_dim = 128;
-  spec.scale = 0.088f;
-  spec.dtype = DType::bf16;
-  return spec;
-}
-
 std::vector<std::vector<AttentionSpec>> models() {
-  AttentionSpec window = llama(), sink = llama(), alibi = llama(), fp8 = llama(), odd = llama(),
-                packed = llama(), encoder = llama(), mla = llama(), linear = llama();
+  AttentionSpec window = llama_8b_spec(), sink = llama_8b_spec(), alibi = llama_8b_spec(),
+                fp8 = llama_8b_spec(), odd = llama_8b_spec(), packed = llama_8b_spec(),
+                encoder = llama_8b_spec(), mla = llama_8b_spec(), linear = llama_8b_spec();
   window.mask.window_left = 1023;
   sink.has_sink = true;
   sink.head_dim = sink.v_head_dim = 64;
@@ -190,10 +182,10 @@ std::vector<std::vector<AttentionSpec>> models() {
   mla.mla_rope_head_dim = 64;
   mla.mla_v_head_dim = 128;
   linear.linear = LinearAttention::gated_delta;
-  AttentionSpec cpu = llama();
+  AttentionSpec cpu = llama_8b_spec();
   cpu.dtype = DType::f32;
-  return {{llama()}, {cpu},    {llama(), window}, {sink}, {alibi},          {fp8},
-          {odd},     {packed}, {encoder},         {mla},  {llama(), linear}};
+  return {{llama_8b_spec()}, {cpu}, {llama_8b_spec(), window}, {sink}, {alibi}, {fp8}, {odd}, {packed},
+          {encoder},         {mla}, {llama_8b_spec(), linear}};
 }
 
 std::vector<AttentionConfig> settings() {

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "attention/select_test_support.h"
 #include "builtin/project_backends.h"
 #include "fovea/attention.h"
 #include "launch/attention_keys.h"
@@ -13,16 +14,6 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::StartsWith;
-
-AttentionSpec llama() {
-  AttentionSpec spec;
-  spec.num_heads = 32;
-  spec.num_kv_heads = 8;
-  spec.head_dim = spec.v_head_dim = 128;
-  spec.scale = 0.088f;
-  spec.dtype = DType::bf16;
-  return spec;
-}
 
 AttentionSpec deepseek() {
   AttentionSpec spec;
@@ -43,7 +34,7 @@ AttentionSpec deepseek() {
 struct Case {
   std::string value;
   std::string device;
-  AttentionSpec spec = llama();
+  AttentionSpec spec = llama_8b_spec();
   AttentionConfig beside = {};
 };
 
@@ -56,12 +47,12 @@ const std::map<std::string_view, Case>& cases() {
       {"page_size", {"48", "sm90"}},
       {"allow_page_override", {"1", "sm90", deepseek(), {.backend = "FLASHMLA", .page_size = 7}}},
       {"flash_attn_version", {"2", "sm90"}},
-      {"use_trtllm_attention", {"1", "sm80", llama(), {.backend = "FLASHINFER"}}},
-      {"flashinfer_use_tensor_cores", {"0", "sm90", llama(), {.backend = "FLASHINFER"}}},
+      {"use_trtllm_attention", {"1", "sm80", llama_8b_spec(), {.backend = "FLASHINFER"}}},
+      {"flashinfer_use_tensor_cores", {"0", "sm90", llama_8b_spec(), {.backend = "FLASHINFER"}}},
       {"mla_prefill_backend", {"CUDNN", "sm100", deepseek()}},
       {"use_prefill_decode_attention", {"1", "rocm"}},
       {"use_non_causal", {"1", "cpu"}},
-      {"batch_invariant", {"1", "sm100", llama(), {.backend = "TRTLLM_MHA"}}},
+      {"batch_invariant", {"1", "sm100", llama_8b_spec(), {.backend = "TRTLLM_MHA"}}},
       {"use_trtllm_ragged_deepseek_prefill", {"0", "sm100", deepseek()}},
       {"disable_flashinfer_prefill", {"0", "sm100", deepseek()}},
       {"use_cudnn_prefill", {"1", "sm100", deepseek()}},
