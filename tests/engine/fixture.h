@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <latch>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -59,15 +60,30 @@ inline OutputSink collect(std::shared_ptr<Answer> answer) {
   };
 }
 
-/// Submits all at once and waits for all.
-inline std::vector<Answer> run_all(Engine& engine, const std::vector<GenerateRequest>& requests) {
-  std::vector<std::shared_ptr<Answer>> answers;
-  for (const GenerateRequest& request : requests) {
-    answers.push_back(std::make_shared<Answer>());
-    const auto id = engine.submit(request, collect(answers.back()));
+/// Submits all and waits for all; `sink_of(i)` makes request i's sink. The engine's thread is held in the
+/// first request's first step until all are submitted, so that how they meet does not depend on the machine's
+/// load.
+template <typename SinkOf>
+void run_together(Engine& engine, const std::vector<GenerateRequest>& requests, const SinkOf& sink_of) {
+  const auto submitted = std::make_shared<std::latch>(1);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    GenerateRequest request = requests[i];
+    if (i == 0)
+      request.on_start = [submitted, then = request.on_start] {
+        submitted->wait();
+        if (then) then();
+      };
+    const auto id = engine.submit(std::move(request), sink_of(i));
     if (!id) ADD_FAILURE() << id.error().message;
   }
+  submitted->count_down();
   engine.wait_idle();
+}
+
+inline std::vector<Answer> run_all(Engine& engine, const std::vector<GenerateRequest>& requests) {
+  std::vector<std::shared_ptr<Answer>> answers;
+  run_together(engine, requests,
+               [&](size_t) { return collect(answers.emplace_back(std::make_shared<Answer>())); });
   std::vector<Answer> out;
   for (const auto& answer : answers)
     out.push_back(*answer);

@@ -43,12 +43,9 @@ OutputSink collect(std::shared_ptr<Choices> out, int n) {
 
 std::vector<Choices> run_requests(Engine& engine, const std::vector<GenerateRequest>& requests) {
   std::vector<std::shared_ptr<Choices>> all;
-  for (const GenerateRequest& request : requests) {
-    all.push_back(std::make_shared<Choices>());
-    const auto id = engine.submit(request, collect(all.back(), request.sampling.n));
-    if (!id) ADD_FAILURE() << id.error().message;
-  }
-  engine.wait_idle();
+  test::run_together(engine, requests, [&](size_t i) {
+    return collect(all.emplace_back(std::make_shared<Choices>()), requests[i].sampling.n);
+  });
   std::vector<Choices> out;
   for (const auto& choices : all)
     out.push_back(*choices);
