@@ -57,12 +57,19 @@ void check_width(Fields& f, const Heads& h) {
                              ", times a head's size may be at most " + std::to_string(kMaxHeadDims));
 }
 
-Heads read_heads(Fields& f) {
+Heads read_heads(TextPart& part) {
+  Fields& f = part.fields;
   Heads h;
   h.layers = read_layer_count(f);
-  h.heads = f.small(present(f, {"num_attention_heads", "n_head", "n_heads", "num_heads"}), 1, kMaxHeads);
-  h.kv_heads = read_kv_heads(f, h.heads);
-  h.dim = read_head_dim(f, h.heads);
+  if (const auto& own = part.heads) {
+    h.heads = own->num_heads;
+    h.kv_heads = own->num_kv_heads;
+    h.dim = own->head_dim;
+  } else {
+    h.heads = f.small(present(f, {"num_attention_heads", "n_head", "n_heads", "num_heads"}), 1, kMaxHeads);
+    h.kv_heads = read_kv_heads(f, h.heads);
+    h.dim = read_head_dim(f, h.heads);
+  }
   h.v_dim = f.small("v_head_dim", 1, kMaxDim, h.dim);
   check_width(f, h);
   return h;
@@ -130,6 +137,7 @@ void add_others(TextPart& part, const LayerPlan& plan, const Heads& heads) {
 
 /// The factor of q.k; Gemma 4 and 3n and GPT-Neo have norms or weights instead.
 float read_scale(TextPart& part, float usual) {
+  if (part.heads) return part.heads->scale;
   Fields& f = part.fields;
   if (f.find("query_pre_attn_scalar"))
     return static_cast<float>(1.0 / std::sqrt(f.number("query_pre_attn_scalar", 1e-6, 1e6)));
@@ -138,7 +146,9 @@ float read_scale(TextPart& part, float usual) {
   return usual;
 }
 
-float read_cap(Fields& f) {
+float read_cap(TextPart& part) {
+  if (part.heads) return part.heads->softcap;
+  Fields& f = part.fields;
   const char* key = present(f, {"attn_logit_softcapping", "attn_logit_softcap"});
   return f.find(key) ? static_cast<float>(f.number(key, 0, 1e4)) : 0.0f;
 }
@@ -153,8 +163,8 @@ bool has_alibi(TextPart& part, int hidden_size) {
 bool is_encoder(const TextPart& part) {
   const std::string_view type = part.type;
   return type.find("bert") != type.npos || type.find("deberta") != type.npos ||
-         one_of(type, {"electra", "mpnet", "esm", "ernie", "xlm-roberta", "camembert", "new", "gte", "xlm",
-                       "longformer", "layoutlm", "layoutlmv3", "vit", "dinov2", "dinov3_vit"}) ||
+         one_of(type, {"electra", "mpnet", "esm", "ernie", "new", "gte", "xlm", "longformer", "layoutlm",
+                       "layoutlmv3", "vit", "dinov2", "dinov3_vit"}) ||
          part.out.architecture.ends_with("ForMaskedLM");
 }
 
@@ -223,7 +233,7 @@ int read_shared_layers(Fields& f, int layers) {
 /// Reads layers of one softmax attention each, with any mask.
 void read_layers(TextPart& part) {
   Fields& f = part.fields;
-  const Heads heads = read_heads(f);
+  const Heads heads = read_heads(part);
   const int window = read_window(f);
   LayerPlan plan = read_layer_plan(f, part.type, heads.layers, window);
   if (one_of(part.type, {"gemma4_text"}) && plan.layers.back() == LayerSort::sliding)
@@ -233,7 +243,8 @@ void read_layers(TextPart& part) {
   const int shared = read_shared_layers(f, heads.layers);
   const bool mutual = sees_both_ways(f), encoder = mutual || is_encoder(part);
   const bool alibi = has_alibi(part, f.find("hidden_size") ? f.small("hidden_size", 1, 1 << 22) : 0);
-  const float softcap = read_cap(f);
+  const float softcap = read_cap(part);
+  const bool all_sinks = part.heads && part.heads->has_sink;
   const bool full_sink = f.boolean("add_full_attention_sink_bias", false);
   const bool sliding_sink = f.boolean("add_swa_attention_sink_bias", part.type == "mimo_v2_flash");
   if (!f.ok()) return;
@@ -245,7 +256,7 @@ void read_layers(TextPart& part) {
     spec.softcap = softcap;
     spec.has_alibi = alibi;
     spec.mask.spans = part.spans || spans_images(f);
-    spec.has_sink = part.type == "gpt_oss" || (sort == LayerSort::sliding ? sliding_sink : full_sink);
+    spec.has_sink = all_sinks || (sort == LayerSort::sliding ? sliding_sink : full_sink);
     if (sort == LayerSort::sliding)
       spec.mask.window_left = local > 0 ? local / 2 : mutual ? window / 2 : window - 1;
     if (sort == LayerSort::sliding && spec.mask.window_left < 0) {
@@ -365,7 +376,7 @@ void read_encoder_decoder(TextPart& part) {
 /// T5: scores aren't scaled and have a learned bias by distance.
 void read_t5(TextPart& part) {
   Fields& f = part.fields;
-  Heads heads = read_heads(f);
+  const Heads heads = read_heads(part);
   const int decoders = f.small("num_decoder_layers", 1, kMaxLayers, heads.layers);
   if (!f.ok()) return;
   AttentionSpec spec = spec_of(heads, part.out.dtype);
@@ -409,18 +420,11 @@ void note_no_attention(TextPart& part) {
   part.out.notes.push_back("no layer has softmax attention: there is nothing to choose a backend for");
 }
 
-/// Types whose fields have the meaning that read_layers() assumes.
+/// Types without a Family whose fields have the meaning that read_layers() assumes.
 constexpr std::string_view kPlainTypes[] = {
-    "llama",
-    "llama4_text",
-    "mistral",
     "ministral",
     "mistral3",
-    "mixtral",
-    "qwen2",
     "qwen2_moe",
-    "qwen3",
-    "qwen3_moe",
     "qwen2_vl",
     "qwen2_vl_text",
     "qwen2_5_vl",
@@ -431,20 +435,14 @@ constexpr std::string_view kPlainTypes[] = {
     "qwen3_next",
     "qwen3_5_text",
     "qwen3_5_moe_text",
-    "gpt_oss",
     "gemma",
-    "gemma2",
-    "gemma3_text",
     "gemma3n_text",
     "gemma4_text",
-    "granite",
     "granitemoe",
     "granitemoehybrid",
     "olmo",
-    "olmo2",
     "olmo3",
     "phi",
-    "phi3",
     "phimoe",
     "starcoder2",
     "gpt_bigcode",
@@ -482,11 +480,6 @@ constexpr std::string_view kPlainTypes[] = {
     "smollm3",
     "seed_oss",
     "mllama_text_model",
-    "bert",
-    "roberta",
-    "xlm-roberta",
-    "camembert",
-    "distilbert",
     "albert",
     "electra",
     "mpnet",
@@ -509,7 +502,7 @@ void read_attention_fields(TextPart& part) {
   if (f.find("decoder_layers") && f.find("encoder_layers")) return read_encoder_decoder(part);
   if (one_of(type, {"mpt", "dbrx"})) return read_attn_config(part);
   if (one_of(type, {"mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm"})) return note_no_attention(part);
-  if (std::ranges::find(kPlainTypes, type) == std::end(kPlainTypes))
+  if (!part.heads && std::ranges::find(kPlainTypes, type) == std::end(kPlainTypes))
     part.out.notes.push_back((type.empty() ? "the file names no model_type"
                                            : "model_type \"" + printable(type) + "\" isn't known") +
                              std::string(": its layers were read by the usual names of the fields"));

@@ -1,5 +1,7 @@
 #pragma once
-// Reads config.json's attention fields of models without a Family.
+// Reads config.json's attention fields where no Family does: models without one, and layers that theirs does
+// not have.
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,8 @@ struct TextPart {
   Fields& fields;
   std::string type;    ///< its model_type
   bool spans = false;  ///< tokens of one image attend to each other bidirectionally
+  /// Heads, their size, scale, cap and sinks where a Family has read them, which has other masks.
+  std::optional<AttentionSpec> heads;
   AttentionShapes& out;
 };
 

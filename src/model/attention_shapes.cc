@@ -44,19 +44,13 @@ std::string name_of_file(const std::string& path) {
   return std::filesystem::is_regular_file(path, ignored) ? path : "";
 }
 
-const Family* family_of_type(std::string_view model_type) {
-  for (const Family* family : families())
-    if (family->model_type == model_type) return family;
-  return nullptr;
-}
-
 std::string first_architecture(Fields& fields) {
   const Json* names = fields.find("architectures");
   if (!names || !names->is_array() || names->empty() || !names->front().is_string()) return "";
   return names->front().get<std::string>();
 }
 
-/// Adds the specs of a model that has a Family, in the model's dtype.
+/// Adds the layers that the engine runs for this config, in the model's dtype.
 void add_config(AttentionShapes& out, const ModelConfig& config, bool spans) {
   for (AttentionSpec spec : attention_specs(config)) {
     spec.dtype = out.dtype;
@@ -77,6 +71,29 @@ bool has_spans(Fields& whole, const std::string& text_type) {
   const std::string type = whole.string("model_type", "");
   if (type == "paligemma" || type == "molmo2") return true;
   return type == "gemma3" && text_type == "gemma3_text";
+}
+
+Status unless_unsupported(Status status) {
+  return !status && status.error().code == ErrorCode::unsupported ? Status() : status;
+}
+
+/// Adds the layers of `part`, of `family`'s type, even if the engine refuses other settings. False if the
+/// family has no such layers: then only their heads are read as its own, as part.heads.
+Result<bool> add_family(const Family& family, TextPart& part, const Json& text) {
+  ModelConfig config;
+  config.kind = family.kind;
+  Status layers, rest;
+  Fields layer_fields(text, part.fields.file(), layers), other_fields(text, part.fields.file(), rest);
+  family.read_attention(layer_fields, config);
+  FOVEA_RETURN_IF_ERROR(unless_unsupported(layers));
+  const bool known = layers.ok();
+  if (known)
+    add_config(part.out, config, part.spans);
+  else
+    part.heads = attention_specs(config).front();
+  family.configure(other_fields, config);
+  FOVEA_RETURN_IF_ERROR(unless_unsupported(rest));
+  return known;
 }
 
 /// Reads the layers of the language model part.
@@ -110,18 +127,10 @@ Status read_text(Fields& whole, const Json& root, AttentionShapes& out) {
     }
   Status status;
   Fields fields(text, out.file + where, status);
-  TextPart part{fields, type, has_spans(whole, type), out};
-  if (const Family* family = family_of_type(type)) {
-    ModelConfig config;
-    config.kind = family->kind;
-    Status problem;
-    Fields checked(text, out.file + where, problem);
-    family->configure(checked, config);
-    if (problem.ok()) {
-      add_config(out, config, part.spans);
-      return {};
-    }
-    if (problem.error().code != ErrorCode::unsupported) return problem;
+  TextPart part{fields, type, has_spans(whole, type), {}, out};
+  if (const Family* family = find_family_of_type(type)) {
+    FOVEA_TRY(added, add_family(*family, part, text));
+    if (added) return {};
   }
   read_attention_fields(part);
   return status;

@@ -83,6 +83,51 @@ TEST(AttentionShapes, AnArchitectureOfTheEngineWithSettingsThatItRefuses) {
   EXPECT_THAT(lines(s), ElementsAre("2 x full 4/4 d16"));
 }
 
+// What the file omits has the family's defaults, as it has for the engine.
+TEST(AttentionShapes, ARefusedSettingLeavesTheFamilysLayers) {
+  const std::string sizes = R"("vocab_size":128,"hidden_size":64,"intermediate_size":96,"num_hidden_layers":4,
+    "num_attention_heads":4,"num_key_value_heads":2,"max_position_embeddings":512)";
+  const AttentionShapes gemma = shapes_of(R"({"architectures":["Gemma2ForCausalLM"],"model_type":"gemma2",
+    "hidden_activation":"quick_gelu",)" + sizes +
+                                          "}");
+  EXPECT_THAT(gemma.why_not, HasSubstr("hidden_activation is \"quick_gelu\""));
+  EXPECT_THAT(lines(gemma),
+              ElementsAre("2 x sliding_window 4/2 d256 left 4095 cap 50", "2 x full 4/2 d256 cap 50"));
+  EXPECT_EQ(gemma.specs[0].scale, 0.0625f);
+  EXPECT_THAT(
+      lines(R"({"architectures":["Llama4ForCausalLM"],"model_type":"llama4_text","num_local_experts":2,
+    "rope_scaling":{"type":"dynamic"},)" +
+            sizes + "}"),
+      ElementsAre("3 x chunked_local 4/2 d128 chunk 8192", "1 x full 4/2 d128"));
+  EXPECT_EQ(
+      refusal(R"({"architectures":["NovelModel"],"model_type":"gemma2","rms_norm_eps":-1,)" + sizes + "}"),
+      "m/config.json: rms_norm_eps is -1; a number from 0.0 to 1.0 is needed");
+}
+
+TEST(AttentionShapes, LayersThatAFamilyLacksKeepItsHeads) {
+  const std::string sizes = R"("vocab_size":128,"hidden_size":64,"intermediate_size":96,"num_hidden_layers":2,
+    "num_attention_heads":4,"num_key_value_heads":2,"max_position_embeddings":512,)";
+  const std::string linear = R"("layer_types":["linear_attention","full_attention"]})";
+  const AttentionShapes oss = shapes_of(R"({"model_type":"gpt_oss","num_local_experts":4,"rope_scaling":{
+    "type":"yarn","factor":32},)" + sizes +
+                                        linear);
+  EXPECT_THAT(lines(oss), ElementsAre("1 x full 4/2 d64 sink"));
+  EXPECT_EQ(oss.other_layers, 1);
+  EXPECT_THAT(lines(R"({"model_type":"qwen3",)" + sizes + linear), ElementsAre("1 x full 4/2 d128"));
+  const AttentionShapes both_ways =
+      shapes_of(R"({"model_type":"gemma3_text","use_bidirectional_attention":true,"sliding_window":8,)" +
+                sizes + R"("layer_types":["sliding_attention","full_attention"]})");
+  EXPECT_THAT(lines(both_ways), ElementsAre("1 x encoder 4/2 d256 left 4 right 4 encoder_only non-causal",
+                                            "1 x encoder 4/2 d256 encoder_only non-causal"));
+  EXPECT_EQ(both_ways.specs[0].scale, 0.0625f);
+  EXPECT_THAT(both_ways.notes, IsEmpty());
+  EXPECT_THAT(
+      lines(R"({"architectures":["JinaBertModel"],"model_type":"bert","position_embedding_type":"alibi",
+    "vocab_size":128,"hidden_size":64,"intermediate_size":96,"num_hidden_layers":2,"num_attention_heads":4,
+    "max_position_embeddings":512})"),
+      ElementsAre("2 x encoder 4/4 d16 alibi encoder_only non-causal"));
+}
+
 constexpr char kDeepseek[] = R"("num_hidden_layers":61,"num_attention_heads":128,"num_key_value_heads":128,
     "hidden_size":7168,"kv_lora_rank":512,"qk_nope_head_dim":128,"qk_rope_head_dim":64,"v_head_dim":128,
     "torch_dtype":"bfloat16","rope_scaling":{"type":"yarn","factor":40,"mscale":1.0,"mscale_all_dim":1.0})";

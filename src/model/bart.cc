@@ -11,7 +11,7 @@ namespace {
 constexpr int kPositionOffset = 2;  // fairseq's table includes the padding positions
 
 void configure(Fields& fields, ModelConfig& c) {
-  read_encoder_decoder_sizes(fields, c);
+  read_encoder_decoder_blocks(fields, c);
   c.norm_placement = NormPlacement::residual;
   c.position_offset = kPositionOffset;
   c.max_position = fields.integer("max_position_embeddings", 1, 1 << 30, 1024);
@@ -54,6 +54,7 @@ const Family kBartFamily = {
     .architectures = {"BartForConditionalGeneration", "BartModel"},
     .model_type = "bart",
     .kind = ModelKind::encoder_decoder,
+    .read_attention = read_encoder_decoder_sizes,
     .configure = configure,
     .read = read,
 };

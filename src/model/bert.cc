@@ -33,8 +33,7 @@ void set_blocks(ModelConfig& c) {
   c.qkv_bias = c.o_bias = c.mlp_bias = true;
 }
 
-void configure(Fields& fields, ModelConfig& c) {
-  set_blocks(c);
+void read_attention(Fields& fields, ModelConfig& c) {
   read_sizes(fields, c);
   c.layers.assign(c.layers.size(), {.rope = -1});
   if (fields.string("position_embedding_type", "absolute") != "absolute")
@@ -45,13 +44,16 @@ void configure(Fields& fields, ModelConfig& c) {
     fields.refuse("num_key_value_heads", "in this architecture it must equal num_attention_heads");
   if (int64_t{c.num_heads} * c.head_dim != c.hidden_size)
     fields.refuse("head_dim", "num_attention_heads x head_dim must be hidden_size");
+}
+
+void configure(Fields& fields, ModelConfig& c) {
+  set_blocks(c);
   c.norm_eps = static_cast<float>(fields.number("layer_norm_eps", 0, 1, 1e-12));
   c.activation = read_activation(fields, "hidden_act", Activation::gelu);
   c.token_types = fields.small("type_vocab_size", 0, 1 << 16, 2);
 }
 
-void configure_distilbert(Fields& fields, ModelConfig& c) {
-  set_blocks(c);
+void read_attention_distilbert(Fields& fields, ModelConfig& c) {
   c.vocab_size = fields.small("vocab_size", 1, 10'000'000);
   c.hidden_size = fields.small("dim", 1, 1 << 20);
   c.intermediate_size = fields.small("hidden_dim", 1, 1 << 22);
@@ -61,9 +63,13 @@ void configure_distilbert(Fields& fields, ModelConfig& c) {
   if (c.hidden_size % c.num_heads != 0)
     fields.refuse("n_heads", "it must divide dim = " + std::to_string(c.hidden_size));
   c.max_position = fields.integer("max_position_embeddings", 1, 1 << 30);
+  c.layers.assign(static_cast<size_t>(c.num_layers), {.rope = -1});
+}
+
+void configure_distilbert(Fields& fields, ModelConfig& c) {
+  set_blocks(c);
   c.norm_eps = 1e-12f;
   c.activation = read_activation(fields, "activation", Activation::gelu);
-  c.layers.assign(static_cast<size_t>(c.num_layers), {.rope = -1});
 }
 
 /// Positions start after the padding row; max_position_embeddings counts the rows before them too.
@@ -116,6 +122,7 @@ const Family kBertFamily = {
     .architectures = {"BertModel", "BertForMaskedLM", "BertForPreTraining", "BertForSequenceClassification"},
     .model_type = "bert",
     .kind = ModelKind::encoder,
+    .read_attention = read_attention,
     .configure = configure,
     .read = read_bert,
 };
@@ -124,6 +131,7 @@ const Family kDistilBertFamily = {
     .architectures = {"DistilBertModel", "DistilBertForMaskedLM", "DistilBertForSequenceClassification"},
     .model_type = "distilbert",
     .kind = ModelKind::encoder,
+    .read_attention = read_attention_distilbert,
     .configure = configure_distilbert,
     .read = read_distilbert,
 };
@@ -132,6 +140,7 @@ const Family kRobertaFamily = {
     .architectures = {"RobertaModel", "RobertaForMaskedLM", "RobertaForSequenceClassification"},
     .model_type = "roberta",
     .kind = ModelKind::encoder,
+    .read_attention = read_attention,
     .configure = configure_roberta,
     .read = read_roberta,
 };
@@ -140,6 +149,7 @@ const Family kXlmRobertaFamily = {
     .architectures = {"XLMRobertaModel", "XLMRobertaForMaskedLM", "XLMRobertaForSequenceClassification"},
     .model_type = "xlm-roberta",
     .kind = ModelKind::encoder,
+    .read_attention = read_attention,
     .configure = configure_roberta,
     .read = read_roberta,
 };
@@ -148,6 +158,7 @@ const Family kCamembertFamily = {
     .architectures = {"CamembertModel", "CamembertForMaskedLM", "CamembertForSequenceClassification"},
     .model_type = "camembert",
     .kind = ModelKind::encoder,
+    .read_attention = read_attention,
     .configure = configure_roberta,
     .read = read_roberta,
 };

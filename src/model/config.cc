@@ -27,9 +27,7 @@ const Family* choose_family(Fields& fields) {
       if (!name.empty()) known += (known.empty() ? "" : ", ") + std::string(name);
   const Json* names = fields.find("architectures");
   if (!names) {  // transformers saves a bare config with model_type only
-    const std::string type = fields.string("model_type", "");
-    for (const Family* family : families())
-      if (family->model_type == type) return family;
+    if (const Family* family = find_family_of_type(fields.string("model_type", ""))) return family;
   } else if (names->is_array()) {
     for (const Json& name : *names)
       if (name.is_string())
@@ -171,6 +169,7 @@ Result<ModelConfig> parse_model_config(const Json& root, const std::string& file
   c.model_type = fields.string("model_type", std::string(family->model_type));
   c.kind = family->kind;
   c.dtype = read_checkpoint_dtype(fields);
+  family->read_attention(fields, c);
   family->configure(fields, c);
   fit_to_length(c, c.max_position);
   refuse_unsupported(fields, c);

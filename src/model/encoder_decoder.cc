@@ -233,6 +233,9 @@ void read_encoder_decoder_sizes(Fields& fields, ModelConfig& c) {
   if (c.hidden_size % encoder.num_heads != 0) fields.refuse("encoder_attention_heads", divide);
   c.head_dim = c.hidden_size / c.num_heads;
   c.layers.assign(static_cast<size_t>(c.num_layers), {.rope = -1});
+}
+
+void read_encoder_decoder_blocks(Fields& fields, ModelConfig& c) {
   c.norm = NormKind::layer;
   c.norm_eps = 1e-5f;  // no config key: torch's LayerNorm default
   c.activation = read_activation(fields, "activation_function", Activation::gelu);

@@ -21,4 +21,10 @@ const Family* find_family(std::string_view architecture) {
   return nullptr;
 }
 
+const Family* find_family_of_type(std::string_view model_type) {
+  for (const Family* family : kFamilies)
+    if (family->model_type == model_type) return family;
+  return nullptr;
+}
+
 }  // namespace fovea

@@ -18,7 +18,12 @@ struct Family {
   std::array<std::string_view, 4> architectures;  ///< as in config.json's "architectures"; unused ones empty
   std::string_view model_type;
   ModelKind kind = ModelKind::decoder;
-  /// Fills everything except the common fields (architecture, model_type, dtype, token ids, sampling).
+  /// Fills the sizes and what attention_specs() reads: heads, windows, chunks, scale, cap, sinks. Nothing
+  /// else reads these from config.json: the engine runs these layers, and `explain` shows them even if
+  /// configure() refuses a setting. ErrorCode::unsupported = the layers attend in a way that this family
+  /// doesn't have.
+  void (*read_attention)(Fields& fields, ModelConfig& config);
+  /// Then fills the rest, except the common fields (architecture, model_type, dtype, token ids, sampling).
   void (*configure)(Fields& fields, ModelConfig& config);
   /// Reads every weight through `reader`. Called twice, first to check names and shapes and to add up sizes
   /// (the reader then returns empty weights, and the model is dropped unused), then to load.
@@ -49,5 +54,6 @@ extern const Family kQwen3MoeFamily;
 std::span<const Family* const> families();
 /// Null when unknown.
 const Family* find_family(std::string_view architecture);
+const Family* find_family_of_type(std::string_view model_type);
 
 }  // namespace fovea

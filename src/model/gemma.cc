@@ -9,8 +9,30 @@
 namespace fovea {
 namespace {
 
-void configure_both(Fields& fields, ModelConfig& c) {
+void read_heads(Fields& fields, ModelConfig& c) {
   read_sizes(fields, c, /*default_head_dim=*/256);
+  c.attention_scale = 1.0 / std::sqrt(fields.number("query_pre_attn_scalar", 1e-6, 1e6, 256.0));
+  if (fields.boolean("use_bidirectional_attention", false))
+    fields.refuse("use_bidirectional_attention", "this program generates text, which needs causal attention",
+                  ErrorCode::unsupported);
+}
+
+void read_attention_2(Fields& fields, ModelConfig& c) {
+  read_heads(fields, c);
+  c.attention_softcap = read_softcap(fields, "attn_logit_softcapping", 50.0f);
+  read_layer_types(fields, c, {.window = 4096, .pattern = 2});
+}
+
+void read_attention_3(Fields& fields, ModelConfig& c) {
+  read_heads(fields, c);
+  c.attention_softcap = read_softcap(fields, "attn_logit_softcapping", 0.0f);
+  // The key's old and new names; with layer_types both are ignored.
+  constexpr const char* kPattern = "sliding_window_pattern";
+  const int older = fields.small("_sliding_window_pattern", 1, 10'000, 6);
+  read_layer_types(fields, c, {.window = 4096, .pattern = fields.small(kPattern, 1, 10'000, older)});
+}
+
+void configure_both(Fields& fields, ModelConfig& c) {
   c.norm = NormKind::rms_plus_one;
   c.norm_placement = NormPlacement::sandwich;
   c.norm_eps = static_cast<float>(fields.number("rms_norm_eps", 0, 1, 1e-6));
@@ -18,30 +40,19 @@ void configure_both(Fields& fields, ModelConfig& c) {
   c.activation = read_activation(fields, key, Activation::gelu_tanh);
   c.tie_word_embeddings = fields.boolean("tie_word_embeddings", true);
   c.qkv_bias = c.o_bias = fields.boolean("attention_bias", false);
-  c.attention_scale = 1.0 / std::sqrt(fields.number("query_pre_attn_scalar", 1e-6, 1e6, 256.0));
   c.embedding_scale = static_cast<float>(std::sqrt(c.hidden_size));
-  if (fields.boolean("use_bidirectional_attention", false))
-    fields.refuse("use_bidirectional_attention", "this program generates text, which needs causal attention",
-                  ErrorCode::unsupported);
 }
 
 void configure_2(Fields& fields, ModelConfig& c) {
   configure_both(fields, c);
   read_rope(fields, c);
-  read_layer_types(fields, c, {.window = 4096, .pattern = 2});
-  c.attention_softcap = read_softcap(fields, "attn_logit_softcapping", 50.0f);
   c.logit_softcap = read_softcap(fields, "final_logit_softcapping", 30.0f);
 }
 
 void configure_3(Fields& fields, ModelConfig& c) {
   configure_both(fields, c);
-  // The key's old and new names; with layer_types both are ignored.
-  constexpr const char* kPattern = "sliding_window_pattern";
-  const int older = fields.small("_sliding_window_pattern", 1, 10'000, 6);
-  read_layer_types(fields, c, {.window = 4096, .pattern = fields.small(kPattern, 1, 10'000, older)});
   read_rope_by_layer_type(fields, c, /*full=*/{.theta = 1e6}, /*sliding=*/{.theta = 1e4});
   c.qk_norm = QkNorm::head;
-  c.attention_softcap = read_softcap(fields, "attn_logit_softcapping", 0.0f);
   c.logit_softcap = read_softcap(fields, "final_logit_softcapping", 0.0f);
 }
 
@@ -58,6 +69,7 @@ const Family kGemma2Family = {
     .architectures = {"Gemma2ForCausalLM"},
     .model_type = "gemma2",
     .kind = ModelKind::decoder,
+    .read_attention = read_attention_2,
     .configure = configure_2,
     .read = read,
 };
@@ -66,6 +78,7 @@ const Family kGemma3Family = {
     .architectures = {"Gemma3ForCausalLM"},
     .model_type = "gemma3_text",
     .kind = ModelKind::decoder,
+    .read_attention = read_attention_3,
     .configure = configure_3,
     .read = read,
 };

@@ -6,17 +6,20 @@
 namespace fovea {
 namespace {
 
+void read_attention(Fields& fields, ModelConfig& c) {
+  read_sizes(fields, c, /*default_head_dim=*/64);
+  c.sinks = true;
+  read_layer_types(fields, c, {.window = 128, .pattern = 2});
+}
+
 void configure(Fields& fields, ModelConfig& c) {
   constexpr double kAlpha = 1.702;  // clamped_swiglu's
-  read_sizes(fields, c, /*default_head_dim=*/64);
   if (!fields.find("rope_parameters") && !fields.find("rope_scaling"))
     fields.refuse("rope_parameters", "gpt-oss needs it (or rope_scaling): positions are scaled by YaRN");
   read_rope(fields, c, {.theta = 150000.0});
   c.norm_eps = static_cast<float>(fields.number("rms_norm_eps", 0, 1, 1e-5));
   c.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
   c.qkv_bias = c.o_bias = fields.boolean("attention_bias", true);
-  c.sinks = true;
-  read_layer_types(fields, c, {.window = 128, .pattern = 2});
   read_expert_counts(fields, c, /*default_top=*/4);
   c.moe.layout = MoeLayout::gpt_oss;
   c.moe.router = MoeRouter::top_then_softmax;
@@ -38,6 +41,7 @@ const Family kGptOssFamily = {
     .architectures = {"GptOssForCausalLM"},
     .model_type = "gpt_oss",
     .kind = ModelKind::decoder,
+    .read_attention = read_attention,
     .configure = configure,
     .read = read_decoder_model,
 };

@@ -5,20 +5,25 @@
 namespace fovea {
 namespace {
 
-void configure(Fields& fields, ModelConfig& c) {
-  constexpr double kSmallest = 1e-6, kLargest = 1e6;
-  const auto multiplier = [&](const char* key) { return fields.number(key, kSmallest, kLargest, 1.0); };
+double read_multiplier(Fields& fields, const char* key) {
+  return fields.number(key, 1e-6, 1e6, 1.0);
+}
+
+void read_attention(Fields& fields, ModelConfig& c) {
   read_sizes(fields, c);
+  c.attention_scale = read_multiplier(fields, "attention_multiplier");
+}
+
+void configure(Fields& fields, ModelConfig& c) {
   read_rope(fields, c);
   c.norm_eps = static_cast<float>(fields.number("rms_norm_eps", 0, 1, 1e-6));
   c.activation = read_activation(fields, "hidden_act", Activation::silu);
   c.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
   c.qkv_bias = c.o_bias = fields.boolean("attention_bias", false);
   c.mlp_bias = fields.boolean("mlp_bias", false);
-  c.embedding_scale = static_cast<float>(multiplier("embedding_multiplier"));
-  c.residual_scale = static_cast<float>(multiplier("residual_multiplier"));
-  c.attention_scale = multiplier("attention_multiplier");
-  c.logit_scale = static_cast<float>(1.0 / multiplier("logits_scaling"));
+  c.embedding_scale = static_cast<float>(read_multiplier(fields, "embedding_multiplier"));
+  c.residual_scale = static_cast<float>(read_multiplier(fields, "residual_multiplier"));
+  c.logit_scale = static_cast<float>(1.0 / read_multiplier(fields, "logits_scaling"));
 }
 
 }  // namespace
@@ -27,6 +32,7 @@ const Family kGraniteFamily = {
     .architectures = {"GraniteForCausalLM"},
     .model_type = "granite",
     .kind = ModelKind::decoder,
+    .read_attention = read_attention,
     .configure = configure,
     .read = read_decoder_model,
 };

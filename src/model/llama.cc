@@ -5,8 +5,11 @@
 namespace fovea {
 namespace {
 
-void configure(Fields& fields, ModelConfig& c) {
+void read_attention(Fields& fields, ModelConfig& c) {
   read_sizes(fields, c);
+}
+
+void configure(Fields& fields, ModelConfig& c) {
   read_rope(fields, c);
   c.norm_eps = static_cast<float>(fields.number("rms_norm_eps", 0, 1, 1e-6));
   c.activation = read_activation(fields, "hidden_act", Activation::silu);
@@ -21,6 +24,7 @@ const Family kLlamaFamily = {
     .architectures = {"LlamaForCausalLM"},
     .model_type = "llama",
     .kind = ModelKind::decoder,
+    .read_attention = read_attention,
     .configure = configure,
     .read = read_decoder_model,
 };

@@ -78,8 +78,14 @@ void read_experts(Fields& fields, ModelConfig& c) {
   c.moe.layout = MoeLayout::llama4;
 }
 
-void configure(Fields& fields, ModelConfig& c) {
+void read_attention(Fields& fields, ModelConfig& c) {
   read_sizes(fields, c, /*default_head_dim=*/128);
+  if (!fields.ok()) return;
+  read_rotating_layers(fields, c);
+  read_chunks(fields, c);
+}
+
+void configure(Fields& fields, ModelConfig& c) {
   read_rope(fields, c, {.theta = 5e5, .interleaved = true});
   c.norm_eps = static_cast<float>(fields.number("rms_norm_eps", 0, 1, 1e-5));
   c.activation = read_activation(fields, "hidden_act", Activation::silu);
@@ -87,8 +93,6 @@ void configure(Fields& fields, ModelConfig& c) {
   c.qkv_bias = c.o_bias = fields.boolean("attention_bias", false);
   if (fields.boolean("use_qk_norm", true)) c.qk_norm = QkNorm::l2_after_rope;
   if (!fields.ok()) return;
-  read_rotating_layers(fields, c);
-  read_chunks(fields, c);
   read_temperature(fields, c);
   read_experts(fields, c);
 }
@@ -103,6 +107,7 @@ const Family kLlama4Family = {
     .architectures = {"Llama4ForCausalLM"},
     .model_type = "llama4_text",
     .kind = ModelKind::decoder,
+    .read_attention = read_attention,
     .configure = configure,
     .read = read,
 };

@@ -6,13 +6,16 @@
 namespace fovea {
 namespace {
 
-void configure(Fields& fields, ModelConfig& c) {
+void read_attention(Fields& fields, ModelConfig& c) {
   read_sizes(fields, c);
+  read_layer_types(fields, c, {.slides = true});
+}
+
+void configure(Fields& fields, ModelConfig& c) {
   read_rope(fields, c, {.theta = 1e6});
   c.norm_eps = static_cast<float>(fields.number("rms_norm_eps", 0, 1, 1e-5));
   c.activation = read_activation(fields, "hidden_act", Activation::silu);
   c.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
-  read_layer_types(fields, c, {.slides = true});
   read_expert_counts(fields, c, /*default_top=*/2);
   c.moe.layout = MoeLayout::mixtral;
   c.moe.router = MoeRouter::softmax_then_top;
@@ -28,6 +31,7 @@ const Family kMixtralFamily = {
     .architectures = {"MixtralForCausalLM"},
     .model_type = "mixtral",
     .kind = ModelKind::decoder,
+    .read_attention = read_attention,
     .configure = configure,
     .read = read_decoder_model,
 };

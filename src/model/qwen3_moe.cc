@@ -36,15 +36,18 @@ void read_window(Fields& fields, ModelConfig& c) {
     layer.window = window;
 }
 
-void configure(Fields& fields, ModelConfig& c) {
+void read_attention(Fields& fields, ModelConfig& c) {
   read_sizes(fields, c);
+  read_window(fields, c);
+}
+
+void configure(Fields& fields, ModelConfig& c) {
   read_rope(fields, c);
   c.norm_eps = static_cast<float>(fields.number("rms_norm_eps", 0, 1, 1e-6));
   c.activation = read_activation(fields, "hidden_act", Activation::silu);
   c.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
   c.qkv_bias = c.o_bias = fields.boolean("attention_bias", false);
   c.qk_norm = QkNorm::head;
-  read_window(fields, c);
   read_expert_counts(fields, c, /*default_top=*/8);
   c.moe.layout = MoeLayout::qwen3;
   c.moe.router = MoeRouter::softmax_then_top;
@@ -59,6 +62,7 @@ const Family kQwen3MoeFamily = {
     .architectures = {"Qwen3MoeForCausalLM"},
     .model_type = "qwen3_moe",
     .kind = ModelKind::decoder,
+    .read_attention = read_attention,
     .configure = configure,
     .read = read_decoder_model,
 };

@@ -8,7 +8,7 @@ namespace fovea {
 namespace {
 
 void configure(Fields& fields, ModelConfig& c) {
-  read_encoder_decoder_sizes(fields, c);
+  read_encoder_decoder_blocks(fields, c);
   c.norm_placement = NormPlacement::pre;
   c.max_position = fields.integer("max_target_positions", 1, 1 << 30, 448);
   c.encoder->max_position = fields.small("max_source_positions", 1, 1 << 24, 1500);
@@ -45,6 +45,7 @@ const Family kWhisperFamily = {
     .architectures = {"WhisperForConditionalGeneration", "WhisperModel"},
     .model_type = "whisper",
     .kind = ModelKind::encoder_decoder,
+    .read_attention = read_encoder_decoder_sizes,
     .configure = configure,
     .read = read,
 };

@@ -2,7 +2,10 @@
 // backend that the documents' order and rows give to each phase of each kind of layers, whether or not this
 // build has its kernels, and why the others are refused.
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -10,6 +13,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/attention_shapes.h"
+#include "model/config.h"
+#include "model/model.h"
 
 namespace fovea {
 namespace {
@@ -20,6 +25,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
 
 constexpr const char* kDevices[] = {"cpu", "sm75", "sm80", "sm89", "sm90", "sm100", "sm120", "rocm", "npu"};
 
@@ -130,6 +136,66 @@ const std::vector<Expected>& expectations() {
       {"whisper-large-v3", encoder, encoders},
   };
   return all;
+}
+
+/// tests/configs by name.
+std::map<std::string, nlohmann::json> configs() {
+  std::map<std::string, nlohmann::json> out;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(FOVEA_SOURCE_DIR) + "/tests/configs"))
+    if (entry.is_directory())
+      out[entry.path().filename()] = nlohmann::json::parse(std::ifstream(entry.path() / "config.json"));
+  return out;
+}
+
+/// Expects that `shapes` counts exactly the layers that the engine builds for `config`.
+void expect_engine_layers(const AttentionShapes& shapes, const ModelConfig& config) {
+  std::vector<AttentionSpec> engine = attention_specs(config);
+  for (AttentionSpec& spec : engine)
+    spec.dtype = config.dtype;
+  int shown = 0;
+  for (size_t i = 0; i < shapes.specs.size(); ++i) {
+    EXPECT_EQ(shapes.layers[i], std::ranges::count(engine, shapes.specs[i])) << "kind " << i;
+    shown += shapes.layers[i];
+  }
+  EXPECT_EQ(static_cast<size_t>(shown), engine.size());
+  EXPECT_EQ(shapes.other_layers, 0);
+}
+
+TEST(ExplainModels, ShowsTheLayersThatTheEngineRuns) {
+  std::vector<std::string> run;
+  for (const auto& [model, json] : configs()) {
+    SCOPED_TRACE(model);
+    const auto config = parse_model_config(json.dump(), "", "/m");
+    const AttentionShapes shapes = shapes_of(model);
+    EXPECT_EQ(shapes.runnable, config.ok());
+    if (!config) continue;
+    run.push_back(model);
+    expect_engine_layers(shapes, *config);
+  }
+  EXPECT_THAT(run, UnorderedElementsAre("gemma-3-1b", "gpt-oss-20b", "llama-3-8b", "llama-3.1-8b",
+                                        "qwen3-0.6b", "whisper-large-v3"));
+}
+
+// Absent keys have the family's defaults, and a setting that the engine refuses doesn't change the layers.
+TEST(ExplainModels, ARefusedSettingLeavesTheLayersAsTheEngineReadsThem) {
+  for (const auto& [model, json] : configs())
+    for (const char* absent : {"", "head_dim", "num_key_value_heads", "sliding_window", "layer_types",
+                               "sliding_window_pattern", "query_pre_attn_scalar"}) {
+      SCOPED_TRACE(model + " without " + absent);
+      nlohmann::json patched = json;
+      patched.erase(absent);
+      const auto config = parse_model_config(patched.dump(), "", "/m");
+      if (!config) continue;
+      if (config->ropes.empty())
+        patched["scale_embedding"] = true;
+      else
+        patched["rope_scaling"] = {{"type", "dynamic"}};
+      const auto shapes = parse_attention_shapes(patched.dump(), "/m/config.json");
+      ASSERT_TRUE(shapes.ok()) << shapes.error().message;
+      EXPECT_FALSE(shapes->runnable);
+      expect_engine_layers(*shapes, *config);
+    }
 }
 
 TEST(ExplainModels, TheChoiceOnEveryDevice) {
