@@ -26,6 +26,12 @@ constexpr BlockNames kDistilBertNames = {.q = "attention.q_lin",
                                          .mlp_out = "ffn.lin2",
                                          .mlp_norm = "output_layer_norm"};
 
+/// ModelConfig::family.
+struct BertSettings {
+  int token_types = 0;                       ///< rows of the segment embedding; 0 = none
+  std::optional<int32_t> pad_token_id = {};  ///< RoBERTa: padding tokens all share one position row
+};
+
 /// Properties without a config key.
 void set_blocks(ModelConfig& c) {
   c.norm = NormKind::layer;
@@ -50,7 +56,7 @@ void configure(Fields& fields, ModelConfig& c) {
   set_blocks(c);
   c.norm_eps = static_cast<float>(fields.number("layer_norm_eps", 0, 1, 1e-12));
   c.activation = read_activation(fields, "hidden_act", Activation::gelu);
-  c.token_types = fields.small("type_vocab_size", 0, 1 << 16, 2);
+  c.family = BertSettings{.token_types = fields.small("type_vocab_size", 0, 1 << 16, 2)};
 }
 
 void read_attention_distilbert(Fields& fields, ModelConfig& c) {
@@ -75,8 +81,10 @@ void configure_distilbert(Fields& fields, ModelConfig& c) {
 /// Positions start after the padding row; max_position_embeddings counts the rows before them too.
 void configure_roberta(Fields& fields, ModelConfig& c) {
   configure(fields, c);
-  c.pad_token_id = fields.small("pad_token_id", 0, 1 << 20, 1);
-  c.position_offset = *c.pad_token_id + 1;
+  auto own = family_settings<BertSettings>(c);
+  own.pad_token_id = fields.small("pad_token_id", 0, 1 << 20, 1);
+  c.family = own;
+  c.position_offset = *own.pad_token_id + 1;
   c.max_position -= c.position_offset;
   if (c.max_position < 1)
     fields.refuse("max_position_embeddings",
@@ -91,19 +99,20 @@ std::unique_ptr<Model> read_as(std::string_view name, const std::string& layers,
   for (const char* head : {"cls.", "lm_head.", "classifier.", "pre_classifier.", "vocab_"})
     reader.ignore(head);
   const std::string embeddings = prefix + "embeddings.";
+  const auto own = family_settings<BertSettings>(c);
   EncoderModelWeights w;
   w.words = reader.matrix(embeddings + "word_embeddings.weight", c.vocab_size, c.hidden_size);
   w.positions = reader.matrix(embeddings + "position_embeddings.weight", c.position_offset + c.max_position,
                               c.hidden_size);
-  if (c.token_types > 0)
-    w.types = reader.matrix(embeddings + "token_type_embeddings.weight", c.token_types, c.hidden_size);
+  if (own.token_types > 0)
+    w.types = reader.matrix(embeddings + "token_type_embeddings.weight", own.token_types, c.hidden_size);
   w.embedding_norm = read_biased_norm(embeddings + "LayerNorm", c.hidden_size, reader);
   for (int i = 0; i < c.num_layers && reader.status(); ++i) {
     const std::string layer = prefix + layers + std::to_string(i) + ".";
     w.layers.push_back({read_self_attention(layer, names, c.hidden_size, /*key_bias=*/true, reader),
                         read_feed_forward(layer, names, c.hidden_size, c.intermediate_size, reader)});
   }
-  return make_encoder_model(c, std::move(w));
+  return make_encoder_model(c, std::move(w), own.pad_token_id);
 }
 
 std::unique_ptr<Model> read_bert(const ModelConfig& c, WeightReader& reader) {

@@ -1,5 +1,6 @@
 #pragma once
 // config.json (transformers v4 and v5 styles) and generation_config.json, validated and normalised.
+#include <any>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -77,7 +78,7 @@ enum class MoeLayout : uint8_t {
             ///< [E,H,I]}
   qwen3,    ///< mlp.experts.N.{gate,up,down}_proj, or fused as Mixtral's
   gpt_oss,  ///< mlp.experts.{gate_up_proj [E,H,2I] (gate even, up odd), down_proj [E,I,H]}, or as MXFP4
-            ///< blocks
+            ///< blocks; router and experts have biases
   llama4,   ///< feed_forward.experts.{gate_up_proj [E,H,2I] (gate, then up), down_proj [E,I,H]}
 };
 
@@ -88,9 +89,7 @@ struct MoeConfig {
   int shared_intermediate_size = 0;  ///< of the shared expert; 0 = none
   MoeRouter router = MoeRouter::softmax_then_top;
   MoeLayout layout = MoeLayout::mixtral;
-  bool renormalize = true;   ///< softmax_then_top: the k weights are divided by their sum
-  bool router_bias = false;  ///< gpt-oss
-  bool expert_bias = false;  ///< gpt-oss
+  bool renormalize = true;  ///< softmax_then_top: the k weights are divided by their sum
   /// gpt-oss: gate = min(gate, limit), up = clamp(up, -limit, limit), (up + 1) * gate * sigmoid(1.702 gate).
   /// 0 = the ordinary gated activation.
   float swiglu_limit = 0.0f;
@@ -144,23 +143,19 @@ struct ModelConfig {
   bool sinks = false;              ///< a learned sink logit for each head (gpt-oss)
   double attention_scale = 0.0;    ///< multiplies q.k; 0 = 1 / sqrt(head_dim)
   float attention_softcap = 0.0f;  ///< cap * tanh(score / cap); 0 = off
-  float logit_softcap = 0.0f;      ///< likewise, for the final logits
   float embedding_scale = 1.0f;    ///< multiplies embedding rows (Gemma: rounded to the model's dtype)
-  float residual_scale = 1.0f;     ///< multiplies a block's output (Granite)
-  float logit_scale = 1.0f;        ///< multiplies the logits (Granite: 1 / logits_scaling)
-  /// Llama 4, layers without rotation: q *= 1 + scale * log(1 + floor((p + 1) / floor)); 0 = off.
-  double temperature_scale = 0.0, temperature_floor = 8192.0;
 
   std::vector<RopeConfig> ropes;    ///< empty = no rotary positions at all
   std::vector<LayerConfig> layers;  ///< [num_layers]
   MoeConfig moe;
   std::optional<EncoderConfig> encoder;
-
-  int token_types = 0;      ///< BERT: rows of the segment embedding; 0 = none
   int position_offset = 0;  ///< learned positions: rows of the table before position 0 (RoBERTa, BART)
 
+  /// What only this family has, in a type of its own (such as GraniteSettings): written by its configure(),
+  /// read by its read() through family_settings(). Empty = nothing.
+  std::any family;
+
   std::optional<int32_t> bos_token_id;
-  std::optional<int32_t> pad_token_id;  ///< RoBERTa: padding tokens all share one position row
   /// Encoder-decoder models: the first token of the decoder's input, from config.json or
   /// generation_config.json.
   std::optional<int32_t> decoder_start_token_id;
@@ -172,6 +167,13 @@ struct ModelConfig {
   std::optional<int> top_k, max_new_tokens;
   std::optional<bool> do_sample;
 };
+
+/// `config`'s own settings of type T; T's defaults if it is another family's.
+template <class T>
+T family_settings(const ModelConfig& config) {
+  const T* own = std::any_cast<T>(&config.family);
+  return own ? *own : T{};
+}
 
 /// Reads DIR/config.json and the generation config: "auto" = DIR/generation_config.json if it exists
 /// (otherwise, for an encoder-decoder model, the same keys of config.json), "vllm" or "none" = none, anything

@@ -6,6 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "model/config.h"
+#include "model/gemma.h"
+#include "model/granite.h"
+#include "model/llama4.h"
 
 namespace fovea {
 namespace {
@@ -87,7 +90,7 @@ TEST(ConfigFamilies, Gemma2) {
   EXPECT_DOUBLE_EQ(c.attention_scale, 1.0 / 12);
   EXPECT_EQ(c.embedding_scale, 8.0f);
   EXPECT_EQ(c.attention_softcap, 50.0f);
-  EXPECT_EQ(c.logit_softcap, 30.0f);
+  EXPECT_EQ(family_settings<GemmaSettings>(c).logit_softcap, 30.0f);
   EXPECT_TRUE(c.tie_word_embeddings);
   Json bare = base("Gemma2ForCausalLM", R"({"attn_logit_softcapping":null,"final_logit_softcapping":12})");
   bare.erase("head_dim");
@@ -95,7 +98,7 @@ TEST(ConfigFamilies, Gemma2) {
   EXPECT_EQ(defaults.head_dim, 256);
   EXPECT_EQ(windows(defaults), (Ints{4096, 0, 4096, 0}));
   EXPECT_EQ(defaults.attention_softcap, 0.0f);
-  EXPECT_EQ(defaults.logit_softcap, 12.0f);
+  EXPECT_EQ(family_settings<GemmaSettings>(defaults).logit_softcap, 12.0f);
 }
 
 TEST(ConfigFamilies, Gemma3InBothGenerations) {
@@ -117,7 +120,7 @@ TEST(ConfigFamilies, Gemma3InBothGenerations) {
     EXPECT_EQ(c.ropes[1].scaling, RopeScaling::none);
     EXPECT_EQ(c.qk_norm, QkNorm::head);
     EXPECT_EQ(c.attention_softcap, 0.0f);
-    EXPECT_EQ(c.logit_softcap, 0.0f);
+    EXPECT_EQ(family_settings<GemmaSettings>(c).logit_softcap, 0.0f);
     EXPECT_TRUE(c.tie_word_embeddings);
   }
   const ModelConfig defaults = good(base("Gemma3ForCausalLM", R"({"num_hidden_layers":7})"));
@@ -141,12 +144,22 @@ TEST(ConfigFamilies, GraniteMultiplies) {
   const ModelConfig c = good(base("GraniteForCausalLM", R"({"embedding_multiplier":12.0,
       "residual_multiplier":0.22,"attention_multiplier":0.015625,"logits_scaling":8})"));
   EXPECT_EQ(c.embedding_scale, 12.0f);
-  EXPECT_EQ(c.residual_scale, 0.22f);
+  EXPECT_EQ(family_settings<GraniteSettings>(c).residual_scale, 0.22f);
   EXPECT_EQ(c.attention_scale, 0.015625);
-  EXPECT_EQ(c.logit_scale, 0.125f);
+  EXPECT_EQ(family_settings<GraniteSettings>(c).logit_scale, 0.125f);
   const ModelConfig defaults = good(base("GraniteForCausalLM"));
   EXPECT_EQ(defaults.attention_scale, 1.0);  // not 1 / sqrt(head_dim)
-  EXPECT_EQ(defaults.logit_scale, 1.0f);
+  EXPECT_EQ(family_settings<GraniteSettings>(defaults).logit_scale, 1.0f);
+}
+
+TEST(ConfigFamilies, SettingsOfAnotherFamilyAreDefaults) {
+  const ModelConfig granite = good(base("GraniteForCausalLM", R"({"residual_multiplier":0.5})"));
+  EXPECT_EQ(family_settings<GraniteSettings>(granite).residual_scale, 0.5f);
+  EXPECT_EQ(family_settings<GemmaSettings>(granite).logit_softcap, 0.0f);
+  const ModelConfig llama = good(base("LlamaForCausalLM"));
+  EXPECT_FALSE(llama.family.has_value());
+  EXPECT_EQ(family_settings<GraniteSettings>(llama).residual_scale, 1.0f);
+  EXPECT_EQ(family_settings<Llama4Settings>(llama).temperature.scale, 0.0);
 }
 
 TEST(ConfigFamilies, Phi3InBothGenerations) {
@@ -202,12 +215,13 @@ TEST(ConfigFamilies, Llama4InBothGenerations) {
     EXPECT_TRUE(c.ropes[0].interleaved);
     EXPECT_EQ(c.ropes[0].theta, 5e5);
     EXPECT_EQ(c.qk_norm, QkNorm::l2_after_rope);
-    EXPECT_DOUBLE_EQ(c.temperature_scale, 0.1);
-    EXPECT_DOUBLE_EQ(c.temperature_floor, 8192.0);
+    const QueryTemperature temperature = family_settings<Llama4Settings>(c).temperature;
+    EXPECT_DOUBLE_EQ(temperature.scale, 0.1);
+    EXPECT_DOUBLE_EQ(temperature.floor, 8192.0);
   }
   const ModelConfig off = good(base("Llama4ForCausalLM", R"({"attn_temperature_tuning":false,
       "use_qk_norm":false,"moe_layers":[],"no_rope_layer_interval":2})"));
-  EXPECT_EQ(off.temperature_scale, 0.0);
+  EXPECT_EQ(family_settings<Llama4Settings>(off).temperature.scale, 0.0);
   EXPECT_EQ(off.qk_norm, QkNorm::none);
   EXPECT_EQ(expert_layers(off), (Ints{0, 0, 0, 0}));
   EXPECT_EQ(ropes(off), (Ints{0, -1, 0, -1}));

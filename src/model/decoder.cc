@@ -34,7 +34,8 @@ struct Rope {
 
 class Decoder final : public Model {
  public:
-  Decoder(const ModelConfig& config, DecoderWeights weights) : config_(config), weights_(std::move(weights)) {
+  Decoder(const ModelConfig& config, DecoderWeights weights, const DecoderScales& scales)
+      : config_(config), weights_(std::move(weights)), scales_(scales) {
     FOVEA_CHECK(config.norm_placement != NormPlacement::residual);
     for (const RopeConfig& rope : config.ropes)
       ropes_.push_back({rope, rope_frequencies(rope, config.head_dim)});
@@ -69,6 +70,7 @@ class Decoder final : public Model {
 
   ModelConfig config_;
   DecoderWeights weights_;
+  DecoderScales scales_;
   std::vector<Rope> ropes_;
   int64_t layer_bytes_ = 0, layer_bytes_per_token_ = 0;
 
@@ -173,15 +175,15 @@ const float* Decoder::branch_input(const Norm& norm, int64_t rows, ThreadPool& p
 void Decoder::add_branch(const Norm& norm, int64_t rows, ThreadPool& pool) {
   const int64_t hidden = config_.hidden_size;
   if (norm) norm.apply(branch_, hidden, branch_, hidden, rows, pool);
-  add_rows(x_, hidden, branch_, hidden, config_.residual_scale, rows, hidden, pool);
+  add_rows(x_, hidden, branch_, hidden, scales_.residual, rows, hidden, pool);
 }
 
 void Decoder::write_logits(int64_t rows, float* logits, ThreadPool& pool) {
   const int64_t vocab = config_.vocab_size;
   const float* normed = branch_input(weights_.final_norm, rows, pool);
   linear(head(), normed, config_.hidden_size, rows, logits, vocab, nullptr, pool);
-  if (config_.logit_scale != 1.0f) scale_rows(logits, vocab, config_.logit_scale, rows, vocab, pool);
-  if (config_.logit_softcap > 0.0f) softcap_rows(logits, vocab, config_.logit_softcap, rows, vocab, pool);
+  if (scales_.logits != 1.0f) scale_rows(logits, vocab, scales_.logits, rows, vocab, pool);
+  if (scales_.logit_softcap > 0.0f) softcap_rows(logits, vocab, scales_.logit_softcap, rows, vocab, pool);
 }
 
 }  // namespace
@@ -209,8 +211,9 @@ DecoderWeights read_decoder(const ModelConfig& c, WeightReader& reader, const De
   return weights;
 }
 
-std::unique_ptr<Model> make_decoder(const ModelConfig& config, DecoderWeights weights) {
-  return std::make_unique<Decoder>(config, std::move(weights));
+std::unique_ptr<Model> make_decoder(const ModelConfig& config, DecoderWeights weights,
+                                    const DecoderScales& scales) {
+  return std::make_unique<Decoder>(config, std::move(weights), scales);
 }
 
 std::unique_ptr<Model> read_decoder_model(const ModelConfig& config, WeightReader& reader) {

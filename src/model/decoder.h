@@ -1,6 +1,6 @@
 #pragma once
 // The decoder shared by Llama-like families: each layer adds attention(norm(x)), then mlp(norm(x)) to the
-// residual stream x. Norms, scales and caps follow the config.
+// residual stream x. Norms follow the config.
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -41,7 +41,15 @@ struct DecoderTensors {
 DecoderWeights read_decoder(const ModelConfig& config, WeightReader& reader,
                             const DecoderTensors& tensors = {});
 
-std::unique_ptr<Model> make_decoder(const ModelConfig& config, DecoderWeights weights);
+/// Factors that only some families have; the defaults change nothing.
+struct DecoderScales {
+  float residual = 1.0f;       ///< multiplies a block's output
+  float logits = 1.0f;         ///< multiplies the logits
+  float logit_softcap = 0.0f;  ///< then cap * tanh(logit / cap); 0 = off
+};
+
+std::unique_ptr<Model> make_decoder(const ModelConfig& config, DecoderWeights weights,
+                                    const DecoderScales& scales = {});
 
 /// read_decoder() and make_decoder(): Family::read of most families.
 std::unique_ptr<Model> read_decoder_model(const ModelConfig& config, WeightReader& reader);

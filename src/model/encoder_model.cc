@@ -13,8 +13,8 @@ namespace {
 
 class EncoderModel final : public Model {
  public:
-  EncoderModel(const ModelConfig& config, EncoderModelWeights weights)
-      : config_(config), weights_(std::move(weights)) {
+  EncoderModel(const ModelConfig& config, EncoderModelWeights weights, std::optional<int32_t> padding_id)
+      : config_(config), weights_(std::move(weights)), padding_id_(padding_id) {
     shape_ = {config.hidden_size,    config.num_heads, config.intermediate_size,
               config.norm_placement, config.norm_eps,  config.activation};
   }
@@ -43,6 +43,7 @@ class EncoderModel final : public Model {
 
   ModelConfig config_;
   EncoderModelWeights weights_;
+  std::optional<int32_t> padding_id_;
   BlockShape shape_;
   int max_tokens_ = 0;
   AlignedArray<float> arena_;
@@ -85,8 +86,9 @@ void EncoderModel::embed(const EncodeInput& input, ThreadPool& pool) {
     for (int32_t row = input.offsets[b]; row < input.offsets[b + 1]; ++row) {
       const int32_t id = input.token_ids[static_cast<size_t>(row)];
       const int32_t type = input.token_types.empty() ? 0 : input.token_types[static_cast<size_t>(row)];
-      FOVEA_CHECK(id >= 0 && id < config_.vocab_size && type >= 0 && type < std::max(1, config_.token_types));
-      const bool padding = config_.position_offset > 0 && id == config_.pad_token_id;
+      FOVEA_CHECK(id >= 0 && id < config_.vocab_size && type >= 0 &&
+                  type < std::max(int64_t{1}, weights_.types.n()));
+      const bool padding = id == padding_id_;
       position_rows_[static_cast<size_t>(row)] = padding ? config_.position_offset - 1 : next++;
     }
     FOVEA_CHECK(next <= weights_.positions.n());
@@ -111,8 +113,9 @@ void EncoderModel::embed(const EncodeInput& input, ThreadPool& pool) {
 
 }  // namespace
 
-std::unique_ptr<Model> make_encoder_model(const ModelConfig& config, EncoderModelWeights weights) {
-  return std::make_unique<EncoderModel>(config, std::move(weights));
+std::unique_ptr<Model> make_encoder_model(const ModelConfig& config, EncoderModelWeights weights,
+                                          std::optional<int32_t> padding_id) {
+  return std::make_unique<EncoderModel>(config, std::move(weights), padding_id);
 }
 
 }  // namespace fovea

@@ -1,6 +1,8 @@
 #pragma once
 // Encoder-only models (BERT, RoBERTa): token ids in, a hidden state of every token out.
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "model/encoder_blocks.h"
@@ -16,6 +18,9 @@ struct EncoderModelWeights {
   std::vector<EncoderLayer> layers;
 };
 
-std::unique_ptr<Model> make_encoder_model(const ModelConfig& config, EncoderModelWeights weights);
+/// Tokens `padding_id`, if the model has it, aren't counted as positions: all have the position row before
+/// config.position_offset, which is then 1 or more.
+std::unique_ptr<Model> make_encoder_model(const ModelConfig& config, EncoderModelWeights weights,
+                                          std::optional<int32_t> padding_id = {});
 
 }  // namespace fovea

@@ -28,6 +28,11 @@ struct FamilyCase {
   std::vector<Change> changes;  ///< each must affect the logits
 };
 
+template <class T>
+T& own(ModelConfig& c) {
+  return std::any_cast<T&>(c.family);
+}
+
 Change widen() {
   return {"a window wider by one", [](ModelConfig& c) {
             for (LayerConfig& layer : c.layers)
@@ -57,7 +62,7 @@ const FamilyCase kCases[] = {
      {widen(),
       other_layers_slide(),
       {"no cap of scores", [](ModelConfig& c) { c.attention_softcap = 0; }},
-      {"no cap of logits", [](ModelConfig& c) { c.logit_softcap = 0; }},
+      {"no cap of logits", [](ModelConfig& c) { own<GemmaSettings>(c).logit_softcap = 0; }},
       {"the usual scale", [](ModelConfig& c) { c.attention_scale = 0; }},
       {"plain embeddings", [](ModelConfig& c) { c.embedding_scale = 1; }},
       {"norms by w", [](ModelConfig& c) { c.norm = NormKind::rms; }},
@@ -78,9 +83,9 @@ const FamilyCase kCases[] = {
      R"({"architectures":["GraniteForCausalLM"],"embedding_multiplier":3.0,"residual_multiplier":0.6,
          "attention_multiplier":0.3,"logits_scaling":0.5,"attention_bias":true,"mlp_bias":true})",
      {{"embedding", [](ModelConfig& c) { c.embedding_scale = 1; }},
-      {"residual", [](ModelConfig& c) { c.residual_scale = 1; }},
+      {"residual", [](ModelConfig& c) { own<GraniteSettings>(c).residual_scale = 1; }},
       {"attention", [](ModelConfig& c) { c.attention_scale = 0; }},
-      {"logits", [](ModelConfig& c) { c.logit_scale = 1; }}}},
+      {"logits", [](ModelConfig& c) { own<GraniteSettings>(c).logit_scale = 1; }}}},
     {"phi3_long",
      R"({"architectures":["Phi3ForCausalLM"],"partial_rotary_factor":0.5,"sliding_window":12,
          "original_max_position_embeddings":16,"rope_scaling":{"type":"longrope",
@@ -102,7 +107,7 @@ const FamilyCase kCases[] = {
            layer.chunk = layer.chunk > 0 ? kWindow + 1 : 0;
        }},
       {"halves instead of pairs", [](ModelConfig& c) { c.ropes[0].interleaved = false; }},
-      {"no sharpening", [](ModelConfig& c) { c.temperature_scale = 0; }},
+      {"no sharpening", [](ModelConfig& c) { own<Llama4Settings>(c).temperature.scale = 0; }},
       {"no norm of q and k", [](ModelConfig& c) { c.qk_norm = QkNorm::none; }},
       {"rotation in all layers",
        [](ModelConfig& c) {

@@ -2,6 +2,8 @@
 // multiply by 1 + w around both blocks, embeddings times sqrt(hidden), a tanh GELU, and alternating
 // sliding-window and full attention layers. Gemma 2 soft-caps scores and logits; Gemma 3 norms each head of q
 // and k and uses different RoPE bases in sliding and full layers.
+#include "model/gemma.h"
+
 #include <cmath>
 
 #include "model/family.h"
@@ -46,21 +48,22 @@ void configure_both(Fields& fields, ModelConfig& c) {
 void configure_2(Fields& fields, ModelConfig& c) {
   configure_both(fields, c);
   read_rope(fields, c);
-  c.logit_softcap = read_softcap(fields, "final_logit_softcapping", 30.0f);
+  c.family = GemmaSettings{read_softcap(fields, "final_logit_softcapping", 30.0f)};
 }
 
 void configure_3(Fields& fields, ModelConfig& c) {
   configure_both(fields, c);
   read_rope_by_layer_type(fields, c, /*full=*/{.theta = 1e6}, /*sliding=*/{.theta = 1e4});
   c.qk_norm = QkNorm::head;
-  c.logit_softcap = read_softcap(fields, "final_logit_softcapping", 0.0f);
+  c.family = GemmaSettings{read_softcap(fields, "final_logit_softcapping", 0.0f)};
 }
 
 /// The scalar is rounded to the model's dtype: in bfloat16, sqrt(2304) is 48 and sqrt(1152) is 34.
 std::unique_ptr<Model> read(const ModelConfig& config, WeightReader& reader) {
   ModelConfig rounded = config;
   rounded.embedding_scale = round_to(config.embedding_scale, config.dtype);
-  return read_decoder_model(rounded, reader);
+  return make_decoder(rounded, read_decoder(rounded, reader),
+                      {.logit_softcap = family_settings<GemmaSettings>(config).logit_softcap});
 }
 
 }  // namespace

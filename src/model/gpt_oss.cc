@@ -24,7 +24,6 @@ void configure(Fields& fields, ModelConfig& c) {
   c.moe.layout = MoeLayout::gpt_oss;
   c.moe.router = MoeRouter::top_then_softmax;
   c.moe.intermediate_size = c.intermediate_size;
-  c.moe.router_bias = c.moe.expert_bias = true;
   c.moe.swiglu_limit = static_cast<float>(fields.number("swiglu_limit", 1e-3, 1e6, 7.0));
   if (fields.number("swiglu_alpha", 0, 1e6, kAlpha) != kAlpha)
     fields.refuse("swiglu_alpha", "only 1.702 is supported", ErrorCode::unsupported);

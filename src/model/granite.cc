@@ -1,5 +1,7 @@
 // IBM Granite 3 dense models (transformers' GraniteForCausalLM): Llama's decoder with four multipliers: for
 // the embedding, each block's output, the attention scores (instead of 1 / sqrt(head_dim)) and the logits.
+#include "model/granite.h"
+
 #include "model/family.h"
 
 namespace fovea {
@@ -22,8 +24,16 @@ void configure(Fields& fields, ModelConfig& c) {
   c.qkv_bias = c.o_bias = fields.boolean("attention_bias", false);
   c.mlp_bias = fields.boolean("mlp_bias", false);
   c.embedding_scale = static_cast<float>(read_multiplier(fields, "embedding_multiplier"));
-  c.residual_scale = static_cast<float>(read_multiplier(fields, "residual_multiplier"));
-  c.logit_scale = static_cast<float>(1.0 / read_multiplier(fields, "logits_scaling"));
+  GraniteSettings own;
+  own.residual_scale = static_cast<float>(read_multiplier(fields, "residual_multiplier"));
+  own.logit_scale = static_cast<float>(1.0 / read_multiplier(fields, "logits_scaling"));
+  c.family = own;
+}
+
+std::unique_ptr<Model> read(const ModelConfig& config, WeightReader& reader) {
+  const auto own = family_settings<GraniteSettings>(config);
+  return make_decoder(config, read_decoder(config, reader),
+                      {.residual = own.residual_scale, .logits = own.logit_scale});
 }
 
 }  // namespace
@@ -34,7 +44,7 @@ const Family kGraniteFamily = {
     .kind = ModelKind::decoder,
     .read_attention = read_attention,
     .configure = configure,
-    .read = read_decoder_model,
+    .read = read,
 };
 
 }  // namespace fovea

@@ -15,14 +15,12 @@ void rotate(const RopeRows& rope, float* x, int64_t width, int heads, int head_d
   rotation(x, width, heads, head_dim, rope.rotary_dim, row_ids, rope.cos, rope.sin, pool);
 }
 
-/// q *= 1 + scale * log(1 + floor((p + 1) / floor)) for each row's position p: sharpens the softmax of
-/// queries at far positions.
-void sharpen(const ModelConfig& config, std::span<const int32_t> positions, float* q, int64_t width,
-             ThreadPool& pool) {
+void sharpen(const ModelConfig& config, const QueryTemperature& temperature,
+             std::span<const int32_t> positions, float* q, int64_t width, ThreadPool& pool) {
   const int64_t dim = static_cast<int64_t>(config.num_heads) * config.head_dim;
   for (size_t row = 0; row < positions.size(); ++row) {
-    const double steps = std::floor((positions[row] + 1) / config.temperature_floor);
-    const double factor = 1 + config.temperature_scale * std::log1p(steps);
+    const double steps = std::floor((positions[row] + 1) / temperature.floor);
+    const double factor = 1 + temperature.scale * std::log1p(steps);
     scale_rows(q + static_cast<int64_t>(row) * width, width, static_cast<float>(factor), 1, dim, pool);
   }
 }
@@ -76,8 +74,8 @@ void AttentionBlock::attend(const ModelConfig& config, int layer, const float* x
     rotate(scratch.ropes[static_cast<size_t>(rope)], scratch.qkv, width, heads + kv_heads, config.head_dim,
            scratch.row_ids, pool);
     if (config.qk_norm == QkNorm::l2_after_rope) norm_heads(config, scratch.qkv, rows, pool);
-  } else if (config.temperature_scale != 0) {
-    sharpen(config, input.positions, scratch.qkv, width, pool);
+  } else if (temperature.scale != 0) {
+    sharpen(config, temperature, input.positions, scratch.qkv, width, pool);
   }
   const float* k = scratch.qkv + heads * dim;
   input.kv->append(layer, input.slots, k, width, k + kv_heads * dim, width, stream);

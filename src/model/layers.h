@@ -34,6 +34,13 @@ struct LayerScratch {
   std::optional<MoeScratch> experts;  ///< of models with experts
 };
 
+/// Scales queries of layers without rotation by their position p, which sharpens the softmax far from the
+/// start: q *= 1 + scale * log(1 + floor((p + 1) / floor)).
+struct QueryTemperature {
+  double scale = 0.0;  ///< 0 = off
+  double floor = 8192.0;
+};
+
 /// RMSNorm, or LayerNorm if it has a bias; empty without a weight.
 struct Norm {
   AlignedArray<float> weight, bias;  ///< [dim]; for rms_plus_one, weight = 1 + w
@@ -56,6 +63,7 @@ struct AttentionBlock {
   /// By config.qk_norm: weights [D] (head; all ones for l2_after_rope), or [Hq * D] and [Hkv * D] (row).
   Norm q_norm, k_norm;
   AlignedArray<float> sinks;  ///< [Hq] where config.sinks
+  QueryTemperature temperature;
 
   /// scratch.heads = attention of x [T, hidden] in decoder layer `layer`.
   void attend(const ModelConfig& config, int layer, const float* x, const ForwardInput& input,

@@ -1,6 +1,8 @@
 // The text models of Llama 4 (transformers' Llama4ForCausalLM): most layers rotate q and k in adjacent pairs,
 // norm them without a weight, and use chunked attention; every fourth has no rotation, full attention, and
 // temperature scaling of queries by position. Some or all layers have experts.
+#include "model/llama4.h"
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -42,13 +44,15 @@ void read_chunks(Fields& fields, ModelConfig& c) {
     if (layer.rope >= 0) layer.chunk = chunk;
 }
 
-void read_temperature(Fields& fields, ModelConfig& c) {
+QueryTemperature read_temperature(Fields& fields) {
   constexpr const char* kKey = "attn_temperature_tuning";  // true, or 4 in the released models
   const Json* tuning = fields.find(kKey);
   const bool on = tuning && tuning->is_number_integer() ? fields.integer(kKey, 0, 1 << 30) != 0
                                                         : fields.boolean(kKey, true);
-  c.temperature_floor = fields.number("floor_scale", 1, 1e9, 8192.0);
-  c.temperature_scale = on ? fields.number("attn_scale", 0, 1e3, 0.1) : 0.0;
+  QueryTemperature out;
+  out.floor = fields.number("floor_scale", 1, 1e9, out.floor);
+  out.scale = on ? fields.number("attn_scale", 0, 1e3, 0.1) : 0.0;
+  return out;
 }
 
 /// moe_layers, or every interleave_moe_layer_step-th layer.
@@ -93,12 +97,15 @@ void configure(Fields& fields, ModelConfig& c) {
   c.qkv_bias = c.o_bias = fields.boolean("attention_bias", false);
   if (fields.boolean("use_qk_norm", true)) c.qk_norm = QkNorm::l2_after_rope;
   if (!fields.ok()) return;
-  read_temperature(fields, c);
+  c.family = Llama4Settings{read_temperature(fields)};
   read_experts(fields, c);
 }
 
 std::unique_ptr<Model> read(const ModelConfig& config, WeightReader& reader) {
-  return make_decoder(config, read_decoder(config, reader, {.mlp = "feed_forward."}));
+  DecoderWeights weights = read_decoder(config, reader, {.mlp = "feed_forward."});
+  for (DecoderLayer& layer : weights.layers)
+    layer.attention.temperature = family_settings<Llama4Settings>(config).temperature;
+  return make_decoder(config, std::move(weights));
 }
 
 }  // namespace

@@ -17,6 +17,9 @@
 #include "backends/torch_native/torch_native.h"
 #include "base/check.h"
 #include "kernels/cpu/linear.h"
+#include "model/gemma.h"
+#include "model/granite.h"
+#include "model/llama4.h"
 #include "model/model.h"
 #include "model/rope.h"
 
@@ -132,7 +135,12 @@ inline void write_weights(const TempDir& dir, const Weights& weights, DType dtyp
 /// The definition, in fp64, without a cache: logits [T, vocab] of one sequence. Dense layers only.
 class ReferenceModel {
  public:
-  ReferenceModel(const ModelConfig& c, const Weights& weights) : c_(c), w_(weights) {
+  ReferenceModel(const ModelConfig& c, const Weights& weights)
+      : c_(c),
+        granite_(family_settings<GraniteSettings>(c)),
+        gemma_(family_settings<GemmaSettings>(c)),
+        temperature_(family_settings<Llama4Settings>(c).temperature),
+        w_(weights) {
     for (const RopeConfig& rope : c.ropes)
       frequencies_.push_back(rope_frequencies(rope, c.head_dim));
   }
@@ -151,8 +159,8 @@ class ReferenceModel {
     for (const Row& row : x)
       for (double y : linear(c_.tie_word_embeddings ? "model.embed_tokens" : "lm_head",
                              norm("model.norm", row, 0, c_.hidden_size))) {
-        y *= static_cast<double>(c_.logit_scale);
-        out.push_back(capped(y, static_cast<double>(c_.logit_softcap)));
+        y *= static_cast<double>(granite_.logit_scale);
+        out.push_back(capped(y, static_cast<double>(gemma_.logit_softcap)));
       }
     return out;
   }
@@ -250,7 +258,7 @@ class ReferenceModel {
   }
   void add(Row& x, const Row& y) const {
     for (size_t i = 0; i < x.size(); ++i)
-      x[i] += static_cast<double>(c_.residual_scale) * y[i];
+      x[i] += static_cast<double>(granite_.residual_scale) * y[i];
   }
 
   void layer(int index, std::vector<Row>& x) const {
@@ -291,8 +299,8 @@ class ReferenceModel {
     double scale =
         c_.attention_scale != 0 ? c_.attention_scale : 1 / std::sqrt(static_cast<double>(c_.head_dim));
     if (layer.rope < 0)
-      scale *= 1 + c_.temperature_scale *
-                       std::log(1 + std::floor(static_cast<double>(p + 1) / c_.temperature_floor));
+      scale *=
+          1 + temperature_.scale * std::log(1 + std::floor(static_cast<double>(p + 1) / temperature_.floor));
     Row out(query.size());
     double sum =
         c_.sinks ? std::exp(static_cast<double>(w_.at(name + "sinks").values[static_cast<size_t>(h)])) : 0.0;
@@ -312,6 +320,9 @@ class ReferenceModel {
   }
 
   const ModelConfig& c_;
+  GraniteSettings granite_;
+  GemmaSettings gemma_;
+  QueryTemperature temperature_;
   const Weights& w_;
   std::vector<std::vector<double>> frequencies_;
 };

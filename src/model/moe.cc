@@ -191,10 +191,11 @@ void read_fused_experts(const std::string& prefix, const ModelConfig& c, WeightR
   // modules_to_not_convert may leave some experts unquantised; the tensor names show which.
   gate_up.mxfp4 = moe.mxfp4 && !reader.has(gate_up.name);
   down.mxfp4 = moe.mxfp4 && !reader.has(down.name);
+  const bool bias = moe.layout == MoeLayout::gpt_oss;
   for (int e = 0; e < moe.num_experts && reader.status(); ++e) {
     Expert& expert = experts.emplace_back();
-    expert.gate_up = reader.expert(gate_up, e, moe.expert_bias);
-    expert.down = reader.expert(down, e, moe.expert_bias);
+    expert.gate_up = reader.expert(gate_up, e, bias);
+    expert.down = reader.expert(down, e, bias);
   }
 }
 
@@ -208,7 +209,8 @@ MoeBlock read_moe(const std::string& layer_prefix, const ModelConfig& c, WeightR
   MoeBlock block;
   block.config = moe;
   block.activation = c.activation;
-  block.router = reader.fused(prefix, {{router, moe.num_experts}}, c.hidden_size, moe.router_bias);
+  block.router = reader.fused(prefix, {{router, moe.num_experts}}, c.hidden_size,
+                              /*bias=*/moe.layout == MoeLayout::gpt_oss);
   if (moe.shared_intermediate_size > 0)
     block.shared = read_gated(prefix + "shared_expert.", "gate_proj", "up_proj", "down_proj",
                               moe.shared_intermediate_size, c.hidden_size, reader);

@@ -53,7 +53,7 @@ TEST(MoeFields, Mixtral) {
   EXPECT_EQ(c.moe.router, MoeRouter::softmax_then_top);
   EXPECT_EQ(c.moe.layout, MoeLayout::mixtral);
   EXPECT_TRUE(c.moe.renormalize);
-  EXPECT_FALSE(c.moe.router_bias || c.moe.expert_bias || c.moe.mxfp4 || c.qkv_bias || c.sinks);
+  EXPECT_FALSE(c.moe.mxfp4 || c.qkv_bias || c.sinks);
   EXPECT_EQ(c.moe.swiglu_limit, 0.0f);
   EXPECT_EQ(c.ropes[0].theta, 1e6);
   EXPECT_FLOAT_EQ(c.norm_eps, 1e-5f);
@@ -99,7 +99,7 @@ TEST(MoeFields, GptOss) {
   EXPECT_EQ(c.moe.intermediate_size, 96);
   EXPECT_EQ(c.moe.router, MoeRouter::top_then_softmax);
   EXPECT_EQ(c.moe.layout, MoeLayout::gpt_oss);
-  EXPECT_TRUE(c.moe.router_bias && c.moe.expert_bias && c.qkv_bias && c.o_bias && c.sinks);
+  EXPECT_TRUE(c.qkv_bias && c.o_bias && c.sinks);
   EXPECT_FALSE(c.moe.mxfp4 || c.tie_word_embeddings);
   EXPECT_EQ(c.moe.swiglu_limit, 7.0f);
   EXPECT_EQ(windows(c), (Ints{128, 0, 128, 0}));

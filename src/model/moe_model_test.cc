@@ -85,7 +85,7 @@ TEST_P(MoeModel, ATokenReadsItsExpertsOnly) {
   const auto panels = [](int64_t n) { return (n + 31) / 32 * 32; };
   const MoeConfig& moe = config_.moe;
   int64_t expert = 2 * (panels(2L * moe.intermediate_size) * 40 + panels(40) * moe.intermediate_size);
-  if (moe.expert_bias) expert += 4 * (2 * moe.intermediate_size + 40);
+  if (moe.layout == MoeLayout::gpt_oss) expert += 4 * (2 * moe.intermediate_size + 40);
   const int64_t idle = (3 - GetParam().dense_layers) * (moe.num_experts - moe.experts_per_token) * expert;
   const int64_t embedding = 2 * panels(77) * 40, embedding_row = 2 * 40;
   EXPECT_EQ(model_->weight_bytes() - model_->weight_bytes_per_token(), idle + embedding - embedding_row);

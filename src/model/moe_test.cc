@@ -45,7 +45,6 @@ ModelConfig config_of(const Variant& v) {
   c.moe.layout = v.layout;
   c.moe.renormalize = v.renormalize;
   c.moe.mxfp4 = v.mxfp4;
-  c.moe.router_bias = c.moe.expert_bias = v.layout == MoeLayout::gpt_oss;
   c.moe.swiglu_limit = v.layout == MoeLayout::gpt_oss ? 1.5f : 0;  // low, so that it clamps often
   c.moe.shared_intermediate_size = v.layout == MoeLayout::llama4 ? 61 : 0;
   return c;

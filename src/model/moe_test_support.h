@@ -69,9 +69,10 @@ inline PlainMoe random_moe(const ModelConfig& config, uint32_t seed) {
     return e;
   };
   PlainMoe plain{config, matrix(static_cast<size_t>(moe.num_experts), hidden, false), {}, {}, {}};
-  if (moe.router_bias) plain.router_bias = make(static_cast<size_t>(moe.num_experts), 1);
+  if (moe.layout == MoeLayout::gpt_oss) plain.router_bias = make(static_cast<size_t>(moe.num_experts), 1);
   for (int e = 0; e < moe.num_experts; ++e)
-    plain.experts.push_back(expert(static_cast<size_t>(moe.intermediate_size), moe.expert_bias, moe.mxfp4));
+    plain.experts.push_back(
+        expert(static_cast<size_t>(moe.intermediate_size), moe.layout == MoeLayout::gpt_oss, moe.mxfp4));
   if (moe.shared_intermediate_size > 0)
     plain.shared = expert(static_cast<size_t>(moe.shared_intermediate_size), false, false);
   return plain;

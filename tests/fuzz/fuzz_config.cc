@@ -9,6 +9,9 @@
 #include "base/check.h"
 #include "model/attention_shapes.h"
 #include "model/config.h"
+#include "model/gemma.h"
+#include "model/granite.h"
+#include "model/llama4.h"
 #include "model/rope.h"
 
 namespace {
@@ -75,8 +78,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     FOVEA_CHECK(!c.moe.mxfp4 || (c.hidden_size % 32 == 0 && c.moe.intermediate_size % 32 == 0));
   }
   FOVEA_CHECK(std::isfinite(c.attention_scale) && std::isfinite(c.embedding_scale));
-  FOVEA_CHECK(std::isfinite(c.residual_scale) && std::isfinite(c.logit_scale));
-  FOVEA_CHECK(c.attention_softcap >= 0 && c.logit_softcap >= 0 && c.temperature_floor >= 1);
+  const auto granite = fovea::family_settings<fovea::GraniteSettings>(c);
+  FOVEA_CHECK(std::isfinite(granite.residual_scale) && std::isfinite(granite.logit_scale));
+  const auto temperature = fovea::family_settings<fovea::Llama4Settings>(c).temperature;
+  FOVEA_CHECK(temperature.scale >= 0 && temperature.floor >= 1);
+  FOVEA_CHECK(c.attention_softcap >= 0 && fovea::family_settings<fovea::GemmaSettings>(c).logit_softcap >= 0);
   for (const int32_t id : c.eos_token_ids)
     FOVEA_CHECK(id >= 0);
   return 0;
