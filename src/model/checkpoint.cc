@@ -120,8 +120,8 @@ Result<Checkpoint> Checkpoint::open(const std::string& dir) {
   return checkpoint;
 }
 
-const Tensor* Checkpoint::find(std::string_view name) const {
-  const auto it = std::ranges::lower_bound(tensors_, name, {}, &Tensor::name);
+const CheckpointTensor* Checkpoint::find(std::string_view name) const {
+  const auto it = std::ranges::lower_bound(tensors_, name, {}, &CheckpointTensor::name);
   return it != tensors_.end() && it->name() == name ? &*it : nullptr;
 }
 

@@ -13,7 +13,7 @@
 namespace fovea {
 
 /// One tensor in the mapped file: row-major, little-endian, any alignment.
-struct Tensor {
+struct CheckpointTensor {
   const SafetensorsEntry* entry = nullptr;
   const std::string* file = nullptr;  ///< for messages
   const std::byte* data = nullptr;
@@ -29,9 +29,9 @@ class Checkpoint {
   static Result<Checkpoint> open(const std::string& dir);
 
   /// Null when there is no such tensor.
-  const Tensor* find(std::string_view name) const;
-  std::span<const Tensor> tensors() const { return tensors_; }  ///< sorted by name
-  const std::string& source() const { return source_; }         ///< the file that lists the tensors
+  const CheckpointTensor* find(std::string_view name) const;
+  std::span<const CheckpointTensor> tensors() const { return tensors_; }  ///< sorted by name
+  const std::string& source() const { return source_; }                   ///< the file that lists the tensors
 
   /// Requests read-ahead of all files.
   void prefetch() const;
@@ -48,7 +48,7 @@ class Checkpoint {
 
   std::string source_;
   std::deque<File> files_;  // tensors point into them, so addresses must be stable
-  std::vector<Tensor> tensors_;
+  std::vector<CheckpointTensor> tensors_;
 };
 
 }  // namespace fovea

@@ -32,7 +32,7 @@ TEST(Checkpoint, ReadsOneFile) {
   dir.write("model.safetensors", one_tensor("a", 2.5f));
   const auto checkpoint = Checkpoint::open(dir.path());
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
-  const Tensor* tensor = checkpoint->find("a");
+  const CheckpointTensor* tensor = checkpoint->find("a");
   ASSERT_TRUE(tensor);
   EXPECT_EQ(checkpoint->find("b"), nullptr);
   float value = 0;

@@ -80,7 +80,7 @@ Linear WeightReader::expert(const ExpertTensor& tensor, int64_t index, bool bias
 
 PackedMatrix WeightReader::expert_matrix(const ExpertTensor& tensor, int64_t index) {
   if (!status_) return {};
-  const Tensor* stored = nullptr;
+  const CheckpointTensor* stored = nullptr;
   if (checkpoint_) {
     stored = tensor.transposed ? require(tensor.name, {tensor.experts, tensor.columns, tensor.rows})
                                : require(tensor.name, {tensor.experts, tensor.rows, tensor.columns});
@@ -117,9 +117,9 @@ PackedMatrix WeightReader::expert_matrix(const ExpertTensor& tensor, int64_t ind
 PackedMatrix WeightReader::mxfp4_matrix(const ExpertTensor& tensor, int64_t index) {
   if (!status_) return {};
   const int64_t blocks_of_row = tensor.columns / kMxfp4BlockValues;
-  const Tensor* blocks =
+  const CheckpointTensor* blocks =
       require(tensor.name + "_blocks", {tensor.experts, tensor.rows, blocks_of_row, kMxfp4BlockBytes}, "U8");
-  const Tensor* scales =
+  const CheckpointTensor* scales =
       blocks ? require(tensor.name + "_scales", {tensor.experts, tensor.rows, blocks_of_row}, "U8") : nullptr;
   if (!scales) return {};
   const DType storage = dtype_ == DType::f16 ? DType::f16 : DType::bf16;
@@ -159,7 +159,7 @@ PackedMatrix WeightReader::mxfp4_matrix(const ExpertTensor& tensor, int64_t inde
 AlignedArray<float> WeightReader::expert_bias(const ExpertTensor& tensor, int64_t index) {
   if (!status_) return {};
   const std::string name = tensor.name + "_bias";
-  const Tensor* stored = checkpoint_ ? require(name, {tensor.experts, tensor.rows}) : nullptr;
+  const CheckpointTensor* stored = checkpoint_ ? require(name, {tensor.experts, tensor.rows}) : nullptr;
   if (!status_) return {};
   if (only_planned(tensor.rows * static_cast<int64_t>(sizeof(float)))) return {};
   AlignedArray<float> out(static_cast<size_t>(tensor.rows));

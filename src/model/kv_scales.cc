@@ -22,11 +22,11 @@ std::string number(float value) {
   return text.str();
 }
 
-std::string where(const Tensor& tensor) {
+std::string where(const CheckpointTensor& tensor) {
   return *tensor.file + ": tensor \"" + printable(tensor.name()) + "\"";
 }
 
-Result<float> read_scale(const Tensor& tensor) {
+Result<float> read_scale(const CheckpointTensor& tensor) {
   const auto& shape = tensor.entry->shape;
   if (!std::ranges::all_of(shape, [](uint64_t n) { return n == 1; }))
     return unsupported(where(tensor) + " has shape " + shape_string(shape) +
@@ -50,18 +50,18 @@ Result<float> read_scale(const Tensor& tensor) {
 
 /// The scale of K or V (`letter`) of one layer.
 struct Found {
-  const Tensor* tensor = nullptr;  ///< null = there is none
+  const CheckpointTensor* tensor = nullptr;  ///< null = there is none
   float value = 0;
 };
 
 Result<Found> find_scale(const Checkpoint& checkpoint, int layer, char letter,
-                         std::vector<const Tensor*>& used) {
+                         std::vector<const CheckpointTensor*>& used) {
   const std::string prefix = "model.layers." + std::to_string(layer) + ".self_attn.";
   const std::string own = std::string(1, letter) + "_scale", projection = std::string(1, letter) + "_proj.";
   Found found;
   for (const std::string& name : {own, "attn." + own, projection + own, projection + "output_scale",
                                   "qkv_proj." + own, std::string("kv_scale")}) {
-    const Tensor* tensor = checkpoint.find(prefix + name);
+    const CheckpointTensor* tensor = checkpoint.find(prefix + name);
     if (tensor == nullptr) continue;
     FOVEA_TRY(value, read_scale(*tensor));
     if (found.tensor != nullptr && value != found.value)
@@ -106,15 +106,15 @@ KvCacheScheme kv_cache_scheme(const Json& config) {
 }
 
 Result<KvScales> read_kv_scales(const Checkpoint& checkpoint, int num_layers, bool promised,
-                                std::vector<const Tensor*>& used) {
+                                std::vector<const CheckpointTensor*>& used) {
   KvScales scales;
-  const Tensor* first = nullptr;
+  const CheckpointTensor* first = nullptr;
   int missing = -1;  // the first layer without scales
   for (int layer = 0; layer < num_layers; ++layer) {
     FOVEA_TRY(k, find_scale(checkpoint, layer, 'k', used));
     FOVEA_TRY(v, find_scale(checkpoint, layer, 'v', used));
     if ((k.tensor == nullptr) != (v.tensor == nullptr)) {
-      const Tensor& given = k.tensor ? *k.tensor : *v.tensor;
+      const CheckpointTensor& given = k.tensor ? *k.tensor : *v.tensor;
       return invalid(where(given) + " has no counterpart for " + (k.tensor ? "V" : "K") + " of layer " +
                      std::to_string(layer) + "; KV scales come in pairs" + kFix);
     }

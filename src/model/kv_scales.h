@@ -31,6 +31,6 @@ KvCacheScheme kv_cache_scheme(const nlohmann::json& quantization_config);
 /// positive number, another shape or type, contradictory names, K without V, only some layers, and none
 /// although `promised`. `used` receives the tensors.
 Result<KvScales> read_kv_scales(const Checkpoint& checkpoint, int num_layers, bool promised,
-                                std::vector<const Tensor*>& used);
+                                std::vector<const CheckpointTensor*>& used);
 
 }  // namespace fovea

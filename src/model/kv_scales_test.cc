@@ -30,7 +30,7 @@ Result<KvScales> read(const std::function<void(SafetensorsWriter&)>& fill, bool 
   fill(writer);
   dir.write("model.safetensors", writer.bytes(1));
   FOVEA_TRY(checkpoint, Checkpoint::open(dir.path()));
-  std::vector<const Tensor*> tensors;
+  std::vector<const CheckpointTensor*> tensors;
   auto scales = read_kv_scales(checkpoint, kLayers, promised, tensors);
   if (used != nullptr) *used = tensors.size();
   return scales;

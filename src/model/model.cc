@@ -109,7 +109,7 @@ Result<std::unique_ptr<Model>> Model::load(const ModelConfig& config, const Mode
   if (reader.planned_bytes() > physical_memory()) return too_large(reader.planned_bytes(), options);
   KvScales kv_scales;
   if (checkpoint) {
-    std::vector<const Tensor*> used;
+    std::vector<const CheckpointTensor*> used;
     FOVEA_TRY(scales, read_kv_scales(*checkpoint, effective.num_layers, effective.has_kv_scales, used));
     kv_scales = std::move(scales);
     reader.mark_used(used);

@@ -54,10 +54,10 @@ bool WeightReader::only_planned(int64_t bytes) {
   return false;
 }
 
-const Tensor* WeightReader::require(const std::string& name, std::initializer_list<int64_t> shape,
-                                    std::string_view type) {
+const CheckpointTensor* WeightReader::require(const std::string& name, std::initializer_list<int64_t> shape,
+                                              std::string_view type) {
   const std::string& source = checkpoint_->source();
-  const Tensor* tensor = checkpoint_->find(name);
+  const CheckpointTensor* tensor = checkpoint_->find(name);
   if (!tensor) {
     fail(invalid(
         source + ": tensor \"" + name + "\" is missing; config.json requires it, with shape " +
@@ -84,17 +84,17 @@ const Tensor* WeightReader::require(const std::string& name, std::initializer_li
 }
 
 /// The storage type of a (fused) matrix.
-DType WeightReader::stored_as(const std::vector<const Tensor*>& tensors) const {
+DType WeightReader::stored_as(const std::vector<const CheckpointTensor*>& tensors) const {
   if (dummy_) return dummy_->dtype();
   if (dtype_ && *dtype_ != DType::f32) return *dtype_;
   const DType first = *tensors.front()->entry->type.dtype();
-  for (const Tensor* tensor : tensors)
+  for (const CheckpointTensor* tensor : tensors)
     if (*tensor->entry->type.dtype() != first) return DType::f32;  // represents every type exactly
   return first;
 }
 
 /// False, with an error, if a finite value becomes infinite in `to`.
-bool WeightReader::fits(const Tensor& tensor, DType to, int64_t first, int64_t count) {
+bool WeightReader::fits(const CheckpointTensor& tensor, DType to, int64_t first, int64_t count) {
   const DType from = *tensor.entry->type.dtype();
   if (from == to || from == DType::f16 || to == DType::f32) return true;
   const float limit = overflow_limit(to);
@@ -130,7 +130,7 @@ void WeightReader::pack_dummy(PackedMatrix& out, int64_t first, int64_t rows, co
 /// `width` > 0: each tensor is [rows, columns / width, width].
 PackedMatrix WeightReader::stack(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns,
                                  int64_t width) {
-  std::vector<const Tensor*> tensors;
+  std::vector<const CheckpointTensor*> tensors;
   int64_t rows = 0;
   for (const auto& [name, part_rows] : parts) {
     if (!status_) return {};
@@ -199,7 +199,7 @@ std::string WeightReader::first_of(std::initializer_list<std::string> candidates
 
 AlignedArray<float> WeightReader::vector(const std::string& name, int64_t size, float dummy_mean, bool row) {
   if (!status_) return {};
-  const Tensor* tensor = nullptr;
+  const CheckpointTensor* tensor = nullptr;
   if (checkpoint_) tensor = row ? require(name, {1, size}) : require(name, {size});
   if (!status_) return {};
   if (only_planned(size * static_cast<int64_t>(sizeof(float)))) return {};
@@ -210,7 +210,7 @@ AlignedArray<float> WeightReader::vector(const std::string& name, int64_t size, 
 }
 
 /// Elements [first, first + count), rounded; empty after an error.
-AlignedArray<float> WeightReader::values(const Tensor& tensor, int64_t first, int64_t count) {
+AlignedArray<float> WeightReader::values(const CheckpointTensor& tensor, int64_t first, int64_t count) {
   const DType from = *tensor.entry->type.dtype(), to = dtype_.value_or(from);
   if (!fits(tensor, to, first, count)) return {};
   AlignedArray<float> out(static_cast<size_t>(count));
@@ -224,7 +224,7 @@ std::vector<std::string_view> WeightReader::unused() const {
   if (!checkpoint_) return names;
   auto used = used_;
   std::ranges::sort(used);
-  for (const Tensor& tensor : checkpoint_->tensors()) {
+  for (const CheckpointTensor& tensor : checkpoint_->tensors()) {
     const bool known = std::ranges::any_of(
         ignored_, [&](const std::string& prefix) { return tensor.name().starts_with(prefix); });
     if (!known && !std::ranges::binary_search(used, &tensor)) names.push_back(tensor.name());

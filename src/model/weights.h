@@ -95,20 +95,20 @@ class WeightReader {
   /// Checkpoint tensors not requested in check mode.
   std::vector<std::string_view> unused() const;
   /// Marks tensors that are read elsewhere.
-  void mark_used(const std::vector<const Tensor*>& tensors) {
+  void mark_used(const std::vector<const CheckpointTensor*>& tensors) {
     used_.insert(used_.end(), tensors.begin(), tensors.end());
   }
 
  private:
   PackedMatrix stack(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns,
                      int64_t width = 0);
-  DType stored_as(const std::vector<const Tensor*>& tensors) const;
+  DType stored_as(const std::vector<const CheckpointTensor*>& tensors) const;
   /// `type` empty: any that read_float supports.
-  const Tensor* require(const std::string& name, std::initializer_list<int64_t> shape,
-                        std::string_view type = {});
+  const CheckpointTensor* require(const std::string& name, std::initializer_list<int64_t> shape,
+                                  std::string_view type = {});
   /// Elements [first, first + count) of the tensor, or all.
-  bool fits(const Tensor& tensor, DType to, int64_t first = 0, int64_t count = -1);
-  AlignedArray<float> values(const Tensor& tensor, int64_t first, int64_t count);
+  bool fits(const CheckpointTensor& tensor, DType to, int64_t first = 0, int64_t count = -1);
+  AlignedArray<float> values(const CheckpointTensor& tensor, int64_t first, int64_t count);
   PackedMatrix expert_matrix(const ExpertTensor& tensor, int64_t index);
   PackedMatrix mxfp4_matrix(const ExpertTensor& tensor, int64_t index);
   AlignedArray<float> expert_bias(const ExpertTensor& tensor, int64_t index);
@@ -127,7 +127,7 @@ class WeightReader {
   Status status_;
   int64_t planned_bytes_ = 0, loaded_bytes_ = 0;
   LoadProgress progress_;
-  std::vector<const Tensor*> used_;
+  std::vector<const CheckpointTensor*> used_;
   std::vector<std::string> ignored_;
 };
 
