@@ -1,0 +1,50 @@
+#pragma once
+// Scratch memory of a step: tensors that are taken and given back like a stack. A dry run of the same code
+// finds its size, so that it is allocated once; the tensors of equal calls then have the same addresses in
+// every step, as a captured graph needs.
+#include <cstddef>
+#include <initializer_list>
+
+#include "tensor/buffer.h"
+
+namespace fovea {
+
+class Arena {
+ public:
+  /// A dry run: tensors have shapes and no data.
+  static Arena dry_run(Device& device) { return Arena(device); }
+  /// With `bytes` of memory: the peak() of a dry run. Throws std::bad_alloc.
+  Arena(Device& device, size_t bytes) : device_(&device), memory_(device, bytes), dry_(false) {}
+
+  bool dry() const { return dry_; }
+  size_t bytes() const { return memory_.size(); }
+  /// The most bytes that were taken at a time.
+  size_t peak() const { return peak_; }
+
+  /// A dense tensor, uninitialised, aligned to Device::kAlignment, valid until its Scope ends. Taking more
+  /// than the dry run did is an internal error: shapes must follow from declared limits, not from the step.
+  Tensor take(ElementType dtype, std::initializer_list<int64_t> shape);
+
+  /// Gives back, when it ends, what was taken since it began.
+  class Scope {
+   public:
+    explicit Scope(Arena& arena) : arena_(arena), begin_(arena.used_) {}
+    ~Scope() { arena_.used_ = begin_; }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Arena& arena_;
+    size_t begin_;
+  };
+
+ private:
+  explicit Arena(Device& device) : device_(&device) {}
+
+  Device* device_;
+  Buffer memory_;
+  bool dry_ = true;
+  size_t used_ = 0, peak_ = 0;
+};
+
+}  // namespace fovea

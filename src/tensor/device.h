@@ -1,0 +1,74 @@
+#pragma once
+// Where tensors lie: a device's memory. Operations on them are in ops/ops.h.
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+#include "device/stream.h"
+#include "fovea/capability.h"
+#include "fovea/result.h"
+#include "tensor/tensor.h"
+
+namespace fovea {
+
+/// A device is told from another by its address, so it must outlive all tensors and buffers on it.
+class Device {
+ public:
+  /// Of every allocation, and of every tensor in an Arena: one cache line, one AVX-512 vector, four of the 16
+  /// bytes that a GPU's widest access wants.
+  static constexpr size_t kAlignment = 64;
+
+  virtual ~Device() = default;
+  virtual DeviceKind kind() const = 0;
+  virtual std::string_view name() const = 0;  ///< "cpu", "cuda:0"
+
+  /// Uninitialised memory of `bytes` > 0, aligned to kAlignment. Throws std::bad_alloc.
+  virtual void* allocate(size_t bytes) = 0;
+  virtual void release(void* data, size_t bytes) = 0;
+
+  /// Copies between the host and this device, in the order of the stream. The host's memory must stay as it
+  /// is until the stream has come there.
+  virtual Status copy_from_host(void* to, const void* from, size_t bytes, Stream& stream) const = 0;
+  virtual Status copy_to_host(void* to, const void* from, size_t bytes, Stream& stream) const = 0;
+};
+
+/// The host's own memory.
+Device& cpu_device();
+
+/// Copies `from` to `to`: contiguous tensors of one type and shape, at least one of them on the CPU.
+Status copy(const Tensor& from, const Tensor& to, Stream& stream);
+
+/// The type of a host array's elements: a number's own, u8 for std::byte.
+template <class T>
+constexpr ElementType element_type() {
+  using Element = std::remove_const_t<T>;
+  if constexpr (std::is_same_v<Element, float>)
+    return ElementType::f32;
+  else if constexpr (std::is_same_v<Element, double>)
+    return ElementType::f64;
+  else if constexpr (std::is_same_v<Element, int8_t>)
+    return ElementType::i8;
+  else if constexpr (std::is_same_v<Element, int32_t>)
+    return ElementType::i32;
+  else if constexpr (std::is_same_v<Element, int64_t>)
+    return ElementType::i64;
+  else
+    static_assert(sizeof(Element) == 1);
+  return ElementType::u8;
+}
+
+/// A host array as a tensor [n], or [n / width, width]. It may be of const elements: a tensor doesn't know.
+template <class T>
+Tensor host_tensor(std::span<T> values) {
+  using Element = std::remove_const_t<T>;
+  return Tensor::dense(const_cast<Element*>(values.data()), cpu_device(), element_type<T>(),
+                       {static_cast<int64_t>(values.size())});
+}
+template <class T>
+Tensor host_tensor(T* values, int64_t rows, int64_t width) {
+  using Element = std::remove_const_t<T>;
+  return Tensor::dense(const_cast<Element*>(values), cpu_device(), element_type<T>(), {rows, width});
+}
+
+}  // namespace fovea
