@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "attention/phased.h"
+#include "base/aligned.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "base/same_name.h"

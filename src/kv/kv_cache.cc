@@ -9,12 +9,12 @@
 #include "base/dtype_names.h"
 #include "device/stream.h"
 #include "kernels/cache/kv_writer.h"
-#include "kernels/cpu/for_rows.h"
 
 namespace fovea {
 namespace {
 
-constexpr int64_t kBlockAlignment = 64;  // a layer's K and V start on a cache line
+// A layer's K and V start on a cache line.
+constexpr int64_t kBlockAlignment = Device::kAlignment;
 
 /// Byte counts with overflow tracking.
 class Bytes {
@@ -97,7 +97,7 @@ int64_t KvCache::bytes_per_page(const KvCacheConfig& config) {
   return bytes.overflow() ? std::numeric_limits<int64_t>::max() : bytes.value();
 }
 
-Result<KvCache> KvCache::create(const KvCacheConfig& config) {
+Result<KvCache> KvCache::create(const KvCacheConfig& config, Device& device) {
   FOVEA_RETURN_IF_ERROR(check_config(config));
   const std::string what = "KV cache of " + std::to_string(config.num_pages) + " pages of " +
                            std::to_string(config.page_size) + " tokens";
@@ -105,10 +105,11 @@ Result<KvCache> KvCache::create(const KvCacheConfig& config) {
   if (total.overflow() || total.value() > std::numeric_limits<int64_t>::max() - kBlockAlignment)
     return Error{ErrorCode::out_of_memory, what + " exceeds 64-bit sizes; use fewer pages"};
   KvCache cache;
+  cache.device_ = &device;
   cache.config_ = config;
   if (cache.config_.layout == KvLayout::auto_) cache.config_.layout = KvLayout::hnd;
   try {
-    cache.data_ = AlignedArray<std::byte>(static_cast<size_t>(total.value()));
+    cache.data_ = Buffer(device, static_cast<size_t>(total.value()));
   } catch (const std::bad_alloc&) {
     return Error{ErrorCode::out_of_memory, what + " needs " + std::to_string(total.value() >> 20) +
                                                " MiB, which the system refused; use fewer pages"};
@@ -139,21 +140,9 @@ KvView KvCache::layer(int layer) const {
 
 void KvCache::append(int layer, std::span<const int64_t> slots, const float* k, int64_t k_row_stride,
                      const float* v, int64_t v_row_stride, Stream& stream) {
-  const KvWriter writer(this->layer(layer), config_.head_dim, config_.v_head_dim);
-  const int64_t capacity = config_.num_pages * config_.page_size;
-  const auto write_row = [&](int64_t t) {
-    const int64_t slot = slots[static_cast<size_t>(t)];
-    if (slot < 0) return;
-    FOVEA_CHECK(slot < capacity);
-    for (int64_t h = 0; h < config_.num_kv_heads; ++h) {
-      writer.k(slot, h, k + t * k_row_stride + h * config_.head_dim);
-      writer.v(slot, h, v + t * v_row_stride + h * config_.v_head_dim);
-    }
-  };
-  constexpr int64_t kCost = 2;  // per element, for its conversion
-  const auto rows = static_cast<int64_t>(slots.size());
-  const int64_t row_elements = int64_t{config_.num_kv_heads} * (config_.head_dim + config_.v_head_dim);
-  for_rows(rows, rows * row_elements * kCost, stream.pool(), write_row);
+  FOVEA_CHECK(device_ == &cpu_device());
+  write_kv(this->layer(layer), config_.num_kv_heads, config_.head_dim, config_.v_head_dim, slots, k,
+           k_row_stride, v, v_row_stride, stream.pool());
 }
 
 }  // namespace fovea

@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "base/aligned.h"
 #include "fovea/attention_backend.h"
 #include "fovea/result.h"
+#include "tensor/buffer.h"
 
 namespace fovea {
 
@@ -26,25 +26,29 @@ struct KvCacheConfig {
 
 class KvCache {
  public:
-  /// Allocates without touching any page. Errors: a size that overflows or cannot be allocated, a dtype that
-  /// cannot be stored, a layout that does not support the head size, scales that are not one positive number
-  /// per layer.
-  static Result<KvCache> create(const KvCacheConfig& config);
+  /// Allocates memory of `device` without touching any page. Errors: a size that overflows or cannot be
+  /// allocated, a dtype that cannot be stored, a layout that does not support the head size, scales that are
+  /// not one positive number per layer.
+  static Result<KvCache> create(const KvCacheConfig& config, Device& device = cpu_device());
 
   /// Bytes of one page over all layers: K, V and per-token scales.
   static int64_t bytes_per_page(const KvCacheConfig& config);
 
   const KvCacheConfig& config() const { return config_; }
+  const Device& device() const { return *device_; }
+  /// Pointers into the device's memory.
   KvView layer(int layer) const;
 
   /// Writes rows of K [T, Hkv, D] and V [T, Hkv, Dv] (fp32, row strides in elements) into slots[T] of `layer`
-  /// in the cache's dtype, as specified by KvWriter (kernels/cache/kv_writer.h).
+  /// in the cache's dtype, as specified by KvWriter (kernels/cache/kv_writer.h). Only on the CPU; elsewhere
+  /// the device's operations write through layer() (Ops::norm_rope_append).
   void append(int layer, std::span<const int64_t> slots, const float* k, int64_t k_row_stride, const float* v,
               int64_t v_row_stride, Stream& stream);
 
  private:
   KvCacheConfig config_;
-  AlignedArray<std::byte> data_;
+  Device* device_ = nullptr;
+  Buffer data_;
 };
 
 }  // namespace fovea

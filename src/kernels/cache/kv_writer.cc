@@ -4,6 +4,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/check.h"
+#include "kernels/cpu/for_rows.h"
+
 namespace fovea {
 namespace {
 
@@ -81,6 +84,26 @@ void KvWriter::store_row(const Target& t, const float* x, int64_t at, float scal
   }
   for (int64_t c = 0, run = 0; c < t.n; c += t.run, ++run)
     kernels_.store(x + c, std::min<int64_t>(t.run, t.n - c), scale, t.dtype, out + run * t.run_stride * item);
+}
+
+void write_kv(const KvView& view, int num_kv_heads, int head_dim, int v_head_dim,
+              std::span<const int64_t> slots, const float* k, int64_t k_row_stride, const float* v,
+              int64_t v_row_stride, ThreadPool& pool) {
+  const KvWriter writer(view, head_dim, v_head_dim);
+  const int64_t capacity = view.num_pages * view.page_size;
+  const auto write_row = [&](int64_t t) {
+    const int64_t slot = slots[static_cast<size_t>(t)];
+    if (slot < 0) return;
+    FOVEA_CHECK(slot < capacity);
+    for (int64_t h = 0; h < num_kv_heads; ++h) {
+      writer.k(slot, h, k + t * k_row_stride + h * head_dim);
+      writer.v(slot, h, v + t * v_row_stride + h * v_head_dim);
+    }
+  };
+  constexpr int64_t kCost = 2;  // per element, for its conversion
+  const auto rows = static_cast<int64_t>(slots.size());
+  const int64_t row_elements = int64_t{num_kv_heads} * (head_dim + v_head_dim);
+  for_rows(rows, rows * row_elements * kCost, pool, write_row);
 }
 
 }  // namespace fovea

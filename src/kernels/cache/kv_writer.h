@@ -1,5 +1,8 @@
 #pragma once
-// Writes one row of K or V to the pages of a view, in the cache's dtype.
+// Writes rows of K and V to the pages of a view, in the cache's dtype.
+#include <span>
+
+#include "base/thread_pool.h"
 #include "fovea/attention_backend.h"
 #include "kernels/cpu/kv_append_kernels.h"
 
@@ -38,5 +41,11 @@ class KvWriter {
   int64_t page_size_, scale_page_, scale_head_, scale_slot_;
   const kv_append::Kernels& kernels_;
 };
+
+/// Writes rows of K [T, Hkv, D] and V [T, Hkv, Dv] (fp32, row strides in elements) into slots[T] of a view
+/// with num_pages; slot = page * page_size + offset, below 0 = padding, not written.
+void write_kv(const KvView& view, int num_kv_heads, int head_dim, int v_head_dim,
+              std::span<const int64_t> slots, const float* k, int64_t k_row_stride, const float* v,
+              int64_t v_row_stride, ThreadPool& pool);
 
 }  // namespace fovea

@@ -124,17 +124,17 @@ void PackedMatrix::pack_rows(int64_t first, int64_t rows, const void* source, DT
   });
 }
 
-void PackedMatrix::unpack_row(int64_t row, float* out) const {
-  FOVEA_CHECK(row >= 0 && row < n_);
+void PackedView::unpack_row(int64_t row, float* out) const {
+  FOVEA_CHECK(row >= 0 && row < n);
   const auto read = [&](const auto* word, const auto& widen) {
-    word += row / kPanel * kPanel * k_ + place(storage_, row % kPanel);
-    for (int64_t k = 0; k < k_; ++k)
-      out[k] = widen(word[k * kPanel]);
+    word += row / kPanel * kPanel * k + place(storage, row % kPanel);
+    for (int64_t i = 0; i < k; ++i)
+      out[i] = widen(word[i * kPanel]);
   };
-  switch (storage_) {
-    case DType::f32: return read(reinterpret_cast<const float*>(data()), [](float v) { return v; });
-    case DType::f16: return read(reinterpret_cast<const uint16_t*>(data()), fp16_to_float);
-    case DType::bf16: return read(reinterpret_cast<const uint16_t*>(data()), bf16_to_float);
+  switch (storage) {
+    case DType::f32: return read(reinterpret_cast<const float*>(data), [](float v) { return v; });
+    case DType::f16: return read(reinterpret_cast<const uint16_t*>(data), fp16_to_float);
+    case DType::bf16: return read(reinterpret_cast<const uint16_t*>(data), bf16_to_float);
   }
 }
 
@@ -205,10 +205,10 @@ float* scratch(size_t elements) {
 }
 
 /// Estimated time on one core: weights from its caches, or 8 vectors of 4 sums per nanosecond.
-Work work_of(const PackedMatrix& weight, int64_t rows) {
+Work work_of(const PackedView& weight, int64_t rows) {
   constexpr double kBytesPerNs = 50, kProductsPerNs = 32;
-  const auto elements = static_cast<double>(weight.n() * weight.k());
-  return {std::max(elements * static_cast<double>(size_of(weight.storage())) / kBytesPerNs,
+  const auto elements = static_cast<double>(weight.n * weight.k);
+  return {std::max(elements * static_cast<double>(size_of(weight.storage)) / kBytesPerNs,
                    elements * static_cast<double>(rows) / kProductsPerNs)};
 }
 
@@ -223,10 +223,10 @@ int64_t panels_of_task(int64_t panels, int threads) {
 
 }  // namespace
 
-void linear(const PackedMatrix& weight, const float* x, int64_t x_stride, int64_t m, float* y,
-            int64_t y_stride, const float* bias, ThreadPool& pool) {
+void linear(const PackedView& weight, const float* x, int64_t x_stride, int64_t m, float* y, int64_t y_stride,
+            const float* bias, ThreadPool& pool) {
   const LinearKernels& isa = kernels();
-  const int64_t n = weight.n(), k = weight.k(), size = static_cast<int64_t>(size_of(weight.storage()));
+  const int64_t n = weight.n, k = weight.k, size = static_cast<int64_t>(size_of(weight.storage));
   const int64_t panels = (n + kPanel - 1) / kPanel;
   const int64_t task_panels = panels_of_task(panels, pool.size());
   const int64_t blocks = (m + kBlockRows - 1) / kBlockRows;
@@ -247,7 +247,7 @@ void linear(const PackedMatrix& weight, const float* x, int64_t x_stride, int64_
         for (int64_t panel = begin; panel < end; panel += step)
           for (int64_t t = 0; t < tiles.tiles; ++t) {
             Block block;
-            block.weight = weight.data() + (panel * k + k0) * kPanel * size;
+            block.weight = weight.data + (panel * k + k0) * kPanel * size;
             block.panel_stride = k * kPanel * size;
             block.columns = std::min(step * kPanel, n - panel * kPanel);
             block.rows = static_cast<int>(tiles.rows(t));
@@ -257,7 +257,7 @@ void linear(const PackedMatrix& weight, const float* x, int64_t x_stride, int64_
             block.y_stride = y_stride;
             block.bias = bias && k0 + depth >= k ? bias + panel * kPanel : nullptr;
             block.first = k0 == 0;
-            isa.multiply(block, weight.storage());
+            isa.multiply(block, weight.storage);
           }
     };
     pool.parallel_tasks((panels + task_panels - 1) / task_panels, run_task, work_of(weight, count));

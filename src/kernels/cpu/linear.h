@@ -10,6 +10,18 @@
 
 namespace fovea {
 
+/// W [n, k] as PackedMatrix packs it, wherever it lies in the host's memory.
+struct PackedView {
+  int64_t n = 0, k = 0;
+  DType storage = DType::f32;
+  const std::byte* data = nullptr;
+
+  /// Reads row `row` back as fp32 [k] (embedding look-up from a tied matrix).
+  void unpack_row(int64_t row, float* out) const;
+  static constexpr int64_t kUnpackCost =
+      4;  // of an element, which lies in a cache line of its own (for_rows.h)
+};
+
 class PackedMatrix {
  public:
   PackedMatrix() = default;
@@ -27,10 +39,10 @@ class PackedMatrix {
   DType storage() const { return storage_; }
   const std::byte* data() const { return data_.data(); }
   int64_t bytes() const { return static_cast<int64_t>(data_.size()); }
-  /// Reads row `row` back as fp32 [k] (embedding look-up from a tied matrix).
-  void unpack_row(int64_t row, float* out) const;
-  static constexpr int64_t kUnpackCost =
-      4;  // of an element, which lies in a cache line of its own (for_rows.h)
+  PackedView view() const { return {n_, k_, storage_, data()}; }
+  operator PackedView() const { return view(); }
+  void unpack_row(int64_t row, float* out) const { view().unpack_row(row, out); }
+  static constexpr int64_t kUnpackCost = PackedView::kUnpackCost;
 
  private:
   int64_t n_ = 0, k_ = 0;
@@ -40,7 +52,7 @@ class PackedMatrix {
 
 /// y[m][n] = sum_k x[m][k] W[n][k] (+ bias[n]). x [m, k] and y [m, n] fp32 with row strides in elements; bias
 /// [n] or null. y must not overlap x.
-void linear(const PackedMatrix& weight, const float* x, int64_t x_stride, int64_t m, float* y,
-            int64_t y_stride, const float* bias, ThreadPool& pool);
+void linear(const PackedView& weight, const float* x, int64_t x_stride, int64_t m, float* y, int64_t y_stride,
+            const float* bias, ThreadPool& pool);
 
 }  // namespace fovea
