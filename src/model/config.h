@@ -11,6 +11,7 @@
 #include "fovea/dtype.h"
 #include "fovea/result.h"
 #include "kernels/cpu/activation.h"
+#include "ops/moe_router.h"
 
 namespace fovea {
 
@@ -64,12 +65,6 @@ struct LayerConfig {
   int chunk = 0;     ///< a query sees the keys of its own chunk of positions only; 0 = off
   int rope = 0;      ///< index into ModelConfig::ropes; -1 = no rotation
   bool moe = false;  ///< experts instead of the dense MLP
-};
-
-enum class MoeRouter : uint8_t {
-  softmax_then_top,  ///< softmax over all experts, then the k largest (Mixtral, Qwen3-MoE)
-  top_then_softmax,  ///< the k largest logits, softmax over them (gpt-oss)
-  sigmoid_top,  ///< the k largest logits, each through a sigmoid that scales the expert's input (Llama 4)
 };
 
 /// Tensor names and layouts of experts in a family's checkpoints; E experts, H hidden, I intermediate.

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "kernels/cpu/for_rows.h"
-
 namespace fovea {
 namespace {
 
@@ -56,19 +54,6 @@ std::vector<double> rope_frequencies(const RopeConfig& rope, int head_dim) {
     }
   }
   return frequencies;
-}
-
-void rope_rows(std::span<const double> frequencies, double factor, std::span<const int32_t> positions,
-               float* cos, float* sin, ThreadPool& pool) {
-  constexpr int64_t kCost = 100;  // a sine and a cosine in fp64, in elements
-  const auto pairs = static_cast<int64_t>(frequencies.size()), rows = static_cast<int64_t>(positions.size());
-  for_rows(rows, rows * pairs * kCost, pool, [&](int64_t row) {
-    for (int64_t t = 0; t < pairs; ++t) {
-      const double angle = positions[static_cast<size_t>(row)] * frequencies[static_cast<size_t>(t)];
-      cos[row * pairs + t] = static_cast<float>(factor * std::cos(angle));
-      sin[row * pairs + t] = static_cast<float>(factor * std::sin(angle));
-    }
-  });
 }
 
 }  // namespace fovea

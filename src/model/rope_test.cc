@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "kernels/cpu/ops.h"
+
 namespace fovea {
 namespace {
 

@@ -24,15 +24,33 @@ const OpsKernels& kernels() {
 
 constexpr int64_t kActivationCost = 4;  // an exp and a division, in elements
 
-/// f(head, offset of its position's row in the tables) for every head of every row.
-template <class F>
-void for_heads(float* x, int64_t row_stride, int heads, int head_dim, int64_t half,
-               std::span<const int32_t> positions, ThreadPool& pool, const F& f) {
-  const auto rows = static_cast<int64_t>(positions.size());
-  for_rows(rows, rows * heads * 2 * half, pool, [&](int64_t r) {
-    for (int64_t h = 0; h < heads; ++h)
-      f(x + r * row_stride + h * head_dim, positions[static_cast<size_t>(r)] * half);
+/// The heads of rows that rotate; row r has row table_row(r) of the tables.
+struct RotatedHeads {
+  float* x;
+  int64_t row_stride, rows;
+  int heads, head_dim;
+  int64_t half;
+  const float *cos, *sin;
+};
+
+template <class TableRow>
+void rotate_heads(bool interleaved, const RotatedHeads& t, ThreadPool& pool, const TableRow& table_row) {
+  const OpsKernels& isa = kernels();
+  for_rows(t.rows, t.rows * t.heads * 2 * t.half, pool, [&](int64_t r) {
+    const float *cos = t.cos + table_row(r) * t.half, *sin = t.sin + table_row(r) * t.half;
+    for (int64_t h = 0; h < t.heads; ++h) {
+      float* head = t.x + r * t.row_stride + h * t.head_dim;
+      if (interleaved)
+        isa.rotate_interleaved(head, cos, sin, t.half);
+      else
+        isa.rotate(head, head + t.half, cos, sin, t.half);
+    }
   });
+}
+
+/// The row of the tables by each row's position.
+auto by_position(std::span<const int32_t> positions) {
+  return [positions](int64_t r) { return int64_t{positions[static_cast<size_t>(r)]}; };
 }
 
 void rms_norm_row(const OpsKernels& isa, const float* x, const float* weight, float eps, float* y,
@@ -110,19 +128,36 @@ void activate_mul(Activation f, const float* gate, const float* up, int64_t in_s
 
 void rope_neox(float* x, int64_t row_stride, int heads, int head_dim, int rotary_dim,
                std::span<const int32_t> positions, const float* cos, const float* sin, ThreadPool& pool) {
-  const auto rotate = kernels().rotate;
-  const int64_t half = rotary_dim / 2;
-  for_heads(x, row_stride, heads, head_dim, half, positions, pool,
-            [&](float* head, int64_t table) { rotate(head, head + half, cos + table, sin + table, half); });
+  const auto rows = static_cast<int64_t>(positions.size());
+  rotate_heads(false, {x, row_stride, rows, heads, head_dim, rotary_dim / 2, cos, sin}, pool,
+               by_position(positions));
 }
 
 void rope_interleaved(float* x, int64_t row_stride, int heads, int head_dim, int rotary_dim,
                       std::span<const int32_t> positions, const float* cos, const float* sin,
                       ThreadPool& pool) {
-  const auto rotate = kernels().rotate_interleaved;
-  const int64_t half = rotary_dim / 2;
-  for_heads(x, row_stride, heads, head_dim, half, positions, pool,
-            [&](float* head, int64_t table) { rotate(head, cos + table, sin + table, half); });
+  const auto rows = static_cast<int64_t>(positions.size());
+  rotate_heads(true, {x, row_stride, rows, heads, head_dim, rotary_dim / 2, cos, sin}, pool,
+               by_position(positions));
+}
+
+void rotate_rows(bool interleaved, float* x, int64_t row_stride, int heads, int head_dim, int rotary_dim,
+                 int64_t rows, const float* cos, const float* sin, ThreadPool& pool) {
+  rotate_heads(interleaved, {x, row_stride, rows, heads, head_dim, rotary_dim / 2, cos, sin}, pool,
+               [](int64_t r) { return r; });
+}
+
+void rope_rows(std::span<const double> frequencies, double factor, std::span<const int32_t> positions,
+               float* cos, float* sin, ThreadPool& pool) {
+  constexpr int64_t kCost = 100;  // a sine and a cosine in fp64, in elements
+  const auto pairs = static_cast<int64_t>(frequencies.size()), rows = static_cast<int64_t>(positions.size());
+  for_rows(rows, rows * pairs * kCost, pool, [&](int64_t row) {
+    for (int64_t t = 0; t < pairs; ++t) {
+      const double angle = positions[static_cast<size_t>(row)] * frequencies[static_cast<size_t>(t)];
+      cos[row * pairs + t] = static_cast<float>(factor * std::cos(angle));
+      sin[row * pairs + t] = static_cast<float>(factor * std::sin(angle));
+    }
+  });
 }
 
 double log_sum_exp(const float* x, int64_t n) {

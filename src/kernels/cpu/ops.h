@@ -49,6 +49,15 @@ void rope_interleaved(float* x, int64_t row_stride, int heads, int head_dim, int
                       std::span<const int32_t> positions, const float* cos, const float* sin,
                       ThreadPool& pool);
 
+/// cos and sin [T, frequencies.size()] of positions[T] x frequencies, times `factor`, in fp64 rounded once to
+/// fp32. A row depends on its position only.
+void rope_rows(std::span<const double> frequencies, double factor, std::span<const int32_t> positions,
+               float* cos, float* sin, ThreadPool& pool);
+
+/// rope_neox or rope_interleaved of `rows` rows with tables of their own: row r has row r of cos and sin.
+void rotate_rows(bool interleaved, float* x, int64_t row_stride, int heads, int head_dim, int rotary_dim,
+                 int64_t rows, const float* cos, const float* sin, ThreadPool& pool);
+
 /// log of the sum of e^x over [0, n), and the index of the largest x (lowest on a tie; NaN is never largest,
 /// -1 when every x is NaN).
 double log_sum_exp(const float* x, int64_t n);

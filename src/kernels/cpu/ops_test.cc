@@ -291,6 +291,25 @@ TEST_P(OpsTest, Rope) {
           }
 }
 
+TEST_P(OpsTest, RowsRotateByTheirOwnRowsOfTables) {
+  constexpr int kHeads = 3, kHeadDim = 20, kRotaryDim = 12;
+  constexpr size_t kMany = 300;
+  const Floats x = random_floats(kMany * kHeads * kHeadDim, 1), cos = random_floats(kMany * 6, 2),
+               sin = random_floats(kMany * 6, 3);
+  std::vector<int32_t> own(kMany);
+  for (size_t r = 0; r < kMany; ++r)
+    own[r] = static_cast<int32_t>(r);
+  for (const bool interleaved : {false, true}) {
+    Floats expected = x, got = x;
+    (interleaved ? rope_interleaved : rope_neox)(expected.data(), kHeads * kHeadDim, kHeads, kHeadDim,
+                                                 kRotaryDim, own, cos.data(), sin.data(), pool_);
+    rotate_rows(interleaved, got.data(), kHeads * kHeadDim, kHeads, kHeadDim, kRotaryDim, kMany, cos.data(),
+                sin.data(), pool_);
+    EXPECT_EQ(got, expected);
+    EXPECT_NE(got, x);
+  }
+}
+
 // Rows shared between threads, in any company, give the bits of one row alone.
 TEST_P(OpsTest, ARowDoesNotDependOnItsCompanyOrThreads) {
   constexpr int64_t kMany = 120, kDim = 1003;

@@ -1,0 +1,241 @@
+#include "ops/cpu_ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cache/kv_writer.h"
+#include "kernels/cpu/for_rows.h"
+#include "kernels/cpu/linear.h"
+#include "kernels/cpu/moe.h"
+#include "kernels/cpu/ops.h"
+#include "ops/cpu_experts.h"
+
+namespace fovea {
+namespace {
+
+DType dtype_of(ElementType type) {
+  FOVEA_CHECK(type == ElementType::f32 || type == ElementType::f16 || type == ElementType::bf16);
+  return type == ElementType::f32 ? DType::f32 : type == ElementType::f16 ? DType::f16 : DType::bf16;
+}
+
+template <class T>
+std::span<const T> values(const Tensor& t) {
+  return {t.as<const T>(), static_cast<size_t>(t.elements())};
+}
+
+/// A row's experts and their weights, by the rule; overwrites `logits`.
+void route_row(const RouteRule& rule, float* logits, int32_t* ids, float* weights) {
+  const int k = rule.experts_per_token;
+  if (rule.router == MoeRouter::softmax_then_top) softmax(logits, rule.num_experts);
+  largest(logits, rule.num_experts, k, ids);
+  for (int j = 0; j < k; ++j)
+    weights[j] = logits[ids[j]];
+  switch (rule.router) {
+    case MoeRouter::softmax_then_top: {
+      if (!rule.renormalize) return;
+      float sum = 0;
+      for (int j = 0; j < k; ++j)
+        sum += weights[j];
+      for (int j = 0; j < k; ++j)
+        weights[j] /= sum;
+      return;
+    }
+    case MoeRouter::top_then_softmax: return softmax(weights, k);
+    case MoeRouter::sigmoid_top:
+      for (int j = 0; j < k; ++j)
+        weights[j] = 1.0f / (1.0f + std::exp(-weights[j]));
+      return;
+  }
+}
+
+void norm_heads(const AttentionInput& in, ThreadPool& pool) {
+  auto* q = in.qkv.as<float>();
+  auto* k = q + int64_t{in.heads} * in.head_dim;
+  const int64_t stride = in.qkv.stride(0), rows = in.qkv.size(0);
+  const auto apply = [&](const NormWeight& norm, float* x, int heads) {
+    const int64_t dim = norm.weight.size(0);
+    if (dim == in.head_dim)
+      rms_norm_heads(x, stride, heads, in.head_dim, norm.weight.as<float>(), norm.eps, rows, pool);
+    else
+      rms_norm(x, stride, norm.weight.as<float>(), norm.eps, x, stride, rows, dim, pool);
+  };
+  apply(in.q_norm, q, in.heads);
+  apply(in.k_norm, k, in.kv_heads);
+}
+
+/// Multiplies q by each row's temperature: sharpens the softmax of queries at far positions.
+void sharpen(const AttentionInput& in, ThreadPool& pool) {
+  const int64_t dim = int64_t{in.heads} * in.head_dim, stride = in.qkv.stride(0);
+  const auto positions = values<int32_t>(in.positions);
+  for (size_t row = 0; row < positions.size(); ++row) {
+    const double steps = std::floor((positions[row] + 1) / in.temperature_floor);
+    const double factor = 1 + in.temperature_scale * std::log1p(steps);
+    scale_rows(in.qkv.as<float>() + static_cast<int64_t>(row) * stride, stride, static_cast<float>(factor), 1,
+               dim, pool);
+  }
+}
+
+class CpuOps final : public Ops {
+ public:
+  Device& device() const override { return cpu_device(); }
+
+  std::vector<std::string> supports(const WeightFormat& format) const override {
+    std::vector<std::string> reasons;
+    if (format.stored != ElementType::f32 && format.stored != ElementType::f16 &&
+        format.stored != ElementType::bf16)
+      reasons.push_back(std::string(to_string(format.stored)) +
+                        " weights not supported; float32, float16 and bfloat16 are");
+    if (format.layout != WeightLayout::panels) reasons.push_back("weights in rows not supported; panels are");
+    if (format.scaled) reasons.push_back("scaled weights not supported; decode them when they are loaded");
+    return reasons;
+  }
+
+  Result<Placed> place(const LinearWeight& host, Stream& stream) override {
+    FOVEA_RETURN_IF_ERROR(check(host));
+    const auto bytes = [](const Tensor& t) { return static_cast<size_t>(t.elements()) * size_of(t.dtype); };
+    const size_t bias = (bytes(host.data) + Device::kAlignment - 1) / Device::kAlignment * Device::kAlignment;
+    Placed placed{host, Buffer(cpu_device(), bias + bytes(host.bias))};
+    placed.weight.data = placed.memory.tensor(host.format.stored, {host.data.size(0)});
+    FOVEA_RETURN_IF_ERROR(copy(host.data, placed.weight.data, stream));
+    if (!host.bias) return placed;
+    placed.weight.bias = placed.memory.tensor(ElementType::f32, {host.n}, bias);
+    FOVEA_RETURN_IF_ERROR(copy(host.bias, placed.weight.bias, stream));
+    return placed;
+  }
+
+  Status embed(const LinearWeight& table, const Tensor& ids, float scale, const Tensor& y,
+               Stream& stream) override {
+    const PackedView rows = packed_view(table);
+    const int64_t count = ids.size(0), stride = y.stride(0);
+    const auto id = values<int32_t>(ids);
+    auto* out = y.as<float>();
+    for (const int32_t i : id)
+      FOVEA_CHECK(i >= 0 && i < rows.n);
+    for_rows(count, count * rows.k * PackedView::kUnpackCost, stream.pool(),
+             [&](int64_t row) { rows.unpack_row(id[static_cast<size_t>(row)], out + row * stride); });
+    if (scale != 1.0f) scale_rows(out, stride, scale, count, rows.k, stream.pool());
+    return {};
+  }
+
+  Status rope_table(const Tensor& frequencies, double factor, const Tensor& positions, const RopeTable& table,
+                    Stream& stream) override {
+    rope_rows(values<double>(frequencies), factor, values<int32_t>(positions), table.cos.as<float>(),
+              table.sin.as<float>(), stream.pool());
+    return {};
+  }
+
+  Status norm(const NormWeight& w, const Tensor& x, const Tensor& y, Stream& stream) override {
+    const int64_t rows = x.size(0), dim = x.size(1);
+    if (w.bias)
+      layer_norm(x.as<float>(), x.stride(0), w.weight.as<float>(), w.bias.as<float>(), w.eps, y.as<float>(),
+                 y.stride(0), rows, dim, stream.pool());
+    else
+      rms_norm(x.as<float>(), x.stride(0), w.weight.as<float>(), w.eps, y.as<float>(), y.stride(0), rows, dim,
+               stream.pool());
+    return {};
+  }
+
+  Status add(const Tensor& x, const Tensor& y, float scale, Stream& stream) override {
+    add_rows(x.as<float>(), x.stride(0), y.as<float>(), y.stride(0), scale, x.size(0), x.size(1),
+             stream.pool());
+    return {};
+  }
+
+  Status linear(const LinearWeight& w, const Tensor& x, const Tensor& y, Stream& stream) override {
+    fovea::linear(packed_view(w), x.as<float>(), x.stride(0), x.size(0), y.as<float>(), y.stride(0),
+                  w.bias.as<float>(), stream.pool());
+    return {};
+  }
+
+  Status gated_linear(const LinearWeight& gate_up, const GatedActivation& activation, const Tensor& x,
+                      const Tensor& wide, const Tensor& out, Stream& stream) override {
+    gated_linear_on_cpu(gate_up, activation, x.as<float>(), x.stride(0), x.size(0), wide.as<float>(),
+                        wide.stride(0), out.as<float>(), out.stride(0), stream.pool());
+    return {};
+  }
+
+  Status norm_rope_append(const AttentionInput& in, Stream& stream) override {
+    ThreadPool& pool = stream.pool();
+    auto* q = in.qkv.as<float>();
+    const int64_t stride = in.qkv.stride(0);
+    if (in.q_norm && !in.norm_after_rope) norm_heads(in, pool);
+    if (in.rope)  // q and k heads are adjacent and rotate in one call
+      rotate_rows(in.rope.interleaved, q, stride, in.heads + in.kv_heads, in.head_dim,
+                  static_cast<int>(2 * in.rope.cos.size(1)), in.qkv.size(0), in.rope.cos.as<float>(),
+                  in.rope.sin.as<float>(), pool);
+    if (in.q_norm && in.norm_after_rope) norm_heads(in, pool);
+    if (in.temperature_scale != 0) sharpen(in, pool);
+    const float* k = q + int64_t{in.heads} * in.head_dim;
+    write_kv(in.kv, in.kv_heads, in.head_dim, in.head_dim, values<int64_t>(in.slots), k, stride,
+             k + int64_t{in.kv_heads} * in.head_dim, stride, pool);
+    return {};
+  }
+
+  Status gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y, Stream& stream) override {
+    FOVEA_CHECK(y.contiguous());
+    for (const int32_t row : values<int32_t>(ids))
+      FOVEA_CHECK(row >= 0 && row < x.size(0));
+    fovea::gather_rows(x.as<float>(), x.stride(0), values<int32_t>(ids), nullptr, y.as<float>(), x.size(1),
+                       stream.pool());
+    return {};
+  }
+
+  Status logits(const LinearWeight& head, const Tensor& x, const LogitRule& rule, const Tensor& logits,
+                Stream& stream) override {
+    FOVEA_RETURN_IF_ERROR(linear(head, x, logits, stream));
+    auto* out = logits.as<float>();
+    const int64_t stride = logits.stride(0), rows = logits.size(0);
+    if (rule.scale != 1.0f) scale_rows(out, stride, rule.scale, rows, head.n, stream.pool());
+    if (rule.softcap > 0.0f) softcap_rows(out, stride, rule.softcap, rows, head.n, stream.pool());
+    return {};
+  }
+
+  Status route(const RouteRule& rule, const Tensor& logits, const Routing& routing, Stream& stream) override {
+    // Of a logit: an exp, and a few places in the list of the largest, in elements.
+    constexpr int64_t kCost = 64;
+    const int64_t rows = logits.size(0), count = rule.num_experts, k = rule.experts_per_token;
+    for_rows(rows, rows * count * kCost, stream.pool(), [&](int64_t r) {
+      route_row(rule, logits.as<float>() + r * count, routing.experts.as<int32_t>() + r * k,
+                routing.weights.as<float>() + r * k);
+    });
+    return {};
+  }
+
+  Status experts(const ExpertWeights& weights, const Tensor& x, const Routing& routing, const Tensor& scratch,
+                 const Tensor& out, Stream& stream) override {
+    run_experts_on_cpu(weights, x, routing, scratch, out, stream.pool());
+    return {};
+  }
+  int64_t expert_scratch(const ExpertWeights& weights, int experts_per_token,
+                         int64_t max_rows) const override {
+    return cpu_expert_scratch(weights, experts_per_token, max_rows);
+  }
+};
+
+}  // namespace
+
+Ops& cpu_ops() {
+  static CpuOps ops;
+  return ops;
+}
+
+LinearWeight packed_weight(const PackedView& weight, std::span<const float> bias) {
+  LinearWeight out;
+  out.n = weight.n;
+  out.k = weight.k;
+  out.format.stored = element_of(weight.storage);
+  out.format.layout = WeightLayout::panels;
+  constexpr int64_t kPanel = 32;
+  out.data = Tensor::dense(const_cast<std::byte*>(weight.data), cpu_device(), out.format.stored,
+                           {(weight.n + kPanel - 1) / kPanel * kPanel * weight.k});
+  if (!bias.empty()) out.bias = host_tensor(bias);
+  return out;
+}
+
+PackedView packed_view(const LinearWeight& weight) {
+  FOVEA_CHECK(weight.format.layout == WeightLayout::panels && !weight.format.scaled);
+  return {weight.n, weight.k, dtype_of(weight.format.stored), weight.data.as<std::byte>()};
+}
+
+}  // namespace fovea

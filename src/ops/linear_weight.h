@@ -1,0 +1,59 @@
+#pragma once
+// The weights of a linear layer as a device has them. How they are stored is a format, so that a quantised
+// checkpoint is the same model with other formats.
+#include <compare>
+#include <cstdint>
+#include <string>
+
+#include "fovea/result.h"
+#include "tensor/tensor.h"
+
+namespace fovea {
+
+/// Order of the elements of a weight matrix [n, k]; n outputs, k inputs.
+enum class WeightLayout : uint8_t {
+  rows,    ///< [n, k], row-major
+  panels,  ///< the CPU's: panels of 32 outputs, [ceil(n / 32), k, 32] (kernels/cpu/linear.h)
+};
+
+/// A weight is (stored - zero) * scale. A scale, and with zero_points a zero point, is shared by a block of
+/// block_n x block_k weights; 0 = the whole dimension. For 32 inputs of one output: block_n = 1,
+/// block_k = 32; for each output: 1, 0; for the whole matrix: 0, 0.
+struct WeightFormat {
+  ElementType stored = ElementType::f32;
+  WeightLayout layout = WeightLayout::rows;
+  bool scaled = false;  ///< false: the stored values are the weights
+  bool zero_points = false;
+  int block_n = 0, block_k = 0;
+
+  auto operator<=>(const WeightFormat&) const = default;
+};
+
+/// "bfloat16 in panels", "int8 in rows with a scale for 1 x 32 weights".
+std::string to_string(const WeightFormat& format);
+
+/// A view, as Tensor. y = x W^T + bias.
+struct LinearWeight {
+  int64_t n = 0, k = 0;
+  WeightFormat format;
+  Tensor data;    ///< [n, k], or [ceil(n / 32) * 32 * k] in panels; of format.stored
+  Tensor scales;  ///< f32 [blocks of n, blocks of k]; empty unless format.scaled
+  Tensor zeros;   ///< of format.stored, as scales; empty unless format.zero_points
+  Tensor bias;    ///< f32 [n]; empty = none
+
+  bool empty() const { return data.empty(); }
+  explicit operator bool() const { return !empty(); }
+  /// Blocks along n and along k.
+  int64_t blocks_n() const { return blocks(n, format.block_n); }
+  int64_t blocks_k() const { return blocks(k, format.block_k); }
+  int64_t bytes() const;
+
+ private:
+  static int64_t blocks(int64_t size, int block) { return block == 0 ? 1 : (size + block - 1) / block; }
+};
+
+/// Whether the tensors are those that sizes and format call for, all on one device; the error names the first
+/// that isn't.
+Status check(const LinearWeight& weight);
+
+}  // namespace fovea

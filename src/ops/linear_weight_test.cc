@@ -1,0 +1,83 @@
+#include "ops/linear_weight.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "tensor/device.h"
+
+namespace fovea {
+namespace {
+
+/// int8 [6, 64] with a scale and a zero point for 1 x 32 weights, and a bias.
+class LinearWeightTest : public testing::Test {
+ protected:
+  LinearWeightTest() {
+    w_.n = 6;
+    w_.k = 64;
+    w_.format = {ElementType::i8, WeightLayout::rows, true, true, 1, 32};
+    w_.data = dense(ElementType::i8, {6, 64});
+    w_.scales = dense(ElementType::f32, {6, 2});
+    w_.zeros = dense(ElementType::i8, {6, 2});
+    w_.bias = dense(ElementType::f32, {6});
+  }
+  Tensor dense(ElementType type, std::initializer_list<int64_t> shape) {
+    return Tensor::dense(memory_.data(), cpu_device(), type, shape);
+  }
+  std::string refusal() const {
+    const Status status = check(w_);
+    return status ? "" : status.error().message;
+  }
+
+  std::array<std::byte, 1024> memory_{};
+  LinearWeight w_;
+};
+
+TEST_F(LinearWeightTest, AFormatSaysWhichTensorsBelongToIt) {
+  EXPECT_EQ(refusal(), "");
+  EXPECT_EQ(w_.blocks_n(), 6);
+  EXPECT_EQ(w_.blocks_k(), 2);
+  EXPECT_EQ(w_.bytes(), 6 * 64 + 6 * 2 * 4 + 6 * 2 + 6 * 4);
+  EXPECT_EQ(to_string(w_.format), "int8 in rows with a scale and a zero point for 1 x 32 weights");
+  w_.format.block_n = w_.format.block_k = 0;
+  EXPECT_EQ(w_.blocks_n(), 1);
+  EXPECT_EQ(to_string(w_.format), "int8 in rows with a scale and a zero point for all x all weights");
+  EXPECT_EQ(to_string(WeightFormat{ElementType::bf16, WeightLayout::panels}), "bfloat16 in panels");
+}
+
+TEST_F(LinearWeightTest, WhatDoesNotFitIsNamed) {
+  const LinearWeight good = w_;
+  w_.scales = dense(ElementType::f32, {6, 3});
+  EXPECT_EQ(refusal(),
+            "the scales of a linear layer are float32 [6, 3] on cpu; its format needs float32 [6, 2]");
+  w_ = good;
+  w_.zeros = {};
+  EXPECT_EQ(refusal(), "the zero points of a linear layer are no tensor; its format needs int8 [6, 2]");
+  w_ = good;
+  w_.data = dense(ElementType::u8, {6, 64});
+  EXPECT_EQ(refusal(),
+            "the weights of a linear layer are uint8 [6, 64] on cpu; its format needs int8 [6, 64]");
+  w_ = good;
+  w_.bias = dense(ElementType::f32, {5});
+  EXPECT_EQ(refusal(), "the biases of a linear layer are float32 [5] on cpu; its format needs float32 [6]");
+  w_ = good;
+  w_.format.scaled = w_.format.zero_points = false;
+  EXPECT_EQ(refusal(), "the scales of a linear layer are float32 [6, 2] on cpu; its format needs none");
+  w_ = good;
+  w_.format.scaled = false;
+  EXPECT_NE(refusal().find("zero points without scales"), std::string::npos);
+}
+
+TEST_F(LinearWeightTest, PanelsArePadded) {
+  LinearWeight panels;
+  panels.n = 6;
+  panels.k = 5;
+  panels.format = {ElementType::f16, WeightLayout::panels};
+  panels.data = dense(ElementType::f16, {32 * 5});
+  EXPECT_TRUE(check(panels).ok());
+  panels.data = dense(ElementType::f16, {6 * 5});
+  EXPECT_FALSE(check(panels).ok());
+}
+
+}  // namespace
+}  // namespace fovea

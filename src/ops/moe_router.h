@@ -1,0 +1,13 @@
+#pragma once
+// Rules by which a mixture of experts weighs the experts that it chooses.
+#include <cstdint>
+
+namespace fovea {
+
+enum class MoeRouter : uint8_t {
+  softmax_then_top,  ///< softmax over all experts, then the k largest (Mixtral, Qwen3-MoE)
+  top_then_softmax,  ///< the k largest logits, softmax over them (gpt-oss)
+  sigmoid_top,  ///< the k largest logits, each through a sigmoid that scales the expert's input (Llama 4)
+};
+
+}  // namespace fovea

@@ -1,0 +1,120 @@
+#include "ops/op_queue.h"
+
+#include "base/check.h"
+
+namespace fovea {
+
+bool OpQueue::is(const Tensor& t, ElementType type, std::initializer_list<int64_t> shape) const {
+  return t.device == &ops_.device() && t.dtype == type && t.has_shape(shape) && t.contiguous();
+}
+
+bool OpQueue::rows_of(const Tensor& t, int64_t rows, int64_t width) const {
+  return t.device == &ops_.device() && t.dtype == ElementType::f32 && t.has_shape({rows, width}) &&
+         (t.stride(1) == 1 || width <= 1);
+}
+
+bool OpQueue::fits(const LinearWeight& weight, const Tensor& x, const Tensor& y) const {
+  return weight.data.device == &ops_.device() && x.rank == 2 && rows_of(x, x.size(0), weight.k) &&
+         rows_of(y, x.size(0), weight.n);
+}
+
+bool OpQueue::fits(const NormWeight& weight, int64_t dim) const {
+  return is(weight.weight, ElementType::f32, {dim}) &&
+         (!weight.bias || is(weight.bias, ElementType::f32, {dim}));
+}
+
+void OpQueue::embed(const LinearWeight& table, const Tensor& ids, float scale, const Tensor& y) {
+  FOVEA_CHECK(ids.rank == 1 && is(ids, ElementType::i32, {ids.size(0)}) && rows_of(y, ids.size(0), table.k));
+  FOVEA_CHECK(table.data.device == &ops_.device());
+  call([&](Stream& stream) { return ops_.embed(table, ids, scale, y, stream); });
+}
+
+void OpQueue::rope_table(const Tensor& frequencies, double factor, const Tensor& positions,
+                         const RopeTable& table) {
+  const int64_t pairs = frequencies.size(0), rows = positions.size(0);
+  FOVEA_CHECK(is(frequencies, ElementType::f64, {pairs}) && is(positions, ElementType::i32, {rows}));
+  FOVEA_CHECK(is(table.cos, ElementType::f32, {rows, pairs}) &&
+              is(table.sin, ElementType::f32, {rows, pairs}));
+  call([&](Stream& stream) { return ops_.rope_table(frequencies, factor, positions, table, stream); });
+}
+
+void OpQueue::norm(const NormWeight& weight, const Tensor& x, const Tensor& y) {
+  const int64_t rows = x.size(0), dim = weight.weight.size(0);
+  FOVEA_CHECK(fits(weight, dim) && rows_of(x, rows, dim) && rows_of(y, rows, dim));
+  call([&](Stream& stream) { return ops_.norm(weight, x, y, stream); });
+}
+
+void OpQueue::add(const Tensor& x, const Tensor& y, float scale) {
+  FOVEA_CHECK(rows_of(x, x.size(0), x.size(1)) && rows_of(y, x.size(0), x.size(1)));
+  call([&](Stream& stream) { return ops_.add(x, y, scale, stream); });
+}
+
+void OpQueue::add_norm(const Tensor& x, const Tensor& y, float scale, const NormWeight& weight,
+                       const Tensor& out) {
+  const int64_t rows = x.size(0), dim = x.size(1);
+  FOVEA_CHECK(fits(weight, dim) && rows_of(x, rows, dim) && rows_of(y, rows, dim) && rows_of(out, rows, dim));
+  call([&](Stream& stream) { return ops_.add_norm(x, y, scale, weight, out, stream); });
+}
+
+void OpQueue::linear(const LinearWeight& weight, const Tensor& x, const Tensor& y) {
+  FOVEA_CHECK(fits(weight, x, y));
+  call([&](Stream& stream) { return ops_.linear(weight, x, y, stream); });
+}
+
+void OpQueue::gated_linear(const LinearWeight& gate_up, const GatedActivation& activation, const Tensor& x,
+                           const Tensor& wide, const Tensor& out) {
+  FOVEA_CHECK(fits(gate_up, x, wide) && gate_up.n % 2 == 0 && rows_of(out, x.size(0), gate_up.n / 2));
+  call([&](Stream& stream) { return ops_.gated_linear(gate_up, activation, x, wide, out, stream); });
+}
+
+void OpQueue::norm_rope_append(const AttentionInput& in) {
+  const int64_t rows = in.qkv.size(0), dim = in.head_dim;
+  FOVEA_CHECK(rows_of(in.qkv, rows, (in.heads + 2 * int64_t{in.kv_heads}) * dim));
+  FOVEA_CHECK(is(in.positions, ElementType::i32, {rows}) && is(in.slots, ElementType::i64, {rows}));
+  FOVEA_CHECK(static_cast<bool>(in.q_norm) == static_cast<bool>(in.k_norm));
+  if (in.q_norm) {
+    const bool each = in.q_norm.weight.size(0) == dim && in.k_norm.weight.size(0) == dim;
+    FOVEA_CHECK(!in.q_norm.bias && !in.k_norm.bias);
+    FOVEA_CHECK(fits(in.q_norm, each ? dim : in.heads * dim) &&
+                fits(in.k_norm, each ? dim : in.kv_heads * dim));
+  }
+  if (in.rope) {
+    const int64_t pairs = in.rope.cos.size(1);
+    FOVEA_CHECK(2 * pairs <= dim && is(in.rope.cos, ElementType::f32, {rows, pairs}) &&
+                is(in.rope.sin, ElementType::f32, {rows, pairs}));
+  }
+  call([&](Stream& stream) { return ops_.norm_rope_append(in, stream); });
+}
+
+void OpQueue::gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y) {
+  FOVEA_CHECK(rows_of(x, x.size(0), x.size(1)) && is(ids, ElementType::i32, {ids.size(0)}) &&
+              rows_of(y, ids.size(0), x.size(1)));
+  call([&](Stream& stream) { return ops_.gather_rows(x, ids, y, stream); });
+}
+
+void OpQueue::logits(const LinearWeight& head, const Tensor& x, const LogitRule& rule, const Tensor& logits) {
+  FOVEA_CHECK(fits(head, x, logits));
+  call([&](Stream& stream) { return ops_.logits(head, x, rule, logits, stream); });
+}
+
+void OpQueue::route(const RouteRule& rule, const Tensor& logits, const Routing& routing) {
+  const int64_t rows = logits.size(0), chosen = rule.experts_per_token;
+  FOVEA_CHECK(chosen > 0 && chosen <= rule.num_experts &&
+              is(logits, ElementType::f32, {rows, rule.num_experts}));
+  FOVEA_CHECK(is(routing.experts, ElementType::i32, {rows, chosen}) &&
+              is(routing.weights, ElementType::f32, {rows, chosen}));
+  call([&](Stream& stream) { return ops_.route(rule, logits, routing, stream); });
+}
+
+void OpQueue::experts(const ExpertWeights& weights, const Tensor& x, const Routing& routing,
+                      const Tensor& scratch, const Tensor& out) {
+  const int64_t rows = x.size(0), hidden = x.size(1), chosen = routing.experts.size(1);
+  FOVEA_CHECK(is(x, ElementType::f32, {rows, hidden}) && is(out, ElementType::f32, {rows, hidden}));
+  FOVEA_CHECK(is(routing.experts, ElementType::i32, {rows, chosen}) &&
+              is(routing.weights, ElementType::f32, {rows, chosen}));
+  FOVEA_CHECK(scratch.rank == 1 && is(scratch, ElementType::u8, {scratch.size(0)}) &&
+              scratch.size(0) >= ops_.expert_scratch(weights, static_cast<int>(chosen), rows));
+  call([&](Stream& stream) { return ops_.experts(weights, x, routing, scratch, out, stream); });
+}
+
+}  // namespace fovea

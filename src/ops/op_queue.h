@@ -1,0 +1,58 @@
+#pragma once
+// Queues the operations of one step on a stream, so that a forward pass reads as a list of them: shapes and
+// devices are checked here, and the first error is kept.
+#include "ops/ops.h"
+
+namespace fovea {
+
+class OpQueue {
+ public:
+  OpQueue(Ops& ops, Stream& stream) : ops_(ops), stream_(&stream) {}
+  /// A dry run: shapes are checked and nothing runs.
+  static OpQueue dry_run(Ops& ops) { return OpQueue(ops); }
+
+  bool dry() const { return stream_ == nullptr; }
+  /// The first error; what was asked for after it has not been queued.
+  const Status& status() const { return status_; }
+
+  /// As the functions of Ops of the same names. Tensors of other shapes, types or devices than these say are
+  /// internal errors.
+  void embed(const LinearWeight& table, const Tensor& ids, float scale, const Tensor& y);
+  void rope_table(const Tensor& frequencies, double factor, const Tensor& positions, const RopeTable& table);
+  void norm(const NormWeight& weight, const Tensor& x, const Tensor& y);
+  void add(const Tensor& x, const Tensor& y, float scale);
+  void add_norm(const Tensor& x, const Tensor& y, float scale, const NormWeight& weight, const Tensor& out);
+  void linear(const LinearWeight& weight, const Tensor& x, const Tensor& y);
+  void gated_linear(const LinearWeight& gate_up, const GatedActivation& activation, const Tensor& x,
+                    const Tensor& wide, const Tensor& out);
+  void norm_rope_append(const AttentionInput& input);
+  void gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y);
+  void logits(const LinearWeight& head, const Tensor& x, const LogitRule& rule, const Tensor& logits);
+  void route(const RouteRule& rule, const Tensor& logits, const Routing& routing);
+  void experts(const ExpertWeights& weights, const Tensor& x, const Routing& routing, const Tensor& scratch,
+               const Tensor& out);
+  int64_t expert_scratch(const ExpertWeights& weights, int experts_per_token, int64_t max_rows) const {
+    return ops_.expert_scratch(weights, experts_per_token, max_rows);
+  }
+
+  /// f(stream) returning Status, in its place among the operations: attention, which is not one of them.
+  template <class F>
+  void call(const F& f) {
+    if (stream_ && status_) status_ = f(*stream_);
+  }
+
+ private:
+  explicit OpQueue(Ops& ops) : ops_(ops) {}
+
+  /// [rows, width] of fp32 here, the last dimension contiguous.
+  bool rows_of(const Tensor& t, int64_t rows, int64_t width) const;
+  bool is(const Tensor& t, ElementType type, std::initializer_list<int64_t> shape) const;
+  bool fits(const LinearWeight& weight, const Tensor& x, const Tensor& y) const;
+  bool fits(const NormWeight& weight, int64_t dim) const;
+
+  Ops& ops_;
+  Stream* stream_ = nullptr;
+  Status status_;
+};
+
+}  // namespace fovea

@@ -1,0 +1,169 @@
+#pragma once
+// The operations of a decoder's forward pass, one table for each device. Attention is not among them: it has
+// backends of its own (StepAttention).
+//
+// An operation queues work on the stream of its device and returns. It allocates nothing, reads no tensor on
+// the host and follows no length that the host doesn't know, so that a step can be captured. All are
+// row-wise: a row's bits depend neither on the other rows nor on how the work is divided. Activations are
+// fp32, rows T of the step, the last dimension contiguous. Shapes are checked by OpQueue, which models call.
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/stream.h"
+#include "fovea/attention_backend.h"
+#include "fovea/result.h"
+#include "kernels/cpu/activation.h"
+#include "ops/linear_weight.h"
+#include "ops/moe_router.h"
+#include "tensor/buffer.h"
+
+namespace fovea {
+
+/// RMSNorm, or LayerNorm where there is a bias. Empty = no norm at all.
+struct NormWeight {
+  Tensor weight, bias;  ///< f32 [dim]
+  float eps = 0.0f;
+
+  explicit operator bool() const { return !weight.empty(); }
+};
+
+/// Rotations of one step's rows. Pairs of a head's first 2 * pairs elements rotate: (t, t + pairs), or if
+/// interleaved (2t, 2t + 1).
+struct RopeTable {
+  Tensor cos, sin;  ///< f32 [T, pairs]; empty = no rotation
+  bool interleaved = false;
+
+  explicit operator bool() const { return !cos.empty(); }
+};
+
+/// What turns the output of a layer's qkv projection into the input of its attention.
+struct AttentionInput {
+  Tensor qkv;  ///< [T, (heads + 2 kv_heads) * head_dim]: q, k and v heads; q and k change in place
+  int heads = 0, kv_heads = 0, head_dim = 0;
+  /// Weights [head_dim]: each head by itself; [heads * head_dim] and [kv_heads * head_dim]: all heads of a
+  /// row together. Both or none.
+  NormWeight q_norm, k_norm;
+  bool norm_after_rope = false;
+  RopeTable rope;
+  Tensor positions;  ///< i32 [T]
+  /// q *= 1 + scale * log(1 + floor((position + 1) / floor)) after the above; scale 0 = off.
+  double temperature_scale = 0, temperature_floor = 1;
+  Tensor slots;  ///< i64 [T]; below 0 = the row's K and V are not written
+  KvView kv;     ///< pages of the layer; with num_pages
+};
+
+/// f(gate) * up; with a limit gpt-oss's: g = min(gate, limit), u = clamp(up, -limit, limit),
+/// (u + 1) * g * sigmoid(1.702 g).
+struct GatedActivation {
+  Activation f = Activation::silu;
+  float limit = 0.0f;  ///< 0 = none
+};
+
+/// down(activation(gate(x)) * up(x)); gate_up has the outputs of gate, then those of up.
+struct GatedMlpWeights {
+  LinearWeight gate_up, down;
+
+  bool empty() const { return down.empty(); }
+};
+
+/// How rows choose among experts.
+struct RouteRule {
+  MoeRouter router = MoeRouter::softmax_then_top;
+  int num_experts = 0, experts_per_token = 0;
+  bool renormalize = true;  ///< softmax_then_top: the chosen weights are divided by their sum
+};
+
+/// The experts of each row, by descending logit, and their weights.
+struct Routing {
+  Tensor experts;  ///< i32 [T, experts_per_token]
+  Tensor weights;  ///< f32 likewise
+};
+
+struct ExpertWeights {
+  std::span<const GatedMlpWeights> experts;  ///< [num_experts] of equal shape
+  GatedMlpWeights shared;                    ///< applied to every row with weight 1; empty = none
+  GatedActivation activation;
+  bool scales_input = false;  ///< a weight multiplies its expert's input instead of its output (Llama 4)
+};
+
+/// What follows the logits' matrix.
+struct LogitRule {
+  float scale = 1.0f;
+  float softcap = 0.0f;  ///< cap * tanh(logit / cap) of the scaled logits; 0 = off
+};
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  /// Where all tensors of all operations lie.
+  virtual Device& device() const = 0;
+  /// Why the linear operations can't read weights of this format; empty = they can.
+  virtual std::vector<std::string> supports(const WeightFormat& format) const = 0;
+
+  /// A linear layer's weights with the memory that they lie in.
+  struct Placed {
+    LinearWeight weight;
+    Buffer memory;
+  };
+  /// Copies weights from the host, as the CPU packs them, in the format that this device's linear() prefers
+  /// for them. Throws std::bad_alloc.
+  virtual Result<Placed> place(const LinearWeight& host, Stream& stream) = 0;
+
+  /// y [T, k] = row ids[t] of table [n, k], times `scale`. Ids i32 [T] in [0, n).
+  virtual Status embed(const LinearWeight& table, const Tensor& ids, float scale, const Tensor& y,
+                       Stream& stream) = 0;
+
+  /// cos and sin of positions[t] * frequencies[i], times `factor`, in fp64 rounded once to the table's fp32.
+  /// Frequencies f64 [pairs], positions i32 [T].
+  virtual Status rope_table(const Tensor& frequencies, double factor, const Tensor& positions,
+                            const RopeTable& table, Stream& stream) = 0;
+
+  /// y = norm(x), both [T, dim]. In place (y == x) is allowed.
+  virtual Status norm(const NormWeight& weight, const Tensor& x, const Tensor& y, Stream& stream) = 0;
+
+  /// x += scale * y, both [T, dim]; the sum is rounded once.
+  virtual Status add(const Tensor& x, const Tensor& y, float scale, Stream& stream) = 0;
+
+  /// x += scale * y, then out = norm(x): the two above, which a device may do in one pass.
+  virtual Status add_norm(const Tensor& x, const Tensor& y, float scale, const NormWeight& weight,
+                          const Tensor& out, Stream& stream) {
+    FOVEA_RETURN_IF_ERROR(add(x, y, scale, stream));
+    return norm(weight, x, out, stream);
+  }
+
+  /// y [T, n] = x [T, k] W^T + bias. y must not overlap x.
+  virtual Status linear(const LinearWeight& weight, const Tensor& x, const Tensor& y, Stream& stream) = 0;
+
+  /// out [T, n / 2] = activation of the outputs of gate_up. `wide` [T, n] is scratch for them.
+  virtual Status gated_linear(const LinearWeight& gate_up, const GatedActivation& activation, const Tensor& x,
+                              const Tensor& wide, const Tensor& out, Stream& stream) = 0;
+
+  /// Norms, rotation and temperature of q and k, then K and V are written to the cache.
+  virtual Status norm_rope_append(const AttentionInput& input, Stream& stream) = 0;
+
+  /// y [R, dim] = rows ids[r] of x [T, dim]; ids i32 [R]. y must not overlap x.
+  virtual Status gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y, Stream& stream) = 0;
+
+  /// logits [R, n] = rule(x [R, k] W^T + bias).
+  virtual Status logits(const LinearWeight& head, const Tensor& x, const LogitRule& rule,
+                        const Tensor& logits, Stream& stream) = 0;
+
+  /// Chooses each row's experts from the router's logits [T, num_experts], which it may overwrite. NaN is
+  /// above everything; of equal logits the lower expert comes first.
+  virtual Status route(const RouteRule& rule, const Tensor& logits, const Routing& routing,
+                       Stream& stream) = 0;
+
+  /// out [T, hidden] = shared(x) + each row's experts of x, times their weights, added in ascending order of
+  /// expert id. `scratch` u8 [expert_scratch()]. Grouping rows by expert is the device's business: how that
+  /// is done best depends on how many rows an expert gets, which the host doesn't know.
+  virtual Status experts(const ExpertWeights& weights, const Tensor& x, const Routing& routing,
+                         const Tensor& scratch, const Tensor& out, Stream& stream) = 0;
+  /// Bytes of experts()'s scratch for up to `max_rows` rows with `experts_per_token` experts each.
+  virtual int64_t expert_scratch(const ExpertWeights& weights, int experts_per_token,
+                                 int64_t max_rows) const = 0;
+};
+
+}  // namespace fovea
