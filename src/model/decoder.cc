@@ -1,13 +1,14 @@
 #include "model/decoder.h"
 
 #include <algorithm>
-#include <numeric>
+#include <optional>
+#include <utility>
 
 #include "base/check.h"
-#include "kernels/cpu/for_rows.h"
-#include "kernels/cpu/ops.h"
-#include "model/keep_rows.h"
+#include "model/decoder_forward.h"
+#include "model/placed_weights.h"
 #include "model/rope.h"
+#include "ops/cpu_ops.h"
 
 namespace fovea {
 namespace {
@@ -24,166 +25,101 @@ int64_t mlp_bytes_per_token(const MlpBlock& mlp) {
   return experts ? experts->bytes_per_token() : mlp_bytes(mlp);
 }
 
-/// One of config.ropes with the cos/sin rows of the step.
-struct Rope {
-  RopeConfig config;
-  std::vector<double> frequencies;
-  float* cos = nullptr;  // [T, frequencies.size()]
-  float* sin = nullptr;
-};
-
 class Decoder final : public Model {
  public:
   Decoder(const ModelConfig& config, DecoderWeights weights, const DecoderScales& scales)
       : config_(config), weights_(std::move(weights)), scales_(scales) {
     FOVEA_CHECK(config.norm_placement != NormPlacement::residual);
     for (const RopeConfig& rope : config.ropes)
-      ropes_.push_back({rope, rope_frequencies(rope, config.head_dim)});
-    layer_bytes_ = layer_bytes_per_token_ = weights_.final_norm.bytes();
+      frequencies_.push_back(rope_frequencies(rope, config.head_dim));
+    const PackedMatrix& head = weights_.lm_head ? *weights_.lm_head : weights_.embedding;
+    bytes_ = bytes_per_token_ = weights_.final_norm.bytes();
+    bytes_ += weights_.embedding.bytes() + (weights_.lm_head ? head.bytes() : 0);
+    bytes_per_token_ +=
+        head.bytes() + config.hidden_size * static_cast<int64_t>(size_of(weights_.embedding.storage()));
     for (const DecoderLayer& layer : weights_.layers) {
       const int64_t shared = layer.attention_input_norm.bytes() + layer.attention_output_norm.bytes() +
                              layer.attention.bytes() + layer.mlp_input_norm.bytes() +
                              layer.mlp_output_norm.bytes();
-      layer_bytes_ += shared + mlp_bytes(layer.mlp);
-      layer_bytes_per_token_ += shared + mlp_bytes_per_token(layer.mlp);
+      bytes_ += shared + mlp_bytes(layer.mlp);
+      bytes_per_token_ += shared + mlp_bytes_per_token(layer.mlp);
     }
+    WeightPlacement host;
+    placed_ = fovea::place(config_, weights_, frequencies_, scales_, host);
   }
 
   const ModelConfig& config() const override { return config_; }
-  int64_t weight_bytes() const override {
-    return layer_bytes_ + weights_.embedding.bytes() + (weights_.lm_head ? weights_.lm_head->bytes() : 0);
-  }
-  int64_t weight_bytes_per_token() const override {
-    return layer_bytes_per_token_ + head().bytes() +
-           config_.hidden_size * static_cast<int64_t>(size_of(weights_.embedding.storage()));
-  }
+  int64_t weight_bytes() const override { return bytes_; }
+  int64_t weight_bytes_per_token() const override { return bytes_per_token_; }
 
+  Status place(Ops& ops, Stream& stream) override;
   int64_t reserve(int max_tokens, int max_logit_rows) override;
   void forward(const ForwardInput& input, float* logits, Stream& stream) override;
+  Status forward_tensors(const StepTensors& step, const Tensor& logits, Stream& stream) override;
 
  private:
-  const PackedMatrix& head() const { return weights_.lm_head ? *weights_.lm_head : weights_.embedding; }
-  void embed(std::span<const int32_t> ids, ThreadPool& pool);
-  const float* branch_input(const Norm& norm, int64_t rows, ThreadPool& pool);
-  void add_branch(const Norm& norm, int64_t rows, ThreadPool& pool);
-  void write_logits(int64_t rows, float* logits, ThreadPool& pool);
-
   ModelConfig config_;
-  DecoderWeights weights_;
+  DecoderWeights weights_;  // empty once they are on another device
   DecoderScales scales_;
-  std::vector<Rope> ropes_;
-  int64_t layer_bytes_ = 0, layer_bytes_per_token_ = 0;
+  std::vector<std::vector<double>> frequencies_;  // of each of config.ropes
+  int64_t bytes_ = 0, bytes_per_token_ = 0;
 
-  int max_tokens_ = 0, max_logit_rows_ = 0;
-  AlignedArray<float> arena_;
-  float* x_ = nullptr;       // [T, hidden] residual stream
-  float* normed_ = nullptr;  // [T, hidden]
-  float* branch_ = nullptr;  // [T, hidden] output of attention or MLP
-  LayerScratch scratch_;
-  std::vector<int32_t> row_ids_;
+  Ops* ops_ = &cpu_ops();
+  std::vector<Buffer> memory_;  // of placed_, on another device
+  PlacedDecoder placed_;
+  DecoderLimits limits_;
+  std::optional<Arena> arena_;
 };
+
+Status Decoder::place(Ops& ops, Stream& stream) {
+  FOVEA_CHECK(!arena_ && memory_.empty());
+  WeightPlacement placement(ops, stream);
+  PlacedDecoder placed = fovea::place(config_, weights_, frequencies_, scales_, placement);
+  FOVEA_RETURN_IF_ERROR(placement.status());
+  ops_ = &ops;
+  placed_ = std::move(placed);
+  memory_ = placement.take_memory();
+  weights_ = {};
+  return {};
+}
 
 int64_t Decoder::reserve(int max_tokens, int max_logit_rows) {
   FOVEA_CHECK(max_tokens > 0 && max_logit_rows > 0);
-  const auto rows = static_cast<size_t>(max_tokens);
-  // 16 floats = one cache line: keeps the buffers aligned.
-  const auto padded = [&](int64_t width) { return (rows * static_cast<size_t>(width) + 15) / 16 * 16; };
-  const int64_t hidden = config_.hidden_size;
-  const int64_t heads = static_cast<int64_t>(config_.num_heads) * config_.head_dim;
-  const int64_t qkv = heads + 2 * static_cast<int64_t>(config_.num_kv_heads) * config_.head_dim;
-  const bool dense = !std::ranges::all_of(config_.layers, &LayerConfig::moe);
-  const int64_t intermediate = dense ? config_.intermediate_size : 0;
-  // The scratch of attention and of the MLP share memory: they are never live at the same time.
-  const size_t shared =
-      std::max(padded(qkv) + padded(heads), padded(2 * intermediate) + padded(intermediate));
-  size_t rotations = 0;
-  for (const Rope& rope : ropes_)
-    rotations += 2 * padded(static_cast<int64_t>(rope.frequencies.size()));
-  arena_ = AlignedArray<float>(3 * padded(hidden) + rotations + shared);
-  float* next = arena_.data();
-  const auto take = [&](size_t count) { return std::exchange(next, next + count); };
-  x_ = take(padded(hidden));
-  normed_ = take(padded(hidden));
-  branch_ = take(padded(hidden));
-  scratch_.ropes.clear();
-  for (Rope& rope : ropes_) {
-    const auto pairs = static_cast<int64_t>(rope.frequencies.size());
-    rope.cos = take(padded(pairs));
-    rope.sin = take(padded(pairs));
-    scratch_.ropes.push_back({rope.cos, rope.sin, static_cast<int>(2 * pairs), rope.config.interleaved});
-  }
-  scratch_.qkv = scratch_.gate_up = next;
-  scratch_.heads = next + padded(qkv);
-  scratch_.act = next + padded(2 * intermediate);
-  int64_t bytes = static_cast<int64_t>(arena_.size() * sizeof(float));
-  if (std::ranges::any_of(config_.layers, &LayerConfig::moe))
-    bytes += scratch_.experts.emplace(config_, max_tokens).bytes();
-  row_ids_.resize(rows);
-  std::iota(row_ids_.begin(), row_ids_.end(), 0);
-  max_tokens_ = max_tokens;
-  max_logit_rows_ = max_logit_rows;
-  return bytes;
+  limits_ = {max_tokens, max_logit_rows};
+  const auto shape_only = [&](ElementType type, std::initializer_list<int64_t> shape) {
+    return Tensor::dense(nullptr, ops_->device(), type, shape);
+  };
+  const int64_t logit_rows = std::min(max_tokens, max_logit_rows);
+  StepTensors step;
+  step.token_ids = step.positions = shape_only(ElementType::i32, {max_tokens});
+  step.slots = shape_only(ElementType::i64, {max_tokens});
+  step.logit_rows = shape_only(ElementType::i32, {logit_rows});
+  Arena dry = Arena::dry_run(ops_->device());
+  OpQueue queue = OpQueue::dry_run(*ops_);
+  decoder_forward(config_, placed_, limits_, step,
+                  shape_only(ElementType::f32, {logit_rows, config_.vocab_size}), dry, queue);
+  arena_.emplace(ops_->device(), dry.peak());
+  return static_cast<int64_t>(arena_->bytes());
 }
 
 void Decoder::forward(const ForwardInput& input, float* logits, Stream& stream) {
-  const size_t tokens = input.token_ids.size();
-  FOVEA_CHECK(tokens > 0 && tokens <= static_cast<size_t>(max_tokens_));
-  FOVEA_CHECK(input.positions.size() == tokens && input.slots.size() == tokens);
-  FOVEA_CHECK(input.logit_rows.size() <= static_cast<size_t>(max_logit_rows_));
-  ThreadPool& pool = stream.pool();
-  auto rows = static_cast<int64_t>(tokens);
-  scratch_.row_ids = std::span(row_ids_).first(tokens);
-  embed(input.token_ids, pool);
-  for (const Rope& rope : ropes_)
-    rope_rows(rope.frequencies, rope.config.attention_factor, input.positions, rope.cos, rope.sin, pool);
-  for (size_t i = 0; i < weights_.layers.size(); ++i) {
-    const DecoderLayer& layer = weights_.layers[i];
-    layer.attention.attend(config_, static_cast<int>(i), branch_input(layer.attention_input_norm, rows, pool),
-                           input, scratch_, stream);
-    const int64_t heads = layer.attention.out.weight.k();
-    if (i + 1 == weights_.layers.size())
-      rows = keep_rows(input.logit_rows, rows, {{x_, config_.hidden_size}, {scratch_.heads, heads}});
-    layer.attention.out.forward(scratch_.heads, heads, rows, branch_, config_.hidden_size, pool);
-    add_branch(layer.attention_output_norm, rows, pool);
-    const float* mlp_input = branch_input(layer.mlp_input_norm, rows, pool);
-    if (const auto* dense = std::get_if<GatedMlp>(&layer.mlp))
-      dense->forward(mlp_input, rows, branch_, scratch_, pool);
-    else
-      std::get<MoeBlock>(layer.mlp).forward(mlp_input, rows, branch_, *scratch_.experts, pool);
-    add_branch(layer.mlp_output_norm, rows, pool);
-  }
-  write_logits(rows, logits, pool);
+  FOVEA_CHECK(ops_ == &cpu_ops());
+  const StepTensors step{host_tensor(input.token_ids),
+                         host_tensor(input.positions),
+                         host_tensor(input.slots),
+                         host_tensor(input.logit_rows),
+                         input.attention,
+                         input.kv};
+  const auto rows = static_cast<int64_t>(input.logit_rows.size());
+  const Status status = forward_tensors(step, host_tensor(logits, rows, config_.vocab_size), stream);
+  FOVEA_CHECK(status.ok());  // the CPU's operations have no errors
 }
 
-void Decoder::embed(std::span<const int32_t> ids, ThreadPool& pool) {
-  const int64_t hidden = config_.hidden_size, rows = static_cast<int64_t>(ids.size());
-  for (const int32_t id : ids)
-    FOVEA_CHECK(id >= 0 && id < config_.vocab_size);
-  for_rows(rows, rows * hidden * PackedMatrix::kUnpackCost, pool, [&](int64_t row) {
-    weights_.embedding.unpack_row(ids[static_cast<size_t>(row)], x_ + row * hidden);
-  });
-  if (config_.embedding_scale != 1.0f) scale_rows(x_, hidden, config_.embedding_scale, rows, hidden, pool);
-}
-
-/// The input of a branch: the residual stream, normed if the placement has a norm there.
-const float* Decoder::branch_input(const Norm& norm, int64_t rows, ThreadPool& pool) {
-  if (!norm) return x_;
-  norm.apply(x_, config_.hidden_size, normed_, config_.hidden_size, rows, pool);
-  return normed_;
-}
-
-void Decoder::add_branch(const Norm& norm, int64_t rows, ThreadPool& pool) {
-  const int64_t hidden = config_.hidden_size;
-  if (norm) norm.apply(branch_, hidden, branch_, hidden, rows, pool);
-  add_rows(x_, hidden, branch_, hidden, scales_.residual, rows, hidden, pool);
-}
-
-void Decoder::write_logits(int64_t rows, float* logits, ThreadPool& pool) {
-  const int64_t vocab = config_.vocab_size;
-  const float* normed = branch_input(weights_.final_norm, rows, pool);
-  linear(head(), normed, config_.hidden_size, rows, logits, vocab, nullptr, pool);
-  if (scales_.logits != 1.0f) scale_rows(logits, vocab, scales_.logits, rows, vocab, pool);
-  if (scales_.logit_softcap > 0.0f) softcap_rows(logits, vocab, scales_.logit_softcap, rows, vocab, pool);
+Status Decoder::forward_tensors(const StepTensors& step, const Tensor& logits, Stream& stream) {
+  FOVEA_CHECK(arena_ && step.attention && step.kv && &step.kv->device() == &ops_->device());
+  OpQueue queue(*ops_, stream);
+  decoder_forward(config_, placed_, limits_, step, logits, *arena_, queue);
+  return queue.status();
 }
 
 }  // namespace

@@ -87,6 +87,15 @@ void Model::encode(const EncodeInput&, Stream&) {
   FOVEA_CHECK(false);  // this model has no encoder
 }
 
+Status Model::place(Ops&, Stream&) {
+  return unsupported(printable(config().architecture) +
+                     " runs on the CPU only; decoders run on every device");
+}
+
+Status Model::forward_tensors(const StepTensors&, const Tensor&, Stream&) {
+  FOVEA_CHECK(false);  // place() has refused this model
+}
+
 Result<std::unique_ptr<Model>> Model::load(const ModelConfig& config, const ModelLoadOptions& options,
                                            Stream& stream) {
   const Family* family = find_family(config.architecture);

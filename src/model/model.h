@@ -12,8 +12,11 @@
 #include "kv/kv_cache.h"
 #include "model/config.h"
 #include "model/kv_scales.h"
+#include "tensor/tensor.h"
 
 namespace fovea {
+
+class Ops;
 
 /// The attention of one planned step; the model calls it once for each of its attentions. Hides the backends.
 class StepAttention {
@@ -32,6 +35,14 @@ struct ForwardInput {
   std::span<const int32_t> logit_rows;  ///< rows in [0, T) whose logits are wanted, strictly ascending
   StepAttention* attention = nullptr;
   KvCache* kv = nullptr;
+};
+
+/// The same on the model's device; integers as in ForwardInput.
+struct StepTensors {
+  Tensor token_ids, positions, slots;  ///< [T]
+  Tensor logit_rows;                   ///< [R]
+  StepAttention* attention = nullptr;  ///< of that device
+  KvCache* kv = nullptr;               ///< likewise
 };
 
 /// Whole inputs of an encoder, all sequences concatenated; never chunked, because every row sees all rows of
@@ -80,6 +91,13 @@ class Model {
 
   /// logits [logit_rows.size(), vocab_size] fp32; includes the ids that pad the vocabulary.
   virtual void forward(const ForwardInput& input, float* logits, Stream& stream) = 0;
+
+  /// Copies the weights to the device of `ops`, which must outlive the model, where they stay from now on;
+  /// before reserve(). Then forward_tensors() takes the place of forward(). Errors: the model runs on the CPU
+  /// only, or the device's operations do not support its weights, with all reasons. Throws std::bad_alloc.
+  virtual Status place(Ops& ops, Stream& stream);
+  /// Queues one step on the model's device and reads no tensor on the host. logits f32 [R, vocab_size].
+  virtual Status forward_tensors(const StepTensors& step, const Tensor& logits, Stream& stream);
 
   /// Encoders and encoder-decoder models only; `input.offsets.back()` rows at most reserve()'s max_tokens or
   /// config().encoder's max_position, whichever is more.

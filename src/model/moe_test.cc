@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <optional>
 
+#include "model/decoder_forward.h"
 #include "model/moe_test_support.h"
+#include "ops/cpu_ops.h"
 
 namespace fovea {
 namespace {
@@ -85,13 +88,40 @@ Floats random_rows(size_t rows, const ModelConfig& config, uint32_t seed) {
   return x;
 }
 
+/// A layer with the scratch of up to `max_rows` rows.
+class MoeRunner {
+ public:
+  MoeRunner(const MoeBlock& block, const ModelConfig& config, int64_t max_rows, int threads)
+      : hidden_(config.hidden_size), max_rows_(max_rows), pool_(threads), stream_(pool_) {
+    WeightPlacement host;
+    placed_ = place(block, host);
+    Arena dry = Arena::dry_run(cpu_device());
+    OpQueue queue = OpQueue::dry_run(cpu_ops());
+    const Tensor rows = Tensor::dense(nullptr, cpu_device(), ElementType::f32, {max_rows, hidden_});
+    moe_forward(placed_, rows, rows, max_rows, dry, queue);
+    arena_.emplace(cpu_device(), dry.peak());
+  }
+  Floats run(const Floats& x) {
+    const auto rows = static_cast<int64_t>(x.size()) / hidden_;
+    Floats out(x.size(), std::numeric_limits<float>::quiet_NaN());
+    OpQueue queue(cpu_ops(), stream_);
+    moe_forward(placed_, host_tensor(x.data(), rows, hidden_), host_tensor(out.data(), rows, hidden_),
+                max_rows_, *arena_, queue);
+    EXPECT_TRUE(queue.status().ok());
+    return out;
+  }
+  size_t scratch_bytes() const { return arena_->bytes(); }
+
+ private:
+  int64_t hidden_, max_rows_;
+  ThreadPool pool_;
+  Stream stream_;
+  PlacedMoe placed_;
+  std::optional<Arena> arena_;
+};
+
 Floats run(const MoeBlock& block, const ModelConfig& config, const Floats& x, int threads) {
-  ThreadPool pool(threads);
-  const auto rows = static_cast<int64_t>(x.size()) / config.hidden_size;
-  MoeScratch scratch(config, rows);
-  Floats out(x.size(), std::numeric_limits<float>::quiet_NaN());
-  block.forward(x.data(), rows, out.data(), scratch, pool);
-  return out;
+  return MoeRunner(block, config, static_cast<int64_t>(x.size()) / config.hidden_size, threads).run(x);
 }
 
 Floats row_of(const Floats& values, const ModelConfig& config, size_t row) {
@@ -188,14 +218,11 @@ TEST_P(MoeTest, EqualLogitsGoToTheLowerIds) {
 
 TEST_P(MoeTest, ScratchIsReused) {
   const MoeBlock block = good();
-  ThreadPool pool(2);
-  MoeScratch scratch(config_, 40);
-  EXPECT_GT(scratch.bytes(), 40 * 4 * 9);
+  MoeRunner runner(block, config_, 40, 2);
+  EXPECT_GT(runner.scratch_bytes(), 40u * 4 * 9);
   for (const size_t rows : {40u, 1u, 17u, 2u}) {
     const Floats x = random_rows(rows, config_, 8 + static_cast<uint32_t>(rows));
-    Floats out(x.size(), NAN);
-    block.forward(x.data(), static_cast<int64_t>(rows), out.data(), scratch, pool);
-    EXPECT_EQ(out, run(block, config_, x, 1)) << rows;
+    EXPECT_EQ(runner.run(x), run(block, config_, x, 1)) << rows;
   }
 }
 

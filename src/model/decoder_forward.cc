@@ -1,0 +1,190 @@
+#include "model/decoder_forward.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace fovea {
+namespace {
+
+/// One step. x is the residual stream.
+class Forward {
+ public:
+  Forward(const ModelConfig& config, const PlacedDecoder& weights, const DecoderLimits& limits,
+          const StepTensors& step, Arena& arena, OpQueue& queue)
+      : c_(config),
+        w_(weights),
+        max_rows_(limits.max_tokens),
+        max_logit_rows_(std::min(limits.max_tokens, limits.max_logit_rows)),
+        step_(step),
+        arena_(arena),
+        q_(queue),
+        rows_(step.token_ids.size(0)) {
+    FOVEA_CHECK(rows_ > 0 && rows_ <= max_rows_ && step.logit_rows.size(0) <= limits.max_logit_rows);
+    FOVEA_CHECK(config.ropes.size() <= kMaxRopes);
+  }
+
+  void run(const Tensor& logits) {
+    const Arena::Scope scope(arena_);
+    x_ = activations(c_.hidden_size);
+    normed_ = activations(c_.hidden_size);
+    branch_ = activations(c_.hidden_size);
+    q_.embed(w_.embedding, step_.token_ids, c_.embedding_scale, x_);
+    for (size_t i = 0; i < w_.ropes.size(); ++i)
+      ropes_[i] = rope_table(w_.ropes[i]);
+
+    Tensor input = x_;
+    if (const NormWeight& first = w_.layers.front().attention_input_norm) {
+      q_.norm(first, x_, normed_);
+      input = normed_;
+    }
+    for (size_t i = 0; i < w_.layers.size(); ++i) {
+      const PlacedLayer& layer = w_.layers[i];
+      const bool last = i + 1 == w_.layers.size();
+      attention(layer.attention, static_cast<int>(i), input, last);
+      input = add_branch(layer.attention_output_norm, layer.mlp_input_norm);
+      mlp(layer, input);
+      input = add_branch(layer.mlp_output_norm, last ? w_.final_norm : w_.layers[i + 1].attention_input_norm);
+    }
+    q_.logits(w_.head, input, {w_.scales.logits, w_.scales.logit_softcap}, logits);
+  }
+
+ private:
+  static constexpr size_t kMaxRopes = 4;  // kinds of layers that rotate differently
+
+  /// [rows, width] at the place of [max_rows, width].
+  Tensor activations(int64_t width) {
+    return arena_.take(ElementType::f32, {max_rows_, width}).first_rows(rows_);
+  }
+
+  RopeTable rope_table(const PlacedRope& rope) {
+    const int64_t pairs = rope.frequencies.size(0);
+    const RopeTable table{activations(pairs), activations(pairs), rope.interleaved};
+    q_.rope_table(rope.frequencies, rope.factor, step_.positions, table);
+    return table;
+  }
+
+  /// branch = out(attention(qkv(input))); in the last layer, of the rows whose logits are wanted.
+  void attention(const PlacedAttention& a, int layer, const Tensor& input, bool last) {
+    const Arena::Scope scope(arena_);
+    Tensor heads = activations(a.out.k);
+    {
+      const Arena::Scope inner(arena_);
+      const Tensor qkv = activations(a.qkv.n);
+      q_.linear(a.qkv, input, qkv);
+      q_.norm_rope_append(attention_input(a, layer, qkv));
+      q_.call([&](Stream& stream) {
+        step_.attention->forward(layer, attention_args(a, layer, qkv, heads), stream);
+        return Status();
+      });
+    }
+    if (last) heads = keep_logit_rows(heads);
+    q_.linear(a.out, heads, branch_);
+  }
+
+  AttentionInput attention_input(const PlacedAttention& a, int layer, const Tensor& qkv) const {
+    const int rope = c_.layers[static_cast<size_t>(layer)].rope;
+    AttentionInput in;
+    in.qkv = qkv;
+    in.heads = c_.num_heads;
+    in.kv_heads = c_.num_kv_heads;
+    in.head_dim = c_.head_dim;
+    in.norm_after_rope = c_.qk_norm == QkNorm::l2_after_rope;
+    if (rope >= 0 || !in.norm_after_rope) {
+      in.q_norm = a.q_norm;
+      in.k_norm = a.k_norm;
+    }
+    if (rope >= 0)
+      in.rope = ropes_[static_cast<size_t>(rope)];
+    else
+      in.temperature_scale = a.temperature.scale;
+    in.temperature_floor = a.temperature.floor;
+    in.positions = step_.positions;
+    in.slots = step_.slots;
+    if (step_.kv) in.kv = step_.kv->layer(layer);
+    return in;
+  }
+
+  AttentionArgs attention_args(const PlacedAttention& a, int layer, const Tensor& qkv,
+                               const Tensor& heads) const {
+    AttentionArgs args;
+    args.q = qkv.data;
+    args.q_row_stride = qkv.stride(0);
+    args.out = heads.data;
+    args.out_row_stride = heads.stride(0);
+    args.kv = step_.kv->layer(layer);
+    args.sinks = a.sinks.as<float>();
+    return args;
+  }
+
+  /// Leaves only rows whose logits are wanted, of x and of the attention's output, which is returned.
+  Tensor keep_logit_rows(const Tensor& heads) {
+    const int64_t kept = step_.logit_rows.size(0);
+    if (kept == rows_) return heads;  // ascending, so all of them
+    const Tensor kept_heads =
+        arena_.take(ElementType::f32, {max_logit_rows_, heads.size(1)}).first_rows(kept);
+    q_.gather_rows(heads, step_.logit_rows, kept_heads);
+    rows_ = kept;
+    normed_ = normed_.first_rows(kept);  // what it holds is read no more
+    q_.gather_rows(x_, step_.logit_rows, normed_);
+    x_ = x_.first_rows(kept);
+    std::swap(x_, normed_);
+    branch_ = branch_.first_rows(kept);
+    return kept_heads;
+  }
+
+  void mlp(const PlacedLayer& layer, const Tensor& input) {
+    if (layer.moe) return moe_forward(*layer.moe, input, branch_, max_rows_, arena_, q_);
+    const Arena::Scope scope(arena_);
+    const Tensor wide = activations(layer.mlp.gate_up.n), act = activations(layer.mlp.down.k);
+    q_.gated_linear(layer.mlp.gate_up, layer.activation, input, wide, act);
+    q_.linear(layer.mlp.down, act, branch_);
+  }
+
+  /// x += after(branch). Returns before(x), the input of the next branch; norms that the model lacks are
+  /// empty.
+  Tensor add_branch(const NormWeight& after, const NormWeight& before) {
+    if (after) q_.norm(after, branch_, branch_);
+    if (!before) {
+      q_.add(x_, branch_, w_.scales.residual);
+      return x_;
+    }
+    q_.add_norm(x_, branch_, w_.scales.residual, before, normed_);
+    return normed_;
+  }
+
+  const ModelConfig& c_;
+  const PlacedDecoder& w_;
+  const int64_t max_rows_, max_logit_rows_;
+  const StepTensors& step_;
+  Arena& arena_;
+  OpQueue& q_;
+  int64_t rows_;
+  Tensor x_, normed_, branch_;  // [rows, hidden]
+  std::array<RopeTable, kMaxRopes> ropes_;
+};
+
+}  // namespace
+
+void decoder_forward(const ModelConfig& config, const PlacedDecoder& weights, const DecoderLimits& limits,
+                     const StepTensors& step, const Tensor& logits, Arena& arena, OpQueue& queue) {
+  Forward(config, weights, limits, step, arena, queue).run(logits);
+}
+
+void moe_forward(const PlacedMoe& moe, const Tensor& x, const Tensor& out, int64_t max_rows, Arena& arena,
+                 OpQueue& queue) {
+  const Arena::Scope scope(arena);
+  const int64_t rows = x.size(0), chosen = moe.rule.experts_per_token;
+  const Tensor logits = arena.take(ElementType::f32, {max_rows, moe.rule.num_experts}).first_rows(rows);
+  const Routing routing{arena.take(ElementType::i32, {max_rows, chosen}).first_rows(rows),
+                        arena.take(ElementType::f32, {max_rows, chosen}).first_rows(rows)};
+  const ExpertWeights weights = moe.weights();
+  const Tensor scratch =
+      arena.take(ElementType::u8, {queue.expert_scratch(weights, moe.rule.experts_per_token, max_rows)});
+  queue.linear(moe.router, x, logits);
+  queue.route(moe.rule, logits, routing);
+  queue.experts(weights, x, routing, scratch, out);
+}
+
+}  // namespace fovea
