@@ -1,0 +1,334 @@
+// Decoders on a device that is not the CPU: plain loops over memory that the process can't touch outside of
+// the device's operations, against transformers' logits and tokens. What passes here reads no tensor on the
+// host.
+#include "gtest/gtest.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "model/model_test_support.h"
+#include "ops/cpu_ops.h"
+#include "tensor/buffer.h"
+#include "tests/reference_device/reference_ops.h"
+
+namespace fovea {
+namespace {
+
+using nlohmann::json;
+using test::GuardedDevice;
+using test::ReferenceOps;
+using test::Stored;
+
+constexpr double kTolerance = 1e-3;   // fp32 logits and log-probabilities, as in golden_test
+constexpr double kDecidedGap = 2e-3;  // twice the tolerance: both of the top two may move by it
+
+std::string fixture(const std::string& name) {
+  return std::string(FOVEA_SOURCE_DIR) + "/tests/goldens/" + name;
+}
+
+std::unique_ptr<Model> load_model(const std::string& name, Stream& stream) {
+  const auto config = load_model_config(fixture(name));
+  EXPECT_TRUE(config.ok()) << config.error().message;
+  auto model = Model::load(*config, {.dir = fixture(name), .dtype = DType::f32}, stream);
+  EXPECT_TRUE(model.ok()) << model.error().message;
+  return *std::move(model);
+}
+
+/// Attention of the device: the fp32 reference backend, inside an operation.
+class DeviceAttention final : public StepAttention {
+ public:
+  DeviceAttention(const GuardedDevice& device, test::BackendStep& step) : device_(device), step_(step) {}
+  void forward(int index, const AttentionArgs& args, Stream& stream) override {
+    const GuardedDevice::Open open(device_);
+    step_.forward(index, args, stream);
+  }
+
+ private:
+  const GuardedDevice& device_;
+  test::BackendStep& step_;
+};
+
+/// One sequence on a device.
+class DeviceSequence {
+ public:
+  static constexpr int kMaxRows = 48, kPageSize = 8, kPages = 40;
+
+  DeviceSequence(Model& model, GuardedDevice& device, Stream& stream)
+      : model_(model), device_(device), stream_(stream) {
+    const ModelConfig& c = model.config();
+    KvCacheConfig kv;
+    kv.num_layers = c.num_layers;
+    kv.num_kv_heads = c.num_kv_heads;
+    kv.head_dim = kv.v_head_dim = c.head_dim;
+    kv.page_size = kPageSize;
+    kv.num_pages = kPages;
+    auto cache = KvCache::create(kv, device);
+    EXPECT_TRUE(cache.ok()) << cache.error().message;
+    cache_ = std::make_unique<KvCache>(*std::move(cache));
+    for (int page = 0; page < kPages; ++page)
+      pages_.push_back(kPages - 1 - page);
+  }
+
+  /// Logits [rows, vocab] of the next tokens, or of the last of them only.
+  std::vector<float> step(std::span<const int32_t> ids, bool last_only = false) {
+    return step(ids, last_only,
+                [&](test::BackendStep& step) { return std::make_unique<DeviceAttention>(device_, step); });
+  }
+  template <class MakeAttention>
+  std::vector<float> step(std::span<const int32_t> ids, bool last_only, const MakeAttention& make) {
+    const auto rows = static_cast<int32_t>(ids.size());
+    std::vector<int32_t> positions, wanted;
+    std::vector<int64_t> slots;
+    for (int32_t r = 0; r < rows; ++r) {
+      const int position = length_ + r;
+      positions.push_back(position);
+      slots.push_back(int64_t{pages_[static_cast<size_t>(position / kPageSize)]} * kPageSize +
+                      position % kPageSize);
+      if (!last_only || r + 1 == rows) wanted.push_back(r);
+    }
+    length_ += rows;
+    const std::vector<int32_t> q_offsets = {0, rows}, kv_lens = {length_};
+    BatchMeta meta;
+    meta.q_offsets = q_offsets;
+    meta.kv_lens = kv_lens;
+    meta.page_table = pages_;
+    meta.page_table_stride = kPages;
+    std::vector<AttentionSpec> specs = attention_specs(model_.config());
+    for (AttentionSpec& spec : specs)
+      spec.page_size = kPageSize;
+    const AttentionLimits limits{1, kMaxRows, kPages * kPageSize, kPages * kPageSize};
+    test::BackendStep backend(make_torch_native, specs, limits, meta, stream_);
+    const auto attention = make(backend);
+
+    StepTensors tensors;
+    tensors.token_ids = upload(ids);
+    tensors.positions = upload(std::span<const int32_t>(positions));
+    tensors.slots = upload(std::span<const int64_t>(slots));
+    tensors.logit_rows = upload(std::span<const int32_t>(wanted));
+    tensors.attention = attention.get();
+    tensors.kv = cache_.get();
+    const int64_t vocab = model_.config().vocab_size, logit_rows = static_cast<int64_t>(wanted.size());
+    std::vector<float> logits(static_cast<size_t>(logit_rows * vocab), NAN);
+    const Buffer memory(device_, logits.size() * sizeof(float));
+    const Tensor there = memory.tensor(ElementType::f32, {logit_rows, vocab});
+    const Status status = model_.forward_tensors(tensors, there, stream_);
+    EXPECT_TRUE(status.ok()) << status.error().message;
+    EXPECT_TRUE(copy(there, host_tensor(logits.data(), logit_rows, vocab), stream_).ok());
+    buffers_.clear();
+    return logits;
+  }
+
+ private:
+  template <class T>
+  Tensor upload(std::span<const T> values) {
+    const Tensor host = host_tensor(values);
+    const Buffer& memory = buffers_.emplace_back(device_, values.size_bytes());
+    const Tensor there = memory.tensor(host.dtype, {host.size(0)});
+    EXPECT_TRUE(copy(host, there, stream_).ok());
+    return there;
+  }
+
+  Model& model_;
+  GuardedDevice& device_;
+  Stream& stream_;
+  std::unique_ptr<KvCache> cache_;
+  std::vector<int32_t> pages_;
+  std::vector<Buffer> buffers_;
+  int length_ = 0;
+};
+
+class ReferenceDevice : public testing::Test {
+ protected:
+  ReferenceDevice() : pool_(1), stream_(pool_) {}
+
+  std::unique_ptr<Model> placed(const std::string& name, Ops& ops) {
+    auto model = load_model(name, stream_);
+    const Status status = model->place(ops, stream_);
+    EXPECT_TRUE(status.ok()) << status.error().message;
+    model->reserve(DeviceSequence::kMaxRows, DeviceSequence::kMaxRows);
+    return model;
+  }
+  /// Logits of every row, in chunks of `chunk`.
+  std::vector<float> logits(Model& model, const std::vector<int32_t>& ids, size_t chunk) {
+    DeviceSequence sequence(model, device_, stream_);
+    std::vector<float> all;
+    for (size_t first = 0; first < ids.size(); first += chunk) {
+      const auto part = sequence.step(std::span(ids).subspan(first, std::min(chunk, ids.size() - first)));
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  }
+
+  ThreadPool pool_;
+  Stream stream_;
+  GuardedDevice device_;  // before all that has memory of it
+  ReferenceOps ops_{device_};
+};
+
+const std::vector<int32_t> kIds = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2};
+
+double log_sum_exp_of(std::span<const float> logits) {
+  const double most = std::ranges::max(logits);
+  double sum = 0;
+  for (const float x : logits)
+    sum += std::exp(x - most);
+  return most + std::log(sum);
+}
+
+/// One golden prompt: its logits and log-probabilities, then greedy tokens one by one.
+void compare(Model& model, GuardedDevice& device, Stream& stream, const json& prompt) {
+  const std::vector<int32_t> ids = prompt.at("ids"), greedy = prompt.at("greedy");
+  const std::vector<float> last_logits = prompt.at("last_logits"), logprobs = prompt.at("logprobs"),
+                           gaps = prompt.at("gaps");
+  const auto vocab = static_cast<size_t>(model.config().vocab_size);
+  constexpr size_t kChunk = 33;
+  DeviceSequence sequence(model, device, stream);
+  std::vector<float> last;
+  for (size_t first = 0; first < ids.size(); first += kChunk) {
+    const size_t count = std::min(kChunk, ids.size() - first);
+    const auto logits = sequence.step(std::span(ids).subspan(first, count));
+    for (size_t row = 0; row < count; ++row) {
+      const auto of_row = std::span(logits).subspan(row * vocab, vocab);
+      last.assign(of_row.begin(), of_row.end());
+      const size_t next = first + row + 1;
+      if (next == ids.size()) break;
+      const double logprob = last[static_cast<size_t>(ids[next])] - log_sum_exp_of(last);
+      ASSERT_NEAR(logprob, logprobs[next - 1], kTolerance) << "token " << next;
+    }
+  }
+  ASSERT_EQ(last.size(), last_logits.size());
+  for (size_t i = 0; i < vocab; ++i)
+    ASSERT_NEAR(last[i], last_logits[i], kTolerance) << "logit " << i;
+  for (size_t i = 0; i < greedy.size() && gaps[i] > kDecidedGap; ++i) {
+    ASSERT_EQ(std::ranges::max_element(last) - last.begin(), greedy[i]) << "answer " << i;
+    last = sequence.step(std::span(greedy).subspan(i, 1), /*last_only=*/true);
+  }
+}
+
+class GoldenOnReferenceDevice : public ReferenceDevice, public testing::WithParamInterface<const char*> {};
+
+TEST_P(GoldenOnReferenceDevice, MatchesTransformers) {
+  const auto model = placed(GetParam(), ops_);
+  std::ifstream file(fixture(GetParam()) + "/golden.json");
+  const json golden = json::parse(file);
+  int compared = 0;
+  for (const json& prompt : golden.at("prompts")) {
+    if (prompt.at("ids").size() > 200) continue;  // of the loops' time
+    SCOPED_TRACE("prompt of " + std::to_string(prompt.at("ids").size()) + " tokens");
+    compare(*model, device_, stream_, prompt);
+    if (HasFatalFailure()) return;
+    ++compared;
+  }
+  EXPECT_GT(compared, 5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, GoldenOnReferenceDevice,
+                         testing::Values("llama3_gqa4_d16_bf16", "llama_bias_gqa2_d16_fp32",
+                                         "qwen3_gqa2_d32_bf16", "mixtral_gqa2_d16_bf16",
+                                         "qwen3moe_gqa2_d16_bf16", "gptoss_gqa2_d16_bf16",
+                                         "llama4_gqa2_d16_bf16", "gemma3_gqa2_d32_bf16"),
+                         [](const auto& fixture) { return std::string(fixture.param); });
+
+TEST_F(ReferenceDevice, ARowsBitsDontDependOnItsChunk) {
+  const auto model = placed("mixtral_gqa2_d16_bf16", ops_);
+  const auto whole = logits(*model, kIds, kIds.size());
+  EXPECT_EQ(logits(*model, kIds, 1), whole);
+  EXPECT_EQ(logits(*model, kIds, 5), whole);
+}
+
+TEST_F(ReferenceDevice, EveryStepHasTheSameAddresses) {
+  for (const char* name : {"llama3_gqa4_d16_bf16", "mixtral_gqa2_d16_bf16"}) {
+    const auto model = placed(name, ops_);
+    DeviceSequence sequence(*model, device_, stream_);
+    std::vector<const void*> first;
+    for (const size_t rows : {17u, 5u, 2u, 16u}) {
+      ops_.written.clear();
+      sequence.step(std::span(kIds).first(rows), /*last_only=*/true);
+      ops_.written.pop_back();  // the logits, which the caller allocates
+      if (first.empty()) first = ops_.written;
+      EXPECT_GT(first.size(), 4u);
+      EXPECT_EQ(ops_.written, first) << rows;
+    }
+  }
+}
+
+// Host code that looks into the device's memory must not pass unseen.
+TEST_F(ReferenceDevice, HostAccessFaults) {
+  const Buffer memory(device_, 64);
+  const Tensor there = memory.tensor(ElementType::f32, {16});
+  std::vector<float> host(16, 1.0f);
+  ASSERT_TRUE(copy(host_tensor(std::span(host)), there, stream_).ok());
+  EXPECT_DEATH((void)static_cast<volatile float*>(there.as<float>())[3], "");
+  EXPECT_DEATH(static_cast<volatile float*>(there.as<float>())[3] = 2.0f, "");
+  std::vector<float> back(16);
+  ASSERT_TRUE(copy(there, host_tensor(std::span(back)), stream_).ok());
+  EXPECT_EQ(back, host);
+
+  // In the middle of a forward pass: attention that runs on the host.
+  struct HostAttention : StepAttention {
+    void forward(int, const AttentionArgs& args, Stream&) override {
+      *static_cast<float*>(args.out) = *static_cast<const float*>(args.q);
+    }
+  };
+  const auto model = placed("llama3_gqa4_d16_bf16", ops_);
+  DeviceSequence sequence(*model, device_, stream_);
+  const auto on_host = [](test::BackendStep&) { return std::make_unique<HostAttention>(); };
+  EXPECT_DEATH(sequence.step(std::span(kIds), false, on_host), "");
+  EXPECT_EQ(sequence.step(std::span(kIds)).size(), kIds.size() * 258);
+}
+
+// A quantised model is the same model with another format: the device that reads int8 has the bits of the one
+// that reads what int8 stands for.
+TEST_F(ReferenceDevice, QuantisedWeightsAreAFormat) {
+  for (const char* name : {"llama3_gqa4_d16_bf16", "mixtral_gqa2_d16_bf16"}) {
+    ReferenceOps int8(device_, Stored::int8), decoded(device_, Stored::int8_decoded);
+    const auto quantised = logits(*placed(name, int8), kIds, 16);
+    EXPECT_EQ(quantised, logits(*placed(name, decoded), kIds, 16));
+    EXPECT_NE(quantised, logits(*placed(name, ops_), kIds, 16));
+  }
+}
+
+TEST_F(ReferenceDevice, AFormatThatOperationsCantReadIsRefusedWithItsReasons) {
+  struct NoInt8 : ReferenceOps {
+    using ReferenceOps::ReferenceOps;
+    std::vector<std::string> supports(const WeightFormat& format) const override {
+      std::vector<std::string> reasons = ReferenceOps::supports(format);
+      if (format.stored == ElementType::i8) reasons.push_back("int8 weights not supported");
+      if (format.zero_points) reasons.push_back("zero points not supported");
+      return reasons;
+    }
+  };
+  NoInt8 ops(device_, Stored::int8);
+  const auto model = load_model("llama3_gqa4_d16_bf16", stream_);
+  const Status status = model->place(ops, stream_);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().message,
+            "guarded can't run the model: int8 weights not supported; zero points not supported");
+}
+
+TEST_F(ReferenceDevice, EncodersStayOnTheCpu) {
+  const auto model = load_model("bert_d8_fp32", stream_);
+  const Status status = model->place(ops_, stream_);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, ErrorCode::unsupported);
+  EXPECT_NE(status.error().message.find("runs on the CPU only"), std::string::npos);
+}
+
+// Copies of the weights give the bits of the model's own.
+TEST_F(ReferenceDevice, PlacingOnTheCpuChangesNothing) {
+  for (const char* name : {"llama_bias_gqa2_d16_fp32", "mixtral_gqa2_d16_bf16"}) {
+    const auto own = load_model(name, stream_), copied = load_model(name, stream_);
+    ASSERT_TRUE(copied->place(cpu_ops(), stream_).ok());
+    test::Runner a(*own, 4, 1), b(*copied, 4, 1);
+    EXPECT_EQ(b.step({{0, kIds}}), a.step({{0, kIds}}));
+    EXPECT_EQ(copied->weight_bytes(), own->weight_bytes());
+  }
+}
+
+}  // namespace
+}  // namespace fovea

@@ -1,0 +1,393 @@
+#include "tests/reference_device/reference_ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+
+#include "base/float16.h"
+#include "ops/cpu_ops.h"
+
+namespace fovea::test {
+namespace {
+
+using Open = GuardedDevice::Open;
+
+constexpr int64_t kBlock = 32;  // weights that share a scale
+constexpr int8_t kZero = 5;     // a zero point that is not 0
+
+/// Row `row` of a matrix of T.
+template <class T>
+T* row_of(const Tensor& t, int64_t row) {
+  return t.as<T>() + row * t.stride(0);
+}
+
+float stored_value(const Tensor& data, int64_t at) {
+  switch (data.dtype) {
+    case ElementType::f32: return data.as<float>()[at];
+    case ElementType::f16: return fp16_to_float(data.as<uint16_t>()[at]);
+    case ElementType::bf16: return bf16_to_float(data.as<uint16_t>()[at]);
+    case ElementType::i8: return data.as<int8_t>()[at];
+    default: FOVEA_CHECK(false);
+  }
+}
+
+float weight_at(const LinearWeight& w, int64_t row, int64_t column) {
+  const float value = stored_value(w.data, row * w.k + column);
+  if (!w.format.scaled) return value;
+  const int64_t block = row / w.format.block_n * w.blocks_k() + column / w.format.block_k;
+  const float zero = w.zeros ? stored_value(w.zeros, block) : 0.0f;
+  return (value - zero) * w.scales.as<float>()[block];
+}
+
+void multiply(const LinearWeight& w, const float* x, float* y) {
+  for (int64_t n = 0; n < w.n; ++n) {
+    double sum = 0;
+    for (int64_t k = 0; k < w.k; ++k)
+      sum += double{weight_at(w, n, k)} * double{x[k]};
+    y[n] = static_cast<float>(sum + (w.bias ? double{w.bias.as<float>()[n]} : 0.0));
+  }
+}
+
+void norm_row(const float* weight, const float* bias, float eps, const float* x, float* y, int64_t dim) {
+  const auto size = static_cast<double>(dim);
+  double mean = 0, squares = 0;
+  for (int64_t i = 0; bias && i < dim; ++i)
+    mean += double{x[i]} / size;
+  for (int64_t i = 0; i < dim; ++i)
+    squares += (double{x[i]} - mean) * (double{x[i]} - mean);
+  const double scale = 1 / std::sqrt(squares / size + double{eps});
+  for (int64_t i = 0; i < dim; ++i)
+    y[i] = static_cast<float>((double{x[i]} - mean) * scale * double{weight[i]} +
+                              (bias ? double{bias[i]} : 0.0));
+}
+
+double sigmoid(double z) {
+  return 1 / (1 + std::exp(-z));
+}
+
+double gate(const GatedActivation& activation, double z, double up) {
+  if (activation.limit > 0) {
+    const double limit = activation.limit, g = std::min(z, limit), u = std::clamp(up, -limit, limit);
+    return (u + 1) * g * sigmoid(1.702 * g);
+  }
+  switch (activation.f) {
+    case Activation::silu: return z * sigmoid(z) * up;
+    case Activation::gelu: return z / 2 * (1 + std::erf(z / std::numbers::sqrt2)) * up;
+    case Activation::gelu_tanh:
+      return z / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (z + 0.044715 * z * z * z))) * up;
+    case Activation::relu: return std::max(z, 0.0) * up;
+  }
+  FOVEA_CHECK(false);
+}
+
+void gated_row(const LinearWeight& gate_up, const GatedActivation& activation, const float* x, float* out) {
+  std::vector<float> wide(static_cast<size_t>(gate_up.n));
+  multiply(gate_up, x, wide.data());
+  const int64_t width = gate_up.n / 2;
+  for (int64_t i = 0; i < width; ++i)
+    out[i] = static_cast<float>(
+        gate(activation, double{wide[static_cast<size_t>(i)]}, double{wide[static_cast<size_t>(i + width)]}));
+}
+
+std::vector<float> gated_mlp(const GatedMlpWeights& mlp, const GatedActivation& activation, const float* x) {
+  std::vector<float> act(static_cast<size_t>(mlp.down.k)), out(static_cast<size_t>(mlp.down.n));
+  gated_row(mlp.gate_up, activation, x, act.data());
+  multiply(mlp.down, act.data(), out.data());
+  return out;
+}
+
+void rotate(const RopeTable& rope, int64_t row, float* head) {
+  const int64_t pairs = rope.cos.size(1);
+  for (int64_t t = 0; t < pairs; ++t) {
+    const double cos = row_of<float>(rope.cos, row)[t], sin = row_of<float>(rope.sin, row)[t];
+    float &a = head[rope.interleaved ? 2 * t : t], &b = head[rope.interleaved ? 2 * t + 1 : t + pairs];
+    const double low = a, high = b;
+    a = static_cast<float>(low * cos - high * sin);
+    b = static_cast<float>(high * cos + low * sin);
+  }
+}
+
+/// Norm and rotation of the q or k heads of one row.
+void prepare_heads(const AttentionInput& in, const NormWeight& norm, int64_t row, float* x, int heads) {
+  const int64_t dim = in.head_dim, width = norm ? norm.weight.size(0) : dim;
+  const auto apply_norm = [&] {
+    if (!norm) return;
+    for (float* part = x; part < x + heads * dim; part += width)
+      norm_row(norm.weight.as<float>(), nullptr, norm.eps, part, part, width);
+  };
+  if (!in.norm_after_rope) apply_norm();
+  if (in.rope)
+    for (int h = 0; h < heads; ++h)
+      rotate(in.rope, row, x + h * dim);
+  if (in.norm_after_rope) apply_norm();
+}
+
+void append(const AttentionInput& in, int64_t slot, const float* k, const float* v) {
+  const KvView& kv = in.kv;
+  FOVEA_CHECK(kv.dtype == KvCacheDType::float32 && kv.form == KvForm::strided);
+  FOVEA_CHECK(slot < kv.num_pages * kv.page_size);
+  const int64_t page = slot / kv.page_size, offset = slot % kv.page_size;
+  auto* keys = static_cast<float*>(const_cast<void*>(kv.k));
+  auto* values = static_cast<float*>(const_cast<void*>(kv.v));
+  for (int64_t h = 0; h < in.kv_heads; ++h)
+    for (int64_t d = 0; d < in.head_dim; ++d) {
+      keys[page * kv.k_page_stride + h * kv.k_head_stride + offset * kv.k_slot_stride + d] =
+          k[h * in.head_dim + d];
+      values[page * kv.v_page_stride + h * kv.v_head_stride + offset * kv.v_slot_stride + d] =
+          v[h * in.head_dim + d];
+    }
+}
+
+/// Parts of one allocation, first on the host.
+class Staging {
+ public:
+  size_t add(const void* data, size_t bytes) {
+    const size_t begin = bytes_.size();
+    bytes_.resize(begin + (bytes + Device::kAlignment - 1) / Device::kAlignment * Device::kAlignment);
+    if (bytes > 0) std::memcpy(bytes_.data() + begin, data, bytes);
+    return begin;
+  }
+  template <class T>
+  size_t add(const std::vector<T>& values) {
+    return add(values.data(), values.size() * sizeof(T));
+  }
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+/// Rows of 32 weights, each a scale and an int8 about kZero.
+struct Quantised {
+  std::vector<int8_t> values, zeros;
+  std::vector<float> scales;
+
+  Quantised(const std::vector<float>& weights, int64_t n, int64_t k) : values(weights.size()) {
+    for (int64_t row = 0; row < n; ++row)
+      for (int64_t first = 0; first < k; first += kBlock) {
+        const int64_t begin = row * k + first, end = row * k + std::min(first + kBlock, k);
+        float most = 1e-30f;
+        for (int64_t i = begin; i < end; ++i)
+          most = std::max(most, std::fabs(weights[static_cast<size_t>(i)]));
+        const float scale = most / 120;
+        for (int64_t i = begin; i < end; ++i)
+          values[static_cast<size_t>(i)] =
+              static_cast<int8_t>(std::lround(weights[static_cast<size_t>(i)] / scale) + kZero);
+        scales.push_back(scale);
+        zeros.push_back(kZero);
+      }
+  }
+};
+
+}  // namespace
+
+std::vector<std::string> ReferenceOps::supports(const WeightFormat& format) const {
+  std::vector<std::string> reasons;
+  if (format.layout != WeightLayout::rows) reasons.push_back("weights in panels not supported; rows are");
+  return reasons;
+}
+
+Result<Ops::Placed> ReferenceOps::place(const LinearWeight& host, Stream& stream) {
+  FOVEA_RETURN_IF_ERROR(check(host));
+  const int64_t n = host.n, k = host.k;
+  std::vector<float> weights(static_cast<size_t>(n * k));
+  for (int64_t row = 0; row < n; ++row)
+    packed_view(host).unpack_row(row, weights.data() + row * k);
+  Placed placed;
+  LinearWeight& w = placed.weight;
+  w.n = n;
+  w.k = k;
+  w.format.stored = stored_ == Stored::as_given ? host.format.stored : ElementType::f32;
+  Staging staging;
+  size_t data = 0, scales = 0, zeros = 0;
+  if (stored_ != Stored::as_given) {
+    const Quantised q(weights, n, k);
+    w.format.block_n = 1;
+    w.format.block_k = kBlock;
+    if (stored_ == Stored::int8) {
+      w.format = {ElementType::i8, WeightLayout::rows, true, true, 1, kBlock};
+      data = staging.add(q.values);
+      scales = staging.add(q.scales);
+      zeros = staging.add(q.zeros);
+    } else {
+      for (int64_t i = 0; i < n * k; ++i)
+        weights[static_cast<size_t>(i)] =
+            (static_cast<float>(q.values[static_cast<size_t>(i)]) - static_cast<float>(kZero)) *
+            q.scales[static_cast<size_t>(i / k * w.blocks_k() + i % k / kBlock)];
+      w.format.block_n = w.format.block_k = 0;
+      data = staging.add(weights);
+    }
+  } else if (w.format.stored == ElementType::f32) {
+    data = staging.add(weights);
+  } else {
+    std::vector<uint16_t> narrow(weights.size());
+    for (size_t i = 0; i < narrow.size(); ++i)
+      narrow[i] = w.format.stored == ElementType::f16 ? float_to_fp16(weights[i]) : float_to_bf16(weights[i]);
+    data = staging.add(narrow);
+  }
+  const size_t bias =
+      host.bias ? staging.add(host.bias.as<float>(), static_cast<size_t>(n) * sizeof(float)) : 0;
+  placed.memory = Buffer(device_, staging.bytes().size());
+  FOVEA_RETURN_IF_ERROR(
+      device_.copy_from_host(placed.memory.data(), staging.bytes().data(), staging.bytes().size(), stream));
+  w.data = placed.memory.tensor(w.format.stored, {n, k}, data);
+  if (w.format.scaled) {
+    w.scales = placed.memory.tensor(ElementType::f32, {w.blocks_n(), w.blocks_k()}, scales);
+    w.zeros = placed.memory.tensor(ElementType::i8, {w.blocks_n(), w.blocks_k()}, zeros);
+  }
+  if (host.bias) w.bias = placed.memory.tensor(ElementType::f32, {n}, bias);
+  FOVEA_RETURN_IF_ERROR(check(w));
+  return placed;
+}
+
+Status ReferenceOps::embed(const LinearWeight& table, const Tensor& ids, float scale, const Tensor& y,
+                           Stream&) {
+  const Open open(device_);
+  for (int64_t r = 0; r < y.size(0); ++r)
+    for (int64_t i = 0; i < table.k; ++i)
+      row_of<float>(y, r)[i] = scale * weight_at(table, ids.as<int32_t>()[r], i);
+  return {};
+}
+
+Status ReferenceOps::rope_table(const Tensor& frequencies, double factor, const Tensor& positions,
+                                const RopeTable& table, Stream&) {
+  const Open open(device_);
+  for (int64_t r = 0; r < positions.size(0); ++r)
+    for (int64_t i = 0; i < frequencies.size(0); ++i) {
+      const double angle = positions.as<int32_t>()[r] * frequencies.as<double>()[i];
+      row_of<float>(table.cos, r)[i] = static_cast<float>(factor * std::cos(angle));
+      row_of<float>(table.sin, r)[i] = static_cast<float>(factor * std::sin(angle));
+    }
+  return {};
+}
+
+Status ReferenceOps::norm(const NormWeight& weight, const Tensor& x, const Tensor& y, Stream&) {
+  const Open open(device_);
+  for (int64_t r = 0; r < x.size(0); ++r)
+    norm_row(weight.weight.as<float>(), weight.bias.as<float>(), weight.eps, row_of<float>(x, r),
+             row_of<float>(y, r), x.size(1));
+  return {};
+}
+
+Status ReferenceOps::add(const Tensor& x, const Tensor& y, float scale, Stream&) {
+  const Open open(device_);
+  for (int64_t r = 0; r < x.size(0); ++r)
+    for (int64_t i = 0; i < x.size(1); ++i)
+      row_of<float>(x, r)[i] += scale * row_of<float>(y, r)[i];
+  return {};
+}
+
+Status ReferenceOps::linear(const LinearWeight& weight, const Tensor& x, const Tensor& y, Stream&) {
+  const Open open(device_);
+  written.push_back(y.data);
+  for (int64_t r = 0; r < x.size(0); ++r)
+    multiply(weight, row_of<float>(x, r), row_of<float>(y, r));
+  return {};
+}
+
+Status ReferenceOps::gated_linear(const LinearWeight& gate_up, const GatedActivation& activation,
+                                  const Tensor& x, const Tensor&, const Tensor& out, Stream&) {
+  const Open open(device_);
+  for (int64_t r = 0; r < x.size(0); ++r)
+    gated_row(gate_up, activation, row_of<float>(x, r), row_of<float>(out, r));
+  return {};
+}
+
+Status ReferenceOps::norm_rope_append(const AttentionInput& in, Stream&) {
+  const Open open(device_);
+  for (int64_t r = 0; r < in.qkv.size(0); ++r) {
+    float* q = row_of<float>(in.qkv, r);
+    float* k = q + in.heads * in.head_dim;
+    prepare_heads(in, in.q_norm, r, q, in.heads);
+    prepare_heads(in, in.k_norm, r, k, in.kv_heads);
+    if (in.temperature_scale != 0) {
+      const double steps = std::floor((in.positions.as<int32_t>()[r] + 1) / in.temperature_floor);
+      for (float* x = q; x < k; ++x)
+        *x = static_cast<float>(*x * (1 + in.temperature_scale * std::log(1 + steps)));
+    }
+    const int64_t slot = in.slots.as<int64_t>()[r];
+    if (slot >= 0) append(in, slot, k, k + in.kv_heads * in.head_dim);
+  }
+  return {};
+}
+
+Status ReferenceOps::gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y, Stream&) {
+  const Open open(device_);
+  for (int64_t r = 0; r < y.size(0); ++r)
+    std::copy_n(row_of<float>(x, ids.as<int32_t>()[r]), x.size(1), row_of<float>(y, r));
+  return {};
+}
+
+Status ReferenceOps::logits(const LinearWeight& head, const Tensor& x, const LogitRule& rule,
+                            const Tensor& logits, Stream& stream) {
+  FOVEA_RETURN_IF_ERROR(linear(head, x, logits, stream));
+  const Open open(device_);
+  for (int64_t r = 0; r < logits.size(0); ++r)
+    for (int64_t i = 0; i < head.n; ++i) {
+      float& y = row_of<float>(logits, r)[i];
+      y *= rule.scale;
+      if (rule.softcap > 0) y = rule.softcap * std::tanh(y / rule.softcap);
+    }
+  return {};
+}
+
+Status ReferenceOps::route(const RouteRule& rule, const Tensor& logits, const Routing& routing, Stream&) {
+  const Open open(device_);
+  std::vector<int32_t> order(static_cast<size_t>(rule.num_experts));
+  for (int64_t r = 0; r < logits.size(0); ++r) {
+    const float* row = row_of<float>(logits, r);
+    for (size_t e = 0; e < order.size(); ++e)
+      order[e] = static_cast<int32_t>(e);
+    std::ranges::stable_sort(order, [&](int32_t a, int32_t b) { return row[a] > row[b]; });
+    const double top = row[order[0]];
+    double all = 0, taken = 0;
+    for (size_t e = 0; e < order.size(); ++e) {
+      all += std::exp(row[order[e]] - top);
+      if (static_cast<int>(e) < rule.experts_per_token) taken += std::exp(row[order[e]] - top);
+    }
+    const bool of_taken = rule.router == MoeRouter::top_then_softmax || rule.renormalize;
+    for (int j = 0; j < rule.experts_per_token; ++j) {
+      const int32_t expert = order[static_cast<size_t>(j)];
+      const double weight = rule.router == MoeRouter::sigmoid_top
+                                ? sigmoid(row[expert])
+                                : std::exp(row[expert] - top) / (of_taken ? taken : all);
+      row_of<int32_t>(routing.experts, r)[j] = expert;
+      row_of<float>(routing.weights, r)[j] = static_cast<float>(weight);
+    }
+  }
+  return {};
+}
+
+Status ReferenceOps::experts(const ExpertWeights& weights, const Tensor& x, const Routing& routing,
+                             const Tensor&, const Tensor& out, Stream&) {
+  const Open open(device_);
+  const auto hidden = static_cast<size_t>(x.size(1));
+  const int64_t chosen = routing.experts.size(1);
+  for (int64_t r = 0; r < x.size(0); ++r) {
+    const float* row = row_of<float>(x, r);
+    std::vector<float> sum(hidden);
+    if (!weights.shared.empty()) sum = gated_mlp(weights.shared, weights.activation, row);
+    std::vector<std::pair<int32_t, float>> of_row;
+    for (int64_t j = 0; j < chosen; ++j)
+      of_row.emplace_back(row_of<int32_t>(routing.experts, r)[j], row_of<float>(routing.weights, r)[j]);
+    std::ranges::sort(of_row);
+    for (const auto& [expert, weight] : of_row) {
+      std::vector<float> in(row, row + hidden);
+      if (weights.scales_input)
+        for (float& v : in)
+          v *= weight;
+      const auto y = gated_mlp(weights.experts[static_cast<size_t>(expert)], weights.activation, in.data());
+      for (size_t i = 0; i < hidden; ++i)
+        sum[i] += weights.scales_input ? y[i] : weight * y[i];
+    }
+    std::ranges::copy(sum, row_of<float>(out, r));
+  }
+  return {};
+}
+
+int64_t ReferenceOps::expert_scratch(const ExpertWeights&, int, int64_t) const {
+  return 0;
+}
+
+}  // namespace fovea::test

@@ -1,0 +1,50 @@
+#pragma once
+// The operations as plain loops on a GuardedDevice: the second table, written from their definitions alone.
+#include "ops/ops.h"
+#include "tests/reference_device/guarded_device.h"
+
+namespace fovea::test {
+
+/// How place() stores matrices, in rows.
+enum class Stored {
+  as_given,      ///< in the checkpoint's type
+  int8,          ///< with a scale and a zero point for 1 x 32 weights
+  int8_decoded,  ///< what int8 stands for, in fp32
+};
+
+class ReferenceOps : public Ops {
+ public:
+  explicit ReferenceOps(GuardedDevice& device, Stored stored = Stored::as_given)
+      : device_(device), stored_(stored) {}
+
+  Device& device() const override { return device_; }
+  std::vector<std::string> supports(const WeightFormat& format) const override;
+  Result<Placed> place(const LinearWeight& host, Stream& stream) override;
+
+  Status embed(const LinearWeight& table, const Tensor& ids, float scale, const Tensor& y, Stream&) override;
+  Status rope_table(const Tensor& frequencies, double factor, const Tensor& positions, const RopeTable& table,
+                    Stream&) override;
+  Status norm(const NormWeight& weight, const Tensor& x, const Tensor& y, Stream&) override;
+  Status add(const Tensor& x, const Tensor& y, float scale, Stream&) override;
+  Status linear(const LinearWeight& weight, const Tensor& x, const Tensor& y, Stream&) override;
+  Status gated_linear(const LinearWeight& gate_up, const GatedActivation& activation, const Tensor& x,
+                      const Tensor& wide, const Tensor& out, Stream&) override;
+  Status norm_rope_append(const AttentionInput& input, Stream&) override;
+  Status gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y, Stream&) override;
+  Status logits(const LinearWeight& head, const Tensor& x, const LogitRule& rule, const Tensor& logits,
+                Stream&) override;
+  Status route(const RouteRule& rule, const Tensor& logits, const Routing& routing, Stream&) override;
+  Status experts(const ExpertWeights& weights, const Tensor& x, const Routing& routing, const Tensor& scratch,
+                 const Tensor& out, Stream&) override;
+  int64_t expert_scratch(const ExpertWeights& weights, int experts_per_token,
+                         int64_t max_rows) const override;
+
+  /// The addresses that linear() has written since they were cleared, in order.
+  std::vector<const void*> written;
+
+ private:
+  GuardedDevice& device_;
+  Stored stored_;
+};
+
+}  // namespace fovea::test
