@@ -1,6 +1,7 @@
 #include "model/decoder_forward.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/check.h"
