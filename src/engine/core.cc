@@ -7,8 +7,8 @@
 
 namespace fovea {
 
-EngineCore::EngineCore(const SchedulerConfig& config, Executor& executor, Stream& stream)
-    : executor_(executor),
+EngineCore::EngineCore(const SchedulerConfig& config, ModelRunner& runner, Stream& stream)
+    : runner_(runner),
       stream_(stream),
       scheduler_(config),
       samplers_(static_cast<size_t>(stream.pool().size())) {}
@@ -63,14 +63,14 @@ void EngineCore::step(const std::function<void()>& before_emit) {
     touched_.push_back(&request_of(*chunk.sequence));
   for (Request* request : touched_)
     request->mark_started(start.time);
-  const Status status = executor_.run(batch_, stream_);
+  const Status status = runner_.run(batch_, stream_);
   if (status.ok()) {
     collect_rows(chunks);
     evaluate_rows();
     scheduler_.commit();
     const Time computed = std::chrono::steady_clock::now();
     for (size_t i = 0; i < rows_.size(); ++i)
-      deliver(rows_[i], executor_.logits(static_cast<int>(i)), computed);
+      deliver(rows_[i], runner_.logits(static_cast<int>(i)), computed);
   } else {
     for (Request* request : touched_)
       request->finish(FinishReason::error, status.error());
@@ -91,7 +91,7 @@ void EngineCore::step(const std::function<void()>& before_emit) {
 
 EngineCore::StepStart EngineCore::begin_step() {
   step_tokens_ = 0;
-  return {std::chrono::steady_clock::now(), executor_.attention_seconds(), executor_.plan_seconds()};
+  return {std::chrono::steady_clock::now(), runner_.attention_seconds(), runner_.plan_seconds()};
 }
 
 void EngineCore::count_step(std::span<const ScheduledChunk> chunks, const StepStart& start, Time end) {
@@ -117,8 +117,8 @@ void EngineCore::count_step(std::span<const ScheduledChunk> chunks, const StepSt
     ++stats_.step_tokens[static_cast<size_t>(bound - kStepTokenBounds.begin())];
   }
   if (last_steps_.size() == kSnapshotSteps) last_steps_.pop_front();
-  last_steps_.push_back({seconds, executor_.attention_seconds() - start.attention_seconds,
-                         executor_.plan_seconds() - start.plan_seconds, rows - decodes, decodes});
+  last_steps_.push_back({seconds, runner_.attention_seconds() - start.attention_seconds,
+                         runner_.plan_seconds() - start.plan_seconds, rows - decodes, decodes});
 }
 
 void EngineCore::collect_rows(std::span<const ScheduledChunk> chunks) {
@@ -133,12 +133,12 @@ void EngineCore::evaluate_rows() {
     evaluate(static_cast<int>(index), samplers_[static_cast<size_t>(worker)]);
   };
   const auto count = static_cast<int64_t>(rows_.size());
-  stream_.pool().parallel_tasks(count, row, {static_cast<double>(count) * executor_.vocab_size()});
+  stream_.pool().parallel_tasks(count, row, {static_cast<double>(count) * runner_.vocab_size()});
 }
 
 void EngineCore::evaluate(int index, Sampler& sampler) {
   Row& row = rows_[static_cast<size_t>(index)];
-  const std::span<float> logits = executor_.logits(index);
+  const std::span<float> logits = runner_.logits(index);
   Request& request = *row.request;
   const Sequence& sequence = request.sequence;
   if (row.samples && request.generates()) {
@@ -219,8 +219,8 @@ EngineStats EngineCore::stats() const {
   stats.token_gap_p50 = token_gaps_.quantile(0.5);
   stats.token_gap_p99 = token_gaps_.quantile(0.99);
   stats.token_gap_max = token_gaps_.max();
-  stats.plan_seconds = executor_.plan_seconds();
-  stats.attention = executor_.attention();
+  stats.plan_seconds = runner_.plan_seconds();
+  stats.attention = runner_.attention();
   return stats;
 }
 

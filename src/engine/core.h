@@ -1,5 +1,5 @@
 #pragma once
-// The engine without its thread: requests, scheduler, executor and sampler, one step at a time. Not
+// The engine without its thread: requests, scheduler, runner and sampler, one step at a time. Not
 // thread-safe: a single thread calls everything here.
 #include <chrono>
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 #include "engine/batch_builder.h"
 #include "engine/duration_histogram.h"
-#include "engine/executor.h"
+#include "engine/model_runner.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
@@ -21,8 +21,8 @@ namespace fovea {
 
 class EngineCore {
  public:
-  /// Executor and stream must outlive the core.
-  EngineCore(const SchedulerConfig& config, Executor& executor, Stream& stream);
+  /// Runner and stream must outlive the core.
+  EngineCore(const SchedulerConfig& config, ModelRunner& runner, Stream& stream);
 
   /// Add the answers of one request in order of their index. With a prefix cache, all but the first wait
   /// until the first has computed the prompt, then share its pages.
@@ -57,7 +57,7 @@ class EngineCore {
   };
 
   using Time = std::chrono::steady_clock::time_point;
-  /// Start time of a step and the executor's time counters at that point.
+  /// Start time of a step and the runner's time counters at that point.
   struct StepStart {
     Time time;
     double attention_seconds = 0, plan_seconds = 0;
@@ -76,7 +76,7 @@ class EngineCore {
   void cancel_one(Request& request);
   Request& request_of(const Sequence& sequence) const;
 
-  Executor& executor_;
+  ModelRunner& runner_;
   Stream& stream_;
   Scheduler scheduler_;
   BatchBuilder batch_;

@@ -14,8 +14,8 @@
 #include "engine/chat_prompt.h"
 #include "engine/check_range.h"
 #include "engine/core.h"
-#include "engine/executor.h"
 #include "engine/kv_sizing.h"
+#include "engine/model_runner.h"
 #include "fovea/backend_library.h"
 #include "fovea/engine.h"
 #include "model/model.h"
@@ -110,7 +110,7 @@ class EngineImpl final : public Engine {
   std::unique_ptr<Tokenizer> tokenizer_;
   ChatPrompt chat_;
   std::unique_ptr<Model> model_;
-  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<ModelRunner> runner_;
   std::unique_ptr<KvCache> kv_;
   std::unique_ptr<EngineCore> core_;  // engine thread only
 
@@ -207,7 +207,7 @@ Status EngineImpl::select_backends(const EngineConfig& config, const BackendRegi
   info_.kv_dtype = resolve(config.kv_cache_dtype, info_.dtype);
   info_.kv_layout = config.kv_layout == KvLayout::auto_ ? KvLayout::hnd : config.kv_layout;
   for (AttentionSpec spec : attention_specs(model_config_)) {
-    spec = with_settings(Executor::resolve(spec, info_.kv_dtype, info_.kv_layout, 0), config.attention);
+    spec = with_settings(ModelRunner::resolve(spec, info_.kv_dtype, info_.kv_layout, 0), config.attention);
     spec.page_size = 0;  // to be chosen
     if (std::ranges::find(info_.specs, spec) == info_.specs.end()) info_.specs.push_back(spec);
   }
@@ -218,7 +218,7 @@ Status EngineImpl::select_backends(const EngineConfig& config, const BackendRegi
   for (const std::string& warning : selection.warnings)
     FOVEA_LOG(warning) << warning;
   for (AttentionSpec& spec : info_.specs)
-    spec = Executor::resolve(spec, info_.kv_dtype, info_.kv_layout, selection.page_size);
+    spec = ModelRunner::resolve(spec, info_.kv_dtype, info_.kv_layout, selection.page_size);
   info_.selection = std::move(selection);
   return {};
 }
@@ -264,17 +264,17 @@ Status EngineImpl::load_model(const EngineConfig& config, const BackendRegistry&
   info_.weight_bytes = model_->weight_bytes();
   info_.weight_bytes_per_token = model_->weight_bytes_per_token();
 
-  Executor::Options executor_options;
-  executor_options.limits = {max_seqs_, config.max_batched_tokens, int64_t{max_seqs_} * info_.max_seq_len,
-                             info_.max_seq_len};
-  executor_options.attention = config.attention;
-  executor_options.kv_dtype = info_.kv_dtype;
-  executor_options.kv_layout = info_.kv_layout;
-  executor_options.max_logit_rows = max_logit_rows_;
-  executor_options.max_encoder_len = scheduler_config_.max_encoder_len;
-  executor_options.max_encoder_rows = scheduler_config_.max_encoder_rows();
-  FOVEA_TRY(executor, Executor::create(*model_, info_.selection, registry, executor_options));
-  executor_ = std::move(executor);
+  ModelRunner::Options runner_options;
+  runner_options.limits = {max_seqs_, config.max_batched_tokens, int64_t{max_seqs_} * info_.max_seq_len,
+                           info_.max_seq_len};
+  runner_options.attention = config.attention;
+  runner_options.kv_dtype = info_.kv_dtype;
+  runner_options.kv_layout = info_.kv_layout;
+  runner_options.max_logit_rows = max_logit_rows_;
+  runner_options.max_encoder_len = scheduler_config_.max_encoder_len;
+  runner_options.max_encoder_rows = scheduler_config_.max_encoder_rows();
+  FOVEA_TRY(runner, ModelRunner::create(*model_, info_.selection, registry, runner_options));
+  runner_ = std::move(runner);
   return {};
 }
 
@@ -301,13 +301,13 @@ Status EngineImpl::make_kv_cache(const EngineConfig& config) {
   sizing.num_pages = config.num_pages;
   sizing.memory_share = config.memory_share;
   // The scratch is allocated but not touched yet, so the system still counts it as free.
-  sizing.available = std::max<int64_t>(0, available_memory() - executor_->scratch_bytes());
+  sizing.available = std::max<int64_t>(0, available_memory() - runner_->scratch_bytes());
   FOVEA_TRY(pages, choose_num_pages(sizing));
   kv.num_pages = pages;
   FOVEA_TRY(cache, KvCache::create(kv));
   kv_ = std::make_unique<KvCache>(std::move(cache));
-  executor_->set_kv_cache(*kv_);
-  info_.workspace_bytes = executor_->scratch_bytes();
+  runner_->set_kv_cache(*kv_);
+  info_.workspace_bytes = runner_->scratch_bytes();
   info_.kv_tokens = pages * kv.page_size;
   info_.kv_sequences = static_cast<double>(pages) / static_cast<double>(sizing.sequence_pages);
   info_.kv_bytes = pages * sizing.bytes_per_page;
@@ -346,7 +346,7 @@ void EngineImpl::log_kv_scales() const {
 
 void EngineImpl::start() {
   scheduler_config_.num_pages = kv_->config().num_pages;
-  core_ = std::make_unique<EngineCore>(scheduler_config_, *executor_, *stream_);
+  core_ = std::make_unique<EngineCore>(scheduler_config_, *runner_, *stream_);
   stats_ = core_->stats();
   snapshot_ = std::make_shared<const EngineSnapshot>(core_->snapshot());
   thread_ = std::thread([this] { run(); });

@@ -7,7 +7,7 @@
 #include <random>
 #include <tuple>
 
-#include "engine/executor.h"
+#include "engine/model_runner.h"
 #include "tests/engine/fixture.h"
 
 namespace fovea {
@@ -42,11 +42,11 @@ class Stepper {
     auto selection = select(attention, specs, DeviceInfo{}, builtin_backends());
     if (!selection) throw std::runtime_error(selection.error().message);
 
-    Executor::Options options;
+    ModelRunner::Options options;
     options.limits = {kMaxSeqs, kMaxTokens, int64_t{kMaxSeqs} * kMaxLength, kMaxLength};
     options.kv_dtype = kKvDType;
     options.max_logit_rows = kMaxTokens;
-    executor_ = *Executor::create(*model_, *selection, builtin_backends(), options);
+    runner_ = *ModelRunner::create(*model_, *selection, builtin_backends(), options);
 
     KvCacheConfig kv;
     kv.num_layers = config.num_layers;
@@ -56,7 +56,7 @@ class Stepper {
     kv.num_pages = kMaxSeqs * ((kMaxLength + page_size_ - 1) / page_size_);
     kv.dtype = kKvDType;
     kv_ = std::make_unique<KvCache>(*KvCache::create(kv));
-    executor_->set_kv_cache(*kv_);
+    runner_->set_kv_cache(*kv_);
 
     free_.resize(static_cast<size_t>(kv.num_pages));
     std::iota(free_.begin(), free_.end(), 0);
@@ -99,12 +99,12 @@ class Stepper {
       chunks.push_back(chunk);
     }
     batch_.build(chunks, page_size_);
-    const Status status = executor_->run(batch_, stream_);
+    const Status status = runner_->run(batch_, stream_);
     ASSERT_TRUE(status.ok()) << status.error().message;
     int row = 0;
     for (size_t i = 0; i < parts.size(); ++i)
       for (int k = 0; k < parts[i].count; ++k, ++row, ++sequences_[parts[i].sequence].computed) {
-        const auto logits = executor_->logits(row);
+        const auto logits = runner_->logits(row);
         logits_[parts[i].sequence].emplace_back(logits.begin(), logits.end());
       }
   }
@@ -118,7 +118,7 @@ class Stepper {
   Stream stream_;
   int page_size_;
   std::unique_ptr<Model> model_;
-  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<ModelRunner> runner_;
   std::unique_ptr<KvCache> kv_;
   std::vector<int32_t> free_;
   std::deque<Sequence> sequences_;  // addresses stay valid

@@ -1,6 +1,6 @@
 #pragma once
-// Scheduler, executor and a real model without an engine: greedy answers, the logits of every position that
-// has any, all accounting checked at each step, and NaN in every page without an owner.
+// Scheduler, model runner and a real model without an engine: greedy answers, the logits of every position
+// that has any, all accounting checked at each step, and NaN in every page without an owner.
 #include <cstring>
 #include <map>
 #include <memory>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/executor.h"
+#include "engine/model_runner.h"
 #include "engine/scheduler.h"
 #include "tests/engine/fixture.h"
 
@@ -41,19 +41,19 @@ class Runner {
     attention.page_size = config.page_size;
     std::vector<AttentionSpec> specs = attention_specs(m);
     for (AttentionSpec& spec : specs) {
-      spec = Executor::resolve(spec, KvCacheDType::bfloat16, KvLayout::hnd, 0);
+      spec = ModelRunner::resolve(spec, KvCacheDType::bfloat16, KvLayout::hnd, 0);
       spec.page_size = 0;
     }
     auto selection = select(attention, specs, DeviceInfo{}, builtin_backends());
     if (!selection) throw std::runtime_error(selection.error().message);
-    Executor::Options executor;
-    executor.limits = {config.max_running, config.max_batched_tokens,
-                       int64_t{config.max_running} * config.max_seq_len, config.max_seq_len};
-    executor.kv_dtype = KvCacheDType::bfloat16;
-    executor.max_logit_rows = config.max_logit_rows;
-    executor.max_encoder_len = config.max_encoder_len;
-    executor.max_encoder_rows = config.max_encoder_rows();
-    executor_ = *Executor::create(*model_, *selection, builtin_backends(), executor);
+    ModelRunner::Options runner_options;
+    runner_options.limits = {config.max_running, config.max_batched_tokens,
+                             int64_t{config.max_running} * config.max_seq_len, config.max_seq_len};
+    runner_options.kv_dtype = KvCacheDType::bfloat16;
+    runner_options.max_logit_rows = config.max_logit_rows;
+    runner_options.max_encoder_len = config.max_encoder_len;
+    runner_options.max_encoder_rows = config.max_encoder_rows();
+    runner_ = *ModelRunner::create(*model_, *selection, builtin_backends(), runner_options);
     KvCacheConfig kv;
     kv.num_layers = m.num_layers;
     kv.num_kv_heads = m.num_kv_heads;
@@ -62,7 +62,7 @@ class Runner {
     kv.num_pages = config.num_pages;
     kv.dtype = KvCacheDType::bfloat16;
     kv_ = std::make_unique<KvCache>(*KvCache::create(kv));
-    executor_->set_kv_cache(*kv_);
+    runner_->set_kv_cache(*kv_);
   }
 
   /// `scores`: also keeps the logits of every prompt position.
@@ -90,7 +90,7 @@ class Runner {
     const auto chunks = scheduler_.schedule();
     batch_.build(chunks, config_.page_size);
     poison_free_pages();
-    const Status status = executor_->run(batch_, stream_);
+    const Status status = runner_->run(batch_, stream_);
     ASSERT_TRUE(status.ok()) << status.error().message;
     scheduler_.commit();
     std::vector<Job*> finished;
@@ -98,7 +98,7 @@ class Runner {
     for (const ScheduledChunk& c : chunks) {
       Job& job = *jobs_[c.sequence->id];
       for (int p = c.logits_first; p < c.end(); ++p, ++row) {
-        const auto logits = executor_->logits(row);
+        const auto logits = runner_->logits(row);
         job.logits[p].assign(logits.begin(), logits.end());
         if (p < c.sequence->prompt_len - 1) c.sequence->logits_from = p + 1;
       }
@@ -148,7 +148,7 @@ class Runner {
   Stream stream_;
   std::unique_ptr<Model> model_;
   Scheduler scheduler_;
-  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<ModelRunner> runner_;
   std::unique_ptr<KvCache> kv_;
   BatchBuilder batch_;
   std::vector<std::unique_ptr<Job>> jobs_;

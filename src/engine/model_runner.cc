@@ -1,4 +1,4 @@
-#include "engine/executor.h"
+#include "engine/model_runner.h"
 
 #include <algorithm>
 #include <chrono>
@@ -9,18 +9,19 @@
 
 namespace fovea {
 
-Result<std::unique_ptr<Executor>> Executor::create(Model& model, const Selection& selection,
-                                                   const BackendRegistry& registry, const Options& options) {
-  std::unique_ptr<Executor> executor(new Executor(model, options));
+Result<std::unique_ptr<ModelRunner>> ModelRunner::create(Model& model, const Selection& selection,
+                                                         const BackendRegistry& registry,
+                                                         const Options& options) {
+  std::unique_ptr<ModelRunner> runner(new ModelRunner(model, options));
   const auto vocab = static_cast<size_t>(model.config().vocab_size);
   try {
     for (AttentionSpec spec : attention_specs(model.config())) {
       spec = with_settings(resolve(spec, options.kv_dtype, options.kv_layout, selection.page_size),
                            options.attention);
-      auto& groups = executor->groups_;
+      auto& groups = runner->groups_;
       const auto same =
           std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.spec == spec; });
-      executor->group_of_.push_back(static_cast<size_t>(same - groups.begin()));
+      runner->group_of_.push_back(static_cast<size_t>(same - groups.begin()));
       if (same != groups.end()) continue;
       const KindSelection& kind = selection.of(spec);
       FOVEA_TRY(attention, PhasedAttention::create(kind, registry));
@@ -32,18 +33,19 @@ Result<std::unique_ptr<Executor>> Executor::create(Model& model, const Selection
                         AlignedArray<std::byte>(bytes),
                         {kind.prefill.backend, kind.decode.backend}});
     }
-    executor->logits_ = AlignedArray<float>(static_cast<size_t>(options.max_logit_rows) * vocab);
-    executor->activation_bytes_ = model.reserve(options.limits.max_tokens, options.max_logit_rows);
+    runner->logits_ = AlignedArray<float>(static_cast<size_t>(options.max_logit_rows) * vocab);
+    runner->activation_bytes_ = model.reserve(options.limits.max_tokens, options.max_logit_rows);
   } catch (const std::bad_alloc&) {
     return Error{ErrorCode::out_of_memory, "no memory for the activations and the attention workspace of " +
                                                std::to_string(options.limits.max_seqs) + " requests and " +
                                                std::to_string(options.limits.max_tokens) +
                                                " tokens a step; allow fewer of either"};
   }
-  return executor;
+  return runner;
 }
 
-AttentionSpec Executor::resolve(AttentionSpec spec, KvCacheDType kv_dtype, KvLayout layout, int page_size) {
+AttentionSpec ModelRunner::resolve(AttentionSpec spec, KvCacheDType kv_dtype, KvLayout layout,
+                                   int page_size) {
   const bool in_cache = spec.type == AttentionType::decoder || spec.type == AttentionType::encoder_decoder;
   spec.kv_dtype = in_cache ? kv_dtype : KvCacheDType::float32;
   set_layout(spec, in_cache ? layout : KvLayout::hnd);
@@ -51,7 +53,7 @@ AttentionSpec Executor::resolve(AttentionSpec spec, KvCacheDType kv_dtype, KvLay
   return spec;
 }
 
-AttentionLimits Executor::limits_of(AttentionType type, const Options& options) {
+AttentionLimits ModelRunner::limits_of(AttentionType type, const Options& options) {
   AttentionLimits limits = options.limits;
   if (type == AttentionType::decoder) return limits;
   limits.max_kv_len = options.max_encoder_len;
@@ -63,14 +65,14 @@ AttentionLimits Executor::limits_of(AttentionType type, const Options& options) 
   return limits;
 }
 
-int64_t Executor::scratch_bytes() const {
+int64_t ModelRunner::scratch_bytes() const {
   size_t bytes = logits_.size() * sizeof(float);
   for (const Group& group : groups_)
     bytes += group.workspace.size();
   return static_cast<int64_t>(bytes) + activation_bytes_;
 }
 
-Status Executor::plan(const BatchBuilder& batch, Stream& stream) {
+Status ModelRunner::plan(const BatchBuilder& batch, Stream& stream) {
   for (Group& group : groups_) {
     const bool cross = group.spec.type == AttentionType::encoder_decoder;
     const bool self = group.spec.type == AttentionType::encoder;
@@ -83,7 +85,7 @@ Status Executor::plan(const BatchBuilder& batch, Stream& stream) {
   return {};
 }
 
-Status Executor::run(const BatchBuilder& batch, Stream& stream) {
+Status ModelRunner::run(const BatchBuilder& batch, Stream& stream) {
   FOVEA_CHECK(kv_ && batch.num_logit_rows() <= options_.max_logit_rows);
   const auto start = std::chrono::steady_clock::now();
   FOVEA_RETURN_IF_ERROR(plan(batch, stream));
@@ -101,12 +103,12 @@ Status Executor::run(const BatchBuilder& batch, Stream& stream) {
   return {};
 }
 
-std::span<float> Executor::logits(int row) {
+std::span<float> ModelRunner::logits(int row) {
   const auto vocab = static_cast<size_t>(vocab_size());
   return {logits_.data() + static_cast<size_t>(row) * vocab, vocab};
 }
 
-double Executor::attention_seconds() const {
+double ModelRunner::attention_seconds() const {
   double seconds = 0;
   for (const Group& group : groups_)
     for (const Phase phase : {Phase::prefill, Phase::decode})
@@ -114,7 +116,7 @@ double Executor::attention_seconds() const {
   return seconds;
 }
 
-std::vector<AttentionUse> Executor::attention() const {
+std::vector<AttentionUse> ModelRunner::attention() const {
   std::vector<AttentionUse> uses;
   for (const Group& group : groups_)
     for (const Phase phase : {Phase::prefill, Phase::decode}) {
@@ -134,7 +136,7 @@ std::vector<AttentionUse> Executor::attention() const {
   return uses;
 }
 
-void Executor::forward(int index, const AttentionArgs& args, Stream& stream) {
+void ModelRunner::forward(int index, const AttentionArgs& args, Stream& stream) {
   const Status status = groups_[group_of_[static_cast<size_t>(index)]].attention.forward(args, stream);
   FOVEA_CHECK(status.ok());  // plan() has already rejected everything that a request can cause
 }

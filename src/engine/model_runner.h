@@ -16,7 +16,7 @@
 
 namespace fovea {
 
-class Executor final : public StepAttention {
+class ModelRunner final : public StepAttention {
  public:
   struct Options {
     AttentionLimits limits;
@@ -29,9 +29,9 @@ class Executor final : public StepAttention {
   };
 
   /// Allocates all buffers; run() allocates only what plans need. The model, and the KV cache set before the
-  /// first run(), must outlive the executor.
-  static Result<std::unique_ptr<Executor>> create(Model& model, const Selection& selection,
-                                                  const BackendRegistry& registry, const Options& options);
+  /// first run(), must outlive the runner.
+  static Result<std::unique_ptr<ModelRunner>> create(Model& model, const Selection& selection,
+                                                     const BackendRegistry& registry, const Options& options);
 
   /// Bytes of attention workspace, activations and logits.
   int64_t scratch_bytes() const;
@@ -64,7 +64,7 @@ class Executor final : public StepAttention {
     std::array<const BackendInfo*, 2> backends{};  // by phase
   };
 
-  Executor(Model& model, const Options& options) : model_(model), options_(options) {}
+  ModelRunner(Model& model, const Options& options) : model_(model), options_(options) {}
 
   static AttentionLimits limits_of(AttentionType type, const Options& options);
   Status plan(const BatchBuilder& batch, Stream& stream);
