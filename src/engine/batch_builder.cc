@@ -19,7 +19,8 @@ void BatchBuilder::build(std::span<const ScheduledChunk> chunks, int page_size) 
     num_decodes_ += chunk.decode;
     for (int position = chunk.first; position < chunk.end(); ++position) {
       if (position >= chunk.logits_first) logit_rows_.push_back(static_cast<int32_t>(token_ids_.size()));
-      token_ids_.push_back(sequence.tokens[static_cast<size_t>(position)]);
+      token_ids_.push_back(position < sequence.num_tokens() ? sequence.tokens[static_cast<size_t>(position)]
+                                                            : kFutureToken);
       positions_.push_back(position);
       const int64_t page = sequence.pages[static_cast<size_t>(position / page_size)];
       slots_.push_back(page * page_size + position % page_size);

@@ -11,6 +11,9 @@
 
 namespace fovea {
 
+/// The id of a row whose token an open step samples; only with Overlap::future_tokens.
+inline constexpr int32_t kFutureToken = -1;
+
 class BatchBuilder {
  public:
   /// `chunks`: decodes first. The arrays stay valid until the next build().

@@ -3,15 +3,19 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "engine/logprobs.h"
 
 namespace fovea {
+namespace {
 
-EngineCore::EngineCore(const SchedulerConfig& config, ModelRunner& runner, Stream& stream)
-    : runner_(runner),
-      stream_(stream),
-      scheduler_(config),
-      samplers_(static_cast<size_t>(stream.pool().size())) {}
+SchedulerConfig with_overlap(SchedulerConfig config, Overlap overlap) {
+  config.overlap = overlap;
+  return config;
+}
+
+}  // namespace
+
+EngineCore::EngineCore(SchedulerConfig config, Executor& executor)
+    : executor_(executor), scheduler_(with_overlap(std::move(config), executor.overlap())) {}
 
 void EngineCore::add(std::unique_ptr<Request> request) {
   if (request->index() > 0 && scheduler_.config().prefix_cache)
@@ -40,69 +44,107 @@ void EngineCore::cancel(uint64_t id) {
 void EngineCore::cancel_one(Request& request) {
   request.finish(FinishReason::cancelled);
   release_siblings(request);
-  const auto owner = take(request);  // before emit(): the sink may query the engine
+  ended_.push_back(take(request));  // before emit(): the sink may query the engine
   request.emit(std::chrono::steady_clock::now());
+  drop_ended();
 }
 
 void EngineCore::cancel_all() {
   while (!requests_.empty())
     cancel(requests_.begin()->second->group());
+  for (; !open_.empty(); open_.pop_front()) {
+    (void)executor_.wait(open_.front().ticket);
+    scheduler_.abandon();
+  }
+  drop_ended();
+}
+
+void EngineCore::drop_ended() {
+  std::erase_if(ended_, [](const auto& request) { return request->sequence.rows_in_flight == 0; });
 }
 
 Request& EngineCore::request_of(const Sequence& sequence) const {
   return *requests_.at(sequence.id);
 }
 
-void EngineCore::step(const std::function<void()>& before_emit) {
-  if (idle()) return;
-  const StepStart start = begin_step();
+bool EngineCore::submit_next() {
+  const Time start = std::chrono::steady_clock::now();
   const auto chunks = scheduler_.schedule();
+  if (chunks.empty()) return false;
   batch_.build(chunks, scheduler_.config().page_size);
-  touched_.clear();
-  for (const ScheduledChunk& chunk : chunks)
-    touched_.push_back(&request_of(*chunk.sequence));
-  for (Request* request : touched_)
-    request->mark_started(start.time);
-  const Status status = runner_.run(batch_, stream_);
-  if (status.ok()) {
-    collect_rows(chunks);
-    evaluate_rows();
+  OpenStep& step = open_.emplace_back();
+  step.start = start;
+  step.chunks = chunks;
+  sequence_steps_.clear();
+  for (const ScheduledChunk& chunk : chunks) {
+    Request& request = request_of(*chunk.sequence);
+    step.requests.push_back(&request);
+    sequence_steps_.push_back(sequence_step(request, chunk));
+  }
+  for (Request* request : step.requests)
+    request->mark_started(start);
+  step.ticket = executor_.submit({batch_, sequence_steps_});
+  return true;
+}
+
+SequenceStep EngineCore::sequence_step(Request& request, const ScheduledChunk& chunk) const {
+  SequenceStep step;
+  step.chunk = chunk;
+  if (chunk.samples && request.generates()) step.sampling = request.sequence_sampling();
+  step.prompt_logprobs = request.prompt_logprobs();
+  const int last = request.sequence.prompt_len - 1;
+  step.last_logits = request.wants_last_logits() && chunk.logits_first <= last && last < chunk.end();
+  return step;
+}
+
+void EngineCore::step(const std::function<void()>& before_emit) {
+  while (scheduler_.open_steps() < scheduler_.config().overlap.open_steps && submit_next()) {
+  }
+  if (open_.empty()) return;
+  const OpenStep step = std::move(open_.front());
+  open_.pop_front();
+  StepResult result = executor_.wait(step.ticket);
+  // Cancelled or ended by the step before: not of interest any more.
+  const auto live = [](const Request* request) { return !request->finished(); };
+  std::vector<Request*> requests;
+  std::ranges::copy_if(step.requests, std::back_inserter(requests), live);
+  step_tokens_ = 0;
+  if (result.status.ok()) {
+    FOVEA_CHECK(result.sequences.size() == step.chunks.size());
     scheduler_.commit();
     const Time computed = std::chrono::steady_clock::now();
-    for (size_t i = 0; i < rows_.size(); ++i)
-      deliver(rows_[i], runner_.logits(static_cast<int>(i)), computed);
+    for (size_t i = 0; i < step.chunks.size(); ++i)
+      if (live(step.requests[i])) deliver(*step.requests[i], step.chunks[i], result.sequences[i], computed);
   } else {
-    for (Request* request : touched_)
-      request->finish(FinishReason::error, status.error());
+    scheduler_.abandon();
+    for (Request* request : requests)
+      request->finish(FinishReason::error, result.status.error());
   }
   const Time end = std::chrono::steady_clock::now();
-  count_step(chunks, start, end);
-  std::vector<std::unique_ptr<Request>> ended;
-  for (Request* request : touched_) {
+  count_step(step, result, end);
+  for (Request* request : requests) {
     if (request->finished() || request->sequence.num_tokens() > request->sequence.prompt_len)
       release_siblings(*request);
-    if (request->finished()) ended.push_back(take(*request));
+    if (request->finished()) ended_.push_back(take(*request));
   }
   before_emit();
-  for (Request* request : touched_)
+  for (Request* request : requests)
     request->emit(end);
+  drop_ended();
   FOVEA_DCHECK(!idle() || (scheduler_.consistent() && scheduler_.pages_in_use() == 0));
 }
 
-EngineCore::StepStart EngineCore::begin_step() {
-  step_tokens_ = 0;
-  return {std::chrono::steady_clock::now(), runner_.attention_seconds(), runner_.plan_seconds()};
-}
-
-void EngineCore::count_step(std::span<const ScheduledChunk> chunks, const StepStart& start, Time end) {
-  const double seconds = std::chrono::duration<double>(end - start.time).count();
+void EngineCore::count_step(const OpenStep& step, const StepResult& result, Time end) {
+  // Steps that overlap share their time: one counts from the end of the step before.
+  const double seconds = std::chrono::duration<double>(end - std::max(step.start, last_step_end_)).count();
   int decodes = 0, rows = 0;
-  for (const ScheduledChunk& chunk : chunks) {
+  for (const ScheduledChunk& chunk : step.chunks) {
     rows += chunk.count;
-    if (chunk.decode) ++decodes;
+    if (chunk.decode) decodes += chunk.count;
   }
   ++stats_.steps;
   stats_.busy_seconds += seconds;
+  stats_.plan_seconds += result.plan_seconds;
   stats_.decode_tokens += decodes;
   stats_.prefill_tokens += rows - decodes;
   if (rows > decodes) {
@@ -117,83 +159,42 @@ void EngineCore::count_step(std::span<const ScheduledChunk> chunks, const StepSt
     ++stats_.step_tokens[static_cast<size_t>(bound - kStepTokenBounds.begin())];
   }
   if (last_steps_.size() == kSnapshotSteps) last_steps_.pop_front();
-  last_steps_.push_back({seconds, runner_.attention_seconds() - start.attention_seconds,
-                         runner_.plan_seconds() - start.plan_seconds, rows - decodes, decodes});
+  last_steps_.push_back({seconds, result.attention_seconds, result.plan_seconds, rows - decodes, decodes});
 }
 
-void EngineCore::collect_rows(std::span<const ScheduledChunk> chunks) {
-  rows_.clear();
-  for (size_t c = 0; c < chunks.size(); ++c)
-    for (int position = chunks[c].logits_first; position < chunks[c].end(); ++position)
-      rows_.push_back({touched_[c], position, chunks[c].samples && position + 1 == chunks[c].end(), {}});
-}
-
-void EngineCore::evaluate_rows() {
-  const auto row = [&](int64_t index, int worker) {
-    evaluate(static_cast<int>(index), samplers_[static_cast<size_t>(worker)]);
-  };
-  const auto count = static_cast<int64_t>(rows_.size());
-  stream_.pool().parallel_tasks(count, row, {static_cast<double>(count) * runner_.vocab_size()});
-}
-
-void EngineCore::evaluate(int index, Sampler& sampler) {
-  Row& row = rows_[static_cast<size_t>(index)];
-  const std::span<float> logits = runner_.logits(index);
-  Request& request = *row.request;
-  const Sequence& sequence = request.sequence;
-  if (row.samples && request.generates()) {
-    const auto sampled =
-        sampler.sample(logits.first(request.sampled_vocab()), request.sampling(), request.seed(),
-                       static_cast<uint64_t>(sequence.num_tokens()), &request.logits_processor(),
-                       sequence.tokens, static_cast<size_t>(sequence.prompt_len));
-    if (!sampled) {
-      row.result.status = sampled.error();
-      return;
-    }
-    row.result.sampled = *sampled;
-    const auto top = request.sampling().logprobs;
-    if (top && !logits_valid(logits))  // checks padding entries too: they count in log probabilities
-      row.result.status = Error{ErrorCode::internal, kBadLogits};
-    else if (top)
-      row.result.logprobs = token_logprobs(logits, *sampled, *top);
-  } else if (!logits_valid(logits)) {
-    row.result.status = Error{ErrorCode::internal, kBadLogits};
-  } else if (row.position + 1 < sequence.prompt_len) {
-    row.result.logprobs = token_logprobs(logits, sequence.tokens[static_cast<size_t>(row.position) + 1],
-                                         request.prompt_logprobs());
-  }
-}
-
-void EngineCore::deliver(Row& row, std::span<const float> logits, Time now) {
-  Request& request = *row.request;
+void EngineCore::deliver(Request& request, const ScheduledChunk& chunk, SequenceResult& result, Time now) {
   Sequence& sequence = request.sequence;
-  if (request.finished()) return;
-  if (!row.result.status) {
-    const Error& error = row.result.status.error();
-    request.finish(FinishReason::error,
-                   {error.code, "after token " + std::to_string(row.position) + " " + error.message});
+  int position = chunk.logits_first;
+  for (TokenLogprobs& logprobs : result.prompt_logprobs) {
+    request.set_prompt_logprobs(position++, std::move(logprobs));
+    sequence.logits_from = position;
+  }
+  if (!result.status) {
+    request.finish(FinishReason::error, result.status.error());
     return;
   }
-  if (row.position + 1 < sequence.prompt_len) {
-    request.set_prompt_logprobs(row.position, *std::move(row.result.logprobs));
-    sequence.logits_from = row.position + 1;
-    return;
-  }
-  if (row.position + 1 == sequence.prompt_len && request.wants_last_logits()) request.set_last_logits(logits);
-  if (!row.samples) return;
-  if (row.position + 1 == sequence.prompt_len) {  // true once per sequence: the next token makes it longer
+  if (!result.last_logits.empty()) request.set_last_logits(std::move(result.last_logits));
+  if (!chunk.samples) return;
+  if (chunk.end() == sequence.prompt_len) {  // true once per sequence: the next token makes it longer
     request.mark_prompt_complete(now);
     if (request.index() == 0) {
       stats_.prompt_tokens += sequence.prompt_len;
       step_tokens_ += sequence.prompt_len;
     }
   }
-  if (request.generates()) {
-    request.accept(*row.result.sampled, std::move(row.result.logprobs));
+  if (!request.generates()) {
+    request.finish(FinishReason::length);
+    return;
+  }
+  FOVEA_CHECK(!result.tokens.empty());
+  FOVEA_CHECK(result.tokens.size() == 1 || sequence.rows_in_flight == 0);  // these follow one token
+  sequence.accepted = static_cast<int>(result.tokens.size());
+  for (size_t i = 0; i < result.tokens.size() && !request.finished(); ++i) {
+    std::optional<TokenLogprobs> logprobs;
+    if (!result.logprobs.empty()) logprobs = std::move(result.logprobs[i]);
+    request.accept(result.tokens[i], std::move(logprobs));
     ++stats_.generated_tokens;
     ++step_tokens_;
-  } else {
-    request.finish(FinishReason::length);
   }
 }
 
@@ -219,8 +220,7 @@ EngineStats EngineCore::stats() const {
   stats.token_gap_p50 = token_gaps_.quantile(0.5);
   stats.token_gap_p99 = token_gaps_.quantile(0.99);
   stats.token_gap_max = token_gaps_.max();
-  stats.plan_seconds = runner_.plan_seconds();
-  stats.attention = runner_.attention();
+  stats.attention = executor_.attention();
   return stats;
 }
 

@@ -14,8 +14,8 @@
 #include "engine/chat_prompt.h"
 #include "engine/check_range.h"
 #include "engine/core.h"
+#include "engine/cpu_executor.h"
 #include "engine/kv_sizing.h"
-#include "engine/model_runner.h"
 #include "fovea/backend_library.h"
 #include "fovea/engine.h"
 #include "model/model.h"
@@ -111,6 +111,7 @@ class EngineImpl final : public Engine {
   ChatPrompt chat_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<ModelRunner> runner_;
+  std::unique_ptr<Executor> executor_;
   std::unique_ptr<KvCache> kv_;
   std::unique_ptr<EngineCore> core_;  // engine thread only
 
@@ -346,7 +347,8 @@ void EngineImpl::log_kv_scales() const {
 
 void EngineImpl::start() {
   scheduler_config_.num_pages = kv_->config().num_pages;
-  core_ = std::make_unique<EngineCore>(scheduler_config_, *runner_, *stream_);
+  executor_ = std::make_unique<CpuExecutor>(*runner_, *stream_);
+  core_ = std::make_unique<EngineCore>(scheduler_config_, *executor_);
   stats_ = core_->stats();
   snapshot_ = std::make_shared<const EngineSnapshot>(core_->snapshot());
   thread_ = std::thread([this] { run(); });

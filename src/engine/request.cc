@@ -95,6 +95,7 @@ Request::Request(const GenerateRequest& request, int index,
     least = context.forcing->min_length - sequence.prompt_len;
   }
   max_new_tokens_ = std::min(sampling_.max_tokens.value_or(most), room);
+  sequence.max_tokens = sequence.prompt_len + max_new_tokens_;
   if (sampling_.min_tokens == 0) sampling_.min_tokens = std::clamp(least, 0, max_new_tokens_);
   processor_ = LogitsProcessor(sampling_, bad_words, context.eos_token_ids, context.forcing,
                                static_cast<size_t>(max_new_tokens_));
@@ -113,8 +114,8 @@ void Request::set_prompt_logprobs(int position, TokenLogprobs logprobs) {
   prompt_logprobs_[static_cast<size_t>(position)] = std::move(logprobs);
 }
 
-void Request::set_last_logits(std::span<const float> logits) {
-  last_logits_.assign(logits.begin(), logits.end());
+void Request::set_last_logits(std::vector<float> logits) {
+  last_logits_ = std::move(logits);
   wants_last_logits_ = false;
 }
 

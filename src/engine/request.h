@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/executor.h"
 #include "engine/logits_processor.h"
 #include "engine/sequence.h"
 #include "engine/stop_matcher.h"
@@ -52,22 +53,17 @@ class Request {
   /// The request id, shared by all n answers.
   uint64_t group() const { return output_.id; }
   int index() const { return output_.index; }
-  const SamplingParams& sampling() const { return sampling_; }
-  LogitsProcessor& logits_processor() { return processor_; }
-  uint64_t seed() const { return seed_; }
+  SequenceSampling sequence_sampling() { return {&sampling_, &processor_, seed_, sampled_vocab()}; }
   /// False = scoring only, nothing is generated.
   bool generates() const { return max_new_tokens_ > 0; }
   bool finished() const { return output_.finish != FinishReason::none; }
-
-  /// Number of leading logits that can be sampled: the tokenizer's ids.
-  size_t sampled_vocab() const { return static_cast<size_t>(context_.sampled_vocab); }
 
   /// Number of top tokens reported with each prompt token's log probability.
   int prompt_logprobs() const { return prompt_logprobs_wanted_; }
   /// Log probabilities of the prompt token after `position`, given the tokens up to `position`.
   void set_prompt_logprobs(int position, TokenLogprobs logprobs);
   bool wants_last_logits() const { return wants_last_logits_; }
-  void set_last_logits(std::span<const float> logits);
+  void set_last_logits(std::vector<float> logits);
 
   /// Handles one sampled token: appends it to the sequence or finishes the request. `logprobs` when wanted.
   void accept(int32_t token, std::optional<TokenLogprobs> logprobs = {});
@@ -85,6 +81,8 @@ class Request {
  private:
   Request(const GenerateRequest& request, int index, const std::vector<std::vector<int32_t>>& bad_words,
           OutputSink sink, const RequestContext& context);
+  /// Number of leading logits that can be sampled: the tokenizer's ids.
+  size_t sampled_vocab() const { return static_cast<size_t>(context_.sampled_vocab); }
   void set_times(Time now);
   void push_text(std::string_view text);
   void flush_text();

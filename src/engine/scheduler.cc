@@ -51,13 +51,17 @@ void Scheduler::add(Sequence* sequence) {
 }
 
 void Scheduler::remove(Sequence* sequence) {
-  if (const auto at = std::find(running_.begin(), running_.end(), sequence); at != running_.end()) {
-    running_.erase(at);
-    store_prefix(*sequence);
-    release_pages(*sequence);
-  }
   if (short_of_pages_ == sequence) short_of_pages_ = nullptr;
   line_.remove(*sequence);
+  const auto at = std::find(running_.begin(), running_.end(), sequence);
+  if (at == running_.end()) return;
+  running_.erase(at);
+  if (sequence->rows_in_flight > 0) {
+    retiring_.push_back(sequence);
+    return;
+  }
+  store_prefix(*sequence);
+  release_pages(*sequence);
 }
 
 std::vector<const Sequence*> Scheduler::first_in_order(size_t count) const {
@@ -69,19 +73,44 @@ std::vector<const Sequence*> Scheduler::first_in_order(size_t count) const {
 }
 
 std::span<const ScheduledChunk> Scheduler::schedule() {
+  FOVEA_CHECK(open_steps() < config_.overlap.open_steps);
   step_.clear();
   budget_ = config_.max_batched_tokens;
   logit_budget_ = config_.max_logit_rows;
   encoder_budget_ = config_.max_encoder_rows();
+  must_wait_ = false;
   make_way();
   preempted_ = false;
-  schedule_decodes();
-  schedule_prefills();
+  if (!must_wait_) schedule_decodes();
+  if (!must_wait_) schedule_prefills();
   // After a preemption for pages, the preempted sequence would take the last pages back.
-  while (!preempted_ && admit_first()) {
+  while (!must_wait_ && !preempted_ && admit_first()) {
   }
-  FOVEA_CHECK(!step_.empty() || idle());
-  return step_;
+  if (must_wait_) step_.clear();  // once the open steps are closed, there may be pages without a preemption
+  FOVEA_CHECK(!step_.empty() || !open_.empty() || idle());
+  if (step_.empty()) return {};
+  open_step();
+  return open_.back();
+}
+
+void Scheduler::open_step() {
+  for (const ScheduledChunk& chunk : step_) {
+    chunk.sequence->rows_in_flight += chunk.count;
+    chunk.sequence->tokens_in_flight += chunk.samples;
+    line_.charge(*chunk.sequence, chunk.count);
+  }
+  line_.advance();
+  open_.push_back(step_);
+}
+
+/// While a step is open, its sequences' pages are neither given away nor put in line to be computed again.
+bool Scheduler::preemptible(const Sequence& sequence) const {
+  return sequence.rows_in_flight == 0 && retiring_.empty();
+}
+
+bool Scheduler::awaits_token(const Sequence& sequence) const {
+  if (sequence.tokens_in_flight == 0) return false;
+  return !config_.overlap.future_tokens || sequence.length() >= sequence.max_tokens;
 }
 
 /// When the batch or the pool is full, preempts a sequence of a client that is over its share in favour of
@@ -93,7 +122,14 @@ void Scheduler::make_way() {
   if (first == nullptr || config_.whole_prompts) return;
   const int places = std::min(config_.max_running, config_.max_batched_tokens);
   if (running() < places && !blocked) return;
-  if (Sequence* other = who_makes_way(*first)) preempt(*other);
+  Sequence* other = who_makes_way(*first);
+  if (other == nullptr) return;
+  if (preemptible(*other)) {
+    preempt(*other);
+  } else {
+    must_wait_ = true;
+    if (blocked) short_of_pages_ = first;
+  }
 }
 
 Sequence* Scheduler::who_makes_way(const Sequence& first) const {
@@ -114,12 +150,18 @@ Sequence* Scheduler::who_makes_way(const Sequence& first) const {
 void Scheduler::schedule_decodes() {
   for (size_t i = 0; i < running_.size() && budget_ > 0; ++i) {
     Sequence& sequence = *running_[i];
-    if (!sequence.decoding()) continue;
-    const int64_t pages = config_.pages_for(sequence.num_tokens());
+    if (!sequence.decoding() || awaits_token(sequence)) continue;
+    const int64_t pages = config_.pages_for(sequence.next() + std::min(sequence.remaining(), budget_));
+    // Pages before the window are dropped when rows in flight are committed.
+    if (sequence.rows_in_flight > 0 && pages - sequence.first_own() > own_limit_) continue;
     bool fits = grow(sequence, pages);
     while (!fits) {
       // Preempt the last in order; none after i has been scheduled yet. A single sequence always fits.
       Sequence& victim = *running_.back();
+      if (!preemptible(victim)) {
+        must_wait_ = true;
+        return;
+      }
       FOVEA_CHECK(running_.size() > 1);
       preempt(victim);
       if (&victim == &sequence) break;
@@ -132,7 +174,7 @@ void Scheduler::schedule_decodes() {
 void Scheduler::schedule_prefills() {
   std::vector<Sequence*> prefills;
   for (Sequence* sequence : running_)
-    if (!sequence->decoding()) prefills.push_back(sequence);
+    if (!sequence->decoding() && !awaits_token(*sequence)) prefills.push_back(sequence);
   std::ranges::stable_sort(prefills, [this](const auto* a, const auto* b) { return line_.before(a, b); });
   for (Sequence* sequence : prefills) {
     // A client's prefills in progress do not block the requests of another client.
@@ -147,14 +189,18 @@ void Scheduler::schedule_prefills() {
 void Scheduler::schedule_chunk(Sequence& sequence, bool decode) {
   ScheduledChunk chunk;
   chunk.sequence = &sequence;
-  chunk.first = sequence.computed;
+  chunk.first = sequence.next();
   chunk.decode = decode;
-  chunk.encode = sequence.encoder && !sequence.encoded;
+  chunk.encode = sequence.encoder && !sequence.encoded && sequence.rows_in_flight == 0;
   if (chunk.encode && sequence.encoder_len() > encoder_budget_) return;
   chunk.count = std::min(sequence.remaining(), budget_);
   if (config_.whole_prompts) {
-    chunk.count = sequence.computed == 0 ? sequence.prompt_len : 1;
+    chunk.count = chunk.first == 0 ? sequence.prompt_len : 1;
     if (chunk.count > budget_) return;
+  }
+  if (sequence.rows_in_flight > 0) {  // with a window, these may fill all pages that it holds
+    const int64_t held = static_cast<int64_t>(sequence.pages.size()) * config_.page_size;
+    chunk.count = static_cast<int>(std::min<int64_t>(chunk.count, held - chunk.first));
   }
   // Rows with logits: prompt positions whose logits are still wanted, and the newest token.
   const int last_prompt = sequence.prompt_len - 1;
@@ -163,12 +209,12 @@ void Scheduler::schedule_chunk(Sequence& sequence, bool decode) {
     chunk.logits_first = std::max(chunk.first, sequence.logits_from);
     chunk.count = std::min(chunk.count, chunk.logits_first - chunk.first + logit_budget_);
   } else {
-    if (chunk.end() == sequence.num_tokens() && logit_budget_ == 0) --chunk.count;
-    chunk.logits_first = chunk.end() - (chunk.end() == sequence.num_tokens());
+    if (chunk.end() == sequence.length() && logit_budget_ == 0) --chunk.count;
+    chunk.logits_first = chunk.end() - (chunk.end() == sequence.length());
   }
   if (chunk.count == 0) return;
   FOVEA_CHECK(config_.pages_for(chunk.end()) <= static_cast<int64_t>(sequence.pages.size()));
-  chunk.samples = chunk.end() == sequence.num_tokens();
+  chunk.samples = chunk.end() == sequence.length();
   budget_ -= chunk.count;
   logit_budget_ -= chunk.logit_rows();
   if (chunk.encode) encoder_budget_ -= sequence.encoder_len();
@@ -236,8 +282,7 @@ bool Scheduler::try_admit(Sequence& sequence) {
 }
 
 int64_t Scheduler::headroom(const Sequence& sequence) const {
-  const int64_t length =
-      std::min(sequence.num_tokens() + std::max(1, config_.watermark), config_.max_seq_len);
+  const int64_t length = std::min(sequence.length() + std::max(1, config_.watermark), config_.max_seq_len);
   const auto held = static_cast<int64_t>(sequence.pages.size());
   const int64_t room_in_window = own_limit_ - (held - sequence.first_own());
   return std::max<int64_t>(0, std::min(config_.pages_for(length) - held, room_in_window));
@@ -264,19 +309,34 @@ void Scheduler::preempt(Sequence& sequence) {
   ++stats_.preemptions;
 }
 
-void Scheduler::commit() {
-  for (const ScheduledChunk& chunk : step_) {
+void Scheduler::close_step(bool computed) {
+  FOVEA_CHECK(!open_.empty());
+  closed_ = std::move(open_.front());
+  open_.pop_front();
+  for (const ScheduledChunk& chunk : closed_) {
     Sequence& sequence = *chunk.sequence;
-    sequence.computed = chunk.end();
-    line_.charge(sequence, chunk.count);
-    sequence.encoded = sequence.encoded || chunk.encode;
-    // Share a finished prefill at once, so that waiting requests with the same prefix hit it. Not if it has
-    // outgrown the window: its path would lock pages that no row sees any more.
-    const bool whole = sequence.dropped == 0 && sequence.computed / config_.page_size <= hit_limit_;
-    if (!chunk.decode && chunk.samples && whole) store_prefix(sequence);
-    drop_old_pages(sequence);
+    sequence.rows_in_flight -= chunk.count;
+    sequence.tokens_in_flight -= chunk.samples;
+    const auto retiring = std::ranges::find(retiring_, &sequence);
+    if (retiring == retiring_.end()) {
+      if (computed) commit(chunk);
+    } else if (sequence.rows_in_flight == 0) {
+      retiring_.erase(retiring);
+      store_prefix(sequence);
+      release_pages(sequence);
+    }
   }
-  line_.advance();
+}
+
+void Scheduler::commit(const ScheduledChunk& chunk) {
+  Sequence& sequence = *chunk.sequence;
+  sequence.computed = chunk.end();
+  sequence.encoded = sequence.encoded || chunk.encode;
+  // Share a finished prefill at once, so that waiting requests with the same prefix hit it. Not if it has
+  // outgrown the window: its path would lock pages that no row sees any more.
+  const bool whole = sequence.dropped == 0 && sequence.computed / config_.page_size <= hit_limit_;
+  if (!chunk.decode && chunk.samples && whole) store_prefix(sequence);
+  drop_old_pages(sequence);
 }
 
 void Scheduler::store_prefix(Sequence& sequence) {
@@ -336,7 +396,7 @@ void Scheduler::release_pages(Sequence& sequence) {
 
 bool Scheduler::consistent(const Sequence& s) const {
   const auto table = static_cast<int64_t>(s.pages.size());
-  if (config_.pages_for(s.computed) > table || s.dropped > table) return false;
+  if (config_.pages_for(s.next()) > table || s.dropped > table) return false;
   if (table - s.first_own() > own_limit_) return false;
   if (static_cast<int64_t>(s.cross_pages.size()) != config_.pages_for(s.encoder_len())) return false;
   for (int i = 0; i < s.dropped; ++i)
@@ -351,7 +411,9 @@ bool Scheduler::consistent() const {
   if (!std::ranges::is_sorted(running_, line_.order())) return false;
   std::vector<RadixTree::Node*> locks;
   std::unordered_set<int32_t> owned;
-  for (const Sequence* sequence : running_) {
+  std::vector<const Sequence*> owners(running_.begin(), running_.end());
+  owners.insert(owners.end(), retiring_.begin(), retiring_.end());
+  for (const Sequence* sequence : owners) {
     if (!consistent(*sequence)) return false;
     if (sequence->lock) locks.push_back(sequence->lock);
     for (auto page = static_cast<size_t>(sequence->first_own()); page < sequence->pages.size(); ++page)
@@ -361,7 +423,8 @@ bool Scheduler::consistent() const {
   }
   for (const Sequence* sequence : line_.first_ones(line_.size()))
     if (sequence->lock || !sequence->pages.empty() || !sequence->cross_pages.empty() ||
-        sequence->computed != 0 || sequence->encoded)
+        sequence->computed != 0 || sequence->encoded || sequence->rows_in_flight != 0 ||
+        sequence->tokens_in_flight != 0)
       return false;
   if (!tree_.consistent(locks)) return false;
   // Pages owned by sequences, owned by the tree, and free add up to the total.

@@ -2,6 +2,7 @@
 // Decides which tokens of which sequences the next step computes, and tracks ownership of KV pages.
 // Deterministic: no thread, clock or model. README.md states its invariants.
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <vector>
 
@@ -12,6 +13,15 @@
 #include "kv/radix_tree.h"
 
 namespace fovea {
+
+/// How far the engine may run ahead of the results of its steps; Executor::overlap() says what is possible.
+struct Overlap {
+  int open_steps = 1;  ///< steps scheduled and not yet committed; 1 = each waits for the one before
+  /// A row may be scheduled for a token that an open step samples: the executor takes it from where its
+  /// sampler left it, and then every sampling chunk gives exactly one token. Without this, a sequence waits
+  /// until its newest token is known.
+  bool future_tokens = false;
+};
 
 struct SchedulerConfig {
   int max_running = 64;
@@ -32,6 +42,7 @@ struct SchedulerConfig {
   /// Admission leaves every running sequence room for this many tokens, so at least this many decode steps
   /// run before a preemption.
   int watermark = 32;
+  Overlap overlap;
 
   int64_t pages_for(int64_t tokens) const { return (tokens + page_size - 1) / page_size; }
   /// Rows that the encoder computes in one step, at most.
@@ -57,18 +68,24 @@ class Scheduler {
   /// Adds it to the waiting queue. The caller owns the sequence and keeps it alive until remove().
   void add(Sequence* sequence);
   /// Removes a waiting or running sequence and releases its pages; fully computed ones go to the prefix
-  /// cache. Not between schedule() and commit().
+  /// cache. A sequence with rows in flight keeps its pages, and must stay alive, until the last of these
+  /// steps is closed; their rows don't count as computed.
   void remove(Sequence* sequence);
 
-  /// The next step: decodes first, then prefill chunks. Empty only when nothing is running or waiting. May
-  /// evict cached prefixes and preempt the last sequences in order. Valid until the next call.
+  /// Opens the next step: decodes first, then prefill chunks. Call with fewer than overlap.open_steps open.
+  /// May evict cached prefixes and preempt the last sequences in order, but none with rows in flight. Empty,
+  /// and opens nothing, when nothing is running or waiting, or when all that could be scheduled depends on
+  /// the result of an open step. Valid until the step after it is closed.
   std::span<const ScheduledChunk> schedule();
-  /// The step of the last schedule() is in the KV cache. Call before appending sampled tokens.
-  void commit();
+  /// Closes the oldest open step, whose rows are in the KV cache now. Call before appending sampled tokens.
+  void commit() { close_step(true); }
+  /// Closes the oldest open step, which failed. Remove its sequences before the next schedule().
+  void abandon() { close_step(false); }
+  int open_steps() const { return static_cast<int>(open_.size()); }
 
   int running() const { return static_cast<int>(running_.size()); }
   int waiting() const { return static_cast<int>(line_.size()); }
-  bool idle() const { return running_.empty() && line_.empty(); }
+  bool idle() const { return running_.empty() && line_.empty() && open_.empty(); }
   int64_t pages_total() const { return pool_.total(); }
   int64_t pages_free() const { return pool_.free_pages(); }
   int64_t pages_cached() const { return tree_.evictable_pages(); }
@@ -92,6 +109,9 @@ class Scheduler {
   bool take(int64_t count, std::vector<int32_t>& pages);
   /// Pages that the sequence may take during the next `watermark` tokens.
   int64_t headroom(const Sequence& sequence) const;
+  bool preemptible(const Sequence& sequence) const;
+  /// Its next row is that of a token that the executor must report first, or that is not wanted.
+  bool awaits_token(const Sequence& sequence) const;
   void make_way();
   Sequence* who_makes_way(const Sequence& first) const;
   void schedule_decodes();
@@ -100,6 +120,9 @@ class Scheduler {
   bool try_admit(Sequence& sequence);
   void match_prefix(Sequence& sequence);
   void schedule_chunk(Sequence& sequence, bool decode);
+  void open_step();
+  void close_step(bool computed);
+  void commit(const ScheduledChunk& chunk);
   void preempt(Sequence& sequence);
   void store_prefix(Sequence& sequence);
   void drop_old_pages(Sequence& sequence);
@@ -112,11 +135,15 @@ class Scheduler {
   int64_t own_limit_;  // decoder_pages() with a window, else num_pages
   int64_t hit_limit_;  // pages that a cached prefix may keep locked
   FairLine line_;
-  std::vector<Sequence*> running_;  // in line_.order(): the last is preempted first
+  std::vector<Sequence*> running_;   // in line_.order(): the last is preempted first
+  std::vector<Sequence*> retiring_;  // removed, with rows in flight: they still have their pages
   std::vector<ScheduledChunk> step_;
+  std::deque<std::vector<ScheduledChunk>> open_;  // oldest first
+  std::vector<ScheduledChunk> closed_;            // the last one
   int budget_ = 0, logit_budget_ = 0, encoder_budget_ = 0;
   uint64_t arrivals_ = 0;
   bool preempted_ = false;                    // in this step, to free pages
+  bool must_wait_ = false;                    // the next to be preempted has rows in flight
   const Sequence* short_of_pages_ = nullptr;  // the queue's first sequence, if lack of pages kept it out
   SchedulerStats stats_;
 };

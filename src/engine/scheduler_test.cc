@@ -184,7 +184,7 @@ class Harness {
     ASSERT_EQ(builder_.num_logit_rows(), logits);
     model_.poison(scheduler_);
     const Tokens next = model_.forward(builder_);
-    scheduler_.commit();
+    if (!chunks.empty()) scheduler_.commit();
     size_t row = 0;
     std::vector<Sequence*> finished;
     for (const ScheduledChunk& c : chunks) {

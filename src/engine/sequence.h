@@ -2,6 +2,7 @@
 // A sequence as the scheduler sees it: tokens, how many of them are in the KV cache, and its pages.
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +22,9 @@ struct Sequence {
   /// Prompt positions [logits_from, prompt_len - 1) whose logits are wanted too (prompt_logprobs); advances
   /// as they are delivered. prompt_len - 1 when none are wanted.
   int logits_from = 0;
+  /// Most tokens of prompt and answer together: none after them is ever sampled.
+  int max_tokens = std::numeric_limits<int>::max();
+  int accepted = 1;                             ///< how many of the newest tokens came with the last result
   int priority = 0;                             ///< lower = served sooner; SchedulingPolicy::priority only
   std::string client;                           ///< clients get equal shares
   std::shared_ptr<const EncoderInput> encoder;  ///< null = none
@@ -35,18 +39,25 @@ struct Sequence {
   RadixTree::Node* lock = nullptr;   ///< null without a prefix cache, while waiting, and when all are dropped
   std::vector<int32_t> cross_pages;  ///< cross keys and values of every decoder layer
   bool encoded = false;              ///< cross_pages are filled
-  int cached_tokens = 0;             ///< found in the prefix cache when first admitted
+  // Of open steps, whose results are not known yet.
+  int rows_in_flight = 0;    ///< positions [computed, computed + rows_in_flight)
+  int tokens_in_flight = 0;  ///< sampled by these steps: they will follow `tokens`
+  int cached_tokens = 0;     ///< found in the prefix cache when first admitted
   bool admitted_before = false;
   int preemptions = 0;
 
   int num_tokens() const { return static_cast<int>(tokens.size()); }
-  int remaining() const { return num_tokens() - computed; }
+  /// With the tokens that open steps sample.
+  int length() const { return num_tokens() + tokens_in_flight; }
+  /// The first position that no step has been scheduled for.
+  int next() const { return computed + rows_in_flight; }
+  int remaining() const { return length() - next(); }
   /// Encoder output rows, each with cross keys and values; 0 = no encoder.
   int encoder_len() const { return encoder ? encoder->rows : 0; }
   /// Index of the first page that the sequence owns.
   int first_own() const { return std::max(shared_pages, dropped); }
-  /// Only its newest token, a generated one, is left to compute.
-  bool decoding() const { return remaining() == 1 && num_tokens() > prompt_len; }
+  /// Only its newest tokens, generated ones, are left to compute: one, or as many as the last result had.
+  bool decoding() const { return remaining() <= accepted && length() > prompt_len; }
 };
 
 /// Tokens [first, first + count) of a sequence, to be computed in one step.
@@ -55,7 +66,7 @@ struct ScheduledChunk {
   int first = 0;
   int count = 0;
   int logits_first = 0;  ///< positions [logits_first, end()) need logits; none when equal to end()
-  bool decode = false;   ///< a generated token's row; false = (part of) a prefill
+  bool decode = false;   ///< newest generated tokens, usually one; false = (part of) a prefill
   bool samples = false;  ///< the chunk ends with the newest token: the next one is sampled from its last row
   bool encode = false;   ///< the encoder runs first, for a newly admitted sequence
 

@@ -1,0 +1,81 @@
+#pragma once
+// The device side of the engine: steps go in, tokens come out later. The engine's thread decides what a step
+// computes; forward pass and sampling are behind this interface.
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/batch_builder.h"
+#include "engine/logits_processor.h"
+#include "engine/scheduler.h"
+#include "fovea/engine.h"
+#include "fovea/engine_stats.h"
+
+namespace fovea {
+
+/// How the tokens of a sequence are sampled: the same in all of its steps.
+struct SequenceSampling {
+  const SamplingParams* params = nullptr;
+  LogitsProcessor* processor = nullptr;
+  uint64_t seed = 0;
+  size_t vocab = 0;  ///< only ids below are sampled; the other logits pad the vocabulary
+};
+
+/// A chunk of a step, and what is wanted of its logit rows. Every row is checked: its logits must be numbers.
+struct SequenceStep {
+  ScheduledChunk chunk;
+  std::optional<SequenceSampling> sampling;  ///< set when the next token is sampled from the last row
+  /// Most probable tokens reported with each prompt token whose predecessor has a logit row; -1 = all.
+  int prompt_logprobs = 0;
+  bool last_logits = false;  ///< the chunk has the last prompt token, and its logits are wanted
+};
+
+struct Step {
+  const BatchBuilder& batch;
+  std::span<const SequenceStep> sequences;  ///< one for each sequence of `batch`, in its order
+};
+
+struct SequenceResult {
+  /// The first unusable row's error: no other sequence is affected, and nothing of this row or those after it
+  /// is below.
+  Status status;
+  /// Accepted tokens in order: 1 to k with SequenceStep::sampling, else (and on an error) none.
+  std::vector<int32_t> tokens;
+  std::vector<TokenLogprobs> logprobs;         ///< of `tokens`, if SamplingParams::logprobs asks for them
+  std::vector<TokenLogprobs> prompt_logprobs;  ///< of the prompt tokens after chunk.logits_first, ...
+  std::vector<float> last_logits;              ///< [vocab] before any processing
+};
+
+struct StepResult {
+  Status status;                          ///< an error: nothing was computed for any sequence of the step
+  std::vector<SequenceResult> sequences;  ///< as Step::sequences
+  double plan_seconds = 0, attention_seconds = 0;
+};
+
+/// A submitted step.
+struct Ticket {
+  uint64_t number = 0;
+};
+
+/// Steps take effect in the order in which they are submitted: one reads the keys and values that those
+/// before it wrote, and a page that it gave up may be written by those after it.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  /// Constant. At most overlap().open_steps steps are submitted and not waited for.
+  virtual Overlap overlap() const = 0;
+
+  /// Begins a step. What it needs of `step` and of all that it points to is copied before this returns.
+  virtual Ticket submit(const Step& step) = 0;
+
+  /// Blocks until the step is done; once for each ticket, in the order of submission. Afterwards its keys and
+  /// values are in the cache, unless status is an error.
+  virtual StepResult wait(Ticket ticket) = 0;
+
+  /// Totals over all steps done.
+  virtual std::vector<AttentionUse> attention() const = 0;
+};
+
+}  // namespace fovea
