@@ -1,0 +1,330 @@
+// The engine over a device whose results come late: steps are submitted before those before them are done.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <memory>
+#include <random>
+#include <span>
+
+#include "engine/core.h"
+#include "engine/overlap_test_support.h"
+
+namespace fovea {
+namespace {
+
+using test::kVocab;
+using test::LateDevice;
+using test::next_token;
+using test::Tokens;
+
+struct Answer {
+  Tokens prompt, expected, ids;
+  FinishReason expected_finish = FinishReason::length, finish = FinishReason::none;
+  std::vector<TokenLogprobs> prompt_logprobs;
+  std::string error;
+  int ends = 0;
+  bool scores = false;
+};
+
+SchedulerConfig config_of(int max_running, int budget, int page_size, int64_t pages, bool cache = true) {
+  SchedulerConfig config;
+  config.max_running = config.max_logit_rows = max_running;
+  config.max_batched_tokens = budget;
+  config.page_size = page_size;
+  config.num_pages = pages;
+  config.prefix_cache = cache;
+  config.max_seq_len = static_cast<int>(pages) * page_size;
+  config.watermark = 1;
+  return config;
+}
+
+constexpr Overlap kAhead{2, true};
+
+/// An engine core over a late device; every step is checked.
+class Harness {
+ public:
+  Harness(const SchedulerConfig& config, const LateDevice::Options& options, uint32_t seed = 0)
+      : config_(config), device(config, options, seed), core(config, device) {
+    device.watch(core.scheduler());
+    context_.vocab_size = context_.sampled_vocab = kVocab;
+    context_.max_seq_len = config.max_seq_len;
+  }
+
+  /// `stop`: the id that ends the answer; -1 = none.
+  Answer& add(Tokens prompt, int max_tokens, int32_t stop = -1, bool scores = false) {
+    auto answer = std::make_shared<Answer>();
+    answer->prompt = prompt;
+    answer->scores = scores;
+    Tokens all = prompt;
+    for (int i = 0; i < max_tokens && answer->expected_finish == FinishReason::length; ++i) {
+      const int32_t token = next_token(all, config_.window);
+      if (token == stop) {
+        answer->expected_finish = FinishReason::stop;
+      } else {
+        all.push_back(token);
+        answer->expected.push_back(token);
+      }
+    }
+    GenerateRequest request;
+    request.prompt_ids = std::move(prompt);
+    request.sampling.max_tokens = max_tokens;
+    if (stop >= 0) request.sampling.stop_token_ids = {stop};
+    if (scores) request.prompt_logprobs = 0;
+    auto created = Request::create(
+        std::move(request),
+        [answer](const RequestOutput& output) {
+          EXPECT_EQ(answer->ends, 0) << "an output after the last";
+          answer->ids.insert(answer->ids.end(), output.token_ids.begin(), output.token_ids.end());
+          if (output.finish == FinishReason::none) return;
+          ++answer->ends;
+          answer->finish = output.finish;
+          answer->error = output.error.message;
+          answer->prompt_logprobs = output.prompt_logprobs;
+        },
+        context_);
+    EXPECT_TRUE(created.ok()) << (created.ok() ? "" : created.error().message);
+    created->front()->set_id(answers.size());
+    core.add(std::move(created->front()));
+    answers.push_back(std::move(answer));
+    return *answers.back();
+  }
+
+  void step() {
+    core.step([] {});
+    device.check_pages();
+    const Scheduler& s = core.scheduler();
+    ASSERT_TRUE(s.consistent());
+    ASSERT_EQ(s.pages_free() + s.pages_cached() + s.pages_in_use(), s.pages_total());
+  }
+
+  /// Until nothing is left; checks all answers that were not cancelled and did not fail.
+  void finish() {
+    for (int steps = 0; !core.idle(); ++steps) {
+      ASSERT_LT(steps, 20000) << "no progress";
+      step();
+      if (testing::Test::HasFailure()) return;
+    }
+    EXPECT_EQ(core.scheduler().pages_in_use(), 0);
+    EXPECT_EQ(device.open(), 0u);
+    for (size_t i = 0; i < answers.size(); ++i)
+      expect_right(*answers[i], i);
+  }
+
+  void expect_right(const Answer& answer, size_t index) const {
+    SCOPED_TRACE(testing::Message() << "request " << index);
+    EXPECT_EQ(answer.ends, 1);
+    if (answer.finish == FinishReason::cancelled || answer.finish == FinishReason::error) {
+      ASSERT_LE(answer.ids.size(), answer.expected.size());
+      EXPECT_TRUE(std::ranges::equal(answer.ids, std::span(answer.expected).first(answer.ids.size())));
+      return;
+    }
+    EXPECT_EQ(answer.finish, answer.expected_finish);
+    EXPECT_EQ(answer.ids, answer.expected);
+    if (!answer.scores) return;
+    ASSERT_EQ(answer.prompt_logprobs.size(), answer.prompt.size() - 1);
+    for (size_t i = 0; i + 1 < answer.prompt.size(); ++i)
+      EXPECT_EQ(answer.prompt_logprobs[i].token.token_id,
+                next_token(std::span(answer.prompt).first(i + 1), config_.window));
+  }
+
+ private:
+  SchedulerConfig config_;
+  RequestContext context_;
+
+ public:
+  LateDevice device;
+  EngineCore core;
+  std::vector<std::shared_ptr<Answer>> answers;
+};
+
+/// A prompt whose answer stops at `stop` after some tokens, but not at once.
+Tokens prompt_that_stops(int32_t stop, int max_tokens) {
+  for (int32_t salt = 0;; ++salt) {
+    Tokens all = {salt % kVocab, salt / kVocab % kVocab, salt / kVocab / kVocab % kVocab, 1};
+    const Tokens prompt = all;
+    for (int i = 0; i < max_tokens; ++i) {
+      const int32_t token = next_token(all);
+      if (token == stop && i > 1) return prompt;
+      if (token == stop) break;
+      all.push_back(token);
+    }
+  }
+}
+
+TEST(Overlap, ADecodeIsSubmittedBeforeItsTokenIsKnown) {
+  Harness h(config_of(2, 8, 2, 32), {.overlap = kAhead, .latest = true});
+  h.add({1, 2, 3}, 5);
+  h.step();
+  EXPECT_EQ(h.device.submitted, 2u);  // the prefill, and the decode of the token that it samples
+  EXPECT_EQ(h.device.open(), 1u);
+  EXPECT_EQ(h.device.future_tokens, 1);
+  h.finish();
+  EXPECT_EQ(h.device.submitted, 5u);  // none after the last token that may be sampled
+  EXPECT_EQ(h.device.overlapped, 4);
+}
+
+TEST(Overlap, OneOpenStepIsSubmittedAndWaitedFor) {
+  Harness h(config_of(2, 8, 2, 32), {.overlap = {}, .latest = true});
+  h.add({1, 2, 3}, 5);
+  for (uint64_t i = 1; i <= 5; ++i) {
+    h.step();
+    EXPECT_EQ(h.device.submitted, i);
+    EXPECT_EQ(h.device.open(), 0u);
+  }
+  h.finish();
+  EXPECT_EQ(h.device.overlapped + h.device.future_tokens, 0);
+}
+
+TEST(Overlap, WithoutFutureTokensOnlyIndependentRowsAreSubmittedAhead) {
+  Harness h(config_of(4, 4, 2, 64), {.overlap = {2, false}, .latest = true});
+  h.add({1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1}, 3);  // chunks of 4, 4 and 3: all known beforehand
+  h.step();
+  EXPECT_EQ(h.device.submitted, 2u);
+  h.step();
+  EXPECT_EQ(h.device.submitted, 3u);
+  h.step();  // the third has the first token, which the fourth needs
+  EXPECT_EQ(h.device.submitted, 3u);
+  h.finish();
+  EXPECT_EQ(h.device.submitted, 5u);
+  EXPECT_EQ(h.device.future_tokens, 0);
+}
+
+TEST(Overlap, AStoppedSequenceKeepsItsPagesUntilItsRowsAreDone) {
+  Harness h(config_of(2, 8, 2, 32, false), {.overlap = kAhead, .latest = true});
+  const Answer& answer = h.add(prompt_that_stops(3, 10), 20, 3);
+  while (answer.ends == 0)
+    h.step();
+  EXPECT_EQ(answer.finish, FinishReason::stop);
+  EXPECT_EQ(h.core.live(), 0u);
+  EXPECT_EQ(h.device.open(), 1u);  // a row after the stop token
+  EXPECT_FALSE(h.core.idle());
+  EXPECT_GT(h.core.scheduler().pages_in_use(), 0);
+  h.step();
+  EXPECT_TRUE(h.core.idle());
+  EXPECT_EQ(h.core.scheduler().pages_in_use(), 0);
+  h.finish();
+}
+
+TEST(Overlap, ACancelledSequenceEndsAtOnceAndKeepsItsPagesUntilItsRowsAreDone) {
+  Harness h(config_of(2, 8, 2, 32, false), {.overlap = kAhead, .latest = true});
+  const Answer& cancelled = h.add({1, 2, 3}, 10);
+  h.add({2, 2, 3}, 10);
+  h.step();
+  h.step();
+  h.core.cancel(0);
+  EXPECT_EQ(cancelled.finish, FinishReason::cancelled);
+  EXPECT_EQ(h.core.live(), 1u);
+  const int64_t before = h.core.scheduler().pages_in_use();
+  h.step();
+  EXPECT_LT(h.core.scheduler().pages_in_use(), before);
+  h.finish();
+}
+
+TEST(Overlap, WithAllCancelledItWaitsForOpenSteps) {
+  Harness h(config_of(4, 8, 2, 32), {.overlap = {3, true}, .latest = true});
+  for (int32_t i = 0; i < 4; ++i)
+    h.add({i, 2, 3}, 10);
+  h.step();
+  EXPECT_GT(h.device.open(), 0u);
+  h.core.cancel_all();
+  EXPECT_TRUE(h.core.idle());
+  h.finish();
+  for (const auto& answer : h.answers)
+    EXPECT_EQ(answer->finish, FinishReason::cancelled);
+}
+
+TEST(Overlap, AFailedStepEndsItsSequencesAndNoOthers) {
+  // The first fills both open steps. The third step has rows of both, of the first one after the failure.
+  Harness h(config_of(4, 4, 2, 64), {.overlap = kAhead, .latest = true, .fails = 2});
+  const Answer& failed = h.add({1, 2, 3, 4, 0, 1, 2, 3}, 6);
+  h.step();
+  const Answer& other = h.add({2, 2, 2}, 6);
+  h.finish();
+  EXPECT_EQ(failed.finish, FinishReason::error);
+  EXPECT_EQ(failed.error, "the device failed");
+  EXPECT_TRUE(failed.ids.empty());
+  EXPECT_EQ(other.finish, FinishReason::length);
+}
+
+TEST(Overlap, NobodyIsPreemptedWithRowsInFlight) {
+  // 8 pages of 2: the two need 2 + 2 pages at first and 7 each at the end.
+  for (const Overlap overlap : {Overlap{2, true}, Overlap{3, true}, Overlap{2, false}}) {
+    Harness h(config_of(4, 16, 2, 8), {.overlap = overlap, .latest = true});
+    h.add({0, 1, 2, 0}, 9);
+    h.add({2, 1, 0, 1}, 9);
+    h.finish();  // consistent() checks that a waiting sequence has nothing in flight
+    EXPECT_GT(h.core.stats().preemptions, 0);
+    EXPECT_LE(h.core.stats().preemptions, 9);
+  }
+}
+
+TEST(Overlap, AResultMayHaveSeveralTokens) {
+  for (const int tokens : {2, 3}) {
+    Harness h(config_of(4, 16, 2, 32), {.overlap = {2, false}, .tokens_per_result = tokens});
+    h.add({0, 1, 2, 0}, 10);
+    h.add(prompt_that_stops(3, 12), 12, 3);
+    h.add({2, 1, 0, 1, 1}, 10);
+    h.finish();
+    EXPECT_LT(h.core.stats().steps, 8);  // 12 tokens at most
+  }
+}
+
+/// Random arrivals, cancels, lengths, stop tokens, windows and delays in small pools: whatever is in flight,
+/// every answer equals a run alone and all pages come back.
+TEST(Overlap, AnswersDoNotDependOnIt) {
+  int64_t preemptions = 0, hits = 0, overlapped = 0, future_tokens = 0;
+  int stopped = 0, cancelled = 0;
+  for (uint32_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 rng(seed);
+    const auto below = [&](int n) { return static_cast<int>(rng() % static_cast<uint32_t>(n)); };
+    constexpr int kLongest = 40;
+    auto config = config_of(below(6) + 1, std::array{1, 3, 7, 64}[static_cast<size_t>(below(4))],
+                            std::array{1, 2, 3, 16}[seed % 4], 1, below(4) != 0);
+    config.max_seq_len = kLongest;
+    config.watermark = std::array{1, 4, 32}[static_cast<size_t>(below(3))];
+    if (below(3) == 0) config.window = below(12) + 1;
+    config.num_pages = longest_sequence_pages(config) + below(3) * below(10);
+    LateDevice::Options options;
+    options.overlap = {below(3) + 1, below(3) != 0};
+    if (!options.overlap.future_tokens) options.tokens_per_result = below(3) + 1;
+    Harness h(config, options, seed);
+    int to_arrive = 20;
+    for (int step = 0; !h.core.idle() || to_arrive > 0; ++step) {
+      ASSERT_LT(step, 20000) << "no progress";
+      while (to_arrive > 0 && below(3) == 0) {
+        --to_arrive;
+        Tokens prompt(static_cast<size_t>(below(30)) + 1);
+        for (int32_t& token : prompt)
+          token = below(10) == 0;
+        const int room = kLongest - static_cast<int>(prompt.size());
+        h.add(std::move(prompt), below(room) + 1, below(2) ? 4 : -1, below(5) == 0);
+      }
+      if (!h.answers.empty() && below(40) == 0)
+        h.core.cancel(static_cast<uint64_t>(below(static_cast<int>(h.answers.size()))));
+      h.step();
+      if (testing::Test::HasFailure()) return;
+    }
+    h.finish();
+    if (testing::Test::HasFailure()) return;
+    const EngineStats stats = h.core.stats();
+    preemptions += stats.preemptions;
+    hits += stats.prefix_hits;
+    overlapped += h.device.overlapped;
+    future_tokens += h.device.future_tokens;
+    for (const auto& answer : h.answers) {
+      stopped += answer->finish == FinishReason::stop;
+      cancelled += answer->finish == FinishReason::cancelled;
+    }
+  }
+  // The runs exercised what they are meant to test.
+  EXPECT_GT(preemptions, 10);
+  EXPECT_GT(hits, 100);
+  EXPECT_GT(overlapped, 1000);
+  EXPECT_GT(future_tokens, 500);
+  EXPECT_GT(stopped, 100);
+  EXPECT_GT(cancelled, 30);
+}
+
+}  // namespace
+}  // namespace fovea

@@ -1,0 +1,191 @@
+#pragma once
+// A device whose results come late, in order.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "engine/executor.h"
+
+namespace fovea::test {
+
+using Tokens = std::vector<int32_t>;
+
+inline constexpr int kVocab = 5;
+inline constexpr int32_t kPoison = -77;
+
+/// The token that follows `history`: a hash of the last `window` tokens (0 = all) and their order.
+inline int32_t next_token(std::span<const int32_t> history, int window = 0) {
+  if (window > 0 && history.size() > static_cast<size_t>(window))
+    history = history.last(static_cast<size_t>(window));
+  uint64_t hash = 1469598103934665603u;
+  for (const int32_t token : history)
+    hash = (hash ^ static_cast<uint64_t>(token)) * 1099511628211u;
+  return static_cast<int32_t>((hash >> 33) % kVocab);
+}
+
+/// Runs steps in order, each at some time between its submission and its wait(). The "keys" are the tokens
+/// themselves, and are read through the page tables as they were at submission, so a page that is lost, given
+/// away too early or overwritten changes the tokens.
+class LateDevice final : public Executor {
+ public:
+  struct Options {
+    Overlap overlap;
+    int tokens_per_result = 1;
+    bool latest = false;  ///< never before wait(); else at random times
+    uint64_t fails = 0;   ///< number of the step that fails, from 1
+  };
+
+  LateDevice(const SchedulerConfig& config, const Options& options, uint32_t seed = 0)
+      : config_(config),
+        options_(options),
+        slots_(static_cast<size_t>(config.num_pages * config.page_size), kPoison),
+        rng_(seed) {}
+
+  /// Pages without an owner in `scheduler` are overwritten before a step runs.
+  void watch(const Scheduler& scheduler) { scheduler_ = &scheduler; }
+
+  Overlap overlap() const override { return options_.overlap; }
+  std::vector<AttentionUse> attention() const override { return {}; }
+
+  Ticket submit(const Step& step) override {
+    Queued queued;
+    const BatchMeta& meta = step.batch.meta();
+    const ForwardInput input = step.batch.input();
+    EXPECT_EQ(step.sequences.size(), static_cast<size_t>(meta.num_seqs()));
+    for (int b = 0; b < meta.num_seqs(); ++b) {
+      const SequenceStep& asked = step.sequences[static_cast<size_t>(b)];
+      Part& part = queued.parts.emplace_back();
+      const auto begin = static_cast<size_t>(meta.q_offsets[static_cast<size_t>(b)]);
+      const auto count = static_cast<size_t>(asked.chunk.count);
+      const auto copy = [&](const auto& all) {
+        return std::vector(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                           all.begin() + static_cast<std::ptrdiff_t>(begin + count));
+      };
+      part.id = asked.chunk.sequence->id;
+      part.ids = copy(input.token_ids);
+      part.slots = copy(input.slots);
+      part.first = asked.chunk.first;
+      part.logits_first = asked.chunk.logits_first;
+      part.prompt_len = asked.chunk.sequence->prompt_len;
+      part.samples = asked.sampling.has_value();
+      EXPECT_EQ(input.positions[begin], part.first);
+      const int pages = (asked.chunk.end() + config_.page_size - 1) / config_.page_size;
+      part.pages.assign(meta.pages(b), meta.pages(b) + pages);
+      future_tokens += std::ranges::count(part.ids, kFutureToken);
+    }
+    for (int32_t page = 0; page < static_cast<int32_t>(config_.num_pages); ++page)
+      if (scheduler_->page_free(page)) queued.free_pages.push_back(page);
+    queued.number = ++submitted;
+    queue_.push_back(std::move(queued));
+    overlapped += queue_.size() > 1;
+    EXPECT_LE(queue_.size(), static_cast<size_t>(options_.overlap.open_steps));
+    check_pages();
+    if (!options_.latest) advance(rng_() % (queue_.size() + 1));
+    return {submitted};
+  }
+
+  StepResult wait(Ticket ticket) override {
+    EXPECT_FALSE(queue_.empty());
+    EXPECT_EQ(ticket.number, queue_.front().number) << "in the order of submission";
+    advance(1);
+    StepResult result = std::move(queue_.front().result);
+    queue_.pop_front();
+    --done_;
+    return result;
+  }
+
+  /// No page that an open step writes is free, or also written for another sequence.
+  void check_pages() const {
+    std::map<int64_t, uint64_t> writer;
+    for (const Queued& queued : queue_)
+      for (const Part& part : queued.parts)
+        for (const int64_t slot : part.slots) {
+          const int64_t page = slot / config_.page_size;
+          EXPECT_FALSE(scheduler_->page_free(static_cast<int32_t>(page))) << "sequence " << part.id;
+          EXPECT_EQ(writer.try_emplace(page, part.id).first->second, part.id) << "page " << page;
+        }
+  }
+
+  size_t open() const { return queue_.size(); }
+
+  uint64_t submitted = 0;
+  int64_t overlapped = 0, future_tokens = 0;
+
+ private:
+  /// One sequence of a step.
+  struct Part {
+    uint64_t id = 0;
+    Tokens ids, pages;
+    std::vector<int64_t> slots;
+    int first = 0, logits_first = 0, prompt_len = 0;
+    bool samples = false;
+  };
+  struct Queued {
+    uint64_t number = 0;
+    std::vector<Part> parts;
+    Tokens free_pages;
+    StepResult result;
+  };
+
+  /// Runs steps until the oldest `count` are done.
+  void advance(size_t count) {
+    for (; done_ < count; ++done_)
+      run(queue_[done_]);
+  }
+
+  void run(Queued& step) {
+    for (const int32_t page : step.free_pages)
+      std::fill_n(slots_.begin() + int64_t{page} * config_.page_size, config_.page_size, kPoison);
+    if (step.number == options_.fails) {
+      step.result.status = Error{ErrorCode::internal, "the device failed"};
+      return;
+    }
+    for (Part& part : step.parts)
+      for (size_t row = 0; row < part.ids.size(); ++row)
+        slots_[static_cast<size_t>(part.slots[row])] =
+            part.ids[row] == kFutureToken ? newest_[part.id] : part.ids[row];
+    for (const Part& part : step.parts)
+      step.result.sequences.push_back(result_of(part));
+  }
+
+  SequenceResult result_of(const Part& part) {
+    SequenceResult result;
+    const int end = part.first + static_cast<int>(part.ids.size());
+    Tokens history;
+    const int seen = config_.window > 0 ? std::max(0, part.first - config_.window + 1) : 0;
+    for (int position = seen; position < end; ++position) {
+      const auto page = static_cast<size_t>(part.pages[static_cast<size_t>(position / config_.page_size)]);
+      history.push_back(slots_[page * static_cast<size_t>(config_.page_size) +
+                               static_cast<size_t>(position % config_.page_size)]);
+    }
+    for (int position = part.logits_first; position + 1 < std::min(end + 1, part.prompt_len); ++position) {
+      TokenLogprobs logprobs;
+      logprobs.token.token_id =
+          next_token(std::span(history).first(static_cast<size_t>(position + 1 - seen)), config_.window);
+      result.prompt_logprobs.push_back(logprobs);
+    }
+    if (!part.samples) return result;
+    for (int i = 0; i < options_.tokens_per_result; ++i) {
+      result.tokens.push_back(next_token(history, config_.window));
+      history.push_back(result.tokens.back());
+    }
+    newest_[part.id] = result.tokens.front();
+    return result;
+  }
+
+  SchedulerConfig config_;
+  Options options_;
+  Tokens slots_;
+  std::mt19937 rng_;
+  const Scheduler* scheduler_ = nullptr;
+  std::deque<Queued> queue_;
+  size_t done_ = 0;  // steps of the queue that have run
+  std::map<uint64_t, int32_t> newest_;
+};
+
+}  // namespace fovea::test
