@@ -63,8 +63,8 @@ class EmbedderImpl final : public Embedder, StepAttention {
   Status load_tokenizer();
   Status load_model(const EmbedConfig& config, const BackendRegistry& registry);
   Status run(std::span<const std::vector<int32_t>> inputs, std::vector<std::vector<float>>& out);
-  void forward(int, const AttentionArgs& args, Stream& stream) override {
-    FOVEA_CHECK(attention_->forward(args, stream).ok());
+  Status forward(int, const AttentionArgs& args, Stream& stream) override {
+    return attention_->forward(args, stream);
   }
 
   EmbedInfo info_;
@@ -242,7 +242,7 @@ Status EmbedderImpl::run(std::span<const std::vector<int32_t>> inputs, std::vect
   input.offsets = batch_.offsets();
   input.attention = this;
   input.hidden = hidden_.data();
-  model_->encode(input, *stream_);
+  FOVEA_RETURN_IF_ERROR(model_->encode(input, *stream_));
   for (size_t i = 0; i < inputs.size(); ++i) {
     auto vector = pool_rows(hidden_.data(), batch_.offsets()[i], batch_.offsets()[i + 1],
                             static_cast<size_t>(info_.dimensions), info_.pooling);

@@ -94,13 +94,12 @@ Status ModelRunner::run(const BatchBuilder& batch, Stream& stream) {
     EncodeInput input = batch.encoder().input();
     input.attention = this;
     input.kv = kv_;
-    model_.encode(input, stream);
+    FOVEA_RETURN_IF_ERROR(model_.encode(input, stream));
   }
   ForwardInput input = batch.input();
   input.attention = this;
   input.kv = kv_;
-  model_.forward(input, logits_.data(), stream);
-  return {};
+  return model_.forward(input, logits_.data(), stream);
 }
 
 std::span<float> ModelRunner::logits(int row) {
@@ -136,9 +135,8 @@ std::vector<AttentionUse> ModelRunner::attention() const {
   return uses;
 }
 
-void ModelRunner::forward(int index, const AttentionArgs& args, Stream& stream) {
-  const Status status = groups_[group_of_[static_cast<size_t>(index)]].attention.forward(args, stream);
-  FOVEA_CHECK(status.ok());  // plan() has already rejected everything that a request can cause
+Status ModelRunner::forward(int index, const AttentionArgs& args, Stream& stream) {
+  return groups_[group_of_[static_cast<size_t>(index)]].attention.forward(args, stream);
 }
 
 }  // namespace fovea

@@ -41,13 +41,14 @@ class ModelRunner final : public StepAttention {
   /// step's fp32 rows, all other attention reads the KV cache.
   static AttentionSpec resolve(AttentionSpec spec, KvCacheDType kv_dtype, KvLayout layout, int page_size);
 
-  /// Errors come from planning and leave the KV cache unchanged.
+  /// Errors come from planning, which leaves the KV cache unchanged, and from a backend's forward: then the
+  /// step's slots are undefined.
   Status run(const BatchBuilder& batch, Stream& stream);
   int vocab_size() const { return model_.config().vocab_size; }
   /// [vocab] of the last run's logit row `row`; the caller may change it.
   std::span<float> logits(int row);
 
-  void forward(int index, const AttentionArgs& args, Stream& stream) override;
+  Status forward(int index, const AttentionArgs& args, Stream& stream) override;
 
   /// Totals over all runs so far.
   double plan_seconds() const { return plan_seconds_; }

@@ -54,7 +54,7 @@ class Decoder final : public Model {
 
   Status place(Ops& ops, Stream& stream) override;
   int64_t reserve(int max_tokens, int max_logit_rows) override;
-  void forward(const ForwardInput& input, float* logits, Stream& stream) override;
+  Status forward(const ForwardInput& input, float* logits, Stream& stream) override;
   Status forward_tensors(const StepTensors& step, const Tensor& logits, Stream& stream) override;
 
  private:
@@ -102,7 +102,7 @@ int64_t Decoder::reserve(int max_tokens, int max_logit_rows) {
   return static_cast<int64_t>(arena_->bytes());
 }
 
-void Decoder::forward(const ForwardInput& input, float* logits, Stream& stream) {
+Status Decoder::forward(const ForwardInput& input, float* logits, Stream& stream) {
   FOVEA_CHECK(ops_ == &cpu_ops());
   const StepTensors step{host_tensor(input.token_ids),
                          host_tensor(input.positions),
@@ -111,8 +111,7 @@ void Decoder::forward(const ForwardInput& input, float* logits, Stream& stream) 
                          input.attention,
                          input.kv};
   const auto rows = static_cast<int64_t>(input.logit_rows.size());
-  const Status status = forward_tensors(step, host_tensor(logits, rows, config_.vocab_size), stream);
-  FOVEA_CHECK(status.ok());  // the CPU's operations have no errors
+  return forward_tensors(step, host_tensor(logits, rows, config_.vocab_size), stream);
 }
 
 Status Decoder::forward_tensors(const StepTensors& step, const Tensor& logits, Stream& stream) {

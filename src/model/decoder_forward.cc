@@ -76,8 +76,7 @@ class Forward {
       q_.linear(a.qkv, input, qkv);
       q_.norm_rope_append(attention_input(a, layer, qkv));
       q_.call([&](Stream& stream) {
-        step_.attention->forward(layer, attention_args(a, layer, qkv, heads), stream);
-        return Status();
+        return step_.attention->forward(layer, attention_args(a, layer, qkv, heads), stream);
       });
     }
     if (last) heads = keep_logit_rows(heads);

@@ -47,8 +47,8 @@ void BlockRunner::leave(const BiasedNorm& norm, const Linear& out, const float* 
   if (shape_.placement == NormPlacement::residual) norm.forward(s_.x, s_.x, rows, shape_.eps, pool);
 }
 
-void BlockRunner::encoder_layer(const EncoderLayer& layer, int64_t rows, int index,
-                                StepAttention& attention) {
+Status BlockRunner::encoder_layer(const EncoderLayer& layer, int64_t rows, int index,
+                                  StepAttention& attention) {
   const int64_t hidden = shape_.hidden, width = 3 * hidden;
   const SelfAttention& block = layer.attention;
   const float* x = enter(block.norm, rows);
@@ -63,12 +63,13 @@ void BlockRunner::encoder_layer(const EncoderLayer& layer, int64_t rows, int ind
   args.kv.num_pages = rows;
   args.kv.k_page_stride = args.kv.v_page_stride = width;  // one page per row
   args.kv.k_head_stride = args.kv.v_head_stride = shape_.head_dim();
-  attention.forward(index, args, stream_);
+  FOVEA_RETURN_IF_ERROR(attention.forward(index, args, stream_));
   leave(block.norm, block.out, s_.wide + rows * width, rows);
   feed_forward(layer.mlp, rows);
+  return {};
 }
 
-void BlockRunner::self_attention(const SelfAttention& block, int layer, const ForwardInput& input) {
+Status BlockRunner::self_attention(const SelfAttention& block, int layer, const ForwardInput& input) {
   const int64_t hidden = shape_.hidden, width = 3 * hidden;
   const auto rows = static_cast<int64_t>(input.token_ids.size());
   const float* x = enter(block.norm, rows);
@@ -80,12 +81,13 @@ void BlockRunner::self_attention(const SelfAttention& block, int layer, const Fo
   args.out = s_.wide + rows * width;
   args.out_row_stride = hidden;
   args.kv = input.kv->layer(layer);
-  input.attention->forward(layer, args, stream_);
+  FOVEA_RETURN_IF_ERROR(input.attention->forward(layer, args, stream_));
   leave(block.norm, block.out, s_.wide + rows * width, rows);
+  return {};
 }
 
-void BlockRunner::cross_attention(const CrossAttention& block, int layer, int index,
-                                  const ForwardInput& input) {
+Status BlockRunner::cross_attention(const CrossAttention& block, int layer, int index,
+                                    const ForwardInput& input) {
   const int64_t hidden = shape_.hidden;
   const auto rows = static_cast<int64_t>(input.token_ids.size());
   const float* x = enter(block.norm, rows);
@@ -96,8 +98,9 @@ void BlockRunner::cross_attention(const CrossAttention& block, int layer, int in
   args.out = s_.wide + rows * hidden;
   args.out_row_stride = hidden;
   args.kv = input.kv->layer(layer);
-  input.attention->forward(index, args, stream_);
+  FOVEA_RETURN_IF_ERROR(input.attention->forward(index, args, stream_));
   leave(block.norm, block.out, s_.wide + rows * hidden, rows);
+  return {};
 }
 
 void BlockRunner::feed_forward(const FeedForward& block, int64_t rows) {

@@ -79,11 +79,11 @@ class BlockRunner {
       : shape_(shape), s_(scratch), stream_(stream) {}
 
   /// Every row of a sequence sees every other; keys and values are this step's rows, a ragged KvView.
-  void encoder_layer(const EncoderLayer& layer, int64_t rows, int index, StepAttention& attention);
+  Status encoder_layer(const EncoderLayer& layer, int64_t rows, int index, StepAttention& attention);
   /// Causal, over the paged KV cache.
-  void self_attention(const SelfAttention& block, int layer, const ForwardInput& input);
+  Status self_attention(const SelfAttention& block, int layer, const ForwardInput& input);
   /// Over the encoder's keys and values, in separate pages of the same cache layer.
-  void cross_attention(const CrossAttention& block, int layer, int index, const ForwardInput& input);
+  Status cross_attention(const CrossAttention& block, int layer, int index, const ForwardInput& input);
   void feed_forward(const FeedForward& block, int64_t rows);
 
  private:

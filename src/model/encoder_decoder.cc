@@ -38,8 +38,8 @@ class EncoderDecoder final : public Model {
   }
 
   int64_t reserve(int max_tokens, int max_logit_rows) override;
-  void forward(const ForwardInput& input, float* logits, Stream& stream) override;
-  void encode(const EncodeInput& input, Stream& stream) override;
+  Status forward(const ForwardInput& input, float* logits, Stream& stream) override;
+  Status encode(const EncodeInput& input, Stream& stream) override;
 
  private:
   const PackedMatrix& head() const { return weights_.lm_head ? *weights_.lm_head : weights_.embedding; }
@@ -103,21 +103,23 @@ int64_t EncoderDecoder::reserve(int max_tokens, int max_logit_rows) {
   return static_cast<int64_t>(arena_.size() * sizeof(float));
 }
 
-void EncoderDecoder::encode(const EncodeInput& input, Stream& stream) {
+Status EncoderDecoder::encode(const EncodeInput& input, Stream& stream) {
   FOVEA_CHECK(!input.offsets.empty() && input.offsets.back() <= max_rows_);
   const int64_t rows = input.offsets.back();
   FOVEA_CHECK(std::cmp_equal(input.cross_slots.size(), rows));
-  if (rows == 0) return;
+  if (rows == 0) return {};
   embed_input(input, stream.pool());
   normalize(weights_.encoder_embedding_norm, rows, stream.pool());
   BlockRunner runner(encoder_shape_, scratch_, stream);
   const auto first_index = 2 * static_cast<int>(weights_.decoder.size());  // after own and cross
   for (size_t i = 0; i < weights_.encoder.size(); ++i)
-    runner.encoder_layer(weights_.encoder[i], rows, first_index + static_cast<int>(i), *input.attention);
+    FOVEA_RETURN_IF_ERROR(
+        runner.encoder_layer(weights_.encoder[i], rows, first_index + static_cast<int>(i), *input.attention));
   normalize(weights_.encoder_final_norm, rows, stream.pool());
   if (input.hidden)
     std::memcpy(input.hidden, scratch_.x, static_cast<size_t>(rows * config_.hidden_size) * sizeof(float));
   write_cross(input, rows, stream);
+  return {};
 }
 
 void EncoderDecoder::embed_input(const EncodeInput& input, ThreadPool& pool) {
@@ -152,7 +154,7 @@ void EncoderDecoder::write_cross(const EncodeInput& input, int64_t rows, Stream&
   }
 }
 
-void EncoderDecoder::forward(const ForwardInput& input, float* logits, Stream& stream) {
+Status EncoderDecoder::forward(const ForwardInput& input, float* logits, Stream& stream) {
   const size_t tokens = input.token_ids.size();
   FOVEA_CHECK(tokens > 0 && tokens <= static_cast<size_t>(max_tokens_));
   FOVEA_CHECK(input.positions.size() == tokens && input.slots.size() == tokens);
@@ -168,14 +170,15 @@ void EncoderDecoder::forward(const ForwardInput& input, float* logits, Stream& s
   const auto layers = static_cast<int>(weights_.decoder.size());
   for (int i = 0; i < layers; ++i) {
     const CrossDecoderLayer& layer = weights_.decoder[static_cast<size_t>(i)];
-    runner.self_attention(layer.attention, i, input);
-    runner.cross_attention(layer.cross, i, layers + i, input);
+    FOVEA_RETURN_IF_ERROR(runner.self_attention(layer.attention, i, input));
+    FOVEA_RETURN_IF_ERROR(runner.cross_attention(layer.cross, i, layers + i, input));
     if (i + 1 == layers) rows = keep_rows(input.logit_rows, rows, {{scratch_.x, config_.hidden_size}});
     runner.feed_forward(layer.mlp, rows);
   }
   normalize(weights_.decoder_final_norm, rows, pool);
   linear(head(), scratch_.x, config_.hidden_size, rows, logits, config_.vocab_size,
          weights_.logit_bias.size() ? weights_.logit_bias.data() : nullptr, pool);
+  return {};
 }
 
 void EncoderDecoder::embed(std::span<const int32_t> ids, ThreadPool& pool) {

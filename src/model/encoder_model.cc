@@ -33,10 +33,11 @@ class EncoderModel final : public Model {
   }
 
   int64_t reserve(int max_tokens, int max_logit_rows) override;
-  void forward(const ForwardInput&, float*, Stream&) override {
+  Status forward(const ForwardInput&, float*, Stream&) override {
     FOVEA_CHECK(false);  // an encoder has no logits
+    return {};
   }
-  void encode(const EncodeInput& input, Stream& stream) override;
+  Status encode(const EncodeInput& input, Stream& stream) override;
 
  private:
   void embed(const EncodeInput& input, ThreadPool& pool);
@@ -65,16 +66,18 @@ int64_t EncoderModel::reserve(int max_tokens, int) {
   return static_cast<int64_t>(arena_.size() * sizeof(float));
 }
 
-void EncoderModel::encode(const EncodeInput& input, Stream& stream) {
+Status EncoderModel::encode(const EncodeInput& input, Stream& stream) {
   const auto rows = static_cast<int64_t>(input.token_ids.size());
   FOVEA_CHECK(rows <= max_tokens_ && !input.offsets.empty() && input.offsets.back() == rows);
-  if (rows == 0) return;
+  if (rows == 0) return {};
   embed(input, stream.pool());
   weights_.embedding_norm.forward(scratch_.x, scratch_.x, rows, shape_.eps, stream.pool());
   BlockRunner runner(shape_, scratch_, stream);
   for (size_t i = 0; i < weights_.layers.size(); ++i)
-    runner.encoder_layer(weights_.layers[i], rows, static_cast<int>(i), *input.attention);
+    FOVEA_RETURN_IF_ERROR(
+        runner.encoder_layer(weights_.layers[i], rows, static_cast<int>(i), *input.attention));
   std::memcpy(input.hidden, scratch_.x, static_cast<size_t>(rows * config_.hidden_size) * sizeof(float));
+  return {};
 }
 
 /// x = word + token type + position. RoBERTa counts positions from the offset over non-padding tokens;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "model/encoder_test_support.h"
 
 namespace fovea {
@@ -141,7 +142,7 @@ class EncoderModelTest : public testing::TestWithParam<Spelling> {
     input.offsets = batch.offsets;
     input.attention = &attention;
     input.hidden = hidden.data();
-    model_->encode(input, stream);
+    FOVEA_CHECK(model_->encode(input, stream).ok());
     return hidden;
   }
 

@@ -166,9 +166,9 @@ class PlannedAttention final : public StepAttention {
       planned.plan = *std::move(plan);
     }
   }
-  void forward(int index, const AttentionArgs& args, Stream& stream) override {
+  Status forward(int index, const AttentionArgs& args, Stream& stream) override {
     Planned& planned = planned_.at(static_cast<size_t>(index));
-    FOVEA_CHECK(planned.backend->forward_extend(*planned.plan, args, stream).ok());
+    return planned.backend->forward_extend(*planned.plan, args, stream);
   }
 
  private:
@@ -267,7 +267,7 @@ class EncoderDecoderRunner {
     input.attention = &attention;
     input.cross_slots = slots;
     input.kv = cache_.get();
-    model_.encode(input, stream_);
+    FOVEA_CHECK(model_.encode(input, stream_).ok());
   }
 
   /// Computes the next counts[b] tokens of each request; returns logits [rows, vocab].
@@ -305,7 +305,8 @@ class EncoderDecoderRunner {
         },
         stream_);
     std::vector<float> logits(rows.size() * static_cast<size_t>(model_.config().vocab_size), NAN);
-    model_.forward({ids, positions, slots, rows, &attention, cache_.get()}, logits.data(), stream_);
+    const ForwardInput input = {ids, positions, slots, rows, &attention, cache_.get()};
+    FOVEA_CHECK(model_.forward(input, logits.data(), stream_).ok());
     return logits;
   }
 

@@ -83,8 +83,9 @@ std::vector<AttentionSpec> attention_specs(const ModelConfig& config) {
   return specs;
 }
 
-void Model::encode(const EncodeInput&, Stream&) {
+Status Model::encode(const EncodeInput&, Stream&) {
   FOVEA_CHECK(false);  // this model has no encoder
+  return {};
 }
 
 Status Model::place(Ops&, Stream&) {

@@ -23,8 +23,8 @@ class StepAttention {
  public:
   virtual ~StepAttention() = default;
   /// `index` into attention_specs(). q [T, Hq, D] and out [T, Hq, Dv] of the step's rows, fp32 unless the
-  /// spec differs.
-  virtual void forward(int index, const AttentionArgs& args, Stream& stream) = 0;
+  /// spec differs. Errors: the backend's; the step has no result then.
+  virtual Status forward(int index, const AttentionArgs& args, Stream& stream) = 0;
 };
 
 /// One step's rows, all sequences concatenated; T = token_ids.size().
@@ -89,8 +89,9 @@ class Model {
   /// Allocates activations for this many rows, once; forward() allocates nothing else. Returns their bytes.
   virtual int64_t reserve(int max_tokens, int max_logit_rows) = 0;
 
-  /// logits [logit_rows.size(), vocab_size] fp32; includes the ids that pad the vocabulary.
-  virtual void forward(const ForwardInput& input, float* logits, Stream& stream) = 0;
+  /// logits [logit_rows.size(), vocab_size] fp32; includes the ids that pad the vocabulary. Errors: those of
+  /// input.attention. Some rows may be in the cache then, and the logits are undefined.
+  virtual Status forward(const ForwardInput& input, float* logits, Stream& stream) = 0;
 
   /// Copies the weights to the device of `ops`, which must outlive the model, where they stay from now on;
   /// before reserve(). Then forward_tensors() takes the place of forward(). Errors: the model runs on the CPU
@@ -100,8 +101,8 @@ class Model {
   virtual Status forward_tensors(const StepTensors& step, const Tensor& logits, Stream& stream);
 
   /// Encoders and encoder-decoder models only; `input.offsets.back()` rows at most reserve()'s max_tokens or
-  /// config().encoder's max_position, whichever is more.
-  virtual void encode(const EncodeInput& input, Stream& stream);
+  /// config().encoder's max_position, whichever is more. Errors as in forward().
+  virtual Status encode(const EncodeInput& input, Stream& stream);
 
   /// The checkpoint's scales; none with dummy weights.
   const KvScales& kv_scales() const { return kv_scales_; }

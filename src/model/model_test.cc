@@ -199,7 +199,7 @@ TEST_F(ModelLoad, NoLogitRowsMeansNoLogits) {
   const auto model = load(config_, dir_.path());
   model->reserve(2, 1);
   struct None : StepAttention {
-    void forward(int, const AttentionArgs&, Stream&) override {}
+    Status forward(int, const AttentionArgs&, Stream&) override { return {}; }
   } none;
   ThreadPool pool(1);
   Stream stream(pool);
@@ -208,7 +208,31 @@ TEST_F(ModelLoad, NoLogitRowsMeansNoLogits) {
   const std::vector<int32_t> positions = {0, 1};
   const std::vector<int64_t> slots = {0, 1};
   const std::vector<int32_t> two = {1, 2};
-  model->forward({two, positions, slots, {}, &none, &*cache}, nullptr, stream);
+  EXPECT_TRUE(model->forward({two, positions, slots, {}, &none, &*cache}, nullptr, stream).ok());
+}
+
+TEST_F(ModelLoad, AnErrorOfTheAttentionEndsTheForwardPass) {
+  test::write_weights(dir_, weights_, DType::bf16);
+  const auto model = load(config_, dir_.path());
+  model->reserve(2, 1);
+  struct Failing : StepAttention {
+    Status forward(int index, const AttentionArgs&, Stream&) override {
+      ++calls;
+      return index == 1 ? Status(Error{ErrorCode::internal, "the launch failed"}) : Status();
+    }
+    int calls = 0;
+  } failing;
+  ThreadPool pool(1);
+  Stream stream(pool);
+  auto cache = KvCache::create({3, 2, 24, 24, 4, 4, KvCacheDType::float32, KvLayout::hnd, {}, {}});
+  ASSERT_TRUE(cache.ok());
+  const std::vector<int32_t> positions = {0, 1};
+  const std::vector<int64_t> slots = {0, 1};
+  const std::vector<int32_t> two = {1, 2};
+  const Status status = model->forward({two, positions, slots, {}, &failing, &*cache}, nullptr, stream);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().message, "the launch failed");
+  EXPECT_EQ(failing.calls, 2);
 }
 
 TEST_F(ModelLoad, A16BitCheckpointIsExactInFloat32) {

@@ -342,8 +342,8 @@ class BackendStep final : public StepAttention {
       plans_.push_back(*std::move(plan));
     }
   }
-  void forward(int index, const AttentionArgs& args, Stream& stream) override {
-    FOVEA_CHECK(backend_->forward_extend(*plans_[static_cast<size_t>(index)], args, stream).ok());
+  Status forward(int index, const AttentionArgs& args, Stream& stream) override {
+    return backend_->forward_extend(*plans_[static_cast<size_t>(index)], args, stream);
   }
 
  private:
@@ -412,7 +412,8 @@ class Runner {
       spec.page_size = page_size_;
     BackendStep attention(backend_, specs, {16, 256, 4096, 1024}, meta, stream_);
     std::vector<float> logits(rows.size() * static_cast<size_t>(model_.config().vocab_size), NAN);
-    model_.forward({ids, positions, slots, rows, &attention, cache_.get()}, logits.data(), stream_);
+    const ForwardInput input = {ids, positions, slots, rows, &attention, cache_.get()};
+    FOVEA_CHECK(model_.forward(input, logits.data(), stream_).ok());
     return logits;
   }
 

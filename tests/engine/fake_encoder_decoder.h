@@ -31,7 +31,7 @@ class FakeEncoderDecoder final : public Model {
   int64_t weight_bytes_per_token() const override { return 0; }
   int64_t reserve(int, int) override { return 0; }
 
-  void encode(const EncodeInput& input, Stream& stream) override {
+  Status encode(const EncodeInput& input, Stream& stream) override {
     const auto rows = static_cast<size_t>(input.offsets.back());
     Rows x(rows * kHidden);
     for (size_t b = 0; b + 1 < input.offsets.size(); ++b)
@@ -46,23 +46,26 @@ class FakeEncoderDecoder final : public Model {
       view.k_page_stride = view.v_page_stride = kHidden;
       view.k_slot_stride = view.v_slot_stride = kHidden;
       view.k_head_stride = view.v_head_stride = kHeadDim;
-      attend(2 * kLayers + layer, project(x, salt(2, layer, 0)), view, *input.attention, x, stream);
+      FOVEA_RETURN_IF_ERROR(
+          attend(2 * kLayers + layer, project(x, salt(2, layer, 0)), view, *input.attention, x, stream));
     }
     for (int layer = 0; layer < kLayers; ++layer)
       append(*input.kv, layer, input.cross_slots, x, salt(1, layer, 1), stream);
     ++encodes;
     encoded_rows += input.offsets.back();
+    return {};
   }
 
-  void forward(const ForwardInput& input, float* logits, Stream& stream) override {
+  Status forward(const ForwardInput& input, float* logits, Stream& stream) override {
     Rows x(input.token_ids.size() * kHidden);
     for (size_t row = 0; row < input.token_ids.size(); ++row)
       embed(input.token_ids[row], input.positions[row], &x[row * kHidden]);
     for (int layer = 0; layer < kLayers; ++layer) {
       append(*input.kv, layer, input.slots, x, salt(0, layer, 1), stream);
-      attend(layer, project(x, salt(0, layer, 0)), input.kv->layer(layer), *input.attention, x, stream);
-      attend(kLayers + layer, project(x, salt(1, layer, 0)), input.kv->layer(layer), *input.attention, x,
-             stream);
+      const KvView view = input.kv->layer(layer);
+      FOVEA_RETURN_IF_ERROR(attend(layer, project(x, salt(0, layer, 0)), view, *input.attention, x, stream));
+      FOVEA_RETURN_IF_ERROR(
+          attend(kLayers + layer, project(x, salt(1, layer, 0)), view, *input.attention, x, stream));
     }
     for (const int32_t row : input.logit_rows)
       for (int id = 0; id < kVocab; ++id) {
@@ -71,6 +74,7 @@ class FakeEncoderDecoder final : public Model {
           sum += x[static_cast<size_t>(row) * kHidden + static_cast<size_t>(i)] * noise(9000 + id, i);
         *logits++ = sum;
       }
+    return {};
   }
 
   int encodes = 0, encoded_rows = 0;
@@ -104,17 +108,18 @@ class FakeEncoderDecoder final : public Model {
     const Rows k = project(x, first_salt), v = project(x, first_salt + 1);
     kv.append(layer, slots, k.data(), kHidden, v.data(), kHidden, stream);
   }
-  static void attend(int index, const Rows& q, const KvView& view, StepAttention& attention, Rows& x,
-                     Stream& stream) {
+  static Status attend(int index, const Rows& q, const KvView& view, StepAttention& attention, Rows& x,
+                       Stream& stream) {
     Rows out(x.size(), -1e30f);
     AttentionArgs args;
     args.q = q.data();
     args.out = out.data();
     args.q_row_stride = args.out_row_stride = kHidden;
     args.kv = view;
-    attention.forward(index, args, stream);
+    FOVEA_RETURN_IF_ERROR(attention.forward(index, args, stream));
     for (size_t i = 0; i < x.size(); ++i)
       x[i] += out[i];
+    return {};
   }
 
   ModelConfig config_;

@@ -28,7 +28,7 @@ class Dense final : public StepAttention {
 
   void begin(int rows, int keys) { rows_ = rows, keys_ = keys; }
 
-  void forward(int index, const AttentionArgs& args, Stream&) override {
+  Status forward(int index, const AttentionArgs& args, Stream&) override {
     const AttentionSpec& spec = specs_[static_cast<size_t>(index)];
     std::vector<double> scores(static_cast<size_t>(keys_));
     for (int row = 0; row < rows_; ++row)
@@ -62,6 +62,7 @@ class Dense final : public StepAttention {
         for (int d = 0; d < spec.v_head_dim; ++d)
           o[d] = static_cast<float>(out[static_cast<size_t>(d)] / sum);
       }
+    return {};
   }
 
  private:
@@ -115,7 +116,7 @@ Expected dense_answer(const std::string& fixture, const std::vector<int32_t>& pr
     const std::vector<int64_t> slots(positions.begin(), positions.end());
     dense.begin(count, static_cast<int>(tokens.size()));
     const auto ids = std::span(tokens).subspan(static_cast<size_t>(first));
-    model->forward({ids, positions, slots, wanted, &dense, &kv}, logits.data(), stream);
+    EXPECT_TRUE(model->forward({ids, positions, slots, wanted, &dense, &kv}, logits.data(), stream).ok());
     if (step == 0)
       for (size_t row = 0; row < prompt.size(); ++row)
         out.prompt_logits.emplace_back(logits.begin() + static_cast<std::ptrdiff_t>(row * vocab),

@@ -43,9 +43,9 @@ std::unique_ptr<Model> load_model(const std::string& name, Stream& stream) {
 class DeviceAttention final : public StepAttention {
  public:
   DeviceAttention(const GuardedDevice& device, test::BackendStep& step) : device_(device), step_(step) {}
-  void forward(int index, const AttentionArgs& args, Stream& stream) override {
+  Status forward(int index, const AttentionArgs& args, Stream& stream) override {
     const GuardedDevice::Open open(device_);
-    step_.forward(index, args, stream);
+    return step_.forward(index, args, stream);
   }
 
  private:
@@ -271,8 +271,9 @@ TEST_F(ReferenceDevice, HostAccessFaults) {
 
   // In the middle of a forward pass: attention that runs on the host.
   struct HostAttention : StepAttention {
-    void forward(int, const AttentionArgs& args, Stream&) override {
+    Status forward(int, const AttentionArgs& args, Stream&) override {
       *static_cast<float*>(args.out) = *static_cast<const float*>(args.q);
+      return {};
     }
   };
   const auto model = placed("llama3_gqa4_d16_bf16", ops_);
