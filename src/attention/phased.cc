@@ -20,12 +20,11 @@ std::span<const T> part_of(std::span<const T> all, size_t first, size_t count) {
   return first + count <= all.size() ? all.subspan(first, count) : std::span<const T>();
 }
 
-/// Sequences [first, last) of `meta`; row numbers are still those of the whole batch (see rebase).
+/// Sequences [first, last) of `meta`, without q_offsets.
 BatchMeta slice(const BatchMeta& meta, int first, int last) {
   const size_t begin = static_cast<size_t>(first), n = static_cast<size_t>(last - first);
   BatchMeta part = meta;
-  part.tokens = -1;
-  part.q_offsets = part_of(meta.q_offsets, begin, n + 1);
+  part.q_offsets = {};
   part.kv_lens = part_of(meta.kv_lens, begin, n);
   const size_t stride = static_cast<size_t>(std::max<int64_t>(meta.page_table_stride, 0));
   const bool inside = begin == 0 || stride <= meta.page_table.size() / begin;
@@ -37,6 +36,17 @@ BatchMeta slice(const BatchMeta& meta, int first, int last) {
   part.span_offsets = part_of(meta.span_offsets, begin, n + 1);
   part.packed_offsets = part_of(meta.packed_offsets, begin, n + 1);
   return part;
+}
+
+/// The minimum work of sequences [first, last); none when the host does not have their lengths.
+AttentionWork work_of(const AttentionSpec& spec, const PhaseSplit& split, int first, int last) {
+  const size_t begin = static_cast<size_t>(first), n = static_cast<size_t>(last - first);
+  BatchMeta part;
+  part.q_offsets = part_of(split.host_q_offsets, begin, n + 1);
+  part.kv_lens = part_of(split.host_kv_lens, begin, n);
+  if (part.q_offsets.empty() || part.kv_lens.empty()) return {};
+  part.tokens = part.q_offsets.back() - part.q_offsets.front();
+  return attention_work(spec, part);
 }
 
 /// The tensors from query row `row` on, which is the first of a block if there are blocks.
@@ -98,9 +108,9 @@ Result<size_t> PhasedAttention::workspace_bytes(const AttentionSpec& spec,
 }
 
 Status PhasedAttention::plan(const AttentionSpec& spec, const AttentionLimits& limits, const BatchMeta& meta,
-                             int num_decodes, Workspace workspace, Stream& stream) {
-  const int seqs = meta.num_seqs();
-  FOVEA_CHECK(0 <= num_decodes && num_decodes <= seqs);
+                             const PhaseSplit& split, Workspace workspace, Stream& stream) {
+  const int seqs = meta.num_seqs(), decodes = split.num_decodes;
+  FOVEA_CHECK(0 <= decodes && decodes <= seqs);
   extend_plan_.reset();
   decode_plan_.reset();
   decode_rows_ = 0;
@@ -109,35 +119,38 @@ Status PhasedAttention::plan(const AttentionSpec& spec, const AttentionLimits& l
     if (meta.q_offsets.size() != static_cast<size_t>(seqs) + 1)
       return invalid("q_offsets has " + std::to_string(meta.q_offsets.size()) + " entries; a batch of " +
                      std::to_string(seqs) + " needs one more than that");
-  const bool mixed = num_decodes > 0 && num_decodes < seqs;
+  const bool mixed = decodes > 0 && decodes < seqs;
   if (mixed && !decode_) {
     FOVEA_TRY(plan, prefill_->plan(spec, limits, meta, workspace, stream));
     extend_plan_ = std::move(plan);
-    work(Phase::prefill) = attention_work(spec, meta);
+    work(Phase::prefill) = work_of(spec, split, 0, seqs);
     return {};
   }
+  if (mixed && split.prefill_offsets.size() != static_cast<size_t>(seqs - decodes) + 1)
+    return invalid("prefill_offsets has " + std::to_string(split.prefill_offsets.size()) + " entries; " +
+                   std::to_string(seqs - decodes) + " prefills need one more than that");
   FOVEA_TRY(offset, decode_workspace_offset(spec, limits));
   if (workspace.size() < offset)
     return invalid("the attention workspace has " + std::to_string(workspace.size()) +
                    " bytes; the prefill backend alone needs " + std::to_string(offset));
-  if (num_decodes > 0) {
-    BatchMeta part = slice(meta, 0, num_decodes);
+  if (decodes > 0) {
+    BatchMeta part = slice(meta, 0, decodes);
     part.phase = Phase::decode;
+    part.q_offsets = part_of(meta.q_offsets, 0, static_cast<size_t>(decodes) + 1);
+    if (mixed && meta.tokens >= 0) part.tokens = split.decode_rows;
     FOVEA_TRY(plan, decode_backend().plan(spec, limits, part, workspace.subspan(offset), stream));
     decode_plan_ = std::move(plan);
-    work(Phase::decode) = attention_work(spec, part);
+    work(Phase::decode) = work_of(spec, split, 0, decodes);
   }
-  if (num_decodes < seqs) {
-    BatchMeta part = slice(meta, num_decodes, seqs);
-    decode_rows_ = part.q_offsets.front();
-    q_offsets_.assign(part.q_offsets.begin(), part.q_offsets.end());
-    for (int32_t& row : q_offsets_)
-      row -= static_cast<int32_t>(decode_rows_);
-    part.q_offsets = q_offsets_;
+  if (decodes < seqs) {
+    BatchMeta part = slice(meta, decodes, seqs);
+    part.q_offsets = mixed ? split.prefill_offsets : meta.q_offsets;
+    if (mixed) decode_rows_ = split.decode_rows;
+    if (mixed && meta.tokens >= 0) part.tokens = meta.tokens - split.decode_rows;
     FOVEA_TRY(plan,
               prefill_->plan(spec, limits, part, decode_ ? workspace.first(offset) : workspace, stream));
     extend_plan_ = std::move(plan);
-    work(Phase::prefill) = attention_work(spec, part);
+    work(Phase::prefill) = work_of(spec, split, decodes, seqs);
   }
   return {};
 }
@@ -158,6 +171,52 @@ Status PhasedAttention::forward(const AttentionArgs& args, Stream& stream) {
     return prefill_->forward_extend(*extend_plan_,
                                     decode_rows_ > 0 ? rows_from(args, spec_, decode_rows_) : args, stream);
   });
+}
+
+Result<size_t> PhasedAttention::init_graph_state(Phase phase, const AttentionSpec& spec,
+                                                 const AttentionLimits& limits) {
+  return backend(phase).init_graph_state(spec, limits);
+}
+
+Result<Phase> PhasedAttention::phase_to_capture(const BatchMeta& meta, const PhaseSplit& split) const {
+  const int seqs = meta.num_seqs();
+  FOVEA_CHECK(0 <= split.num_decodes && split.num_decodes <= seqs);
+  if (seqs > 0 && split.num_decodes == seqs) return Phase::decode;
+  if (split.num_decodes > 0 && decode_)
+    return unsupported("a step of " + std::to_string(split.num_decodes) + " decodes and " +
+                       std::to_string(seqs - split.num_decodes) +
+                       " prefills can't be captured, because a backend of its own serves each; capture steps "
+                       "of one phase");
+  return Phase::prefill;
+}
+
+Result<CapturedAttention> PhasedAttention::plan_for_capture(const AttentionSpec& spec,
+                                                            const AttentionLimits& limits,
+                                                            const BatchMeta& meta, const PhaseSplit& split,
+                                                            Workspace workspace, Stream& stream) {
+  FOVEA_TRY(phase, phase_to_capture(meta, split));
+  BatchMeta step = meta;
+  step.phase = phase;
+  FOVEA_TRY(plan, backend(phase).plan_for_capture(spec, limits, step, workspace, stream));
+  return CapturedAttention{phase, std::move(plan)};
+}
+
+Status PhasedAttention::plan_for_replay(CapturedAttention& captured, const BatchMeta& meta,
+                                        const PhaseSplit& split, Stream& stream) {
+  FOVEA_TRY(phase, phase_to_capture(meta, split));
+  if (phase != captured.phase)
+    return invalid("a step of the " + std::string(to_string(phase)) +
+                   " phase can't be replayed with a graph captured for the " +
+                   std::string(to_string(captured.phase)) + " phase");
+  BatchMeta step = meta;
+  step.phase = phase;
+  return backend(phase).plan_for_replay(*captured.plan, step, stream);
+}
+
+Status PhasedAttention::forward(const CapturedAttention& captured, const AttentionArgs& args,
+                                Stream& stream) {
+  if (captured.phase == Phase::decode) return decode_backend().forward_decode(*captured.plan, args, stream);
+  return prefill_->forward_extend(*captured.plan, args, stream);
 }
 
 }  // namespace fovea

@@ -1,16 +1,34 @@
 #pragma once
 // The prefill and the decode backend of one kind of layers, used as one: planned once per step, run once per
-// layer.
+// layer. Which of them a step goes to follows from what the host knows; the arrays of its BatchMeta may be in
+// a device's memory and are not read here.
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <vector>
+#include <span>
 
 #include "attention/work.h"
 #include "fovea/attention_backend.h"
 
 namespace fovea {
+
+/// What the host knows of a step: its first sequences decode (usually one row each), the others are prefills
+/// or chunks of them.
+struct PhaseSplit {
+  int num_decodes = 0;  ///< sequences
+  int decode_rows = 0;  ///< query rows of all these
+  /// [B - num_decodes + 1] q_offsets of the other sequences from 0, where those of the BatchMeta are. Only
+  /// for a step of both phases and two backends.
+  std::span<const int32_t> prefill_offsets = {};
+  /// [B + 1] q_offsets and [B] kv_lens in host memory, from which Use::work is counted; empty = it is not.
+  std::span<const int32_t> host_q_offsets = {}, host_kv_lens = {};
+};
+
+/// A step of one phase whose forwards are part of a graph.
+struct CapturedAttention {
+  Phase phase = Phase::decode;
+  std::unique_ptr<Plan> plan;
+};
 
 class PhasedAttention {
  public:
@@ -35,18 +53,34 @@ class PhasedAttention {
   /// Bytes that both backends need at the same time.
   Result<size_t> workspace_bytes(const AttentionSpec& spec, const AttentionLimits& limits) const;
 
-  /// Called once per step, for the layers of one spec. The first `num_decodes` sequences of `meta` decode
-  /// (usually one row each), the others are prefills or chunks of them. A step of one phase goes to that
-  /// phase's backend; a mixed one is split when the backends differ, else planned as one extend. `meta` and
-  /// `workspace` are kept by reference until the next plan().
+  /// Called once per step, for the layers of one spec. A step of one phase goes to that phase's backend; a
+  /// mixed one is split when the backends differ, else planned as one extend. The arrays and `workspace` are
+  /// kept by reference until the next plan().
   Status plan(const AttentionSpec& spec, const AttentionLimits& limits, const BatchMeta& meta,
-              int num_decodes, Workspace workspace, Stream& stream);
+              const PhaseSplit& split, Workspace workspace, Stream& stream);
 
   /// Called once per layer, after plan(). Rows and tensors as in the planned meta.
   Status forward(const AttentionArgs& args, Stream& stream);
 
+  // Captured steps, each of one phase: a mixed step is of the prefill phase if one backend serves both, and
+  // refused otherwise. Their plans are independent of plan(). As the calls of AttentionBackend with the same
+  // names.
+
+  /// Bytes of workspace for captured steps of `phase`.
+  Result<size_t> init_graph_state(Phase phase, const AttentionSpec& spec, const AttentionLimits& limits);
+  Result<CapturedAttention> plan_for_capture(const AttentionSpec& spec, const AttentionLimits& limits,
+                                             const BatchMeta& meta, const PhaseSplit& split,
+                                             Workspace workspace, Stream& stream);
+  /// Refuses a step that is not of the captured phase.
+  Status plan_for_replay(CapturedAttention& captured, const BatchMeta& meta, const PhaseSplit& split,
+                         Stream& stream);
+  /// Called once per layer within the capture; not counted in use().
+  Status forward(const CapturedAttention& captured, const AttentionArgs& args, Stream& stream);
+
  private:
   Result<size_t> decode_workspace_offset(const AttentionSpec& spec, const AttentionLimits& limits) const;
+  AttentionBackend& backend(Phase phase) { return phase == Phase::decode ? decode_backend() : *prefill_; }
+  Result<Phase> phase_to_capture(const BatchMeta& meta, const PhaseSplit& split) const;
   AttentionWork& work(Phase phase) { return work_[static_cast<size_t>(phase)]; }
 
   std::unique_ptr<AttentionBackend> prefill_;
@@ -56,7 +90,6 @@ class PhasedAttention {
   std::unique_ptr<Plan> extend_plan_;
   std::unique_ptr<Plan> decode_plan_;
   int64_t decode_rows_ = 0;            // rows before those of the extend when both plans are set
-  std::vector<int32_t> q_offsets_;     // of the split-off extend, from 0
   std::array<AttentionWork, 2> work_;  // of one forward() with these plans, by phase
   std::array<Use, 2> use_;
 };

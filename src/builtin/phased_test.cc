@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <string>
 
@@ -17,6 +18,9 @@ struct Call {
   std::vector<int32_t> q_offsets, kv_lens;
   const void* q = nullptr;
   float* lse = nullptr;
+  int seqs = 0, tokens = 0;
+  Phase phase = Phase::prefill;
+  const int32_t* first_offset = nullptr;
 };
 
 struct FakePlan : Plan {
@@ -25,8 +29,9 @@ struct FakePlan : Plan {
 
 class FakeBackend : public AttentionBackend {
  public:
-  FakeBackend(std::string name, size_t bytes, std::vector<Call>& calls)
-      : name_(std::move(name)), bytes_(bytes), calls_(calls) {}
+  /// `reads`: the arrays are in host memory.
+  FakeBackend(std::string name, size_t bytes, std::vector<Call>& calls, bool reads = true)
+      : name_(std::move(name)), bytes_(bytes), calls_(calls), reads_(reads) {}
   const BackendInfo& info() const noexcept override { return info_; }
   Result<size_t> workspace_bytes(const AttentionSpec&, const AttentionLimits&) const override {
     return bytes_;
@@ -36,10 +41,20 @@ class FakeBackend : public AttentionBackend {
     EXPECT_GE(workspace.size(), bytes_);
     std::fill_n(workspace.data(), bytes_, std::byte{static_cast<uint8_t>(name_[0])});
     workspace_ = workspace.first(bytes_);
-    calls_.push_back({name_ + " plan",
-                      {meta.q_offsets.begin(), meta.q_offsets.end()},
-                      {meta.kv_lens.begin(), meta.kv_lens.end()}});
+    note(" plan", meta);
     return std::unique_ptr<Plan>(std::make_unique<FakePlan>());
+  }
+  Result<size_t> init_graph_state(const AttentionSpec&, const AttentionLimits&) override {
+    return bytes_ + 1;
+  }
+  Result<std::unique_ptr<Plan>> plan_for_capture(const AttentionSpec&, const AttentionLimits&,
+                                                 const BatchMeta& meta, Workspace, Stream&) override {
+    note(" capture", meta);
+    return std::unique_ptr<Plan>(std::make_unique<FakePlan>());
+  }
+  Status plan_for_replay(Plan&, const BatchMeta& meta, Stream&) override {
+    note(" replay", meta);
+    return {};
   }
   Status forward_extend(const Plan&, const AttentionArgs& args, Stream&) override {
     return forward(" extend", args);
@@ -49,17 +64,49 @@ class FakeBackend : public AttentionBackend {
   }
 
  private:
+  void note(const char* what, const BatchMeta& meta) {
+    Call& call = calls_.emplace_back();
+    call.what = name_ + what;
+    call.seqs = meta.num_seqs();
+    call.tokens = meta.tokens;
+    call.phase = meta.phase;
+    call.first_offset = meta.q_offsets.data();
+    if (!reads_) return;
+    call.q_offsets.assign(meta.q_offsets.begin(), meta.q_offsets.end());
+    call.kv_lens.assign(meta.kv_lens.begin(), meta.kv_lens.end());
+  }
   Status forward(const char* kind, const AttentionArgs& args) {
     for (std::byte b : workspace_)
       EXPECT_EQ(b, std::byte{static_cast<uint8_t>(name_[0])}) << "the other backend wrote here";
-    calls_.push_back({name_ + kind, {}, {}, args.q, args.lse});
+    Call& call = calls_.emplace_back();
+    call.what = name_ + kind;
+    call.q = args.q;
+    call.lse = args.lse;
     return {};
   }
   BackendInfo info_;
   std::string name_;
   size_t bytes_;
   std::vector<Call>& calls_;
+  bool reads_;
   Workspace workspace_;
+};
+
+/// Arrays that this process can't read, as those of a device.
+class Unreadable {
+ public:
+  Unreadable() : memory_(mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {}
+  ~Unreadable() { munmap(memory_, kBytes); }
+  Unreadable(const Unreadable&) = delete;
+  Unreadable& operator=(const Unreadable&) = delete;
+  std::span<const int32_t> take(size_t count) {
+    return std::span(static_cast<const int32_t*>(memory_) + std::exchange(used_, used_ + count), count);
+  }
+
+ private:
+  static constexpr size_t kBytes = 4096;
+  void* memory_;
+  size_t used_ = 0;
 };
 
 class Phased : public ::testing::Test {
@@ -76,6 +123,20 @@ class Phased : public ::testing::Test {
       out.push_back(c.what);
     return out;
   }
+  /// Of host arrays, whose first `decodes` sequences decode.
+  PhaseSplit split_of(const BatchMeta& meta, int decodes) {
+    const auto first = static_cast<size_t>(decodes);
+    PhaseSplit split;
+    split.num_decodes = decodes;
+    if (first < meta.q_offsets.size()) split.decode_rows = meta.q_offsets[first];
+    prefill_offsets_.clear();
+    for (size_t b = first; b < meta.q_offsets.size(); ++b)
+      prefill_offsets_.push_back(meta.q_offsets[b] - split.decode_rows);
+    split.prefill_offsets = prefill_offsets_;
+    split.host_q_offsets = meta.q_offsets;
+    split.host_kv_lens = meta.kv_lens;
+    return split;
+  }
   /// One step of three layers over sequences of these query lengths; the first `decodes` of them decode.
   void step(PhasedAttention& attention, std::vector<int> q_lens, int decodes) {
     q_offsets_ = {0};
@@ -91,7 +152,7 @@ class Phased : public ::testing::Test {
     meta.page_table = page_table_;
     meta.page_table_stride = 1;
     workspace_.assign(*attention.workspace_bytes(spec_, {}), std::byte{0});
-    ASSERT_TRUE(attention.plan(spec_, {}, meta, decodes, workspace_, stream_).ok());
+    ASSERT_TRUE(attention.plan(spec_, {}, meta, split_of(meta, decodes), workspace_, stream_).ok());
     AttentionArgs args;
     args.q = q_;
     args.q_row_stride = 8;
@@ -108,7 +169,7 @@ class Phased : public ::testing::Test {
 
   AttentionSpec spec_;
   std::vector<Call> calls_;
-  std::vector<int32_t> q_offsets_, kv_lens_, page_table_;
+  std::vector<int32_t> q_offsets_, kv_lens_, page_table_, prefill_offsets_;
   std::vector<std::byte> workspace_;
   float q_[800] = {}, out_[800] = {}, lse_[200] = {};
   ThreadPool pool_{1};
@@ -185,7 +246,7 @@ TEST_F(Phased, PageListsAreSplitWithTheStep) {
   meta.kv_indptr = indptr;
   meta.kv_indices = indices;
   const AttentionLimits limits{3, 4, 4, 2};
-  ASSERT_TRUE(attention.plan(spec_, limits, meta, 2, {}, stream_).ok());
+  ASSERT_TRUE(attention.plan(spec_, limits, meta, split_of(meta, 2), {}, stream_).ok());
   const float k[] = {0, 0, 0, 0}, v[] = {10, 20, 30, 40};
   AttentionArgs args;
   args.q = q_;
@@ -195,7 +256,7 @@ TEST_F(Phased, PageListsAreSplitWithTheStep) {
   EXPECT_TRUE(attention.forward(args, stream_).ok());
   EXPECT_THAT(std::span(out_).first(4), ::testing::ElementsAre(40, 10, 20, 25));
   meta.kv_indptr = std::span(indptr).first(2);  // too short for the prefill part: refused, not ignored
-  EXPECT_FALSE(attention.plan(spec_, limits, meta, 2, {}, stream_).ok());
+  EXPECT_FALSE(attention.plan(spec_, limits, meta, split_of(meta, 2), {}, stream_).ok());
 }
 
 TEST_F(Phased, AnEmptyStepDoesNothing) {
@@ -214,7 +275,7 @@ TEST_F(Phased, WorkspaceHoldsBothAligned) {
   meta.kv_lens = lens;
   meta.page_table = table;
   meta.page_table_stride = 1;
-  EXPECT_FALSE(attention.plan(spec_, {}, meta, 1, small, stream_).ok());
+  EXPECT_FALSE(attention.plan(spec_, {}, meta, split_of(meta, 1), small, stream_).ok());
 }
 
 TEST_F(Phased, ArraysThatAreTooShortAreRefused) {
@@ -231,11 +292,11 @@ TEST_F(Phased, ArraysThatAreTooShortAreRefused) {
   good.page_table = table;
   good.page_table_stride = 1;
   good.span_offsets = no_spans;
-  ASSERT_TRUE(attention.plan(spec_, limits, good, 1, {}, stream_).ok());
+  ASSERT_TRUE(attention.plan(spec_, limits, good, split_of(good, 1), {}, stream_).ok());
   const auto refused = [&](auto change) {
     BatchMeta meta = good;
     change(meta);
-    const Status status = attention.plan(spec_, limits, meta, 1, {}, stream_);
+    const Status status = attention.plan(spec_, limits, meta, split_of(good, 1), {}, stream_);
     return status.ok() ? std::string() : status.error().message;
   };
   EXPECT_THAT(refused([](BatchMeta& m) { m.q_offsets = m.q_offsets.first(2); }),
@@ -249,6 +310,85 @@ TEST_F(Phased, ArraysThatAreTooShortAreRefused) {
               ::testing::HasSubstr("page_table_stride"));
   EXPECT_THAT(refused([](BatchMeta& m) { m.span_offsets = m.span_offsets.first(2); }),
               ::testing::HasSubstr("span_offsets"));
+}
+
+/// Only sizes, `tokens` and the split decide; the arrays are a device's.
+TEST_F(Phased, TheArraysOfAStepAreNotRead) {
+  Unreadable device;
+  BatchMeta meta;
+  meta.q_offsets = device.take(5);
+  meta.kv_lens = device.take(4);
+  meta.page_table = device.take(4);
+  meta.page_table_stride = 1;
+  meta.tokens = 10;
+  const PhaseSplit split{.num_decodes = 2, .decode_rows = 3, .prefill_offsets = device.take(3)};
+  PhasedAttention attention(std::make_unique<FakeBackend>("P", 100, calls_, false),
+                            std::make_unique<FakeBackend>("D", 40, calls_, false));
+  workspace_.assign(*attention.workspace_bytes(spec_, {}), std::byte{0});
+  ASSERT_TRUE(attention.plan(spec_, {}, meta, split, workspace_, stream_).ok());
+  AttentionArgs args;
+  args.q = q_;
+  args.q_row_stride = args.out_row_stride = 8;
+  args.out = out_;
+  ASSERT_TRUE(attention.forward(args, stream_).ok());
+  EXPECT_THAT(names(), ::testing::ElementsAre("D plan", "P plan", "D decode", "P extend"));
+  EXPECT_EQ(calls_[0].seqs, 2);
+  EXPECT_EQ(calls_[0].tokens, 3);
+  EXPECT_EQ(calls_[0].phase, Phase::decode);
+  EXPECT_EQ(calls_[0].first_offset, meta.q_offsets.data());
+  EXPECT_EQ(calls_[1].seqs, 2);
+  EXPECT_EQ(calls_[1].tokens, 7);
+  EXPECT_EQ(calls_[1].first_offset, split.prefill_offsets.data());
+  EXPECT_EQ(calls_[3].q, q_ + 3 * 8);
+  EXPECT_EQ(attention.use(Phase::decode).calls, 1);
+  EXPECT_EQ(attention.use(Phase::decode).work.bytes, 0);  // the host has no lengths to count from
+  EXPECT_FALSE(attention.plan(spec_, {}, meta, {.num_decodes = 1}, workspace_, stream_).ok());
+}
+
+TEST_F(Phased, ACapturedStepGoesToItsPhasesBackend) {
+  Unreadable device;
+  BatchMeta meta;
+  meta.q_offsets = device.take(4);
+  meta.kv_lens = device.take(3);
+  meta.tokens = 3;
+  PhasedAttention attention(std::make_unique<FakeBackend>("P", 100, calls_, false),
+                            std::make_unique<FakeBackend>("D", 40, calls_, false));
+  EXPECT_EQ(*attention.init_graph_state(Phase::decode, spec_, {}), 41u);
+  EXPECT_EQ(*attention.init_graph_state(Phase::prefill, spec_, {}), 101u);
+  const PhaseSplit decodes{.num_decodes = 3, .decode_rows = 3}, prefills;
+  auto captured = attention.plan_for_capture(spec_, {}, meta, decodes, workspace_, stream_);
+  ASSERT_TRUE(captured.ok());
+  ASSERT_TRUE(attention.forward(*captured, {}, stream_).ok());
+  ASSERT_TRUE(attention.plan_for_replay(*captured, meta, decodes, stream_).ok());
+  auto extend = attention.plan_for_capture(spec_, {}, meta, prefills, workspace_, stream_);
+  ASSERT_TRUE(extend.ok());
+  ASSERT_TRUE(attention.forward(*extend, {}, stream_).ok());
+  ASSERT_TRUE(attention.plan_for_replay(*extend, meta, prefills, stream_).ok());
+  EXPECT_THAT(names(), ::testing::ElementsAre("D capture", "D decode", "D replay", "P capture", "P extend",
+                                              "P replay"));
+  for (const size_t i : {0u, 2u})
+    EXPECT_EQ(calls_[i].phase, Phase::decode);
+  for (const size_t i : {3u, 5u})
+    EXPECT_EQ(calls_[i].phase, Phase::prefill);
+  EXPECT_EQ(attention.use(Phase::decode).calls, 0);
+
+  EXPECT_THAT(attention.plan_for_replay(*captured, meta, prefills, stream_).error().message,
+              ::testing::HasSubstr("can't be replayed"));
+  const PhaseSplit mixed{.num_decodes = 2, .decode_rows = 2};
+  EXPECT_THAT(attention.plan_for_capture(spec_, {}, meta, mixed, workspace_, stream_).error().message,
+              ::testing::HasSubstr("can't be captured"));
+  calls_.clear();
+  PhasedAttention one(std::make_unique<FakeBackend>("P", 100, calls_, false));
+  EXPECT_TRUE(one.plan_for_capture(spec_, {}, meta, mixed, workspace_, stream_).ok());
+  EXPECT_TRUE(one.plan_for_capture(spec_, {}, meta, decodes, workspace_, stream_).ok());
+  EXPECT_EQ(calls_[0].phase, Phase::prefill);  // one extend
+  EXPECT_EQ(calls_[1].phase, Phase::decode);
+}
+
+TEST_F(Phased, ABackendWithoutGraphsRefusesACapture) {
+  PhasedAttention attention(make_torch_native());
+  EXPECT_FALSE(attention.init_graph_state(Phase::decode, spec_, {}).ok());
+  EXPECT_FALSE(attention.plan_for_capture(spec_, {}, {}, {}, workspace_, stream_).ok());
 }
 
 TEST_F(Phased, CreatesWhatWasSelected) {

@@ -7,16 +7,19 @@
 namespace fovea {
 
 void BatchBuilder::build(std::span<const ScheduledChunk> chunks, int page_size) {
-  for (auto* v : {&token_ids_, &positions_, &logit_rows_, &q_offsets_, &kv_lens_})
+  for (auto* v : {&token_ids_, &positions_, &logit_rows_, &q_offsets_, &kv_lens_, &prefill_offsets_})
     v->clear();
   slots_.clear();
-  num_decodes_ = 0;
+  num_decodes_ = decode_rows_ = 0;
   q_offsets_.push_back(0);
   size_t stride = 1;
   for (const ScheduledChunk& chunk : chunks) {
     const Sequence& sequence = *chunk.sequence;
     FOVEA_CHECK(!chunk.decode || num_decodes_ == static_cast<int>(kv_lens_.size()));
-    num_decodes_ += chunk.decode;
+    if (chunk.decode) {
+      ++num_decodes_;
+      decode_rows_ += chunk.count;
+    }
     for (int position = chunk.first; position < chunk.end(); ++position) {
       if (position >= chunk.logits_first) logit_rows_.push_back(static_cast<int32_t>(token_ids_.size()));
       token_ids_.push_back(position < sequence.num_tokens() ? sequence.tokens[static_cast<size_t>(position)]
@@ -29,6 +32,8 @@ void BatchBuilder::build(std::span<const ScheduledChunk> chunks, int page_size) 
     kv_lens_.push_back(chunk.end());
     stride = std::max(stride, static_cast<size_t>((chunk.end() + page_size - 1) / page_size));
   }
+  for (size_t b = static_cast<size_t>(num_decodes_); b < q_offsets_.size(); ++b)
+    prefill_offsets_.push_back(q_offsets_[b] - decode_rows_);
   // Entries past a sequence's last page are stale values of earlier steps and are never read.
   page_table_.resize(std::max(page_table_.size(), stride * chunks.size()));
   for (size_t b = 0; b < chunks.size(); ++b) {

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "attention/phased.h"
 #include "engine/encoder_batch.h"
 #include "engine/sequence.h"
 #include "fovea/attention_backend.h"
@@ -22,17 +23,19 @@ class BatchBuilder {
   const BatchMeta& meta() const { return meta_; }
   /// Empty unless the model is an encoder-decoder.
   const EncoderBatch& encoder() const { return encoder_; }
-  int num_decodes() const { return num_decodes_; }
+  /// Of both meta() and encoder().cross_meta(), without the host's lengths.
+  PhaseSplit split() const { return {num_decodes_, decode_rows_, prefill_offsets_}; }
   int num_logit_rows() const { return static_cast<int>(logit_rows_.size()); }
   /// All fields except `attention` and `kv`.
   ForwardInput input() const { return {token_ids_, positions_, slots_, logit_rows_}; }
 
  private:
   std::vector<int32_t> token_ids_, positions_, logit_rows_, q_offsets_, kv_lens_, page_table_;
+  std::vector<int32_t> prefill_offsets_;
   std::vector<int64_t> slots_;
   BatchMeta meta_;
   EncoderBatch encoder_;
-  int num_decodes_ = 0;
+  int num_decodes_ = 0, decode_rows_ = 0;
 };
 
 }  // namespace fovea

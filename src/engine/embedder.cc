@@ -235,8 +235,8 @@ Status EmbedderImpl::run(std::span<const std::vector<int32_t>> inputs, std::vect
     batch_.add(static_cast<int>(ids.size()));
     ids_.insert(ids_.end(), ids.begin(), ids.end());
   }
-  FOVEA_RETURN_IF_ERROR(
-      attention_->plan(spec_, limits_, batch_.meta(), /*num_decodes=*/0, workspace_, *stream_));
+  const BatchMeta meta = batch_.meta();
+  FOVEA_RETURN_IF_ERROR(attention_->plan(spec_, limits_, meta, PhaseSplit{}, workspace_, *stream_));
   EncodeInput input;
   input.token_ids = ids_;
   input.offsets = batch_.offsets();

@@ -79,8 +79,11 @@ Status ModelRunner::plan(const BatchBuilder& batch, Stream& stream) {
     if (self && !batch.encoder().encodes()) continue;
     BatchMeta meta = self ? batch.encoder().self_meta() : cross ? batch.encoder().cross_meta() : batch.meta();
     if (!self) meta.num_pages = kv_->config().num_pages;  // 4 bytes per page, few against its keys
-    FOVEA_RETURN_IF_ERROR(group.attention.plan(group.spec, group.limits, meta, self ? 0 : batch.num_decodes(),
-                                               group.workspace, stream));
+    PhaseSplit split = self ? PhaseSplit{} : batch.split();
+    split.host_q_offsets = meta.q_offsets;
+    split.host_kv_lens = meta.kv_lens;
+    FOVEA_RETURN_IF_ERROR(
+        group.attention.plan(group.spec, group.limits, meta, split, group.workspace, stream));
   }
   return {};
 }

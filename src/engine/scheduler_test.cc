@@ -182,6 +182,7 @@ class Harness {
     ASSERT_LE(scheduler_.running(), config_.max_running);
     builder_.build(chunks, config_.page_size);
     ASSERT_EQ(builder_.num_logit_rows(), logits);
+    check_split(chunks);
     model_.poison(scheduler_);
     const Tokens next = model_.forward(builder_);
     if (!chunks.empty()) scheduler_.commit();
@@ -219,6 +220,19 @@ class Harness {
   const Sequence* last() const { return &last_; }
 
  private:
+  void check_split(std::span<const ScheduledChunk> chunks) const {
+    const PhaseSplit split = builder_.split();
+    const auto offsets = builder_.meta().q_offsets;
+    size_t b = 0;
+    int rows = 0;
+    for (; b < chunks.size() && chunks[b].decode; ++b)
+      rows += chunks[b].count;
+    ASSERT_EQ(split.num_decodes, static_cast<int>(b));
+    ASSERT_EQ(split.decode_rows, rows);
+    ASSERT_EQ(split.prefill_offsets.size(), offsets.size() - b);
+    for (size_t i = b; i < offsets.size(); ++i)
+      ASSERT_EQ(split.prefill_offsets[i - b], offsets[i] - rows);
+  }
   Job* find(const Sequence& s) {
     for (auto& job : jobs_)
       if (&job->sequence == &s) return job.get();
