@@ -200,6 +200,9 @@ Result<DeviceInfo> parse_device(std::string_view name);
 std::vector<std::string_view> device_names();
 /// "cpu", "cuda 9.0", ...
 std::string describe(const DeviceInfo& device);
+/// The type of Q and O (AttentionSpec::dtype) of a model that runs on `device` with weights of type
+/// `weights`: fp32 on a CPU, else the weights'.
+DType activation_dtype(const DeviceInfo& device, DType weights);
 
 /// Every reason why `backend` can't serve `spec` on `device` in `phase`, in vLLM's order; empty = it can.
 std::vector<Reason> validate(const BackendInfo& backend, const AttentionSpec& spec, const DeviceInfo& device,

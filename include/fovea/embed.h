@@ -22,7 +22,8 @@ std::string_view to_string(Pooling pooling);
 std::optional<Pooling> parse_pooling(std::string_view name);
 
 struct EmbedConfig {
-  std::string model;  ///< a directory in Hugging Face format, or a hub id found in the local cache
+  std::string model;       ///< a directory in Hugging Face format, or a hub id found in the local cache
+  DeviceInfo device = {};  ///< as in EngineConfig
   std::optional<DType> dtype;
   AttentionConfig attention;
   /// As EngineConfig::registry; must outlive the embedder.

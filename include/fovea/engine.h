@@ -26,6 +26,8 @@ std::optional<SchedulingPolicy> parse_scheduling_policy(std::string_view name);
 
 struct EngineConfig {
   std::string model;  ///< a directory in Hugging Face format, or a hub id found in the local cache
+  /// Where the model runs; only a CPU is possible.
+  DeviceInfo device = {};
   std::optional<DType> dtype;
   KvCacheDType kv_cache_dtype = KvCacheDType::auto_;
   KvLayout kv_layout = KvLayout::auto_;

@@ -238,6 +238,10 @@ Result<DeviceInfo> parse_device(std::string_view name) {
   return invalid("device '" + std::string(name) + "' is not known; allowed are " + allowed);
 }
 
+DType activation_dtype(const DeviceInfo& device, DType weights) {
+  return device.kind == DeviceKind::cpu ? DType::f32 : weights;
+}
+
 std::string describe(const DeviceInfo& device) {
   std::string text(to_string(device.kind));
   if (device.compute_capability > 0)

@@ -109,6 +109,7 @@ void add_embed(CLI::App& root, EmbedFlags& f) {
   add_attention_flags(app, f.model);
   start_group(app, "Model");
   add_dtype(app, f.model, "Of the weights");
+  add_device(app, f.model);
   app.add_option("--max-num-batched-tokens", f.model.max_batched_tokens, "Tokens of one pass")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();

@@ -16,6 +16,8 @@ constexpr size_t kSlice = 64;
 Result<EmbedConfig> to_config(const EmbedFlags& flags) {
   EmbedConfig config;
   config.model = flags.model.model;
+  FOVEA_TRY(device, read_device(flags.model.device));
+  config.device = device;
   FOVEA_TRY(dtype, read_dtype(flags.model.dtype));
   config.dtype = dtype;
   if (!flags.pooling.empty()) {

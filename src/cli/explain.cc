@@ -33,7 +33,7 @@ Status take_flags(const ModelFlags& flags, const DeviceInfo& device, AttentionSh
   for (AttentionSpec& spec : shapes.specs) {
     const bool cached = has_kv_pages(kind_of(spec));
     spec = with_settings(spec, flags.attention);
-    spec.dtype = cpu ? DType::f32 : shapes.dtype;
+    spec.dtype = activation_dtype(device, shapes.dtype);
     if (cached) spec.kv_dtype = cpu ? resolve(kv_dtype, shapes.dtype) : kv_dtype;
     set_layout(spec, cached ? layout : KvLayout::hnd);
     for (const FlagNote& note : flags.notes)
@@ -64,30 +64,30 @@ Status Explanation::status() const {
 }
 
 Result<Explanation> make_explanation(const ExplainFlags& flags) {
+  if (flags.device.empty()) return make_explanation(flags.model, this_machine(), "this machine");
+  FOVEA_TRY(device, parse_device(flags.device));
+  return make_explanation(flags.model, device, "--device " + flags.device);
+}
+
+Result<Explanation> make_explanation(const ModelFlags& flags, const DeviceInfo& device,
+                                     std::string device_from) {
   Explanation out;
-  out.model = flags.model.model;
+  out.model = flags.model;
   if (out.model.empty()) {
     FOVEA_TRY(demo, demo_model_dir());
     out.model = demo;
   }
-  if (flags.device.empty()) {
-    out.device = this_machine();
-    out.device_from = "this machine";
-  } else {
-    FOVEA_TRY(device, parse_device(flags.device));
-    out.device = std::move(device);
-    out.device_from = "--device " + flags.device;
-  }
+  out.device = device;
+  out.device_from = std::move(device_from);
   FOVEA_TRY(shapes, read_attention_shapes(out.model));
   out.shapes = std::move(shapes);
-  out.notes = flags.model.notes;
-  out.environment = flags.model.environment;
-  FOVEA_RETURN_IF_ERROR(take_flags(flags.model, out.device, out.shapes));
+  out.notes = flags.notes;
+  out.environment = flags.environment;
+  FOVEA_RETURN_IF_ERROR(take_flags(flags, out.device, out.shapes));
   if (out.shapes.specs.empty()) return out;
-  AttentionConfig config = flags.model.attention;
+  AttentionConfig config = flags.attention;
   if (out.device.kind == DeviceKind::cpu) config.sources["dtype"] = "activations on a CPU";
-  FOVEA_TRY(selection,
-            consider(config, out.shapes.specs, out.device, backends_or_builtin(flags.model.registry)));
+  FOVEA_TRY(selection, consider(config, out.shapes.specs, out.device, backends_or_builtin(flags.registry)));
   out.selection = std::move(selection);
   return out;
 }

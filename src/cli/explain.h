@@ -23,6 +23,9 @@ struct Explanation {
 };
 
 Result<Explanation> make_explanation(const ExplainFlags& flags);
+/// On `device`; `device_from` as in Explanation.
+Result<Explanation> make_explanation(const ModelFlags& flags, const DeviceInfo& device,
+                                     std::string device_from);
 
 /// Human-readable text.
 std::string explanation_text(const Explanation& explanation);

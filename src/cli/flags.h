@@ -19,6 +19,8 @@ void add_attention_flags(CLI::App& app, ModelFlags& f);
 void add_model_flags(CLI::App& app, ModelFlags& f, const std::string& model_names = "--model,--model-path");
 /// --dtype; `text` is its description.
 void add_dtype(CLI::App& app, ModelFlags& f, const std::string& text);
+/// --device of a command that runs a model.
+void add_device(CLI::App& app, ModelFlags& f);
 void add_json_flag(CLI::App& app, ModelFlags& f);
 void add_sampling_flags(CLI::App& app, SamplingFlags& f, ModelFlags& model);
 void add_template_flags(CLI::App& app, ModelFlags& model, TemplateFlags& f);

@@ -50,6 +50,7 @@ void add_model_flags(CLI::App& app, ModelFlags& f, const std::string& model_name
       model_names, f.model,
       "Folder in Hugging Face format, or a hub id found in the local cache (default: the demo model)"));
   add_dtype(app, f, "Of the weights, and of the KV cache on auto");
+  if (app.get_option_no_throw("--device") == nullptr) add_device(app, f);  // explain has its own
   app.add_option("--threads", f.threads,
                  "Threads (default: one per usable CPU, as the affinity mask and the cgroup's quota allow)")
       ->check(CLI::Range(1, 1024));
@@ -98,6 +99,11 @@ void add_model_flags(CLI::App& app, ModelFlags& f, const std::string& model_name
 void add_dtype(CLI::App& app, ModelFlags& f, const std::string& text) {
   suggest(app.add_option("--dtype", f.dtype, text + " (default: auto, the checkpoint's)"),
           {"auto", "float32", "bfloat16", "float16"});
+}
+
+void add_device(CLI::App& app, ModelFlags& f) {
+  suggest(app.add_option("--device", f.device, "Where the model runs (default: auto, the CPU)"),
+          {"auto", "cpu"});
 }
 
 void add_json_flag(CLI::App& app, ModelFlags& f) {

@@ -30,6 +30,13 @@ Result<std::string> demo_model_dir() {
                    "; give --model DIR, a folder in Hugging Face format");
 }
 
+Result<DeviceInfo> read_device(const std::string& name) {
+  if (same_name(name, "auto") || same_name(name, "cpu")) return DeviceInfo{};
+  if (same_name(name, "cuda"))
+    return unsupported("--device " + name + ": models don't run on a GPU in this version; give cpu or auto");
+  return invalid("--device " + name + ": allowed are auto, cpu");
+}
+
 Result<std::optional<DType>> read_dtype(const std::string& name) {
   if (same_name(name, "auto")) return std::optional<DType>();
   const auto dtype = parse_dtype(name);
@@ -61,6 +68,8 @@ Result<EngineConfig> engine_config(const ModelFlags& flags) {
   } else {
     config.model = flags.model;
   }
+  FOVEA_TRY(device, read_device(flags.device));
+  config.device = device;
   FOVEA_TRY(dtype, read_dtype(flags.dtype));
   config.dtype = dtype;
   FOVEA_TRY(kv_dtype, read_kv_cache_dtype(flags.kv_cache_dtype));

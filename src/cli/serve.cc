@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/same_name.h"
 #include "cli/explain.h"
 #include "cli/json_io.h"
 #include "cli/terminal.h"
@@ -186,11 +187,10 @@ Result<server::TextEncoder> text_encoder(const ServeFlags& flags, const ModelCon
 }
 
 Result<Model> load(const ServeFlags& flags, LoadProgress progress) {
-  ExplainFlags explain;
-  explain.model = flags.model;
-  explain.device = "cpu";
-  FOVEA_TRY(explanation, make_explanation(explain));
-  explanation.device_from = "this machine";
+  FOVEA_TRY(device, read_device(flags.model.device));
+  const std::string device_from =
+      same_name(flags.model.device, "auto") ? "this machine" : "--device " + flags.model.device;
+  FOVEA_TRY(explanation, make_explanation(flags.model, device, device_from));
   // Clients see the served name of the model, not its path.
   explanation.model = served_names(flags).front();
   explanation.shapes.file = std::filesystem::path(explanation.shapes.file).filename().string();
@@ -212,6 +212,7 @@ Result<Model> load(const ServeFlags& flags, LoadProgress progress) {
   }
   EmbedConfig embed;
   embed.model = config.model;
+  embed.device = config.device;
   embed.dtype = config.dtype;
   embed.attention = config.attention;
   embed.registry = config.registry;

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/same_name.h"
+#include "engine/check_device.h"
 #include "engine/check_range.h"
 #include "engine/ragged_batch.h"
 #include "engine/sentence_transformers.h"
@@ -86,6 +87,7 @@ class EmbedderImpl final : public Embedder, StepAttention {
 
 Status EmbedderImpl::open(const EmbedConfig& config) {
   FOVEA_TRY(registry, with_backend_libraries(backends_or_builtin(config.registry), config.backend_libraries));
+  FOVEA_RETURN_IF_ERROR(check_device(config.device));
   FOVEA_RETURN_IF_ERROR(check_range("the number of threads", config.threads, 0, kMaxThreads));
   FOVEA_RETURN_IF_ERROR(check_range("max_batched_tokens", config.max_batched_tokens, 1, kMaxBatchedTokens));
   FOVEA_TRY(dir, resolve_model_dir(config.model));
@@ -98,8 +100,9 @@ Status EmbedderImpl::open(const EmbedConfig& config) {
                        "DistilBERT models");
   FOVEA_RETURN_IF_ERROR(choose_outputs(config));
   spec_ = attention_specs(model_config_).front();
+  spec_.dtype = activation_dtype(config.device, info_.dtype);
   spec_.page_size = 1;  // K and V are the step's rows
-  FOVEA_TRY(selection, select(config.attention, spec_, DeviceInfo{}, registry));
+  FOVEA_TRY(selection, select(config.attention, spec_, config.device, registry));
   for (const std::string& warning : selection.warnings)
     FOVEA_LOG(warning) << warning;
   info_.selection = std::move(selection);

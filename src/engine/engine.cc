@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/same_name.h"
 #include "engine/chat_prompt.h"
+#include "engine/check_device.h"
 #include "engine/check_range.h"
 #include "engine/core.h"
 #include "engine/cpu_executor.h"
@@ -101,6 +102,7 @@ class EngineImpl final : public Engine {
   EngineInfo info_;
   ModelConfig model_config_;
   RequestContext context_;
+  DType activations_ = DType::f32;
   int max_seqs_ = 0, max_logit_rows_ = 0;
   SchedulerConfig scheduler_config_;
 
@@ -156,6 +158,7 @@ Status EngineImpl::open(const EngineConfig& config) {
 }
 
 Status EngineImpl::check_config(const EngineConfig& config) {
+  FOVEA_RETURN_IF_ERROR(check_device(config.device));
   FOVEA_RETURN_IF_ERROR(check_range("the number of threads", config.threads, 0, kMaxThreads));
   FOVEA_RETURN_IF_ERROR(check_range("max_running_requests", config.max_running_requests, 1, 1 << 16));
   FOVEA_RETURN_IF_ERROR(check_range("max_batched_tokens", config.max_batched_tokens, 1, kMaxBatchedTokens));
@@ -207,19 +210,21 @@ Status EngineImpl::choose_lengths(const EngineConfig& config) {
 Status EngineImpl::select_backends(const EngineConfig& config, const BackendRegistry& registry) {
   info_.kv_dtype = resolve(config.kv_cache_dtype, info_.dtype);
   info_.kv_layout = config.kv_layout == KvLayout::auto_ ? KvLayout::hnd : config.kv_layout;
+  activations_ = activation_dtype(config.device, info_.dtype);
   for (AttentionSpec spec : attention_specs(model_config_)) {
-    spec = with_settings(ModelRunner::resolve(spec, info_.kv_dtype, info_.kv_layout, 0), config.attention);
+    spec = with_settings(ModelRunner::resolve(spec, activations_, info_.kv_dtype, info_.kv_layout, 0),
+                         config.attention);
     spec.page_size = 0;  // to be chosen
     if (std::ranges::find(info_.specs, spec) == info_.specs.end()) info_.specs.push_back(spec);
   }
-  FOVEA_TRY(selection, select(config.attention, info_.specs, DeviceInfo{}, registry));
+  FOVEA_TRY(selection, select(config.attention, info_.specs, config.device, registry));
   if (size_of(info_.kv_dtype) == 0)  // a backend can read it, but no kernel writes it
     return unsupported("--kv-cache-dtype " + std::string(to_string(info_.kv_dtype)) +
                        " can't be stored by this build; allowed are " + stored_kv_cache_dtypes());
   for (const std::string& warning : selection.warnings)
     FOVEA_LOG(warning) << warning;
   for (AttentionSpec& spec : info_.specs)
-    spec = ModelRunner::resolve(spec, info_.kv_dtype, info_.kv_layout, selection.page_size);
+    spec = ModelRunner::resolve(spec, activations_, info_.kv_dtype, info_.kv_layout, selection.page_size);
   info_.selection = std::move(selection);
   return {};
 }
@@ -269,6 +274,7 @@ Status EngineImpl::load_model(const EngineConfig& config, const BackendRegistry&
   runner_options.limits = {max_seqs_, config.max_batched_tokens, int64_t{max_seqs_} * info_.max_seq_len,
                            info_.max_seq_len};
   runner_options.attention = config.attention;
+  runner_options.activations = activations_;
   runner_options.kv_dtype = info_.kv_dtype;
   runner_options.kv_layout = info_.kv_layout;
   runner_options.max_logit_rows = max_logit_rows_;

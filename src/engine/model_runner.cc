@@ -16,8 +16,9 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(Model& model, const Sel
   const auto vocab = static_cast<size_t>(model.config().vocab_size);
   try {
     for (AttentionSpec spec : attention_specs(model.config())) {
-      spec = with_settings(resolve(spec, options.kv_dtype, options.kv_layout, selection.page_size),
-                           options.attention);
+      spec = with_settings(
+          resolve(spec, options.activations, options.kv_dtype, options.kv_layout, selection.page_size),
+          options.attention);
       auto& groups = runner->groups_;
       const auto same =
           std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.spec == spec; });
@@ -44,10 +45,11 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(Model& model, const Sel
   return runner;
 }
 
-AttentionSpec ModelRunner::resolve(AttentionSpec spec, KvCacheDType kv_dtype, KvLayout layout,
-                                   int page_size) {
+AttentionSpec ModelRunner::resolve(AttentionSpec spec, DType activations, KvCacheDType kv_dtype,
+                                   KvLayout layout, int page_size) {
   const bool in_cache = spec.type == AttentionType::decoder || spec.type == AttentionType::encoder_decoder;
-  spec.kv_dtype = in_cache ? kv_dtype : KvCacheDType::float32;
+  spec.dtype = activations;
+  spec.kv_dtype = in_cache ? kv_dtype : fovea::resolve(KvCacheDType::auto_, activations);
   set_layout(spec, in_cache ? layout : KvLayout::hnd);
   spec.page_size = in_cache ? page_size : 1;
   return spec;

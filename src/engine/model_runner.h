@@ -20,7 +20,8 @@ class ModelRunner final : public StepAttention {
  public:
   struct Options {
     AttentionLimits limits;
-    AttentionConfig attention;  ///< the configuration given to backend selection
+    AttentionConfig attention;       ///< the configuration given to backend selection
+    DType activations = DType::f32;  ///< activation_dtype() of the device
     KvCacheDType kv_dtype = KvCacheDType::auto_;
     KvLayout kv_layout = KvLayout::hnd;
     int max_logit_rows = 1;
@@ -38,8 +39,9 @@ class ModelRunner final : public StepAttention {
   void set_kv_cache(KvCache& kv) { kv_ = &kv; }
 
   /// `spec`, one of attention_specs(), completed with the engine's choices: encoder self-attention reads the
-  /// step's fp32 rows, all other attention reads the KV cache.
-  static AttentionSpec resolve(AttentionSpec spec, KvCacheDType kv_dtype, KvLayout layout, int page_size);
+  /// step's rows, of type `activations`, all other attention reads the KV cache.
+  static AttentionSpec resolve(AttentionSpec spec, DType activations, KvCacheDType kv_dtype, KvLayout layout,
+                               int page_size);
 
   /// Errors come from planning, which leaves the KV cache unchanged, and from a backend's forward: then the
   /// step's slots are undefined.

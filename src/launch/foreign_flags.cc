@@ -393,7 +393,7 @@ std::vector<ForeignFlag> model_flags() {
       {kVllm, {"--seed"}, one, same, "--seed", "of sampling and of dummy weights"},
       {kSglang, {"--random-seed"}, one, alias, "--seed", "of sampling and of dummy weights"},
       {kSglang, {"--sampling-backend"}, one, noted, "", "one sampler; equal seeds give equal tokens"},
-      {kBoth, {"--device"}, one, refused, "", "this command runs on the CPU", {"auto", "cpu"}},
+      {kBoth, {"--device"}, one, same, "--device", "auto or cpu"},
       {kVllm, {"--generation-config"}, one, noted, "", kGenerates},
       {kVllm, {"--max-logprobs"}, one, noted, "", kGenerates},
       {kBoth, {"--chat-template"}, one, noted, "", kGenerates},

@@ -67,7 +67,8 @@ struct ModelLoadOptions {
   LoadProgress progress = {};
 };
 
-/// The attention specs of `config`, indexed as in StepAttention, available before any weight is read. A
+/// The attention specs of `config`, indexed as in StepAttention, available before any weight is read; dtype,
+/// kv_dtype and page_size are left to the caller, since they follow from the device and the cache. A
 /// decoder or encoder has one per layer; an encoder-decoder model has the decoder layers' self attentions,
 /// then their cross attentions, then the encoder layers'. Equal specs share one plan.
 std::vector<AttentionSpec> attention_specs(const ModelConfig& config);

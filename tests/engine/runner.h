@@ -41,7 +41,7 @@ class Runner {
     attention.page_size = config.page_size;
     std::vector<AttentionSpec> specs = attention_specs(m);
     for (AttentionSpec& spec : specs) {
-      spec = ModelRunner::resolve(spec, KvCacheDType::bfloat16, KvLayout::hnd, 0);
+      spec = ModelRunner::resolve(spec, DType::f32, KvCacheDType::bfloat16, KvLayout::hnd, 0);
       spec.page_size = 0;
     }
     auto selection = select(attention, specs, DeviceInfo{}, builtin_backends());
