@@ -5,8 +5,8 @@
 
 #include "attention/columns.h"
 #include "attention/priorities.h"
-#include "builtin/rows/peer_tables.h"
-#include "builtin/rows/rows.h"
+#include "compat/rows/peer_tables.h"
+#include "compat/rows/rows.h"
 
 namespace fovea {
 namespace {

@@ -5,7 +5,7 @@
 #include "backends/cuda/factory.h"
 #include "backends/torch_native/torch_native.h"
 #include "builtin/project_backends.h"
-#include "builtin/rows/rows.h"
+#include "compat/rows/rows.h"
 #include "device/gpu.h"
 
 namespace fovea {

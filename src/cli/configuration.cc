@@ -7,10 +7,10 @@
 #include <set>
 
 #include "base/edit_distance.h"
-#include "launch/attention_keys.h"
-#include "launch/config_file.h"
-#include "launch/environment.h"
-#include "launch/foreign_flags.h"
+#include "compat/launch/attention_keys.h"
+#include "compat/launch/config_file.h"
+#include "compat/launch/environment.h"
+#include "compat/launch/foreign_flags.h"
 #include "model/mapped_file.h"
 
 namespace fovea::cli {

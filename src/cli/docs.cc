@@ -11,7 +11,7 @@
 #include "cli/help.h"
 #include "cli/json_io.h"
 #include "cli/output_file.h"
-#include "docs/pages.h"
+#include "compat/pages/pages.h"
 #include "model/mapped_file.h"
 
 namespace fovea::cli {

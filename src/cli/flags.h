@@ -1,5 +1,5 @@
 #pragma once
-// The flags of each command. launch/foreign_flags.h has the table of other engines' flags.
+// The flags of each command. compat/launch/foreign_flags.h has the table of other engines' flags.
 #include <CLI/CLI.hpp>
 #include <string>
 

@@ -6,9 +6,9 @@
 
 #include "cli/bench_serve.h"
 #include "cli/output_file.h"
+#include "compat/launch/environment.h"
+#include "compat/launch/launch_line.h"
 #include "fovea/engine.h"
-#include "launch/environment.h"
-#include "launch/launch_line.h"
 
 namespace fovea::cli {
 

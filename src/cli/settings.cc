@@ -1,7 +1,7 @@
 // Attention settings from the command line and the environment, each with its source.
 #include "base/log.h"
 #include "cli/options.h"
-#include "launch/attention_keys.h"
+#include "compat/launch/attention_keys.h"
 
 namespace fovea::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "launch/attention_keys.h"
+#include "compat/launch/attention_keys.h"
 
 namespace {
 
