@@ -4,6 +4,7 @@
 #include "backends/cpu_attn/cpu_attn.h"
 #include "backends/cuda/factory.h"
 #include "backends/torch_native/torch_native.h"
+#include "builtin/cuda_rows.h"
 #include "builtin/project_backends.h"
 #include "compat/rows/rows.h"
 #include "device/gpu.h"
@@ -15,8 +16,15 @@ const BackendRegistry& project_backends() {
     BackendRegistry r;
     r.add(cpu_attn_info(), make_cpu_attn);
     r.add(torch_native_info(), make_torch_native);
-    for (const BackendInfo* info : document_rows())
-      r.add(*info, info->absent.empty() ? cuda_factory(*info) : nullptr);
+    static std::deque<BackendInfo> built;  // a deque keeps addresses stable
+    for (const BackendInfo* document : document_rows()) {
+      if (std::optional<BackendInfo> row = cuda_row(*document)) {
+        built.push_back(std::move(*row));
+        r.add(built.back(), cuda_factory(built.back()));
+      } else {
+        r.add(*document, nullptr);
+      }
+    }
     for (const MlaPrefillRow& row : mla_prefill_rows())
       r.add_mla_prefill(row.info, nullptr);
     return r;

@@ -1,13 +1,16 @@
 #include "builtin/cuda_rows.h"
 
+#include <algorithm>
 #include <string>
 
 #include "attention/row.h"
 #include "backends/cuda/device_kernel.h"
 #include "backends/cuda/kernel_choice.h"
 
-namespace fovea::rows {
+namespace fovea {
 namespace {
+
+using namespace rows;
 
 constexpr int kMaxHeadDim = 512;
 constexpr int kMaxEightBitHeadDim = 256;
@@ -17,8 +20,7 @@ bool is_another_type(KvCacheDType stored, DType dtype) {
   return size_of(stored) == 2 && stored != resolve(KvCacheDType::auto_, dtype);
 }
 
-}  // namespace
-
+/// Of src/kernels/cuda/sm80.
 Capability sm80_capability() {
   Capability c;
   c.dtypes = kHalf;
@@ -41,6 +43,8 @@ Capability sm80_capability() {
   return c;
 }
 
+/// Of src/kernels/cuda/sm90, with sm80 kernels for what sm90 lacks: everything that selects FlashAttention 3
+/// on compute capability 9.0. No ALiBi, which selects version 2 (default_flash_version).
 Capability sm90_capability() {
   Capability c = sm80_capability();
   c.features = c.features.without({Feature::alibi});
@@ -48,6 +52,7 @@ Capability sm90_capability() {
   return c;
 }
 
+/// Of src/kernels/cuda/portable: that of sm80, and more dtypes, head sizes and layouts.
 Capability portable_capability() {
   Capability c = sm80_capability();
   c.dtypes = kFloats;
@@ -58,6 +63,7 @@ Capability portable_capability() {
   return c;
 }
 
+/// Combinations that the sm80 kernels lack, with what to change.
 std::optional<Reason> check_sm80(const AttentionSpec& spec, const DeviceInfo&) {
   const KvCacheDType stored = resolve(spec.kv_dtype, spec.dtype);
   const std::string name(to_string(stored));
@@ -75,6 +81,8 @@ std::optional<Reason> check_sm80(const AttentionSpec& spec, const DeviceInfo&) {
   return {};
 }
 
+/// BackendInfo::check_kernels: the check of plan() (cuda::kernel_on_device) for limits of few and of many
+/// sequences.
 std::optional<Reason> check_cuda_kernels(const BackendInfo& info, const AttentionSpec& spec,
                                          const DeviceInfo& device, Phase phase) {
   auto needed = cuda::check_device_kernels(info, spec, device, phase);
@@ -90,4 +98,43 @@ std::optional<KernelFamily> cuda_kernel_family(const BackendInfo& info, const At
   return KernelFamily{to_string(family), std::move(why)};
 }
 
-}  // namespace fovea::rows
+/// What the project has for one row of a document.
+struct Kernels {
+  std::string_view name, version;
+  std::vector<std::string_view> families;  ///< BackendInfo::families
+  Capability (*capability)();
+  std::optional<Reason> (*supports_combination)(const AttentionSpec&, const DeviceInfo&);
+};
+
+const Kernels* kernels_of(const BackendInfo& document) {
+  static const std::vector<Kernels> all = {
+      {"FLASHINFER", "Native", {"sm80", "simt"}, sm80_capability, check_sm80},
+      {"FLASH_ATTN", "FA2", {"sm80"}, sm80_capability, check_sm80},
+      {"FLASH_ATTN", "FA3", {"sm90"}, sm90_capability, check_sm80},
+      {"FLASH_ATTN_DIFFKV", "", {"sm80"}, sm80_capability, check_sm80},
+      {"TREE_ATTN", "", {"sm80"}, sm80_capability, check_sm80},
+      {"TRITON_ATTN", "", {"portable"}, portable_capability, nullptr},
+  };
+  const auto found = std::ranges::find_if(all, [&document](const Kernels& kernels) {
+    return kernels.name == document.name && kernels.version == document.version;
+  });
+  return found == all.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+std::optional<BackendInfo> cuda_row(const BackendInfo& document) {
+  const Kernels* kernels = kernels_of(document);
+  if (kernels == nullptr) return {};
+  BackendInfo row = document;
+  row.documented = &document.capability;
+  row.capability = kernels->capability();
+  row.absent = {};
+  row.families = kernels->families;
+  row.supports_combination = kernels->supports_combination;
+  row.check_kernels = check_cuda_kernels;
+  row.kernel_family = cuda_kernel_family;
+  return row;
+}
+
+}  // namespace fovea

@@ -1,9 +1,6 @@
 // vLLM's table of standard attention: the contents of its first release, with versions, rows and columns that
 // were added later (FA4, XQA, non-causal, graph levels) from later releases.
-#include <deque>
-
 #include "attention/row.h"
-#include "builtin/cuda_rows.h"
 #include "compat/rows/rows.h"
 
 namespace fovea {
@@ -13,15 +10,6 @@ using namespace rows;
 using enum Feature;
 
 constexpr FeatureSet kSpeculative = {verify, tree_mask};  // SGLang's "top-k = 1" and "top-k > 1"
-
-/// `row` of vLLM's table, extended by the other documents; `documented` keeps the table's own capability.
-template <class F>
-BackendInfo extended(BackendInfo row, F extend) {
-  static std::deque<Capability> documents;  // a deque keeps addresses stable
-  row.documented = &documents.emplace_back(row.capability);
-  extend(row.capability);
-  return row;
-}
 
 /// vLLM uses FA2 for other sizes on Blackwell; 192 is the size of DeepSeek's prefill.
 std::optional<Reason> check_fa4(const AttentionSpec& spec, const DeviceInfo& device) {
@@ -58,33 +46,25 @@ std::vector<BackendInfo> make_rows() {
     if (row.absent.empty()) row.absent = kNoCuda;
     out.push_back(std::move(row));
   };
-  /// Adds a row with the capability of the project's kernels instead of the document's.
-  const auto add_built = [&out](BackendInfo row, Capability (*ours)() = sm80_capability) {
-    out.push_back(extended(std::move(row), [ours](Capability& c) { c = ours(); }));
-    out.back().supports_combination = check_sm80;
-    out.back().check_kernels = check_cuda_kernels;
-    out.back().kernel_family = cuda_kernel_family;
-  };
   const auto cuda = [](Capability c) {
     c.device = DeviceKind::cuda;
     return vllm(c);
   };
 
   // vLLM uses it on Blackwell when TRTLLM is disabled; SGLang and Mini-SGLang run it on every later GPU.
-  add_built({.name = "FLASHINFER",
-             .aliases = {"flashinfer", "fi"},
-             .version = "Native",
-             .capability = flashinfer({.kv_dtypes = kv_fp8,
-                                       .page_sizes = flashinfer_pages,
-                                       .head_dims = flashinfer_heads,
-                                       .features = {non_causal, window, tree_mask},
-                                       .invariance = {Invariance::batch},
-                                       .graph = GraphSupport::uniform_single_token_decode,
-                                       .min_compute_capability = 70,
-                                       .max_compute_capability = 99}),
-             .mla_sibling = "FLASHINFER_MLA",
-             .description = "FlashInfer's native kernels; decode on tensor cores from a GQA ratio of 4",
-             .families = {"sm80", "simt"}});
+  add({.name = "FLASHINFER",
+       .aliases = {"flashinfer", "fi"},
+       .version = "Native",
+       .capability = flashinfer({.kv_dtypes = kv_fp8,
+                                 .page_sizes = flashinfer_pages,
+                                 .head_dims = flashinfer_heads,
+                                 .features = {non_causal, window, tree_mask},
+                                 .invariance = {Invariance::batch},
+                                 .graph = GraphSupport::uniform_single_token_decode,
+                                 .min_compute_capability = 70,
+                                 .max_compute_capability = 99}),
+       .mla_sibling = "FLASHINFER_MLA",
+       .description = "FlashInfer's native kernels; decode on tensor cores from a GQA ratio of 4"});
   add({.name = "FLASHINFER",
        .version = "TRTLLM",
        .capability =
@@ -110,30 +90,27 @@ std::vector<BackendInfo> make_rows() {
        .mla_sibling = "FLASHINFER_MLA",
        .prefill_partner = "FLASHINFER",
        .description = "TensorRT-LLM's decode kernel for Hopper in FlashInfer"});
-  add_built({.name = "FLASH_ATTN",
-             .aliases = {"fa", "fa2"},
-             .version = "FA2",
-             .capability = flash({.kv_dtypes = kKvBf16,
-                                  .features = {alibi},
-                                  .invariance = {Invariance::batch},
-                                  .graph = GraphSupport::uniform_batch,
-                                  .min_compute_capability = 80}),
-             .mla_sibling = "FLASH_ATTN_MLA",
-             .description = "FlashAttention 2, for Ampere and later GPUs",
-             .families = {"sm80"}});
-  add_built({.name = "FLASH_ATTN",
-             .aliases = {"fa3"},
-             .version = "FA3",
-             .capability = refuses({alibi}, flash({.kv_dtypes = kv_fp8,
-                                                   .features = FeatureSet{sink, window} | kSpeculative,
-                                                   .invariance = {Invariance::batch},
-                                                   .graph = GraphSupport::always,
-                                                   .min_compute_capability = 90,
-                                                   .max_compute_capability = 99})),
-             .mla_sibling = "FLASH_ATTN_MLA",
-             .description = "FlashAttention 3, for Hopper",
-             .families = {"sm90"}},
-            sm90_capability);
+  add({.name = "FLASH_ATTN",
+       .aliases = {"fa", "fa2"},
+       .version = "FA2",
+       .capability = flash({.kv_dtypes = kKvBf16,
+                            .features = {alibi},
+                            .invariance = {Invariance::batch},
+                            .graph = GraphSupport::uniform_batch,
+                            .min_compute_capability = 80}),
+       .mla_sibling = "FLASH_ATTN_MLA",
+       .description = "FlashAttention 2, for Ampere and later GPUs"});
+  add({.name = "FLASH_ATTN",
+       .aliases = {"fa3"},
+       .version = "FA3",
+       .capability = refuses({alibi}, flash({.kv_dtypes = kv_fp8,
+                                             .features = FeatureSet{sink, window} | kSpeculative,
+                                             .invariance = {Invariance::batch},
+                                             .graph = GraphSupport::always,
+                                             .min_compute_capability = 90,
+                                             .max_compute_capability = 99})),
+       .mla_sibling = "FLASH_ATTN_MLA",
+       .description = "FlashAttention 3, for Hopper"});
   add({.name = "FLASH_ATTN",
        .aliases = {"fa4"},
        .version = "FA4",
@@ -145,15 +122,14 @@ std::vector<BackendInfo> make_rows() {
        .mla_sibling = "FLASH_ATTN_MLA",
        .description = "FlashAttention 4, for Blackwell",
        .supports_combination = check_fa4});
-  add_built({.name = "FLASH_ATTN_DIFFKV",
-             .capability = cuda({.dtypes = kHalf,
-                                 .kv_dtypes = kKvAuto,
-                                 .page_sizes = any,
-                                 .head_dims = any,
-                                 .types = kDecoder,
-                                 .features = {dcp}}),
-             .description = "FlashAttention with different head sizes of K and V",
-             .families = {"sm80"}});
+  add({.name = "FLASH_ATTN_DIFFKV",
+       .capability = cuda({.dtypes = kHalf,
+                           .kv_dtypes = kKvAuto,
+                           .page_sizes = any,
+                           .head_dims = any,
+                           .types = kDecoder,
+                           .features = {dcp}}),
+       .description = "FlashAttention with different head sizes of K and V"});
   add({.name = "FLEX_ATTENTION",
        .aliases = {"flex_attention", "flex"},
        .capability = cuda({.dtypes = kFloats,
@@ -163,16 +139,15 @@ std::vector<BackendInfo> make_rows() {
                            .types = {AttentionType::decoder, AttentionType::encoder_only},
                            .features = {spans, non_causal}}),
        .description = "Programmable masks; slower than fixed masks"});
-  add_built({.name = "TREE_ATTN",
-             .capability = cuda({.dtypes = kHalf,
-                                 .kv_dtypes = kKvAuto,
-                                 .page_sizes = pages_of_16,
-                                 .head_dims = {32, 64, 96, 128, 160, 192, 224, 256},
-                                 .types = kDecoder,
-                                 .features = {verify, tree_mask},
-                                 .unstated = {non_causal}}),
-             .description = "Tree attention for speculative decoding",
-             .families = {"sm80"}});
+  add({.name = "TREE_ATTN",
+       .capability = cuda({.dtypes = kHalf,
+                           .kv_dtypes = kKvAuto,
+                           .page_sizes = pages_of_16,
+                           .head_dims = {32, 64, 96, 128, 160, 192, 224, 256},
+                           .types = kDecoder,
+                           .features = {verify, tree_mask},
+                           .unstated = {non_causal}}),
+       .description = "Tree attention for speculative decoding"});
   Capability triton = {.dtypes = kFloats,
                        .kv_dtypes = kv_fp8,
                        .page_sizes = pages_of_16,
@@ -180,15 +155,11 @@ std::vector<BackendInfo> make_rows() {
                        .types = kAllTypes,
                        .features = FeatureSet{sink, spans, non_causal, alibi, window} | kSpeculative,
                        .graph = GraphSupport::always};
-  out.push_back(extended({.name = "TRITON_ATTN",
-                          .aliases = {"triton"},
-                          .capability = cuda(triton),
-                          .mla_sibling = "TRITON_MLA",
-                          .description = "Portable kernels for every GPU, with sinks and multimodal spans",
-                          .families = {"portable"}},
-                         [](Capability& c) { c = portable_capability(); }));
-  out.back().check_kernels = check_cuda_kernels;
-  out.back().kernel_family = cuda_kernel_family;
+  add({.name = "TRITON_ATTN",
+       .aliases = {"triton"},
+       .capability = cuda(triton),
+       .mla_sibling = "TRITON_MLA",
+       .description = "Portable kernels for every GPU, with sinks and multimodal spans"});
   triton.device = DeviceKind::rocm;
   add({.name = "TRITON_ATTN",
        .version = "ROCm",
