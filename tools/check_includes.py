@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Prints the cycles among the modules of src/ (its folders) and among single headers; exits with 1 if there are any.
+"""Prints the cycles among the modules of src/ and among single headers; exits with 1 if there are any.
 
 check_includes.py [SOURCE_FOLDER]
 
-A module depends on another if one of its files, tests excepted, includes one of the other's headers.
+A module is what a fovea_module() of the CMakeLists.txt files compiles, or else a folder of src/. It depends on another if
+one of its files, tests excepted, includes one of the other's headers.
 """
 
 import collections
@@ -12,6 +13,26 @@ import re
 import sys
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
+MODULE = re.compile(r"^\s*fovea_module\((\w+)([^)]*)\)", re.M)
+
+
+def module_folders(source):
+    """Module by folder. A folder that only a variable names belongs to the module of the folder around it."""
+    folders = {}
+    for lists in sorted(source.rglob("CMakeLists.txt")):
+        for name, arguments in MODULE.findall(lists.read_text()):
+            listed = re.search(r"\bFOLDERS((?:\s+[^\sA-Z]\S*)+)", arguments)
+            for folder in listed[1].split() if listed else [name]:
+                folders[folder] = name
+    return folders
+
+
+def module_of(name, folders):
+    """The module of the nearest folder around the file that has one."""
+    for folder in pathlib.PurePosixPath(name).parents:
+        if folder.as_posix() in folders:
+            return folders[folder.as_posix()]
+    return name.split("/")[0]
 
 
 def components(graph):
@@ -45,6 +66,7 @@ def components(graph):
 def main():
     source = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[1] / "src")
     sys.setrecursionlimit(10000)
+    folders = module_folders(source)
     files = [p for p in source.rglob("*") if p.suffix in (".h", ".cc", ".cu", ".cuh")]
     headers, modules, edges = collections.defaultdict(set), collections.defaultdict(set), collections.defaultdict(list)
     for path in files:
@@ -55,7 +77,7 @@ def main():
             if not (source / included).is_file():
                 continue
             headers[name].add(included)
-            here, there = name.split("/")[0], included.split("/")[0]
+            here, there = module_of(name, folders), module_of(included, folders)
             if here != there:
                 modules[here].add(there)
                 edges[here, there].append(f"{name} includes {included}")
