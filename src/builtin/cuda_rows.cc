@@ -20,7 +20,7 @@ bool is_another_type(KvCacheDType stored, DType dtype) {
   return size_of(stored) == 2 && stored != resolve(KvCacheDType::auto_, dtype);
 }
 
-/// Of src/kernels/cuda/sm80.
+/// Capability of src/kernels/cuda/sm80.
 Capability sm80_capability() {
   Capability c;
   c.dtypes = kHalf;
@@ -43,8 +43,8 @@ Capability sm80_capability() {
   return c;
 }
 
-/// Of src/kernels/cuda/sm90, with sm80 kernels for what sm90 lacks: everything that selects FlashAttention 3
-/// on compute capability 9.0. No ALiBi, which selects version 2 (default_flash_version).
+/// Capability of src/kernels/cuda/sm90, with sm80 kernels for what sm90 lacks: everything that selects
+/// FlashAttention 3 on compute capability 9.0. No ALiBi, which selects version 2 (default_flash_version).
 Capability sm90_capability() {
   Capability c = sm80_capability();
   c.features = c.features.without({Feature::alibi});
@@ -52,7 +52,7 @@ Capability sm90_capability() {
   return c;
 }
 
-/// Of src/kernels/cuda/portable: that of sm80, and more dtypes, head sizes and layouts.
+/// Capability of src/kernels/cuda/portable: that of sm80, and more dtypes, head sizes and layouts.
 Capability portable_capability() {
   Capability c = sm80_capability();
   c.dtypes = kFloats;
