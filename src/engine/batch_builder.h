@@ -23,7 +23,7 @@ class BatchBuilder {
   const BatchMeta& meta() const { return meta_; }
   /// Empty unless the model is an encoder-decoder.
   const EncoderBatch& encoder() const { return encoder_; }
-  /// Of both meta() and encoder().cross_meta(), without the host's lengths.
+  /// For meta() and encoder().cross_meta(); the lengths on the host are not set.
   PhaseSplit split() const { return {num_decodes_, decode_rows_, prefill_offsets_}; }
   int num_logit_rows() const { return static_cast<int>(logit_rows_.size()); }
   /// All fields except `attention` and `kv`.

@@ -13,7 +13,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(Model& model, const Sel
                                                          const BackendRegistry& registry,
                                                          const Options& options) {
   std::unique_ptr<ModelRunner> runner(new ModelRunner(model, options));
-  const auto vocab = static_cast<size_t>(model.config().vocab_size);
+  Device& device = options.ops->device();
   try {
     for (AttentionSpec spec : attention_specs(model.config())) {
       spec = with_settings(
@@ -31,10 +31,15 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(Model& model, const Sel
       groups.push_back({spec,
                         limits,
                         std::move(attention),
-                        AlignedArray<std::byte>(bytes),
+                        Buffer(device, bytes),
                         {kind.prefill.backend, kind.decode.backend}});
     }
-    runner->logits_ = AlignedArray<float>(static_cast<size_t>(options.max_logit_rows) * vocab);
+    runner->logits_ =
+        Buffer(device, dense_bytes(ElementType::f32, {options.max_logit_rows, runner->vocab_size()}));
+    if (!runner->on_cpu())
+      runner->arrays_.emplace(
+          device, StepArrays::Limits{options.limits.max_seqs, options.limits.max_tokens,
+                                     options.max_logit_rows, runner->max_pages(), options.open_steps});
     runner->activation_bytes_ = model.reserve(options.limits.max_tokens, options.max_logit_rows);
   } catch (const std::bad_alloc&) {
     return Error{ErrorCode::out_of_memory, "no memory for the activations and the attention workspace of " +
@@ -68,10 +73,34 @@ AttentionLimits ModelRunner::limits_of(AttentionType type, const Options& option
 }
 
 int64_t ModelRunner::scratch_bytes() const {
-  size_t bytes = logits_.size() * sizeof(float);
+  size_t bytes = logits_.size();
   for (const Group& group : groups_)
     bytes += group.workspace.size();
-  return static_cast<int64_t>(bytes) + activation_bytes_;
+  return static_cast<int64_t>(bytes) + activation_bytes_ + (arrays_ ? arrays_->bytes() : 0);
+}
+
+/// Pages of the longest sequence, at the smallest page size of its groups.
+int64_t ModelRunner::max_pages() const {
+  int64_t most = 1;
+  for (const Group& group : groups_)
+    most =
+        std::max(most, (int64_t{group.limits.max_kv_len} + group.spec.page_size - 1) / group.spec.page_size);
+  return most;
+}
+
+/// plan(), counted in plan_seconds_.
+template <class F>
+Status ModelRunner::timed(const F& plan) {
+  const auto start = std::chrono::steady_clock::now();
+  const Status status = plan();
+  if (status)
+    plan_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return status;
+}
+
+Status ModelRunner::plan(Group& group, const BatchMeta& meta, const PhaseSplit& split, Stream& stream) {
+  return group.attention.plan(group.spec, group.limits, meta, split,
+                              {group.workspace.data(), group.workspace.size()}, stream);
 }
 
 Status ModelRunner::plan(const BatchBuilder& batch, Stream& stream) {
@@ -84,17 +113,19 @@ Status ModelRunner::plan(const BatchBuilder& batch, Stream& stream) {
     PhaseSplit split = self ? PhaseSplit{} : batch.split();
     split.host_q_offsets = meta.q_offsets;
     split.host_kv_lens = meta.kv_lens;
-    FOVEA_RETURN_IF_ERROR(
-        group.attention.plan(group.spec, group.limits, meta, split, group.workspace, stream));
+    FOVEA_RETURN_IF_ERROR(plan(group, meta, split, stream));
   }
   return {};
 }
 
 Status ModelRunner::run(const BatchBuilder& batch, Stream& stream) {
+  if (!on_cpu()) {
+    FOVEA_RETURN_IF_ERROR(upload(batch, stream));
+    return launch(stream);
+  }
   FOVEA_CHECK(kv_ && batch.num_logit_rows() <= options_.max_logit_rows);
-  const auto start = std::chrono::steady_clock::now();
-  FOVEA_RETURN_IF_ERROR(plan(batch, stream));
-  plan_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const Status planned = timed([&] { return plan(batch, stream); });
+  FOVEA_RETURN_IF_ERROR(planned);
   if (batch.encoder().encodes()) {
     EncodeInput input = batch.encoder().input();
     input.attention = this;
@@ -104,12 +135,35 @@ Status ModelRunner::run(const BatchBuilder& batch, Stream& stream) {
   ForwardInput input = batch.input();
   input.attention = this;
   input.kv = kv_;
-  return model_.forward(input, logits_.data(), stream);
+  logit_rows_ = batch.num_logit_rows();
+  return model_.forward(input, logits().as<float>(), stream);
 }
 
-std::span<float> ModelRunner::logits(int row) {
+Status ModelRunner::upload(const BatchBuilder& batch, Stream& stream) {
+  FOVEA_CHECK(kv_ && batch.num_logit_rows() <= options_.max_logit_rows && !batch.encoder().encodes());
+  logit_rows_ = batch.num_logit_rows();
+  return arrays_->upload(batch, stream);
+}
+
+Status ModelRunner::launch(Stream& stream) {
+  BatchMeta meta = arrays_->meta();
+  meta.num_pages = kv_->config().num_pages;
+  const Status planned = timed([&]() -> Status {
+    for (Group& group : groups_)
+      FOVEA_RETURN_IF_ERROR(plan(group, meta, arrays_->split(), stream));
+    return {};
+  });
+  FOVEA_RETURN_IF_ERROR(planned);
+  StepTensors step = arrays_->tensors();
+  step.attention = this;
+  step.kv = kv_;
+  return model_.forward_tensors(step, logits(), stream);
+}
+
+std::span<float> ModelRunner::logits(int row) const {
+  FOVEA_CHECK(on_cpu() && row < logit_rows_);
   const auto vocab = static_cast<size_t>(vocab_size());
-  return {logits_.data() + static_cast<size_t>(row) * vocab, vocab};
+  return {logits().as<float>() + static_cast<size_t>(row) * vocab, vocab};
 }
 
 double ModelRunner::attention_seconds() const {

@@ -1,24 +1,29 @@
 #pragma once
 // Runs one step: plans the attention once for each distinct spec, then runs the encoder for newly admitted
-// sequences and the model's forward pass. Both call the attention once per layer.
+// sequences and the model's forward pass. Both call the attention once per layer. On a device that is not the
+// CPU it queues the step and reads none of the device's memory.
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "attention/phased.h"
-#include "base/aligned.h"
 #include "engine/batch_builder.h"
+#include "engine/step_arrays.h"
 #include "fovea/engine_stats.h"
 #include "kv/kv_cache.h"
 #include "model/model.h"
+#include "ops/cpu_ops.h"
 
 namespace fovea {
 
 class ModelRunner final : public StepAttention {
  public:
   struct Options {
+    Ops* ops = &cpu_ops();  ///< of the device that the model has been placed on; must outlive the runner
+    int open_steps = 1;     ///< steps that may be queued at a time; the CPU never queues
     AttentionLimits limits;
     AttentionConfig attention;       ///< the configuration given to backend selection
     DType activations = DType::f32;  ///< activation_dtype() of the device
@@ -47,8 +52,16 @@ class ModelRunner final : public StepAttention {
   /// step's slots are undefined.
   Status run(const BatchBuilder& batch, Stream& stream);
   int vocab_size() const { return model_.config().vocab_size; }
-  /// [vocab] of the last run's logit row `row`; the caller may change it.
-  std::span<float> logits(int row);
+  /// f32 [logit rows of the last run, vocab] on the device; the caller may change them.
+  Tensor logits() const { return logits_.tensor(ElementType::f32, {logit_rows_, vocab_size()}); }
+  /// The same row by row, on the CPU.
+  std::span<float> logits(int row) const;
+
+  /// The two halves of run() on a device that is not the CPU: what is queued between them may change the
+  /// step's arrays, as Ops::take_tokens() does.
+  Status upload(const BatchBuilder& batch, Stream& stream);
+  const StepTensors& tensors() const { return arrays_->tensors(); }
+  Status launch(Stream& stream);
 
   Status forward(int index, const AttentionArgs& args, Stream& stream) override;
 
@@ -63,21 +76,28 @@ class ModelRunner final : public StepAttention {
     AttentionSpec spec;
     AttentionLimits limits;
     PhasedAttention attention;
-    AlignedArray<std::byte> workspace;
+    Buffer workspace;
     std::array<const BackendInfo*, 2> backends{};  // by phase
   };
 
   ModelRunner(Model& model, const Options& options) : model_(model), options_(options) {}
 
   static AttentionLimits limits_of(AttentionType type, const Options& options);
+  bool on_cpu() const { return &options_.ops->device() == &cpu_device(); }
+  int64_t max_pages() const;
+  Status plan(Group& group, const BatchMeta& meta, const PhaseSplit& split, Stream& stream);
   Status plan(const BatchBuilder& batch, Stream& stream);
+  template <class F>
+  Status timed(const F& plan);
 
   Model& model_;
   Options options_;
   KvCache* kv_ = nullptr;
   std::vector<Group> groups_;
-  std::vector<size_t> group_of_;  // of each of attention_specs()
-  AlignedArray<float> logits_;    // [max_logit_rows, vocab]
+  std::vector<size_t> group_of_;      // of each of attention_specs()
+  std::optional<StepArrays> arrays_;  // unless the device is the CPU
+  Buffer logits_;                     // f32 [max_logit_rows, vocab]
+  int64_t logit_rows_ = 0;
   int64_t activation_bytes_ = 0;
   double plan_seconds_ = 0;
 };

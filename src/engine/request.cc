@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "engine/philox.h"
+#include "base/philox.h"
 #include "engine/validate_sampling.h"
 
 namespace fovea {

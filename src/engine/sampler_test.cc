@@ -11,6 +11,8 @@
 #include <optional>
 #include <random>
 
+#include "ops/cpu_ops.h"
+
 namespace fovea {
 namespace {
 
@@ -222,6 +224,44 @@ TEST(SamplerTest, RefusalsSayWhoseFaultItIs) {
   EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);
   EXPECT_NE(refused.error().message.find("allowed_token_ids"), std::string::npos);
   EXPECT_EQ(logits[1], 2);
+}
+
+TEST(Sampler, DrawsWhatTheOperationDraws) {
+  constexpr int64_t kRows = 60, kVocab = 300;
+  std::mt19937 rng(3);
+  std::normal_distribution<float> normal(0, 2);
+  std::vector<float> logits(kRows * kVocab), temperature, top_p, min_p;
+  std::ranges::generate(logits, [&] { return normal(rng); });
+  std::vector<int32_t> slot, top_k, tokens(kRows);
+  std::vector<int64_t> seed, position;
+  std::vector<SamplingParams> rules;
+  for (int r = 0; r < kRows; ++r) {
+    rules.push_back(params(r % 4 ? 0.5f + 0.1f * static_cast<float>(r % 7) : 0.0f, r % 3 ? 0 : 9,
+                           r % 5 ? 1.0f : 0.7f, r % 6 ? 0.0f : 0.02f));
+    slot.push_back(r);
+    temperature.push_back(rules.back().temperature);
+    top_p.push_back(rules.back().top_p);
+    min_p.push_back(rules.back().min_p);
+    top_k.push_back(rules.back().top_k);
+    seed.push_back(r * 77);
+    position.push_back(1000 - r);
+  }
+  ThreadPool pool(2);
+  Stream stream(pool);
+  const auto on_host = [](auto& values) { return host_tensor(std::span(values)); };
+  const SampleRows rows{on_host(slot),  on_host(temperature), on_host(top_p),   on_host(min_p),
+                        on_host(top_k), on_host(seed),        on_host(position)};
+  ASSERT_TRUE(cpu_ops()
+                  .sample(host_tensor(logits.data(), kRows, kVocab), kVocab, rows, on_host(tokens), stream)
+                  .ok());
+  Sampler sampler;
+  for (size_t r = 0; r < kRows; ++r) {
+    const auto row = std::span(logits).subspan(r * kVocab, kVocab);
+    EXPECT_EQ(pick(sampler, {row.begin(), row.end()}, rules[r], static_cast<uint64_t>(seed[r]),
+                   static_cast<uint64_t>(position[r])),
+              tokens[r])
+        << r;
+  }
 }
 
 }  // namespace

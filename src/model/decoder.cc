@@ -75,7 +75,10 @@ Status Decoder::place(Ops& ops, Stream& stream) {
   FOVEA_CHECK(!arena_ && memory_.empty());
   WeightPlacement placement(ops, stream);
   PlacedDecoder placed = fovea::place(config_, weights_, frequencies_, scales_, placement);
+  // The copies read the weights, which end here, and write to memory that an error frees.
+  const Status copied = ops.device().synchronize(stream);
   FOVEA_RETURN_IF_ERROR(placement.status());
+  FOVEA_RETURN_IF_ERROR(copied);
   ops_ = &ops;
   placed_ = std::move(placed);
   memory_ = placement.take_memory();

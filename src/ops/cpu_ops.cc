@@ -4,12 +4,14 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/philox.h"
 #include "kernels/cache/kv_writer.h"
 #include "kernels/cpu/for_rows.h"
 #include "kernels/cpu/linear.h"
 #include "kernels/cpu/moe.h"
 #include "kernels/cpu/ops.h"
 #include "ops/cpu_experts.h"
+#include "ops/token_sampler.h"
 
 namespace fovea {
 namespace {
@@ -74,6 +76,17 @@ void sharpen(const AttentionInput& in, ThreadPool& pool) {
     scale_rows(in.qkv.as<float>() + static_cast<int64_t>(row) * stride, stride, static_cast<float>(factor), 1,
                dim, pool);
   }
+}
+
+int32_t draw_row(std::span<const float> logits, const SampleRows& rows, int64_t r) {
+  thread_local TokenSampler sampler;
+  const LogitScan found = scan_logits(logits);
+  if (!found.valid) return Ops::kNoToken;
+  const DrawRule rule{rows.temperature.as<float>()[r], rows.top_k.as<int32_t>()[r], rows.top_p.as<float>()[r],
+                      rows.min_p.as<float>()[r]};
+  const double uniform = philox_uniform(static_cast<uint64_t>(rows.seed.as<int64_t>()[r]),
+                                        static_cast<uint64_t>(rows.position.as<int64_t>()[r]));
+  return static_cast<int32_t>(sampler.draw(logits, found.max, rule, uniform));
 }
 
 class CpuOps final : public Ops {
@@ -191,8 +204,29 @@ class CpuOps final : public Ops {
     return {};
   }
 
+  Status sample(const Tensor& logits, int64_t vocab, const SampleRows& rows, const Tensor& tokens,
+                Stream& stream) override {
+    for_rows(logits.size(0), logits.elements(), stream.pool(), [&](int64_t r) {
+      const int32_t slot = rows.slot.as<int32_t>()[r];
+      if (slot < 0) return;
+      FOVEA_CHECK(slot < tokens.size(0));
+      tokens.as<int32_t>()[slot] =
+          draw_row({logits.as<float>() + r * logits.stride(0), static_cast<size_t>(vocab)}, rows, r);
+    });
+    return {};
+  }
+
+  Status take_tokens(const Tensor& tokens, const Tensor& slot, const Tensor& ids, Stream&) override {
+    const auto slots = values<int32_t>(slot);
+    for (size_t t = 0; t < slots.size(); ++t) {
+      FOVEA_CHECK(slots[t] < tokens.size(0));
+      if (slots[t] >= 0) ids.as<int32_t>()[t] = tokens.as<int32_t>()[slots[t]];
+    }
+    return {};
+  }
+
   Status route(const RouteRule& rule, const Tensor& logits, const Routing& routing, Stream& stream) override {
-    // Of a logit: an exp, and a few places in the list of the largest, in elements.
+    // Per logit: an exp, and a few places in the list of the largest, in elements.
     constexpr int64_t kCost = 64;
     const int64_t rows = logits.size(0), count = rule.num_experts, k = rule.experts_per_token;
     for_rows(rows, rows * count * kCost, stream.pool(), [&](int64_t r) {

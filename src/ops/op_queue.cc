@@ -97,6 +97,25 @@ void OpQueue::logits(const LinearWeight& head, const Tensor& x, const LogitRule&
   call([&](Stream& stream) { return ops_.logits(head, x, rule, logits, stream); });
 }
 
+void OpQueue::sample(const Tensor& logits, int64_t vocab, const SampleRows& rows, const Tensor& tokens) {
+  const int64_t count = logits.size(0);
+  FOVEA_CHECK(rows_of(logits, count, logits.size(1)) && 0 < vocab && vocab <= logits.size(1));
+  for (const Tensor& t : {rows.slot, rows.top_k})
+    FOVEA_CHECK(is(t, ElementType::i32, {count}));
+  for (const Tensor& t : {rows.temperature, rows.top_p, rows.min_p})
+    FOVEA_CHECK(is(t, ElementType::f32, {count}));
+  for (const Tensor& t : {rows.seed, rows.position})
+    FOVEA_CHECK(is(t, ElementType::i64, {count}));
+  FOVEA_CHECK(is(tokens, ElementType::i32, {tokens.size(0)}));
+  call([&](Stream& stream) { return ops_.sample(logits, vocab, rows, tokens, stream); });
+}
+
+void OpQueue::take_tokens(const Tensor& tokens, const Tensor& slot, const Tensor& ids) {
+  FOVEA_CHECK(is(tokens, ElementType::i32, {tokens.size(0)}) && is(ids, ElementType::i32, {ids.size(0)}) &&
+              is(slot, ElementType::i32, {ids.size(0)}));
+  call([&](Stream& stream) { return ops_.take_tokens(tokens, slot, ids, stream); });
+}
+
 void OpQueue::route(const RouteRule& rule, const Tensor& logits, const Routing& routing) {
   const int64_t rows = logits.size(0), chosen = rule.experts_per_token;
   FOVEA_CHECK(chosen > 0 && chosen <= rule.num_experts &&

@@ -28,6 +28,8 @@ class OpQueue {
   void norm_rope_append(const AttentionInput& input);
   void gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y);
   void logits(const LinearWeight& head, const Tensor& x, const LogitRule& rule, const Tensor& logits);
+  void sample(const Tensor& logits, int64_t vocab, const SampleRows& rows, const Tensor& tokens);
+  void take_tokens(const Tensor& tokens, const Tensor& slot, const Tensor& ids);
   void route(const RouteRule& rule, const Tensor& logits, const Routing& routing);
   void experts(const ExpertWeights& weights, const Tensor& x, const Routing& routing, const Tensor& scratch,
                const Tensor& out);

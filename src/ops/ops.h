@@ -94,6 +94,14 @@ struct LogitRule {
   float softcap = 0.0f;  ///< cap * tanh(logit / cap) of the scaled logits; 0 = off
 };
 
+/// The draws of one step: row r of the logits gives the token tokens[slot[r]]. All tensors [R].
+struct SampleRows {
+  Tensor slot;                       ///< i32; below 0 = nothing is drawn from the row
+  Tensor temperature, top_p, min_p;  ///< f32, as DrawRule
+  Tensor top_k;                      ///< i32 likewise
+  Tensor seed, position;             ///< i64: the uniform number is philox_uniform(seed, position)
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -150,6 +158,17 @@ class Ops {
   /// logits [R, n] = rule(x [R, k] W^T + bias).
   virtual Status logits(const LinearWeight& head, const Tensor& x, const LogitRule& rule,
                         const Tensor& logits, Stream& stream) = 0;
+
+  /// tokens[rows.slot[r]] = the token drawn from the first `vocab` logits of row r, as TokenSampler::draw()
+  /// specifies, or kNoToken where these are not valid (scan_logits()). Logits f32 [R, at least vocab]; tokens
+  /// i32 [slots], each slot written once at most.
+  virtual Status sample(const Tensor& logits, int64_t vocab, const SampleRows& rows, const Tensor& tokens,
+                        Stream& stream) = 0;
+  static constexpr int32_t kNoToken = -1;
+
+  /// ids[t] = tokens[slot[t]] where slot[t] >= 0: tokens that sample() has drawn and the host may not know
+  /// yet. All i32, ids and slot [T].
+  virtual Status take_tokens(const Tensor& tokens, const Tensor& slot, const Tensor& ids, Stream& stream) = 0;
 
   /// Chooses each row's experts from the router's logits [T, num_experts], which it may overwrite. NaN is
   /// above everything; of equal logits the lower expert comes first.

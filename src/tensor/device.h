@@ -27,10 +27,12 @@ class Device {
   virtual void* allocate(size_t bytes) = 0;
   virtual void release(void* data, size_t bytes) = 0;
 
-  /// Copies between the host and this device, in the order of the stream. The host's memory must stay as it
-  /// is until the stream has come there.
+  /// Copies between the host and this device, in the order of the stream. The host's memory must stay valid,
+  /// and unchanged where it is read, until the copy is done: see synchronize().
   virtual Status copy_from_host(void* to, const void* from, size_t bytes, Stream& stream) const = 0;
   virtual Status copy_to_host(void* to, const void* from, size_t bytes, Stream& stream) const = 0;
+  /// Blocks until all that was queued on the stream is done.
+  virtual Status synchronize(Stream& stream) const = 0;
 };
 
 /// The host's own memory.

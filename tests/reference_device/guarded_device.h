@@ -1,10 +1,15 @@
 #pragma once
 // A device in the host's memory that the process can't touch: its pages are protected, except while one of
 // the device's own operations runs. Host code that follows a device's pointer ends with a segmentation fault.
+// Operations are queued and run later, at the latest when the host waits, so that what they need must stay
+// valid.
 #include <sys/mman.h>
 
 #include <cstring>
+#include <deque>
+#include <functional>
 #include <new>
+#include <utility>
 
 #include "base/check.h"
 #include "tensor/device.h"
@@ -36,20 +41,40 @@ class GuardedDevice final : public Device {
     ++live_;
     return base_ + used_ - padded;
   }
-  void release(void*, size_t) override { --live_; }
+  void release(void*, size_t) override {
+    FOVEA_CHECK(queue_.empty());  // queued operations may still use it
+    --live_;
+  }
 
   Status copy_from_host(void* to, const void* from, size_t bytes, Stream&) const override {
-    const Open open(*this);
-    if (bytes > 0) std::memcpy(to, from, bytes);
-    return {};
+    return copy_later(to, from, bytes);
   }
   Status copy_to_host(void* to, const void* from, size_t bytes, Stream&) const override {
-    const Open open(*this);
-    if (bytes > 0) std::memcpy(to, from, bytes);
+    return copy_later(to, from, bytes);
+  }
+  Status synchronize(Stream&) const override {
+    run(ended_ + queue_.size());
     return {};
   }
 
-  /// An operation of the device.
+  /// Queues an operation, which may touch the memory while it runs.
+  void queue(std::function<void()> operation) const { queue_.push_back(std::move(operation)); }
+  /// Operations that were queued so far, and those of them that have run.
+  uint64_t queued() const { return ended_ + queue_.size(); }
+  uint64_t ended() const { return ended_; }
+  /// Runs operations in order until `count` in all have run.
+  void run(uint64_t count) const {
+    FOVEA_CHECK(count <= queued());
+    if (count <= ended_) return;
+    const Open open(*this);
+    for (; ended_ < count; ++ended_) {
+      const auto operation = std::move(queue_.front());
+      queue_.pop_front();
+      operation();
+    }
+  }
+
+  /// While it exists, the memory can be touched.
   class Open {
    public:
     explicit Open(const GuardedDevice& device) : device_(device) {
@@ -67,10 +92,19 @@ class GuardedDevice final : public Device {
   };
 
  private:
+  Status copy_later(void* to, const void* from, size_t bytes) const {
+    queue([=] {
+      if (bytes > 0) std::memcpy(to, from, bytes);
+    });
+    return {};
+  }
+
   size_t capacity_, used_ = 0;
   std::byte* base_ = nullptr;
   int live_ = 0;
   mutable int open_ = 0;
+  mutable std::deque<std::function<void()>> queue_;
+  mutable uint64_t ended_ = 0;
 };
 
 }  // namespace fovea::test

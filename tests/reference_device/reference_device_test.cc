@@ -4,15 +4,19 @@
 #include "gtest/gtest.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <random>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "model/model_test_support.h"
 #include "ops/cpu_ops.h"
+#include "ops/op_queue.h"
 #include "tensor/buffer.h"
 #include "tests/reference_device/reference_ops.h"
 
@@ -44,8 +48,8 @@ class DeviceAttention final : public StepAttention {
  public:
   DeviceAttention(const GuardedDevice& device, test::BackendStep& step) : device_(device), step_(step) {}
   Status forward(int index, const AttentionArgs& args, Stream& stream) override {
-    const GuardedDevice::Open open(device_);
-    return step_.forward(index, args, stream);
+    device_.queue([=, this, &stream] { EXPECT_TRUE(step_.forward(index, args, stream).ok()); });
+    return {};
   }
 
  private:
@@ -119,6 +123,7 @@ class DeviceSequence {
     const Status status = model_.forward_tensors(tensors, there, stream_);
     EXPECT_TRUE(status.ok()) << status.error().message;
     EXPECT_TRUE(copy(there, host_tensor(logits.data(), logit_rows, vocab), stream_).ok());
+    EXPECT_TRUE(device_.synchronize(stream_).ok());
     buffers_.clear();
     return logits;
   }
@@ -263,10 +268,12 @@ TEST_F(ReferenceDevice, HostAccessFaults) {
   const Tensor there = memory.tensor(ElementType::f32, {16});
   std::vector<float> host(16, 1.0f);
   ASSERT_TRUE(copy(host_tensor(std::span(host)), there, stream_).ok());
+  ASSERT_TRUE(device_.synchronize(stream_).ok());
   EXPECT_DEATH((void)static_cast<volatile float*>(there.as<float>())[3], "");
   EXPECT_DEATH(static_cast<volatile float*>(there.as<float>())[3] = 2.0f, "");
   std::vector<float> back(16);
   ASSERT_TRUE(copy(there, host_tensor(std::span(back)), stream_).ok());
+  ASSERT_TRUE(device_.synchronize(stream_).ok());
   EXPECT_EQ(back, host);
 
   // In the middle of a forward pass: attention that runs on the host.
@@ -310,6 +317,69 @@ TEST_F(ReferenceDevice, AFormatThatOperationsCantReadIsRefusedWithItsReasons) {
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().message,
             "guarded can't run the model: int8 weights not supported; zero points not supported");
+}
+
+// The two tables draw the same tokens, by every rule; invalid rows and rows without a slot are told apart.
+TEST_F(ReferenceDevice, DrawsAreThoseOfTheCpu) {
+  constexpr int64_t kRows = 200, kVocab = 67, kWidth = 70, kSlots = 256;
+  std::vector<float> logits(kRows * kWidth), temperature, top_p, min_p;
+  std::vector<int32_t> slot, top_k;
+  std::vector<int64_t> seed, position;
+  std::mt19937 rng(5);
+  std::normal_distribution<float> normal(0, 3);
+  std::ranges::generate(logits, [&] { return normal(rng); });
+  for (int r = 0; r < kRows; ++r) {
+    slot.push_back(r % 10 == 9 ? -1 : kRows - r);
+    temperature.push_back(std::array{0.0f, 1.0f, 0.4f, 1.7f}[static_cast<size_t>(r) % 4]);
+    top_k.push_back(std::array{0, -1, 1, 5, 1000}[static_cast<size_t>(r) % 5]);
+    top_p.push_back(std::array{1.0f, 0.9f, 0.3f}[static_cast<size_t>(r) % 3]);
+    min_p.push_back(r % 7 == 0 ? 0.05f : 0.0f);
+    seed.push_back(r / 3 - 20);
+    position.push_back(r * int64_t{1} << 30);
+    logits[static_cast<size_t>(r * kWidth + kVocab)] = NAN;  // of an id that is not drawn
+  }
+  logits[13 * kWidth + 5] = NAN;
+  logits[24 * kWidth] = INFINITY;
+  std::fill_n(logits.begin() + 35 * kWidth, kVocab, -INFINITY);
+  std::fill_n(logits.begin() + 40 * kWidth, kVocab, 1.0f);  // all tie
+  const std::vector<int32_t> before(kSlots, -7);
+
+  const auto draw = [&](Ops& ops) {
+    std::vector<Buffer> buffers;
+    const auto place = [&]<class T>(const std::vector<T>& values) {
+      const Tensor host = host_tensor(std::span(values));
+      const Tensor there =
+          buffers.emplace_back(ops.device(), values.size() * sizeof(T)).tensor(host.dtype, {host.size(0)});
+      EXPECT_TRUE(copy(host, there, stream_).ok());
+      return there;
+    };
+    Tensor rows = place(logits);
+    rows = Tensor::dense(rows.data, ops.device(), ElementType::f32, {kRows, kWidth});
+    const SampleRows rules{place(slot),  place(temperature), place(top_p),   place(min_p),
+                           place(top_k), place(seed),        place(position)};
+    const Tensor tokens = place(before);
+    OpQueue queue(ops, stream_);
+    queue.sample(rows, kVocab, rules, tokens);
+    std::vector<int32_t> ids(kSlots), from(kSlots, -1), out(kSlots, 99);
+    for (int32_t i = 0; i < kSlots; i += 2)
+      from[static_cast<size_t>(i)] = (i * 5) % kSlots;
+    const Tensor taken = place(out);
+    queue.take_tokens(tokens, place(from), taken);
+    EXPECT_TRUE(queue.status().ok());
+    EXPECT_TRUE(copy(tokens, host_tensor(std::span(ids)), stream_).ok());
+    EXPECT_TRUE(copy(taken, host_tensor(std::span(out)), stream_).ok());
+    EXPECT_TRUE(ops.device().synchronize(stream_).ok());
+    for (size_t i = 0; i < out.size(); ++i)
+      EXPECT_EQ(out[i], i % 2 ? 99 : ids[static_cast<size_t>(from[i])]) << i;
+    return ids;
+  };
+  const auto cpu = draw(cpu_ops());
+  EXPECT_EQ(draw(ops_), cpu);
+  for (const size_t r : {13u, 24u, 35u})
+    EXPECT_EQ(cpu[kRows - r], Ops::kNoToken) << r;
+  EXPECT_EQ(cpu[kRows - 40], 0);  // greedy
+  EXPECT_EQ(std::ranges::count(cpu, -7), kSlots - kRows + kRows / 10);
+  EXPECT_GT(std::set<int32_t>(cpu.begin(), cpu.end()).size(), 30u);
 }
 
 TEST_F(ReferenceDevice, EncodersStayOnTheCpu) {

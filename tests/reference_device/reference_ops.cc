@@ -4,14 +4,15 @@
 #include <cmath>
 #include <cstring>
 #include <numbers>
+#include <numeric>
+#include <utility>
 
 #include "base/float16.h"
+#include "base/philox.h"
 #include "ops/cpu_ops.h"
 
 namespace fovea::test {
 namespace {
-
-using Open = GuardedDevice::Open;
 
 constexpr int64_t kBlock = 32;  // weights that share a scale
 constexpr int8_t kZero = 5;     // a zero point that is not 0
@@ -108,6 +109,40 @@ void rotate(const RopeTable& rope, int64_t row, float* head) {
   }
 }
 
+/// By the definition, with sorts instead of thresholds.
+int32_t draw(const float* logits, int64_t vocab, const SampleRows& rows, int64_t r) {
+  std::vector<int32_t> ids(static_cast<size_t>(vocab));
+  std::iota(ids.begin(), ids.end(), 0);
+  for (const int32_t id : ids)
+    if (std::isnan(logits[id]) || logits[id] == INFINITY) return Ops::kNoToken;
+  std::ranges::stable_sort(ids, [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
+  const float max = logits[ids[0]], temperature = rows.temperature.as<float>()[r];
+  if (max == -INFINITY) return Ops::kNoToken;
+  if (temperature < 1e-5f) return ids[0];
+  const auto z = [&](int32_t id) { return (logits[id] - max) * (1.0f / temperature); };
+  const auto weight = [&](int32_t id) { return std::exp(double{z(id)}); };
+  std::erase_if(ids, [&](int32_t id) { return weight(id) < double{rows.min_p.as<float>()[r]}; });
+  if (const auto k = static_cast<size_t>(std::max(rows.top_k.as<int32_t>()[r], 0)); k > 0 && k < ids.size()) {
+    const float kth = z(ids[k - 1]);
+    std::erase_if(ids, [&](int32_t id) { return z(id) < kth; });
+  }
+  double mass = 0, before = 0;
+  for (const int32_t id : ids)
+    mass += weight(id);
+  const double wanted = mass * double{rows.top_p.as<float>()[r]};
+  std::erase_if(
+      ids, [&](int32_t id) { return std::exchange(before, before + weight(id)) >= wanted && id != ids[0]; });
+  std::ranges::sort(ids);
+  mass = 0;
+  for (const int32_t id : ids)
+    mass += weight(id);
+  double left = mass * philox_uniform(static_cast<uint64_t>(rows.seed.as<int64_t>()[r]),
+                                      static_cast<uint64_t>(rows.position.as<int64_t>()[r]));
+  for (const int32_t id : ids)
+    if ((left -= weight(id)) < 0) return id;
+  return ids.back();
+}
+
 /// Norm and rotation of the q or k heads of one row.
 void prepare_heads(const AttentionInput& in, const NormWeight& norm, int64_t row, float* x, int heads) {
   const int64_t dim = in.head_dim, width = norm ? norm.weight.size(0) : dim;
@@ -188,7 +223,7 @@ std::vector<std::string> ReferenceOps::supports(const WeightFormat& format) cons
   return reasons;
 }
 
-Result<Ops::Placed> ReferenceOps::place(const LinearWeight& host, Stream& stream) {
+Result<Ops::Placed> ReferenceOps::place(const LinearWeight& host, Stream&) {
   FOVEA_RETURN_IF_ERROR(check(host));
   const int64_t n = host.n, k = host.k;
   std::vector<float> weights(static_cast<size_t>(n * k));
@@ -229,8 +264,8 @@ Result<Ops::Placed> ReferenceOps::place(const LinearWeight& host, Stream& stream
   const size_t bias =
       host.bias ? staging.add(host.bias.as<float>(), static_cast<size_t>(n) * sizeof(float)) : 0;
   placed.memory = Buffer(device_, staging.bytes().size());
-  FOVEA_RETURN_IF_ERROR(
-      device_.copy_from_host(placed.memory.data(), staging.bytes().data(), staging.bytes().size(), stream));
+  device_.queue(
+      [bytes = staging.bytes(), to = placed.memory.data()] { std::memcpy(to, bytes.data(), bytes.size()); });
   w.data = placed.memory.tensor(w.format.stored, {n, k}, data);
   if (w.format.scaled) {
     w.scales = placed.memory.tensor(ElementType::f32, {w.blocks_n(), w.blocks_k()}, scales);
@@ -243,146 +278,177 @@ Result<Ops::Placed> ReferenceOps::place(const LinearWeight& host, Stream& stream
 
 Status ReferenceOps::embed(const LinearWeight& table, const Tensor& ids, float scale, const Tensor& y,
                            Stream&) {
-  const Open open(device_);
-  for (int64_t r = 0; r < y.size(0); ++r)
-    for (int64_t i = 0; i < table.k; ++i)
-      row_of<float>(y, r)[i] = scale * weight_at(table, ids.as<int32_t>()[r], i);
+  device_.queue([=] {
+    for (int64_t r = 0; r < y.size(0); ++r)
+      for (int64_t i = 0; i < table.k; ++i)
+        row_of<float>(y, r)[i] = scale * weight_at(table, ids.as<int32_t>()[r], i);
+  });
   return {};
 }
 
 Status ReferenceOps::rope_table(const Tensor& frequencies, double factor, const Tensor& positions,
                                 const RopeTable& table, Stream&) {
-  const Open open(device_);
-  for (int64_t r = 0; r < positions.size(0); ++r)
-    for (int64_t i = 0; i < frequencies.size(0); ++i) {
-      const double angle = positions.as<int32_t>()[r] * frequencies.as<double>()[i];
-      row_of<float>(table.cos, r)[i] = static_cast<float>(factor * std::cos(angle));
-      row_of<float>(table.sin, r)[i] = static_cast<float>(factor * std::sin(angle));
-    }
+  device_.queue([=] {
+    for (int64_t r = 0; r < positions.size(0); ++r)
+      for (int64_t i = 0; i < frequencies.size(0); ++i) {
+        const double angle = positions.as<int32_t>()[r] * frequencies.as<double>()[i];
+        row_of<float>(table.cos, r)[i] = static_cast<float>(factor * std::cos(angle));
+        row_of<float>(table.sin, r)[i] = static_cast<float>(factor * std::sin(angle));
+      }
+  });
   return {};
 }
 
 Status ReferenceOps::norm(const NormWeight& weight, const Tensor& x, const Tensor& y, Stream&) {
-  const Open open(device_);
-  for (int64_t r = 0; r < x.size(0); ++r)
-    norm_row(weight.weight.as<float>(), weight.bias.as<float>(), weight.eps, row_of<float>(x, r),
-             row_of<float>(y, r), x.size(1));
+  device_.queue([=] {
+    for (int64_t r = 0; r < x.size(0); ++r)
+      norm_row(weight.weight.as<float>(), weight.bias.as<float>(), weight.eps, row_of<float>(x, r),
+               row_of<float>(y, r), x.size(1));
+  });
   return {};
 }
 
 Status ReferenceOps::add(const Tensor& x, const Tensor& y, float scale, Stream&) {
-  const Open open(device_);
-  for (int64_t r = 0; r < x.size(0); ++r)
-    for (int64_t i = 0; i < x.size(1); ++i)
-      row_of<float>(x, r)[i] += scale * row_of<float>(y, r)[i];
+  device_.queue([=] {
+    for (int64_t r = 0; r < x.size(0); ++r)
+      for (int64_t i = 0; i < x.size(1); ++i)
+        row_of<float>(x, r)[i] += scale * row_of<float>(y, r)[i];
+  });
   return {};
 }
 
 Status ReferenceOps::linear(const LinearWeight& weight, const Tensor& x, const Tensor& y, Stream&) {
-  const Open open(device_);
   written.push_back(y.data);
-  for (int64_t r = 0; r < x.size(0); ++r)
-    multiply(weight, row_of<float>(x, r), row_of<float>(y, r));
+  device_.queue([=] {
+    for (int64_t r = 0; r < x.size(0); ++r)
+      multiply(weight, row_of<float>(x, r), row_of<float>(y, r));
+  });
   return {};
 }
 
 Status ReferenceOps::gated_linear(const LinearWeight& gate_up, const GatedActivation& activation,
                                   const Tensor& x, const Tensor&, const Tensor& out, Stream&) {
-  const Open open(device_);
-  for (int64_t r = 0; r < x.size(0); ++r)
-    gated_row(gate_up, activation, row_of<float>(x, r), row_of<float>(out, r));
+  device_.queue([=] {
+    for (int64_t r = 0; r < x.size(0); ++r)
+      gated_row(gate_up, activation, row_of<float>(x, r), row_of<float>(out, r));
+  });
   return {};
 }
 
 Status ReferenceOps::norm_rope_append(const AttentionInput& in, Stream&) {
-  const Open open(device_);
-  for (int64_t r = 0; r < in.qkv.size(0); ++r) {
-    float* q = row_of<float>(in.qkv, r);
-    float* k = q + in.heads * in.head_dim;
-    prepare_heads(in, in.q_norm, r, q, in.heads);
-    prepare_heads(in, in.k_norm, r, k, in.kv_heads);
-    if (in.temperature_scale != 0) {
-      const double steps = std::floor((in.positions.as<int32_t>()[r] + 1) / in.temperature_floor);
-      for (float* x = q; x < k; ++x)
-        *x = static_cast<float>(*x * (1 + in.temperature_scale * std::log(1 + steps)));
+  device_.queue([=] {
+    for (int64_t r = 0; r < in.qkv.size(0); ++r) {
+      float* q = row_of<float>(in.qkv, r);
+      float* k = q + in.heads * in.head_dim;
+      prepare_heads(in, in.q_norm, r, q, in.heads);
+      prepare_heads(in, in.k_norm, r, k, in.kv_heads);
+      if (in.temperature_scale != 0) {
+        const double steps = std::floor((in.positions.as<int32_t>()[r] + 1) / in.temperature_floor);
+        for (float* x = q; x < k; ++x)
+          *x = static_cast<float>(*x * (1 + in.temperature_scale * std::log(1 + steps)));
+      }
+      const int64_t slot = in.slots.as<int64_t>()[r];
+      if (slot >= 0) append(in, slot, k, k + in.kv_heads * in.head_dim);
     }
-    const int64_t slot = in.slots.as<int64_t>()[r];
-    if (slot >= 0) append(in, slot, k, k + in.kv_heads * in.head_dim);
-  }
+  });
   return {};
 }
 
 Status ReferenceOps::gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y, Stream&) {
-  const Open open(device_);
-  for (int64_t r = 0; r < y.size(0); ++r)
-    std::copy_n(row_of<float>(x, ids.as<int32_t>()[r]), x.size(1), row_of<float>(y, r));
+  device_.queue([=] {
+    for (int64_t r = 0; r < y.size(0); ++r)
+      std::copy_n(row_of<float>(x, ids.as<int32_t>()[r]), x.size(1), row_of<float>(y, r));
+  });
   return {};
 }
 
 Status ReferenceOps::logits(const LinearWeight& head, const Tensor& x, const LogitRule& rule,
                             const Tensor& logits, Stream& stream) {
   FOVEA_RETURN_IF_ERROR(linear(head, x, logits, stream));
-  const Open open(device_);
-  for (int64_t r = 0; r < logits.size(0); ++r)
-    for (int64_t i = 0; i < head.n; ++i) {
-      float& y = row_of<float>(logits, r)[i];
-      y *= rule.scale;
-      if (rule.softcap > 0) y = rule.softcap * std::tanh(y / rule.softcap);
+  device_.queue([=] {
+    for (int64_t r = 0; r < logits.size(0); ++r)
+      for (int64_t i = 0; i < head.n; ++i) {
+        float& y = row_of<float>(logits, r)[i];
+        y *= rule.scale;
+        if (rule.softcap > 0) y = rule.softcap * std::tanh(y / rule.softcap);
+      }
+  });
+  return {};
+}
+
+Status ReferenceOps::sample(const Tensor& logits, int64_t vocab, const SampleRows& rows, const Tensor& tokens,
+                            Stream&) {
+  device_.queue([=] {
+    for (int64_t r = 0; r < logits.size(0); ++r) {
+      const int32_t slot = rows.slot.as<int32_t>()[r];
+      if (slot >= 0) tokens.as<int32_t>()[slot] = draw(row_of<float>(logits, r), vocab, rows, r);
     }
+  });
+  return {};
+}
+
+Status ReferenceOps::take_tokens(const Tensor& tokens, const Tensor& slot, const Tensor& ids, Stream&) {
+  device_.queue([=] {
+    for (int64_t t = 0; t < ids.size(0); ++t)
+      if (const int32_t from = slot.as<int32_t>()[t]; from >= 0)
+        ids.as<int32_t>()[t] = tokens.as<int32_t>()[from];
+  });
   return {};
 }
 
 Status ReferenceOps::route(const RouteRule& rule, const Tensor& logits, const Routing& routing, Stream&) {
-  const Open open(device_);
-  std::vector<int32_t> order(static_cast<size_t>(rule.num_experts));
-  for (int64_t r = 0; r < logits.size(0); ++r) {
-    const float* row = row_of<float>(logits, r);
-    for (size_t e = 0; e < order.size(); ++e)
-      order[e] = static_cast<int32_t>(e);
-    std::ranges::stable_sort(order, [&](int32_t a, int32_t b) { return row[a] > row[b]; });
-    const double top = row[order[0]];
-    double all = 0, taken = 0;
-    for (size_t e = 0; e < order.size(); ++e) {
-      all += std::exp(row[order[e]] - top);
-      if (static_cast<int>(e) < rule.experts_per_token) taken += std::exp(row[order[e]] - top);
+  device_.queue([=] {
+    std::vector<int32_t> order(static_cast<size_t>(rule.num_experts));
+    for (int64_t r = 0; r < logits.size(0); ++r) {
+      const float* row = row_of<float>(logits, r);
+      for (size_t e = 0; e < order.size(); ++e)
+        order[e] = static_cast<int32_t>(e);
+      std::ranges::stable_sort(order, [&](int32_t a, int32_t b) { return row[a] > row[b]; });
+      const double top = row[order[0]];
+      double all = 0, taken = 0;
+      for (size_t e = 0; e < order.size(); ++e) {
+        all += std::exp(row[order[e]] - top);
+        if (static_cast<int>(e) < rule.experts_per_token) taken += std::exp(row[order[e]] - top);
+      }
+      const bool of_taken = rule.router == MoeRouter::top_then_softmax || rule.renormalize;
+      for (int j = 0; j < rule.experts_per_token; ++j) {
+        const int32_t expert = order[static_cast<size_t>(j)];
+        const double weight = rule.router == MoeRouter::sigmoid_top
+                                  ? sigmoid(row[expert])
+                                  : std::exp(row[expert] - top) / (of_taken ? taken : all);
+        row_of<int32_t>(routing.experts, r)[j] = expert;
+        row_of<float>(routing.weights, r)[j] = static_cast<float>(weight);
+      }
     }
-    const bool of_taken = rule.router == MoeRouter::top_then_softmax || rule.renormalize;
-    for (int j = 0; j < rule.experts_per_token; ++j) {
-      const int32_t expert = order[static_cast<size_t>(j)];
-      const double weight = rule.router == MoeRouter::sigmoid_top
-                                ? sigmoid(row[expert])
-                                : std::exp(row[expert] - top) / (of_taken ? taken : all);
-      row_of<int32_t>(routing.experts, r)[j] = expert;
-      row_of<float>(routing.weights, r)[j] = static_cast<float>(weight);
-    }
-  }
+  });
   return {};
 }
 
 Status ReferenceOps::experts(const ExpertWeights& weights, const Tensor& x, const Routing& routing,
                              const Tensor&, const Tensor& out, Stream&) {
-  const Open open(device_);
-  const auto hidden = static_cast<size_t>(x.size(1));
-  const int64_t chosen = routing.experts.size(1);
-  for (int64_t r = 0; r < x.size(0); ++r) {
-    const float* row = row_of<float>(x, r);
-    std::vector<float> sum(hidden);
-    if (!weights.shared.empty()) sum = gated_mlp(weights.shared, weights.activation, row);
-    std::vector<std::pair<int32_t, float>> of_row;
-    for (int64_t j = 0; j < chosen; ++j)
-      of_row.emplace_back(row_of<int32_t>(routing.experts, r)[j], row_of<float>(routing.weights, r)[j]);
-    std::ranges::sort(of_row);
-    for (const auto& [expert, weight] : of_row) {
-      std::vector<float> in(row, row + hidden);
-      if (weights.scales_input)
-        for (float& v : in)
-          v *= weight;
-      const auto y = gated_mlp(weights.experts[static_cast<size_t>(expert)], weights.activation, in.data());
-      for (size_t i = 0; i < hidden; ++i)
-        sum[i] += weights.scales_input ? y[i] : weight * y[i];
+  device_.queue([=] {
+    const auto hidden = static_cast<size_t>(x.size(1));
+    const int64_t chosen = routing.experts.size(1);
+    for (int64_t r = 0; r < x.size(0); ++r) {
+      const float* row = row_of<float>(x, r);
+      std::vector<float> sum(hidden);
+      if (!weights.shared.empty()) sum = gated_mlp(weights.shared, weights.activation, row);
+      std::vector<std::pair<int32_t, float>> of_row;
+      for (int64_t j = 0; j < chosen; ++j)
+        of_row.emplace_back(row_of<int32_t>(routing.experts, r)[j], row_of<float>(routing.weights, r)[j]);
+      std::ranges::sort(of_row);
+      for (const auto& [expert, weight] : of_row) {
+        std::vector<float> in(row, row + hidden);
+        if (weights.scales_input)
+          for (float& v : in)
+            v *= weight;
+        const auto y = gated_mlp(weights.experts[static_cast<size_t>(expert)], weights.activation, in.data());
+        for (size_t i = 0; i < hidden; ++i)
+          sum[i] += weights.scales_input ? y[i] : weight * y[i];
+      }
+      std::ranges::copy(sum, row_of<float>(out, r));
     }
-    std::ranges::copy(sum, row_of<float>(out, r));
-  }
+  });
   return {};
 }
 

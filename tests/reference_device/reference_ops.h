@@ -33,6 +33,9 @@ class ReferenceOps : public Ops {
   Status gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y, Stream&) override;
   Status logits(const LinearWeight& head, const Tensor& x, const LogitRule& rule, const Tensor& logits,
                 Stream&) override;
+  Status sample(const Tensor& logits, int64_t vocab, const SampleRows& rows, const Tensor& tokens,
+                Stream&) override;
+  Status take_tokens(const Tensor& tokens, const Tensor& slot, const Tensor& ids, Stream&) override;
   Status route(const RouteRule& rule, const Tensor& logits, const Routing& routing, Stream&) override;
   Status experts(const ExpertWeights& weights, const Tensor& x, const Routing& routing, const Tensor& scratch,
                  const Tensor& out, Stream&) override;
