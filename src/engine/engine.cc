@@ -19,6 +19,7 @@
 #include "engine/kv_sizing.h"
 #include "fovea/backend_library.h"
 #include "fovea/engine.h"
+#include "model/kv_groups.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
 
@@ -286,23 +287,16 @@ Status EngineImpl::load_model(const EngineConfig& config, const BackendRegistry&
 }
 
 Status EngineImpl::make_kv_cache(const EngineConfig& config) {
-  KvCacheConfig kv;
-  kv.num_layers = model_config_.num_layers;
-  kv.num_kv_heads = model_config_.num_kv_heads;
-  kv.head_dim = kv.v_head_dim = model_config_.head_dim;
-  kv.page_size = info_.selection.page_size;
-  kv.dtype = info_.kv_dtype;
-  kv.layout = info_.kv_layout;
-  if (is_fp8(kv.dtype)) {
-    kv.k_scales = model_->kv_scales().k;
-    kv.v_scales = model_->kv_scales().v;
-  }
+  const int page_size = info_.selection.page_size;
+  const std::vector<KvGroup> groups =
+      kv_groups(model_config_, info_.kv_dtype, info_.kv_layout, page_size, model_->kv_scales());
+  FOVEA_CHECK(groups.size() == 1);  // the scheduler's pages are those of one group
 
   KvSizing sizing;
-  sizing.bytes_per_page = KvCache::bytes_per_page(kv);
-  sizing.page_size = kv.page_size;
+  sizing.bytes_per_page = bytes_per_page(groups);
+  sizing.page_size = page_size;
   sizing.max_seq_len = info_.max_seq_len;
-  scheduler_config_.page_size = kv.page_size;
+  scheduler_config_.page_size = page_size;
   sizing.sequence_pages = longest_sequence_pages(scheduler_config_);
   sizing.max_running = max_seqs_;
   sizing.num_pages = config.num_pages;
@@ -310,15 +304,14 @@ Status EngineImpl::make_kv_cache(const EngineConfig& config) {
   // The scratch is allocated but not touched yet, so the system still counts it as free.
   sizing.available = std::max<int64_t>(0, available_memory() - runner_->scratch_bytes());
   FOVEA_TRY(pages, choose_num_pages(sizing));
-  kv.num_pages = pages;
-  FOVEA_TRY(cache, KvCache::create(kv));
+  FOVEA_TRY(cache, KvCache::create(groups, {pages}));
   kv_ = std::make_unique<KvCache>(std::move(cache));
   runner_->set_kv_cache(*kv_);
   info_.workspace_bytes = runner_->scratch_bytes();
-  info_.kv_tokens = pages * kv.page_size;
+  info_.kv_tokens = pages * page_size;
   info_.kv_sequences = static_cast<double>(pages) / static_cast<double>(sizing.sequence_pages);
   info_.kv_bytes = pages * sizing.bytes_per_page;
-  info_.kv_bytes_per_token = sizing.bytes_per_page / kv.page_size;
+  info_.kv_bytes_per_token = bytes_per_token(groups);
   return {};
 }
 
@@ -352,7 +345,7 @@ void EngineImpl::log_kv_scales() const {
 }
 
 void EngineImpl::start() {
-  scheduler_config_.num_pages = kv_->config().num_pages;
+  scheduler_config_.num_pages = kv_->num_pages(0);
   executor_ = std::make_unique<CpuExecutor>(*runner_, *stream_);
   core_ = std::make_unique<EngineCore>(scheduler_config_, *executor_);
   stats_ = core_->stats();

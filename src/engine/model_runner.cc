@@ -79,6 +79,11 @@ int64_t ModelRunner::scratch_bytes() const {
   return static_cast<int64_t>(bytes) + activation_bytes_ + (arrays_ ? arrays_->bytes() : 0);
 }
 
+void ModelRunner::set_kv_cache(KvCache& kv) {
+  FOVEA_CHECK(kv.groups().size() == 1);
+  kv_ = &kv;
+}
+
 /// Pages of the longest sequence, at the smallest page size of its groups.
 int64_t ModelRunner::max_pages() const {
   int64_t most = 1;
@@ -109,7 +114,7 @@ Status ModelRunner::plan(const BatchBuilder& batch, Stream& stream) {
     const bool self = group.spec.type == AttentionType::encoder;
     if (self && !batch.encoder().encodes()) continue;
     BatchMeta meta = self ? batch.encoder().self_meta() : cross ? batch.encoder().cross_meta() : batch.meta();
-    if (!self) meta.num_pages = kv_->config().num_pages;  // 4 bytes per page, few against its keys
+    if (!self) meta.num_pages = kv_->num_pages(0);  // 4 bytes per page, few against its keys
     PhaseSplit split = self ? PhaseSplit{} : batch.split();
     split.host_q_offsets = meta.q_offsets;
     split.host_kv_lens = meta.kv_lens;
@@ -147,7 +152,7 @@ Status ModelRunner::upload(const BatchBuilder& batch, Stream& stream) {
 
 Status ModelRunner::launch(Stream& stream) {
   BatchMeta meta = arrays_->meta();
-  meta.num_pages = kv_->config().num_pages;
+  meta.num_pages = kv_->num_pages(0);
   const Status planned = timed([&]() -> Status {
     for (Group& group : groups_)
       FOVEA_RETURN_IF_ERROR(plan(group, meta, arrays_->split(), stream));

@@ -41,7 +41,8 @@ class ModelRunner final : public StepAttention {
 
   /// Bytes of attention workspace, activations and logits.
   int64_t scratch_bytes() const;
-  void set_kv_cache(KvCache& kv) { kv_ = &kv; }
+  /// With one group, because a step has one page table.
+  void set_kv_cache(KvCache& kv);
 
   /// `spec`, one of attention_specs(), completed with the engine's choices: encoder self-attention reads the
   /// step's rows, of type `activations`, all other attention reads the KV cache.

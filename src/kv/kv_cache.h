@@ -1,52 +1,62 @@
 #pragma once
-// The paged KV cache: one allocation range per layer. In the default layout (hnd), pages are [num_pages, Hkv,
-// page_size, D], so that one head's tokens of a page are contiguous; KvLayout lists the others. Slot = page *
-// page_size + offset; slot < 0 = padding, not written.
+// The paged KV cache: one allocation, one range per layer, group by group. In the default layout (hnd), pages
+// are [num_pages, Hkv, page_size, D], so that one head's tokens of a page are contiguous; KvLayout lists the
+// others. Slot = page * page_size + offset; slot < 0 = padding, not written.
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "fovea/attention_backend.h"
 #include "fovea/result.h"
+#include "kv/kv_group.h"
 #include "tensor/buffer.h"
 
 namespace fovea {
 
-struct KvCacheConfig {
-  int num_layers = 0;
-  int num_kv_heads = 0;
-  int head_dim = 0;
-  int v_head_dim = 0;
-  int page_size = 16;
-  int64_t num_pages = 0;
-  KvCacheDType dtype = KvCacheDType::float32;  ///< one that can be stored (size_of > 0)
-  KvLayout layout = KvLayout::hnd;             ///< auto = hnd
-  std::vector<float> k_scales, v_scales;       ///< [num_layers], fp8 dtypes only; empty = all 1
-};
-
 class KvCache {
  public:
-  /// Allocates memory of `device` without touching any page. Errors: a size that overflows or cannot be
-  /// allocated, a dtype that cannot be stored, a layout that does not support the head size, scales that are
-  /// not one positive number per layer.
-  static Result<KvCache> create(const KvCacheConfig& config, Device& device = cpu_device());
+  /// Allocates memory of `device` without touching any page. `counts` [groups.size()]: pages of each group,
+  /// or sequences of a state group. Errors: check_groups(), a count below 1, a size that overflows or cannot
+  /// be allocated.
+  static Result<KvCache> create(std::vector<KvGroup> groups, const std::vector<int64_t>& counts,
+                                Device& device = cpu_device());
 
-  /// Bytes of one page over all layers: K, V and per-token scales.
-  static int64_t bytes_per_page(const KvCacheConfig& config);
-
-  const KvCacheConfig& config() const { return config_; }
+  const std::vector<KvGroup>& groups() const { return groups_; }  ///< layout auto resolved
+  /// The index in groups() of the model's layer `layer`.
+  size_t group_of(int layer) const { return place(layer).group; }
+  /// Pages of a group, which is not a state.
+  int64_t num_pages(size_t group) const;
   const Device& device() const { return *device_; }
-  /// Pointers into the device's memory.
+  /// The memory of all groups.
+  const Buffer& buffer() const { return data_; }
+
+  /// Pointers into the device's memory. Latent: V is the first v_head_dim elements of K's records. Not for
+  /// layers that keep a state.
   KvView layer(int layer) const;
+  /// The states of such a layer: u8 [sequences, state_bytes].
+  Tensor state(int layer) const;
 
   /// Writes rows of K [T, Hkv, D] and V [T, Hkv, Dv] (fp32, row strides in elements) into slots[T] of `layer`
-  /// in the cache's dtype, as specified by KvWriter (kernels/cache/kv_writer.h). Only on the CPU; elsewhere
-  /// the device's operations write through layer() (Ops::norm_rope_append).
+  /// in its group's dtype, as specified by KvWriter (kernels/cache/kv_writer.h). Latent: K is the records,
+  /// and v null. Only on the CPU; elsewhere the device's operations write through layer()
+  /// (Ops::norm_rope_append).
   void append(int layer, std::span<const int64_t> slots, const float* k, int64_t k_row_stride, const float* v,
               int64_t v_row_stride, Stream& stream);
 
  private:
-  KvCacheConfig config_;
+  /// A layer's group and its index among the group's layers.
+  struct Place {
+    size_t group = 0, index = 0;
+  };
+  /// A group's memory. Bytes; V and scales from where a layer begins.
+  struct Range {
+    int64_t count = 0, begin = 0, v = 0, k_scales = 0, v_scales = 0, layer_bytes = 0;
+  };
+  const Place& place(int layer) const;
+
+  std::vector<KvGroup> groups_;
+  std::vector<Range> ranges_;  // [groups_.size()]
+  std::vector<Place> places_;  // by layer
   Device* device_ = nullptr;
   Buffer data_;
 };

@@ -51,14 +51,16 @@ float stored(float x, KvCacheDType dtype, float scale) {
   }
 }
 
-KvCacheConfig small(KvCacheDType dtype, KvLayout layout = KvLayout::hnd) {
-  KvCacheConfig c;
-  c.num_layers = 2;
+constexpr int64_t kPages = 7;
+
+/// Two layers.
+KvGroup small(KvCacheDType dtype, KvLayout layout = KvLayout::hnd) {
+  KvGroup c;
+  c.layers = {0, 1};
   c.num_kv_heads = 3;
   c.head_dim = 16;
   c.v_head_dim = 5;
   c.page_size = layout == KvLayout::shuffle ? 16 : 3;
-  c.num_pages = 7;
   c.dtype = dtype;
   c.layout = layout;
   if (is_fp8(dtype)) {
@@ -76,7 +78,7 @@ struct Row {
 };
 
 Row row_of(const KvCache& cache, int layer, bool is_v, int64_t page, int64_t h, int64_t slot) {
-  const KvCacheConfig& c = cache.config();
+  const KvGroup& c = cache.groups()[cache.group_of(layer)];
   const KvView view = cache.layer(layer);
   const int64_t d = is_v ? c.v_head_dim : c.head_dim, heads = c.num_kv_heads, s = c.page_size;
   const int64_t x = 16 / static_cast<int64_t>(size_of(c.dtype));
@@ -103,8 +105,8 @@ class KvCacheAppend : public ::testing::TestWithParam<std::tuple<KvCacheDType, K
 
 TEST_P(KvCacheAppend, WritesRoundedRowsAtTheirSlotsAndNothingElse) {
   const auto [dtype, layout] = GetParam();
-  const KvCacheConfig c = small(dtype, layout);
-  auto made = KvCache::create(c);
+  const KvGroup c = small(dtype, layout);
+  auto made = KvCache::create({c}, {kPages});
   ASSERT_TRUE(made.ok()) << made.error().message;
   KvCache& cache = *made;
   ThreadPool pool(2);
@@ -122,12 +124,12 @@ TEST_P(KvCacheAppend, WritesRoundedRowsAtTheirSlotsAndNothingElse) {
   std::vector<int64_t> all(21);
   std::iota(all.begin(), all.end(), 0);
   std::vector<float> marks(static_cast<size_t>(c.num_kv_heads * c.head_dim), 42.0f);
-  for (int layer = 0; layer < c.num_layers; ++layer)
+  for (const int layer : c.layers)
     cache.append(layer, all, marks.data(), 0, marks.data(), 0, stream);
 
   const std::vector<int64_t> slots = {20, 0, -1, 7, 8, 3};
   cache.append(1, slots, k.data(), k_row, v.data(), v_row, stream);
-  for (int layer = 0; layer < c.num_layers; ++layer) {
+  for (const int layer : c.layers) {
     const KvView view = cache.layer(layer);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(view.k) % 64, 0u);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(view.v) % 64, 0u);
@@ -173,11 +175,11 @@ INSTANTIATE_TEST_SUITE_P(DTypes, KvCacheAppend,
 
 /// Appends one row of one head to layer 1; returns the stored values of `k` and the token's scale.
 std::pair<std::vector<float>, float> append_one(KvCacheDType dtype, std::vector<float> k) {
-  KvCacheConfig c = small(dtype);
+  KvGroup c = small(dtype);
   c.num_kv_heads = 1;
   if (is_fp8(dtype)) c.k_scales = c.v_scales = {1, 1};
   k.resize(16);
-  auto cache = KvCache::create(c);
+  auto cache = KvCache::create({c}, {kPages});
   EXPECT_TRUE(cache.ok());
   ThreadPool pool(1);
   Stream stream(pool);
@@ -216,11 +218,10 @@ TEST(KvCacheTest, Int8ScalesAreNeverZeroAndNanStaysNan) {
 }
 
 TEST(KvCacheTest, ManyRowsInParallelEqualOneByOne) {
-  KvCacheConfig c = small(KvCacheDType::bfloat16);
+  KvGroup c = small(KvCacheDType::bfloat16);
   c.head_dim = c.v_head_dim = 64;
   c.page_size = 16;
-  c.num_pages = 32;
-  auto a = KvCache::create(c), b = KvCache::create(c);
+  auto a = KvCache::create({c}, {32}), b = KvCache::create({c}, {32});
   ASSERT_TRUE(a.ok() && b.ok());
   ThreadPool pool(3);
   Stream stream(pool);
@@ -244,52 +245,214 @@ TEST(KvCacheTest, ManyRowsInParallelEqualOneByOne) {
   EXPECT_EQ(std::memcmp(a->layer(0).v, b->layer(0).v, bytes), 0);
 }
 
-TEST(KvCacheTest, BytesPerPage) {
-  EXPECT_EQ(KvCache::bytes_per_page(small(KvCacheDType::bfloat16)), 2 * 3 * 3 * (16 + 5) * 2);
-  EXPECT_EQ(KvCache::bytes_per_page(small(KvCacheDType::fp8_e4m3)), 2 * 3 * 3 * (16 + 5));
-  EXPECT_EQ(KvCache::bytes_per_page(small(KvCacheDType::int8_per_token_head)), 2 * 3 * 3 * (16 + 5 + 8));
+/// The begins of a group's layers, as documented: layer by layer K, V, K scales and V scales, each aligned.
+TEST(KvCacheTest, OneGroupHasTheLayersOneAfterAnother) {
+  for (const KvCacheDType dtype : {KvCacheDType::bfloat16, KvCacheDType::int8_per_token_head}) {
+    const KvGroup c = small(dtype);
+    auto cache = KvCache::create({c}, {kPages});
+    ASSERT_TRUE(cache.ok());
+    const auto aligned = [](int64_t bytes) { return (bytes + 63) / 64 * 64; };
+    const auto item = static_cast<int64_t>(size_of(dtype));
+    const int64_t rows = kPages * 3 * 3;  // pages, tokens, heads
+    const int64_t v = aligned(rows * 16 * item), k_scales = v + aligned(rows * 5 * item);
+    const int64_t scales = has_token_scales(dtype) ? aligned(rows * 4) : 0;
+    const int64_t layer_bytes = k_scales + 2 * scales;
+    EXPECT_EQ(cache->buffer().size(), static_cast<size_t>(2 * layer_bytes));
+    for (const int layer : {0, 1}) {
+      const KvView view = cache->layer(layer);
+      const std::byte* base = cache->buffer().data() + layer * layer_bytes;
+      EXPECT_EQ(view.k, base);
+      EXPECT_EQ(view.v, base + v);
+      const void* const no_scales = nullptr;
+      EXPECT_EQ(view.k_scales, scales > 0 ? base + k_scales : no_scales);
+      EXPECT_EQ(view.v_scales, scales > 0 ? base + k_scales + scales : no_scales);
+      EXPECT_EQ(view.num_pages, kPages);
+    }
+  }
+}
+
+/// Bytes [first, last) of a cache's buffer.
+struct Extent {
+  int64_t first, last;
+};
+
+/// Everything that `view` can address, which must be dense.
+std::vector<Extent> extents(const KvCache& cache, const KvView& view, bool latent) {
+  const auto at = [&](const void* p, int64_t bytes) {
+    const int64_t first = static_cast<const std::byte*>(p) - cache.buffer().data();
+    return Extent{first, first + bytes};
+  };
+  const auto item = static_cast<int64_t>(size_of(view.dtype));
+  std::vector<Extent> out = {at(view.k, view.num_pages * view.k_page_stride * item)};
+  const int64_t scale_bytes = view.num_pages * view.scale_page_stride * 4;
+  if (scale_bytes > 0) out.push_back(at(view.k_scales, scale_bytes));
+  if (latent) return out;
+  out.push_back(at(view.v, view.num_pages * view.v_page_stride * item));
+  if (scale_bytes > 0) out.push_back(at(view.v_scales, scale_bytes));
+  return out;
+}
+
+/// Groups that differ in all they can, their layers interleaved; layer 5 keeps a state.
+std::vector<KvGroup> mixed() {
+  KvGroup full = small(KvCacheDType::bfloat16);
+  full.layers = {0, 3};
+  KvGroup window = small(KvCacheDType::int8_per_token_head, KvLayout::nhd);
+  window.kind = KvKind::window;
+  window.window = 9;
+  window.layers = {1, 4};
+  window.num_kv_heads = 2;
+  window.head_dim = window.v_head_dim = 7;
+  window.page_size = 5;
+  KvGroup latent = small(KvCacheDType::int8_per_token_head);
+  latent.kind = KvKind::latent;
+  latent.layers = {2};
+  latent.num_kv_heads = 1;
+  latent.head_dim = 12;
+  latent.v_head_dim = 8;
+  latent.page_size = 4;
+  KvGroup state;
+  state.kind = KvKind::state;
+  state.layers = {5};
+  state.state_bytes = 100;
+  KvGroup cross = small(KvCacheDType::fp8_e4m3, KvLayout::x_packed);
+  cross.kind = KvKind::cross;
+  cross.layers = {6, 7};
+  cross.k_scales = {0.5f, 0.75f};
+  cross.v_scales = {0.25f, 2.0f};
+  return {full, window, latent, state, cross};
+}
+
+constexpr int kPagedLayers[] = {0, 1, 2, 3, 4, 6, 7};
+
+TEST(KvCacheTest, LayersOfDifferentGroupsDoNotOverlap) {
+  auto cache = KvCache::create(mixed(), {7, 4, 9, 3, 2});
+  ASSERT_TRUE(cache.ok()) << cache.error().message;
+  std::vector<Extent> all;
+  for (const int layer : kPagedLayers) {
+    const size_t group = cache->group_of(layer);
+    const KvGroup& c = cache->groups()[group];
+    const KvView view = cache->layer(layer);
+    EXPECT_EQ(std::count(c.layers.begin(), c.layers.end(), layer), 1);
+    EXPECT_EQ(view.dtype, c.dtype);
+    EXPECT_EQ(view.page_size, c.page_size);
+    EXPECT_EQ(view.num_pages, cache->num_pages(group));
+    EXPECT_EQ(view.k_page_stride, int64_t{c.num_kv_heads} * c.head_dim * c.page_size);
+    for (const Extent& e : extents(*cache, view, c.kind == KvKind::latent))
+      all.push_back(e);
+  }
+  EXPECT_EQ(cache->layer(6).k_scale, 0.5f);
+  EXPECT_EQ(cache->layer(6).v_scale, 0.25f);
+  EXPECT_EQ(cache->layer(7).k_scale, 0.75f);
+  EXPECT_EQ(cache->layer(7).v_scale, 2.0f);
+  const Tensor states = cache->state(5);
+  EXPECT_TRUE(states.has_shape({3, 100}));
+  const int64_t state_begin = states.as<std::byte>() - cache->buffer().data();
+  all.push_back({state_begin, state_begin + 300});
+  std::sort(all.begin(), all.end(), [](const Extent& a, const Extent& b) { return a.first < b.first; });
+  EXPECT_EQ(all.front().first, 0);
+  EXPECT_LE(all.back().last, static_cast<int64_t>(cache->buffer().size()));
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(all[i].first % 64, 0);
+    EXPECT_LT(all[i].first, all[i].last);
+    // What lies between two is padding to a cache line.
+    const int64_t next = i + 1 < all.size() ? all[i + 1].first : static_cast<int64_t>(cache->buffer().size());
+    EXPECT_EQ(next, (all[i].last + 63) / 64 * 64) << i;
+  }
+}
+
+TEST(KvCacheTest, AppendChangesNoOtherLayer) {
+  auto cache = KvCache::create(mixed(), {7, 4, 9, 3, 2});
+  ASSERT_TRUE(cache.ok()) << cache.error().message;
+  ThreadPool pool(2);
+  Stream stream(pool);
+  std::byte* bytes = cache->buffer().data();
+  const auto size = static_cast<int64_t>(cache->buffer().size());
+  for (const int layer : kPagedLayers) {
+    const KvGroup& c = cache->groups()[cache->group_of(layer)];
+    const bool latent = c.kind == KvKind::latent;
+    std::vector<int64_t> slots(static_cast<size_t>(cache->num_pages(cache->group_of(layer)) * c.page_size));
+    std::iota(slots.begin(), slots.end(), 0);
+    const int row = c.num_kv_heads * c.head_dim;
+    const std::vector<float> x(static_cast<size_t>(row), 1.5f);  // no byte of it is 0xa5, nor of its scale
+    std::memset(bytes, 0xa5, static_cast<size_t>(size));
+    cache->append(layer, slots, x.data(), 0, latent ? nullptr : x.data(), 0, stream);
+    const std::vector<Extent> own = extents(*cache, cache->layer(layer), latent);
+    for (int64_t i = 0; i < size; ++i) {
+      const bool inside =
+          std::any_of(own.begin(), own.end(), [i](const Extent& e) { return e.first <= i && i < e.last; });
+      ASSERT_EQ(bytes[i] != std::byte{0xa5}, inside) << "layer " << layer << " byte " << i;
+    }
+  }
+}
+
+TEST(KvCacheTest, LatentRecordsHoldKAndV) {
+  for (const KvCacheDType dtype :
+       {KvCacheDType::bfloat16, KvCacheDType::fp8_e4m3, KvCacheDType::int8_per_token_head}) {
+    KvGroup c = mixed()[2];
+    c.layers = {0};
+    c.dtype = dtype;
+    if (is_fp8(dtype)) c.k_scales = {0.5f};
+    auto cache = KvCache::create({c}, {3});
+    ASSERT_TRUE(cache.ok()) << cache.error().message;
+    ThreadPool pool(1);
+    Stream stream(pool);
+    std::vector<float> records(2 * 12);
+    std::iota(records.begin(), records.end(), -11.0f);
+    const std::vector<int64_t> slots = {6, 11};
+    cache->append(0, slots, records.data(), 12, nullptr, 0, stream);
+    const KvView view = cache->layer(0);
+    EXPECT_EQ(view.v, view.k);
+    EXPECT_EQ(view.v_scales, view.k_scales);
+    EXPECT_EQ(view.v_scale, view.k_scale);
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const int64_t page = slots[i] / 4, offset = slots[i] % 4;
+      const float most = i == 0 ? 11 : 12;
+      const float token_scale = has_token_scales(dtype) ? most / 127 : view.k_scale;
+      if (has_token_scales(dtype)) {
+        EXPECT_EQ(view.v_scales[page * view.scale_page_stride + offset], token_scale);
+      }
+      for (int e = 0; e < 12; ++e) {
+        const float expected = stored(records[i * 12 + static_cast<size_t>(e)], dtype, token_scale);
+        EXPECT_EQ(load(view.k, dtype, page * view.k_page_stride + offset * view.k_slot_stride + e), expected);
+        if (e < c.v_head_dim) {
+          EXPECT_EQ(load(view.v, dtype, page * view.v_page_stride + offset * view.v_slot_stride + e),
+                    expected);
+        }
+      }
+    }
+  }
 }
 
 TEST(KvCacheTest, RefusesWhatCantBeHad) {
-  KvCacheConfig c = small(KvCacheDType::float32);
-  c.num_pages = std::numeric_limits<int64_t>::max() / 8;
-  auto r = KvCache::create(c);
-  ASSERT_FALSE(r.ok());
-  EXPECT_EQ(r.error().code, ErrorCode::out_of_memory);
-  c.num_pages = int64_t{1} << 44;  // in range for 64 bits, beyond any address space
-  r = KvCache::create(c);
-  ASSERT_FALSE(r.ok());
-  EXPECT_EQ(r.error().code, ErrorCode::out_of_memory);
-  EXPECT_EQ(r.error().message.find('\n'), std::string::npos);
-  c.num_pages = 0;
-  r = KvCache::create(c);
-  ASSERT_FALSE(r.ok());
-  EXPECT_EQ(r.error().code, ErrorCode::invalid_argument);
-}
+  const KvGroup c = small(KvCacheDType::float32);
+  for (const int64_t pages : {std::numeric_limits<int64_t>::max() / 8,
+                              int64_t{1} << 44}) {  // the second fits 64 bits, but no address space
+    const auto r = KvCache::create({c}, {pages});
+    ASSERT_FALSE(r.ok());
+    EXPECT_EQ(r.error().code, ErrorCode::out_of_memory);
+    EXPECT_EQ(r.error().message.find('\n'), std::string::npos);
+    EXPECT_NE(r.error().message.find(std::to_string(pages) + " pages of 3 tokens"), std::string::npos);
+  }
+  KvGroup large = c, second = c;
+  large.layers = {0};
+  second.layers = {1};
+  large.num_kv_heads = second.num_kv_heads = 1 << 30;
+  // Each fits 64 bits; their sum does not.
+  const int64_t half = int64_t{1} << 25;
+  const auto both = KvCache::create({large, second}, {half, half});
+  ASSERT_FALSE(both.ok());
+  EXPECT_NE(both.error().message.find("exceeds 64-bit sizes"), std::string::npos) << both.error().message;
 
-TEST(KvCacheTest, RefusesDtypesLayoutsAndScalesThatDoNotFit) {
-  const auto refusal = [](auto change) {
-    KvCacheConfig c = small(KvCacheDType::fp8_e4m3);
-    change(c);
-    const auto cache = KvCache::create(c);
-    return cache ? std::string("accepted") : cache.error().message;
+  const auto refusal = [&c](std::vector<KvGroup> groups, const std::vector<int64_t>& counts) {
+    const auto r = KvCache::create(std::move(groups), counts);
+    EXPECT_FALSE(r.ok());
+    EXPECT_EQ(r.ok() ? ErrorCode::out_of_memory : r.error().code, ErrorCode::invalid_argument);
+    return r.ok() ? std::string("accepted") : r.error().message;
   };
-  EXPECT_EQ(refusal([](auto&) {}), "accepted");
-  EXPECT_NE(refusal([](auto& c) { c.dtype = KvCacheDType::nvfp4; }).find("nvfp4 can't be stored"),
-            std::string::npos);
-  EXPECT_NE(refusal([](auto& c) { c.dtype = KvCacheDType::auto_; }).find("auto resolved"), std::string::npos);
-  const std::string packed = refusal([](auto& c) { c.layout = KvLayout::x_packed, c.head_dim = 24; });
-  EXPECT_NE(packed.find("multiple of 16, not 24; use hnd or nhd"), std::string::npos) << packed;
-  const std::string shuffled = refusal([](auto& c) { c.layout = KvLayout::shuffle, c.page_size = 24; });
-  EXPECT_NE(shuffled.find("page size that is a multiple of 16, not 24; use --page-size 32, or hnd"),
-            std::string::npos)
-      << shuffled;
-  EXPECT_NE(refusal([](auto& c) { c.k_scales = {1.0f}; }).find("1 K scales for 2 layers"), std::string::npos);
-  EXPECT_NE(refusal([](auto& c) { c.dtype = KvCacheDType::bfloat16; }).find("the others none"),
-            std::string::npos);
-  for (const float bad : {0.0f, -1.0f, kInf, std::numeric_limits<float>::quiet_NaN()})
-    EXPECT_NE(refusal([bad](auto& c) { c.v_scales[1] = bad; }).find("positive number"), std::string::npos)
-        << bad;
+  EXPECT_NE(refusal({c}, {0}).find("KV group 0 (full): 0 pages; it must have at least 1"), std::string::npos);
+  EXPECT_NE(refusal(mixed(), {1, 1, 1, -3, 1}).find("KV group 3 (state): -3 sequences"), std::string::npos);
+  EXPECT_NE(refusal({c}, {3, 3}).find("2 numbers of pages for 1 groups"), std::string::npos);
+  EXPECT_NE(refusal({}, {}).find("no groups"), std::string::npos);
 }
 
 }  // namespace

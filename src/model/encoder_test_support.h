@@ -227,17 +227,8 @@ class EncoderDecoderRunner {
         pool_(threads),
         stream_(pool_),
         done_(requests.size()) {
-    const ModelConfig& c = model.config();
-    auto cache = KvCache::create({c.num_layers,
-                                  c.num_kv_heads,
-                                  c.head_dim,
-                                  c.head_dim,
-                                  page_size,
-                                  static_cast<int64_t>(requests.size()) * 2 * kPagesEach,
-                                  KvCacheDType::float32,
-                                  KvLayout::hnd,
-                                  {},
-                                  {}});
+    auto cache = KvCache::create(kv_groups(model.config(), KvCacheDType::float32, KvLayout::hnd, page_size),
+                                 {static_cast<int64_t>(requests.size()) * 2 * kPagesEach});
     FOVEA_CHECK(cache.ok());
     cache_ = std::make_unique<KvCache>(*std::move(cache));
     poison();
@@ -315,7 +306,7 @@ class EncoderDecoderRunner {
   void poison() {
     const int64_t hidden = model_.config().hidden_size;
     const std::vector<float> nan(static_cast<size_t>(hidden), NAN);
-    for (int64_t s = 0; s < cache_->config().num_pages * page_size_; ++s)
+    for (int64_t s = 0; s < cache_->num_pages(0) * page_size_; ++s)
       for (int layer = 0; layer < model_.config().num_layers; ++layer)
         cache_->append(layer, std::span(&s, 1), nan.data(), hidden, nan.data(), hidden, stream_);
   }

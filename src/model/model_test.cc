@@ -203,7 +203,7 @@ TEST_F(ModelLoad, NoLogitRowsMeansNoLogits) {
   } none;
   ThreadPool pool(1);
   Stream stream(pool);
-  auto cache = KvCache::create({3, 2, 24, 24, 4, 4, KvCacheDType::float32, KvLayout::hnd, {}, {}});
+  auto cache = KvCache::create(kv_groups(config_, KvCacheDType::float32, KvLayout::hnd, 4), {4});
   ASSERT_TRUE(cache.ok());
   const std::vector<int32_t> positions = {0, 1};
   const std::vector<int64_t> slots = {0, 1};
@@ -224,7 +224,7 @@ TEST_F(ModelLoad, AnErrorOfTheAttentionEndsTheForwardPass) {
   } failing;
   ThreadPool pool(1);
   Stream stream(pool);
-  auto cache = KvCache::create({3, 2, 24, 24, 4, 4, KvCacheDType::float32, KvLayout::hnd, {}, {}});
+  auto cache = KvCache::create(kv_groups(config_, KvCacheDType::float32, KvLayout::hnd, 4), {4});
   ASSERT_TRUE(cache.ok());
   const std::vector<int32_t> positions = {0, 1};
   const std::vector<int64_t> slots = {0, 1};

@@ -20,6 +20,7 @@
 #include "model/gemma.h"
 #include "model/granite.h"
 #include "model/llama4.h"
+#include "model/kv_groups.h"
 #include "model/model.h"
 #include "model/rope.h"
 
@@ -366,17 +367,8 @@ class Runner {
 
   Runner(Model& model, int page_size, int threads, int sequences = 4, MakeBackend backend = make_torch_native)
       : model_(model), pool_(threads), stream_(pool_), page_size_(page_size), backend_(backend) {
-    const ModelConfig& c = model.config();
-    auto cache = KvCache::create({c.num_layers,
-                                  c.num_kv_heads,
-                                  c.head_dim,
-                                  c.head_dim,
-                                  page_size,
-                                  static_cast<int64_t>(sequences) * kPagesEach,
-                                  KvCacheDType::float32,
-                                  KvLayout::hnd,
-                                  {},
-                                  {}});
+    auto cache = KvCache::create(kv_groups(model.config(), KvCacheDType::float32, KvLayout::hnd, page_size),
+                                 {static_cast<int64_t>(sequences) * kPagesEach});
     FOVEA_CHECK(cache.ok());
     cache_ = std::make_unique<KvCache>(*std::move(cache));
     lengths_.resize(static_cast<size_t>(sequences));

@@ -30,6 +30,19 @@ constexpr KvCacheDType kDtypes[] = {KvCacheDType::float32,  KvCacheDType::float1
                                     KvCacheDType::bfloat16, KvCacheDType::fp8_e4m3,
                                     KvCacheDType::fp8_e5m2, KvCacheDType::int8_per_token_head};
 
+KvGroup one_layer(int head_dim, int v_head_dim, int page_size, KvCacheDType dtype,
+                  KvLayout layout = KvLayout::hnd) {
+  KvGroup group;
+  group.layers = {0};
+  group.num_kv_heads = kHeads;
+  group.head_dim = head_dim;
+  group.v_head_dim = v_head_dim;
+  group.page_size = page_size;
+  group.dtype = dtype;
+  group.layout = layout;
+  return group;
+}
+
 class Append : public CudaTest {
  protected:
   /// A view of a layer of the CPU's cache, and the same view of a copy of its bytes on the device.
@@ -44,11 +57,12 @@ class Append : public CudaTest {
     m.host = m.device = cache.layer(0);
     const auto* begin = static_cast<const std::byte*>(m.host.k);
     const void* last = m.host.v_scales != nullptr ? static_cast<const void*>(m.host.v_scales) : m.host.v;
-    const KvCacheConfig& c = cache.config();
+    const KvGroup& group = cache.groups()[0];
+    const int64_t pages = cache.num_pages(0);
     const int64_t last_bytes =
         m.host.v_scales != nullptr
-            ? c.num_pages * m.host.scale_page_stride * static_cast<int64_t>(sizeof(float))
-            : c.num_pages * m.host.v_page_stride * static_cast<int64_t>(size_of(c.dtype));
+            ? pages * m.host.scale_page_stride * static_cast<int64_t>(sizeof(float))
+            : pages * m.host.v_page_stride * static_cast<int64_t>(size_of(group.dtype));
     m.bytes = static_cast<size_t>(static_cast<const std::byte*>(last) - begin + last_bytes);
     std::memset(const_cast<std::byte*>(begin), 0xa5, m.bytes);
     m.data = upload(std::vector<std::byte>(begin, begin + m.bytes));
@@ -100,9 +114,10 @@ TEST_F(Append, StoresWhatTheCpuStores) {
       for (const auto& [page_size, d, dv] :
            {std::tuple{1, 64, 64}, {16, 128, 128}, {32, 64, 30}, {5, 192, 128}, {7, 48, 30}}) {
         if (layout == KvLayout::shuffle && page_size % x_of(dtype) != 0) continue;
-        KvCacheConfig config{1, kHeads, d, dv, page_size, 90 / page_size + 1, dtype, layout, {}, {}};
-        if (is_fp8(dtype)) config.k_scales = {0.37f}, config.v_scales = {1.9f};
-        auto cache = KvCache::create(config);
+        const int64_t pages = 90 / page_size + 1;
+        KvGroup group = one_layer(d, dv, page_size, dtype, layout);
+        if (is_fp8(dtype)) group.k_scales = {0.37f}, group.v_scales = {1.9f};
+        auto cache = KvCache::create({group}, {pages});
         ASSERT_TRUE(cache.ok()) << error_of(cache);
         const Mirror m = mirror(*cache);
         const std::vector<float> k = hard_rows(random, kTokens * kHeads, d),
@@ -119,7 +134,7 @@ TEST_F(Append, StoresWhatTheCpuStores) {
         p.k_row_stride = kHeads * d, p.v_row_stride = kHeads * dv;
         p.kv = m.device;
         p.slots = slots_there.as<int64_t>();
-        p.num_slots = config.num_pages * page_size;
+        p.num_slots = pages * page_size;
         ASSERT_EQ(error_of(launch_append(p, stream())), "");
         expect_same_bytes(m, std::string(to_string(dtype)) + " " + std::string(to_string(layout)) + " page " +
                                  std::to_string(page_size));
@@ -131,8 +146,9 @@ TEST_F(Append, StoresWhatTheCpuStores) {
 TEST_F(Append, SixteenBitRowsAnd32BitSlots) {
   std::mt19937 random(2);
   for (const DType dtype : {DType::f16, DType::bf16}) {
-    KvCacheConfig config{1, kHeads, 80, 80, 16, 8, KvCacheDType::fp8_e4m3, KvLayout::hnd, {0.5f}, {0.25f}};
-    auto cache = KvCache::create(config);
+    KvGroup group = one_layer(80, 80, 16, KvCacheDType::fp8_e4m3);
+    group.k_scales = {0.5f}, group.v_scales = {0.25f};
+    auto cache = KvCache::create({group}, {8});
     ASSERT_TRUE(cache.ok());
     const Mirror m = mirror(*cache);
     std::vector<uint16_t> bits;
@@ -229,7 +245,7 @@ TEST_F(Append, NormsHeadsThenRotatesAndStores) {
   for (int t = 0; t < kDim / 2; ++t)
     frequencies.push_back(std::pow(1e6, -2.0 * t / kDim));
   rope_rows(frequencies, 1.0, positions, cos.data(), sin.data(), pool_);
-  auto cache = KvCache::create({1, kHeads, kDim, kDim, 16, 4, KvCacheDType::float32, KvLayout::hnd, {}, {}});
+  auto cache = KvCache::create({one_layer(kDim, kDim, 16, KvCacheDType::float32)}, {4});
   ASSERT_TRUE(cache.ok());
   const Mirror m = mirror(*cache);
   const DeviceBuffer x_there = upload(x), weight_there = upload(weight), cos_there = upload(cos),
@@ -258,7 +274,7 @@ TEST_F(Append, NormsHeadsThenRotatesAndStores) {
 }
 
 TEST_F(Append, SlotsBeyondTheCacheAreReportedAndNotWritten) {
-  auto cache = KvCache::create({1, kHeads, 64, 64, 16, 4, KvCacheDType::float16, KvLayout::nhd, {}, {}});
+  auto cache = KvCache::create({one_layer(64, 64, 16, KvCacheDType::float16, KvLayout::nhd)}, {4});
   ASSERT_TRUE(cache.ok());
   const Mirror m = mirror(*cache);
   const std::vector<float> x(4 * kHeads * 64, 1.5f);
@@ -300,8 +316,8 @@ TEST_F(Append, PlacesRowsBySequences) {
       q.push_back(normal(random)), k.push_back(normal(random)), v.push_back(normal(random));
     for (int i = 0; i < 16 * kRotary / 2; ++i)
       cos.push_back(normal(random)), sin.push_back(normal(random));
-    auto cache = KvCache::create(
-        {1, kHeads, kDim, kDim, kPageSize, kColumns * kSeqs, KvCacheDType::bfloat16, KvLayout::hnd, {}, {}});
+    auto cache =
+        KvCache::create({one_layer(kDim, kDim, kPageSize, KvCacheDType::bfloat16)}, {kColumns * kSeqs});
     ASSERT_TRUE(cache.ok());
     const Mirror m = mirror(*cache);
     std::vector<float> q_out(q.size(), -1.0f);
@@ -340,9 +356,9 @@ TEST_F(Append, PagesCopyAndRowsGather) {
   for (const KvCacheDType dtype : kDtypes) {
     for (const KvLayout layout : {KvLayout::nhd, KvLayout::hnd, KvLayout::x_packed, KvLayout::shuffle}) {
       const int page = layout == KvLayout::shuffle ? 16 : 6, tokens = 9 * page;
-      KvCacheConfig config{1, kHeads, 48, 40, page, 9, dtype, layout, {}, {}};
-      if (is_fp8(dtype)) config.k_scales = {0.37f}, config.v_scales = {1.9f};
-      auto cache = KvCache::create(config);
+      KvGroup group = one_layer(48, 40, page, dtype, layout);
+      if (is_fp8(dtype)) group.k_scales = {0.37f}, group.v_scales = {1.9f};
+      auto cache = KvCache::create({group}, {9});
       ASSERT_TRUE(cache.ok()) << error_of(cache);
       const Mirror empty = mirror(*cache);
       std::vector<int64_t> slots(static_cast<size_t>(tokens));

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "engine/model_runner.h"
+#include "model/kv_groups.h"
 #include "tests/engine/fixture.h"
 
 namespace fovea {
@@ -48,17 +49,12 @@ class Stepper {
     options.max_logit_rows = kMaxTokens;
     runner_ = *ModelRunner::create(*model_, *selection, builtin_backends(), options);
 
-    KvCacheConfig kv;
-    kv.num_layers = config.num_layers;
-    kv.num_kv_heads = config.num_kv_heads;
-    kv.head_dim = kv.v_head_dim = config.head_dim;
-    kv.page_size = page_size_;
-    kv.num_pages = kMaxSeqs * ((kMaxLength + page_size_ - 1) / page_size_);
-    kv.dtype = kKvDType;
-    kv_ = std::make_unique<KvCache>(*KvCache::create(kv));
+    const int64_t pages = kMaxSeqs * ((kMaxLength + page_size_ - 1) / page_size_);
+    kv_ = std::make_unique<KvCache>(
+        *KvCache::create(kv_groups(config, kKvDType, KvLayout::hnd, page_size_), {pages}));
     runner_->set_kv_cache(*kv_);
 
-    free_.resize(static_cast<size_t>(kv.num_pages));
+    free_.resize(static_cast<size_t>(pages));
     std::iota(free_.begin(), free_.end(), 0);
     std::mt19937 rng(setting.pages_seed);
     std::shuffle(free_.begin(), free_.end(), rng);

@@ -8,6 +8,7 @@
 #include "fovea/embed.h"
 #include "gmock/gmock.h"
 #include "kv/kv_cache.h"
+#include "model/kv_groups.h"
 #include "model/model.h"
 #include "tests/engine/counting_backend.h"
 #include "tests/engine/fixture.h"
@@ -92,14 +93,7 @@ Expected dense_answer(const std::string& fixture, const std::vector<int32_t>& pr
   options.dir = test::fixture_dir(fixture);
   const ModelConfig config = *load_model_config(options.dir);
   const auto model = *Model::load(config, options, stream);
-  KvCacheConfig cache;
-  cache.num_layers = config.num_layers;
-  cache.num_kv_heads = config.num_kv_heads;
-  cache.head_dim = cache.v_head_dim = config.head_dim;
-  cache.page_size = 4;
-  cache.num_pages = 64;
-  cache.dtype = KvCacheDType::float32;
-  auto kv = *KvCache::create(cache);
+  auto kv = *KvCache::create(kv_groups(config, KvCacheDType::float32, KvLayout::hnd, 4), {64});
   const auto rows = static_cast<int>(prompt.size());
   model->reserve(rows, rows);
   Dense dense(config);

@@ -10,6 +10,7 @@
 
 #include "engine/model_runner.h"
 #include "engine/scheduler.h"
+#include "model/kv_groups.h"
 #include "tests/engine/fixture.h"
 
 namespace fovea::test {
@@ -54,14 +55,8 @@ class Runner {
     runner_options.max_encoder_len = config.max_encoder_len;
     runner_options.max_encoder_rows = config.max_encoder_rows();
     runner_ = *ModelRunner::create(*model_, *selection, builtin_backends(), runner_options);
-    KvCacheConfig kv;
-    kv.num_layers = m.num_layers;
-    kv.num_kv_heads = m.num_kv_heads;
-    kv.head_dim = kv.v_head_dim = m.head_dim;
-    kv.page_size = config.page_size;
-    kv.num_pages = config.num_pages;
-    kv.dtype = KvCacheDType::bfloat16;
-    kv_ = std::make_unique<KvCache>(*KvCache::create(kv));
+    kv_ = std::make_unique<KvCache>(*KvCache::create(
+        kv_groups(m, KvCacheDType::bfloat16, KvLayout::hnd, config.page_size), {config.num_pages}));
     runner_->set_kv_cache(*kv_);
   }
 
@@ -129,7 +124,7 @@ class Runner {
 
  private:
   void poison_free_pages() {
-    for (int layer = 0; layer < kv_->config().num_layers; ++layer) {
+    for (int layer = 0; layer < model_->config().num_layers; ++layer) {
       const KvView view = kv_->layer(layer);
       for (int32_t page = 0; page < scheduler_.pages_total(); ++page) {
         if (!scheduler_.page_free(page)) continue;

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "model/kv_groups.h"
 #include "model/model_test_support.h"
 #include "ops/cpu_ops.h"
 #include "ops/op_queue.h"
@@ -64,14 +65,8 @@ class DeviceSequence {
 
   DeviceSequence(Model& model, GuardedDevice& device, Stream& stream)
       : model_(model), device_(device), stream_(stream) {
-    const ModelConfig& c = model.config();
-    KvCacheConfig kv;
-    kv.num_layers = c.num_layers;
-    kv.num_kv_heads = c.num_kv_heads;
-    kv.head_dim = kv.v_head_dim = c.head_dim;
-    kv.page_size = kPageSize;
-    kv.num_pages = kPages;
-    auto cache = KvCache::create(kv, device);
+    auto cache = KvCache::create(kv_groups(model.config(), KvCacheDType::float32, KvLayout::hnd, kPageSize),
+                                 {kPages}, device);
     EXPECT_TRUE(cache.ok()) << cache.error().message;
     cache_ = std::make_unique<KvCache>(*std::move(cache));
     for (int page = 0; page < kPages; ++page)

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/core.h"
+#include "model/kv_groups.h"
 #include "model/model_test_support.h"
 #include "tests/reference_device/reference_backend.h"
 #include "tests/reference_device/reference_executor.h"
@@ -91,13 +92,8 @@ class DeviceEngine {
     auto runner = ModelRunner::create(*model_, *selection, backends, options);
     EXPECT_TRUE(runner.ok()) << (runner.ok() ? "" : runner.error().message);
     runner_ = *std::move(runner);
-    KvCacheConfig kv;
-    kv.num_layers = config->num_layers;
-    kv.num_kv_heads = config->num_kv_heads;
-    kv.head_dim = kv.v_head_dim = config->head_dim;
-    kv.page_size = kPageSize;
-    kv.num_pages = setup.num_pages;
-    kv_ = std::make_unique<KvCache>(*KvCache::create(kv, device_));
+    kv_ = std::make_unique<KvCache>(*KvCache::create(
+        kv_groups(*config, KvCacheDType::float32, KvLayout::hnd, kPageSize), {setup.num_pages}, device_));
     runner_->set_kv_cache(*kv_);
 
     ReferenceExecutor::Options late = setup.executor;
