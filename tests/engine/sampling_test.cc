@@ -4,9 +4,9 @@
 #include <cmath>
 #include <limits>
 
+#include "base/philox.h"
 #include "engine/logits_processor.h"
 #include "engine/logprobs.h"
-#include "engine/philox.h"
 #include "tests/engine/fixture.h"
 #include "tests/support/temp_dir.h"
 
