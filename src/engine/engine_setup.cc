@@ -1,0 +1,250 @@
+#include "engine/engine_setup.h"
+
+#include <algorithm>
+
+#include "attention/selection_context.h"
+#include "base/check.h"
+#include "base/dtype_names.h"
+#include "base/log.h"
+#include "engine/check_device.h"
+#include "engine/check_range.h"
+#include "engine/kv_sizing.h"
+#include "fovea/backend_library.h"
+#include "model/kv_groups.h"
+
+namespace fovea {
+namespace {
+
+// Logits buffer of a step that scores prompts: bounded, with enough rows for an efficient LM head GEMM.
+constexpr int64_t kMaxLogitsBytes = int64_t{64} << 20;
+
+/// The most keys that a query sees in any layer, its own included; 0 = some layer sees all.
+int window_of(const ModelConfig& config) {
+  int window = 0;
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.window == 0 && layer.chunk == 0) return 0;
+    const int both = layer.window > 0 && layer.chunk > 0 ? std::min(layer.window, layer.chunk)
+                                                         : std::max(layer.window, layer.chunk);
+    window = std::max(window, both);
+  }
+  return window;
+}
+
+std::string describe_rope_choice(const ModelConfig& config, int max_seq_len) {
+  for (const RopeConfig& rope : config.ropes)
+    if (rope.scaling == RopeScaling::longrope)
+      return std::string("rope: longrope's ") + (rope.long_context ? "long" : "short") +
+             " factors, because the longest length " + std::to_string(max_seq_len) + " is " +
+             (rope.long_context ? "beyond" : "within") + " the original context of " +
+             std::to_string(rope.original_max_position);
+  return "";
+}
+
+}  // namespace
+
+Status EngineSetup::open(const EngineConfig& config) {
+  FOVEA_TRY(registry, with_backend_libraries(backends_or_builtin(config.registry), config.backend_libraries));
+  FOVEA_RETURN_IF_ERROR(check_config(config));
+  FOVEA_TRY(dir, resolve_model_dir(config.model));
+  info.model_dir = dir;
+  FOVEA_TRY(read, load_model_config(dir, config.generation_config));
+  model_config = std::move(read);
+  if (model_config.kind == ModelKind::encoder)
+    return unsupported(dir + ": " + model_config.architecture +
+                       " is an encoder, which generates no text; use fovea embed");
+  FOVEA_RETURN_IF_ERROR(choose_lengths(config));
+  FOVEA_RETURN_IF_ERROR(select_backends(config, registry));
+  FOVEA_RETURN_IF_ERROR(load_text(config));
+  pool = std::make_unique<ThreadPool>(config.threads);
+  stream = std::make_unique<Stream>(*pool);
+  info.threads = pool->size();
+  FOVEA_RETURN_IF_ERROR(load_model(config, registry));
+  FOVEA_RETURN_IF_ERROR(make_kv_cache(config));
+  log_start();
+  return {};
+}
+
+Status EngineSetup::check_config(const EngineConfig& config) {
+  FOVEA_RETURN_IF_ERROR(check_device(config.device));
+  FOVEA_RETURN_IF_ERROR(check_range("the number of threads", config.threads, 0, kMaxThreads));
+  FOVEA_RETURN_IF_ERROR(check_range("max_running_requests", config.max_running_requests, 1, 1 << 16));
+  FOVEA_RETURN_IF_ERROR(check_range("max_batched_tokens", config.max_batched_tokens, 1, kMaxBatchedTokens));
+  FOVEA_RETURN_IF_ERROR(check_range("max_logprobs", config.max_logprobs, -1, 1 << 30));
+  return {};
+}
+
+Status EngineSetup::choose_lengths(const EngineConfig& config) {
+  const int64_t longest = std::min<int64_t>(model_config.max_position, 1 << 30);
+  if (config.max_seq_len && *config.max_seq_len > longest)
+    return invalid("the maximum sequence length is " + std::to_string(*config.max_seq_len) +
+                   "; this model's maximum context length is " + std::to_string(longest) + " tokens");
+  info.max_seq_len = config.max_seq_len.value_or(static_cast<int>(longest));
+  FOVEA_RETURN_IF_ERROR(check_range("the maximum sequence length", info.max_seq_len, 1, longest));
+  fit_to_length(model_config, info.max_seq_len);
+  info.rope_choice = describe_rope_choice(model_config, info.max_seq_len);
+  info.architecture = model_config.architecture;
+  info.dtype = config.dtype.value_or(model_config.dtype);
+  info.vocab_size = model_config.vocab_size;
+  max_seqs_ = std::min(config.max_running_requests, config.max_batched_tokens);
+  const int64_t rows = kMaxLogitsBytes / (int64_t{info.vocab_size} * static_cast<int64_t>(sizeof(float)));
+  max_logit_rows_ = static_cast<int>(std::clamp<int64_t>(rows, max_seqs_, config.max_batched_tokens));
+  if (config.attention.use_non_causal.value_or(false)) {
+    // Each row of a prompt sees all of it, so a prompt is computed in one step, with the logits of all its
+    // rows where wanted; and the keys of a shared prefix depend on the tokens after it, so it cannot be
+    // cached.
+    scheduler.whole_prompts = true;
+    context.max_prompt_len = config.max_batched_tokens;
+    context.whole_prompts_from = setting(config.attention, "use_non_causal");
+    max_logit_rows_ = config.max_batched_tokens;
+  }
+  scheduler.max_running = config.max_running_requests;
+  scheduler.max_batched_tokens = config.max_batched_tokens;
+  scheduler.max_logit_rows = max_logit_rows_;
+  scheduler.policy = config.scheduling_policy;
+  scheduler.max_seq_len = info.max_seq_len;
+  if (model_config.encoder)
+    scheduler.max_encoder_len = model_config.encoder->max_position;
+  else if (const int window = window_of(model_config); window < info.max_seq_len)
+    scheduler.window = window;
+  // With an encoder, a prefix's keys depend on the encoder input, which the radix tree's tokens do not
+  // include.
+  scheduler.prefix_cache = config.prefix_cache && !model_config.encoder && !scheduler.whole_prompts;
+  info.prefix_cache = scheduler.prefix_cache;
+  return {};
+}
+
+Status EngineSetup::select_backends(const EngineConfig& config, const BackendRegistry& registry) {
+  info.kv_dtype = resolve(config.kv_cache_dtype, info.dtype);
+  info.kv_layout = config.kv_layout == KvLayout::auto_ ? KvLayout::hnd : config.kv_layout;
+  activations_ = activation_dtype(config.device, info.dtype);
+  for (AttentionSpec spec : attention_specs(model_config)) {
+    spec = with_settings(ModelRunner::resolve(spec, activations_, info.kv_dtype, info.kv_layout, 0),
+                         config.attention);
+    spec.page_size = 0;  // to be chosen
+    if (std::ranges::find(info.specs, spec) == info.specs.end()) info.specs.push_back(spec);
+  }
+  FOVEA_TRY(selection, select(config.attention, info.specs, config.device, registry));
+  if (size_of(info.kv_dtype) == 0)  // a backend can read it, but no kernel writes it
+    return unsupported("--kv-cache-dtype " + std::string(to_string(info.kv_dtype)) +
+                       " can't be stored by this build; allowed are " + stored_kv_cache_dtypes());
+  for (const std::string& warning : selection.warnings)
+    FOVEA_LOG(warning) << warning;
+  for (AttentionSpec& spec : info.specs)
+    spec = ModelRunner::resolve(spec, activations_, info.kv_dtype, info.kv_layout, selection.page_size);
+  info.selection = std::move(selection);
+  return {};
+}
+
+Status EngineSetup::load_text(const EngineConfig& config) {
+  auto loaded = Tokenizer::load(info.model_dir);
+  if (loaded) {
+    tokenizer = *std::move(loaded);
+  } else if (loaded.error().code == ErrorCode::not_found) {
+    FOVEA_LOG(warning) << loaded.error().message << ": prompts must be token ids, and answers have no text";
+  } else {
+    return loaded.error();
+  }
+  FOVEA_TRY(prompt, ChatPrompt::load(info.model_dir, tokenizer.get(), config));
+  chat = std::move(prompt);
+  context.tokenizer = tokenizer.get();
+  context.eos_token_ids = model_config.eos_token_ids;
+  if (tokenizer && tokenizer->eos_token_id()) {
+    const int32_t id = *tokenizer->eos_token_id();
+    auto& ids = context.eos_token_ids;
+    if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+  }
+  context.vocab_size = info.vocab_size;
+  context.sampled_vocab = tokenizer ? std::min(tokenizer->vocab_size(), info.vocab_size) : info.vocab_size;
+  context.max_seq_len = info.max_seq_len;
+  context.max_logprobs = config.max_logprobs;
+  context.seed = config.seed;
+  if (model_config.kind == ModelKind::encoder_decoder) context.forcing = &model_config.forcing;
+  return {};
+}
+
+Status EngineSetup::load_model(const EngineConfig& config, const BackendRegistry& registry) {
+  ModelLoadOptions options;
+  options.dir = info.model_dir;
+  options.dtype = config.dtype;
+  options.dummy_weights = config.dummy_weights;
+  options.seed = config.seed;
+  options.progress = config.load_progress;
+  FOVEA_TRY(loaded, Model::load(model_config, options, *stream));
+  model = std::move(loaded);
+  info.weight_bytes = model->weight_bytes();
+  info.weight_bytes_per_token = model->weight_bytes_per_token();
+
+  ModelRunner::Options runner_options;
+  runner_options.limits = {max_seqs_, config.max_batched_tokens, int64_t{max_seqs_} * info.max_seq_len,
+                           info.max_seq_len};
+  runner_options.attention = config.attention;
+  runner_options.activations = activations_;
+  runner_options.kv_dtype = info.kv_dtype;
+  runner_options.kv_layout = info.kv_layout;
+  runner_options.max_logit_rows = max_logit_rows_;
+  runner_options.max_encoder_len = scheduler.max_encoder_len;
+  runner_options.max_encoder_rows = scheduler.max_encoder_rows();
+  FOVEA_TRY(created, ModelRunner::create(*model, info.selection, registry, runner_options));
+  runner = std::move(created);
+  return {};
+}
+
+Status EngineSetup::make_kv_cache(const EngineConfig& config) {
+  const int page_size = info.selection.page_size;
+  const std::vector<KvGroup> groups =
+      kv_groups(model_config, info.kv_dtype, info.kv_layout, page_size, model->kv_scales());
+  FOVEA_CHECK(groups.size() == 1);  // the scheduler's pages are those of one group
+
+  KvSizing sizing;
+  sizing.bytes_per_page = bytes_per_page(groups);
+  sizing.page_size = page_size;
+  sizing.max_seq_len = info.max_seq_len;
+  scheduler.page_size = page_size;
+  sizing.sequence_pages = longest_sequence_pages(scheduler);
+  sizing.max_running = max_seqs_;
+  sizing.num_pages = config.num_pages;
+  sizing.memory_share = config.memory_share;
+  // The scratch is allocated but not touched yet, so the system still counts it as free.
+  sizing.available = std::max<int64_t>(0, available_memory() - runner->scratch_bytes());
+  FOVEA_TRY(pages, choose_num_pages(sizing));
+  FOVEA_TRY(cache, KvCache::create(groups, {pages}));
+  kv = std::make_unique<KvCache>(std::move(cache));
+  runner->set_kv_cache(*kv);
+  info.workspace_bytes = runner->scratch_bytes();
+  info.kv_tokens = pages * page_size;
+  info.kv_sequences = static_cast<double>(pages) / static_cast<double>(sizing.sequence_pages);
+  info.kv_bytes = pages * sizing.bytes_per_page;
+  info.kv_bytes_per_token = bytes_per_token(groups);
+  return {};
+}
+
+/// Logs what info() does not contain; printing info() is up to its caller.
+void EngineSetup::log_start() const {
+  log_kv_scales();
+  if (scheduler.whole_prompts) {
+    FOVEA_LOG(info) << "no causal mask (" << context.whole_prompts_from
+                    << "): a prompt is computed in one step of at most " << context.max_prompt_len
+                    << " tokens, and no prefix is reused";
+  }
+  if (scheduler.window > 0) {
+    FOVEA_LOG(info) << "sliding window of " << scheduler.window
+                    << " tokens in all layers: a sequence holds at most "
+                    << decoder_pages(scheduler) * scheduler.page_size << " tokens at a time";
+  }
+}
+
+void EngineSetup::log_kv_scales() const {
+  const KvScales& scales = model->kv_scales();
+  const std::string_view dtype = to_string(info.kv_dtype);
+  const bool fp8 = is_fp8(info.kv_dtype);
+  if (fp8 && scales.empty()) {
+    FOVEA_LOG(warning) << "KV scales: the checkpoint has none, so that 1.0 is used with " << dtype
+                       << "; keys and values beyond its range are cut off";
+  } else if (fp8) {
+    FOVEA_LOG(info) << "KV scales: checkpoint, " << scales.summary();
+  } else if (!scales.empty()) {
+    FOVEA_LOG(info) << "KV scales: the checkpoint's are for an fp8 cache; " << dtype << " doesn't use them";
+  }
+}
+
+}  // namespace fovea
