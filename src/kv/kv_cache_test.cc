@@ -443,7 +443,7 @@ TEST(KvCacheTest, RefusesWhatCantBeHad) {
   ASSERT_FALSE(both.ok());
   EXPECT_NE(both.error().message.find("exceeds 64-bit sizes"), std::string::npos) << both.error().message;
 
-  const auto refusal = [&c](std::vector<KvGroup> groups, const std::vector<int64_t>& counts) {
+  const auto refusal = [](std::vector<KvGroup> groups, const std::vector<int64_t>& counts) {
     const auto r = KvCache::create(std::move(groups), counts);
     EXPECT_FALSE(r.ok());
     EXPECT_EQ(r.ok() ? ErrorCode::out_of_memory : r.error().code, ErrorCode::invalid_argument);
