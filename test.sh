@@ -88,14 +88,14 @@ compile_cuda() {
 # Tests and fuzzers need the same sanitizers: one build has both, by the compiler that has libFuzzer. Unlike the preset
 # it does not trace what code an input reaches, which a corpus does not need and which doubles the time of tests.
 check_memory() {
-  CC=clang-19 CXX=clang++-19 build build/asan all -DCMAKE_BUILD_TYPE=Debug -DFOVEA_FUZZ=ON -DFOVEA_SANITIZE=address,undefined \
+  CC=clang-19 CXX=clang++-19 build build/asan all -DCMAKE_BUILD_TYPE=Debug -DFOVEA_UNITY=ON -DFOVEA_FUZZ=ON -DFOVEA_SANITIZE=address,undefined \
     "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1"
   # launch_test and conformance_test run in one process what these two run in hundreds.
   run_tests build/asan -E '^(cli_launch_lines|cli_conformance)$'
 }
 
 check_threads() {
-  CC=clang-19 CXX=clang++-19 build build/tsan thread_tests -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1" -DFOVEA_SANITIZE=thread
+  CC=clang-19 CXX=clang++-19 build build/tsan thread_tests -DCMAKE_BUILD_TYPE=Debug -DFOVEA_UNITY=ON "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1" -DFOVEA_SANITIZE=thread
   run_tests build/tsan -L threads
 }
 

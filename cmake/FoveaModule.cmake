@@ -85,11 +85,12 @@ function(fovea_cold target precompiled)
   fovea_use_precompiled(${target} ${precompiled})
 endfunction()
 
-# fovea_module(name [THREADED] [COLD] [SANITIZED_FILTER filter] [FOLDERS dir...] [DEPENDS target...] [PRIVATE_LIBRARIES lib...])
-# THREADED: its tests also run under the thread sanitizer. COLD: as fovea_cold. SANITIZED_FILTER: as of fovea_test. Without
+# fovea_module(name [THREADED] [COLD] [SANITIZED_FILTER filter] [FOLDERS dir...] [DEPENDS target...] [PRIVATE_LIBRARIES lib...] [APART source...])
+# THREADED: its tests also run under the thread sanitizer. COLD: as fovea_cold. SANITIZED_FILTER: as of fovea_test.
+# APART: sources whose names in anonymous namespaces other sources of the module have too, for FOVEA_UNITY. Without
 # FOVEA_CUDA, *_cuda.cc and *_cuda_test.cc are left out; *_test.cu hold the kernels of tests, whose expectations stand in *_test.cc (GoogleTest costs nvcc a minute).
 function(fovea_module name)
-  cmake_parse_arguments(ARG "THREADED;COLD" "SANITIZED_FILTER" "FOLDERS;DEPENDS;PRIVATE_LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "THREADED;COLD" "SANITIZED_FILTER" "FOLDERS;DEPENDS;PRIVATE_LIBRARIES;APART" ${ARGN})
   if(NOT ARG_FOLDERS)
     set(ARG_FOLDERS ${name})
   endif()
@@ -116,6 +117,11 @@ function(fovea_module name)
   if(sources OR cuda_sources)
     add_library(fovea_${name} STATIC ${sources})
     fovea_cuda_sources(fovea_${name} ${cuda_sources})
+    if(FOVEA_UNITY AND NOT FOVEA_CUDA)
+      list(TRANSFORM ARG_APART REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/src/\\1.cc")
+      set_source_files_properties(${ARG_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+      set_target_properties(fovea_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    endif()
     add_library(fovea::${name} ALIAS fovea_${name})
     target_link_libraries(fovea_${name} PRIVATE $<BUILD_INTERFACE:fovea_flags> ${ARG_PRIVATE_LIBRARIES})
     target_link_libraries(fovea_${name} PUBLIC ${ARG_DEPENDS})
