@@ -7,8 +7,8 @@
 #include <numbers>
 
 #include "audio/dft.h"
+#include "files/mapped_file.h"
 #include "model/config_fields.h"
-#include "model/mapped_file.h"
 
 namespace fovea {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "model/mapped_file.h"
+#include "files/mapped_file.h"
 
 namespace fovea {
 namespace {

@@ -11,7 +11,7 @@
 #include "compat/launch/config_file.h"
 #include "compat/launch/environment.h"
 #include "compat/launch/foreign_flags.h"
-#include "model/mapped_file.h"
+#include "files/mapped_file.h"
 
 namespace fovea::cli {
 namespace {

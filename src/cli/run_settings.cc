@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "base/digest.h"
-#include "model/mapped_file.h"
+#include "files/mapped_file.h"
 
 namespace fovea::cli {
 namespace {

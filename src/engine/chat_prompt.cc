@@ -4,8 +4,8 @@
 #include <array>
 
 #include "engine/chat_template_files.h"
+#include "files/mapped_file.h"
 #include "model/config.h"
-#include "model/mapped_file.h"
 
 namespace fovea {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "model/mapped_file.h"
+#include "files/mapped_file.h"
 #include "text/json_value.h"
 
 namespace fovea {

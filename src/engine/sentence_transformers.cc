@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/log.h"
+#include "files/mapped_file.h"
 #include "model/config_fields.h"
-#include "model/mapped_file.h"
 #include "text/json_value.h"
 
 namespace fovea {

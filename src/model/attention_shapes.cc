@@ -5,12 +5,12 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "files/mapped_file.h"
+#include "files/model_folder.h"
 #include "model/attention_reader.h"
 #include "model/config.h"
 #include "model/family.h"
-#include "model/mapped_file.h"
 #include "model/model.h"
-#include "model/model_files.h"
 
 namespace fovea {
 namespace {

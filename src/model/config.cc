@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_depth.h"
+#include "files/mapped_file.h"
+#include "files/model_folder.h"
 #include "model/config_fields.h"
 #include "model/family.h"
 #include "model/kv_scales.h"
-#include "model/mapped_file.h"
-#include "model/model_files.h"
 
 namespace fovea {
 namespace {

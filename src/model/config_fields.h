@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "files/mapped_file.h"
 #include "model/config.h"
-#include "model/mapped_file.h"
 
 namespace fovea {
 

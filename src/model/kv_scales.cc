@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "base/float16.h"
-#include "model/mapped_file.h"
+#include "files/mapped_file.h"
 
 namespace fovea {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "files/checkpoint.h"
 #include "fovea/result.h"
-#include "model/checkpoint.h"
 
 namespace fovea {
 

@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "model/checkpoint.h"
+#include "files/checkpoint.h"
 #include "model/family.h"
 
 namespace fovea {

@@ -11,11 +11,11 @@
 
 #include "base/aligned.h"
 #include "base/thread_pool.h"
+#include "files/checkpoint.h"
 #include "fovea/dtype.h"
 #include "fovea/load_progress.h"
 #include "fovea/result.h"
 #include "kernels/cpu/linear.h"
-#include "model/checkpoint.h"
 #include "model/dummy.h"
 
 namespace fovea {

@@ -3,7 +3,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "model/safetensors.h"
+#include "files/safetensors.h"
 #include "tests/engine/fixture.h"
 #include "tests/support/safetensors_writer.h"
 #include "tests/support/temp_dir.h"

@@ -2,7 +2,7 @@
 #include <cstdint>
 
 #include "base/check.h"
-#include "model/safetensors.h"
+#include "files/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto file = std::as_bytes(std::span(data, size));

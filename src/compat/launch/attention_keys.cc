@@ -8,8 +8,8 @@
 #include "base/edit_distance.h"
 #include "base/json_depth.h"
 #include "base/same_name.h"
+#include "files/mapped_file.h"
 #include "fovea/attention.h"
-#include "model/mapped_file.h"
 
 namespace fovea {
 namespace {

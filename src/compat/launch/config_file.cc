@@ -14,7 +14,7 @@
 #include <toml++/toml.h>
 #pragma pop_macro("NDEBUG")
 
-#include "model/mapped_file.h"
+#include "files/mapped_file.h"
 
 namespace fovea {
 namespace {

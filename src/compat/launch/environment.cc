@@ -8,7 +8,7 @@
 
 #include "base/edit_distance.h"
 #include "compat/launch/attention_keys.h"
-#include "model/mapped_file.h"
+#include "files/mapped_file.h"
 
 namespace fovea {
 namespace {

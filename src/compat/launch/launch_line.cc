@@ -4,7 +4,7 @@
 #include <cctype>
 
 #include "base/same_name.h"
-#include "model/mapped_file.h"
+#include "files/mapped_file.h"
 
 namespace fovea {
 namespace {

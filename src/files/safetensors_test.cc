@@ -1,4 +1,4 @@
-#include "model/safetensors.h"
+#include "files/safetensors.h"
 
 #include <gtest/gtest.h>
 

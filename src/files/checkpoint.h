@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include "files/mapped_file.h"
+#include "files/safetensors.h"
 #include "fovea/result.h"
-#include "model/mapped_file.h"
-#include "model/safetensors.h"
 
 namespace fovea {
 

@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "files/mapped_file.h"
+#include "files/model_folder.h"
 #include "model/config.h"
-#include "model/mapped_file.h"
-#include "model/model_files.h"
 
 namespace fovea {
 namespace {

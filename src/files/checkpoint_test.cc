@@ -1,4 +1,4 @@
-#include "model/checkpoint.h"
+#include "files/checkpoint.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

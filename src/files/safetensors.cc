@@ -1,10 +1,10 @@
-#include "model/safetensors.h"
+#include "files/safetensors.h"
 
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "model/mapped_file.h"
+#include "files/mapped_file.h"
 
 namespace fovea {
 namespace {
