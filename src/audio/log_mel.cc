@@ -7,8 +7,8 @@
 #include <numbers>
 
 #include "audio/dft.h"
-#include "files/mapped_file.h"
-#include "model/config_fields.h"
+#include "files/json_fields.h"
+#include "files/text_file.h"
 
 namespace fovea {
 namespace {
@@ -52,7 +52,7 @@ std::vector<double> padded_window(const LogMelConfig& c, std::span<const float> 
 }  // namespace
 
 Result<LogMelConfig> parse_log_mel_config(std::string_view text, const std::string& file,
-                                          const ModelConfig& model) {
+                                          const AudioEncoderInput& model) {
   FOVEA_TRY(root, parse_json_object(text, file));
   Status status;
   Fields fields(root, file, status);
@@ -66,19 +66,18 @@ Result<LogMelConfig> parse_log_mel_config(std::string_view text, const std::stri
   FOVEA_RETURN_IF_ERROR(std::move(status));
   if (c.n_fft % 2 != 0)
     return unsupported(file + ": n_fft is " + std::to_string(c.n_fft) + "; it must be even");
-  if (!model.encoder || model.encoder->mel_bins != c.mel_bins)
+  if (model.mel_bins != c.mel_bins)
     return invalid(file + ": feature_size is " + std::to_string(c.mel_bins) +
-                   ", but config.json's num_mel_bins is " +
-                   std::to_string(model.encoder ? model.encoder->mel_bins : 0) +
+                   ", but config.json's num_mel_bins is " + std::to_string(model.mel_bins) +
                    "; the two must come from the same model");
-  if (c.frames() != 2 * int64_t{model.encoder->max_position})
+  if (c.frames() != 2 * int64_t{model.positions})
     return invalid(file + ": chunk_length x sampling_rate / hop_length is " + std::to_string(c.frames()) +
                    " frames, but config.json's max_source_positions requires 2 x " +
-                   std::to_string(model.encoder->max_position) + "; the two must come from the same model");
+                   std::to_string(model.positions) + "; the two must come from the same model");
   return c;
 }
 
-Result<LogMelConfig> load_log_mel_config(const std::string& dir, const ModelConfig& model) {
+Result<LogMelConfig> load_log_mel_config(const std::string& dir, const AudioEncoderInput& model) {
   const std::string file = dir + "/preprocessor_config.json";
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored))

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "fovea/result.h"
-#include "model/config.h"
 
 namespace fovea {
 
@@ -23,12 +22,18 @@ struct LogMelConfig {
   int64_t frames() const { return window_samples() / hop_length; }
 };
 
+/// The input of a model's audio encoder, from config.json; 0 = it has none.
+struct AudioEncoderInput {
+  int mel_bins = 0;   ///< num_mel_bins
+  int positions = 0;  ///< max_source_positions: one for every two frames
+};
+
 /// Reads DIR/preprocessor_config.json. It must match the model: feature_size equals its mel bins, and the
 /// window's frames are twice its encoder positions.
-Result<LogMelConfig> load_log_mel_config(const std::string& dir, const ModelConfig& model);
+Result<LogMelConfig> load_log_mel_config(const std::string& dir, const AudioEncoderInput& model);
 /// The same from the file's text; `file` is for messages.
 Result<LogMelConfig> parse_log_mel_config(std::string_view text, const std::string& file,
-                                          const ModelConfig& model);
+                                          const AudioEncoderInput& model);
 
 /// Triangular filters [mel_bins, n_fft / 2 + 1] over 0 Hz to half the sample rate, at most 8000 Hz, equally
 /// spaced on Slaney's mel scale (linear below 1000 Hz, logarithmic above) and scaled to equal area.

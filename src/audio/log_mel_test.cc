@@ -126,29 +126,23 @@ TEST(LogMel, TooMuchAudioIsRefused) {
   EXPECT_NE(features.error().message.find("30 seconds"), std::string::npos);
 }
 
-ModelConfig whisper(int mel_bins, int positions) {
-  ModelConfig config;
-  config.encoder.emplace();
-  config.encoder->mel_bins = mel_bins;
-  config.encoder->max_position = positions;
-  return config;
-}
-
 TEST(LogMelConfig, IsReadAndMustFitTheModel) {
   const char* text =
       R"({"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 128, "n_fft": 400,
                          "hop_length": 160, "chunk_length": 30, "sampling_rate": 16000, "dither": 0.0})";
-  const auto config = parse_log_mel_config(text, "m/preprocessor_config.json", whisper(128, 1500));
+  const auto config =
+      parse_log_mel_config(text, "m/preprocessor_config.json", {.mel_bins = 128, .positions = 1500});
   ASSERT_TRUE(config.ok()) << config.error().message;
   EXPECT_EQ(config->mel_bins, 128);
   EXPECT_EQ(config->frames(), 3000);
-  const auto error = [](const std::string& json, const ModelConfig& model) {
+  const auto error = [](const std::string& json, const AudioEncoderInput& model) {
     const auto refused = parse_log_mel_config(json, "m/p.json", model);
     return refused.ok() ? std::string() : refused.error().message;
   };
-  EXPECT_NE(error(text, whisper(80, 1500)).find("feature_size is 128, but config.json's num_mel_bins is 80"),
+  EXPECT_NE(error(text, {.mel_bins = 80, .positions = 1500})
+                .find("feature_size is 128, but config.json's num_mel_bins is 80"),
             std::string::npos);
-  EXPECT_NE(error(text, whisper(128, 1000)).find("3000 frames"), std::string::npos);
+  EXPECT_NE(error(text, {.mel_bins = 128, .positions = 1000}).find("3000 frames"), std::string::npos);
   for (const auto& [json, part] : std::vector<std::pair<std::string, std::string>>{
            {R"({"feature_extractor_type": "Wav2Vec2FeatureExtractor"})", "feature_extractor_type is"},
            {R"({"dither": 0.1})", "dither is 0.1"},
@@ -158,8 +152,8 @@ TEST(LogMelConfig, IsReadAndMustFitTheModel) {
            {R"({"n_fft": 100000})", "n_fft is 100000"},
            {R"({"hop_length": 0})", "hop_length is 0"},
            {"[]", "must hold a JSON object"}})
-    EXPECT_NE(error(json, whisper(80, 1500)).find(part), std::string::npos)
-        << json << error(json, whisper(80, 1500));
+    EXPECT_NE(error(json, {.mel_bins = 80, .positions = 1500}).find(part), std::string::npos)
+        << json << error(json, {.mel_bins = 80, .positions = 1500});
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/printable.h"
 #include "files/mapped_file.h"
 
 namespace fovea {

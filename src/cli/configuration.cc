@@ -7,11 +7,12 @@
 #include <set>
 
 #include "base/edit_distance.h"
+#include "base/printable.h"
 #include "compat/launch/attention_keys.h"
 #include "compat/launch/config_file.h"
 #include "compat/launch/environment.h"
 #include "compat/launch/foreign_flags.h"
-#include "files/mapped_file.h"
+#include "files/text_file.h"
 
 namespace fovea::cli {
 namespace {

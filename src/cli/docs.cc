@@ -12,7 +12,7 @@
 #include "cli/json_io.h"
 #include "cli/output_file.h"
 #include "compat/pages/pages.h"
-#include "files/mapped_file.h"
+#include "files/text_file.h"
 
 namespace fovea::cli {
 namespace {

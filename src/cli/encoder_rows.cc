@@ -26,7 +26,7 @@ Result<EncoderRows> EncoderRows::create(const Engine& engine, const std::string&
   FOVEA_TRY(model, load_model_config(dir, generation_config));
   if (model.kind != ModelKind::encoder_decoder) return rows;
   if (model.encoder->mel_bins > 0) {
-    FOVEA_TRY(audio, load_log_mel_config(dir, model));
+    FOVEA_TRY(audio, load_log_mel_config(dir, {model.encoder->mel_bins, model.encoder->max_position}));
     rows.audio_ = audio;
   }
   rows.model_ = std::move(model);

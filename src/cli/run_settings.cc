@@ -4,7 +4,8 @@
 #include <filesystem>
 
 #include "base/digest.h"
-#include "files/mapped_file.h"
+#include "base/printable.h"
+#include "files/text_file.h"
 
 namespace fovea::cli {
 namespace {

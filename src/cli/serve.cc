@@ -16,6 +16,7 @@
 #include "cli/explain.h"
 #include "cli/json_io.h"
 #include "cli/terminal.h"
+#include "files/model_folder.h"
 #include "model/config.h"
 #include "model/decoder_prompt.h"
 #include "server/openai/error.h"

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 
+#include "base/printable.h"
 #include "engine/chat_template_files.h"
-#include "files/mapped_file.h"
-#include "model/config.h"
+#include "files/model_folder.h"
 
 namespace fovea {
 namespace {

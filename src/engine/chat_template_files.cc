@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "files/mapped_file.h"
+#include "base/printable.h"
+#include "files/text_file.h"
 #include "text/json_value.h"
 
 namespace fovea {

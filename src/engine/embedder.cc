@@ -13,6 +13,7 @@
 #include "engine/check_range.h"
 #include "engine/ragged_batch.h"
 #include "engine/sentence_transformers.h"
+#include "files/model_folder.h"
 #include "fovea/backend_library.h"
 #include "fovea/embed.h"
 #include "model/model.h"

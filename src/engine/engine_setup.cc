@@ -9,6 +9,7 @@
 #include "engine/check_device.h"
 #include "engine/check_range.h"
 #include "engine/kv_sizing.h"
+#include "files/model_folder.h"
 #include "fovea/backend_library.h"
 #include "model/kv_groups.h"
 

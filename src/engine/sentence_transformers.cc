@@ -5,8 +5,9 @@
 #include <vector>
 
 #include "base/log.h"
-#include "files/mapped_file.h"
-#include "model/config_fields.h"
+#include "base/printable.h"
+#include "files/json_fields.h"
+#include "files/text_file.h"
 #include "text/json_value.h"
 
 namespace fovea {

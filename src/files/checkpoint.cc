@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_depth.h"
+#include "base/printable.h"
+#include "files/text_file.h"
 
 namespace fovea {
 namespace {

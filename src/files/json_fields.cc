@@ -1,8 +1,10 @@
-// The nlohmann::json code of Fields, in one file to limit compile time.
+#include "files/json_fields.h"
+
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "model/config_fields.h"
+#include "base/json_depth.h"
+#include "base/printable.h"
 
 namespace fovea {
 namespace {
@@ -20,6 +22,24 @@ std::string short_number(double x) {
 }
 
 }  // namespace
+
+Result<nlohmann::json> parse_json_object(std::string_view text, const std::string& file) {
+  if (json_nests_deeper(text))
+    return invalid(file + ": nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
+  nlohmann::json root;
+  size_t at = 0;
+  try {
+    root = nlohmann::json::parse(text);
+  } catch (const nlohmann::json::parse_error& error) {
+    at = error.byte;
+  } catch (const nlohmann::json::exception&) {  // a number outside the range of double
+    return invalid(file + ": holds a number out of range");
+  }
+  if (at != 0)
+    return invalid(file + ": not valid JSON at byte " + std::to_string(at) + "; copy or download it again");
+  if (!root.is_object()) return invalid(file + ": must hold a JSON object, {...}");
+  return root;
+}
 
 const nlohmann::json* Fields::find(const char* key) const {
   const auto it = object_.find(key);

@@ -54,34 +54,4 @@ void MappedFile::prefetch() const {
   if (data_) madvise(const_cast<std::byte*>(data_), size_, MADV_WILLNEED);
 }
 
-Result<std::string> read_text_file(const std::string& path, size_t limit) {
-  FOVEA_TRY(file, MappedFile::open(path));
-  const auto bytes = file.bytes();
-  if (bytes.size() > limit)
-    return invalid(path + ": " + std::to_string(bytes.size()) + " bytes; at most " + std::to_string(limit) +
-                   " are read from such a file");
-  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-}
-
-Error permission_denied(const std::string& path) {
-  return io_error(
-      printable(path, 400) +
-      ": permission denied; let this user read it and enter its folders (chmod -R a+rX FOLDER), or "
-      "run as a user with access");
-}
-
-std::string printable(std::string_view text, size_t limit) {
-  std::string out;
-  for (const char c : text.substr(0, limit))
-    out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  if (text.size() > limit) {
-    while (!out.empty() &&
-           (static_cast<unsigned char>(out.back()) & 0xc0) == 0x80)  // no partial UTF-8 character
-      out.pop_back();
-    if (!out.empty() && static_cast<unsigned char>(out.back()) >= 0xc0) out.pop_back();
-    out += "...";
-  }
-  return out;
-}
-
 }  // namespace fovea

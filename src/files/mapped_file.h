@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "fovea/result.h"
 
@@ -30,14 +29,5 @@ class MappedFile {
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
 };
-
-/// The text of a small file (config.json and the like); larger than `limit` bytes is an error.
-Result<std::string> read_text_file(const std::string& path, size_t limit);
-
-/// `text` on one line and at most `limit` bytes long, for quoting a file's content in a message.
-std::string printable(std::string_view text, size_t limit = 80);
-
-/// The error for a model file or folder without read permission.
-Error permission_denied(const std::string& path);
 
 }  // namespace fovea

@@ -1,13 +1,12 @@
-// Finds a model by its hub id in huggingface_hub's cache: ROOT/models--ORG--NAME/{refs/main,
-// snapshots/COMMIT/...}.
+#include "files/model_folder.h"
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
-#include "files/mapped_file.h"
-#include "files/model_folder.h"
-#include "model/config.h"
+#include "base/printable.h"
+#include "files/text_file.h"
 
 namespace fovea {
 namespace {
@@ -40,6 +39,14 @@ bool is_plain_name(std::string_view name) {
 bool is_directory(const std::string& path) {
   std::error_code ignored;
   return fs::is_directory(path, ignored);
+}
+
+/// The error for a model file or folder without read permission.
+Error permission_denied(const std::string& path) {
+  return io_error(
+      printable(path, 400) +
+      ": permission denied; let this user read it and enter its folders (chmod -R a+rX FOLDER), or "
+      "run as a user with access");
 }
 
 }  // namespace
@@ -84,6 +91,7 @@ Result<std::string> resolve_model_dir(const std::string& name) {
     return not_found("model \"" + printable(name, 400) +
                      "\": no such directory, and not a hub id (ORG/NAME); give one of the two");
 
+  // In huggingface_hub's cache: ROOT/models--ORG--NAME/{refs/main, snapshots/COMMIT/...}.
   const std::string root = cache_root();
   const std::string download = "; get the files with: huggingface-cli download " + name;
   if (root.empty())

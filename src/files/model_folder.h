@@ -1,10 +1,15 @@
 #pragma once
-// Checks on a model folder, or on the path given as one.
+// A model's folder: found by its path or its hub id, and checked.
 #include <string>
 
 #include "fovea/result.h"
 
 namespace fovea {
+
+/// Resolves a directory (returned unchanged) or a hub id ("Qwen/Qwen3-0.6B") in the local Hugging Face cache
+/// (HF_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub: the first that is
+/// set). Nothing is downloaded; the error explains how to get the files.
+Result<std::string> resolve_model_dir(const std::string& name_or_path);
 
 /// DIR/config.json; errors distinguish missing files from missing permission, and name GGUF files.
 Result<std::string> find_config(const std::string& dir);

@@ -1,3 +1,5 @@
+#include "files/model_folder.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -5,7 +7,6 @@
 #include <string>
 
 #include "../tests/support/temp_dir.h"
-#include "model/config.h"
 
 namespace fovea {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "files/mapped_file.h"
+#include "base/printable.h"
 
 namespace fovea {
 namespace {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "base/printable.h"
 #include "model/layer_plan.h"
 
 namespace fovea {

@@ -5,8 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "files/mapped_file.h"
+#include "base/printable.h"
 #include "files/model_folder.h"
+#include "files/text_file.h"
 #include "model/attention_reader.h"
 #include "model/config.h"
 #include "model/family.h"

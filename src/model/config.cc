@@ -5,9 +5,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "base/json_depth.h"
-#include "files/mapped_file.h"
 #include "files/model_folder.h"
+#include "files/text_file.h"
 #include "model/config_fields.h"
 #include "model/family.h"
 #include "model/kv_scales.h"
@@ -130,24 +129,6 @@ Result<std::string> find_generation_config(const std::string& dir, const std::st
 }
 
 }  // namespace
-
-Result<nlohmann::json> parse_json_object(std::string_view text, const std::string& file) {
-  if (json_nests_deeper(text))
-    return invalid(file + ": nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
-  Json root;
-  size_t at = 0;
-  try {
-    root = Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    at = error.byte;
-  } catch (const Json::exception&) {  // a number outside the range of double
-    return invalid(file + ": holds a number out of range");
-  }
-  if (at != 0)
-    return invalid(file + ": not valid JSON at byte " + std::to_string(at) + "; copy or download it again");
-  if (!root.is_object()) return invalid(file + ": must hold a JSON object, {...}");
-  return root;
-}
 
 DType read_checkpoint_dtype(Fields& fields) {
   const char* key = fields.find("dtype") ? "dtype" : "torch_dtype";

@@ -186,9 +186,4 @@ Result<ModelConfig> parse_model_config(std::string_view config, std::string_view
 /// would invalidate cached keys.) Parsing assumes max_position.
 void fit_to_length(ModelConfig& config, int64_t max_seq_len);
 
-/// Resolves a directory (returned unchanged) or a hub id ("Qwen/Qwen3-0.6B") in the local Hugging Face cache
-/// (HF_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub: the first that is
-/// set). Nothing is downloaded; the error explains how to get the files.
-Result<std::string> resolve_model_dir(const std::string& name_or_path);
-
 }  // namespace fovea

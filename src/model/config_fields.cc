@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "base/printable.h"
+
 namespace fovea {
 namespace {
 

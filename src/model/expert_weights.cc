@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/float16.h"
+#include "base/printable.h"
 #include "model/mxfp4.h"
 #include "model/weights.h"
 

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "base/float16.h"
-#include "files/mapped_file.h"
+#include "base/printable.h"
 
 namespace fovea {
 namespace {

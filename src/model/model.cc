@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "files/checkpoint.h"
 #include "model/family.h"
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/float16.h"
+#include "base/printable.h"
 
 namespace fovea {
 namespace {

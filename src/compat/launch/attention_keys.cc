@@ -7,8 +7,8 @@
 
 #include "base/edit_distance.h"
 #include "base/json_depth.h"
+#include "base/printable.h"
 #include "base/same_name.h"
-#include "files/mapped_file.h"
 #include "fovea/attention.h"
 
 namespace fovea {

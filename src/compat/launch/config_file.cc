@@ -14,7 +14,7 @@
 #include <toml++/toml.h>
 #pragma pop_macro("NDEBUG")
 
-#include "files/mapped_file.h"
+#include "base/printable.h"
 
 namespace fovea {
 namespace {

@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "base/edit_distance.h"
+#include "base/printable.h"
 #include "compat/launch/attention_keys.h"
-#include "files/mapped_file.h"
 
 namespace fovea {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/printable.h"
 #include "base/same_name.h"
-#include "files/mapped_file.h"
 
 namespace fovea {
 namespace {
