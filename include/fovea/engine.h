@@ -13,6 +13,7 @@
 #include "fovea/dtype.h"
 #include "fovea/engine_stats.h"
 #include "fovea/load_progress.h"
+#include "fovea/machine_floor.h"
 #include "fovea/result.h"
 
 namespace fovea {
@@ -207,6 +208,10 @@ class Engine {
   /// the call waits at most kSnapshotPatience and then returns an older one. Thread-safe, but must not be
   /// called from sinks.
   virtual EngineSnapshot snapshot() const = 0;
+  /// Measures the machine with as many threads as the engine's: 20 to 100 ms, and 64 MiB during it. Call it
+  /// while no request runs: each lowers the rates of the other. Too little memory or too few threads for the
+  /// measurement are an error.
+  virtual Result<MachineFloor> measure_floor() const = 0;
 
   /// Queues a request; refuses one that can never run (empty, too long, bad parameters). Each of its
   /// sampling.n answers gets separate outputs, the last with a finish reason. Thread-safe.

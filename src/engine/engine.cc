@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <new>
 #include <system_error>
@@ -12,6 +13,7 @@
 #include "engine/cpu_executor.h"
 #include "engine/engine_setup.h"
 #include "fovea/engine.h"
+#include "kernels/cpu/machine.h"
 
 namespace fovea {
 namespace {
@@ -26,6 +28,7 @@ class EngineImpl final : public Engine {
   const EngineInfo& info() const override { return setup_.info; }
   EngineStats stats() const override;
   EngineSnapshot snapshot() const override;
+  Result<MachineFloor> measure_floor() const override;
   Result<uint64_t> submit(GenerateRequest request, OutputSink sink) override;
   Status check(const GenerateRequest& request) const override;
   void cancel(uint64_t id) override;
@@ -141,6 +144,16 @@ void EngineImpl::publish_stats() {
 EngineStats EngineImpl::stats() const {
   std::lock_guard lock(mutex_);
   return stats_;
+}
+
+Result<MachineFloor> EngineImpl::measure_floor() const {
+  try {
+    ThreadPool pool(setup_.info.threads);  // the engine thread uses setup_.pool
+    return measure_machine_floor(pool);
+  } catch (const std::exception& error) {
+    return Error{ErrorCode::out_of_memory,
+                 std::string("the machine's rates can't be measured: ") + error.what()};
+  }
 }
 
 void EngineImpl::update_snapshot() {

@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <exception>
 #include <optional>
 #include <utility>
 
-#include "base/log.h"
 #include "server/metrics_engine.h"
 #include "server/metrics_histogram.h"
 #include "server/metrics_text.h"
@@ -58,17 +56,6 @@ class StatusCounts {
   std::array<std::atomic<int64_t>, kStatuses + 1> counts_{};
 };
 
-/// The machine's peak rates; nullopt when memory or threads for the measurement are not available.
-std::optional<MachineFloor> measure_floor(int threads) {
-  try {
-    ThreadPool pool(threads);
-    return measure_machine_floor(pool);
-  } catch (const std::exception& error) {
-    FOVEA_LOG(warning) << "metrics: the machine's rates can't be measured: " << error.what();
-    return std::nullopt;
-  }
-}
-
 enum Finish { kStop, kLength, kAbort, kError, kFinishes };
 // vLLM's labels.
 constexpr std::array<std::string_view, kFinishes> kFinishNames = {"stop", "length", "abort", "error"};
@@ -87,7 +74,7 @@ Finish finish_of(FinishReason reason) {
 class MetricsImpl final : public Metrics {
  public:
   /// `constants`: the text of metrics that never change.
-  MetricsImpl(std::string_view served_name, int max_seq_len, std::optional<MachineFloor> floor,
+  MetricsImpl(std::string_view served_name, int max_seq_len, const std::optional<MachineFloor>& floor,
               std::string constants)
       : served_name_(served_name),
         constants_(std::move(constants)),
@@ -189,12 +176,10 @@ std::string MetricsImpl::text(const EngineStats* stats, const http::ConnectionCo
 }  // namespace
 
 std::unique_ptr<Metrics> Metrics::create(const EngineInfo& info, std::string_view served_name,
-                                         std::optional<MachineFloor> floor) {
+                                         const std::optional<MachineFloor>& floor) {
   MetricsText constants(served_name);
   write_cache_config(info, constants);
   write_backends(info.selection, constants);
-  // At startup, while nothing else runs: later it would take threads and memory from running requests.
-  if (!floor && info.threads > 0) floor = measure_floor(info.threads);
   return std::make_unique<MetricsImpl>(served_name, info.max_seq_len, floor, constants.take());
 }
 

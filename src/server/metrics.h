@@ -10,7 +10,6 @@
 
 #include "fovea/embed.h"
 #include "fovea/engine.h"
-#include "kernels/cpu/machine.h"
 #include "server/http/server.h"
 
 namespace fovea::server {
@@ -35,9 +34,9 @@ class Metrics {
  public:
   virtual ~Metrics() = default;
   /// `served_name` is the label model_name of every series. `floor`: the machine's peak rates, with which
-  /// attention time is compared; nullopt = measured here once: 20 to 100 ms, and 64 MiB during it.
+  /// attention time is compared; nullopt = unknown: metrics that are relative to it are omitted.
   static std::unique_ptr<Metrics> create(const EngineInfo& info, std::string_view served_name,
-                                         std::optional<MachineFloor> floor = std::nullopt);
+                                         const std::optional<MachineFloor>& floor);
   static std::unique_ptr<Metrics> create(const EmbedInfo& info, std::string_view served_name);
 
   // Thread-safe and cheap: called for each token.

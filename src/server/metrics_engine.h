@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "fovea/engine.h"
-#include "kernels/cpu/machine.h"
 #include "server/metrics_text.h"
 
 namespace fovea::server {

@@ -212,16 +212,16 @@ TEST_F(MetricsTest, AttentionIsComparedWithTheNearerLimit) {
   EXPECT_EQ(value("fovea_attention_roofline_ratio", unused), -1);
 }
 
-// Not at a scrape: that would take memory and time from running requests.
-TEST_F(MetricsTest, TheMachineIsMeasuredOnceAtTheStart) {
-  metrics_ = Metrics::create(engine_info(), "demo");
+TEST_F(MetricsTest, AMachineThatIsNotMeasuredIsNotComparedWith) {
+  const std::string labels = "phase=\"prefill\",layer_kind=\"full\",backend=\"P\"";
   stats_.attention = {{.backend = "P", .seconds = 1, .bytes = 1e8, .flops = 1e8}};
-  const double read = value("fovea_machine_read_bytes_per_second");
-  EXPECT_GT(read, 0);
-  EXPECT_GT(value("fovea_machine_fp32_flops_per_second"), 0);
-  EXPECT_GT(value("fovea_attention_roofline_ratio", "phase=\"prefill\",layer_kind=\"full\",backend=\"P\""),
-            0);
-  EXPECT_EQ(value("fovea_machine_read_bytes_per_second"), read);
+  EXPECT_EQ(value("fovea_machine_read_bytes_per_second"), 1e9);
+  EXPECT_EQ(value("fovea_machine_fp32_flops_per_second"), 4e9);
+  metrics_ = Metrics::create(engine_info(), "demo", std::nullopt);
+  EXPECT_EQ(value("fovea_machine_read_bytes_per_second"), -1);
+  EXPECT_EQ(value("fovea_machine_fp32_flops_per_second"), -1);
+  EXPECT_EQ(value("fovea_attention_roofline_ratio", labels), -1);
+  EXPECT_EQ(value("fovea_attention_bytes_per_second", labels), 1e8);
 }
 
 TEST_F(MetricsTest, StatusesAreABoundedSetOfSeries) {

@@ -292,6 +292,15 @@ class ServiceImpl final : public Service {
   std::thread ticker_;
 };
 
+/// The machine's peak rates; nullopt when they can't be measured.
+std::optional<MachineFloor> measure_floor(const Engine& engine) {
+  if (engine.info().threads == 0) return std::nullopt;
+  auto floor = engine.measure_floor();
+  if (floor) return *floor;
+  FOVEA_LOG(warning) << "metrics: " << floor.error().message;
+  return std::nullopt;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Service>> Service::create(const ServiceConfig& config, Engine* engine,
@@ -308,7 +317,9 @@ Result<std::unique_ptr<Service>> Service::create(const ServiceConfig& config, En
   core->engine = engine;
   core->embedder = embedder;
   core->keys = std::move(keys);
-  if (engine) core->metrics = Metrics::create(engine->info(), config.served_names.front());
+  // Measured while nothing else runs: later it would take threads and memory from running requests.
+  if (engine)
+    core->metrics = Metrics::create(engine->info(), config.served_names.front(), measure_floor(*engine));
   core->created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
           .count();

@@ -298,6 +298,14 @@ TEST(Snapshot, ListsAreBounded) {
   EXPECT_LE(s.prefixes.size(), kSnapshotPrefixes);
 }
 
+TEST(Floor, IsMeasured) {
+  const auto engine = make_engine(test::fixture_config());
+  const auto floor = engine->measure_floor();
+  ASSERT_TRUE(floor.ok()) << floor.error().message;
+  EXPECT_GT(floor->read_bytes_per_second, 0);
+  EXPECT_GT(floor->fp32_flops_per_second, 0);
+}
+
 TEST(Snapshot, AsManyMayAskAsLike) {
   const auto engine = make_engine(test::fixture_config());
   std::atomic<bool> stop = false;

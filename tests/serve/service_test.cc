@@ -746,6 +746,27 @@ TEST_F(ServiceTest, SaysWhatItIs) {
   EXPECT_THAT(get("/metrics").content_type, StartsWith("text/plain; version=0.0.4"));
 }
 
+// Not at a scrape: that would take memory and time from running requests.
+TEST_F(ServiceTest, TheMachineIsMeasuredOnceAtTheStart) {
+  StubEngine::Options options;
+  options.threads = 1;
+  options.floor = {3e9, 5e9};
+  start(options);
+  EXPECT_EQ(engine_->measured(), 1);
+  for (int scrape = 0; scrape < 2; ++scrape)
+    EXPECT_THAT(get("/metrics").body,
+                HasSubstr(R"(fovea_machine_read_bytes_per_second{model_name="stub"} 3e+09)"));
+  EXPECT_EQ(engine_->measured(), 1);
+}
+
+TEST_F(ServiceTest, AMachineThatCannotBeMeasuredIsNotCompared) {
+  StubEngine::Options options;
+  options.threads = 1;
+  start(options);
+  EXPECT_EQ(engine_->measured(), 1);
+  EXPECT_THAT(get("/metrics").body, Not(HasSubstr("fovea_machine_")));
+}
+
 TEST_F(ServiceTest, ManyClientsAtOnce) {
   StubEngine::Options options;
   options.slots = 16;

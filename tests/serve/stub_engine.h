@@ -23,12 +23,15 @@ class StubEngine final : public Engine {
     double tokens_per_second = 0;  ///< of each answer; 0 = as fast as possible
     int max_seq_len = 4096;
     bool chat = true;
+    int threads = 0;     ///< EngineInfo::threads
+    MachineFloor floor;  ///< what measure_floor() finds; no rates = an error
   };
 
   explicit StubEngine(const Options& options) : options_(options) {
     info_.architecture = "Stub";
     info_.max_seq_len = options.max_seq_len;
     info_.vocab_size = 256;
+    info_.threads = options.threads;
     thread_ = std::thread([this] { run(); });
   }
   ~StubEngine() override {
@@ -69,6 +72,13 @@ class StubEngine final : public Engine {
     stats.steps = steps_;
     return stats;
   }
+  Result<MachineFloor> measure_floor() const override {
+    ++measured_;
+    if (options_.floor.read_bytes_per_second > 0) return options_.floor;
+    return Error{ErrorCode::out_of_memory, "the stub has no rates"};
+  }
+  /// The number of calls of measure_floor().
+  int measured() const { return measured_; }
   EngineSnapshot snapshot() const override {
     EngineSnapshot snapshot;
     snapshot.made = std::chrono::steady_clock::now();
@@ -242,6 +252,7 @@ class StubEngine final : public Engine {
   uint64_t next_id_ = 1;
   int running_count_ = 0, waiting_count_ = 0;
   mutable std::atomic<int64_t> tokenized_{0};
+  mutable std::atomic<int> measured_{0};
   std::string last_client_;
   int64_t submitted_ = 0, tokens_ = 0, steps_ = 0;
   std::thread thread_;

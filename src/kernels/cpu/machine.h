@@ -6,6 +6,7 @@
 
 #include "base/cpu_features.h"
 #include "base/thread_pool.h"
+#include "fovea/machine_floor.h"
 
 namespace fovea {
 
@@ -31,11 +32,6 @@ struct MachineRates {
 /// the least that streaming the same memory costs. Where memory lies can halve its bandwidth (a virtual
 /// machine spans memory nodes), so a benchmark compares with its own buffers.
 double plain_read_seconds(const void* data, size_t bytes, ThreadPool& pool);
-
-struct MachineFloor {
-  double read_bytes_per_second = 0;  ///< of all threads, from memory
-  double fp32_flops_per_second = 0;  ///< of all threads, with the best instruction set
-};
 
 /// Rough rates from some 20 ms and 64 MiB, for figures beside a program that runs: concurrent work
 /// lowers them, and a last-level cache of 64 MiB or more is measured instead of memory.
