@@ -90,8 +90,8 @@ compile_cuda() {
 check_memory() {
   CC=clang-19 CXX=clang++-19 build build/asan all -DCMAKE_BUILD_TYPE=Debug -DFOVEA_UNITY=ON -DFOVEA_FUZZ=ON -DFOVEA_SANITIZE=address,undefined \
     "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1"
-  # launch_test and conformance_test run in one process what these two run in hundreds.
-  run_tests build/asan -E '^(cli_launch_lines|cli_conformance)$'
+  # Tests of the engine, launch_test and conformance_test run in one process what these run in hundreds.
+  run_tests build/asan -E '^(cli_commands|cli_launch_lines|cli_conformance)$'
 }
 
 check_threads() {

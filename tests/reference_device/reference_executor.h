@@ -160,7 +160,9 @@ class ReferenceExecutor final : public Executor {
   template <class T>
   Tensor upload(const std::vector<T>& values, const Buffer& memory, size_t& offset) {
     const Tensor there = memory.tensor(element_type<T>(), {static_cast<int64_t>(values.size())}, offset);
-    device_.queue([values, to = there.data] { std::memcpy(to, values.data(), values.size() * sizeof(T)); });
+    device_.queue([values, to = there.data] {
+      if (!values.empty()) std::memcpy(to, values.data(), values.size() * sizeof(T));
+    });
     offset += (values.size() * sizeof(T) + 7) / 8 * 8;
     return there;
   }
