@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # tidy.sh [--most N] [BASE | --all]: runs clang-tidy (checks: .clang-tidy) on the sources in src/, tests left out, that
-# have changed since BASE, by default the merge base with origin/main or else the commit before; --all: on all of them.
-# --most N: on N of them at most, the most recently changed ones. Needs a build folder with compile_commands.json of
-# clang: $FOVEA_TIDY_BUILD, by default build/asan.
+# have changed since BASE, by default the merge base with origin/main or else the commit before, and for each changed
+# header on one source that includes it; --all: on all sources. --most N: on N of them at most, the most recently changed
+# ones. Needs a folder that is built with clang (with precompiled headers these too): $FOVEA_TIDY_BUILD, by default
+# build/asan.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${FOVEA_TIDY_BUILD:-build/asan} most=0 base=''
@@ -27,14 +28,27 @@ if [ -z "$base" ]; then
   base=$(git merge-base HEAD origin/main 2>/dev/null || true)
   [ -n "$base" ] && [ "$base" != "$(git rev-parse HEAD)" ] || base=$(git rev-parse --verify -q HEAD~1 || echo all)
 fi
+# A source that includes the header, so that the header's findings show: its own one, or else the first.
+source_of() {
+  local header=$1 name=${1#src/}
+  [ -f "${header%.h}.cc" ] && echo "${header%.h}.cc" && return
+  git grep -lF "#include \"${name#include/}\"" -- 'src/*.cc' ':!src/*_test.cc' | sed -n 1p || true
+}
 if [ "$base" = all ]; then
   files=$(find src -name '*.cc')
 else
   files=$(git diff --name-only --diff-filter=d "$base" -- 'src/*.cc')
+  for header in $(git diff --name-only --diff-filter=d "$base" -- 'src/*.h' 'include/*.h'); do
+    files+=$'\n'$(source_of "$header")
+  done
 fi
-# Sources that this build compiles; of tests the analyser takes minutes for each.
-mapfile -t files < <(printf '%s\n' "$files" | grep -v '_test\.cc$' | while read -r file; do
-  grep -q "\"[^\"]*/$file\"" "$build/compile_commands.json" && echo "$(git log -1 --format=%ct -- "$file" 2>/dev/null || echo 0) $file"
+# Sources that this build compiles, on their own or by a source that includes several (clang-tidy then takes the command
+# of a neighbour); of tests the analyser takes minutes for each.
+compiled() {
+  grep -qF "/$1\"" "$build/compile_commands.json" || grep -rqsF "/$1\"" "$build" --include='unity_*.cxx'
+}
+mapfile -t files < <(printf '%s\n' "$files" | grep -v -e '_test\.cc$' -e '^$' | sort -u | while read -r file; do
+  ! compiled "$file" || echo "$(git log -1 --format=%ct -- "$file" 2>/dev/null || echo 0) $file"
 done | sort -rn -k1,1 -s | cut -d' ' -f2)
 count=${#files[@]}
 if [ "$most" != 0 ] && [ "$count" -gt "$most" ]; then
