@@ -23,7 +23,7 @@ std::optional<int> nearest_common(const std::vector<const BackendInfo*>& backend
     return std::ranges::all_of(backends, [&](auto* b) { return b->capability.page_sizes.has(size); });
   };
   for (auto size = sizes.next(1); size && *size <= kLargest && !above; size = sizes.next(*size + 1))
-    if (all_take(*size)) (*size <= wanted ? below : above) = *size;
+    if (all_take(*size)) (*size <= wanted ? below : above) = size;
   if (!below || !above) return below ? below : above;
   return wanted - *below <= *above - wanted ? below : above;
 }
@@ -35,7 +35,7 @@ PageSize choose_page_size(const AttentionConfig& config, const std::vector<const
   const auto all_take = [&](int size) {
     return std::ranges::all_of(backends, [&](auto* b) { return b->capability.page_sizes.has(size); });
   };
-  const PageSize none = {
+  PageSize none = {
       0, "No page size suits all of " + names_of(backends) + "; choose others with --attention-backend"};
   if (config.page_size) {
     const int given = *config.page_size;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "attention/resolve_name.h"
+#include "base/same_name.h"
 
 namespace fovea {
 namespace {
@@ -263,7 +264,7 @@ std::string Requests::change(LayerKind kind, Phase phase, bool both, const std::
   const Item* rest = best(kind, other(phase));
   const std::string kept = rest == nullptr ? std::string() : rest->name;
   const auto pair = [&] { return phase == Phase::prefill ? name + "," + kept : kept + "," + name; };
-  const std::string of_phase = "--" + std::string(to_string(phase)) + "-attention-backend " + name;
+  std::string of_phase = "--" + std::string(to_string(phase)) + "-attention-backend " + name;
   const std::string of_kind = "-ac.backend_per_kind." + std::string(to_string(kind)) + "=";
   if (now != nullptr && now->listed) return changed_list(kind, phase, both, name);
   if (now != nullptr && now->place == Place::backend_per_kind)

@@ -315,7 +315,7 @@ bool is_about(std::string_view message, const FlagSource& source) {
 
 }  // namespace
 
-std::string Configuration::explained(std::string message) const {
+std::string Configuration::explained(const std::string& message) const {
   std::string notes;
   for (const FlagSource& source : sources) {
     if (source.option == nullptr || !is_about(message, source)) continue;

@@ -22,7 +22,7 @@ struct Configuration {
   std::vector<FlagSource> sources;
 
   /// `message`, followed by the source of the value of each flag that it mentions.
-  std::string explained(std::string message) const;
+  std::string explained(const std::string& message) const;
 };
 
 /// Values from the variables and the file for flags that `arguments` don't set; a variable takes precedence

@@ -10,9 +10,9 @@
 #include <fstream>
 #include <future>
 
-#include "attention/selection_context.h"
 #include "backends/cuda/device_facts.h"
 #include "base/edit_distance.h"
+#include "base/same_name.h"
 #include "cli/flags.h"
 #include "cli/output_file.h"
 #include "conformance/prove.h"
@@ -130,7 +130,7 @@ std::string first_line_of(const char* command) {
 
 /// The commit of the working directory, with "-dirty" appended if code differs from it; "" = unknown.
 std::string commit_here() {
-  const std::string head = first_line_of("git rev-parse HEAD 2>/dev/null");
+  std::string head = first_line_of("git rev-parse HEAD 2>/dev/null");
   if (head.empty()) return head;
   const std::string changed = first_line_of("git status --porcelain -uno -- include src 2>/dev/null");
   return changed.empty() ? head : head + "-dirty";
@@ -247,18 +247,14 @@ void print_rule(bool quick) {
 }
 
 void print_summary(const BackendInfo& info, const BackendReport& report) {
+  const auto count = [&](CellStatus status) { return static_cast<long long>(report.count(status)); };
   std::printf(
       "%s: %lld cells proven, %lld by other kernels, %lld refused, %lld not requested, %lld failed; %lld "
-      "cases, "
-      "%lld "
-      "failed (%s), in %.1f s",
-      info.label().c_str(), static_cast<long long>(report.count(CellStatus::proven)),
-      static_cast<long long>(report.count(CellStatus::other_kernels)),
-      static_cast<long long>(report.count(CellStatus::refused)),
-      static_cast<long long>(report.count(CellStatus::unasked)),
-      static_cast<long long>(report.count(CellStatus::failed) + report.count(CellStatus::too_few)),
-      static_cast<long long>(report.cases), static_cast<long long>(report.failed_cases), isas(info).c_str(),
-      report.seconds);
+      "cases, %lld failed (%s), in %.1f s",
+      info.label().c_str(), count(CellStatus::proven), count(CellStatus::other_kernels),
+      count(CellStatus::refused), count(CellStatus::unasked),
+      count(CellStatus::failed) + count(CellStatus::too_few), static_cast<long long>(report.cases),
+      static_cast<long long>(report.failed_cases), isas(info).c_str(), report.seconds);
   if (report.cases > report.failed_cases)
     std::printf("; worst error of O %s (case %llu), of the LSE %s", short_number(report.worst.o).c_str(),
                 static_cast<unsigned long long>(report.worst_case), short_number(report.worst.lse).c_str());

@@ -171,7 +171,7 @@ int finish(const Status& status, const Configuration& configuration) {
   std::string message = status.error().message;
   for (char& c : message)
     if (c == '\n') c = ' ';
-  report(configuration.explained(std::move(message)));
+  report(configuration.explained(message));
   const ErrorCode code = status.error().code;
   return code == ErrorCode::internal || code == ErrorCode::cancelled ? 1 : kBadInput;
 }

@@ -105,7 +105,8 @@ Result<std::unique_ptr<Engine>> make_engine(const ModelFlags& flags) {
 
 SamplingParams merge_sampling(SamplingParams params, const SamplingFlags& flags) {
   const auto take = [](auto& value, const auto& given) {
-    if (given) value = *given;
+    // Some of these values are optional themselves.
+    if (given) value = *given;  // NOLINT(bugprone-optional-value-conversion)
   };
   take(params.temperature, flags.temperature);
   take(params.top_p, flags.top_p);

@@ -15,7 +15,7 @@ SchedulerConfig with_overlap(SchedulerConfig config, Overlap overlap) {
 }  // namespace
 
 EngineCore::EngineCore(SchedulerConfig config, Executor& executor)
-    : executor_(executor), scheduler_(with_overlap(std::move(config), executor.overlap())) {}
+    : executor_(executor), scheduler_(with_overlap(config, executor.overlap())) {}
 
 void EngineCore::add(std::unique_ptr<Request> request) {
   if (request->index() > 0 && scheduler_.config().prefix_cache)

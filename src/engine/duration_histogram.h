@@ -23,16 +23,18 @@ class DurationHistogram {
   double quantile(double q) const {
     const auto rank = static_cast<int64_t>(std::ceil(q * static_cast<double>(total_)));
     int64_t seen = 0;
-    for (size_t i = 0; i < counts_.size() && total_ > 0; ++i)
-      if ((seen += counts_[i]) >= rank && counts_[i] > 0)
+    for (size_t i = 0; i < counts_.size() && total_ > 0; ++i) {
+      seen += counts_[i];
+      if (seen >= rank && counts_[i] > 0)
         return std::min(max_, kLeast * std::exp2(static_cast<double>(i) / kPerDoubling));
+    }
     return 0;
   }
 
  private:
   static constexpr double kLeast = 1e-6;  // seconds: upper bound of the first bucket
   static constexpr double kPerDoubling = 8;
-  static constexpr size_t kBuckets = 8 * 32;  // the last one ends at 2^31.9 us, over an hour
+  static constexpr size_t kBuckets = size_t{8} * 32;  // the last one ends at 2^31.9 us, over an hour
 
   static size_t bucket_of(double seconds) {
     if (!(seconds > kLeast)) return 0;

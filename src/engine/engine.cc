@@ -279,7 +279,7 @@ SamplingParams EngineImpl::default_sampling() const {
   if (c.min_p) p.min_p = *c.min_p;
   if (c.top_k) p.top_k = *c.top_k;
   if (c.repetition_penalty) p.repetition_penalty = *c.repetition_penalty;
-  if (c.max_new_tokens) p.max_tokens = *c.max_new_tokens;
+  if (c.max_new_tokens) p.max_tokens = c.max_new_tokens;
   if (c.do_sample && !*c.do_sample) p.temperature = 0;  // generation_config.json asks for greedy
   return p;
 }

@@ -74,7 +74,7 @@ bool has_spans(Fields& whole, const std::string& text_type) {
   return type == "gemma3" && text_type == "gemma3_text";
 }
 
-Status unless_unsupported(Status status) {
+Status unless_unsupported(const Status& status) {
   return !status && status.error().code == ErrorCode::unsupported ? Status() : status;
 }
 

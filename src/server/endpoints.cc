@@ -14,7 +14,6 @@ namespace fovea::server {
 namespace {
 
 using openai::ApiError;
-using openai::ApiResult;
 using openai::bad_request;
 
 constexpr size_t kShownName = 100;

@@ -5,7 +5,6 @@
 #include <thread>
 
 #include "base/check.h"
-#include "base/log.h"
 #include "server/deadlines.h"
 #include "server/endpoints.h"
 #include "server/openai/response.h"
@@ -17,8 +16,6 @@
 
 namespace fovea::server {
 namespace {
-
-using openai::ApiError;
 
 // Bodies up to this size, in bytes, are parsed on the I/O thread, as a hand-over would cost more: 8 KiB are
 // parsed and tokenised in about 1 ms.

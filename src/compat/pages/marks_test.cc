@@ -10,7 +10,6 @@
 namespace fovea::docs {
 namespace {
 
-using conformance::BackendProof;
 using conformance::CellProof;
 using conformance::CellStatus;
 using conformance::Proof;

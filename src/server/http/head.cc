@@ -164,7 +164,7 @@ std::string_view Request::header(std::string_view name) const {
 }
 
 std::optional<Refusal> check_head(std::string_view head, const Limits& limits) {
-  const Refusal endings = bad("a line does not end in CR LF");
+  Refusal endings = bad("a line does not end in CR LF");
   if (head.size() > limits.header_bytes)
     return Refusal{431, "the request line and headers have more than the allowed " +
                             std::to_string(limits.header_bytes) + " bytes"};

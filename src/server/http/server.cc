@@ -59,7 +59,8 @@ class ServerImpl final : public Server {
     acceptor_.emplace(loops_[0]->io);
     backoff_.emplace(loops_[0]->io);
   }
-  ~ServerImpl() override { stop(); }
+  // Out of memory or a broken mutex ends the process here.
+  ~ServerImpl() override { stop(); }  // NOLINT(bugprone-exception-escape)
 
   Status serve();
   int port() const override { return socket_.port; }

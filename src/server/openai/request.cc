@@ -222,7 +222,7 @@ std::vector<ReadFields> read_fields() {
   const Json::Object none;
   const Json empty(none);
   std::vector<ReadFields> all;
-  const auto add = [&](std::string_view path, auto request, const auto& read) {
+  const auto add = [&](std::string_view path, auto&& request, const auto& read) {
     Fields fields(empty);
     read(fields, request);
     std::vector<std::string_view> names = fields.asked();

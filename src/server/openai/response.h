@@ -56,7 +56,7 @@ std::string response_json(const ResponseHead& head, std::span<const Choice> choi
 /// over all prompts. Not thread-safe.
 class StreamWriter {
  public:
-  StreamWriter(ResponseHead head, const GenerationRequest& request, TokenText words);
+  StreamWriter(const ResponseHead& head, const GenerationRequest& request, TokenText words);
   /// The first event of a choice. For a chat it has the role; for completions it is "" except with
   /// return_token_ids, where it has `prompt_ids` (for a chat with n choices, pass them with the first only).
   std::string first(int choice, std::span<const int32_t> prompt_ids = {});

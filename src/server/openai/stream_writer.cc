@@ -11,7 +11,7 @@ constexpr std::string_view kDone = "data: [DONE]\n\n";
 
 }  // namespace
 
-StreamWriter::StreamWriter(ResponseHead head, const GenerationRequest& request, TokenText words)
+StreamWriter::StreamWriter(const ResponseHead& head, const GenerationRequest& request, TokenText words)
     : kind_(head.kind), request_(request), words_(std::move(words)) {
   prefix_ = "data: {\"id\":";
   append_string(prefix_, head.id);
