@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "attention/candidates.h"
-#include "attention/requests.h"
+#include "base/same_name.h"
 
 namespace fovea {
 namespace {

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "attention/kv_view.h"
-#include "base/check.h"
 #include "kernels/reference/visibility.h"
 
 namespace fovea {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fovea/attention.h"
+#include "fovea/capability.h"
 
 namespace fovea {
 

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/edit_distance.h"
 #include "base/log.h"
+#include "base/same_name.h"
 #include "fovea/attention_backend.h"
 
 namespace fovea {

@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "attention/other_build.h"
+#include "base/same_name.h"
 
 namespace fovea {
 namespace {

@@ -2,7 +2,7 @@
 // Common parts of rows: sets of dtypes, reasons for absence, and columns that a document does not mention.
 #include <string_view>
 
-#include "fovea/attention.h"
+#include "fovea/capability.h"
 
 namespace fovea::rows {
 

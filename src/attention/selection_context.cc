@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/same_name.h"
+
 namespace fovea {
 
 std::string setting(const AttentionConfig& config, std::string_view key) {

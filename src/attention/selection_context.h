@@ -5,7 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/same_name.h"
 #include "fovea/attention.h"
 #include "fovea/attention_backend.h"
 

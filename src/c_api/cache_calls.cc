@@ -8,7 +8,6 @@
 #include "c_api/device.h"
 #include "c_api/errors.h"
 #include "c_api/structs.h"
-#include "kernels/cpu/for_rows.h"
 
 namespace fovea::c_api {
 namespace {

@@ -2,7 +2,7 @@
 // Engine statistics as text.
 #include <string>
 
-#include "fovea/engine.h"
+#include "fovea/engine_stats.h"
 
 namespace fovea::cli {
 

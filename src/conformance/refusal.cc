@@ -5,7 +5,6 @@
 
 #include "attention/kv_view.h"
 #include "conformance/run.h"
-#include "device/stream.h"
 
 namespace fovea::conformance {
 namespace {

@@ -6,7 +6,6 @@
 
 #include "attention/phased.h"
 #include "base/aligned.h"
-#include "base/check.h"
 #include "base/log.h"
 #include "base/same_name.h"
 #include "engine/check_device.h"

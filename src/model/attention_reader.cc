@@ -8,6 +8,7 @@
 
 #include "base/printable.h"
 #include "model/layer_plan.h"
+#include "model/mapped_file.h"
 
 namespace fovea {
 namespace {

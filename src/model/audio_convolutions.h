@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <span>
 
-#include "base/aligned.h"
 #include "model/weights.h"
 
 namespace fovea {

@@ -6,7 +6,6 @@
 
 #include "base/check.h"
 #include "kernels/cpu/for_rows.h"
-#include "kernels/cpu/ops.h"
 #include "model/keep_rows.h"
 
 namespace fovea {

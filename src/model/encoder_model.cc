@@ -6,7 +6,6 @@
 
 #include "base/check.h"
 #include "kernels/cpu/for_rows.h"
-#include "kernels/cpu/ops.h"
 
 namespace fovea {
 namespace {

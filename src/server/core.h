@@ -11,7 +11,6 @@
 #include "server/api_keys.h"
 #include "server/http/listen.h"
 #include "server/metrics.h"
-#include "server/openai/error.h"
 #include "server/service.h"
 #include "server/work_queue.h"
 

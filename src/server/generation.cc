@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <random>
 
-#include "base/log.h"
 #include "server/text.h"
 
 namespace fovea::server {

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "fovea/engine.h"
+#include "fovea/engine_stats.h"
 #include "server/http/server.h"
 
 namespace fovea::server {

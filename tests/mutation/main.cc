@@ -10,6 +10,7 @@
 
 #include "attention/selection_context.cc"
 #include "base/edit_distance.h"
+#include "base/same_name.h"
 #include "conformance/machine.h"
 #include "conformance/prove.h"
 #include "hunt.h"

@@ -7,7 +7,6 @@
 #include "attention/batch_check.h"
 #include "attention/row.h"
 #include "backends/cpu_attn/schedule.h"
-#include "base/check.h"
 #include "base/cpu_features.h"
 #include "device/stream.h"
 #include "kernels/cpu/attn_params.h"

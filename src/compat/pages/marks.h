@@ -7,6 +7,7 @@
 
 #include "attention/columns.h"
 #include "conformance/proof.h"
+#include "fovea/attention.h"
 
 namespace fovea::docs {
 
