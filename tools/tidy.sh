@@ -42,17 +42,28 @@ else
     files+=$'\n'$(source_of "$header")
   done
 fi
-# Sources that this build compiles, on their own or by a source that includes several (clang-tidy then takes the command
-# of a neighbour); of tests the analyser takes minutes for each.
-compiled() {
-  grep -qF "/$1\"" "$build/compile_commands.json" || grep -rqsF "/$1\"" "$build" --include='unity_*.cxx'
-}
+# One command for each source: the first, where the build compiles it several times, and that of the unity_*.cxx that
+# includes it, where it is compiled as one with others.
+mkdir -p "$build/tidy"
+python3 - "$build/compile_commands.json" "$build/tidy/compile_commands.json" <<'END'
+import json, pathlib, re, sys
+commands = {}
+for command in json.loads(pathlib.Path(sys.argv[1]).read_text()):
+    file = pathlib.Path(command["file"])
+    included = []
+    if file.name.startswith("unity_") and file.exists():
+        included = re.findall(r'^#include "(.+\.cc)"', file.read_text(), re.M)
+    for source in included or [str(file)]:
+        commands.setdefault(source, {**command, "file": source, "command": command["command"].replace(str(file), source)})
+pathlib.Path(sys.argv[2]).write_text(json.dumps(list(commands.values())))
+END
+# Sources that this build compiles; of tests the analyser takes minutes for each.
 mapfile -t files < <(printf '%s\n' "$files" | grep -v -e '_test\.cc$' -e '^$' | sort -u | while read -r file; do
-  ! compiled "$file" || echo "$(git log -1 --format=%ct -- "$file" 2>/dev/null || echo 0) $file"
+  ! grep -qF "/$file\"" "$build/tidy/compile_commands.json" || echo "$(git log -1 --format=%ct -- "$file" 2>/dev/null || echo 0) $file"
 done | sort -rn -k1,1 -s | cut -d' ' -f2)
 count=${#files[@]}
 if [ "$most" != 0 ] && [ "$count" -gt "$most" ]; then
   files=("${files[@]:0:$most}")
 fi
 echo "clang-tidy on ${#files[@]} of $count sources"
-[ ${#files[@]} = 0 ] || printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy-19 -p "$build" --quiet
+[ ${#files[@]} = 0 ] || printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy-19 -p "$build/tidy" --quiet
