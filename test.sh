@@ -184,6 +184,8 @@ if [ "$ci" = 1 ]; then
   make_bare_debian
   stage "CUDA compiles" compile_cuda
   stage "address, undefined behaviour and fuzzers" check_memory
+  # With the commands of that build; of a large change, the sources that changed last.
+  stage "clang-tidy" tools/tidy.sh --most 8
   stage "threads" check_threads
   if bare_debian_is_made; then
     stage "run.sh in a bare Debian" run_in_bare_debian

@@ -7,7 +7,7 @@ build_packages=(g++-12 cmake ninja-build libcli11-dev libtomlplusplus-dev nlohma
 test_packages=(libgtest-dev libgmock-dev binutils nodejs npm python3 python3-jinja2 python3-jsonschema python3-numpy shellcheck curl openssl)
 # A web server, which Debian starts at once, a browser, and what makes and checks systems: on a developer's machine their
 # tests say that they are skipped.
-ci_packages=(ccache clang-19 clang-format-19 libclang-rt-19-dev lld-19 nginx-light chromium debootstrap systemd)
+ci_packages=(ccache clang-19 clang-format-19 clang-tidy-19 libclang-rt-19-dev lld-19 nginx-light chromium debootstrap systemd)
 export build_packages test_packages ci_packages
 
 # install_packages NAME...: installs the Debian packages that are missing, as root or with sudo.

@@ -8,7 +8,6 @@
 
 #include "base/printable.h"
 #include "model/layer_plan.h"
-#include "model/mapped_file.h"
 
 namespace fovea {
 namespace {

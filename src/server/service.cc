@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "server/deadlines.h"
 #include "server/endpoints.h"
 #include "server/openai/response.h"
