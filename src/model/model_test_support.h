@@ -19,8 +19,8 @@
 #include "kernels/cpu/linear.h"
 #include "model/gemma.h"
 #include "model/granite.h"
-#include "model/llama4.h"
 #include "model/kv_groups.h"
+#include "model/llama4.h"
 #include "model/model.h"
 #include "model/rope.h"
 
