@@ -123,7 +123,7 @@ class Phased : public ::testing::Test {
       out.push_back(c.what);
     return out;
   }
-  /// Of host arrays, whose first `decodes` sequences decode.
+  /// The split of host arrays, whose first `decodes` sequences decode.
   PhaseSplit split_of(const BatchMeta& meta, int decodes) {
     const auto first = static_cast<size_t>(decodes);
     PhaseSplit split;

@@ -39,7 +39,7 @@ struct Sequence {
   RadixTree::Node* lock = nullptr;   ///< null without a prefix cache, while waiting, and when all are dropped
   std::vector<int32_t> cross_pages;  ///< cross keys and values of every decoder layer
   bool encoded = false;              ///< cross_pages are filled
-  // Of open steps, whose results are not known yet.
+  // What open steps will add, whose results are not known yet.
   int rows_in_flight = 0;    ///< positions [computed, computed + rows_in_flight)
   int tokens_in_flight = 0;  ///< sampled by these steps: they will follow `tokens`
   int cached_tokens = 0;     ///< found in the prefix cache when first admitted

@@ -12,7 +12,7 @@ class OpQueue {
   static OpQueue dry_run(Ops& ops) { return OpQueue(ops); }
 
   bool dry() const { return stream_ == nullptr; }
-  /// The first error; what was asked for after it has not been queued.
+  /// The first error; nothing after it has been queued.
   const Status& status() const { return status_; }
 
   /// As the functions of Ops of the same names. Tensors of other shapes, types or devices than these say are

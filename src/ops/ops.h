@@ -176,8 +176,8 @@ class Ops {
                        Stream& stream) = 0;
 
   /// out [T, hidden] = shared(x) + each row's experts of x, times their weights, added in ascending order of
-  /// expert id. `scratch` u8 [expert_scratch()]. Grouping rows by expert is the device's business: how that
-  /// is done best depends on how many rows an expert gets, which the host doesn't know.
+  /// expert id. `scratch` u8 [expert_scratch()]. The device groups rows by expert: the best way
+  /// depends on how many rows an expert gets, which the host doesn't know.
   virtual Status experts(const ExpertWeights& weights, const Tensor& x, const Routing& routing,
                          const Tensor& scratch, const Tensor& out, Stream& stream) = 0;
   /// Bytes of experts()'s scratch for up to `max_rows` rows with `experts_per_token` experts each.

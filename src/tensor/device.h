@@ -12,11 +12,11 @@
 
 namespace fovea {
 
-/// A device is told from another by its address, so it must outlive all tensors and buffers on it.
+/// Devices are compared by address: a device must outlive all tensors and buffers on it.
 class Device {
  public:
-  /// Of every allocation, and of every tensor in an Arena: one cache line, one AVX-512 vector, four of the 16
-  /// bytes that a GPU's widest access wants.
+  /// Alignment of every allocation and of every tensor in an Arena, in bytes: one cache line, one AVX-512
+  /// vector, four of a GPU's widest accesses.
   static constexpr size_t kAlignment = 64;
 
   virtual ~Device() = default;
