@@ -64,7 +64,7 @@ void fill_nan(std::byte* data, KvCacheDType dtype, int64_t elements) {
     case KvCacheDType::float32: return fill_nan(data, DType::f32, elements);
     case KvCacheDType::float16: return fill_nan(data, DType::f16, elements);
     case KvCacheDType::bfloat16: return fill_nan(data, DType::bf16, elements);
-    case KvCacheDType::fp8_e4m3: return fill<uint8_t>(data, elements, 0x7f);
+    case KvCacheDType::fp8_e4m3:
     case KvCacheDType::fp8_e5m2: return fill<uint8_t>(data, elements, 0x7f);
     case KvCacheDType::int8_per_token_head: return fill<uint8_t>(data, elements, 0x80);
     default: FOVEA_CHECK(false);

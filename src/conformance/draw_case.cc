@@ -346,7 +346,7 @@ class CaseDrawer {
 
   /// Every node sees itself and its ancestors; a parent comes before its children.
   void draw_tree() {
-    const int n = problem().tree_size;
+    const int64_t n = problem().tree_size;
     std::vector<float>& bias = problem().tree_bias;
     bias.assign(static_cast<size_t>(n * n), -kInf);
     for (int node = 0; node < n; ++node) {

@@ -30,9 +30,10 @@ std::string replace_all(std::string_view text, std::string_view pattern, std::st
   return out.append(text, done);
 }
 
-// A stage that can be cloned; Self is the derived type.
+// A stage that can be cloned; Self is the derived type. A private constructor with Self as a friend, as
+// against a wrong Self, would lock out PieceStage.
 template <class Self>
-class Copyable : public DecoderStage {
+class Copyable : public DecoderStage {  // NOLINT(bugprone-crtp-constructor-accessibility)
  public:
   std::unique_ptr<DecoderStage> clone() const final {
     return std::make_unique<Self>(static_cast<const Self&>(*this));
@@ -41,7 +42,7 @@ class Copyable : public DecoderStage {
 
 // Stages that need a whole piece.
 template <class Self>
-class PieceStage : public Copyable<Self> {
+class PieceStage : public Copyable<Self> {  // NOLINT(bugprone-crtp-constructor-accessibility)
  public:
   void part(std::string_view text) final { piece_ += text; }
   void end_piece() final {

@@ -357,7 +357,8 @@ Spec parse_spec(const Runtime& rt, std::string_view text) {
   if (spec.grouping && spec.align == '=' && spec.width > 0)
     rt.fail("a format that pads between sign and digits can't group digits");
   if (at(".")) {
-    if (++pos == text.size() || text[pos] < '0' || text[pos] > '9')
+    ++pos;
+    if (pos == text.size() || text[pos] < '0' || text[pos] > '9')
       rt.fail("the format has no precision after '.'");
     spec.precision = static_cast<int>(read_number(rt, text, pos, kMaxPrecision));
   }

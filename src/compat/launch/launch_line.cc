@@ -83,7 +83,7 @@ class Reader {
     return invalid(name_ + " needs a value, and is the last argument");
   }
 
-  Status read_attention(std::string spelling) {
+  Status read_attention(const std::string& spelling) {
     AttentionArgument argument;
     if (name_.size() > spelling.size()) argument.path = name_.substr(spelling.size() + 1);
     if (argument.path.empty() && name_.size() > spelling.size())

@@ -33,7 +33,7 @@ bool is_built(const BackendInfo& info) {
 /// A claim as one cell: its mark alone, or its mark and what is claimed.
 std::string cell(const BackendInfo& info, const Column& column, Proofs proofs) {
   const ColumnMarks marks = column_marks(info, column, proofs);
-  const std::string mark(symbol(marks.overall()));
+  std::string mark(symbol(marks.overall()));
   if (is_yes_or_no(marks)) return mark;
   const std::string text = cell_text(info.capability, column);
   if (!is_built(info)) return text == "-" ? "–" : text;  // all declared: marks would be noise
