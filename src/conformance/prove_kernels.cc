@@ -232,7 +232,7 @@ std::vector<Levels> Prover::light_rows(const std::vector<Levels>& rows) const {
 }
 
 /// `row` with the cell's value, and as few other changes as that requires.
-std::optional<Levels> Prover::with_cell(Levels row, const Cell& cell) const {
+std::optional<Levels> Prover::with_cell(const Levels& row, const Cell& cell) const {
   const auto fixed = space_.fixed_to(cell);
   if (!fixed) return std::nullopt;
   return space_.complete(*fixed, row);

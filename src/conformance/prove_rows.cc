@@ -21,7 +21,7 @@ bool Prover::concerns(const Cell& cell) const {
 /// Whether a cell needs no more cases: it has enough, is blamed for a failure, or none of its cases passes.
 bool Prover::enough(size_t cell) const {
   const int64_t right = tally_.cell(cell).cases;
-  return right >= needed() || !blame_[cell].empty() || (right == 0 && wrong_[cell] >= 4 * needed());
+  return right >= needed() || !blame_[cell].empty() || (right == 0 && wrong_[cell] >= int64_t{4} * needed());
 }
 
 std::vector<Row> Prover::rows_of(uint64_t array, const std::optional<Cell>& fixed) const {

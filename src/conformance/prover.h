@@ -84,7 +84,7 @@ class Prover {
   int lacking_of_kernel(size_t kernel, size_t cell) const;
   std::vector<Levels> rows_for(size_t kernel, size_t cell) const;
   std::vector<Levels> light_rows(const std::vector<Levels>& rows) const;
-  std::optional<Levels> with_cell(Levels row, const Cell& cell) const;
+  std::optional<Levels> with_cell(const Levels& row, const Cell& cell) const;
 
   // prove.cc: running them
   uint64_t array(uint64_t k) const;

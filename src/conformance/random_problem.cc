@@ -184,8 +184,8 @@ class Drawer {
 
   /// Every node sees itself and its ancestors; a parent comes before its children.
   void draw_tree() {
-    const int n = 1 + random_.below(12);
-    problem_.tree_size = n;
+    const int64_t n = 1 + random_.below(12);
+    problem_.tree_size = static_cast<int>(n);
     problem_.tree_bias.assign(n * n, -kInf);
     for (int node = 0; node < n; ++node) {
       float* row = problem_.tree_bias.data() + node * n;

@@ -62,11 +62,11 @@ Result<Target> Target::create(const AttentionSpec& spec, int64_t rows, int row_p
 }
 
 size_t Target::o_bytes() const {
-  return static_cast<size_t>(rows_ + 2 * kGuardRows) * row_bytes_;
+  return static_cast<size_t>(rows_ + int64_t{2} * kGuardRows) * row_bytes_;
 }
 
 size_t Target::lse_bytes() const {
-  return static_cast<size_t>(rows_ + 2 * kGuardRows) * lse_row_;
+  return static_cast<size_t>(rows_ + int64_t{2} * kGuardRows) * lse_row_;
 }
 
 void Target::put_into(AttentionArgs& args) const {

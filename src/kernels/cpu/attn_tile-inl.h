@@ -110,10 +110,12 @@ FOVEA_INLINE void prefetch_scales(const attn::Params& a, const attn::Item& item,
                         static_cast<uint64_t>(item.kv_head * kv.scale_head + slot * kv.scale_slot);
     for (int64_t i = 0; i < count; i += line) {
       const uint64_t bytes = (at + static_cast<uint64_t>(i * kv.scale_slot)) * sizeof(float);
+      // NOLINTBEGIN(performance-no-int-to-ptr): a pointer must not go beyond its array, an address may
       __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uint64_t>(kv.k_scales) + bytes), 0,
                          2);
       __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uint64_t>(kv.v_scales) + bytes), 0,
                          2);
+      // NOLINTEND(performance-no-int-to-ptr)
     }
     j += count;
   }
