@@ -25,20 +25,20 @@ Access access_of(const KernelInfo& kernel, const AttentionParams& p) {
   a.kv = kernel.kv;
   const int q_bytes = kernel.q == QueryType::f32 ? 4 : 2;
   const auto rows_aligned = [&](const void* pointer, const RowLayout& rows, int elements, int dim) {
-    return aligned(pointer, elements * q_bytes,
+    return aligned(pointer, int64_t{elements} * q_bytes,
                    {rows.row_stride * q_bytes, rows.block_gap * q_bytes, int64_t{rows.head_stride} * q_bytes,
                     int64_t{dim} * q_bytes});
   };
   a.load_q = mode(rows_aligned(p.q, p.q_rows, chunk, p.head_dim), q_bytes);
   const int bytes = kv_bytes(kernel.kv);
   const KvParams& kv = p.kv;
-  a.load_k = mode(aligned(kv.k, chunk * bytes,
+  a.load_k = mode(aligned(kv.k, int64_t{chunk} * bytes,
                           {kv.k_page_stride, kv.k_slot_stride, kv.k_head_stride, kv.k_chunk_stride,
                            int64_t{p.head_dim} * bytes}),
                   bytes);
   const bool dense = kv.v_dim_stride == 0 || kv.v_dim_stride == bytes;
   a.load_v = mode(
-      dense && aligned(kv.v, chunk * bytes,
+      dense && aligned(kv.v, int64_t{chunk} * bytes,
                        {kv.v_page_stride, kv.v_slot_stride, kv.v_head_stride, int64_t{p.v_head_dim} * bytes}),
       bytes);
   a.x_packed = kv.k_chunk_stride != 0;
