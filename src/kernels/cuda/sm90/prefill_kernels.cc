@@ -7,7 +7,7 @@
 namespace fovea::cuda::sm90 {
 namespace {
 
-constexpr size_t kCount = 2 * 2 * 5;  // types, `general`, head sizes
+constexpr size_t kCount = size_t{2} * 2 * 5;  // types, `general`, head sizes
 
 template <class T>
 constexpr void add(std::array<KernelInfo, kCount>& kernels, size_t& at) {
