@@ -185,7 +185,7 @@ if [ "$ci" = 1 ]; then
   stage "CUDA compiles" compile_cuda
   stage "address, undefined behaviour and fuzzers" check_memory
   # With the commands of that build; of a large change, the sources that changed last.
-  stage "clang-tidy" tools/tidy.sh --most 8
+  stage "clang-tidy" tools/tidy.sh --fast --most 24
   stage "threads" check_threads
   if bare_debian_is_made; then
     stage "run.sh in a bare Debian" run_in_bare_debian

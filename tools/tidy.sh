@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# tidy.sh [--most N] [BASE | --all]: runs clang-tidy (checks: .clang-tidy) on the sources in src/, tests left out, that
+# tidy.sh [--fast] [--most N] [BASE | --all]: runs clang-tidy (checks: .clang-tidy) on the sources in src/, tests left out, that
 # have changed since BASE, by default the merge base with origin/main or else the commit before, and for each changed
 # header on one source that includes it; --all: on all sources. --most N: on N of them at most, the most recently changed
-# ones. Needs a folder that is built with clang (with precompiled headers these too): $FOVEA_TIDY_BUILD, by default
+# ones. --fast: without the analyser, which takes most of the time. Needs a folder that is built with clang (with precompiled headers these too): $FOVEA_TIDY_BUILD, by default
 # build/asan.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-build=${FOVEA_TIDY_BUILD:-build/asan} most=0 base=''
+build=${FOVEA_TIDY_BUILD:-build/asan} most=0 base='' checks=()
 while [ $# -gt 0 ]; do
   case $1 in
     --most) most=${2:?--most needs a number}; shift ;;
     --all) base=all ;;
+    --fast) checks=('--checks=-clang-analyzer-*') ;;
     *) base=$1 ;;
   esac
   shift
@@ -66,4 +67,4 @@ if [ "$most" != 0 ] && [ "$count" -gt "$most" ]; then
   files=("${files[@]:0:$most}")
 fi
 echo "clang-tidy on ${#files[@]} of $count sources"
-[ ${#files[@]} = 0 ] || printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy-19 -p "$build/tidy" --quiet
+[ ${#files[@]} = 0 ] || printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy-19 -p "$build/tidy" --quiet "${checks[@]}"
