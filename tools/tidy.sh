@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# tidy.sh [--fast] [--most N] [BASE | --all]: runs clang-tidy (checks: .clang-tidy) on the sources in src/, tests left out, that
-# have changed since BASE, by default the merge base with origin/main or else the commit before, and for each changed
-# header on one source that includes it; --all: on all sources. --most N: on N of them at most, the most recently changed
-# ones. --fast: without the analyser, which takes most of the time. Needs a folder that is built with clang (with precompiled headers these too): $FOVEA_TIDY_BUILD, by default
-# build/asan.
+# tidy.sh [--fast] [--most N] [BASE | --all]: runs clang-tidy (checks: .clang-tidy) on the sources in src/, tests left
+# out, that have changed since BASE, by default the merge base with origin/main or else the commit before, and for each
+# changed header on one source that includes it; --all: on all sources. --most N: on N of them at most, the most recently
+# changed ones. --fast: without the analyser, which takes most of the time. Needs a folder that is built with clang (with
+# precompiled headers these too): $FOVEA_TIDY_BUILD, by default build/asan.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${FOVEA_TIDY_BUILD:-build/asan} most=0 base='' checks=()
