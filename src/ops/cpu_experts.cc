@@ -43,7 +43,7 @@ struct Scratch {
   float* out = nullptr;       // [block_rows, hidden]
   int64_t bytes = 0;
 
-  /// `base` null: only the sizes.
+  /// With a null `base`, only computes the sizes.
   Scratch(const ExpertWeights& w, int64_t chosen, int64_t max_rows, std::byte* base)
       : block_rows(std::min(max_rows, kBlockRows)) {
     const int64_t hidden = hidden_of(w), intermediate = intermediate_of(w), pairs = max_rows * chosen;

@@ -26,7 +26,7 @@ std::span<const T> values(const Tensor& t) {
   return {t.as<const T>(), static_cast<size_t>(t.elements())};
 }
 
-/// A row's experts and their weights, by the rule; overwrites `logits`.
+/// Chooses a row's experts and computes their weights by the rule; overwrites `logits`.
 void route_row(const RouteRule& rule, float* logits, int32_t* ids, float* weights) {
   const int k = rule.experts_per_token;
   if (rule.router == MoeRouter::softmax_then_top) softmax(logits, rule.num_experts);
@@ -66,7 +66,7 @@ void norm_heads(const AttentionInput& in, ThreadPool& pool) {
   apply(in.k_norm, k, in.kv_heads);
 }
 
-/// Multiplies q by each row's temperature: sharpens the softmax of queries at far positions.
+/// Multiplies q by each row's temperature, which sharpens the softmax of queries at far positions.
 void sharpen(const AttentionInput& in, ThreadPool& pool) {
   const int64_t dim = int64_t{in.heads} * in.head_dim, stride = in.qkv.stride(0);
   const auto positions = values<int32_t>(in.positions);

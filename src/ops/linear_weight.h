@@ -1,6 +1,6 @@
 #pragma once
-// The weights of a linear layer as a device has them. How they are stored is a format, so that a quantised
-// checkpoint is the same model with other formats.
+// The weights of a linear layer as a device stores them. A WeightFormat describes the storage, so that a
+// quantised checkpoint is the same model with other formats.
 #include <compare>
 #include <cstdint>
 #include <string>
@@ -32,7 +32,7 @@ struct WeightFormat {
 /// "bfloat16 in panels", "int8 in rows with a scale for 1 x 32 weights".
 std::string to_string(const WeightFormat& format);
 
-/// A view, as Tensor. y = x W^T + bias.
+/// A view, like Tensor. y = x W^T + bias.
 struct LinearWeight {
   int64_t n = 0, k = 0;
   WeightFormat format;
@@ -52,8 +52,8 @@ struct LinearWeight {
   static int64_t blocks(int64_t size, int block) { return block == 0 ? 1 : (size + block - 1) / block; }
 };
 
-/// Whether the tensors are those that sizes and format call for, all on one device; the error names the first
-/// that isn't.
+/// Checks that the tensors have the types and shapes that the sizes and the format require, all on one
+/// device; the error names the first that does not.
 Status check(const LinearWeight& weight);
 
 }  // namespace fovea

@@ -1,5 +1,5 @@
 #pragma once
-// Rules by which a mixture of experts weighs the experts that it chooses.
+// How a mixture of experts chooses and weights the experts of a row.
 #include <cstdint>
 
 namespace fovea {

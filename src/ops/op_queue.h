@@ -15,8 +15,8 @@ class OpQueue {
   /// The first error; nothing after it has been queued.
   const Status& status() const { return status_; }
 
-  /// As the functions of Ops of the same names. Tensors of other shapes, types or devices than these say are
-  /// internal errors.
+  /// As the functions of Ops of the same names. A tensor whose shape, type or device differs from what Ops
+  /// specifies is an internal error.
   void embed(const LinearWeight& table, const Tensor& ids, float scale, const Tensor& y);
   void rope_table(const Tensor& frequencies, double factor, const Tensor& positions, const RopeTable& table);
   void norm(const NormWeight& weight, const Tensor& x, const Tensor& y);
@@ -37,7 +37,7 @@ class OpQueue {
     return ops_.expert_scratch(weights, experts_per_token, max_rows);
   }
 
-  /// f(stream) returning Status, in its place among the operations: attention, which is not one of them.
+  /// Calls f(stream), which returns Status, in order with the operations: for attention, which is not one.
   template <class F>
   void call(const F& f) {
     if (stream_ && status_) status_ = f(*stream_);
@@ -46,7 +46,7 @@ class OpQueue {
  private:
   explicit OpQueue(Ops& ops) : ops_(ops) {}
 
-  /// [rows, width] of fp32 here, the last dimension contiguous.
+  /// Whether `t` is fp32 [rows, width] on the device of the operations, its last dimension contiguous.
   bool rows_of(const Tensor& t, int64_t rows, int64_t width) const;
   bool is(const Tensor& t, ElementType type, std::initializer_list<int64_t> shape) const;
   bool fits(const LinearWeight& weight, const Tensor& x, const Tensor& y) const;

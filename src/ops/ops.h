@@ -2,10 +2,11 @@
 // The operations of a decoder's forward pass, one table for each device. Attention is not among them: it has
 // backends of its own (StepAttention).
 //
-// An operation queues work on the stream of its device and returns. It allocates nothing, reads no tensor on
-// the host and follows no length that the host doesn't know, so that a step can be captured. All are
+// An operation queues work on its device's stream and returns. It allocates nothing, reads no tensor on the
+// host and depends on no length that the host does not know, so that a step can be captured. All are
 // row-wise: a row's bits depend neither on the other rows nor on how the work is divided. Activations are
-// fp32, rows T of the step, the last dimension contiguous. Shapes are checked by OpQueue, which models call.
+// fp32, T is the number of the step's rows, the last dimension is contiguous. Models call OpQueue, which
+// checks shapes.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -38,23 +39,23 @@ struct RopeTable {
   explicit operator bool() const { return !cos.empty(); }
 };
 
-/// What turns the output of a layer's qkv projection into the input of its attention.
+/// The input of norm_rope_append(), which turns a layer's qkv projection into the input of its attention.
 struct AttentionInput {
   Tensor qkv;  ///< [T, (heads + 2 kv_heads) * head_dim]: q, k and v heads; q and k change in place
   int heads = 0, kv_heads = 0, head_dim = 0;
-  /// Weights [head_dim]: each head by itself; [heads * head_dim] and [kv_heads * head_dim]: all heads of a
-  /// row together. Both or none.
+  /// Weights [head_dim] normalise each head separately; [heads * head_dim] and [kv_heads * head_dim] all
+  /// heads of a row together. Both or neither.
   NormWeight q_norm, k_norm;
   bool norm_after_rope = false;
   RopeTable rope;
   Tensor positions;  ///< i32 [T]
   /// q *= 1 + scale * log(1 + floor((position + 1) / floor)) after the above; scale 0 = off.
   double temperature_scale = 0, temperature_floor = 1;
-  Tensor slots;  ///< i64 [T]; below 0 = the row's K and V are not written
-  KvView kv;     ///< pages of the layer; with num_pages
+  Tensor slots;  ///< i64 [T]; negative = the row's K and V are not written
+  KvView kv;     ///< the layer's pages; num_pages is set
 };
 
-/// f(gate) * up; with a limit gpt-oss's: g = min(gate, limit), u = clamp(up, -limit, limit),
+/// f(gate) * up; with a limit, gpt-oss's instead: g = min(gate, limit), u = clamp(up, -limit, limit),
 /// (u + 1) * g * sigmoid(1.702 g).
 struct GatedActivation {
   Activation f = Activation::silu;
@@ -68,7 +69,7 @@ struct GatedMlpWeights {
   bool empty() const { return down.empty(); }
 };
 
-/// How rows choose among experts.
+/// How the experts of a row are chosen and weighted.
 struct RouteRule {
   MoeRouter router = MoeRouter::softmax_then_top;
   int num_experts = 0, experts_per_token = 0;
@@ -88,15 +89,15 @@ struct ExpertWeights {
   bool scales_input = false;  ///< a weight multiplies its expert's input instead of its output (Llama 4)
 };
 
-/// What follows the logits' matrix.
+/// Applied to the output of the LM head.
 struct LogitRule {
   float scale = 1.0f;
   float softcap = 0.0f;  ///< cap * tanh(logit / cap) of the scaled logits; 0 = off
 };
 
-/// The draws of one step: row r of the logits gives the token tokens[slot[r]]. All tensors [R].
+/// The draws of one step: the token drawn from row r of the logits becomes tokens[slot[r]]. All tensors [R].
 struct SampleRows {
-  Tensor slot;                       ///< i32; below 0 = nothing is drawn from the row
+  Tensor slot;                       ///< i32; negative = nothing is drawn from the row
   Tensor temperature, top_p, min_p;  ///< f32, as DrawRule
   Tensor top_k;                      ///< i32 likewise
   Tensor seed, position;             ///< i64: the uniform number is philox_uniform(seed, position)
@@ -106,17 +107,17 @@ class Ops {
  public:
   virtual ~Ops() = default;
 
-  /// Where all tensors of all operations lie.
+  /// The device that holds all tensors of all operations.
   virtual Device& device() const = 0;
-  /// Why the linear operations can't read weights of this format; empty = they can.
+  /// The reasons why the linear operations cannot read weights of this format; empty = they can.
   virtual std::vector<std::string> supports(const WeightFormat& format) const = 0;
 
-  /// A linear layer's weights with the memory that they lie in.
+  /// A linear layer's weights and the memory that holds them.
   struct Placed {
     LinearWeight weight;
     Buffer memory;
   };
-  /// Copies weights from the host, as the CPU packs them, in the format that this device's linear() prefers
+  /// Copies weights from the host, packed for the CPU, into the format that this device's linear() prefers
   /// for them. Throws std::bad_alloc.
   virtual Result<Placed> place(const LinearWeight& host, Stream& stream) = 0;
 
@@ -135,7 +136,7 @@ class Ops {
   /// x += scale * y, both [T, dim]; the sum is rounded once.
   virtual Status add(const Tensor& x, const Tensor& y, float scale, Stream& stream) = 0;
 
-  /// x += scale * y, then out = norm(x): the two above, which a device may do in one pass.
+  /// x += scale * y, then out = norm(x): the two above, which a device may fuse.
   virtual Status add_norm(const Tensor& x, const Tensor& y, float scale, const NormWeight& weight,
                           const Tensor& out, Stream& stream) {
     FOVEA_RETURN_IF_ERROR(add(x, y, scale, stream));
@@ -149,7 +150,8 @@ class Ops {
   virtual Status gated_linear(const LinearWeight& gate_up, const GatedActivation& activation, const Tensor& x,
                               const Tensor& wide, const Tensor& out, Stream& stream) = 0;
 
-  /// Norms, rotation and temperature of q and k, then K and V are written to the cache.
+  /// Applies the norms and the rotation to q and k and the temperature to q, then writes K and V to the
+  /// cache.
   virtual Status norm_rope_append(const AttentionInput& input, Stream& stream) = 0;
 
   /// y [R, dim] = rows ids[r] of x [T, dim]; ids i32 [R]. y must not overlap x.
@@ -170,14 +172,14 @@ class Ops {
   /// yet. All i32, ids and slot [T].
   virtual Status take_tokens(const Tensor& tokens, const Tensor& slot, const Tensor& ids, Stream& stream) = 0;
 
-  /// Chooses each row's experts from the router's logits [T, num_experts], which it may overwrite. NaN is
-  /// above everything; of equal logits the lower expert comes first.
+  /// Chooses each row's experts from the router's logits [T, num_experts], which it may overwrite. NaN
+  /// ranks above every number; the lower expert id ranks first among equal logits.
   virtual Status route(const RouteRule& rule, const Tensor& logits, const Routing& routing,
                        Stream& stream) = 0;
 
   /// out [T, hidden] = shared(x) + each row's experts of x, times their weights, added in ascending order of
-  /// expert id. `scratch` u8 [expert_scratch()]. The device groups rows by expert: the best way
-  /// depends on how many rows an expert gets, which the host doesn't know.
+  /// expert id. `scratch` u8 [expert_scratch()]. The device groups rows by expert: the
+  /// best way depends on how many rows each expert gets, which the host does not know.
   virtual Status experts(const ExpertWeights& weights, const Tensor& x, const Routing& routing,
                          const Tensor& scratch, const Tensor& out, Stream& stream) = 0;
   /// Bytes of experts()'s scratch for up to `max_rows` rows with `experts_per_token` experts each.

@@ -17,23 +17,23 @@ struct DrawRule {
   float min_p = 0.0f;
 };
 
-/// The largest of a row's logits. Not valid: a NaN, +inf, no logit or only -inf, so that nothing can be
-/// drawn.
+/// A row's largest logit. Not valid if the row has a NaN or +inf, is empty or has only -inf: then nothing can
+/// be drawn.
 struct LogitScan {
   bool valid;
   float max;
 };
 LogitScan scan_logits(std::span<const float> logits);
 
-/// One thread's memory for draws.
+/// Draws tokens with scratch memory of its own; one for each thread.
 class TokenSampler {
  public:
   /// The index drawn from a valid row; `uniform` in [0, 1). Greedy: the largest, the lowest index of a tie.
   ///
   /// With z = (logits - max) / temperature, w = e^z: min_p keeps w >= min_p; top_k keeps what is at least the
-  /// k-th largest (all of a tie); top_p sorts the rest in descending order (lower index first on a tie) and
-  /// keeps each that has less than top_p of the mass before it. The draw is the inverse of the distribution
-  /// function in the order of the row at `uniform`.
+  /// k-th largest (with all ties); top_p sorts the rest in descending order (lower index first on a tie) and
+  /// keeps each that has less than top_p of the mass before it. The draw is the inverse of the cumulative
+  /// distribution, in the order of the row, at `uniform`.
   size_t draw(std::span<const float> logits, float max, const DrawRule& rule, double uniform);
 
  private:

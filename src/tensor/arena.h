@@ -1,7 +1,7 @@
 #pragma once
-// Scratch memory of a step: tensors that are taken and given back like a stack. A dry run of the same code
-// finds its size, so that it is allocated once; the tensors of equal calls then have the same addresses in
-// every step, as a captured graph needs.
+// Scratch memory of a step: tensors are taken and released in stack order. A dry run of the same code
+// measures its peak size, so that it is allocated once; equal calls then get tensors at the same addresses in
+// every step, as a captured graph requires.
 #include <cstddef>
 #include <initializer_list>
 
@@ -13,19 +13,19 @@ class Arena {
  public:
   /// A dry run: tensors have shapes and no data.
   static Arena dry_run(Device& device) { return Arena(device); }
-  /// With `bytes` of memory: the peak() of a dry run. Throws std::bad_alloc.
+  /// Allocates `bytes`: the peak() of a dry run. Throws std::bad_alloc.
   Arena(Device& device, size_t bytes) : device_(&device), memory_(device, bytes), dry_(false) {}
 
   bool dry() const { return dry_; }
   size_t bytes() const { return memory_.size(); }
-  /// The most bytes that were taken at a time.
+  /// Maximum of the bytes taken at one time.
   size_t peak() const { return peak_; }
 
   /// A dense tensor, uninitialised, aligned to Device::kAlignment, valid until its Scope ends. Taking more
   /// than the dry run did is an internal error: shapes must follow from declared limits, not from the step.
   Tensor take(ElementType dtype, std::initializer_list<int64_t> shape);
 
-  /// Gives back, when it ends, what was taken since it began.
+  /// Its destructor releases what was taken since its constructor.
   class Scope {
    public:
     explicit Scope(Arena& arena) : arena_(arena), begin_(arena.used_) {}

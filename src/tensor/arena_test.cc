@@ -10,7 +10,7 @@
 namespace fovea {
 namespace {
 
-/// Counts what is allocated; its memory is the host's.
+/// Tracks its live allocations, which are host memory.
 class CountingDevice final : public Device {
  public:
   DeviceKind kind() const override { return DeviceKind::cpu; }
@@ -67,7 +67,7 @@ TEST(BufferTest, TensorsEndInside) {
   EXPECT_THROW(dense_bytes(ElementType::f32, {int64_t{1} << 40, int64_t{1} << 40}), std::bad_alloc);
 }
 
-/// A step as a model takes its memory: what lies side by side, and what takes the same place in turn.
+/// Takes memory as a model's step does: some tensors live at the same time, others reuse the same memory.
 std::vector<Tensor> step(Arena& arena, int64_t rows) {
   std::vector<Tensor> taken;
   const Arena::Scope whole(arena);
@@ -103,13 +103,13 @@ TEST(ArenaTest, ADryRunFindsItsSize) {
     EXPECT_EQ(reinterpret_cast<uintptr_t>(first[i].data) % Device::kAlignment, 0u);
     EXPECT_EQ(first[i].device, &device);
   }
-  EXPECT_EQ(first[1].data, first[2].data);  // one after the other
+  EXPECT_EQ(first[1].data, first[2].data);  // the scopes don't overlap
   EXPECT_NE(first[2].data, first[3].data);
   EXPECT_EQ(arena.peak(), dry.peak());
   EXPECT_EQ(device.live.size(), 1u);
 }
 
-// A shape that follows from the step instead of the limits must not pass for a bigger arena.
+// A shape computed from the step instead of the limits must fail; the arena does not grow.
 TEST(ArenaTest, TakingMoreThanTheDryRunIsAnInternalError) {
   CountingDevice device;
   Arena dry = Arena::dry_run(device);

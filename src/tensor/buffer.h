@@ -19,8 +19,8 @@ class Buffer {
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
 
-  /// A dense tensor that begins `offset` bytes into the buffer, a multiple of its element's size; it must
-  /// end inside.
+  /// A dense tensor that begins `offset` bytes into the buffer, a multiple of the element size; it must end
+  /// within the buffer.
   Tensor tensor(ElementType dtype, std::initializer_list<int64_t> shape, size_t offset = 0) const;
 
  private:
@@ -29,7 +29,7 @@ class Buffer {
   size_t size_ = 0;
 };
 
-/// The bytes of a dense tensor. Throws std::bad_alloc where 64 bits don't hold them.
+/// The bytes of a dense tensor. Throws std::bad_alloc if they overflow 64 bits.
 size_t dense_bytes(ElementType dtype, std::initializer_list<int64_t> shape);
 
 }  // namespace fovea

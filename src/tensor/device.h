@@ -1,5 +1,5 @@
 #pragma once
-// Where tensors lie: a device's memory. Operations on them are in ops/ops.h.
+// Devices and their memory, which holds tensors. Operations on tensors are in ops/ops.h.
 #include <cstddef>
 #include <span>
 #include <string_view>
@@ -16,7 +16,7 @@ namespace fovea {
 class Device {
  public:
   /// Alignment of every allocation and of every tensor in an Arena, in bytes: one cache line, one AVX-512
-  /// vector, four of a GPU's widest accesses.
+  /// vector, four of a GPU's widest (16-byte) accesses.
   static constexpr size_t kAlignment = 64;
 
   virtual ~Device() = default;
@@ -27,21 +27,21 @@ class Device {
   virtual void* allocate(size_t bytes) = 0;
   virtual void release(void* data, size_t bytes) = 0;
 
-  /// Copies between the host and this device, in the order of the stream. The host's memory must stay valid,
-  /// and unchanged where it is read, until the copy is done: see synchronize().
+  /// Copies between the host and this device, in stream order. The host memory must stay valid, and a source
+  /// unchanged, until the copy is done: see synchronize().
   virtual Status copy_from_host(void* to, const void* from, size_t bytes, Stream& stream) const = 0;
   virtual Status copy_to_host(void* to, const void* from, size_t bytes, Stream& stream) const = 0;
-  /// Blocks until all that was queued on the stream is done.
+  /// Blocks until all work queued on the stream is done.
   virtual Status synchronize(Stream& stream) const = 0;
 };
 
-/// The host's own memory.
+/// Host memory.
 Device& cpu_device();
 
 /// Copies `from` to `to`: contiguous tensors of one type and shape, at least one of them on the CPU.
 Status copy(const Tensor& from, const Tensor& to, Stream& stream);
 
-/// The type of a host array's elements: a number's own, u8 for std::byte.
+/// The ElementType of a host array of T; u8 for std::byte and other 1-byte types that have none.
 template <class T>
 constexpr ElementType element_type() {
   using Element = std::remove_const_t<T>;
@@ -60,7 +60,7 @@ constexpr ElementType element_type() {
   return ElementType::u8;
 }
 
-/// A host array as a tensor [n], or [n / width, width]. It may be of const elements: a tensor doesn't know.
+/// A host array as a tensor [n] or [rows, width]. The elements may be const: Tensor does not record it.
 template <class T>
 Tensor host_tensor(std::span<T> values) {
   using Element = std::remove_const_t<T>;

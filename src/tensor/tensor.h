@@ -1,6 +1,6 @@
 #pragma once
-// A view of a strided array in a device's memory. It owns nothing (Buffer does) and reads nothing: only the
-// device's own operations follow `data`.
+// A view of a strided array in a device's memory. It owns no memory (Buffer does) and reads none: only the
+// device's own operations dereference `data`.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace fovea {
 
 class Device;
 
-/// Types of a tensor's elements: those of activations and weights (DType), and integers.
+/// Types of a tensor's elements: those of activations and weights (DType), f64, and integers.
 enum class ElementType : uint8_t { f32, f16, bf16, f64, i8, u8, i32, i64 };
 
 constexpr size_t size_of(ElementType type) {
@@ -54,8 +54,8 @@ constexpr bool holds(ElementType type) {
   return std::is_same_v<T, std::byte>;
 }
 
-/// Strides in elements. A default one is empty: no tensor at all, as an absent bias. One with a shape and
-/// without data comes from an arena's dry run (arena.h), or has no elements.
+/// Strides are in elements. A default-constructed tensor is empty, such as an absent bias. A tensor with a
+/// shape and null data comes from an arena's dry run (arena.h) or has no elements.
 struct Tensor {
   static constexpr int kMaxRank = 4;
   using Sizes = std::array<int64_t, kMaxRank>;
@@ -66,7 +66,7 @@ struct Tensor {
   int rank = 0;
   Sizes shape = {}, strides = {};
 
-  /// Row-major, without gaps. `shape` has 1 to kMaxRank sizes of at least 0.
+  /// Row-major, without gaps. `shape` has 1 to kMaxRank sizes, each at least 0.
   static Tensor dense(void* data, const Device& device, ElementType dtype,
                       std::initializer_list<int64_t> shape);
 
@@ -79,14 +79,14 @@ struct Tensor {
   bool contiguous() const;
   bool has_shape(std::initializer_list<int64_t> sizes) const;
 
-  /// [first, first + count) of dimension `dim`.
+  /// A view of [first, first + count) in dimension `dim`.
   Tensor slice(int dim, int64_t first, int64_t count) const;
   /// The first `count` rows.
   Tensor first_rows(int64_t count) const { return slice(0, 0, count); }
-  /// [.., n] as [.., parts, n / parts].
+  /// A view of [.., n] as [.., parts, n / parts].
   Tensor split_last(int64_t parts) const;
 
-  /// The address of the first element. Checks the type, not that this process may read the memory.
+  /// The address of the first element. Checks the type, not whether the host may access the memory.
   template <class T>
   T* as() const {
     FOVEA_CHECK(holds<std::remove_const_t<T>>(dtype));
