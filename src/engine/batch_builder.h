@@ -12,7 +12,7 @@
 
 namespace fovea {
 
-/// The id of a row whose token an open step samples; only with Overlap::future_tokens.
+/// The token id of a row whose token is sampled by an open step; only with Overlap::future_tokens.
 inline constexpr int32_t kFutureToken = -1;
 
 class BatchBuilder {

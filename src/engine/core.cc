@@ -104,7 +104,7 @@ void EngineCore::step(const std::function<void()>& before_emit) {
   const OpenStep step = std::move(open_.front());
   open_.pop_front();
   StepResult result = executor_.wait(step.ticket);
-  // Cancelled or ended by the step before: not of interest any more.
+  // Skips requests that were cancelled or that an earlier step ended.
   const auto live = [](const Request* request) { return !request->finished(); };
   std::vector<Request*> requests;
   std::ranges::copy_if(step.requests, std::back_inserter(requests), live);
@@ -135,7 +135,7 @@ void EngineCore::step(const std::function<void()>& before_emit) {
 }
 
 void EngineCore::count_step(const OpenStep& step, const StepResult& result, Time end) {
-  // Steps that overlap share their time: one counts from the end of the step before.
+  // Overlapping steps must not count the same time twice: one counts from the end of the step before.
   const double seconds = std::chrono::duration<double>(end - std::max(step.start, last_step_end_)).count();
   int decodes = 0, rows = 0;
   for (const ScheduledChunk& chunk : step.chunks) {
@@ -187,7 +187,7 @@ void EngineCore::deliver(Request& request, const ScheduledChunk& chunk, Sequence
     return;
   }
   FOVEA_CHECK(!result.tokens.empty());
-  FOVEA_CHECK(result.tokens.size() == 1 || sequence.rows_in_flight == 0);  // these follow one token
+  FOVEA_CHECK(result.tokens.size() == 1 || sequence.rows_in_flight == 0);  // rows in flight assume one token
   sequence.accepted = static_cast<int>(result.tokens.size());
   for (size_t i = 0; i < result.tokens.size() && !request.finished(); ++i) {
     std::optional<TokenLogprobs> logprobs;

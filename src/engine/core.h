@@ -20,7 +20,7 @@ namespace fovea {
 
 class EngineCore {
  public:
-  /// `config.overlap` is ignored: it is the executor's. The executor must outlive the core.
+  /// `config.overlap` is ignored; executor.overlap() applies. The executor must outlive the core.
   EngineCore(SchedulerConfig config, Executor& executor);
 
   /// Add the answers of one request in order of their index. With a prefix cache, all but the first wait
@@ -28,7 +28,7 @@ class EngineCore {
   void add(std::unique_ptr<Request> request);
   /// Ends all answers of a request with FinishReason::cancelled; unknown and finished ids are ignored.
   void cancel(uint64_t id);
-  /// Also waits for all open steps: idle() afterwards.
+  /// Cancels all requests and waits for all open steps; idle() afterwards.
   void cancel_all();
 
   /// Submits as many steps as may be open, waits for the oldest, then emits its outputs. Sinks may call
@@ -48,7 +48,7 @@ class EngineCore {
     Ticket ticket;
     Time start;
     std::span<const ScheduledChunk> chunks;
-    std::vector<Request*> requests;  // of the chunks; those that have ended since are in ended_
+    std::vector<Request*> requests;  // of the chunks; those that have ended meanwhile are in ended_
   };
 
   bool submit_next();

@@ -80,7 +80,7 @@ void CpuExecutor::evaluate(int index, Sampler& sampler) {
   }
 }
 
-/// The rows of `sequence` begin at `first_row`.
+/// The result of `sequence`, whose rows begin at `first_row`.
 SequenceResult CpuExecutor::collect_result(const SequenceStep& sequence, size_t first_row) {
   SequenceResult result;
   const int prompt_len = sequence.chunk.sequence->prompt_len;

@@ -1,5 +1,5 @@
 #pragma once
-// Steps on the CPU: submit() computes, and wait() returns what is already there.
+// Steps on the CPU: submit() computes the step, and wait() returns its result at once.
 #include <cstdint>
 #include <vector>
 
@@ -12,7 +12,7 @@ namespace fovea {
 
 class CpuExecutor final : public Executor {
  public:
-  /// Both must outlive it; the stream is a CPU's.
+  /// Both must outlive the executor. `stream` is a CPU stream.
   CpuExecutor(ModelRunner& runner, Stream& stream);
 
   Overlap overlap() const override { return {}; }

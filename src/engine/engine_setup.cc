@@ -90,8 +90,8 @@ Status EngineSetup::choose_lengths(const EngineConfig& config) {
   const int64_t rows = kMaxLogitsBytes / (int64_t{info.vocab_size} * static_cast<int64_t>(sizeof(float)));
   max_logit_rows_ = static_cast<int>(std::clamp<int64_t>(rows, max_seqs_, config.max_batched_tokens));
   if (config.attention.use_non_causal.value_or(false)) {
-    // Each row of a prompt sees all of it, so a prompt is computed in one step, with the logits of all its
-    // rows where wanted; and the keys of a shared prefix depend on the tokens after it, so it cannot be
+    // Each row of a prompt sees the whole prompt, so a prompt is computed in one step, with the logits of all
+    // its rows if requested. The keys of a shared prefix depend on the tokens after it, so it cannot be
     // cached.
     scheduler.whole_prompts = true;
     context.max_prompt_len = config.max_batched_tokens;
@@ -194,7 +194,7 @@ Status EngineSetup::make_kv_cache(const EngineConfig& config) {
   const int page_size = info.selection.page_size;
   const std::vector<KvGroup> groups =
       kv_groups(model_config, info.kv_dtype, info.kv_layout, page_size, model->kv_scales());
-  FOVEA_CHECK(groups.size() == 1);  // the scheduler's pages are those of one group
+  FOVEA_CHECK(groups.size() == 1);  // the scheduler manages the pages of one group
 
   KvSizing sizing;
   sizing.bytes_per_page = bytes_per_page(groups);
@@ -219,7 +219,7 @@ Status EngineSetup::make_kv_cache(const EngineConfig& config) {
   return {};
 }
 
-/// Logs what info() does not contain; printing info() is up to its caller.
+/// Logs settings that info() does not contain; the caller of info() prints the others.
 void EngineSetup::log_start() const {
   log_kv_scales();
   if (scheduler.whole_prompts) {

@@ -1,5 +1,5 @@
 #pragma once
-// What an engine is made of before it runs: configuration, backends, tokenizer, weights, KV cache.
+// Builds the parts of an engine before it runs: configuration, backends, tokenizer, weights, KV cache.
 #include <memory>
 
 #include "engine/chat_prompt.h"

@@ -22,13 +22,13 @@ struct SequenceSampling {
   size_t vocab = 0;  ///< only ids below are sampled; the other logits pad the vocabulary
 };
 
-/// A chunk of a step, and what is wanted of its logit rows. Every row is checked: its logits must be numbers.
+/// A chunk of a step, and the results requested from its logit rows. Every row is checked for NaN.
 struct SequenceStep {
   ScheduledChunk chunk;
   std::optional<SequenceSampling> sampling;  ///< set when the next token is sampled from the last row
   /// Most probable tokens reported with each prompt token whose predecessor has a logit row; -1 = all.
   int prompt_logprobs = 0;
-  bool last_logits = false;  ///< the chunk has the last prompt token, and its logits are wanted
+  bool last_logits = false;  ///< the chunk has the last prompt token, and its logits were requested
 };
 
 struct Step {
@@ -37,12 +37,12 @@ struct Step {
 };
 
 struct SequenceResult {
-  /// The first unusable row's error: no other sequence is affected, and nothing of this row or those after it
-  /// is below.
+  /// The first unusable row's error. The fields below have no results of this row or later ones. Other
+  /// sequences are not affected.
   Status status;
   /// Accepted tokens in order: 1 to k with SequenceStep::sampling, else (and on an error) none.
   std::vector<int32_t> tokens;
-  std::vector<TokenLogprobs> logprobs;         ///< of `tokens`, if SamplingParams::logprobs asks for them
+  std::vector<TokenLogprobs> logprobs;         ///< of `tokens`, if SamplingParams::logprobs is set
   std::vector<TokenLogprobs> prompt_logprobs;  ///< of the prompt tokens after chunk.logits_first, ...
   std::vector<float> last_logits;              ///< [vocab] before any processing
 };
@@ -58,23 +58,23 @@ struct Ticket {
   uint64_t number = 0;
 };
 
-/// Steps take effect in the order in which they are submitted: one reads the keys and values that those
-/// before it wrote, and a page that it gave up may be written by those after it.
+/// Steps take effect in the order of submission: a step reads the keys and values that earlier steps wrote,
+/// and later steps may write a page that the scheduler has released after it.
 class Executor {
  public:
   virtual ~Executor() = default;
 
-  /// Constant. At most overlap().open_steps steps are submitted and not waited for.
+  /// Constant. At most overlap().open_steps steps are open (submitted and not waited for) at a time.
   virtual Overlap overlap() const = 0;
 
-  /// Begins a step. What it needs of `step` and of all that it points to is copied before this returns.
+  /// Begins a step. Copies what it needs from `step`, and from what `step` points to, before it returns.
   virtual Ticket submit(const Step& step) = 0;
 
-  /// Blocks until the step is done; once for each ticket, in the order of submission. Afterwards its keys and
-  /// values are in the cache, unless status is an error.
+  /// Blocks until the step is done. Call it once for each ticket, in the order of submission. Afterwards the
+  /// step's keys and values are in the cache, unless status is an error.
   virtual StepResult wait(Ticket ticket) = 0;
 
-  /// Totals over all steps done.
+  /// Totals over all completed steps.
   virtual std::vector<AttentionUse> attention() const = 0;
 };
 

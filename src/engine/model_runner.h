@@ -22,8 +22,8 @@ namespace fovea {
 class ModelRunner final : public StepAttention {
  public:
   struct Options {
-    Ops* ops = &cpu_ops();  ///< of the device that the model has been placed on; must outlive the runner
-    int open_steps = 1;     ///< steps that may be queued at a time; the CPU never queues
+    Ops* ops = &cpu_ops();  ///< of the device that holds the model's weights; must outlive the runner
+    int open_steps = 1;     ///< maximum steps queued at a time; unused on the CPU
     AttentionLimits limits;
     AttentionConfig attention;       ///< the configuration given to backend selection
     DType activations = DType::f32;  ///< activation_dtype() of the device
@@ -41,7 +41,7 @@ class ModelRunner final : public StepAttention {
 
   /// Bytes of attention workspace, activations and logits.
   int64_t scratch_bytes() const;
-  /// With one group, because a step has one page table.
+  /// `kv` must have one group, because a step has one page table.
   void set_kv_cache(KvCache& kv);
 
   /// `spec`, one of attention_specs(), completed with the engine's choices: encoder self-attention reads the
@@ -55,10 +55,10 @@ class ModelRunner final : public StepAttention {
   int vocab_size() const { return model_.config().vocab_size; }
   /// f32 [logit rows of the last run, vocab] on the device; the caller may change them.
   Tensor logits() const { return logits_.tensor(ElementType::f32, {logit_rows_, vocab_size()}); }
-  /// The same row by row, on the CPU.
+  /// Row `row` of logits(); only on the CPU.
   std::span<float> logits(int row) const;
 
-  /// The two halves of run() on a device that is not the CPU: what is queued between them may change the
+  /// The two halves of run() on a device that is not the CPU: operations queued between them may change the
   /// step's arrays, as Ops::take_tokens() does.
   Status upload(const BatchBuilder& batch, Stream& stream);
   const StepTensors& tensors() const { return arrays_->tensors(); }
@@ -95,8 +95,8 @@ class ModelRunner final : public StepAttention {
   Options options_;
   KvCache* kv_ = nullptr;
   std::vector<Group> groups_;
-  std::vector<size_t> group_of_;      // of each of attention_specs()
-  std::optional<StepArrays> arrays_;  // unless the device is the CPU
+  std::vector<size_t> group_of_;      // for each of attention_specs()
+  std::optional<StepArrays> arrays_;  // none on the CPU
   Buffer logits_;                     // f32 [max_logit_rows, vocab]
   int64_t logit_rows_ = 0;
   int64_t activation_bytes_ = 0;

@@ -86,7 +86,7 @@ std::span<const ScheduledChunk> Scheduler::schedule() {
   // After a preemption for pages, the preempted sequence would take the last pages back.
   while (!must_wait_ && !preempted_ && admit_first()) {
   }
-  if (must_wait_) step_.clear();  // once the open steps are closed, there may be pages without a preemption
+  if (must_wait_) step_.clear();  // closing the open steps may free enough pages without a preemption
   FOVEA_CHECK(!step_.empty() || !open_.empty() || idle());
   if (step_.empty()) return {};
   open_step();
@@ -103,7 +103,8 @@ void Scheduler::open_step() {
   open_.push_back(step_);
 }
 
-/// While a step is open, its sequences' pages are neither given away nor put in line to be computed again.
+/// False while open steps have rows of the sequence, whose pages they use, or while a removed sequence still
+/// has pages, which it will release.
 bool Scheduler::preemptible(const Sequence& sequence) const {
   return sequence.rows_in_flight == 0 && retiring_.empty();
 }
@@ -198,7 +199,7 @@ void Scheduler::schedule_chunk(Sequence& sequence, bool decode) {
     chunk.count = chunk.first == 0 ? sequence.prompt_len : 1;
     if (chunk.count > budget_) return;
   }
-  if (sequence.rows_in_flight > 0) {  // with a window, these may fill all pages that it holds
+  if (sequence.rows_in_flight > 0) {  // with a window, they may fill all its pages
     const int64_t held = static_cast<int64_t>(sequence.pages.size()) * config_.page_size;
     chunk.count = static_cast<int>(std::min<int64_t>(chunk.count, held - chunk.first));
   }

@@ -14,12 +14,12 @@
 
 namespace fovea {
 
-/// How far the engine may run ahead of the results of its steps; Executor::overlap() says what is possible.
+/// How far the engine may run ahead of the results of its steps; Executor::overlap() returns the maximum.
 struct Overlap {
   int open_steps = 1;  ///< steps scheduled and not yet committed; 1 = each waits for the one before
-  /// A row may be scheduled for a token that an open step samples: the executor takes it from where its
-  /// sampler left it, and then every sampling chunk gives exactly one token. Without this, a sequence waits
-  /// until its newest token is known.
+  /// A row may be scheduled for a token that an open step samples: the executor reads the token from its
+  /// sampler's output. Every sampling chunk then yields exactly one token. Without future_tokens, a sequence
+  /// waits until the host has its newest token.
   bool future_tokens = false;
 };
 
@@ -68,14 +68,14 @@ class Scheduler {
   /// Adds it to the waiting queue. The caller owns the sequence and keeps it alive until remove().
   void add(Sequence* sequence);
   /// Removes a waiting or running sequence and releases its pages; fully computed ones go to the prefix
-  /// cache. A sequence with rows in flight keeps its pages, and must stay alive, until the last of these
-  /// steps is closed; their rows don't count as computed.
+  /// cache. A sequence with rows in flight keeps its pages, and must stay alive, until the last step with its
+  /// rows is closed; these rows do not count as computed.
   void remove(Sequence* sequence);
 
   /// Opens the next step: decodes first, then prefill chunks. Call with fewer than overlap.open_steps open.
-  /// May evict cached prefixes and preempt the last sequences in order, but none with rows in flight. Empty,
-  /// and opens nothing, when nothing is running or waiting, or when all that could be scheduled depends on
-  /// the result of an open step. Valid until the step after it is closed.
+  /// May evict cached prefixes and preempt the last sequences in order, but none with rows in flight. Returns
+  /// an empty span and opens no step when nothing is running or waiting, or when all schedulable work depends
+  /// on the result of an open step. The span is valid until the step after it is closed.
   std::span<const ScheduledChunk> schedule();
   /// Closes the oldest open step, whose rows are in the KV cache now. Call before appending sampled tokens.
   void commit() { close_step(true); }
@@ -110,7 +110,7 @@ class Scheduler {
   /// Pages that the sequence may take during the next `watermark` tokens.
   int64_t headroom(const Sequence& sequence) const;
   bool preemptible(const Sequence& sequence) const;
-  /// Its next row is that of a token that the executor must report first, or that is not wanted.
+  /// The token of its next row must be reported first (without future_tokens), or is past max_tokens.
   bool awaits_token(const Sequence& sequence) const;
   void make_way();
   Sequence* who_makes_way(const Sequence& first) const;
@@ -139,11 +139,11 @@ class Scheduler {
   std::vector<Sequence*> retiring_;  // removed, with rows in flight: they still have their pages
   std::vector<ScheduledChunk> step_;
   std::deque<std::vector<ScheduledChunk>> open_;  // oldest first
-  std::vector<ScheduledChunk> closed_;            // the last one
+  std::vector<ScheduledChunk> closed_;            // the one closed last
   int budget_ = 0, logit_budget_ = 0, encoder_budget_ = 0;
   uint64_t arrivals_ = 0;
   bool preempted_ = false;                    // in this step, to free pages
-  bool must_wait_ = false;                    // the next to be preempted has rows in flight
+  bool must_wait_ = false;                    // the next sequence to preempt is not preemptible
   const Sequence* short_of_pages_ = nullptr;  // the queue's first sequence, if lack of pages kept it out
   SchedulerStats stats_;
 };

@@ -22,7 +22,7 @@ struct Sequence {
   /// Prompt positions [logits_from, prompt_len - 1) whose logits are wanted too (prompt_logprobs); advances
   /// as they are delivered. prompt_len - 1 when none are wanted.
   int logits_from = 0;
-  /// Most tokens of prompt and answer together: none after them is ever sampled.
+  /// Maximum tokens of prompt and answer together; no further token is sampled.
   int max_tokens = std::numeric_limits<int>::max();
   int accepted = 1;                             ///< how many of the newest tokens came with the last result
   int priority = 0;                             ///< lower = served sooner; SchedulingPolicy::priority only
@@ -39,7 +39,7 @@ struct Sequence {
   RadixTree::Node* lock = nullptr;   ///< null without a prefix cache, while waiting, and when all are dropped
   std::vector<int32_t> cross_pages;  ///< cross keys and values of every decoder layer
   bool encoded = false;              ///< cross_pages are filled
-  // What open steps will add, whose results are not known yet.
+  // Rows and tokens of open steps, whose results are not known yet.
   int rows_in_flight = 0;    ///< positions [computed, computed + rows_in_flight)
   int tokens_in_flight = 0;  ///< sampled by these steps: they will follow `tokens`
   int cached_tokens = 0;     ///< found in the prefix cache when first admitted
@@ -47,7 +47,7 @@ struct Sequence {
   int preemptions = 0;
 
   int num_tokens() const { return static_cast<int>(tokens.size()); }
-  /// With the tokens that open steps sample.
+  /// Includes the tokens that open steps sample.
   int length() const { return num_tokens() + tokens_in_flight; }
   /// The first position that no step has been scheduled for.
   int next() const { return computed + rows_in_flight; }
@@ -56,7 +56,7 @@ struct Sequence {
   int encoder_len() const { return encoder ? encoder->rows : 0; }
   /// Index of the first page that the sequence owns.
   int first_own() const { return std::max(shared_pages, dropped); }
-  /// Only its newest tokens, generated ones, are left to compute: one, or as many as the last result had.
+  /// Only its newest generated tokens are left to compute: one, or as many as the last result had.
   bool decoding() const { return remaining() <= accepted && length() > prompt_len; }
 };
 

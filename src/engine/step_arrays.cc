@@ -29,7 +29,8 @@ StepArrays::StepArrays(Device& device, const Limits& limits) : limits_(limits), 
   blocks_.assign(static_cast<size_t>(limits.open_steps), std::vector<std::byte>(block_bytes_));
 }
 
-/// The copy of `values` at `offset`, which moves on by the room of `capacity` elements.
+/// Queues a copy of `values` to `offset` and returns it; `offset` advances by the padded size of `capacity`
+/// elements.
 template <class T>
 Tensor StepArrays::copy_in(std::span<const T> values, size_t& offset, size_t capacity, Stream& stream) {
   FOVEA_CHECK(values.size() <= capacity);

@@ -1,5 +1,5 @@
 #pragma once
-// The integer arrays of a step on a device that is not the CPU: a copy of what BatchBuilder made, at the same
+// The integer arrays of a step on a device that is not the CPU: copies of BatchBuilder's arrays, at the same
 // addresses in every step.
 #include <cstdint>
 #include <span>
@@ -13,25 +13,25 @@ namespace fovea {
 
 class StepArrays {
  public:
-  /// Rows, sequences and pages of one step at most.
+  /// Maximum sequences, rows and pages of one step.
   struct Limits {
     int max_seqs = 0, max_tokens = 0, max_logit_rows = 0;
     int64_t max_pages = 0;  ///< of one sequence
-    int open_steps = 1;     ///< steps whose copies may be queued at a time
+    int open_steps = 1;     ///< maximum steps whose copies are queued at a time
   };
 
   /// Throws std::bad_alloc.
   StepArrays(Device& device, const Limits& limits);
 
-  /// Queues the copies. `batch` may change afterwards; what the functions below return is valid until the
-  /// next call.
+  /// Queues the copies. `batch` may change afterwards. The results of the functions below are valid until the
+  /// next upload().
   Status upload(const BatchBuilder& batch, Stream& stream);
 
   /// All fields except `attention` and `kv`.
   const StepTensors& tensors() const { return tensors_; }
-  /// With arrays on the device.
+  /// batch.meta() with arrays on the device.
   const BatchMeta& meta() const { return meta_; }
-  /// With the host's lengths, of batch.meta().
+  /// batch.split() with its prefill_offsets on the device, and the host's q_offsets and kv_lens.
   const PhaseSplit& split() const { return split_; }
   int64_t bytes() const { return static_cast<int64_t>(memory_.size()); }
 
@@ -43,7 +43,7 @@ class StepArrays {
   Device& device_;
   Buffer memory_;
   size_t block_bytes_ = 0;
-  // Copies are read from here later than upload() returns: one block for each step that may be queued.
+  // The copies may run after upload() has returned and read these blocks, one for each step in flight.
   std::vector<std::vector<std::byte>> blocks_;
   size_t block_ = 0;
   Status status_;

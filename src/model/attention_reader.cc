@@ -421,7 +421,7 @@ void note_no_attention(TextPart& part) {
   part.out.notes.push_back("no layer has softmax attention: there is nothing to choose a backend for");
 }
 
-/// Types without a Family whose fields have the meaning that read_layers() assumes.
+/// Model types without a Family whose fields have the meaning that read_layers() assumes.
 constexpr std::string_view kPlainTypes[] = {
     "ministral",
     "mistral3",

@@ -1,6 +1,6 @@
 #pragma once
-// Reads config.json's attention fields where no Family does: models without one, and layers that theirs does
-// not have.
+// Reads config.json's attention fields for models without a Family, and for layers that their Family does not
+// implement.
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,7 +15,7 @@ struct TextPart {
   Fields& fields;
   std::string type;    ///< its model_type
   bool spans = false;  ///< tokens of one image attend to each other bidirectionally
-  /// Heads, their size, scale, cap and sinks where a Family has read them, which has other masks.
+  /// Heads, their size, scale, cap and sinks, if a Family has read them but does not implement the masks.
   std::optional<AttentionSpec> heads;
   AttentionShapes& out;
 };

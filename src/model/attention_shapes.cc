@@ -78,8 +78,8 @@ Status unless_unsupported(const Status& status) {
   return !status && status.error().code == ErrorCode::unsupported ? Status() : status;
 }
 
-/// Adds the layers of `part`, of `family`'s type, even if the engine refuses other settings. False if the
-/// family has no such layers: then only their heads are read as its own, as part.heads.
+/// Adds the layers of `part`, whose type is `family`'s, even if the engine refuses other settings. False if
+/// the family does not implement these layers: then only their heads are read, into part.heads.
 Result<bool> add_family(const Family& family, TextPart& part, const Json& text) {
   ModelConfig config;
   config.kind = family.kind;

@@ -83,7 +83,7 @@ TEST(AttentionShapes, AnArchitectureOfTheEngineWithSettingsThatItRefuses) {
   EXPECT_THAT(lines(s), ElementsAre("2 x full 4/4 d16"));
 }
 
-// What the file omits has the family's defaults, as it has for the engine.
+// Keys that the file omits have the family's defaults, as in the engine.
 TEST(AttentionShapes, ARefusedSettingLeavesTheFamilysLayers) {
   const std::string sizes = R"("vocab_size":128,"hidden_size":64,"intermediate_size":96,"num_hidden_layers":4,
     "num_attention_heads":4,"num_key_value_heads":2,"max_position_embeddings":512)";

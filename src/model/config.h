@@ -146,8 +146,8 @@ struct ModelConfig {
   std::optional<EncoderConfig> encoder;
   int position_offset = 0;  ///< learned positions: rows of the table before position 0 (RoBERTa, BART)
 
-  /// What only this family has, in a type of its own (such as GraniteSettings): written by its configure(),
-  /// read by its read() through family_settings(). Empty = nothing.
+  /// Settings that only this family has, in a type of its own (such as GraniteSettings): written by its
+  /// configure(), read by its read() through family_settings(). Empty = none.
   std::any family;
 
   std::optional<int32_t> bos_token_id;

@@ -59,13 +59,13 @@ class Decoder final : public Model {
 
  private:
   ModelConfig config_;
-  DecoderWeights weights_;  // empty once they are on another device
+  DecoderWeights weights_;  // empty after place(): then the weights are in memory_
   DecoderScales scales_;
   std::vector<std::vector<double>> frequencies_;  // of each of config.ropes
   int64_t bytes_ = 0, bytes_per_token_ = 0;
 
   Ops* ops_ = &cpu_ops();
-  std::vector<Buffer> memory_;  // of placed_, on another device
+  std::vector<Buffer> memory_;  // of placed_; empty without place()
   PlacedDecoder placed_;
   DecoderLimits limits_;
   std::optional<Arena> arena_;
@@ -75,7 +75,8 @@ Status Decoder::place(Ops& ops, Stream& stream) {
   FOVEA_CHECK(!arena_ && memory_.empty());
   WeightPlacement placement(ops, stream);
   PlacedDecoder placed = fovea::place(config_, weights_, frequencies_, scales_, placement);
-  // The copies read the weights, which end here, and write to memory that an error frees.
+  // Waits even after an error: the copies read weights_, which is freed below, and write to memory that is
+  // freed on an error.
   const Status copied = ops.device().synchronize(stream);
   FOVEA_RETURN_IF_ERROR(placement.status());
   FOVEA_RETURN_IF_ERROR(copied);

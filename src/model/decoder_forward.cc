@@ -52,9 +52,9 @@ class Forward {
   }
 
  private:
-  static constexpr size_t kMaxRopes = 4;  // kinds of layers that rotate differently
+  static constexpr size_t kMaxRopes = 4;  // distinct rotations in one model
 
-  /// [rows, width] at the place of [max_rows, width].
+  /// [rows, width], in arena memory for [max_rows, width].
   Tensor activations(int64_t width) {
     return arena_.take(ElementType::f32, {max_rows_, width}).first_rows(rows_);
   }
@@ -66,7 +66,7 @@ class Forward {
     return table;
   }
 
-  /// branch = out(attention(qkv(input))); in the last layer, of the rows whose logits are wanted.
+  /// branch = out(attention(qkv(input))); in the last layer, only for rows whose logits are wanted.
   void attention(const PlacedAttention& a, int layer, const Tensor& input, bool last) {
     const Arena::Scope scope(arena_);
     Tensor heads = activations(a.out.k);
@@ -118,7 +118,7 @@ class Forward {
     return args;
   }
 
-  /// Leaves only rows whose logits are wanted, of x and of the attention's output, which is returned.
+  /// Keeps only rows whose logits are wanted, in x and in the attention's output, which is returned.
   Tensor keep_logit_rows(const Tensor& heads) {
     const int64_t kept = step_.logit_rows.size(0);
     if (kept == rows_) return heads;  // ascending, so all of them
@@ -126,7 +126,7 @@ class Forward {
         arena_.take(ElementType::f32, {max_logit_rows_, heads.size(1)}).first_rows(kept);
     q_.gather_rows(heads, step_.logit_rows, kept_heads);
     rows_ = kept;
-    normed_ = normed_.first_rows(kept);  // what it holds is read no more
+    normed_ = normed_.first_rows(kept);  // its content is no longer needed
     q_.gather_rows(x_, step_.logit_rows, normed_);
     x_ = x_.first_rows(kept);
     std::swap(x_, normed_);

@@ -1,5 +1,5 @@
 #pragma once
-// The forward pass of Llama-like decoders, as a list of operations: the same on every device.
+// The forward pass of Llama-like decoders as a list of operations, the same on every device.
 #include "model/model.h"
 #include "model/placed_weights.h"
 #include "ops/op_queue.h"
@@ -7,13 +7,13 @@
 
 namespace fovea {
 
-/// Rows of one step at most; the arena's shapes follow from these alone.
+/// Maximum rows of one step; the arena's shapes depend on these alone.
 struct DecoderLimits {
   int max_tokens = 0, max_logit_rows = 0;
 };
 
-/// Queues one step. `logits` [step.logit_rows.size(0), vocab_size]. With a dry arena and queue it only finds
-/// the arena's size, for a step of the limits' rows. Errors are in the queue's status.
+/// Queues one step. `logits` [step.logit_rows.size(0), vocab_size]. With a dry arena and queue, and a step of
+/// as many rows as the limits allow, it only measures the arena's size. Errors are in the queue's status.
 void decoder_forward(const ModelConfig& config, const PlacedDecoder& weights, const DecoderLimits& limits,
                      const StepTensors& step, const Tensor& logits, Arena& arena, OpQueue& queue);
 

@@ -31,7 +31,7 @@ std::unique_ptr<Model> make_encoder_decoder(const ModelConfig& config, EncoderDe
 /// Whisper's names. The caller reads the position counts.
 void read_encoder_decoder_sizes(Fields& fields, ModelConfig& config);
 
-/// What both families' blocks have in common; activation_function and tie_word_embeddings.
+/// The settings that both families' blocks share; activation_function and tie_word_embeddings.
 void read_encoder_decoder_blocks(Fields& fields, ModelConfig& config);
 
 /// Encoder and decoder layers, PREFIX + {encoder,decoder}.layers.N.

@@ -18,8 +18,8 @@ struct EncoderModelWeights {
   std::vector<EncoderLayer> layers;
 };
 
-/// Tokens `padding_id`, if the model has it, aren't counted as positions: all have the position row before
-/// config.position_offset, which is then 1 or more.
+/// Tokens equal to `padding_id`, if the model has one, are not counted as positions: all use the position row
+/// before config.position_offset, which is then at least 1.
 std::unique_ptr<Model> make_encoder_model(const ModelConfig& config, EncoderModelWeights weights,
                                           std::optional<int32_t> padding_id = {});
 

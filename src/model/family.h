@@ -20,8 +20,8 @@ struct Family {
   ModelKind kind = ModelKind::decoder;
   /// Fills the sizes and what attention_specs() reads: heads, windows, chunks, scale, cap, sinks. Nothing
   /// else reads these from config.json: the engine runs these layers, and `explain` shows them even if
-  /// configure() refuses a setting. ErrorCode::unsupported = the layers attend in a way that this family
-  /// doesn't have.
+  /// configure() refuses a setting. ErrorCode::unsupported = this family does not
+  /// implement the layers' attention.
   void (*read_attention)(Fields& fields, ModelConfig& config);
   /// Then fills the rest, except the common fields (architecture, model_type, dtype, token ids, sampling).
   void (*configure)(Fields& fields, ModelConfig& config);

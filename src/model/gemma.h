@@ -1,5 +1,5 @@
 #pragma once
-// What only Gemma's config.json has.
+// Settings that only Gemma's config.json has.
 
 namespace fovea {
 

@@ -1,5 +1,5 @@
 #pragma once
-// What only Granite's config.json has.
+// Settings that only Granite's config.json has.
 
 namespace fovea {
 

@@ -9,11 +9,12 @@
 namespace fovea {
 
 /// The KV cache groups of `config`, all in pages of `page_size` tokens; `dtype` is resolved, and `scales` are
-/// used by fp8 dtypes only. None for an encoder, else one of all decoder layers and of kind full:
-///  - also where layers have windows. They share one page table, and the scheduler releases a page once all
-///    layers' windows have left it (SchedulerConfig::window);
-///  - also for an encoder-decoder model, whose layers keep cross keys and values in pages of their own, of
-///    the same shape and in the same memory as their self attention's.
+/// used by fp8 dtypes only. An encoder has none. Other models have one group, of kind full, with all decoder
+/// layers:
+///  - also if layers have windows. They share one page table, and the scheduler releases a page once it lies
+///    before all layers' windows (SchedulerConfig::window);
+///  - also in an encoder-decoder model, whose layers keep cross keys and values in separate pages, of the
+///    same shape and in the same memory as those of their self attention.
 std::vector<KvGroup> kv_groups(const ModelConfig& config, KvCacheDType dtype, KvLayout layout, int page_size,
                                const KvScales& scales = {});
 

@@ -1,6 +1,5 @@
 #pragma once
-// The weights of a decoder's blocks, and how they are read. What is computed with them is in
-// decoder_forward.cc.
+// The weights of a decoder's blocks, and how they are read. decoder_forward.cc computes with them.
 #include <cstdint>
 #include <string>
 #include <variant>

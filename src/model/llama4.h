@@ -1,5 +1,5 @@
 #pragma once
-// What only Llama 4's config.json has.
+// Settings that only Llama 4's config.json has.
 #include "model/layers.h"
 
 namespace fovea {

@@ -95,7 +95,7 @@ Status Model::place(Ops&, Stream&) {
 }
 
 Status Model::forward_tensors(const StepTensors&, const Tensor&, Stream&) {
-  FOVEA_CHECK(false);  // place() has refused this model
+  FOVEA_CHECK(false);  // only after place(), which refuses this model
 }
 
 Result<std::unique_ptr<Model>> Model::load(const ModelConfig& config, const ModelLoadOptions& options,

@@ -37,11 +37,11 @@ struct ForwardInput {
   KvCache* kv = nullptr;
 };
 
-/// The same on the model's device; integers as in ForwardInput.
+/// ForwardInput for forward_tensors(): the arrays are on the model's device, with the same integer types.
 struct StepTensors {
   Tensor token_ids, positions, slots;  ///< [T]
   Tensor logit_rows;                   ///< [R]
-  StepAttention* attention = nullptr;  ///< of that device
+  StepAttention* attention = nullptr;  ///< on that device
   KvCache* kv = nullptr;               ///< likewise
 };
 
@@ -94,9 +94,9 @@ class Model {
   /// input.attention. Some rows may be in the cache then, and the logits are undefined.
   virtual Status forward(const ForwardInput& input, float* logits, Stream& stream) = 0;
 
-  /// Copies the weights to the device of `ops`, which must outlive the model, where they stay from now on;
-  /// before reserve(). Then forward_tensors() takes the place of forward(). Errors: the model runs on the CPU
-  /// only, or the device's operations do not support its weights, with all reasons. Throws std::bad_alloc.
+  /// Moves the weights to the device of `ops`, which must outlive the model. Call it before reserve(); then
+  /// forward_tensors() replaces forward(). Errors: the model runs on the CPU only, or the device's operations
+  /// do not support its weights, with all reasons. Throws std::bad_alloc.
   virtual Status place(Ops& ops, Stream& stream);
   /// Queues one step on the model's device and reads no tensor on the host. logits f32 [R, vocab_size].
   virtual Status forward_tensors(const StepTensors& step, const Tensor& logits, Stream& stream);

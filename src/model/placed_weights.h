@@ -1,6 +1,6 @@
 #pragma once
-// The weights of a decoder where its device's operations read them: views of the model's own weights on the
-// CPU, copies on another device.
+// A decoder's weights as its device's operations read them: views of the model's own weights on the CPU,
+// copies on another device.
 #include <optional>
 #include <span>
 #include <vector>
@@ -10,15 +10,15 @@
 
 namespace fovea {
 
-/// Gives weights a place, and keeps the memory of those that it copies.
+/// Makes views or device copies of weights, and owns the memory of the copies.
 class WeightPlacement {
  public:
-  /// On the CPU, as views: the weights must stay where they are.
+  /// On the CPU: makes views, so the weights must not move.
   WeightPlacement() = default;
-  /// As copies in the memory of `ops`, in the formats that it chooses. Functions throw std::bad_alloc.
+  /// Makes copies on the device of `ops`, in the formats that it chooses. Functions throw std::bad_alloc.
   WeightPlacement(Ops& ops, Stream& stream) : ops_(&ops), stream_(&stream) {}
 
-  /// Empty where the weights are.
+  /// Empty if the weights are.
   LinearWeight linear(const PackedView& weight, std::span<const float> bias = {});
   LinearWeight linear(const Linear& layer) { return linear(layer.weight.view(), layer.bias); }
   NormWeight norm(const Norm& norm);
@@ -27,7 +27,7 @@ class WeightPlacement {
     return values.empty() ? Tensor() : copied(host_tensor(values));
   }
 
-  /// The first error, of a copy or of a format that the operations can't read.
+  /// The first error: a copy that failed, or a format that the operations cannot read.
   const Status& status() const { return status_; }
   /// The memory of the copies; they are valid as long as it lives.
   std::vector<Buffer> take_memory() { return std::move(memory_); }
@@ -65,7 +65,7 @@ struct PlacedLayer {
   NormWeight attention_input_norm, attention_output_norm;
   PlacedAttention attention;
   NormWeight mlp_input_norm, mlp_output_norm;
-  GatedMlpWeights mlp;  ///< of a dense layer
+  GatedMlpWeights mlp;  ///< empty if the layer has `moe`
   GatedActivation activation;
   std::optional<PlacedMoe> moe;
 };
