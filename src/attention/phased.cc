@@ -38,7 +38,7 @@ BatchMeta slice(const BatchMeta& meta, int first, int last) {
   return part;
 }
 
-/// The minimum work of sequences [first, last); none when the host does not have their lengths.
+/// The minimum work of sequences [first, last); zero if the host does not have their lengths.
 AttentionWork work_of(const AttentionSpec& spec, const PhaseSplit& split, int first, int last) {
   const size_t begin = static_cast<size_t>(first), n = static_cast<size_t>(last - first);
   BatchMeta part;

@@ -1,7 +1,7 @@
 #pragma once
 // The prefill and the decode backend of one kind of layers, used as one: planned once per step, run once per
-// layer. Which of them a step goes to follows from what the host knows; the arrays of its BatchMeta may be in
-// a device's memory and are not read here.
+// layer. Host data alone decides which of them runs a step; the arrays of its BatchMeta may be in a device's
+// memory and are not read here.
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -12,19 +12,19 @@
 
 namespace fovea {
 
-/// What the host knows of a step: its first sequences decode (usually one row each), the others are prefills
-/// or chunks of them.
+/// How a step divides, as known on the host: its first sequences decode (usually one row each), the others
+/// are prefills or chunks of prefills.
 struct PhaseSplit {
   int num_decodes = 0;  ///< sequences
-  int decode_rows = 0;  ///< query rows of all these
-  /// [B - num_decodes + 1] q_offsets of the other sequences from 0, where those of the BatchMeta are. Only
-  /// for a step of both phases and two backends.
+  int decode_rows = 0;  ///< query rows of these sequences together
+  /// [B - num_decodes + 1] q_offsets of the other sequences, starting at 0, in the same memory as the
+  /// BatchMeta's. Only for a step of both phases and two backends.
   std::span<const int32_t> prefill_offsets = {};
-  /// [B + 1] q_offsets and [B] kv_lens in host memory, from which Use::work is counted; empty = it is not.
+  /// [B + 1] q_offsets and [B] kv_lens in host memory, from which Use::work is counted; empty = not counted.
   std::span<const int32_t> host_q_offsets = {}, host_kv_lens = {};
 };
 
-/// A step of one phase whose forwards are part of a graph.
+/// A step of one phase whose forwards are captured in a graph.
 struct CapturedAttention {
   Phase phase = Phase::decode;
   std::unique_ptr<Plan> plan;
@@ -62,9 +62,9 @@ class PhasedAttention {
   /// Called once per layer, after plan(). Rows and tensors as in the planned meta.
   Status forward(const AttentionArgs& args, Stream& stream);
 
-  // Captured steps, each of one phase: a mixed step is of the prefill phase if one backend serves both, and
-  // refused otherwise. Their plans are independent of plan(). As the calls of AttentionBackend with the same
-  // names.
+  // Captured steps, each of one phase: a mixed step counts as prefill if one backend serves both phases, and
+  // is refused otherwise. Their plans are independent of plan(). The functions are those of AttentionBackend
+  // with the same names.
 
   /// Bytes of workspace for captured steps of `phase`.
   Result<size_t> init_graph_state(Phase phase, const AttentionSpec& spec, const AttentionLimits& limits);

@@ -98,7 +98,7 @@ std::optional<KernelFamily> cuda_kernel_family(const BackendInfo& info, const At
   return KernelFamily{to_string(family), std::move(why)};
 }
 
-/// What the project has for one row of a document.
+/// The project's kernels for one row of a document.
 struct Kernels {
   std::string_view name, version;
   std::vector<std::string_view> families;  ///< BackendInfo::families

@@ -7,8 +7,8 @@
 namespace fovea {
 
 /// `document` as the row of the project's CUDA kernels for its name and version: `capability` is that of
-/// these kernels, `documented` the document's, and `absent` is empty. nullopt: there are none. Independent of
-/// how the program was compiled. `document` must outlive the row.
+/// these kernels, `documented` the document's, and `absent` is empty. nullopt: there are no such kernels. The
+/// result does not depend on how the program was compiled. `document` must outlive the row.
 std::optional<BackendInfo> cuda_row(const BackendInfo& document);
 
 }  // namespace fovea

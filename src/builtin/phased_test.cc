@@ -29,7 +29,7 @@ struct FakePlan : Plan {
 
 class FakeBackend : public AttentionBackend {
  public:
-  /// `reads`: the arrays are in host memory.
+  /// `reads`: whether plan() may read the arrays, because they are in host memory.
   FakeBackend(std::string name, size_t bytes, std::vector<Call>& calls, bool reads = true)
       : name_(std::move(name)), bytes_(bytes), calls_(calls), reads_(reads) {}
   const BackendInfo& info() const noexcept override { return info_; }
@@ -92,7 +92,7 @@ class FakeBackend : public AttentionBackend {
   Workspace workspace_;
 };
 
-/// Arrays that this process can't read, as those of a device.
+/// Arrays that the host cannot read, like those in a device's memory.
 class Unreadable {
  public:
   Unreadable() : memory_(mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {}
@@ -123,7 +123,7 @@ class Phased : public ::testing::Test {
       out.push_back(c.what);
     return out;
   }
-  /// The split of host arrays, whose first `decodes` sequences decode.
+  /// The split of a batch in host memory, whose first `decodes` sequences decode.
   PhaseSplit split_of(const BatchMeta& meta, int decodes) {
     const auto first = static_cast<size_t>(decodes);
     PhaseSplit split;
@@ -312,7 +312,7 @@ TEST_F(Phased, ArraysThatAreTooShortAreRefused) {
               ::testing::HasSubstr("span_offsets"));
 }
 
-/// Only sizes, `tokens` and the split decide; the arrays are a device's.
+/// Only sizes, `tokens` and the split decide; the host cannot read the arrays.
 TEST_F(Phased, TheArraysOfAStepAreNotRead) {
   Unreadable device;
   BatchMeta meta;
@@ -341,7 +341,7 @@ TEST_F(Phased, TheArraysOfAStepAreNotRead) {
   EXPECT_EQ(calls_[1].first_offset, split.prefill_offsets.data());
   EXPECT_EQ(calls_[3].q, q_ + 3 * 8);
   EXPECT_EQ(attention.use(Phase::decode).calls, 1);
-  EXPECT_EQ(attention.use(Phase::decode).work.bytes, 0);  // the host has no lengths to count from
+  EXPECT_EQ(attention.use(Phase::decode).work.bytes, 0);  // the host does not have the lengths
   EXPECT_FALSE(attention.plan(spec_, {}, meta, {.num_decodes = 1}, workspace_, stream_).ok());
 }
 
@@ -381,7 +381,7 @@ TEST_F(Phased, ACapturedStepGoesToItsPhasesBackend) {
   PhasedAttention one(std::make_unique<FakeBackend>("P", 100, calls_, false));
   EXPECT_TRUE(one.plan_for_capture(spec_, {}, meta, mixed, workspace_, stream_).ok());
   EXPECT_TRUE(one.plan_for_capture(spec_, {}, meta, decodes, workspace_, stream_).ok());
-  EXPECT_EQ(calls_[0].phase, Phase::prefill);  // one extend
+  EXPECT_EQ(calls_[0].phase, Phase::prefill);  // planned as one extend
   EXPECT_EQ(calls_[1].phase, Phase::decode);
 }
 

@@ -1,4 +1,4 @@
-// What the registry makes of the rows of the documents (compat/rows): names, the project's own kernels.
+// The registry's rows, made from the rows of the documents (compat/rows): names, the project's own kernels.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

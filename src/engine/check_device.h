@@ -1,5 +1,5 @@
 #pragma once
-// Which devices the engine and the embedder run on.
+// The devices that the engine and the embedder run on.
 #include "fovea/attention.h"
 #include "fovea/result.h"
 

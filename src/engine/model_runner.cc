@@ -93,7 +93,7 @@ int64_t ModelRunner::max_pages() const {
   return most;
 }
 
-/// plan(), counted in plan_seconds_.
+/// Calls `plan` and adds its time to plan_seconds_.
 template <class F>
 Status ModelRunner::timed(const F& plan) {
   const auto start = std::chrono::steady_clock::now();
@@ -114,7 +114,7 @@ Status ModelRunner::plan(const BatchBuilder& batch, Stream& stream) {
     const bool self = group.spec.type == AttentionType::encoder;
     if (self && !batch.encoder().encodes()) continue;
     BatchMeta meta = self ? batch.encoder().self_meta() : cross ? batch.encoder().cross_meta() : batch.meta();
-    if (!self) meta.num_pages = kv_->num_pages(0);  // 4 bytes per page, few against its keys
+    if (!self) meta.num_pages = kv_->num_pages(0);  // page ids are checked: 4 bytes per page
     PhaseSplit split = self ? PhaseSplit{} : batch.split();
     split.host_q_offsets = meta.q_offsets;
     split.host_kv_lens = meta.kv_lens;

@@ -1,4 +1,4 @@
-// The engine over a device whose results come late: steps are submitted before those before them are done.
+// The engine on a device whose results come late: steps are submitted before earlier ones are done.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -40,7 +40,7 @@ SchedulerConfig config_of(int max_running, int budget, int page_size, int64_t pa
 
 constexpr Overlap kAhead{2, true};
 
-/// An engine core over a late device; every step is checked.
+/// An engine core on a late device; every step is checked.
 class Harness {
  public:
   Harness(const SchedulerConfig& config, const LateDevice::Options& options, uint32_t seed = 0)
@@ -97,7 +97,7 @@ class Harness {
     ASSERT_EQ(s.pages_free() + s.pages_cached() + s.pages_in_use(), s.pages_total());
   }
 
-  /// Until nothing is left; checks all answers that were not cancelled and did not fail.
+  /// Steps until the core is idle, then checks all answers; cancelled and failed ones may end early.
   void finish() {
     for (int steps = 0; !core.idle(); ++steps) {
       ASSERT_LT(steps, 20000) << "no progress";
@@ -159,7 +159,7 @@ TEST(Overlap, ADecodeIsSubmittedBeforeItsTokenIsKnown) {
   EXPECT_EQ(h.device.open(), 1u);
   EXPECT_EQ(h.device.future_tokens, 1);
   h.finish();
-  EXPECT_EQ(h.device.submitted, 5u);  // none after the last token that may be sampled
+  EXPECT_EQ(h.device.submitted, 5u);  // no step after the last token allowed by max_tokens
   EXPECT_EQ(h.device.overlapped, 4);
 }
 
@@ -177,12 +177,12 @@ TEST(Overlap, OneOpenStepIsSubmittedAndWaitedFor) {
 
 TEST(Overlap, WithoutFutureTokensOnlyIndependentRowsAreSubmittedAhead) {
   Harness h(config_of(4, 4, 2, 64), {.overlap = {2, false}, .latest = true});
-  h.add({1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1}, 3);  // chunks of 4, 4 and 3: all known beforehand
+  h.add({1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1}, 3);  // chunks of 4, 4 and 3: independent of results
   h.step();
   EXPECT_EQ(h.device.submitted, 2u);
   h.step();
   EXPECT_EQ(h.device.submitted, 3u);
-  h.step();  // the third has the first token, which the fourth needs
+  h.step();  // the third step samples the first token, which the fourth needs
   EXPECT_EQ(h.device.submitted, 3u);
   h.finish();
   EXPECT_EQ(h.device.submitted, 5u);
@@ -196,7 +196,7 @@ TEST(Overlap, AStoppedSequenceKeepsItsPagesUntilItsRowsAreDone) {
     h.step();
   EXPECT_EQ(answer.finish, FinishReason::stop);
   EXPECT_EQ(h.core.live(), 0u);
-  EXPECT_EQ(h.device.open(), 1u);  // a row after the stop token
+  EXPECT_EQ(h.device.open(), 1u);  // it has a row after the stop token
   EXPECT_FALSE(h.core.idle());
   EXPECT_GT(h.core.scheduler().pages_in_use(), 0);
   h.step();
@@ -234,7 +234,8 @@ TEST(Overlap, WithAllCancelledItWaitsForOpenSteps) {
 }
 
 TEST(Overlap, AFailedStepEndsItsSequencesAndNoOthers) {
-  // The first fills both open steps. The third step has rows of both, of the first one after the failure.
+  // The first sequence fills both open steps. The third step has rows of both sequences, although step 2,
+  // with the first sequence's earlier rows, has failed.
   Harness h(config_of(4, 4, 2, 64), {.overlap = kAhead, .latest = true, .fails = 2});
   const Answer& failed = h.add({1, 2, 3, 4, 0, 1, 2, 3}, 6);
   h.step();
@@ -247,7 +248,7 @@ TEST(Overlap, AFailedStepEndsItsSequencesAndNoOthers) {
 }
 
 TEST(Overlap, NobodyIsPreemptedWithRowsInFlight) {
-  // 8 pages of 2: the two need 2 + 2 pages at first and 7 each at the end.
+  // 8 pages of 2 tokens: the two sequences need 2 + 2 pages at first and 7 each at the end.
   for (const Overlap overlap : {Overlap{2, true}, Overlap{3, true}, Overlap{2, false}}) {
     Harness h(config_of(4, 16, 2, 8), {.overlap = overlap, .latest = true});
     h.add({0, 1, 2, 0}, 9);
@@ -269,8 +270,8 @@ TEST(Overlap, AResultMayHaveSeveralTokens) {
   }
 }
 
-/// Random arrivals, cancels, lengths, stop tokens, windows and delays in small pools: whatever is in flight,
-/// every answer equals a run alone and all pages come back.
+/// Random arrivals, cancels, lengths, stop tokens, windows and delays in small pools: every answer equals
+/// that of the request run alone, and all pages are released.
 TEST(Overlap, AnswersDoNotDependOnIt) {
   int64_t preemptions = 0, hits = 0, overlapped = 0, future_tokens = 0;
   int stopped = 0, cancelled = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// A device whose results come late, in order.
+// A device whose results come late but in order.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,14 +29,14 @@ inline int32_t next_token(std::span<const int32_t> history, int window = 0) {
 }
 
 /// Runs steps in order, each at some time between its submission and its wait(). The "keys" are the tokens
-/// themselves, and are read through the page tables as they were at submission, so a page that is lost, given
-/// away too early or overwritten changes the tokens.
+/// themselves, and are read through the page tables as they were at submission, so a page that is lost,
+/// released too early or overwritten changes the tokens.
 class LateDevice final : public Executor {
  public:
   struct Options {
     Overlap overlap;
     int tokens_per_result = 1;
-    bool latest = false;  ///< never before wait(); else at random times
+    bool latest = false;  ///< no step runs before its wait(); otherwise at random times
     uint64_t fails = 0;   ///< number of the step that fails, from 1
   };
 

@@ -1,5 +1,5 @@
 #pragma once
-// Byte counts that remember when 64 bits did not hold them.
+// Byte counts that record whether they overflowed 64 bits.
 #include <cstdint>
 #include <limits>
 
@@ -18,7 +18,7 @@ class ByteCount {
     r.overflow_ = __builtin_add_overflow(value_, other.value_, &r.value_) || overflow_ || other.overflow_;
     return r;
   }
-  /// The next multiple of `alignment`.
+  /// Rounded up to a multiple of `alignment`.
   ByteCount aligned(int64_t alignment) const {
     ByteCount r = *this + ByteCount(alignment - 1);
     r.value_ = r.value_ / alignment * alignment;

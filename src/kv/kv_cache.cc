@@ -16,7 +16,7 @@ namespace {
 // A layer's K, V and scales, or states, start on a cache line.
 constexpr int64_t kBlockAlignment = Device::kAlignment;
 
-/// Offsets within one layer: K or the states begin at 0; begins of V, K scales and V scales; end.
+/// Offsets within one layer, which begins with K or the states: starts of V, K scales and V scales; end.
 struct LayerBlocks {
   ByteCount v, k_scales, v_scales, end;
 };
@@ -145,7 +145,7 @@ void KvCache::append(int layer, std::span<const int64_t> slots, const float* k, 
   const KvGroup& group = groups_[group_of(layer)];
   KvView view = this->layer(layer);
   int v_head_dim = group.v_head_dim;
-  if (group.kind == KvKind::latent) {  // V is written with K, so rows of V have no elements, nor scales
+  if (group.kind == KvKind::latent) {  // V is part of K's record: there are no rows or scales of V to write
     FOVEA_CHECK(v == nullptr);
     v_head_dim = 0;
     v_row_stride = 0;

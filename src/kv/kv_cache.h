@@ -24,7 +24,7 @@ class KvCache {
   const std::vector<KvGroup>& groups() const { return groups_; }  ///< layout auto resolved
   /// The index in groups() of the model's layer `layer`.
   size_t group_of(int layer) const { return place(layer).group; }
-  /// Pages of a group, which is not a state.
+  /// Pages of a group, which must not be a state group.
   int64_t num_pages(size_t group) const;
   const Device& device() const { return *device_; }
   /// The memory of all groups.
@@ -33,7 +33,7 @@ class KvCache {
   /// Pointers into the device's memory. Latent: V is the first v_head_dim elements of K's records. Not for
   /// layers that keep a state.
   KvView layer(int layer) const;
-  /// The states of such a layer: u8 [sequences, state_bytes].
+  /// The states of a layer that keeps a state: u8 [sequences, state_bytes].
   Tensor state(int layer) const;
 
   /// Writes rows of K [T, Hkv, D] and V [T, Hkv, Dv] (fp32, row strides in elements) into slots[T] of `layer`
@@ -48,7 +48,7 @@ class KvCache {
   struct Place {
     size_t group = 0, index = 0;
   };
-  /// A group's memory. Bytes; V and scales from where a layer begins.
+  /// A group's memory, in bytes; v, k_scales and v_scales are offsets within a layer.
   struct Range {
     int64_t count = 0, begin = 0, v = 0, k_scales = 0, v_scales = 0, layer_bytes = 0;
   };

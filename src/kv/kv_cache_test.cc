@@ -245,7 +245,7 @@ TEST(KvCacheTest, ManyRowsInParallelEqualOneByOne) {
   EXPECT_EQ(std::memcmp(a->layer(0).v, b->layer(0).v, bytes), 0);
 }
 
-/// The begins of a group's layers, as documented: layer by layer K, V, K scales and V scales, each aligned.
+/// A group's memory is as documented: for each layer K, V, K scales and V scales, each aligned.
 TEST(KvCacheTest, OneGroupHasTheLayersOneAfterAnother) {
   for (const KvCacheDType dtype : {KvCacheDType::bfloat16, KvCacheDType::int8_per_token_head}) {
     const KvGroup c = small(dtype);
@@ -276,7 +276,7 @@ struct Extent {
   int64_t first, last;
 };
 
-/// Everything that `view` can address, which must be dense.
+/// The ranges of memory that `view` can address, which must be dense.
 std::vector<Extent> extents(const KvCache& cache, const KvView& view, bool latent) {
   const auto at = [&](const void* p, int64_t bytes) {
     const int64_t first = static_cast<const std::byte*>(p) - cache.buffer().data();
@@ -292,7 +292,7 @@ std::vector<Extent> extents(const KvCache& cache, const KvView& view, bool laten
   return out;
 }
 
-/// Groups that differ in all they can, their layers interleaved; layer 5 keeps a state.
+/// Groups that differ in every field, with interleaved layers; layer 5 keeps a state.
 std::vector<KvGroup> mixed() {
   KvGroup full = small(KvCacheDType::bfloat16);
   full.layers = {0, 3};
@@ -354,7 +354,7 @@ TEST(KvCacheTest, LayersOfDifferentGroupsDoNotOverlap) {
   for (size_t i = 0; i < all.size(); ++i) {
     EXPECT_EQ(all[i].first % 64, 0);
     EXPECT_LT(all[i].first, all[i].last);
-    // What lies between two is padding to a cache line.
+    // Between two extents there is only padding to a cache line.
     const int64_t next = i + 1 < all.size() ? all[i + 1].first : static_cast<int64_t>(cache->buffer().size());
     EXPECT_EQ(next, (all[i].last + 63) / 64 * 64) << i;
   }
@@ -373,7 +373,7 @@ TEST(KvCacheTest, AppendChangesNoOtherLayer) {
     std::vector<int64_t> slots(static_cast<size_t>(cache->num_pages(cache->group_of(layer)) * c.page_size));
     std::iota(slots.begin(), slots.end(), 0);
     const int row = c.num_kv_heads * c.head_dim;
-    const std::vector<float> x(static_cast<size_t>(row), 1.5f);  // no byte of it is 0xa5, nor of its scale
+    const std::vector<float> x(static_cast<size_t>(row), 1.5f);  // no byte of x or its scale is 0xa5
     std::memset(bytes, 0xa5, static_cast<size_t>(size));
     cache->append(layer, slots, x.data(), 0, latent ? nullptr : x.data(), 0, stream);
     const std::vector<Extent> own = extents(*cache, cache->layer(layer), latent);

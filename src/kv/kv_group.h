@@ -10,7 +10,7 @@
 
 namespace fovea {
 
-/// What a layer keeps of the tokens that it has seen.
+/// What a layer caches for the tokens of a sequence.
 enum class KvKind : uint8_t {
   full,    ///< K and V of every token
   window,  ///< K and V of the last `window` tokens
@@ -22,15 +22,15 @@ enum class KvKind : uint8_t {
 /// "full", "window", ...
 std::string_view to_string(KvKind kind);
 
-/// Byte counts are INT64_MAX where 64 bits don't hold them.
+/// Layers with one kind and shape of cache. Byte counts that overflow 64 bits are INT64_MAX.
 struct KvGroup {
   KvKind kind = KvKind::full;
   std::vector<int> layers;  ///< the model's layers, ascending
-  int64_t state_bytes = 0;  ///< state only: of one sequence in one layer; then no field below applies
+  int64_t state_bytes = 0;  ///< state only: of one sequence in one layer; the fields below are unused
   int window = 0;           ///< window only: keys that a query sees, its own included
   int num_kv_heads = 0;     ///< latent: 1
   int head_dim = 0;         ///< of K; latent: elements of a record (DeepSeek-V3: 512 latent, 64 RoPE)
-  int v_head_dim = 0;       ///< of V; latent: the first elements of the record, which are V as well (512)
+  int v_head_dim = 0;       ///< of V; latent: the first elements of the record, which are also V (512)
   int page_size = 16;       ///< tokens
   KvCacheDType dtype = KvCacheDType::float32;  ///< one that can be stored (size_of > 0)
   KvLayout layout = KvLayout::hnd;             ///< auto = hnd; latent: records are contiguous, nhd or hnd
@@ -40,25 +40,25 @@ struct KvGroup {
   /// Whether the group's memory is pages of tokens; a state's is one block per sequence.
   bool paged() const { return kind != KvKind::state; }
 
-  /// Bytes of one token in one layer; 0 for a state. With s = size_of(dtype), and 4 for an fp32 scale of
-  /// each (token, head) where has_token_scales(dtype), else 0:
+  /// Bytes of one token in one layer; 0 for a state. With s = size_of(dtype), and scale = 4 (one fp32
+  /// per token and head) if has_token_scales(dtype), else 0:
   ///   full, window, cross: num_kv_heads * (head_dim * s + v_head_dim * s + 2 * scale)
   ///   latent:              head_dim * s + scale
   int64_t layer_bytes_per_token() const;
   /// Bytes of one token, and of one page, in all layers of the group.
   int64_t bytes_per_token() const;
   int64_t bytes_per_page() const;
-  /// Bytes that a sequence of any length needs in all layers: a state's; 0 where it needs pages.
+  /// Bytes of one sequence of any length in all layers; 0 for a paged group.
   int64_t bytes_per_sequence() const;
 };
 
-/// Sums over `groups`: of one token in each, and of one page of each.
+/// Sums over `groups`: bytes of one token in each group, and of one page of each.
 int64_t bytes_per_token(std::span<const KvGroup> groups);
 int64_t bytes_per_page(std::span<const KvGroup> groups);
 
-/// Each layer from 0 to the last is in exactly one group, and each group's fields fit its kind: sizes of at
-/// least 1, a dtype that can be stored, a layout that supports the sizes, scales that are one positive number
-/// per layer. Errors name the group, what was given and what is allowed.
+/// Checks that each layer from 0 to the last is in exactly one group and that its fields fit its kind: sizes
+/// at least 1, a dtype that can be stored, a layout that supports the sizes, scales that are one positive
+/// number per layer. Errors name the group, what was given and what is allowed.
 Status check_groups(std::span<const KvGroup> groups);
 
 }  // namespace fovea

@@ -101,7 +101,7 @@ std::string refusal(const std::vector<KvGroup>& groups) {
   return status.ok() ? "accepted" : status.error().message;
 }
 
-/// The refusal of one fp8 group of layers 0 and 1 after `change`.
+/// The refusal of one fp8 group with layers 0 and 1 after `change`.
 template <class Change>
 std::string refusal(KvKind kind, Change change) {
   const bool latent = kind == KvKind::latent;

@@ -88,7 +88,7 @@ Floats random_rows(size_t rows, const ModelConfig& config, uint32_t seed) {
   return x;
 }
 
-/// A layer with the scratch of up to `max_rows` rows.
+/// A layer with scratch for up to `max_rows` rows.
 class MoeRunner {
  public:
   MoeRunner(const MoeBlock& block, const ModelConfig& config, int64_t max_rows, int threads)

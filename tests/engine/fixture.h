@@ -60,8 +60,8 @@ inline OutputSink collect(std::shared_ptr<Answer> answer) {
   };
 }
 
-/// Submits all and waits for all; `sink_of(i)` makes request i's sink. The engine's thread is held in the
-/// first request's first step until all are submitted, so that how they meet does not depend on the machine's
+/// Submits all requests and waits for them; `sink_of(i)` makes request i's sink. The engine thread blocks in
+/// the first request's first step until all are submitted, so that batching does not depend on the machine's
 /// load.
 template <typename SinkOf>
 void run_together(Engine& engine, const std::vector<GenerateRequest>& requests, const SinkOf& sink_of) {

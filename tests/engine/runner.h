@@ -1,6 +1,6 @@
 #pragma once
-// Scheduler, model runner and a real model without an engine: greedy answers, the logits of every position
-// that has any, all accounting checked at each step, and NaN in every page without an owner.
+// Scheduler, model runner and a real model without an engine: greedy answers, and the logits of every
+// position that has some. Each step checks all accounting and fills every page without an owner with NaN.
 #include <cstring>
 #include <map>
 #include <memory>

@@ -138,7 +138,7 @@ const std::vector<Expected>& expectations() {
   return all;
 }
 
-/// tests/configs by name.
+/// The config.json files of tests/configs, by folder name.
 std::map<std::string, nlohmann::json> configs() {
   std::map<std::string, nlohmann::json> out;
   for (const auto& entry :

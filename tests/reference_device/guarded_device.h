@@ -1,8 +1,7 @@
 #pragma once
-// A device in the host's memory that the process can't touch: its pages are protected, except while one of
-// the device's own operations runs. Host code that follows a device's pointer ends with a segmentation fault.
-// Operations are queued and run later, at the latest when the host waits, so that what they need must stay
-// valid.
+// A device in host memory that other code cannot access: its pages are protected, except while one of the
+// device's own operations runs. Host code that dereferences a device pointer gets a segmentation fault.
+// Operations are queued and run later, at the latest when the host waits, so their operands must stay valid.
 #include <sys/mman.h>
 
 #include <cstring>
@@ -18,7 +17,7 @@ namespace fovea::test {
 
 class GuardedDevice final : public Device {
  public:
-  /// Reserves `capacity` bytes of addresses, which are used once each.
+  /// Reserves `capacity` bytes of address space. Released addresses are not reused.
   explicit GuardedDevice(size_t capacity = size_t{256} << 20) : capacity_(capacity) {
     void* base = mmap(nullptr, capacity, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     FOVEA_CHECK(base != MAP_FAILED);
@@ -31,7 +30,7 @@ class GuardedDevice final : public Device {
   GuardedDevice(const GuardedDevice&) = delete;
   GuardedDevice& operator=(const GuardedDevice&) = delete;
 
-  DeviceKind kind() const override { return DeviceKind::xpu; }  // one that no code of the engine knows
+  DeviceKind kind() const override { return DeviceKind::xpu; }  // a kind that the engine has no code for
   std::string_view name() const override { return "guarded"; }
 
   void* allocate(size_t bytes) override {
@@ -57,12 +56,12 @@ class GuardedDevice final : public Device {
     return {};
   }
 
-  /// Queues an operation, which may touch the memory while it runs.
+  /// Queues an operation, which may access the memory while it runs.
   void queue(std::function<void()> operation) const { queue_.push_back(std::move(operation)); }
-  /// Operations that were queued so far, and those of them that have run.
+  /// Numbers of operations queued so far, and of those that have run.
   uint64_t queued() const { return ended_ + queue_.size(); }
   uint64_t ended() const { return ended_; }
-  /// Runs operations in order until `count` in all have run.
+  /// Runs operations in order until ended() is at least `count`.
   void run(uint64_t count) const {
     FOVEA_CHECK(count <= queued());
     if (count <= ended_) return;
@@ -74,7 +73,7 @@ class GuardedDevice final : public Device {
     }
   }
 
-  /// While it exists, the memory can be touched.
+  /// The memory is accessible while an Open exists.
   class Open {
    public:
     explicit Open(const GuardedDevice& device) : device_(device) {

@@ -65,7 +65,7 @@ class ReferenceBackend : public AttentionBackend {
     Step step;
   };
 
-  /// The plan may have ended when the operation runs, so that it has its own copy.
+  /// The operation has its own copy of the step, because the plan may be destroyed before it runs.
   Status queue(const Plan& plan, const AttentionArgs& args, Stream& stream, bool decode) {
     device_.queue([real = real_, step = static_cast<const Planned&>(plan).step, args, &stream, decode] {
       std::memset(step.workspace.data(), 0xA5, kWorkspace);

@@ -1,6 +1,5 @@
-// Decoders on a device that is not the CPU: plain loops over memory that the process can't touch outside of
-// the device's operations, against transformers' logits and tokens. What passes here reads no tensor on the
-// host.
+// Decoders on a device that is not the CPU, compared with transformers' logits and tokens: its operations are
+// plain loops, and only they can access its memory. Code that passes here reads no device tensor on the host.
 #include "gtest/gtest.h"
 
 #include <algorithm>
@@ -30,7 +29,7 @@ using test::ReferenceOps;
 using test::Stored;
 
 constexpr double kTolerance = 1e-3;   // fp32 logits and log-probabilities, as in golden_test
-constexpr double kDecidedGap = 2e-3;  // twice the tolerance: both of the top two may move by it
+constexpr double kDecidedGap = 2e-3;  // twice the tolerance: each of the top two may be off by it
 
 std::string fixture(const std::string& name) {
   return std::string(FOVEA_SOURCE_DIR) + "/tests/goldens/" + name;
@@ -44,7 +43,7 @@ std::unique_ptr<Model> load_model(const std::string& name, Stream& stream) {
   return *std::move(model);
 }
 
-/// Attention of the device: the fp32 reference backend, inside an operation.
+/// Attention on the device: the fp32 reference backend, called in an operation.
 class DeviceAttention final : public StepAttention {
  public:
   DeviceAttention(const GuardedDevice& device, test::BackendStep& step) : device_(device), step_(step) {}
@@ -73,7 +72,7 @@ class DeviceSequence {
       pages_.push_back(kPages - 1 - page);
   }
 
-  /// Logits [rows, vocab] of the next tokens, or of the last of them only.
+  /// Runs `ids` as the next chunk. Returns logits [rows, vocab], or only those of the last row.
   std::vector<float> step(std::span<const int32_t> ids, bool last_only = false) {
     return step(ids, last_only,
                 [&](test::BackendStep& step) { return std::make_unique<DeviceAttention>(device_, step); });
@@ -166,7 +165,7 @@ class ReferenceDevice : public testing::Test {
 
   ThreadPool pool_;
   Stream stream_;
-  GuardedDevice device_;  // before all that has memory of it
+  GuardedDevice device_;  // outlives all members that have its memory
   ReferenceOps ops_{device_};
 };
 
@@ -218,7 +217,7 @@ TEST_P(GoldenOnReferenceDevice, MatchesTransformers) {
   const json golden = json::parse(file);
   int compared = 0;
   for (const json& prompt : golden.at("prompts")) {
-    if (prompt.at("ids").size() > 200) continue;  // of the loops' time
+    if (prompt.at("ids").size() > 200) continue;  // the plain loops are slow
     SCOPED_TRACE("prompt of " + std::to_string(prompt.at("ids").size()) + " tokens");
     compare(*model, device_, stream_, prompt);
     if (HasFatalFailure()) return;
@@ -257,7 +256,7 @@ TEST_F(ReferenceDevice, EveryStepHasTheSameAddresses) {
   }
 }
 
-// Host code that looks into the device's memory must not pass unseen.
+// Host code that accesses device memory must fault.
 TEST_F(ReferenceDevice, HostAccessFaults) {
   const Buffer memory(device_, 64);
   const Tensor there = memory.tensor(ElementType::f32, {16});
@@ -285,8 +284,8 @@ TEST_F(ReferenceDevice, HostAccessFaults) {
   EXPECT_EQ(sequence.step(std::span(kIds)).size(), kIds.size() * 258);
 }
 
-// A quantised model is the same model with another format: the device that reads int8 has the bits of the one
-// that reads what int8 stands for.
+// A quantised model is the same model with another weight format: int8 weights give the same bits as the fp32
+// values that they decode to.
 TEST_F(ReferenceDevice, QuantisedWeightsAreAFormat) {
   for (const char* name : {"llama3_gqa4_d16_bf16", "mixtral_gqa2_d16_bf16"}) {
     ReferenceOps int8(device_, Stored::int8), decoded(device_, Stored::int8_decoded);
@@ -314,7 +313,8 @@ TEST_F(ReferenceDevice, AFormatThatOperationsCantReadIsRefusedWithItsReasons) {
             "guarded can't run the model: int8 weights not supported; zero points not supported");
 }
 
-// The two tables draw the same tokens, by every rule; invalid rows and rows without a slot are told apart.
+// Both tables of operations draw the same tokens for every rule. Invalid rows give kNoToken; rows without a
+// slot write nothing.
 TEST_F(ReferenceDevice, DrawsAreThoseOfTheCpu) {
   constexpr int64_t kRows = 200, kVocab = 67, kWidth = 70, kSlots = 256;
   std::vector<float> logits(kRows * kWidth), temperature, top_p, min_p;
@@ -331,12 +331,12 @@ TEST_F(ReferenceDevice, DrawsAreThoseOfTheCpu) {
     min_p.push_back(r % 7 == 0 ? 0.05f : 0.0f);
     seed.push_back(r / 3 - 20);
     position.push_back(r * int64_t{1} << 30);
-    logits[static_cast<size_t>(r * kWidth + kVocab)] = NAN;  // of an id that is not drawn
+    logits[static_cast<size_t>(r * kWidth + kVocab)] = NAN;  // padding id, never drawn
   }
   logits[13 * kWidth + 5] = NAN;
   logits[24 * kWidth] = INFINITY;
   std::fill_n(logits.begin() + 35 * kWidth, kVocab, -INFINITY);
-  std::fill_n(logits.begin() + 40 * kWidth, kVocab, 1.0f);  // all tie
+  std::fill_n(logits.begin() + 40 * kWidth, kVocab, 1.0f);  // a tie of all ids
   const std::vector<int32_t> before(kSlots, -7);
 
   const auto draw = [&](Ops& ops) {
@@ -385,7 +385,7 @@ TEST_F(ReferenceDevice, EncodersStayOnTheCpu) {
   EXPECT_NE(status.error().message.find("runs on the CPU only"), std::string::npos);
 }
 
-// Copies of the weights give the bits of the model's own.
+// Copies of the weights give the same bits as the model's own weights.
 TEST_F(ReferenceDevice, PlacingOnTheCpuChangesNothing) {
   for (const char* name : {"llama_bias_gqa2_d16_fp32", "mixtral_gqa2_d16_bf16"}) {
     const auto own = load_model(name, stream_), copied = load_model(name, stream_);

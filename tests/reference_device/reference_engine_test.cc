@@ -1,5 +1,5 @@
-// The engine on a device whose memory the host can't touch and whose steps run late: its answers are
-// transformers', and do not depend on when steps run, how they are cut or how tight the memory is.
+// The engine on a device whose memory the host cannot access and whose steps run late: its answers match
+// transformers and do not depend on when steps run, on chunk sizes or on the number of pages.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -49,7 +49,7 @@ struct EngineSetup {
   uint32_t seed = 0;
 };
 
-/// Scheduler, batches, runner, model and executor; the device is the only one that has tensors.
+/// Scheduler, batches, runner, model and executor; all tensors are on the device.
 class DeviceEngine {
  public:
   DeviceEngine(const std::string& name, const EngineSetup& setup, const BackendRegistry* registry = nullptr)
@@ -105,7 +105,7 @@ class DeviceEngine {
     context_.max_seq_len = scheduler.max_seq_len;
   }
 
-  /// All at once.
+  /// Adds all requests, then steps until the core is idle.
   std::vector<Answer> run(const std::vector<GenerateRequest>& requests) {
     std::vector<Answer> answers(requests.size());
     for (size_t i = 0; i < requests.size(); ++i) {
@@ -139,7 +139,7 @@ class DeviceEngine {
  private:
   ThreadPool pool_;
   Stream stream_;
-  GuardedDevice device_;  // before all that has memory of it
+  GuardedDevice device_;  // outlives all members that have its memory
   ReferenceOps ops_{device_};
   BackendRegistry own_registry_;
   std::unique_ptr<Model> model_;
@@ -152,7 +152,7 @@ class DeviceEngine {
 
 constexpr Overlap kOneByOne{1, false}, kAhead{2, true}, kWaits{2, false};
 
-/// Greedy and sampled requests, some with log probabilities, of prompts of several chunks.
+/// Greedy and sampled requests, some with log probabilities; long prompts take several chunks.
 std::vector<GenerateRequest> mixed_requests() {
   std::vector<GenerateRequest> requests;
   for (int i = 0; i < 7; ++i) {
@@ -231,7 +231,7 @@ TEST_P(ReferenceEngine, AnswersDoNotDependOnWhenStepsRun) {
 INSTANTIATE_TEST_SUITE_P(Fixtures, ReferenceEngine, testing::Values(kLlama, kExperts),
                          [](const auto& fixture) { return std::string(fixture.param).substr(0, 7); });
 
-/// A backend that reads a length of the step on the host, as a CPU's may.
+/// A backend that reads one of the step's lengths on the host, as a CPU backend may.
 class ReadsOnTheHost final : public ReferenceBackend {
  public:
   using ReferenceBackend::ReferenceBackend;

@@ -1,6 +1,6 @@
 #pragma once
-// The engine's executor on a GuardedDevice: a step is queued, runs at some time between its submission and
-// its wait(), and takes tokens that steps before it sample from the device's memory.
+// The engine's executor on a GuardedDevice: a step is queued and runs at some time between its submission and
+// its wait(). It reads tokens that earlier steps sample from the device's memory.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -24,7 +24,7 @@ class ReferenceExecutor final : public Executor {
  public:
   struct Options {
     Overlap overlap{2, true};
-    bool latest = false;  ///< nothing runs before wait(); else it runs at random times
+    bool latest = false;  ///< no operation runs before wait(); otherwise at random times
     int max_seqs = 0, max_logit_rows = 0;
   };
 
@@ -88,7 +88,7 @@ class ReferenceExecutor final : public Executor {
     const auto open = static_cast<uint64_t>(options_.overlap.open_steps);
     return static_cast<int64_t>(number % open) * options_.max_seqs + static_cast<int64_t>(part);
   }
-  /// The token of a sequence's newest open step.
+  /// The slot in tokens_ of the token that the sequence's newest open step samples.
   int32_t slot_of(uint64_t id) const {
     for (auto step = open_.rbegin(); step != open_.rend(); ++step)
       for (size_t b = 0; b < (*step)->parts.size(); ++b)
@@ -197,8 +197,8 @@ class ReferenceExecutor final : public Executor {
   Stream& stream_;
   Options options_;
   std::mt19937 rng_;
-  Buffer tokens_, token_slots_;  // i32 [open steps, max_seqs]; [rows] which of them a row takes
-  std::vector<Buffer> arrays_;   // of SampleRows, by open step
+  Buffer tokens_, token_slots_;  // i32 [open steps, max_seqs]; [rows] index in tokens_
+  std::vector<Buffer> arrays_;   // memory of SampleRows, by open step
   std::deque<std::unique_ptr<Queued>> open_;
 };
 

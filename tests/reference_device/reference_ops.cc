@@ -109,7 +109,7 @@ void rotate(const RopeTable& rope, int64_t row, float* head) {
   }
 }
 
-/// By the definition, with sorts instead of thresholds.
+/// Draws a token by the definition, with sorts instead of thresholds.
 int32_t draw(const float* logits, int64_t vocab, const SampleRows& rows, int64_t r) {
   std::vector<int32_t> ids(static_cast<size_t>(vocab));
   std::iota(ids.begin(), ids.end(), 0);
@@ -174,7 +174,7 @@ void append(const AttentionInput& in, int64_t slot, const float* k, const float*
     }
 }
 
-/// Parts of one allocation, first on the host.
+/// Collects on the host the parts of one device allocation.
 class Staging {
  public:
   size_t add(const void* data, size_t bytes) {
@@ -193,7 +193,7 @@ class Staging {
   std::vector<std::byte> bytes_;
 };
 
-/// Rows of 32 weights, each a scale and an int8 about kZero.
+/// Blocks of 32 weights: int8 values around kZero, and a scale for each block.
 struct Quantised {
   std::vector<int8_t> values, zeros;
   std::vector<float> scales;

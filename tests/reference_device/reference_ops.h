@@ -1,15 +1,15 @@
 #pragma once
-// The operations as plain loops on a GuardedDevice: the second table, written from their definitions alone.
+// The operations as plain loops on a GuardedDevice, written from the definitions in ops/ops.h alone.
 #include "ops/ops.h"
 #include "tests/reference_device/guarded_device.h"
 
 namespace fovea::test {
 
-/// How place() stores matrices, in rows.
+/// How place() stores matrices; the layout is rows.
 enum class Stored {
   as_given,      ///< in the checkpoint's type
   int8,          ///< with a scale and a zero point for 1 x 32 weights
-  int8_decoded,  ///< what int8 stands for, in fp32
+  int8_decoded,  ///< the fp32 values that `int8` decodes to
 };
 
 class ReferenceOps : public Ops {
@@ -42,7 +42,7 @@ class ReferenceOps : public Ops {
   int64_t expert_scratch(const ExpertWeights& weights, int experts_per_token,
                          int64_t max_rows) const override;
 
-  /// The addresses that linear() has written since they were cleared, in order.
+  /// The addresses that linear() has written, in order; tests clear it.
   std::vector<const void*> written;
 
  private:

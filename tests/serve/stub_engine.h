@@ -24,7 +24,7 @@ class StubEngine final : public Engine {
     int max_seq_len = 4096;
     bool chat = true;
     int threads = 0;     ///< EngineInfo::threads
-    MachineFloor floor;  ///< what measure_floor() finds; no rates = an error
+    MachineFloor floor;  ///< result of measure_floor(); rates of 0 = an error
   };
 
   explicit StubEngine(const Options& options) : options_(options) {
@@ -77,7 +77,7 @@ class StubEngine final : public Engine {
     if (options_.floor.read_bytes_per_second > 0) return options_.floor;
     return Error{ErrorCode::out_of_memory, "the stub has no rates"};
   }
-  /// The number of calls of measure_floor().
+  /// The number of calls to measure_floor().
   int measured() const { return measured_; }
   EngineSnapshot snapshot() const override {
     EngineSnapshot snapshot;

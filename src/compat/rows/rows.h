@@ -1,6 +1,6 @@
 #pragma once
-// The attention backends in the documents of vLLM, SGLang and Mini-SGLang, as these describe them. The
-// project has kernels of its own for some of these names: builtin/cuda_rows.h.
+// The attention backends that vLLM, SGLang and Mini-SGLang document, as their documents describe them. The
+// project has its own kernels for some of these names: builtin/cuda_rows.h.
 #include <span>
 #include <string_view>
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace fovea {
 
-/// All rows except the CPU's, in the order of the documents. `absent` is the reason why a program lists the
-/// name without kernels; it does not hold for the rows that cuda_row() replaces.
+/// All rows except the CPU's, in the order of the documents. `absent` is the reason why a program has no
+/// kernels for the name; it does not apply to the rows that cuda_row() replaces.
 const std::vector<const BackendInfo*>& document_rows();
 
 // Its parts, one file each.
