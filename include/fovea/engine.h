@@ -208,9 +208,9 @@ class Engine {
   /// the call waits at most kSnapshotPatience and then returns an older one. Thread-safe, but must not be
   /// called from sinks.
   virtual EngineSnapshot snapshot() const = 0;
-  /// Measures the machine with as many threads as the engine's: 20 to 100 ms, and 64 MiB during it. Call it
-  /// while no request runs: each lowers the rates of the other. Too little memory or too few threads for the
-  /// measurement are an error.
+  /// Measures the machine with as many threads as the engine has. Takes 20 to 100 ms, and 64 MiB meanwhile.
+  /// Call it while no request runs: the measurement and requests slow each other down. Fails if there is not
+  /// enough memory or threads cannot be created.
   virtual Result<MachineFloor> measure_floor() const = 0;
 
   /// Queues a request; refuses one that can never run (empty, too long, bad parameters). Each of its

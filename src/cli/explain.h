@@ -23,7 +23,7 @@ struct Explanation {
 };
 
 Result<Explanation> make_explanation(const ExplainFlags& flags);
-/// On `device`; `device_from` as in Explanation.
+/// Explains `flags` on `device`; `device_from` as in Explanation.
 Result<Explanation> make_explanation(const ModelFlags& flags, const DeviceInfo& device,
                                      std::string device_from);
 

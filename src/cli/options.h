@@ -15,7 +15,7 @@ namespace fovea::cli {
 /// Flags of every command that loads a model.
 struct ModelFlags {
   std::string model;            ///< empty = the demo model
-  std::string device = "auto";  ///< not explain's
+  std::string device = "auto";  ///< not used by explain
   std::string dtype = "auto";
   std::string kv_cache_dtype = "auto";
   std::string kv_layout = "auto";
@@ -165,9 +165,9 @@ Status check_settings(const ModelFlags& flags);
 Result<KvCacheDType> read_kv_cache_dtype(const std::string& name);
 Result<KvLayout> read_kv_layout(const std::string& name);
 
-/// Parses the value of --dtype; nullopt = auto.
-/// "auto" and "cpu"; the error of "cuda" says that no model runs there yet.
+/// Parses the value of --device: "auto" and "cpu"; the error for "cuda" reports that no model runs there yet.
 Result<DeviceInfo> read_device(const std::string& name);
+/// Parses the value of --dtype; nullopt = auto.
 Result<std::optional<DType>> read_dtype(const std::string& name);
 
 /// Checks the type names and locates the demo model.

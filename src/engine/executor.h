@@ -22,8 +22,8 @@ struct SequenceSampling {
   size_t vocab = 0;  ///< only ids below are sampled; the other logits pad the vocabulary
 };
 
-/// A chunk of a step, and the results requested from its logit rows. Every row is checked
-/// for unusable logits.
+/// A chunk of a step, and the results requested from its logit rows. Every row is checked for unusable
+/// logits.
 struct SequenceStep {
   ScheduledChunk chunk;
   std::optional<SequenceSampling> sampling;  ///< set when the next token is sampled from the last row

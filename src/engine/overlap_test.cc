@@ -234,8 +234,8 @@ TEST(Overlap, WithAllCancelledItWaitsForOpenSteps) {
 }
 
 TEST(Overlap, AFailedStepEndsItsSequencesAndNoOthers) {
-  // The first sequence fills both open steps. The third step has rows of both sequences, although step 2,
-  // with the first sequence's earlier rows, has failed.
+  // The first sequence fills steps 1 and 2. Step 3 has rows of both sequences, and is submitted before the
+  // failure of step 2 is known.
   Harness h(config_of(4, 4, 2, 64), {.overlap = kAhead, .latest = true, .fails = 2});
   const Answer& failed = h.add({1, 2, 3, 4, 0, 1, 2, 3}, 6);
   h.step();

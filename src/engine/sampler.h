@@ -24,7 +24,7 @@ class Sampler {
   /// `position`: number of tokens before the sampled one. `tokens`: these tokens, the first `prompt_len` of
   /// them the prompt; only `processor` reads them. Errors: ErrorCode::internal when the logits are not valid,
   /// invalid_argument when the request's own masks leave no token.
-  /// The draw is TokenSampler's, at one uniform number of (seed, position).
+  /// Draws with TokenSampler, from the uniform number of (seed, position).
   Result<int32_t> sample(std::span<float> logits, const SamplingParams& params, uint64_t seed,
                          uint64_t position, LogitsProcessor* processor = nullptr,
                          std::span<const int32_t> tokens = {}, size_t prompt_len = 0);

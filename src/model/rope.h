@@ -1,5 +1,5 @@
 #pragma once
-// Rotary position embedding: frequencies. A step's cos and sin are rope_rows() (kernels/cpu/ops.h).
+// Rotary position embedding: frequencies. Ops::rope_table() computes a step's cos and sin.
 #include <vector>
 
 #include "model/config.h"

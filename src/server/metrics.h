@@ -33,8 +33,8 @@ enum class Timeout : uint8_t { queue, server, client };
 class Metrics {
  public:
   virtual ~Metrics() = default;
-  /// `served_name` is the label model_name of every series. `floor`: the machine's peak rates, with which
-  /// attention time is compared; nullopt = unknown: metrics that are relative to it are omitted.
+  /// `served_name` is the label model_name of every series. `floor`: the machine's peak rates, to compare
+  /// attention time with; nullopt = unknown: metrics relative to it are omitted.
   static std::unique_ptr<Metrics> create(const EngineInfo& info, std::string_view served_name,
                                          const std::optional<MachineFloor>& floor);
   static std::unique_ptr<Metrics> create(const EmbedInfo& info, std::string_view served_name);

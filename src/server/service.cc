@@ -290,7 +290,7 @@ class ServiceImpl final : public Service {
   std::thread ticker_;
 };
 
-/// The machine's peak rates; nullopt when they can't be measured.
+/// The machine's peak rates; nullopt if they cannot be measured.
 std::optional<MachineFloor> measure_floor(const Engine& engine) {
   if (engine.info().threads == 0) return std::nullopt;
   auto floor = engine.measure_floor();
@@ -315,7 +315,7 @@ Result<std::unique_ptr<Service>> Service::create(const ServiceConfig& config, En
   core->engine = engine;
   core->embedder = embedder;
   core->keys = std::move(keys);
-  // Measured while nothing else runs: later it would take threads and memory from running requests.
+  // Measures before any request runs: later it would take threads and memory from running requests.
   if (engine)
     core->metrics = Metrics::create(engine->info(), config.served_names.front(), measure_floor(*engine));
   core->created =

@@ -43,7 +43,7 @@ class KvWriter {
 };
 
 /// Writes rows of K [T, Hkv, D] and V [T, Hkv, Dv] (fp32, row strides in elements) into slots[T] of a view
-/// with num_pages; slot = page * page_size + offset, below 0 = padding, not written.
+/// with num_pages; slot = page * page_size + offset, negative = padding, not written.
 void write_kv(const KvView& view, int num_kv_heads, int head_dim, int v_head_dim,
               std::span<const int64_t> slots, const float* k, int64_t k_row_stride, const float* v,
               int64_t v_row_stride, ThreadPool& pool);

@@ -10,7 +10,7 @@
 
 namespace fovea {
 
-/// W [n, k] as PackedMatrix packs it, wherever it lies in the host's memory.
+/// A view of W [n, k] in host memory, in the format of PackedMatrix.
 struct PackedView {
   int64_t n = 0, k = 0;
   DType storage = DType::f32;
@@ -18,8 +18,7 @@ struct PackedView {
 
   /// Reads row `row` back as fp32 [k] (embedding look-up from a tied matrix).
   void unpack_row(int64_t row, float* out) const;
-  static constexpr int64_t kUnpackCost =
-      4;  // of an element, which lies in a cache line of its own (for_rows.h)
+  static constexpr int64_t kUnpackCost = 4;  // per element: each is in a different cache line (for_rows.h)
 };
 
 class PackedMatrix {

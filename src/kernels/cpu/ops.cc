@@ -24,7 +24,7 @@ const OpsKernels& kernels() {
 
 constexpr int64_t kActivationCost = 4;  // an exp and a division, in elements
 
-/// The heads of rows that rotate; row r has row table_row(r) of the tables.
+/// Rows of heads to rotate; row r uses row table_row(r) of the tables.
 struct RotatedHeads {
   float* x;
   int64_t row_stride, rows;
@@ -48,7 +48,7 @@ void rotate_heads(bool interleaved, const RotatedHeads& t, ThreadPool& pool, con
   });
 }
 
-/// The row of the tables by each row's position.
+/// A table_row function: row r uses the row of its position.
 auto by_position(std::span<const int32_t> positions) {
   return [positions](int64_t r) { return int64_t{positions[static_cast<size_t>(r)]}; };
 }

@@ -54,7 +54,7 @@ void rope_interleaved(float* x, int64_t row_stride, int heads, int head_dim, int
 void rope_rows(std::span<const double> frequencies, double factor, std::span<const int32_t> positions,
                float* cos, float* sin, ThreadPool& pool);
 
-/// rope_neox or rope_interleaved of `rows` rows with tables of their own: row r has row r of cos and sin.
+/// rope_neox or rope_interleaved with one row of cos and sin per row: row r uses row r of the tables.
 void rotate_rows(bool interleaved, float* x, int64_t row_stride, int heads, int head_dim, int rotary_dim,
                  int64_t rows, const float* cos, const float* sin, ThreadPool& pool);
 
