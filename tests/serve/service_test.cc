@@ -746,7 +746,7 @@ TEST_F(ServiceTest, SaysWhatItIs) {
   EXPECT_THAT(get("/metrics").content_type, StartsWith("text/plain; version=0.0.4"));
 }
 
-// Not at a scrape: that would take memory and time from running requests.
+// The floor is not measured at a scrape, which would take memory and time from running requests.
 TEST_F(ServiceTest, TheMachineIsMeasuredOnceAtTheStart) {
   StubEngine::Options options;
   options.threads = 1;
