@@ -85,12 +85,13 @@ function(fovea_cold target precompiled)
   fovea_use_precompiled(${target} ${precompiled})
 endfunction()
 
-# fovea_module(name [THREADED] [COLD] [SANITIZED_FILTER filter] [FOLDERS dir...] [DEPENDS target...] [PRIVATE_LIBRARIES lib...] [APART source...])
-# THREADED: its tests also run under the thread sanitizer. COLD: as fovea_cold. SANITIZED_FILTER: as of fovea_test.
+# fovea_module(name [THREADED] [COLD] [SANITIZED_FILTER filter] [THREAD_FILTER filter] [FOLDERS dir...] [DEPENDS target...] [PRIVATE_LIBRARIES lib...] [APART source...])
+# THREADED: its tests also run under the thread sanitizer. COLD: as fovea_cold. SANITIZED_FILTER, THREAD_FILTER: as of
+# fovea_test.
 # APART: sources whose names in anonymous namespaces other sources of the module have too, for FOVEA_UNITY. Without
 # FOVEA_CUDA, *_cuda.cc and *_cuda_test.cc are left out; *_test.cu hold the kernels of tests, whose expectations stand in *_test.cc (GoogleTest costs nvcc a minute).
 function(fovea_module name)
-  cmake_parse_arguments(ARG "THREADED;COLD" "SANITIZED_FILTER" "FOLDERS;DEPENDS;PRIVATE_LIBRARIES;APART" ${ARGN})
+  cmake_parse_arguments(ARG "THREADED;COLD" "SANITIZED_FILTER;THREAD_FILTER" "FOLDERS;DEPENDS;PRIVATE_LIBRARIES;APART" ${ARGN})
   if(NOT ARG_FOLDERS)
     set(ARG_FOLDERS ${name})
   endif()
@@ -150,15 +151,16 @@ function(fovea_module name)
     if(ARG_THREADED)
       set(threaded THREADED)
     endif()
-    fovea_test(${name}_test ${threaded} SOURCES ${tests} LIBRARIES fovea_${name} SANITIZED_FILTER ${ARG_SANITIZED_FILTER})
+    fovea_test(${name}_test ${threaded} SOURCES ${tests} LIBRARIES fovea_${name} SANITIZED_FILTER ${ARG_SANITIZED_FILTER} THREAD_FILTER ${ARG_THREAD_FILTER})
   endif()
 endfunction()
 
-# fovea_test(name [THREADED] SOURCES file... LIBRARIES target... [TIMEOUT seconds] [SANITIZED_FILTER filter]): a
-# GoogleTest program; with a sanitizer only the tests of the filter run, where there is one.
+# fovea_test(name [THREADED] SOURCES file... LIBRARIES target... [TIMEOUT seconds] [SANITIZED_FILTER filter] [THREAD_FILTER filter]): a
+# GoogleTest program; with a sanitizer only the tests of the filter run, where there is one; THREAD_FILTER is that of the
+# thread sanitizer alone.
 add_custom_target(thread_tests)
 function(fovea_test name)
-  cmake_parse_arguments(ARG "THREADED" "TIMEOUT;SANITIZED_FILTER" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "THREADED" "TIMEOUT;SANITIZED_FILTER;THREAD_FILTER" "SOURCES;LIBRARIES" ${ARGN})
   set(cuda_sources ${ARG_SOURCES})
   list(FILTER cuda_sources INCLUDE REGEX "\\.cu$")
   list(FILTER ARG_SOURCES EXCLUDE REGEX "\\.cu$")
@@ -178,6 +180,9 @@ function(fovea_test name)
   set(filter)
   if(FOVEA_SANITIZE)  # ten times slower
     math(EXPR ARG_TIMEOUT "10 * ${ARG_TIMEOUT}")
+    if(ARG_THREAD_FILTER AND FOVEA_SANITIZE STREQUAL thread)
+      set(ARG_SANITIZED_FILTER ${ARG_THREAD_FILTER})
+    endif()
     if(ARG_SANITIZED_FILTER)
       set(filter --gtest_filter=${ARG_SANITIZED_FILTER})
     endif()

@@ -11,12 +11,12 @@ namespace fovea::conformance {
 namespace {
 
 constexpr std::string_view kNames[] = {
-    "dtype",      "KV dtype",  "page size",    "head size",    "V head size", "GQA ratio", "type",
-    "phase",      "KV layout", "KV sharing",   "fp64",         "head scales", "graph",     "invariance",
-    "mask",       "window",    "window sides", "sink tokens",  "chunk",       "spans",     "tree",
-    "score",      "scale",     "sink",         "KV heads",     "batch",       "values",    "page lists",
-    "page order", "null page", "poison",       "shared pages", "padding",     "KV place",  "limits",
-    "KV settled", "threads",   "LSE"};
+    "dtype",         "KV dtype",  "page size",    "head size",    "V head size", "GQA ratio", "type",
+    "phase",         "KV layout", "KV sharing",   "fp64",         "head scales", "graph",     "invariance",
+    "mask",          "window",    "window sides", "sink tokens",  "chunk",       "spans",     "tree",
+    "score",         "scale",     "sink",         "KV heads",     "batch",       "values",    "page lists",
+    "page order",    "null page", "poison",       "shared pages", "padding",     "KV place",  "limits",
+    "past KV ready", "threads",   "LSE"};
 static_assert(std::size(kNames) == static_cast<size_t>(Knob::count_));
 
 /// Elements of one page of K: bounds the memory that a case fills with NaN.

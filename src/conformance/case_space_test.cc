@@ -77,7 +77,7 @@ class Cases : public ::testing::Test {
         {"a tree over 16", p.tree_size > 16},
         {"a tree of biases", std::any_of(p.tree_bias.begin(), p.tree_bias.end(),
                                          [](float b) { return std::isfinite(b) && b != 0; })},
-        {"KV settled", c.layout.past_kv_ready},
+        {"past KV ready", c.layout.past_kv_ready},
         {"gaps", c.layout.place == KvPlace::gaps},
         {"far pages", c.layout.place == KvPlace::far},
         {"limits of an engine", l.max_seqs >= 256},
