@@ -68,11 +68,11 @@ void CpuExecutor::evaluate(int index, Sampler& sampler) {
     }
     row.sampled = *sampled;
     const auto top = sampling.params->logprobs;
-    if (top && !logits_valid(logits))  // checks padding entries too: they count in log probabilities
+    if (top && !scan_logits(logits).valid)  // checks padding entries too: they count in log probabilities
       row.status = Error{ErrorCode::internal, kBadLogits};
     else if (top)
       row.logprobs = token_logprobs(logits, *sampled, *top);
-  } else if (!logits_valid(logits)) {
+  } else if (!scan_logits(logits).valid) {
     row.status = Error{ErrorCode::internal, kBadLogits};
   } else if (row.position + 1 < sequence.prompt_len) {
     row.logprobs = token_logprobs(logits, sequence.tokens[static_cast<size_t>(row.position) + 1],

@@ -3,10 +3,6 @@
 #include "base/philox.h"
 
 namespace fovea {
-bool logits_valid(std::span<const float> logits) {
-  return scan_logits(logits).valid;
-}
-
 Result<int32_t> Sampler::sample(std::span<float> logits, const SamplingParams& params, uint64_t seed,
                                 uint64_t position, LogitsProcessor* processor,
                                 std::span<const int32_t> tokens, size_t prompt_len) {

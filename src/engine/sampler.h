@@ -11,8 +11,6 @@
 
 namespace fovea {
 
-/// True when a row of logits can be sampled: no NaN, no +inf, and not all -inf.
-bool logits_valid(std::span<const float> logits);
 /// Error message for an invalid row.
 inline constexpr char kBadLogits[] =
     "the model's logits are not numbers (NaN or infinite); the weights or the dtype's range may be at fault: "

@@ -139,8 +139,8 @@ TEST(SamplerTest, RefusesLogitsThatAreNotNumbers) {
     EXPECT_FALSE(pick(s, std::vector<float>{-kInf, -kInf}, params(temperature), 1, 1));
     EXPECT_TRUE(pick(s, std::vector<float>{-kInf, -3e38f}, params(temperature), 1, 1));
   }
-  EXPECT_TRUE(logits_valid(std::vector<float>{0, -kInf}));
-  EXPECT_FALSE(logits_valid(std::vector<float>{0, kNan}));
+  EXPECT_TRUE(scan_logits(std::vector<float>{0, -kInf}).valid);
+  EXPECT_FALSE(scan_logits(std::vector<float>{0, kNan}).valid);
 }
 
 TEST(SamplerTest, MaskedTokensAreNeverDrawn) {

@@ -189,32 +189,32 @@ class ModelLoad : public testing::Test {
     Runner runner(model, 4, 2);
     return runner.step({{0, tokens(12, config_.vocab_size, 7)}});
   }
+  // Two rows of one sequence through the layers, without logits.
+  Status forward_two_rows(StepAttention& attention) {
+    test::write_weights(dir_, weights_, DType::bf16);
+    const auto model = load(config_, dir_.path());
+    model->reserve(2, 1);
+    ThreadPool pool(1);
+    Stream stream(pool);
+    FOVEA_TRY(cache, KvCache::create(kv_groups(config_, KvCacheDType::float32, KvLayout::hnd, 4), {4}));
+    const std::vector<int32_t> positions = {0, 1};
+    const std::vector<int64_t> slots = {0, 1};
+    const std::vector<int32_t> ids = {1, 2};
+    return model->forward({ids, positions, slots, {}, &attention, &cache}, nullptr, stream);
+  }
   test::TempDir dir_;
   ModelConfig config_;
   test::Weights weights_;
 };
 
 TEST_F(ModelLoad, NoLogitRowsMeansNoLogits) {
-  test::write_weights(dir_, weights_, DType::bf16);
-  const auto model = load(config_, dir_.path());
-  model->reserve(2, 1);
   struct None : StepAttention {
     Status forward(int, const AttentionArgs&, Stream&) override { return {}; }
   } none;
-  ThreadPool pool(1);
-  Stream stream(pool);
-  auto cache = KvCache::create(kv_groups(config_, KvCacheDType::float32, KvLayout::hnd, 4), {4});
-  ASSERT_TRUE(cache.ok());
-  const std::vector<int32_t> positions = {0, 1};
-  const std::vector<int64_t> slots = {0, 1};
-  const std::vector<int32_t> two = {1, 2};
-  EXPECT_TRUE(model->forward({two, positions, slots, {}, &none, &*cache}, nullptr, stream).ok());
+  EXPECT_TRUE(forward_two_rows(none).ok());
 }
 
 TEST_F(ModelLoad, AnErrorOfTheAttentionEndsTheForwardPass) {
-  test::write_weights(dir_, weights_, DType::bf16);
-  const auto model = load(config_, dir_.path());
-  model->reserve(2, 1);
   struct Failing : StepAttention {
     Status forward(int index, const AttentionArgs&, Stream&) override {
       ++calls;
@@ -222,14 +222,7 @@ TEST_F(ModelLoad, AnErrorOfTheAttentionEndsTheForwardPass) {
     }
     int calls = 0;
   } failing;
-  ThreadPool pool(1);
-  Stream stream(pool);
-  auto cache = KvCache::create(kv_groups(config_, KvCacheDType::float32, KvLayout::hnd, 4), {4});
-  ASSERT_TRUE(cache.ok());
-  const std::vector<int32_t> positions = {0, 1};
-  const std::vector<int64_t> slots = {0, 1};
-  const std::vector<int32_t> two = {1, 2};
-  const Status status = model->forward({two, positions, slots, {}, &failing, &*cache}, nullptr, stream);
+  const Status status = forward_two_rows(failing);
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().message, "the launch failed");
   EXPECT_EQ(failing.calls, 2);

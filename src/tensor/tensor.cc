@@ -65,18 +65,6 @@ Tensor Tensor::slice(int dim, int64_t first, int64_t count) const {
   return t;
 }
 
-Tensor Tensor::split_last(int64_t parts) const {
-  FOVEA_CHECK(rank >= 1 && rank < kMaxRank && parts > 0 && size(rank - 1) % parts == 0);
-  Tensor t = *this;
-  const auto last = static_cast<size_t>(rank) - 1;
-  t.shape[last] = parts;
-  t.shape[last + 1] = shape[last] / parts;
-  t.strides[last + 1] = strides[last];
-  t.strides[last] = strides[last] * t.shape[last + 1];
-  ++t.rank;
-  return t;
-}
-
 std::string Tensor::describe() const {
   if (empty()) return "no tensor";
   std::string text(to_string(dtype));

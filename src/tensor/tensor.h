@@ -83,8 +83,6 @@ struct Tensor {
   Tensor slice(int dim, int64_t first, int64_t count) const;
   /// The first `count` rows.
   Tensor first_rows(int64_t count) const { return slice(0, 0, count); }
-  /// A view of [.., n] as [.., parts, n / parts].
-  Tensor split_last(int64_t parts) const;
 
   /// The address of the first element. Checks the type, not whether the host may access the memory.
   template <class T>

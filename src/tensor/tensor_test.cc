@@ -51,21 +51,11 @@ TEST_F(TensorTest, SlicesAreViews) {
   EXPECT_EQ(t_.first_rows(1).size(0), 1);
 }
 
-TEST_F(TensorTest, TheLastDimensionSplitsIntoHeads) {
-  const Tensor rows = Tensor::dense(values_.data(), cpu_device(), ElementType::f32, {2, 12}).slice(1, 0, 8);
-  const Tensor heads = rows.split_last(2);
-  EXPECT_TRUE(heads.has_shape({2, 2, 4}));
-  EXPECT_EQ(heads.stride(0), 12);
-  EXPECT_EQ(heads.stride(1), 4);
-  EXPECT_EQ(heads.stride(2), 1);
-}
-
 TEST_F(TensorTest, HasNoDataInADryRun) {
   Tensor dry = t_;
   dry.data = nullptr;
   EXPECT_FALSE(dry.empty());
   EXPECT_EQ(dry.slice(0, 1, 1).as<float>(), nullptr);
-  EXPECT_EQ(dry.split_last(2).data, nullptr);
 }
 
 TEST_F(TensorTest, EmptyMeansAbsent) {
@@ -81,7 +71,6 @@ TEST_F(TensorTest, WrongUsesAreInternalErrors) {
   EXPECT_DEATH(t_.slice(0, 1, 2), "internal error");
   EXPECT_DEATH(t_.slice(3, 0, 0), "internal error");
   EXPECT_DEATH(t_.slice(0, -1, 1), "internal error");
-  EXPECT_DEATH(t_.split_last(3), "internal error");
   EXPECT_DEATH(t_.as<int32_t>(), "internal error");
   EXPECT_DEATH(Tensor::dense(nullptr, cpu_device(), ElementType::f32, {1, 2, 3, 4, 5}), "internal error");
 }

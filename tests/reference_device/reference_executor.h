@@ -175,7 +175,7 @@ class ReferenceExecutor final : public Executor {
     size_t row = part.first_row;
     for (int p = chunk.logits_first; p < chunk.end(); ++p, ++row) {
       const auto logits = std::span(queued.logits).subspan(row * vocab, vocab);
-      if (!logits_valid(logits)) {
+      if (!scan_logits(logits).valid) {
         result.status = Error{ErrorCode::internal, "after token " + std::to_string(p) + " " + kBadLogits};
         return result;
       }

@@ -10,7 +10,7 @@ namespace fovea::cuda {
 Status launch_append(const AppendParams& params, CudaStream& stream);
 
 /// cos and sin [count, pairs] of positions[count] x frequencies[pairs] (radians a position, fp64), times
-/// `factor`, in fp64 rounded once: rope_rows() of model/rope.h.
+/// `factor`, in fp64 rounded once: rope_rows() of kernels/cpu/ops.h.
 Status launch_rope_rows(const double* frequencies, int pairs, double factor, const int32_t* positions,
                         int count, float* cos, float* sin, CudaStream& stream);
 
