@@ -17,7 +17,7 @@ if [ ! -x "$program" ] || [ -n "$(find "$root/src" "$root/include" "$root/cmake"
     # A build that test.sh configured keeps its tests.
     tests=OFF
     grep -qs FOVEA_TESTS:BOOL=ON "$build/CMakeCache.txt" && tests=ON
-    configure "$build" -DCMAKE_BUILD_TYPE=Release -DFOVEA_CUDA="$(cuda_wanted)" -DFOVEA_TESTS=$tests
+    configure_release "$build" -DFOVEA_TESTS=$tests
     cmake --build "$build" --target fovea --parallel "$(nproc)"
     touch "$program"
   } >&2

@@ -37,6 +37,11 @@ build() {
   cmake --build "$folder" --parallel "$jobs" --target $targets
 }
 
+build_release() {
+  configure_release build/release -DFOVEA_TESTS=ON
+  cmake --build build/release --parallel "$jobs"
+}
+
 # One more at a time than there are CPUs, as some tests wait for much of their time.
 run_tests() {
   local folder=$1
@@ -78,10 +83,10 @@ compile_cuda() {
   fi
   # One architecture, and Hopper's own for *_sm90a.cu; releases have all. Without a GPU the tests would only be skipped, so
   # their CUDA is compiled and one of them runs, which shows that line.
-  local options=(-DCMAKE_BUILD_TYPE=Release -DFOVEA_CUDA=ON -DFOVEA_CUDA_ARCHITECTURES=80-real -DFOVEA_TESTS=ON) objects
+  local options=(-DCMAKE_BUILD_TYPE=Release -DFOVEA_UNITY=ON -DFOVEA_CUDA=ON -DFOVEA_CUDA_ARCHITECTURES=80-real -DFOVEA_TESTS=ON) objects
   configure build/cuda "${options[@]}"
   objects=$(ninja -C build/cuda -t targets all | sed -nE 's/^([^:]+(\.cu|_cuda(_test)?\.cc|\/cuda\/[^:]*\.cc)\.o): .*/\1/p')
-  build build/cuda "fovea fovea_shared cuda_append_test ${objects//$'\n'/ }" "${options[@]}"
+  build build/cuda "fovea cuda_append_test ${objects//$'\n'/ }" "${options[@]}"
   run_tests build/cuda -R "^(cuda_append_test|cuda_budgets|cuda_archs|nvcc_logged_test)\$"
 }
 
@@ -169,7 +174,7 @@ if [ "$quick" = 1 ]; then
   else
     echo "SKIPPED: clang-format-19 is not installed, so the format is not checked"
   fi
-  stage "build" build build/release all -DCMAKE_BUILD_TYPE=Release -DFOVEA_CUDA="$(cuda_wanted)" -DFOVEA_TESTS=ON
+  stage "build" build_release
   stage "quick tests" run_quick_tests
   exit
 fi
@@ -194,5 +199,5 @@ if [ "$ci" = 1 ]; then
     ran_in_bare_debian=1
   fi
 fi
-stage "build" build build/release all -DCMAKE_BUILD_TYPE=Release -DFOVEA_CUDA="$(cuda_wanted)" -DFOVEA_TESTS=ON
+stage "build" build_release
 stage "tests" run_release_tests

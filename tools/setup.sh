@@ -56,3 +56,12 @@ configure() {
     echo "$options" >"$build/.options"
   fi
 }
+
+# configure_release BUILD_DIR OPTION...: the build of run.sh and test.sh. Sources are compiled eight at a time, unless the
+# folder was configured without that, by a preset: whoever edits sources builds single ones sooner.
+configure_release() {
+  local build=$1 unity=ON
+  shift
+  ! grep -qs FOVEA_UNITY:BOOL=OFF "$build/CMakeCache.txt" || unity=OFF
+  configure "$build" -DCMAKE_BUILD_TYPE=Release -DFOVEA_UNITY=$unity -DFOVEA_CUDA="$(cuda_wanted)" "$@"
+}

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "attention/selection_context.cc"
+#include "attention/selection_context.h"
 #include "base/edit_distance.h"
 #include "base/same_name.h"
 #include "conformance/machine.h"

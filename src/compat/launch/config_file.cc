@@ -50,9 +50,9 @@ class Reader {
     if (const auto* on = node.as_boolean()) {
       entry.value = on->get();
     } else if (const toml::table* table = node.as_table()) {
-      std::ostringstream json;
-      json << toml::json_formatter(*table, toml::format_flags::none);
-      entry.value = json.str();
+      std::ostringstream text;
+      text << toml::json_formatter(*table, toml::format_flags::none);
+      entry.value = text.str();
     } else if (const toml::array* list = node.as_array()) {
       std::vector<std::string> values;
       for (const toml::node& item : *list) {
