@@ -163,6 +163,12 @@ struct KindSelection {
   const PhaseSelection& of(Phase phase) const { return phase == Phase::prefill ? prefill : decode; }
 };
 
+/// Whether the keys and values of a position, and all that follows from them, have the same bits if prefill
+/// computed it, in any chunk, or decode: one backend serves both phases and claims Invariance::chunking.
+/// Encoder layers only prefill. Otherwise an engine must keep apart what each phase computes, or the bits of
+/// an answer depend on preemption, prefix hits and load. Both phases must have a backend.
+bool same_bits_across_phases(const KindSelection& kind);
+
 /// One resolved value and its source: a flag, an environment variable, config.json, a backend, a default.
 struct ResolvedValue {
   std::string key, value, from;
@@ -181,6 +187,9 @@ struct Selection {
   /// Every phase has a backend, and they share a page size.
   bool complete() const;
 };
+
+/// Of all kinds of layers: one that differs makes the keys of all layers after it differ.
+bool same_bits_across_phases(const Selection& selection);
 
 class BackendRegistry;
 

@@ -81,7 +81,7 @@ Result<PhasedAttention> PhasedAttention::create(const KindSelection& selection,
     return entry->create();
   };
   FOVEA_TRY(prefill, make(selection.prefill));
-  if (selection.prefill.backend == selection.decode.backend) return PhasedAttention(std::move(prefill));
+  if (same_bits_across_phases(selection)) return PhasedAttention(std::move(prefill));
   FOVEA_TRY(decode, make(selection.decode));
   return PhasedAttention(std::move(prefill), std::move(decode));
 }

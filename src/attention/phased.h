@@ -39,7 +39,9 @@ class PhasedAttention {
     AttentionWork work;
   };
 
-  /// The backends that `selection` names, created from `registry`.
+  /// The backends that `selection` names, created from `registry`. A row that serves both phases is created
+  /// twice if its phases differ in their bits: a mixed step is then split as for two rows, so that prefills
+  /// beside a decode do not decide which kernels compute it.
   static Result<PhasedAttention> create(const KindSelection& selection, const BackendRegistry& registry);
 
   /// If `decode` is null, `prefill` serves both phases.

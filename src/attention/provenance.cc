@@ -40,6 +40,7 @@ class Provenance {
     add_kernels();
     add_flag("batch_invariant", config_.batch_invariant, true);
     add_flag("use_non_causal", config_.use_non_causal, false);
+    add_rule();
     if (any_row([](auto& row) { return row.name == "ROCM_ATTN"; }))
       add_flag("use_prefill_decode_attention", config_.use_prefill_decode_attention, true);
     add_warnings();
@@ -71,6 +72,31 @@ class Provenance {
   void add_flag(std::string_view key, const std::optional<bool>& value, bool also_unset) {
     if (value || also_unset)
       add(std::string(key), value.value_or(false) ? "1" : "0", from(key, value.has_value(), "default"));
+  }
+
+  /// Which phase may compute which positions; nothing when a phase has no backend.
+  void add_rule() {
+    const auto pages = [](const KindSelection& k) { return k.kind != LayerKind::encoder; };
+    if (std::ranges::none_of(s_.kinds, pages)) return;
+    std::string why, chunks;
+    for (const KindSelection& k : s_.kinds) {
+      if (k.prefill.backend == nullptr || k.decode.backend == nullptr) return;
+      if (!pages(k)) continue;
+      const std::string prefill = k.prefill.backend->label(), decode = k.decode.backend->label();
+      const bool chunking = k.prefill.backend->capability.invariance.has(Invariance::chunking);
+      if (!same_bits_across_phases(k) && why.empty())
+        why =
+            std::string(to_string(k.kind)) + (k.prefill.backend == k.decode.backend
+                                                  ? " layers: " + prefill + " does not claim chunking"
+                                                  : " layers: prefill is " + prefill + ", decode " + decode);
+      if (!chunking && chunks.empty())
+        chunks =
+            "; the chunks of a prompt may change its bits, since " + prefill + " does not claim chunking";
+    }
+    if (why.empty())
+      add("provenance", "any phase", "prefill and decode give every position the same bits");
+    else
+      add("provenance", "prompts from prefill, answers from decode", why + chunks);
   }
 
   void add_dtypes() {

@@ -177,4 +177,16 @@ bool Selection::complete() const {
          });
 }
 
+bool same_bits_across_phases(const KindSelection& kind) {
+  if (kind.kind == LayerKind::encoder) return true;
+  FOVEA_CHECK(kind.prefill.backend != nullptr && kind.decode.backend != nullptr);
+  return kind.prefill.backend == kind.decode.backend &&
+         kind.prefill.backend->capability.invariance.has(Invariance::chunking);
+}
+
+bool same_bits_across_phases(const Selection& selection) {
+  return std::ranges::all_of(selection.kinds,
+                             [](const KindSelection& kind) { return same_bits_across_phases(kind); });
+}
+
 }  // namespace fovea

@@ -16,8 +16,9 @@ void BatchBuilder::build(std::span<const ScheduledChunk> chunks, int page_size) 
   for (const ScheduledChunk& chunk : chunks) {
     const Sequence& sequence = *chunk.sequence;
     FOVEA_CHECK(!chunk.decode || num_decodes_ == static_cast<int>(kv_lens_.size()));
+    FOVEA_CHECK(!chunk.single_rows || (chunk.decode && (chunk.count == 1 || !sequence.encoder)));
     if (chunk.decode) {
-      ++num_decodes_;
+      num_decodes_ += chunk.batch_seqs();
       decode_rows_ += chunk.count;
     }
     for (int position = chunk.first; position < chunk.end(); ++position) {
@@ -27,25 +28,29 @@ void BatchBuilder::build(std::span<const ScheduledChunk> chunks, int page_size) 
       positions_.push_back(position);
       const int64_t page = sequence.pages[static_cast<size_t>(position / page_size)];
       slots_.push_back(page * page_size + position % page_size);
+      if (chunk.single_rows || position + 1 == chunk.end()) {
+        q_offsets_.push_back(static_cast<int32_t>(token_ids_.size()));
+        kv_lens_.push_back(position + 1);
+      }
     }
-    q_offsets_.push_back(static_cast<int32_t>(token_ids_.size()));
-    kv_lens_.push_back(chunk.end());
     stride = std::max(stride, static_cast<size_t>((chunk.end() + page_size - 1) / page_size));
   }
   for (size_t b = static_cast<size_t>(num_decodes_); b < q_offsets_.size(); ++b)
     prefill_offsets_.push_back(q_offsets_[b] - decode_rows_);
   // Entries past a sequence's last page are stale values of earlier steps and are never read.
-  page_table_.resize(std::max(page_table_.size(), stride * chunks.size()));
-  for (size_t b = 0; b < chunks.size(); ++b) {
-    const std::vector<int32_t>& pages = chunks[b].sequence->pages;
-    const auto used = static_cast<std::ptrdiff_t>((chunks[b].end() + page_size - 1) / page_size);
-    std::copy(pages.begin(), pages.begin() + used,
-              page_table_.begin() + static_cast<std::ptrdiff_t>(b * stride));
-  }
+  page_table_.resize(std::max(page_table_.size(), stride * kv_lens_.size()));
+  size_t b = 0;
+  for (const ScheduledChunk& chunk : chunks)
+    for (int i = 0; i < chunk.batch_seqs(); ++i, ++b) {
+      const auto used = static_cast<std::ptrdiff_t>((kv_lens_[b] + page_size - 1) / page_size);
+      std::copy_n(chunk.sequence->pages.begin(), used,
+                  page_table_.begin() + static_cast<std::ptrdiff_t>(b * stride));
+    }
+  // Not past_kv_ready: a chunk of single rows reads the keys of its own earlier rows.
   meta_ = {};
   meta_.q_offsets = q_offsets_;
   meta_.kv_lens = kv_lens_;
-  meta_.page_table = std::span(page_table_).first(stride * chunks.size());
+  meta_.page_table = std::span(page_table_).first(stride * kv_lens_.size());
   meta_.page_table_stride = static_cast<int64_t>(stride);
   if (!chunks.empty() && chunks.front().sequence->encoder) encoder_.build(chunks, page_size, q_offsets_);
 }

@@ -17,7 +17,8 @@ inline constexpr int32_t kFutureToken = -1;
 
 class BatchBuilder {
  public:
-  /// `chunks`: decodes first. The arrays stay valid until the next build().
+  /// `chunks`: decodes first. A chunk is one sequence of the batch, or ScheduledChunk::batch_seqs() of them.
+  /// The arrays stay valid until the next build().
   void build(std::span<const ScheduledChunk> chunks, int page_size);
 
   const BatchMeta& meta() const { return meta_; }

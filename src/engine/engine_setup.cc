@@ -133,6 +133,7 @@ Status EngineSetup::select_backends(const EngineConfig& config, const BackendReg
   for (AttentionSpec& spec : info.specs)
     spec = ModelRunner::resolve(spec, activations_, info.kv_dtype, info.kv_layout, selection.page_size);
   info.selection = std::move(selection);
+  scheduler.phases_differ = !same_bits_across_phases(info.selection);
   return {};
 }
 

@@ -34,7 +34,7 @@ struct SequenceStep {
 
 struct Step {
   const BatchBuilder& batch;
-  std::span<const SequenceStep> sequences;  ///< one for each sequence of `batch`, in its order
+  std::span<const SequenceStep> sequences;  ///< one for each chunk of `batch`, in its order
 };
 
 struct SequenceResult {

@@ -54,14 +54,24 @@ void Scheduler::remove(Sequence* sequence) {
   if (short_of_pages_ == sequence) short_of_pages_ = nullptr;
   line_.remove(*sequence);
   const auto at = std::find(running_.begin(), running_.end(), sequence);
-  if (at == running_.end()) return;
-  running_.erase(at);
-  if (sequence->rows_in_flight > 0) {
-    retiring_.push_back(sequence);
+  if (at == running_.end()) {
+    forget_answer(*sequence);
     return;
   }
-  store_prefix(*sequence);
-  release_pages(*sequence);
+  running_.erase(at);
+  if (sequence->rows_in_flight > 0)
+    retiring_.push_back(sequence);
+  else
+    retire(*sequence);
+}
+
+/// Gives up the pages of a sequence that has ended. Nothing will ask for the pages of its answer again if
+/// they would serve it alone.
+void Scheduler::retire(Sequence& sequence) {
+  store_prefix(sequence,
+               config_.phases_differ ? std::min(sequence.computed, sequence.prompt_len) : sequence.computed);
+  release_pages(sequence);
+  forget_answer(sequence);
 }
 
 std::vector<const Sequence*> Scheduler::first_in_order(size_t count) const {
@@ -81,6 +91,8 @@ std::span<const ScheduledChunk> Scheduler::schedule() {
   must_wait_ = false;
   make_way();
   preempted_ = false;
+  decodes_ = 0;
+  spare_seqs_ = config_.max_running - running();
   if (!must_wait_) schedule_decodes();
   if (!must_wait_) schedule_prefills();
   // After a preemption for pages, the preempted sequence would take the last pages back.
@@ -195,6 +207,7 @@ void Scheduler::schedule_chunk(Sequence& sequence, bool decode) {
   chunk.encode = sequence.encoder && !sequence.encoded && sequence.rows_in_flight == 0;
   if (chunk.encode && sequence.encoder_len() > encoder_budget_) return;
   chunk.count = std::min(sequence.remaining(), budget_);
+  if (config_.phases_differ) keep_to_phase(chunk);
   if (config_.whole_prompts) {
     chunk.count = chunk.first == 0 ? sequence.prompt_len : 1;
     if (chunk.count > budget_) return;
@@ -216,15 +229,39 @@ void Scheduler::schedule_chunk(Sequence& sequence, bool decode) {
   if (chunk.count == 0) return;
   FOVEA_CHECK(config_.pages_for(chunk.end()) <= static_cast<int64_t>(sequence.pages.size()));
   chunk.samples = chunk.end() == sequence.length();
+  add_to_step(chunk);
+}
+
+/// Ends a prompt's chunk with the prompt, so that its last row is prefill's, whether or not others of it were
+/// cached. Generated positions are decode's: several in one step are sequences of one row each in the batch,
+/// which attention computes as it does in steps of their own.
+void Scheduler::keep_to_phase(ScheduledChunk& chunk) const {
+  const Sequence& sequence = *chunk.sequence;
+  chunk.decode = next_is_generated(sequence);
+  if (!chunk.decode) {
+    chunk.count = std::min(chunk.count, sequence.prompt_len - chunk.first);
+    return;
+  }
+  chunk.single_rows = true;
+  // Cross attention's arrays have one entry for a sequence.
+  chunk.count = sequence.encoder ? 1 : std::min(chunk.count, 1 + spare_seqs_);
+}
+
+void Scheduler::add_to_step(const ScheduledChunk& chunk) {
   budget_ -= chunk.count;
   logit_budget_ -= chunk.logit_rows();
-  if (chunk.encode) encoder_budget_ -= sequence.encoder_len();
-  step_.push_back(chunk);
+  if (chunk.encode) encoder_budget_ -= chunk.sequence->encoder_len();
+  if (chunk.single_rows) spare_seqs_ -= chunk.count - 1;
+  if (chunk.decode) {
+    step_.insert(step_.begin() + static_cast<std::ptrdiff_t>(decodes_++), chunk);
+  } else {
+    step_.push_back(chunk);
+  }
 }
 
 /// False when the first waiting sequence cannot be admitted; no other overtakes it.
 bool Scheduler::admit_first() {
-  if (line_.empty() || running() >= config_.max_running || budget_ <= 0) return false;
+  if (line_.empty() || running() >= config_.max_running || budget_ <= 0 || spare_seqs_ <= 0) return false;
   Sequence* sequence = line_.first();
   if (sequence->encoder_len() > encoder_budget_) return false;
   if (config_.whole_prompts && sequence->prompt_len > budget_) return false;
@@ -232,9 +269,11 @@ bool Scheduler::admit_first() {
     short_of_pages_ = sequence;
     return false;
   }
+  --spare_seqs_;
   line_.admit(*sequence);
   running_.insert(std::ranges::upper_bound(running_, sequence, line_.order()), sequence);
-  schedule_chunk(*sequence, false);  // even if only its newest token is left: decodes come first
+  // Decodes come first, so this is a prefill even if only the newest token is left; but see keep_to_phase().
+  schedule_chunk(*sequence, false);
   return true;
 }
 
@@ -245,7 +284,7 @@ void Scheduler::match_prefix(Sequence& sequence) {
   if (sequence.logits_from < sequence.prompt_len - 1)
     reusable = std::min<int64_t>(reusable, sequence.logits_from);
   reusable = std::min(reusable, hit_limit_ * config_.page_size);
-  auto match = tree_.match(std::span(sequence.tokens).first(static_cast<size_t>(reusable)));
+  auto match = tree_.match(key_of(sequence, static_cast<size_t>(reusable)));
   sequence.lock = match.node;
   sequence.pages = std::move(match.pages);
   sequence.shared_pages = static_cast<int>(sequence.pages.size());
@@ -302,7 +341,7 @@ bool Scheduler::take(int64_t count, std::vector<int32_t>& pages) {
 
 void Scheduler::preempt(Sequence& sequence) {
   running_.erase(std::ranges::find(running_, &sequence));
-  store_prefix(sequence);  // resuming is cheap while the pages stay cached
+  store_prefix(sequence, sequence.computed);  // resuming is cheap while the pages stay cached
   release_pages(sequence);
   line_.put_back(sequence);
   preempted_ = true;
@@ -323,8 +362,7 @@ void Scheduler::close_step(bool computed) {
       if (computed) commit(chunk);
     } else if (sequence.rows_in_flight == 0) {
       retiring_.erase(retiring);
-      store_prefix(sequence);
-      release_pages(sequence);
+      retire(sequence);
     }
   }
 }
@@ -336,21 +374,45 @@ void Scheduler::commit(const ScheduledChunk& chunk) {
   // Share a finished prefill at once, so that waiting requests with the same prefix hit it. Not if it has
   // outgrown the window: its path would lock pages that no row sees any more.
   const bool whole = sequence.dropped == 0 && sequence.computed / config_.page_size <= hit_limit_;
-  if (!chunk.decode && chunk.samples && whole) store_prefix(sequence);
+  const bool completes = config_.phases_differ ? chunk.end() == sequence.prompt_len : chunk.samples;
+  if (!chunk.decode && completes && whole) store_prefix(sequence, sequence.computed);
   drop_old_pages(sequence);
 }
 
-void Scheduler::store_prefix(Sequence& sequence) {
+/// By what the prefix tree knows the sequence's first `count` tokens; valid until the next call. If phases
+/// differ, the pages from the one with the first generated position on are the sequence's alone. The tree
+/// compares whole pages, so it tells them by a key in place of their tokens, which follow from the sequence:
+/// a number of its own, negative as no token is. (Numbers repeat after 2^31 sequences; a page is then long
+/// gone, since one that ended leaves none.)
+std::span<const int32_t> Scheduler::key_of(const Sequence& sequence, size_t count) {
+  const auto shared = static_cast<size_t>(sequence.prompt_len / config_.page_size * config_.page_size);
+  if (!config_.phases_differ || count <= shared) return std::span(sequence.tokens).first(count);
+  const auto number = static_cast<int32_t>(sequence.arrival & 0x7fffffff);
+  key_.assign(sequence.tokens.begin(), sequence.tokens.begin() + static_cast<std::ptrdiff_t>(shared));
+  key_.resize(count, -1 - number);
+  return key_;
+}
+
+/// Stores the whole pages of the first `computed` tokens.
+void Scheduler::store_prefix(Sequence& sequence, int computed) {
   if (!config_.prefix_cache) return;
-  const int full = sequence.computed / config_.page_size, first = sequence.first_own();
+  const int full = computed / config_.page_size, first = sequence.first_own();
   if (full <= first) return;
   RadixTree::Node* stored = tree_.insert(
-      std::span(sequence.tokens).first(static_cast<size_t>(full) * static_cast<size_t>(config_.page_size)),
+      key_of(sequence, static_cast<size_t>(full) * static_cast<size_t>(config_.page_size)),
       std::span(sequence.pages).subspan(static_cast<size_t>(first), static_cast<size_t>(full - first)));
   if (!stored) return;  // pages dropped from the window were evicted since, so there is no prefix to extend
   if (sequence.lock) tree_.unlock(sequence.lock);
   sequence.lock = stored;
   sequence.shared_pages = full;
+}
+
+/// Frees the pages in the tree that only this sequence, which has ended, could have used.
+void Scheduler::forget_answer(const Sequence& sequence) {
+  if (!config_.phases_differ || !config_.prefix_cache) return;
+  if (sequence.preemptions == 0 && config_.window == 0) return;  // it stored none
+  const int prompt_pages = sequence.prompt_len / config_.page_size;
+  tree_.forget(key_of(sequence, sequence.tokens.size()), static_cast<size_t>(prompt_pages));
 }
 
 void Scheduler::drop_old_pages(Sequence& sequence) {
@@ -365,7 +427,7 @@ void Scheduler::drop_old_pages(Sequence& sequence) {
     RadixTree::Node* stored = nullptr;
     if (config_.prefix_cache) {
       const auto end = static_cast<size_t>(dropped) * static_cast<size_t>(config_.page_size);
-      stored = tree_.insert(std::span(sequence.tokens).first(end), old);
+      stored = tree_.insert(key_of(sequence, end), old);
     }
     if (stored)
       tree_.unlock(stored);  // evictable from now on

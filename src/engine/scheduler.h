@@ -35,6 +35,11 @@ struct SchedulerConfig {
   /// For models without a causal mask: a prompt is computed in one step, so that each row sees all of it, and
   /// each generated token in a step of its own, also after a preemption, so that no row sees later tokens.
   bool whole_prompts = false;
+  /// Prefill and decode may give a position different bits (not same_bits_across_phases()). Then prefill
+  /// computes every prompt position and nothing else, and decode every generated one, each with a row of its
+  /// own, also when an answer is computed again after a preemption; a page with generated positions is found
+  /// in the prefix cache only by the answer that it belongs to. README.md, "Provenance".
+  bool phases_differ = false;
   SchedulingPolicy policy = SchedulingPolicy::fcfs;
   int max_seq_len = 0;  ///< tokens of the longest sequence
   int window = 0;  ///< most keys that a query sees in any layer, its own included; 0 = some layer sees all
@@ -112,6 +117,8 @@ class Scheduler {
   bool preemptible(const Sequence& sequence) const;
   /// The token of its next row must be reported first (without future_tokens), or is past max_tokens.
   bool awaits_token(const Sequence& sequence) const;
+  /// The phase of its next row, if the phases differ, follows from the position alone.
+  bool next_is_generated(const Sequence& sequence) const { return sequence.next() >= sequence.prompt_len; }
   void make_way();
   Sequence* who_makes_way(const Sequence& first) const;
   void schedule_decodes();
@@ -120,11 +127,16 @@ class Scheduler {
   bool try_admit(Sequence& sequence);
   void match_prefix(Sequence& sequence);
   void schedule_chunk(Sequence& sequence, bool decode);
+  void keep_to_phase(ScheduledChunk& chunk) const;
+  void add_to_step(const ScheduledChunk& chunk);
   void open_step();
   void close_step(bool computed);
   void commit(const ScheduledChunk& chunk);
   void preempt(Sequence& sequence);
-  void store_prefix(Sequence& sequence);
+  void retire(Sequence& sequence);
+  std::span<const int32_t> key_of(const Sequence& sequence, size_t count);
+  void store_prefix(Sequence& sequence, int computed);
+  void forget_answer(const Sequence& sequence);
   void drop_old_pages(Sequence& sequence);
   void release_pages(Sequence& sequence);
   bool consistent(const Sequence& sequence) const;
@@ -141,6 +153,9 @@ class Scheduler {
   std::deque<std::vector<ScheduledChunk>> open_;  // oldest first
   std::vector<ScheduledChunk> closed_;            // the one closed last
   int budget_ = 0, logit_budget_ = 0, encoder_budget_ = 0;
+  size_t decodes_ = 0;        // of step_, at its front
+  int spare_seqs_ = 0;        // sequences of the batch, beyond one for each that runs, that the step may have
+  std::vector<int32_t> key_;  // the last key_of()
   uint64_t arrivals_ = 0;
   bool preempted_ = false;                    // in this step, to free pages
   bool must_wait_ = false;                    // the next sequence to preempt is not preemptible

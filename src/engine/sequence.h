@@ -66,12 +66,17 @@ struct ScheduledChunk {
   int first = 0;
   int count = 0;
   int logits_first = 0;  ///< positions [logits_first, end()) need logits; none when equal to end()
-  bool decode = false;   ///< newest generated tokens, usually one; false = (part of) a prefill
+  bool decode = false;   ///< generated tokens, usually the newest one; false = (part of) a prefill
+  /// Each row is a sequence of its own in the batch, over the same pages: a decode of several known tokens,
+  /// in which each row has the bits of a step of its own.
+  bool single_rows = false;
   bool samples = false;  ///< the chunk ends with the newest token: the next one is sampled from its last row
   bool encode = false;   ///< the encoder runs first, for a newly admitted sequence
 
   int end() const { return first + count; }
   int logit_rows() const { return end() - logits_first; }
+  /// Entries in the batch.
+  int batch_seqs() const { return single_rows ? count : 1; }
 };
 
 }  // namespace fovea

@@ -178,21 +178,40 @@ int64_t RadixTree::evict(int64_t count) {
   while (done < count && !leaves_.empty()) {
     Node* leaf = leaves_.begin()->second;
     const size_t take = std::min(leaf->pages.size(), static_cast<size_t>(count - done));
-    const size_t keep = leaf->pages.size() - take;
-    pool_.release(std::span(leaf->pages).subspan(keep));
-    done += static_cast<int64_t>(take);
-    if (keep > 0) {
-      leaf->pages.resize(keep);
-      leaf->tokens.resize(keep * page_size_);  // shrinks in place: the parent's key stays valid
-      continue;
-    }
-    clear_evictable(leaf);
-    Node* parent = leaf->parent;
-    parent->children.erase(parent->children.find(first_page(*leaf)));
-    set_evictable(parent);
+    done += shrink(leaf, leaf->pages.size() - take);
   }
-  pages_ -= done;
   return done;
+}
+
+int64_t RadixTree::forget(std::span<const int32_t> tokens, size_t first) {
+  const Walk found = walk(tokens);
+  size_t end = found.tokens / page_size_;
+  int64_t done = 0;
+  for (Node* node = found.node; end > first && node->locks == 0 && node->children.empty();) {
+    Node* parent = node->parent;
+    const size_t begin = end - node->pages.size();
+    done += shrink(node, first > begin ? first - begin : 0);
+    node = parent;
+    end = begin;
+  }
+  return done;
+}
+
+/// Releases the pages of an unlocked leaf after the first `keep`; without any, it is gone. Returns how many.
+int64_t RadixTree::shrink(Node* leaf, size_t keep) {
+  const auto gone = static_cast<int64_t>(leaf->pages.size() - keep);
+  pool_.release(std::span(leaf->pages).subspan(keep));
+  pages_ -= gone;
+  if (keep > 0) {
+    leaf->pages.resize(keep);
+    leaf->tokens.resize(keep * page_size_);  // shrinks in place: the parent's key stays valid
+    return gone;
+  }
+  clear_evictable(leaf);
+  Node* parent = leaf->parent;
+  parent->children.erase(parent->children.find(first_page(*leaf)));
+  set_evictable(parent);
+  return gone;
 }
 
 RadixTree::Overview RadixTree::overview(size_t max_nodes, size_t max_paths) const {

@@ -48,6 +48,10 @@ class RadixTree {
   /// remains is still a prefix. Returns how many. O(log leaves) for each leaf touched.
   int64_t evict(int64_t count);
 
+  /// Evicts the cached pages of `tokens` from number `first` on, as far as no longer path is cached behind
+  /// them and none is locked. Returns how many.
+  int64_t forget(std::span<const int32_t> tokens, size_t first);
+
   int64_t pages() const { return pages_; }                      ///< owned by the tree
   int64_t evictable_pages() const { return pages_ - locked_; }  ///< of those, not locked
 
@@ -89,6 +93,7 @@ class RadixTree {
   /// Appends pages and their tokens to `node`: in place when it is an unlocked leaf, else as a child. Returns
   /// the node that holds them.
   Node* append(Node* node, std::span<const int32_t> tokens, std::span<const int32_t> pages);
+  int64_t shrink(Node* leaf, size_t keep);
   void lock(Node* node);
   void set_evictable(Node* node);
   void clear_evictable(Node* node);
