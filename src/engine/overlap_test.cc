@@ -55,13 +55,13 @@ class Harness {
     auto answer = std::make_shared<Answer>();
     answer->prompt = prompt;
     answer->scores = scores;
-    Tokens all = prompt;
+    Tokens all = prompt;  // as keys
     for (int i = 0; i < max_tokens && answer->expected_finish == FinishReason::length; ++i) {
       const int32_t token = next_token(all, config_.window);
       if (token == stop) {
         answer->expected_finish = FinishReason::stop;
       } else {
-        all.push_back(token);
+        all.push_back(token + (config_.phases_differ ? test::kDecoded : 0));
         answer->expected.push_back(token);
       }
     }
@@ -270,9 +270,11 @@ TEST(Overlap, AResultMayHaveSeveralTokens) {
   }
 }
 
+class AnyOverlap : public testing::TestWithParam<bool> {};
+
 /// Random arrivals, cancels, lengths, stop tokens, windows and delays in small pools: every answer equals
 /// that of the request run alone, and all pages are released.
-TEST(Overlap, AnswersDoNotDependOnIt) {
+TEST_P(AnyOverlap, AnswersDoNotDependOnIt) {
   int64_t preemptions = 0, hits = 0, overlapped = 0, future_tokens = 0;
   int stopped = 0, cancelled = 0;
   for (uint32_t seed = 0; seed < 300; ++seed) {
@@ -286,6 +288,7 @@ TEST(Overlap, AnswersDoNotDependOnIt) {
     config.watermark = std::array{1, 4, 32}[static_cast<size_t>(below(3))];
     if (below(3) == 0) config.window = below(12) + 1;
     config.num_pages = longest_sequence_pages(config) + below(3) * below(10);
+    config.phases_differ = GetParam();
     LateDevice::Options options;
     options.overlap = {below(3) + 1, below(3) != 0};
     if (!options.overlap.future_tokens) options.tokens_per_result = below(3) + 1;
@@ -326,6 +329,9 @@ TEST(Overlap, AnswersDoNotDependOnIt) {
   EXPECT_GT(stopped, 100);
   EXPECT_GT(cancelled, 30);
 }
+
+INSTANTIATE_TEST_SUITE_P(Phases, AnyOverlap, testing::Bool(),
+                         [](const auto& p) { return p.param ? "differ" : "alike"; });
 
 }  // namespace
 }  // namespace fovea

@@ -17,6 +17,8 @@ using Tokens = std::vector<int32_t>;
 
 inline constexpr int kVocab = 5;
 inline constexpr int32_t kPoison = -77;
+/// Added to the "key" of a row that decode computed, where phases differ in their bits.
+inline constexpr int32_t kDecoded = 1000;
 
 /// The token that follows `history`: a hash of the last `window` tokens (0 = all) and their order.
 inline int32_t next_token(std::span<const int32_t> history, int window = 0) {
@@ -56,11 +58,11 @@ class LateDevice final : public Executor {
     Queued queued;
     const BatchMeta& meta = step.batch.meta();
     const ForwardInput input = step.batch.input();
-    EXPECT_EQ(step.sequences.size(), static_cast<size_t>(meta.num_seqs()));
-    for (int b = 0; b < meta.num_seqs(); ++b) {
-      const SequenceStep& asked = step.sequences[static_cast<size_t>(b)];
+    int b = 0;  // the chunk's last sequence of the batch
+    size_t begin = 0;
+    for (const SequenceStep& asked : step.sequences) {
+      b += asked.chunk.batch_seqs() - 1;
       Part& part = queued.parts.emplace_back();
-      const auto begin = static_cast<size_t>(meta.q_offsets[static_cast<size_t>(b)]);
       const auto count = static_cast<size_t>(asked.chunk.count);
       const auto copy = [&](const auto& all) {
         return std::vector(all.begin() + static_cast<std::ptrdiff_t>(begin),
@@ -73,11 +75,16 @@ class LateDevice final : public Executor {
       part.logits_first = asked.chunk.logits_first;
       part.prompt_len = asked.chunk.sequence->prompt_len;
       part.samples = asked.sampling.has_value();
+      part.mark = config_.phases_differ && asked.chunk.decode ? kDecoded : 0;
       EXPECT_EQ(input.positions[begin], part.first);
       const int pages = (asked.chunk.end() + config_.page_size - 1) / config_.page_size;
       part.pages.assign(meta.pages(b), meta.pages(b) + pages);
       future_tokens += std::ranges::count(part.ids, kFutureToken);
+      begin += count;
+      EXPECT_EQ(begin, static_cast<size_t>(meta.q_offsets[static_cast<size_t>(++b)]));
     }
+    EXPECT_EQ(b, meta.num_seqs());
+    EXPECT_LE(b, config_.max_running);
     for (int32_t page = 0; page < static_cast<int32_t>(config_.num_pages); ++page)
       if (scheduler_->page_free(page)) queued.free_pages.push_back(page);
     queued.number = ++submitted;
@@ -117,12 +124,13 @@ class LateDevice final : public Executor {
   int64_t overlapped = 0, future_tokens = 0;
 
  private:
-  /// One sequence of a step.
+  /// One chunk of a step.
   struct Part {
     uint64_t id = 0;
     Tokens ids, pages;
     std::vector<int64_t> slots;
     int first = 0, logits_first = 0, prompt_len = 0;
+    int32_t mark = 0;
     bool samples = false;
   };
   struct Queued {
@@ -148,7 +156,7 @@ class LateDevice final : public Executor {
     for (Part& part : step.parts)
       for (size_t row = 0; row < part.ids.size(); ++row)
         slots_[static_cast<size_t>(part.slots[row])] =
-            part.ids[row] == kFutureToken ? newest_[part.id] : part.ids[row];
+            (part.ids[row] == kFutureToken ? newest_[part.id] : part.ids[row]) + part.mark;
     for (const Part& part : step.parts)
       step.result.sequences.push_back(result_of(part));
   }
@@ -172,7 +180,7 @@ class LateDevice final : public Executor {
     if (!part.samples) return result;
     for (int i = 0; i < options_.tokens_per_result; ++i) {
       result.tokens.push_back(next_token(history, config_.window));
-      history.push_back(result.tokens.back());
+      history.push_back(result.tokens.back() + (config_.phases_differ ? kDecoded : 0));
     }
     newest_[part.id] = result.tokens.front();
     return result;

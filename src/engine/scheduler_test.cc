@@ -14,10 +14,15 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-/// What a model sees of a sequence: at most the last `window` tokens (0 = all), and the encoder input.
+/// Added to the "key" of a row that decode computed, where phases differ in their bits.
+constexpr int32_t kDecoded = 1000;
+
+/// What a model sees of a sequence: at most the last `window` tokens (0 = all), the encoder input and, where
+/// phases differ, which of them computed each key.
 struct Sight {
   int window = 0;
   Tokens encoded = {};
+  bool phases_differ = false;
 };
 
 /// The token that follows `history`: a hash of all visible tokens and their order.
@@ -33,13 +38,17 @@ int32_t next_token(std::span<const int32_t> history, const Sight& sight) {
 }
 
 Tokens run_alone(Tokens prompt, int new_tokens, const Sight& sight) {
-  for (int i = 0; i < new_tokens; ++i)
-    prompt.push_back(next_token(prompt, sight));
+  Tokens keys = prompt;
+  for (int i = 0; i < new_tokens; ++i) {
+    prompt.push_back(next_token(keys, sight));
+    keys.push_back(prompt.back() + (sight.phases_differ ? kDecoded : 0));
+  }
   return prompt;
 }
 
 /// A model whose "keys" are the tokens themselves: it reads its history through the page tables only, so a
-/// page that is lost, shared wrongly or overwritten changes its output.
+/// page that is lost, shared wrongly or overwritten changes its output. Where phases differ, so does a key
+/// that the wrong one computed.
 class PagedFakeModel {
  public:
   explicit PagedFakeModel(const SchedulerConfig& c)
@@ -52,11 +61,17 @@ class PagedFakeModel {
     const ForwardInput input = batch.input();
     EXPECT_EQ(meta.num_tokens(), static_cast<int>(input.token_ids.size()));
     for (size_t row = 0; row < input.slots.size(); ++row)
-      slots_[static_cast<size_t>(input.slots[row])] = input.token_ids[row];
+      slots_[static_cast<size_t>(input.slots[row])] =
+          input.token_ids[row] +
+          (config_.phases_differ && row < static_cast<size_t>(batch.split().decode_rows) ? kDecoded : 0);
+    EXPECT_LE(meta.num_seqs(), config_.max_running);
     Tokens next;
     size_t logit = 0;
     for (int b = 0; b < meta.num_seqs(); ++b) {
-      Sight sight{config_.window, {}};
+      Sight sight{config_.window, {}, config_.phases_differ};
+      if (config_.phases_differ && b < batch.split().num_decodes) {
+        EXPECT_EQ(meta.q_offsets[static_cast<size_t>(b)] + 1, meta.q_offsets[static_cast<size_t>(b) + 1]);
+      }
       if (config_.max_encoder_len > 0) {
         const BatchMeta& cross = batch.encoder().cross_meta();
         EXPECT_EQ(cross.num_tokens(), meta.num_tokens());
@@ -140,7 +155,7 @@ class Harness {
     job->sequence.priority = priority;
     job->sequence.client = std::move(client);
     job->scores = scores;
-    job->sight = {config_.window, encoded};
+    job->sight = {config_.window, encoded, config_.phases_differ};
     if (!encoded.empty()) {
       auto input = std::make_shared<EncoderInput>();
       input->rows = static_cast<int>(encoded.size());
@@ -176,6 +191,12 @@ class Harness {
       ASSERT_GE(c.count, 1);
       ASSERT_FALSE(c.decode && prefill_seen) << "decodes come first";
       prefill_seen |= !c.decode;
+      if (config_.phases_differ) {
+        const int prompt_len = c.sequence->prompt_len;
+        ASSERT_EQ(c.decode, c.first >= prompt_len);
+        ASSERT_TRUE(c.decode || c.end() <= prompt_len);
+        if (c.decode) repeated_ += c.count - c.samples;
+      }
     }
     ASSERT_LE(rows, config_.max_batched_tokens);
     ASSERT_LE(logits, config_.max_logit_rows);
@@ -218,6 +239,8 @@ class Harness {
   int64_t tokens_added() const { return tokens_added_; }
   Sequence& sequence(size_t index) { return jobs_[index]->sequence; }
   const Sequence* last() const { return &last_; }
+  /// Rows of decode chunks whose next token was known, where phases differ.
+  int64_t repeated() const { return repeated_; }
 
  private:
   void check_split(std::span<const ScheduledChunk> chunks) const {
@@ -225,8 +248,10 @@ class Harness {
     const auto offsets = builder_.meta().q_offsets;
     size_t b = 0;
     int rows = 0;
-    for (; b < chunks.size() && chunks[b].decode; ++b)
-      rows += chunks[b].count;
+    for (size_t i = 0; i < chunks.size() && chunks[i].decode; ++i) {
+      rows += chunks[i].count;
+      b += static_cast<size_t>(config_.phases_differ ? chunks[i].count : 1);
+    }
     ASSERT_EQ(split.num_decodes, static_cast<int>(b));
     ASSERT_EQ(split.decode_rows, rows);
     ASSERT_EQ(split.prefill_offsets.size(), offsets.size() - b);
@@ -268,7 +293,7 @@ class Harness {
   std::vector<std::unique_ptr<Job>> jobs_;
   Sequence last_;
   uint64_t next_id_ = 0;
-  int64_t steps_ = 0, tokens_added_ = 0;
+  int64_t steps_ = 0, tokens_added_ = 0, repeated_ = 0;
   int finished_ = 0;
 };
 
@@ -333,6 +358,135 @@ TEST(SchedulerTest, GeneratedTokensAreCachedForTheNextTurn) {
   h.add(turn, 1);
   h.step();
   EXPECT_EQ(h.last()->cached_tokens, 6);
+}
+
+SchedulerConfig by_phase(SchedulerConfig c) {
+  c.phases_differ = true;
+  return c;
+}
+
+TEST(ByPhase, GeneratedPagesServeTheirOwnAnswerAlone) {
+  Harness h(by_phase(config_of(4, 16, 2, 64)));
+  h.add({1, 2, 1}, 5);
+  while (h.live())
+    h.step();
+  EXPECT_EQ(h.scheduler().pages_cached(), 1) << "the prompt's whole page";
+  Tokens turn = h.last()->tokens;
+  turn.push_back(0);
+  h.add(turn, 1);
+  h.step();
+  EXPECT_EQ(h.last()->cached_tokens, 2) << "the prompt of the turn before, in whole pages";
+  h.add(turn, 3);
+  h.step();
+  EXPECT_EQ(h.sequence(0).cached_tokens, 8) << "now it is a prompt";
+  EXPECT_EQ(h.sequence(0).num_tokens(), 10);
+}
+
+TEST(ByPhase, TheLastRowOfAPromptIsPrefill) {
+  Harness h(by_phase(config_of(4, 3, 1, 64)));
+  h.add({1, 2, 1, 2}, 1);
+  h.step();
+  auto chunks = h.scheduler().schedule();  // a chunk of one row
+  ASSERT_EQ(chunks.size(), 1u);
+  EXPECT_EQ(chunks[0].count, 1);
+  EXPECT_FALSE(chunks[0].decode);
+  h.scheduler().commit();
+  h.sequence(0).tokens.push_back(0);
+  h.add({1, 2, 1, 2}, 1);  // all four are cached
+  chunks = h.scheduler().schedule();
+  ASSERT_EQ(chunks.size(), 2u);
+  EXPECT_TRUE(chunks[0].decode);
+  EXPECT_EQ(chunks[1].first, 3);
+  EXPECT_EQ(chunks[1].count, 1);
+  EXPECT_FALSE(chunks[1].decode);
+  EXPECT_EQ(chunks[1].batch_seqs(), 1);
+}
+
+/// Two answers in a pool of 8 pages of 2, as in PreemptsTheLastArrivedAndResumesIt.
+TEST(ByPhase, APreemptedAnswerRepeatsItsDecodes) {
+  for (const bool cache : {false, true}) {
+    for (const int max_running : {2, 4}) {
+      SCOPED_TRACE(testing::Message() << "cache " << cache << ", " << max_running << " at a time");
+      Harness h(by_phase(config_of(max_running, 16, 2, 8, cache)));
+      h.add({0, 1, 2, 0}, 9);
+      h.add({2, 1, 0, 1}, 9);
+      int64_t most = 0;
+      while (h.live() && !testing::Test::HasFatalFailure()) {
+        const int64_t before = h.repeated();
+        h.step();
+        most = std::max(most, h.repeated() - before);
+      }
+      EXPECT_EQ(h.finished(), 2);
+      EXPECT_GT(h.last()->preemptions, 0);
+      EXPECT_GT(h.repeated(), 2);
+      EXPECT_EQ(most, max_running) << "as many in a step as the batch has room for";
+      EXPECT_LE(h.scheduler().pages_cached(), 2 * 2) << "nothing of the answers is left";
+    }
+  }
+}
+
+/// A page of an answer that was preempted is still there for it, and gone when it ends.
+TEST(ByPhase, APreemptedAnswerFindsItsOwnPages) {
+  auto config = by_phase(config_of(1, 16, 2, 40));
+  config.policy = SchedulingPolicy::fcfs;
+  config.max_running = config.max_logit_rows = 2;
+  Harness h(config);
+  h.add({1, 1, 1}, 30, false, 0, {}, "a");
+  h.add({2, 1, 1}, 30, false, 0, {}, "a");
+  for (int i = 0; i < 10; ++i)
+    h.step();
+  h.add({0, 1, 1}, 2, false, 0, {}, "b");  // takes a place from the second
+  while (h.scheduler().stats().preemptions == 0)
+    h.step();
+  EXPECT_EQ(h.sequence(1).preemptions, 1);
+  const int64_t before = h.repeated();
+  while (h.sequence(1).pages.empty())
+    h.step();
+  EXPECT_GT(h.sequence(1).computed + h.sequence(1).shared_pages, 8);
+  while (h.live())
+    h.step();
+  EXPECT_LE(h.repeated() - before, 2) << "a part of a page";
+  EXPECT_EQ(h.finished(), 3);
+  EXPECT_EQ(h.scheduler().pages_cached(), 3) << "the whole page of each prompt";
+}
+
+/// The rules, and not chance, keep the answers: without them, the model's tokens change.
+TEST(ByPhase, ThePlantedBugIsCaught) {
+  const auto wrong = [](bool cache, const auto& run) {
+    const auto config = config_of(4, 16, 2, 8, cache);
+    Scheduler without(config);
+    PagedFakeModel model(by_phase(config));
+    return run(without, model);
+  };
+  // An answer preempted halfway, and computed again by prefill.
+  const auto preempted = [](Scheduler& scheduler, PagedFakeModel& model) {
+    std::vector<Sequence> sequences(2);
+    std::vector<Tokens> expected;
+    for (size_t i = 0; i < 2; ++i) {
+      sequences[i].tokens = {static_cast<int32_t>(i), 1, 2, 0};
+      sequences[i].prompt_len = 4;
+      sequences[i].logits_from = 3;
+      expected.push_back(run_alone(sequences[i].tokens, 9, {0, {}, true}));
+      scheduler.add(&sequences[i]);
+    }
+    BatchBuilder builder;
+    while (!scheduler.idle()) {
+      const auto chunks = scheduler.schedule();
+      builder.build(chunks, 2);
+      const Tokens next = model.forward(builder);
+      scheduler.commit();
+      size_t row = 0;
+      for (const ScheduledChunk& c : chunks) {
+        row += static_cast<size_t>(c.logit_rows());
+        if (c.samples) c.sequence->tokens.push_back(next[row - 1]);
+        if (c.samples && c.sequence->num_tokens() == 13) scheduler.remove(c.sequence);
+      }
+    }
+    EXPECT_GT(scheduler.stats().preemptions, 0);
+    return sequences[0].tokens != expected[0] || sequences[1].tokens != expected[1];
+  };
+  EXPECT_TRUE(wrong(false, preempted));
+  EXPECT_TRUE(wrong(true, preempted));
 }
 
 TEST(SchedulerTest, PromptLogitsBypassThePrefixCache) {
@@ -663,7 +817,10 @@ TEST(FairShareTest, PrioritiesGoBeforeSharesAndInterruptNobody) {
 class SchedulerProperty : public testing::TestWithParam<const char*> {};
 
 TEST_P(SchedulerProperty, EveryRequestGetsTheTokensOfARunAlone) {
-  const std::string kind = GetParam();
+  std::string kind = GetParam();
+  const bool phases_differ = kind.ends_with("_by_phase");
+  if (phases_differ) kind.resize(kind.size() - std::string("_by_phase").size());
+  int64_t repeated = 0;
   int64_t preemptions = 0, hits = 0, dropped = 0;
   int finished = 0;
   for (uint32_t seed = 0; seed < 400; ++seed) {
@@ -679,6 +836,7 @@ TEST_P(SchedulerProperty, EveryRequestGetsTheTokensOfARunAlone) {
     if (kind == "encoded") config = with_encoder(config, 9);
     if (below(2)) config.policy = SchedulingPolicy::priority;
     config.num_pages = longest_sequence_pages(config) + below(3) * below(10);
+    config.phases_differ = phases_differ;
     Harness h(config);
     int to_arrive = 25;
     for (int step = 0; h.live() || to_arrive > 0; ++step) {
@@ -708,6 +866,7 @@ TEST_P(SchedulerProperty, EveryRequestGetsTheTokensOfARunAlone) {
     preemptions += h.scheduler().stats().preemptions;
     hits += h.scheduler().stats().prefix_hits;
     finished += h.finished();
+    repeated += h.repeated();
   }
   // The runs exercised what they are meant to test.
   EXPECT_GT(preemptions, 60);
@@ -718,9 +877,14 @@ TEST_P(SchedulerProperty, EveryRequestGetsTheTokensOfARunAlone) {
   if (kind == "windowed") {
     EXPECT_GT(dropped, 1000);
   }
+  if (phases_differ) {
+    EXPECT_GT(repeated, 300);
+  }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, SchedulerProperty, testing::Values("plain", "windowed", "encoded", "shared"),
+INSTANTIATE_TEST_SUITE_P(Kinds, SchedulerProperty,
+                         testing::Values("plain", "windowed", "encoded", "shared", "plain_by_phase",
+                                         "windowed_by_phase", "encoded_by_phase", "shared_by_phase"),
                          [](const auto& p) { return std::string(p.param); });
 
 }  // namespace
