@@ -51,9 +51,35 @@ TEST_F(ProvenanceOnCpu, KindsHaveValuesOfTheirOwn) {
   std::vector<std::string> keys;
   for (const ResolvedValue& v : s.resolved)
     keys.push_back(v.key);
-  EXPECT_THAT(keys,
-              ElementsAre("full.prefill", "full.decode", "sliding_window.prefill", "sliding_window.decode",
-                          "encoder.prefill", "page_size", "dtype", "kv_cache_dtype", "batch_invariant"));
+  EXPECT_THAT(keys, ElementsAre("full.prefill", "full.decode", "sliding_window.prefill",
+                                "sliding_window.decode", "encoder.prefill", "page_size", "dtype",
+                                "kv_cache_dtype", "batch_invariant", "provenance"));
+}
+
+TEST_F(ProvenanceOnCpu, WhichPhaseComputesWhatFollowsFromTheBackendsOfAllKinds) {
+  const std::string both = "any phase from prefill and decode give every position the same bits";
+  const std::string apart = "prompts from prefill, answers from decode from ";
+  plain->capability.invariance = fast->capability.invariance = {Invariance::batch, Invariance::chunking};
+  Selection s = considered({.backend = "plain"});
+  EXPECT_TRUE(same_bits_across_phases(s));
+  EXPECT_EQ(value_of(s, "provenance"), both);
+  s = considered({.backend = "fast,plain"});
+  EXPECT_FALSE(same_bits_across_phases(s));
+  EXPECT_EQ(value_of(s, "provenance"), apart + "full layers: prefill is FAST_ATTN, decode PLAIN");
+  // Kinds may have different backends, as long as each has one for both phases.
+  s = considered({.backend = "full=fast,swa=plain"}, {llama_spec(), window_spec()});
+  EXPECT_TRUE(same_bits_across_phases(s));
+  EXPECT_EQ(value_of(s, "provenance"), both);
+  s = considered({.backend = "full.prefill=plain,full.decode=fast,swa=plain"}, {llama_spec(), window_spec()});
+  EXPECT_FALSE(same_bits_across_phases(s));
+  EXPECT_TRUE(same_bits_across_phases(s.kinds[1]));
+  EXPECT_EQ(value_of(s, "provenance"), apart + "full layers: prefill is PLAIN, decode FAST_ATTN");
+  plain->capability.invariance = {Invariance::batch};
+  s = considered({.backend = "plain"});
+  EXPECT_FALSE(same_bits_across_phases(s)) << "one row, but it does not claim the level";
+  s = considered({.backend = "plain"}, {encoder_spec()});
+  EXPECT_TRUE(same_bits_across_phases(s)) << "an encoder does not decode";
+  EXPECT_EQ(value_of(s, "provenance"), "-");
 }
 
 TEST_F(ProvenanceOnCpu, WhatIsNotBuiltIsShownWithWhatItWouldTake) {

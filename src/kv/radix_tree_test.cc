@@ -43,6 +43,32 @@ TEST_F(RadixTreeTest, MatchesWholePagesOnly) {
   EXPECT_TRUE(tree_.consistent({}));
 }
 
+TEST_F(RadixTreeTest, ForgetsTheEndOfAPath) {
+  const Pages pages = store({1, 2, 3, 4, 5, 6, 7, 8});
+  EXPECT_EQ(tree_.forget(Tokens{1, 2, 9, 9}, 1), 0) << "not there";
+  EXPECT_EQ(tree_.forget(Tokens{1, 2, 3, 4, 5, 6, 7, 8}, 4), 0) << "nothing from there on";
+  EXPECT_EQ(tree_.forget(Tokens{1, 2, 3, 4, 5, 6, 7, 8}, 2), 2);
+  EXPECT_EQ(look_up({1, 2, 3, 4, 5, 6, 7, 8}), (Pages{pages[0], pages[1]}));
+  EXPECT_EQ(pool_.free_pages(), 18);
+  EXPECT_TRUE(tree_.consistent({}));
+  // In several nodes, up to one that another path shares.
+  store({1, 2, 5, 5});
+  store({1, 2, 3, 4, 6, 6});
+  store({1, 2, 3, 4, 6, 6, 7, 7});
+  EXPECT_EQ(tree_.forget(Tokens{1, 2, 3, 4, 6, 6, 7, 7}, 0), 3);
+  EXPECT_EQ(look_up({1, 2, 5, 5}).size(), 2u);
+  EXPECT_EQ(look_up({1, 2, 3, 4}).size(), 1u);
+  EXPECT_TRUE(tree_.consistent({}));
+  // What is locked, or has a longer path behind it, stays.
+  const auto lock = tree_.match(Tokens{1, 2, 5, 5});
+  EXPECT_EQ(tree_.forget(Tokens{1, 2, 5, 5}, 0), 0);
+  EXPECT_EQ(tree_.forget(Tokens{1, 2}, 0), 0);
+  tree_.unlock(lock.node);
+  EXPECT_EQ(tree_.forget(Tokens{1, 2, 5, 5}, 0), 2);
+  EXPECT_EQ(tree_.pages(), 0);
+  EXPECT_TRUE(tree_.consistent({}));
+}
+
 TEST_F(RadixTreeTest, OverviewFindsTheLongestPaths) {
   EXPECT_EQ(tree_.overview(10, 10).nodes, 0);
   EXPECT_TRUE(tree_.overview(10, 10).longest.empty());
