@@ -188,7 +188,7 @@ struct Selection {
   bool complete() const;
 };
 
-/// Of all kinds of layers: one that differs makes the keys of all layers after it differ.
+/// True if it is so for every kind of layers: one that differs makes the keys of all layers after it differ.
 bool same_bits_across_phases(const Selection& selection);
 
 class BackendRegistry;
