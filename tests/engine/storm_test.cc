@@ -172,6 +172,19 @@ std::vector<Case> cases(int count, uint32_t seed) {
   return all;
 }
 
+/// A prompt that continues the answer of a sequence that waits after a preemption, while its pages are
+/// cached; empty = there is none.
+std::vector<int32_t> continuation(const Scheduler& scheduler) {
+  for (const Sequence* s : scheduler.first_in_order(64))
+    if (s->preemptions > 0 && s->pages.empty() && s->num_tokens() > s->prompt_len + 1 &&
+        s->num_tokens() < 200) {
+      std::vector<int32_t> prompt = s->tokens;
+      prompt.push_back(7);
+      return prompt;
+    }
+  return {};
+}
+
 struct Seen {
   int64_t differ = 0, hits = 0, preemptions = 0, cancelled = 0;
 };
@@ -188,6 +201,7 @@ Seen storm(const std::vector<Case>& all, const Setting& setting, uint32_t seed, 
   std::vector<std::shared_ptr<Answers>> got(all.size());
   std::vector<uint64_t> doomed;
   Seen seen;
+  std::vector<std::pair<GenerateRequest, std::shared_ptr<Answers>>> continued;
   for (size_t next = 0; next < order.size() || !core->idle();) {
     for (; next < order.size() && below(4) == 0; ++next) {
       const size_t i = order[next];
@@ -207,6 +221,23 @@ Seen storm(const std::vector<Case>& all, const Setting& setting, uint32_t seed, 
       doomed.pop_back();
     }
     core.step();
+    if (setting.prefix_cache && continued.size() < 20)
+      if (auto prompt = continuation(core->scheduler()); !prompt.empty()) {
+        GenerateRequest request = test::greedy(std::move(prompt), 5);
+        request.sampling.logprobs = 2;
+        request.client = "next";  // its turn is soon
+        continued.emplace_back(request, std::make_shared<Answers>());
+        core.add(request, continued.back().second);
+      }
+  }
+  Core alone(config_of({}));
+  for (const auto& [request, answers] : continued) {
+    const bool same = alone.run(request)[0].bytes == answers->front().bytes;
+    seen.differ += !same;
+    if (rules) {
+      EXPECT_TRUE(same) << "a prompt of " << request.prompt_ids.size()
+                        << " that continues a preempted answer";
+    }
   }
   EXPECT_TRUE(core->scheduler().consistent());
   EXPECT_EQ(core->stats().pages_in_use, 0);
