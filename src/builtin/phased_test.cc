@@ -403,5 +403,22 @@ TEST_F(Phased, CreatesWhatWasSelected) {
   EXPECT_EQ(&attention->prefill_backend(), &attention->decode_backend());
 }
 
+TEST_F(Phased, ARowWhosePhasesDifferIsCreatedTwice) {
+  spec_.head_dim = spec_.v_head_dim = 64;
+  BackendInfo row = torch_native_info();
+  row.name = "APART";
+  row.aliases = {};
+  row.capability.invariance = {Invariance::run, Invariance::batch};
+  BackendRegistry registry;
+  registry.add(row, [] { return make_torch_native(); });
+  AttentionConfig config;
+  config.backend = "APART";
+  const auto selection = select(config, spec_, {}, registry);
+  ASSERT_TRUE(selection.ok());
+  auto attention = PhasedAttention::create(selection->kinds[0], registry);
+  ASSERT_TRUE(attention.ok());
+  EXPECT_NE(&attention->prefill_backend(), &attention->decode_backend());
+}
+
 }  // namespace
 }  // namespace fovea
