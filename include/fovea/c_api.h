@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-#define FOVEA_ABI_VERSION 2
+#define FOVEA_ABI_VERSION 3
 
 typedef enum fovea_status {
   FOVEA_OK = 0,

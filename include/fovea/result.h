@@ -82,5 +82,5 @@ using Status = Result<void>;
 /// Returns the error of a Status expression from the enclosing function, if it has one.
 #define FOVEA_RETURN_IF_ERROR(expr)                                                        \
   do {                                                                                     \
-    if (auto fovea_status = (expr); !fovea_status) return std::move(fovea_status).error(); \
+    if (auto fovea_failed = (expr); !fovea_failed) return std::move(fovea_failed).error(); \
   } while (false)

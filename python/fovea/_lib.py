@@ -7,7 +7,7 @@ from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_si
 from ctypes import c_uint64, c_void_p
 from typing import Any, Optional, Tuple
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 
 # DLPack's device types and type codes.
 CPU, CUDA, CUDA_HOST = 1, 2, 3

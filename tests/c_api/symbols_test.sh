@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# The library shows what the header declares and nothing else.
-#   symbols_test.sh LIBRARY NM HEADER
+# The library shows what the headers declare and nothing else.
+#   symbols_test.sh LIBRARY NM HEADER...
 set -euo pipefail
-library=$1 nm=$2 header=$3
+library=$1 nm=$2
+shift 2
 shown=$("$nm" -D --defined-only "$library" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort)
-declared=$(grep -oE '\bfovea_[a-z_]+\(' "$header" | tr -d '(' | sort -u)
+declared=$(grep -ohE '\bfovea_[a-z_]+\(' "$@" | tr -d '(' | sort -u)
 diff <(echo "$declared") <(echo "$shown")
