@@ -1,5 +1,6 @@
-"""Fovea's attention from Python: paged and ragged attention for LLM inference, on arrays of torch, cupy and numpy.
+"""Fovea from Python: models by LLM, and the attention layer for LLM inference on arrays of torch, cupy and numpy.
 
+- LLM, SamplingParams, AttentionConfig, AttentionBackendEnum: vLLM's classes over Fovea's engine.
 - Attention: plan a step once, run each of its layers; with AttentionSpec and Limits.
 - flash_attn_func and its family: FlashAttention's functions.
 - BatchDecodeWithPagedKVCache and its family: plan and run over FlashInfer's index arrays.
@@ -12,6 +13,7 @@ from . import _hooks
 from ._dlpack import Tensor
 from ._lib import lib as _lib
 from .attention import Attention
+from .attention_config import AttentionBackendEnum, AttentionConfig
 from .cache import (
     append_kv,
     append_paged_kv_cache,
@@ -33,6 +35,9 @@ from .flash_attn import (
 )
 from .flashinfer import BatchDecodeWithPagedKVCache, BatchPrefillWithPagedKVCache, BatchPrefillWithRaggedKVCache
 from .info import backends, has_cuda, load_backend
+from .llm import LLM, Tokenizer
+from .outputs import CompletionOutput, EmbeddingOutput, EmbeddingRequestOutput, Logprob, RequestOutput
+from .sampling_params import RequestOutputKind, SamplingParams
 from .spec import AttentionSpec, Limits
 from .torch_ops import register as register_torch_ops
 
@@ -40,12 +45,23 @@ __version__: str = _lib.fovea_version().decode()
 
 __all__ = [
     "Attention",
+    "AttentionBackendEnum",
+    "AttentionConfig",
     "AttentionSpec",
     "BatchDecodeWithPagedKVCache",
     "BatchPrefillWithPagedKVCache",
     "BatchPrefillWithRaggedKVCache",
+    "CompletionOutput",
+    "EmbeddingOutput",
+    "EmbeddingRequestOutput",
+    "LLM",
     "Limits",
+    "Logprob",
+    "RequestOutput",
+    "RequestOutputKind",
+    "SamplingParams",
     "Tensor",
+    "Tokenizer",
     "append_kv",
     "append_paged_kv_cache",
     "apply_rope",

@@ -189,11 +189,15 @@ lib: Any = _load()
 _EXCEPTIONS = {1: ValueError, 2: ValueError, 3: ValueError, 4: MemoryError, 5: OSError}
 
 
+def error_of(status: int, text: str) -> Exception:
+    """What `status`, which is not FOVEA_OK, means: ValueError for what was asked wrongly or is not supported,
+    MemoryError, OSError, and RuntimeError for the rest."""
+    return _EXCEPTIONS.get(status, RuntimeError)(text)
+
+
 def fail(status: int) -> None:
-    """Raises what `status`, which is not FOVEA_OK, means, with the library's text: ValueError for what was asked
-    wrongly or is not supported, MemoryError, OSError, and RuntimeError for the rest."""
-    text = lib.fovea_last_error().decode("utf-8", "replace")
-    raise _EXCEPTIONS.get(status, RuntimeError)(text)
+    """Raises error_of(), with the library's text."""
+    raise error_of(status, lib.fovea_last_error().decode("utf-8", "replace"))
 
 
 def check(status: int) -> None:

@@ -91,13 +91,10 @@ void read_attention(Members& members, AttentionConfig& config) {
   note_source(members, config, "dtype", "dtype");
   if (const nlohmann::json* given = members.find("attention_config")) {
     if (!given->is_object()) return members.refuse("attention_config", "an object");
-    nlohmann::json kept = nlohmann::json::object();  // null = absent, as everywhere
-    for (const auto& [key, value] : given->items())
-      if (!value.is_null()) kept[key] = value;
     std::vector<FlagNote> notes;
     const AttentionArgument argument{"attention_config", "",
-                                     kept.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
-    Status status = kept.empty() ? Status() : apply_attention_arguments({argument}, config, notes);
+                                     given->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
+    Status status = apply_attention_arguments({argument}, config, notes);
     if (status) status = check_refused(notes);
     if (!status) return members.fail(std::move(status).error());
   }
