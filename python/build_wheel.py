@@ -33,7 +33,7 @@ def metadata(number: str) -> str:
             "Metadata-Version: 2.1",
             "Name: fovea",
             f"Version: {number}",
-            "Summary: Paged and ragged attention for LLM inference on GPUs and CPUs",
+            "Summary: LLM inference on GPUs and CPUs: models, and paged and ragged attention",
             "License: " + (ROOT / "LICENSE").read_text().strip().splitlines()[0].strip(),
             "License-File: LICENSE",
             "Requires-Python: >=3.9",

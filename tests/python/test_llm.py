@@ -281,7 +281,8 @@ class Generation(unittest.TestCase):
         self.assertEqual((cut.finish_reason, cut.stop_reason), ("stop", word))
         self.assertEqual(cut.text, whole.text[: whole.text.index(word)])
         token = whole.token_ids[2]
-        cut = demo().generate("What is 275 + 148?", SamplingParams(temperature=0, max_tokens=30, stop_token_ids=[token]))[0]
+        params = SamplingParams(temperature=0, max_tokens=30, stop_token_ids=[token], ignore_eos=True)
+        cut = demo().generate("What is 275 + 148?", params)[0]
         self.assertEqual((cut.outputs[0].finish_reason, cut.outputs[0].stop_reason), ("stop", token))
         ended = demo().chat([{"role": "user", "content": "What is 275 + 148?"}], SamplingParams(temperature=0, max_tokens=40))
         self.assertEqual((ended[0].outputs[0].finish_reason, ended[0].outputs[0].stop_reason), ("stop", None))
