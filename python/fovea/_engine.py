@@ -345,7 +345,7 @@ class Engine:
         return id.value, tag
 
     def cancel(self, handle: Tuple[int, int]) -> None:
-        """The sink is not called again, except by a call that is under way."""
+        """The sink is not called again, except by a call that is running."""
         if self._sinks.pop(handle[1], None) is not None:
             lib.fovea_engine_cancel(self._handle, handle[0])
 

@@ -1,6 +1,5 @@
-/* fovea/c_engine.h compiled as C11, and the engine from C: texts and log probabilities in order, several requests
- * at once, a chat, a cancel, embeddings.
- *   engine_program DEMO_MODEL ENCODER_MODEL */
+/* fovea/c_engine.h compiled as C11, and the engine from C: texts and log probabilities in order, several
+ * requests at once, a chat, a cancel, embeddings. engine_program DEMO_MODEL ENCODER_MODEL */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,7 +93,8 @@ static void generate(fovea_engine* engine) {
   static const char* const kSampling =
       "{\"temperature\": 0, \"max_tokens\": 12, \"logprobs\": 2, \"prompt_logprobs\": 0}";
   static answer answers[REQUESTS], again[REQUESTS];
-  for (uint64_t i = 0; i < REQUESTS; ++i) submit(engine, i % 2 ? "The" : "Once upon", kSampling, i);
+  for (uint64_t i = 0; i < REQUESTS; ++i)
+    submit(engine, i % 2 ? "The" : "Once upon", kSampling, i);
   poll_all(engine, answers, REQUESTS);
   for (int i = 0; i < REQUESTS; ++i) {
     expect(answers[i].tokens > 0 && answers[i].tokens == answers[i].logprobs, "a log probability per token");
@@ -194,14 +194,16 @@ static void embed(const char* options) {
   expect(count > 2, "special tokens");
   fovea_free(tokens_of);
   fovea_embedder_destroy(embedder);
-  expect(fovea_embedder_embed(embedder, ids, lengths, 3, out, 3 * width) == FOVEA_INVALID_ARGUMENT, "destroyed");
+  expect(fovea_embedder_embed(embedder, ids, lengths, 3, out, 3 * width) == FOVEA_INVALID_ARGUMENT,
+         "destroyed");
 }
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   expect(fovea_abi_version() == FOVEA_ABI_VERSION, "ABI version");
   char options[MOST];
-  snprintf(options, sizeof(options), "{\"model\": \"%s\", \"threads\": 2, \"attention_backend\": \"CPU_ATTN\"}", argv[1]);
+  snprintf(options, sizeof(options),
+           "{\"model\": \"%s\", \"threads\": 2, \"attention_backend\": \"CPU_ATTN\"}", argv[1]);
   int32_t kind = -1;
   check(fovea_model_kind(argv[1], &kind), "model kind");
   expect(kind == FOVEA_MODEL_DECODER, "a decoder");

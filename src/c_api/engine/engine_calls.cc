@@ -62,7 +62,7 @@ fovea_status fovea_model_kind(const char* model, int32_t* kind) {
     if (model == nullptr) return invalid("model is null");
     FOVEA_RETURN_IF_ERROR(cleared(kind, "kind"));
     FOVEA_TRY(dir, resolve_model_dir(model));
-    FOVEA_TRY(config, load_model_config(dir));
+    FOVEA_TRY(config, load_model_config(dir, "none"));
     *kind = kind_code(config.kind);
     return {};
   });

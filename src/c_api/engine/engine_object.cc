@@ -61,9 +61,7 @@ Result<uint64_t> EngineObject::submit(const fovea_request* request) {
     queue_->unexpect(answers);
     return std::move(id).error();
   }
-  uint64_t newest = newest_id_;
-  while (newest < *id && !newest_id_.compare_exchange_weak(newest, *id)) {
-  }
+  queue_->note_id(*id);
   return *id;
 }
 
@@ -74,7 +72,7 @@ Status EngineObject::check(const fovea_request* request) const {
 }
 
 Status EngineObject::cancel(uint64_t id) {
-  if (id == 0 || id > newest_id_)
+  if (!queue_->has_id(id))
     return not_found("id is " + std::to_string(id) + "; fovea_engine_submit() did not return it");
   engine_->cancel(id);
   return {};

@@ -1,6 +1,5 @@
 #pragma once
 // The object behind a fovea_engine: the engine, the queue of its outputs, and requests from their C form.
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -31,9 +30,8 @@ class EngineObject {
   std::shared_ptr<OutputQueue> queue_ = std::make_shared<OutputQueue>();
   BackendRegistry backends_;  ///< as of the engine's creation
   std::unique_ptr<Engine> engine_;
-  /// Of a decoder that reads what an encoder made: its prompt where a request has none.
+  /// Prompt of requests without one; encoder-decoder models only.
   std::optional<Result<std::vector<int32_t>>> decoder_prompt_;
-  std::atomic<uint64_t> newest_id_ = 0;
 };
 
 /// The structs' sizes in ABI 3, which introduced them: what read_struct() demands at least.

@@ -1,5 +1,6 @@
 #include "c_api/engine/output_queue.h"
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 
@@ -133,6 +134,7 @@ void OutputQueue::push(const RequestOutput& output, uint64_t tag) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
+    newest_id_ = std::max(newest_id_, output.id);
     try {
       queue_.push_back({output, tag});
     } catch (...) {
@@ -157,6 +159,16 @@ void OutputQueue::unexpect(int answers) {
     last = live_ == 0;
   }
   if (last) idle_.notify_all();
+}
+
+void OutputQueue::note_id(uint64_t id) {
+  const std::lock_guard lock(mutex_);
+  newest_id_ = std::max(newest_id_, id);
+}
+
+bool OutputQueue::has_id(uint64_t id) {
+  const std::lock_guard lock(mutex_);
+  return id != 0 && id <= newest_id_;
 }
 
 Result<std::vector<TaggedOutput>> OutputQueue::take(int64_t timeout_ms) {

@@ -31,6 +31,11 @@ class OutputQueue {
   /// Undoes expect(): the request was refused.
   void unexpect(int answers);
 
+  /// Notes a request's id. An output may bring it before its submit() returns.
+  void note_id(uint64_t id);
+  /// Whether a request had this id, or a higher one.
+  bool has_id(uint64_t id);
+
   /// All outputs; empty when there were none within `timeout_ms` (below 0 = no limit). Errors: closed; an
   /// output was lost.
   Result<std::vector<TaggedOutput>> take(int64_t timeout_ms);
@@ -45,6 +50,7 @@ class OutputQueue {
   std::condition_variable filled_, idle_;
   std::vector<TaggedOutput> queue_;
   int64_t live_ = 0;
+  uint64_t newest_id_ = 0;
   bool closed_ = false, lost_ = false;
 };
 

@@ -35,6 +35,19 @@ TEST(OutputQueue, KeepsTheOrderAndTheTags) {
   EXPECT_TRUE(queue.take(1)->empty());
 }
 
+TEST(OutputQueue, KnowsTheIdsThatItHasSeen) {
+  OutputQueue queue;
+  EXPECT_FALSE(queue.has_id(0));
+  EXPECT_FALSE(queue.has_id(1));
+  queue.push(piece(4, "before submit() returned"), 0);
+  EXPECT_TRUE(queue.has_id(4));
+  queue.note_id(3);
+  EXPECT_TRUE(queue.has_id(4));
+  EXPECT_FALSE(queue.has_id(5));
+  queue.note_id(5);
+  EXPECT_TRUE(queue.has_id(5));
+}
+
 TEST(OutputQueue, IdleWhenEveryAnswerHasEnded) {
   OutputQueue queue;
   EXPECT_TRUE(*queue.wait_idle(0));
