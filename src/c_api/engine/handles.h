@@ -25,7 +25,7 @@ class Handles {
     const uintptr_t number = all.next;
     all.next += kStep;
     all.live.emplace(number, std::move(object));
-    return reinterpret_cast<H*>(number);
+    return reinterpret_cast<H*>(number);  // NOLINT(performance-no-int-to-ptr): it is never followed
   }
 
   /// `name` is for the error. The result keeps the object alive, also when it is removed meanwhile.

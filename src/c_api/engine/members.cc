@@ -142,7 +142,7 @@ void Members::read(const char* key, std::optional<int>& out, int64_t low, int64_
 }
 
 void Members::read(const char* key, std::optional<int64_t>& out, int64_t low, int64_t high) {
-  if (const auto value = integer(key, low, high)) out = *value;
+  if (auto value = integer(key, low, high)) out = value;
 }
 
 void Members::read_seed(const char* key, uint64_t& out) {
