@@ -8,10 +8,12 @@
 
 #include "engine/core.h"
 #include "engine/overlap_test_support.h"
+#include "engine/scheduler_test_support.h"
 
 namespace fovea {
 namespace {
 
+using test::config_of;
 using test::kVocab;
 using test::LateDevice;
 using test::next_token;
@@ -25,18 +27,6 @@ struct Answer {
   int ends = 0;
   bool scores = false;
 };
-
-SchedulerConfig config_of(int max_running, int budget, int page_size, int64_t pages, bool cache = true) {
-  SchedulerConfig config;
-  config.max_running = config.max_logit_rows = max_running;
-  config.max_batched_tokens = budget;
-  config.page_size = page_size;
-  config.num_pages = pages;
-  config.prefix_cache = cache;
-  config.max_seq_len = static_cast<int>(pages) * page_size;
-  config.watermark = 1;
-  return config;
-}
 
 constexpr Overlap kAhead{2, true};
 

@@ -8,10 +8,12 @@
 #include <span>
 
 #include "engine/batch_builder.h"
+#include "engine/scheduler_test_support.h"
 
 namespace fovea {
 namespace {
 
+using test::config_of;
 using Tokens = std::vector<int32_t>;
 
 /// Added to the "key" of a row that decode computed, where phases differ in their bits.
@@ -296,19 +298,6 @@ class Harness {
   int64_t steps_ = 0, tokens_added_ = 0, repeated_ = 0;
   int finished_ = 0;
 };
-
-SchedulerConfig config_of(int max_running, int budget, int page_size, int64_t pages, bool cache = true) {
-  SchedulerConfig c;
-  c.max_running = max_running;
-  c.max_batched_tokens = budget;
-  c.max_logit_rows = max_running;
-  c.page_size = page_size;
-  c.num_pages = pages;
-  c.prefix_cache = cache;
-  c.max_seq_len = static_cast<int>(pages) * page_size;
-  c.watermark = 1;
-  return c;
-}
 
 TEST(SchedulerTest, ChunksAPrefillAndMixesItWithDecodes) {
   Harness h(config_of(4, 4, 2, 64));
