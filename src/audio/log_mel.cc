@@ -88,7 +88,7 @@ Result<LogMelConfig> load_log_mel_config(const std::string& dir, const AudioEnco
 }
 
 std::vector<double> slaney_mel_filters(const LogMelConfig& c) {
-  const auto bins = static_cast<size_t>(c.n_fft / 2 + 1), mels = static_cast<size_t>(c.mel_bins);
+  const auto bins = static_cast<size_t>(c.n_fft) / 2 + 1, mels = static_cast<size_t>(c.mel_bins);
   const double top = hz_to_mel(std::min(kMaxMelHz, c.sample_rate / 2.0));
   std::vector<double> edges(mels + 2);
   for (size_t i = 0; i < edges.size(); ++i)

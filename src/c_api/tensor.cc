@@ -186,7 +186,7 @@ Result<Tensor> Arguments::read(const fovea_tensor* given, std::string_view name,
     if (t.shape[at] < 0)
       return invalid(n + " has shape " + shape_text(given->shape, t.ndim) + "; sizes must not be negative");
     t.stride[at] = given->strides == nullptr || t.shape[at] <= 1 ? dense : given->strides[i];
-    if (t.stride[at] < 0)
+    if (given->strides != nullptr && t.stride[at] < 0)
       return invalid(n + " has strides " + shape_text(given->strides, t.ndim) +
                      "; they must not be negative");
     if (__builtin_mul_overflow(dense, std::max<int64_t>(t.shape[at], 1), &dense))

@@ -96,7 +96,8 @@ bool terminal_can_edit() {
 class LibeditLine final : public LineEditor {
  public:
   explicit LibeditLine(std::vector<std::string> words) : words_(std::move(words)) {
-    screen_ = ::fdopen(::dup(STDERR_FILENO), "w");  // buffered: stderr would write every character
+    const int copy = ::dup(STDERR_FILENO);
+    screen_ = copy < 0 ? nullptr : ::fdopen(copy, "w");  // buffered: stderr would write every character
     history_ = ::history_init();
     edit_ = screen_ ? ::el_init("fovea", stdin, screen_, screen_) : nullptr;
     if (!edit_ || !history_) return;

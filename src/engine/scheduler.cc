@@ -385,7 +385,8 @@ void Scheduler::commit(const ScheduledChunk& chunk) {
 /// a number of its own, negative as no token is. (Numbers repeat after 2^31 sequences; a page is then long
 /// gone, since one that ended leaves none.)
 std::span<const int32_t> Scheduler::key_of(const Sequence& sequence, size_t count) {
-  const auto shared = static_cast<size_t>(sequence.prompt_len / config_.page_size * config_.page_size);
+  const int prompt_pages = sequence.prompt_len / config_.page_size;
+  const auto shared = static_cast<size_t>(prompt_pages) * static_cast<size_t>(config_.page_size);
   if (!config_.phases_differ || count <= shared) return std::span(sequence.tokens).first(count);
   const auto number = static_cast<int32_t>(sequence.arrival & 0x7fffffff);
   key_.assign(sequence.tokens.begin(), sequence.tokens.begin() + static_cast<std::ptrdiff_t>(shared));

@@ -109,15 +109,19 @@ struct Axis {
     std::vector<double> values;
     if (logarithmic) {
       const bool few = high / low < 1000;
-      for (double power = std::pow(10, std::floor(std::log10(low))); power <= high; power *= 10)
-        for (const double factor : {1.0, 2.0, 5.0})
+      const auto last = static_cast<int>(std::floor(std::log10(high)));
+      for (auto exponent = static_cast<int>(std::floor(std::log10(low))); exponent <= last; ++exponent)
+        for (const double factor : {1.0, 2.0, 5.0}) {
+          const double power = std::pow(10, exponent);
           if ((few || factor == 1.0) && power * factor >= low * 0.999 && power * factor <= high * 1.001)
             values.push_back(power * factor);
+        }
       return values;
     }
     const double step = nice_step(high - low, count);
-    for (double k = std::ceil(low / step - 1e-9); k * step <= high * (1 + 1e-9); ++k)
-      values.push_back(k * step);
+    const auto last = static_cast<int64_t>(std::floor(high / step * (1 + 1e-9)));
+    for (auto k = static_cast<int64_t>(std::ceil(low / step - 1e-9)); k <= last; ++k)
+      values.push_back(static_cast<double>(k) * step);
     return values;
   }
 };
@@ -265,8 +269,9 @@ std::string plot_svg(const BenchConfig& config, const BenchResult& result) {
   constexpr std::string_view kTitles[] = {"Time to first token", "Time per output token",
                                           "Inter-token latency", "End-to-end latency"};
   for (size_t i = 0; i < kMetrics.size(); ++i) {
-    const Panel panel{kMargin + static_cast<double>(i % 2) * (kPanelWidth + kGap),
-                      kTop + static_cast<double>(i / 2) * (kPanelHeight + kGap), kPanelWidth, kPanelHeight};
+    const size_t row = i / 2, column = i % 2;
+    const Panel panel{kMargin + static_cast<double>(column) * (kPanelWidth + kGap),
+                      kTop + static_cast<double>(row) * (kPanelHeight + kGap), kPanelWidth, kPanelHeight};
     out += distribution_panel(panel, kTitles[i], result.summary.of(kMetrics[i]));
   }
   out += throughput_panel({kMargin, kTop + 2 * (kPanelHeight + kGap), kWidth - 2 * kMargin, kPanelHeight},

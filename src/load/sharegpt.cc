@@ -23,8 +23,10 @@ class Reader final : public nlohmann::json_sax<Json> {
   bool binary(Json::binary_t&) override { return true; }
   bool string(std::string& text) override {
     if (depth_ == 4 && in_conversations_ && key_ == "value") {
-      if (values_ == 0) turn_.question = std::move(text);
-      if (values_ == 1) turn_.answer = std::move(text);
+      if (values_ == 0)
+        turn_.question = std::move(text);
+      else if (values_ == 1)
+        turn_.answer = std::move(text);
       ++values_;
     }
     return true;

@@ -102,7 +102,7 @@ Result<Goodput> parse_goodput(const std::vector<std::string>& pairs) {
     if (limit == nullptr || !value || *value < 0)
       return invalid("--goodput " + pair +
                      ": allowed are ttft:MS, tpot:MS and e2el:MS with milliseconds of 0 or more");
-    *limit = *value;
+    *limit = value;
   }
   return goodput;
 }

@@ -39,10 +39,12 @@ int search_object(dl_phdr_info* object, size_t, void* argument) {
   }
   if (segment_of_address == nullptr) return 0;
   *search->found = {};
+  // NOLINTBEGIN(performance-no-int-to-ptr): the loader's addresses are integers
   search->found->dlfo_map_start = reinterpret_cast<void*>(start);
   search->found->dlfo_map_end = reinterpret_cast<void*>(end);
   if (unwind_table != nullptr)
     search->found->dlfo_eh_frame = reinterpret_cast<void*>(object->dlpi_addr + unwind_table->p_vaddr);
+  // NOLINTEND(performance-no-int-to-ptr)
   return 1;
 }
 #endif

@@ -72,7 +72,7 @@ class Scheduler {
 
   /// The keys of row `i`.
   KeyRanges ranges_of(SequenceMask mask, int64_t i) const {
-    const int64_t n_k = mask.n_k;
+    [[maybe_unused]] const int64_t n_k = mask.n_k;
     if (mutated(Mutation::top_left)) mask.n_k = std::min(mask.n_k, mask.n_q);
     KeyRanges keys = key_ranges(spec_.mask, mask, i, i + 1);
     if (mutated(Mutation::last_page_lost) && spec_.page_size > 0 && n_k > spec_.page_size)

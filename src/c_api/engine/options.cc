@@ -26,10 +26,10 @@ void read_name(Members& members, const char* key, T& out, std::string_view allow
   std::string name;
   members.read(key, name);
   if (name.empty()) return;
-  if (const auto value = parse(name))
-    out = *value;
-  else
-    members.refuse(key, allowed);
+  const auto value = parse(name);
+  if (!value) return members.refuse(key, allowed);
+  const auto& given = *value;
+  out = given;
 }
 
 /// "auto" and "cpu" are the CPU; "cuda" is "cuda:0".
