@@ -83,11 +83,11 @@ compile_cuda() {
   fi
   # One architecture, and Hopper's own for *_sm90a.cu; releases have all. Without a GPU the tests would only be skipped, so
   # their CUDA is compiled and one of them runs, which shows that line.
-  local options=(-DCMAKE_BUILD_TYPE=Release -DFOVEA_UNITY=ON -DFOVEA_CUDA=ON -DFOVEA_CUDA_ARCHITECTURES=80-real -DFOVEA_TESTS=ON) objects
+  local options=(-DCMAKE_BUILD_TYPE=Release -DFOVEA_CUDA=ON -DFOVEA_CUDA_ARCHITECTURES=80-real -DFOVEA_TESTS=ON) objects
   configure build/cuda "${options[@]}"
   objects=$(ninja -C build/cuda -t targets all | sed -nE 's/^([^:]+(\.cu|_cuda(_test)?\.cc|\/cuda\/[^:]*\.cc)\.o): .*/\1/p')
-  build build/cuda "fovea cuda_append_test ${objects//$'\n'/ }" "${options[@]}"
-  run_tests build/cuda -R "^(cuda_append_test|cuda_budgets|cuda_archs|nvcc_logged_test)\$"
+  build build/cuda "cuda_tiles_test ${objects//$'\n'/ }" "${options[@]}"
+  run_tests build/cuda -R "^(cuda_tiles_test|cuda_budgets|cuda_archs|nvcc_logged_test)\$"
 }
 
 # Tests and fuzzers need the same sanitizers: one build has both, by the compiler that has libFuzzer. Unlike the preset

@@ -1,7 +1,7 @@
 """Checks the output of nvcc: which architectures a binary has code for, and the registers and spilled bytes of each kernel.
 
-check_binary.py archs BINARY ARCH...  code for each ARCH ("90-real": SASS of sm_90, "80-virtual": PTX of compute_80, "80":
-                                      both) and no other, except sm_90a, which only Hopper can run
+check_binary.py archs FOLDER ARCH...  each *.cu.o below FOLDER has code for each ARCH ("90-real": SASS of sm_90, "80-virtual":
+                                      PTX of compute_80, "80": both) and no other; *_sm90a.cu.o for sm_90a alone
 check_binary.py budgets FOLDER TABLE  every kernel within its line of TABLE; FOLDER has the *.ptxas files that
                                       tools/nvcc_logged.sh writes beside objects; those of tests are ignored. Lines of
                                       architectures that nothing was compiled for are ignored. --write updates the lines
@@ -46,15 +46,19 @@ def wanted_archs(asked):
     return wanted
 
 
-def check_archs(binary, asked):
+def check_archs(folder, asked):
     wanted = wanted_archs(asked)
-    data = pathlib.Path(binary).read_bytes()
-    found = {("compute_" if kind == PTX else "sm_") + str(arch) + ("a" if own else "")
-             for kind, arch, own in entries(data) if kind in (PTX, ELF)}
-    missing, extra = wanted - found, found - wanted - HOPPER_ONLY
-    if missing or extra:
-        return [f"{binary} has code for {sorted(found)}; missing {sorted(missing)}, not wanted {sorted(extra)}"]
-    return []
+    sources = pathlib.Path(__file__).parents[2] / "src"
+    objects = [path for path in sorted(pathlib.Path(folder).rglob("*.cu.o"))
+               if (sources / str(path).partition(".dir/")[2][:-2]).is_file()]  # not those of sources that are gone
+    wrong = [] if objects else [f"{folder}: no object of a .cu"]
+    for path in objects:
+        found = {("compute_" if kind == PTX else "sm_") + str(arch) + ("a" if own else "")
+                 for kind, arch, own in entries(path.read_bytes()) if kind in (PTX, ELF)}
+        expected = HOPPER_ONLY if path.name.endswith("_sm90a.cu.o") else wanted
+        if found != expected:
+            wrong.append(f"{path} has code for {sorted(found)}; it must be {sorted(expected)}")
+    return wrong
 
 
 def short_names(mangled):
