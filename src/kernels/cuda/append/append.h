@@ -9,6 +9,23 @@ namespace fovea::cuda {
 /// strides or pointers that don't go together.
 Status launch_append(const AppendParams& params, CudaStream& stream);
 
+/// What a model's attention needs beyond AppendParams.
+struct NormRopeAppendParams {
+  AppendParams append;  ///< rows are placed by slots or sequences; q_out may be q (in place)
+  /// The weights of q_norm and k_norm have num_heads * head_dim and num_kv_heads * head_dim elements and
+  /// normalise all heads of a row together.
+  bool norm_over_heads = false;
+  bool norm_after_rope = false;
+  /// q *= 1 + scale * log(1 + floor((positions[t] + 1) / floor)) after norm and rotation, computed in fp64
+  /// and rounded once to fp32; scale 0 = off.
+  double temperature_scale = 0, temperature_floor = 1;
+  const int32_t* positions =
+      nullptr;  ///< [tokens]; needed for the temperature alone (append.rope.positions are rows of the tables)
+};
+
+/// launch_append() with these. K changes only in the cache, not in place. In one launch.
+Status launch_norm_rope_append(const NormRopeAppendParams& params, CudaStream& stream);
+
 /// cos and sin [count, pairs] of positions[count] x frequencies[pairs] (radians a position, fp64), times
 /// `factor`, in fp64 rounded once: rope_rows() of kernels/cpu/ops.h.
 Status launch_rope_rows(const double* frequencies, int pairs, double factor, const int32_t* positions,
