@@ -85,6 +85,10 @@ struct AttentionLimits {
   int64_t max_kv_tokens = 0;  ///< sum of kv_lens of one step
   int max_kv_len = 0;         ///< longest sequence
   TuneFor tune_for = TuneFor::limits;
+  /// Prefill may divide the keys of a sequence with few query rows between thread blocks, which sums them in
+  /// another order than for many rows. Off: it never does (Invariance::prefill_chunks), and a chunk of few
+  /// rows after many keys takes longer.
+  bool split_prefill = true;
 };
 
 /// How the elements of a page are laid out; with x = x_of(dtype):

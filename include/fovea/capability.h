@@ -141,9 +141,10 @@ enum class Feature : uint8_t {
 using FeatureSet = EnumSet<Feature>;
 
 /// What a sequence's bits do not depend on; conformance proves each claimed level with a bitwise test.
+/// `prefill_chunks`: how its rows are divided into prefill steps, with AttentionLimits::split_prefill off.
 /// `chunking`: how its rows are divided into steps, those of one row that decode included, so that prefill
 /// and decode of a backend that claims it give a position the same bits.
-enum class Invariance : uint8_t { run, batch, page_size, chunking, threads, count_ };
+enum class Invariance : uint8_t { run, batch, page_size, prefill_chunks, chunking, threads, count_ };
 
 enum class GraphSupport : uint8_t { never, uniform_single_token_decode, uniform_batch, always };
 

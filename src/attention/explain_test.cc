@@ -46,7 +46,7 @@ values
   dtype = float32 (config.json)
   kv_cache_dtype = auto (float32) (default)
   batch_invariant = 0 (default)
-  provenance = prompts from prefill, answers from decode (full layers: PLAIN does not claim chunking; the chunks of a prompt may change its bits, since PLAIN does not claim chunking)
+  provenance = prompts from prefill, answers from decode (full layers: PLAIN does not claim chunking; the chunks of a prompt may change its bits, since PLAIN does not claim prefill_chunks)
 
 warnings
   --block-size 16 precluded higher-priority backend(s) FAST_ATTN. Using PLAIN instead, which may result in reduced performance.

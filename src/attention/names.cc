@@ -70,6 +70,7 @@ std::string_view to_string(Invariance level) {
     case Invariance::run: return "run";
     case Invariance::batch: return "batch";
     case Invariance::page_size: return "page_size";
+    case Invariance::prefill_chunks: return "prefill_chunks";
     case Invariance::chunking: return "chunking";
     case Invariance::threads: return "threads";
     case Invariance::count_: break;

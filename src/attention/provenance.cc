@@ -83,15 +83,16 @@ class Provenance {
       if (k.prefill.backend == nullptr || k.decode.backend == nullptr) return;
       if (!pages(k)) continue;
       const std::string prefill = k.prefill.backend->label(), decode = k.decode.backend->label();
-      const bool chunking = k.prefill.backend->capability.invariance.has(Invariance::chunking);
+      const auto& levels = k.prefill.backend->capability.invariance;
+      const bool chunking = levels.has(Invariance::prefill_chunks) || levels.has(Invariance::chunking);
       if (!same_bits_across_phases(k) && why.empty())
         why =
             std::string(to_string(k.kind)) + (k.prefill.backend == k.decode.backend
                                                   ? " layers: " + prefill + " does not claim chunking"
                                                   : " layers: prefill is " + prefill + ", decode " + decode);
       if (!chunking && chunks.empty())
-        chunks =
-            "; the chunks of a prompt may change its bits, since " + prefill + " does not claim chunking";
+        chunks = "; the chunks of a prompt may change its bits, since " + prefill +
+                 " does not claim prefill_chunks";
     }
     if (why.empty())
       add("provenance", "any phase", "prefill and decode give every position the same bits");

@@ -35,8 +35,8 @@ Capability sm80_capability() {
                 Feature::verify,      Feature::tree_mask,  Feature::non_causal,     Feature::lse,
                 Feature::native_page, Feature::kv_sharing, Feature::per_head_scales};
   c.phases = kBothPhases;
-  // Not chunking: the number of query rows of a sequence decides whether its keys are split.
-  c.invariance = {Invariance::run, Invariance::batch, Invariance::page_size};
+  // Not chunking: decode splits keys and prefill, with split_prefill off, does not.
+  c.invariance = {Invariance::run, Invariance::batch, Invariance::page_size, Invariance::prefill_chunks};
   c.graph = GraphSupport::always;
   c.device = DeviceKind::cuda;
   c.min_compute_capability = 80;

@@ -99,6 +99,23 @@ TEST(CudaWorkspace, LargeLimitsSplitFewerRowsOfASequence) {
   EXPECT_GE(large->max_split_tokens, 1);
 }
 
+TEST(CudaWorkspace, PrefillIsNotSplitWhereTheLimitsForbidIt) {
+  AttentionLimits limits = {4, 64, 65536, 16384};
+  for (const Family family : {Family::sm80, Family::sm90, Family::portable})
+    for (const KernelUse use : {KernelUse::decode, KernelUse::extend, KernelUse::extend_small}) {
+      limits.split_prefill = true;
+      const auto split = choose_kernel(family, llama(), use, limits, kAnySharedBytes);
+      limits.split_prefill = false;
+      const auto whole = choose_kernel(family, llama(), use, limits, kAnySharedBytes);
+      ASSERT_TRUE(split.ok() && whole.ok());
+      EXPECT_GE(split->max_split_tokens, 1);
+      EXPECT_EQ(whole->max_split_tokens, use == KernelUse::decode ? split->max_split_tokens : 0);
+      const auto layout = step_layout(llama(), *whole, limits);
+      ASSERT_TRUE(layout.ok());
+      EXPECT_EQ(layout->max_partials == 0, use != KernelUse::decode);
+    }
+}
+
 TEST(CudaWorkspace, CountersOfPartsAreForKernelsThatMerge) {
   for (const AttentionLimits& limits : {AttentionLimits{1, 1, 8192, 8192}, {64, 64, 64 * 16384, 16384}}) {
     const auto choice = choose_kernel(Family::sm80, llama(), KernelUse::decode, limits, kAnySharedBytes);

@@ -419,8 +419,11 @@ AttentionLimits limits_of(const Problem& problem) {
 }
 
 AttentionLimits larger_of(const AttentionLimits& a, const AttentionLimits& b) {
-  return {std::max(a.max_seqs, b.max_seqs), std::max(a.max_tokens, b.max_tokens),
-          std::max(a.max_kv_tokens, b.max_kv_tokens), std::max(a.max_kv_len, b.max_kv_len)};
+  return {.max_seqs = std::max(a.max_seqs, b.max_seqs),
+          .max_tokens = std::max(a.max_tokens, b.max_tokens),
+          .max_kv_tokens = std::max(a.max_kv_tokens, b.max_kv_tokens),
+          .max_kv_len = std::max(a.max_kv_len, b.max_kv_len),
+          .split_prefill = a.split_prefill && b.split_prefill};
 }
 
 Layout random_layout(uint64_t seed, const AttentionSpec& spec) {

@@ -180,9 +180,12 @@ bool CaseSpace::allowed_memory(const Levels& row) const {
   return (kv_layout != KvLayout::x_packed && kv_layout != KvLayout::shuffle) || *head_dim % x == 0;
 }
 
-/// Chunking needs masks in which a row sees only itself and earlier keys.
+/// Chunks need masks in which a row sees only itself and earlier keys.
 bool CaseSpace::allowed_invariance(const Levels& row) const {
-  if (value(row, Knob::invariance) != static_cast<int>(Invariance::chunking)) return true;
+  const auto level = value(row, Knob::invariance);
+  if (level != static_cast<int>(Invariance::chunking) &&
+      level != static_cast<int>(Invariance::prefill_chunks))
+    return true;
   const auto one_of = [&](Knob knob, auto... allowed) {
     const auto v = value(row, knob);
     return !v || ((*v == static_cast<int>(allowed)) || ...);

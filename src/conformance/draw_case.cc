@@ -72,6 +72,7 @@ class CaseDrawer {
   void draw_limits() {
     AttentionLimits& declared = case_.layout.declared;
     declared = limits_of(problem());
+    declared.split_prefill = at(Knob::invariance) != static_cast<int>(Invariance::prefill_chunks);
     if (at(Knob::graph) > 0 && !problem().seqs.empty()) {
       declared.max_seqs += 2;
       for (const Sequence* s : {&problem().seqs.front(), &problem().seqs.back()}) {

@@ -67,7 +67,7 @@ void add(Hash& hash, const Problem& p) {
 void add(Hash& hash, const Layout& l) {
   hash.add(l.shuffle, l.kv, l.page_lists, l.ragged, l.row_padding, l.poison_invisible, l.packed_hides,
            l.order, l.null_page, l.share_pages, l.place, l.kv_gap, l.past_kv_ready, l.declared.max_seqs,
-           l.declared.max_tokens, l.declared.max_kv_tokens, l.declared.max_kv_len);
+           l.declared.max_tokens, l.declared.max_kv_tokens, l.declared.max_kv_len, l.declared.split_prefill);
 }
 
 }  // namespace

@@ -74,7 +74,8 @@ std::string other_pages(AttentionBackend& backend, const Case& c, const Output& 
   return {};
 }
 
-std::string in_pieces(AttentionBackend& backend, const Case& c, const Output& first, Machine& machine) {
+std::string in_pieces(AttentionBackend& backend, const Case& c, const Output& first, Phase single_rows,
+                      Machine& machine) {
   const std::vector<int64_t> at = offsets(c.problem);
   for (int s = 0; s < static_cast<int>(c.problem.seqs.size()); ++s) {
     const Sequence& seq = c.problem.seqs[s];
@@ -82,7 +83,7 @@ std::string in_pieces(AttentionBackend& backend, const Case& c, const Output& fi
     const Output want = rows_of(first, c.problem.spec, at[s], at[s + 1]);
     for (const int chunk : {seq.n_q > 12 ? 7 : 1, (seq.n_q + 1) / 2}) {
       const std::string text =
-          difference(in_chunks(backend, c.problem, s, chunk, c.layout, machine), want,
+          difference(in_chunks(backend, c.problem, s, chunk, c.layout, single_rows, machine), want,
                      "of sequence " + std::to_string(s) + " in chunks of " + std::to_string(chunk));
       if (!text.empty()) return text;
     }
@@ -118,12 +119,12 @@ Output rows_of(const Output& all, const AttentionSpec& spec, int64_t first, int6
 }
 
 Output in_chunks(AttentionBackend& backend, const Problem& problem, int s, int chunk, const Layout& layout,
-                 Machine& machine) {
+                 Phase single_rows, Machine& machine) {
   Output out;
   const int n = problem.seqs[s].n_q;
   for (int first = 0; first < n; first += chunk) {
     Problem part = chunk_of(problem, s, first, std::min(n, first + chunk));
-    part.phase = chunk == 1 ? Phase::decode : Phase::prefill;
+    part.phase = chunk == 1 ? single_rows : Phase::prefill;
     Layout other = layout;
     other.shuffle += static_cast<uint64_t>(first) + 7;
     other.declared = larger_of(layout.declared, limits_of(alone(problem, s)));
@@ -143,7 +144,8 @@ std::string find_change(Invariance level, AttentionBackend& backend, const Case&
     }
     case Invariance::batch: return without_company(backend, c, first, machine);
     case Invariance::page_size: return other_pages(backend, c, first, machine);
-    case Invariance::chunking: return in_pieces(backend, c, first, machine);
+    case Invariance::prefill_chunks: return in_pieces(backend, c, first, Phase::prefill, machine);
+    case Invariance::chunking: return in_pieces(backend, c, first, Phase::decode, machine);
     case Invariance::threads: {
       const int others = c.threads == 1 ? 3 : 1;
       return difference(run(backend, c.problem, c.layout, pools.machine(others)), first,

@@ -32,10 +32,10 @@ class Pools {
 /// Rows [first, last) of an output; for comparing a sequence alone with its rows in a batch.
 Output rows_of(const Output& all, const AttentionSpec& spec, int64_t first, int64_t last);
 
-/// Sequence `s` of `problem` computed in chunks of `chunk` rows and concatenated; single rows use
-/// forward_decode. For masks that show no later keys.
+/// Sequence `s` of `problem` computed in chunks of `chunk` rows and concatenated; chunks of one row are steps
+/// of phase `single_rows`. For masks that show no later keys.
 Output in_chunks(AttentionBackend& backend, const Problem& problem, int s, int chunk, const Layout& layout,
-                 Machine& machine);
+                 Phase single_rows, Machine& machine);
 
 /// Runs `c` again with only the property of `level` changed. `first` is the previous output, on the machine
 /// of c.threads. Returns "" for the same bits, else what changed them.

@@ -22,6 +22,7 @@ struct Mutant : AttentionBackend {
   explicit Mutant(std::unique_ptr<AttentionBackend> original) : inner(std::move(original)) {}
 
   std::function<void(AttentionSpec&)> spec = [](AttentionSpec&) {};
+  std::function<void(AttentionLimits&)> limits = [](AttentionLimits&) {};
   std::function<void(const AttentionSpec&, BatchMeta&, Step&)> meta;
   std::function<void(AttentionArgs&)> before = [](AttentionArgs&) {};
   std::function<void(const AttentionArgs&)> after = [](const AttentionArgs&) {};
@@ -38,17 +39,18 @@ struct Mutant : AttentionBackend {
     FOVEA_TRY(bytes, inner->workspace_bytes(s, l));
     AttentionSpec changed = s;
     spec(changed);  // the changed spec may select other kernels
-    const Result<size_t> others = inner->workspace_bytes(changed, l);
+    const Result<size_t> others = inner->workspace_bytes(changed, changed_limits(l));
     return others ? std::max(bytes, *others) : bytes;
   }
-  Result<std::unique_ptr<Plan>> plan(const AttentionSpec& s, const AttentionLimits& limits,
-                                     const BatchMeta& given, Workspace workspace, Stream& stream) override {
+  Result<std::unique_ptr<Plan>> plan(const AttentionSpec& s, const AttentionLimits& l, const BatchMeta& given,
+                                     Workspace workspace, Stream& stream) override {
     FOVEA_RETURN_IF_ERROR(check_supported(info(), s));
     AttentionSpec changed = s;
     spec(changed);
     num_seqs = given.num_seqs();
     skip_ = skips(s, given);
-    if (meta == nullptr) return inner->plan(changed, limits, given, workspace, stream);
+    const AttentionLimits changed_to = changed_limits(l);
+    if (meta == nullptr) return inner->plan(changed, changed_to, given, workspace, stream);
     Step& step = steps_.emplace_back();
     step.kv_lens.assign(given.kv_lens.begin(), given.kv_lens.end());
     step.page_table.assign(given.page_table.begin(), given.page_table.end());
@@ -58,7 +60,7 @@ struct Mutant : AttentionBackend {
     other.page_table = step.page_table;
     other.kv_indices = step.kv_indices;
     meta(changed, other, step);
-    AttentionLimits more = limits;
+    AttentionLimits more = changed_to;
     more.max_kv_len += 1;
     more.max_kv_tokens += given.num_seqs();
     return inner->plan(changed, more, other, workspace, stream);
@@ -72,16 +74,16 @@ struct Mutant : AttentionBackend {
   Status check_plan(const Plan& plan, int64_t pages, Stream& stream) override {
     return inner->check_plan(plan, pages, stream);
   }
-  Result<size_t> init_graph_state(const AttentionSpec& s, const AttentionLimits& limits) override {
-    return inner->init_graph_state(s, limits);
+  Result<size_t> init_graph_state(const AttentionSpec& s, const AttentionLimits& l) override {
+    return inner->init_graph_state(s, changed_limits(l));
   }
-  Result<std::unique_ptr<Plan>> plan_for_capture(const AttentionSpec& s, const AttentionLimits& limits,
+  Result<std::unique_ptr<Plan>> plan_for_capture(const AttentionSpec& s, const AttentionLimits& l,
                                                  const BatchMeta& step, Workspace workspace,
                                                  Stream& stream) override {
     AttentionSpec changed = s;
     spec(changed);
     skip_ = skips(s, step);
-    return inner->plan_for_capture(changed, limits, step, workspace, stream);
+    return inner->plan_for_capture(changed, changed_limits(l), step, workspace, stream);
   }
   Status plan_for_replay(Plan& plan, const BatchMeta& step, Stream& stream) override {
     return inner->plan_for_replay(plan, step, stream);
@@ -99,6 +101,11 @@ struct Mutant : AttentionBackend {
   }
 
  private:
+  AttentionLimits changed_limits(AttentionLimits l) const {
+    limits(l);
+    return l;
+  }
+
   std::deque<Step> steps_;
   bool skip_ = false;  // skip the forwards of the last plan
 };

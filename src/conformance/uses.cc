@@ -100,7 +100,8 @@ namespace {
 bool proves_invariance(const Case& c, const Uses& uses, const std::string& level) {
   if (!c.invariance || to_string(*c.invariance) != level) return false;
   if (*c.invariance == Invariance::batch) return uses.batch;
-  return *c.invariance != Invariance::chunking || uses.chunking;
+  const bool chunks = *c.invariance == Invariance::chunking || *c.invariance == Invariance::prefill_chunks;
+  return !chunks || uses.chunking;
 }
 
 std::string cc_text(int compute_capability) {

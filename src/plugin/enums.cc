@@ -73,6 +73,7 @@ constexpr Enumerator<Invariance> kInvariance[] = {
     {bit(FOVEA_BACKEND_INVARIANT_RUN), Invariance::run},
     {bit(FOVEA_BACKEND_INVARIANT_BATCH), Invariance::batch},
     {bit(FOVEA_BACKEND_INVARIANT_PAGE_SIZE), Invariance::page_size},
+    {bit(FOVEA_BACKEND_INVARIANT_PREFILL_CHUNKS), Invariance::prefill_chunks},
     {bit(FOVEA_BACKEND_INVARIANT_CHUNKING), Invariance::chunking},
     {bit(FOVEA_BACKEND_INVARIANT_THREADS), Invariance::threads}};
 

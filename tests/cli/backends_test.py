@@ -175,7 +175,7 @@ class Backends(unittest.TestCase):
         self.assertIsNone(self.rows["FLASH_ATTN", "FA4"]["columns"]["kv_layouts"])
         cpu = self.rows["CPU_ATTN", ""]["columns"]
         self.assertEqual(cpu["head_dims"]["range"], {"first": 16, "last": 512, "step": 8})
-        self.assertEqual(cpu["invariance"]["values"], ["run", "batch", "page_size", "chunking", "threads"])
+        self.assertEqual(cpu["invariance"]["values"], ["run", "batch", "page_size", "prefill_chunks", "chunking", "threads"])
         unsaid = {column for column, value in cpu.items() if value is None}
         self.assertEqual(unsaid, {"compute_capability"})
 

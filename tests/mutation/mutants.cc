@@ -65,6 +65,9 @@ void add_wrappers(std::vector<Defect>& all) {
        arguments([](AttentionArgs& a) { a.kv.k_scale = 1; }));
   wrap("layer-v-scale-ignored", "the V scale of a layer's cache is taken to be 1",
        arguments([](AttentionArgs& a) { a.kv.v_scale = 1; }));
+  wrap("prefill-split", "prefill splits the keys of few rows although the limits forbid it",
+       [](Mutant& m) { m.limits = [](AttentionLimits& l) { l.split_prefill = true; }; });
+  all.back().families = {"sm80", "sm90", "portable"};
   wrap("token-scales-of-v", "keys have the scales of the values",
        arguments([](AttentionArgs& a) { a.kv.k_scales = a.kv.v_scales; }));
 }
@@ -128,7 +131,7 @@ const std::vector<Defect>& defects() {
 }
 
 bool concerns(const Defect& defect, const BackendInfo& info) {
-  if (defect.inside != Mutation::none && !defect.shared) {
+  if (!defect.families.empty() || (defect.inside != Mutation::none && !defect.shared)) {
     const auto has = [&](std::string_view family) { return std::ranges::count(defect.families, family) > 0; };
     const bool cpu = info.capability.device == DeviceKind::cpu;
     if (cpu ? !has("cpu") : std::ranges::none_of(info.families, has)) return false;

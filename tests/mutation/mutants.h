@@ -21,7 +21,7 @@ struct Defect {
   bool shared = false;
   /// It reads keys that the mask hides; cases whose hidden pages do not exist would crash the program.
   bool sees_more = false;
-  /// Kernel families that contain the code of `inside`: "cpu", "sm80", "sm90", "portable", "simt".
+  /// Kernel families that can have the defect: "cpu", "sm80", "sm90", "portable", "simt"; empty = all.
   std::vector<std::string_view> families = {};
 };
 

@@ -35,8 +35,8 @@ constexpr Capability capability() {
                 Feature::tree_mask,   Feature::lse,    Feature::non_causal,  Feature::kv_x_packed,
                 Feature::kv_shuffle,  Feature::verify, Feature::native_page, Feature::kv_sharing};
   c.phases = {Phase::prefill, Phase::decode};
-  c.invariance = {Invariance::run, Invariance::batch, Invariance::page_size, Invariance::chunking,
-                  Invariance::threads};
+  c.invariance = {Invariance::run,      Invariance::batch,  Invariance::page_size, Invariance::prefill_chunks,
+                  Invariance::chunking, Invariance::threads};
   c.device = DeviceKind::cpu;
   return c;
 }

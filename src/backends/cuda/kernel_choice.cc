@@ -187,6 +187,7 @@ Result<KernelChoice> choose_kernel(Family of_row, const AttentionSpec& spec, Ker
   while (limits.tune_for == TuneFor::limits && choice.max_split_tokens > 1 &&
          partial_bytes(spec, choice, limits) > kMostPartialBytes)
     choice.max_split_tokens /= 2;
+  if (use != KernelUse::decode && !limits.split_prefill) choice.max_split_tokens = 0;
   FOVEA_TRY(kernel, select(family, spec, use, limits, shared_bytes));
   choice.kernel = kernel;
   return choice;

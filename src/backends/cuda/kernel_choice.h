@@ -52,7 +52,7 @@ struct KernelChoice {
   Family family = Family::sm80;
   KernelInfo kernel;
   /// Sequences with more query rows are never split. A small number, lowered where the limits would let the
-  /// partial results of a step exceed kMostPartialBytes; at least 1.
+  /// partial results of a step exceed kMostPartialBytes; at least 1, or 0 without split_prefill.
   int max_split_tokens = 1;
 };
 
