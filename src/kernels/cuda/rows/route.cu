@@ -1,0 +1,122 @@
+#include "kernels/cuda/rows/route.h"
+
+#include <algorithm>
+#include <string>
+
+#include "device/cuda/cuda_error.h"
+
+namespace fovea::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr unsigned kAll = 0xffffffffu;
+
+/// Orders floats as unsigned numbers above 0: NaN first, -0 equal to 0.
+__device__ uint32_t rank_of(float x) {
+  if (x != x) return kAll;
+  const uint32_t bits = __float_as_uint(__fadd_rn(x, 0.0f));
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+__device__ float warp_sum(float x) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2)
+    x += __shfl_xor_sync(kAll, x, step);
+  return x;
+}
+
+/// A warp takes one row; lane l holds the logits of experts l, l + 32, ...
+template <int kEach>
+__global__ void __launch_bounds__(32 * kWarps) route_kernel(const __grid_constant__ RouteParams p) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  if (row >= p.rows) return;
+  const float* logits = p.logits + row * p.logits_stride;
+  float x[kEach];
+  uint32_t rank[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int id = lane + 32 * i;
+    x[i] = id < p.num_experts ? logits[id] : -INFINITY;
+    rank[i] = id < p.num_experts ? rank_of(x[i]) : 0;  // 0 = not to be chosen
+  }
+  int chosen_id = 0;  // of lane j: the j-th choice
+  float chosen = 0.0f;
+  for (int j = 0; j < p.experts_per_token; ++j) {
+    uint32_t most = 0;
+    int at = 0;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i)
+      if (rank[i] > most) most = rank[i], at = i;
+    const uint32_t best = __reduce_max_sync(kAll, most);
+    const int id = static_cast<int>(
+        __reduce_min_sync(kAll, most == best ? static_cast<unsigned>(lane + 32 * at) : kAll));
+    float value = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i)
+      if (lane + 32 * i == id) value = x[i], rank[i] = 0;
+    value = __shfl_sync(kAll, value, id % 32);
+    if (lane == j) chosen_id = id, chosen = value;
+  }
+  const bool mine = lane < p.experts_per_token;
+  float weight = 0.0f;
+  switch (p.router) {
+    case Router::softmax_then_top: {
+      float top = -INFINITY;
+#pragma unroll
+      for (int i = 0; i < kEach; ++i)
+        top = fmaxf(top, x[i]);
+#pragma unroll
+      for (int step = 16; step > 0; step /= 2)
+        top = fmaxf(top, __shfl_xor_sync(kAll, top, step));
+      float sum = 0.0f;
+#pragma unroll
+      for (int i = 0; i < kEach; ++i)
+        if (lane + 32 * i < p.num_experts) sum = __fadd_rn(sum, expf(__fsub_rn(x[i], top)));
+      sum = warp_sum(sum);
+      weight = mine ? __fdiv_rn(expf(__fsub_rn(chosen, top)), sum) : 0.0f;
+      if (p.renormalize) weight = __fdiv_rn(weight, warp_sum(weight));
+      break;
+    }
+    case Router::top_then_softmax: {
+      weight = mine ? expf(__fsub_rn(chosen, __shfl_sync(kAll, chosen, 0))) : 0.0f;
+      weight = __fdiv_rn(weight, warp_sum(weight));
+      break;
+    }
+    case Router::sigmoid_top: weight = __fdiv_rn(1.0f, __fadd_rn(1.0f, expf(-chosen)));
+  }
+  if (!mine) return;
+  p.experts[row * p.experts_per_token + lane] = chosen_id;
+  p.weights[row * p.experts_per_token + lane] = weight;
+}
+
+}  // namespace
+
+Status launch_route(const RouteParams& p, CudaStream& stream) {
+  const int most = std::min(kMaxExpertsPerToken, p.num_experts);
+  if (p.num_experts < 1 || p.num_experts > kMaxExperts || p.experts_per_token < 1 ||
+      p.experts_per_token > most)
+    return invalid("route: " + std::to_string(p.experts_per_token) + " of " + std::to_string(p.num_experts) +
+                   " experts; up to " + std::to_string(kMaxExpertsPerToken) + " of up to " +
+                   std::to_string(kMaxExperts) + " are supported");
+  if (p.rows < 0 || p.rows > INT32_MAX) return invalid("route: " + std::to_string(p.rows) + " rows");
+  if (p.rows == 0) return {};
+  if (p.logits == nullptr || p.experts == nullptr || p.weights == nullptr)
+    return invalid("route: logits, experts and weights must not be null");
+  const auto grid = static_cast<unsigned>((p.rows + kWarps - 1) / kWarps);
+  const auto launch = [&](auto kernel) { kernel<<<grid, 32 * kWarps, 0, stream.handle()>>>(p); };
+  if (p.num_experts <= 32)
+    launch(route_kernel<1>);
+  else if (p.num_experts <= 64)
+    launch(route_kernel<2>);
+  else if (p.num_experts <= 128)
+    launch(route_kernel<4>);
+  else if (p.num_experts <= 256)
+    launch(route_kernel<8>);
+  else
+    launch(route_kernel<32>);
+  FOVEA_CUDA_TRY(cudaGetLastError());
+  return {};
+}
+
+}  // namespace fovea::cuda
