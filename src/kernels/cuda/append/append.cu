@@ -1,4 +1,5 @@
 #include <string>
+#include <type_traits>
 
 #include "device/cuda/cuda_error.h"
 #include "kernels/cuda/append/append.h"
@@ -12,6 +13,11 @@ constexpr int kWarps = 4;
 constexpr unsigned kAll = 0xffffffffu;
 constexpr float kLeastTokenScale =
     0x1p-126f;  // as KvCache: a normal number, so that dividing by it loses nothing
+
+/// So that what follows n floats in shared memory is aligned to four.
+constexpr int whole_fours(int n) {
+  return (n + 3) / 4 * 4;
+}
 
 __device__ float warp_sum(float x) {
 #pragma unroll
@@ -28,9 +34,8 @@ __device__ void load_row(const T* in, int n, bool by_four, float* row, int lane)
   if (by_four) {
     for (int i = lane; i < n / 4; i += 32) {
       const Four four = reinterpret_cast<const Four*>(in)[i];
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-        row[4 * i + j] = to_float(four.x[j]);
+      reinterpret_cast<float4*>(row)[i] = {to_float(four.x[0]), to_float(four.x[1]), to_float(four.x[2]),
+                                           to_float(four.x[3])};
     }
   } else {
     for (int i = lane; i < n; i += 32)
@@ -65,21 +70,29 @@ __device__ void rotate_row(const RopeParams& rope, int64_t position, float* row,
 }
 
 template <class T>
-__device__ void store_activation(T* out, int n, const float* row, int lane);
-template <>
-__device__ void store_activation(float* out, int n, const float* row, int lane) {
-  for (int i = lane; i < n; i += 32)
-    out[i] = row[i];
+__device__ T rounded(float x) {
+  if constexpr (std::is_same_v<T, __half>)
+    return __float2half_rn(x);
+  else if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    return __float2bfloat16_rn(x);
+  else
+    return x;
 }
-template <>
-__device__ void store_activation(__half* out, int n, const float* row, int lane) {
-  for (int i = lane; i < n; i += 32)
-    out[i] = __float2half_rn(row[i]);
-}
-template <>
-__device__ void store_activation(__nv_bfloat16* out, int n, const float* row, int lane) {
-  for (int i = lane; i < n; i += 32)
-    out[i] = __float2bfloat16_rn(row[i]);
+
+template <class T>
+__device__ void store_activation(T* out, int n, bool by_four, const float* row, int lane) {
+  struct alignas(4 * sizeof(T)) Four {
+    T x[4];
+  };
+  if (by_four) {
+    for (int i = lane; i < n / 4; i += 32) {
+      const float4 v = reinterpret_cast<const float4*>(row)[i];
+      reinterpret_cast<Four*>(out)[i] = {rounded<T>(v.x), rounded<T>(v.y), rounded<T>(v.z), rounded<T>(v.w)};
+    }
+  } else {
+    for (int i = lane; i < n; i += 32)
+      out[i] = rounded<T>(row[i]);
+  }
 }
 
 /// The scale of one (token, head): NaN when an element of the row is not finite.
@@ -104,15 +117,14 @@ __device__ void store_row(void* data, float* scales, KvCacheDType dtype, const R
     if (lane == 0) scales[place.scale_at] = scale;
     if (scale != scale) return;  // with a NaN scale, any code reads as NaN
   }
-  // Four at a time where they are contiguous and aligned.
+  // Four at a time where they are contiguous and aligned; then the row in shared memory is, too.
   const auto address = reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(place.at) * size_of(dtype);
   if (n % 4 == 0 && place.run % 4 == 0 && place.run_stride % 4 == 0 && place.at % 4 == 0 &&
       address % (4 * size_of(dtype)) == 0) {
     for (int d = 4 * lane; d < n; d += 128) {
-      uint32_t bits[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-        bits[j] = stored_bits(row[d + j], scale, dtype);
+      const float4 v = *reinterpret_cast<const float4*>(row + d);
+      const uint32_t bits[4] = {stored_bits(v.x, scale, dtype), stored_bits(v.y, scale, dtype),
+                                stored_bits(v.z, scale, dtype), stored_bits(v.w, scale, dtype)};
       store_four(data, place.element(d), dtype, bits);
     }
     return;
@@ -168,9 +180,51 @@ __device__ TokenPlace place_of(const AppendParams& p, int64_t token, int lane) {
   return place;
 }
 
+/// Norm and rotation of NormRopeAppendParams on top of AppendParams.
+struct Extra {
+  bool norm_after_rope = false;
+  double temperature_scale = 0, temperature_floor = 1;
+  const int32_t* positions = nullptr;
+};
+
+__device__ float temperature(const Extra& extra, int64_t token) {
+  const double steps = floor((extra.positions[token] + 1) / extra.temperature_floor);
+  return static_cast<float>(1 + extra.temperature_scale * log1p(steps));
+}
+
+__device__ void scale_row(float factor, int n, float* row, int lane) {
+  for (int i = lane; i < n; i += 32)
+    row[i] = __fmul_rn(row[i], factor);
+  __syncwarp();
+}
+
+/// Whether the token has a place; otherwise its error is recorded, where it is one.
+__device__ bool placed(const AppendParams& p, const TokenPlace& place, int64_t token, bool stores,
+                       bool reports) {
+  if (place.unassigned) return false;
+  if (!place.beyond && !(stores && place.slot >= p.num_slots)) return true;
+  if (reports && p.error != nullptr) atomicMax(p.error, static_cast<int32_t>(token) + 1);
+  return false;
+}
+
+__device__ void store_k(const AppendParams& p, int64_t slot, int head, const float* row, int lane) {
+  store_row(const_cast<void*>(p.kv.k), const_cast<float*>(p.kv.k_scales), p.kv.dtype,
+            k_place(p.kv, slot, head, p.head_dim), p.kv.k_scale, p.head_dim, row, lane);
+}
+
 template <class T>
+__device__ void copy_v(const AppendParams& p, int64_t token, int64_t slot, int head, bool by_four, float* row,
+                       int lane) {
+  load_row(static_cast<const T*>(p.v) + token * p.v_row_stride + head * p.v_head_dim, p.v_head_dim, by_four,
+           row, lane);
+  store_row(const_cast<void*>(p.kv.v), const_cast<float*>(p.kv.v_scales), p.kv.dtype,
+            v_place(p.kv, slot, head, p.v_head_dim), p.kv.v_scale, p.v_head_dim, row, lane);
+}
+
+template <class T, bool kExtra>
 __global__ void __launch_bounds__(32 * kWarps)
-    append_kernel(const __grid_constant__ AppendParams p, bool by_four, int row_floats) {
+    append_kernel(const __grid_constant__ AppendParams p, const __grid_constant__ Extra extra, bool by_four,
+                  int row_floats) {
   extern __shared__ float rows[];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   float* row = rows + warp * row_floats;
@@ -181,18 +235,19 @@ __global__ void __launch_bounds__(32 * kWarps)
   const int64_t token = task / each;
   int head = static_cast<int>(task % each);
   const TokenPlace place = place_of(p, token, lane);
-  if (place.unassigned) return;
-  if (place.beyond || (head >= q_heads && place.slot >= p.num_slots)) {
-    if (lane == 0 && p.error != nullptr) atomicMax(p.error, static_cast<int32_t>(token) + 1);
-    return;
-  }
+  if (!placed(p, place, token, head >= q_heads, lane == 0)) return;
+  const auto norm_and_rotate = [&](const HeadNorm& norm) {
+    if (!kExtra || !extra.norm_after_rope) norm_row(norm, p.head_dim, row, lane);
+    rotate_row(p.rope, place.position, row, lane);
+    if (kExtra && extra.norm_after_rope) norm_row(norm, p.head_dim, row, lane);
+  };
   if (head < q_heads) {
     load_row(static_cast<const T*>(p.q) + token * p.q_row_stride + head * p.head_dim, p.head_dim, by_four,
              row, lane);
-    norm_row(p.q_norm, p.head_dim, row, lane);
-    rotate_row(p.rope, place.position, row, lane);
+    norm_and_rotate(p.q_norm);
+    if (kExtra && extra.temperature_scale != 0) scale_row(temperature(extra, token), p.head_dim, row, lane);
     store_activation(static_cast<T*>(p.q_out) + token * p.q_out_row_stride + head * p.head_dim, p.head_dim,
-                     row, lane);
+                     by_four, row, lane);
     return;
   }
   head -= q_heads;
@@ -201,17 +256,88 @@ __global__ void __launch_bounds__(32 * kWarps)
   if (head < kv_heads) {
     load_row(static_cast<const T*>(p.k) + token * p.k_row_stride + head * p.head_dim, p.head_dim, by_four,
              row, lane);
-    norm_row(p.k_norm, p.head_dim, row, lane);
-    rotate_row(p.rope, place.position, row, lane);
-    store_row(const_cast<void*>(p.kv.k), const_cast<float*>(p.kv.k_scales), p.kv.dtype,
-              k_place(p.kv, slot, head, p.head_dim), p.kv.k_scale, p.head_dim, row, lane);
+    norm_and_rotate(p.k_norm);
+    store_k(p, slot, head, row, lane);
     return;
   }
-  head -= kv_heads;
-  load_row(static_cast<const T*>(p.v) + token * p.v_row_stride + head * p.v_head_dim, p.v_head_dim, by_four,
-           row, lane);
-  store_row(const_cast<void*>(p.kv.v), const_cast<float*>(p.kv.v_scales), p.kv.dtype,
-            v_place(p.kv, slot, head, p.v_head_dim), p.kv.v_scale, p.v_head_dim, row, lane);
+  copy_v<T>(p, token, slot, head - kv_heads, by_four, row, lane);
+}
+
+constexpr int kTokenWarps = 8;
+constexpr int64_t kMaxTokenBytes = 96 * 1024;  // what every device from sm_80 on has
+
+/// `heads` heads of one row in shared memory, by all threads of the CTA.
+template <class T>
+__device__ void load_heads(const T* in, int n, float* row) {
+  for (int i = static_cast<int>(threadIdx.x); i < n; i += 32 * kTokenWarps)
+    row[i] = to_float(in[i]);
+  __syncthreads();
+}
+
+__device__ void rotate_heads(const RopeParams& rope, int64_t position, int heads, int head_dim, float* rows) {
+  if (rope.dim == 0) return;
+  for (int head = static_cast<int>(threadIdx.x) / 32; head < heads; head += kTokenWarps)
+    rotate_row(rope, position, rows + head * head_dim, static_cast<int>(threadIdx.x) % 32);
+  __syncthreads();
+}
+
+/// RMS norm of all heads together: a thread sums every 256th element, then lanes and warps in a tree. `parts`
+/// is used once.
+__device__ void norm_heads(const HeadNorm& norm, int n, float* row, float (&parts)[kTokenWarps]) {
+  if (norm.weight == nullptr) return;
+  const int thread = static_cast<int>(threadIdx.x);
+  float sum = 0.0f;
+  for (int i = thread; i < n; i += 32 * kTokenWarps)
+    sum = fmaf(row[i], row[i], sum);
+  sum = warp_sum(sum);
+  if (thread % 32 == 0) parts[thread / 32] = sum;
+  __syncthreads();
+  sum = warp_sum(thread % 32 < kTokenWarps ? parts[thread % 32] : 0.0f);
+  const float by = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, static_cast<float>(n)), norm.eps)));
+  for (int i = thread; i < n; i += 32 * kTokenWarps)
+    row[i] = __fmul_rn(__fmul_rn(row[i], by), norm.weight[i]);
+  __syncthreads();
+}
+
+/// A CTA takes one token: the norm of a row needs all of its heads. Shared memory: the heads of q and k, then
+/// a head of v for each warp.
+template <class T>
+__global__ void __launch_bounds__(32 * kTokenWarps)
+    append_token_kernel(const __grid_constant__ AppendParams p, const __grid_constant__ Extra extra,
+                        bool by_four) {
+  extern __shared__ float rows[];
+  __shared__ float parts[2][kTokenWarps];
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int64_t token = blockIdx.x;
+  const TokenPlace place = place_of(p, token, lane);
+  const auto prepare = [&](const HeadNorm& norm, int heads, float* row, float(&sums)[kTokenWarps]) {
+    if (!extra.norm_after_rope) norm_heads(norm, heads * p.head_dim, row, sums);
+    rotate_heads(p.rope, place.position, heads, p.head_dim, row);
+    if (extra.norm_after_rope) norm_heads(norm, heads * p.head_dim, row, sums);
+  };
+  float* next = rows;
+  if (p.q != nullptr && placed(p, place, token, false, threadIdx.x == 0)) {
+    const int n = p.num_heads * p.head_dim;
+    load_heads(static_cast<const T*>(p.q) + token * p.q_row_stride, n, next);
+    prepare(p.q_norm, p.num_heads, next, parts[0]);
+    const float factor = extra.temperature_scale != 0 ? temperature(extra, token) : 1.0f;
+    for (int head = warp; head < p.num_heads; head += kTokenWarps) {
+      float* row = next + head * p.head_dim;
+      scale_row(factor, p.head_dim, row, lane);
+      store_activation(static_cast<T*>(p.q_out) + token * p.q_out_row_stride + head * p.head_dim, p.head_dim,
+                       by_four, row, lane);
+    }
+    next += whole_fours(n);
+  }
+  if (p.k == nullptr || !placed(p, place, token, true, threadIdx.x == 0) || place.slot < 0) return;
+  const int n = p.num_kv_heads * p.head_dim;
+  load_heads(static_cast<const T*>(p.k) + token * p.k_row_stride, n, next);
+  prepare(p.k_norm, p.num_kv_heads, next, parts[1]);
+  for (int head = warp; head < p.num_kv_heads; head += kTokenWarps) {
+    store_k(p, place.slot, head, next + head * p.head_dim, lane);
+    copy_v<T>(p, token, place.slot, head, by_four, next + whole_fours(n) + warp * p.v_head_dim, lane);
+    __syncwarp();  // the next head's v takes the place of this one's
+  }
 }
 
 __global__ void rope_rows_kernel(const double* frequencies, int pairs, double factor,
@@ -237,27 +363,63 @@ bool aligned_by_four(const void* data, int64_t stride, DType dtype) {
 }  // namespace
 
 Status launch_append(const AppendParams& p, CudaStream& stream) {
+  NormRopeAppendParams params;
+  params.append = p;
+  return launch_norm_rope_append(params, stream);
+}
+
+Status launch_norm_rope_append(const NormRopeAppendParams& params, CudaStream& stream) {
+  const AppendParams& p = params.append;
   FOVEA_RETURN_IF_ERROR(check_append(p));
+  if (params.temperature_scale != 0 && params.positions == nullptr)
+    return invalid("norm_rope_append: a temperature needs positions");
   const int64_t each = (p.q == nullptr ? 0 : p.num_heads) + (p.k == nullptr ? 0 : 2 * p.num_kv_heads);
   const int64_t blocks = (p.tokens * each + kWarps - 1) / kWarps;
   if (blocks == 0) return {};
   if (blocks > INT32_MAX) return invalid("append: " + str(p.tokens) + " tokens are too many for one launch");
   const bool by_four =
       p.head_dim % 4 == 0 && p.v_head_dim % 4 == 0 && aligned_by_four(p.q, p.q_row_stride, p.dtype) &&
-      aligned_by_four(p.k, p.k_row_stride, p.dtype) && aligned_by_four(p.v, p.v_row_stride, p.dtype);
-  const int row_floats = p.head_dim > p.v_head_dim ? p.head_dim : p.v_head_dim;
-  const auto launch = [&](auto kernel) {
-    kernel<<<static_cast<unsigned>(blocks), 32 * kWarps,
-             kWarps* static_cast<size_t>(row_floats) * sizeof(float), stream.handle()>>>(p, by_four,
-                                                                                         row_floats);
+      aligned_by_four(p.k, p.k_row_stride, p.dtype) && aligned_by_four(p.v, p.v_row_stride, p.dtype) &&
+      aligned_by_four(p.q_out, p.q_out_row_stride, p.dtype);
+  const Extra extra{params.norm_after_rope, params.temperature_scale, params.temperature_floor,
+                    params.positions};
+  const auto with_type = [&](auto f) {
+    switch (p.dtype) {
+      case DType::f32: return f(float{});
+      case DType::f16: return f(__half{});
+      case DType::bf16: return f(__nv_bfloat16{});
+    }
+    return Status{};
   };
-  switch (p.dtype) {
-    case DType::f32: launch(append_kernel<float>); break;
-    case DType::f16: launch(append_kernel<__half>); break;
-    case DType::bf16: launch(append_kernel<__nv_bfloat16>); break;
+  if (params.norm_over_heads && (p.q_norm.weight != nullptr || p.k_norm.weight != nullptr)) {
+    const int64_t floats =
+        (int64_t{p.num_heads} + p.num_kv_heads) * p.head_dim + int64_t{kTokenWarps} * p.v_head_dim + 8;
+    const int64_t bytes = floats * static_cast<int64_t>(sizeof(float));
+    if (bytes > kMaxTokenBytes)
+      return invalid("norm_rope_append: a norm over " + str(p.num_heads) + " and " + str(p.num_kv_heads) +
+                     " heads of " + str(p.head_dim) + " needs " + str(bytes) +
+                     " bytes of shared memory; up to " + str(kMaxTokenBytes) + " are supported");
+    return with_type([&](auto type) -> Status {
+      const auto kernel = append_token_kernel<decltype(type)>;
+      FOVEA_CUDA_TRY(
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+      kernel<<<static_cast<unsigned>(p.tokens), 32 * kTokenWarps, static_cast<size_t>(bytes),
+               stream.handle()>>>(p, extra, by_four);
+      FOVEA_CUDA_TRY(cudaGetLastError());
+      return {};
+    });
   }
-  FOVEA_CUDA_TRY(cudaGetLastError());
-  return {};
+  const int row_floats = whole_fours(p.head_dim > p.v_head_dim ? p.head_dim : p.v_head_dim);
+  const bool with_extra = params.norm_after_rope || params.temperature_scale != 0;
+  return with_type([&](auto type) -> Status {
+    using T = decltype(type);
+    const auto kernel = with_extra ? append_kernel<T, true> : append_kernel<T, false>;
+    kernel<<<static_cast<unsigned>(blocks), 32 * kWarps,
+             kWarps* static_cast<size_t>(row_floats) * sizeof(float), stream.handle()>>>(p, extra, by_four,
+                                                                                         row_floats);
+    FOVEA_CUDA_TRY(cudaGetLastError());
+    return {};
+  });
 }
 
 Status launch_rope_rows(const double* frequencies, int pairs, double factor, const int32_t* positions,
