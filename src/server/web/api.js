@@ -1,4 +1,4 @@
-// Calls of this server. Addresses are relative, so that a proxy may serve the whole under a path of its own.
+// Requests to this server. URLs are relative, so that a proxy can serve the page under a path of its own.
 
 const keyName = "fovea.apiKey";
 let apiKey = readKey();
@@ -23,11 +23,11 @@ export function setKey(key) {
   }
 }
 
-// What the server refused, in OpenAI's words; status 0 where there was no answer at all.
+// An error of a request, in OpenAI's format; status 0: no response was received.
 export class ApiError extends Error {
   constructor(status, message, { type = null, param = null, code = null, requestId = null, loading = null } = {}) {
     super(message);
-    // loading: { weights: share, seconds }, of a server whose model is being loaded
+    // loading: { weights: fraction, seconds } while the server loads the model
     Object.assign(this, { name: "ApiError", status, type, param, code, requestId, loading });
   }
 }
@@ -55,7 +55,7 @@ async function refusal(response) {
   try {
     ({ error, loading = null } = JSON.parse(text));
   } catch {
-    // a proxy's page, say
+    // not JSON, such as a proxy's error page
   }
   if (error === null || typeof error !== "object")
     return new ApiError(response.status, `The server answered ${response.status} ${response.statusText}`.trim(), { requestId });
@@ -77,8 +77,8 @@ async function json(path, options) {
   }
 }
 
-// Calls onChunk with each chunk of a streamed chat. Throws ApiError, also for an error inside the stream and
-// for a stream that breaks off; AbortError when `signal` ends it.
+// Calls onChunk with each chunk of a streamed chat. Throws ApiError, also for an error event in the stream and
+// for a truncated stream; AbortError when `signal` ends it.
 export async function streamChat(body, signal, onChunk) {
   const response = await call("v1/chat/completions", {
     method: "POST",
@@ -107,8 +107,8 @@ export async function streamChat(body, signal, onChunk) {
   }
 }
 
-// Server-sent events out of pieces that end anywhere: gives the data of each event that is whole. Comments
-// and other fields are dropped.
+// Parses server-sent events from pieces that may end anywhere: returns the data of each complete event.
+// Comments and other fields are dropped.
 export class EventParser {
   #rest = "";
   #data = [];

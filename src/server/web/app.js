@@ -1,4 +1,4 @@
-// Ties the page together: what is served, the view for it, theme and tabs.
+// The entry point of the page: finds out what the server offers and shows its views, the theme and the tabs.
 import { getJson, getKey } from "./api.js";
 import { showBackends } from "./backends.js";
 import { startChat } from "./chat.js";
@@ -10,7 +10,7 @@ import { openSettings, startSettings } from "./settings.js";
 const retryAfter = 1000;
 const main = document.querySelector("main");
 let served = { id: "", contextTokens: 0 };
-let asking = null;  // the attempt to learn what is served
+let asking = null;  // the request for the served model that is in progress
 
 startTheme();
 startViews();
@@ -21,7 +21,7 @@ startEmbed(() => served);
 startLive(showReachable);
 showServer();
 
-// Until the server says what it serves: it may be loading the model, be away, or want a key first.
+// Polls until the server reports its model: it may be loading it, be unreachable, or require a key.
 function showServer() {
   asking = ask().finally(() => {
     asking = null;
@@ -73,7 +73,7 @@ function showKind(kind) {
   byId("skip").href = encoder ? "#embed-form" : "#prompt";
 }
 
-// loading: { weights: share that is read, seconds }, or null where nothing is being loaded.
+// loading: { weights: fraction read, seconds }; null: no model is being loaded.
 function showLoading(loading) {
   const was = !byId("loading").hidden;
   byId("loading").hidden = loading === null;
@@ -115,7 +115,7 @@ function startTheme() {
     try {
       localStorage.setItem("fovea.theme", root.dataset.theme);
     } catch {
-      // Storage is blocked: the choice lasts until the page is loaded again.
+      // Storage is blocked: the choice is lost when the page is reloaded.
     }
     name();
   });
@@ -123,7 +123,7 @@ function startTheme() {
   name();
 }
 
-// Where all views fit, all are shown, and style.css hides the tabs.
+// A wide window shows all views; style.css then hides the tabs.
 function startViews() {
   const tabs = ["chat", "live", "why"].map((view) => ({ view, tab: byId(`tab-${view}`) }));
   const select = (index) => {

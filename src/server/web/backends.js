@@ -35,7 +35,7 @@ function explanation(info) {
   return out;
 }
 
-// What the engine made of it; an encoder has no KV cache.
+// The engine's settings that follow from it; an encoder has no KV cache.
 function effects(e) {
   const rows = [
     ["Weights", `${bytes(e.weight_bytes)} of ${e.dtype}`],
@@ -51,7 +51,7 @@ function kindBlock(kind, attentions) {
   const block = el("div", { class: "kind" },
     el("h3", {}, kindText(kind.kind)),
     ...shapes.map((shape) => el("p", { class: "shape" }, shapeText(shape))));
-  // Mostly both phases have the same answer: said once.
+  // Both phases usually have the same answer, which is then shown once.
   if (JSON.stringify(kind.prefill) === JSON.stringify(kind.decode)) block.append(phaseBlock("prefill and decode", kind.prefill));
   else block.append(phaseBlock("prefill", kind.prefill), phaseBlock("decode", kind.decode));
   return block;
@@ -97,7 +97,7 @@ function refusedRow(candidate) {
       reason.fix ? el("span", { class: "fix" }, ...withFlags(reason.fix)) : null))));
 }
 
-// Flags of the command line stay in one piece, which a line break after their dash would tear.
+// Keeps command-line flags on one line: browsers would break them after the dashes.
 function withFlags(text) {
   return text.split(/((?<=^|\s)-{1,2}[a-z][^\s:;,]*)/).map((piece, i) => (i % 2 === 1 ? el("code", { class: "flag" }, piece) : piece));
 }

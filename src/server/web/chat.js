@@ -8,12 +8,12 @@ import { openSettings, requestSettings, systemPrompt } from "./settings.js";
 
 const ideas = ["Tell me a story about a sparrow.", "What is 17 + 25?", "Hello! Who are you?"];
 
-// served() gives { id, contextTokens } of the model.
+// served() returns the model's { id, contextTokens }.
 export function startChat(served) {
   const composer = byId("composer"), prompt = byId("prompt"), messages = byId("messages"), scroll = byId("chat-scroll");
   const send = byId("send"), stop = byId("stop"), fresh = byId("new-chat");
   const conversation = new Conversation();
-  let views = [];  // one of each turn
+  let views = [];  // one for each turn
   let current = null;  // { abort, turn } of the running answer
 
   byId("ideas").append(...ideas.map((text) => el("li", {}, el("button", { type: "button", onclick: () => {
@@ -39,7 +39,7 @@ export function startChat(served) {
     if (event.key === "Escape") current?.abort.abort();
   });
   fresh.addEventListener("click", clear);
-  // Whoever leaves in the middle of an answer finds what came of it; that its stream breaks then is no failure.
+  // A page that is left during an answer keeps the part that has arrived; the aborted stream is not an error.
   let leaving = false;
   addEventListener("pagehide", () => {
     if (current) conversation.save();
@@ -95,7 +95,7 @@ export function startChat(served) {
       show();
       ask(content);
     },
-    // The ways on from what went wrong with the last answer, as [label, function].
+    // What can be done after the last answer failed or filled the context, as [label, function].
     ways(turn) {
       if (turn !== conversation.turns.at(-1)) return [];
       const more = conversation.turns.filter((one) => !one.unsent).length > 2;
@@ -109,8 +109,8 @@ export function startChat(served) {
 
   const withSystem = (list) => (systemPrompt() ? [{ role: "system", content: systemPrompt() }, ...list] : list);
 
-  // Leaves out the oldest turns, one at least, until a quarter of the context is free for the answer, or as many
-  // tokens as the settings let it have.
+  // Excludes the oldest turns, at least one, until a quarter of the context, or as many tokens as the settings
+  // allow, is free for the answer.
   async function makeRoom() {
     const context = served().contextTokens || Infinity;
     const most = Math.min(0.75 * context, context - (requestSettings().max_completion_tokens ?? 0));
@@ -120,10 +120,10 @@ export function startChat(served) {
     const tokens = async () => (await postJson("tokenize", { messages: sent() })).count;
     try {
       const each = (await tokens()) / characters();
-      // By their characters first: each count sends the whole conversation.
+      // Estimates from the number of characters first, because each count sends the whole conversation.
       while (conversation.dropOldest()) if (characters() * each <= most && (await tokens()) <= most) break;
     } catch {
-      // It can't be counted: half of them.
+      // The tokens cannot be counted: exclude half of the turns.
       for (let pairs = conversation.turns.filter((turn) => !turn.unsent).length >> 2; pairs >= 0; --pairs) conversation.dropOldest();
     }
     const left = conversation.turns.at(-1);
@@ -137,7 +137,7 @@ export function startChat(served) {
     const turn = { role: "assistant", content: "", model: served().id, pending: true };
     const question = { role: "user", content: text };
     conversation.turns.push(question, turn);
-    views.at(-1)?.show();  // what it offered is for the last one only
+    views.at(-1)?.show();  // only the last answer offers actions
     const view = new MessageView(turn, act);
     views.push(new MessageView(question, act), view);
     messages.append(...views.slice(-2).map((one) => one.item));
@@ -162,7 +162,7 @@ export function startChat(served) {
         if (!piece) return;
         const first = turn.content === "";
         turn.content += piece;
-        // The first words at once, the others once a frame: tokens may come by the thousand a second.
+        // Shows the first words at once and later ones once per frame: there may be thousands of tokens a second.
         if (first) render();
         else frame ??= requestAnimationFrame(render);
       });

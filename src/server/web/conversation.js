@@ -1,17 +1,17 @@
-// The conversation as data: what was said, what of it the model sees, and what this browser keeps of it.
+// The conversation as data: its turns, which of them are sent to the model, and what the browser stores.
 import { splitThoughts } from "./markdown.js";
 
 const storageName = "fovea.chat";
 const mostTurns = 200;
 const mostCharacters = 1 << 20;
 
-// turns: { role: "user", content } and { role: "assistant", content, model, note, failure, full } by turns, a
-// question and its answer; `unsent` in both of those that no longer fit into the context.
+// turns: { role: "user", content } and { role: "assistant", content, model, note, failure, full } alternate, a
+// question and its answer. `unsent` marks both when they no longer fit into the context.
 export class Conversation {
   turns = [];
 
-  // The messages for the answer at `index`. Questions that never got an answer are left out, as templates want
-  // the roles by turns; thoughts are, as models are not told their old ones.
+  // The messages for the answer at `index`. Unanswered questions are left out, because chat templates require
+  // alternating roles, and so is earlier reasoning, which models expect to be removed.
   messages(index = this.turns.length) {
     const out = [];
     for (let i = 0; i < index; i += 2) {
@@ -23,7 +23,7 @@ export class Conversation {
     return out;
   }
 
-  // Leaves the oldest question that is still sent, and its answer, out from now on; false when it is the last.
+  // Excludes the oldest question that is still sent, and its answer, from now on; false if it is the last one.
   dropOldest() {
     const oldest = this.turns.findIndex((turn) => !turn.unsent);
     if (oldest < 0 || oldest + 2 >= this.turns.length) return false;
@@ -36,11 +36,11 @@ export class Conversation {
       const { turns } = JSON.parse(localStorage.getItem(storageName) ?? "{}");
       if (Array.isArray(turns) && turns.length % 2 === 0 && turns.every(isTurn)) this.turns = turns;
     } catch {
-      // Storage is blocked, or holds what this page did not write: a new conversation.
+      // Storage is blocked or has invalid data: start a new conversation.
     }
   }
 
-  // The newest turns, as many as may be kept. False when this browser keeps none.
+  // Stores the newest turns, up to the limits. False if the browser stores none.
   save() {
     let first = this.turns.length, size = 0;
     while (first >= 2 && this.turns.length - first + 2 <= mostTurns) {

@@ -1,4 +1,4 @@
-// Elements, numbers, the clipboard. Text from outside only ever becomes text: nothing here parses markup.
+// Elements, numbers, the clipboard. External text is only inserted as text: nothing here parses markup.
 
 export const byId = (id) => document.getElementById(id);
 
@@ -27,7 +27,7 @@ function setProperties(element, properties) {
   }
 }
 
-// A button that copies what text() gives, and says so.
+// A button that copies text() and confirms it.
 export function copyButton(label, name, text) {
   const button = el("button", { type: "button", class: "ghost small", "aria-label": name, onclick: async () => {
     const copied = await copy(text());
@@ -43,7 +43,7 @@ async function copy(text) {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    // Browsers have no clipboard for pages that came over plain HTTP from another machine: by hand, then.
+    // Browsers offer no clipboard to pages from another machine over plain HTTP: use the selection.
   }
   const focused = document.activeElement;
   const area = el("textarea", { class: "hidden", readonly: true, "aria-hidden": "true" });
@@ -56,7 +56,7 @@ async function copy(text) {
   return copied;
 }
 
-// Polls rewrite the same words over and over; what didn't change is left alone, selections and focus with it.
+// Leaves unchanged text alone, so that polling does not destroy selections and focus.
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }

@@ -1,4 +1,4 @@
-// In place of the chat where the model is an encoder: texts to vectors, and how alike they are.
+// The page of an encoder model, in place of the chat: embeds texts and shows their similarities.
 import { postJson } from "./api.js";
 import { byId, copyButton, count, el, plural, setText } from "./dom.js";
 import { failureBlock, failureOf } from "./message.js";

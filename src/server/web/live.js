@@ -1,5 +1,5 @@
-// The live view: what /server_state says of the engine between two steps, about twice a second, and only
-// while somebody can see it.
+// The live view: polls /server_state, the engine's state between two steps, about twice a second while the view
+// is visible.
 import { getJson } from "./api.js";
 import { byId, count, duration, el, figure, plural, setText, svg } from "./dom.js";
 
@@ -31,7 +31,7 @@ export function startLive(onReachable) {
       if (error.name === "AbortError") return;
       setText(byId("live-note"), reasonOf(error));
       panel.classList.add("stale");
-      offered = error.status !== 404;  // an encoder has no such state
+      offered = error.status !== 404;  // encoders have no such endpoint
       onReachable(error);
       wait = periodAfterFailure;
     } finally {
@@ -97,8 +97,8 @@ function figureTiles(names) {
   return (texts) => texts.forEach((text, i) => setText(values[i], text));
 }
 
-// Tokens decoded per second of the clock, over the last few views. A view has the newest steps only: where
-// more were made since the last one, those that it has stand for the others.
+// Tokens decoded per second of wall time, over the last few polls. A poll returns the newest steps only; if more
+// ran since the last one, they are extrapolated.
 function rateMeter() {
   const views = [];
   let last = null;
@@ -117,7 +117,7 @@ function rateMeter() {
   };
 }
 
-// shared: in use too, by those whose prompts began alike.
+// shared: also in use, by requests with a common prefix.
 const pageKinds = [
   { key: "used", label: "in use" },
   { key: "shared", label: "shared" },
@@ -153,8 +153,8 @@ function cacheMap() {
   };
 }
 
-// Splits `cells` in proportion to the amounts; an amount that isn't 0 gets a cell at least, so that a single
-// page in use is seen among thousands. The largest gives and takes what rounding leaves.
+// Splits `cells` in proportion to the amounts. A nonzero amount gets at least one cell, so that a single page in
+// use among thousands is visible; the largest amount absorbs the rounding.
 export function apportion(amounts, cells) {
   const total = sum(amounts);
   if (total === 0) return amounts.map(() => 0);
@@ -166,7 +166,7 @@ export function apportion(amounts, cells) {
 
 const kindOfStep = (step) => (step.prefill_rows === 0 ? "decode" : step.decode_rows === 0 ? "prefill" : "mixed");
 
-// 1, 2, 5 and their multiples by powers of ten, around what was measured; exact, so that they compare.
+// Ticks at 1, 2 and 5 times powers of ten around the measured values; exact, so that they can be compared.
 function scaleOf(times) {
   const series = [];
   for (let power = -7; power <= 3; ++power) for (const digit of [1, 2, 5]) series.push(Number(`${digit}e${power}`));
@@ -178,8 +178,8 @@ function scaleOf(times) {
   return { low: series[low], high: marks.at(-1), marks: marks.length > 4 ? tens : marks };
 }
 
-// One bar a step, the newest at the right. A prefill takes a hundred times as long as a decode, so the scale is
-// logarithmic.
+// One bar per step, the newest at the right. A prefill takes a hundred times as long as a decode step, so the
+// scale is logarithmic.
 function stepChart() {
   const bars = 120, width = 480, height = 110, top = 6;
   const grid = svg("g", { class: "grid" });
@@ -278,7 +278,7 @@ function lengthBar(longest, parts) {
   for (const [name, amount] of parts) {
     if (amount <= 0) continue;
     const part = el("i", { class: name });
-    part.style.width = `${(100 * amount) / longest}%`;  // by the object model, which the policy lets pass
+    part.style.width = `${(100 * amount) / longest}%`;  // set by script, which the content policy permits
     bar.append(part);
   }
   return bar;

@@ -1,12 +1,12 @@
-// An answer's Markdown as elements. Two walls against what a model may write: HTML in it is shown as text and
-// never parsed, and the sanitiser lets only the few elements below through. The page's policy (trusted types)
-// allows no other way from text to markup.
+// Renders an answer's Markdown. Two defences against hostile output: HTML in it is shown as text and never parsed,
+// and the sanitiser passes only the few elements below. The page's policy (trusted types) permits no other
+// conversion of text to markup.
 import { Marked } from "./vendor/marked.esm.js";
 import "./vendor/purify.min.js";
 import { copyButton, el } from "./dom.js";
 
 const purify = globalThis.DOMPurify;
-const longest = 200_000;  // characters; beyond, plain text, as each step would parse all of it again
+const longest = 200_000;  // characters; longer answers are plain text, since each update parses the whole text
 
 const escapes = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
 const escapeHtml = (text) => text.replace(/[&<>"']/g, (c) => escapes[c]);
@@ -16,7 +16,7 @@ const marked = new Marked({
   breaks: true,
   renderer: {
     html: ({ block, text }) => (block ? `<p>${escapeHtml(text.trimEnd())}</p>` : escapeHtml(text)),
-    // Nothing is fetched from elsewhere: an image is a link to it.
+    // Nothing is fetched from other sites: images become links.
     image: ({ href, text }) => `<a href="${escapeHtml(href)}">${escapeHtml(text || href)}</a>`,
     checkbox: ({ checked }) => (checked ? "☑ " : "☐ "),
   },
@@ -26,19 +26,19 @@ const allowed = {
   ALLOWED_TAGS: ["a", "blockquote", "br", "code", "del", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "strong",
     "table", "tbody", "td", "th", "thead", "tr", "ul"],
   ALLOWED_ATTR: ["align", "class", "href", "start"],
-  ADD_URI_SAFE_ATTR: ["align", "start"],  // no addresses: the pattern below is not for them
+  ADD_URI_SAFE_ATTR: ["align", "start"],  // not URLs: the pattern below does not apply to them
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
   ALLOWED_URI_REGEXP: /^(?:https?:|mailto:)/i,
   RETURN_DOM_FRAGMENT: true,
 };
 
-// Shows `text` in `container`. Blocks that are as they were stay the same elements, so that a selection, a
-// scrolled piece of code and the focus outlast the text that comes after them.
+// Renders `text` into `container`. Unchanged blocks keep their elements, so that selections, scroll positions and
+// the focus survive the arrival of more text.
 export function showMarkdown(container, text) {
   const tokens = text.length > longest ? [{ type: "plain", raw: text }] : marked.lexer(text);
   const blocks = (container.fovea ??= []);
-  const links = JSON.stringify(tokens.links ?? {});  // one that is defined later changes what is before it
+  const links = JSON.stringify(tokens.links ?? {});  // a later link definition changes earlier blocks
   const same = container.foveaLinks === links;
   container.foveaLinks = links;
   let at = 0;
@@ -48,7 +48,7 @@ export function showMarkdown(container, text) {
     if (!(same && old?.raw === token.raw && old.type === token.type)) {
       const nodes = elementsOf(token, old);
       if (old?.nodes[0] === nodes[0]) {
-        // it grew
+        // the block has grown
       } else if (old) {
         old.nodes[0].before(...nodes);
         old.nodes.forEach((node) => node.remove());
@@ -70,7 +70,7 @@ function elementsOf(token, old) {
     link.rel = "noopener noreferrer nofollow";
     link.title = link.href;
   }
-  for (const code of fragment.querySelectorAll("pre > code")) {  // inside of lists and quotes
+  for (const code of fragment.querySelectorAll("pre > code")) {  // also inside lists and quotes
     const language = /(?:^|\s)language-(\S+)/.exec(code.className)?.[1];
     code.parentElement.replaceWith(codeBlock({ lang: language, text: code.textContent.replace(/\n$/, "") }));
   }
@@ -89,7 +89,7 @@ function elementsOf(token, old) {
   return nodes.length > 0 ? nodes : [document.createTextNode("")];
 }
 
-// `old` is the block that this one grows out of: its elements stay.
+// `old` is the previous version of the block, whose elements are kept.
 function codeBlock({ lang, text }, old = null) {
   const language = /^[\w+#.-]{1,30}/.exec(lang ?? "")?.[0] ?? "";
   if (old?.dataset.language === language) {
@@ -103,13 +103,13 @@ function codeBlock({ lang, text }, old = null) {
     el("pre", { tabindex: "0", role: "region", "aria-label": `Code: ${name}` }, code));
 }
 
-// What a model thinks before it answers, out of its text: <think>...</think>, of which the template may have
-// put the first one into the prompt already. `open`: it still thinks.
+// Separates reasoning from the answer: <think>...</think>, whose opening tag may be part of the prompt already.
+// `open`: the reasoning has not ended.
 export function splitThoughts(text) {
   const begin = /^\s*<think>/.exec(text)?.[0].length ?? 0;
   const end = text.indexOf("</think>");
   if (end < 0) return begin > 0 ? { thoughts: text.slice(begin).trim(), answer: "", open: true } : { thoughts: "", answer: text, open: false };
-  // Said in the middle of an answer, in code for example, it is part of it.
+  // Tags in the middle of an answer, for example in code, are part of the answer.
   if (begin === 0 && /^(```|~~~)/m.test(text.slice(0, end))) return { thoughts: "", answer: text, open: false };
   return { thoughts: text.slice(begin, end).trim(), answer: text.slice(end + 8).trimStart(), open: false };
 }

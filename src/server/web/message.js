@@ -1,11 +1,11 @@
-// What is seen of one turn, and of what went wrong.
+// The view of one turn and of its errors.
 import { ApiError } from "./api.js";
 import { copyButton, el, setText } from "./dom.js";
 import { showMarkdown, splitThoughts } from "./markdown.js";
 
 const button = (label, name, onclick, kind) => el("button", { type: "button", class: `ghost small ${kind}`, "aria-label": name, onclick }, label);
 
-// act: { edit(turn, text), again(), ways(turn) } of the chat.
+// act: the chat's { edit(turn, text), again(), ways(turn) }.
 export class MessageView {
   #turn;
   #act;
@@ -33,7 +33,7 @@ export class MessageView {
     this.show();
   }
 
-  // `meta` is told while it streams; afterwards it is the turn's own.
+  // `meta` is the note shown while the answer streams; afterwards the turn has its own.
   show({ streaming = false, meta = this.#turn.note ?? "" } = {}) {
     const turn = this.#turn;
     this.item.classList.toggle("streaming", streaming);
@@ -44,7 +44,7 @@ export class MessageView {
     this.#showThoughts(thoughts, open && streaming);
     showMarkdown(this.#answer, answer);
     setText(this.#meta, meta);
-    this.#actions.hidden = streaming || (turn.failure !== undefined && turn.content === "");  // it says itself what can be done
+    this.#actions.hidden = streaming || (turn.failure !== undefined && turn.content === "");  // the failure has actions of its own
     if (streaming) return this.#notice.replaceChildren();
     if (turn.failure) this.#notice.replaceChildren(failureBlock(turn.failure, this.#act.ways(turn)));
     else if (turn.full) this.#notice.replaceChildren(el("div", { class: "notice" }, el("p", {}, "The context is full, so the answer was cut."), buttons(this.#act.ways(turn))));
@@ -98,7 +98,7 @@ export class MessageView {
 const buttons = (ways) => (ways.length === 0 ? null
   : el("p", { class: "buttons" }, ...ways.map(([label, onclick]) => el("button", { type: "button", class: "ghost outlined", onclick }, label))));
 
-// An error as a turn keeps it.
+// An error in the form that a turn stores.
 export function failureOf(error) {
   const about = [error.status ? `${error.status} ${error.type ?? ""}`.trim() : null, error.code,
     error.param ? `at ${error.param}` : null, error.requestId ? `request ${error.requestId}` : null].filter(Boolean).join(" · ");

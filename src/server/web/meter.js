@@ -1,8 +1,8 @@
-// What an answer took, in words.
+// The timings of an answer, as text.
 import { count, duration, figure, plural } from "./dom.js";
 
-// Time to the first token, and tokens per second after it. The usage at the end says how many tokens there
-// were; until then, and when it never comes, a piece of text counts as one.
+// Time to the first token, and tokens per second after it. The usage at the end of the stream has the number of
+// tokens; until it arrives, each piece of text counts as one.
 export class Meter {
   #start = performance.now();
   #first = null;
@@ -21,7 +21,7 @@ export class Meter {
     this.#pieces += 1;
   }
 
-  // Cut because the context ended, and not by a limit that was asked for.
+  // Truncated by the end of the context, not by a requested limit.
   filled(contextTokens) {
     return this.#finish === "length" && this.#usage !== null && this.#usage.total_tokens >= contextTokens;
   }

@@ -1,4 +1,4 @@
-// The settings of the chat. All but the key are kept in this browser; the key as long as the tab.
+// The chat's settings. The browser stores them, the API key only as long as the tab is open.
 import { getKey, setKey } from "./api.js";
 import { byId } from "./dom.js";
 
@@ -7,7 +7,7 @@ const fields = { temperature: "temperature", "max-tokens": "max_completion_token
 
 export const systemPrompt = () => byId("system").value.trim();
 
-// The fields of a request that were filled in.
+// The request fields that have a value.
 export function requestSettings() {
   const out = {};
   for (const [id, field] of Object.entries(fields)) if (byId(id).value !== "") out[field] = byId(id).valueAsNumber;
@@ -35,7 +35,7 @@ export function startSettings(onKey) {
   });
   key.addEventListener("keydown", (event) => {
     if (event.key !== "Enter") return;
-    event.preventDefault();  // takes the key, and sends no message
+    event.preventDefault();  // accepts the key without sending a message
     key.blur();
     byId("prompt").focus();
   });
@@ -43,7 +43,7 @@ export function startSettings(onKey) {
   panel.addEventListener("change", (event) => {
     if (event.target !== key) save();
   });
-  // A field that is wrong must be seen for the browser to say so.
+  // The browser can report an invalid field only if it is visible.
   byId("composer").addEventListener("invalid", (event) => {
     if (panel.contains(event.target)) openSettings();
   }, true);
@@ -54,7 +54,7 @@ function restore() {
     const kept = JSON.parse(localStorage.getItem(storageName) ?? "{}");
     for (const id of ["system", ...Object.keys(fields)]) byId(id).value = kept[id] ?? "";
   } catch {
-    // Storage is blocked, or holds what this page did not write.
+    // Storage is blocked or has invalid data.
   }
 }
 
@@ -64,6 +64,6 @@ function save() {
   try {
     localStorage.setItem(storageName, JSON.stringify(kept));
   } catch {
-    // Storage is blocked: they last until the page is loaded again.
+    // Storage is blocked: the settings are lost when the page is reloaded.
   }
 }
