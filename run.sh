@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds the program (Release) and runs it: ./run.sh ARGS... is `fovea ARGS...`; without
-# arguments the demo model answers a prompt. FOVEA_BUILD_CUDA=1 or 0 decides about CUDA; unset, it is built when
-# nvcc and a driver are there.
+# arguments the demo model answers a prompt. FOVEA_BUILD_CUDA=1 or 0 selects whether CUDA is built; by default it is if
+# the machine has nvcc and a driver.
 set -euo pipefail
 # shellcheck source=tools/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/tools/setup.sh"
@@ -9,12 +9,12 @@ set -euo pipefail
 build=$root/build/release
 program=$build/bin/fovea
 
-# Nothing to do when no source is newer than the program: a warm start must not wait for the build tool.
+# Skips the build if no source is newer than the program: a warm start must not wait for the build tool.
 if [ ! -x "$program" ] || [ -n "$(find "$root/src" "$root/include" "$root/cmake" "$root/CMakeLists.txt" \
   -newer "$program" -print -quit)" ]; then
   {
     install_packages "${build_packages[@]}"
-    # A build that test.sh configured keeps its tests.
+    # Keeps the tests in a build that test.sh configured.
     tests=OFF
     grep -qs FOVEA_TESTS:BOOL=ON "$build/CMakeCache.txt" && tests=ON
     configure_release "$build" -DFOVEA_TESTS=$tests

@@ -14,13 +14,13 @@ set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
-# CMake 3.25 does not know that nvcc speaks C++20.
+# CMake 3.25 does not know that nvcc supports C++20.
 set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
 set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_EXTENSIONS OFF)
-# What ptxas says of each kernel is kept for tests/cuda/check_binary.py.
+# Keeps ptxas's report on each kernel for tests/cuda/check_binary.py.
 set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_SOURCE_DIR}/tools/nvcc_logged.sh)
 if(CCACHE)
   list(APPEND CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})

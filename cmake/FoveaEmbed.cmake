@@ -1,6 +1,7 @@
-# fovea_embed(target namespace folder file...): the bytes of each file of the folder in the target's program;
-# namespace::embedded_files() (base/embedded_file.h) has them in this order, by the names given here. Any bytes and any size: they become an array of numbers, as a string
-# literal has a delimiter and compilers have limits. A file that changes is read again by the next build.
+# fovea_embed(target namespace folder file...): embeds the files of the folder in the target; the function
+# namespace::embedded_files() (base/embedded_file.h) returns them in this order, with the names given here. Content of
+# any bytes and size works, because it becomes an array of numbers: string literals have a delimiter and a maximum
+# length. Changed files are embedded again by the next build.
 function(fovea_embed target namespace folder)
   set(FOVEA_EMBED_NAMESPACE ${namespace})
   set(FOVEA_EMBED_ARRAYS "")
@@ -11,7 +12,7 @@ function(fovea_embed target namespace folder)
     file(READ ${file} hex HEX)
     file(SHA256 ${file} sha256)
     string(REGEX REPLACE "(..)" "0x\\1," numbers "${hex}")
-    # An array of no elements is not C++; the zero is not counted below.
+    # C++ has no arrays without elements; the trailing 0 is not counted below.
     string(APPEND FOVEA_EMBED_ARRAYS "constexpr unsigned char kFile${index}[] = {${numbers}0};\n")
     string(APPEND FOVEA_EMBED_FILES "    {\"${name}\", text(kFile${index}, sizeof kFile${index} - 1), \"${sha256}\"},\n")
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})

@@ -1,4 +1,5 @@
-# fovea_header_closure(variable header...): these headers of src/ and all that they include of src/, as paths from there.
+# fovea_header_closure(variable header...): these headers of src/ and everything in src/ that they include, as paths
+# relative to src/.
 function(fovea_header_closure variable)
   set(open ${ARGN})
   set(closed "")

@@ -1,17 +1,17 @@
-# cmake --install: the program with its demo model, libfovea.so for C, the static libraries, the public headers, and what
-# find_package(fovea) and pkg-config read.
+# cmake --install: the program with its demo model, libfovea.so, the static libraries, the public headers, and the files
+# for find_package(fovea) and pkg-config.
 include(FoveaHeaders)
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 get_property(modules GLOBAL PROPERTY FOVEA_MODULES)
-# fovea::attention is the whole layer: selection, the backends and the list of those built in, which comes with both.
+# fovea::attention is the whole layer: selection, the backends and the list of built-in backends.
 set_target_properties(fovea_attention PROPERTIES EXPORT_NAME selection)
 set_target_properties(fovea_builtin PROPERTIES EXPORT_NAME attention)
 install(TARGETS ${modules} EXPORT foveaTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 set_target_properties(fovea_shared PROPERTIES EXPORT_NAME shared)
 install(TARGETS fovea_shared EXPORT foveaTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-# Paths from where the file lies, so that the prefix may be moved.
+# Paths relative to the file, so that the prefix can be moved.
 file(RELATIVE_PATH FOVEA_PC_INCLUDEDIR /${CMAKE_INSTALL_LIBDIR}/pkgconfig /${CMAKE_INSTALL_INCLUDEDIR})
 configure_file(${CMAKE_CURRENT_LIST_DIR}/fovea.pc.in ${CMAKE_BINARY_DIR}/fovea.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/fovea.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
@@ -20,12 +20,12 @@ if(TARGET fovea)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/models/demo DESTINATION ${CMAKE_INSTALL_DATADIR}/fovea/models)
 endif()
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/fovea DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-# fovea::backend_abi: the header of backends that are built outside of Fovea, and nothing to link.
+# fovea::backend_abi: the header for external backends; nothing to link.
 add_library(fovea_backend_abi INTERFACE)
 set_target_properties(fovea_backend_abi PROPERTIES EXPORT_NAME backend_abi)
 target_include_directories(fovea_backend_abi INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 install(TARGETS fovea_backend_abi EXPORT foveaTargets)
-# fovea::conformance: what a backend in C++ needs to be written and proven in its own program. As in src/:
+# fovea::conformance: for programs that contain a backend of their own in C++ and prove it. Includes are as in src/:
 # #include "conformance/prove.h".
 fovea_header_closure(conformance_headers conformance/prove.h attention/batch_check.h attention/merge.h device/stream.h)
 foreach(header IN LISTS conformance_headers)

@@ -1,5 +1,5 @@
-# What a system has of a program beside its files: service, man page, completions, SBOM and licences; and the .deb
-# (ninja package) of all that is installed.
+# The system integration: service, man page, completions, SBOM and licences; and the .deb of everything that is
+# installed (ninja package).
 install(FILES packaging/fovea.service DESTINATION lib/systemd/system)
 find_package(Python3 COMPONENTS Interpreter)
 configure_file(${CMAKE_CURRENT_LIST_DIR}/install_generated.cmake.in ${CMAKE_BINARY_DIR}/install_generated.cmake.in @ONLY)
@@ -16,7 +16,7 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_COMPRESSION_TYPE zstd)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
-# All that both files need (the tests needed_test and c_api_needed).
+# The only dependency of the program and the library (see the tests needed_test and c_api_needed).
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= ${FOVEA_GLIBC})")
 set(scripts ${CMAKE_SOURCE_DIR}/packaging/debian)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${scripts}/conffiles ${scripts}/triggers ${scripts}/postinst

@@ -1,5 +1,5 @@
-# The static libraries inside fovea::text, as targets: for the build, and for whoever links the installed package, where
-# the path that the building machine had would mean nothing. Who needs no text needs none of them.
+# The static libraries that fovea::text uses, as targets: for the build and for users of the installed package, on whose
+# machines the build machine's paths are invalid. Without fovea::text none of them is needed.
 foreach(library pcre2-8 utf8proc)
   string(REPLACE "-8" "" name ${library})
   if(TARGET fovea::${name})

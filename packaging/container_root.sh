@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the files of a container that has nothing else: the program with its demo model, and the libraries of glibc that it
-# is linked with.
+# Creates the files of a minimal container: the program with its demo model, and the glibc libraries that it is linked
+# with.
 #   container_root.sh BUILD_DIR ROOT
 set -euo pipefail
 build=$1 root=$2
@@ -18,7 +18,7 @@ cp -r "$installed/share/fovea" "$root/usr/share/"
 [ ! -d "$installed/share/doc" ] || cp -r "$installed/share/doc" "$root/usr/share/"
 echo 'nobody:x:65534:65534:nobody:/:/sbin/nologin' >"$root/etc/passwd"
 echo 'nogroup:x:65534:' >"$root/etc/group"
-# "libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x...)", and the loader alone.
+# Lines are "libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x...)"; the loader's has only a path.
 ldd "$root/usr/bin/fovea" | grep -oE '/[^ ]+' | while read -r library; do
   mkdir -p "$root$(dirname "$library")"
   cp --dereference "$library" "$root$library"

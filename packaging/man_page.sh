@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints fovea(1), of what the program says about itself.
+# Prints fovea(1), generated from the program's own help.
 #   man_page.sh PROGRAM
 set -euo pipefail
 program=$1

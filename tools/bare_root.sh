@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Bare Debian 12 systems (debootstrap's minbase) that commands of this tree run in, to find what works only on a machine
-# that has more. Needs root and debootstrap. Everything is mounted in a namespace that ends with the command, so nothing
-# stays mounted in ROOT however it ends.
-#   tools/bare_root.sh make FOLDER PACKAGE...   FOLDER/clean: as debootstrap leaves it; FOLDER/tree: with this tree at the
-#                                               path it has here, and the packages downloaded but not installed
+# Runs commands of this tree in a bare Debian 12 (debootstrap's minbase), to find what works only on machines with more
+# packages. Needs root and debootstrap. Everything is mounted in a namespace that ends with the command, so that nothing
+# stays mounted in ROOT even if the command is killed.
+#   tools/bare_root.sh make FOLDER PACKAGE...   FOLDER/clean: as debootstrap creates it; FOLDER/tree: with this tree at
+#                                               the same path as here, and the packages downloaded but not installed
 #   tools/bare_root.sh run ROOT COMMAND...      runs a command in the root FOLDER/clean or FOLDER/tree
 #   tools/bare_root.sh remove FOLDER
-# Where a root cannot be made, make prints why and fails.
+# If a root cannot be made, make prints why and fails.
 set -euo pipefail
 script=$(realpath "${BASH_SOURCE[0]}")
 tree=$(dirname "$(dirname "$script")")
@@ -17,30 +17,30 @@ fail() {
   exit 1
 }
 
-# in_namespace COMMAND...: with mounts and processes of its own, all of which end with it, also when it is killed.
+# in_namespace COMMAND...: runs it in new mount and process namespaces, which end with it, even if it is killed.
 in_namespace() {
   exec unshare --mount --propagation private --pid --fork --kill-child --mount-proc "$@"
 }
 
-# apt of the host knows a mirror that answers here, and how to reach it. Signatures are checked in the root by Debian's keys.
+# Copies the mirror and proxy settings of the host's apt. The root checks signatures with Debian's keys.
 write_apt_configuration() {
   local root=$1 sources
   sources=$(debian_sources)
   [ -z "$sources" ] || echo "$sources" >"$root/etc/apt/sources.list"
   apt-config dump | sed -nE '/Auto-Detect/d; /^Acquire::(https?::|Check-|Retries|ForceIPv|Languages)/p' \
     >"$root/etc/apt/apt.conf.d/90host"
-  # Nobody needs this system after a power failure.
+  # The system need not survive a power failure, so dpkg may skip its fsyncs.
   echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/unsafe-io"
 }
 
-# Lines of sources.list; nothing where the host's apt knows no Debian 12.
+# Prints lines for sources.list; none if the host's apt has no Debian 12.
 debian_sources() {
   # shellcheck disable=SC2016 # names of apt
   apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' 'Origin: Debian' |
     awk -v codename=$codename '$4 == "main" && index($3, codename) == 1' | sort -u
 }
 
-# How the network is reached from here.
+# Copies the host's resolver and certificates.
 copy_network_configuration() {
   local root=$1 file
   for file in /etc/resolv.conf /etc/hosts /etc/ssl/certs/ca-certificates.crt; do
@@ -78,18 +78,18 @@ make() {
   copy_network_configuration "$folder/clean"
   cp -a "$folder/clean" "$folder/tree"
   copy_tree "$folder/tree"
-  # A root in which nothing can be mounted, run or downloaded shows itself here.
+  # Fails here if nothing can be mounted, run or downloaded in the root.
   enter "$folder/tree" sh -c 'echo >/dev/null && test -e /proc/self/status' || fail "commands cannot run in the root"
   enter "$folder/tree" apt-get update -qq || fail "apt-get update failed in the root"
   enter "$folder/tree" apt-get install -qq --no-install-recommends --download-only "$@" >/dev/null ||
     fail "the packages could not be downloaded"
-  # The one package that nobody asks for in the root: without it CI would compile everything twice.
+  # ccache is the only additional package: without it CI would compile everything twice.
   if command -v ccache >/dev/null; then
     enter "$folder/tree" apt-get install -y -qq --no-install-recommends ccache || fail "ccache could not be installed"
   fi
 }
 
-# enter ROOT COMMAND...: in a namespace of in_namespace.
+# enter ROOT COMMAND...: call it in the namespace of in_namespace.
 enter() {
   local root=$1 variable settings=()
   shift
@@ -102,8 +102,7 @@ enter() {
     [ -z "${!variable:-}" ] || settings+=("$variable=${!variable}")
   done
   if command -v ccache >/dev/null; then
-    # With the same compiler, path of the tree and settings, what the host compiled is not compiled again here, and the
-    # other way round.
+    # The compiler, the path of the tree and the settings are the same as on the host, so both share cached objects.
     mkdir -p "$root/ccache" "$(ccache --get-config cache_dir)"
     mount --bind "$(ccache --get-config cache_dir)" "$root/ccache"
     settings+=(CCACHE_DIR=/ccache)

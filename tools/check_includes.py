@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the cycles among the modules of src/ and among single headers; exits with 1 if there are any.
+"""Prints include cycles between the modules of src/ and between headers; exits with 1 if there are any.
 
 check_includes.py [SOURCE_FOLDER]
 

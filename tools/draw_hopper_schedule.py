@@ -69,7 +69,7 @@ def simulate():
         boxes.append((1 + w, 0, kind, label, begin, tensor_cores))
         return tensor_cores
 
-    issued = 0.0  # when the other consumer passed the turn on
+    issued = 0.0  # when the other consumer has issued its scores
     for k in range(steps):
         load_tile(k)
         for w in range(CONSUMERS):

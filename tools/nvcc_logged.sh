@@ -1,7 +1,7 @@
 #!/bin/sh
-# nvcc_logged.sh COMMAND...: a compiler launcher that keeps what ptxas says of registers and spills in OBJECT.ptxas, and
-# shows the rest. Where ptxas serialises wgmma, or puts in waits of its own, it says so as mere information (C7504 to
-# C7520): here that is an error.
+# nvcc_logged.sh COMMAND...: a compiler launcher that stores ptxas's report on registers and spills in OBJECT.ptxas and
+# prints the rest. If ptxas serialises wgmma or inserts waits, its informational messages (C7504 to C7520) are errors
+# here.
 for argument; do
   [ "$previous" = -o ] && object=$argument
   previous=$argument
