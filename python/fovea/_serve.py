@@ -1,4 +1,4 @@
-"""From arrays in anyone's layout to a plan and a run: what the stateless functions have in common."""
+"""The common part of the stateless functions: converts arrays of any layout, plans and runs."""
 
 import threading
 from collections import OrderedDict
@@ -12,13 +12,13 @@ from .spec import AttentionSpec, Limits
 _KV_DTYPES = {"float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2"}
 _MAX_OBJECTS = 64
 _MAX_CONSTANTS = 512
-_MAX_PREPARED, _MAX_PREPARED_BYTES = 4, 16 << 20  # on a GPU, of workspace each
+_MAX_PREPARED, _MAX_PREPARED_BYTES = 4, 16 << 20  # on a GPU; bytes of each workspace
 _INT32_MAX = 2**31 - 1
 _UINT8 = (UINT, 8)
 
 
 class Masking(NamedTuple):
-    """Of FlashAttention's arguments those that say which keys are seen and how scores become weights."""
+    """The arguments of FlashAttention that determine the visible keys and the scores."""
 
     scale: Optional[float] = None
     causal: bool = False
@@ -32,12 +32,12 @@ class Masking(NamedTuple):
     v_descale: Any = None
 
     def has_arrays(self) -> bool:
-        """Or may have: descales may be numbers."""
+        """Conservative: descales may also be numbers."""
         return not (self.alibi is None and self.sink is None and self.k_descale is None and self.v_descale is None)
 
 
 class Keys(NamedTuple):
-    """Where the keys of a step lie."""
+    """The location of a step's keys."""
 
     k: Arg
     v: Arg
@@ -55,9 +55,8 @@ class Packed(NamedTuple):
 
 
 def index(framework: Framework, x: Any) -> Any:
-    """An index array as the library reads it in place: dense, and int32 on a GPU. What is not is copied here, on the device: the
-    library would copy into memory of the object, which calls on other streams and captured graphs share; this is memory of
-    the call's own."""
+    """An index array that the library can read in place: dense, and int32 on a GPU. Other arrays are copied here, on the device:
+    the library would copy them into memory of the object, which calls on other streams and captured graphs share."""
     if x is None or isinstance(x, int):
         return x
     x = framework.narrow(x)

@@ -1,4 +1,4 @@
-"""Plan once a step, run once a layer."""
+"""Attention that is planned once per step and run once per layer."""
 
 import ctypes
 import os
@@ -114,7 +114,7 @@ class Attention:
         )
         self._handle, self._destroy = handle, lib.fovea_attention_destroy  # modules may be gone when the last objects die
         self.workspace_bytes: int = size.value
-        """What `plan(workspace=)` has to have, as uint8."""
+        """The size in bytes that `plan(workspace=)` requires."""
         self._v_dim = spec.v_head_dim or spec.head_dim
         self._dtype = dtype_name(spec.dtype)
         self._step, self._layer, self._workspace = Fields(CStep), Fields(CLayer), Slot()
@@ -135,7 +135,7 @@ class Attention:
         return lib.fovea_attention_backend(self._handle, _phase(phase)).decode()
 
     def explain(self) -> str:
-        """Which backends were considered and why these were taken."""
+        """The backends that were considered, and why these were selected."""
         return lib.fovea_attention_explain(self._handle).decode()
 
     def _fill_step(
@@ -161,12 +161,12 @@ class Attention:
         self, phase: int, num_tokens: int, args: Dict[str, Optional[Arg]], workspace: Optional[Arg], stream: Optional[int],
         num_pages: int = 0,
     ) -> None:
-        """plan() of described arrays, whose owner the caller keeps."""
+        """plan() with described arrays; the caller keeps the arrays alive."""
         self._fill(phase, num_tokens, args, False, num_pages)
         self._plan_step(workspace, stream)
 
     def _plan_step(self, workspace: Optional[Arg], stream: Optional[int]) -> None:
-        """plan() of the step that is filled in."""
+        """plan() with the step whose fields are filled in."""
         self._planned_for = None
         pointer = None
         if workspace is not None:
@@ -308,7 +308,7 @@ class Attention:
         v_scales: Optional[Arg],
         stream: Optional[int],
     ) -> None:
-        """run() of described arrays."""
+        """run() with described arrays."""
         layer = self._layer
         put = layer.put
         put("q", q)

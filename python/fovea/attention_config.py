@@ -1,4 +1,4 @@
-"""Which attention backend an LLM uses: vLLM's AttentionConfig and its enumeration of backends."""
+"""vLLM's AttentionConfig, which selects the attention backends of an LLM, and its enumeration of backends."""
 
 import enum
 from dataclasses import dataclass, fields
@@ -36,7 +36,7 @@ class AttentionConfig:
     prefill_backend: Optional[Backend] = None
     decode_backend: Optional[Backend] = None
     backend_per_kind: Optional[Mapping[str, Backend]] = None
-    """By kind of layers: {"swa": "TRITON_ATTN"}."""
+    """Backends by kind of layer: {"swa": "TRITON_ATTN"}."""
     page_size: Optional[int] = None
     """Tokens of a KV page: a constraint on backends."""
     allow_page_override: Optional[bool] = None
@@ -66,7 +66,7 @@ class AttentionConfig:
     minimax_m3_msa_decode_backend: Optional[str] = None
 
     def to_options(self) -> Dict[str, Any]:
-        """What is set, by key, with names for members of enumerations."""
+        """The settings that are not None, by key; enumeration members become their names."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         return options_of(given)
 

@@ -35,7 +35,7 @@ def append(
     kv_dtype: Optional[str] = None,
     norm_eps: float = 0.0,
 ) -> None:
-    """fovea_append of described arrays (and "interleaved"), whose owners the caller keeps."""
+    """fovea_append with described arrays (and "interleaved"); the caller keeps the arrays alive."""
     fields = _append.fields
     c = fields.c
     fields.put_all({name: arrays.get(name) for name in _APPEND_ARRAYS})

@@ -1,6 +1,6 @@
-"""Functions with FlashAttention's names, arguments and meaning.
+"""Functions with FlashAttention's names, arguments and semantics.
 
-What holds for all of them:
+Common to all of them:
 
 - q, k, v: float16, bfloat16 or float32 of torch (CPU or CUDA), cupy or numpy; k and v may be float8_e4m3fn or float8_e5m2.
   Any strides except in the last dimension, including 0 of expanded views; [B, H, S, D] transposed is read in place. (On a GPU
@@ -16,19 +16,20 @@ What holds for all of them:
   its size, on page size or the width of a page table, which is what 1 is set for. tune_for chooses kernels, not the call's
   sizes: "many", or "few" for a faster decode of one or a few sequences, whose bits are others. pack_gqa has no effect on results and none on speed: heads of a group are always packed.
 - There is no backward: tensors that require grad are refused outside torch.no_grad().
-- out=: where the result goes, of any strides but the last; its elements must not overlap. Else it is allocated by q's
-  framework.
+- out=: the tensor for the result, with any strides except the last; its elements must not overlap. Without it, q's framework
+  allocates the result.
 - Lengths and page ids on a GPU are not read by the host. A sequence longer than its row of the page table has NaN in out and
-  LSE; others are right. check_pages=True looks at lengths and page ids, waits for that and raises; None: where Python debugs
-  (python -X dev, or FOVEA_CHECK_PAGES=1). Without it a page id that is no page reads memory of something else.
+  LSE; others are correct. check_pages=True checks lengths and page ids, which waits for the device, and raises; None: the same
+  in Python's development mode (python -X dev, or FOVEA_CHECK_PAGES=1), otherwise no check. An unchecked invalid page id reads
+  other memory.
 
-What is not supported raises ValueError that names the argument: dropout_p > 0, return_attn_probs, qv, cache_leftpad, q_descale,
+Unsupported arguments raise a ValueError that names them: dropout_p > 0, return_attn_probs, qv, cache_leftpad, q_descale,
 rotary_seqlens, scheduler_metadata, sm_margin, other num_splits.
 
-The first call with new dtypes, options or (rounded up) sizes makes an object that later calls reuse; inside a CUDA graph's
-capture it must be there already, so call once before. flash_attn_func plans when shapes, strides, options or the stream differ
-from those of the thread's last calls, or another call used the object since: layers one after another share a plan. Of four
-such calls workspaces of up to 16 MiB are kept.
+The first call with new dtypes, options or (rounded up) sizes creates an object that later calls reuse. It cannot be created
+during the capture of a CUDA graph, so call once before. flash_attn_func plans if shapes, strides, options or the stream differ
+from those of the thread's last calls, or if another call has used the object since; consecutive layers therefore share a plan.
+The objects of the last four calls keep workspaces of up to 16 MiB each.
 """
 
 from typing import Any, Dict, Optional, Sequence, Tuple, Union
@@ -223,7 +224,7 @@ def _padded(
     framework: Framework, q: Any, q_arg: Any, k_arg: Any, v_arg: Any, m: Masking, out: Any, lse: Any, stream: Any,
     packed: Any = None, tune_for: str = "many",
 ) -> Any:
-    """Of a call that may be repeated with other arrays, what does that; else None."""
+    """A function that repeats the call with other arrays; None if the call cannot be repeated."""
     batch, rows = q_arg[1][:2]
     keys, kept = _padded_keys(framework, q, q_arg[4], k_arg, v_arg, None, stream)
     offsets = constants.offsets(framework, q_arg[4], stream, batch, rows, q)
@@ -236,8 +237,8 @@ def _padded(
 def _padded_keys(
     framework: Framework, q: Any, device: Any, k_arg: Any, v_arg: Any, lens: Any, stream: Any
 ) -> Tuple[Keys, Any]:
-    """Of k, v [B, S, Hkv, D]: rows of one ragged tensor where their strides allow that, else pages of S keys. Also what
-    must live until the kernels are queued."""
+    """Describes k, v [B, S, Hkv, D] as rows of one ragged tensor if their strides allow that, otherwise as pages of S keys.
+    Also returns what must live until the kernels are queued."""
     batch, rows = k_arg[1][:2]
     if lens is None:
         lens = constants.filled(framework, device, stream, batch, rows, q)
@@ -358,7 +359,7 @@ def flash_attn_varlen_func(
 
 
 def _check_longest(tokens: int, seqs: int, longest: int) -> None:
-    """What the host can see of whether max_seqlen_q holds."""
+    """Checks max_seqlen_q as far as the host can."""
     if tokens > max(seqs, 0) * longest:
         raise ValueError(
             f"max_seqlen_q is {longest} and cu_seqlens_q has {seqs} sequences; q has {tokens} rows, more than they can have: pass "

@@ -11,10 +11,10 @@ from .spec import AttentionSpec, Limits
 
 
 class _Batch:
-    """What the three have in common. An object is used by one thread, and on one stream at a time."""
+    """The common base of the three classes. Use an object from one thread and on one stream at a time."""
 
     def __init__(self, kv_layout: str = "NHD", *, backend: Optional[str] = None, tune_for: str = "many") -> None:
-        """tune_for: as Limits has it."""
+        """tune_for: see Limits."""
         if kv_layout not in ("NHD", "HND"):
             raise ValueError(f'kv_layout is {kv_layout!r}; allowed are "NHD" and "HND"')
         self._layout, self._backend, self._tune_for = kv_layout, backend, tune_for
@@ -25,14 +25,14 @@ class _Batch:
 
     @property
     def attention(self) -> Optional[Attention]:
-        """The object below, for explain() and check(); None before the first plan."""
+        """The underlying Attention, for explain() and check(); None before the first plan."""
         return self._attention
 
     def _plan(
         self, like: Any, spec: AttentionSpec, num_tokens: Optional[int], phase: int, seqs: int, max_kv_tokens: int,
         max_kv_len: int, arrays: dict,
     ) -> None:
-        """Keeps the step; it is planned when its number of query rows is known, which is at the latest in run()."""
+        """Stores the step. It is planned when its number of query rows is known, at the latest in run()."""
         framework = framework_of(like)
         device = framework.describe(like)[4]
         self._step = (framework, like, device, spec, phase, seqs, max_kv_tokens, max_kv_len, arrays)
@@ -102,7 +102,7 @@ def _page_lens(framework: Any, indptr: Any, last_page_len: Any, page_size: int) 
 
 
 def _check_positions(mode: str) -> bool:
-    """Whether it is ALiBi."""
+    """Whether pos_encoding_mode is ALiBi."""
     if mode not in ("NONE", "ALIBI"):
         raise ValueError(f'pos_encoding_mode is {mode!r}; allowed are "NONE" and "ALIBI" (rotate with append_kv or apply_rope)')
     return mode == "ALIBI"

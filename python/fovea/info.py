@@ -1,4 +1,4 @@
-"""What the loaded library has."""
+"""Information about the loaded library."""
 
 import ctypes
 import json

@@ -1,4 +1,4 @@
-"""A language model from Python: vLLM's LLM, over Fovea's engine in this process."""
+"""vLLM's class LLM, on Fovea's engine in this process."""
 
 import itertools
 import os
@@ -13,7 +13,7 @@ from .sampling_params import RequestOutputKind, SamplingParams
 
 Params = Union[None, SamplingParams, Sequence[SamplingParams]]
 
-# Arguments of vLLM's LLM that change nothing here: what they may be, and why they can't be anything else.
+# Arguments of vLLM's LLM that have no effect here: the accepted values, and why others are refused.
 _ANY = object()
 _WITHOUT_EFFECT: Dict[str, Tuple[Any, str]] = {
     "trust_remote_code": (_ANY, ""),
@@ -40,7 +40,7 @@ _WITHOUT_EFFECT: Dict[str, Tuple[Any, str]] = {
     "limit_mm_per_prompt": ((None, {}), "models read text"),
 }
 
-# The options of fovea_engine_create() that an embedder has, too.
+# The options of fovea_engine_create() that fovea_embedder_create() accepts too.
 _OF_EMBEDDERS = {
     "model", "device", "dtype", "attention_backend", "prefill_attention_backend", "decode_attention_backend", "attention_config",
     "batch_invariant", "backend_library", "max_model_len", "max_num_batched_tokens", "threads", "seed", "dummy_weights", "pooling",
@@ -49,7 +49,7 @@ _OF_EMBEDDERS = {
 
 
 class Tokenizer:
-    """The model's tokenizer and chat template, as the engine has them."""
+    """The model's tokenizer and chat template."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -62,7 +62,7 @@ class Tokenizer:
         return self._engine.detokenize(ids, skip_special_tokens)
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Of one token, possibly part of a character; b"" for an unknown id."""
+        """The bytes of one token, possibly an incomplete character; b"" for an unknown id."""
         return self._engine.token_bytes(token_id)
 
     def apply_chat_template(
@@ -76,7 +76,8 @@ class Tokenizer:
         tokenize: bool = True,
         **kwargs: Any,
     ) -> Union[str, List[int]]:
-        """transformers' arguments. `chat_template`: the name of one of the model's templates. `kwargs`: variables."""
+        """Arguments are those of transformers. `chat_template`: the name of one of the model's templates. `kwargs`: variables
+        for the template."""
         text = self._engine.apply_chat_template(
             conversation, tools, documents, kwargs, chat_template, add_generation_prompt, continue_final_message
         )
@@ -85,10 +86,10 @@ class Tokenizer:
 
 class LLM:
     """A model, loaded into this process: generate(), chat(), stream(), generate_async(), and embed() for encoders. All methods
-    are thread-safe, and requests of all callers run in one batch; an answer's bits do not depend on the others.
+    are thread-safe. Requests of all callers run in one batch; an answer's bits do not depend on the other requests.
 
-    Also a context manager; close() ends it earlier than its last reference does. Names and defaults of arguments are
-    vLLM's where it has them; an argument of vLLM's that can't be met, and an unknown one, is refused.
+    It is also a context manager; close() frees the model before the last reference is gone. Arguments have vLLM's names and
+    defaults where vLLM has them. Unknown arguments, and arguments of vLLM that are not supported, are refused.
 
     Args:
         model: a folder in Hugging Face format, or a hub id found in the local cache. Nothing is downloaded.
@@ -100,27 +101,27 @@ class LLM:
         attention_config: an AttentionConfig or a dict of its fields.
         attention_backend: a name, or a member of AttentionBackendEnum; not together with attention_config's backend.
         kv_cache_dtype: "auto", "fp8", "fp8_e5m2", "int8_per_token_head", ...
-        kv_layout: of KV pages: "auto", "nhd", "hnd", ...
+        kv_layout: the layout of KV pages: "auto", "nhd", "hnd", ...
         block_size: tokens of a KV page; None = the backend's preferred.
-        num_gpu_blocks_override: pages of the KV cache; None = by memory_share.
-        memory_share: of the memory that the weights leave, the KV cache's share at most.
-        seed: of sampling without a seed, and of dummy weights.
-        max_num_seqs: sequences that run together.
-        max_num_batched_tokens: tokens of one step.
+        num_gpu_blocks_override: number of KV cache pages; None = determined by memory_share.
+        memory_share: the maximum share of the memory left by the weights that the KV cache uses.
+        seed: for requests without a seed, and for dummy weights.
+        max_num_seqs: maximum number of sequences in a step.
+        max_num_batched_tokens: maximum number of tokens in a step.
         enable_prefix_caching: whether requests share the keys of common prefixes.
         scheduling_policy: "fcfs", or "priority" for generate(priority=).
         generation_config: "auto" (the model's), "vllm" (none), or a folder or file.
-        max_logprobs: the most that SamplingParams.logprobs may ask for; -1 = no limit.
+        max_logprobs: the maximum of SamplingParams.logprobs; -1 = no limit.
         chat_template: a file or the template's text, instead of the model's.
         load_format: "auto", or "dummy" for random weights from config.json alone.
         threads: None = one per usable CPU.
-        backend_library: files of attention backends that are built outside of Fovea.
-        pooling, normalize: of embed(): "mean", "cls", "last"; None = as in the model's files.
+        backend_library: shared libraries with external attention backends.
+        pooling, normalize: for embed(): pooling is "mean", "cls" or "last"; None = as in the model's files.
 
     Raises:
         TypeError: an unknown argument.
         ValueError: a refused value; the text says what is allowed.
-        MemoryError, OSError: the weights do not fit, or can't be read.
+        MemoryError, OSError: the weights do not fit into memory, or cannot be read.
     """
 
     def __init__(
@@ -199,12 +200,12 @@ class LLM:
         if pools:
             extra = sorted(set(options) - _OF_EMBEDDERS)
             if extra:
-                raise ValueError(f"{extra[0]} is given, which is about generation; this model makes embeddings: leave it out")
+                raise ValueError(f"{extra[0]} is given, which applies to generation; this model computes embeddings: leave it out")
             self._embedder = Embedder(options)
         else:
             for name in ("pooling", "normalize"):
                 if name in options:
-                    raise ValueError(f"{name} is given, which is about embeddings; this model generates: leave it out")
+                    raise ValueError(f"{name} is given, which applies to embeddings; this model generates text: leave it out")
             self._engine = Engine(options)
         self._ids = itertools.count()
         self._tokens: Dict[int, str] = {}  # decoded, for log probabilities
@@ -217,18 +218,18 @@ class LLM:
         return dict(self._any.info)
 
     def explain(self) -> str:
-        """Which attention backends were chosen, and why: a line for each phase, and kind of layers where they differ."""
+        """The selected attention backends and the reasons: one line for each phase and kind of layer."""
         return self._any.info["explain"]
 
     def stats(self) -> Dict[str, Any]:
-        """Counters of the engine since its start: steps, tokens, pages, prefix cache, gaps between tokens."""
+        """The engine's counters since its start: steps, tokens, pages, prefix cache, gaps between tokens."""
         return self._generator.stats()
 
     def get_tokenizer(self) -> Tokenizer:
         return Tokenizer(self._generator)
 
     def get_default_sampling_params(self) -> SamplingParams:
-        """The model's (generation_config.json), as vLLM reads them: max_tokens is 16 where the model has none."""
+        """The defaults of the model's generation_config.json, as in vLLM: max_tokens is 16 if the model has none."""
         given = dict(self._generator.info["default_sampling"])
         if given["max_tokens"] is None:
             del given["max_tokens"]
@@ -251,8 +252,8 @@ class LLM:
             prompts: a string, a list of token ids, {"prompt": str}, {"prompt_token_ids": [int]}, for encoder-decoder models
                 {"encoder_prompt": ..., "decoder_prompt": ...} (or a string: the encoder's); or a list of these.
             sampling_params: for all prompts, or one for each; None = get_default_sampling_params().
-            use_tqdm: whether to show progress, where tqdm is installed.
-            priority: one number for each prompt, lower = sooner; needs scheduling_policy="priority".
+            use_tqdm: whether to show progress, if tqdm is installed.
+            priority: one number for each prompt, lower runs earlier; needs scheduling_policy="priority".
 
         Raises:
             ValueError: a prompt or a parameter is refused; then no prompt is answered.
@@ -291,8 +292,8 @@ class LLM:
     def stream(
         self, prompt: Any, sampling_params: Optional[SamplingParams] = None, request_id: Optional[str] = None, priority: int = 0
     ) -> Iterator[RequestOutput]:
-        """The answer to one prompt as it grows: a RequestOutput for each piece, holding all so far or, with
-        output_kind DELTA, what is new. Closing the iterator ends the request."""
+        """Streams the answer to one prompt: a RequestOutput for each piece, with the whole answer so far or, with
+        output_kind DELTA, only what is new. Closing the iterator cancels the request."""
         arrived: "queue.SimpleQueue[Output]" = queue.SimpleQueue()
         params = self._params_of(sampling_params, 1)[0]
         request, handle = self._submit(_single(prompt), params, params.output_kind, arrived.put, priority, request_id)
@@ -311,7 +312,7 @@ class LLM:
     async def generate_async(
         self, prompt: Any, sampling_params: Optional[SamplingParams] = None, request_id: Optional[str] = None, priority: int = 0
     ) -> AsyncIterator[RequestOutput]:
-        """As stream(), for `async for`. Leaving the loop with aclose(), or a cancelled task, ends the request."""
+        """Like stream(), for `async for`. Leaving the loop with aclose(), or cancelling the task, cancels the request."""
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -378,7 +379,7 @@ class LLM:
         """One vector for each text or list of token ids, in their order.
 
         Args:
-            truncate_prompt_tokens: None = a longer text is refused; -1 = its last tokens beyond max_model_len are dropped.
+            truncate_prompt_tokens: None = texts longer than max_model_len are refused; -1 = they are cut to it.
         """
         _no_lora(lora_request)
         if pooling_params is not None:
@@ -403,7 +404,7 @@ class LLM:
     # Life.
 
     def close(self) -> None:
-        """Ends all requests, and frees the model. Their readers get a RuntimeError."""
+        """Ends all requests, whose readers get a RuntimeError, and frees the model."""
         for part in (self._engine, self._embedder):
             if part is not None:
                 part.close()
@@ -523,7 +524,7 @@ def _priorities(given: Optional[Sequence[int]], count: int) -> Sequence[int]:
 
 
 def _progress(wanted: Any, total: int) -> Any:
-    """A function that counts finished prompts; 0 ends it."""
+    """Returns a function that adds a number of finished prompts to the progress bar; 0 closes it."""
     if wanted:
         try:
             from tqdm import tqdm  # type: ignore[import-untyped]

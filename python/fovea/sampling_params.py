@@ -1,4 +1,4 @@
-"""How an LLM's tokens are drawn and when an answer ends: vLLM's SamplingParams."""
+"""How an LLM samples tokens and when an answer ends: vLLM's SamplingParams."""
 
 import copy
 import enum
@@ -12,14 +12,14 @@ _MAX_CHOICES = 128
 
 
 class RequestOutputKind(enum.Enum):
-    """What each output of a stream holds."""
+    """The contents of each output of a stream."""
 
     CUMULATIVE = 0
-    """All of the answer so far."""
+    """The whole answer so far."""
     DELTA = 1
-    """What is new since the last output."""
+    """Only what is new since the last output."""
     FINAL_ONLY = 2
-    """There is one output, at the end."""
+    """One output, when the answer is complete."""
 
 
 def _number(name: str, value: Any, allowed: str, good: Any) -> float:
@@ -61,28 +61,28 @@ def _ids(name: str, value: Any) -> List[int]:
 
 @dataclass
 class SamplingParams:
-    """vLLM's parameters, with its names, defaults and limits; docs/serving.md has their meanings. They are checked here as
-    far as that needs no model (ValueError), and by the model when a request is submitted.
+    """vLLM's parameters with its names, defaults and limits; docs/serving.md explains them. The constructor checks what does
+    not depend on the model (ValueError); the rest is checked when a request is submitted.
 
     Logits are processed in this order: allowed_token_ids, bad_words, min_tokens, logit_bias, the penalties,
     temperature, min_p, top_k, top_p. The same seed gives the same answer, in any batch."""
 
     n: int = 1
-    """Answers to each prompt, up to 128; more than 1 needs a temperature."""
+    """Number of answers to each prompt, up to 128; more than 1 needs a temperature above 0."""
     presence_penalty: float = 0.0
-    """-2 to 2."""
+    """-2 to 2; 0 = off."""
     frequency_penalty: float = 0.0
-    """-2 to 2."""
+    """-2 to 2; 0 = off."""
     repetition_penalty: float = 1.0
     """Above 0; 1 = off."""
     temperature: float = 1.0
-    """0 = greedy: the true argmax, lowest id on a tie."""
+    """0 = greedy: the exact argmax, on a tie the lowest id."""
     top_p: float = 1.0
     top_k: int = 0
     """0 or -1 = off."""
     min_p: float = 0.0
     seed: Optional[int] = None
-    """None or -1: from the engine's seed and the number of requests before."""
+    """None or -1: derived from the engine's seed and the number of previous requests."""
     stop: Union[None, str, Sequence[str]] = None
     stop_token_ids: Optional[Sequence[int]] = None
     bad_words: Optional[Sequence[str]] = None
@@ -91,28 +91,28 @@ class SamplingParams:
     """None = up to the end of the context."""
     min_tokens: int = 0
     logprobs: Optional[int] = None
-    """How many of the most probable tokens to report in each place; 0 = the drawn one alone, -1 = all."""
+    """Number of most probable tokens to report at each position; 0 = only the sampled token, -1 = all."""
     prompt_logprobs: Optional[int] = None
-    """The same for the tokens of the prompt."""
+    """The same for the prompt's tokens."""
     detokenize: bool = True
-    """False: outputs have no text; not together with `stop`."""
+    """False: outputs have no text. Cannot be combined with `stop`."""
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
-    """Only True."""
+    """Must be True."""
     include_stop_str_in_output: bool = False
     truncate_prompt_tokens: Optional[int] = None
-    """Keeps the last tokens of the prompt, this many; -1 = as many as the model's context leaves room for."""
+    """Keeps only this many tokens from the end of the prompt; -1 = as many as fit into the model's context."""
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
-    """Of stream() and generate_async()."""
+    """For stream() and generate_async()."""
     logit_bias: Optional[Dict[int, float]] = None
-    """Added to logits of token ids, -100 to 100."""
+    """Values added to the logits of these token ids, -100 to 100."""
     allowed_token_ids: Optional[Sequence[int]] = None
     structured_outputs: Any = None
-    """Only None: answers are not constrained to a grammar."""
+    """Must be None: constrained decoding is not supported."""
     logits_processors: Any = None
-    """Only None."""
+    """Must be None."""
     extra_args: Optional[Dict[str, Any]] = None
-    """Only None."""
+    """Must be None."""
 
     def __post_init__(self) -> None:
         self.n = _integer("n", self.n, f"1 to {_MAX_CHOICES}", 1, _MAX_CHOICES)
@@ -182,7 +182,7 @@ class SamplingParams:
         return copy.deepcopy(self)
 
     def to_json(self) -> str:
-        """As fovea_request.sampling takes it."""
+        """The JSON for fovea_request.sampling."""
         members = {
             name: getattr(self, name)
             for name in (

@@ -1,4 +1,4 @@
-"""What a layer needs and how large its steps get."""
+"""The requirements of an attention layer, and the upper bounds of its steps."""
 
 from dataclasses import dataclass
 from typing import Optional
@@ -6,29 +6,29 @@ from typing import Optional
 
 @dataclass(frozen=True)
 class AttentionSpec:
-    """What an attention layer needs; fixed for its life. `num_heads` (query heads) is a multiple of `num_kv_heads`.
+    """The requirements of an attention layer, fixed for its lifetime. `num_heads` (query heads) is a multiple of `num_kv_heads`.
 
     Query row i of a sequence with n_q rows and n_k keys stands at position p = i + n_k - n_q. It sees key j if
     j <= p (`causal`), p - j <= `window_left` and j - p <= `window_right` (-1 = unbounded), and p and j lie in one chunk
     of `chunk` keys (0 = off); the first `sink_tokens` keys stay visible outside the window. `packed_mask`
-    replaces all of that by bits of the step (causal must be False)."""
+    replaces all of these by one bit per query row and key, given with each step (causal must be False)."""
 
     num_heads: int
     num_kv_heads: int
     head_dim: int
-    """D of Q and K."""
+    """D, the head size of Q and K."""
     dtype: str = "bfloat16"
-    """Of Q and O: "float32", "float16", "bfloat16"; also a dtype of torch or numpy."""
+    """The dtype of Q and O: "float32", "float16", "bfloat16"; also a torch or numpy dtype."""
     v_head_dim: Optional[int] = None
-    """Dv of V and O; None = head_dim."""
+    """Dv, the head size of V and O; None = head_dim."""
     scale: Optional[float] = None
     """Multiplies q.k; None = head_dim ** -0.5."""
     softcap: float = 0.0
-    """softcap * tanh(score / softcap); 0 = off."""
+    """Scores become softcap * tanh(score / softcap); 0 = off."""
     kv_dtype: str = "auto"
-    """"auto" (= dtype), "fp8_e4m3", "fp8_e5m2", "int8_per_token_head", ..., as --kv-cache-dtype takes it."""
+    """The dtype of the KV cache: "auto" (= dtype), "fp8_e4m3", "fp8_e5m2", "int8_per_token_head", ..., as --kv-cache-dtype."""
     page_size: int = 16
-    """Keys of a page; 1 for keys in one ragged tensor."""
+    """Keys per page; 1 for keys in one ragged tensor."""
     causal: bool = True
     window_left: int = -1
     window_right: int = -1
@@ -38,31 +38,31 @@ class AttentionSpec:
     packed_mask: bool = False
     tree: bool = False
     has_sink: bool = False
-    """Learned sink logits of heads: run(sinks=)."""
+    """A learned sink logit for each head: run(sinks=)."""
     lse_includes_sink: bool = False
     has_alibi: bool = False
     kv_x_packed: bool = False
-    """K [pages, Hkv, D / x, page size, x] with x = 16 bytes of elements, V [pages, Hkv, Dv, page size]."""
+    """Page layout: K [pages, Hkv, D / x, page size, x], where x elements are 16 bytes, and V [pages, Hkv, Dv, page size]."""
     encoder: bool = False
     """Bidirectional attention over the step's own rows."""
     per_head_scales: bool = False
-    """An fp8 cache has scales of heads: run(k_scales=, v_scales=) of [num_kv_heads] fp32."""
+    """An fp8 cache has one scale per KV head: run(k_scales=, v_scales=), fp32 [num_kv_heads]."""
     kv_shuffle: bool = False
-    """K as with kv_x_packed, V [pages, Hkv, page size / x, Dv, x]: AITER's layout."""
+    """AITER's page layout: K as with kv_x_packed, V [pages, Hkv, page size / x, Dv, x]."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Upper bounds of every step. The workspace is a pure function of them and of the spec."""
+    """Upper bounds of every step. The workspace size is a pure function of them and the spec."""
 
     max_seqs: int
     max_tokens: int
-    """Query rows of a step."""
+    """Query rows per step."""
     max_kv_tokens: int
-    """Keys of all sequences of a step."""
+    """Keys of all sequences of a step together."""
     max_kv_len: int
-    """Keys of the longest."""
+    """Keys of the longest sequence."""
     tune_for: str = "limits"
-    """What kernels, and the splits of keys between them, are chosen for; a row's bits depend on it. "limits": steps as large
-    as these limits. "many" and "few": the same under all limits, so that a row has the same bits under all that admit its
-    step; "few" by kernels that decode one or a few sequences faster than many. (On a CPU all three are the same.)"""
+    """Selects the kernels and the splits of keys, which determine a row's bits. "limits": tuned for steps as large as these
+    limits. "many" and "few": the same kernels under all limits, so that a row has the same bits under all limits that admit
+    its step; "few" selects kernels that decode one or a few sequences faster than many. (No effect on a CPU.)"""

@@ -226,7 +226,7 @@ class Embeddings(unittest.TestCase):
             llm.embed("x")
         with self.assertRaisesRegex(ValueError, "this LLM generates"):
             demo().embed("x")
-        with self.assertRaisesRegex(ValueError, "max_num_seqs is given, which is about generation"):
+        with self.assertRaisesRegex(ValueError, "max_num_seqs is given, which applies to generation"):
             LLM(GOLDENS / "bert_d8_fp32", max_num_seqs=3)
         with self.assertRaisesRegex(ValueError, "isn't an encoder"):
             LLM(DEMO, runner="pooling")
@@ -565,7 +565,7 @@ class Refusals(unittest.TestCase):
             (ValueError, {"scheduling_policy": "lifo"}, "scheduling_policy is \"lifo\""),
             (ValueError, {"attention_config": {"backend": "FLASH_ATN"}}, "FLASH_ATN"),
             (ValueError, {"attention_backend": "no backend"}, "no backend"),
-            (ValueError, {"pooling": "mean"}, "pooling is given, which is about embeddings"),
+            (ValueError, {"pooling": "mean"}, "pooling is given, which applies to embeddings"),
             (ValueError, {"backend_library": ["/no/such.so"]}, "/no/such.so"),
             (ValueError, {"chat_template": "{% if %}"}, "the given chat template, line 1"),
         ):

@@ -61,7 +61,7 @@ def array(x):
 
 
 def expected(q, k, v, causal=False, window=(-1, -1), chunk=0, **options):
-    """Of one sequence: out and lse as numpy arrays."""
+    """out and lse of one sequence, as numpy arrays."""
     seen = visible(q.shape[0], k.shape[0], causal, window, chunk)
     return attention(array(q), array(k), array(v), seen, **{n: array(x) if torch.is_tensor(x) else x for n, x in options.items()})
 
