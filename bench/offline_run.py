@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Many requests through `fovea generate` with a KV cache that is too small for them: does memory stay flat?
+"""Runs many requests through `fovea generate` with a KV cache that is too small for them, and records its memory use.
 
 usage: offline_run.py [--program build/release/bin/fovea] [--requests 10000] [--output FILE.json] [-- FLAGS...]
 
@@ -21,7 +21,7 @@ import time
 
 
 def rows(count, longest, vocab):
-    """Prompt ids and answer lengths: half of the prompts begin like one of eight others."""
+    """Prompt ids and answer lengths: half of the prompts share a prefix with one of eight others."""
     rng = random.Random(1)
     shared = [[rng.randrange(10, vocab) for _ in range(longest // 2)] for _ in range(8)]
     for index in range(count):
@@ -111,7 +111,7 @@ def main():
 
 
 def peak_until_end(process):
-    """MiB; the highest of samples taken until the process has ended."""
+    """MiB: the maximum of samples taken until the process has ended."""
     peak = [0.0]
 
     def watch():

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times Fovea's attention on a GPU beside what is installed there, contenders taking turns with rests between them.
+"""Compares Fovea's attention on a GPU with the installed libraries; measurements are interleaved, with cool-down.
 
 Usage: peers.py [--only PART,...] [--backends NAME,...] [--rounds N] [--output FILE.json]
 
@@ -31,7 +31,7 @@ try:
 except ImportError as missing:
     sys.exit(f"peers.py: {missing}; it needs torch with triton, and fovea: its wheel, or PYTHONPATH=python and FOVEA_LIBRARY")
 
-warnings.filterwarnings("ignore", message=".*")  # SDPA says of each of its backends why it is not the one that was asked for
+warnings.filterwarnings("ignore", message=".*")  # SDPA warns for each of its backends that was not selected
 
 SUSTAINED = {"causal B4 S4096 D128", "causal B1 S16384 D128", "full B4 S4096 D128", "full B1 S16384 D128"}
 SUSTAINED_DECODE = {"B16 ctx8192 page 16 bf16", "B128 ctx8192 page 16 bf16"}
@@ -94,7 +94,7 @@ def main():
         for row in PARTS[part](measure, backends):
             rows.append(row)
             show(row)
-        if args.output:  # what there is so far
+        if args.output:  # the results so far
             record["ratios"] = ratios(record["results"].get("prefill", []), backends)
             record["minutes"] = round((time.time() - begin) / 60, 1)
             pathlib.Path(args.output).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Decode: the time of a call over the time of a plain read of the same bytes of K and V, both in CUDA graphs."""
+"""Decode: the time of a call relative to a plain read of the same bytes of K and V, both in CUDA graphs."""
 
 import math
 import sys
@@ -79,7 +79,7 @@ def decode_contenders(caches, backends):
         return make
     for backend in backends:
         yield Contender(f"fovea {backend}", ours(backend, False), caches.error, graph=True)
-        if backend == "fa3":  # the one whose kernels make use of it
+        if backend == "fa3":  # only its kernels use past_kv_ready
             yield Contender("fovea fa3, past_kv_ready", ours(backend, True), caches.error, graph=True)
 
     def contiguous(kind):
@@ -92,7 +92,7 @@ def decode_contenders(caches, backends):
                     return F.scaled_dot_product_attention(q, flat[0, i], flat[1, i], enable_gqa=True)
             return [lambda i=i: call(i) for i in range(caches.count)]
         return make
-    # Keys in one piece, without pages: other sequences' than ours, so they are not checked against them. It takes neither fp8
+    # Contiguous keys without pages, with other values than Fovea's, so its results are not compared. It supports neither fp8
     # caches nor mixed lengths.
     if caches.kv_dtype == "auto" and min(lens) == max(lens):
         yield Contender("torch cuDNN SDPA, contiguous", contiguous(SDPBackend.CUDNN_ATTENTION), graph=True)
@@ -154,7 +154,7 @@ def bench_decode(measure, backends, only=None):
 
 
 def bench_planner(measure, backends):
-    """plan() of a decode step in a graph of its own: what a step pays before its first layer."""
+    """plan() of a decode step in a separate graph: the time before the first layer of a step."""
     for batch in (1, 16, 64, 256):
         lens = torch.randint(128, 16385, (batch,), generator=torch.Generator().manual_seed(4)).int()
         offsets = torch.arange(batch + 1, dtype=torch.int32, device="cuda")

@@ -1,4 +1,4 @@
-"""Prefill: Fovea's backends beside torch's SDPA, and one backend's rate on a shape beside its rate on another."""
+"""Prefill: Fovea's backends compared with torch's SDPA, and one backend's rate on different shapes."""
 
 import math
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ class Prefill:
     softcap: float = 0.0
     sinks: bool = False
     against: bool = field(default=False, compare=False)
-    """Whether others run it too."""
+    """Whether other libraries run it too."""
 
     @property
     def rows(self):
@@ -48,7 +48,7 @@ class Prefill:
         return max(0, position - self.window + 1) if self.window else 0, position + 1 if self.causal else n_k
 
     def flops(self):
-        """2 (D + Dv) for each query head, row and key that the mask leaves."""
+        """2 (D + Dv) for each query head, row and visible key."""
         pairs = 0
         for n_q, n_k in self.lens:
             first, past = zip(*(self.keys_of_row(n_q, n_k, row) for row in range(n_q)))
@@ -69,7 +69,7 @@ def named(name, case, **changes):
 
 
 def groups():
-    """Cases that take turns with each other: those of a group may be compared."""
+    """Cases that are measured interleaved; results within a group are comparable."""
     base, long = uniform(4096, against=True), uniform(16384, against=True)
     chunk = Prefill("2K after 30K D128", ((2048, 32768),))
     window = named("window 1024 S16384 D128", long, window=1024)
@@ -86,7 +86,7 @@ def groups():
 
 
 class Step:
-    """A case's tensors. Keys and values are ragged; in pages of random order they are the same ones."""
+    """A case's tensors. Keys and values are ragged; the pages contain the same values in random order."""
 
     def __init__(self, case):
         self.case = case
@@ -156,7 +156,7 @@ class Step:
         return make
 
     def others(self):
-        """(name, make, check) of what others have for the case."""
+        """(name, make, check) for the other libraries that support the case."""
         heads_first = lambda call: self.error(lambda: call().transpose(1, 2).contiguous())
         yield "torch cuDNN SDPA", self.sdpa(SDPBackend.CUDNN_ATTENTION), heads_first
         yield "torch flash SDPA", self.sdpa(SDPBackend.FLASH_ATTENTION), heads_first
@@ -187,7 +187,7 @@ class Step:
 
 
 def bench_prefill(measure, backends, only=None):
-    """Rows of all groups; `only` picks cases. `measure` is take_turns, or sustained."""
+    """Rows of all groups; `only` selects cases. `measure` is take_turns or sustained."""
     for group in groups():
         cases = [case for case in group if only is None or only(case)]
         if not cases:
@@ -210,13 +210,13 @@ def bench_prefill(measure, backends, only=None):
 
 
 def matmul(rows=8192):
-    """What the tensor cores reach in cuBLAS: a product of square matrices."""
+    """The rate of cuBLAS for a product of square matrices."""
     a, b = (torch.randn(rows, rows, device="cuda", dtype=DTYPE) for _ in range(2))
     return Contender("cuBLAS", lambda: lambda: a @ b), 2 * rows**3
 
 
 def ratios(rows, backends):
-    """What the cases are compared for: {name: number}."""
+    """The compared figures of the cases: {name: number}."""
     rate = {(row["case"], row["contender"]): row["tflops"] for row in rows if "tflops" in row}
     base, long, chunk = "causal B4 S4096 D128", "causal B1 S16384 D128", "2K after 30K D128"
     pairs = [("D192/128 / D128", "causal B4 S4096 D192/128", base), ("page 16 / contiguous", f"{base} page 16", base),

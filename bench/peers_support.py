@@ -1,4 +1,4 @@
-"""What peers.py measures with: turns of contenders, CUDA graphs, a plain read, and where it all ran."""
+"""Measurement for peers.py: interleaved timing, CUDA graphs, a plain read, and a description of the machine."""
 
 import datetime
 import importlib.util
@@ -24,7 +24,7 @@ TOLERANCE = 6e-3  # ||out - ref|| / ||ref|| in bf16, of the dequantised cache
 class Contender:
     name: str
     make: Callable
-    """Gives the call to time; with `graph` a list of calls on disjoint data, captured together."""
+    """Returns the call to time; with `graph` a list of calls on disjoint data, captured together."""
     check: Optional[Callable] = None
     """check(call) gives the relative error of a call; None = not to be checked."""
     graph: bool = False
@@ -32,7 +32,7 @@ class Contender:
 
 @triton.jit
 def read_kernel(data, sink, words, BLOCK: tl.constexpr, UNROLL: tl.constexpr):
-    """Loads every 8-byte word once; writes only what no data gives, so that no load can be left out."""
+    """Loads every 8-byte word once. It writes only for a value that never occurs, so that no load can be optimised away."""
     step = tl.num_programs(0).to(tl.int64) * BLOCK * UNROLL
     total = tl.zeros([BLOCK], tl.int64)
     for first in range(tl.program_id(0).to(tl.int64) * BLOCK * UNROLL, words, step):
@@ -43,15 +43,15 @@ def read_kernel(data, sink, words, BLOCK: tl.constexpr, UNROLL: tl.constexpr):
     tl.store(sink, found, mask=found == 0x7ead)
 
 
-# Programs a multiprocessor (0 = one for each piece of BLOCK * UNROLL words), BLOCK, UNROLL, warps: which reads fastest depends
-# on the size, so each is tried and the fastest taken.
+# Programs per multiprocessor (0 = one for each piece of BLOCK * UNROLL words), BLOCK, UNROLL, warps. The fastest depends on
+# the size, so all are tried.
 READS = ((4, 2048, 4, 16), (8, 1024, 4, 8), (2, 4096, 4, 32), (0, 2048, 4, 8), (0, 4096, 4, 16), (0, 1024, 8, 4), (0, 2048, 8, 8))
 
 FASTEST = {}  # by bytes
 
 
 def plain_read(pool, count, size):
-    """`count` calls that each read `size` bytes of `pool`, disjoint ones, in the fastest of READS."""
+    """`count` calls that each read `size` disjoint bytes of `pool`, with the fastest of READS."""
     words = pool.view(-1).view(torch.int64)
     sink = torch.zeros(1, dtype=torch.int64, device="cuda")
     processors = torch.cuda.get_device_properties(0).multi_processor_count
@@ -69,7 +69,7 @@ def plain_read(pool, count, size):
 
 
 def captured(calls):
-    """A replay of all `calls` in one CUDA graph; enough of them that a replay takes a while."""
+    """Captures all `calls` in one CUDA graph and returns its replay; there are enough calls that a replay is not short."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())  # where plans were queued
     with torch.cuda.stream(stream):
@@ -83,13 +83,13 @@ def captured(calls):
             for call in calls:
                 call()
 
-    def replay(_kept=calls):  # what the graph reads and writes lives as long as it is replayed
+    def replay(_kept=calls):  # keeps the memory of the graph alive
         graph.replay()
     return replay, repeats * len(calls)
 
 
 def timed(replay, calls_each):
-    """Seconds of single calls, of one turn."""
+    """Seconds of single calls in one round."""
     torch.cuda.synchronize()
     time.sleep(REST_SECONDS)
     replay()
@@ -114,7 +114,7 @@ def relative_error(out, reference):
 
 
 def prepared(contenders):
-    """(calls to time and how many calls each is, results so far): those that can't run have their {"why_not"}."""
+    """(calls to time with the number of calls in each, results so far); contenders that cannot run have {"why_not"}."""
     ready, results = {}, {}
     for contender in contenders:
         try:
@@ -126,13 +126,13 @@ def prepared(contenders):
                     raise ValueError(f"is wrong: relative error {error:.2e}")
             ready[contender.name] = captured(made) if contender.graph else (made, 1)
             results[contender.name] = {"error": error}
-        except Exception as reason:  # other libraries raise what they like
+        except Exception as reason:  # other libraries raise any exception
             results[contender.name] = {"why_not": f"{type(reason).__name__}: {' '.join(str(reason).split())}"[:200]}
     return ready, results
 
 
 def take_turns(contenders, rounds):
-    """{name: {"seconds", "calls", "error"}} or {name: {"why_not"}}, of a rested card."""
+    """{name: {"seconds", "calls", "error"}} or {name: {"why_not"}}, interleaved and with cool-down."""
     ready, results = prepared(contenders)
     seconds = {name: [] for name in ready}
     for turn in range(rounds):
@@ -145,7 +145,7 @@ def take_turns(contenders, rounds):
 
 
 def sustained(contenders):
-    """The same of each alone, after a second of nothing else: what the power limit leaves."""
+    """The same for each alone, after a second of continuous load: the rate under the power limit."""
     ready, results = prepared(contenders)
     for name, (replay, calls_each) in ready.items():
         torch.cuda.synchronize()
@@ -172,7 +172,7 @@ def output_of(*command):
 def describe_machine():
     import fovea
     smi = output_of("nvidia-smi", "--query-gpu=driver_version,power.limit", "--format=csv,noheader").split(", ")
-    commit = ROOT / "COMMIT"  # of a tree without its history
+    commit = ROOT / "COMMIT"  # for a tree without its git history
     return {
         "date": datetime.date.today().isoformat(),
         "commit": commit.read_text().strip() if commit.exists() else output_of("git", "-C", str(ROOT), "describe", "--always", "--dirty"),

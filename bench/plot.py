@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws a record of peers.py as an SVG: a bar for each contender of a case, and the floor as a line.
+"""Draws a record of peers.py as an SVG: a bar for each contender of a case, and the lower bound as a line.
 
 Usage: plot.py RECORD.json OUT.svg
 

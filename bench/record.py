@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs fovea's benchmarks one after another and writes what they print, with the machine and the commit, to a file.
+"""Runs fovea's benchmarks one after another and writes their output, with the machine and the commit, to a file.
 
 Usage: record.py PROGRAM OUTPUT.json [--threads N]
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How much is left of the engine's speed while other processes keep CPUs busy, by the number of its threads.
+"""Measures the engine's speed by its number of threads while other processes keep CPUs busy.
 
 For none, one and two busy loops: tokens a second of one sequence (`fovea bench model`) and requests a second of short
 answers to a few clients (`fovea bench serve`), with one thread, with one for each CPU, and with whatever the engine
@@ -22,7 +22,7 @@ BUSY = "while True: pass"
 
 
 class Busy:
-    """`count` processes that each keep a CPU busy."""
+    """Starts `count` processes that each keep a CPU busy."""
 
     def __init__(self, count):
         self.processes = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(count)]
